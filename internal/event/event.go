@@ -1,0 +1,43 @@
+// Package event is the one shape in which a run tells what happens. The
+// reporter shows events, the journal keeps them and the report sums them up,
+// so all three agree.
+package event
+
+import "time"
+
+// Kind says what happened.
+type Kind string
+
+// The kinds, in the order in which a run may send them.
+const (
+	RunStarted   Kind = "run_started"
+	StageStarted Kind = "stage_started" // everything it needs is open
+	StepStarted  Kind = "step_started"  // adopt, plan, preflight, apply, gates, destroy …
+	StepEnded    Kind = "step_ended"    // with Seconds
+	Resource     Kind = "resource"      // Terraform finished with one resource
+	GateClosed   Kind = "gate_closed"   // a new reason why a gate is closed
+	GateOpen     Kind = "gate_open"
+	StageReady   Kind = "stage_ready"
+	StageCurrent Kind = "stage_current" // nothing to do: fingerprint unchanged, gates open
+	StageGone    Kind = "stage_gone"    // destroyed
+	StageFailed  Kind = "stage_failed"  // with Text
+	StageSkipped Kind = "stage_skipped" // because what it needs failed: Text names it
+	Notice       Kind = "notice"        // one line a user should read
+	RunEnded     Kind = "run_ended"
+)
+
+// Event is one thing that happened in a run. Text never holds a secret: it is
+// masked before it is sent.
+type Event struct {
+	Time    time.Time `json:"time"`
+	Run     string    `json:"run,omitempty"`
+	Kind    Kind      `json:"kind"`
+	Layer   string    `json:"layer,omitempty"`
+	Stage   string    `json:"stage,omitempty"`
+	Step    string    `json:"step,omitempty"`
+	Gate    string    `json:"gate,omitempty"`
+	Address string    `json:"address,omitempty"` // a resource's address in its module
+	Action  string    `json:"action,omitempty"`  // create, update, delete, import …
+	Text    string    `json:"text,omitempty"`
+	Seconds float64   `json:"seconds,omitempty"`
+}

@@ -1,0 +1,86 @@
+package gate
+
+import (
+	"context"
+
+	"github.com/zclconf/go-cty/cty"
+)
+
+// Attribute is one argument that a gate's or preflight's HCL block takes.
+type Attribute struct {
+	Type     cty.Type // what the expression's value is converted to
+	Required bool
+	Help     string // one sentence, for messages and documentation
+	// Valid, when set, judges a known, non-null value and returns what is wrong with it.
+	Valid func(cty.Value) error
+}
+
+// Target is where a gate looks: the cluster as its platform describes it.
+// Both are file contents; empty where no platform has said them yet.
+type Target struct {
+	Kubeconfig  []byte
+	Talosconfig []byte
+}
+
+// Type is one kind of gate: its block and how to make the gate from it. The
+// attributes timeout, stable and needs belong to every gate and are not listed.
+type Type struct {
+	Name       string // the block's first label: "endpoint_slice"
+	Summary    string
+	Attributes map[string]Attribute
+	// Kubernetes and Talos say which of Target's files the gate reads. Either
+	// makes an edge from the gate's stage to the platform.
+	Kubernetes, Talos bool
+	// Check judges what no single attribute can; values may be unknown. Optional.
+	Check func(Values) error
+	New   func(name string, target Target, values Values) (Gate, error)
+}
+
+// PreflightType is one kind of preflight: a check of the outside world that
+// runs before a stage may change anything.
+type PreflightType struct {
+	Name       string // the block's first label: "vm_ids"
+	Summary    string
+	Attributes map[string]Attribute
+	Check      func(Values) error // as in Type
+	New        func(name string, values Values) (Preflight, error)
+}
+
+// Preflight is a PreflightType bound to known arguments.
+type Preflight struct {
+	Name string
+	// Inspect looks and changes nothing. known lists what the stage's state
+	// already has, so that a run may find its own things again.
+	Inspect func(ctx context.Context, known []Known) (Findings, error)
+}
+
+// Known is one resource instance in a stage's state.
+type Known struct {
+	Address    string // proxmox_virtual_environment_vm.node["cp-01"]
+	Type       string // proxmox_virtual_environment_vm
+	Attributes map[string]any
+}
+
+// Findings is what a preflight saw of the things that the stage is to own.
+type Findings struct {
+	// Foreign things stand where the stage would build; the stage must not run.
+	Foreign []Foreign
+	// Ours were made by a run that was killed before it could note them; they
+	// are imported before the stage is planned.
+	Ours []Import
+	// Present names everything that exists now, known to the state or not.
+	// After a destroy it must be empty.
+	Present []string
+}
+
+// Foreign is one thing in the way: what it is and how to get out.
+type Foreign struct {
+	What string // VM 421 "prod-database" on node proxmox, running, tags: none
+	Hint string
+}
+
+// Import tells Terraform that the resource at Address is the thing with this ID.
+type Import struct {
+	Address, ID string
+	What        string // VM 421 "blue-cp-01"
+}

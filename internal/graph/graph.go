@@ -1,0 +1,103 @@
+// Package graph orders nodes by what they need and walks them side by side. It
+// knows nothing of stages: a node is any comparable value.
+//
+// Sort proves that there is an order before anything runs; Walk then starts
+// each node at the moment the last thing it needs has succeeded. A failure
+// skips exactly the nodes that need the failed one, directly or through
+// others; everything else runs to its end. Destroying is the same Walk over Reverse.
+package graph
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// CycleError is a chain of nodes in which each needs the next and the last
+// needs the first. Path names the first node at both ends.
+type CycleError[N comparable] struct{ Path []N }
+
+func (e *CycleError[N]) Error() string {
+	names := make([]string, len(e.Path))
+	for i, n := range e.Path {
+		names[i] = fmt.Sprint(n)
+	}
+	return "cycle: " + strings.Join(names, " needs ")
+}
+
+// Sort returns nodes in an order in which each comes after all that it needs,
+// and otherwise as they were given. Needs outside nodes are ignored. The error
+// is a *CycleError.
+func Sort[N comparable](nodes []N, needs func(N) []N) ([]N, error) {
+	s := &sorter[N]{needs: needs, member: map[N]bool{}, done: map[N]bool{}}
+	for _, n := range nodes {
+		s.member[n] = true
+	}
+	for _, n := range nodes {
+		if err := s.visit(n); err != nil {
+			return nil, err
+		}
+	}
+	return s.order, nil
+}
+
+type sorter[N comparable] struct {
+	needs  func(N) []N
+	member map[N]bool
+	done   map[N]bool
+	path   []N
+	order  []N
+}
+
+func (s *sorter[N]) visit(n N) error {
+	if s.done[n] || !s.member[n] {
+		return nil
+	}
+	if at := slices.Index(s.path, n); at >= 0 {
+		return &CycleError[N]{Path: append(slices.Clone(s.path[at:]), n)}
+	}
+	s.path = append(s.path, n)
+	for _, need := range s.needs(n) {
+		if err := s.visit(need); err != nil {
+			return err
+		}
+	}
+	s.path = s.path[:len(s.path)-1]
+	s.done[n] = true
+	s.order = append(s.order, n)
+	return nil
+}
+
+// Reverse returns the needs of the opposite direction: what had to come first
+// now comes last. Needs outside nodes are dropped.
+func Reverse[N comparable](nodes []N, needs func(N) []N) func(N) []N {
+	reversed := map[N][]N{}
+	for _, n := range nodes {
+		for _, need := range needs(n) {
+			if slices.Contains(nodes, need) && !slices.Contains(reversed[need], n) {
+				reversed[need] = append(reversed[need], n)
+			}
+		}
+	}
+	return func(n N) []N { return reversed[n] }
+}
+
+// Closure returns the members of nodes that start needs, through any number of
+// steps, start itself included, in the order of nodes.
+func Closure[N comparable](nodes []N, needs func(N) []N, start ...N) []N {
+	seen := map[N]bool{}
+	var visit func(N)
+	visit = func(n N) {
+		if seen[n] {
+			return
+		}
+		seen[n] = true
+		for _, need := range needs(n) {
+			visit(need)
+		}
+	}
+	for _, n := range start {
+		visit(n)
+	}
+	return slices.DeleteFunc(slices.Clone(nodes), func(n N) bool { return !seen[n] })
+}

@@ -1,0 +1,106 @@
+// Package secret knows which strings of a run must not be seen, and hides them
+// in everything that castle writes for people or keeps on disk.
+package secret
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Mask is what stands in a secret's place.
+const Mask = "(sensitive)"
+
+// shortest is the length below which a value is not masked: hiding every "1"
+// or "true" would make logs unreadable and protect nothing.
+const shortest = 6
+
+// Masker replaces known secrets. The zero value knows none; it is safe for
+// concurrent use.
+type Masker struct {
+	mu       sync.RWMutex
+	known    []string // longest first, so that a secret inside another goes last
+	replacer *strings.Replacer
+}
+
+// Add makes values secret from now on: as they are, each of their lines (Terraform
+// prints a PEM block line by line), as they look inside a JSON string, and in base64.
+func (m *Masker) Add(values ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, v := range values {
+		for _, form := range forms(v) {
+			if len(form) >= shortest && !slices.Contains(m.known, form) {
+				m.known = append(m.known, form)
+			}
+		}
+	}
+	slices.SortFunc(m.known, func(a, b string) int { return len(b) - len(a) })
+	pairs := make([]string, 0, 2*len(m.known))
+	for _, k := range m.known {
+		pairs = append(pairs, k, Mask)
+	}
+	m.replacer = strings.NewReplacer(pairs...)
+}
+
+func forms(v string) []string {
+	all := []string{v, strings.TrimSpace(v), base64.StdEncoding.EncodeToString([]byte(v))}
+	if quoted, err := json.Marshal(v); err == nil {
+		all = append(all, string(quoted[1:len(quoted)-1]))
+	}
+	if strings.Contains(v, "\n") {
+		for line := range strings.Lines(v) {
+			if line = strings.TrimSpace(line); !strings.HasPrefix(line, "-----") {
+				all = append(all, line)
+			}
+		}
+	}
+	return all
+}
+
+// Hide returns s with every known secret replaced by Mask.
+func (m *Masker) Hide(s string) string {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.replacer == nil {
+		return s
+	}
+	return m.replacer.Replace(s)
+}
+
+// Writer returns a writer that hides secrets and passes whole lines on to w, so
+// that a secret cut in two by buffering is still found. Close writes what is
+// left of an unfinished line; it does not close w.
+func (m *Masker) Writer(w io.Writer) io.WriteCloser { return &lines{masker: m, to: w} }
+
+type lines struct {
+	mu     sync.Mutex
+	masker *Masker
+	to     io.Writer
+	rest   []byte
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rest = append(l.rest, p...)
+	end := bytes.LastIndexByte(l.rest, '\n') + 1
+	if end == 0 {
+		return len(p), nil
+	}
+	_, err := io.WriteString(l.to, l.masker.Hide(string(l.rest[:end])))
+	l.rest = append([]byte(nil), l.rest[end:]...)
+	return len(p), err
+}
+
+func (l *lines) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err := io.WriteString(l.to, l.masker.Hide(string(l.rest)))
+	l.rest = nil
+	return err
+}
