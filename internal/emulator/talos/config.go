@@ -1,0 +1,104 @@
+package talos
+
+import (
+	"time"
+)
+
+// Config is how a Fleet behaves. Its zero value is a fleet that takes no time.
+type Config struct {
+	// Port is apid's port on every machine; 50000 when zero.
+	Port int
+	// TalosVersion is what the Version call reports; v1.13.0 when empty.
+	TalosVersion string
+	Delays       Delays
+	Hooks        Hooks
+	// AfterFunc runs f once d has passed, in a goroutine or not, unless stopped
+	// before. Tests that drive time themselves set it; nil means time.AfterFunc.
+	AfterFunc func(d time.Duration, f func()) (stop func() bool)
+}
+
+// Delays says how long a machine takes for each step.
+type Delays struct {
+	Boot       time.Duration // power on to an API that answers
+	Install    time.Duration // first configuration accepted to the API of the installed system
+	Services   time.Duration // that API to "bootstrap is available"
+	Etcd       time.Duration // bootstrap to a first etcd member that serves
+	Join       time.Duration // learner added to learner running
+	Promote    time.Duration // learner running to voter
+	Kubernetes time.Duration // first etcd member to OnBootstrap
+}
+
+// Realistic returns the delays of small virtual machines with their images at hand.
+func Realistic() Delays {
+	return Delays{
+		Boot:       12 * time.Second,
+		Install:    35 * time.Second,
+		Services:   6 * time.Second,
+		Etcd:       8 * time.Second,
+		Join:       7 * time.Second,
+		Promote:    5 * time.Second,
+		Kubernetes: 10 * time.Second,
+	}
+}
+
+// Times returns the delays multiplied by factor: 0.1 is ten times as fast.
+func (d Delays) Times(factor float64) Delays {
+	scale := func(x time.Duration) time.Duration { return time.Duration(float64(x) * factor) }
+	return Delays{
+		Boot: scale(d.Boot), Install: scale(d.Install), Services: scale(d.Services), Etcd: scale(d.Etcd),
+		Join: scale(d.Join), Promote: scale(d.Promote), Kubernetes: scale(d.Kubernetes),
+	}
+}
+
+// Hooks tell the fleet's owner what happened. All are optional. They run one
+// after another in the goroutine that made the change and hold no lock, so they
+// may call the Fleet.
+type Hooks struct {
+	// OnBootstrap is called once for each cluster: its first etcd member serves
+	// and a control plane would now start.
+	OnBootstrap func(ClusterSpec)
+	// OnMachineConfigured is called whenever a machine's installed system has
+	// come up, after a reboot too: its kubelet would now register a node.
+	OnMachineConfigured func(MachineSpec)
+	// OnShutdown is called when a machine has switched itself off.
+	OnShutdown func(address string)
+	// OnCall hears every request that a machine has answered.
+	OnCall func(Call)
+	// OnError hears what no client can be told, such as an address that cannot be bound.
+	OnError func(address string, err error)
+}
+
+// Call is one request and how it ended. It carries no payload, so no secrets.
+type Call struct {
+	Address string   // the machine that was connected to
+	Method  string   // "/machine.MachineService/Bootstrap"
+	Nodes   []string // where apid was asked to route it; empty for the machine itself
+	Roles   []string // what the caller was taken for: "os:admin", "os:reader" in maintenance
+	Err     error    // nil, or the gRPC status
+}
+
+// Machine is one (virtual) computer that boots Talos from a blank disk.
+type Machine struct {
+	Address string // where apid listens
+	Name    string // what its platform calls it; the hostname unless its configuration names one
+	Disks   []Disk // one of 32 GiB when empty
+}
+
+// Disk is one block device of a Machine.
+type Disk struct {
+	Device string // "/dev/sda"
+	Model  string
+	Serial string
+	Size   uint64 // bytes
+}
+
+// Stage is how far a machine has come.
+type Stage string
+
+// The stages of a machine's life.
+const (
+	Off         Stage = "off"
+	Booting     Stage = "booting"     // on, no API
+	Maintenance Stage = "maintenance" // the API waits for a configuration
+	Running     Stage = "running"     // the configuration is in force and the API speaks mutual TLS
+)
