@@ -1,0 +1,81 @@
+// Package config turns a castle repository into a validated Cluster. It reads
+// files and the environment it is given; it runs nothing and asks nobody.
+//
+// Reading is one pass over the files and one over what they mean, and both go
+// on after an error, so that Load reports every problem at once with its file
+// and line. What only a run can know (the outputs of stages) stands in as an
+// unknown value, so that types, names and edges are checked before anything runs.
+//
+// # Files
+//
+// castle.hcl, in the repository's root and optional, speaks for all clusters:
+//
+//	required_castle_version = ">= 1.2"   # a development build satisfies everything
+//
+//	defaults {
+//	  timeout = "30m"                    # of stages that name none themselves
+//	  inputs  = { dns_servers = ["…"] }  # values below terraform.tfvars and above a variable's default
+//	}
+//
+// cluster.hcl lists the stages of a cluster; what a stage block says there wins
+// over the stage's own file (inputs and gate arguments key by key, needs as a whole):
+//
+//	cluster { protect = true }
+//
+//	stage "metallb" {
+//	  source  = "networking/metallb"
+//	  enabled = true
+//	  timeout = "10m"
+//	  needs   = [engine]
+//	  inputs  = { … }
+//	  gate "endpoint_slice" "webhook" { timeout = "10m" }
+//	}
+//
+// stage.hcl, in the stage's folder, holds one stage block and the blocks
+// preflight, adopt and gate.
+//
+// # Values
+//
+// The value of a variable comes from the first of: --var, --var-file (the last
+// file wins), TF_VAR_ in the environment, inputs in cluster.hcl, inputs in
+// stage.hcl, secrets.tfvars, terraform.tfvars, defaults in castle.hcl, the
+// variable's default. A tfvars value that stage.hcl wires is an error and never
+// silently ignored; an input in cluster.hcl settles the matter.
+//
+// # Edges
+//
+// A reference to a layer's output is an edge to the stage that has the output.
+// `needs` names layers and is an edge to each of their enabled stages. What
+// castle connects to the cluster, generated providers and gates, has an edge to
+// the stage that has platform.kubeconfig or platform.talosconfig. What a gate
+// alone refers to does not hold back its stage, only the gate.
+package config
+
+import (
+	"io/fs"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+// Options say what Load reads and what it knows beforehand.
+type Options struct {
+	Repository    string            // the repository's root, as FindRepository returns it
+	Cluster       string            // "blue" or "blue/proxmox"
+	Vars          map[string]string // --var NAME=VALUE
+	VarFiles      []string          // --var-file
+	Environ       []string          // os.Environ(): TF_VAR_NAME=VALUE
+	Gates         []gate.Type
+	Preflights    []gate.PreflightType
+	Library       fs.FS // the embedded stages: networking/metallb/main.tf
+	Templates     fs.FS // the embedded templates
+	CastleVersion string
+}
+
+// Load reads a cluster. It reports every problem that it finds at once. The
+// Cluster is never nil, for its Files; it is fit for a run only if no
+// diagnostic is an error.
+func Load(o Options) (*Cluster, hcl.Diagnostics) {
+	return &Cluster{}, nil
+}

@@ -1,0 +1,131 @@
+package config
+
+import (
+	"io/fs"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+// Layers returns the names of the layers, lowest first.
+func Layers() []string {
+	return []string{"secrets", "platform", "engine", "networking", "storage", "gitops"}
+}
+
+// Cluster is a configuration that was read and, where Load reported no error, found whole.
+type Cluster struct {
+	Name, Platform string // "blue", "proxmox"
+	Dir            string // <repository>/clusters/blue/proxmox
+	Protect        bool   // destroy must be confirmed by typing the name
+	// Stages are the enabled stages by layer, and inside a layer as cluster.hcl lists them.
+	Stages []*Stage
+	// Disabled are the stages that cluster.hcl lists with enabled = false.
+	Disabled []*Stage
+	// Templates are the embedded template files, shadowed by those in the repository.
+	Templates fs.FS
+	// Files holds the sources that diagnostics may quote. Files that may hold
+	// secrets are left out, so that a diagnostic names their line and no more.
+	Files map[string]*hcl.File
+
+	owners map[string]map[string]*Stage // layer, output: the enabled stage that has it
+}
+
+// Stage is one Terraform root module of a cluster, with everything castle knows about it.
+type Stage struct {
+	Name, Layer, Source string // "metallb", "networking", "networking/metallb"
+	Summary             string
+	Module              fs.FS  // the root module's files
+	Origin              string // "embedded", or the repository's folder that shadows it
+
+	EndsCluster, Persistent, Volatile bool
+
+	Timeout time.Duration // 0: none
+	// Needs are the stages that must be ready before this one starts: direct
+	// ones only, each once, in the order of Cluster.Stages.
+	Needs []*Stage
+	// NeedsPlatform says that the stage has generated providers or gates that
+	// connect with the platform's kubeconfig or talosconfig.
+	NeedsPlatform bool
+	// InCluster are the source addresses of the providers whose configuration
+	// castle generates: "registry.terraform.io/hashicorp/helm".
+	InCluster []string
+	// Providers are all providers that the module requires, local name to source address.
+	Providers map[string]string
+	Variables map[string]Variable
+	Outputs   map[string]Output
+
+	Preflights []*Preflight
+	Adopts     []*Adopt
+	Gates      []*Gate
+
+	cluster    *Cluster
+	definition *definition
+	entry      *entry
+	bindings   map[string]*binding // variable name: where its value comes from
+	needs      needsList
+}
+
+// Variable is an input variable that a root module declares.
+type Variable struct {
+	Name        string
+	Description string
+	Type        cty.Type // without the marks of optional attributes
+	Sensitive   bool
+	Required    bool // it has no default
+
+	constraint constraint
+	fallback   cty.Value // the default, converted; cty.NilVal where Required
+	literal    bool      // a raw string (--var, TF_VAR_) is taken as it is, not parsed
+	nullable   bool
+	declared   hcl.Range
+}
+
+// Output is an output value that a root module declares.
+type Output struct {
+	Name        string
+	Description string
+	Sensitive   bool
+
+	declared hcl.Range
+}
+
+// Gate is a gate block with the policy to wait for it.
+type Gate struct {
+	Type   gate.Type
+	Label  string
+	Policy gate.Policy
+	// Needs are the stages that must be ready before the gate is judged. The
+	// gate's stage is applied without waiting for them.
+	Needs []*Stage
+
+	block *block
+}
+
+// Name is the gate's type and label: "endpoint_slice.webhook".
+func (g *Gate) Name() string { return g.Type.Name + "." + g.Label }
+
+// Preflight is a preflight block.
+type Preflight struct {
+	Type  gate.PreflightType
+	Label string
+	// Needs are the stages whose outputs the preflight reads, itself or through
+	// the stage's inputs. It may run as soon as these are ready.
+	Needs []*Stage
+
+	block *block
+}
+
+// Name is the preflight's type and label: "vm_ids.free".
+func (p *Preflight) Name() string { return p.Type.Name + "." + p.Label }
+
+// Adopt is an adopt block: a resource that is imported, where it exists and the
+// state lacks it, before the stage is planned.
+type Adopt struct {
+	Address string // infisical_secret.kubeconfig
+
+	id    hcl.Expression
+	block *block
+}

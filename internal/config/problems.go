@@ -1,0 +1,59 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/agext/levenshtein"
+	"github.com/hashicorp/hcl/v2"
+)
+
+// problem makes an error. The summary begins with what it is about; the detail
+// says in sentences what is wrong and what to do.
+func problem(at hcl.Range, summary, detail string, args ...any) *hcl.Diagnostic {
+	d := &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(detail, args...)}
+	if at.Filename != "" {
+		d.Subject = at.Ptr()
+	}
+	return d
+}
+
+// plain strips from diagnostics what a writer would print values from: they may be secrets.
+func plain(diags hcl.Diagnostics) hcl.Diagnostics {
+	for _, d := range diags {
+		d.Expression, d.EvalContext = nil, nil
+	}
+	return diags
+}
+
+// distinct keeps the first of diagnostics that say the same about the same
+// place, as several stages may share a value or a file.
+func distinct(diags hcl.Diagnostics) hcl.Diagnostics {
+	seen := make(map[string]bool)
+	return slices.DeleteFunc(diags, func(d *hcl.Diagnostic) bool {
+		key := d.Summary + "\x00" + d.Detail
+		if d.Subject != nil {
+			key = d.Summary + "\x00" + d.Subject.String()
+		}
+		defer func() { seen[key] = true }()
+		return seen[key]
+	})
+}
+
+// didYouMean returns `; did you mean "x"?` for the nearest of names, or
+// nothing where none is near.
+func didYouMean(name string, names []string) string {
+	best, distance := "", 1+max(2, len(name)/3)
+	for _, n := range slices.Sorted(slices.Values(names)) {
+		if d := levenshtein.Distance(name, n, nil); d < distance {
+			best, distance = n, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", best)
+}
+
+// place renders where something is, for the detail of a problem elsewhere.
+func place(at hcl.Range) string { return fmt.Sprintf("%s:%d", at.Filename, at.Start.Line) }
