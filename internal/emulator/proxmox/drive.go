@@ -1,0 +1,184 @@
+package proxmox
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+var newDisk = regexp.MustCompile(`^([^:/]+):(\d+(?:\.\d+)?)$`)
+
+// drivePlan is what a drive option asks for, judged before anything is made.
+type drivePlan struct {
+	storage    Storage
+	volume     string  // an existing volume, none or cdrom
+	gigabytes  float64 // of a new disk
+	fresh      bool
+	cloudInit  bool
+	importFrom string
+	format     string
+	rest       []property
+}
+
+// planDrive judges a drive option. Its errors are those that a real node gives
+// before it starts a worker.
+func (s *Server) planDrive(node, key, value string) (drivePlan, error) {
+	var p drivePlan
+	for _, part := range parseProperties(value, "file") {
+		switch part.key {
+		case "file", "volume":
+			p.volume = part.value
+		case "import-from":
+			p.importFrom = part.value
+		case "format":
+			p.format = part.value
+		default:
+			p.rest = append(p.rest, part)
+		}
+	}
+	if p.volume == "" {
+		return p, badParameter(key, "invalid format - format error\nfile: property is missing and it is not optional\n")
+	}
+	storage, name, _ := strings.Cut(p.volume, ":")
+	found := newDisk.FindStringSubmatch(p.volume)
+	p.fresh, p.cloudInit = found != nil, name == "cloudinit"
+	if p.importFrom != "" {
+		if found == nil || found[2] != "0" {
+			return p, badParameter(key, "'import-from' requires special syntax - use <storage ID>:0,import-from=<source>")
+		}
+		if err := s.checkSource(node, key, p.importFrom); err != nil {
+			return p, err
+		}
+	}
+	if !p.fresh && !p.cloudInit {
+		return p, nil
+	}
+	if p.fresh {
+		p.gigabytes, _ = strconv.ParseFloat(found[2], 64) //nolint:errcheck // the pattern is a number
+	}
+	p.rest = slices.DeleteFunc(p.rest, func(x property) bool { return x.key == "size" })
+	var err error
+	if p.storage, err = s.storage(storage); err == nil && !slices.Contains(p.storage.Content, "images") {
+		err = internal("storage '%s' does not support content-type 'images'", storage)
+	}
+	return p, err
+}
+
+func (s *Server) checkSource(node, key, volume string) error {
+	id, name, ok := strings.Cut(volume, ":")
+	if !ok {
+		return forbidden("", "") // a path on the node is for root alone
+	}
+	if _, err := s.storage(id); err != nil {
+		return err
+	}
+	kind, _, inFolder := strings.Cut(name, "/")
+	if inFolder && kind != "import" && ownerOf(volume) == 0 {
+		return badParameter(key, fmt.Sprintf("%s has wrong type '%s' - needs to be 'images' or 'import'", volume, kind))
+	}
+	if s.volumes[volumeKey{node, volume}] == nil {
+		return internal("could not get size of %s", volume)
+	}
+	return nil
+}
+
+// attach carries a plan out and returns what the configuration then says.
+func (s *Server) attach(m *machine, key string, p drivePlan) string {
+	switch {
+	case p.cloudInit:
+		name := fmt.Sprintf("vm-%d-cloudinit", m.id)
+		volume := s.allocate(m, p.storage, name, "", 4<<20, "")
+		return printProperties(volume, append(p.rest, property{"media", "cdrom"}, property{"size", "4M"}))
+	case !p.fresh:
+		if p.format != "" {
+			p.rest = append(p.rest, property{"format", p.format})
+		}
+		return printProperties(p.volume, p.rest)
+	}
+	size, source := int64(p.gigabytes*(1<<30)), ""
+	switch {
+	case p.importFrom != "":
+		size = s.config.ImageSize
+		image := s.volumes[volumeKey{m.node, p.importFrom}]
+		source = p.importFrom
+		if m.image == "" && image != nil {
+			m.image, m.fromURL = p.importFrom[strings.LastIndexAny(p.importFrom, ":/")+1:], image.Source
+		}
+	case key == "efidisk0" || key == "tpmstate0":
+		size = 4 << 20
+	}
+	volume := s.allocate(m, p.storage, "", p.format, size, source)
+	return printProperties(volume, append(p.rest, property{"size", printSize(size)}))
+}
+
+// allocate makes a volume for a guest; without a name it takes the first free
+// vm-<id>-disk-<n>.
+func (s *Server) allocate(m *machine, storage Storage, name, format string, size int64, source string) string {
+	if storage.Type != "dir" {
+		format = "raw"
+	} else if format == "" {
+		format = "raw"
+		if strings.HasSuffix(name, "cloudinit") {
+			format = "qcow2"
+		}
+	}
+	volume := func(name string) string {
+		if storage.Type == "dir" {
+			return fmt.Sprintf("%s:%d/%s.%s", storage.ID, m.id, name, format)
+		}
+		return storage.ID + ":" + name
+	}
+	for n := 0; name == ""; n++ {
+		candidate := fmt.Sprintf("vm-%d-disk-%d", m.id, n)
+		if s.volumes[volumeKey{m.node, volume(candidate)}] == nil {
+			name = candidate
+		}
+	}
+	id := volume(name)
+	s.addVolume(m.node, &Disk{Volume: id, Owner: m.id, Size: size, Format: format, Content: "images", Source: source})
+	return id
+}
+
+// printSize writes bytes in the largest unit that divides them.
+func printSize(bytes int64) string {
+	units := []string{"", "K", "M", "G", "T"}
+	i := 0
+	for ; i < len(units)-1 && bytes%1024 == 0 && bytes > 0; i++ {
+		bytes /= 1024
+	}
+	return strconv.FormatInt(bytes, 10) + units[i]
+}
+
+func parseSize(s string) (int64, bool) {
+	unit := int64(1)
+	if i := strings.IndexAny(s, "KMGT"); i == len(s)-1 && i > 0 {
+		unit <<= 10 * (1 + strings.IndexByte("KMGT", s[i]))
+		s = s[:i]
+	}
+	n, err := strconv.ParseFloat(s, 64)
+	return int64(n * float64(unit)), err == nil && n >= 0
+}
+
+// driveSize reads the size option of the drive that holds a volume.
+func driveSize(options map[string]string, volume string) int64 {
+	for _, value := range options {
+		if !strings.HasPrefix(value, volume) {
+			continue
+		}
+		for _, p := range parseProperties(value, "file") {
+			if size, ok := parseSize(p.value); ok && p.key == "size" {
+				return size
+			}
+		}
+	}
+	return 0
+}
+
+// setDriveSize rewrites the size option of a drive.
+func setDriveSize(value string, size int64) string {
+	volume, rest, _ := strings.Cut(value, ",")
+	parts := slices.DeleteFunc(parseProperties(rest, "file"), func(p property) bool { return p.key == "size" })
+	return printProperties(volume, append(parts, property{"size", printSize(size)}))
+}

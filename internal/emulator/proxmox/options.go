@@ -1,0 +1,208 @@
+package proxmox
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// kind is how an option's value is judged and shown.
+type kind int
+
+const (
+	unknown kind = iota
+	text
+	integer
+	boolean
+	drive
+	nic
+	tagList
+	hostname
+)
+
+var numbered = regexp.MustCompile(`^([a-z-]+?)(\d+)$`)
+
+// kindOf knows the options of a VM's configuration that castle's stages and the
+// provider may send.
+func kindOf(key string) kind {
+	switch key {
+	case "name":
+		return hostname
+	case "tags":
+		return tagList
+	case "cores", "sockets", "vcpus", "cpuunits", "balloon", "shares", "migrate_speed":
+		return integer
+	case "acpi", "kvm", "tdf", "localtime", "freeze", "onboot", "autostart", "tablet", "protection", "template", "numa",
+		"keephugepages", "ciupgrade", "reboot":
+		return boolean
+	case "description", "memory", "cpu", "cpulimit", "bios", "boot", "bootdisk", "agent", "ostype", "keyboard", "scsihw", "cicustom", "ciuser",
+		"cipassword", "sshkeys", "nameserver", "searchdomain", "citype", "vga", "smbios1", "vmgenid", "machine", "args", "hookscript",
+		"hotplug", "startup", "startdate", "watchdog", "arch", "affinity", "rng0", "audio0", "hugepages", "ivshmem", "vmstatestorage":
+		return text
+	case "efidisk0", "tpmstate0":
+		return drive
+	}
+	found := numbered.FindStringSubmatch(key)
+	if found == nil {
+		return unknown
+	}
+	switch found[1] {
+	case "scsi", "virtio", "sata", "ide":
+		return drive
+	case "net":
+		return nic
+	case "ipconfig", "serial", "usb", "hostpci", "numa", "parallel", "virtiofs":
+		return text
+	}
+	return unknown
+}
+
+func isDrive(key string) bool { return kindOf(key) == drive }
+
+var dnsName = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?)*$`)
+
+// plain judges the value of an option that is neither drive nor network card
+// and returns what is stored.
+func plain(key, value string) (string, error) {
+	switch kindOf(key) {
+	case hostname:
+		if !dnsName.MatchString(value) {
+			return "", badParameter(key, "invalid format - value does not look like a valid DNS name\n")
+		}
+	case integer:
+		if _, err := strconv.Atoi(value); err != nil {
+			return "", badParameter(key, fmt.Sprintf("type check ('integer') failed - got '%s'\n", value))
+		}
+	case boolean:
+		on, err := parseBool(value)
+		if err != nil {
+			return "", badParameter(key, fmt.Sprintf("type check ('boolean') failed - got '%s'\n", value))
+		}
+		if !on {
+			return "0", nil
+		}
+		return "1", nil
+	case tagList:
+		return uniqueTags(value), nil
+	case unknown:
+		return "", badParameter(key, "property is not defined in schema and the schema does not allow additional properties\n")
+	}
+	return value, nil
+}
+
+func parseBool(value string) (bool, error) {
+	switch strings.ToLower(value) {
+	case "1", "on", "yes", "true":
+		return true, nil
+	case "0", "off", "no", "false":
+		return false, nil
+	}
+	return false, fmt.Errorf("%q is no boolean", value)
+}
+
+// uniqueTags lower-cases, sorts and joins tags: the order in which they were
+// given is lost, as with a datacenter's default settings.
+func uniqueTags(value string) string {
+	tags := strings.FieldsFunc(strings.ToLower(value), func(r rune) bool { return strings.ContainsRune(";, \t", r) })
+	slices.Sort(tags)
+	return strings.Join(slices.Compact(tags), ";")
+}
+
+// show is a configuration as GET …/config answers it: integers and booleans
+// are JSON numbers, everything else is a string.
+func (m *machine) show() map[string]any {
+	out := map[string]any{"digest": m.digest()}
+	for key, value := range m.options {
+		switch kindOf(key) {
+		case integer, boolean:
+			n, err := strconv.Atoi(value)
+			if err == nil {
+				out[key] = n
+				continue
+			}
+		}
+		out[key] = value
+	}
+	if _, ok := out["cipassword"]; ok {
+		out["cipassword"] = "**********"
+	}
+	return out
+}
+
+func (m *machine) digest() string {
+	sum := sha1.New()
+	for _, key := range slices.Sorted(maps.Keys(m.options)) {
+		fmt.Fprintf(sum, "%s: %s\n", key, m.options[key])
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// property is one part of a property string such as "virtio=BC:24:…,bridge=vmbr0".
+type property struct{ key, value string }
+
+// parseProperties splits a property string; a part without "=" is the value of
+// the default key.
+func parseProperties(s, defaultKey string) []property {
+	var all []property
+	for part := range strings.SplitSeq(s, ",") {
+		if part == "" {
+			continue
+		}
+		key, value, ok := strings.Cut(part, "=")
+		if !ok {
+			key, value = defaultKey, part
+		}
+		all = append(all, property{key, value})
+	}
+	return all
+}
+
+// printProperties writes first, then the rest in alphabetical order.
+func printProperties(first string, rest []property) string {
+	slices.SortFunc(rest, func(a, b property) int { return strings.Compare(a.key, b.key) })
+	out := []string{first}
+	for _, p := range rest {
+		out = append(out, p.key+"="+p.value)
+	}
+	return strings.Join(out, ",")
+}
+
+// card stores a network card: the model carries the MAC address, which is made
+// up when none is given.
+func (m *machine) card(key, value string) (string, error) {
+	var model, mac string
+	var rest []property
+	for _, p := range parseProperties(value, "model") {
+		switch p.key {
+		case "model":
+			model = p.value
+		case "macaddr":
+			mac = p.value
+		case "virtio", "e1000", "e1000e", "rtl8139", "vmxnet3":
+			model, mac = p.key, p.value
+		default:
+			rest = append(rest, p)
+		}
+	}
+	if model == "" {
+		return "", badParameter(key, "invalid format - format error\nmodel: property is missing and it is not optional\n")
+	}
+	if mac == "" {
+		if mac = m.macOf(key); mac == "" {
+			index, _ := strconv.Atoi(strings.TrimPrefix(key, "net")) //nolint:errcheck // the key matched net\d+
+			mac = fmt.Sprintf("BC:24:11:%02X:%02X:%02X", m.id>>8&0xff, m.id&0xff, index)
+		}
+	}
+	return printProperties(model+"="+strings.ToUpper(mac), rest), nil
+}
+
+func (m *machine) macOf(key string) string {
+	first, _, _ := strings.Cut(m.options[key], ",")
+	_, mac, _ := strings.Cut(first, "=")
+	return mac
+}
