@@ -1,0 +1,95 @@
+package kubernetes
+
+import (
+	"context"
+
+	"github.com/spf13/pflag"
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/server/egressselector"
+	"k8s.io/apiserver/pkg/util/webhook"
+	cliflag "k8s.io/component-base/cli/flag"
+	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/kubernetes/pkg/controlplane"
+	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
+	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
+)
+
+func parse(name string, sets cliflag.NamedFlagSets, args []string) error {
+	fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
+	for _, f := range sets.FlagSets {
+		fs.AddFlagSet(f)
+	}
+	return fs.Parse(args)
+}
+
+// runAPIServer serves until ctx ends. kube-apiserver's own command is avoided:
+// it takes over the process's signals and has no place for a dialer.
+func runAPIServer(ctx context.Context, args []string, egress *egressselector.EgressSelector) error {
+	s := options.NewServerRunOptions()
+	if err := parse("kube-apiserver", s.Flags(), args); err != nil {
+		return err
+	}
+	if err := s.GenericServerRunOptions.ComponentGlobalsRegistry.Set(); err != nil {
+		return err
+	}
+	opts, err := s.Complete(ctx)
+	if err != nil {
+		return err
+	}
+	if errs := opts.Validate(); len(errs) != 0 {
+		return utilerrors.NewAggregate(errs)
+	}
+	config, err := serverConfig(opts, egress)
+	if err != nil {
+		return err
+	}
+	completed, err := config.Complete()
+	if err != nil {
+		return err
+	}
+	chain, err := app.CreateServerChain(completed)
+	if err != nil {
+		return err
+	}
+	prepared, err := chain.PrepareRun()
+	if err != nil {
+		return err
+	}
+	return prepared.Run(ctx)
+}
+
+// serverConfig configures the three servers of kube-apiserver. The egress
+// selector goes in between the generic configuration and what is derived from
+// it: webhooks, aggregation and the proxies all dial through it.
+func serverConfig(opts options.CompletedOptions, egress *egressselector.EgressSelector) (*app.Config, error) {
+	schemes := []*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme}
+	generic, informers, storage, err := controlplaneapiserver.BuildGenericConfig(opts.CompletedOptions, schemes,
+		controlplane.DefaultAPIResourceConfigSource(), generatedopenapi.GetOpenAPIDefinitions)
+	if err != nil {
+		return nil, err
+	}
+	generic.EgressSelector = egress
+	kube, resolver, admission, err := app.CreateKubeAPIServerConfig(opts, generic, informers, storage)
+	if err != nil {
+		return nil, err
+	}
+	plane := kube.ControlPlane
+	auth := webhook.NewDefaultAuthenticationInfoResolverWrapper(plane.ProxyTransport, plane.Generic.EgressSelector,
+		plane.Generic.LoopbackClientConfig, plane.Generic.TracerProvider)
+	extensions, err := controlplaneapiserver.CreateAPIExtensionsConfig(*plane.Generic, plane.VersionedInformers, admission,
+		opts.CompletedOptions, opts.MasterCount, resolver, auth)
+	if err != nil {
+		return nil, err
+	}
+	aggregator, err := controlplaneapiserver.CreateAggregatorConfig(*plane.Generic, opts.CompletedOptions, plane.VersionedInformers,
+		resolver, plane.ProxyTransport, plane.Extra.PeerProxy, admission)
+	if err != nil {
+		return nil, err
+	}
+	return &app.Config{Options: opts, KubeAPIs: kube, ApiExtensions: extensions, Aggregator: aggregator}, nil
+}

@@ -1,0 +1,292 @@
+package kubernetes_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/ephemeral-castle/castle/lab/internal/kubernetes"
+)
+
+// A process holds one control plane, so one test starts it and its subtests
+// tell one story about it.
+func TestControlPlane(t *testing.T) {
+	ctx := t.Context()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	address := l.Addr().String()
+	check(t, l.Close())
+	c, err := kubernetes.Start(ctx, kubernetes.Config{
+		Dir: t.TempDir(), Listen: address,
+		CA: newAuthority(t, "kubernetes"), AggregatorCA: newAuthority(t, "front-proxy"), ServiceAccountKey: newKey(t),
+		CertSANs: []string{"192.0.2.210"}, Admission: []byte(podSecurity),
+	})
+	check(t, err)
+
+	t.Run("answers readyz to the administrator's kubeconfig", func(t *testing.T) {
+		answer, err := c.Client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		check(t, err)
+		if string(answer) != "ok" {
+			t.Errorf("readyz: %s", answer)
+		}
+	})
+	t.Run("serves a certificate for the names that it was given", func(t *testing.T) {
+		conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+		check(t, err)
+		defer conn.Close()
+		if err := conn.ConnectionState().PeerCertificates[0].VerifyHostname("192.0.2.210"); err != nil {
+			t.Error(err)
+		}
+	})
+	nodes := kubernetes.Nodes{Client: c.Client}
+	t.Run("makes a registered node ready", func(t *testing.T) {
+		check(t, nodes.Run(ctx, kubernetes.Node{Name: "worker-01", Address: "192.0.2.214", OS: "Talos (v1.13.0)", Kubelet: "v1.36.0",
+			CPUs: 4, MemoryBytes: 8 << 30, Taints: map[string]string{"example.org/busy": "yes:PreferNoSchedule"}}))
+		n := await(t, func() (watch.Interface, error) {
+			return c.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=worker-01"})
+		}, func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionTrue })
+		if n.Status.NodeInfo.OSImage != "Talos (v1.13.0)" || n.Status.NodeInfo.KubeletVersion != "v1.36.0" || n.Status.Addresses[0].Address != "192.0.2.214" {
+			t.Errorf("status: %+v", n.Status)
+		}
+	})
+	t.Run("admits Pods as Talos does", func(t *testing.T) {
+		await(t, func() (watch.Interface, error) { return c.Client.CoreV1().ServiceAccounts("default").Watch(ctx, metav1.ListOptions{}) },
+			func(a *corev1.ServiceAccount) bool { return a.Name == "default" })
+		_, err := c.Client.CoreV1().Pods("default").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "host"},
+			Spec: corev1.PodSpec{HostNetwork: true, Containers: []corev1.Container{{Name: "c", Image: "example.org/c"}}}}, metav1.CreateOptions{})
+		if err == nil || !strings.Contains(err.Error(), `violates PodSecurity "baseline:latest"`) {
+			t.Errorf("error: %v", err)
+		}
+	})
+	t.Run("rolls out a Deployment, its Pods as slow as they say", func(t *testing.T) {
+		check(t, deploy(ctx, c, "operator", "1s"))
+		d := await(t, func() (watch.Interface, error) {
+			return c.Client.AppsV1().Deployments("default").Watch(ctx, metav1.ListOptions{})
+		},
+			func(d *appsv1.Deployment) bool { return d.Status.ReadyReplicas == 1 })
+		if took := time.Since(d.CreationTimestamp.Time); took < time.Second {
+			t.Errorf("ready after %s", took)
+		}
+	})
+	t.Run("calls webhooks through Service, EndpointSlice and Pod", func(t *testing.T) {
+		ca := newAuthority(t, "webhook")
+		makeWebhook(ctx, t, c, ca.Certificate)
+		if err := create(ctx, c, "early"); err == nil || !strings.Contains(err.Error(), ":443: connect: connection refused") ||
+			!strings.Contains(err.Error(), `failed calling webhook "guard.example.org"`) {
+			t.Fatalf("nobody listens: %v", err)
+		}
+		c.Routes.Register("default/operator:9443", serveWebhook(t, ca))
+		check(t, create(ctx, c, "good"))
+		if err := create(ctx, c, "bad"); err == nil || !strings.Contains(err.Error(), "denied the request: bad is not a good name") {
+			t.Errorf("denied: %v", err)
+		}
+		c.Routes.Unregister("default/operator:9443")
+		check(t, c.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(ctx, "guard", metav1.DeleteOptions{}))
+	})
+	t.Run("calls a silent node unknown and a woken one ready", func(t *testing.T) {
+		check(t, nodes.Silence(ctx, "worker-01"))
+		watchNode := func() (watch.Interface, error) { return c.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{}) }
+		await(t, watchNode, func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionUnknown })
+		check(t, nodes.Run(ctx, kubernetes.Node{Name: "worker-01", Address: "192.0.2.214"}))
+		await(t, watchNode, func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionTrue })
+	})
+}
+
+func TestStartRefusesToListenBeyondTheLoopback(t *testing.T) {
+	_, err := kubernetes.Start(t.Context(), kubernetes.Config{Dir: t.TempDir(), Listen: "192.0.2.1:6443"})
+	if err == nil || !strings.Contains(err.Error(), "listen address 192.0.2.1:6443: not on the loopback") {
+		t.Errorf("error: %v", err)
+	}
+}
+
+const podSecurity = `
+apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: PodSecurity
+  configuration:
+    apiVersion: pod-security.admission.config.k8s.io/v1
+    kind: PodSecurityConfiguration
+    defaults: {enforce: baseline, enforce-version: latest}
+`
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func nodeReady(n *corev1.Node) corev1.ConditionStatus {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+// await watches until an object is as it should be. A watch without a version
+// begins with what is there.
+func await[T any](t *testing.T, open func() (watch.Interface, error), good func(T) bool) T {
+	t.Helper()
+	w, err := open()
+	check(t, err)
+	defer w.Stop()
+	limit := time.After(time.Minute)
+	var last any
+	for {
+		select {
+		case e, more := <-w.ResultChan():
+			if !more {
+				t.Fatal("the watch ended")
+			}
+			last = e.Object
+			if o, ok := e.Object.(T); ok && good(o) {
+				return o
+			}
+		case <-limit:
+			t.Fatalf("still not as it should be: %+v", last)
+		}
+	}
+}
+
+func deploy(ctx context.Context, c *kubernetes.Cluster, name, readyAfter string) error {
+	labels := map[string]string{"app": name}
+	_, err := c.Client.AppsV1().Deployments("default").Create(ctx, &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{kubernetes.ReadyAfter: readyAfter}},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.org/c"}}},
+			},
+		},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+func create(ctx context.Context, c *kubernetes.Cluster, name string) error {
+	_, err := c.Client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	return err
+}
+
+// makeWebhook puts a Service before the operator's Pods, waits for its endpoint
+// and lets it judge ConfigMaps.
+func makeWebhook(ctx context.Context, t *testing.T, c *kubernetes.Cluster, ca []byte) {
+	t.Helper()
+	_, err := c.Client.CoreV1().Services("default").Create(ctx, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "guard"},
+		Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "operator"},
+			Ports: []corev1.ServicePort{{Name: "webhook", Port: 443, TargetPort: intstr.FromInt32(9443)}}},
+	}, metav1.CreateOptions{})
+	check(t, err)
+	await(t, func() (watch.Interface, error) {
+		return c.Client.CoreV1().Endpoints("default").Watch(ctx, metav1.ListOptions{})
+	},
+		func(e *corev1.Endpoints) bool { return e.Name == "guard" && len(e.Subsets) == 1 })
+	fail, none, port := admissionregistrationv1.Fail, admissionregistrationv1.SideEffectClassNone, int32(443)
+	_, err = c.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "guard"},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name: "guard.example.org", FailurePolicy: &fail, SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: ca,
+				Service: &admissionregistrationv1.ServiceReference{Namespace: "default", Name: "guard", Port: &port}},
+			MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "ours", Expression: "request.namespace == 'default'"}},
+			Rules: []admissionregistrationv1.RuleWithOperations{{Operations: []admissionregistrationv1.OperationType{"CREATE"},
+				Rule: admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}}}},
+		}},
+	}, metav1.CreateOptions{})
+	check(t, err)
+	// The API server takes up a new configuration in its own time; it is in force once it denies.
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		if _, err := c.Client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "probe"}},
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+			return
+		}
+		if i == 500 {
+			t.Fatal("the webhook configuration is never used")
+		}
+		<-tick.C
+	}
+}
+
+// serveWebhook listens as the operator's process would and dislikes one name.
+func serveWebhook(t *testing.T, ca kubernetes.KeyPair) string {
+	t.Helper()
+	pair, err := tls.X509KeyPair(ca.Certificate, ca.Key)
+	check(t, err)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}})
+	check(t, err)
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		review := admissionv1.AdmissionReview{}
+		if err != nil || json.Unmarshal(body, &review) != nil {
+			http.Error(w, "bad review", http.StatusBadRequest)
+			return
+		}
+		bad := review.Request.Name == "bad"
+		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: !bad}
+		if bad {
+			review.Response.Result = &metav1.Status{Message: "bad is not a good name"}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(review); err != nil {
+			t.Error(err)
+		}
+	})}
+	go s.Serve(l) //nolint:errcheck // ends with the test
+	t.Cleanup(func() { s.Close() })
+	return l.Addr().String()
+}
+
+func newKey(t *testing.T) []byte { return encode(t, key(t)) }
+
+func key(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	check(t, err)
+	return k
+}
+
+func encode(t *testing.T, k *ecdsa.PrivateKey) []byte {
+	t.Helper()
+	der, err := x509.MarshalECPrivateKey(k)
+	check(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
+}
+
+// newAuthority is self-signed and good for both signing and, as guard.default.svc, serving.
+func newAuthority(t *testing.T, name string) kubernetes.KeyPair {
+	t.Helper()
+	k := key(t)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{"guard.default.svc"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, k.Public(), k)
+	check(t, err)
+	return kubernetes.KeyPair{Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), Key: encode(t, k)}
+}

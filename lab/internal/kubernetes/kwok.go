@@ -1,0 +1,104 @@
+package kubernetes
+
+import (
+	"context"
+	"fmt"
+
+	client "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+	nodefast "sigs.k8s.io/kwok/kustomize/stage/node/fast"
+	nodeheartbeat "sigs.k8s.io/kwok/kustomize/stage/node/heartbeat-with-lease"
+	podfast "sigs.k8s.io/kwok/kustomize/stage/pod/fast"
+	"sigs.k8s.io/kwok/pkg/apis/internalversion"
+	kwok "sigs.k8s.io/kwok/pkg/client/clientset/versioned"
+	kwokconfig "sigs.k8s.io/kwok/pkg/config"
+	"sigs.k8s.io/kwok/pkg/kwok/controllers"
+	kwokclient "sigs.k8s.io/kwok/pkg/utils/client"
+)
+
+// ReadyAfter is the annotation by which a Pod says how long it takes to become ready.
+const ReadyAfter = "lab.castle/ready-after"
+
+// leaseSeconds is how long a node's lease lasts; kwok renews it four times as often.
+const leaseSeconds = 8
+
+// stages are kwok's own, with a Pod's readiness delayed.
+func stages(c Config) (map[internalversion.StageResourceRef][]*internalversion.Stage, error) {
+	delay := fmt.Sprintf(`
+  delay:
+    durationMilliseconds: %d
+    durationFrom:
+      expressionFrom: '.metadata.annotations[%q]'
+`, c.PodReady.Milliseconds(), ReadyAfter)
+	all := map[internalversion.StageResourceRef][]*internalversion.Stage{}
+	for _, text := range []string{nodefast.DefaultNodeInit, nodeheartbeat.DefaultNodeHeartbeatWithLease,
+		podfast.DefaultPodReady + delay, podfast.DefaultPodComplete, podfast.DefaultPodDelete} {
+		s, err := kwokconfig.UnmarshalWithType[*internalversion.Stage](text)
+		if err != nil {
+			return nil, err
+		}
+		all[s.Spec.ResourceRef] = append(all[s.Spec.ResourceRef], s)
+	}
+	return all, nil
+}
+
+// runKwok plays the kubelets of all nodes that carry the label of a running one.
+func runKwok(ctx context.Context, c Config, kubeconfig string) error {
+	local, err := stages(c)
+	if err != nil {
+		return err
+	}
+	set, err := kwokclient.NewClientset("", kubeconfig)
+	if err != nil {
+		return err
+	}
+	dynamic, err := set.ToDynamicClient()
+	if err != nil {
+		return err
+	}
+	mapper, err := set.ToRESTMapper()
+	if err != nil {
+		return err
+	}
+	unversioned, err := set.ToRESTConfig()
+	if err != nil {
+		return err
+	}
+	openapi, err := rest.RESTClientFor(unversioned)
+	if err != nil {
+		return err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return err
+	}
+	config.QPS, config.Burst = 500, 1000
+	typed, err := client.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	own, err := kwok.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	controller, err := controllers.NewController(controllers.Config{
+		Clock: clock.RealClock{}, ID: "castle-lab",
+		DynamicClient: dynamic, RESTMapper: mapper, RESTClient: openapi, TypedClient: typed, TypedKwokClient: own,
+		ImpersonatingDynamicClient: set.ToImpersonatingDynamicClient(), ImpersonatingTypedClient: set.ToImpersonatingTypedClient(),
+		ManageNodesWithLabelSelector: runningLabel + "=true",
+		CIDR:                         c.PodCIDR,
+		LocalStages:                  local,
+		PodPlayStageParallelism:      4, NodePlayStageParallelism: 4, PodsOnNodeSyncParallelism: 4,
+		NodeLeaseParallelism: 4, NodeLeaseDurationSeconds: leaseSeconds,
+	})
+	if err != nil {
+		return err
+	}
+	if err := controller.Start(ctx); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}

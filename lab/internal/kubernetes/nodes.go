@@ -1,0 +1,112 @@
+package kubernetes
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	client "k8s.io/client-go/kubernetes"
+)
+
+// runningLabel marks the nodes whose kubelet runs, for kwok to play it.
+const runningLabel = "lab.castle/kubelet"
+
+// Node is a machine as its kubelet registers it.
+type Node struct {
+	Name, Address string
+	OS            string // Talos (v1.13.0)
+	Kubelet       string // v1.36.0
+	CPUs          int64
+	MemoryBytes   int64
+	// Labels and Annotations of the node; a taint reads key: "value:effect" or "effect".
+	Labels, Annotations, Taints map[string]string
+}
+
+// Nodes registers and silences kubelets. It needs only the API, so it works
+// from another process than the control plane's.
+type Nodes struct{ Client client.Interface }
+
+// Run registers the node, or wakes up the one of that name.
+func (n Nodes) Run(ctx context.Context, node Node) error {
+	want := node.object()
+	nodes := n.Client.CoreV1().Nodes()
+	_, err := nodes.Create(ctx, want, metav1.CreateOptions{})
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	have, err := nodes.Get(ctx, node.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	have.Status.Addresses, have.Status.NodeInfo = want.Status.Addresses, want.Status.NodeInfo
+	if have, err = nodes.UpdateStatus(ctx, have, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	if have.Labels == nil {
+		have.Labels = map[string]string{}
+	}
+	maps.Copy(have.Labels, want.Labels)
+	_, err = nodes.Update(ctx, have, metav1.UpdateOptions{})
+	return err
+}
+
+// Silence is what a machine that halts does to its node: the heartbeat stops,
+// and after the grace period the node is unknown. The node itself stays, as
+// nothing in a cluster without a cloud removes it.
+func (n Nodes) Silence(ctx context.Context, name string) error {
+	patch := []byte(`{"metadata":{"labels":{"` + runningLabel + `":null}}}`)
+	_, err := n.Client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func (n Node) object() *corev1.Node {
+	labels := map[string]string{
+		runningLabel:           "true",
+		corev1.LabelHostname:   n.Name,
+		corev1.LabelOSStable:   "linux",
+		corev1.LabelArchStable: "amd64",
+	}
+	maps.Copy(labels, n.Labels)
+	capacity := corev1.ResourceList{
+		corev1.ResourceCPU:              *resource.NewQuantity(n.CPUs, resource.DecimalSI),
+		corev1.ResourceMemory:           *resource.NewQuantity(n.MemoryBytes, resource.BinarySI),
+		corev1.ResourcePods:             resource.MustParse("110"),
+		corev1.ResourceEphemeralStorage: resource.MustParse("30Gi"),
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels, Annotations: n.Annotations},
+		Spec:       corev1.NodeSpec{Taints: n.taints()},
+		Status: corev1.NodeStatus{
+			Capacity: capacity, Allocatable: capacity,
+			Addresses: []corev1.NodeAddress{
+				{Type: corev1.NodeInternalIP, Address: n.Address},
+				{Type: corev1.NodeHostName, Address: n.Name},
+			},
+			NodeInfo: corev1.NodeSystemInfo{
+				Architecture: "amd64", OperatingSystem: "linux", OSImage: n.OS, KubeletVersion: n.Kubelet,
+				KernelVersion: "emulated", ContainerRuntimeVersion: "emulated://0",
+			},
+		},
+	}
+}
+
+func (n Node) taints() []corev1.Taint {
+	var taints []corev1.Taint
+	for _, key := range slices.Sorted(maps.Keys(n.Taints)) {
+		value, effect, found := strings.Cut(n.Taints[key], ":")
+		if !found {
+			value, effect = "", value
+		}
+		taints = append(taints, corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)})
+	}
+	return taints
+}
