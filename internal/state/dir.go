@@ -1,0 +1,125 @@
+// Package state owns the state directory of one cluster: layout, lock,
+// Terraform states with their snapshots, records, fingerprints, journals and
+// logs. It runs no Terraform and knows none of its commands, only its files.
+//
+// Everything below a cluster's directory is readable by its owner alone,
+// whatever the umask. castle's own files are replaced whole (written aside,
+// flushed, renamed), so that a machine that stops at any moment leaves the old
+// or the new one. Terraform writes its state in place, which can leave half a
+// file; that is what the snapshots are for.
+//
+//	<root>/<cluster>/<platform>/
+//	  layout  lock  kubeconfig  talosconfig
+//	  stages/<stage>/  terraform.tfstate  record.json  fingerprint.json  snapshots/  work/
+//	  archive/<run>-<stage>/
+//	  runs/<run>/  journal.jsonl  <stage>.log
+package state
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+)
+
+// layout is the version of the directory's layout that this package reads and writes.
+const layout = 1
+
+// Root returns the folder of all clusters' state directories: flag if given,
+// else CASTLE_STATE_DIR, XDG_STATE_HOME/castle or HOME/.local/state/castle of environ.
+func Root(flag string, environ []string) (string, error) {
+	env := map[string]string{}
+	for _, e := range environ {
+		k, v, _ := strings.Cut(e, "=")
+		env[k] = v
+	}
+	switch {
+	case flag != "":
+		return filepath.Abs(flag)
+	case env["CASTLE_STATE_DIR"] != "":
+		return filepath.Abs(env["CASTLE_STATE_DIR"])
+	case filepath.IsAbs(env["XDG_STATE_HOME"]): // the specification says to ignore a relative one
+		return filepath.Join(env["XDG_STATE_HOME"], "castle"), nil
+	case filepath.IsAbs(env["HOME"]):
+		return filepath.Join(env["HOME"], ".local", "state", "castle"), nil
+	}
+	return "", errors.New("state directory: neither CASTLE_STATE_DIR nor HOME is set")
+}
+
+// Dir is the state directory of one cluster on one platform.
+type Dir struct {
+	path    string
+	cluster string      // blue/proxmox, for messages
+	locked  atomic.Bool // this process holds the cluster lock
+}
+
+// Open makes the state directory if need be and refuses a layout that it does not know.
+func Open(root, cluster, platform string) (*Dir, error) {
+	for _, name := range []string{cluster, platform} {
+		if name == "." || !filepath.IsLocal(name) || filepath.Base(name) != name {
+			return nil, fmt.Errorf("state directory: %q cannot be the name of a folder", name)
+		}
+	}
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return nil, err
+	}
+	d := &Dir{path: filepath.Join(root, cluster, platform), cluster: cluster + "/" + platform}
+	for _, dir := range []string{filepath.Dir(d.path), d.path, d.stages(), d.runs()} {
+		if err := makePrivate(dir); err != nil {
+			return nil, err
+		}
+	}
+	return d, d.checkLayout()
+}
+
+func (d *Dir) checkLayout() error {
+	path := filepath.Join(d.path, "layout")
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return WriteFile(path, fmt.Appendln(nil, layout))
+	}
+	if err != nil {
+		return err
+	}
+	found, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: no layout version: %q", path, text)
+	case found > layout:
+		return fmt.Errorf("%s: layout %d was written by a newer castle; this one knows layout %d", d.path, found, layout)
+	}
+	return nil
+}
+
+// Path returns the directory's absolute path.
+func (d *Dir) Path() string { return d.path }
+
+// Kubeconfig returns the path of the authoritative kubeconfig, there or not.
+func (d *Dir) Kubeconfig() string { return filepath.Join(d.path, "kubeconfig") }
+
+// Talosconfig returns the path of the authoritative talosconfig, there or not.
+func (d *Dir) Talosconfig() string { return filepath.Join(d.path, "talosconfig") }
+
+func (d *Dir) stages() string { return filepath.Join(d.path, "stages") }
+
+// Stages returns the names of the stages that have a record or a state, sorted.
+// A run that was killed early can leave a state without a record.
+func (d *Dir) Stages() ([]string, error) {
+	entries, err := os.ReadDir(d.stages())
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		s := d.Stage(e.Name())
+		if exists(s.recordPath()) || exists(s.StatePath()) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,119 @@
+package state
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+)
+
+func TestJournalIsReadBackAndATornLastLineLeftOut(t *testing.T) {
+	d := open(t)
+	run, err := d.NewRun("create")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run.Events(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("before: %v", err)
+	}
+	j, err := run.Journal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []event.Event{{Kind: event.RunStarted, Run: run.ID}, {Kind: event.Resource, Stage: "platform", Address: `a.b["k"]`, Seconds: 1.5}}
+	for i, e := range want {
+		if err := j.Append(e, i == 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(run.journalPath(), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString(`{"kind":"stage_rea`); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := d.Run(run.ID).Events()
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestJournalWithGarbageInTheMiddleIsAnErrorWithTheLine(t *testing.T) {
+	run := open(t).Run("r")
+	if err := os.MkdirAll(run.Dir(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, run.journalPath(), []byte("{\"kind\":\"run_started\"}\nnonsense\n{}\n"))
+	if _, err := run.Events(); err == nil || !strings.Contains(err.Error(), "journal.jsonl:2:") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestJournalTakesEventsFromSeveralStagesAtOnce(t *testing.T) {
+	run := open(t).Run("r")
+	j, err := run.Journal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 25 {
+				if err := j.Append(event.Event{Kind: event.Notice, Text: strings.Repeat("x", 3000)}, false); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if events, err := run.Events(); err != nil || len(events) != 200 {
+		t.Errorf("%d events, %v", len(events), err)
+	}
+}
+
+func TestRunsAreListedOldestFirstAndOnlyOnceTheyWrote(t *testing.T) {
+	d := open(t)
+	if ids, err := d.Runs(); err != nil || len(ids) != 0 {
+		t.Errorf("before: %q, %v", ids, err)
+	}
+	var want []string
+	for _, kind := range []string{"create", "unused", "destroy"} {
+		run, err := d.NewRun(kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(run.ID, "-"+kind+"-") {
+			t.Errorf("id %q does not say %s", run.ID, kind)
+		}
+		if kind == "unused" {
+			continue
+		}
+		want = append(want, run.ID)
+		log, err := run.Log("platform")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(want) // two in the same millisecond may swap
+	if ids, err := d.Runs(); err != nil || !slices.Equal(ids, want) {
+		t.Errorf("got %q, want %q, %v", ids, want, err)
+	}
+}

@@ -1,0 +1,157 @@
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Lock is the held cluster lock.
+type Lock struct {
+	// Previous is the run that held the lock and died without releasing it, or
+	// "". What survives of it has to be ended (EndSurvivors) before anything changes.
+	Previous string
+
+	dir  *Dir
+	file *os.File
+}
+
+// holder is what the lock file says of whoever holds the lock. The kernel's lock
+// on the file is what counts and goes with its process; the file's content says
+// who it is, and, once the lock is free, that its last holder did not end in order.
+type holder struct {
+	Run   string    `json:"run"`
+	Host  string    `json:"host"`
+	Boot  string    `json:"boot"`
+	PID   int       `json:"pid"`
+	Start uint64    `json:"start"` // of the process, in ticks since boot: a recycled pid is not believed
+	Since time.Time `json:"since"`
+}
+
+func (h holder) alive() bool {
+	if h.PID == 0 || h.Boot != bootID() {
+		return false
+	}
+	p, err := readProcess(h.PID)
+	return err == nil && p.start == h.Start
+}
+
+// HeldError says that another run, which is alive, holds the lock. Only Cluster
+// is set if the holder has not said yet who it is.
+type HeldError struct {
+	Cluster string
+	Run     string
+	Host    string
+	PID     int
+	Since   time.Time
+}
+
+func (e *HeldError) Error() string {
+	if e.Run == "" {
+		return fmt.Sprintf("cluster %s: locked by another castle that has just started", e.Cluster)
+	}
+	return fmt.Sprintf("cluster %s: locked by run %s (process %d on %s) since %s",
+		e.Cluster, e.Run, e.PID, e.Host, e.Since.Local().Format(time.DateTime))
+}
+
+// Lock takes the cluster lock for a run, or returns a *HeldError. A dead
+// holder's lock is taken over.
+func (d *Dir) Lock(run string) (*Lock, error) {
+	path := filepath.Join(d.path, "lock")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, privateFile)
+	if err != nil {
+		return nil, err
+	}
+	previous, err := d.acquire(f, path)
+	if err == nil {
+		err = describe(f, run)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	d.locked.Store(true)
+	return &Lock{Previous: previous.Run, dir: d, file: f}, nil
+}
+
+// acquire locks f and returns what its last holder left in it.
+func (d *Dir) acquire(f *os.File, path string) (holder, error) {
+	if err := f.Chmod(privateFile); err != nil {
+		return holder{}, err
+	}
+	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	held := errors.Is(err, unix.EWOULDBLOCK)
+	if err != nil && !held {
+		return holder{}, fmt.Errorf("%s: %w", path, err)
+	}
+	h := readHolder(f)
+	switch {
+	case h.alive(): // without the kernel's lock too: not every network file system has one
+		return holder{}, &HeldError{Cluster: d.cluster, Run: h.Run, Host: h.Host, PID: h.PID, Since: h.Since}
+	case held && h.Host != hostname():
+		return holder{}, &HeldError{Cluster: d.cluster, Run: h.Run, Host: h.Host, PID: h.PID, Since: h.Since}
+	case held:
+		return holder{}, &HeldError{Cluster: d.cluster}
+	}
+	// Had somebody deleted the file meanwhile, this lock would keep nobody out.
+	mine, err := f.Stat()
+	if err != nil {
+		return holder{}, err
+	}
+	if there, err := os.Stat(path); err != nil || !os.SameFile(mine, there) {
+		return holder{}, &HeldError{Cluster: d.cluster}
+	}
+	return h, nil
+}
+
+// readHolder returns the zero holder for a file that is empty or torn: its
+// writer ended in order, or died before it had begun anything.
+func readHolder(f *os.File) holder {
+	var h holder
+	data, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<16))
+	if err != nil || json.Unmarshal(data, &h) != nil {
+		return holder{}
+	}
+	return h
+}
+
+func describe(f *os.File, run string) error {
+	self, err := readProcess(os.Getpid())
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(holder{
+		Run: run, Host: hostname(), Boot: bootID(),
+		PID: os.Getpid(), Start: self.start, Since: time.Now().UTC(),
+	})
+	if err != nil {
+		return err
+	}
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := f.WriteAt(append(data, '\n'), 0); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// Unlock releases the lock and notes that its run ended in order. The file
+// stays: deleting it could let two others in, each with a lock of its own.
+func (l *Lock) Unlock() error {
+	l.dir.locked.Store(false)
+	return errors.Join(l.file.Truncate(0), l.file.Sync(), l.file.Close())
+}
+
+func hostname() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "unknown"
+	}
+	return name
+}

@@ -1,0 +1,164 @@
+package state
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMain lets a test start this binary as another castle: it takes the lock
+// of CASTLE_TEST_LOCK, says so and holds it until it is killed.
+func TestMain(m *testing.M) {
+	if root := os.Getenv("CASTLE_TEST_LOCK"); root != "" {
+		d, err := Open(root, "blue", "proxmox")
+		if err == nil {
+			_, err = d.Lock("other-run")
+		}
+		fmt.Println("locked:", err)
+		select {}
+	}
+	os.Exit(m.Run())
+}
+
+func otherCastle(t *testing.T, root string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "CASTLE_TEST_LOCK="+root)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }) // dead already, if the test killed it
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "locked: <nil>\n" {
+		t.Fatalf("the other castle: %q, %v", line, err)
+	}
+	return cmd
+}
+
+func TestLockIsHeldByAnotherCastleUntilItDies(t *testing.T) {
+	root := t.TempDir()
+	other := otherCastle(t, root)
+	d, err := Open(root, "blue", "proxmox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.Lock("mine")
+	var held *HeldError
+	if !errors.As(err, &held) {
+		t.Fatalf("got %v, want a HeldError", err)
+	}
+	if held.Run != "other-run" || held.PID != other.Process.Pid || held.Host != hostname() || time.Since(held.Since) > time.Hour {
+		t.Errorf("holder: %+v", held)
+	}
+	if text := held.Error(); !strings.Contains(text, "cluster blue/proxmox: locked by run other-run") {
+		t.Errorf("text: %s", text)
+	}
+
+	if err := other.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Wait(); err == nil {
+		t.Fatal("the other castle ended well")
+	}
+	lock, err := d.Lock("mine")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lock.Previous != "other-run" {
+		t.Errorf("previous run: %q", lock.Previous)
+	}
+	if err := lock.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := d.Lock("next")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Unlock()
+	if again.Previous != "" {
+		t.Errorf("after a run that ended in order, previous is %q", again.Previous)
+	}
+}
+
+func TestLockDoesNotBelieveARecycledPID(t *testing.T) {
+	d := open(t)
+	leave := func(h holder) {
+		t.Helper()
+		data, err := json.Marshal(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(d.Path(), "lock"), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	self, err := readProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := holder{Run: "old", Host: hostname(), Boot: bootID(), PID: self.pid, Start: self.start}
+
+	leave(h) // alive, though the kernel's lock is free: a file system without locks
+	var held *HeldError
+	if _, err := d.Lock("mine"); !errors.As(err, &held) || held.Run != "old" {
+		t.Errorf("holder alive: got %v", err)
+	}
+	h.Start-- // the pid belongs to somebody else now
+	leave(h)
+	lock, err := d.Lock("mine")
+	if err != nil || lock.Previous != "old" {
+		t.Fatalf("pid recycled: %+v, %v", lock, err)
+	}
+	if err := lock.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	h.Start++
+	h.Boot = "before the machine was started again"
+	leave(h)
+	lock, err = d.Lock("mine")
+	if err != nil || lock.Previous != "old" {
+		t.Fatalf("machine restarted: %+v, %v", lock, err)
+	}
+	if err := lock.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLockIgnoresATornHolder(t *testing.T) {
+	d := open(t)
+	if err := os.WriteFile(filepath.Join(d.Path(), "lock"), []byte(`{"run":"ol`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := d.Lock("mine")
+	if err != nil || lock.Previous != "" {
+		t.Fatalf("got %+v, %v", lock, err)
+	}
+	if err := lock.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLockKeepsOutASecondRunOfTheSameProcess(t *testing.T) {
+	d := open(t)
+	lock, err := d.Lock("first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var held *HeldError
+	if _, err := d.Lock("second"); !errors.As(err, &held) || held.Run != "first" {
+		t.Errorf("got %v", err)
+	}
+	if err := lock.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,102 @@
+package state
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// carrier starts a shell with a child of its own, both carrying a run.
+func carrier(t *testing.T, run string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", "sleep 300 & echo started; wait")
+	cmd.Env = append(os.Environ(), "CASTLE_RUN="+run)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }) // gone already, if all is well
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
+
+func TestEndSurvivorsEndsAllOfOneRunAndNothingElse(t *testing.T) {
+	run := fmt.Sprintf("test-%d", os.Getpid())
+	dead, other := carrier(t, run), carrier(t, run+"-other")
+	ended, err := EndSurvivors(t.Context(), run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(ended)
+	if len(ended) != 2 || ended[0] != fmt.Sprintf("sh (process %d)", dead.Process.Pid) || !strings.HasPrefix(ended[1], "sleep (process ") {
+		t.Errorf("ended: %q", ended)
+	}
+	var exit *exec.ExitError
+	if err := dead.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("the survivor ended with %v", err)
+	}
+	if left, err := carriers("CASTLE_RUN="+run, nil); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	if left, err := carriers("CASTLE_RUN="+run+"-other", nil); err != nil || len(left) != 2 {
+		t.Errorf("of the other run are left: %v, %v", left, err)
+	}
+	if ended, err := EndSurvivors(t.Context(), run+"-other"); err != nil || len(ended) != 2 {
+		t.Errorf("other run: %q, %v", ended, err)
+	}
+	if err := other.Wait(); err == nil {
+		t.Error("the other run's shell ended well")
+	}
+}
+
+func TestEndSurvivorsWithoutSurvivorsOrARun(t *testing.T) {
+	if ended, err := EndSurvivors(t.Context(), "no such run"); err != nil || len(ended) != 0 {
+		t.Errorf("got %q, %v", ended, err)
+	}
+	if _, err := EndSurvivors(t.Context(), ""); err == nil {
+		t.Error("without a run: no error")
+	}
+}
+
+func TestEndSurvivorsSparesItselfAndItsAncestors(t *testing.T) {
+	spared := ancestry()
+	for _, pid := range []int{os.Getpid(), os.Getppid()} {
+		if !spared[pid] {
+			t.Errorf("process %d is not spared: %v", pid, spared)
+		}
+	}
+}
+
+func TestReadProcessKnowsNamesWithSpacesAndBrackets(t *testing.T) {
+	cmd := exec.Command("sleep", "300")
+	link := t.TempDir() + "/a ) b (c"
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(sleep, link); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Path = link
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait() //nolint:errcheck // it is killed
+	defer cmd.Process.Kill()
+	p, err := readProcess(cmd.Process.Pid)
+	if err != nil || p.name != "a ) b (c" || p.parent != os.Getpid() || p.start == 0 {
+		t.Errorf("got %+v, %v", p, err)
+	}
+}

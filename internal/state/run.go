@@ -1,0 +1,73 @@
+package state
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+)
+
+// Run is the folder of one run: its journal and a log for each stage.
+type Run struct {
+	ID  string
+	dir string
+}
+
+// NewRun names a run of a kind, such as "create". Ids sort by time. Nothing is
+// written before the first Log or Journal, so a run that gets no lock leaves no trace.
+func (d *Dir) NewRun(kind string) (*Run, error) {
+	var tail [3]byte
+	if _, err := rand.Read(tail[:]); err != nil {
+		return nil, err
+	}
+	now := time.Now().UTC().Format("20060102T150405.000")
+	return d.Run(fmt.Sprintf("%s-%s-%s", now, kind, hex.EncodeToString(tail[:]))), nil
+}
+
+// Run returns the run with an id, recorded or not.
+func (d *Dir) Run(id string) *Run { return &Run{ID: id, dir: filepath.Join(d.runs(), id)} }
+
+func (d *Dir) runs() string { return filepath.Join(d.path, "runs") }
+
+// Runs returns the ids of all recorded runs, the newest last.
+func (d *Dir) Runs() ([]string, error) {
+	entries, err := os.ReadDir(d.runs())
+	var ids []string
+	for _, e := range entries { // ReadDir sorts
+		ids = append(ids, e.Name())
+	}
+	return ids, err
+}
+
+// Dir returns the run's folder.
+func (r *Run) Dir() string { return r.dir }
+
+// LogPath returns the path of a stage's log, for messages.
+func (r *Run) LogPath(stage string) string { return filepath.Join(r.dir, stage+".log") }
+
+// Log opens a stage's log for appending.
+func (r *Run) Log(stage string) (io.WriteCloser, error) { return openAppend(r.LogPath(stage)) }
+
+// Journal opens the run's journal for appending.
+func (r *Run) Journal() (*Journal, error) {
+	f, err := openAppend(r.journalPath())
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(syncDir(r.dir), syncDir(filepath.Dir(r.dir))); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &Journal{file: f}, nil
+}
+
+// Events reads the run's journal. A last line that was cut short is left out;
+// without a journal the error is fs.ErrNotExist.
+func (r *Run) Events() ([]event.Event, error) { return readJournal(r.journalPath()) }
+
+func (r *Run) journalPath() string { return filepath.Join(r.dir, "journal.jsonl") }

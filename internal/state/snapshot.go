@@ -1,0 +1,228 @@
+package state
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+const (
+	kept = 20 // snapshots of each stage
+	// A state that is being written by a run of somebody else is whole again in
+	// an instant; status asks that often before it calls it unreadable.
+	readings     = 5
+	readingPause = 20 * time.Millisecond
+)
+
+// UnreadableError says that a state cannot be read and why nothing took its place.
+type UnreadableError struct {
+	Path   string
+	Reason error
+}
+
+func (e *UnreadableError) Error() string {
+	return fmt.Sprintf("%s: state unreadable: %v", e.Path, e.Reason)
+}
+
+func (e *UnreadableError) Unwrap() error { return e.Reason }
+
+// State reads the Terraform state. If it cannot be read and this process holds
+// the cluster lock, the newest good snapshot takes its place and Notice says so;
+// otherwise the error is an *UnreadableError. An unreadable state never counts
+// as an empty one: Terraform would build everything a second time.
+func (s *Stage) State() (*State, error) {
+	if s.dir.locked.Load() {
+		return s.repaired()
+	}
+	for reading := 1; ; reading++ {
+		st, err := s.read()
+		if unreadable := new(UnreadableError); reading == readings || !errors.As(err, &unreadable) {
+			return st, err
+		}
+		time.Sleep(readingPause)
+	}
+}
+
+// Snapshot keeps a copy of the state as it is now, unless the newest copy is the
+// same, and drops all but the newest 20. It keeps only what can be read: State
+// comes first, as it repairs and says what it did.
+func (s *Stage) Snapshot() error {
+	if st, err := s.read(); err != nil || !st.Exists {
+		return err
+	}
+	data, err := os.ReadFile(s.StatePath())
+	if err != nil {
+		return err
+	}
+	names, err := s.snapshotNames()
+	if err != nil {
+		return err
+	}
+	if len(names) > 0 {
+		newest, err := os.ReadFile(filepath.Join(s.snapshots(), names[len(names)-1]))
+		if err == nil && bytes.Equal(newest, data) {
+			return nil
+		}
+	}
+	// A copy, never a link: Terraform overwrites its state in place.
+	if err := s.writeSnapshot(data); err != nil {
+		return err
+	}
+	for len(names) >= kept {
+		if err := os.Remove(filepath.Join(s.snapshots(), names[0])); err != nil {
+			return err
+		}
+		names = names[1:]
+	}
+	return nil
+}
+
+func (s *Stage) writeSnapshot(data []byte) error {
+	if err := makePrivate(s.snapshots()); err != nil {
+		return err
+	}
+	name := time.Now().UTC().Format("20060102T150405.000000000") + ".tfstate"
+	return WriteFile(filepath.Join(s.snapshots(), name), data)
+}
+
+// snapshotNames returns them, the newest last.
+func (s *Stage) snapshotNames() ([]string, error) {
+	paths, err := filepath.Glob(filepath.Join(s.snapshots(), "*.tfstate"))
+	for i, p := range paths { // Glob sorts, and the names begin with the time
+		paths[i] = filepath.Base(p)
+	}
+	return paths, err
+}
+
+// read reads the state as it is. No file, and an empty file without any
+// snapshot, is a state that does not exist yet: Terraform makes the empty file
+// when it takes its lock, before it has changed anything.
+func (s *Stage) read() (*State, error) {
+	data, err := os.ReadFile(s.StatePath())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if len(data) == 0 {
+		return s.readNothing()
+	}
+	st, err := parse(data)
+	if err != nil {
+		return nil, &UnreadableError{s.StatePath(), err}
+	}
+	return st, nil
+}
+
+func (s *Stage) readNothing() (*State, error) {
+	last, err := s.newestGood()
+	if err != nil {
+		return nil, err
+	}
+	if last != nil {
+		return nil, &UnreadableError{s.StatePath(), errors.New("missing or empty, and it was not before")}
+	}
+	return &State{Outputs: map[string]Output{}}, nil
+}
+
+// repaired reads the state and mends what a crash can do to it.
+func (s *Stage) repaired() (*State, error) {
+	rescued, err := s.adoptRescued()
+	if err != nil {
+		return nil, err
+	}
+	st, err := s.read()
+	if unreadable := new(UnreadableError); errors.As(err, &unreadable) {
+		return s.restore(unreadable)
+	}
+	if err == nil {
+		st.Notice = rescued
+	}
+	return st, err
+}
+
+// restore puts the newest good snapshot in the place of an unreadable state,
+// which stays beside it for whoever wants to look.
+func (s *Stage) restore(cause *UnreadableError) (*State, error) {
+	good, err := s.newestGood()
+	if err != nil {
+		return nil, err
+	}
+	if good == nil {
+		return nil, &UnreadableError{cause.Path, fmt.Errorf("%w; there is no snapshot of it", cause.Reason)}
+	}
+	broken := s.StatePath() + ".unreadable"
+	if err := os.Rename(s.StatePath(), broken); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err := WriteFile(s.StatePath(), good.data); err != nil {
+		return nil, err
+	}
+	good.state.Notice = fmt.Sprintf("stage %s: the state was unreadable (%v); restored serial %d from %s; what was made after it is not in it",
+		s.name, cause.Reason, good.state.Serial, good.taken.Local().Format(time.DateTime))
+	return good.state, nil
+}
+
+// snapshot is a good one.
+type snapshot struct {
+	state *State
+	data  []byte
+	taken time.Time
+}
+
+// newestGood returns the newest snapshot that can be read, or nil.
+func (s *Stage) newestGood() (*snapshot, error) {
+	names, err := s.snapshotNames()
+	if err != nil {
+		return nil, err
+	}
+	for i := len(names) - 1; i >= 0; i-- {
+		path := filepath.Join(s.snapshots(), names[i])
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, err
+		}
+		if st, err := parse(data); err == nil {
+			return &snapshot{state: st, data: data, taken: info.ModTime()}, nil
+		}
+	}
+	return nil, nil
+}
+
+// adoptRescued takes over errored.tfstate, which Terraform leaves in the work
+// directory when it could not write the state itself (disk full), if it is
+// newer. It returns a notice.
+func (s *Stage) adoptRescued() (string, error) {
+	path := filepath.Join(s.Work(), "errored.tfstate")
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	rescued, err := parse(data)
+	if err != nil {
+		return "", &UnreadableError{path, err}
+	}
+	now, err := s.read()
+	if unreadable := new(UnreadableError); err != nil && !errors.As(err, &unreadable) {
+		return "", err
+	}
+	if err == nil && now.Exists && (now.Lineage != rescued.Lineage || now.Serial > rescued.Serial) {
+		return "", fmt.Errorf("%s: lineage or serial do not follow those of %s; keep the one that is right and delete the other", path, s.StatePath())
+	}
+	if err := WriteFile(s.StatePath(), data); err != nil {
+		return "", err
+	}
+	if err := os.Remove(path); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("stage %s: took over the state that Terraform could not write (serial %d)", s.name, rescued.Serial), nil
+}

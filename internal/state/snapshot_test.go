@@ -1,0 +1,187 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func goodState(serial int) []byte {
+	return fmt.Appendf(nil, `{"version":4,"serial":%d,"lineage":"l","outputs":{},
+		"resources":[{"mode":"managed","type":"terraform_data","name":"a","provider":"provider[\"terraform.io/builtin/terraform\"]","instances":[{"attributes":{"id":"1"}}]}]}`, serial)
+}
+
+func locked(t *testing.T) (*Dir, *Stage) {
+	t.Helper()
+	d := open(t)
+	lock, err := d.Lock("run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lock.Unlock(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d, made(t, d, "platform")
+}
+
+func write(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func snapshotted(t *testing.T, s *Stage, serial int) {
+	t.Helper()
+	write(t, s.StatePath(), goodState(serial))
+	if err := s.Snapshot(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSnapshotKeepsTheNewestTwenty(t *testing.T) {
+	_, s := locked(t)
+	for serial := range 25 {
+		snapshotted(t, s, serial)
+		snapshotted(t, s, serial) // the same again takes no place
+	}
+	names, err := s.snapshotNames()
+	if err != nil || len(names) != 20 {
+		t.Fatalf("%d snapshots, %v", len(names), err)
+	}
+	oldest, err := os.ReadFile(filepath.Join(s.snapshots(), names[0]))
+	if err != nil || string(oldest) != string(goodState(5)) {
+		t.Errorf("the oldest is %s, %v", oldest, err)
+	}
+}
+
+func TestSnapshotRefusesAStateThatCannotBeRead(t *testing.T) {
+	_, s := locked(t)
+	snapshotted(t, s, 1)
+	write(t, s.StatePath(), goodState(2)[:50])
+	var unreadable *UnreadableError
+	if err := s.Snapshot(); !errors.As(err, &unreadable) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAnUnreadableStateIsRestoredFromTheNewestGoodSnapshot(t *testing.T) {
+	for name, broken := range map[string][]byte{
+		"cut short":       goodState(9)[:100],
+		"empty":           {},
+		"another version": []byte(`{"version":5,"serial":9,"lineage":"l"}`),
+		"not a state":     []byte(`{}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, s := locked(t)
+			snapshotted(t, s, 7)
+			snapshotted(t, s, 8)
+			names, err := s.snapshotNames()
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(s.snapshots(), names[1]), []byte("a bad disk")) // the newest is not good
+			write(t, s.StatePath(), broken)
+			st, err := s.State()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if st.Serial != 7 || len(st.Resources) != 1 || !strings.Contains(st.Notice, "restored serial 7") {
+				t.Errorf("got serial %d with %d resources, notice %q", st.Serial, len(st.Resources), st.Notice)
+			}
+			if data, err := os.ReadFile(s.StatePath()); err != nil || string(data) != string(goodState(7)) {
+				t.Errorf("on disk: %s, %v", data, err)
+			}
+			if data, err := os.ReadFile(s.StatePath() + ".unreadable"); err != nil || string(data) != string(broken) {
+				t.Errorf("the broken one: %q, %v", data, err)
+			}
+			if st, err := s.State(); err != nil || st.Notice != "" {
+				t.Errorf("read again: notice %q, %v", st.Notice, err)
+			}
+		})
+	}
+}
+
+func TestAStateThatVanishedIsRestored(t *testing.T) {
+	_, s := locked(t)
+	snapshotted(t, s, 3)
+	if err := os.Remove(s.StatePath()); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := s.State(); err != nil || st.Serial != 3 || st.Notice == "" {
+		t.Errorf("got %+v, %v", st, err)
+	}
+}
+
+func TestAnUnreadableStateWithoutASnapshotIsRefusedAndStays(t *testing.T) {
+	_, s := locked(t)
+	broken := goodState(1)[:60]
+	write(t, s.StatePath(), broken)
+	var unreadable *UnreadableError
+	if _, err := s.State(); !errors.As(err, &unreadable) || !strings.Contains(err.Error(), "no snapshot") {
+		t.Errorf("got %v", err)
+	}
+	if data, err := os.ReadFile(s.StatePath()); err != nil || string(data) != string(broken) {
+		t.Errorf("on disk: %s, %v", data, err)
+	}
+}
+
+func TestAStateBeforeTheFirstApplyDoesNotExist(t *testing.T) {
+	_, s := locked(t)
+	for _, prepare := range []func(){
+		func() {},
+		func() { write(t, s.StatePath(), nil) }, // Terraform took its lock and was killed
+	} {
+		prepare()
+		st, err := s.State()
+		if err != nil || st.Exists || len(st.Resources) != 0 || st.Outputs == nil {
+			t.Errorf("got %+v, %v", st, err)
+		}
+		if err := s.Snapshot(); err != nil {
+			t.Errorf("snapshot: %v", err)
+		}
+	}
+}
+
+func TestWithoutTheClusterLockNothingIsRepaired(t *testing.T) {
+	d := open(t)
+	s := made(t, d, "platform")
+	snapshotted(t, s, 1)
+	write(t, s.StatePath(), goodState(2)[:50]) // or another castle's Terraform is just writing it
+	var unreadable *UnreadableError
+	if _, err := s.State(); !errors.As(err, &unreadable) {
+		t.Errorf("got %v", err)
+	}
+	if data, err := os.ReadFile(s.StatePath()); err != nil || string(data) != string(goodState(2)[:50]) {
+		t.Errorf("on disk: %s, %v", data, err)
+	}
+}
+
+func TestTheStateThatTerraformCouldNotWriteIsTakenOver(t *testing.T) {
+	_, s := locked(t)
+	rescued := filepath.Join(s.Work(), "errored.tfstate")
+	snapshotted(t, s, 4)
+	write(t, s.StatePath(), nil) // the disk was full
+	write(t, rescued, goodState(5))
+	st, err := s.State()
+	if err != nil || st.Serial != 5 || !strings.Contains(st.Notice, "serial 5") {
+		t.Fatalf("got %+v, %v", st, err)
+	}
+	if exists(rescued) {
+		t.Error("errored.tfstate is still there")
+	}
+
+	write(t, rescued, goodState(3)) // older than the state: nobody can say which is right
+	if _, err := s.State(); err == nil || !strings.Contains(err.Error(), rescued) {
+		t.Errorf("older: got %v", err)
+	}
+	write(t, rescued, []byte("{"))
+	if _, err := s.State(); err == nil || !strings.Contains(err.Error(), rescued) {
+		t.Errorf("unreadable: got %v", err)
+	}
+}

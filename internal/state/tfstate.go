@@ -1,0 +1,151 @@
+package state
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2/hclwrite"
+	"github.com/zclconf/go-cty/cty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
+)
+
+// State is what a Terraform state says. castle reads the file itself: it takes
+// microseconds, needs no provider and works when Terraform would not.
+type State struct {
+	Exists    bool   // false before the first apply
+	Serial    uint64 // grows with every change
+	Lineage   string // stays the same for the state's whole life
+	SHA256    string // of the file
+	Outputs   map[string]Output
+	Resources []Resource // in the file's order
+	Notice    string     // what was repaired, in words for a person, or ""
+}
+
+// Output is one of a state's output values.
+type Output struct {
+	Value     cty.Value
+	Sensitive bool
+}
+
+// Resource is one object in a state.
+type Resource struct {
+	Address    string // module.a.helm_release.b["c"], data.x.y
+	Type       string // helm_release
+	Provider   string // source address: registry.terraform.io/hashicorp/helm
+	Mode       string // managed or data
+	Tainted    bool   // made, but not wholly
+	Deposed    bool   // replaced, but not yet deleted
+	Attributes map[string]any
+}
+
+// Managed returns the resources that Terraform owns, data sources left out.
+func (s *State) Managed() []Resource {
+	var owned []Resource
+	for _, r := range s.Resources {
+		if r.Mode == "managed" {
+			owned = append(owned, r)
+		}
+	}
+	return owned
+}
+
+// file is version 4 of the state format.
+type file struct {
+	Version   int                   `json:"version"`
+	Serial    uint64                `json:"serial"`
+	Lineage   string                `json:"lineage"`
+	Outputs   map[string]fileOutput `json:"outputs"`
+	Resources []fileResource        `json:"resources"`
+}
+
+type fileOutput struct {
+	Value     json.RawMessage `json:"value"`
+	Type      json.RawMessage `json:"type"`
+	Sensitive bool            `json:"sensitive"`
+}
+
+type fileResource struct {
+	Module    string         `json:"module"`
+	Mode      string         `json:"mode"`
+	Type      string         `json:"type"`
+	Name      string         `json:"name"`
+	Provider  string         `json:"provider"`
+	Instances []fileInstance `json:"instances"`
+}
+
+type fileInstance struct {
+	IndexKey   any            `json:"index_key"`
+	Status     string         `json:"status"`
+	Deposed    string         `json:"deposed"`
+	Attributes map[string]any `json:"attributes"`
+}
+
+func parse(data []byte) (*State, error) {
+	var f file
+	if err := json.Unmarshal(data, &f); err != nil {
+		return nil, err
+	}
+	if f.Version != 4 {
+		return nil, fmt.Errorf("version %d of the format; castle reads version 4", f.Version)
+	}
+	if f.Lineage == "" {
+		return nil, errors.New("no lineage")
+	}
+	sum := sha256.Sum256(data)
+	s := &State{
+		Exists: true, Serial: f.Serial, Lineage: f.Lineage,
+		SHA256: hex.EncodeToString(sum[:]), Outputs: map[string]Output{},
+	}
+	for name, o := range f.Outputs {
+		t, err := ctyjson.UnmarshalType(o.Type)
+		if err != nil {
+			return nil, fmt.Errorf("output %s: %w", name, err)
+		}
+		v, err := ctyjson.Unmarshal(o.Value, t)
+		if err != nil {
+			return nil, fmt.Errorf("output %s: %w", name, err)
+		}
+		s.Outputs[name] = Output{Value: v, Sensitive: o.Sensitive}
+	}
+	for _, r := range f.Resources {
+		for _, i := range r.Instances {
+			s.Resources = append(s.Resources, Resource{
+				Address: address(r, i.IndexKey), Type: r.Type, Provider: source(r.Provider), Mode: r.Mode,
+				Tainted: i.Status == "tainted", Deposed: i.Deposed != "", Attributes: i.Attributes,
+			})
+		}
+	}
+	return s, nil
+}
+
+func address(r fileResource, key any) string {
+	a := r.Type + "." + r.Name
+	if r.Mode == "data" {
+		a = "data." + a
+	}
+	if r.Module != "" {
+		a = r.Module + "." + a
+	}
+	switch k := key.(type) {
+	case string:
+		// Quoted as Terraform quotes it, template markers included.
+		a += "[" + string(hclwrite.TokensForValue(cty.StringVal(k)).Bytes()) + "]"
+	case float64:
+		a += fmt.Sprintf("[%d]", int(k))
+	}
+	return a
+}
+
+// source takes the address out of `module.a.provider["registry.terraform.io/hashicorp/helm"].alias`.
+func source(provider string) string {
+	_, rest, found := strings.Cut(provider, `provider["`)
+	address, _, closed := strings.Cut(rest, `"]`)
+	if !found || !closed {
+		return provider
+	}
+	return address
+}
