@@ -1,5 +1,15 @@
 package talos
 
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/siderolabs/talos/pkg/machinery/config"
+	talosconfig "github.com/siderolabs/talos/pkg/machinery/config/config"
+	"github.com/siderolabs/talos/pkg/machinery/constants"
+)
+
 // ClusterSpec is what the machine configuration of the bootstrapped machine says
 // about the Kubernetes API that would now start. Keys and certificates are PEM.
 type ClusterSpec struct {
@@ -44,4 +54,93 @@ type MachineSpec struct {
 	// Labels, Annotations and Taints of the Node, those that Talos adds to
 	// control planes included. A taint reads key: "value:effect" or "effect".
 	Labels, Annotations, Taints map[string]string
+}
+
+func (f *Fleet) machineSpec(m *machine) MachineSpec {
+	machine := m.installed.config.Machine()
+	spec := MachineSpec{
+		Address: m.Address, Hostname: m.hostname(), ControlPlane: m.controlPlane(),
+		ClusterName:       m.installed.config.Cluster().Name(),
+		KubernetesVersion: imageTag(machine.Kubelet().Image()),
+		TalosVersion:      f.config.TalosVersion,
+		Labels:            map[string]string{},
+		Annotations:       map[string]string{},
+		Taints:            map[string]string{},
+	}
+	maps.Copy(spec.Labels, machine.NodeLabels())
+	maps.Copy(spec.Annotations, machine.NodeAnnotations())
+	if spec.ControlPlane {
+		spec.Labels[constants.LabelNodeRoleControlPlane] = ""
+		if !m.installed.config.Cluster().ScheduleOnControlPlanes() {
+			spec.Taints[constants.LabelNodeRoleControlPlane] = "NoSchedule"
+		}
+	}
+	maps.Copy(spec.Taints, machine.NodeTaints())
+	return spec
+}
+
+func (f *Fleet) clusterSpec(m *machine) ClusterSpec {
+	cluster := m.installed.config.Cluster()
+	spec := ClusterSpec{
+		Name: cluster.Name(), Endpoint: cluster.Endpoint().String(), APIPort: cluster.LocalAPIServerPort(),
+		VIPs: vips(m.installed.config), SANs: apiServerSANs(cluster),
+		ServiceCIDRs: cluster.Network().ServiceCIDRs(), PodCIDRs: cluster.Network().PodCIDRs(),
+		DNSDomain:         cluster.Network().DNSDomain(),
+		KubernetesVersion: imageTag(cluster.APIServer().Image()),
+		APIServerArgs:     cluster.APIServer().ExtraArgs(),
+		SecretboxKey:      cluster.SecretboxEncryptionSecret(),
+		CoreDNS:           cluster.CoreDNS().Enabled(),
+		Bootstrapper:      f.machineSpec(m),
+	}
+	if ca := cluster.IssuingCA(); ca != nil {
+		spec.CACert, spec.CAKey = ca.Crt, ca.Key
+	}
+	if ca := cluster.AggregatorCA(); ca != nil {
+		spec.AggregatorCACert, spec.AggregatorCAKey = ca.Crt, ca.Key
+	}
+	if account := cluster.ServiceAccount(); account != nil {
+		spec.ServiceAccountKey = account.Key
+	}
+	for _, x := range cluster.InlineManifests() {
+		spec.InlineManifests = append(spec.InlineManifests, Manifest{Name: x.Name(), Contents: x.Contents()})
+	}
+	return spec
+}
+
+// vips lists the virtual addresses of both kinds of configuration document.
+func vips(c config.Provider) []string {
+	var list []string
+	for _, d := range c.Machine().Network().Devices() {
+		if d.VIPConfig() != nil {
+			list = append(list, d.VIPConfig().IP())
+		}
+		for _, vlan := range d.Vlans() {
+			if vlan.VIPConfig() != nil {
+				list = append(list, vlan.VIPConfig().IP())
+			}
+		}
+	}
+	for _, v := range c.NetworkVirtualIPConfigs() {
+		list = append(list, v.VIP().String())
+	}
+	return list
+}
+
+func apiServerSANs(cluster talosconfig.ClusterConfig) []string {
+	sans := append([]string{cluster.Endpoint().Hostname()}, cluster.CertSANs()...)
+	sans = append(sans, "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+		"kubernetes.default.svc."+cluster.Network().DNSDomain(), "localhost", "127.0.0.1")
+	if ips, err := cluster.Network().APIServerIPs(); err == nil {
+		for _, ip := range ips {
+			sans = append(sans, ip.String())
+		}
+	}
+	slices.Sort(sans)
+	return slices.Compact(sans)
+}
+
+// imageTag returns the version in "registry.k8s.io/kube-apiserver:v1.36.3@sha256:…".
+func imageTag(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	return image[strings.LastIndex(image, ":")+1:]
 }

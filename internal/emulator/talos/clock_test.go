@@ -1,0 +1,65 @@
+package talos_test
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// clock is the fleet's time. It stands still until it is advanced, and runs what
+// falls due in the caller's goroutine, so that nothing is left under way.
+type clock struct {
+	mu     sync.Mutex
+	now    time.Duration
+	timers []*timer
+}
+
+type timer struct {
+	due time.Duration
+	run func()
+}
+
+func (c *clock) afterFunc(d time.Duration, run func()) (stop func() bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := &timer{due: c.now + d, run: run}
+	c.timers = append(c.timers, t)
+	return func() bool { return c.drop(t) }
+}
+
+func (c *clock) drop(t *timer) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := len(c.timers)
+	c.timers = slices.DeleteFunc(c.timers, func(x *timer) bool { return x == t })
+	return len(c.timers) < before
+}
+
+// advance lets d pass.
+func (c *clock) advance(d time.Duration) {
+	end := c.now + d
+	for {
+		t := c.next(end)
+		if t == nil {
+			break
+		}
+		t.run()
+	}
+	c.now = end
+}
+
+func (c *clock) next(end time.Duration) *timer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var first *timer
+	for _, t := range c.timers {
+		if t.due <= end && (first == nil || t.due < first.due) {
+			first = t
+		}
+	}
+	if first != nil {
+		c.now = max(c.now, first.due)
+		c.timers = slices.DeleteFunc(c.timers, func(x *timer) bool { return x == first })
+	}
+	return first
+}

@@ -1,0 +1,186 @@
+package talos_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"strings"
+	"testing"
+
+	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/config/machine"
+	"github.com/siderolabs/talos/pkg/machinery/role"
+	"google.golang.org/grpc/codes"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos"
+)
+
+func TestNothingListensWhileAMachineBoots(t *testing.T) {
+	l := newLab(t)
+	address := l.bootNew(1)
+	_, err := l.anyone(address).Version(within(t))
+	wantRefusal(t, err, codes.Unavailable, "connection refused")
+	l.clock.advance(step)
+	if _, err := l.anyone(address).Version(within(t)); err != nil {
+		t.Errorf("once it has booted: %v", err)
+	}
+}
+
+func TestMaintenanceModeReadsAndTakesAConfigurationOnly(t *testing.T) {
+	l := newLab(t)
+	address := l.bootNew(1)
+	l.clock.advance(step)
+	c := l.anyone(address)
+	if disks, err := c.Disks(within(t)); err != nil || len(disks.GetMessages()[0].GetDisks()) == 0 {
+		t.Errorf("disks: %v, %v", disks, err)
+	}
+	_, err := c.Kubeconfig(within(t))
+	wantRefusal(t, err, codes.PermissionDenied, "not authorized")
+	wantRefusal(t, c.Bootstrap(within(t), &machineapi.BootstrapRequest{}), codes.PermissionDenied, "not authorized")
+	wantRefusal(t, c.Reset(within(t), false, true), codes.PermissionDenied, "not authorized")
+
+	// A client that insists on the cluster's CA does not get that far.
+	_, err = l.as(role.Admin, address).Version(within(t))
+	wantRefusal(t, err, codes.Unavailable, "certificate signed by unknown authority")
+}
+
+func TestAConfiguredMachineObeysOnlyClientsOfItsCA(t *testing.T) {
+	l := newLab(t)
+	address := l.bootNew(1)
+	l.clock.advance(step)
+	if err := l.apply(address, l.machineConfig(machine.TypeControlPlane)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := l.anyone(address).Version(within(t))
+	wantRefusal(t, err, codes.Unavailable, "connection refused") // it installs itself
+	l.clock.advance(step)
+
+	_, err = l.anyone(address).Disks(within(t))
+	wantRefusal(t, err, codes.Unavailable, "certificate required")
+	if _, err := l.as(role.Admin, address).Version(within(t)); err != nil {
+		t.Errorf("with the cluster's talosconfig: %v", err)
+	}
+	wantRefusal(t, l.as(role.Reader, address).Bootstrap(within(t), &machineapi.BootstrapRequest{}), codes.PermissionDenied, "not authorized")
+	_, err = l.as(role.Reader, address).ApplyConfiguration(within(t),
+		&machineapi.ApplyConfigurationRequest{Data: l.machineConfig(machine.TypeControlPlane)})
+	wantRefusal(t, err, codes.PermissionDenied, "not authorized")
+
+	stranger := newLab(t)
+	_, err = stranger.as(role.Admin, address).Version(within(t))
+	wantRefusal(t, err, codes.Unavailable, "certificate signed by unknown authority")
+}
+
+func TestTheServerCertificateNamesTheMachine(t *testing.T) {
+	l := newLab(t)
+	l.raise(1, 0)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(l.secrets.Certs.OS.Crt)
+	conn, err := tls.Dial("tcp", net.JoinHostPort(l.address(1), "50000"), &tls.Config{RootCAs: roots, ServerName: "blue-01"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.ConnectionState().PeerCertificates[0].VerifyHostname(l.address(1)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConfigurationsAreJudgedAsTalosDoes(t *testing.T) {
+	l := newLab(t)
+	address := l.bootNew(1)
+	l.clock.advance(step)
+	vip := `{"machine": {"network": {"interfaces": [{"interface": "eth0", "vip": {"ip": "192.168.1.210"}}]}}}`
+	wantRefusal(t, l.apply(address, l.machineConfig(machine.TypeWorker, vip)),
+		codes.InvalidArgument, "virtual (shared) IP is not allowed on non-controlplane nodes")
+	wantRefusal(t, l.apply(address, []byte("machine: {type: king}\n")), codes.InvalidArgument, "")
+	wantRefusal(t, l.apply(address, []byte("")), codes.InvalidArgument, "config not found")
+	if got := l.Stage(address); got != talos.Maintenance {
+		t.Errorf("after the refusals the machine is %s", got)
+	}
+	if err := l.apply(address, l.machineConfig(machine.TypeControlPlane, vip)); err != nil {
+		t.Errorf("a control plane may have a virtual address: %v", err)
+	}
+}
+
+func TestADryRunChangesNothing(t *testing.T) {
+	l := newLab(t)
+	address := l.bootNew(1)
+	l.clock.advance(step)
+	resp, err := l.anyone(address).ApplyConfiguration(within(t),
+		&machineapi.ApplyConfigurationRequest{Data: l.machineConfig(machine.TypeControlPlane), DryRun: true})
+	if err != nil || !strings.Contains(resp.GetMessages()[0].GetModeDetails(), "skipped in dry-run") {
+		t.Errorf("got %v, %v", resp, err)
+	}
+	l.clock.advance(step)
+	if got := l.Stage(address); got != talos.Maintenance {
+		t.Errorf("the machine is %s", got)
+	}
+}
+
+func TestAWorkerWaitsForAControlPlaneToSignItsCertificate(t *testing.T) {
+	l := newLab(t)
+	worker, cp := l.bootNew(2), l.bootNew(1)
+	l.clock.advance(step)
+	if err := l.apply(worker, l.machineConfig(machine.TypeWorker)); err != nil {
+		t.Fatal(err)
+	}
+	l.clock.advance(2 * step)
+	if got := l.Stage(worker); got != talos.Booting {
+		t.Fatalf("without a control plane the worker is %s", got)
+	}
+	if err := l.apply(cp, l.machineConfig(machine.TypeControlPlane)); err != nil {
+		t.Fatal(err)
+	}
+	l.clock.advance(step)
+	if _, err := l.as(role.Admin, worker).Version(within(t)); err != nil {
+		t.Errorf("with a control plane: %v", err)
+	}
+}
+
+func TestDisksSurviveAPowerCutButNotRemoval(t *testing.T) {
+	l := newLab(t)
+	l.raise(1, 0)
+	address := l.address(1)
+	l.Halt(address)
+	_, err := l.anyone(address).Version(within(t))
+	wantRefusal(t, err, codes.Unavailable, "connection refused")
+	l.bootNew(1)
+	l.clock.advance(2 * step)
+	if got := l.Stage(address); got != talos.Running {
+		t.Errorf("after a power cut the machine is %s", got)
+	}
+	l.Remove(address)
+	l.bootNew(1)
+	l.clock.advance(2 * step)
+	if got := l.Stage(address); got != talos.Maintenance {
+		t.Errorf("with a new disk the machine is %s", got)
+	}
+}
+
+func TestAPowerCutVoidsWhatWasUnderWay(t *testing.T) {
+	l := newLab(t)
+	address := l.bootNew(1)
+	l.Halt(address)
+	l.clock.advance(2 * step)
+	if got := l.Stage(address); got != talos.Off {
+		t.Errorf("a machine that was switched off while it booted is %s", got)
+	}
+}
+
+func TestResetWipesAndShutdownTellsTheOwner(t *testing.T) {
+	l := newLab(t)
+	l.raise(1, 1)
+	if err := l.as(role.Admin, l.address(2)).Reset(within(t), true, true); err != nil {
+		t.Fatal(err)
+	}
+	l.clock.advance(step)
+	if got := l.Stage(l.address(2)); got != talos.Maintenance {
+		t.Errorf("after a reset the machine is %s", got)
+	}
+	if err := l.as(role.Admin, l.address(1)).Shutdown(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.Stage(l.address(1)); got != talos.Off || len(l.shutDown) != 1 || l.shutDown[0] != l.address(1) {
+		t.Errorf("after a shutdown the machine is %s, and the owner heard %v", got, l.shutDown)
+	}
+}
