@@ -1,0 +1,18 @@
+# mini: one control plane and one worker on one small Proxmox host.
+# What each stage makes and needs: stages/README.md. Values: terraform.tfvars.
+
+stage "infisical" { source = "secrets/infisical" }
+stage "keys" { source = "secrets/keys" }
+
+stage "proxmox-talos" { source = "platform/proxmox-talos" }
+
+stage "external-secrets" { source = "engine/external-secrets" }
+stage "secret-store" { source = "engine/secret-store" }
+
+stage "metallb" { source = "networking/metallb" }
+stage "address-pool" { source = "networking/address-pool" }
+
+stage "longhorn" { source = "storage/longhorn" }
+
+stage "flux" { source = "gitops/flux" }
+stage "sync" { source = "gitops/sync" }

@@ -1,0 +1,36 @@
+resource "kubernetes_namespace_v1" "external_secrets" {
+  metadata {
+    name = var.external_secrets_namespace
+  }
+}
+
+# The one secret that cannot come through External Secrets: its own identity.
+resource "kubernetes_secret_v1" "identity" {
+  metadata {
+    name      = var.external_secrets_identity_secret
+    namespace = kubernetes_namespace_v1.external_secrets.metadata[0].name
+  }
+
+  data = {
+    clientId     = var.external_secrets_client_id
+    clientSecret = var.external_secrets_client_secret
+  }
+}
+
+resource "helm_release" "external_secrets" {
+  name       = "external-secrets"
+  namespace  = kubernetes_namespace_v1.external_secrets.metadata[0].name
+  repository = var.external_secrets_chart_repository
+  chart      = "external-secrets"
+  version    = var.external_secrets_chart_version
+
+  # The gates wait, and wait for more than Helm does. A Helm that gives up
+  # leaves a release behind that neither upgrades nor imports.
+  wait            = false
+  upgrade_install = true
+
+  values = concat(
+    [yamlencode({ installCRDs = true })],
+    var.external_secrets_values,
+  )
+}

@@ -1,0 +1,26 @@
+resource "kubernetes_namespace_v1" "flux" {
+  metadata {
+    name = var.flux_namespace
+  }
+}
+
+resource "helm_release" "flux" {
+  name       = "flux2"
+  namespace  = kubernetes_namespace_v1.flux.metadata[0].name
+  repository = var.flux_chart_repository
+  chart      = "flux2"
+  version    = var.flux_chart_version
+
+  # The gates wait, and wait for more than Helm does. A Helm that gives up
+  # leaves a release behind that neither upgrades nor imports.
+  wait            = false
+  upgrade_install = true
+
+  values = concat(
+    [yamlencode({
+      imageAutomationController = { create = var.flux_image_automation }
+      imageReflectionController = { create = var.flux_image_automation }
+    })],
+    var.flux_values,
+  )
+}

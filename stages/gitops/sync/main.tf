@@ -1,0 +1,48 @@
+locals {
+  # Flux's own bootstrap gives all of them this name, and repositories rely on it.
+  name = "flux-system"
+}
+
+resource "kubernetes_secret_v1" "git" {
+  metadata {
+    name      = local.name
+    namespace = var.sync_namespace
+  }
+
+  data = {
+    username = var.git_username
+    password = var.git_token
+  }
+}
+
+# It must be there before the first Kustomization that substitutes from it.
+resource "kubernetes_config_map_v1" "cluster_vars" {
+  metadata {
+    name      = "cluster-vars"
+    namespace = var.sync_namespace
+  }
+
+  data = merge({ cluster_name = var.sync_cluster_name }, var.cluster_vars)
+}
+
+# A chart of custom resources only: a plan then needs no CRD in the cluster.
+resource "helm_release" "sync" {
+  name      = "flux-sync"
+  namespace = var.sync_namespace
+  chart     = "${path.module}/chart"
+
+  wait            = false
+  upgrade_install = true
+
+  values = [yamlencode({
+    name           = local.name
+    url            = var.git_url
+    branch         = var.git_branch
+    path           = var.git_path
+    secret         = kubernetes_secret_v1.git.metadata[0].name
+    sourceInterval = var.sync_source_interval
+    interval       = var.sync_interval
+  })]
+
+  depends_on = [kubernetes_config_map_v1.cluster_vars]
+}

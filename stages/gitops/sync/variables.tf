@@ -1,0 +1,69 @@
+variable "sync_namespace" {
+  description = "Flux's namespace. castle wires it."
+  type        = string
+}
+
+variable "sync_cluster_name" {
+  description = "Name of the cluster, for cluster-vars. castle wires it."
+  type        = string
+}
+
+variable "git_url" {
+  description = "Repository that Flux follows."
+  type        = string
+
+  validation {
+    condition     = can(regex("^https://[^/@]+/.+$", var.git_url))
+    error_message = "git_url is a https:// address without credentials in it."
+  }
+}
+
+variable "git_branch" {
+  description = "Branch that Flux follows."
+  type        = string
+  default     = "main"
+}
+
+variable "git_path" {
+  description = "Folder of this cluster in the repository."
+  type        = string
+
+  validation {
+    condition     = startswith(var.git_path, "./")
+    error_message = "git_path begins with ./, such as ./clusters/blue."
+  }
+}
+
+variable "git_username" {
+  description = "User name for the repository. castle wires it from the secrets layer."
+  type        = string
+}
+
+variable "git_token" {
+  description = "Token for the repository. castle wires it from the secrets layer."
+  type        = string
+  sensitive   = true
+}
+
+variable "cluster_vars" {
+  description = "What the repository's manifests may substitute (postBuild.substituteFrom), such as traefik_lb_ip. No secrets: it is a ConfigMap."
+  type        = map(string)
+  default     = {}
+
+  validation {
+    condition     = alltrue([for name in keys(var.cluster_vars) : can(regex("^[_a-zA-Z][_a-zA-Z0-9]*$", name))])
+    error_message = "A name in cluster_vars consists of letters, digits and underscores, as Flux's substitution wants it."
+  }
+}
+
+variable "sync_source_interval" {
+  description = "How often Flux looks at the repository."
+  type        = string
+  default     = "1m"
+}
+
+variable "sync_interval" {
+  description = "How often Flux applies what it has, changed or not."
+  type        = string
+  default     = "10m"
+}

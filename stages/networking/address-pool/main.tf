@@ -1,0 +1,28 @@
+# A chart of custom resources only: a plan then needs no CRD in the cluster.
+resource "helm_release" "address_pool" {
+  name      = "address-pool"
+  namespace = var.address_pool_namespace
+  chart     = "${path.module}/chart"
+
+  wait            = false
+  upgrade_install = true
+
+  values = [yamlencode({
+    name      = var.address_pool_name
+    addresses = var.metallb_addresses
+  })]
+
+  lifecycle {
+    precondition {
+      condition     = alltrue([for range in local.ranges : range.first <= range.last])
+      error_message = "metallb_addresses has a range that ends before it begins."
+    }
+
+    # MetalLB answers ARP for the addresses of its pools and asks nobody who else
+    # holds them: a pool with the API's address in it cuts the cluster off.
+    precondition {
+      condition     = length(local.inside) == 0
+      error_message = "metallb_addresses contains ${join(", ", local.inside)}."
+    }
+  }
+}

@@ -1,0 +1,38 @@
+variable "metallb_addresses" {
+  description = "IPv4 addresses that Services get: ranges (192.168.1.240-192.168.1.249) or CIDRs. Keep them out of the router's DHCP range."
+  type        = list(string)
+
+  validation {
+    condition     = length(var.metallb_addresses) > 0
+    error_message = "metallb_addresses must not be empty."
+  }
+
+  validation {
+    condition = alltrue([
+      for entry in var.metallb_addresses : can(cidrhost(entry, 0)) ||
+      length(split("-", entry)) == 2 && alltrue([for end in split("-", entry) : can(cidrhost("${end}/32", 0))])
+    ])
+    error_message = "An entry of metallb_addresses is a CIDR or a range <first>-<last> of IPv4 addresses, without blanks."
+  }
+}
+
+variable "address_pool_name" {
+  description = "Name of the IPAddressPool."
+  type        = string
+  default     = "main-pool"
+}
+
+variable "address_pool_namespace" {
+  description = "MetalLB's namespace. castle wires it."
+  type        = string
+}
+
+variable "address_pool_vip" {
+  description = "Virtual address of the Kubernetes API, which no pool may contain. castle wires it."
+  type        = string
+}
+
+variable "address_pool_nodes" {
+  description = "Addresses of the nodes by name, which no pool may contain. castle wires them."
+  type        = map(string)
+}

@@ -1,0 +1,52 @@
+stage {
+  summary = "MetalLB gives Services of type LoadBalancer an address"
+}
+
+gate "workload" "controller" {
+  kind      = "Deployment"
+  namespace = self.metallb_namespace
+  name      = "metallb-controller"
+}
+
+gate "workload" "speaker" {
+  kind      = "DaemonSet"
+  namespace = self.metallb_namespace
+  name      = "metallb-speaker"
+}
+
+# The Pod runs well before its webhook listens.
+gate "endpoint_slice" "webhook" {
+  namespace = self.metallb_namespace
+  service   = "metallb-webhook-service"
+}
+
+# One handler after the other is registered, after the Pod is ready: only objects
+# that it accepts, and one that it must refuse, prove that it judges. Nothing is kept.
+gate "webhook" "objects" {
+  configuration = "metallb-webhook-configuration"
+
+  accepts = [
+    {
+      apiVersion = "metallb.io/v1beta1"
+      kind       = "IPAddressPool"
+      metadata   = { name = "castle-probe", namespace = self.metallb_namespace }
+      spec       = { addresses = ["192.0.2.0/32"] }
+    },
+    {
+      apiVersion = "metallb.io/v1beta1"
+      kind       = "L2Advertisement"
+      metadata   = { name = "castle-probe", namespace = self.metallb_namespace }
+      spec       = { interfaces = ["castle-probe"] }
+    },
+  ]
+
+  # MetalLB takes its objects in its own namespace only.
+  rejects = [
+    {
+      apiVersion = "metallb.io/v1beta1"
+      kind       = "IPAddressPool"
+      metadata   = { name = "castle-probe", namespace = "default" }
+      spec       = { addresses = ["192.0.2.0/32"] }
+    },
+  ]
+}

@@ -1,0 +1,119 @@
+locals {
+  # Proxmox node of each machine, and one image for each Proxmox node in use.
+  hosts  = { for name, node in var.nodes : name => coalesce(node.node_name, var.proxmox_node_name) }
+  images = toset(values(local.hosts))
+
+  # Proxmox keeps tags sorted; any other order would be a change in every plan.
+  tags = sort(["castle", var.cluster_name])
+}
+
+# Proxmox fetches the image itself. The file is named after the cluster, so that
+# two clusters on one host never share (and never delete) one another's.
+resource "proxmox_virtual_environment_download_file" "talos" {
+  for_each = local.images
+
+  node_name    = each.key
+  datastore_id = var.proxmox_image_datastore
+  content_type = "import"
+  file_name    = "${var.cluster_name}-talos-${var.talos_version}-${substr(var.talos_schematic_id, 0, 12)}.qcow2"
+  url          = "https://${var.talos_image_factory}/image/${var.talos_schematic_id}/${var.talos_version}/nocloud-amd64.qcow2"
+
+  # The factory builds images anew and their size may differ: no reason to fetch one again.
+  overwrite = false
+  # A file of this name was left by a run of this cluster that was killed.
+  overwrite_unmanaged = true
+}
+
+# castle's preflight knows these by their address: node["<name>"].
+resource "proxmox_virtual_environment_vm" "node" {
+  for_each = var.nodes
+
+  name        = "${var.cluster_name}-${each.key}"
+  description = "Talos ${each.value.role} of the cluster ${var.cluster_name}. Made by castle; do not edit."
+  node_name   = local.hosts[each.key]
+  vm_id       = each.value.vm_id
+  tags        = local.tags
+  machine     = "q35"
+  on_boot     = true
+
+  # There is no guest agent to ask for a shutdown (and no agent block: after an
+  # import, even one that says "disabled" is a change), and nothing on these
+  # machines is worth a clean end when they are razed.
+  stop_on_destroy = true
+  # A changed attribute would stop and start all machines at once, and etcd with them.
+  reboot_after_update = false
+  # Frees every image on every storage that carries the VM's id: on shared storage also another Proxmox cluster's.
+  delete_unreferenced_disks_on_destroy = false
+
+  scsi_hardware = "virtio-scsi-single"
+  boot_order    = ["scsi0"]
+
+  operating_system {
+    type = "l26"
+  }
+
+  cpu {
+    cores = each.value.cores
+    type  = "x86-64-v2-AES"
+  }
+
+  memory {
+    dedicated = each.value.memory
+  }
+
+  network_device {
+    bridge  = var.network.bridge
+    model   = "virtio"
+    vlan_id = var.network.vlan_id
+  }
+
+  disk {
+    interface    = "scsi0"
+    datastore_id = var.proxmox_disk_datastore
+    import_from  = proxmox_virtual_environment_download_file.talos[local.hosts[each.key]].id
+    size         = each.value.system_disk
+    discard      = "on"
+    iothread     = true
+    ssd          = true
+  }
+
+  dynamic "disk" {
+    for_each = each.value.longhorn_disk[*]
+
+    content {
+      interface    = "scsi1"
+      datastore_id = var.proxmox_disk_datastore
+      size         = disk.value
+      file_format  = "raw"
+      discard      = "on"
+      iothread     = true
+      ssd          = true
+    }
+  }
+
+  # Talos reads its address here before it has a configuration.
+  initialization {
+    datastore_id = var.proxmox_disk_datastore
+
+    dynamic "dns" {
+      for_each = length(var.network.dns) > 0 ? [var.network.dns] : []
+
+      content {
+        servers = dns.value
+      }
+    }
+
+    ip_config {
+      ipv4 {
+        address = "${each.value.address}/${var.network.prefix}"
+        gateway = var.network.gateway
+      }
+    }
+  }
+
+  lifecycle {
+    # The image is the disk's origin, not its content: Talos upgrades itself in
+    # place, and a VM that was imported back does not say what it came from.
+    ignore_changes = [disk[0].import_from]
+  }
+}

@@ -1,0 +1,81 @@
+# What castle adds to Talos' own machine configuration, one document a patch.
+locals {
+  patches = [
+    yamlencode({
+      machine = {
+        install = {
+          disk = "/dev/sda"
+          # The provider would name its own Talos release, without the extensions.
+          image = "${var.talos_image_factory}/nocloud-installer/${var.talos_schematic_id}:${var.talos_version}"
+        }
+        # For Longhorn: iSCSI targets and network block devices.
+        kernel = {
+          modules = [for name in ["nbd", "iscsi_tcp", "configfs"] : { name = name }]
+        }
+      }
+    }),
+  ]
+
+  controlplane_patches = [
+    yamlencode({
+      cluster = {
+        apiServer = merge(
+          # Only the API server's names: machine.certSANs would also change trustd's.
+          { certSANs = distinct(concat([var.vip], [for name in local.controlplanes : local.addresses[name]])) },
+          length(var.apiserver_extra_args) > 0 ? { extraArgs = var.apiserver_extra_args } : {},
+        )
+        serviceAccount = { key = base64encode(var.serviceaccount_private_key_pem) }
+      }
+    }),
+    # Whatever the only virtio card is called (ens18, enp6s18), the VIP finds it.
+    yamlencode({
+      apiVersion = "v1alpha1"
+      kind       = "LinkAliasConfig"
+      name       = "uplink"
+      selector   = { match = "link.driver == \"virtio_net\"" }
+    }),
+    yamlencode({
+      apiVersion = "v1alpha1"
+      kind       = "Layer2VIPConfig"
+      name       = var.vip
+      link       = "uplink"
+    }),
+  ]
+
+  # The second disk is formatted and mounted at /var/mnt/longhorn; the kubelet
+  # sees it where Longhorn expects its data.
+  longhorn_patches = [
+    yamlencode({
+      apiVersion = "v1alpha1"
+      kind       = "UserVolumeConfig"
+      name       = "longhorn"
+      provisioning = {
+        diskSelector = { match = "!system_disk && !disk.cdrom && !disk.readonly" }
+        minSize      = "5GiB"
+        grow         = true
+      }
+    }),
+    yamlencode({
+      machine = {
+        kubelet = {
+          extraMounts = [{
+            destination = "/var/lib/longhorn"
+            type        = "bind"
+            source      = "/var/mnt/longhorn"
+            options     = ["bind", "rshared", "rw"]
+          }]
+        }
+      }
+    }),
+  ]
+
+  # The provider emits this document with auto: stable; a fixed name needs it off.
+  hostname_patches = {
+    for name in keys(var.nodes) : name => yamlencode({
+      apiVersion = "v1alpha1"
+      kind       = "HostnameConfig"
+      auto       = "off"
+      hostname   = "${var.cluster_name}-${name}"
+    })
+  }
+}

@@ -1,0 +1,49 @@
+stage {
+  summary      = "Builds the machines on Proxmox and Kubernetes on them with Talos"
+  ends_cluster = true
+
+  inputs = {
+    cluster_name                   = cluster.name
+    infisical_folder               = "/ephemeral-castle/${cluster.name}/${cluster.platform}"
+    proxmox_api_token              = secrets.proxmox_api_token
+    client_configuration           = secrets.talos_client_configuration
+    machine_secrets                = secrets.talos_machine_secrets
+    serviceaccount_private_key_pem = secrets.serviceaccount_private_key_pem
+  }
+}
+
+# The provider takes over whatever stands at a VM id and later deletes it: only
+# this question keeps somebody else's VM safe.
+preflight "vm_ids" "free" {
+  endpoint  = var.proxmox_endpoint
+  api_token = var.proxmox_api_token
+  ca_file   = var.proxmox_ca_file
+  insecure  = var.proxmox_insecure
+  node_name = var.proxmox_node_name
+  vm_ids    = { for name, node in var.nodes : name => node.vm_id }
+  names     = { for name, node in var.nodes : name => "${cluster.name}-${name}" }
+  tags      = ["castle", cluster.name]
+  resource  = "proxmox_virtual_environment_vm.node"
+}
+
+adopt "infisical_secret.kubeconfig" {
+  id = "${var.infisical_project_id}:${var.infisical_environment}:${var.infisical_folder}:KUBECONFIG_CONTENT"
+}
+
+adopt "infisical_secret.talosconfig" {
+  id = "${var.infisical_project_id}:${var.infisical_environment}:${var.infisical_folder}:TALOSCONFIG_CONTENT"
+}
+
+# The VIP answers before the API does, and one machine is not yet a quorum.
+gate "talos_etcd" "quorum" {
+  voters = length([for node in var.nodes : node if node.role == "controlplane"])
+}
+
+gate "kubernetes_api" "vip" {
+  address = var.vip
+  stable  = 3
+}
+
+gate "nodes" "ready" {
+  count = length(var.nodes)
+}

@@ -1,0 +1,55 @@
+variable "proxmox_endpoint" {
+  description = "Address of the Proxmox API, such as https://192.168.1.10:8006/."
+  type        = string
+
+  validation {
+    condition     = can(regex("^https://[^/]+/?$", var.proxmox_endpoint))
+    error_message = "proxmox_endpoint is a https:// address without a path."
+  }
+}
+
+variable "proxmox_api_token" {
+  description = "API token, <user>@<realm>!<name>=<secret>. castle wires it from the secrets layer."
+  type        = string
+  sensitive   = true
+
+  validation {
+    condition     = can(regex("^[^@]+@[^!]+![^=]+=.+$", var.proxmox_api_token))
+    error_message = "proxmox_api_token has the form <user>@<realm>!<name>=<secret>: look at PROXMOX_TOKEN_ID and PROXMOX_TOKEN_SECRET."
+  }
+}
+
+variable "proxmox_ca_file" {
+  description = "PEM file with the CA of the Proxmox API, for castle's preflight. The provider reads SSL_CERT_FILE or the system's store instead."
+  type        = string
+  default     = null
+}
+
+variable "proxmox_insecure" {
+  description = "Do not verify the Proxmox API's certificate. Say it only where its CA cannot be had."
+  type        = bool
+  default     = false
+
+  validation {
+    condition     = !(var.proxmox_insecure && var.proxmox_ca_file != null)
+    error_message = "proxmox_insecure and proxmox_ca_file contradict each other."
+  }
+}
+
+variable "proxmox_node_name" {
+  description = "Proxmox node on which the machines run that name none."
+  type        = string
+  default     = "proxmox"
+}
+
+variable "proxmox_image_datastore" {
+  description = "Datastore that Proxmox downloads Talos' image to. Its content types must include import."
+  type        = string
+  default     = "local"
+}
+
+variable "proxmox_disk_datastore" {
+  description = "Datastore of the machines' disks."
+  type        = string
+  default     = "local-lvm"
+}

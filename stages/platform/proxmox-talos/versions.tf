@@ -1,0 +1,18 @@
+terraform {
+  required_version = ">= 1.9"
+
+  required_providers {
+    infisical = {
+      source  = "infisical/infisical"
+      version = "~> 0.19"
+    }
+    proxmox = {
+      source  = "bpg/proxmox"
+      version = "~> 0.111.1"
+    }
+    talos = {
+      source  = "siderolabs/talos"
+      version = "~> 0.10"
+    }
+  }
+}

@@ -1,0 +1,34 @@
+# What several layers must agree on is made once, in the first layer. Nothing
+# here may change under a living cluster: hence every ignore_changes below.
+
+# Signs the ServiceAccount tokens. It exists before the cluster does, so that
+# others can be told its public half ahead of time.
+resource "tls_private_key" "serviceaccount" {
+  algorithm = "RSA"
+  rsa_bits  = 2048
+}
+
+resource "random_password" "database" {
+  for_each = var.database_users
+
+  length  = var.database_password_length
+  special = false # passwords end up in connection URLs
+
+  lifecycle {
+    ignore_changes = [length, special]
+  }
+}
+
+# Talos' and Kubernetes' own authorities, tokens and encryption keys.
+resource "talos_machine_secrets" "cluster" {
+  talos_version = var.talos_version
+
+  lifecycle {
+    ignore_changes = [talos_version]
+  }
+}
+
+data "talos_client_configuration" "cluster" {
+  cluster_name         = var.cluster_name
+  client_configuration = talos_machine_secrets.cluster.client_configuration
+}

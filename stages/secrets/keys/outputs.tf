@@ -1,0 +1,40 @@
+output "serviceaccount_private_key_pem" {
+  description = "Key that signs the cluster's ServiceAccount tokens."
+  value       = tls_private_key.serviceaccount.private_key_pem
+  sensitive   = true
+}
+
+output "serviceaccount_public_key_pem" {
+  description = "Key that verifies the cluster's ServiceAccount tokens."
+  value       = tls_private_key.serviceaccount.public_key_pem
+}
+
+output "database_admin_password" {
+  description = "Password of the database user admin."
+  value       = random_password.database["admin"].result
+  sensitive   = true
+}
+
+output "database_passwords" {
+  description = "Password of each database user, by user."
+  value       = { for user, password in random_password.database : user => password.result }
+  sensitive   = true
+}
+
+output "talos_machine_secrets" {
+  description = "Talos' machine secrets: what the machine configurations are made from."
+  value       = talos_machine_secrets.cluster.machine_secrets
+  sensitive   = true
+}
+
+output "talos_client_configuration" {
+  description = "Certificate and key of Talos' administrator."
+  value       = talos_machine_secrets.cluster.client_configuration
+  sensitive   = true
+}
+
+output "talosconfig" {
+  description = "talosconfig without addresses, for machines that are up although their platform stage is not. The platform's own names its endpoints."
+  value       = data.talos_client_configuration.cluster.talos_config
+  sensitive   = true
+}

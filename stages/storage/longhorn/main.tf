@@ -1,0 +1,69 @@
+# Longhorn's managers and instance managers are privileged.
+resource "kubernetes_namespace_v1" "longhorn" {
+  metadata {
+    name = var.longhorn_namespace
+
+    labels = {
+      "pod-security.kubernetes.io/enforce" = "privileged"
+      "pod-security.kubernetes.io/audit"   = "privileged"
+      "pod-security.kubernetes.io/warn"    = "privileged"
+    }
+  }
+}
+
+resource "kubernetes_secret_v1" "backup" {
+  count = var.longhorn_backup_target == null ? 0 : 1
+
+  metadata {
+    name      = "longhorn-backup"
+    namespace = kubernetes_namespace_v1.longhorn.metadata[0].name
+  }
+
+  data = {
+    AWS_ACCESS_KEY_ID     = var.longhorn_s3_access_key_id
+    AWS_SECRET_ACCESS_KEY = var.longhorn_s3_secret_access_key
+  }
+
+  lifecycle {
+    precondition {
+      condition     = var.longhorn_s3_access_key_id != null && var.longhorn_s3_secret_access_key != null
+      error_message = "longhorn_backup_target is set, but the secrets layer has no S3 credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)."
+    }
+  }
+}
+
+resource "helm_release" "longhorn" {
+  name       = "longhorn"
+  namespace  = kubernetes_namespace_v1.longhorn.metadata[0].name
+  repository = var.longhorn_chart_repository
+  chart      = "longhorn"
+  version    = var.longhorn_chart_version
+
+  # The gates wait, and wait for more than Helm does: most of Longhorn is made
+  # by its manager and belongs to no release.
+  wait            = false
+  upgrade_install = true
+
+  values = concat(
+    [yamlencode({
+      persistence = {
+        defaultClass             = true
+        defaultClassReplicaCount = var.longhorn_replica_count
+      }
+      defaultSettings = {
+        defaultDataPath                   = var.longhorn_data_path
+        storageOverProvisioningPercentage = tostring(var.longhorn_over_provisioning_percentage)
+        # castle has asked before it destroys; otherwise uninstalling fails.
+        deletingConfirmationFlag = true
+      }
+    })],
+    # The names of the secret's instances: known also before the secret is made.
+    [for secret in kubernetes_secret_v1.backup : yamlencode({
+      defaultBackupStore = {
+        backupTarget                 = var.longhorn_backup_target
+        backupTargetCredentialSecret = secret.metadata[0].name
+      }
+    })],
+    var.longhorn_values,
+  )
+}

@@ -1,0 +1,81 @@
+variable "longhorn_namespace" {
+  description = "Namespace of Longhorn."
+  type        = string
+  default     = "longhorn-system"
+}
+
+variable "longhorn_chart_repository" {
+  description = "Helm repository of the chart longhorn."
+  type        = string
+  default     = "https://charts.longhorn.io"
+}
+
+variable "longhorn_chart_version" {
+  description = "Version of the chart longhorn. An existing Longhorn moves one minor version at a time."
+  type        = string
+  default     = "1.12.1"
+
+  validation {
+    condition     = can(regex("^[0-9]+\\.[0-9]+\\.[0-9]+$", var.longhorn_chart_version))
+    error_message = "longhorn_chart_version is an exact version, such as 1.12.1."
+  }
+}
+
+variable "longhorn_data_path" {
+  description = "Where Longhorn keeps its data on a node. The platform mounts the second disk there."
+  type        = string
+  default     = "/var/lib/longhorn"
+}
+
+variable "longhorn_replica_count" {
+  description = "Replicas of a volume. More than there are storage nodes, and a volume never becomes healthy."
+  type        = number
+  default     = 1
+
+  validation {
+    condition     = var.longhorn_replica_count >= 1 && floor(var.longhorn_replica_count) == var.longhorn_replica_count
+    error_message = "longhorn_replica_count is a whole number of at least 1."
+  }
+}
+
+variable "longhorn_over_provisioning_percentage" {
+  description = "How much of a disk's size may be promised to volumes."
+  type        = number
+  default     = 200
+
+  validation {
+    condition     = var.longhorn_over_provisioning_percentage >= 100
+    error_message = "longhorn_over_provisioning_percentage is at least 100."
+  }
+}
+
+variable "longhorn_backup_target" {
+  description = "Where backups go, such as s3://bucket@eu-central-1/. Without one, Longhorn makes no backups and needs no S3 credentials."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = can(regex("^s3://[^@/]+@[^@/]+/", coalesce(var.longhorn_backup_target, "s3://bucket@region/")))
+    error_message = "longhorn_backup_target has the form s3://<bucket>@<region>/<path>."
+  }
+}
+
+variable "longhorn_s3_access_key_id" {
+  description = "Access key id of the backup bucket. castle wires it from the secrets layer."
+  type        = string
+  default     = null
+  sensitive   = true
+}
+
+variable "longhorn_s3_secret_access_key" {
+  description = "Secret access key of the backup bucket. castle wires it from the secrets layer."
+  type        = string
+  default     = null
+  sensitive   = true
+}
+
+variable "longhorn_values" {
+  description = "Further values of the chart (YAML), applied last."
+  type        = list(string)
+  default     = []
+}

@@ -1,0 +1,22 @@
+# Which stages this cluster consists of. What each makes and needs:
+# stages/README.md. Values: terraform.tfvars.
+
+cluster {
+  protect = false # true: neither create nor destroy touch it
+}
+
+stage "infisical" { source = "secrets/infisical" }
+stage "keys" { source = "secrets/keys" }
+
+stage "proxmox-talos" { source = "platform/proxmox-talos" }
+
+stage "external-secrets" { source = "engine/external-secrets" }
+stage "secret-store" { source = "engine/secret-store" }
+
+stage "metallb" { source = "networking/metallb" }
+stage "address-pool" { source = "networking/address-pool" }
+
+stage "longhorn" { source = "storage/longhorn" }
+
+stage "flux" { source = "gitops/flux" }
+stage "sync" { source = "gitops/sync" }
