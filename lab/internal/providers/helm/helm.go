@@ -1,0 +1,7 @@
+// Package helm stands in.
+package helm
+
+import "github.com/ephemeral-castle/castle/lab/internal/providers/plugin"
+
+// New returns the provider.
+func New() plugin.Provider { return plugin.Provider{} }

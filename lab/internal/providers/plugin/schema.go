@@ -1,0 +1,132 @@
+// Package plugin is a small framework for stand-in Terraform providers: a
+// schema is data, a resource is a schema with functions over its values, and
+// the package speaks protocol 6 for both.
+//
+// Planning follows the rules that providers built on HashiCorp's framework
+// follow: an absent argument takes its default; if the plan then equals the
+// state, nothing is planned; otherwise each computed value that no one sets is
+// unknown, except those that are said to survive an update (Keep); and a change
+// to an attribute marked Replace asks for a new object.
+package plugin
+
+import (
+	"context"
+
+	"github.com/zclconf/go-cty/cty"
+)
+
+// Provider is one provider: its own configuration and the types it serves.
+type Provider struct {
+	Schema Block
+	// Configure sees the provider block; values may be unknown during a plan. Optional.
+	Configure func(ctx context.Context, config Values) error
+	Resources map[string]Resource
+	Data      map[string]DataSource
+}
+
+// Resource is one managed resource type.
+type Resource struct {
+	Version int64 // of the schema
+	Schema  Block
+	// Check judges what no single attribute can; values may be unknown. Optional.
+	Check func(config Values) error
+	// Plan may change a plan that the rules of this package have made. It is
+	// not called for a destroy. Optional.
+	Plan func(ctx context.Context, p *Plan) error
+	// Create makes the object and returns what it computed; the rest is taken
+	// from the plan. Values beside an error are kept, and the object is tainted.
+	Create func(ctx context.Context, c Change) (Values, error)
+	// Read returns what is different now, or nil if the object is gone. Without
+	// it the state is the truth.
+	Read   func(ctx context.Context, state Values) (Values, error)
+	Update func(ctx context.Context, c Change) (Values, error)
+	Delete func(ctx context.Context, state Values) error // Optional.
+	Import func(ctx context.Context, id string) (Values, error)
+}
+
+// DataSource is one data source type.
+type DataSource struct {
+	Schema Block
+	Check  func(config Values) error // as in Resource
+	// Read returns what it computed; the rest is taken from the configuration.
+	Read func(ctx context.Context, config Values) (Values, error)
+}
+
+// Change is what a function that changes something is told. Prior is nil for a
+// new object. Config alone holds write-only values.
+type Change struct{ Prior, Planned, Config Values }
+
+// Mode says how nested values are held.
+type Mode int
+
+// The modes.
+const (
+	Single Mode = iota
+	List
+	Set
+	Map
+)
+
+// Block is a schema: of a provider, a resource, a data source or a nested block.
+type Block struct {
+	Attributes map[string]Attribute
+	Blocks     map[string]NestedBlock
+}
+
+// NestedBlock is a block inside a block.
+type NestedBlock struct {
+	Block
+	Mode     Mode // Single, List or Set
+	Min, Max int64
+}
+
+// Attribute is one argument or one computed value.
+type Attribute struct {
+	Type   cty.Type // absent where Nested is set
+	Nested *Nested
+
+	Required, Optional, Computed     bool
+	Sensitive, WriteOnly, Deprecated bool
+
+	Default cty.Value             // of an optional and computed attribute
+	Keep    bool                  // an update does not change the computed value
+	Replace bool                  // a change needs a new object
+	Valid   func(cty.Value) error // judges a known value. Optional.
+}
+
+// Nested is an object, or a collection of objects, as an attribute's value.
+type Nested struct {
+	Mode       Mode
+	Attributes map[string]Attribute
+}
+
+func (a Attribute) ctyType() cty.Type {
+	if a.Nested == nil {
+		return a.Type
+	}
+	return a.Nested.Mode.of(Block{Attributes: a.Nested.Attributes}.ctyType())
+}
+
+func (b Block) ctyType() cty.Type {
+	types := map[string]cty.Type{}
+	for name, a := range b.Attributes {
+		types[name] = a.ctyType()
+	}
+	for name, n := range b.Blocks {
+		types[name] = n.Mode.of(n.Block.ctyType())
+	}
+	return cty.Object(types)
+}
+
+func (m Mode) of(object cty.Type) cty.Type {
+	switch m {
+	case List:
+		return cty.List(object)
+	case Set:
+		return cty.Set(object)
+	case Map:
+		return cty.Map(object)
+	default:
+		return object
+	}
+}
