@@ -54,8 +54,6 @@ package config
 import (
 	"io/fs"
 
-	"github.com/hashicorp/hcl/v2"
-
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
@@ -71,11 +69,4 @@ type Options struct {
 	Library       fs.FS // the embedded stages: networking/metallb/main.tf
 	Templates     fs.FS // the embedded templates
 	CastleVersion string
-}
-
-// Load reads a cluster. It reports every problem that it finds at once. The
-// Cluster is never nil, for its Files; it is fit for a run only if no
-// diagnostic is an error.
-func Load(o Options) (*Cluster, hcl.Diagnostics) {
-	return &Cluster{}, nil
 }

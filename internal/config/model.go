@@ -65,7 +65,7 @@ type Stage struct {
 	definition *definition
 	entry      *entry
 	bindings   map[string]*binding // variable name: where its value comes from
-	needs      needsList
+	needs      []need
 }
 
 // Variable is an input variable that a root module declares.
@@ -78,8 +78,8 @@ type Variable struct {
 
 	constraint constraint
 	fallback   cty.Value // the default, converted; cty.NilVal where Required
-	literal    bool      // a raw string (--var, TF_VAR_) is taken as it is, not parsed
-	nullable   bool
+	literal    bool      // a text (--var, TF_VAR_) is taken as it is, not parsed
+	nullable   bool      // null is a value of its own and does not mean the default
 	declared   hcl.Range
 }
 
@@ -97,11 +97,12 @@ type Gate struct {
 	Type   gate.Type
 	Label  string
 	Policy gate.Policy
-	// Needs are the stages that must be ready before the gate is judged. The
-	// gate's stage is applied without waiting for them.
+	// Needs are the stages that must be ready before the gate is judged, beyond
+	// those that its own stage needs. The stage is applied without waiting for them.
 	Needs []*Stage
 
 	block *block
+	needs []need
 }
 
 // Name is the gate's type and label: "endpoint_slice.webhook".
@@ -126,6 +127,5 @@ func (p *Preflight) Name() string { return p.Type.Name + "." + p.Label }
 type Adopt struct {
 	Address string // infisical_secret.kubeconfig
 
-	id    hcl.Expression
 	block *block
 }

@@ -43,7 +43,7 @@ func distinct(diags hcl.Diagnostics) hcl.Diagnostics {
 // didYouMean returns `; did you mean "x"?` for the nearest of names, or
 // nothing where none is near.
 func didYouMean(name string, names []string) string {
-	best, distance := "", 1+max(2, len(name)/3)
+	best, distance := "", 1+(len(name)+2)/3
 	for _, n := range slices.Sorted(slices.Values(names)) {
 		if d := levenshtein.Distance(name, n, nil); d < distance {
 			best, distance = n, d

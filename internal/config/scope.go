@@ -1,10 +1,10 @@
 package config
 
 import (
+	"fmt"
+
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
-
-	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
 // Scope is what is known when an expression is evaluated.
@@ -15,17 +15,102 @@ type Scope struct {
 
 // Inputs returns the value of every variable that has one. A layer's output
 // that sc lacks is an error that names the stage and the output.
-func (s *Stage) Inputs(sc Scope) (map[string]cty.Value, hcl.Diagnostics) { return nil, nil }
+func (s *Stage) Inputs(sc Scope) (map[string]cty.Value, hcl.Diagnostics) {
+	var diags hcl.Diagnostics
+	inputs := make(map[string]cty.Value, len(s.bindings))
+	for name := range s.bindings {
+		v, more := s.input(name, sc)
+		diags = append(diags, more...)
+		inputs[name] = v
+	}
+	return inputs, inOrder(distinct(diags))
+}
 
-// Values returns the preflight's arguments for stage s.
-func (p *Preflight) Values(s *Stage, sc Scope) (gate.Values, hcl.Diagnostics) { return nil, nil }
+// input returns the value of one variable.
+func (s *Stage) input(name string, sc Scope) (cty.Value, hcl.Diagnostics) {
+	b, v := s.bindings[name], s.Variables[name]
+	if b.expr == nil {
+		return b.value, nil
+	}
+	x, diags := s.evaluate(b.expr, sc)
+	if diags.HasErrors() {
+		return cty.UnknownVal(v.Type), diags
+	}
+	settled, err := v.settle(x)
+	if err != nil {
+		return cty.UnknownVal(v.Type), hcl.Diagnostics{problem(b.expr.Range(), fmt.Sprintf("stage %s: unsuitable input %s", s.Name, name),
+			"%s. The variable is %s, declared at %s.", err, v.constraint, place(v.declared))}
+	}
+	return settled, nil
+}
 
-// ID returns the import id of the resource for stage s.
-func (a *Adopt) ID(s *Stage, sc Scope) (string, hcl.Diagnostics) { return "", nil }
+// evaluate returns the value of an expression whose references were found good
+// by follow. Only what the expression names is looked up, so that it can be
+// evaluated as soon as that is known.
+func (s *Stage) evaluate(expr hcl.Expression, sc Scope) (cty.Value, hcl.Diagnostics) {
+	var diags hcl.Diagnostics
+	found := make(map[string]map[string]cty.Value)
+	for _, r := range references(expr) {
+		v, known := cty.DynamicVal, true
+		switch r.root {
+		case "cluster":
+			continue
+		case "var":
+			var more hcl.Diagnostics
+			v, more = s.input(r.name, sc)
+			diags = append(diags, more...)
+		case "self":
+			if v, known = sc.Self[r.name]; !known {
+				diags = append(diags, notYet(s, r, s))
+			}
+		default:
+			if v, known = sc.Outputs[r.root][r.name]; !known {
+				diags = append(diags, notYet(s, r, s.cluster.owners[r.root][r.name]))
+			}
+		}
+		if found[r.root] == nil {
+			found[r.root] = make(map[string]cty.Value)
+		}
+		found[r.root][r.name] = v
+	}
+	if diags.HasErrors() {
+		return cty.DynamicVal, diags
+	}
+	ctx := s.cluster.context()
+	for root, names := range found {
+		ctx.Variables[root] = cty.ObjectVal(names)
+	}
+	v, diags := expr.Value(ctx)
+	return v, plain(diags)
+}
 
-// Values returns the gate's arguments for stage s.
-func (g *Gate) Values(s *Stage, sc Scope) (gate.Values, hcl.Diagnostics) { return nil, nil }
+func notYet(s *Stage, r reference, owner *Stage) *hcl.Diagnostic {
+	return problem(r.at, fmt.Sprintf("stage %s: %s.%s is not known", s.Name, r.root, r.name),
+		"It is an output of stage %s, which has not been applied or does not set it.", owner.Name)
+}
 
-// Strings returns every string in the cluster's known values, nested ones too,
-// sorted and each once. The lab finds addresses and hosts there.
-func (c *Cluster) Strings() []string { return nil }
+// context is what every expression may use.
+func (c *Cluster) context() *hcl.EvalContext {
+	return &hcl.EvalContext{
+		Functions: functions(),
+		Variables: map[string]cty.Value{"cluster": cty.ObjectVal(map[string]cty.Value{
+			"name":     cty.StringVal(c.Name),
+			"platform": cty.StringVal(c.Platform),
+		})},
+	}
+}
+
+// beforehand is the scope of a stage before any run: every output unknown.
+func (s *Stage) beforehand() Scope {
+	sc := Scope{Outputs: make(map[string]map[string]cty.Value), Self: make(map[string]cty.Value)}
+	for layer, owners := range s.cluster.owners {
+		sc.Outputs[layer] = make(map[string]cty.Value)
+		for name := range owners {
+			sc.Outputs[layer][name] = cty.DynamicVal
+		}
+	}
+	for name := range s.Outputs {
+		sc.Self[name] = cty.DynamicVal
+	}
+	return sc
+}

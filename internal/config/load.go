@@ -1,0 +1,194 @@
+package config
+
+import (
+	"cmp"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
+)
+
+// loader is one Load under way.
+type loader struct {
+	Options
+	cluster  *Cluster
+	library  *library
+	defaults stageBlock // of castle.hcl; only timeout and inputs
+	given    given
+	missing  map[string][]*Stage // variable without a value: who requires it
+	// partial are the layers of which some stage could not be read. Names that
+	// are missing there are not reported: the stage that has them may be that one.
+	partial map[string]bool
+	diags   hcl.Diagnostics
+}
+
+// Load reads a cluster. It reports every problem that it finds at once. The
+// Cluster is never nil, for its Files; it is fit for a run only if no
+// diagnostic is an error.
+func Load(o Options) (*Cluster, hcl.Diagnostics) {
+	files := make(map[string]*hcl.File)
+	l := &loader{
+		Options: o,
+		cluster: &Cluster{Files: files, Templates: templates{os.DirFS(filepath.Join(o.Repository, "templates")), o.Templates}},
+		library: &library{repository: o.Repository, embedded: o.Library, files: files, known: map[string]*definition{}},
+		missing: make(map[string][]*Stage),
+		partial: make(map[string]bool),
+	}
+	name, platform, err := resolve(o.Repository, o.Cluster)
+	if err != nil {
+		return l.cluster, hcl.Diagnostics{problem(hcl.Range{}, err.Error(), "")}
+	}
+	l.cluster.Name, l.cluster.Platform = name, platform
+	l.cluster.Dir = filepath.Join(o.Repository, "clusters", name, platform)
+	l.readCastleFile()
+	l.addStages(l.readClusterFile())
+	l.ownOutputs()
+	l.checkTypes()
+	l.readValues()
+	for _, s := range l.cluster.Stages {
+		l.bind(s)
+		l.addBlocks(s)
+	}
+	l.reportMissing()
+	for _, s := range l.cluster.Stages {
+		l.connect(s)
+	}
+	l.checkCycles()
+	for _, s := range l.cluster.Stages {
+		l.checkValues(s)
+	}
+	return l.cluster, inOrder(distinct(l.diags))
+}
+
+func (l *loader) report(diags ...*hcl.Diagnostic) { l.diags = append(l.diags, diags...) }
+
+// file names a file of the cluster as diagnostics do.
+func (l *loader) file(name string) string {
+	return path.Join("clusters", l.cluster.Name, l.cluster.Platform, name)
+}
+
+// addStages makes a stage of every entry whose source can be found.
+func (l *loader) addStages(entries []*entry) {
+	for _, e := range entries {
+		if e.source == "" || !l.checkSource(e) {
+			layer, _, _ := strings.Cut(e.source, "/")
+			l.markPartial(layer)
+			continue
+		}
+		d := l.library.definition(e.source)
+		if d.diags.HasErrors() {
+			l.markPartial(d.layer)
+		}
+		s := &Stage{
+			Name: e.name, Layer: d.layer, Source: e.source, Summary: d.stage.summary, Module: d.module, Origin: d.origin,
+			EndsCluster: d.stage.endsCluster, Persistent: d.stage.persistent, Volatile: d.stage.volatile,
+			InCluster: d.inCluster, Providers: d.providers, Variables: d.variables, Outputs: d.outputs,
+			cluster: l.cluster, definition: d, entry: e, bindings: make(map[string]*binding),
+		}
+		if !e.enabled {
+			l.cluster.Disabled = append(l.cluster.Disabled, s)
+			continue
+		}
+		l.report(d.diags...)
+		s.Timeout = l.timeout(e.stage.timeout, d.stage.timeout, l.defaults.timeout)
+		l.cluster.Stages = append(l.cluster.Stages, s)
+	}
+	byLayer := func(a, b *Stage) int { return cmp.Compare(layerIndex(a.Layer), layerIndex(b.Layer)) }
+	slices.SortStableFunc(l.cluster.Stages, byLayer)
+	slices.SortStableFunc(l.cluster.Disabled, byLayer)
+}
+
+func (l *loader) checkSource(e *entry) bool {
+	sources := l.library.sources()
+	if slices.Contains(sources, e.source) {
+		return true
+	}
+	layer, _, ok := strings.Cut(e.source, "/")
+	switch {
+	case !ok:
+		l.report(problem(e.from, "stage "+e.name+": unsuitable source", "%q is not of the form <layer>/<stage>%s", e.source, orStop(didYouMean(e.source, sources))))
+	case layerIndex(layer) < 0:
+		l.report(problem(e.from, "stage "+e.name+": unknown layer "+layer, "The layers are %s%s", strings.Join(Layers(), ", "), orStop(didYouMean(layer, Layers()))))
+	default:
+		l.report(problem(e.from, "stage "+e.name+": unknown source", "There is no stage %q, neither in the repository's stages/ nor in castle%s", e.source, orStop(didYouMean(e.source, sources))))
+	}
+	return false
+}
+
+func (l *loader) markPartial(layer string) {
+	if layerIndex(layer) >= 0 {
+		l.partial[layer] = true
+		return
+	}
+	for _, layer := range Layers() {
+		l.partial[layer] = true
+	}
+}
+
+// ownOutputs notes which stage has which output of a layer.
+func (l *loader) ownOutputs() {
+	l.cluster.owners = make(map[string]map[string]*Stage)
+	for _, layer := range Layers() {
+		l.cluster.owners[layer] = make(map[string]*Stage)
+	}
+	for _, s := range l.cluster.Stages {
+		for _, name := range slices.Sorted(maps.Keys(s.Outputs)) {
+			owners := l.cluster.owners[s.Layer]
+			if first := owners[name]; first != nil {
+				l.report(problem(s.Outputs[name].declared, "layer "+s.Layer+": two stages have output "+name,
+					"Stage %s has it here and stage %s at %s; %s.%s could mean either.",
+					s.Name, first.Name, place(first.Outputs[name].declared), s.Layer, name))
+				continue
+			}
+			owners[name] = s
+		}
+	}
+}
+
+// checkTypes reports variables that share a name and not a type: one value cannot suit both.
+func (l *loader) checkTypes() {
+	first := make(map[string]Variable)
+	for _, s := range l.cluster.Stages {
+		for _, name := range slices.Sorted(maps.Keys(s.Variables)) {
+			v := s.Variables[name]
+			if v.constraint.ty == cty.DynamicPseudoType {
+				continue
+			}
+			other, ok := first[name]
+			if !ok {
+				first[name] = v
+				continue
+			}
+			if !v.constraint.ty.Equals(other.constraint.ty) {
+				l.report(problem(v.declared, "variable "+name+": two types", "It is %s here and %s at %s; variables of one name share their value. Give one of them another name.",
+					v.constraint, other.constraint, place(other.declared)))
+			}
+		}
+	}
+}
+
+func layerIndex(name string) int { return slices.Index(Layers(), name) }
+
+// inOrder sorts diagnostics by file and line.
+func inOrder(diags hcl.Diagnostics) hcl.Diagnostics {
+	slices.SortStableFunc(diags, func(a, b *hcl.Diagnostic) int {
+		if a.Subject == nil || b.Subject == nil {
+			return cmp.Compare(subjects(a), subjects(b))
+		}
+		return cmp.Or(cmp.Compare(a.Subject.Filename, b.Subject.Filename),
+			cmp.Compare(a.Subject.Start.Byte, b.Subject.Start.Byte), cmp.Compare(a.Summary, b.Summary))
+	})
+	return diags
+}
+
+func subjects(d *hcl.Diagnostic) int {
+	if d.Subject == nil {
+		return 0
+	}
+	return 1
+}

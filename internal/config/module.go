@@ -1,0 +1,164 @@
+package config
+
+import (
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/hashicorp/hcl/v2/json"
+	"github.com/hashicorp/terraform-config-inspect/tfconfig"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+)
+
+// inClusterProviders are the providers that castle configures where a module does not.
+func inClusterProviders() []string {
+	return []string{"registry.terraform.io/hashicorp/helm", "registry.terraform.io/hashicorp/kubernetes"}
+}
+
+func parse(src []byte, name string) (*hcl.File, hcl.Diagnostics) {
+	if strings.HasSuffix(name, ".json") {
+		return json.Parse(src, name)
+	}
+	return hclsyntax.ParseConfig(src, name, hcl.InitialPos)
+}
+
+// readModule reads the Terraform files of a root module. What castle needs to
+// the letter (types, defaults and places) it takes from the files itself; the
+// rest is terraform-config-inspect's reading.
+func (d *definition) readModule(l *library, folder string) {
+	entries, err := fs.ReadDir(d.module, ".")
+	if err != nil {
+		d.diags = append(d.diags, problem(hcl.Range{}, "stage "+d.source+": not readable", "%s.", err))
+		return
+	}
+	module := tfconfig.NewModule(folder)
+	for _, e := range entries {
+		if e.IsDir() || strings.HasPrefix(e.Name(), ".") || !strings.HasSuffix(e.Name(), ".tf") && !strings.HasSuffix(e.Name(), ".tf.json") {
+			continue
+		}
+		f, diags := l.read(d.module, e.Name(), path.Join(folder, e.Name()), true)
+		d.diags = append(d.diags, diags...)
+		if diags.HasErrors() || f == nil {
+			continue
+		}
+		d.diags = append(d.diags, tfconfig.LoadModuleFromFile(f, module)...)
+		d.readDeclarations(f)
+	}
+	for name, o := range module.Outputs {
+		own := d.outputs[name]
+		own.Description, own.Sensitive = o.Description, o.Sensitive
+		d.outputs[name] = own
+	}
+	d.resources = make(map[string]bool)
+	for _, r := range module.ManagedResources {
+		d.resources[r.Type+"."+r.Name] = true
+	}
+	d.readProviders(module)
+}
+
+// readProviders lists the providers that the module requires, by its
+// required_providers or by a resource, and those among them that castle configures.
+func (d *definition) readProviders(module *tfconfig.Module) {
+	d.providers = make(map[string]string)
+	for _, resources := range []map[string]*tfconfig.Resource{module.ManagedResources, module.DataResources} {
+		for _, r := range resources {
+			d.providers[r.Provider.Name] = sourceAddress(r.Provider.Name, "")
+		}
+	}
+	for name, r := range module.RequiredProviders {
+		d.providers[name] = sourceAddress(name, r.Source)
+	}
+	configured := make(map[string]bool)
+	for _, c := range module.ProviderConfigs {
+		configured[c.Name] = true
+	}
+	for name, address := range d.providers {
+		if slices.Contains(inClusterProviders(), address) && !configured[name] {
+			d.inCluster = append(d.inCluster, address)
+		}
+	}
+	slices.Sort(d.inCluster)
+}
+
+// sourceAddress completes a provider's source as Terraform does.
+func sourceAddress(local, source string) string {
+	switch {
+	case source == "" && local == "terraform":
+		return "terraform.io/builtin/terraform"
+	case source == "":
+		source = "hashicorp/" + local
+	}
+	if strings.Count(source, "/") == 1 {
+		source = "registry.terraform.io/" + source
+	}
+	return source
+}
+
+func (d *definition) readDeclarations(f *hcl.File) {
+	content, _, _ := f.Body.PartialContent(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
+		{Type: "variable", LabelNames: []string{"name"}},
+		{Type: "output", LabelNames: []string{"name"}},
+	}}) // terraform-config-inspect has reported what is wrong here
+	for _, b := range content.Blocks {
+		name := b.Labels[0]
+		if b.Type == "output" {
+			d.outputs[name] = Output{Name: name, declared: b.DefRange}
+			continue
+		}
+		v, diags := readVariable(b)
+		d.variables[name] = v
+		d.diags = append(d.diags, diags...)
+	}
+}
+
+func readVariable(b *hcl.Block) (Variable, hcl.Diagnostics) {
+	v := Variable{Name: b.Labels[0], Type: cty.DynamicPseudoType, Required: true, literal: true, nullable: true, declared: b.DefRange}
+	v.constraint.ty = cty.DynamicPseudoType
+	content, _, diags := b.Body.PartialContent(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{
+		{Name: "type"}, {Name: "default"}, {Name: "description"}, {Name: "sensitive"}, {Name: "nullable"},
+	}})
+	text := func(name string, want cty.Type) cty.Value {
+		attr, ok := content.Attributes[name]
+		if !ok {
+			return cty.NullVal(want)
+		}
+		// Terraform judges the attribute itself; here an unsuitable one counts as absent.
+		x, diags := attr.Expr.Value(nil)
+		x, err := convert.Convert(x, want)
+		if diags.HasErrors() || err != nil || !x.IsKnown() {
+			return cty.NullVal(want)
+		}
+		return x
+	}
+	if x := text("description", cty.String); !x.IsNull() {
+		v.Description = x.AsString()
+	}
+	if x := text("sensitive", cty.Bool); !x.IsNull() {
+		v.Sensitive = x.True()
+	}
+	if x := text("nullable", cty.Bool); !x.IsNull() {
+		v.nullable = x.True()
+	}
+	if attr, ok := content.Attributes["type"]; ok {
+		c, more := readConstraint(attr.Expr)
+		diags = append(diags, more...)
+		v.constraint, v.Type, v.literal = c, c.ty.WithoutOptionalAttributesDeep(), c.ty.IsPrimitiveType()
+	}
+	if attr, ok := content.Attributes["default"]; ok {
+		x, more := attr.Expr.Value(nil)
+		diags = append(diags, plain(more)...)
+		v.Required, v.fallback = false, cty.UnknownVal(v.Type)
+		if !more.HasErrors() {
+			var err error
+			if v.fallback, err = v.constraint.convert(x); err != nil {
+				v.fallback = cty.UnknownVal(v.Type)
+				diags = append(diags, problem(attr.Expr.Range(), "variable "+v.Name+": unsuitable default", "%s.", err))
+			}
+		}
+	}
+	return v, diags
+}

@@ -1,0 +1,144 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
+)
+
+// reference is what an expression names outside itself: secrets.git_token.
+type reference struct {
+	root, name string // name is "" where the expression takes the root as a whole
+	at         hcl.Range
+}
+
+// references lists what expr names, in the order of its text.
+func references(expr hcl.Expression) []reference {
+	var refs []reference
+	for _, t := range expr.Variables() {
+		r := reference{root: t.RootName(), at: t.SourceRange()}
+		if len(t) > 1 {
+			switch step := t[1].(type) {
+			case hcl.TraverseAttr:
+				r.name = step.Name
+			case hcl.TraverseIndex:
+				if step.Key.Type() == cty.String {
+					r.name = step.Key.AsString()
+				}
+			}
+		}
+		refs = append(refs, r)
+	}
+	return refs
+}
+
+// site is where an expression stands, which decides what it may name.
+type site struct {
+	what  string // "input namespace", "gate nodes.ready: count"
+	input bool   // var reaches only variables that are not wired themselves
+	gate  bool   // self is known
+}
+
+// follow checks every name in an expression and returns the stages whose
+// outputs it reads. It is false where a name was not good: the expression
+// cannot be evaluated then.
+func (l *loader) follow(s *Stage, expr hcl.Expression, at site) ([]need, bool) {
+	var needs []need
+	good := true
+	for _, r := range references(expr) {
+		d := l.judge(s, r, at)
+		if d != nil {
+			l.report(d)
+			good = false
+			continue
+		}
+		switch {
+		case r.root == "var" && !at.input:
+			needs = append(needs, s.bindings[r.name].needs...)
+		case layerIndex(r.root) >= 0:
+			if owner := l.cluster.owners[r.root][r.name]; owner != nil {
+				needs = append(needs, need{owner, r.at})
+			} else {
+				good = false // of a layer that could not be read: reported already
+			}
+		}
+	}
+	return needs, good
+}
+
+func (l *loader) judge(s *Stage, r reference, at site) *hcl.Diagnostic {
+	summary := fmt.Sprintf("stage %s: %s: ", s.Name, at.what)
+	roots := append([]string{"var", "self", "cluster"}, Layers()...)
+	if !slices.Contains(roots, r.root) {
+		return problem(r.at, summary+"unknown name "+r.root, "An expression may name var, cluster, a layer and, in a gate, self%s", orStop(didYouMean(r.root, roots)))
+	}
+	if r.name == "" {
+		return problem(r.at, summary+r.root+" as a whole", "Name what is meant: %s.<name>.", r.root)
+	}
+	unknown := func(of string, names []string) *hcl.Diagnostic {
+		return problem(r.at, fmt.Sprintf("%sunknown %s.%s", summary, r.root, r.name), "%s%s", of, orStop(didYouMean(r.name, names)))
+	}
+	switch r.root {
+	case "cluster":
+		if names := []string{"name", "platform"}; !slices.Contains(names, r.name) {
+			return unknown("There are cluster.name and cluster.platform", names)
+		}
+	case "self":
+		if !at.gate {
+			return problem(r.at, summary+"self is not known here", "A stage's own outputs are known to its gates only.")
+		}
+		if _, ok := s.Outputs[r.name]; !ok {
+			return unknown("The module "+s.Source+" has no such output", slices.Collect(maps.Keys(s.Outputs)))
+		}
+	case "var":
+		b := s.bindings[r.name]
+		if b == nil {
+			return unknown("The module "+s.Source+" declares no such variable", slices.Collect(maps.Keys(s.Variables)))
+		}
+		if at.input && b.expr != nil {
+			return problem(r.at, summary+"var."+r.name+" is an input itself", "Inputs can name only variables that no inputs set; repeat what var.%s is set from.", r.name)
+		}
+	default:
+		return l.judgeOutput(s, r, summary)
+	}
+	return nil
+}
+
+func (l *loader) judgeOutput(s *Stage, r reference, summary string) *hcl.Diagnostic {
+	name := r.root + "." + r.name
+	_, own := s.Outputs[r.name]
+	switch owner := l.cluster.owners[r.root][r.name]; {
+	case layerIndex(r.root) > layerIndex(s.Layer):
+		return problem(r.at, summary+name+" belongs to a later layer", "Stage %s is of layer %s; references point to the same or an earlier layer. The order is %s.",
+			s.Name, s.Layer, strings.Join(Layers(), ", "))
+	case own && r.root == s.Layer:
+		return problem(r.at, summary+name+" is the stage's own output", "It is known only after the stage. A gate names it self.%s.", r.name)
+	case owner == nil && !l.partial[r.root]:
+		return problem(r.at, summary+"unknown output "+name, "%s", l.whence(r.root, r.name))
+	}
+	return nil
+}
+
+// whence says, for an output that no enabled stage has, where it would come from.
+func (l *loader) whence(layer, output string) string {
+	for _, s := range l.cluster.Disabled {
+		if _, ok := s.Outputs[output]; ok && s.Layer == layer {
+			return fmt.Sprintf("Stage %s has it, but is disabled at %s.", s.Name, place(s.entry.at))
+		}
+	}
+	if sources := l.library.provides(layer, output); len(sources) > 0 {
+		return fmt.Sprintf("No enabled stage has it; %s would: add a stage with that source to %s.", strings.Join(sources, " or "), l.file("cluster.hcl"))
+	}
+	outputs := slices.Sorted(maps.Keys(l.cluster.owners[layer]))
+	if len(outputs) == 0 {
+		return fmt.Sprintf("No stage of layer %s has it, enabled or not.", layer)
+	}
+	if hint := didYouMean(output, outputs); hint != "" {
+		return fmt.Sprintf("No stage of layer %s has it%s", layer, hint)
+	}
+	return fmt.Sprintf("No stage of layer %s has it; its outputs are %s.", layer, strings.Join(outputs, ", "))
+}
