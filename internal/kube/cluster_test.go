@@ -1,0 +1,118 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+func TestAnUnreachableAPIIsWaitedFor(t *testing.T) {
+	host := refusing(t)
+	g := newGate(t, "nodes", kubeconfig("https://"+host, token, authority(t)), map[string]cty.Value{"count": num(1)})
+	expect(t, nil, g.Check(t.Context()), "kubernetes API at "+host+": connection refused", false)
+}
+
+func TestACertificateOfAnotherClusterIsPermanent(t *testing.T) {
+	f := newFakeAPI(t)
+	f.answer("/readyz", 200, "ok")
+	g := newGate(t, "kubernetes_api", kubeconfig(f.URL, token, authority(t)), nil)
+	expect(t, f, g.Check(t.Context()),
+		"kubernetes API at HOST: its certificate belongs to another cluster: the kubeconfig's authority has not signed it", true)
+	if len(f.asked) > 0 {
+		t.Errorf("the token was sent to another cluster: %v", f.asked)
+	}
+}
+
+func TestRightsAreMissingForGood(t *testing.T) {
+	f := newFakeAPI(t)
+	no := failure(403, metav1.StatusReasonForbidden, `nodes is forbidden: User "guest" cannot list resource "nodes"`)
+	f.answer("/api/v1/nodes", no.code, no.body)
+	g := newGate(t, "nodes", f.kubeconfig(), map[string]cty.Value{"count": num(1)})
+	expect(t, f, g.Check(t.Context()),
+		`kubernetes API at HOST refuses the kubeconfig's user: nodes is forbidden: User "guest" cannot list resource "nodes"`, true)
+}
+
+func TestAHangingAPICostsOneAttempt(t *testing.T) {
+	c, host := hanging(t)
+	c.attempt = 20 * time.Millisecond
+	err := c.ask(ready)(t.Context())
+	expect(t, nil, err, "kubernetes API at "+host+": no answer within 20ms", false)
+}
+
+func TestAnAttemptThatTheCallerEndsIsTheCallers(t *testing.T) {
+	c, _ := hanging(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.ask(ready)(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the cancellation", err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer stop()
+	if err := c.ask(ready)(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want the caller's deadline, which gate.Wait knows", err)
+	}
+}
+
+func TestAKubeconfigThatSaysNothingIsPermanent(t *testing.T) {
+	for name, tt := range map[string]struct{ kubeconfig, want string }{
+		"none":       {"", "kubeconfig: no platform has said one yet"},
+		"unreadable": {"users: [{token: hunter2-is-secret", "kubeconfig: is not readable as one"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGate(t, "nodes", []byte(tt.kubeconfig), map[string]cty.Value{"count": num(1)})
+			expect(t, nil, g.Check(t.Context()), tt.want, true)
+		})
+	}
+}
+
+func TestTheEnvironmentLeadsNowhereElse(t *testing.T) {
+	f := newFakeAPI(t)
+	f.answer("/readyz", 200, "ok")
+	t.Setenv("HTTPS_PROXY", "http://"+refusing(t))
+	t.Setenv("KUBECONFIG", "/nowhere")
+	t.Setenv("KUBERNETES_SERVICE_HOST", "127.0.0.9")
+	// Go never asks a proxy for a loopback address, so the configuration itself is judged.
+	config, err := restConfig(f.kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequest(http.MethodGet, "https://10.0.0.10:6443", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if proxy, err := config.Proxy(request); proxy != nil || err != nil {
+		t.Errorf("the API would be asked through %v (%v)", proxy, err)
+	}
+	expect(t, f, newGate(t, "kubernetes_api", f.kubeconfig(), nil).Check(t.Context()), "", false)
+}
+
+// refusing is an address of the loopback where nobody listens.
+func refusing(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() //nolint:errcheck // it has done its work
+	return l.Addr().String()
+}
+
+// hanging is a cluster that takes connections and never says a word.
+func hanging(t *testing.T) (*cluster, string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() }) //nolint:errcheck // the test is over
+	host := l.Addr().String()
+	return newCluster(gate.Target{Kubeconfig: kubeconfig("https://"+host, token, authority(t))}, ""), host
+}

@@ -1,0 +1,155 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/zclconf/go-cty/cty"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+// condition reads one entry of status.conditions of any object, or of several.
+// An object that has no conditions yet is closed: nobody has looked at it.
+func condition() gate.Type {
+	return gate.Type{
+		Name:       "condition",
+		Summary:    "an object, or every object that is selected, has a condition",
+		Kubernetes: true,
+		Attributes: map[string]gate.Attribute{
+			"kind":        {Type: cty.String, Required: true, Valid: validName, Help: "the objects' kind: ClusterSecretStore"},
+			"api_version": {Type: cty.String, Help: "the kind's group and version; needed only where several groups have the kind"},
+			"namespace":   {Type: cty.String, Valid: validName, Help: "the objects' namespace; with neither it nor name, all namespaces"},
+			"name":        {Type: cty.String, Valid: validName, Help: "one object's name; without it, every object that selector picks"},
+			"selector":    {Type: cty.String, Valid: validSelector, Help: "labels: app=web,tier!=test; all objects of the kind if absent"},
+			"type":        {Type: cty.String, Help: "the condition's type; default Ready"},
+			"status":      {Type: cty.String, Help: "the condition's status; default True"},
+		},
+		Check: func(v gate.Values) error {
+			if v.Has("name") && v.Has("selector") {
+				return errors.New("name and selector: only one of them can choose the objects")
+			}
+			return nil
+		},
+		New: func(name string, target gate.Target, v gate.Values) (gate.Gate, error) {
+			w := wanted{
+				apiVersion: v.String("api_version"), kind: v.String("kind"),
+				namespace: v.String("namespace"), name: v.String("name"), selector: v.String("selector"),
+				condition: cmp.Or(v.String("type"), "Ready"), status: cmp.Or(v.String("status"), "True"),
+			}
+			c := newCluster(target, "")
+			return gate.Gate{Name: name, Check: c.ask(w.check), Changed: c.changes(w.selection)}, nil
+		},
+	}
+}
+
+// wanted is a condition gate's arguments.
+type wanted struct {
+	apiVersion, kind, namespace, name, selector string
+	condition, status                           string
+}
+
+func (w wanted) check(ctx context.Context, a *api) error {
+	objects, err := w.find(ctx, a)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(objects, func(x, y unstructured.Unstructured) int { return cmp.Compare(title(&x), title(&y)) })
+	var closed []string
+	for _, object := range objects {
+		if why := w.judge(&object); why != "" {
+			closed = append(closed, title(&object)+": "+why)
+		}
+	}
+	if len(closed) > 0 {
+		return errors.New(several(closed))
+	}
+	return nil
+}
+
+// selection resolves the kind; what does not fit it is permanent.
+func (w wanted) selection(ctx context.Context, a *api) (selection, error) {
+	var (
+		r   resource
+		err error
+	)
+	if w.apiVersion != "" {
+		r, err = a.resolve(ctx, w.apiVersion, w.kind)
+	} else {
+		r, err = a.resolveKind(ctx, w.kind)
+	}
+	switch {
+	case err != nil:
+		return selection{}, err
+	case r.namespaced && w.name != "" && w.namespace == "":
+		return selection{}, gate.Permanent(fmt.Errorf("%s %s: the kind lives in namespaces; set namespace", w.kind, w.name))
+	case !r.namespaced && w.namespace != "":
+		return selection{}, gate.Permanent(fmt.Errorf("%s: the kind belongs to no namespace; leave namespace out", w.kind))
+	}
+	return selection{in: r.GroupVersionResource, namespace: w.namespace, labels: w.selector, name: w.name}, nil
+}
+
+func (w wanted) find(ctx context.Context, a *api) ([]unstructured.Unstructured, error) {
+	s, err := w.selection(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	if w.name != "" {
+		object, err := a.get(ctx, s.in, s.namespace, s.name)
+		if apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("%s does not exist yet", titled(w.kind, w.namespace, w.name))
+		}
+		if err != nil {
+			return nil, err
+		}
+		return []unstructured.Unstructured{*object}, nil
+	}
+	objects, err := a.list(ctx, s.in, s.namespace, s.labels)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, notServed{w.kind, s.in.GroupVersion().String()}
+	case err != nil:
+		return nil, err
+	case len(objects) == 0:
+		return nil, fmt.Errorf("no %s%s exists yet", w.kind, w.where())
+	}
+	return objects, nil
+}
+
+func (w wanted) where() string {
+	where := ""
+	if w.namespace != "" {
+		where += " in namespace " + w.namespace
+	}
+	if w.selector != "" {
+		where += " with " + w.selector
+	}
+	return where
+}
+
+// judge says what an object lacks; empty if nothing. The condition's own words
+// come before its age: a controller may leave status.observedGeneration behind
+// exactly while it fails.
+func (w wanted) judge(object *unstructured.Unstructured) string {
+	s, found := stateOf(object, w.condition)
+	generation, said := observed(object)
+	switch {
+	case object.GetDeletionTimestamp() != nil:
+		return "is being deleted"
+	case !found:
+		return "has no condition " + w.condition + " yet"
+	case s.Status != w.status && s.why() == "":
+		return fmt.Sprintf("%s is %s", w.condition, s.Status)
+	case s.Status != w.status:
+		return fmt.Sprintf("%s is %s: %s", w.condition, s.Status, s.why())
+	case said && generation != object.GetGeneration(),
+		s.ObservedGeneration != 0 && s.ObservedGeneration != object.GetGeneration():
+		return w.condition + " is " + s.Status + " of an older generation"
+	}
+	return ""
+}

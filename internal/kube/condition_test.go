@@ -1,0 +1,106 @@
+package kube
+
+import (
+	"testing"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+func TestCondition(t *testing.T) {
+	store := kind{"external-secrets.io/v1", "ClusterSecretStore", "clustersecretstores", false}
+	secret := kind{"external-secrets.io/v1", "ExternalSecret", "externalsecrets", true}
+	at := "/apis/external-secrets.io/v1/clustersecretstores/"
+	secrets := "/apis/external-secrets.io/v1/namespaces/default/externalsecrets/"
+	is := func(kind, ready string) string {
+		return "{kind: " + kind + ", metadata: {generation: 1}, status: {conditions: [" + ready + "]}}"
+	}
+	stored := func(ready string) string { return is("ClusterSecretStore", ready) }
+	good := `{type: Ready, status: "True", reason: Valid, message: store validated}`
+	bad := `{type: Ready, status: "False", reason: InvalidProviderConfig, message: "unable to log in:\n  no such host"}`
+	infisical := map[string]cty.Value{"kind": str("ClusterSecretStore"), "name": str("infisical"), "api_version": str("external-secrets.io/v1")}
+	all := map[string]cty.Value{"kind": str("ClusterSecretStore")}
+	crd := []kind{store, secret}
+	runTrials(t, "condition", []trial{
+		{name: "true", serves: crd, arguments: infisical, objects: []put{{at + "infisical", stored(good)}}},
+		{name: "kind found without its version", serves: crd, arguments: all, objects: []put{{at + "infisical", stored(good)}}},
+		{
+			name: "false", serves: crd, arguments: infisical, objects: []put{{at + "infisical", stored(bad)}},
+			want: "clustersecretstore infisical: Ready is False: InvalidProviderConfig: unable to log in: no such host",
+		},
+		{
+			name: "all of a kind, one false", serves: crd, arguments: all, objects: []put{{at + "infisical", stored(good)}, {at + "vault", stored(bad)}},
+			want: "clustersecretstore vault: Ready is False: InvalidProviderConfig: unable to log in: no such host",
+		},
+		{name: "no group", arguments: infisical, want: "the API serves no kind ClusterSecretStore in external-secrets.io/v1 yet"},
+		{name: "no kind in the group", serves: []kind{secret}, arguments: infisical, want: "the API serves no kind ClusterSecretStore in external-secrets.io/v1 yet"},
+		{name: "no kind anywhere", serves: []kind{secret}, arguments: all, want: "the API serves no kind ClusterSecretStore yet"},
+		{name: "no object", serves: crd, arguments: infisical, want: "clustersecretstore infisical does not exist yet"},
+		{name: "no object of the kind", serves: crd, arguments: all, want: "no ClusterSecretStore exists yet"},
+		{
+			name: "no conditions", serves: crd, arguments: infisical, objects: []put{{at + "infisical", `{kind: ClusterSecretStore}`}},
+			want: "clustersecretstore infisical: has no condition Ready yet",
+		},
+		{
+			name: "generation not observed", serves: crd, arguments: infisical,
+			objects: []put{{at + "infisical", `{kind: ClusterSecretStore, metadata: {generation: 2}, status: {observedGeneration: 1, conditions: [` + good + `]}}`}},
+			want:    "clustersecretstore infisical: Ready is True of an older generation",
+		},
+		{
+			name: "generation not observed by the condition", serves: crd, arguments: infisical,
+			objects: []put{{at + "infisical", `{kind: ClusterSecretStore, metadata: {generation: 2}, status: {conditions: [{type: Ready, status: "True", observedGeneration: 1}]}}`}},
+			want:    "clustersecretstore infisical: Ready is True of an older generation",
+		},
+		{
+			name: "being deleted", serves: crd, arguments: infisical,
+			objects: []put{{at + "infisical", `{kind: ClusterSecretStore, metadata: {deletionTimestamp: "2026-01-01T00:00:00Z"}, status: {conditions: [` + good + `]}}`}},
+			want:    "clustersecretstore infisical: is being deleted",
+		},
+		{
+			name: "another type and status", serves: crd,
+			arguments: map[string]cty.Value{"kind": str("ClusterSecretStore"), "type": str("Degraded"), "status": str("False")},
+			objects:   []put{{at + "infisical", stored(`{type: Degraded, status: "False"}`)}},
+		},
+		{
+			name: "selected by label", serves: crd,
+			arguments: map[string]cty.Value{"kind": str("ExternalSecret"), "selector": str("castle=wait")},
+			objects: []put{
+				{secrets + "one", `{kind: ExternalSecret, metadata: {labels: {castle: wait}}, status: {conditions: [` + good + `]}}`},
+				{secrets + "two", is("ExternalSecret", bad)},
+			},
+		},
+		{
+			name: "nothing selected", serves: crd,
+			arguments: map[string]cty.Value{"kind": str("ExternalSecret"), "selector": str("castle=wait"), "namespace": str("default")},
+			objects:   []put{{secrets + "two", is("ExternalSecret", good)}},
+			want:      "no ExternalSecret in namespace default with castle=wait exists yet",
+		},
+		{
+			name: "ambiguous", arguments: map[string]cty.Value{"kind": str("Cluster"), "name": str("db")},
+			serves: []kind{{"postgresql.cnpg.io/v1", "Cluster", "clusters", true}, {"cluster.x-k8s.io/v1beta1", "Cluster", "clusters", true}},
+			want:   "kind Cluster is ambiguous; set api_version to one of cluster.x-k8s.io/v1beta1, postgresql.cnpg.io/v1", permanent: true,
+		},
+		{
+			name: "namespace left out", serves: crd, arguments: map[string]cty.Value{"kind": str("ExternalSecret"), "name": str("one")},
+			want: "ExternalSecret one: the kind lives in namespaces; set namespace", permanent: true,
+		},
+		{
+			name: "namespace too much", serves: crd, arguments: map[string]cty.Value{"kind": str("ClusterSecretStore"), "namespace": str("default")},
+			want: "ClusterSecretStore: the kind belongs to no namespace; leave namespace out", permanent: true,
+		},
+	})
+}
+
+func TestConditionChoosesObjectsInOneWay(t *testing.T) {
+	both := gate.Values{"kind": str("Pod"), "name": str("a"), "selector": str("b=c")}
+	if err := gateType(t, "condition").Check(both); err == nil {
+		t.Error("a name and a selector are accepted together")
+	}
+	if err := gateType(t, "condition").Attributes["selector"].Valid(str("a in b")); err == nil {
+		t.Error("a broken selector is accepted")
+	}
+	if err := gateType(t, "condition").Attributes["name"].Valid(str("../secrets")); err == nil {
+		t.Error("a name that leads to another path is accepted")
+	}
+}

@@ -1,0 +1,53 @@
+package kube
+
+import (
+	"testing"
+
+	"github.com/zclconf/go-cty/cty"
+)
+
+func TestEndpointSlice(t *testing.T) {
+	of := func(service, endpoints string) string {
+		return "kind: EndpointSlice\naddressType: IPv4\n" +
+			"metadata: {labels: {kubernetes.io/service-name: " + service + "}}\nendpoints: " + endpoints
+	}
+	webhook := func(endpoints string) string { return of("metallb-webhook-service", endpoints) }
+	at := "/apis/discovery.k8s.io/v1/namespaces/metallb-system/endpointslices/"
+	arguments := map[string]cty.Value{"namespace": str("metallb-system"), "service": str("metallb-webhook-service")}
+	trials := []trial{
+		{name: "ready", objects: []put{{at + "a", webhook(`[{conditions: {ready: true}}]`)}}},
+		{name: "silence about readiness counts as ready", objects: []put{{at + "a", webhook(`[{conditions: {}}]`)}}},
+		{name: "one of two slices has it", objects: []put{
+			{at + "a", webhook(`[]`)},
+			{at + "b", webhook(`[{conditions: {ready: false}}, {conditions: {ready: true, terminating: false}}]`)},
+		}},
+		{name: "no slice", want: "service metallb-system/metallb-webhook-service: no endpoints yet"},
+		{
+			name: "an empty slice", objects: []put{{at + "a", webhook(`[]`)}},
+			want: "service metallb-system/metallb-webhook-service: no endpoints yet",
+		},
+		{
+			name: "none ready", objects: []put{{at + "a", webhook(`[{conditions: {ready: false}}]`)}, {at + "b", webhook(`[{conditions: {ready: false}}]`)}},
+			want: "service metallb-system/metallb-webhook-service: 0 of 2 endpoints ready",
+		},
+		{
+			name: "a ready one that terminates", objects: []put{{at + "a", webhook(`[{conditions: {ready: true, terminating: true}}]`)}},
+			want: "service metallb-system/metallb-webhook-service: 0 of 1 endpoints ready",
+		},
+		{
+			name: "of another service", objects: []put{{at + "a", of("other", `[{conditions: {ready: true}}]`)}},
+			want: "service metallb-system/metallb-webhook-service: no endpoints yet",
+		},
+		{
+			name: "of another namespace",
+			objects: []put{{
+				"/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/a", webhook(`[{conditions: {ready: true}}]`),
+			}},
+			want: "service metallb-system/metallb-webhook-service: no endpoints yet",
+		},
+	}
+	for i := range trials {
+		trials[i].arguments = arguments
+	}
+	runTrials(t, "endpoint_slice", trials)
+}

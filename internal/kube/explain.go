@@ -1,0 +1,78 @@
+package kube
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"syscall"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+// explain puts an error of the client into a person's words and marks it
+// permanent if no waiting can heal it. An answer that a gate has already put
+// into words passes unchanged.
+func explain(host string, err error) error {
+	var (
+		status  apierrors.APIStatus
+		foreign x509.UnknownAuthorityError
+		request *url.Error
+	)
+	switch {
+	case gate.IsPermanent(err):
+		return err
+	case errors.As(err, &foreign):
+		return gate.Permanent(fmt.Errorf("kubernetes API at %s: its certificate belongs to another cluster: the kubeconfig's authority has not signed it", host))
+	case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err):
+		errors.As(err, &status)
+		return gate.Permanent(fmt.Errorf("kubernetes API at %s refuses the kubeconfig's user: %s", host, brief(status.Status().Message)))
+	case errors.As(err, &status):
+		return fmt.Errorf("kubernetes API at %s: %s", host, brief(status.Status().Message))
+	case errors.As(err, &request):
+		return fmt.Errorf("kubernetes API at %s: %s", host, brief(reason(request.Err)))
+	}
+	return err
+}
+
+// reason leaves out the layers that repeat the address.
+func reason(err error) string {
+	var (
+		number      syscall.Errno
+		certificate *tls.CertificateVerificationError
+	)
+	switch {
+	case errors.As(err, &number):
+		return number.Error()
+	case errors.As(err, &certificate):
+		return certificate.Err.Error()
+	}
+	return err.Error()
+}
+
+// longest is how much of a message of the cluster is repeated.
+const longest = 240
+
+// brief makes one short line of a message.
+func brief(message string) string {
+	message = strings.Join(strings.Fields(message), " ")
+	if runes := []rune(message); len(runes) > longest {
+		return string(runes[:longest]) + "…"
+	}
+	return message
+}
+
+// most is how many objects a message names before it only counts.
+const most = 5
+
+// several joins what is wrong with many objects.
+func several(items []string) string {
+	if len(items) > most {
+		return fmt.Sprintf("%s; and %d more", strings.Join(items[:most], "; "), len(items)-most)
+	}
+	return strings.Join(items, "; ")
+}

@@ -1,0 +1,160 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+const (
+	kustomizeGroup = "kustomize.toolkit.fluxcd.io"
+	helmGroup      = "helm.toolkit.fluxcd.io"
+	sourceGroup    = "source.toolkit.fluxcd.io"
+)
+
+// flux asks whether the cluster is what its repository says: every
+// Kustomization and HelmRelease has reconciled its last change, from sources
+// that have an artifact, and no Kustomization is behind its source. A root may
+// add others at any time, so the gate belongs with a stable above 1.
+func flux() gate.Type {
+	return gate.Type{
+		Name:       "flux",
+		Summary:    "every Flux Kustomization and HelmRelease is reconciled from its source's revision",
+		Kubernetes: true,
+		Attributes: map[string]gate.Attribute{
+			"namespace": {Type: cty.String, Valid: validName, Help: "the objects' namespace; default all"},
+			"names":     {Type: cty.List(cty.String), Help: "the only Kustomizations that matter; HelmReleases are left out then. Default all of both"},
+		},
+		New: func(name string, target gate.Target, v gate.Values) (gate.Gate, error) {
+			f := convergence{namespace: v.String("namespace")}
+			if err := v.Decode("names", &f.names); err != nil {
+				return gate.Gate{}, fmt.Errorf("names: %w", err)
+			}
+			return gate.Gate{Name: name, Check: newCluster(target, "").ask(f.check)}, nil
+		},
+	}
+}
+
+// convergence is a flux gate's arguments.
+type convergence struct {
+	namespace string
+	names     []string
+}
+
+func (f convergence) check(ctx context.Context, a *api) error {
+	appliers, err := f.appliers(ctx, a)
+	if err != nil {
+		return err
+	}
+	sources := sources{a: a, seen: map[reference]verdict{}}
+	var closed []fault
+	for _, object := range appliers {
+		why, consequence := unsettled(&object)
+		if ref, ok := sourceOf(&object); ok {
+			source, err := sources.judge(ctx, ref)
+			if err != nil {
+				return err
+			}
+			if source.why != "" {
+				closed = append(closed, fault{what: titled(ref.kind, ref.namespace, ref.name), why: source.why})
+			}
+			if why == "" {
+				why = behind(&object, source)
+			}
+		}
+		if why != "" {
+			closed = append(closed, fault{title(&object), why, consequence})
+		}
+	}
+	return report(closed)
+}
+
+// appliers lists the Kustomizations and HelmReleases that matter.
+func (f convergence) appliers(ctx context.Context, a *api) ([]unstructured.Unstructured, error) {
+	kustomizations, err := a.listIn(ctx, kustomizeGroup, "Kustomization", f.namespace)
+	if err != nil {
+		return nil, err
+	}
+	if len(f.names) > 0 {
+		return f.named(kustomizations)
+	}
+	if len(kustomizations) == 0 {
+		return nil, errors.New("no Kustomization exists yet" + in(f.namespace))
+	}
+	releases, err := a.listIn(ctx, helmGroup, "HelmRelease", f.namespace)
+	if absent := (notServed{}); errors.As(err, &absent) {
+		return kustomizations, nil // Flux without its helm-controller
+	}
+	return append(kustomizations, releases...), err
+}
+
+func (f convergence) named(all []unstructured.Unstructured) ([]unstructured.Unstructured, error) {
+	var found []unstructured.Unstructured
+	missing := slices.Clone(f.names)
+	for _, k := range all {
+		if slices.Contains(f.names, k.GetName()) {
+			found = append(found, k)
+			missing = slices.DeleteFunc(missing, func(name string) bool { return name == k.GetName() })
+		}
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("no Kustomization %s exists yet%s", strings.Join(missing, ", "), in(f.namespace))
+	}
+	return found, nil
+}
+
+func in(namespace string) string {
+	if namespace == "" {
+		return ""
+	}
+	return " in namespace " + namespace
+}
+
+// listIn reads a kind in whichever version the API prefers.
+func (a *api) listIn(ctx context.Context, group, kind, namespace string) ([]unstructured.Unstructured, error) {
+	r, err := a.resolveIn(ctx, group, kind)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := a.list(ctx, r.GroupVersionResource, namespace, "")
+	if apierrors.IsNotFound(err) {
+		return nil, notServed{kind, group}
+	}
+	return objects, err
+}
+
+// fault is one object that is not as it should be.
+type fault struct {
+	what, why   string
+	consequence bool // it only waits for another
+}
+
+// report names causes before consequences, and each object once.
+func report(faults []fault) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	slices.SortFunc(faults, func(x, y fault) int {
+		if x.consequence != y.consequence {
+			if x.consequence {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(x.what, y.what)
+	})
+	var lines []string
+	for _, f := range slices.Compact(faults) {
+		lines = append(lines, f.what+": "+f.why)
+	}
+	return errors.New(several(lines))
+}

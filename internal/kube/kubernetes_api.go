@@ -1,0 +1,92 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+// kubernetesAPI asks the API for its own readiness through one address, which
+// is how a virtual address is proved to lead to this cluster.
+func kubernetesAPI() gate.Type {
+	return gate.Type{
+		Name:       "kubernetes_api",
+		Summary:    "the Kubernetes API answers /readyz with a certificate of this cluster",
+		Kubernetes: true,
+		Attributes: map[string]gate.Attribute{
+			"address": {Type: cty.String, Valid: validAddress, Help: "the host or host:port to ask, such as the virtual address; the kubeconfig's server if absent"},
+		},
+		New: func(name string, target gate.Target, v gate.Values) (gate.Gate, error) {
+			c := newCluster(target, v.String("address"))
+			return gate.Gate{Name: name, Check: c.ask(ready)}, nil
+		},
+	}
+}
+
+func validAddress(x cty.Value) error {
+	host := x.AsString()
+	if h, port, err := net.SplitHostPort(host); err == nil {
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+			return fmt.Errorf("%q has no number for a port", x.AsString())
+		}
+		host = h
+	}
+	if host == "" || strings.ContainsAny(host, "/ []") || strings.Contains(host, ":") && net.ParseIP(host) == nil {
+		return fmt.Errorf("%q is no host or host:port", x.AsString())
+	}
+	return nil
+}
+
+// largest is more than /readyz ever says: a line for each of its checks.
+const largest = 64 << 10
+
+// ready makes the request itself: client-go does not hand out the body of an
+// error in plain text, where the API names the checks that fail.
+func ready(ctx context.Context, a *api) error {
+	// The next attempt makes a connection of its own: one that is kept could
+	// outlive the move of a virtual address and prove nothing about it.
+	defer utilnet.CloseIdleConnectionsFor(a.http.Transport)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, a.server.JoinPath("readyz").String(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := a.http.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close() //nolint:errcheck // it was only read
+	body, err := io.ReadAll(io.LimitReader(response.Body, largest))
+	switch {
+	case err != nil:
+		return fmt.Errorf("kubernetes API at %s: /readyz: %w", a.host, err)
+	case response.StatusCode == http.StatusUnauthorized, response.StatusCode == http.StatusForbidden:
+		return gate.Permanent(fmt.Errorf("kubernetes API at %s refuses the kubeconfig's user: /readyz: %s", a.host, response.Status))
+	case response.StatusCode != http.StatusOK:
+		return fmt.Errorf("kubernetes API at %s: not ready: %s", a.host, cmp.Or(failing(string(body)), response.Status))
+	case strings.TrimSpace(string(body)) != "ok":
+		return fmt.Errorf("kubernetes API at %s: /readyz does not answer ok", a.host)
+	}
+	return nil
+}
+
+// failing names the checks that failed in the API's answer: "[-]etcd failed: reason withheld".
+func failing(answer string) string {
+	var failed []string
+	for line := range strings.Lines(answer) {
+		if check, ok := strings.CutPrefix(line, "[-]"); ok {
+			check, _, _ = strings.Cut(check, " ")
+			failed = append(failed, check)
+		}
+	}
+	return strings.Join(failed, ", ")
+}

@@ -1,0 +1,92 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+// nodes counts. More nodes than asked for are welcome, but every one that is
+// registered has to be ready: one that is not is an old one come back, or a
+// part of this cluster that died.
+func nodes() gate.Type {
+	return gate.Type{
+		Name:       "nodes",
+		Summary:    "at least count nodes are registered and every one is ready",
+		Kubernetes: true,
+		Attributes: map[string]gate.Attribute{
+			"count": {Type: cty.Number, Required: true, Valid: gate.ValidCount, Help: "how many nodes there have to be"},
+			"ready": {Type: cty.Bool, Help: "false asks only that they are registered, for a cluster whose network comes later; default true"},
+		},
+		New: func(name string, target gate.Target, v gate.Values) (gate.Gate, error) {
+			count, judge := v.Int("count"), !v.Has("ready") || v.Bool("ready")
+			check := newCluster(target, "").ask(func(ctx context.Context, a *api) error {
+				items, err := a.list(ctx, corev1.SchemeGroupVersion.WithResource("nodes"), "", "")
+				if err != nil {
+					return err
+				}
+				var found []corev1.Node
+				for _, item := range items {
+					node, err := as[corev1.Node](item)
+					if err != nil {
+						return err
+					}
+					found = append(found, node)
+				}
+				return judgeNodes(found, count, judge)
+			})
+			return gate.Gate{Name: name, Check: check}, nil
+		},
+	}
+}
+
+func judgeNodes(found []corev1.Node, count int, ready bool) error {
+	slices.SortFunc(found, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	var names, unready []string
+	for _, node := range found {
+		names = append(names, node.Name)
+		if why := nodeUnready(node); why != "" {
+			unready = append(unready, fmt.Sprintf("%s (%s)", node.Name, why))
+		}
+	}
+	switch {
+	case len(found) == 0:
+		return fmt.Errorf("0 of %d nodes registered", count)
+	case len(found) < count:
+		return fmt.Errorf("%d of %d nodes registered: only %s", len(found), count, strings.Join(names, ", "))
+	case ready && len(unready) > 0:
+		return fmt.Errorf("%d of %d nodes not ready: %s", len(unready), len(found), several(unready))
+	}
+	return nil
+}
+
+// nodeUnready says why a node takes no pods yet; empty if it does. A node that
+// was cordoned by hand is ready.
+func nodeUnready(node corev1.Node) string {
+	ready := ""
+	for _, c := range node.Status.Conditions {
+		switch {
+		case c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue:
+			return "network unavailable"
+		case c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue:
+			ready = "yes"
+		case c.Type == corev1.NodeReady:
+			return state{Reason: c.Reason, Message: c.Message}.why()
+		}
+	}
+	if ready == "" {
+		return "says nothing about itself yet"
+	}
+	for _, taint := range node.Spec.Taints {
+		if taint.Key == corev1.TaintNodeNetworkUnavailable {
+			return "network unavailable"
+		}
+	}
+	return ""
+}

@@ -1,0 +1,65 @@
+package kube
+
+import (
+	"testing"
+
+	"github.com/zclconf/go-cty/cty"
+)
+
+const (
+	readyNode = `
+kind: Node
+status: {conditions: [{type: NetworkUnavailable, status: "False"}, {type: Ready, status: "True", reason: KubeletReady}]}`
+	newNode = `
+kind: Node
+status: {conditions: [{type: Ready, status: "False", reason: KubeletNotReady, message: cni plugin not initialized}]}`
+	deadNode = `
+kind: Node
+status: {conditions: [{type: Ready, status: Unknown, reason: NodeStatusUnknown, message: Kubelet stopped posting node status.}]}`
+	taintedNode = `
+kind: Node
+spec: {taints: [{key: node.kubernetes.io/network-unavailable, effect: NoSchedule}]}
+status: {conditions: [{type: Ready, status: "True"}]}`
+	unroutedNode = `
+kind: Node
+status: {conditions: [{type: Ready, status: "True"}, {type: NetworkUnavailable, status: "True", reason: NoRouteCreated}]}`
+	cordonedNode = `
+kind: Node
+spec: {unschedulable: true, taints: [{key: node.kubernetes.io/unschedulable, effect: NoSchedule}]}
+status: {conditions: [{type: Ready, status: "True"}]}`
+	silentNode = `
+kind: Node
+status: {}`
+)
+
+func TestNodes(t *testing.T) {
+	cp, worker := "/api/v1/nodes/blue-cp-01", "/api/v1/nodes/blue-w-01"
+	two := map[string]cty.Value{"count": num(2)}
+	runTrials(t, "nodes", []trial{
+		{name: "all ready", arguments: two, objects: []put{{cp, readyNode}, {worker, readyNode}}},
+		{name: "more than asked for", arguments: map[string]cty.Value{"count": num(1)}, objects: []put{{cp, readyNode}, {worker, readyNode}}},
+		{name: "cordoned by hand", arguments: two, objects: []put{{cp, readyNode}, {worker, cordonedNode}}},
+		{name: "none", arguments: two, want: "0 of 2 nodes registered"},
+		{name: "one missing", arguments: two, objects: []put{{cp, readyNode}}, want: "1 of 2 nodes registered: only blue-cp-01"},
+		{
+			name: "one not ready", arguments: two, objects: []put{{cp, readyNode}, {worker, newNode}},
+			want: "1 of 2 nodes not ready: blue-w-01 (KubeletNotReady: cni plugin not initialized)",
+		},
+		{
+			name: "an old one come back", arguments: map[string]cty.Value{"count": num(1)}, objects: []put{{cp, readyNode}, {worker, deadNode}},
+			want: "1 of 2 nodes not ready: blue-w-01 (NodeStatusUnknown: Kubelet stopped posting node status.)",
+		},
+		{
+			name: "without network", arguments: two, objects: []put{{cp, unroutedNode}, {worker, taintedNode}},
+			want: "2 of 2 nodes not ready: blue-cp-01 (network unavailable); blue-w-01 (network unavailable)",
+		},
+		{
+			name: "says nothing", arguments: two, objects: []put{{cp, readyNode}, {worker, silentNode}},
+			want: "1 of 2 nodes not ready: blue-w-01 (says nothing about itself yet)",
+		},
+		{
+			name: "only registered", arguments: map[string]cty.Value{"count": num(2), "ready": cty.False},
+			objects: []put{{cp, newNode}, {worker, silentNode}},
+		},
+	})
+}

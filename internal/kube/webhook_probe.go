@@ -1,0 +1,165 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+// probe sends objects past a configuration's webhooks in a dry run: the API
+// server calls them as it would for real, and keeps nothing.
+type probe struct {
+	a             *api
+	configuration string
+	entries       []entry
+	namespace     string
+}
+
+// accepted wants an object to be let through.
+func (p probe) accepted(ctx context.Context, object *unstructured.Unstructured) error {
+	err := p.create(ctx, object)
+	by, why, denied := denial(err)
+	what := p.title(object)
+	switch {
+	case err == nil, apierrors.IsAlreadyExists(err): // admission comes before storage
+		return nil
+	case denied && p.has(by):
+		return gate.Permanent(fmt.Errorf("dry run of %s: webhook %s denies it: %s", what, by, brief(why)))
+	case denied:
+		return fmt.Errorf("dry run of %s: webhook %s, which is not of %s, denies it: %s", what, by, p.configuration, brief(why))
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return gate.Permanent(fmt.Errorf("dry run of %s: %s", what, brief(message(err))))
+	case apierrors.IsInternalError(err), apierrors.IsNotFound(err):
+		return fmt.Errorf("dry run of %s: %s", what, brief(message(err)))
+	}
+	return err
+}
+
+// rejected wants an object to be denied, and by one of these webhooks.
+func (p probe) rejected(ctx context.Context, object *unstructured.Unstructured) error {
+	err := p.create(ctx, object)
+	by, _, denied := denial(err)
+	what := p.title(object)
+	switch {
+	case denied && p.has(by):
+		return nil
+	case denied:
+		return fmt.Errorf("dry run of %s: webhook %s denies it before %s could", what, by, p.configuration)
+	case err == nil, apierrors.IsAlreadyExists(err):
+		return fmt.Errorf("dry run of %s: no webhook of %s denies it", what, p.configuration)
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return gate.Permanent(fmt.Errorf("dry run of %s: it does not get as far as a webhook: %s", what, brief(message(err))))
+	case apierrors.IsInternalError(err), apierrors.IsNotFound(err):
+		return fmt.Errorf("dry run of %s: %s", what, brief(message(err)))
+	}
+	return err
+}
+
+func (p probe) create(ctx context.Context, object *unstructured.Unstructured) error {
+	r, err := p.a.resolve(ctx, object.GetAPIVersion(), object.GetKind())
+	if err != nil {
+		return err
+	}
+	namespace := ""
+	if r.namespaced {
+		namespace = cmp.Or(object.GetNamespace(), p.namespace, metav1.NamespaceDefault)
+	}
+	object = object.DeepCopy()
+	object.SetNamespace(namespace)
+	_, err = p.a.dynamic.Resource(r.GroupVersionResource).Namespace(namespace).
+		Create(ctx, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: "castle"})
+	return err
+}
+
+func (p probe) has(webhook string) bool {
+	for _, e := range p.entries {
+		if e.name == webhook {
+			return true
+		}
+	}
+	return false
+}
+
+func (p probe) title(object *unstructured.Unstructured) string {
+	return titled(object.GetKind(), cmp.Or(object.GetNamespace(), p.namespace), object.GetName())
+}
+
+// denial reads which webhook said no, and why. A webhook that could not be
+// called is no denial: that answer begins with "failed calling webhook".
+func denial(err error) (webhook, why string, denied bool) {
+	rest, ok := strings.CutPrefix(message(err), `admission webhook "`)
+	if !ok {
+		return "", "", false
+	}
+	webhook, rest, _ = strings.Cut(rest, `"`)
+	why, denied = strings.CutPrefix(rest, " denied the request")
+	return webhook, strings.TrimPrefix(why, ": "), denied
+}
+
+// message is what the API server itself said. It puts "Internal error
+// occurred" in front of a webhook that could not be called.
+func message(err error) string {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return ""
+	}
+	return strings.TrimPrefix(status.Status().Message, "Internal error occurred: ")
+}
+
+// manifests reads objects from an argument: YAML or JSON text, an object, or a list of these.
+func manifests(x cty.Value) ([]*unstructured.Unstructured, error) {
+	switch {
+	case x == cty.NilVal || !x.IsKnown() || x.IsNull():
+		return nil, nil
+	case x.Type() == cty.String:
+		return documents(x.AsString())
+	case x.Type().IsTupleType(), x.Type().IsListType():
+		var all []*unstructured.Unstructured
+		for _, element := range x.AsValueSlice() {
+			some, err := manifests(element)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, some...)
+		}
+		return all, nil
+	case x.Type().IsObjectType(), x.Type().IsMapType():
+		encoded, err := ctyjson.Marshal(x, x.Type())
+		if err != nil {
+			return nil, err
+		}
+		return documents(string(encoded))
+	}
+	return nil, fmt.Errorf("is a %s, neither text nor an object", x.Type().FriendlyName())
+}
+
+func documents(manifest string) ([]*unstructured.Unstructured, error) {
+	var all []*unstructured.Unstructured
+	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(manifest), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		err := decoder.Decode(object)
+		switch {
+		case errors.Is(err, io.EOF):
+			return all, nil
+		case err != nil:
+			// The decoder's error would quote the manifest, which may hold a secret.
+			return nil, errors.New("is no YAML or JSON of objects with a kind")
+		case object.GetAPIVersion() == "" || object.GetName() == "":
+			return nil, fmt.Errorf("a %s has no apiVersion or no name", object.GetKind())
+		}
+		all = append(all, object)
+	}
+}
