@@ -89,14 +89,24 @@ func Wait(ctx context.Context, g Gate, p Policy, report func(error)) error {
 			open = 0
 			w.answer(err)
 		}
-		if attempts.Err() == nil {
+		switch {
+		case attempts.Err() != nil:
+		case err == nil:
+			// A watch must not hurry this pause: stable asks for time that passed,
+			// and a busy object would supply successes within milliseconds.
+			sleep(attempts, jitter(pause), new(<-chan struct{}))
+		default:
 			sleep(attempts, jitter(pause), &changed)
 		}
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case attempts.Err() != nil:
-			return &TimeoutError{Gate: g.Name, Timeout: p.Timeout, Last: w.last, Since: time.Since(w.since)}
+			last := w.last
+			if open > 0 {
+				last = fmt.Errorf("open, but only %d of %d times in a row", open, p.Stable)
+			}
+			return &TimeoutError{Gate: g.Name, Timeout: p.Timeout, Last: last, Since: time.Since(w.since)}
 		case err != nil:
 			pause = min(2*pause, p.Most)
 		}

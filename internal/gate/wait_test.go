@@ -1,0 +1,312 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var errClosed = errors.New("0 of 1 ready")
+
+// scripted is a gate that answers as told, then goes on with the last answer,
+// and notes when it was asked.
+type scripted struct {
+	answers []error
+	asked   []time.Duration
+	start   time.Time
+}
+
+func script(answers ...error) *scripted { return &scripted{answers: answers, start: time.Now()} }
+
+func (s *scripted) gate() Gate {
+	return Gate{Name: "workload.web", Check: func(context.Context) error {
+		s.asked = append(s.asked, time.Since(s.start))
+		return s.answers[min(len(s.asked), len(s.answers))-1]
+	}}
+}
+
+func TestWaitOpensAtTheFirstSuccess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(errClosed, errClosed, nil)
+		if err := Wait(t.Context(), s.gate(), Policy{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if len(s.asked) != 3 {
+			t.Errorf("asked %d times, want 3", len(s.asked))
+		}
+	})
+}
+
+func TestAFailureResetsStable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(nil, nil, errClosed, nil, nil, nil)
+		if err := Wait(t.Context(), s.gate(), Policy{Stable: 3}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if len(s.asked) != 6 {
+			t.Errorf("opened after %d answers, want all 6", len(s.asked))
+		}
+	})
+}
+
+func TestStableTakesTimeHoweverMuchChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(nil)
+		g := s.gate()
+		g.Changed = func(ctx context.Context) <-chan struct{} { return always(ctx) }
+		if err := Wait(t.Context(), g, Policy{Stable: 3, First: time.Second}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if took := s.asked[2] - s.asked[0]; took < 1600*time.Millisecond {
+			t.Errorf("three successes within %s count as stable", took)
+		}
+	})
+}
+
+// always is a watch that never rests.
+func always(ctx context.Context) <-chan struct{} {
+	changed := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case changed <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return changed
+}
+
+func TestATimeoutKeepsTheLastReasonAndItsAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{start: time.Now()}
+		g := Gate{Name: "workload.web", Check: func(context.Context) error {
+			s.asked = append(s.asked, time.Since(s.start))
+			if time.Since(s.start) < 5*time.Minute {
+				return errors.New("does not exist yet")
+			}
+			return errClosed
+		}}
+		err := Wait(t.Context(), g, Policy{Timeout: 20 * time.Minute}, nil)
+		var timeout *TimeoutError
+		if !errors.As(err, &timeout) || !errors.Is(err, errClosed) {
+			t.Fatalf("got %v, want a time-out that wraps the last reason", err)
+		}
+		if took := time.Since(s.start); took != 20*time.Minute {
+			t.Errorf("gave up after %s", took)
+		}
+		if timeout.Since < 14*time.Minute || timeout.Since > 15*time.Minute {
+			t.Errorf("the reason is %s old, want about 15m", timeout.Since)
+		}
+		for _, part := range []string{"gate workload.web: not open after 20m0s", "for the last 1", "0 of 1 ready"} {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%q does not say %q", err, part)
+			}
+		}
+	})
+}
+
+func TestATimeoutDuringAnAttemptKeepsTheReasonBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first := true
+		g := Gate{Name: "nodes.ready", Check: func(ctx context.Context) error {
+			if first {
+				first = false
+				return errClosed
+			}
+			<-ctx.Done()
+			return fmt.Errorf("get nodes: %w", ctx.Err())
+		}}
+		err := Wait(t.Context(), g, Policy{Timeout: time.Minute}, nil)
+		if !errors.Is(err, errClosed) || strings.Contains(err.Error(), "get nodes") {
+			t.Errorf("got %v, want the answer of the attempt that finished", err)
+		}
+	})
+}
+
+func TestATimeoutSaysThatNothingWasAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := Gate{Name: "nodes.ready", Check: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
+		err := Wait(t.Context(), g, Policy{Timeout: time.Minute}, nil)
+		if err == nil || !strings.Contains(err.Error(), "no attempt finished") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestATimeoutOfAnOpenGateSaysThatItWasNotStable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := script(nil).gate()
+		err := Wait(t.Context(), g, Policy{Stable: 3, First: time.Minute, Most: time.Minute, Timeout: 90 * time.Second}, nil)
+		var timeout *TimeoutError
+		if !errors.As(err, &timeout) || !strings.HasSuffix(err.Error(), "open, but only 2 of 3 times in a row") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestAPermanentErrorEndsTheWaitAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(errClosed, fmt.Errorf("object: %w", Permanent(errors.New("forbidden"))))
+		err := Wait(t.Context(), s.gate(), Policy{}, nil)
+		if !IsPermanent(err) || err.Error() != "gate workload.web: object: forbidden" {
+			t.Errorf("got %v", err)
+		}
+		if len(s.asked) != 2 {
+			t.Errorf("asked %d times, want 2", len(s.asked))
+		}
+	})
+}
+
+func TestPermanentOfNothingIsNothing(t *testing.T) {
+	if Permanent(nil) != nil || IsPermanent(nil) || IsPermanent(errClosed) {
+		t.Error("what nobody marked is permanent")
+	}
+}
+
+func TestCancellationIsNeverSuccess(t *testing.T) {
+	interrupted := errors.New("interrupt")
+	for name, check := range map[string]func(context.Context) error{
+		"an open answer":      func(context.Context) error { return nil },
+		"a closed answer":     func(context.Context) error { return errClosed },
+		"a permanent answer":  func(context.Context) error { return Permanent(errClosed) },
+		"the context's error": func(ctx context.Context) error { return ctx.Err() },
+	} {
+		t.Run("during an attempt with "+name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				g := Gate{Name: "nodes.ready", Check: func(ctx context.Context) error {
+					cancel(interrupted)
+					return check(ctx)
+				}}
+				if err := Wait(ctx, g, Policy{}, nil); err != interrupted {
+					t.Errorf("got %v, want the cause", err)
+				}
+			})
+		})
+	}
+	t.Run("during a pause", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Minute, func() { cancel(interrupted) })
+			start := time.Now()
+			if err := Wait(ctx, script(errClosed).gate(), Policy{}, nil); err != interrupted {
+				t.Errorf("got %v, want the cause", err)
+			}
+			if took := time.Since(start); took != time.Minute {
+				t.Errorf("ended after %s, want at once", took)
+			}
+		})
+	})
+	t.Run("by the caller's deadline", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithTimeoutCause(t.Context(), time.Minute, interrupted)
+			defer stop()
+			if err := Wait(ctx, script(errClosed).gate(), Policy{}, nil); err != interrupted {
+				t.Errorf("got %v, want the caller's cause and no time-out of the gate", err)
+			}
+		})
+	})
+}
+
+func TestChangedWakesAWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		changed := make(chan struct{}, 1)
+		s := script(errClosed, nil)
+		g := s.gate()
+		g.Changed = func(context.Context) <-chan struct{} { return changed }
+		time.AfterFunc(time.Second, func() { changed <- struct{}{} })
+		if err := Wait(t.Context(), g, Policy{First: time.Minute, Most: time.Minute}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if s.asked[1] != time.Second {
+			t.Errorf("asked again after %s, want at the change", s.asked[1])
+		}
+	})
+}
+
+func TestAWatchThatEndsLeavesPolling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := make(chan struct{})
+		close(ended)
+		s := script(errClosed, errClosed, errClosed, nil)
+		g := s.gate()
+		g.Changed = func(context.Context) <-chan struct{} { return ended }
+		if err := Wait(t.Context(), g, Policy{First: time.Minute, Most: time.Minute}, nil); err != nil {
+			t.Fatal(err)
+		}
+		// The end itself may wake the wait once; from then on it pauses.
+		if took := s.asked[3]; took < 90*time.Second {
+			t.Errorf("asked 4 times within %s", took)
+		}
+	})
+}
+
+func TestTheWatchEndsWithTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var watching context.Context
+		g := script(nil).gate()
+		g.Changed = func(ctx context.Context) <-chan struct{} { watching = ctx; return nil }
+		if err := Wait(t.Context(), g, Policy{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if watching.Err() == nil {
+			t.Error("the watch outlives its wait")
+		}
+	})
+}
+
+func TestOnlyChangesAreReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		again := errors.New(errClosed.Error()) // equal in words, which is what a person sees
+		s := script(errClosed, again, nil, nil, errClosed, nil, nil, nil)
+		var heard []string
+		report := func(err error) {
+			if err == nil {
+				heard = append(heard, "open")
+				return
+			}
+			heard = append(heard, err.Error())
+		}
+		if err := Wait(t.Context(), s.gate(), Policy{Stable: 3}, report); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"0 of 1 ready", "open", "0 of 1 ready", "open"}
+		if !slices.Equal(heard, want) {
+			t.Errorf("heard %q, want %q", heard, want)
+		}
+	})
+}
+
+func TestPausesDoubleUpToTheMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(errClosed, errClosed, errClosed, errClosed, errClosed, nil)
+		if err := Wait(t.Context(), s.gate(), Policy{First: time.Second, Most: 4 * time.Second}, nil); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []time.Duration{1, 2, 4, 4, 4} {
+			want *= time.Second
+			if pause := s.asked[i+1] - s.asked[i]; pause < want*8/10 || pause > want*12/10 {
+				t.Errorf("pause %d is %s, want %s give or take a fifth", i+1, pause, want)
+			}
+		}
+	})
+}
+
+func TestASuccessStartsThePausesAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(errClosed, errClosed, errClosed, nil, nil)
+		if err := Wait(t.Context(), s.gate(), Policy{Stable: 2, First: time.Second, Most: time.Minute}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if pause := s.asked[4] - s.asked[3]; pause > 1200*time.Millisecond {
+			t.Errorf("the second success was asked for after %s, want about 1s", pause)
+		}
+	})
+}
