@@ -1,0 +1,124 @@
+package kube
+
+import (
+	"testing"
+
+	"github.com/zclconf/go-cty/cty"
+)
+
+const (
+	fluxKustomizations = "/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/flux-system/kustomizations/"
+	fluxReleases       = "/apis/helm.toolkit.fluxcd.io/v2/namespaces/web/helmreleases/"
+	fluxRepository     = "/apis/source.toolkit.fluxcd.io/v1/namespaces/flux-system/gitrepositories/flux-system"
+	fluxCharts         = "/apis/source.toolkit.fluxcd.io/v1/namespaces/web/helmrepositories/charts"
+
+	repository = `{kind: GitRepository, metadata: {generation: 1}, status: {observedGeneration: 1,
+		artifact: {revision: "main@sha1:2"}, conditions: [{type: Ready, status: "True"}]}}`
+	applied = `{kind: Kustomization, metadata: {generation: 1}, spec: {sourceRef: {kind: GitRepository, name: flux-system}},
+		status: {observedGeneration: 1, lastAppliedRevision: "main@sha1:2", conditions: [{type: Ready, status: "True", reason: ReconciliationSucceeded}]}}`
+	behindSource = `{kind: Kustomization, metadata: {generation: 1}, spec: {sourceRef: {kind: GitRepository, name: flux-system}},
+		status: {observedGeneration: 1, lastAppliedRevision: "main@sha1:1", conditions: [{type: Ready, status: "True", reason: ReconciliationSucceeded}]}}`
+	fresh = `{kind: Kustomization, metadata: {generation: 1}, spec: {sourceRef: {kind: GitRepository, name: flux-system}},
+		status: {observedGeneration: -1}}`
+	broken = `{kind: Kustomization, metadata: {generation: 1}, spec: {sourceRef: {kind: GitRepository, name: flux-system}},
+		status: {observedGeneration: -1, conditions: [{type: Reconciling, status: "True", reason: ProgressingWithRetry},
+			{type: Ready, status: "False", reason: BuildFailed, message: "kustomize build failed: no such file"}]}}`
+	waiting = `{kind: Kustomization, metadata: {generation: 1}, spec: {dependsOn: [{name: infrastructure}], sourceRef: {kind: GitRepository, name: flux-system}},
+		status: {observedGeneration: -1, conditions: [{type: Ready, status: "False", reason: DependencyNotReady, message: "dependency 'flux-system/infrastructure' is not ready"}]}}`
+	progressing = `{kind: Kustomization, metadata: {generation: 1}, spec: {sourceRef: {kind: GitRepository, name: flux-system}},
+		status: {observedGeneration: 1, conditions: [{type: Reconciling, status: "True", reason: Progressing, message: Running health checks},
+			{type: Ready, status: Unknown, reason: Progressing}]}}`
+	suspended = `{kind: Kustomization, metadata: {generation: 1}, spec: {suspend: true, sourceRef: {kind: GitRepository, name: flux-system}},
+		status: {observedGeneration: 1, lastAppliedRevision: "main@sha1:2", conditions: [{type: Ready, status: "True"}]}}`
+	changed = `{kind: Kustomization, metadata: {generation: 2}, spec: {sourceRef: {kind: GitRepository, name: flux-system}},
+		status: {observedGeneration: 1, lastAppliedRevision: "main@sha1:2", conditions: [{type: Ready, status: "True"}]}}`
+	released = `{kind: HelmRelease, metadata: {generation: 1}, spec: {chart: {spec: {sourceRef: {kind: HelmRepository, name: charts}}}},
+		status: {observedGeneration: 1, conditions: [{type: Ready, status: "True", reason: InstallSucceeded}]}}`
+	stuck = `{kind: HelmRelease, metadata: {generation: 1}, spec: {chart: {spec: {sourceRef: {kind: HelmRepository, name: charts}}}},
+		status: {observedGeneration: 1, conditions: [{type: Stalled, status: "True", reason: RetriesExceeded, message: Failed to install after 1 attempt(s)},
+			{type: Ready, status: "False", reason: InstallFailed}]}}`
+	charts    = `{kind: HelmRepository, metadata: {generation: 1}, status: {observedGeneration: 1, artifact: {revision: "sha256:9"}, conditions: [{type: Ready, status: "True"}]}}`
+	ociCharts = `{kind: HelmRepository, metadata: {generation: 1}, spec: {type: oci}}`
+)
+
+func TestFlux(t *testing.T) {
+	flux := []kind{
+		{"kustomize.toolkit.fluxcd.io/v1", "Kustomization", "kustomizations", true},
+		{"helm.toolkit.fluxcd.io/v2", "HelmRelease", "helmreleases", true},
+		{"source.toolkit.fluxcd.io/v1", "GitRepository", "gitrepositories", true},
+		{"source.toolkit.fluxcd.io/v1", "HelmRepository", "helmrepositories", true},
+		{"source.toolkit.fluxcd.io/v1beta2", "OCIRepository", "ocirepositories", true},
+	}
+	root, apps, git := fluxKustomizations+"flux-system", fluxKustomizations+"apps", put{fluxRepository, repository}
+	only := func(names ...string) map[string]cty.Value {
+		list := []cty.Value{}
+		for _, n := range names {
+			list = append(list, str(n))
+		}
+		return map[string]cty.Value{"names": cty.ListVal(list)}
+	}
+	runTrials(t, "flux", []trial{
+		{name: "converged", serves: flux, objects: []put{git, {root, applied}, {fluxReleases + "podinfo", released}, {fluxCharts, charts}}},
+		{name: "without its helm controller", serves: flux[:1], objects: []put{{root, `{kind: Kustomization, metadata: {generation: 1},
+			status: {observedGeneration: 1, conditions: [{type: Ready, status: "True"}]}}`}}},
+		{name: "an address of OCI charts has no status", serves: flux, objects: []put{git, {root, applied}, {fluxReleases + "podinfo", released}, {fluxCharts, ociCharts}}},
+		{name: "not installed", want: "the API serves no kind Kustomization in kustomize.toolkit.fluxcd.io yet"},
+		{name: "nothing to do", serves: flux, want: "no Kustomization exists yet"},
+		{
+			name: "nothing to do here", serves: flux, arguments: map[string]cty.Value{"namespace": str("apps")}, objects: []put{git, {root, applied}},
+			want: "no Kustomization exists yet in namespace apps",
+		},
+		{
+			name: "fresh", serves: flux, objects: []put{git, {root, fresh}},
+			want: "kustomization flux-system/flux-system: its last change is not reconciled yet",
+		},
+		{
+			name: "changed since", serves: flux, objects: []put{git, {root, changed}},
+			want: "kustomization flux-system/flux-system: its last change is not reconciled yet",
+		},
+		{
+			name: "causes before consequences", serves: flux, objects: []put{git, {root, applied}, {apps, waiting}, {fluxKustomizations + "infrastructure", broken}},
+			want: "kustomization flux-system/infrastructure: BuildFailed: kustomize build failed: no such file; " +
+				"kustomization flux-system/apps: DependencyNotReady: dependency 'flux-system/infrastructure' is not ready",
+		},
+		{
+			name: "progressing", serves: flux, objects: []put{git, {root, progressing}},
+			want: "kustomization flux-system/flux-system: Progressing: Running health checks",
+		},
+		{name: "suspended", serves: flux, objects: []put{git, {root, suspended}}, want: "kustomization flux-system/flux-system: is suspended"},
+		{
+			name: "behind its source", serves: flux, objects: []put{git, {root, behindSource}},
+			want: "kustomization flux-system/flux-system: has applied main@sha1:1, its source is at main@sha1:2",
+		},
+		{
+			name: "release stalled", serves: flux, objects: []put{git, {root, applied}, {fluxReleases + "podinfo", stuck}, {fluxCharts, charts}},
+			want: "helmrelease web/podinfo: stalled: RetriesExceeded: Failed to install after 1 attempt(s)",
+		},
+		{
+			name: "source missing, used twice", serves: flux, objects: []put{{root, applied}, {apps, applied}},
+			want: "gitrepository flux-system/flux-system: does not exist yet",
+		},
+		{
+			name: "source failing", serves: flux, objects: []put{{root, applied}, {fluxRepository, `{kind: GitRepository, metadata: {generation: 1},
+				status: {observedGeneration: -1, conditions: [{type: Ready, status: "False", reason: GitOperationFailed, message: authentication required}]}}`}},
+			want: "gitrepository flux-system/flux-system: GitOperationFailed: authentication required",
+		},
+		{
+			name: "source without artifact", serves: flux, objects: []put{{root, applied}, {fluxRepository, `{kind: GitRepository, metadata: {generation: 1},
+				status: {observedGeneration: 1, conditions: [{type: Ready, status: "True"}]}}`}},
+			want: "gitrepository flux-system/flux-system: has no artifact yet",
+		},
+		{
+			name: "source of a version that the group does not prefer", serves: flux,
+			objects: []put{{root, `{kind: Kustomization, metadata: {generation: 1}, spec: {sourceRef: {kind: OCIRepository, name: manifests}},
+				status: {observedGeneration: 1, lastAppliedRevision: v1, conditions: [{type: Ready, status: "True"}]}}`},
+				{"/apis/source.toolkit.fluxcd.io/v1beta2/namespaces/flux-system/ocirepositories/manifests", `{kind: OCIRepository, metadata: {generation: 1},
+				status: {observedGeneration: 1, artifact: {revision: v1}, conditions: [{type: Ready, status: "True"}]}}`}},
+		},
+		{name: "only one matters", serves: flux, arguments: only("flux-system"), objects: []put{git, {root, applied}, {apps, broken}}},
+		{
+			name: "the one that matters is missing", serves: flux, arguments: only("flux-system", "apps"), objects: []put{git, {root, applied}},
+			want: "no Kustomization apps exists yet",
+		},
+	})
+}
