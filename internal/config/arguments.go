@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -60,7 +61,7 @@ func (b *block) argument(s *Stage, name string, expr hcl.Expression, takes gate.
 	switch {
 	case err != nil:
 	case v.IsNull() && takes.Required:
-		err = fmt.Errorf("a value is needed, not null")
+		err = errors.New("a value is needed, not null")
 	case takes.Valid != nil && v.IsWhollyKnown() && !v.IsNull():
 		err = takes.Valid(v)
 	}

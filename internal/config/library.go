@@ -126,14 +126,3 @@ func (l *library) read(tree fs.FS, file, name string, quote bool) (*hcl.File, hc
 	}
 	return f, diags
 }
-
-// templates lays the repository's templates/ over the embedded ones, file by file.
-type templates struct{ over, under fs.FS }
-
-func (t templates) Open(name string) (fs.File, error) {
-	f, err := t.over.Open(name)
-	if !errors.Is(err, fs.ErrNotExist) || t.under == nil {
-		return f, err
-	}
-	return t.under.Open(name)
-}

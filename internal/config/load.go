@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -10,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/zclconf/go-cty/cty"
 )
 
 // loader is one Load under way.
@@ -130,65 +128,4 @@ func (l *loader) markPartial(layer string) {
 	}
 }
 
-// ownOutputs notes which stage has which output of a layer.
-func (l *loader) ownOutputs() {
-	l.cluster.owners = make(map[string]map[string]*Stage)
-	for _, layer := range Layers() {
-		l.cluster.owners[layer] = make(map[string]*Stage)
-	}
-	for _, s := range l.cluster.Stages {
-		for _, name := range slices.Sorted(maps.Keys(s.Outputs)) {
-			owners := l.cluster.owners[s.Layer]
-			if first := owners[name]; first != nil {
-				l.report(problem(s.Outputs[name].declared, "layer "+s.Layer+": two stages have output "+name,
-					"Stage %s has it here and stage %s at %s; %s.%s could mean either.",
-					s.Name, first.Name, place(first.Outputs[name].declared), s.Layer, name))
-				continue
-			}
-			owners[name] = s
-		}
-	}
-}
-
-// checkTypes reports variables that share a name and not a type: one value cannot suit both.
-func (l *loader) checkTypes() {
-	first := make(map[string]Variable)
-	for _, s := range l.cluster.Stages {
-		for _, name := range slices.Sorted(maps.Keys(s.Variables)) {
-			v := s.Variables[name]
-			if v.constraint.ty == cty.DynamicPseudoType {
-				continue
-			}
-			other, ok := first[name]
-			if !ok {
-				first[name] = v
-				continue
-			}
-			if !v.constraint.ty.Equals(other.constraint.ty) {
-				l.report(problem(v.declared, "variable "+name+": two types", "It is %s here and %s at %s; variables of one name share their value. Give one of them another name.",
-					v.constraint, other.constraint, place(other.declared)))
-			}
-		}
-	}
-}
-
 func layerIndex(name string) int { return slices.Index(Layers(), name) }
-
-// inOrder sorts diagnostics by file and line.
-func inOrder(diags hcl.Diagnostics) hcl.Diagnostics {
-	slices.SortStableFunc(diags, func(a, b *hcl.Diagnostic) int {
-		if a.Subject == nil || b.Subject == nil {
-			return cmp.Compare(subjects(a), subjects(b))
-		}
-		return cmp.Or(cmp.Compare(a.Subject.Filename, b.Subject.Filename),
-			cmp.Compare(a.Subject.Start.Byte, b.Subject.Start.Byte), cmp.Compare(a.Summary, b.Summary))
-	})
-	return diags
-}
-
-func subjects(d *hcl.Diagnostic) int {
-	if d.Subject == nil {
-		return 0
-	}
-	return 1
-}

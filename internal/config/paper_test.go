@@ -2,9 +2,11 @@ package config
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 )
 
@@ -115,6 +117,23 @@ func TestMissingOutputNamesStageAndOutput(t *testing.T) {
 	if len(diags) != 1 || render(diags[0]) != "<embedded>/stages/storage/longhorn/stage.hcl:2: "+
 		"stage longhorn: secrets.s3_secret_access_key is not known; It is an output of stage infisical, which has not been applied or does not set it." {
 		t.Errorf("got %v", diags)
+	}
+}
+
+func TestAFailingExpressionDoesNotShowTheSecretsInIt(t *testing.T) {
+	c := loaded(t, `
+-- library/networking/metallb/stage.hcl --
+stage {}
+gate "webhook" "a" { configuration = secrets.git_token.part }
+`)
+	s := stage(t, c, "metallb")
+	_, diags := s.Gates[0].Values(s, Scope{Outputs: map[string]map[string]cty.Value{"secrets": {"git_token": cty.StringVal("hunter2")}}})
+	var out strings.Builder
+	if err := hcl.NewDiagnosticTextWriter(&out, c.Files, 0, false).WriteDiagnostics(diags); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "secrets.git_token.part") || strings.Contains(out.String(), "hunter2") {
+		t.Errorf("got %s", out.String())
 	}
 }
 

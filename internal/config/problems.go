@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -57,3 +58,22 @@ func didYouMean(name string, names []string) string {
 
 // place renders where something is, for the detail of a problem elsewhere.
 func place(at hcl.Range) string { return fmt.Sprintf("%s:%d", at.Filename, at.Start.Line) }
+
+// inOrder sorts diagnostics by file and line.
+func inOrder(diags hcl.Diagnostics) hcl.Diagnostics {
+	slices.SortStableFunc(diags, func(a, b *hcl.Diagnostic) int {
+		if a.Subject == nil || b.Subject == nil {
+			return cmp.Compare(subjects(a), subjects(b))
+		}
+		return cmp.Or(cmp.Compare(a.Subject.Filename, b.Subject.Filename),
+			cmp.Compare(a.Subject.Start.Byte, b.Subject.Start.Byte), cmp.Compare(a.Summary, b.Summary))
+	})
+	return diags
+}
+
+func subjects(d *hcl.Diagnostic) int {
+	if d.Subject == nil {
+		return 0
+	}
+	return 1
+}

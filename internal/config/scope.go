@@ -51,23 +51,19 @@ func (s *Stage) evaluate(expr hcl.Expression, sc Scope) (cty.Value, hcl.Diagnost
 	var diags hcl.Diagnostics
 	found := make(map[string]map[string]cty.Value)
 	for _, r := range references(expr) {
-		v, known := cty.DynamicVal, true
+		var v cty.Value
+		var more hcl.Diagnostics
 		switch r.root {
 		case "cluster":
 			continue
 		case "var":
-			var more hcl.Diagnostics
 			v, more = s.input(r.name, sc)
-			diags = append(diags, more...)
 		case "self":
-			if v, known = sc.Self[r.name]; !known {
-				diags = append(diags, notYet(s, r, s))
-			}
+			v, more = s.output(r, sc.Self, s)
 		default:
-			if v, known = sc.Outputs[r.root][r.name]; !known {
-				diags = append(diags, notYet(s, r, s.cluster.owners[r.root][r.name]))
-			}
+			v, more = s.output(r, sc.Outputs[r.root], s.cluster.owners[r.root][r.name])
 		}
+		diags = append(diags, more...)
 		if found[r.root] == nil {
 			found[r.root] = make(map[string]cty.Value)
 		}
@@ -84,9 +80,14 @@ func (s *Stage) evaluate(expr hcl.Expression, sc Scope) (cty.Value, hcl.Diagnost
 	return v, plain(diags)
 }
 
-func notYet(s *Stage, r reference, owner *Stage) *hcl.Diagnostic {
-	return problem(r.at, fmt.Sprintf("stage %s: %s.%s is not known", s.Name, r.root, r.name),
-		"It is an output of stage %s, which has not been applied or does not set it.", owner.Name)
+// output looks up what r names among the outputs that are known.
+func (s *Stage) output(r reference, known map[string]cty.Value, owner *Stage) (cty.Value, hcl.Diagnostics) {
+	v, ok := known[r.name]
+	if ok {
+		return v, nil
+	}
+	return cty.DynamicVal, hcl.Diagnostics{problem(r.at, fmt.Sprintf("stage %s: %s.%s is not known", s.Name, r.root, r.name),
+		"It is an output of stage %s, which has not been applied or does not set it.", owner.Name)}
 }
 
 // context is what every expression may use.

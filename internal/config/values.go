@@ -144,7 +144,8 @@ func (x value) settle(v Variable) (cty.Value, hcl.Diagnostics) {
 			known, diags = expr.Value(nil)
 		}
 		if diags.HasErrors() {
-			return cty.UnknownVal(v.Type), plain(diags)
+			return cty.UnknownVal(v.Type), hcl.Diagnostics{problem(x.at, "variable "+v.Name+": unsuitable value",
+				"The variable is %s, declared at %s, so its text is read as an expression. %s: %s", v.constraint, place(v.declared), diags[0].Summary, diags[0].Detail)}
 		}
 	}
 	settled, err := v.settle(known)
