@@ -1,7 +1,103 @@
-// Package talos stands in.
+// Package talos stands in for siderolabs/talos 0.10. What it generates comes
+// from Talos' own machinery, and what it asks of machines goes through Talos'
+// own client, so only the Terraform side is a stand-in.
+//
+// Each call behaves as in the real provider: it tries an insecure connection
+// first, as a machine in maintenance mode wants it, and one with the client
+// certificate if that fails; every error but InvalidArgument is tried again
+// until the resource's timeout, AlreadyExists included.
 package talos
 
-import "github.com/ephemeral-castle/castle/lab/internal/providers/plugin"
+import (
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/lab/internal/providers/plugin"
+)
+
+// What release 0.10.1 of the provider has built in, whatever machinery is linked here.
+const (
+	defaultTalosVersion      = "v1.12"
+	defaultKubernetesVersion = "1.35.0"
+	installerImage           = "ghcr.io/siderolabs/installer:v1.12.0"
+)
 
 // New returns the provider.
-func New() plugin.Provider { return plugin.Provider{} }
+func New() plugin.Provider {
+	return plugin.Provider{
+		Schema: plugin.Block{Attributes: map[string]plugin.Attribute{"image_factory_url": optionalText()}},
+		Resources: map[string]plugin.Resource{
+			"talos_machine_secrets":             machineSecrets(),
+			"talos_machine_configuration_apply": configurationApply(),
+			"talos_machine_bootstrap":           bootstrap(),
+			"talos_cluster_kubeconfig":          kubeconfig(),
+		},
+		Data: map[string]plugin.DataSource{
+			"talos_client_configuration":  clientConfiguration(),
+			"talos_machine_configuration": machineConfiguration(),
+		},
+	}
+}
+
+func requiredText() plugin.Attribute { return plugin.Attribute{Type: cty.String, Required: true} }
+func optionalText() plugin.Attribute { return plugin.Attribute{Type: cty.String, Optional: true} }
+func computedText() plugin.Attribute { return plugin.Attribute{Type: cty.String, Computed: true} }
+func eitherText() plugin.Attribute {
+	return plugin.Attribute{Type: cty.String, Optional: true, Computed: true}
+}
+func keptID() plugin.Attribute {
+	return plugin.Attribute{Type: cty.String, Computed: true, Keep: true}
+}
+
+func secret(a plugin.Attribute) plugin.Attribute {
+	a.Sensitive = true
+	return a
+}
+
+// object is a nested object with the flags of like.
+func object(like plugin.Attribute, attributes map[string]plugin.Attribute) plugin.Attribute {
+	like.Type = cty.NilType
+	like.Nested = &plugin.Nested{Mode: plugin.Single, Attributes: attributes}
+	return like
+}
+
+// access is the client_configuration: how an administrator is known to Talos.
+func access(like plugin.Attribute) plugin.Attribute {
+	return object(like, map[string]plugin.Attribute{
+		"ca_certificate": like, "client_certificate": like, "client_key": secret(like),
+	})
+}
+
+func timeouts(names ...string) plugin.Attribute {
+	all := map[string]plugin.Attribute{}
+	for _, name := range names {
+		all[name] = optionalText()
+	}
+	return object(optionalText(), all)
+}
+
+const defaultTimeout = 10 * time.Minute
+
+func timeout(v plugin.Values, name string) (time.Duration, error) {
+	given := v.Object("timeouts").String(name)
+	if given == "" {
+		return defaultTimeout, nil
+	}
+	d, err := time.ParseDuration(given)
+	if err != nil {
+		return 0, &plugin.Problem{Summary: "Timeout Cannot Be Parsed", Detail: "timeout for \"" + name + "\" cannot be parsed, " + err.Error()}
+	}
+	return d, nil
+}
+
+// planEndpoint gives an absent endpoint the node's value.
+func planEndpoint(p *plugin.Plan) {
+	if p.Config["endpoint"].IsNull() && p.Config["node"].IsKnown() {
+		p.Planned["endpoint"] = p.Config["node"]
+	}
+}
+
+func problem(summary string, err error) error {
+	return &plugin.Problem{Summary: summary, Detail: err.Error()}
+}
