@@ -1,6 +1,6 @@
 //go:build integration
 
-package proxmox_test
+package proxmox
 
 import (
 	"testing"
@@ -47,9 +47,9 @@ resource "proxmox_virtual_environment_vm" "node" {
 
   stop_on_destroy                      = true
   delete_unreferenced_disks_on_destroy = false
+  reboot_after_update                  = false
   scsi_hardware                        = "virtio-scsi-single"
 
-  agent { enabled = false }
   cpu {
     cores = 4
     type  = "x86-64-v2-AES"
@@ -84,6 +84,10 @@ resource "proxmox_virtual_environment_vm" "node" {
       }
     }
     dns { servers = ["127.10.0.1"] }
+  }
+
+  lifecycle {
+    ignore_changes = [disk[0].import_from]
   }
 }
 `

@@ -1,87 +1,17 @@
 //go:build integration
 
-package proxmox_test
+package proxmox
 
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
-	"math/big"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
-
-	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 )
-
-const token = "castle@pve!castle=3f0c9a52-1b7e-4d55-9a51-0c8f3d1f6b27"
-
-// datacenter is an emulator that listens on loopback under a CA of its own.
-type datacenter struct {
-	*emulator.Server
-	endpoint string
-	ca       string // file
-}
-
-func newDatacenter(t *testing.T, config emulator.Config) datacenter {
-	t.Helper()
-	config.Token = token
-	d := datacenter{Server: emulator.New(config), ca: filepath.Join(t.TempDir(), "ca.pem")}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, authority := certificates(t)
-	if err := os.WriteFile(d.ca, authority, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	server := d.HTTPServer()
-	server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13}
-	go server.ServeTLS(listener, "", "") //nolint:errcheck // ends with Close
-	t.Cleanup(func() {
-		server.Close() //nolint:errcheck // the test is over
-		d.Close()
-	})
-	d.endpoint = "https://" + listener.Addr().String()
-	return d
-}
-
-// certificates makes a CA and a certificate of it for 127.0.0.1.
-func certificates(t *testing.T) (tls.Certificate, []byte) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	authority := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	caDER, err := x509.CreateCertificate(rand.Reader, authority, authority, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "proxmox"}, NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
-	}
-	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, authority, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{leafDER}, PrivateKey: key},
-		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER})
-}
 
 // root is a Terraform working directory with the real bpg provider.
 type root struct {

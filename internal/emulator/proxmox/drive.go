@@ -53,6 +53,9 @@ func (s *Server) planDrive(node, key, value string) (drivePlan, error) {
 		}
 	}
 	if !p.fresh && !p.cloudInit {
+		if d := s.volumes[volumeKey{node, p.volume}]; d == nil && ownerOf(p.volume) != 0 {
+			return p, internal("volume '%s' does not exist", p.volume)
+		}
 		return p, nil
 	}
 	if p.fresh {
@@ -95,7 +98,11 @@ func (s *Server) attach(m *machine, key string, p drivePlan) string {
 		if p.format != "" {
 			p.rest = append(p.rest, property{"format", p.format})
 		}
-		return printProperties(p.volume, p.rest)
+		value := printProperties(p.volume, p.rest)
+		if d := s.volumes[volumeKey{m.node, p.volume}]; d != nil {
+			value = setDriveSize(value, d.Size)
+		}
+		return value
 	}
 	size, source := int64(p.gigabytes*(1<<30)), ""
 	switch {

@@ -1,6 +1,7 @@
 package proxmox
 
 import (
+	"crypto/rand"
 	"crypto/sha1"
 	"encoding/hex"
 	"fmt"
@@ -194,8 +195,9 @@ func (m *machine) card(key, value string) (string, error) {
 	}
 	if mac == "" {
 		if mac = m.macOf(key); mac == "" {
-			index, _ := strconv.Atoi(strings.TrimPrefix(key, "net")) //nolint:errcheck // the key matched net\d+
-			mac = fmt.Sprintf("BC:24:11:%02X:%02X:%02X", m.id>>8&0xff, m.id&0xff, index)
+			var b [3]byte
+			rand.Read(b[:]) //nolint:errcheck // never fails
+			mac = fmt.Sprintf("BC:24:11:%02X:%02X:%02X", b[0], b[1], b[2])
 		}
 	}
 	return printProperties(model+"="+strings.ToUpper(mac), rest), nil

@@ -33,6 +33,7 @@ func (s *Server) table() []route {
 		{"GET", "nodes/{node}/network", s.network},
 		{"GET", "nodes/{node}/query-url-metadata", s.queryURL},
 		{"GET", "nodes/{node}/tasks", s.listTasks},
+		{"DELETE", "nodes/{node}/tasks/{upid}", s.stopTask},
 		{"GET", "nodes/{node}/tasks/{upid}/status", s.taskStatus},
 		{"GET", "nodes/{node}/tasks/{upid}/log", s.taskLog},
 		{"GET", content + "/status", s.storageStatus},

@@ -1,6 +1,7 @@
 package proxmox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -15,6 +16,8 @@ type task struct {
 	started, ended             time.Time
 	exit                       string
 	log                        []string
+	ctx                        context.Context // ends with the server, or when the task is stopped
+	stop                       context.CancelFunc
 }
 
 // job is what a task does when its time has come, all under the server's lock
@@ -22,7 +25,7 @@ type task struct {
 type job struct {
 	node, kind, id string
 	do             func(*task) error
-	undo           func() // when a fault stands in for do
+	undo           func() // instead of do, when the task is stopped or a fault ends it
 	after          func()
 }
 
@@ -32,6 +35,7 @@ func (s *Server) launch(c *call, j job) string {
 	now := time.Now()
 	t := &task{node: j.node, kind: j.kind, id: j.id, user: c.user, pid: s.serial, started: now}
 	t.upid = fmt.Sprintf("UPID:%s:%08X:%08X:%08X:%s:%s:%s:", t.node, t.pid, t.pid*97, now.Unix(), t.kind, t.id, t.user)
+	t.ctx, t.stop = context.WithCancel(s.ctx)
 	s.tasks = append(s.tasks, t)
 	s.active++
 	go s.work(t, j, c.fault)
@@ -39,18 +43,16 @@ func (s *Server) launch(c *call, j job) string {
 }
 
 func (s *Server) work(t *task, j job, fault *Fault) {
-	err := s.wait(j, fault)
-	stopped := err != nil
+	err := s.wait(t, j, fault)
 	s.mu.Lock()
-	switch {
-	case stopped:
-	case fault != nil && fault.Task != "":
+	if err == nil && fault != nil && fault.Task != "" {
 		err = errors.New(fault.Task)
-		if j.undo != nil {
-			j.undo()
-		}
-	default:
+	}
+	switch {
+	case err == nil:
 		err = j.do(t)
+	case j.undo != nil:
+		j.undo()
 	}
 	s.mu.Unlock()
 	if err == nil && j.after != nil {
@@ -64,8 +66,8 @@ func (s *Server) work(t *task, j job, fault *Fault) {
 	}
 }
 
-// wait lets the task's time pass, and fails when the server closes meanwhile.
-func (s *Server) wait(j job, fault *Fault) error {
+// wait lets the task's time pass, and fails when it is stopped meanwhile.
+func (s *Server) wait(t *task, j job, fault *Fault) error {
 	duration, ok := s.config.Durations[j.kind]
 	if !ok {
 		duration = s.config.Duration
@@ -75,13 +77,13 @@ func (s *Server) wait(j job, fault *Fault) error {
 	interrupted := errors.New("received interrupt")
 	select {
 	case <-timer.C:
-	case <-s.ctx.Done():
+	case <-t.ctx.Done():
 		return interrupted
 	}
 	if fault != nil && fault.Hold != nil {
 		select {
 		case <-fault.Hold:
-		case <-s.ctx.Done():
+		case <-t.ctx.Done():
 			return interrupted
 		}
 	}
@@ -101,6 +103,7 @@ func (t *task) finish(err error) {
 		}
 	}
 	t.ended = time.Now()
+	t.stop()
 	switch {
 	case err != nil:
 		t.exit = err.Error()
@@ -125,6 +128,16 @@ func (s *Server) findTask(c *call) (*task, error) {
 		}
 	}
 	return nil, badParameter("upid", "no such task")
+}
+
+// stopTask is DELETE …/tasks/{upid}: it ends a task that runs and does nothing
+// to one that has ended.
+func (s *Server) stopTask(c *call) (any, error) {
+	t, err := s.findTask(c)
+	if err == nil {
+		t.stop()
+	}
+	return nil, err
 }
 
 func (s *Server) taskStatus(c *call) (any, error) {

@@ -1,0 +1,120 @@
+package proxmox
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
+)
+
+const token = "castle@pve!castle=3f0c9a52-1b7e-4d55-9a51-0c8f3d1f6b27"
+
+// datacenter is an emulator that listens on loopback under a CA of its own.
+type datacenter struct {
+	*emulator.Server
+	endpoint  string
+	ca        string // file
+	authority string // its content
+}
+
+func newDatacenter(t *testing.T, config emulator.Config) datacenter {
+	t.Helper()
+	config.Token = token
+	d := datacenter{Server: emulator.New(config), ca: filepath.Join(t.TempDir(), "ca.pem")}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, authority := certificates(t)
+	if err := os.WriteFile(d.ca, authority, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.authority = string(authority)
+	server := d.HTTPServer()
+	server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13}
+	go server.ServeTLS(listener, "", "") //nolint:errcheck // ends with Close
+	t.Cleanup(func() {
+		server.Close() //nolint:errcheck // the test is over
+		d.Close()
+	})
+	d.endpoint = "https://" + listener.Addr().String()
+	return d
+}
+
+// certificates makes a CA and a certificate of it for 127.0.0.1.
+func certificates(t *testing.T) (tls.Certificate, []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	caDER, err := x509.CreateCertificate(rand.Reader, authority, authority, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "proxmox"}, NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
+	}
+	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, authority, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{leafDER}, PrivateKey: key},
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER})
+}
+
+// client talks to the datacenter with the token that it lets in.
+func (d datacenter) client(t *testing.T) *Client {
+	t.Helper()
+	c, err := NewClient(Options{Endpoint: d.endpoint, Token: token, CA: d.ca})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// build asks for a virtual machine as the provider does, up to the moment in
+// which the answer would reach Terraform.
+func (d datacenter) build(t *testing.T, id int, name, tags string) (upid string) {
+	t.Helper()
+	form := url.Values{
+		"vmid": {strconv.Itoa(id)}, "name": {name}, "tags": {tags}, "memory": {"4096"}, "cores": {"4"}, "machine": {"q35"}, "ostype": {"l26"},
+		"boot": {"order=scsi0;net0"}, "scsihw": {"virtio-scsi-single"}, "onboot": {"1"}, "cpu": {"x86-64-v2-AES"}, "sockets": {"1"},
+		"agent": {"enabled=0,fstrim_cloned_disks=0,type=virtio"}, "acpi": {"1"}, "bios": {"seabios"}, "balloon": {"0"}, "keyboard": {"en-us"},
+		"numa": {"0"}, "protection": {"0"}, "tablet": {"1"}, "template": {"0"}, "nameserver": {"127.10.0.1"},
+		"net0": {"model=virtio,bridge=vmbr0,firewall=0"}, "ipconfig0": {"gw=127.10.0.1,ip=127.10.0.21/24"}, "ide2": {"file=local-lvm:cloudinit,"},
+		"scsi0": {"file=local-lvm:0,import-from=local:import/blue-talos-v1.13.0.qcow2,size=21474836480,aio=io_uring,backup=1,iothread=1,ssd=0,discard=on,cache=none,replicate=1"},
+		"scsi1": {"file=local-lvm:50,format=raw,size=53687091200,aio=io_uring,backup=1,iothread=1,ssd=0,discard=on,cache=none,replicate=1"},
+	}
+	if err := d.client(t).do(t.Context(), http.MethodPost, "nodes/proxmox/qemu", form, &upid); err != nil {
+		t.Fatal(err)
+	}
+	return upid
+}
+
+// image is the disk image that build imports.
+func image() emulator.Disk {
+	return emulator.Disk{
+		Volume: "local:import/blue-talos-v1.13.0.qcow2", Size: 1 << 30, Format: "qcow2", Content: "import",
+		Source: "https://factory.talos.dev/image/abc/v1.13.0/nocloud-amd64.qcow2",
+	}
+}

@@ -1,0 +1,99 @@
+package proxmox
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+func (g guest) String() string {
+	kind := "VM"
+	if g.Kind != "qemu" {
+		kind = "container"
+	}
+	return fmt.Sprintf("%s %d %q on node %s", kind, g.ID, g.Name, g.Node)
+}
+
+// describe is a guest in one line: VM 421 "prod-database" on node proxmox, running, no tags.
+func (g guest) describe() string {
+	text := fmt.Sprintf("%s, %s", g, cmp.Or(g.Status, "state unknown"))
+	if len(g.tags) > 0 {
+		text += ", tags: " + strings.Join(g.tags, ", ")
+	} else {
+		text += ", no tags"
+	}
+	if g.Lock != "" {
+		text += ", locked (" + g.Lock + ")"
+	}
+	return text
+}
+
+// foreign says what is in the way, why castle takes it for somebody else's, and
+// how to get out. There is no way out that makes castle remove it.
+func (c *vmCheck) foreign(s slot, g guest, why string) gate.Foreign {
+	hint := why
+	switch {
+	case s.known != nil:
+		hint += fmt.Sprintf("; if the machine in the state is gone for good, forget it: castle terraform … state rm '%s'", s.known.Address)
+	case g.Kind == "qemu" && g.Lock != "create" && s.elsewhere == nil:
+		hint += fmt.Sprintf("; if it is this cluster's own after all, import it: castle terraform … import '%s' %s/%d", c.address(s.key), g.Node, g.ID)
+	case g.Lock == "create":
+		hint += fmt.Sprintf(", and only root on the node can remove it: qm unlock %d && qm destroy %d", g.ID, g.ID)
+	}
+	if s.key != "" {
+		hint += fmt.Sprintf("; otherwise give %s another id in vm_ids", s.key)
+	}
+	return gate.Foreign{What: g.describe(), Hint: hint + ", or remove it in Proxmox"}
+}
+
+// invisible is a guest that exists but that the token may not look at.
+func (c *vmCheck) invisible(s slot) gate.Foreign {
+	hint := fmt.Sprintf("give the token VM.Audit on /vms/%d to see what it is", s.id)
+	if s.key != "" {
+		hint += fmt.Sprintf(", or give %s another id in vm_ids", s.key)
+	}
+	return gate.Foreign{What: fmt.Sprintf("VM %d, which exists but is invisible to this API token", s.id), Hint: hint}
+}
+
+// attributeInt reads a number as Terraform's state carries it; 0 if there is none.
+func attributeInt(v any) int {
+	switch n := v.(type) {
+	case int:
+		return n
+	case int64:
+		return int(n)
+	case float64:
+		return int(n)
+	case json.Number:
+		return atoi(n.String())
+	case string:
+		return atoi(n)
+	}
+	return 0
+}
+
+func atoi(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func attributeStrings(v any) []string {
+	if all, ok := v.([]string); ok {
+		return all
+	}
+	var all []string
+	list, _ := v.([]any) //nolint:errcheck // anything else counts as none
+	for _, x := range list {
+		if s, ok := x.(string); ok {
+			all = append(all, s)
+		}
+	}
+	return all
+}

@@ -1,0 +1,137 @@
+package proxmox
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/big"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+// defaultResource is the resource whose instances are the virtual machines of
+// castle's own platform stage.
+const defaultResource = "proxmox_virtual_environment_vm.node"
+
+// PreflightTypes lists the preflights that ask Proxmox.
+func PreflightTypes() []gate.PreflightType { return []gate.PreflightType{vmIDs()} }
+
+// vmIDs refuses to build where somebody else's guest stands.
+//
+// A guest that the state does not know is castle's own only if it is a virtual
+// machine that carries every tag and exactly the expected name, on the expected
+// node. The name is the key in vm_ids unless names says otherwise; names are
+// never completed by guessing, since a guess that is right by accident would
+// hand a stranger's machine to Terraform.
+func vmIDs() gate.PreflightType {
+	return gate.PreflightType{
+		Name:    "vm_ids",
+		Summary: "No virtual machine that castle does not know stands on the ids that a stage uses",
+		Attributes: map[string]gate.Attribute{
+			"endpoint":  {Type: cty.String, Required: true, Help: "The API's address, such as \"https://proxmox.example:8006\".", Valid: validEndpoint},
+			"api_token": {Type: cty.String, Required: true, Help: "The API token, \"user@realm!name=secret\".", Valid: validToken},
+			"vm_ids":    {Type: cty.Map(cty.Number), Required: true, Help: "The id of each virtual machine, by the key of its resource instance.", Valid: validIDs},
+			"tags":      {Type: cty.List(cty.String), Required: true, Help: "The tags that every virtual machine of this cluster carries.", Valid: validTags},
+			"names":     {Type: cty.Map(cty.String), Help: "The name of each virtual machine, by key; the key itself where it is not given."},
+			"node_name": {Type: cty.String, Help: "The node that the virtual machines belong on; any, if not given."},
+			"resource": {
+				Type: cty.String, Help: "The resource whose instances are the virtual machines, \"" + defaultResource + "\" if not given.", Valid: validResource,
+			},
+			"insecure": {Type: cty.Bool, Help: "Accept any certificate."},
+			"ca_file":  {Type: cty.String, Help: "A certificate to trust besides the system's: PEM text or a file's path."},
+		},
+		Check: checkVMIDs,
+		New:   newVMIDs,
+	}
+}
+
+func validEndpoint(v cty.Value) error {
+	_, err := parseEndpoint(v.AsString())
+	return err
+}
+
+var tokenForm = regexp.MustCompile(`^\S+@\S+!\S+=\S+$`)
+
+// validToken does not repeat the value: it is a secret.
+func validToken(v cty.Value) error {
+	if !tokenForm.MatchString(v.AsString()) {
+		return errors.New(`the token does not look like "user@realm!name=secret"`)
+	}
+	return nil
+}
+
+func validIDs(v cty.Value) error {
+	if v.LengthInt() == 0 {
+		return errors.New("at least one virtual machine is needed")
+	}
+	seen := map[int64]string{}
+	var wrong []error
+	for _, key := range slices.Sorted(maps.Keys(v.AsValueMap())) {
+		element := v.AsValueMap()[key]
+		if element.IsNull() || !element.IsKnown() {
+			continue
+		}
+		id, accuracy := element.AsBigFloat().Int64()
+		if accuracy != big.Exact || id < 100 || id > 999999999 {
+			wrong = append(wrong, fmt.Errorf("%s: %s is no virtual machine id (a whole number from 100)", key, element.AsBigFloat().Text('g', -1)))
+		} else if other, ok := seen[id]; ok {
+			wrong = append(wrong, fmt.Errorf("%s and %s have the same id %d", other, key, id))
+		}
+		seen[id] = key
+	}
+	return errors.Join(wrong...)
+}
+
+func validTags(v cty.Value) error {
+	if v.LengthInt() == 0 {
+		return errors.New("at least one tag is needed: without one, castle could not tell its own virtual machines from others")
+	}
+	return nil
+}
+
+var resourceForm = regexp.MustCompile(`^(module\.[\w-]+(\[[^\]]+\])?\.)*[a-z]\w*\.[\w-]+$`)
+
+func validResource(v cty.Value) error {
+	if !resourceForm.MatchString(v.AsString()) {
+		return fmt.Errorf("%q is no resource address such as %q", v.AsString(), defaultResource)
+	}
+	return nil
+}
+
+// checkVMIDs judges names against vm_ids.
+func checkVMIDs(v gate.Values) error {
+	if !v.Has("vm_ids") || !v.Has("names") {
+		return nil
+	}
+	ids, names := v["vm_ids"].AsValueMap(), v["names"].AsValueMap()
+	var wrong []error
+	for _, key := range slices.Sorted(maps.Keys(names)) {
+		if _, ok := ids[key]; !ok {
+			wrong = append(wrong, fmt.Errorf("names: %q is no key of vm_ids", key))
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+func newVMIDs(name string, v gate.Values) (gate.Preflight, error) {
+	client, err := NewClient(Options{
+		Endpoint: v.String("endpoint"), Token: v.String("api_token"), CA: v.String("ca_file"), Insecure: v.Bool("insecure"),
+	})
+	if err != nil {
+		return gate.Preflight{}, fmt.Errorf("%s: %w", name, err)
+	}
+	check := &vmCheck{client: client, resource: v.String("resource"), node: v.String("node_name"), interval: poll, patience: 30 * time.Minute}
+	if check.resource == "" {
+		check.resource = defaultResource
+	}
+	err = errors.Join(v.Decode("vm_ids", &check.ids), v.Decode("tags", &check.tags), v.Decode("names", &check.names))
+	if err != nil {
+		return gate.Preflight{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return gate.Preflight{Name: name, Inspect: check.inspect}, nil
+}

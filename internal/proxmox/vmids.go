@@ -1,0 +1,239 @@
+package proxmox
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+// vmCheck is a preflight vm_ids with its arguments.
+type vmCheck struct {
+	client   *Client
+	resource string         // proxmox_virtual_environment_vm.node
+	ids      map[string]int // by key
+	names    map[string]string
+	tags     []string
+	node     string
+	interval time.Duration // between looks at a guest that is being made
+	patience time.Duration // with such a guest
+}
+
+// slot is one id to look at: one that the stage wants, one that its state
+// knows, or both.
+type slot struct {
+	id    int
+	key   string      // in vm_ids; empty if only the state knows the id
+	known *gate.Known // the instance in the state that has this id
+	// elsewhere is the instance in the state at this key's address, if it has
+	// another id.
+	elsewhere *gate.Known
+}
+
+// guest is a guest with what its configuration says; that is newer than the list.
+type guest struct {
+	Guest
+	tags, macs []string
+}
+
+func (c *vmCheck) inspect(ctx context.Context, known []gate.Known) (gate.Findings, error) {
+	var found gate.Findings
+	slots := c.slots(known)
+	// First which ids are taken, then the list: what appears in between is seen
+	// by the list at least, and what disappears is asked for again.
+	var taken []slot
+	for _, s := range slots {
+		yes, err := c.client.Taken(ctx, s.id)
+		if err != nil {
+			return found, err
+		}
+		if yes {
+			taken = append(taken, s)
+		}
+	}
+	if len(taken) == 0 {
+		return found, nil
+	}
+	listed, err := c.client.Guests(ctx)
+	if err != nil {
+		return found, err
+	}
+	for _, s := range taken {
+		i := slices.IndexFunc(listed, func(g Guest) bool { return g.ID == s.id })
+		if i < 0 {
+			if still, err := c.client.Taken(ctx, s.id); err != nil || !still {
+				if err != nil {
+					return found, err
+				}
+				continue
+			}
+			found.Foreign = append(found.Foreign, c.invisible(s))
+			continue
+		}
+		if err := c.judge(ctx, s, listed[i], &found); err != nil {
+			return found, err
+		}
+	}
+	return found, nil
+}
+
+// slots lists every id that matters, in ascending order.
+func (c *vmCheck) slots(known []gate.Known) []slot {
+	byID := map[int]*slot{}
+	byAddress := map[string]*gate.Known{}
+	for i, k := range known {
+		id := attributeInt(k.Attributes["vm_id"])
+		if id == 0 || !strings.HasPrefix(k.Address, c.resource+"[") {
+			continue
+		}
+		byID[id] = &slot{id: id, known: &known[i]}
+		byAddress[k.Address] = &known[i]
+	}
+	for key, id := range c.ids {
+		s := byID[id]
+		if s == nil {
+			s = &slot{id: id}
+			byID[id] = s
+		}
+		s.key = key
+		if k := byAddress[c.address(key)]; k != nil && k != s.known {
+			s.elsewhere = k
+		}
+	}
+	slots := make([]slot, 0, len(byID))
+	for _, id := range slices.Sorted(maps.Keys(byID)) {
+		slots = append(slots, *byID[id])
+	}
+	return slots
+}
+
+func (c *vmCheck) address(key string) string { return c.resource + "[" + strconv.Quote(key) + "]" }
+
+// name is what the virtual machine of a key is called.
+func (c *vmCheck) name(key string) string { return cmp.Or(c.names[key], key) }
+
+// judge sorts one guest into foreign, ours and known.
+func (c *vmCheck) judge(ctx context.Context, s slot, listed Guest, found *gate.Findings) error {
+	if listed.Kind != "qemu" {
+		found.Foreign = append(found.Foreign, c.foreign(s, guest{Guest: listed, tags: splitTags(listed.Tags)}, "a container, not a virtual machine"))
+		return nil
+	}
+	g, err := c.settled(ctx, s, listed)
+	switch {
+	case IsMissing(err):
+		return nil // gone since it was listed
+	case IsForbidden(err):
+		found.Foreign = append(found.Foreign, c.invisible(s))
+		return nil
+	case err != nil:
+		return err
+	}
+	if s.known != nil {
+		if why := c.recycled(s, g); why != "" {
+			found.Foreign = append(found.Foreign, c.foreign(s, g, why))
+			return nil
+		}
+		found.Present = append(found.Present, g.String())
+		return nil
+	}
+	if why := c.notOurs(s, g); why != "" {
+		found.Foreign = append(found.Foreign, c.foreign(s, g, why))
+		return nil
+	}
+	found.Present = append(found.Present, g.String())
+	found.Ours = append(found.Ours, gate.Import{
+		Address: c.address(s.key), ID: fmt.Sprintf("%s/%d", g.Node, g.ID), What: fmt.Sprintf("VM %d %q", g.ID, g.Name),
+	})
+	return nil
+}
+
+// settled reads a guest's configuration. While a guest is being made it is
+// locked and has neither name nor tags; the task that makes it outlives the run
+// that asked for it, so waiting is all it takes. A lock that no task holds any
+// more will never go away by itself.
+func (c *vmCheck) settled(ctx context.Context, s slot, listed Guest) (guest, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.patience)
+	defer cancel()
+	abandoned := 0
+	for {
+		config, err := c.client.Config(ctx, listed.Node, s.id)
+		if err != nil {
+			return guest{}, err
+		}
+		g := guest{Guest: listed, tags: config.Tags(), macs: config.MACs()}
+		g.Name, g.Lock = cmp.Or(config["name"], listed.Name), config["lock"]
+		if g.Lock != "create" || s.known != nil || abandoned > 1 {
+			return g, nil
+		}
+		busy, err := c.client.Busy(ctx, listed.Node, s.id)
+		switch {
+		case err != nil:
+			return guest{}, err
+		case busy:
+			abandoned = 0
+		default:
+			abandoned++ // twice: the lock is set just before the task appears
+		}
+		if err := sleep(ctx, c.interval); err != nil {
+			return guest{}, fmt.Errorf("VM %d is still being created: %w", s.id, err)
+		}
+	}
+}
+
+// notOurs says why a guest that the state does not know cannot be castle's own.
+func (c *vmCheck) notOurs(s slot, g guest) string {
+	switch missing := lacking(g.tags, c.tags); {
+	case g.Lock == "create":
+		return "its creation was never finished"
+	case g.Name != c.name(s.key):
+		return fmt.Sprintf("castle's own would be called %q", c.name(s.key))
+	case len(missing) > 0:
+		return fmt.Sprintf("castle's own would be tagged %s", strings.Join(missing, ", "))
+	case c.node != "" && g.Node != c.node:
+		return fmt.Sprintf("castle's own would be on node %s", c.node)
+	case s.elsewhere != nil:
+		return fmt.Sprintf("%s has VM %d in the state", s.elsewhere.Address, attributeInt(s.elsewhere.Attributes["vm_id"]))
+	}
+	return ""
+}
+
+// recycled says why a guest is not the one that the state knows by this id. The
+// hardware address decides: Proxmox makes up a new one for every machine. Where
+// the state has none, name and tags must be the expected ones, or those in the
+// state if the configuration has just changed.
+func (c *vmCheck) recycled(s slot, g guest) string {
+	if macs := attributeStrings(s.known.Attributes["mac_addresses"]); len(macs) > 0 && len(g.macs) > 0 {
+		for _, mac := range macs {
+			if slices.Contains(g.macs, strings.ToUpper(mac)) {
+				return ""
+			}
+		}
+		return fmt.Sprintf("the state knows this id as another machine (%s)", strings.Join(macs, ", "))
+	}
+	was, _ := s.known.Attributes["name"].(string) //nolint:errcheck // absent is empty
+	if g.Name != was && (s.key == "" || g.Name != c.name(s.key)) {
+		return fmt.Sprintf("the state knows this id as %q", cmp.Or(was, c.name(s.key)))
+	}
+	then := attributeStrings(s.known.Attributes["tags"])
+	if missing := lacking(g.tags, c.tags); len(missing) > 0 && (len(then) == 0 || len(lacking(g.tags, then)) > 0) {
+		return fmt.Sprintf("it is no longer tagged %s", strings.Join(missing, ", "))
+	}
+	return ""
+}
+
+// lacking returns the wanted tags that are not there; Proxmox lower-cases tags.
+func lacking(have, want []string) []string {
+	var missing []string
+	for _, tag := range want {
+		if !slices.ContainsFunc(have, func(h string) bool { return strings.EqualFold(h, tag) }) {
+			missing = append(missing, tag)
+		}
+	}
+	return missing
+}

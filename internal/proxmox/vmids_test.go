@@ -1,0 +1,350 @@
+package proxmox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+
+	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+const cp01 = `proxmox_virtual_environment_vm.node["cp-01"]`
+
+// check is the preflight of a cluster named blue with two machines.
+func check(t *testing.T, d datacenter) *vmCheck {
+	t.Helper()
+	return &vmCheck{
+		client: d.client(t), resource: defaultResource, ids: map[string]int{"cp-01": 421, "wk-01": 431},
+		names: map[string]string{"cp-01": "blue-cp-01", "wk-01": "blue-wk-01"}, tags: []string{"castle", "Blue"},
+		interval: time.Millisecond, patience: time.Minute,
+	}
+}
+
+func known(address string, attributes map[string]any) gate.Known {
+	return gate.Known{Address: address, Type: "proxmox_virtual_environment_vm", Attributes: attributes}
+}
+
+func ours(id int, name string) emulator.VM {
+	return emulator.VM{
+		ID: id, Name: name, Tags: []string{"blue", "castle"}, Running: true, Config: map[string]string{"net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0"},
+	}
+}
+
+func TestVMIDs(t *testing.T) {
+	for name, test := range map[string]struct {
+		vms     []emulator.VM
+		known   []gate.Known
+		change  func(*vmCheck)
+		foreign string // What; empty if nothing is in the way
+		hint    []string
+		ours    string // "address id"
+		present string
+	}{
+		"nothing there": {},
+		"a neighbour on another id": {
+			vms: []emulator.VM{{ID: 420, Name: "prod-database"}},
+		},
+		"a ghost without tags": {
+			vms:     []emulator.VM{{ID: 421, Name: "prod-database", Running: true}},
+			foreign: `VM 421 "prod-database" on node proxmox, running, no tags`,
+			hint:    []string{`castle terraform … import '` + cp01 + `' proxmox/421`, "give cp-01 another id in vm_ids", "remove it in Proxmox"},
+		},
+		"the right tags under another name": {
+			vms:     []emulator.VM{ours(421, "green-cp-01")},
+			foreign: `VM 421 "green-cp-01" on node proxmox, running, tags: blue, castle`,
+			hint:    []string{`castle's own would be called "blue-cp-01"`},
+		},
+		"the right name with one tag missing": {
+			vms:     []emulator.VM{{ID: 421, Name: "blue-cp-01", Tags: []string{"castle"}}},
+			foreign: `VM 421 "blue-cp-01" on node proxmox, stopped, tags: castle`,
+			hint:    []string{"castle's own would be tagged Blue"},
+		},
+		"our own, on a node where the stage does not want it": {
+			vms:     []emulator.VM{ours(421, "blue-cp-01")},
+			change:  func(c *vmCheck) { c.node = "pve2" },
+			foreign: `VM 421 "blue-cp-01" on node proxmox, running, tags: blue, castle`,
+			hint:    []string{"castle's own would be on node pve2"},
+		},
+		"our own, unknown to the state": {
+			vms:     []emulator.VM{ours(421, "blue-cp-01")},
+			ours:    cp01 + " proxmox/421",
+			present: `VM 421 "blue-cp-01" on node proxmox`,
+		},
+		"a name is the key unless it is given": {
+			vms:     []emulator.VM{ours(421, "cp-01")},
+			change:  func(c *vmCheck) { c.names = nil },
+			ours:    cp01 + " proxmox/421",
+			present: `VM 421 "cp-01" on node proxmox`,
+		},
+		"a container": {
+			vms:     []emulator.VM{{ID: 421, Name: "blue-cp-01", Kind: "lxc", Tags: []string{"blue", "castle"}}},
+			foreign: `container 421 "blue-cp-01" on node proxmox, stopped, tags: blue, castle`,
+			hint:    []string{"a container, not a virtual machine"},
+		},
+		"a machine that the token may not see": {
+			vms:     []emulator.VM{{ID: 421, Name: "secret", Hidden: true}},
+			foreign: `VM 421, which exists but is invisible to this API token`,
+			hint:    []string{"VM.Audit on /vms/421", "give cp-01 another id"},
+		},
+		"a known machine that the token may no longer see": {
+			vms:     []emulator.VM{{ID: 421, Name: "blue-cp-01", Hidden: true}},
+			known:   []gate.Known{known(cp01, map[string]any{"vm_id": 421.0, "name": "blue-cp-01"})},
+			foreign: `VM 421, which exists but is invisible to this API token`,
+		},
+		"a known machine": {
+			vms:     []emulator.VM{ours(421, "blue-cp-01")},
+			known:   []gate.Known{known(cp01, map[string]any{"vm_id": json.Number("421"), "name": "blue-cp-01"})},
+			present: `VM 421 "blue-cp-01" on node proxmox`,
+		},
+		"a known machine that is gone": {
+			known: []gate.Known{known(cp01, map[string]any{"vm_id": 421})},
+		},
+		"a known machine that the configuration now calls otherwise": {
+			vms:     []emulator.VM{{ID: 421, Name: "old-name", Tags: []string{"old"}}},
+			known:   []gate.Known{known(cp01, map[string]any{"vm_id": 421, "name": "old-name", "tags": []any{"old"}})},
+			present: `VM 421 "old-name" on node proxmox`,
+		},
+		"a known id under which another machine stands": {
+			vms:     []emulator.VM{{ID: 421, Name: "prod-database", Running: true}},
+			known:   []gate.Known{known(cp01, map[string]any{"vm_id": 421, "name": "blue-cp-01"})},
+			foreign: `VM 421 "prod-database" on node proxmox, running, no tags`,
+			hint:    []string{`the state knows this id as "blue-cp-01"`, "state rm '" + cp01 + "'"},
+		},
+		"a known id under which a machine of that very name was made anew": {
+			vms: []emulator.VM{ours(421, "blue-cp-01")},
+			known: []gate.Known{known(cp01, map[string]any{
+				"vm_id": 421, "name": "blue-cp-01", "mac_addresses": []any{"bc:24:11:ff:ff:ff"},
+			})},
+			foreign: `VM 421 "blue-cp-01" on node proxmox, running, tags: blue, castle`,
+			hint:    []string{"another machine (bc:24:11:ff:ff:ff)"},
+		},
+		"a known machine renamed by hand": {
+			vms:     []emulator.VM{ours(421, "my-node")},
+			known:   []gate.Known{known(cp01, map[string]any{"vm_id": 421, "name": "blue-cp-01", "mac_addresses": []any{"bc:24:11:00:00:01"}})},
+			present: `VM 421 "my-node" on node proxmox`,
+		},
+		"a known machine that lost its tags": {
+			vms:     []emulator.VM{{ID: 421, Name: "blue-cp-01"}},
+			known:   []gate.Known{known(cp01, map[string]any{"vm_id": 421, "name": "blue-cp-01"})},
+			foreign: `VM 421 "blue-cp-01" on node proxmox, stopped, no tags`,
+			hint:    []string{"no longer tagged castle, Blue"},
+		},
+		"a machine that only the state knows": {
+			vms:     []emulator.VM{ours(499, "blue-cp-09")},
+			known:   []gate.Known{known(`proxmox_virtual_environment_vm.node["cp-09"]`, map[string]any{"vm_id": 499, "name": "blue-cp-09"})},
+			present: `VM 499 "blue-cp-09" on node proxmox`,
+		},
+		"a recycled id that only the state knows": {
+			vms:     []emulator.VM{{ID: 499, Name: "prod-database"}},
+			known:   []gate.Known{known(`proxmox_virtual_environment_vm.node["cp-09"]`, map[string]any{"vm_id": 499, "name": "blue-cp-09"})},
+			foreign: `VM 499 "prod-database" on node proxmox, stopped, no tags`,
+		},
+		"an instance of another resource": {
+			vms:     []emulator.VM{{ID: 421, Name: "jump-host"}},
+			known:   []gate.Known{known(`proxmox_virtual_environment_vm.jump["cp-01"]`, map[string]any{"vm_id": 421, "name": "jump-host"})},
+			foreign: `VM 421 "jump-host" on node proxmox, stopped, no tags`,
+		},
+		"our own on a new id, while the state has the key under another": {
+			vms:     []emulator.VM{ours(421, "blue-cp-01")},
+			known:   []gate.Known{known(cp01, map[string]any{"vm_id": 420, "name": "blue-cp-01"})},
+			foreign: `VM 421 "blue-cp-01" on node proxmox, running, tags: blue, castle`,
+			hint:    []string{cp01 + " has VM 420 in the state"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDatacenter(t, emulator.Config{})
+			for _, vm := range test.vms {
+				d.AddVM(vm)
+			}
+			c := check(t, d)
+			if test.change != nil {
+				test.change(c)
+			}
+			found, err := c.inspect(t.Context(), test.known)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var foreign, hint, imports string
+			for _, f := range found.Foreign {
+				foreign, hint = foreign+f.What, hint+f.Hint
+			}
+			for _, i := range found.Ours {
+				imports += i.Address + " " + i.ID
+			}
+			if foreign != test.foreign {
+				t.Errorf("foreign: got  %s\nwant %s", foreign, test.foreign)
+			}
+			for _, part := range test.hint {
+				if !strings.Contains(hint, part) {
+					t.Errorf("hint %q lacks %q", hint, part)
+				}
+			}
+			if imports != test.ours {
+				t.Errorf("ours: got %s, want %s", imports, test.ours)
+			}
+			if present := strings.Join(found.Present, "; "); present != test.present {
+				t.Errorf("present: got %s, want %s", present, test.present)
+			}
+			for _, r := range d.Requests() {
+				if r.Method != "GET" {
+					t.Errorf("the preflight sent %s %s", r.Method, r.Path)
+				}
+			}
+		})
+	}
+}
+
+func TestVMIDsWaitsForAMachineThatIsBeingMade(t *testing.T) {
+	d := newDatacenter(t, emulator.Config{})
+	d.AddDisk(image())
+	release := make(chan struct{})
+	d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Hold: release})
+	d.build(t, 421, "blue-cp-01", "blue;castle")
+	done := make(chan gate.Findings, 1)
+	c := check(t, d)
+	go func() {
+		found, err := c.inspect(t.Context(), nil)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- found
+	}()
+	d.asked(t, "nodes/proxmox/tasks", 3)
+	select {
+	case found := <-done:
+		t.Fatalf("judged a machine without name or tags: %+v", found)
+	default:
+	}
+	close(release)
+	if found := <-done; len(found.Foreign) != 0 || len(found.Ours) != 1 || found.Ours[0].ID != "proxmox/421" {
+		t.Errorf("when it was made: %+v", found)
+	}
+}
+
+// asked returns when a path was asked for n times.
+func (d datacenter) asked(t *testing.T, path string, n int) {
+	t.Helper()
+	for t.Context().Err() == nil {
+		count := 0
+		for _, r := range d.Requests() {
+			if r.Path == path {
+				count++
+			}
+		}
+		if count >= n {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestVMIDsDoesNotWaitForALockThatNobodyHolds(t *testing.T) {
+	d := newDatacenter(t, emulator.Config{})
+	d.AddVM(emulator.VM{ID: 421, Lock: "create"})
+	found, err := check(t, d).inspect(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found.Foreign) != 1 || found.Foreign[0].What != `VM 421 "VM 421" on node proxmox, stopped, no tags, locked (create)` ||
+		!strings.Contains(found.Foreign[0].Hint, "qm unlock 421 && qm destroy 421") {
+		t.Errorf("got %+v", found)
+	}
+}
+
+func TestVMIDsStopsWaitingWithItsContext(t *testing.T) {
+	d := newDatacenter(t, emulator.Config{})
+	d.AddDisk(image())
+	release := make(chan struct{})
+	defer close(release)
+	d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Hold: release})
+	d.build(t, 421, "blue-cp-01", "blue;castle")
+	why := errors.New("the user pressed Ctrl-C")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
+	if _, err := check(t, d).inspect(ctx, nil); !errors.Is(err, why) {
+		t.Errorf("got %v", err)
+	}
+	c := check(t, d)
+	c.patience = 20 * time.Millisecond
+	if _, err := c.inspect(t.Context(), nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("without patience: %v", err)
+	}
+}
+
+func TestVMIDsFailsClosedWhenItCannotAsk(t *testing.T) {
+	d := newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"}})
+	d.AddVM(emulator.VM{ID: 421, Node: "pve2", Name: "blue-cp-01"})
+	d.SetOffline("pve2", true)
+	if found, err := check(t, d).inspect(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "595 No route to host") {
+		t.Errorf("node offline: %+v, %v", found, err)
+	}
+	d.Fail(emulator.Fault{Path: "cluster/nextid", Code: 403, Text: "Permission check failed"})
+	if _, err := check(t, d).inspect(t.Context(), nil); err == nil {
+		t.Error("a refused question was taken for a free id")
+	}
+}
+
+func TestVMIDsIsMadeFromABlock(t *testing.T) {
+	d := newDatacenter(t, emulator.Config{})
+	d.AddVM(ours(421, "blue-cp-01"))
+	values := gate.Values{
+		"endpoint": cty.StringVal(d.endpoint), "api_token": cty.StringVal(token), "ca_file": cty.StringVal(d.ca),
+		"vm_ids":   cty.MapVal(map[string]cty.Value{"cp-01": cty.NumberIntVal(421)}),
+		"tags":     cty.ListVal([]cty.Value{cty.StringVal("castle"), cty.StringVal("blue")}),
+		"names":    cty.MapVal(map[string]cty.Value{"cp-01": cty.StringVal("blue-cp-01")}),
+		"resource": cty.StringVal("module.nodes.proxmox_virtual_environment_vm.this"),
+	}
+	kind := PreflightTypes()[0]
+	if err := kind.Check(values); err != nil {
+		t.Fatal(err)
+	}
+	preflight, err := kind.New("vm_ids.free", values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := preflight.Inspect(t.Context(), nil)
+	if err != nil || len(found.Ours) != 1 || found.Ours[0].Address != `module.nodes.proxmox_virtual_environment_vm.this["cp-01"]` {
+		t.Errorf("%s: %+v, %v", preflight.Name, found, err)
+	}
+}
+
+func TestVMIDsArgumentsAreJudged(t *testing.T) {
+	kind := PreflightTypes()[0]
+	for _, test := range []struct {
+		attribute string
+		value     cty.Value
+		want      string // part of the error; empty if the value is good
+	}{
+		{"endpoint", cty.StringVal("https://10.0.0.1:8006"), ""},
+		{"endpoint", cty.StringVal("http://10.0.0.1:8006"), "is no address"},
+		{"api_token", cty.StringVal("root@pam!castle=secret"), ""},
+		{"api_token", cty.StringVal("secret"), "user@realm!name=secret"},
+		{"vm_ids", cty.MapVal(map[string]cty.Value{"a": cty.NumberIntVal(421), "b": cty.NumberIntVal(422)}), ""},
+		{"vm_ids", cty.MapVal(map[string]cty.Value{"a": cty.NumberIntVal(421), "b": cty.NumberIntVal(421)}), "a and b have the same id 421"},
+		{"vm_ids", cty.MapVal(map[string]cty.Value{"a": cty.NumberIntVal(99)}), "no virtual machine id"},
+		{"vm_ids", cty.MapVal(map[string]cty.Value{"a": cty.NumberFloatVal(421.5)}), "no virtual machine id"},
+		{"vm_ids", cty.MapValEmpty(cty.Number), "at least one"},
+		{"tags", cty.ListValEmpty(cty.String), "at least one tag"},
+		{"resource", cty.StringVal("proxmox_virtual_environment_vm.node"), ""},
+		{"resource", cty.StringVal(`module.x["a"].proxmox_virtual_environment_vm.node`), ""},
+		{"resource", cty.StringVal("node"), "is no resource address"},
+	} {
+		err := kind.Attributes[test.attribute].Valid(test.value)
+		if (err == nil) != (test.want == "") || (err != nil && !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s = %#v: %v, want %q", test.attribute, test.value, err, test.want)
+		}
+	}
+	names := gate.Values{
+		"vm_ids": cty.MapVal(map[string]cty.Value{"cp-01": cty.NumberIntVal(421)}),
+		"names":  cty.MapVal(map[string]cty.Value{"cp-1": cty.StringVal("blue-cp-01")}),
+	}
+	if err := kind.Check(names); err == nil || !strings.Contains(err.Error(), `"cp-1" is no key of vm_ids`) {
+		t.Errorf("a name without an id: %v", err)
+	}
+}
