@@ -48,7 +48,25 @@
 // `needs` names layers and is an edge to each of their enabled stages. What
 // castle connects to the cluster, generated providers and gates, has an edge to
 // the stage that has platform.kubeconfig or platform.talosconfig. What a gate
-// alone refers to does not hold back its stage, only the gate.
+// alone refers to does not hold back its stage, only the gate. An input that a
+// stronger origin replaces makes no edge.
+//
+// # Expressions
+//
+// An expression may name <layer>.X, an output of the same or an earlier layer;
+// var.X, the stage's variables (in inputs only those that no inputs set);
+// self.X, the stage's own outputs, in gates; cluster.name and cluster.platform.
+// It may call, each as in Terraform:
+//
+//	numbers      abs ceil floor max min
+//	strings      chomp format formatlist indent join lower replace split substr
+//	             title trim trimprefix trimspace trimsuffix upper
+//	collections  coalesce coalescelist compact concat contains distinct element
+//	             flatten keys length lookup merge range reverse setintersection
+//	             setsubtract setunion slice sort values zipmap
+//	conversions  jsonencode tolist tomap toset tostring
+//
+// length counts collections and not characters, and replace knows no regular expressions.
 package config
 
 import (

@@ -6,19 +6,9 @@ import (
 	"github.com/zclconf/go-cty/cty/function/stdlib"
 )
 
-// functions are what expressions may call, each as in Terraform:
-//
-//	numbers      abs ceil floor max min
-//	strings      chomp format formatlist indent join lower replace split substr
-//	             title trim trimprefix trimspace trimsuffix upper
-//	collections  coalesce coalescelist compact concat contains distinct element
-//	             flatten keys length lookup merge range reverse setintersection
-//	             setsubtract setunion slice sort values zipmap
-//	conversions  jsonencode tolist tomap toset tostring
-//
-// length counts collections and not characters, and replace knows no regular
-// expressions. Functions whose errors quote their argument, such as parseint
-// and jsondecode, are left out: it may be a secret.
+// functions are what expressions may call, as the package comment lists them.
+// Functions whose errors quote their argument, such as parseint and
+// jsondecode, are left out: it may be a secret.
 func functions() map[string]function.Function {
 	return map[string]function.Function{
 		"abs":             stdlib.AbsoluteFunc,
