@@ -37,17 +37,16 @@ func (c *clock) drop(t *timer) bool {
 
 // advance lets d pass.
 func (c *clock) advance(d time.Duration) {
+	c.mu.Lock()
 	end := c.now + d
-	for {
-		t := c.next(end)
-		if t == nil {
-			break
-		}
+	c.mu.Unlock()
+	for t := c.next(end); t != nil; t = c.next(end) {
 		t.run()
 	}
-	c.now = end
 }
 
+// next takes out the first timer that is due by end and goes to its time, or to
+// end if there is none.
 func (c *clock) next(end time.Duration) *timer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,9 +56,11 @@ func (c *clock) next(end time.Duration) *timer {
 			first = t
 		}
 	}
-	if first != nil {
-		c.now = max(c.now, first.due)
-		c.timers = slices.DeleteFunc(c.timers, func(x *timer) bool { return x == first })
+	if first == nil {
+		c.now = end
+		return nil
 	}
+	c.now = max(c.now, first.due)
+	c.timers = slices.DeleteFunc(c.timers, func(x *timer) bool { return x == first })
 	return first
 }

@@ -261,3 +261,41 @@ func TestCallsAreRecorded(t *testing.T) {
 		t.Errorf("recorded %+v", l.calls)
 	}
 }
+
+func TestTheSameSecretsFoundAClusterAnewOnBlankDisks(t *testing.T) {
+	l := newLab(t)
+	for range 2 {
+		l.raise(2, 0)
+		if err := l.bootstrap(l.address(1)); err != nil {
+			t.Fatal(err)
+		}
+		l.clock.advance(5 * step)
+		if got := l.members(l.address(1)); got != "blue-01, blue-02" {
+			t.Errorf("members: %s", got)
+		}
+		l.Remove(l.address(1))
+		l.Remove(l.address(2))
+	}
+	if len(l.bootstraps) != 2 {
+		t.Errorf("the owner heard of %d bootstraps", len(l.bootstraps))
+	}
+}
+
+func TestAMachineThatLostItsDiskReplacesItsFormerMember(t *testing.T) {
+	l := newLab(t)
+	l.raise(3, 0)
+	if err := l.bootstrap(l.address(1)); err != nil {
+		t.Fatal(err)
+	}
+	l.clock.advance(10 * step)
+	l.Remove(l.address(3))
+	l.bootNew(3)
+	l.clock.advance(step)
+	if err := l.apply(l.address(3), l.machineConfig(machine.TypeControlPlane)); err != nil {
+		t.Fatal(err)
+	}
+	l.clock.advance(5 * step)
+	if got := l.members(l.address(1)); got != "blue-01, blue-02, blue-03" {
+		t.Errorf("members: %s", got)
+	}
+}
