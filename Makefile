@@ -1,0 +1,88 @@
+# The first run builds a real Kubernetes into bin/castle-lab; later ones take seconds.
+SHELL         := bash
+.SHELLFLAGS   := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo development)
+KUBERNETES := 1.36.3
+PROXMOX    := bin/terraform-provider-proxmox_v0.111.1
+
+# The versions that a Kubernetes server reports come from the linker.
+component  := k8s.io/component-base/version
+kube_flags := -X $(component).gitVersion=v$(KUBERNETES) -X $(component).gitMajor=1 -X $(component).gitMinor=36 -X $(component).gitTreeState=clean
+
+# Rehearsals and tests bring their own Terraform settings.
+unexport TF_CLI_CONFIG_FILE
+export GOTOOLCHAIN ?= local
+export CGO_ENABLED ?= 0
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# $(call say,WHAT): one line before something that takes a while.
+say = @echo "==> $(1)"
+
+.PHONY: help
+help: ## Say what there is to make
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+.PHONY: demo
+demo: build ## Raise the five-node cluster blue in the lab, and raze it: the whole thing, on this machine
+	$(call say,rehearsing blue: create$(,) status$(,) create again$(,) destroy (about a minute))
+	bin/castle rehearse blue
+
+.PHONY: build
+build: tools ## Build castle, its lab and the providers for it into bin/
+	$(call say,building castle (half a minute the first time))
+	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/castle ./cmd/castle
+	$(call say,building the Terraform provider bpg/proxmox from its source (a minute or two the first time))
+	cd lab/bpg && go build -trimpath -ldflags '-s -w -X main.version=0.111.1' -o ../../$(PROXMOX) github.com/bpg/terraform-provider-proxmox
+	$(call say,building the stand-in providers (two minutes the first time))
+	cd lab && go build -trimpath -ldflags '-s -w' -o ../bin/lab-providers ./cmd/lab-providers
+	$(call say,building the lab with a real Kubernetes (five minutes the first time))
+	cd lab && go build -trimpath -ldflags '-s -w $(kube_flags)' -o ../bin/castle-lab ./cmd/castle-lab
+
+.PHONY: test
+test: build ## Run every test: unit, command line, real Terraform, and both rehearsals
+	$(call say,unit tests and command line$(,) with the race detector (three minutes the first time))
+	CGO_ENABLED=1 go test -race ./...
+	$(MAKE) integration
+	$(call say,tests of the lab)
+	cd lab && go test ./...
+	$(call say,rehearsing blue)
+	bin/castle rehearse blue
+	$(call say,rehearsing mini)
+	bin/castle rehearse mini
+
+.PHONY: integration
+integration: build ## Run the tests that need real Terraform
+	$(call say,integration tests with real Terraform)
+	go test -tags integration ./...
+	cd lab && go test -tags integration ./internal/providers/...
+
+.PHONY: golden
+golden: ## Write the command line's golden files anew
+	CASTLE_UPDATE_SCRIPTS=1 go test ./cmd/castle
+
+.PHONY: check
+check: tools ## Format, tidiness, vet, staticcheck, Terraform format, and the race detector
+	test -z "$$(gofmt -l cmd internal stages templates lab)"
+	go mod tidy -diff
+	cd lab && go mod tidy -diff
+	go vet ./... && go vet -tags integration ./...
+	cd lab && go vet ./... && go vet -tags integration ./internal/providers/...
+	go run $(STATICCHECK) -checks all ./... && go run $(STATICCHECK) -checks all -tags integration ./...
+	cd lab && go run $(STATICCHECK) -checks all ./...
+	terraform fmt -check -recursive stages clusters
+	CGO_ENABLED=1 go test -race ./...
+
+.PHONY: tools
+tools: # Install with apt what building and testing need and this machine lacks.
+	@command -v go >/dev/null || { echo "castle is built with Go 1.26 or later: https://go.dev/dl/" >&2; exit 1; }
+	@missing=(); \
+	for pair in git:git gcc:gcc; do command -v "$${pair%%:*}" >/dev/null || missing+=("$${pair##*:}"); done; \
+	if (( $${#missing[@]} )); then \
+	  echo "==> installing $${missing[*]} with apt"; \
+	  sudo=; (( EUID == 0 )) || sudo=sudo; \
+	  $$sudo apt-get update -qq && $$sudo apt-get install -y -qq "$${missing[@]}"; \
+	fi
+
+, := ,

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/ephemeral-castle/castle/internal/cli"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"castle": func() {
+			os.Exit(cli.Main("1.2.3", os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+		},
+		"fake-terraform": fakeTerraform,
+	})
+}
+
+// TestScript runs every behaviour that needs no Terraform: castle finds a fake
+// one on PATH that records its arguments and fails on request.
+func TestScript(t *testing.T) {
+	run(t, "testdata/script", func(env *testscript.Env) error {
+		bin := filepath.Join(env.WorkDir, ".fake")
+		if err := os.Mkdir(bin, 0o755); err != nil {
+			return err
+		}
+		fake, err := exec.LookPath("fake-terraform")
+		if err != nil {
+			return err
+		}
+		env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
+		return os.Symlink(fake, filepath.Join(bin, "terraform"))
+	})
+}
+
+func run(t *testing.T, dir string, setup func(*testscript.Env) error) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 dir,
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		UpdateScripts:       os.Getenv("CASTLE_UPDATE_SCRIPTS") != "",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
+			env.Setenv("CASTLE_STATE_DIR", filepath.Join(env.WorkDir, "state"))
+			return setup(env)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": exits,
+			"mode":  mode,
+		},
+	})
+}
+
+// exits runs a program and asserts its exit code: exits 2 castle create blue.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits code program args...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// mode asserts a file's permissions: mode 600 path.
+func mode(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: mode octal path")
+	}
+	want, err := strconv.ParseUint(args[0], 8, 32)
+	ts.Check(err)
+	info, err := os.Stat(ts.MkAbs(args[1]))
+	ts.Check(err)
+	if got := info.Mode().Perm(); got != os.FileMode(want) {
+		ts.Fatalf("%s is %o, want %o", args[1], got, want)
+	}
+}

@@ -1,0 +1,137 @@
+// Package castle raises a cluster and takes it down again. It walks the stages
+// that the configuration describes, or that the state directory recorded, and
+// for each of them drives Terraform, asks the preflights and waits for the gates.
+//
+// How it thinks: a run is a walk over tasks. A stage is one task; a preflight is
+// one of its own, so that it can be asked before any stage changes anything; a
+// gate that waits for other stages is one too, so that its stage is applied
+// early and judged late. What is ready is decided by gates alone, never by the
+// fact that Terraform has ended.
+//
+// It never writes to a terminal: everything it has to say goes to a Reporter and
+// to the run's journal as an event.
+package castle
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/secret"
+	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/talos"
+)
+
+// Reporter shows a run's events to whoever watches. It is called for one event
+// at a time.
+type Reporter interface{ Report(event.Event) }
+
+// Options say which cluster is meant and what a command was given for it.
+type Options struct {
+	Repository string            // the castle repository's root
+	Cluster    string            // "blue" or "blue/proxmox"
+	StateDir   string            // --state-dir; empty: from Environ
+	Vars       map[string]string // --var
+	VarFiles   []string          // --var-file
+	Environ    []string          // the caller's environment
+	// Parallelism bounds how many Terraform processes run at a time; 0 means 4.
+	Parallelism int
+	Reporter    Reporter
+	Version     string // castle's own
+	Library     fs.FS  // the embedded stages
+	Templates   fs.FS  // the embedded templates
+}
+
+const defaultParallelism = 4
+
+// Castle is one cluster's configuration beside its state directory.
+type Castle struct {
+	options Options
+	cluster *config.Cluster
+	dir     *state.Dir
+	masker  *secret.Masker
+	roots   roots
+}
+
+// ConfigError holds what is wrong with a configuration, all of it at once.
+type ConfigError struct {
+	Diagnostics hcl.Diagnostics
+	Files       map[string]*hcl.File // for quoting the lines
+}
+
+func (e *ConfigError) Error() string { return e.Diagnostics.Error() }
+
+// GateTypes is every type of gate that a stage may use.
+func GateTypes() []gate.Type {
+	return append(kube.GateTypes(), talos.GateTypes()...)
+}
+
+// PreflightTypes is every type of preflight that a stage may use.
+func PreflightTypes() []gate.PreflightType { return proxmox.PreflightTypes() }
+
+// Open reads and validates the cluster's configuration and opens its state
+// directory. Nothing is run. An invalid configuration is a *ConfigError.
+func Open(o Options) (*Castle, error) {
+	cluster, diags := config.Load(config.Options{
+		Repository: o.Repository, Cluster: o.Cluster,
+		Vars: o.Vars, VarFiles: o.VarFiles, Environ: o.Environ,
+		Gates: GateTypes(), Preflights: PreflightTypes(),
+		Library: o.Library, Templates: o.Templates, CastleVersion: o.Version,
+	})
+	if diags.HasErrors() {
+		e := &ConfigError{Diagnostics: diags}
+		if cluster != nil {
+			e.Files = cluster.Files
+		}
+		return nil, e
+	}
+	root, err := state.Root(o.StateDir, o.Environ)
+	if err != nil {
+		return nil, err
+	}
+	if err := outOfTree(root, o.Repository); err != nil {
+		return nil, err
+	}
+	dir, err := state.Open(root, cluster.Name, cluster.Platform)
+	if err != nil {
+		return nil, err
+	}
+	return &Castle{options: o, cluster: cluster, dir: dir, masker: &secret.Masker{}}, nil
+}
+
+// Kill ends at once every Terraform that this process runs, its providers and
+// their children. What they were doing is lost; it is the last resort of a user
+// who has interrupted a run three times.
+func (c *Castle) Kill(ctx context.Context) error { return c.roots.kill(ctx) }
+
+// Cluster is the configuration that Open read.
+func (c *Castle) Cluster() *config.Cluster { return c.cluster }
+
+// Name is the cluster with its platform: "blue/proxmox".
+func (c *Castle) Name() string { return c.cluster.Name + "/" + c.cluster.Platform }
+
+// outOfTree refuses a state directory inside the repository: `git clean` would
+// destroy it, and with it the knowledge of what runs.
+func outOfTree(root, repository string) error {
+	in, err := filepath.Rel(repository, root)
+	if err == nil && filepath.IsLocal(in) {
+		return &UsageError{Message: fmt.Sprintf("state directory %s lies inside the repository %s, "+
+			"where `git clean` would destroy it; choose another with --state-dir or CASTLE_STATE_DIR", root, repository)}
+	}
+	return nil
+}
+
+func (c *Castle) parallelism() int {
+	if c.options.Parallelism > 0 {
+		return c.options.Parallelism
+	}
+	return defaultParallelism
+}

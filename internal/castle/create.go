@@ -1,0 +1,83 @@
+package castle
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/graph"
+)
+
+// CreateOptions narrow and sharpen a create.
+type CreateOptions struct {
+	Selection Selection
+	Refresh   bool // apply even what is up to date
+}
+
+// Create raises the selected stages. What is up to date is left alone; what a
+// failed or killed run left unfinished is completed. The error joins the root
+// causes of what failed; ExitCode tells them apart.
+func (c *Castle) Create(ctx context.Context, o CreateOptions) error {
+	chosen, err := o.Selection.stages(c.cluster.Stages)
+	if err != nil {
+		return err
+	}
+	r, err := c.begin(ctx, "create")
+	if err != nil {
+		return err
+	}
+	cr := &creation{run: r, refresh: o.Refresh, prepared: map[*config.Stage]*preparation{}, renewed: map[*config.Stage]*renewal{}}
+	return r.end(cr.create(ctx, chosen))
+}
+
+// creation is a run that creates.
+type creation struct {
+	*run
+	refresh   bool
+	preparing sync.Mutex // of stages that were not chosen
+	outcomes  outcomes
+	prepared  map[*config.Stage]*preparation
+	renewed   map[*config.Stage]*renewal
+}
+
+func (r *creation) create(ctx context.Context, chosen []*config.Stage) error {
+	tasks := r.createTasks(chosen)
+	for _, s := range r.cluster.Stages {
+		if s.Volatile {
+			r.renewed[s] = &renewal{}
+		}
+	}
+	preparing, stop := context.WithCancel(ctx)
+	done := r.prepareAll(preparing, chosen)
+	defer func() { stop(); <-done }()
+	skipped := map[*config.Stage]bool{}
+	return graph.Walk(ctx, tasks, taskNeeds, func(ctx context.Context, t *task) error {
+		err := t.do(ctx)
+		if err != nil {
+			r.emit(event.Event{Kind: event.StageFailed, Layer: t.stage.Layer, Stage: t.stage.Name, Text: err.Error()})
+			return r.failed(t.stage.Name, err)
+		}
+		return nil
+	}, func(s *graph.SkippedError[*task]) {
+		// A stage has up to three tasks; it is skipped once, and not if it was
+		// applied and only its late gates could not be judged.
+		st := s.Node.stage
+		if skipped[st] || s.Node.name != st.Name {
+			return
+		}
+		skipped[st] = true
+		r.emit(event.Event{
+			Kind: event.StageSkipped, Layer: st.Layer, Stage: st.Name,
+			Text: fmt.Sprintf("%s did not succeed", s.Cause.name),
+		})
+	})
+}
+
+// renewal is the one time in a run that a volatile stage is read again, at the
+// moment the first stage that needs it is about to run.
+type renewal struct {
+	once sync.Once
+	err  error
+}

@@ -1,0 +1,171 @@
+package castle
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/graph"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// DestroyOptions say what goes.
+type DestroyOptions struct {
+	Selection Selection
+	All       bool // persistent stages too
+	// Graceful deletes what is in the cluster properly, though the cluster ends.
+	Graceful bool
+}
+
+// Doomed is one stage that a destroy would raze.
+type Doomed struct {
+	Record    state.Record
+	Resources []string // addresses of what Terraform owns
+	// Collapses says that what this stage has in the cluster ends with the
+	// cluster and is not deleted by itself.
+	Collapses bool
+
+	state *state.State
+}
+
+// Doomed returns what a destroy with these options would raze, in the order in
+// which it was raised. It reads what the state directory recorded, whatever the
+// configuration says by now.
+func (c *Castle) Doomed(o DestroyOptions) ([]*Doomed, error) {
+	all, err := c.recorded()
+	if err != nil {
+		return nil, err
+	}
+	places := make([]place, len(all))
+	for i, d := range all {
+		places[i] = place{d.Record.Name, d.Record.Layer}
+	}
+	chosen, err := o.Selection.filter(places)
+	if err != nil {
+		return nil, err
+	}
+	var doomed []*Doomed
+	for i, d := range all {
+		if chosen[i] && (o.All || !d.Record.Persistent) {
+			doomed = append(doomed, d)
+		}
+	}
+	ends := slices.ContainsFunc(doomed, func(d *Doomed) bool { return d.Record.EndsCluster })
+	for _, d := range doomed {
+		d.Collapses = ends && !o.Graceful && len(d.inCluster()) > 0
+	}
+	return doomed, nil
+}
+
+// recorded reads every recorded stage, by layer and inside a layer by name.
+func (c *Castle) recorded() ([]*Doomed, error) {
+	names, err := c.dir.Stages()
+	if err != nil {
+		return nil, err
+	}
+	var all []*Doomed
+	for _, name := range names {
+		dir := c.dir.Stage(name)
+		rec, err := dir.Record()
+		if err != nil {
+			return nil, err
+		}
+		st, err := dir.State()
+		if err != nil {
+			return nil, err
+		}
+		for _, out := range st.Outputs {
+			if out.Sensitive {
+				c.masker.Add(stringsIn(out.Value)...)
+			}
+		}
+		d := &Doomed{Record: rec, state: st}
+		for _, res := range st.Resources {
+			if res.Mode == managed {
+				d.Resources = append(d.Resources, res.Address)
+			}
+		}
+		all = append(all, d)
+	}
+	layer := func(d *Doomed) int { return slices.Index(config.Layers(), d.Record.Layer) }
+	slices.SortStableFunc(all, func(a, b *Doomed) int { return layer(a) - layer(b) })
+	return all, nil
+}
+
+// inCluster are the resources that the generated providers own.
+func (d *Doomed) inCluster() []string { return d.owned(true) }
+
+// external are all others: they would survive the cluster.
+func (d *Doomed) external() []string { return d.owned(false) }
+
+func (d *Doomed) owned(inCluster bool) []string {
+	var addresses []string
+	for _, res := range d.state.Resources {
+		if res.Mode == managed && slices.Contains(d.Record.InCluster, res.Provider) == inCluster {
+			addresses = append(addresses, res.Address)
+		}
+	}
+	return addresses
+}
+
+// Destroy razes what Doomed says, in the reverse of the order in which it was
+// raised, and proves that nothing is left. Where the cluster itself goes, what is
+// inside it is not contacted: it is forgotten, but only after the cluster is
+// proved gone.
+func (c *Castle) Destroy(ctx context.Context, o DestroyOptions) error {
+	r, err := c.begin(ctx, "destroy")
+	if err != nil {
+		return err
+	}
+	doomed, err := c.Doomed(o)
+	if err != nil {
+		return r.end(err)
+	}
+	return r.end((&destruction{run: r}).destroy(ctx, doomed))
+}
+
+// destruction is a run that destroys.
+type destruction struct {
+	*run
+	mu       sync.Mutex
+	left     []string  // what was seen after it should have gone
+	deferred []*Doomed // stages whose remains are archived when the cluster is gone
+}
+
+func (r *destruction) destroy(ctx context.Context, doomed []*Doomed) error {
+	byName := map[string]*Doomed{}
+	for _, d := range doomed {
+		byName[d.Record.Name] = d
+	}
+	needs := func(d *Doomed) []*Doomed {
+		var all []*Doomed
+		for _, name := range d.Record.Needs {
+			if need := byName[name]; need != nil {
+				all = append(all, need)
+			}
+		}
+		return all
+	}
+	err := graph.Walk(ctx, doomed, graph.Reverse(doomed, needs), func(ctx context.Context, d *Doomed) error {
+		if err := r.stage(ctx, d); err != nil {
+			r.emit(event.Event{Kind: event.StageFailed, Layer: d.Record.Layer, Stage: d.Record.Name, Text: err.Error()})
+			return r.failed(d.Record.Name, err)
+		}
+		return nil
+	}, func(s *graph.SkippedError[*Doomed]) {
+		r.emit(event.Event{
+			Kind: event.StageSkipped, Layer: s.Node.Record.Layer, Stage: s.Node.Record.Name,
+			Text: s.Cause.Record.Name + " still stands",
+		})
+	})
+	if len(r.left) > 0 {
+		err = errors.Join(err, &LeftoverError{Left: r.left})
+	}
+	return err
+}
+
+// String names the stage in messages about the walk.
+func (d *Doomed) String() string { return d.Record.Name }

@@ -1,0 +1,106 @@
+package castle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// UsageError is a request that cannot be carried out as it was made.
+type UsageError struct{ Message string }
+
+func (e *UsageError) Error() string { return e.Message }
+
+// PreflightError says that a stage was not started because something stands
+// where it would build.
+type PreflightError struct {
+	Preflight string
+	Foreign   []gate.Foreign
+}
+
+func (e *PreflightError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "preflight %s:", e.Preflight)
+	for _, f := range e.Foreign {
+		fmt.Fprintf(&b, "\n  %s", f.What)
+		if f.Hint != "" {
+			fmt.Fprintf(&b, "\n    %s", f.Hint)
+		}
+	}
+	return b.String()
+}
+
+// LeftoverError says what still exists after everything was destroyed.
+type LeftoverError struct{ Left []string }
+
+func (e *LeftoverError) Error() string {
+	return "left over after destroy: " + strings.Join(e.Left, ", ")
+}
+
+// GateError is a gate that did not open, with the stage that it belongs to.
+type GateError struct {
+	Gate string
+	Err  error
+}
+
+func (e *GateError) Error() string { return e.Err.Error() }
+func (e *GateError) Unwrap() error { return e.Err }
+
+// The exit codes of every command.
+const (
+	ExitDone        = 0
+	ExitFailed      = 1
+	ExitUsage       = 2
+	ExitUnconfirmed = 3
+	ExitPreflight   = 4
+	ExitGate        = 5
+	ExitLeftover    = 6
+	ExitLocked      = 7
+	ExitInterrupted = 130
+)
+
+// ExitCode returns the exit code that err stands for. Where several stages
+// failed, a refusal outweighs a failed stage, which outweighs a gate.
+func ExitCode(err error) int {
+	var (
+		usage     *UsageError
+		held      *state.HeldError
+		preflight *PreflightError
+		leftover  *LeftoverError
+	)
+	switch {
+	case err == nil:
+		return ExitDone
+	case errors.Is(err, context.Canceled):
+		return ExitInterrupted
+	case errors.As(err, &usage):
+		return ExitUsage
+	case errors.As(err, &held):
+		return ExitLocked
+	case errors.As(err, &preflight):
+		return ExitPreflight
+	case errors.As(err, &leftover):
+		return ExitLeftover
+	case onlyGates(err):
+		return ExitGate
+	}
+	return ExitFailed
+}
+
+// onlyGates reports whether every root cause joined in err is a gate.
+func onlyGates(err error) bool {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			if !onlyGates(e) {
+				return false
+			}
+		}
+		return true
+	}
+	var closed *GateError
+	return errors.As(err, &closed)
+}

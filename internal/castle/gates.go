@@ -1,0 +1,88 @@
+package castle
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+// gateOf binds a stage's gate to the cluster and to what the stages have said.
+func (r *run) gateOf(s *config.Stage, g *config.Gate) (gate.Gate, error) {
+	values, diags := g.Values(s, r.said.scope(s))
+	if diags.HasErrors() {
+		return gate.Gate{}, diags
+	}
+	return g.Type.New(g.Name(), r.said.target(), values)
+}
+
+// ask asks each gate once, side by side, and returns the first closed one in
+// the order of the stage's file, nil if all are open.
+func (r *run) ask(ctx context.Context, s *config.Stage, gates []*config.Gate) *GateError {
+	for i, err := range each(gates, func(g *config.Gate) error {
+		bound, err := r.gateOf(s, g)
+		if err != nil {
+			return err
+		}
+		return bound.Check(ctx)
+	}) {
+		if err != nil {
+			return &GateError{Gate: gates[i].Name(), Err: err}
+		}
+	}
+	return nil
+}
+
+// judge waits until every gate is open.
+func (r *run) judge(ctx context.Context, s *config.Stage, gates []*config.Gate) error {
+	if len(gates) == 0 {
+		return nil
+	}
+	return r.step(s.Name, s.Layer, "gates", func() error {
+		return errors.Join(each(gates, func(g *config.Gate) error { return r.wait(ctx, s, g) })...)
+	})
+}
+
+func (r *run) wait(ctx context.Context, s *config.Stage, g *config.Gate) error {
+	bound, err := r.gateOf(s, g)
+	if err != nil {
+		return &GateError{Gate: g.Name(), Err: err}
+	}
+	err = gate.Wait(ctx, bound, g.Policy, func(closed error) {
+		e := event.Event{Layer: s.Layer, Stage: s.Name, Gate: g.Name(), Kind: event.GateOpen}
+		if closed != nil {
+			e.Kind, e.Text = event.GateClosed, closed.Error()
+		}
+		r.emit(e)
+	})
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return err // the run was stopped, not the gate closed
+	}
+	return &GateError{Gate: g.Name(), Err: err}
+}
+
+// judgeLate waits for the gates that had to wait for other stages; the stage is
+// ready when they are open.
+func (r *creation) judgeLate(ctx context.Context, s *config.Stage, gates []*config.Gate) error {
+	if err := r.judge(ctx, s, gates); err != nil {
+		return err
+	}
+	return r.settle(ctx, s)
+}
+
+// each calls do for all items side by side and returns the errors in their order.
+func each[T any](items []T, do func(T) error) []error {
+	errs := make([]error, len(items))
+	var all sync.WaitGroup
+	for i, item := range items {
+		all.Go(func() { errs[i] = do(item) })
+	}
+	all.Wait()
+	return errs
+}

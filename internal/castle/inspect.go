@@ -1,0 +1,111 @@
+package castle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
+)
+
+// OutputValue is one output of a layer.
+type OutputValue struct {
+	Layer, Stage, Name string
+	Sensitive          bool
+	Value              cty.Value
+}
+
+// Outputs returns what every stage has said, by layer and name.
+func (c *Castle) Outputs() ([]OutputValue, error) {
+	var all []OutputValue
+	for _, s := range c.cluster.Stages {
+		st, err := c.dir.Stage(s.Name).State()
+		if err != nil {
+			return nil, err
+		}
+		start := len(all)
+		for name, out := range st.Outputs {
+			all = append(all, OutputValue{
+				Layer: s.Layer, Stage: s.Name, Name: name, Value: out.Value,
+				Sensitive: out.Sensitive || s.Outputs[name].Sensitive,
+			})
+		}
+		slices.SortFunc(all[start:], func(a, b OutputValue) int { return strings.Compare(a.Name, b.Name) })
+	}
+	return all, nil
+}
+
+// Configs returns the paths of the kubeconfig and talosconfig that the platform
+// said, and an error that says what to do where it has not yet.
+func (c *Castle) Configs() (kubeconfig, talosconfig string, err error) {
+	for _, path := range []string{c.dir.Kubeconfig(), c.dir.Talosconfig()} {
+		if _, err := os.Stat(path); err != nil {
+			return "", "", &UsageError{Message: fmt.Sprintf("%s has no kubeconfig yet; raise it with `castle create %s`", c.Name(), c.cluster.Name)}
+		}
+	}
+	return c.dir.Kubeconfig(), c.dir.Talosconfig(), nil
+}
+
+// Terraform runs any Terraform command in a stage's work directory, with the
+// inputs that a create would use, under the cluster's lock and with the state
+// snapshotted before. name is a stage's or that of a layer with one stage. It
+// returns Terraform's exit code.
+func (c *Castle) Terraform(ctx context.Context, name string, args []string, stdin io.Reader, stdout, stderr io.Writer) (code int, err error) {
+	chosen, err := Selection{Only: []string{name}}.stages(c.cluster.Stages)
+	if err != nil {
+		return 0, err
+	}
+	if len(chosen) > 1 {
+		return 0, &UsageError{Message: fmt.Sprintf("layer %s has several stages; name one: %s", name, stageNames(chosen))}
+	}
+	r, err := c.begin(ctx, "terraform")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = r.end(err) }()
+	s := chosen[0]
+	for _, other := range c.cluster.Stages {
+		st, err := r.readState(c.dir.Stage(other.Name))
+		if err != nil {
+			return 0, err
+		}
+		r.said.put(other, st.Outputs)
+	}
+	work, err := r.open(s.Name, s.Layer)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, work.Close()) }()
+	override := r.override(s)
+	inputs, diags := s.Inputs(r.said.scope(s))
+	if diags.HasErrors() {
+		return 0, diags
+	}
+	override.Inputs = inputs
+	if err := work.Materialise(s.Module, override); err != nil {
+		return 0, err
+	}
+	if err := work.Init(ctx); err != nil {
+		return 0, err
+	}
+	if err := c.dir.Stage(s.Name).Snapshot(); err != nil {
+		return 0, err
+	}
+	r.emit(event.Event{Kind: event.StepStarted, Layer: s.Layer, Stage: s.Name, Step: "terraform"})
+	return work.Exec(ctx, args, stdin, stdout, stderr)
+}
+
+func stageNames(stages []*config.Stage) string {
+	names := make([]string, len(stages))
+	for i, s := range stages {
+		names[i] = s.Name
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,159 @@
+package castle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
+
+// earlyPreflight asks a preflight before any stage has changed anything. A
+// failure to ask may mean that a volatile secret was rotated since the last run,
+// so that is read again once before it counts.
+func (r *creation) earlyPreflight(ctx context.Context, s *config.Stage, p *config.Preflight) error {
+	var findings gate.Findings
+	err := r.step(s.Name, s.Layer, "preflight", func() (err error) {
+		if findings, err = r.inspect(ctx, s, p); err == nil || ctx.Err() != nil {
+			return err
+		}
+		for _, need := range p.Needs {
+			if need.Volatile {
+				if e := r.renew(ctx, need); e != nil {
+					return errors.Join(err, e)
+				}
+				findings, err = r.inspect(ctx, s, p)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("preflight %s: %w", p.Name(), err)
+	}
+	for _, ours := range findings.Ours {
+		r.notice(fmt.Sprintf("%s was made by a run that was killed; it is taken over", ours.What))
+	}
+	return refuse(p.Name(), findings)
+}
+
+func refuse(name string, findings gate.Findings) error {
+	if len(findings.Foreign) > 0 {
+		return &PreflightError{Preflight: name, Foreign: findings.Foreign}
+	}
+	return nil
+}
+
+// inspect asks one preflight of a stage.
+func (r *run) inspect(ctx context.Context, s *config.Stage, p *config.Preflight) (gate.Findings, error) {
+	scope := r.said.scope(s)
+	if inputs, diags := s.Inputs(scope); !diags.HasErrors() {
+		r.hide(s, inputs)
+	}
+	values, diags := p.Values(s, scope)
+	if diags.HasErrors() {
+		return gate.Findings{}, diags
+	}
+	preflight, err := p.Type.New(p.Name(), values)
+	if err != nil {
+		return gate.Findings{}, err
+	}
+	st, err := r.readState(r.dir.Stage(s.Name))
+	if err != nil {
+		return gate.Findings{}, err
+	}
+	return preflight.Inspect(ctx, known(st))
+}
+
+// known lists the managed resources of a state.
+func known(st *state.State) []gate.Known {
+	var all []gate.Known
+	for _, res := range st.Resources {
+		if res.Mode == managed {
+			all = append(all, gate.Known{Address: res.Address, Type: res.Type, Attributes: res.Attributes})
+		}
+	}
+	return all
+}
+
+// managed is the mode of a resource that Terraform owns; the other is "data".
+const managed = "managed"
+
+// importOurs brings what a killed run made into the state, so that it is not
+// made twice, and refuses to go on if anything foreign is in the way.
+func (r *run) importOurs(ctx context.Context, s *config.Stage, work *workshop) error {
+	for _, p := range s.Preflights {
+		findings, err := r.inspect(ctx, s, p)
+		if err != nil {
+			return fmt.Errorf("preflight %s: %w", p.Name(), err)
+		}
+		if err := refuse(p.Name(), findings); err != nil {
+			return err
+		}
+		if err := r.importAll(ctx, s.Name, s.Layer, work, findings.Ours); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) importAll(ctx context.Context, stage, layer string, work *workshop, ours []gate.Import) error {
+	for _, one := range ours {
+		err := r.step(stage, layer, "import", func() error { return work.Import(ctx, one.Address, one.ID) })
+		if err != nil {
+			return fmt.Errorf("import %s as %s: %w", one.What, one.Address, err)
+		}
+		r.emit(event.Event{Kind: event.Resource, Layer: layer, Stage: stage, Address: one.Address, Action: "import", Text: one.What})
+	}
+	return nil
+}
+
+// recheck asks the preflights again, right before the apply.
+func (r *run) recheck(ctx context.Context, s *config.Stage) error {
+	for _, p := range s.Preflights {
+		findings, err := r.inspect(ctx, s, p)
+		if err != nil {
+			return fmt.Errorf("preflight %s: %w", p.Name(), err)
+		}
+		if err := refuse(p.Name(), findings); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// adopt imports what exists outside and the state lacks, such as a secret that
+// an earlier cluster of this name has left.
+func (r *run) adopt(ctx context.Context, s *config.Stage, work *workshop, before *state.State) error {
+	for _, a := range s.Adopts {
+		if has(before, a.Address) {
+			continue
+		}
+		id, diags := a.ID(s, r.said.scope(s))
+		if diags.HasErrors() {
+			return diags
+		}
+		err := r.step(s.Name, s.Layer, "adopt", func() error {
+			if err := work.Import(ctx, a.Address, id); !errors.Is(err, terraform.ErrNoSuchObject) {
+				return err
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("adopt %s: %w", a.Address, err)
+		}
+	}
+	return nil
+}
+
+func has(st *state.State, address string) bool {
+	for _, res := range st.Resources {
+		if res.Address == address {
+			return true
+		}
+	}
+	return false
+}

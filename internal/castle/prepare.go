@@ -1,0 +1,74 @@
+package castle
+
+import (
+	"context"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/graph"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
+
+// preparation is a stage's work directory being made ready while earlier stages
+// are applied: the module's copy, castle's override and terraform init.
+type preparation struct {
+	ready chan struct{}
+	work  *workshop
+	err   error
+}
+
+// prepareAll prepares the stages in the background, first needed first. One
+// goes after the other: concurrent inits would race for the plugin cache. The
+// returned channel is closed when nothing is being prepared any more.
+func (r *creation) prepareAll(ctx context.Context, chosen []*config.Stage) <-chan struct{} {
+	for _, s := range chosen {
+		r.prepared[s] = &preparation{ready: make(chan struct{})}
+	}
+	order, err := graph.Sort(chosen, stageNeeds)
+	if err != nil {
+		order = chosen
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, s := range order {
+			p := r.prepared[s]
+			p.work, p.err = r.prepare(ctx, s)
+			close(p.ready)
+		}
+	}()
+	return done
+}
+
+func (r *creation) prepare(ctx context.Context, s *config.Stage) (*workshop, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	w, err := r.open(s.Name, s.Layer)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.Materialise(s.Module, r.override(s)); err != nil {
+		return w, err
+	}
+	return w, w.Init(ctx)
+}
+
+func (r *run) override(s *config.Stage) terraform.Override {
+	return terraform.Override{InCluster: s.InCluster, Kubeconfig: r.dir.Kubeconfig()}
+}
+
+// workshop waits until a stage is prepared.
+func (r *creation) workshop(ctx context.Context, s *config.Stage) (*workshop, error) {
+	p := r.prepared[s]
+	if p == nil { // a stage that was not chosen, such as a volatile one
+		r.preparing.Lock()
+		defer r.preparing.Unlock()
+		return r.prepare(ctx, s)
+	}
+	select {
+	case <-p.ready:
+		return p.work, p.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}

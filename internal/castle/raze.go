@@ -1,0 +1,187 @@
+package castle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
+
+// stage razes one recorded stage.
+func (r *destruction) stage(ctx context.Context, d *Doomed) error {
+	r.emit(event.Event{Kind: event.StageStarted, Layer: d.Record.Layer, Stage: d.Record.Name})
+	if err := r.clear(ctx, d); err != nil {
+		return err
+	}
+	if err := r.prove(ctx, d); err != nil {
+		return err
+	}
+	if d.Collapses {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.deferred = append(r.deferred, d)
+		return nil
+	}
+	if d.Record.EndsCluster {
+		// Before the platform's own record goes: a run killed in between finds
+		// it again and knows that the rest needs no cluster any more.
+		if err := r.archiveDeferred(); err != nil {
+			return err
+		}
+	}
+	if err := r.dir.Stage(d.Record.Name).Remove(); err != nil {
+		return err
+	}
+	r.emit(event.Event{Kind: event.StageGone, Layer: d.Record.Layer, Stage: d.Record.Name})
+	return nil
+}
+
+// clear destroys what Terraform owns of a stage: all of it, or only what would
+// survive the cluster if the cluster ends anyway. What a killed run has left
+// unrecorded is imported first, so that it goes too. A stage that owns nothing
+// needs no Terraform.
+func (r *destruction) clear(ctx context.Context, d *Doomed) (err error) {
+	ours, err := r.ours(ctx, d)
+	if err != nil {
+		return err
+	}
+	targets := d.Resources
+	if d.Collapses {
+		targets = d.external()
+	}
+	if len(targets) == 0 && len(ours) == 0 {
+		return nil
+	}
+	release, err := r.slot(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	work, err := r.open(d.Record.Name, d.Record.Layer)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, work.Close()) }()
+	dir := r.dir.Stage(d.Record.Name)
+	module, err := recordedModule(dir)
+	if err != nil {
+		return err
+	}
+	override := terraform.Override{InCluster: d.Record.InCluster, Kubeconfig: r.dir.Kubeconfig()}
+	if err := work.Materialise(module, override); err != nil {
+		return err
+	}
+	if err := work.Init(ctx); err != nil {
+		return err
+	}
+	if err := errors.Join(dir.ClearFingerprint(), dir.Snapshot()); err != nil {
+		return err
+	}
+	if err := r.importAll(ctx, d.Record.Name, d.Record.Layer, work, ours); err != nil {
+		return err
+	}
+	options := terraform.PlanOptions{Destroy: true}
+	switch {
+	case d.Collapses:
+		options.Targets = targets
+	case len(d.inCluster()) > 0:
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeoutCause(ctx, inClusterBound, errClusterSilent)
+		defer stop()
+	}
+	return r.step(d.Record.Name, d.Record.Layer, "destroy", func() error {
+		plan, err := work.Plan(ctx, options)
+		if err != nil {
+			return err
+		}
+		return work.Apply(ctx, plan)
+	})
+}
+
+// inClusterBound ends a deletion inside a cluster that does not come to its
+// end: a namespace may hang in Terminating for ever.
+const inClusterBound = 15 * time.Minute
+
+var errClusterSilent = errors.New("the cluster did not finish deleting within " + inClusterBound.String() +
+	"; if it is gone, destroy the platform with it")
+
+// ours asks the recorded preflights what a killed run of this cluster has made
+// that the state does not know. Foreign things are told and left alone.
+func (r *destruction) ours(ctx context.Context, d *Doomed) ([]gate.Import, error) {
+	var ours []gate.Import
+	err := r.inspectRecorded(ctx, d, func(_ string, f gate.Findings) {
+		ours = append(ours, f.Ours...)
+		for _, foreign := range f.Foreign {
+			r.notice(fmt.Sprintf("%s is not this cluster's and stays", foreign.What))
+		}
+	})
+	return ours, err
+}
+
+// prove asks the recorded preflights what of the stage is still there.
+func (r *destruction) prove(ctx context.Context, d *Doomed) error {
+	st, err := r.dir.Stage(d.Record.Name).State()
+	if err != nil {
+		return err
+	}
+	d.state = st
+	var left []string
+	err = r.inspectRecorded(ctx, d, func(_ string, f gate.Findings) { left = append(left, f.Present...) })
+	if err != nil {
+		return err
+	}
+	if !d.Collapses {
+		for _, res := range known(st) {
+			left = append(left, res.Address)
+		}
+	}
+	if len(left) > 0 {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.left = append(r.left, left...)
+		return &LeftoverError{Left: left}
+	}
+	return nil
+}
+
+func (r *destruction) inspectRecorded(ctx context.Context, d *Doomed, see func(string, gate.Findings)) error {
+	for _, check := range d.Record.Preflights {
+		for _, typ := range PreflightTypes() {
+			if typ.Name != check.Type {
+				continue
+			}
+			values, err := check.Decode()
+			if err != nil {
+				return err
+			}
+			preflight, err := typ.New(check.Type+"."+check.Label, values)
+			if err != nil {
+				return err
+			}
+			findings, err := preflight.Inspect(ctx, known(d.state))
+			if err != nil {
+				return fmt.Errorf("preflight %s: %w", preflight.Name, err)
+			}
+			see(preflight.Name, findings)
+		}
+	}
+	return nil
+}
+
+// archiveDeferred forgets, now that the cluster is proved gone, what was inside it.
+func (r *destruction) archiveDeferred() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, d := range r.deferred {
+		if err := r.dir.Stage(d.Record.Name).Archive(r.id); err != nil {
+			return err
+		}
+		r.emit(event.Event{Kind: event.StageGone, Layer: d.Record.Layer, Stage: d.Record.Name, Text: "ended with the cluster"})
+	}
+	r.deferred = nil
+	return r.withdraw()
+}

@@ -1,0 +1,67 @@
+package castle
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// record keeps what destroy will need of a stage, before anything is changed:
+// by then the configuration may say something else, or nothing.
+func (r *run) record(s *config.Stage) error {
+	rec := state.Record{
+		Name: s.Name, Layer: s.Layer, Source: s.Source, Summary: s.Summary,
+		EndsCluster: s.EndsCluster, Persistent: s.Persistent, Volatile: s.Volatile,
+		InCluster: s.InCluster, Run: r.id, Applied: time.Now(),
+	}
+	for _, need := range s.Needs {
+		rec.Needs = append(rec.Needs, need.Name)
+	}
+	for _, p := range s.Preflights {
+		values, diags := p.Values(s, r.said.scope(s))
+		if diags.HasErrors() {
+			return diags
+		}
+		check, err := state.NewRecordedCheck(p.Type.Name, p.Label, values)
+		if err != nil {
+			return err
+		}
+		rec.Preflights = append(rec.Preflights, check)
+	}
+	dir := r.dir.Stage(s.Name)
+	if err := keepModule(dir, s.Module); err != nil {
+		return err
+	}
+	return dir.SetRecord(rec)
+}
+
+// keepModule copies the module that is about to be applied beside the state. The
+// work directory will not do: the next create prepares a newer module there,
+// and a destroy must use the one that made what is to be destroyed.
+func keepModule(dir *state.Stage, module fs.FS) error {
+	next := modulePath(dir) + ".next"
+	if err := os.RemoveAll(next); err != nil {
+		return err
+	}
+	if err := os.CopyFS(next, module); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(modulePath(dir)); err != nil {
+		return err
+	}
+	return os.Rename(next, modulePath(dir))
+}
+
+// recordedModule is the module of a stage's last apply.
+func recordedModule(dir *state.Stage) (fs.FS, error) {
+	if _, err := os.Stat(modulePath(dir)); err != nil {
+		return nil, err
+	}
+	return os.DirFS(modulePath(dir)), nil
+}
+
+func modulePath(dir *state.Stage) string { return filepath.Join(dir.Dir(), "module") }

@@ -1,0 +1,81 @@
+package castle
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
+
+// roots remembers the root modules that a run works on, for Kill.
+type roots struct {
+	mu  sync.Mutex
+	all []*terraform.Root
+}
+
+func (r *roots) add(root *terraform.Root) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, root)
+}
+
+// workshop is one stage's root module with its log.
+type workshop struct {
+	*terraform.Root
+	log io.Closer
+}
+
+func (w *workshop) Close() error { return w.log.Close() }
+
+// open returns the root module of a stage, with its log and its events wired up.
+func (r *run) open(stage, layer string) (*workshop, error) {
+	binary, err := r.binary()
+	if err != nil {
+		return nil, err
+	}
+	file, err := r.files.Log(stage)
+	if err != nil {
+		return nil, err
+	}
+	log := r.masker.Writer(file)
+	dir := r.dir.Stage(stage)
+	root := &terraform.Root{
+		Binary: binary, Dir: dir.Work(), StatePath: dir.StatePath(),
+		PluginCache: r.shared(".plugins"), Env: r.options.Environ, Run: r.id, Log: log,
+		OnResource: func(c terraform.Change) {
+			if c.Phase == terraform.Done || c.Phase == terraform.Failed {
+				r.emit(event.Event{
+					Kind: event.Resource, Layer: layer, Stage: stage,
+					Address: c.Address, Action: c.Action, Text: string(c.Phase), Seconds: c.Seconds,
+				})
+			}
+		},
+	}
+	r.roots.add(root)
+	return &workshop{Root: root, log: closers{log, file}}, nil
+}
+
+type closers []io.Closer
+
+func (c closers) Close() error {
+	var errs []error
+	for _, x := range c {
+		errs = append(errs, x.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (r *roots) kill(ctx context.Context) error {
+	r.mu.Lock()
+	all := slices.Clone(r.all)
+	r.mu.Unlock()
+	var errs []error
+	for _, root := range all {
+		errs = append(errs, root.Kill(ctx))
+	}
+	return errors.Join(errs...)
+}

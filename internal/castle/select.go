@@ -1,0 +1,119 @@
+package castle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+)
+
+// Selection narrows a command to some stages. Each entry is a stage's or a
+// layer's name; a layer stands for all its stages. The zero value selects all.
+type Selection struct {
+	Only     []string // exactly these
+	From, To string   // everything from this one on, up to this one, in the order of layers
+}
+
+// String repeats the selection as its flags, for messages.
+func (s Selection) String() string {
+	var flags []string
+	for _, name := range s.Only {
+		flags = append(flags, "--only "+name)
+	}
+	if s.From != "" {
+		flags = append(flags, "--from "+s.From)
+	}
+	if s.To != "" {
+		flags = append(flags, "--to "+s.To)
+	}
+	return strings.Join(flags, " ")
+}
+
+// All reports whether nothing is narrowed.
+func (s Selection) All() bool { return len(s.Only) == 0 && s.From == "" && s.To == "" }
+
+// place is what a selection needs to know of a stage, configured or recorded.
+type place struct{ name, layer string }
+
+// filter returns, for each of places in their order, whether it is selected.
+// A name that fits none is a *UsageError that lists the names there are.
+func (s Selection) filter(places []place) ([]bool, error) {
+	chosen := make([]bool, len(places))
+	for i := range chosen {
+		chosen[i] = len(s.Only) == 0
+	}
+	for _, name := range s.Only {
+		found := matches(places, name)
+		if len(found) == 0 {
+			return nil, unknownStage("--only", name, places)
+		}
+		for _, i := range found {
+			chosen[i] = true
+		}
+	}
+	if s.From != "" {
+		found := matches(places, s.From)
+		if len(found) == 0 {
+			return nil, unknownStage("--from", s.From, places)
+		}
+		for i := range found[0] {
+			chosen[i] = false
+		}
+	}
+	if s.To != "" {
+		found := matches(places, s.To)
+		if len(found) == 0 {
+			return nil, unknownStage("--to", s.To, places)
+		}
+		for i := found[len(found)-1] + 1; i < len(places); i++ {
+			chosen[i] = false
+		}
+	}
+	if !slices.Contains(chosen, true) && len(places) > 0 {
+		return nil, &UsageError{Message: fmt.Sprintf("%s selects no stage", s)}
+	}
+	return chosen, nil
+}
+
+func matches(places []place, name string) []int {
+	var found []int
+	for i, p := range places {
+		if p.name == name || p.layer == name {
+			found = append(found, i)
+		}
+	}
+	return found
+}
+
+func unknownStage(flag, name string, places []place) error {
+	var names []string
+	for _, p := range places {
+		for _, n := range []string{p.layer, p.name} {
+			if !slices.Contains(names, n) {
+				names = append(names, n)
+			}
+		}
+	}
+	return &UsageError{Message: fmt.Sprintf("%s: no stage or layer is called %q; there are %s",
+		flag, name, strings.Join(names, ", "))}
+}
+
+// stages returns the selected ones of a cluster's stages.
+func (s Selection) stages(all []*config.Stage) ([]*config.Stage, error) {
+	places := make([]place, len(all))
+	for i, st := range all {
+		places[i] = place{st.Name, st.Layer}
+	}
+	chosen, err := s.filter(places)
+	if err != nil {
+		return nil, err
+	}
+	var selected []*config.Stage
+	for i, st := range all {
+		if chosen[i] {
+			selected = append(selected, st)
+		}
+	}
+	return selected, nil
+}

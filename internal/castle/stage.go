@@ -1,0 +1,201 @@
+package castle
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
+
+// stage makes one stage ready, or finds that it is. judgedLate says that gates
+// remain which another task judges; the stage is not ready before them.
+func (r *creation) stage(ctx context.Context, s *config.Stage, judgedLate bool) error {
+	if s.Timeout > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeoutCause(ctx, s.Timeout, timeoutError{s.Timeout})
+		defer stop()
+	}
+	current, err := r.current(ctx, s)
+	switch {
+	case err != nil:
+		return err
+	case current:
+		r.outcomes.set(s, event.StageCurrent)
+	case s.Volatile:
+		return r.renew(ctx, s)
+	default:
+		if err := r.raise(ctx, s); err != nil {
+			return err
+		}
+	}
+	if judgedLate {
+		return nil
+	}
+	return r.settle(ctx, s)
+}
+
+// raise applies a stage and waits for the gates that can be judged now.
+func (r *creation) raise(ctx context.Context, s *config.Stage) error {
+	if err := r.renewNeeds(ctx, s); err != nil {
+		return err
+	}
+	r.outcomes.set(s, event.StageReady)
+	r.emit(event.Event{Kind: event.StageStarted, Layer: s.Layer, Stage: s.Name})
+	if err := r.apply(ctx, s); err != nil {
+		return err
+	}
+	return r.judge(ctx, s, earlyGates(s))
+}
+
+// settle ends a stage whose gates are all open: its fingerprint says from now on
+// that nothing has to be done.
+func (r *creation) settle(ctx context.Context, s *config.Stage) error {
+	kind, took := r.outcomes.get(s)
+	if kind != event.StageCurrent {
+		print, err := r.fingerprint(ctx, s)
+		if err != nil {
+			return err
+		}
+		if err := r.dir.Stage(s.Name).SetFingerprint(print); err != nil {
+			return err
+		}
+	}
+	r.emit(event.Event{Kind: kind, Layer: s.Layer, Stage: s.Name, Seconds: took.Seconds()})
+	return nil
+}
+
+// outcomes remembers how each stage of a run will end if its gates open.
+type outcomes struct {
+	mu    sync.Mutex
+	kinds map[*config.Stage]event.Kind
+	began map[*config.Stage]time.Time
+}
+
+func (o *outcomes) set(s *config.Stage, k event.Kind) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.kinds == nil {
+		o.kinds, o.began = map[*config.Stage]event.Kind{}, map[*config.Stage]time.Time{}
+	}
+	o.kinds[s], o.began[s] = k, time.Now()
+}
+
+func (o *outcomes) get(s *config.Stage) (event.Kind, time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.kinds[s], time.Since(o.began[s])
+}
+
+type timeoutError struct{ after time.Duration }
+
+func (e timeoutError) Error() string { return "timed out after " + e.after.String() }
+
+// apply brings what the stage owns to what the configuration says, and reads
+// the outputs.
+func (r *creation) apply(ctx context.Context, s *config.Stage) error {
+	work, err := r.workshop(ctx, s)
+	if err != nil {
+		return err
+	}
+	release, err := r.slot(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	inputs, diags := s.Inputs(r.said.scope(s))
+	if diags.HasErrors() {
+		return diags
+	}
+	r.hide(s, inputs)
+	override := r.override(s)
+	override.Inputs = inputs
+	if err := work.Materialise(s.Module, override); err != nil {
+		return err
+	}
+	if err := work.Init(ctx); err != nil {
+		return err
+	}
+	dir := r.dir.Stage(s.Name)
+	before, err := r.readState(dir)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(dir.ClearFingerprint(), r.record(s), dir.Snapshot()); err != nil {
+		return err
+	}
+	if err := r.adopt(ctx, s, work, before); err != nil {
+		return err
+	}
+	if err := r.importOurs(ctx, s, work); err != nil {
+		return err
+	}
+	if err := r.change(ctx, s, work, before); err != nil {
+		return err
+	}
+	return r.hear(s)
+}
+
+// change plans and applies. A stage that was never applied and has nothing to
+// be checked against its plan is applied in one go, which saves a plan's time.
+func (r *creation) change(ctx context.Context, s *config.Stage, work *workshop, before *state.State) error {
+	if !before.Exists && len(s.Preflights) == 0 && len(s.Adopts) == 0 {
+		return r.step(s.Name, s.Layer, "apply", func() error { return work.Apply(ctx, nil) })
+	}
+	var plan *terraform.Plan
+	err := r.step(s.Name, s.Layer, "plan", func() (err error) {
+		plan, err = work.Plan(ctx, terraform.PlanOptions{})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if plan.Empty {
+		return plan.Discard()
+	}
+	// The plan took a while: ask once more what stands in the way.
+	if err := r.recheck(ctx, s); err != nil {
+		return errors.Join(err, plan.Discard())
+	}
+	return r.step(s.Name, s.Layer, "apply", func() error { return work.Apply(ctx, plan) })
+}
+
+// hide makes the stage's sensitive inputs secret in everything that is written from now on.
+func (r *run) hide(s *config.Stage, inputs map[string]cty.Value) {
+	for name, v := range inputs {
+		if s.Variables[name].Sensitive {
+			r.masker.Add(stringsIn(v)...)
+		}
+	}
+}
+
+// readState reads a stage's state and tells the user what had to be repaired.
+func (r *run) readState(dir *state.Stage) (*state.State, error) {
+	st, err := dir.State()
+	if err != nil {
+		return nil, err
+	}
+	if st.Notice != "" {
+		r.notice(st.Notice)
+	}
+	return st, nil
+}
+
+// hear reads a stage's outputs after it was applied.
+func (r *run) hear(s *config.Stage) error {
+	st, err := r.readState(r.dir.Stage(s.Name))
+	if err != nil {
+		return err
+	}
+	r.said.put(s, st.Outputs)
+	if s.Layer == platformLayer {
+		return r.export()
+	}
+	return nil
+}

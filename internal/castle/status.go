@@ -1,0 +1,153 @@
+package castle
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
+
+// The states of a stage.
+const (
+	Absent      = "absent"      // never created, or destroyed
+	Ready       = "ready"       // up to date, every gate open
+	Stale       = "stale"       // what it depends on has changed since it was ready
+	Failed      = "failed"      // its last run failed, or a gate is closed now
+	Interrupted = "interrupted" // a run ended in the middle of it
+)
+
+// Status is what `castle status` says of a cluster.
+type Status struct {
+	Cluster  string        `json:"cluster"`
+	Platform string        `json:"platform"`
+	Stages   []StageStatus `json:"stages"`
+}
+
+// StageStatus is one stage's part of a Status.
+type StageStatus struct {
+	Name    string       `json:"name"`
+	Layer   string       `json:"layer"`
+	State   string       `json:"state"`
+	Changed []string     `json:"changed,omitempty"` // what makes it stale
+	Reason  string       `json:"reason,omitempty"`  // why it failed
+	Gates   []GateStatus `json:"gates"`
+}
+
+// GateStatus is what a gate answered when it was asked once.
+type GateStatus struct {
+	Name   string `json:"name"`
+	Open   bool   `json:"open"`
+	Reason string `json:"reason"`
+}
+
+// AllReady reports whether every stage is ready.
+func (s Status) AllReady() bool {
+	for _, st := range s.Stages {
+		if st.State != Ready {
+			return false
+		}
+	}
+	return true
+}
+
+// Status asks every gate once and compares every stage with what it was when it
+// last became ready. It changes nothing and starts no Terraform.
+func (c *Castle) Status(ctx context.Context) (Status, error) {
+	all := Status{Cluster: c.cluster.Name, Platform: c.cluster.Platform}
+	r := &run{Castle: c, said: newOutputs(c.masker)}
+	r.binary = c.findBinary(ctx, func(string) {})
+	states := map[*config.Stage]*state.State{}
+	for _, s := range c.cluster.Stages {
+		st, err := c.dir.Stage(s.Name).State()
+		if err != nil {
+			return all, err
+		}
+		states[s] = st
+		r.said.put(s, st.Outputs)
+	}
+	all.Stages = make([]StageStatus, len(c.cluster.Stages))
+	err := errors.Join(each(c.cluster.Stages, func(s *config.Stage) error {
+		one, err := r.statusOf(ctx, s, states[s])
+		for i, x := range c.cluster.Stages {
+			if x == s {
+				all.Stages[i] = one
+			}
+		}
+		return err
+	})...)
+	return all, err
+}
+
+func (r *run) statusOf(ctx context.Context, s *config.Stage, st *state.State) (StageStatus, error) {
+	one := StageStatus{Name: s.Name, Layer: s.Layer, State: Absent, Gates: []GateStatus{}}
+	dir := r.dir.Stage(s.Name)
+	rec, err := dir.Record()
+	if errors.Is(err, fs.ErrNotExist) {
+		return one, nil
+	}
+	if err != nil {
+		return one, err
+	}
+	old, err := dir.Fingerprint()
+	if err != nil {
+		return one, err
+	}
+	if old == nil {
+		one.State, one.Reason = r.lastRun(rec)
+	} else if one.Changed, err = r.changed(s, old); err != nil {
+		return one, err
+	} else if one.State = Ready; len(one.Changed) > 0 {
+		one.State = Stale
+	}
+	if !st.Exists {
+		return one, nil
+	}
+	for i, err := range each(s.Gates, func(g *config.Gate) error {
+		if closed := r.ask(ctx, s, []*config.Gate{g}); closed != nil {
+			return closed
+		}
+		return nil
+	}) {
+		g := GateStatus{Name: s.Gates[i].Name(), Open: err == nil}
+		if err != nil {
+			g.Reason = r.masker.Hide(err.Error())
+			if one.State == Ready {
+				one.State = Failed
+			}
+		}
+		one.Gates = append(one.Gates, g)
+	}
+	return one, nil
+}
+
+// changed names what differs from the stage's last good apply.
+func (r *run) changed(s *config.Stage, old *state.Fingerprint) ([]string, error) {
+	binary, err := r.binary()
+	if err != nil {
+		return nil, err
+	}
+	now, err := r.fingerprintOf(s, &terraform.Root{Binary: binary, Dir: r.dir.Stage(s.Name).Work()})
+	if err != nil {
+		return nil, err
+	}
+	return now.Changed(old), nil
+}
+
+// lastRun says how the run that last touched a stage without making it ready
+// left it: failed with a reason, or in the middle.
+func (r *run) lastRun(rec state.Record) (st, reason string) {
+	events, err := r.dir.Run(rec.Run).Events()
+	if err != nil {
+		return Interrupted, ""
+	}
+	for _, e := range events {
+		if e.Stage == rec.Name && e.Kind == event.StageFailed {
+			return Failed, e.Text
+		}
+	}
+	return Interrupted, ""
+}

@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/ui"
+	"github.com/ephemeral-castle/castle/stages"
+	"github.com/ephemeral-castle/castle/templates"
+)
+
+// app is what every command is built with: the streams, the environment and the
+// flags that all commands share. What costs something is a method.
+type app struct {
+	version        string
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	environ        []string
+
+	directory   string
+	stateDir    string
+	output      string
+	parallelism int
+	vars        []string
+	varFiles    []string
+	verbose     bool
+
+	mu      sync.Mutex
+	working *castle.Castle // for the third interrupt
+}
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "castle",
+		Short: "Raise a Kubernetes cluster from nothing, and raze it without a trace",
+		Long: `castle raises a Kubernetes cluster layer by layer (secrets, platform, engine,
+networking, storage, gitops) with Terraform, waits at each gate until what was
+built is really ready, and takes it all down again.
+
+Exit codes: 0 done, 1 a stage failed, 2 usage or configuration, 3 a confirmation
+was needed, 4 a preflight refused, 5 a gate timed out, 6 something is left over,
+7 locked by another run, 130 interrupted.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          usage(cobra.NoArgs),
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	f := root.PersistentFlags()
+	f.StringVarP(&a.directory, "directory", "C", ".", "work as if started in `DIR`; clusters/ is looked for there and above")
+	f.StringVar(&a.stateDir, "state-dir", "", "keep state below `DIR` (default $CASTLE_STATE_DIR, else ~/.local/state/castle)")
+	f.StringVarP(&a.output, "output", "o", "text", "how to print: text or json")
+	f.IntVar(&a.parallelism, "parallelism", 0, "how many Terraform processes may run at a time (default 4)")
+	f.BoolVarP(&a.verbose, "verbose", "v", false, "show every resource and step")
+	root.SetFlagErrorFunc(usageError)
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if a.output != "text" && a.output != "json" {
+			return usageError(cmd, fmt.Errorf("--output %q is neither text nor json", a.output))
+		}
+		if a.parallelism < 0 {
+			return usageError(cmd, fmt.Errorf("--parallelism %d is below zero", a.parallelism))
+		}
+		return nil
+	}
+	root.AddCommand(newCreate(a), newDestroy(a), newStatus(a), newRehearse(a), newOutput(a), newEnv(a),
+		newTerraform(a), newVersion(a))
+	return root
+}
+
+// valueFlags adds the flags that give variables their values.
+func (a *app) valueFlags(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&a.vars, "var", nil, "set a variable, `NAME=VALUE`; may be repeated (not for secrets: others can see it)")
+	cmd.Flags().StringArrayVar(&a.varFiles, "var-file", nil, "read variables from `FILE`; may be repeated, the last one wins")
+}
+
+// open reads the cluster's configuration.
+func (a *app) open(cluster string, reporter castle.Reporter) (*castle.Castle, error) {
+	repository, err := config.FindRepository(a.directory)
+	if err != nil {
+		return nil, &castle.UsageError{Message: err.Error()}
+	}
+	vars := map[string]string{}
+	for _, v := range a.vars {
+		name, value, ok := strings.Cut(v, "=")
+		if !ok {
+			return nil, &castle.UsageError{Message: fmt.Sprintf("--var %s: write it as NAME=VALUE", v)}
+		}
+		vars[name] = value
+	}
+	c, err := castle.Open(castle.Options{
+		Repository: repository, Cluster: cluster, StateDir: a.stateDir, Vars: vars, VarFiles: a.varFiles,
+		Environ: a.environ, Parallelism: a.parallelism, Reporter: reporter, Version: a.version,
+		Library: stages.Library, Templates: templates.Files,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.working = c
+	return c, nil
+}
+
+// kill ends everything that the running command has started.
+func (a *app) kill(ctx context.Context) {
+	a.mu.Lock()
+	c := a.working
+	a.mu.Unlock()
+	if c == nil {
+		return
+	}
+	if err := c.Kill(ctx); err != nil {
+		fmt.Fprintln(a.stderr, "castle:", err)
+	}
+}
+
+// runReporter returns how a run is shown, and what to do when it has ended.
+func (a *app) runReporter() (castle.Reporter, func()) {
+	if a.output == "json" {
+		return ui.NewJSON(a.stdout), func() {}
+	}
+	lines := ui.NewLines(a.stderr, isTerminal(a.stderr), a.verbose)
+	return lines, func() { lines.Timeline(a.stdout) }
+}
+
+// lookup returns a variable of the environment that castle was started with.
+func lookup(environ []string, name string) string {
+	for _, kv := range environ {
+		if k, v, _ := strings.Cut(kv, "="); k == name {
+			return v
+		}
+	}
+	return ""
+}
+
+// self is the path of the running castle.
+func self() (string, error) { return os.Executable() }

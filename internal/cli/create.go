@@ -1,0 +1,37 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/ephemeral-castle/castle/internal/castle"
+)
+
+func newCreate(a *app) *cobra.Command {
+	o := castle.CreateOptions{}
+	cmd := &cobra.Command{
+		Use:   "create CLUSTER",
+		Short: "Raise a cluster, or complete what was begun",
+		Long: `Raise a cluster. What is up to date is left alone; what a failed or killed run
+left unfinished is completed. A failed stage stops only what needs it.`,
+		Args: usage(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			reporter, done := a.runReporter()
+			c, err := a.open(args[0], reporter)
+			if err != nil {
+				return err
+			}
+			defer done()
+			return c.Create(cmd.Context(), o)
+		},
+	}
+	selectionFlags(cmd, &o.Selection)
+	cmd.Flags().BoolVar(&o.Refresh, "refresh", false, "apply what is up to date, too")
+	a.valueFlags(cmd)
+	return cmd
+}
+
+func selectionFlags(cmd *cobra.Command, s *castle.Selection) {
+	cmd.Flags().StringSliceVar(&s.Only, "only", nil, "only these `STAGES or layers`")
+	cmd.Flags().StringVar(&s.From, "from", "", "from this `STAGE or layer` on")
+	cmd.Flags().StringVar(&s.To, "to", "", "up to this `STAGE or layer`")
+}

@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"bufio"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ephemeral-castle/castle/internal/castle"
+)
+
+func newDestroy(a *app) *cobra.Command {
+	o := castle.DestroyOptions{}
+	yes := false
+	cmd := &cobra.Command{
+		Use:   "destroy CLUSTER",
+		Short: "Raze a cluster and prove that nothing is left",
+		Long: `Raze what was recorded of a cluster, in reverse order. If the platform goes, what
+is inside the cluster is not contacted: it ends with the cluster. Asks for the
+cluster's name; without a terminal it needs --yes.`,
+		Args: usage(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			reporter, done := a.runReporter()
+			c, err := a.open(args[0], reporter)
+			if err != nil {
+				return err
+			}
+			if c.Cluster().Protect {
+				return &unconfirmedError{fmt.Sprintf("%s is protected: take `protect = true` out of %s/cluster.hcl first", c.Name(), c.Cluster().Dir)}
+			}
+			doomed, err := c.Doomed(o)
+			if err != nil {
+				return err
+			}
+			if len(doomed) == 0 {
+				fmt.Fprintf(a.stderr, "castle: nothing of %s stands; there is nothing to destroy\n", c.Name())
+				return nil
+			}
+			if err := a.confirm(c, doomed, yes); err != nil {
+				return err
+			}
+			defer done()
+			return c.Destroy(cmd.Context(), o)
+		},
+	}
+	selectionFlags(cmd, &o.Selection)
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&o.All, "all", false, "persistent stages, too")
+	cmd.Flags().BoolVar(&o.Graceful, "graceful", false, "delete what is in the cluster properly before the cluster goes")
+	a.valueFlags(cmd)
+	return cmd
+}
+
+// confirm shows what goes and asks for the cluster's name.
+func (a *app) confirm(c *castle.Castle, doomed []*castle.Doomed, yes bool) error {
+	t := tabwriter.NewWriter(a.stderr, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "This goes of %s:\n", c.Name())
+	for _, d := range doomed {
+		how := ""
+		if d.Collapses {
+			how = "ends with the cluster"
+		}
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", d.Record.Layer, d.Record.Name, count(len(d.Resources), "resource"), how)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if yes {
+		return nil
+	}
+	if !isTerminal(a.stdin) {
+		return &unconfirmedError{"not confirmed, nothing was destroyed; without a terminal, say --yes"}
+	}
+	name := c.Cluster().Name
+	fmt.Fprintf(a.stderr, "Type the cluster's name to destroy it (%s): ", name)
+	typed, err := bufio.NewReader(a.stdin).ReadString('\n')
+	if strings.TrimSpace(typed) != name {
+		return &unconfirmedError{"not confirmed, nothing was destroyed"}
+	}
+	return err
+}

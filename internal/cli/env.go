@@ -1,0 +1,37 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+func newEnv(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "env CLUSTER",
+		Short: "Print shell exports for kubectl and talosctl",
+		Long:  "Print shell exports for kubectl and talosctl: eval \"$(castle env blue)\".",
+		Args:  usage(cobra.ExactArgs(1)),
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, err := a.open(args[0], nil)
+			if err != nil {
+				return err
+			}
+			kubeconfig, talosconfig, err := c.Configs()
+			if err != nil {
+				return err
+			}
+			if a.output == "json" {
+				return a.printJSON(map[string]string{"KUBECONFIG": kubeconfig, "TALOSCONFIG": talosconfig})
+			}
+			_, err = fmt.Fprintf(a.stdout, "export KUBECONFIG=%s\nexport TALOSCONFIG=%s\n", quote(kubeconfig), quote(talosconfig))
+			return err
+		},
+	}
+	a.valueFlags(cmd)
+	return cmd
+}
+
+// quote makes s one word for a POSIX shell.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/ephemeral-castle/castle/internal/castle"
+)
+
+// errInterrupted is why a run ends that its user has stopped. It is a
+// context.Canceled, so that nobody takes it for a success.
+var errInterrupted = fmt.Errorf("interrupted: %w", context.Canceled)
+
+// interruptible returns a context that the first interrupt or termination
+// signal ends, in order: Terraform finishes what it has begun and writes its
+// state. A second signal only says what a third would lose; the third kills.
+func (a *app) interruptible(parent context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	signals := make(chan os.Signal, 3)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		for n := 1; ; n++ {
+			if _, open := <-signals; !open {
+				return
+			}
+			switch n {
+			case 1:
+				fmt.Fprintln(a.stderr, "castle: interrupted; Terraform finishes what it has begun and saves its state")
+				cancel(errInterrupted)
+			case 2:
+				fmt.Fprintln(a.stderr, "castle: still waiting for Terraform; a third interrupt kills it, and what it is "+
+					"creating now would be missing in its state (the next create looks for it)")
+			default:
+				fmt.Fprintln(a.stderr, "castle: killed")
+				a.kill(context.WithoutCancel(ctx))
+				os.Exit(castle.ExitInterrupted)
+			}
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(signals)
+		cancel(errors.New("done"))
+	}
+}

@@ -1,0 +1,23 @@
+package cli
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/spf13/cobra"
+)
+
+func newVersion(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print castle's version",
+		Args:  usage(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			if a.output == "json" {
+				return a.printJSON(map[string]string{"version": a.version, "go": runtime.Version()})
+			}
+			_, err := fmt.Fprintf(a.stdout, "castle %s (%s)\n", a.version, runtime.Version())
+			return err
+		},
+	}
+}

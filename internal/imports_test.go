@@ -1,0 +1,119 @@
+package internal_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/ephemeral-castle/castle/"
+
+// table says which packages of castle each package may import; everything may
+// use event and secret. "lab" packages may import any other of the lab's.
+// Imports point down only, and a package that is not listed fails.
+func table() map[string][]string {
+	return map[string][]string{
+		"cmd/castle":                  {"internal/cli"},
+		"internal/cli":                {"internal/castle", "internal/config", "internal/ui", "stages", "templates"},
+		"internal/castle":             {"internal/config", "internal/graph", "internal/gate", "internal/terraform", "internal/state", "internal/kube", "internal/talos", "internal/proxmox"},
+		"internal/config":             {"internal/gate", "internal/graph"},
+		"internal/graph":              {},
+		"internal/gate":               {},
+		"internal/event":              {},
+		"internal/secret":             {},
+		"internal/terraform":          {},
+		"internal/state":              {},
+		"internal/kube":               {"internal/gate"},
+		"internal/talos":              {"internal/gate"},
+		"internal/proxmox":            {"internal/gate"},
+		"internal/ui":                 {},
+		"internal/emulator/proxmox":   {},
+		"internal/emulator/talos":     {},
+		"internal/emulator/infisical": {},
+		"stages":                      {},
+		"templates":                   {},
+	}
+}
+
+func TestImportsPointDown(t *testing.T) {
+	allowed := table()
+	for pkg, imports := range list(t, "..") {
+		may, known := allowed[pkg]
+		if !known {
+			t.Errorf("package %s is not in the table: say there what it may import", pkg)
+			continue
+		}
+		for _, imp := range imports {
+			if !slices.Contains(may, imp) && imp != "internal/event" && imp != "internal/secret" {
+				t.Errorf("%s imports %s, which the table does not allow", pkg, imp)
+			}
+		}
+	}
+}
+
+func TestTheLabIsNotImported(t *testing.T) {
+	for pkg, imports := range list(t, "..") {
+		for _, imp := range imports {
+			if strings.HasPrefix(imp, "lab/") || (strings.HasPrefix(imp, "internal/emulator/") && !strings.HasPrefix(pkg, "internal/emulator/")) {
+				t.Errorf("%s imports %s: the product must not contain the lab", pkg, imp)
+			}
+		}
+	}
+}
+
+func TestTheLabUsesOnlyWhatItStandsInFor(t *testing.T) {
+	may := []string{
+		"internal/config", "internal/castle", "internal/emulator/proxmox", "internal/emulator/talos", "internal/emulator/infisical",
+		"internal/event", "internal/secret", "internal/ui", "internal/gate", "stages", "templates",
+	}
+	for pkg, imports := range list(t, "../lab") {
+		for _, imp := range imports {
+			if !strings.HasPrefix(imp, "lab/") && !slices.Contains(may, imp) {
+				t.Errorf("%s imports %s, which the lab may not", pkg, imp)
+			}
+		}
+	}
+}
+
+// list returns the packages of castle below dir, without tests, and which of
+// castle's packages each imports, both relative to the module.
+func list(t *testing.T, dir string) map[string][]string {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,GoFiles,Imports", "./...")
+	cmd.Dir = dir
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list in %s: %v", dir, err)
+	}
+	packages := map[string][]string{}
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p struct {
+			ImportPath string
+			GoFiles    []string
+			Imports    []string
+		}
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if len(p.GoFiles) == 0 {
+			continue // nothing but tests
+		}
+		imports := []string{}
+		for _, imp := range p.Imports {
+			if rest, ours := strings.CutPrefix(imp, module); ours {
+				imports = append(imports, rest)
+			}
+		}
+		packages[strings.TrimPrefix(p.ImportPath, module)] = imports
+	}
+	if len(packages) == 0 {
+		t.Fatalf("go list found no package in %s", dir)
+	}
+	return packages
+}

@@ -1,0 +1,63 @@
+package ui
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+)
+
+// painter colours text on a terminal and leaves it alone elsewhere.
+type painter bool
+
+func (p painter) colour(code, s string) string {
+	if !p || s == "" {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+func (p painter) red(s string) string    { return p.colour("31", s) }
+func (p painter) green(s string) string  { return p.colour("32", s) }
+func (p painter) yellow(s string) string { return p.colour("33", s) }
+func (p painter) dim(s string) string    { return p.colour("2", s) }
+
+// live is the last line of a terminal: what is in progress now.
+type live struct {
+	w       io.Writer
+	running map[string]string // stage: what it is doing
+	drawn   bool
+}
+
+func (l *live) see(e event.Event) {
+	switch e.Kind {
+	case event.StepStarted:
+		l.running[e.Stage] = e.Step
+	case event.StepEnded, event.StageReady, event.StageCurrent, event.StageGone, event.StageFailed, event.StageSkipped:
+		delete(l.running, e.Stage)
+	case event.RunEnded:
+		clear(l.running)
+	}
+}
+
+func (l *live) clear() {
+	if l.drawn {
+		fmt.Fprint(l.w, "\r\x1b[K")
+		l.drawn = false
+	}
+}
+
+func (l *live) draw() {
+	if len(l.running) == 0 {
+		return
+	}
+	var parts []string
+	for _, stage := range slices.Sorted(maps.Keys(l.running)) {
+		parts = append(parts, stage+" "+l.running[stage])
+	}
+	fmt.Fprintf(l.w, "\x1b[2m  … %s\x1b[0m", strings.Join(parts, " · "))
+	l.drawn = true
+}

@@ -1,0 +1,67 @@
+package ui
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+)
+
+// barWidth is how many characters the longest run's bar takes.
+const barWidth = 32
+
+// WriteTimeline writes one line for each stage of a run: what became of it, how
+// long Terraform and the gates took, and when in the run that was.
+func WriteTimeline(w io.Writer, events []event.Event) {
+	spans := event.Timeline(events)
+	if len(spans) == 0 {
+		return
+	}
+	first, last := spans[0].Started, spans[0].Ended
+	for _, s := range spans {
+		if s.Started.Before(first) {
+			first = s.Started
+		}
+		if s.Ended.After(last) {
+			last = s.Ended
+		}
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "layer\tstage\tresult\tterraform\tgates\ttotal\t\n")
+	for _, s := range spans {
+		terraform := time.Duration(0)
+		for step, took := range s.Steps {
+			if step != "gates" && step != "preflight" {
+				terraform += took
+			}
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Layer, s.Stage, s.Result,
+			short(terraform), short(s.Steps["gates"]), short(s.Ended.Sub(s.Started)), bar(first, last, s))
+	}
+	fmt.Fprintf(t, "\t\t\t\t\t%s\t\n", short(last.Sub(first)))
+	t.Flush() //nolint:errcheck // a closed pipe: nobody reads the table
+}
+
+func short(d time.Duration) string {
+	if d == 0 {
+		return "-"
+	}
+	if d < time.Minute {
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}
+
+// bar draws when a stage ran within the whole run.
+func bar(first, last time.Time, s *event.Span) string {
+	whole := last.Sub(first)
+	if whole <= 0 {
+		return ""
+	}
+	at := func(x time.Time) int { return int(float64(barWidth) * float64(x.Sub(first)) / float64(whole)) }
+	from, to := at(s.Started), at(s.Ended)
+	return strings.Repeat(" ", from) + strings.Repeat("█", max(1, to-from))
+}
