@@ -1,0 +1,122 @@
+// Package charts holds stand-ins for the charts that the stages install, and
+// serves them as the Helm repositories that the stages name.
+//
+// A stand-in has the real one's names: namespaces, Services and their ports,
+// labels, CustomResourceDefinitions, webhook configurations, workloads. It has
+// neither its images nor its code: Pods are pretended, and what an operator
+// would do is done by lab/internal/operators. Its values are those that the
+// stages set, and its Pods take as long to become ready as images and start-up
+// took outside, divided by the lab's speed.
+//
+// For whoever builds the lab: make one Repositories, resolve every name in
+// Hosts to the lab, and serve Handler(host) there over TLS. Paths are those
+// of the real repositories, so https://fluxcd-community.github.io/helm-charts works as it stands.
+package charts
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/http"
+	"path"
+	"regexp"
+	"slices"
+	"time"
+)
+
+//go:embed all:shared all:metallb all:longhorn all:external-secrets all:flux2
+var sources embed.FS
+
+// home is where a chart is served.
+type home struct{ host, folder, chart string }
+
+func homes() []home {
+	return []home{
+		{"charts.external-secrets.io", "/", "external-secrets"},
+		{"charts.longhorn.io", "/", "longhorn"},
+		{"fluxcd-community.github.io", "/helm-charts", "flux2"},
+		{"metallb.github.io", "/metallb", "metallb"},
+	}
+}
+
+// Options say what the repositories offer.
+type Options struct {
+	// Speed divides the time that Pods take to become ready; 1 is the time that they take outside.
+	Speed float64
+	// Versions are offered besides the ones that the stages pin, by chart. They differ in nothing but the number.
+	Versions map[string][]string
+}
+
+// Repositories are the packaged charts and their indexes, in memory.
+type Repositories struct {
+	files map[string]map[string][]byte // host, path
+}
+
+// New packages every chart.
+func New(o Options) (*Repositories, error) {
+	if o.Speed <= 0 {
+		return nil, fmt.Errorf("charts: speed %v: must be above 0", o.Speed)
+	}
+	r := &Repositories{files: map[string]map[string][]byte{}}
+	for _, h := range homes() {
+		tree, err := fs.Sub(sources, h.chart)
+		if err != nil {
+			return nil, err
+		}
+		manifest, err := fs.ReadFile(tree, "Chart.yaml")
+		if err != nil {
+			return nil, err
+		}
+		served := map[string][]byte{}
+		var index bytes.Buffer
+		fmt.Fprintf(&index, "apiVersion: v1\ngenerated: %q\nentries:\n  %s:\n", built().Format(time.RFC3339), h.chart)
+		versions := append(o.Versions[h.chart], pinned(manifest))
+		slices.Sort(versions)
+		for _, version := range slices.Compact(versions) {
+			archive, err := pack(h.chart, version, o.Speed, tree)
+			if err != nil {
+				return nil, fmt.Errorf("chart %s: %w", h.chart, err)
+			}
+			name := h.chart + "-" + version + ".tgz"
+			served[path.Join(h.folder, name)] = archive
+			digest := sha256.Sum256(archive)
+			fmt.Fprintf(&index, "  - apiVersion: v2\n    name: %s\n    version: %q\n    urls: [%s]\n    digest: %s\n",
+				h.chart, version, name, hex.EncodeToString(digest[:]))
+		}
+		served[path.Join(h.folder, "index.yaml")] = index.Bytes()
+		r.files[h.host] = served
+	}
+	return r, nil
+}
+
+// Hosts are the names under which the repositories are known.
+func (r *Repositories) Hosts() []string { return slices.Sorted(maps.Keys(r.files)) }
+
+// Handler serves the repositories of one host, at their real paths.
+func (r *Repositories) Handler(host string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		content, ok := r.files[host][request.URL.Path]
+		if !ok {
+			http.NotFound(w, request)
+			return
+		}
+		http.ServeContent(w, request, path.Base(request.URL.Path), built(), bytes.NewReader(content))
+	})
+}
+
+// built is the time of every packaged file: the same sources make the same archive.
+func built() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
+
+// pinned reads the version of a Chart.yaml.
+func pinned(manifest []byte) string {
+	if found := versionLine().FindSubmatch(manifest); found != nil {
+		return string(found[1])
+	}
+	return ""
+}
+
+func versionLine() *regexp.Regexp { return regexp.MustCompile(`(?m)^version: (\S+)$`) }

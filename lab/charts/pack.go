@@ -1,0 +1,52 @@
+package charts
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+)
+
+// pack makes a chart's archive: the chart's own files under the asked-for
+// version, the shared templates, and the lab's speed among the values.
+func pack(chart, version string, speed float64, tree fs.FS) ([]byte, error) {
+	var out bytes.Buffer
+	zip := gzip.NewWriter(&out)
+	archive := tar.NewWriter(zip)
+	add := func(name string, content []byte) error {
+		header := &tar.Header{Name: path.Join(chart, name), Mode: 0o644, Size: int64(len(content)), ModTime: built()}
+		if err := archive.WriteHeader(header); err != nil {
+			return err
+		}
+		_, err := archive.Write(content)
+		return err
+	}
+	err := fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := fs.ReadFile(tree, name)
+		if err != nil {
+			return err
+		}
+		switch name {
+		case "Chart.yaml":
+			content = versionLine().ReplaceAll(content, []byte("version: "+version))
+		case "values.yaml":
+			content = fmt.Appendf(content, "lab:\n  speed: %g\n", speed)
+		}
+		return add(name, content)
+	})
+	if err != nil {
+		return nil, err
+	}
+	shared, err := fs.ReadFile(sources, "shared/_lab.tpl")
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(add("templates/_lab.tpl", shared), archive.Close(), zip.Close())
+	return out.Bytes(), err
+}

@@ -1,0 +1,63 @@
+{{- /*
+Every stand-in chart gets this file when it is packaged.
+
+lab.crds turns the table files/crds.yaml into CustomResourceDefinitions. The
+first version of a row is the one that is stored. What a row does not say of spec
+and status is accepted, whatever it is.
+*/ -}}
+{{- define "lab.crds" -}}
+{{- range .Files.Get "files/crds.yaml" | fromYamlArray }}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: {{ .plural }}.{{ .group }}
+  labels:
+    app.kubernetes.io/managed-by: {{ $.Release.Service }}
+    app.kubernetes.io/instance: {{ $.Release.Name }}
+spec:
+  group: {{ .group }}
+  scope: {{ .scope | default "Namespaced" }}
+  names:
+    kind: {{ .kind }}
+    listKind: {{ .kind }}List
+    plural: {{ .plural }}
+    singular: {{ .kind | lower }}
+    shortNames: {{ .shortNames | default list | toJson }}
+  versions:
+    {{- $row := . }}
+    {{- range $index, $version := .versions }}
+    - name: {{ $version }}
+      served: true
+      storage: {{ eq $index 0 }}
+      subresources:
+        status: {}
+      additionalPrinterColumns: {{ $row.columns | default list | toJson }}
+      schema:
+        openAPIV3Schema:
+          type: object
+          properties:
+            spec: {{ merge (dict "type" "object" "x-kubernetes-preserve-unknown-fields" true) ($row.spec | default dict) | toJson }}
+            status: {{ merge (dict "type" "object" "x-kubernetes-preserve-unknown-fields" true) ($row.status | default dict) | toJson }}
+          {{- with $row.required }}
+          required: {{ toJson . }}
+          {{- end }}
+    {{- end }}
+{{- end }}
+{{- end }}
+
+{{- /*
+lab.readyAfter is a Pod's annotation: how long it takes until it is ready, for
+the given number of seconds that it takes outside.
+*/ -}}
+{{- define "lab.readyAfter" -}}
+lab.castle/ready-after: {{ printf "%.0fms" (divf (mulf 1000.0 (index . 1)) (index . 0).Values.lab.speed) }}
+{{- end }}
+
+{{- /* lab.labels are what charts put on everything. */ -}}
+{{- define "lab.labels" -}}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
