@@ -71,7 +71,9 @@ func TestControlPlane(t *testing.T) {
 		}
 	})
 	t.Run("admits Pods as Talos does", func(t *testing.T) {
-		await(t, func() (watch.Interface, error) { return c.Client.CoreV1().ServiceAccounts("default").Watch(ctx, metav1.ListOptions{}) },
+		await(t, func() (watch.Interface, error) {
+			return c.Client.CoreV1().ServiceAccounts("default").Watch(ctx, metav1.ListOptions{})
+		},
 			func(a *corev1.ServiceAccount) bool { return a.Name == "default" })
 		_, err := c.Client.CoreV1().Pods("default").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "host"},
 			Spec: corev1.PodSpec{HostNetwork: true, Containers: []corev1.Container{{Name: "c", Image: "example.org/c"}}}}, metav1.CreateOptions{})

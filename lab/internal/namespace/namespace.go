@@ -1,0 +1,96 @@
+// Package namespace gives a command a network of its own, from which no packet
+// can leave, and file mounts that only it sees.
+//
+// Run starts the program again as the first process of new network, mount and
+// process namespaces (and of a new user namespace where the caller is not
+// root). That process, Init, raises the loopback, gives it every address that
+// is asked for, mounts a hosts file, proves that the network is shut and only
+// then starts the command. When it ends, or whoever called Run, the kernel ends
+// everything in the process namespace; nothing survives a rehearsal.
+//
+// The network is shut because there is nothing but the loopback in it: not
+// by rules that could be wrong. Prove looks at exactly that, and code that is
+// about to serve or call addresses of the real world asks for its Proof.
+package namespace
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Spec is what the command finds inside.
+type Spec struct {
+	Addresses []netip.Addr   // answered by this machine
+	Ranges    []netip.Prefix // likewise, whole
+	Hosts     []string       // names that resolve to Front, and no others do
+	Front     netip.Addr
+	Mounts    []Mount
+	Files     string // an existing directory for the files that are mounted
+}
+
+// Mount changes what the command sees at a path.
+type Mount struct {
+	Path string
+	// From is what it sees there; empty for the path as it is, but read-only.
+	From string
+}
+
+// Proof says that this process is inside. Only Prove makes one.
+type Proof struct{ network string }
+
+// String names the network namespace that was proved to be shut.
+func (p Proof) String() string { return p.network }
+
+// Allows is nil for an address that may be served and called: any, once the
+// network is proved to be shut, and the loopback's always.
+func (p Proof) Allows(a netip.Addr) error {
+	if p.network == "" && !a.IsLoopback() {
+		return fmt.Errorf("address %s: not used outside a network namespace of the lab's own", a)
+	}
+	return nil
+}
+
+// Network names the network namespace of this process.
+func Network() (string, error) { return os.Readlink("/proc/self/ns/net") }
+
+// Prove checks that no packet can leave this process's network: it is another
+// one than outside, nothing but the loopback is up, and no route leads elsewhere.
+func Prove(outside string) (Proof, error) {
+	if outside == "" {
+		return Proof{}, fmt.Errorf("network: nothing to compare it with")
+	}
+	inside, err := Network()
+	if err != nil {
+		return Proof{}, err
+	}
+	if inside == outside {
+		return Proof{}, fmt.Errorf("network: still the one outside, %s", outside)
+	}
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return Proof{}, err
+	}
+	loopback := -1
+	for _, i := range interfaces {
+		switch {
+		case i.Flags&net.FlagLoopback != 0:
+			loopback = i.Index
+		case i.Flags&net.FlagUp != 0: // some kernels put tunnels that are down into every namespace
+			return Proof{}, fmt.Errorf("network: interface %s is up", i.Name)
+		}
+	}
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return Proof{}, fmt.Errorf("routes: %w", err)
+	}
+	for _, r := range routes {
+		if r.LinkIndex != loopback && r.LinkIndex != 0 {
+			return Proof{}, fmt.Errorf("network: route %s leaves the loopback", r)
+		}
+	}
+	return Proof{inside}, nil
+}

@@ -1,0 +1,293 @@
+package namespace_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ephemeral-castle/castle/lab/internal/namespace"
+)
+
+// The test program is also what runs outside and inside.
+func TestMain(m *testing.M) {
+	switch {
+	case namespace.IsInit(os.Args):
+		os.Exit(namespace.Init(os.Stderr))
+	case len(os.Args) == 3 && os.Args[1] == "outside":
+		os.Exit(outside(os.Args[2]))
+	case len(os.Args) > 2 && os.Args[1] == "inside":
+		os.Exit(inside(os.Args[2], os.Args[3:]))
+	}
+	os.Exit(m.Run())
+}
+
+type view struct {
+	Proof      string
+	Interfaces []string
+	Addresses  []string
+	Resolved   string
+	Elsewhere  string // the error of asking for another name
+	Dial       string // the error of calling an address that nobody gave
+	Pids       []string
+	Hidden     string // what lies at the mounted path
+	ReadOnly   string // the error of writing to the read-only one
+}
+
+func TestRunShutsTheNetwork(t *testing.T) {
+	dir := t.TempDir()
+	covered, shown := filepath.Join(dir, "covered"), filepath.Join(dir, "shown")
+	for path, content := range map[string]string{filepath.Join(covered, "file"): "outside", filepath.Join(shown, "file"): "inside"} {
+		check(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		check(t, os.WriteFile(path, []byte(content), 0o644))
+	}
+	v := look(t, namespace.Spec{
+		Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.10")},
+		Ranges:    []netip.Prefix{netip.MustParsePrefix("192.0.2.240/29")},
+		Hosts:     []string{"charts.example.org"}, Front: netip.MustParseAddr("127.0.0.2"),
+		Mounts: []namespace.Mount{{Path: dir}, {Path: covered, From: shown}}, Files: t.TempDir(),
+	}, dir)
+	here, err := namespace.Network()
+	check(t, err)
+	if v.Proof == "" || v.Proof == here {
+		t.Errorf("proof: %q, outside it is %q", v.Proof, here)
+	}
+	for _, name := range v.Interfaces {
+		if name != "lo" {
+			t.Errorf("interface %s is up", name)
+		}
+	}
+	want := []string{"192.0.2.10:80", "192.0.2.241:80"}
+	if fmt.Sprint(v.Addresses) != fmt.Sprint(want) {
+		t.Errorf("answered: %v, want %v", v.Addresses, want)
+	}
+	if v.Resolved != "127.0.0.2" {
+		t.Errorf("charts.example.org is %q", v.Resolved)
+	}
+	if !strings.Contains(v.Elsewhere, "no such host") {
+		t.Errorf("another name: %q", v.Elsewhere)
+	}
+	if !strings.Contains(v.Dial, "network is unreachable") {
+		t.Errorf("another address: %q", v.Dial)
+	}
+	if len(v.Pids) != 2 {
+		t.Errorf("processes: %v, want the first one and the command", v.Pids)
+	}
+	if v.Hidden != "inside" {
+		t.Errorf("the covered file says %q", v.Hidden)
+	}
+	if !strings.Contains(v.ReadOnly, "read-only file system") {
+		t.Errorf("writing: %q", v.ReadOnly)
+	}
+}
+
+func TestRunWorksForOrdinaryUsers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("TestRunShutsTheNetwork has shown it")
+	}
+	v := look(t, namespace.Spec{Files: readable(t), Front: netip.MustParseAddr("127.0.0.2"), Hosts: []string{"charts.example.org"}}, "", asNobody)
+	if v.Proof == "" || v.Resolved != "127.0.0.2" {
+		t.Errorf("inside: %+v", v)
+	}
+}
+
+func TestProveRefusesTheNetworkOutside(t *testing.T) {
+	here, err := namespace.Network()
+	check(t, err)
+	if _, err := namespace.Prove(here); err == nil || !strings.Contains(err.Error(), "still the one outside") {
+		t.Errorf("error: %v", err)
+	}
+	if _, err := namespace.Prove(""); err == nil {
+		t.Error("proved without anything to compare with")
+	}
+	if (namespace.Proof{}).Allows(netip.MustParseAddr("192.0.2.1")) == nil {
+		t.Error("an address of the world is allowed without proof")
+	}
+	if err := (namespace.Proof{}).Allows(netip.MustParseAddr("127.0.0.9")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRunReturnsTheExitCode(t *testing.T) {
+	c := start(t, namespace.Spec{Files: t.TempDir()}, []string{"sh", "-c", "exit 7"})
+	exit, ok := errors.AsType[*exec.ExitError](c.Wait())
+	if !ok || exit.ExitCode() != 7 {
+		t.Errorf("exit: %v", exit)
+	}
+}
+
+func TestNothingSurvivesTheCaller(t *testing.T) {
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "alive")
+	check(t, syscall.Mkfifo(fifo, 0o600))
+	// The grandchild holds the pipe open in a session of its own for as long as it lives.
+	c := start(t, namespace.Spec{Files: t.TempDir()}, []string{"sh", "-c", "setsid sh -c 'echo up; exec sleep 1000' >" + fifo + " & wait; sleep 1000"})
+	r, err := os.Open(fifo)
+	check(t, err)
+	defer r.Close()
+	word := make([]byte, 3)
+	_, err = r.Read(word)
+	check(t, err)
+	check(t, c.Process.Kill())
+	check(t, r.SetReadDeadline(time.Now().Add(time.Minute)))
+	if n, err := r.Read(word); n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("read %d, %v: somebody still holds the pipe", n, err)
+	}
+	if err := c.Wait(); err == nil {
+		t.Error("killed, and yet it ended well")
+	}
+}
+
+func TestAnInterruptReachesTheCommand(t *testing.T) {
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "ready")
+	check(t, syscall.Mkfifo(fifo, 0o600))
+	c := start(t, namespace.Spec{Files: t.TempDir()}, []string{"sh", "-c", "trap 'exit 42' INT; echo up >" + fifo + "; while :; do sleep 0.01; done"})
+	_, err := os.ReadFile(fifo)
+	check(t, err)
+	check(t, c.Process.Signal(os.Interrupt))
+	exit, ok := errors.AsType[*exec.ExitError](c.Wait())
+	if !ok || exit.ExitCode() != 42 {
+		t.Errorf("exit: %v", exit)
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// asNobody runs a command as an ordinary user.
+func asNobody(c *exec.Cmd) {
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+}
+
+// readable is a directory that any user may read and write.
+func readable(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "namespace")
+	check(t, err)
+	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
+	check(t, os.Chmod(dir, 0o777))
+	return dir
+}
+
+// program is a copy of the test program that any user may run.
+func program(t *testing.T) string {
+	t.Helper()
+	content, err := os.ReadFile("/proc/self/exe")
+	check(t, err)
+	path := filepath.Join(readable(t), "program")
+	check(t, os.WriteFile(path, content, 0o755))
+	return path
+}
+
+func start(t *testing.T, s namespace.Spec, args []string, how ...func(*exec.Cmd)) *exec.Cmd {
+	t.Helper()
+	if s.Front == (netip.Addr{}) {
+		s.Front = netip.MustParseAddr("127.0.0.2")
+	}
+	said, err := json.Marshal(struct {
+		Spec namespace.Spec
+		Args []string
+	}{s, args})
+	check(t, err)
+	c := exec.Command(program(t), "outside", string(said))
+	for _, h := range how {
+		h(c)
+	}
+	c.Stderr = os.Stderr
+	if c.Stdout == nil {
+		c.Stdout = os.Stderr
+	}
+	check(t, c.Start())
+	return c
+}
+
+// look runs the test program inside and returns what it saw.
+func look(t *testing.T, s namespace.Spec, dir string, how ...func(*exec.Cmd)) view {
+	t.Helper()
+	here, err := namespace.Network()
+	check(t, err)
+	var out bytes.Buffer
+	c := start(t, s, []string{"/proc/self/exe", "inside", here, dir}, append(how, func(c *exec.Cmd) { c.Stdout = &out })...)
+	check(t, c.Wait())
+	var v view
+	check(t, json.Unmarshal(out.Bytes(), &v))
+	return v
+}
+
+func outside(said string) int {
+	var o struct {
+		Spec namespace.Spec
+		Args []string
+	}
+	if err := json.Unmarshal([]byte(said), &o); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 99
+	}
+	code, err := namespace.Run(context.Background(), o.Spec, o.Args, os.Environ())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 98
+	}
+	return code
+}
+
+func inside(outside string, args []string) int {
+	var v view
+	proof, err := namespace.Prove(outside)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 97
+	}
+	v.Proof = proof.String()
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return 96
+	}
+	for _, i := range interfaces {
+		if i.Flags&net.FlagUp != 0 {
+			v.Interfaces = append(v.Interfaces, i.Name)
+		}
+	}
+	for _, a := range []string{"192.0.2.10:80", "192.0.2.241:80", "192.0.2.9:80"} {
+		if l, err := net.Listen("tcp", a); err == nil {
+			v.Addresses = append(v.Addresses, a)
+			l.Close()
+		}
+	}
+	if all, err := net.LookupHost("charts.example.org"); err == nil {
+		v.Resolved = all[0]
+	}
+	if _, err := net.LookupHost("other.example.org"); err != nil {
+		v.Elsewhere = err.Error()
+	}
+	if _, err := net.Dial("tcp", "192.0.2.9:80"); err != nil {
+		v.Dial = err.Error()
+	}
+	v.Pids, _ = filepath.Glob("/proc/[0-9]*")
+	if len(args) > 0 && args[0] != "" {
+		content, _ := os.ReadFile(filepath.Join(args[0], "covered", "file"))
+		v.Hidden = string(content)
+		if err := os.WriteFile(filepath.Join(args[0], "new"), nil, 0o600); err != nil {
+			v.ReadOnly = err.Error()
+		}
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(v); err != nil {
+		return 95
+	}
+	return 0
+}

@@ -1,0 +1,184 @@
+// Package network reads from a configuration what the lab's own Internet must
+// hold: every address, range and host name that occurs in any value.
+//
+// It does not know what a value means, and need not: an address that is there
+// and refuses connections does no harm, and one that is missing would be a
+// packet that wants to leave. So it takes whatever looks like an address or a
+// name, wherever in a text it stands.
+package network
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// widest is the shortest prefix that is taken for a network of the user's own.
+// Beyond it lies 0.0.0.0/0 and its kind.
+const widest = 16
+
+// Names is what a configuration names.
+type Names struct {
+	Addresses []netip.Addr
+	Ranges    []netip.Prefix // pools and networks, in as few prefixes as they need
+	Hosts     []string
+	Endpoints []Endpoint // where URLs lead
+}
+
+// Endpoint is a place where somebody will be called.
+type Endpoint struct {
+	Host string // a name or an address
+	Port uint16
+	TLS  bool
+}
+
+// String is the endpoint as host:port.
+func (e Endpoint) String() string { return fmt.Sprintf("%s:%d", e.Host, e.Port) }
+
+type patterns struct{ ipRange, prefix, address, url, host, scp *regexp.Regexp }
+
+func compile() patterns {
+	const quad, name = `\d{1,3}(?:\.\d{1,3}){3}`, `(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z][a-z0-9-]*[a-z0-9]`
+	return patterns{
+		ipRange: regexp.MustCompile(`(` + quad + `)\s*-\s*(` + quad + `)`),
+		prefix:  regexp.MustCompile(quad + `/\d{1,2}\b`),
+		address: regexp.MustCompile(`(?:^|[^\d.])(` + quad + `)(?:$|[^\d.])`),
+		url:     regexp.MustCompile(`\b[a-z][a-z0-9+.]*://[^\s"'<>,;]+`),
+		host:    regexp.MustCompile(`^` + name + `$`),
+		scp:     regexp.MustCompile(`^[a-z0-9_-]+@(` + name + `):`),
+	}
+}
+
+// Find collects what the texts name, sorted and without duplicates.
+func Find(texts []string) Names {
+	p := compile()
+	addresses, ranges := map[netip.Addr]bool{}, map[netip.Prefix]bool{}
+	hosts, endpoints := map[string]bool{}, map[Endpoint]bool{}
+	for _, text := range texts {
+		for _, m := range p.ipRange.FindAllStringSubmatch(text, -1) {
+			for _, r := range span(m[1], m[2]) {
+				ranges[r] = true
+			}
+		}
+		for _, m := range p.prefix.FindAllString(text, -1) {
+			n, err := netip.ParsePrefix(m)
+			if err == nil && n == n.Masked() && n.Bits() >= widest && n.Bits() < 32 && ours(n.Addr()) {
+				ranges[n] = true
+			}
+		}
+		// Neighbours share the character between them, so they are looked for one after the other.
+		for rest := text; ; {
+			at := p.address.FindStringSubmatchIndex(rest)
+			if at == nil {
+				break
+			}
+			if a, err := netip.ParseAddr(rest[at[2]:at[3]]); err == nil && ours(a) && !wide(rest[at[3]:]) {
+				addresses[a] = true
+			}
+			rest = rest[at[3]:]
+		}
+		for _, m := range p.url.FindAllString(strings.ToLower(text), -1) {
+			if e, ok := endpoint(m); ok {
+				endpoints[e] = true
+				if _, err := netip.ParseAddr(e.Host); err != nil {
+					hosts[e.Host] = true
+				}
+			}
+		}
+		if h := strings.ToLower(strings.TrimSpace(text)); p.host.MatchString(h) {
+			hosts[h] = true
+		} else if m := p.scp.FindStringSubmatch(h); m != nil {
+			hosts[m[1]] = true
+		}
+	}
+	delete(hosts, "localhost")
+	return Names{
+		Addresses: slices.SortedFunc(maps.Keys(addresses), netip.Addr.Compare),
+		Ranges:    slices.SortedFunc(maps.Keys(ranges), netip.Prefix.Compare),
+		Hosts:     slices.Sorted(maps.Keys(hosts)),
+		Endpoints: slices.SortedFunc(maps.Keys(endpoints), func(a, b Endpoint) int { return strings.Compare(a.String(), b.String()) }),
+	}
+}
+
+// ours says whether the loopback of the lab can be given the address.
+func ours(a netip.Addr) bool {
+	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && a.As4()[0] != 0 && a.As4()[0] < 240
+}
+
+// wide says whether what follows an address makes it the name of a network too
+// large to be the user's own.
+func wide(rest string) bool {
+	bits, ok := strings.CutPrefix(rest, "/")
+	if !ok {
+		return false
+	}
+	end := strings.IndexFunc(bits, func(r rune) bool { return r < '0' || r > '9' })
+	if end >= 0 {
+		bits = bits[:end]
+	}
+	n, err := strconv.Atoi(bits)
+	return err == nil && n < widest
+}
+
+func endpoint(text string) (Endpoint, bool) {
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" || u.Hostname() == "localhost" {
+		return Endpoint{}, false
+	}
+	if a, err := netip.ParseAddr(u.Hostname()); err == nil && (!a.Is4() || !ours(a)) {
+		return Endpoint{}, false
+	}
+	e := Endpoint{Host: u.Hostname(), Port: 443, TLS: u.Scheme != "http"}
+	if !e.TLS {
+		e.Port = 80
+	}
+	if port := u.Port(); port != "" {
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil {
+			return Endpoint{}, false
+		}
+		e.Port = uint16(n)
+	}
+	return e, true
+}
+
+// span covers the range from one address to another with prefixes.
+func span(from, to string) []netip.Prefix {
+	a, err := netip.ParseAddr(from)
+	if err != nil || !ours(a) {
+		return nil
+	}
+	z, err := netip.ParseAddr(to)
+	if err != nil || !ours(z) || z.Less(a) {
+		return nil
+	}
+	var all []netip.Prefix
+	for {
+		p := netip.PrefixFrom(a, 32)
+		for bits := 31; bits >= widest; bits-- {
+			next := netip.PrefixFrom(a, bits)
+			if next.Masked() != next || z.Less(last(next)) {
+				break
+			}
+			p = next
+		}
+		all = append(all, p)
+		end := last(p)
+		if end == z {
+			return all
+		}
+		a = end.Next()
+	}
+}
+
+func last(p netip.Prefix) netip.Addr {
+	b := p.Addr().As4()
+	n := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
+	n |= uint32(1)<<(32-p.Bits()) - 1
+	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
+}
