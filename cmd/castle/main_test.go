@@ -46,7 +46,11 @@ func run(t *testing.T, dir string, setup func(*testscript.Env) error) {
 		RequireUniqueNames:  true,
 		UpdateScripts:       os.Getenv("CASTLE_UPDATE_SCRIPTS") != "",
 		Setup: func(env *testscript.Env) error {
-			env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
+			home := filepath.Join(env.WorkDir, "home")
+			if err := os.Mkdir(home, 0o700); err != nil {
+				return err
+			}
+			env.Setenv("HOME", home)
 			env.Setenv("CASTLE_STATE_DIR", filepath.Join(env.WorkDir, "state"))
 			return setup(env)
 		},

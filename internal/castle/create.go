@@ -54,10 +54,8 @@ func (r *creation) create(ctx context.Context, chosen []*config.Stage) error {
 	defer func() { stop(); <-done }()
 	skipped := map[*config.Stage]bool{}
 	return graph.Walk(ctx, tasks, taskNeeds, func(ctx context.Context, t *task) error {
-		err := t.do(ctx)
-		if err != nil {
-			r.emit(event.Event{Kind: event.StageFailed, Layer: t.stage.Layer, Stage: t.stage.Name, Text: err.Error()})
-			return r.failed(t.stage.Name, err)
+		if err := t.do(ctx); err != nil {
+			return r.failed(ctx, t.stage.Layer, t.stage.Name, err)
 		}
 		return nil
 	}, func(s *graph.SkippedError[*task]) {

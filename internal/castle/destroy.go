@@ -151,8 +151,7 @@ func (r *destruction) destroy(ctx context.Context, doomed []*Doomed) error {
 	}
 	err := graph.Walk(ctx, doomed, graph.Reverse(doomed, needs), func(ctx context.Context, d *Doomed) error {
 		if err := r.stage(ctx, d); err != nil {
-			r.emit(event.Event{Kind: event.StageFailed, Layer: d.Record.Layer, Stage: d.Record.Name, Text: err.Error()})
-			return r.failed(d.Record.Name, err)
+			return r.failed(ctx, d.Record.Layer, d.Record.Name, err)
 		}
 		return nil
 	}, func(s *graph.SkippedError[*Doomed]) {

@@ -93,13 +93,13 @@ func (r *destruction) clear(ctx context.Context, d *Doomed) (err error) {
 		ctx, stop = context.WithTimeoutCause(ctx, inClusterBound, errClusterSilent)
 		defer stop()
 	}
-	return r.step(d.Record.Name, d.Record.Layer, "destroy", func() error {
+	return during("destroy", r.step(d.Record.Name, d.Record.Layer, "destroy", func() error {
 		plan, err := work.Plan(ctx, options)
 		if err != nil {
 			return err
 		}
 		return work.Apply(ctx, plan)
-	})
+	}))
 }
 
 // inClusterBound ends a deletion inside a cluster that does not come to its

@@ -122,10 +122,7 @@ func (r *run) step(stage, layer, name string, do func() error) error {
 		e.Text = err.Error()
 	}
 	r.emit(e)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return nil
+	return err
 }
 
 // findBinary returns a function that finds Terraform when it is first needed.

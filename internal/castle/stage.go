@@ -146,7 +146,7 @@ func (r *creation) apply(ctx context.Context, s *config.Stage) error {
 // be checked against its plan is applied in one go, which saves a plan's time.
 func (r *creation) change(ctx context.Context, s *config.Stage, work *workshop, before *state.State) error {
 	if !before.Exists && len(s.Preflights) == 0 && len(s.Adopts) == 0 {
-		return r.step(s.Name, s.Layer, "apply", func() error { return work.Apply(ctx, nil) })
+		return during("apply", r.step(s.Name, s.Layer, "apply", func() error { return work.Apply(ctx, nil) }))
 	}
 	var plan *terraform.Plan
 	err := r.step(s.Name, s.Layer, "plan", func() (err error) {
@@ -154,7 +154,7 @@ func (r *creation) change(ctx context.Context, s *config.Stage, work *workshop, 
 		return err
 	})
 	if err != nil {
-		return err
+		return during("plan", err)
 	}
 	if plan.Empty {
 		return plan.Discard()
@@ -163,7 +163,7 @@ func (r *creation) change(ctx context.Context, s *config.Stage, work *workshop, 
 	if err := r.recheck(ctx, s); err != nil {
 		return errors.Join(err, plan.Discard())
 	}
-	return r.step(s.Name, s.Layer, "apply", func() error { return work.Apply(ctx, plan) })
+	return during("apply", r.step(s.Name, s.Layer, "apply", func() error { return work.Apply(ctx, plan) }))
 }
 
 // hide makes the stage's sensitive inputs secret in everything that is written from now on.

@@ -83,13 +83,17 @@ func (a *app) explain(err error) {
 		}
 		fmt.Fprintf(a.stderr, "castle: the configuration has %s; nothing was run\n", count(len(invalid.Diagnostics), "problem"))
 	default:
+		said := map[string]bool{}
 		for _, e := range flatten(err) {
-			fmt.Fprintln(a.stderr, "castle:", e)
+			if text := e.Error(); !said[text] {
+				said[text] = true
+				fmt.Fprintln(a.stderr, "castle:", text)
+			}
 		}
 	}
 }
 
-// flatten returns the errors that were joined in err, each once.
+// flatten returns the errors that were joined in err.
 func flatten(err error) []error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []error

@@ -11,9 +11,14 @@ import (
 	"github.com/ephemeral-castle/castle/internal/castle"
 )
 
-// errInterrupted is why a run ends that its user has stopped. It is a
+// interruptedError is why a run ends that its user has stopped. It is a
 // context.Canceled, so that nobody takes it for a success.
-var errInterrupted = fmt.Errorf("interrupted: %w", context.Canceled)
+type interruptedError struct{}
+
+func (interruptedError) Error() string {
+	return "interrupted; the same command completes what was begun"
+}
+func (interruptedError) Unwrap() error { return context.Canceled }
 
 // interruptible returns a context that the first interrupt or termination
 // signal ends, in order: Terraform finishes what it has begun and writes its
@@ -30,7 +35,7 @@ func (a *app) interruptible(parent context.Context) (context.Context, func()) {
 			switch n {
 			case 1:
 				fmt.Fprintln(a.stderr, "castle: interrupted; Terraform finishes what it has begun and saves its state")
-				cancel(errInterrupted)
+				cancel(interruptedError{})
 			case 2:
 				fmt.Fprintln(a.stderr, "castle: still waiting for Terraform; a third interrupt kills it, and what it is "+
 					"creating now would be missing in its state (the next create looks for it)")

@@ -21,6 +21,7 @@ const (
 	StageCurrent Kind = "stage_current" // nothing to do: fingerprint unchanged, gates open
 	StageGone    Kind = "stage_gone"    // destroyed
 	StageFailed  Kind = "stage_failed"  // with Text
+	StageStopped Kind = "stage_stopped" // interrupted with its run
 	StageSkipped Kind = "stage_skipped" // because what it needs failed: Text names it
 	Notice       Kind = "notice"        // one line a user should read
 	RunEnded     Kind = "run_ended"

@@ -5,7 +5,7 @@ import "time"
 // Span is what a run's events say of one stage.
 type Span struct {
 	Layer, Stage string
-	Result       string // ready, current, gone, failed, skipped; "" if it never ended
+	Result       string // ready, current, gone, failed, interrupted, skipped; "" if it never ended
 	Reason       string // why it failed or was skipped
 	Started      time.Time
 	Ended        time.Time
@@ -50,6 +50,6 @@ func (s *Span) add(e Event) {
 func results() map[Kind]string {
 	return map[Kind]string{
 		StageReady: "ready", StageCurrent: "current", StageGone: "gone",
-		StageFailed: "failed", StageSkipped: "skipped",
+		StageFailed: "failed", StageSkipped: "skipped", StageStopped: "interrupted",
 	}
 }

@@ -36,7 +36,7 @@ func (l *live) see(e event.Event) {
 	switch e.Kind {
 	case event.StepStarted:
 		l.running[e.Stage] = e.Step
-	case event.StepEnded, event.StageReady, event.StageCurrent, event.StageGone, event.StageFailed, event.StageSkipped:
+	case event.StepEnded, event.StageReady, event.StageCurrent, event.StageGone, event.StageFailed, event.StageStopped, event.StageSkipped:
 		delete(l.running, e.Stage)
 	case event.RunEnded:
 		clear(l.running)

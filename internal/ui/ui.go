@@ -116,6 +116,8 @@ func (l *Lines) text(e event.Event) string {
 		return l.paint.green("gone")
 	case event.StageFailed:
 		return l.paint.red("failed: ") + e.Text
+	case event.StageStopped:
+		return l.paint.yellow("interrupted")
 	case event.StageSkipped:
 		return l.paint.yellow("skipped: ") + e.Text
 	case event.Notice:
