@@ -97,8 +97,8 @@ func unset(config cty.Value) bool { return config == cty.NilVal || config.IsNull
 func withDefault(a Attribute, v, _, config cty.Value) cty.Value {
 	switch {
 	case a.WriteOnly:
-		return cty.NullVal(a.ctyType())
-	case a.Computed && a.Default != cty.NilVal && unset(config):
+		return cty.NullVal(a.valueType())
+	case a.Default != cty.NilVal && unset(config):
 		return a.Default
 	}
 	return v
@@ -111,7 +111,7 @@ func withUnknown(a Attribute, v, prior, config cty.Value) cty.Value {
 	if a.Keep && prior != cty.NilVal && !prior.IsNull() {
 		return prior
 	}
-	return cty.UnknownVal(a.ctyType())
+	return cty.UnknownVal(a.valueType())
 }
 
 // plan is the planned value for a proposed one, by the rules of this package alone.

@@ -27,9 +27,9 @@ func (s *server) UpgradeResourceState(_ context.Context, r *tfprotov6.UpgradeRes
 		response.Diagnostics = diagnostics(fmt.Errorf("%s: the state has schema version %d and the stand-in knows %d only", r.TypeName, r.Version, t.Version))
 		return response, nil
 	}
-	state, err := ctyjson.Unmarshal(r.RawState.JSON, t.Schema.ctyType())
+	state, err := ctyjson.Unmarshal(r.RawState.JSON, t.Schema.Type())
 	if err == nil {
-		response.UpgradedState, err = encode(state, t.Schema.ctyType())
+		response.UpgradedState, err = encode(state, t.Schema.Type())
 	}
 	response.Diagnostics = diagnostics(err)
 	return response, nil
@@ -44,13 +44,13 @@ func (s *server) ReadResource(ctx context.Context, r *tfprotov6.ReadResourceRequ
 	if t.Read == nil {
 		return response, nil
 	}
-	state, err := decode(r.CurrentState, t.Schema.ctyType())
+	state, err := decode(r.CurrentState, t.Schema.Type())
 	if err == nil {
 		var read Values
 		switch read, err = t.Read(ctx, valuesOf(state)); {
 		case err != nil:
 		case read == nil:
-			response.NewState, err = encode(cty.NullVal(t.Schema.ctyType()), t.Schema.ctyType())
+			response.NewState, err = encode(cty.NullVal(t.Schema.Type()), t.Schema.Type())
 		default:
 			response.NewState, err = t.Schema.encode(over(valuesOf(state), read))
 		}
@@ -63,13 +63,13 @@ func (s *server) ReadResource(ctx context.Context, r *tfprotov6.ReadResourceRequ
 type change struct{ prior, next, config cty.Value }
 
 func (t Resource) change(prior, next, config *tfprotov6.DynamicValue) (c change, err error) {
-	if c.prior, err = decode(prior, t.Schema.ctyType()); err != nil {
+	if c.prior, err = decode(prior, t.Schema.Type()); err != nil {
 		return c, err
 	}
-	if c.next, err = decode(next, t.Schema.ctyType()); err != nil {
+	if c.next, err = decode(next, t.Schema.Type()); err != nil {
 		return c, err
 	}
-	c.config, err = decode(config, t.Schema.ctyType())
+	c.config, err = decode(config, t.Schema.Type())
 	return c, err
 }
 
@@ -82,13 +82,13 @@ func (s *server) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResour
 	if err != nil {
 		return nil, err
 	}
-	response := &tfprotov6.PlanResourceChangeResponse{PlannedPrivate: r.PriorPrivate}
+	response := &tfprotov6.PlanResourceChangeResponse{PlannedPrivate: r.PriorPrivate, UnsafeToUseLegacyTypeSystem: t.Legacy}
 	c, err := t.change(r.PriorState, r.ProposedNewState, r.Config)
 	if err == nil && !c.next.IsNull() {
 		err = t.plan(ctx, &c, response)
 	}
 	if err == nil {
-		response.PlannedState, err = encode(c.next, t.Schema.ctyType())
+		response.PlannedState, err = encode(c.next, t.Schema.Type())
 	}
 	response.Diagnostics = diagnostics(err)
 	return response, nil
@@ -122,7 +122,7 @@ func (s *server) ApplyResourceChange(ctx context.Context, r *tfprotov6.ApplyReso
 	if err != nil {
 		return nil, err
 	}
-	response := &tfprotov6.ApplyResourceChangeResponse{NewState: r.PriorState, Private: r.PlannedPrivate}
+	response := &tfprotov6.ApplyResourceChangeResponse{NewState: r.PriorState, Private: r.PlannedPrivate, UnsafeToUseLegacyTypeSystem: t.Legacy}
 	c, err := t.change(r.PriorState, r.PlannedState, r.Config)
 	if err != nil {
 		response.Diagnostics = diagnostics(err)

@@ -28,6 +28,10 @@ type Provider struct {
 type Resource struct {
 	Version int64 // of the schema
 	Schema  Block
+	// Legacy says that the real provider is built on the old SDK, whose
+	// defaults may differ from a configuration that is silent, and whose results
+	// may differ from the plan: Terraform then only logs that.
+	Legacy bool
 	// Check judges what no single attribute can; values may be unknown. Optional.
 	Check func(config Values) error
 	// Plan may change a plan that the rules of this package have made. It is
@@ -88,7 +92,7 @@ type Attribute struct {
 	Required, Optional, Computed     bool
 	Sensitive, WriteOnly, Deprecated bool
 
-	Default cty.Value             // of an optional and computed attribute
+	Default cty.Value             // of an absent argument; one that is not Computed needs Legacy
 	Keep    bool                  // an update does not change the computed value
 	Replace bool                  // a change needs a new object
 	Valid   func(cty.Value) error // judges a known value. Optional.
@@ -100,20 +104,21 @@ type Nested struct {
 	Attributes map[string]Attribute
 }
 
-func (a Attribute) ctyType() cty.Type {
+func (a Attribute) valueType() cty.Type {
 	if a.Nested == nil {
 		return a.Type
 	}
-	return a.Nested.Mode.of(Block{Attributes: a.Nested.Attributes}.ctyType())
+	return a.Nested.Mode.of(Block{Attributes: a.Nested.Attributes}.Type())
 }
 
-func (b Block) ctyType() cty.Type {
+// Type is the type of a value that has this schema.
+func (b Block) Type() cty.Type {
 	types := map[string]cty.Type{}
 	for name, a := range b.Attributes {
-		types[name] = a.ctyType()
+		types[name] = a.valueType()
 	}
 	for name, n := range b.Blocks {
-		types[name] = n.Mode.of(n.Block.ctyType())
+		types[name] = n.Mode.of(n.Block.Type())
 	}
 	return cty.Object(types)
 }

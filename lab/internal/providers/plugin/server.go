@@ -54,7 +54,7 @@ func (s *server) ValidateProviderConfig(_ context.Context, r *tfprotov6.Validate
 
 func (s *server) ConfigureProvider(ctx context.Context, r *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse, error) {
 	response := &tfprotov6.ConfigureProviderResponse{}
-	config, err := decode(r.Config, s.provider.Schema.ctyType())
+	config, err := decode(r.Config, s.provider.Schema.Type())
 	if err == nil && s.provider.Configure != nil {
 		err = s.provider.Configure(ctx, valuesOf(config))
 	}
@@ -96,7 +96,7 @@ func (s *server) ReadDataSource(ctx context.Context, r *tfprotov6.ReadDataSource
 		return nil, err
 	}
 	response := &tfprotov6.ReadDataSourceResponse{}
-	config, err := decode(r.Config, d.Schema.ctyType())
+	config, err := decode(r.Config, d.Schema.Type())
 	if err == nil {
 		var read Values
 		if read, err = d.Read(ctx, valuesOf(config)); err == nil {
@@ -112,7 +112,7 @@ func (b Block) encode(v Values) (*tfprotov6.DynamicValue, error) {
 	if err != nil {
 		return nil, err
 	}
-	return encode(object, b.ctyType())
+	return encode(object, b.Type())
 }
 
 // over lays what was computed over what was planned or configured. What is
@@ -137,7 +137,7 @@ func over(base, computed Values) Values {
 }
 
 func validate(b Block, check func(Values) error, from *tfprotov6.DynamicValue) []*tfprotov6.Diagnostic {
-	config, err := decode(from, b.ctyType())
+	config, err := decode(from, b.Type())
 	if err != nil {
 		return diagnostics(err)
 	}

@@ -133,9 +133,9 @@ func (b Block) object(v Values) (cty.Value, error) {
 	for name, a := range b.Attributes {
 		x, ok := v[name]
 		if !ok || a.WriteOnly {
-			x = cty.NullVal(a.ctyType())
+			x = cty.NullVal(a.valueType())
 		}
-		converted, err := convert.Convert(x, a.ctyType())
+		converted, err := convert.Convert(x, a.valueType())
 		if err != nil {
 			return cty.NilVal, fmt.Errorf("attribute %s: %w", name, err)
 		}
@@ -146,7 +146,7 @@ func (b Block) object(v Values) (cty.Value, error) {
 		if !ok {
 			x = n.none()
 		}
-		converted, err := convert.Convert(x, n.Mode.of(n.Block.ctyType()))
+		converted, err := convert.Convert(x, n.Mode.of(n.Block.Type()))
 		if err != nil {
 			return cty.NilVal, fmt.Errorf("block %s: %w", name, err)
 		}
@@ -161,7 +161,7 @@ func (b Block) object(v Values) (cty.Value, error) {
 }
 
 func (n NestedBlock) none() cty.Value {
-	switch object := n.Block.ctyType(); n.Mode {
+	switch object := n.Block.Type(); n.Mode {
 	case List:
 		return cty.ListValEmpty(object)
 	case Set:
