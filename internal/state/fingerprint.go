@@ -22,9 +22,10 @@ type Fingerprint struct {
 }
 
 // Add puts data under a name; the pieces are kept apart, so that "ab", "c" is
-// not "a", "bc". The same name again replaces the part.
+// not "a", "bc". The same name again adds to the part.
 func (f *Fingerprint) Add(name string, data ...[]byte) {
 	h := sha256.New()
+	put(h, []byte(f.parts[name]))
 	for _, d := range data {
 		put(h, d)
 	}

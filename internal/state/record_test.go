@@ -106,4 +106,11 @@ func TestFingerprintKeepsPiecesApart(t *testing.T) {
 	if a.Sum() == b.Sum() {
 		t.Error("the sums are equal")
 	}
+	var one, both Fingerprint
+	one.Add("x", []byte("b"))
+	both.Add("x", []byte("a"))
+	both.Add("x", []byte("b"))
+	if one.Sum() == both.Sum() {
+		t.Error("adding to a part forgets what was in it")
+	}
 }

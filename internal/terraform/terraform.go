@@ -1,137 +1,135 @@
-// Package terraform runs Terraform in one stage's private work directory. It is
-// the only user of terraform-exec and hc-install.
+// Package terraform runs Terraform for one stage: a root module's private copy,
+// its init, plans and applies. It is the only user of terraform-exec and
+// hc-install.
+//
+// Terraform hears of nothing that it should not: it gets an allow-listed
+// environment, inputs come from a file that only their owner can read, and no
+// secret is ever an argument. What it says is read from its JSON stream, from
+// which come the changes of each resource, a log in plain text and errors that
+// name the resource, the file and the line.
+//
+// Cancelling a context sends Terraform one SIGINT, after which it finishes what
+// it has begun and writes its state. The error of a cancelled command is the
+// context's cause and never terraform-exec's: that one is lost or, for a command
+// cancelled while it starts, panics when it is printed. Such a command is also
+// left running without anybody waiting for it, which would make two writers;
+// that is why each cancelled command ends with a look at the process table.
 package terraform
 
 import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
 	"time"
 
-	"github.com/zclconf/go-cty/cty"
+	"github.com/hashicorp/terraform-exec/tfexec"
 )
 
-// Binary is the Terraform that castle runs.
-type Binary struct{ Path, Version, SHA256 string }
-
-// Find returns the Terraform on PATH if it is recent enough; otherwise one that
-// it keeps in cacheDir and, the first time, downloads and verifies there.
-func Find(ctx context.Context, cacheDir string, notice func(string)) (Binary, error) {
-	return Binary{}, errors.New("not there yet")
-}
-
-// Root is one stage's root module in its work directory. It runs one command at a time.
+// Root is one stage's root module in its work directory. It runs one command at
+// a time; only Kill may be called beside another method.
 type Root struct {
 	Binary
-	Dir         string        // the work directory: the module's copy
+	Dir         string        // the work directory, absolute: holds the module's copy
 	StatePath   string        // absolute
-	DataDir     string        // TF_DATA_DIR; Dir/.terraform if empty
-	PluginCache string        // shared by all roots; used by Init only
+	DataDir     string        // Terraform's own files for this root; Dir/.terraform if empty
+	PluginCache string        // shared by all roots, absolute; used by Init only
 	Env         []string      // the caller's environment; only what is allow-listed reaches Terraform
-	Run         string        // the run's id, CASTLE_RUN of every child
-	Log         io.Writer     // hears everything that Terraform says, as text; masked by the caller
+	Run         string        // the run's id: CASTLE_RUN of every child
+	Log         io.Writer     // hears everything that Terraform says, as text; the caller masks it
 	OnResource  func(Change)  // hears what happens to each resource, one call at a time
 	Parallelism int           // Terraform's own default if zero
-	WaitDelay   time.Duration // from cancellation until Terraform is killed; default 30 minutes
+	WaitDelay   time.Duration // from cancellation until Terraform is killed; 30 minutes if zero
+
+	mu sync.Mutex
 }
 
-// Override is what castle adds to a module.
-type Override struct {
-	InCluster  []string             // source addresses of the providers whose block castle writes
-	Kubeconfig string               // absolute path that those blocks name
-	Inputs     map[string]cty.Value // nil keeps the inputs that are there
+// A VM that is being cloned may need long until it can be left: killing
+// Terraform before that loses it.
+const defaultWaitDelay = 30 * time.Minute
+
+func (r *Root) dataDir() string {
+	if r.DataDir != "" {
+		return r.DataDir
+	}
+	return filepath.Join(r.Dir, ".terraform")
 }
 
-// Phase says how far a change of one resource has come.
-type Phase string
-
-// The phases of a Change.
-const (
-	Planned Phase = "planned"
-	Started Phase = "started"
-	Running Phase = "running" // sent every ten seconds
-	Done    Phase = "done"
-	Failed  Phase = "failed"
-)
-
-// Change is what Terraform does to one resource instance.
-type Change struct {
-	Address  string // module.a.helm_release.b["c"]
-	Type     string // helm_release
-	Provider string // as the type names it: helm
-	Action   string // create update delete replace read import forget
-	Phase    Phase
-	ID       string  // the object's id, once Done says it
-	Seconds  float64 // since Started
+// command runs one Terraform command. Each gets a tfexec.Terraform of its own:
+// the JSON commands leave their writer behind, which would then hear the
+// secrets of the next one.
+func (r *Root) command(ctx context.Context, name string, extra map[string]string, do func(*tfexec.Terraform, *stream) error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	tf, err := r.executor(extra)
+	if err != nil {
+		return err
+	}
+	s := &stream{log: r.Log, onResource: r.OnResource}
+	tf.SetStderr(s.stderr())
+	// terraform-exec ties the child's life to the thread that starts it; this
+	// keeps that thread alive until the child has ended.
+	runtime.LockOSThread()
+	err = do(tf, s)
+	runtime.UnlockOSThread()
+	s.flush()
+	tidied := r.tidy()
+	if ctx.Err() != nil {
+		if unclean := errors.Join(r.settle(), tidied); unclean != nil {
+			return errors.Join(context.Cause(ctx), unclean)
+		}
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return errors.Join(s.failure(name, err, r.rescued()), tidied)
+	}
+	return tidied
 }
 
-// PlanOptions narrow a plan.
-type PlanOptions struct {
-	Destroy bool
-	Targets []string
+func (r *Root) executor(extra map[string]string) (*tfexec.Terraform, error) {
+	tf, err := tfexec.NewTerraform(r.Dir, r.Path)
+	if err != nil {
+		return nil, err
+	}
+	env := r.environment()
+	for k, v := range extra {
+		env[k] = v
+	}
+	if err := tf.SetEnv(env); err != nil {
+		return nil, err
+	}
+	delay := r.WaitDelay
+	if delay == 0 {
+		delay = defaultWaitDelay
+	}
+	return tf, tf.SetWaitDelay(delay)
 }
 
-// Plan is a saved plan: one file that only Apply reads, and only once.
-type Plan struct {
-	File    string
-	Changes []Change // in Terraform's order, without what stays as it is
-	Empty   bool     // no resource and no output would change
-	Destroy bool
+// tidy makes private what Terraform writes with the umask that it finds.
+func (r *Root) tidy() error {
+	var errs []error
+	for _, path := range []string{r.StatePath, r.StatePath + ".backup", r.rescuePath(), r.planPath()} {
+		if err := os.Chmod(path, 0o600); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
-// Discard deletes the plan's file. Apply does so itself.
-func (p *Plan) Discard() error { return nil }
+// rescuePath is where Terraform leaves a state that it could not write to StatePath.
+func (r *Root) rescuePath() string { return filepath.Join(r.Dir, "errored.tfstate") }
 
-// ErrNoSuchObject says that there is nothing to import.
-var ErrNoSuchObject = errors.New("no such object")
-
-// ErrStateLocked says that another process holds the state's lock.
-var ErrStateLocked = errors.New("state locked")
-
-// ErrStalePlan says that the state has changed since the plan was made.
-var ErrStalePlan = errors.New("stale plan")
-
-// Materialise writes module and castle's own files to the work directory. A nil
-// module keeps the files that are there, for stages that are no longer configured.
-func (r *Root) Materialise(module fs.FS, o Override) error { return errors.New("not there yet") }
-
-// Init runs terraform init if what it depends on has changed since the last time.
-func (r *Root) Init(ctx context.Context) error { return errors.New("not there yet") }
-
-// Validate runs terraform validate.
-func (r *Root) Validate(ctx context.Context) error { return errors.New("not there yet") }
-
-// Plan saves a plan in the work directory.
-func (r *Root) Plan(ctx context.Context, o PlanOptions) (*Plan, error) {
-	return nil, errors.New("not there yet")
+func (r *Root) rescued() string {
+	if _, err := os.Stat(r.rescuePath()); err != nil {
+		return ""
+	}
+	return r.rescuePath()
 }
 
-// Apply applies exactly p and deletes it. A nil p plans and applies in one go.
-func (r *Root) Apply(ctx context.Context, p *Plan) error { return errors.New("not there yet") }
-
-// Import makes the object with the given id the resource at address. It returns
-// an error that is ErrNoSuchObject if there is none.
-func (r *Root) Import(ctx context.Context, address, id string) error {
-	return errors.New("not there yet")
-}
-
-// Forget removes addresses from the state and touches nothing else.
-func (r *Root) Forget(ctx context.Context, addresses ...string) error {
-	return errors.New("not there yet")
-}
-
-// ProviderHashes returns version and checksums of each provider that Init chose, by source address.
-func (r *Root) ProviderHashes() (map[string]string, error) { return nil, errors.New("not there yet") }
-
-// Exec runs any Terraform command in the work directory, wired to the caller's
-// input and output, and returns its exit code.
-func (r *Root) Exec(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (int, error) {
-	return 0, errors.New("not there yet")
-}
-
-// Kill ends at once whatever runs for this root: Terraform, its providers and their children.
-func (r *Root) Kill(ctx context.Context) error { return errors.New("not there yet") }
-
-// ProviderEnv returns those of environ that providers read: for the fingerprint.
-func ProviderEnv(environ []string) []string { return nil }
+func (r *Root) planPath() string { return filepath.Join(r.Dir, "castle.tfplan") }

@@ -1,0 +1,81 @@
+package terraform
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func diagnose(t *testing.T, command string, lines ...string) error {
+	t.Helper()
+	s := &stream{}
+	feed(t, s, strings.Join(lines, "\n"))
+	return s.failure(command, errors.New("exit status 1"), "")
+}
+
+const (
+	halted = `{"type":"diagnostic","diagnostic":{"severity":"error","summary":"execution halted","detail":""}}`
+	quota  = `{"type":"diagnostic","diagnostic":{"severity":"error","summary":"creating VM","detail":"quota\n  exceeded.\n\nRead the manual.","address":"proxmox_vm.node[\"cp\"]","range":{"filename":"main.tf","start":{"line":12}}}}`
+	locked = `{"type":"diagnostic","diagnostic":{"severity":"error","summary":"Error acquiring the state lock","detail":"Error message: resource temporarily unavailable\nLock Info:"}}`
+	stale  = `{"type":"diagnostic","diagnostic":{"severity":"error","summary":"Saved plan is stale","detail":"x"}}`
+)
+
+func TestErrorIsTheFirstRootCauseInOneLine(t *testing.T) {
+	err := diagnose(t, "apply", halted, quota)
+	if got, want := err.Error(), `proxmox_vm.node["cp"]: creating VM: quota exceeded. (main.tf:12); and 1 more`; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestErrorWithoutDiagnosticsIsWhatWasSaidLast(t *testing.T) {
+	if got, want := diagnose(t, "init", "something", "", "panic: out of memory").Error(), "terraform init: panic: out of memory"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got, want := diagnose(t, "init").Error(), "terraform init: exit status 1"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestErrorSaysWhereARescuedStateIs(t *testing.T) {
+	s := &stream{}
+	feed(t, s, quota)
+	if got := s.failure("apply", errors.New("exit status 1"), "/x/errored.tfstate").Error(); !strings.HasSuffix(got, "; the state could not be written and is in /x/errored.tfstate") {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestErrorKinds(t *testing.T) {
+	for text, want := range map[string]error{locked: ErrStateLocked, stale: ErrStalePlan, quota: nil} {
+		err := diagnose(t, "apply", text)
+		for _, kind := range []error{ErrStateLocked, ErrStalePlan, ErrNoSuchObject} {
+			if is := errors.Is(err, kind); is != (kind == want) {
+				t.Errorf("%v is %v: %v", err, kind, is)
+			}
+		}
+	}
+}
+
+func TestImportOfWhatDoesNotExistIsRecognised(t *testing.T) {
+	for text, want := range map[string]bool{
+		"Error: Cannot import non-existent remote object\n\nWhile attempting to import an existing object to\n\"a.b\", the provider detected that no object exists with the given id.": true,
+		"Error: unable to read secret\n\nCallGetSingleRawSecretByName: Unsuccessful response [GET] [status-code=404] [message=Secret not found]":                                       true,
+		"Error: VM 421 does not exist": true,
+		"Error: resource address \"a.b\" does not exist in the configuration.\n\nBefore importing this resource": false,
+		"Error: Failed to read\n\ndial tcp: lookup app.infisical.com: host not found":                            false,
+		"Error: Required plugins are not installed\n\nprovider registry.terraform.io/hashicorp/helm: not found":  false,
+		"Error: Resource already managed by Terraform\n\nTerraform is already managing a remote object for a.b.": false,
+		"Error: unauthorized\n\n401": false,
+	} {
+		if got := errors.Is(diagnose(t, "import", text), ErrNoSuchObject); got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+}
+
+func TestTextErrorsHaveAddressAndPlace(t *testing.T) {
+	err := diagnose(t, "import", "a.b: Importing from ID \"x\"...", "", "Error: Invalid value", "", "  with a.b[\"c\"],",
+		"  on main.tf line 3, in resource \"a\" \"b\":", "   3:   name = 7", "", "It must be a string.", "")
+	if got, want := err.Error(), `a.b["c"]: Invalid value: It must be a string. (main.tf:3)`; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}

@@ -1,0 +1,179 @@
+package terraform
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-version"
+	"github.com/hashicorp/hc-install/product"
+	"github.com/hashicorp/hc-install/releases"
+)
+
+const (
+	oldest         = "1.9.0"  // init -json
+	pinned         = "1.14.9" // what is installed where there is none
+	installTimeout = 15 * time.Minute
+)
+
+// Binary is the Terraform that castle runs.
+type Binary struct{ Path, Version, SHA256 string }
+
+// Find returns the first Terraform on PATH that is recent enough. Without one it
+// returns the pinned version, which it downloads into cacheDir the first time
+// and verifies with HashiCorp's signature; notice tells the user so.
+func Find(ctx context.Context, cacheDir string, notice func(string)) (Binary, error) {
+	found, err := onPath(ctx, cacheDir, notice)
+	if err != nil || found.Path != "" {
+		return found, err
+	}
+	return installed(ctx, cacheDir, func(ctx context.Context, dir string) (string, error) {
+		notice(fmt.Sprintf("no Terraform %s or newer on PATH: downloading %s", oldest, pinned))
+		source := releases.ExactVersion{
+			Product: product.Terraform, Version: version.Must(version.NewVersion(pinned)),
+			InstallDir: dir, Timeout: installTimeout, // hc-install's own 30 seconds are for data centres
+		}
+		return source.Install(ctx)
+	})
+}
+
+// onPath returns the zero Binary if there is none. It looks into absolute
+// folders only: an empty entry of PATH would mean whatever the user stands in.
+func onPath(ctx context.Context, cacheDir string, notice func(string)) (Binary, error) {
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		path := filepath.Join(dir, "terraform")
+		if !filepath.IsAbs(dir) || !executable(path) {
+			continue
+		}
+		said, err := versionOf(ctx, path)
+		if err != nil {
+			if ctx.Err() != nil {
+				return Binary{}, context.Cause(ctx)
+			}
+			notice(fmt.Sprintf("%s is not used: %v", path, err))
+			continue
+		}
+		if said.LessThan(version.Must(version.NewVersion(oldest))) {
+			notice(fmt.Sprintf("%s is not used: %s is older than %s", path, said, oldest))
+			continue
+		}
+		sum, err := rememberedDigest(cacheDir, path)
+		return Binary{Path: path, Version: said.String(), SHA256: sum}, err
+	}
+	return Binary{}, nil
+}
+
+func executable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}
+
+func versionOf(ctx context.Context, path string) (*version.Version, error) {
+	cmd := exec.CommandContext(ctx, path, "version", "-json")
+	cmd.Env = entries(filter(os.Environ()))
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, err
+	}
+	var said struct {
+		Version string `json:"terraform_version"`
+	}
+	if err := json.Unmarshal(out, &said); err != nil {
+		return nil, err
+	}
+	return version.NewVersion(said.Version)
+}
+
+// installed returns the pinned version from cacheDir; install puts it into a
+// folder that is renamed when it is whole. Two castles do not install at once.
+func installed(ctx context.Context, cacheDir string, install func(ctx context.Context, dir string) (string, error)) (b Binary, err error) {
+	unlock, err := lockFile(ctx, filepath.Join(cacheDir, "lock"))
+	if err != nil {
+		return Binary{}, err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	home := filepath.Join(cacheDir, pinned)
+	b = Binary{Path: filepath.Join(home, "terraform"), Version: pinned}
+	if recorded, err := os.ReadFile(filepath.Join(home, "sha256")); err == nil {
+		b.SHA256, err = digestOf(b.Path)
+		if err == nil && b.SHA256 == strings.TrimSpace(string(recorded)) {
+			return b, nil
+		}
+	}
+	temp, err := os.MkdirTemp(cacheDir, "installing-") // on the same file system as home
+	if err != nil {
+		return Binary{}, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
+	path, err := install(ctx, temp)
+	if ctx.Err() != nil {
+		return Binary{}, context.Cause(ctx)
+	}
+	if err != nil {
+		return Binary{}, fmt.Errorf("terraform %s: there is none on PATH and it cannot be installed: %w", pinned, err)
+	}
+	if b.SHA256, err = digestOf(path); err != nil {
+		return Binary{}, err
+	}
+	if err := writePrivate(filepath.Join(temp, "sha256"), []byte(b.SHA256+"\n")); err != nil {
+		return Binary{}, err
+	}
+	if err := os.RemoveAll(home); err != nil { // what is there was found wanting
+		return Binary{}, err
+	}
+	return b, os.Rename(temp, home)
+}
+
+func digestOf(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// rememberedDigest reads a binary of 90 MB only when it has changed: a run that
+// has nothing to do would spend most of its time on that.
+func rememberedDigest(cacheDir, path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	type digest struct {
+		Path     string
+		Size     int64
+		Modified time.Time
+		SHA256   string
+	}
+	now := digest{Path: path, Size: info.Size(), Modified: info.ModTime().UTC()}
+	file := filepath.Join(cacheDir, "digest.json")
+	var known digest
+	if data, err := os.ReadFile(file); err == nil && json.Unmarshal(data, &known) == nil {
+		now.SHA256 = known.SHA256
+		if known == now {
+			return now.SHA256, nil
+		}
+	}
+	if now.SHA256, err = digestOf(path); err != nil {
+		return "", err
+	}
+	data, err := json.Marshal(now)
+	if err != nil {
+		return "", err
+	}
+	return now.SHA256, errors.Join(makePrivate(cacheDir), replace(file, data))
+}

@@ -1,0 +1,165 @@
+package terraform
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+)
+
+func initialise(t *testing.T, r *Root) {
+	t.Helper()
+	if err := r.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestInitRunsAgainOnlyWhenWhatItReadsHasChanged(t *testing.T) {
+	r, home := fake(t)
+	config := filepath.Join(home, "terraformrc")
+	put(t, config, "1")
+	r.Env = append(r.Env, "TF_CLI_CONFIG_FILE="+config)
+	module := fstest.MapFS{"main.tf": file("1"), "chart/values.yaml": file("1")}
+	runs := 0
+	expect := func(what string, more int) {
+		t.Helper()
+		materialise(t, r, module, Override{})
+		initialise(t, r)
+		lines, _ := calls(t, home)
+		if len(lines) != runs+more {
+			t.Errorf("%s: init ran %d times more, want %d", what, len(lines)-runs, more)
+		}
+		runs = len(lines)
+	}
+	expect("first", 1)
+	expect("nothing changed", 0)
+	module["chart/values.yaml"] = file("2")
+	expect("a file that init does not read", 0)
+	module["modules/sub/main.tf"] = file("1")
+	expect("configuration", 1)
+	put(t, config, "2")
+	expect("command line configuration", 1)
+	put(t, filepath.Join(r.Dir, ".terraform.lock.hcl"), "changed")
+	expect("lock file", 1)
+	r.SHA256 = "another Terraform"
+	expect("Terraform", 1)
+	link := filepath.Join(r.Dir, ".terraform/providers/example.com/a/b/1.0.0/linux_amd64")
+	put(t, filepath.Join(filepath.Dir(link), "x"), "")
+	if err := os.Symlink(filepath.Join(r.PluginCache, "gone"), link); err != nil {
+		t.Fatal(err)
+	}
+	expect("provider gone from the cache", 1)
+
+	lines, all := calls(t, home)
+	if want := "init -no-color -input=false -backend=true -get=true -upgrade=false -reconfigure -json"; lines[0] != want {
+		t.Errorf("got %q, want %q", lines[0], want)
+	}
+	if !strings.Contains(strings.Join(all[0].Env, "\n"), "TF_PLUGIN_CACHE_DIR="+r.PluginCache) {
+		t.Errorf("init does not use the plugin cache: %q", all[0].Env)
+	}
+}
+
+func TestInitThatFailedRunsAgain(t *testing.T) {
+	r, home := fake(t)
+	materialise(t, r, fstest.MapFS{}, Override{})
+	put(t, filepath.Join(home, "init.do"), "")
+	put(t, filepath.Join(home, "init.exit"), "1")
+	put(t, filepath.Join(home, "init.out"), quota)
+	var failed *Error
+	if err := r.Init(t.Context()); !errors.As(err, &failed) || failed.Command != "init" {
+		t.Fatalf("got %v", err)
+	}
+	put(t, filepath.Join(home, "init.do"), "init")
+	initialise(t, r)
+}
+
+func TestInitsTakeTurnsAtThePluginCache(t *testing.T) {
+	var all sync.WaitGroup
+	cache := filepath.Join(t.TempDir(), "plugins")
+	for range 4 {
+		r, _ := fake(t)
+		r.PluginCache = cache
+		materialise(t, r, fstest.MapFS{}, Override{})
+		all.Go(func() {
+			if err := r.Init(t.Context()); err != nil { // the fake fails if it is not alone
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestInitWaitingForAnotherOneCanBeCancelled(t *testing.T) {
+	r, _ := fake(t)
+	materialise(t, r, fstest.MapFS{}, Override{})
+	unlock, err := lockFile(t.Context(), r.PluginCache+".lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("enough")
+	cancel(cause)
+	if err := r.Init(ctx); !errors.Is(err, cause) {
+		t.Errorf("got %v", err)
+	}
+	if err := unlock(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestInitRefusesAModuleThatKeepsItsStateElsewhere(t *testing.T) {
+	r, home := fake(t)
+	materialise(t, r, fstest.MapFS{"zz_override.tf": file("backend")}, Override{})
+	put(t, filepath.Join(home, "backend"), "/somewhere/else")
+	if err := r.Init(t.Context()); err == nil || !strings.Contains(err.Error(), "keeps its state elsewhere") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestInitRenewsAnOutdatedLockFileUnlessTheModuleShipsIt(t *testing.T) {
+	const outdated = `{"type":"diagnostic","diagnostic":{"severity":"error","summary":"Failed to query available provider packages","detail":"locked provider x 1.0 does not match configured version constraint ~> 2; must use\nterraform init -upgrade to allow selection of new versions"}}`
+	for _, test := range []struct {
+		module fstest.MapFS
+		want   int
+	}{
+		{fstest.MapFS{}, 2},
+		{fstest.MapFS{".terraform.lock.hcl": file("shipped")}, 1},
+	} {
+		r, home := fake(t)
+		materialise(t, r, test.module, Override{})
+		put(t, filepath.Join(home, "init.do"), "")
+		put(t, filepath.Join(home, "init.exit"), "1")
+		put(t, filepath.Join(home, "init.out"), outdated)
+		if err := r.Init(t.Context()); err == nil {
+			t.Error("no error")
+		}
+		lines, _ := calls(t, home)
+		if len(lines) != test.want || strings.Contains(lines[len(lines)-1], "-upgrade=true") != (test.want == 2) {
+			t.Errorf("calls: %q", lines)
+		}
+	}
+}
+
+func TestProviderHashesComeFromTheLockFile(t *testing.T) {
+	r, _ := fake(t)
+	if got, err := r.ProviderHashes(); err != nil || len(got) != 0 {
+		t.Errorf("before init: %v, %v", got, err)
+	}
+	put(t, filepath.Join(r.Dir, ".terraform.lock.hcl"), `
+provider "registry.terraform.io/hashicorp/helm" {
+  version     = "3.1.1"
+  constraints = "~> 3.1"
+  hashes      = ["zh:b", "h1:a"]
+}
+provider "registry.terraform.io/hashicorp/tls" {
+  version = "4.2.0"
+}`)
+	got, err := r.ProviderHashes()
+	if err != nil || len(got) != 2 || got["registry.terraform.io/hashicorp/helm"] != "3.1.1 h1:a zh:b" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}

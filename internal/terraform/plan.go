@@ -1,0 +1,122 @@
+package terraform
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/hashicorp/terraform-exec/tfexec"
+)
+
+// PlanOptions narrow a plan.
+type PlanOptions struct {
+	Destroy bool
+	Targets []string // addresses; everything if empty
+}
+
+// Plan is a saved plan: one file that Apply reads, once. It holds the
+// configuration, the state and every value in clear.
+type Plan struct {
+	File    string
+	Changes []Change // in Terraform's order, without what stays as it is
+	Empty   bool     // no resource and no output would change
+	Destroy bool
+}
+
+// Discard deletes the plan's file. Apply does so itself.
+func (p *Plan) Discard() error {
+	if err := os.Remove(p.File); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Plan saves a plan in the work directory. The changes are those of the JSON
+// stream: asking Terraform to show the plan would start every provider again
+// and bring back all values, secrets among them, for what the stream has said.
+func (r *Root) Plan(ctx context.Context, o PlanOptions) (*Plan, error) {
+	p := &Plan{File: r.planPath(), Destroy: o.Destroy}
+	// Made first, so that it is never readable by others: Terraform keeps the mode.
+	if err := errors.Join(p.Discard(), writePrivate(p.File, nil)); err != nil {
+		return nil, err
+	}
+	options := []tfexec.PlanOption{tfexec.Out(p.File), tfexec.Destroy(o.Destroy)}
+	for _, address := range o.Targets {
+		options = append(options, tfexec.Target(address))
+	}
+	if r.Parallelism > 0 {
+		options = append(options, tfexec.Parallelism(r.Parallelism))
+	}
+	err := r.command(ctx, "plan", nil, func(tf *tfexec.Terraform, s *stream) error {
+		changes, err := tf.PlanJSON(ctx, s, options...)
+		s.flush()
+		p.Empty, p.Changes = !changes, s.planned
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, p.Discard())
+	}
+	return p, nil
+}
+
+// Apply applies exactly p and deletes it, whatever comes of it: a plan serves
+// once. A nil p plans and applies in one go.
+func (r *Root) Apply(ctx context.Context, p *Plan) (err error) {
+	var options []tfexec.ApplyOption
+	if p != nil {
+		options = append(options, tfexec.DirOrPlan(p.File))
+		defer func() { err = errors.Join(err, p.Discard()) }()
+	}
+	if r.Parallelism > 0 {
+		options = append(options, tfexec.Parallelism(r.Parallelism))
+	}
+	return r.command(ctx, "apply", nil, func(tf *tfexec.Terraform, s *stream) error {
+		return tf.ApplyJSON(ctx, s, options...)
+	})
+}
+
+// Import makes the object with the given id the resource at address. The error
+// is ErrNoSuchObject if there is no such object.
+func (r *Root) Import(ctx context.Context, address, id string) error {
+	return r.command(ctx, "import", nil, func(tf *tfexec.Terraform, s *stream) error {
+		tf.SetStdout(s)
+		return tf.Import(ctx, address, id)
+	})
+}
+
+// Forget removes addresses from the state and contacts nothing. What they stand
+// for stays as it is.
+func (r *Root) Forget(ctx context.Context, addresses ...string) error {
+	for _, address := range addresses {
+		err := r.command(ctx, "state rm", nil, func(tf *tfexec.Terraform, s *stream) error {
+			tf.SetStdout(s)
+			return tf.StateRm(ctx, address, tfexec.Backup(r.StatePath+".backup"))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Validate checks the module, which must have been initialised.
+func (r *Root) Validate(ctx context.Context) error {
+	return r.command(ctx, "validate", nil, func(tf *tfexec.Terraform, s *stream) error {
+		said, err := tf.Validate(ctx)
+		if said == nil || said.Valid {
+			return err
+		}
+		for _, d := range said.Diagnostics {
+			if d.Severity != "error" {
+				continue
+			}
+			found := Diagnostic{Summary: d.Summary, Detail: d.Detail}
+			if d.Range != nil {
+				found.File, found.Line = d.Range.Filename, d.Range.Start.Line
+			}
+			s.errors = append(s.errors, found)
+		}
+		return errors.New("not valid")
+	})
+}
