@@ -14,6 +14,7 @@
 package namespace
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -60,15 +61,9 @@ func Network() (string, error) { return os.Readlink("/proc/self/ns/net") }
 // Prove checks that no packet can leave this process's network: it is another
 // one than outside, nothing but the loopback is up, and no route leads elsewhere.
 func Prove(outside string) (Proof, error) {
-	if outside == "" {
-		return Proof{}, fmt.Errorf("network: nothing to compare it with")
-	}
-	inside, err := Network()
+	inside, err := separate(outside)
 	if err != nil {
 		return Proof{}, err
-	}
-	if inside == outside {
-		return Proof{}, fmt.Errorf("network: still the one outside, %s", outside)
 	}
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -93,4 +88,20 @@ func Prove(outside string) (Proof, error) {
 		}
 	}
 	return Proof{inside}, nil
+}
+
+// separate is the first half of the proof, and what must hold before this
+// process may change anything about its network: it is not the one outside.
+func separate(outside string) (string, error) {
+	if outside == "" {
+		return "", errors.New("network: nothing to compare it with")
+	}
+	inside, err := Network()
+	if err != nil {
+		return "", err
+	}
+	if inside == outside {
+		return "", fmt.Errorf("network: still the one outside, %s", outside)
+	}
+	return inside, nil
 }

@@ -118,6 +118,29 @@ func TestProveRefusesTheNetworkOutside(t *testing.T) {
 	}
 }
 
+func TestInitTouchesNothingOutside(t *testing.T) {
+	here, err := namespace.Network()
+	check(t, err)
+	r, w, err := os.Pipe()
+	check(t, err)
+	check(t, json.NewEncoder(w).Encode(map[string]any{"Outside": here, "Args": []string{"true"},
+		"Spec": namespace.Spec{Addresses: []netip.Addr{netip.MustParseAddr("127.9.9.9")}, Front: netip.MustParseAddr("127.0.0.2")}}))
+	check(t, w.Close())
+	c := exec.Command(program(t), "namespace-init")
+	c.ExtraFiles = []*os.File{r}
+	out, err := c.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "still the one outside") {
+		t.Errorf("init: %v: %s", err, out)
+	}
+	addresses, err := net.InterfaceAddrs()
+	check(t, err)
+	for _, a := range addresses {
+		if strings.HasPrefix(a.String(), "127.9.9.9/") {
+			t.Error("the loopback outside has been given the address")
+		}
+	}
+}
+
 func TestRunReturnsTheExitCode(t *testing.T) {
 	c := start(t, namespace.Spec{Files: t.TempDir()}, []string{"sh", "-c", "exit 7"})
 	exit, ok := errors.AsType[*exec.ExitError](c.Wait())
@@ -132,13 +155,16 @@ func TestNothingSurvivesTheCaller(t *testing.T) {
 	check(t, syscall.Mkfifo(fifo, 0o600))
 	// The grandchild holds the pipe open in a session of its own for as long as it lives.
 	c := start(t, namespace.Spec{Files: t.TempDir()}, []string{"sh", "-c", "setsid sh -c 'echo up; exec sleep 1000' >" + fifo + " & wait; sleep 1000"})
+	// Both ends, so that a command that never starts is a failure and no wait without end.
+	rw, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	check(t, err)
 	r, err := os.Open(fifo)
 	check(t, err)
 	defer r.Close()
+	check(t, r.SetReadDeadline(time.Now().Add(time.Minute)))
 	word := make([]byte, 3)
 	_, err = r.Read(word)
-	check(t, err)
-	check(t, c.Process.Kill())
+	check(t, errors.Join(err, rw.Close(), c.Process.Kill()))
 	check(t, r.SetReadDeadline(time.Now().Add(time.Minute)))
 	if n, err := r.Read(word); n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("read %d, %v: somebody still holds the pipe", n, err)
@@ -153,7 +179,11 @@ func TestAnInterruptReachesTheCommand(t *testing.T) {
 	fifo := filepath.Join(dir, "ready")
 	check(t, syscall.Mkfifo(fifo, 0o600))
 	c := start(t, namespace.Spec{Files: t.TempDir()}, []string{"sh", "-c", "trap 'exit 42' INT; echo up >" + fifo + "; while :; do sleep 0.01; done"})
-	_, err := os.ReadFile(fifo)
+	r, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	check(t, err)
+	defer r.Close()
+	check(t, r.SetReadDeadline(time.Now().Add(time.Minute)))
+	_, err = r.Read(make([]byte, 3))
 	check(t, err)
 	check(t, c.Process.Signal(os.Interrupt))
 	exit, ok := errors.AsType[*exec.ExitError](c.Wait())

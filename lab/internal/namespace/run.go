@@ -15,12 +15,15 @@ import (
 	"golang.org/x/term"
 )
 
-// initArg is how Run calls this program: as Init.
-const initArg = "namespace-init"
+const (
+	initArg        = "namespace-init" // how Run calls this program: as Init
+	mountNamespace = "/proc/self/ns/mnt"
+)
 
 // order is what Run tells Init.
 type order struct {
-	Outside string
+	Outside string // the caller's network namespace
+	Mounts  string // and its mount namespace
 	Spec    Spec
 	Args    []string
 }
@@ -33,7 +36,11 @@ func Run(ctx context.Context, s Spec, args, env []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	said, err := json.Marshal(order{Outside: outside, Spec: s, Args: args})
+	mounts, err := os.Readlink(mountNamespace)
+	if err != nil {
+		return 0, err
+	}
+	said, err := json.Marshal(order{Outside: outside, Mounts: mounts, Spec: s, Args: args})
 	if err != nil {
 		return 0, err
 	}
@@ -131,6 +138,10 @@ func enter() (int, error) {
 	if err := errors.Join(json.NewDecoder(from).Decode(&o), from.Close()); err != nil {
 		return 0, fmt.Errorf("order: %w", err)
 	}
+	// Nothing is mounted or addressed before it is sure that it happens inside.
+	if err := apart(o); err != nil {
+		return 0, err
+	}
 	if err := o.Spec.mount(); err != nil {
 		return 0, errors.Join(err, hint(err))
 	}
@@ -141,6 +152,18 @@ func enter() (int, error) {
 		return 0, err
 	}
 	return supervise(o.Args)
+}
+
+// apart checks that neither the network nor the mounts are the caller's.
+func apart(o order) error {
+	if _, err := separate(o.Outside); err != nil {
+		return err
+	}
+	mounts, err := os.Readlink(mountNamespace)
+	if err == nil && mounts == o.Mounts {
+		err = fmt.Errorf("mounts: still the ones outside, %s", mounts)
+	}
+	return err
 }
 
 // supervise runs the command as the first process of a process namespace must:
