@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,16 +31,18 @@ func TestScript(t *testing.T) {
 		if err := os.Mkdir(bin, 0o755); err != nil {
 			return err
 		}
-		fake, err := exec.LookPath("fake-terraform")
-		if err != nil {
-			return err
-		}
 		env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
-		return os.Symlink(fake, filepath.Join(bin, "terraform"))
+		// A link would not do: the test binary is told by its name what to be.
+		return os.WriteFile(filepath.Join(bin, "terraform"), []byte("#!/bin/sh\nexec fake-terraform \"$@\"\n"), 0o755)
 	})
 }
 
-func run(t *testing.T, dir string, setup func(*testscript.Env) error) {
+// run runs the scripts of a folder with the commands that they all know, and more.
+func run(t *testing.T, dir string, setup func(*testscript.Env) error, more ...map[string]func(*testscript.TestScript, bool, []string)) {
+	commands := map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "mode": mode}
+	for _, m := range more {
+		maps.Copy(commands, m)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 dir,
 		RequireExplicitExec: true,
@@ -54,10 +57,7 @@ func run(t *testing.T, dir string, setup func(*testscript.Env) error) {
 			env.Setenv("CASTLE_STATE_DIR", filepath.Join(env.WorkDir, "state"))
 			return setup(env)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits,
-			"mode":  mode,
-		},
+		Cmds: commands,
 	})
 }
 

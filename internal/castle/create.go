@@ -59,10 +59,10 @@ func (r *creation) create(ctx context.Context, chosen []*config.Stage) error {
 		}
 		return nil
 	}, func(s *graph.SkippedError[*task]) {
-		// A stage has up to three tasks; it is skipped once, and not if it was
-		// applied and only its late gates could not be judged.
+		// A stage has up to three tasks; it is told once, and not if one of them
+		// has failed.
 		st := s.Node.stage
-		if skipped[st] || s.Node.name != st.Name {
+		if skipped[st] || s.Cause.stage == st {
 			return
 		}
 		skipped[st] = true

@@ -116,7 +116,7 @@ func (b *taskBuilder) addStage(s *config.Stage) {
 func (b *taskBuilder) addPreflights(s *config.Stage) {
 	for _, p := range s.Preflights {
 		b.preflights = append(b.preflights, b.add(&task{
-			name: p.Name(), stage: s, needs: b.after(p.Needs),
+			name: "preflight " + p.Name(), stage: s, needs: b.after(p.Needs),
 			do: func(ctx context.Context) error { return b.r.earlyPreflight(ctx, s, p) },
 		}))
 	}

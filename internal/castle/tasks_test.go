@@ -46,11 +46,11 @@ func tasksOf(chosen ...*config.Stage) map[string][]string {
 func TestNothingIsChangedBeforeThePreflightsHavePassed(t *testing.T) {
 	l := library()
 	needs := tasksOf(l["infisical"], l["keys"], l["proxmox-talos"], l["metallb"])
-	if got, want := needs["vm_ids.free"], []string{"infisical"}; !slices.Equal(got, want) {
+	if got, want := needs["preflight vm_ids.free"], []string{"infisical"}; !slices.Equal(got, want) {
 		t.Errorf("the preflight waits for %v, want only what it reads from: %v", got, want)
 	}
 	for _, stage := range []string{"keys", "proxmox-talos", "metallb"} {
-		if !slices.Contains(needs[stage], "vm_ids.free") {
+		if !slices.Contains(needs[stage], "preflight vm_ids.free") {
 			t.Errorf("%s starts before the preflight: it waits for %v", stage, needs[stage])
 		}
 	}
