@@ -70,14 +70,14 @@ func (r *run) takeOver(ctx context.Context) error {
 }
 
 // end closes the journal and releases the lock. It returns err with whatever
-// goes wrong on the way.
+// goes wrong on the way, masked.
 func (r *run) end(err error) error {
 	e := event.Event{Kind: event.RunEnded, Seconds: time.Since(r.began).Seconds(), Text: "ok"}
 	if err != nil {
 		e.Text = err.Error()
 	}
 	r.emit(e)
-	return errors.Join(err, r.journal.Close(), r.lock.Unlock())
+	return r.conceal(errors.Join(err, r.journal.Close(), r.lock.Unlock()))
 }
 
 // emit masks an event, keeps it in the journal and shows it. Events that a

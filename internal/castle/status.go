@@ -79,7 +79,7 @@ func (c *Castle) Status(ctx context.Context) (Status, error) {
 		}
 		return err
 	})...)
-	return all, err
+	return all, c.conceal(err)
 }
 
 func (r *run) statusOf(ctx context.Context, s *config.Stage, st *state.State) (StageStatus, error) {
