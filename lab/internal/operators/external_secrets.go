@@ -1,0 +1,130 @@
+package operators
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// externalSecrets is the operator's three Deployments in one: the webhook, the
+// cert-controller that fills its authority in, and the controller that judges
+// stores and fetches secrets.
+type externalSecrets struct {
+	w    *world
+	h    *webhook
+	http *http.Client
+}
+
+func newExternalSecrets(w *world, routes Routes, client *http.Client) *externalSecrets {
+	const path = "/validate-external-secrets-io-v1-"
+	return &externalSecrets{w: w, http: client, h: &webhook{
+		w: w, routes: routes, workload: "external-secrets-webhook", port: 10250,
+		service: "external-secrets-webhook", secret: "external-secrets-webhook",
+		fill: w.validating("secretstore-validate", "externalsecret-validate"),
+		// It listens as soon as it has a certificate; the caBundle comes last.
+		certified: 4 * time.Second, listens: 4 * time.Second,
+		judges: map[string]judge{
+			path + "secretstore":        judgeStore,
+			path + "clustersecretstore": judgeStore,
+			path + "externalsecret":     judgeExternalSecret,
+		},
+	}}
+}
+
+func stores() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "external-secrets.io", Version: "v1", Resource: "clustersecretstores"}
+}
+
+func externals() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "external-secrets.io", Version: "v1", Resource: "externalsecrets"}
+}
+
+func (e *externalSecrets) look(ctx context.Context) error {
+	hook, err := e.w.deployment(ctx, e.h.workload)
+	if err != nil {
+		return err
+	}
+	rotator, err := e.w.deployment(ctx, "external-secrets-cert-controller")
+	if err != nil {
+		return err
+	}
+	namespace := ""
+	if hook != nil && (rotator != nil || e.h.serving()) {
+		namespace = hook.Namespace
+	}
+	if err := e.h.look(ctx, namespace); err != nil {
+		return err
+	}
+	controller, err := e.w.deployment(ctx, "external-secrets")
+	if err != nil || controller == nil {
+		return err
+	}
+	return errors.Join(e.judgeStores(ctx), e.fetchSecrets(ctx))
+}
+
+func (e *externalSecrets) close() { e.h.close() }
+
+func judgeStore(_ context.Context, r *admissionv1.AdmissionRequest) error {
+	if r.Operation == admissionv1.Delete {
+		return nil
+	}
+	var store unstructured.Unstructured
+	if err := json.Unmarshal(r.Object.Raw, &store.Object); err != nil {
+		return err
+	}
+	provider, found, err := unstructured.NestedMap(store.Object, "spec", "provider", "infisical")
+	if err != nil || !found {
+		return err // of another provider: not the lab's to judge
+	}
+	at := func(path ...string) string { return text(provider, path...) }
+	if at("secretsScope", "environmentSlug") == "" || at("secretsScope", "projectSlug") == "" {
+		return errors.New("secretsScope.projectSlug and secretsScope.environmentSlug cannot be empty")
+	}
+	credentials := []string{"auth", "universalAuthCredentials"}
+	if _, found, err := unstructured.NestedMap(provider, credentials...); err != nil || !found {
+		return err
+	}
+	for _, which := range []string{"clientId", "clientSecret"} {
+		if at(append(credentials, which, "key")...) == "" {
+			return errors.New("universalAuthCredentials.clientId and universalAuthCredentials.clientSecret cannot be empty")
+		}
+		if r.Kind.Kind == "ClusterSecretStore" && at(append(credentials, which, "namespace")...) == "" {
+			return errors.New("cluster scope requires namespace")
+		}
+	}
+	return nil
+}
+
+func judgeExternalSecret(_ context.Context, r *admissionv1.AdmissionRequest) error {
+	if r.Operation == admissionv1.Delete {
+		return nil
+	}
+	var secret struct {
+		Spec struct {
+			Data     []any `json:"data"`
+			DataFrom []any `json:"dataFrom"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(r.Object.Raw, &secret); err != nil {
+		return err
+	}
+	if len(secret.Spec.Data) == 0 && len(secret.Spec.DataFrom) == 0 {
+		return errors.New("either data or dataFrom should be specified")
+	}
+	return nil
+}
+
+// text reads a string of an object; what is not there or is none is empty.
+func text(object map[string]any, path ...string) string {
+	value, _, err := unstructured.NestedString(object, path...)
+	if err != nil {
+		return ""
+	}
+	return value
+}

@@ -1,0 +1,206 @@
+package operators
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// flux is the source- and the kustomize-controller. There is no Git behind it:
+// a repository has one commit, made up from its address, and what a root
+// Kustomization brings is in repository.go.
+type flux struct{ w *world }
+
+func newFlux(w *world) *flux { return &flux{w} }
+
+func (f *flux) close() {}
+
+func repositories() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "source.toolkit.fluxcd.io", Version: "v1", Resource: "gitrepositories"}
+}
+
+func kustomizations() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "kustomize.toolkit.fluxcd.io", Version: "v1", Resource: "kustomizations"}
+}
+
+func (f *flux) look(ctx context.Context) error {
+	var errs []error
+	source, err := f.w.deployment(ctx, "source-controller")
+	if err != nil {
+		return err
+	}
+	if source != nil {
+		errs = append(errs, f.each(ctx, repositories(), f.fetch))
+	}
+	kustomize, err := f.w.deployment(ctx, "kustomize-controller")
+	if err != nil {
+		return err
+	}
+	if kustomize != nil {
+		errs = append(errs, f.each(ctx, kustomizations(), f.apply), f.prune(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+func (f *flux) each(ctx context.Context, in schema.GroupVersionResource, do func(context.Context, *unstructured.Unstructured) error) error {
+	all, err := f.w.list(ctx, in, "")
+	errs := []error{err}
+	for _, object := range all {
+		if object.GetDeletionTimestamp() == nil {
+			errs = append(errs, about(object.GetKind()+" "+object.GetNamespace()+"/"+object.GetName(), do(ctx, &object)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// fetch gives a repository its artifact, if there is what it logs in with.
+func (f *flux) fetch(ctx context.Context, repository *unstructured.Unstructured) error {
+	generation := repository.GetGeneration()
+	branch := text(repository.Object, "spec", "ref", "branch")
+	if branch == "" {
+		branch = "master"
+	}
+	commit := sha1.Sum([]byte(text(repository.Object, "spec", "url") + " " + branch))
+	revision := branch + "@sha1:" + hex.EncodeToString(commit[:])
+	step := fmt.Sprintf("fetch %s %d", repository.GetUID(), generation)
+	why := f.credentials(ctx, repository)
+	due := why == nil && f.w.passed(step, 3*time.Second, 0)
+	return f.w.setStatus(ctx, repositories(), repository, func(status map[string]any) {
+		switch {
+		case why != nil:
+			f.w.setCondition(status, "Ready", "False", "AuthenticationFailed", why.Error(), generation)
+			return
+		case !due:
+			f.w.setCondition(status, "Reconciling", "True", "Progressing", "building artifact: new upstream revision '"+revision+"'", generation)
+			f.w.setCondition(status, "Ready", "Unknown", "Progressing", "building artifact: new upstream revision '"+revision+"'", generation)
+			return
+		}
+		stored := "stored artifact for revision '" + revision + "'"
+		dropCondition(status, "Reconciling")
+		f.w.setCondition(status, "Ready", "True", "Succeeded", stored, generation)
+		f.w.setCondition(status, "ArtifactInStorage", "True", "Succeeded", stored, generation)
+		status["observedGeneration"] = generation
+		if artifact, ok := status["artifact"].(map[string]any); ok && artifact["revision"] == revision {
+			return
+		}
+		name := hex.EncodeToString(commit[:]) + ".tar.gz"
+		path := "gitrepository/" + repository.GetNamespace() + "/" + repository.GetName() + "/" + name
+		status["artifact"] = map[string]any{
+			"revision": revision, "path": path, "lastUpdateTime": f.w.now().UTC().Format(time.RFC3339),
+			"url":    "http://source-controller." + repository.GetNamespace() + ".svc.cluster.local./" + path,
+			"digest": "sha256:" + hex.EncodeToString(make([]byte, 32)),
+		}
+	})
+}
+
+// credentials wants the Secret that a repository names to hold some.
+func (f *flux) credentials(ctx context.Context, repository *unstructured.Unstructured) error {
+	name := text(repository.Object, "spec", "secretRef", "name")
+	if name == "" {
+		return nil
+	}
+	secret, err := f.w.typed.CoreV1().Secrets(repository.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("failed to get secret '%s/%s': %w", repository.GetNamespace(), name, err)
+	}
+	if len(secret.Data["username"]) == 0 || len(secret.Data["password"]) == 0 {
+		return fmt.Errorf("invalid '%s/%s' secret data: required fields 'username' and 'password'", repository.GetNamespace(), name)
+	}
+	return nil
+}
+
+// apply brings a Kustomization to its source's revision.
+func (f *flux) apply(ctx context.Context, k *unstructured.Unstructured) error {
+	generation := k.GetGeneration()
+	revision, blocked := f.blocked(ctx, k)
+	step := fmt.Sprintf("apply %s %d %s", k.GetUID(), generation, revision)
+	if blocked == nil && !f.w.passed(step, 6*time.Second, 0) {
+		return f.w.setStatus(ctx, kustomizations(), k, func(status map[string]any) {
+			status["lastAttemptedRevision"] = revision
+			f.w.setCondition(status, "Reconciling", "True", "Progressing", "Reconciliation in progress", generation)
+			f.w.setCondition(status, "Ready", "Unknown", "Progressing", "Reconciliation in progress", generation)
+		})
+	}
+	if blocked == nil {
+		if err := f.bring(ctx, k); err != nil {
+			return err
+		}
+	}
+	return f.w.setStatus(ctx, kustomizations(), k, func(status map[string]any) {
+		dropCondition(status, "Reconciling")
+		if blocked != nil {
+			f.w.setCondition(status, "Ready", "False", blocked.reason, blocked.message, generation)
+			return
+		}
+		status["lastAttemptedRevision"], status["lastAppliedRevision"], status["observedGeneration"] = revision, revision, generation
+		f.w.setCondition(status, "Ready", "True", "ReconciliationSucceeded", "Applied revision: "+revision, generation)
+	})
+}
+
+// obstacle is why a Kustomization cannot be applied.
+type obstacle struct{ reason, message string }
+
+// blocked returns the revision that a Kustomization is to apply, or what is in its way.
+func (f *flux) blocked(ctx context.Context, k *unstructured.Unstructured) (string, *obstacle) {
+	at := func(field string) string { return text(k.Object, "spec", "sourceRef", field) }
+	namespace := at("namespace")
+	if namespace == "" {
+		namespace = k.GetNamespace()
+	}
+	source, err := f.w.untyped.Resource(repositories()).Namespace(namespace).Get(ctx, at("name"), metav1.GetOptions{})
+	if err != nil {
+		return "", &obstacle{"ArtifactFailed", err.Error()}
+	}
+	revision := text(source.Object, "status", "artifact", "revision")
+	if revision == "" {
+		return "", &obstacle{"ArtifactFailed", "Source artifact not found, retrying in 30s"}
+	}
+	needs, _, err := unstructured.NestedSlice(k.Object, "spec", "dependsOn")
+	if err != nil {
+		return "", &obstacle{"DependencyNotReady", err.Error()}
+	}
+	for _, need := range needs {
+		one, _ := need.(map[string]any)
+		other, err := f.w.untyped.Resource(kustomizations()).Namespace(k.GetNamespace()).Get(ctx, text(one, "name"), metav1.GetOptions{})
+		if err != nil {
+			return "", &obstacle{"DependencyNotReady", err.Error()}
+		}
+		if conditionOf(other.Object, "Ready") != "True" || text(other.Object, "status", "lastAppliedRevision") != revision {
+			return "", &obstacle{"DependencyNotReady", "dependency '" + k.GetNamespace() + "/" + text(one, "name") + "' is not ready"}
+		}
+	}
+	if err := f.substitutes(ctx, k); err != nil {
+		return "", &obstacle{"BuildFailed", err.Error()}
+	}
+	return revision, nil
+}
+
+// substitutes wants every ConfigMap that variables come from, unless it is optional.
+func (f *flux) substitutes(ctx context.Context, k *unstructured.Unstructured) error {
+	sources, _, err := unstructured.NestedSlice(k.Object, "spec", "postBuild", "substituteFrom")
+	if err != nil {
+		return err
+	}
+	for _, source := range sources {
+		one, _ := source.(map[string]any)
+		if optional, _ := one["optional"].(bool); optional || text(one, "kind") != "ConfigMap" {
+			continue
+		}
+		_, err := f.w.typed.CoreV1().ConfigMaps(k.GetNamespace()).Get(ctx, text(one, "name"), metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return fmt.Errorf("substitute from 'ConfigMap/%s' error: %w", text(one, "name"), err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

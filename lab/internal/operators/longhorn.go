@@ -1,0 +1,220 @@
+package operators
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+)
+
+const driver = "driver.longhorn.io"
+
+// longhorn is the manager and the driver deployer: nearly all that makes
+// Longhorn usable is made by them at run time and belongs to no Helm release.
+type longhorn struct {
+	w *world
+	h *webhook
+	// made is what was made since the manager is there. Like the manager, it makes nothing twice.
+	made map[string]bool
+}
+
+func newLonghorn(w *world, routes Routes) *longhorn {
+	l := &longhorn{w: w, made: map[string]bool{}}
+	l.h = &webhook{
+		w: w, routes: routes, workload: "longhorn-manager", port: 9502, service: "longhorn-admission-webhook",
+		fill: l.configure, certified: 4 * time.Second, listens: 4 * time.Second,
+		judges: map[string]judge{"/v1/webhook/validation": anything, "/v1/webhook/mutation": anything},
+	}
+	return l
+}
+
+func (l *longhorn) close() { l.h.close() }
+
+func (l *longhorn) look(ctx context.Context) error {
+	manager, err := l.w.daemonSet(ctx, l.h.workload)
+	if err != nil {
+		return err
+	}
+	if manager == nil {
+		gone := l.h.namespace != ""
+		if err := l.h.look(ctx, ""); err != nil || !gone {
+			return err
+		}
+		l.w.forget("longhorn volumes")
+		l.w.forget("longhorn driver")
+		clear(l.made)
+		return l.remove(ctx)
+	}
+	if err := l.h.look(ctx, manager.Namespace); err != nil || !l.h.serving() {
+		return err
+	}
+	if err := l.label(ctx, manager.Namespace); err != nil {
+		return err
+	}
+	if !l.w.passed("longhorn volumes", 5*time.Second, 0) {
+		return nil
+	}
+	if err := errors.Join(l.once("class", func() error { return l.class(ctx, manager.Namespace) }), l.nodes(ctx, manager.Namespace)); err != nil {
+		return err
+	}
+	deployer, err := l.w.deployment(ctx, "longhorn-driver-deployer")
+	if err != nil || deployer == nil || !l.w.passed("longhorn driver", 3*time.Second, 0) {
+		return err
+	}
+	return errors.Join(l.once("driver", func() error { return l.driver(ctx, manager.Namespace) }), l.register(ctx, manager.Namespace))
+}
+
+// once makes something, unless it was made.
+func (l *longhorn) once(what string, do func() error) error {
+	if l.made[what] {
+		return nil
+	}
+	err := do()
+	l.made[what] = err == nil
+	return err
+}
+
+// label puts the labels on the manager's Pods by which the Services of the
+// webhook and the recovery backend find them.
+func (l *longhorn) label(ctx context.Context, namespace string) error {
+	pods, err := l.w.typed.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + l.h.workload})
+	if err != nil {
+		return err
+	}
+	patch := []byte(`{"metadata":{"labels":{"longhorn.io/admission-webhook":"longhorn-admission-webhook","longhorn.io/recovery-backend":"longhorn-recovery-backend"}}}`)
+	for _, p := range pods.Items {
+		if p.Labels["longhorn.io/admission-webhook"] != "" || !podReady(&p) {
+			continue
+		}
+		if _, err := l.w.typed.CoreV1().Pods(namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// class makes the StorageClass that the chart wrote down in a ConfigMap.
+func (l *longhorn) class(ctx context.Context, namespace string) error {
+	text, err := l.w.typed.CoreV1().ConfigMaps(namespace).Get(ctx, "longhorn-storageclass", metav1.GetOptions{})
+	if err != nil {
+		return unless(err, apierrors.IsNotFound)
+	}
+	var class storagev1.StorageClass
+	if err := yaml.UnmarshalStrict([]byte(text.Data["storageclass.yaml"]), &class); err != nil {
+		return err
+	}
+	_, err = l.w.typed.StorageV1().StorageClasses().Create(ctx, &class, metav1.CreateOptions{})
+	return unless(err, apierrors.IsAlreadyExists)
+}
+
+// driver deploys the CSI driver.
+func (l *longhorn) driver(ctx context.Context, namespace string) error {
+	yes := true
+	_, err := l.w.typed.StorageV1().CSIDrivers().Create(ctx, &storagev1.CSIDriver{
+		ObjectMeta: metav1.ObjectMeta{Name: driver}, Spec: storagev1.CSIDriverSpec{PodInfoOnMount: &yes, AttachRequired: &yes},
+	}, metav1.CreateOptions{})
+	if err := unless(err, apierrors.IsAlreadyExists); err != nil {
+		return err
+	}
+	three := int32(3)
+	for _, name := range []string{"csi-attacher", "csi-provisioner", "csi-resizer", "csi-snapshotter"} {
+		_, err := l.w.typed.AppsV1().Deployments(namespace).Create(ctx, &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: appsv1.DeploymentSpec{Replicas: &three, Selector: selector(name),
+				Template: l.pod(name, 10*time.Second)},
+		}, metav1.CreateOptions{})
+		if err := unless(err, apierrors.IsAlreadyExists); err != nil {
+			return err
+		}
+	}
+	_, err = l.w.typed.AppsV1().DaemonSets(namespace).Create(ctx, &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "longhorn-csi-plugin"},
+		Spec:       appsv1.DaemonSetSpec{Selector: selector("longhorn-csi-plugin"), Template: l.pod("longhorn-csi-plugin", 12*time.Second)},
+	}, metav1.CreateOptions{})
+	return unless(err, apierrors.IsAlreadyExists)
+}
+
+func selector(app string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
+}
+
+func (l *longhorn) pod(app string, ready time.Duration) corev1.PodTemplateSpec {
+	return corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}, Annotations: map[string]string{"lab.castle/ready-after": l.w.delay(ready)}},
+		Spec: corev1.PodSpec{
+			ServiceAccountName: "longhorn-service-account", PriorityClassName: "longhorn-critical",
+			Containers: []corev1.Container{{Name: app, Image: "docker.io/longhornio/" + app}},
+		},
+	}
+}
+
+// register is what the kubelet does once a node's CSI plugin is ready: the
+// node's CSINode names the driver.
+func (l *longhorn) register(ctx context.Context, namespace string) error {
+	pods, err := l.w.typed.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=longhorn-csi-plugin"})
+	if err != nil {
+		return err
+	}
+	for _, p := range pods.Items {
+		if !podReady(&p) {
+			continue
+		}
+		if err := l.once("csi node "+p.Spec.NodeName, func() error { return l.registerNode(ctx, p.Spec.NodeName) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *longhorn) registerNode(ctx context.Context, name string) error {
+	entry := storagev1.CSINodeDriver{Name: driver, NodeID: name}
+	api := l.w.typed.StorageV1().CSINodes()
+	have, err := api.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		node, err := l.w.typed.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
+		_, err = api.Create(ctx, &storagev1.CSINode{
+			ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{owner}},
+			Spec:       storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{entry}},
+		}, metav1.CreateOptions{})
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	for _, d := range have.Spec.Drivers {
+		if d.Name == driver {
+			return nil
+		}
+	}
+	have.Spec.Drivers = append(have.Spec.Drivers, entry)
+	_, err = api.Update(ctx, have, metav1.UpdateOptions{})
+	return err
+}
+
+func podReady(p *corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// unless takes an error of the given kind for none.
+func unless(err error, is func(error) bool) error {
+	if err != nil && is(err) {
+		return nil
+	}
+	return err
+}

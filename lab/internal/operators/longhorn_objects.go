@@ -1,0 +1,124 @@
+package operators
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+const (
+	validator = "longhorn-webhook-validator"
+	mutator   = "longhorn-webhook-mutator"
+)
+
+func longhornKind(resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "longhorn.io", Version: "v1beta2", Resource: resource}
+}
+
+// configure makes the webhook configurations, their authority already in them:
+// no chart brings them.
+func (l *longhorn) configure(ctx context.Context, namespace string, authority []byte) error {
+	api := l.w.typed.AdmissionregistrationV1()
+	fail, none := admissionv1.Fail, admissionv1.SideEffectClassNone
+	client := func(path string) admissionv1.WebhookClientConfig {
+		port := int32(l.h.port)
+		return admissionv1.WebhookClientConfig{CABundle: authority,
+			Service: &admissionv1.ServiceReference{Namespace: namespace, Name: l.h.service, Path: &path, Port: &port}}
+	}
+	rules := []admissionv1.RuleWithOperations{{
+		Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
+		Rule: admissionv1.Rule{APIGroups: []string{"longhorn.io"}, APIVersions: []string{"v1beta2"},
+			Resources: []string{"nodes", "volumes", "settings", "recurringjobs", "backuptargets", "engineimages"}},
+	}}
+	have, err := api.ValidatingWebhookConfigurations().Get(ctx, validator, metav1.GetOptions{})
+	if err == nil && len(have.Webhooks) == 1 && bytes.Equal(have.Webhooks[0].ClientConfig.CABundle, authority) {
+		return nil
+	}
+	if err == nil { // of a manager that is gone
+		err = l.unconfigure(ctx)
+	}
+	if err := unless(err, apierrors.IsNotFound); err != nil {
+		return err
+	}
+	_, err = api.MutatingWebhookConfigurations().Create(ctx, &admissionv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: mutator},
+		Webhooks: []admissionv1.MutatingWebhook{{Name: "mutator.longhorn.io", ClientConfig: client("/v1/webhook/mutation"), Rules: rules,
+			FailurePolicy: &fail, SideEffects: &none, AdmissionReviewVersions: []string{"v1"}}},
+	}, metav1.CreateOptions{})
+	if err := unless(err, apierrors.IsAlreadyExists); err != nil {
+		return err
+	}
+	_, err = api.ValidatingWebhookConfigurations().Create(ctx, &admissionv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: validator},
+		Webhooks: []admissionv1.ValidatingWebhook{{Name: "validator.longhorn.io", ClientConfig: client("/v1/webhook/validation"), Rules: rules,
+			FailurePolicy: &fail, SideEffects: &none, AdmissionReviewVersions: []string{"v1"}}},
+	}, metav1.CreateOptions{})
+	return unless(err, apierrors.IsAlreadyExists)
+}
+
+func (l *longhorn) unconfigure(ctx context.Context) error {
+	api := l.w.typed.AdmissionregistrationV1()
+	return errors.Join(
+		unless(api.MutatingWebhookConfigurations().Delete(ctx, mutator, metav1.DeleteOptions{}), apierrors.IsNotFound),
+		unless(api.ValidatingWebhookConfigurations().Delete(ctx, validator, metav1.DeleteOptions{}), apierrors.IsNotFound),
+	)
+}
+
+// remove takes away what no namespace takes with it; outside, the chart's
+// uninstall job does.
+func (l *longhorn) remove(ctx context.Context) error {
+	return errors.Join(
+		l.unconfigure(ctx),
+		unless(l.w.typed.StorageV1().StorageClasses().Delete(ctx, "longhorn", metav1.DeleteOptions{}), apierrors.IsNotFound),
+		unless(l.w.typed.StorageV1().CSIDrivers().Delete(ctx, driver, metav1.DeleteOptions{}), apierrors.IsNotFound),
+	)
+}
+
+// nodes tells of every node that a manager runs on that it can hold volumes.
+func (l *longhorn) nodes(ctx context.Context, namespace string) error {
+	pods, err := l.w.typed.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + l.h.workload})
+	if err != nil {
+		return err
+	}
+	api := l.w.untyped.Resource(longhornKind("nodes")).Namespace(namespace)
+	for _, p := range pods.Items {
+		if !podReady(&p) {
+			continue
+		}
+		err := l.once("node "+p.Spec.NodeName, func() error {
+			node, err := api.Get(ctx, p.Spec.NodeName, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				node, err = api.Create(ctx, longhornNode(&p), metav1.CreateOptions{})
+			}
+			if err != nil {
+				return err
+			}
+			return l.w.setStatus(ctx, longhornKind("nodes"), node, func(status map[string]any) {
+				for _, condition := range []string{"Ready", "Schedulable", "MountPropagation", "RequiredPackages", "KernelModulesLoaded"} {
+					l.w.setCondition(status, condition, "True", "", "", 0)
+				}
+			})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func longhornNode(manager *corev1.Pod) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "longhorn.io/v1beta2", "kind": "Node",
+		"metadata": map[string]any{"name": manager.Spec.NodeName, "namespace": manager.Namespace},
+		"spec": map[string]any{"name": manager.Spec.NodeName, "allowScheduling": true, "disks": map[string]any{
+			"default-disk": map[string]any{"type": "filesystem", "path": "/var/lib/longhorn/", "allowScheduling": true},
+		}},
+	}}
+}

@@ -1,0 +1,114 @@
+package operators
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// metalLB is MetalLB's controller as far as it can be seen before a Service
+// asks for an address: its webhook. The real one's readiness has followed its
+// webhook in some versions and not in others; here it never does.
+type metalLB struct {
+	w *world
+	h *webhook
+}
+
+func newMetalLB(w *world, routes Routes, late time.Duration) *metalLB {
+	m := &metalLB{w: w}
+	const path = "/validate-metallb-io-"
+	m.h = &webhook{
+		w: w, routes: routes, workload: "metallb-controller", port: 9443,
+		service: "metallb-webhook-service", secret: "metallb-webhook-cert",
+		fill:      w.validating("metallb-webhook-configuration"),
+		certified: 3 * time.Second, listens: 8 * time.Second, late: late,
+		judges: map[string]judge{
+			path + "v1beta1-ipaddresspool":    m.pool,
+			path + "v1beta1-l2advertisement":  m.advertisement,
+			path + "v1beta1-bgpadvertisement": m.advertisement,
+			path + "v1beta1-community":        anything,
+			path + "v1beta1-bfdprofile":       anything,
+			path + "v1beta2-bgppeer":          anything,
+		},
+	}
+	return m
+}
+
+func (m *metalLB) look(ctx context.Context) error {
+	d, err := m.w.deployment(ctx, m.h.workload)
+	if err != nil {
+		return err
+	}
+	namespace := ""
+	if d != nil {
+		namespace = d.Namespace
+	}
+	return m.h.look(ctx, namespace)
+}
+
+func (m *metalLB) close() { m.h.close() }
+
+func pools() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "metallb.io", Version: "v1beta1", Resource: "ipaddresspools"}
+}
+
+// at refuses what is created outside of MetalLB's own namespace.
+func (m *metalLB) at(r *admissionv1.AdmissionRequest) error {
+	if r.Operation == admissionv1.Create && r.Namespace != m.h.namespace {
+		return fmt.Errorf("resource must be created in %s namespace", m.h.namespace)
+	}
+	return nil
+}
+
+func (m *metalLB) advertisement(_ context.Context, r *admissionv1.AdmissionRequest) error {
+	return m.at(r)
+}
+
+// pool wants the prefixes of all pools, the new one included, to be apart.
+func (m *metalLB) pool(ctx context.Context, r *admissionv1.AdmissionRequest) error {
+	if err := m.at(r); err != nil {
+		return err
+	}
+	var wanted unstructured.Unstructured
+	if err := json.Unmarshal(r.Object.Raw, &wanted.Object); err != nil {
+		return err
+	}
+	all, err := m.w.list(ctx, pools(), m.h.namespace)
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(p unstructured.Unstructured) bool { return p.GetName() == wanted.GetName() })
+	slices.SortFunc(all, func(a, b unstructured.Unstructured) int { return strings.Compare(a.GetName(), b.GetName()) })
+	var taken []block
+	for _, p := range append(all, wanted) {
+		addresses, _, err := unstructured.NestedStringSlice(p.Object, "spec", "addresses")
+		if err != nil {
+			return err
+		}
+		if len(addresses) == 0 {
+			return fmt.Errorf("parsing address pool %s: pool has no prefixes defined", p.GetName())
+		}
+		for _, text := range addresses {
+			blocks, err := parseBlocks(text)
+			if err != nil {
+				return fmt.Errorf("parsing address pool %s: invalid CIDR %q in pool %q: %w", p.GetName(), text, p.GetName(), err)
+			}
+			for _, b := range blocks {
+				for _, other := range taken {
+					if b.Overlaps(other.Prefix) {
+						return fmt.Errorf("CIDR %q in pool %q overlaps with already defined CIDR %q", b, p.GetName(), other)
+					}
+				}
+			}
+			taken = append(taken, blocks...)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+// Package operators does in the lab what the operators behind the stand-in
+// charts do outside: MetalLB, Longhorn, External Secrets and Flux.
+//
+// Their Pods are pretended, so their work is done here, against the real API: a
+// webhook's certificate is made, its caBundle filled, its socket opened (in
+// that order and each a little later, as outside); custom resources are judged
+// and get the status that the real controllers give them, in their words.
+//
+// Every operator is a function that looks at the cluster and takes the next
+// step that is due. Nothing is remembered but when something was first seen, so
+// a step that failed is simply tried again with the next look. An operator whose
+// workload is not there does nothing.
+package operators
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// Routes is the API server's way to the processes behind Pods; lab/internal/kubernetes has it.
+type Routes interface {
+	// Register leads "namespace/app:port" to a loopback address.
+	Register(workload, address string)
+	// Unregister ends what Register began.
+	Unregister(workload string)
+}
+
+// Faults are what may be asked to go wrong.
+type Faults struct {
+	// WebhookLate is how much later than its Pod MetalLB's webhook listens.
+	WebhookLate time.Duration
+}
+
+// Config says where the operators work and how.
+type Config struct {
+	REST   *rest.Config
+	Routes Routes
+	Faults Faults
+	// Speed divides the time that the operators' steps take outside; 0 means no time at all.
+	Speed float64
+	// HTTP reaches Infisical; nil is http.DefaultClient, which trusts what SSL_CERT_FILE names.
+	HTTP *http.Client
+	// Log is told what an operator could not do; nil tells nobody.
+	Log func(operator string, err error)
+}
+
+// interval is how often an operator looks. Outside they are told at once; in
+// the lab nobody notices a quarter of a second.
+const interval = 250 * time.Millisecond
+
+// Run plays all operators until ctx ends, and then closes what they opened.
+func Run(ctx context.Context, c Config) error {
+	typed, err := kubernetes.NewForConfig(c.REST)
+	if err != nil {
+		return err
+	}
+	untyped, err := dynamic.NewForConfig(c.REST)
+	if err != nil {
+		return err
+	}
+	if c.HTTP == nil {
+		c.HTTP = http.DefaultClient
+	}
+	w := newWorld(typed, untyped, c.Speed, time.Now)
+	var all sync.WaitGroup
+	for name, o := range team(w, c) {
+		all.Go(func() {
+			defer o.close()
+			play(ctx, o, func(err error) {
+				if c.Log != nil {
+					c.Log(name, err)
+				}
+			})
+		})
+	}
+	all.Wait()
+	return context.Cause(ctx)
+}
+
+// operator takes the next steps that are due.
+type operator interface {
+	look(ctx context.Context) error
+	close()
+}
+
+func team(w *world, c Config) map[string]operator {
+	return map[string]operator{
+		"metallb":          newMetalLB(w, c.Routes, c.Faults.WebhookLate),
+		"longhorn":         newLonghorn(w, c.Routes),
+		"external-secrets": newExternalSecrets(w, c.Routes, c.HTTP),
+		"flux":             newFlux(w),
+	}
+}
+
+// play reports an error once, not with every look that meets it again.
+func play(ctx context.Context, o operator, report func(error)) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	last := ""
+	for {
+		err := safely(ctx, o)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			last = ""
+		case err.Error() != last:
+			last = err.Error()
+			report(err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// safely keeps an operator that stumbles over somebody's odd object from
+// taking the lab with it.
+func safely(ctx context.Context, o operator) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = errors.Join(err, fmt.Errorf("panic: %v", r))
+		}
+	}()
+	return o.look(ctx)
+}

@@ -1,0 +1,68 @@
+package operators
+
+import (
+	"context"
+	"errors"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// ownerLabel is how Flux marks what a Kustomization has applied.
+const ownerLabel = "kustomize.toolkit.fluxcd.io/name"
+
+// child is a Kustomization that the lab's pretended repository holds.
+type child struct{ name, after string }
+
+// children is the usual shape of such a repository: operators, then what
+// configures them, then what runs on them.
+func children() []child {
+	return []child{{"infrastructure-operators", ""}, {"infrastructure-configs", "infrastructure-operators"}, {"apps", "infrastructure-configs"}}
+}
+
+// bring makes what the root Kustomization's folder holds. Other Kustomizations hold nothing.
+func (f *flux) bring(ctx context.Context, k *unstructured.Unstructured) error {
+	if k.GetName() != text(k.Object, "spec", "sourceRef", "name") || k.GetLabels()[ownerLabel] != "" {
+		return nil
+	}
+	api := f.w.untyped.Resource(kustomizations()).Namespace(k.GetNamespace())
+	for _, c := range children() {
+		spec := map[string]any{
+			"interval": "15m", "retryInterval": "1m", "prune": true, "wait": true, "path": "./" + c.name,
+			"sourceRef": map[string]any{"kind": "GitRepository", "name": text(k.Object, "spec", "sourceRef", "name")},
+			"postBuild": map[string]any{"substituteFrom": []any{
+				map[string]any{"kind": "ConfigMap", "name": "cluster-vars", "optional": false},
+			}},
+		}
+		if c.after != "" {
+			spec["dependsOn"] = []any{map[string]any{"name": c.after}}
+		}
+		_, err := api.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+			"metadata": map[string]any{"name": c.name, "namespace": k.GetNamespace(), "labels": map[string]any{ownerLabel: k.GetName()}},
+			"spec":     spec,
+		}}, metav1.CreateOptions{})
+		if err := unless(err, apierrors.IsAlreadyExists); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prune removes what a Kustomization that is gone has brought.
+func (f *flux) prune(ctx context.Context) error {
+	all, err := f.w.list(ctx, kustomizations(), "")
+	there := map[string]bool{}
+	for _, k := range all {
+		there[k.GetNamespace()+"/"+k.GetName()] = k.GetDeletionTimestamp() == nil
+	}
+	errs := []error{err}
+	for _, k := range all {
+		if owner := k.GetLabels()[ownerLabel]; owner != "" && !there[k.GetNamespace()+"/"+owner] {
+			err := f.w.untyped.Resource(kustomizations()).Namespace(k.GetNamespace()).Delete(ctx, k.GetName(), metav1.DeleteOptions{})
+			errs = append(errs, unless(err, apierrors.IsNotFound))
+		}
+	}
+	return errors.Join(errs...)
+}

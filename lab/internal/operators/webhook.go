@@ -1,0 +1,153 @@
+package operators
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// judge looks at what somebody wants to do. Its error is the reason for a denial.
+type judge func(ctx context.Context, request *admissionv1.AdmissionRequest) error
+
+// webhook is the life of one webhook server. Outside it takes several steps
+// that nobody sees from the Pod: a certificate, the caBundle, and at last the
+// socket. In between, the API server's calls fail in three different ways.
+type webhook struct {
+	w        *world
+	routes   Routes
+	workload string // metallb-controller
+	port     int    // of its container: 9443
+	service  string // metallb-webhook-service
+	secret   string // that keeps the certificate; "" for none
+	// fill puts the authority where the API server looks for it.
+	fill   func(ctx context.Context, namespace string, authority []byte) error
+	judges map[string]judge // by path
+
+	certified, listens time.Duration // how long after its Pod is ready, outside
+	late               time.Duration // and how much later than that it listens
+
+	namespace string // where its Pod is ready; "" if nowhere
+	identity  *identity
+	server    *http.Server
+}
+
+// look takes the steps that are due for a Pod that is ready in a namespace, or
+// for none ("").
+func (h *webhook) look(ctx context.Context, namespace string) error {
+	if namespace != h.namespace {
+		h.close()
+		h.namespace = namespace
+	}
+	if namespace == "" {
+		return nil
+	}
+	if h.identity == nil {
+		var err error
+		if h.identity, err = newIdentity(namespace, h.service, h.w.now()); err != nil {
+			return err
+		}
+	}
+	if !h.w.passed(h.workload+" certified", h.certified, 0) {
+		return nil
+	}
+	if err := h.keep(ctx); err != nil {
+		return err
+	}
+	if err := h.fill(ctx, namespace, h.identity.authority); err != nil {
+		return err
+	}
+	if h.server != nil || !h.w.passed(h.workload+" listens", h.listens-h.certified, h.late) {
+		return nil
+	}
+	return h.listen()
+}
+
+// serving says whether the API server can be answered.
+func (h *webhook) serving() bool { return h.server != nil }
+
+func (h *webhook) key() string {
+	return h.namespace + "/" + h.workload + ":" + strconv.Itoa(h.port)
+}
+
+func (h *webhook) close() {
+	if h.server != nil {
+		h.routes.Unregister(h.key())
+		h.server.Close() //nolint:errcheck // nobody is left to answer
+	}
+	h.server, h.identity, h.namespace = nil, nil, ""
+	h.w.forget(h.workload + " certified")
+	h.w.forget(h.workload + " listens")
+}
+
+// keep stores the certificate in its Secret, as rotators do.
+func (h *webhook) keep(ctx context.Context) error {
+	if h.secret == "" {
+		return nil
+	}
+	secrets := h.w.typed.CoreV1().Secrets(h.namespace)
+	data := map[string][]byte{"ca.crt": h.identity.authority, corev1.TLSCertKey: h.identity.certificate, corev1.TLSPrivateKeyKey: h.identity.key}
+	have, err := secrets.Get(ctx, h.secret, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: h.secret}, Data: data}, metav1.CreateOptions{})
+		return err
+	}
+	if err != nil || bytes.Equal(have.Data["ca.crt"], h.identity.authority) {
+		return err
+	}
+	have.Data = data
+	_, err = secrets.Update(ctx, have, metav1.UpdateOptions{})
+	return err
+}
+
+func (h *webhook) listen() error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	for path, j := range h.judges {
+		mux.Handle("POST "+path, review(j))
+	}
+	h.server = &http.Server{
+		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{h.identity.server}, MinVersion: tls.VersionTLS12},
+		ErrorLog:  log.New(io.Discard, "", 0),
+	}
+	go h.server.ServeTLS(listener, "", "") //nolint:errcheck // ends with close
+	h.routes.Register(h.key(), listener.Addr().String())
+	return nil
+}
+
+// review answers the API server as controller-runtime does.
+func review(j judge) http.Handler {
+	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
+		var r admissionv1.AdmissionReview
+		if err := json.NewDecoder(in.Body).Decode(&r); err != nil || r.Request == nil {
+			http.Error(out, "no AdmissionReview", http.StatusBadRequest)
+			return
+		}
+		answer := &admissionv1.AdmissionResponse{UID: r.Request.UID, Allowed: true}
+		if err := j(in.Context(), r.Request); err != nil {
+			answer.Allowed = false
+			answer.Result = &metav1.Status{Message: err.Error(), Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden}
+		}
+		r.Request, r.Response = nil, answer
+		out.Header().Set("Content-Type", "application/json")
+		json.NewEncoder(out).Encode(r) //nolint:errcheck // whoever hung up wants no answer
+	})
+}
+
+// anything lets everything pass.
+func anything(context.Context, *admissionv1.AdmissionRequest) error { return nil }

@@ -1,0 +1,166 @@
+package operators
+
+import (
+	"context"
+	"reflect"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+)
+
+// world is the cluster as the operators see it, and their clock.
+type world struct {
+	typed   kubernetes.Interface
+	untyped dynamic.Interface
+	speed   float64
+	now     func() time.Time
+
+	mu    sync.Mutex
+	first map[string]time.Time
+}
+
+func newWorld(typed kubernetes.Interface, untyped dynamic.Interface, speed float64, now func() time.Time) *world {
+	return &world{typed: typed, untyped: untyped, speed: speed, now: now, first: map[string]time.Time{}}
+}
+
+// passed says whether the time that a step takes outside has passed, at the
+// lab's speed, since the step was first asked about; late is added as it is.
+func (w *world) passed(step string, outside, late time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	since, known := w.first[step]
+	if !known {
+		since = w.now()
+		w.first[step] = since
+	}
+	if w.speed == 0 {
+		outside = 0
+	} else {
+		outside = time.Duration(float64(outside) / w.speed)
+	}
+	return w.now().Sub(since) >= outside+late
+}
+
+// forget starts a step's time anew.
+func (w *world) forget(step string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.first, step)
+}
+
+// delay is what a Pod of the given time outside is annotated with.
+func (w *world) delay(outside time.Duration) string {
+	if w.speed == 0 {
+		return "0s"
+	}
+	return time.Duration(float64(outside) / w.speed).Round(time.Millisecond).String()
+}
+
+// deployment finds the ready Deployment of a name in whatever namespace; nil if none is.
+func (w *world) deployment(ctx context.Context, name string) (*appsv1.Deployment, error) {
+	list, err := w.typed.AppsV1().Deployments("").List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range list.Items {
+		if d.Name == name && d.Status.ReadyReplicas > 0 && d.DeletionTimestamp == nil {
+			return &d, nil
+		}
+	}
+	return nil, nil
+}
+
+// daemonSet finds the DaemonSet of a name that has a ready Pod, in whatever namespace; nil if none has.
+func (w *world) daemonSet(ctx context.Context, name string) (*appsv1.DaemonSet, error) {
+	list, err := w.typed.AppsV1().DaemonSets("").List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range list.Items {
+		if d.Name == name && d.Status.NumberReady > 0 && d.DeletionTimestamp == nil {
+			return &d, nil
+		}
+	}
+	return nil, nil
+}
+
+// list reads custom resources. A kind that is not there has no objects.
+func (w *world) list(ctx context.Context, in schema.GroupVersionResource, namespace string) ([]unstructured.Unstructured, error) {
+	all, err := w.untyped.Resource(in).Namespace(namespace).List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return all.Items, nil
+}
+
+// setStatus writes the status that change makes of an object's, unless it is the same.
+func (w *world) setStatus(ctx context.Context, in schema.GroupVersionResource, object *unstructured.Unstructured, change func(status map[string]any)) error {
+	object = object.DeepCopy()
+	before, _, err := unstructured.NestedMap(object.Object, "status")
+	if err != nil {
+		return err
+	}
+	after, _, err := unstructured.NestedMap(object.Object, "status") // a copy
+	if err != nil {
+		return err
+	}
+	if after == nil {
+		after = map[string]any{}
+	}
+	change(after)
+	if reflect.DeepEqual(before, after) {
+		return nil
+	}
+	object.Object["status"] = after
+	_, err = w.untyped.Resource(in).Namespace(object.GetNamespace()).UpdateStatus(ctx, object, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // gone, or changed: the next look sees it as it is then
+	}
+	return err
+}
+
+// setCondition puts a condition into a status; its time changes with its value only.
+func (w *world) setCondition(status map[string]any, typ, value, reason, message string, generation int64) {
+	condition := map[string]any{
+		"type": typ, "status": value, "reason": reason, "message": message,
+		"lastTransitionTime": w.now().UTC().Format(time.RFC3339),
+	}
+	if generation > 0 {
+		condition["observedGeneration"] = generation
+	}
+	all, _ := status["conditions"].([]any)
+	kept := make([]any, 0, len(all)+1)
+	for _, one := range all {
+		old, ok := one.(map[string]any)
+		if !ok || old["type"] != typ {
+			kept = append(kept, one)
+			continue
+		}
+		if old["status"] == value {
+			condition["lastTransitionTime"] = old["lastTransitionTime"]
+		}
+	}
+	status["conditions"] = append(kept, condition)
+}
+
+// dropCondition takes a condition out of a status.
+func dropCondition(status map[string]any, typ string) {
+	all, _ := status["conditions"].([]any)
+	kept := make([]any, 0, len(all))
+	for _, one := range all {
+		if old, ok := one.(map[string]any); !ok || old["type"] != typ {
+			kept = append(kept, one)
+		}
+	}
+	status["conditions"] = kept
+}
