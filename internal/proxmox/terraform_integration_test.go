@@ -9,8 +9,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
+)
+
+// apply and destroy are Terraform's arguments for a run without questions.
+var (
+	apply   = []string{"apply", "-auto-approve", "-input=false", "-no-color"}
+	destroy = []string{"destroy", "-auto-approve", "-input=false", "-no-color"}
 )
 
 // root is a Terraform working directory with the real bpg provider.
@@ -74,6 +83,71 @@ func (r root) run(args ...string) (string, error) {
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
 	return out.String(), err
+}
+
+// running is a Terraform that has been started.
+type running struct {
+	root
+	cmd  *exec.Cmd
+	said *output
+}
+
+// start runs Terraform in a process group of its own.
+func (r root) start(args ...string) running {
+	r.t.Helper()
+	run := running{r, exec.CommandContext(r.t.Context(), "terraform", args...), &output{}}
+	run.cmd.Dir, run.cmd.Env, run.cmd.WaitDelay = r.dir, r.env, 10*time.Second
+	run.cmd.Stdout, run.cmd.Stderr = run.said, run.said
+	run.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := run.cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	return run
+}
+
+// kill ends Terraform and its plugins at once.
+func (r running) kill() {
+	r.t.Helper()
+	if err := syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := r.cmd.Wait(); err == nil {
+		r.t.Error("a killed run ended as a success")
+	}
+	if err := os.Remove(filepath.Join(r.dir, ".terraform.tfstate.lock.info")); err != nil && !os.IsNotExist(err) {
+		r.t.Fatal(err)
+	}
+}
+
+// interrupt sends Terraform one SIGINT and returns when it has noticed.
+func (r running) interrupt() {
+	r.t.Helper()
+	if err := r.cmd.Process.Signal(os.Interrupt); err != nil {
+		r.t.Fatal(err)
+	}
+	for r.t.Context().Err() == nil && !strings.Contains(r.said.String(), "Interrupt received") {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (r running) wait() error { return r.cmd.Wait() }
+
+// output is a buffer that can be read while it is written.
+type output struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.all.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.all.String()
 }
 
 func (r root) must(args ...string) string {
