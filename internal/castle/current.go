@@ -149,12 +149,12 @@ func (r *creation) requireReady(ctx context.Context, s *config.Stage) error {
 		return err
 	}
 	if !st.Exists {
-		return &UsageError{Message: fmt.Sprintf("stage %s is needed but not selected, and it was never created; "+
-			"widen the selection: castle create %s --to %s", s.Name, r.cluster.Name, s.Name)}
+		return &UsageError{Message: fmt.Sprintf("needed but not selected, and never created; "+
+			"raise it first: castle create %s --to %s", r.cluster.Name, s.Name)}
 	}
 	r.said.put(s, st.Outputs)
 	if closed := r.ask(ctx, s, s.Gates); closed != nil {
-		return closed
+		return fmt.Errorf("needed but not selected, and not ready: gate %s: %w", closed.Gate, closed)
 	}
 	return nil
 }

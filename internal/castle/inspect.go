@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -58,6 +59,9 @@ func (c *Castle) Configs() (kubeconfig, talosconfig string, err error) {
 // snapshotted before. name is a stage's or that of a layer with one stage. It
 // returns Terraform's exit code.
 func (c *Castle) Terraform(ctx context.Context, name string, args []string, stdin io.Reader, stdout, stderr io.Writer) (code int, err error) {
+	if all := placesOf(c.cluster.Stages); len(matches(all, name)) == 0 {
+		return 0, unknownStage("terraform", name, all)
+	}
 	chosen, err := Selection{Only: []string{name}}.stages(c.cluster.Stages)
 	if err != nil {
 		return 0, err
@@ -99,7 +103,21 @@ func (c *Castle) Terraform(ctx context.Context, name string, args []string, stdi
 		return 0, err
 	}
 	r.emit(event.Event{Kind: event.StepStarted, Layer: s.Layer, Stage: s.Name, Step: "terraform"})
-	return work.Exec(ctx, args, stdin, stdout, stderr)
+	code, err = work.Exec(ctx, args, stdin, stdout, stderr)
+	return code, errors.Join(err, r.recordMade(s))
+}
+
+// recordMade records a stage that a command made by hand, so that destroy finds it.
+func (r *run) recordMade(s *config.Stage) error {
+	dir := r.dir.Stage(s.Name)
+	if _, err := dir.Record(); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	st, err := r.readState(dir)
+	if err != nil || !st.Exists {
+		return err
+	}
+	return r.record(s)
 }
 
 func stageNames(stages []*config.Stage) string {

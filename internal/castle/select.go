@@ -99,13 +99,17 @@ func unknownStage(flag, name string, places []place) error {
 		flag, name, strings.Join(names, ", "))}
 }
 
+func placesOf(stages []*config.Stage) []place {
+	places := make([]place, len(stages))
+	for i, s := range stages {
+		places[i] = place{s.Name, s.Layer}
+	}
+	return places
+}
+
 // stages returns the selected ones of a cluster's stages.
 func (s Selection) stages(all []*config.Stage) ([]*config.Stage, error) {
-	places := make([]place, len(all))
-	for i, st := range all {
-		places[i] = place{st.Name, st.Layer}
-	}
-	chosen, err := s.filter(places)
+	chosen, err := s.filter(placesOf(all))
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,7 @@ was needed, 4 a preflight refused, 5 a gate timed out, 6 something is left over,
 7 locked by another run, 130 interrupted.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          usage(cobra.NoArgs),
+		Args:          unknownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	f := root.PersistentFlags()
@@ -60,6 +60,7 @@ was needed, 4 a preflight refused, 5 a gate timed out, 6 something is left over,
 	f.IntVar(&a.parallelism, "parallelism", 0, "how many Terraform processes may run at a time (default 4)")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "show every resource and step")
 	root.SetFlagErrorFunc(usageError)
+	root.SuggestionsMinimumDistance = 2
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if a.output != "text" && a.output != "json" {
@@ -83,6 +84,9 @@ func (a *app) valueFlags(cmd *cobra.Command) {
 
 // open reads the cluster's configuration.
 func (a *app) open(cluster string, reporter castle.Reporter) (*castle.Castle, error) {
+	if _, err := os.Stat(a.directory); err != nil {
+		return nil, &castle.UsageError{Message: "--directory: " + err.Error()}
+	}
 	repository, err := config.FindRepository(a.directory)
 	if err != nil {
 		return nil, &castle.UsageError{Message: err.Error()}

@@ -8,13 +8,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"syscall"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
 // Main runs castle with args (without the program's name) and returns its exit
@@ -72,16 +73,7 @@ func (a *app) explain(err error) {
 	switch {
 	case err == nil, errors.As(err, &exit):
 	case errors.As(err, &invalid):
-		width := uint(0)
-		colour := isTerminal(a.stderr)
-		if colour {
-			width = 100
-		}
-		w := hcl.NewDiagnosticTextWriter(a.stderr, invalid.Files, width, colour)
-		if err := w.WriteDiagnostics(invalid.Diagnostics); err != nil {
-			fmt.Fprintln(a.stderr, "castle:", invalid)
-		}
-		fmt.Fprintf(a.stderr, "castle: the configuration has %s; nothing was run\n", count(len(invalid.Diagnostics), "problem"))
+		a.explainConfig(invalid)
 	default:
 		said := map[string]bool{}
 		for _, e := range flatten(err) {
@@ -91,6 +83,26 @@ func (a *app) explain(err error) {
 			}
 		}
 	}
+}
+
+// explainConfig writes what is wrong with a configuration. A problem without a
+// place is not in the configuration but in how castle was called.
+func (a *app) explainConfig(invalid *castle.ConfigError) {
+	var placed hcl.Diagnostics
+	for _, d := range invalid.Diagnostics {
+		if d.Subject == nil {
+			fmt.Fprintln(a.stderr, "castle:", strings.TrimSuffix(d.Summary+". "+d.Detail, ". "))
+			continue
+		}
+		placed = append(placed, d)
+	}
+	if len(placed) == 0 {
+		return
+	}
+	if err := ui.WriteDiagnostics(a.stderr, placed, invalid.Files, isTerminal(a.stderr)); err != nil {
+		fmt.Fprintln(a.stderr, "castle:", placed)
+	}
+	fmt.Fprintf(a.stderr, "castle: the configuration has %s; nothing was run\n", count(len(placed), "problem"))
 }
 
 // flatten returns the errors that were joined in err.
@@ -115,19 +127,4 @@ func count(n int, what string) string {
 func isTerminal(w any) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-// usage makes what cobra finds wrong with flags and arguments a *castle.UsageError,
-// and shows how the command is used.
-func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return usageError(cmd, err)
-		}
-		return nil
-	}
-}
-
-func usageError(cmd *cobra.Command, err error) error {
-	return &castle.UsageError{Message: fmt.Sprintf("%v\n  usage: %s", err, cmd.UseLine())}
 }

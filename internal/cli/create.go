@@ -13,7 +13,7 @@ func newCreate(a *app) *cobra.Command {
 		Short: "Raise a cluster, or complete what was begun",
 		Long: `Raise a cluster. What is up to date is left alone; what a failed or killed run
 left unfinished is completed. A failed stage stops only what needs it.`,
-		Args: usage(cobra.ExactArgs(1)),
+		Args: a.oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			reporter, done := a.runReporter()
 			c, err := a.open(args[0], reporter)

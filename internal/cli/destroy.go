@@ -20,7 +20,7 @@ func newDestroy(a *app) *cobra.Command {
 		Long: `Raze what was recorded of a cluster, in reverse order. If the platform goes, what
 is inside the cluster is not contacted: it ends with the cluster. Asks for the
 cluster's name; without a terminal it needs --yes.`,
-		Args: usage(cobra.ExactArgs(1)),
+		Args: a.oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			reporter, done := a.runReporter()
 			c, err := a.open(args[0], reporter)
@@ -56,7 +56,7 @@ cluster's name; without a terminal it needs --yes.`,
 // confirm shows what goes and asks for the cluster's name.
 func (a *app) confirm(c *castle.Castle, doomed []*castle.Doomed, yes bool) error {
 	t := tabwriter.NewWriter(a.stderr, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "This goes of %s:\n", c.Name())
+	fmt.Fprintf(t, "To be destroyed of %s:\n", c.Name())
 	for _, d := range doomed {
 		how := ""
 		if d.Collapses {

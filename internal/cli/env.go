@@ -12,7 +12,7 @@ func newEnv(a *app) *cobra.Command {
 		Use:   "env CLUSTER",
 		Short: "Print shell exports for kubectl and talosctl",
 		Long:  "Print shell exports for kubectl and talosctl: eval \"$(castle env blue)\".",
-		Args:  usage(cobra.ExactArgs(1)),
+		Args:  a.oneCluster(),
 		RunE: func(_ *cobra.Command, args []string) error {
 			c, err := a.open(args[0], nil)
 			if err != nil {

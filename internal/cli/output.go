@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,7 +22,15 @@ func newOutput(a *app) *cobra.Command {
 		Short: "Print what the stages have said",
 		Long: `Print the outputs of all layers, sensitive ones masked, or the one called NAME
 (kubeconfig, or platform.kubeconfig), as it is, even if it is sensitive.`,
-		Args: usage(cobra.RangeArgs(1, 2)),
+		Args: usage(func(_ *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0:
+				return errors.New("needs a cluster" + a.known())
+			case len(args) > 2:
+				return fmt.Errorf("needs a cluster and at most one name, not %d", len(args)-1)
+			}
+			return nil
+		}),
 		RunE: func(_ *cobra.Command, args []string) error {
 			c, err := a.open(args[0], nil)
 			if err != nil {

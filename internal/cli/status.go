@@ -18,7 +18,7 @@ func newStatus(a *app) *cobra.Command {
 		Short: "Say what is ready, and ask every gate once",
 		Long: `Say of each stage whether it is absent, ready, stale, failed or interrupted, and
 ask every gate once. Exit code 0 however the cluster is; read the states.`,
-		Args: usage(cobra.ExactArgs(1)),
+		Args: a.oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.open(args[0], nil)
 			if err != nil {

@@ -108,7 +108,7 @@ func (l *Lines) text(e event.Event) string {
 	case event.StageReady:
 		return l.paint.green("ready") + l.paint.dim(" after "+seconds(e.Seconds))
 	case event.StageCurrent:
-		return l.paint.green("up to date")
+		return l.paint.green("current") + l.paint.dim(": nothing to do")
 	case event.StageGone:
 		if e.Text != "" {
 			return l.paint.green("gone") + ": " + e.Text

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	ctyjson "github.com/zclconf/go-cty/cty/json"
+)
+
+// fake is a Terraform that reads no configuration. A module's fake.json says
+// what it owns, what it outputs and when it fails; in strings, ${name} is the
+// value of the input of that name. What it was called with is appended to files
+// in HOME, the one place that castle hands on: record (stage and command), argv
+// and environ.
+type fake struct {
+	Resources map[string]string // address: the provider's source, "" for the built-in one
+	Outputs   map[string]struct {
+		Value     any
+		Sensitive bool
+	}
+	Exists []string               // addresses that an import finds
+	Says   string                 // what apply logs
+	Fails  map[string]fakeFailure // by command
+	Waits  []string               // commands that wait, at the FIFOs waiting and go in HOME
+
+	stage  string
+	inputs map[string]any
+}
+
+type fakeFailure struct {
+	Summary, Detail string
+	Until           string // a file in HOME; once it is there, nothing fails
+}
+
+// fakePlan is what is saved in a plan's file, and read by apply.
+type fakePlan struct {
+	Destroy bool
+	Targets []string
+}
+
+type fakeState struct {
+	Version   int              `json:"version"`
+	Serial    int              `json:"serial"`
+	Lineage   string           `json:"lineage"`
+	Outputs   map[string]any   `json:"outputs"`
+	Resources []map[string]any `json:"resources"`
+}
+
+func fakeTerraform() {
+	args := os.Args[1:]
+	cwd, err := os.Getwd()
+	check(err)
+	f := &fake{stage: "-", inputs: map[string]any{}}
+	if filepath.Base(cwd) == "work" {
+		f.stage = filepath.Base(filepath.Dir(cwd))
+	}
+	readJSON("fake.json", f)
+	readJSON("castle.auto.tfvars.json", &f.inputs)
+	if command := args[0]; command == "version" && f.stage != "-" {
+		// terraform-exec asks before most commands.
+	} else {
+		appendTo("record", f.stage+" "+command)
+	}
+	appendTo("argv", fmt.Sprintf("%s %q", f.stage, args))
+	appendTo("environ", strings.Join(os.Environ(), "\n"))
+	f.wait(args[0])
+	f.fail(args[0])
+	switch args[0] {
+	case "version":
+		fmt.Println(`{"terraform_version": "1.14.0"}`)
+	case "init":
+		backend := map[string]any{"backend": map[string]any{"type": "local", "config": map[string]any{"path": statePath()}}}
+		writeJSON(filepath.Join(os.Getenv("TF_DATA_DIR"), "terraform.tfstate"), backend)
+	case "plan":
+		f.plan(args)
+	case "apply":
+		f.apply(args)
+	case "import":
+		f.adopt(args[len(args)-2])
+	default:
+		fmt.Printf("ran terraform %s for %s\n", strings.Join(args, " "), f.stage)
+	}
+}
+
+func (f *fake) plan(args []string) {
+	p := fakePlan{Destroy: slices.Contains(args, "-destroy=true") || slices.Contains(args, "-destroy")}
+	file := ""
+	for _, arg := range args {
+		if target, ok := strings.CutPrefix(arg, "-target="); ok {
+			p.Targets = append(p.Targets, target)
+		}
+		if out, ok := strings.CutPrefix(arg, "-out="); ok {
+			file = out
+		}
+	}
+	if file != "" {
+		writeJSON(file, p)
+	}
+	if f.carryOut(p, "planned_change", false) && slices.Contains(args, "-detailed-exitcode") {
+		os.Exit(2)
+	}
+}
+
+func (f *fake) apply(args []string) {
+	var p fakePlan
+	if last := args[len(args)-1]; strings.HasSuffix(last, "tfplan") {
+		readJSON(last, &p)
+	}
+	f.carryOut(p, "apply_complete", true)
+	if f.Says != "" {
+		fmt.Println(f.expand(f.Says))
+	}
+}
+
+// carryOut tells what a plan changes, and changes it if it is to be kept.
+func (f *fake) carryOut(p fakePlan, message string, keep bool) bool {
+	old := fakeState{Version: 4, Lineage: "lineage of " + f.stage, Outputs: map[string]any{}}
+	readJSON(statePath(), &old)
+	next := old
+	next.Outputs, next.Resources = map[string]any{}, []map[string]any{}
+	if !p.Destroy {
+		for name, out := range f.Outputs {
+			data, err := json.Marshal(f.expand(out.Value))
+			check(err)
+			implied, err := ctyjson.ImpliedType(data)
+			check(err)
+			kind, err := ctyjson.MarshalType(implied)
+			check(err)
+			next.Outputs[name] = map[string]any{"value": f.expand(out.Value), "type": json.RawMessage(kind), "sensitive": out.Sensitive}
+		}
+	}
+	had := map[string]bool{}
+	for _, r := range old.Resources {
+		address := fmt.Sprintf("%v.%v", r["type"], r["name"])
+		had[address] = true
+		if p.Destroy && len(p.Targets) > 0 && !slices.Contains(p.Targets, address) {
+			next.Resources = append(next.Resources, r)
+		}
+	}
+	for _, address := range slices.Sorted(maps.Keys(f.Resources)) {
+		action := "create"
+		switch {
+		case p.Destroy && (!had[address] || len(p.Targets) > 0 && !slices.Contains(p.Targets, address)):
+			continue
+		case p.Destroy:
+			action = "delete"
+		default:
+			next.Resources = append(next.Resources, f.resource(address))
+			if had[address] {
+				continue
+			}
+		}
+		kind, _, _ := strings.Cut(address, ".")
+		what := map[string]any{"action": action, "resource": map[string]any{"addr": address, "resource_type": kind}}
+		say(map[string]any{"@message": address + ": " + action, "type": message, "change": what, "hook": what})
+	}
+	was, is := normal(old), normal(next)
+	if keep && (old.Serial == 0 || !reflect.DeepEqual(was, is)) {
+		next.Serial++
+		writeJSON(statePath(), next)
+	}
+	return !reflect.DeepEqual(was, is)
+}
+
+func (f *fake) resource(address string) map[string]any {
+	kind, name, _ := strings.Cut(address, ".")
+	source := f.Resources[address]
+	if source == "" {
+		source = "terraform.io/builtin/terraform"
+	}
+	return map[string]any{
+		"mode": "managed", "type": kind, "name": name, "provider": `provider["` + source + `"]`,
+		"instances": []any{map[string]any{"attributes": map[string]any{"inputs": fmt.Sprint(f.inputs)}}},
+	}
+}
+
+func (f *fake) adopt(address string) {
+	if !slices.Contains(f.Exists, address) {
+		f.die("Cannot import non-existent remote object", "There is none.")
+	}
+	s := fakeState{Version: 4, Lineage: "lineage of " + f.stage, Outputs: map[string]any{}}
+	readJSON(statePath(), &s)
+	s.Serial++
+	s.Resources = append(s.Resources, f.resource(address))
+	writeJSON(statePath(), s)
+}
+
+// wait stops at the FIFO waiting until somebody reads it, then at go until
+// somebody writes it. An interrupt ends it as it ends Terraform.
+func (f *fake) wait(command string) {
+	if !slices.Contains(f.Waits, command) {
+		return
+	}
+	interrupted, released := make(chan os.Signal, 1), make(chan bool)
+	signal.Notify(interrupted, os.Interrupt)
+	go func() {
+		check(os.WriteFile(inHome("waiting"), nil, 0))
+		_, err := os.ReadFile(inHome("go"))
+		check(err)
+		close(released)
+	}()
+	select {
+	case <-released:
+	case <-interrupted:
+		f.die("Operation canceled", "")
+	}
+}
+
+func (f *fake) fail(command string) {
+	failure, fails := f.Fails[command]
+	if !fails {
+		return
+	}
+	if _, err := os.Stat(inHome(failure.Until)); failure.Until == "" || err != nil {
+		f.die(f.expand(failure.Summary).(string), f.expand(failure.Detail).(string))
+	}
+}
+
+func (f *fake) die(summary, detail string) {
+	if slices.Contains(os.Args, "-json") {
+		say(map[string]any{"@message": summary, "type": "diagnostic", "diagnostic": map[string]any{
+			"severity": "error", "summary": summary, "detail": detail,
+		}})
+	} else {
+		fmt.Fprintf(os.Stderr, "\nError: %s\n\n%s\n", summary, detail)
+	}
+	os.Exit(1)
+}
+
+func (f *fake) expand(v any) any {
+	s, ok := v.(string)
+	if !ok {
+		return v
+	}
+	return os.Expand(s, func(name string) string { return fmt.Sprint(f.inputs[name]) })
+}
+
+func normal(s fakeState) any {
+	data, err := json.Marshal([]any{s.Outputs, s.Resources})
+	check(err)
+	var v any
+	check(json.Unmarshal(data, &v))
+	return v
+}
+
+func statePath() string {
+	data, err := os.ReadFile("castle_override.tf")
+	check(err)
+	return string(regexp.MustCompile(`path = "(.*)"`).FindSubmatch(data)[1])
+}
+
+func inHome(name string) string { return filepath.Join(os.Getenv("HOME"), name) }
+
+func appendTo(name, line string) {
+	check(os.MkdirAll(os.Getenv("HOME"), 0o700))
+	file, err := os.OpenFile(inHome(name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	check(err)
+	_, err = file.WriteString(line + "\n")
+	check(errors.Join(err, file.Close()))
+}
+
+func say(message any) { check(json.NewEncoder(os.Stdout).Encode(message)) }
+
+func writeJSON(path string, v any) {
+	data, err := json.Marshal(v)
+	check(err)
+	check(os.WriteFile(path, data, 0o600))
+}
+
+// readJSON leaves v as it is if there is no such file.
+func readJSON(path string, v any) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	check(err)
+	check(json.Unmarshal(data, v))
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "\nError: fake terraform:", err)
+		os.Exit(1)
+	}
+}
