@@ -2,6 +2,7 @@ package castle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -37,12 +38,13 @@ type creation struct {
 	*run
 	refresh   bool
 	preparing sync.Mutex // of stages that were not chosen
+	unchosen  []*workshop
 	outcomes  outcomes
 	prepared  map[*config.Stage]*preparation
 	renewed   map[*config.Stage]*renewal
 }
 
-func (r *creation) create(ctx context.Context, chosen []*config.Stage) error {
+func (r *creation) create(ctx context.Context, chosen []*config.Stage) (err error) {
 	tasks := r.createTasks(chosen)
 	for _, s := range r.cluster.Stages {
 		if s.Volatile {
@@ -51,7 +53,11 @@ func (r *creation) create(ctx context.Context, chosen []*config.Stage) error {
 	}
 	preparing, stop := context.WithCancel(ctx)
 	done := r.prepareAll(preparing, chosen)
-	defer func() { stop(); <-done }()
+	defer func() {
+		stop()
+		<-done
+		err = errors.Join(err, r.closeWorkshops())
+	}()
 	skipped := map[*config.Stage]bool{}
 	return graph.Walk(ctx, tasks, taskNeeds, func(ctx context.Context, t *task) error {
 		if err := t.do(ctx); err != nil {

@@ -2,7 +2,6 @@ package castle
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 
@@ -131,7 +130,6 @@ func (c *Castle) Destroy(ctx context.Context, o DestroyOptions) error {
 type destruction struct {
 	*run
 	mu       sync.Mutex
-	left     []string  // what was seen after it should have gone
 	deferred []*Doomed // stages whose remains are archived when the cluster is gone
 }
 
@@ -149,7 +147,7 @@ func (r *destruction) destroy(ctx context.Context, doomed []*Doomed) error {
 		}
 		return all
 	}
-	err := graph.Walk(ctx, doomed, graph.Reverse(doomed, needs), func(ctx context.Context, d *Doomed) error {
+	return graph.Walk(ctx, doomed, graph.Reverse(doomed, needs), func(ctx context.Context, d *Doomed) error {
 		if err := r.stage(ctx, d); err != nil {
 			return r.failed(ctx, d.Record.Layer, d.Record.Name, err)
 		}
@@ -160,10 +158,6 @@ func (r *destruction) destroy(ctx context.Context, doomed []*Doomed) error {
 			Text: s.Cause.Record.Name + " still stands",
 		})
 	})
-	if len(r.left) > 0 {
-		err = errors.Join(err, &LeftoverError{Left: r.left})
-	}
-	return err
 }
 
 // String names the stage in messages about the walk.

@@ -2,6 +2,7 @@ package castle
 
 import (
 	"context"
+	"errors"
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/graph"
@@ -63,7 +64,9 @@ func (r *creation) workshop(ctx context.Context, s *config.Stage) (*workshop, er
 	if p == nil { // a stage that was not chosen, such as a volatile one
 		r.preparing.Lock()
 		defer r.preparing.Unlock()
-		return r.prepare(ctx, s)
+		work, err := r.prepare(ctx, s)
+		r.unchosen = append(r.unchosen, work)
+		return work, err
 	}
 	select {
 	case <-p.ready:
@@ -71,4 +74,19 @@ func (r *creation) workshop(ctx context.Context, s *config.Stage) (*workshop, er
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+}
+
+// closeWorkshops closes the logs of all stages.
+func (r *creation) closeWorkshops() error {
+	all := r.unchosen
+	for _, p := range r.prepared {
+		all = append(all, p.work)
+	}
+	var errs []error
+	for _, w := range all {
+		if w != nil {
+			errs = append(errs, w.Close())
+		}
+	}
+	return errors.Join(errs...)
 }

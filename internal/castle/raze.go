@@ -140,9 +140,6 @@ func (r *destruction) prove(ctx context.Context, d *Doomed) error {
 		}
 	}
 	if len(left) > 0 {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.left = append(r.left, left...)
 		return &LeftoverError{Left: left}
 	}
 	return nil
