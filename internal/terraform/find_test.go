@@ -1,0 +1,107 @@
+package terraform
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func TestFindTakesTheFirstTerraformThatIsRecentEnough(t *testing.T) {
+	_, old := fake(t)
+	_, broken := fake(t)
+	_, good := fake(t)
+	put(t, filepath.Join(old, "version"), `{"terraform_version":"1.8.5"}`)
+	put(t, filepath.Join(broken, "version"), "segmentation fault")
+	put(t, filepath.Join(good, "version"), `{"terraform_version":"1.9.0"}`)
+	t.Setenv("PATH", strings.Join([]string{"", "relative", t.TempDir(), old, broken, good}, ":"))
+	var notices []string
+	cache := t.TempDir()
+	for range 2 { // the second time with the digest remembered
+		b, err := Find(t.Context(), cache, func(n string) { notices = append(notices, n) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum, err := digestOf(filepath.Join(good, "terraform"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b != (Binary{Path: filepath.Join(good, "terraform"), Version: "1.9.0", SHA256: sum}) {
+			t.Errorf("got %+v", b)
+		}
+	}
+	if len(notices) != 4 || !strings.Contains(notices[0], "1.8.5 is older than 1.9.0") || !strings.Contains(notices[1], broken) {
+		t.Errorf("notices: %q", notices)
+	}
+}
+
+func TestTheRememberedDigestFollowsTheFile(t *testing.T) {
+	cache, path := t.TempDir(), filepath.Join(t.TempDir(), "terraform")
+	put(t, path, "one")
+	first, err := rememberedDigest(cache, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, path, "another")
+	second, err := rememberedDigest(cache, path)
+	if err != nil || second == first {
+		t.Errorf("after a change: %s, %s, %v", first, second, err)
+	}
+	put(t, filepath.Join(cache, "digest.json"), strings.Replace(get(t, filepath.Join(cache, "digest.json")), second, "remembered", 1))
+	if third, err := rememberedDigest(cache, path); err != nil || third != "remembered" {
+		t.Errorf("it was read again: %s, %v", third, err)
+	}
+}
+
+func TestTwoCastlesInstallOnce(t *testing.T) {
+	cache := t.TempDir()
+	var mu sync.Mutex
+	installs := 0
+	install := func(_ context.Context, dir string) (string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		installs++
+		path := filepath.Join(dir, "terraform")
+		return path, os.WriteFile(path, []byte("binary"), 0o700)
+	}
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			b, err := installed(t.Context(), cache, install)
+			if err != nil || b.Version != pinned || b.Path != filepath.Join(cache, pinned, "terraform") || b.SHA256 == "" {
+				t.Errorf("got %+v, %v", b, err)
+			}
+		})
+	}
+	all.Wait()
+	if installs != 1 {
+		t.Errorf("installed %d times", installs)
+	}
+
+	put(t, filepath.Join(cache, pinned, "terraform"), "damaged")
+	if _, err := installed(t.Context(), cache, install); err != nil || installs != 2 {
+		t.Errorf("damaged: installed %d times, %v", installs, err)
+	}
+	if got := get(t, filepath.Join(cache, pinned, "terraform")); got != "binary" {
+		t.Errorf("after damage: %q", got)
+	}
+}
+
+func TestAnInstallationThatFailsLeavesNothing(t *testing.T) {
+	cache := t.TempDir()
+	offline := errors.New("no route to host")
+	_, err := installed(t.Context(), cache, func(_ context.Context, dir string) (string, error) {
+		put(t, filepath.Join(dir, "terraform"), "half")
+		return "", offline
+	})
+	if !errors.Is(err, offline) || !strings.Contains(err.Error(), "there is none on PATH") {
+		t.Errorf("got %v", err)
+	}
+	entries, err := os.ReadDir(cache)
+	if err != nil || len(entries) != 1 || entries[0].Name() != "lock" {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+}
