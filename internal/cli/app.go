@@ -55,7 +55,7 @@ was needed, 4 a preflight refused, 5 a gate timed out, 6 something is left over,
 	}
 	f := root.PersistentFlags()
 	f.StringVarP(&a.directory, "directory", "C", ".", "work as if started in `DIR`; clusters/ is looked for there and above")
-	f.StringVar(&a.stateDir, "state-dir", "", "keep state below `DIR` (default $CASTLE_STATE_DIR, else ~/.local/state/castle)")
+	f.StringVar(&a.stateDir, "state-dir", "", "keep state below `DIR` (default $CASTLE_STATE_DIR, $XDG_STATE_HOME/castle or ~/.local/state/castle)")
 	f.StringVarP(&a.output, "output", "o", "text", "how to print: text or json")
 	f.IntVar(&a.parallelism, "parallelism", 0, "how many Terraform processes may run at a time (default 4)")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "show every resource and step")

@@ -74,10 +74,10 @@ func resolve(repository, reference string) (name, platform string, err error) {
 	}
 	switch {
 	case len(platforms) == 0:
-		return "", "", fmt.Errorf("cluster %q: not known%s; there are %s", wanted, didYouMean(wanted, names), strings.Join(all, ", "))
+		return "", "", fmt.Errorf("cluster %q: not known; there are %s%s", wanted, strings.Join(all, ", "), didYouMean(wanted, names))
 	case hasPlatform:
-		return "", "", fmt.Errorf("cluster %q: no platform %q%s; it lives on %s", wanted, wantedPlatform,
-			didYouMean(wantedPlatform, platforms), strings.Join(platforms, ", "))
+		return "", "", fmt.Errorf("cluster %q: no platform %q; it lives on %s%s", wanted, wantedPlatform,
+			strings.Join(platforms, ", "), didYouMean(wantedPlatform, platforms))
 	case len(platforms) > 1:
 		return "", "", fmt.Errorf("cluster %q: lives on several platforms; say %s/%s", wanted, wanted, strings.Join(platforms, " or "+wanted+"/"))
 	}

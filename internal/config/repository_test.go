@@ -31,8 +31,8 @@ func TestClusterReferences(t *testing.T) {
 		"blue/proxmox":  nil,
 		"green/aws":     nil,
 		"green":         {`- | cluster "green": lives on several platforms; say green/aws or green/proxmox`},
-		"bleu":          {`- | cluster "bleu": not known; did you mean "blue"? | blue/proxmox, green/aws, green/proxmox`},
-		"blue/proxmux":  {`- | cluster "blue": no platform "proxmux"; did you mean "proxmox"?`},
+		"bleu":          {`- | cluster "bleu": not known; there are blue/proxmox, green/aws, green/proxmox; did you mean "blue"?`},
+		"blue/proxmux":  {`- | cluster "blue": no platform "proxmux"; it lives on proxmox; did you mean "proxmox"?`},
 		"../blue":       {`- | not known`},
 		"blue/proxmox/": {`- | no platform "proxmox/"`},
 	} {
