@@ -1,0 +1,101 @@
+// Command castle-lab rehearses a cluster on this machine: it is what `castle
+// rehearse` runs, with the same arguments. One program is several processes:
+// the one that a user starts, the first one inside the namespaces, the one that
+// holds the datacenter, and the control plane's.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/lab/internal/controlplane"
+	"github.com/ephemeral-castle/castle/lab/internal/namespace"
+	"github.com/ephemeral-castle/castle/lab/internal/rehearsal"
+)
+
+const exitUsage = 2
+
+func main() { os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr)) }
+
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	code := 0
+	var err error
+	switch {
+	case namespace.IsInit(args):
+		return namespace.Init(stderr)
+	case len(args) == 2 && args[1] == controlplane.Arg:
+		err = controlplane.Main(stdin, stdout)
+	case len(args) == 3 && args[1] == rehearsal.Arg:
+		code, err = rehearsal.Main(context.Background(), args[2], stdin, stdout, stderr)
+	default:
+		root := command(stderr, &code)
+		root.SetArgs(args[1:])
+		root.SetOut(stdout)
+		root.SetErr(stderr)
+		err = root.Execute()
+	}
+	if err == nil {
+		return code
+	}
+	return say(stderr, err)
+}
+
+// say shows an error and returns its exit code.
+func say(stderr io.Writer, err error) int {
+	if invalid, ok := errors.AsType[*castle.ConfigError](err); ok {
+		w := hcl.NewDiagnosticTextWriter(stderr, invalid.Files, 0, false)
+		if err := w.WriteDiagnostics(invalid.Diagnostics); err == nil {
+			return exitUsage
+		}
+	}
+	fmt.Fprintf(stderr, "castle: %v\n", err)
+	if _, ok := errors.AsType[*rehearsal.UsageError](err); ok {
+		return exitUsage
+	}
+	return 1
+}
+
+func command(stderr io.Writer, code *int) *cobra.Command {
+	o := rehearsal.Options{Environ: os.Environ()}
+	speed := ""
+	cmd := &cobra.Command{
+		Use:           "castle-lab CLUSTER [-- COMMAND…]",
+		Short:         "Raise and raze a cluster on this machine, in a lab",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if at := cmd.ArgsLenAtDash(); len(args) == 0 || at == 0 || (at < 0 && len(args) > 1) || at > 1 {
+				return &rehearsal.UsageError{Err: errors.New("needs one cluster; a command goes behind --")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var err error
+			if o.Speed, err = rehearsal.ParseSpeed(speed); err != nil {
+				return &rehearsal.UsageError{Err: err}
+			}
+			if o.Providers != "stand-in" && o.Providers != "registry" {
+				return &rehearsal.UsageError{Err: fmt.Errorf("--providers %q: neither stand-in nor registry", o.Providers)}
+			}
+			o.Cluster, o.Command = args[0], args[1:]
+			*code, err = rehearsal.Run(cmd.Context(), o, stderr)
+			return err
+		},
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &rehearsal.UsageError{Err: err} })
+	f := cmd.Flags()
+	f.StringVarP(&o.Directory, "directory", "C", ".", "work as if started in `DIR`")
+	f.StringVar(&speed, "speed", "fast", "how fast the lab's machines are: fast, or `N` times as fast as real ones (1: as measured)")
+	f.StringVar(&o.Providers, "providers", "stand-in", "`WHICH` Terraform providers: stand-in, or registry where one can be reached")
+	f.StringArrayVar(&o.Faults, "fault", nil, "inject a fault, `NAME=VALUE`; may be repeated: webhook-late=60s, ghost-vm=421, infisical-secret-exists=1")
+	f.BoolVar(&o.Keep, "keep", false, "keep the work directory and say where it is")
+	f.StringVar(&o.Report, "report", "", "write what was run and how long it took to `FILE`, as JSON")
+	return cmd
+}

@@ -1,0 +1,170 @@
+// Package controlplane runs Kubernetes and the operators in a process of their
+// own, so that they can end as a cluster ends whose machines are switched off:
+// at once. It is both sides: Start is the lab's, Main the process's.
+//
+// The order, with all private keys, goes in by stdin; one line comes back on
+// stdout when the API answers and Talos' bootstrap manifests are applied.
+// Everything that the components log goes to a file. The process ends with the
+// lab, whatever happens to that.
+package controlplane
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	client "k8s.io/client-go/kubernetes"
+
+	"github.com/ephemeral-castle/castle/lab/internal/kubernetes"
+	"github.com/ephemeral-castle/castle/lab/internal/operators"
+)
+
+// Arg is how Start calls this program: as Main.
+const Arg = "control-plane"
+
+const ready = "ready"
+
+// Order is what runs.
+type Order struct {
+	Kubernetes kubernetes.Config
+	Operators  operators.Faults
+	Speed      float64 // of operators and Pods
+	CoreDNS    bool    // whether Talos brings its own
+	Manifests  []string
+}
+
+// Process is a control plane in a process of its own.
+type Process struct {
+	Client client.Interface
+
+	kill func() error
+	done chan struct{}
+}
+
+// Start returns when the API answers. The process ends when ctx does.
+func Start(ctx context.Context, o Order) (*Process, error) {
+	said, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(o.Kubernetes.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(o.Kubernetes.Dir, "kubernetes.log")
+	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	c := exec.CommandContext(ctx, "/proc/self/exe", Arg)
+	c.Stdin, c.Stderr = strings.NewReader(string(said)), log
+	// Its own group: an interrupt is castle's business, and a cluster outlives it.
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	// Not StdoutPipe: the process may end, and be waited for, before its line is read.
+	out, in, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	c.Stdout = in
+	p := &Process{done: make(chan struct{})}
+	if err := errors.Join(p.start(c), in.Close()); err != nil {
+		return nil, err
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if strings.TrimSpace(line) != ready {
+		p.Kill()
+		return nil, fmt.Errorf("kubernetes: %s: see %s", strings.TrimSpace(line), path)
+	}
+	if err != nil {
+		p.Kill()
+		return nil, err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(o.Kubernetes.Dir, "kubeconfig"))
+	if err != nil {
+		p.Kill()
+		return nil, err
+	}
+	config.QPS, config.Burst = 200, 400
+	if p.Client, err = client.NewForConfig(config); err != nil {
+		p.Kill()
+		return nil, err
+	}
+	return p, nil
+}
+
+// start runs the command from a thread that lasts as long as it: the kernel
+// ends a child with the thread that made it.
+func (p *Process) start(c *exec.Cmd) error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := c.Start()
+		started <- err
+		if err == nil {
+			c.Wait() //nolint:errcheck // it is always killed, by whom does not matter
+			close(p.done)
+		}
+	}()
+	if err := <-started; err != nil {
+		return err
+	}
+	p.kill = c.Process.Kill
+	return nil
+}
+
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Kill ends the process at once and waits until it is gone.
+func (p *Process) Kill() {
+	if err := p.kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return
+	}
+	<-p.done
+}
+
+// Main is the process: it runs what stdin orders until it is killed.
+func Main(stdin io.Reader, stdout io.Writer) error {
+	ctx := context.Background()
+	err := run(ctx, stdin, stdout)
+	// Whoever waits for the line gets the reason in its place.
+	fmt.Fprintln(stdout, err)
+	return err
+}
+
+func run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
+	var o Order
+	if err := json.NewDecoder(stdin).Decode(&o); err != nil {
+		return fmt.Errorf("order: %w", err)
+	}
+	cluster, err := kubernetes.Start(ctx, o.Kubernetes)
+	if err != nil {
+		return err
+	}
+	if err := applyBootstrap(ctx, cluster, o); err != nil {
+		return fmt.Errorf("bootstrap manifests: %w", err)
+	}
+	go operators.Run(ctx, operators.Config{ //nolint:errcheck // it ends with the process
+		REST: cluster.REST, Routes: cluster.Routes, Faults: o.Operators, Speed: o.Speed,
+		HTTP: &http.Client{Timeout: 10 * time.Second},
+		Log:  func(operator string, err error) { fmt.Fprintf(os.Stderr, "operator %s: %v\n", operator, err) },
+	})
+	if _, err := fmt.Fprintln(stdout, ready); err != nil {
+		return err
+	}
+	return cluster.Wait()
+}

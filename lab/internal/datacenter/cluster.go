@@ -1,0 +1,341 @@
+package datacenter
+
+import (
+	"context"
+	"io"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos"
+	"github.com/ephemeral-castle/castle/lab/internal/controlplane"
+	"github.com/ephemeral-castle/castle/lab/internal/kubernetes"
+	"github.com/ephemeral-castle/castle/lab/internal/operators"
+)
+
+// cluster is the Kubernetes of one bootstrap. The datacenter's mutex guards it.
+type cluster struct {
+	spec    talos.ClusterSpec
+	dir     string
+	process *controlplane.Process // nil while it is off or starting
+	upTo    context.CancelFunc    // ends what follows one start
+	stored  map[string]bool       // control planes that have its etcd data on their disks
+	doors   map[string]net.Listener
+	names   map[string]string // address: the node's name
+}
+
+func (c *cluster) running() bool { return c.process != nil }
+
+// backend is where the one real API server listens; each machine's own address
+// leads there while the machine is on.
+const backend = "127.0.0.1:16443"
+
+// podSecurity is Talos' default: everything but kube-system is held to baseline.
+const podSecurity = `
+apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: PodSecurity
+  configuration:
+    apiVersion: pod-security.admission.config.k8s.io/v1
+    kind: PodSecurityConfiguration
+    defaults:
+      enforce: baseline
+      enforce-version: latest
+      audit: restricted
+      audit-version: latest
+      warn: restricted
+      warn-version: latest
+    exemptions:
+      namespaces: [kube-system]
+`
+
+// bootstrapped is the moment when the first control plane would start.
+func (d *Datacenter) bootstrapped(spec talos.ClusterSpec) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cluster != nil {
+		d.say("talos: %s is bootstrapped, but the lab holds one cluster at a time: it stays without Kubernetes", spec.Name)
+		return
+	}
+	d.cluster = &cluster{
+		spec: spec, dir: filepath.Join(d.config.Dir, "kubernetes"), stored: map[string]bool{},
+		doors: map[string]net.Listener{}, names: map[string]string{},
+	}
+	d.startCluster()
+}
+
+// startCluster starts the process; the caller holds the mutex. What a machine
+// does meanwhile is noticed when the API answers.
+func (d *Datacenter) startCluster() {
+	c := d.cluster
+	if c.upTo != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(d.ctx)
+	c.upTo = cancel
+	d.say("kubernetes: %s starts", c.spec.Name)
+	order := d.order(c)
+	go func() {
+		p, err := d.config.Kubernetes(ctx, order)
+		if err != nil {
+			if ctx.Err() == nil {
+				d.say("kubernetes: %v", err)
+			}
+			return
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if ctx.Err() != nil || d.cluster != c {
+			p.Kill()
+			return
+		}
+		c.process = p
+		d.say("kubernetes: %s answers", c.spec.Name)
+		for _, m := range d.machines {
+			d.join(m)
+		}
+	}()
+}
+
+// order turns what the machine configuration says into what is to run.
+func (d *Datacenter) order(c *cluster) controlplane.Order {
+	s := c.spec
+	sans := slices.Clone(s.SANs)
+	for _, m := range d.machines {
+		if m.ControlPlane {
+			sans = append(sans, m.Address, m.Hostname)
+		}
+	}
+	for _, vm := range d.proxmox.VMs() { // machines that are yet to be configured
+		if vm.Address.IsValid() {
+			sans = append(sans, vm.Address.Addr().String(), vm.Name)
+		}
+	}
+	o := controlplane.Order{
+		Kubernetes: kubernetes.Config{
+			Dir: c.dir, Listen: backend,
+			CA:                kubernetes.KeyPair{Certificate: s.CACert, Key: s.CAKey},
+			AggregatorCA:      kubernetes.KeyPair{Certificate: s.AggregatorCACert, Key: s.AggregatorCAKey},
+			ServiceAccountKey: s.ServiceAccountKey,
+			Issuer:            s.Endpoint, CertSANs: sans,
+			ServiceCIDR: first(s.ServiceCIDRs), PodCIDR: first(s.PodCIDRs),
+			Admission: []byte(podSecurity),
+			PodReady:  time.Duration(5 / d.config.Speed * float64(time.Second)),
+			NodeGrace: max(8*time.Second, time.Duration(40/d.config.Speed*float64(time.Second))),
+		},
+		Operators: operators.Faults{WebhookLate: d.config.Faults.WebhookLate},
+		Speed:     d.config.Speed, CoreDNS: s.CoreDNS,
+	}
+	// What is about files and addresses of the machine has no place here.
+	if issuer := s.APIServerArgs["service-account-issuer"]; len(issuer) != 0 {
+		o.Kubernetes.Issuer = issuer[0]
+	}
+	for _, name := range []string{"api-audiences", "service-account-jwks-uri"} {
+		for _, value := range s.APIServerArgs[name] {
+			o.Kubernetes.Flags = append(o.Kubernetes.Flags, name+"="+value)
+		}
+	}
+	for _, m := range s.InlineManifests {
+		o.Manifests = append(o.Manifests, m.Contents)
+	}
+	return o
+}
+
+// join registers a machine's node and, for a control plane, opens its API; the
+// caller holds the mutex.
+func (d *Datacenter) join(m talos.MachineSpec) {
+	c := d.cluster
+	c.names[m.Address] = m.Hostname
+	if m.ControlPlane {
+		c.stored[m.Address] = true
+		d.open(m.Address)
+		for _, vip := range c.spec.VIPs {
+			d.open(vip)
+		}
+	}
+	vm := d.vms[m.Address]
+	node := kubernetes.Node{
+		Name: m.Hostname, Address: m.Address, OS: "Talos (" + m.TalosVersion + ")", Kubelet: m.KubernetesVersion,
+		CPUs: number(vm.Config["cores"], 2), MemoryBytes: number(vm.Config["memory"], 4096) << 20,
+		Labels: m.Labels, Annotations: m.Annotations, Taints: m.Taints,
+	}
+	nodes := kubernetes.Nodes{Client: c.process.Client}
+	go d.untilDone("node "+m.Hostname, c.process, func(ctx context.Context) error { return nodes.Run(ctx, node) })
+}
+
+// untilDone repeats what a kubelet would repeat, as long as the API lives.
+func (d *Datacenter) untilDone(what string, p *controlplane.Process, do func(context.Context) error) {
+	ctx, cancel := context.WithCancel(d.ctx)
+	defer cancel()
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := do(ctx)
+		if err == nil {
+			return
+		}
+		d.say("kubernetes: %s: %v", what, err)
+		select {
+		case <-p.Done():
+			return
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// off is what a machine's end means for the cluster.
+func (d *Datacenter) off(address string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m, configured := d.machines[address]
+	delete(d.machines, address)
+	delete(d.vms, address)
+	c := d.cluster
+	if c == nil || !configured {
+		return
+	}
+	d.shut(address)
+	left := slices.ContainsFunc(slices.Collect(maps.Values(d.machines)), func(m talos.MachineSpec) bool { return m.ControlPlane })
+	if !left {
+		if m.ControlPlane {
+			d.say("kubernetes: the last control plane is off")
+		}
+		d.stopCluster()
+		return
+	}
+	if c.running() {
+		nodes := kubernetes.Nodes{Client: c.process.Client}
+		go d.untilDone("node "+m.Hostname, c.process, func(ctx context.Context) error { return nodes.Silence(ctx, m.Hostname) })
+	}
+}
+
+// forget is what the loss of a machine's disk means: with the last one that had
+// etcd's data the cluster is gone for good.
+func (d *Datacenter) forget(address string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cluster == nil {
+		return
+	}
+	delete(d.cluster.stored, address)
+	if len(d.cluster.stored) == 0 && !slices.ContainsFunc(slices.Collect(maps.Values(d.machines)), func(m talos.MachineSpec) bool { return m.ControlPlane }) {
+		d.endCluster()
+	}
+}
+
+// stopCluster ends the process and keeps its data; the caller holds the mutex.
+func (d *Datacenter) stopCluster() {
+	c := d.cluster
+	if c.upTo != nil {
+		c.upTo()
+		c.upTo = nil
+	}
+	for address := range c.doors {
+		d.shut(address)
+	}
+	if c.process != nil {
+		c.process.Kill()
+		c.process = nil
+	}
+}
+
+// endCluster also throws the data away; the caller holds the mutex.
+func (d *Datacenter) endCluster() {
+	if d.cluster == nil {
+		return
+	}
+	d.stopCluster()
+	if err := os.RemoveAll(filepath.Join(d.cluster.dir, "etcd")); err != nil {
+		d.say("kubernetes: %v", err)
+	}
+	d.say("kubernetes: %s is gone", d.cluster.spec.Name)
+	d.cluster = nil
+}
+
+// open lets an address answer for the API server; the caller holds the mutex.
+func (d *Datacenter) open(address string) {
+	c := d.cluster
+	if c.doors[address] != nil {
+		return
+	}
+	a, err := netip.ParseAddr(address)
+	if err == nil {
+		err = d.config.Proof.Allows(a)
+	}
+	var l net.Listener
+	if err == nil {
+		l, err = net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port(c.spec))))
+	}
+	if err != nil {
+		d.say("kubernetes: %v", err)
+		return
+	}
+	c.doors[address] = l
+	d.say("kubernetes: answers at %s", l.Addr())
+	go serveDoor(l)
+}
+
+// shut closes an address and what is connected through it; the caller holds the mutex.
+func (d *Datacenter) shut(address string) {
+	if l := d.cluster.doors[address]; l != nil {
+		l.Close() //nolint:errcheck // it was open
+		delete(d.cluster.doors, address)
+	}
+}
+
+// serveDoor passes connections through until the door is shut, and then cuts them.
+func serveDoor(l net.Listener) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for {
+		in, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer in.Close()
+			out, err := net.Dial("tcp", backend)
+			if err != nil {
+				return
+			}
+			defer out.Close()
+			stop := context.AfterFunc(ctx, func() { in.Close(); out.Close() })
+			defer stop()
+			go func() {
+				io.Copy(out, in)                //nolint:errcheck // the other side sees the end
+				out.(*net.TCPConn).CloseWrite() //nolint:errcheck // likewise
+			}()
+			io.Copy(in, out) //nolint:errcheck // likewise
+		}()
+	}
+}
+
+func port(s talos.ClusterSpec) int {
+	if s.APIPort == 0 {
+		return 6443
+	}
+	return s.APIPort
+}
+
+func first(all []string) string {
+	if len(all) == 0 {
+		return ""
+	}
+	return all[0]
+}
+
+func number(text string, or int64) int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return or
+	}
+	return n
+}

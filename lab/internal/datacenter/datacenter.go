@@ -1,0 +1,178 @@
+// Package datacenter is the world that a rehearsal takes place in: Proxmox,
+// Talos, Infisical, chart repositories and Kubernetes, wired to each other as
+// they are outside.
+//
+//	a VM is started          its machine boots Talos at the address of its ipconfig0
+//	a machine is bootstrapped  a control plane starts, with the CA, keys and names
+//	                         of the machine's configuration
+//	a machine is configured  its node registers; a control plane also answers on :6443
+//	a VM is stopped          its machine is off, its node goes silent
+//	the last control plane is off  Kubernetes is gone, without a goodbye
+//	its VM is destroyed      and so is what it had stored
+//
+// Nothing here knows castle or the stages. It learns from what it is asked, as
+// the real ones do.
+package datacenter
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/infisical"
+	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos"
+	"github.com/ephemeral-castle/castle/lab/charts"
+	"github.com/ephemeral-castle/castle/lab/internal/controlplane"
+	"github.com/ephemeral-castle/castle/lab/internal/front"
+	"github.com/ephemeral-castle/castle/lab/internal/namespace"
+	"github.com/ephemeral-castle/castle/lab/internal/network"
+)
+
+// Config says what the datacenter is like.
+type Config struct {
+	Proof     namespace.Proof
+	Dir       string             // what it writes, 0700
+	Front     netip.Addr         // where host names resolve to
+	Endpoints []network.Endpoint // where URLs lead
+	Authority *front.Authority
+	Speed     float64 // 1: everything takes as long as outside
+	Faults    Faults
+	Hosts     Hosts
+	// ProxmoxToken is let in; empty for one that only Infisical knows.
+	ProxmoxToken string
+	// Secrets are names of further secrets that every Infisical folder holds.
+	Secrets []string
+	// Log gets a line for everything that happens; never a secret.
+	Log io.Writer
+	// Kubernetes starts a control plane; nil is controlplane.Start.
+	Kubernetes func(context.Context, controlplane.Order) (*controlplane.Process, error)
+}
+
+// Hosts are the hypervisors and their storages.
+type Hosts struct {
+	Nodes    []string
+	Storages []string
+}
+
+// Datacenter is one that runs.
+type Datacenter struct {
+	config  Config
+	ctx     context.Context
+	began   time.Time
+	proxmox *proxmox.Server
+	fleet   *talos.Fleet
+	vault   *vault
+
+	log sync.Mutex
+
+	mu       sync.Mutex
+	vms      map[string]proxmox.VM        // by address: those that are on
+	machines map[string]talos.MachineSpec // by address: those that are configured and on
+	cluster  *cluster
+}
+
+// Start builds the datacenter; it lasts until ctx ends and Close is called.
+func Start(ctx context.Context, c Config) (*Datacenter, error) {
+	if c.Kubernetes == nil {
+		c.Kubernetes = controlplane.Start
+	}
+	repositories, err := charts.New(charts.Options{Speed: c.Speed})
+	if err != nil {
+		return nil, err
+	}
+	d := &Datacenter{
+		config: c, ctx: ctx, began: time.Now(),
+		vms: map[string]proxmox.VM{}, machines: map[string]talos.MachineSpec{},
+		vault: newVault(c),
+	}
+	d.proxmox = proxmox.New(proxmox.Config{
+		Token: d.vault.token, Nodes: c.Hosts.Nodes, Storages: storages(c.Hosts.Storages),
+		Durations: taskDurations(c.Speed),
+		OnStart:   d.started, OnStop: d.stopped, OnDestroy: d.destroyed,
+	})
+	d.fleet = talos.New(talos.Config{
+		Delays: talos.Realistic().Times(1 / c.Speed),
+		Hooks: talos.Hooks{
+			OnBootstrap: d.bootstrapped, OnMachineConfigured: d.configured, OnShutdown: d.switchedOff,
+			OnError: func(address string, err error) { d.say("talos %s: %v", address, err) },
+		},
+	})
+	if id := c.Faults.GhostVM; id != 0 {
+		d.proxmox.AddVM(ghost(id))
+	}
+	f := &front.Front{Authority: c.Authority, Proof: c.Proof, Address: c.Front, Handler: d.handler(repositories)}
+	if err := f.Serve(ctx, c.Endpoints); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// handler answers for every host. What the configuration calls Proxmox or
+// Infisical may stand anywhere, so the path decides; charts belong to their hosts.
+func (d *Datacenter) handler(repositories *charts.Repositories) func(host string) http.Handler {
+	shops := map[string]http.Handler{}
+	for _, h := range repositories.Hosts() {
+		shops[h] = repositories.Handler(h)
+	}
+	hypervisor, vault := d.proxmox.Handler(), d.vault.handler()
+	return func(host string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch shop := shops[host]; {
+			case shop != nil:
+				shop.ServeHTTP(w, r)
+			case strings.HasPrefix(r.URL.Path, "/api2/"):
+				hypervisor.ServeHTTP(w, r)
+			case strings.HasPrefix(r.URL.Path, "/api/"):
+				vault.ServeHTTP(w, r)
+			default:
+				http.Error(w, fmt.Sprintf("the lab has nothing at %s%s", host, r.URL.Path), http.StatusNotFound)
+			}
+		})
+	}
+}
+
+// RepositoryHosts are the names that the datacenter answers to, whatever the
+// configuration says: the chart repositories'.
+func RepositoryHosts() ([]string, error) {
+	r, err := charts.New(charts.Options{Speed: 1})
+	if err != nil {
+		return nil, err
+	}
+	return r.Hosts(), nil
+}
+
+// Credentials are what a user would hold: by variable of the environment.
+func (d *Datacenter) Credentials() map[string]string {
+	return map[string]string{
+		"PROXMOX_VE_API_TOKEN":                   d.vault.token,
+		"INFISICAL_UNIVERSAL_AUTH_CLIENT_ID":     d.vault.clientID,
+		"INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET": d.vault.clientSecret,
+	}
+}
+
+// Close switches everything off.
+func (d *Datacenter) Close() {
+	d.fleet.Close()
+	d.proxmox.Close()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.endCluster()
+}
+
+func (d *Datacenter) say(format string, args ...any) {
+	if d.config.Log == nil {
+		return
+	}
+	d.log.Lock()
+	defer d.log.Unlock()
+	fmt.Fprintf(d.config.Log, "%8.3fs %s\n", time.Since(d.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// vaultFolder names a folder as Infisical's users do.
+func vaultFolder(f infisical.Folder) string { return f.Path + " (" + f.Environment + ")" }

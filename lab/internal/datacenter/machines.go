@@ -1,0 +1,107 @@
+package datacenter
+
+import (
+	"strings"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos"
+)
+
+// taskDurations are what Proxmox takes on one small host with local storage.
+func taskDurations(speed float64) map[string]time.Duration {
+	seconds := map[string]float64{
+		"download": 12, "qmcreate": 4, "qmstart": 2, "qmstop": 1, "qmshutdown": 8, "qmdestroy": 2, "resize": 1, "imgdel": 1, "qmreboot": 10, "qmconfig": 0.5,
+	}
+	all := map[string]time.Duration{}
+	for kind, s := range seconds {
+		all[kind] = time.Duration(s / speed * float64(time.Second))
+	}
+	return all
+}
+
+// storages hold anything that is put onto them: which one is for what is the
+// configuration's to say, not the lab's.
+func storages(names []string) []proxmox.Storage {
+	all := []proxmox.Storage{
+		{ID: "local", Type: "dir", Content: []string{"backup", "images", "import", "iso", "snippets", "vztmpl"}, Path: "/var/lib/vz"},
+		{ID: "local-lvm", Type: "lvmthin", Content: []string{"images", "rootdir"}},
+	}
+	for _, n := range names {
+		if n != "local" && n != "local-lvm" {
+			all = append(all, proxmox.Storage{ID: n, Type: "dir", Content: all[0].Content, Path: "/mnt/pve/" + n})
+		}
+	}
+	return all
+}
+
+// started boots the VM's machine. A VM without an image has nothing to boot
+// from, and one without an address cannot be found.
+func (d *Datacenter) started(vm proxmox.VM) {
+	address := vm.Address.Addr()
+	if vm.Kind == "lxc" || vm.Image == "" || !address.IsValid() {
+		return
+	}
+	if err := d.config.Proof.Allows(address); err != nil {
+		d.say("vm %d %s: %v", vm.ID, vm.Name, err)
+		return
+	}
+	d.mu.Lock()
+	d.vms[address.String()] = vm
+	d.mu.Unlock()
+	d.say("vm %d %s: started; Talos boots at %s", vm.ID, vm.Name, address)
+	if err := d.fleet.Boot(talos.Machine{Address: address.String(), Name: vm.Name, Disks: d.disks(vm)}); err != nil {
+		d.say("vm %d %s: %v", vm.ID, vm.Name, err)
+	}
+}
+
+func (d *Datacenter) disks(vm proxmox.VM) []talos.Disk {
+	var all []talos.Disk
+	for _, disk := range d.proxmox.Disks() {
+		if disk.Owner != vm.ID || disk.Content != "images" || strings.Contains(disk.Volume, "cloudinit") {
+			continue
+		}
+		all = append(all, talos.Disk{Device: "/dev/sd" + string(rune('a'+len(all))), Model: "QEMU HARDDISK", Size: uint64(disk.Size)})
+	}
+	return all
+}
+
+func (d *Datacenter) stopped(vm proxmox.VM) {
+	if !vm.Address.IsValid() {
+		return
+	}
+	d.say("vm %d %s: stopped", vm.ID, vm.Name)
+	d.fleet.Halt(vm.Address.Addr().String())
+	d.off(vm.Address.Addr().String())
+}
+
+func (d *Datacenter) destroyed(vm proxmox.VM) {
+	if !vm.Address.IsValid() {
+		return
+	}
+	d.say("vm %d %s: destroyed", vm.ID, vm.Name)
+	d.fleet.Remove(vm.Address.Addr().String())
+	d.off(vm.Address.Addr().String())
+	d.forget(vm.Address.Addr().String())
+}
+
+// configured is a machine whose installed system has come up.
+func (d *Datacenter) configured(m talos.MachineSpec) {
+	d.say("talos %s: %s is configured", m.Address, m.Hostname)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.machines[m.Address] = m
+	switch {
+	case d.cluster == nil: // bootstrap is yet to come
+	case d.cluster.running():
+		d.join(m)
+	case m.ControlPlane && d.cluster.stored[m.Address]:
+		d.startCluster() // all control planes were off, and one is back with its disk
+	}
+}
+
+// switchedOff is a machine that has ended by itself: its VM has stopped.
+func (d *Datacenter) switchedOff(address string) {
+	d.say("talos %s: switched itself off", address)
+	d.off(address)
+}

@@ -1,0 +1,91 @@
+package front
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/ephemeral-castle/castle/lab/internal/namespace"
+	"github.com/ephemeral-castle/castle/lab/internal/network"
+)
+
+// Front serves every endpoint that a configuration names.
+type Front struct {
+	Authority *Authority
+	Proof     namespace.Proof
+	// Address is where host names resolve to.
+	Address netip.Addr
+	// Handler answers for a host. It is not told which role the host plays:
+	// what is asked for says that.
+	Handler func(host string) http.Handler
+}
+
+// Serve listens at the endpoints, and at port 443 of the front's own address,
+// and serves them until ctx ends.
+func (f *Front) Serve(ctx context.Context, endpoints []network.Endpoint) error {
+	places := map[netip.AddrPort]bool{netip.AddrPortFrom(f.Address, 443): true}
+	for _, e := range endpoints {
+		at := f.Address
+		if a, err := netip.ParseAddr(e.Host); err == nil {
+			at = a
+		}
+		place := netip.AddrPortFrom(at, e.Port)
+		places[place] = places[place] || e.TLS
+	}
+	var listeners []net.Listener
+	for place, secure := range places {
+		l, err := f.listen(place, secure)
+		if err != nil {
+			for _, open := range listeners {
+				err = errors.Join(err, open.Close())
+			}
+			return err
+		}
+		listeners = append(listeners, l)
+	}
+	s := &http.Server{
+		Handler:           http.HandlerFunc(f.serve),
+		ReadHeaderTimeout: time.Minute,
+		// A Proxmox node speaks no HTTP/2, and its reason phrases need HTTP/1.1.
+		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
+		// Clients that hang up in the middle of a handshake are nobody's concern.
+		ErrorLog: log.New(io.Discard, "", 0),
+	}
+	for _, l := range listeners {
+		go s.Serve(l) //nolint:errcheck // it ends with the server
+	}
+	context.AfterFunc(ctx, func() { s.Close() }) //nolint:errcheck // nobody is left to be told
+	return nil
+}
+
+func (f *Front) listen(place netip.AddrPort, secure bool) (net.Listener, error) {
+	if err := f.Proof.Allows(place.Addr()); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", place.String())
+	if err == nil && secure {
+		l = tls.NewListener(l, f.Authority.TLS())
+	}
+	return l, err
+}
+
+func (f *Front) serve(w http.ResponseWriter, r *http.Request) {
+	host := r.Host
+	if h, _, err := net.SplitHostPort(r.Host); err == nil {
+		host = h
+	}
+	h := f.Handler(strings.ToLower(host))
+	if h == nil {
+		http.Error(w, fmt.Sprintf("the lab has nothing at %s%s", r.Host, r.URL.Path), http.StatusNotFound)
+		return
+	}
+	h.ServeHTTP(w, r)
+}

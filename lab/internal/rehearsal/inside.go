@@ -1,0 +1,178 @@
+package rehearsal
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
+	"github.com/ephemeral-castle/castle/lab/internal/front"
+	"github.com/ephemeral-castle/castle/lab/internal/namespace"
+)
+
+// exitLeftovers is castle's code for "something is left over".
+const exitLeftovers = 6
+
+// Main is the inside: it returns the exit code of the rehearsal.
+func Main(ctx context.Context, file string, stdin io.Reader, stdout, stderr io.Writer) (int, error) {
+	var p plan
+	said, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	if err := json.Unmarshal(said, &p); err != nil {
+		return 0, err
+	}
+	proof, err := namespace.Prove(p.Outside)
+	if err != nil {
+		return 0, err
+	}
+	// Interrupts are castle's business; when it has ended, so has the round.
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt)
+	defer signal.Stop(signals)
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	d, err := p.datacenter(ctx, proof)
+	if err != nil {
+		return 0, fmt.Errorf("datacenter: %w", err)
+	}
+	defer d.Close()
+	r := &round{plan: p, stdin: stdin, stdout: stdout, stderr: stderr, datacenter: d, environ: os.Environ()}
+	for name, value := range d.Credentials() {
+		r.environ = append(r.environ, name+"="+value)
+	}
+	return r.run(ctx)
+}
+
+func (p *plan) datacenter(ctx context.Context, proof namespace.Proof) (*datacenter.Datacenter, error) {
+	authority, err := front.NewAuthority()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(p.path("ca.crt"), authority.Bundle(), 0o644); err != nil {
+		return nil, err
+	}
+	log, err := os.OpenFile(p.path("datacenter.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, func() { log.Close() }) //nolint:errcheck // nothing is lost
+	return datacenter.Start(ctx, datacenter.Config{
+		Proof: proof, Dir: p.Work, Front: netip.MustParseAddr(frontAddress), Endpoints: p.Survey.Network.Endpoints, Authority: authority,
+		Speed: p.Options.Speed, Faults: p.Faults, Hosts: p.Survey.Hosts, Secrets: p.Survey.Secrets, ProxmoxToken: p.Survey.ProxmoxToken, Log: log,
+	})
+}
+
+// round is the steps of one rehearsal.
+type round struct {
+	plan
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	datacenter     *datacenter.Datacenter
+	environ        []string
+	report         report
+}
+
+func (r *round) run(ctx context.Context) (int, error) {
+	code, err := r.steps(ctx)
+	if err != nil {
+		return 0, err
+	}
+	left := r.datacenter.Leftovers()
+	r.report.Leftovers = left
+	whole := len(r.Options.Command) == 0
+	missing := r.datacenter.Missing()
+	if code == 0 && (whole && len(left) != 0 || len(missing) != 0) {
+		code = exitLeftovers
+	}
+	r.report.Result = "ok"
+	if code != 0 {
+		r.report.Result = "failed"
+	}
+	if err := r.readStages(); err != nil {
+		return 0, err
+	}
+	r.summary(left, missing)
+	return code, r.report.write(r.path("report.json"))
+}
+
+// steps runs the given command, or the round of create, status, create and
+// destroy, and stops at what fails first.
+func (r *round) steps(ctx context.Context) (int, error) {
+	if len(r.Options.Command) != 0 {
+		return r.step(ctx, r.Options.Command)
+	}
+	cluster := r.Survey.Name + "/" + r.Survey.Platform
+	for i, args := range [][]string{{"create", cluster}, {"status", cluster}, {"create", cluster}, {"destroy", cluster, "--yes"}} {
+		code, err := r.step(ctx, append([]string{"castle", "-C", r.Options.Directory}, args...))
+		if code != 0 || err != nil {
+			return code, err
+		}
+		if i != 2 {
+			continue
+		}
+		changed, err := r.changedAgain()
+		if err != nil {
+			return 0, err
+		}
+		if len(changed) != 0 {
+			fmt.Fprintf(r.stderr, "castle: create was to find nothing to do, but changed %s\n", strings.Join(changed, ", "))
+			return 1, nil
+		}
+	}
+	return 0, nil
+}
+
+func (r *round) step(ctx context.Context, args []string) (int, error) {
+	shown := strings.Join(args, " ")
+	if args[0] == "castle" && len(args) > 3 && args[1] == "-C" {
+		shown = "castle " + strings.Join(args[3:], " ")
+	}
+	fmt.Fprintf(r.stderr, "\n==> %s\n", shown)
+	path, err := lookPath(args[0], lookup(r.environ, "PATH"))
+	if err != nil {
+		fmt.Fprintf(r.stderr, "castle: %v\n", err)
+		return 127, nil
+	}
+	c := exec.CommandContext(ctx, path, args[1:]...)
+	c.Args[0] = args[0]
+	c.Dir, c.Env = r.Options.Directory, r.environ
+	c.Stdin, c.Stdout, c.Stderr = r.stdin, r.stdout, r.stderr
+	c.SysProcAttr = &syscall.SysProcAttr{}
+	began := time.Now()
+	err = c.Run()
+	code := 0
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		if code = exit.ExitCode(); code < 0 {
+			code = 128 + int(exit.Sys().(syscall.WaitStatus).Signal())
+		}
+	} else if err != nil {
+		return 0, err
+	}
+	r.report.Steps = append(r.report.Steps, reportStep{shown, code, seconds(time.Since(began))})
+	return code, nil
+}
+
+// lookPath finds a command on the PATH that the command will have.
+func lookPath(name, path string) (string, error) {
+	if strings.ContainsRune(name, '/') {
+		return exec.LookPath(name)
+	}
+	for dir := range strings.SplitSeq(path, ":") {
+		if found, err := exec.LookPath(dir + "/" + name); err == nil {
+			return found, nil
+		}
+	}
+	return "", fmt.Errorf("%s: %w", name, exec.ErrNotFound)
+}

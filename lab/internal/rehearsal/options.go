@@ -1,0 +1,55 @@
+// Package rehearsal raises and razes a cluster's unchanged configuration in the
+// lab. It has two halves, which run in two processes.
+//
+// Outside, Run reads the configuration, collects what it names, lays out
+// everything that would otherwise come from a network, and enters a namespace.
+// Inside, Main proves that it is inside, starts the datacenter and runs castle,
+// or the given command, as a user would.
+//
+// Everything lies in one work directory: state, plugin cache, provider mirror,
+// logs, home. The repository is mounted read-only and its configs/ and the real
+// state directory are covered, so the kernel sees to it that a rehearsal cannot
+// touch what is real.
+package rehearsal
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// FastSpeed is the speed that "fast" stands for: waits that a person would
+// notice are gone, and what races, still does.
+const FastSpeed = 50
+
+// Options are a rehearsal as it was asked for.
+type Options struct {
+	Cluster   string
+	Directory string // -C
+	Speed     float64
+	Providers string // stand-in or registry
+	Faults    []string
+	Keep      bool
+	Report    string   // file for the report, or empty
+	Command   []string // what runs inside, or empty for the whole round
+	Environ   []string
+}
+
+// ParseSpeed reads --speed.
+func ParseSpeed(text string) (float64, error) {
+	if text == "fast" {
+		return FastSpeed, nil
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || n < 0.1 || n > 10000 {
+		return 0, fmt.Errorf("--speed %q: neither fast nor a number from 0.1 to 10000", text)
+	}
+	return n, nil
+}
+
+// UsageError is a rehearsal that cannot begin as it was asked for.
+type UsageError struct{ Err error }
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *UsageError) Unwrap() error { return e.Err }

@@ -1,0 +1,152 @@
+package rehearsal
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+)
+
+// notProven is what nobody should conclude from a rehearsal.
+const notProven = "The lab does not prove: Talos itself, images, CNI and kube-proxy, kubelets, the upstream charts, ARP, real disks."
+
+// report is what --report writes.
+type report struct {
+	Result    string        `json:"result"` // ok or failed
+	Steps     []reportStep  `json:"steps"`
+	Stages    []reportStage `json:"stages"` // of the first run
+	Leftovers []string      `json:"leftovers"`
+}
+
+type reportStep struct {
+	Command string  `json:"command"`
+	Exit    int     `json:"exit"`
+	Seconds float64 `json:"seconds"`
+}
+
+type reportStage struct {
+	Name         string    `json:"name"`
+	Layer        string    `json:"layer"`
+	Result       string    `json:"result"`
+	ApplySeconds float64   `json:"apply_seconds"`
+	GateSeconds  float64   `json:"gate_seconds"`
+	Started      time.Time `json:"started"`
+	Ended        time.Time `json:"ended"`
+}
+
+func (r *report) write(path string) error {
+	content, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(content, '\n'), 0o600)
+}
+
+func seconds(d time.Duration) float64 { return math.Round(d.Seconds()*100) / 100 }
+
+// runs are the events of every run of castle in this rehearsal, oldest first.
+func (r *round) runs() ([][]event.Event, error) {
+	files, err := filepath.Glob(r.path("state", r.Survey.Name, r.Survey.Platform, "runs", "*", "journal.jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	var all [][]event.Event
+	for _, f := range files {
+		content, err := os.ReadFile(f)
+		if err != nil {
+			return nil, err
+		}
+		var events []event.Event
+		for lines := bufio.NewScanner(bytes.NewReader(content)); lines.Scan(); {
+			var e event.Event
+			if json.Unmarshal(lines.Bytes(), &e) == nil { // a torn last line is no event
+				events = append(events, e)
+			}
+		}
+		if len(events) != 0 {
+			all = append(all, events)
+		}
+	}
+	slices.SortFunc(all, func(a, b []event.Event) int { return a[0].Time.Compare(b[0].Time) })
+	return all, nil
+}
+
+// readStages takes the stages from the first run, which is the one that raised
+// the cluster, or tried to.
+func (r *round) readStages() error {
+	runs, err := r.runs()
+	if err != nil || len(runs) == 0 {
+		return err
+	}
+	for _, s := range event.Timeline(runs[0]) {
+		r.report.Stages = append(r.report.Stages, reportStage{
+			Name: s.Stage, Layer: s.Layer, Result: s.Result,
+			ApplySeconds: seconds(s.Steps["apply"]), GateSeconds: seconds(s.Steps["gates"]),
+			Started: s.Started, Ended: s.Ended,
+		})
+	}
+	return nil
+}
+
+// changedAgain names what the last run changed.
+func (r *round) changedAgain() ([]string, error) {
+	runs, err := r.runs()
+	if err != nil {
+		return nil, err
+	}
+	if len(runs) < 2 {
+		return nil, errors.New("journal: the second create has left none")
+	}
+	var changed []string
+	for _, e := range runs[len(runs)-1] {
+		if e.Kind == event.Resource && e.Action != "" && e.Action != "read" && e.Action != "no-op" {
+			changed = append(changed, e.Stage+" "+e.Address)
+		}
+	}
+	return changed, nil
+}
+
+// summary is the rehearsal's result, on stdout.
+func (r *round) summary(left, missing []string) {
+	t := tabwriter.NewWriter(r.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	if len(r.report.Stages) != 0 {
+		began := r.report.Stages[0].Started
+		for _, s := range r.report.Stages {
+			if s.Started.Before(began) {
+				began = s.Started
+			}
+		}
+		fmt.Fprintf(t, "\nfrom\tto\tapply\tgates\t\t stage\n")
+		for _, s := range r.report.Stages {
+			fmt.Fprintf(t, "%.1fs\t%.1fs\t%.1fs\t%.1fs\t%s\t %s/%s\n", s.Started.Sub(began).Seconds(), s.Ended.Sub(began).Seconds(),
+				s.ApplySeconds, s.GateSeconds, s.Result, s.Layer, s.Name)
+		}
+	}
+	fmt.Fprintf(t, "\n")
+	for _, s := range r.report.Steps {
+		fmt.Fprintf(t, "%.1fs\texit %d\t %s\n", s.Seconds, s.Exit, s.Command)
+	}
+	t.Flush() //nolint:errcheck // stdout; there is nowhere to say it
+	fmt.Fprintf(r.stdout, "\nLeft over: %s\n", list(left))
+	if len(missing) != 0 {
+		fmt.Fprintf(r.stdout, "Missing: %s\n", list(missing))
+	}
+	fmt.Fprintln(r.stdout, notProven)
+}
+
+func list(all []string) string {
+	if len(all) == 0 {
+		return "nothing"
+	}
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,153 @@
+package rehearsal
+
+import (
+	"io/fs"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
+	"github.com/ephemeral-castle/castle/lab/internal/network"
+	"github.com/ephemeral-castle/castle/stages"
+	"github.com/ephemeral-castle/castle/templates"
+)
+
+// survey is what a configuration says about the world that it expects.
+type survey struct {
+	Name, Platform string
+	ClusterDir     string
+	Network        network.Names
+	Hosts          datacenter.Hosts
+	Secrets        []string // names of secrets that its modules ask Infisical for
+	ProxmoxToken   string   // where it is a plain value
+	// Endpoints of the two services that the environment names, for commands.
+	Proxmox, Infisical string
+	Providers          []string // source addresses
+
+	modules []fs.FS
+}
+
+// inspect reads the configuration. An invalid one is a *castle.ConfigError.
+func inspect(repository string, o Options) (*survey, error) {
+	cluster, diags := config.Load(config.Options{
+		Repository: repository, Cluster: o.Cluster, Environ: o.Environ,
+		Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(),
+		Library: stages.Library, Templates: templates.Files,
+	})
+	if diags.HasErrors() {
+		return nil, &castle.ConfigError{Diagnostics: errorsOf(diags), Files: cluster.Files}
+	}
+	hosts, err := datacenter.RepositoryHosts()
+	if err != nil {
+		return nil, err
+	}
+	s := &survey{
+		Name: cluster.Name, Platform: cluster.Platform, ClusterDir: cluster.Dir,
+		Network: network.Find(append(cluster.Strings(), hosts...)),
+	}
+	var inputs []map[string]cty.Value
+	sources, secrets := map[string]bool{}, map[string]bool{}
+	for _, stage := range cluster.Stages {
+		// What comes from other stages is not known yet, and need not be.
+		values, _ := stage.Inputs(config.Scope{}) //nolint:errcheck // see above
+		inputs = append(inputs, values)
+		s.modules = append(s.modules, stage.Module)
+		infisical := false
+		for _, source := range stage.Providers {
+			sources[source] = true
+			infisical = infisical || strings.HasSuffix(source, "/infisical")
+		}
+		if infisical {
+			names, err := secretNames(stage.Module)
+			if err != nil {
+				return nil, err
+			}
+			for _, n := range names {
+				secrets[n] = true
+			}
+		}
+	}
+	s.Secrets, s.Providers = slices.Sorted(maps.Keys(secrets)), slices.Sorted(maps.Keys(sources))
+	s.read(inputs)
+	return s, nil
+}
+
+func errorsOf(diags hcl.Diagnostics) hcl.Diagnostics {
+	return slices.DeleteFunc(diags, func(d *hcl.Diagnostic) bool { return d.Severity != hcl.DiagError })
+}
+
+// read takes what the platform's variables are called in the library; a stage
+// with other names still has the addresses and hosts, which are found by form.
+func (s *survey) read(inputs []map[string]cty.Value) {
+	nodes, storages := map[string]bool{}, map[string]bool{}
+	for _, values := range inputs {
+		for name, v := range values {
+			each(name, v, func(name, text string) {
+				switch {
+				case name == "proxmox_endpoint":
+					s.Proxmox = text
+				case name == "infisical_host":
+					s.Infisical = text
+				case name == "proxmox_api_token":
+					s.ProxmoxToken = text
+				case name == "proxmox_node_name" || name == "node_name":
+					nodes[text] = true
+				case strings.HasSuffix(name, "datastore") || strings.HasSuffix(name, "datastore_id"):
+					storages[text] = true
+				}
+			})
+		}
+	}
+	s.Hosts = datacenter.Hosts{Nodes: slices.Sorted(maps.Keys(nodes)), Storages: slices.Sorted(maps.Keys(storages))}
+}
+
+// each calls visit for every string in a value, with the name of the nearest attribute.
+func each(name string, v cty.Value, visit func(name, text string)) {
+	v, _ = v.UnmarkDeep()
+	if v.IsNull() || !v.IsKnown() {
+		return
+	}
+	if v.Type() == cty.String {
+		visit(name, v.AsString())
+		return
+	}
+	if !v.CanIterateElements() {
+		return
+	}
+	attributes := v.Type().IsObjectType()
+	for it := v.ElementIterator(); it.Next(); {
+		key, element := it.Element()
+		inner := name
+		if attributes {
+			inner = key.AsString()
+		}
+		each(inner, element, visit)
+	}
+}
+
+// secretNames are the words in a module that look like the names of secrets.
+func secretNames(module fs.FS) ([]string, error) {
+	quoted := regexp.MustCompile(`"([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)"`)
+	var names []string
+	err := fs.WalkDir(module, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || path.Ext(name) != ".tf" {
+			return err
+		}
+		content, err := fs.ReadFile(module, name)
+		for _, m := range quoted.FindAllSubmatch(content, -1) {
+			// What ends so is what a cluster itself puts there.
+			if n := string(m[1]); !strings.HasSuffix(n, "_CONTENT") {
+				names = append(names, n)
+			}
+		}
+		return err
+	})
+	return names, err
+}
