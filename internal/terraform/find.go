@@ -54,6 +54,9 @@ func onPath(ctx context.Context, cacheDir string, notice func(string)) (Binary, 
 		if !filepath.IsAbs(dir) || !executable(path) {
 			continue
 		}
+		if b, ok := remembered(cacheDir, path); ok {
+			return b, nil
+		}
 		said, err := versionOf(ctx, path)
 		if err != nil {
 			if ctx.Err() != nil {
@@ -66,8 +69,7 @@ func onPath(ctx context.Context, cacheDir string, notice func(string)) (Binary, 
 			notice(fmt.Sprintf("%s is not used: %s is older than %s", path, said, oldest))
 			continue
 		}
-		sum, err := rememberedDigest(cacheDir, path)
-		return Binary{Path: path, Version: said.String(), SHA256: sum}, err
+		return remember(cacheDir, path, said.String())
 	}
 	return Binary{}, nil
 }
@@ -146,34 +148,60 @@ func digestOf(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// rememberedDigest reads a binary of 90 MB only when it has changed: a run that
-// has nothing to do would spend most of its time on that.
-func rememberedDigest(cacheDir, path string) (string, error) {
-	info, err := os.Stat(path)
+// finding is what was found out about a binary, kept beside what tells that the
+// binary has changed.
+type finding struct {
+	Path     string
+	Size     int64
+	Modified time.Time
+	Version  string
+	SHA256   string
+}
+
+// remembered returns a binary as it was found the last time, unless the file has
+// changed. A run that has nothing to do would otherwise spend most of its time on
+// starting Terraform for its version and on reading 90 MB.
+func remembered(cacheDir, path string) (Binary, bool) {
+	now, err := look(path)
 	if err != nil {
-		return "", err
+		return Binary{}, false
 	}
-	type digest struct {
-		Path     string
-		Size     int64
-		Modified time.Time
-		SHA256   string
+	var known finding
+	data, err := os.ReadFile(findingFile(cacheDir))
+	if err != nil || json.Unmarshal(data, &known) != nil {
+		return Binary{}, false
 	}
-	now := digest{Path: path, Size: info.Size(), Modified: info.ModTime().UTC()}
-	file := filepath.Join(cacheDir, "digest.json")
-	var known digest
-	if data, err := os.ReadFile(file); err == nil && json.Unmarshal(data, &known) == nil {
-		now.SHA256 = known.SHA256
-		if known == now {
-			return now.SHA256, nil
-		}
+	now.Version, now.SHA256 = known.Version, known.SHA256
+	if known != now || known.Version == "" || known.SHA256 == "" {
+		return Binary{}, false
+	}
+	return Binary{Path: path, Version: known.Version, SHA256: known.SHA256}, true
+}
+
+// remember reads a binary's digest and keeps it with its version for the next time.
+func remember(cacheDir, path, version string) (Binary, error) {
+	now, err := look(path)
+	if err != nil {
+		return Binary{}, err
 	}
 	if now.SHA256, err = digestOf(path); err != nil {
-		return "", err
+		return Binary{}, err
 	}
+	now.Version = version
 	data, err := json.Marshal(now)
 	if err != nil {
-		return "", err
+		return Binary{}, err
 	}
-	return now.SHA256, errors.Join(makePrivate(cacheDir), replace(file, data))
+	return Binary{Path: path, Version: version, SHA256: now.SHA256},
+		errors.Join(makePrivate(cacheDir), replace(findingFile(cacheDir), data))
 }
+
+func look(path string) (finding, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return finding{}, err
+	}
+	return finding{Path: path, Size: info.Size(), Modified: info.ModTime().UTC()}, nil
+}
+
+func findingFile(cacheDir string) string { return filepath.Join(cacheDir, "found.json") }

@@ -38,21 +38,30 @@ func TestFindTakesTheFirstTerraformThatIsRecentEnough(t *testing.T) {
 	}
 }
 
-func TestTheRememberedDigestFollowsTheFile(t *testing.T) {
+func TestWhatWasFoundIsRememberedUntilTheFileChanges(t *testing.T) {
 	cache, path := t.TempDir(), filepath.Join(t.TempDir(), "terraform")
 	put(t, path, "one")
-	first, err := rememberedDigest(cache, path)
+	if b, ok := remembered(cache, path); ok {
+		t.Errorf("remembered before it was found: %+v", b)
+	}
+	found, err := remember(cache, path, "1.9.0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, path, "another")
-	second, err := rememberedDigest(cache, path)
-	if err != nil || second == first {
-		t.Errorf("after a change: %s, %s, %v", first, second, err)
+	if again, ok := remembered(cache, path); !ok || again != found || found.Version != "1.9.0" || found.SHA256 == "" {
+		t.Errorf("got %+v, %t, want %+v", again, ok, found)
 	}
-	put(t, filepath.Join(cache, "digest.json"), strings.Replace(get(t, filepath.Join(cache, "digest.json")), second, "remembered", 1))
-	if third, err := rememberedDigest(cache, path); err != nil || third != "remembered" {
-		t.Errorf("it was read again: %s, %v", third, err)
+	put(t, path, "another")
+	if b, ok := remembered(cache, path); ok {
+		t.Errorf("remembered after a change: %+v", b)
+	}
+	changed, err := remember(cache, path, "1.10.0")
+	if err != nil || changed.SHA256 == found.SHA256 {
+		t.Errorf("after a change: %+v, %v", changed, err)
+	}
+	put(t, filepath.Join(cache, "found.json"), "{")
+	if b, ok := remembered(cache, path); ok {
+		t.Errorf("remembered from half a file: %+v", b)
 	}
 }
 
