@@ -271,3 +271,32 @@ func TestAnImageThatIsAlreadyThereIsDownloadedAgain(t *testing.T) {
 	r.must(destroy...)
 	d.checkEmpty(t)
 }
+
+// With reboot_after_update = false the provider changes running machines and
+// leaves the restart to others. It refuses only to grow a disk together with a
+// change that needs a restart, so the two are made one after the other.
+func TestChangesAreMadeWithoutARestart(t *testing.T) {
+	d := newDatacenter(t, emulator.Config{})
+	r := newPlatform(t, d)
+	r.must(apply...)
+	before := len(d.Requests())
+	changed := module
+	for _, change := range [][]string{{"size         = 50", "size         = 60"}, {"cores = 4", "cores = 6", `"castle"]`, `"castle", "prod"]`}} {
+		changed = strings.NewReplacer(change...).Replace(changed)
+		r.write(changed)
+		r.must(apply...)
+		if changes := r.plan(); len(changes) > 0 {
+			t.Errorf("after %q a plan changes %v\n%s", change, changes, r.must("show", "-no-color", "plan"))
+		}
+	}
+	for _, v := range d.VMs() {
+		if !strings.HasSuffix(v.Config["scsi1"], "size=60G,ssd=0") || v.Config["cores"] != "6" || v.Config["tags"] != "blue;castle;prod" {
+			t.Errorf("not changed: %+v", v)
+		}
+	}
+	for _, request := range d.Requests()[before:] {
+		if request.Method == "POST" {
+			t.Errorf("%s %s", request.Method, request.Path)
+		}
+	}
+}

@@ -73,6 +73,14 @@ func newRoot(t *testing.T, d datacenter, module string) root {
 	return r
 }
 
+// write replaces the module.
+func (r root) write(module string) {
+	r.t.Helper()
+	if err := os.WriteFile(filepath.Join(r.dir, "main.tf"), []byte(module), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 func (r root) run(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(r.t.Context(), 3*time.Minute)
 	defer cancel()

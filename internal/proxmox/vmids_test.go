@@ -1,14 +1,10 @@
 package proxmox
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/zclconf/go-cty/cty"
 
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -197,154 +193,5 @@ func TestVMIDs(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestVMIDsWaitsForAMachineThatIsBeingMade(t *testing.T) {
-	d := newDatacenter(t, emulator.Config{})
-	d.AddDisk(image())
-	release := make(chan struct{})
-	d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Hold: release})
-	d.build(t, 421, "blue-cp-01", "blue;castle")
-	done := make(chan gate.Findings, 1)
-	c := check(t, d)
-	go func() {
-		found, err := c.inspect(t.Context(), nil)
-		if err != nil {
-			t.Error(err)
-		}
-		done <- found
-	}()
-	d.asked(t, "nodes/proxmox/tasks", 3)
-	select {
-	case found := <-done:
-		t.Fatalf("judged a machine without name or tags: %+v", found)
-	default:
-	}
-	close(release)
-	if found := <-done; len(found.Foreign) != 0 || len(found.Ours) != 1 || found.Ours[0].ID != "proxmox/421" {
-		t.Errorf("when it was made: %+v", found)
-	}
-}
-
-// asked returns when a path was asked for n times.
-func (d datacenter) asked(t *testing.T, path string, n int) {
-	t.Helper()
-	for t.Context().Err() == nil {
-		count := 0
-		for _, r := range d.Requests() {
-			if r.Path == path {
-				count++
-			}
-		}
-		if count >= n {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
-func TestVMIDsDoesNotWaitForALockThatNobodyHolds(t *testing.T) {
-	d := newDatacenter(t, emulator.Config{})
-	d.AddVM(emulator.VM{ID: 421, Lock: "create"})
-	found, err := check(t, d).inspect(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(found.Foreign) != 1 || found.Foreign[0].What != `VM 421 "VM 421" on node proxmox, stopped, no tags, locked (create)` ||
-		!strings.Contains(found.Foreign[0].Hint, "qm unlock 421 && qm destroy 421") {
-		t.Errorf("got %+v", found)
-	}
-}
-
-func TestVMIDsStopsWaitingWithItsContext(t *testing.T) {
-	d := newDatacenter(t, emulator.Config{})
-	d.AddDisk(image())
-	release := make(chan struct{})
-	defer close(release)
-	d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Hold: release})
-	d.build(t, 421, "blue-cp-01", "blue;castle")
-	why := errors.New("the user pressed Ctrl-C")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
-	if _, err := check(t, d).inspect(ctx, nil); !errors.Is(err, why) {
-		t.Errorf("got %v", err)
-	}
-	c := check(t, d)
-	c.patience = 20 * time.Millisecond
-	if _, err := c.inspect(t.Context(), nil); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("without patience: %v", err)
-	}
-}
-
-func TestVMIDsFailsClosedWhenItCannotAsk(t *testing.T) {
-	d := newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"}})
-	d.AddVM(emulator.VM{ID: 421, Node: "pve2", Name: "blue-cp-01"})
-	d.SetOffline("pve2", true)
-	if found, err := check(t, d).inspect(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "595 No route to host") {
-		t.Errorf("node offline: %+v, %v", found, err)
-	}
-	d.Fail(emulator.Fault{Path: "cluster/nextid", Code: 403, Text: "Permission check failed"})
-	if _, err := check(t, d).inspect(t.Context(), nil); err == nil {
-		t.Error("a refused question was taken for a free id")
-	}
-}
-
-func TestVMIDsIsMadeFromABlock(t *testing.T) {
-	d := newDatacenter(t, emulator.Config{})
-	d.AddVM(ours(421, "blue-cp-01"))
-	values := gate.Values{
-		"endpoint": cty.StringVal(d.endpoint), "api_token": cty.StringVal(token), "ca_file": cty.StringVal(d.ca),
-		"vm_ids":   cty.MapVal(map[string]cty.Value{"cp-01": cty.NumberIntVal(421)}),
-		"tags":     cty.ListVal([]cty.Value{cty.StringVal("castle"), cty.StringVal("blue")}),
-		"names":    cty.MapVal(map[string]cty.Value{"cp-01": cty.StringVal("blue-cp-01")}),
-		"resource": cty.StringVal("module.nodes.proxmox_virtual_environment_vm.this"),
-	}
-	kind := PreflightTypes()[0]
-	if err := kind.Check(values); err != nil {
-		t.Fatal(err)
-	}
-	preflight, err := kind.New("vm_ids.free", values)
-	if err != nil {
-		t.Fatal(err)
-	}
-	found, err := preflight.Inspect(t.Context(), nil)
-	if err != nil || len(found.Ours) != 1 || found.Ours[0].Address != `module.nodes.proxmox_virtual_environment_vm.this["cp-01"]` {
-		t.Errorf("%s: %+v, %v", preflight.Name, found, err)
-	}
-}
-
-func TestVMIDsArgumentsAreJudged(t *testing.T) {
-	kind := PreflightTypes()[0]
-	for _, test := range []struct {
-		attribute string
-		value     cty.Value
-		want      string // part of the error; empty if the value is good
-	}{
-		{"endpoint", cty.StringVal("https://10.0.0.1:8006"), ""},
-		{"endpoint", cty.StringVal("http://10.0.0.1:8006"), "is no address"},
-		{"api_token", cty.StringVal("root@pam!castle=secret"), ""},
-		{"api_token", cty.StringVal("secret"), "user@realm!name=secret"},
-		{"vm_ids", cty.MapVal(map[string]cty.Value{"a": cty.NumberIntVal(421), "b": cty.NumberIntVal(422)}), ""},
-		{"vm_ids", cty.MapVal(map[string]cty.Value{"a": cty.NumberIntVal(421), "b": cty.NumberIntVal(421)}), "a and b have the same id 421"},
-		{"vm_ids", cty.MapVal(map[string]cty.Value{"a": cty.NumberIntVal(99)}), "no virtual machine id"},
-		{"vm_ids", cty.MapVal(map[string]cty.Value{"a": cty.NumberFloatVal(421.5)}), "no virtual machine id"},
-		{"vm_ids", cty.MapValEmpty(cty.Number), "at least one"},
-		{"tags", cty.ListValEmpty(cty.String), "at least one tag"},
-		{"resource", cty.StringVal("proxmox_virtual_environment_vm.node"), ""},
-		{"resource", cty.StringVal(`module.x["a"].proxmox_virtual_environment_vm.node`), ""},
-		{"resource", cty.StringVal("node"), "is no resource address"},
-	} {
-		err := kind.Attributes[test.attribute].Valid(test.value)
-		if (err == nil) != (test.want == "") || (err != nil && !strings.Contains(err.Error(), test.want)) {
-			t.Errorf("%s = %#v: %v, want %q", test.attribute, test.value, err, test.want)
-		}
-	}
-	names := gate.Values{
-		"vm_ids": cty.MapVal(map[string]cty.Value{"cp-01": cty.NumberIntVal(421)}),
-		"names":  cty.MapVal(map[string]cty.Value{"cp-1": cty.StringVal("blue-cp-01")}),
-	}
-	if err := kind.Check(names); err == nil || !strings.Contains(err.Error(), `"cp-1" is no key of vm_ids`) {
-		t.Errorf("a name without an id: %v", err)
 	}
 }

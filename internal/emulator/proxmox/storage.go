@@ -1,11 +1,8 @@
 package proxmox
 
 import (
-	"fmt"
 	"maps"
-	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,9 +24,6 @@ type Disk struct {
 }
 
 type volumeKey struct{ node, volume string }
-
-// downloadSize is what the far end of every URL claims to have.
-const downloadSize = 1 << 30
 
 // AddDisk puts a volume onto a storage, such as a disk that somebody forgot.
 func (s *Server) AddDisk(d Disk) {
@@ -172,108 +166,6 @@ func (s *Server) deleteVolume(c *call) (any, error) {
 			return nil
 		}
 		s.free(d.Node, d.Volume)
-		return nil
-	}}), nil
-}
-
-func (s *Server) queryURL(c *call) (any, error) {
-	where, err := url.Parse(c.get("url"))
-	if err != nil || (where.Scheme != "http" && where.Scheme != "https") {
-		return nil, badParameter("url", "value does not match the regex pattern\n")
-	}
-	return map[string]any{"filename": path.Base(where.Path), "size": downloadSize, "mimetype": "application/octet-stream"}, nil
-}
-
-var extensions = map[string]*regexp.Regexp{ //nolint:gochecknoglobals // a constant in all but name
-	"iso":    regexp.MustCompile(`(?i).\.(iso|img)$`),
-	"vztmpl": regexp.MustCompile(`(?i).\.(tar|tar\.(gz|xz|zst|bz2))$`),
-	"import": regexp.MustCompile(`^[a-zA-Z0-9_.+-]+\.(ova|qcow2|raw|vmdk)$`),
-}
-
-// download is POST …/download-url. Nothing is fetched: the file appears when
-// the task is over, and remembers where it would have come from.
-func (s *Server) download(c *call) (any, error) {
-	st, err := s.storage(c.vars["storage"])
-	if err != nil {
-		return nil, err
-	}
-	content, name := c.get("content"), regexp.MustCompile(`[^a-zA-Z0-9_.-]`).ReplaceAllString(path.Base(c.get("filename")), "_")
-	switch {
-	case st.Type != "dir":
-		return nil, internal("can't upload to storage type '%s', not a file based storage!", st.Type)
-	case extensions[content] == nil:
-		return nil, badParameter("content", fmt.Sprintf("upload content-type '%s' is not allowed", content))
-	case !slices.Contains(st.Content, content):
-		return nil, internal("storage '%s' is not configured for content-type '%s'", st.ID, content)
-	case !extensions[content].MatchString(name):
-		if content == "import" {
-			return nil, badParameter("filename", "invalid filename or wrong extension")
-		}
-		return nil, badParameter("filename", "wrong file extension")
-	}
-	format := strings.TrimPrefix(path.Ext(name), ".")
-	if content != "import" {
-		format = content
-	}
-	volume := st.ID + ":" + content + "/" + name
-	return s.launch(c, job{node: c.vars["node"], kind: "download", id: name, do: func(*task) error {
-		if c.get("compression") != "" && content != "iso" {
-			return fmt.Errorf("decompression not supported for %s", content)
-		}
-		checksum := strings.ToLower(c.get("checksum"))
-		if old := s.volumes[volumeKey{c.vars["node"], volume}]; old != nil {
-			switch {
-			case checksum == "":
-				return fmt.Errorf("refusing to override existing file '%s'", st.file(volume))
-			case old.Checksum != checksum:
-				return fmt.Errorf("checksum mismatch: got '%s' != expect '%s', aborting", old.Checksum, checksum)
-			}
-			return nil
-		}
-		s.addVolume(c.vars["node"], &Disk{
-			Volume: volume, Size: downloadSize, Format: format, Content: content, Source: c.get("url"), Checksum: checksum,
-		})
-		return nil
-	}}), nil
-}
-
-// resize is PUT …/resize; the work is a task.
-func (s *Server) resize(c *call) (any, error) {
-	m, err := s.guest(c, "VM.Config.Disk")
-	if err != nil {
-		return nil, err
-	}
-	if c.get("skiplock") != "" {
-		return nil, badParameter("skiplock", "Only root may use this option.")
-	}
-	if lock := m.options["lock"]; lock != "" {
-		return nil, internal("%v", locked(lock))
-	}
-	key, want := c.get("disk"), c.get("size")
-	relative := strings.HasPrefix(want, "+")
-	size, ok := parseSize(strings.TrimPrefix(want, "+"))
-	volume, _, _ := strings.Cut(m.options[key], ",")
-	switch {
-	case !ok:
-		return nil, badParameter("size", "value does not match the regex pattern\n")
-	case volume == "":
-		return nil, internal("disk '%s' does not exist", key)
-	case strings.Contains(m.options[key], "media=cdrom"):
-		return nil, internal("you can't resize a cdrom")
-	}
-	return s.launch(c, job{node: m.node, kind: "resize", id: strconv.Itoa(m.id), do: func(*task) error {
-		d := s.volumes[volumeKey{m.node, volume}]
-		if d == nil {
-			return fmt.Errorf("Could not determine current size of volume '%s'", volume) //nolint:staticcheck // the real text
-		}
-		if relative {
-			size += d.Size
-		}
-		if size < d.Size {
-			return fmt.Errorf("shrinking disks is not supported")
-		}
-		d.Size = size
-		m.options[key] = setDriveSize(m.options[key], size)
 		return nil
 	}}), nil
 }
