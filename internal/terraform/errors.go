@@ -44,15 +44,26 @@ func (d Diagnostic) short() string {
 	if d.Address != "" {
 		text = d.Address + ": " + text
 	}
-	// The first paragraph says what happened; the others give advice.
-	paragraph, _, _ := strings.Cut(strings.TrimSpace(d.Detail), "\n\n")
-	if detail := oneLine(paragraph); detail != "" {
+	if detail := oneLine(d.gist()); detail != "" {
 		text += ": " + detail
 	}
 	if d.File != "" {
 		text += fmt.Sprintf(" (%s:%d)", d.File, d.Line)
 	}
 	return text
+}
+
+// gist is the detail's first paragraph, which says what happened; the others give
+// advice. One that ends in a colon goes on in the next.
+func (d Diagnostic) gist() string {
+	var gist string
+	for paragraph := range strings.SplitSeq(strings.TrimSpace(d.Detail), "\n\n") {
+		gist += paragraph + "\n"
+		if !strings.HasSuffix(paragraph, ":") {
+			break
+		}
+	}
+	return gist
 }
 
 const longest = 400 // characters of a text that is to be one line

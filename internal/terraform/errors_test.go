@@ -27,6 +27,13 @@ func TestErrorIsTheFirstRootCauseInOneLine(t *testing.T) {
 	}
 }
 
+func TestErrorGoesOnAfterAColon(t *testing.T) {
+	err := diagnose(t, "plan", `{"type":"diagnostic","diagnostic":{"severity":"error","summary":"Failed","detail":"2 problems:\n\n- no schema\n- no plugin\n\nAdvice."}}`)
+	if got, want := err.Error(), "Failed: 2 problems: - no schema - no plugin"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 func TestErrorWithoutDiagnosticsIsWhatWasSaidLast(t *testing.T) {
 	if got, want := diagnose(t, "init", "something", "", "panic: out of memory").Error(), "terraform init: panic: out of memory"; got != want {
 		t.Errorf("got %s, want %s", got, want)

@@ -116,6 +116,7 @@ func (r *Root) Validate(ctx context.Context) error {
 				found.File, found.Line = d.Range.Filename, d.Range.Start.Line
 			}
 			s.errors = append(s.errors, found)
+			s.say(found.long("error"))
 		}
 		return errors.New("not valid")
 	})
