@@ -36,6 +36,7 @@ func (s *Server) Requests() []Request {
 type call struct {
 	method string
 	path   string
+	route  route
 	vars   map[string]string // what the route's pattern captured
 	params url.Values
 	user   string // root@pam, or user@realm!token
@@ -110,11 +111,9 @@ func (s *Server) read(r *http.Request) (*call, error) {
 	if err := c.parse(r.URL.RawQuery, body, r.Header.Get("Content-Type")); err != nil {
 		return c, err
 	}
-	handler, err := s.match(c, segments)
-	if err != nil {
+	if err := s.match(c, segments); err != nil {
 		return c, err
 	}
-	c.vars["handler"] = handler
 	for name, value := range c.vars {
 		if given := c.params.Get(name); c.params.Has(name) && given != value {
 			return c, badParameter(name, "duplicate parameter (already defined in URI) with conflicting values!")

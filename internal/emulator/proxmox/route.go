@@ -60,19 +60,18 @@ func (s *Server) table() []route {
 	}
 }
 
-// match finds the call's route, fills its variables and returns the pattern.
-func (s *Server) match(c *call, segments []string) (string, error) {
-	c.vars = map[string]string{}
+// match finds the call's route and fills its variables.
+func (s *Server) match(c *call, segments []string) error {
 	for _, r := range s.routes {
 		if r.method != c.method {
 			continue
 		}
 		if vars, ok := capture(strings.Split(r.pattern, "/"), segments); ok {
-			c.vars = vars
-			return r.method + " " + r.pattern, c.checkVars()
+			c.route, c.vars = r, vars
+			return c.checkVars()
 		}
 	}
-	return "", &failure{code: http.StatusNotImplemented, text: fmt.Sprintf("Method '%s /%s' not implemented", c.method, c.path), envelope: true}
+	return &failure{code: http.StatusNotImplemented, text: fmt.Sprintf("Method '%s /%s' not implemented", c.method, c.path), envelope: true}
 }
 
 func capture(pattern, segments []string) (map[string]string, bool) {
@@ -106,9 +105,7 @@ func (c *call) checkVars() error {
 
 // answer authenticates and runs the call's handler.
 func (s *Server) answer(c *call, r *http.Request) (any, error) {
-	handler := c.vars["handler"]
-	delete(c.vars, "handler")
-	if handler != "POST access/ticket" {
+	if c.route.pattern != "access/ticket" {
 		user, err := s.authenticate(r)
 		if err != nil {
 			return nil, err
@@ -129,6 +126,5 @@ func (s *Server) answer(c *call, r *http.Request) (any, error) {
 			return nil, &failure{code: 595, text: "No route to host"}
 		}
 	}
-	i := slices.IndexFunc(s.routes, func(r route) bool { return r.method+" "+r.pattern == handler })
-	return s.routes[i].handle(c)
+	return c.route.handle(c)
 }
