@@ -93,7 +93,7 @@ func fakeTerraform() {
 }
 
 func (f *fake) plan(args []string) {
-	p := fakePlan{Destroy: slices.Contains(args, "-destroy=true") || slices.Contains(args, "-destroy")}
+	p := fakePlan{Destroy: slices.Contains(args, "-destroy")}
 	file := ""
 	for _, arg := range args {
 		if target, ok := strings.CutPrefix(arg, "-target="); ok {

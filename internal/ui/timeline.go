@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -38,7 +39,7 @@ func WriteTimeline(w io.Writer, events []event.Event) {
 				terraform += took
 			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Layer, s.Stage, s.Result,
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Layer, s.Stage, cmp.Or(s.Result, "unfinished"),
 			short(terraform), short(s.Steps["gates"]), short(s.Ended.Sub(s.Started)), bar(first, last, s))
 	}
 	fmt.Fprintf(t, "\t\t\t\t\t%s\t\n", short(last.Sub(first)))
