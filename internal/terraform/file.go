@@ -63,11 +63,20 @@ func lockFile(ctx context.Context, path string) (unlock func() error, err error)
 	}
 }
 
-// replace writes a private file in one step: the old content or the new is there.
+// replace writes a private file in one step: the old content or the new is
+// there, also when two castles write it at once.
 func replace(path string, data []byte) error {
-	next := path + ".next"
-	if err := writePrivate(next, data); err != nil {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
 		return err
 	}
-	return os.Rename(next, path)
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Chmod(0o600), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
 }
