@@ -180,13 +180,13 @@ func (d *Datacenter) untilDone(what string, p *controlplane.Process, do func(con
 		if err == nil {
 			return
 		}
-		d.say("kubernetes: %s: %v", what, err)
 		select {
 		case <-p.Done():
 			return
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			d.say("kubernetes: %s: %v", what, err)
 		}
 	}
 }

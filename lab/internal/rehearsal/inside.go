@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 	"github.com/ephemeral-castle/castle/lab/internal/front"
 	"github.com/ephemeral-castle/castle/lab/internal/namespace"
@@ -29,7 +31,8 @@ func Main(ctx context.Context, file string, stdin io.Reader, stdout, stderr io.W
 	if err != nil {
 		return 0, err
 	}
-	if err := json.Unmarshal(said, &p); err != nil {
+	// It may name a secret; nobody needs it any more, --keep or not.
+	if err := errors.Join(json.Unmarshal(said, &p), os.Remove(file)); err != nil {
 		return 0, err
 	}
 	proof, err := namespace.Prove(p.Outside)
@@ -68,6 +71,9 @@ func (p *plan) datacenter(ctx context.Context, proof namespace.Proof) (*datacent
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { log.Close() }) //nolint:errcheck // nothing is lost
+	// Kubernetes' libraries would otherwise write between castle's lines.
+	klog.LogToStderr(false)
+	klog.SetOutput(log)
 	return datacenter.Start(ctx, datacenter.Config{
 		Proof: proof, Dir: p.Work, Front: netip.MustParseAddr(frontAddress), Endpoints: p.Survey.Network.Endpoints, Authority: authority,
 		Speed: p.Options.Speed, Faults: p.Faults, Hosts: p.Survey.Hosts, Secrets: p.Survey.Secrets, ProxmoxToken: p.Survey.ProxmoxToken, Log: log,
@@ -149,7 +155,6 @@ func (r *round) step(ctx context.Context, args []string) (int, error) {
 	c.Args[0] = args[0]
 	c.Dir, c.Env = r.Options.Directory, r.environ
 	c.Stdin, c.Stdout, c.Stderr = r.stdin, r.stdout, r.stderr
-	c.SysProcAttr = &syscall.SysProcAttr{}
 	began := time.Now()
 	err = c.Run()
 	code := 0

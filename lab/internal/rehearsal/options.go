@@ -31,7 +31,7 @@ type Options struct {
 	Keep      bool
 	Report    string   // file for the report, or empty
 	Command   []string // what runs inside, or empty for the whole round
-	Environ   []string
+	Environ   []string `json:"-"` // the user's own, credentials and all: it is not written down
 }
 
 // ParseSpeed reads --speed.

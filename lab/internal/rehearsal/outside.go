@@ -60,17 +60,19 @@ func Run(ctx context.Context, o Options, stderr io.Writer) (code int, err error)
 			fmt.Fprintf(stderr, "castle: kept: %s\n", work)
 			return
 		}
+		if code != 0 {
+			fmt.Fprintln(stderr, "castle: hint: the logs go with the rehearsal; --keep keeps them")
+		}
 		err = errors.Join(err, os.RemoveAll(work))
 	}()
 	p := plan{Work: work, Options: o, Survey: *s, Faults: faults}
 	if err := p.prepare(ctx); err != nil {
 		return 0, err
 	}
-	mounts, undo, err := p.mounts(repository)
+	mounts, err := p.mounts(repository)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, undo()) }()
 	if p.Outside, err = namespace.Network(); err != nil {
 		return 0, err
 	}
@@ -111,7 +113,7 @@ func workDirectory(environ []string, name string) (string, error) {
 
 // prepare puts everything into the work directory that the inside needs.
 func (p *plan) prepare(ctx context.Context) error {
-	for _, dir := range []string{"etc", "bin", "mirror", "state", "home", "covered", "configs", "scratch", "tmp"} {
+	for _, dir := range []string{"etc", "bin", "mirror", "state", "home", "covered", "scratch", "tmp"} {
 		if err := os.Mkdir(p.path(dir), 0o700); err != nil {
 			return err
 		}
@@ -158,29 +160,50 @@ func find(name, beside string, environ []string) (string, error) {
 	return "", exec.ErrNotFound
 }
 
-// mounts cover what is real: the repository becomes read-only, its configs/ and
-// the state directory are empty directories of the rehearsal's own.
-func (p *plan) mounts(repository string) (mounts []namespace.Mount, undo func() error, err error) {
-	undo = func() error { return nil }
-	configs := filepath.Join(p.Survey.ClusterDir, "configs")
-	if _, err := os.Stat(configs); errors.Is(err, os.ErrNotExist) {
-		// A mount needs a place. It goes again, unless somebody has used it meanwhile.
-		if err := os.Mkdir(configs, 0o700); err != nil {
-			return nil, nil, err
-		}
-		undo = func() error {
-			if left, err := os.ReadDir(configs); err != nil || len(left) != 0 {
-				return err
-			}
-			return os.Remove(configs)
-		}
+// mounts cover what is real: the repository becomes read-only, the cluster's
+// folder a double with the same files and configs/ of the rehearsal's own, and
+// the state directory an empty one. Nothing is made in the repository for it,
+// so that rehearsals do not get into each other's way.
+func (p *plan) mounts(repository string) ([]namespace.Mount, error) {
+	double := p.path("cluster")
+	if err := os.MkdirAll(filepath.Join(double, "configs"), 0o700); err != nil {
+		return nil, err
 	}
-	mounts = []namespace.Mount{{Path: repository}, {Path: configs, From: p.path("configs")}}
+	entries, err := os.ReadDir(p.Survey.ClusterDir)
+	if err != nil {
+		return nil, err
+	}
+	mounts := []namespace.Mount{{Path: repository}} // first: what is bound from it later is read-only, too
+	for _, e := range entries {
+		from, to := filepath.Join(p.Survey.ClusterDir, e.Name()), filepath.Join(double, e.Name())
+		switch {
+		case e.Name() == "configs":
+			continue
+		case e.Type()&os.ModeSymlink != 0:
+			target, err := os.Readlink(from)
+			if err == nil {
+				err = os.Symlink(target, to)
+			}
+			if err != nil {
+				return nil, err
+			}
+			continue
+		case e.IsDir():
+			err = os.Mkdir(to, 0o700)
+		default:
+			err = os.WriteFile(to, nil, 0o600)
+		}
+		if err != nil {
+			return nil, err
+		}
+		mounts = append(mounts, namespace.Mount{Path: to, From: from})
+	}
+	mounts = append(mounts, namespace.Mount{Path: p.Survey.ClusterDir, From: double})
 	state := realState(p.Options.Environ)
 	if _, err := os.Stat(state); err == nil {
 		mounts = append(mounts, namespace.Mount{Path: state, From: p.path("covered")})
 	}
-	return mounts, undo, nil
+	return mounts, nil
 }
 
 // realState is where castle keeps state when it does not rehearse.
