@@ -46,12 +46,13 @@ type Lines struct {
 	events  []event.Event
 	verbose bool
 	live    *live // nil unless w is a terminal
+	gates   map[string]*closedGate
 }
 
 // NewLines returns a reporter for w. A terminal gets colours and a line that
 // says what is in progress.
 func NewLines(w io.Writer, terminal, verbose bool) *Lines {
-	l := &Lines{w: w, paint: painter(terminal), verbose: verbose}
+	l := &Lines{w: w, paint: painter(terminal), verbose: verbose, gates: map[string]*closedGate{}}
 	if terminal {
 		l.live = &live{w: w, running: map[string]string{}}
 	}
@@ -67,8 +68,23 @@ func (l *Lines) Report(e event.Event) {
 	}
 	l.events = append(l.events, e)
 	if l.live != nil {
-		l.live.clear()
 		l.live.see(e)
+	}
+	switch e.Kind {
+	case event.GateClosed, event.GateOpen:
+		if !l.gate(e) {
+			return
+		}
+	case event.StageReady, event.StageCurrent, event.StageFailed, event.StageStopped, event.StageSkipped:
+		l.forget(e.Stage)
+	}
+	l.line(e)
+}
+
+// line writes the line of one event, if it has one, and draws the live line anew.
+func (l *Lines) line(e event.Event) {
+	if l.live != nil {
+		l.live.clear()
 		defer l.live.draw()
 	}
 	text := l.text(e)

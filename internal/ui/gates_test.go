@@ -1,0 +1,100 @@
+package ui_test
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/ui"
+)
+
+// gateEvent is one answer of a gate.
+func gateEvent(gate, why string) event.Event {
+	e := event.Event{Time: time.Now(), Kind: event.GateOpen, Layer: "networking", Stage: "metallb", Gate: gate}
+	if why != "" {
+		e.Kind, e.Text = event.GateClosed, why
+	}
+	return e
+}
+
+// buffer is written to by a timer's goroutine.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func TestAGateThatOpensAtOnceIsNoNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &buffer{}
+		l := ui.NewLines(w, false, false)
+		l.Report(gateEvent("workload.controller", "0 of 1 available"))
+		time.Sleep(time.Second)
+		l.Report(gateEvent("workload.controller", ""))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := w.String(); got != "" {
+			t.Errorf("got %q, want nothing", got)
+		}
+	})
+}
+
+func TestAGateThatStaysClosedIsToldWithItsLastReasonAndThenWithEveryNewOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &buffer{}
+		l := ui.NewLines(w, false, false)
+		l.Report(gateEvent("webhook.objects", "no caBundle yet"))
+		time.Sleep(2 * time.Second)
+		l.Report(gateEvent("webhook.objects", "connection refused"))
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if got := w.String(); strings.Contains(got, "caBundle") || !strings.Contains(got, "gate webhook.objects closed: connection refused") {
+			t.Errorf("after four seconds: %q, want the last reason alone", got)
+		}
+		l.Report(gateEvent("webhook.objects", "not judged"))
+		l.Report(gateEvent("webhook.objects", ""))
+		if got := w.String(); !strings.Contains(got, "not judged") || !strings.Contains(got, "gate webhook.objects open") {
+			t.Errorf("afterwards: %q, want the new reason and that it opened", got)
+		}
+	})
+}
+
+func TestAStageThatHasEndedTellsNothingMoreOfItsGates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &buffer{}
+		l := ui.NewLines(w, false, false)
+		l.Report(gateEvent("webhook.objects", "connection refused"))
+		l.Report(event.Event{Time: time.Now(), Kind: event.StageStopped, Layer: "networking", Stage: "metallb"})
+		before := w.String()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := w.String(); got != before {
+			t.Errorf("got %q after the stage had ended", strings.TrimPrefix(got, before))
+		}
+	})
+}
+
+func TestVerboseTellsEveryAnswer(t *testing.T) {
+	w := &buffer{}
+	l := ui.NewLines(w, false, true)
+	l.Report(gateEvent("workload.controller", "0 of 1 available"))
+	l.Report(gateEvent("workload.controller", ""))
+	if got := w.String(); !strings.Contains(got, "0 of 1 available") || !strings.Contains(got, "open") {
+		t.Errorf("got %q, want both answers", got)
+	}
+}
