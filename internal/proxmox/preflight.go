@@ -33,12 +33,13 @@ func vmIDs() gate.PreflightType {
 		Name:    "vm_ids",
 		Summary: "No virtual machine that castle does not know stands on the ids that a stage uses",
 		Attributes: map[string]gate.Attribute{
-			"endpoint":  {Type: cty.String, Required: true, Help: "The API's address, such as \"https://proxmox.example:8006\".", Valid: validEndpoint},
-			"api_token": {Type: cty.String, Required: true, Help: "The API token, \"user@realm!name=secret\".", Valid: validToken},
-			"vm_ids":    {Type: cty.Map(cty.Number), Required: true, Help: "The id of each virtual machine, by the key of its resource instance.", Valid: validIDs},
-			"tags":      {Type: cty.List(cty.String), Required: true, Help: "The tags that every virtual machine of this cluster carries.", Valid: validTags},
-			"names":     {Type: cty.Map(cty.String), Help: "The name of each virtual machine, by key; the key itself where it is not given."},
-			"node_name": {Type: cty.String, Help: "The node that the virtual machines belong on; any, if not given."},
+			"endpoint":   {Type: cty.String, Required: true, Help: "The API's address, such as \"https://proxmox.example:8006\".", Valid: validEndpoint},
+			"api_token":  {Type: cty.String, Required: true, Help: "The API token, \"user@realm!name=secret\".", Valid: validToken},
+			"vm_ids":     {Type: cty.Map(cty.Number), Required: true, Help: "The id of each virtual machine, by the key of its resource instance.", Valid: validIDs},
+			"tags":       {Type: cty.List(cty.String), Required: true, Help: "The tags that every virtual machine of this cluster carries.", Valid: validTags},
+			"names":      {Type: cty.Map(cty.String), Help: "The name of each virtual machine, by key; the key itself where it is not given."},
+			"node_name":  {Type: cty.String, Help: "The node that the virtual machines belong on; any, if not given."},
+			"node_names": {Type: cty.Map(cty.String), Help: "The node of each virtual machine, by key, where it is not node_name."},
 			"resource": {
 				Type: cty.String, Help: "The resource whose instances are the virtual machines, \"" + defaultResource + "\" if not given.", Valid: validResource,
 			},
@@ -103,16 +104,20 @@ func validResource(v cty.Value) error {
 	return nil
 }
 
-// checkVMIDs judges names against vm_ids.
+// checkVMIDs judges names and node_names against vm_ids.
 func checkVMIDs(v gate.Values) error {
-	if !v.Has("vm_ids") || !v.Has("names") {
+	if !v.Has("vm_ids") {
 		return nil
 	}
-	ids, names := v["vm_ids"].AsValueMap(), v["names"].AsValueMap()
 	var wrong []error
-	for _, key := range slices.Sorted(maps.Keys(names)) {
-		if _, ok := ids[key]; !ok {
-			wrong = append(wrong, fmt.Errorf("names: %q is no key of vm_ids", key))
+	for _, attribute := range []string{"names", "node_names"} {
+		if !v.Has(attribute) {
+			continue
+		}
+		for _, key := range slices.Sorted(maps.Keys(v[attribute].AsValueMap())) {
+			if _, ok := v["vm_ids"].AsValueMap()[key]; !ok {
+				wrong = append(wrong, fmt.Errorf("%s: %q is no key of vm_ids", attribute, key))
+			}
 		}
 	}
 	return errors.Join(wrong...)
@@ -129,7 +134,7 @@ func newVMIDs(name string, v gate.Values) (gate.Preflight, error) {
 	if check.resource == "" {
 		check.resource = defaultResource
 	}
-	err = errors.Join(v.Decode("vm_ids", &check.ids), v.Decode("tags", &check.tags), v.Decode("names", &check.names))
+	err = errors.Join(v.Decode("vm_ids", &check.ids), v.Decode("tags", &check.tags), v.Decode("names", &check.names), v.Decode("node_names", &check.nodes))
 	if err != nil {
 		return gate.Preflight{}, fmt.Errorf("%s: %w", name, err)
 	}

@@ -15,9 +15,10 @@ func TestVMIDsIsMadeFromABlock(t *testing.T) {
 	d.AddVM(ours(421, "blue-cp-01"))
 	values := gate.Values{
 		"endpoint": cty.StringVal(d.endpoint), "api_token": cty.StringVal(token), "ca_file": cty.StringVal(d.ca),
-		"vm_ids":   cty.MapVal(map[string]cty.Value{"cp-01": cty.NumberIntVal(421)}),
-		"tags":     cty.ListVal([]cty.Value{cty.StringVal("castle"), cty.StringVal("blue")}),
-		"names":    cty.MapVal(map[string]cty.Value{"cp-01": cty.StringVal("blue-cp-01")}),
+		"vm_ids":    cty.MapVal(map[string]cty.Value{"cp-01": cty.NumberIntVal(421)}),
+		"tags":      cty.ListVal([]cty.Value{cty.StringVal("castle"), cty.StringVal("blue")}),
+		"names":     cty.MapVal(map[string]cty.Value{"cp-01": cty.StringVal("blue-cp-01")}),
+		"node_name": cty.StringVal("pve2"), "node_names": cty.MapVal(map[string]cty.Value{"cp-01": cty.StringVal("proxmox")}),
 		"resource": cty.StringVal("module.nodes.proxmox_virtual_environment_vm.this"),
 	}
 	kind := PreflightTypes()[0]

@@ -20,9 +20,10 @@ type vmCheck struct {
 	ids      map[string]int // by key
 	names    map[string]string
 	tags     []string
-	node     string
-	interval time.Duration // between looks at a guest that is being made
-	patience time.Duration // with such a guest
+	node     string            // of every machine; any, if empty
+	nodes    map[string]string // by key, where it is another
+	interval time.Duration     // between looks at a guest that is being made
+	patience time.Duration     // with such a guest
 }
 
 // slot is one id to look at: one that the stage wants, one that its state
@@ -188,15 +189,16 @@ func (c *vmCheck) settled(ctx context.Context, s slot, listed Guest) (guest, err
 
 // notOurs says why a guest that the state does not know cannot be castle's own.
 func (c *vmCheck) notOurs(s slot, g guest) string {
-	switch missing := lacking(g.tags, c.tags); {
+	missing, node := lacking(g.tags, c.tags), cmp.Or(c.nodes[s.key], c.node)
+	switch {
 	case g.Lock == "create":
 		return "its creation was never finished"
 	case g.Name != c.name(s.key):
 		return fmt.Sprintf("castle's own would be called %q", c.name(s.key))
 	case len(missing) > 0:
 		return fmt.Sprintf("castle's own would be tagged %s", strings.Join(missing, ", "))
-	case c.node != "" && g.Node != c.node:
-		return fmt.Sprintf("castle's own would be on node %s", c.node)
+	case node != "" && g.Node != node:
+		return fmt.Sprintf("castle's own would be on node %s", node)
 	case s.elsewhere != nil:
 		return fmt.Sprintf("%s has VM %d in the state", s.elsewhere.Address, attributeInt(s.elsewhere.Attributes["vm_id"]))
 	}

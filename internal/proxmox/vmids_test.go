@@ -67,6 +67,12 @@ func TestVMIDs(t *testing.T) {
 			foreign: `VM 421 "blue-cp-01" on node proxmox, running, tags: blue, castle`,
 			hint:    []string{"castle's own would be on node pve2"},
 		},
+		"our own, on the node that is its own": {
+			vms:     []emulator.VM{ours(421, "blue-cp-01")},
+			change:  func(c *vmCheck) { c.node, c.nodes = "pve2", map[string]string{"cp-01": "proxmox"} },
+			ours:    cp01 + " proxmox/421",
+			present: `VM 421 "blue-cp-01" on node proxmox`,
+		},
 		"our own, unknown to the state": {
 			vms:     []emulator.VM{ours(421, "blue-cp-01")},
 			ours:    cp01 + " proxmox/421",

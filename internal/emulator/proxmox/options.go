@@ -90,6 +90,8 @@ func plain(key, value string) (string, error) {
 		return "1", nil
 	case tagList:
 		return uniqueTags(value), nil
+	case text:
+		return strings.TrimRight(value, " \t\r\n"), nil
 	case unknown:
 		return "", badParameter(key, "property is not defined in schema and the schema does not allow additional properties\n")
 	}
