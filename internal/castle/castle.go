@@ -104,7 +104,9 @@ func Open(o Options) (*Castle, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Castle{options: o, cluster: cluster, dir: dir, masker: &secret.Masker{}}, nil
+	masker := &secret.Masker{}
+	masker.Add(cluster.Secrets()...)
+	return &Castle{options: o, cluster: cluster, dir: dir, masker: masker}, nil
 }
 
 // Kill ends at once every Terraform that this process runs, its providers and

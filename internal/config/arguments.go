@@ -120,23 +120,17 @@ func (s *Stage) blocks() []*block {
 // sorted and each once. The lab finds addresses and hosts there.
 func (c *Cluster) Strings() []string {
 	found := make(map[string]bool)
-	collect := func(values map[string]cty.Value) {
-		for _, v := range values {
-			cty.Walk(v, func(_ cty.Path, v cty.Value) (bool, error) { //nolint:errcheck // the function returns none
-				if v.Type() == cty.String && v.IsKnown() && !v.IsNull() {
-					found[v.AsString()] = true
-				}
-				return true, nil
-			})
-		}
-	}
 	for _, s := range c.Stages {
 		sc := s.beforehand()
 		inputs, _ := s.Inputs(sc) // Load has reported what is wrong
-		collect(inputs)
+		for _, v := range inputs {
+			collect(found, v)
+		}
 		for _, b := range s.blocks() {
 			values, _ := b.values(s, sc)
-			collect(values)
+			for _, v := range values {
+				collect(found, v)
+			}
 		}
 	}
 	return slices.Sorted(maps.Keys(found))

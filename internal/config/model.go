@@ -30,7 +30,8 @@ type Cluster struct {
 	// secrets are left out, so that a diagnostic names their line and no more.
 	Files map[string]*hcl.File
 
-	owners map[string]map[string]*Stage // layer, output: the enabled stage that has it
+	owners  map[string]map[string]*Stage // layer, output: the enabled stage that has it
+	secrets map[string]value             // of secrets.tfvars
 }
 
 // Stage is one Terraform root module of a cluster, with everything castle knows about it.

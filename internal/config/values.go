@@ -49,6 +49,7 @@ func (l *loader) readValues() {
 		}
 	}
 	secrets, plain, defaults := l.readSecrets(), l.readTfvars("terraform.tfvars", true), l.readDefaults()
+	l.cluster.secrets = secrets
 	l.given.above = []map[string]value{vars, files, environ}
 	l.given.below = []map[string]value{secrets, plain, defaults}
 
