@@ -13,7 +13,6 @@ import (
 
 // stage razes one recorded stage.
 func (r *destruction) stage(ctx context.Context, d *Doomed) error {
-	r.emit(event.Event{Kind: event.StageStarted, Layer: d.Record.Layer, Stage: d.Record.Name})
 	if err := r.clear(ctx, d); err != nil {
 		return err
 	}
@@ -56,6 +55,7 @@ func (r *destruction) clear(ctx context.Context, d *Doomed) (err error) {
 	if len(targets) == 0 && len(ours) == 0 {
 		return nil
 	}
+	r.emit(event.Event{Kind: event.StageStarted, Layer: d.Record.Layer, Stage: d.Record.Name})
 	release, err := r.slot(ctx)
 	if err != nil {
 		return err
