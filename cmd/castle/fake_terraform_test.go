@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -66,10 +65,8 @@ func fakeTerraform() {
 	}
 	readJSON("fake.json", f)
 	readJSON("castle.auto.tfvars.json", &f.inputs)
-	if command := args[0]; command == "version" && f.stage != "-" {
-		// terraform-exec asks before most commands.
-	} else {
-		appendTo("record", f.stage+" "+command)
+	if args[0] != "version" || f.stage == "-" { // terraform-exec asks for it before most commands
+		appendTo("record", f.stage+" "+args[0])
 	}
 	appendTo("argv", fmt.Sprintf("%s %q", f.stage, args))
 	appendTo("environ", strings.Join(os.Environ(), "\n"))
@@ -124,8 +121,7 @@ func (f *fake) apply(args []string) {
 
 // carryOut tells what a plan changes, and changes it if it is to be kept.
 func (f *fake) carryOut(p fakePlan, message string, keep bool) bool {
-	old := fakeState{Version: 4, Lineage: "lineage of " + f.stage, Outputs: map[string]any{}}
-	readJSON(statePath(), &old)
+	old := f.state()
 	next := old
 	next.Outputs, next.Resources = map[string]any{}, []map[string]any{}
 	if !p.Destroy {
@@ -143,33 +139,35 @@ func (f *fake) carryOut(p fakePlan, message string, keep bool) bool {
 	for _, r := range old.Resources {
 		address := fmt.Sprintf("%v.%v", r["type"], r["name"])
 		had[address] = true
-		if p.Destroy && len(p.Targets) > 0 && !slices.Contains(p.Targets, address) {
+		switch {
+		case !p.Destroy:
+		case len(p.Targets) > 0 && !slices.Contains(p.Targets, address):
 			next.Resources = append(next.Resources, r)
+		default:
+			tell(message, "delete", address)
 		}
 	}
 	for _, address := range slices.Sorted(maps.Keys(f.Resources)) {
-		action := "create"
-		switch {
-		case p.Destroy && (!had[address] || len(p.Targets) > 0 && !slices.Contains(p.Targets, address)):
-			continue
-		case p.Destroy:
-			action = "delete"
-		default:
-			next.Resources = append(next.Resources, f.resource(address))
-			if had[address] {
-				continue
-			}
+		if p.Destroy {
+			break
 		}
-		kind, _, _ := strings.Cut(address, ".")
-		what := map[string]any{"action": action, "resource": map[string]any{"addr": address, "resource_type": kind}}
-		say(map[string]any{"@message": address + ": " + action, "type": message, "change": what, "hook": what})
+		next.Resources = append(next.Resources, f.resource(address))
+		if !had[address] {
+			tell(message, "create", address)
+		}
 	}
-	was, is := normal(old), normal(next)
-	if keep && (old.Serial == 0 || !reflect.DeepEqual(was, is)) {
+	changes := old.content() != next.content()
+	if keep && (changes || old.Serial == 0) {
 		next.Serial++
 		writeJSON(statePath(), next)
 	}
-	return !reflect.DeepEqual(was, is)
+	return changes
+}
+
+func (f *fake) state() fakeState {
+	s := fakeState{Version: 4, Lineage: "lineage of " + f.stage, Outputs: map[string]any{}, Resources: []map[string]any{}}
+	readJSON(statePath(), &s)
+	return s
 }
 
 func (f *fake) resource(address string) map[string]any {
@@ -188,8 +186,7 @@ func (f *fake) adopt(address string) {
 	if !slices.Contains(f.Exists, address) {
 		f.die("Cannot import non-existent remote object", "There is none.")
 	}
-	s := fakeState{Version: 4, Lineage: "lineage of " + f.stage, Outputs: map[string]any{}}
-	readJSON(statePath(), &s)
+	s := f.state()
 	s.Serial++
 	s.Resources = append(s.Resources, f.resource(address))
 	writeJSON(statePath(), s)
@@ -245,12 +242,11 @@ func (f *fake) expand(v any) any {
 	return os.Expand(s, func(name string) string { return fmt.Sprint(f.inputs[name]) })
 }
 
-func normal(s fakeState) any {
+// content is what a state says, whether it was read or made.
+func (s fakeState) content() string {
 	data, err := json.Marshal([]any{s.Outputs, s.Resources})
 	check(err)
-	var v any
-	check(json.Unmarshal(data, &v))
-	return v
+	return string(data)
 }
 
 func statePath() string {
@@ -267,6 +263,12 @@ func appendTo(name, line string) {
 	check(err)
 	_, err = file.WriteString(line + "\n")
 	check(errors.Join(err, file.Close()))
+}
+
+func tell(message, action, address string) {
+	kind, _, _ := strings.Cut(address, ".")
+	what := map[string]any{"action": action, "resource": map[string]any{"addr": address, "resource_type": kind}}
+	say(map[string]any{"@message": address + ": " + action, "type": message, "change": what, "hook": what})
 }
 
 func say(message any) { check(json.NewEncoder(os.Stdout).Encode(message)) }

@@ -35,6 +35,7 @@ type app struct {
 
 	mu      sync.Mutex
 	working *castle.Castle // for the third interrupt
+	lines   *ui.Lines      // how the run is shown, unless as JSON
 }
 
 func newRoot(a *app) *cobra.Command {
@@ -132,6 +133,9 @@ func (a *app) runReporter() (castle.Reporter, func()) {
 		return ui.NewJSON(a.stdout), func() {}
 	}
 	lines := ui.NewLines(a.stderr, isTerminal(a.stderr), a.verbose)
+	a.mu.Lock()
+	a.lines = lines
+	a.mu.Unlock()
 	return lines, func() { lines.Timeline(a.stdout) }
 }
 

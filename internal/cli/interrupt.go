@@ -34,13 +34,13 @@ func (a *app) interruptible(parent context.Context) (context.Context, func()) {
 			}
 			switch n {
 			case 1:
-				fmt.Fprintln(a.stderr, "castle: interrupted; Terraform finishes what it has begun and saves its state")
+				a.say("castle: interrupted; Terraform finishes what it has begun and saves its state")
 				cancel(interruptedError{})
 			case 2:
-				fmt.Fprintln(a.stderr, "castle: still waiting for Terraform; a third interrupt kills it, and what it is "+
+				a.say("castle: still waiting for Terraform; a third interrupt kills it, and what it is " +
 					"creating now would be missing in its state (the next create looks for it)")
 			default:
-				fmt.Fprintln(a.stderr, "castle: killed")
+				a.say("castle: killed")
 				a.kill(context.WithoutCancel(ctx))
 				os.Exit(castle.ExitInterrupted)
 			}
@@ -51,4 +51,16 @@ func (a *app) interruptible(parent context.Context) (context.Context, func()) {
 		close(signals)
 		cancel(errors.New("done"))
 	}
+}
+
+// say tells the user something while a run may be shown.
+func (a *app) say(text string) {
+	a.mu.Lock()
+	lines := a.lines
+	a.mu.Unlock()
+	if lines != nil {
+		lines.Say(text)
+		return
+	}
+	fmt.Fprintln(a.stderr, text)
 }

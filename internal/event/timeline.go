@@ -10,6 +10,8 @@ type Span struct {
 	Started      time.Time
 	Ended        time.Time
 	Steps        map[string]time.Duration // by step: plan, apply, gates …
+
+	began bool // it has started, and not only been asked something
 }
 
 // Timeline sums events up by stage, in the order in which the stages first appear.
@@ -32,8 +34,8 @@ func Timeline(events []Event) []*Span {
 }
 
 func (s *Span) add(e Event) {
-	if e.Kind == StageStarted && s.Result == "" && len(s.Steps) == 0 {
-		s.Started = e.Time
+	if e.Kind == StageStarted && s.Result == "" && !s.began {
+		s.Started, s.began = e.Time, true // a preflight may have been asked long before
 	}
 	s.Ended = e.Time
 	if e.Kind == StepEnded {

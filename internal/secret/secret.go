@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"io"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -28,7 +29,8 @@ type Masker struct {
 }
 
 // Add makes values secret from now on: as they are, each of their lines (Terraform
-// prints a PEM block line by line), as they look inside a JSON string, and in base64.
+// prints a PEM block line by line), as they look inside a JSON string or a URL, and
+// in base64.
 func (m *Masker) Add(values ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -48,9 +50,18 @@ func (m *Masker) Add(values ...string) {
 }
 
 func forms(v string) []string {
-	all := []string{v, strings.TrimSpace(v), base64.StdEncoding.EncodeToString([]byte(v))}
-	if quoted, err := json.Marshal(v); err == nil {
-		all = append(all, string(quoted[1:len(quoted)-1]))
+	all := []string{
+		v, strings.TrimSpace(v), base64.StdEncoding.EncodeToString([]byte(v)),
+		url.QueryEscape(v), url.PathEscape(v),
+	}
+	for _, html := range []bool{false, true} { // <, > and & are written in two ways
+		var b bytes.Buffer
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(html)
+		if err := e.Encode(v); err == nil {
+			quoted := strings.TrimSuffix(b.String(), "\n")
+			all = append(all, quoted[1:len(quoted)-1])
+		}
 	}
 	if strings.Contains(v, "\n") {
 		for line := range strings.Lines(v) {

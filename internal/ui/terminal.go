@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
+
+	"golang.org/x/term"
 
 	"github.com/ephemeral-castle/castle/internal/event"
 )
@@ -58,6 +61,21 @@ func (l *live) draw() {
 	for _, stage := range slices.Sorted(maps.Keys(l.running)) {
 		parts = append(parts, stage+" "+l.running[stage])
 	}
-	fmt.Fprintf(l.w, "\x1b[2m  … %s\x1b[0m", strings.Join(parts, " · "))
+	// A line that wrapped could not be cleared as one.
+	text := []rune("  … " + strings.Join(parts, " · "))
+	if most := columns(l.w) - 1; len(text) > most {
+		text = append(text[:most-1], '…')
+	}
+	fmt.Fprintf(l.w, "\x1b[2m%s\x1b[0m", string(text))
 	l.drawn = true
+}
+
+// columns is a terminal's width, or a narrow one where it cannot be asked.
+func columns(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 2 {
+			return width
+		}
+	}
+	return 80
 }

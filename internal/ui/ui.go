@@ -81,6 +81,17 @@ func (l *Lines) Report(e event.Event) {
 	l.line(e)
 }
 
+// Say writes a line that is no event's, such as the answer to an interrupt.
+func (l *Lines) Say(text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.live != nil {
+		l.live.clear()
+		defer l.live.draw()
+	}
+	fmt.Fprintln(l.w, text)
+}
+
 // line writes the line of one event, if it has one, and draws the live line anew.
 func (l *Lines) line(e event.Event) {
 	if l.live != nil {

@@ -1,0 +1,204 @@
+package ui_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/ui"
+)
+
+var began = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// after is an event of stage secrets/seed, so many seconds into the run.
+func after(seconds float64, kind event.Kind, more ...func(*event.Event)) event.Event {
+	e := event.Event{Time: began.Add(time.Duration(seconds * float64(time.Second))), Kind: kind, Layer: "secrets", Stage: "seed"}
+	for _, m := range more {
+		m(&e)
+	}
+	return e
+}
+
+func text(s string) func(*event.Event) { return func(e *event.Event) { e.Text = s } }
+
+func step(name string, seconds float64) func(*event.Event) {
+	return func(e *event.Event) { e.Step, e.Seconds = name, seconds }
+}
+
+func TestEachChangeOfStateIsOneLine(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		event   event.Event
+		verbose bool
+		want    string
+	}{
+		{"a run", event.Event{Time: began, Kind: event.RunStarted, Run: "r1", Text: "create blue/proxmox"}, false, "    0.0s  create blue/proxmox (run r1)\n"},
+		{"a stage", after(0, event.StageStarted), false, "    0.0s  secrets/seed               started\n"},
+		{"a quick step", after(0, event.StepEnded, step("plan", 0.9)), false, ""},
+		{"a quick step, verbosely", after(0, event.StepEnded, step("plan", 0.9)), true, "    0.0s  secrets/seed               plan 0.9s\n"},
+		{"a long step", after(0, event.StepEnded, step("apply", 61)), false, "    0.0s  secrets/seed               apply 61.0s\n"},
+		{"a step that failed, as its stage will say", after(0, event.StepEnded, step("apply", 61), text("no")), true, ""},
+		{"a resource", after(0, event.Resource), false, ""},
+		{"ready", after(0, event.StageReady, step("", 2)), false, "    0.0s  secrets/seed               ready after 2.0s\n"},
+		{"current", after(0, event.StageCurrent), false, "    0.0s  secrets/seed               current: nothing to do\n"},
+		{"gone", after(0, event.StageGone, text("ended with the cluster")), false, "    0.0s  secrets/seed               gone: ended with the cluster\n"},
+		{"failed in two lines", after(0, event.StageFailed, text("one\ntwo")), false, "    0.0s  secrets/seed               failed: one\n          two\n"},
+		{"skipped", after(0, event.StageSkipped, text("pool did not succeed")), false, "    0.0s  secrets/seed               skipped: pool did not succeed\n"},
+		{"a notice", event.Event{Time: began, Kind: event.Notice, Text: "taking over"}, false, "    0.0s  note: taking over\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var w bytes.Buffer
+			ui.NewLines(&w, false, c.verbose).Report(c.event)
+			if got := w.String(); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestTimesCountFromTheFirstEvent(t *testing.T) {
+	var w bytes.Buffer
+	l := ui.NewLines(&w, false, false)
+	l.Report(after(100, event.StageStarted))
+	l.Report(after(175.25, event.StageReady))
+	if got := w.String(); !strings.Contains(got, "\n   75.2s  secrets/seed") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// screen is what a terminal of endless width shows of what was written to it.
+func screen(written string) string {
+	var lines []string
+	for line := range strings.SplitSeq(written, "\n") {
+		for {
+			at := strings.Index(line, "\r\x1b[K")
+			if at < 0 {
+				break
+			}
+			line = line[at+len("\r\x1b[K"):]
+		}
+		lines = append(lines, regexp.MustCompile("\x1b\\[[0-9]*m").ReplaceAllString(line, ""))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestATerminalShowsWhatIsInProgressInItsLastLine(t *testing.T) {
+	var w bytes.Buffer
+	l := ui.NewLines(&w, true, false)
+	l.Report(after(0, event.StageStarted))
+	l.Report(after(0, event.StepStarted, step("apply", 0)))
+	l.Say("castle: interrupted")
+	const started = "    0.0s  secrets/seed               started\n"
+	if got, want := screen(w.String()), started+"castle: interrupted\n  … seed apply"; got != want {
+		t.Errorf("in progress: got %q, want %q", got, want)
+	}
+	l.Report(after(2, event.StepEnded, step("apply", 0.5)))
+	l.Report(after(2, event.StageReady, step("", 2)))
+	if got, want := screen(w.String()), started+"castle: interrupted\n    2.0s  secrets/seed               ready after 2.0s\n"; got != want {
+		t.Errorf("afterwards: got %q, want %q", got, want)
+	}
+}
+
+func TestTheLastLineNeverWraps(t *testing.T) {
+	var w bytes.Buffer
+	l := ui.NewLines(&w, true, false)
+	for _, stage := range []string{"external-secrets", "address-pool", "longhorn", "proxmox-talos", "secret-store", "metallb"} {
+		l.Report(after(0, event.StepStarted, step("apply", 0), func(e *event.Event) { e.Stage = stage }))
+	}
+	if got := []rune(screen(w.String())); len(got) != 79 || got[78] != '…' {
+		t.Errorf("%d characters: %q", len(got), string(got))
+	}
+}
+
+func TestPlainOutputHasNoControlCharacters(t *testing.T) {
+	var w bytes.Buffer
+	l := ui.NewLines(&w, false, true)
+	for _, e := range []event.Event{
+		after(0, event.StageStarted), after(0, event.StepStarted, step("apply", 0)), after(1, event.StepEnded, step("apply", 1)),
+		after(2, event.StageFailed, text("no")), after(2, event.RunEnded),
+	} {
+		l.Report(e)
+	}
+	l.Timeline(&w)
+	if strings.ContainsAny(w.String(), "\x1b\r") {
+		t.Errorf("got %q", w.String())
+	}
+}
+
+func TestJSONIsOneEventALine(t *testing.T) {
+	var w bytes.Buffer
+	j := ui.NewJSON(&w)
+	events := []event.Event{after(0, event.StageStarted), after(1, event.StageFailed, text("one\ntwo"))}
+	for _, e := range events {
+		j.Report(e)
+	}
+	lines := strings.Split(strings.TrimSuffix(w.String(), "\n"), "\n")
+	if len(lines) != len(events) {
+		t.Fatalf("got %d lines: %q", len(lines), lines)
+	}
+	for i, line := range lines {
+		var got event.Event
+		if err := json.Unmarshal([]byte(line), &got); err != nil || got != events[i] {
+			t.Errorf("got %s, %v", line, err)
+		}
+	}
+}
+
+func TestTimelineSaysWhatBecameOfEachStageAndWhen(t *testing.T) {
+	var w bytes.Buffer
+	ui.WriteTimeline(&w, []event.Event{
+		after(0, event.StageStarted), after(60, event.StepEnded, step("plan", 20)), after(75, event.StepEnded, step("apply", 55)),
+		after(90, event.StepEnded, step("gates", 15)), after(90, event.StageReady),
+		after(90, event.StageStarted, func(e *event.Event) { e.Stage = "late" }), after(120, event.RunEnded, func(e *event.Event) { e.Stage = "" }),
+	})
+	want := strings.Join([]string{
+		"layer    stage  result      terraform  gates  total  ",
+		"secrets  seed   ready       1m15s      15.0s  1m30s  ████████████████████████████████",
+		"secrets  late   unfinished  -          -      -                                      █",
+		"                                              1m30s  ",
+		"",
+	}, "\n")
+	if got := w.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestARunThatTouchedNoStageHasNoTimeline(t *testing.T) {
+	var w bytes.Buffer
+	ui.WriteTimeline(&w, []event.Event{{Time: began, Kind: event.RunStarted}, {Time: began, Kind: event.RunEnded}})
+	if w.Len() > 0 {
+		t.Errorf("got %q", w.String())
+	}
+}
+
+func TestDiagnosticsQuoteOnlyWhatMayBeSeen(t *testing.T) {
+	open := &hcl.File{Bytes: []byte("node = \"pve\"\n")}
+	at := func(file string, line, from, to int) *hcl.Range {
+		return &hcl.Range{Filename: file, Start: hcl.Pos{Line: line, Column: 1, Byte: from}, End: hcl.Pos{Line: line, Column: 1 + to - from, Byte: to}}
+	}
+	var w bytes.Buffer
+	err := ui.WriteDiagnostics(&w, hcl.Diagnostics{
+		{Severity: hcl.DiagError, Summary: "node: unsuitable", Detail: "Say why.", Subject: at("terraform.tfvars", 1, 0, 12)},
+		{Severity: hcl.DiagError, Summary: "tokn: not declared", Subject: at("secrets.tfvars", 2, 20, 30)},
+		{Severity: hcl.DiagError, Summary: "moat: not declared", Subject: at("--var moat", 1, 0, 0)},
+	}, map[string]*hcl.File{"terraform.tfvars": open}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := w.String()
+	for _, want := range []string{
+		"Error: node: unsuitable\n\n  on terraform.tfvars line 1:\n   1: node = \"pve\"\n\nSay why.\n",
+		"Error: secrets.tfvars:2: tokn: not declared\n",
+		"Error: --var moat: moat: not declared\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is missing in\n%s", want, got)
+		}
+	}
+}
