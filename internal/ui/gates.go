@@ -13,12 +13,12 @@ const patience = 3 * time.Second
 // closedGate is a gate that has not opened yet.
 type closedGate struct {
 	last  event.Event // why it is closed now
-	told  bool
-	timer *time.Timer
+	told  bool        // some reason was told
+	timer *time.Timer // tells last; nil while last has been told
 }
 
-// gate reports whether a gate's event is worth a line now. One that is not yet
-// is told later, if the gate is still closed by then.
+// gate reports whether a gate's event is worth a line now. That it is closed is
+// told after a while, if it is still so, and from then on not oftener than that.
 func (l *Lines) gate(e event.Event) bool {
 	if l.verbose {
 		return true
@@ -26,33 +26,40 @@ func (l *Lines) gate(e event.Event) bool {
 	key := e.Stage + " " + e.Gate
 	g := l.gates[key]
 	if e.Kind == event.GateOpen {
+		if g == nil {
+			return false
+		}
+		g.stop()
 		delete(l.gates, key)
-		return g != nil && g.stop()
+		return g.told
 	}
 	if g == nil {
 		g = &closedGate{}
 		l.gates[key] = g
-		g.timer = time.AfterFunc(patience, func() { l.tell(key) })
 	}
 	g.last = e
-	return g.told
+	if g.timer == nil {
+		g.timer = time.AfterFunc(patience, func() { l.tell(key, g) })
+	}
+	return false
 }
 
-// stop ends the wait to tell and reports whether the gate was told.
-func (g *closedGate) stop() bool {
-	g.timer.Stop()
-	return g.told
+func (g *closedGate) stop() {
+	if g.timer != nil {
+		g.timer.Stop()
+	}
 }
 
 // tell writes why a gate is still closed.
-func (l *Lines) tell(key string) {
+func (l *Lines) tell(key string, g *closedGate) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if g := l.gates[key]; g != nil {
-		g.told = true
-		g.last.Time = time.Now()
-		l.line(g.last)
+	if l.gates[key] != g {
+		return // it opened while the timer fired
 	}
+	g.told, g.timer = true, nil
+	g.last.Time = time.Now()
+	l.line(g.last)
 }
 
 // forget drops a stage's closed gates: it has ended, and said why.
