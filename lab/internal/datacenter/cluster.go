@@ -22,6 +22,7 @@ import (
 type cluster struct {
 	spec    talos.ClusterSpec
 	dir     string
+	backend string                // where the one real API server listens; each machine's address leads there while it is on
 	process *controlplane.Process // nil while it is off or starting
 	upTo    context.CancelFunc    // ends what follows one start
 	stored  map[string]bool       // control planes that have its etcd data on their disks
@@ -30,10 +31,6 @@ type cluster struct {
 }
 
 func (c *cluster) running() bool { return c.process != nil }
-
-// backend is where the one real API server listens; each machine's own address
-// leads there while the machine is on.
-const backend = "127.0.0.1:16443"
 
 // podSecurity is Talos' default: everything but kube-system is held to baseline.
 const podSecurity = `
@@ -63,8 +60,13 @@ func (d *Datacenter) bootstrapped(spec talos.ClusterSpec) {
 		d.say("talos: %s is bootstrapped, but the lab holds one cluster at a time: it stays without Kubernetes", spec.Name)
 		return
 	}
+	backend, err := freeAddress()
+	if err != nil {
+		d.say("kubernetes: %v", err)
+		return
+	}
 	d.cluster = &cluster{
-		spec: spec, dir: filepath.Join(d.config.Dir, "kubernetes"), stored: map[string]bool{},
+		spec: spec, backend: backend, dir: filepath.Join(d.config.Dir, "kubernetes"), stored: map[string]bool{},
 		doors: map[string]net.Listener{}, names: map[string]string{},
 	}
 	d.startCluster()
@@ -119,7 +121,7 @@ func (d *Datacenter) order(c *cluster) controlplane.Order {
 	}
 	o := controlplane.Order{
 		Kubernetes: kubernetes.Config{
-			Dir: c.dir, Listen: backend,
+			Dir: c.dir, Listen: c.backend,
 			CA:                kubernetes.KeyPair{Certificate: s.CACert, Key: s.CAKey},
 			AggregatorCA:      kubernetes.KeyPair{Certificate: s.AggregatorCACert, Key: s.AggregatorCAKey},
 			ServiceAccountKey: s.ServiceAccountKey,
@@ -280,7 +282,7 @@ func (d *Datacenter) open(address string) {
 	}
 	c.doors[address] = l
 	d.say("kubernetes: answers at %s", l.Addr())
-	go serveDoor(l)
+	go serveDoor(l, c.backend)
 }
 
 // shut closes an address and what is connected through it; the caller holds the mutex.
@@ -292,7 +294,7 @@ func (d *Datacenter) shut(address string) {
 }
 
 // serveDoor passes connections through until the door is shut, and then cuts them.
-func serveDoor(l net.Listener) {
+func serveDoor(l net.Listener, backend string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	for {
@@ -316,6 +318,14 @@ func serveDoor(l net.Listener) {
 			io.Copy(in, out) //nolint:errcheck // likewise
 		}()
 	}
+}
+
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
 }
 
 func port(s talos.ClusterSpec) int {

@@ -39,6 +39,7 @@ type Config struct {
 	Proof     namespace.Proof
 	Dir       string             // what it writes, 0700
 	Front     netip.Addr         // where host names resolve to
+	FrontPort uint16             // where it always listens; 0 is 443
 	Endpoints []network.Endpoint // where URLs lead
 	Authority *front.Authority
 	Speed     float64 // 1: everything takes as long as outside
@@ -106,7 +107,7 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	if id := c.Faults.GhostVM; id != 0 {
 		d.proxmox.AddVM(ghost(id))
 	}
-	f := &front.Front{Authority: c.Authority, Proof: c.Proof, Address: c.Front, Handler: d.handler(repositories)}
+	f := &front.Front{Authority: c.Authority, Proof: c.Proof, Address: c.Front, Port: c.FrontPort, Handler: d.handler(repositories)}
 	if err := f.Serve(ctx, c.Endpoints); err != nil {
 		return nil, err
 	}

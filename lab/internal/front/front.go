@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -21,17 +22,18 @@ import (
 type Front struct {
 	Authority *Authority
 	Proof     namespace.Proof
-	// Address is where host names resolve to.
+	// Address is where host names resolve to, and Port where it always listens; 0 is 443.
 	Address netip.Addr
+	Port    uint16
 	// Handler answers for a host. It is not told which role the host plays:
 	// what is asked for says that.
 	Handler func(host string) http.Handler
 }
 
-// Serve listens at the endpoints, and at port 443 of the front's own address,
-// and serves them until ctx ends.
+// Serve listens at the endpoints and at the front's own address, and serves
+// until ctx ends.
 func (f *Front) Serve(ctx context.Context, endpoints []network.Endpoint) error {
-	places := map[netip.AddrPort]bool{netip.AddrPortFrom(f.Address, 443): true}
+	places := map[netip.AddrPort]bool{netip.AddrPortFrom(f.Address, cmp.Or(f.Port, 443)): true}
 	for _, e := range endpoints {
 		at := f.Address
 		if a, err := netip.ParseAddr(e.Host); err == nil {

@@ -1,0 +1,240 @@
+package rehearsal
+
+import (
+	"bytes"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/lab/internal/providers"
+)
+
+func TestParseSpeed(t *testing.T) {
+	for text, want := range map[string]float64{"fast": FastSpeed, "1": 1, "2.5": 2.5} {
+		if got, err := ParseSpeed(text); err != nil || got != want {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "slow", "0", "-1", "1e9"} {
+		if _, err := ParseSpeed(text); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+}
+
+func TestInspectFindsWhatBlueNames(t *testing.T) {
+	s, err := inspect("../../..", Options{Cluster: "blue"})
+	check(t, err)
+	for what, in := range map[string][]string{
+		"eu.infisical.com": s.Network.Hosts, "metallb.github.io": s.Network.Hosts, "github.com": s.Network.Hosts,
+		"proxmox": s.Hosts.Nodes, "local-lvm": s.Hosts.Storages, "GITHUB_TOKEN": s.Secrets,
+		"registry.terraform.io/bpg/proxmox": s.Providers,
+	} {
+		if !slices.Contains(in, what) {
+			t.Errorf("%s is not among %v", what, in)
+		}
+	}
+	var addresses []string
+	for _, a := range s.Network.Addresses {
+		addresses = append(addresses, a.String())
+	}
+	for _, want := range []string{"192.168.1.10", "192.168.1.210", "192.168.1.215"} {
+		if !slices.Contains(addresses, want) {
+			t.Errorf("%s is not among %v", want, addresses)
+		}
+	}
+	if s.Proxmox != "https://192.168.1.10:8006/" || s.Infisical != "https://eu.infisical.com" {
+		t.Errorf("services: %s, %s", s.Proxmox, s.Infisical)
+	}
+}
+
+func TestEveryProviderOfTheLibraryHasAProgram(t *testing.T) {
+	s, err := inspect("../../..", Options{Cluster: "blue"})
+	check(t, err)
+	for _, source := range s.Providers {
+		known := source == registry+"/bpg/proxmox"
+		for _, p := range providers.Providers() {
+			known = known || source == registry+"/"+p.Source
+		}
+		if !known {
+			t.Errorf("nothing stands in for %s", source)
+		}
+	}
+}
+
+func TestEnvironHoldsNothingThatLeadsOutside(t *testing.T) {
+	p := &plan{Work: "/w", Survey: survey{Name: "blue", Platform: "proxmox", Proxmox: "https://192.0.2.10:8006/"}, Options: Options{Environ: []string{
+		"PATH=/usr/bin", "HOME=/home/u", "TERM=xterm", "TF_VAR_vip=192.0.2.9", "HTTPS_PROXY=http://proxy.example.org", "KUBECONFIG=/real",
+		"KUBE_HOST=https://real", "PROXMOX_VE_API_TOKEN=real", "PROXMOX_VE_ENDPOINT=https://real", "INFISICAL_HOST=https://real",
+		"INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET=real", "VAULT_TOKEN=real", "AWS_SECRET_ACCESS_KEY=real", "CASTLE_STATE_DIR=/real",
+		"TF_CLI_CONFIG_FILE=/real", "SSL_CERT_FILE=/real", "XDG_STATE_HOME=/real", "SSH_AUTH_SOCK=/real",
+	}}}
+	got := p.environ()
+	for _, kv := range got {
+		if strings.Contains(kv, "real") || strings.Contains(kv, "proxy") || strings.Contains(kv, "/home/u") {
+			t.Errorf("inside: %s", kv)
+		}
+	}
+	for _, want := range []string{"PATH=/w/bin:/usr/bin", "HOME=/w/home", "TERM=xterm", "TF_VAR_vip=192.0.2.9", "CASTLE_STATE_DIR=/w/state",
+		"KUBECONFIG=/w/state/blue/proxmox/kubeconfig", "PROXMOX_VE_ENDPOINT=https://192.0.2.10:8006/", "SSL_CERT_FILE=/w/ca.crt"} {
+		if !slices.Contains(got, want) {
+			t.Errorf("%s is missing", want)
+		}
+	}
+}
+
+func TestMountsTouchNothingInTheRepository(t *testing.T) {
+	repository := t.TempDir()
+	dir := filepath.Join(repository, "clusters", "blue", "proxmox")
+	check(t, os.MkdirAll(filepath.Join(dir, "configs"), 0o700))
+	check(t, os.Mkdir(filepath.Join(dir, "files"), 0o700))
+	for _, name := range []string{"cluster.hcl", "secrets.tfvars", "configs/kubeconfig"} {
+		check(t, os.WriteFile(filepath.Join(dir, name), []byte("real"), 0o600))
+	}
+	check(t, os.Symlink("cluster.hcl", filepath.Join(dir, "link.hcl")))
+	before := tree(t, repository)
+	p := &plan{Work: t.TempDir(), Survey: survey{ClusterDir: dir}, Options: Options{Environ: []string{"HOME=" + t.TempDir()}}}
+	mounts, err := p.mounts(repository)
+	check(t, err)
+	if after := tree(t, repository); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+	if first := mounts[0]; first.Path != repository || first.From != "" {
+		t.Errorf("first: %+v, want the repository, read-only", first)
+	}
+	if last := mounts[len(mounts)-1]; last.Path != dir || last.From != p.path("cluster") {
+		t.Errorf("last: %+v, want the cluster's double", last)
+	}
+	for _, m := range mounts {
+		if strings.Contains(m.From, "configs") {
+			t.Errorf("the real configs/ are shown: %+v", m)
+		}
+	}
+	if left, err := os.ReadDir(p.path("cluster", "configs")); err != nil || len(left) != 0 {
+		t.Errorf("configs/: %v, %v", left, err)
+	}
+}
+
+func TestLayOutServesEveryProviderUnderItsRealName(t *testing.T) {
+	bin, mirror := t.TempDir(), t.TempDir()
+	if err := layOut(mirror, bin); err == nil || !strings.Contains(err.Error(), "make build") {
+		t.Errorf("nothing is built: %v", err)
+	}
+	for _, name := range []string{"lab-providers", "terraform-provider-proxmox_v" + proxmoxBuilt} {
+		check(t, os.WriteFile(filepath.Join(bin, name), nil, 0o755))
+	}
+	mirror = t.TempDir()
+	check(t, layOut(mirror, bin))
+	want := filepath.Join(mirror, "registry.terraform.io/bpg/proxmox/0.111.1/linux_amd64/terraform-provider-proxmox_v0.111.1")
+	if _, err := os.Stat(want); err != nil {
+		t.Error(err)
+	}
+	for _, p := range providers.Providers() {
+		path := filepath.Join(mirror, registry, p.Source, p.Version, platform, p.Binary())
+		if target, err := os.Readlink(path); err != nil || target != filepath.Join(bin, "lab-providers") {
+			t.Errorf("%s: %s, %v", path, target, err)
+		}
+	}
+}
+
+func TestSecretNamesAreThoseThatAModuleReads(t *testing.T) {
+	names, err := secretNames(fstest.MapFS{
+		"main.tf":   {Data: []byte(`x = ["GITHUB_TOKEN", "notone", "ALSO"]` + "\n" + `name = "KUBECONFIG_CONTENT"`)},
+		"README.md": {Data: []byte(`"NOT_HERE"`)},
+	})
+	check(t, err)
+	if !slices.Equal(names, []string{"GITHUB_TOKEN"}) {
+		t.Errorf("names: %v", names)
+	}
+}
+
+func TestWorkDirectoriesLeaveRoomForSockets(t *testing.T) {
+	long := filepath.Join(t.TempDir(), strings.Repeat("x", 60))
+	dir, err := workDirectory([]string{"XDG_CACHE_HOME=" + long}, "blue-proxmox")
+	check(t, err)
+	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
+	if path := filepath.Join(dir, "kubernetes", "etcd.sock"); len(path) > 107 {
+		t.Errorf("%s has %d characters", path, len(path))
+	}
+}
+
+func TestTheReportTellsTheFirstRunAndFindsWhatTheLastChanged(t *testing.T) {
+	began := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	at := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
+	r := &round{plan: plan{Work: t.TempDir(), Survey: survey{Name: "blue", Platform: "proxmox"}}}
+	write := func(run string, events ...event.Event) {
+		var text []byte
+		for _, e := range events {
+			line, err := json.Marshal(e)
+			check(t, err)
+			text = append(append(text, line...), '\n')
+		}
+		dir := r.path("state", "blue", "proxmox", "runs", run)
+		check(t, os.MkdirAll(dir, 0o700))
+		check(t, os.WriteFile(filepath.Join(dir, "journal.jsonl"), append(text, `{"torn`...), 0o600))
+	}
+	write("1-create",
+		event.Event{Time: at(0), Kind: event.StageStarted, Layer: "networking", Stage: "metallb"},
+		event.Event{Time: at(4), Kind: event.Resource, Stage: "metallb", Address: "helm_release.metallb", Action: "create"},
+		event.Event{Time: at(4), Kind: event.StepEnded, Layer: "networking", Stage: "metallb", Step: "apply", Seconds: 4},
+		event.Event{Time: at(6), Kind: event.StepEnded, Layer: "networking", Stage: "metallb", Step: "gates", Seconds: 2},
+		event.Event{Time: at(6), Kind: event.StageReady, Layer: "networking", Stage: "metallb"})
+	write("2-create",
+		event.Event{Time: at(10), Kind: event.Resource, Stage: "infisical", Address: "data.infisical_secrets.cluster", Action: "read"},
+		event.Event{Time: at(11), Kind: event.Resource, Stage: "keys", Address: "random_password.admin", Action: "update"})
+	check(t, r.readStages())
+	want := reportStage{Name: "metallb", Layer: "networking", Result: "ready", ApplySeconds: 4, GateSeconds: 2, Started: at(0), Ended: at(6)}
+	if len(r.report.Stages) != 1 || r.report.Stages[0] != want {
+		t.Errorf("stages: %+v", r.report.Stages)
+	}
+	changed, err := r.changedAgain()
+	check(t, err)
+	if !slices.Equal(changed, []string{"keys random_password.admin"}) {
+		t.Errorf("changed: %v", changed)
+	}
+	var out bytes.Buffer
+	r.stdout = &out
+	r.summary([]string{"VM 421"}, nil)
+	for _, line := range []string{"networking/metallb", "Left over: VM 421", "does not prove"} {
+		if !strings.Contains(out.String(), line) {
+			t.Errorf("%q is missing in\n%s", line, out.String())
+		}
+	}
+}
+
+func TestAPlanHoldsNoneOfTheUsersEnvironment(t *testing.T) {
+	said, err := json.Marshal(plan{Options: Options{Environ: []string{"TOKEN=real"}}})
+	check(t, err)
+	if strings.Contains(string(said), "real") {
+		t.Errorf("plan: %s", said)
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tree lists everything below a directory with its time of change.
+func tree(t *testing.T, dir string) string {
+	t.Helper()
+	var all strings.Builder
+	check(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		all.WriteString(path + " " + info.Mode().String() + " " + info.ModTime().String() + "\n")
+		return err
+	}))
+	return all.String()
+}
