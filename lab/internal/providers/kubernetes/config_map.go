@@ -3,7 +3,6 @@ package kubernetes
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"github.com/zclconf/go-cty/cty"
 	corev1 "k8s.io/api/core/v1"
@@ -89,7 +88,7 @@ func (p *provider) updateConfigMap(ctx context.Context, c plugin.Change) (plugin
 	}
 	changed, err := core.ConfigMaps(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("Failed to update Config Map: %w", err) //nolint:staticcheck // the real provider's text
+		return nil, &plugin.Problem{Summary: "Failed to update Config Map: " + err.Error()}
 	}
 	return configMapValues(changed, c.Planned), nil
 }

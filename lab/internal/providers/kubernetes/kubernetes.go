@@ -7,7 +7,6 @@ package kubernetes
 
 import (
 	"context"
-	"errors"
 	"os"
 	"strings"
 	"sync"
@@ -69,7 +68,7 @@ func (p *provider) configure(_ context.Context, config plugin.Values) error {
 func split(id string) (namespace, name string, err error) {
 	namespace, name, ok := strings.Cut(id, "/")
 	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
-		return "", "", errors.New(`Unexpected ID format ("` + id + `"), expected "namespace/name".`) //nolint:staticcheck // the real provider's text
+		return "", "", &plugin.Problem{Summary: `Unexpected ID format ("` + id + `"), expected "namespace/name".`}
 	}
 	return namespace, name, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 
 	"github.com/zclconf/go-cty/cty"
 	corev1 "k8s.io/api/core/v1"
@@ -114,7 +113,7 @@ func (p *provider) updateSecret(ctx context.Context, c plugin.Change) (plugin.Va
 	}
 	changed, err := core.Secrets(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("Failed to update secret: %w", err) //nolint:staticcheck // the real provider's text
+		return nil, &plugin.Problem{Summary: "Failed to update secret: " + err.Error()}
 	}
 	return secretValues(changed, c.Planned), nil
 }

@@ -13,10 +13,15 @@ import (
 	"github.com/zclconf/go-cty/cty/msgpack"
 )
 
-// Problem is an error in the two parts in which Terraform shows it.
+// Problem is an error in the two parts in which Terraform shows it; Detail may be empty.
 type Problem struct{ Summary, Detail string }
 
-func (p *Problem) Error() string { return p.Summary + ": " + p.Detail }
+func (p *Problem) Error() string {
+	if p.Detail == "" {
+		return p.Summary
+	}
+	return p.Summary + ": " + p.Detail
+}
 
 func diagnostic(err error) *tfprotov6.Diagnostic {
 	d := &tfprotov6.Diagnostic{Severity: tfprotov6.DiagnosticSeverityError, Summary: err.Error()}

@@ -35,18 +35,25 @@ func clientConfig(name string, v plugin.Values) (*clientconfig.Config, error) {
 	return clientconfig.NewConfig(name, nil, decoded[0], &x509.PEMEncodedCertificateAndKey{Crt: decoded[1], Key: decoded[2]}), nil
 }
 
-// call lets do talk to v's node through v's endpoint, again and again until it
-// succeeds, fails for good or the time is over. It returns the last error.
+// call lets do talk to v's node through v's endpoint, until it works or limit is over.
 func call(ctx context.Context, v plugin.Values, limit time.Duration, do func(context.Context, *client.Client) error) error {
 	config, err := clientConfig("dynamic", v)
 	if err != nil {
 		return err
 	}
+	return repeat(ctx, limit, func(ctx context.Context) error {
+		return attempt(ctx, config, v.String("endpoint"), v.String("node"), do)
+	})
+}
+
+// repeat tries again and again until do succeeds, fails for good or limit is
+// over. It returns the last error.
+func repeat(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
 	attempts, stop := context.WithTimeout(ctx, limit)
 	defer stop()
 	var last error
 	for pause := firstPause; ; pause = min(2*pause, mostPause) {
-		err := attempt(attempts, config, v.String("endpoint"), v.String("node"), do)
+		err := do(attempts)
 		if err == nil || status.Code(err) == codes.InvalidArgument {
 			return err
 		}
