@@ -1,0 +1,112 @@
+package operators
+
+import (
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+func longhornObjects() []runtime.Object {
+	manager := func(name string, ready corev1.ConditionStatus) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "longhorn-system", Name: "longhorn-manager-" + name, Labels: map[string]string{"app": "longhorn-manager"}},
+			Spec:       corev1.PodSpec{NodeName: name},
+			Status:     corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}},
+		}
+	}
+	return []runtime.Object{
+		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "longhorn-system", Name: "longhorn-manager"}, Status: appsv1.DaemonSetStatus{NumberReady: 1}},
+		deployment("longhorn-system", "longhorn-driver-deployer"),
+		manager("worker-01", corev1.ConditionTrue), manager("worker-02", corev1.ConditionFalse),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "longhorn-system", Name: "longhorn-storageclass"}, Data: map[string]string{
+			"storageclass.yaml": "kind: StorageClass\napiVersion: storage.k8s.io/v1\nmetadata: {name: longhorn}\nprovisioner: driver.longhorn.io\n"}},
+	}
+}
+
+func TestLonghornsManagerMakesItsWebhookAndThenItsDriver(t *testing.T) {
+	s, r := newStage(t, 1, longhornObjects()...), routes{}
+	l := newLonghorn(s.world, r)
+	defer l.close()
+	webhooks := s.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+
+	s.look(t, l)
+	if _, err := webhooks.Get(t.Context(), validator, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the webhook configuration is there before its time: %v", err)
+	}
+	s.later(t, 4*time.Second, l)
+	c, err := webhooks.Get(t.Context(), validator, metav1.GetOptions{})
+	if err != nil || len(c.Webhooks) != 1 || len(c.Webhooks[0].ClientConfig.CABundle) == 0 {
+		t.Fatalf("webhook configuration: %+v %v", c, err)
+	}
+	if r["longhorn-system/longhorn-manager:9502"] == "" {
+		t.Errorf("the webhook is configured and does not listen: %v", r)
+	}
+	for name, want := range map[string]string{"longhorn-manager-worker-01": "longhorn-admission-webhook", "longhorn-manager-worker-02": ""} {
+		pod, err := s.typed.CoreV1().Pods("longhorn-system").Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil || pod.Labels["longhorn.io/admission-webhook"] != want {
+			t.Errorf("labels of %s: %v %v", name, pod.Labels, err)
+		}
+	}
+	s.later(t, 5*time.Second, l)
+	if _, err := s.typed.StorageV1().StorageClasses().Get(t.Context(), "longhorn", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	if got := s.get(t, longhornKind("nodes"), "longhorn-system", "worker-01"); conditionOf(got.Object, "Schedulable") != "True" {
+		t.Errorf("node: %v", got.Object["status"])
+	}
+	if _, err := s.typed.AppsV1().DaemonSets("longhorn-system").Get(t.Context(), "longhorn-csi-plugin", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the driver is there before its time: %v", err)
+	}
+	s.later(t, 3*time.Second, l)
+	for _, name := range []string{"csi-attacher", "csi-provisioner", "csi-resizer", "csi-snapshotter"} {
+		if _, err := s.typed.AppsV1().Deployments("longhorn-system").Get(t.Context(), name, metav1.GetOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := s.typed.AppsV1().DaemonSets("longhorn-system").Get(t.Context(), "longhorn-csi-plugin", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestANodeHasTheDriverOnceItsPluginIsReady(t *testing.T) {
+	plugin := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "longhorn-system", Name: "plugin", Labels: map[string]string{"app": "longhorn-csi-plugin"}},
+		Spec:       corev1.PodSpec{NodeName: "worker-01"},
+		Status:     corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+	}
+	s := newStage(t, 0, append(longhornObjects(), plugin, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-01", UID: "n"}})...)
+	l := newLonghorn(s.world, routes{})
+	defer l.close()
+	s.look(t, l)
+	node, err := s.typed.StorageV1().CSINodes().Get(t.Context(), "worker-01", metav1.GetOptions{})
+	if err != nil || len(node.Spec.Drivers) != 1 || node.Spec.Drivers[0].Name != "driver.longhorn.io" || node.OwnerReferences[0].UID != "n" {
+		t.Errorf("csi node: %+v %v", node, err)
+	}
+}
+
+func TestNothingOfLonghornOutlivesItsManager(t *testing.T) {
+	s, r := newStage(t, 0, longhornObjects()...), routes{}
+	l := newLonghorn(s.world, r)
+	defer l.close()
+	s.look(t, l)
+	if err := s.typed.AppsV1().DaemonSets("longhorn-system").Delete(t.Context(), "longhorn-manager", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.look(t, l)
+	_, class := s.typed.StorageV1().StorageClasses().Get(t.Context(), "longhorn", metav1.GetOptions{})
+	_, hook := s.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(), validator, metav1.GetOptions{})
+	_, driver := s.typed.StorageV1().CSIDrivers().Get(t.Context(), driver, metav1.GetOptions{})
+	for _, err := range []error{class, hook, driver} {
+		if !apierrors.IsNotFound(err) {
+			t.Errorf("left over: %v", err)
+		}
+	}
+	if len(r) > 0 {
+		t.Errorf("still routed: %v", r)
+	}
+}

@@ -1,0 +1,138 @@
+//go:build integration
+
+package stages_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// secrets are what castle would wire from the secrets layer.
+const secrets = `
+cluster_name                   = "blue"
+infisical_folder               = "/ephemeral-castle/blue/proxmox"
+proxmox_api_token              = "castle@pve!castle=0b0e7f5c"
+serviceaccount_private_key_pem = ""
+client_configuration = { ca_certificate = "", client_certificate = "", client_key = "" }
+machine_secrets = {
+  certs = {
+    etcd = { cert = "", key = "" }, k8s = { cert = "", key = "" }, k8s_aggregator = { cert = "", key = "" }
+    k8s_serviceaccount = { key = "" }, os = { cert = "", key = "" }
+  }
+  cluster    = { id = "", secret = "" }
+  secrets    = { bootstrap_token = "", secretbox_encryption_secret = "" }
+  trustdinfo = { token = "" }
+}
+`
+
+// judged lets real Terraform judge variables alone: without resources it needs
+// no provider. It returns what Terraform says, in one line.
+func judged(t *testing.T, files []string, values ...string) (string, error) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, filepath.Base(file)), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Files are read in the order of their names; the last value counts.
+	for i, v := range values {
+		if err := os.WriteFile(filepath.Join(dir, string(rune('a'+i))+".auto.tfvars"), []byte(v), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{{"init", "-input=false", "-no-color"}, {"plan", "-input=false", "-no-color", "-compact-warnings"}} {
+		cmd := exec.CommandContext(t.Context(), "terraform", args...)
+		cmd.Dir = dir
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TF_CLI_CONFIG_FILE=" + os.DevNull, "CHECKPOINT_DISABLE=1"}
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			return strings.Join(strings.Fields(string(out)), " "), err
+		}
+	}
+	return "", nil
+}
+
+func cluster(t *testing.T, name string) string {
+	t.Helper()
+	content, err := os.ReadFile("../clusters/" + name + "/proxmox/terraform.tfvars")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+func TestThePlatformRefusesMachinesThatCannotBeACluster(t *testing.T) {
+	files, err := filepath.Glob("platform/proxmox-talos/variables*.tf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"blue", "mini"} {
+		if out, err := judged(t, files, cluster(t, name), secrets); err != nil {
+			t.Errorf("%s is refused: %s", name, out)
+		}
+	}
+	for _, c := range []struct{ value, want string }{
+		{`vip = "192.168.1.211"`, "vip must not be the address of a node"},
+		{`vip = "192.168.1.1"`, "vip must not be the gateway's address"},
+		{`vip = "10.0.0.1"`, "vip lies outside of the gateway's network"},
+		{`network = { gateway = "192.168.2.1" }`, "A node's address lies outside of the gateway's network"},
+		{`nodes = { a = { role = "controlplane", vm_id = 421, address = "192.168.1.211" }, b = { role = "controlplane", vm_id = 422, address = "192.168.1.212" } }`,
+			"The number of control planes must be odd"},
+		{`nodes = { a = { role = "controlplane", vm_id = 421, address = "192.168.1.211" }, b = { role = "worker", vm_id = 421, address = "192.168.1.212" } }`,
+			"Two nodes have the same vm_id"},
+		{`nodes = { a = { role = "controlplane", vm_id = 421, address = "192.168.1.211" }, b = { role = "worker", vm_id = 422, address = "192.168.1.211" } }`,
+			"Two nodes have the same address"},
+		{`nodes = { a = { role = "controlplane", vm_id = 500, address = "192.168.1.211" } }`, "A node's vm_id lies outside of vm_id_range"},
+		{`nodes = { a = { role = "master", vm_id = 421, address = "192.168.1.211" } }`, "A node's role is controlplane or worker"},
+		{"proxmox_insecure = true\nproxmox_ca_file = \"/ca.pem\"", "contradict each other"},
+	} {
+		out, err := judged(t, files, cluster(t, "blue"), secrets, c.value)
+		if err == nil || !strings.Contains(out, c.want) {
+			t.Errorf("%s: want %q, got %q", c.value, c.want, out)
+		}
+	}
+}
+
+func TestThePoolIsWellFormedAndHoldsNobodysAddress(t *testing.T) {
+	check := filepath.Join(t.TempDir(), "check.tf")
+	const inside = `
+resource "terraform_data" "pool" {
+  lifecycle {
+    precondition {
+      condition     = length(local.inside) == 0
+      error_message = "inside: ${join(", ", sort(local.inside))}"
+    }
+  }
+}`
+	if err := os.WriteFile(check, []byte(inside), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files := []string{"networking/address-pool/variables.tf", "networking/address-pool/locals.tf", check}
+	const wired = `
+address_pool_namespace = "metallb-system"
+address_pool_vip       = "192.168.1.210"
+address_pool_nodes     = { cp-01 = "192.168.1.211" }
+`
+	for _, c := range []struct{ addresses, want string }{
+		{`["192.168.1.240-192.168.1.249", "10.0.0.0/24"]`, ""},
+		{`["192.168.1.200-192.168.1.210"]`, "inside: 192.168.1.210 of the Kubernetes API (vip)"},
+		{`["192.168.1.211-192.168.1.220"]`, "inside: 192.168.1.211 of cp-01"},
+		{`["192.168.1.0/24"]`, "inside: 192.168.1.210 of the Kubernetes API (vip), 192.168.1.211 of cp-01"},
+		{`["192.168.1.240 - 192.168.1.249"]`, "An entry of metallb_addresses is a CIDR or a range"},
+		{`["192.168.1.240"]`, "An entry of metallb_addresses is a CIDR or a range"},
+		{`[]`, "metallb_addresses must not be empty"},
+	} {
+		out, err := judged(t, files, wired, "metallb_addresses = "+c.addresses)
+		if (err == nil) != (c.want == "") || !strings.Contains(out, c.want) {
+			t.Errorf("%s: want %q, got %q", c.addresses, c.want, out)
+		}
+	}
+}
