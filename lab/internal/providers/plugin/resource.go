@@ -82,6 +82,7 @@ func (s *server) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResour
 	if err != nil {
 		return nil, err
 	}
+	//lint:ignore SA1019 the old SDK sets it too, and that is what is stood in for
 	response := &tfprotov6.PlanResourceChangeResponse{PlannedPrivate: r.PriorPrivate, UnsafeToUseLegacyTypeSystem: t.Legacy}
 	c, err := t.change(r.PriorState, r.ProposedNewState, r.Config)
 	if err == nil && !c.next.IsNull() {
@@ -122,6 +123,7 @@ func (s *server) ApplyResourceChange(ctx context.Context, r *tfprotov6.ApplyReso
 	if err != nil {
 		return nil, err
 	}
+	//lint:ignore SA1019 the old SDK sets it too, and that is what is stood in for
 	response := &tfprotov6.ApplyResourceChangeResponse{NewState: r.PriorState, Private: r.PlannedPrivate, UnsafeToUseLegacyTypeSystem: t.Legacy}
 	c, err := t.change(r.PriorState, r.PlannedState, r.Config)
 	if err != nil {

@@ -111,8 +111,10 @@ func (r *Resource) apply(ctx context.Context, planned, config cty.Value) []*tfpr
 	if !r.State.IsWhollyKnown() {
 		r.t.Errorf("%s has unknown values after apply: %#v", r.name, r.State)
 	}
+	//lint:ignore SA1019 as Terraform does: an old SDK may do otherwise than it planned
+	legacy := response.UnsafeToUseLegacyTypeSystem
 	for path, planned := range leaves(planned) {
-		if now, ok := leaves(r.State)[path]; !response.UnsafeToUseLegacyTypeSystem && len(response.Diagnostics) == 0 && planned.IsKnown() && (!ok || !now.RawEquals(planned)) {
+		if now, ok := leaves(r.State)[path]; !legacy && len(response.Diagnostics) == 0 && planned.IsKnown() && (!ok || !now.RawEquals(planned)) {
 			r.t.Errorf("%s%s was planned otherwise than it came out", r.name, path)
 		}
 	}
