@@ -37,10 +37,7 @@ func (r *run) open(stage, layer string) (*workshop, error) {
 	if err != nil {
 		return nil, err
 	}
-	file, err := r.files.Log(stage)
-	if err != nil {
-		return nil, err
-	}
+	file := &lateLog{open: func() (io.WriteCloser, error) { return r.files.Log(stage) }}
 	log := r.masker.Writer(file)
 	dir := r.dir.Stage(stage)
 	root := &terraform.Root{

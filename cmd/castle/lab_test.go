@@ -1,0 +1,164 @@
+//go:build integration
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// inLab names, inside, the folder of this test. What is called TF_VAR_ reaches the inside.
+const inLab = "TF_VAR_castle_test_in_lab"
+
+// TestLab rehearses the cluster mini and runs the scripts of testdata/lab inside,
+// one after the other: castle as it is built, real Terraform, a real Kubernetes
+// API, and a Proxmox that can be asked what it saw.
+func TestLab(t *testing.T) {
+	if here := os.Getenv(inLab); here != "" {
+		t.Chdir(here)
+		inside(t)
+		return
+	}
+	for _, name := range []string{"castle", "castle-lab"} {
+		if _, err := os.Stat(filepath.Join("../../bin", name)); err != nil {
+			t.Fatalf("%s is not built (make build): %v", name, err)
+		}
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	me, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "../../bin/castle", "rehearse", "-C", "../..", "mini", "--",
+		me, "-test.run=^TestLab$", "-test.parallel=1", "-test.v")
+	cmd.Env = append(os.Environ(), inLab+"="+here)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if !strings.Contains(string(out), "--- PASS: TestLab/") || !strings.Contains(string(out), "Left over: nothing") {
+		t.Fatalf("no script ran inside, or something is left over:\n%s", out)
+	}
+}
+
+func inside(t *testing.T) {
+	commands := map[string]func(*testscript.TestScript, bool, []string){"vms": vms, "spy": spying, "for-stages": forStages}
+	run(t, "testdata/lab", func(env *testscript.Env) error {
+		env.Values[spyKey{}] = &spy{}
+		repository, err := filepath.Abs("../..")
+		if err != nil {
+			return err
+		}
+		env.Setenv("CASTLE_REPOSITORY", repository)
+		for _, kv := range os.Environ() { // HOME and the state directory are the lab's
+			name, value, _ := strings.Cut(kv, "=")
+			env.Setenv(name, value)
+		}
+		return nil
+	}, commands)
+}
+
+// forStages runs a command for every stage that has a state, with its name in
+// the place of STAGE: for-stages castle terraform mini STAGE -- plan.
+func forStages(ts *testscript.TestScript, neg bool, args []string) {
+	states, err := filepath.Glob(filepath.Join(ts.Getenv("CASTLE_STATE_DIR"), "*/*/stages/*/terraform.tfstate"))
+	ts.Check(err)
+	if neg || len(args) == 0 || len(states) == 0 {
+		ts.Fatalf("usage: for-stages program args...; there are %d stages", len(states))
+	}
+	for _, path := range states {
+		all := strings.Split(strings.ReplaceAll(strings.Join(args, "\n"), "STAGE", filepath.Base(filepath.Dir(path))), "\n")
+		if err := ts.Exec(all[0], all[1:]...); err != nil {
+			ts.Fatalf("%s: %v", strings.Join(all, " "), err)
+		}
+	}
+}
+
+// vms asks the lab's Proxmox as castle's own user would:
+//
+//	vms wait N    until at least N of mini's machines exist
+//	vms           prints their ids and names, in the order of their ids
+func vms(ts *testscript.TestScript, neg bool, args []string) {
+	if neg {
+		ts.Fatalf("unsupported: ! vms")
+	}
+	if len(args) == 0 {
+		found, err := listVMs(context.Background())
+		ts.Check(err)
+		_, err = fmt.Fprint(ts.Stdout(), strings.Join(found, ""))
+		ts.Check(err)
+		return
+	}
+	want, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	ctx, stop := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer stop()
+	for {
+		found, err := listVMs(ctx)
+		ts.Check(err)
+		if len(found) >= want {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func listVMs(ctx context.Context) ([]string, error) {
+	pem, err := os.ReadFile(os.Getenv("SSL_CERT_FILE"))
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, errors.New("SSL_CERT_FILE holds no certificate")
+	}
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	url := strings.TrimSuffix(os.Getenv("PROXMOX_VE_ENDPOINT"), "/") + "/api2/json/cluster/resources?type=vm"
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "PVEAPIToken="+os.Getenv("PROXMOX_VE_API_TOKEN"))
+	res, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		return nil, err
+	}
+	var said struct {
+		Data []struct {
+			VMID   int
+			Name   string
+			Status string
+		}
+	}
+	if err := json.Unmarshal(body, &said); err != nil {
+		return nil, fmt.Errorf("%s: %w", res.Status, err)
+	}
+	var lines []string
+	for _, vm := range said.Data {
+		lines = append(lines, fmt.Sprintf("%d %s %s\n", vm.VMID, vm.Name, vm.Status))
+	}
+	return lines, nil
+}
