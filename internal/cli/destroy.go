@@ -2,7 +2,9 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -34,11 +36,15 @@ cluster's name; without a terminal it needs --yes.`,
 			if err != nil {
 				return err
 			}
+			stay, err := staying(c, o, doomed)
+			if err != nil {
+				return err
+			}
 			if len(doomed) == 0 {
-				fmt.Fprintf(a.stderr, "castle: nothing of %s stands; there is nothing to destroy\n", c.Name())
+				fmt.Fprintf(a.stderr, "castle: %s: %s\n", c.Name(), cmp.Or(stay, "nothing stands; there is nothing to destroy"))
 				return nil
 			}
-			if err := a.confirm(c, doomed, yes); err != nil {
+			if err := a.confirm(c, doomed, stay, yes); err != nil {
 				return err
 			}
 			defer done()
@@ -53,8 +59,27 @@ cluster's name; without a terminal it needs --yes.`,
 	return cmd
 }
 
+// staying says which stages are left because they are persistent, "" if none is.
+func staying(c *castle.Castle, o castle.DestroyOptions, doomed []*castle.Doomed) (string, error) {
+	o.All = true
+	all, err := c.Doomed(o)
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	for _, d := range all {
+		if !slices.ContainsFunc(doomed, func(x *castle.Doomed) bool { return x.Record.Name == d.Record.Name }) {
+			names = append(names, d.Record.Name)
+		}
+	}
+	if len(names) == 0 {
+		return "", nil
+	}
+	return "what is persistent stays unless --all is given: " + strings.Join(names, ", "), nil
+}
+
 // confirm shows what goes and asks for the cluster's name.
-func (a *app) confirm(c *castle.Castle, doomed []*castle.Doomed, yes bool) error {
+func (a *app) confirm(c *castle.Castle, doomed []*castle.Doomed, stay string, yes bool) error {
 	t := tabwriter.NewWriter(a.stderr, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "To be destroyed of %s:\n", c.Name())
 	for _, d := range doomed {
@@ -63,6 +88,9 @@ func (a *app) confirm(c *castle.Castle, doomed []*castle.Doomed, yes bool) error
 			how = "ends with the cluster"
 		}
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", d.Record.Layer, d.Record.Name, count(len(d.Resources), "resource"), how)
+	}
+	if stay != "" {
+		fmt.Fprintf(t, "  %s\n", stay)
 	}
 	if err := t.Flush(); err != nil {
 		return err
