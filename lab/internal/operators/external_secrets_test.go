@@ -1,0 +1,72 @@
+package operators
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/infisical"
+)
+
+const store = `{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore","metadata":{"name":"infisical","uid":"1","generation":1},"spec":{"provider":{"infisical":{
+	"hostAPI":"HOST","secretsScope":{"projectSlug":"castle","environmentSlug":"prod"},"auth":{"universalAuthCredentials":{
+	"clientId":{"namespace":"external-secrets","name":"identity","key":"clientId"},"clientSecret":{"namespace":"external-secrets","name":"identity","key":"clientSecret"}}}}}}}`
+
+func TestAStoreIsReadyOnceItsIdentityMayLogIn(t *testing.T) {
+	server := httptest.NewTLSServer(infisical.New(infisical.Config{ClientID: "id", ClientSecret: "right"}).Handler())
+	defer server.Close()
+	identity := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "external-secrets", Name: "identity"},
+		Data: map[string][]byte{"clientId": []byte("id"), "clientSecret": []byte("wrong")}}
+	s := newStage(t, 0, deployment("external-secrets", "external-secrets"), identity)
+	s.put(t, stores(), strings.ReplaceAll(store, "HOST", server.URL))
+	e := newExternalSecrets(s.world, routes{}, server.Client())
+	defer e.close()
+
+	err := e.look(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "ClusterSecretStore infisical: ") || !strings.Contains(err.Error(), "401: Invalid credentials") {
+		t.Errorf("the lab's log says %v", err)
+	}
+	if strings.Contains(err.Error(), "wrong") {
+		t.Errorf("the lab's log says the secret: %v", err)
+	}
+	if got := s.get(t, stores(), "", "infisical"); conditionOf(got.Object, "Ready") != "False" {
+		t.Errorf("status: %v", got.Object["status"])
+	}
+	identity.Data["clientSecret"] = []byte("right")
+	if _, err := s.typed.CoreV1().Secrets("external-secrets").Update(t.Context(), identity, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.look(t, e)
+	if got := s.get(t, stores(), "", "infisical"); conditionOf(got.Object, "Ready") != "True" {
+		t.Errorf("status: %v", got.Object["status"])
+	}
+}
+
+func TestExternalSecretsRefusesWhatItCannotUse(t *testing.T) {
+	request := func(kind, object string) *admissionv1.AdmissionRequest {
+		return &admissionv1.AdmissionRequest{Operation: admissionv1.Create, Kind: metav1.GroupVersionKind{Kind: kind}, Object: runtime.RawExtension{Raw: []byte(object)}}
+	}
+	for _, c := range []struct {
+		judge              judge
+		kind, object, want string
+	}{
+		{judgeStore, "ClusterSecretStore", strings.ReplaceAll(store, "HOST", "https://eu.infisical.com"), ""},
+		{judgeStore, "ClusterSecretStore", `{"spec":{"provider":{"infisical":{"auth":{},"secretsScope":{"projectSlug":"","environmentSlug":""}}}}}`,
+			"secretsScope.projectSlug and secretsScope.environmentSlug cannot be empty"},
+		{judgeExternalSecret, "ExternalSecret", `{"spec":{"secretStoreRef":{"name":"infisical"}}}`, "either data or dataFrom should be specified"},
+		{judgeExternalSecret, "ExternalSecret", `{"spec":{"dataFrom":[{"extract":{"key":"A"}}]}}`, ""},
+	} {
+		got := ""
+		if err := c.judge(t.Context(), request(c.kind, c.object)); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.object, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package operators
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+const (
+	gitRepository = `{"apiVersion":"source.toolkit.fluxcd.io/v1","kind":"GitRepository","metadata":{"name":"flux-system","namespace":"flux-system","uid":"2","generation":1},
+		"spec":{"url":"https://git.example.com/me/cluster","ref":{"branch":"main"},"secretRef":{"name":"flux-system"}}}`
+	rootKustomization = `{"apiVersion":"kustomize.toolkit.fluxcd.io/v1","kind":"Kustomization","metadata":{"name":"flux-system","namespace":"flux-system","uid":"3","generation":1},
+		"spec":{"sourceRef":{"kind":"GitRepository","name":"flux-system"},"prune":true,"interval":"10m"}}`
+)
+
+func TestFluxConvergesWhenCredentialsAndVariablesAreThere(t *testing.T) {
+	s := newStage(t, 0, deployment("flux-system", "source-controller"), deployment("flux-system", "kustomize-controller"))
+	s.put(t, repositories(), gitRepository)
+	s.put(t, kustomizations(), rootKustomization)
+	f := newFlux(s.world)
+	root := func() *unstructured.Unstructured { return s.get(t, kustomizations(), "flux-system", "flux-system") }
+
+	s.look(t, f)
+	if got := s.get(t, repositories(), "flux-system", "flux-system"); conditionOf(got.Object, "Ready") != "False" {
+		t.Errorf("a repository without credentials: %v", got.Object["status"])
+	}
+	if conditionOf(root().Object, "Ready") != "False" {
+		t.Errorf("a Kustomization without an artifact: %v", root().Object["status"])
+	}
+	create(t, s, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "flux-system"},
+		Data: map[string][]byte{"username": []byte("git"), "password": []byte("token")}})
+	s.look(t, f)
+	revision := text(s.get(t, repositories(), "flux-system", "flux-system").Object, "status", "artifact", "revision")
+	if !strings.HasPrefix(revision, "main@sha1:") || text(root().Object, "status", "lastAppliedRevision") != revision {
+		t.Errorf("artifact %q, root: %v", revision, root().Object["status"])
+	}
+	s.look(t, f)
+	apps := func() string {
+		return conditionOf(s.get(t, kustomizations(), "flux-system", "apps").Object, "Ready")
+	}
+	if apps() != "False" {
+		t.Errorf("apps without cluster-vars: %s", apps())
+	}
+	create(t, s, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}})
+	for range 3 { // one for each link of the chain
+		s.look(t, f)
+	}
+	if apps() != "True" {
+		t.Errorf("apps: %v", s.get(t, kustomizations(), "flux-system", "apps").Object["status"])
+	}
+}
+
+func TestFluxPrunesWhatAGoneRootHasBrought(t *testing.T) {
+	s := newStage(t, 0, deployment("flux-system", "source-controller"), deployment("flux-system", "kustomize-controller"))
+	s.put(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
+	s.put(t, kustomizations(), rootKustomization)
+	f := newFlux(s.world)
+	s.look(t, f)
+	s.get(t, kustomizations(), "flux-system", "apps")
+	if err := s.untyped.Resource(kustomizations()).Namespace("flux-system").Delete(t.Context(), "flux-system", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.look(t, f)
+	left, err := s.list(t.Context(), kustomizations(), "")
+	if err != nil || len(left) > 0 {
+		t.Errorf("left: %v %v", left, err)
+	}
+}

@@ -1,0 +1,113 @@
+package operators
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// ask calls a webhook as the API server does, trusting the caBundle only.
+func ask(t *testing.T, address, serverName, path string, bundle []byte, request admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	t.Helper()
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(bundle) {
+		t.Fatal("the caBundle holds no certificate")
+	}
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: serverName}}}
+	defer client.CloseIdleConnections()
+	body, err := json.Marshal(admissionv1.AdmissionReview{Request: &request})
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Post("https://"+address+path, "application/json", strings.NewReader(string(body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var review admissionv1.AdmissionReview
+	if err := json.NewDecoder(response.Body).Decode(&review); err != nil {
+		t.Fatal(err)
+	}
+	return review.Response
+}
+
+const metallbWorkload = "metallb-system/metallb-controller:9443"
+
+func TestMetalLBsWebhookIsTrustedBeforeItListensAndListensLate(t *testing.T) {
+	s, r := newStage(t, 1, deployment("metallb-system", "metallb-controller"), configuration("metallb-webhook-configuration")), routes{}
+	m := newMetalLB(s.world, r, time.Minute)
+	defer m.close()
+	s.look(t, m)
+	if s.bundle(t, "metallb-webhook-configuration") != nil {
+		t.Error("the caBundle is there before its time")
+	}
+	s.later(t, 3*time.Second, m)
+	if s.bundle(t, "metallb-webhook-configuration") == nil {
+		t.Error("no caBundle after its time")
+	}
+	s.later(t, 64*time.Second, m)
+	if len(r) > 0 {
+		t.Errorf("it listens before a minute and its own time have passed: %v", r)
+	}
+	s.later(t, time.Second, m)
+	if r[metallbWorkload] == "" {
+		t.Fatalf("it does not listen: %v", r)
+	}
+	answer := ask(t, r[metallbWorkload], "metallb-webhook-service.metallb-system.svc", "/validate-metallb-io-v1beta1-l2advertisement",
+		s.bundle(t, "metallb-webhook-configuration"), admissionv1.AdmissionRequest{UID: "1", Operation: admissionv1.Create, Namespace: "metallb-system"})
+	if !answer.Allowed || answer.UID != "1" {
+		t.Errorf("answer: %+v", answer)
+	}
+}
+
+func TestMetalLBStopsListeningWhenItsControllerIsGone(t *testing.T) {
+	s, r := newStage(t, 0, deployment("metallb-system", "metallb-controller")), routes{}
+	m := newMetalLB(s.world, r, 0)
+	defer m.close()
+	s.look(t, m)
+	if len(r) != 1 {
+		t.Fatalf("routes: %v", r)
+	}
+	if err := s.typed.AppsV1().Deployments("metallb-system").Delete(t.Context(), "metallb-controller", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.look(t, m)
+	if len(r) != 0 {
+		t.Errorf("routes: %v", r)
+	}
+}
+
+func TestMetalLBJudgesPoolsInItsOwnWords(t *testing.T) {
+	s := newStage(t, 0, deployment("metallb-system", "metallb-controller"))
+	m := newMetalLB(s.world, routes{}, 0)
+	defer m.close()
+	s.look(t, m)
+	s.put(t, pools(), `{"apiVersion":"metallb.io/v1beta1","kind":"IPAddressPool","metadata":{"name":"main","namespace":"metallb-system"},"spec":{"addresses":["192.168.1.240-192.168.1.249"]}}`)
+	for _, c := range []struct{ namespace, name, addresses, want string }{
+		{"metallb-system", "other", `"192.168.2.0/24","10.0.0.1-10.0.0.9"`, ""},
+		{"metallb-system", "main", `"192.168.1.240-192.168.1.250"`, ""}, // an update of itself
+		{"default", "other", `"192.168.2.0/24"`, "resource must be created in metallb-system namespace"},
+		{"metallb-system", "other", `"192.168.1.248-192.168.1.255"`, `CIDR "192.168.1.248/29" in pool "other" overlaps with already defined CIDR "192.168.1.248/31"`},
+		{"metallb-system", "other", `"192.168.1.300"`, `parsing address pool other: invalid CIDR "192.168.1.300" in pool "other": invalid CIDR "192.168.1.300"`},
+		{"metallb-system", "other", `"10.0.0.9-10.0.0.1"`, `parsing address pool other: invalid CIDR "10.0.0.9-10.0.0.1" in pool "other": invalid IP range "10.0.0.9-10.0.0.1": start IP "10.0.0.9" is after the end IP "10.0.0.1"`},
+		{"metallb-system", "other", ``, "parsing address pool other: pool has no prefixes defined"},
+	} {
+		object := `{"metadata":{"name":"` + c.name + `","namespace":"` + c.namespace + `"},"spec":{"addresses":[` + c.addresses + `]}}`
+		err := m.pool(t.Context(), &admissionv1.AdmissionRequest{Operation: admissionv1.Create, Namespace: c.namespace, Object: runtime.RawExtension{Raw: []byte(object)}})
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%s in %s: %q, want %q", c.addresses, c.namespace, got, c.want)
+		}
+	}
+}
