@@ -3,11 +3,15 @@
 package main
 
 import (
+	"bufio"
+	"context"
 	"encoding/pem"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,6 +24,8 @@ import (
 	"helm.sh/helm/v3/pkg/repo"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	client "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/ephemeral-castle/castle/lab/internal/kubernetes"
 )
@@ -74,32 +80,83 @@ resource "helm_release" "r" {
 output "secret" { value = kubernetes_secret_v1.s.metadata[0].name }
 `
 
-// controlPlane starts the lab's Kubernetes; a process holds at most one.
-func controlPlane(t *testing.T) *kubernetes.Cluster {
-	t.Helper()
+// controlPlaneDir is the variable that makes the test binary a control plane.
+const controlPlaneDir = "LAB_PROVIDERS_CONTROL_PLANE"
+
+// runControlPlane is the lab's Kubernetes, in a process of its own because
+// Kubernetes ends only with its process. It says "ready" on stdout and lasts
+// until it is killed.
+func runControlPlane(dir string) error {
 	bundle, err := secrets.NewBundle(secrets.NewFixedClock(time.Now()), config.TalosVersionCurrent)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	if err := l.Close(); err != nil {
-		t.Fatal(err)
+		return err
 	}
-	c, err := kubernetes.Start(t.Context(), kubernetes.Config{
-		Dir: t.TempDir(), Listen: l.Addr().String(), ServiceAccountKey: bundle.Certs.K8sServiceAccount.Key,
+	c, err := kubernetes.Start(context.Background(), kubernetes.Config{
+		Dir: dir, Listen: l.Addr().String(), ServiceAccountKey: bundle.Certs.K8sServiceAccount.Key,
 		CA:           kubernetes.KeyPair{Certificate: bundle.Certs.K8s.Crt, Key: bundle.Certs.K8s.Key},
 		AggregatorCA: kubernetes.KeyPair{Certificate: bundle.Certs.K8sAggregator.Crt, Key: bundle.Certs.K8sAggregator.Key},
 	})
 	if err != nil {
+		return err
+	}
+	node := kubernetes.Node{Name: "worker-01", Address: "192.0.2.11", CPUs: 4, MemoryBytes: 8 << 30}
+	if err := (kubernetes.Nodes{Client: c.Client}).Run(context.Background(), node); err != nil {
+		return err
+	}
+	fmt.Println("ready", c.KubeconfigPath)
+	return c.Wait()
+}
+
+// controlPlane starts a control plane and returns its kubeconfig's path and a client.
+func controlPlane(t *testing.T) (string, client.Interface) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := (kubernetes.Nodes{Client: c.Client}).Run(t.Context(), kubernetes.Node{Name: "worker-01", Address: "192.0.2.11", CPUs: 4, MemoryBytes: 8 << 30}); err != nil {
+	log := filepath.Join(t.TempDir(), "log")
+	stderr, err := os.Create(log)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return c
+	defer stderr.Close()
+	cmd := exec.Command(self)
+	cmd.Env, cmd.Stderr = append(os.Environ(), controlPlaneDir+"="+t.TempDir()), stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cmd.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+		cmd.Wait() //nolint:errcheck // it was killed
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	path, ready := strings.CutPrefix(strings.TrimSpace(line), "ready ")
+	if err != nil || !ready {
+		content, readErr := os.ReadFile(log)
+		t.Fatalf("the control plane did not start: %v, %v\n%s", err, readErr, content)
+	}
+	access, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.NewForConfig(access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path, c
 }
 
 // chartRepository serves one chart over TLS and returns its URL and its CA file.
@@ -140,12 +197,12 @@ spec:
 }
 
 func TestObjectsAndReleasesLiveInARealCluster(t *testing.T) {
-	c := controlPlane(t)
+	kubeconfig, c := controlPlane(t)
 	url, ca := chartRepository(t)
-	w := module(t, clusterConfig, "SSL_CERT_FILE="+ca, "TF_VAR_repository="+url, "TF_VAR_kubeconfig="+c.KubeconfigPath)
+	w := module(t, clusterConfig, "SSL_CERT_FILE="+ca, "TF_VAR_repository="+url, "TF_VAR_kubeconfig="+kubeconfig)
 	w.apply()
 	w.unchanged()
-	d, err := c.Client.AppsV1().Deployments("metallb-system").Get(t.Context(), "controller", metav1.GetOptions{})
+	d, err := c.AppsV1().Deployments("metallb-system").Get(t.Context(), "controller", metav1.GetOptions{})
 	if err != nil || d.Status.ReadyReplicas != 1 {
 		t.Errorf("helm_release waited, but the Deployment has %d ready replicas, %v", d.Status.ReadyReplicas, err)
 	}
@@ -153,7 +210,7 @@ func TestObjectsAndReleasesLiveInARealCluster(t *testing.T) {
 	if !strings.Contains(out, "0 added, 2 changed, 0 destroyed") {
 		t.Errorf("new values should change the release and the secret in place:\n%s", out)
 	}
-	s, err := c.Client.CoreV1().Secrets("metallb-system").Get(t.Context(), "token", metav1.GetOptions{})
+	s, err := c.CoreV1().Secrets("metallb-system").Get(t.Context(), "token", metav1.GetOptions{})
 	if err != nil || string(s.Data["token"]) != "two" {
 		t.Errorf("secret: %v", err)
 	}
@@ -165,7 +222,7 @@ func TestObjectsAndReleasesLiveInARealCluster(t *testing.T) {
 	w.must("import", "kubernetes_config_map_v1.m", "metallb-system/cluster-vars")
 	w.must("apply", "-auto-approve", "-var=replicas=2", "-var=token=two")
 	w.must("destroy", "-auto-approve")
-	if _, err := c.Client.CoreV1().Namespaces().Get(t.Context(), "metallb-system", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := c.CoreV1().Namespaces().Get(t.Context(), "metallb-system", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("destroy waits until the namespace is gone: %v", err)
 	}
 }

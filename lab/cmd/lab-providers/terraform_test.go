@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -17,8 +18,16 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/providers"
 )
 
-// TestMain lets the test binary be the providers too: Terraform starts it by a provider's name.
+// TestMain lets the test binary be the providers too, because Terraform starts
+// it by a provider's name, and the control plane of the test that needs one.
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(controlPlaneDir); dir != "" {
+		if err := runControlPlane(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if strings.HasPrefix(filepath.Base(os.Args[0]), "terraform-provider-") {
 		main()
 		return
