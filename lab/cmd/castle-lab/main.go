@@ -22,24 +22,24 @@ import (
 
 const exitUsage = 2
 
-func main() { os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr)) }
+func main() { os.Exit(run(context.Background(), os.Args, os.Stdin, os.Stdout, os.Stderr)) }
 
-func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	code := 0
 	var err error
 	switch {
 	case namespace.IsInit(args):
 		return namespace.Init(stderr)
 	case len(args) == 2 && args[1] == controlplane.Arg:
-		err = controlplane.Main(stdin, stdout)
+		err = controlplane.Main(ctx, stdin, stdout)
 	case len(args) == 3 && args[1] == rehearsal.Arg:
-		code, err = rehearsal.Main(context.Background(), args[2], stdin, stdout, stderr)
+		code, err = rehearsal.Main(ctx, args[2], stdin, stdout, stderr)
 	default:
 		root := command(stderr, &code)
 		root.SetArgs(args[1:])
 		root.SetOut(stdout)
 		root.SetErr(stderr)
-		err = root.Execute()
+		err = root.ExecuteContext(ctx)
 	}
 	if err == nil {
 		return code

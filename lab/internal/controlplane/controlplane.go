@@ -138,8 +138,7 @@ func (p *Process) Kill() {
 }
 
 // Main is the process: it runs what stdin orders until it is killed.
-func Main(stdin io.Reader, stdout io.Writer) error {
-	ctx := context.Background()
+func Main(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	err := run(ctx, stdin, stdout)
 	// Whoever waits for the line gets the reason in its place.
 	fmt.Fprintln(stdout, err)

@@ -2,20 +2,16 @@ package datacenter
 
 import (
 	"context"
-	"io"
 	"maps"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/emulator/talos"
 	"github.com/ephemeral-castle/castle/lab/internal/controlplane"
 	"github.com/ephemeral-castle/castle/lab/internal/kubernetes"
-	"github.com/ephemeral-castle/castle/lab/internal/operators"
 )
 
 // cluster is the Kubernetes of one bootstrap. The datacenter's mutex guards it.
@@ -31,26 +27,6 @@ type cluster struct {
 }
 
 func (c *cluster) running() bool { return c.process != nil }
-
-// podSecurity is Talos' default: everything but kube-system is held to baseline.
-const podSecurity = `
-apiVersion: apiserver.config.k8s.io/v1
-kind: AdmissionConfiguration
-plugins:
-- name: PodSecurity
-  configuration:
-    apiVersion: pod-security.admission.config.k8s.io/v1
-    kind: PodSecurityConfiguration
-    defaults:
-      enforce: baseline
-      enforce-version: latest
-      audit: restricted
-      audit-version: latest
-      warn: restricted
-      warn-version: latest
-    exemptions:
-      namespaces: [kube-system]
-`
 
 // bootstrapped is the moment when the first control plane would start.
 func (d *Datacenter) bootstrapped(spec talos.ClusterSpec) {
@@ -103,50 +79,6 @@ func (d *Datacenter) startCluster() {
 			d.join(m)
 		}
 	}()
-}
-
-// order turns what the machine configuration says into what is to run.
-func (d *Datacenter) order(c *cluster) controlplane.Order {
-	s := c.spec
-	sans := slices.Clone(s.SANs)
-	for _, m := range d.machines {
-		if m.ControlPlane {
-			sans = append(sans, m.Address, m.Hostname)
-		}
-	}
-	for _, vm := range d.proxmox.VMs() { // machines that are yet to be configured
-		if vm.Address.IsValid() {
-			sans = append(sans, vm.Address.Addr().String(), vm.Name)
-		}
-	}
-	o := controlplane.Order{
-		Kubernetes: kubernetes.Config{
-			Dir: c.dir, Listen: c.backend,
-			CA:                kubernetes.KeyPair{Certificate: s.CACert, Key: s.CAKey},
-			AggregatorCA:      kubernetes.KeyPair{Certificate: s.AggregatorCACert, Key: s.AggregatorCAKey},
-			ServiceAccountKey: s.ServiceAccountKey,
-			Issuer:            s.Endpoint, CertSANs: sans,
-			ServiceCIDR: first(s.ServiceCIDRs), PodCIDR: first(s.PodCIDRs),
-			Admission: []byte(podSecurity),
-			PodReady:  time.Duration(5 / d.config.Speed * float64(time.Second)),
-			NodeGrace: max(8*time.Second, time.Duration(40/d.config.Speed*float64(time.Second))),
-		},
-		Operators: operators.Faults{WebhookLate: d.config.Faults.WebhookLate},
-		Speed:     d.config.Speed, CoreDNS: s.CoreDNS,
-	}
-	// What is about files and addresses of the machine has no place here.
-	if issuer := s.APIServerArgs["service-account-issuer"]; len(issuer) != 0 {
-		o.Kubernetes.Issuer = issuer[0]
-	}
-	for _, name := range []string{"api-audiences", "service-account-jwks-uri"} {
-		for _, value := range s.APIServerArgs[name] {
-			o.Kubernetes.Flags = append(o.Kubernetes.Flags, name+"="+value)
-		}
-	}
-	for _, m := range s.InlineManifests {
-		o.Manifests = append(o.Manifests, m.Contents)
-	}
-	return o
 }
 
 // join registers a machine's node and, for a control plane, opens its API; the
@@ -260,92 +192,4 @@ func (d *Datacenter) endCluster() {
 	}
 	d.say("kubernetes: %s is gone", d.cluster.spec.Name)
 	d.cluster = nil
-}
-
-// open lets an address answer for the API server; the caller holds the mutex.
-func (d *Datacenter) open(address string) {
-	c := d.cluster
-	if c.doors[address] != nil {
-		return
-	}
-	a, err := netip.ParseAddr(address)
-	if err == nil {
-		err = d.config.Proof.Allows(a)
-	}
-	var l net.Listener
-	if err == nil {
-		l, err = net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port(c.spec))))
-	}
-	if err != nil {
-		d.say("kubernetes: %v", err)
-		return
-	}
-	c.doors[address] = l
-	d.say("kubernetes: answers at %s", l.Addr())
-	go serveDoor(l, c.backend)
-}
-
-// shut closes an address and what is connected through it; the caller holds the mutex.
-func (d *Datacenter) shut(address string) {
-	if l := d.cluster.doors[address]; l != nil {
-		l.Close() //nolint:errcheck // it was open
-		delete(d.cluster.doors, address)
-	}
-}
-
-// serveDoor passes connections through until the door is shut, and then cuts them.
-func serveDoor(l net.Listener, backend string) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	for {
-		in, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer in.Close()
-			out, err := net.Dial("tcp", backend)
-			if err != nil {
-				return
-			}
-			defer out.Close()
-			stop := context.AfterFunc(ctx, func() { in.Close(); out.Close() })
-			defer stop()
-			go func() {
-				io.Copy(out, in)                //nolint:errcheck // the other side sees the end
-				out.(*net.TCPConn).CloseWrite() //nolint:errcheck // likewise
-			}()
-			io.Copy(in, out) //nolint:errcheck // likewise
-		}()
-	}
-}
-
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
-}
-
-func port(s talos.ClusterSpec) int {
-	if s.APIPort == 0 {
-		return 6443
-	}
-	return s.APIPort
-}
-
-func first(all []string) string {
-	if len(all) == 0 {
-		return ""
-	}
-	return all[0]
-}
-
-func number(text string, or int64) int64 {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return or
-	}
-	return n
 }

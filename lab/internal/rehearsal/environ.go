@@ -17,7 +17,7 @@ func (p *plan) environ() []string {
 			all = append(all, kv)
 		}
 	}
-	bundle, home := p.path("ca.crt"), p.path("home")
+	bundle, home := p.path(bundleName), p.path("home")
 	state := p.path("state", p.Survey.Name, p.Survey.Platform)
 	own := map[string]string{
 		"PATH": p.path("bin") + ":" + lookup(p.Options.Environ, "PATH"),

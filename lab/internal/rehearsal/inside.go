@@ -63,7 +63,7 @@ func (p *plan) datacenter(ctx context.Context, proof namespace.Proof) (*datacent
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(p.path("ca.crt"), authority.Bundle(), 0o644); err != nil {
+	if err := os.WriteFile(p.path(bundleName), authority.Bundle(), 0o644); err != nil {
 		return nil, err
 	}
 	log, err := os.OpenFile(p.path("datacenter.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)

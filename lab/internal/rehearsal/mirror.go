@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -16,7 +17,11 @@ import (
 const (
 	registry     = "registry.terraform.io"
 	proxmoxBuilt = "0.111.1" // the release of the real bpg/proxmox that lab/bpg builds
-	platform     = "linux_amd64"
+
+	standIns       = "lab-providers"
+	proxmoxProgram = "terraform-provider-proxmox_v" + proxmoxBuilt
+
+	platform = "linux_amd64"
 )
 
 // errNotBuilt is a lab without one of its programs.
@@ -24,26 +29,45 @@ func errNotBuilt(path string) error {
 	return fmt.Errorf("%s is missing\ncastle: hint: run `make build` in a clone of castle; it builds the lab's programs side by side into bin/", path)
 }
 
-// layOut links the lab's provider programs, which stand beside castle-lab in
-// bin, to where Terraform looks for the real ones in a filesystem mirror.
-func layOut(mirror, bin string) error {
-	link := func(source, version, target, name string) error {
-		if _, err := os.Stat(target); err != nil {
-			return errors.Join(errNotBuilt(target), err)
+// layOut puts the lab's provider programs, which stand beside castle-lab in
+// bin, where Terraform looks for the real ones in a filesystem mirror. They are
+// copied once and linked from there: Terraform holds on to their hashes, and
+// who builds anew during a rehearsal must not spoil it.
+func layOut(mirror, programs, bin string) error {
+	for _, name := range []string{standIns, proxmoxProgram} {
+		if err := copyProgram(filepath.Join(programs, name), filepath.Join(bin, name)); errors.Is(err, os.ErrNotExist) {
+			return errNotBuilt(filepath.Join(bin, name))
+		} else if err != nil {
+			return err
 		}
+	}
+	link := func(source, version, program, name string) error {
 		dir := filepath.Join(mirror, registry, filepath.FromSlash(source), version, platform)
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
-		return os.Symlink(target, filepath.Join(dir, name))
+		return os.Symlink(filepath.Join(programs, program), filepath.Join(dir, name))
 	}
 	for _, p := range providers.Providers() {
-		if err := link(p.Source, p.Version, filepath.Join(bin, "lab-providers"), p.Binary()); err != nil {
+		if err := link(p.Source, p.Version, standIns, p.Binary()); err != nil {
 			return err
 		}
 	}
-	name := "terraform-provider-proxmox_v" + proxmoxBuilt
-	return link("bpg/proxmox", proxmoxBuilt, filepath.Join(bin, name), name)
+	return link("bpg/proxmox", proxmoxBuilt, proxmoxProgram, proxmoxProgram)
+}
+
+func copyProgram(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o700)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
 }
 
 // download lets Terraform copy the real providers into the mirror, from

@@ -21,6 +21,9 @@ import (
 // Arg is how Run calls this program inside: as Main.
 const Arg = "inside"
 
+// bundleName is the file with the certificate of the lab's authority.
+const bundleName = "ca.crt"
+
 // frontAddress is where every host name resolves to inside.
 const frontAddress = "127.0.0.2"
 
@@ -31,7 +34,6 @@ type plan struct {
 	Options Options
 	Survey  survey
 	Faults  datacenter.Faults
-	Castle  string // castle's path
 }
 
 // Run rehearses and returns the exit code: that of the first step that failed.
@@ -113,7 +115,7 @@ func workDirectory(environ []string, name string) (string, error) {
 
 // prepare puts everything into the work directory that the inside needs.
 func (p *plan) prepare(ctx context.Context) error {
-	for _, dir := range []string{"etc", "bin", "mirror", "state", "home", "covered", "scratch", "tmp"} {
+	for _, dir := range []string{"etc", "bin", "mirror", "state", "home", "covered", "scratch", "tmp", "programs"} {
 		if err := os.Mkdir(p.path(dir), 0o700); err != nil {
 			return err
 		}
@@ -122,12 +124,16 @@ func (p *plan) prepare(ctx context.Context) error {
 	if err := os.Chmod(p.path("etc"), 0o755); err != nil {
 		return err
 	}
+	if err := os.WriteFile(p.path(bundleName), nil, 0o644); err != nil { // its content comes inside
+		return err
+	}
 	me, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	bin := filepath.Dir(me)
-	if p.Castle, err = find("castle", bin, p.Options.Environ); err != nil {
+	castle, err := find("castle", bin, p.Options.Environ)
+	if err != nil {
 		return errNotBuilt(filepath.Join(bin, "castle"))
 	}
 	terraform, err := find("terraform", bin, p.Options.Environ)
@@ -135,15 +141,13 @@ func (p *plan) prepare(ctx context.Context) error {
 		return errors.New("terraform is not on PATH\n" +
 			"castle: hint: there is no network inside the lab to fetch it from: install Terraform 1.9 or later first")
 	}
-	for name, target := range map[string]string{"castle": p.Castle, "terraform": terraform} {
-		if err := os.Symlink(target, p.path("bin", name)); err != nil {
-			return err
-		}
+	if err := errors.Join(copyProgram(p.path("bin", "castle"), castle), os.Symlink(terraform, p.path("bin", "terraform"))); err != nil {
+		return err
 	}
 	if p.Options.Providers == "registry" {
 		err = p.Survey.download(ctx, terraform, p.path("mirror"), p.path("scratch"), p.Options.Environ)
 	} else {
-		err = layOut(p.path("mirror"), bin)
+		err = layOut(p.path("mirror"), p.path("programs"), bin)
 	}
 	if err != nil {
 		return err
@@ -199,6 +203,10 @@ func (p *plan) mounts(repository string) ([]namespace.Mount, error) {
 		mounts = append(mounts, namespace.Mount{Path: to, From: from})
 	}
 	mounts = append(mounts, namespace.Mount{Path: p.Survey.ClusterDir, From: double})
+	// Inside, whoever is to be trusted is the lab's authority.
+	for _, file := range p.Survey.Certificates {
+		mounts = append(mounts, namespace.Mount{Path: file, From: p.path(bundleName)})
+	}
 	state := realState(p.Options.Environ)
 	if _, err := os.Stat(state); err == nil {
 		mounts = append(mounts, namespace.Mount{Path: state, From: p.path("covered")})

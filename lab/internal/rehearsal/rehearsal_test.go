@@ -123,23 +123,23 @@ func TestMountsTouchNothingInTheRepository(t *testing.T) {
 }
 
 func TestLayOutServesEveryProviderUnderItsRealName(t *testing.T) {
-	bin, mirror := t.TempDir(), t.TempDir()
-	if err := layOut(mirror, bin); err == nil || !strings.Contains(err.Error(), "make build") {
+	bin, mirror, programs := t.TempDir(), t.TempDir(), t.TempDir()
+	if err := layOut(mirror, programs, bin); err == nil || !strings.Contains(err.Error(), "make build") {
 		t.Errorf("nothing is built: %v", err)
 	}
 	for _, name := range []string{"lab-providers", "terraform-provider-proxmox_v" + proxmoxBuilt} {
-		check(t, os.WriteFile(filepath.Join(bin, name), nil, 0o755))
+		check(t, os.WriteFile(filepath.Join(bin, name), []byte(name), 0o755))
 	}
-	mirror = t.TempDir()
-	check(t, layOut(mirror, bin))
-	want := filepath.Join(mirror, "registry.terraform.io/bpg/proxmox/0.111.1/linux_amd64/terraform-provider-proxmox_v0.111.1")
-	if _, err := os.Stat(want); err != nil {
-		t.Error(err)
-	}
+	check(t, layOut(mirror, programs, bin))
+	check(t, os.RemoveAll(bin)) // somebody builds anew
+	want := map[string]string{"bpg/proxmox/0.111.1/linux_amd64/terraform-provider-proxmox_v0.111.1": "terraform-provider-proxmox_v0.111.1"}
 	for _, p := range providers.Providers() {
-		path := filepath.Join(mirror, registry, p.Source, p.Version, platform, p.Binary())
-		if target, err := os.Readlink(path); err != nil || target != filepath.Join(bin, "lab-providers") {
-			t.Errorf("%s: %s, %v", path, target, err)
+		want[filepath.Join(p.Source, p.Version, platform, p.Binary())] = "lab-providers"
+	}
+	for path, program := range want {
+		content, err := os.ReadFile(filepath.Join(mirror, "registry.terraform.io", path))
+		if err != nil || string(content) != program {
+			t.Errorf("%s: %q, %v", path, content, err)
 		}
 	}
 }

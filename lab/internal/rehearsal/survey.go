@@ -1,9 +1,12 @@
 package rehearsal
 
 import (
+	"bytes"
 	"io/fs"
 	"maps"
+	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -30,6 +33,7 @@ type survey struct {
 	// Endpoints of the two services that the environment names, for commands.
 	Proxmox, Infisical string
 	Providers          []string // source addresses
+	Certificates       []string // files with certificates of the real world's
 
 	modules []fs.FS
 }
@@ -51,6 +55,11 @@ func inspect(repository string, o Options) (*survey, error) {
 	s := &survey{
 		Name: cluster.Name, Platform: cluster.Platform, ClusterDir: cluster.Dir,
 		Network: network.Find(append(cluster.Strings(), hosts...)),
+	}
+	for _, text := range cluster.Strings() {
+		if filepath.IsAbs(text) && holdsCertificate(text) {
+			s.Certificates = append(s.Certificates, text)
+		}
 	}
 	var inputs []map[string]cty.Value
 	sources, secrets := map[string]bool{}, map[string]bool{}
@@ -77,6 +86,11 @@ func inspect(repository string, o Options) (*survey, error) {
 	s.Secrets, s.Providers = slices.Sorted(maps.Keys(secrets)), slices.Sorted(maps.Keys(sources))
 	s.read(inputs)
 	return s, nil
+}
+
+func holdsCertificate(path string) bool {
+	content, err := os.ReadFile(path)
+	return err == nil && bytes.Contains(content, []byte("-----BEGIN CERTIFICATE-----"))
 }
 
 func errorsOf(diags hcl.Diagnostics) hcl.Diagnostics {

@@ -1,0 +1,90 @@
+package datacenter
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/ephemeral-castle/castle/lab/internal/controlplane"
+	"github.com/ephemeral-castle/castle/lab/internal/kubernetes"
+	"github.com/ephemeral-castle/castle/lab/internal/operators"
+)
+
+// podSecurity is Talos' default: everything but kube-system is held to baseline.
+const podSecurity = `
+apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: PodSecurity
+  configuration:
+    apiVersion: pod-security.admission.config.k8s.io/v1
+    kind: PodSecurityConfiguration
+    defaults:
+      enforce: baseline
+      enforce-version: latest
+      audit: restricted
+      audit-version: latest
+      warn: restricted
+      warn-version: latest
+    exemptions:
+      namespaces: [kube-system]
+`
+
+// order turns what the machine configuration says into what is to run.
+func (d *Datacenter) order(c *cluster) controlplane.Order {
+	s := c.spec
+	sans := slices.Clone(s.SANs)
+	for _, m := range d.machines {
+		if m.ControlPlane {
+			sans = append(sans, m.Address, m.Hostname)
+		}
+	}
+	for _, vm := range d.proxmox.VMs() { // machines that are yet to be configured
+		if vm.Address.IsValid() {
+			sans = append(sans, vm.Address.Addr().String(), vm.Name)
+		}
+	}
+	o := controlplane.Order{
+		Kubernetes: kubernetes.Config{
+			Dir: c.dir, Listen: c.backend,
+			CA:                kubernetes.KeyPair{Certificate: s.CACert, Key: s.CAKey},
+			AggregatorCA:      kubernetes.KeyPair{Certificate: s.AggregatorCACert, Key: s.AggregatorCAKey},
+			ServiceAccountKey: s.ServiceAccountKey,
+			Issuer:            s.Endpoint, CertSANs: sans,
+			ServiceCIDR: first(s.ServiceCIDRs), PodCIDR: first(s.PodCIDRs),
+			Admission: []byte(podSecurity),
+			PodReady:  time.Duration(5 / d.config.Speed * float64(time.Second)),
+			NodeGrace: max(8*time.Second, time.Duration(40/d.config.Speed*float64(time.Second))),
+		},
+		Operators: operators.Faults{WebhookLate: d.config.Faults.WebhookLate},
+		Speed:     d.config.Speed, CoreDNS: s.CoreDNS,
+	}
+	// What is about files and addresses of the machine has no place here.
+	if issuer := s.APIServerArgs["service-account-issuer"]; len(issuer) != 0 {
+		o.Kubernetes.Issuer = issuer[0]
+	}
+	for _, name := range []string{"api-audiences", "service-account-jwks-uri"} {
+		for _, value := range s.APIServerArgs[name] {
+			o.Kubernetes.Flags = append(o.Kubernetes.Flags, name+"="+value)
+		}
+	}
+	for _, m := range s.InlineManifests {
+		o.Manifests = append(o.Manifests, m.Contents)
+	}
+	return o
+}
+
+func first(all []string) string {
+	if len(all) == 0 {
+		return ""
+	}
+	return all[0]
+}
+
+func number(text string, or int64) int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return or
+	}
+	return n
+}
