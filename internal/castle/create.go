@@ -64,7 +64,7 @@ func (r *creation) create(ctx context.Context, chosen []*config.Stage) (err erro
 			return r.failed(ctx, t.stage.Layer, t.stage.Name, err)
 		}
 		return nil
-	}, func(s *graph.SkippedError[*task]) {
+	}, func(s graph.Skipped[*task]) {
 		// A stage has up to three tasks; it is told once, and not if one of them
 		// has failed.
 		st := s.Node.stage

@@ -152,7 +152,7 @@ func (r *destruction) destroy(ctx context.Context, doomed []*Doomed) error {
 			return r.failed(ctx, d.Record.Layer, d.Record.Name, err)
 		}
 		return nil
-	}, func(s *graph.SkippedError[*Doomed]) {
+	}, func(s graph.Skipped[*Doomed]) {
 		r.emit(event.Event{
 			Kind: event.StageSkipped, Layer: s.Node.Record.Layer, Stage: s.Node.Record.Name,
 			Text: s.Cause.Record.Name + " still stands",

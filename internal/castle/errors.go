@@ -20,6 +20,7 @@ func (e *UsageError) Error() string { return e.Message }
 type PreflightError struct {
 	Preflight string
 	Foreign   []gate.Foreign
+	Terraform string // the command that runs Terraform on the stage, up to its "--"
 }
 
 func (e *PreflightError) Error() string {
@@ -27,12 +28,26 @@ func (e *PreflightError) Error() string {
 	fmt.Fprintf(&b, "preflight %s:", e.Preflight)
 	for _, f := range e.Foreign {
 		fmt.Fprintf(&b, "\n  %s", f.What)
-		if f.Hint != "" {
-			fmt.Fprintf(&b, "\n    %s", f.Hint)
+		if f.Why != "" {
+			fmt.Fprintf(&b, "\n    %s", f.Why)
+		}
+		for _, way := range f.Ways {
+			fmt.Fprintf(&b, "\n    - %s", way)
+		}
+		if f.Import != nil {
+			fmt.Fprintf(&b, "\n    - if it is this cluster's own after all, import it:\n      %s import %s %s",
+				e.Terraform, quote(f.Import.Address), f.Import.ID)
+		}
+		if f.Mistaken != "" {
+			fmt.Fprintf(&b, "\n    - if what the state knows instead is gone for good, forget that:\n      %s state rm %s",
+				e.Terraform, quote(f.Mistaken))
 		}
 	}
 	return b.String()
 }
+
+// quote makes one word of s for a shell.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // LeftoverError says what still exists after everything was destroyed.
 type LeftoverError struct{ Left []string }

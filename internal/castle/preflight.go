@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
@@ -37,14 +39,18 @@ func (r *creation) earlyPreflight(ctx context.Context, s *config.Stage, p *confi
 	for _, ours := range findings.Ours {
 		r.notice(fmt.Sprintf("%s was made by a run that was killed; it is taken over", ours.What))
 	}
-	return refuse(p.Name(), findings)
+	return r.refuse(s, p, findings)
 }
 
-func refuse(name string, findings gate.Findings) error {
-	if len(findings.Foreign) > 0 {
-		return &PreflightError{Preflight: name, Foreign: findings.Foreign}
+func (r *run) refuse(s *config.Stage, p *config.Preflight, findings gate.Findings) error {
+	if len(findings.Foreign) == 0 {
+		return nil
 	}
-	return nil
+	command := []string{"castle", "terraform", r.options.Cluster, s.Name, "--"}
+	if r.options.StateDir != "" {
+		command = slices.Insert(command, 4, "--state-dir", quote(r.options.StateDir))
+	}
+	return &PreflightError{Preflight: p.Name(), Foreign: findings.Foreign, Terraform: strings.Join(command, " ")}
 }
 
 // inspect asks one preflight of a stage.
@@ -65,7 +71,7 @@ func (r *run) inspect(ctx context.Context, s *config.Stage, p *config.Preflight)
 	if err != nil {
 		return gate.Findings{}, err
 	}
-	return preflight.Inspect(ctx, known(st))
+	return preflight.Inspect(ctx, known(st), r.notice)
 }
 
 // known lists the managed resources of a state.
@@ -90,7 +96,7 @@ func (r *run) importOurs(ctx context.Context, s *config.Stage, work *workshop) e
 		if err != nil {
 			return fmt.Errorf("preflight %s: %w", p.Name(), err)
 		}
-		if err := refuse(p.Name(), findings); err != nil {
+		if err := r.refuse(s, p, findings); err != nil {
 			return err
 		}
 		if err := r.importAll(ctx, s.Name, s.Layer, work, findings.Ours); err != nil {
@@ -118,7 +124,7 @@ func (r *run) recheck(ctx context.Context, s *config.Stage) error {
 		if err != nil {
 			return fmt.Errorf("preflight %s: %w", p.Name(), err)
 		}
-		if err := refuse(p.Name(), findings); err != nil {
+		if err := r.refuse(s, p, findings); err != nil {
 			return err
 		}
 	}

@@ -159,7 +159,7 @@ func (r *destruction) inspectRecorded(ctx context.Context, d *Doomed, see func(s
 			if err != nil {
 				return err
 			}
-			findings, err := preflight.Inspect(ctx, known(d.state))
+			findings, err := preflight.Inspect(ctx, known(d.state), r.notice)
 			if err != nil {
 				return fmt.Errorf("preflight %s: %w", preflight.Name, err)
 			}

@@ -50,8 +50,9 @@ type PreflightType struct {
 type Preflight struct {
 	Name string
 	// Inspect looks and changes nothing. known lists what the stage's state
-	// already has, so that a run may find its own things again.
-	Inspect func(ctx context.Context, known []Known) (Findings, error)
+	// already has, so that a run may find its own things again. report is told
+	// what it waits for, if it has to.
+	Inspect func(ctx context.Context, known []Known, report func(string)) (Findings, error)
 }
 
 // Known is one resource instance in a stage's state.
@@ -73,10 +74,18 @@ type Findings struct {
 	Present []string
 }
 
-// Foreign is one thing in the way: what it is and how to get out.
+// Foreign is one thing in the way: what it is, why it counts as somebody else's
+// and how to get out.
 type Foreign struct {
-	What string // VM 421 "prod-database" on node proxmox, running, tags: none
-	Hint string
+	What string   // VM 421 "prod-database" on node proxmox, running, no tags
+	Why  string   // castle's own would be called "blue-cp-01"
+	Ways []string // ways out, one sentence each: remove it in Proxmox
+	// Import would make it the stage's own, if it is that after all; nil if
+	// nothing could.
+	Import *Import
+	// Mistaken is the address in the state that has the same ID but stands for
+	// another thing; Terraform would take this one for it. Empty if there is none.
+	Mistaken string
 }
 
 // Import tells Terraform that the resource at Address is the thing with this ID.

@@ -149,7 +149,8 @@ func TestWalkSkipsWhatNeedsAFailureAndNothingElse(t *testing.T) {
 	nodes, needs := castle()
 	broken := errors.New("release metallb: timed out")
 	var mu sync.Mutex
-	var ran, skipped []string
+	var ran []string
+	var skipped []graph.Skipped[string]
 	err := graph.Walk(t.Context(), nodes, needs, func(_ context.Context, n string) error {
 		mu.Lock()
 		defer mu.Unlock()
@@ -158,11 +159,11 @@ func TestWalkSkipsWhatNeedsAFailureAndNothingElse(t *testing.T) {
 			return broken
 		}
 		return nil
-	}, func(s *graph.SkippedError[string]) { skipped = append(skipped, s.Error()) })
-	if !errors.Is(err, broken) || strings.Contains(err.Error(), "skipped") {
+	}, func(s graph.Skipped[string]) { skipped = append(skipped, s) })
+	if !errors.Is(err, broken) || strings.Contains(err.Error(), "pool") {
 		t.Errorf("got %v, want only the root cause", err)
 	}
-	if want := []string{"pool: skipped, because metallb failed"}; !slices.Equal(skipped, want) {
+	if want := []graph.Skipped[string]{{Node: "pool", Cause: "metallb"}}; !slices.Equal(skipped, want) {
 		t.Errorf("skipped %v, want %v", skipped, want)
 	}
 	if len(ran) != len(nodes)-1 || slices.Contains(ran, "pool") {
@@ -178,7 +179,7 @@ func TestWalkNamesTheFirstFailureForEverythingBehindIt(t *testing.T) {
 			return errors.New("quota exceeded")
 		}
 		return nil
-	}, func(s *graph.SkippedError[string]) { causes[s.Node] = s.Cause })
+	}, func(s graph.Skipped[string]) { causes[s.Node] = s.Cause })
 	if err == nil {
 		t.Fatal("a failed node gave no error")
 	}

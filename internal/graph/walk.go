@@ -3,17 +3,12 @@ package graph
 import (
 	"context"
 	"errors"
-	"fmt"
 )
 
-// SkippedError is how a node ends that was not started because something it
-// needs did not succeed. Cause is the node that failed first on the way.
-type SkippedError[N comparable] struct {
+// Skipped is a node that was not started because something it needs did not
+// succeed. Cause is the node that failed first on the way.
+type Skipped[N comparable] struct {
 	Node, Cause N
-}
-
-func (e *SkippedError[N]) Error() string {
-	return fmt.Sprintf("%v: skipped, because %v failed", e.Node, e.Cause)
 }
 
 // Walk runs do for every node, each as soon as all that it needs has returned
@@ -25,7 +20,7 @@ func (e *SkippedError[N]) Error() string {
 // was not started. When ctx ends nothing new is started, and the error holds
 // the context's cause even if no node failed.
 func Walk[N comparable](ctx context.Context, nodes []N, needs func(N) []N,
-	do func(context.Context, N) error, skipped func(*SkippedError[N]),
+	do func(context.Context, N) error, skipped func(Skipped[N]),
 ) error {
 	order, err := Sort(nodes, needs)
 	if err != nil {
@@ -64,7 +59,7 @@ type walk[N comparable] struct {
 	nodes   []N
 	needs   func(N) []N
 	do      func(context.Context, N) error
-	skipped func(*SkippedError[N])
+	skipped func(Skipped[N])
 	state   map[N]state
 	errs    map[N]error
 	cause   map[N]N
@@ -127,7 +122,7 @@ func (w *walk[N]) end(e ending[N]) {
 func (w *walk[N]) skip(n, cause N) {
 	w.state[n], w.cause[n] = passed, cause
 	if w.skipped != nil {
-		w.skipped(&SkippedError[N]{Node: n, Cause: cause})
+		w.skipped(Skipped[N]{Node: n, Cause: cause})
 	}
 }
 

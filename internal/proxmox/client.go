@@ -4,10 +4,9 @@
 // It is a client of its own on net/http, for reasons that were measured on
 // github.com/Telmate/proxmox-api-go: that library drops the reason phrase, in
 // which releases before 8.4 put the only error text; it retries a refused token
-// with sleeps; its task wait ignores its time-out and notices a cancelled
-// context seconds late; and it panics on answers that are merely unusual.
-// What castle needs is a dozen calls, and the preflight that protects
-// somebody's virtual machines should not rest on recover.
+// with sleeps; and it panics on answers that are merely unusual. What castle
+// needs is four questions, and the preflight that protects somebody's virtual
+// machines should not rest on recover.
 //
 // Two facts shape everything here. The list of guests is filtered by
 // permission, so "not listed" never means "free": only cluster/nextid knows
@@ -43,7 +42,8 @@ type Options struct {
 	Timeout  time.Duration // of one request; 40 s if zero, a little more than a node waits for another
 }
 
-// Client talks to one datacenter. It is safe for concurrent use.
+// Client asks one datacenter and changes nothing there. It is safe for
+// concurrent use.
 type Client struct {
 	base  string
 	token string
@@ -102,36 +102,29 @@ func trust(ca string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// do makes one call; the path may have a query, form goes into the body. The
-// answer's data is decoded into out, unless that is nil.
-func (c *Client) do(ctx context.Context, method, path string, form url.Values, out any) error {
-	err := c.try(ctx, method, path, form, out)
+// get asks once; the path may have a query. The answer's data is decoded into
+// out, unless that is nil.
+func (c *Client) get(ctx context.Context, path string, out any) error {
+	err := c.try(ctx, path, out)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
 		path, _, _ = strings.Cut(path, "?")
-		return fmt.Errorf("proxmox: %s %s: %w", strings.ToLower(method), path, err)
+		return fmt.Errorf("proxmox: get %s: %w", path, err)
 	}
 	return nil
 }
 
-func (c *Client) try(ctx context.Context, method, path string, form url.Values, out any) error {
-	var body io.Reader
-	if form != nil {
-		body = strings.NewReader(form.Encode())
-	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+func (c *Client) try(ctx context.Context, path string, out any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Authorization", "PVEAPIToken="+c.token)
-	if form != nil {
-		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		var wrapped *url.Error // repeats method and address, which do adds
+		var wrapped *url.Error // repeats method and address, which get adds
 		if errors.As(err, &wrapped) {
 			return wrapped.Err
 		}

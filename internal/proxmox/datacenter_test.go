@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,7 +95,7 @@ func (d datacenter) client(t *testing.T) *Client {
 
 // build asks for a virtual machine as the provider does, up to the moment in
 // which the answer would reach Terraform.
-func (d datacenter) build(t *testing.T, id int, name, tags string) (upid string) {
+func (d datacenter) build(t *testing.T, id int, name, tags string) {
 	t.Helper()
 	form := url.Values{
 		"vmid": {strconv.Itoa(id)}, "name": {name}, "tags": {tags}, "memory": {"4096"}, "cores": {"4"}, "machine": {"q35"}, "ostype": {"l26"},
@@ -105,10 +106,19 @@ func (d datacenter) build(t *testing.T, id int, name, tags string) (upid string)
 		"scsi0": {"file=local-lvm:0,import-from=local:import/blue-talos-v1.13.0.qcow2,size=21474836480,aio=io_uring,backup=1,iothread=1,ssd=0,discard=on,cache=none,replicate=1"},
 		"scsi1": {"file=local-lvm:50,format=raw,size=53687091200,aio=io_uring,backup=1,iothread=1,ssd=0,discard=on,cache=none,replicate=1"},
 	}
-	if err := d.client(t).do(t.Context(), http.MethodPost, "nodes/proxmox/qemu", form, &upid); err != nil {
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.endpoint+"/api2/json/nodes/proxmox/qemu", strings.NewReader(form.Encode()))
+	if err != nil {
 		t.Fatal(err)
 	}
-	return upid
+	req.Header.Set("Authorization", "PVEAPIToken="+token)
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	resp, err := d.client(t).http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("build VM %d: %s, %v", id, resp.Status, err)
+	}
 }
 
 // image is the disk image that build imports.

@@ -35,28 +35,41 @@ func (g guest) describe() string {
 // foreign says what is in the way, why castle takes it for somebody else's, and
 // how to get out. There is no way out that makes castle remove it.
 func (c *vmCheck) foreign(s slot, g guest, why string) gate.Foreign {
-	hint := why
+	f := gate.Foreign{What: g.describe(), Why: why, Ways: otherID(s)}
+	if s.known == nil && g.Kind == "qemu" && g.Lock == "create" {
+		f.Ways = append(f.Ways, fmt.Sprintf("remove it as root on node %s: qm unlock %d && qm destroy %d", g.Node, g.ID, g.ID))
+		return f
+	}
+	f.Ways = append(f.Ways, "remove it in Proxmox")
 	switch {
 	case s.known != nil:
-		hint += fmt.Sprintf("; if the machine in the state is gone for good, forget it: castle terraform … state rm '%s'", s.known.Address)
-	case g.Kind == "qemu" && g.Lock != "create" && s.elsewhere == nil:
-		hint += fmt.Sprintf("; if it is this cluster's own after all, import it: castle terraform … import '%s' %s/%d", c.address(s.key), g.Node, g.ID)
-	case g.Lock == "create":
-		hint += fmt.Sprintf(", and only root on the node can remove it: qm unlock %d && qm destroy %d", g.ID, g.ID)
+		f.Mistaken = s.known.Address
+	case g.Kind == "qemu" && s.elsewhere == nil:
+		own := c.own(s, g)
+		f.Import = &own
 	}
-	if s.key != "" {
-		hint += fmt.Sprintf("; otherwise give %s another id in vm_ids", s.key)
-	}
-	return gate.Foreign{What: g.describe(), Hint: hint + ", or remove it in Proxmox"}
+	return f
 }
 
 // invisible is a guest that exists but that the token may not look at.
 func (c *vmCheck) invisible(s slot) gate.Foreign {
-	hint := fmt.Sprintf("give the token VM.Audit on /vms/%d to see what it is", s.id)
-	if s.key != "" {
-		hint += fmt.Sprintf(", or give %s another id in vm_ids", s.key)
+	return gate.Foreign{
+		What: fmt.Sprintf("VM %d, which exists but is invisible to this API token", s.id),
+		Ways: append(otherID(s), fmt.Sprintf("give the token VM.Audit on /vms/%d to see what it is", s.id)),
 	}
-	return gate.Foreign{What: fmt.Sprintf("VM %d, which exists but is invisible to this API token", s.id), Hint: hint}
+}
+
+// otherID is the way out for a machine that the configuration wants.
+func otherID(s slot) []string {
+	if s.key == "" {
+		return nil
+	}
+	return []string{fmt.Sprintf("give %s another VM id", s.key)}
+}
+
+// own says how a guest becomes the machine of its slot's key.
+func (c *vmCheck) own(s slot, g guest) gate.Import {
+	return gate.Import{Address: c.address(s.key), ID: fmt.Sprintf("%s/%d", g.Node, g.ID), What: fmt.Sprintf("VM %d %q", g.ID, g.Name)}
 }
 
 // attributeInt reads a number as Terraform's state carries it; 0 if there is none.

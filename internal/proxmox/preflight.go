@@ -130,7 +130,7 @@ func newVMIDs(name string, v gate.Values) (gate.Preflight, error) {
 	if err != nil {
 		return gate.Preflight{}, fmt.Errorf("%s: %w", name, err)
 	}
-	check := &vmCheck{client: client, resource: v.String("resource"), node: v.String("node_name"), interval: poll, patience: 30 * time.Minute}
+	check := &vmCheck{client: client, resource: v.String("resource"), node: v.String("node_name"), interval: time.Second, patience: 30 * time.Minute}
 	if check.resource == "" {
 		check.resource = defaultResource
 	}

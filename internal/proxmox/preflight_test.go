@@ -29,7 +29,7 @@ func TestVMIDsIsMadeFromABlock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := preflight.Inspect(t.Context(), nil)
+	found, err := preflight.Inspect(t.Context(), nil, silent)
 	if err != nil || len(found.Ours) != 1 || found.Ours[0].Address != `module.nodes.proxmox_virtual_environment_vm.this["cp-01"]` {
 		t.Errorf("%s: %+v, %v", preflight.Name, found, err)
 	}

@@ -24,7 +24,7 @@ func (d datacenter) preflight(t *testing.T) gate.Findings {
 		names:    map[string]string{"cp-01": "blue-cp-01", "cp-02": "blue-cp-02", "wk-01": "blue-wk-01"},
 		interval: 10 * time.Millisecond, patience: time.Minute,
 	}
-	found, err := c.inspect(t.Context(), nil)
+	found, err := c.inspect(t.Context(), nil, silent)
 	if err != nil {
 		t.Fatal(err)
 	}

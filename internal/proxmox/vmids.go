@@ -43,7 +43,7 @@ type guest struct {
 	tags, macs []string
 }
 
-func (c *vmCheck) inspect(ctx context.Context, known []gate.Known) (gate.Findings, error) {
+func (c *vmCheck) inspect(ctx context.Context, known []gate.Known, report func(string)) (gate.Findings, error) {
 	var found gate.Findings
 	slots := c.slots(known)
 	// First which ids are taken, then the list: what appears in between is seen
@@ -77,7 +77,7 @@ func (c *vmCheck) inspect(ctx context.Context, known []gate.Known) (gate.Finding
 			found.Foreign = append(found.Foreign, c.invisible(s))
 			continue
 		}
-		if err := c.judge(ctx, s, listed[i], &found); err != nil {
+		if err := c.judge(ctx, s, listed[i], &found, report); err != nil {
 			return found, err
 		}
 	}
@@ -120,12 +120,12 @@ func (c *vmCheck) address(key string) string { return c.resource + "[" + strconv
 func (c *vmCheck) name(key string) string { return cmp.Or(c.names[key], key) }
 
 // judge sorts one guest into foreign, ours and known.
-func (c *vmCheck) judge(ctx context.Context, s slot, listed Guest, found *gate.Findings) error {
+func (c *vmCheck) judge(ctx context.Context, s slot, listed Guest, found *gate.Findings, report func(string)) error {
 	if listed.Kind != "qemu" {
 		found.Foreign = append(found.Foreign, c.foreign(s, guest{Guest: listed, tags: splitTags(listed.Tags)}, "a container, not a virtual machine"))
 		return nil
 	}
-	g, err := c.settled(ctx, s, listed)
+	g, err := c.settled(ctx, s, listed, report)
 	switch {
 	case IsMissing(err):
 		return nil // gone since it was listed
@@ -148,9 +148,7 @@ func (c *vmCheck) judge(ctx context.Context, s slot, listed Guest, found *gate.F
 		return nil
 	}
 	found.Present = append(found.Present, g.String())
-	found.Ours = append(found.Ours, gate.Import{
-		Address: c.address(s.key), ID: fmt.Sprintf("%s/%d", g.Node, g.ID), What: fmt.Sprintf("VM %d %q", g.ID, g.Name),
-	})
+	found.Ours = append(found.Ours, c.own(s, g))
 	return nil
 }
 
@@ -158,10 +156,10 @@ func (c *vmCheck) judge(ctx context.Context, s slot, listed Guest, found *gate.F
 // locked and has neither name nor tags; the task that makes it outlives the run
 // that asked for it, so waiting is all it takes. A lock that no task holds any
 // more will never go away by itself.
-func (c *vmCheck) settled(ctx context.Context, s slot, listed Guest) (guest, error) {
+func (c *vmCheck) settled(ctx context.Context, s slot, listed Guest, report func(string)) (guest, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()
-	abandoned := 0
+	told, abandoned := false, 0
 	for {
 		config, err := c.client.Config(ctx, listed.Node, s.id)
 		if err != nil {
@@ -177,6 +175,10 @@ func (c *vmCheck) settled(ctx context.Context, s slot, listed Guest) (guest, err
 		case err != nil:
 			return guest{}, err
 		case busy:
+			if !told {
+				told = true
+				report(fmt.Sprintf("VM %d on node %s is still being created; waiting for it", s.id, listed.Node))
+			}
 			abandoned = 0
 		default:
 			abandoned++ // twice: the lock is set just before the task appears
@@ -238,4 +240,15 @@ func lacking(have, want []string) []string {
 		}
 	}
 	return missing
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

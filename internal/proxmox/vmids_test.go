@@ -22,6 +22,9 @@ func check(t *testing.T, d datacenter) *vmCheck {
 	}
 }
 
+// silent hears what a preflight waits for.
+func silent(string) {}
+
 func known(address string, attributes map[string]any) gate.Known {
 	return gate.Known{Address: address, Type: "proxmox_virtual_environment_vm", Attributes: attributes}
 }
@@ -37,9 +40,11 @@ func TestVMIDs(t *testing.T) {
 		vms     []emulator.VM
 		known   []gate.Known
 		change  func(*vmCheck)
-		foreign string // What; empty if nothing is in the way
-		hint    []string
-		ours    string // "address id"
+		foreign string   // What; empty if nothing is in the way
+		hint    []string // parts of why and of the ways out
+		own     string   // "address id" of what would make it castle's own
+		taken   string   // the address that the state mistakes it for
+		ours    string   // "address id"
 		present string
 	}{
 		"nothing there": {},
@@ -49,23 +54,27 @@ func TestVMIDs(t *testing.T) {
 		"a ghost without tags": {
 			vms:     []emulator.VM{{ID: 421, Name: "prod-database", Running: true}},
 			foreign: `VM 421 "prod-database" on node proxmox, running, no tags`,
-			hint:    []string{`castle terraform … import '` + cp01 + `' proxmox/421`, "give cp-01 another id in vm_ids", "remove it in Proxmox"},
+			hint:    []string{`would be called "blue-cp-01"`, "give cp-01 another VM id", "remove it in Proxmox"},
+			own:     cp01 + " proxmox/421",
 		},
 		"the right tags under another name": {
 			vms:     []emulator.VM{ours(421, "green-cp-01")},
 			foreign: `VM 421 "green-cp-01" on node proxmox, running, tags: blue, castle`,
 			hint:    []string{`castle's own would be called "blue-cp-01"`},
+			own:     cp01 + " proxmox/421",
 		},
 		"the right name with one tag missing": {
 			vms:     []emulator.VM{{ID: 421, Name: "blue-cp-01", Tags: []string{"castle"}}},
 			foreign: `VM 421 "blue-cp-01" on node proxmox, stopped, tags: castle`,
 			hint:    []string{"castle's own would be tagged Blue"},
+			own:     cp01 + " proxmox/421",
 		},
 		"our own, on a node where the stage does not want it": {
 			vms:     []emulator.VM{ours(421, "blue-cp-01")},
 			change:  func(c *vmCheck) { c.node = "pve2" },
 			foreign: `VM 421 "blue-cp-01" on node proxmox, running, tags: blue, castle`,
 			hint:    []string{"castle's own would be on node pve2"},
+			own:     cp01 + " proxmox/421",
 		},
 		"our own, on the node that is its own": {
 			vms:     []emulator.VM{ours(421, "blue-cp-01")},
@@ -92,7 +101,7 @@ func TestVMIDs(t *testing.T) {
 		"a machine that the token may not see": {
 			vms:     []emulator.VM{{ID: 421, Name: "secret", Hidden: true}},
 			foreign: `VM 421, which exists but is invisible to this API token`,
-			hint:    []string{"VM.Audit on /vms/421", "give cp-01 another id"},
+			hint:    []string{"VM.Audit on /vms/421", "give cp-01 another VM id"},
 		},
 		"a known machine that the token may no longer see": {
 			vms:     []emulator.VM{{ID: 421, Name: "blue-cp-01", Hidden: true}},
@@ -116,7 +125,8 @@ func TestVMIDs(t *testing.T) {
 			vms:     []emulator.VM{{ID: 421, Name: "prod-database", Running: true}},
 			known:   []gate.Known{known(cp01, map[string]any{"vm_id": 421, "name": "blue-cp-01"})},
 			foreign: `VM 421 "prod-database" on node proxmox, running, no tags`,
-			hint:    []string{`the state knows this id as "blue-cp-01"`, "state rm '" + cp01 + "'"},
+			hint:    []string{`the state knows this id as "blue-cp-01"`},
+			taken:   cp01,
 		},
 		"a known id under which a machine of that very name was made anew": {
 			vms: []emulator.VM{ours(421, "blue-cp-01")},
@@ -125,6 +135,7 @@ func TestVMIDs(t *testing.T) {
 			})},
 			foreign: `VM 421 "blue-cp-01" on node proxmox, running, tags: blue, castle`,
 			hint:    []string{"another machine (bc:24:11:ff:ff:ff)"},
+			taken:   cp01,
 		},
 		"a known machine renamed by hand": {
 			vms:     []emulator.VM{ours(421, "my-node")},
@@ -136,6 +147,7 @@ func TestVMIDs(t *testing.T) {
 			known:   []gate.Known{known(cp01, map[string]any{"vm_id": 421, "name": "blue-cp-01"})},
 			foreign: `VM 421 "blue-cp-01" on node proxmox, stopped, no tags`,
 			hint:    []string{"no longer tagged castle, Blue"},
+			taken:   cp01,
 		},
 		"a machine that only the state knows": {
 			vms:     []emulator.VM{ours(499, "blue-cp-09")},
@@ -146,11 +158,13 @@ func TestVMIDs(t *testing.T) {
 			vms:     []emulator.VM{{ID: 499, Name: "prod-database"}},
 			known:   []gate.Known{known(`proxmox_virtual_environment_vm.node["cp-09"]`, map[string]any{"vm_id": 499, "name": "blue-cp-09"})},
 			foreign: `VM 499 "prod-database" on node proxmox, stopped, no tags`,
+			taken:   `proxmox_virtual_environment_vm.node["cp-09"]`,
 		},
 		"an instance of another resource": {
 			vms:     []emulator.VM{{ID: 421, Name: "jump-host"}},
 			known:   []gate.Known{known(`proxmox_virtual_environment_vm.jump["cp-01"]`, map[string]any{"vm_id": 421, "name": "jump-host"})},
 			foreign: `VM 421 "jump-host" on node proxmox, stopped, no tags`,
+			own:     cp01 + " proxmox/421",
 		},
 		"our own on a new id, while the state has the key under another": {
 			vms:     []emulator.VM{ours(421, "blue-cp-01")},
@@ -168,13 +182,16 @@ func TestVMIDs(t *testing.T) {
 			if test.change != nil {
 				test.change(c)
 			}
-			found, err := c.inspect(t.Context(), test.known)
+			found, err := c.inspect(t.Context(), test.known, silent)
 			if err != nil {
 				t.Fatal(err)
 			}
-			var foreign, hint, imports string
+			var foreign, hint, own, taken, imports string
 			for _, f := range found.Foreign {
-				foreign, hint = foreign+f.What, hint+f.Hint
+				foreign, hint, taken = foreign+f.What, hint+f.Why+strings.Join(f.Ways, ""), taken+f.Mistaken
+				if f.Import != nil {
+					own += f.Import.Address + " " + f.Import.ID
+				}
 			}
 			for _, i := range found.Ours {
 				imports += i.Address + " " + i.ID
@@ -186,6 +203,9 @@ func TestVMIDs(t *testing.T) {
 				if !strings.Contains(hint, part) {
 					t.Errorf("hint %q lacks %q", hint, part)
 				}
+			}
+			if own != test.own || taken != test.taken {
+				t.Errorf("could be ours as %q, mistaken for %q; want %q, %q", own, taken, test.own, test.taken)
 			}
 			if imports != test.ours {
 				t.Errorf("ours: got %s, want %s", imports, test.ours)

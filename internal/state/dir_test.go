@@ -20,10 +20,11 @@ func open(t *testing.T) *Dir {
 	return d
 }
 
+// made is a stage whose work directory is there, as Terraform's runner makes it.
 func made(t *testing.T, d *Dir, name string) *Stage {
 	t.Helper()
 	s := d.Stage(name)
-	if err := s.Make(); err != nil {
+	if err := errors.Join(makePrivate(s.Dir()), makePrivate(s.Work())); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -110,7 +111,7 @@ func writeOneOfEach(d *Dir) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.Make(), WriteFile(s.StatePath(), goodState(1)), s.Snapshot(), s.SetRecord(Record{}),
+	return errors.Join(s.SetRecord(Record{}), WriteFile(s.StatePath(), goodState(1)), s.Snapshot(),
 		s.SetFingerprint(&f), log.Close(), journal.Close(), lock.Unlock(), WriteFile(d.Kubeconfig(), nil))
 }
 

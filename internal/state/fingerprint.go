@@ -7,16 +7,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 )
 
-// Fingerprint is a digest of everything that a stage depends on. It keeps one
-// digest for each named part, so that it can say what has changed. The zero
-// value is ready to use.
+// Fingerprint stands for everything that a stage depends on: one digest for each
+// named part, so that it can say what has changed. The zero value is ready to use.
 type Fingerprint struct {
 	parts map[string]string
 }
@@ -79,16 +77,6 @@ func (f *Fingerprint) set(name string, digest []byte) {
 		f.parts = map[string]string{}
 	}
 	f.parts[name] = hex.EncodeToString(digest)
-}
-
-// Sum returns the digest of all parts, whatever order they came in.
-func (f *Fingerprint) Sum() string {
-	h := sha256.New()
-	for _, name := range slices.Sorted(maps.Keys(f.parts)) {
-		put(h, []byte(name))
-		put(h, []byte(f.parts[name]))
-	}
-	return hex.EncodeToString(h.Sum(nil))
 }
 
 // Changed returns the names of the parts that old, which may be nil, has not or

@@ -52,7 +52,7 @@ func TestJournalIsReadBackAndATornLastLineLeftOut(t *testing.T) {
 
 func TestJournalWithGarbageInTheMiddleIsAnErrorWithTheLine(t *testing.T) {
 	run := open(t).Run("r")
-	if err := os.MkdirAll(run.Dir(), 0o700); err != nil {
+	if err := makePrivate(run.dir); err != nil {
 		t.Fatal(err)
 	}
 	write(t, run.journalPath(), []byte("{\"kind\":\"run_started\"}\nnonsense\n{}\n"))
@@ -86,11 +86,8 @@ func TestJournalTakesEventsFromSeveralStagesAtOnce(t *testing.T) {
 	}
 }
 
-func TestRunsAreListedOldestFirstAndOnlyOnceTheyWrote(t *testing.T) {
+func TestOnlyARunThatWroteLeavesATrace(t *testing.T) {
 	d := open(t)
-	if ids, err := d.Runs(); err != nil || len(ids) != 0 {
-		t.Errorf("before: %q, %v", ids, err)
-	}
 	var want []string
 	for _, kind := range []string{"create", "unused", "destroy"} {
 		run, err := d.NewRun(kind)
@@ -112,8 +109,16 @@ func TestRunsAreListedOldestFirstAndOnlyOnceTheyWrote(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	slices.Sort(want) // two in the same millisecond may swap
-	if ids, err := d.Runs(); err != nil || !slices.Equal(ids, want) {
-		t.Errorf("got %q, want %q, %v", ids, want, err)
+	entries, err := os.ReadDir(d.runs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, e := range entries {
+		ids = append(ids, e.Name())
+	}
+	slices.Sort(want)
+	if !slices.Equal(ids, want) {
+		t.Errorf("got %q, want %q", ids, want)
 	}
 }

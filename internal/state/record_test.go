@@ -74,16 +74,13 @@ func TestFingerprintSaysWhatChanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if same := build("0.14.9", "x"); same.Sum() != read.Sum() || len(same.Changed(read)) != 0 {
+	if same := build("0.14.9", "x"); len(same.Changed(read)) != 0 {
 		t.Errorf("unchanged: %q", same.Changed(read))
 	}
 	next := build("0.15.2", "y")
 	next.Add("new")
 	if got, want := next.Changed(read), []string{"chart/values.yaml", "file", "input metallb_chart_version", "new"}; !slices.Equal(got, want) {
 		t.Errorf("changed: %q, want %q", got, want)
-	}
-	if next.Sum() == read.Sum() {
-		t.Error("the sum did not change")
 	}
 	if got := read.Changed(next); !slices.Contains(got, "new") {
 		t.Errorf("a part that went: %q", got)
@@ -103,14 +100,14 @@ func TestFingerprintKeepsPiecesApart(t *testing.T) {
 	var a, b Fingerprint
 	a.Add("x", []byte("ab"), []byte("c"))
 	b.Add("x", []byte("a"), []byte("bc"))
-	if a.Sum() == b.Sum() {
-		t.Error("the sums are equal")
+	if len(a.Changed(&b)) == 0 {
+		t.Error("other pieces with the same bytes are the same")
 	}
 	var one, both Fingerprint
 	one.Add("x", []byte("b"))
 	both.Add("x", []byte("a"))
 	both.Add("x", []byte("b"))
-	if one.Sum() == both.Sum() {
+	if len(one.Changed(&both)) == 0 {
 		t.Error("adding to a part forgets what was in it")
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -34,19 +33,6 @@ func (d *Dir) NewRun(kind string) (*Run, error) {
 func (d *Dir) Run(id string) *Run { return &Run{ID: id, dir: filepath.Join(d.runs(), id)} }
 
 func (d *Dir) runs() string { return filepath.Join(d.path, "runs") }
-
-// Runs returns the ids of all recorded runs, the newest last.
-func (d *Dir) Runs() ([]string, error) {
-	entries, err := os.ReadDir(d.runs())
-	var ids []string
-	for _, e := range entries { // ReadDir sorts
-		ids = append(ids, e.Name())
-	}
-	return ids, err
-}
-
-// Dir returns the run's folder.
-func (r *Run) Dir() string { return r.dir }
 
 // LogPath returns the path of a stage's log, for messages.
 func (r *Run) LogPath(stage string) string { return filepath.Join(r.dir, stage+".log") }

@@ -29,11 +29,6 @@ func (s *Stage) recordPath() string      { return filepath.Join(s.Dir(), "record
 func (s *Stage) fingerprintPath() string { return filepath.Join(s.Dir(), "fingerprint.json") }
 func (s *Stage) snapshots() string       { return filepath.Join(s.Dir(), "snapshots") }
 
-// Make makes the stage's directory and its work directory.
-func (s *Stage) Make() error {
-	return errors.Join(makePrivate(s.Dir()), makePrivate(s.Work()))
-}
-
 // Archive moves everything of the stage to archive/<run>-<stage>: the stage is
 // then unknown, and what it was can still be read.
 func (s *Stage) Archive(run string) error {

@@ -199,33 +199,16 @@ func TestATerraformThatDoesNotListenIsKilledAfterTheWaitDelay(t *testing.T) {
 	}
 }
 
-func TestImportForgetAndValidate(t *testing.T) {
+func TestImportSaysWhenThereIsNoSuchObject(t *testing.T) {
 	r, home := fake(t)
 	put(t, filepath.Join(home, "import.err"), "\nError: Cannot import non-existent remote object\n\nWhile attempting\n")
 	put(t, filepath.Join(home, "import.exit"), "1")
 	if err := r.Import(t.Context(), `a.b["c"]`, "id-1"); !errors.Is(err, ErrNoSuchObject) {
 		t.Errorf("import: %v", err)
 	}
-	if err := r.Forget(t.Context(), "a.b", "a.c"); err != nil {
-		t.Errorf("forget: %v", err)
-	}
-	put(t, filepath.Join(home, "validate.out"), `{"format_version":"1.0","valid":false,"error_count":1,"diagnostics":[
-		{"severity":"warning","summary":"w"},{"severity":"error","summary":"Unsupported argument","detail":"x","range":{"filename":"main.tf","start":{"line":4,"column":1,"byte":1},"end":{"line":4,"column":2,"byte":2}}}]}`)
-	put(t, filepath.Join(home, "validate.exit"), "1")
-	if err := r.Validate(t.Context()); err == nil || err.Error() != "Unsupported argument: x (main.tf:4)" {
-		t.Errorf("validate: %v", err)
-	}
-	put(t, filepath.Join(home, "validate.out"), `{"format_version":"1.0","valid":true,"diagnostics":[]}`)
-	put(t, filepath.Join(home, "validate.exit"), "0")
-	if err := r.Validate(t.Context()); err != nil {
-		t.Errorf("validate: %v", err)
-	}
 	lines, _ := calls(t, home)
 	want := []string{
 		`import -no-color -input=false -lock-timeout=0s -lock=true a.b["c"] id-1`,
-		"state rm -no-color -backup=" + r.StatePath + ".backup -lock-timeout=0s -lock=true a.b",
-		"state rm -no-color -backup=" + r.StatePath + ".backup -lock-timeout=0s -lock=true a.c",
-		"validate -no-color -json", "validate -no-color -json",
 	}
 	if !slices.Equal(lines, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))

@@ -15,15 +15,15 @@ stage {
 # The provider takes over whatever stands at a VM id and later deletes it: only
 # this question keeps somebody else's VM safe.
 preflight "vm_ids" "free" {
-  endpoint  = var.proxmox_endpoint
-  api_token = var.proxmox_api_token
-  ca_file   = var.proxmox_ca_file
-  insecure  = var.proxmox_insecure
-  node_name = var.proxmox_node_name
-  vm_ids    = { for name, node in var.nodes : name => node.vm_id }
-  names     = { for name, node in var.nodes : name => "${cluster.name}-${name}" }
-  tags      = ["castle", cluster.name]
-  resource  = "proxmox_virtual_environment_vm.node"
+  endpoint   = var.proxmox_endpoint
+  api_token  = var.proxmox_api_token
+  ca_file    = var.proxmox_ca_file
+  insecure   = var.proxmox_insecure
+  vm_ids     = { for name, node in var.nodes : name => node.vm_id }
+  names      = { for name, node in var.nodes : name => "${cluster.name}-${name}" }
+  node_names = { for name, node in var.nodes : name => node.node_name != null ? node.node_name : var.proxmox_node_name }
+  tags       = ["castle", cluster.name]
+  resource   = "proxmox_virtual_environment_vm.node"
 }
 
 adopt "infisical_secret.kubeconfig" {
