@@ -48,6 +48,9 @@ type Options struct {
 	Version     string // castle's own
 	Library     fs.FS  // the embedded stages
 	Templates   fs.FS  // the embedded templates
+	// Recorded says that the command works from what was recorded, so that an
+	// invalid configuration need not stop it: see Castle.Invalid.
+	Recorded bool
 }
 
 const defaultParallelism = 4
@@ -59,6 +62,7 @@ type Castle struct {
 	dir     *state.Dir
 	masker  *secret.Masker
 	roots   roots
+	invalid *ConfigError
 }
 
 // ConfigError holds what is wrong with a configuration, all of it at once.
@@ -86,12 +90,12 @@ func Open(o Options) (*Castle, error) {
 		Gates: GateTypes(), Preflights: PreflightTypes(),
 		Library: o.Library, Templates: o.Templates, CastleVersion: o.Version,
 	})
+	var invalid *ConfigError
 	if diags.HasErrors() {
-		e := &ConfigError{Diagnostics: diags}
-		if cluster != nil {
-			e.Files = cluster.Files
+		invalid = &ConfigError{Diagnostics: diags, Files: cluster.Files}
+		if !o.Recorded || cluster.Name == "" {
+			return nil, invalid
 		}
-		return nil, e
 	}
 	root, err := state.Root(o.StateDir, o.Environ)
 	if err != nil {
@@ -106,8 +110,12 @@ func Open(o Options) (*Castle, error) {
 	}
 	masker := &secret.Masker{}
 	masker.Add(cluster.Secrets()...)
-	return &Castle{options: o, cluster: cluster, dir: dir, masker: masker}, nil
+	return &Castle{options: o, cluster: cluster, dir: dir, masker: masker, invalid: invalid}, nil
 }
+
+// Invalid is what is wrong with the configuration, where Options.Recorded let
+// that pass; else nil.
+func (c *Castle) Invalid() *ConfigError { return c.invalid }
 
 // Kill ends at once every Terraform that this process runs, its providers and
 // their children. What they were doing is lost; it is the last resort of a user

@@ -147,7 +147,7 @@ func (r *destruction) destroy(ctx context.Context, doomed []*Doomed) error {
 		}
 		return all
 	}
-	return graph.Walk(ctx, doomed, graph.Reverse(doomed, needs), func(ctx context.Context, d *Doomed) error {
+	err := graph.Walk(ctx, doomed, graph.Reverse(doomed, needs), func(ctx context.Context, d *Doomed) error {
 		if err := r.stage(ctx, d); err != nil {
 			return r.failed(ctx, d.Record.Layer, d.Record.Name, err)
 		}
@@ -158,6 +158,12 @@ func (r *destruction) destroy(ctx context.Context, doomed []*Doomed) error {
 			Text: s.Cause.Record.Name + " still stands",
 		})
 	})
+	for _, d := range r.deferred { // the platform was not proved gone
+		r.emit(event.Event{
+			Kind: event.StageSkipped, Layer: d.Record.Layer, Stage: d.Record.Name, Text: "kept until the cluster is gone",
+		})
+	}
+	return err
 }
 
 // String names the stage in messages about the walk.

@@ -21,6 +21,7 @@ type PreflightError struct {
 	Preflight string
 	Foreign   []gate.Foreign
 	Terraform string // the command that runs Terraform on the stage, up to its "--"
+	First     string // the command that it needs before it, if any
 }
 
 func (e *PreflightError) Error() string {
@@ -35,15 +36,24 @@ func (e *PreflightError) Error() string {
 			fmt.Fprintf(&b, "\n    - %s", way)
 		}
 		if f.Import != nil {
-			fmt.Fprintf(&b, "\n    - if it is this cluster's own after all, import it:\n      %s import %s %s",
-				e.Terraform, quote(f.Import.Address), f.Import.ID)
+			b.WriteString("\n    - if it is this cluster's own after all, import it:")
+			b.WriteString(e.commands("import " + quote(f.Import.Address) + " " + f.Import.ID))
 		}
 		if f.Mistaken != "" {
-			fmt.Fprintf(&b, "\n    - if what the state knows instead is gone for good, forget that:\n      %s state rm %s",
-				e.Terraform, quote(f.Mistaken))
+			b.WriteString("\n    - if what the state knows instead is gone for good, forget that:")
+			b.WriteString(e.commands("state rm " + quote(f.Mistaken)))
 		}
 	}
 	return b.String()
+}
+
+// commands are the lines to paste for what Terraform is to do.
+func (e *PreflightError) commands(terraform string) string {
+	text := "\n      " + e.Terraform + " " + terraform
+	if e.First != "" {
+		text = "\n      " + e.First + text
+	}
+	return text
 }
 
 // quote makes one word of s for a shell.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/config"
@@ -42,15 +41,31 @@ func (r *creation) earlyPreflight(ctx context.Context, s *config.Stage, p *confi
 	return r.refuse(s, p, findings)
 }
 
+// refuse is nil if nothing foreign stands in the way of a stage.
 func (r *run) refuse(s *config.Stage, p *config.Preflight, findings gate.Findings) error {
 	if len(findings.Foreign) == 0 {
 		return nil
 	}
-	command := []string{"castle", "terraform", r.options.Cluster, s.Name, "--"}
+	castle := "castle"
 	if r.options.StateDir != "" {
-		command = slices.Insert(command, 4, "--state-dir", quote(r.options.StateDir))
+		castle += " --state-dir " + quote(r.options.StateDir)
 	}
-	return &PreflightError{Preflight: p.Name(), Foreign: findings.Foreign, Terraform: strings.Join(command, " ")}
+	e := &PreflightError{Preflight: p.Name(), Foreign: findings.Foreign}
+	e.Terraform = fmt.Sprintf("%s terraform %s %s --", castle, r.options.Cluster, s.Name)
+	var missing []string
+	for _, need := range s.Needs {
+		st, err := r.readState(r.dir.Stage(need.Name))
+		if err != nil {
+			return err
+		}
+		if !st.Exists {
+			missing = append(missing, need.Name)
+		}
+	}
+	if len(missing) > 0 {
+		e.First = fmt.Sprintf("%s create %s --only %s", castle, r.options.Cluster, strings.Join(missing, ","))
+	}
+	return e
 }
 
 // inspect asks one preflight of a stage.

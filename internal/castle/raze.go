@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
@@ -89,6 +91,9 @@ func (r *destruction) clear(ctx context.Context, d *Doomed) (err error) {
 	case d.Collapses:
 		options.Targets = targets
 	case len(d.inCluster()) > 0:
+		if err := r.reachable(ctx); err != nil {
+			return err
+		}
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeoutCause(ctx, inClusterBound, errClusterSilent)
 		defer stop()
@@ -100,6 +105,21 @@ func (r *destruction) clear(ctx context.Context, d *Doomed) (err error) {
 		}
 		return work.Apply(ctx, plan)
 	}))
+}
+
+// reachable asks whether the cluster is there. The helm provider takes a cluster
+// that does not answer for one without releases: it would drop them from the
+// state and report them as destroyed.
+func (r *destruction) reachable(ctx context.Context) error {
+	kubeconfig, err := os.ReadFile(r.dir.Kubeconfig())
+	if err != nil {
+		return err
+	}
+	err = gate.Wait(ctx, kube.Reachable(kubeconfig), gate.Policy{Timeout: time.Minute}, nil)
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("what it has in the cluster cannot be deleted: %w\n  if the cluster is gone, destroy its platform with it", err)
+	}
+	return err
 }
 
 // inClusterBound ends a deletion inside a cluster that does not come to its

@@ -3,6 +3,7 @@ package castle
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 
 	"github.com/ephemeral-castle/castle/internal/config"
@@ -138,8 +139,12 @@ func (r *run) changed(s *config.Stage, old *state.Fingerprint) ([]string, error)
 }
 
 // lastRun says how the run that last touched a stage without making it ready
-// left it: failed with a reason, or in the middle.
+// left it: failed with a reason, or in the middle; a run that is alive has not
+// left it yet.
 func (r *run) lastRun(rec state.Record) (st, reason string) {
+	if held := r.dir.Holder(); held != nil && held.Run == rec.Run {
+		return Stale, fmt.Sprintf("run %s (process %d on %s) is working on it", held.Run, held.PID, held.Host)
+	}
 	events, err := r.dir.Run(rec.Run).Events()
 	if err != nil {
 		return Interrupted, ""

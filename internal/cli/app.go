@@ -85,6 +85,11 @@ func (a *app) valueFlags(cmd *cobra.Command) {
 
 // open reads the cluster's configuration.
 func (a *app) open(cluster string, reporter castle.Reporter) (*castle.Castle, error) {
+	return a.openAs(castle.Options{Cluster: cluster, Reporter: reporter})
+}
+
+// openAs completes o and opens the cluster that it names.
+func (a *app) openAs(o castle.Options) (*castle.Castle, error) {
 	if _, err := os.Stat(a.directory); err != nil {
 		return nil, &castle.UsageError{Message: "--directory: " + err.Error()}
 	}
@@ -100,11 +105,10 @@ func (a *app) open(cluster string, reporter castle.Reporter) (*castle.Castle, er
 		}
 		vars[name] = value
 	}
-	c, err := castle.Open(castle.Options{
-		Repository: repository, Cluster: cluster, StateDir: a.stateDir, Vars: vars, VarFiles: a.varFiles,
-		Environ: a.environ, Parallelism: a.parallelism, Reporter: reporter, Version: a.version,
-		Library: stages.Library, Templates: templates.Files,
-	})
+	o.Repository, o.StateDir, o.Vars, o.VarFiles = repository, a.stateDir, vars, a.varFiles
+	o.Environ, o.Parallelism, o.Version = a.environ, a.parallelism, a.version
+	o.Library, o.Templates = stages.Library, templates.Files
+	c, err := castle.Open(o)
 	if err != nil {
 		return nil, err
 	}

@@ -25,12 +25,12 @@ cluster's name; without a terminal it needs --yes.`,
 		Args: a.oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			reporter, done := a.runReporter()
-			c, err := a.open(args[0], reporter)
+			c, err := a.openAs(castle.Options{Cluster: args[0], Reporter: reporter, Recorded: true})
 			if err != nil {
 				return err
 			}
-			if c.Cluster().Protect {
-				return &unconfirmedError{fmt.Sprintf("%s is protected: take `protect = true` out of %s/cluster.hcl first", c.Name(), c.Cluster().Dir)}
+			if err := a.mayGo(c); err != nil {
+				return err
 			}
 			doomed, err := c.Doomed(o)
 			if err != nil {
@@ -76,6 +76,29 @@ func staying(c *castle.Castle, o castle.DestroyOptions, doomed []*castle.Doomed)
 		return "", nil
 	}
 	return "what is persistent stays unless --all is given: " + strings.Join(names, ", "), nil
+}
+
+// mayGo refuses to destroy a protected cluster. What was recorded is destroyed
+// whatever the configuration says, so an invalid one is only told of.
+func (a *app) mayGo(c *castle.Castle) error {
+	invalid := c.Invalid()
+	switch {
+	case c.Cluster().Protect && invalid != nil:
+		return invalid // whether it is protected may not be known
+	case c.Cluster().Protect:
+		return &unconfirmedError{fmt.Sprintf("%s is protected: take `protect = true` out of %s/cluster.hcl first", c.Name(), c.Cluster().Dir)}
+	case invalid != nil:
+		more, first := "", invalid.Diagnostics[0]
+		if n := len(invalid.Diagnostics) - 1; n > 0 {
+			more = ", and " + count(n, "more problem")
+		}
+		where := ""
+		if first.Subject != nil {
+			where = fmt.Sprintf("%s:%d: ", first.Subject.Filename, first.Subject.Start.Line)
+		}
+		fmt.Fprintf(a.stderr, "castle: %s%s%s; what was recorded is destroyed all the same\n", where, first.Summary, more)
+	}
+	return nil
 }
 
 // confirm shows what goes and asks for the cluster's name.

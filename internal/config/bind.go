@@ -66,11 +66,11 @@ func lookup(values []map[string]value, name string) (value, bool) {
 }
 
 // checkWired reports a file's value for a variable that stage.hcl wires: it
-// would be ignored without a word.
+// would be ignored without a word, unless another stage takes it.
 func (l *loader) checkWired(s *Stage, name string) {
 	wired, ok := s.definition.stage.inputs[name]
 	_, overridden := s.entry.stage.inputs[name]
-	if !ok || overridden {
+	if !ok || overridden || slices.ContainsFunc(l.cluster.Stages, func(other *Stage) bool { return other.takes(name) }) {
 		return
 	}
 	for _, values := range l.given.below {
@@ -80,6 +80,14 @@ func (l *loader) checkWired(s *Stage, name string) {
 				place(wired.at), name, s.Name, l.file("cluster.hcl")))
 		}
 	}
+}
+
+// takes reports whether the stage leaves a variable to the files.
+func (s *Stage) takes(name string) bool {
+	_, declared := s.Variables[name]
+	_, wired := s.definition.stage.inputs[name]
+	_, overridden := s.entry.stage.inputs[name]
+	return declared && !wired && !overridden
 }
 
 func (l *loader) checkInputs(s *Stage, inputs map[string]input) {

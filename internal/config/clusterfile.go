@@ -68,10 +68,12 @@ func (l *loader) checkVersion(attr *hcl.Attribute) {
 	}
 }
 
-// readClusterFile reads cluster.hcl into entries.
+// readClusterFile reads cluster.hcl into entries. A file that cannot be read
+// may protect the cluster, so it does.
 func (l *loader) readClusterFile() []*entry {
 	f, diags := l.library.read(os.DirFS(l.cluster.Dir), "cluster.hcl", l.file("cluster.hcl"), true)
 	l.report(diags...)
+	l.cluster.Protect = diags.HasErrors()
 	if f == nil {
 		return nil
 	}

@@ -173,6 +173,11 @@ stage "keys"      { source = "secrets/keys" }
 				`write inputs = { vault_token = … } in stage "vault-jwt" of clusters/blue/proxmox/cluster.hcl`},
 		},
 		{
+			name: "a value that one stage wires and another takes",
+			changes: small + "-- " + tfvars + " --\nvault_token = \"mine\"\n-- library/secrets/keys/main.tf --\nvariable \"vault_token\" {}\n" +
+				"output \"serviceaccount_public_key_pem\" { value = 1 }\n",
+		},
+		{
 			name:    "an undeclared value",
 			changes: small + "-- " + tfvars + " --\nvault_tokn = \"mine\"\n",
 			want:    []string{tfvars + `:1 | variable vault_tokn: not declared | did you mean "vault_token"?`},

@@ -18,6 +18,13 @@ import (
 
 // kubernetesAPI asks the API for its own readiness through one address, which
 // is how a virtual address is proved to lead to this cluster.
+// Reachable is the gate kubernetes_api of the cluster that kubeconfig leads to,
+// for whoever must know that a cluster is there before relying on its silence.
+func Reachable(kubeconfig []byte) gate.Gate {
+	c := newCluster(gate.Target{Kubeconfig: kubeconfig}, "")
+	return gate.Gate{Name: "kubernetes_api", Check: c.ask(ready)}
+}
+
 func kubernetesAPI() gate.Type {
 	return gate.Type{
 		Name:       "kubernetes_api",

@@ -79,6 +79,21 @@ func (d *Dir) Lock(run string) (*Lock, error) {
 	return &Lock{Previous: previous.Run, dir: d, file: f}, nil
 }
 
+// Holder says which live run holds the lock; nil if none does, or if that
+// cannot be told.
+func (d *Dir) Holder() *HeldError {
+	f, err := os.Open(filepath.Join(d.path, "lock"))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	h := readHolder(f)
+	if !h.alive() {
+		return nil
+	}
+	return &HeldError{Cluster: d.cluster, Run: h.Run, Host: h.Host, PID: h.PID, Since: h.Since}
+}
+
 // acquire locks f and returns what its last holder left in it.
 func (d *Dir) acquire(f *os.File, path string) (holder, error) {
 	if err := f.Chmod(privateFile); err != nil {
