@@ -108,7 +108,8 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	switch args[0] {
 	case "add":
-		d.AddVM(emulator.VM{ID: number(), Name: args[2], Running: true})
+		card := map[string]string{"net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0"}
+		d.AddVM(emulator.VM{ID: number(), Name: args[2], Running: true, Config: card})
 	case "remove":
 		d.RemoveVM(number())
 	case "hold":
