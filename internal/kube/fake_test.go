@@ -145,6 +145,9 @@ func (f *fakeAPI) find(r *http.Request) answer {
 		}
 		return answer{201, object}
 	}
+	if a, ok := f.secrets(r); ok {
+		return a
+	}
 	if object, ok := f.objects[at]; ok {
 		return answer{200, object}
 	}

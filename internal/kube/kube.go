@@ -17,6 +17,9 @@
 //
 // A passing moment proves little: absence of a status is never read as success,
 // which is where these checks are stricter than kstatus.
+//
+// One thing it does more than ask: it finds and removes what a killed Helm has
+// left unfinished, for whoever knows that it was killed.
 package kube
 
 import "github.com/ephemeral-castle/castle/internal/gate"
