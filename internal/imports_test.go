@@ -68,7 +68,7 @@ func TestTheLabIsNotImported(t *testing.T) {
 func TestTheLabUsesOnlyWhatItStandsInFor(t *testing.T) {
 	may := []string{
 		"internal/config", "internal/castle", "internal/emulator/proxmox", "internal/emulator/talos", "internal/emulator/infisical",
-		"internal/event", "internal/secret", "internal/ui", "internal/gate", "stages", "templates",
+		"internal/event", "internal/secret", "internal/terraform", "internal/ui", "internal/gate", "stages", "templates",
 	}
 	for pkg, imports := range list(t, "../lab") {
 		for _, imp := range imports {

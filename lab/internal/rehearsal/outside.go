@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/terraform"
 	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 	"github.com/ephemeral-castle/castle/lab/internal/namespace"
 )
@@ -68,7 +69,8 @@ func Run(ctx context.Context, o Options, stderr io.Writer) (code int, err error)
 		err = errors.Join(err, os.RemoveAll(work))
 	}()
 	p := plan{Work: work, Options: o, Survey: *s, Faults: faults}
-	if err := p.prepare(ctx); err != nil {
+	notice := func(text string) { fmt.Fprintln(stderr, "castle: "+text) }
+	if err := p.prepare(ctx, notice); err != nil {
 		return 0, err
 	}
 	mounts, err := p.mounts(repository)
@@ -96,14 +98,19 @@ func Run(ctx context.Context, o Options, stderr io.Writer) (code int, err error)
 	return code, p.publish()
 }
 
-// workDirectory is new and private. Sockets lie in it, whose paths the kernel
-// limits to 107 characters.
-func workDirectory(environ []string, name string) (string, error) {
+// cacheHome is castle's folder among the user's caches.
+func cacheHome(environ []string) string {
 	cache := lookup(environ, "XDG_CACHE_HOME")
 	if home := lookup(environ, "HOME"); cache == "" && home != "" {
 		cache = filepath.Join(home, ".cache")
 	}
-	parent := filepath.Join(cache, "castle", "rehearsals")
+	return filepath.Join(cache, "castle")
+}
+
+// workDirectory is new and private. Sockets lie in it, whose paths the kernel
+// limits to 107 characters.
+func workDirectory(environ []string, name string) (string, error) {
+	parent := filepath.Join(cacheHome(environ), "rehearsals")
 	if !filepath.IsAbs(parent) || len(parent)+len(name) > 60 {
 		parent = os.TempDir()
 	}
@@ -114,7 +121,7 @@ func workDirectory(environ []string, name string) (string, error) {
 }
 
 // prepare puts everything into the work directory that the inside needs.
-func (p *plan) prepare(ctx context.Context) error {
+func (p *plan) prepare(ctx context.Context, notice func(string)) error {
 	for _, dir := range []string{"etc", "bin", "mirror", "state", "home", "covered", "scratch", "tmp", "programs"} {
 		if err := os.Mkdir(p.path(dir), 0o700); err != nil {
 			return err
@@ -136,16 +143,16 @@ func (p *plan) prepare(ctx context.Context) error {
 	if err != nil {
 		return errNotBuilt(filepath.Join(bin, "castle"))
 	}
-	terraform, err := find("terraform", bin, p.Options.Environ)
+	// There is no network inside to fetch it from, so castle's own search is made here.
+	found, err := terraform.Find(ctx, filepath.Join(cacheHome(p.Options.Environ), "terraform"), notice)
 	if err != nil {
-		return errors.New("terraform is not on PATH\n" +
-			"castle: hint: there is no network inside the lab to fetch it from: install Terraform 1.9 or later first")
+		return err
 	}
-	if err := errors.Join(copyProgram(p.path("bin", "castle"), castle), os.Symlink(terraform, p.path("bin", "terraform"))); err != nil {
+	if err := errors.Join(copyProgram(p.path("bin", "castle"), castle), os.Symlink(found.Path, p.path("bin", "terraform"))); err != nil {
 		return err
 	}
 	if p.Options.Providers == "registry" {
-		err = p.Survey.download(ctx, terraform, p.path("mirror"), p.path("scratch"), p.Options.Environ)
+		err = p.Survey.download(ctx, found.Path, p.path("mirror"), p.path("scratch"), p.Options.Environ)
 	} else {
 		err = layOut(p.path("mirror"), p.path("programs"), bin)
 	}
