@@ -49,6 +49,7 @@ type datacenter struct {
 	server *httptest.Server
 	held   chan struct{}
 	once   sync.Once
+	added  int
 }
 
 func newDatacenter(env *testscript.Env) *datacenter {
@@ -108,8 +109,9 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	switch args[0] {
 	case "add":
-		card := map[string]string{"net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0"}
-		d.AddVM(emulator.VM{ID: number(), Name: args[2], Running: true, Config: card})
+		d.added++ // every card has an address of its own
+		card := fmt.Sprintf("virtio=BC:24:11:00:00:%02X,bridge=vmbr0", d.added)
+		d.AddVM(emulator.VM{ID: number(), Name: args[2], Running: true, Config: map[string]string{"net0": card}})
 	case "remove":
 		d.RemoveVM(number())
 	case "hold":
