@@ -46,12 +46,7 @@ func (r *run) refuse(s *config.Stage, p *config.Preflight, findings gate.Finding
 	if len(findings.Foreign) == 0 {
 		return nil
 	}
-	castle := "castle"
-	if r.options.StateDir != "" {
-		castle += " --state-dir " + quote(r.options.StateDir)
-	}
-	e := &PreflightError{Preflight: p.Name(), Foreign: findings.Foreign}
-	e.Terraform = fmt.Sprintf("%s terraform %s %s --", castle, r.options.Cluster, s.Name)
+	e := &PreflightError{Preflight: p.Name(), Foreign: findings.Foreign, Terraform: r.terraformCommand(s.Name)}
 	var missing []string
 	for _, need := range s.Needs {
 		st, err := r.readState(r.dir.Stage(need.Name))
@@ -63,9 +58,23 @@ func (r *run) refuse(s *config.Stage, p *config.Preflight, findings gate.Finding
 		}
 	}
 	if len(missing) > 0 {
-		e.First = fmt.Sprintf("%s create %s --only %s", castle, r.options.Cluster, strings.Join(missing, ","))
+		e.First = fmt.Sprintf("%s --only %s", r.command("create"), strings.Join(missing, ","))
 	}
 	return e
+}
+
+// terraformCommand is the command line that runs Terraform on a stage, up to its "--".
+func (r *run) terraformCommand(stage string) string {
+	return r.command("terraform") + " " + stage + " --"
+}
+
+// command is a castle command for the same cluster and state, as the user would type it.
+func (r *run) command(name string) string {
+	castle := "castle"
+	if r.options.StateDir != "" {
+		castle += " --state-dir " + quote(r.options.StateDir)
+	}
+	return castle + " " + name + " " + r.options.Cluster
 }
 
 // inspect asks one preflight of a stage.

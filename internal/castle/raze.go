@@ -130,16 +130,29 @@ var errClusterSilent = errors.New("the cluster did not finish deleting within " 
 	"; if it is gone, destroy the platform with it")
 
 // ours asks the recorded preflights what a killed run of this cluster has made
-// that the state does not know. Foreign things are told and left alone.
+// that the state does not know. Foreign things are told and left alone; one that
+// the state takes for the stage's own would be destroyed with it, so nothing is.
 func (r *destruction) ours(ctx context.Context, d *Doomed) ([]gate.Import, error) {
 	var ours []gate.Import
-	err := r.inspectRecorded(ctx, d, func(_ string, f gate.Findings) {
+	var refused error
+	err := r.inspectRecorded(ctx, d, func(preflight string, f gate.Findings) {
 		ours = append(ours, f.Ours...)
+		var mistaken []gate.Foreign
 		for _, foreign := range f.Foreign {
+			if foreign.Mistaken != "" {
+				foreign.Ways = nil // they are for a create
+				mistaken = append(mistaken, foreign)
+				continue
+			}
 			r.notice(fmt.Sprintf("%s is not this cluster's and stays", foreign.What))
 		}
+		if len(mistaken) > 0 {
+			refused = errors.Join(refused, &PreflightError{
+				Preflight: preflight, Foreign: mistaken, Terraform: r.terraformCommand(d.Record.Name),
+			})
+		}
 	})
-	return ours, err
+	return ours, errors.Join(err, refused)
 }
 
 // prove asks the recorded preflights what of the stage is still there.
