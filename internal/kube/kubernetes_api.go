@@ -16,8 +16,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// kubernetesAPI asks the API for its own readiness through one address, which
-// is how a virtual address is proved to lead to this cluster.
 // Reachable is the gate kubernetes_api of the cluster that kubeconfig leads to,
 // for whoever must know that a cluster is there before relying on its silence.
 func Reachable(kubeconfig []byte) gate.Gate {
@@ -25,6 +23,8 @@ func Reachable(kubeconfig []byte) gate.Gate {
 	return gate.Gate{Name: "kubernetes_api", Check: c.ask(ready)}
 }
 
+// kubernetesAPI asks the API for its own readiness through one address, which
+// is how a virtual address is proved to lead to this cluster.
 func kubernetesAPI() gate.Type {
 	return gate.Type{
 		Name:       "kubernetes_api",
