@@ -60,9 +60,9 @@ func TestLab(t *testing.T) {
 }
 
 func inside(t *testing.T) {
-	commands := map[string]func(*testscript.TestScript, bool, []string){"vms": vms, "spy": spying, "for-stages": forStages}
+	commands := map[string]func(*testscript.TestScript, bool, []string){"vms": vms, "spy": spying, "for-stages": forStages, "api": api}
 	run(t, "testdata/lab", func(env *testscript.Env) error {
-		env.Values[spyKey{}] = &spy{}
+		env.Values[spyKey{}], env.Values[holdKey{}] = &spy{}, &hold{}
 		repository, err := filepath.Abs("../..")
 		if err != nil {
 			return err

@@ -145,14 +145,14 @@ func (r *creation) apply(ctx context.Context, s *config.Stage) error {
 // change plans and applies. A stage that was never applied and has nothing to
 // be checked against its plan is applied in one go, which saves a plan's time.
 func (r *creation) change(ctx context.Context, s *config.Stage, work *workshop, before *state.State) error {
-	if !before.Exists && len(s.Preflights) == 0 && len(s.Adopts) == 0 {
+	pending := r.pendingReleases(ctx, s)
+	if !before.Exists && len(s.Preflights) == 0 && len(s.Adopts) == 0 && len(pending) == 0 {
 		return during("apply", r.step(s.Name, s.Layer, "apply", func() error { return work.Apply(ctx, nil) }))
 	}
-	var plan *terraform.Plan
-	err := r.step(s.Name, s.Layer, "plan", func() (err error) {
-		plan, err = work.Plan(ctx, terraform.PlanOptions{})
-		return err
-	})
+	plan, err := r.plan(ctx, s, work)
+	if err == nil && len(pending) > 0 {
+		plan, err = r.unblock(ctx, s, work, plan, pending)
+	}
 	if err != nil {
 		return during("plan", err)
 	}
@@ -164,6 +164,14 @@ func (r *creation) change(ctx context.Context, s *config.Stage, work *workshop, 
 		return errors.Join(err, plan.Discard())
 	}
 	return during("apply", r.step(s.Name, s.Layer, "apply", func() error { return work.Apply(ctx, plan) }))
+}
+
+func (r *creation) plan(ctx context.Context, s *config.Stage, work *workshop) (plan *terraform.Plan, err error) {
+	err = r.step(s.Name, s.Layer, "plan", func() (err error) {
+		plan, err = work.Plan(ctx, terraform.PlanOptions{})
+		return err
+	})
+	return plan, err
 }
 
 // hide makes the stage's sensitive inputs secret in everything that is written from now on.

@@ -1,0 +1,135 @@
+//go:build integration
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// api speaks with the Kubernetes API of mini:
+//
+//	api get PATH          prints an object
+//	api create PATH FILE  makes one from a file of JSON
+//	api hold KIND         from now on whoever writes an object of the kind gets no answer
+//	api caught            waits until somebody waits for such an answer
+//	api letgo             holds nobody any more, except who waits already
+func api(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: api get|create|hold|caught|letgo")
+	}
+	held, _ := ts.Value(holdKey{}).(*hold)
+	switch args[0] {
+	case "get":
+		fmt.Fprintln(ts.Stdout(), string(ask(ts, http.MethodGet, args[1], nil)))
+	case "create":
+		ask(ts, http.MethodPost, args[1], []byte(ts.ReadFile(args[2])))
+	case "hold":
+		held.start(ts)
+		select {
+		case <-held.caught: // by an earlier hold
+		default:
+		}
+		ask(ts, http.MethodPost, webhooks, held.webhook(ts, args[1]))
+	case "caught":
+		select {
+		case <-held.caught:
+		case <-time.After(2 * time.Minute):
+			ts.Fatalf("nobody wrote what is held")
+		}
+	case "letgo":
+		ask(ts, http.MethodDelete, webhooks+"/"+holdName, nil)
+	default:
+		ts.Fatalf("api: unknown %q", args[0])
+	}
+}
+
+const (
+	webhooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+	holdName = "hold.test"
+)
+
+func ask(ts *testscript.TestScript, method, path string, body []byte) []byte {
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(ts.Getenv("CASTLE_STATE_DIR"), "mini/proxmox/kubeconfig"))
+	ts.Check(err)
+	client, err := rest.HTTPClientFor(config)
+	ts.Check(err)
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	req, err := http.NewRequestWithContext(ctx, method, config.Host+path, bytes.NewReader(body))
+	ts.Check(err)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := client.Do(req)
+	ts.Check(err)
+	defer res.Body.Close()
+	answer, err := io.ReadAll(res.Body)
+	ts.Check(err)
+	if res.StatusCode >= 300 {
+		ts.Fatalf("%s %s: %s\n%s", method, path, res.Status, answer)
+	}
+	return answer
+}
+
+// hold is an admission webhook that never answers, so that what writes an object
+// of some kind is stopped in the middle for as long as a test needs.
+type hold struct {
+	server *httptest.Server
+	caught chan struct{}
+}
+
+type holdKey struct{}
+
+func (h *hold) start(ts *testscript.TestScript) {
+	if h.server != nil {
+		return
+	}
+	h.caught = make(chan struct{}, 1)
+	end := make(chan struct{})
+	h.server = httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case h.caught <- struct{}{}:
+		default: // one is enough
+		}
+		select {
+		case <-r.Context().Done():
+		case <-end:
+		}
+	}))
+	ts.Defer(func() {
+		close(end)
+		h.server.Close()
+	})
+}
+
+func (h *hold) webhook(ts *testscript.TestScript, kind string) []byte {
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.server.Certificate().Raw})
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+		"metadata": map[string]any{"name": holdName},
+		"webhooks": []any{map[string]any{
+			"name": "hold.castle.test", "sideEffects": "None", "admissionReviewVersions": []string{"v1"},
+			"timeoutSeconds": 30, "failurePolicy": "Fail",
+			// castle's gates try things out, which is not writing.
+			"matchConditions": []any{map[string]any{"name": "written", "expression": "!has(request.dryRun) || !request.dryRun"}},
+			"clientConfig":    map[string]any{"url": strings.TrimSuffix(h.server.URL, "/") + "/", "caBundle": authority},
+			"rules": []any{map[string]any{
+				"apiGroups": []string{"*"}, "apiVersions": []string{"*"}, "resources": []string{kind}, "operations": []string{"CREATE", "UPDATE"},
+			}},
+		}},
+	})
+	ts.Check(err)
+	return body
+}

@@ -1,0 +1,82 @@
+package castle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
+
+// A Helm that is killed leaves the release that it was working on pending, and
+// from then on every Helm refuses to touch that release: a run that is killed in
+// the middle of an install would never be completed. Nothing can end such a
+// revision, but it can be removed, and that is safe here:
+//
+//   - No Helm of castle's is at work on it. This run holds the cluster's lock and
+//     has ended whatever survived of the last one. A revision that changes while
+//     the stage is planned is somebody's who is alive, and is not removed.
+//   - It is this stage's own: its plan would write a release of this name in this
+//     namespace. The others are not touched: Flux may be installing them.
+//   - Nothing is lost. What the revision had made carries Helm's annotations with
+//     the release's name, so the next install takes those objects over as its
+//     own; after an upgrade the revision before it is the last one again.
+
+const helmProvider = "registry.terraform.io/hashicorp/helm"
+
+// pendingReleases lists the cluster's unfinished Helm releases for a stage that
+// uses Helm. That nobody answers is no reason to stop: without this list Helm
+// says itself what it refuses.
+func (r *creation) pendingReleases(ctx context.Context, s *config.Stage) []kube.PendingRelease {
+	if !slices.Contains(s.InCluster, helmProvider) {
+		return nil
+	}
+	pending, err := kube.PendingReleases(ctx, r.said.target())
+	if err != nil && ctx.Err() == nil {
+		r.notice(fmt.Sprintf("%s: cannot look for unfinished releases: %v", s.Name, err))
+	}
+	return pending
+}
+
+// unblock removes the pending releases that the plan would write. If there are
+// any, it returns the plan that follows from that.
+func (r *creation) unblock(ctx context.Context, s *config.Stage, work *workshop, plan *terraform.Plan, pending []kube.PendingRelease) (*terraform.Plan, error) {
+	ours, err := work.Objects(ctx, plan, "helm_release")
+	if err != nil {
+		return nil, errors.Join(err, plan.Discard())
+	}
+	freed := false
+	for _, p := range pending {
+		if !slices.Contains(ours, terraform.Object{Namespace: p.Namespace, Name: p.Name}) {
+			continue
+		}
+		removed, err := kube.RemovePendingRelease(ctx, r.said.target(), p)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("release %s/%s: remove its unfinished revision: %w", p.Namespace, p.Name, err), plan.Discard())
+		}
+		if removed {
+			r.notice(fmt.Sprintf("release %s/%s was being %s by a run that was killed; its unfinished revision is removed", p.Namespace, p.Name, doing(p.Status)))
+			freed = true
+		}
+	}
+	if !freed {
+		return plan, nil
+	}
+	if err := plan.Discard(); err != nil {
+		return nil, err
+	}
+	return r.plan(ctx, s, work)
+}
+
+func doing(status string) string {
+	switch status {
+	case "pending-upgrade":
+		return "upgraded"
+	case "pending-rollback":
+		return "rolled back"
+	}
+	return "installed"
+}
