@@ -109,3 +109,27 @@ func TestKubernetesResourcesAreTheVersionedOnes(t *testing.T) {
 		}
 	}
 }
+
+// Terraform sees of a local chart its path alone: the version and the digest of
+// its files are what makes a changed chart a change.
+func TestAChangedLocalChartIsAChange(t *testing.T) {
+	charts, err := fs.Glob(stages.Library, "*/*/chart/Chart.yaml")
+	if err != nil || len(charts) == 0 {
+		t.Fatalf("%v, %v", charts, err)
+	}
+	for _, chart := range charts {
+		main := path.Dir(path.Dir(chart)) + "/main.tf"
+		text, err := fs.ReadFile(stages.Library, main)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{
+			`version = yamldecode(file("${path.module}/chart/Chart.yaml")).version`,
+			`chartDigest = sha256(join("", [for f in fileset("${path.module}/chart", "**") : "${f} ${filesha256("${path.module}/chart/${f}")}"]))`,
+		} {
+			if !strings.Contains(strings.Join(strings.Fields(string(text)), " "), want) {
+				t.Errorf("%s lacks %s", main, want)
+			}
+		}
+	}
+}

@@ -11,8 +11,8 @@ resource "helm_release" "flux" {
   chart      = "flux2"
   version    = var.flux_chart_version
 
-  # The gates wait, and wait for more than Helm does. A Helm that gives up
-  # leaves a release behind that neither upgrades nor imports.
+  # The gates wait, and wait for more than Helm does. A Helm that gives up leaves
+  # a failed release that the state lacks; upgrade_install finds it again.
   wait            = false
   upgrade_install = true
 

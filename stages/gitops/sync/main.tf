@@ -30,11 +30,15 @@ resource "helm_release" "sync" {
   name      = "flux-sync"
   namespace = var.sync_namespace
   chart     = "${path.module}/chart"
+  version   = yamldecode(file("${path.module}/chart/Chart.yaml")).version
 
   wait            = false
   upgrade_install = true
 
   values = [yamlencode({
+    # A changed file of a local chart is no change to Terraform by itself.
+    chartDigest = sha256(join("", [for f in fileset("${path.module}/chart", "**") : "${f} ${filesha256("${path.module}/chart/${f}")}"]))
+
     name           = local.name
     url            = var.git_url
     branch         = var.git_branch

@@ -3,11 +3,15 @@ resource "helm_release" "address_pool" {
   name      = "address-pool"
   namespace = var.address_pool_namespace
   chart     = "${path.module}/chart"
+  version   = yamldecode(file("${path.module}/chart/Chart.yaml")).version
 
   wait            = false
   upgrade_install = true
 
   values = [yamlencode({
+    # A changed file of a local chart is no change to Terraform by itself.
+    chartDigest = sha256(join("", [for f in fileset("${path.module}/chart", "**") : "${f} ${filesha256("${path.module}/chart/${f}")}"]))
+
     name      = var.address_pool_name
     addresses = var.metallb_addresses
   })]

@@ -26,8 +26,8 @@ resource "helm_release" "metallb" {
   chart      = "metallb"
   version    = var.metallb_chart_version
 
-  # The gates wait, and wait for more than Helm does. A Helm that gives up
-  # leaves a release behind that neither upgrades nor imports.
+  # The gates wait, and wait for more than Helm does. A Helm that gives up leaves
+  # a failed release that the state lacks; upgrade_install finds it again.
   wait            = false
   upgrade_install = true
 
