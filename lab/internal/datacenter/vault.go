@@ -54,10 +54,6 @@ func newVault(c Config) *vault {
 	return v
 }
 
-func (v *vault) proxmoxToken() string {
-	return proxmoxTokenID + "=" + v.secrets["PROXMOX_TOKEN_SECRET"]
-}
-
 func (v *vault) handler() http.Handler {
 	api := v.server.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -152,15 +152,16 @@ func (e *egress) process(ctx context.Context, namespace, pod string, port int32)
 
 // owner is the name of the Deployment, DaemonSet or StatefulSet of a Pod.
 func (e *egress) owner(ctx context.Context, p *corev1.Pod) string {
-	for _, o := range p.OwnerReferences {
-		if o.Kind != "ReplicaSet" {
-			return o.Name
-		}
-		set, err := e.client.AppsV1().ReplicaSets(p.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
-		if err == nil && len(set.OwnerReferences) > 0 {
-			return set.OwnerReferences[0].Name
-		}
+	if len(p.OwnerReferences) == 0 {
+		return p.Name
+	}
+	o := p.OwnerReferences[0]
+	if o.Kind != "ReplicaSet" {
 		return o.Name
 	}
-	return p.Name
+	set, err := e.client.AppsV1().ReplicaSets(p.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+	if err != nil || len(set.OwnerReferences) == 0 {
+		return o.Name
+	}
+	return set.OwnerReferences[0].Name
 }

@@ -22,6 +22,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/watch"
@@ -205,9 +206,10 @@ func makeWebhook(ctx context.Context, t *testing.T, c *kubernetes.Cluster, ca []
 	}, metav1.CreateOptions{})
 	check(t, err)
 	await(t, func() (watch.Interface, error) {
-		return c.Client.CoreV1().Endpoints("default").Watch(ctx, metav1.ListOptions{})
-	},
-		func(e *corev1.Endpoints) bool { return e.Name == "guard" && len(e.Subsets) == 1 })
+		return c.Client.DiscoveryV1().EndpointSlices("default").Watch(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=guard"})
+	}, func(s *discoveryv1.EndpointSlice) bool {
+		return len(s.Endpoints) == 1 && s.Endpoints[0].Conditions.Ready != nil && *s.Endpoints[0].Conditions.Ready
+	})
 	fail, none, port := admissionregistrationv1.Fail, admissionregistrationv1.SideEffectClassNone, int32(443)
 	_, err = c.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "guard"},

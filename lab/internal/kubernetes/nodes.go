@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	client "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 )
 
 // runningLabel marks the nodes whose kubelet runs, for kwok to play it.
@@ -40,7 +41,13 @@ func (n Nodes) Run(ctx context.Context, node Node) error {
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	have, err := nodes.Get(ctx, node.Name, metav1.GetOptions{})
+	// The node controller writes to a node at any time.
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error { return n.wake(ctx, want) })
+}
+
+func (n Nodes) wake(ctx context.Context, want *corev1.Node) error {
+	nodes := n.Client.CoreV1().Nodes()
+	have, err := nodes.Get(ctx, want.Name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
