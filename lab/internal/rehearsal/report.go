@@ -116,22 +116,9 @@ func (r *round) changedAgain() ([]string, error) {
 	return changed, nil
 }
 
-// summary is the rehearsal's result, on stdout.
+// summary is the rehearsal's result, on stdout. castle itself has told of the stages.
 func (r *round) summary(left, missing []string) {
 	t := tabwriter.NewWriter(r.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	if len(r.report.Stages) != 0 {
-		began := r.report.Stages[0].Started
-		for _, s := range r.report.Stages {
-			if s.Started.Before(began) {
-				began = s.Started
-			}
-		}
-		fmt.Fprintf(t, "\nfrom\tto\tapply\tgates\t\t stage\n")
-		for _, s := range r.report.Stages {
-			fmt.Fprintf(t, "%.1fs\t%.1fs\t%.1fs\t%.1fs\t%s\t %s/%s\n", s.Started.Sub(began).Seconds(), s.Ended.Sub(began).Seconds(),
-				s.ApplySeconds, s.GateSeconds, s.Result, s.Layer, s.Name)
-		}
-	}
 	fmt.Fprintf(t, "\n")
 	for _, s := range r.report.Steps {
 		fmt.Fprintf(t, "%.1fs\texit %d\t %s\n", s.Seconds, s.Exit, s.Command)
