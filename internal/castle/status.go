@@ -99,8 +99,8 @@ func (r *run) statusOf(ctx context.Context, s *config.Stage, st *state.State) (S
 	}
 	if old == nil {
 		one.State, one.Reason = r.lastRun(rec)
-	} else if one.Changed, err = r.changed(s, old); err != nil {
-		return one, err
+	} else if one.Changed, err = r.changed(s, old); err != nil { // an input is not known any more
+		one.State, one.Reason = Stale, r.masker.Hide(err.Error())
 	} else if one.State = Ready; len(one.Changed) > 0 {
 		one.State = Stale
 	}
