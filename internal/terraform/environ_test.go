@@ -17,7 +17,7 @@ func TestEnvironmentHasOnlyWhatIsAllowListed(t *testing.T) {
 	}}
 	want := []string{
 		"CASTLE_RUN=run-1", "CHECKPOINT_DISABLE=1", "HOME=/home/ada", "INFISICAL_UNIVERSAL_AUTH_CLIENT_ID=i", "NO_PROXY=x",
-		"PATH=/bin", "PROXMOX_VE_ENDPOINT=p", "SSL_CERT_FILE=/ca.pem", "TF_CLI_CONFIG_FILE=" + config, "TF_DATA_DIR=/work/.terraform",
+		"PATH=/bin", "PROXMOX_VE_ENDPOINT=p", "SSL_CERT_FILE=/ca.pem", "TF_CLI_CONFIG_FILE=" + config, "TF_DATA_DIR=/elsewhere/.terraform",
 		"TMPDIR=/tmp", "VAULT_ADDR=v", "https_proxy=http://127.0.0.1:1",
 	}
 	if got := entries(r.environment()); !slices.Equal(got, want) {
