@@ -1,19 +1,28 @@
 package kubernetes
 
 import (
-	"context"
-	"encoding/json"
-
 	"github.com/zclconf/go-cty/cty"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/ephemeral-castle/castle/lab/internal/providers/plugin"
 )
 
 func (p *provider) configMap() plugin.Resource {
+	k := kind[corev1.ConfigMap]{
+		provider: p,
+		in: func(core client.CoreV1Interface, namespace string) api[corev1.ConfigMap] {
+			return core.ConfigMaps(namespace)
+		},
+		build: func(planned plugin.Values) *corev1.ConfigMap {
+			return &corev1.ConfigMap{ObjectMeta: objectMeta(planned), Data: planned.Map("data")}
+		},
+		values: configMapValues,
+		patch: func(c plugin.Change) map[string]any {
+			return map[string]any{"data": mapPatch(c.Prior.Map("data"), c.Planned.Map("data"))}
+		},
+		failed: "Failed to update Config Map",
+	}
 	return plugin.Resource{
 		Legacy: true,
 		Schema: plugin.Block{
@@ -24,25 +33,12 @@ func (p *provider) configMap() plugin.Resource {
 			Blocks: map[string]plugin.NestedBlock{"metadata": metadataBlock(true)},
 		},
 		Plan:   planData,
-		Create: p.createConfigMap,
-		Read:   p.readConfigMap,
-		Update: p.updateConfigMap,
-		Delete: p.deleteConfigMap,
+		Create: k.create,
+		Read:   k.read,
+		Update: k.update,
+		Delete: k.delete,
 		Import: importByID,
 	}
-}
-
-func (p *provider) createConfigMap(ctx context.Context, c plugin.Change) (plugin.Values, error) {
-	core, err := p.connect()
-	if err != nil {
-		return nil, err
-	}
-	meta := objectMeta(c.Planned)
-	made, err := core.ConfigMaps(meta.Namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: meta, Data: c.Planned.Map("data")}, metav1.CreateOptions{})
-	if err != nil {
-		return nil, err
-	}
-	return configMapValues(made, c.Planned), nil
 }
 
 func configMapValues(m *corev1.ConfigMap, state plugin.Values) plugin.Values {
@@ -50,60 +46,4 @@ func configMapValues(m *corev1.ConfigMap, state plugin.Values) plugin.Values {
 		"id": cty.StringVal(m.Namespace + "/" + m.Name), "metadata": metadataValue(m.ObjectMeta, state, true),
 		"data": sameEmptiness(m.Data, state.Map("data")),
 	}
-}
-
-func (p *provider) readConfigMap(ctx context.Context, state plugin.Values) (plugin.Values, error) {
-	core, err := p.connect()
-	if err != nil {
-		return nil, err
-	}
-	namespace, name, err := split(state.String("id"))
-	if err != nil {
-		return nil, err
-	}
-	found, err := core.ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return configMapValues(found, state), nil
-}
-
-func (p *provider) updateConfigMap(ctx context.Context, c plugin.Change) (plugin.Values, error) {
-	core, err := p.connect()
-	if err != nil {
-		return nil, err
-	}
-	namespace, name, err := split(c.Prior.String("id"))
-	if err != nil {
-		return nil, err
-	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": metadataPatch(c), "data": mapPatch(c.Prior.Map("data"), c.Planned.Map("data")),
-	})
-	if err != nil {
-		return nil, err
-	}
-	changed, err := core.ConfigMaps(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil {
-		return nil, &plugin.Problem{Summary: "Failed to update Config Map: " + err.Error()}
-	}
-	return configMapValues(changed, c.Planned), nil
-}
-
-func (p *provider) deleteConfigMap(ctx context.Context, state plugin.Values) error {
-	core, err := p.connect()
-	if err != nil {
-		return err
-	}
-	namespace, name, err := split(state.String("id"))
-	if err != nil {
-		return err
-	}
-	if err := core.ConfigMaps(namespace).Delete(ctx, name, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
-		return err
-	}
-	return nil
 }

@@ -2,7 +2,6 @@ package kubernetes
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -10,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/ephemeral-castle/castle/lab/internal/providers/plugin"
 )
@@ -22,6 +21,17 @@ const (
 )
 
 func (p *provider) namespace() plugin.Resource {
+	k := kind[corev1.Namespace]{
+		provider:    p,
+		clusterWide: true,
+		in: func(core client.CoreV1Interface, _ string) api[corev1.Namespace] {
+			return core.Namespaces()
+		},
+		build: func(planned plugin.Values) *corev1.Namespace {
+			return &corev1.Namespace{ObjectMeta: objectMeta(planned)}
+		},
+		values: namespaceValues,
+	}
 	return plugin.Resource{
 		Legacy: true,
 		Schema: plugin.Block{
@@ -31,59 +41,16 @@ func (p *provider) namespace() plugin.Resource {
 				"timeouts": {Block: plugin.Block{Attributes: map[string]plugin.Attribute{"delete": {Type: cty.String, Optional: true}}}},
 			},
 		},
-		Create: p.createNamespace,
-		Read:   p.readNamespace,
-		Update: p.updateNamespace,
+		Create: k.create,
+		Read:   k.read,
+		Update: k.update,
 		Delete: p.deleteNamespace,
 		Import: importByID,
 	}
 }
 
-func (p *provider) createNamespace(ctx context.Context, c plugin.Change) (plugin.Values, error) {
-	core, err := p.connect()
-	if err != nil {
-		return nil, err
-	}
-	made, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: objectMeta(c.Planned)}, metav1.CreateOptions{})
-	if err != nil {
-		return nil, err
-	}
-	return namespaceValues(made, c.Planned), nil
-}
-
 func namespaceValues(n *corev1.Namespace, state plugin.Values) plugin.Values {
 	return plugin.Values{"id": cty.StringVal(n.Name), "metadata": metadataValue(n.ObjectMeta, state, false)}
-}
-
-func (p *provider) readNamespace(ctx context.Context, state plugin.Values) (plugin.Values, error) {
-	core, err := p.connect()
-	if err != nil {
-		return nil, err
-	}
-	found, err := core.Namespaces().Get(ctx, state.String("id"), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return namespaceValues(found, state), nil
-}
-
-func (p *provider) updateNamespace(ctx context.Context, c plugin.Change) (plugin.Values, error) {
-	core, err := p.connect()
-	if err != nil {
-		return nil, err
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": metadataPatch(c)})
-	if err != nil {
-		return nil, err
-	}
-	changed, err := core.Namespaces().Patch(ctx, c.Prior.String("id"), types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil {
-		return nil, err
-	}
-	return namespaceValues(changed, c.Planned), nil
 }
 
 // deleteNamespace waits until everything in the namespace and the namespace itself is gone.
