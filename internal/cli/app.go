@@ -133,6 +133,7 @@ func (a *app) kill(ctx context.Context) {
 
 // runReporter returns how a run is shown, and what to do when it has ended.
 func (a *app) runReporter() (castle.Reporter, func()) {
+	surviveClosedPipe()
 	if a.output == "json" {
 		return ui.NewJSON(a.stdout), func() {}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -33,6 +34,27 @@ func TestTheFirstInterruptStopsTheRunAndTheSecondSaysWhatAThirdWouldLose(t *test
 	err := context.Cause(ctx)
 	if !errors.Is(err, context.Canceled) || exitCode(err) != castle.ExitInterrupted {
 		t.Errorf("the run ends with %v, exit code %d", err, exitCode(err))
+	}
+}
+
+func TestAClosedTerminalIsOneInterruptHoweverOftenItIsTold(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) {
+		t.Skip("started by nohup")
+	}
+	r, w := io.Pipe()
+	said := bufio.NewScanner(r)
+	a := &app{stderr: w}
+	ctx, stop := a.interruptible(t.Context())
+	defer stop()
+	for i, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGHUP, syscall.SIGHUP, syscall.SIGINT} {
+		if err := syscall.Kill(os.Getpid(), sig); err != nil {
+			t.Fatal(err)
+		}
+		want := map[int]string{0: "interrupted; Terraform finishes", 3: "a third interrupt kills it"}[i]
+		if want != "" && (!said.Scan() || !strings.Contains(said.Text(), want)) {
+			t.Fatalf("%v: said %q, want %q", sig, said.Text(), want)
+		}
+		<-ctx.Done()
 	}
 }
 

@@ -23,14 +23,24 @@ func (interruptedError) Unwrap() error { return context.Canceled }
 // interruptible returns a context that the first interrupt or termination
 // signal ends, in order: Terraform finishes what it has begun and writes its
 // state. A second signal only says what a third would lose; the third kills.
+// A terminal that is closed, or a connection that breaks, is a first signal and
+// no more: the shell and the kernel tell of it several times.
 func (a *app) interruptible(parent context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup does
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	go func() {
 		for n := 1; ; n++ {
-			if _, open := <-signals; !open {
+			sig, open := <-signals
+			if !open {
 				return
+			}
+			if sig == syscall.SIGHUP && n > 1 {
+				n--
+				continue
 			}
 			switch n {
 			case 1:
@@ -52,6 +62,12 @@ func (a *app) interruptible(parent context.Context) (context.Context, func()) {
 		cancel(errors.New("done"))
 	}
 }
+
+// surviveClosedPipe keeps castle alive when nobody reads any more what it says:
+// `castle create blue | tee log` loses its tee to the same Ctrl-C, and a castle
+// that died of its next line would take Terraform with it in the middle of a
+// change. Nothing is ever read from the channel; that it is there is enough.
+func surviveClosedPipe() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 // say tells the user something while a run may be shown.
 func (a *app) say(text string) {
