@@ -61,6 +61,9 @@ func (r *run) takeOver(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("end what survives of run %s: %w", r.lock.Previous, err)
 	}
+	if err := r.lock.TakeOver(); err != nil {
+		return err
+	}
 	text := fmt.Sprintf("run %s died without finishing; taking over", r.lock.Previous)
 	if len(ended) > 0 {
 		text += fmt.Sprintf(", ended %d of its processes", len(ended))

@@ -15,11 +15,15 @@ import (
 // Lock is the held cluster lock.
 type Lock struct {
 	// Previous is the run that held the lock and died without releasing it, or
-	// "". What survives of it has to be ended (EndSurvivors) before anything changes.
+	// "". What survives of it has to be ended (EndSurvivors) before anything
+	// changes, and TakeOver called then: until it is, the lock names Previous, so
+	// that whoever comes after a run that ended here has to do the same.
 	Previous string
 
 	dir  *Dir
 	file *os.File
+	run  string
+	mine bool // the file names this run
 }
 
 // holder is what the lock file says of whoever holds the lock. The kernel's lock
@@ -61,7 +65,7 @@ func (e *HeldError) Error() string {
 }
 
 // Lock takes the cluster lock for a run, or returns a *HeldError. A dead
-// holder's lock is taken over.
+// holder's lock is Lock.Previous.
 func (d *Dir) Lock(run string) (*Lock, error) {
 	path := filepath.Join(d.path, "lock")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, privateFile)
@@ -69,14 +73,23 @@ func (d *Dir) Lock(run string) (*Lock, error) {
 		return nil, err
 	}
 	previous, err := d.acquire(f, path)
-	if err == nil {
+	if err == nil && previous.Run == "" {
 		err = describe(f, run)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	d.locked.Store(true)
-	return &Lock{Previous: previous.Run, dir: d, file: f}, nil
+	return &Lock{Previous: previous.Run, dir: d, file: f, run: run, mine: previous.Run == ""}, nil
+}
+
+// TakeOver puts this run in the place of Previous, of which nothing survives.
+func (l *Lock) TakeOver() error {
+	if err := describe(l.file, l.run); err != nil {
+		return err
+	}
+	l.mine = true
+	return nil
 }
 
 // Holder says which live run holds the lock; nil if none does, or if that
@@ -160,6 +173,9 @@ func describe(f *os.File, run string) error {
 // stays: deleting it could let two others in, each with a lock of its own.
 func (l *Lock) Unlock() error {
 	l.dir.locked.Store(false)
+	if !l.mine {
+		return l.file.Close()
+	}
 	return errors.Join(l.file.Truncate(0), l.file.Sync(), l.file.Close())
 }
 

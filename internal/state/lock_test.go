@@ -70,15 +70,25 @@ func TestLockIsHeldByAnotherCastleUntilItDies(t *testing.T) {
 	if err := other.Wait(); err == nil {
 		t.Fatal("the other castle ended well")
 	}
-	lock, err := d.Lock("mine")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if lock.Previous != "other-run" {
-		t.Errorf("previous run: %q", lock.Previous)
-	}
-	if err := lock.Unlock(); err != nil {
-		t.Fatal(err)
+	for _, takes := range []bool{false, true} {
+		lock, err := d.Lock("mine")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lock.Previous != "other-run" {
+			t.Errorf("previous run: %q; nobody has taken over from other-run yet", lock.Previous)
+		}
+		if takes {
+			if err := lock.TakeOver(); err != nil {
+				t.Fatal(err)
+			}
+			if held := d.Holder(); held == nil || held.Run != "mine" {
+				t.Errorf("taken over, but held by %+v", held)
+			}
+		}
+		if err := lock.Unlock(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	again, err := d.Lock("next")
 	if err != nil {
