@@ -2,7 +2,9 @@ package castle
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/ephemeral-castle/castle/internal/config"
@@ -46,17 +48,51 @@ func (c *Castle) Doomed(o DestroyOptions) ([]*Doomed, error) {
 	if err != nil {
 		return nil, err
 	}
-	var doomed []*Doomed
+	var doomed, staying []*Doomed
 	for i, d := range all {
-		if chosen[i] && (o.All || !d.Record.Persistent) {
+		switch {
+		case chosen[i] && (o.All || !d.Record.Persistent):
 			doomed = append(doomed, d)
+		case !d.Record.Persistent: // what is persistent outlives what it needs
+			staying = append(staying, d)
 		}
+	}
+	if err := o.undermined(doomed, staying); err != nil {
+		return nil, err
 	}
 	ends := slices.ContainsFunc(doomed, func(d *Doomed) bool { return d.Record.EndsCluster })
 	for _, d := range doomed {
 		d.Collapses = ends && !o.Graceful && len(d.inCluster()) > 0
 	}
 	return doomed, nil
+}
+
+// undermined refuses to take away what a stage that is not selected stands on:
+// what it has in a cluster that is gone could never be deleted, and without the
+// keys that it was made with, a cluster can never be reached again.
+func (o DestroyOptions) undermined(doomed, staying []*Doomed) error {
+	below := map[string]bool{}
+	var names []string
+	for _, d := range doomed {
+		names = append(names, d.Record.Name)
+		below[d.Record.Name] = len(d.Resources) > 0
+	}
+	var standing []string
+	for grown := true; grown; {
+		grown = false
+		for _, d := range staying {
+			on := func(need string) bool { return below[need] }
+			if !below[d.Record.Name] && slices.ContainsFunc(d.Record.Needs, on) {
+				below[d.Record.Name], grown = true, true
+				standing = append(standing, d.Record.Name)
+			}
+		}
+	}
+	if len(standing) == 0 {
+		return nil
+	}
+	return &UsageError{Message: fmt.Sprintf("%s would take away what %s stands on; destroy that too: --only %s",
+		o.Selection, strings.Join(standing, ", "), strings.Join(append(names, standing...), ","))}
 }
 
 // recorded reads every recorded stage, by layer and inside a layer by name.
