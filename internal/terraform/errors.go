@@ -54,10 +54,16 @@ func (d Diagnostic) short() string {
 }
 
 // gist is the detail's first paragraph, which says what happened; the others give
-// advice. One that ends in a colon goes on in the next.
+// advice. One that ends in a colon goes on in the next. Where a provider only
+// passes on what its service said, the first one is advice, and the service has
+// a paragraph of its own.
 func (d Diagnostic) gist() string {
 	var gist string
-	for paragraph := range strings.SplitSeq(strings.TrimSpace(d.Detail), "\n\n") {
+	paragraphs := strings.Split(strings.TrimSpace(d.Detail), "\n\n")
+	if passed := slices.IndexFunc(paragraphs, passedOn.MatchString); passed > 0 {
+		paragraphs = paragraphs[passed:]
+	}
+	for _, paragraph := range paragraphs {
 		gist += paragraph + "\n"
 		if !strings.HasSuffix(paragraph, ":") {
 			break
@@ -65,6 +71,9 @@ func (d Diagnostic) gist() string {
 	}
 	return gist
 }
+
+// passedOn is how a provider of the plugin framework introduces somebody else's words.
+var passedOn = regexp.MustCompile(`^[A-Z][A-Za-z ]* Error: `)
 
 const longest = 400 // characters of a text that is to be one line
 

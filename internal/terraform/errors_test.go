@@ -34,6 +34,13 @@ func TestErrorGoesOnAfterAColon(t *testing.T) {
 	}
 }
 
+func TestErrorIsWhatTheServiceSaidAndNotWhomToAsk(t *testing.T) {
+	err := diagnose(t, "plan", `{"type":"diagnostic","diagnostic":{"severity":"error","summary":"Unable to Create Infisical API Client","detail":"An unexpected error occurred. If the error is not clear, please get in touch.\n\nInfisical Client Error: Invalid credentials"}}`)
+	if got, want := err.Error(), "Unable to Create Infisical API Client: Infisical Client Error: Invalid credentials"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 func TestErrorWithoutDiagnosticsIsWhatWasSaidLast(t *testing.T) {
 	if got, want := diagnose(t, "init", "something", "", "panic: out of memory").Error(), "terraform init: panic: out of memory"; got != want {
 		t.Errorf("got %s, want %s", got, want)
