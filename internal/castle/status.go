@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
@@ -142,7 +143,7 @@ func (r *run) changed(s *config.Stage, old *state.Fingerprint) ([]string, error)
 // left it: failed with a reason, or in the middle; a run that is alive has not
 // left it yet.
 func (r *run) lastRun(rec state.Record) (st, reason string) {
-	if held := r.dir.Holder(); held != nil && held.Run == rec.Run {
+	if held := r.dir.Holder(); held != nil && (held.Run == rec.Run || r.begun(held.Run, rec.Name)) {
 		return Stale, fmt.Sprintf("run %s (process %d on %s) is working on it", held.Run, held.PID, held.Host)
 	}
 	events, err := r.dir.Run(rec.Run).Events()
@@ -155,4 +156,13 @@ func (r *run) lastRun(rec state.Record) (st, reason string) {
 		}
 	}
 	return Interrupted, ""
+}
+
+// begun reports whether a run has started on a stage. A destroy leaves a stage's
+// record as it was, so that only its journal says so.
+func (r *run) begun(run, stage string) bool {
+	events, err := r.dir.Run(run).Events()
+	return err == nil && slices.ContainsFunc(events, func(e event.Event) bool {
+		return e.Stage == stage && e.Kind == event.StageStarted
+	})
 }
