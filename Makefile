@@ -15,6 +15,8 @@ kube_flags := -X $(component).gitVersion=v$(KUBERNETES) -X $(component).gitMajor
 unexport TF_CLI_CONFIG_FILE
 export GOTOOLCHAIN ?= local
 export CGO_ENABLED ?= 0
+# The same for every command, or each would compile Kubernetes for itself.
+export GOFLAGS := -trimpath -buildvcs=false
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # $(call say,WHAT): one line before something that takes a while.
@@ -32,13 +34,13 @@ demo: build ## Raise the five-node cluster blue in the lab, and raze it: the who
 .PHONY: build
 build: tools ## Build castle, its lab and the providers for it into bin/
 	$(call say,building castle (half a minute the first time))
-	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/castle ./cmd/castle
+	go build -ldflags '-s -w -X main.version=$(VERSION)' -o bin/castle ./cmd/castle
 	$(call say,building the Terraform provider bpg/proxmox from its source (a minute or two the first time))
-	cd lab/bpg && go build -trimpath -ldflags '-s -w -X main.version=0.111.1' -o ../../$(PROXMOX) github.com/bpg/terraform-provider-proxmox
+	cd lab/bpg && go build -ldflags '-s -w -X main.version=0.111.1' -o ../../$(PROXMOX) github.com/bpg/terraform-provider-proxmox
 	$(call say,building the stand-in providers (two minutes the first time))
-	cd lab && go build -trimpath -ldflags '-s -w' -o ../bin/lab-providers ./cmd/lab-providers
+	cd lab && go build -ldflags '-s -w' -o ../bin/lab-providers ./cmd/lab-providers
 	$(call say,building the lab with a real Kubernetes (five minutes the first time))
-	cd lab && go build -trimpath -ldflags '-s -w $(kube_flags)' -o ../bin/castle-lab ./cmd/castle-lab
+	cd lab && go build -ldflags '-s -w $(kube_flags)' -o ../bin/castle-lab ./cmd/castle-lab
 
 .PHONY: test
 test: build ## Run every test: unit, command line, real Terraform, and both rehearsals
@@ -46,7 +48,7 @@ test: build ## Run every test: unit, command line, real Terraform, and both rehe
 	CGO_ENABLED=1 go test -race ./...
 	$(MAKE) integration
 	$(call say,tests of the lab)
-	cd lab && go test -trimpath ./...
+	cd lab && go test ./...
 	$(call say,rehearsing blue)
 	bin/castle rehearse blue
 	$(call say,rehearsing mini)
@@ -56,7 +58,7 @@ test: build ## Run every test: unit, command line, real Terraform, and both rehe
 integration: build ## Run the tests that need real Terraform
 	$(call say,integration tests with real Terraform)
 	go test -tags integration ./...
-	cd lab && go test -trimpath -tags integration ./cmd/lab-providers
+	cd lab && go test -tags integration ./cmd/lab-providers
 
 .PHONY: golden
 golden: ## Write the command line's golden files anew
