@@ -108,7 +108,7 @@ func (c *Castle) recorded() ([]*Doomed, error) {
 		if err != nil {
 			return nil, err
 		}
-		st, err := dir.State()
+		st, err := dir.LastKnown()
 		if err != nil {
 			return nil, err
 		}
@@ -155,11 +155,26 @@ func (c *Castle) Destroy(ctx context.Context, o DestroyOptions) error {
 	if err != nil {
 		return err
 	}
-	doomed, err := c.Doomed(o)
+	doomed, err := r.mended(o)
 	if err != nil {
 		return r.end(err)
 	}
 	return r.end((&destruction{run: r}).destroy(ctx, doomed))
+}
+
+// mended is Doomed under the cluster lock: states that cannot be read are
+// restored first, and the user is told.
+func (r *run) mended(o DestroyOptions) ([]*Doomed, error) {
+	names, err := r.dir.Stages()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if _, err := r.readState(r.dir.Stage(name)); err != nil {
+			return nil, err
+		}
+	}
+	return r.Doomed(o)
 }
 
 // destruction is a run that destroys.

@@ -136,7 +136,8 @@ func (r *creation) apply(ctx context.Context, s *config.Stage) error {
 	if err := r.importOurs(ctx, s, work); err != nil {
 		return err
 	}
-	if err := r.change(ctx, s, work, before); err != nil {
+	// Whatever came of it: a state of which there is no copy could not be restored.
+	if err := errors.Join(r.change(ctx, s, work, before), dir.Snapshot()); err != nil {
 		return err
 	}
 	return r.hear(s)

@@ -64,8 +64,10 @@ func (c *Castle) Status(ctx context.Context) (Status, error) {
 	r.binary = c.findBinary(ctx, func(string) {})
 	states := map[*config.Stage]*state.State{}
 	for _, s := range c.cluster.Stages {
-		st, err := c.dir.Stage(s.Name).State()
-		if err != nil {
+		st, err := c.dir.Stage(s.Name).LastKnown()
+		if unreadable := new(state.UnreadableError); errors.As(err, &unreadable) {
+			st = &state.State{Notice: err.Error()}
+		} else if err != nil {
 			return all, err
 		}
 		states[s] = st
@@ -104,6 +106,9 @@ func (r *run) statusOf(ctx context.Context, s *config.Stage, st *state.State) (S
 		one.State, one.Reason = Stale, r.masker.Hide(err.Error())
 	} else if one.State = Ready; len(one.Changed) > 0 {
 		one.State = Stale
+	}
+	if st.Notice != "" { // it cannot be read
+		one.State, one.Reason = Failed, r.masker.Hide(st.Notice)
 	}
 	if !st.Exists {
 		return one, nil

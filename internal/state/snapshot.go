@@ -47,6 +47,24 @@ func (s *Stage) State() (*State, error) {
 	}
 }
 
+// LastKnown reads the state as State does. Where it cannot be read but there is a
+// snapshot, it is what that says, and Notice what State will do under the
+// cluster lock; nothing is changed.
+func (s *Stage) LastKnown() (*State, error) {
+	st, err := s.State()
+	unreadable := new(UnreadableError)
+	if !errors.As(err, &unreadable) {
+		return st, err
+	}
+	good, lost := s.newestGood()
+	if lost != nil || good == nil {
+		return nil, errors.Join(err, lost)
+	}
+	good.state.Notice = fmt.Sprintf("the state is unreadable (%v); the next run restores serial %d from %s",
+		unreadable.Reason, good.state.Serial, good.taken.Local().Format(time.DateTime))
+	return good.state, nil
+}
+
 // Snapshot keeps a copy of the state as it is now, unless the newest copy is the
 // same, and drops all but the newest 20. It keeps only what can be read: State
 // comes first, as it repairs and says what it did.
@@ -99,8 +117,9 @@ func (s *Stage) snapshotNames() ([]string, error) {
 }
 
 // read reads the state as it is. No file, and an empty file without any
-// snapshot, is a state that does not exist yet: Terraform makes the empty file
-// when it takes its lock, before it has changed anything.
+// snapshot of a stage that was never ready, is a state that does not exist yet:
+// Terraform makes the empty file when it takes its lock, before it has changed
+// anything.
 func (s *Stage) read() (*State, error) {
 	data, err := os.ReadFile(s.StatePath())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -121,7 +140,7 @@ func (s *Stage) readNothing() (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	if last != nil {
+	if last != nil || exists(s.fingerprintPath()) {
 		return nil, &UnreadableError{s.StatePath(), errors.New("missing or empty, and it was not before")}
 	}
 	return &State{Outputs: map[string]Output{}}, nil

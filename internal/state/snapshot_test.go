@@ -131,6 +131,31 @@ func TestAnUnreadableStateWithoutASnapshotIsRefusedAndStays(t *testing.T) {
 	}
 }
 
+func TestTheEmptyStateOfAStageThatWasReadyIsNotANewOne(t *testing.T) {
+	_, s := locked(t)
+	if err := s.SetFingerprint(new(Fingerprint)); err != nil {
+		t.Fatal(err)
+	}
+	write(t, s.StatePath(), nil)
+	var unreadable *UnreadableError
+	if st, err := s.State(); !errors.As(err, &unreadable) {
+		t.Errorf("got %+v, %v", st, err)
+	}
+}
+
+func TestLastKnownIsTheSnapshotWhileNothingMayBeRepaired(t *testing.T) {
+	s := made(t, open(t), "platform")
+	snapshotted(t, s, 6)
+	write(t, s.StatePath(), nil)
+	st, err := s.LastKnown()
+	if err != nil || st.Serial != 6 || !strings.Contains(st.Notice, "the next run restores serial 6") {
+		t.Errorf("got %+v, %v", st, err)
+	}
+	if data, err := os.ReadFile(s.StatePath()); err != nil || len(data) != 0 {
+		t.Errorf("on disk: %q, %v", data, err)
+	}
+}
+
 func TestAStateBeforeTheFirstApplyDoesNotExist(t *testing.T) {
 	_, s := locked(t)
 	for _, prepare := range []func(){
