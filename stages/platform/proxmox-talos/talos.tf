@@ -26,6 +26,14 @@ data "talos_machine_configuration" "node" {
   )
 }
 
+# replace_triggered_by notices a machine that is replaced, but not one that was lost
+# and is created once more: this stands between and is replaced in both cases.
+resource "terraform_data" "machine" {
+  for_each = var.nodes
+
+  triggers_replace = proxmox_virtual_environment_vm.node[each.key].network_device[0].mac_address
+}
+
 # Every call goes to the machine itself, never to the VIP: the VIP needs etcd.
 resource "talos_machine_configuration_apply" "node" {
   for_each = var.nodes
@@ -39,7 +47,7 @@ resource "talos_machine_configuration_apply" "node" {
 
   lifecycle {
     # A machine that was built anew has a new network card and no configuration.
-    replace_triggered_by = [proxmox_virtual_environment_vm.node[each.key].mac_addresses]
+    replace_triggered_by = [terraform_data.machine[each.key]]
   }
 }
 
