@@ -178,6 +178,9 @@ func lastLine(text string) string {
 var (
 	place = regexp.MustCompile(`^  on (\S+) line (\d+)`)
 	about = regexp.MustCompile(`^  with (\S+),$`)
+	// The source, which may hold every value of a file of inputs; less than ten
+	// lines are indented like the notes on values below them.
+	quoted = regexp.MustCompile(`^ +[0-9]+:( |$)`)
 )
 
 // fromText reads the errors of a command that has no JSON, such as import:
@@ -202,7 +205,7 @@ func fromText(text string) []Diagnostic {
 			} else if m := place.FindStringSubmatch(line); m != nil {
 				d.File = m[1]
 				d.Line, _ = strconv.Atoi(m[2]) // digits, by the pattern
-			} else if !strings.HasPrefix(line, "   ") { // not the quoted source
+			} else if !strings.HasPrefix(line, "   ") && !quoted.MatchString(line) {
 				detail = append(detail, line)
 			}
 		}

@@ -41,6 +41,32 @@ func TestErrorIsWhatTheServiceSaidAndNotWhomToAsk(t *testing.T) {
 	}
 }
 
+func TestAnErrorInTextLeavesOutTheSourceThatItQuotes(t *testing.T) {
+	s := &stream{}
+	if _, err := s.stderr().Write([]byte(`
+Error: Invalid value for variable
+
+  on castle.auto.tfvars.json line 8:
+   8:   "nodes": {
+   9:     "cp-01": {
+  10:       "role": "controlplane"
+  11:     }
+  12:   },
+    ├────────────────
+    │ var.nodes is map of object with 2 elements
+
+The number of control planes must be odd.
+
+This was checked by the validation rule at variables.tf:38,3-13.
+`)); err != nil {
+		t.Fatal(err)
+	}
+	got := s.failure("import", errors.New("exit status 1"), "").Error()
+	if want := "Invalid value for variable: The number of control planes must be odd. (castle.auto.tfvars.json:8)"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 func TestErrorWithoutDiagnosticsIsWhatWasSaidLast(t *testing.T) {
 	if got, want := diagnose(t, "init", "something", "", "panic: out of memory").Error(), "terraform init: panic: out of memory"; got != want {
 		t.Errorf("got %s, want %s", got, want)
