@@ -91,7 +91,7 @@ func (o DestroyOptions) undermined(doomed, staying []*Doomed) error {
 	if len(standing) == 0 {
 		return nil
 	}
-	return &UsageError{Message: fmt.Sprintf("%s would take away what %s stands on; destroy that too: --only %s",
+	return &UsageError{Message: fmt.Sprintf("%s would take away what others stand on: %s; destroy them with it: --only %s",
 		o.Selection, strings.Join(standing, ", "), strings.Join(append(names, standing...), ","))}
 }
 
