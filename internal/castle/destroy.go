@@ -32,8 +32,8 @@ type Doomed struct {
 	state *state.State
 }
 
-// Doomed returns what a destroy with these options would raze, in the order in
-// which it was raised. It reads what the state directory recorded, whatever the
+// Doomed returns what a destroy with these options would raze, by layer and
+// inside a layer by name. It reads what the state directory recorded, whatever the
 // configuration says by now.
 func (c *Castle) Doomed(o DestroyOptions) ([]*Doomed, error) {
 	all, err := c.recorded()

@@ -1,6 +1,7 @@
 package castle
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -43,7 +44,7 @@ func (r *run) record(s *config.Stage) error {
 // work directory will not do: the next create prepares a newer module there,
 // and a destroy must use the one that made what is to be destroyed.
 func keepModule(dir *state.Stage, module fs.FS) error {
-	next := modulePath(dir) + ".next"
+	next := modulePath(dir) + nextSuffix
 	if err := os.RemoveAll(next); err != nil {
 		return err
 	}
@@ -56,12 +57,20 @@ func keepModule(dir *state.Stage, module fs.FS) error {
 	return os.Rename(next, modulePath(dir))
 }
 
-// recordedModule is the module of a stage's last apply.
+// recordedModule is the module of a stage's last apply. Where keepModule was
+// killed between removing the old copy and putting the new one in its place, the
+// new one is whole.
 func recordedModule(dir *state.Stage) (fs.FS, error) {
-	if _, err := os.Stat(modulePath(dir)); err != nil {
+	path := modulePath(dir)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		path += nextSuffix
+	}
+	if _, err := os.Stat(path); err != nil {
 		return nil, err
 	}
-	return os.DirFS(modulePath(dir)), nil
+	return os.DirFS(path), nil
 }
+
+const nextSuffix = ".next"
 
 func modulePath(dir *state.Stage) string { return filepath.Join(dir.Dir(), "module") }

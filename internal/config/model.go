@@ -19,7 +19,7 @@ func Layers() []string {
 type Cluster struct {
 	Name, Platform string // "blue", "proxmox"
 	Dir            string // <repository>/clusters/blue/proxmox
-	Protect        bool   // destroy must be confirmed by typing the name
+	Protect        bool   // destroy refuses; true also where cluster.hcl cannot be read
 	// Stages are the enabled stages by layer, and inside a layer as cluster.hcl lists them.
 	Stages []*Stage
 	// Disabled are the stages that cluster.hcl lists with enabled = false.

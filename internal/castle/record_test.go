@@ -1,0 +1,34 @@
+package castle
+
+import (
+	"io/fs"
+	"os"
+	"testing"
+	"testing/fstest"
+
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+func TestTheRecordedModuleSurvivesAKillWhileItIsReplaced(t *testing.T) {
+	cluster, err := state.Open(t.TempDir(), "blue", "proxmox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := cluster.Stage("metallb")
+	for _, text := range []string{"# first", "# second"} {
+		if err := keepModule(dir, fstest.MapFS{"main.tf": {Data: []byte(text)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Killed between the two steps: the old copy is gone, the new one not in its place.
+	if err := os.Rename(modulePath(dir), modulePath(dir)+nextSuffix); err != nil {
+		t.Fatal(err)
+	}
+	module, err := recordedModule(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := fs.ReadFile(module, "main.tf"); err != nil || string(got) != "# second" {
+		t.Errorf("got %q, %v; want the module that was about to be applied", got, err)
+	}
+}
