@@ -24,6 +24,12 @@ type Gate struct {
 	// that it need not sleep out its interval. The channel is closed or
 	// abandoned when ctx ends. A gate without it is polled.
 	Changed func(ctx context.Context) <-chan struct{}
+	// Nudge, when set, helps along what stands still although nothing is in its
+	// way, and says what it did; empty if there was nothing to do. Only Wait calls
+	// it, after a closed answer: Check itself never changes anything.
+	Nudge func(ctx context.Context) (did string, err error)
+	// Diagnose, when set, collects what may explain a closed gate.
+	Diagnose func(ctx context.Context) Diagnosis
 }
 
 type permanent struct{ error }
