@@ -19,7 +19,7 @@ func table() map[string][]string {
 	return map[string][]string{
 		"cmd/castle":                  {"internal/cli"},
 		"internal/cli":                {"internal/castle", "internal/config", "internal/ui", "stages", "templates"},
-		"internal/castle":             {"internal/config", "internal/graph", "internal/gate", "internal/terraform", "internal/state", "internal/kube", "internal/talos", "internal/proxmox"},
+		"internal/castle":             {"internal/config", "internal/graph", "internal/gate", "internal/terraform", "internal/state", "internal/kube", "internal/talos", "internal/proxmox", "internal/probe"},
 		"internal/config":             {"internal/gate", "internal/graph"},
 		"internal/graph":              {},
 		"internal/gate":               {},
@@ -30,6 +30,7 @@ func table() map[string][]string {
 		"internal/kube":               {"internal/gate"},
 		"internal/talos":              {"internal/gate"},
 		"internal/proxmox":            {"internal/gate"},
+		"internal/probe":              {"internal/gate"},
 		"internal/ui":                 {},
 		"internal/emulator/proxmox":   {},
 		"internal/emulator/talos":     {},
@@ -68,7 +69,7 @@ func TestTheLabIsNotImported(t *testing.T) {
 func TestTheLabUsesOnlyWhatItStandsInFor(t *testing.T) {
 	may := []string{
 		"internal/config", "internal/castle", "internal/emulator/proxmox", "internal/emulator/talos", "internal/emulator/infisical",
-		"internal/event", "internal/secret", "internal/terraform", "internal/ui", "internal/gate", "stages", "templates",
+		"internal/event", "internal/secret", "internal/terraform", "internal/ui", "internal/gate", "internal/kube", "stages", "templates",
 	}
 	for pkg, imports := range list(t, "../lab") {
 		for _, imp := range imports {
