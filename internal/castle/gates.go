@@ -51,13 +51,7 @@ func (r *run) wait(ctx context.Context, s *config.Stage, g *config.Gate) error {
 	if err != nil {
 		return &GateError{Gate: g.Name(), Err: err}
 	}
-	err = gate.Wait(ctx, bound, g.Policy, func(closed error) {
-		e := event.Event{Layer: s.Layer, Stage: s.Name, Gate: g.Name(), Kind: event.GateOpen}
-		if closed != nil {
-			e.Kind, e.Text = event.GateClosed, closed.Error()
-		}
-		r.emit(e)
-	})
+	err = gate.Wait(ctx, bound, g.Policy, r.listen(event.Event{Layer: s.Layer, Stage: s.Name, Gate: g.Name()}))
 	switch {
 	case err == nil:
 		return nil
@@ -65,6 +59,32 @@ func (r *run) wait(ctx context.Context, s *config.Stage, g *config.Gate) error {
 		return err // the run was stopped, not the gate closed
 	}
 	return &GateError{Gate: g.Name(), Err: err}
+}
+
+// listen makes events of what a wait learns and does; of holds whose it is.
+func (r *run) listen(of event.Event) gate.Listener {
+	say := func(kind event.Kind, text string) {
+		e := of
+		e.Kind, e.Text = kind, text
+		r.emit(e)
+	}
+	return gate.Listener{
+		Answer: func(closed error) {
+			if closed == nil {
+				say(event.GateOpen, "")
+				return
+			}
+			say(event.GateClosed, closed.Error())
+		},
+		Nudge: func(did string, err error) {
+			if did != "" {
+				say(event.GateNudged, did)
+			}
+			if err != nil {
+				say(event.GateNudged, "could not help: "+err.Error())
+			}
+		},
+	}
 }
 
 // judgeLate waits for the gates that had to wait for other stages; the stage is

@@ -115,7 +115,7 @@ func (r *destruction) reachable(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = gate.Wait(ctx, kube.Reachable(kubeconfig), gate.Policy{Timeout: time.Minute}, nil)
+	err = gate.Wait(ctx, kube.Reachable(kubeconfig), gate.Policy{Timeout: time.Minute}, gate.Listener{})
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("what it has in the cluster cannot be deleted: %w\n  if the cluster is gone, destroy its platform with it", err)
 	}

@@ -16,6 +16,7 @@ const (
 	StepEnded    Kind = "step_ended"    // with Seconds
 	Resource     Kind = "resource"      // Terraform finished with one resource
 	GateClosed   Kind = "gate_closed"   // a new reason why a gate is closed
+	GateNudged   Kind = "gate_nudged" // what a closed gate did about it
 	GateOpen     Kind = "gate_open"
 	StageReady   Kind = "stage_ready"
 	StageCurrent Kind = "stage_current" // nothing to do: fingerprint unchanged, gates open

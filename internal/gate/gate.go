@@ -21,12 +21,15 @@ type Gate struct {
 	// what is still missing, in words for a person. It must honour ctx.
 	Check func(ctx context.Context) error
 	// Changed, when set, tells Wait that what Check looks at may have changed, so
-	// that it need not sleep out its interval. The channel is closed or
-	// abandoned when ctx ends. A gate without it is polled.
+	// that it need not sleep out its pause. A change that comes while Wait does not
+	// listen must not be lost, so the channel holds one; and whenever a watch
+	// begins, something may have changed before. The channel is closed or abandoned
+	// when ctx ends. A gate without it is polled.
 	Changed func(ctx context.Context) <-chan struct{}
 	// Nudge, when set, helps along what stands still although nothing is in its
 	// way, and says what it did; empty if there was nothing to do. Only Wait calls
-	// it, after a closed answer: Check itself never changes anything.
+	// it, after a closed answer and not oftener than every few seconds: Check itself
+	// never changes anything.
 	Nudge func(ctx context.Context) (did string, err error)
 	// Diagnose, when set, collects what may explain a closed gate.
 	Diagnose func(ctx context.Context) Diagnosis

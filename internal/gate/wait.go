@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 )
 
@@ -20,6 +19,14 @@ const (
 	defaultTimeout = 10 * time.Minute
 	defaultFirst   = 250 * time.Millisecond
 	defaultMost    = 5 * time.Second
+
+	// breath is the least time between a closed answer and an attempt that a
+	// change asks for. A change after a quiet while is looked at at once, a busy
+	// object ten times a second at most.
+	breath = 100 * time.Millisecond
+	// patience is how long a gate has been closed before it is nudged, and the
+	// least time between two nudges.
+	patience = 5 * time.Second
 )
 
 func (p Policy) withDefaults() Policy {
@@ -52,28 +59,43 @@ func (e *TimeoutError) Error() string {
 	if e.Last != nil {
 		last = e.Last.Error()
 	}
-	return fmt.Sprintf("gate %s: not open after %s; for the last %s: %s",
-		e.Gate, e.Timeout, e.Since.Round(time.Second), last)
+	held := e.Since.Round(time.Second).String()
+	if e.Since < time.Second {
+		held = "moment"
+	}
+	return fmt.Sprintf("gate %s: not open after %s; for the last %s: %s", e.Gate, e.Timeout, held, last)
 }
 
 func (e *TimeoutError) Unwrap() error { return e.Last }
 
+// Listener hears what a Wait learns and does while it does it. Both are optional.
+type Listener struct {
+	// Answer hears every answer that differs from the one before; nil for an open one.
+	Answer func(closed error)
+	// Nudge hears what a nudge did or, once, why it could not.
+	Nudge func(did string, err error)
+}
+
 // Wait asks g until it has been open p.Stable times in a row. A closed answer
-// resets the count. report, if not nil, hears every answer that differs from
-// the one before (nil for an open one). Wait ends with nil, a *TimeoutError, a
-// Permanent error, or the cause of ctx's cancellation, which is never success.
-func Wait(ctx context.Context, g Gate, p Policy, report func(error)) error {
+// resets the count. Wait ends with nil, a *TimeoutError, a Permanent error, or
+// the cause of ctx's cancellation, which is never success.
+//
+// Between closed answers it pauses, each time for longer, until something has
+// changed; a change that comes while an attempt runs makes another one. What a
+// change sets off may go on where no watch sees it, so the pauses begin anew.
+func Wait(ctx context.Context, g Gate, p Policy, l Listener) error {
 	p = p.withDefaults()
 	attempts, stop := context.WithTimeout(ctx, p.Timeout)
 	defer stop()
-	var changed <-chan struct{}
+	w := &waiting{gate: g, listener: l, since: time.Now(), nudged: time.Now()}
 	if g.Changed != nil {
-		changed = g.Changed(attempts)
+		w.changed = g.Changed(attempts)
 	}
-	w := &waiting{report: report, since: time.Now()}
 	pause := p.First
 	for open := 0; ; {
+		began := time.Now()
 		err := g.Check(attempts)
+		took := time.Since(began)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -82,21 +104,23 @@ func Wait(ctx context.Context, g Gate, p Policy, report func(error)) error {
 			if open++; open >= p.Stable {
 				return nil
 			}
-			pause = p.First
-		case IsPermanent(err):
-			return fmt.Errorf("gate %s: %w", g.Name, err)
-		case attempts.Err() == nil || !errors.Is(err, context.DeadlineExceeded):
-			open = 0
-			w.answer(err)
-		}
-		switch {
-		case attempts.Err() != nil:
-		case err == nil:
 			// A watch must not hurry this pause: stable asks for time that passed,
 			// and a busy object would supply successes within milliseconds.
-			sleep(attempts, jitter(pause), new(<-chan struct{}))
+			pause = p.First
+			sleep(attempts, jitter(pause))
+		case IsPermanent(err):
+			return fmt.Errorf("gate %s: %w", g.Name, err)
+		case attempts.Err() != nil && (w.heard || errors.Is(err, context.DeadlineExceeded)):
+			// The attempt was cut off, in whose words ever: the answer before it is the last one.
 		default:
-			sleep(attempts, jitter(pause), &changed)
+			open = 0
+			w.answer(err)
+			w.nudge(attempts)
+			if w.rest(attempts, jitter(pause), max(breath, took)) {
+				pause = p.First
+			} else {
+				pause = min(2*pause, p.Most)
+			}
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -107,51 +131,6 @@ func Wait(ctx context.Context, g Gate, p Policy, report func(error)) error {
 				last = fmt.Errorf("open, but only %d of %d times in a row", open, p.Stable)
 			}
 			return &TimeoutError{Gate: g.Name, Timeout: p.Timeout, Last: last, Since: time.Since(w.since)}
-		case err != nil:
-			pause = min(2*pause, p.Most)
 		}
 	}
-}
-
-// waiting remembers the last answer and since when it has been the same.
-type waiting struct {
-	report func(error)
-	last   error
-	heard  bool
-	since  time.Time
-}
-
-func (w *waiting) answer(err error) {
-	if w.heard && sameAnswer(w.last, err) {
-		return
-	}
-	w.heard, w.last, w.since = true, err, time.Now()
-	if w.report != nil {
-		w.report(err)
-	}
-}
-
-func sameAnswer(a, b error) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Error() == b.Error()
-}
-
-func sleep(ctx context.Context, d time.Duration, changed *<-chan struct{}) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	case _, ok := <-*changed:
-		if !ok {
-			*changed = nil // the watch has ended: poll from here on
-		}
-	}
-}
-
-// jitter spreads a pause over ±20 %, so that gates which fail together do not ask together.
-func jitter(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }

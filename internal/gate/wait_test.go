@@ -33,7 +33,7 @@ func (s *scripted) gate() Gate {
 func TestWaitOpensAtTheFirstSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script(errClosed, errClosed, nil)
-		if err := Wait(t.Context(), s.gate(), Policy{}, nil); err != nil {
+		if err := Wait(t.Context(), s.gate(), Policy{}, Listener{}); err != nil {
 			t.Fatal(err)
 		}
 		if len(s.asked) != 3 {
@@ -45,7 +45,7 @@ func TestWaitOpensAtTheFirstSuccess(t *testing.T) {
 func TestAFailureResetsStable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script(nil, nil, errClosed, nil, nil, nil)
-		if err := Wait(t.Context(), s.gate(), Policy{Stable: 3}, nil); err != nil {
+		if err := Wait(t.Context(), s.gate(), Policy{Stable: 3}, Listener{}); err != nil {
 			t.Fatal(err)
 		}
 		if len(s.asked) != 6 {
@@ -59,28 +59,13 @@ func TestStableTakesTimeHoweverMuchChanges(t *testing.T) {
 		s := script(nil)
 		g := s.gate()
 		g.Changed = func(ctx context.Context) <-chan struct{} { return always(ctx) }
-		if err := Wait(t.Context(), g, Policy{Stable: 3, First: time.Second}, nil); err != nil {
+		if err := Wait(t.Context(), g, Policy{Stable: 3, First: time.Second}, Listener{}); err != nil {
 			t.Fatal(err)
 		}
 		if took := s.asked[2] - s.asked[0]; took < 1600*time.Millisecond {
 			t.Errorf("three successes within %s count as stable", took)
 		}
 	})
-}
-
-// always is a watch that never rests.
-func always(ctx context.Context) <-chan struct{} {
-	changed := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case changed <- struct{}{}:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return changed
 }
 
 func TestATimeoutKeepsTheLastReasonAndItsAge(t *testing.T) {
@@ -93,7 +78,7 @@ func TestATimeoutKeepsTheLastReasonAndItsAge(t *testing.T) {
 			}
 			return errClosed
 		}}
-		err := Wait(t.Context(), g, Policy{Timeout: 20 * time.Minute}, nil)
+		err := Wait(t.Context(), g, Policy{Timeout: 20 * time.Minute}, Listener{})
 		var timeout *TimeoutError
 		if !errors.As(err, &timeout) || !errors.Is(err, errClosed) {
 			t.Fatalf("got %v, want a time-out that wraps the last reason", err)
@@ -123,9 +108,38 @@ func TestATimeoutDuringAnAttemptKeepsTheReasonBefore(t *testing.T) {
 			<-ctx.Done()
 			return fmt.Errorf("get nodes: %w", ctx.Err())
 		}}
-		err := Wait(t.Context(), g, Policy{Timeout: time.Minute}, nil)
+		err := Wait(t.Context(), g, Policy{Timeout: time.Minute}, Listener{})
 		if !errors.Is(err, errClosed) || strings.Contains(err.Error(), "get nodes") {
 			t.Errorf("got %v, want the answer of the attempt that finished", err)
+		}
+	})
+}
+
+func TestAnAttemptThatWasCutOffIsNoAnswerInWhicheverWords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first := true
+		g := Gate{Name: "talos_etcd.voters", Check: func(ctx context.Context) error {
+			if first {
+				first = false
+				return errClosed
+			}
+			<-ctx.Done()
+			return errors.New("cp-01 gives no answer")
+		}}
+		err := Wait(t.Context(), g, Policy{Timeout: time.Minute}, Listener{})
+		if !errors.Is(err, errClosed) {
+			t.Errorf("got %v, want the answer of the attempt that finished", err)
+		}
+	})
+}
+
+func TestATimeoutSaysThatItsReasonIsNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		g := Gate{Name: "nodes.ready", Check: func(context.Context) error { return fmt.Errorf("%s of 9h", time.Since(start)) }}
+		err := Wait(t.Context(), g, Policy{Timeout: time.Minute, Most: 250 * time.Millisecond}, Listener{})
+		if err == nil || !strings.Contains(err.Error(), "not open after 1m0s; for the last moment: ") {
+			t.Errorf("got %v", err)
 		}
 	})
 }
@@ -133,7 +147,7 @@ func TestATimeoutDuringAnAttemptKeepsTheReasonBefore(t *testing.T) {
 func TestATimeoutSaysThatNothingWasAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := Gate{Name: "nodes.ready", Check: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
-		err := Wait(t.Context(), g, Policy{Timeout: time.Minute}, nil)
+		err := Wait(t.Context(), g, Policy{Timeout: time.Minute}, Listener{})
 		if err == nil || !strings.Contains(err.Error(), "no attempt finished") {
 			t.Errorf("got %v", err)
 		}
@@ -143,7 +157,7 @@ func TestATimeoutSaysThatNothingWasAnswered(t *testing.T) {
 func TestATimeoutOfAnOpenGateSaysThatItWasNotStable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := script(nil).gate()
-		err := Wait(t.Context(), g, Policy{Stable: 3, First: time.Minute, Most: time.Minute, Timeout: 90 * time.Second}, nil)
+		err := Wait(t.Context(), g, Policy{Stable: 3, First: time.Minute, Most: time.Minute, Timeout: 90 * time.Second}, Listener{})
 		var timeout *TimeoutError
 		if !errors.As(err, &timeout) || !strings.HasSuffix(err.Error(), "open, but only 2 of 3 times in a row") {
 			t.Errorf("got %v", err)
@@ -154,7 +168,7 @@ func TestATimeoutOfAnOpenGateSaysThatItWasNotStable(t *testing.T) {
 func TestAPermanentErrorEndsTheWaitAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script(errClosed, fmt.Errorf("object: %w", Permanent(errors.New("forbidden"))))
-		err := Wait(t.Context(), s.gate(), Policy{}, nil)
+		err := Wait(t.Context(), s.gate(), Policy{}, Listener{})
 		if !IsPermanent(err) || err.Error() != "gate workload.web: object: forbidden" {
 			t.Errorf("got %v", err)
 		}
@@ -185,7 +199,7 @@ func TestCancellationIsNeverSuccess(t *testing.T) {
 					cancel(interrupted)
 					return check(ctx)
 				}}
-				if err := Wait(ctx, g, Policy{}, nil); err != interrupted {
+				if err := Wait(ctx, g, Policy{}, Listener{}); err != interrupted {
 					t.Errorf("got %v, want the cause", err)
 				}
 			})
@@ -196,7 +210,7 @@ func TestCancellationIsNeverSuccess(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			time.AfterFunc(time.Minute, func() { cancel(interrupted) })
 			start := time.Now()
-			if err := Wait(ctx, script(errClosed).gate(), Policy{}, nil); err != interrupted {
+			if err := Wait(ctx, script(errClosed).gate(), Policy{}, Listener{}); err != interrupted {
 				t.Errorf("got %v, want the cause", err)
 			}
 			if took := time.Since(start); took != time.Minute {
@@ -208,57 +222,10 @@ func TestCancellationIsNeverSuccess(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, stop := context.WithTimeoutCause(t.Context(), time.Minute, interrupted)
 			defer stop()
-			if err := Wait(ctx, script(errClosed).gate(), Policy{}, nil); err != interrupted {
+			if err := Wait(ctx, script(errClosed).gate(), Policy{}, Listener{}); err != interrupted {
 				t.Errorf("got %v, want the caller's cause and no time-out of the gate", err)
 			}
 		})
-	})
-}
-
-func TestChangedWakesAWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		changed := make(chan struct{}, 1)
-		s := script(errClosed, nil)
-		g := s.gate()
-		g.Changed = func(context.Context) <-chan struct{} { return changed }
-		time.AfterFunc(time.Second, func() { changed <- struct{}{} })
-		if err := Wait(t.Context(), g, Policy{First: time.Minute, Most: time.Minute}, nil); err != nil {
-			t.Fatal(err)
-		}
-		if s.asked[1] != time.Second {
-			t.Errorf("asked again after %s, want at the change", s.asked[1])
-		}
-	})
-}
-
-func TestAWatchThatEndsLeavesPolling(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ended := make(chan struct{})
-		close(ended)
-		s := script(errClosed, errClosed, errClosed, nil)
-		g := s.gate()
-		g.Changed = func(context.Context) <-chan struct{} { return ended }
-		if err := Wait(t.Context(), g, Policy{First: time.Minute, Most: time.Minute}, nil); err != nil {
-			t.Fatal(err)
-		}
-		// The end itself may wake the wait once; from then on it pauses.
-		if took := s.asked[3]; took < 90*time.Second {
-			t.Errorf("asked 4 times within %s", took)
-		}
-	})
-}
-
-func TestTheWatchEndsWithTheWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var watching context.Context
-		g := script(nil).gate()
-		g.Changed = func(ctx context.Context) <-chan struct{} { watching = ctx; return nil }
-		if err := Wait(t.Context(), g, Policy{}, nil); err != nil {
-			t.Fatal(err)
-		}
-		if watching.Err() == nil {
-			t.Error("the watch outlives its wait")
-		}
 	})
 }
 
@@ -274,7 +241,7 @@ func TestOnlyChangesAreReported(t *testing.T) {
 			}
 			heard = append(heard, err.Error())
 		}
-		if err := Wait(t.Context(), s.gate(), Policy{Stable: 3}, report); err != nil {
+		if err := Wait(t.Context(), s.gate(), Policy{Stable: 3}, Listener{Answer: report}); err != nil {
 			t.Fatal(err)
 		}
 		want := []string{"0 of 1 ready", "open", "0 of 1 ready", "open"}
@@ -287,7 +254,7 @@ func TestOnlyChangesAreReported(t *testing.T) {
 func TestPausesDoubleUpToTheMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script(errClosed, errClosed, errClosed, errClosed, errClosed, nil)
-		if err := Wait(t.Context(), s.gate(), Policy{First: time.Second, Most: 4 * time.Second}, nil); err != nil {
+		if err := Wait(t.Context(), s.gate(), Policy{First: time.Second, Most: 4 * time.Second}, Listener{}); err != nil {
 			t.Fatal(err)
 		}
 		for i, want := range []time.Duration{1, 2, 4, 4, 4} {
@@ -302,7 +269,7 @@ func TestPausesDoubleUpToTheMost(t *testing.T) {
 func TestASuccessStartsThePausesAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script(errClosed, errClosed, errClosed, nil, nil)
-		if err := Wait(t.Context(), s.gate(), Policy{Stable: 2, First: time.Second, Most: time.Minute}, nil); err != nil {
+		if err := Wait(t.Context(), s.gate(), Policy{Stable: 2, First: time.Second, Most: time.Minute}, Listener{}); err != nil {
 			t.Fatal(err)
 		}
 		if pause := s.asked[4] - s.asked[3]; pause > 1200*time.Millisecond {

@@ -130,6 +130,8 @@ func (l *Lines) text(e event.Event) string {
 		}
 	case event.GateClosed:
 		return l.paint.yellow("gate "+e.Gate+" closed: ") + e.Text
+	case event.GateNudged:
+		return "gate " + e.Gate + ": " + e.Text
 	case event.GateOpen:
 		return "gate " + e.Gate + " open"
 	case event.StageReady:

@@ -1,0 +1,150 @@
+package gate
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// told is a watch that tells of a change at each of these times.
+func told(times ...time.Duration) func(context.Context) <-chan struct{} {
+	return func(context.Context) <-chan struct{} {
+		changed := make(chan struct{}, 1)
+		for _, at := range times {
+			time.AfterFunc(at, func() {
+				select {
+				case changed <- struct{}{}:
+				default:
+				}
+			})
+		}
+		return changed
+	}
+}
+
+func TestChangedWakesAWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(errClosed, nil)
+		g := s.gate()
+		g.Changed = told(time.Second)
+		if err := Wait(t.Context(), g, Policy{First: time.Minute, Most: time.Minute}, Listener{}); err != nil {
+			t.Fatal(err)
+		}
+		if s.asked[1] != time.Second {
+			t.Errorf("asked again after %s, want at the change", s.asked[1])
+		}
+	})
+}
+
+func TestAChangeDuringAnAttemptMakesAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		g := Gate{
+			Name: "workload.web", Changed: told(time.Second),
+			Check: func(context.Context) error {
+				if asked++; asked > 1 {
+					return nil
+				}
+				time.Sleep(2 * time.Second) // it has looked before the change
+				return errClosed
+			},
+		}
+		start := time.Now()
+		if err := Wait(t.Context(), g, Policy{First: time.Hour, Most: time.Hour, Timeout: time.Hour}, Listener{}); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("a change was found after %s", took)
+		}
+	})
+}
+
+func TestABusyObjectIsNotAskedWithoutRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, tt := range map[string]struct {
+			takes time.Duration
+			most  int // attempts within the ten seconds
+		}{
+			"while attempts are quick": {0, 101},
+			"while attempts take long": {500 * time.Millisecond, 11},
+		} {
+			asked := 0
+			g := Gate{
+				Name: "flux.converged", Changed: always,
+				Check: func(context.Context) error { asked++; time.Sleep(tt.takes); return errClosed },
+			}
+			if err := Wait(t.Context(), g, Policy{First: time.Minute, Timeout: 10 * time.Second}, Listener{}); err == nil {
+				t.Fatal("a closed gate opened")
+			}
+			if asked > tt.most || asked < tt.most/2 {
+				t.Errorf("%s: asked %d times in ten seconds, want about %d", name, asked, tt.most)
+			}
+		}
+	})
+}
+
+func TestAChangeStartsThePausesAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(errClosed)
+		g := s.gate()
+		g.Changed = told(30 * time.Second)
+		if err := Wait(t.Context(), g, Policy{Timeout: 33 * time.Second}, Listener{}); err == nil {
+			t.Fatal("a closed gate opened")
+		}
+		var after []time.Duration
+		for _, at := range s.asked {
+			if at >= 30*time.Second {
+				after = append(after, at-30*time.Second)
+			}
+		}
+		if len(after) < 4 || after[0] != 0 || after[1] > 300*time.Millisecond || after[2] > 900*time.Millisecond {
+			t.Errorf("asked %v after the change, want at once, and then after pauses that begin anew", after)
+		}
+	})
+}
+
+func TestAWatchThatEndsLeavesPolling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := make(chan struct{})
+		close(ended)
+		s := script(errClosed, errClosed, errClosed, nil)
+		g := s.gate()
+		g.Changed = func(context.Context) <-chan struct{} { return ended }
+		if err := Wait(t.Context(), g, Policy{First: time.Minute, Most: time.Minute}, Listener{}); err != nil {
+			t.Fatal(err)
+		}
+		if took := s.asked[3]; took < 3*48*time.Second {
+			t.Errorf("asked 4 times within %s", took)
+		}
+	})
+}
+
+func TestTheWatchEndsWithTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var watching context.Context
+		g := script(nil).gate()
+		g.Changed = func(ctx context.Context) <-chan struct{} { watching = ctx; return nil }
+		if err := Wait(t.Context(), g, Policy{}, Listener{}); err != nil {
+			t.Fatal(err)
+		}
+		if watching.Err() == nil {
+			t.Error("the watch outlives its wait")
+		}
+	})
+}
+
+// always is a watch that never rests.
+func always(ctx context.Context) <-chan struct{} {
+	changed := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case changed <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return changed
+}

@@ -1,0 +1,93 @@
+package gate
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// waiting is what a Wait remembers from one attempt to the next.
+type waiting struct {
+	gate     Gate
+	listener Listener
+	changed  <-chan struct{} // nil where nothing tells of changes
+
+	heard bool
+	last  error     // the last answer
+	since time.Time // when it was heard first
+
+	nudged time.Time // when the last nudge was, or the wait began
+	failed string    // what the last nudge failed with
+}
+
+func (w *waiting) answer(err error) {
+	if w.heard && sameAnswer(w.last, err) {
+		return
+	}
+	w.heard, w.last, w.since = true, err, time.Now()
+	if w.listener.Answer != nil {
+		w.listener.Answer(err)
+	}
+}
+
+func sameAnswer(a, b error) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Error() == b.Error()
+}
+
+// nudge helps along what stands still, unless it did so a moment ago. That it
+// could not is told and no more: the gate may open without.
+func (w *waiting) nudge(ctx context.Context) {
+	if w.gate.Nudge == nil || time.Since(w.nudged) < patience {
+		return
+	}
+	did, err := w.gate.Nudge(ctx)
+	w.nudged = time.Now()
+	failed := ""
+	if err != nil {
+		failed = err.Error()
+	}
+	told := did != "" || failed != "" && failed != w.failed && ctx.Err() == nil
+	w.failed = failed
+	if told && w.listener.Nudge != nil {
+		w.listener.Nudge(did, err)
+	}
+}
+
+// rest pauses for d, or until something has changed, which it reports. The
+// first part of the pause passes in any case.
+func (w *waiting) rest(ctx context.Context, d, first time.Duration) (changed bool) {
+	first = min(first, d)
+	sleep(ctx, first)
+	t := time.NewTimer(d - first)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-t.C:
+			return false
+		case _, going := <-w.changed:
+			if going {
+				return true
+			}
+			w.changed = nil // the watch has ended: only the pauses are left
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// jitter spreads a pause over ±20 %, so that gates which fail together do not ask together.
+func jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
+}
