@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/probe"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -75,7 +77,7 @@ func (e *ConfigError) Error() string { return e.Diagnostics.Error() }
 
 // GateTypes is every type of gate that a stage may use.
 func GateTypes() []gate.Type {
-	return append(kube.GateTypes(), talos.GateTypes()...)
+	return slices.Concat(kube.GateTypes(), talos.GateTypes(), probe.GateTypes())
 }
 
 // PreflightTypes is every type of preflight that a stage may use.

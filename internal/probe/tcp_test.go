@@ -1,0 +1,53 @@
+package probe
+
+import (
+	"context"
+	"net"
+	"testing"
+
+	"github.com/zclconf/go-cty/cty"
+)
+
+func TestAPortThatKeepsItsConnectionsIsOpen(t *testing.T) {
+	for name, serve := range map[string]func(net.Conn){
+		"and says nothing":   silent(t),
+		"and speaks first":   func(c net.Conn) { c.Write([]byte("SSH-2.0-x\r\n")); silent(t)(c) },
+		"and, having spoken": func(c net.Conn) { c.Write([]byte("+OK\r\n")); c.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := gateOf(t, "tcp", texts("address", listen(t, serve))).Check(t.Context()); err != nil {
+				t.Errorf("got %v, want open", err)
+			}
+		})
+	}
+}
+
+func TestAPortThatOnlyLooksReadyIsClosed(t *testing.T) {
+	hangsUp := listen(t, func(c net.Conn) { c.Close() })
+	nobody := free(t)
+	for address, words := range map[string]string{
+		nobody:  nobody + ": connection refused",
+		hangsUp: hangsUp + ": takes connections and ends them at once",
+	} {
+		wantClosed(t, gateOf(t, "tcp", texts("address", address)).Check(t.Context()), false, words)
+	}
+}
+
+func TestACloserLookAtAPort(t *testing.T) {
+	g := gateOf(t, "tcp", texts("address", "[::1]:22"))
+	if got := g.Diagnose(context.Background()).Look; got != "nc -vz ::1 22" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestAddressesAreJudged(t *testing.T) {
+	for address, good := range map[string]bool{
+		"10.0.0.5:22": true, "[fd00::5]:22": true, "blue.example.org:443": true,
+		"10.0.0.5": false, "10.0.0.5:": false, ":22": false, "10.0.0.5:0": false, "10.0.0.5:65536": false, "10.0.0.5:ssh": false,
+		"fd00::5:22": false, "http://10.0.0.5:80": false, "a b:22": false, "": false,
+	} {
+		if err := typed(t, "tcp").Attributes["address"].Valid(cty.StringVal(address)); (err == nil) != good {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+}
