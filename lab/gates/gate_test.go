@@ -105,7 +105,7 @@ func open(t testing.TB, g gate.Gate) {
 // opens waits for what the control plane's own controllers have to do first.
 func opens(t testing.TB, g gate.Gate) {
 	t.Helper()
-	check(t, gate.Wait(t.Context(), g, gate.Policy{Timeout: time.Minute, First: 20 * time.Millisecond, Most: 100 * time.Millisecond}, nil))
+	check(t, gate.Wait(t.Context(), g, gate.Policy{Timeout: time.Minute, First: 20 * time.Millisecond, Most: 100 * time.Millisecond}, gate.Listener{}))
 }
 
 // becomes waits until the gate gives this answer, which may be one that it
@@ -121,7 +121,7 @@ func becomes(t testing.TB, g gate.Gate, want string) {
 		default:
 			return err
 		}
-	}}, gate.Policy{Timeout: time.Minute, First: 20 * time.Millisecond, Most: 100 * time.Millisecond}, nil)
+	}}, gate.Policy{Timeout: time.Minute, First: 20 * time.Millisecond, Most: 100 * time.Millisecond}, gate.Listener{})
 	if err != nil {
 		t.Fatalf("%v\nwant %s", err, want)
 	}
