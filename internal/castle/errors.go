@@ -75,6 +75,26 @@ type GateError struct {
 func (e *GateError) Error() string { return e.Err.Error() }
 func (e *GateError) Unwrap() error { return e.Err }
 
+// ClosedError says that not everything is open that was asked.
+type ClosedError struct {
+	Closed, Asked int      // gates
+	Missing       []string // stages that could not be asked
+}
+
+func (e *ClosedError) Error() string {
+	var parts []string
+	switch {
+	case e.Closed == 1:
+		parts = append(parts, fmt.Sprintf("1 of %d gates is closed", e.Asked))
+	case e.Closed > 1:
+		parts = append(parts, fmt.Sprintf("%d of %d gates are closed", e.Closed, e.Asked))
+	}
+	if len(e.Missing) > 0 {
+		parts = append(parts, "could not be asked: "+strings.Join(e.Missing, ", "))
+	}
+	return strings.Join(parts, "; ")
+}
+
 // The exit codes of every command.
 const (
 	ExitDone        = 0
@@ -96,6 +116,7 @@ func ExitCode(err error) int {
 		held      *state.HeldError
 		preflight *PreflightError
 		leftover  *LeftoverError
+		closed    *ClosedError
 	)
 	switch {
 	case err == nil:
@@ -110,7 +131,7 @@ func ExitCode(err error) int {
 		return ExitPreflight
 	case errors.As(err, &leftover):
 		return ExitLeftover
-	case onlyGates(err):
+	case errors.As(err, &closed), onlyGates(err):
 		return ExitGate
 	}
 	return ExitFailed

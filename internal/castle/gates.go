@@ -22,18 +22,20 @@ func (r *run) gateOf(s *config.Stage, g *config.Gate) (gate.Gate, error) {
 // ask asks each gate once, side by side, and returns the first closed one in
 // the order of the stage's file, nil if all are open.
 func (r *run) ask(ctx context.Context, s *config.Stage, gates []*config.Gate) *GateError {
-	for i, err := range each(gates, func(g *config.Gate) error {
-		bound, err := r.gateOf(s, g)
-		if err != nil {
-			return err
-		}
-		return bound.Check(ctx)
-	}) {
+	for i, err := range each(gates, func(g *config.Gate) error { return r.askOne(ctx, s, g) }) {
 		if err != nil {
 			return &GateError{Gate: gates[i].Name(), Err: err}
 		}
 	}
 	return nil
+}
+
+func (r *run) askOne(ctx context.Context, s *config.Stage, g *config.Gate) error {
+	bound, err := r.gateOf(s, g)
+	if err != nil {
+		return err
+	}
+	return bound.Check(ctx)
 }
 
 // judge waits until every gate is open.
@@ -96,13 +98,13 @@ func (r *creation) judgeLate(ctx context.Context, s *config.Stage, gates []*conf
 	return r.settle(ctx, s)
 }
 
-// each calls do for all items side by side and returns the errors in their order.
-func each[T any](items []T, do func(T) error) []error {
-	errs := make([]error, len(items))
+// each calls do for all items side by side and returns the answers in their order.
+func each[T, R any](items []T, do func(T) R) []R {
+	answers := make([]R, len(items))
 	var all sync.WaitGroup
 	for i, item := range items {
-		all.Go(func() { errs[i] = do(item) })
+		all.Go(func() { answers[i] = do(item) })
 	}
 	all.Wait()
-	return errs
+	return answers
 }

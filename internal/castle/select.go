@@ -37,7 +37,8 @@ func (s Selection) All() bool { return len(s.Only) == 0 && s.From == "" && s.To 
 type place struct{ name, layer string }
 
 // filter returns, for each of places in their order, whether it is selected.
-// A name that fits none is a *UsageError that lists the names there are.
+// A name that fits none is a *UsageError that lists the names there are, and
+// the nearest one.
 func (s Selection) filter(places []place) ([]bool, error) {
 	chosen := make([]bool, len(places))
 	for i := range chosen {
@@ -95,8 +96,8 @@ func unknownStage(flag, name string, places []place) error {
 			}
 		}
 	}
-	return &UsageError{Message: fmt.Sprintf("%s: no stage or layer is called %q; there are %s",
-		flag, name, strings.Join(names, ", "))}
+	return &UsageError{Message: fmt.Sprintf("%s: no stage or layer is called %q; there are %s%s",
+		flag, name, strings.Join(names, ", "), config.DidYouMean(name, names))}
 }
 
 func placesOf(stages []*config.Stage) []place {

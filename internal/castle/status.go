@@ -62,19 +62,12 @@ func (c *Castle) Status(ctx context.Context) (Status, error) {
 	all := Status{Cluster: c.cluster.Name, Platform: c.cluster.Platform}
 	r := &run{Castle: c, said: newOutputs(c.masker)}
 	r.binary = c.findBinary(ctx, func(string) {})
-	states := map[*config.Stage]*state.State{}
-	for _, s := range c.cluster.Stages {
-		st, err := c.dir.Stage(s.Name).LastKnown()
-		if unreadable := new(state.UnreadableError); errors.As(err, &unreadable) {
-			st = &state.State{Notice: err.Error()}
-		} else if err != nil {
-			return all, err
-		}
-		states[s] = st
-		r.said.put(s, st.Outputs)
+	states, err := r.recall()
+	if err != nil {
+		return all, c.conceal(err)
 	}
 	all.Stages = make([]StageStatus, len(c.cluster.Stages))
-	err := errors.Join(each(c.cluster.Stages, func(s *config.Stage) error {
+	err = errors.Join(each(c.cluster.Stages, func(s *config.Stage) error {
 		one, err := r.statusOf(ctx, s, states[s])
 		for i, x := range c.cluster.Stages {
 			if x == s {
@@ -83,7 +76,27 @@ func (c *Castle) Status(ctx context.Context) (Status, error) {
 		}
 		return err
 	})...)
+	if ctx.Err() != nil {
+		return all, context.Cause(ctx) // a question that was stopped is no answer
+	}
 	return all, c.conceal(err)
+}
+
+// recall reads the states of all stages and what they have said, as far as that
+// can be read; where it cannot, the state's Notice says why.
+func (r *run) recall() (map[*config.Stage]*state.State, error) {
+	states := map[*config.Stage]*state.State{}
+	for _, s := range r.cluster.Stages {
+		st, err := r.dir.Stage(s.Name).LastKnown()
+		if unreadable := new(state.UnreadableError); errors.As(err, &unreadable) {
+			st = &state.State{Notice: err.Error()}
+		} else if err != nil {
+			return nil, err
+		}
+		states[s] = st
+		r.said.put(s, st.Outputs)
+	}
+	return states, nil
 }
 
 func (r *run) statusOf(ctx context.Context, s *config.Stage, st *state.State) (StageStatus, error) {
@@ -113,12 +126,7 @@ func (r *run) statusOf(ctx context.Context, s *config.Stage, st *state.State) (S
 	if !st.Exists {
 		return one, nil
 	}
-	for i, err := range each(s.Gates, func(g *config.Gate) error {
-		if closed := r.ask(ctx, s, []*config.Gate{g}); closed != nil {
-			return closed
-		}
-		return nil
-	}) {
+	for i, err := range each(s.Gates, func(g *config.Gate) error { return r.askOne(ctx, s, g) }) {
 		g := GateStatus{Name: s.Gates[i].Name(), Open: err == nil}
 		if err != nil {
 			g.Reason = r.masker.Hide(err.Error())

@@ -36,6 +36,7 @@ type app struct {
 	mu      sync.Mutex
 	working *castle.Castle // for the third interrupt
 	lines   *ui.Lines      // how the run is shown, unless as JSON
+	asks    bool           // nothing is changed, and no Terraform runs
 }
 
 func newRoot(a *app) *cobra.Command {
@@ -47,8 +48,8 @@ networking, storage, gitops) with Terraform, waits at each gate until what was
 built is really ready, and takes it all down again.
 
 Exit codes: 0 done, 1 a stage failed, 2 usage or configuration, 3 a confirmation
-was needed, 4 a preflight refused, 5 a gate timed out, 6 something is left over,
-7 locked by another run, 130 interrupted.`,
+was needed, 4 a preflight refused, 5 a gate did not open, 6 something is left
+over, 7 locked by another run, 130 interrupted.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          unknownCommand,
@@ -72,7 +73,7 @@ was needed, 4 a preflight refused, 5 a gate timed out, 6 something is left over,
 		}
 		return nil
 	}
-	root.AddCommand(newCreate(a), newDestroy(a), newStatus(a), newRehearse(a), newOutput(a), newEnv(a),
+	root.AddCommand(newCreate(a), newDestroy(a), newStatus(a), newGate(a), newRehearse(a), newOutput(a), newEnv(a),
 		newTerraform(a), newVersion(a))
 	return root
 }
@@ -137,11 +138,31 @@ func (a *app) runReporter() (castle.Reporter, func()) {
 	if a.output == "json" {
 		return ui.NewJSON(a.stdout), func() {}
 	}
+	lines := a.progress()
+	return lines, func() { lines.Timeline(a.stdout) }
+}
+
+// progress shows on stderr how something goes on.
+func (a *app) progress() *ui.Lines {
 	lines := ui.NewLines(a.stderr, isTerminal(a.stderr), a.verbose)
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.lines = lines
-	a.mu.Unlock()
-	return lines, func() { lines.Timeline(a.stdout) }
+	return lines
+}
+
+// asking says that the command changes nothing, so that an interrupt need not
+// explain what it would cost.
+func (a *app) asking() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asks = true
+}
+
+func (a *app) onlyAsks() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.asks
 }
 
 // lookup returns a variable of the environment that castle was started with.

@@ -13,9 +13,12 @@ import (
 
 // interruptedError is why a run ends that its user has stopped. It is a
 // context.Canceled, so that nobody takes it for a success.
-type interruptedError struct{}
+type interruptedError struct{ begun bool }
 
-func (interruptedError) Error() string {
+func (e interruptedError) Error() string {
+	if !e.begun {
+		return "interrupted"
+	}
 	return "interrupted; the same command completes what was begun"
 }
 func (interruptedError) Unwrap() error { return context.Canceled }
@@ -42,11 +45,16 @@ func (a *app) interruptible(parent context.Context) (context.Context, func()) {
 				n--
 				continue
 			}
-			switch n {
-			case 1:
-				a.say("castle: interrupted; Terraform finishes what it has begun and saves its state")
+			asks := a.onlyAsks()
+			switch {
+			case asks && n == 1:
 				cancel(interruptedError{})
-			case 2:
+			case asks:
+				os.Exit(castle.ExitInterrupted)
+			case n == 1:
+				a.say("castle: interrupted; Terraform finishes what it has begun and saves its state")
+				cancel(interruptedError{begun: true})
+			case n == 2:
 				a.say("castle: still waiting for Terraform; a third interrupt kills it, and what it is " +
 					"creating now would be missing in its state (the next create looks for it)")
 			default:

@@ -97,7 +97,7 @@ func (l *loader) checkInputs(s *Stage, inputs map[string]input) {
 	for _, name := range slices.Sorted(maps.Keys(inputs)) {
 		if _, ok := s.Variables[name]; !ok {
 			l.report(problem(inputs[name].at, fmt.Sprintf("stage %s: unknown input %s", s.Name, name),
-				"The module %s declares no variable of this name%s", s.Source, orStop(didYouMean(name, slices.Collect(maps.Keys(s.Variables))))))
+				"The module %s declares no variable of this name%s", s.Source, orStop(DidYouMean(name, slices.Collect(maps.Keys(s.Variables))))))
 		}
 	}
 }

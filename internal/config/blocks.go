@@ -59,7 +59,7 @@ func (l *loader) addBlocks(s *Stage) {
 
 func (l *loader) unknownType(s *Stage, b *block, names []string) {
 	l.report(problem(b.at, fmt.Sprintf("stage %s: %s: unknown type %s", s.Name, b.name(), b.labels[0]),
-		"castle has no %s of this type%s", b.kind, orStop(didYouMean(b.labels[0], names))))
+		"castle has no %s of this type%s", b.kind, orStop(DidYouMean(b.labels[0], names))))
 }
 
 // overriddenBy returns a copy of the block with the arguments of the override of the same key.
@@ -87,7 +87,7 @@ func (l *loader) checkOverrides(s *Stage) {
 	for _, o := range s.entry.gates {
 		if !slices.Contains(keys, o.key()) {
 			l.report(problem(o.at, fmt.Sprintf("stage %s: no gate %s to override", s.Name, o.key()),
-				"%s has none of this type and label%s", s.definition.file, orStop(didYouMean(o.key(), keys))))
+				"%s has none of this type and label%s", s.definition.file, orStop(DidYouMean(o.key(), keys))))
 		}
 	}
 }
@@ -97,7 +97,7 @@ func (l *loader) checkArguments(s *Stage, b *block, common ...string) {
 	for _, name := range slices.Sorted(maps.Keys(b.args)) {
 		if !slices.Contains(names, name) {
 			l.report(problem(b.places[name], fmt.Sprintf("stage %s: %s: unknown argument %s", s.Name, b.name(), name),
-				"A %s of this type does not take it%s", b.kind, orStop(didYouMean(name, names))))
+				"A %s of this type does not take it%s", b.kind, orStop(DidYouMean(name, names))))
 			delete(b.args, name)
 		}
 	}
@@ -129,6 +129,6 @@ func (l *loader) checkAddress(s *Stage, b *block) {
 		l.report(problem(b.at, fmt.Sprintf("stage %s: %s: unsuitable address", s.Name, b.name()), "%q is not of the form <type>.<name>.", address))
 	case !s.definition.resources[resource]:
 		l.report(problem(b.at, fmt.Sprintf("stage %s: %s: unknown resource", s.Name, b.name()),
-			"The module %s has no resource %s%s", s.Source, resource, orStop(didYouMean(resource, slices.Collect(maps.Keys(s.definition.resources))))))
+			"The module %s has no resource %s%s", s.Source, resource, orStop(DidYouMean(resource, slices.Collect(maps.Keys(s.definition.resources))))))
 	}
 }

@@ -71,7 +71,7 @@ func (l *loader) layerNeeds(s *Stage, who string, names []layerName) []need {
 	for _, n := range names {
 		switch index := layerIndex(n.name); {
 		case index < 0:
-			l.report(problem(n.at, who+": needs unknown layer "+n.name, "The layers are %s%s", strings.Join(Layers(), ", "), orStop(didYouMean(n.name, Layers()))))
+			l.report(problem(n.at, who+": needs unknown layer "+n.name, "The layers are %s%s", strings.Join(Layers(), ", "), orStop(DidYouMean(n.name, Layers()))))
 			continue
 		case index == layerIndex(s.Layer):
 			l.report(problem(n.at, who+": needs its own layer", "Inside layer %s, order comes from outputs: wire an input to %s.<output> of the stage that comes first.", s.Layer, s.Layer))

@@ -109,11 +109,11 @@ func (l *loader) checkSource(e *entry) bool {
 	layer, _, ok := strings.Cut(e.source, "/")
 	switch {
 	case !ok:
-		l.report(problem(e.from, "stage "+e.name+": unsuitable source", "%q is not of the form <layer>/<stage>%s", e.source, orStop(didYouMean(e.source, sources))))
+		l.report(problem(e.from, "stage "+e.name+": unsuitable source", "%q is not of the form <layer>/<stage>%s", e.source, orStop(DidYouMean(e.source, sources))))
 	case layerIndex(layer) < 0:
-		l.report(problem(e.from, "stage "+e.name+": unknown layer "+layer, "The layers are %s%s", strings.Join(Layers(), ", "), orStop(didYouMean(layer, Layers()))))
+		l.report(problem(e.from, "stage "+e.name+": unknown layer "+layer, "The layers are %s%s", strings.Join(Layers(), ", "), orStop(DidYouMean(layer, Layers()))))
 	default:
-		l.report(problem(e.from, "stage "+e.name+": unknown source", "There is no stage %q, neither in the repository's stages/ nor in castle%s", e.source, orStop(didYouMean(e.source, sources))))
+		l.report(problem(e.from, "stage "+e.name+": unknown source", "There is no stage %q, neither in the repository's stages/ nor in castle%s", e.source, orStop(DidYouMean(e.source, sources))))
 	}
 	return false
 }

@@ -41,9 +41,9 @@ func distinct(diags hcl.Diagnostics) hcl.Diagnostics {
 	})
 }
 
-// didYouMean returns `; did you mean "x"?` for the nearest of names, or
+// DidYouMean returns `; did you mean "x"?` for the nearest of names, or
 // nothing where none is near.
-func didYouMean(name string, names []string) string {
+func DidYouMean(name string, names []string) string {
 	best, distance := "", 1+(len(name)+2)/3
 	for _, n := range slices.Sorted(slices.Values(names)) {
 		if d := levenshtein.Distance(name, n, nil); d < distance {

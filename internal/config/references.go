@@ -74,13 +74,13 @@ func (l *loader) judge(s *Stage, r reference, at site) *hcl.Diagnostic {
 	summary := fmt.Sprintf("stage %s: %s: ", s.Name, at.what)
 	roots := append([]string{"var", "self", "cluster"}, Layers()...)
 	if !slices.Contains(roots, r.root) {
-		return problem(r.at, summary+"unknown name "+r.root, "An expression may name var, cluster, a layer and, in a gate, self%s", orStop(didYouMean(r.root, roots)))
+		return problem(r.at, summary+"unknown name "+r.root, "An expression may name var, cluster, a layer and, in a gate, self%s", orStop(DidYouMean(r.root, roots)))
 	}
 	if r.name == "" {
 		return problem(r.at, summary+r.root+" as a whole", "Name what is meant: %s.<name>.", r.root)
 	}
 	unknown := func(of string, names []string) *hcl.Diagnostic {
-		return problem(r.at, fmt.Sprintf("%sunknown %s.%s", summary, r.root, r.name), "%s%s", of, orStop(didYouMean(r.name, names)))
+		return problem(r.at, fmt.Sprintf("%sunknown %s.%s", summary, r.root, r.name), "%s%s", of, orStop(DidYouMean(r.name, names)))
 	}
 	switch r.root {
 	case "cluster":
@@ -137,7 +137,7 @@ func (l *loader) whence(layer, output string) string {
 	if len(outputs) == 0 {
 		return fmt.Sprintf("No stage of layer %s has it, enabled or not.", layer)
 	}
-	if hint := didYouMean(output, outputs); hint != "" {
+	if hint := DidYouMean(output, outputs); hint != "" {
 		return fmt.Sprintf("No stage of layer %s has it%s", layer, hint)
 	}
 	return fmt.Sprintf("No stage of layer %s has it; its outputs are %s.", layer, strings.Join(outputs, ", "))

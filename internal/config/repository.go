@@ -74,10 +74,10 @@ func resolve(repository, reference string) (name, platform string, err error) {
 	}
 	switch {
 	case len(platforms) == 0:
-		return "", "", fmt.Errorf("cluster %q: not known; there are %s%s", wanted, strings.Join(all, ", "), didYouMean(wanted, names))
+		return "", "", fmt.Errorf("cluster %q: not known; there are %s%s", wanted, strings.Join(all, ", "), DidYouMean(wanted, names))
 	case hasPlatform:
 		return "", "", fmt.Errorf("cluster %q: no platform %q; it lives on %s%s", wanted, wantedPlatform,
-			strings.Join(platforms, ", "), didYouMean(wantedPlatform, platforms))
+			strings.Join(platforms, ", "), DidYouMean(wantedPlatform, platforms))
 	case len(platforms) > 1:
 		return "", "", fmt.Errorf("cluster %q: lives on several platforms; say %s/%s", wanted, wanted, strings.Join(platforms, " or "+wanted+"/"))
 	}

@@ -82,7 +82,7 @@ func (l *loader) reportUndeclared(values map[string]value, declared map[string]b
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if !declared[name] {
 			names := slices.Collect(maps.Keys(declared))
-			l.report(problem(values[name].at, "variable "+name+": not declared", detail, orStop(didYouMean(name, names))))
+			l.report(problem(values[name].at, "variable "+name+": not declared", detail, orStop(DidYouMean(name, names))))
 		}
 	}
 }

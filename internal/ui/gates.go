@@ -62,7 +62,8 @@ func (l *Lines) tell(key string, g *closedGate) {
 	l.line(g.last)
 }
 
-// forget drops a stage's closed gates: it has ended, and said why.
+// forget drops a stage's closed gates: nobody waits for them any more, and who
+// did says how it ended.
 func (l *Lines) forget(stage string) {
 	for key, g := range l.gates {
 		if g.last.Stage == stage {

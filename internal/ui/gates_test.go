@@ -79,19 +79,27 @@ func TestAGateThatStaysClosedIsToldWithItsLastReasonAndNotTooOften(t *testing.T)
 	})
 }
 
-func TestAStageThatHasEndedTellsNothingMoreOfItsGates(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := &buffer{}
-		l := ui.NewLines(w, false, false)
-		l.Report(gateEvent("webhook.objects", "connection refused"))
-		l.Report(event.Event{Time: time.Now(), Kind: event.StageStopped, Layer: "networking", Stage: "metallb"})
-		before := w.String()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if got := w.String(); got != before {
-			t.Errorf("got %q after the stage had ended", strings.TrimPrefix(got, before))
-		}
-	})
+func TestWhatIsNotWaitedForAnyMoreTellsNothingMoreOfItsGates(t *testing.T) {
+	for name, end := range map[string]event.Event{
+		"a stage that has ended":   {Kind: event.StageStopped},
+		"gates that nobody awaits": {Kind: event.StepEnded, Step: "gates"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &buffer{}
+				l := ui.NewLines(w, false, false)
+				l.Report(gateEvent("webhook.objects", "connection refused"))
+				end.Time, end.Layer, end.Stage = time.Now(), "networking", "metallb"
+				l.Report(end)
+				before := w.String()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if got := w.String(); got != before {
+					t.Errorf("got %q afterwards", strings.TrimPrefix(got, before))
+				}
+			})
+		})
+	}
 }
 
 func TestVerboseTellsEveryAnswer(t *testing.T) {

@@ -77,6 +77,10 @@ func (l *Lines) Report(e event.Event) {
 		}
 	case event.StageReady, event.StageCurrent, event.StageFailed, event.StageStopped, event.StageSkipped:
 		l.forget(e.Stage)
+	case event.StepEnded:
+		if e.Step == "gates" {
+			l.forget(e.Stage)
+		}
 	}
 	l.line(e)
 }

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// visited is a web site on this machine that answers as it is told and remembers
+// who asked:
+//
+//	site                starts it; the Terraform variable site is its URL
+//	answers PATH CODE   from now on this path answers so; 200 unless told
+//	asked PATH          waits until it has been asked for this path since it was told
+type visited struct {
+	mu    sync.Mutex
+	codes map[string]int
+	asked map[string]chan struct{} // closed by the first request
+}
+
+type visitedKey struct{}
+
+func newVisited() *visited {
+	return &visited{codes: map[string]int{}, asked: map[string]chan struct{}{}}
+}
+
+func (v *visited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if code, told := v.codes[r.URL.Path]; told {
+		w.WriteHeader(code)
+		select {
+		case <-v.asked[r.URL.Path]:
+		default:
+			close(v.asked[r.URL.Path])
+		}
+	}
+}
+
+func site(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: site")
+	}
+	server := httptest.NewServer(ts.Value(visitedKey{}).(*visited))
+	ts.Defer(server.Close)
+	ts.Setenv("TF_VAR_site", server.URL)
+}
+
+func answers(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: answers path code")
+	}
+	code, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	v := ts.Value(visitedKey{}).(*visited)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.codes[args[0]], v.asked[args[0]] = code, make(chan struct{})
+}
+
+func asked(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: asked path")
+	}
+	v := ts.Value(visitedKey{}).(*visited)
+	v.mu.Lock()
+	asked := v.asked[args[0]]
+	v.mu.Unlock()
+	select {
+	case <-asked:
+	case <-time.After(time.Minute):
+		ts.Fatalf("nobody asked for %s", args[0])
+	}
+}

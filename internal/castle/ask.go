@@ -1,0 +1,142 @@
+package castle
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// GateOptions say which gates are asked, and how.
+type GateOptions struct {
+	Of      string        // a stage's or a layer's name; empty: every stage's
+	Wait    bool          // until each is open or its time is over; else each is asked once
+	Timeout time.Duration // how long Wait waits for each; 0: as long as the gate says itself
+}
+
+// GateReport is what `castle gate` says of a cluster.
+type GateReport struct {
+	Cluster  string       `json:"cluster"`
+	Platform string       `json:"platform"`
+	Open     bool         `json:"open"` // no stage is missing and no gate closed
+	Stages   []StageGates `json:"stages"`
+}
+
+// StageGates is one stage's part of a GateReport.
+type StageGates struct {
+	Name  string `json:"name"`
+	Layer string `json:"layer"`
+	// Missing says why the stage's gates were not asked, if they were not:
+	// it was never created, or what it has said cannot be read.
+	Missing string       `json:"missing,omitempty"`
+	Gates   []GateStatus `json:"gates"`
+}
+
+// Gates asks the gates of the selected stages side by side. A stage that was
+// never created is not open and not waited for: no gate of it could ever open.
+//
+// It starts no Terraform, takes no lock and leaves no run behind. It changes
+// nothing that a run relies on (what a wait nudges is the cluster's own affair,
+// and nudging twice does no harm), so it may be used beside a create; and one
+// who asks every few seconds should find nothing but the answer.
+func (c *Castle) Gates(ctx context.Context, o GateOptions) (GateReport, error) {
+	report := GateReport{Cluster: c.cluster.Name, Platform: c.cluster.Platform, Open: true}
+	stages := c.cluster.Stages
+	if o.Of != "" {
+		all := placesOf(stages)
+		found := matches(all, o.Of)
+		if len(found) == 0 {
+			return report, unknownStage("gate", o.Of, all)
+		}
+		stages = nil
+		for _, i := range found {
+			stages = append(stages, c.cluster.Stages[i])
+		}
+	}
+	r := &run{Castle: c, said: newOutputs(c.masker)}
+	states, err := r.recall()
+	if err != nil {
+		return report, c.conceal(err)
+	}
+	report.Stages = each(stages, func(s *config.Stage) StageGates { return r.gatesOf(ctx, s, states[s], o) })
+	if ctx.Err() != nil {
+		return report, context.Cause(ctx)
+	}
+	report.Open = report.Closed() == nil
+	return report, nil
+}
+
+// Closed is a *ClosedError unless everything is open.
+func (g GateReport) Closed() error {
+	all := &ClosedError{}
+	for _, s := range g.Stages {
+		if s.Missing != "" {
+			all.Missing = append(all.Missing, s.Name)
+			continue
+		}
+		all.Asked += len(s.Gates)
+		for _, one := range s.Gates {
+			if !one.Open {
+				all.Closed++
+			}
+		}
+	}
+	if all.Closed == 0 && len(all.Missing) == 0 {
+		return nil
+	}
+	return all
+}
+
+func (r *run) gatesOf(ctx context.Context, s *config.Stage, st *state.State, o GateOptions) StageGates {
+	one := StageGates{Name: s.Name, Layer: s.Layer, Gates: []GateStatus{}}
+	closed := make([]error, len(s.Gates))
+	switch {
+	case !st.Exists:
+		one.Missing = r.missing(s, st)
+		if o.Wait {
+			r.notice(fmt.Sprintf("stage %s: %s", s.Name, one.Missing))
+		}
+	case o.Wait && len(s.Gates) > 0:
+		closed = r.waitAll(ctx, s, o.Timeout)
+	default:
+		closed = each(s.Gates, func(g *config.Gate) error { return r.askOne(ctx, s, g) })
+	}
+	for i, g := range s.Gates {
+		answer := GateStatus{Name: g.Name(), Open: one.Missing == "" && closed[i] == nil, Reason: one.Missing}
+		if closed[i] != nil {
+			answer.Reason = strings.TrimPrefix(r.masker.Hide(closed[i].Error()), "gate "+g.Name()+": ")
+		}
+		one.Gates = append(one.Gates, answer)
+	}
+	return one
+}
+
+// missing says why a stage without a state has none.
+func (r *run) missing(s *config.Stage, st *state.State) string {
+	if st.Notice != "" {
+		return r.masker.Hide(st.Notice)
+	}
+	return fmt.Sprintf("never created; raise it with `castle create %s --to %s`", r.cluster.Name, s.Name)
+}
+
+// waitAll waits for a stage's gates as a create does, and returns for each why it
+// did not open.
+func (r *run) waitAll(ctx context.Context, s *config.Stage, timeout time.Duration) (closed []error) {
+	began := time.Now()
+	e := event.Event{Layer: s.Layer, Stage: s.Name, Step: "gates", Kind: event.StepStarted}
+	r.emit(e)
+	closed = each(s.Gates, func(g *config.Gate) error {
+		patient := *g
+		if timeout > 0 {
+			patient.Policy.Timeout = timeout
+		}
+		return r.wait(ctx, s, &patient)
+	})
+	e.Kind, e.Seconds = event.StepEnded, time.Since(began).Seconds()
+	r.emit(e)
+	return closed
+}
