@@ -3,10 +3,12 @@ Every stand-in chart gets this file when it is packaged.
 
 lab.crds turns the table files/crds.yaml into CustomResourceDefinitions. The
 first version of a row is the one that is stored. What a row does not say of spec
-and status is accepted, whatever it is.
+and status is accepted, whatever it is. The caBundle of a conversion webhook is
+filled in at run time.
 */ -}}
 {{- define "lab.crds" -}}
 {{- range .Files.Get "files/crds.yaml" | fromYamlArray }}
+{{- $row := . }}
 ---
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -18,6 +20,14 @@ metadata:
 spec:
   group: {{ .group }}
   scope: {{ .scope | default "Namespaced" }}
+  {{- with .conversion }}
+  conversion:
+    strategy: Webhook
+    webhook:
+      conversionReviewVersions: {{ $row.versions | toJson }}
+      clientConfig:
+        service: { namespace: {{ $.Release.Namespace }}, name: {{ .service }}, path: {{ .path }} }
+  {{- end }}
   names:
     kind: {{ .kind }}
     listKind: {{ .kind }}List
@@ -25,7 +35,6 @@ spec:
     singular: {{ .kind | lower }}
     shortNames: {{ .shortNames | default list | toJson }}
   versions:
-    {{- $row := . }}
     {{- range $index, $version := .versions }}
     - name: {{ $version }}
       served: true

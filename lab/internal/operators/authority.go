@@ -3,14 +3,33 @@ package operators
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
+
+// fill puts a webhook's authority where the API server looks for it.
+type fill func(ctx context.Context, namespace string, authority []byte) error
+
+// each fills one place after the other.
+func each(fills ...fill) fill {
+	return func(ctx context.Context, namespace string, authority []byte) error {
+		var errs []error
+		for _, f := range fills {
+			errs = append(errs, f(ctx, namespace, authority))
+		}
+		return errors.Join(errs...)
+	}
+}
 
 // validating returns a fill that puts the authority into every entry of
 // validating webhook configurations that a chart has made.
-func (w *world) validating(names ...string) func(ctx context.Context, namespace string, authority []byte) error {
+func (w *world) validating(names ...string) fill {
 	return func(ctx context.Context, _ string, authority []byte) error {
 		configurations := w.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 		for _, name := range names {
@@ -36,4 +55,27 @@ func (w *world) validating(names ...string) func(ctx context.Context, namespace 
 		}
 		return nil
 	}
+}
+
+// converting returns a fill that puts the authority into the conversion webhook
+// of a CustomResourceDefinition that a chart has made.
+func (w *world) converting(name string) fill {
+	return func(ctx context.Context, _ string, authority []byte) error {
+		definitions := w.untyped.Resource(definitions())
+		d, err := definitions.Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		bundle := base64.StdEncoding.EncodeToString(authority)
+		if err != nil || text(d.Object, "spec", "conversion", "webhook", "clientConfig", "caBundle") == bundle {
+			return err
+		}
+		patch := fmt.Appendf(nil, `{"spec":{"conversion":{"webhook":{"clientConfig":{"caBundle":%q}}}}}`, bundle)
+		_, err = definitions.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	}
+}
+
+func definitions() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 }

@@ -30,7 +30,7 @@ func newLonghorn(w *world, routes Routes) *longhorn {
 	l.h = &webhook{
 		w: w, routes: routes, workload: "longhorn-manager", port: 9502, service: "longhorn-admission-webhook",
 		fill: l.configure, certified: 4 * time.Second, listens: 4 * time.Second,
-		judges: map[string]judge{"/v1/webhook/validation": anything, "/v1/webhook/mutation": anything},
+		judges: map[string]judge{"/v1/webhook/validation": judgeLonghorn, "/v1/webhook/mutation": anything},
 	}
 	return l
 }
@@ -48,6 +48,7 @@ func (l *longhorn) look(ctx context.Context) error {
 			return err
 		}
 		l.w.forget("longhorn volumes")
+		l.w.forget("longhorn disks")
 		l.w.forget("longhorn driver")
 		clear(l.made)
 		return l.remove(ctx)
@@ -61,7 +62,10 @@ func (l *longhorn) look(ctx context.Context) error {
 	if !l.w.passed("longhorn volumes", 5*time.Second, 0) {
 		return nil
 	}
-	if err := errors.Join(l.once("class", func() error { return l.class(ctx, manager.Namespace) }), l.nodes(ctx, manager.Namespace)); err != nil {
+	if err := errors.Join(
+		l.once("class", func() error { return l.class(ctx, manager.Namespace) }),
+		l.engineImage(ctx, manager), l.nodes(ctx, manager),
+	); err != nil {
 		return err
 	}
 	deployer, err := l.w.deployment(ctx, "longhorn-driver-deployer")

@@ -6,10 +6,8 @@ import (
 	"errors"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -79,46 +77,4 @@ func (l *longhorn) remove(ctx context.Context) error {
 		unless(l.w.typed.StorageV1().StorageClasses().Delete(ctx, "longhorn", metav1.DeleteOptions{}), apierrors.IsNotFound),
 		unless(l.w.typed.StorageV1().CSIDrivers().Delete(ctx, driver, metav1.DeleteOptions{}), apierrors.IsNotFound),
 	)
-}
-
-// nodes tells of every node that a manager runs on that it can hold volumes.
-func (l *longhorn) nodes(ctx context.Context, namespace string) error {
-	pods, err := l.w.typed.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + l.h.workload})
-	if err != nil {
-		return err
-	}
-	api := l.w.untyped.Resource(longhornKind("nodes")).Namespace(namespace)
-	for _, p := range pods.Items {
-		if !podReady(&p) {
-			continue
-		}
-		err := l.once("node "+p.Spec.NodeName, func() error {
-			node, err := api.Get(ctx, p.Spec.NodeName, metav1.GetOptions{})
-			if apierrors.IsNotFound(err) {
-				node, err = api.Create(ctx, longhornNode(&p), metav1.CreateOptions{})
-			}
-			if err != nil {
-				return err
-			}
-			return l.w.setStatus(ctx, longhornKind("nodes"), node, func(status map[string]any) {
-				for _, condition := range []string{"Ready", "Schedulable", "MountPropagation", "RequiredPackages", "KernelModulesLoaded"} {
-					l.w.setCondition(status, condition, "True", "", "", 0)
-				}
-			})
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func longhornNode(manager *corev1.Pod) *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "longhorn.io/v1beta2", "kind": "Node",
-		"metadata": map[string]any{"name": manager.Spec.NodeName, "namespace": manager.Namespace},
-		"spec": map[string]any{"name": manager.Spec.NodeName, "allowScheduling": true, "disks": map[string]any{
-			"default-disk": map[string]any{"type": "filesystem", "path": "/var/lib/longhorn/", "allowScheduling": true},
-		}},
-	}}
 }

@@ -4,10 +4,12 @@ import (
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -56,13 +58,19 @@ func TestLonghornsManagerMakesItsWebhookAndThenItsDriver(t *testing.T) {
 	if _, err := s.typed.StorageV1().StorageClasses().Get(t.Context(), "longhorn", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
-	if got := s.get(t, longhornKind("nodes"), "longhorn-system", "worker-01"); conditionOf(got.Object, "Schedulable") != "True" {
+	if got := s.get(t, longhornKind("nodes"), "longhorn-system", "worker-01"); conditionOf(got.Object, "Schedulable") != "True" || s.disk(t) != "" {
 		t.Errorf("node: %v", got.Object["status"])
 	}
 	if _, err := s.typed.AppsV1().DaemonSets("longhorn-system").Get(t.Context(), "longhorn-csi-plugin", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the driver is there before its time: %v", err)
 	}
-	s.later(t, 3*time.Second, l)
+	s.later(t, 4*time.Second, l)
+	if got := s.disk(t); got != "True" {
+		t.Errorf("disk: %q", got)
+	}
+	if got := s.get(t, longhornKind("instancemanagers"), "longhorn-system", "instance-manager-worker-01"); text(got.Object, "status", "currentState") != "running" {
+		t.Errorf("instance manager: %v", got.Object["status"])
+	}
 	for _, name := range []string{"csi-attacher", "csi-provisioner", "csi-resizer", "csi-snapshotter"} {
 		if _, err := s.typed.AppsV1().Deployments("longhorn-system").Get(t.Context(), name, metav1.GetOptions{}); err != nil {
 			t.Error(err)
@@ -70,6 +78,65 @@ func TestLonghornsManagerMakesItsWebhookAndThenItsDriver(t *testing.T) {
 	}
 	if _, err := s.typed.AppsV1().DaemonSets("longhorn-system").Get(t.Context(), "longhorn-csi-plugin", metav1.GetOptions{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// disk is the condition Schedulable of the only disk of worker-01.
+func (s *stage) disk(t *testing.T) string {
+	t.Helper()
+	disk, _, err := unstructured.NestedMap(s.get(t, longhornKind("nodes"), "longhorn-system", "worker-01").Object, "status", "diskStatus", "default-disk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conditionOf(map[string]any{"status": disk}, "Schedulable")
+}
+
+func TestTheEngineIsDeployedOnceItIsOnEveryNode(t *testing.T) {
+	s := newStage(t, 0, longhornObjects()...)
+	l := newLonghorn(s.world, routes{})
+	defer l.close()
+	s.look(t, l)
+	daemons := s.typed.AppsV1().DaemonSets("longhorn-system")
+	engine, err := daemons.Get(t.Context(), "engine-image-"+engineName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		ready int32
+		state string
+	}{{0, "deploying"}, {1, "deploying"}, {2, "deployed"}} {
+		engine.Status = appsv1.DaemonSetStatus{DesiredNumberScheduled: 2, NumberReady: step.ready}
+		if engine, err = daemons.UpdateStatus(t.Context(), engine, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		s.look(t, l)
+		if got := text(s.get(t, longhornKind("engineimages"), "longhorn-system", engineName).Object, "status", "state"); got != step.state {
+			t.Errorf("%d of 2 ready: %s", step.ready, got)
+		}
+	}
+}
+
+func TestLonghornRefusesAJobWhoseTimeIsNone(t *testing.T) {
+	for spec, want := range map[string]string{
+		`{"name":"probe","task":"snapshot","cron":"0 0 1 1 *","retain":1}`: "",
+		`{"name":"probe","task":"snapshot","cron":"@daily"}`:               "",
+		`{"name":"probe","task":"snapshot","cron":"never"}`:                "invalid cron format(never): expected exactly 5 fields, found 1: [never]",
+		`{"name":"probe","task":"sing","cron":"@daily"}`:                   "recurring job task sing is not valid",
+		`{"name":"probe","task":"snapshot"}`:                               "invalid job probe",
+	} {
+		r := &admissionv1.AdmissionRequest{Name: "probe", Operation: admissionv1.Create,
+			Resource: metav1.GroupVersionResource{Group: "longhorn.io", Version: "v1beta2", Resource: "recurringjobs"},
+			Object:   runtime.RawExtension{Raw: []byte(`{"spec":` + spec + `}`)}}
+		got := ""
+		if err := judgeLonghorn(t.Context(), r); err != nil {
+			got = err.Error()
+			if !apierrors.IsInvalid(err) {
+				t.Errorf("%s: the denial is no 422: %v", spec, err)
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", spec, got, want)
+		}
 	}
 }
 

@@ -27,7 +27,7 @@ func newMetalLB(w *world, routes Routes, late time.Duration) *metalLB {
 	m.h = &webhook{
 		w: w, routes: routes, workload: "metallb-controller", port: 9443,
 		service: "metallb-webhook-service", secret: "metallb-webhook-cert",
-		fill:      w.validating("metallb-webhook-configuration"),
+		fill:      each(w.validating("metallb-webhook-configuration"), w.converting("bgppeers.metallb.io")),
 		certified: 3 * time.Second, listens: 8 * time.Second, late: late,
 		judges: map[string]judge{
 			path + "v1beta1-ipaddresspool":    m.pool,

@@ -1,8 +1,10 @@
 package operators
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -37,6 +39,21 @@ func ask(t *testing.T, address, serverName, path string, bundle []byte, request 
 		t.Fatal(err)
 	}
 	return review.Response
+}
+
+func TestMetalLBsAuthorityConvertsItsPeersToo(t *testing.T) {
+	s := newStage(t, 1, deployment("metallb-system", "metallb-controller"), configuration("metallb-webhook-configuration"))
+	m := newMetalLB(s.world, routes{}, 0)
+	defer m.close()
+	s.put(t, definitions(), `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"bgppeers.metallb.io"},
+		"spec":{"conversion":{"strategy":"Webhook","webhook":{"clientConfig":{"service":{"name":"metallb-webhook-service"}}}}}}`)
+	s.look(t, m)
+	s.later(t, 3*time.Second, m)
+	d := s.get(t, definitions(), "", "bgppeers.metallb.io")
+	got, err := base64.StdEncoding.DecodeString(text(d.Object, "spec", "conversion", "webhook", "clientConfig", "caBundle"))
+	if err != nil || len(got) == 0 || !bytes.Equal(got, s.bundle(t, "metallb-webhook-configuration")) {
+		t.Errorf("definition: %v %v", d.Object["spec"], err)
+	}
 }
 
 const metallbWorkload = "metallb-system/metallb-controller:9443"

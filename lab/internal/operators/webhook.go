@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"io"
 	"log"
 	"net"
@@ -32,7 +33,7 @@ type webhook struct {
 	service  string // metallb-webhook-service
 	secret   string // that keeps the certificate; "" for none
 	// fill puts the authority where the API server looks for it.
-	fill   func(ctx context.Context, namespace string, authority []byte) error
+	fill   fill
 	judges map[string]judge // by path
 
 	certified, listens time.Duration // how long after its Pod is ready, outside
@@ -130,7 +131,8 @@ func (h *webhook) listen() error {
 	return nil
 }
 
-// review answers the API server as controller-runtime does.
+// review answers the API server as controller-runtime does; a judge whose error
+// is a status of its own is quoted as it is.
 func review(j judge) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
 		var r admissionv1.AdmissionReview
@@ -142,6 +144,10 @@ func review(j judge) http.Handler {
 		if err := j(in.Context(), r.Request); err != nil {
 			answer.Allowed = false
 			answer.Result = &metav1.Status{Message: err.Error(), Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden}
+			if own := (apierrors.APIStatus)(nil); errors.As(err, &own) {
+				status := own.Status()
+				answer.Result = &status
+			}
 		}
 		r.Request, r.Response = nil, answer
 		out.Header().Set("Content-Type", "application/json")

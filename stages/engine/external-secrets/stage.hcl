@@ -13,16 +13,51 @@ gate "workload" "controller" {
   name      = "external-secrets"
 }
 
+gate "workload" "webhook" {
+  kind      = "Deployment"
+  namespace = self.external_secrets_namespace
+  name      = "external-secrets-webhook"
+}
+
+gate "workload" "cert_controller" {
+  kind      = "Deployment"
+  namespace = self.external_secrets_namespace
+  name      = "external-secrets-cert-controller"
+}
+
 gate "endpoint_slice" "webhook" {
   namespace = self.external_secrets_namespace
   service   = "external-secrets-webhook"
 }
 
 # The cert-controller fills the CA into one configuration after the other and
-# calls itself ready after the first.
+# calls itself ready after the first. Nothing of what is sent here is kept.
 gate "webhook" "store" {
   configuration = "secretstore-validate"
+  stable        = 3
 
+  accepts = [
+    {
+      apiVersion = "external-secrets.io/v1"
+      kind       = "ClusterSecretStore"
+      metadata   = { name = "castle-probe" }
+      spec = {
+        provider = {
+          infisical = {
+            auth = {
+              universalAuthCredentials = {
+                clientId     = { name = "castle-probe", namespace = self.external_secrets_namespace, key = "clientId" }
+                clientSecret = { name = "castle-probe", namespace = self.external_secrets_namespace, key = "clientSecret" }
+              }
+            }
+            secretsScope = { projectSlug = "castle-probe", environmentSlug = "castle-probe" }
+          }
+        }
+      }
+    },
+  ]
+
+  # The schema lets empty slugs pass; only the webhook knows better.
   rejects = [
     {
       apiVersion = "external-secrets.io/v1"
@@ -42,8 +77,21 @@ gate "webhook" "store" {
 
 gate "webhook" "secret" {
   configuration = "externalsecret-validate"
+  stable        = 3
 
-  # It says neither what to fetch nor from where.
+  accepts = [
+    {
+      apiVersion = "external-secrets.io/v1"
+      kind       = "ExternalSecret"
+      metadata   = { name = "castle-probe", namespace = self.external_secrets_namespace }
+      spec = {
+        secretStoreRef = { name = "castle-probe", kind = "ClusterSecretStore" }
+        data           = [{ secretKey = "castle-probe", remoteRef = { key = "castle-probe" } }]
+      }
+    },
+  ]
+
+  # It does not say what to fetch.
   rejects = [
     {
       apiVersion = "external-secrets.io/v1"

@@ -21,9 +21,10 @@ gate "endpoint_slice" "webhook" {
 }
 
 # One handler after the other is registered, after the Pod is ready: only objects
-# that it accepts, and one that it must refuse, prove that it judges. Nothing is kept.
+# that each accepts, and that each must refuse, prove that it judges. Nothing is kept.
 gate "webhook" "objects" {
   configuration = "metallb-webhook-configuration"
+  stable        = 3
 
   accepts = [
     {
@@ -47,6 +48,12 @@ gate "webhook" "objects" {
       kind       = "IPAddressPool"
       metadata   = { name = "castle-probe", namespace = "default" }
       spec       = { addresses = ["192.0.2.0/32"] }
+    },
+    {
+      apiVersion = "metallb.io/v1beta1"
+      kind       = "L2Advertisement"
+      metadata   = { name = "castle-probe", namespace = "default" }
+      spec       = { interfaces = ["castle-probe"] }
     },
   ]
 }

@@ -20,6 +20,11 @@ output "node_addresses" {
   value       = local.addresses
 }
 
+output "worker_addresses" {
+  description = "Address of each worker, by name: the nodes that take Pods without tolerations."
+  value       = { for name, address in local.addresses : name => address if !contains(local.controlplanes, name) }
+}
+
 output "cluster_endpoint" {
   description = "URL of the Kubernetes API."
   value       = local.cluster_endpoint

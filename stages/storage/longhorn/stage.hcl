@@ -11,33 +11,104 @@ gate "workload" "manager" {
   kind      = "DaemonSet"
   namespace = self.longhorn_namespace
   name      = "longhorn-manager"
+  timeout   = "15m"
 }
 
-# From here on nothing belongs to the Helm release: the manager and the driver
+# From here on nothing belongs to the Helm release: the managers and the driver
 # deployer make it at run time, and Helm's own wait never sees it.
 gate "endpoint_slice" "webhook" {
   namespace = self.longhorn_namespace
   service   = "longhorn-admission-webhook"
+  timeout   = "15m"
 }
 
+gate "webhook" "mutator" {
+  configuration = "longhorn-webhook-mutator"
+  timeout       = "15m"
+}
+
+# Every manager serves it, and each call may reach another one.
 gate "webhook" "validator" {
   configuration = "longhorn-webhook-validator"
+  stable        = 3
+  timeout       = "15m"
+
+  accepts = [
+    {
+      apiVersion = "longhorn.io/v1beta2"
+      kind       = "RecurringJob"
+      metadata   = { name = "castle-probe", namespace = self.longhorn_namespace }
+      spec       = { name = "castle-probe", task = "snapshot", cron = "0 0 1 1 *", retain = 1, concurrency = 1 }
+    },
+  ]
+
+  # The schema takes any text for a time.
+  rejects = [
+    {
+      apiVersion = "longhorn.io/v1beta2"
+      kind       = "RecurringJob"
+      metadata   = { name = "castle-probe", namespace = self.longhorn_namespace }
+      spec       = { name = "castle-probe", task = "snapshot", cron = "never", retain = 1, concurrency = 1 }
+    },
+  ]
+}
+
+# A manager tells of its node only after its webhook serves.
+gate "condition" "nodes_ready" {
+  api_version = "longhorn.io/v1beta2"
+  kind        = "Node"
+  namespace   = self.longhorn_namespace
+  type        = "Ready"
+  timeout     = "15m"
+}
+
+gate "condition" "nodes_schedulable" {
+  api_version = "longhorn.io/v1beta2"
+  kind        = "Node"
+  namespace   = self.longhorn_namespace
+  type        = "Schedulable"
+  timeout     = "15m"
+}
+
+gate "condition" "nodes_mounts" {
+  api_version = "longhorn.io/v1beta2"
+  kind        = "Node"
+  namespace   = self.longhorn_namespace
+  type        = "MountPropagation"
+  timeout     = "15m"
 }
 
 gate "workload" "csi_provisioner" {
   kind      = "Deployment"
   namespace = self.longhorn_namespace
   name      = "csi-provisioner"
+  timeout   = "15m"
 }
 
 gate "workload" "csi_attacher" {
   kind      = "Deployment"
   namespace = self.longhorn_namespace
   name      = "csi-attacher"
+  timeout   = "15m"
+}
+
+gate "workload" "csi_resizer" {
+  kind      = "Deployment"
+  namespace = self.longhorn_namespace
+  name      = "csi-resizer"
+  timeout   = "15m"
+}
+
+gate "workload" "csi_snapshotter" {
+  kind      = "Deployment"
+  namespace = self.longhorn_namespace
+  name      = "csi-snapshotter"
+  timeout   = "15m"
 }
 
 gate "workload" "csi_plugin" {
   kind      = "DaemonSet"
   namespace = self.longhorn_namespace
   name      = "longhorn-csi-plugin"
+  timeout   = "15m"
 }

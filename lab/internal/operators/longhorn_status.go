@@ -1,0 +1,130 @@
+package operators
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// engineName is the only engine image's: outside it ends in a digest of the image's address.
+const engineName = "ei-1ab00001"
+
+// nodes tells of every node that a manager runs on that it can hold volumes:
+// first the node itself, then its disk and the process that will run the engines.
+func (l *longhorn) nodes(ctx context.Context, manager *appsv1.DaemonSet) error {
+	pods, err := l.w.typed.CoreV1().Pods(manager.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + l.h.workload})
+	if err != nil {
+		return err
+	}
+	later := l.w.passed("longhorn disks", 4*time.Second, 0)
+	var errs []error
+	for _, p := range pods.Items {
+		if !podReady(&p) {
+			continue
+		}
+		name := p.Spec.NodeName
+		errs = append(errs,
+			l.once("node "+name, func() error { return l.node(ctx, &p) }),
+			l.once("instance manager "+name, func() error { return l.instanceManager(ctx, &p, "starting") }))
+		if later {
+			errs = append(errs,
+				l.once("disk "+name, func() error { return l.disk(ctx, &p) }),
+				l.once("instances "+name, func() error { return l.instanceManager(ctx, &p, "running") }))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (l *longhorn) node(ctx context.Context, manager *corev1.Pod) error {
+	return l.status(ctx, "nodes", longhornNode(manager), func(status map[string]any) {
+		for _, condition := range []string{"Ready", "Schedulable", "MountPropagation", "RequiredPackages", "KernelModulesLoaded", "NFSClientInstalled", "Multipathd"} {
+			l.w.setCondition(status, condition, "True", "", "", 0)
+		}
+	})
+}
+
+func (l *longhorn) disk(ctx context.Context, manager *corev1.Pod) error {
+	return l.status(ctx, "nodes", longhornNode(manager), func(status map[string]any) {
+		disk := map[string]any{
+			"diskName": "default-disk", "diskPath": "/var/lib/longhorn/", "diskType": "filesystem",
+			"storageMaximum": int64(40 << 30), "storageAvailable": int64(39 << 30), "storageScheduled": int64(0),
+		}
+		for _, condition := range []string{"Ready", "Schedulable"} {
+			l.w.setCondition(disk, condition, "True", "", "", 0)
+		}
+		status["diskStatus"] = map[string]any{"default-disk": disk}
+	})
+}
+
+func (l *longhorn) instanceManager(ctx context.Context, manager *corev1.Pod, state string) error {
+	node := manager.Spec.NodeName
+	return l.status(ctx, "instancemanagers", &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "longhorn.io/v1beta2", "kind": "InstanceManager",
+		"metadata": map[string]any{"name": "instance-manager-" + node, "namespace": manager.Namespace, "labels": map[string]any{
+			"longhorn.io/component": "instance-manager", "longhorn.io/node": node, "longhorn.io/data-engine": "v1"}},
+		"spec": map[string]any{"nodeID": node, "type": "aio", "dataEngine": "v1"},
+	}}, func(status map[string]any) { status["currentState"], status["ownerID"] = state, node })
+}
+
+// engineImage deploys the engine to every node and says so once it is there.
+func (l *longhorn) engineImage(ctx context.Context, manager *appsv1.DaemonSet) error {
+	daemons := l.w.typed.AppsV1().DaemonSets(manager.Namespace)
+	err := l.once("engine image", func() error {
+		name := "engine-image-" + engineName
+		_, err := daemons.Create(ctx, &appsv1.DaemonSet{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       appsv1.DaemonSetSpec{Selector: selector(name), Template: l.pod(name, 15*time.Second)},
+		}, metav1.CreateOptions{})
+		return errors.Join(unless(err, apierrors.IsAlreadyExists), l.engineState(ctx, manager, "deploying"))
+	})
+	if err != nil || l.made["engine"] {
+		return err
+	}
+	daemon, err := daemons.Get(ctx, "engine-image-"+engineName, metav1.GetOptions{})
+	if err != nil || daemon.Status.NumberReady == 0 || daemon.Status.NumberReady < daemon.Status.DesiredNumberScheduled {
+		return err
+	}
+	return l.once("engine", func() error { return l.engineState(ctx, manager, "deployed") })
+}
+
+func (l *longhorn) engineState(ctx context.Context, manager *appsv1.DaemonSet, state string) error {
+	image := ""
+	if containers := manager.Spec.Template.Spec.Containers; len(containers) > 0 {
+		image = strings.Replace(containers[0].Image, "longhorn-manager", "longhorn-engine", 1)
+	}
+	return l.status(ctx, "engineimages", &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "longhorn.io/v1beta2", "kind": "EngineImage",
+		"metadata": map[string]any{"name": engineName, "namespace": manager.Namespace},
+		"spec":     map[string]any{"image": image},
+	}}, func(status map[string]any) { status["state"] = state })
+}
+
+// status changes the status of one of Longhorn's objects, which it makes if it is not there.
+func (l *longhorn) status(ctx context.Context, resource string, object *unstructured.Unstructured, change func(map[string]any)) error {
+	api := l.w.untyped.Resource(longhornKind(resource)).Namespace(object.GetNamespace())
+	have, err := api.Get(ctx, object.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		have, err = api.Create(ctx, object, metav1.CreateOptions{})
+	}
+	if err != nil {
+		return err
+	}
+	return l.w.setStatus(ctx, longhornKind(resource), have, change)
+}
+
+func longhornNode(manager *corev1.Pod) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "longhorn.io/v1beta2", "kind": "Node",
+		"metadata": map[string]any{"name": manager.Spec.NodeName, "namespace": manager.Namespace},
+		"spec": map[string]any{"name": manager.Spec.NodeName, "allowScheduling": true, "disks": map[string]any{
+			"default-disk": map[string]any{"diskType": "filesystem", "path": "/var/lib/longhorn/", "allowScheduling": true},
+		}},
+	}}
+}
