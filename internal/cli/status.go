@@ -56,7 +56,10 @@ func printStatus(w io.Writer, s castle.Status) error {
 				open++
 				continue
 			}
-			closed = append(closed, g.Name+": "+g.Reason)
+			// A gate that failed its stage is closed for the same reason, as a rule.
+			if !strings.Contains(st.Reason, "gate "+g.Name+": ") || !strings.Contains(st.Reason, g.Reason) {
+				closed = append(closed, g.Name+": "+g.Reason)
+			}
 		}
 		gates := ""
 		if len(st.Gates) > 0 {
