@@ -268,6 +268,9 @@ func appendTo(name, line string) {
 func tell(message, action, address string) {
 	kind, _, _ := strings.Cut(address, ".")
 	what := map[string]any{"action": action, "resource": map[string]any{"addr": address, "resource_type": kind}}
+	if message == "apply_complete" {
+		say(map[string]any{"@message": address + ": begun", "type": "apply_start", "hook": what})
+	}
 	say(map[string]any{"@message": address + ": " + action, "type": message, "change": what, "hook": what})
 }
 

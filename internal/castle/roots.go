@@ -44,12 +44,16 @@ func (r *run) open(stage, layer string) (*workshop, error) {
 		Binary: binary, Dir: dir.Work(), StatePath: dir.StatePath(),
 		PluginCache: r.shared(".plugins"), Env: r.options.Environ, Run: r.id, Log: log,
 		OnResource: func(c terraform.Change) {
-			if c.Phase == terraform.Done || c.Phase == terraform.Failed {
-				r.emit(event.Event{
-					Kind: event.Resource, Layer: layer, Stage: stage,
-					Address: c.Address, Action: c.Action, Text: string(c.Phase), Seconds: c.Seconds,
-				})
+			e := event.Event{Layer: layer, Stage: stage, Address: c.Address, Action: c.Action}
+			switch c.Phase {
+			case terraform.Started:
+				e.Kind = event.ResourceStarted
+			case terraform.Done, terraform.Failed:
+				e.Kind, e.Text, e.Seconds = event.Resource, string(c.Phase), c.Seconds
+			default:
+				return
 			}
+			r.emit(e)
 		},
 	}
 	r.roots.add(root)

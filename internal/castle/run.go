@@ -105,7 +105,7 @@ func (r *run) report(e event.Event) {
 
 func decisive(k event.Kind) bool {
 	switch k {
-	case event.GateClosed, event.GateNudged, event.GateOpen, event.Notice, event.Resource:
+	case event.GateClosed, event.GateNudged, event.GateOpen, event.Notice, event.ResourceStarted, event.Resource:
 		return false
 	}
 	return true

@@ -10,22 +10,23 @@ type Kind string
 
 // The kinds, in the order in which a run may send them.
 const (
-	RunStarted   Kind = "run_started"
-	StageStarted Kind = "stage_started" // everything it needs is open
-	StepStarted  Kind = "step_started"  // adopt, plan, preflight, apply, gates, destroy …
-	StepEnded    Kind = "step_ended"    // with Seconds
-	Resource     Kind = "resource"      // Terraform finished with one resource
-	GateClosed   Kind = "gate_closed"   // a new reason why a gate is closed
-	GateNudged   Kind = "gate_nudged" // what a closed gate did about it
-	GateOpen     Kind = "gate_open"
-	StageReady   Kind = "stage_ready"
-	StageCurrent Kind = "stage_current" // nothing to do: fingerprint unchanged, gates open
-	StageGone    Kind = "stage_gone"    // destroyed
-	StageFailed  Kind = "stage_failed"  // with Text
-	StageStopped Kind = "stage_stopped" // interrupted with its run
-	StageSkipped Kind = "stage_skipped" // because what it needs failed: Text names it
-	Notice       Kind = "notice"        // one line a user should read
-	RunEnded     Kind = "run_ended"
+	RunStarted      Kind = "run_started"
+	StageStarted    Kind = "stage_started"    // everything it needs is open
+	StepStarted     Kind = "step_started"     // adopt, plan, preflight, apply, gates, destroy …
+	StepEnded       Kind = "step_ended"       // with Seconds
+	ResourceStarted Kind = "resource_started" // Terraform began with one resource
+	Resource        Kind = "resource"         // and finished with it
+	GateClosed      Kind = "gate_closed"      // a new reason why a gate is closed
+	GateNudged      Kind = "gate_nudged"      // what a closed gate did about it
+	GateOpen        Kind = "gate_open"
+	StageReady      Kind = "stage_ready"
+	StageCurrent    Kind = "stage_current" // nothing to do: fingerprint unchanged, gates open
+	StageGone       Kind = "stage_gone"    // destroyed
+	StageFailed     Kind = "stage_failed"  // with Text
+	StageStopped    Kind = "stage_stopped" // interrupted with its run
+	StageSkipped    Kind = "stage_skipped" // because what it needs failed: Text names it
+	Notice          Kind = "notice"        // one line a user should read
+	RunEnded        Kind = "run_ended"
 )
 
 // Event is one thing that happened in a run. Text never holds a secret: it is

@@ -47,12 +47,13 @@ type Lines struct {
 	verbose bool
 	live    *live // nil unless w is a terminal
 	gates   map[string]*closedGate
+	working map[string]*work // by stage
 }
 
 // NewLines returns a reporter for w. A terminal gets colours and a line that
 // says what is in progress.
 func NewLines(w io.Writer, terminal, verbose bool) *Lines {
-	l := &Lines{w: w, paint: painter(terminal), verbose: verbose, gates: map[string]*closedGate{}}
+	l := &Lines{w: w, paint: painter(terminal), verbose: verbose, gates: map[string]*closedGate{}, working: map[string]*work{}}
 	if terminal {
 		l.live = &live{w: w, running: map[string]string{}}
 	}
@@ -70,6 +71,7 @@ func (l *Lines) Report(e event.Event) {
 	if l.live != nil {
 		l.live.see(e)
 	}
+	l.follow(e)
 	switch e.Kind {
 	case event.GateClosed, event.GateOpen:
 		if !l.gate(e) {
@@ -98,21 +100,29 @@ func (l *Lines) Say(text string) {
 
 // line writes the line of one event, if it has one, and draws the live line anew.
 func (l *Lines) line(e event.Event) {
+	text := l.text(e)
+	l.write(e.Time, e, text)
+	if w := l.working[e.Stage]; w != nil && text != "" {
+		w.quiet(silence)
+	}
+}
+
+// write writes a line about the stage of an event, and draws the live line anew.
+func (l *Lines) write(at time.Time, of event.Event, text string) {
 	if l.live != nil {
 		l.live.clear()
 		defer l.live.draw()
 	}
-	text := l.text(e)
 	if text == "" {
 		return
 	}
-	at := fmt.Sprintf("%7.1fs", e.Time.Sub(l.began).Seconds())
 	where := ""
-	if e.Stage != "" {
-		where = fmt.Sprintf("%-26s ", e.Layer+"/"+e.Stage)
+	if of.Stage != "" {
+		where = fmt.Sprintf("%-26s ", of.Layer+"/"+of.Stage)
 	}
+	moment := fmt.Sprintf("%7.1fs", at.Sub(l.began).Seconds())
 	indent := "\n" + strings.Repeat(" ", 10)
-	fmt.Fprintf(l.w, "%s  %s%s\n", l.paint.dim(at), where, strings.ReplaceAll(text, "\n", indent))
+	fmt.Fprintf(l.w, "%s  %s%s\n", l.paint.dim(moment), where, strings.ReplaceAll(text, "\n", indent))
 }
 
 func (l *Lines) text(e event.Event) string {
