@@ -30,5 +30,14 @@ func during(step string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", step, err)
+	return &stepError{step, err}
 }
+
+// stepError is what Terraform said in one of a stage's steps.
+type stepError struct {
+	step string
+	err  error
+}
+
+func (e *stepError) Error() string { return e.step + ": " + e.err.Error() }
+func (e *stepError) Unwrap() error { return e.err }

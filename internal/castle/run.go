@@ -89,6 +89,7 @@ func (r *run) emit(e event.Event) {
 	r.emitting.Lock()
 	defer r.emitting.Unlock()
 	e.Time, e.Run, e.Text = time.Now(), r.id, r.masker.Hide(e.Text)
+	e.Diagnosis = r.masked(e.Diagnosis)
 	if r.journal != nil {
 		if err := r.journal.Append(e, decisive(e.Kind)); err != nil && e.Kind != event.Notice {
 			defer r.report(event.Event{Time: e.Time, Run: r.id, Kind: event.Notice, Text: "journal: " + err.Error()})

@@ -24,6 +24,7 @@ const (
 	StageGone       Kind = "stage_gone"    // destroyed
 	StageFailed     Kind = "stage_failed"  // with Text
 	StageStopped    Kind = "stage_stopped" // interrupted with its run
+	Diagnosed       Kind = "diagnosed"     // why a stage failed, as far as its surroundings say; with Diagnosis
 	StageSkipped    Kind = "stage_skipped" // because what it needs failed: Text names it
 	Notice          Kind = "notice"        // one line a user should read
 	RunEnded        Kind = "run_ended"
@@ -43,4 +44,16 @@ type Event struct {
 	Action  string    `json:"action,omitempty"`  // create, update, delete, import …
 	Text    string    `json:"text,omitempty"`
 	Seconds float64   `json:"seconds,omitempty"`
+
+	Diagnosis *Diagnosis `json:"diagnosis,omitempty"`
+}
+
+// Diagnosis is what a person needs to go on from a closed gate or a failed step.
+type Diagnosis struct {
+	Waited string    `json:"waited"`          // what was waited for
+	Seen   string    `json:"seen"`            // what was there instead
+	Since  time.Time `json:"since"`           // since when that was so
+	Cause  string    `json:"cause,omitempty"` // the likely one; empty if none is known
+	Next   string    `json:"next,omitempty"`  // the command to look further, or the way out
+	Folder string    `json:"folder"`          // where everything is that was found
 }

@@ -13,4 +13,8 @@ type Diagnosis struct {
 	// metallb-system describe daemonset metallb-speaker". Whoever prints it says
 	// which kubeconfig or talosconfig it needs. Empty if there is none.
 	Look string
+	// Release is the Helm release, namespace/name, that is installed and whose
+	// chart has what is missing: it was deleted since, which Helm and Terraform do
+	// not notice. Whoever knows who installed it knows the way out. Mostly empty.
+	Release string
 }

@@ -55,6 +55,9 @@ func workload() gate.Type {
 					return judgeWorkload(object, int64(desired))
 				}),
 				Changed: c.changes(func(context.Context, *api) (selection, error) { return what, nil }),
+				Diagnose: c.diagnose(describe(kind, what.namespace, what.name), func(ctx context.Context, q *inquiry) {
+					q.workload(ctx, what, kind)
+				}),
 			}, nil
 		},
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -57,3 +58,27 @@ func (r *Run) Journal() (*Journal, error) {
 func (r *Run) Events() ([]event.Event, error) { return readJournal(r.journalPath()) }
 
 func (r *Run) journalPath() string { return filepath.Join(r.dir, "journal.jsonl") }
+
+// DiagnosisPath returns the folder of what was found about a failed stage.
+func (r *Run) DiagnosisPath(stage string) string { return filepath.Join(r.dir, "diagnosis", stage) }
+
+// KeepDiagnosis writes files, by slash-separated name, into that folder. A name
+// that would lead out of it is an error.
+func (r *Run) KeepDiagnosis(stage string, files map[string][]byte) error {
+	var errs []error
+	for name, data := range files {
+		errs = append(errs, keep(r.DiagnosisPath(stage), filepath.FromSlash(name), data))
+	}
+	return errors.Join(errs...)
+}
+
+func keep(dir, name string, data []byte) error {
+	if !filepath.IsLocal(name) {
+		return fmt.Errorf("%s: lies outside %s", name, dir)
+	}
+	path := filepath.Join(dir, name)
+	if err := makePrivate(filepath.Dir(path)); err != nil {
+		return err
+	}
+	return os.WriteFile(path, data, privateFile)
+}

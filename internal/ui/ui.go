@@ -159,6 +159,8 @@ func (l *Lines) text(e event.Event) string {
 		return l.paint.green("gone")
 	case event.StageFailed:
 		return l.paint.red("failed: ") + e.Text
+	case event.Diagnosed:
+		return l.diagnosis(e)
 	case event.StageStopped:
 		return l.paint.yellow("interrupted")
 	case event.StageSkipped:

@@ -1,0 +1,180 @@
+package castle
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/secret"
+)
+
+// A stage that failed is explained as far as its surroundings can tell, and
+// castle leaves everything that it saw in the run's folder. Explaining changes
+// nothing: the stage has failed already, with the same error and exit code, and
+// an interrupt ends it at once.
+
+// diagnosisTime bounds what is asked about one failed stage.
+const diagnosisTime = 15 * time.Second
+
+// explained adds to a stage's error what its surroundings say. An error that
+// they can say nothing about, such as a refusal of a preflight, stays as it is.
+func (r *run) explained(ctx context.Context, s *config.Stage, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	findings := r.findings(s, err)
+	if len(findings) == 0 {
+		return err
+	}
+	asking, stop := context.WithTimeout(ctx, diagnosisTime)
+	defer stop()
+	var all sync.WaitGroup
+	for _, f := range findings {
+		all.Go(func() { f.ask(asking, r) })
+	}
+	all.Wait()
+	if ctx.Err() != nil {
+		return err // the user has more urgent things to read
+	}
+	return r.tell(s, findings, err)
+}
+
+// finding is one thing that failed and what was found about it.
+type finding struct {
+	said   event.Diagnosis
+	gate   *config.Gate
+	stage  *config.Stage
+	result gate.Diagnosis
+}
+
+// findings lists what of a stage's error can be explained.
+func (r *run) findings(s *config.Stage, err error) []*finding {
+	var all []*finding
+	for _, closed := range closedGates(err) {
+		for _, g := range s.Gates {
+			if g.Name() == closed.Gate {
+				all = append(all, &finding{stage: s, gate: g, said: waited(g, closed)})
+			}
+		}
+	}
+	return all
+}
+
+// closedGates returns the gates that an error joins.
+func closedGates(err error) []*GateError {
+	if closed, ok := err.(*GateError); ok { //nolint:errorlint // each level is looked at in turn
+		return []*GateError{closed}
+	}
+	switch wrapping := err.(type) { //nolint:errorlint // likewise
+	case interface{ Unwrap() []error }:
+		var all []*GateError
+		for _, e := range wrapping.Unwrap() {
+			all = append(all, closedGates(e)...)
+		}
+		return all
+	case interface{ Unwrap() error }:
+		return closedGates(wrapping.Unwrap())
+	}
+	return nil
+}
+
+// waited says what was waited for, what was there instead and since when.
+func waited(g *config.Gate, closed *GateError) event.Diagnosis {
+	d := event.Diagnosis{Since: time.Now(), Seen: strings.TrimPrefix(closed.Error(), "gate "+g.Name()+": ")}
+	d.Waited = fmt.Sprintf("gate %s: %s", g.Name(), g.Type.Summary)
+	if timeout := new(gate.TimeoutError); errors.As(closed, &timeout) {
+		d.Waited = fmt.Sprintf("gate %s, for %s: %s", g.Name(), timeout.Timeout, g.Type.Summary)
+		d.Since = d.Since.Add(-timeout.Since)
+		d.Seen = "no attempt finished"
+		if timeout.Last != nil {
+			d.Seen = timeout.Last.Error()
+		}
+	}
+	return d
+}
+
+// ask lets a gate look round. One that does not come back in time is left alone.
+func (f *finding) ask(ctx context.Context, r *run) {
+	bound, err := r.gateOf(f.stage, f.gate)
+	if err != nil || bound.Diagnose == nil {
+		return
+	}
+	found := make(chan gate.Diagnosis, 1)
+	go func() { found <- bound.Diagnose(ctx) }()
+	select {
+	case f.result = <-found:
+	case <-ctx.Done():
+		select {
+		case f.result = <-found: // it was stopped and has something all the same
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// tell writes what was found, and shows the lines that matter.
+func (r *run) tell(s *config.Stage, findings []*finding, err error) error {
+	files := map[string][]byte{}
+	folder := r.files.DiagnosisPath(s.Name)
+	var summary, hints strings.Builder
+	for _, f := range findings {
+		f.said.Cause, f.said.Next, f.said.Folder = f.result.Cause, r.next(f.result), folder
+		for name, data := range f.result.Files {
+			files[name] = []byte(r.hidden(string(data)))
+		}
+		d := r.masked(&f.said)
+		fmt.Fprintf(&summary, "waited for  %s\nseen        %s\nsince       %s\nlikely      %s\nnext        %s\n\n",
+			d.Waited, d.Seen, d.Since.UTC().Format(time.RFC3339), cmp.Or(d.Cause, "unknown"), cmp.Or(d.Next, "-"))
+		if d.Cause != "" {
+			fmt.Fprintf(&hints, "\n  likely: %s", d.Cause)
+		}
+	}
+	files["summary.txt"] = []byte(summary.String())
+	if keepErr := r.files.KeepDiagnosis(s.Name, files); keepErr != nil {
+		r.notice(fmt.Sprintf("%s: not all of the diagnosis could be written: %v", s.Name, keepErr))
+	}
+	for _, f := range findings {
+		r.emit(event.Event{Kind: event.Diagnosed, Layer: s.Layer, Stage: s.Name, Gate: f.gate.Name(), Diagnosis: &f.said})
+	}
+	return fmt.Errorf("%w%s\n  diagnosis: %s", err, hints.String(), folder)
+}
+
+// next completes the command to look further, so that it works when it is pasted.
+func (r *run) next(found gate.Diagnosis) string {
+	switch {
+	case strings.HasPrefix(found.Look, "kubectl "):
+		return "KUBECONFIG=" + word(r.dir.Kubeconfig()) + " " + found.Look
+	case strings.HasPrefix(found.Look, "talosctl "):
+		return "TALOSCONFIG=" + word(r.dir.Talosconfig()) + " " + found.Look
+	}
+	return found.Look
+}
+
+// word quotes s for a shell if it has to be.
+func word(s string) string {
+	if strings.ContainsAny(s, " \t\n'\"\\$&;|<>()*?[]#~`!{}") {
+		return quote(s)
+	}
+	return s
+}
+
+// hidden masks a text of others: what castle knows, and what looks like it.
+func (r *run) hidden(text string) string { return r.masker.Hide(secret.HideLikely(text)) }
+
+// masked is a diagnosis without secrets; nil stays nil.
+func (r *run) masked(d *event.Diagnosis) *event.Diagnosis {
+	if d == nil {
+		return nil
+	}
+	hidden := *d
+	for _, text := range []*string{&hidden.Waited, &hidden.Seen, &hidden.Cause, &hidden.Next} {
+		*text = r.masker.Hide(*text)
+	}
+	return &hidden
+}

@@ -1,0 +1,102 @@
+package kube
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/yaml"
+)
+
+// absent explains an object that does not exist although something waits for it.
+func (q *inquiry) absent(ctx context.Context, kind, namespace, name string) {
+	if namespace != "" {
+		_, err := q.a.get(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), "", namespace)
+		if apierrors.IsNotFound(err) {
+			q.because(fmt.Sprintf("namespace %s does not exist, so that nothing is in it", namespace))
+			return
+		}
+	}
+	if release := q.releaseOf(ctx, kind, namespace, name); release != "" {
+		q.release = release
+		q.because(fmt.Sprintf("%s is part of the Helm release %s, which is installed: it was deleted since, and Helm and Terraform do not notice that",
+			titled(kind, namespace, name), release))
+		return
+	}
+	if namespace != "" {
+		q.events(ctx, namespace)
+	}
+}
+
+// releaseOf finds the installed Helm release whose chart has an object; empty if
+// there is none. What Helm wrote is opened in memory and nothing of it is kept:
+// a release holds every value that its chart was given.
+func (q *inquiry) releaseOf(ctx context.Context, kind, namespace, name string) string {
+	body, err := q.a.raw.Get().AbsPath("/api/v1/secrets").Param("fieldSelector", releaseType).
+		Param("labelSelector", "owner=helm,status=deployed").SetHeader("Accept", "application/json").Do(ctx).Raw()
+	if err != nil {
+		q.miss("Helm's releases", err)
+		return ""
+	}
+	var secrets struct {
+		Items []struct {
+			Metadata struct{ Namespace string }
+			Data     struct{ Release []byte }
+		}
+	}
+	if json.Unmarshal(body, &secrets) != nil {
+		return ""
+	}
+	for _, s := range secrets.Items {
+		r, ok := openRelease(s.Data.Release)
+		if ok && r.has(kind, namespace, name, s.Metadata.Namespace) {
+			return s.Metadata.Namespace + "/" + r.Name
+		}
+	}
+	return ""
+}
+
+type release struct{ Name, Manifest string }
+
+// openRelease reads what Helm keeps of a release: JSON, mostly compressed, in base64.
+func openRelease(data []byte) (release, bool) {
+	var r release
+	decoded, err := base64.StdEncoding.DecodeString(string(data))
+	if err != nil {
+		return r, false
+	}
+	if bytes.HasPrefix(decoded, []byte{0x1f, 0x8b}) {
+		z, err := gzip.NewReader(bytes.NewReader(decoded))
+		if err != nil {
+			return r, false
+		}
+		if decoded, err = io.ReadAll(io.LimitReader(z, 16<<20)); err != nil {
+			return r, false
+		}
+	}
+	return r, json.Unmarshal(decoded, &r) == nil
+}
+
+// has reports whether a release's chart has made an object.
+func (r release) has(kind, namespace, name, home string) bool {
+	for document := range strings.SplitSeq(r.Manifest, "\n---") {
+		var object struct {
+			Kind     string
+			Metadata struct{ Name, Namespace string }
+		}
+		if yaml.Unmarshal([]byte(document), &object) != nil || object.Kind != kind || object.Metadata.Name != name {
+			continue
+		}
+		if namespace == "" || object.Metadata.Namespace == namespace || object.Metadata.Namespace == "" && home == namespace {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,88 @@
+package kube
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+// inquest is a closed gate in a cluster, and what its diagnosis must say.
+type inquest struct {
+	name      string
+	serves    []kind
+	objects   []put
+	answers   map[string]answer
+	arguments map[string]cty.Value
+	cause     string   // the whole sentence, with HOST for the API's address
+	look      string   // empty: not asked for
+	release   string   // namespace/name
+	files     []string // that have to be there
+	holds     map[string]string
+}
+
+// everyCluster are the kinds that are looked at whatever the gate.
+func everyCluster() []kind {
+	return []kind{
+		{"v1", "Secret", "secrets", true}, {"v1", "Pod", "pods", true}, {"v1", "Event", "events", true},
+		{"v1", "Service", "services", true}, {"v1", "Namespace", "namespaces", false},
+	}
+}
+
+func runInquests(t *testing.T, kindOfGate string, arguments map[string]cty.Value, inquests []inquest) {
+	t.Helper()
+	for _, tt := range inquests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFakeAPI(t)
+			f.kinds = append(everyCluster(), tt.serves...)
+			for _, p := range tt.objects {
+				f.put(t, p.at, p.object)
+			}
+			for at, a := range tt.answers {
+				f.answer(at, a.code, a.body)
+			}
+			if tt.arguments == nil {
+				tt.arguments = arguments
+			}
+			d := newGate(t, kindOfGate, f.kubeconfig(), tt.arguments).Diagnose(t.Context())
+			tt.judge(t, f, d)
+		})
+	}
+}
+
+func (tt inquest) judge(t *testing.T, f *fakeAPI, d gate.Diagnosis) {
+	t.Helper()
+	if got := strings.ReplaceAll(d.Cause, f.Listener.Addr().String(), "HOST"); got != tt.cause {
+		t.Errorf("cause:\n got %q\nwant %q", got, tt.cause)
+	}
+	if tt.look != "" && d.Look != tt.look {
+		t.Errorf("look: got %q, want %q", d.Look, tt.look)
+	}
+	if d.Release != tt.release {
+		t.Errorf("release: got %q, want %q", d.Release, tt.release)
+	}
+	for _, name := range tt.files {
+		if d.Files[name] == nil {
+			t.Errorf("there is no file %s, only %s", name, slices.Sorted(maps.Keys(d.Files)))
+		}
+	}
+	for name, part := range tt.holds {
+		if !strings.Contains(string(d.Files[name]), part) {
+			t.Errorf("%s does not say %q:\n%s", name, part, d.Files[name])
+		}
+	}
+}
+
+// event puts an event about an object.
+func eventOn(namespace, kind, name, reason, message string) put {
+	return put{
+		"/api/v1/namespaces/" + namespace + "/events/" + name + "." + strings.ToLower(reason),
+		"{kind: Event, type: Warning, reason: " + reason + ", message: '" + strings.ReplaceAll(message, "'", "''") + "', count: 3, " +
+			"lastTimestamp: '2026-01-02T03:04:05Z', involvedObject: {kind: " + kind + ", namespace: " + namespace + ", name: " + name + "}}",
+	}
+}

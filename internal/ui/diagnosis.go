@@ -1,0 +1,42 @@
+package ui
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+)
+
+// diagnosis writes what a person needs to go on: five lines, and where the rest is.
+func (l *Lines) diagnosis(e event.Event) string {
+	d := e.Diagnosis
+	if d == nil {
+		return ""
+	}
+	lines := []string{
+		l.paint.yellow("diagnosis") + " in " + d.Folder,
+		"waited for  " + d.Waited,
+		"seen        " + d.Seen,
+		"since       " + since(d.Since, e.Time),
+		"likely      " + cmp.Or(d.Cause, "nothing that castle knows fits what was found"),
+	}
+	if d.Next != "" {
+		lines = append(lines, "next        "+d.Next)
+	}
+	for i := range lines {
+		lines[i] = strings.ReplaceAll(lines[i], "\n", " ")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// since is a moment as it is told at another one, shortly after.
+func since(from, now time.Time) string {
+	took := now.Sub(from).Round(time.Second)
+	at := from.Local().Format(time.TimeOnly)
+	if took < time.Second {
+		return at
+	}
+	return fmt.Sprintf("%s, %s ago", at, took)
+}
