@@ -19,7 +19,7 @@ func (l *Lines) diagnosis(e event.Event) string {
 		l.paint.yellow("diagnosis") + " in " + d.Folder,
 		"waited for  " + d.Waited,
 		"seen        " + d.Seen,
-		"since       " + since(d.Since, e.Time),
+		"since       " + ago(d.Since, e.Time),
 		"likely      " + cmp.Or(d.Cause, "nothing that castle knows fits what was found"),
 	}
 	if d.Next != "" {
@@ -31,8 +31,8 @@ func (l *Lines) diagnosis(e event.Event) string {
 	return strings.Join(lines, "\n")
 }
 
-// since is a moment as it is told at another one, shortly after.
-func since(from, now time.Time) string {
+// ago is a moment as it is told at another one, shortly after.
+func ago(from, now time.Time) string {
 	took := now.Sub(from).Round(time.Second)
 	at := from.Local().Format(time.TimeOnly)
 	if took < time.Second {
