@@ -4,7 +4,6 @@ import (
 	"context"
 
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
-	"github.com/siderolabs/talos/pkg/machinery/client"
 )
 
 // view is what one control plane says of etcd.
@@ -16,20 +15,20 @@ type view struct {
 	alarms   []*machineapi.EtcdMemberAlarm // likewise
 }
 
-// ask puts the questions to one machine, on a connection of their own: one that
-// was kept would remember its failures and pause before the next attempt.
-func (g *etcdGate) ask(ctx context.Context, endpoint string) view {
+// askEtcd puts the questions about etcd to one machine.
+func (m *machines) askEtcd(ctx context.Context, endpoint string) view {
 	v := view{endpoint: endpoint}
-	c, err := client.New(ctx, client.WithConfig(g.config), client.WithEndpoints(endpoint), client.WithDefaultGRPCDialOptions())
-	if err != nil {
-		v.problem = &problem{what: err.Error(), permanent: true}
+	explain := func(err error) *problem { return m.explain(endpoint, err, "about etcd") }
+	c, problem := m.connect(ctx, endpoint)
+	if problem != nil {
+		v.problem = problem
 		return v
 	}
 	defer func() { _ = c.Close() }() //nolint:errcheck // nothing was written
 
 	status, err := c.EtcdStatus(ctx)
 	if err != nil || len(status.GetMessages()) == 0 {
-		v.problem = g.explain(err)
+		v.problem = explain(err)
 		return v
 	}
 	v.status = status.GetMessages()[0].GetMemberStatus()
@@ -39,13 +38,13 @@ func (g *etcdGate) ask(ctx context.Context, endpoint string) view {
 	// The local member's list: two clusters that formed side by side show in the difference.
 	list, err := c.EtcdMemberList(ctx, &machineapi.EtcdMemberListRequest{QueryLocal: true})
 	if err != nil || len(list.GetMessages()) == 0 {
-		v.problem = g.explain(err)
+		v.problem = explain(err)
 		return v
 	}
 	v.members = list.GetMessages()[0].GetMembers()
 	alarms, err := c.EtcdAlarmList(ctx)
 	if err != nil || len(alarms.GetMessages()) == 0 {
-		v.problem = g.explain(err)
+		v.problem = explain(err)
 		return v
 	}
 	v.alarms = alarms.GetMessages()[0].GetMemberAlarms()

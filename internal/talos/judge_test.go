@@ -34,8 +34,8 @@ func TestJudgeSaysWhatIsMissing(t *testing.T) {
 		"etcd: 1 of 1 voters; a: etcdserver: corrupt cluster": {1, []view{corrupt}},
 		"etcd: 1 of 2 voters, 1 learner (10.0.0.2, not started); b, c: etcd does not run yet": {2, []view{
 			starting,
-			{endpoint: "b", problem: &problem{what: "etcd does not run yet"}},
-			{endpoint: "c", problem: &problem{what: "etcd does not run yet"}},
+			{endpoint: "b", problem: &problem{endpoint: "b", what: "etcd does not run yet"}},
+			{endpoint: "c", problem: &problem{endpoint: "c", what: "etcd does not run yet"}},
 		}},
 	} {
 		err := judge(c.voters, c.views)

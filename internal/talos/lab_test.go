@@ -12,6 +12,8 @@ import (
 
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
+	"github.com/siderolabs/talos/pkg/machinery/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/configpatcher"
 	"github.com/siderolabs/talos/pkg/machinery/config/generate"
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 	"github.com/siderolabs/talos/pkg/machinery/config/machine"
@@ -96,6 +98,10 @@ func (l *lab) configure(n int, kind machine.Type) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
+	if kind == machine.TypeControlPlane {
+		patch := "apiVersion: v1alpha1\nkind: Layer2VIPConfig\nname: " + l.vip() + "\nlink: ens18\n"
+		config = l.patched(config, patch)
+	}
 	data, err := config.Bytes()
 	if err != nil {
 		l.t.Fatal(err)
@@ -105,6 +111,23 @@ func (l *lab) configure(n int, kind machine.Type) {
 		_, err := c.ApplyConfiguration(l.t.Context(), &machineapi.ApplyConfigurationRequest{Data: data})
 		return err
 	}, client.WithTLSConfig(&tls.Config{InsecureSkipVerify: true}), client.WithEndpoints(l.address(n)))
+}
+
+func (l *lab) patched(c config.Provider, patch string) config.Provider {
+	l.t.Helper()
+	patches, err := configpatcher.LoadPatches([]string{patch})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	output, err := configpatcher.Apply(configpatcher.WithConfig(c), patches)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	patched, err := output.Config()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return patched
 }
 
 func (l *lab) bootstrap(n int) {

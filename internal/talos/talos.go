@@ -13,4 +13,4 @@ package talos
 import "github.com/ephemeral-castle/castle/internal/gate"
 
 // GateTypes returns the gates that Talos machines can answer.
-func GateTypes() []gate.Type { return []gate.Type{etcdType()} }
+func GateTypes() []gate.Type { return []gate.Type{etcdType(), virtualIPType()} }

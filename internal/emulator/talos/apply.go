@@ -3,6 +3,7 @@ package talos
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/role"
@@ -83,6 +84,13 @@ func (f *Fleet) apply(m *machine, c *installed, mode machineapi.ApplyConfigurati
 		m.staged = c
 		f.boot(m, f.config.Delays.Boot)
 	default:
+		moved := !slices.Equal(virtualIPs(m.installed.config), virtualIPs(c.config))
+		if moved {
+			f.resign(m)
+		}
 		m.installed = c
+		if moved {
+			f.advanceEtcd()
+		}
 	}
 }

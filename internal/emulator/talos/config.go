@@ -26,6 +26,8 @@ type Delays struct {
 	Join       time.Duration // learner added to learner running
 	Promote    time.Duration // learner running to voter
 	Kubernetes time.Duration // first etcd member to OnBootstrap
+	Campaign   time.Duration // etcd member votes to the machine asks for its virtual addresses
+	Session    time.Duration // power cut to etcd taking a virtual address from the machine
 }
 
 // Realistic returns the delays of small virtual machines with their images at hand.
@@ -38,6 +40,8 @@ func Realistic() Delays {
 		Join:       7 * time.Second,
 		Promote:    5 * time.Second,
 		Kubernetes: 10 * time.Second,
+		Campaign:   5 * time.Second,
+		Session:    60 * time.Second,
 	}
 }
 
@@ -47,6 +51,7 @@ func (d Delays) Times(factor float64) Delays {
 	return Delays{
 		Boot: scale(d.Boot), Install: scale(d.Install), Services: scale(d.Services), Etcd: scale(d.Etcd),
 		Join: scale(d.Join), Promote: scale(d.Promote), Kubernetes: scale(d.Kubernetes),
+		Campaign: scale(d.Campaign), Session: scale(d.Session),
 	}
 }
 
@@ -60,6 +65,9 @@ type Hooks struct {
 	// OnMachineConfigured is called whenever a machine's installed system has
 	// come up, after a reboot too: its kubelet would now register a node.
 	OnMachineConfigured func(MachineSpec)
+	// OnVirtualIP is called whenever a virtual address has another holder: the
+	// machine with that address, or none, which reads "".
+	OnVirtualIP func(virtual, holder string)
 	// OnShutdown is called when a machine has switched itself off.
 	OnShutdown func(address string)
 	// OnCall hears every request that a machine has answered.
@@ -82,6 +90,9 @@ type Machine struct {
 	Address string // where apid listens
 	Name    string // what its platform calls it; the hostname unless its configuration names one
 	Disks   []Disk // one of 32 GiB when empty
+	// Links are the names of its network link, aliases included. When empty it
+	// answers to whatever name its configuration uses.
+	Links []string
 }
 
 // Disk is one block device of a Machine.

@@ -2,10 +2,13 @@ package talos
 
 import (
 	"context"
+	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -33,6 +36,10 @@ func (d *door) enter(ctx context.Context, method string) (Call, route, []target)
 		if to, call.Err = routeOf(md); call.Err != nil {
 			return call, to, nil
 		}
+	}
+	if to.many && strings.HasPrefix(method, "/cosi.") {
+		call.Err = status.Errorf(codes.InvalidArgument, "one-2-many proxying is not supported for method %s", method)
+		return call, to, nil
 	}
 	call.Nodes = to.nodes
 	admit := func(node string, m *machine, err error) target {
@@ -94,6 +101,9 @@ func (d *door) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h
 func (d *door) stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	call, to, targets := d.enter(s.Context(), info.FullMethod)
 	defer func() { d.record(call) }()
+	if call.Err != nil {
+		return call.Err
+	}
 	for _, t := range targets {
 		routed := &routedStream{ServerStream: s, ctx: t.ctx}
 		if to.many {

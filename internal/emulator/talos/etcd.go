@@ -10,10 +10,12 @@ import (
 // etcdCluster is one raft group. Bootstrapping two machines makes two of them,
 // even under the same CA.
 type etcdCluster struct {
-	members []*member
-	leader  uint64 // as of the last elect
-	term    uint64
-	index   uint64
+	members   []*member
+	leader    uint64 // as of the last elect
+	term      uint64
+	index     uint64
+	elections []*election // one for each virtual address
+	ending    bool        // sessions are about to end for want of a quorum
 }
 
 // member is one machine's part in an etcdCluster. It outlives the machine's
@@ -134,6 +136,8 @@ func (f *Fleet) advanceEtcd() {
 		}
 		if m.etcd.serves() && !m.etcd.learner {
 			f.announceLater(m)
+			f.campaignLater(m)
+			f.settle(m.etcd.cluster)
 		}
 	}
 }

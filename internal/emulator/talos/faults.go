@@ -2,6 +2,8 @@ package talos
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 )
@@ -22,6 +24,42 @@ func (f *Fleet) ReleaseLearner(machine string) {
 	if m := f.find(machine); m != nil && m.etcd != nil && m.etcd.serves() {
 		f.promoteLater(m.etcd)
 	}
+}
+
+// MoveVirtualIP takes the virtual address from its holder, which goes to the end
+// of the line, and gives it to another candidate: the machine with that address
+// or hostname, or the next in line if to is empty.
+func (f *Fleet) MoveVirtualIP(virtual, to string) error {
+	address, err := netip.ParseAddr(virtual)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.unlock()
+	for _, m := range f.machines {
+		if m.etcd == nil {
+			continue
+		}
+		for _, e := range m.etcd.cluster.elections {
+			if e.address == address && e.holder != nil && e.holder.machine == m {
+				return f.moveVirtualIP(m.etcd.cluster, e, to)
+			}
+		}
+	}
+	return fmt.Errorf("no machine has the virtual address %s", virtual)
+}
+
+func (f *Fleet) moveVirtualIP(c *etcdCluster, e *election, to string) error {
+	i := slices.IndexFunc(e.line, func(c *candidate) bool {
+		return c != e.holder && !c.gone && (to == "" || c.machine == f.find(to))
+	})
+	if i < 0 {
+		return fmt.Errorf("no other control plane stands in line for %s", e.address)
+	}
+	next := e.line[i]
+	e.line = slices.Concat([]*candidate{next}, slices.Delete(slices.Delete(e.line, i, i+1), 0, 1), []*candidate{e.holder})
+	f.settle(c)
+	return nil
 }
 
 // RaiseAlarm sets an etcd alarm, "NOSPACE" or "CORRUPT", on the machine's

@@ -39,6 +39,7 @@ type lab struct {
 	bootstraps []talos.ClusterSpec
 	configured []talos.MachineSpec
 	shutDown   []string
+	holders    []string // of the virtual address, one after another
 	calls      []talos.Call
 }
 
@@ -61,10 +62,12 @@ func newLab(t *testing.T) *lab {
 		AfterFunc: l.clock.afterFunc,
 		Delays: talos.Delays{
 			Boot: step, Install: step, Services: step, Etcd: step, Join: step, Promote: step, Kubernetes: step,
+			Campaign: step / 2, Session: step,
 		},
 		Hooks: talos.Hooks{
 			OnBootstrap:         func(s talos.ClusterSpec) { hear(func() { l.bootstraps = append(l.bootstraps, s) }) },
 			OnMachineConfigured: func(s talos.MachineSpec) { hear(func() { l.configured = append(l.configured, s) }) },
+			OnVirtualIP:         func(_, holder string) { hear(func() { l.holders = append(l.holders, holder) }) },
 			OnShutdown:          func(a string) { hear(func() { l.shutDown = append(l.shutDown, a) }) },
 			OnCall:              func(c talos.Call) { hear(func() { l.calls = append(l.calls, c) }) },
 			OnError:             func(a string, err error) { t.Errorf("machine %s: %v", a, err) },
@@ -149,19 +152,20 @@ func (l *lab) apply(address string, config []byte) error {
 	return err
 }
 
-// raise boots and configures control planes 1…cps and then workers, until their services run.
-func (l *lab) raise(cps, workers int) {
+// raise boots and configures control planes 1…cps, with the patches, and then
+// workers, until their services run.
+func (l *lab) raise(cps, workers int, patches ...string) {
 	l.t.Helper()
 	for n := 1; n <= cps+workers; n++ {
 		l.bootNew(n)
 	}
 	l.clock.advance(step)
 	for n := 1; n <= cps+workers; n++ {
-		kind := machine.TypeControlPlane
-		if n > cps {
-			kind = machine.TypeWorker
+		config := l.machineConfig(machine.TypeWorker)
+		if n <= cps {
+			config = l.machineConfig(machine.TypeControlPlane, patches...)
 		}
-		if err := l.apply(l.address(n), l.machineConfig(kind)); err != nil {
+		if err := l.apply(l.address(n), config); err != nil {
 			l.t.Fatalf("configuring machine %d: %v", n, err)
 		}
 	}

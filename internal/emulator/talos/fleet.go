@@ -14,6 +14,7 @@
 package talos
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -27,6 +28,8 @@ import (
 // Fleet is a set of emulated machines.
 type Fleet struct {
 	config Config
+	ctx    context.Context // until Close
+	end    context.CancelFunc
 
 	mu           sync.Mutex
 	machines     []*machine // in the order of their first Boot
@@ -48,7 +51,9 @@ func New(c Config) *Fleet {
 	if c.AfterFunc == nil {
 		c.AfterFunc = func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
 	}
-	return &Fleet{config: c, held: map[string]bool{}, bootstrapped: map[string]bool{}}
+	f := &Fleet{config: c, held: map[string]bool{}, bootstrapped: map[string]bool{}}
+	f.ctx, f.end = context.WithCancel(context.Background())
+	return f
 }
 
 // Boot switches a machine on. A machine whose address is known keeps its disks;
@@ -120,6 +125,7 @@ func (f *Fleet) Close() {
 		s.grpc.Stop()
 		<-s.done
 	}
+	f.end()
 }
 
 // find returns the machine that an address or a hostname names.
@@ -156,6 +162,17 @@ func (f *Fleet) after(m *machine, d time.Duration, fn func()) {
 		}
 	})
 	m.timers = append(m.timers, stop)
+}
+
+// inTime runs fn under the lock once d has passed, whatever the machines do meanwhile.
+func (f *Fleet) inTime(d time.Duration, fn func()) {
+	f.config.AfterFunc(d, func() {
+		f.mu.Lock()
+		defer f.unlock()
+		if !f.closed {
+			fn()
+		}
+	})
 }
 
 func (f *Fleet) trouble(m *machine, err error) {

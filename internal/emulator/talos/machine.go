@@ -1,15 +1,20 @@
 package talos
 
-import "time"
+import (
+	"time"
+
+	"github.com/cosi-project/runtime/pkg/state"
+)
 
 // machine is one Machine and what became of it. The fleet's mutex guards it.
 type machine struct {
 	Machine
-	stage  Stage
-	life   int // counts starts and power cuts: a pending step of an earlier life is void
-	timers []func() bool
-	server *apid
-	ready  bool // container runtime and kubelet are up: bootstrap is available
+	stage     Stage
+	life      int // counts starts and power cuts: a pending step of an earlier life is void
+	timers    []func() bool
+	server    *apid
+	resources state.CoreState // of the system that runs
+	ready     bool            // container runtime and kubelet are up: bootstrap is available
 
 	// What the disks hold.
 	installed *installed // the configuration in force; nil on a blank disk
@@ -17,6 +22,7 @@ type machine struct {
 	etcd      *member
 
 	announcing   bool // OnBootstrap is due
+	campaigns    bool // it asks for its virtual addresses, or is about to
 	awaitsSigner bool // a worker that has its configuration and no certificate yet
 }
 
@@ -41,6 +47,7 @@ func (f *Fleet) boot(m *machine, delay time.Duration) {
 
 // start brings the API up, in maintenance mode or with the configuration's certificates.
 func (f *Fleet) start(m *machine) {
+	f.bringUpNetwork(m)
 	if m.installed == nil {
 		if f.serve(m, maintenanceTLS) {
 			m.stage = Maintenance
@@ -94,6 +101,7 @@ func (f *Fleet) startWaitingWorkers() {
 
 // stop takes the API away at once and voids what is pending; requests in flight finish.
 func (f *Fleet) stop(m *machine) {
+	f.resign(m)
 	m.life++
 	for _, stop := range m.timers {
 		stop()
@@ -104,6 +112,9 @@ func (f *Fleet) stop(m *machine) {
 		m.server.retire()
 		m.server = nil
 	}
+	if m.etcd != nil {
+		f.endSessionsWithoutQuorum(m.etcd.cluster)
+	}
 }
 
 // powerOff takes the API away and breaks what was in flight.
@@ -111,6 +122,7 @@ func (f *Fleet) powerOff(m *machine) {
 	if m.server != nil {
 		f.later(m.server.grpc.Stop)
 	}
+	f.vanish(m)
 	f.stop(m)
 	m.stage = Off
 }

@@ -30,6 +30,7 @@ func (s *machineService) Reset(ctx context.Context, req *machineapi.ResetRequest
 	f.mu.Lock()
 	defer f.unlock()
 	m := requestOf(ctx).target
+	f.resign(m)
 	if m.etcd != nil && req.GetGraceful() {
 		m.etcd.leave()
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"strconv"
 
+	"github.com/cosi-project/runtime/api/v1alpha1"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/api/storage"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
@@ -55,6 +56,7 @@ func (f *Fleet) listen(m *machine, source tlsSource) (*apid, error) {
 	)}
 	machineapi.RegisterMachineServiceServer(s.grpc, &machineService{fleet: f})
 	storage.RegisterStorageServiceServer(s.grpc, &storageService{fleet: f})
+	v1alpha1.RegisterStateServer(s.grpc, &resourceService{fleet: f})
 	go func() {
 		defer close(s.done)
 		_ = s.grpc.Serve(l) //nolint:errcheck // it ends because the listener or the server was closed

@@ -72,42 +72,6 @@ func (s *machineService) configuration(ctx context.Context) *installed {
 	return &installed{} // reset since the request came in
 }
 
-func (s *machineService) ServiceList(ctx context.Context, _ *emptypb.Empty) (*machineapi.ServiceListResponse, error) {
-	s.fleet.mu.Lock()
-	defer s.fleet.unlock()
-	return &machineapi.ServiceListResponse{Messages: []*machineapi.ServiceList{{Services: services(requestOf(ctx).target)}}}, nil
-}
-
-func services(m *machine) []*machineapi.ServiceInfo {
-	service := func(id, state, said string) *machineapi.ServiceInfo {
-		return &machineapi.ServiceInfo{
-			Id: id, State: state,
-			Events: &machineapi.ServiceEvents{Events: []*machineapi.ServiceEvent{{Msg: said, State: state}}},
-			Health: &machineapi.ServiceHealth{Unknown: state != "Running", Healthy: state == "Running"},
-		}
-	}
-	running := func(id string) *machineapi.ServiceInfo { return service(id, "Running", "Health check successful") }
-	list := []*machineapi.ServiceInfo{running("apid"), running("containerd"), running("machined"), running("udevd")}
-	if m.installed == nil {
-		return list
-	}
-	waiting := func(id string, up bool, forWhat string) *machineapi.ServiceInfo {
-		if up {
-			return running(id)
-		}
-		return service(id, "Waiting", "Waiting for "+forWhat)
-	}
-	list = append(list, waiting("cri", m.ready, "network"), waiting("kubelet", m.ready, `service "cri" to be "up"`))
-	if !m.controlPlane() {
-		return list
-	}
-	etcd := waiting("etcd", m.etcd != nil && m.etcd.serves(), `service "cri" to be "up"`)
-	if m.ready && (m.etcd == nil || !m.etcd.started) {
-		etcd = service("etcd", "Preparing", "Running pre state")
-	}
-	return append(list, running("trustd"), etcd)
-}
-
 // storageService answers the calls about disks.
 type storageService struct {
 	storage.UnimplementedStorageServiceServer

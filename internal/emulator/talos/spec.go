@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/siderolabs/talos/pkg/machinery/config"
 	talosconfig "github.com/siderolabs/talos/pkg/machinery/config/config"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 )
@@ -83,7 +82,7 @@ func (f *Fleet) clusterSpec(m *machine) ClusterSpec {
 	cluster := m.installed.config.Cluster()
 	spec := ClusterSpec{
 		Name: cluster.Name(), Endpoint: cluster.Endpoint().String(), APIPort: cluster.LocalAPIServerPort(),
-		VIPs: vips(m.installed.config), SANs: apiServerSANs(cluster),
+		SANs:         apiServerSANs(cluster),
 		ServiceCIDRs: cluster.Network().ServiceCIDRs(), PodCIDRs: cluster.Network().PodCIDRs(),
 		DNSDomain:         cluster.Network().DNSDomain(),
 		KubernetesVersion: imageTag(cluster.APIServer().Image()),
@@ -91,6 +90,9 @@ func (f *Fleet) clusterSpec(m *machine) ClusterSpec {
 		SecretboxKey:      cluster.SecretboxEncryptionSecret(),
 		CoreDNS:           cluster.CoreDNS().Enabled(),
 		Bootstrapper:      f.machineSpec(m),
+	}
+	for _, v := range virtualIPs(m.installed.config) {
+		spec.VIPs = append(spec.VIPs, v.address.String())
 	}
 	if ca := cluster.IssuingCA(); ca != nil {
 		spec.CACert, spec.CAKey = ca.Crt, ca.Key
@@ -105,25 +107,6 @@ func (f *Fleet) clusterSpec(m *machine) ClusterSpec {
 		spec.InlineManifests = append(spec.InlineManifests, Manifest{Name: x.Name(), Contents: x.Contents()})
 	}
 	return spec
-}
-
-// vips lists the virtual addresses of both kinds of configuration document.
-func vips(c config.Provider) []string {
-	var list []string
-	for _, d := range c.Machine().Network().Devices() {
-		if d.VIPConfig() != nil {
-			list = append(list, d.VIPConfig().IP())
-		}
-		for _, vlan := range d.Vlans() {
-			if vlan.VIPConfig() != nil {
-				list = append(list, vlan.VIPConfig().IP())
-			}
-		}
-	}
-	for _, v := range c.NetworkVirtualIPConfigs() {
-		list = append(list, v.VIP().String())
-	}
-	return list
 }
 
 func apiServerSANs(cluster talosconfig.ClusterConfig) []string {

@@ -1,0 +1,260 @@
+package talos_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/cosi-project/runtime/pkg/resource"
+	"github.com/cosi-project/runtime/pkg/safe"
+	"github.com/siderolabs/talos/pkg/machinery/client"
+	"github.com/siderolabs/talos/pkg/machinery/config/machine"
+	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
+	"github.com/siderolabs/talos/pkg/machinery/resources/network"
+	"github.com/siderolabs/talos/pkg/machinery/role"
+	"google.golang.org/grpc/codes"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/talos"
+)
+
+func (l *lab) vipOn(link string) string {
+	return fmt.Sprintf("apiVersion: v1alpha1\nkind: Layer2VIPConfig\nname: %s\nlink: %s\n", l.vip(), link)
+}
+
+// raiseWithVIP raises control planes until all vote and one has the virtual address.
+func (l *lab) raiseWithVIP(cps int) {
+	l.t.Helper()
+	l.raise(cps, 0, l.vipOn("uplink"))
+	if err := l.bootstrap(l.address(1)); err != nil {
+		l.t.Fatal(err)
+	}
+	l.clock.advance(10 * step)
+	l.wantHolder(1)
+}
+
+// addresses reads what the machine has in force, each with its link.
+func addresses(t *testing.T, c *client.Client) []string {
+	t.Helper()
+	list, err := safe.StateListAll[*network.AddressStatus](within(t), c.COSI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for a := range list.All() {
+		all = append(all, a.Metadata().ID())
+	}
+	slices.Sort(all)
+	return all
+}
+
+// wantHolder fails unless machine n alone, of those that run, has the virtual
+// address; 0 is nobody.
+func (l *lab) wantHolder(n int) {
+	l.t.Helper()
+	for i := 1; l.Stage(l.address(i)) != talos.Off || i <= n; i++ {
+		if l.Stage(l.address(i)) != talos.Running {
+			continue
+		}
+		has := slices.Contains(addresses(l.t, l.as(role.Reader, l.address(i))), "ens18/"+l.vip()+"/32")
+		if has != (i == n) {
+			l.t.Errorf("machine %d has the virtual address: %t, want the holder to be %d", i, has, n)
+		}
+	}
+	want := ""
+	if n != 0 {
+		want = l.address(n)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if got := append([]string{""}, l.holders...); got[len(got)-1] != want {
+		l.t.Errorf("the hook has heard of %q, want %q last", l.holders, want)
+	}
+}
+
+func TestTheVirtualAddressComesWithEtcdAndBeforeKubernetes(t *testing.T) {
+	l := newLab(t)
+	l.raise(3, 0, l.vipOn("uplink"))
+	l.wantHolder(0)
+	if err := l.bootstrap(l.address(1)); err != nil {
+		t.Fatal(err)
+	}
+	l.clock.advance(step)
+	l.wantHolder(0)
+	l.clock.advance(step / 2)
+	l.wantHolder(1)
+	if len(l.bootstraps) != 0 {
+		t.Error("Kubernetes is there before the virtual address")
+	}
+	l.clock.advance(10 * step)
+	l.wantHolder(1) // who came later stands in line
+}
+
+func TestAMachineThatShutsDownHandsTheVirtualAddressOn(t *testing.T) {
+	l := newLab(t)
+	l.raiseWithVIP(3)
+	if err := l.as(role.Admin, l.address(1)).Shutdown(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	l.wantHolder(2)
+	l.bootNew(1)
+	l.clock.advance(3 * step)
+	l.wantHolder(2) // who is back stands at the end of the line
+	if err := l.as(role.Admin, l.address(2)).Reboot(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	l.wantHolder(3)
+}
+
+func TestAPowerCutKeepsTheVirtualAddressUntilTheSessionEnds(t *testing.T) {
+	l := newLab(t)
+	l.raiseWithVIP(3)
+	l.Halt(l.address(1))
+	l.clock.advance(step / 2)
+	for _, n := range []int{2, 3} {
+		if all := addresses(t, l.as(role.Reader, l.address(n))); len(all) != 2 {
+			t.Errorf("machine %d has %v before the session of the one that is off has ended", n, all)
+		}
+	}
+	l.clock.advance(step / 2)
+	if all := addresses(t, l.as(role.Reader, l.address(2))); !slices.Contains(all, "ens18/"+l.vip()+"/32") {
+		t.Errorf("machine 2 has %v", all)
+	}
+}
+
+func TestNobodyKeepsTheVirtualAddressWithoutAQuorum(t *testing.T) {
+	l := newLab(t)
+	l.raiseWithVIP(3)
+	l.Halt(l.address(2))
+	l.Halt(l.address(3))
+	l.clock.advance(step / 2)
+	l.wantHolder(1)
+	l.clock.advance(step / 2)
+	l.wantHolder(0)
+	l.bootNew(2)
+	l.clock.advance(3 * step)
+	if held := l.holders[len(l.holders)-1]; held == "" {
+		t.Error("with a quorum again, nobody has the virtual address")
+	}
+}
+
+func TestALearnerIsNoCandidate(t *testing.T) {
+	l := newLab(t)
+	l.HoldLearner("blue-02")
+	l.raiseWithVIP(2)
+	if err := l.MoveVirtualIP(l.vip(), ""); err == nil {
+		t.Error("the virtual address went to a learner")
+	}
+	l.ReleaseLearner("blue-02")
+	l.clock.advance(2 * step)
+	if err := l.MoveVirtualIP(l.vip(), ""); err != nil {
+		t.Error(err)
+	}
+	l.wantHolder(2)
+}
+
+func TestTheVirtualAddressIsMoved(t *testing.T) {
+	l := newLab(t)
+	l.raiseWithVIP(3)
+	for _, move := range []struct {
+		to     string
+		holder int
+	}{{"", 2}, {"blue-01", 1}, {l.address(3), 3}, {"", 2}, {"", 1}} {
+		if err := l.MoveVirtualIP(l.vip(), move.to); err != nil {
+			t.Fatal(err)
+		}
+		l.wantHolder(move.holder)
+	}
+	for _, to := range []string{"blue-01", "blue-04"} { // it has it; there is none
+		if err := l.MoveVirtualIP(l.vip(), to); err == nil {
+			t.Errorf("moved to %s", to)
+		}
+	}
+	if err := l.MoveVirtualIP(l.address(1), ""); err == nil {
+		t.Error("moved an address that is not virtual")
+	}
+}
+
+func TestAVirtualAddressOnALinkThatIsNotThereNeverAppears(t *testing.T) {
+	for link, holder := range map[string]int{"eth0": 0, "enp6s18": 1} {
+		l := newLab(t)
+		if err := l.Boot(talos.Machine{Address: l.address(1), Name: "blue-01", Links: []string{"ens18", "enp6s18"}}); err != nil {
+			t.Fatal(err)
+		}
+		l.clock.advance(step)
+		if err := l.apply(l.address(1), l.machineConfig(machine.TypeControlPlane, l.vipOn(link))); err != nil {
+			t.Fatal(err)
+		}
+		l.clock.advance(2 * step)
+		if err := l.bootstrap(l.address(1)); err != nil {
+			t.Fatal(err)
+		}
+		l.clock.advance(10 * step)
+		l.wantHolder(holder)
+	}
+}
+
+func TestResourcesAreForReadersAndOneMachineAtATime(t *testing.T) {
+	l := newLab(t)
+	l.raise(2, 0)
+	l.bootNew(3)
+	l.clock.advance(step)
+	own := []string{"ens18/" + l.address(3) + "/24", "lo/127.0.0.1/8"}
+	if got := addresses(t, l.anyone(l.address(3))); !slices.Equal(got, own) {
+		t.Errorf("in maintenance: %v, want %v", got, own)
+	}
+	reader := l.as(role.Reader, l.address(1))
+	list := network.NewAddressStatus(network.NamespaceName, "").Metadata()
+	_, err := reader.COSI.List(client.WithNodes(within(t), l.address(1), l.address(2)), list)
+	wantRefusal(t, err, codes.InvalidArgument, "one-2-many proxying is not supported for method /cosi.resource.State/List")
+	other, err := reader.COSI.List(client.WithNode(within(t), l.address(2)), list)
+	if err != nil || !slices.ContainsFunc(other.Items, func(r resource.Resource) bool { return r.Metadata().ID() == "ens18/"+l.address(2)+"/24" }) {
+		t.Errorf("through another machine: %v, %v", other, err)
+	}
+	_, err = reader.COSI.List(within(t), k8s.NewNodename(k8s.NamespaceName, "").Metadata())
+	wantRefusal(t, err, codes.PermissionDenied, "is not supported")
+	_, err = l.as(role.EtcdBackup, l.address(1)).COSI.List(within(t), list)
+	wantRefusal(t, err, codes.PermissionDenied, "not authorized")
+}
+
+func TestServicesTellHowFarEtcdHasCome(t *testing.T) {
+	l := newLab(t)
+	l.HoldLearner("blue-02")
+	l.raise(3, 1)
+	etcd := func(n int) string {
+		t.Helper()
+		resp, err := l.as(role.Reader, l.address(n)).ServiceList(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range resp.GetMessages()[0].GetServices() {
+			if events := s.GetEvents().GetEvents(); s.GetId() == "etcd" {
+				return fmt.Sprintf("%s healthy=%t: %s", s.GetState(), s.GetHealth().GetHealthy(), events[len(events)-1].GetMsg())
+			}
+		}
+		return "none"
+	}
+	const preparing, well = "Preparing healthy=false: Running pre state", "Running healthy=true: Health check successful"
+	for n, want := range map[int]string{1: preparing, 2: preparing, 4: "none"} {
+		if got := etcd(n); got != want {
+			t.Errorf("before the bootstrap, etcd on %d: %s", n, got)
+		}
+	}
+	if err := l.bootstrap(l.address(1)); err != nil {
+		t.Fatal(err)
+	}
+	l.clock.advance(10 * step)
+	for n, want := range map[int]string{
+		1: well, 2: "Running healthy=false: Health check failed: etcdserver: rpc not supported for learner", 3: preparing,
+	} {
+		if got := etcd(n); got != want {
+			t.Errorf("with a learner that is held, etcd on %d: %s", n, got)
+		}
+	}
+	l.ReleaseLearner("blue-02")
+	l.clock.advance(10 * step)
+	l.Halt(l.address(2))
+	l.Halt(l.address(3))
+	if got := etcd(1); got != "Running healthy=false: Health check failed: context deadline exceeded" {
+		t.Errorf("without a quorum: %s", got)
+	}
+}
