@@ -164,7 +164,7 @@ func (l *lab) retry(fn func(*client.Client) error, options ...client.OptionFunc)
 
 func (l *lab) wait(g gate.Gate) {
 	l.t.Helper()
-	if err := gate.Wait(l.t.Context(), g, gate.Policy{Timeout: patience, First: time.Millisecond, Most: 20 * time.Millisecond}, nil); err != nil {
+	if err := gate.Wait(l.t.Context(), g, gate.Policy{Timeout: patience, First: time.Millisecond, Most: 20 * time.Millisecond}, gate.Listener{}); err != nil {
 		l.t.Fatal(err)
 	}
 }

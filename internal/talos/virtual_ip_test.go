@@ -91,7 +91,7 @@ func TestVirtualIPGivesUpOnARoleThatMayNotAsk(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.raise(1)
 	l.wait(l.vipGate(l.talosconfig(role.Reader, l.address(1))))
-	err := gate.Wait(t.Context(), l.vipGate(l.talosconfig(role.EtcdBackup, l.address(1))), gate.Policy{Timeout: patience}, nil)
+	err := gate.Wait(t.Context(), l.vipGate(l.talosconfig(role.EtcdBackup, l.address(1))), gate.Policy{Timeout: patience}, gate.Listener{})
 	if !gate.IsPermanent(err) || !strings.Contains(err.Error(), "role may not ask about addresses (os:reader may)") {
 		t.Errorf("got %v", err)
 	}
@@ -116,7 +116,7 @@ func TestAMoveMakesAStableVirtualIPBeginAgain(t *testing.T) {
 			asked++
 			return g.judge(at(holders[min(asked, len(holders))-1]))
 		}}
-		if err := gate.Wait(t.Context(), bound, gate.Policy{Stable: 3}, nil); err != nil || asked != 6 {
+		if err := gate.Wait(t.Context(), bound, gate.Policy{Stable: 3}, gate.Listener{}); err != nil || asked != 6 {
 			t.Errorf("open after %d attempts (%v), want 6: two at a, the move, three at b", asked, err)
 		}
 	})
