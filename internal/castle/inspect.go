@@ -104,11 +104,11 @@ func (c *Castle) Terraform(ctx context.Context, name string, args []string, stdi
 	}
 	r.emit(event.Event{Kind: event.StepStarted, Layer: s.Layer, Stage: s.Name, Step: "terraform"})
 	code, err = work.Exec(ctx, args, stdin, stdout, stderr)
-	return code, errors.Join(err, r.recordMade(s))
+	return code, errors.Join(err, r.recordMade(s, work))
 }
 
 // recordMade records a stage that a command made by hand, so that destroy finds it.
-func (r *run) recordMade(s *config.Stage) error {
+func (r *run) recordMade(s *config.Stage, work *workshop) error {
 	dir := r.dir.Stage(s.Name)
 	if _, err := dir.Record(); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -117,7 +117,7 @@ func (r *run) recordMade(s *config.Stage) error {
 	if err != nil || !st.Exists {
 		return err
 	}
-	return r.record(s)
+	return r.record(s, work)
 }
 
 func stageNames(stages []*config.Stage) string {

@@ -69,11 +69,11 @@ func (r *destruction) clear(ctx context.Context, d *Doomed) (err error) {
 	}
 	defer func() { err = errors.Join(err, work.Close()) }()
 	dir := r.dir.Stage(d.Record.Name)
-	module, err := recordedModule(dir)
+	module, inputs, err := recordedModule(dir)
 	if err != nil {
 		return err
 	}
-	override := terraform.Override{InCluster: d.Record.InCluster, Kubeconfig: r.dir.Kubeconfig()}
+	override := terraform.Override{InCluster: d.Record.InCluster, Kubeconfig: r.dir.Kubeconfig(), Kept: inputs}
 	if err := work.Materialise(module, override); err != nil {
 		return err
 	}

@@ -12,8 +12,9 @@ import (
 )
 
 // record keeps what destroy will need of a stage, before anything is changed:
-// by then the configuration may say something else, or nothing.
-func (r *run) record(s *config.Stage) error {
+// by then the configuration may say something else, or nothing. work holds the
+// inputs that the stage is applied with.
+func (r *run) record(s *config.Stage, work *workshop) error {
 	rec := state.Record{
 		Name: s.Name, Layer: s.Layer, Source: s.Source, Summary: s.Summary,
 		EndsCluster: s.EndsCluster, Persistent: s.Persistent, Volatile: s.Volatile,
@@ -33,22 +34,30 @@ func (r *run) record(s *config.Stage) error {
 		}
 		rec.Preflights = append(rec.Preflights, check)
 	}
+	inputs, err := work.Inputs()
+	if err != nil {
+		return err
+	}
 	dir := r.dir.Stage(s.Name)
-	if err := keepModule(dir, s.Module); err != nil {
+	if err := keepModule(dir, s.Module, inputs); err != nil {
 		return err
 	}
 	return dir.SetRecord(rec)
 }
 
-// keepModule copies the module that is about to be applied beside the state. The
-// work directory will not do: the next create prepares a newer module there,
-// and a destroy must use the one that made what is to be destroyed.
-func keepModule(dir *state.Stage, module fs.FS) error {
+// keepModule copies the module that is about to be applied beside the state, with
+// its inputs. The work directory will not do: the next create prepares a newer
+// module there, any Terraform command other inputs, and somebody short of space may
+// have removed it. A destroy must use what made what is to be destroyed.
+func keepModule(dir *state.Stage, module fs.FS, inputs []byte) error {
 	next := modulePath(dir) + nextSuffix
 	if err := os.RemoveAll(next); err != nil {
 		return err
 	}
 	if err := os.CopyFS(next, module); err != nil {
+		return err
+	}
+	if err := state.WriteFile(filepath.Join(next, keptInputs), inputs); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(modulePath(dir)); err != nil {
@@ -57,19 +66,27 @@ func keepModule(dir *state.Stage, module fs.FS) error {
 	return os.Rename(next, modulePath(dir))
 }
 
-// recordedModule is the module of a stage's last apply. Where keepModule was
-// killed between removing the old copy and putting the new one in its place, the
-// new one is whole.
-func recordedModule(dir *state.Stage) (fs.FS, error) {
+// recordedModule is the module of a stage's last apply and its inputs, nil if they
+// were not kept. Where keepModule was killed between removing the old copy and
+// putting the new one in its place, the new one is whole.
+func recordedModule(dir *state.Stage) (module fs.FS, inputs []byte, err error) {
 	path := modulePath(dir)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		path += nextSuffix
 	}
 	if _, err := os.Stat(path); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return os.DirFS(path), nil
+	inputs, err = os.ReadFile(filepath.Join(path, keptInputs))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, err
+	}
+	return os.DirFS(path), inputs, nil
 }
+
+// keptInputs lie in the module's copy, so that both are replaced in one step.
+// Files of such a name never reach a work directory.
+const keptInputs = "recorded.auto.tfvars.json"
 
 const nextSuffix = ".next"
 

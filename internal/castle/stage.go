@@ -127,7 +127,7 @@ func (r *creation) apply(ctx context.Context, s *config.Stage) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(dir.ClearFingerprint(), r.record(s), dir.Snapshot()); err != nil {
+	if err := errors.Join(dir.ClearFingerprint(), r.record(s, work), dir.Snapshot()); err != nil {
 		return err
 	}
 	if err := r.adopt(ctx, s, work, before); err != nil {

@@ -10,7 +10,7 @@
 //
 //	<root>/<cluster>/<platform>/
 //	  layout  lock  kubeconfig  talosconfig
-//	  stages/<stage>/  terraform.tfstate  record.json  fingerprint.json  snapshots/  work/
+//	  stages/<stage>/  terraform.tfstate  record.json  fingerprint.json  snapshots/  module/  work/
 //	  archive/<run>-<stage>/
 //	  runs/<run>/  journal.jsonl  <stage>.log
 package state

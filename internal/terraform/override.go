@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -19,8 +20,13 @@ import (
 type Override struct {
 	InCluster  []string             // source addresses of the providers whose block castle writes
 	Kubeconfig string               // absolute path that those blocks name
-	Inputs     map[string]cty.Value // of the module's variables; nil keeps those that are there
+	Inputs     map[string]cty.Value // of the module's variables
+	Kept       []byte               // instead of Inputs: what Root.Inputs once returned; with neither, what is there stays
 }
+
+// Inputs returns the inputs of the module's variables that the last Materialise
+// was given, or found. Whoever keeps them keeps secrets.
+func (r *Root) Inputs() ([]byte, error) { return os.ReadFile(filepath.Join(r.Dir, inputsFile)) }
 
 func (r *Root) writeOverride(o Override) error {
 	text, err := r.override(o)
@@ -30,12 +36,14 @@ func (r *Root) writeOverride(o Override) error {
 	if err := replace(filepath.Join(r.Dir, overrideFile), text); err != nil {
 		return err
 	}
-	if o.Inputs == nil {
-		return nil
+	values := o.Kept
+	if o.Inputs != nil {
+		if values, err = inputs(o.Inputs); err != nil {
+			return err
+		}
 	}
-	values, err := inputs(o.Inputs)
-	if err != nil {
-		return err
+	if values == nil {
+		return nil
 	}
 	return replace(filepath.Join(r.Dir, inputsFile), values)
 }
