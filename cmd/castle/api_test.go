@@ -122,9 +122,13 @@ func (h *hold) webhook(ts *testscript.TestScript, kind string) []byte {
 		"webhooks": []any{map[string]any{
 			"name": "hold.castle.test", "sideEffects": "None", "admissionReviewVersions": []string{"v1"},
 			"timeoutSeconds": 30, "failurePolicy": "Fail",
-			// castle's gates try things out, which is not writing.
-			"matchConditions": []any{map[string]any{"name": "written", "expression": "!has(request.dryRun) || !request.dryRun"}},
-			"clientConfig":    map[string]any{"url": strings.TrimSuffix(h.server.URL, "/") + "/", "caBundle": authority},
+			// castle's gates try things out, which is not writing, and only what a
+			// Helm release owns is to be stopped: controllers write such objects too.
+			"matchConditions": []any{
+				map[string]any{"name": "written", "expression": "!has(request.dryRun) || !request.dryRun"},
+				map[string]any{"name": "helm", "expression": "has(object.metadata.annotations) && 'meta.helm.sh/release-name' in object.metadata.annotations"},
+			},
+			"clientConfig": map[string]any{"url": strings.TrimSuffix(h.server.URL, "/") + "/", "caBundle": authority},
 			"rules": []any{map[string]any{
 				"apiGroups": []string{"*"}, "apiVersions": []string{"*"}, "resources": []string{kind}, "operations": []string{"CREATE", "UPDATE"},
 			}},
