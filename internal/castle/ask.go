@@ -2,6 +2,7 @@ package castle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -124,7 +125,8 @@ func (r *run) missing(s *config.Stage, st *state.State) string {
 }
 
 // waitAll waits for a stage's gates as a create does, and returns for each why it
-// did not open.
+// did not open. What may explain that is told, and not kept: there is no run to
+// keep it with.
 func (r *run) waitAll(ctx context.Context, s *config.Stage, timeout time.Duration) (closed []error) {
 	began := time.Now()
 	e := event.Event{Layer: s.Layer, Stage: s.Name, Step: "gates", Kind: event.StepStarted}
@@ -138,5 +140,11 @@ func (r *run) waitAll(ctx context.Context, s *config.Stage, timeout time.Duratio
 	})
 	e.Kind, e.Seconds = event.StepEnded, time.Since(began).Seconds()
 	r.emit(e)
+	if ctx.Err() != nil {
+		return closed
+	}
+	for _, f := range r.look(ctx, s, errors.Join(closed...)) {
+		r.emit(event.Event{Kind: event.Diagnosed, Layer: s.Layer, Stage: s.Name, Gate: f.gate.Name(), Diagnosis: &f.said})
+	}
 	return closed
 }

@@ -29,10 +29,16 @@ func (r *run) explained(ctx context.Context, s *config.Stage, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	findings := r.findings(s, err)
-	if len(findings) == 0 {
-		return err
+	findings := r.look(ctx, s, err)
+	if len(findings) == 0 || ctx.Err() != nil {
+		return err // there is nothing to say, or the user has more urgent things to read
 	}
+	return r.tell(s, findings, err)
+}
+
+// look asks what can be found out about a stage's error.
+func (r *run) look(ctx context.Context, s *config.Stage, err error) []*finding {
+	findings := r.findings(s, err)
 	asking, stop := context.WithTimeout(ctx, diagnosisTime)
 	defer stop()
 	var all sync.WaitGroup
@@ -40,10 +46,10 @@ func (r *run) explained(ctx context.Context, s *config.Stage, err error) error {
 		all.Go(func() { f.ask(asking, r) })
 	}
 	all.Wait()
-	if ctx.Err() != nil {
-		return err // the user has more urgent things to read
+	for _, f := range findings {
+		f.said.Cause, f.said.Next = f.result.Cause, r.next(f.result)
 	}
-	return r.tell(s, findings, err)
+	return findings
 }
 
 // finding is one thing that failed and what was found about it.
@@ -124,7 +130,7 @@ func (r *run) tell(s *config.Stage, findings []*finding, err error) error {
 	folder := r.files.DiagnosisPath(s.Name)
 	var summary, hints strings.Builder
 	for _, f := range findings {
-		f.said.Cause, f.said.Next, f.said.Folder = f.result.Cause, r.next(f.result), folder
+		f.said.Folder = folder
 		for name, data := range f.result.Files {
 			files[name] = []byte(r.hidden(string(data)))
 		}

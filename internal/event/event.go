@@ -55,5 +55,5 @@ type Diagnosis struct {
 	Since  time.Time `json:"since"`           // since when that was so
 	Cause  string    `json:"cause,omitempty"` // the likely one; empty if none is known
 	Next   string    `json:"next,omitempty"`  // the command to look further, or the way out
-	Folder string    `json:"folder"`          // where everything is that was found
+	Folder string    `json:"folder"`          // where everything is that was found; empty if it was not kept
 }

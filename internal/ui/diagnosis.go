@@ -15,8 +15,12 @@ func (l *Lines) diagnosis(e event.Event) string {
 	if d == nil {
 		return ""
 	}
+	head := l.paint.yellow("diagnosis")
+	if d.Folder != "" {
+		head += " in " + d.Folder
+	}
 	lines := []string{
-		l.paint.yellow("diagnosis") + " in " + d.Folder,
+		head,
 		"waited for  " + d.Waited,
 		"seen        " + d.Seen,
 		"since       " + ago(d.Since, e.Time),
