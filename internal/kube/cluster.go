@@ -14,7 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -39,6 +41,9 @@ type api struct {
 	http    *http.Client
 	raw     rest.Interface
 	dynamic dynamic.Interface
+	// watching has connections of its own: one that hangs in a watch cannot be
+	// given up, and the next attempt would hang in it too.
+	watching metadata.Interface
 
 	mu    sync.Mutex
 	known map[string]resource // what resolve has found; kinds do not move
@@ -77,7 +82,14 @@ func open(kubeconfig []byte, address string) (*api, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	return &api{host: server.Host, server: server, http: client, raw: raw, dynamic: objects, known: map[string]resource{}}, nil
+	watching, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	return &api{
+		host: server.Host, server: server, http: client, raw: raw, dynamic: objects, watching: watching,
+		known: map[string]resource{},
+	}, nil
 }
 
 // restConfig reads a kubeconfig's current context and nothing else: no
@@ -138,6 +150,8 @@ func (c *cluster) ask(question func(context.Context, *api) error) func(context.C
 		case caller.Err() != nil:
 			return caller.Err()
 		case ctx.Err() != nil:
+			// Its connection may lead to a machine that is gone.
+			utilnet.CloseIdleConnectionsFor(a.http.Transport)
 			return fmt.Errorf("kubernetes API at %s: no answer within %s", a.host, c.attempt)
 		}
 		return explain(a.host, err)

@@ -43,7 +43,7 @@ func condition() gate.Type {
 				condition: cmp.Or(v.String("type"), "Ready"), status: cmp.Or(v.String("status"), "True"),
 			}
 			c := newCluster(target, "")
-			return gate.Gate{Name: name, Check: c.ask(w.check), Changed: c.changes(w.selection)}, nil
+			return gate.Gate{Name: name, Check: c.ask(w.check), Changed: c.changes(one(w.selection))}, nil
 		},
 	}
 }

@@ -29,9 +29,7 @@ func endpointSlice() gate.Type {
 				Check: c.ask(func(ctx context.Context, a *api) error {
 					return a.leadsSomewhere(ctx, namespace, service)
 				}),
-				Changed: c.changes(func(context.Context, *api) (selection, error) {
-					return slicesOf(namespace, service), nil
-				}),
+				Changed: c.changes(always(slicesOf(namespace, service))),
 			}, nil
 		},
 	}

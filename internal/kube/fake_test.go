@@ -47,7 +47,7 @@ func newFakeAPI(t *testing.T) *fakeAPI {
 		objects:  map[string]map[string]any{},
 		answers:  map[string]answer{},
 		watchers: map[chan map[string]any]string{},
-		watching: make(chan string, 4),
+		watching: make(chan string, 64),
 	}
 	f.Server = httptest.NewUnstartedServer(http.HandlerFunc(f.serve))
 	f.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes that fail are what some tests are about
@@ -83,7 +83,7 @@ func (f *fakeAPI) put(t *testing.T, at, object string) {
 	defer f.mu.Unlock()
 	f.objects[at] = o
 	for watcher, collection := range f.watchers {
-		if collection == path.Dir(at) {
+		if collection == path.Dir(at) || collection == everywhere(path.Dir(at)) {
 			watcher <- o
 		}
 	}
@@ -200,6 +200,11 @@ func (f *fakeAPI) watch(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	f.watchers[events] = r.URL.Path
 	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.watchers, events)
+	}()
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(200)
 	w.(http.Flusher).Flush()
@@ -209,7 +214,8 @@ func (f *fakeAPI) watch(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			return
 		case object := <-events:
-			json.NewEncoder(w).Encode(map[string]any{"type": "MODIFIED", "object": object}) //nolint:errcheck // a client that is gone needs no answer
+			announced := map[string]any{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": object["metadata"]}
+			json.NewEncoder(w).Encode(map[string]any{"type": "MODIFIED", "object": announced}) //nolint:errcheck // a client that is gone needs no answer
 			w.(http.Flusher).Flush()
 		}
 	}

@@ -39,7 +39,8 @@ func flux() gate.Type {
 			if err := v.Decode("names", &f.names); err != nil {
 				return gate.Gate{}, fmt.Errorf("names: %w", err)
 			}
-			return gate.Gate{Name: name, Check: newCluster(target, "").ask(f.check)}, nil
+			c := newCluster(target, "")
+			return gate.Gate{Name: name, Check: c.ask(f.check), Changed: c.changes(f.selections)}, nil
 		},
 	}
 }

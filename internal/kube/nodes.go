@@ -25,9 +25,10 @@ func nodes() gate.Type {
 			"ready": {Type: cty.Bool, Help: "false asks only that they are registered, for a cluster whose network comes later; default true"},
 		},
 		New: func(name string, target gate.Target, v gate.Values) (gate.Gate, error) {
+			c, all := newCluster(target, ""), selection{in: corev1.SchemeGroupVersion.WithResource("nodes")}
 			count, judge := v.Int("count"), !v.Has("ready") || v.Bool("ready")
-			check := newCluster(target, "").ask(func(ctx context.Context, a *api) error {
-				items, err := a.list(ctx, corev1.SchemeGroupVersion.WithResource("nodes"), "", "")
+			check := c.ask(func(ctx context.Context, a *api) error {
+				items, err := a.list(ctx, all.in, "", "")
 				if err != nil {
 					return err
 				}
@@ -41,7 +42,7 @@ func nodes() gate.Type {
 				}
 				return judgeNodes(found, count, judge)
 			})
-			return gate.Gate{Name: name, Check: check}, nil
+			return gate.Gate{Name: name, Check: check, Changed: c.changes(always(all))}, nil
 		},
 	}
 }

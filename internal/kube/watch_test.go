@@ -2,63 +2,157 @@ package kube
 
 import (
 	"context"
+	"encoding/base64"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-func TestChangedTellsOfWhatItsGateLooksAt(t *testing.T) {
-	slice := `{kind: EndpointSlice, metadata: {labels: {kubernetes.io/service-name: web}}}`
+// watched is a gate that one object opens, and what the gate has to watch for it.
+type watched struct {
+	gate      string
+	arguments map[string]cty.Value
+	serves    []kind
+	objects   []put // there from the start
+	opens     put   // comes while the gate waits
+	watches   []string
+}
+
+func watchedGates(t *testing.T) []watched {
+	authority := base64.StdEncoding.EncodeToString(authority(t))
+	configuration := put{admission + "validatingwebhookconfigurations/metallb", `{kind: ValidatingWebhookConfiguration, webhooks: [{name: a.metallb.io,
+		clientConfig: {caBundle: ` + authority + `, service: {namespace: metallb-system, name: metallb-webhook-service}}}]}`}
 	slices := "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
 	stores := "/apis/external-secrets.io/v1/clustersecretstores"
-	for _, tt := range []struct {
-		gate      string
-		arguments map[string]cty.Value
-		watches   string
-		put       put
-	}{
+	return []watched{
 		{
-			"endpoint_slice", map[string]cty.Value{"namespace": str("default"), "service": str("web")},
-			slices + "?kubernetes.io/service-name=web", put{slices + "/a", slice},
+			gate: "endpoint_slice", arguments: map[string]cty.Value{"namespace": str("default"), "service": str("web")},
+			opens: put{slices + "/a", `{kind: EndpointSlice, metadata: {labels: {kubernetes.io/service-name: web}}, endpoints: [{}]}`}, watches: []string{slices + "?kubernetes.io/service-name=web"},
 		},
-		{"workload", is("Deployment", "controller"), apps + "deployments?metadata.name=controller", put{apps + "deployments/controller", rolledOut}},
 		{
-			"condition", map[string]cty.Value{"kind": str("ClusterSecretStore")},
-			stores + "?", put{stores + "/infisical", `{kind: ClusterSecretStore}`},
+			gate: "workload", arguments: is("Deployment", "controller"), opens: put{apps + "deployments/controller", rolledOut},
+			watches: []string{apps + "deployments?metadata.name=controller"},
 		},
-	} {
+		{
+			gate: "condition", arguments: map[string]cty.Value{"kind": str("ClusterSecretStore")},
+			serves:  []kind{{"external-secrets.io/v1", "ClusterSecretStore", "clustersecretstores", false}},
+			opens:   put{stores + "/infisical", `{kind: ClusterSecretStore, status: {conditions: [{type: Ready, status: "True"}]}}`},
+			watches: []string{stores + "?"},
+		},
+		{
+			gate: "nodes", arguments: map[string]cty.Value{"count": num(1)}, opens: put{"/api/v1/nodes/blue-cp-01", readyNode},
+			watches: []string{"/api/v1/nodes?"},
+		},
+		{
+			gate: "webhook", arguments: map[string]cty.Value{"configuration": str("metallb")}, objects: []put{configuration},
+			opens: put{webhookPods, `{kind: EndpointSlice, metadata: {labels: {kubernetes.io/service-name: metallb-webhook-service}}, endpoints: [{}]}`},
+			watches: []string{
+				admission + "mutatingwebhookconfigurations?metadata.name=metallb", admission + "validatingwebhookconfigurations?metadata.name=metallb",
+				"/apis/discovery.k8s.io/v1/namespaces/metallb-system/endpointslices?kubernetes.io/service-name=metallb-webhook-service",
+			},
+		},
+		{
+			gate: "flux", arguments: map[string]cty.Value{"namespace": str("flux-system")},
+			serves: []kind{
+				{"kustomize.toolkit.fluxcd.io/v1", "Kustomization", "kustomizations", true}, {"helm.toolkit.fluxcd.io/v2", "HelmRelease", "helmreleases", true},
+				{"source.toolkit.fluxcd.io/v1", "GitRepository", "gitrepositories", true}, {"source.toolkit.fluxcd.io/v1", "HelmRepository", "helmrepositories", true},
+			},
+			objects: []put{{fluxKustomizations + "flux-system", applied}},
+			opens:   put{fluxRepository, repository},
+			watches: []string{
+				// What is not served yet is waited for where it would be defined.
+				"/apis/apiextensions.k8s.io/v1/customresourcedefinitions?",
+				"/apis/helm.toolkit.fluxcd.io/v2/namespaces/flux-system/helmreleases?", "/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/flux-system/kustomizations?",
+				"/apis/source.toolkit.fluxcd.io/v1/gitrepositories?", "/apis/source.toolkit.fluxcd.io/v1/helmrepositories?",
+			},
+		},
+	}
+}
+
+// onlyChanges polls so seldom that a wait can end in time by its watches alone.
+func onlyChanges() gate.Policy {
+	return gate.Policy{First: time.Hour, Most: time.Hour, Timeout: time.Hour}
+}
+
+func TestAGateWatchesWhatItLooksAt(t *testing.T) {
+	for _, tt := range watchedGates(t) {
 		t.Run(tt.gate, func(t *testing.T) {
 			t.Parallel()
 			f := newFakeAPI(t)
-			f.serves("external-secrets.io/v1", "ClusterSecretStore", "clustersecretstores", false)
-			ctx, cancel := context.WithCancel(t.Context())
-			changed := newGate(t, tt.gate, f.kubeconfig(), tt.arguments).Changed(ctx)
-			if got := <-f.watching; got != tt.watches {
-				t.Errorf("watches %s, want %s", got, tt.watches)
+			f.kinds = tt.serves
+			for _, p := range tt.objects {
+				f.put(t, p.at, p.object)
 			}
-			f.put(t, tt.put.at, tt.put.object)
-			if _, open := <-changed; !open {
-				t.Error("the watch ended instead of telling of a change")
+			g := newGate(t, tt.gate, f.kubeconfig(), tt.arguments)
+			done := make(chan error)
+			go func() { done <- gate.Wait(t.Context(), g, onlyChanges(), gate.Listener{}) }()
+			var watches []string
+			for range tt.watches {
+				watches = append(watches, <-f.watching)
 			}
-			cancel()
-			for range changed { // ends, or the test does not
+			if slices.Sort(watches); !slices.Equal(watches, tt.watches) {
+				t.Errorf("watches %q,\nwant %q", watches, tt.watches)
+			}
+			f.put(t, tt.opens.at, tt.opens.object)
+			if err := <-done; err != nil {
+				t.Error(err)
 			}
 		})
 	}
 }
 
-func TestChangedEndsWhereNothingCanBeWatched(t *testing.T) {
+func TestAGateWaitsForItsKindToBeServed(t *testing.T) {
 	f := newFakeAPI(t)
-	for name, kubeconfig := range map[string][]byte{
-		"no kind":  f.kubeconfig(),
-		"no API":   kubeconfig("https://"+refusing(t), token, authority(t)),
-		"no words": nil,
-	} {
-		t.Run(name, func(t *testing.T) {
-			g := newGate(t, "condition", kubeconfig, map[string]cty.Value{"kind": str("ClusterSecretStore"), "api_version": str("external-secrets.io/v1")})
-			if _, open := <-g.Changed(t.Context()); open {
-				t.Error("told of a change")
-			}
-		})
+	stores := "/apis/external-secrets.io/v1/clustersecretstores"
+	g := newGate(t, "condition", f.kubeconfig(), map[string]cty.Value{"kind": str("ClusterSecretStore")})
+	done := make(chan error)
+	go func() { done <- gate.Wait(t.Context(), g, onlyChanges(), gate.Listener{}) }()
+	definitions := "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	if got := <-f.watching; got != definitions+"?" {
+		t.Errorf("watches %s, want where the kind will be defined", got)
+	}
+	f.serves("external-secrets.io/v1", "ClusterSecretStore", "clustersecretstores", false)
+	f.put(t, definitions+"/clustersecretstores.external-secrets.io", `{kind: CustomResourceDefinition}`)
+	if got := <-f.watching; got != stores+"?" {
+		t.Errorf("watches %s, want the kind itself", got)
+	}
+	f.put(t, stores+"/infisical", `{kind: ClusterSecretStore, status: {conditions: [{type: Ready, status: "True"}]}}`)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAWatchOutlivesItsConnection(t *testing.T) {
+	f := newFakeAPI(t)
+	g := newGate(t, "nodes", f.kubeconfig(), map[string]cty.Value{"count": num(1)})
+	done := make(chan error)
+	go func() { done <- gate.Wait(t.Context(), g, onlyChanges(), gate.Listener{}) }()
+	<-f.watching
+	f.CloseClientConnections()
+	<-f.watching
+	f.put(t, "/api/v1/nodes/blue-cp-01", readyNode)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestChangedEndsWithItsContext(t *testing.T) {
+	f := newFakeAPI(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	changed := newGate(t, "nodes", f.kubeconfig(), map[string]cty.Value{"count": num(1)}).Changed(ctx)
+	<-f.watching
+	cancel()
+	for range changed { // ends, or the test does not
+	}
+}
+
+func TestChangedEndsWithoutACluster(t *testing.T) {
+	changed := newGate(t, "nodes", nil, map[string]cty.Value{"count": num(1)}).Changed(t.Context())
+	if _, open := <-changed; open {
+		t.Error("told of a change")
 	}
 }

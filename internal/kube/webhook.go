@@ -5,6 +5,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/zclconf/go-cty/cty"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -39,7 +40,9 @@ func webhook() gate.Type {
 				return gate.Gate{}, fmt.Errorf("rejects: %w", err)
 			}
 			configuration := v.String("configuration")
-			return gate.Gate{Name: name, Check: newCluster(target, "").ask(func(ctx context.Context, a *api) error {
+			c := newCluster(target, "")
+			changed := c.changes(ladder{configuration, slices.Concat(accepts, rejects)}.selections)
+			return gate.Gate{Name: name, Changed: changed, Check: c.ask(func(ctx context.Context, a *api) error {
 				entries, err := a.webhooks(ctx, configuration)
 				if err != nil {
 					return err
