@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
@@ -156,26 +155,40 @@ func (r *run) changed(s *config.Stage, old *state.Fingerprint) ([]string, error)
 // left it: failed with a reason, or in the middle; a run that is alive has not
 // left it yet.
 func (r *run) lastRun(rec state.Record) (st, reason string) {
-	if held := r.dir.Holder(); held != nil && (held.Run == rec.Run || r.begun(held.Run, rec.Name)) {
-		return Stale, fmt.Sprintf("run %s (process %d on %s) is working on it", held.Run, held.PID, held.Host)
+	if held := r.dir.Holder(); held != nil {
+		// A destroy leaves a stage's record as it was, so that only its journal says so.
+		if begun, _ := r.outcome(held.Run, rec.Name); begun || held.Run == rec.Run {
+			return Stale, fmt.Sprintf("run %s (process %d on %s) is working on it", held.Run, held.PID, held.Host)
+		}
 	}
-	events, err := r.dir.Run(rec.Run).Events()
+	runs, err := r.dir.Runs()
 	if err != nil {
 		return Interrupted, ""
 	}
-	for _, e := range events {
-		if e.Stage == rec.Name && e.Kind == event.StageFailed {
-			return Failed, e.Text
+	for _, id := range runs {
+		if touched, reason := r.outcome(id, rec.Name); reason != "" {
+			return Failed, reason
+		} else if touched {
+			break
 		}
 	}
 	return Interrupted, ""
 }
 
-// begun reports whether a run has started on a stage. A destroy leaves a stage's
-// record as it was, so that only its journal says so.
-func (r *run) begun(run, stage string) bool {
+// outcome says whether a run has started on a stage, and why it failed there.
+func (r *run) outcome(run, stage string) (touched bool, failure string) {
 	events, err := r.dir.Run(run).Events()
-	return err == nil && slices.ContainsFunc(events, func(e event.Event) bool {
-		return e.Stage == stage && e.Kind == event.StageStarted
-	})
+	if err != nil {
+		return false, ""
+	}
+	for _, e := range events {
+		switch {
+		case e.Stage != stage:
+		case e.Kind == event.StageStarted:
+			touched = true
+		case e.Kind == event.StageFailed:
+			return true, e.Text
+		}
+	}
+	return touched, ""
 }

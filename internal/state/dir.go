@@ -21,6 +21,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -104,6 +105,19 @@ func (d *Dir) Kubeconfig() string { return filepath.Join(d.path, "kubeconfig") }
 
 // Talosconfig returns the path of the authoritative talosconfig, there or not.
 func (d *Dir) Talosconfig() string { return filepath.Join(d.path, "talosconfig") }
+
+// Runs returns the ids of all runs, the newest first.
+func (d *Dir) Runs() ([]string, error) {
+	entries, err := os.ReadDir(d.runs())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var ids []string
+	for _, e := range slices.Backward(entries) {
+		ids = append(ids, e.Name())
+	}
+	return ids, nil
+}
 
 func (d *Dir) stages() string { return filepath.Join(d.path, "stages") }
 
