@@ -24,6 +24,7 @@ func TestExitCodeNamesTheGravestCause(t *testing.T) {
 		{"a usage error", &UsageError{Message: "no"}, 2},
 		{"a preflight", ghost, 4},
 		{"a gate", closed, 5},
+		{"gates that were only asked", &ClosedError{Closed: 1, Asked: 2}, 5},
 		{"two gates", errors.Join(closed, closed), 5},
 		{"a gate and a failed stage", errors.Join(closed, broken), 1},
 		{"a gate and a preflight", errors.Join(closed, ghost), 4},
@@ -37,6 +38,33 @@ func TestExitCodeNamesTheGravestCause(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestWhatIsNotOpenIsCounted(t *testing.T) {
+	for want, report := range map[string]GateReport{
+		"1 of 3 gates is closed":                                  {Stages: []StageGates{{Gates: gates(true, false, true)}}},
+		"2 of 3 gates are closed; could not be asked: pool, sync": {Stages: []StageGates{{Gates: gates(false)}, missing("pool"), {Gates: gates(true, false)}, missing("sync")}},
+		"could not be asked: pool":                                {Stages: []StageGates{{Gates: gates(true)}, missing("pool")}},
+	} {
+		if err := report.Closed(); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	if err := (GateReport{Stages: []StageGates{{Gates: gates(true, true)}, {}}}).Closed(); err != nil {
+		t.Errorf("all open: %v", err)
+	}
+}
+
+func gates(open ...bool) (all []GateStatus) {
+	for _, o := range open {
+		all = append(all, GateStatus{Open: o})
+	}
+	return all
+}
+
+// missing is a stage that was never created; its gates do not count.
+func missing(name string) StageGates {
+	return StageGates{Name: name, Missing: "never created", Gates: gates(false, false)}
 }
 
 func TestPreflightErrorEndsInLinesToPaste(t *testing.T) {
