@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"maps"
+	"strings"
 	"testing"
 
 	"github.com/zclconf/go-cty/cty"
@@ -77,6 +79,18 @@ func TestCondition(t *testing.T) {
 			want:      "no ExternalSecret in namespace default with castle=wait exists yet",
 		},
 		{
+			name: "too few", serves: crd, arguments: with(all, "count", num(3)), objects: []put{{at + "infisical", stored(good)}, {at + "vault", stored(good)}},
+			want: "2 of 3 ClusterSecretStore exist",
+		},
+		{name: "enough", serves: crd, arguments: with(all, "count", num(2)), objects: []put{{at + "infisical", stored(good)}, {at + "vault", stored(good)}}},
+		{name: "exists, and that is all", serves: crd, arguments: with(infisical, "exists", cty.True), objects: []put{{at + "infisical", stored(bad)}}},
+		{name: "should exist", serves: crd, arguments: with(infisical, "exists", cty.True), want: "clustersecretstore infisical does not exist yet"},
+		{
+			name: "exists, but not for long", serves: crd, arguments: with(infisical, "exists", cty.True),
+			objects: []put{{at + "infisical", `{kind: ClusterSecretStore, metadata: {deletionTimestamp: "2026-01-01T00:00:00Z"}}`}},
+			want:    "clustersecretstore infisical: is being deleted",
+		},
+		{
 			name: "ambiguous", arguments: map[string]cty.Value{"kind": str("Cluster"), "name": str("db")},
 			serves: []kind{{"postgresql.cnpg.io/v1", "Cluster", "clusters", true}, {"cluster.x-k8s.io/v1beta1", "Cluster", "clusters", true}},
 			want:   "kind Cluster is ambiguous; set api_version to one of cluster.x-k8s.io/v1beta1, postgresql.cnpg.io/v1", permanent: true,
@@ -90,6 +104,81 @@ func TestCondition(t *testing.T) {
 			want: "ClusterSecretStore: the kind belongs to no namespace; leave namespace out", permanent: true,
 		},
 	})
+}
+
+func TestConditionCompares(t *testing.T) {
+	engines := []kind{{"longhorn.io/v1beta2", "EngineImage", "engineimages", true}}
+	at := "/apis/longhorn.io/v1beta2/namespaces/longhorn-system/engineimages/ei-1"
+	asks := func(fields map[string]cty.Value) map[string]cty.Value {
+		return map[string]cty.Value{"kind": str("EngineImage"), "namespace": str("longhorn-system"), "fields": cty.ObjectVal(fields)}
+	}
+	deployed := asks(map[string]cty.Value{"status.state": str("deployed")})
+	is := func(status string) []put {
+		return []put{{at, "{kind: EngineImage, metadata: {generation: 2}, status: {" + status + "}}"}}
+	}
+	what := "engineimage longhorn-system/ei-1: "
+	runTrials(t, "condition", []trial{
+		{name: "the value", serves: engines, arguments: deployed, objects: is("state: deployed")},
+		{name: "another value", serves: engines, arguments: deployed, objects: is("state: deploying"), want: what + "status.state is deploying, not deployed"},
+		{name: "an empty value", serves: engines, arguments: deployed, objects: is("state: ''"), want: what + `status.state is "", not deployed`},
+		{name: "no value", serves: engines, arguments: deployed, objects: is("refCount: 1"), want: what + "has no status.state yet"},
+		{name: "no status", serves: engines, arguments: deployed, objects: []put{{at, "{kind: EngineImage}"}}, want: what + "has no status.state yet"},
+		{name: "a whole object", serves: engines, arguments: deployed, objects: is("state: {is: deployed}"), want: what + "status.state is no single value"},
+		{
+			name: "values that are no text", serves: engines, objects: is("refCount: 3, incompatible: false, nodes: [{ready: true}]"),
+			arguments: asks(map[string]cty.Value{"status.refCount": num(3), "status.incompatible": cty.False, "status.nodes.0.ready": str("true")}),
+		},
+		{
+			name: "a list that is shorter", serves: engines, objects: is("nodes: [{ready: true}]"),
+			arguments: asks(map[string]cty.Value{"status.nodes.1.ready": str("true")}), want: what + "has no status.nodes.1.ready yet",
+		},
+		{
+			name: "the value of an older generation", serves: engines, arguments: deployed, objects: is("state: deployed, observedGeneration: 1"),
+			want: what + "status.state is deployed of an older generation",
+		},
+		{
+			name: "a condition as well", serves: engines, arguments: with(deployed, "type", str("Ready")), objects: is("state: deployed"),
+			want: what + "has no condition Ready yet",
+		},
+	})
+}
+
+// with is the arguments and one more.
+func with(arguments map[string]cty.Value, name string, x cty.Value) map[string]cty.Value {
+	more := maps.Clone(arguments)
+	more[name] = x
+	return more
+}
+
+func TestConditionRefusesWhatContradictsItself(t *testing.T) {
+	kind := gateType(t, "condition")
+	fields := cty.MapVal(map[string]cty.Value{"status.state": str("deployed")})
+	for why, values := range map[string]gate.Values{
+		"exists and type: ":   {"kind": str("Pod"), "exists": cty.True, "type": str("Ready")},
+		"exists and status: ": {"kind": str("Pod"), "exists": cty.True, "status": str("True")},
+		"exists and fields: ": {"kind": str("Pod"), "exists": cty.True, "fields": fields},
+		"name and count: ":    {"kind": str("Pod"), "name": str("a"), "count": num(2)},
+		"fields: ":            {"kind": str("Secret"), "fields": fields},
+	} {
+		if err := kind.Check(values); err == nil || !strings.HasPrefix(err.Error(), why) {
+			t.Errorf("%s%v", why, err)
+		}
+	}
+	if err := kind.Check(gate.Values{"kind": str("Pod"), "exists": cty.False, "type": str("Ready")}); err != nil {
+		t.Errorf("exists = false asks for something: %v", err)
+	}
+	for attribute, bad := range map[string][]cty.Value{
+		"fields":      {cty.MapValEmpty(cty.String), cty.MapVal(map[string]cty.Value{"status..state": str("a")}), cty.MapVal(map[string]cty.Value{"status.state": cty.NullVal(cty.String)})},
+		"status":      {str("true"), str("")},
+		"type":        {str(""), str("Is Ready")},
+		"api_version": {str("apps/v1/x"), str(""), str("apps/"), str("../v1")},
+	} {
+		for _, x := range bad {
+			if kind.Attributes[attribute].Valid(x) == nil {
+				t.Errorf("%s: %#v is accepted", attribute, x)
+			}
+		}
+	}
 }
 
 func TestConditionChoosesObjectsInOneWay(t *testing.T) {

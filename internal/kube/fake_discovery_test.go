@@ -40,7 +40,7 @@ func (f *fakeAPI) serves(apiVersion, name, plural string, namespaced bool) {
 // collects says whether a path is the list of a kind that is served; those that
 // every cluster has need not be told.
 func (f *fakeAPI) collects(at string) bool {
-	if slices.Contains([]string{"nodes", "endpointslices"}, path.Base(at)) {
+	if slices.Contains([]string{"nodes", "endpointslices", "storageclasses", "csinodes"}, path.Base(at)) {
 		return true
 	}
 	return slices.ContainsFunc(f.kinds, func(k kind) bool { return k.root()+"/"+k.plural == everywhere(at) })

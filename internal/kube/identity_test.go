@@ -40,7 +40,9 @@ func authorityOf(f *fakeAPI) []byte {
 }
 
 // authority makes a certificate authority that has signed nothing.
-func authority(t *testing.T) []byte {
+func authority(t *testing.T) []byte { return authorityUntil(t, time.Now().Add(time.Hour)) }
+
+func authorityUntil(t *testing.T, end time.Time) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -48,7 +50,7 @@ func authority(t *testing.T) []byte {
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "another cluster"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		NotBefore: end.Add(-24 * time.Hour), NotAfter: end,
 		IsCA: true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)

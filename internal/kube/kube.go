@@ -32,7 +32,9 @@ func GateTypes() []gate.Type {
 		endpointSlice(),
 		webhook(),
 		workload(),
+		crd(),
 		condition(),
+		storageClass(),
 		flux(),
 	}
 }

@@ -28,17 +28,9 @@ func nodes() gate.Type {
 			c, all := newCluster(target, ""), selection{in: corev1.SchemeGroupVersion.WithResource("nodes")}
 			count, judge := v.Int("count"), !v.Has("ready") || v.Bool("ready")
 			check := c.ask(func(ctx context.Context, a *api) error {
-				items, err := a.list(ctx, all.in, "", "")
+				found, err := a.nodes(ctx, "")
 				if err != nil {
 					return err
-				}
-				var found []corev1.Node
-				for _, item := range items {
-					node, err := as[corev1.Node](item)
-					if err != nil {
-						return err
-					}
-					found = append(found, node)
 				}
 				return judgeNodes(found, count, judge)
 			})
@@ -47,8 +39,25 @@ func nodes() gate.Type {
 	}
 }
 
-func judgeNodes(found []corev1.Node, count int, ready bool) error {
+// nodes lists the nodes that a label selector picks, by name.
+func (a *api) nodes(ctx context.Context, selector string) ([]corev1.Node, error) {
+	items, err := a.list(ctx, corev1.SchemeGroupVersion.WithResource("nodes"), "", selector)
+	if err != nil {
+		return nil, err
+	}
+	var found []corev1.Node
+	for _, item := range items {
+		node, err := as[corev1.Node](item)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, node)
+	}
 	slices.SortFunc(found, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	return found, nil
+}
+
+func judgeNodes(found []corev1.Node, count int, ready bool) error {
 	var names, unready []string
 	for _, node := range found {
 		names = append(names, node.Name)

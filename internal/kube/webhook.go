@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
@@ -107,11 +106,11 @@ func (a *api) webhooks(ctx context.Context, configuration string) ([]entry, erro
 // serve asks everything that can be read without calling the webhook.
 func (a *api) serve(ctx context.Context, configuration string, entries []entry) error {
 	for _, e := range entries {
-		switch block, _ := pem.Decode(e.client.CABundle); {
-		case len(e.client.CABundle) == 0:
-			return fmt.Errorf("webhook configuration %s: %s has no caBundle yet", configuration, e.name)
-		case block == nil:
-			return fmt.Errorf("webhook configuration %s: the caBundle of %s is no certificate", configuration, e.name)
+		if e.client.URL != nil && len(e.client.CABundle) == 0 {
+			continue // the authorities that the API server's own system trusts
+		}
+		if why := judgeBundle(e.client.CABundle); why != "" {
+			return fmt.Errorf("webhook configuration %s: %s %s", configuration, e.name, why)
 		}
 	}
 	asked := map[admissionv1.ServiceReference]bool{}

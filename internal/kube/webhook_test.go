@@ -67,7 +67,7 @@ func TestWebhook(t *testing.T) {
 		},
 		{
 			name: "an authority that is none", arguments: asks(), objects: []put{validating(entry(pool, "Cg==")), ready},
-			want: "webhook configuration metallb-webhook-configuration: the caBundle of " + pool + " is no certificate",
+			want: "webhook configuration metallb-webhook-configuration: " + pool + " has a caBundle that holds no certificate",
 		},
 		{
 			name: "its pods start", arguments: asks(), objects: []put{good, starting},

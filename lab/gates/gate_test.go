@@ -102,10 +102,15 @@ func open(t testing.TB, g gate.Gate) {
 	}
 }
 
+// soon asks often. The time-out is spent only by a test that fails.
+func soon() gate.Policy {
+	return gate.Policy{Timeout: time.Minute, First: 20 * time.Millisecond, Most: 100 * time.Millisecond}
+}
+
 // opens waits for what the control plane's own controllers have to do first.
 func opens(t testing.TB, g gate.Gate) {
 	t.Helper()
-	check(t, gate.Wait(t.Context(), g, gate.Policy{Timeout: time.Minute, First: 20 * time.Millisecond, Most: 100 * time.Millisecond}, gate.Listener{}))
+	check(t, gate.Wait(t.Context(), g, soon(), gate.Listener{}))
 }
 
 // becomes waits until the gate gives this answer, which may be one that it
@@ -121,7 +126,7 @@ func becomes(t testing.TB, g gate.Gate, want string) {
 		default:
 			return err
 		}
-	}}, gate.Policy{Timeout: time.Minute, First: 20 * time.Millisecond, Most: 100 * time.Millisecond}, gate.Listener{})
+	}}, soon(), gate.Listener{})
 	if err != nil {
 		t.Fatalf("%v\nwant %s", err, want)
 	}

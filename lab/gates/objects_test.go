@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/restmapper"
 
+	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/lab/internal/kubernetes"
 )
 
@@ -112,14 +113,27 @@ func (p *plane) remove(t testing.TB, namespace, manifest string) {
 	}
 }
 
+// removed deletes an object when the test ends. A definition is awaited,
+// because another test may want the same one.
 func (p *plane) removed(t testing.TB, o *unstructured.Unstructured) {
 	t.Helper()
 	at := p.at(t, o)
 	t.Cleanup(func() {
-		err := at.Delete(context.WithoutCancel(t.Context()), o.GetName(), metav1.DeleteOptions{})
+		ctx := context.WithoutCancel(t.Context())
+		err := at.Delete(ctx, o.GetName(), metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			t.Error(err)
 		}
+		if o.GetKind() != "CustomResourceDefinition" {
+			return
+		}
+		check(t, gate.Wait(ctx, gate.Gate{Name: "gone", Check: func(ctx context.Context) error {
+			_, err := at.Get(ctx, o.GetName(), metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return errors.Join(errors.New("is still there"), err)
+		}}, soon(), gate.Listener{}))
 	})
 }
 
