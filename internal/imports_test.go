@@ -18,13 +18,14 @@ const module = "github.com/ephemeral-castle/castle/"
 func table() map[string][]string {
 	return map[string][]string{
 		"cmd/castle":                  {"internal/cli"},
-		"internal/cli":                {"internal/castle", "internal/config", "internal/ui", "stages", "templates"},
+		"internal/cli":                {"internal/castle", "internal/config", "internal/fault", "internal/ui", "stages", "templates"},
 		"internal/castle":             {"internal/config", "internal/graph", "internal/gate", "internal/terraform", "internal/state", "internal/kube", "internal/talos", "internal/proxmox", "internal/probe"},
 		"internal/config":             {"internal/gate", "internal/graph"},
 		"internal/graph":              {},
 		"internal/gate":               {},
 		"internal/event":              {},
 		"internal/secret":             {},
+		"internal/fault":              {},
 		"internal/terraform":          {},
 		"internal/state":              {},
 		"internal/kube":               {"internal/gate"},
@@ -69,7 +70,7 @@ func TestTheLabIsNotImported(t *testing.T) {
 func TestTheLabUsesOnlyWhatItStandsInFor(t *testing.T) {
 	may := []string{
 		"internal/config", "internal/castle", "internal/emulator/proxmox", "internal/emulator/talos", "internal/emulator/infisical",
-		"internal/event", "internal/secret", "internal/terraform", "internal/ui", "internal/gate", "internal/kube", "stages", "templates",
+		"internal/event", "internal/fault", "internal/secret", "internal/terraform", "internal/ui", "internal/gate", "internal/kube", "stages", "templates",
 	}
 	for pkg, imports := range list(t, "../lab") {
 		for _, imp := range imports {

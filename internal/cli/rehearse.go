@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/fault"
 )
 
 const labName = "castle-lab"
@@ -28,7 +29,13 @@ func newRehearse(a *app) *cobra.Command {
 		Long: `Raise and raze the unchanged configuration of a cluster on this machine: no
 hypervisor, no credentials, no network. Without a command it runs create, status,
 create again and destroy; with one it runs that inside the lab, with castle on
-PATH and the environment that kubectl, curl and terraform need.`,
+PATH and the environment that kubectl, curl and terraform need.
+
+Faults, injected with --fault:
+
+` + fault.Usage() + `
+A DURATION counts from the moment when without the fault all would be well; the
+rehearsal's log (--keep) says when each fault begins and when it ends.`,
 		Args: usage(func(cmd *cobra.Command, args []string) error {
 			if at := cmd.ArgsLenAtDash(); len(args) == 0 || at == 0 || (at < 0 && len(args) > 1) || at > 1 {
 				return errors.New("needs one cluster; a command goes behind --")
@@ -69,7 +76,7 @@ PATH and the environment that kubectl, curl and terraform need.`,
 	f := cmd.Flags()
 	f.StringVar(&o.speed, "speed", "fast", "how fast the lab's machines are: fast, or `N` times as fast as real ones (1: as measured)")
 	f.StringVar(&o.providers, "providers", "stand-in", "`WHICH` Terraform providers: stand-in, or registry where one can be reached")
-	f.StringArrayVar(&o.faults, "fault", nil, "inject a fault, `NAME=VALUE`; may be repeated: webhook-late=60s, ghost-vm=421, infisical-secret-exists=1")
+	f.StringArrayVar(&o.faults, "fault", nil, "inject a fault, `NAME=VALUE`; may be repeated")
 	f.BoolVar(&o.keep, "keep", false, "keep the rehearsal's work directory and say where it is")
 	f.StringVar(&o.report, "report", "", "write what was run and how long it took to `FILE`, as JSON")
 	return cmd

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/fault"
 	"github.com/ephemeral-castle/castle/lab/internal/controlplane"
 	"github.com/ephemeral-castle/castle/lab/internal/namespace"
 	"github.com/ephemeral-castle/castle/lab/internal/rehearsal"
@@ -68,6 +69,7 @@ func command(stderr io.Writer, code *int) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:           "castle-lab CLUSTER [-- COMMAND…]",
 		Short:         "Raise and raze a cluster on this machine, in a lab",
+		Long:          "Faults, injected with --fault:\n\n" + fault.Usage(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -94,7 +96,7 @@ func command(stderr io.Writer, code *int) *cobra.Command {
 	f.StringVarP(&o.Directory, "directory", "C", ".", "work as if started in `DIR`")
 	f.StringVar(&speed, "speed", "fast", "how fast the lab's machines are: fast, or `N` times as fast as real ones (1: as measured)")
 	f.StringVar(&o.Providers, "providers", "stand-in", "`WHICH` Terraform providers: stand-in, or registry where one can be reached")
-	f.StringArrayVar(&o.Faults, "fault", nil, "inject a fault, `NAME=VALUE`; may be repeated: webhook-late=60s, ghost-vm=421, infisical-secret-exists=1")
+	f.StringArrayVar(&o.Faults, "fault", nil, "inject a fault, `NAME=VALUE`; may be repeated")
 	f.BoolVar(&o.Keep, "keep", false, "keep the work directory and say where it is")
 	f.StringVar(&o.Report, "report", "", "write what was run and how long it took to `FILE`, as JSON")
 	return cmd

@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -44,6 +45,9 @@ type Order struct {
 	Speed      float64 // of operators and Pods
 	CoreDNS    bool    // whether Talos brings its own
 	Manifests  []string
+
+	// Turn is told of the operators' faults; nil is told nothing.
+	Turn func(operators.Turn) `json:"-"`
 }
 
 // Process is a control plane in a process of its own.
@@ -78,21 +82,18 @@ func Start(ctx context.Context, o Order) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer out.Close()
 	c.Stdout = in
 	p := &Process{done: make(chan struct{})}
 	if err := errors.Join(p.start(c), in.Close()); err != nil {
-		return nil, err
+		return nil, errors.Join(err, out.Close())
 	}
-	line, err := bufio.NewReader(out).ReadString('\n')
+	lines := bufio.NewReader(out)
+	line, err := lines.ReadString('\n')
 	if strings.TrimSpace(line) != ready {
 		p.Kill()
-		return nil, fmt.Errorf("kubernetes: %s: see %s", strings.TrimSpace(line), path)
+		return nil, errors.Join(fmt.Errorf("kubernetes: %s: see %s", strings.TrimSpace(line), path), out.Close())
 	}
-	if err != nil {
-		p.Kill()
-		return nil, err
-	}
+	go listen(out, lines, o.Turn)
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(o.Kubernetes.Dir, "kubeconfig"))
 	if err != nil {
 		p.Kill()
@@ -126,6 +127,20 @@ func (p *Process) start(c *exec.Cmd) error {
 	return nil
 }
 
+// listen passes on what the process says, until it has ended.
+func listen(out io.Closer, lines io.Reader, turn func(operators.Turn)) {
+	defer out.Close() //nolint:errcheck // it was read to its end
+	for said := json.NewDecoder(lines); ; {
+		var t operators.Turn
+		if said.Decode(&t) != nil {
+			return
+		}
+		if turn != nil {
+			turn(t)
+		}
+	}
+}
+
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
@@ -157,13 +172,20 @@ func run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	if err := applyBootstrap(ctx, cluster, o); err != nil {
 		return fmt.Errorf("bootstrap manifests: %w", err)
 	}
-	go operators.Run(ctx, operators.Config{ //nolint:errcheck // it ends with the process
-		REST: cluster.REST, Routes: cluster.Routes, Faults: o.Operators, Speed: o.Speed,
-		HTTP: &http.Client{Timeout: 10 * time.Second},
-		Log:  func(operator string, err error) { fmt.Fprintf(os.Stderr, "operator %s: %v\n", operator, err) },
-	})
 	if _, err := fmt.Fprintln(stdout, ready); err != nil {
 		return err
 	}
+	var mu sync.Mutex
+	said := json.NewEncoder(stdout)
+	go operators.Run(ctx, operators.Config{ //nolint:errcheck // it ends with the process
+		REST: cluster.REST, Routes: cluster.Routes, Faults: o.Operators, Speed: o.Speed,
+		HTTP: &http.Client{Timeout: 10 * time.Second},
+		Turn: func(t operators.Turn) {
+			mu.Lock()
+			defer mu.Unlock()
+			said.Encode(t) //nolint:errcheck // whoever does not listen any more will kill it
+		},
+		Log: func(operator string, err error) { fmt.Fprintf(os.Stderr, "operator %s: %v\n", operator, err) },
+	})
 	return cluster.Wait()
 }

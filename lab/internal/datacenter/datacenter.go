@@ -70,7 +70,8 @@ type Datacenter struct {
 	fleet   *talos.Fleet
 	vault   *vault
 
-	log sync.Mutex
+	log    sync.Mutex
+	spells map[string]spell // by fault; log guards it, too
 
 	mu       sync.Mutex
 	vms      map[string]proxmox.VM        // by address: those that are on
@@ -89,9 +90,10 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	}
 	d := &Datacenter{
 		config: c, ctx: ctx, began: time.Now(),
-		vms: map[string]proxmox.VM{}, machines: map[string]talos.MachineSpec{},
+		spells: map[string]spell{}, vms: map[string]proxmox.VM{}, machines: map[string]talos.MachineSpec{},
 		vault: newVault(c),
 	}
+	d.say("the clock starts at %s", d.began.Format(time.RFC3339Nano))
 	d.proxmox = proxmox.New(proxmox.Config{
 		Token: d.vault.token, Nodes: c.Hosts.Nodes, Storages: storages(c.Hosts.Storages),
 		Durations: taskDurations(c.Speed),
@@ -166,13 +168,16 @@ func (d *Datacenter) Close() {
 	d.endCluster()
 }
 
-func (d *Datacenter) say(format string, args ...any) {
+func (d *Datacenter) say(format string, args ...any) { d.sayAt(time.Now(), format, args...) }
+
+// sayAt is about a moment that may be a little past.
+func (d *Datacenter) sayAt(at time.Time, format string, args ...any) {
 	if d.config.Log == nil {
 		return
 	}
 	d.log.Lock()
 	defer d.log.Unlock()
-	fmt.Fprintf(d.config.Log, "%8.3fs %s\n", time.Since(d.began).Seconds(), fmt.Sprintf(format, args...))
+	fmt.Fprintf(d.config.Log, "%8.3fs %s\n", at.Sub(d.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
 // vaultFolder names a folder as Infisical's users do.

@@ -2,17 +2,22 @@ package datacenter
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
+	"github.com/ephemeral-castle/castle/internal/fault"
+	"github.com/ephemeral-castle/castle/lab/internal/operators"
 )
 
 // Faults are what is to go wrong.
 type Faults struct {
-	// WebhookLate is how much later than its Pod MetalLB's webhook listens.
-	WebhookLate time.Duration
+	// Times are those of the faults whose value is a DURATION, by name.
+	Times map[string]time.Duration
+	// Frozen is kustomization-frozen.
+	Frozen bool
 	// GhostVM is the id of a running VM that is somebody else's.
 	GhostVM int
 	// SecretExists says that an earlier cluster left its kubeconfig in Infisical.
@@ -21,32 +26,89 @@ type Faults struct {
 
 // ParseFaults reads NAME=VALUE, one for each.
 func ParseFaults(texts []string) (Faults, error) {
-	var f Faults
+	f := Faults{Times: map[string]time.Duration{}}
 	for _, text := range texts {
 		name, value, ok := strings.Cut(text, "=")
 		if !ok {
 			return f, fmt.Errorf("fault %q: write it as NAME=VALUE", text)
 		}
-		var err error
-		switch name {
-		case "webhook-late":
-			if f.WebhookLate, err = time.ParseDuration(value); err == nil && f.WebhookLate < 0 {
-				err = fmt.Errorf("%s is negative", value)
-			}
-		case "ghost-vm":
-			if f.GhostVM, err = strconv.Atoi(value); err == nil && f.GhostVM < 100 {
-				err = fmt.Errorf("%s is no VM id: they begin at 100", value)
-			}
-		case "infisical-secret-exists":
-			f.SecretExists, err = strconv.ParseBool(value)
-		default:
-			return f, fmt.Errorf("fault %q: there is no such fault; there are webhook-late=DURATION, ghost-vm=ID, infisical-secret-exists=1", name)
-		}
-		if err != nil {
+		if err := f.set(name, value); err != nil {
 			return f, fmt.Errorf("fault %s: %w", name, err)
 		}
 	}
 	return f, nil
+}
+
+func (f *Faults) set(name, value string) (err error) {
+	var names []string
+	for _, known := range fault.All() {
+		names = append(names, known.String())
+		if known.Name == name && known.Value == fault.Duration {
+			if f.Times[name], err = time.ParseDuration(value); err == nil && f.Times[name] <= 0 {
+				err = fmt.Errorf("%s is not longer than nothing", value)
+			}
+			return err
+		}
+	}
+	switch name {
+	case "ghost-vm":
+		if f.GhostVM, err = strconv.Atoi(value); err == nil && f.GhostVM < 100 {
+			err = fmt.Errorf("%s is no VM id: they begin at 100", value)
+		}
+	case "infisical-secret-exists":
+		f.SecretExists, err = strconv.ParseBool(value)
+	case "kustomization-frozen":
+		f.Frozen, err = strconv.ParseBool(value)
+	default:
+		err = fmt.Errorf("there is no such fault; there are %s", strings.Join(names, ", "))
+	}
+	return err
+}
+
+// spell is when a fault was there.
+type spell struct{ begins, ends time.Time }
+
+// begins says that a fault is there, unless it was said.
+func (d *Datacenter) begins(name string) { d.turn(name, time.Now(), false) }
+
+// ends says that a fault is over.
+func (d *Datacenter) ends(name string) { d.turn(name, time.Now(), true) }
+
+func (d *Datacenter) turn(name string, at time.Time, ends bool) {
+	d.log.Lock()
+	s := d.spells[name]
+	word := ""
+	switch {
+	case !ends && s.begins.IsZero():
+		s.begins, word = at, "begins"
+	case ends && s.ends.IsZero():
+		s.ends, word = at, "ends"
+	}
+	d.spells[name] = s
+	d.log.Unlock()
+	if word != "" {
+		d.sayAt(at, "fault %s: %s", name, word)
+	}
+}
+
+// remaining are the faults of operators that begin to work now: what an
+// operator has forgotten with its process, the datacenter has not.
+func (d *Datacenter) remaining() operators.Faults {
+	f := operators.Faults{Times: maps.Clone(d.config.Faults.Times), Frozen: d.config.Faults.Frozen}
+	d.log.Lock()
+	defer d.log.Unlock()
+	for name, s := range d.spells {
+		_, timed := f.Times[name]
+		switch over := !s.ends.IsZero(); {
+		case name == "kustomization-frozen":
+			f.Frozen = !over
+		case timed && over:
+			f.Times[name] = 0
+		case timed:
+			f.Times[name] = max(1, f.Times[name]-time.Since(s.begins))
+		}
+	}
+	return f
 }
 
 // ghost is a VM that runs and has nothing to do with any cluster.

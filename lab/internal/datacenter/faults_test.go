@@ -1,26 +1,63 @@
 package datacenter
 
 import (
+	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/ephemeral-castle/castle/internal/fault"
+	"github.com/ephemeral-castle/castle/lab/internal/operators"
 )
 
 func TestParseFaults(t *testing.T) {
 	f, err := ParseFaults([]string{"webhook-late=90s", "ghost-vm=421", "infisical-secret-exists=1"})
-	if want := (Faults{WebhookLate: 90 * time.Second, GhostVM: 421, SecretExists: true}); err != nil || f != want {
+	if want := (Faults{Times: map[string]time.Duration{"webhook-late": 90 * time.Second}, GhostVM: 421, SecretExists: true}); err != nil || !reflect.DeepEqual(f, want) {
 		t.Errorf("got %+v, %v, want %+v", f, err, want)
 	}
 	for text, want := range map[string]string{
 		"webhook-late":       "write it as NAME=VALUE",
 		"webhook-late=soon":  "fault webhook-late: time: invalid duration",
-		"webhook-late=-1s":   "fault webhook-late: -1s is negative",
+		"webhook-late=-1s":   "fault webhook-late: -1s is not longer than nothing",
 		"ghost-vm=7":         "fault ghost-vm: 7 is no VM id",
 		"ghost-vm=database":  "fault ghost-vm: strconv",
-		"power-cut=tomorrow": "there is no such fault",
+		"power-cut=tomorrow": "there is no such fault; there are ghost-vm=ID, infisical-secret-exists=1, etcd-learner=DURATION, ",
 	} {
 		if _, err := ParseFaults([]string{text}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
+}
+
+func TestEveryFaultOfTheListCanBeAskedFor(t *testing.T) {
+	values := map[string]string{fault.Duration: "1m", fault.ID: "421", fault.Yes: "1"}
+	for _, one := range fault.All() {
+		f, err := ParseFaults([]string{one.Name + "=" + values[one.Value]})
+		if none := (Faults{Times: map[string]time.Duration{}}); err != nil || reflect.DeepEqual(f, none) {
+			t.Errorf("%s: %+v, %v", one, f, err)
+		}
+	}
+}
+
+func TestAFaultIsToldOnceAndOutlivesTheProcessThatItDisturbs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		d := &Datacenter{began: time.Now(), spells: map[string]spell{}, config: Config{Log: &log, Faults: Faults{
+			Times: map[string]time.Duration{"webhook-late": time.Minute, "crd-absent": time.Minute, "ca-expired": time.Minute}, Frozen: true}}}
+		d.begins("webhook-late")
+		d.begins("crd-absent")
+		time.Sleep(10 * time.Second)
+		d.ends("crd-absent")
+		d.ends("kustomization-frozen")
+		d.begins("webhook-late") // the next process does not know that it has begun
+		if want := "   0.000s fault webhook-late: begins\n   0.000s fault crd-absent: begins\n" +
+			"  10.000s fault crd-absent: ends\n  10.000s fault kustomization-frozen: ends\n"; log.String() != want {
+			t.Errorf("got:\n%swant:\n%s", log.String(), want)
+		}
+		want := operators.Faults{Times: map[string]time.Duration{"webhook-late": 50 * time.Second, "crd-absent": 0, "ca-expired": time.Minute}}
+		if got := d.remaining(); !reflect.DeepEqual(got, want) {
+			t.Errorf("remaining: %+v, want %+v", got, want)
+		}
+	})
 }

@@ -56,8 +56,9 @@ func (d *Datacenter) order(c *cluster) controlplane.Order {
 			PodReady:  time.Duration(5 / d.config.Speed * float64(time.Second)),
 			NodeGrace: max(8*time.Second, time.Duration(40/d.config.Speed*float64(time.Second))),
 		},
-		Operators: operators.Faults{WebhookLate: d.config.Faults.WebhookLate},
+		Operators: d.remaining(),
 		Speed:     d.config.Speed, CoreDNS: s.CoreDNS,
+		Turn: func(t operators.Turn) { d.turn(t.Fault, t.Time, t.Ends) },
 	}
 	// What is about files and addresses of the machine has no place here.
 	if issuer := s.APIServerArgs["service-account-issuer"]; len(issuer) != 0 {

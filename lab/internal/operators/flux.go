@@ -72,7 +72,7 @@ func (f *flux) fetch(ctx context.Context, repository *unstructured.Unstructured)
 	revision := branch + "@sha1:" + hex.EncodeToString(commit[:])
 	step := fmt.Sprintf("fetch %s %d", repository.GetUID(), generation)
 	why := f.credentials(ctx, repository)
-	due := why == nil && f.w.passed(step, 3*time.Second, 0)
+	due := why == nil && f.w.passed(step, 3*time.Second)
 	return f.w.setStatus(ctx, repositories(), repository, func(status map[string]any) {
 		switch {
 		case why != nil:
@@ -122,7 +122,7 @@ func (f *flux) apply(ctx context.Context, k *unstructured.Unstructured) error {
 	generation := k.GetGeneration()
 	revision, blocked := f.blocked(ctx, k)
 	step := fmt.Sprintf("apply %s %d %s", k.GetUID(), generation, revision)
-	if blocked == nil && !f.w.passed(step, 6*time.Second, 0) {
+	if blocked == nil && !f.w.passed(step, 6*time.Second) {
 		return f.w.setStatus(ctx, kustomizations(), k, func(status map[string]any) {
 			status["lastAttemptedRevision"] = revision
 			f.w.setCondition(status, "Reconciling", "True", "Progressing", "Reconciliation in progress", generation)

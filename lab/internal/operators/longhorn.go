@@ -59,7 +59,7 @@ func (l *longhorn) look(ctx context.Context) error {
 	if err := l.label(ctx, manager.Namespace); err != nil {
 		return err
 	}
-	if !l.w.passed("longhorn volumes", 5*time.Second, 0) {
+	if !l.w.passed("longhorn volumes", 5*time.Second) {
 		return nil
 	}
 	if err := errors.Join(
@@ -69,7 +69,7 @@ func (l *longhorn) look(ctx context.Context) error {
 		return err
 	}
 	deployer, err := l.w.deployment(ctx, "longhorn-driver-deployer")
-	if err != nil || deployer == nil || !l.w.passed("longhorn driver", 3*time.Second, 0) {
+	if err != nil || deployer == nil || !l.w.passed("longhorn driver", 3*time.Second) {
 		return err
 	}
 	return errors.Join(l.once("driver", func() error { return l.driver(ctx, manager.Namespace) }), l.register(ctx, manager.Namespace))

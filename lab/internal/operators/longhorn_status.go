@@ -23,7 +23,7 @@ func (l *longhorn) nodes(ctx context.Context, manager *appsv1.DaemonSet) error {
 	if err != nil {
 		return err
 	}
-	later := l.w.passed("longhorn disks", 4*time.Second, 0)
+	later := l.w.passed("longhorn disks", 4*time.Second)
 	var errs []error
 	for _, p := range pods.Items {
 		if !podReady(&p) {

@@ -21,14 +21,14 @@ type metalLB struct {
 	h *webhook
 }
 
-func newMetalLB(w *world, routes Routes, late time.Duration) *metalLB {
+func newMetalLB(w *world, routes Routes) *metalLB {
 	m := &metalLB{w: w}
 	const path = "/validate-metallb-io-"
 	m.h = &webhook{
 		w: w, routes: routes, workload: "metallb-controller", port: 9443,
 		service: "metallb-webhook-service", secret: "metallb-webhook-cert",
 		fill:      each(w.validating("metallb-webhook-configuration"), w.converting("bgppeers.metallb.io")),
-		certified: 3 * time.Second, listens: 8 * time.Second, late: late,
+		certified: 3 * time.Second, listens: 8 * time.Second, late: w.fault("webhook-late"),
 		judges: map[string]judge{
 			path + "v1beta1-ipaddresspool":    m.pool,
 			path + "v1beta1-l2advertisement":  m.advertisement,

@@ -43,7 +43,7 @@ func ask(t *testing.T, address, serverName, path string, bundle []byte, request 
 
 func TestMetalLBsAuthorityConvertsItsPeersToo(t *testing.T) {
 	s := newStage(t, 1, deployment("metallb-system", "metallb-controller"), configuration("metallb-webhook-configuration"))
-	m := newMetalLB(s.world, routes{}, 0)
+	m := newMetalLB(s.world, routes{})
 	defer m.close()
 	s.put(t, definitions(), `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"bgppeers.metallb.io"},
 		"spec":{"conversion":{"strategy":"Webhook","webhook":{"clientConfig":{"service":{"name":"metallb-webhook-service"}}}}}}`)
@@ -60,7 +60,8 @@ const metallbWorkload = "metallb-system/metallb-controller:9443"
 
 func TestMetalLBsWebhookIsTrustedBeforeItListensAndListensLate(t *testing.T) {
 	s, r := newStage(t, 1, deployment("metallb-system", "metallb-controller"), configuration("metallb-webhook-configuration")), routes{}
-	m := newMetalLB(s.world, r, time.Minute)
+	s.faults.Times = map[string]time.Duration{"webhook-late": time.Minute}
+	m := newMetalLB(s.world, r)
 	defer m.close()
 	s.look(t, m)
 	if s.bundle(t, "metallb-webhook-configuration") != nil {
@@ -70,7 +71,8 @@ func TestMetalLBsWebhookIsTrustedBeforeItListensAndListensLate(t *testing.T) {
 	if s.bundle(t, "metallb-webhook-configuration") == nil {
 		t.Error("no caBundle after its time")
 	}
-	s.later(t, 64*time.Second, m)
+	s.later(t, 5*time.Second, m)
+	s.later(t, 59*time.Second, m)
 	if len(r) > 0 {
 		t.Errorf("it listens before a minute and its own time have passed: %v", r)
 	}
@@ -87,7 +89,7 @@ func TestMetalLBsWebhookIsTrustedBeforeItListensAndListensLate(t *testing.T) {
 
 func TestMetalLBStopsListeningWhenItsControllerIsGone(t *testing.T) {
 	s, r := newStage(t, 0, deployment("metallb-system", "metallb-controller")), routes{}
-	m := newMetalLB(s.world, r, 0)
+	m := newMetalLB(s.world, r)
 	defer m.close()
 	s.look(t, m)
 	if len(r) != 1 {
@@ -104,7 +106,7 @@ func TestMetalLBStopsListeningWhenItsControllerIsGone(t *testing.T) {
 
 func TestMetalLBJudgesPoolsInItsOwnWords(t *testing.T) {
 	s := newStage(t, 0, deployment("metallb-system", "metallb-controller"))
-	m := newMetalLB(s.world, routes{}, 0)
+	m := newMetalLB(s.world, routes{})
 	defer m.close()
 	s.look(t, m)
 	s.put(t, pools(), `{"apiVersion":"metallb.io/v1beta1","kind":"IPAddressPool","metadata":{"name":"main","namespace":"metallb-system"},"spec":{"addresses":["192.168.1.240-192.168.1.249"]}}`)

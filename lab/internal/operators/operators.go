@@ -33,17 +33,13 @@ type Routes interface {
 	Unregister(workload string)
 }
 
-// Faults are what may be asked to go wrong.
-type Faults struct {
-	// WebhookLate is how much later than its Pod MetalLB's webhook listens.
-	WebhookLate time.Duration
-}
-
 // Config says where the operators work and how.
 type Config struct {
 	REST   *rest.Config
 	Routes Routes
 	Faults Faults
+	// Turn is told that a fault begins or ends; nil tells nobody.
+	Turn func(Turn)
 	// Speed divides the time that the operators' steps take outside; 0 means no time at all.
 	Speed float64
 	// HTTP reaches Infisical; nil is http.DefaultClient, which trusts what SSL_CERT_FILE names.
@@ -70,6 +66,7 @@ func Run(ctx context.Context, c Config) error {
 		c.HTTP = http.DefaultClient
 	}
 	w := newWorld(typed, untyped, c.Speed, time.Now)
+	w.faults, w.turn = c.Faults, c.Turn
 	var all sync.WaitGroup
 	for name, o := range team(w, c) {
 		all.Go(func() {
@@ -93,7 +90,7 @@ type operator interface {
 
 func team(w *world, c Config) map[string]operator {
 	return map[string]operator{
-		"metallb":          newMetalLB(w, c.Routes, c.Faults.WebhookLate),
+		"metallb":          newMetalLB(w, c.Routes),
 		"longhorn":         newLonghorn(w, c.Routes),
 		"external-secrets": newExternalSecrets(w, c.Routes, c.HTTP),
 		"flux":             newFlux(w),

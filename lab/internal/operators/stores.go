@@ -25,7 +25,7 @@ func (e *externalSecrets) judgeStores(ctx context.Context) error {
 
 func (e *externalSecrets) judgeOne(ctx context.Context, store *unstructured.Unstructured) error {
 	step := fmt.Sprintf("store %s %d", store.GetUID(), store.GetGeneration())
-	if conditionOf(store.Object, "Ready") == "True" || !e.w.passed(step, 2*time.Second, 0) {
+	if conditionOf(store.Object, "Ready") == "True" || !e.w.passed(step, 2*time.Second) {
 		return nil
 	}
 	_, _, why := e.open(ctx, store)
@@ -67,7 +67,7 @@ func (e *externalSecrets) fetchSecrets(ctx context.Context) error {
 	all, err := e.w.list(ctx, externals(), "")
 	var errs []error
 	for _, external := range all {
-		if conditionOf(external.Object, "Ready") == "True" || !e.w.passed(fmt.Sprintf("external secret %s %d", external.GetUID(), external.GetGeneration()), 2*time.Second, 0) {
+		if conditionOf(external.Object, "Ready") == "True" || !e.w.passed(fmt.Sprintf("external secret %s %d", external.GetUID(), external.GetGeneration()), 2*time.Second) {
 			continue
 		}
 		why := e.fetch(ctx, &external)

@@ -37,7 +37,7 @@ type webhook struct {
 	judges map[string]judge // by path
 
 	certified, listens time.Duration // how long after its Pod is ready, outside
-	late               time.Duration // and how much later than that it listens
+	late               *fault        // it does not listen yet
 
 	namespace string // where its Pod is ready; "" if nowhere
 	identity  *identity
@@ -60,7 +60,7 @@ func (h *webhook) look(ctx context.Context, namespace string) error {
 			return err
 		}
 	}
-	if !h.w.passed(h.workload+" certified", h.certified, 0) {
+	if !h.w.passed(h.workload+" certified", h.certified) {
 		return nil
 	}
 	if err := h.keep(ctx); err != nil {
@@ -69,7 +69,7 @@ func (h *webhook) look(ctx context.Context, namespace string) error {
 	if err := h.fill(ctx, namespace, h.identity.authority); err != nil {
 		return err
 	}
-	if h.server != nil || !h.w.passed(h.workload+" listens", h.listens-h.certified, h.late) {
+	if h.server != nil || !h.w.passed(h.workload+" listens", h.listens-h.certified) || h.late.holds() {
 		return nil
 	}
 	return h.listen()

@@ -21,6 +21,8 @@ type world struct {
 	untyped dynamic.Interface
 	speed   float64
 	now     func() time.Time
+	faults  Faults
+	turn    func(Turn)
 
 	mu    sync.Mutex
 	first map[string]time.Time
@@ -31,8 +33,8 @@ func newWorld(typed kubernetes.Interface, untyped dynamic.Interface, speed float
 }
 
 // passed says whether the time that a step takes outside has passed, at the
-// lab's speed, since the step was first asked about; late is added as it is.
-func (w *world) passed(step string, outside, late time.Duration) bool {
+// lab's speed, since the step was first asked about.
+func (w *world) passed(step string, outside time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	since, known := w.first[step]
@@ -45,7 +47,7 @@ func (w *world) passed(step string, outside, late time.Duration) bool {
 	} else {
 		outside = time.Duration(float64(outside) / w.speed)
 	}
-	return w.now().Sub(since) >= outside+late
+	return w.now().Sub(since) >= outside
 }
 
 // forget starts a step's time anew.
