@@ -34,16 +34,26 @@ adopt "infisical_secret.talosconfig" {
   id = "${var.infisical_project_id}:${var.infisical_environment}:${var.infisical_folder}:TALOSCONFIG_CONTENT"
 }
 
-# The VIP answers before the API does, and one machine is not yet a quorum.
+# One machine is not yet a quorum, and the VIP is held before the API answers
+# behind it; it moves once more while control planes join.
 gate "talos_etcd" "quorum" {
-  voters = length([for node in var.nodes : node if node.role == "controlplane"])
+  voters  = length([for node in var.nodes : node if node.role == "controlplane"])
+  timeout = "15m"
+}
+
+gate "virtual_ip" "holder" {
+  address = var.vip
+  stable  = 3
+  timeout = "15m"
 }
 
 gate "kubernetes_api" "vip" {
   address = var.vip
   stable  = 3
+  timeout = "15m"
 }
 
 gate "nodes" "ready" {
-  count = length(var.nodes)
+  count   = length(var.nodes)
+  timeout = "15m"
 }
