@@ -32,8 +32,9 @@ type inquiry struct {
 	files    map[string][]byte
 	room     int
 	cause    string
+	look     string // the command to look further
 	release  string
-	missed   []string
+	missed   []string // what could not be read
 	private  []string // what the cluster's Secrets hold
 	sealed   bool     // private is known, so that logs can be shown without it
 	heard    map[string][]happening
@@ -51,15 +52,13 @@ func (c *cluster) diagnose(look string, ask func(context.Context, *inquiry)) fun
 		}
 		ctx, stop := context.WithTimeout(caller, inquiryTime)
 		defer stop()
-		q := &inquiry{a: a, files: map[string][]byte{}, room: inquiryRoom, heard: map[string][]happening{}, deaf: map[string]bool{}}
-		if err := q.readPrivate(ctx); err != nil && !answered(err) {
-			return gate.Diagnosis{
-				Cause: silence(a.host, err),
-				Look:  lookAtAPI,
-			}
+		q := &inquiry{a: a, files: map[string][]byte{}, room: inquiryRoom, look: look, heard: map[string][]happening{}, deaf: map[string]bool{}}
+		if err := q.readPrivate(ctx, min(c.attempt, firstAnswer)); err != nil && !answered(err) {
+			return gate.Diagnosis{Cause: silence(a.host, err), Look: lookAtAPI}
 		}
+		q.nodes(ctx)
 		ask(ctx, q)
-		return q.conclude(look)
+		return q.conclude()
 	}
 }
 
@@ -70,7 +69,7 @@ func answered(err error) bool {
 }
 
 // conclude hides the Secrets' data in everything that was found.
-func (q *inquiry) conclude(look string) gate.Diagnosis {
+func (q *inquiry) conclude() gate.Diagnosis {
 	if len(q.missed) > 0 {
 		q.keep("not-read.txt", []byte(strings.Join(q.missed, "\n")+"\n"))
 	}
@@ -78,13 +77,18 @@ func (q *inquiry) conclude(look string) gate.Diagnosis {
 	for name, data := range q.files {
 		q.files[name] = []byte(hide(string(data)))
 	}
-	return gate.Diagnosis{Files: q.files, Cause: hide(q.cause), Look: look, Release: q.release}
+	return gate.Diagnosis{Files: q.files, Cause: hide(q.cause), Look: q.look, Release: q.release}
 }
 
-// because tells a cause, unless a better one is known already.
-func (q *inquiry) because(cause string) {
-	if q.cause == "" {
-		q.cause = cause
+// because tells a cause, unless a better one is known already. look, if given,
+// leads closer to it than the gate's own command.
+func (q *inquiry) because(cause string, look ...string) {
+	if q.cause != "" || cause == "" {
+		return
+	}
+	q.cause = cause
+	for _, closer := range look {
+		q.look = closer
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"net/http"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
 // lookAtAPI is the command that asks the API for its own readiness.
@@ -11,7 +13,7 @@ const lookAtAPI = "kubectl get --raw '/readyz?verbose'"
 
 // health explains an API that is not ready: what it says of each of its checks,
 // and the control plane's Pods.
-func (q *inquiry) health(ctx context.Context) {
+func (q *inquiry) health(ctx context.Context, _ gate.Values) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, q.a.server.JoinPath("readyz").String()+"?verbose", http.NoBody)
 	if err != nil {
 		q.miss("/readyz", err)
@@ -32,5 +34,4 @@ func (q *inquiry) health(ctx context.Context) {
 		q.because("the API server answers, but these of its own checks fail: " + failed)
 	}
 	q.pods(ctx, "kube-system", "tier=control-plane")
-	q.nodes(ctx)
 }

@@ -3,10 +3,14 @@ package kube
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
 // nodes reads the nodes and keeps them, with a table of their conditions and taints.
@@ -37,4 +41,50 @@ func nodeTable(nodes []corev1.Node) []byte {
 	}
 	t.Flush() //nolint:errcheck // a Builder takes everything
 	return []byte(b.String())
+}
+
+// population explains why nodes are missing or not ready.
+func (q *inquiry) population(ctx context.Context, v gate.Values) {
+	count := v.Int("count")
+	nodes := q.nodes(ctx)
+	q.events(ctx, "default") // where the events about nodes are
+	for _, node := range nodes {
+		why := nodeUnready(node)
+		if why == "" {
+			continue
+		}
+		if at := nodeCauses(why); at != "" {
+			if strings.Contains(at, "network") {
+				// A network plugin is a DaemonSet; what else is there waits for it.
+				q.somePods(ctx, "kube-system", "", ofDaemonSet)
+			}
+			q.because(fmt.Sprintf("node %s: %s", node.Name, at), describe("Node", "", node.Name))
+		}
+		q.because(fmt.Sprintf("node %s says of itself: %s", node.Name, why), describe("Node", "", node.Name))
+	}
+	if len(nodes) < count {
+		q.because(fmt.Sprintf("%d of %d machines have not joined: they do not run, they do not reach the API, or Talos on them waits for its configuration", count-len(nodes), count))
+	}
+}
+
+func ofDaemonSet(pod corev1.Pod) bool {
+	return slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "DaemonSet" })
+}
+
+// nodeCauses reads why a node is not ready.
+func nodeCauses(why string) string {
+	for _, c := range []struct{ sign, cause string }{
+		{"cni plugin not initialized", "its network plugin (CNI) has not written its configuration: the plugin's Pod does not run there yet"},
+		{"NetworkPluginNotReady", "its network plugin (CNI) is not ready"},
+		{"network unavailable", "its network is not set up: the network plugin (CNI) has not reported it"},
+		{"Kubelet stopped posting node status", "its kubelet has gone silent: the machine is off, cut off or out of memory"},
+		{"container runtime is down", "its container runtime does not answer"},
+		{"PLEG is not healthy", "its container runtime does not answer in time"},
+		{"says nothing about itself", "its kubelet has registered it and reported nothing since"},
+	} {
+		if strings.Contains(why, c.sign) {
+			return c.cause
+		}
+	}
+	return ""
 }

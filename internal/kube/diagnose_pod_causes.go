@@ -8,27 +8,38 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// podCauses is the list of what stops Pods, the most telling first. Each reads
-// one Pod and returns a sentence, or nothing if it is not that.
-func podCauses() []func(sight) string {
-	return []func(sight) string{
-		unschedulable, imagePull, missingMount, sandbox, volume, badConfig, crashing, unready, lostNode, finished,
+// podCause reads one Pod and returns a sentence, or nothing if it is not that;
+// look is the command that shows more of it.
+type podCause struct {
+	read func(sight) string
+	look func(sight) string
+}
+
+// podCauses is the list of what stops Pods, the most telling first.
+func podCauses() []podCause {
+	pod := func(s sight) string { return describe("Pod", s.Namespace, s.Name) }
+	log := func(s sight) string {
+		return "kubectl -n " + s.Namespace + " logs " + s.Name + " --all-containers --previous"
+	}
+	return []podCause{
+		{unschedulable, pod}, {imagePull, pod}, {missingMount, pod}, {sandbox, pod}, {volume, pod}, {badConfig, pod},
+		{crashing, log}, {unready, pod}, {lostNode, pod}, {finished, pod},
 	}
 }
 
-// podCause is the first cause on the list that any Pod shows.
-func podCause(pods []sight) string {
+// whyPods is the first cause on the list that any Pod shows, and where to look.
+func whyPods(pods []sight) (cause, look string) {
 	for _, cause := range podCauses() {
 		for _, pod := range pods {
 			if podReady(pod.Pod) && trouble(pod) == 0 {
 				continue
 			}
-			if why := cause(pod); why != "" {
-				return why
+			if why := cause.read(pod); why != "" {
+				return why, cause.look(pod)
 			}
 		}
 	}
-	return ""
+	return "", ""
 }
 
 func unschedulable(pod sight) string {

@@ -13,6 +13,7 @@ import (
 )
 
 const (
+	mostPods = 20       // Pods that are kept of one selection
 	mostLogs = 6        // Pods whose logs are read, those in trouble first
 	logLines = "50"     // of each container, the last ones
 	logRoom  = 16 << 10 // bytes of them
@@ -31,6 +32,11 @@ func (s sight) title() string { return titled("pod", s.Namespace, s.Name) }
 // pods reads the Pods that a selector picks, with their logs, and looks for a
 // cause in what they say. Those in trouble come first.
 func (q *inquiry) pods(ctx context.Context, namespace, selector string) []sight {
+	return q.somePods(ctx, namespace, selector, func(corev1.Pod) bool { return true })
+}
+
+// somePods is pods for those that matter.
+func (q *inquiry) somePods(ctx context.Context, namespace, selector string, matters func(corev1.Pod) bool) []sight {
 	items, err := q.a.list(ctx, corev1.SchemeGroupVersion.WithResource("pods"), namespace, selector)
 	if err != nil {
 		q.miss("pods"+in(namespace), err)
@@ -39,11 +45,12 @@ func (q *inquiry) pods(ctx context.Context, namespace, selector string) []sight 
 	var all []sight
 	for _, item := range items {
 		pod, err := as[corev1.Pod](item)
-		if err == nil {
-			all = append(all, sight{Pod: pod, last: map[string]string{}})
+		if err != nil || !matters(pod) {
+			continue
 		}
-		item.SetKind("Pod") // lists leave it out
-		if len(all) <= 4*most {
+		all = append(all, sight{Pod: pod, last: map[string]string{}})
+		item.SetKind("Pod") // some lists leave it out
+		if len(all) <= mostPods {
 			q.object(&item)
 		}
 	}
@@ -55,7 +62,7 @@ func (q *inquiry) pods(ctx context.Context, namespace, selector string) []sight 
 			q.logs(ctx, pod)
 		}
 	}
-	q.because(podCause(all))
+	q.because(whyPods(all))
 	return all
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"time"
 
 	"github.com/ephemeral-castle/castle/internal/secret"
 )
@@ -20,8 +21,8 @@ const shortestPart = 8
 // readPrivate learns what must not be seen. Helm's own Secrets are left out:
 // they hold whole charts, which are no secret, and the values they were given,
 // which castle's own masking knows.
-func (q *inquiry) readPrivate(ctx context.Context) error {
-	ctx, stop := context.WithTimeout(ctx, firstAnswer)
+func (q *inquiry) readPrivate(ctx context.Context, bound time.Duration) error {
+	ctx, stop := context.WithTimeout(ctx, bound)
 	defer stop()
 	body, err := q.a.raw.Get().AbsPath("/api/v1/secrets").Param("fieldSelector", "type!=helm.sh/release.v1").
 		SetHeader("Accept", "application/json").Do(ctx).Raw()

@@ -15,8 +15,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// absent explains an object that does not exist although something waits for it.
-func (q *inquiry) absent(ctx context.Context, kind, namespace, name string) {
+// absent explains an object that does not exist although something waits for
+// it; otherwise is what there is to say if nothing else explains it.
+func (q *inquiry) absent(ctx context.Context, kind, namespace, name, otherwise string) {
 	if namespace != "" {
 		_, err := q.a.get(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), "", namespace)
 		if apierrors.IsNotFound(err) {
@@ -33,6 +34,19 @@ func (q *inquiry) absent(ctx context.Context, kind, namespace, name string) {
 	if namespace != "" {
 		q.events(ctx, namespace)
 	}
+	q.because(titled(kind, namespace, name)+" does not exist: "+otherwise, lookFor(kind, namespace))
+}
+
+// unmade is the otherwise of what somebody applies.
+const unmade = "nobody has made it, or it was deleted"
+
+// lookFor is the command that shows whether there is anything of a kind.
+func lookFor(kind, namespace string) string {
+	kind = strings.ToLower(kind)
+	if namespace != "" {
+		return "kubectl -n " + namespace + " get all," + kind
+	}
+	return "kubectl get " + kind
 }
 
 // releaseOf finds the installed Helm release whose chart has an object; empty if

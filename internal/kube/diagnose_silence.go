@@ -31,7 +31,7 @@ func silence(host string, err error) string {
 	case errors.As(err, &lookup):
 		return fmt.Sprintf("the name of %s is not known to the resolver", host)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Sprintf("%s takes no connection or gives no answer within %s: no machine has the address, something drops the packets, or etcd has no quorum", host, firstAnswer)
+		return fmt.Sprintf("%s takes no connection or gives no answer: no machine has the address, something drops the packets, or etcd has no quorum", host)
 	}
 	return explain(host, err).Error()
 }

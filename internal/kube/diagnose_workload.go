@@ -10,7 +10,20 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
 )
+
+func lookAtWorkload(v gate.Values) string {
+	return describe(v.String("kind"), v.String("namespace"), v.String("name"))
+}
+
+// rollout explains the workload of a gate.
+func (q *inquiry) rollout(ctx context.Context, v gate.Values) {
+	kind := v.String("kind")
+	in, _ := workloadResource(kind)
+	q.workload(ctx, selection{in: in, namespace: v.String("namespace"), name: v.String("name")}, kind)
+}
 
 // workload explains a Deployment, DaemonSet, StatefulSet or Job: what it says
 // itself, what its controllers could not make, and its Pods.
@@ -18,7 +31,7 @@ func (q *inquiry) workload(ctx context.Context, s selection, kind string) {
 	object, sure := q.get(ctx, s, kind)
 	if object == nil {
 		if sure {
-			q.absent(ctx, kind, s.namespace, s.name)
+			q.absent(ctx, kind, s.namespace, s.name, unmade)
 		}
 		return
 	}
@@ -155,4 +168,13 @@ func idle(object *unstructured.Unstructured) string {
 		return what + ": " + progress.why()
 	}
 	return ""
+}
+
+// templateLabels are the labels that a workload's Pods get.
+func templateLabels(object *unstructured.Unstructured) labels.Set {
+	set, _, err := unstructured.NestedStringMap(object.Object, "spec", "template", "metadata", "labels")
+	if err != nil {
+		return nil
+	}
+	return set
 }

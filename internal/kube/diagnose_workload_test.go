@@ -36,7 +36,7 @@ func TestAWorkloadIsExplained(t *testing.T) {
 				eventOn("shop", "Pod", "web-1", "Failed", "Failed to pull image: 429 Too Many Requests"),
 			},
 			cause: "image registry.test/web:1 of pod shop/web-1 cannot be pulled: Failed to pull image: 429 Too Many Requests",
-			look:  "kubectl -n shop describe deployment web",
+			look:  "kubectl -n shop describe pod web-1",
 			files: []string{"objects/deployment/shop/web.yaml", "objects/pod/shop/web-1.yaml", "events/shop.txt"},
 			holds: map[string]string{"events/shop.txt": "2026-01-02T03:04:05Z  warning  3x  Failed  pod/web-1  Failed to pull image"},
 		},
@@ -72,6 +72,7 @@ func TestAWorkloadIsExplained(t *testing.T) {
   state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 2}}}]}`)},
 			answers: map[string]answer{"/api/v1/namespaces/shop/pods/web-1/log": {200, "reading the configuration\nno route to 10.96.0.1\n"}},
 			cause:   "container app of pod shop/web-1 ended with exit code 2, 4 restarts so far, and said last: no route to 10.96.0.1",
+			look:    "kubectl -n shop logs web-1 --all-containers --previous",
 			holds:   map[string]string{"pods/shop/web-1.log": "--- container app, before its last restart\nreading the configuration\nno route to 10.96.0.1\n"},
 		},
 		{
@@ -108,6 +109,7 @@ func TestAWorkloadIsExplained(t *testing.T) {
 			name:    "scaled to nothing",
 			objects: []put{{web.at, "{kind: Deployment, spec: {replicas: 0, selector: {matchLabels: {app: web}}}, status: {observedGeneration: 1}}"}},
 			cause:   "deployment shop/web is scaled to 0",
+			look:    "kubectl -n shop describe deployment web",
 		},
 		{
 			name:    "a controller that is down",
@@ -118,7 +120,11 @@ func TestAWorkloadIsExplained(t *testing.T) {
 			name:  "a namespace that is not there",
 			cause: "namespace shop does not exist, so that nothing is in it",
 		},
-		{name: "nothing that is known", objects: []put{shop}, cause: ""},
+		{
+			name: "nothing at all", objects: []put{shop}, cause: "deployment shop/web does not exist: nobody has made it, or it was deleted",
+			look: "kubectl -n shop get all,deployment",
+		},
+		{name: "nothing that is known", objects: []put{web}, cause: ""},
 	})
 }
 

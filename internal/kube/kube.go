@@ -26,7 +26,7 @@ import "github.com/ephemeral-castle/castle/internal/gate"
 
 // GateTypes lists the gates that Kubernetes can answer.
 func GateTypes() []gate.Type {
-	return []gate.Type{
+	return explained([]gate.Type{
 		kubernetesAPI(),
 		nodes(),
 		endpointSlice(),
@@ -36,5 +36,5 @@ func GateTypes() []gate.Type {
 		condition(),
 		storageClass(),
 		flux(),
-	}
+	})
 }

@@ -55,9 +55,6 @@ func workload() gate.Type {
 					return judgeWorkload(object, int64(desired))
 				}),
 				Changed: c.changes(always(what)),
-				Diagnose: c.diagnose(describe(kind, what.namespace, what.name), func(ctx context.Context, q *inquiry) {
-					q.workload(ctx, what, kind)
-				}),
 			}, nil
 		},
 	}
