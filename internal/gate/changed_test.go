@@ -66,7 +66,7 @@ func TestABusyObjectIsNotAskedWithoutRest(t *testing.T) {
 			takes time.Duration
 			most  int // attempts within the ten seconds
 		}{
-			"while attempts are quick": {0, 101},
+			"while attempts are quick": {0, 105},
 			"while attempts take long": {500 * time.Millisecond, 11},
 		} {
 			asked := 0
@@ -79,6 +79,29 @@ func TestABusyObjectIsNotAskedWithoutRest(t *testing.T) {
 			}
 			if asked > tt.most || asked < tt.most/2 {
 				t.Errorf("%s: asked %d times in ten seconds, want about %d", name, asked, tt.most)
+			}
+		}
+	})
+}
+
+func TestAFewChangesAreSeenWithoutDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(errClosed)
+		g := s.gate()
+		// A rollout's changes, after a busy while and a quiet one.
+		var busy []time.Duration
+		for at := time.Second; at < 4*time.Second; at += 10 * time.Millisecond {
+			busy = append(busy, at)
+		}
+		g.Changed = told(append(busy, 10*time.Second, 10*time.Second+15*time.Millisecond, 10*time.Second+50*time.Millisecond)...)
+		if err := Wait(t.Context(), g, Policy{First: time.Minute, Timeout: 11 * time.Second}, Listener{}); err == nil {
+			t.Fatal("a closed gate opened")
+		}
+		want := []time.Duration{0, 15 * time.Millisecond, 50 * time.Millisecond}
+		last := s.asked[len(s.asked)-3:]
+		for i := range want {
+			if late := last[i] - 10*time.Second - want[i]; late < 0 || late > 40*time.Millisecond {
+				t.Errorf("change %d was looked at after %s", i, late)
 			}
 		}
 	})

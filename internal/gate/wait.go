@@ -20,10 +20,11 @@ const (
 	defaultFirst   = 250 * time.Millisecond
 	defaultMost    = 5 * time.Second
 
-	// breath is the least time between a closed answer and an attempt that a
-	// change asks for. A change after a quiet while is looked at at once, a busy
-	// object ten times a second at most.
-	breath = 100 * time.Millisecond
+	// A change is looked at at once, except for a breath after a closed answer. It
+	// grows while the next change comes before the longest one has passed: a
+	// rollout's few are seen without delay, a busy object ten times a second.
+	breath        = 10 * time.Millisecond
+	longestBreath = 100 * time.Millisecond
 	// patience is how long a gate has been closed before it is nudged, and the
 	// least time between two nudges.
 	patience = 5 * time.Second
@@ -87,7 +88,7 @@ func Wait(ctx context.Context, g Gate, p Policy, l Listener) error {
 	p = p.withDefaults()
 	attempts, stop := context.WithTimeout(ctx, p.Timeout)
 	defer stop()
-	w := &waiting{gate: g, listener: l, since: time.Now(), nudged: time.Now()}
+	w := &waiting{gate: g, listener: l, breath: breath, since: time.Now(), nudged: time.Now()}
 	if g.Changed != nil {
 		w.changed = g.Changed(attempts)
 	}
@@ -116,7 +117,7 @@ func Wait(ctx context.Context, g Gate, p Policy, l Listener) error {
 			open = 0
 			w.answer(err)
 			w.nudge(attempts)
-			if w.rest(attempts, jitter(pause), max(breath, took)) {
+			if w.rest(attempts, jitter(pause), took) {
 				pause = p.First
 			} else {
 				pause = min(2*pause, p.Most)

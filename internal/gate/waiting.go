@@ -11,6 +11,7 @@ type waiting struct {
 	gate     Gate
 	listener Listener
 	changed  <-chan struct{} // nil where nothing tells of changes
+	breath   time.Duration   // how long changes are not listened to
 
 	heard bool
 	last  error     // the last answer
@@ -56,11 +57,12 @@ func (w *waiting) nudge(ctx context.Context) {
 	}
 }
 
-// rest pauses for d, or until something has changed, which it reports. The
-// first part of the pause passes in any case.
-func (w *waiting) rest(ctx context.Context, d, first time.Duration) (changed bool) {
-	first = min(first, d)
+// rest pauses for d, or until something has changed, which it reports. It takes
+// its breath first, and no shorter one than the attempt took.
+func (w *waiting) rest(ctx context.Context, d, took time.Duration) (changed bool) {
+	first := min(max(w.breath, took), d)
 	sleep(ctx, first)
+	listening := time.Now()
 	t := time.NewTimer(d - first)
 	defer t.Stop()
 	for {
@@ -68,12 +70,19 @@ func (w *waiting) rest(ctx context.Context, d, first time.Duration) (changed boo
 		case <-ctx.Done():
 			return false
 		case <-t.C:
+			w.breath = breath
 			return false
-		case _, going := <-w.changed:
-			if going {
+		case _, changed = <-w.changed:
+			switch {
+			case !changed:
+				w.changed = nil // the watch has ended: only the pauses are left
+			case time.Since(listening) < longestBreath:
+				w.breath = min(2*w.breath, longestBreath)
+				return true
+			default:
+				w.breath = breath
 				return true
 			}
-			w.changed = nil // the watch has ended: only the pauses are left
 		}
 	}
 }
