@@ -5,7 +5,9 @@ import (
 	"fmt"
 
 	"github.com/zclconf/go-cty/cty"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
@@ -57,6 +59,9 @@ func (a *api) leadsSomewhere(ctx context.Context, namespace, service string) err
 		if err != nil {
 			return err
 		}
+		if slice.DeletionTimestamp != nil {
+			continue
+		}
 		for _, endpoint := range slice.Endpoints {
 			all++
 			if isReady(endpoint.Conditions) {
@@ -67,6 +72,13 @@ func (a *api) leadsSomewhere(ctx context.Context, namespace, service string) err
 	what := titled("service", namespace, service)
 	switch {
 	case all == 0:
+		_, err := a.get(ctx, corev1.SchemeGroupVersion.WithResource("services"), namespace, service)
+		if apierrors.IsNotFound(err) {
+			return fmt.Errorf("%s does not exist yet", what)
+		}
+		if err != nil {
+			return err
+		}
 		return fmt.Errorf("%s: no endpoints yet", what)
 	case ready == 0:
 		return fmt.Errorf("%s: 0 of %d endpoints ready", what, all)

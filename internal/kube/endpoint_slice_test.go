@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/zclconf/go-cty/cty"
@@ -13,6 +14,7 @@ func TestEndpointSlice(t *testing.T) {
 	}
 	webhook := func(endpoints string) string { return of("metallb-webhook-service", endpoints) }
 	at := "/apis/discovery.k8s.io/v1/namespaces/metallb-system/endpointslices/"
+	service := put{"/api/v1/namespaces/metallb-system/services/metallb-webhook-service", "{kind: Service}"}
 	arguments := map[string]cty.Value{"namespace": str("metallb-system"), "service": str("metallb-webhook-service")}
 	trials := []trial{
 		{name: "ready", objects: []put{{at + "a", webhook(`[{conditions: {ready: true}}]`)}}},
@@ -21,9 +23,14 @@ func TestEndpointSlice(t *testing.T) {
 			{at + "a", webhook(`[]`)},
 			{at + "b", webhook(`[{conditions: {ready: false}}, {conditions: {ready: true, terminating: false}}]`)},
 		}},
-		{name: "no slice", want: "service metallb-system/metallb-webhook-service: no endpoints yet"},
+		{name: "no service", want: "service metallb-system/metallb-webhook-service does not exist yet"},
+		{name: "no slice", objects: []put{service}, want: "service metallb-system/metallb-webhook-service: no endpoints yet"},
 		{
-			name: "an empty slice", objects: []put{{at + "a", webhook(`[]`)}},
+			name: "a slice that goes", want: "service metallb-system/metallb-webhook-service: no endpoints yet",
+			objects: []put{service, {at + "a", strings.Replace(webhook(`[{conditions: {ready: true}}]`), "metadata: {", "metadata: {deletionTimestamp: '2026-01-01T00:00:00Z', ", 1)}},
+		},
+		{
+			name: "an empty slice", objects: []put{service, {at + "a", webhook(`[]`)}},
 			want: "service metallb-system/metallb-webhook-service: no endpoints yet",
 		},
 		{
@@ -35,12 +42,12 @@ func TestEndpointSlice(t *testing.T) {
 			want: "service metallb-system/metallb-webhook-service: 0 of 1 endpoints ready",
 		},
 		{
-			name: "of another service", objects: []put{{at + "a", of("other", `[{conditions: {ready: true}}]`)}},
+			name: "of another service", objects: []put{service, {at + "a", of("other", `[{conditions: {ready: true}}]`)}},
 			want: "service metallb-system/metallb-webhook-service: no endpoints yet",
 		},
 		{
 			name: "of another namespace",
-			objects: []put{{
+			objects: []put{service, {
 				"/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/a", webhook(`[{conditions: {ready: true}}]`),
 			}},
 			want: "service metallb-system/metallb-webhook-service: no endpoints yet",

@@ -35,6 +35,7 @@ func GateTypes() []gate.Type {
 		crd(),
 		condition(),
 		storageClass(),
+		loadBalancer(),
 		flux(),
 	})
 }

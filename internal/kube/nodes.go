@@ -77,26 +77,37 @@ func judgeNodes(found []corev1.Node, count int, ready bool) error {
 }
 
 // nodeUnready says why a node takes no pods yet; empty if it does. A node that
-// was cordoned by hand is ready.
+// was cordoned by hand is ready. Whether it has a podCIDR says nothing: many
+// networks hand out addresses of their own.
 func nodeUnready(node corev1.Node) string {
-	ready := ""
-	for _, c := range node.Status.Conditions {
-		switch {
-		case c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue:
-			return "network unavailable"
-		case c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue:
-			ready = "yes"
-		case c.Type == corev1.NodeReady:
-			return state{Reason: c.Reason, Message: c.Message}.why()
+	var ready *corev1.NodeCondition
+	network := false
+	for i, c := range node.Status.Conditions {
+		switch c.Type {
+		case corev1.NodeNetworkUnavailable:
+			network = network || c.Status == corev1.ConditionTrue
+		case corev1.NodeReady:
+			ready = &node.Status.Conditions[i]
 		}
-	}
-	if ready == "" {
-		return "says nothing about itself yet"
 	}
 	for _, taint := range node.Spec.Taints {
-		if taint.Key == corev1.TaintNodeNetworkUnavailable {
-			return "network unavailable"
-		}
+		network = network || taint.Key == corev1.TaintNodeNetworkUnavailable
+	}
+	switch {
+	case ready == nil:
+		return "says nothing about itself yet"
+	case ready.Status == corev1.ConditionFalse && blamesNetwork(ready.Message):
+		return "no network yet: " + brief(ready.Message)
+	case ready.Status != corev1.ConditionTrue:
+		return state{Reason: ready.Reason, Message: ready.Message}.why()
+	case network:
+		return "network unavailable"
 	}
 	return ""
+}
+
+// blamesNetwork recognises what the kubelet says while the container runtime
+// has no network plugin that works.
+func blamesNetwork(message string) bool {
+	return strings.Contains(message, "NetworkPluginNotReady") || strings.Contains(message, "cni plugin not initialized")
 }

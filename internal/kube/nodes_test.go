@@ -12,7 +12,10 @@ kind: Node
 status: {conditions: [{type: NetworkUnavailable, status: "False"}, {type: Ready, status: "True", reason: KubeletReady}]}`
 	newNode = `
 kind: Node
-status: {conditions: [{type: Ready, status: "False", reason: KubeletNotReady, message: cni plugin not initialized}]}`
+status: {conditions: [{type: Ready, status: "False", reason: KubeletNotReady, message: "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized"}]}`
+	slowNode = `
+kind: Node
+status: {conditions: [{type: Ready, status: "False", reason: KubeletNotReady, message: "[PLEG is not healthy: pleg has yet to be successful]"}, {type: NetworkUnavailable, status: "False"}]}`
 	deadNode = `
 kind: Node
 status: {conditions: [{type: Ready, status: Unknown, reason: NodeStatusUnknown, message: Kubelet stopped posting node status.}]}`
@@ -42,8 +45,12 @@ func TestNodes(t *testing.T) {
 		{name: "none", arguments: two, want: "0 of 2 nodes registered"},
 		{name: "one missing", arguments: two, objects: []put{{cp, readyNode}}, want: "1 of 2 nodes registered: only blue-cp-01"},
 		{
-			name: "one not ready", arguments: two, objects: []put{{cp, readyNode}, {worker, newNode}},
-			want: "1 of 2 nodes not ready: blue-w-01 (KubeletNotReady: cni plugin not initialized)",
+			name: "one not ready", arguments: two, objects: []put{{cp, readyNode}, {worker, slowNode}},
+			want: "1 of 2 nodes not ready: blue-w-01 (KubeletNotReady: [PLEG is not healthy: pleg has yet to be successful])",
+		},
+		{
+			name: "one without a network plugin", arguments: two, objects: []put{{cp, readyNode}, {worker, newNode}},
+			want: "1 of 2 nodes not ready: blue-w-01 (no network yet: container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized)",
 		},
 		{
 			name: "an old one come back", arguments: map[string]cty.Value{"count": num(1)}, objects: []put{{cp, readyNode}, {worker, deadNode}},
