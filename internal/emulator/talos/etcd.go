@@ -111,12 +111,16 @@ func (f *Fleet) promoteLater(e *member) {
 		return
 	}
 	f.after(e.machine, f.config.Delays.Promote, func() {
-		if e.learner && e.cluster.elect() != 0 && !f.held[e.machine.Address] && !f.held[e.name] {
-			e.learner = false
-			e.cluster.index++
-			f.advanceEtcd()
+		if e.learner && e.cluster.elect() != 0 && !f.held[e.machine.Address] && !f.held[e.name] && !f.holdsBack(e) {
+			f.promote(e)
 		}
 	})
+}
+
+func (f *Fleet) promote(e *member) {
+	e.learner = false
+	e.cluster.index++
+	f.advanceEtcd()
 }
 
 // advanceEtcd announces a cluster that has begun to serve, and lets the next

@@ -2,8 +2,7 @@ package talos
 
 import (
 	"fmt"
-	"net/netip"
-	"slices"
+	"time"
 
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 )
@@ -26,40 +25,58 @@ func (f *Fleet) ReleaseLearner(machine string) {
 	}
 }
 
-// MoveVirtualIP takes the virtual address from its holder, which goes to the end
-// of the line, and gives it to another candidate: the machine with that address
-// or hostname, or the next in line if to is empty.
-func (f *Fleet) MoveVirtualIP(virtual, to string) error {
-	address, err := netip.ParseAddr(virtual)
-	if err != nil {
-		return err
-	}
-	f.mu.Lock()
-	defer f.unlock()
-	for _, m := range f.machines {
-		if m.etcd == nil {
-			continue
-		}
-		for _, e := range m.etcd.cluster.elections {
-			if e.address == address && e.holder != nil && e.holder.machine == m {
-				return f.moveVirtualIP(m.etcd.cluster, e, to)
-			}
-		}
-	}
-	return fmt.Errorf("no machine has the virtual address %s", virtual)
+// heldLearner is what HoldLastLearner was asked for.
+type heldLearner struct {
+	d            time.Duration
+	begins, ends func()
+	member       *member // whom it has met; it is done once
 }
 
-func (f *Fleet) moveVirtualIP(c *etcdCluster, e *election, to string) error {
-	i := slices.IndexFunc(e.line, func(c *candidate) bool {
-		return c != e.holder && !c.gone && (to == "" || c.machine == f.find(to))
-	})
-	if i < 0 {
-		return fmt.Errorf("no other control plane stands in line for %s", e.address)
+// HoldLastLearner keeps the etcd member of the last control plane a learner for
+// d longer than it would be one, once. begins and ends are told when it could
+// have been promoted, and just before it is. The last is the one that completes the
+// control planes which are configured at that moment; a first member is none.
+func (f *Fleet) HoldLastLearner(d time.Duration, begins, ends func()) {
+	f.mu.Lock()
+	defer f.unlock()
+	f.lastLearner = &heldLearner{d: d, begins: begins, ends: ends}
+}
+
+// holdsBack reports whether HoldLastLearner keeps e from being promoted now.
+func (f *Fleet) holdsBack(e *member) bool {
+	h := f.lastLearner
+	if h == nil || (h.member == nil && !f.completes(e)) {
+		return false
 	}
-	next := e.line[i]
-	e.line = slices.Concat([]*candidate{next}, slices.Delete(slices.Delete(e.line, i, i+1), 0, 1), []*candidate{e.holder})
-	f.settle(c)
-	return nil
+	if h.member != nil {
+		return h.member == e
+	}
+	h.member = e
+	f.later(h.begins)
+	f.config.AfterFunc(h.d, func() {
+		h.ends()
+		f.mu.Lock()
+		defer f.unlock()
+		f.lastLearner = nil
+		switch {
+		case f.closed, !e.learner, !e.serves(): // its machine goes on when it is back
+		case e.cluster.elect() != 0:
+			f.promote(e)
+		default:
+			f.promoteLater(e)
+		}
+	})
+	return true
+}
+
+// completes reports whether every other control plane of e's cluster votes.
+func (f *Fleet) completes(e *member) bool {
+	for _, m := range f.machines {
+		if m.controlPlane() && m.installed.ca == e.machine.installed.ca && m.etcd != e && (m.etcd == nil || m.etcd.learner) {
+			return false
+		}
+	}
+	return true
 }
 
 // RaiseAlarm sets an etcd alarm, "NOSPACE" or "CORRUPT", on the machine's

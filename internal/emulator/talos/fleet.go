@@ -34,6 +34,7 @@ type Fleet struct {
 	mu           sync.Mutex
 	machines     []*machine // in the order of their first Boot
 	held         map[string]bool
+	lastLearner  *heldLearner
 	bootstrapped map[string]bool // the clusters, by CA, that OnBootstrap has heard of
 	servers      []*apid         // every server since New, so that Close leaves none
 	pending      []func()        // what unlock does

@@ -3,7 +3,6 @@ package datacenter
 import (
 	"context"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,7 +21,7 @@ type cluster struct {
 	process *controlplane.Process // nil while it is off or starting
 	upTo    context.CancelFunc    // ends what follows one start
 	stored  map[string]bool       // control planes that have its etcd data on their disks
-	doors   map[string]net.Listener
+	doors   map[string]*door
 	names   map[string]string // address: the node's name
 }
 
@@ -43,7 +42,7 @@ func (d *Datacenter) bootstrapped(spec talos.ClusterSpec) {
 	}
 	d.cluster = &cluster{
 		spec: spec, backend: backend, dir: filepath.Join(d.config.Dir, "kubernetes"), stored: map[string]bool{},
-		doors: map[string]net.Listener{}, names: map[string]string{},
+		doors: map[string]*door{}, names: map[string]string{},
 	}
 	d.startCluster()
 }
@@ -90,7 +89,7 @@ func (d *Datacenter) join(m talos.MachineSpec) {
 		c.stored[m.Address] = true
 		d.open(m.Address)
 		for _, vip := range c.spec.VIPs {
-			d.open(vip)
+			d.follow(vip)
 		}
 	}
 	vm := d.vms[m.Address]

@@ -5,6 +5,7 @@
 //	a VM is started          its machine boots Talos at the address of its ipconfig0
 //	a machine is bootstrapped  a control plane starts, with the CA, keys and names
 //	                         of the machine's configuration
+//	a virtual address moves  the API follows it
 //	a machine is configured  its node registers; a control plane also answers on :6443
 //	a VM is stopped          its machine is off, its node goes silent
 //	the last control plane is off  Kubernetes is gone, without a goodbye
@@ -76,6 +77,7 @@ type Datacenter struct {
 	mu       sync.Mutex
 	vms      map[string]proxmox.VM        // by address: those that are on
 	machines map[string]talos.MachineSpec // by address: those that are configured and on
+	holders  map[string]string            // by virtual address: who holds it, "" once nobody does any more
 	cluster  *cluster
 }
 
@@ -90,7 +92,7 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	}
 	d := &Datacenter{
 		config: c, ctx: ctx, began: time.Now(),
-		spells: map[string]spell{}, vms: map[string]proxmox.VM{}, machines: map[string]talos.MachineSpec{},
+		spells: map[string]spell{}, vms: map[string]proxmox.VM{}, machines: map[string]talos.MachineSpec{}, holders: map[string]string{},
 		vault: newVault(c),
 	}
 	d.say("the clock starts at %s", d.began.Format(time.RFC3339Nano))
@@ -102,10 +104,13 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	d.fleet = talos.New(talos.Config{
 		Delays: talos.Realistic().Times(1 / c.Speed),
 		Hooks: talos.Hooks{
-			OnBootstrap: d.bootstrapped, OnMachineConfigured: d.configured, OnShutdown: d.switchedOff,
+			OnBootstrap: d.bootstrapped, OnMachineConfigured: d.configured, OnShutdown: d.switchedOff, OnVirtualIP: d.virtualIP,
 			OnError: func(address string, err error) { d.say("talos %s: %v", address, err) },
 		},
 	})
+	if held := c.Faults.Times["etcd-learner"]; held != 0 {
+		d.fleet.HoldLastLearner(held, func() { d.begins("etcd-learner") }, func() { d.ends("etcd-learner") })
+	}
 	if id := c.Faults.GhostVM; id != 0 {
 		d.proxmox.AddVM(ghost(id))
 	}

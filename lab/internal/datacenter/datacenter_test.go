@@ -49,6 +49,7 @@ func TestKubernetesLivesAndDiesWithItsMachines(t *testing.T) {
 	d.started(workerVM)
 	d.configured(second) // before there is a cluster that it could join
 	d.configured(first)
+	d.virtualIP(vip, cp.Addr().String())
 	d.bootstrapped(spec(t, vip, port))
 	log.await(t, "kubernetes: answers at", 2)
 	k := client(d)
@@ -65,20 +66,32 @@ func TestKubernetesLivesAndDiesWithItsMachines(t *testing.T) {
 	d.stopped(workerVM)
 	awaitNodes(t, k, map[string]corev1.ConditionStatus{"cp-01": "True", "worker-01": "Unknown"})
 
+	d.virtualIP(vip, "127.0.7.12") // it moves, and the API with it
+	ended(t, open)
+	if open, err = net.Dial("tcp", api); err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	d.virtualIP(vip, "")
+	ended(t, open)
+	if _, err := net.Dial("tcp", api); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("nobody holds the virtual address, and the API says: %v", err)
+	}
+	d.virtualIP(vip, cp.Addr().String())
+	if open, err = net.Dial("tcp", api); err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+
 	d.stopped(cpVM)
 	if _, err := net.Dial("tcp", api); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("the last control plane is off, and the API says: %v", err)
 	}
-	if err := open.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := open.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("an open connection outlives its machine: %v", err)
-	}
+	ended(t, open)
 
 	d.started(cpVM)
 	d.configured(first)
-	log.await(t, "kubernetes: answers at", 4)
+	log.await(t, "kubernetes: answers at", 5)
 	if _, err := client(d).CoreV1().ConfigMaps("default").Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
 		t.Errorf("after the machine is back: %v", err)
 	}
@@ -91,6 +104,17 @@ func TestKubernetesLivesAndDiesWithItsMachines(t *testing.T) {
 	d.destroyed(cpVM)
 	if left := d.Leftovers(); len(left) != 0 {
 		t.Errorf("left over: %v", left)
+	}
+}
+
+// ended fails unless the connection is cut.
+func ended(t *testing.T, c net.Conn) {
+	t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("an open connection outlives what it went through: %v", err)
 	}
 }
 

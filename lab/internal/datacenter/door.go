@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"sync"
 
 	"github.com/ephemeral-castle/castle/internal/emulator/talos"
 )
@@ -28,44 +29,67 @@ func (d *Datacenter) open(address string) {
 		d.say("kubernetes: %v", err)
 		return
 	}
-	c.doors[address] = l
+	through, end := context.WithCancel(d.ctx)
+	c.doors[address] = &door{listener: l, within: d.ctx, through: through, end: end}
 	d.say("kubernetes: answers at %s", l.Addr())
-	go serveDoor(d.ctx, l, c.backend)
+	go c.doors[address].serve(c.backend)
 }
 
 // shut closes an address and what is connected through it; the caller holds the mutex.
 func (d *Datacenter) shut(address string) {
-	if l := d.cluster.doors[address]; l != nil {
-		l.Close() //nolint:errcheck // it was open
+	if door := d.cluster.doors[address]; door != nil {
+		door.listener.Close() //nolint:errcheck // it was open
+		door.end()
 		delete(d.cluster.doors, address)
 	}
 }
 
-// serveDoor passes connections through until the door is shut, and then cuts them.
-func serveDoor(ctx context.Context, l net.Listener, backend string) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+// door passes connections at one address through to the API server.
+type door struct {
+	listener net.Listener
+	within   context.Context // no connection outlives it
+
+	mu      sync.Mutex
+	through context.Context // of the connections since the last cut
+	end     context.CancelFunc
+}
+
+// cut ends all connections; the door stays open for new ones.
+func (x *door) cut() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.end()
+	x.through, x.end = context.WithCancel(x.within)
+}
+
+func (x *door) serve(backend string) {
 	for {
-		in, err := l.Accept()
+		in, err := x.listener.Accept()
 		if err != nil {
 			return
 		}
-		go func() {
-			defer in.Close()
-			out, err := net.Dial("tcp", backend)
-			if err != nil {
-				return
-			}
-			defer out.Close()
-			stop := context.AfterFunc(ctx, func() { in.Close(); out.Close() })
-			defer stop()
-			go func() {
-				io.Copy(out, in)                //nolint:errcheck // the other side sees the end
-				out.(*net.TCPConn).CloseWrite() //nolint:errcheck // likewise
-			}()
-			io.Copy(in, out) //nolint:errcheck // likewise
-		}()
+		x.mu.Lock()
+		ctx := x.through
+		x.mu.Unlock()
+		go pass(ctx, in, backend)
 	}
+}
+
+// pass connects in to the backend until one side ends it, or ctx does.
+func pass(ctx context.Context, in net.Conn, backend string) {
+	defer in.Close()
+	out, err := net.Dial("tcp", backend)
+	if err != nil {
+		return
+	}
+	defer out.Close()
+	stop := context.AfterFunc(ctx, func() { in.Close(); out.Close() })
+	defer stop()
+	go func() {
+		io.Copy(out, in)                //nolint:errcheck // the other side sees the end
+		out.(*net.TCPConn).CloseWrite() //nolint:errcheck // likewise
+	}()
+	io.Copy(in, out) //nolint:errcheck // likewise
 }
 
 func freeAddress() (string, error) {

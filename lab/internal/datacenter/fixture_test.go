@@ -45,13 +45,17 @@ func (l *lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
 func (l *lines) await(t *testing.T, word string, times int) {
 	t.Helper()
 	limit := time.After(time.Minute)
 	for {
-		l.mu.Lock()
-		text := l.text.String()
-		l.mu.Unlock()
+		text := l.String()
 		if strings.Count(text, word) >= times {
 			return
 		}
