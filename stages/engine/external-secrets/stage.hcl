@@ -7,6 +7,19 @@ stage {
   }
 }
 
+# From 0.17 on the older versions of the kinds are not served any more.
+gate "crd" "kinds" {
+  version = "v1"
+  timeout = "5m"
+
+  names = [
+    "secretstores.external-secrets.io",
+    "clustersecretstores.external-secrets.io",
+    "externalsecrets.external-secrets.io",
+    "clusterexternalsecrets.external-secrets.io",
+  ]
+}
+
 gate "workload" "controller" {
   kind      = "Deployment"
   namespace = self.external_secrets_namespace

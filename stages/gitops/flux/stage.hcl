@@ -2,6 +2,25 @@ stage {
   summary = "Flux's controllers"
 }
 
+gate "crd" "kinds" {
+  version = "v1"
+  timeout = "5m"
+
+  names = [
+    "gitrepositories.source.toolkit.fluxcd.io",
+    "ocirepositories.source.toolkit.fluxcd.io",
+    "helmrepositories.source.toolkit.fluxcd.io",
+    "helmcharts.source.toolkit.fluxcd.io",
+    "kustomizations.kustomize.toolkit.fluxcd.io",
+  ]
+}
+
+gate "crd" "releases" {
+  names   = ["helmreleases.helm.toolkit.fluxcd.io"]
+  version = "v2"
+  timeout = "5m"
+}
+
 gate "workload" "source" {
   kind      = "Deployment"
   namespace = self.flux_namespace

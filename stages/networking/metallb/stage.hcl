@@ -2,6 +2,15 @@ stage {
   summary = "MetalLB gives Services of type LoadBalancer an address"
 }
 
+# The peers' definition has a conversion webhook, whose CA comes at run time.
+gate "crd" "kinds" {
+  names = [
+    "ipaddresspools.metallb.io",
+    "l2advertisements.metallb.io",
+    "bgppeers.metallb.io",
+  ]
+}
+
 gate "workload" "controller" {
   kind      = "Deployment"
   namespace = self.metallb_namespace

@@ -20,9 +20,9 @@ output "node_addresses" {
   value       = local.addresses
 }
 
-output "worker_addresses" {
-  description = "Address of each worker, by name: the nodes that take Pods without tolerations."
-  value       = { for name, address in local.addresses : name => address if !contains(local.controlplanes, name) }
+output "worker_count" {
+  description = "How many workers there are: the nodes that take Pods without tolerations."
+  value       = length(local.addresses) - length(local.controlplanes)
 }
 
 output "cluster_endpoint" {

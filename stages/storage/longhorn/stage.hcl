@@ -7,6 +7,19 @@ stage {
   }
 }
 
+gate "crd" "kinds" {
+  version = "v1beta2"
+  timeout = "5m"
+
+  names = [
+    "engineimages.longhorn.io",
+    "instancemanagers.longhorn.io",
+    "nodes.longhorn.io",
+    "recurringjobs.longhorn.io",
+    "volumes.longhorn.io",
+  ]
+}
+
 gate "workload" "manager" {
   kind      = "DaemonSet"
   namespace = self.longhorn_namespace
@@ -53,12 +66,14 @@ gate "webhook" "validator" {
   ]
 }
 
-# A manager tells of its node only after its webhook serves.
+# A manager tells of its node only after its webhook serves. Managers run where
+# Pods without tolerations do: on the workers.
 gate "condition" "nodes_ready" {
   api_version = "longhorn.io/v1beta2"
   kind        = "Node"
   namespace   = self.longhorn_namespace
   type        = "Ready"
+  count       = max(1, platform.worker_count)
   timeout     = "15m"
 }
 
@@ -67,6 +82,7 @@ gate "condition" "nodes_schedulable" {
   kind        = "Node"
   namespace   = self.longhorn_namespace
   type        = "Schedulable"
+  count       = max(1, platform.worker_count)
   timeout     = "15m"
 }
 
@@ -75,6 +91,24 @@ gate "condition" "nodes_mounts" {
   kind        = "Node"
   namespace   = self.longhorn_namespace
   type        = "MountPropagation"
+  count       = max(1, platform.worker_count)
+  timeout     = "15m"
+}
+
+gate "condition" "engine_image" {
+  api_version = "longhorn.io/v1beta2"
+  kind        = "EngineImage"
+  namespace   = self.longhorn_namespace
+  fields      = { "status.state" = "deployed" }
+  timeout     = "15m"
+}
+
+gate "condition" "instance_managers" {
+  api_version = "longhorn.io/v1beta2"
+  kind        = "InstanceManager"
+  namespace   = self.longhorn_namespace
+  fields      = { "status.currentState" = "running" }
+  count       = max(1, platform.worker_count)
   timeout     = "15m"
 }
 
@@ -111,4 +145,12 @@ gate "workload" "csi_plugin" {
   namespace = self.longhorn_namespace
   name      = "longhorn-csi-plugin"
   timeout   = "15m"
+}
+
+# The kubelets have taken the driver in, and claims that name no class get it.
+gate "storage_class" "longhorn" {
+  name    = self.storage_class_name
+  driver  = "driver.longhorn.io"
+  default = true
+  timeout = "15m"
 }
