@@ -25,7 +25,7 @@ import (
 // Helm 4 waits with, so that both run under the same load.
 const (
 	changes = 200
-	lanes   = 8 // changes at a time, as in a cluster that rises
+	lanes   = 10 // changes at a time, as in a cluster that rises
 	bound   = 250 * time.Millisecond
 )
 
@@ -100,8 +100,8 @@ func measure(t testing.TB) (castle, peer latencies) {
 			for i := lane; i < changes; i += lanes {
 				c := change{
 					name: fmt.Sprintf("probe-%d", i), namespace: namespace, client: client, peer: awaiting{client, p.mapper},
-					// Somewhere in the first second: while the watches begin, and when they are long at rest.
-					pause: time.Duration(chance.Int64N(int64(time.Second))),
+					// While the watches begin, or when they are long at rest.
+					pause: time.Duration(chance.Int64N(int64(600 * time.Millisecond))),
 				}
 				c.gate = p.gate(t, "condition", args{"kind": text("LatencyProbe"), "namespace": text(namespace), "name": text(c.name)})
 				ours, theirs, err := c.make(t.Context())
