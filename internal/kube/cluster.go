@@ -2,6 +2,8 @@ package kube
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -44,6 +47,9 @@ type api struct {
 	// watching has connections of its own: one that hangs in a watch cannot be
 	// given up, and the next attempt would hang in it too.
 	watching metadata.Interface
+
+	// expires is when the kubeconfig's own certificate does; zero if it has none.
+	expires time.Time
 
 	mu    sync.Mutex
 	known map[string]resource // what resolve has found; kinds do not move
@@ -88,7 +94,7 @@ func open(kubeconfig []byte, address string) (*api, error) {
 	}
 	return &api{
 		host: server.Host, server: server, http: client, raw: raw, dynamic: objects, watching: watching,
-		known: map[string]resource{},
+		expires: expires(config.CertData), known: map[string]resource{},
 	}, nil
 }
 
@@ -154,6 +160,31 @@ func (c *cluster) ask(question func(context.Context, *api) error) func(context.C
 			utilnet.CloseIdleConnectionsFor(a.http.Transport)
 			return fmt.Errorf("kubernetes API at %s: no answer within %s", a.host, c.attempt)
 		}
+		if apierrors.IsUnauthorized(err) {
+			return a.unauthorized(message(err))
+		}
 		return explain(a.host, err)
 	}
+}
+
+// unauthorized is the answer to a user that the API does not know. It never
+// says why, but the kubeconfig may.
+func (a *api) unauthorized(said string) error {
+	if !a.expires.IsZero() && time.Now().After(a.expires) {
+		said = "its certificate has expired on " + day(a.expires)
+	}
+	return gate.Permanent(fmt.Errorf("kubernetes API at %s refuses the kubeconfig's user: %s", a.host, brief(said)))
+}
+
+// expires reads when a client's certificate ends.
+func expires(encoded []byte) time.Time {
+	block, _ := pem.Decode(encoded)
+	if block == nil {
+		return time.Time{}
+	}
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return time.Time{}
+	}
+	return certificate.NotAfter
 }

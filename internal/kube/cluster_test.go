@@ -40,6 +40,20 @@ func TestRightsAreMissingForGood(t *testing.T) {
 		`kubernetes API at HOST refuses the kubeconfig's user: nodes is forbidden: User "guest" cannot list resource "nodes"`, true)
 }
 
+func TestWhatAdmissionForbidsMayPass(t *testing.T) {
+	for _, said := range []string{
+		`pods "web" is forbidden: not yet ready to handle request`,
+		`pods "web" is forbidden: unable to create new content in namespace web because it is being terminated`,
+		`pods "web" is forbidden: error looking up service account web/default: serviceaccount "default" not found`,
+	} {
+		f := newFakeAPI(t)
+		no := failure(403, metav1.StatusReasonForbidden, said)
+		f.answer("/api/v1/nodes", no.code, no.body)
+		g := newGate(t, "nodes", f.kubeconfig(), map[string]cty.Value{"count": num(1)})
+		expect(t, f, g.Check(t.Context()), "kubernetes API at HOST: "+said, false)
+	}
+}
+
 func TestAHangingAPICostsOneAttempt(t *testing.T) {
 	c, host := hanging(t)
 	c.attempt = 20 * time.Millisecond

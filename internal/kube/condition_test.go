@@ -25,6 +25,11 @@ func TestCondition(t *testing.T) {
 	all := map[string]cty.Value{"kind": str("ClusterSecretStore")}
 	crd := []kind{store, secret}
 	runTrials(t, "condition", []trial{
+		{
+			name: "a kind that Kubernetes does not have", serves: []kind{{"apps/v1", "Deployment", "deployments", true}},
+			arguments: map[string]cty.Value{"kind": str("Deploiment"), "api_version": str("apps/v1")},
+			want:      "apps/v1 has no kind Deploiment", permanent: true,
+		},
 		{name: "true", serves: crd, arguments: infisical, objects: []put{{at + "infisical", stored(good)}}},
 		{name: "kind found without its version", serves: crd, arguments: all, objects: []put{{at + "infisical", stored(good)}}},
 		{

@@ -13,19 +13,19 @@ import (
 func silence(host string, err error) string {
 	var (
 		foreign x509.UnknownAuthorityError
-		invalid x509.CertificateInvalidError
 		name    x509.HostnameError
 		lookup  *net.DNSError
 	)
+	outdated, _ := expiry(err)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Sprintf("a machine has the address %s, but no kube-apiserver listens there: it is not up yet, or it does not stay up", host)
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 		return fmt.Sprintf("nothing has the address %s: the machine is off or elsewhere, or no control plane holds the virtual address", host)
+	case outdated != "":
+		return fmt.Sprintf("what proves who %s is cannot be relied on any more: %s", host, outdated)
 	case errors.As(err, &foreign):
 		return fmt.Sprintf("another cluster answers at %s, or this one was raised anew with other keys", host)
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return fmt.Sprintf("the certificate at %s is not valid at this time: it has expired, or a clock is wrong", host)
 	case errors.As(err, &name):
 		return fmt.Sprintf("the API server's certificate is not made for %s: the address is missing in the cluster's apiServer.certSANs", host)
 	case errors.As(err, &lookup):

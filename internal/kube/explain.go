@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"syscall"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -23,12 +24,17 @@ func explain(host string, err error) error {
 		foreign x509.UnknownAuthorityError
 		request *url.Error
 	)
+	expired, permanent := expiry(err)
 	switch {
 	case gate.IsPermanent(err):
 		return err
+	case expired != "" && permanent:
+		return gate.Permanent(fmt.Errorf("kubernetes API at %s: %s", host, expired))
+	case expired != "":
+		return fmt.Errorf("kubernetes API at %s: %s", host, expired)
 	case errors.As(err, &foreign):
 		return gate.Permanent(fmt.Errorf("kubernetes API at %s: its certificate belongs to another cluster: the kubeconfig's authority has not signed it", host))
-	case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err):
+	case refused(err):
 		errors.As(err, &status)
 		return gate.Permanent(fmt.Errorf("kubernetes API at %s refuses the kubeconfig's user: %s", host, brief(status.Status().Message)))
 	case errors.As(err, &status):
@@ -38,6 +44,35 @@ func explain(host string, err error) error {
 	}
 	return err
 }
+
+// refused says whether the API does not know the user, or the user has not the
+// right. Admission forbids too, in other words: that a namespace is ending, a
+// quota is used up, or that it is not ready itself while the API starts. All
+// of that passes.
+func refused(err error) bool {
+	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) && strings.Contains(err.Error(), `User "`)
+}
+
+// expiry says that a certificate on the way is not valid at this time, empty if
+// that is not it, and whether it stays so. An API server's own certificate may be
+// renewed, or a clock put right.
+func expiry(err error) (words string, permanent bool) {
+	var invalid x509.CertificateInvalidError
+	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired || invalid.Cert == nil {
+		return "", false
+	}
+	whose := "its certificate"
+	if invalid.Cert.IsCA {
+		whose = "the kubeconfig's authority"
+	}
+	if time.Now().Before(invalid.Cert.NotBefore) {
+		return fmt.Sprintf("%s is not valid before %s: a clock is wrong, here or there", whose, day(invalid.Cert.NotBefore)), false
+	}
+	return whose + " has expired on " + day(invalid.Cert.NotAfter), invalid.Cert.IsCA
+}
+
+// day is a moment as Kubernetes writes it.
+func day(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // reason leaves out the layers that repeat the address.
 func reason(err error) string {

@@ -3,12 +3,15 @@ package kube
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/zclconf/go-cty/cty"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -24,20 +27,75 @@ func Reachable(kubeconfig []byte) gate.Gate {
 }
 
 // kubernetesAPI asks the API for its own readiness through one address, which
-// is how a virtual address is proved to lead to this cluster.
+// is how a virtual address is proved to lead to this cluster, and at each
+// control plane's own: behind one address a single one would do.
 func kubernetesAPI() gate.Type {
 	return gate.Type{
 		Name:       "kubernetes_api",
 		Summary:    "the Kubernetes API answers /readyz with a certificate of this cluster",
 		Kubernetes: true,
 		Attributes: map[string]gate.Attribute{
-			"address": {Type: cty.String, Valid: validAddress, Help: "the host or host:port to ask, such as the virtual address; the kubeconfig's server if absent"},
+			"address":   {Type: cty.String, Valid: validAddress, Help: "the host or host:port to ask, such as the virtual address; the kubeconfig's server if absent"},
+			"endpoints": {Type: cty.List(cty.String), Valid: validAddresses, Help: "each control plane's own host or host:port; every one has to be ready too"},
 		},
 		New: func(name string, target gate.Target, v gate.Values) (gate.Gate, error) {
-			c := newCluster(target, v.String("address"))
-			return gate.Gate{Name: name, Check: c.ask(ready)}, nil
+			var endpoints []string
+			if err := v.Decode("endpoints", &endpoints); err != nil {
+				return gate.Gate{}, fmt.Errorf("endpoints: %w", err)
+			}
+			check := newCluster(target, v.String("address")).ask(ready)
+			if len(endpoints) > 0 {
+				checks := []func(context.Context) error{check}
+				for _, endpoint := range endpoints {
+					checks = append(checks, newCluster(target, endpoint).ask(ready))
+				}
+				check = every(checks)
+			}
+			return gate.Gate{Name: name, Check: check}, nil
 		},
 	}
+}
+
+// every asks side by side, and names all that are closed.
+func every(checks []func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		answers := make([]error, len(checks))
+		var all sync.WaitGroup
+		for i, check := range checks {
+			all.Go(func() { answers[i] = check(ctx) })
+		}
+		all.Wait()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		var closed []string
+		permanent := false
+		for _, err := range answers {
+			if err != nil && !slices.Contains(closed, err.Error()) {
+				closed = append(closed, err.Error())
+				permanent = permanent || gate.IsPermanent(err)
+			}
+		}
+		switch {
+		case len(closed) == 0:
+			return nil
+		case permanent:
+			return gate.Permanent(errors.New(several(closed)))
+		}
+		return errors.New(several(closed))
+	}
+}
+
+func validAddresses(x cty.Value) error {
+	for _, address := range x.AsValueSlice() {
+		if address.IsNull() {
+			return errors.New("one of them is null")
+		}
+		if err := validAddress(address); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func validAddress(x cty.Value) error {
@@ -76,7 +134,9 @@ func ready(ctx context.Context, a *api) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("kubernetes API at %s: /readyz: %w", a.host, err)
-	case response.StatusCode == http.StatusUnauthorized, response.StatusCode == http.StatusForbidden:
+	case response.StatusCode == http.StatusUnauthorized:
+		return a.unauthorized("/readyz: " + response.Status)
+	case response.StatusCode == http.StatusForbidden:
 		return gate.Permanent(fmt.Errorf("kubernetes API at %s refuses the kubeconfig's user: /readyz: %s", a.host, response.Status))
 	case response.StatusCode != http.StatusOK:
 		return fmt.Errorf("kubernetes API at %s: not ready: %s", a.host, cmp.Or(failing(string(body)), response.Status))

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"crypto/tls"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -52,6 +53,63 @@ func TestKubernetesAPIGoesThroughTheAddress(t *testing.T) {
 	named := kubeconfig("https://nowhere.invalid:"+port, token, authorityOf(f))
 	g = newGate(t, "kubernetes_api", named, map[string]cty.Value{"address": str("127.0.0.1")})
 	expect(t, f, g.Check(t.Context()), "", false)
+}
+
+func TestEveryEndpointOfKubernetesAPIHasToBeReady(t *testing.T) {
+	f, second := newFakeAPI(t), newFakeAPI(t)
+	f.answer("/readyz", 200, "ok")
+	second.answer("/readyz", 200, "ok")
+	of := func(f *fakeAPI) string { return f.Listener.Addr().String() }
+	behind := func(endpoints ...string) gate.Gate {
+		list := []cty.Value{}
+		for _, e := range endpoints {
+			list = append(list, str(e))
+		}
+		return newGate(t, "kubernetes_api", f.kubeconfig(), map[string]cty.Value{"endpoints": cty.ListVal(list)})
+	}
+	expect(t, f, behind(of(f), of(second)).Check(t.Context()), "", false)
+
+	silent := refusing(t)
+	expect(t, f, behind(of(f), silent, of(second)).Check(t.Context()), "kubernetes API at "+silent+": connection refused", false)
+
+	second.answer("/readyz", 500, "[-]etcd failed: reason withheld\n")
+	f.answer("/readyz", 500, "[-]etcd failed: reason withheld\n")
+	expect(t, f, behind(of(f), of(second)).Check(t.Context()),
+		"kubernetes API at HOST: not ready: etcd; kubernetes API at "+of(second)+": not ready: etcd", false)
+
+	second.answer("/readyz", 403, "")
+	expect(t, f, behind(of(second)).Check(t.Context()),
+		"kubernetes API at HOST: not ready: etcd; kubernetes API at "+of(second)+" refuses the kubeconfig's user: /readyz: 403 Forbidden", true)
+}
+
+func TestAnEndpointOfAnotherClusterIsPermanent(t *testing.T) {
+	f := newFakeAPI(t)
+	f.answer("/readyz", 200, "ok")
+	own, _ := issue(t, nil, 0)
+	server, _ := issue(t, &own, 0)
+	pair, err := tls.X509KeyPair(server.certificate, server.key)
+	noError(t, err)
+	other := httptest.NewUnstartedServer(http.NotFoundHandler())
+	other.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	other.Config.ErrorLog = f.Config.ErrorLog
+	other.StartTLS()
+	defer other.Close()
+	host := other.Listener.Addr().String()
+	g := newGate(t, "kubernetes_api", f.kubeconfig(), map[string]cty.Value{"endpoints": cty.ListVal([]cty.Value{str(host)})})
+	expect(t, f, g.Check(t.Context()),
+		"kubernetes API at "+host+": its certificate belongs to another cluster: the kubeconfig's authority has not signed it", true)
+}
+
+func TestKubernetesAPIRefusesNoEndpoints(t *testing.T) {
+	valid := gateType(t, "kubernetes_api").Attributes["endpoints"].Valid
+	for name, tt := range map[string]struct {
+		endpoint cty.Value
+		good     bool
+	}{"a host": {str("10.0.0.11"), true}, "a URL": {str("https://10.0.0.11"), false}, "nothing": {cty.NullVal(cty.String), false}} {
+		if err := valid(cty.ListVal([]cty.Value{tt.endpoint})); (err == nil) != tt.good {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 func TestKubernetesAPIRefusesNoAddresses(t *testing.T) {

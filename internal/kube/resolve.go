@@ -59,6 +59,10 @@ func (a *api) resolve(ctx context.Context, apiVersion, kind string) (resource, e
 				return resource{gv.WithResource(r.Name), r.Namespaced}, nil
 			}
 		}
+		if !strings.Contains(gv.Group, ".") {
+			// Only Kubernetes itself has such groups, and none of their kinds comes later.
+			return resource{}, gate.Permanent(fmt.Errorf("%s has no kind %s", apiVersion, kind))
+		}
 		return resource{}, notServed{kind, apiVersion}
 	})
 }
