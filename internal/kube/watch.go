@@ -75,8 +75,12 @@ type watches struct {
 	stirred chan struct{} // tells manage
 }
 
-// longest pause between attempts to begin a watch: a restart of the API is soon over.
-const longestPause = 2 * time.Second
+const (
+	// longestPause is between attempts to begin a watch: a restart of the API is soon over.
+	longestPause = 2 * time.Second
+	// leastPause is between questions what to watch, however much changes.
+	leastPause = 100 * time.Millisecond
+)
 
 func pauses() wait.Backoff {
 	return wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 10, Cap: longestPause}
@@ -97,8 +101,7 @@ func (w *watches) manage(ctx context.Context) {
 		if missing {
 			again = time.After(pause.Step())
 		}
-		least := pauses()
-		linger(ctx, least.Step())
+		linger(ctx, leastPause)
 		select {
 		case <-ctx.Done():
 		case <-again:
