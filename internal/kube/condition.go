@@ -32,7 +32,7 @@ func condition() gate.Type {
 			"count":       {Type: cty.Number, Valid: gate.ValidCount, Help: "how many objects there have to be at least; default 1"},
 			"type":        {Type: cty.String, Valid: validWord, Help: "the condition's type; default Ready"},
 			"status":      {Type: cty.String, Valid: validStatus, Help: "the condition's status: True, False or Unknown; default True"},
-			"fields":      {Type: cty.Map(cty.String), Valid: validFields, Help: `values by path: { "status.state" = "deployed" }; a condition is asked for as well only if type or status is given`},
+			"fields":      {Type: cty.Map(cty.String), Valid: validFields, Help: `values by path: { "status.state" = "deployed" }, with * for everything at a place and an entry's type or number in a list: "status.disks.*.conditions.Ready.status"; a condition is asked for as well only if type or status is given`},
 			"exists":      {Type: cty.Bool, Help: "true asks for the object alone, whatever it says about itself"},
 		},
 		Check: checkCondition,

@@ -17,44 +17,73 @@ import (
 // controller has not seen the last change.
 func judgeFields(object *unstructured.Unstructured, want map[string]string) string {
 	for _, path := range slices.Sorted(maps.Keys(want)) {
-		got, why := field(object.Object, path)
-		switch {
-		case why != "":
-			return why
-		case got != want[path]:
-			return fmt.Sprintf("%s is %s, not %s", path, quoted(got), quoted(want[path]))
-		case strings.HasPrefix(path, "status.") && outdated(object):
-			return fmt.Sprintf("%s is %s of an older generation", path, quoted(got))
+		for _, f := range find(object.Object, "", strings.Split(path, ".")) {
+			switch {
+			case f.why != "":
+				return f.why
+			case f.value != want[path]:
+				return fmt.Sprintf("%s is %s, not %s", f.path, quoted(f.value), quoted(want[path]))
+			case strings.HasPrefix(path, "status.") && outdated(object):
+				return fmt.Sprintf("%s is %s of an older generation", f.path, quoted(f.value))
+			}
 		}
 	}
 	return ""
 }
 
-// field reads a value deep in an object, or says why there is none. A number in
-// the path counts a list's entries from 0.
-func field(object map[string]any, path string) (value, why string) {
-	var at any = object
-	for _, step := range strings.Split(path, ".") {
-		switch within := at.(type) {
-		case map[string]any:
-			at = within[step]
-		case []any:
-			i, err := strconv.Atoi(step)
-			if err != nil || i < 0 || i >= len(within) {
-				return "", "has no " + path + " yet"
-			}
-			at = within[i]
-		default:
-			return "", "has no " + path + " yet"
+// field is one value deep in an object, or why there is none.
+type field struct{ path, value, why string }
+
+// find follows the steps of a path from a place within an object. A step is a
+// key; in a list it is the type of an entry (a condition's), or its place,
+// counted from 0. The step * goes everywhere at once, and somewhere at least.
+func find(at any, path string, steps []string) []field {
+	if len(steps) == 0 {
+		switch at.(type) {
+		case nil:
+			return []field{{path: path, why: "has no " + path + " yet"}}
+		case map[string]any, []any:
+			return []field{{path: path, why: path + " is no single value"}}
 		}
+		return []field{{path: path, value: fmt.Sprint(at)}}
 	}
-	switch at.(type) {
-	case nil:
-		return "", "has no " + path + " yet"
-	case map[string]any, []any:
-		return "", path + " is no single value"
+	below := entries(at)
+	keys := []string{steps[0]}
+	if steps[0] == "*" && len(below) > 0 {
+		keys = slices.Sorted(maps.Keys(below))
 	}
-	return fmt.Sprint(at), ""
+	var found []field
+	for _, key := range keys {
+		to := strings.TrimPrefix(path+"."+key, ".")
+		if _, ok := below[key]; !ok {
+			found = append(found, field{path: to, why: "has no " + strings.Join(append([]string{to}, steps[1:]...), ".") + " yet"})
+			continue
+		}
+		found = append(found, find(below[key], to, steps[1:])...)
+	}
+	return found
+}
+
+// entries names what a map or a list holds; an entry of a list that has a type
+// goes by that, any other one by its place.
+func entries(within any) map[string]any {
+	switch within := within.(type) {
+	case map[string]any:
+		return within
+	case []any:
+		named := map[string]any{}
+		for i, entry := range within {
+			name := strconv.Itoa(i)
+			if fields, ok := entry.(map[string]any); ok {
+				if kind, ok := fields["type"].(string); ok {
+					name = kind
+				}
+			}
+			named[name] = entry
+		}
+		return named
+	}
+	return nil
 }
 
 // quoted keeps a word as it is and makes anything else visible.

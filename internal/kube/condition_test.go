@@ -121,6 +121,7 @@ func TestConditionCompares(t *testing.T) {
 	is := func(status string) []put {
 		return []put{{at, "{kind: EngineImage, metadata: {generation: 2}, status: {" + status + "}}"}}
 	}
+	disks := asks(map[string]cty.Value{"status.diskStatus.*.conditions.Ready.status": str("True")})
 	what := "engineimage longhorn-system/ei-1: "
 	runTrials(t, "condition", []trial{
 		{name: "the value", serves: engines, arguments: deployed, objects: is("state: deployed")},
@@ -136,6 +137,28 @@ func TestConditionCompares(t *testing.T) {
 		{
 			name: "a list that is shorter", serves: engines, objects: is("nodes: [{ready: true}]"),
 			arguments: asks(map[string]cty.Value{"status.nodes.1.ready": str("true")}), want: what + "has no status.nodes.1.ready yet",
+		},
+		{
+			name: "a condition of each of several", serves: engines, arguments: disks,
+			objects: is(`diskStatus: {one: {conditions: [{type: Ready, status: "True"}]}, two: {conditions: [{type: Schedulable, status: "False"}, {type: Ready, status: "True"}]}}`),
+		},
+		{
+			name: "a condition that one of several lacks", serves: engines, arguments: disks,
+			objects: is(`diskStatus: {one: {conditions: [{type: Ready, status: "True"}]}, two: {conditions: [{type: Schedulable, status: "True"}]}}`),
+			want:    what + "has no status.diskStatus.two.conditions.Ready.status yet",
+		},
+		{
+			name: "a condition that is false for one of several", serves: engines, arguments: disks,
+			objects: is(`diskStatus: {one: {conditions: [{type: Ready, status: "True"}]}, two: {conditions: [{type: Ready, status: "False"}]}}`),
+			want:    what + "status.diskStatus.two.conditions.Ready.status is False, not True",
+		},
+		{
+			name: "none where several may be", serves: engines, arguments: disks, objects: is("diskStatus: {}"),
+			want: what + "has no status.diskStatus.*.conditions.Ready.status yet",
+		},
+		{
+			name: "every entry of a list", serves: engines, objects: is("nodes: [{ready: true}, {ready: false}]"),
+			arguments: asks(map[string]cty.Value{"status.nodes.*.ready": str("true")}), want: what + "status.nodes.1.ready is false, not true",
 		},
 		{
 			name: "the value of an older generation", serves: engines, arguments: deployed, objects: is("state: deployed, observedGeneration: 1"),

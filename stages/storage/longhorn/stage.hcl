@@ -95,6 +95,19 @@ gate "condition" "nodes_mounts" {
   timeout     = "15m"
 }
 
+gate "condition" "disks" {
+  api_version = "longhorn.io/v1beta2"
+  kind        = "Node"
+  namespace   = self.longhorn_namespace
+  count       = max(1, platform.worker_count)
+  timeout     = "15m"
+
+  fields = {
+    "status.diskStatus.*.conditions.Ready.status"       = "True"
+    "status.diskStatus.*.conditions.Schedulable.status" = "True"
+  }
+}
+
 gate "condition" "engine_image" {
   api_version = "longhorn.io/v1beta2"
   kind        = "EngineImage"
