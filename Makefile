@@ -18,6 +18,8 @@ export CGO_ENABLED ?= 0
 # The same for every command, or each would compile Kubernetes for itself.
 export GOFLAGS := -trimpath -buildvcs=false
 
+# The packages that have such tests.
+integrated  := $(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build integration' ./cmd ./internal ./stages)))
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # $(call say,WHAT): one line before something that takes a while.
 say = @echo "==> $(1)"
@@ -43,7 +45,7 @@ build: tools ## Build castle, its lab and the providers for it into bin/
 	cd lab && go build -ldflags '-s -w $(kube_flags)' -o ../bin/castle-lab ./cmd/castle-lab
 
 .PHONY: test
-test: build ## Run every test: unit, command line, real Terraform, and both rehearsals
+test: build ## Run every test: unit, command line, real Terraform, the lab, and a rehearsal of blue
 	$(call say,unit tests and command line$(,) with the race detector (three minutes the first time))
 	CGO_ENABLED=1 go test -race ./...
 	$(MAKE) integration
@@ -51,13 +53,11 @@ test: build ## Run every test: unit, command line, real Terraform, and both rehe
 	cd lab && go test ./...
 	$(call say,rehearsing blue)
 	bin/castle rehearse blue
-	$(call say,rehearsing mini)
-	bin/castle rehearse mini
 
 .PHONY: integration
 integration: build ## Run the tests that need real Terraform
-	$(call say,integration tests with real Terraform)
-	go test -tags integration ./...
+	$(call say,integration tests with real Terraform$(,) most of them in rehearsals of mini)
+	go test -tags integration $(integrated)
 	cd lab && go test -tags integration ./cmd/lab-providers
 
 .PHONY: golden
