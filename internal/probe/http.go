@@ -1,17 +1,12 @@
 package probe
 
 import (
-	"bytes"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
@@ -23,7 +18,7 @@ import (
 //
 //	gate "http" "health" {
 //	  url      = "https://10.0.0.5:8443/health"
-//	  status   = [200, 429]          # any 2xx if absent
+//	  status   = [200, 429]           # any 2xx if absent
 //	  contains = "\"sealed\":false"
 //	  ca_file  = "/etc/castle/ca.pem" # this machine's authorities if absent
 //	}
@@ -44,11 +39,8 @@ func web() gate.Type {
 			if err != nil {
 				return gate.Gate{}, err
 			}
-			return gate.Gate{
-				Name:     name,
-				Check:    bound(p.check),
-				Diagnose: func(context.Context) gate.Diagnosis { return gate.Diagnosis{Look: p.look} },
-			}, nil
+			check := bound(p.check)
+			return gate.Gate{Name: name, Check: check, Diagnose: diagnosed(check, p.look)}, nil
 		},
 	}
 }
@@ -108,85 +100,3 @@ func newPage(v gate.Values) (*page, error) {
 
 // quote makes one word of s for a shell.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-
-const (
-	largest        = 1 << 20  // of a body, where a text is looked for
-	largestHeaders = 64 << 10 // of an answer
-)
-
-func (p *page) check(ctx context.Context) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url.String(), http.NoBody)
-	if err != nil {
-		return p.says("%s", reason(err))
-	}
-	request.Header.Set("User-Agent", "castle")
-	client := &http.Client{
-		Transport: &http.Transport{
-			TLSClientConfig: p.tls, ForceAttemptHTTP2: true, DisableKeepAlives: true, MaxResponseHeaderBytes: largestHeaders,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return p.failed(err)
-	}
-	defer response.Body.Close() //nolint:errcheck // it was only read
-	if err := p.judge(response); err != nil || p.contains == "" {
-		return err
-	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, largest))
-	switch {
-	case bytes.Contains(body, []byte(p.contains)): // whatever happened afterwards
-		return nil
-	case err != nil:
-		return p.says("answers %s, then: %s", status(response.StatusCode), reason(err))
-	case len(body) == largest:
-		return p.says("answers %s, without %q in the first MiB", status(response.StatusCode), p.contains)
-	}
-	return p.says("answers %s, without %q", status(response.StatusCode), p.contains)
-}
-
-// judge says what is wrong with an answer's status.
-func (p *page) judge(response *http.Response) error {
-	code := response.StatusCode
-	if slices.Contains(p.status, code) || len(p.status) == 0 && code >= 200 && code <= 299 {
-		return nil
-	}
-	text := "answers " + status(code)
-	if to, err := response.Location(); err == nil {
-		if p.url.Scheme == "http" && to.Scheme == "https" && to.Hostname() == p.url.Hostname() && to.Path == p.url.Path {
-			return gate.Permanent(p.says("answers https only: write url with https"))
-		}
-		text += " to " + to.Redacted() + ", which is not followed"
-	}
-	if len(p.status) > 0 {
-		var wanted []string
-		for _, code := range p.status {
-			wanted = append(wanted, fmt.Sprint(code))
-		}
-		text += "; wanted: " + strings.Join(wanted, ", ")
-	}
-	return p.says("%s", text)
-}
-
-func status(code int) string {
-	return strings.TrimSpace(fmt.Sprintf("%d %s", code, http.StatusText(code)))
-}
-
-// failed puts a request without an answer into words.
-func (p *page) failed(err error) error {
-	var foreign x509.UnknownAuthorityError
-	switch {
-	case errors.Is(err, http.ErrSchemeMismatch):
-		return gate.Permanent(p.says("speaks http, not https: write url with http"))
-	case errors.As(err, &foreign) && p.caFile != "":
-		return p.says("its certificate is signed by no authority of %s", p.caFile)
-	case errors.As(err, &foreign):
-		return p.says("its certificate is signed by no authority that this machine trusts (ca_file names another)")
-	}
-	return p.says("%s", reason(err))
-}
-
-func (p *page) says(format string, args ...any) error {
-	return fmt.Errorf("%s: %s", p.url.Redacted(), fmt.Sprintf(format, args...))
-}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/zclconf/go-cty/cty"
@@ -23,6 +24,7 @@ func site() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/ok", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"sealed":false}`) })
 	mux.HandleFunc("/busy", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	mux.HandleFunc("/login", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
 	mux.HandleFunc("/moved", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ok", http.StatusFound) })
 	mux.HandleFunc("/secure", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "https://"+r.Host+"/secure", http.StatusPermanentRedirect)
@@ -135,10 +137,29 @@ func TestAnAuthorityThatCannotBeReadIsNoGate(t *testing.T) {
 	}
 }
 
-func TestACloserLookAtAURL(t *testing.T) {
-	g := gateOf(t, "http", gate.Values{"url": cty.StringVal("https://127.0.0.1:1/it's?a=b"), "insecure": cty.True})
-	if got := g.Diagnose(context.Background()).Look; got != `curl --verbose --insecure 'https://127.0.0.1:1/it'\''s?a=b'` {
-		t.Errorf("got %s", got)
+func TestACloserLookAtAURLSaysWhatIsLikelyAndHowToGoOn(t *testing.T) {
+	server := httptest.NewTLSServer(site())
+	defer server.Close()
+	for path, c := range map[string]struct {
+		insecure bool
+		cause    string
+	}{
+		"/ok?a=it's": {true, "it was late"},
+		"/busy":      {true, "a proxy or ingress controller answers with nothing ready behind it"},
+		"/nowhere":   {true, "a server is there and does not know the page"},
+		"/login":     {true, "it wants a login"},
+		"/ok":        {false, "an ingress controller shows a certificate of its own"},
+	} {
+		v := texts("url", server.URL+path)
+		look := "curl --verbose"
+		if c.insecure {
+			v["insecure"] = cty.True
+			look += " --insecure"
+		}
+		look += " '" + server.URL + strings.Replace(path, "'", `'\''`, 1) + "'"
+		if d := gateOf(t, "http", v).Diagnose(t.Context()); !strings.HasPrefix(d.Cause, c.cause) || d.Look != look {
+			t.Errorf("%s: got %q and %s, want %q and %s", path, d.Cause, d.Look, c.cause, look)
+		}
 	}
 }
 
@@ -202,12 +223,13 @@ func TestReasonsAreShort(t *testing.T) {
 		err  error
 		want string
 	}{
-		{&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "a.example", IsNotFound: true}}, "the name a.example does not resolve"},
-		{&net.OpError{Op: "dial", Err: context.DeadlineExceeded}, "no answer within 5s"},
-		{errors.New("x509: certificate  has expired\nlong ago"), "certificate has expired long ago"},
-		{errors.New(strings.Repeat("ä", 300)), strings.Repeat("ä", longest) + "…"},
+		{&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "a.example", IsNotFound: true}}, "it: the name a.example does not resolve"},
+		{&net.OpError{Op: "dial", Err: context.DeadlineExceeded}, "it: no answer within 5s"},
+		{&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)}, "it: no route to host"},
+		{errors.New("x509: certificate  has expired\nlong ago"), "it: certificate has expired long ago"},
+		{errors.New(strings.Repeat("ä", 300)), "it: " + strings.Repeat("ä", longest) + "…"},
 	} {
-		if got := reason(c.err); got != c.want {
+		if got := faultOf("it", c.err).Error(); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}

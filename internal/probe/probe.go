@@ -15,6 +15,7 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -36,5 +37,21 @@ func bound(check func(context.Context) error) func(context.Context) error {
 			return context.Cause(ctx)
 		}
 		return err
+	}
+}
+
+// diagnosed looks once more and says what may be behind what it sees.
+func diagnosed(check func(context.Context) error, look string) func(context.Context) gate.Diagnosis {
+	return func(ctx context.Context) gate.Diagnosis {
+		d := gate.Diagnosis{Look: look}
+		err := check(ctx)
+		seen := &fault{}
+		switch {
+		case err == nil:
+			d.Cause = "it was late: by now it answers as it should"
+		case errors.As(err, &seen):
+			d.Cause = seen.cause
+		}
+		return d
 	}
 }

@@ -31,13 +31,8 @@ func tcp() gate.Type {
 			if err != nil {
 				return gate.Gate{}, err
 			}
-			return gate.Gate{
-				Name:  name,
-				Check: bound(func(ctx context.Context) error { return kept(ctx, address) }),
-				Diagnose: func(context.Context) gate.Diagnosis {
-					return gate.Diagnosis{Look: "nc -vz " + host + " " + port}
-				},
-			}, nil
+			check := bound(func(ctx context.Context) error { return kept(ctx, address) })
+			return gate.Gate{Name: name, Check: check, Diagnose: diagnosed(check, "nc -vz "+host+" "+port)}, nil
 		},
 	}
 }
@@ -49,21 +44,24 @@ const settling = 200 * time.Millisecond
 func kept(ctx context.Context, address string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return fmt.Errorf("%s: %s", address, reason(err))
+		return faultOf(address, err)
 	}
 	defer conn.Close() //nolint:errcheck // nothing was written
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	if err := conn.SetReadDeadline(time.Now().Add(settling)); err != nil {
-		return fmt.Errorf("%s: %s", address, reason(err))
+		return faultOf(address, err)
 	}
 	_, err = conn.Read(make([]byte, 1))
 	switch {
 	case err == nil, errors.Is(err, os.ErrDeadlineExceeded): // it spoke, or waits to be spoken to
 		return nil
 	case ctx.Err() != nil:
-		return fmt.Errorf("%s: %s", address, reason(ctx.Err()))
+		return faultOf(address, ctx.Err())
 	}
-	return fmt.Errorf("%s: takes connections and ends them at once: nothing seems to be behind it", address)
+	return &fault{
+		seen:  address + ": takes connections and ends them at once",
+		cause: "a proxy or load balancer stands there with nothing behind it",
+	}
 }
 
 func validAddress(x cty.Value) error {

@@ -1,8 +1,8 @@
 package probe
 
 import (
-	"context"
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/zclconf/go-cty/cty"
@@ -33,10 +33,16 @@ func TestAPortThatOnlyLooksReadyIsClosed(t *testing.T) {
 	}
 }
 
-func TestACloserLookAtAPort(t *testing.T) {
-	g := gateOf(t, "tcp", texts("address", "[::1]:22"))
-	if got := g.Diagnose(context.Background()).Look; got != "nc -vz ::1 22" {
-		t.Errorf("got %q", got)
+func TestACloserLookAtAPortSaysWhatIsLikelyAndHowToGoOn(t *testing.T) {
+	for name, c := range map[string]struct{ address, cause string }{
+		"nobody":    {free(t), "a machine has the address, but nothing listens on that port"},
+		"a hang-up": {listen(t, func(c net.Conn) { c.Close() }), "a proxy or load balancer stands there with nothing behind it"},
+		"open now":  {listen(t, silent(t)), "it was late: by now it answers as it should"},
+	} {
+		d := gateOf(t, "tcp", texts("address", c.address)).Diagnose(t.Context())
+		if look := "nc -vz " + strings.Replace(c.address, ":", " ", 1); d.Cause != c.cause || d.Look != look {
+			t.Errorf("%s: got %q and %q", name, d.Cause, d.Look)
+		}
 	}
 }
 
