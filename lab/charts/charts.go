@@ -49,6 +49,10 @@ type Options struct {
 	Speed float64
 	// Versions are offered besides the ones that the stages pin, by chart. They differ in nothing but the number.
 	Versions map[string][]string
+	// LateCRDs has MetalLB's CRDs in a ConfigMap, for the operators to make them some time later.
+	LateCRDs bool
+	// SpeakerNodes is the label of the nodes that metallb-speaker selects; empty for all nodes.
+	SpeakerNodes string
 }
 
 // Repositories are the packaged charts and their indexes, in memory.
@@ -77,7 +81,7 @@ func New(o Options) (*Repositories, error) {
 		versions := append(o.Versions[h.chart], pinned(manifest))
 		slices.Sort(versions)
 		for _, version := range slices.Compact(versions) {
-			archive, err := pack(h.chart, version, o.Speed, tree)
+			archive, err := pack(h.chart, version, o.values(), tree)
 			if err != nil {
 				return nil, fmt.Errorf("chart %s: %w", h.chart, err)
 			}
@@ -91,6 +95,11 @@ func New(o Options) (*Repositories, error) {
 		r.files[h.host] = served
 	}
 	return r, nil
+}
+
+// values are what every chart's own are followed by.
+func (o Options) values() string {
+	return fmt.Sprintf("lab:\n  speed: %g\n  lateCRDs: %t\n  speakerNodes: %q\n", o.Speed, o.LateCRDs, o.SpeakerNodes)
 }
 
 // Hosts are the names under which the repositories are known.

@@ -5,14 +5,13 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
-	"fmt"
 	"io/fs"
 	"path"
 )
 
 // pack makes a chart's archive: the chart's own files under the asked-for
-// version, the shared templates, and the lab's speed among the values.
-func pack(chart, version string, speed float64, tree fs.FS) ([]byte, error) {
+// version, the shared templates, and what the lab adds to the values.
+func pack(chart, version, values string, tree fs.FS) ([]byte, error) {
 	var out bytes.Buffer
 	zip := gzip.NewWriter(&out)
 	archive := tar.NewWriter(zip)
@@ -36,7 +35,7 @@ func pack(chart, version string, speed float64, tree fs.FS) ([]byte, error) {
 		case "Chart.yaml":
 			content = versionLine().ReplaceAll(content, []byte("version: "+version))
 		case "values.yaml":
-			content = fmt.Appendf(content, "lab:\n  speed: %g\n", speed)
+			content = append(content, values...)
 		}
 		return add(name, content)
 	})

@@ -86,7 +86,7 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	if c.Kubernetes == nil {
 		c.Kubernetes = controlplane.Start
 	}
-	repositories, err := charts.New(charts.Options{Speed: c.Speed})
+	repositories, err := charts.New(c.charts())
 	if err != nil {
 		return nil, err
 	}

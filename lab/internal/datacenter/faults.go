@@ -9,6 +9,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/fault"
+	"github.com/ephemeral-castle/castle/lab/charts"
 	"github.com/ephemeral-castle/castle/lab/internal/operators"
 )
 
@@ -109,6 +110,15 @@ func (d *Datacenter) remaining() operators.Faults {
 		}
 	}
 	return f
+}
+
+// charts are the repositories, with those faults that the charts themselves have.
+func (c Config) charts() charts.Options {
+	o := charts.Options{Speed: c.Speed, LateCRDs: c.Faults.Times["crd-absent"] != 0}
+	if c.Faults.Times["daemonset-no-node"] != 0 {
+		o.SpeakerNodes = operators.SpeakerLabel
+	}
+	return o
 }
 
 // ghost is a VM that runs and has nothing to do with any cluster.

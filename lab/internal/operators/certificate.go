@@ -20,15 +20,16 @@ type identity struct {
 }
 
 // newIdentity makes the authority and the certificate that a certificate
-// rotator makes for a Service.
-func newIdentity(namespace, service string, now time.Time) (*identity, error) {
+// rotator makes for a Service. The authority is good for as long as is left: less
+// than nothing if it has expired.
+func newIdentity(namespace, service string, now time.Time, left time.Duration) (*identity, error) {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
 	ca := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: service + "-ca"},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(1, 0, 0),
+		NotBefore: now.Add(left).AddDate(-1, 0, -1), NotAfter: now.Add(left),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, &caKey.PublicKey, caKey)

@@ -19,14 +19,15 @@ type externalSecrets struct {
 	w    *world
 	h    *webhook
 	http *http.Client
+	mute *fault // it has not looked at the store yet
 }
 
 func newExternalSecrets(w *world, routes Routes, client *http.Client) *externalSecrets {
 	const path = "/validate-external-secrets-io-v1-"
-	return &externalSecrets{w: w, http: client, h: &webhook{
+	return &externalSecrets{w: w, http: client, mute: w.fault("conditions-none"), h: &webhook{
 		w: w, routes: routes, workload: "external-secrets-webhook", port: 10250,
 		service: "external-secrets-webhook", secret: "external-secrets-webhook",
-		fill: w.validating("secretstore-validate", "externalsecret-validate"),
+		fill: each(w.validating("secretstore-validate"), w.fault("cabundle-empty").keeps(w.validating("externalsecret-validate"))),
 		// It listens as soon as it has a certificate; the caBundle comes last.
 		certified: 4 * time.Second, listens: 4 * time.Second,
 		judges: map[string]judge{

@@ -1,6 +1,7 @@
 package operators
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -40,6 +41,12 @@ func (w *world) fault(name string) *fault {
 	return &fault{w: w, name: name, lasts: lasts}
 }
 
+// asked says whether there was to be such a fault, over or not.
+func (w *world) asked(name string) bool {
+	_, asked := w.faults.Times[name]
+	return asked
+}
+
 // holds says whether the fault stands in the way. It is asked when the step is
 // due: the first time, the fault begins. Its end is told before anybody can see it.
 func (f *fault) holds() bool {
@@ -62,6 +69,26 @@ func (f *fault) holds() bool {
 	f.over = true
 	f.w.tell(f.name, true)
 	return false
+}
+
+// comes says whether the fault is there or yet to begin.
+func (f *fault) comes() bool {
+	if f == nil {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.over
+}
+
+// keeps has something not be filled in as long as the fault holds.
+func (f *fault) keeps(then fill) fill {
+	return func(ctx context.Context, namespace string, authority []byte) error {
+		if f.holds() {
+			return nil
+		}
+		return then(ctx, namespace, authority)
+	}
 }
 
 func (w *world) tell(name string, ends bool) {

@@ -17,9 +17,18 @@ import (
 // flux is the source- and the kustomize-controller. There is no Git behind it:
 // a repository has one commit, made up from its address, and what a root
 // Kustomization brings is in repository.go.
-type flux struct{ w *world }
+type flux struct {
+	w      *world
+	frozen *frozen // nil when nobody asked for it, or it is over
+}
 
-func newFlux(w *world) *flux { return &flux{w} }
+func newFlux(w *world) *flux {
+	f := &flux{w: w}
+	if w.faults.Frozen {
+		f.frozen = &frozen{}
+	}
+	return f
+}
 
 func (f *flux) close() {}
 
@@ -74,6 +83,7 @@ func (f *flux) fetch(ctx context.Context, repository *unstructured.Unstructured)
 	why := f.credentials(ctx, repository)
 	due := why == nil && f.w.passed(step, 3*time.Second)
 	return f.w.setStatus(ctx, repositories(), repository, func(status map[string]any) {
+		handled(status, repository)
 		switch {
 		case why != nil:
 			f.w.setCondition(status, "Ready", "False", "AuthenticationFailed", why.Error(), generation)
@@ -121,9 +131,13 @@ func (f *flux) credentials(ctx context.Context, repository *unstructured.Unstruc
 func (f *flux) apply(ctx context.Context, k *unstructured.Unstructured) error {
 	generation := k.GetGeneration()
 	revision, blocked := f.blocked(ctx, k)
+	if blocked == nil {
+		blocked = f.freeze(k)
+	}
 	step := fmt.Sprintf("apply %s %d %s", k.GetUID(), generation, revision)
 	if blocked == nil && !f.w.passed(step, 6*time.Second) {
 		return f.w.setStatus(ctx, kustomizations(), k, func(status map[string]any) {
+			handled(status, k)
 			status["lastAttemptedRevision"] = revision
 			f.w.setCondition(status, "Reconciling", "True", "Progressing", "Reconciliation in progress", generation)
 			f.w.setCondition(status, "Ready", "Unknown", "Progressing", "Reconciliation in progress", generation)
@@ -135,6 +149,7 @@ func (f *flux) apply(ctx context.Context, k *unstructured.Unstructured) error {
 		}
 	}
 	return f.w.setStatus(ctx, kustomizations(), k, func(status map[string]any) {
+		handled(status, k)
 		dropCondition(status, "Reconciling")
 		if blocked != nil {
 			f.w.setCondition(status, "Ready", "False", blocked.reason, blocked.message, generation)
@@ -174,7 +189,7 @@ func (f *flux) blocked(ctx context.Context, k *unstructured.Unstructured) (strin
 			return "", &obstacle{"DependencyNotReady", err.Error()}
 		}
 		if conditionOf(other.Object, "Ready") != "True" || text(other.Object, "status", "lastAppliedRevision") != revision {
-			return "", &obstacle{"DependencyNotReady", "dependency '" + k.GetNamespace() + "/" + text(one, "name") + "' is not ready"}
+			return "", notReady(k.GetNamespace(), text(one, "name"))
 		}
 	}
 	if err := f.substitutes(ctx, k); err != nil {

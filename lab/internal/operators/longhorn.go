@@ -30,7 +30,8 @@ func newLonghorn(w *world, routes Routes) *longhorn {
 	l.h = &webhook{
 		w: w, routes: routes, workload: "longhorn-manager", port: 9502, service: "longhorn-admission-webhook",
 		fill: l.configure, certified: 4 * time.Second, listens: 4 * time.Second,
-		judges: map[string]judge{"/v1/webhook/validation": judgeLonghorn, "/v1/webhook/mutation": anything},
+		judges:  map[string]judge{"/v1/webhook/validation": judgeLonghorn, "/v1/webhook/mutation": anything},
+		expired: w.fault("ca-expired"),
 	}
 	return l
 }

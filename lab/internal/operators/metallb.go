@@ -3,6 +3,7 @@ package operators
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,16 +20,19 @@ import (
 type metalLB struct {
 	w *world
 	h *webhook
+
+	absent, nowhere *fault // its CRDs, its speaker's nodes
 }
 
 func newMetalLB(w *world, routes Routes) *metalLB {
-	m := &metalLB{w: w}
+	m := &metalLB{w: w, absent: w.fault("crd-absent"), nowhere: w.fault("daemonset-no-node")}
 	const path = "/validate-metallb-io-"
 	m.h = &webhook{
 		w: w, routes: routes, workload: "metallb-controller", port: 9443,
 		service: "metallb-webhook-service", secret: "metallb-webhook-cert",
 		fill:      each(w.validating("metallb-webhook-configuration"), w.converting("bgppeers.metallb.io")),
 		certified: 3 * time.Second, listens: 8 * time.Second, late: w.fault("webhook-late"),
+		refuses: w.fault("webhook-refuses"), refused: path + "v1beta1-l2advertisement",
 		judges: map[string]judge{
 			path + "v1beta1-ipaddresspool":    m.pool,
 			path + "v1beta1-l2advertisement":  m.advertisement,
@@ -42,6 +46,10 @@ func newMetalLB(w *world, routes Routes) *metalLB {
 }
 
 func (m *metalLB) look(ctx context.Context) error {
+	return errors.Join(m.serve(ctx), m.define(ctx), m.place(ctx))
+}
+
+func (m *metalLB) serve(ctx context.Context) error {
 	d, err := m.w.deployment(ctx, m.h.workload)
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ func (e *externalSecrets) judgeStores(ctx context.Context) error {
 
 func (e *externalSecrets) judgeOne(ctx context.Context, store *unstructured.Unstructured) error {
 	step := fmt.Sprintf("store %s %d", store.GetUID(), store.GetGeneration())
-	if conditionOf(store.Object, "Ready") == "True" || !e.w.passed(step, 2*time.Second) {
+	if conditionOf(store.Object, "Ready") == "True" || !e.w.passed(step, 2*time.Second) || e.mute.holds() {
 		return nil
 	}
 	_, _, why := e.open(ctx, store)

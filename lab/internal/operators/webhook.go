@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -37,11 +38,18 @@ type webhook struct {
 	judges map[string]judge // by path
 
 	certified, listens time.Duration // how long after its Pod is ready, outside
-	late               *fault        // it does not listen yet
+
+	late    *fault // it does not listen yet
+	refuses *fault // it listens, but answers 404 at
+	refused string
+	expired *fault // it serves under an authority that has expired
 
 	namespace string // where its Pod is ready; "" if nowhere
-	identity  *identity
 	server    *http.Server
+
+	mu       sync.Mutex // guards what follows
+	identity *identity
+	outdated bool // its authority has expired
 }
 
 // look takes the steps that are due for a Pod that is ready in a namespace, or
@@ -54,11 +62,8 @@ func (h *webhook) look(ctx context.Context, namespace string) error {
 	if namespace == "" {
 		return nil
 	}
-	if h.identity == nil {
-		var err error
-		if h.identity, err = newIdentity(namespace, h.service, h.w.now()); err != nil {
-			return err
-		}
+	if err := h.identify(); err != nil {
+		return err
 	}
 	if !h.w.passed(h.workload+" certified", h.certified) {
 		return nil
@@ -69,10 +74,48 @@ func (h *webhook) look(ctx context.Context, namespace string) error {
 	if err := h.fill(ctx, namespace, h.identity.authority); err != nil {
 		return err
 	}
-	if h.server != nil || !h.w.passed(h.workload+" listens", h.listens-h.certified) || h.late.holds() {
+	if h.server == nil {
+		if !h.w.passed(h.workload+" listens", h.listens-h.certified) || h.late.holds() {
+			return nil
+		}
+		if err := h.listen(); err != nil {
+			return err
+		}
+	}
+	// Whether anybody calls meanwhile or not, these begin and end in time.
+	h.refuses.holds()
+	h.expired.holds()
+	return nil
+}
+
+// identify gives the webhook its certificate, and another one when a fault no
+// longer wants it to serve under an authority that has expired.
+func (h *webhook) identify() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	left, wanted := 365*24*time.Hour, h.expired.comes()
+	if h.identity != nil && h.outdated == wanted {
 		return nil
 	}
-	return h.listen()
+	if wanted {
+		left = -24 * time.Hour
+	}
+	made, err := newIdentity(h.namespace, h.service, h.w.now(), left)
+	if err != nil {
+		return err
+	}
+	h.identity, h.outdated = made, wanted
+	return nil
+}
+
+// present is the certificate at this moment.
+func (h *webhook) present(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.identity == nil {
+		return nil, net.ErrClosed
+	}
+	return &h.identity.server, nil
 }
 
 // serving says whether the API server can be answered.
@@ -87,7 +130,10 @@ func (h *webhook) close() {
 		h.routes.Unregister(h.key())
 		h.server.Close() //nolint:errcheck // nobody is left to answer
 	}
-	h.server, h.identity, h.namespace = nil, nil, ""
+	h.server, h.namespace = nil, ""
+	h.mu.Lock()
+	h.identity = nil
+	h.mu.Unlock()
 	h.w.forget(h.workload + " certified")
 	h.w.forget(h.workload + " listens")
 }
@@ -119,16 +165,30 @@ func (h *webhook) listen() error {
 	}
 	mux := http.NewServeMux()
 	for path, j := range h.judges {
-		mux.Handle("POST "+path, review(j))
+		mux.Handle("POST "+path, h.unless(path, review(j)))
 	}
 	h.server = &http.Server{
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{h.identity.server}, MinVersion: tls.VersionTLS12},
+		TLSConfig: &tls.Config{GetCertificate: h.present, MinVersion: tls.VersionTLS12},
 		ErrorLog:  log.New(io.Discard, "", 0),
 	}
 	go h.server.ServeTLS(listener, "", "") //nolint:errcheck // ends with close
 	h.routes.Register(h.key(), listener.Addr().String())
 	return nil
+}
+
+// unless answers 404 where a handler is not registered yet.
+func (h *webhook) unless(path string, handler http.Handler) http.Handler {
+	if path != h.refused {
+		return handler
+	}
+	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
+		if h.refuses.holds() {
+			http.NotFound(out, in)
+			return
+		}
+		handler.ServeHTTP(out, in)
+	})
 }
 
 // review answers the API server as controller-runtime does; a judge whose error

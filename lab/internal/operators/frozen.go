@@ -1,0 +1,51 @@
+package operators
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// requested is the annotation by which somebody asks Flux to look again, now.
+const requested = "reconcile.fluxcd.io/requestedAt"
+
+// handled says in a status which request it answers, as Flux does.
+func handled(status map[string]any, object *unstructured.Unstructured) {
+	if at := object.GetAnnotations()[requested]; at != "" {
+		status["lastHandledReconcileAt"] = at
+	}
+}
+
+// frozen is a Kustomization whose dependency has become ready without its
+// noticing: the fault kustomization-frozen. It is the first that gets so far.
+type frozen struct {
+	who     types.UID
+	request string // the last one before it froze
+}
+
+// freeze returns what a frozen Kustomization believes to be in its way, until
+// somebody asks it to look again.
+func (f *flux) freeze(k *unstructured.Unstructured) *obstacle {
+	needs, _, err := unstructured.NestedSlice(k.Object, "spec", "dependsOn")
+	if f.frozen == nil || err != nil || len(needs) == 0 {
+		return nil
+	}
+	request := k.GetAnnotations()[requested]
+	if f.frozen.who == "" {
+		f.frozen.who, f.frozen.request = k.GetUID(), request
+		f.w.tell("kustomization-frozen", false)
+	}
+	if f.frozen.who != k.GetUID() {
+		return nil
+	}
+	if f.frozen.request == request {
+		one, _ := needs[0].(map[string]any)
+		return notReady(k.GetNamespace(), text(one, "name"))
+	}
+	f.frozen = nil
+	f.w.tell("kustomization-frozen", true)
+	return nil
+}
+
+func notReady(namespace, name string) *obstacle {
+	return &obstacle{"DependencyNotReady", "dependency '" + namespace + "/" + name + "' is not ready"}
+}
