@@ -15,14 +15,15 @@ import (
 
 // cluster is the Kubernetes of one bootstrap. The datacenter's mutex guards it.
 type cluster struct {
-	spec    talos.ClusterSpec
-	dir     string
-	backend string                // where the one real API server listens; each machine's address leads there while it is on
-	process *controlplane.Process // nil while it is off or starting
-	upTo    context.CancelFunc    // ends what follows one start
-	stored  map[string]bool       // control planes that have its etcd data on their disks
-	doors   map[string]*door
-	names   map[string]string // address: the node's name
+	spec     talos.ClusterSpec
+	dir      string
+	backend  string                // where the one real API server listens; each machine's address leads there while it is on
+	process  *controlplane.Process // nil while it is off or starting
+	upTo     context.CancelFunc    // ends what follows one start
+	stored   map[string]bool       // control planes that have its etcd data on their disks
+	answered bool                  // for the first time
+	doors    map[string]*door
+	names    map[string]string // address: the node's name
 }
 
 func (c *cluster) running() bool { return c.process != nil }
@@ -77,6 +78,7 @@ func (d *Datacenter) startCluster() {
 		for _, m := range d.machines {
 			d.join(m)
 		}
+		d.answered(c)
 	}()
 }
 

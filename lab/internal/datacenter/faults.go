@@ -92,6 +92,14 @@ func (d *Datacenter) turn(name string, at time.Time, ends bool) {
 	}
 }
 
+// underway says whether a fault has begun and not ended.
+func (d *Datacenter) underway(name string) bool {
+	d.log.Lock()
+	defer d.log.Unlock()
+	s := d.spells[name]
+	return !s.begins.IsZero() && s.ends.IsZero()
+}
+
 // remaining are the faults of operators that begin to work now: what an
 // operator has forgotten with its process, the datacenter has not.
 func (d *Datacenter) remaining() operators.Faults {

@@ -69,3 +69,46 @@ func TestFluxPrunesWhatAGoneRootHasBrought(t *testing.T) {
 		t.Errorf("left: %v %v", left, err)
 	}
 }
+
+func TestAFrozenKustomizationNoticesNothingUntilItIsNudged(t *testing.T) {
+	s := newStage(t, 0, deployment("flux-system", "source-controller"), deployment("flux-system", "kustomize-controller"))
+	var told []Turn
+	s.faults.Frozen, s.turn = true, func(turn Turn) { told = append(told, turn) }
+	s.put(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
+	s.put(t, kustomizations(), rootKustomization)
+	create(t, s, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}})
+	f := newFlux(s.world)
+	child := func(name string) *unstructured.Unstructured { return s.get(t, kustomizations(), "flux-system", name) }
+	for range 5 {
+		s.look(t, f)
+	}
+	if conditionOf(child("infrastructure-operators").Object, "Ready") != "True" {
+		t.Fatalf("the dependency: %v", child("infrastructure-operators").Object["status"])
+	}
+	for _, name := range []string{"infrastructure-configs", "apps"} {
+		if conditionOf(child(name).Object, "Ready") != "False" {
+			t.Errorf("%s: %v", name, child(name).Object["status"])
+		}
+	}
+	if len(told) != 1 || told[0].Ends {
+		t.Errorf("told: %v", told)
+	}
+
+	k := child("infrastructure-configs")
+	k.SetAnnotations(map[string]string{requested: "now"})
+	if _, err := s.untyped.Resource(kustomizations()).Namespace("flux-system").Update(t.Context(), k, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		s.look(t, f)
+	}
+	if got := child("infrastructure-configs"); conditionOf(got.Object, "Ready") != "True" || text(got.Object, "status", "lastHandledReconcileAt") != "now" {
+		t.Errorf("after the nudge: %v", got.Object["status"])
+	}
+	if conditionOf(child("apps").Object, "Ready") != "True" {
+		t.Errorf("apps: %v", child("apps").Object["status"])
+	}
+	if len(told) != 2 || !told[1].Ends || told[1].Fault != "kustomization-frozen" {
+		t.Errorf("told: %v", told)
+	}
+}

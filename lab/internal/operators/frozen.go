@@ -1,9 +1,6 @@
 package operators
 
-import (
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
-)
+import "k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 // requested is the annotation by which somebody asks Flux to look again, now.
 const requested = "reconcile.fluxcd.io/requestedAt"
@@ -18,7 +15,7 @@ func handled(status map[string]any, object *unstructured.Unstructured) {
 // frozen is a Kustomization whose dependency has become ready without its
 // noticing: the fault kustomization-frozen. It is the first that gets so far.
 type frozen struct {
-	who     types.UID
+	who     string
 	request string // the last one before it froze
 }
 
@@ -31,10 +28,10 @@ func (f *flux) freeze(k *unstructured.Unstructured) *obstacle {
 	}
 	request := k.GetAnnotations()[requested]
 	if f.frozen.who == "" {
-		f.frozen.who, f.frozen.request = k.GetUID(), request
+		f.frozen.who, f.frozen.request = k.GetName(), request
 		f.w.tell("kustomization-frozen", false)
 	}
-	if f.frozen.who != k.GetUID() {
+	if f.frozen.who != k.GetName() {
 		return nil
 	}
 	if f.frozen.request == request {
