@@ -41,6 +41,9 @@ type answer struct {
 	body any // a string goes out as it is
 }
 
+// hangs is the code of an answer that never comes.
+const hangs = -1
+
 func newFakeAPI(t *testing.T) *fakeAPI {
 	t.Helper()
 	f := &fakeAPI{
@@ -117,6 +120,10 @@ func (f *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 	f.asked = append(f.asked, r.Method+" "+r.URL.Path)
 	f.from = append(f.from, r.RemoteAddr)
 	f.mu.Unlock()
+	if a.code == hangs {
+		<-r.Context().Done()
+		return
+	}
 	if text, ok := a.body.(string); ok {
 		w.WriteHeader(a.code)
 		io.WriteString(w, text) //nolint:errcheck // a client that is gone needs no answer

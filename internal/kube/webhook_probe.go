@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
+	"time"
 
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
@@ -31,40 +33,64 @@ type probe struct {
 func (p probe) accepted(ctx context.Context, object *unstructured.Unstructured) error {
 	err := p.create(ctx, object)
 	by, why, denied := denial(err)
-	what := p.title(object)
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err): // admission comes before storage
 		return nil
-	case denied && p.has(by):
-		return gate.Permanent(fmt.Errorf("dry run of %s: webhook %s denies it: %s", what, by, brief(why)))
-	case denied:
-		return fmt.Errorf("dry run of %s: webhook %s, which is not of %s, denies it: %s", what, by, p.configuration, brief(why))
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return gate.Permanent(fmt.Errorf("dry run of %s: %s", what, brief(message(err))))
-	case apierrors.IsInternalError(err), apierrors.IsNotFound(err):
-		return fmt.Errorf("dry run of %s: %s", what, brief(message(err)))
+	case denied && p.has(by) && judged(err):
+		return gate.Permanent(fmt.Errorf("dry run of %s: webhook %s denies it: %s", p.title(object), by, brief(why)))
 	}
-	return err
+	return p.inTheWay(object, err)
 }
 
 // rejected wants an object to be denied, and by one of these webhooks.
 func (p probe) rejected(ctx context.Context, object *unstructured.Unstructured) error {
 	err := p.create(ctx, object)
 	by, _, denied := denial(err)
+	switch {
+	case denied && p.has(by) && judged(err):
+		return nil
+	case err == nil, apierrors.IsAlreadyExists(err):
+		return fmt.Errorf("dry run of %s: no webhook of %s denies it", p.title(object), p.configuration)
+	}
+	return p.inTheWay(object, err)
+}
+
+// inTheWay says what kept the webhooks from judging an object. A server that
+// does not listen yet, has no handler or another certificate, an object's
+// namespace or another webhook can come right; an object that the API itself
+// finds wrong cannot, and neither can a user without the right to try.
+func (p probe) inTheWay(object *unstructured.Unstructured, err error) error {
+	by, why, denied := denial(err)
 	what := p.title(object)
 	switch {
 	case denied && p.has(by):
-		return nil
+		return fmt.Errorf("dry run of %s: webhook %s cannot judge it yet: %s", what, by, brief(why))
 	case denied:
-		return fmt.Errorf("dry run of %s: webhook %s denies it before %s could", what, by, p.configuration)
-	case err == nil, apierrors.IsAlreadyExists(err):
-		return fmt.Errorf("dry run of %s: no webhook of %s denies it", what, p.configuration)
+		return fmt.Errorf("dry run of %s: webhook %s, which is not of %s, denies it: %s", what, by, p.configuration, brief(why))
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		return gate.Permanent(fmt.Errorf("dry run of %s: it does not get as far as a webhook: %s", what, brief(message(err))))
-	case apierrors.IsInternalError(err), apierrors.IsNotFound(err):
-		return fmt.Errorf("dry run of %s: %s", what, brief(message(err)))
+	case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err) && lacksRight(message(err)), message(err) == "":
+		return err
 	}
-	return err
+	return fmt.Errorf("dry run of %s: %s", what, brief(message(err)))
+}
+
+// judged reports whether a denial is about the object. A webhook that could not
+// decide, because it is busy or cannot read what it needs, says no as well, with
+// the code of an error of its own.
+func judged(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	code := status.Status().Code
+	return code < http.StatusInternalServerError && code != http.StatusTooManyRequests && code != http.StatusRequestTimeout
+}
+
+// lacksRight tells an answer about the user from one about the object: a quota,
+// a namespace that goes and the rules for Pods forbid as well.
+func lacksRight(message string) bool {
+	return strings.Contains(message, `User "`) && strings.Contains(message, `" cannot `)
 }
 
 func (p probe) create(ctx context.Context, object *unstructured.Unstructured) error {
@@ -78,8 +104,19 @@ func (p probe) create(ctx context.Context, object *unstructured.Unstructured) er
 	}
 	object = object.DeepCopy()
 	object.SetNamespace(namespace)
+	// The API waits for its webhooks. One that hangs must be told from an API
+	// that does, so the attempt's end is not the dry run's.
+	within := attempt
+	if end, ok := ctx.Deadline(); ok {
+		within = time.Until(end) * 3 / 4
+	}
+	bounded, stop := context.WithTimeout(ctx, within)
+	defer stop()
 	_, err = p.a.dynamic.Resource(r.GroupVersionResource).Namespace(namespace).
-		Create(ctx, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: "castle"})
+		Create(bounded, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: "castle"})
+	if bounded.Err() != nil && ctx.Err() == nil {
+		return fmt.Errorf("dry run of %s: no answer within %s: one of its webhooks hangs", p.title(object), within.Round(time.Second/2))
+	}
 	return err
 }
 

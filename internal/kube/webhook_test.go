@@ -1,12 +1,16 @@
 package kube
 
 import (
+	"context"
 	"encoding/base64"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/zclconf/go-cty/cty"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
 const (
@@ -18,6 +22,9 @@ const (
 )
 
 func TestWebhook(t *testing.T) {
+	old := authorityUntil(t, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	expired := base64.StdEncoding.EncodeToString(old)
+	both := base64.StdEncoding.EncodeToString(append(old, authority(t)...))
 	authority := base64.StdEncoding.EncodeToString(authority(t))
 	entry := func(name, bundle string) string {
 		return "{name: " + name + ", clientConfig: {caBundle: " + bundle + ", service: {namespace: metallb-system, name: metallb-webhook-service}}}"
@@ -45,6 +52,7 @@ func TestWebhook(t *testing.T) {
 	denied := func(by string) answer {
 		return failure(403, metav1.StatusReasonForbidden, `admission webhook "`+by+`" denied the request: resource must be created in metallb-system namespace`)
 	}
+	undecided := failure(500, metav1.StatusReasonInternalError, `admission webhook "`+l2+`" denied the request: the cache is not started`)
 	answers := func(a answer) map[string]answer { return map[string]answer{dryRun: a} }
 	dry := "dry run of l2advertisement metallb-system/castle-probe: "
 	runTrials(t, "webhook", []trial{
@@ -68,6 +76,15 @@ func TestWebhook(t *testing.T) {
 		{
 			name: "an authority that is none", arguments: asks(), objects: []put{validating(entry(pool, "Cg==")), ready},
 			want: "webhook configuration metallb-webhook-configuration: " + pool + " has a caBundle that holds no certificate",
+		},
+		{
+			name: "an authority that has expired", arguments: asks(), objects: []put{validating(entry(pool, expired)), ready},
+			want: "webhook configuration metallb-webhook-configuration: " + pool + " has a caBundle whose authority has expired: on 2026-01-02 03:04:05 UTC",
+		},
+		{name: "one of two authorities has expired", arguments: asks(), objects: []put{validating(entry(pool, both)), ready}},
+		{
+			name: "outside the cluster, by the system's authorities", arguments: asks(),
+			objects: []put{validating("{name: " + pool + ", clientConfig: {url: 'https://policy.example.org'}}")},
 		},
 		{
 			name: "its pods start", arguments: asks(), objects: []put{good, starting},
@@ -101,7 +118,7 @@ func TestWebhook(t *testing.T) {
 		},
 		{
 			name: "another webhook denies first", arguments: asks("rejects"), serves: serves, objects: []put{good, ready}, answers: answers(denied("policy.example")),
-			want: dry + "webhook policy.example denies it before metallb-webhook-configuration could",
+			want: dry + "webhook policy.example, which is not of metallb-webhook-configuration, denies it: resource must be created in metallb-system namespace",
 		},
 		{
 			name: "lets through what it should deny", arguments: asks("rejects"), serves: serves, objects: []put{good, ready},
@@ -110,7 +127,25 @@ func TestWebhook(t *testing.T) {
 		{
 			name: "the object is no good", arguments: asks("accepts"), serves: serves, objects: []put{good, ready},
 			answers: answers(failure(422, metav1.StatusReasonInvalid, "spec.interfaces: Invalid value")),
-			want:    dry + "spec.interfaces: Invalid value", permanent: true,
+			want:    dry + "it does not get as far as a webhook: spec.interfaces: Invalid value", permanent: true,
+		},
+		{
+			name: "the object that should be denied is no object", arguments: asks("rejects"), serves: serves, objects: []put{good, ready},
+			answers: answers(failure(422, metav1.StatusReasonInvalid, "spec.interfaces: Invalid value")),
+			want:    dry + "it does not get as far as a webhook: spec.interfaces: Invalid value", permanent: true,
+		},
+		{
+			name: "denies what it cannot judge yet", arguments: asks("accepts"), serves: serves, objects: []put{good, ready}, answers: answers(undecided),
+			want: dry + "webhook " + l2 + " cannot judge it yet: the cache is not started",
+		},
+		{
+			name: "a denial that is no judgement proves nothing", arguments: asks("rejects"), serves: serves, objects: []put{good, ready}, answers: answers(undecided),
+			want: dry + "webhook " + l2 + " cannot judge it yet: the cache is not started",
+		},
+		{
+			name: "its namespace goes", arguments: asks("rejects"), serves: serves, objects: []put{good, ready},
+			answers: answers(failure(403, metav1.StatusReasonForbidden, "l2advertisements.metallb.io \"castle-probe\" is forbidden: unable to create new content in namespace metallb-system because it is being terminated")),
+			want:    dry + `l2advertisements.metallb.io "castle-probe" is forbidden: unable to create new content in namespace metallb-system because it is being terminated`,
 		},
 		{
 			name: "without the right to try", arguments: asks("accepts"), serves: serves, objects: []put{good, ready},
@@ -118,6 +153,22 @@ func TestWebhook(t *testing.T) {
 			want:    `kubernetes API at HOST refuses the kubeconfig's user: User "guest" cannot create resource "l2advertisements"`, permanent: true,
 		},
 	})
+}
+
+func TestAWebhookThatHangsIsNotTakenForTheAPI(t *testing.T) {
+	f := newFakeAPI(t)
+	f.serves("metallb.io/v1beta1", "L2Advertisement", "l2advertisements", true)
+	f.answer(dryRun, hangs, nil)
+	object, err := documents(advertisement)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(gate.Target{Kubeconfig: f.kubeconfig()}, "")
+	c.attempt = 800 * time.Millisecond
+	err = c.ask(func(ctx context.Context, a *api) error {
+		return probe{a: a, namespace: "metallb-system"}.accepted(ctx, object[0])
+	})(t.Context())
+	expect(t, f, err, "dry run of l2advertisement metallb-system/castle-probe: no answer within 500ms: one of its webhooks hangs", false)
 }
 
 func TestProbesAreTextOrObjects(t *testing.T) {

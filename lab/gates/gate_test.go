@@ -3,6 +3,7 @@ package gates_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -117,11 +118,31 @@ func opens(t testing.TB, g gate.Gate) {
 // only gives for a while.
 func becomes(t testing.TB, g gate.Gate, want string) {
 	t.Helper()
+	awaits(t, g, want, func(answer string) bool { return answer == want })
+}
+
+// becomesLike waits until the gate's answer has these parts, in their order.
+func becomesLike(t testing.TB, g gate.Gate, parts ...string) {
+	t.Helper()
+	awaits(t, g, strings.Join(parts, "…"), func(answer string) bool {
+		for _, part := range parts {
+			_, rest, found := strings.Cut(answer, part)
+			if !found {
+				return false
+			}
+			answer = rest
+		}
+		return true
+	})
+}
+
+func awaits(t testing.TB, g gate.Gate, want string, like func(answer string) bool) {
+	t.Helper()
 	err := gate.Wait(t.Context(), gate.Gate{Name: g.Name, Changed: g.Changed, Check: func(ctx context.Context) error {
 		switch err := g.Check(ctx); {
 		case err == nil:
 			return errors.New("open")
-		case err.Error() == want:
+		case like(err.Error()) && !gate.IsPermanent(err):
 			return nil
 		default:
 			return err
