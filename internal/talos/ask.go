@@ -4,6 +4,7 @@ import (
 	"context"
 
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/client"
 )
 
 // view is what one control plane says of etcd.
@@ -17,15 +18,17 @@ type view struct {
 
 // askEtcd puts the questions about etcd to one machine.
 func (m *machines) askEtcd(ctx context.Context, endpoint string) view {
-	v := view{endpoint: endpoint}
-	explain := func(err error) *problem { return m.explain(endpoint, err, "about etcd") }
 	c, problem := m.connect(ctx, endpoint)
 	if problem != nil {
-		v.problem = problem
-		return v
+		return view{endpoint: endpoint, problem: problem}
 	}
 	defer func() { _ = c.Close() }() //nolint:errcheck // nothing was written
+	return m.etcdOf(ctx, c, endpoint)
+}
 
+func (m *machines) etcdOf(ctx context.Context, c *client.Client, endpoint string) view {
+	v := view{endpoint: endpoint}
+	explain := func(err error) *problem { return m.explain(endpoint, err, "about etcd") }
 	status, err := c.EtcdStatus(ctx)
 	if err != nil || len(status.GetMessages()) == 0 {
 		v.problem = explain(err)

@@ -24,7 +24,7 @@ func etcdType() gate.Type {
 			if err != nil {
 				return gate.Gate{}, fmt.Errorf("gate %s: %w", name, err)
 			}
-			return gate.Gate{Name: name, Check: g.check}, nil
+			return gate.Gate{Name: name, Check: g.check, Diagnose: g.diagnose}, nil
 		},
 	}
 }
@@ -53,4 +53,8 @@ func (g *etcdGate) check(ctx context.Context) error {
 		return err
 	}
 	return judge(g.voters, views)
+}
+
+func (g *etcdGate) diagnose(ctx context.Context) gate.Diagnosis {
+	return g.machines.diagnose(ctx, etcdCause)
 }

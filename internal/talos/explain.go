@@ -15,6 +15,9 @@ type problem struct {
 	permanent bool
 }
 
+// noCertificate begins what is said of a machine that another authority vouches for.
+const noCertificate = "shows no certificate of this cluster"
+
 // explain puts a failed call into words and tells what waiting cannot heal.
 // asked is what the call was about: "about etcd".
 func (m *machines) explain(endpoint string, err error, asked string) *problem {
@@ -43,7 +46,7 @@ func (m *machines) words(err error, asked string) (what string, permanent bool) 
 	case has(":2379"), has("admin.crt: no such file"):
 		return "etcd does not run yet", false
 	case has("certificate signed by unknown authority"):
-		return "shows no certificate of this cluster (it waits for its configuration, or is another cluster's)", false
+		return noCertificate + " (it waits for its configuration, or is another cluster's)", false
 	case has("remote error: tls: "):
 		_, alert, _ := strings.Cut(said, "remote error: tls: ")
 		return fmt.Sprintf("refuses the talosconfig's certificate (%s)", strings.TrimRight(alert, `"`)), false

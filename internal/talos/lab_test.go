@@ -61,9 +61,13 @@ func (l *lab) addresses(n int) []string {
 	return list
 }
 
+func (l *lab) machine(n int) emulator.Machine {
+	return emulator.Machine{Address: l.address(n), Name: fmt.Sprintf("blue-%02d", n)}
+}
+
 func (l *lab) bootNew(n int) {
 	l.t.Helper()
-	if err := l.Boot(emulator.Machine{Address: l.address(n), Name: fmt.Sprintf("blue-%02d", n)}); err != nil {
+	if err := l.Boot(l.machine(n)); err != nil {
 		l.t.Fatal(err)
 	}
 }
@@ -94,6 +98,11 @@ func (l *lab) talosconfig(r role.Role, endpoints ...string) []byte {
 // configure boots machine n and applies a configuration as soon as it takes one.
 func (l *lab) configure(n int, kind machine.Type) {
 	l.t.Helper()
+	l.configureOn(l.machine(n), kind)
+}
+
+func (l *lab) configureOn(m emulator.Machine, kind machine.Type) {
+	l.t.Helper()
 	config, err := l.input().Config(kind)
 	if err != nil {
 		l.t.Fatal(err)
@@ -106,11 +115,13 @@ func (l *lab) configure(n int, kind machine.Type) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	l.bootNew(n)
+	if err := l.Boot(m); err != nil {
+		l.t.Fatal(err)
+	}
 	l.retry(func(c *client.Client) error {
 		_, err := c.ApplyConfiguration(l.t.Context(), &machineapi.ApplyConfigurationRequest{Data: data})
 		return err
-	}, client.WithTLSConfig(&tls.Config{InsecureSkipVerify: true}), client.WithEndpoints(l.address(n)))
+	}, client.WithTLSConfig(&tls.Config{InsecureSkipVerify: true}), client.WithEndpoints(m.Address))
 }
 
 func (l *lab) patched(c config.Provider, patch string) config.Provider {

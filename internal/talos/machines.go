@@ -61,7 +61,8 @@ func newMachines(talosconfig []byte, values gate.Values) (*machines, error) {
 }
 
 // askAll puts the same question to all machines at the same time, bounded, and
-// returns the answers in the endpoints' order. It fails only if ctx ends.
+// returns the answers in the endpoints' order. It fails only if ctx ends, and
+// then some answers tell of that.
 func askAll[A any](ctx context.Context, m *machines, ask func(ctx context.Context, endpoint string) A) ([]A, error) {
 	attempt, stop := context.WithTimeout(ctx, m.timeout)
 	defer stop()
@@ -72,7 +73,7 @@ func askAll[A any](ctx context.Context, m *machines, ask func(ctx context.Contex
 	}
 	all.Wait()
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return answers, context.Cause(ctx)
 	}
 	return answers, nil
 }

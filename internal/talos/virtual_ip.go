@@ -3,7 +3,6 @@ package talos
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"strings"
 	"sync"
@@ -38,7 +37,7 @@ func virtualIPType() gate.Type {
 			if err != nil {
 				return gate.Gate{}, fmt.Errorf("gate %s: %w", name, err)
 			}
-			return gate.Gate{Name: name, Check: g.check}, nil
+			return gate.Gate{Name: name, Check: g.check, Diagnose: g.diagnose}, nil
 		},
 	}
 }
@@ -54,11 +53,7 @@ func validAddress(x cty.Value) error {
 // would answer twice, and nobody while it is missing.
 func ownAddresses(virtual string, endpoints []string) error {
 	for _, e := range endpoints {
-		host, _, err := net.SplitHostPort(e)
-		if err != nil {
-			host = e
-		}
-		if sameAddress(host, virtual) {
+		if sameAddress(hostOf(e), virtual) {
 			return fmt.Errorf("%s is the virtual address itself: endpoints must be the control planes' own", e)
 		}
 	}
@@ -107,6 +102,10 @@ func (g *virtualIPGate) check(ctx context.Context) error {
 		return err
 	}
 	return g.judge(claims)
+}
+
+func (g *virtualIPGate) diagnose(ctx context.Context) gate.Diagnosis {
+	return g.machines.diagnose(ctx, addressCause(g.address))
 }
 
 func (g *virtualIPGate) askAddress(ctx context.Context, endpoint string) claim {
