@@ -94,11 +94,40 @@ const longest = 240
 
 // brief makes one short line of a message.
 func brief(message string) string {
-	message = strings.Join(strings.Fields(message), " ")
+	message = dated(strings.Join(strings.Fields(message), " "))
+	if len([]rune(message)) > longest {
+		message = withoutCall(message)
+	}
 	if runes := []rune(message); len(runes) > longest {
 		return string(runes[:longest]) + "…"
 	}
 	return message
+}
+
+// dated says whether a certificate is too old or too new, which x509 leaves to
+// be read from two moments behind it.
+func dated(message string) string {
+	before, moments, found := strings.Cut(message, "certificate has expired or is not yet valid: current time ")
+	parts := strings.SplitN(moments, " ", 4)
+	if !found || len(parts) < 4 {
+		return message
+	}
+	says, end := "certificate has expired on ", parts[3]
+	if parts[2] == "before" {
+		says = "certificate is not valid before "
+	}
+	return before + says + end
+}
+
+// withoutCall leaves out which address the API server has called, so that what
+// came of it finds room.
+func withoutCall(message string) string {
+	before, call, found := strings.Cut(message, `failed to call webhook: Post "`)
+	_, came, ended := strings.Cut(call, `": `)
+	if !found || !ended {
+		return message
+	}
+	return before + came
 }
 
 // most is how many objects a message names before it only counts.
