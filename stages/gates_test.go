@@ -1,9 +1,10 @@
 package stages_test
 
 import (
+	"cmp"
+	"fmt"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -13,11 +14,14 @@ import (
 	"github.com/ephemeral-castle/castle/templates"
 )
 
+// waits are a stage's gates and how long each may take: "workload.speaker" 10 min.
+type waits map[string]string
+
 // gates loads the clusters that castle ships, and with them every gate of the
-// library as castle itself understands it: "networking/metallb" has "workload.speaker".
-func gates(t *testing.T) map[string][]string {
+// library as castle itself understands it, by stage.
+func gates(t *testing.T) map[string]waits {
 	t.Helper()
-	found := map[string][]string{}
+	found := map[string]waits{}
 	for _, name := range []string{"blue", "mini"} {
 		cluster, diags := config.Load(config.Options{
 			Repository: "..", Cluster: name, Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(),
@@ -27,9 +31,12 @@ func gates(t *testing.T) map[string][]string {
 			t.Fatal(diags)
 		}
 		for _, stage := range cluster.Stages {
-			found[stage.Source] = nil
+			found[stage.Source] = waits{}
 			for _, g := range stage.Gates {
-				found[stage.Source] = append(found[stage.Source], g.Name())
+				found[stage.Source][g.Name()] = ""
+				if g.Policy.Timeout > 0 {
+					found[stage.Source][g.Name()] = fmt.Sprintf(" (%.0f min)", g.Policy.Timeout.Minutes())
+				}
 			}
 		}
 	}
@@ -37,24 +44,24 @@ func gates(t *testing.T) map[string][]string {
 }
 
 // explained reads which gates of which stage the README explains.
-func explained(t *testing.T) map[string][]string {
+func explained(t *testing.T) map[string]waits {
 	t.Helper()
 	text, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	heading := regexp.MustCompile("^### `(.+)`$")
-	row := regexp.MustCompile("^\\| `([a-z_]+\\.[a-z_]+)`[^|]*\\| *([^|]*)")
-	found, stage := map[string][]string{}, ""
+	row := regexp.MustCompile("^\\| `([a-z_]+\\.[a-z_]+)`( \\(\\d+ min\\))? \\| *([^|]*)")
+	found, stage := map[string]waits{}, ""
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSuffix(line, "\n")
 		if h := heading.FindStringSubmatch(line); h != nil {
-			stage = h[1]
+			stage, found[h[1]] = h[1], waits{}
 		} else if r := row.FindStringSubmatch(line); r != nil {
-			if r[2] == "" {
+			if r[3] == "" {
 				t.Errorf("README: %s of %s proves nothing", r[1], stage)
 			}
-			found[stage] = append(found[stage], r[1])
+			found[stage][r[1]] = r[2]
 		}
 	}
 	return found
@@ -76,15 +83,17 @@ func TestEveryStageThatMakesSomethingInTheClusterHasAGate(t *testing.T) {
 func TestTheReadmeExplainsEveryGateAndNoOther(t *testing.T) {
 	have, told := gates(t), explained(t)
 	for stage, names := range have {
-		for _, name := range names {
-			if !slices.Contains(told[stage], name) {
+		for name, timeout := range names {
+			if says, ok := told[stage][name]; !ok {
 				t.Errorf("README does not say why %s has %s", stage, name)
+			} else if says != timeout {
+				t.Errorf("README: %s of %s waits%s, not%s", name, stage, cmp.Or(timeout, " ten minutes"), cmp.Or(says, " ten minutes"))
 			}
 		}
 	}
 	for stage, names := range told {
-		for _, name := range names {
-			if !slices.Contains(have[stage], name) {
+		for name := range names {
+			if _, ok := have[stage][name]; !ok {
 				t.Errorf("README explains %s of %s, which is not there", name, stage)
 			}
 		}

@@ -48,9 +48,10 @@ gate "virtual_ip" "holder" {
 }
 
 gate "kubernetes_api" "vip" {
-  address = var.vip
-  stable  = 3
-  timeout = "15m"
+  address   = var.vip
+  endpoints = [for node in var.nodes : node.address if node.role == "controlplane"]
+  stable    = 3
+  timeout   = "15m"
 }
 
 gate "nodes" "ready" {
