@@ -24,12 +24,14 @@ import (
 //
 //	api get PATH          prints an object
 //	api create PATH FILE  makes one from a file of JSON
+//	api patch PATH FILE   changes one by a merge patch of JSON
+//	api delete PATH       deletes one
 //	api hold KIND         from now on whoever writes an object of the kind gets no answer
 //	api caught            waits until somebody waits for such an answer
 //	api letgo             holds nobody any more, except who waits already
 func api(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
-		ts.Fatalf("usage: api get|create|hold|caught|letgo")
+		ts.Fatalf("usage: api get|create|patch|delete|hold|caught|letgo")
 	}
 	held, _ := ts.Value(holdKey{}).(*hold)
 	switch args[0] {
@@ -37,6 +39,10 @@ func api(ts *testscript.TestScript, neg bool, args []string) {
 		fmt.Fprintln(ts.Stdout(), string(ask(ts, http.MethodGet, args[1], nil)))
 	case "create":
 		ask(ts, http.MethodPost, args[1], []byte(ts.ReadFile(args[2])))
+	case "patch":
+		ask(ts, http.MethodPatch, args[1], []byte(ts.ReadFile(args[2])))
+	case "delete":
+		ask(ts, http.MethodDelete, args[1], nil)
 	case "hold":
 		held.start(ts)
 		select {
@@ -72,6 +78,9 @@ func ask(ts *testscript.TestScript, method, path string, body []byte) []byte {
 	req, err := http.NewRequestWithContext(ctx, method, config.Host+path, bytes.NewReader(body))
 	ts.Check(err)
 	req.Header.Set("Content-Type", "application/json")
+	if method == http.MethodPatch {
+		req.Header.Set("Content-Type", "application/merge-patch+json")
+	}
 	res, err := client.Do(req)
 	ts.Check(err)
 	defer res.Body.Close()

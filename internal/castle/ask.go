@@ -143,8 +143,8 @@ func (r *run) waitAll(ctx context.Context, s *config.Stage, timeout time.Duratio
 	if ctx.Err() != nil {
 		return closed
 	}
-	for _, f := range r.look(ctx, s, errors.Join(closed...)) {
-		r.emit(event.Event{Kind: event.Diagnosed, Layer: s.Layer, Stage: s.Name, Gate: f.gate.Name(), Diagnosis: &f.said})
+	for _, f := range r.look(ctx, subject{s.Layer, s.Name, s}, errors.Join(closed...)) {
+		r.emit(event.Event{Kind: event.Diagnosed, Layer: s.Layer, Stage: s.Name, Gate: f.gate, Diagnosis: &f.said})
 	}
 	return closed
 }

@@ -61,7 +61,8 @@ func (r *creation) create(ctx context.Context, chosen []*config.Stage) (err erro
 	skipped := map[*config.Stage]bool{}
 	return graph.Walk(ctx, tasks, taskNeeds, func(ctx context.Context, t *task) error {
 		if err := t.do(ctx); err != nil {
-			return r.explained(ctx, t.stage, r.failed(ctx, t.stage.Layer, t.stage.Name, err))
+			s := t.stage
+			return r.explained(ctx, subject{s.Layer, s.Name, s}, r.failed(ctx, s.Layer, s.Name, err))
 		}
 		return nil
 	}, func(s graph.Skipped[*task]) {

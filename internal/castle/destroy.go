@@ -200,7 +200,8 @@ func (r *destruction) destroy(ctx context.Context, doomed []*Doomed) error {
 	}
 	err := graph.Walk(ctx, doomed, graph.Reverse(doomed, needs), func(ctx context.Context, d *Doomed) error {
 		if err := r.stage(ctx, d); err != nil {
-			return r.failed(ctx, d.Record.Layer, d.Record.Name, err)
+			of := subject{layer: d.Record.Layer, name: d.Record.Name}
+			return r.explained(ctx, of, r.failed(ctx, of.layer, of.name, err))
 		}
 		return nil
 	}, func(s graph.Skipped[*Doomed]) {

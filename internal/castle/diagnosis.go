@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,9 +24,15 @@ import (
 // diagnosisTime bounds what is asked about one failed stage.
 const diagnosisTime = 15 * time.Second
 
+// subject is a failed stage: of the configuration, or of what was recorded.
+type subject struct {
+	layer, name string
+	stage       *config.Stage // nil for one that is only recorded
+}
+
 // explained adds to a stage's error what its surroundings say. An error that
 // they can say nothing about, such as a refusal of a preflight, stays as it is.
-func (r *run) explained(ctx context.Context, s *config.Stage, err error) error {
+func (r *run) explained(ctx context.Context, s subject, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
@@ -36,41 +43,85 @@ func (r *run) explained(ctx context.Context, s *config.Stage, err error) error {
 	return r.tell(s, findings, err)
 }
 
+// finding is one thing that failed and what was found about it.
+type finding struct {
+	said  event.Diagnosis
+	gate  string // its name; empty for a step of Terraform's
+	ask   func(context.Context) gate.Diagnosis
+	found gate.Diagnosis
+}
+
 // look asks what can be found out about a stage's error.
-func (r *run) look(ctx context.Context, s *config.Stage, err error) []*finding {
+func (r *run) look(ctx context.Context, s subject, err error) []*finding {
 	findings := r.findings(s, err)
 	asking, stop := context.WithTimeout(ctx, diagnosisTime)
 	defer stop()
 	var all sync.WaitGroup
 	for _, f := range findings {
-		all.Go(func() { f.ask(asking, r) })
+		all.Go(func() { f.found = bounded(asking, f.ask) })
 	}
 	all.Wait()
 	for _, f := range findings {
-		f.said.Cause, f.said.Next = f.result.Cause, r.next(f.result)
+		f.said.Cause, f.said.Next = f.found.Cause, r.next(f.found)
+		r.showWayOut(s, f)
 	}
-	return findings
+	return slices.DeleteFunc(findings, (*finding).empty)
 }
 
-// finding is one thing that failed and what was found about it.
-type finding struct {
-	said   event.Diagnosis
-	gate   *config.Gate
-	stage  *config.Stage
-	result gate.Diagnosis
+// empty reports whether there is nothing to say that Terraform has not said itself.
+func (f *finding) empty() bool {
+	return f.gate == "" && f.found.Cause == "" && len(f.found.Files) == 0
 }
 
 // findings lists what of a stage's error can be explained.
-func (r *run) findings(s *config.Stage, err error) []*finding {
+func (r *run) findings(s subject, err error) []*finding {
 	var all []*finding
 	for _, closed := range closedGates(err) {
-		for _, g := range s.Gates {
+		for _, g := range s.gates() {
 			if g.Name() == closed.Gate {
-				all = append(all, &finding{stage: s, gate: g, said: waited(g, closed)})
+				all = append(all, &finding{gate: g.Name(), said: waited(g, closed), ask: r.gateInquiry(s.stage, g)})
 			}
 		}
 	}
+	if step := new(stepError); len(all) == 0 && errors.As(err, &step) {
+		all = append(all, &finding{said: ran(s.name, step), ask: r.stepInquiry(s, step)})
+	}
 	return all
+}
+
+func (s subject) gates() []*config.Gate {
+	if s.stage == nil {
+		return nil
+	}
+	return s.stage.Gates
+}
+
+// bounded asks, and leaves alone whoever does not come back in time.
+func bounded(ctx context.Context, ask func(context.Context) gate.Diagnosis) gate.Diagnosis {
+	found := make(chan gate.Diagnosis, 1)
+	go func() { found <- ask(ctx) }()
+	select {
+	case d := <-found:
+		return d
+	case <-ctx.Done():
+	}
+	select {
+	case d := <-found: // it was stopped and has something all the same
+		return d
+	case <-time.After(time.Second):
+		return gate.Diagnosis{}
+	}
+}
+
+// gateInquiry lets a gate look round.
+func (r *run) gateInquiry(s *config.Stage, g *config.Gate) func(context.Context) gate.Diagnosis {
+	return func(ctx context.Context) gate.Diagnosis {
+		bound, err := r.gateOf(s, g)
+		if err != nil || bound.Diagnose == nil {
+			return gate.Diagnosis{}
+		}
+		return bound.Diagnose(ctx)
+	}
 }
 
 // closedGates returns the gates that an error joins.
@@ -106,32 +157,14 @@ func waited(g *config.Gate, closed *GateError) event.Diagnosis {
 	return d
 }
 
-// ask lets a gate look round. One that does not come back in time is left alone.
-func (f *finding) ask(ctx context.Context, r *run) {
-	bound, err := r.gateOf(f.stage, f.gate)
-	if err != nil || bound.Diagnose == nil {
-		return
-	}
-	found := make(chan gate.Diagnosis, 1)
-	go func() { found <- bound.Diagnose(ctx) }()
-	select {
-	case f.result = <-found:
-	case <-ctx.Done():
-		select {
-		case f.result = <-found: // it was stopped and has something all the same
-		case <-time.After(time.Second):
-		}
-	}
-}
-
 // tell writes what was found, and shows the lines that matter.
-func (r *run) tell(s *config.Stage, findings []*finding, err error) error {
+func (r *run) tell(s subject, findings []*finding, err error) error {
 	files := map[string][]byte{}
-	folder := r.files.DiagnosisPath(s.Name)
+	folder := r.files.DiagnosisPath(s.name)
 	var summary, hints strings.Builder
 	for _, f := range findings {
 		f.said.Folder = folder
-		for name, data := range f.result.Files {
+		for name, data := range f.found.Files {
 			files[name] = []byte(r.hidden(string(data)))
 		}
 		d := r.masked(&f.said)
@@ -142,11 +175,11 @@ func (r *run) tell(s *config.Stage, findings []*finding, err error) error {
 		}
 	}
 	files["summary.txt"] = []byte(summary.String())
-	if keepErr := r.files.KeepDiagnosis(s.Name, files); keepErr != nil {
-		r.notice(fmt.Sprintf("%s: not all of the diagnosis could be written: %v", s.Name, keepErr))
+	if keepErr := r.files.KeepDiagnosis(s.name, files); keepErr != nil {
+		r.notice(fmt.Sprintf("%s: not all of the diagnosis could be written: %v", s.name, keepErr))
 	}
 	for _, f := range findings {
-		r.emit(event.Event{Kind: event.Diagnosed, Layer: s.Layer, Stage: s.Name, Gate: f.gate.Name(), Diagnosis: &f.said})
+		r.emit(event.Event{Kind: event.Diagnosed, Layer: s.layer, Stage: s.name, Gate: f.gate, Diagnosis: &f.said})
 	}
 	return fmt.Errorf("%w%s\n  diagnosis: %s", err, hints.String(), folder)
 }
@@ -154,7 +187,7 @@ func (r *run) tell(s *config.Stage, findings []*finding, err error) error {
 // next completes the command to look further, so that it works when it is pasted.
 func (r *run) next(found gate.Diagnosis) string {
 	switch {
-	case strings.HasPrefix(found.Look, "kubectl "):
+	case strings.HasPrefix(found.Look, "kubectl "), strings.HasPrefix(found.Look, "helm "):
 		return "KUBECONFIG=" + word(r.dir.Kubeconfig()) + " " + found.Look
 	case strings.HasPrefix(found.Look, "talosctl "):
 		return "TALOSCONFIG=" + word(r.dir.Talosconfig()) + " " + found.Look

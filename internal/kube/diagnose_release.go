@@ -25,10 +25,12 @@ func (q *inquiry) absent(ctx context.Context, kind, namespace, name, otherwise s
 			return
 		}
 	}
-	if release := q.releaseOf(ctx, kind, namespace, name); release != "" {
-		q.release = release
+	if home, release, revision := q.releaseOf(ctx, kind, namespace, name); release != "" {
+		q.release = home + "/" + release
+		// A rollback to the revision that is installed makes what is missing and
+		// leaves everything else as it is.
 		q.because(fmt.Sprintf("%s is part of the Helm release %s, which is installed: it was deleted since, and Helm and Terraform do not notice that",
-			titled(kind, namespace, name), release))
+			titled(kind, namespace, name), q.release), fmt.Sprintf("helm -n %s rollback %s %s", home, release, revision))
 		return
 	}
 	if namespace != "" {
@@ -49,39 +51,43 @@ func lookFor(kind, namespace string) string {
 	return "kubectl get " + kind
 }
 
-// releaseOf finds the installed Helm release whose chart has an object; empty if
-// there is none. What Helm wrote is opened in memory and nothing of it is kept:
+// releaseOf finds the installed Helm release whose chart has an object, the
+// release's namespace and its revision; empty if there is none. What Helm wrote is opened in memory and nothing of it is kept:
 // a release holds every value that its chart was given.
-func (q *inquiry) releaseOf(ctx context.Context, kind, namespace, name string) string {
+func (q *inquiry) releaseOf(ctx context.Context, kind, namespace, name string) (home, release, revision string) {
 	body, err := q.a.raw.Get().AbsPath("/api/v1/secrets").Param("fieldSelector", releaseType).
 		Param("labelSelector", "owner=helm,status=deployed").SetHeader("Accept", "application/json").Do(ctx).Raw()
 	if err != nil {
 		q.miss("Helm's releases", err)
-		return ""
+		return "", "", ""
 	}
 	var secrets struct {
 		Items []struct {
-			Metadata struct{ Namespace string }
-			Data     struct{ Release []byte }
+			Metadata struct {
+				Namespace string
+				Labels    map[string]string
+			}
+			Data struct{ Release []byte }
 		}
 	}
 	if json.Unmarshal(body, &secrets) != nil {
-		return ""
+		return "", "", ""
 	}
 	for _, s := range secrets.Items {
 		r, ok := openRelease(s.Data.Release)
 		if ok && r.has(kind, namespace, name, s.Metadata.Namespace) {
-			return s.Metadata.Namespace + "/" + r.Name
+			return s.Metadata.Namespace, r.Name, s.Metadata.Labels["version"]
 		}
 	}
-	return ""
+	return "", "", ""
 }
 
-type release struct{ Name, Manifest string }
+// installed is what matters here of a Helm release.
+type installed struct{ Name, Manifest string }
 
 // openRelease reads what Helm keeps of a release: JSON, mostly compressed, in base64.
-func openRelease(data []byte) (release, bool) {
-	var r release
+func openRelease(data []byte) (installed, bool) {
+	var r installed
 	decoded, err := base64.StdEncoding.DecodeString(string(data))
 	if err != nil {
 		return r, false
@@ -99,7 +105,7 @@ func openRelease(data []byte) (release, bool) {
 }
 
 // has reports whether a release's chart has made an object.
-func (r release) has(kind, namespace, name, home string) bool {
+func (r installed) has(kind, namespace, name, home string) bool {
 	for document := range strings.SplitSeq(r.Manifest, "\n---") {
 		var object struct {
 			Kind     string

@@ -273,7 +273,7 @@ data: {release: ` + base64.StdEncoding.EncodeToString([]byte(inner)) + `}`}
 	shop := put{"/api/v1/namespaces/shop", "kind: Namespace"}
 	runInquests(t, "workload", map[string]cty.Value{"kind": str("Deployment"), "namespace": str("shop"), "name": str("web")}, []inquest{
 		{
-			name: "compressed", objects: []put{shop, revision(true)}, release: "shop/shop",
+			name: "compressed", objects: []put{shop, revision(true)}, release: "shop/shop", look: "helm -n shop rollback shop 3",
 			cause: "deployment shop/web is part of the Helm release shop/shop, which is installed: it was deleted since, and Helm and Terraform do not notice that",
 		},
 		{

@@ -1,0 +1,101 @@
+package castle
+
+import "strings"
+
+// known is a failure that has been met before: by which words Terraform's error
+// is recognised (all of them), what it means, and the command to look further.
+type knownFailure struct {
+	signs       []string
+	cause, look string
+}
+
+// failureList is what castle knows of failed steps, the most telling first.
+func failureList() []knownFailure {
+	return []knownFailure{
+		{
+			[]string{"cannot re-use a name"},
+			"a Helm release of this name is in the cluster and not in Terraform's state: an install failed after it had begun, or somebody else installed it; uninstall it there, or import it",
+			"kubectl get secrets -A -l owner=helm -L name,status,version",
+		},
+		{
+			[]string{"another operation", "in progress"},
+			"another Helm is at work on this release, or was killed at it; the next create removes what a killed one of castle's left",
+			"kubectl get secrets -A -l owner=helm -L name,status,version",
+		},
+		{
+			[]string{"failed calling webhook"},
+			"an admission webhook stands in the way and does not answer: whatever serves it is not ready, although what it guards is already being made",
+			"kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations",
+		},
+		{
+			[]string{"denied the request"},
+			"an admission webhook has judged the object and refuses it: its message says what is wrong with it", "",
+		},
+		{
+			[]string{"no matches for kind"},
+			"the API does not know this kind yet: the operator whose CRDs define it has to be ready first, so the stage needs the operator's", "kubectl get crds",
+		},
+		{
+			[]string{"isn't valid for cluster"},
+			"the API does not know this kind yet: the operator whose CRDs define it has to be ready first, so the stage needs the operator's", "kubectl get crds",
+		},
+		{
+			[]string{"violates podsecurity"},
+			"the namespace's Pod Security level forbids these Pods: the namespace needs the label pod-security.kubernetes.io/enforce=privileged", "kubectl get namespaces --show-labels",
+		},
+		{[]string{"exceeded quota"}, "the namespace's quota is used up", "kubectl get resourcequotas -A"},
+		{
+			[]string{"output array was not large enough"},
+			"the key that encrypts the cluster's secrets at rest (secretbox) is not the one that they were written with: it can only be set when the cluster is first raised", "",
+		},
+		{
+			[]string{"can't lock file", "qemu-server"},
+			"Proxmox is still busy with another task of this VM; the same command goes on when that has ended", "",
+		},
+		{
+			[]string{"secret", "already exist"},
+			"the secret is in Infisical and not in Terraform's state: import it, or delete it there", "",
+		},
+		{
+			[]string{"infisical", "401"},
+			"Infisical refuses the credentials; an organisation in the EU needs INFISICAL_HOST=https://eu.infisical.com", "",
+		},
+		{
+			[]string{"infisical", "unauthorized"},
+			"Infisical refuses the credentials; an organisation in the EU needs INFISICAL_HOST=https://eu.infisical.com", "",
+		},
+		{
+			[]string{"toomanyrequests"},
+			"the registry hands out no more images for now: it limits anonymous pulls; wait, or give a pull secret", "",
+		},
+		{
+			[]string{"the server has asked for the client to provide credentials"},
+			"the cluster refuses the kubeconfig: it was raised anew since, or its certificates have expired", "kubectl version",
+		},
+		{[]string{"no such host"}, "a name cannot be resolved from here: DNS, or a misspelt host", ""},
+		{[]string{"no space left on device"}, "a disk is full: Terraform's, here, or the one that is written to", ""},
+		{
+			[]string{"x509", "certificate has expired"},
+			"a certificate has expired, or a clock is wrong", "",
+		},
+		{
+			[]string{"x509", "unknown authority"},
+			"a server shows a certificate of an authority that is not trusted here: another server answers, or its CA has to be given", "",
+		},
+	}
+}
+
+// stepCause finds an error's words on the list.
+func stepCause(words string) (cause, look string) {
+	words = strings.ToLower(words)
+next:
+	for _, known := range failureList() {
+		for _, sign := range known.signs {
+			if !strings.Contains(words, sign) {
+				continue next
+			}
+		}
+		return known.cause, known.look
+	}
+	return "", ""
+}

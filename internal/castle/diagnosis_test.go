@@ -1,0 +1,141 @@
+package castle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/secret"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// recordedRun is a run of a cluster with one stage, whose state has some resources.
+func recordedRun(t *testing.T, stage, resources string) *run {
+	t.Helper()
+	dir, err := state.Open(t.TempDir(), "blue", "proxmox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := dir.Stage(stage).StatePath()
+	if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf(`{"version": 4, "serial": 1, "lineage": "a", "outputs": {}, "resources": [%s]}`, resources)
+	if err := os.WriteFile(at, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files, err := dir.NewRun("create")
+	if err != nil {
+		t.Fatal(err)
+	}
+	journal, err := files.Journal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { journal.Close() }) //nolint:errcheck // the test is over
+	c := &Castle{
+		options: Options{Cluster: "blue"}, dir: dir, masker: &secret.Masker{},
+		cluster: &config.Cluster{Name: "blue", Stages: []*config.Stage{{Name: stage, Layer: "networking"}}},
+	}
+	return &run{Castle: c, files: files, journal: journal, said: newOutputs(c.masker)}
+}
+
+func TestWhatIsMissingInAReleaseNamesTheStageThatInstalledIt(t *testing.T) {
+	r := recordedRun(t, "metallb", `{"mode": "managed", "type": "helm_release", "name": "this", "provider": "provider[\"registry.terraform.io/hashicorp/helm\"]",
+		"instances": [{"index_key": "a", "attributes": {"name": "metallb", "namespace": "metallb-system"}}]}`)
+	for release, want := range map[string]string{
+		"metallb-system/metallb": `castle terraform blue metallb -- apply -replace='helm_release.this["a"]'`,
+		"metallb-system/other":   "",
+		"":                       "",
+	} {
+		if got := r.reinstall(release); got != want {
+			t.Errorf("%q: got %q, want %q", release, got, want)
+		}
+	}
+}
+
+func TestACreateThatWaitsForALostEtcdIsToldTheWayOut(t *testing.T) {
+	const bootstrap = `{"mode": "managed", "type": "talos_machine_bootstrap", "name": "this", "provider": "provider[\"registry.terraform.io/siderolabs/talos\"]", "instances": [{"attributes": {}}]}`
+	lost := "etcd: no voter answers; 10.0.0.1, 10.0.0.2: etcd does not run yet"
+	for name, tt := range map[string]struct {
+		resources, seen string
+		made            bool // by this run
+		want            string
+	}{
+		"all lost":            {bootstrap, lost, false, "castle destroy blue && castle create blue"},
+		"only now raised":     {bootstrap, lost, true, ""},
+		"never bootstrapped":  {"", lost, false, ""},
+		"machines that boot":  {bootstrap, "etcd: no voter answers; 10.0.0.1: connection refused; 10.0.0.2: etcd does not run yet", false, ""},
+		"a quorum is missing": {bootstrap, "etcd: 2 of 3 voters; 10.0.0.1: etcd does not run yet", false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := recordedRun(t, "machines", tt.resources)
+			if tt.made {
+				r.emit(event.Event{Kind: event.Resource, Stage: "machines", Action: "create", Address: "talos_machine_bootstrap.this"})
+			}
+			f := &finding{gate: "talos_etcd.quorum", said: event.Diagnosis{Seen: tt.seen}}
+			r.showWayOut(subject{layer: "platform", name: "machines"}, f)
+			if f.said.Next != tt.want || (f.said.Cause != "") != (tt.want != "") {
+				t.Errorf("got %q, %q; want %q", f.said.Cause, f.said.Next, tt.want)
+			}
+		})
+	}
+}
+
+func TestKnownFailuresOfTerraformAreRecognised(t *testing.T) {
+	for words, part := range map[string]string{
+		"helm_release.metallb: installation failed: cannot re-use a name that is still in use":  "is in the cluster and not in Terraform's state",
+		`Internal error occurred: failed calling webhook "pool.metallb.io": connection refused`: "an admission webhook stands in the way",
+		`no matches for kind "IPAddressPool" in version "metallb.io/v1beta1"`:                   "the operator whose CRDs define it has to be ready first",
+		"can't lock file '/var/lock/qemu-server/lock-421.conf' - got timeout":                   "Proxmox is still busy",
+		"unable to login to Infisical: status-code=401":                                         "INFISICAL_HOST=https://eu.infisical.com",
+		"the rack is on fire": "",
+	} {
+		cause, _ := stepCause(words)
+		if (part == "") != (cause == "") || !strings.Contains(cause, part) {
+			t.Errorf("%s: got %q", words, cause)
+		}
+	}
+}
+
+func TestClosedGatesAreFoundInWhateverWrapsThem(t *testing.T) {
+	a, b := &GateError{Gate: "nodes.a", Err: errors.New("a")}, &GateError{Gate: "nodes.b", Err: errors.New("b")}
+	err := fmt.Errorf("stage x: %w\n  log: y", errors.Join(a, fmt.Errorf("and %w", b), errors.New("c")))
+	if got := closedGates(err); len(got) != 2 || got[0] != a || got[1] != b {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestWhoDoesNotComeBackIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		never := make(chan struct{})
+		ctx, stop := context.WithTimeout(t.Context(), diagnosisTime)
+		defer stop()
+		begun := time.Now()
+		d := bounded(ctx, func(context.Context) gate.Diagnosis { <-never; return gate.Diagnosis{Cause: "late"} })
+		if took := time.Since(begun); took > diagnosisTime+time.Second || d.Cause != "" {
+			t.Errorf("it took %s (%q)", took, d.Cause)
+		}
+		close(never)
+	})
+}
+
+func TestWhoIsStoppedMaySayWhatItHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		d := bounded(ctx, func(ctx context.Context) gate.Diagnosis { <-ctx.Done(); return gate.Diagnosis{Cause: "half"} })
+		if d.Cause != "half" {
+			t.Errorf("got %q", d.Cause)
+		}
+	})
+}

@@ -1,0 +1,78 @@
+package castle
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+)
+
+// showWayOut says how to get out where the same castle command would fail in the
+// same way for ever.
+func (r *run) showWayOut(s subject, f *finding) {
+	if way := r.reinstall(f.found.Release); way != "" {
+		f.said.Cause += "; without helm at hand, " + way + " brings it back too, but first removes all that the release has made"
+	}
+	// Where Talos can be asked for its services, its own words are better proof.
+	silent := strings.Contains(f.found.Cause, neverBootstrapped) || strings.HasPrefix(f.said.Seen, noEtcd) && strings.HasSuffix(f.said.Seen, etcdDown) && strings.Count(f.said.Seen, ";") == 1
+	if strings.HasPrefix(f.gate, "talos_etcd.") && silent && r.bootstrappedBefore(s) {
+		f.said.Cause = "Terraform's state says that etcd was bootstrapped, and it runs on no control plane: all of them were lost or reset since, and nothing is left to join"
+		f.said.Next = fmt.Sprintf("%s && %s", r.command("destroy"), r.command("create"))
+	}
+}
+
+// So the gate talos_etcd says that all control planes answer and none has an
+// etcd, and so it explains that.
+const (
+	noEtcd   = "etcd: no voter answers; "
+	etcdDown = ": etcd does not run yet"
+
+	neverBootstrapped = "etcd was never bootstrapped"
+)
+
+// reinstall is the command that installs a Helm release anew, if a stage of this
+// cluster has installed it.
+func (r *run) reinstall(release string) string {
+	namespace, name, ok := strings.Cut(release, "/")
+	if !ok {
+		return ""
+	}
+	for _, s := range r.cluster.Stages {
+		st, err := r.dir.Stage(s.Name).LastKnown()
+		if err != nil {
+			continue
+		}
+		for _, res := range st.Managed() {
+			if res.Type == "helm_release" && res.Attributes["namespace"] == namespace && res.Attributes["name"] == name {
+				return r.terraformCommand(s.Name) + " apply -replace=" + word(res.Address)
+			}
+		}
+	}
+	return ""
+}
+
+// bootstrappedBefore reports whether the stage's state has a bootstrap of Talos
+// that this run has not made. Terraform never does one again.
+func (r *run) bootstrappedBefore(s subject) bool {
+	st, err := r.dir.Stage(s.name).LastKnown()
+	if err != nil {
+		return false
+	}
+	before := false
+	for _, res := range st.Managed() {
+		before = before || res.Type == "talos_machine_bootstrap"
+	}
+	if !before || r.files == nil {
+		return before
+	}
+	events, err := r.files.Events()
+	if err != nil {
+		return false
+	}
+	for _, e := range events {
+		if e.Kind == event.Resource && e.Action == "create" && strings.Contains(e.Address, "talos_machine_bootstrap.") {
+			return false
+		}
+	}
+	return true
+}
