@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -65,13 +66,17 @@ func forms(v string) []string {
 	}
 	if strings.Contains(v, "\n") {
 		for line := range strings.Lines(v) {
-			if line = strings.TrimSpace(line); !strings.HasPrefix(line, "-----") {
+			// Of a kubeconfig, "nodes:" and the like are no secret, and castle's own words contain them.
+			if line = strings.TrimSpace(line); !strings.HasPrefix(line, "-----") && !key().MatchString(line) {
 				all = append(all, line)
 			}
 		}
 	}
 	return all
 }
+
+// key is a line of YAML that has no value.
+func key() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z-]+:$`) }
 
 // Hide returns s with every known secret replaced by Mask.
 func (m *Masker) Hide(s string) string {

@@ -48,6 +48,14 @@ func TestEachLineOfASecretIsSecretButNotThePEMFrame(t *testing.T) {
 	}
 }
 
+func TestTheFrameOfAKubeconfigIsNoSecret(t *testing.T) {
+	m := &secret.Masker{}
+	m.Add("contexts:\n  castle:\n    nodes:\n      - 192.168.1.221\n    key: bXkgc2VjcmV0\n")
+	if got, want := m.Hide("1 of 2 nodes: worker-01; key: bXkgc2VjcmV0"), "1 of 2 nodes: worker-01; (sensitive)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestASecretInsideAnotherLeavesNoRest(t *testing.T) {
 	m := &secret.Masker{}
 	m.Add("hunter2")

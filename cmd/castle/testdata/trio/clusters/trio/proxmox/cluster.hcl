@@ -1,0 +1,16 @@
+# trio: three control planes and one worker, for what can go wrong with them.
+
+stage "infisical" { source = "secrets/infisical" }
+stage "keys" { source = "secrets/keys" }
+
+stage "proxmox-talos" { source = "platform/proxmox-talos" }
+
+stage "external-secrets" { source = "engine/external-secrets" }
+stage "secret-store" { source = "engine/secret-store" }
+
+stage "metallb" { source = "networking/metallb" }
+
+stage "longhorn" { source = "storage/longhorn" }
+
+stage "flux" { source = "gitops/flux" }
+stage "sync" { source = "gitops/sync" }
