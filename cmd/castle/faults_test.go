@@ -33,7 +33,7 @@ func TestFaults(t *testing.T) {
 	for _, fault := range []string{
 		"etcd-learner=6s", "vip-moves=300ms", "api-restarts=300ms",
 		"crd-absent=2s", "daemonset-no-node=4s", "webhook-late=5s", "webhook-refuses=3s",
-		"cabundle-empty=4s", "ca-expired=4s", "conditions-none=3s", "kustomization-frozen=1",
+		"cabundle-empty=4s", "ca-expired=4s", "conditions-none=3s",
 	} {
 		args = append(args, "--fault", fault)
 	}

@@ -2,9 +2,10 @@
 // wrong. castle tells of it in its help; the lab injects it.
 //
 // A fault that lasts a DURATION begins when the thing that it disturbs would be
-// fine without it, and is over once and for all when the time has passed. The
-// lab's log says so, with these words and no others: "fault NAME: begins" and
-// "fault NAME: ends".
+// fine without it, and is over once and for all when the time has passed. What
+// happens once is over at once, or when the lab has recovered from it. The lab's
+// log says so, with these words and no others: "fault NAME: begins" and "fault
+// NAME: ends".
 package fault
 
 import (
