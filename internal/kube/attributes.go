@@ -25,6 +25,22 @@ func validName(x cty.Value) error {
 	return nil
 }
 
+// validNames wants at least one name.
+func validNames(x cty.Value) error {
+	if x.LengthInt() == 0 {
+		return errors.New("names nothing")
+	}
+	for _, name := range x.AsValueSlice() {
+		if name.IsNull() {
+			return errors.New("a name is needed, not null")
+		}
+		if err := validName(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // validWord refuses what no identifier can be.
 func validWord(x cty.Value) error {
 	if x.AsString() == "" || strings.ContainsAny(x.AsString(), " \t\n") {

@@ -60,16 +60,10 @@ func crd() gate.Type {
 }
 
 func validDefinitions(x cty.Value) error {
-	if x.LengthInt() == 0 {
-		return errors.New("names no definition")
+	if err := validNames(x); err != nil {
+		return err
 	}
 	for _, name := range x.AsValueSlice() {
-		if name.IsNull() {
-			return errors.New("a name is needed, not null")
-		}
-		if err := validName(name); err != nil {
-			return err
-		}
 		if plural, group, ok := strings.Cut(name.AsString(), "."); !ok || plural == "" || group == "" {
 			return fmt.Errorf("%q is no definition's name such as ipaddresspools.metallb.io", name.AsString())
 		}

@@ -28,7 +28,7 @@ type fakeAPI struct {
 	*httptest.Server
 	mu       sync.Mutex
 	objects  map[string]map[string]any
-	answers  map[string]answer // by path, or by "POST " and path
+	answers  map[string]answer // by path, or by another method than GET and path
 	kinds    []kind
 	watchers map[chan map[string]any]string // what each one watches
 	watching chan string                    // a collection, once a watch of it has begun
@@ -136,10 +136,11 @@ func (f *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 
 func (f *fakeAPI) find(r *http.Request) answer {
 	at := r.URL.Path
-	if r.Method == http.MethodPost {
-		at = "POST " + at
+	asked := at
+	if r.Method != http.MethodGet {
+		asked = r.Method + " " + at
 	}
-	if a, ok := f.answers[at]; ok {
+	if a, ok := f.answers[asked]; ok {
 		return a
 	}
 	if r.Header.Get("Authorization") != "Bearer "+token {
@@ -151,6 +152,12 @@ func (f *fakeAPI) find(r *http.Request) answer {
 			return failure(400, metav1.StatusReasonBadRequest, "this API only takes dry runs of objects")
 		}
 		return answer{201, object}
+	}
+	if object, ok := f.objects[at]; ok && r.Method == http.MethodPatch {
+		if err := annotate(object, r.Body); err != nil {
+			return failure(400, metav1.StatusReasonBadRequest, err.Error())
+		}
+		return answer{200, object}
 	}
 	if a, ok := f.secrets(r); ok {
 		return a
@@ -165,6 +172,30 @@ func (f *fakeAPI) find(r *http.Request) answer {
 		return answer{200, map[string]any{"apiVersion": "v1", "kind": "List", "metadata": map[string]any{}, "items": f.below(r)}}
 	}
 	return failure(404, metav1.StatusReasonNotFound, "not found")
+}
+
+// annotate applies a merge patch that does no more.
+func annotate(object map[string]any, body io.Reader) error {
+	var patch struct {
+		Metadata struct {
+			Annotations map[string]any `json:"annotations"`
+		} `json:"metadata"`
+	}
+	decoder := json.NewDecoder(body)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&patch); err != nil {
+		return err
+	}
+	meta := maps.Clone(object["metadata"].(map[string]any))
+	annotations, _ := meta["annotations"].(map[string]any)
+	annotations = maps.Clone(annotations)
+	if annotations == nil {
+		annotations = map[string]any{}
+	}
+	maps.Copy(annotations, patch.Metadata.Annotations)
+	meta["annotations"] = annotations
+	object["metadata"] = meta
+	return nil
 }
 
 // below lists what a collection holds, in all namespaces if its path names none.

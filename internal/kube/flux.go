@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/zclconf/go-cty/cty"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,8 +24,9 @@ const (
 
 // flux asks whether the cluster is what its repository says: every
 // Kustomization and HelmRelease has reconciled its last change, from sources
-// that have an artifact, and no Kustomization is behind its source. A root may
-// add others at any time, so the gate belongs with a stable above 1.
+// that have an artifact, and none is behind its source. A root may add others
+// at any time, so the gate belongs with a stable above 1; an attempt that sees
+// others than the one before is closed.
 func flux() gate.Type {
 	return gate.Type{
 		Name:       "flux",
@@ -32,55 +34,81 @@ func flux() gate.Type {
 		Kubernetes: true,
 		Attributes: map[string]gate.Attribute{
 			"namespace": {Type: cty.String, Valid: validName, Help: "the objects' namespace; default all"},
-			"names":     {Type: cty.List(cty.String), Help: "the only Kustomizations that matter; HelmReleases are left out then. Default all of both"},
+			"names":     {Type: cty.List(cty.String), Valid: validNames, Help: "the only Kustomizations that matter; HelmReleases are left out then. Default all of both"},
 		},
 		New: func(name string, target gate.Target, v gate.Values) (gate.Gate, error) {
-			f := convergence{namespace: v.String("namespace")}
+			f := &convergence{namespace: v.String("namespace")}
 			if err := v.Decode("names", &f.names); err != nil {
 				return gate.Gate{}, fmt.Errorf("names: %w", err)
 			}
 			c := newCluster(target, "")
-			return gate.Gate{Name: name, Check: c.ask(f.check), Changed: c.changes(f.selections)}, nil
+			return gate.Gate{Name: name, Check: c.ask(f.check), Changed: c.changes(f.selections), Nudge: c.nudge(f)}, nil
 		},
 	}
 }
 
-// convergence is a flux gate's arguments.
+// convergence is a flux gate's arguments and what its last attempt saw.
 type convergence struct {
 	namespace string
 	names     []string
+
+	mu   sync.Mutex
+	seen []string
 }
 
-func (f convergence) check(ctx context.Context, a *api) error {
-	appliers, err := f.appliers(ctx, a)
+func (f *convergence) check(ctx context.Context, a *api) error {
+	subjects, err := f.look(ctx, a)
 	if err != nil {
 		return err
 	}
-	sources := sources{a: a, seen: map[reference]verdict{}}
 	var closed []fault
-	for _, object := range appliers {
-		why, consequence := unsettled(&object)
-		if ref, ok := sourceOf(&object); ok {
-			source, err := sources.judge(ctx, ref)
-			if err != nil {
-				return err
-			}
-			if source.why != "" {
-				closed = append(closed, fault{what: titled(ref.kind, ref.namespace, ref.name), why: source.why})
-			}
-			if why == "" {
-				why = behind(&object, source)
-			}
+	for _, s := range subjects {
+		if s.source.why != "" {
+			closed = append(closed, fault{what: s.source.what, why: s.source.why})
 		}
-		if why != "" {
-			closed = append(closed, fault{title(&object), why, consequence})
+		if s.why != "" {
+			closed = append(closed, fault{title(&s.object), s.why, s.consequence})
 		}
 	}
-	return report(closed)
+	moved := f.moved(subjects)
+	if err := report(closed); err != nil {
+		return err
+	}
+	return moved
+}
+
+// moved compares what matters now with what did in the attempt before.
+func (f *convergence) moved(subjects []subject) error {
+	var now []string
+	for _, s := range subjects {
+		now = append(now, title(&s.object))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before := f.seen
+	f.seen = now
+	if before == nil {
+		return nil
+	}
+	var moved []string
+	for _, what := range now {
+		if !slices.Contains(before, what) {
+			moved = append(moved, what+": has come since the attempt before")
+		}
+	}
+	for _, what := range before {
+		if !slices.Contains(now, what) {
+			moved = append(moved, what+": has gone since the attempt before")
+		}
+	}
+	if len(moved) == 0 {
+		return nil
+	}
+	return errors.New(several(moved))
 }
 
 // appliers lists the Kustomizations and HelmReleases that matter.
-func (f convergence) appliers(ctx context.Context, a *api) ([]unstructured.Unstructured, error) {
+func (f *convergence) appliers(ctx context.Context, a *api) ([]unstructured.Unstructured, error) {
 	kustomizations, err := a.listIn(ctx, kustomizeGroup, "Kustomization", f.namespace)
 	if err != nil {
 		return nil, err
@@ -98,7 +126,7 @@ func (f convergence) appliers(ctx context.Context, a *api) ([]unstructured.Unstr
 	return append(kustomizations, releases...), err
 }
 
-func (f convergence) named(all []unstructured.Unstructured) ([]unstructured.Unstructured, error) {
+func (f *convergence) named(all []unstructured.Unstructured) ([]unstructured.Unstructured, error) {
 	var found []unstructured.Unstructured
 	missing := slices.Clone(f.names)
 	for _, k := range all {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -30,24 +31,92 @@ func unsettled(object *unstructured.Unstructured) (why string, consequence bool)
 	case stalled.Status == "True":
 		return "stalled: " + stalled.why(), false
 	case ready.Status == "False":
-		return ready.why(), ready.Reason == "DependencyNotReady"
+		return cmp.Or(ready.why(), "is not ready"), ready.Reason == "DependencyNotReady"
 	case reconciling.Status == "True":
-		return reconciling.why(), false
+		return cmp.Or(reconciling.why(), "is being reconciled"), false
 	case !judged, !said, generation != object.GetGeneration():
 		return "its last change is not reconciled yet", false
 	case ready.Status != "True":
-		return ready.why(), false
+		return cmp.Or(ready.why(), "is not ready"), false
 	}
 	return "", false
 }
 
-// behind says whether a Kustomization has applied another revision than its source has.
+// subject is one Kustomization or HelmRelease and what there is to say of it.
+type subject struct {
+	object      unstructured.Unstructured
+	why         string // what it lacks; empty if nothing
+	consequence bool   // it only waits for another
+	source      verdict
+}
+
+// look judges everything that matters, and the sources of it.
+func (f *convergence) look(ctx context.Context, a *api) ([]subject, error) {
+	appliers, err := f.appliers(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	from := sources{a: a, seen: map[reference]verdict{}}
+	var subjects []subject
+	for _, object := range appliers {
+		s, err := from.subject(ctx, object)
+		if err != nil {
+			return nil, err
+		}
+		subjects = append(subjects, s)
+	}
+	return subjects, nil
+}
+
+// subject judges one object and where it comes from. A HelmRelease's chart is
+// packed from its source by a HelmChart, which is the revision that it follows.
+func (s sources) subject(ctx context.Context, object unstructured.Unstructured) (subject, error) {
+	found := subject{object: object}
+	found.why, found.consequence = unsettled(&object)
+	for _, of := range []func(*unstructured.Unstructured) (reference, bool){sourceOf, chartOf} {
+		ref, has := of(&object)
+		if !has {
+			continue
+		}
+		source, err := s.judge(ctx, ref)
+		if err != nil {
+			return subject{}, err
+		}
+		found.source = source
+		if source.why != "" {
+			break
+		}
+	}
+	if found.why == "" {
+		found.why = behind(&object, found.source)
+	}
+	return found, nil
+}
+
+// behind says whether an object has applied another revision than its source has.
 func behind(object *unstructured.Unstructured, source verdict) string {
-	applied := text(object, "status", "lastAppliedRevision")
-	if object.GetKind() != "Kustomization" || source.revision == "" || applied == source.revision {
+	applied, wanted := text(object, "status", "lastAppliedRevision"), source.revision
+	if object.GetKind() == "HelmRelease" {
+		applied = text(object, "status", "lastAttemptedRevision")
+		switch source.kind {
+		case "HelmChart":
+		case "OCIRepository":
+			// The chart's version has no tag's name; what both have is the digest.
+			applied = text(object, "status", "lastAttemptedRevisionDigest")
+			if _, digest, tagged := strings.Cut(wanted, "@"); tagged {
+				wanted = digest
+			}
+			if applied == "" {
+				return "" // a Flux that does not note it
+			}
+		default:
+			return ""
+		}
+	}
+	if source.why != "" || wanted == "" || applied == wanted {
 		return ""
 	}
-	return fmt.Sprintf("has applied %s, its source is at %s", cmp.Or(applied, "nothing"), source.revision)
+	return fmt.Sprintf("has applied %s, its source is at %s", cmp.Or(applied, "nothing"), wanted)
 }
 
 // reference leads from what applies to where it comes from.
@@ -69,8 +138,16 @@ func sourceOf(object *unstructured.Unstructured) (reference, bool) {
 	return reference{}, false
 }
 
+// chartOf is the HelmChart that Flux has made for a HelmRelease's own chart.
+func chartOf(object *unstructured.Unstructured) (reference, bool) {
+	namespace, name, made := strings.Cut(text(object, "status", "helmChart"), "/")
+	return reference{"HelmChart", namespace, name}, made && object.GetKind() == "HelmRelease"
+}
+
 // verdict is what there is to say of a source.
 type verdict struct {
+	what     string // as messages name it
+	kind     string
 	why      string // what it lacks; empty if nothing
 	revision string // of its artifact
 }
@@ -86,6 +163,7 @@ func (s sources) judge(ctx context.Context, ref reference) (verdict, error) {
 		return v, nil
 	}
 	v, err := s.look(ctx, ref)
+	v.what, v.kind = titled(ref.kind, ref.namespace, ref.name), ref.kind
 	if err == nil {
 		s.seen[ref] = v
 	}
@@ -116,5 +194,5 @@ func (s sources) look(ctx context.Context, ref reference) (verdict, error) {
 	if why == "" && revision == "" {
 		why = "has no artifact yet"
 	}
-	return verdict{why, revision}, nil
+	return verdict{why: why, revision: revision}, nil
 }

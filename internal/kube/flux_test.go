@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/zclconf/go-cty/cty"
@@ -47,9 +48,24 @@ func TestFlux(t *testing.T) {
 		{"helm.toolkit.fluxcd.io/v2", "HelmRelease", "helmreleases", true},
 		{"source.toolkit.fluxcd.io/v1", "GitRepository", "gitrepositories", true},
 		{"source.toolkit.fluxcd.io/v1", "HelmRepository", "helmrepositories", true},
+		{"source.toolkit.fluxcd.io/v1", "HelmChart", "helmcharts", true},
 		{"source.toolkit.fluxcd.io/v1beta2", "OCIRepository", "ocirepositories", true},
 	}
 	root, apps, git := fluxKustomizations+"flux-system", fluxKustomizations+"apps", put{fluxRepository, repository}
+	charted := func(version string) string {
+		return `{kind: HelmRelease, metadata: {generation: 1}, spec: {chart: {spec: {sourceRef: {kind: HelmRepository, name: charts}}}},
+			status: {observedGeneration: 1, helmChart: web/web-podinfo, lastAttemptedRevision: ` + version + `, conditions: [{type: Ready, status: "True"}]}}`
+	}
+	chart := func(version string) put {
+		return put{"/apis/source.toolkit.fluxcd.io/v1/namespaces/web/helmcharts/web-podinfo", `{kind: HelmChart, metadata: {generation: 1},
+			status: {observedGeneration: 1, artifact: {revision: ` + version + `}, conditions: [{type: Ready, status: "True"}]}}`}
+	}
+	packed := func(digest string) string {
+		return `{kind: HelmRelease, metadata: {generation: 1}, spec: {chartRef: {kind: OCIRepository, name: podinfo}},
+			status: {observedGeneration: 1, lastAttemptedRevision: 6.5.0+9, lastAttemptedRevisionDigest: "` + digest + `", conditions: [{type: Ready, status: "True"}]}}`
+	}
+	artifact := put{"/apis/source.toolkit.fluxcd.io/v1beta2/namespaces/web/ocirepositories/podinfo", `{kind: OCIRepository, metadata: {generation: 1},
+		status: {observedGeneration: 1, artifact: {revision: "6.5.0@sha256:9"}, conditions: [{type: Ready, status: "True"}]}}`}
 	only := func(names ...string) map[string]cty.Value {
 		list := []cty.Value{}
 		for _, n := range names {
@@ -115,10 +131,58 @@ func TestFlux(t *testing.T) {
 				{"/apis/source.toolkit.fluxcd.io/v1beta2/namespaces/flux-system/ocirepositories/manifests", `{kind: OCIRepository, metadata: {generation: 1},
 				status: {observedGeneration: 1, artifact: {revision: v1}, conditions: [{type: Ready, status: "True"}]}}`}},
 		},
+		{name: "release of its chart's version", serves: flux, objects: []put{git, {root, applied}, {fluxReleases + "podinfo", charted("6.5.0")}, {fluxCharts, charts}, chart("6.5.0")}},
+		{
+			name: "release behind its chart", serves: flux, objects: []put{git, {root, applied}, {fluxReleases + "podinfo", charted("6.4.0")}, {fluxCharts, charts}, chart("6.5.0")},
+			want: "helmrelease web/podinfo: has applied 6.4.0, its source is at 6.5.0",
+		},
+		{
+			name: "release whose chart is gone", serves: flux, objects: []put{git, {root, applied}, {fluxReleases + "podinfo", charted("6.5.0")}, {fluxCharts, charts}},
+			want: "helmchart web/web-podinfo: does not exist yet",
+		},
+		{name: "release of its artifact's digest", serves: flux, objects: []put{git, {root, applied}, {fluxReleases + "podinfo", packed("sha256:9")}, artifact}},
+		{name: "release of a Flux that notes no digest", serves: flux, objects: []put{git, {root, applied}, {fluxReleases + "podinfo", packed("")}, artifact}},
+		{
+			name: "release behind its artifact", serves: flux, objects: []put{git, {root, applied}, {fluxReleases + "podinfo", packed("sha256:8")}, artifact},
+			want: "helmrelease web/podinfo: has applied sha256:8, its source is at sha256:9",
+		},
+		{
+			name: "not ready, and no word why", serves: flux, objects: []put{{fluxRepository, strings.Replace(repository, "True", "False", 1)}, {root, strings.Replace(applied, "True", "Unknown", 1)}},
+			want: "gitrepository flux-system/flux-system: is not ready; kustomization flux-system/flux-system: ReconciliationSucceeded",
+		},
 		{name: "only one matters", serves: flux, arguments: only("flux-system"), objects: []put{git, {root, applied}, {apps, broken}}},
 		{
 			name: "the one that matters is missing", serves: flux, arguments: only("flux-system", "apps"), objects: []put{git, {root, applied}},
 			want: "no Kustomization apps exists yet",
 		},
 	})
+}
+
+func TestFluxIsClosedWhileItsObjectsComeAndGo(t *testing.T) {
+	f := newFakeAPI(t)
+	f.kinds = []kind{
+		{"kustomize.toolkit.fluxcd.io/v1", "Kustomization", "kustomizations", true},
+		{"source.toolkit.fluxcd.io/v1", "GitRepository", "gitrepositories", true},
+	}
+	f.put(t, fluxRepository, repository)
+	f.put(t, fluxKustomizations+"flux-system", applied)
+	g := newGate(t, "flux", f.kubeconfig(), nil)
+	expect(t, f, g.Check(t.Context()), "", false)
+	f.put(t, fluxKustomizations+"apps", applied)
+	expect(t, f, g.Check(t.Context()), "kustomization flux-system/apps: has come since the attempt before", false)
+	expect(t, f, g.Check(t.Context()), "", false)
+	f.mu.Lock()
+	delete(f.objects, fluxKustomizations+"apps")
+	f.mu.Unlock()
+	expect(t, f, g.Check(t.Context()), "kustomization flux-system/apps: has gone since the attempt before", false)
+	expect(t, f, g.Check(t.Context()), "", false)
+}
+
+func TestFluxTakesNames(t *testing.T) {
+	valid := gateType(t, "flux").Attributes["names"].Valid
+	for _, bad := range []cty.Value{cty.ListValEmpty(cty.String), cty.ListVal([]cty.Value{str("")}), cty.ListVal([]cty.Value{cty.NullVal(cty.String)})} {
+		if valid(bad) == nil {
+			t.Errorf("%#v is accepted", bad)
+		}
+	}
 }

@@ -9,7 +9,7 @@ import (
 // sources matter is known only from what applies them, so all of them are
 // watched, and a kind that this Flux does not have is asked for in vain now
 // and then.
-func (f convergence) selections(ctx context.Context, a *api) ([]selection, error) {
+func (f *convergence) selections(ctx context.Context, a *api) ([]selection, error) {
 	var (
 		all  []selection
 		errs []error

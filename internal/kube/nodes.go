@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -99,7 +100,7 @@ func nodeUnready(node corev1.Node) string {
 	case ready.Status == corev1.ConditionFalse && blamesNetwork(ready.Message):
 		return "no network yet: " + brief(ready.Message)
 	case ready.Status != corev1.ConditionTrue:
-		return state{Reason: ready.Reason, Message: ready.Message}.why()
+		return cmp.Or(state{Reason: ready.Reason, Message: ready.Message}.why(), "not ready")
 	case network:
 		return "network unavailable"
 	}

@@ -61,6 +61,10 @@ func TestNodes(t *testing.T) {
 			want: "2 of 2 nodes not ready: blue-cp-01 (network unavailable); blue-w-01 (network unavailable)",
 		},
 		{
+			name: "not ready, and no word why", arguments: two, objects: []put{{cp, readyNode}, {worker, `{kind: Node, status: {conditions: [{type: Ready, status: "False"}]}}`}},
+			want: "1 of 2 nodes not ready: blue-w-01 (not ready)",
+		},
+		{
 			name: "says nothing", arguments: two, objects: []put{{cp, readyNode}, {worker, silentNode}},
 			want: "1 of 2 nodes not ready: blue-w-01 (says nothing about itself yet)",
 		},
