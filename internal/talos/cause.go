@@ -55,13 +55,14 @@ func silence(heard []witness) hint {
 
 func alarm(heard []witness) hint {
 	for _, w := range heard {
-		for _, a := range w.etcd.alarms {
-			cause := "a member's data is damaged: that machine has to be reset, so that it joins anew"
-			if a.GetAlarm() == machineapi.EtcdMemberAlarm_NOSPACE {
-				cause = "etcd's database is full: it takes no write until it is defragmented and the alarm is disarmed"
-			}
-			return hint{cause, "talosctl -n " + w.host() + " etcd alarm list"}
+		if len(w.etcd.alarms) == 0 {
+			continue
 		}
+		cause := "a member's data is damaged: that machine has to be reset, so that it joins anew"
+		if w.etcd.alarms[0].GetAlarm() == machineapi.EtcdMemberAlarm_NOSPACE {
+			cause = "etcd's database is full: it takes no write until it is defragmented and the alarm is disarmed"
+		}
+		return hint{cause, "talosctl -n " + w.host() + " etcd alarm list"}
 	}
 	return hint{}
 }

@@ -72,8 +72,8 @@ func linksOf(ctx context.Context, c *client.Client) ([]string, error) {
 	var all []string
 	for link := range list.All() {
 		name := link.Metadata().ID()
-		if !link.TypedSpec().Physical() || name == "lo" {
-			continue
+		if kind := link.TypedSpec().Kind; !link.TypedSpec().Physical() && kind != "bond" && kind != "vlan" {
+			continue // lo, and what containers are connected with
 		}
 		var others []string
 		for other := range network.AllLinkAliases(link) {

@@ -37,7 +37,7 @@ func virtualIPType() gate.Type {
 			if err != nil {
 				return gate.Gate{}, fmt.Errorf("gate %s: %w", name, err)
 			}
-			return gate.Gate{Name: name, Check: g.check, Diagnose: g.diagnose}, nil
+			return gate.Gate{Name: name, Check: g.check, Changed: g.addressChanges, Diagnose: g.diagnose}, nil
 		},
 	}
 }

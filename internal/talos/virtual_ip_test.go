@@ -55,6 +55,32 @@ func TestVirtualIPIsOpenOnceOneControlPlaneHasIt(t *testing.T) {
 	l.wait(g)
 }
 
+func TestVirtualIPIsWatchedFromTheBootOfItsMachineOn(t *testing.T) {
+	l := newLab(t, emulator.Delays{})
+	g := l.vipGate(l.talosconfig(role.Reader, l.address(1)))
+	asked, opened := make(chan struct{}, 1), make(chan error, 1)
+	go func() {
+		// Between two answers lies an hour, unless something has changed.
+		opened <- gate.Wait(t.Context(), g, gate.Policy{Timeout: time.Hour, First: time.Hour, Most: time.Hour},
+			gate.Listener{Answer: func(error) {
+				select {
+				case asked <- struct{}{}:
+				default:
+				}
+			}})
+	}()
+	<-asked
+	l.raise(1)
+	select {
+	case err := <-opened:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Error("the address is there, and nobody has looked")
+	}
+}
+
 func TestVirtualIPIsClosedOnceByAMove(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	g := l.raiseHeld(2)

@@ -32,7 +32,7 @@ func allowedRoles(method string) role.Set {
 	switch path.Base(method) {
 	case "ApplyConfiguration":
 		return role.MakeSet(role.Admin, role.Reader)
-	case "Version", "ServiceList", "Disks", "Get", "List":
+	case "Version", "ServiceList", "Disks", "Get", "List", "Watch":
 		return role.MakeSet(role.Admin, role.Operator, role.Reader)
 	case "EtcdMemberList", "EtcdStatus", "EtcdAlarmList":
 		return role.MakeSet(role.Admin, role.Operator, role.Reader, role.EtcdBackup)

@@ -1,6 +1,7 @@
 package talos
 
 import (
+	"context"
 	"time"
 
 	"github.com/cosi-project/runtime/pkg/state"
@@ -14,7 +15,9 @@ type machine struct {
 	timers    []func() bool
 	server    *apid
 	resources state.CoreState // of the system that runs
-	ready     bool            // container runtime and kubelet are up: bootstrap is available
+	up        context.Context // as long as it runs
+	down      context.CancelFunc
+	ready     bool // container runtime and kubelet are up: bootstrap is available
 
 	// What the disks hold.
 	installed *installed // the configuration in force; nil on a blank disk
@@ -102,6 +105,9 @@ func (f *Fleet) startWaitingWorkers() {
 // stop takes the API away at once and voids what is pending; requests in flight finish.
 func (f *Fleet) stop(m *machine) {
 	f.resign(m)
+	if m.down != nil {
+		m.down()
+	}
 	m.life++
 	for _, stop := range m.timers {
 		stop()

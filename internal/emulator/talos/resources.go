@@ -16,8 +16,7 @@ import (
 )
 
 // resourceService serves the resources of whichever machine the door has let
-// the request through to. Of Talos' many types it knows the addresses and links,
-// to get and to list.
+// the request through to. Of Talos' many types it knows the addresses and links.
 type resourceService struct {
 	v1alpha1.UnimplementedStateServer
 	fleet *Fleet
@@ -30,6 +29,24 @@ func (s *resourceService) Get(ctx context.Context, req *v1alpha1.GetRequest) (*v
 func (s *resourceService) List(req *v1alpha1.ListRequest, out v1alpha1.State_ListServer) error {
 	return s.target(out.Context()).List(req, out)
 }
+
+// Watch ends with the machine's system: what comes after a restart is another one's.
+func (s *resourceService) Watch(req *v1alpha1.WatchRequest, out v1alpha1.State_WatchServer) error {
+	s.fleet.mu.Lock()
+	up := requestOf(out.Context()).target.up
+	s.fleet.unlock()
+	ctx, cancel := context.WithCancel(out.Context())
+	defer cancel()
+	defer context.AfterFunc(up, cancel)()
+	return s.target(out.Context()).Watch(req, &watchStream{State_WatchServer: out, ctx: ctx})
+}
+
+type watchStream struct {
+	v1alpha1.State_WatchServer
+	ctx context.Context
+}
+
+func (s *watchStream) Context() context.Context { return s.ctx }
 
 func (s *resourceService) target(ctx context.Context) *server.State {
 	s.fleet.mu.Lock()
@@ -54,19 +71,28 @@ func readable(_ context.Context, access state.Access) error {
 // started: its links and its own addresses.
 func (f *Fleet) bringUpNetwork(m *machine) {
 	m.resources = inmem.NewState(network.NamespaceName)
-	for i, name := range []string{"lo", m.uplink()} {
-		link := network.NewLinkStatus(network.NamespaceName, name)
-		link.TypedSpec().Index = uint32(i + 1)
-		link.TypedSpec().LinkState = true
-		link.TypedSpec().OperationalState = nethelpers.OperStateUp
-		link.TypedSpec().Type = nethelpers.LinkEther
-		if err := m.resources.Create(f.ctx, link); err != nil {
-			f.trouble(m, fmt.Errorf("link %s: %w", name, err))
-		}
+	if m.down != nil {
+		m.down()
 	}
+	m.up, m.down = context.WithCancel(f.ctx)
+	f.addLink(m, "lo", network.LinkStatusSpec{Type: nethelpers.LinkLoopbck})
+	uplink := network.LinkStatusSpec{Type: nethelpers.LinkEther}
+	if len(m.Links) > 1 {
+		uplink.AltNames = m.Links[1:]
+	}
+	f.addLink(m, m.uplink(), uplink)
 	f.addAddress(m, "lo", netip.MustParsePrefix("127.0.0.1/8"))
 	own := netip.MustParseAddr(m.Address) // Boot has judged it
 	f.addAddress(m, m.uplink(), netip.PrefixFrom(own, own.BitLen()*3/4))
+}
+
+func (f *Fleet) addLink(m *machine, name string, spec network.LinkStatusSpec) {
+	spec.LinkState, spec.OperationalState = true, nethelpers.OperStateUp
+	link := network.NewLinkStatus(network.NamespaceName, name)
+	*link.TypedSpec() = spec
+	if err := m.resources.Create(f.ctx, link); err != nil {
+		f.trouble(m, fmt.Errorf("link %s: %w", name, err))
+	}
 }
 
 func (f *Fleet) addAddress(m *machine, link string, address netip.Prefix) {

@@ -5,14 +5,11 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/cosi-project/runtime/pkg/resource"
 	"github.com/cosi-project/runtime/pkg/safe"
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	"github.com/siderolabs/talos/pkg/machinery/config/machine"
-	"github.com/siderolabs/talos/pkg/machinery/resources/k8s"
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 	"github.com/siderolabs/talos/pkg/machinery/role"
-	"google.golang.org/grpc/codes"
 
 	"github.com/ephemeral-castle/castle/internal/emulator/talos"
 )
@@ -190,71 +187,5 @@ func TestAVirtualAddressOnALinkThatIsNotThereNeverAppears(t *testing.T) {
 		}
 		l.clock.advance(10 * step)
 		l.wantHolder(holder)
-	}
-}
-
-func TestResourcesAreForReadersAndOneMachineAtATime(t *testing.T) {
-	l := newLab(t)
-	l.raise(2, 0)
-	l.bootNew(3)
-	l.clock.advance(step)
-	own := []string{"ens18/" + l.address(3) + "/24", "lo/127.0.0.1/8"}
-	if got := addresses(t, l.anyone(l.address(3))); !slices.Equal(got, own) {
-		t.Errorf("in maintenance: %v, want %v", got, own)
-	}
-	reader := l.as(role.Reader, l.address(1))
-	list := network.NewAddressStatus(network.NamespaceName, "").Metadata()
-	_, err := reader.COSI.List(client.WithNodes(within(t), l.address(1), l.address(2)), list)
-	wantRefusal(t, err, codes.InvalidArgument, "one-2-many proxying is not supported for method /cosi.resource.State/List")
-	other, err := reader.COSI.List(client.WithNode(within(t), l.address(2)), list)
-	if err != nil || !slices.ContainsFunc(other.Items, func(r resource.Resource) bool { return r.Metadata().ID() == "ens18/"+l.address(2)+"/24" }) {
-		t.Errorf("through another machine: %v, %v", other, err)
-	}
-	_, err = reader.COSI.List(within(t), k8s.NewNodename(k8s.NamespaceName, "").Metadata())
-	wantRefusal(t, err, codes.PermissionDenied, "is not supported")
-	_, err = l.as(role.EtcdBackup, l.address(1)).COSI.List(within(t), list)
-	wantRefusal(t, err, codes.PermissionDenied, "not authorized")
-}
-
-func TestServicesTellHowFarEtcdHasCome(t *testing.T) {
-	l := newLab(t)
-	l.HoldLearner("blue-02")
-	l.raise(3, 1)
-	etcd := func(n int) string {
-		t.Helper()
-		resp, err := l.as(role.Reader, l.address(n)).ServiceList(within(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, s := range resp.GetMessages()[0].GetServices() {
-			if events := s.GetEvents().GetEvents(); s.GetId() == "etcd" {
-				return fmt.Sprintf("%s healthy=%t: %s", s.GetState(), s.GetHealth().GetHealthy(), events[len(events)-1].GetMsg())
-			}
-		}
-		return "none"
-	}
-	const preparing, well = "Preparing healthy=false: Running pre state", "Running healthy=true: Health check successful"
-	for n, want := range map[int]string{1: preparing, 2: preparing, 4: "none"} {
-		if got := etcd(n); got != want {
-			t.Errorf("before the bootstrap, etcd on %d: %s", n, got)
-		}
-	}
-	if err := l.bootstrap(l.address(1)); err != nil {
-		t.Fatal(err)
-	}
-	l.clock.advance(10 * step)
-	for n, want := range map[int]string{
-		1: well, 2: "Running healthy=false: Health check failed: etcdserver: rpc not supported for learner", 3: preparing,
-	} {
-		if got := etcd(n); got != want {
-			t.Errorf("with a learner that is held, etcd on %d: %s", n, got)
-		}
-	}
-	l.ReleaseLearner("blue-02")
-	l.clock.advance(10 * step)
-	l.Halt(l.address(2))
-	l.Halt(l.address(3))
-	if got := etcd(1); got != "Running healthy=false: Health check failed: context deadline exceeded" {
-		t.Errorf("without a quorum: %s", got)
 	}
 }
