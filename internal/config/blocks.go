@@ -104,7 +104,7 @@ func (l *loader) checkArguments(s *Stage, b *block, common ...string) {
 	for _, name := range names {
 		if _, ok := b.args[name]; !ok && b.takes[name].Required {
 			l.report(problem(b.at, fmt.Sprintf("stage %s: %s: missing argument %s", s.Name, b.name(), name),
-				"%s", strings.TrimSpace("It is required. "+b.takes[name].Help)))
+				"%s", strings.TrimSuffix("It is required: "+b.takes[name].Help, ": ")))
 			b.args[name] = hcl.StaticExpr(cty.DynamicVal, b.at)
 		}
 	}

@@ -195,7 +195,7 @@ func documents(manifest string) ([]*unstructured.Unstructured, error) {
 			// The decoder's error would quote the manifest, which may hold a secret.
 			return nil, errors.New("is no YAML or JSON of objects with a kind")
 		case object.GetAPIVersion() == "" || object.GetName() == "":
-			return nil, fmt.Errorf("a %s has no apiVersion or no name", object.GetKind())
+			return nil, fmt.Errorf("an object of kind %s has no apiVersion or no name", object.GetKind())
 		}
 		all = append(all, object)
 	}
