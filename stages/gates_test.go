@@ -99,3 +99,25 @@ func TestTheReadmeExplainsEveryGateAndNoOther(t *testing.T) {
 		}
 	}
 }
+
+func TestTheReadmeSpeaksOfTheVersionsThatTheStagesPin(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pinned := 0
+	for _, stage := range all(t) {
+		for name, v := range module(t, stage).Variables {
+			if !strings.HasSuffix(name, "_chart_version") && !(name == "talos_version" && strings.HasPrefix(stage, "platform/")) {
+				continue
+			}
+			pinned++
+			if row := fmt.Sprintf("| `%s` | %v | ", stage, v.Default); !strings.Contains(string(text), row) {
+				t.Errorf("README: no facts of %s %v: read again whether its gates are right, and say so there", stage, v.Default)
+			}
+		}
+	}
+	if pinned < 5 {
+		t.Errorf("only %d versions are pinned", pinned)
+	}
+}

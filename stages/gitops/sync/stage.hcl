@@ -16,7 +16,7 @@ stage {
 # there, but need not wait for them to begin.
 gate "flux" "converged" {
   needs   = [networking, storage]
-  timeout = "15m"
+  timeout = "20m"
   # The root may bring further objects at any time.
   stable = 3
 }
