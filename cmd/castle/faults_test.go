@@ -30,10 +30,12 @@ func TestFaults(t *testing.T) {
 		return
 	}
 	args := []string{"-C", "testdata/trio", "trio"}
+	// Each lasts longer than a gate may pause between two questions, if nothing in
+	// the API tells it of a change.
 	for _, fault := range []string{
-		"etcd-learner=6s", "vip-moves=300ms", "api-restarts=300ms",
-		"crd-absent=2s", "daemonset-no-node=4s", "webhook-late=5s", "webhook-refuses=3s",
-		"cabundle-empty=4s", "ca-expired=4s", "conditions-none=3s",
+		"etcd-learner=7s", "vip-moves=300ms", "api-restarts=300ms",
+		"crd-absent=4s", "daemonset-no-node=5s", "webhook-late=9s", "webhook-refuses=7s",
+		"cabundle-empty=4s", "ca-expired=4s", "conditions-none=5s",
 	} {
 		args = append(args, "--fault", fault)
 	}

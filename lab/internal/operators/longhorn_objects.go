@@ -35,30 +35,50 @@ func (l *longhorn) configure(ctx context.Context, namespace string, authority []
 		Rule: admissionv1.Rule{APIGroups: []string{"longhorn.io"}, APIVersions: []string{"v1beta2"},
 			Resources: []string{"nodes", "volumes", "settings", "recurringjobs", "backuptargets", "engineimages"}},
 	}}
+	mutating := &admissionv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: mutator},
+		Webhooks: []admissionv1.MutatingWebhook{{Name: "mutator.longhorn.io", ClientConfig: client("/v1/webhook/mutation"), Rules: rules,
+			FailurePolicy: &fail, SideEffects: &none, AdmissionReviewVersions: []string{"v1"}}},
+	}
+	validating := &admissionv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: validator},
+		Webhooks: []admissionv1.ValidatingWebhook{{Name: "validator.longhorn.io", ClientConfig: client("/v1/webhook/validation"), Rules: rules,
+			FailurePolicy: &fail, SideEffects: &none, AdmissionReviewVersions: []string{"v1"}}},
+	}
 	have, err := api.ValidatingWebhookConfigurations().Get(ctx, validator, metav1.GetOptions{})
 	if err == nil && len(have.Webhooks) == 1 && bytes.Equal(have.Webhooks[0].ClientConfig.CABundle, authority) {
 		return nil
 	}
-	if err == nil { // of a manager that is gone
-		err = l.unconfigure(ctx)
-	}
 	if err := unless(err, apierrors.IsNotFound); err != nil {
 		return err
 	}
-	_, err = api.MutatingWebhookConfigurations().Create(ctx, &admissionv1.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: mutator},
-		Webhooks: []admissionv1.MutatingWebhook{{Name: "mutator.longhorn.io", ClientConfig: client("/v1/webhook/mutation"), Rules: rules,
-			FailurePolicy: &fail, SideEffects: &none, AdmissionReviewVersions: []string{"v1"}}},
-	}, metav1.CreateOptions{})
-	if err := unless(err, apierrors.IsAlreadyExists); err != nil {
+	// The second one says whether both are done.
+	if err := put(ctx, api.MutatingWebhookConfigurations(), mutating); err != nil {
 		return err
 	}
-	_, err = api.ValidatingWebhookConfigurations().Create(ctx, &admissionv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: validator},
-		Webhooks: []admissionv1.ValidatingWebhook{{Name: "validator.longhorn.io", ClientConfig: client("/v1/webhook/validation"), Rules: rules,
-			FailurePolicy: &fail, SideEffects: &none, AdmissionReviewVersions: []string{"v1"}}},
-	}, metav1.CreateOptions{})
-	return unless(err, apierrors.IsAlreadyExists)
+	return put(ctx, api.ValidatingWebhookConfigurations(), validating)
+}
+
+// putter is a client for one kind of objects.
+type putter[T metav1.Object] interface {
+	Get(ctx context.Context, name string, o metav1.GetOptions) (T, error)
+	Create(ctx context.Context, object T, o metav1.CreateOptions) (T, error)
+	Update(ctx context.Context, object T, o metav1.UpdateOptions) (T, error)
+}
+
+// put makes an object, or has the one of its name become like it.
+func put[T metav1.Object](ctx context.Context, api putter[T], object T) error {
+	have, err := api.Get(ctx, object.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = api.Create(ctx, object, metav1.CreateOptions{})
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	object.SetResourceVersion(have.GetResourceVersion())
+	_, err = api.Update(ctx, object, metav1.UpdateOptions{})
+	return err
 }
 
 func (l *longhorn) unconfigure(ctx context.Context) error {
