@@ -35,7 +35,7 @@ func TestFaults(t *testing.T) {
 	for _, fault := range []string{
 		"etcd-learner=7s", "vip-moves=300ms", "api-restarts=300ms",
 		"crd-absent=4s", "daemonset-no-node=5s", "webhook-late=9s", "webhook-refuses=7s",
-		"cabundle-empty=4s", "ca-expired=4s", "conditions-none=5s",
+		"cabundle-empty=4s", "ca-expired=4s", "conditions-none=5s", "kustomization-frozen=1",
 	} {
 		args = append(args, "--fault", fault)
 	}
