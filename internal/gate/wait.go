@@ -89,14 +89,9 @@ func Wait(ctx context.Context, g Gate, p Policy, l Listener) error {
 	attempts, stop := context.WithTimeout(ctx, p.Timeout)
 	defer stop()
 	w := &waiting{gate: g, listener: l, breath: breath, since: time.Now(), nudged: time.Now()}
-	if g.Changed != nil {
-		w.changed = g.Changed(attempts)
-	}
 	pause := p.First
 	for open := 0; ; {
-		began := time.Now()
 		err := g.Check(attempts)
-		took := time.Since(began)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -116,8 +111,9 @@ func Wait(ctx context.Context, g Gate, p Policy, l Listener) error {
 		default:
 			open = 0
 			w.answer(err)
+			w.listen(attempts)
 			w.nudge(attempts)
-			if w.rest(attempts, jitter(pause), took) {
+			if w.rest(attempts, jitter(pause)) {
 				pause = p.First
 			} else {
 				pause = min(2*pause, p.Most)

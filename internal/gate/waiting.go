@@ -8,10 +8,11 @@ import (
 
 // waiting is what a Wait remembers from one attempt to the next.
 type waiting struct {
-	gate     Gate
-	listener Listener
-	changed  <-chan struct{} // nil where nothing tells of changes
-	breath   time.Duration   // how long changes are not listened to
+	gate      Gate
+	listener  Listener
+	listening bool
+	changed   <-chan struct{} // nil where nothing tells of changes
+	breath    time.Duration   // how long changes are not listened to
 
 	heard bool
 	last  error     // the last answer
@@ -19,6 +20,15 @@ type waiting struct {
 
 	nudged time.Time // when the last nudge was, or the wait began
 	failed string    // what the last nudge failed with
+}
+
+// listen begins to hear of changes. A gate that is open needs no watch, so this
+// waits for the first closed answer; what changes until the watch stands is for
+// the watch to tell when it begins.
+func (w *waiting) listen(ctx context.Context) {
+	if w.gate.Changed != nil && !w.listening {
+		w.listening, w.changed = true, w.gate.Changed(ctx)
+	}
 }
 
 func (w *waiting) answer(err error) {
@@ -58,11 +68,11 @@ func (w *waiting) nudge(ctx context.Context) {
 }
 
 // rest pauses for d, or until something has changed, which it reports. It takes
-// its breath first, and no shorter one than the attempt took.
-func (w *waiting) rest(ctx context.Context, d, took time.Duration) (changed bool) {
-	first := min(max(w.breath, took), d)
+// its breath first.
+func (w *waiting) rest(ctx context.Context, d time.Duration) (changed bool) {
+	first := min(w.breath, d)
 	sleep(ctx, first)
-	listening := time.Now()
+	began := time.Now()
 	t := time.NewTimer(d - first)
 	defer t.Stop()
 	for {
@@ -76,7 +86,7 @@ func (w *waiting) rest(ctx context.Context, d, took time.Duration) (changed bool
 			switch {
 			case !changed:
 				w.changed = nil // the watch has ended: only the pauses are left
-			case time.Since(listening) < longestBreath:
+			case time.Since(began) < longestBreath:
 				w.breath = min(2*w.breath, longestBreath)
 				return true
 			default:

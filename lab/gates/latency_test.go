@@ -25,7 +25,7 @@ import (
 // Helm 4 waits with, so that both run under the same load.
 const (
 	changes = 200
-	lanes   = 10 // changes at a time, as in a cluster that rises
+	lanes   = 6 // changes at a time, as in a cluster that rises
 	bound   = 250 * time.Millisecond
 )
 
@@ -101,9 +101,9 @@ func measure(t testing.TB) (castle, peer latencies) {
 				c := change{
 					name: fmt.Sprintf("probe-%d", i), namespace: namespace, client: client, peer: awaiting{client, p.mapper},
 					// While the watches begin, or when they are long at rest.
-					pause: time.Duration(chance.Int64N(int64(600 * time.Millisecond))),
+					pause: time.Duration(chance.Int64N(int64(400 * time.Millisecond))),
 				}
-				c.gate = p.gate(t, "condition", args{"kind": text("LatencyProbe"), "namespace": text(namespace), "name": text(c.name)})
+				c.gate = p.gate(t, "condition", args{"api_version": text("castle.test/v1"), "kind": text("LatencyProbe"), "namespace": text(namespace), "name": text(c.name)})
 				ours, theirs, err := c.make(t.Context())
 				mu.Lock()
 				castle, peer, errs = append(castle, ours), append(peer, theirs), append(errs, err)
