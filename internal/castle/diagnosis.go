@@ -43,19 +43,11 @@ func (r *run) explained(ctx context.Context, s subject, err error) error {
 	return r.tell(s, findings, err)
 }
 
-// finding is one thing that failed and what was found about it.
-type finding struct {
-	said  event.Diagnosis
-	gate  string // its name; empty for a step of Terraform's
-	ask   func(context.Context) gate.Diagnosis
-	found gate.Diagnosis
-}
-
 // look asks what can be found out about a stage's error.
 func (r *run) look(ctx context.Context, s subject, err error) []*finding {
-	findings := r.findings(s, err)
 	asking, stop := context.WithTimeout(ctx, diagnosisTime)
 	defer stop()
+	findings := r.findings(asking, s, err)
 	var all sync.WaitGroup
 	for _, f := range findings {
 		all.Go(func() { f.found = bounded(asking, f.ask) })
@@ -65,35 +57,7 @@ func (r *run) look(ctx context.Context, s subject, err error) []*finding {
 		f.said.Cause, f.said.Next = f.found.Cause, r.next(f.found)
 		r.showWayOut(s, f)
 	}
-	return slices.DeleteFunc(findings, (*finding).empty)
-}
-
-// empty reports whether there is nothing to say that Terraform has not said itself.
-func (f *finding) empty() bool {
-	return f.gate == "" && f.found.Cause == "" && len(f.found.Files) == 0
-}
-
-// findings lists what of a stage's error can be explained.
-func (r *run) findings(s subject, err error) []*finding {
-	var all []*finding
-	for _, closed := range closedGates(err) {
-		for _, g := range s.gates() {
-			if g.Name() == closed.Gate {
-				all = append(all, &finding{gate: g.Name(), said: waited(g, closed), ask: r.gateInquiry(s.stage, g)})
-			}
-		}
-	}
-	if step := new(stepError); len(all) == 0 && errors.As(err, &step) {
-		all = append(all, &finding{said: ran(s.name, step), ask: r.stepInquiry(s, step)})
-	}
-	return all
-}
-
-func (s subject) gates() []*config.Gate {
-	if s.stage == nil {
-		return nil
-	}
-	return s.stage.Gates
+	return together(slices.DeleteFunc(findings, (*finding).empty))
 }
 
 // bounded asks, and leaves alone whoever does not come back in time.
@@ -104,6 +68,9 @@ func bounded(ctx context.Context, ask func(context.Context) gate.Diagnosis) gate
 	case d := <-found:
 		return d
 	case <-ctx.Done():
+	}
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return gate.Diagnosis{} // an interrupt waits for nobody
 	}
 	select {
 	case d := <-found: // it was stopped and has something all the same
@@ -122,39 +89,6 @@ func (r *run) gateInquiry(s *config.Stage, g *config.Gate) func(context.Context)
 		}
 		return bound.Diagnose(ctx)
 	}
-}
-
-// closedGates returns the gates that an error joins.
-func closedGates(err error) []*GateError {
-	if closed, ok := err.(*GateError); ok { //nolint:errorlint // each level is looked at in turn
-		return []*GateError{closed}
-	}
-	switch wrapping := err.(type) { //nolint:errorlint // likewise
-	case interface{ Unwrap() []error }:
-		var all []*GateError
-		for _, e := range wrapping.Unwrap() {
-			all = append(all, closedGates(e)...)
-		}
-		return all
-	case interface{ Unwrap() error }:
-		return closedGates(wrapping.Unwrap())
-	}
-	return nil
-}
-
-// waited says what was waited for, what was there instead and since when.
-func waited(g *config.Gate, closed *GateError) event.Diagnosis {
-	d := event.Diagnosis{Since: time.Now(), Seen: strings.TrimPrefix(closed.Error(), "gate "+g.Name()+": ")}
-	d.Waited = fmt.Sprintf("gate %s: %s", g.Name(), g.Type.Summary)
-	if timeout := new(gate.TimeoutError); errors.As(closed, &timeout) {
-		d.Waited = fmt.Sprintf("gate %s, for %s: %s", g.Name(), timeout.Timeout, g.Type.Summary)
-		d.Since = d.Since.Add(-timeout.Since)
-		d.Seen = "no attempt finished"
-		if timeout.Last != nil {
-			d.Seen = timeout.Last.Error()
-		}
-	}
-	return d
 }
 
 // tell writes what was found, and shows the lines that matter.

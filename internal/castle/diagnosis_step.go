@@ -38,7 +38,13 @@ func (r *run) stepInquiry(s subject, step *stepError) func(context.Context) gate
 		if len(target.Kubeconfig) == 0 {
 			return d
 		}
-		inquiries := append(r.closedInquiries(s), func(ctx context.Context) gate.Diagnosis { return kube.Survey(ctx, target) })
+		inquiries := append(r.closedInquiries(s), func(ctx context.Context) gate.Diagnosis {
+			found := kube.Survey(ctx, target)
+			if s.layer == platformLayer || s.layer == secretsLayer {
+				found.Cause = "" // what these wait for is not in the cluster
+			}
+			return found
+		})
 		around := make([]gate.Diagnosis, len(inquiries))
 		var all sync.WaitGroup
 		for i, inquire := range inquiries {
@@ -59,9 +65,6 @@ func (r *run) stepInquiry(s subject, step *stepError) func(context.Context) gate
 func (r *run) closedInquiries(s subject) []func(context.Context) gate.Diagnosis {
 	var all []func(context.Context) gate.Diagnosis
 	for _, g := range s.gates() {
-		if !g.Type.Kubernetes {
-			continue
-		}
 		all = append(all, func(ctx context.Context) gate.Diagnosis {
 			if r.askOne(ctx, s.stage, g) == nil {
 				return gate.Diagnosis{}

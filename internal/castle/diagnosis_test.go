@@ -129,6 +129,32 @@ func TestWhoDoesNotComeBackIsLeftAlone(t *testing.T) {
 	})
 }
 
+func TestAnInterruptWaitsForNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, interrupt := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, interrupt)
+		begun := time.Now()
+		bounded(ctx, func(context.Context) gate.Diagnosis { time.Sleep(time.Minute); return gate.Diagnosis{} })
+		if took := time.Since(begun); took != time.Second {
+			t.Errorf("it took %s", took)
+		}
+		time.Sleep(time.Minute) // until it is back after all
+	})
+}
+
+func TestGatesThatAreClosedForOneReasonAreToldTogether(t *testing.T) {
+	one := func(gateName, cause, file string) *finding {
+		return &finding{
+			gate: gateName, said: event.Diagnosis{Waited: "gate " + gateName, Cause: cause},
+			found: gate.Diagnosis{Files: map[string][]byte{file: nil}},
+		}
+	}
+	all := together([]*finding{one("workload.a", "no image", "a"), one("nodes.b", "", "b"), one("webhook.c", "no image", "c"), one("nodes.d", "", "d")})
+	if len(all) != 3 || all[0].said.Waited != "gate workload.a; gate webhook.c waits for the same" || len(all[0].found.Files) != 2 {
+		t.Errorf("got %d: %+v", len(all), all[0])
+	}
+}
+
 func TestWhoIsStoppedMaySayWhatItHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)

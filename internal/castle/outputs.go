@@ -68,8 +68,10 @@ func (o *outputs) target() gate.Target {
 	return gate.Target{Kubeconfig: text(kubeconfigOutput), Talosconfig: text(talosconfigOutput)}
 }
 
-// The platform says how to reach the cluster through these outputs.
+// The layers that are there before the cluster is, and the outputs in which the
+// platform says how to reach it.
 const (
+	secretsLayer      = "secrets"
 	platformLayer     = "platform"
 	kubeconfigOutput  = "kubeconfig"
 	talosconfigOutput = "talosconfig"

@@ -61,13 +61,7 @@ func (q *inquiry) unserved(ctx context.Context, absent notServed) {
 func definitionCause(definition *unstructured.Unstructured, version string) string {
 	accepted, _ := stateOf(definition, "NamesAccepted")
 	established, _ := stateOf(definition, "Established")
-	var served []string
-	versions, _, err := unstructured.NestedSlice(definition.Object, "spec", "versions")
-	for _, v := range versions {
-		if fields, ok := v.(map[string]any); ok && err == nil && fields["served"] == true {
-			served = append(served, fmt.Sprint(fields["name"]))
-		}
-	}
+	served := servedVersions(definition)
 	switch {
 	case definition.GetDeletionTimestamp() != nil:
 		return title(definition) + " is being deleted: objects of its kind that have finalizers hold it up"
