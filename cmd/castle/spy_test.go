@@ -32,7 +32,7 @@ type spyKey struct{}
 //	spy on SECRET     starts looking
 //	spy off           fails if the secret was seen, or Terraform never was
 //	spy files DIR     fails if a file below DIR holds the secret that others may
-//	                  read, or that is a log or a journal
+//	                  read, or that is a log, a journal or a diagnosis
 func spying(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: spy on SECRET|off|files DIR")
@@ -120,7 +120,7 @@ func (s *spy) files(ts *testscript.TestScript, dir string) error {
 		if info.Mode().Perm()&0o077 != 0 {
 			ts.Fatalf("%s holds the secret and is %o", path, info.Mode().Perm())
 		}
-		if strings.HasSuffix(path, ".log") || strings.HasSuffix(path, ".jsonl") {
+		if strings.HasSuffix(path, ".log") || strings.HasSuffix(path, ".jsonl") || strings.Contains(path, "/diagnosis/") {
 			ts.Fatalf("%s holds the secret", path)
 		}
 		return nil
