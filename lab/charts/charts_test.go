@@ -174,6 +174,37 @@ func TestPodsTakeTheirTimeDividedByTheSpeed(t *testing.T) {
 	}
 }
 
+func TestMetalLBsFaultsAreInItsChart(t *testing.T) {
+	for _, faulty := range []bool{false, true} {
+		o := charts.Options{Speed: 10}
+		if faulty {
+			o.LateCRDs, o.SpeakerNodes = true, "example.com/speaker"
+		}
+		r, err := charts.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := objects(t, render(t, get(t, r, "https://metallb.github.io/metallb", "metallb", ""), nil))
+		if _, there := found["CustomResourceDefinition ipaddresspools.metallb.io"]; there == faulty {
+			t.Errorf("faulty %t: CRD %t", faulty, there)
+		}
+		late := found["ConfigMap metallb-late-crds"]
+		if (late != nil) != faulty {
+			t.Errorf("faulty %t: %v", faulty, late)
+		}
+		if faulty {
+			kept := objects(t, map[string]string{"crds.yaml": late["data"].(map[string]any)["crds.yaml"].(string)})
+			if kept["CustomResourceDefinition ipaddresspools.metallb.io"] == nil || kept["CustomResourceDefinition bgppeers.metallb.io"] == nil {
+				t.Errorf("the ConfigMap lacks CRDs: %d", len(kept))
+			}
+		}
+		spec := found["DaemonSet metallb-speaker"]["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
+		if selector, _ := spec["nodeSelector"].(map[string]any); (selector["example.com/speaker"] == "true") != faulty {
+			t.Errorf("faulty %t: the speaker selects %v", faulty, selector)
+		}
+	}
+}
+
 func TestFluxLeavesOutWhatIsNotAskedFor(t *testing.T) {
 	r, err := charts.New(charts.Options{Speed: 10})
 	if err != nil {
