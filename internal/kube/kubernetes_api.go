@@ -14,6 +14,8 @@ import (
 	"sync"
 
 	"github.com/zclconf/go-cty/cty"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -43,26 +45,22 @@ func kubernetesAPI() gate.Type {
 			if err := v.Decode("endpoints", &endpoints); err != nil {
 				return gate.Gate{}, fmt.Errorf("endpoints: %w", err)
 			}
-			check := newCluster(target, v.String("address")).ask(ready)
-			if len(endpoints) > 0 {
-				checks := []func(context.Context) error{check}
-				for _, endpoint := range endpoints {
-					checks = append(checks, newCluster(target, endpoint).ask(ready))
-				}
-				check = every(checks)
+			doors := []*cluster{newCluster(target, v.String("address"))}
+			for _, endpoint := range endpoints {
+				doors = append(doors, newCluster(target, endpoint))
 			}
-			return gate.Gate{Name: name, Check: check}, nil
+			return gate.Gate{Name: name, Check: every(doors), Changed: anyOf(doors)}, nil
 		},
 	}
 }
 
-// every asks side by side, and names all that are closed.
-func every(checks []func(context.Context) error) func(context.Context) error {
+// every asks all doors side by side, and names all that are closed.
+func every(doors []*cluster) func(context.Context) error {
 	return func(ctx context.Context) error {
-		answers := make([]error, len(checks))
+		answers := make([]error, len(doors))
 		var all sync.WaitGroup
-		for i, check := range checks {
-			all.Go(func() { answers[i] = check(ctx) })
+		for i, door := range doors {
+			all.Go(func() { answers[i] = door.ask(ready)(ctx) })
 		}
 		all.Wait()
 		if ctx.Err() != nil {
@@ -83,6 +81,32 @@ func every(checks []func(context.Context) error) func(context.Context) error {
 			return gate.Permanent(errors.New(several(closed)))
 		}
 		return errors.New(several(closed))
+	}
+}
+
+// anyOf tells of an API that comes up behind one of the doors: no API announces
+// that, but then a watch of something that every cluster has can begin.
+func anyOf(doors []*cluster) func(context.Context) <-chan struct{} {
+	system := selection{in: corev1.SchemeGroupVersion.WithResource("namespaces"), name: metav1.NamespaceSystem}
+	return func(ctx context.Context) <-chan struct{} {
+		changed := make(chan struct{}, 1)
+		var all sync.WaitGroup
+		for _, door := range doors {
+			behind := door.changes(always(system))(ctx)
+			all.Go(func() {
+				for range behind {
+					select {
+					case changed <- struct{}{}:
+					default:
+					}
+				}
+			})
+		}
+		go func() {
+			all.Wait()
+			close(changed)
+		}()
+		return changed
 	}
 }
 

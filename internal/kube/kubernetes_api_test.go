@@ -82,6 +82,36 @@ func TestEveryEndpointOfKubernetesAPIHasToBeReady(t *testing.T) {
 		"kubernetes API at HOST: not ready: etcd; kubernetes API at "+of(second)+" refuses the kubeconfig's user: /readyz: 403 Forbidden", true)
 }
 
+func TestKubernetesAPIIsAskedAgainOnceItListens(t *testing.T) {
+	f, second := newFakeAPI(t), newFakeAPI(t)
+	f.answer("/readyz", 200, "ok")
+	second.answer("/readyz", 200, "ok")
+	// The second control plane's address, where nobody listens yet.
+	later := refusing(t)
+	g := newGate(t, "kubernetes_api", f.kubeconfig(), map[string]cty.Value{"endpoints": cty.ListVal([]cty.Value{str(later)})})
+	closed, done := make(chan struct{}), make(chan error)
+	go func() {
+		done <- gate.Wait(t.Context(), g, onlyChanges(), gate.Listener{Answer: func(err error) {
+			if err != nil {
+				close(closed)
+			}
+		}})
+	}()
+	<-closed
+	listener, err := net.Listen("tcp", later)
+	noError(t, err)
+	up := httptest.NewUnstartedServer(second.Config.Handler)
+	up.Listener, up.TLS, up.Config.ErrorLog = listener, second.TLS.Clone(), f.Config.ErrorLog
+	up.StartTLS()
+	defer func() {
+		up.CloseClientConnections()
+		up.Close()
+	}()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAnEndpointOfAnotherClusterIsPermanent(t *testing.T) {
 	f := newFakeAPI(t)
 	f.answer("/readyz", 200, "ok")

@@ -77,7 +77,7 @@ type watches struct {
 
 const (
 	// longestPause is between attempts to begin a watch: a restart of the API is soon over.
-	longestPause = 2 * time.Second
+	longestPause = time.Second
 	// leastPause is between questions what to watch, however much changes.
 	leastPause = 100 * time.Millisecond
 )

@@ -162,8 +162,8 @@ func TestAnAPIThatIsDownIsTriedNowAndThen(t *testing.T) {
 				a.open["nodes"].Stop()
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				if n := len(a.begun); n < 25 || n > 40 {
-					t.Errorf("tried %d times in a minute, want each two seconds or so", n)
+				if n := len(a.begun); n < 50 || n > 65 {
+					t.Errorf("tried %d times in a minute, want each second or so", n)
 				}
 				told(changed)
 				a.set(func(a *announcer) { a.down, a.drops = nil, false })
