@@ -152,3 +152,12 @@ func awaits(t testing.TB, g gate.Gate, want string, like func(answer string) boo
 		t.Fatalf("%v\nwant %s", err, want)
 	}
 }
+
+// ends waits until the gate gives up with this answer.
+func ends(t testing.TB, g gate.Gate, want string) {
+	t.Helper()
+	err := gate.Wait(t.Context(), g, soon(), gate.Listener{})
+	if !gate.IsPermanent(err) || err.Error() != "gate "+g.Name+": "+want {
+		t.Fatalf("gate %s:\n got %v\nwant %s", g.Name, err, want)
+	}
+}

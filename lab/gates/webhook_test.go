@@ -70,7 +70,7 @@ func TestWebhookClimbsTheWholeLadder(t *testing.T) {
 	process := &guard{}
 	process.listen(t, p, ns, other)()
 	end := process.listen(t, p, ns, authority)
-	becomesLike(t, g, good+calling, "tls: failed to verify certificate: x509: certificate signed by unknown authority")
+	becomesLike(t, g, good+`failed calling webhook "configmaps.guard.example.org": `, "tls: failed to verify certificate: x509: certificate signed by unknown authority")
 	p.change(t, ns, guardConfiguration(authority.Certificate, authority.Certificate))
 	becomes(t, g, good+calling+"the server could not find the requested resource")
 	process.judges(denies(http.StatusInternalServerError, "the cache has not started"))
