@@ -89,7 +89,7 @@ func Start(ctx context.Context, o Order) (*Process, error) {
 	}
 	lines := bufio.NewReader(out)
 	line, err := lines.ReadString('\n')
-	if strings.TrimSpace(line) != ready {
+	if err != nil || strings.TrimSpace(line) != ready {
 		p.Kill()
 		return nil, errors.Join(fmt.Errorf("kubernetes: %s: see %s", strings.TrimSpace(line), path), out.Close())
 	}
