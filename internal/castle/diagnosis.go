@@ -50,7 +50,9 @@ func (r *run) look(ctx context.Context, s subject, err error) []*finding {
 	findings := r.findings(asking, s, err)
 	var all sync.WaitGroup
 	for _, f := range findings {
-		all.Go(func() { f.found = bounded(asking, f.ask) })
+		if f.ask != nil {
+			all.Go(func() { f.found = bounded(asking, f.ask) })
+		}
 	}
 	all.Wait()
 	for _, f := range findings {

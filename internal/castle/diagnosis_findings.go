@@ -17,9 +17,21 @@ import (
 // finding is one thing that failed and what was found about it.
 type finding struct {
 	said  event.Diagnosis
-	gate  string // its name; empty for a step of Terraform's
-	ask   func(context.Context) gate.Diagnosis
+	gate  string                               // its name; empty for a step of Terraform's
+	ask   func(context.Context) gate.Diagnosis // nil once it has been asked
 	found gate.Diagnosis
+}
+
+// lookNow explains a gate at the moment when it is given up: the stage's others
+// may go on for minutes, and what kept this one closed may be gone by then.
+func lookNow(ctx context.Context, g *config.Gate, bound gate.Gate, closed *GateError) *finding {
+	f := &finding{gate: g.Name(), said: waited(g, closed)}
+	if bound.Diagnose != nil {
+		ctx, stop := context.WithTimeout(ctx, diagnosisTime)
+		defer stop()
+		f.found = bounded(ctx, bound.Diagnose)
+	}
+	return f
 }
 
 // findings lists what of a stage's error can be explained.
@@ -31,7 +43,11 @@ func (r *run) findings(ctx context.Context, s subject, err error) []*finding {
 	var all []*finding
 	for _, closed := range closed {
 		for _, g := range s.gates() {
-			if g.Name() == closed.Gate {
+			switch {
+			case g.Name() != closed.Gate:
+			case closed.found != nil:
+				all = append(all, closed.found)
+			default:
 				all = append(all, &finding{gate: g.Name(), said: waited(g, closed), ask: r.gateInquiry(s.stage, g)})
 			}
 		}

@@ -165,3 +165,22 @@ func TestWhoIsStoppedMaySayWhatItHas(t *testing.T) {
 		}
 	})
 }
+
+func TestAGateIsExplainedWhenItIsGivenUpAndNotLater(t *testing.T) {
+	r := recordedRun(t, "metallb", "")
+	asked := 0
+	g := &config.Gate{Label: "web", Policy: gate.Policy{Timeout: time.Millisecond}, Type: gate.Type{Name: "workload"}}
+	s := &config.Stage{Name: "metallb", Layer: "networking", Gates: []*config.Gate{g}}
+	err := r.waitFor(t.Context(), s, g, gate.Gate{
+		Name:     g.Name(),
+		Check:    func(context.Context) error { return errors.New("0 of 1 ready") },
+		Diagnose: func(context.Context) gate.Diagnosis { asked++; return gate.Diagnosis{Cause: "no image"} },
+	})
+	if asked != 1 {
+		t.Fatalf("asked %d times when it was given up (%v)", asked, err)
+	}
+	findings := r.look(t.Context(), subject{s.Layer, s.Name, s}, fmt.Errorf("stage metallb: %w", err))
+	if asked != 1 || len(findings) != 1 || findings[0].said.Cause != "no image" || findings[0].said.Seen != "0 of 1 ready" {
+		t.Errorf("asked %d times, found %+v", asked, findings)
+	}
+}

@@ -70,6 +70,8 @@ func (e *LeftoverError) Error() string {
 type GateError struct {
 	Gate string
 	Err  error
+
+	found *finding // what its surroundings said when it was given up; may be nil
 }
 
 func (e *GateError) Error() string { return e.Err.Error() }

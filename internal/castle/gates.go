@@ -53,14 +53,21 @@ func (r *run) wait(ctx context.Context, s *config.Stage, g *config.Gate) error {
 	if err != nil {
 		return &GateError{Gate: g.Name(), Err: err}
 	}
-	err = gate.Wait(ctx, bound, g.Policy, r.listen(event.Event{Layer: s.Layer, Stage: s.Name, Gate: g.Name()}))
+	return r.waitFor(ctx, s, g, bound)
+}
+
+// waitFor waits for a gate that is bound already, and explains one that it gives up.
+func (r *run) waitFor(ctx context.Context, s *config.Stage, g *config.Gate, bound gate.Gate) error {
+	err := gate.Wait(ctx, bound, g.Policy, r.listen(event.Event{Layer: s.Layer, Stage: s.Name, Gate: g.Name()}))
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return err // the run was stopped, not the gate closed
 	}
-	return &GateError{Gate: g.Name(), Err: err}
+	closed := &GateError{Gate: g.Name(), Err: err}
+	closed.found = lookNow(ctx, g, bound, closed)
+	return closed
 }
 
 // listen makes events of what a wait learns and does; of holds whose it is.

@@ -82,10 +82,14 @@ func bundleCause(entries []entry, now time.Time) string {
 		if len(e.client.CABundle) == 0 {
 			return fmt.Sprintf("nobody has put a caBundle into webhook %s: whoever makes its certificate has not come to it yet", e.name)
 		}
+		var last time.Time // one of several may be old while they are renewed
 		for _, c := range certificates(e.client.CABundle) {
-			if now.After(c.NotAfter) {
-				return fmt.Sprintf("the authority in the caBundle of webhook %s has expired on %s", e.name, c.NotAfter.UTC().Format(time.RFC3339))
+			if c.NotAfter.After(last) {
+				last = c.NotAfter
 			}
+		}
+		if !last.IsZero() && now.After(last) {
+			return fmt.Sprintf("the authority in the caBundle of webhook %s has expired on %s: whoever renews it has not, or a clock is wrong", e.name, last.UTC().Format(time.RFC3339))
 		}
 	}
 	return ""
