@@ -78,12 +78,14 @@ type watches struct {
 const (
 	// longestPause is between attempts to begin a watch: a restart of the API is soon over.
 	longestPause = time.Second
-	// leastPause is between questions what to watch, however much changes.
-	leastPause = 100 * time.Millisecond
+	// leastPause and longestSearch are between questions what to watch, however
+	// much changes, and however little.
+	leastPause    = 100 * time.Millisecond
+	longestSearch = 4 * time.Second
 )
 
-func pauses() wait.Backoff {
-	return wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 10, Cap: longestPause}
+func pauses(longest time.Duration) wait.Backoff {
+	return wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 10, Cap: longest}
 }
 
 // manage begins and ends watches as it becomes known what there is to watch.
@@ -91,7 +93,7 @@ func (w *watches) manage(ctx context.Context) {
 	defer close(w.changed)
 	defer w.all.Wait()
 	missing := false
-	for pause := pauses(); ctx.Err() == nil; {
+	for pause := pauses(longestSearch); ctx.Err() == nil; {
 		err := w.arrange(ctx)
 		if missing && err == nil {
 			w.tell() // nothing else tells that a kind is served now
@@ -106,7 +108,7 @@ func (w *watches) manage(ctx context.Context) {
 		case <-ctx.Done():
 		case <-again:
 		case <-w.stirred:
-			pause = pauses()
+			pause = pauses(longestSearch)
 		}
 	}
 }
@@ -144,7 +146,7 @@ var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Ver
 
 // follow tells of everything that happens to a selection.
 func (w *watches) follow(ctx context.Context, s selection) {
-	for pause := pauses(); ctx.Err() == nil; linger(ctx, pause.Step()) {
+	for pause := pauses(longestPause); ctx.Err() == nil; linger(ctx, pause.Step()) {
 		events, end, err := w.begin(ctx, s)
 		if err != nil {
 			continue
@@ -160,7 +162,7 @@ func (w *watches) follow(ctx context.Context, s selection) {
 		events.Stop()
 		end()
 		if time.Since(began) > longestPause {
-			pause = pauses() // it was no connection that is taken and dropped at once
+			pause = pauses(longestPause) // it was no connection that is taken and dropped at once
 		}
 	}
 }
