@@ -18,7 +18,8 @@ func HideLikely(text string) string {
 // LikelyName reports whether a field, variable or annotation with this name
 // usually holds a credential, rather than the name of one or a way to it.
 func LikelyName(name string) bool {
-	name = strings.ToLower(strings.NewReplacer("-", "", "_", "", ".", "", "/", "").Replace(name))
+	name = name[strings.LastIndexByte(name, '/')+1:] // external-secrets.io/component
+	name = strings.ToLower(strings.NewReplacer("-", "", "_", "", ".", "").Replace(name))
 	for _, harmless := range []string{"name", "names", "ref", "namespace", "path", "file", "type", "kind", "class", "policy"} {
 		if strings.HasSuffix(name, harmless) {
 			return false
@@ -46,7 +47,7 @@ func looks() []look {
 		{regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`), Mask},
 		{regexp.MustCompile(`(?i)\b(bearer|basic) [A-Za-z0-9+/._~=-]{8,}`), "$1 " + Mask},
 		{regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@"']*):[^\s/@"']+@`), "$1:" + Mask + "@"},
-		{regexp.MustCompile(`(?i)((?:password|passwd|passphrase|secret|token|api[-_]?key|access[-_]?key|private[-_]?key)["']?\s*[=:]\s*["']?)[^\s"',;&(]{4,}`), "$1" + Mask},
+		{regexp.MustCompile(`(?i)((?:password|passwd|passphrase|secret|token|api[-_]?key|access[-_]?key|private[-_]?key)["']?[ \t]*[=:][ \t]*["']?)[^\s"',;&(]{4,}`), "$1" + Mask},
 		{regexp.MustCompile(`\b(ghp|gho|ghs|github_pat|glpat|hvs|xox[abp]|AKIA|ASIA|sk)[-_A-Z0-9.][A-Za-z0-9_.-]{12,}`), Mask},
 	}
 }

@@ -10,6 +10,7 @@ func TestWhatLooksLikeACredentialIsHidden(t *testing.T) {
 		"--token=abcdef --verbose":                                                    "--token=(sensitive) --verbose",
 		"a eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.c2lnbmF0dXJl b":                          "a (sensitive) b",
 		"-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\nafter": "(sensitive)\nafter",
+		"serviceAccountToken:\n  expirationSeconds: 3607":                             "serviceAccountToken:\n  expirationSeconds: 3607",
 		`secret "web-tls" not found`:                                                  `secret "web-tls" not found`,
 		"https://registry.test:5000/web:1":                                            "https://registry.test:5000/web:1",
 		"secret shop/web-tls does not exist":                                          "secret shop/web-tls does not exist",
@@ -24,6 +25,7 @@ func TestNamesOfCredentialsAreTold(t *testing.T) {
 	for name, want := range map[string]bool{
 		"DB_PASSWORD": true, "apiKey": true, "AWS_SECRET_ACCESS_KEY": true, "GITHUB_TOKEN": true, "secretName": false,
 		"tokenSecretRef": false, "passwordFile": false, "image": false, "key": false, "secret-namespace": false,
+		"external-secrets.io/component": false, "example.test/token": true,
 	} {
 		if LikelyName(name) != want {
 			t.Errorf("%s: want %v", name, want)

@@ -75,8 +75,11 @@ func forms(v string) []string {
 	return all
 }
 
-// key is a line of YAML that has no value.
-func key() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z-]+:$`) }
+// key is a line of YAML that has no value, or one that says nothing of its own:
+// a switch, a name, or what kind of document it is, as every object of a cluster does.
+func key() *regexp.Regexp {
+	return regexp.MustCompile(`^(- )?([A-Za-z-]+:( (true|false|null|\{\}|\[\]|\|))?|(apiVersion|kind|name|namespace|cluster|current-context): [A-Za-z0-9./@-]+)$`)
+}
 
 // Hide returns s with every known secret replaced by Mask.
 func (m *Masker) Hide(s string) string {

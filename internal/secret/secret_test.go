@@ -122,3 +122,15 @@ func TestSecretsMayBeAddedWhileTextIsHidden(t *testing.T) {
 	}
 	all.Wait()
 }
+
+func TestOfAKubeconfigTheLinesThatEveryObjectHasStay(t *testing.T) {
+	m := &secret.Masker{}
+	m.Add("apiVersion: v1\nkind: Config\nusers:\n- name: admin\n  user:\n    token: abcdefgh\n    insecure: true\n")
+	shown := "apiVersion: v1\nkind: Config\nusers:\nname: admin-01\ninsecure: true\n"
+	if got := m.Hide(shown); got != shown {
+		t.Errorf("got %q", got)
+	}
+	if got := m.Hide("it says token: abcdefgh here"); got != "it says "+secret.Mask+" here" {
+		t.Errorf("got %q", got)
+	}
+}
