@@ -29,6 +29,7 @@ const (
 // noted and passed over: half of an explanation is better than none.
 type inquiry struct {
 	a        *api
+	target   gate.Target // for other ways to the same cluster
 	files    map[string][]byte
 	room     int
 	cause    string

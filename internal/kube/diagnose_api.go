@@ -12,8 +12,35 @@ import (
 const lookAtAPI = "kubectl get --raw '/readyz?verbose'"
 
 // health explains an API that is not ready: what it says of each of its checks,
-// and the control plane's Pods.
-func (q *inquiry) health(ctx context.Context, _ gate.Values) {
+// each control plane's own, and the control plane's Pods.
+func (q *inquiry) health(ctx context.Context, v gate.Values) {
+	q.checks(ctx)
+	var endpoints []string
+	if err := v.Decode("endpoints", &endpoints); err != nil {
+		return
+	}
+	for _, endpoint := range endpoints {
+		q.door(ctx, endpoint)
+	}
+	q.pods(ctx, "kube-system", "tier=control-plane")
+}
+
+// door asks one control plane's own API. Its Kubernetes cannot be asked for the
+// reason, but its Talos can.
+func (q *inquiry) door(ctx context.Context, endpoint string) {
+	a, err := open(q.target.Kubeconfig, endpoint)
+	if err != nil {
+		return
+	}
+	ctx, stop := context.WithTimeout(ctx, firstAnswer)
+	defer stop()
+	if err := ready(ctx, a); err != nil {
+		q.because(silence(a.host, err), "talosctl -n "+a.server.Hostname()+" containers -k")
+	}
+}
+
+// checks keeps what the API says of each of its own checks.
+func (q *inquiry) checks(ctx context.Context) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, q.a.server.JoinPath("readyz").String()+"?verbose", http.NoBody)
 	if err != nil {
 		q.miss("/readyz", err)
@@ -33,5 +60,4 @@ func (q *inquiry) health(ctx context.Context, _ gate.Values) {
 	if failed := failing(string(body)); failed != "" {
 		q.because("the API server answers, but these of its own checks fail: " + failed)
 	}
-	q.pods(ctx, "kube-system", "tier=control-plane")
 }

@@ -45,6 +45,7 @@ func explained(types []gate.Type) []gate.Type {
 				return g, err
 			}
 			g.Diagnose = newCluster(target, v.String("address")).diagnose(e.look(v), func(ctx context.Context, q *inquiry) {
+				q.target = target
 				e.ask(q, ctx, v)
 			})
 			return g, nil

@@ -286,3 +286,18 @@ data: {release: ` + base64.StdEncoding.EncodeToString([]byte(inner)) + `}`}
 		},
 	})
 }
+
+func TestAControlPlaneThatAloneIsDownIsNamed(t *testing.T) {
+	f := newFakeAPI(t)
+	f.kinds = everyCluster()
+	f.answer("/readyz", 200, "ok")
+	host := refusing(t)
+	d := newGate(t, "kubernetes_api", f.kubeconfig(), map[string]cty.Value{"endpoints": cty.ListVal([]cty.Value{str(host)})}).Diagnose(t.Context())
+	want := "a machine has the address " + host + ", but no kube-apiserver listens there: it is not up yet, or it does not stay up"
+	if d.Cause != want || d.Look != "talosctl -n 127.0.0.1 containers -k" {
+		t.Errorf("got %q, %q", d.Cause, d.Look)
+	}
+	if string(d.Files["readyz.txt"]) != "ok" {
+		t.Errorf("files: %q", d.Files)
+	}
+}
