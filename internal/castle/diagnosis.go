@@ -57,8 +57,9 @@ func (r *run) look(ctx context.Context, s subject, err error) []*finding {
 	all.Wait()
 	for _, f := range findings {
 		f.said.Cause, f.said.Next = f.found.Cause, r.next(f.found)
-		r.showWayOut(s, f)
+		r.showWayOut(f)
 	}
+	r.startOver(s, findings)
 	return together(slices.DeleteFunc(findings, (*finding).empty))
 }
 

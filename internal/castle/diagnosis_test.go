@@ -83,8 +83,9 @@ func TestACreateThatWaitsForALostEtcdIsToldTheWayOut(t *testing.T) {
 				r.emit(event.Event{Kind: event.Resource, Stage: "machines", Action: "create", Address: "talos_machine_bootstrap.this"})
 			}
 			f := &finding{gate: "talos_etcd.quorum", said: event.Diagnosis{Seen: tt.seen}}
-			r.showWayOut(subject{layer: "platform", name: "machines"}, f)
-			if f.said.Next != tt.want || (f.said.Cause != "") != (tt.want != "") {
+			nodes := &finding{gate: "nodes.ready", said: event.Diagnosis{Seen: "connection refused"}}
+			r.startOver(subject{layer: "platform", name: "machines"}, []*finding{nodes, f})
+			if f.said.Next != tt.want || (f.said.Cause != "") != (tt.want != "") || nodes.said.Cause != f.said.Cause {
 				t.Errorf("got %q, %q; want %q", f.said.Cause, f.said.Next, tt.want)
 			}
 		})

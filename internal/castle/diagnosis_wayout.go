@@ -2,6 +2,7 @@ package castle
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/event"
@@ -9,13 +10,26 @@ import (
 
 // showWayOut says how to get out where the same castle command would fail in the
 // same way for ever.
-func (r *run) showWayOut(s subject, f *finding) {
+func (r *run) showWayOut(f *finding) {
 	if way := r.reinstall(f.found.Release); way != "" {
 		f.said.Cause += "; without helm at hand, " + way + " brings it back too, but first removes all that the release has made"
 	}
-	// Where Talos can be asked for its services, its own words are better proof.
-	silent := strings.Contains(f.found.Cause, neverBootstrapped) || strings.HasPrefix(f.said.Seen, noEtcd) && strings.HasSuffix(f.said.Seen, etcdDown) && strings.Count(f.said.Seen, ";") == 1
-	if strings.HasPrefix(f.gate, "talos_etcd.") && silent && r.bootstrappedBefore(s) {
+}
+
+// startOver tells of a cluster that no create can complete: Terraform's state
+// says that etcd was bootstrapped, so that it never will be again, and no control
+// plane has one. Every other gate of the stage is closed because of that.
+func (r *run) startOver(s subject, findings []*finding) {
+	lost := slices.ContainsFunc(findings, func(f *finding) bool {
+		// Where Talos can be asked for its services, its own words are better proof.
+		silent := strings.Contains(f.found.Cause, neverBootstrapped) ||
+			strings.HasPrefix(f.said.Seen, noEtcd) && strings.HasSuffix(f.said.Seen, etcdDown) && strings.Count(f.said.Seen, ";") == 1
+		return strings.HasPrefix(f.gate, "talos_etcd.") && silent
+	})
+	if !lost || !r.bootstrappedBefore(s) {
+		return
+	}
+	for _, f := range findings {
 		f.said.Cause = "Terraform's state says that etcd was bootstrapped, and it runs on no control plane: all of them were lost or reset since, and nothing is left to join"
 		f.said.Next = fmt.Sprintf("%s && %s", r.command("destroy"), r.command("create"))
 	}
