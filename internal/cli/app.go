@@ -74,7 +74,7 @@ over, 7 locked by another run, 130 interrupted.`,
 		return nil
 	}
 	root.AddCommand(newCreate(a), newDestroy(a), newStatus(a), newGate(a), newRehearse(a), newOutput(a), newEnv(a),
-		newTerraform(a), newVersion(a))
+		newState(a), newTerraform(a), newVersion(a))
 	return root
 }
 

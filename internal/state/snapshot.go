@@ -22,10 +22,15 @@ const (
 type UnreadableError struct {
 	Path   string
 	Reason error
+	WayOut string // the newest good snapshot and the command that restores it, if there is one
 }
 
 func (e *UnreadableError) Error() string {
-	return fmt.Sprintf("%s: state unreadable: %v", e.Path, e.Reason)
+	text := fmt.Sprintf("%s: state unreadable: %v", e.Path, e.Reason)
+	if e.WayOut != "" {
+		text += "\n  " + e.WayOut
+	}
+	return text
 }
 
 func (e *UnreadableError) Unwrap() error { return e.Reason }
@@ -40,17 +45,39 @@ func (s *Stage) State() (*State, error) {
 	}
 	for reading := 1; ; reading++ {
 		st, err := s.read()
-		if unreadable := new(UnreadableError); reading == readings || !errors.As(err, &unreadable) {
+		unreadable := new(UnreadableError)
+		if !errors.As(err, &unreadable) {
 			return st, err
+		}
+		if reading == readings {
+			return nil, errors.Join(s.showWayOut(unreadable), unreadable)
 		}
 		time.Sleep(readingPause)
 	}
 }
 
-// LastKnown reads the state as State does. Where it cannot be read but there is a
-// snapshot, it is what that says, and Notice what State will do under the
-// cluster lock; nothing is changed.
+func (s *Stage) showWayOut(e *UnreadableError) error {
+	good, err := s.newestGood()
+	if err != nil || good == nil {
+		return err
+	}
+	e.WayOut = fmt.Sprintf("its newest good snapshot has serial %d and is from %s; put it in its place with `castle state restore %s %s`",
+		good.State.Serial, good.Taken.Local().Format(time.DateTime), s.dir.cluster, s.name)
+	return nil
+}
+
+// LastKnown reads the state as State does, and says what State will do under the
+// cluster lock, while nothing is changed: where Terraform could not write the
+// state, it is what Terraform left; where it cannot be read but there is a
+// snapshot, it is what that says. Notice says so.
 func (s *Stage) LastKnown() (*State, error) {
+	rescued, err := s.Errored()
+	if err != nil {
+		return nil, err
+	}
+	if rescued != nil {
+		return s.lastRescued(rescued)
+	}
 	st, err := s.State()
 	unreadable := new(UnreadableError)
 	if !errors.As(err, &unreadable) {
@@ -60,9 +87,18 @@ func (s *Stage) LastKnown() (*State, error) {
 	if lost != nil || good == nil {
 		return nil, errors.Join(err, lost)
 	}
-	good.state.Notice = fmt.Sprintf("the state is unreadable (%v); the next run restores serial %d from %s",
-		unreadable.Reason, good.state.Serial, good.taken.Local().Format(time.DateTime))
-	return good.state, nil
+	good.State.Notice = fmt.Sprintf("the state is unreadable (%v); the next run restores serial %d from %s",
+		unreadable.Reason, good.State.Serial, good.Taken.Local().Format(time.DateTime))
+	return good.State, nil
+}
+
+func (s *Stage) lastRescued(rescued *Copy) (*State, error) {
+	if err := s.Follows(rescued); err != nil {
+		return nil, &UnreadableError{Path: s.StatePath(), Reason: err}
+	}
+	rescued.State.Notice = fmt.Sprintf("Terraform could not write the state and left serial %d in %s; the next run takes it over, and so does `castle state restore %s %s --errored`",
+		rescued.State.Serial, rescued.path, s.dir.cluster, s.name)
+	return rescued.State, nil
 }
 
 // Snapshot keeps a copy of the state as it is now, unless the newest copy is the
@@ -103,7 +139,7 @@ func (s *Stage) writeSnapshot(data []byte) error {
 	if err := makePrivate(s.snapshots()); err != nil {
 		return err
 	}
-	name := time.Now().UTC().Format("20060102T150405.000000000") + ".tfstate"
+	name := time.Now().UTC().Format(snapshotTime) + snapshotEnd
 	return WriteFile(filepath.Join(s.snapshots(), name), data)
 }
 
@@ -130,7 +166,7 @@ func (s *Stage) read() (*State, error) {
 	}
 	st, err := parse(data)
 	if err != nil {
-		return nil, &UnreadableError{s.StatePath(), err}
+		return nil, &UnreadableError{Path: s.StatePath(), Reason: err}
 	}
 	return st, nil
 }
@@ -141,7 +177,7 @@ func (s *Stage) readNothing() (*State, error) {
 		return nil, err
 	}
 	if last != nil || exists(s.fingerprintPath()) {
-		return nil, &UnreadableError{s.StatePath(), errors.New("missing or empty, and it was not before")}
+		return nil, &UnreadableError{Path: s.StatePath(), Reason: errors.New("missing or empty, and it was not before")}
 	}
 	return &State{Outputs: map[string]Output{}}, nil
 }
@@ -170,7 +206,7 @@ func (s *Stage) restore(cause *UnreadableError) (*State, error) {
 		return nil, err
 	}
 	if good == nil {
-		return nil, &UnreadableError{cause.Path, fmt.Errorf("%w; there is no snapshot of it", cause.Reason)}
+		return nil, &UnreadableError{Path: cause.Path, Reason: fmt.Errorf("%w; there is no snapshot of it", cause.Reason)}
 	}
 	broken := s.StatePath() + ".unreadable"
 	if err := os.Rename(s.StatePath(), broken); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -179,36 +215,21 @@ func (s *Stage) restore(cause *UnreadableError) (*State, error) {
 	if err := WriteFile(s.StatePath(), good.data); err != nil {
 		return nil, err
 	}
-	good.state.Notice = fmt.Sprintf("stage %s: the state was unreadable (%v); restored serial %d from %s; what was made after it is not in it",
-		s.name, cause.Reason, good.state.Serial, good.taken.Local().Format(time.DateTime))
-	return good.state, nil
-}
-
-// snapshot is a good one.
-type snapshot struct {
-	state *State
-	data  []byte
-	taken time.Time
+	good.State.Notice = fmt.Sprintf("stage %s: the state was unreadable (%v); restored serial %d from %s; what was made after it is not in it",
+		s.name, cause.Reason, good.State.Serial, good.Taken.Local().Format(time.DateTime))
+	return good.State, nil
 }
 
 // newestGood returns the newest snapshot that can be read, or nil.
-func (s *Stage) newestGood() (*snapshot, error) {
+func (s *Stage) newestGood() (*Copy, error) {
 	names, err := s.snapshotNames()
 	if err != nil {
 		return nil, err
 	}
 	for i := len(names) - 1; i >= 0; i-- {
-		path := filepath.Join(s.snapshots(), names[i])
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return nil, err
-		}
-		info, err := os.Stat(path)
-		if err != nil {
-			return nil, err
-		}
-		if st, err := parse(data); err == nil {
-			return &snapshot{state: st, data: data, taken: info.ModTime()}, nil
+		c, err := readCopy(filepath.Join(s.snapshots(), names[i]))
+		if err != nil || c.State != nil {
+			return c, err
 		}
 	}
 	return nil, nil
@@ -218,30 +239,21 @@ func (s *Stage) newestGood() (*snapshot, error) {
 // directory when it could not write the state itself (disk full), if it is
 // newer. It returns a notice.
 func (s *Stage) adoptRescued() (string, error) {
-	path := filepath.Join(s.Work(), "errored.tfstate")
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	if err != nil {
+	rescued, err := s.Errored()
+	if err != nil || rescued == nil {
 		return "", err
 	}
-	rescued, err := parse(data)
-	if err != nil {
-		return "", &UnreadableError{path, err}
-	}
-	now, err := s.read()
-	if unreadable := new(UnreadableError); err != nil && !errors.As(err, &unreadable) {
+	if err := s.Follows(rescued); err != nil {
 		return "", err
 	}
-	if err == nil && now.Exists && (now.Lineage != rescued.Lineage || now.Serial > rescued.Serial) {
-		return "", fmt.Errorf("%s: lineage or serial do not follow those of %s; keep the one that is right and delete the other", path, s.StatePath())
-	}
-	if err := WriteFile(s.StatePath(), data); err != nil {
+	if _, err := s.keepPresent(); err != nil {
 		return "", err
 	}
-	if err := os.Remove(path); err != nil {
+	if err := WriteFile(s.StatePath(), rescued.data); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("stage %s: took over the state that Terraform could not write (serial %d)", s.name, rescued.Serial), nil
+	if err := os.Remove(rescued.path); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("stage %s: took over the state that Terraform could not write (serial %d)", s.name, rescued.State.Serial), nil
 }

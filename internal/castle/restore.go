@@ -1,0 +1,158 @@
+package castle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// RestoreOptions say which state is to take the place of a stage's.
+type RestoreOptions struct {
+	Stage    string
+	Snapshot string // a serial, a snapshot's name, or newest; empty: newest
+	Errored  bool   // what Terraform could not write, instead of a snapshot
+}
+
+// Restoration is what restoring a state would change.
+type Restoration struct {
+	Stage, Layer string
+	Snapshot     string // its name; empty: what Terraform could not write
+	Serial       uint64
+	Taken        time.Time
+	Present      string   // the state as it is, in words
+	Forgotten    []string // what the state knows now, and would not
+	Remembered   []string // and the other way round
+	Same         bool     // the state is this already
+
+	copied *state.Copy
+	sum    string
+}
+
+// Restorable returns what Restore would do; nothing is changed. A copy that
+// cannot be read or is of another lineage is refused.
+func (c *Castle) Restorable(o RestoreOptions) (*Restoration, error) {
+	p, err := c.oneRemembered(o.Stage)
+	if err != nil {
+		return nil, err
+	}
+	dir := c.dir.Stage(p.name)
+	copied, err := c.chosenCopy(dir, p.name, o)
+	if err != nil {
+		return nil, c.conceal(err)
+	}
+	if err := dir.Follows(copied); err != nil {
+		return nil, c.conceal(err)
+	}
+	sum, err := dir.Sum()
+	if err != nil {
+		return nil, err
+	}
+	re := &Restoration{Stage: p.name, Layer: p.layer, Serial: copied.State.Serial, Taken: copied.Taken, copied: copied, sum: sum}
+	if !o.Errored {
+		re.Snapshot = copied.Name
+	}
+	now, err := dir.State()
+	if unreadable := new(state.UnreadableError); errors.As(err, &unreadable) {
+		now, err = &state.State{}, nil
+		re.Present = "unreadable: " + c.masker.Hide(unreadable.Reason.Error())
+	} else if err == nil {
+		re.Present = fmt.Sprintf("serial %d", now.Serial)
+		re.Same = now.SHA256 == copied.State.SHA256 && !o.Errored
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.hideState(now)
+	c.hideState(copied.State)
+	re.Forgotten, re.Remembered = c.without(now, copied.State), c.without(copied.State, now)
+	return re, nil
+}
+
+func (c *Castle) chosenCopy(dir *state.Stage, stage string, o RestoreOptions) (*state.Copy, error) {
+	if o.Errored {
+		rescued, err := dir.Errored()
+		if err == nil && rescued == nil {
+			err = &UsageError{Message: fmt.Sprintf("stage %s: Terraform has left no state that it could not write", stage)}
+		}
+		return rescued, err
+	}
+	copies, err := dir.Snapshots()
+	if err != nil {
+		return nil, err
+	}
+	var found []*state.Copy
+	var there []string
+	for _, s := range copies {
+		if s.Name == o.Snapshot {
+			return s, nil
+		}
+		if s.State == nil {
+			continue // it is no good one
+		}
+		if o.Snapshot == "" || o.Snapshot == "newest" {
+			return s, nil
+		}
+		serial := strconv.FormatUint(s.State.Serial, 10)
+		there = append(there, serial)
+		if serial == o.Snapshot {
+			found = append(found, s)
+		}
+	}
+	differs := func(s *state.Copy) bool { return s.State.SHA256 != found[0].State.SHA256 }
+	switch {
+	case len(there) == 0:
+		return nil, &UsageError{Message: fmt.Sprintf("stage %s has no good snapshot", stage)}
+	case len(found) == 0:
+		return nil, &UsageError{Message: fmt.Sprintf("stage %s has no good snapshot %q; there are the serials %s", stage, o.Snapshot, strings.Join(there, ", "))}
+	case slices.ContainsFunc(found, differs):
+		var names []string
+		for _, s := range found {
+			names = append(names, s.Name)
+		}
+		return nil, &UsageError{Message: fmt.Sprintf("stage %s has several snapshots with serial %s that differ; name one: %s", stage, o.Snapshot, strings.Join(names, ", "))}
+	}
+	return found[0], nil
+}
+
+// without lists what one state knows and another does not.
+func (c *Castle) without(one, other *state.State) []string {
+	var missing []string
+	for _, res := range one.Resources {
+		same := func(o state.Resource) bool { return o.Address == res.Address && o.Deposed == res.Deposed }
+		if res.Mode == managed && !slices.ContainsFunc(other.Resources, same) {
+			missing = append(missing, c.masker.Hide(res.Address))
+		}
+	}
+	return missing
+}
+
+// Restore carries out a Restoration under the cluster's lock, unless the state
+// has changed since it was made, and says where what was there is kept.
+func (c *Castle) Restore(ctx context.Context, re *Restoration) (aside []string, err error) {
+	r, err := c.begin(ctx, "restore")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = r.end(err) }()
+	dir := r.dir.Stage(re.Stage)
+	if err := unchanged(dir, re.Stage, re.sum); err != nil {
+		return nil, err
+	}
+	r.notice(fmt.Sprintf("stage %s: restoring serial %d from %s", re.Stage, re.Serial, re.copied.Path()))
+	return dir.Restore(re.copied)
+}
+
+// unchanged refuses to go on with what was decided about another state.
+func unchanged(dir *state.Stage, stage, sum string) error {
+	now, err := dir.Sum()
+	if err == nil && now != sum {
+		err = &UsageError{Message: fmt.Sprintf("stage %s: another run has changed the state meanwhile; nothing was done, look again", stage)}
+	}
+	return err
+}
