@@ -39,6 +39,7 @@ type fake struct {
 type fakeFailure struct {
 	Summary, Detail string
 	Until           string // a file in HOME; once it is there, nothing fails
+	Times           int    // how often it fails at most; for ever if zero
 }
 
 // fakePlan is what is saved in a plan's file, and read by apply.
@@ -218,9 +219,28 @@ func (f *fake) fail(command string) {
 	if !fails {
 		return
 	}
-	if _, err := os.Stat(inHome(failure.Until)); failure.Until == "" || err != nil {
-		f.die(f.expand(failure.Summary).(string), f.expand(failure.Detail).(string))
+	if _, err := os.Stat(inHome(failure.Until)); failure.Until != "" && err == nil {
+		return
 	}
+	if failure.Times > 0 && f.failed(command) >= failure.Times {
+		return
+	}
+	appendTo("failed", f.stage+" "+command)
+	f.die(f.expand(failure.Summary).(string), f.expand(failure.Detail).(string))
+}
+
+// failed is how often a command has failed for this stage.
+func (f *fake) failed(command string) (times int) {
+	data, err := os.ReadFile(inHome("failed"))
+	if !errors.Is(err, fs.ErrNotExist) {
+		check(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if line == f.stage+" "+command+"\n" {
+			times++
+		}
+	}
+	return times
 }
 
 func (f *fake) die(summary, detail string) {

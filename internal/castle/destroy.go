@@ -30,6 +30,7 @@ type Doomed struct {
 	Collapses bool
 
 	state *state.State
+	begun bool // it was told that the stage has started
 }
 
 // Doomed returns what a destroy with these options would raze, by layer and
@@ -118,16 +119,23 @@ func (c *Castle) recorded() ([]*Doomed, error) {
 			}
 		}
 		d := &Doomed{Record: rec, state: st}
-		for _, res := range st.Resources {
-			if res.Mode == managed {
-				d.Resources = append(d.Resources, res.Address)
-			}
-		}
+		d.Resources = d.managed()
 		all = append(all, d)
 	}
 	layer := func(d *Doomed) int { return slices.Index(config.Layers(), d.Record.Layer) }
 	slices.SortStableFunc(all, func(a, b *Doomed) int { return layer(a) - layer(b) })
 	return all, nil
+}
+
+// managed are the addresses of what Terraform owns.
+func (d *Doomed) managed() []string {
+	var addresses []string
+	for _, res := range d.state.Resources {
+		if res.Mode == managed {
+			addresses = append(addresses, res.Address)
+		}
+	}
+	return addresses
 }
 
 // inCluster are the resources that the generated providers own.

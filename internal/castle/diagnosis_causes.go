@@ -1,6 +1,10 @@
 package castle
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
 
 // known is a failure that has been met before: by which words Terraform's error
 // is recognised (all of them), what it means, and the command to look further.
@@ -9,7 +13,8 @@ type knownFailure struct {
 	cause, look string
 }
 
-// failureList is what castle knows of failed steps, the most telling first.
+// failureList is what castle knows of failed steps, the most telling first. What
+// passes by itself is recognised in terraform.Passes, and explained below.
 func failureList() []knownFailure {
 	return []knownFailure{
 		{
@@ -49,10 +54,6 @@ func failureList() []knownFailure {
 			"the key that encrypts the cluster's secrets at rest (secretbox) is not the one that they were written with: it can only be set when the cluster is first raised", "",
 		},
 		{
-			[]string{"can't lock file", "qemu-server"},
-			"Proxmox is still busy with another task of this VM; the same command goes on when that has ended", "",
-		},
-		{
 			[]string{"secret", "already exist"},
 			"the secret is in Infisical and not in Terraform's state: import it, or delete it there", "",
 		},
@@ -87,6 +88,7 @@ func failureList() []knownFailure {
 
 // stepCause finds an error's words on the list.
 func stepCause(words string) (cause, look string) {
+	kind := terraform.Passes(words)
 	words = strings.ToLower(words)
 next:
 	for _, known := range failureList() {
@@ -97,5 +99,14 @@ next:
 		}
 		return known.cause, known.look
 	}
-	return "", ""
+	return passingCauses()[kind], ""
+}
+
+// passingCauses explain what did not pass, though it was tried again.
+func passingCauses() map[terraform.Passing]string {
+	return map[terraform.Passing]string{
+		terraform.Locked:     "Proxmox is still busy with another task of this VM or its storage; the same command goes on when that has ended",
+		terraform.Throttled:  "the service limits how often it may be asked; the same command goes on when that has passed",
+		terraform.Overloaded: "the service is down or overloaded, or what stands before it does not reach it; the same command goes on when it answers",
+	}
 }

@@ -33,7 +33,7 @@ func (r *creation) earlyPreflight(ctx context.Context, s *config.Stage, p *confi
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("preflight %s: %w", p.Name(), err)
+		return unanswered(p.Name(), err)
 	}
 	for _, ours := range findings.Ours {
 		r.notice(fmt.Sprintf("%s was made by a run that was killed; it is taken over", ours.What))
@@ -118,7 +118,7 @@ func (r *run) importOurs(ctx context.Context, s *config.Stage, work *workshop) e
 	for _, p := range s.Preflights {
 		findings, err := r.inspect(ctx, s, p)
 		if err != nil {
-			return fmt.Errorf("preflight %s: %w", p.Name(), err)
+			return unanswered(p.Name(), err)
 		}
 		if err := r.refuse(s, p, findings); err != nil {
 			return err
@@ -146,7 +146,7 @@ func (r *run) recheck(ctx context.Context, s *config.Stage) error {
 	for _, p := range s.Preflights {
 		findings, err := r.inspect(ctx, s, p)
 		if err != nil {
-			return fmt.Errorf("preflight %s: %w", p.Name(), err)
+			return unanswered(p.Name(), err)
 		}
 		if err := r.refuse(s, p, findings); err != nil {
 			return err

@@ -15,7 +15,8 @@ import (
 
 // stage razes one recorded stage.
 func (r *destruction) stage(ctx context.Context, d *Doomed) error {
-	if err := r.clear(ctx, d); err != nil {
+	err := r.persist(ctx, d.Record.Name, d.Record.Layer, func(again bool) error { return r.clear(ctx, d, again) })
+	if err != nil {
 		return err
 	}
 	if err := r.prove(ctx, d); err != nil {
@@ -44,8 +45,14 @@ func (r *destruction) stage(ctx context.Context, d *Doomed) error {
 // clear destroys what Terraform owns of a stage: all of it, or only what would
 // survive the cluster if the cluster ends anyway. What a killed run has left
 // unrecorded is imported first, so that it goes too. A stage that owns nothing
-// needs no Terraform.
-func (r *destruction) clear(ctx context.Context, d *Doomed) (err error) {
+// needs no Terraform. Another try begins with what the one before has left.
+func (r *destruction) clear(ctx context.Context, d *Doomed, again bool) (err error) {
+	if again {
+		if d.state, err = r.readState(r.dir.Stage(d.Record.Name)); err != nil {
+			return err
+		}
+		d.Resources = d.managed()
+	}
 	ours, err := r.ours(ctx, d)
 	if err != nil {
 		return err
@@ -57,7 +64,10 @@ func (r *destruction) clear(ctx context.Context, d *Doomed) (err error) {
 	if len(targets) == 0 && len(ours) == 0 {
 		return nil
 	}
-	r.emit(event.Event{Kind: event.StageStarted, Layer: d.Record.Layer, Stage: d.Record.Name})
+	if !d.begun {
+		d.begun = true
+		r.emit(event.Event{Kind: event.StageStarted, Layer: d.Record.Layer, Stage: d.Record.Name})
+	}
 	release, err := r.slot(ctx)
 	if err != nil {
 		return err
@@ -194,7 +204,7 @@ func (r *destruction) inspectRecorded(ctx context.Context, d *Doomed, see func(s
 			}
 			findings, err := preflight.Inspect(ctx, known(d.state), r.notice)
 			if err != nil {
-				return fmt.Errorf("preflight %s: %w", preflight.Name, err)
+				return unanswered(preflight.Name, err)
 			}
 			see(preflight.Name, findings)
 		}

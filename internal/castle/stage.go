@@ -104,6 +104,14 @@ func (r *creation) apply(ctx context.Context, s *config.Stage) error {
 	if err != nil {
 		return err
 	}
+	if err := r.persist(ctx, s.Name, s.Layer, func(bool) error { return r.try(ctx, s, work) }); err != nil {
+		return err
+	}
+	return r.hear(s)
+}
+
+// try is one try at applying a stage, from its inputs to the copy of its state.
+func (r *creation) try(ctx context.Context, s *config.Stage, work *workshop) error {
 	release, err := r.slot(ctx)
 	if err != nil {
 		return err
@@ -137,10 +145,7 @@ func (r *creation) apply(ctx context.Context, s *config.Stage) error {
 		return err
 	}
 	// Whatever came of it: a state of which there is no copy could not be restored.
-	if err := errors.Join(r.change(ctx, s, work, before), dir.Snapshot()); err != nil {
-		return err
-	}
-	return r.hear(s)
+	return errors.Join(r.change(ctx, s, work, before), dir.Snapshot())
 }
 
 // change plans and applies. A stage that was never applied and has nothing to

@@ -12,7 +12,9 @@ func newCreate(a *app) *cobra.Command {
 		Use:   "create CLUSTER",
 		Short: "Raise a cluster, or complete what was begun",
 		Long: `Raise a cluster. What is up to date is left alone; what a failed or killed run
-left unfinished is completed. A failed stage stops only what needs it.`,
+left unfinished is completed. What fails for a reason that passes by itself, such
+as a lock of Proxmox' or an API server that restarts, is tried again, five times
+at most. A failed stage stops only what needs it.`,
 		Args: a.oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			reporter, done := a.runReporter()

@@ -16,6 +16,7 @@ const (
 	StepEnded       Kind = "step_ended"       // with Seconds
 	ResourceStarted Kind = "resource_started" // Terraform began with one resource
 	Resource        Kind = "resource"         // and finished with it
+	Retry           Kind = "retry"            // a step failed for a reason that passes; Seconds until it is tried again
 	GateClosed      Kind = "gate_closed"      // a new reason why a gate is closed
 	GateNudged      Kind = "gate_nudged"      // what a closed gate did about it
 	GateOpen        Kind = "gate_open"

@@ -112,13 +112,20 @@ func (e *Error) Error() string {
 // cause returns the first diagnostic that does not follow from another one.
 func (e *Error) cause() Diagnostic {
 	for _, d := range e.Diagnostics {
-		switch strings.ToLower(d.Summary) {
-		case "execution halted", "operation canceled", "operation cancelled":
-		default:
+		if !d.follows() {
 			return d
 		}
 	}
 	return e.Diagnostics[0]
+}
+
+// follows tells whether a diagnostic only says that another one ended the command.
+func (d Diagnostic) follows() bool {
+	switch strings.ToLower(d.Summary) {
+	case "execution halted", "operation canceled", "operation cancelled":
+		return true
+	}
+	return false
 }
 
 // Is tells errors.Is which of this package's errors it is.

@@ -142,6 +142,8 @@ func (l *Lines) text(e event.Event) string {
 		if l.verbose || e.Action == "import" {
 			return fmt.Sprintf("%s %s %s", e.Action, e.Address, e.Text)
 		}
+	case event.Retry:
+		return l.paint.yellow("retry ") + e.Text
 	case event.GateClosed:
 		return l.paint.yellow("gate "+e.Gate+" closed: ") + e.Text
 	case event.GateNudged:
