@@ -86,6 +86,10 @@ func fakeTerraform() {
 	case "import":
 		f.adopt(args[len(args)-2])
 	default:
+		if args[0] == "state" && args[1] == "rm" {
+			f.forget(args[2:])
+			break
+		}
 		fmt.Printf("ran terraform %s for %s\n", strings.Join(args, " "), f.stage)
 	}
 }
@@ -190,6 +194,15 @@ func (f *fake) adopt(address string) {
 	s := f.state()
 	s.Serial++
 	s.Resources = append(s.Resources, f.resource(address))
+	writeJSON(statePath(), s)
+}
+
+func (f *fake) forget(addresses []string) {
+	s := f.state()
+	s.Serial++
+	s.Resources = slices.DeleteFunc(s.Resources, func(r map[string]any) bool {
+		return slices.Contains(addresses, fmt.Sprintf("%v.%v", r["type"], r["name"]))
+	})
 	writeJSON(statePath(), s)
 }
 

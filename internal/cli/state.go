@@ -28,7 +28,7 @@ Values are never shown. Works without a valid configuration.`,
 		}),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newStateList(a), newStateShow(a), newStateRestore(a))
+	cmd.AddCommand(newStateList(a), newStateShow(a), newStateRestore(a), newStateForget(a))
 	return cmd
 }
 

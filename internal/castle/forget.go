@@ -1,0 +1,184 @@
+package castle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
+
+// Forgetting is what would be removed from a stage's state.
+type Forgetting struct {
+	Stage, Layer string
+	Resources    []string // what castle would not know any more, in words
+
+	addresses []string // as they were asked for
+	instances []string // what they stand for
+	sum       string
+}
+
+// Forgettable returns what Forget would remove; nothing is changed. An address
+// stands for what Terraform takes it for: a resource with all its instances, a
+// module with all its resources. One that the state does not know is refused, and
+// so is a state that cannot be read or that Terraform could not write.
+func (c *Castle) Forgettable(stage string, addresses []string) (*Forgetting, error) {
+	p, err := c.oneRemembered(stage)
+	if err != nil {
+		return nil, err
+	}
+	dir := c.dir.Stage(p.name)
+	if err := c.noRescued(dir, p.name); err != nil {
+		return nil, err
+	}
+	sum, err := dir.Sum()
+	if err != nil {
+		return nil, err
+	}
+	st, err := dir.State()
+	if err != nil {
+		return nil, c.conceal(err)
+	}
+	c.hideState(st)
+	f := &Forgetting{Stage: p.name, Layer: p.layer, addresses: addresses, sum: sum}
+	for _, address := range addresses {
+		if err := c.match(st, f, address); err != nil {
+			return nil, c.conceal(err)
+		}
+	}
+	return f, nil
+}
+
+// noRescued refuses a state that is not the newest that there is.
+func (c *Castle) noRescued(dir *state.Stage, stage string) error {
+	rescued, err := dir.Errored()
+	if err != nil || rescued == nil {
+		return err
+	}
+	return &UsageError{Message: fmt.Sprintf("stage %s: %s", stage, c.rescuedProblem(stage, rescued))}
+}
+
+func (c *Castle) match(st *state.State, f *Forgetting, address string) error {
+	known, found := map[string]bool{}, false
+	for _, res := range st.Resources {
+		resource, _, _ := strings.Cut(res.Address, "[")
+		known[res.Address], known[resource] = true, true
+		if res.Address != address && !strings.HasPrefix(res.Address, address+"[") && !strings.HasPrefix(res.Address, address+".") {
+			continue
+		}
+		found = true
+		if !slices.Contains(f.instances, res.Address) {
+			f.instances = append(f.instances, res.Address)
+			f.Resources = append(f.Resources, c.masker.Hide(describe(res)))
+		}
+	}
+	if found {
+		return nil
+	}
+	var names []string
+	for name := range known {
+		names = append(names, name)
+	}
+	return &UsageError{Message: fmt.Sprintf("stage %s: the state knows no %s%s\n  `castle state show %s %s` lists what it knows",
+		f.Stage, address, config.DidYouMean(address, names), c.cluster.Name, f.Stage)}
+}
+
+// describe names a resource; of a virtual machine it says which one it is.
+func describe(res state.Resource) string {
+	id, ok := res.Attributes["vm_id"].(float64)
+	if !ok {
+		return res.Address
+	}
+	text := fmt.Sprintf("%s (VM %d", res.Address, int(id))
+	if node, ok := res.Attributes["node_name"].(string); ok {
+		text += " on node " + node
+	}
+	return text + ")"
+}
+
+// Forget carries out a Forgetting with Terraform's own state rm, under the
+// cluster's lock and with a snapshot before and after, unless the state has
+// changed since it was made.
+func (c *Castle) Forget(ctx context.Context, f *Forgetting) (err error) {
+	r, err := c.begin(ctx, "forget")
+	if err != nil {
+		return err
+	}
+	defer func() { err = r.end(err) }()
+	dir := r.dir.Stage(f.Stage)
+	if err := errors.Join(unchanged(dir, f.Stage, f.sum), r.noRescued(dir, f.Stage)); err != nil {
+		return err
+	}
+	if err := r.forget(ctx, dir, f); err != nil {
+		return r.failed(ctx, f.Layer, f.Stage, err)
+	}
+	r.notice(fmt.Sprintf("stage %s: forgotten: %s", f.Stage, strings.Join(f.instances, ", ")))
+	return nil
+}
+
+func (r *run) forget(ctx context.Context, dir *state.Stage, f *Forgetting) (err error) {
+	rec, err := dir.Record()
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("a killed run has left no record of it; `%s` completes it: %w", r.command("create"), err)
+		}
+		return err
+	}
+	work, err := r.open(f.Stage, f.Layer)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, work.Close()) }()
+	module, inputs, err := recordedModule(dir)
+	if err != nil {
+		return err
+	}
+	override := terraform.Override{InCluster: rec.InCluster, Kubeconfig: r.dir.Kubeconfig(), Kept: inputs}
+	if err := work.Materialise(module, override); err != nil {
+		return err
+	}
+	if err := work.Init(ctx); err != nil {
+		return err
+	}
+	if err := errors.Join(dir.ClearFingerprint(), dir.Snapshot()); err != nil {
+		return err
+	}
+	// The snapshot is the backup. Terraform insists on one of its own.
+	backup := filepath.Join(work.Dir, "castle.backup")
+	args := append([]string{"state", "rm", "-backup=" + backup}, f.addresses...)
+	err = during("state rm", r.step(f.Stage, f.Layer, "state rm", func() error {
+		code, err := work.Exec(ctx, args, strings.NewReader(""), work.Log, work.Log)
+		if err == nil && code != 0 {
+			err = fmt.Errorf("Terraform ended with exit code %d", code) //nolint:staticcheck // a name
+		}
+		return err
+	}))
+	if err = errors.Join(err, dir.Snapshot()); err != nil {
+		return err
+	}
+	if err := os.Remove(backup); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return forgotten(dir, f)
+}
+
+// forgotten asks the state itself whether it knows any of it still.
+func forgotten(dir *state.Stage, f *Forgetting) error {
+	st, err := dir.State()
+	if err != nil {
+		return err
+	}
+	for _, res := range st.Resources {
+		if slices.Contains(f.instances, res.Address) {
+			return fmt.Errorf("the state still knows %s", res.Address)
+		}
+	}
+	return nil
+}
