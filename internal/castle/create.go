@@ -29,8 +29,15 @@ func (c *Castle) Create(ctx context.Context, o CreateOptions) error {
 	if err != nil {
 		return err
 	}
-	cr := &creation{run: r, refresh: o.Refresh, prepared: map[*config.Stage]*preparation{}, renewed: map[*config.Stage]*renewal{}}
-	return r.end(cr.create(ctx, chosen))
+	err = r.creation(o.Refresh).create(ctx, chosen)
+	if err == nil && o.Selection.All() {
+		err = r.dir.ClearRecreation() // a recreate that was cut short is complete with it
+	}
+	return r.end(err)
+}
+
+func (r *run) creation(refresh bool) *creation {
+	return &creation{run: r, refresh: refresh, prepared: map[*config.Stage]*preparation{}, renewed: map[*config.Stage]*renewal{}}
 }
 
 // creation is a run that creates.

@@ -19,6 +19,8 @@ type DestroyOptions struct {
 	All       bool // persistent stages too
 	// Graceful deletes what is in the cluster properly, though the cluster ends.
 	Graceful bool
+	// KeepSecrets leaves what the secrets layer holds, where it needs no cluster.
+	KeepSecrets bool
 }
 
 // Doomed is one stage that a destroy would raze.
@@ -49,10 +51,11 @@ func (c *Castle) Doomed(o DestroyOptions) ([]*Doomed, error) {
 	if err != nil {
 		return nil, err
 	}
+	stays := outliving(all)
 	var doomed, staying []*Doomed
 	for i, d := range all {
 		switch {
-		case chosen[i] && (o.All || !d.Record.Persistent):
+		case chosen[i] && (o.All || !d.Record.Persistent) && !(o.KeepSecrets && stays[d.Record.Name]):
 			doomed = append(doomed, d)
 		case !d.Record.Persistent: // what is persistent outlives what it needs
 			staying = append(staying, d)
@@ -164,6 +167,9 @@ func (c *Castle) Destroy(ctx context.Context, o DestroyOptions) error {
 		return err
 	}
 	doomed, err := r.mended(o)
+	if err == nil {
+		err = r.dir.ClearRecreation() // from here on a recreate begins anew
+	}
 	if err != nil {
 		return r.end(err)
 	}

@@ -156,7 +156,7 @@ func (r *run) forget(ctx context.Context, dir *state.Stage, f *Forgetting) (err 
 	err = during("state rm", r.step(f.Stage, f.Layer, "state rm", func() error {
 		code, err := work.Exec(ctx, args, strings.NewReader(""), work.Log, work.Log)
 		if err == nil && code != 0 {
-			err = fmt.Errorf("Terraform ended with exit code %d", code) //nolint:staticcheck // a name
+			err = fmt.Errorf("exit code %d", code)
 		}
 		return err
 	}))

@@ -73,7 +73,7 @@ over, 7 locked by another run, 130 interrupted.`,
 		}
 		return nil
 	}
-	root.AddCommand(newCreate(a), newDestroy(a), newStatus(a), newGate(a), newRehearse(a), newOutput(a), newEnv(a),
+	root.AddCommand(newCreate(a), newDestroy(a), newRecreate(a), newStatus(a), newGate(a), newRehearse(a), newOutput(a), newEnv(a),
 		newState(a), newTerraform(a), newVersion(a))
 	return root
 }

@@ -9,7 +9,7 @@
 // file; that is what the snapshots are for.
 //
 //	<root>/<cluster>/<platform>/
-//	  layout  lock  kubeconfig  talosconfig
+//	  layout  lock  recreate.json  kubeconfig  talosconfig
 //	  stages/<stage>/  terraform.tfstate  record.json  fingerprint.json  snapshots/  module/  work/
 //	  archive/<run>-<stage>/
 //	  runs/<run>/  journal.jsonl  <stage>.log

@@ -115,12 +115,16 @@ func readJSON(path string, into any) error {
 }
 
 func (s *Stage) writeJSON(path string, v any) error {
+	if err := makePrivate(s.Dir()); err != nil {
+		return err
+	}
+	return writeJSON(path, v)
+}
+
+func writeJSON(path string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
-	}
-	if err := makePrivate(s.Dir()); err != nil {
-		return err
 	}
 	return WriteFile(path, append(data, '\n'))
 }
