@@ -95,11 +95,14 @@ func (d *datacenter) writeFiles(env *testscript.Env, provider string) error {
 //	proxmox hold              VMs that are created stay under construction
 //	proxmox wait N            until N VMs were asked for
 //	proxmox release           what was held goes on
+//	proxmox locked ID start   the VM's next start, or stop, finds its lock taken
+//	proxmox drop              the next VM is created, but the answer is lost
+//	proxmox break             no VM can be created any more
 //	proxmox list              VMs and volumes, a line each, on stdout
 //	proxmox created           how often a VM was asked for, on stdout
 func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
-		ts.Fatalf("usage: proxmox add|remove|hold|wait|release|list|created")
+		ts.Fatalf("usage: proxmox add|remove|hold|wait|release|locked|drop|break|list|created")
 	}
 	d, _ := ts.Value(datacenterKey{}).(*datacenter)
 	number := func() int {
@@ -125,6 +128,15 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	case "release":
 		d.release()
 		d.Idle()
+	case "locked":
+		d.Fail(emulator.Fault{
+			Method: "POST", Path: fmt.Sprintf("nodes/*/qemu/%d/status/%s", number(), args[2]), Times: 1,
+			Task: fmt.Sprintf("can't lock file '/var/lock/qemu-server/lock-%d.conf' - got timeout", number()),
+		})
+	case "drop":
+		d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Times: 1, Drop: true})
+	case "break":
+		d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Code: 596, Text: "Connection timed out"})
 	case "list":
 		d.Idle()
 		var lines []string

@@ -39,6 +39,8 @@ func (l *live) see(e event.Event) {
 	switch e.Kind {
 	case event.StepStarted:
 		l.running[e.Stage] = e.Step
+	case event.Retry:
+		l.running[e.Stage] = "waits to try again"
 	case event.StepEnded, event.StageReady, event.StageCurrent, event.StageGone, event.StageFailed, event.StageStopped, event.StageSkipped:
 		delete(l.running, e.Stage)
 	case event.RunEnded:

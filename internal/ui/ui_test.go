@@ -45,6 +45,7 @@ func TestEachChangeOfStateIsOneLine(t *testing.T) {
 		{"a long step", after(0, event.StepEnded, step("apply", 61)), false, "    0.0s  secrets/seed               apply 61.0s\n"},
 		{"a step that failed, as its stage will say", after(0, event.StepEnded, step("apply", 61), text("no")), true, ""},
 		{"a resource", after(0, event.Resource), false, ""},
+		{"a retry", after(0, event.Retry, step("apply", 2), text("1 of 5 in 2s: apply: no")), false, "    0.0s  secrets/seed               retry 1 of 5 in 2s: apply: no\n"},
 		{"ready", after(0, event.StageReady, step("", 2)), false, "    0.0s  secrets/seed               ready after 2.0s\n"},
 		{"current", after(0, event.StageCurrent), false, "    0.0s  secrets/seed               current: nothing to do\n"},
 		{"gone", after(0, event.StageGone, text("ended with the cluster")), false, "    0.0s  secrets/seed               gone: ended with the cluster\n"},
