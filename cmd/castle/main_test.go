@@ -28,14 +28,19 @@ func TestMain(m *testing.M) {
 func TestScript(t *testing.T) {
 	run(t, "testdata/script", func(env *testscript.Env) error {
 		env.Values[visitedKey{}] = newVisited()
-		bin := filepath.Join(env.WorkDir, ".fake")
-		if err := os.Mkdir(bin, 0o755); err != nil {
-			return err
-		}
-		env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
-		// A link would not do: the test binary is told by its name what to be.
-		return os.WriteFile(filepath.Join(bin, "terraform"), []byte("#!/bin/sh\nexec fake-terraform \"$@\"\n"), 0o755)
+		return fakeOnPath(env)
 	}, map[string]func(*testscript.TestScript, bool, []string){"site": site, "answers": answers, "asked": asked})
+}
+
+// fakeOnPath lets castle find the fake Terraform.
+func fakeOnPath(env *testscript.Env) error {
+	bin := filepath.Join(env.WorkDir, ".fake")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		return err
+	}
+	env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
+	// A link would not do: the test binary is told by its name what to be.
+	return os.WriteFile(filepath.Join(bin, "terraform"), []byte("#!/bin/sh\nexec fake-terraform \"$@\"\n"), 0o755)
 }
 
 // run runs the scripts of a folder with the commands that they all know, and more.

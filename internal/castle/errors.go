@@ -1,6 +1,7 @@
 package castle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,10 +61,13 @@ func (e *PreflightError) commands(terraform string) string {
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // LeftoverError says what still exists after everything was destroyed.
-type LeftoverError struct{ Left []string }
+type LeftoverError struct {
+	Left  []string
+	After string // the command; "destroy" if empty
+}
 
 func (e *LeftoverError) Error() string {
-	return "left over after destroy: " + strings.Join(e.Left, ", ")
+	return "left over after " + cmp.Or(e.After, "destroy") + ": " + strings.Join(e.Left, ", ")
 }
 
 // GateError is a gate that did not open, with the stage that it belongs to.

@@ -36,7 +36,7 @@ type app struct {
 	mu      sync.Mutex
 	working *castle.Castle // for the third interrupt
 	lines   *ui.Lines      // how the run is shown, unless as JSON
-	asks    bool           // nothing is changed, and no Terraform runs
+	asks    bool           // no Terraform runs, and an interrupt costs nothing
 }
 
 func newRoot(a *app) *cobra.Command {
@@ -73,7 +73,7 @@ over, 7 locked by another run, 130 interrupted.`,
 		}
 		return nil
 	}
-	root.AddCommand(newCreate(a), newDestroy(a), newRecreate(a), newStatus(a), newGate(a), newRehearse(a), newOutput(a), newEnv(a),
+	root.AddCommand(newCreate(a), newDestroy(a), newRecreate(a), newNuke(a), newStatus(a), newGate(a), newRehearse(a), newOutput(a), newEnv(a),
 		newState(a), newTerraform(a), newVersion(a))
 	return root
 }
@@ -151,8 +151,8 @@ func (a *app) progress() *ui.Lines {
 	return lines
 }
 
-// asking says that the command changes nothing, so that an interrupt need not
-// explain what it would cost.
+// asking says that the command changes nothing, or nothing that an interrupt could
+// spoil, so that an interrupt need not explain what it would cost.
 func (a *app) asking() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -18,6 +21,9 @@ type Guest struct {
 	Status string `json:"status"` // running, stopped, unknown
 	Tags   string `json:"tags"`
 	Lock   string `json:"lock"`
+	Pool   string `json:"pool"`
+	// HAState is set for a guest that the high-availability stack manages.
+	HAState string `json:"hastate"`
 }
 
 // Guests lists the guests that the token may see. One that is not listed may
@@ -71,6 +77,21 @@ func (c Config) MACs() []string {
 		first, _, _ := strings.Cut(c["net"+strconv.Itoa(i)], ",")
 		if _, mac, ok := strings.Cut(first, "="); ok {
 			all = append(all, strings.ToUpper(mac))
+		}
+	}
+	return all
+}
+
+var driveOption = regexp.MustCompile(`^(ide|sata|scsi|virtio|efidisk|tpmstate|unused)\d+$`)
+
+// Volumes are the volumes that the machine's drives name, attached or not, in
+// the order of their options' names. Empty drives are left out.
+func (c Config) Volumes() []string {
+	var all []string
+	for _, key := range slices.Sorted(maps.Keys(c)) {
+		volume, _, _ := strings.Cut(strings.TrimPrefix(c[key], "file="), ",")
+		if driveOption.MatchString(key) && strings.Contains(volume, ":") {
+			all = append(all, volume)
 		}
 	}
 	return all

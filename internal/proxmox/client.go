@@ -4,9 +4,9 @@
 // It is a client of its own on net/http, for reasons that were measured on
 // github.com/Telmate/proxmox-api-go: that library drops the reason phrase, in
 // which releases before 8.4 put the only error text; it retries a refused token
-// with sleeps; and it panics on answers that are merely unusual. What castle
-// needs is four questions, and the preflight that protects somebody's virtual
-// machines should not rest on recover.
+// with sleeps; its newer waits for tasks never time out; and it panics on
+// answers that are merely unusual. What castle needs is a dozen calls, and what
+// protects somebody's virtual machines should not rest on recover.
 //
 // Two facts shape everything here. The list of guests is filtered by
 // permission, so "not listed" never means "free": only cluster/nextid knows
@@ -42,8 +42,8 @@ type Options struct {
 	Timeout  time.Duration // of one request; 40 s if zero, a little more than a node waits for another
 }
 
-// Client asks one datacenter and changes nothing there. It is safe for
-// concurrent use.
+// Client asks one datacenter. Only a Removal changes anything there. It is safe
+// for concurrent use.
 type Client struct {
 	base  string
 	token string
@@ -105,19 +105,25 @@ func trust(ca string) (*x509.CertPool, error) {
 // get asks once; the path may have a query. The answer's data is decoded into
 // out, unless that is nil.
 func (c *Client) get(ctx context.Context, path string, out any) error {
-	err := c.try(ctx, path, out)
+	return c.call(ctx, http.MethodGet, path, out)
+}
+
+// call is one request, never repeated: what a lost answer means, only the caller
+// knows. Parameters stand in the path's query.
+func (c *Client) call(ctx context.Context, method, path string, out any) error {
+	err := c.try(ctx, method, path, out)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
 		path, _, _ = strings.Cut(path, "?")
-		return fmt.Errorf("proxmox: get %s: %w", path, err)
+		return fmt.Errorf("proxmox: %s %s: %w", strings.ToLower(method), path, err)
 	}
 	return nil
 }
 
-func (c *Client) try(ctx context.Context, path string, out any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
+func (c *Client) try(ctx context.Context, method, path string, out any) error {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, nil)
 	if err != nil {
 		return err
 	}

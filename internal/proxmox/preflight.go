@@ -30,7 +30,7 @@ func PreflightTypes() []gate.PreflightType { return []gate.PreflightType{vmIDs()
 // hand a stranger's machine to Terraform.
 func vmIDs() gate.PreflightType {
 	return gate.PreflightType{
-		Name:    "vm_ids",
+		Name:    PreflightVMIDs,
 		Summary: "No virtual machine that castle does not know stands on the ids that a stage uses",
 		Attributes: map[string]gate.Attribute{
 			"endpoint":   {Type: cty.String, Required: true, Help: "The API's address, such as \"https://proxmox.example:8006\".", Valid: validEndpoint},

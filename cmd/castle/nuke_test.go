@@ -1,0 +1,165 @@
+package main
+
+import (
+	"encoding/pem"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
+)
+
+const nukeToken = "castle@pve!test=7d1f0c3e-2b54-4a68-9f0e-1c2d3e4f5a6b"
+
+// TestNuke runs `castle nuke` against an emulated Proxmox on loopback. What was
+// raised before was raised by the fake Terraform of TestScript.
+func TestNuke(t *testing.T) {
+	run(t, "testdata/nuke", func(env *testscript.Env) error {
+		f := newFleet(env)
+		env.Values[fleetKey{}] = f
+		env.Setenv("PROXMOX_VE_ENDPOINT", f.server.URL)
+		env.Setenv("PROXMOX_VE_API_TOKEN", nukeToken)
+		env.Setenv("TF_VAR_endpoint", f.server.URL)
+		env.Setenv("TF_VAR_token", nukeToken)
+		ca := filepath.Join(env.WorkDir, "ca.pem")
+		env.Setenv("SSL_CERT_FILE", ca)
+		block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.server.Certificate().Raw})
+		if err := os.WriteFile(ca, block, 0o600); err != nil {
+			return err
+		}
+		return fakeOnPath(env)
+	}, map[string]func(*testscript.TestScript, bool, []string){"vm": vm})
+}
+
+type fleetKey struct{}
+
+// fleet is the datacenter of one script.
+type fleet struct {
+	*emulator.Server
+	server *httptest.Server
+
+	mu    sync.Mutex
+	swaps map[int]bool
+	added int
+}
+
+func newFleet(env *testscript.Env) *fleet {
+	f := &fleet{swaps: map[int]bool{}}
+	f.Server = emulator.New(emulator.Config{Token: nukeToken, OnStop: f.stopped})
+	f.server = httptest.NewUnstartedServer(f.Handler())
+	f.server.Config = f.HTTPServer()
+	f.server.StartTLS()
+	env.Defer(func() { f.server.Close(); f.Close() })
+	return f
+}
+
+// stopped puts another machine of the same name in the place of one that was
+// stopped, if the script said so.
+func (f *fleet) stopped(was emulator.VM) {
+	f.mu.Lock()
+	swap := f.swaps[was.ID]
+	f.mu.Unlock()
+	if swap {
+		f.RemoveVM(was.ID)
+		f.add(emulator.VM{ID: was.ID, Name: was.Name, Tags: was.Tags})
+	}
+}
+
+// add gives a machine what tells it from all others, and a disk.
+func (f *fleet) add(v emulator.VM) {
+	f.mu.Lock()
+	f.added++
+	v.Config = map[string]string{
+		"smbios1": fmt.Sprintf("uuid=00000000-0000-4000-8000-%012d", f.added), "scsi0": fmt.Sprintf("local-lvm:vm-%d-disk-0,size=20G", v.ID),
+	}
+	f.mu.Unlock()
+	f.AddVM(v)
+}
+
+// vm acts on the script's datacenter:
+//
+//	vm add ID NAME [TAG…] [+PROPERTY…]   a running machine appears
+//	vm remove ID                         … is gone, disk and all
+//	vm swap ID                           … is replaced by another as soon as it is stopped
+//	vm stick ID                          its disk cannot be freed
+//	vm list                              machines and volumes, a line each, on stdout
+//	vm asked                             what was asked for that changes anything, on stdout
+func vm(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: vm add|remove|swap|stick|list|asked")
+	}
+	f, _ := ts.Value(fleetKey{}).(*fleet)
+	id := 0
+	if len(args) > 1 {
+		var err error
+		id, err = strconv.Atoi(args[1])
+		ts.Check(err)
+	}
+	switch args[0] {
+	case "add":
+		f.add(described(ts, id, args[2:]))
+	case "remove":
+		f.RemoveVM(id)
+	case "swap":
+		f.mu.Lock()
+		f.swaps[id] = true
+		f.mu.Unlock()
+	case "stick":
+		f.AddDisk(emulator.Disk{Volume: fmt.Sprintf("local-lvm:vm-%d-disk-0", id), Owner: id, Content: "images", Stuck: true})
+	case "list":
+		f.Idle()
+		for _, v := range f.VMs() {
+			fmt.Fprintf(ts.Stdout(), "VM %d %s running=%v %s\n", v.ID, v.Name, v.Running, v.Config["smbios1"])
+		}
+		for _, disk := range f.Disks() {
+			fmt.Fprintf(ts.Stdout(), "volume %s\n", disk.Volume)
+		}
+	case "asked":
+		for _, r := range f.Requests() {
+			if r.Method != "GET" {
+				fmt.Fprintf(ts.Stdout(), "%s %s\n", r.Method, r.Path)
+			}
+		}
+	default:
+		ts.Fatalf("vm: unknown %q", args[0])
+	}
+}
+
+func described(ts *testscript.TestScript, id int, words []string) emulator.VM {
+	v := emulator.VM{ID: id, Name: words[0], Running: true}
+	for _, word := range words[1:] {
+		property, ok := strings.CutPrefix(word, "+")
+		switch {
+		case !ok:
+			v.Tags = append(v.Tags, word)
+		case property == "protected":
+			v.Protection = true
+		case property == "template":
+			v.Template, v.Running = true, false
+		case property == "backup":
+			v.Lock = "backup"
+		case property == "ha":
+			v.HA = true
+		case property == "replicated":
+			v.Replicated = true
+		case property == "lxc":
+			v.Kind = "lxc"
+		case property == "hidden":
+			v.Hidden = true
+		case property == "pooled":
+			v.Pool = "castle"
+		default:
+			ts.Fatalf("vm: unknown +%s", property)
+		}
+	}
+	slices.Sort(v.Tags) // as Proxmox keeps them
+	return v
+}
