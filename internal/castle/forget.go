@@ -35,7 +35,7 @@ func (c *Castle) Forgettable(stage string, addresses []string) (*Forgetting, err
 		return nil, err
 	}
 	dir := c.dir.Stage(p.name)
-	if err := c.noRescued(dir, p.name); err != nil {
+	if err := c.sound(p.name); err != nil {
 		return nil, err
 	}
 	sum, err := dir.Sum()
@@ -56,13 +56,13 @@ func (c *Castle) Forgettable(stage string, addresses []string) (*Forgetting, err
 	return f, nil
 }
 
-// noRescued refuses a state that is not the newest that there is.
-func (c *Castle) noRescued(dir *state.Stage, stage string) error {
-	rescued, err := dir.Errored()
-	if err != nil || rescued == nil {
-		return err
+// sound refuses a state that a run would have to repair first: only create and
+// destroy do so by themselves.
+func (c *Castle) sound(stage string) error {
+	if err := c.dir.Stage(stage).Sound(); err != nil {
+		return c.conceal(fmt.Errorf("stage %s: %w", stage, err))
 	}
-	return &UsageError{Message: fmt.Sprintf("stage %s: %s", stage, c.rescuedProblem(stage, rescued))}
+	return nil
 }
 
 func (c *Castle) match(st *state.State, f *Forgetting, address string) error {
@@ -113,7 +113,7 @@ func (c *Castle) Forget(ctx context.Context, f *Forgetting) (err error) {
 	}
 	defer func() { err = r.end(err) }()
 	dir := r.dir.Stage(f.Stage)
-	if err := errors.Join(unchanged(dir, f.Stage, f.sum), r.noRescued(dir, f.Stage)); err != nil {
+	if err := errors.Join(unchanged(dir, f.Stage, f.sum), r.sound(f.Stage)); err != nil {
 		return err
 	}
 	if err := r.forget(ctx, dir, f); err != nil {
@@ -147,7 +147,8 @@ func (r *run) forget(ctx context.Context, dir *state.Stage, f *Forgetting) (err 
 	if err := work.Init(ctx); err != nil {
 		return err
 	}
-	if err := errors.Join(dir.ClearFingerprint(), dir.Snapshot()); err != nil {
+	// The fingerprint stays: it has the state as it was, so that the stage is stale.
+	if err := dir.Snapshot(); err != nil {
 		return err
 	}
 	// The snapshot is the backup. Terraform insists on one of its own.

@@ -56,8 +56,8 @@ func (c *Castle) Configs() (kubeconfig, talosconfig string, err error) {
 
 // Terraform runs any Terraform command in a stage's work directory, with the
 // inputs that a create would use, under the cluster's lock and with the state
-// snapshotted before. name is a stage's or that of a layer with one stage. It
-// returns Terraform's exit code.
+// snapshotted before. A state that a create would repair first is refused. name
+// is a stage's or that of a layer with one stage. It returns Terraform's exit code.
 func (c *Castle) Terraform(ctx context.Context, name string, args []string, stdin io.Reader, stdout, stderr io.Writer) (code int, err error) {
 	if all := placesOf(c.cluster.Stages); len(matches(all, name)) == 0 {
 		return 0, unknownStage("terraform", name, all)
@@ -76,6 +76,9 @@ func (c *Castle) Terraform(ctx context.Context, name string, args []string, stdi
 	defer func() { err = r.end(err) }()
 	s := chosen[0]
 	for _, other := range c.cluster.Stages {
+		if err := c.sound(other.Name); err != nil {
+			return 0, err
+		}
 		st, err := r.readState(c.dir.Stage(other.Name))
 		if err != nil {
 			return 0, err

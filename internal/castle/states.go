@@ -159,19 +159,13 @@ func (c *Castle) stateOf(p place) (StageState, error) {
 		}
 	}
 	rescued, err := dir.Errored()
-	if err == nil && rescued != nil {
-		one.Problem = strings.TrimPrefix(one.Problem+"\n"+c.rescuedProblem(p.name, rescued), "\n")
+	if err != nil || rescued == nil {
+		return one, err
 	}
-	return one, err
-}
-
-// rescuedProblem says what can be done with a state that Terraform could not write.
-func (c *Castle) rescuedProblem(stage string, rescued *state.Copy) string {
-	if err := c.dir.Stage(stage).Follows(rescued); err != nil {
-		return c.masker.Hide(err.Error())
+	if err := dir.Sound(); err != nil {
+		one.Problem = strings.TrimPrefix(one.Problem+"\n"+c.masker.Hide(err.Error()), "\n")
 	}
-	return fmt.Sprintf("Terraform could not write serial %d and left it in %s; `castle state restore %s %s --errored` takes it over, and so does the next run",
-		rescued.State.Serial, rescued.Path(), c.cluster.Name, stage)
+	return one, nil
 }
 
 func (c *Castle) snapshotOf(copied *state.Copy) StateSnapshot {

@@ -88,6 +88,13 @@ func listed(c *castle.Castle, states []castle.StageState) stateList {
 	return list
 }
 
+// stateDetails is `castle state show` as JSON.
+type stateDetails struct {
+	Cluster  string              `json:"cluster"`
+	Platform string              `json:"platform"`
+	Stages   []castle.StageState `json:"stages"`
+}
+
 func newStateShow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show CLUSTER [STAGE]",
@@ -96,12 +103,12 @@ func newStateShow(a *app) *cobra.Command {
 with their serials and times, the newest first. No values. STAGE may be a layer.`,
 		Args: a.clusterAndStage(),
 		RunE: func(_ *cobra.Command, args []string) error {
-			_, states, err := a.states(args)
+			c, states, err := a.states(args)
 			if err != nil {
 				return err
 			}
 			if a.output == "json" {
-				return a.printJSON(states)
+				return a.printJSON(stateDetails{Cluster: c.Cluster().Name, Platform: c.Cluster().Platform, Stages: states})
 			}
 			t := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 			for _, s := range states {

@@ -125,6 +125,35 @@ func (s *Stage) Follows(c *Copy) error {
 	return nil
 }
 
+// Sound returns an error that says what to do unless the state can be read and
+// is the newest that there is. Where State would repair it, nothing is changed.
+func (s *Stage) Sound() error {
+	rescued, err := s.Errored()
+	if err != nil {
+		return err
+	}
+	if rescued != nil {
+		if err := s.Follows(rescued); err != nil {
+			return err
+		}
+		return errors.New(s.rescueWays(rescued))
+	}
+	if !s.dir.locked.Load() { // then State repairs nothing, and is patient with a run that is writing
+		_, err = s.State()
+		return err
+	}
+	_, err = s.read()
+	if unreadable := new(UnreadableError); errors.As(err, &unreadable) {
+		return errors.Join(s.showWayOut(unreadable), unreadable)
+	}
+	return err
+}
+
+func (s *Stage) rescueWays(rescued *Copy) string {
+	return fmt.Sprintf("Terraform could not write the state and left serial %d in %s; the next create or destroy takes it over, and so does `castle state restore %s %s --errored`",
+		rescued.State.Serial, rescued.path, s.dir.cluster, s.name)
+}
+
 // Sum stands for the state's content as it is on disk; the same content has the same.
 func (s *Stage) Sum() (string, error) {
 	var f Fingerprint
@@ -140,7 +169,7 @@ func (s *Stage) Restore(c *Copy) (aside []string, err error) {
 	if err := s.Follows(c); err != nil {
 		return nil, err
 	}
-	if err := s.ClearFingerprint(); err != nil {
+	if err := s.outdate("state restored"); err != nil {
 		return nil, err
 	}
 	if aside, err = s.keepPresent(); err != nil {
@@ -162,6 +191,17 @@ func (s *Stage) Restore(c *Copy) (aside []string, err error) {
 	}
 	path := s.asidePath("errored")
 	return append(aside, path), os.Rename(errored.path, path)
+}
+
+// outdate makes the fingerprint one that nothing has, so that the stage is stale
+// and says why. Without it, the stage would be one that a run has left half-made.
+func (s *Stage) outdate(why string) error {
+	f, err := s.Fingerprint()
+	if err != nil || f == nil {
+		return err
+	}
+	f.Add(why)
+	return s.SetFingerprint(f)
 }
 
 // keepPresent keeps the state as it is: as a snapshot, or, if it cannot be read,

@@ -121,3 +121,25 @@ func TestWhatTerraformCouldNotWriteIsTakenOverOnce(t *testing.T) {
 		t.Errorf("got %+v, %v", st, err)
 	}
 }
+
+func TestSoundRepairsNothingAndNamesTheWayOut(t *testing.T) {
+	_, s := locked(t)
+	if err := s.Sound(); err != nil {
+		t.Errorf("never applied: %v", err)
+	}
+	snapshotted(t, s, 4)
+	if err := s.Sound(); err != nil {
+		t.Errorf("good: %v", err)
+	}
+	write(t, s.StatePath(), goodState(5)[:50])
+	if err := s.Sound(); err == nil || !strings.Contains(err.Error(), "serial 4") || !strings.Contains(err.Error(), "castle state restore blue/proxmox platform") {
+		t.Errorf("unreadable: %v", err)
+	}
+	write(t, filepath.Join(s.Work(), "errored.tfstate"), goodState(5))
+	if err := s.Sound(); err == nil || !strings.Contains(err.Error(), "castle state restore blue/proxmox platform --errored") {
+		t.Errorf("not the newest: %v", err)
+	}
+	if content(t, s.StatePath()) != string(goodState(5)[:50]) {
+		t.Error("the state was repaired")
+	}
+}

@@ -96,8 +96,7 @@ func (s *Stage) lastRescued(rescued *Copy) (*State, error) {
 	if err := s.Follows(rescued); err != nil {
 		return nil, &UnreadableError{Path: s.StatePath(), Reason: err}
 	}
-	rescued.State.Notice = fmt.Sprintf("Terraform could not write the state and left serial %d in %s; the next run takes it over, and so does `castle state restore %s %s --errored`",
-		rescued.State.Serial, rescued.path, s.dir.cluster, s.name)
+	rescued.State.Notice = s.rescueWays(rescued)
 	return rescued.State, nil
 }
 
