@@ -78,11 +78,13 @@ func TestWhatPassesByItselfIsToldFromWhatLasts(t *testing.T) {
 		`CallUniversalAuthLogin: Unsuccessful response [POST https://eu.infisical.com/api/v1/auth/universal-auth/login] [status-code=401] [request-id=req-1] [message="Invalid credentials"]`: Lasting,
 
 		// The network, and Terraform
-		`Get "https://proxmox.example:8006/api2/json/version": dial tcp: lookup proxmox.example on 10.0.0.1:53: read udp 10.0.0.2:41->10.0.0.1:53: i/o timeout`: Unreachable,
-		`Get "https://proxmox.example:8006/api2/json/version": dial tcp: lookup proxmox.example: no such host`:                                                  Lasting,
-		"Get \"https://proxmox.example:8006/api2/json/version\": dial tcp\n10.0.0.9:8006: connect: connection\nrefused":                                         Unreachable,
-		`Plugin did not respond: The plugin encountered an error, and failed to respond: rpc error: code = Unavailable desc = error reading from server: EOF`:   Lasting,
-		`Error acquiring the state lock: resource temporarily unavailable`:                                                                                      Lasting,
+		`Get "https://proxmox.example:8006/api2/json/version": dial tcp: lookup proxmox.example on 10.0.0.1:53: read udp 10.0.0.2:41->10.0.0.1:53: i/o timeout`:                                           Unreachable,
+		`Get "https://proxmox.example:8006/api2/json/version": dial tcp: lookup proxmox.example: no such host`:                                                                                            Lasting,
+		"Get \"https://proxmox.example:8006/api2/json/version\": dial tcp\n10.0.0.9:8006: connect: connection\nrefused":                                                                                   Unreachable,
+		`Plugin did not respond: The plugin encountered an error, and failed to respond: rpc error: code = Unavailable desc = error reading from server: EOF`:                                             Lasting,
+		`Error acquiring the state lock: resource temporarily unavailable`:                                                                                                                                Lasting,
+		`Could not retrieve the list of available versions for provider hashicorp/helm: the request failed after 2 attempts, please try again later: 502 Bad Gateway returned from registry.terraform.io`: Overloaded,
+		`Could not retrieve the list of available versions for provider hashicorp/helm: no available releases match the given constraints ~> 9.0`:                                                         Lasting,
 		`Saved plan is stale`:                           Lasting,
 		`error converting YAML to JSON: unexpected EOF`: Lasting,
 		`the rack is on fire`:                           Lasting,
