@@ -23,7 +23,9 @@ import (
 // and environ.
 type fake struct {
 	Resources map[string]string // address: the provider's source, "" for the built-in one
-	Outputs   map[string]struct {
+	// Attributes are those that a resource has in the state, by address.
+	Attributes map[string]map[string]any
+	Outputs    map[string]struct {
 		Value     any
 		Sensitive bool
 	}
@@ -181,9 +183,11 @@ func (f *fake) resource(address string) map[string]any {
 	if source == "" {
 		source = "terraform.io/builtin/terraform"
 	}
+	attributes := map[string]any{"inputs": fmt.Sprint(f.inputs)}
+	maps.Copy(attributes, f.Attributes[address])
 	return map[string]any{
 		"mode": "managed", "type": kind, "name": name, "provider": `provider["` + source + `"]`,
-		"instances": []any{map[string]any{"attributes": map[string]any{"inputs": fmt.Sprint(f.inputs)}}},
+		"instances": []any{map[string]any{"attributes": attributes}},
 	}
 }
 

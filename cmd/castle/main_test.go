@@ -28,8 +28,9 @@ func TestMain(m *testing.M) {
 func TestScript(t *testing.T) {
 	run(t, "testdata/script", func(env *testscript.Env) error {
 		env.Values[visitedKey{}] = newVisited()
+		env.Values[datacenterKey{}] = new(*datacenter)
 		return fakeOnPath(env)
-	}, map[string]func(*testscript.TestScript, bool, []string){"site": site, "answers": answers, "asked": asked})
+	}, map[string]func(*testscript.TestScript, bool, []string){"site": site, "answers": answers, "asked": asked, "proxmox": proxmox})
 }
 
 // fakeOnPath lets castle find the fake Terraform.

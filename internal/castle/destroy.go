@@ -2,6 +2,7 @@ package castle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -173,7 +174,11 @@ func (c *Castle) Destroy(ctx context.Context, o DestroyOptions) error {
 	if err != nil {
 		return r.end(err)
 	}
-	return r.end((&destruction{run: r}).destroy(ctx, doomed))
+	destruction, err := r.destruction()
+	if err != nil {
+		return r.end(err)
+	}
+	return r.end(destruction.destroy(ctx, doomed))
 }
 
 // mended is Doomed under the cluster lock: states that cannot be read are
@@ -194,8 +199,19 @@ func (r *run) mended(o DestroyOptions) ([]*Doomed, error) {
 // destruction is a run that destroys.
 type destruction struct {
 	*run
+	all      []*Doomed // everything that was recorded
 	mu       sync.Mutex
 	deferred []*Doomed // stages whose remains are archived when the cluster is gone
+
+	noting  sync.Mutex      // for what follows
+	things  []event.Thing   // what was owned, and whether it is gone
+	unasked []string        // what Terraform says it deleted, and castle cannot ask for
+	gone    map[string]bool // stages
+}
+
+func (r *run) destruction() (*destruction, error) {
+	recorded, err := r.recorded()
+	return &destruction{run: r, all: recorded, gone: map[string]bool{}}, err
 }
 
 func (r *destruction) destroy(ctx context.Context, doomed []*Doomed) error {
@@ -229,7 +245,7 @@ func (r *destruction) destroy(ctx context.Context, doomed []*Doomed) error {
 			Kind: event.StageSkipped, Layer: d.Record.Layer, Stage: d.Record.Name, Text: "kept until the cluster is gone",
 		})
 	}
-	return err
+	return errors.Join(err, r.receipt(doomed, err))
 }
 
 // String names the stage in messages about the walk.

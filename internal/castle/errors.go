@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
@@ -60,14 +61,34 @@ func (e *PreflightError) commands(terraform string) string {
 // quote makes one word of s for a shell.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// LeftoverError says what still exists after everything was destroyed.
+// LeftoverError says what still exists after everything was deleted, or, of
+// Things, is not proved to be gone.
 type LeftoverError struct {
-	Left  []string
-	After string // the command; "destroy" if empty
+	Left   []string
+	Things []event.Thing
+	After  string // the command; "destroy" if empty
 }
 
 func (e *LeftoverError) Error() string {
-	return "left over after " + cmp.Or(e.After, "destroy") + ": " + strings.Join(e.Left, ", ")
+	after := cmp.Or(e.After, "destroy")
+	if len(e.Things) == 0 {
+		return "left over after " + after + ": " + strings.Join(e.Left, ", ")
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "left over after %s, or not proved gone; the same command asks again:", after)
+	for _, t := range e.Things {
+		fmt.Fprintf(&b, "\n  %s %s", t.Kind, t.ID)
+		if t.Where != "" {
+			fmt.Fprintf(&b, " on %s", t.Where)
+		}
+		if t.Reason != "" {
+			fmt.Fprintf(&b, ": %s", t.Reason)
+		}
+		if t.Way != "" {
+			fmt.Fprintf(&b, "\n    - %s", t.Way)
+		}
+	}
+	return b.String()
 }
 
 // GateError is a gate that did not open, with the stage that it belongs to.

@@ -47,14 +47,17 @@ func replace(path string, data []byte) error {
 
 // withdraw removes the exported files: the cluster that they lead to is gone.
 func (c *Castle) withdraw() error {
-	for _, path := range []string{
-		c.dir.Kubeconfig(), c.dir.Talosconfig(),
-		filepath.Join(c.configs(), filepath.Base(c.dir.Kubeconfig())),
-		filepath.Join(c.configs(), filepath.Base(c.dir.Talosconfig())),
-	} {
+	kubeconfigs, talosconfigs := c.exports()
+	for _, path := range append(kubeconfigs, talosconfigs...) {
 		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 			return err
 		}
 	}
 	return nil
+}
+
+// exports are the paths of the exported files.
+func (c *Castle) exports() (kubeconfigs, talosconfigs []string) {
+	with := func(path string) []string { return []string{path, filepath.Join(c.configs(), filepath.Base(path))} }
+	return with(c.dir.Kubeconfig()), with(c.dir.Talosconfig())
 }

@@ -35,7 +35,11 @@ func (r *destruction) stage(ctx context.Context, d *Doomed) error {
 			return err
 		}
 	}
-	if err := r.dir.Stage(d.Record.Name).Remove(); err != nil {
+	dir := r.dir.Stage(d.Record.Name)
+	if err := dir.Remove(); err != nil {
+		return err
+	}
+	if err := r.forgotten(d, ""); err != nil {
 		return err
 	}
 	r.emit(event.Event{Kind: event.StageGone, Layer: d.Record.Layer, Stage: d.Record.Name})
@@ -96,6 +100,9 @@ func (r *destruction) clear(ctx context.Context, d *Doomed, again bool) (err err
 	if err := r.importAll(ctx, d.Record.Name, d.Record.Layer, work, ours); err != nil {
 		return err
 	}
+	if err := r.remember(ctx, d); err != nil {
+		return err
+	}
 	options := terraform.PlanOptions{Destroy: true}
 	switch {
 	case d.Collapses:
@@ -108,13 +115,17 @@ func (r *destruction) clear(ctx context.Context, d *Doomed, again bool) (err err
 		ctx, stop = context.WithTimeoutCause(ctx, inClusterBound, errClusterSilent)
 		defer stop()
 	}
-	return during("destroy", r.step(d.Record.Name, d.Record.Layer, "destroy", func() error {
+	err = r.step(d.Record.Name, d.Record.Layer, "destroy", func() error {
 		plan, err := work.Plan(ctx, options)
 		if err != nil {
 			return err
 		}
 		return work.Apply(ctx, plan)
-	}))
+	})
+	if err == nil {
+		r.trust(d, targets)
+	}
+	return during("destroy", err)
 }
 
 // reachable asks whether the cluster is there. The helm provider takes a cluster
@@ -165,29 +176,6 @@ func (r *destruction) ours(ctx context.Context, d *Doomed) ([]gate.Import, error
 	return ours, errors.Join(err, refused)
 }
 
-// prove asks the recorded preflights what of the stage is still there.
-func (r *destruction) prove(ctx context.Context, d *Doomed) error {
-	st, err := r.dir.Stage(d.Record.Name).State()
-	if err != nil {
-		return err
-	}
-	d.state = st
-	var left []string
-	err = r.inspectRecorded(ctx, d, func(_ string, f gate.Findings) { left = append(left, f.Present...) })
-	if err != nil {
-		return err
-	}
-	if !d.Collapses {
-		for _, res := range known(st) {
-			left = append(left, res.Address)
-		}
-	}
-	if len(left) > 0 {
-		return &LeftoverError{Left: left}
-	}
-	return nil
-}
-
 func (r *destruction) inspectRecorded(ctx context.Context, d *Doomed, see func(string, gate.Findings)) error {
 	for _, check := range d.Record.Preflights {
 		for _, typ := range PreflightTypes() {
@@ -218,6 +206,9 @@ func (r *destruction) archiveDeferred() error {
 	defer r.mu.Unlock()
 	for _, d := range r.deferred {
 		if err := r.dir.Stage(d.Record.Name).Archive(r.id); err != nil {
+			return err
+		}
+		if err := r.forgotten(d, "what was in the cluster ended with it; its state is kept in the archive"); err != nil {
 			return err
 		}
 		r.emit(event.Event{Kind: event.StageGone, Layer: d.Record.Layer, Stage: d.Record.Name, Text: "ended with the cluster"})

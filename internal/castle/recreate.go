@@ -139,7 +139,11 @@ func (r *run) razeFirst(ctx context.Context, re *Recreation) error {
 	if err := r.dir.SetRecreation(progress); err != nil {
 		return err
 	}
-	if err := (&destruction{run: r}).destroy(ctx, doomed); err != nil {
+	destruction, err := r.destruction()
+	if err != nil {
+		return err
+	}
+	if err := destruction.destroy(ctx, doomed); err != nil {
 		return err
 	}
 	left, err := r.Doomed(re.options.destroy())

@@ -21,7 +21,12 @@ func newDestroy(a *app) *cobra.Command {
 		Short: "Raze a cluster and prove that nothing is left",
 		Long: `Raze what was recorded of a cluster, in reverse order. If the platform goes, what
 is inside the cluster is not contacted: it ends with the cluster. Asks for the
-cluster's name; without a terminal it needs --yes.`,
+cluster's name; without a terminal it needs --yes.
+
+Then Proxmox is asked whether machines, disks and images are gone; what is still
+being deleted is waited for. What was proved is in runs/<id>/receipt.json of the
+state directory. Anything left, or not proved gone, is exit code 6 and a list with
+the way to remove each; the same command asks again.`,
 		Args: a.oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			reporter, done := a.runReporter()

@@ -28,6 +28,7 @@ const (
 	Diagnosed       Kind = "diagnosed"     // why a stage failed, as far as its surroundings say; with Diagnosis
 	StageSkipped    Kind = "stage_skipped" // because what it needs failed: Text names it
 	Notice          Kind = "notice"        // one line a user should read
+	Receipted       Kind = "receipt"       // what a destroy has proved; with Receipt
 	RunEnded        Kind = "run_ended"
 )
 
@@ -47,6 +48,7 @@ type Event struct {
 	Seconds float64   `json:"seconds,omitempty"`
 
 	Diagnosis *Diagnosis `json:"diagnosis,omitempty"`
+	Receipt   *Receipt   `json:"receipt,omitempty"`
 }
 
 // Diagnosis is what a person needs to go on from a closed gate or a failed step.

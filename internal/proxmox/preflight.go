@@ -123,10 +123,17 @@ func checkVMIDs(v gate.Values) error {
 	return errors.Join(wrong...)
 }
 
+// ClientOf makes a client of the datacenter that a preflight vm_ids asks.
+func ClientOf(v gate.Values) (*Client, error) {
+	options, _, err := Recorded(v)
+	if err != nil {
+		return nil, err
+	}
+	return NewClient(options)
+}
+
 func newVMIDs(name string, v gate.Values) (gate.Preflight, error) {
-	client, err := NewClient(Options{
-		Endpoint: v.String("endpoint"), Token: v.String("api_token"), CA: v.String("ca_file"), Insecure: v.Bool("insecure"),
-	})
+	client, err := ClientOf(v)
 	if err != nil {
 		return gate.Preflight{}, fmt.Errorf("%s: %w", name, err)
 	}

@@ -41,6 +41,9 @@ func (r *Run) LogPath(stage string) string { return filepath.Join(r.dir, stage+"
 // Log opens a stage's log for appending.
 func (r *Run) Log(stage string) (io.WriteCloser, error) { return openAppend(r.LogPath(stage)) }
 
+// ReceiptPath returns the path of what a destroy has proved.
+func (r *Run) ReceiptPath() string { return filepath.Join(r.dir, "receipt.json") }
+
 // Journal opens the run's journal for appending.
 func (r *Run) Journal() (*Journal, error) {
 	f, err := openAppend(r.journalPath())

@@ -35,7 +35,7 @@ func WriteTimeline(w io.Writer, events []event.Event) {
 	for _, s := range spans {
 		terraform := time.Duration(0)
 		for step, took := range s.Steps {
-			if step != "gates" && step != "preflight" {
+			if step != "gates" && step != "preflight" && step != "proof" {
 				terraform += took
 			}
 		}
@@ -44,6 +44,11 @@ func WriteTimeline(w io.Writer, events []event.Event) {
 	}
 	fmt.Fprintf(t, "\t\t\t\t\t%s\t\n", short(last.Sub(first)))
 	t.Flush() //nolint:errcheck // a closed pipe: nobody reads the table
+	for _, e := range events {
+		if e.Kind == event.Receipted {
+			fmt.Fprintln(w, e.Text)
+		}
+	}
 }
 
 func short(d time.Duration) string {

@@ -36,6 +36,7 @@ func (s *Server) table() []route {
 		{"DELETE", "nodes/{node}/tasks/{upid}", s.stopTask},
 		{"GET", "nodes/{node}/tasks/{upid}/status", s.taskStatus},
 		{"GET", "nodes/{node}/tasks/{upid}/log", s.taskLog},
+		{"GET", "nodes/{node}/storage", s.listStorages},
 		{"GET", content + "/status", s.storageStatus},
 		{"GET", content + "/content", s.listContent},
 		{"GET", content + "/content/{volume...}", s.showVolume},

@@ -35,6 +35,13 @@ func (s *Server) AddDisk(d Disk) {
 	s.addVolume(d.Node, &d)
 }
 
+// RemoveDisk takes a volume off its storage, as somebody at the node would.
+func (s *Server) RemoveDisk(node, volume string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free(node, volume)
+}
+
 // Disks lists every volume, by node and name.
 func (s *Server) Disks() []Disk {
 	s.mu.Lock()
@@ -100,6 +107,19 @@ func (s *Server) storageStatus(c *call) (any, error) {
 	return map[string]any{
 		"type": st.Type, "content": strings.Join(st.Content, ","), "active": 1, "enabled": 1, "shared": 0, "total": total, "used": 0, "avail": total,
 	}, nil
+}
+
+// listStorages is GET nodes/{node}/storage.
+func (s *Server) listStorages(c *call) (any, error) {
+	rows := []any{}
+	for _, st := range s.config.Storages {
+		if want := c.get("content"); want == "" || slices.Contains(st.Content, want) {
+			rows = append(rows, map[string]any{
+				"storage": st.ID, "type": st.Type, "content": strings.Join(st.Content, ","), "active": 1, "enabled": 1, "shared": 0,
+			})
+		}
+	}
+	return rows, nil
 }
 
 func (d *Disk) row() map[string]any {

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"encoding/pem"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
+)
+
+const proxmoxToken = "castle@pve!test=0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
+
+type datacenterKey struct{}
+
+// datacenter is one script's Proxmox.
+type datacenter struct {
+	*emulator.Server
+	server *httptest.Server
+	held   chan struct{}
+	once   sync.Once
+	added  int
+}
+
+func newDatacenter(defers func(func())) *datacenter {
+	d := &datacenter{
+		Server: emulator.New(emulator.Config{Token: proxmoxToken, Duration: 10 * time.Millisecond}),
+		held:   make(chan struct{}),
+	}
+	d.server = httptest.NewUnstartedServer(d.Handler())
+	d.server.Config = d.HTTPServer()
+	d.server.StartTLS()
+	defers(func() { d.release(); d.server.Close(); d.Close() })
+	return d
+}
+
+func (d *datacenter) release() { d.once.Do(func() { close(d.held) }) }
+
+// environ is what castle and the provider need to reach the datacenter; its CA
+// is written to a file in dir.
+func (d *datacenter) environ(dir string) (map[string]string, error) {
+	ca := filepath.Join(dir, "ca.pem")
+	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: d.server.Certificate().Raw})
+	return map[string]string{
+		"PROXMOX": d.server.URL, "SSL_CERT_FILE": ca, "TF_VAR_proxmox_endpoint": d.server.URL, "TF_VAR_proxmox_api_token": proxmoxToken,
+	}, os.WriteFile(ca, block, 0o600)
+}
+
+// proxmox acts on the script's datacenter:
+//
+//	proxmox start             it is there, where a script does not begin with one
+//	proxmox stop              nobody answers there any more
+//	proxmox disk VOLUME [ID]  a file, or a disk of this VM, appears
+//	proxmox free VOLUME       … and is gone
+//	proxmox add ID NAME       somebody's running VM appears
+//	proxmox remove ID         … and is gone
+//	proxmox hold              VMs that are created stay under construction
+//	proxmox wait N            until N VMs were asked for
+//	proxmox release           what was held goes on
+//	proxmox locked ID start   the VM's next start, or stop, finds its lock taken
+//	proxmox drop              the next VM is created, but the answer is lost
+//	proxmox break             no VM can be created any more
+//	proxmox list              VMs and volumes, a line each, on stdout
+//	proxmox created           how often a VM was asked for, on stdout
+func proxmox(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: proxmox start|stop|disk|free|add|remove|hold|wait|release|locked|drop|break|list|created")
+	}
+	slot := ts.Value(datacenterKey{}).(**datacenter)
+	if args[0] == "start" {
+		*slot = newDatacenter(ts.Defer)
+		environ, err := (*slot).environ(ts.Getenv("WORK"))
+		ts.Check(err)
+		for name, value := range environ {
+			ts.Setenv(name, value)
+		}
+		return
+	}
+	d := *slot
+	number := func() int {
+		n, err := strconv.Atoi(args[1])
+		ts.Check(err)
+		return n
+	}
+	switch args[0] {
+	case "stop":
+		d.server.Close()
+	case "disk":
+		disk := emulator.Disk{Volume: args[1], Content: contentOf(args[1])}
+		if len(args) > 2 {
+			owner, err := strconv.Atoi(args[2])
+			ts.Check(err)
+			disk.Owner, disk.Content = owner, "images"
+		}
+		d.AddDisk(disk)
+	case "free":
+		d.RemoveDisk("proxmox", args[1])
+	case "add":
+		d.added++ // every card has an address of its own
+		card := fmt.Sprintf("virtio=BC:24:11:00:00:%02X,bridge=vmbr0", d.added)
+		d.AddVM(emulator.VM{ID: number(), Name: args[2], Running: true, Config: map[string]string{"net0": card}})
+	case "remove":
+		d.RemoveVM(number())
+	case "hold":
+		d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Hold: d.held})
+	case "wait":
+		for deadline := time.Now().Add(time.Minute); d.created() < number(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				ts.Fatalf("only %d VMs were asked for", d.created())
+			}
+		}
+	case "release":
+		d.release()
+		d.Idle()
+	case "locked":
+		d.Fail(emulator.Fault{
+			Method: "POST", Path: fmt.Sprintf("nodes/*/qemu/%d/status/%s", number(), args[2]), Times: 1,
+			Task: fmt.Sprintf("can't lock file '/var/lock/qemu-server/lock-%d.conf' - got timeout", number()),
+		})
+	case "drop":
+		d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Times: 1, Drop: true})
+	case "break":
+		d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Code: 596, Text: "Connection timed out"})
+	case "list":
+		d.Idle()
+		var lines []string
+		for _, vm := range d.VMs() {
+			lines = append(lines, fmt.Sprintf("VM %d %s running=%v %v", vm.ID, vm.Name, vm.Running, vm.Tags))
+		}
+		for _, disk := range d.Disks() {
+			lines = append(lines, "volume "+disk.Volume)
+		}
+		_, err := fmt.Fprintln(ts.Stdout(), strings.Join(lines, "\n"))
+		ts.Check(err)
+	case "created":
+		_, err := fmt.Fprintln(ts.Stdout(), d.created())
+		ts.Check(err)
+	default:
+		ts.Fatalf("proxmox: unknown %q", args[0])
+	}
+}
+
+func (d *datacenter) created() int {
+	n := 0
+	for _, r := range d.Requests() {
+		if r.Method == "POST" && strings.HasSuffix(r.Path, "/qemu") && r.Status == 200 {
+			n++
+		}
+	}
+	return n
+}
+
+// contentOf is the content type of a volume: local:import/x is an import.
+func contentOf(volume string) string {
+	_, name, _ := strings.Cut(volume, ":")
+	if content, _, file := strings.Cut(name, "/"); file {
+		return content
+	}
+	return "images"
+}

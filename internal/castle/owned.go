@@ -1,0 +1,90 @@
+package castle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// remember keeps what a stage's resources stand for in the datacenter beside its
+// state, before they are destroyed: afterwards the state no longer says it, and a
+// destroy that did not prove everything gone is completed by a later one.
+func (r *destruction) remember(ctx context.Context, d *Doomed) error {
+	dir := r.dir.Stage(d.Record.Name)
+	st, err := dir.State()
+	if err != nil {
+		return err
+	}
+	traces, err := ownedBy(dir)
+	if err != nil {
+		return err
+	}
+	traces = proxmox.Merge(traces, proxmox.Traces(known(st))...)
+	if len(traces) == 0 {
+		return nil
+	}
+	if client, err := r.datacenter(d); err == nil {
+		traces = proxmox.Search{Client: client}.Survey(ctx, traces)
+	}
+	data, err := json.Marshal(traces)
+	if err != nil {
+		return err
+	}
+	return state.WriteFile(ownedPath(dir), data)
+}
+
+func ownedPath(dir *state.Stage) string { return filepath.Join(dir.Dir(), "owned.json") }
+
+// ownedBy reads what was remembered of a stage; nothing if no destroy has come
+// as far as that.
+func ownedBy(dir *state.Stage) ([]proxmox.Trace, error) {
+	data, err := os.ReadFile(ownedPath(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var traces []proxmox.Trace
+	return traces, json.Unmarshal(data, &traces)
+}
+
+// datacenter makes a client of the datacenter that a stage's things are in: the
+// one that its own preflight asks, else that of another stage's, else the one
+// that the environment names for the Terraform provider.
+func (r *destruction) datacenter(d *Doomed) (*proxmox.Client, error) {
+	for _, one := range append([]*Doomed{d}, r.all...) {
+		for _, check := range one.Record.Preflights {
+			if check.Type != proxmox.PreflightVMIDs {
+				continue
+			}
+			values, err := check.Decode()
+			if err != nil {
+				return nil, err
+			}
+			return proxmox.ClientOf(gate.Values(values))
+		}
+	}
+	environ := map[string]string{}
+	for _, kv := range r.options.Environ {
+		if name, value, ok := strings.Cut(kv, "="); ok {
+			environ[name] = value
+		}
+	}
+	if environ["PROXMOX_VE_ENDPOINT"] == "" || environ["PROXMOX_VE_API_TOKEN"] == "" {
+		return nil, errors.New("no preflight vm_ids was recorded that says how to reach Proxmox; " +
+			"set PROXMOX_VE_ENDPOINT and PROXMOX_VE_API_TOKEN")
+	}
+	insecure := environ["PROXMOX_VE_INSECURE"]
+	return proxmox.NewClient(proxmox.Options{
+		Endpoint: environ["PROXMOX_VE_ENDPOINT"], Token: environ["PROXMOX_VE_API_TOKEN"], Insecure: insecure == "1" || insecure == "true",
+	})
+}

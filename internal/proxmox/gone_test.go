@@ -1,0 +1,216 @@
+package proxmox
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+const mac = "BC:24:11:00:00:21"
+
+// state is what Terraform knows of one machine with one disk, its image and a snippet.
+func state() []gate.Known {
+	return []gate.Known{
+		{Address: `proxmox_virtual_environment_vm.node["cp-01"]`, Type: "proxmox_virtual_environment_vm", Attributes: map[string]any{
+			"vm_id": float64(421), "name": "blue-cp-01", "node_name": "proxmox", "mac_addresses": []any{strings.ToLower(mac)},
+			"disk": []any{
+				map[string]any{"datastore_id": "local-lvm", "path_in_datastore": "vm-421-disk-0"},
+				map[string]any{"datastore_id": "local-lvm", "path_in_datastore": "vm-900-disk-0"}, // somebody else's, attached
+			},
+		}},
+		{Type: "proxmox_virtual_environment_download_file", Attributes: map[string]any{"id": "local:import/blue-talos-v1.13.0.qcow2", "node_name": "proxmox"}},
+		{Type: "proxmox_virtual_environment_file", Attributes: map[string]any{"id": "local:snippets/blue.yaml", "node_name": "proxmox"}},
+		{Type: "infisical_secret", Attributes: map[string]any{"id": "x"}},
+	}
+}
+
+func machine421() emulator.VM {
+	return emulator.VM{ID: 421, Name: "blue-cp-01", Running: true, Config: map[string]string{"net0": "virtio=" + mac + ",bridge=vmbr0"}}
+}
+
+// ask returns what is not gone as "kind id: reason", and what is as "kind id".
+func ask(t *testing.T, d datacenter, s Search, traces []Trace) (left, gone []string) {
+	t.Helper()
+	if s.Client == nil {
+		s.Client = d.client(t)
+	}
+	things, err := s.Gone(t.Context(), traces, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range things {
+		if x.Gone {
+			gone = append(gone, x.Kind+" "+x.ID)
+		} else {
+			left = append(left, x.Kind+" "+x.ID+": "+x.Reason)
+		}
+	}
+	return left, gone
+}
+
+func TestWhatAStateNamesIsLookedFor(t *testing.T) {
+	d := newDatacenter(t, emulator.Config{})
+	left, gone := ask(t, d, Search{}, Traces(state()))
+	want := []string{"machine 421", "disk local-lvm:vm-421-disk-0", "image local:import/blue-talos-v1.13.0.qcow2", "snippet local:snippets/blue.yaml"}
+	if len(left) > 0 || !slices.Equal(gone, want) {
+		t.Errorf("left %q, gone %q, want %q", left, gone, want)
+	}
+}
+
+func TestWhatIsStillThereIsNamedWithTheWayToRemoveIt(t *testing.T) {
+	d := newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"}})
+	d.AddVM(machine421())
+	d.AddDisk(image())
+	d.AddDisk(emulator.Disk{Volume: "local:snippets/blue.yaml", Content: "snippets"})
+	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-0", Owner: 421, Content: "images"})
+	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-9", Owner: 421, Content: "images", Node: "pve2"})
+	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-430-disk-0", Owner: 430, Content: "images"})
+	things, err := Search{Client: d.client(t)}.Gone(t.Context(), Traces(state()), func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ways := map[string]string{}
+	for _, x := range things {
+		if x.Gone {
+			t.Errorf("%s %s counts as gone", x.Kind, x.ID)
+		}
+		ways[x.ID] = x.Where + " | " + x.Way
+	}
+	for id, want := range map[string]string{
+		"421":                                   "node proxmox | as root on node proxmox: qm stop 421 && qm destroy 421 --purge",
+		"local-lvm:vm-421-disk-0":               "node proxmox | as root on node proxmox: pvesm free local-lvm:vm-421-disk-0",
+		"local-lvm:vm-421-disk-9":               "node pve2 | as root on node pve2: pvesm free local-lvm:vm-421-disk-9",
+		"local:import/blue-talos-v1.13.0.qcow2": "node proxmox | as root on node proxmox: pvesm free local:import/blue-talos-v1.13.0.qcow2",
+		"local:snippets/blue.yaml":              "node proxmox | as root on node proxmox: pvesm free local:snippets/blue.yaml",
+	} {
+		if ways[id] != want {
+			t.Errorf("%s: %q, want %q", id, ways[id], want)
+		}
+	}
+	if len(ways) != 5 {
+		t.Errorf("somebody else's is among them: %v", ways)
+	}
+}
+
+func TestAnIdThatSomebodyElseHasNowIsNotOurs(t *testing.T) {
+	d := newDatacenter(t, emulator.Config{})
+	other := emulator.VM{ID: 421, Name: "prod-database", Running: true, Config: map[string]string{
+		"net0": "virtio=BC:24:11:00:00:99,bridge=vmbr0", "scsi0": "local-lvm:vm-421-disk-0,size=8G",
+	}}
+	d.AddVM(other)
+	left, gone := ask(t, d, Search{}, Traces(state()))
+	if len(left) > 0 || len(gone) != 4 {
+		t.Errorf("left %q, gone %q", left, gone)
+	}
+	// A disk of ours that it does not use is still ours.
+	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-7", Owner: 421, Content: "images"})
+	traces := append(Traces(state()), Trace{Kind: Disk, Node: "proxmox", VM: 421, Volume: "local-lvm:vm-421-disk-7"})
+	if left, _ := ask(t, d, Search{}, traces); !slices.Equal(left, []string{"disk local-lvm:vm-421-disk-7: still there"}) {
+		t.Errorf("left %q", left)
+	}
+}
+
+func TestWhatCannotBeAskedIsNotProvedGone(t *testing.T) {
+	for name, spoil := range map[string]func(datacenter){
+		"datacenter": func(d datacenter) {
+			d.Fail(emulator.Fault{Path: "nodes", Code: 500, Text: "cluster not ready - no quorum?"})
+		},
+		"node": func(d datacenter) { d.SetOffline("proxmox", true) },
+		"storage": func(d datacenter) {
+			d.Fail(emulator.Fault{Path: "nodes/*/storage/local-lvm/content", Code: 500, Text: "timeout"})
+		},
+		"ids":          func(d datacenter) { d.Fail(emulator.Fault{Path: "cluster/nextid", Code: 500, Text: "no"}) },
+		"rights":       func(d datacenter) { d.Fail(emulator.Fault{Path: "access/permissions", Code: 403, Text: "no"}) },
+		"storage list": func(d datacenter) { d.Fail(emulator.Fault{Path: "nodes/proxmox/storage", Code: 403, Text: "no"}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDatacenter(t, emulator.Config{})
+			spoil(d)
+			left, _ := ask(t, d, Search{}, Traces(state()))
+			if !slices.ContainsFunc(left, func(s string) bool { return strings.Contains(s, "not proved: ") }) {
+				t.Errorf("left %q", left)
+			}
+		})
+	}
+}
+
+func TestADeletionThatIsUnderWayIsWaitedFor(t *testing.T) {
+	d := newDatacenter(t, emulator.Config{})
+	d.AddDisk(image())
+	hold := make(chan struct{})
+	d.deleteHeld(t, hold, image().Volume)
+	var told []string
+	things, err := Search{Client: d.client(t), Interval: time.Millisecond}.Gone(t.Context(), Traces(state()), func(text string) {
+		told = append(told, text)
+		close(hold) // somebody waits for it
+	})
+	want := "image local:import/blue-talos-v1.13.0.qcow2: Proxmox' task imgdel is still running; waiting for it"
+	if err != nil || !slices.Equal(told, []string{want}) {
+		t.Fatalf("told %q, %v", told, err)
+	}
+	for _, x := range things {
+		if !x.Gone {
+			t.Errorf("%s %s: %s", x.Kind, x.ID, x.Reason)
+		}
+	}
+}
+
+func TestADeletionThatNeverEndsIsReported(t *testing.T) {
+	d := newDatacenter(t, emulator.Config{})
+	d.AddDisk(image())
+	hold := make(chan struct{})
+	defer close(hold)
+	d.deleteHeld(t, hold, image().Volume)
+	left, _ := ask(t, d, Search{Interval: time.Millisecond, Patience: 20 * time.Millisecond}, Traces(state()))
+	if want := "image " + image().Volume + ": Proxmox' task imgdel is still running after 20ms"; !slices.Equal(left, []string{want}) {
+		t.Errorf("left %q", left)
+	}
+}
+
+func TestDisksThatNoStateNamesAreSurveyed(t *testing.T) {
+	d := newDatacenter(t, emulator.Config{})
+	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-0", Owner: 421, Content: "images"})
+	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-cloudinit", Owner: 421, Content: "images"})
+	traces := Search{Client: d.client(t)}.Survey(t.Context(), Traces(state()))
+	var disks []string
+	for _, x := range traces {
+		if x.Kind == Disk {
+			disks = append(disks, x.Volume)
+		}
+	}
+	if want := []string{"local-lvm:vm-421-disk-0", "local-lvm:vm-421-cloudinit"}; !slices.Equal(disks, want) {
+		t.Errorf("disks %q, want %q", disks, want)
+	}
+}
+
+func TestAMachineThatWasReplacedIsLookedForOnce(t *testing.T) {
+	before := []Trace{{Kind: Machine, VM: 421, MACs: []string{"A"}}, {Kind: Disk, VM: 421, Node: "proxmox", Volume: "local-lvm:vm-421-disk-0"}}
+	after := Merge(before, Trace{Kind: Machine, VM: 421, MACs: []string{"B"}}, before[1])
+	if len(after) != 2 || after[0].MACs[0] != "B" {
+		t.Errorf("traces %v", after)
+	}
+}
+
+// deleteHeld begins to delete a volume as the provider does; the task ends when
+// hold is closed.
+func (d datacenter) deleteHeld(t *testing.T, hold <-chan struct{}, volume string) {
+	t.Helper()
+	d.Fail(emulator.Fault{Method: http.MethodDelete, Path: "nodes/proxmox/storage/local/content/*/*", Times: 1, Hold: hold})
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, d.endpoint+"/api2/json/nodes/proxmox/storage/local/content/"+volume, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "PVEAPIToken="+token)
+	resp, err := d.client(t).http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("delete: %s, %v", resp.Status, err)
+	}
+}
