@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -54,7 +55,10 @@ func ownedBy(dir *state.Stage) ([]proxmox.Trace, error) {
 		return nil, err
 	}
 	var traces []proxmox.Trace
-	return traces, json.Unmarshal(data, &traces)
+	if err := json.Unmarshal(data, &traces); err != nil {
+		return nil, fmt.Errorf("%s: %w", ownedPath(dir), err)
+	}
+	return traces, nil
 }
 
 // datacenter makes a client of the datacenter that a stage's things are in: the

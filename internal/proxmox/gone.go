@@ -128,6 +128,10 @@ func (l *look) add(t Trace, gone bool, reason, way string) {
 }
 
 func (l *look) all(traces []Trace) []event.Thing {
+	kinds := []string{Machine, Disk, Image, Snippet, File}
+	traces = slices.SortedStableFunc(slices.Values(traces), func(a, b Trace) int {
+		return slices.Index(kinds, a.Kind) - slices.Index(kinds, b.Kind)
+	})
 	if l.mute != nil {
 		for _, t := range traces {
 			l.add(t, false, unproved(l.mute), "")
