@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -135,6 +136,11 @@ func (r *run) razeFirst(ctx context.Context, re *Recreation) error {
 			return errMeanwhile(r.Castle)
 		}
 	}
+	if len(doomed) > 0 {
+		if err := r.readable(ctx); err != nil {
+			return fmt.Errorf("%w\n  nothing was destroyed", err)
+		}
+	}
 	progress := state.Recreation{Run: r.id, Began: r.began, Rotate: re.options.Rotate}
 	if err := r.dir.SetRecreation(progress); err != nil {
 		return err
@@ -159,6 +165,18 @@ func (r *run) razeFirst(ctx context.Context, re *Recreation) error {
 	}
 	progress.Razed = true
 	return r.dir.SetRecreation(progress)
+}
+
+// readable reads once more what volatile stages of the secrets layer say: whoever
+// has lost the right to read it could raze the cluster and not raise it again.
+func (r *run) readable(ctx context.Context) error {
+	var volatile []*config.Stage
+	for _, s := range r.cluster.Stages {
+		if s.Volatile && s.Layer == secretsLayer && !s.NeedsPlatform && len(s.Needs) == 0 {
+			volatile = append(volatile, s)
+		}
+	}
+	return r.creation(true).create(ctx, volatile)
 }
 
 func errMeanwhile(c *Castle) error {

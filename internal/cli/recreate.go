@@ -17,7 +17,8 @@ func newRecreate(a *app) *cobra.Command {
 		Use:   "recreate CLUSTER",
 		Short: "Raze a cluster and raise it again, as one run",
 		Long: `Raze a cluster as destroy does and raise it again as create does, as one run. If
-not all is gone, nothing is raised. Wherever it ended, the same command goes on.
+not all is gone, nothing is raised; if the secrets that it is made from cannot be
+read, nothing is razed. Wherever it ended, the same command goes on.
 What the secrets layer made stays (keys, passwords, Talos' secrets), so that what
 others were told is still true; --rotate makes it anew. What is persistent stays.
 Asks for the cluster's name; without a terminal it needs --yes.`,
