@@ -28,6 +28,7 @@ func TestNuke(t *testing.T) {
 		env.Setenv("PROXMOX_VE_ENDPOINT", f.server.URL)
 		env.Setenv("PROXMOX_VE_API_TOKEN", nukeToken)
 		env.Setenv("TF_VAR_endpoint", f.server.URL)
+		env.Setenv("ELSEWHERE", strings.Replace(f.server.URL, "127.0.0.1", "localhost", 1))
 		env.Setenv("TF_VAR_token", nukeToken)
 		ca := filepath.Join(env.WorkDir, "ca.pem")
 		env.Setenv("SSL_CERT_FILE", ca)

@@ -1,6 +1,7 @@
 package castle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,12 +17,17 @@ import (
 type NukeOptions struct {
 	StateDir string   // --state-dir; empty: from Environ
 	Environ  []string // the caller's environment
-	Range    proxmox.Range
+	// Repository is where exported kubeconfigs are removed; empty: nowhere.
+	Repository string
+	Range      proxmox.Range
 	// Cluster limits what goes to one cluster's machines, and completes
 	// Datacenter by what was recorded of it: "blue" or "blue/proxmox".
 	Cluster    string
 	Foreign    []int // ids that go though nothing says that they are castle's
 	Datacenter proxmox.Options
+	// DefaultEndpoint is asked if neither Datacenter nor Cluster names one: who
+	// names a cluster does not mean another datacenter that the shell remembers.
+	DefaultEndpoint string
 	// Interval and Patience are those of a proxmox.Removal.
 	Interval, Patience time.Duration
 }
@@ -125,13 +131,12 @@ func (n *Nuke) choose(raised []*raisedCluster) error {
 	}
 	n.claim.Cluster = name
 	have, given := found[0].datacenter, &n.options.Datacenter
-	if given.Endpoint == "" {
-		given.Endpoint = have.Endpoint
+	given.Endpoint = cmp.Or(given.Endpoint, have.Endpoint)
+	if !proxmox.SameEndpoint(given.Endpoint, have.Endpoint) {
+		return nil // a recorded token is not shown to anybody else
 	}
-	if given.Token == "" {
-		given.Token = have.Token
-	}
-	if given.CA == "" && !given.Insecure && proxmox.SameEndpoint(given.Endpoint, have.Endpoint) {
+	given.Token = cmp.Or(given.Token, have.Token)
+	if given.CA == "" && !given.Insecure {
 		given.CA, given.Insecure = have.CA, have.Insecure
 	}
 	return nil
@@ -139,6 +144,7 @@ func (n *Nuke) choose(raised []*raisedCluster) error {
 
 func (n *Nuke) connect() error {
 	d := n.options.Datacenter
+	d.Endpoint = cmp.Or(d.Endpoint, n.options.DefaultEndpoint)
 	ways := "--endpoint or PROXMOX_VE_ENDPOINT, or --cluster of one that was recorded"
 	switch {
 	case d.Endpoint == "":

@@ -24,7 +24,8 @@ func newNuke(a *app) *cobra.Command {
 		Long: `Delete castle's own virtual machines in a range of ids: for when the state is
 lost, or lies. It needs no cluster and no state; Proxmox is found with --endpoint
 or PROXMOX_VE_ENDPOINT, the API token with PROXMOX_VE_API_TOKEN (there is no flag
-for it, others could see it), or both with --cluster in what was recorded of it.
+for it, others could see it), or both with --cluster in what was recorded of it;
+that endpoint comes before the environment's, and that token after it.
 
 Castle's own is a machine in the range that is tagged "castle" and either named
 after a cluster that it is tagged with (blue-cp-01) or in the pool "castle".
@@ -94,7 +95,10 @@ func (f nukeFlags) options(a *app) (castle.NukeOptions, error) {
 		}
 		o.Foreign = append(o.Foreign, id)
 	}
-	o.Datacenter.Endpoint = cmp.Or(f.endpoint, lookup(a.environ, "PROXMOX_VE_ENDPOINT"))
+	if repository, err := config.FindRepository(a.directory); err == nil {
+		o.Repository = repository
+	}
+	o.Datacenter.Endpoint, o.DefaultEndpoint = f.endpoint, lookup(a.environ, "PROXMOX_VE_ENDPOINT")
 	o.Datacenter.Token = lookup(a.environ, "PROXMOX_VE_API_TOKEN")
 	o.Datacenter.CA, o.Datacenter.Insecure = f.ca, f.insecure
 	if text := lookup(a.environ, "PROXMOX_VE_INSECURE"); text != "" && !f.insecure {
@@ -180,6 +184,9 @@ func printNuke(w io.Writer, n *castle.Nuke) error {
 			continue
 		}
 		fmt.Fprintf(t, "  the state of %s is archived when its machines are gone\n", s.Cluster)
+	}
+	for _, remark := range n.Remarks {
+		fmt.Fprintf(t, "  %s\n", remark)
 	}
 	return t.Flush()
 }

@@ -1,0 +1,184 @@
+package castle
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// raisedCluster is what the state directory knows of a cluster's machines.
+type raisedCluster struct {
+	name       string // blue/proxmox
+	dir        *state.Dir
+	datacenter proxmox.Options
+	endpoints  []string
+	ids        []int
+	unclear    string // why ids may not be all of them
+	stages     []*Doomed
+	roots      []string // the stages that own machines
+}
+
+// raisedIn reads all clusters that were recorded below a root. What cannot be
+// read of one keeps nobody from the machines of another: it is said in unclear.
+func raisedIn(root string) ([]*raisedCluster, error) {
+	names, err := state.Clusters(root)
+	if err != nil {
+		return nil, err
+	}
+	var all []*raisedCluster
+	for _, name := range names {
+		cluster, platform, _ := strings.Cut(name, "/")
+		c := &raisedCluster{name: name}
+		if c.dir, err = state.Open(root, cluster, platform); err == nil {
+			err = c.read()
+		}
+		if err != nil {
+			c.unclear = err.Error()
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// read takes a cluster's machines from what the preflights were asked and from
+// the states; either may know one that the other does not.
+func (c *raisedCluster) read() error {
+	names, err := c.dir.Stages()
+	if err != nil {
+		return err
+	}
+	var unclear error
+	for _, name := range names {
+		d := &Doomed{Record: state.Record{Name: name}}
+		rec, err := c.dir.Stage(name).Record()
+		if err == nil {
+			d.Record = rec
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			unclear = errors.Join(unclear, err)
+		}
+		if d.state, err = c.dir.Stage(name).LastKnown(); err != nil {
+			unclear = errors.Join(unclear, err)
+			d.state = &state.State{}
+		}
+		if d.state.Notice != "" { // an older state may lack a machine
+			unclear = errors.Join(unclear, fmt.Errorf("stage %s: %s", name, d.state.Notice))
+		}
+		c.stages = append(c.stages, d)
+		unclear = errors.Join(unclear, c.machines(d))
+	}
+	slices.Sort(c.ids)
+	c.ids = slices.Compact(c.ids)
+	return unclear
+}
+
+func (c *raisedCluster) machines(d *Doomed) error {
+	has := false
+	for _, check := range d.Record.Preflights {
+		if check.Type != proxmox.PreflightVMIDs {
+			continue
+		}
+		values, err := check.Decode()
+		if err != nil {
+			return err
+		}
+		datacenter, ids, err := proxmox.Recorded(gate.Values(values))
+		if err != nil {
+			return err
+		}
+		has, c.datacenter = true, datacenter
+		c.endpoints = append(c.endpoints, datacenter.Endpoint)
+		c.ids = append(c.ids, ids...)
+	}
+	for _, res := range d.state.Managed() {
+		id, isGuest := proxmox.GuestID(res.Type, res.Attributes)
+		switch {
+		case isGuest && id == 0:
+			return fmt.Errorf("the id of %s is not known", res.Address)
+		case isGuest:
+			has = true
+			c.ids = append(c.ids, id)
+		}
+	}
+	if has {
+		c.roots = append(c.roots, d.Record.Name)
+	}
+	return nil
+}
+
+// ended are the stages that end with the cluster's machines: those that own
+// them and, unless they are persistent, those that need one of these. The
+// stages that own machines come last, so that a nuke cut short here finds them.
+func (c *raisedCluster) ended() []*Doomed {
+	gone := map[string]bool{}
+	for _, name := range c.roots {
+		gone[name] = true
+	}
+	for grown := true; grown; {
+		grown = false
+		for _, d := range c.stages {
+			needs := slices.ContainsFunc(d.Record.Needs, func(need string) bool { return gone[need] })
+			if !gone[d.Record.Name] && !d.Record.Persistent && needs {
+				gone[d.Record.Name], grown = true, true
+			}
+		}
+	}
+	var above, roots []*Doomed
+	for _, d := range c.stages {
+		switch {
+		case slices.Contains(c.roots, d.Record.Name):
+			roots = append(roots, d)
+		case gone[d.Record.Name]:
+			above = append(above, d)
+		}
+	}
+	return append(above, roots...)
+}
+
+// outside are the stage's resources that the end of the machines did not end.
+func (d *Doomed) outside() []string {
+	var left []string
+	for _, res := range d.state.Managed() {
+		if _, isGuest := proxmox.GuestID(res.Type, res.Attributes); !isGuest && !slices.Contains(d.Record.InCluster, res.Provider) {
+			left = append(left, res.Address)
+		}
+	}
+	return left
+}
+
+// forget archives stages and removes the files that led to the cluster, with
+// their copies in the repository if that is known.
+func (c *raisedCluster) forget(stages []string, run, repository string) error {
+	for _, path := range []string{c.dir.Kubeconfig(), c.dir.Talosconfig()} {
+		content, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		export := filepath.Join(repository, "clusters", filepath.FromSlash(c.name), "configs", filepath.Base(path))
+		if copied, err := os.ReadFile(export); repository != "" && err == nil && bytes.Equal(copied, content) {
+			if err := os.Remove(export); err != nil {
+				return err
+			}
+		}
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+	}
+	for _, stage := range stages {
+		if err := c.dir.Stage(stage).Archive(run); err != nil {
+			return err
+		}
+	}
+	return c.dir.ClearRecreation()
+}
