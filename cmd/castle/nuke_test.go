@@ -47,13 +47,14 @@ type fleet struct {
 	*emulator.Server
 	server *httptest.Server
 
-	mu    sync.Mutex
-	swaps map[int]bool
-	added int
+	mu     sync.Mutex
+	swaps  map[int]bool
+	spawns map[int]int
+	added  int
 }
 
 func newFleet(env *testscript.Env) *fleet {
-	f := &fleet{swaps: map[int]bool{}}
+	f := &fleet{swaps: map[int]bool{}, spawns: map[int]int{}}
 	f.Server = emulator.New(emulator.Config{Token: nukeToken, OnStop: f.stopped})
 	f.server = httptest.NewUnstartedServer(f.Handler())
 	f.server.Config = f.HTTPServer()
@@ -63,11 +64,16 @@ func newFleet(env *testscript.Env) *fleet {
 }
 
 // stopped puts another machine of the same name in the place of one that was
-// stopped, if the script said so.
+// stopped, or beside it, if the script said so.
 func (f *fleet) stopped(was emulator.VM) {
 	f.mu.Lock()
-	swap := f.swaps[was.ID]
+	swap, beside := f.swaps[was.ID], f.spawns[was.ID]
+	delete(f.swaps, was.ID)
+	delete(f.spawns, was.ID)
 	f.mu.Unlock()
+	if beside != 0 {
+		f.add(emulator.VM{ID: beside, Name: was.Name, Tags: was.Tags})
+	}
 	if swap {
 		f.RemoveVM(was.ID)
 		f.add(emulator.VM{ID: was.ID, Name: was.Name, Tags: was.Tags})
@@ -90,12 +96,13 @@ func (f *fleet) add(v emulator.VM) {
 //	vm add ID NAME [TAG…] [+PROPERTY…]   a running machine appears
 //	vm remove ID                         … is gone, disk and all
 //	vm swap ID                           … is replaced by another as soon as it is stopped
+//	vm spawn ID OTHER                    as soon as it is stopped, another appears beside it
 //	vm stick ID                          its disk cannot be freed
 //	vm list                              machines and volumes, a line each, on stdout
 //	vm asked                             what was asked for that changes anything, on stdout
 func vm(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
-		ts.Fatalf("usage: vm add|remove|swap|stick|list|asked")
+		ts.Fatalf("usage: vm add|remove|swap|spawn|stick|list|asked")
 	}
 	f, _ := ts.Value(fleetKey{}).(*fleet)
 	id := 0
@@ -112,6 +119,12 @@ func vm(ts *testscript.TestScript, neg bool, args []string) {
 	case "swap":
 		f.mu.Lock()
 		f.swaps[id] = true
+		f.mu.Unlock()
+	case "spawn":
+		other, err := strconv.Atoi(args[2])
+		ts.Check(err)
+		f.mu.Lock()
+		f.spawns[id] = other
 		f.mu.Unlock()
 	case "stick":
 		f.AddDisk(emulator.Disk{Volume: fmt.Sprintf("local-lvm:vm-%d-disk-0", id), Owner: id, Content: "images", Stuck: true})

@@ -247,7 +247,28 @@ func (n *Nuke) Run(ctx context.Context, report func(string)) (err error) {
 			return n.stopped(&LeftoverError{Left: stuck, After: "nuke"})
 		}
 	}
-	return errors.Join(n.archive(ctx, locks, report, journal), n.Left())
+	taken, err := n.prove(ctx)
+	if err != nil {
+		return n.stopped(err)
+	}
+	return errors.Join(n.archive(taken, locks, report, journal), n.Left())
+}
+
+// prove asks of every id in the range whether it is free now. A guest that has
+// appeared meanwhile is left over like one that was refused.
+func (n *Nuke) prove(ctx context.Context) (map[int]bool, error) {
+	taken := map[int]bool{}
+	for id := n.options.Range.From; id <= n.options.Range.To; id++ {
+		var err error
+		if taken[id], err = n.client.Taken(ctx, id); err != nil {
+			return nil, err
+		}
+		known := slices.ContainsFunc(n.Guests, func(g NukeGuest) bool { return g.ID == id && !g.Deleted })
+		if taken[id] && !known {
+			n.Guests = append(n.Guests, NukeGuest{ID: id, Refused: []string{"appeared while others were deleted"}})
+		}
+	}
+	return taken, nil
 }
 
 // stopped adds to why a nuke has stopped what it has left.

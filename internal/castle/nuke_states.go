@@ -129,7 +129,7 @@ type archived struct {
 
 // archive forgets, of each cluster whose machines are all proved gone, what
 // ended with them. What was recorded is read anew, under the cluster's lock.
-func (n *Nuke) archive(ctx context.Context, locks clusterLocks, report func(string), journal *state.Deletions) error {
+func (n *Nuke) archive(taken map[int]bool, locks clusterLocks, report func(string), journal *state.Deletions) error {
 	raised, err := raisedIn(n.root)
 	if err != nil {
 		return err
@@ -144,16 +144,8 @@ func (n *Nuke) archive(ctx context.Context, locks clusterLocks, report func(stri
 		if s.Stays = n.prospect(c).Stays; s.Stays != "" {
 			continue
 		}
-		for _, id := range c.ids {
-			taken, err := n.client.Taken(ctx, id)
-			if err != nil {
-				return fmt.Errorf("%s: %w", c.name, err)
-			}
-			if taken {
-				s.Stays = fmt.Sprintf("VM %d is there", id)
-			}
-		}
-		if s.Stays != "" {
+		if at := slices.IndexFunc(c.ids, func(id int) bool { return taken[id] }); at >= 0 {
+			s.Stays = fmt.Sprintf("VM %d is there", c.ids[at])
 			continue
 		}
 		for _, d := range c.ended() {
