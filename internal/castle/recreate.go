@@ -140,16 +140,15 @@ func (r *run) razeFirst(ctx context.Context, re *Recreation) error {
 		if err := r.readable(ctx); err != nil {
 			return fmt.Errorf("%w\n  nothing was destroyed", err)
 		}
+		if doomed, err = r.mended(re.options.destroy()); err != nil { // that was an apply
+			return err
+		}
 	}
 	progress := state.Recreation{Run: r.id, Began: r.began, Rotate: re.options.Rotate}
 	if err := r.dir.SetRecreation(progress); err != nil {
 		return err
 	}
-	destruction, err := r.destruction()
-	if err != nil {
-		return err
-	}
-	if err := destruction.destroy(ctx, doomed); err != nil {
+	if err := r.raze(ctx, doomed); err != nil {
 		return err
 	}
 	left, err := r.Doomed(re.options.destroy())
@@ -165,6 +164,18 @@ func (r *run) razeFirst(ctx context.Context, re *Recreation) error {
 	}
 	progress.Razed = true
 	return r.dir.SetRecreation(progress)
+}
+
+// raze destroys what there is to destroy; of nothing there is no receipt.
+func (r *run) raze(ctx context.Context, doomed []*Doomed) error {
+	if len(doomed) == 0 {
+		return nil
+	}
+	destruction, err := r.destruction()
+	if err != nil {
+		return err
+	}
+	return destruction.destroy(ctx, doomed)
 }
 
 // readable reads once more what volatile stages of the secrets layer say: whoever
