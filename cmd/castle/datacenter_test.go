@@ -62,6 +62,8 @@ func (d *datacenter) environ(dir string) (map[string]string, error) {
 //	proxmox add ID NAME       somebody's running VM appears
 //	proxmox remove ID         … and is gone
 //	proxmox hold              VMs that are created stay under construction
+//	proxmox hold-deletions    deletions of files do not end
+//	proxmox watched           until somebody asks for running tasks while one is held
 //	proxmox wait N            until N VMs were asked for
 //	proxmox release           what was held goes on
 //	proxmox locked ID start   the VM's next start, or stop, finds its lock taken
@@ -71,7 +73,7 @@ func (d *datacenter) environ(dir string) (map[string]string, error) {
 //	proxmox created           how often a VM was asked for, on stdout
 func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
-		ts.Fatalf("usage: proxmox start|stop|disk|free|add|remove|hold|wait|release|locked|drop|break|list|created")
+		ts.Fatalf("usage: proxmox start|stop|disk|free|add|remove|hold|hold-deletions|watched|wait|release|locked|drop|break|list|created")
 	}
 	slot := ts.Value(datacenterKey{}).(**datacenter)
 	if args[0] == "start" {
@@ -110,6 +112,14 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 		d.RemoveVM(number())
 	case "hold":
 		d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Hold: d.held})
+	case "hold-deletions":
+		d.Fail(emulator.Fault{Method: "DELETE", Path: "nodes/*/storage/*/content/*/*", Hold: d.held})
+	case "watched":
+		for deadline := time.Now().Add(time.Minute); !d.watched(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				ts.Fatalf("nobody asked for running tasks")
+			}
+		}
 	case "wait":
 		for deadline := time.Now().Add(time.Minute); d.created() < number(); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
@@ -145,6 +155,19 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	default:
 		ts.Fatalf("proxmox: unknown %q", args[0])
 	}
+}
+
+// watched reports whether the running tasks were asked for twice since a file is
+// being deleted: after the first time, what was seen has been told.
+func (d *datacenter) watched() bool {
+	deleting, asked := false, 0
+	for _, r := range d.Requests() {
+		deleting = deleting || r.Method == "DELETE" && strings.Contains(r.Path, "/content/")
+		if deleting && r.Method == "GET" && strings.HasSuffix(r.Path, "/tasks") && r.Params.Get("vmid") == "" {
+			asked++
+		}
+	}
+	return asked > 1
 }
 
 func (d *datacenter) created() int {

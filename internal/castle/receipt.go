@@ -200,6 +200,11 @@ func summary(rec *event.Receipt) string {
 			parts = append(parts, "gone: "+tally(gone))
 		}
 	}
+	if n := len(rec.Unasked); n == 1 {
+		parts = append(parts, "on Terraform's word alone: 1 resource")
+	} else if n > 1 {
+		parts = append(parts, fmt.Sprintf("on Terraform's word alone: %d resources", n))
+	}
 	stays := map[string][]string{}
 	for _, s := range rec.Stays {
 		stays[s.Why] = append(stays[s.Why], s.Stage)

@@ -1,7 +1,10 @@
 package proxmox
 
 import (
+	"cmp"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -136,6 +139,66 @@ func TestWhatCannotBeAskedIsNotProvedGone(t *testing.T) {
 				t.Errorf("left %q", left)
 			}
 		})
+	}
+}
+
+func TestAListThatTheTokenSeesOnlyAPartOfProvesNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		rights map[string]string // by path, as the API answers
+		left   []string
+	}{
+		"none": {nil, []string{
+			"disk local-lvm:vm-421-disk-0: not proved: not everything could be asked",
+			"image local:import/blue-talos-v1.13.0.qcow2: not proved: this API token may not see all files there",
+			"snippet local:snippets/blue.yaml: not proved: this API token may not see all files there",
+			"storage local-lvm: not proved: this API token may not see all disks there",
+		}},
+		"audit, without the guest": {
+			map[string]string{"/storage/local-lvm": `{"Datastore.Audit":1}`, "/storage/local": `{"Datastore.Allocate":0}`},
+			[]string{
+				"disk local-lvm:vm-421-disk-0: not proved: not everything could be asked",
+				"storage local-lvm: not proved: this API token may not see all disks there",
+			},
+		},
+		"audit and the guest": {
+			map[string]string{
+				"/storage/local-lvm": `{"Datastore.Audit":1}`, "/storage/local": `{"Datastore.Allocate":1}`, "/vms/421": `{"VM.Config.Disk":1}`,
+			}, nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDatacenter(t, emulator.Config{})
+			client := d.client(t)
+			client.http.Transport = limited{client.http.Transport, c.rights}
+			if left, _ := ask(t, d, Search{Client: client}, Traces(state())); !slices.Equal(left, c.left) {
+				t.Errorf("left %q, want %q", left, c.left)
+			}
+		})
+	}
+}
+
+// limited answers for the rights of a token.
+type limited struct {
+	http.RoundTripper
+	rights map[string]string
+}
+
+func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !strings.HasSuffix(r.URL.Path, "/access/permissions") {
+		return l.RoundTripper.RoundTrip(r)
+	}
+	path := r.URL.Query().Get("path")
+	answer := httptest.NewRecorder()
+	_, err := fmt.Fprintf(answer, `{"data":{%q:%s}}`, path, cmp.Or(l.rights[path], "{}"))
+	return answer.Result(), err
+}
+
+func TestAMachineThatCannotBeToldFromAnotherHasNoWayToBeRemoved(t *testing.T) {
+	d := newDatacenter(t, emulator.Config{})
+	d.AddVM(emulator.VM{ID: 421, Name: "prod-database"})
+	things, err := Search{Client: d.client(t)}.Gone(t.Context(), []Trace{{Kind: Machine, VM: 421, Name: "blue-cp-01"}}, func(string) {})
+	if err != nil || len(things) != 1 || things[0].Gone || things[0].Way != "" {
+		t.Errorf("things %+v, %v", things, err)
 	}
 }
 
