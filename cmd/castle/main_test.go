@@ -41,8 +41,11 @@ func fakeOnPath(env *testscript.Env) error {
 	}
 	env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
 	// A link would not do: the test binary is told by its name what to be.
-	return os.WriteFile(filepath.Join(bin, "terraform"), []byte("#!/bin/sh\nexec fake-terraform \"$@\"\n"), 0o755)
+	return os.WriteFile(filepath.Join(bin, "terraform"), []byte("#!/bin/sh\nGORACE="+race+" exec fake-terraform \"$@\"\n"), 0o755)
 }
+
+// race has the race detector wait no whole second at each process' end.
+const race = "atexit_sleep_ms=20"
 
 // run runs the scripts of a folder with the commands that they all know, and more.
 func run(t *testing.T, dir string, setup func(*testscript.Env) error, more ...map[string]func(*testscript.TestScript, bool, []string)) {
@@ -61,6 +64,7 @@ func run(t *testing.T, dir string, setup func(*testscript.Env) error, more ...ma
 				return err
 			}
 			env.Setenv("HOME", home)
+			env.Setenv("GORACE", race)
 			env.Setenv("CASTLE_STATE_DIR", filepath.Join(env.WorkDir, "state"))
 			return setup(env)
 		},
