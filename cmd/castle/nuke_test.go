@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -51,6 +52,13 @@ type fleet struct {
 	swaps  map[int]bool
 	spawns map[int]int
 	added  int
+	holds  *hold
+}
+
+// hold keeps a machine's stop from coming to its end.
+type hold struct {
+	id                int
+	reached, released chan struct{}
 }
 
 func newFleet(env *testscript.Env) *fleet {
@@ -59,24 +67,38 @@ func newFleet(env *testscript.Env) *fleet {
 	f.server = httptest.NewUnstartedServer(f.Handler())
 	f.server.Config = f.HTTPServer()
 	f.server.StartTLS()
-	env.Defer(func() { f.server.Close(); f.Close() })
+	env.Defer(func() { f.release(); f.server.Close(); f.Close() })
 	return f
 }
 
 // stopped puts another machine of the same name in the place of one that was
-// stopped, or beside it, if the script said so.
+// stopped, or beside it, or keeps its task from ending, if the script said so.
 func (f *fleet) stopped(was emulator.VM) {
 	f.mu.Lock()
-	swap, beside := f.swaps[was.ID], f.spawns[was.ID]
+	swap, beside, held := f.swaps[was.ID], f.spawns[was.ID], f.holds
 	delete(f.swaps, was.ID)
 	delete(f.spawns, was.ID)
 	f.mu.Unlock()
+	if held != nil && held.id == was.ID {
+		close(held.reached)
+		<-held.released
+	}
 	if beside != 0 {
 		f.add(emulator.VM{ID: beside, Name: was.Name, Tags: was.Tags})
 	}
 	if swap {
 		f.RemoveVM(was.ID)
 		f.add(emulator.VM{ID: was.ID, Name: was.Name, Tags: was.Tags})
+	}
+}
+
+// release lets what was held go on.
+func (f *fleet) release() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.holds != nil {
+		close(f.holds.released)
+		f.holds = nil
 	}
 }
 
@@ -97,12 +119,15 @@ func (f *fleet) add(v emulator.VM) {
 //	vm remove ID                         … is gone, disk and all
 //	vm swap ID                           … is replaced by another as soon as it is stopped
 //	vm spawn ID OTHER                    as soon as it is stopped, another appears beside it
+//	vm hold ID                           the task that stops it does not end
+//	vm await                             … until that has begun
+//	vm release                           … and goes on
 //	vm stick ID                          its disk cannot be freed
 //	vm list                              machines and volumes, a line each, on stdout
 //	vm asked                             what was asked for that changes anything, on stdout
 func vm(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
-		ts.Fatalf("usage: vm add|remove|swap|spawn|stick|list|asked")
+		ts.Fatalf("usage: vm add|remove|swap|spawn|hold|await|release|stick|list|asked")
 	}
 	f, _ := ts.Value(fleetKey{}).(*fleet)
 	id := 0
@@ -126,22 +151,42 @@ func vm(ts *testscript.TestScript, neg bool, args []string) {
 		f.mu.Lock()
 		f.spawns[id] = other
 		f.mu.Unlock()
+	case "hold":
+		f.mu.Lock()
+		f.holds = &hold{id: id, reached: make(chan struct{}), released: make(chan struct{})}
+		f.mu.Unlock()
+	case "await":
+		f.mu.Lock()
+		reached := f.holds.reached
+		f.mu.Unlock()
+		select {
+		case <-reached:
+		case <-time.After(time.Minute):
+			ts.Fatalf("it was never stopped")
+		}
+	case "release":
+		f.release()
+		f.Idle()
 	case "stick":
 		f.AddDisk(emulator.Disk{Volume: fmt.Sprintf("local-lvm:vm-%d-disk-0", id), Owner: id, Content: "images", Stuck: true})
 	case "list":
 		f.Idle()
+		var lines []string
 		for _, v := range f.VMs() {
-			fmt.Fprintf(ts.Stdout(), "VM %d %s running=%v %s\n", v.ID, v.Name, v.Running, v.Config["smbios1"])
+			lines = append(lines, fmt.Sprintf("VM %d %s running=%v %s", v.ID, v.Name, v.Running, v.Config["smbios1"]))
 		}
 		for _, disk := range f.Disks() {
-			fmt.Fprintf(ts.Stdout(), "volume %s\n", disk.Volume)
+			lines = append(lines, "volume "+disk.Volume)
 		}
+		fmt.Fprintln(ts.Stdout(), strings.Join(lines, "\n"))
 	case "asked":
+		var lines []string
 		for _, r := range f.Requests() {
 			if r.Method != "GET" {
-				fmt.Fprintf(ts.Stdout(), "%s %s\n", r.Method, r.Path)
+				lines = append(lines, r.Method+" "+r.Path)
 			}
 		}
+		fmt.Fprintln(ts.Stdout(), strings.Join(lines, "\n"))
 	default:
 		ts.Fatalf("vm: unknown %q", args[0])
 	}
