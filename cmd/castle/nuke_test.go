@@ -52,11 +52,11 @@ type fleet struct {
 	swaps  map[int]bool
 	spawns map[int]int
 	added  int
-	holds  *hold
+	holds  *heldStop
 }
 
-// hold keeps a machine's stop from coming to its end.
-type hold struct {
+// heldStop keeps a machine's stop from coming to its end.
+type heldStop struct {
 	id                int
 	reached, released chan struct{}
 }
@@ -153,7 +153,7 @@ func vm(ts *testscript.TestScript, neg bool, args []string) {
 		f.mu.Unlock()
 	case "hold":
 		f.mu.Lock()
-		f.holds = &hold{id: id, reached: make(chan struct{}), released: make(chan struct{})}
+		f.holds = &heldStop{id: id, reached: make(chan struct{}), released: make(chan struct{})}
 		f.mu.Unlock()
 	case "await":
 		f.mu.Lock()
