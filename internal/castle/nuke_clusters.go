@@ -147,7 +147,8 @@ func (c *raisedCluster) ended() []*Doomed {
 func (d *Doomed) outside() []string {
 	var left []string
 	for _, res := range d.state.Managed() {
-		if _, isGuest := proxmox.GuestID(res.Type, res.Attributes); !isGuest && !slices.Contains(d.Record.InCluster, res.Provider) {
+		_, isGuest := proxmox.GuestID(res.Type, res.Attributes)
+		if !isGuest && !inMachines(res.Provider) && !slices.Contains(d.Record.InCluster, res.Provider) {
 			left = append(left, res.Address)
 		}
 	}

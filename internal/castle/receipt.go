@@ -127,11 +127,15 @@ func (r *destruction) trust(d *Doomed, addresses []string) {
 	r.noting.Lock()
 	defer r.noting.Unlock()
 	for _, res := range d.state.Resources {
-		if slices.Contains(addresses, res.Address) && !proxmox.Leaves(res.Type) && !inStateOnly(res.Provider) {
+		if slices.Contains(addresses, res.Address) && !proxmox.Leaves(res.Type) && !inStateOnly(res.Provider) && !inMachines(res.Provider) {
 			r.unasked = append(r.unasked, d.Record.Name+": "+res.Address)
 		}
 	}
 }
+
+// inMachines reports whether what a provider makes lives in the machines alone
+// and ends with them.
+func inMachines(provider string) bool { return provider == "registry.terraform.io/siderolabs/talos" }
 
 // inStateOnly reports whether what a provider makes exists nowhere but in the state.
 func inStateOnly(provider string) bool {
