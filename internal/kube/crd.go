@@ -33,30 +33,52 @@ func crd() gate.Type {
 			if err := v.Decode("names", &names); err != nil {
 				return gate.Gate{}, fmt.Errorf("names: %w", err)
 			}
-			var all []selection
-			for _, name := range names {
-				all = append(all, selection{in: definitions, name: name})
-			}
-			c, version := newCluster(target, ""), v.String("version")
-			check := c.ask(func(ctx context.Context, a *api) error {
-				var closed []string
-				for _, name := range names {
-					why, err := a.judgeDefinition(ctx, name, version)
-					if err != nil {
-						return err
-					}
-					if why != "" {
-						closed = append(closed, titled("customresourcedefinition", "", name)+": "+why)
-					}
-				}
-				if len(closed) > 0 {
-					return errors.New(several(closed))
-				}
-				return nil
-			})
-			return gate.Gate{Name: name, Check: check, Changed: c.changes(always(all...))}, nil
+			c, d := newCluster(target, ""), defined{names, v.String("version")}
+			return gate.Gate{Name: name, Check: c.ask(d.check), Changed: c.changes(d.selections)}, nil
 		},
 	}
+}
+
+// defined is a crd gate's arguments.
+type defined struct {
+	names   []string
+	version string
+}
+
+func (d defined) check(ctx context.Context, a *api) error {
+	var closed []string
+	for _, name := range d.names {
+		why, err := a.judgeDefinition(ctx, name, d.version)
+		if absent := (notServed{}); errors.As(err, &absent) {
+			why, err = absent.Error(), nil
+		}
+		if err != nil {
+			return err
+		}
+		if why != "" {
+			closed = append(closed, titled("customresourcedefinition", "", name)+": "+why)
+		}
+	}
+	if len(closed) > 0 {
+		return errors.New(several(closed))
+	}
+	return nil
+}
+
+// selections are the definitions. No object tells of the moment, shortly after
+// one is established, from which on the API serves its kind: that is searched for.
+func (d defined) selections(ctx context.Context, a *api) ([]selection, error) {
+	var all []selection
+	for _, name := range d.names {
+		all = append(all, selection{in: definitions, name: name})
+	}
+	for _, name := range d.names {
+		_, err := a.judgeDefinition(ctx, name, d.version)
+		if absent := (notServed{}); errors.As(err, &absent) {
+			return all, err
+		}
+	}
+	return all, nil
 }
 
 func validDefinitions(x cty.Value) error {
@@ -71,7 +93,8 @@ func validDefinitions(x cty.Value) error {
 	return nil
 }
 
-// judgeDefinition says what a definition lacks; empty if nothing.
+// judgeDefinition says what a definition lacks; empty if nothing. That the API
+// does not serve its kind yet is notServed.
 func (a *api) judgeDefinition(ctx context.Context, name, version string) (string, error) {
 	object, err := a.get(ctx, definitions, "", name)
 	switch {
@@ -105,9 +128,6 @@ func (a *api) judgeDefinition(ctx context.Context, name, version string) (string
 		version = served[0]
 	}
 	_, err = a.resolve(ctx, text(object, "spec", "group")+"/"+version, text(object, "spec", "names", "kind"))
-	if absent := (notServed{}); errors.As(err, &absent) {
-		return absent.Error(), nil
-	}
 	return "", err
 }
 

@@ -126,6 +126,28 @@ func TestAGateWaitsForItsKindToBeServed(t *testing.T) {
 	}
 }
 
+func TestADefinitionIsFollowedUntilItsKindIsServed(t *testing.T) {
+	f := newFakeAPI(t)
+	f.put(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ipaddresspools.metallb.io", `{kind: CustomResourceDefinition,
+		spec: {group: metallb.io, names: {kind: IPAddressPool}, versions: [{name: v1beta1, served: true}]},
+		status: {conditions: [{type: NamesAccepted, status: "True"}, {type: Established, status: "True"}]}}`)
+	g := newGate(t, "crd", f.kubeconfig(), map[string]cty.Value{"names": cty.ListVal([]cty.Value{str("ipaddresspools.metallb.io")})})
+	closed, done := make(chan error, 8), make(chan error)
+	go func() {
+		done <- gate.Wait(t.Context(), g, onlyChanges(), gate.Listener{Answer: func(err error) { closed <- err }})
+	}()
+	if err := <-closed; err == nil {
+		t.Fatal("open before the kind is served")
+	}
+	for range 2 { // the definition, and all of them for the sake of the kind
+		<-f.watching
+	}
+	f.serves("metallb.io/v1beta1", "IPAddressPool", "ipaddresspools", true) // and no object changes
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAWatchOutlivesItsConnection(t *testing.T) {
 	f := newFakeAPI(t)
 	g := newGate(t, "nodes", f.kubeconfig(), map[string]cty.Value{"count": num(1)})
