@@ -33,6 +33,9 @@ what is wrong with it. STAGE may be a layer.`,
 				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%d\t%s\n", s.Layer, s.Name, serial(s.Serial), orDash(s.Lineage),
 					len(s.Resources), moment(s.Applied), len(s.Snapshots), strings.Join(strings.Fields(s.Problem), " "))
 			}
+			if len(states) == 0 {
+				fmt.Fprintf(a.stderr, "castle: %s has no state of any stage\n", c.Name())
+			}
 			return t.Flush()
 		},
 	}
