@@ -1,0 +1,193 @@
+package state
+
+import (
+	"errors"
+	"os"
+	"os/signal"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+var intended = []Intended{
+	{Address: `vm.node["cp-01"]`, Type: "vm", Action: "create", ID: "proxmox/421"},
+	{Address: `vm.node["cp-02"]`, Type: "vm", Action: "replace", ID: "proxmox/422"},
+	{Address: "vm.old", Type: "vm", Action: "delete"},
+	{Address: "vm.same", Type: "vm", Action: "update", ID: "proxmox/423"},
+	{Address: "random_id.a", Type: "random_id", Action: "create"},
+}
+
+func begun(t *testing.T) (*Stage, *IntentLog) {
+	t.Helper()
+	s := open(t).Stage("platform")
+	log, err := s.BeginIntent("r1", intended)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = log.Close() })
+	return s, log
+}
+
+func inFlight(t *testing.T, s *Stage, inState ...string) []string {
+	t.Helper()
+	i, err := s.Intent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var addresses []string
+	for _, c := range i.InFlight(func(address string) bool {
+		for _, known := range inState {
+			if known == address {
+				return true
+			}
+		}
+		return false
+	}) {
+		addresses = append(addresses, c.Address)
+	}
+	return addresses
+}
+
+func TestIntentOfWhatWasNeverCutShortIsNone(t *testing.T) {
+	s := open(t).Stage("platform")
+	i, err := s.Intent()
+	if i != nil || err != nil {
+		t.Fatalf("%v, %v", i, err)
+	}
+	if i.Covers("vm.a", "1") || i.InFlight(func(string) bool { return false }) != nil {
+		t.Error("no intent covers something")
+	}
+	if err := s.ClearIntent(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestIntentSaysWhatWasIntendedBeforeAnythingBegan(t *testing.T) {
+	s, _ := begun(t)
+	i, err := s.Intent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i.Run != "r1" || i.Began.IsZero() || !reflect.DeepEqual(i.Changes, intended) {
+		t.Errorf("%+v", i)
+	}
+	info, err := os.Stat(s.intentPath())
+	if err != nil || info.Mode().Perm() != privateFile {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if err := s.ClearIntent(); err != nil {
+		t.Fatal(err)
+	}
+	if i, err := s.Intent(); i != nil || err != nil {
+		t.Errorf("cleared: %v, %v", i, err)
+	}
+}
+
+func TestIntentInFlightIsEveryCreateThatNeitherStateNorTerraformAnsweredFor(t *testing.T) {
+	s, log := begun(t)
+	all := []string{`vm.node["cp-01"]`, `vm.node["cp-02"]`, "random_id.a"}
+	if got := inFlight(t, s); !reflect.DeepEqual(got, all) {
+		t.Errorf("nothing said yet: %v", got)
+	}
+	log.Note(`vm.node["cp-01"]`, "create", "started")
+	log.Note(`vm.node["cp-01"]`, "create", "done") // said before the state is written
+	log.Note(`vm.node["cp-02"]`, "create", "failed")
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := inFlight(t, s, "random_id.a"); !reflect.DeepEqual(got, all[:1]) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestIntentCoversOnlyWhatItWasToMake(t *testing.T) {
+	s, log := begun(t)
+	log.Note(`vm.node["cp-02"]`, "create", "failed")
+	i, err := s.Intent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		address, id string
+		want        bool
+	}{
+		{`vm.node["cp-01"]`, "proxmox/421", true},
+		{`vm.node["cp-02"]`, "proxmox/422", true}, // failed, and may be half-made
+		{`vm.node["cp-01"]`, "proxmox/422", false},
+		{"vm.same", "proxmox/423", false}, // it was there before
+		{"random_id.a", "", false},
+	} {
+		if got := i.Covers(c.address, c.id); got != c.want {
+			t.Errorf("%s %s: %v", c.address, c.id, got)
+		}
+	}
+}
+
+func TestIntentWithATornLastLineCountsWithoutIt(t *testing.T) {
+	for _, torn := range []string{`{"phase":"failed","address":"vm.node[\"cp-01\"]"`, "\x00\x00\x00\x00\n"} {
+		s, log := begun(t)
+		log.Note("random_id.a", "create", "failed")
+		if _, err := log.file.WriteString(torn); err != nil {
+			t.Fatal(err)
+		}
+		if got := inFlight(t, s); !reflect.DeepEqual(got, []string{`vm.node["cp-01"]`, `vm.node["cp-02"]`}) {
+			t.Errorf("%q: %v", torn, got)
+		}
+	}
+}
+
+func TestIntentThatCannotBeReadIsNotTakenForNone(t *testing.T) {
+	s, _ := begun(t)
+	data, err := os.ReadFile(s.intentPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(s.intentPath(), append([]byte("?\n"), data...), privateFile); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Intent()
+	if err == nil || !strings.HasPrefix(err.Error(), s.intentPath()+":1: ") || !strings.Contains(err.Error(), "delete the file") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A full disk, for this process: no file may grow any more.
+func fullDisk(t *testing.T) {
+	t.Helper()
+	signal.Ignore(syscall.SIGXFSZ)
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	full := limit
+	full.Cur = 0
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &full); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+			t.Error(err)
+		}
+		signal.Reset(syscall.SIGXFSZ)
+	})
+}
+
+func TestIntentOnAFullDiskIsRefusedAndTheOneBeforeStays(t *testing.T) {
+	s, log := begun(t)
+	fullDisk(t)
+	if _, err := s.BeginIntent("r2", intended[:1]); !errors.Is(err, syscall.EFBIG) {
+		t.Errorf("begin: %v", err)
+	}
+	log.Note(`vm.node["cp-01"]`, "create", "failed")
+	if err := log.Close(); !errors.Is(err, syscall.EFBIG) {
+		t.Errorf("close: %v", err)
+	}
+	if i, err := s.Intent(); err != nil || i.Run != "r1" || len(i.Changes) != len(intended) {
+		t.Errorf("%+v, %v", i, err)
+	}
+	entries, err := os.ReadDir(s.Dir())
+	if err != nil || len(entries) != 1 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
