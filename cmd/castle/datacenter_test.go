@@ -16,7 +16,10 @@ import (
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 )
 
-const proxmoxToken = "castle@pve!test=0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
+const (
+	proxmoxTokenID = "castle@pve!test="
+	proxmoxToken   = proxmoxTokenID + "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
+)
 
 type datacenterKey struct{}
 
@@ -27,12 +30,14 @@ type datacenter struct {
 	held   chan struct{}
 	once   sync.Once
 	added  int
+	token  string
 }
 
 func newDatacenter(defers func(func())) *datacenter {
 	d := &datacenter{
 		Server: emulator.New(emulator.Config{Token: proxmoxToken, Duration: 10 * time.Millisecond}),
 		held:   make(chan struct{}),
+		token:  proxmoxToken,
 	}
 	d.server = httptest.NewUnstartedServer(d.Handler())
 	d.server.Config = d.HTTPServer()
@@ -67,13 +72,21 @@ func (d *datacenter) environ(dir string) (map[string]string, error) {
 //	proxmox wait N            until N VMs were asked for
 //	proxmox release           what was held goes on
 //	proxmox locked ID start   the VM's next start, or stop, finds its lock taken
+//	proxmox lock ID NAME      somebody locks the VM: backup, migrate, …
+//	proxmox unlock ID         … and unlocks it
+//	proxmox locking ID        it is stopped, and then somebody locks it
+//	proxmox protect ID        nobody may remove the VM any more
+//	proxmox unprotect ID      … and again
+//	proxmox off               all VMs lose their power
+//	proxmox token SECRET      the API token's secret is another one from now on
+//	proxmox secret FILE       writes the API token that is let in to a file
 //	proxmox drop              the next VM is created, but the answer is lost
 //	proxmox break             no VM can be created any more
 //	proxmox list              VMs and volumes, a line each, on stdout
 //	proxmox created           how often a VM was asked for, on stdout
 func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
-		ts.Fatalf("usage: proxmox start|stop|disk|free|add|remove|hold|hold-deletions|watched|wait|release|locked|drop|break|list|created")
+		ts.Fatalf("usage: proxmox start|stop|disk|free|add|remove|hold|hold-deletions|watched|wait|release|locked|lock|locking|unlock|protect|unprotect|off|token|secret|drop|break|list|created")
 	}
 	slot := ts.Value(datacenterKey{}).(**datacenter)
 	if args[0] == "start" {
@@ -134,6 +147,23 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 			Method: "POST", Path: fmt.Sprintf("nodes/*/qemu/%d/status/%s", number(), args[2]), Times: 1,
 			Task: fmt.Sprintf("can't lock file '/var/lock/qemu-server/lock-%d.conf' - got timeout", number()),
 		})
+	case "lock":
+		d.SetLock(number(), args[2])
+	case "locking":
+		d.Fail(emulator.Fault{Method: "DELETE", Path: fmt.Sprintf("nodes/*/qemu/%d", number()), Times: 1, Lock: "backup"})
+	case "unlock":
+		d.SetLock(number(), "")
+	case "protect", "unprotect":
+		d.SetProtection(number(), args[0] == "protect")
+	case "off":
+		for _, vm := range d.VMs() {
+			d.PowerOff(vm.ID)
+		}
+	case "token":
+		d.token = proxmoxTokenID + args[1]
+		d.SetToken(d.token)
+	case "secret":
+		ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(d.token), 0o600))
 	case "drop":
 		d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Times: 1, Drop: true})
 	case "break":

@@ -18,6 +18,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -38,7 +39,7 @@ type Reporter interface{ Report(event.Event) }
 
 // Options say which cluster is meant and what a command was given for it.
 type Options struct {
-	Repository string            // the castle repository's root
+	Repository string            // the castle repository's root; empty, if there is none and Recorded says that this is no matter
 	Cluster    string            // "blue" or "blue/proxmox"
 	StateDir   string            // --state-dir; empty: from Environ
 	Vars       map[string]string // --var
@@ -95,13 +96,24 @@ func Open(o Options) (*Castle, error) {
 	var invalid *ConfigError
 	if diags.HasErrors() {
 		invalid = &ConfigError{Diagnostics: diags, Files: cluster.Files}
-		if !o.Recorded || cluster.Name == "" {
+		if !o.Recorded {
 			return nil, invalid
 		}
 	}
 	root, err := state.Root(o.StateDir, o.Environ)
 	if err != nil {
 		return nil, err
+	}
+	if cluster.Name == "" {
+		if cluster.Name, cluster.Platform, err = recordedName(root, o.Cluster); err != nil {
+			return nil, err
+		}
+		if cluster.Name == "" {
+			return nil, invalid
+		}
+		if o.Repository != "" {
+			cluster.Dir = filepath.Join(o.Repository, "clusters", cluster.Name, cluster.Platform)
+		}
 	}
 	if err := outOfTree(root, o.Repository); err != nil {
 		return nil, err
@@ -130,9 +142,34 @@ func (c *Castle) Cluster() *config.Cluster { return c.cluster }
 // Name is the cluster with its platform: "blue/proxmox".
 func (c *Castle) Name() string { return c.cluster.Name + "/" + c.cluster.Platform }
 
+// recordedName finds a cluster that the configuration does not know any more, but
+// of which something is recorded; "" if there is none.
+func recordedName(root, reference string) (name, platform string, err error) {
+	all, err := state.Clusters(root)
+	if err != nil {
+		return "", "", err
+	}
+	var found []string
+	for _, cluster := range all {
+		if cluster == reference || strings.HasPrefix(cluster, reference+"/") {
+			found = append(found, cluster)
+		}
+	}
+	if len(found) > 1 {
+		return "", "", &UsageError{Message: fmt.Sprintf("cluster %q: several are recorded; say %s", reference, strings.Join(found, " or "))}
+	}
+	if len(found) == 1 {
+		name, platform, _ = strings.Cut(found[0], "/")
+	}
+	return name, platform, nil
+}
+
 // outOfTree refuses a state directory inside the repository: `git clean` would
 // destroy it, and with it the knowledge of what runs.
 func outOfTree(root, repository string) error {
+	if repository == "" {
+		return nil
+	}
 	in, err := filepath.Rel(repository, root)
 	if err == nil && filepath.IsLocal(in) {
 		return &UsageError{Message: fmt.Sprintf("state directory %s lies inside the repository %s, "+

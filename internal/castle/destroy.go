@@ -34,6 +34,9 @@ type Doomed struct {
 
 	state *state.State
 	begun bool // it was told that the stage has started
+
+	attempted bool         // Terraform was told to destroy something
+	denied    *deniedError // why Proxmox will not hear of it
 }
 
 // Doomed returns what a destroy with these options would raze, by layer and
@@ -215,6 +218,9 @@ func (r *run) destruction() (*destruction, error) {
 }
 
 func (r *destruction) destroy(ctx context.Context, doomed []*Doomed) error {
+	if err := r.admit(ctx, doomed); err != nil {
+		return err
+	}
 	byName := map[string]*Doomed{}
 	for _, d := range doomed {
 		byName[d.Record.Name] = d

@@ -74,21 +74,7 @@ func (e *LeftoverError) Error() string {
 	if len(e.Things) == 0 {
 		return "left over after " + after + ": " + strings.Join(e.Left, ", ")
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "left over after %s, or not proved gone; the same command asks again:", after)
-	for _, t := range e.Things {
-		fmt.Fprintf(&b, "\n  %s %s", t.Kind, t.ID)
-		if t.Where != "" {
-			fmt.Fprintf(&b, " on %s", t.Where)
-		}
-		if t.Reason != "" {
-			fmt.Fprintf(&b, ": %s", t.Reason)
-		}
-		if t.Way != "" {
-			fmt.Fprintf(&b, "\n    - %s", t.Way)
-		}
-	}
-	return b.String()
+	return fmt.Sprintf("left over after %s, or not proved gone; the same command asks again:", after) + listed(e.Things)
 }
 
 // GateError is a gate that did not open, with the stage that it belongs to.

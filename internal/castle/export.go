@@ -58,6 +58,11 @@ func (c *Castle) withdraw() error {
 
 // exports are the paths of the exported files.
 func (c *Castle) exports() (kubeconfigs, talosconfigs []string) {
-	with := func(path string) []string { return []string{path, filepath.Join(c.configs(), filepath.Base(path))} }
+	with := func(path string) []string {
+		if c.cluster.Dir == "" { // nobody knows where the repository was
+			return []string{path}
+		}
+		return []string{path, filepath.Join(c.configs(), filepath.Base(path))}
+	}
 	return with(c.dir.Kubeconfig()), with(c.dir.Talosconfig())
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/state"
-	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
 // Forgetting is what would be removed from a stage's state.
@@ -131,22 +130,11 @@ func (r *run) forget(ctx context.Context, dir *state.Stage, f *Forgetting) (err 
 		}
 		return err
 	}
-	work, err := r.open(f.Stage, f.Layer)
+	work, err := r.recordedWork(ctx, rec)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, work.Close()) }()
-	module, inputs, err := recordedModule(dir)
-	if err != nil {
-		return err
-	}
-	override := terraform.Override{InCluster: rec.InCluster, Kubeconfig: r.dir.Kubeconfig(), Kept: inputs}
-	if err := work.Materialise(module, override); err != nil {
-		return err
-	}
-	if err := work.Init(ctx); err != nil {
-		return err
-	}
 	// The fingerprint stays: it has the state as it was, so that the stage is stale.
 	if err := dir.Snapshot(); err != nil {
 		return err

@@ -77,18 +77,20 @@ func (r *destruction) datacenter(d *Doomed) (*proxmox.Client, error) {
 			return proxmox.ClientOf(gate.Values(values))
 		}
 	}
-	environ := map[string]string{}
-	for _, kv := range r.options.Environ {
-		if name, value, ok := strings.Cut(kv, "="); ok {
-			environ[name] = value
-		}
-	}
-	if environ["PROXMOX_VE_ENDPOINT"] == "" || environ["PROXMOX_VE_API_TOKEN"] == "" {
+	endpoint, token, insecure := r.variable("PROXMOX_VE_ENDPOINT"), r.variable("PROXMOX_VE_API_TOKEN"), r.variable("PROXMOX_VE_INSECURE")
+	if endpoint == "" || token == "" {
 		return nil, errors.New("no preflight vm_ids was recorded that says how to reach Proxmox; " +
 			"set PROXMOX_VE_ENDPOINT and PROXMOX_VE_API_TOKEN")
 	}
-	insecure := environ["PROXMOX_VE_INSECURE"]
-	return proxmox.NewClient(proxmox.Options{
-		Endpoint: environ["PROXMOX_VE_ENDPOINT"], Token: environ["PROXMOX_VE_API_TOKEN"], Insecure: insecure == "1" || insecure == "true",
-	})
+	return proxmox.NewClient(proxmox.Options{Endpoint: endpoint, Token: token, Insecure: insecure == "1" || insecure == "true"})
+}
+
+// variable is a variable of the caller's environment.
+func (c *Castle) variable(name string) string {
+	for _, kv := range c.options.Environ {
+		if k, value, ok := strings.Cut(kv, "="); ok && k == name {
+			return value
+		}
+	}
+	return ""
 }

@@ -16,8 +16,11 @@ import (
 // stage razes one recorded stage.
 func (r *destruction) stage(ctx context.Context, d *Doomed) error {
 	err := r.persist(ctx, d.Record.Name, d.Record.Layer, func(again bool) error { return r.clear(ctx, d, again) })
-	if err != nil {
+	if err != nil && !d.attempted {
 		return err
+	}
+	if err != nil {
+		return r.halfway(ctx, d, err)
 	}
 	if err := r.prove(ctx, d); err != nil {
 		return err
@@ -51,6 +54,9 @@ func (r *destruction) stage(ctx context.Context, d *Doomed) error {
 // unrecorded is imported first, so that it goes too. A stage that owns nothing
 // needs no Terraform. Another try begins with what the one before has left.
 func (r *destruction) clear(ctx context.Context, d *Doomed, again bool) (err error) {
+	if d.denied != nil {
+		return d.denied
+	}
 	if again {
 		if d.state, err = r.readState(r.dir.Stage(d.Record.Name)); err != nil {
 			return err
@@ -72,28 +78,20 @@ func (r *destruction) clear(ctx context.Context, d *Doomed, again bool) (err err
 		d.begun = true
 		r.emit(event.Event{Kind: event.StageStarted, Layer: d.Record.Layer, Stage: d.Record.Name})
 	}
+	if err := r.hindered(ctx, d); err != nil {
+		return err
+	}
 	release, err := r.slot(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	work, err := r.open(d.Record.Name, d.Record.Layer)
+	work, err := r.recordedWork(ctx, d.Record)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, work.Close()) }()
 	dir := r.dir.Stage(d.Record.Name)
-	module, inputs, err := recordedModule(dir)
-	if err != nil {
-		return err
-	}
-	override := terraform.Override{InCluster: d.Record.InCluster, Kubeconfig: r.dir.Kubeconfig(), Kept: inputs}
-	if err := work.Materialise(module, override); err != nil {
-		return err
-	}
-	if err := work.Init(ctx); err != nil {
-		return err
-	}
 	if err := errors.Join(dir.ClearFingerprint(), dir.Snapshot()); err != nil {
 		return err
 	}
@@ -115,6 +113,7 @@ func (r *destruction) clear(ctx context.Context, d *Doomed, again bool) (err err
 		ctx, stop = context.WithTimeoutCause(ctx, inClusterBound, errClusterSilent)
 		defer stop()
 	}
+	d.attempted = true
 	err = r.step(d.Record.Name, d.Record.Layer, "destroy", func() error {
 		plan, err := work.Plan(ctx, options)
 		if err != nil {

@@ -1,6 +1,7 @@
 package castle
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
 // record keeps what destroy will need of a stage, before anything is changed:
@@ -67,13 +69,9 @@ func keepModule(dir *state.Stage, module fs.FS, inputs []byte) error {
 }
 
 // recordedModule is the module of a stage's last apply and its inputs, nil if they
-// were not kept. Where keepModule was killed between removing the old copy and
-// putting the new one in its place, the new one is whole.
+// were not kept.
 func recordedModule(dir *state.Stage) (module fs.FS, inputs []byte, err error) {
-	path := modulePath(dir)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		path += nextSuffix
-	}
+	path := recordedPath(dir)
 	if _, err := os.Stat(path); err != nil {
 		return nil, nil, err
 	}
@@ -82,6 +80,37 @@ func recordedModule(dir *state.Stage) (module fs.FS, inputs []byte, err error) {
 		return nil, nil, err
 	}
 	return os.DirFS(path), inputs, nil
+}
+
+// recordedPath is where the copy is. Where keepModule was killed between removing
+// the old copy and putting the new one in its place, the new one is whole.
+func recordedPath(dir *state.Stage) string {
+	path := modulePath(dir)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		path += nextSuffix
+	}
+	return path
+}
+
+// recordedWork makes a stage's work directory what it was at the last apply, ready
+// for Terraform.
+func (r *run) recordedWork(ctx context.Context, rec state.Record) (*workshop, error) {
+	module, inputs, err := recordedModule(r.dir.Stage(rec.Name))
+	if err != nil {
+		return nil, err
+	}
+	work, err := r.open(rec.Name, rec.Layer)
+	if err != nil {
+		return nil, err
+	}
+	override := terraform.Override{InCluster: rec.InCluster, Kubeconfig: r.dir.Kubeconfig(), Kept: inputs}
+	if err = work.Materialise(module, override); err == nil {
+		err = work.Init(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, work.Close())
+	}
+	return work, nil
 }
 
 // keptInputs lie in the module's copy, so that both are replaced in one step.

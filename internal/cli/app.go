@@ -95,7 +95,7 @@ func (a *app) openAs(o castle.Options) (*castle.Castle, error) {
 		return nil, &castle.UsageError{Message: "--directory: " + err.Error()}
 	}
 	repository, err := config.FindRepository(a.directory)
-	if err != nil {
+	if err != nil && !o.Recorded {
 		return nil, &castle.UsageError{Message: err.Error()}
 	}
 	vars := map[string]string{}

@@ -23,6 +23,10 @@ func newDestroy(a *app) *cobra.Command {
 is inside the cluster is not contacted: it ends with the cluster. Asks for the
 cluster's name; without a terminal it needs --yes.
 
+It works with what was recorded at the last apply, whatever the configuration and
+flags say by now; only a Proxmox API token that was rotated since is taken from the
+configuration, from PROXMOX_VE_API_TOKEN, or read again where it was read from.
+
 Then Proxmox is asked whether machines, disks and images are gone; what is still
 being deleted is waited for. What was proved is in runs/<id>/receipt.json of the
 state directory. Anything left, or not proved gone, is exit code 6 and a list with

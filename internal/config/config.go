@@ -77,7 +77,7 @@ import (
 
 // Options say what Load reads and what it knows beforehand.
 type Options struct {
-	Repository    string            // the repository's root, as FindRepository returns it
+	Repository    string            // the repository's root, as FindRepository returns it; empty: there is none
 	Cluster       string            // "blue" or "blue/proxmox"
 	Vars          map[string]string // --var NAME=VALUE
 	VarFiles      []string          // --var-file

@@ -50,6 +50,9 @@ func globLiteral(path string) string {
 
 // resolve finds the one cluster that reference means.
 func resolve(repository, reference string) (name, platform string, err error) {
+	if repository == "" {
+		return "", "", errors.New("no castle repository: there is no folder clusters/ here or above")
+	}
 	all, err := Clusters(repository)
 	if err != nil {
 		return "", "", err

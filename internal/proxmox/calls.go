@@ -26,6 +26,9 @@ type Guest struct {
 	HAState string `json:"hastate"`
 }
 
+// Admitted asks whether the datacenter takes the token at all.
+func (c *Client) Admitted(ctx context.Context) error { return c.get(ctx, "version", nil) }
+
 // Guests lists the guests that the token may see. One that is not listed may
 // exist all the same: ask Taken.
 func (c *Client) Guests(ctx context.Context) ([]Guest, error) {

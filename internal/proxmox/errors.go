@@ -55,6 +55,12 @@ func IsMissing(err error) bool {
 	return errors.As(err, &e) && (e.Code == http.StatusNotFound || strings.Contains(e.Text, "does not exist"))
 }
 
+// IsUnauthorized reports whether err says that the token itself is refused.
+func IsUnauthorized(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Code == http.StatusUnauthorized
+}
+
 // IsForbidden reports whether err says that the token lacks a privilege.
 func IsForbidden(err error) bool {
 	var e *Error

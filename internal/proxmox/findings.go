@@ -29,6 +29,9 @@ func (g guest) describe() string {
 	if g.Lock != "" {
 		text += ", locked (" + g.Lock + ")"
 	}
+	if g.protected {
+		text += ", protected"
+	}
 	return text
 }
 

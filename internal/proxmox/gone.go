@@ -59,6 +59,13 @@ func (s Search) Gone(ctx context.Context, traces []Trace, report func(string)) (
 	}
 }
 
+// Now is Gone at one look: tasks that go on are not waited for.
+func (s Search) Now(ctx context.Context, traces []Trace) []event.Thing {
+	l := look{Client: s.Client, ctx: ctx}
+	l.running()
+	return l.all(traces)
+}
+
 // Survey adds the disks that carry the ids of the machines among traces now,
 // as far as they can be seen: cloud-init drives are in no state.
 func (s Search) Survey(ctx context.Context, traces []Trace) []Trace {

@@ -1,7 +1,6 @@
 package proxmox
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -40,7 +39,7 @@ func (l *look) machine(t Trace) {
 		l.add(t, false, unproved(err), "")
 		return
 	}
-	g.tags, g.macs, g.Name, g.Lock = config.Tags(), config.MACs(), cmp.Or(config["name"], g.Name), config["lock"]
+	g = g.complete(config)
 	if len(t.MACs) > 0 && len(g.macs) > 0 && !slices.ContainsFunc(t.MACs, func(mac string) bool { return slices.Contains(g.macs, strings.ToUpper(mac)) }) {
 		l.others[t.VM] = config
 		l.add(t, true, "the id belongs to another machine now: "+g.describe(), "")
@@ -51,7 +50,11 @@ func (l *look) machine(t Trace) {
 		l.add(t, false, "not proved: the state had no hardware address to tell it from "+g.describe(), "")
 		return
 	}
-	l.add(t, false, "still there: "+g.describe(), fmt.Sprintf("as root on node %s: qm stop %d && qm destroy %d --purge", g.Node, t.VM, t.VM))
+	way := g.release()
+	if way == "" {
+		way = fmt.Sprintf("as root on node %s: qm stop %d && qm destroy %d --purge", g.Node, t.VM, t.VM)
+	}
+	l.add(t, false, "still there: "+g.describe(), way)
 }
 
 // disk judges a disk by the lists that were read; where one could not be read,

@@ -41,6 +41,14 @@ type slot struct {
 type guest struct {
 	Guest
 	tags, macs []string
+	protected  bool
+}
+
+// complete adds what a configuration says to what the list has said.
+func (g guest) complete(c Config) guest {
+	g.tags, g.macs, g.protected = c.Tags(), c.MACs(), on(c["protection"])
+	g.Name, g.Lock = cmp.Or(c["name"], g.Name), c["lock"]
+	return g
 }
 
 func (c *vmCheck) inspect(ctx context.Context, known []gate.Known, report func(string)) (gate.Findings, error) {
@@ -165,8 +173,7 @@ func (c *vmCheck) settled(ctx context.Context, s slot, listed Guest, report func
 		if err != nil {
 			return guest{}, err
 		}
-		g := guest{Guest: listed, tags: config.Tags(), macs: config.MACs()}
-		g.Name, g.Lock = cmp.Or(config["name"], listed.Name), config["lock"]
+		g := guest{Guest: listed}.complete(config)
 		if g.Lock != "create" || s.known != nil || abandoned > 1 {
 			return g, nil
 		}

@@ -36,6 +36,13 @@ func (s *Server) authenticate(r *http.Request) (string, error) {
 	return s.config.User, nil
 }
 
+// SetToken makes another token the one that is let in.
+func (s *Server) SetToken(token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.config.Token = token
+}
+
 func (s *Server) authenticateToken(token string) (string, error) {
 	if s.config.Token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.config.Token)) == 1 {
 		id, _, _ := strings.Cut(token, "=")

@@ -15,6 +15,8 @@ type Fault struct {
 	// Task makes the task that the call starts end with this exit status and
 	// without any effect.
 	Task string
+	// Lock, when set, locks the guest that the call is about before it is answered.
+	Lock string
 	// Hold keeps the task that the call starts from ending until it is closed.
 	Hold <-chan struct{}
 	// Drop cuts the connection after the call has had its effect.

@@ -115,14 +115,34 @@ func (s *Server) AddVM(v VM) {
 }
 
 // SetLock locks a guest (backup, migrate, …) or, with "", unlocks it.
-func (s *Server) SetLock(id int, lock string) {
+func (s *Server) SetLock(id int, lock string) { s.setOption(id, "lock", lock) }
+
+// SetProtection protects a guest from being removed, or no longer.
+func (s *Server) SetProtection(id int, on bool) {
+	value := ""
+	if on {
+		value = "1"
+	}
+	s.setOption(id, "protection", value)
+}
+
+func (s *Server) setOption(id int, key, value string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if m := s.machines[id]; m != nil {
-		delete(m.options, "lock")
-		if lock != "" {
-			m.options["lock"] = lock
+		delete(m.options, key)
+		if value != "" {
+			m.options[key] = value
 		}
+	}
+}
+
+// PowerOff stops a guest as a power cut would; no task and no hook tells of it.
+func (s *Server) PowerOff(id int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.machines[id]; m != nil {
+		m.running = false
 	}
 }
 

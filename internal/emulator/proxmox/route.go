@@ -119,6 +119,9 @@ func (s *Server) answer(c *call, r *http.Request) (any, error) {
 	if f := c.fault; f != nil && f.Code != 0 {
 		return nil, &failure{code: f.Code, text: f.Text, envelope: f.Code < 595}
 	}
+	if m := s.machines[c.vmid()]; m != nil && c.fault != nil && c.fault.Lock != "" {
+		m.options["lock"] = c.fault.Lock
+	}
 	if node, ok := c.vars["node"]; ok {
 		switch {
 		case !slices.Contains(s.config.Nodes, node):
