@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -19,15 +21,17 @@ type Forgetting struct {
 	Stage, Layer string
 	Resources    []string // what castle would not know any more, in words
 
-	addresses []string // as they were asked for
-	instances []string // what they stand for
+	addresses []string        // as they were asked for
+	instances []string        // what they stand for
+	things    []proxmox.Trace // what a destroy would ask the datacenter for
 	sum       string
 }
 
 // Forgettable returns what Forget would remove; nothing is changed. An address
 // stands for what Terraform takes it for: a resource with all its instances, a
-// module with all its resources. One that the state does not know is refused, and
-// so is a state that cannot be read or that Terraform could not write.
+// module with all its resources. What a destroy has left over is in no state any
+// more, and is called what the destroy has called it: 421, local:421/disk.raw.
+// One that neither is known of is refused, and so is a state that cannot be read or that Terraform could not write.
 func (c *Castle) Forgettable(stage string, addresses []string) (*Forgetting, error) {
 	p, err := c.oneRemembered(stage)
 	if err != nil {
@@ -46,14 +50,32 @@ func (c *Castle) Forgettable(stage string, addresses []string) (*Forgetting, err
 		return nil, c.conceal(err)
 	}
 	c.hideState(st)
-	f := &Forgetting{Stage: p.name, Layer: p.layer, addresses: addresses, sum: sum}
+	owned, err := ownedBy(dir)
+	if err != nil {
+		return nil, err
+	}
+	f := &Forgetting{Stage: p.name, Layer: p.layer, sum: sum}
 	for _, address := range addresses {
+		if i := slices.IndexFunc(owned, func(t proxmox.Trace) bool { return t.ID() == address }); i >= 0 {
+			f.things = append(f.things, owned[i])
+			f.Resources = append(f.Resources, fmt.Sprintf("%s %s on node %s", owned[i].Kind, address, owned[i].Node))
+			continue
+		}
 		if err := c.match(st, f, address); err != nil {
 			return nil, c.conceal(err)
+		}
+		f.addresses = append(f.addresses, address)
+	}
+	for _, k := range known(st) {
+		if slices.Contains(f.instances, k.Address) {
+			f.things = append(f.things, proxmox.Traces([]gate.Known{k})...)
 		}
 	}
 	return f, nil
 }
+
+// Restorable reports whether a snapshot of the state leads back.
+func (f *Forgetting) Restorable() bool { return len(f.instances) > 0 }
 
 // sound refuses a state that a run would have to repair first: only create and
 // destroy do so by themselves.
@@ -115,10 +137,15 @@ func (c *Castle) Forget(ctx context.Context, f *Forgetting) (err error) {
 	if err := errors.Join(unchanged(dir, f.Stage, f.sum), r.sound(f.Stage)); err != nil {
 		return err
 	}
-	if err := r.forget(ctx, dir, f); err != nil {
-		return r.failed(ctx, f.Layer, f.Stage, err)
+	if f.Restorable() {
+		if err := r.forget(ctx, dir, f); err != nil {
+			return r.failed(ctx, f.Layer, f.Stage, err)
+		}
 	}
-	r.notice(fmt.Sprintf("stage %s: forgotten: %s", f.Stage, strings.Join(f.instances, ", ")))
+	if err := disown(dir, f.things); err != nil {
+		return err
+	}
+	r.notice(fmt.Sprintf("stage %s: forgotten: %s", f.Stage, strings.Join(f.Resources, ", ")))
 	return nil
 }
 

@@ -42,6 +42,19 @@ func (r *destruction) remember(ctx context.Context, d *Doomed) error {
 	return state.WriteFile(ownedPath(dir), data)
 }
 
+// disown has no later destroy ask for these things any more.
+func disown(dir *state.Stage, things []proxmox.Trace) error {
+	traces, err := ownedBy(dir)
+	if err != nil || len(traces) == 0 {
+		return err
+	}
+	data, err := json.Marshal(proxmox.Without(traces, things...))
+	if err != nil {
+		return err
+	}
+	return state.WriteFile(ownedPath(dir), data)
+}
+
 func ownedPath(dir *state.Stage) string { return filepath.Join(dir.Dir(), "owned.json") }
 
 // ownedBy reads what was remembered of a stage; nothing if no destroy has come

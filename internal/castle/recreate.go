@@ -62,6 +62,9 @@ func (c *Castle) Recreation(o RecreateOptions) (*Recreation, error) {
 			re.Kept = append(re.Kept, d.Record.Name)
 		}
 	}
+	if len(all) == 0 && begun == nil { // the name of another cluster may have been meant
+		return nil, &UsageError{Message: fmt.Sprintf("%s: nothing stands that could be created again\n  `castle create %s` creates it", c.Name(), c.options.Cluster)}
+	}
 	return re, nil
 }
 

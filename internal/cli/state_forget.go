@@ -17,7 +17,8 @@ func newStateForget(a *app) *cobra.Command {
 		Long: `Remove resources from a stage's state with Terraform's own state rm, locked
 against runs and with a snapshot before. What they stand for goes on existing;
 castle does not know it any more. An ADDRESS is a resource's, with all its
-instances, or a module's. A state that cannot be read is refused. Asks for the
+instances, or a module's; of what a destroy has left over it is what the destroy
+called it (421, local:snippets/user.yaml), and no later destroy asks for it. A state that cannot be read is refused. Asks for the
 cluster's name; without a terminal it needs --yes.`,
 		Example: `  castle state forget blue platform 'module.nodes.proxmox_virtual_environment_vm.this["worker-02"]'`,
 		Args: usage(func(_ *cobra.Command, args []string) error {
@@ -46,6 +47,10 @@ cluster's name; without a terminal it needs --yes.`,
 			}
 			if err := c.Forget(cmd.Context(), f); err != nil {
 				return err
+			}
+			if !f.Restorable() {
+				fmt.Fprintf(a.stderr, "castle: forgot %s of %s\n", count(len(f.Resources), "thing"), f.Stage)
+				return nil
 			}
 			fmt.Fprintf(a.stderr, "castle: forgot %s of %s; `castle state restore %s %s --snapshot SERIAL` goes back (`castle state show` lists the serials)\n",
 				count(len(f.Resources), "resource"), f.Stage, c.Cluster().Name, f.Stage)

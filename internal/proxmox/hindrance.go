@@ -32,7 +32,7 @@ func (c *Client) Hindered(ctx context.Context, traces []Trace) ([]event.Thing, e
 		}
 		g := guest{Guest: listed[i]}.complete(config)
 		if way := g.release(); way != "" {
-			hindered = append(hindered, event.Thing{Kind: Machine, ID: t.id(), Where: "node " + g.Node, Reason: g.held(), Way: way})
+			hindered = append(hindered, event.Thing{Kind: Machine, ID: t.ID(), Where: "node " + g.Node, Reason: g.held(), Way: way})
 		}
 	}
 	return hindered, nil

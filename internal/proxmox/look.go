@@ -58,7 +58,7 @@ func (l *look) add(t Trace, gone bool, reason, way string) {
 	if t.Node != "" {
 		where = "node " + t.Node
 	}
-	l.things = append(l.things, event.Thing{Kind: t.Kind, ID: t.id(), Where: where, Gone: gone, Reason: reason, Way: way})
+	l.things = append(l.things, event.Thing{Kind: t.Kind, ID: t.ID(), Where: where, Gone: gone, Reason: reason, Way: way})
 	l.traces = append(l.traces, t)
 }
 
@@ -81,7 +81,7 @@ func (l *look) all(traces []Trace) []event.Thing {
 	l.storages(traces)
 	l.unseen(traces)
 	for _, t := range traces {
-		if t.Kind == Disk {
+		if t.Kind == Disk && !t.Left {
 			l.disk(t)
 		}
 	}

@@ -19,6 +19,7 @@ type Trace struct {
 	Name   string   `json:"name,omitempty"`
 	MACs   []string `json:"macs,omitempty"`
 	Volume string   `json:"volume,omitempty"` // local-lvm:vm-421-disk-0, local:import/talos.qcow2
+	Left   bool     `json:"left,omitempty"`   // it may stay: somebody has had castle forget it
 }
 
 // The kinds of Trace.
@@ -32,8 +33,8 @@ const (
 
 func (t Trace) isFile() bool { return t.Kind != Machine && t.Kind != Disk }
 
-// id is what people and Proxmox call it.
-func (t Trace) id() string {
+// ID is what people and Proxmox call it.
+func (t Trace) ID() string {
 	if t.Kind == Machine {
 		return fmt.Sprint(t.VM)
 	}
@@ -127,4 +128,25 @@ func Merge(traces []Trace, more ...Trace) []Trace {
 		}
 	}
 	return traces
+}
+
+// Without is what is left of traces if some are not asked for any more. The disks
+// of a machine go with it. A disk without its machine is only marked: it would
+// else be found again by the machine's id.
+func Without(traces []Trace, forgotten ...Trace) []Trace {
+	var left []Trace
+	for _, t := range traces {
+		same := func(f Trace) bool {
+			return f.Kind == t.Kind && f.VM == t.VM && f.Volume == t.Volume && f.Node == t.Node
+		}
+		its := func(f Trace) bool { return f.Kind == Machine && t.Kind == Disk && f.VM == t.VM }
+		switch {
+		case slices.ContainsFunc(forgotten, its), slices.ContainsFunc(forgotten, same) && t.Kind != Disk:
+			continue
+		case slices.ContainsFunc(forgotten, same):
+			t.Left = true
+		}
+		left = append(left, t)
+	}
+	return left
 }
