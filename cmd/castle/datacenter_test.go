@@ -64,7 +64,8 @@ func (d *datacenter) environ(dir string) (map[string]string, error) {
 //	proxmox stop              nobody answers there any more
 //	proxmox disk VOLUME [ID]  a file, or a disk of this VM, appears
 //	proxmox free VOLUME       … and is gone
-//	proxmox add ID NAME       somebody's running VM appears
+//	proxmox add ID NAME [TAG] somebody's running VM appears, with any number of tags
+//	proxmox twin ID           another VM takes this one's place that differs in its uuid alone; again: the first one
 //	proxmox remove ID         … and is gone
 //	proxmox hold              VMs that are created stay under construction
 //	proxmox hold-deletions    deletions of files do not end
@@ -86,7 +87,7 @@ func (d *datacenter) environ(dir string) (map[string]string, error) {
 //	proxmox created           how often a VM was asked for, on stdout
 func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
-		ts.Fatalf("usage: proxmox start|stop|disk|free|add|remove|hold|hold-deletions|watched|wait|release|locked|lock|locking|unlock|protect|unprotect|off|token|secret|drop|break|list|created")
+		ts.Fatalf("usage: proxmox start|stop|disk|free|add|twin|remove|hold|hold-deletions|watched|wait|release|locked|lock|locking|unlock|protect|unprotect|off|token|secret|drop|break|list|created")
 	}
 	slot := ts.Value(datacenterKey{}).(**datacenter)
 	if args[0] == "start" {
@@ -120,7 +121,15 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	case "add":
 		d.added++ // every card has an address of its own
 		card := fmt.Sprintf("virtio=BC:24:11:00:00:%02X,bridge=vmbr0", d.added)
-		d.AddVM(emulator.VM{ID: number(), Name: args[2], Running: true, Config: map[string]string{"net0": card}})
+		uuid := fmt.Sprintf("uuid=00000000-0000-4000-8000-%012d", d.added)
+		d.AddVM(emulator.VM{ID: number(), Name: args[2], Tags: args[3:], Running: true, Config: map[string]string{"net0": card, "smbios1": uuid}})
+	case "twin":
+		for _, vm := range d.VMs() {
+			if uuid := vm.Config["smbios1"]; vm.ID == number() {
+				vm.Config["smbios1"] = "uuid=" + strings.TrimPrefix("-"+strings.TrimPrefix(uuid, "uuid="), "--")
+				d.AddVM(vm)
+			}
+		}
 	case "remove":
 		d.RemoveVM(number())
 	case "hold":

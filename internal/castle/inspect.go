@@ -14,6 +14,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/state"
 )
 
 // OutputValue is one output of a layer.
@@ -102,12 +103,27 @@ func (c *Castle) Terraform(ctx context.Context, name string, args []string, stdi
 	if err := work.Init(ctx); err != nil {
 		return 0, err
 	}
-	if err := c.dir.Stage(s.Name).Snapshot(); err != nil {
+	dir := c.dir.Stage(s.Name)
+	if err := dir.Snapshot(); err != nil {
+		return 0, err
+	}
+	before, err := r.readState(dir)
+	if err != nil {
 		return 0, err
 	}
 	r.emit(event.Event{Kind: event.StepStarted, Layer: s.Layer, Stage: s.Name, Step: "terraform"})
 	code, err = work.Exec(ctx, args, stdin, stdout, stderr)
-	return code, errors.Join(err, r.recordMade(s, work))
+	return code, errors.Join(err, r.recordMade(s, work), r.doubtMarks(dir, before))
+}
+
+// doubtMarks forgets by what a stage's machines are told from others if its state
+// has changed: they may have been replaced.
+func (r *run) doubtMarks(dir *state.Stage, before *state.State) error {
+	st, err := r.readState(dir)
+	if err != nil || st.SHA256 == before.SHA256 {
+		return err
+	}
+	return clearMarks(dir)
 }
 
 // recordMade records a stage that a command made by hand, so that destroy finds it.

@@ -28,7 +28,11 @@ func (r *destruction) remember(ctx context.Context, d *Doomed) error {
 	if err != nil {
 		return err
 	}
-	traces = proxmox.Merge(traces, proxmox.Traces(known(st))...)
+	marks, err := marksOf(dir)
+	if err != nil {
+		return err
+	}
+	traces = proxmox.Merge(traces, proxmox.Traces(known(st, marks...))...)
 	if len(traces) == 0 {
 		return nil
 	}

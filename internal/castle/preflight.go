@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/config"
@@ -35,18 +36,27 @@ func (r *creation) earlyPreflight(ctx context.Context, s *config.Stage, p *confi
 	if err != nil {
 		return unanswered(p.Name(), err)
 	}
+	if err := r.refuse(s, p, findings); err != nil {
+		return err
+	}
 	for _, ours := range findings.Ours {
 		r.notice(fmt.Sprintf("%s was made by a run that was killed; it is taken over", ours.What))
 	}
-	return r.refuse(s, p, findings)
+	return nil
 }
 
-// refuse is nil if nothing foreign stands in the way of a stage.
-func (r *run) refuse(s *config.Stage, p *config.Preflight, findings gate.Findings) error {
-	if len(findings.Foreign) == 0 {
+// refuse is nil if nothing stands in the way of a stage.
+func (r *creation) refuse(s *config.Stage, p *config.Preflight, findings gate.Findings) error {
+	inTheWay := slices.Concat(findings.Unfit, findings.Foreign)
+	if len(inTheWay) == 0 {
 		return nil
 	}
-	e := &PreflightError{Preflight: p.Name(), Foreign: findings.Foreign, Terraform: r.terraformCommand(s.Name)}
+	for i, f := range inTheWay {
+		if f.Nuke != "" {
+			inTheWay[i].Ways = append([]string{"delete it: " + r.nukeCommand(s, p, f.Nuke)}, f.Ways...)
+		}
+	}
+	e := &PreflightError{Preflight: p.Name(), Foreign: inTheWay, Terraform: r.terraformCommand(s.Name)}
 	var missing []string
 	for _, need := range s.Needs {
 		st, err := r.readState(r.dir.Stage(need.Name))
@@ -69,12 +79,29 @@ func (r *run) terraformCommand(stage string) string {
 }
 
 // command is a castle command for the same cluster and state, as the user would type it.
-func (r *run) command(name string) string {
+func (r *run) command(name string) string { return r.bare(name) + " " + r.options.Cluster }
+
+// bare is a castle command for the same state.
+func (r *run) bare(name string) string {
 	castle := "castle"
 	if r.options.StateDir != "" {
 		castle += " --state-dir " + quote(r.options.StateDir)
 	}
-	return castle + " " + name + " " + r.options.Cluster
+	return castle + " " + name
+}
+
+// nukeCommand deletes machines by their ids. Where nothing was recorded of the
+// cluster yet, nuke has to be told where they are.
+func (r *run) nukeCommand(s *config.Stage, p *config.Preflight, ids string) string {
+	command := r.bare("nuke") + " --vmid-range " + ids
+	if rec, err := r.dir.Stage(s.Name).Record(); err == nil && len(rec.Preflights) > 0 {
+		return command + " --cluster " + r.options.Cluster
+	}
+	values, diags := p.Values(s, r.said.scope(s))
+	if diags.HasErrors() {
+		return command
+	}
+	return command + " --endpoint " + gate.Values(values).String("endpoint") + ", with the API token in PROXMOX_VE_API_TOKEN"
 }
 
 // inspect asks one preflight of a stage.
@@ -95,15 +122,20 @@ func (r *run) inspect(ctx context.Context, s *config.Stage, p *config.Preflight)
 	if err != nil {
 		return gate.Findings{}, err
 	}
-	return preflight.Inspect(ctx, known(st), r.notice)
+	marks, err := marksOf(r.dir.Stage(s.Name))
+	if err != nil {
+		return gate.Findings{}, err
+	}
+	return preflight.Inspect(ctx, known(st, marks...), r.notice)
 }
 
-// known lists the managed resources of a state.
-func known(st *state.State) []gate.Known {
+// known lists the managed resources of a state, with what castle has noted of
+// the things that they stand for.
+func known(st *state.State, marks ...gate.Mark) []gate.Known {
 	var all []gate.Known
 	for _, res := range st.Resources {
 		if res.Mode == managed {
-			all = append(all, gate.Known{Address: res.Address, Type: res.Type, Attributes: res.Attributes})
+			all = append(all, gate.Known{Address: res.Address, Type: res.Type, Attributes: res.Attributes, Mark: markOf(marks, res.Address)})
 		}
 	}
 	return all
@@ -114,7 +146,7 @@ const managed = "managed"
 
 // importOurs brings what a killed run made into the state, so that it is not
 // made twice, and refuses to go on if anything foreign is in the way.
-func (r *run) importOurs(ctx context.Context, s *config.Stage, work *workshop) error {
+func (r *creation) importOurs(ctx context.Context, s *config.Stage, work *workshop) error {
 	for _, p := range s.Preflights {
 		findings, err := r.inspect(ctx, s, p)
 		if err != nil {
@@ -123,26 +155,26 @@ func (r *run) importOurs(ctx context.Context, s *config.Stage, work *workshop) e
 		if err := r.refuse(s, p, findings); err != nil {
 			return err
 		}
-		if err := r.importAll(ctx, s.Name, s.Layer, work, findings.Ours); err != nil {
-			return err
+		for _, own := range findings.Ours {
+			if err := r.importOne(ctx, s.Name, s.Layer, work, own.Import); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-func (r *run) importAll(ctx context.Context, stage, layer string, work *workshop, ours []gate.Import) error {
-	for _, one := range ours {
-		err := r.step(stage, layer, "import", func() error { return work.Import(ctx, one.Address, one.ID) })
-		if err != nil {
-			return fmt.Errorf("import %s as %s: %w", one.What, one.Address, err)
-		}
-		r.emit(event.Event{Kind: event.Resource, Layer: layer, Stage: stage, Address: one.Address, Action: "import", Text: one.What})
+func (r *run) importOne(ctx context.Context, stage, layer string, work *workshop, one gate.Import) error {
+	err := r.step(stage, layer, "import", func() error { return work.Import(ctx, one.Address, one.ID) })
+	if err != nil {
+		return fmt.Errorf("import %s as %s: %w", one.What, one.Address, err)
 	}
+	r.emit(event.Event{Kind: event.Resource, Layer: layer, Stage: stage, Address: one.Address, Action: "import", Text: one.What})
 	return nil
 }
 
 // recheck asks the preflights again, right before the apply.
-func (r *run) recheck(ctx context.Context, s *config.Stage) error {
+func (r *creation) recheck(ctx context.Context, s *config.Stage) error {
 	for _, p := range s.Preflights {
 		findings, err := r.inspect(ctx, s, p)
 		if err != nil {

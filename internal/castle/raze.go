@@ -95,8 +95,10 @@ func (r *destruction) clear(ctx context.Context, d *Doomed, again bool) (err err
 	if err := errors.Join(dir.ClearFingerprint(), dir.Snapshot()); err != nil {
 		return err
 	}
-	if err := r.importAll(ctx, d.Record.Name, d.Record.Layer, work, ours); err != nil {
-		return err
+	for _, one := range ours {
+		if err := r.importOne(ctx, d.Record.Name, d.Record.Layer, work, one); err != nil {
+			return err
+		}
 	}
 	if err := r.remember(ctx, d); err != nil {
 		return err
@@ -152,15 +154,20 @@ var errClusterSilent = errors.New("the cluster did not finish deleting within " 
 // ours asks the recorded preflights what a killed run of this cluster has made
 // that the state does not know. Foreign things are told and left alone; one that
 // the state takes for the stage's own would be destroyed with it, so nothing is.
+// Nor is anything while nobody can tell whether a thing is the stage's own.
 func (r *destruction) ours(ctx context.Context, d *Doomed) ([]gate.Import, error) {
 	var ours []gate.Import
 	var refused error
 	err := r.inspectRecorded(ctx, d, func(preflight string, f gate.Findings) {
-		ours = append(ours, f.Ours...)
+		for _, own := range f.Ours {
+			ours = append(ours, own.Import)
+		}
 		var mistaken []gate.Foreign
 		for _, foreign := range f.Foreign {
-			if foreign.Mistaken != "" {
-				foreign.Ways = nil // they are for a create
+			if foreign.Mistaken != "" || foreign.Unsure {
+				if foreign.Mistaken != "" {
+					foreign.Ways = nil // they are for a create
+				}
 				mistaken = append(mistaken, foreign)
 				continue
 			}
@@ -176,6 +183,10 @@ func (r *destruction) ours(ctx context.Context, d *Doomed) ([]gate.Import, error
 }
 
 func (r *destruction) inspectRecorded(ctx context.Context, d *Doomed, see func(string, gate.Findings)) error {
+	marks, err := marksOf(r.dir.Stage(d.Record.Name))
+	if err != nil {
+		return err
+	}
 	for _, check := range d.Record.Preflights {
 		for _, typ := range PreflightTypes() {
 			if typ.Name != check.Type {
@@ -189,7 +200,7 @@ func (r *destruction) inspectRecorded(ctx context.Context, d *Doomed, see func(s
 			if err != nil {
 				return err
 			}
-			findings, err := preflight.Inspect(ctx, known(d.state), r.notice)
+			findings, err := preflight.Inspect(ctx, known(d.state, marks...), r.notice)
 			if err != nil {
 				return unanswered(preflight.Name, err)
 			}

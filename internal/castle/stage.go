@@ -144,8 +144,11 @@ func (r *creation) try(ctx context.Context, s *config.Stage, work *workshop) err
 	if err := r.importOurs(ctx, s, work); err != nil {
 		return err
 	}
+	err = r.change(ctx, s, work, before)
 	// Whatever came of it: a state of which there is no copy could not be restored.
-	return errors.Join(r.change(ctx, s, work, before), dir.Snapshot())
+	err = errors.Join(err, dir.Snapshot())
+	r.mark(ctx, s)
+	return err
 }
 
 // change plans and applies. A stage that was never applied and has nothing to
@@ -153,7 +156,7 @@ func (r *creation) try(ctx context.Context, s *config.Stage, work *workshop) err
 func (r *creation) change(ctx context.Context, s *config.Stage, work *workshop, before *state.State) error {
 	pending := r.pendingReleases(ctx, s)
 	if !before.Exists && len(s.Preflights) == 0 && len(s.Adopts) == 0 && len(pending) == 0 {
-		return during("apply", r.step(s.Name, s.Layer, "apply", func() error { return work.Apply(ctx, nil) }))
+		return r.applyPlan(ctx, s, work, nil)
 	}
 	plan, err := r.plan(ctx, s, work)
 	if err == nil && len(pending) > 0 {
@@ -168,6 +171,14 @@ func (r *creation) change(ctx context.Context, s *config.Stage, work *workshop, 
 	// The plan took a while: ask once more what stands in the way.
 	if err := r.recheck(ctx, s); err != nil {
 		return errors.Join(err, plan.Discard())
+	}
+	return r.applyPlan(ctx, s, work, plan)
+}
+
+func (r *creation) applyPlan(ctx context.Context, s *config.Stage, work *workshop, plan *terraform.Plan) error {
+	// What is replaced now could not be told from a stranger if castle died.
+	if err := clearMarks(r.dir.Stage(s.Name)); err != nil {
+		return err
 	}
 	return during("apply", r.step(s.Name, s.Layer, "apply", func() error { return work.Apply(ctx, plan) }))
 }

@@ -60,15 +60,31 @@ type Known struct {
 	Address    string // proxmox_virtual_environment_vm.node["cp-01"]
 	Type       string // proxmox_virtual_environment_vm
 	Attributes map[string]any
+	// Mark is what Findings.Marks said when castle last had it before its eyes;
+	// zero if nobody did.
+	Mark Mark
+}
+
+// Mark tells a thing from every other that gets its name and its id later on.
+type Mark struct {
+	Address string `json:"address"`
+	ID      string `json:"id"` // 421
+	UUID    string `json:"uuid"`
 }
 
 // Findings is what a preflight saw of the things that the stage is to own.
 type Findings struct {
 	// Foreign things stand where the stage would build; the stage must not run.
 	Foreign []Foreign
-	// Ours were made by a run that was killed before it could note them; they
-	// are imported before the stage is planned.
-	Ours []Import
+	// Unfit is what the stage cannot build on, such as a node that is offline. It
+	// stops a create; to a destroy it is nothing.
+	Unfit []Foreign
+	// Ours look like the stage's own in every way, but its state does not know
+	// them. They are imported before the stage is planned, if castle made them or
+	// the user says so.
+	Ours []Own
+	// Marks are those of what the state knows and what is there.
+	Marks []Mark
 	// Present names everything that exists now, known to the state or not.
 	// After a destroy it must be empty.
 	Present []string
@@ -86,6 +102,18 @@ type Foreign struct {
 	// Mistaken is the address in the state that has the same ID but stands for
 	// another thing; Terraform would take this one for it. Empty if there is none.
 	Mistaken string
+	// Nuke is the range of ids with which castle nuke would take it; empty if it
+	// would not.
+	Nuke string
+	// Unsure says that it may be the stage's own, but that nobody can look at it
+	// now: a destroy must not go past it either.
+	Unsure bool
+}
+
+// Own is a thing that only the state is missing to be the stage's own.
+type Own struct {
+	Import
+	Unclaimed Foreign // what it is as long as nobody claims it
 }
 
 // Import tells Terraform that the resource at Address is the thing with this ID.

@@ -23,7 +23,8 @@ type Guest struct {
 	Lock   string `json:"lock"`
 	Pool   string `json:"pool"`
 	// HAState is set for a guest that the high-availability stack manages.
-	HAState string `json:"hastate"`
+	HAState string  `json:"hastate"`
+	Uptime  float64 `json:"uptime"` // in seconds, of one that runs
 }
 
 // Admitted asks whether the datacenter takes the token at all.
@@ -86,6 +87,17 @@ func (c Config) MACs() []string {
 }
 
 var driveOption = regexp.MustCompile(`^(ide|sata|scsi|virtio|efidisk|tpmstate|unused)\d+$`)
+
+// UUID is the machine's own, which it keeps for its whole life: Proxmox makes one
+// up for every machine and every clone. Empty if the configuration has none.
+func (c Config) UUID() string {
+	for property := range strings.SplitSeq(c["smbios1"], ",") {
+		if uuid, ok := strings.CutPrefix(property, "uuid="); ok {
+			return strings.ToLower(uuid)
+		}
+	}
+	return ""
+}
 
 // Volumes are the volumes that the machine's drives name, attached or not, in
 // the order of their options' names. Empty drives are left out.

@@ -15,7 +15,8 @@ type Trace struct {
 	Kind string `json:"kind"`           // machine, disk, image, snippet or file
 	Node string `json:"node,omitempty"` // where it was
 	VM   int    `json:"vm,omitempty"`   // the machine's id; a disk's owner
-	// Name and MACs tell a machine from another one that has got its id since.
+	// UUID, MACs and Name tell a machine from another one that has got its id since.
+	UUID   string   `json:"uuid,omitempty"`
 	Name   string   `json:"name,omitempty"`
 	MACs   []string `json:"macs,omitempty"`
 	Volume string   `json:"volume,omitempty"` // local-lvm:vm-421-disk-0, local:import/talos.qcow2
@@ -53,7 +54,7 @@ func Traces(known []gate.Known) []Trace {
 		switch k.Type {
 		case typeVM:
 			if t := (Trace{Kind: Machine, Node: text("node_name"), VM: attributeInt(k.Attributes["vm_id"]), Name: text("name")}); t.VM != 0 {
-				t.MACs = attributeStrings(k.Attributes["mac_addresses"])
+				t.MACs, t.UUID = attributeStrings(k.Attributes["mac_addresses"]), uuidOf(&k, t.VM)
 				all = append(append(all, t), t.disks(k.Attributes["disk"])...)
 			}
 		case typeDownload, typeFile:

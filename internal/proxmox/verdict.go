@@ -28,7 +28,7 @@ func (l *look) machine(t Trace) {
 		l.add(t, false, "a guest that this API token may not see has this id", fmt.Sprintf("give the token VM.Audit on /vms/%d to see what it is", t.VM))
 		return
 	}
-	g := guest{Guest: guests[i], tags: splitTags(guests[i].Tags)}
+	g := guests[i].seen()
 	if g.Kind != "qemu" {
 		l.others[t.VM] = nil // a container's disks are called the same; what it uses is not asked
 		l.add(t, true, "the id belongs to another guest now: "+g.describe(), "")
@@ -40,13 +40,14 @@ func (l *look) machine(t Trace) {
 		return
 	}
 	g = g.complete(config)
-	if len(t.MACs) > 0 && len(g.macs) > 0 && !slices.ContainsFunc(t.MACs, func(mac string) bool { return slices.Contains(g.macs, strings.ToUpper(mac)) }) {
+	same, proved := t.is(g)
+	if proved && !same {
 		l.others[t.VM] = config
 		l.add(t, true, "the id belongs to another machine now: "+g.describe(), "")
 		return
 	}
 	t.Node = g.Node
-	if (len(t.MACs) == 0 || len(g.macs) == 0) && g.Name != t.Name {
+	if !proved && g.Name != t.Name {
 		l.add(t, false, "not proved: the state had no hardware address to tell it from "+g.describe(), "")
 		return
 	}
@@ -55,6 +56,18 @@ func (l *look) machine(t Trace) {
 		way = fmt.Sprintf("as root on node %s: qm stop %d && qm destroy %d --purge", g.Node, t.VM, t.VM)
 	}
 	l.add(t, false, "still there: "+g.describe(), way)
+}
+
+// is reports whether a guest is the machine of a trace, and whether something
+// proves that either way: the uuid, else a hardware address.
+func (t Trace) is(g guest) (same, proved bool) {
+	switch {
+	case t.UUID != "" && g.uuid != "":
+		return t.UUID == g.uuid, true
+	case len(t.MACs) > 0 && len(g.macs) > 0:
+		return slices.ContainsFunc(t.MACs, func(mac string) bool { return slices.Contains(g.macs, strings.ToUpper(mac)) }), true
+	}
+	return false, false
 }
 
 // disk judges a disk by the lists that were read; where one could not be read,

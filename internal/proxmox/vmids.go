@@ -41,40 +41,55 @@ type slot struct {
 type guest struct {
 	Guest
 	tags, macs []string
+	uuid       string
 	protected  bool
 }
 
 // complete adds what a configuration says to what the list has said.
 func (g guest) complete(c Config) guest {
-	g.tags, g.macs, g.protected = c.Tags(), c.MACs(), on(c["protection"])
+	g.tags, g.macs, g.uuid, g.protected = c.Tags(), c.MACs(), c.UUID(), on(c["protection"])
 	g.Name, g.Lock = cmp.Or(c["name"], g.Name), c["lock"]
 	return g
 }
 
+// site is what one look at the datacenter goes by.
+type site struct {
+	nodes  []Node
+	guests []Guest
+	report func(string)
+	found  *gate.Findings
+}
+
 func (c *vmCheck) inspect(ctx context.Context, known []gate.Known, report func(string)) (gate.Findings, error) {
 	var found gate.Findings
+	var err error
+	at := site{report: report, found: &found}
+	if at.nodes, err = c.client.Nodes(ctx); err != nil {
+		return found, err
+	}
 	slots := c.slots(known)
 	// First which ids are taken, then the list: what appears in between is seen
 	// by the list at least, and what disappears is asked for again.
 	var taken []slot
 	for _, s := range slots {
 		yes, err := c.client.Taken(ctx, s.id)
-		if err != nil {
+		switch {
+		case err != nil:
 			return found, err
-		}
-		if yes {
+		case yes:
 			taken = append(taken, s)
+		default:
+			c.ground(s, at)
 		}
 	}
 	if len(taken) == 0 {
 		return found, nil
 	}
-	listed, err := c.client.Guests(ctx)
-	if err != nil {
+	if at.guests, err = c.client.Guests(ctx); err != nil {
 		return found, err
 	}
 	for _, s := range taken {
-		i := slices.IndexFunc(listed, func(g Guest) bool { return g.ID == s.id })
+		i := slices.IndexFunc(at.guests, func(g Guest) bool { return g.ID == s.id })
 		if i < 0 {
 			if still, err := c.client.Taken(ctx, s.id); err != nil || !still {
 				if err != nil {
@@ -85,7 +100,7 @@ func (c *vmCheck) inspect(ctx context.Context, known []gate.Known, report func(s
 			found.Foreign = append(found.Foreign, c.invisible(s))
 			continue
 		}
-		if err := c.judge(ctx, s, listed[i], &found, report); err != nil {
+		if err := c.judge(ctx, s, at.guests[i], at); err != nil {
 			return found, err
 		}
 	}
@@ -128,12 +143,17 @@ func (c *vmCheck) address(key string) string { return c.resource + "[" + strconv
 func (c *vmCheck) name(key string) string { return cmp.Or(c.names[key], key) }
 
 // judge sorts one guest into foreign, ours and known.
-func (c *vmCheck) judge(ctx context.Context, s slot, listed Guest, found *gate.Findings, report func(string)) error {
+func (c *vmCheck) judge(ctx context.Context, s slot, listed Guest, at site) error {
+	found := at.found
 	if listed.Kind != "qemu" {
-		found.Foreign = append(found.Foreign, c.foreign(s, guest{Guest: listed, tags: splitTags(listed.Tags)}, "a container, not a virtual machine"))
+		found.Foreign = append(found.Foreign, c.foreign(ctx, s, listed.seen(), "a container, not a virtual machine"))
 		return nil
 	}
-	g, err := c.settled(ctx, s, listed, report)
+	if statusOf(at.nodes, listed.Node) == offline {
+		found.Foreign = append(found.Foreign, c.unreachable(s, listed.seen()))
+		return nil
+	}
+	g, err := c.settled(ctx, s, listed, at.report)
 	switch {
 	case IsMissing(err):
 		return nil // gone since it was listed
@@ -145,18 +165,21 @@ func (c *vmCheck) judge(ctx context.Context, s slot, listed Guest, found *gate.F
 	}
 	if s.known != nil {
 		if why := c.recycled(s, g); why != "" {
-			found.Foreign = append(found.Foreign, c.foreign(s, g, why))
+			found.Foreign = append(found.Foreign, c.foreign(ctx, s, g, why))
 			return nil
 		}
 		found.Present = append(found.Present, g.String())
+		if g.uuid != "" {
+			found.Marks = append(found.Marks, gate.Mark{Address: s.known.Address, ID: strconv.Itoa(s.id), UUID: g.uuid})
+		}
 		return nil
 	}
 	if why := c.notOurs(s, g); why != "" {
-		found.Foreign = append(found.Foreign, c.foreign(s, g, why))
+		found.Foreign = append(found.Foreign, c.foreign(ctx, s, g, why))
 		return nil
 	}
 	found.Present = append(found.Present, g.String())
-	found.Ours = append(found.Ours, c.own(s, g))
+	found.Ours = append(found.Ours, c.unclaimed(ctx, s, g))
 	return nil
 }
 
@@ -194,59 +217,6 @@ func (c *vmCheck) settled(ctx context.Context, s slot, listed Guest, report func
 			return guest{}, fmt.Errorf("VM %d is still being created: %w", s.id, err)
 		}
 	}
-}
-
-// notOurs says why a guest that the state does not know cannot be castle's own.
-func (c *vmCheck) notOurs(s slot, g guest) string {
-	missing, node := lacking(g.tags, c.tags), cmp.Or(c.nodes[s.key], c.node)
-	switch {
-	case g.Lock == "create":
-		return "its creation was never finished"
-	case g.Name != c.name(s.key):
-		return fmt.Sprintf("castle's own would be called %q", c.name(s.key))
-	case len(missing) > 0:
-		return fmt.Sprintf("castle's own would be tagged %s", strings.Join(missing, ", "))
-	case node != "" && g.Node != node:
-		return fmt.Sprintf("castle's own would be on node %s", node)
-	case s.elsewhere != nil:
-		return fmt.Sprintf("%s has VM %d in the state", s.elsewhere.Address, attributeInt(s.elsewhere.Attributes["vm_id"]))
-	}
-	return ""
-}
-
-// recycled says why a guest is not the one that the state knows by this id. The
-// hardware address decides: Proxmox makes up a new one for every machine. Where
-// the state has none, name and tags must be the expected ones, or those in the
-// state if the configuration has just changed.
-func (c *vmCheck) recycled(s slot, g guest) string {
-	if macs := attributeStrings(s.known.Attributes["mac_addresses"]); len(macs) > 0 && len(g.macs) > 0 {
-		for _, mac := range macs {
-			if slices.Contains(g.macs, strings.ToUpper(mac)) {
-				return ""
-			}
-		}
-		return fmt.Sprintf("the state knows this id as another machine (%s)", strings.Join(macs, ", "))
-	}
-	was, _ := s.known.Attributes["name"].(string) //nolint:errcheck // absent is empty
-	if g.Name != was && (s.key == "" || g.Name != c.name(s.key)) {
-		return fmt.Sprintf("the state knows this id as %q", cmp.Or(was, c.name(s.key)))
-	}
-	then := attributeStrings(s.known.Attributes["tags"])
-	if missing := lacking(g.tags, c.tags); len(missing) > 0 && (len(then) == 0 || len(lacking(g.tags, then)) > 0) {
-		return fmt.Sprintf("it is no longer tagged %s", strings.Join(missing, ", "))
-	}
-	return ""
-}
-
-// lacking returns the wanted tags that are not there; Proxmox lower-cases tags.
-func lacking(have, want []string) []string {
-	var missing []string
-	for _, tag := range want {
-		if !slices.ContainsFunc(have, func(h string) bool { return strings.EqualFold(h, tag) }) {
-			missing = append(missing, tag)
-		}
-	}
-	return missing
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -35,12 +35,25 @@ func ours(id int, name string) emulator.VM {
 	}
 }
 
+func uuid(vm emulator.VM, uuid string) emulator.VM {
+	vm.Config["smbios1"] = "uuid=" + uuid + ",family=Zm9v"
+	return vm
+}
+
+// noted is what castle has kept of a machine.
+func noted(k gate.Known, id, uuid string) gate.Known {
+	k.Mark = gate.Mark{Address: k.Address, ID: id, UUID: uuid}
+	return k
+}
+
 func TestVMIDs(t *testing.T) {
 	for name, test := range map[string]struct {
 		vms     []emulator.VM
 		known   []gate.Known
 		change  func(*vmCheck)
 		foreign string   // What; empty if nothing is in the way
+		nuke    string   // the range with which a nuke would take it
+		mark    string   // what was noted of what the state knows
 		hint    []string // parts of why and of the ways out
 		own     string   // "address id" of what would make it castle's own
 		taken   string   // the address that the state mistakes it for
@@ -55,7 +68,12 @@ func TestVMIDs(t *testing.T) {
 			vms:     []emulator.VM{{ID: 421, Name: "prod-database", Running: true}},
 			foreign: `VM 421 "prod-database" on node proxmox, running, no tags`,
 			hint:    []string{`would be called "blue-cp-01"`, "give cp-01 another VM id", "remove it in Proxmox"},
-			own:     cp01 + " proxmox/421",
+		},
+		"a ghost that has run for long, in a pool": {
+			vms: []emulator.VM{{
+				ID: 421, Name: "prod-database", Pool: "db", Tags: []string{"prod"}, Running: true, Started: time.Now().Add(-12*24*time.Hour - time.Minute),
+			}},
+			foreign: `VM 421 "prod-database" on node proxmox, running for 12 days, pool db, tags: prod`,
 		},
 		"the right tags under another name": {
 			vms:     []emulator.VM{ours(421, "green-cp-01")},
@@ -75,16 +93,34 @@ func TestVMIDs(t *testing.T) {
 			foreign: `VM 421 "blue-cp-01" on node proxmox, running, tags: blue, castle`,
 			hint:    []string{"castle's own would be on node pve2"},
 			own:     cp01 + " proxmox/421",
+			nuke:    "421",
 		},
 		"our own, on the node that is its own": {
 			vms:     []emulator.VM{ours(421, "blue-cp-01")},
 			change:  func(c *vmCheck) { c.node, c.nodes = "pve2", map[string]string{"cp-01": "proxmox"} },
 			ours:    cp01 + " proxmox/421",
+			nuke:    "421",
 			present: `VM 421 "blue-cp-01" on node proxmox`,
+		},
+		"a cluster's own on another machine's id": {
+			vms:     []emulator.VM{ours(421, "blue-wk-01")},
+			foreign: `VM 421 "blue-wk-01" on node proxmox, running, tags: blue, castle`,
+			own:     cp01 + " proxmox/421",
+			nuke:    "421",
+		},
+		"a cluster's own that a nuke would not take": {
+			vms:     []emulator.VM{{ID: 421, Name: "blue-wk-01", Tags: []string{"blue", "castle"}, Protection: true}},
+			foreign: `VM 421 "blue-wk-01" on node proxmox, stopped, tags: blue, castle, protected`,
+			own:     cp01 + " proxmox/421",
+		},
+		"another cluster's own": {
+			vms:     []emulator.VM{{ID: 421, Name: "green-cp-01", Tags: []string{"castle", "green"}}},
+			foreign: `VM 421 "green-cp-01" on node proxmox, stopped, tags: castle, green`,
 		},
 		"our own, unknown to the state": {
 			vms:     []emulator.VM{ours(421, "blue-cp-01")},
 			ours:    cp01 + " proxmox/421",
+			nuke:    "421",
 			present: `VM 421 "blue-cp-01" on node proxmox`,
 		},
 		"a name is the key unless it is given": {
@@ -96,7 +132,7 @@ func TestVMIDs(t *testing.T) {
 		"a container": {
 			vms:     []emulator.VM{{ID: 421, Name: "blue-cp-01", Kind: "lxc", Tags: []string{"blue", "castle"}}},
 			foreign: `container 421 "blue-cp-01" on node proxmox, stopped, tags: blue, castle`,
-			hint:    []string{"a container, not a virtual machine"},
+			hint:    []string{"a container, not a virtual machine", "give cp-01 another VM id", "remove it in Proxmox"},
 		},
 		"a machine that the token may not see": {
 			vms:     []emulator.VM{{ID: 421, Name: "secret", Hidden: true}},
@@ -137,6 +173,33 @@ func TestVMIDs(t *testing.T) {
 			hint:    []string{"another machine (bc:24:11:ff:ff:ff)"},
 			taken:   cp01,
 		},
+		"a known id under which another machine with that very address stands": {
+			vms:     []emulator.VM{uuid(ours(421, "blue-cp-01"), "0A")},
+			known:   []gate.Known{noted(known(cp01, map[string]any{"vm_id": 421, "name": "blue-cp-01", "mac_addresses": []any{"BC:24:11:00:00:01"}}), "421", "0b")},
+			foreign: `VM 421 "blue-cp-01" on node proxmox, running, tags: blue, castle`,
+			hint:    []string{"the state knows this id as another machine (uuid 0b, and this one's is 0a)"},
+			taken:   cp01,
+		},
+		"a known machine with another network card": {
+			vms:     []emulator.VM{uuid(ours(421, "blue-cp-01"), "0A")},
+			known:   []gate.Known{noted(known(cp01, map[string]any{"vm_id": 421, "name": "blue-cp-01", "mac_addresses": []any{"BC:24:11:FF:FF:FF"}}), "421", "0a")},
+			present: `VM 421 "blue-cp-01" on node proxmox`,
+			mark:    cp01 + " 421 0a",
+		},
+		"a known machine that was noted under another id": {
+			vms:     []emulator.VM{uuid(ours(421, "blue-cp-01"), "0A")},
+			known:   []gate.Known{noted(known(cp01, map[string]any{"vm_id": 421, "name": "blue-cp-01"}), "420", "0b")},
+			present: `VM 421 "blue-cp-01" on node proxmox`,
+			mark:    cp01 + " 421 0a",
+		},
+		"a known id under which another machine stands than the configuration's uuid says": {
+			vms: []emulator.VM{uuid(ours(421, "blue-cp-01"), "0A")},
+			known: []gate.Known{known(cp01, map[string]any{
+				"vm_id": 421, "name": "blue-cp-01", "smbios": []any{map[string]any{"uuid": "0B"}},
+			})},
+			foreign: `VM 421 "blue-cp-01" on node proxmox, running, tags: blue, castle`,
+			taken:   cp01,
+		},
 		"a known machine renamed by hand": {
 			vms:     []emulator.VM{ours(421, "my-node")},
 			known:   []gate.Known{known(cp01, map[string]any{"vm_id": 421, "name": "blue-cp-01", "mac_addresses": []any{"bc:24:11:00:00:01"}})},
@@ -164,13 +227,13 @@ func TestVMIDs(t *testing.T) {
 			vms:     []emulator.VM{{ID: 421, Name: "jump-host"}},
 			known:   []gate.Known{known(`proxmox_virtual_environment_vm.jump["cp-01"]`, map[string]any{"vm_id": 421, "name": "jump-host"})},
 			foreign: `VM 421 "jump-host" on node proxmox, stopped, no tags`,
-			own:     cp01 + " proxmox/421",
 		},
 		"our own on a new id, while the state has the key under another": {
 			vms:     []emulator.VM{ours(421, "blue-cp-01")},
 			known:   []gate.Known{known(cp01, map[string]any{"vm_id": 420, "name": "blue-cp-01"})},
 			foreign: `VM 421 "blue-cp-01" on node proxmox, running, tags: blue, castle`,
 			hint:    []string{cp01 + " has VM 420 in the state"},
+			nuke:    "421",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -186,15 +249,25 @@ func TestVMIDs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var foreign, hint, own, taken, imports string
+			var foreign, hint, own, taken, imports, nuke, marks string
 			for _, f := range found.Foreign {
-				foreign, hint, taken = foreign+f.What, hint+f.Why+strings.Join(f.Ways, ""), taken+f.Mistaken
+				foreign, hint, taken, nuke = foreign+f.What, hint+f.Why+strings.Join(f.Ways, ""), taken+f.Mistaken, nuke+f.Nuke
 				if f.Import != nil {
 					own += f.Import.Address + " " + f.Import.ID
 				}
 			}
 			for _, i := range found.Ours {
 				imports += i.Address + " " + i.ID
+				nuke += i.Unclaimed.Nuke
+				if i.Unclaimed.Mistaken != "" || len(i.Unclaimed.Ways) == 0 {
+					t.Errorf("while nobody claims it: %+v", i.Unclaimed)
+				}
+			}
+			for _, m := range found.Marks {
+				marks += m.Address + " " + m.ID + " " + m.UUID
+			}
+			if nuke != test.nuke || marks != test.mark {
+				t.Errorf("nuke %q, marks %q; want %q, %q", nuke, marks, test.nuke, test.mark)
 			}
 			if foreign != test.foreign {
 				t.Errorf("foreign: got  %s\nwant %s", foreign, test.foreign)

@@ -93,14 +93,61 @@ func TestVMIDsStopsWaitingWithItsContext(t *testing.T) {
 }
 
 func TestVMIDsFailsClosedWhenItCannotAsk(t *testing.T) {
-	d := newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"}})
-	d.AddVM(emulator.VM{ID: 421, Node: "pve2", Name: "blue-cp-01"})
-	d.SetOffline("pve2", true)
-	if found, err := check(t, d).inspect(t.Context(), nil, silent); err == nil || !strings.Contains(err.Error(), "595 No route to host") {
-		t.Errorf("node offline: %+v, %v", found, err)
+	for path, answer := range map[string]string{
+		"nodes": "500 cluster not ready - no quorum?", "cluster/nextid": "403 Permission check failed",
+		"cluster/resources": "500 cluster not ready - no quorum?", "nodes/proxmox/qemu/421/config": "595 Connection refused",
+	} {
+		d := newDatacenter(t, emulator.Config{})
+		d.AddVM(ours(421, "blue-cp-01"))
+		code, text, _ := strings.Cut(answer, " ")
+		d.Fail(emulator.Fault{Path: path, Code: atoi(code), Text: text})
+		if found, err := check(t, d).inspect(t.Context(), nil, silent); err == nil || !strings.Contains(err.Error(), answer) {
+			t.Errorf("%s: %+v, %v", path, found, err)
+		}
 	}
-	d.Fail(emulator.Fault{Path: "cluster/nextid", Code: 403, Text: "Permission check failed"})
-	if _, err := check(t, d).inspect(t.Context(), nil, silent); err == nil {
-		t.Error("a refused question was taken for a free id")
+}
+
+// Whatever stands on a node that is offline is there, though nobody can read it.
+func TestVMIDsOnANodeThatIsOffline(t *testing.T) {
+	for name, test := range map[string]struct {
+		vm     emulator.VM
+		known  []gate.Known
+		unsure bool
+	}{
+		"a stranger":                  {vm: emulator.VM{ID: 421, Name: "prod-database"}},
+		"one that could be ours":      {vm: ours(421, "blue-cp-01"), unsure: true},
+		"one whose name nobody knows": {vm: emulator.VM{ID: 421}, unsure: true},
+		"one that the state has":      {vm: ours(421, "my-node"), known: []gate.Known{known(cp01, map[string]any{"vm_id": 421, "name": "blue-cp-01"})}, unsure: true},
+	} {
+		d := newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"}})
+		test.vm.Node = "pve2"
+		d.AddVM(test.vm)
+		d.SetOffline("pve2", true)
+		found, err := check(t, d).inspect(t.Context(), test.known, silent)
+		if err != nil || len(found.Foreign) != 1 || len(found.Ours)+len(found.Present) > 0 {
+			t.Fatalf("%s: %+v, %v", name, found, err)
+		}
+		f := found.Foreign[0]
+		if !strings.Contains(f.What, " on node pve2, state unknown") || !strings.HasPrefix(f.Why, "node pve2 is offline") ||
+			!slices.Contains(f.Ways, "bring node pve2 back") || f.Unsure != test.unsure || f.Import != nil {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
+func TestVMIDsNamesANodeThatCannotBeBuiltOn(t *testing.T) {
+	d := newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"}})
+	d.SetOffline("pve2", true)
+	c := check(t, d)
+	c.node, c.nodes = "proxmox", map[string]string{"cp-01": "pve2", "wk-01": "pve9"}
+	found, err := c.inspect(t.Context(), nil, silent)
+	if err != nil || len(found.Unfit) != 2 || len(found.Foreign) > 0 {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	if got, want := found.Unfit[0].What, "node pve2, where cp-01 is to be built, is offline"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got, want := found.Unfit[1].What, "node pve9, where wk-01 is to be built, does not exist; there is proxmox, pve2"; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }

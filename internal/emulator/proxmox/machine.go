@@ -102,7 +102,7 @@ func (s *Server) AddVM(v VM) {
 			m.options[key] = "1"
 		}
 	}
-	if m.running {
+	if m.started = v.Started; m.running && m.started.IsZero() {
 		m.started = time.Now()
 	}
 	s.machines[v.ID] = m
