@@ -18,11 +18,12 @@ const module = "github.com/ephemeral-castle/castle/"
 func table() map[string][]string {
 	return map[string][]string{
 		"cmd/castle":                  {"internal/cli"},
-		"internal/cli":                {"internal/castle", "internal/config", "internal/fault", "internal/ui", "stages", "templates"},
+		"internal/cli":                {"internal/castle", "internal/config", "internal/drawing", "internal/fault", "internal/ui", "stages", "templates"},
 		"internal/castle":             {"internal/config", "internal/graph", "internal/gate", "internal/terraform", "internal/state", "internal/kube", "internal/talos", "internal/proxmox", "internal/probe"},
 		"internal/config":             {"internal/gate", "internal/graph"},
 		"internal/graph":              {},
 		"internal/gate":               {},
+		"internal/drawing":            {},
 		"internal/event":              {},
 		"internal/secret":             {},
 		"internal/fault":              {},

@@ -14,6 +14,7 @@ package castle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
@@ -87,18 +88,10 @@ func PreflightTypes() []gate.PreflightType { return proxmox.PreflightTypes() }
 // Open reads and validates the cluster's configuration and opens its state
 // directory. Nothing is run. An invalid configuration is a *ConfigError.
 func Open(o Options) (*Castle, error) {
-	cluster, diags := config.Load(config.Options{
-		Repository: o.Repository, Cluster: o.Cluster,
-		Vars: o.Vars, VarFiles: o.VarFiles, Environ: o.Environ,
-		Gates: GateTypes(), Preflights: PreflightTypes(),
-		Library: o.Library, Templates: o.Templates, CastleVersion: o.Version,
-	})
+	cluster, err := o.load()
 	var invalid *ConfigError
-	if diags.HasErrors() {
-		invalid = &ConfigError{Diagnostics: diags, Files: cluster.Files}
-		if !o.Recorded {
-			return nil, invalid
-		}
+	if errors.As(err, &invalid) && !o.Recorded {
+		return nil, invalid
 	}
 	root, err := state.Root(o.StateDir, o.Environ)
 	if err != nil {
@@ -125,6 +118,21 @@ func Open(o Options) (*Castle, error) {
 	masker := &secret.Masker{}
 	masker.Add(cluster.Secrets()...)
 	return &Castle{options: o, cluster: cluster, dir: dir, masker: masker, invalid: invalid}, nil
+}
+
+// load reads the cluster's configuration, which may be invalid: the error is a
+// *ConfigError then.
+func (o Options) load() (*config.Cluster, error) {
+	cluster, diags := config.Load(config.Options{
+		Repository: o.Repository, Cluster: o.Cluster,
+		Vars: o.Vars, VarFiles: o.VarFiles, Environ: o.Environ,
+		Gates: GateTypes(), Preflights: PreflightTypes(),
+		Library: o.Library, Templates: o.Templates, CastleVersion: o.Version,
+	})
+	if diags.HasErrors() {
+		return cluster, &ConfigError{Diagnostics: diags, Files: cluster.Files}
+	}
+	return cluster, nil
 }
 
 // Invalid is what is wrong with the configuration, where Options.Recorded let

@@ -65,15 +65,15 @@ over, 7 locked by another run, 130 interrupted.`,
 	root.SuggestionsMinimumDistance = 2
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		if a.output != "text" && a.output != "json" {
-			return usageError(cmd, fmt.Errorf("--output %q is neither text nor json", a.output))
+		if err := a.checkOutput(cmd); err != nil {
+			return usageError(cmd, err)
 		}
 		if a.parallelism < 0 {
 			return usageError(cmd, fmt.Errorf("--parallelism %d is below zero", a.parallelism))
 		}
 		return nil
 	}
-	root.AddCommand(newCreate(a), newDestroy(a), newRecreate(a), newNuke(a), newStatus(a), newGate(a), newRehearse(a), newOutput(a), newEnv(a),
+	root.AddCommand(newCreate(a), newDestroy(a), newRecreate(a), newNuke(a), newStatus(a), newGate(a), newRehearse(a), newOutput(a), newEnv(a), newGraph(a), newStage(a),
 		newState(a), newTerraform(a), newVersion(a))
 	return root
 }
@@ -91,24 +91,10 @@ func (a *app) open(cluster string, reporter castle.Reporter) (*castle.Castle, er
 
 // openAs completes o and opens the cluster that it names.
 func (a *app) openAs(o castle.Options) (*castle.Castle, error) {
-	if _, err := os.Stat(a.directory); err != nil {
-		return nil, &castle.UsageError{Message: "--directory: " + err.Error()}
+	o, err := a.complete(o)
+	if err != nil {
+		return nil, err
 	}
-	repository, err := config.FindRepository(a.directory)
-	if err != nil && !o.Recorded {
-		return nil, &castle.UsageError{Message: err.Error()}
-	}
-	vars := map[string]string{}
-	for _, v := range a.vars {
-		name, value, ok := strings.Cut(v, "=")
-		if !ok {
-			return nil, &castle.UsageError{Message: fmt.Sprintf("--var %s: write it as NAME=VALUE", v)}
-		}
-		vars[name] = value
-	}
-	o.Repository, o.StateDir, o.Vars, o.VarFiles = repository, a.stateDir, vars, a.varFiles
-	o.Environ, o.Parallelism, o.Version = a.environ, a.parallelism, a.version
-	o.Library, o.Templates = stages.Library, templates.Files
 	c, err := castle.Open(o)
 	if err != nil {
 		return nil, err
@@ -117,6 +103,29 @@ func (a *app) openAs(o castle.Options) (*castle.Castle, error) {
 	defer a.mu.Unlock()
 	a.working = c
 	return c, nil
+}
+
+// complete adds to o what the flags that all commands share say, and castle's own.
+func (a *app) complete(o castle.Options) (castle.Options, error) {
+	if _, err := os.Stat(a.directory); err != nil {
+		return o, &castle.UsageError{Message: "--directory: " + err.Error()}
+	}
+	repository, err := config.FindRepository(a.directory)
+	if err != nil && !o.Recorded {
+		return o, &castle.UsageError{Message: err.Error()}
+	}
+	vars := map[string]string{}
+	for _, v := range a.vars {
+		name, value, ok := strings.Cut(v, "=")
+		if !ok {
+			return o, &castle.UsageError{Message: fmt.Sprintf("--var %s: write it as NAME=VALUE", v)}
+		}
+		vars[name] = value
+	}
+	o.Repository, o.StateDir, o.Vars, o.VarFiles = repository, a.stateDir, vars, a.varFiles
+	o.Environ, o.Parallelism, o.Version = a.environ, a.parallelism, a.version
+	o.Library, o.Templates = stages.Library, templates.Files
+	return o, nil
 }
 
 // kill ends everything that the running command has started.

@@ -16,6 +16,21 @@ import (
 	"github.com/ephemeral-castle/castle/internal/secret"
 )
 
+// outputs is the annotation of a command that can print in more ways than all others.
+const outputs = "outputs"
+
+// checkOutput judges --output by what the command can print.
+func (a *app) checkOutput(cmd *cobra.Command) error {
+	ways := strings.Fields(cmd.Annotations[outputs])
+	switch {
+	case len(ways) == 0 && a.output != "text" && a.output != "json":
+		return fmt.Errorf("--output %q is neither text nor json", a.output)
+	case len(ways) > 0 && !slices.Contains(ways, a.output):
+		return fmt.Errorf("--output %q is none of %s", a.output, strings.Join(ways, ", "))
+	}
+	return nil
+}
+
 func newOutput(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "output CLUSTER [NAME]",

@@ -10,10 +10,47 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// need is one edge and the place that asks for it.
+// need is one edge, why there is one, and the place that asks for it.
 type need struct {
-	stage *Stage
-	at    hcl.Range
+	stage    *Stage
+	at       hcl.Range
+	reads    string // the output that is read, "platform.vip"; "" where `needs` orders
+	connects bool   // castle reads it, to reach the cluster
+}
+
+// Edge says that a stage, or one of its gates, waits for another stage, and why:
+// for several reasons, as a rule.
+type Edge struct {
+	From     *Stage
+	Values   []string // the outputs of From that are read: "platform.vip"; sorted
+	Connects bool     // castle reaches the cluster through what From says
+	Ordered  bool     // `needs` names From's layer
+}
+
+// Edges are the reasons for each of Needs, in its order.
+func (s *Stage) Edges() []Edge { return edges(s.Needs, s.needs) }
+
+// Edges are the reasons for each of Needs, in its order.
+func (g *Gate) Edges() []Edge { return edges(g.Needs, g.needs) }
+
+func edges(stages []*Stage, needs []need) []Edge {
+	all := make([]Edge, len(stages))
+	for i, s := range stages {
+		all[i].From = s
+		for _, n := range needs {
+			switch {
+			case n.stage != s:
+			case n.connects:
+				all[i].Connects = true
+			case n.reads == "":
+				all[i].Ordered = true
+			case !slices.Contains(all[i].Values, n.reads):
+				all[i].Values = append(all[i].Values, n.reads)
+			}
+		}
+		slices.Sort(all[i].Values)
+	}
+	return all
 }
 
 // connect finds what the stage and its gates need. An expression with a name
@@ -82,7 +119,7 @@ func (l *loader) layerNeeds(s *Stage, who string, names []layerName) []need {
 		}
 		for _, other := range l.cluster.Stages {
 			if other.Layer == n.name {
-				needs = append(needs, need{other, n.at})
+				needs = append(needs, need{stage: other, at: n.at})
 			}
 		}
 	}
@@ -125,7 +162,7 @@ func (l *loader) platformOutput(s *Stage, output, what string, at hcl.Range) *St
 	case owner == nil && !l.partial["platform"]:
 		l.report(problem(at, what+" needs platform."+output, "castle connects it with this output. %s", l.whence("platform", output)))
 	case owner != nil && owner != s:
-		s.needs = append(s.needs, need{owner, at})
+		s.needs = append(s.needs, need{stage: owner, at: at, reads: "platform." + output, connects: true})
 	}
 	return owner
 }

@@ -15,8 +15,8 @@ import (
 // library knows every stage there is: those in the binary, shadowed folder by
 // folder by those in the repository.
 type library struct {
-	repository string
-	embedded   fs.FS // may be nil
+	repository string // empty: none
+	embedded   fs.FS  // may be nil
 	files      map[string]*hcl.File
 	known      map[string]*definition
 }
@@ -31,6 +31,7 @@ type definition struct {
 	variables map[string]Variable
 	outputs   map[string]Output
 	providers map[string]string // local name to source address
+	versions  map[string]string // local name to the versions that the module allows
 	inCluster []string
 	resources map[string]bool // managed: "infisical_secret.kubeconfig"
 
@@ -45,7 +46,10 @@ type definition struct {
 // sources returns every stage there is as "layer/stage", sorted.
 func (l *library) sources() []string {
 	found := make(map[string]bool)
-	trees := []fs.FS{os.DirFS(filepath.Join(l.repository, "stages"))}
+	var trees []fs.FS
+	if l.repository != "" {
+		trees = append(trees, os.DirFS(filepath.Join(l.repository, "stages")))
+	}
 	if l.embedded != nil {
 		trees = append(trees, l.embedded)
 	}
@@ -76,7 +80,7 @@ func (l *library) definition(source string) *definition {
 	folder := path.Join("stages", source)
 	shadow := filepath.Join(l.repository, filepath.FromSlash(folder))
 	switch info, err := os.Stat(shadow); {
-	case err == nil && info.IsDir():
+	case l.repository != "" && err == nil && info.IsDir():
 		d.origin, d.module = folder, os.DirFS(shadow)
 	case l.embedded == nil:
 		d.diags = append(d.diags, problem(hcl.Range{}, "stage "+source+": not readable", "%s is no folder.", folder))

@@ -69,8 +69,10 @@ func (d *definition) readProviders(module *tfconfig.Module) {
 			d.providers[r.Provider.Name] = sourceAddress(r.Provider.Name, "")
 		}
 	}
+	d.versions = make(map[string]string)
 	for name, r := range module.RequiredProviders {
 		d.providers[name] = sourceAddress(name, r.Source)
+		d.versions[name] = strings.Join(r.VersionConstraints, ", ")
 	}
 	configured := make(map[string]bool)
 	for _, c := range module.ProviderConfigs {

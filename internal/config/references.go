@@ -61,7 +61,7 @@ func (l *loader) follow(s *Stage, expr hcl.Expression, at site) ([]need, bool) {
 			needs = append(needs, s.bindings[r.name].needs...)
 		case layerIndex(r.root) >= 0:
 			if owner := l.cluster.owners[r.root][r.name]; owner != nil {
-				needs = append(needs, need{owner, r.at})
+				needs = append(needs, need{stage: owner, at: r.at, reads: r.root + "." + r.name})
 			} else {
 				good = false // of a layer that could not be read: reported already
 			}

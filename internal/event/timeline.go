@@ -34,8 +34,10 @@ func Timeline(events []Event) []*Span {
 }
 
 func (s *Span) add(e Event) {
-	if e.Kind == StageStarted && s.Result == "" && !s.began {
-		s.Started, s.began = e.Time, true // a preflight may have been asked long before
+	if e.Kind == StageStarted && (s.Result == "" && !s.began || s.Result == "current") {
+		// A preflight may have been asked long before; and what was up to date is
+		// read again when something is about to use it.
+		s.Started, s.began, s.Result = e.Time, true, ""
 	}
 	s.Ended = e.Time
 	if e.Kind == StepEnded {

@@ -80,3 +80,14 @@ func TestAStageStartsWhenItStartsAndNotWhenItsPreflightRan(t *testing.T) {
 		t.Errorf("started at %s, want %s", got, want)
 	}
 }
+
+func TestAStageThatIsReadAgainStartsThen(t *testing.T) {
+	spans := event.Timeline([]event.Event{
+		at(0, event.StageCurrent, "infisical"),
+		at(60, event.StageStarted, "infisical"),
+		at(62, event.StageReady, "infisical"),
+	})
+	if s := spans[0]; s.Ended.Sub(s.Started) != 2*time.Second || s.Result != "ready" {
+		t.Errorf("got %+v", s)
+	}
+}
