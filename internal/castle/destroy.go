@@ -177,7 +177,7 @@ func (c *Castle) Destroy(ctx context.Context, o DestroyOptions) error {
 	if err != nil {
 		return r.end(err)
 	}
-	destruction, err := r.destruction()
+	destruction, err := r.destruction(o.Graceful)
 	if err != nil {
 		return r.end(err)
 	}
@@ -203,6 +203,7 @@ func (r *run) mended(o DestroyOptions) ([]*Doomed, error) {
 type destruction struct {
 	*run
 	all      []*Doomed // everything that was recorded
+	graceful bool
 	mu       sync.Mutex
 	deferred []*Doomed // stages whose remains are archived when the cluster is gone
 
@@ -212,9 +213,9 @@ type destruction struct {
 	gone    map[string]bool // stages
 }
 
-func (r *run) destruction() (*destruction, error) {
+func (r *run) destruction(graceful bool) (*destruction, error) {
 	recorded, err := r.recorded()
-	return &destruction{run: r, all: recorded, gone: map[string]bool{}}, err
+	return &destruction{run: r, all: recorded, graceful: graceful, gone: map[string]bool{}}, err
 }
 
 func (r *destruction) destroy(ctx context.Context, doomed []*Doomed) error {

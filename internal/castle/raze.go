@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"time"
 
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
-	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
@@ -112,7 +109,7 @@ func (r *destruction) clear(ctx context.Context, d *Doomed, again bool) (err err
 			return err
 		}
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeoutCause(ctx, inClusterBound, errClusterSilent)
+		ctx, stop = context.WithTimeoutCause(ctx, inClusterBound, r.silent())
 		defer stop()
 	}
 	d.attempted = true
@@ -128,28 +125,6 @@ func (r *destruction) clear(ctx context.Context, d *Doomed, again bool) (err err
 	}
 	return during("destroy", err)
 }
-
-// reachable asks whether the cluster is there. The helm provider takes a cluster
-// that does not answer for one without releases: it would drop them from the
-// state and report them as destroyed.
-func (r *destruction) reachable(ctx context.Context) error {
-	kubeconfig, err := os.ReadFile(r.dir.Kubeconfig())
-	if err != nil {
-		return err
-	}
-	err = gate.Wait(ctx, kube.Reachable(kubeconfig), gate.Policy{Timeout: time.Minute}, gate.Listener{})
-	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("what it has in the cluster cannot be deleted: %w\n  if the cluster is gone, destroy its platform with it", err)
-	}
-	return err
-}
-
-// inClusterBound ends a deletion inside a cluster that does not come to its
-// end: a namespace may hang in Terminating for ever.
-const inClusterBound = 15 * time.Minute
-
-var errClusterSilent = errors.New("the cluster did not finish deleting within " + inClusterBound.String() +
-	"; if it is gone, destroy the platform with it")
 
 // ours asks the recorded preflights what a killed run of this cluster has made
 // that the state does not know. Foreign things are told and left alone; one that

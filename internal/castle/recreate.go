@@ -151,7 +151,7 @@ func (r *run) razeFirst(ctx context.Context, re *Recreation) error {
 	if err := r.dir.SetRecreation(progress); err != nil {
 		return err
 	}
-	if err := r.raze(ctx, doomed); err != nil {
+	if err := r.raze(ctx, doomed, re.options.Graceful); err != nil {
 		return err
 	}
 	left, err := r.Doomed(re.options.destroy())
@@ -170,11 +170,11 @@ func (r *run) razeFirst(ctx context.Context, re *Recreation) error {
 }
 
 // raze destroys what there is to destroy; of nothing there is no receipt.
-func (r *run) raze(ctx context.Context, doomed []*Doomed) error {
+func (r *run) raze(ctx context.Context, doomed []*Doomed, graceful bool) error {
 	if len(doomed) == 0 {
 		return nil
 	}
-	destruction, err := r.destruction()
+	destruction, err := r.destruction(graceful)
 	if err != nil {
 		return err
 	}
