@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -106,6 +107,7 @@ func forStages(ts *testscript.TestScript, neg bool, args []string) {
 // vms asks the lab's Proxmox as castle's own user would:
 //
 //	vms wait N    until at least N of mini's machines exist
+//	vms off       stops them all
 //	vms           prints their ids and names, in the order of their ids
 func vms(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
@@ -116,6 +118,21 @@ func vms(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(err)
 		_, err = fmt.Fprint(ts.Stdout(), strings.Join(found, ""))
 		ts.Check(err)
+		return
+	}
+	if args[0] == "off" {
+		found, err := listVMs(context.Background())
+		ts.Check(err)
+		for _, line := range found {
+			id, _, _ := strings.Cut(line, " ")
+			_, err := askProxmox(context.Background(), http.MethodPost, "nodes/proxmox/qemu/"+id+"/status/stop")
+			ts.Check(err)
+		}
+		for slices.ContainsFunc(found, func(line string) bool { return strings.HasSuffix(line, " running\n") }) {
+			time.Sleep(20 * time.Millisecond)
+			found, err = listVMs(context.Background())
+			ts.Check(err)
+		}
 		return
 	}
 	want, err := strconv.Atoi(args[1])
@@ -133,27 +150,7 @@ func vms(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func listVMs(ctx context.Context) ([]string, error) {
-	pem, err := os.ReadFile(os.Getenv("SSL_CERT_FILE"))
-	if err != nil {
-		return nil, err
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(pem) {
-		return nil, errors.New("SSL_CERT_FILE holds no certificate")
-	}
-	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
-	url := strings.TrimSuffix(os.Getenv("PROXMOX_VE_ENDPOINT"), "/") + "/api2/json/cluster/resources?type=vm"
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Authorization", "PVEAPIToken="+os.Getenv("PROXMOX_VE_API_TOKEN"))
-	res, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
+	body, err := askProxmox(ctx, http.MethodGet, "cluster/resources?type=vm")
 	if err != nil {
 		return nil, err
 	}
@@ -165,11 +162,39 @@ func listVMs(ctx context.Context) ([]string, error) {
 		}
 	}
 	if err := json.Unmarshal(body, &said); err != nil {
-		return nil, fmt.Errorf("%s: %w", res.Status, err)
+		return nil, err
 	}
 	var lines []string
 	for _, vm := range said.Data {
 		lines = append(lines, fmt.Sprintf("%d %s %s\n", vm.VMID, vm.Name, vm.Status))
 	}
 	return lines, nil
+}
+
+func askProxmox(ctx context.Context, method, path string) ([]byte, error) {
+	pem, err := os.ReadFile(os.Getenv("SSL_CERT_FILE"))
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, errors.New("SSL_CERT_FILE holds no certificate")
+	}
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	url := strings.TrimSuffix(os.Getenv("PROXMOX_VE_ENDPOINT"), "/") + "/api2/json/" + path
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "PVEAPIToken="+os.Getenv("PROXMOX_VE_API_TOKEN"))
+	res, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", res.Status, body)
+	}
+	return body, err
 }
