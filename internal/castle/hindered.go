@@ -66,11 +66,18 @@ func (r *destruction) halfway(ctx context.Context, d *Doomed, err error) error {
 	if r.keep(d.Record.Name, things) == nil { // all are gone; it failed at something else
 		return err
 	}
+	held, unheard := client.Hindered(ctx, traces)
 	var machines []event.Thing
 	for _, t := range things {
-		if t.Kind == proxmox.Machine {
-			machines = append(machines, t)
+		if t.Kind != proxmox.Machine {
+			continue
 		}
+		// What nothing holds is no matter for hands: the same command destroys it.
+		free := func(h event.Thing) bool { return h.ID != t.ID }
+		if unheard == nil && all(held, free) {
+			t.Way = ""
+		}
+		machines = append(machines, t)
 	}
 	return &halfwayError{err, machines}
 }

@@ -112,16 +112,20 @@ func (r *destruction) clear(ctx context.Context, d *Doomed, again bool) (err err
 		ctx, stop = context.WithTimeoutCause(ctx, inClusterBound, r.silent())
 		defer stop()
 	}
-	d.attempted = true
 	err = r.step(d.Record.Name, d.Record.Layer, "destroy", func() error {
 		plan, err := work.Plan(ctx, options)
 		if err != nil {
 			return err
 		}
+		d.attempted = true
 		return work.Apply(ctx, plan)
 	})
 	if err == nil {
 		r.trust(d, targets)
+	}
+	if err != nil && !d.attempted && ctx.Err() == nil {
+		err = fmt.Errorf("%w\n  nothing of it was destroyed; if what does not answer is gone for good, forget what was kept there: %s %s ADDRESS",
+			err, r.command("state forget"), d.Record.Name)
 	}
 	return during("destroy", err)
 }
