@@ -23,8 +23,10 @@ func Eject(repository string, library fs.FS, source string) (files []string, err
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return nil, err
+	for _, dir := range []string{filepath.Join(repository, "stages"), filepath.Dir(to)} {
+		if err := makeFolder(dir); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
 	}
 	// Not in the layer's folder: every folder there is a stage.
 	half, err := os.MkdirTemp(filepath.Join(repository, "stages"), ".eject-")
@@ -43,7 +45,7 @@ func Eject(repository string, library fs.FS, source string) (files []string, err
 		}
 		copied := filepath.Join(whole, in)
 		if d.IsDir() {
-			return errors.Join(os.Mkdir(copied, 0o755), os.Chmod(copied, 0o755))
+			return makeFolder(copied)
 		}
 		data, err := fs.ReadFile(library, name)
 		if err != nil {
@@ -59,8 +61,16 @@ func Eject(repository string, library fs.FS, source string) (files []string, err
 	return files, os.Rename(whole, to)
 }
 
-// writeCode writes a file of the repository, which is to be read by everybody
-// who may read the rest of it: castle's umask is for its own files.
+// makeFolder makes a folder of the repository. Whoever may read the rest of that is
+// to read this, too: castle's umask is for its own files.
+func makeFolder(path string) error {
+	if err := os.Mkdir(path, 0o755); err != nil {
+		return err
+	}
+	return os.Chmod(path, 0o755)
+}
+
+// writeCode writes a file of the repository, for the same readers.
 func writeCode(path string, data []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
