@@ -101,7 +101,7 @@ func TestEveryExampleOfAGateIsValid(t *testing.T) {
 				"output \"kubeconfig\" {\n  value = \"\"\n}\noutput \"talosconfig\" {\n  value = \"\"\n}\n")
 			write(t, repository, "stages/gitops/example/stage.hcl", "stage {\n  summary = \"An example\"\n}\n"+strings.Join(s.examples, "\n"))
 			_, diags := config.Load(config.Options{
-				Repository: repository, Cluster: "green", Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(),
+				Repository: repository, Cluster: "green", Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(), Exists: castle.ExistsTypes(),
 				Library: stages.Library, Templates: templates.Files,
 			})
 			if diags.HasErrors() {

@@ -19,7 +19,7 @@ func table() map[string][]string {
 	return map[string][]string{
 		"cmd/castle":                  {"internal/cli"},
 		"internal/cli":                {"internal/castle", "internal/config", "internal/drawing", "internal/fault", "internal/ui", "stages", "templates"},
-		"internal/castle":             {"internal/config", "internal/graph", "internal/gate", "internal/terraform", "internal/state", "internal/kube", "internal/talos", "internal/proxmox", "internal/probe"},
+		"internal/castle":             {"internal/config", "internal/graph", "internal/gate", "internal/terraform", "internal/state", "internal/kube", "internal/talos", "internal/proxmox", "internal/infisical", "internal/probe"},
 		"internal/config":             {"internal/gate", "internal/graph"},
 		"internal/graph":              {},
 		"internal/gate":               {},
@@ -32,6 +32,7 @@ func table() map[string][]string {
 		"internal/kube":               {"internal/gate"},
 		"internal/talos":              {"internal/gate"},
 		"internal/proxmox":            {"internal/gate"},
+		"internal/infisical":          {"internal/gate"},
 		"internal/probe":              {"internal/gate"},
 		"internal/ui":                 {},
 		"internal/emulator/proxmox":   {},

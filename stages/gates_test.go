@@ -24,7 +24,7 @@ func gates(t *testing.T) map[string]waits {
 	found := map[string]waits{}
 	for _, name := range []string{"blue", "mini"} {
 		cluster, diags := config.Load(config.Options{
-			Repository: "..", Cluster: name, Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(),
+			Repository: "..", Cluster: name, Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(), Exists: castle.ExistsTypes(),
 			Library: stages.Library, Templates: templates.Files,
 		})
 		if diags.HasErrors() {
@@ -119,5 +119,21 @@ func TestTheReadmeSpeaksOfTheVersionsThatTheStagesPin(t *testing.T) {
 	}
 	if pinned < 5 {
 		t.Errorf("only %d versions are pinned", pinned)
+	}
+}
+
+func TestTheReadmeExplainsEveryQuestionOfAnAdoption(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range castle.ExistsTypes() {
+		_, row, _ := strings.Cut(string(readme), "\n| `"+kind.Name+"` | ")
+		row, _, _ = strings.Cut(row, "\n")
+		for name := range kind.Attributes {
+			if !strings.Contains(row, "`"+name+"`") {
+				t.Errorf("README.md does not say that %s takes %s", kind.Name, name)
+			}
+		}
 	}
 }

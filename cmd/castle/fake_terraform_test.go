@@ -30,6 +30,7 @@ type fake struct {
 		Sensitive bool
 	}
 	Exists []string               // addresses that an import finds
+	Unlike []string               // addresses of which a plan says that it would replace them
 	Says   string                 // what apply logs
 	Fails  map[string]fakeFailure // by command
 	Waits  []string               // commands that wait, at the FIFOs waiting and go in HOME
@@ -159,8 +160,11 @@ func (f *fake) carryOut(p fakePlan, message string, keep bool) bool {
 			break
 		}
 		next.Resources = append(next.Resources, f.resource(address))
-		if !had[address] {
+		switch {
+		case !had[address]:
 			tell(message, "create", address)
+		case slices.Contains(f.Unlike, address):
+			tell(message, "replace", address)
 		}
 	}
 	changes := old.content() != next.content()

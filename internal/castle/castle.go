@@ -26,6 +26,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/infisical"
 	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/probe"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
@@ -85,6 +86,11 @@ func GateTypes() []gate.Type {
 // PreflightTypes is every type of preflight that a stage may use.
 func PreflightTypes() []gate.PreflightType { return proxmox.PreflightTypes() }
 
+// ExistsTypes is every question that an adoption may ask.
+func ExistsTypes() []gate.ExistsType {
+	return slices.Concat(infisical.ExistsTypes(), kube.ExistsTypes(), talos.ExistsTypes())
+}
+
 // Open reads and validates the cluster's configuration and opens its state
 // directory. Nothing is run. An invalid configuration is a *ConfigError.
 func Open(o Options) (*Castle, error) {
@@ -126,7 +132,7 @@ func (o Options) load() (*config.Cluster, error) {
 	cluster, diags := config.Load(config.Options{
 		Repository: o.Repository, Cluster: o.Cluster,
 		Vars: o.Vars, VarFiles: o.VarFiles, Environ: o.Environ,
-		Gates: GateTypes(), Preflights: PreflightTypes(),
+		Gates: GateTypes(), Preflights: PreflightTypes(), Exists: ExistsTypes(),
 		Library: o.Library, Templates: o.Templates, CastleVersion: o.Version,
 	})
 	if diags.HasErrors() {

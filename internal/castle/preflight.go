@@ -11,7 +11,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/state"
-	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
 // earlyPreflight asks a preflight before any stage has changed anything. A
@@ -182,30 +181,6 @@ func (r *creation) recheck(ctx context.Context, s *config.Stage) error {
 		}
 		if err := r.refuse(s, p, findings); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// adopt imports what exists outside and the state lacks, such as a secret that
-// an earlier cluster of this name has left.
-func (r *run) adopt(ctx context.Context, s *config.Stage, work *workshop, before *state.State) error {
-	for _, a := range s.Adopts {
-		if has(before, a.Address) {
-			continue
-		}
-		id, diags := a.ID(s, r.said.scope(s))
-		if diags.HasErrors() {
-			return diags
-		}
-		err := r.step(s.Name, s.Layer, "adopt", func() error {
-			if err := work.Import(ctx, a.Address, id); !errors.Is(err, terraform.ErrNoSuchObject) {
-				return err
-			}
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("adopt %s: %w", a.Address, err)
 		}
 	}
 	return nil

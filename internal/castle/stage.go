@@ -138,13 +138,14 @@ func (r *creation) try(ctx context.Context, s *config.Stage, work *workshop) err
 	if err := errors.Join(dir.ClearFingerprint(), r.record(s, work), dir.Snapshot()); err != nil {
 		return err
 	}
-	if err := r.adopt(ctx, s, work, before); err != nil {
-		return err
-	}
 	if err := r.importOurs(ctx, s, work); err != nil {
 		return err
 	}
-	err = r.change(ctx, s, work, before)
+	adopted, err := r.adopt(ctx, s, work)
+	if err != nil {
+		return err
+	}
+	err = r.change(ctx, s, work, before, adopted)
 	// Whatever came of it: a state of which there is no copy could not be restored.
 	err = errors.Join(err, dir.Snapshot())
 	r.mark(ctx, s)
@@ -153,9 +154,9 @@ func (r *creation) try(ctx context.Context, s *config.Stage, work *workshop) err
 
 // change plans and applies. A stage that was never applied and has nothing to
 // be checked against its plan is applied in one go, which saves a plan's time.
-func (r *creation) change(ctx context.Context, s *config.Stage, work *workshop, before *state.State) error {
+func (r *creation) change(ctx context.Context, s *config.Stage, work *workshop, before *state.State, adopted []string) error {
 	pending := r.pendingReleases(ctx, s)
-	if !before.Exists && len(s.Preflights) == 0 && len(s.Adopts) == 0 && len(pending) == 0 {
+	if !before.Exists && len(s.Preflights) == 0 && len(adopted) == 0 && len(pending) == 0 {
 		return r.applyPlan(ctx, s, work, nil)
 	}
 	plan, err := r.plan(ctx, s, work)
@@ -164,6 +165,9 @@ func (r *creation) change(ctx context.Context, s *config.Stage, work *workshop, 
 	}
 	if err != nil {
 		return during("plan", err)
+	}
+	if err := r.keepAdopted(ctx, s, work, plan, adopted); err != nil {
+		return errors.Join(err, plan.Discard())
 	}
 	if plan.Empty {
 		return plan.Discard()

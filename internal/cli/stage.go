@@ -44,7 +44,7 @@ func (a *app) library() ([]*config.LibraryStage, error) {
 		repository = ""
 	}
 	return config.ReadLibrary(config.Options{
-		Repository: repository, Library: stages.Library, Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(),
+		Repository: repository, Library: stages.Library, Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(), Exists: castle.ExistsTypes(),
 	}), nil
 }
 

@@ -22,7 +22,13 @@ func (p *Preflight) Values(s *Stage, sc Scope) (gate.Values, hcl.Diagnostics) {
 	return p.block.values(s, sc)
 }
 
-// ID returns the import id of the resource for stage s.
+// Values returns the question's arguments for stage s.
+func (e *Exists) Values(s *Stage, sc Scope) (gate.Values, hcl.Diagnostics) {
+	return e.block.values(s, sc)
+}
+
+// ID returns the import id of the resource for stage s; empty if there is
+// nothing to adopt.
 func (a *Adopt) ID(s *Stage, sc Scope) (string, hcl.Diagnostics) {
 	values, diags := a.block.values(s, sc)
 	return values.String("id"), diags
@@ -82,21 +88,26 @@ func (l *loader) checkValues(s *Stage) {
 		l.report(diags...)
 	}
 	for _, g := range s.Gates {
-		g.Policy.Timeout = l.policy(s, g, "timeout", gate.Attribute{Type: cty.String, Valid: gate.ValidDuration}).Duration("timeout")
-		g.Policy.Stable = l.policy(s, g, "stable", gate.Attribute{Type: cty.Number, Valid: gate.ValidCount}).Int("stable")
+		g.Policy.Timeout = l.policy(s, g.block, "timeout", gate.Attribute{Type: cty.String, Valid: gate.ValidDuration}).Duration("timeout")
+		g.Policy.Stable = l.policy(s, g.block, "stable", gate.Attribute{Type: cty.Number, Valid: gate.ValidCount}).Int("stable")
+	}
+	for _, a := range s.Adopts {
+		if e := a.Exists; e != nil {
+			e.Policy.Timeout = l.policy(s, e.block, "timeout", gate.Attribute{Type: cty.String, Valid: gate.ValidDuration}).Duration("timeout")
+		}
 	}
 }
 
 // policy evaluates an argument that every gate takes and that a run must know when it begins.
-func (l *loader) policy(s *Stage, g *Gate, name string, takes gate.Attribute) gate.Values {
-	expr, ok := g.block.args[name]
+func (l *loader) policy(s *Stage, b *block, name string, takes gate.Attribute) gate.Values {
+	expr, ok := b.args[name]
 	if !ok {
 		return nil
 	}
-	v, diags := g.block.argument(s, name, expr, takes, s.beforehand())
+	v, diags := b.argument(s, name, expr, takes, s.beforehand())
 	l.report(diags...)
 	if !diags.HasErrors() && !v.IsKnown() && len(references(expr)) > 0 {
-		l.report(problem(expr.Range(), fmt.Sprintf("stage %s: %s: %s is not known before a run", s.Name, g.block.name(), name),
+		l.report(problem(expr.Range(), fmt.Sprintf("stage %s: %s: %s is not known before a run", s.Name, b.name(), name),
 			"It can name no output."))
 	}
 	return gate.Values{name: v}
@@ -109,6 +120,9 @@ func (s *Stage) blocks() []*block {
 	}
 	for _, a := range s.Adopts {
 		all = append(all, a.block)
+		if a.Exists != nil {
+			all = append(all, a.Exists.block)
+		}
 	}
 	for _, g := range s.Gates {
 		all = append(all, g.block)

@@ -52,9 +52,31 @@ func (l *loader) addBlocks(s *Stage) {
 		own := b.overriddenBy(nil)
 		own.takes = map[string]gate.Attribute{"id": {Type: cty.String, Required: true}}
 		l.checkArguments(s, own)
+		own.takes = map[string]gate.Attribute{"id": {Type: cty.String}} // null: nothing to adopt
 		l.checkAddress(s, own)
-		s.Adopts = append(s.Adopts, &Adopt{Address: b.labels[0], block: own})
+		s.Adopts = append(s.Adopts, &Adopt{Address: b.labels[0], Exists: l.exists(s, b.exists), block: own})
 	}
+}
+
+// exists gives an adoption its question, if it has one.
+func (l *loader) exists(s *Stage, b *block) *Exists {
+	if b == nil {
+		return nil
+	}
+	types := l.Options.Exists
+	i := slices.IndexFunc(types, func(t gate.ExistsType) bool { return t.Name == b.labels[0] })
+	if i < 0 {
+		var names []string
+		for _, t := range types {
+			names = append(names, t.Name)
+		}
+		l.unknownType(s, b, names)
+		return nil
+	}
+	own := b.overriddenBy(nil)
+	own.takes, own.check = types[i].Attributes, types[i].Check
+	l.checkArguments(s, own, "timeout")
+	return &Exists{Type: types[i], block: own}
 }
 
 func (l *loader) unknownType(s *Stage, b *block, names []string) {
@@ -97,7 +119,7 @@ func (l *loader) checkArguments(s *Stage, b *block, common ...string) {
 	for _, name := range slices.Sorted(maps.Keys(b.args)) {
 		if !slices.Contains(names, name) {
 			l.report(problem(b.places[name], fmt.Sprintf("stage %s: %s: unknown argument %s", s.Name, b.name(), name),
-				"A %s of this type does not take it%s", b.kind, orStop(DidYouMean(name, names))))
+				"This type of %s does not take it%s", b.kind, orStop(DidYouMean(name, names))))
 			delete(b.args, name)
 		}
 	}

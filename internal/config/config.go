@@ -84,6 +84,7 @@ type Options struct {
 	Environ       []string          // os.Environ(): TF_VAR_NAME=VALUE
 	Gates         []gate.Type
 	Preflights    []gate.PreflightType
+	Exists        []gate.ExistsType
 	Library       fs.FS // the embedded stages: networking/metallb/main.tf
 	Templates     fs.FS // the embedded templates
 	CastleVersion string

@@ -80,6 +80,9 @@ func (l *loader) connect(s *Stage) {
 	}
 	for _, a := range s.Adopts {
 		s.needs = append(s.needs, l.blockNeeds(s, a.block)...)
+		if a.Exists != nil {
+			s.needs = append(s.needs, l.blockNeeds(s, a.Exists.block)...)
+		}
 	}
 	l.connectPlatform(s)
 	s.Needs = l.distinctStages(s, s.needs)

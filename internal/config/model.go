@@ -127,6 +127,19 @@ func (p *Preflight) Name() string { return p.Type.Name + "." + p.Label }
 // state lacks it, before the stage is planned.
 type Adopt struct {
 	Address string // infisical_secret.kubeconfig
+	// Exists says whether there is anything to import; nil: the import tries.
+	Exists *Exists
 
 	block *block
 }
+
+// Exists is the exists block inside an adopt block.
+type Exists struct {
+	Type   gate.ExistsType
+	Policy gate.Policy // how long an answer is waited for
+
+	block *block
+}
+
+// Name is the question's type: "talos_bootstrapped".
+func (e *Exists) Name() string { return e.Type.Name }

@@ -30,7 +30,7 @@ type layerName struct {
 	at   hcl.Range
 }
 
-// block is a gate, preflight or adopt block.
+// block is a gate, preflight or adopt block, or the exists block in the latter.
 type block struct {
 	kind   string // "gate"
 	labels []string
@@ -38,6 +38,7 @@ type block struct {
 	args   map[string]hcl.Expression
 	places map[string]hcl.Range // where an argument's name stands
 	needs  []layerName          // nil where the block does not say
+	exists *block               // of an adopt block, if it has one
 
 	// What the block's type takes, once the type is known.
 	takes map[string]gate.Attribute
@@ -108,7 +109,11 @@ func readNeeds(expr hcl.Expression) ([]layerName, hcl.Diagnostics) {
 
 func readBlock(b *hcl.Block) (*block, hcl.Diagnostics) {
 	x := &block{kind: b.Type, labels: b.Labels, at: b.DefRange, args: map[string]hcl.Expression{}, places: map[string]hcl.Range{}}
-	attrs, diags := b.Body.JustAttributes()
+	read := b.Body.JustAttributes
+	if b.Type == "adopt" {
+		read = func() (hcl.Attributes, hcl.Diagnostics) { return x.readAdopt(b.Body) }
+	}
+	attrs, diags := read()
 	for name, attr := range attrs {
 		if name == "needs" && b.Type == "gate" {
 			needs, more := readNeeds(attr.Expr)
@@ -118,6 +123,23 @@ func readBlock(b *hcl.Block) (*block, hcl.Diagnostics) {
 		x.args[name], x.places[name] = attr.Expr, attr.NameRange
 	}
 	return x, diags
+}
+
+// readAdopt reads the body of an adopt block, the one kind with a block inside.
+func (b *block) readAdopt(body hcl.Body) (hcl.Attributes, hcl.Diagnostics) {
+	content, diags := body.Content(&hcl.BodySchema{
+		Attributes: []hcl.AttributeSchema{{Name: "id"}},
+		Blocks:     []hcl.BlockHeaderSchema{{Type: "exists", LabelNames: []string{"type"}}},
+	})
+	for _, inner := range content.Blocks {
+		if b.exists != nil {
+			diags = append(diags, problem(inner.DefRange, b.name()+": second block exists", "The first one is at %s.", place(b.exists.at)))
+			continue
+		}
+		exists, more := readBlock(inner)
+		b.exists, diags = exists, append(diags, more...)
+	}
+	return content.Attributes, diags
 }
 
 // constant evaluates an attribute that must be known before a run and must not

@@ -16,10 +16,13 @@ type Attribute struct {
 }
 
 // Target is where a gate looks: the cluster as its platform describes it.
-// Both are file contents; empty where no platform has said them yet.
+// The configs are file contents; empty where no platform has said them yet.
 type Target struct {
 	Kubeconfig  []byte
 	Talosconfig []byte
+	// Environ is the caller's environment, for what Terraform's providers take
+	// from there too: Infisical's credentials.
+	Environ []string
 }
 
 // Type is one kind of gate: its block and how to make the gate from it. The

@@ -147,8 +147,10 @@ func (e *Error) has(summary string) bool {
 
 var (
 	notFound = regexp.MustCompile(`(?i)non-existent remote object|\b404\b|\bnot found\b|does not exist|could not be found`)
-	// What says the same of something else: the configuration, a provider, a host.
-	notFoundElse = regexp.MustCompile(`(?i)in the configuration|provider|plugin|dial tcp|lookup |executable|no such file`)
+	// What says the same of something else: the configuration, a provider, a host
+	// that is another service, whoever asks, what the object would be in.
+	notFoundElse = regexp.MustCompile(`(?i)in the configuration|provider|plugin|dial tcp|lookup |executable|no such file|` +
+		`api client|authenticat|credential|permission|(project|workspace|environment|folder)\b.*\bnot (be )?found`)
 )
 
 // notThere tells whether a diagnostic of an import says that the object does not

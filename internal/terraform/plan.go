@@ -84,3 +84,17 @@ func (r *Root) Import(ctx context.Context, address, id string) error {
 		return tf.Import(ctx, address, id)
 	})
 }
+
+// Forget removes resources from the state; what they stand for stays.
+func (r *Root) Forget(ctx context.Context, addresses []string) error {
+	for _, address := range addresses {
+		err := r.command(ctx, "state rm", nil, func(tf *tfexec.Terraform, s *stream) error {
+			tf.SetStdout(s)
+			return tf.StateRm(ctx, address)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -46,6 +46,10 @@ func (s *Server) authorised(handle func(*http.Request) (any, error)) func(*http.
 
 // in returns the secrets of a folder that exists.
 func (s *Server) in(f Folder) (map[string]*Secret, error) {
+	if s.forbidden[f.Workspace] {
+		return nil, failure{StatusCode: http.StatusForbidden, Name: "PermissionDenied",
+			Message: "You do not have permission to access this project"}
+	}
 	if secrets := s.folders[f]; secrets != nil {
 		return secrets, nil
 	}

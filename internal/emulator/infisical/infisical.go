@@ -73,6 +73,7 @@ type Server struct {
 	folders   map[Folder]map[string]*Secret
 	tokens    map[string]bool
 	requests  []Request
+	forbidden map[string]bool // workspaces
 	throttled int
 	retry     time.Duration
 }
@@ -82,7 +83,7 @@ func New(config Config) *Server {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	s := &Server{config: config, folders: map[Folder]map[string]*Secret{}, tokens: map[string]bool{}}
+	s := &Server{config: config, folders: map[Folder]map[string]*Secret{}, tokens: map[string]bool{}, forbidden: map[string]bool{}}
 	for _, f := range config.Folders {
 		s.addFolder(f)
 	}
@@ -138,6 +139,13 @@ func (s *Server) Secrets() []Secret {
 			strings.Compare(a.Path, b.Path), strings.Compare(a.Key, b.Key))
 	})
 	return all
+}
+
+// Forbid takes the identity's role in a project away.
+func (s *Server) Forbid(workspace string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forbidden[workspace] = true
 }
 
 // Requests returns what was asked so far, in order.

@@ -96,3 +96,25 @@ func (s *storageService) Disks(ctx context.Context, _ *emptypb.Empty) (*storage.
 	}
 	return &storage.DisksResponse{Messages: []*storage.Disks{answer}}, nil
 }
+
+// List knows one folder: etcd's, which has something in it from the bootstrap, or
+// from the joining, on.
+func (s *machineService) List(r *machineapi.ListRequest, out machineapi.MachineService_ListServer) error {
+	s.fleet.mu.Lock()
+	m := requestOf(out.Context()).target
+	there, data := m.ready && m.controlPlane() && r.GetRoot() == "/var/lib/etcd", m.etcd != nil
+	s.fleet.unlock()
+	if !there {
+		return status.Errorf(codes.Unknown, "lstat %s: no such file or directory", r.GetRoot())
+	}
+	files := []*machineapi.FileInfo{{Name: r.GetRoot(), RelativeName: ".", IsDir: true}}
+	if data {
+		files = append(files, &machineapi.FileInfo{Name: r.GetRoot() + "/member", RelativeName: "member", IsDir: true})
+	}
+	for _, f := range files {
+		if err := out.Send(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -42,7 +42,7 @@ type survey struct {
 func inspect(repository string, o Options) (*survey, error) {
 	cluster, diags := config.Load(config.Options{
 		Repository: repository, Cluster: o.Cluster, Environ: o.Environ,
-		Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(),
+		Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(), Exists: castle.ExistsTypes(),
 		Library: stages.Library, Templates: templates.Files,
 	})
 	if diags.HasErrors() {

@@ -1,6 +1,7 @@
 resource "kubernetes_namespace_v1" "external_secrets" {
   metadata {
-    name = var.external_secrets_namespace
+    name   = var.external_secrets_namespace
+    labels = { "app.kubernetes.io/managed-by" = "castle" }
   }
 }
 
@@ -9,6 +10,7 @@ resource "kubernetes_secret_v1" "identity" {
   metadata {
     name      = var.external_secrets_identity_secret
     namespace = kubernetes_namespace_v1.external_secrets.metadata[0].name
+    labels    = { "app.kubernetes.io/managed-by" = "castle" }
   }
 
   data = {

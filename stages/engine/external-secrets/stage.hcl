@@ -7,6 +7,30 @@ stage {
   }
 }
 
+# Where the state was lost and the cluster was not.
+adopt "kubernetes_namespace_v1.external_secrets" {
+  id = var.external_secrets_namespace
+
+  exists "kubernetes_object" {
+    api_version = "v1"
+    kind        = "Namespace"
+    name        = var.external_secrets_namespace
+    labels      = { "app.kubernetes.io/managed-by" = "castle" }
+  }
+}
+
+adopt "kubernetes_secret_v1.identity" {
+  id = "${var.external_secrets_namespace}/${var.external_secrets_identity_secret}"
+
+  exists "kubernetes_object" {
+    api_version = "v1"
+    kind        = "Secret"
+    namespace   = var.external_secrets_namespace
+    name        = var.external_secrets_identity_secret
+    labels      = { "app.kubernetes.io/managed-by" = "castle" }
+  }
+}
+
 # From 0.17 on the older versions of the kinds are not served any more.
 gate "crd" "kinds" {
   version = "v1"

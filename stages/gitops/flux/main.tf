@@ -1,6 +1,7 @@
 resource "kubernetes_namespace_v1" "flux" {
   metadata {
-    name = var.flux_namespace
+    name   = var.flux_namespace
+    labels = { "app.kubernetes.io/managed-by" = "castle" }
   }
 }
 

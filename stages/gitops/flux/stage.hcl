@@ -2,6 +2,18 @@ stage {
   summary = "Flux's controllers"
 }
 
+# Where the state was lost and the cluster was not.
+adopt "kubernetes_namespace_v1.flux" {
+  id = var.flux_namespace
+
+  exists "kubernetes_object" {
+    api_version = "v1"
+    kind        = "Namespace"
+    name        = var.flux_namespace
+    labels      = { "app.kubernetes.io/managed-by" = "castle" }
+  }
+}
+
 gate "crd" "kinds" {
   version = "v1"
   timeout = "5m"

@@ -7,6 +7,7 @@ resource "kubernetes_secret_v1" "git" {
   metadata {
     name      = local.name
     namespace = var.sync_namespace
+    labels    = { "app.kubernetes.io/managed-by" = "castle" }
   }
 
   data = {
@@ -20,6 +21,7 @@ resource "kubernetes_config_map_v1" "cluster_vars" {
   metadata {
     name      = "cluster-vars"
     namespace = var.sync_namespace
+    labels    = { "app.kubernetes.io/managed-by" = "castle" }
   }
 
   data = merge({ cluster_name = var.sync_cluster_name }, var.cluster_vars)

@@ -12,6 +12,31 @@ stage {
   }
 }
 
+# Where the state was lost and the cluster was not.
+adopt "kubernetes_secret_v1.git" {
+  id = "${var.sync_namespace}/flux-system"
+
+  exists "kubernetes_object" {
+    api_version = "v1"
+    kind        = "Secret"
+    namespace   = var.sync_namespace
+    name        = "flux-system"
+    labels      = { "app.kubernetes.io/managed-by" = "castle" }
+  }
+}
+
+adopt "kubernetes_config_map_v1.cluster_vars" {
+  id = "${var.sync_namespace}/cluster-vars"
+
+  exists "kubernetes_object" {
+    api_version = "v1"
+    kind        = "ConfigMap"
+    namespace   = var.sync_namespace
+    name        = "cluster-vars"
+    labels      = { "app.kubernetes.io/managed-by" = "castle" }
+  }
+}
+
 # Applied early, judged late: it converges only when addresses and volumes are
 # there, but need not wait for them to begin.
 gate "flux" "converged" {

@@ -4,6 +4,7 @@ resource "kubernetes_namespace_v1" "metallb" {
     name = var.metallb_namespace
 
     labels = {
+      "app.kubernetes.io/managed-by"       = "castle"
       "pod-security.kubernetes.io/enforce" = "privileged"
       "pod-security.kubernetes.io/audit"   = "privileged"
       "pod-security.kubernetes.io/warn"    = "privileged"

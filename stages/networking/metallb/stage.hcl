@@ -2,6 +2,18 @@ stage {
   summary = "MetalLB gives Services of type LoadBalancer an address"
 }
 
+# Where the state was lost and the cluster was not.
+adopt "kubernetes_namespace_v1.metallb" {
+  id = var.metallb_namespace
+
+  exists "kubernetes_object" {
+    api_version = "v1"
+    kind        = "Namespace"
+    name        = var.metallb_namespace
+    labels      = { "app.kubernetes.io/managed-by" = "castle" }
+  }
+}
+
 # The peers' definition has a conversion webhook, whose CA comes at run time.
 gate "crd" "kinds" {
   names = [

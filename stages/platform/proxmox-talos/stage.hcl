@@ -28,10 +28,37 @@ preflight "vm_ids" "free" {
 
 adopt "infisical_secret.kubeconfig" {
   id = "${var.infisical_project_id}:${var.infisical_environment}:${var.infisical_folder}:KUBECONFIG_CONTENT"
+
+  exists "infisical_secret" {
+    host        = var.infisical_host
+    project_id  = var.infisical_project_id
+    environment = var.infisical_environment
+    folder      = var.infisical_folder
+    name        = "KUBECONFIG_CONTENT"
+  }
 }
 
 adopt "infisical_secret.talosconfig" {
   id = "${var.infisical_project_id}:${var.infisical_environment}:${var.infisical_folder}:TALOSCONFIG_CONTENT"
+
+  exists "infisical_secret" {
+    host        = var.infisical_host
+    project_id  = var.infisical_project_id
+    environment = var.infisical_environment
+    folder      = var.infisical_folder
+    name        = "TALOSCONFIG_CONTENT"
+  }
+}
+
+# A cluster whose state was lost is not bootstrapped again: the machines know.
+adopt "talos_machine_bootstrap.cluster" {
+  id = "machine_bootstrap"
+
+  exists "talos_bootstrapped" {
+    endpoints            = { for name, node in var.nodes : name => node.address if node.role == "controlplane" }
+    resource             = "proxmox_virtual_environment_vm.node"
+    client_configuration = var.client_configuration
+  }
 }
 
 # One machine is not yet a quorum, and the VIP is held before the API answers

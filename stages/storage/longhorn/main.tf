@@ -4,6 +4,7 @@ resource "kubernetes_namespace_v1" "longhorn" {
     name = var.longhorn_namespace
 
     labels = {
+      "app.kubernetes.io/managed-by"       = "castle"
       "pod-security.kubernetes.io/enforce" = "privileged"
       "pod-security.kubernetes.io/audit"   = "privileged"
       "pod-security.kubernetes.io/warn"    = "privileged"
@@ -17,6 +18,7 @@ resource "kubernetes_secret_v1" "backup" {
   metadata {
     name      = "longhorn-backup"
     namespace = kubernetes_namespace_v1.longhorn.metadata[0].name
+    labels    = { "app.kubernetes.io/managed-by" = "castle" }
   }
 
   data = {

@@ -7,6 +7,30 @@ stage {
   }
 }
 
+# Where the state was lost and the cluster was not.
+adopt "kubernetes_namespace_v1.longhorn" {
+  id = var.longhorn_namespace
+
+  exists "kubernetes_object" {
+    api_version = "v1"
+    kind        = "Namespace"
+    name        = var.longhorn_namespace
+    labels      = { "app.kubernetes.io/managed-by" = "castle" }
+  }
+}
+
+adopt "kubernetes_secret_v1.backup[0]" {
+  id = var.longhorn_backup_target == null ? null : "${var.longhorn_namespace}/longhorn-backup"
+
+  exists "kubernetes_object" {
+    api_version = "v1"
+    kind        = "Secret"
+    namespace   = var.longhorn_namespace
+    name        = "longhorn-backup"
+    labels      = { "app.kubernetes.io/managed-by" = "castle" }
+  }
+}
+
 gate "crd" "kinds" {
   version = "v1beta2"
   timeout = "5m"

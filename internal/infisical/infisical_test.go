@@ -1,0 +1,129 @@
+package infisical
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+
+	emulator "github.com/ephemeral-castle/castle/internal/emulator/infisical"
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+const password = "open sesame"
+
+func blue() map[string]string {
+	return map[string]string{"project_id": "p1", "environment": "prod", "folder": "/blue", "name": "KUBECONFIG_CONTENT"}
+}
+
+func serve(t *testing.T, handler http.Handler) string {
+	t.Helper()
+	s := httptest.NewServer(handler)
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func vault() *emulator.Server {
+	v := emulator.New(emulator.Config{ClientID: "castle", ClientSecret: password})
+	v.Put(emulator.Folder{Workspace: "p1", Environment: "prod", Path: "/blue"}, "OTHER", "x")
+	return v
+}
+
+// ask asks once, as somebody with these credentials.
+func ask(t *testing.T, host string, arguments map[string]string, secret string) (bool, error) {
+	t.Helper()
+	values := gate.Values{"host": cty.StringVal(host)}
+	for name, value := range arguments {
+		values[name] = cty.StringVal(value)
+	}
+	kind := ExistsTypes()[0]
+	for name, attribute := range kind.Attributes {
+		if attribute.Required && !values.Has(name) {
+			t.Fatalf("%s is required", name)
+		}
+	}
+	environ := []string{"INFISICAL_UNIVERSAL_AUTH_CLIENT_ID=castle", "INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET=" + secret}
+	if secret == "" {
+		environ = nil
+	}
+	q, err := kind.New(kind.Name, gate.Target{Environ: environ}, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q.Ask(t.Context(), nil)
+}
+
+func TestASecretIsThereOrIsNot(t *testing.T) {
+	v := vault()
+	host := serve(t, v.Handler())
+	if there, err := ask(t, host, blue(), password); there || err != nil {
+		t.Errorf("a secret that is not there: %v, %v", there, err)
+	}
+	v.Put(emulator.Folder{Workspace: "p1", Environment: "prod", Path: "/blue"}, "KUBECONFIG_CONTENT", "x")
+	if there, err := ask(t, host+"/", blue(), password); !there || err != nil {
+		t.Errorf("a secret that is there: %v, %v", there, err)
+	}
+}
+
+func TestWhatIsWrongIsNeverAnAbsentSecret(t *testing.T) {
+	forbidden := vault()
+	forbidden.Forbid("p1")
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("<html>")) }) //nolint:errcheck // a test
+	but := func(name, value string) map[string]string {
+		all := blue()
+		all[name] = value
+		return all
+	}
+	for name, c := range map[string]struct {
+		handler   http.Handler
+		arguments map[string]string
+		secret    string
+		want      []string
+	}{
+		"wrong credentials": {vault().Handler(), blue(), "guess", []string{"Invalid credentials (401)", "INFISICAL_UNIVERSAL_AUTH_CLIENT_ID"}},
+		"no credentials":    {vault().Handler(), blue(), "", []string{"set INFISICAL_UNIVERSAL_AUTH_CLIENT_ID"}},
+		"another service":   {http.NotFoundHandler(), blue(), password, []string{"404", "that is no Infisical"}},
+		"somebody's page":   {page, blue(), password, []string{"that is no Infisical"}},
+		"wrong project":     {vault().Handler(), but("project_id", "p2"), password, []string{"Project with ID 'p2' not found", "mistyped"}},
+		"wrong environment": {vault().Handler(), but("environment", "dev"), password, []string{"environment with slug 'dev' not found"}},
+		"no folder":         {vault().Handler(), but("folder", "/green"), password, []string{"Folder with path '/green'", "make the folder"}},
+		"no permission":     {forbidden.Handler(), blue(), password, []string{"(403)", "give the machine identity a role"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			there, err := ask(t, serve(t, c.handler), c.arguments, c.secret)
+			if there || err == nil || !gate.IsPermanent(err) {
+				t.Fatalf("%v, %v (permanent: %v)", there, err, gate.IsPermanent(err))
+			}
+			for _, want := range append(c.want, "secret KUBECONFIG_CONTENT in folder") {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%v\nlacks %q", err, want)
+				}
+			}
+			if strings.Contains(err.Error(), password) || strings.Contains(err.Error(), "guess") {
+				t.Errorf("the credentials are in the error: %v", err)
+			}
+		})
+	}
+}
+
+func TestABusyOrSilentServerIsAskedAgain(t *testing.T) {
+	v := vault()
+	host := serve(t, v.Handler())
+	v.Throttle(1, time.Second)
+	if _, err := ask(t, host, blue(), password); err == nil || gate.IsPermanent(err) {
+		t.Errorf("throttled: %v", err)
+	}
+	if _, err := ask(t, "http://127.0.0.1:1", blue(), password); err == nil || gate.IsPermanent(err) || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("nobody there: %v", err)
+	}
+	q := question{client: newClient(host, []string{"INFISICAL_UNIVERSAL_AUTH_CLIENT_ID=castle", "INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET=" + password})}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := q.ask(ctx); err == nil {
+		t.Error("an interrupt is no answer")
+	}
+}

@@ -1,0 +1,141 @@
+package talos
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	clientconfig "github.com/siderolabs/talos/pkg/machinery/client/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/machine"
+	"github.com/siderolabs/talos/pkg/machinery/role"
+	"github.com/zclconf/go-cty/cty"
+
+	emulator "github.com/ephemeral-castle/castle/internal/emulator/talos"
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+// bootstrapped makes the question about control planes 1…n with what a client
+// configuration of this role says.
+func (l *lab) bootstrapped(n int, r role.Role) gate.Exists {
+	l.t.Helper()
+	config, err := clientconfig.FromBytes(l.talosconfig(r, l.address(1)))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	c := config.Contexts[config.Context]
+	endpoints := map[string]cty.Value{}
+	for i := range n {
+		endpoints[fmt.Sprintf("cp-%02d", i+1)] = cty.StringVal(l.address(i + 1))
+	}
+	q, err := ExistsTypes()[0].New("talos_bootstrapped", gate.Target{}, gate.Values{
+		"endpoints": cty.MapVal(endpoints), "resource": cty.StringVal("vm.node"),
+		"client_configuration": cty.ObjectVal(map[string]cty.Value{
+			"ca_certificate": cty.StringVal(c.CA), "client_certificate": cty.StringVal(c.Crt), "client_key": cty.StringVal(c.Key),
+		}),
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return q
+}
+
+// known is a state that has these control planes, all of them running.
+func machinesKnown(numbers ...int) []gate.Known {
+	all := []gate.Known{{Address: "random_password.a"}}
+	for _, n := range numbers {
+		all = append(all, gate.Known{Address: fmt.Sprintf(`vm.node["cp-%02d"]`, n), Attributes: map[string]any{"started": true}})
+	}
+	return all
+}
+
+// answers waits until the question has an answer and compares it.
+func (l *lab) answers(q gate.Exists, known []gate.Known, want bool) {
+	l.t.Helper()
+	l.wait(gate.Gate{Name: "answer", Check: func(ctx context.Context) error {
+		got, err := q.Ask(ctx, known)
+		if err == nil && got != want {
+			return gate.Permanent(fmt.Errorf("bootstrapped: %v, want %v", got, want))
+		}
+		return err
+	}})
+}
+
+// refused waits until the question has an error that lasts, and returns it.
+func (l *lab) refused(q gate.Exists, known []gate.Known) error {
+	l.t.Helper()
+	var lasting error
+	l.wait(gate.Gate{Name: "refusal", Check: func(ctx context.Context) error {
+		there, err := q.Ask(ctx, known)
+		if err == nil {
+			return gate.Permanent(fmt.Errorf("an answer: %v", there))
+		}
+		if lasting = err; gate.IsPermanent(err) {
+			return nil
+		}
+		return err
+	}})
+	return lasting
+}
+
+func TestAMachineKnowsWhetherItsClusterIsBootstrapped(t *testing.T) {
+	l := newLab(t, emulator.Delays{})
+	q := l.bootstrapped(1, role.Admin)
+	if there, err := q.Ask(t.Context(), machinesKnown()); there || err != nil {
+		t.Errorf("a machine that the state lacks was asked: %v, %v", there, err)
+	}
+	off := machinesKnown(1)
+	off[1].Attributes["started"] = false
+	if there, err := q.Ask(t.Context(), off); there || err != nil {
+		t.Errorf("a machine that is off was asked: %v, %v", there, err)
+	}
+	if there, err := q.Ask(t.Context(), machinesKnown(1)); there || err == nil || gate.IsPermanent(err) || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("a machine that does not answer: %v, %v", there, err)
+	}
+	l.bootNew(2)
+	l.answers(l.bootstrapped(2, role.Admin), machinesKnown(2), false) // it waits for its configuration
+	l.configure(1, machine.TypeControlPlane)
+	l.answers(q, machinesKnown(1), false)
+	l.bootstrap(1)
+	l.answers(q, machinesKnown(1), true)
+}
+
+// One control plane was lost and stands there anew: to bootstrap it would found
+// a second cluster beside the other two.
+func TestOneBootstrappedControlPlaneIsEnough(t *testing.T) {
+	l := newLab(t, emulator.Delays{})
+	l.bootNew(1)
+	l.configure(2, machine.TypeControlPlane)
+	l.bootstrap(2)
+	l.answers(l.bootstrapped(3, role.Admin), machinesKnown(1, 2, 3), true)
+}
+
+func TestMachinesWithOtherSecretsAreNoAnswer(t *testing.T) {
+	l := newLab(t, emulator.Delays{})
+	l.raise(1)
+	l.answers(l.bootstrapped(1, role.Admin), machinesKnown(1), true)
+	others := newLab(t, emulator.Delays{})
+	others.network = l.network
+	err := l.refused(others.bootstrapped(1, role.Admin), machinesKnown(1))
+	if !errors.Is(err, ErrOtherSecrets) || !strings.HasPrefix(err.Error(), l.address(1)+": ") {
+		t.Error(err)
+	}
+	err = l.refused(l.bootstrapped(1, role.EtcdBackup), machinesKnown(1))
+	if !strings.Contains(err.Error(), "role may not ask") {
+		t.Errorf("a role without the right: %v", err)
+	}
+}
+
+func TestKeysThatAreNoneAreNamedAndNotShown(t *testing.T) {
+	text := cty.StringVal(base64.StdEncoding.EncodeToString([]byte("x")))
+	_, err := ExistsTypes()[0].New("talos_bootstrapped", gate.Target{}, gate.Values{
+		"client_configuration": cty.ObjectVal(map[string]cty.Value{
+			"ca_certificate": text, "client_certificate": text, "client_key": cty.StringVal("?hush?"),
+		}),
+	})
+	if err == nil || !strings.Contains(err.Error(), "client_key is no base64") || strings.Contains(err.Error(), "hush") {
+		t.Error(err)
+	}
+}
