@@ -48,6 +48,10 @@ func preflightTypes() []gate.PreflightType {
 	}}}
 }
 
+func existsTypes() []gate.ExistsType {
+	return []gate.ExistsType{{Name: "talos_bootstrapped", Attributes: map[string]gate.Attribute{"endpoint": {Type: cty.String, Required: true}}}}
+}
+
 // repository writes the library on paper with changes laid over it: files that
 // a change names are replaced. It returns options that load blue.
 func repository(t *testing.T, changes string) Options {
@@ -76,7 +80,7 @@ func repository(t *testing.T, changes string) Options {
 			t.Fatal(err)
 		}
 	}
-	return Options{Repository: root, Cluster: "blue", Library: library, Gates: gateTypes(), Preflights: preflightTypes(), CastleVersion: "1.4.0"}
+	return Options{Repository: root, Cluster: "blue", Library: library, Gates: gateTypes(), Preflights: preflightTypes(), Exists: existsTypes(), CastleVersion: "1.4.0"}
 }
 
 // loaded loads the changed library on paper, which must be without error.

@@ -105,11 +105,11 @@ func TestImportOfWhatDoesNotExistIsRecognised(t *testing.T) {
 		"Error: Required plugins are not installed\n\nprovider registry.terraform.io/hashicorp/helm: not found":  false,
 		"Error: Resource already managed by Terraform\n\nTerraform is already managing a remote object for a.b.": false,
 		"Error: unauthorized\n\n401": false,
-		"Error: Secret not found\n\nThe secret with the given ID was not found": true,
+		"Error: Secret not found\n\nThe secret with the given ID was not found":                                                                    true,
 		"Error: Unable to Create Infisical API Client\n\nInfisical Client Error: unable to log in [status-code=404] [message=\"Route not found\"]": false,
-		"Error: Error fetching secret\n\nunexpected error: [status-code=403] [message=\"no permission: secret not found\"]":                   false,
-		"Error: Error fetching secret\n\n[status-code=404] [message=\"Folder with path '/a' in environment with slug 'prod' not found\"]":     false,
-		"Error: Error fetching secret\n\n[status-code=404] [message=\"Project with ID 'x' not found\"]":                                       false,
+		"Error: Error fetching secret\n\nunexpected error: [status-code=403] [message=\"no permission: secret not found\"]":                        false,
+		"Error: Error fetching secret\n\n[status-code=404] [message=\"Folder with path '/a' in environment with slug 'prod' not found\"]":          false,
+		"Error: Error fetching secret\n\n[status-code=404] [message=\"Project with ID 'x' not found\"]":                                            false,
 	} {
 		if got := errors.Is(diagnose(t, "import", text), ErrNoSuchObject); got != want {
 			t.Errorf("%q: %v, want %v", text, got, want)

@@ -421,6 +421,22 @@ func TestIntegrationErrorsNameResourceFileAndLine(t *testing.T) {
 	}
 }
 
+func TestIntegrationWhatIsForgottenMayBeImportedAgain(t *testing.T) {
+	p := newSite(t)
+	p.prepare(t, `resource "terraform_data" "adopted" {}`, nil)
+	for range 2 {
+		if err := p.Import(t.Context(), "terraform_data.adopted", "x"); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Forget(t.Context(), []string{"terraform_data.adopted"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Forget(t.Context(), []string{"terraform_data.adopted"}); err == nil {
+		t.Error("forgetting what the state lacks is no error")
+	}
+}
+
 func TestIntegrationImportAndExec(t *testing.T) {
 	p := newSite(t)
 	p.prepare(t, `resource "terraform_data" "adopted" {}`, nil)
