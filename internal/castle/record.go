@@ -56,7 +56,7 @@ func keepModule(dir *state.Stage, module fs.FS, inputs []byte) error {
 	if err := os.RemoveAll(next); err != nil {
 		return err
 	}
-	if err := os.CopyFS(next, module); err != nil {
+	if err := state.CopyFS(next, module); err != nil {
 		return err
 	}
 	if err := state.WriteFile(filepath.Join(next, keptInputs), inputs); err != nil {

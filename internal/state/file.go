@@ -2,6 +2,7 @@ package state
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -34,6 +35,20 @@ func WriteFile(path string, data []byte) (err error) {
 		return err
 	}
 	return syncDir(filepath.Dir(path))
+}
+
+// CopyFS copies a folder's files to a new one, as os.CopyFS does. They have
+// reached the disk when it returns.
+func CopyFS(dir string, files fs.FS) error {
+	if err := os.CopyFS(dir, files); err != nil {
+		return err
+	}
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return syncDir(path) // a file is synced like a folder
+	})
 }
 
 // syncDir makes what was created, renamed or removed in a folder last.

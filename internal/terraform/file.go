@@ -64,14 +64,15 @@ func lockFile(ctx context.Context, path string) (unlock func() error, err error)
 }
 
 // replace writes a private file in one step: the old content or the new is
-// there, also when two castles write it at once.
+// there, also when two castles write it at once, and after a power cut.
 func replace(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(data)
-	err = errors.Join(err, f.Chmod(0o600), f.Close())
+	// Renamed before its content has reached the disk, it could end up empty.
+	err = errors.Join(err, f.Chmod(0o600), f.Sync(), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}

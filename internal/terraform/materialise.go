@@ -126,8 +126,9 @@ func (r *Root) copyFile(module fs.FS, name string, mode fs.FileMode, before stri
 		return digest, os.Chmod(to, mode)
 	}
 	// Init adds this platform's checksums to a lock file: the copy differs then
-	// and stays, until the module ships another one.
-	if err == nil && name == lockFileName && digest == before {
+	// and stays, until the module ships another one. A power cut can leave it
+	// empty, and an init would then choose other versions than those that were locked.
+	if err == nil && len(there) > 0 && name == lockFileName && digest == before {
 		return digest, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {

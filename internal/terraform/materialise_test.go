@@ -100,6 +100,11 @@ func TestMaterialiseKeepsALockFileThatInitCompletedUntilTheModuleShipsAnother(t 
 	if got := get(t, lock); got != "shipped and completed" {
 		t.Errorf("got %q", got)
 	}
+	put(t, lock, "") // by a power cut
+	materialise(t, r, fstest.MapFS{".terraform.lock.hcl": file("shipped")}, Override{})
+	if got := get(t, lock); got != "shipped" {
+		t.Errorf("got %q", got)
+	}
 	materialise(t, r, fstest.MapFS{".terraform.lock.hcl": file("another")}, Override{})
 	if got := get(t, lock); got != "another" {
 		t.Errorf("got %q", got)
