@@ -29,7 +29,10 @@ func (c *Castle) Create(ctx context.Context, o CreateOptions) error {
 	if err != nil {
 		return err
 	}
-	err = r.creation(o.Refresh).create(ctx, chosen)
+	// What a destroy had proved gone before it was cut short may stand again.
+	if err = r.dir.ClearProved(); err == nil {
+		err = r.creation(o.Refresh).create(ctx, chosen)
+	}
 	if err == nil && o.Selection.All() {
 		err = r.dir.ClearRecreation() // a recreate that was cut short is complete with it
 	}

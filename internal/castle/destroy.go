@@ -181,6 +181,9 @@ func (c *Castle) Destroy(ctx context.Context, o DestroyOptions) error {
 	if err != nil {
 		return r.end(err)
 	}
+	if len(doomed)+len(destruction.things) == 0 {
+		r.notice("nothing stands; there is nothing to destroy")
+	}
 	return r.end(destruction.destroy(ctx, doomed))
 }
 
@@ -215,7 +218,11 @@ type destruction struct {
 
 func (r *run) destruction(graceful bool) (*destruction, error) {
 	recorded, err := r.recorded()
-	return &destruction{run: r, all: recorded, graceful: graceful, gone: map[string]bool{}}, err
+	if err != nil {
+		return nil, err
+	}
+	d := &destruction{run: r, all: recorded, graceful: graceful, gone: map[string]bool{}}
+	return d, d.resume()
 }
 
 func (r *destruction) destroy(ctx context.Context, doomed []*Doomed) error {

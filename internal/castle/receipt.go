@@ -83,7 +83,7 @@ func (r *destruction) keep(stage string, things []event.Thing) error {
 	var left []event.Thing
 	for _, t := range things {
 		t.Stage, t.Reason = stage, r.masker.Hide(t.Reason)
-		r.things = append(r.things, t)
+		r.note(t)
 		if !t.Gone {
 			left = append(left, t)
 		}
@@ -91,7 +91,7 @@ func (r *destruction) keep(stage string, things []event.Thing) error {
 	if len(left) > 0 {
 		return &LeftoverError{Things: left}
 	}
-	return nil
+	return r.retain()
 }
 
 // forgotten notes that a stage is gone with its state, and with the cluster the
@@ -149,6 +149,9 @@ func inStateOnly(provider string) bool {
 // receipt writes what the run has proved, and tells it in a line. err is how the
 // walk ended.
 func (r *destruction) receipt(doomed []*Doomed, err error) error {
+	if len(r.things) == 0 && len(doomed) == 0 {
+		return errors.Join(err, r.dir.RemoveRemains()) // there was nothing to prove
+	}
 	rec := &event.Receipt{Run: r.id, Cluster: r.Name(), Things: r.things, Stays: []event.Stay{}, Unasked: r.unasked}
 	rec.Proved = err == nil && all(rec.Things, func(t event.Thing) bool { return t.Gone })
 	if rec.Things == nil {
@@ -177,6 +180,11 @@ func (r *destruction) receipt(doomed []*Doomed, err error) error {
 	path := r.files.ReceiptPath()
 	if err := state.WriteFile(path, append(data, '\n')); err != nil {
 		return err
+	}
+	if rec.Proved {
+		if err := errors.Join(r.dir.RemoveRemains(), r.dir.ClearProved()); err != nil {
+			return err
+		}
 	}
 	r.emit(event.Event{Kind: event.Receipted, Text: summary(rec) + "; receipt in " + path, Receipt: rec})
 	return nil

@@ -171,8 +171,8 @@ func (r *run) razeFirst(ctx context.Context, re *Recreation) error {
 
 // raze destroys what there is to destroy; of nothing there is no receipt.
 func (r *run) raze(ctx context.Context, doomed []*Doomed, graceful bool) error {
-	if len(doomed) == 0 {
-		return nil
+	if due, err := r.ReceiptDue(); err != nil || len(doomed) == 0 && !due {
+		return err
 	}
 	destruction, err := r.destruction(graceful)
 	if err != nil {

@@ -49,6 +49,14 @@ the way to remove each; the same command asks again.`,
 			if err != nil {
 				return err
 			}
+			due, err := c.ReceiptDue()
+			if err != nil {
+				return err
+			}
+			if len(doomed) == 0 && due { // a killed run has left only this to do
+				defer done()
+				return c.Destroy(cmd.Context(), o)
+			}
 			if len(doomed) == 0 {
 				fmt.Fprintf(a.stderr, "castle: %s: %s\n", c.Name(), cmp.Or(stay, "nothing stands; there is nothing to destroy"))
 				return nil

@@ -130,10 +130,11 @@ func (d *Dir) Stages() ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		s := d.Stage(e.Name())
-		if exists(s.recordPath()) || exists(s.StatePath()) {
+		if d.Stage(e.Name()).known() {
 			names = append(names, e.Name())
 		}
 	}
 	return names, nil
 }
+
+func (s *Stage) known() bool { return exists(s.recordPath()) || exists(s.StatePath()) }

@@ -42,10 +42,13 @@ func (s *Stage) Archive(run string) error {
 	return errors.Join(syncDir(archive), syncDir(s.dir.stages()))
 }
 
+// removed begins the name of a stage's folder while it is being deleted.
+const removed = ".removed-"
+
 // Remove deletes everything of the stage. It leaves stages/ first, in one step,
 // so that a removal cut short never looks like a stage that has lost its state.
 func (s *Stage) Remove() error {
-	aside := filepath.Join(s.dir.path, ".removed-"+s.name)
+	aside := filepath.Join(s.dir.path, removed+s.name)
 	if err := os.RemoveAll(aside); err != nil {
 		return err
 	}

@@ -15,12 +15,20 @@ import (
 const barWidth = 32
 
 // WriteTimeline writes one line for each stage of a run: what became of it, how
-// long Terraform and the gates took, and when in the run that was.
+// long Terraform and the gates took, and when in the run that was; then the
+// receipt, if there is one.
 func WriteTimeline(w io.Writer, events []event.Event) {
-	spans := event.Timeline(events)
-	if len(spans) == 0 {
-		return
+	if spans := event.Timeline(events); len(spans) > 0 {
+		writeSpans(w, spans)
 	}
+	for _, e := range events {
+		if e.Kind == event.Receipted {
+			fmt.Fprintln(w, e.Text)
+		}
+	}
+}
+
+func writeSpans(w io.Writer, spans []*event.Span) {
 	first, last := spans[0].Started, spans[0].Ended
 	for _, s := range spans {
 		if s.Started.Before(first) {
@@ -44,11 +52,6 @@ func WriteTimeline(w io.Writer, events []event.Event) {
 	}
 	fmt.Fprintf(t, "\t\t\t\t\t%s\t\n", short(last.Sub(first)))
 	t.Flush() //nolint:errcheck // a closed pipe: nobody reads the table
-	for _, e := range events {
-		if e.Kind == event.Receipted {
-			fmt.Fprintln(w, e.Text)
-		}
-	}
 }
 
 func short(d time.Duration) string {
