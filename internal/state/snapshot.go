@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -75,7 +76,7 @@ func (s *Stage) LastKnown() (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	if rescued != nil {
+	if rescued != nil && rescued.State != nil {
 		return s.lastRescued(rescued)
 	}
 	st, err := s.State()
@@ -189,10 +190,10 @@ func (s *Stage) repaired() (*State, error) {
 	}
 	st, err := s.read()
 	if unreadable := new(UnreadableError); errors.As(err, &unreadable) {
-		return s.restore(unreadable)
+		st, err = s.restore(unreadable)
 	}
-	if err == nil {
-		st.Notice = rescued
+	if err == nil && rescued != "" {
+		st.Notice = strings.TrimSuffix(rescued+"\n"+st.Notice, "\n")
 	}
 	return st, err
 }
@@ -242,6 +243,9 @@ func (s *Stage) adoptRescued() (string, error) {
 	if err != nil || rescued == nil {
 		return "", err
 	}
+	if rescued.State == nil {
+		return s.setAside(rescued)
+	}
 	if err := s.Follows(rescued); err != nil {
 		return "", err
 	}
@@ -255,4 +259,15 @@ func (s *Stage) adoptRescued() (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf("stage %s: took over the state that Terraform could not write (serial %d)", s.name, rescued.State.Serial), nil
+}
+
+// setAside keeps what Terraform left where no one takes it for a state: a full
+// disk had no room for that either, and nothing more can be learned from it.
+func (s *Stage) setAside(rescued *Copy) (string, error) {
+	path := s.asidePath("errored")
+	if err := os.Rename(rescued.path, path); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("stage %s: Terraform could not write the state, nor wholly what it leaves then (%v), which is kept as %s; what it made last may not be in the state",
+		s.name, rescued.Reason, path), nil
 }

@@ -205,8 +205,24 @@ func TestTheStateThatTerraformCouldNotWriteIsTakenOver(t *testing.T) {
 	if _, err := s.State(); err == nil || !strings.Contains(err.Error(), rescued) {
 		t.Errorf("older: got %v", err)
 	}
-	write(t, rescued, []byte("{"))
-	if _, err := s.State(); err == nil || !strings.Contains(err.Error(), rescued) {
-		t.Errorf("unreadable: got %v", err)
+}
+
+func TestWhatTerraformCouldNotEvenLeaveIsKeptAndStopsNothing(t *testing.T) {
+	for name, left := range map[string]string{"empty": "", "cut short": "{"} {
+		t.Run(name, func(t *testing.T) {
+			_, s := locked(t)
+			rescued := filepath.Join(s.Work(), "errored.tfstate")
+			snapshotted(t, s, 4)
+			write(t, s.StatePath(), nil) // the disk was full, and so it was for what Terraform leaves then
+			write(t, rescued, []byte(left))
+			st, err := s.State()
+			if err != nil || st.Serial != 4 || !strings.Contains(st.Notice, "Terraform could not write the state") || !strings.Contains(st.Notice, "restored serial 4") {
+				t.Errorf("got %+v, %v", st, err)
+			}
+			kept, err := filepath.Glob(s.StatePath() + ".errored-*")
+			if err != nil || len(kept) != 1 || content(t, kept[0]) != left || exists(rescued) {
+				t.Errorf("kept %q, %v", kept, err)
+			}
+		})
 	}
 }
