@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 )
@@ -19,8 +20,8 @@ import (
 // fake is a Terraform that reads no configuration. A module's fake.json says
 // what it owns, what it outputs and when it fails; in strings, ${name} is the
 // value of the input of that name. What it was called with is appended to files
-// in HOME, the one place that castle hands on: record (stage and command), argv
-// and environ.
+// in HOME, the one place that castle hands on: record (stage and command), argv,
+// environ, and interrupts (those that it gets while it waits).
 type fake struct {
 	Resources map[string]string // address: the provider's source, "" for the built-in one
 	// Attributes are those that a resource has in the state, by address.
@@ -34,6 +35,9 @@ type fake struct {
 	Says   string                 // what apply logs
 	Fails  map[string]fakeFailure // by command
 	Waits  []string               // commands that wait, at the FIFOs waiting and go in HOME
+	Begins string                 // the resource that it has begun while it waits
+	// Finishes says that an interrupt does not end a command that waits.
+	Finishes bool
 
 	stage  string
 	inputs map[string]any
@@ -220,18 +224,28 @@ func (f *fake) wait(command string) {
 	if !slices.Contains(f.Waits, command) {
 		return
 	}
-	interrupted, released := make(chan os.Signal, 1), make(chan bool)
-	signal.Notify(interrupted, os.Interrupt)
+	interrupted, released := make(chan os.Signal, 8), make(chan bool)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	if f.Begins != "" {
+		hook := map[string]any{"action": "create", "resource": map[string]any{"addr": f.Begins}}
+		say(map[string]any{"@message": f.Begins + ": begun", "type": "apply_start", "hook": hook})
+	}
 	go func() {
 		check(os.WriteFile(inHome("waiting"), nil, 0))
 		_, err := os.ReadFile(inHome("go"))
 		check(err)
 		close(released)
 	}()
-	select {
-	case <-released:
-	case <-interrupted:
-		f.die("Operation canceled", "")
+	for {
+		select {
+		case <-released:
+			return
+		case sig := <-interrupted:
+			appendTo("interrupts", fmt.Sprint(f.stage, " ", command, " ", sig))
+			if !f.Finishes {
+				f.die("Operation canceled", "")
+			}
+		}
 	}
 }
 

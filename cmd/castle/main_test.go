@@ -28,9 +28,10 @@ func TestMain(m *testing.M) {
 func TestScript(t *testing.T) {
 	run(t, "testdata/script", func(env *testscript.Env) error {
 		env.Values[visitedKey{}] = newVisited()
+		env.Values[begunKey{}] = map[string]*begun{}
 		env.Values[datacenterKey{}] = new(*datacenter)
 		return fakeOnPath(env)
-	}, map[string]func(*testscript.TestScript, bool, []string){"site": site, "answers": answers, "asked": asked, "proxmox": proxmox})
+	}, map[string]func(*testscript.TestScript, bool, []string){"site": site, "answers": answers, "asked": asked, "proxmox": proxmox}, interruptible())
 }
 
 // fakeOnPath lets castle find the fake Terraform.

@@ -16,8 +16,8 @@ func TestTerraform(t *testing.T) {
 		t.Fatalf("these tests need terraform on PATH: %v", err)
 	}
 	run(t, "testdata/terraform", func(env *testscript.Env) error {
-		env.Values[spyKey{}] = &spy{}
+		env.Values[spyKey{}], env.Values[begunKey{}] = &spy{}, map[string]*begun{}
 		env.Setenv("TF_CLI_CONFIG_FILE", "")
 		return nil
-	}, map[string]func(*testscript.TestScript, bool, []string){"spy": spying})
+	}, map[string]func(*testscript.TestScript, bool, []string){"spy": spying}, interruptible())
 }

@@ -67,6 +67,7 @@ type Castle struct {
 	dir     *state.Dir
 	masker  *secret.Masker
 	roots   roots
+	current current
 	invalid *ConfigError
 }
 
@@ -121,6 +122,7 @@ func Open(o Options) (*Castle, error) {
 	if err != nil {
 		return nil, err
 	}
+	dir.KeepSnapshots(cluster.Snapshots)
 	masker := &secret.Masker{}
 	masker.Add(cluster.Secrets()...)
 	return &Castle{options: o, cluster: cluster, dir: dir, masker: masker, invalid: invalid}, nil

@@ -11,22 +11,23 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// roots remembers the root modules that a run works on, for Kill.
+// roots remembers the root modules that a run works on, for whoever interrupts it.
 type roots struct {
 	mu  sync.Mutex
-	all []*terraform.Root
+	all []*workshop
 }
 
-func (r *roots) add(root *terraform.Root) {
+func (r *roots) add(w *workshop) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.all = append(r.all, root)
+	r.all = append(r.all, w)
 }
 
 // workshop is one stage's root module with its log.
 type workshop struct {
 	*terraform.Root
-	log io.Closer
+	stage, layer string
+	log          io.Closer
 }
 
 func (w *workshop) Close() error { return w.log.Close() }
@@ -56,8 +57,9 @@ func (r *run) open(stage, layer string) (*workshop, error) {
 			r.emit(e)
 		},
 	}
-	r.roots.add(root)
-	return &workshop{Root: root, log: closers{log, file}}, nil
+	w := &workshop{Root: root, stage: stage, layer: layer, log: closers{log, file}}
+	r.roots.add(w)
+	return w, nil
 }
 
 type closers []io.Closer

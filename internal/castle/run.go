@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -25,11 +26,15 @@ type run struct {
 	binary   func() (terraform.Binary, error)
 	began    time.Time
 	emitting sync.Mutex
+	atWork   func() []event.Work // what Terraform is at
 }
 
 // begin takes the cluster's lock. If its holder died, whatever survives of that
 // run is ended first: two writers must never be beside each other.
 func (c *Castle) begin(ctx context.Context, kind string) (*run, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	files, err := c.dir.NewRun(kind)
 	if err != nil {
 		return nil, err
@@ -40,13 +45,15 @@ func (c *Castle) begin(ctx context.Context, kind string) (*run, error) {
 	}
 	r := &run{
 		Castle: c, id: files.ID, files: files, lock: lock, said: newOutputs(c.masker),
-		slots: make(chan struct{}, c.parallelism()), began: time.Now(),
+		slots: make(chan struct{}, c.parallelism()), began: time.Now(), atWork: c.roots.works,
 	}
 	r.binary = c.findBinary(ctx, r.notice)
-	if err := r.takeOver(ctx); err != nil {
-		return nil, errors.Join(err, lock.Unlock())
+	c.current.begin(r)
+	if err = r.takeOver(ctx); err == nil {
+		r.journal, err = files.Journal()
 	}
-	if r.journal, err = files.Journal(); err != nil {
+	if err != nil {
+		c.current.end()
 		return nil, errors.Join(err, lock.Unlock())
 	}
 	r.emit(event.Event{Kind: event.RunStarted, Text: kind + " " + c.Name()})
@@ -75,6 +82,7 @@ func (r *run) takeOver(ctx context.Context) error {
 // end closes the journal and releases the lock. It returns err with whatever
 // goes wrong on the way, masked.
 func (r *run) end(err error) error {
+	r.current.end()
 	e := event.Event{Kind: event.RunEnded, Seconds: time.Since(r.began).Seconds(), Text: "ok"}
 	if err != nil {
 		e.Text = err.Error()
@@ -91,7 +99,7 @@ func (r *run) emit(e event.Event) {
 	e.Time, e.Run, e.Text = time.Now(), r.id, r.masker.Hide(e.Text)
 	e.Diagnosis = r.masked(e.Diagnosis)
 	if r.journal != nil {
-		if err := r.journal.Append(e, decisive(e.Kind)); err != nil && e.Kind != event.Notice {
+		if err := r.journal.Append(e, decisive(e.Kind)); err != nil && e.Kind != event.Notice && !errors.Is(err, os.ErrClosed) {
 			defer r.report(event.Event{Time: e.Time, Run: r.id, Kind: event.Notice, Text: "journal: " + err.Error()})
 		}
 	}
@@ -106,7 +114,8 @@ func (r *run) report(e event.Event) {
 
 func decisive(k event.Kind) bool {
 	switch k {
-	case event.GateClosed, event.GateNudged, event.GateOpen, event.Notice, event.ResourceStarted, event.Resource:
+	case event.GateClosed, event.GateNudged, event.GateOpen, event.Notice, event.ResourceStarted, event.Resource,
+		event.Interrupted, event.Waiting:
 		return false
 	}
 	return true

@@ -34,9 +34,10 @@ type app struct {
 	verbose     bool
 
 	mu      sync.Mutex
-	working *castle.Castle // for the third interrupt
-	lines   *ui.Lines      // how the run is shown, unless as JSON
-	asks    bool           // no Terraform runs, and an interrupt costs nothing
+	working *castle.Castle  // whom an interrupt concerns
+	lines   *ui.Lines       // how the run is shown, unless as JSON
+	prompts bool            // the user is being asked something
+	relay   func(times int) // hands interrupts on to whom they concern instead
 }
 
 func newRoot(a *app) *cobra.Command {
@@ -94,6 +95,9 @@ func (a *app) openAs(o castle.Options) (*castle.Castle, error) {
 	o, err := a.complete(o)
 	if err != nil {
 		return nil, err
+	}
+	if o.Reporter == nil {
+		o.Reporter = ui.NewAnswers(a.stderr)
 	}
 	c, err := castle.Open(o)
 	if err != nil {
@@ -160,18 +164,19 @@ func (a *app) progress() *ui.Lines {
 	return lines
 }
 
-// asking says that the command changes nothing, or nothing that an interrupt could
-// spoil, so that an interrupt need not explain what it would cost.
-func (a *app) asking() {
+// prompting says whether the user is being asked something.
+func (a *app) prompting(is bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.asks = true
+	a.prompts = is
 }
 
-func (a *app) onlyAsks() bool {
+// relaying hands interrupts from the second on to somebody else; the first ends
+// the command's context.
+func (a *app) relaying(to func(times int)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.asks
+	a.relay = to
 }
 
 // lookup returns a variable of the environment that castle was started with.

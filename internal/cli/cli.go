@@ -32,6 +32,9 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, context.Canceled) {
+		err = errors.Join(cause, err) // whatever went wrong with it, its user has stopped it
+	}
 	a.explain(err)
 	return exitCode(err)
 }
@@ -54,6 +57,8 @@ func exitCode(err error) int {
 		invalid     *castle.ConfigError
 	)
 	switch {
+	case errors.Is(err, context.Canceled):
+		return castle.ExitInterrupted
 	case errors.As(err, &exit):
 		return int(exit)
 	case errors.As(err, &unconfirmed):

@@ -1,61 +1,54 @@
 package cli
 
 import (
-	"bufio"
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/ephemeral-castle/castle/internal/castle"
 )
 
-func TestTheFirstInterruptStopsTheRunAndTheSecondSaysWhatAThirdWouldLose(t *testing.T) {
-	r, w := io.Pipe()
-	said := bufio.NewScanner(r)
-	a := &app{stderr: w}
-	ctx, stop := a.interruptible(t.Context())
-	defer stop()
-	for _, want := range []string{"interrupted; Terraform finishes", "a third interrupt kills it"} {
-		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
-			t.Fatal(err)
-		}
-		if !said.Scan() || !strings.Contains(said.Text(), want) {
-			t.Fatalf("said %q, want %q", said.Text(), want)
-		}
-		<-ctx.Done()
+func TestWhatCountsAsAnInterruptOfItsOwn(t *testing.T) {
+	type signal struct {
+		after time.Duration // the one before
+		sig   os.Signal
+		want  bool
 	}
-	err := context.Cause(ctx)
-	if !errors.Is(err, context.Canceled) || exitCode(err) != castle.ExitInterrupted {
-		t.Errorf("the run ends with %v, exit code %d", err, exitCode(err))
+	const instant, second = time.Millisecond, time.Second
+	for name, signals := range map[string][]signal{
+		"three by hand":                {{0, os.Interrupt, true}, {second, os.Interrupt, true}, {second, os.Interrupt, true}},
+		"two of timeout":               {{0, os.Interrupt, true}, {instant, os.Interrupt, false}},
+		"a wrapper that translates":    {{0, os.Interrupt, true}, {instant, syscall.SIGTERM, false}},
+		"a key that is held down":      {{0, os.Interrupt, true}, {400 * instant, os.Interrupt, false}, {400 * instant, os.Interrupt, true}},
+		"another right after a double": {{0, os.Interrupt, true}, {instant, os.Interrupt, false}, {gesture, os.Interrupt, true}},
+		"a terminal that is closed":    {{0, syscall.SIGHUP, true}, {second, syscall.SIGHUP, false}, {second, syscall.SIGHUP, false}, {second, syscall.SIGTERM, true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var counted interrupts
+			now := time.Now()
+			for i, s := range signals {
+				now = now.Add(s.after)
+				if got := counted.count(s.sig, now); got != s.want {
+					t.Errorf("signal %d: counted %v, want %v", i+1, got, s.want)
+				}
+			}
+		})
 	}
 }
 
-func TestAClosedTerminalIsOneInterruptHoweverOftenItIsTold(t *testing.T) {
-	if signal.Ignored(syscall.SIGHUP) {
-		t.Skip("started by nohup")
-	}
-	r, w := io.Pipe()
-	said := bufio.NewScanner(r)
-	a := &app{stderr: w}
-	ctx, stop := a.interruptible(t.Context())
-	defer stop()
-	for i, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGHUP, syscall.SIGHUP, syscall.SIGINT} {
-		if err := syscall.Kill(os.Getpid(), sig); err != nil {
-			t.Fatal(err)
-		}
-		want := map[int]string{0: "interrupted; Terraform finishes", 3: "a third interrupt kills it"}[i]
-		if want != "" && (!said.Scan() || !strings.Contains(said.Text(), want)) {
-			t.Fatalf("%v: said %q, want %q", sig, said.Text(), want)
-		}
-		<-ctx.Done()
-	}
+func TestNobodyWhoReadsKeepsNoSignalBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		read := make(chan struct{})
+		promptly(func() { <-read })
+		close(read)
+		synctest.Wait()
+	})
 }
 
 func TestExitCodes(t *testing.T) {

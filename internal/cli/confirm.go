@@ -22,6 +22,8 @@ func (a *app) typed(word, want, what, unless string, yes bool) error {
 	if !isTerminal(a.stdin) {
 		return &unconfirmedError{"not confirmed, " + unless + "; without a terminal, say --yes"}
 	}
+	a.prompting(true)
+	defer a.prompting(false)
 	fmt.Fprintf(a.stderr, "Type %s to %s (%s): ", word, what, want)
 	typed, err := bufio.NewReader(a.stdin).ReadString('\n')
 	if strings.TrimSpace(typed) != want {

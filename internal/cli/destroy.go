@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"cmp"
 	"fmt"
 	"slices"
@@ -135,17 +134,5 @@ func (a *app) confirm(c *castle.Castle, doomed []*castle.Doomed, stay string, ye
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if yes {
-		return nil
-	}
-	if !isTerminal(a.stdin) {
-		return &unconfirmedError{"not confirmed, nothing was destroyed; without a terminal, say --yes"}
-	}
-	name := c.Cluster().Name
-	fmt.Fprintf(a.stderr, "Type the cluster's name to destroy it (%s): ", name)
-	typed, err := bufio.NewReader(a.stdin).ReadString('\n')
-	if strings.TrimSpace(typed) != name {
-		return &unconfirmedError{"not confirmed, nothing was destroyed"}
-	}
-	return err
+	return a.agreed(c, "destroy it", "nothing was destroyed", yes)
 }

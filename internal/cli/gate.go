@@ -44,7 +44,6 @@ too; how a wait goes on is told on stderr.`,
 			if len(args) > 1 {
 				o.Of = args[1]
 			}
-			a.asking()
 			c, err := a.open(args[0], a.progress())
 			if err != nil {
 				return err

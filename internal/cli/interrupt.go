@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/ephemeral-castle/castle/internal/castle"
 )
@@ -23,11 +24,31 @@ func (e interruptedError) Error() string {
 }
 func (interruptedError) Unwrap() error { return context.Canceled }
 
+// gesture is how long signals belong to the one before. Who sends one often sends
+// two: `timeout` signals its child and then its group, a make that is stopped
+// passes on what the group has had already. A second Ctrl-C comes later.
+const gesture = 500 * time.Millisecond
+
+// interrupts counts how often a user has interrupted castle.
+type interrupts struct {
+	times int
+	last  time.Time // when the last one was counted
+}
+
+// count takes a signal and reports whether it is an interrupt of its own. A
+// terminal that is closed, or a connection that breaks, is a first one and no
+// more: the shell and the kernel tell of it several times.
+func (i *interrupts) count(sig os.Signal, now time.Time) bool {
+	if i.times > 0 && (sig == syscall.SIGHUP || now.Sub(i.last) < gesture) {
+		return false
+	}
+	i.times, i.last = i.times+1, now
+	return true
+}
+
 // interruptible returns a context that the first interrupt or termination
 // signal ends, in order: Terraform finishes what it has begun and writes its
-// state. A second signal only says what a third would lose; the third kills.
-// A terminal that is closed, or a connection that breaks, is a first signal and
-// no more: the shell and the kernel tell of it several times.
+// state. A second one only says what a third would lose; the third kills.
 func (a *app) interruptible(parent context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 3)
@@ -36,31 +57,10 @@ func (a *app) interruptible(parent context.Context) (context.Context, func()) {
 		signal.Notify(signals, syscall.SIGHUP)
 	}
 	go func() {
-		for n := 1; ; n++ {
-			sig, open := <-signals
-			if !open {
-				return
-			}
-			if sig == syscall.SIGHUP && n > 1 {
-				n--
-				continue
-			}
-			asks := a.onlyAsks()
-			switch {
-			case asks && n == 1:
-				cancel(interruptedError{})
-			case asks:
-				os.Exit(castle.ExitInterrupted)
-			case n == 1:
-				a.say("castle: interrupted; Terraform finishes what it has begun and saves its state")
-				cancel(interruptedError{begun: true})
-			case n == 2:
-				a.say("castle: still waiting for Terraform; a third interrupt kills it, and what it is " +
-					"creating now would be missing in its state (the next create looks for it)")
-			default:
-				a.say("castle: killed")
-				a.kill(context.WithoutCancel(ctx))
-				os.Exit(castle.ExitInterrupted)
+		var counted interrupts
+		for sig := range signals {
+			if counted.count(sig, time.Now()) {
+				a.interrupted(ctx, counted.times, cancel)
 			}
 		}
 	}()
@@ -68,6 +68,47 @@ func (a *app) interruptible(parent context.Context) (context.Context, func()) {
 		signal.Stop(signals)
 		close(signals)
 		cancel(errors.New("done"))
+	}
+}
+
+// interrupted answers one interrupt.
+func (a *app) interrupted(ctx context.Context, times int, cancel context.CancelCauseFunc) {
+	a.mu.Lock()
+	c, prompts, relay := a.working, a.prompts, a.relay
+	a.mu.Unlock()
+	switch {
+	case prompts: // nobody would come to read the answer, and nothing has begun
+		fmt.Fprintln(a.stderr, "\ncastle: interrupted")
+		os.Exit(castle.ExitInterrupted)
+	case relay != nil:
+		cancel(interruptedError{})
+		relay(times)
+	case c == nil || !c.Running():
+		if times > 1 {
+			os.Exit(castle.ExitInterrupted)
+		}
+		cancel(interruptedError{})
+	default:
+		promptly(func() { c.Interrupt(times) })
+		cancel(interruptedError{begun: true})
+		if times > 2 {
+			a.kill(context.WithoutCancel(ctx))
+			os.Exit(castle.ExitInterrupted)
+		}
+	}
+}
+
+// promptly waits a moment for something to be said and no longer: that nobody
+// reads what castle says must not keep a signal from Terraform.
+func promptly(say func()) {
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		say()
+	}()
+	select {
+	case <-said:
+	case <-time.After(time.Second):
 	}
 }
 

@@ -110,7 +110,6 @@ func (f nukeFlags) options(a *app) (castle.NukeOptions, error) {
 }
 
 func (a *app) nuke(cmd *cobra.Command, o castle.NukeOptions, f nukeFlags) error {
-	a.asking() // an interrupt spoils nothing: the journal is written before each change
 	n, err := castle.Survey(cmd.Context(), o)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -64,13 +65,21 @@ rehearsal's log (--keep) says when each fault begins and when it ends.`,
 			run := exec.CommandContext(cmd.Context(), lab, argv...)
 			run.Stdin, run.Stdout, run.Stderr = a.stdin, a.stdout, a.stderr
 			run.Cancel = func() error { return run.Process.Signal(os.Interrupt) }
-			var exit *exec.ExitError
-			if err := run.Run(); errors.As(err, &exit) {
-				return exitError(exit.ExitCode())
-			} else if err != nil {
+			if err := run.Start(); err != nil {
 				return fmt.Errorf("%s: %w", labName, err)
 			}
-			return nil
+			a.relaying(func(times int) { pass(run.Process, times) })
+			err = run.Wait()
+			var exit *exec.ExitError
+			switch {
+			case err == nil:
+				return nil
+			case cmd.Context().Err() != nil:
+				return context.Cause(cmd.Context())
+			case errors.As(err, &exit):
+				return exitError(exit.ExitCode())
+			}
+			return fmt.Errorf("%s: %w", labName, err)
 		},
 	}
 	f := cmd.Flags()
@@ -80,6 +89,17 @@ rehearsal's log (--keep) says when each fault begins and when it ends.`,
 	f.BoolVar(&o.keep, "keep", false, "keep the rehearsal's work directory and say where it is")
 	f.StringVar(&o.report, "report", "", "write what was run and how long it took to `FILE`, as JSON")
 	return cmd
+}
+
+// pass hands an interrupt on to the lab: the castle inside answers it. The first
+// one did the context; a lab that is still there after the third is killed.
+func pass(lab *os.Process, times int) {
+	switch {
+	case times > 3:
+		_ = lab.Kill() // it has ended meanwhile, if that fails
+	case times > 1:
+		_ = lab.Signal(os.Interrupt)
+	}
 }
 
 // findLab looks for castle-lab beside castle, then on path.

@@ -32,7 +32,6 @@ Values are never shown. Works without a valid configuration.`,
 
 // states reads what the state directory holds of the cluster, and of the stage if one is named.
 func (a *app) states(args []string) (*castle.Castle, []castle.StageState, error) {
-	a.asking()
 	c, err := a.openAs(castle.Options{Cluster: args[0], Recorded: true})
 	if err != nil {
 		return nil, nil, err

@@ -20,7 +20,6 @@ func newStatus(a *app) *cobra.Command {
 ask every gate once. Exit code 0 however the cluster is; read the states.`,
 		Args: a.oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.asking()
 			c, err := a.open(args[0], nil)
 			if err != nil {
 				return err

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"math"
+	"math/big"
 	"os"
 	"time"
 
@@ -27,24 +29,61 @@ type entry struct {
 func (l *loader) readCastleFile() {
 	f, diags := l.library.read(os.DirFS(l.Repository), "castle.hcl", "castle.hcl", true)
 	l.report(diags...)
+	if !diags.HasErrors() {
+		l.cluster.Snapshots = defaultSnapshots
+	}
 	if f == nil {
 		return
 	}
 	content, diags := f.Body.Content(&hcl.BodySchema{
 		Attributes: []hcl.AttributeSchema{{Name: "required_castle_version"}},
-		Blocks:     []hcl.BlockHeaderSchema{{Type: "defaults"}},
+		Blocks:     []hcl.BlockHeaderSchema{{Type: "defaults"}, {Type: "state"}},
 	})
 	l.report(diags...)
 	l.checkVersion(content.Attributes["required_castle_version"])
-	for i, b := range content.Blocks {
-		if i > 0 {
-			l.report(problem(b.DefRange, "castle.hcl: second block defaults", "The first one is at %s.", place(content.Blocks[0].DefRange)))
+	seen := make(map[string]hcl.Range)
+	for _, b := range content.Blocks {
+		if first := seen[b.Type]; first.Filename != "" {
+			l.report(problem(b.DefRange, "castle.hcl: second block "+b.Type, "The first one is at %s.", place(first)))
+			continue
+		}
+		seen[b.Type] = b.DefRange
+		if b.Type == "state" {
+			l.readState(b)
 			continue
 		}
 		inner, diags := b.Body.Content(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "timeout"}, {Name: "inputs"}}})
 		l.report(diags...)
 		l.report(l.defaults.readCommon(inner)...)
 	}
+}
+
+const (
+	defaultSnapshots = 20
+	fewestSnapshots  = 2 // the state before the last change, and after it
+)
+
+// readState reads the block state of castle.hcl. Where it is wrong, no snapshot is dropped.
+func (l *loader) readState(b *hcl.Block) {
+	inner, diags := b.Body.Content(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "snapshots"}}})
+	l.report(diags...)
+	attr := inner.Attributes["snapshots"]
+	if attr == nil {
+		return
+	}
+	l.cluster.Snapshots = 0
+	v, diags := constant(attr, cty.Number, nil)
+	l.report(diags...)
+	if !v.IsKnown() {
+		return
+	}
+	n, accuracy := v.AsBigFloat().Int64()
+	if accuracy != big.Exact || n < fewestSnapshots || n > math.MaxInt32 {
+		l.report(problem(attr.Expr.Range(), "castle.hcl: unsuitable snapshots",
+			"%s is no whole number of at least %d: how many snapshots are kept of each stage's state.", v.AsBigFloat().Text('g', -1), fewestSnapshots))
+		return
+	}
+	l.cluster.Snapshots = int(n)
 }
 
 func (l *loader) checkVersion(attr *hcl.Attribute) {

@@ -17,6 +17,10 @@
 //	  inputs  = { dns_servers = ["…"] }  # values below terraform.tfvars and above a variable's default
 //	}
 //
+//	state {
+//	  snapshots = 20                     # how many are kept of each stage's state, at least 2
+//	}
+//
 // cluster.hcl lists the stages of a cluster; what a stage block says there wins
 // over the stage's own file (inputs and gate arguments key by key, needs as a whole):
 //

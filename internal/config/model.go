@@ -20,6 +20,8 @@ type Cluster struct {
 	Name, Platform string // "blue", "proxmox"
 	Dir            string // <repository>/clusters/blue/proxmox
 	Protect        bool   // destroy refuses; true also where cluster.hcl cannot be read
+	// Snapshots is how many are kept of each stage's state; 0, which is all, where castle.hcl cannot be read.
+	Snapshots int
 	// Stages are the enabled stages by layer, and inside a layer as cluster.hcl lists them.
 	Stages []*Stage
 	// Disabled are the stages that cluster.hcl lists with enabled = false.

@@ -61,6 +61,12 @@ func TestProblemsInCastleFile(t *testing.T) {
 			[]string{"castle.hcl:1 | unsuitable required_castle_version"}},
 		{"unknown block", "-- castle.hcl --\ndefalts {}\n",
 			[]string{`castle.hcl:1 | Did you mean "defaults"?`}},
+		{"too few snapshots", "-- castle.hcl --\nstate {\n  snapshots = 1\n}\n",
+			[]string{"castle.hcl:2 | unsuitable snapshots | 1 is no whole number of at least 2"}},
+		{"half a snapshot", "-- castle.hcl --\nstate {\n  snapshots = 2.5\n}\n", []string{"castle.hcl:2 | 2.5 is no whole number"}},
+		{"snapshots in words", "-- castle.hcl --\nstate {\n  snapshots = \"many\"\n}\n", []string{"castle.hcl:2 | unsuitable value"}},
+		{"unknown setting of the state", "-- castle.hcl --\nstate {\n  snapshot = 3\n}\n", []string{"castle.hcl:2 | snapshots"}},
+		{"second state", "-- castle.hcl --\nstate {}\nstate {}\n", []string{"castle.hcl:2 | second block state | castle.hcl:1"}},
 		{"second defaults", "-- castle.hcl --\ndefaults {}\ndefaults {}\n",
 			[]string{"castle.hcl:2 | second block defaults | castle.hcl:1"}},
 	})

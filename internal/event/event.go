@@ -29,6 +29,8 @@ const (
 	StageSkipped    Kind = "stage_skipped" // because what it needs failed: Text names it
 	Notice          Kind = "notice"        // one line a user should read
 	Receipted       Kind = "receipt"       // what a destroy has proved; with Receipt
+	Interrupted     Kind = "interrupted"   // by its user, each time; with Interruption
+	Waiting         Kind = "waiting"       // what an interrupted run still waits for, now and then; with Interruption
 	RunEnded        Kind = "run_ended"
 )
 
@@ -47,8 +49,9 @@ type Event struct {
 	Text    string    `json:"text,omitempty"`
 	Seconds float64   `json:"seconds,omitempty"`
 
-	Diagnosis *Diagnosis `json:"diagnosis,omitempty"`
-	Receipt   *Receipt   `json:"receipt,omitempty"`
+	Diagnosis    *Diagnosis    `json:"diagnosis,omitempty"`
+	Receipt      *Receipt      `json:"receipt,omitempty"`
+	Interruption *Interruption `json:"interruption,omitempty"`
 }
 
 // Diagnosis is what a person needs to go on from a closed gate or a failed step.

@@ -41,8 +41,9 @@ func TestRestoreKeepsWhatWasThereAndOutlivesACrash(t *testing.T) {
 }
 
 func TestRestoreOfTheOldestOfAFullRing(t *testing.T) {
-	_, s := locked(t)
-	for serial := 1; serial <= kept; serial++ {
+	d, s := locked(t)
+	d.KeepSnapshots(2)
+	for serial := 1; serial <= 2; serial++ {
 		snapshotted(t, s, serial)
 	}
 	write(t, s.StatePath(), goodState(99)) // keeping it drops the copy that is restored

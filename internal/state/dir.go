@@ -53,10 +53,16 @@ func Root(flag string, environ []string) (string, error) {
 
 // Dir is the state directory of one cluster on one platform.
 type Dir struct {
-	path    string
-	cluster string      // blue/proxmox, for messages
-	locked  atomic.Bool // this process holds the cluster lock
+	path      string
+	cluster   string      // blue/proxmox, for messages
+	locked    atomic.Bool // this process holds the cluster lock
+	snapshots int         // how many are kept of each stage; all if zero
+
+	shared func(*os.File) bool // sharedFileSystem, except in tests
 }
+
+// KeepSnapshots says how many snapshots are kept of each stage; all if zero.
+func (d *Dir) KeepSnapshots(n int) { d.snapshots = n }
 
 // Open makes the state directory if need be and refuses a layout that it does not know.
 func Open(root, cluster, platform string) (*Dir, error) {
@@ -69,7 +75,7 @@ func Open(root, cluster, platform string) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Dir{path: filepath.Join(root, cluster, platform), cluster: cluster + "/" + platform}
+	d := &Dir{path: filepath.Join(root, cluster, platform), cluster: cluster + "/" + platform, shared: sharedFileSystem}
 	for _, dir := range []string{filepath.Dir(d.path), d.path, d.stages(), d.runs()} {
 		if err := makePrivate(dir); err != nil {
 			return nil, err

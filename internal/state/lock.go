@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -54,14 +55,57 @@ type HeldError struct {
 	Host    string
 	PID     int
 	Since   time.Time
+	// Path is the lock's file where only a person can tell whether the holder is
+	// alive: it is another machine's, and the file system is shared with that.
+	Path string
 }
 
 func (e *HeldError) Error() string {
 	if e.Run == "" {
 		return fmt.Sprintf("cluster %s: locked by another castle that has just started", e.Cluster)
 	}
-	return fmt.Sprintf("cluster %s: locked by run %s (process %d on %s) since %s",
-		e.Cluster, e.Run, e.PID, e.Host, e.Since.Local().Format(time.DateTime))
+	text := fmt.Sprintf("cluster %s: locked by run %s (process %d on %s) since %s (%s)",
+		e.Cluster, e.Run, e.PID, e.Host, e.Since.Local().Format(time.DateTime), age(time.Since(e.Since)))
+	if e.Path != "" {
+		return text + fmt.Sprintf("\n  whether it lives cannot be told from here: if no castle and no Terraform of this cluster runs on %s any more, remove %s", e.Host, e.Path)
+	}
+	return text + "\n  " + e.wayOut()
+}
+
+// wayOut says how to come to one's turn.
+func (e *HeldError) wayOut() string {
+	kind := e.kind()
+	if e.Host != hostname() {
+		return fmt.Sprintf("wait until that %s has ended, or end it in order on %s: kill -INT %d", kind, e.Host, e.PID)
+	}
+	return fmt.Sprintf("wait until that %s has ended, or end it in order: kill -INT %d", kind, e.PID)
+}
+
+// kind is the command that the run belongs to, as its id says.
+func (e *HeldError) kind() string {
+	if parts := strings.Split(e.Run, "-"); len(parts) == 3 {
+		return parts[1]
+	}
+	return "run"
+}
+
+// age is how long ago something was, as people say it.
+func age(d time.Duration) string {
+	count := func(n int, what string) string {
+		if n == 1 {
+			return "1 " + what
+		}
+		return fmt.Sprintf("%d %ss", n, what)
+	}
+	switch {
+	case d < time.Minute:
+		return count(max(int(d.Seconds()), 0), "second")
+	case d < time.Hour:
+		return count(int(d.Minutes()), "minute")
+	case d < 48*time.Hour:
+		return count(int(d.Hours()), "hour")
+	}
+	return count(int(d.Hours()/24), "day")
 }
 
 // Lock takes the cluster lock for a run, or returns a *HeldError. A dead
@@ -104,7 +148,7 @@ func (d *Dir) Holder() *HeldError {
 	if !h.alive() {
 		return nil
 	}
-	return &HeldError{Cluster: d.cluster, Run: h.Run, Host: h.Host, PID: h.PID, Since: h.Since}
+	return d.heldBy(h)
 }
 
 // acquire locks f and returns what its last holder left in it.
@@ -120,11 +164,15 @@ func (d *Dir) acquire(f *os.File, path string) (holder, error) {
 	h := readHolder(f)
 	switch {
 	case h.alive(): // without the kernel's lock too: not every network file system has one
-		return holder{}, &HeldError{Cluster: d.cluster, Run: h.Run, Host: h.Host, PID: h.PID, Since: h.Since}
-	case held && h.Host != hostname():
-		return holder{}, &HeldError{Cluster: d.cluster, Run: h.Run, Host: h.Host, PID: h.PID, Since: h.Since}
+		return holder{}, d.heldBy(h)
+	case held && h.Run != "" && h.Host != hostname():
+		return holder{}, d.heldBy(h)
 	case held:
 		return holder{}, &HeldError{Cluster: d.cluster}
+	case h.Run != "" && h.Host != hostname() && d.shared(f):
+		e := d.heldBy(h)
+		e.Path = path
+		return holder{}, e
 	}
 	// Had somebody deleted the file meanwhile, this lock would keep nobody out.
 	mine, err := f.Stat()
@@ -135,6 +183,10 @@ func (d *Dir) acquire(f *os.File, path string) (holder, error) {
 		return holder{}, &HeldError{Cluster: d.cluster}
 	}
 	return h, nil
+}
+
+func (d *Dir) heldBy(h holder) *HeldError {
+	return &HeldError{Cluster: d.cluster, Run: h.Run, Host: h.Host, PID: h.PID, Since: h.Since}
 }
 
 // readHolder returns the zero holder for a file that is empty or torn: its

@@ -144,6 +144,49 @@ func TestLockDoesNotBelieveARecycledPID(t *testing.T) {
 	}
 }
 
+func TestWhetherAHolderOnAnotherMachineLivesIsOnlyKnownWhereTheKernelsLockIs(t *testing.T) {
+	d := open(t)
+	path := filepath.Join(d.Path(), "lock")
+	data, err := json.Marshal(holder{Run: "20261121T205135.000-create-0a1b2c", Host: "elsewhere", Boot: "its own", PID: 17, Since: time.Now().Add(-4 * time.Minute)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, data)
+	d.shared = func(*os.File) bool { return true }
+	var held *HeldError
+	if _, err := d.Lock("mine"); !errors.As(err, &held) {
+		t.Fatalf("a shared file system: got %v", err)
+	}
+	for _, want := range []string{"(process 17 on elsewhere)", "(4 minutes)", "whether it lives cannot be told from here", "runs on elsewhere any more, remove " + path} {
+		if !strings.Contains(held.Error(), want) {
+			t.Errorf("%q is missing in %q", want, held)
+		}
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != string(data) {
+		t.Errorf("the holder's file is changed: %s, %v", got, err)
+	}
+	d.shared = func(*os.File) bool { return false } // its machine was renamed, or the directory copied
+	lock, err := d.Lock("mine")
+	if err != nil || lock.Previous == "" {
+		t.Fatalf("a file system of this machine: %+v, %v", lock, err)
+	}
+	if err := lock.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWhoIsKeptOutHearsSinceWhenAndWhatToDo(t *testing.T) {
+	for ago, want := range map[time.Duration]string{
+		time.Second: "(1 second)", 59 * time.Second: "(59 seconds)", 4*time.Minute + 30*time.Second: "(4 minutes)",
+		61 * time.Minute: "(1 hour)", 47 * time.Hour: "(47 hours)", 50 * time.Hour: "(2 days)", -time.Minute: "(0 seconds)",
+	} {
+		e := &HeldError{Cluster: "blue/proxmox", Run: "20261121T205135.000-destroy-0a1b2c", Host: hostname(), PID: 17, Since: time.Now().Add(-ago)}
+		if text := e.Error(); !strings.Contains(text, want+"\n  wait until that destroy has ended, or end it in order: kill -INT 17") {
+			t.Errorf("%s: %s", ago, text)
+		}
+	}
+}
+
 func TestLockIgnoresATornHolder(t *testing.T) {
 	d := open(t)
 	if err := os.WriteFile(filepath.Join(d.Path(), "lock"), []byte(`{"run":"ol`), 0o600); err != nil {

@@ -12,7 +12,6 @@ import (
 )
 
 const (
-	kept = 20 // snapshots of each stage
 	// A state that is being written by a run of somebody else is whole again in
 	// an instant; status asks that often before it calls it unreadable.
 	readings     = 5
@@ -102,8 +101,8 @@ func (s *Stage) lastRescued(rescued *Copy) (*State, error) {
 }
 
 // Snapshot keeps a copy of the state as it is now, unless the newest copy is the
-// same, and drops all but the newest 20. It keeps only what can be read: State
-// comes first, as it repairs and says what it did.
+// same, and drops all but the newest of them (Dir.KeepSnapshots). It keeps only what
+// can be read: State comes first, as it repairs and says what it did.
 func (s *Stage) Snapshot() error {
 	if st, err := s.read(); err != nil || !st.Exists {
 		return err
@@ -126,7 +125,7 @@ func (s *Stage) Snapshot() error {
 	if err := s.writeSnapshot(data); err != nil {
 		return err
 	}
-	for len(names) >= kept {
+	for s.dir.snapshots > 0 && len(names) >= s.dir.snapshots {
 		if err := os.Remove(filepath.Join(s.snapshots(), names[0])); err != nil {
 			return err
 		}
@@ -208,7 +207,7 @@ func (s *Stage) restore(cause *UnreadableError) (*State, error) {
 	if good == nil {
 		return nil, &UnreadableError{Path: cause.Path, Reason: fmt.Errorf("%w; there is no snapshot of it", cause.Reason)}
 	}
-	broken := s.StatePath() + ".unreadable"
+	broken := s.asidePath("unreadable")
 	if err := os.Rename(s.StatePath(), broken); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}

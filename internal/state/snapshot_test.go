@@ -44,8 +44,9 @@ func snapshotted(t *testing.T, s *Stage, serial int) {
 	}
 }
 
-func TestSnapshotKeepsTheNewestTwenty(t *testing.T) {
-	_, s := locked(t)
+func TestSnapshotKeepsTheNewestOnes(t *testing.T) {
+	d, s := locked(t)
+	d.KeepSnapshots(20)
 	for serial := range 25 {
 		snapshotted(t, s, serial)
 		snapshotted(t, s, serial) // the same again takes no place
@@ -97,13 +98,44 @@ func TestAnUnreadableStateIsRestoredFromTheNewestGoodSnapshot(t *testing.T) {
 			if data, err := os.ReadFile(s.StatePath()); err != nil || string(data) != string(goodState(7)) {
 				t.Errorf("on disk: %s, %v", data, err)
 			}
-			if data, err := os.ReadFile(s.StatePath() + ".unreadable"); err != nil || string(data) != string(broken) {
-				t.Errorf("the broken one: %q, %v", data, err)
+			if got := unreadable(t, s); len(got) != 1 || got[0] != string(broken) {
+				t.Errorf("the broken one: %q", got)
 			}
 			if st, err := s.State(); err != nil || st.Notice != "" {
 				t.Errorf("read again: notice %q, %v", st.Notice, err)
 			}
 		})
+	}
+}
+
+// unreadable are the states that were put aside.
+func unreadable(t *testing.T, s *Stage) (all []string) {
+	t.Helper()
+	paths, err := filepath.Glob(s.StatePath() + ".unreadable-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, string(data))
+	}
+	return all
+}
+
+func TestEveryUnreadableStateIsKept(t *testing.T) {
+	_, s := locked(t)
+	snapshotted(t, s, 7)
+	for _, broken := range []string{"one", "another"} {
+		write(t, s.StatePath(), []byte(broken))
+		if _, err := s.State(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := unreadable(t, s); len(got) != 2 || got[0] != "one" || got[1] != "another" {
+		t.Errorf("kept: %q", got)
 	}
 }
 

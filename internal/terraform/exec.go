@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +23,8 @@ import (
 func (r *Root) Exec(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.doing.begin(strings.Join(args[:min(1, len(args))], ""))
+	defer r.doing.end()
 	cmd := exec.CommandContext(ctx, r.Path, args...)
 	cmd.Dir, cmd.Env = r.Dir, entries(r.environment())
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr

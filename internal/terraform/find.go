@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-version"
@@ -82,6 +83,8 @@ func executable(path string) bool {
 func versionOf(ctx context.Context, path string) (*version.Version, error) {
 	cmd := exec.CommandContext(ctx, path, "version", "-json")
 	cmd.Env = entries(filter(os.Environ()))
+	// A Ctrl-C at a terminal is castle's: a Terraform that died of it would count as none.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, err

@@ -30,7 +30,7 @@ import (
 )
 
 // Root is one stage's root module in its work directory. It runs one command at
-// a time; only Kill may be called beside another method.
+// a time; only Kill and Doing may be called beside another method.
 type Root struct {
 	Binary
 	Dir         string        // the work directory, absolute: holds the module's copy
@@ -44,7 +44,8 @@ type Root struct {
 	Parallelism int           // Terraform's own default if zero
 	WaitDelay   time.Duration // from cancellation until Terraform is killed; 30 minutes if zero
 
-	mu sync.Mutex
+	mu    sync.Mutex
+	doing doing
 }
 
 // A VM that is being cloned may need long until it can be left: killing
@@ -71,7 +72,9 @@ func (r *Root) command(ctx context.Context, name string, extra map[string]string
 	if err != nil {
 		return err
 	}
-	s := &stream{log: r.Log, onResource: r.OnResource}
+	r.doing.begin(name)
+	defer r.doing.end()
+	s := &stream{log: r.Log, onResource: r.heard}
 	tf.SetStderr(s.stderr())
 	// terraform-exec ties the child's life to the thread that starts it; this
 	// keeps that thread alive until the child has ended.
@@ -90,6 +93,14 @@ func (r *Root) command(ctx context.Context, name string, extra map[string]string
 		return errors.Join(s.failure(name, err, r.rescued()), tidied)
 	}
 	return tidied
+}
+
+// heard takes what a command says of a resource.
+func (r *Root) heard(c Change) {
+	r.doing.see(c)
+	if r.OnResource != nil {
+		r.OnResource(c)
+	}
 }
 
 func (r *Root) executor(extra map[string]string) (*tfexec.Terraform, error) {

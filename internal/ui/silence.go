@@ -73,8 +73,8 @@ func (w *work) quiet(pause time.Duration) {
 func (l *Lines) still(w *work) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.working[w.step.Stage] != w || time.Now().Before(w.due) {
-		return // it ended, or had a line, while the timer fired
+	if l.answered || l.working[w.step.Stage] != w || time.Now().Before(w.due) {
+		return // or it ended, or had a line, while the timer fired
 	}
 	l.write(time.Now(), w.step, l.paint.dim(w.String()))
 	w.quiet(min(2*w.pause, longest))

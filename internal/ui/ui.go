@@ -48,6 +48,8 @@ type Lines struct {
 	live    *live // nil unless w is a terminal
 	gates   map[string]*closedGate
 	working map[string]*work // by stage
+
+	answered bool // an interrupt; the run says itself what it waits for
 }
 
 // NewLines returns a reporter for w. A terminal gets colours and a line that
@@ -73,6 +75,10 @@ func (l *Lines) Report(e event.Event) {
 	}
 	l.follow(e)
 	switch e.Kind {
+	case event.Interrupted, event.Waiting:
+		l.answered = true
+		l.say("castle: " + e.Text)
+		return
 	case event.GateClosed, event.GateOpen:
 		if !l.gate(e) {
 			return
@@ -91,11 +97,29 @@ func (l *Lines) Report(e event.Event) {
 func (l *Lines) Say(text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.say(text)
+}
+
+func (l *Lines) say(text string) {
 	if l.live != nil {
 		l.live.clear()
 		defer l.live.draw()
 	}
 	fmt.Fprintln(l.w, text)
+}
+
+// Answers is a reporter that tells nothing but what answers an interrupt, for
+// commands whose output is somebody else's.
+type Answers struct{ w io.Writer }
+
+// NewAnswers returns a reporter for w.
+func NewAnswers(w io.Writer) Answers { return Answers{w} }
+
+// Report writes the line of one event, if it answers an interrupt.
+func (a Answers) Report(e event.Event) {
+	if e.Kind == event.Interrupted || e.Kind == event.Waiting {
+		fmt.Fprintln(a.w, "castle: "+e.Text)
+	}
 }
 
 // line writes the line of one event, if it has one, and draws the live line anew.

@@ -45,10 +45,10 @@ func (f *Faults) set(name, value string) (err error) {
 	for _, known := range fault.All() {
 		names = append(names, known.String())
 		if known.Name == name && known.Value == fault.Duration {
-			if f.Times[name], err = time.ParseDuration(value); err == nil && f.Times[name] <= 0 {
-				err = fmt.Errorf("%s is not longer than nothing", value)
+			if f.Times[name], err = time.ParseDuration(value); err != nil || f.Times[name] <= 0 {
+				return fmt.Errorf(`%q is no duration such as "90s" or "5m"`, value)
 			}
-			return err
+			return nil
 		}
 	}
 	switch name {
