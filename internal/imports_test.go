@@ -18,8 +18,9 @@ const module = "github.com/ephemeral-castle/castle/"
 func table() map[string][]string {
 	return map[string][]string{
 		"cmd/castle":                  {"internal/cli"},
-		"internal/cli":                {"internal/castle", "internal/config", "internal/drawing", "internal/fault", "internal/ui", "stages", "templates"},
-		"internal/castle":             {"internal/config", "internal/graph", "internal/gate", "internal/terraform", "internal/state", "internal/kube", "internal/talos", "internal/proxmox", "internal/infisical", "internal/probe"},
+		"internal/cli":                {"internal/castle", "internal/check", "internal/config", "internal/drawing", "internal/fault", "internal/ui", "stages", "templates"},
+		"internal/castle":             {"internal/check", "internal/config", "internal/graph", "internal/gate", "internal/terraform", "internal/state", "internal/kube", "internal/talos", "internal/proxmox", "internal/infisical", "internal/probe"},
+		"internal/check":              {"internal/config", "internal/talos"},
 		"internal/config":             {"internal/gate", "internal/graph"},
 		"internal/graph":              {},
 		"internal/gate":               {},

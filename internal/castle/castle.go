@@ -131,12 +131,7 @@ func Open(o Options) (*Castle, error) {
 // load reads the cluster's configuration, which may be invalid: the error is a
 // *ConfigError then.
 func (o Options) load() (*config.Cluster, error) {
-	cluster, diags := config.Load(config.Options{
-		Repository: o.Repository, Cluster: o.Cluster,
-		Vars: o.Vars, VarFiles: o.VarFiles, Environ: o.Environ,
-		Gates: GateTypes(), Preflights: PreflightTypes(), Exists: ExistsTypes(),
-		Library: o.Library, Templates: o.Templates, CastleVersion: o.Version,
-	})
+	cluster, diags := config.Load(o.config())
 	if diags.HasErrors() {
 		return cluster, &ConfigError{Diagnostics: diags, Files: cluster.Files}
 	}

@@ -96,11 +96,11 @@ func (p page) stage(s *config.LibraryStage) {
 		}
 		return head, nil
 	})
-	list(p, "preflights, before anything is changed", s.Preflights, check)
+	list(p, "preflights, before anything is changed", s.Preflights, checkLines)
 	list(p, "adopts what exists already", s.Adopts, func(x config.LibraryAdopt) (string, []string) {
 		return x.Address, []string{"id " + oneLine(x.ID)}
 	})
-	list(p, "gates, all open before the stage counts as ready", s.Gates, check)
+	list(p, "gates, all open before the stage counts as ready", s.Gates, checkLines)
 }
 
 func input(in config.LibraryInput) (string, []string) {
@@ -125,7 +125,7 @@ func input(in config.LibraryInput) (string, []string) {
 	return head, []string{oneLine(in.Description), from, kind}
 }
 
-func check(c config.LibraryCheck) (string, []string) {
+func checkLines(c config.LibraryCheck) (string, []string) {
 	head := c.Name + ": " + c.Proves
 	if len(c.Needs) > 0 {
 		head += "; judged late, after " + strings.Join(c.Needs, ", ")

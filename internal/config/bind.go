@@ -17,6 +17,8 @@ type binding struct {
 	expr  hcl.Expression // nil where value holds
 	value cty.Value
 	needs []need // the stages whose outputs expr reads
+	// written is where the value stands; its Name and Value are left open.
+	written Written
 }
 
 // bind gives every variable of the stage its value's origin, by precedence.
@@ -34,26 +36,30 @@ func (l *loader) binding(s *Stage, v Variable) *binding {
 		return l.settled(x, v)
 	}
 	if in, ok := s.entry.stage.inputs[v.Name]; ok {
-		return &binding{expr: in.expr}
+		return in.binding()
 	}
 	if in, ok := s.definition.stage.inputs[v.Name]; ok {
 		l.checkWired(s, v.Name)
-		return &binding{expr: in.expr}
+		return in.binding()
 	}
 	if x, ok := lookup(l.given.below, v.Name); ok {
 		return l.settled(x, v)
 	}
 	if v.Required {
 		l.missing[v.Name] = append(l.missing[v.Name], s)
-		return &binding{value: cty.UnknownVal(v.Type)}
+		return &binding{value: cty.UnknownVal(v.Type), written: Written{at: v.declared}}
 	}
-	return &binding{value: v.fallback}
+	return &binding{value: v.fallback, written: Written{at: v.declared}}
+}
+
+func (in input) binding() *binding {
+	return &binding{expr: in.expr, written: Written{at: in.at, expr: in.expr}}
 }
 
 func (l *loader) settled(x value, v Variable) *binding {
 	settled, diags := x.settle(v)
 	l.report(diags...)
-	return &binding{value: settled}
+	return &binding{value: settled, written: x.written()}
 }
 
 func lookup(values []map[string]value, name string) (value, bool) {

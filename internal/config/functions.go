@@ -6,10 +6,10 @@ import (
 	"github.com/zclconf/go-cty/cty/function/stdlib"
 )
 
-// functions are what expressions may call, as the package comment lists them.
+// Functions are what expressions may call, as the package comment lists them.
 // Functions whose errors quote their argument, such as parseint and
 // jsondecode, are left out: it may be a secret.
-func functions() map[string]function.Function {
+func Functions() map[string]function.Function {
 	return map[string]function.Function{
 		"abs":             stdlib.AbsoluteFunc,
 		"ceil":            stdlib.CeilFunc,

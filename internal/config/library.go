@@ -28,6 +28,7 @@ type definition struct {
 	module        fs.FS
 	file          string // stage.hcl, as diagnostics name it
 
+	files     map[string]*hcl.File // the module's Terraform files
 	variables map[string]Variable
 	outputs   map[string]Output
 	providers map[string]string // local name to source address
@@ -75,7 +76,7 @@ func (l *library) definition(source string) *definition {
 	if d, ok := l.known[source]; ok {
 		return d
 	}
-	d := &definition{source: source, layer: path.Dir(source), outputs: map[string]Output{}, variables: map[string]Variable{}}
+	d := &definition{source: source, layer: path.Dir(source), files: map[string]*hcl.File{}, outputs: map[string]Output{}, variables: map[string]Variable{}}
 	l.known[source] = d
 	folder := path.Join("stages", source)
 	shadow := filepath.Join(l.repository, filepath.FromSlash(folder))

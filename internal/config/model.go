@@ -34,6 +34,7 @@ type Cluster struct {
 
 	owners  map[string]map[string]*Stage // layer, output: the enabled stage that has it
 	secrets map[string]value             // of secrets.tfvars
+	open    []Written
 }
 
 // Stage is one Terraform root module of a cluster, with everything castle knows about it.

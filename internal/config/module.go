@@ -45,6 +45,7 @@ func (d *definition) readModule(l *library, folder string) {
 		if diags.HasErrors() || f == nil {
 			continue
 		}
+		d.files[e.Name()] = f
 		d.diags = append(d.diags, tfconfig.LoadModuleFromFile(f, module)...)
 		d.readDeclarations(f)
 	}

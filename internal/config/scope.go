@@ -93,7 +93,7 @@ func (s *Stage) output(r reference, known map[string]cty.Value, owner *Stage) (c
 // context is what every expression may use.
 func (c *Cluster) context() *hcl.EvalContext {
 	return &hcl.EvalContext{
-		Functions: functions(),
+		Functions: Functions(),
 		Variables: map[string]cty.Value{"cluster": cty.ObjectVal(map[string]cty.Value{
 			"name":     cty.StringVal(c.Name),
 			"platform": cty.StringVal(c.Platform),

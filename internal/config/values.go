@@ -23,6 +23,9 @@ type value struct {
 	value cty.Value
 	text  bool // value is a string that is still to be read by the variable's type
 	at    hcl.Range
+	// Where a file assigns the value: its name there, and the expression.
+	name hcl.Range
+	expr hcl.Expression
 }
 
 // readValues reads the values and reports the names that nobody declares.
@@ -49,7 +52,7 @@ func (l *loader) readValues() {
 		}
 	}
 	secrets, plain, defaults := l.readSecrets(), l.readTfvars("terraform.tfvars", true), l.readDefaults()
-	l.cluster.secrets = secrets
+	l.cluster.secrets, l.cluster.open = secrets, l.openValues(plain, defaults)
 	l.given.above = []map[string]value{vars, files, environ}
 	l.given.below = []map[string]value{secrets, plain, defaults}
 
@@ -112,7 +115,7 @@ func (l *loader) readDefaults() map[string]value {
 		if diags.HasErrors() {
 			v = cty.DynamicVal
 		}
-		values[name] = value{value: v, at: in.at}
+		values[name] = value{value: v, at: in.at, name: in.at, expr: in.expr}
 	}
 	return values
 }
@@ -131,7 +134,7 @@ func (l *loader) assignments(f *hcl.File) map[string]value {
 		if diags.HasErrors() {
 			v = cty.DynamicVal
 		}
-		values[name] = value{value: v, at: attr.Range}
+		values[name] = value{value: v, at: attr.Range, name: attr.NameRange, expr: attr.Expr}
 	}
 	return values
 }

@@ -15,6 +15,17 @@ func HideLikely(text string) string {
 	return text
 }
 
+// Likely reports whether a text is or holds a credential by its own look, or at
+// least has something like "password=…" in it.
+func Likely(text string) (certain, named bool) {
+	for _, l := range looks() {
+		if l.pattern.MatchString(text) {
+			certain, named = certain || !l.named, named || l.named
+		}
+	}
+	return certain, named
+}
+
 // LikelyName reports whether a field, variable or annotation with this name
 // usually holds a credential, rather than the name of one or a way to it.
 func LikelyName(name string) bool {
@@ -39,15 +50,16 @@ func LikelyName(name string) bool {
 type look struct {
 	pattern *regexp.Regexp
 	becomes string
+	named   bool // told by the words before it alone
 }
 
 func looks() []look {
 	return []look{
-		{regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`), Mask},
-		{regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`), Mask},
-		{regexp.MustCompile(`(?i)\b(bearer|basic) [A-Za-z0-9+/._~=-]{8,}`), "$1 " + Mask},
-		{regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@"']*):[^\s/@"']+@`), "$1:" + Mask + "@"},
-		{regexp.MustCompile(`(?i)((?:password|passwd|passphrase|secret|token|api[-_]?key|access[-_]?key|private[-_]?key)["']?[ \t]*[=:][ \t]*["']?)[^\s"',;&(]{4,}`), "$1" + Mask},
-		{regexp.MustCompile(`\b(ghp|gho|ghs|github_pat|glpat|hvs|xox[abp]|AKIA|ASIA|sk)[-_A-Z0-9.][A-Za-z0-9_.-]{12,}`), Mask},
+		{regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`), Mask, false},
+		{regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`), Mask, false},
+		{regexp.MustCompile(`(?i)\b(bearer|basic) [A-Za-z0-9+/._~=-]{8,}`), "$1 " + Mask, true},
+		{regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@"']*):[^\s/@"']+@`), "$1:" + Mask + "@", false},
+		{regexp.MustCompile(`(?i)((?:password|passwd|passphrase|secret|token|api[-_]?key|access[-_]?key|private[-_]?key)["']?[ \t]*[=:][ \t]*["']?)[^\s"',;&(]{4,}`), "$1" + Mask, true},
+		{regexp.MustCompile(`\b(ghp|gho|ghs|github_pat|glpat|hvs|xox[abp]|AKIA|ASIA|sk)[-_A-Z0-9.][A-Za-z0-9_.-]{12,}`), Mask, false},
 	}
 }

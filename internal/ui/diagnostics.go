@@ -21,7 +21,8 @@ func WriteDiagnostics(w io.Writer, diags hcl.Diagnostics, files map[string]*hcl.
 	named := make(hcl.Diagnostics, len(diags))
 	for i, d := range diags {
 		named[i] = d
-		if d.Subject == nil || files[d.Subject.Filename] != nil {
+		private, ok := hcl.DiagnosticExtra[unquoted](d)
+		if d.Subject == nil || files[d.Subject.Filename] != nil && !(ok && private.Unquoted()) {
 			continue
 		}
 		c := *d
@@ -31,6 +32,9 @@ func WriteDiagnostics(w io.Writer, diags hcl.Diagnostics, files map[string]*hcl.
 	}
 	return hcl.NewDiagnosticTextWriter(w, files, width, terminal).WriteDiagnostics(named)
 }
+
+// unquoted is the extra of a diagnostic whose line may hold a secret although the rest of its file may be quoted.
+type unquoted interface{ Unquoted() bool }
 
 // place is a range's file and line; an empty range stands for the whole file.
 func place(at hcl.Range) string {

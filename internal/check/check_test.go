@@ -1,0 +1,203 @@
+package check_test
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+	"golang.org/x/tools/txtar"
+
+	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/check"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/ui"
+	"github.com/ephemeral-castle/castle/stages"
+	"github.com/ephemeral-castle/castle/templates"
+)
+
+// options check the repository in dir as `castle check` does.
+func options(dir string) check.Options {
+	return check.Options{
+		Config: config.Options{
+			Repository: dir, Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(), Exists: castle.ExistsTypes(),
+			Library: stages.Library, Templates: templates.Files, CastleVersion: "development",
+		},
+		StateDir: filepath.Join(dir, ".state"),
+	}
+}
+
+// said is what a user reads.
+func said(t *testing.T, r *check.Report) string {
+	t.Helper()
+	var w bytes.Buffer
+	if err := ui.WriteDiagnostics(&w, r.Diagnostics, r.Files, false); err != nil {
+		t.Fatal(err)
+	}
+	return w.String()
+}
+
+// write lays the files of archives into a folder, later ones over earlier ones.
+// A section "edit FILE" changes lines instead: those that begin with - are
+// replaced by those after them that begin with +. "copy SOURCE" copies a stage
+// of castle's into the repository, and "mode 755 PATH" opens a file to others.
+func write(t *testing.T, dir string, archives ...*txtar.Archive) {
+	t.Helper()
+	for _, a := range archives {
+		for _, f := range a.Files {
+			name, isEdit := strings.CutPrefix(f.Name, "edit ")
+			path := filepath.Join(dir, filepath.FromSlash(name))
+			data := f.Data
+			if source, isCopy := strings.CutPrefix(f.Name, "copy "); isCopy {
+				module, err := fs.Sub(stages.Library, source)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.CopyFS(filepath.Join(dir, "stages", source), module); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			if strings.HasPrefix(name, "mode ") || name == "want" {
+				continue
+			}
+			if isEdit {
+				old, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				data = edited(t, string(old), string(f.Data))
+			}
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, a := range archives {
+		for _, f := range a.Files {
+			if name, ok := strings.CutPrefix(f.Name, "mode 755 "); ok {
+				if err := os.Chmod(filepath.Join(dir, name), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
+
+func edited(t *testing.T, text, edit string) []byte {
+	t.Helper()
+	var old, changed string
+	apply := func() {
+		if old == "" && changed == "" {
+			return
+		}
+		if strings.Count(text, old) != 1 {
+			t.Fatalf("the base has %d times:\n%s", strings.Count(text, old), old)
+		}
+		text = strings.Replace(text, old, changed, 1)
+		old, changed = "", ""
+	}
+	for line := range strings.Lines(edit) {
+		switch line[0] {
+		case '-':
+			if changed != "" {
+				apply()
+			}
+			old += line[1:]
+		case '+':
+			changed += line[1:]
+		default:
+			t.Fatalf("neither - nor +: %s", line)
+		}
+	}
+	apply()
+	return []byte(text)
+}
+
+func archive(t *testing.T, path string) *txtar.Archive {
+	t.Helper()
+	a, err := txtar.ParseFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// TestEachRuleSaysWhatIsWrongAndTheWayOut checks a fixture for every rule: its
+// name is the rule's, and what is said is asserted to the letter. With
+// CASTLE_UPDATE_SCRIPTS the texts are written anew.
+func TestEachRuleSaysWhatIsWrongAndTheWayOut(t *testing.T) {
+	fixtures, err := filepath.Glob("testdata/rules/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tested := map[string]bool{}
+	for _, path := range fixtures {
+		name := strings.TrimSuffix(filepath.Base(path), ".txtar")
+		rule, _, _ := strings.Cut(name, ".")
+		tested[rule] = true
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, fixture := t.TempDir(), archive(t, path)
+			write(t, dir, archive(t, "testdata/base.txtar"), fixture)
+			report, err := check.Run(options(dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.ContainsFunc(report.Diagnostics, func(d *hcl.Diagnostic) bool { return check.RuleOf(d) == rule }) {
+				t.Errorf("the rule %s says nothing", rule)
+			}
+			got := strings.ReplaceAll(said(t, report), dir, "$REPO")
+			want := slices.IndexFunc(fixture.Files, func(f txtar.File) bool { return f.Name == "want" })
+			switch {
+			case os.Getenv("CASTLE_UPDATE_SCRIPTS") != "":
+				if want < 0 {
+					fixture.Files, want = append(fixture.Files, txtar.File{Name: "want"}), len(fixture.Files)
+				}
+				fixture.Files[want].Data = []byte(got)
+				if err := os.WriteFile(path, txtar.Format(fixture), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			case want < 0 || string(fixture.Files[want].Data) != got:
+				t.Errorf("got\n%s", got)
+			}
+		})
+	}
+	for _, r := range check.Rules() {
+		if !tested[r.Name] {
+			t.Errorf("no fixture shows the rule %s", r.Name)
+		}
+	}
+}
+
+func TestCastlesOwnClustersPass(t *testing.T) {
+	report, err := check.Run(options("../.."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := said(t, report); text != "" || len(report.Clusters) < 2 {
+		t.Errorf("checked %v:\n%s", report.Clusters, text)
+	}
+}
+
+func TestTheBasePasses(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, archive(t, "testdata/base.txtar"))
+	start := time.Now()
+	report, err := check.Run(options(dir))
+	t.Logf("took %s", time.Since(start))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := said(t, report); text != "" {
+		t.Error(text)
+	}
+}

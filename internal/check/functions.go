@@ -1,0 +1,160 @@
+package check
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2/ext/tryfunc"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+	"github.com/zclconf/go-cty/cty/function"
+	"github.com/zclconf/go-cty/cty/function/stdlib"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+)
+
+// functions are those of Terraform that expressions of a module are evaluated
+// with here. Each means what it means there, or is left out: an expression that
+// calls another one is not judged.
+func functions() map[string]function.Function {
+	all := maps.Clone(config.Functions())
+	delete(all, "replace") // Terraform's knows regular expressions
+	maps.Copy(all, map[string]function.Function{
+		"alltrue":      allFunc(true),
+		"anytrue":      allFunc(false),
+		"base64encode": textFunc(func(s string) cty.Value { return cty.StringVal(base64.StdEncoding.EncodeToString([]byte(s))) }),
+		"can":          tryfunc.CanFunc,
+		"cidrhost":     cidrhostFunc(),
+		"coalesce":     coalesceFunc(),
+		"endswith":     partFunc(strings.HasSuffix),
+		"length":       lengthFunc(),
+		"regex":        stdlib.RegexFunc,
+		"signum":       stdlib.SignumFunc,
+		"startswith":   partFunc(strings.HasPrefix),
+		"strcontains":  partFunc(strings.Contains),
+		"tobool":       stdlib.MakeToFunc(cty.Bool),
+		"tonumber":     stdlib.MakeToFunc(cty.Number),
+		"try":          tryfunc.TryFunc,
+		// Every JSON text is YAML, and means the same document.
+		"yamlencode": stdlib.JSONEncodeFunc,
+	})
+	return all
+}
+
+// allFunc is alltrue, or anytrue: what one element decides against the others.
+func allFunc(all bool) function.Function {
+	return function.New(&function.Spec{
+		Params: []function.Parameter{{Name: "list", Type: cty.List(cty.Bool)}},
+		Type:   function.StaticReturnType(cty.Bool),
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+			result := cty.BoolVal(all)
+			for _, v := range args[0].AsValueSlice() {
+				switch {
+				case v.IsNull():
+					return cty.False, nil
+				case !v.IsKnown():
+					result = cty.UnknownVal(cty.Bool)
+				case v.True() != all:
+					return v, nil
+				}
+			}
+			return result, nil
+		},
+	})
+}
+
+func textFunc(of func(string) cty.Value) function.Function {
+	return function.New(&function.Spec{
+		Params: []function.Parameter{{Name: "text", Type: cty.String}},
+		Type:   function.StaticReturnType(cty.String),
+		Impl:   func(args []cty.Value, _ cty.Type) (cty.Value, error) { return of(args[0].AsString()), nil },
+	})
+}
+
+func partFunc(has func(s, part string) bool) function.Function {
+	return function.New(&function.Spec{
+		Params: []function.Parameter{{Name: "text", Type: cty.String}, {Name: "part", Type: cty.String}},
+		Type:   function.StaticReturnType(cty.Bool),
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+			return cty.BoolVal(has(args[0].AsString(), args[1].AsString())), nil
+		},
+	})
+}
+
+// lengthFunc counts the characters of a string too.
+func lengthFunc() function.Function {
+	return function.New(&function.Spec{
+		Params: []function.Parameter{{Name: "value", Type: cty.DynamicPseudoType, AllowDynamicType: true}},
+		Type:   function.StaticReturnType(cty.Number),
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+			if args[0].Type() == cty.String {
+				return stdlib.Strlen(args[0])
+			}
+			return stdlib.Length(args[0])
+		},
+	})
+}
+
+// cidrhostFunc counts addresses of an IPv4 network, from its end if negative.
+func cidrhostFunc() function.Function {
+	return function.New(&function.Spec{
+		Params: []function.Parameter{{Name: "prefix", Type: cty.String}, {Name: "host", Type: cty.Number}},
+		Type:   function.StaticReturnType(cty.String),
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+			prefix, err := netip.ParsePrefix(args[0].AsString())
+			if err != nil || !prefix.Addr().Is4() {
+				return cty.NilVal, fmt.Errorf("invalid CIDR expression: %w", err)
+			}
+			host, _ := args[1].AsBigFloat().Int64()
+			size := int64(1) << (32 - prefix.Bits())
+			if host < 0 {
+				host += size
+			}
+			if host < 0 || host >= size {
+				return cty.NilVal, fmt.Errorf("prefix of %d does not accommodate a host numbered %d", prefix.Bits(), host)
+			}
+			b := prefix.Masked().Addr().As4()
+			for i, n := 3, host; n > 0; i, n = i-1, n>>8 {
+				b[i] |= byte(n)
+			}
+			return cty.StringVal(netip.AddrFrom4(b).String()), nil
+		},
+	})
+}
+
+// coalesceFunc passes over empty strings too, as Terraform's does.
+func coalesceFunc() function.Function {
+	return function.New(&function.Spec{
+		VarParam: &function.Parameter{Name: "values", Type: cty.DynamicPseudoType, AllowUnknown: true, AllowNull: true, AllowDynamicType: true},
+		Type: func(args []cty.Value) (cty.Type, error) {
+			types := make([]cty.Type, len(args))
+			for i, v := range args {
+				types[i] = v.Type()
+			}
+			common, _ := convert.UnifyUnsafe(types)
+			if common == cty.NilType {
+				return cty.NilType, errors.New("all arguments must have the same type")
+			}
+			return common, nil
+		},
+		Impl: func(args []cty.Value, want cty.Type) (cty.Value, error) {
+			for _, v := range args {
+				v, err := convert.Convert(v, want)
+				switch {
+				case err != nil:
+					return cty.NilVal, err
+				case !v.IsKnown():
+					return cty.UnknownVal(want), nil
+				case v.IsNull() || want == cty.String && v.AsString() == "":
+					continue
+				}
+				return v, nil
+			}
+			return cty.NilVal, errors.New("no non-null, non-empty-string arguments")
+		},
+	})
+}

@@ -1,0 +1,142 @@
+//go:build integration
+
+package check
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/stages"
+)
+
+// TestPatchesAreThoseThatTerraformMakes lets real Terraform evaluate the locals of
+// the platform's module and the patches of each machine, and compares what castle
+// makes of the same expressions with it, as the documents that they are.
+func TestPatchesAreThoseThatTerraformMakes(t *testing.T) {
+	for _, name := range []string{"blue", "mini"} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := config.Load(config.Options{Repository: "../..", Cluster: name, Library: stages.Library})
+			var platform *config.Stage
+			for _, s := range c.Stages {
+				if s.Layer == "platform" {
+					platform = s
+				}
+			}
+			values := map[string]cty.Value{}
+			for variable := range platform.Variables {
+				values[variable] = standIn(platform.Written(variable).Value)
+			}
+			values["talos_config_patches"] = cty.ListVal([]cty.Value{cty.StringVal("machine:\n  sysctls:\n    a.b: \"1\"\n")})
+			values["apiserver_extra_args"] = cty.MapVal(map[string]cty.Value{"service-account-issuer": cty.StringVal("https://<k8s>&co")})
+			m := readModule(platform, values)
+			var data *hclsyntax.Block
+			for _, b := range m.blocks {
+				if b.Type == "data" && b.Labels[0] == "talos_machine_configuration" {
+					data = b
+				}
+			}
+			theirs := applied(t, platform, m, data, values)
+			nodes := values["nodes"].AsValueMap()
+			if len(theirs) != len(nodes) {
+				t.Fatalf("Terraform made %d machines of %d", len(theirs), len(nodes))
+			}
+			for node, value := range nodes {
+				machine, err := m.machine(data, map[string]cty.Value{"each": cty.ObjectVal(map[string]cty.Value{"key": cty.StringVal(node), "value": value})})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(machine.Patches) < 4 || len(machine.Patches) != len(theirs[node]) {
+					t.Fatalf("%s: %d patches, Terraform has %d", node, len(machine.Patches), len(theirs[node]))
+				}
+				for i, patch := range machine.Patches {
+					if ours, other := document(t, patch), document(t, theirs[node][i]); !reflect.DeepEqual(ours, other) {
+						t.Errorf("%s: patch %d is\n%v\nand Terraform's\n%v", node, i, ours, other)
+					}
+				}
+			}
+		})
+	}
+}
+
+func document(t *testing.T, text string) any {
+	t.Helper()
+	var v any
+	if err := yaml.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// applied returns the patches of each machine as an output of Terraform's.
+func applied(t *testing.T, s *config.Stage, m *module, data *hclsyntax.Block, values map[string]cty.Value) map[string][]string {
+	t.Helper()
+	dir := t.TempDir()
+	var module strings.Builder
+	for _, b := range m.blocks {
+		if b.Type == "variable" || b.Type == "locals" {
+			whole := b.Range()
+			whole.End = b.CloseBraceRange.End
+			module.Write(whole.SliceBytes(bytesOf(t, s, whole.Filename)))
+			module.WriteString("\n")
+		}
+	}
+	patches := data.Body.Attributes["config_patches"].Expr.Range()
+	expr := string(patches.SliceBytes(bytesOf(t, s, patches.Filename)))
+	expr = strings.NewReplacer("each.key", "key", "each.value", "value").Replace(expr)
+	module.WriteString("output \"patches\" {\n  sensitive = true\n  value = { for key, value in var.nodes : key => " + expr + " }\n}\n")
+	inputs := map[string]json.RawMessage{}
+	for name, v := range values {
+		text, err := ctyjson.Marshal(v, v.Type())
+		if err != nil {
+			t.Fatal(err)
+		}
+		inputs[name] = text
+	}
+	// Its own validation wants more of this secret than that it is a text.
+	inputs["proxmox_api_token"] = json.RawMessage(`"a@b!c=d"`)
+	text, err := json.Marshal(inputs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"main.tf": []byte(module.String()), "terraform.tfvars.json": text} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out []byte
+	for _, args := range [][]string{{"init", "-input=false"}, {"apply", "-input=false", "-auto-approve", "-no-color"}, {"output", "-json", "patches"}} {
+		cmd := exec.CommandContext(t.Context(), "terraform", args...)
+		cmd.Dir = dir
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TF_CLI_CONFIG_FILE=" + os.DevNull, "CHECKPOINT_DISABLE=1"}
+		if out, err = cmd.CombinedOutput(); err != nil {
+			t.Fatalf("terraform %s: %v\n%s", args[0], err, out)
+		}
+	}
+	all := map[string][]string{}
+	if err := json.Unmarshal(out, &all); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func bytesOf(t *testing.T, s *config.Stage, name string) []byte {
+	t.Helper()
+	for _, f := range s.Sources() {
+		if f.Body.MissingItemRange().Filename == name {
+			return f.Bytes
+		}
+	}
+	t.Fatalf("no file %s", name)
+	return nil
+}

@@ -1,0 +1,186 @@
+package config
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
+)
+
+// Written is a value and where somebody has written it.
+type Written struct {
+	Name  string    // of the variable
+	Value cty.Value // unknown as far as a run must find it out
+
+	at   hcl.Range      // of the name, or of what stands in no file: --var vip
+	expr hcl.Expression // nil where a default or a text holds
+}
+
+// Repetition is a key that an object has twice: the second hides the first.
+type Repetition struct {
+	Key           string
+	First, Second hcl.Range
+}
+
+// At returns where the value is written. Steps lead to a part of it, keys of
+// objects and positions in lists: At("cp-01", "address"). A part that is not
+// written by itself is where the nearest whole is.
+func (w Written) At(steps ...string) hcl.Range {
+	at, _ := w.find(steps)
+	return at
+}
+
+// Whole returns all that is written as the value of a part.
+func (w Written) Whole(steps ...string) hcl.Range {
+	at, expr := w.find(steps)
+	if expr == nil {
+		return at
+	}
+	return expr.Range()
+}
+
+func (w Written) find(steps []string) (hcl.Range, hcl.Expression) {
+	at, expr := w.at, w.expr
+	for _, step := range steps {
+		var found bool
+		if at, expr, found = part(at, expr, step); !found {
+			break
+		}
+	}
+	return at, expr
+}
+
+func part(at hcl.Range, expr hcl.Expression, step string) (hcl.Range, hcl.Expression, bool) {
+	if expr == nil {
+		return at, nil, false
+	}
+	if pairs, diags := hcl.ExprMap(expr); !diags.HasErrors() {
+		for _, kv := range slices.Backward(pairs) { // of equal keys the last one counts
+			if key(kv.Key) == step {
+				return kv.Key.Range(), kv.Value, true
+			}
+		}
+		return at, nil, false
+	}
+	elements, diags := hcl.ExprList(expr)
+	i, err := strconv.Atoi(step)
+	if diags.HasErrors() || err != nil || i < 0 || i >= len(elements) {
+		return at, nil, false
+	}
+	return start(elements[i].Range()), elements[i], true
+}
+
+// start shortens a range that takes several lines, such as a heredoc, to its beginning.
+func start(at hcl.Range) hcl.Range {
+	if at.End.Line != at.Start.Line {
+		at.End = at.Start
+	}
+	return at
+}
+
+// key returns an object's key, or "" where it is no constant.
+func key(expr hcl.Expression) string {
+	v, diags := expr.Value(nil)
+	if diags.HasErrors() || !v.IsKnown() || v.IsNull() || v.Type() != cty.String {
+		return ""
+	}
+	return v.AsString()
+}
+
+// Repetitions returns the keys that an object of the value has twice, at any depth.
+func (w Written) Repetitions() []Repetition { return repetitions(w.expr) }
+
+func repetitions(expr hcl.Expression) []Repetition {
+	var all []Repetition
+	if expr == nil {
+		return nil
+	}
+	if pairs, diags := hcl.ExprMap(expr); !diags.HasErrors() {
+		seen := make(map[string]hcl.Range)
+		for _, kv := range pairs {
+			name := key(kv.Key)
+			if first, twice := seen[name]; twice && name != "" {
+				all = append(all, Repetition{Key: name, First: first, Second: kv.Key.Range()})
+			}
+			seen[name] = kv.Key.Range()
+			all = append(all, repetitions(kv.Value)...)
+		}
+		return all
+	}
+	elements, diags := hcl.ExprList(expr)
+	if diags.HasErrors() {
+		return nil
+	}
+	for _, e := range elements {
+		all = append(all, repetitions(e)...)
+	}
+	return all
+}
+
+// Written returns what a variable of the stage is given, as far as it is known
+// before a run, and where that is written. The default of a variable is
+// written where the variable is declared.
+func (s *Stage) Written(variable string) Written {
+	b, ok := s.bindings[variable]
+	if !ok {
+		return Written{Name: variable, Value: cty.DynamicVal}
+	}
+	v, _ := s.input(variable, s.beforehand()) // Load has reported what is wrong
+	w := b.written
+	w.Name, w.Value = variable, v
+	return w
+}
+
+// Open returns what files say that belong into Git: terraform.tfvars, the
+// defaults of castle.hcl and the inputs of cluster.hcl, used by a stage or not.
+func (c *Cluster) Open() []Written { return c.open }
+
+// openValues collects what Cluster.Open returns.
+func (l *loader) openValues(plain, defaults map[string]value) []Written {
+	var all []Written
+	for _, values := range []map[string]value{plain, defaults} {
+		for name, x := range values {
+			w := x.written()
+			w.Name, w.Value = name, x.value
+			all = append(all, w)
+		}
+	}
+	for _, s := range slices.Concat(l.cluster.Stages, l.cluster.Disabled) {
+		for name, in := range s.entry.stage.inputs {
+			v, diags := in.expr.Value(l.cluster.context())
+			if diags.HasErrors() {
+				v = cty.DynamicVal // it names an output: nothing that is written
+			}
+			all = append(all, Written{Name: name, Value: v, at: in.at, expr: in.expr})
+		}
+	}
+	slices.SortFunc(all, func(a, b Written) int {
+		return cmp.Or(cmp.Compare(a.at.Filename, b.at.Filename), cmp.Compare(a.at.Start.Byte, b.at.Start.Byte), cmp.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+func (x value) written() Written {
+	if x.expr == nil {
+		return Written{at: x.at}
+	}
+	return Written{at: x.name, expr: x.expr}
+}
+
+// Sources returns the module's Terraform files, as they were parsed, in the order of their names.
+func (s *Stage) Sources() []*hcl.File {
+	var files []*hcl.File
+	for _, name := range slices.Sorted(maps.Keys(s.definition.files)) {
+		files = append(files, s.definition.files[name])
+	}
+	return files
+}
+
+// Default returns the variable's default, and false where it has none.
+func (v Variable) Default() (cty.Value, bool) { return v.fallback, !v.Required }
+
+// Declared is where the module declares the variable.
+func (v Variable) Declared() hcl.Range { return v.declared }
