@@ -15,6 +15,9 @@ import (
 type CreateOptions struct {
 	Selection Selection
 	Refresh   bool // apply even what is up to date
+	// Adopt takes over what is the cluster's own by name, tags and node, though
+	// castle does not know that it made it.
+	Adopt bool
 }
 
 // Create raises the selected stages. What is up to date is left alone; what a
@@ -29,9 +32,11 @@ func (c *Castle) Create(ctx context.Context, o CreateOptions) error {
 	if err != nil {
 		return err
 	}
+	creation := r.creation(o.Refresh)
+	creation.adopts = o.Adopt
 	// What a destroy had proved gone before it was cut short may stand again.
 	if err = r.dir.ClearProved(); err == nil {
-		err = r.creation(o.Refresh).create(ctx, chosen)
+		err = creation.create(ctx, chosen)
 	}
 	if err == nil && o.Selection.All() {
 		err = r.dir.ClearRecreation() // a recreate that was cut short is complete with it
@@ -47,6 +52,7 @@ func (r *run) creation(refresh bool) *creation {
 type creation struct {
 	*run
 	refresh   bool
+	adopts    bool       // see CreateOptions.Adopt
 	preparing sync.Mutex // of stages that were not chosen
 	unchosen  []*workshop
 	outcomes  outcomes

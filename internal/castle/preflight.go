@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -38,21 +39,49 @@ func (r *creation) earlyPreflight(ctx context.Context, s *config.Stage, p *confi
 	if err := r.refuse(s, p, findings); err != nil {
 		return err
 	}
-	for _, ours := range findings.Ours {
-		r.notice(fmt.Sprintf("%s was made by a run that was killed; it is taken over", ours.What))
+	for _, own := range findings.Ours {
+		if r.adopts {
+			r.notice(fmt.Sprintf("%s is adopted as %s", own.What, own.Address))
+			continue
+		}
+		r.notice(fmt.Sprintf("%s was made by a run that was killed; it is taken over", own.What))
 	}
 	return nil
+}
+
+// claims reports whether something that only the state is missing to be the
+// stage's own may be taken: castle began to make the stage here, or the user says
+// so. Anywhere else the same name and tags may be those of another castle's.
+func (r *creation) claims(s *config.Stage) (bool, error) {
+	if r.adopts {
+		return true, nil
+	}
+	_, err := r.dir.Stage(s.Name).Record()
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // refuse is nil if nothing stands in the way of a stage.
 func (r *creation) refuse(s *config.Stage, p *config.Preflight, findings gate.Findings) error {
 	inTheWay := slices.Concat(findings.Unfit, findings.Foreign)
+	claimed, err := r.claims(s)
+	if err != nil {
+		return err
+	}
+	for _, own := range findings.Ours {
+		if !claimed {
+			own.Unclaimed.Ways = append([]string{"take it over as it is: " + r.command("create") + " --adopt"}, own.Unclaimed.Ways...)
+			inTheWay = append(inTheWay, own.Unclaimed)
+		}
+	}
 	if len(inTheWay) == 0 {
 		return nil
 	}
 	for i, f := range inTheWay {
 		if f.Nuke != "" {
-			inTheWay[i].Ways = append([]string{"delete it: " + r.nukeCommand(s, p, f.Nuke)}, f.Ways...)
+			inTheWay[i].Ways = append(slices.Clone(f.Ways), "delete it: "+r.nukeCommand(s, p, f.Nuke))
 		}
 	}
 	e := &PreflightError{Preflight: p.Name(), Foreign: inTheWay, Terraform: r.terraformCommand(s.Name)}

@@ -14,7 +14,11 @@ func newCreate(a *app) *cobra.Command {
 		Long: `Raise a cluster. What is up to date is left alone; what a failed or killed run
 left unfinished is completed. What fails for a reason that passes by itself, such
 as a lock of Proxmox' or an API server that restarts, is tried again, five times
-at most. A failed stage stops only what needs it.`,
+at most. A failed stage stops only what needs it.
+Before anything is changed, every VM id is asked for. What stands on one and is not
+known to be castle's is never touched: exit code 4, with what it is and the ways
+out. --adopt takes over machines that are this cluster's own by name, by all their
+tags and by their node, though nothing here knows of them, as after a lost state.`,
 		Args: a.oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			reporter, done := a.runReporter()
@@ -28,6 +32,7 @@ at most. A failed stage stops only what needs it.`,
 	}
 	selectionFlags(cmd, &o.Selection)
 	cmd.Flags().BoolVar(&o.Refresh, "refresh", false, "apply what is up to date, too")
+	cmd.Flags().BoolVar(&o.Adopt, "adopt", false, "take over machines that name, tags and node say are this cluster's")
 	a.valueFlags(cmd)
 	return cmd
 }

@@ -99,7 +99,7 @@ func (c *vmCheck) perhapsOurs(s slot, g guest) bool {
 func (c *vmCheck) unclaimed(ctx context.Context, s slot, g guest) gate.Own {
 	return gate.Own{Import: c.own(s, g), Unclaimed: gate.Foreign{
 		What: g.describe(),
-		Why:  "its name, tags and node are those of " + s.key + ", but the state does not know it, and no run that was cut short was making it",
+		Why:  "its name, tags and node are those of " + s.key + ", but nothing here knows that castle made it",
 		Ways: otherID(s), Nuke: c.nukes(ctx, g),
 	}}
 }
