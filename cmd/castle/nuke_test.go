@@ -116,6 +116,7 @@ func (f *fleet) add(v emulator.VM) {
 // vm acts on the script's datacenter:
 //
 //	vm add ID NAME [TAG…] [+PROPERTY…]   a running machine appears
+//	vm disk ID VOLUME [USER]             a disk with its id appears, which the machine USER uses, if one is named
 //	vm remove ID                         … is gone, disk and all
 //	vm swap ID                           … is replaced by another as soon as it is stopped
 //	vm spawn ID OTHER                    as soon as it is stopped, another appears beside it
@@ -127,7 +128,7 @@ func (f *fleet) add(v emulator.VM) {
 //	vm asked                             what was asked for that changes anything, on stdout
 func vm(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
-		ts.Fatalf("usage: vm add|remove|swap|spawn|hold|await|release|stick|list|asked")
+		ts.Fatalf("usage: vm add|disk|remove|swap|spawn|hold|await|release|stick|list|asked")
 	}
 	f, _ := ts.Value(fleetKey{}).(*fleet)
 	id := 0
@@ -139,6 +140,16 @@ func vm(ts *testscript.TestScript, neg bool, args []string) {
 	switch args[0] {
 	case "add":
 		f.add(described(ts, id, args[2:]))
+	case "disk":
+		f.AddDisk(emulator.Disk{Volume: args[2], Owner: id, Content: "images", Size: 20 << 30})
+		if len(args) > 3 {
+			for _, v := range f.VMs() {
+				if strconv.Itoa(v.ID) == args[3] {
+					v.Config["scsi7"] = args[2]
+					f.AddVM(v)
+				}
+			}
+		}
 	case "remove":
 		f.RemoveVM(id)
 	case "swap":

@@ -22,9 +22,11 @@ type NukeOptions struct {
 	Range      proxmox.Range
 	// Cluster limits what goes to one cluster's machines, and completes
 	// Datacenter by what was recorded of it: "blue" or "blue/proxmox".
-	Cluster    string
-	Foreign    []int // ids that go though nothing says that they are castle's
-	Datacenter proxmox.Options
+	Cluster string
+	Foreign []int // ids that go though nothing says that they are castle's
+	// Unreferenced lets disks go that carry an id of the range and that no guest uses.
+	Unreferenced bool
+	Datacenter   proxmox.Options
 	// DefaultEndpoint is asked if neither Datacenter nor Cluster names one: who
 	// names a cluster does not mean another datacenter that the shell remembers.
 	DefaultEndpoint string
@@ -36,6 +38,7 @@ type NukeOptions struct {
 type Nuke struct {
 	Range    string      `json:"range"`
 	Endpoint string      `json:"endpoint"`
+	Disks    []NukeDisk  `json:"disks"` // that nothing uses
 	Guests   []NukeGuest `json:"guests"`
 	States   []NukeState `json:"states"`
 	Journal  string      `json:"journal,omitempty"`
@@ -76,7 +79,7 @@ func Survey(ctx context.Context, o NukeOptions) (*Nuke, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Nuke{Range: o.Range.String(), Guests: []NukeGuest{}, States: []NukeState{}, options: o, root: root}
+	n := &Nuke{Range: o.Range.String(), Guests: []NukeGuest{}, States: []NukeState{}, Disks: []NukeDisk{}, options: o, root: root}
 	n.claim = proxmox.Claim{Range: o.Range, Foreign: o.Foreign}
 	if o.Cluster != "" {
 		if err := n.choose(raised); err != nil {
@@ -86,9 +89,10 @@ func Survey(ctx context.Context, o NukeOptions) (*Nuke, error) {
 	if err := n.connect(); err != nil {
 		return nil, err
 	}
+	n.remember(raised)
 	subjects, err := n.client.Survey(ctx, o.Range)
 	if err != nil {
-		return nil, err
+		return nil, n.unanswered(err)
 	}
 	for _, s := range subjects {
 		g := NukeGuest{
@@ -101,7 +105,7 @@ func Survey(ctx context.Context, o NukeOptions) (*Nuke, error) {
 		n.Guests = append(n.Guests, g)
 	}
 	n.States = n.concerned(raised)
-	return n, nil
+	return n, n.findDisks(ctx)
 }
 
 func tagsOf(s proxmox.Subject) []string {
@@ -173,7 +177,7 @@ func (n *Nuke) Going() []NukeGuest {
 
 // Idle reports whether Run would change nothing at all.
 func (n *Nuke) Idle() bool {
-	return len(n.Going()) == 0 && !slices.ContainsFunc(n.States, func(s NukeState) bool { return s.Stays == "" })
+	return len(n.Going()) == 0 && !slices.ContainsFunc(n.Disks, NukeDisk.Goes) && !slices.ContainsFunc(n.States, func(s NukeState) bool { return s.Stays == "" })
 }
 
 // Left is a *LeftoverError with what is still in the range, or nil.
@@ -182,6 +186,11 @@ func (n *Nuke) Left() error {
 	for _, g := range n.Guests {
 		if !g.Deleted {
 			left = append(left, g.String())
+		}
+	}
+	for _, d := range n.Disks {
+		if n.options.Unreferenced && !d.Deleted {
+			left = append(left, d.String())
 		}
 	}
 	if len(left) == 0 {
@@ -238,6 +247,9 @@ func (n *Nuke) Run(ctx context.Context, report func(string)) (err error) {
 		g.Deleted = remains.Gone
 		stuck = append(stuck, remains.Own...)
 		for _, volume := range remains.Unreferenced {
+			if slices.ContainsFunc(n.Disks, func(d NukeDisk) bool { return d.Volume == volume }) {
+				continue
+			}
 			n.Remarks = append(n.Remarks, fmt.Sprintf("%s carries VM %d's id, but its configuration did not name it; it is left", volume, g.ID))
 		}
 		if err != nil {
@@ -246,6 +258,9 @@ func (n *Nuke) Run(ctx context.Context, report func(string)) (err error) {
 		if len(stuck) > 0 {
 			return n.stopped(&LeftoverError{Left: stuck, After: "nuke"})
 		}
+	}
+	if err := n.freeDisks(ctx, removal); err != nil {
+		return n.stopped(err)
 	}
 	taken, err := n.prove(ctx)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -22,7 +23,8 @@ type raisedCluster struct {
 	datacenter proxmox.Options
 	endpoints  []string
 	ids        []int
-	unclear    string // why ids may not be all of them
+	machinesOf map[int]proxmox.Trace // what is known of them, by id
+	unclear    string                // why ids may not be all of them
 	stages     []*Doomed
 	roots      []string // the stages that own machines
 }
@@ -37,7 +39,7 @@ func raisedIn(root string) ([]*raisedCluster, error) {
 	var all []*raisedCluster
 	for _, name := range names {
 		cluster, platform, _ := strings.Cut(name, "/")
-		c := &raisedCluster{name: name}
+		c := &raisedCluster{name: name, machinesOf: map[int]proxmox.Trace{}}
 		if c.dir, err = state.Open(root, cluster, platform); err == nil {
 			err = c.read()
 		}
@@ -73,7 +75,7 @@ func (c *raisedCluster) read() error {
 			unclear = errors.Join(unclear, fmt.Errorf("stage %s: %s", name, d.state.Notice))
 		}
 		c.stages = append(c.stages, d)
-		unclear = errors.Join(unclear, c.machines(d))
+		unclear = errors.Join(unclear, c.machines(d), c.remember(d))
 	}
 	slices.Sort(c.ids)
 	c.ids = slices.Compact(c.ids)
@@ -110,6 +112,25 @@ func (c *raisedCluster) machines(d *Doomed) error {
 	}
 	if has {
 		c.roots = append(c.roots, d.Record.Name)
+	}
+	return nil
+}
+
+// remember takes from a stage by what its machines are told from others.
+func (c *raisedCluster) remember(d *Doomed) error {
+	marks, err := marksOf(c.dir.Stage(d.Record.Name))
+	if err != nil {
+		return err
+	}
+	for _, m := range marks { // also of those that the state has lost
+		if id, err := strconv.Atoi(m.ID); err == nil {
+			c.machinesOf[id] = proxmox.Trace{Kind: proxmox.Machine, VM: id, UUID: m.UUID}
+		}
+	}
+	for _, t := range proxmox.Traces(known(d.state, marks...)) {
+		if t.Kind == proxmox.Machine {
+			c.machinesOf[t.VM] = t
+		}
 	}
 	return nil
 }

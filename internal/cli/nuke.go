@@ -38,7 +38,10 @@ terminal it needs --yes. --dry-run stops after the table. Each machine is stoppe
 looked at again, deleted and proved gone; the first that is not as the table says
 ends it all. What was deleted is written to nuke/ below the state directory. Then
 the states of the clusters concerned are archived, if their machines are all gone.
-Disks that only carry an id in their names stay, and are named.
+A machine that is not the one that a cluster's state knows by its id is not castle's
+own either. Disks that carry an id in their names and that no guest uses are listed
+first; --unreferenced-disks deletes them, if their id is free by then. On a storage
+that several Proxmox clusters share they may be another one's: look before.
 
 Exit code 6 if anything is left in the range, what was refused included.`,
 		Example: `  castle nuke --vmid-range 421-432 --cluster blue --dry-run
@@ -64,6 +67,7 @@ Exit code 6 if anything is left in the range, what was refused included.`,
 	cmd.Flags().StringVar(&f.ca, "ca-file", "", "trust the certificate in `FILE` besides the system's")
 	cmd.Flags().BoolVar(&f.insecure, "insecure", false, "accept any certificate (default $PROXMOX_VE_INSECURE)")
 	cmd.Flags().StringArrayVar(&f.foreign, "foreign", nil, "the machine `ID` goes, too, though nothing says that it is castle's; may be repeated")
+	cmd.Flags().BoolVar(&f.disks, "unreferenced-disks", false, "delete the disks, too, that carry an id of the range and that no guest uses")
 	cmd.Flags().BoolVar(&f.yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "only show what goes and what stays")
 	return cmd
@@ -72,12 +76,12 @@ Exit code 6 if anything is left in the range, what was refused included.`,
 type nukeFlags struct {
 	ids, cluster, endpoint, ca string
 	foreign                    []string
-	insecure, yes, dry         bool
+	insecure, yes, dry, disks  bool
 }
 
 // options completes the flags by the environment.
 func (f nukeFlags) options(a *app) (castle.NukeOptions, error) {
-	o := castle.NukeOptions{StateDir: a.stateDir, Environ: a.environ, Cluster: f.cluster}
+	o := castle.NukeOptions{StateDir: a.stateDir, Environ: a.environ, Cluster: f.cluster, Unreferenced: f.disks}
 	if f.ids == "" {
 		return o, errors.New("needs --vmid-range, such as --vmid-range 421-432")
 	}
@@ -163,6 +167,12 @@ func (a *app) showNuke(n *castle.Nuke, result bool) error {
 func printNuke(w io.Writer, n *castle.Nuke) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "In the range %s at %s:\n", n.Range, n.Endpoint)
+	for _, d := range n.Disks {
+		fmt.Fprintf(t, "  %s\tdisk %s\t%s\t%s\t%s\t%s\n", diskVerdict(d), d.Volume, d.Node, d.Storage, bytes(d.Size), strings.Join(diskRemarks(d), "; "))
+	}
+	if err := t.Flush(); err != nil { // the machines have columns of their own
+		return err
+	}
 	for _, g := range n.Guests {
 		verdict, why := "goes", strings.Join(g.Refused, ", ")
 		switch {
@@ -190,6 +200,38 @@ func printNuke(w io.Writer, n *castle.Nuke) error {
 	return t.Flush()
 }
 
+func diskVerdict(d castle.NukeDisk) string {
+	if d.Goes() {
+		return "goes"
+	}
+	return "STAYS"
+}
+
+// diskRemarks say of a disk what decides, and what only the user can know.
+func diskRemarks(d castle.NukeDisk) []string {
+	var remarks []string
+	switch {
+	case d.Refused != "":
+		remarks = append(remarks, d.Refused)
+	case !d.Chosen:
+		remarks = append(remarks, "nothing uses it; --unreferenced-disks deletes it")
+	}
+	if d.Shared {
+		remarks = append(remarks, "shared storage: another Proxmox cluster may use it")
+	}
+	return remarks
+}
+
+// bytes is a size in the unit that Proxmox shows.
+func bytes(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	size, unit := float64(n), 0
+	for size >= 1024 && unit < len(units)-1 {
+		size, unit = size/1024, unit+1
+	}
+	return fmt.Sprintf("%.4g %s", size, units[unit])
+}
+
 // showNuked prints what was done.
 func (a *app) showNuked(n *castle.Nuke) error {
 	if a.output == "json" {
@@ -199,6 +241,11 @@ func (a *app) showNuked(n *castle.Nuke) error {
 	var lines []string
 	for _, g := range deleted {
 		lines = append(lines, fmt.Sprintf("deleted  VM %d %q on node %s", g.ID, g.Name, g.Node))
+	}
+	for _, d := range n.Disks {
+		if d.Deleted {
+			lines = append(lines, fmt.Sprintf("deleted  disk %s on node %s", d.Volume, d.Node))
+		}
 	}
 	for _, s := range n.States {
 		switch {

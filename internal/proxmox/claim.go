@@ -24,6 +24,14 @@ type Claim struct {
 	Range   Range
 	Cluster string // only this cluster's machines; those of any, if empty
 	Foreign []int  // ids whose ownership the user vouches for
+	// Known says what the states of clusters know of the machines with some ids.
+	Known map[int]Known
+}
+
+// Known is a machine as the state of a cluster knows it.
+type Known struct {
+	Cluster string // blue/proxmox
+	Machine Trace
 }
 
 // Subject is a guest with everything that a judgement of it rests on.
@@ -77,6 +85,12 @@ func (c Claim) Judge(s Subject) []string {
 
 // stranger says what is missing for the guest to be castle's own.
 func (c Claim) stranger(s Subject) string {
+	if known, ok := c.Known[s.ID]; ok {
+		same, proved := known.Machine.is(guest{macs: s.Config.MACs(), uuid: s.Config.UUID()})
+		if proved && !same {
+			return fmt.Sprintf("the state of %s knows this id as another machine", known.Cluster)
+		}
+	}
 	tags, want := s.Config.Tags(), []string{castleTag}
 	if c.Cluster != "" {
 		want = append(want, c.Cluster)

@@ -51,6 +51,8 @@ const (
 	StepTask    StepKind = "task"    // the node has begun to delete it
 	StepGone    StepKind = "gone"    // is proved gone
 	StepLeft    StepKind = "left"    // volumes with its id that are still there
+	StepFree    StepKind = "free"    // a disk that nothing uses will be asked to be deleted
+	StepFreed   StepKind = "freed"   // … and is proved gone
 )
 
 // String is a step in words for who watches; empty for what only the journal needs.
@@ -62,6 +64,10 @@ func (s Step) String() string {
 		return fmt.Sprintf("VM %d %q: deleting", s.ID, s.Name)
 	case StepGone:
 		return fmt.Sprintf("VM %d %q: gone", s.ID, s.Name)
+	case StepFree:
+		return fmt.Sprintf("disk %s: deleting", strings.Join(s.Volumes, ", "))
+	case StepFreed:
+		return fmt.Sprintf("disk %s: gone", strings.Join(s.Volumes, ", "))
 	}
 	return ""
 }

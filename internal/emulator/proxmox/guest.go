@@ -166,6 +166,17 @@ func (s *Server) showConfig(c *call) (any, error) {
 	return m.show(), nil
 }
 
+func (s *Server) showContainer(c *call) (any, error) {
+	m := s.machines[c.vmid()]
+	switch {
+	case m != nil && !s.sees(m), m == nil && s.config.Pool != "":
+		return nil, forbidden(fmt.Sprintf("/vms/%d", c.vmid()), "VM.Audit")
+	case m == nil || m.node != c.vars["node"] || m.kind != "lxc":
+		return nil, missing(c.vars["node"], "lxc", c.vmid())
+	}
+	return m.show(), nil
+}
+
 // updateConfig is PUT …/config: at once, and without a task.
 func (s *Server) updateConfig(c *call) (any, error) {
 	m, err := s.guest(c, "VM.Config.Options")

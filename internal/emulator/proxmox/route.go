@@ -44,6 +44,7 @@ func (s *Server) table() []route {
 		{"POST", content + "/download-url", s.download},
 		{"GET", "nodes/{node}/qemu", s.listGuests},
 		{"POST", "nodes/{node}/qemu", s.create},
+		{"GET", "nodes/{node}/lxc/{vmid}/config", s.showContainer},
 		{"DELETE", guest, s.destroy},
 		{"GET", guest + "/config", s.showConfig},
 		{"PUT", guest + "/config", s.updateConfig},

@@ -185,6 +185,21 @@ func TestMissingNoticesTheLossOfAForeignVM(t *testing.T) {
 	if m, left := d.Missing(), d.Leftovers(); len(m) != 0 || len(left) != 0 {
 		t.Errorf("missing %v, left over %v", m, left)
 	}
+	for what, change := range map[string]func(vm *proxmox.VM){
+		"another name": func(vm *proxmox.VM) { vm.Name = "blue-cp-01" }, "a larger disk": func(vm *proxmox.VM) { vm.Config["scsi0"] = "local-lvm:vm-421-disk-0,size=220G" },
+		"stopped": func(vm *proxmox.VM) { vm.Running = false }, "started anew": func(vm *proxmox.VM) { vm.Started = time.Now().Add(time.Hour) },
+	} {
+		vm := ghost(421)
+		change(&vm)
+		d.proxmox.AddVM(vm)
+		if len(d.Missing()) != 1 {
+			t.Errorf("%s is not noticed", what)
+		}
+	}
+	d.proxmox.AddVM(ghost(421))
+	if m := d.Missing(); len(m) != 0 {
+		t.Errorf("missing %v", m)
+	}
 	d.proxmox.RemoveVM(421)
 	if m := d.Missing(); len(m) != 1 || !strings.Contains(m[0], `VM 421 "prod-database"`) {
 		t.Errorf("missing %v", m)

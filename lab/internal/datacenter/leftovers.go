@@ -1,6 +1,15 @@
 package datacenter
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
+)
+
+// ghostDisk is the size of the disk of somebody else's VM.
+const ghostDisk = 200 << 30
 
 // Leftovers names what stands in the datacenter that was not there at first:
 // what a destroy should have removed.
@@ -32,12 +41,17 @@ func (d *Datacenter) Leftovers() []string {
 func (d *Datacenter) Missing() []string {
 	all := []string{}
 	if id := d.config.Faults.GhostVM; id != 0 {
+		was := ghost(id)
+		was.Config["name"] = was.Name
 		intact := false
 		for _, vm := range d.proxmox.VMs() {
-			intact = intact || vm.ID == id && vm.Name == ghost(id).Name && vm.Running
+			// Since it was started again, its uptime would be another.
+			intact = intact || vm.ID == id && vm.Running && maps.Equal(vm.Config, was.Config) && vm.Started.Before(d.began)
 		}
-		if !intact {
-			all = append(all, fmt.Sprintf("VM %d %q, which was somebody else's", id, ghost(id).Name))
+		disk := fmt.Sprintf("local-lvm:vm-%d-disk-0", id)
+		kept := slices.ContainsFunc(d.proxmox.Disks(), func(v proxmox.Disk) bool { return v.Volume == disk && v.Size == ghostDisk })
+		if !intact || !kept {
+			all = append(all, fmt.Sprintf("VM %d %q as it was, which was somebody else's", id, was.Name))
 		}
 	}
 	return all
