@@ -30,12 +30,14 @@ type fake struct {
 		Value     any
 		Sensitive bool
 	}
-	Exists []string               // addresses that an import finds
-	Unlike []string               // addresses of which a plan says that it would replace them
-	Says   string                 // what apply logs
-	Fails  map[string]fakeFailure // by command
-	Waits  []string               // commands that wait, at the FIFOs waiting and go in HOME
-	Begins string                 // the resource that it has begun while it waits
+	Exists []string // addresses that an import finds, beside those in the file exists in HOME
+	Unlike []string // addresses of which a plan says that it would replace them
+	// Refuses says, by address, why apply cannot make a resource.
+	Refuses map[string]string
+	Says    string                 // what apply logs
+	Fails   map[string]fakeFailure // by command
+	Waits   []string               // commands that wait, at the FIFOs waiting and go in HOME; state: before it is written, unless by a destroy
+	Begins  string                 // the resource that it has begun while it waits
 	// Finishes says that an interrupt does not end a command that waits.
 	Finishes bool
 
@@ -90,8 +92,10 @@ func fakeTerraform() {
 		f.plan(args)
 	case "apply":
 		f.apply(args)
+	case "show":
+		f.show(args[len(args)-1])
 	case "import":
-		f.adopt(args[len(args)-2])
+		f.adopt(args)
 	default:
 		if args[0] == "state" && args[1] == "rm" {
 			f.forget(args[2:])
@@ -118,6 +122,23 @@ func (f *fake) plan(args []string) {
 	if f.carryOut(p, "planned_change", false) && slices.Contains(args, "-detailed-exitcode") {
 		os.Exit(2)
 	}
+}
+
+// show tells what a plan would make, with all the attributes that it has.
+func (f *fake) show(file string) {
+	var p fakePlan
+	readJSON(file, &p)
+	changes, had := []any{}, f.state().addresses()
+	for _, address := range slices.Sorted(maps.Keys(f.Resources)) {
+		if p.Destroy || slices.Contains(had, address) {
+			continue
+		}
+		kind, _, _ := strings.Cut(address, ".")
+		changes = append(changes, map[string]any{"address": address, "mode": "managed", "type": kind, "change": map[string]any{
+			"actions": []string{"create"}, "after": f.Attributes[address],
+		}})
+	}
+	say(map[string]any{"format_version": "1.2", "terraform_version": "1.14.0", "resource_changes": changes})
 }
 
 func (f *fake) apply(args []string) {
@@ -147,7 +168,7 @@ func (f *fake) carryOut(p fakePlan, message string, keep bool) bool {
 			next.Outputs[name] = map[string]any{"value": f.expand(out.Value), "type": json.RawMessage(kind), "sensitive": out.Sensitive}
 		}
 	}
-	had := map[string]bool{}
+	had, refused := map[string]bool{}, []string{}
 	for _, r := range old.Resources {
 		address := fmt.Sprintf("%v.%v", r["type"], r["name"])
 		had[address] = true
@@ -163,6 +184,11 @@ func (f *fake) carryOut(p fakePlan, message string, keep bool) bool {
 		if p.Destroy {
 			break
 		}
+		if why := f.Refuses[address]; why != "" && keep && !had[address] {
+			tell("apply_errored", "create", address)
+			refused = append(refused, address)
+			continue
+		}
 		next.Resources = append(next.Resources, f.resource(address))
 		switch {
 		case !had[address]:
@@ -173,8 +199,19 @@ func (f *fake) carryOut(p fakePlan, message string, keep bool) bool {
 	}
 	changes := old.content() != next.content()
 	if keep && (changes || old.Serial == 0) {
+		if !p.Destroy {
+			f.wait("state")
+		}
 		next.Serial++
 		writeJSON(statePath(), next)
+	}
+	for _, address := range refused {
+		say(map[string]any{"@message": f.Refuses[address], "type": "diagnostic", "diagnostic": map[string]any{
+			"severity": "error", "summary": f.Refuses[address], "address": address,
+		}})
+	}
+	if len(refused) > 0 {
+		os.Exit(1)
 	}
 	return changes
 }
@@ -183,6 +220,13 @@ func (f *fake) state() fakeState {
 	s := fakeState{Version: 4, Lineage: "lineage of " + f.stage, Outputs: map[string]any{}, Resources: []map[string]any{}}
 	readJSON(statePath(), &s)
 	return s
+}
+
+func (s fakeState) addresses() (all []string) {
+	for _, r := range s.Resources {
+		all = append(all, fmt.Sprintf("%v.%v", r["type"], r["name"]))
+	}
+	return all
 }
 
 func (f *fake) resource(address string) map[string]any {
@@ -199,9 +243,17 @@ func (f *fake) resource(address string) map[string]any {
 	}
 }
 
-func (f *fake) adopt(address string) {
-	if !slices.Contains(f.Exists, address) {
+func (f *fake) adopt(args []string) {
+	address := args[len(args)-2]
+	made, err := os.ReadFile(inHome("exists"))
+	if !errors.Is(err, fs.ErrNotExist) {
+		check(err)
+	}
+	if !slices.Contains(slices.Concat(f.Exists, strings.Fields(string(made))), address) {
 		f.die("Cannot import non-existent remote object", "There is none.")
+	}
+	if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "-state=") }) {
+		return // somebody only asks
 	}
 	s := f.state()
 	s.Serial++
@@ -323,7 +375,7 @@ func appendTo(name, line string) {
 func tell(message, action, address string) {
 	kind, _, _ := strings.Cut(address, ".")
 	what := map[string]any{"action": action, "resource": map[string]any{"addr": address, "resource_type": kind}}
-	if message == "apply_complete" {
+	if message != "planned_change" {
 		say(map[string]any{"@message": address + ": begun", "type": "apply_start", "hook": what})
 	}
 	say(map[string]any{"@message": address + ": " + action, "type": message, "change": what, "hook": what})

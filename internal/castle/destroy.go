@@ -32,8 +32,10 @@ type Doomed struct {
 	// cluster and is not deleted by itself.
 	Collapses bool
 
-	state *state.State
-	begun bool // it was told that the stage has started
+	state    *state.State
+	inFlight []state.Intended // what a run that was cut short was making
+	ended    bool             // the cluster ends with this destroy
+	begun    bool             // it was told that the stage has started
 
 	attempted bool         // Terraform was told to destroy something
 	denied    *deniedError // why Proxmox will not hear of it
@@ -70,7 +72,9 @@ func (c *Castle) Doomed(o DestroyOptions) ([]*Doomed, error) {
 	}
 	ends := slices.ContainsFunc(doomed, func(d *Doomed) bool { return d.Record.EndsCluster })
 	for _, d := range doomed {
-		d.Collapses = ends && !o.Graceful && len(d.inCluster()) > 0
+		d.ended = ends && !o.Graceful
+		lost := slices.ContainsFunc(d.inFlight, func(c state.Intended) bool { return isInCluster(c.Type, d.Record.InCluster) })
+		d.Collapses = d.ended && (lost || len(d.inCluster()) > 0)
 	}
 	return doomed, nil
 }
@@ -125,7 +129,11 @@ func (c *Castle) recorded() ([]*Doomed, error) {
 				c.masker.Add(stringsIn(out.Value)...)
 			}
 		}
-		d := &Doomed{Record: rec, state: st}
+		lost, err := inFlight(dir, st)
+		if err != nil {
+			return nil, err
+		}
+		d := &Doomed{Record: rec, state: st, inFlight: lost}
 		d.Resources = d.managed()
 		all = append(all, d)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -75,6 +76,21 @@ func (e *LeftoverError) Error() string {
 		return "left over after " + after + ": " + strings.Join(e.Left, ", ")
 	}
 	return fmt.Sprintf("left over after %s, or not proved gone; the same command asks again:", after) + listed(e.Things)
+}
+
+// fullDisk adds the way out to an error of the state directory's disk, which has
+// no room left for castle, or for Terraform, which names the file. A disk in the
+// datacenter may be full, too.
+func fullDisk(err error, dir string) error {
+	if err == nil {
+		return nil
+	}
+	full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	if text := err.Error(); !full && (!strings.Contains(text, syscall.ENOSPC.Error()) || !strings.Contains(text, dir)) {
+		return err
+	}
+	return fmt.Errorf("%w\n  the disk of the state directory %s is full: make room there and give the same command again; "+
+		"it finds what this run has made", err, dir)
 }
 
 // GateError is a gate that did not open, with the stage that it belongs to.

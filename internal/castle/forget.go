@@ -163,7 +163,7 @@ func (r *run) forget(ctx context.Context, dir *state.Stage, f *Forgetting) (err 
 	}
 	defer func() { err = errors.Join(err, work.Close()) }()
 	// The fingerprint stays: it has the state as it was, so that the stage is stale.
-	if err := dir.Snapshot(); err != nil {
+	if err := errors.Join(dir.Snapshot(), dir.SettleIntent()); err != nil {
 		return err
 	}
 	// The snapshot is the backup. Terraform insists on one of its own.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
@@ -55,20 +56,16 @@ func (r *destruction) clear(ctx context.Context, d *Doomed, again bool) (err err
 		return d.denied
 	}
 	if again {
-		if d.state, err = r.readState(r.dir.Stage(d.Record.Name)); err != nil {
+		if err := r.restate(d); err != nil {
 			return err
 		}
-		d.Resources = d.managed()
 	}
 	ours, err := r.ours(ctx, d)
 	if err != nil {
 		return err
 	}
-	targets := d.Resources
-	if d.Collapses {
-		targets = d.external()
-	}
-	if len(targets) == 0 && len(ours) == 0 {
+	lost := d.lost()
+	if len(d.targets()) == 0 && len(ours) == 0 && len(lost) == 0 {
 		return nil
 	}
 	if !d.begun {
@@ -97,8 +94,20 @@ func (r *destruction) clear(ctx context.Context, d *Doomed, again bool) (err err
 			return err
 		}
 	}
+	if err := r.takeIn(ctx, d, work, lost); err != nil {
+		return err
+	}
 	if err := r.remember(ctx, d); err != nil {
 		return err
+	}
+	return r.terraform(ctx, d, work)
+}
+
+// terraform has Terraform destroy what is in the state of a stage.
+func (r *destruction) terraform(ctx context.Context, d *Doomed, work *workshop) error {
+	targets := d.targets()
+	if len(targets) == 0 {
+		return nil
 	}
 	options := terraform.PlanOptions{Destroy: true}
 	switch {
@@ -112,13 +121,17 @@ func (r *destruction) clear(ctx context.Context, d *Doomed, again bool) (err err
 		ctx, stop = context.WithTimeoutCause(ctx, inClusterBound, r.silent())
 		defer stop()
 	}
-	err = r.step(d.Record.Name, d.Record.Layer, "destroy", func() error {
+	err := r.step(d.Record.Name, d.Record.Layer, "destroy", func() error {
 		plan, err := work.Plan(ctx, options)
 		if err != nil {
 			return err
 		}
+		var intended []state.Intended
+		for _, c := range plan.Changes {
+			intended = append(intended, state.Intended{Address: c.Address, Type: c.Type, Action: c.Action})
+		}
 		d.attempted = true
-		return work.Apply(ctx, plan)
+		return work.apply(ctx, r.run, r.dir.Stage(d.Record.Name), plan, intended)
 	})
 	if err == nil {
 		r.trust(d, targets)

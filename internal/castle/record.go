@@ -95,22 +95,30 @@ func recordedPath(dir *state.Stage) string {
 // recordedWork makes a stage's work directory what it was at the last apply, ready
 // for Terraform.
 func (r *run) recordedWork(ctx context.Context, rec state.Record) (*workshop, error) {
-	module, inputs, err := recordedModule(r.dir.Stage(rec.Name))
-	if err != nil {
+	if _, _, err := recordedModule(r.dir.Stage(rec.Name)); err != nil {
 		return nil, err
 	}
 	work, err := r.open(rec.Name, rec.Layer)
 	if err != nil {
 		return nil, err
 	}
-	override := terraform.Override{InCluster: rec.InCluster, Kubeconfig: r.dir.Kubeconfig(), Kept: inputs}
-	if err = work.Materialise(module, override); err == nil {
-		err = work.Init(ctx)
-	}
-	if err != nil {
+	if err := r.materialiseRecorded(ctx, rec, work); err != nil {
 		return nil, errors.Join(err, work.Close())
 	}
 	return work, nil
+}
+
+// materialiseRecorded puts the module of a stage's last apply in its work directory.
+func (r *run) materialiseRecorded(ctx context.Context, rec state.Record, work *workshop) error {
+	module, inputs, err := recordedModule(r.dir.Stage(rec.Name))
+	if err != nil {
+		return err
+	}
+	override := terraform.Override{InCluster: rec.InCluster, Kubeconfig: r.dir.Kubeconfig(), Kept: inputs}
+	if err := work.Materialise(module, override); err != nil {
+		return err
+	}
+	return work.Init(ctx)
 }
 
 // keptInputs lie in the module's copy, so that both are replaced in one step.

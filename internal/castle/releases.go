@@ -2,7 +2,6 @@ package castle
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -41,34 +40,24 @@ func (r *creation) pendingReleases(ctx context.Context, s *config.Stage) []kube.
 	return pending
 }
 
-// unblock removes the pending releases that the plan would write. If there are
-// any, it returns the plan that follows from that.
-func (r *creation) unblock(ctx context.Context, s *config.Stage, work *workshop, plan *terraform.Plan, pending []kube.PendingRelease) (*terraform.Plan, error) {
-	ours, err := work.Objects(ctx, plan, "helm_release")
-	if err != nil {
-		return nil, errors.Join(err, plan.Discard())
-	}
-	freed := false
+// unblock removes the pending releases that the plan would write, which makes
+// these objects. It reports whether there were any: then the plan is another one.
+func (r *creation) unblock(ctx context.Context, objects []terraform.Object, pending []kube.PendingRelease) (freed bool, err error) {
 	for _, p := range pending {
-		if !slices.Contains(ours, terraform.Object{Namespace: p.Namespace, Name: p.Name}) {
+		ours := func(o terraform.Object) bool { return o.Type == "helm_release" && o.ID == p.Namespace+"/"+p.Name }
+		if !slices.ContainsFunc(objects, ours) {
 			continue
 		}
 		removed, err := kube.RemovePendingRelease(ctx, r.said.target(), p)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("release %s/%s: remove its unfinished revision: %w", p.Namespace, p.Name, err), plan.Discard())
+			return freed, fmt.Errorf("release %s/%s: remove its unfinished revision: %w", p.Namespace, p.Name, err)
 		}
 		if removed {
 			r.notice(fmt.Sprintf("release %s/%s was being %s by a run that was killed; its unfinished revision is removed", p.Namespace, p.Name, doing(p.Status)))
 			freed = true
 		}
 	}
-	if !freed {
-		return plan, nil
-	}
-	if err := plan.Discard(); err != nil {
-		return nil, err
-	}
-	return r.plan(ctx, s, work)
+	return freed, nil
 }
 
 func doing(status string) string {

@@ -6,8 +6,10 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
@@ -28,6 +30,7 @@ type workshop struct {
 	*terraform.Root
 	stage, layer string
 	log          io.Closer
+	intent       atomic.Pointer[state.IntentLog] // of the apply that goes on
 }
 
 func (w *workshop) Close() error { return w.log.Close() }
@@ -41,10 +44,13 @@ func (r *run) open(stage, layer string) (*workshop, error) {
 	file := &lateLog{open: func() (io.WriteCloser, error) { return r.files.Log(stage) }}
 	log := r.masker.Writer(file)
 	dir := r.dir.Stage(stage)
-	root := &terraform.Root{
+	w := &workshop{stage: stage, layer: layer, log: closers{log, file}}
+	w.Root = &terraform.Root{
 		Binary: binary, Dir: dir.Work(), StatePath: dir.StatePath(),
 		PluginCache: r.shared(".plugins"), Env: r.options.Environ, Run: r.id, Log: log,
+		OnError: w.doubt,
 		OnResource: func(c terraform.Change) {
+			w.note(c)
 			e := event.Event{Layer: layer, Stage: stage, Address: c.Address, Action: c.Action}
 			switch c.Phase {
 			case terraform.Started:
@@ -57,7 +63,6 @@ func (r *run) open(stage, layer string) (*workshop, error) {
 			r.emit(e)
 		},
 	}
-	w := &workshop{Root: root, stage: stage, layer: layer, log: closers{log, file}}
 	r.roots.add(w)
 	return w, nil
 }

@@ -35,6 +35,11 @@ func (c *Castle) begin(ctx context.Context, kind string) (*run, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
+	r, err := c.beginRun(ctx, kind)
+	return r, fullDisk(err, c.dir.Path())
+}
+
+func (c *Castle) beginRun(ctx context.Context, kind string) (*run, error) {
 	files, err := c.dir.NewRun(kind)
 	if err != nil {
 		return nil, err
@@ -88,7 +93,7 @@ func (r *run) end(err error) error {
 		e.Text = err.Error()
 	}
 	r.emit(e)
-	return r.conceal(errors.Join(err, r.journal.Close(), r.lock.Unlock()))
+	return r.conceal(fullDisk(errors.Join(err, r.journal.Close(), r.lock.Unlock()), r.dir.Path()))
 }
 
 // emit masks an event, keeps it in the journal and shows it. Events that a

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
@@ -114,6 +115,9 @@ func (r *run) statusOf(ctx context.Context, s *config.Stage, st *state.State) (S
 	}
 	if old == nil {
 		one.State, one.Reason = r.lastRun(rec)
+		if one.State == Interrupted {
+			one.Reason = r.masker.Hide(cutShort(dir, st))
+		}
 	} else if one.Changed, err = r.changed(s, old); err != nil { // an input is not known any more
 		one.State, one.Reason = Stale, r.masker.Hide(err.Error())
 	} else if one.State = Ready; len(one.Changed) > 0 {
@@ -136,6 +140,28 @@ func (r *run) statusOf(ctx context.Context, s *config.Stage, st *state.State) (S
 		one.Gates = append(one.Gates, g)
 	}
 	return one, nil
+}
+
+// cutShort says what a run that did not come to its end may have made.
+func cutShort(dir *state.Stage, st *state.State) string {
+	intent, err := dir.Intent()
+	if err != nil {
+		return err.Error()
+	}
+	if intent == nil {
+		return ""
+	}
+	reason := fmt.Sprintf("run %s was cut short", intent.Run)
+	var lost []string
+	for _, c := range intent.InFlight(st.Has) {
+		if !endsWithState(c.Type) {
+			lost = append(lost, c.Address)
+		}
+	}
+	if len(lost) > 0 {
+		reason += "; the next one looks for what it may have made: " + strings.Join(lost, ", ")
+	}
+	return reason
 }
 
 // changed names what differs from the stage's last good apply.

@@ -35,6 +35,7 @@ type definition struct {
 	versions  map[string]string // local name to the versions that the module allows
 	inCluster []string
 	resources map[string]bool // managed: "infisical_secret.kubeconfig"
+	makers    []string        // providers of these; "" for those of child modules
 
 	stage      stageBlock
 	gates      []*block

@@ -85,7 +85,7 @@ func (l *loader) addStages(entries []*entry) {
 		s := &Stage{
 			Name: e.name, Layer: d.layer, Source: e.source, Summary: d.stage.summary, Module: d.module, Origin: d.origin,
 			EndsCluster: d.stage.endsCluster, Persistent: d.stage.persistent, Volatile: d.stage.volatile,
-			InCluster: d.inCluster, Providers: d.providers, Variables: d.variables, Outputs: d.outputs,
+			InCluster: d.inCluster, Providers: d.providers, Makers: d.makers, Variables: d.variables, Outputs: d.outputs,
 			cluster: l.cluster, definition: d, entry: e, bindings: make(map[string]*binding),
 		}
 		if !e.enabled {

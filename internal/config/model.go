@@ -58,6 +58,9 @@ type Stage struct {
 	InCluster []string
 	// Providers are all providers that the module requires, local name to source address.
 	Providers map[string]string
+	// Makers are the source addresses of the providers of the root module's own
+	// resources, data sources left out; "" stands for those of its child modules.
+	Makers    []string
 	Variables map[string]Variable
 	Outputs   map[string]Output
 

@@ -2,6 +2,7 @@ package config
 
 import (
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -75,6 +76,14 @@ func (d *definition) readProviders(module *tfconfig.Module) {
 		d.providers[name] = sourceAddress(name, r.Source)
 		d.versions[name] = strings.Join(r.VersionConstraints, ", ")
 	}
+	made := make(map[string]bool)
+	for _, r := range module.ManagedResources {
+		made[d.providers[r.Provider.Name]] = true
+	}
+	if len(module.ModuleCalls) > 0 { // what is in them may use any of these, and more
+		made[""] = true
+	}
+	d.makers = slices.Sorted(maps.Keys(made))
 	configured := make(map[string]bool)
 	for _, c := range module.ProviderConfigs {
 		configured[c.Name] = true

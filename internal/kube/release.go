@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,18 +36,11 @@ const (
 func PendingReleases(ctx context.Context, target gate.Target) ([]PendingRelease, error) {
 	var found []PendingRelease
 	err := newCluster(target, "").ask(func(ctx context.Context, a *api) error {
-		body, err := a.raw.Get().AbsPath("/api/v1/secrets").
-			Param("fieldSelector", releaseType).Param("labelSelector", pendingRevisions).
-			SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").Do(ctx).Raw()
+		secrets, err := a.revisions(ctx, pendingRevisions)
 		if err != nil {
 			return err
 		}
-		var secrets metav1.PartialObjectMetadataList
-		if err := json.Unmarshal(body, &secrets); err != nil || secrets.Kind != "PartialObjectMetadataList" {
-			// An error of the parser could quote what it stumbled over.
-			return fmt.Errorf("kubernetes API at %s: cannot list Secrets without what is in them", a.host)
-		}
-		for _, s := range secrets.Items {
+		for _, s := range secrets {
 			found = append(found, PendingRelease{
 				Namespace: s.Namespace, Name: s.Labels["name"], Status: s.Labels["status"],
 				secret: s.Name, version: metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion},
@@ -55,6 +49,32 @@ func PendingReleases(ctx context.Context, target gate.Target) ([]PendingRelease,
 		return nil
 	})(ctx)
 	return found, err
+}
+
+// ReleaseExists reports whether Helm has any revision of a release.
+func ReleaseExists(ctx context.Context, target gate.Target, namespace, name string) (yes bool, err error) {
+	err = newCluster(target, "").ask(func(ctx context.Context, a *api) error {
+		secrets, err := a.revisions(ctx, "owner=helm,name="+name)
+		yes = slices.ContainsFunc(secrets, func(s metav1.PartialObjectMetadata) bool { return s.Namespace == namespace })
+		return err
+	})(ctx)
+	return yes, err
+}
+
+// revisions lists the Secrets of all namespaces that Helm keeps revisions in.
+func (a *api) revisions(ctx context.Context, selector string) ([]metav1.PartialObjectMetadata, error) {
+	body, err := a.raw.Get().AbsPath("/api/v1/secrets").
+		Param("fieldSelector", releaseType).Param("labelSelector", selector).
+		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").Do(ctx).Raw()
+	if err != nil {
+		return nil, err
+	}
+	var secrets metav1.PartialObjectMetadataList
+	if err := json.Unmarshal(body, &secrets); err != nil || secrets.Kind != "PartialObjectMetadataList" {
+		// An error of the parser could quote what it stumbled over.
+		return nil, fmt.Errorf("kubernetes API at %s: cannot list Secrets without what is in them", a.host)
+	}
+	return secrets.Items, nil
 }
 
 // RemovePendingRelease deletes one unfinished revision; what it has installed

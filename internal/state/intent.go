@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 )
@@ -15,13 +16,35 @@ import (
 // Intended is one change that Terraform was told to make.
 type Intended struct {
 	Address string `json:"address"`
-	Type    string `json:"type"`
+	Type    string `json:"type,omitempty"`
 	Action  string `json:"action"`       // create, replace, update or delete
-	ID      string `json:"id,omitempty"` // what `terraform import` takes; empty: unknown, or nobody's to take
+	ID      string `json:"id,omitempty"` // what `terraform import` takes; empty if that is not known
+	Before  Before `json:"before,omitempty"`
 }
+
+// Before says whether what was to be made existed already when it was intended.
+type Before string
+
+// What can be known of that; nothing, where nobody could be asked.
+const (
+	Absent  Before = "absent"
+	Present Before = "present" // then it is somebody else's
+)
 
 // creates says that the change makes an object that its state does not know yet.
 func (i Intended) creates() bool { return i.Action == "create" || i.Action == "replace" }
+
+// Phase is how far Terraform has said that a change has come.
+type Phase string
+
+// The phases of a change. Terraform says that one is done before it writes its
+// state, so that this proves nothing; a state does.
+const (
+	Started Phase = "started"
+	Done    Phase = "done"
+	Failed  Phase = "failed"
+	Unsure  Phase = "unsure" // failed, but not because it existed: it may be made all the same
+)
 
 // Intent is what an apply or a destroy was about to do and did not come to the
 // end of. A provider makes an object first and Terraform writes its state
@@ -31,22 +54,26 @@ func (i Intended) creates() bool { return i.Action == "create" || i.Action == "r
 type Intent struct {
 	Run     string    // the run that wrote it
 	Began   time.Time // when
+	New     bool      // the stage had no state then
 	Changes []Intended
 
-	failed map[string]bool // Terraform said that the change came to nothing
+	phases map[string]Phase // by address
 }
 
 // InFlight returns what may have been made though the state does not know it:
-// every planned create that is not in the state and of which Terraform did not
-// say that it had failed. That it was never said to have begun proves nothing:
-// castle may have died before it heard so.
+// every planned create that is not in the state, unless Terraform said that it
+// failed. That it was never said to have begun proves nothing, as castle may have
+// died before it heard so; it counts only where an object might have been there
+// before. One that was is nobody's to take.
 func (i *Intent) InFlight(inState func(address string) bool) []Intended {
 	if i == nil {
 		return nil
 	}
 	var all []Intended
 	for _, c := range i.Changes {
-		if c.creates() && !i.failed[c.Address] && !inState(c.Address) {
+		phase := i.phases[c.Address]
+		begun := c.Before == Absent || c.Before == "" && phase != ""
+		if c.creates() && begun && phase != Failed && !inState(c.Address) {
 			all = append(all, c)
 		}
 	}
@@ -60,20 +87,19 @@ func (i *Intent) Covers(address, id string) bool {
 	if i == nil || id == "" {
 		return false
 	}
-	for _, c := range i.Changes {
-		if c.creates() && c.Address == address && c.ID == id {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(i.Changes, func(c Intended) bool {
+		return c.creates() && c.Address == address && c.ID == id
+	})
 }
 
-// intentLine is one line of the file: what was intended, or how far it came.
+// intentLine is one line of the file: of the run, of a change, or of how far a
+// change has come.
 type intentLine struct {
-	Run   string    `json:"run,omitzero"`
-	Began time.Time `json:"began,omitzero"`
-	Phase string    `json:"phase,omitempty"` // started, done or failed; none: planned
-	Intended
+	Run      string    `json:"run,omitempty"`
+	Began    time.Time `json:"began,omitzero"`
+	New      bool      `json:"new,omitempty"`
+	Phase    Phase     `json:"phase,omitempty"`
+	Intended `json:",omitzero"`
 }
 
 func (s *Stage) intentPath() string { return filepath.Join(s.Dir(), "intent.jsonl") }
@@ -87,7 +113,7 @@ func (s *Stage) Intent() (*Intent, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &Intent{failed: map[string]bool{}}
+	i := &Intent{phases: map[string]Phase{}}
 	for number := 1; ; number++ {
 		text, rest, whole := bytes.Cut(data, []byte{'\n'})
 		if !whole {
@@ -109,12 +135,26 @@ func (s *Stage) Intent() (*Intent, error) {
 func (i *Intent) add(line intentLine) {
 	switch {
 	case line.Run != "":
-		i.Run, i.Began = line.Run, line.Began
+		i.Run, i.Began, i.New = line.Run, line.Began, line.New
 	case line.Phase == "":
 		i.Changes = append(i.Changes, line.Intended)
-	case line.Phase == "failed":
-		i.failed[line.Address] = true
+	case line.Action != "delete": // the other half
+		i.phases[line.Address] = line.Phase
 	}
+}
+
+// lines are the intent as it is kept.
+func (i *Intent) lines() ([]byte, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	err := encoder.Encode(intentLine{Run: i.Run, Began: i.Began, New: i.New})
+	for _, c := range i.Changes {
+		err = errors.Join(err, encoder.Encode(intentLine{Intended: c}))
+		if phase := i.phases[c.Address]; phase != "" {
+			err = errors.Join(err, encoder.Encode(intentLine{Phase: phase, Intended: Intended{Address: c.Address, Action: c.Action}}))
+		}
+	}
+	return text.Bytes(), err
 }
 
 // IntentLog is the intent of a change that is going on. It is safe for
@@ -129,19 +169,11 @@ type IntentLog struct {
 // reached the disk; if it fails, nothing may be changed. It takes the place of
 // the intent before, whose objects must have been looked for.
 func (s *Stage) BeginIntent(run string, changes []Intended) (*IntentLog, error) {
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	err := encoder.Encode(intentLine{Run: run, Began: time.Now().UTC()})
-	for _, c := range changes {
-		err = errors.Join(err, encoder.Encode(intentLine{Intended: c}))
-	}
+	st, err := s.read()
 	if err != nil {
 		return nil, err
 	}
-	if err := makePrivate(s.Dir()); err != nil {
-		return nil, err
-	}
-	if err := errors.Join(WriteFile(s.intentPath(), text.Bytes()), syncDir(s.dir.stages())); err != nil {
+	if err := s.writeIntent(&Intent{Run: run, Began: time.Now().UTC(), New: !st.Exists, Changes: changes}); err != nil {
 		return nil, err
 	}
 	f, err := openAppend(s.intentPath())
@@ -151,10 +183,36 @@ func (s *Stage) BeginIntent(run string, changes []Intended) (*IntentLog, error) 
 	return &IntentLog{file: f}, nil
 }
 
-// Note writes how far the change at an address has come: started, done or
-// failed. It has reached the disk when Note returns. What could not be written
-// is not lost: Close says so, and the intent then counts it as in flight.
-func (l *IntentLog) Note(address, action, phase string) {
+func (s *Stage) writeIntent(i *Intent) error {
+	text, err := i.lines()
+	if err != nil {
+		return err
+	}
+	if err := makePrivate(s.Dir()); err != nil {
+		return err
+	}
+	return errors.Join(WriteFile(s.intentPath(), text), syncDir(s.dir.stages()))
+}
+
+// SettleIntent takes out of the intent what the state knows now: whatever becomes
+// of that from here on is somebody's decision, and not something that was lost.
+func (s *Stage) SettleIntent() error {
+	i, err := s.Intent()
+	if err != nil || i == nil {
+		return err
+	}
+	st, err := s.State()
+	if err != nil {
+		return err
+	}
+	i.Changes = slices.DeleteFunc(i.Changes, func(c Intended) bool { return st.Has(c.Address) })
+	return s.writeIntent(i)
+}
+
+// Note writes how far the change at an address has come. It has reached the disk
+// when Note returns. What could not be written is not lost: Close says so, and the
+// change counts as not come that far.
+func (l *IntentLog) Note(address, action string, phase Phase) {
 	line, err := json.Marshal(intentLine{Phase: phase, Intended: Intended{Address: address, Action: action}})
 	l.mu.Lock()
 	defer l.mu.Unlock()

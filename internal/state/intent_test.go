@@ -11,11 +11,13 @@ import (
 )
 
 var intended = []Intended{
-	{Address: `vm.node["cp-01"]`, Type: "vm", Action: "create", ID: "proxmox/421"},
-	{Address: `vm.node["cp-02"]`, Type: "vm", Action: "replace", ID: "proxmox/422"},
+	{Address: `vm.node["cp-01"]`, Type: "vm", Action: "create", ID: "proxmox/421", Before: Absent},
+	{Address: `vm.node["cp-02"]`, Type: "vm", Action: "replace", ID: "proxmox/422", Before: Absent},
 	{Address: "vm.old", Type: "vm", Action: "delete"},
 	{Address: "vm.same", Type: "vm", Action: "update", ID: "proxmox/423"},
-	{Address: "random_id.a", Type: "random_id", Action: "create"},
+	{Address: "random_id.a", Type: "random_id", Action: "create", Before: Absent},
+	{Address: "secret.theirs", Type: "secret", Action: "create", ID: "a/b", Before: Present},
+	{Address: "secret.unasked", Type: "secret", Action: "create", ID: "a/c"},
 }
 
 func begun(t *testing.T) (*Stage, *IntentLog) {
@@ -84,26 +86,50 @@ func TestIntentSaysWhatWasIntendedBeforeAnythingBegan(t *testing.T) {
 	}
 }
 
-func TestIntentInFlightIsEveryCreateThatNeitherStateNorTerraformAnsweredFor(t *testing.T) {
+func TestIntentInFlightIsWhatNeitherStateNorTerraformAnsweredFor(t *testing.T) {
 	s, log := begun(t)
 	all := []string{`vm.node["cp-01"]`, `vm.node["cp-02"]`, "random_id.a"}
 	if got := inFlight(t, s); !reflect.DeepEqual(got, all) {
 		t.Errorf("nothing said yet: %v", got)
 	}
-	log.Note(`vm.node["cp-01"]`, "create", "started")
-	log.Note(`vm.node["cp-01"]`, "create", "done") // said before the state is written
-	log.Note(`vm.node["cp-02"]`, "create", "failed")
+	log.Note(`vm.node["cp-01"]`, "create", Started)
+	log.Note(`vm.node["cp-01"]`, "create", Done) // said before the state is written
+	log.Note(`vm.node["cp-02"]`, "delete", Done)
+	log.Note(`vm.node["cp-02"]`, "create", Failed)
+	log.Note("secret.theirs", "create", Started)
+	log.Note("secret.unasked", "create", Started)
+	if got := inFlight(t, s, "random_id.a"); !reflect.DeepEqual(got, []string{all[0], "secret.unasked"}) {
+		t.Errorf("got %v", got)
+	}
+	log.Note(`vm.node["cp-02"]`, "create", Unsure)
+	if got := inFlight(t, s, "random_id.a", all[0]); !reflect.DeepEqual(got, []string{all[1], "secret.unasked"}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestIntentThatIsSettledLeavesToItsOwnerWhatTheStateKnows(t *testing.T) {
+	s, log := begun(t)
+	log.Note(`vm.node["cp-02"]`, "create", Failed)
 	if err := log.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := inFlight(t, s, "random_id.a"); !reflect.DeepEqual(got, all[:1]) {
+	write(t, s.StatePath(), []byte(`{"version":4,"serial":1,"lineage":"l","resources":[
+		{"mode":"managed","type":"random_id","name":"a","instances":[{}]},
+		{"mode":"managed","type":"vm","name":"node","instances":[{"index_key":"cp-01","deposed":"0"}]}]}`))
+	if err := s.SettleIntent(); err != nil {
+		t.Fatal(err)
+	}
+	if got := inFlight(t, s); !reflect.DeepEqual(got, []string{`vm.node["cp-01"]`}) {
 		t.Errorf("got %v", got)
+	}
+	if i, err := s.Intent(); err != nil || i.Run != "r1" || !i.New {
+		t.Errorf("%+v, %v", i, err)
 	}
 }
 
 func TestIntentCoversOnlyWhatItWasToMake(t *testing.T) {
 	s, log := begun(t)
-	log.Note(`vm.node["cp-02"]`, "create", "failed")
+	log.Note(`vm.node["cp-02"]`, "create", Failed)
 	i, err := s.Intent()
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +153,7 @@ func TestIntentCoversOnlyWhatItWasToMake(t *testing.T) {
 func TestIntentWithATornLastLineCountsWithoutIt(t *testing.T) {
 	for _, torn := range []string{`{"phase":"failed","address":"vm.node[\"cp-01\"]"`, "\x00\x00\x00\x00\n"} {
 		s, log := begun(t)
-		log.Note("random_id.a", "create", "failed")
+		log.Note("random_id.a", "create", Failed)
 		if _, err := log.file.WriteString(torn); err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +205,7 @@ func TestIntentOnAFullDiskIsRefusedAndTheOneBeforeStays(t *testing.T) {
 	if _, err := s.BeginIntent("r2", intended[:1]); !errors.Is(err, syscall.EFBIG) {
 		t.Errorf("begin: %v", err)
 	}
-	log.Note(`vm.node["cp-01"]`, "create", "failed")
+	log.Note(`vm.node["cp-01"]`, "create", Failed)
 	if err := log.Close(); !errors.Is(err, syscall.EFBIG) {
 		t.Errorf("close: %v", err)
 	}

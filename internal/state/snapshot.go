@@ -84,12 +84,25 @@ func (s *Stage) LastKnown() (*State, error) {
 		return st, err
 	}
 	good, lost := s.newestGood()
-	if lost != nil || good == nil {
+	if lost == nil && good == nil {
+		return s.lastNew(unreadable)
+	}
+	if lost != nil {
 		return nil, errors.Join(err, lost)
 	}
 	good.State.Notice = fmt.Sprintf("the state is unreadable (%v); the next run restores serial %d from %s",
 		unreadable.Reason, good.State.Serial, good.Taken.Local().Format(time.DateTime))
 	return good.State, nil
+}
+
+// lastNew is what LastKnown says where there is no snapshot of what cannot be read.
+func (s *Stage) lastNew(unreadable *UnreadableError) (*State, error) {
+	intent, err := s.Intent()
+	if err != nil || intent == nil || !intent.New {
+		return nil, errors.Join(unreadable, err)
+	}
+	return &State{Outputs: map[string]Output{}, Notice: fmt.Sprintf(
+		"the state is unreadable (%v), and there was none before; the next run looks for what was being made", unreadable.Reason)}, nil
 }
 
 func (s *Stage) lastRescued(rescued *Copy) (*State, error) {
@@ -198,18 +211,28 @@ func (s *Stage) repaired() (*State, error) {
 }
 
 // restore puts the newest good snapshot in the place of an unreadable state,
-// which stays beside it for whoever wants to look.
+// which stays beside it for whoever wants to look. Where the first apply of all
+// was cut short there is no snapshot, and the state before it was none: all that
+// the unreadable one might say is in the intent.
 func (s *Stage) restore(cause *UnreadableError) (*State, error) {
 	good, err := s.newestGood()
 	if err != nil {
 		return nil, err
 	}
-	if good == nil {
+	intent, err := s.Intent()
+	if err != nil {
+		return nil, err
+	}
+	if good == nil && (intent == nil || !intent.New) {
 		return nil, &UnreadableError{Path: cause.Path, Reason: fmt.Errorf("%w; there is no snapshot of it", cause.Reason)}
 	}
 	broken := s.asidePath("unreadable")
 	if err := os.Rename(s.StatePath(), broken); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
+	}
+	if good == nil {
+		return &State{Outputs: map[string]Output{}, Notice: fmt.Sprintf(
+			"stage %s: the state was unreadable (%v), and there was none before; it is kept in %s", s.name, cause.Reason, broken)}, syncDir(s.Dir())
 	}
 	if err := WriteFile(s.StatePath(), good.data); err != nil {
 		return nil, err

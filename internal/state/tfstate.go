@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2/hclwrite"
@@ -51,6 +52,12 @@ func (s *State) Managed() []Resource {
 		}
 	}
 	return owned
+}
+
+// Has reports whether the state knows the resource at an address; one that was
+// only put aside for its replacement does not count.
+func (s *State) Has(address string) bool {
+	return slices.ContainsFunc(s.Resources, func(r Resource) bool { return r.Address == address && !r.Deposed })
 }
 
 // file is version 4 of the state format.

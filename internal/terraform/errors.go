@@ -12,6 +12,9 @@ import (
 // ErrNoSuchObject says that there is nothing to import.
 var ErrNoSuchObject = errors.New("no such object")
 
+// ErrNotConfigured says that the configuration has no such resource to import to.
+var ErrNotConfigured = errors.New("not in the configuration")
+
 // ErrStateLocked says that another Terraform is using the state.
 var ErrStateLocked = errors.New("state locked")
 
@@ -135,6 +138,8 @@ func (e *Error) Is(target error) bool {
 		return e.has("Error acquiring the state lock")
 	case ErrStalePlan:
 		return e.has("Saved plan is stale")
+	case ErrNotConfigured:
+		return e.Command == "import" && slices.ContainsFunc(e.Diagnostics, Diagnostic.notConfigured)
 	case ErrNoSuchObject:
 		return e.Command == "import" && slices.ContainsFunc(e.Diagnostics, Diagnostic.notThere)
 	}
@@ -163,6 +168,17 @@ func (d Diagnostic) notThere() bool {
 	text := d.Summary + "\n" + d.Detail
 	return notFound.MatchString(text) && !notFoundElse.MatchString(text)
 }
+
+var unconfigured = regexp.MustCompile(`(?i)does not exist in (the )?configuration|import to non-existent resource address|configuration for import target does not exist`)
+
+func (d Diagnostic) notConfigured() bool {
+	return unconfigured.MatchString(d.Summary + "\n" + d.Detail)
+}
+
+var taken = regexp.MustCompile(`(?i)already exist|cannot re-use a name|already (in use|taken)`)
+
+// Taken reports whether the error says that what was to be made existed before.
+func (d Diagnostic) Taken() bool { return taken.MatchString(d.Summary + "\n" + d.Detail) }
 
 // failure makes the error of a command that failed. err is terraform-exec's; it
 // is looked at only if Terraform itself has said nothing.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/hashicorp/terraform-exec/tfexec"
 )
@@ -97,4 +98,23 @@ func (r *Root) Forget(ctx context.Context, addresses []string) error {
 		}
 	}
 	return nil
+}
+
+// Exists reports whether there is an object that Import would make the resource at
+// address. It is imported to a state of its own, of which nothing is kept.
+func (r *Root) Exists(ctx context.Context, address, id string) (bool, error) {
+	dir, err := os.MkdirTemp(r.Dir, ".looking-") // for its owner alone: it may hold secrets
+	if err != nil {
+		return false, err
+	}
+	err = r.command(ctx, "import", nil, func(tf *tfexec.Terraform, s *stream) error {
+		tf.SetStdout(s)
+		//lint:ignore SA1019 the state that is asked for is no other state of the backend's, and goes at once
+		return tf.Import(ctx, address, id, tfexec.State(filepath.Join(dir, "terraform.tfstate")))
+	})
+	removed := os.RemoveAll(dir)
+	if errors.Is(err, ErrNoSuchObject) {
+		return false, removed
+	}
+	return err == nil, errors.Join(err, removed)
 }

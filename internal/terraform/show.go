@@ -6,13 +6,19 @@ import (
 	"github.com/hashicorp/terraform-exec/tfexec"
 )
 
-// Object is what a resource is called in its cluster.
-type Object struct{ Namespace, Name string }
+// Object is what a plan would make of one resource instance, as far as the plan
+// knows what it is called outside of Terraform.
+type Object struct {
+	Address string
+	Type    string // helm_release
+	Action  string // create, replace or update
+	ID      string // what `terraform import` takes it by; empty if that is not known
+	WasID   string // the same of what it replaces or changes
+}
 
-// Objects tells which objects p would make or change with resources of one type,
-// as far as the plan knows what they are called. To show a plan brings back every
-// value in clear: nobody but this hears it, and names are all that is kept.
-func (r *Root) Objects(ctx context.Context, p *Plan, kind string) ([]Object, error) {
+// Objects tells which objects p would make or change. To show a plan brings back
+// every value in clear: nobody but this hears it, and names are all that is kept.
+func (r *Root) Objects(ctx context.Context, p *Plan) ([]Object, error) {
 	var objects []Object
 	err := r.command(ctx, "show", nil, func(tf *tfexec.Terraform, _ *stream) error {
 		shown, err := tf.ShowPlanFile(ctx, p.File)
@@ -20,18 +26,21 @@ func (r *Root) Objects(ctx context.Context, p *Plan, kind string) ([]Object, err
 			return err
 		}
 		for _, c := range shown.ResourceChanges {
-			actions := c.Change.Actions
-			if c.Type != kind || c.Mode != "managed" || !actions.Create() && !actions.Update() && !actions.Replace() {
+			o := Object{Address: c.Address, Type: c.Type}
+			switch actions := c.Change.Actions; {
+			case c.Mode != "managed":
+				continue
+			case actions.Create():
+				o.Action = "create"
+			case actions.Replace():
+				o.Action = "replace"
+			case actions.Update():
+				o.Action = "update"
+			default:
 				continue
 			}
-			var o Object
-			if after, ok := c.Change.After.(map[string]any); ok {
-				o.Namespace, _ = after["namespace"].(string)
-				o.Name, _ = after["name"].(string)
-			}
-			if o.Namespace != "" && o.Name != "" { // else it is not known yet
-				objects = append(objects, o)
-			}
+			o.ID, o.WasID = importID(c.Type, c.Change.After, c.Change.AfterUnknown), importID(c.Type, c.Change.Before, nil)
+			objects = append(objects, o)
 		}
 		return nil
 	})

@@ -17,7 +17,15 @@ const shown = `{"format_version":"1.2","terraform_version":"1.11.4","variables":
  {"address":"helm_release.gone","mode":"managed","type":"helm_release","change":{"actions":["delete"],"before":{"name":"gone","namespace":"d"},"after":null}},
  {"address":"helm_release.unknown","mode":"managed","type":"helm_release","change":{"actions":["create"],"after":{"name":"unknown"},"after_unknown":{"namespace":true}}},
  {"address":"data.helm_release.read","mode":"data","type":"helm_release","change":{"actions":["update"],"after":{"name":"read","namespace":"d"}}},
- {"address":"kubernetes_secret_v1.other","mode":"managed","type":"kubernetes_secret_v1","change":{"actions":["create"],"after":{"name":"other","namespace":"d"}}}
+ {"address":"kubernetes_secret_v1.a","mode":"managed","type":"kubernetes_secret_v1","change":{"actions":["create"],"after":{"metadata":[{"name":"a","namespace":"d"}]}}},
+ {"address":"kubernetes_namespace_v1.d","mode":"managed","type":"kubernetes_namespace_v1","change":{"actions":["create"],"after":{"metadata":[{"name":"d"}]},"after_unknown":{"metadata":[{"uid":true}]}}},
+ {"address":"kubernetes_secret_v1.later","mode":"managed","type":"kubernetes_secret_v1","change":{"actions":["create"],"after":{"metadata":[{"name":"a"}]},"after_unknown":{"metadata":[{"namespace":true}]}}},
+ {"address":"kubernetes_secret_v1.generated","mode":"managed","type":"kubernetes_secret_v1","change":{"actions":["create"],"after":{"metadata":[{"generate_name":"a-","namespace":"d"}]},"after_unknown":{"metadata":[{"name":true}]}}},
+ {"address":"proxmox_virtual_environment_vm.node[\"cp-01\"]","mode":"managed","type":"proxmox_virtual_environment_vm","change":{"actions":["create"],"after":{"node_name":"pve","vm_id":421}}},
+ {"address":"proxmox_virtual_environment_vm.any","mode":"managed","type":"proxmox_virtual_environment_vm","change":{"actions":["create"],"after":{"node_name":"pve"},"after_unknown":{"vm_id":true}}},
+ {"address":"proxmox_virtual_environment_download_file.talos","mode":"managed","type":"proxmox_virtual_environment_download_file","change":{"actions":["create"],"after":{"node_name":"pve","datastore_id":"local","content_type":"import","file_name":"talos.qcow2"}}},
+ {"address":"infisical_secret.a","mode":"managed","type":"infisical_secret","change":{"actions":["create"],"after":{"workspace_id":"w","env_slug":"dev","folder_path":"/a/b","name":"N"}}},
+ {"address":"random_password.a","mode":"managed","type":"random_password","change":{"actions":["create"],"after":{"length":12}}}
 ]}`
 
 func TestAPlanTellsWhatItWouldWriteAndNothingElseIsHeard(t *testing.T) {
@@ -25,12 +33,27 @@ func TestAPlanTellsWhatItWouldWriteAndNothingElseIsHeard(t *testing.T) {
 	var log bytes.Buffer
 	r.Log = &log
 	put(t, filepath.Join(home, "show.out"), shown)
-	got, err := r.Objects(t.Context(), &Plan{File: "castle.tfplan"}, "helm_release")
+	got, err := r.Objects(t.Context(), &Plan{File: "castle.tfplan"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []Object{{"a", "new"}, {"b", "changed"}, {"c", "after"}}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+	want := []Object{
+		{"helm_release.new", "helm_release", "create", "a/new", ""},
+		{"module.m.helm_release.changed", "helm_release", "update", "b/changed", "b/old"},
+		{"helm_release.replaced", "helm_release", "replace", "c/after", "c/before"},
+		{"helm_release.unknown", "helm_release", "create", "", ""},
+		{"kubernetes_secret_v1.a", "kubernetes_secret_v1", "create", "d/a", ""},
+		{"kubernetes_namespace_v1.d", "kubernetes_namespace_v1", "create", "d", ""},
+		{"kubernetes_secret_v1.later", "kubernetes_secret_v1", "create", "", ""},
+		{"kubernetes_secret_v1.generated", "kubernetes_secret_v1", "create", "", ""},
+		{`proxmox_virtual_environment_vm.node["cp-01"]`, "proxmox_virtual_environment_vm", "create", "pve/421", ""},
+		{"proxmox_virtual_environment_vm.any", "proxmox_virtual_environment_vm", "create", "", ""},
+		{"proxmox_virtual_environment_download_file.talos", "proxmox_virtual_environment_download_file", "create", "pve/local:import/talos.qcow2", ""},
+		{"infisical_secret.a", "infisical_secret", "create", "w:dev:/a/b:N", ""},
+		{"random_password.a", "random_password", "create", "", ""},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
 	}
 	if log.Len() > 0 {
 		t.Errorf("the log heard %q", log.String())
@@ -43,7 +66,7 @@ func TestAPlanThatCannotBeShownIsAnErrorWithoutItsValues(t *testing.T) {
 	r.Log = &log
 	for _, out := range []string{shown[:400], strings.Replace(shown, `"name":"new"`, `name`, 1), strings.Replace(shown, `"1.2"`, `"9.0"`, 1)} {
 		put(t, filepath.Join(home, "show.out"), out)
-		got, err := r.Objects(t.Context(), &Plan{File: "castle.tfplan"}, "helm_release")
+		got, err := r.Objects(t.Context(), &Plan{File: "castle.tfplan"})
 		if err == nil || len(got) > 0 || strings.Contains(err.Error()+log.String(), "tr0ub4dor") {
 			t.Errorf("got %v, %v, log %q", got, err, log.String())
 		}

@@ -17,6 +17,7 @@ import (
 type stream struct {
 	log        io.Writer
 	onResource func(Change)
+	onError    func(Diagnostic)
 
 	mu      sync.Mutex
 	rest    []byte // of a line that has not ended yet
@@ -85,6 +86,9 @@ func (s *stream) line(line []byte) {
 		s.say(d.long(m.Diagnostic.Severity))
 		if m.Diagnostic.Severity == "error" {
 			s.errors = append(s.errors, d)
+			if s.onError != nil {
+				s.onError(d)
+			}
 		}
 		return
 	}

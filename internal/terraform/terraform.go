@@ -33,16 +33,17 @@ import (
 // a time; only Kill and Doing may be called beside another method.
 type Root struct {
 	Binary
-	Dir         string        // the work directory, absolute: holds the module's copy
-	StatePath   string        // absolute
-	DataDir     string        // Terraform's own files for this root; Dir/.terraform if empty
-	PluginCache string        // shared by all roots, absolute; used by Init only
-	Env         []string      // the caller's environment; only what is allow-listed reaches Terraform
-	Run         string        // the run's id: CASTLE_RUN of every child
-	Log         io.Writer     // hears everything that Terraform says, as text; the caller masks it
-	OnResource  func(Change)  // hears what happens to each resource, one call at a time
-	Parallelism int           // Terraform's own default if zero
-	WaitDelay   time.Duration // from cancellation until Terraform is killed; 30 minutes if zero
+	Dir         string           // the work directory, absolute: holds the module's copy
+	StatePath   string           // absolute
+	DataDir     string           // Terraform's own files for this root; Dir/.terraform if empty
+	PluginCache string           // shared by all roots, absolute; used by Init only
+	Env         []string         // the caller's environment; only what is allow-listed reaches Terraform
+	Run         string           // the run's id: CASTLE_RUN of every child
+	Log         io.Writer        // hears everything that Terraform says, as text; the caller masks it
+	OnResource  func(Change)     // hears what happens to each resource, one call at a time
+	OnError     func(Diagnostic) // hears each error of a command that has JSON, likewise
+	Parallelism int              // Terraform's own default if zero
+	WaitDelay   time.Duration    // from cancellation until Terraform is killed; 30 minutes if zero
 
 	mu    sync.Mutex
 	doing doing
@@ -74,7 +75,7 @@ func (r *Root) command(ctx context.Context, name string, extra map[string]string
 	}
 	r.doing.begin(name)
 	defer r.doing.end()
-	s := &stream{log: r.Log, onResource: r.heard}
+	s := &stream{log: r.Log, onResource: r.heard, onError: r.OnError}
 	tf.SetStderr(s.stderr())
 	// terraform-exec ties the child's life to the thread that starts it; this
 	// keeps that thread alive until the child has ended.
