@@ -57,8 +57,13 @@ test: build ## Run every test: unit, command line, real Terraform, the lab, and 
 .PHONY: integration
 integration: build ## Run the tests that need real Terraform
 	$(call say,integration tests with real Terraform$(,) most of them in two rehearsals)
-	go test -tags integration $(integrated)
+	go test -timeout 20m -tags integration $(integrated)
 	cd lab && go test -tags integration ./cmd/lab-providers
+
+.PHONY: soak
+soak: build ## Kill castle 200 times while it creates and destroys a cluster in the lab (an hour; CASTLE_SOAK_SEED=N replays one)
+	$(call say,killing castle: every time the same command completes what it was at)
+	CASTLE_SOAK_KILLS=$${CASTLE_SOAK_KILLS:-200} go test -timeout 6h -count 1 -tags integration -run '^TestSoak$$' -v ./cmd/castle
 
 .PHONY: golden
 golden: ## Write the command line's golden files anew

@@ -57,16 +57,24 @@ func rehearse(t *testing.T, args ...string) string {
 		t.Fatal(err)
 	}
 	args = append(append([]string{"rehearse"}, args...), "--", me, "-test.run=^"+t.Name()+"$", "-test.parallel=1")
+	if testing.Verbose() {
+		args = append(args, "-test.v")
+	}
 	cmd := exec.CommandContext(t.Context(), "../../bin/castle", args...)
 	cmd.Env = append(os.Environ(), inLab+"="+here)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	var out strings.Builder
+	cmd.Stdout = &out
+	if testing.Verbose() { // as it comes: a soak takes an hour
+		cmd.Stdout = io.MultiWriter(&out, os.Stdout)
 	}
-	if strings.Contains(string(out), "no tests to run") {
-		t.Fatalf("no script ran inside:\n%s", out)
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
 	}
-	return string(out)
+	if strings.Contains(out.String(), "no tests to run") {
+		t.Fatalf("no script ran inside:\n%s", out.String())
+	}
+	return out.String()
 }
 
 func inside(t *testing.T) {

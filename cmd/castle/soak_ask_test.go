@@ -1,0 +1,124 @@
+//go:build integration
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// call asks Proxmox or Infisical, as whoever holds their credentials could.
+func call(method, address, authorization string, body any) ([]byte, error) {
+	bundle, err := os.ReadFile(os.Getenv("SSL_CERT_FILE"))
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(bundle)
+	content, err := contentFor(body)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequest(method, address, content)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", authorization)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
+	defer transport.CloseIdleConnections()
+	return answerOf((&http.Client{Transport: transport, Timeout: time.Minute}).Do(req))
+}
+
+func contentFor(body any) (io.Reader, error) {
+	if body == nil {
+		return nil, nil
+	}
+	text, err := json.Marshal(body)
+	return bytes.NewReader(text), err
+}
+
+func answerOf(res *http.Response, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode >= 300 {
+		err = fmt.Errorf("%s %s: %s: %s", res.Request.Method, res.Request.URL.Path, res.Status, answer)
+	}
+	return answer, err
+}
+
+// proxmox asks Proxmox below its node's path; the answer is what is in data.
+func (k *soak) proxmox(method, path string, body any) json.RawMessage {
+	k.t.Helper()
+	address := strings.TrimSuffix(os.Getenv("PROXMOX_VE_ENDPOINT"), "/") + "/api2/json/nodes/proxmox/" + path
+	answer, err := call(method, address, "PVEAPIToken="+os.Getenv("PROXMOX_VE_API_TOKEN"), body)
+	k.check(err)
+	var said struct{ Data json.RawMessage }
+	k.check(json.Unmarshal(answer, &said))
+	return said.Data
+}
+
+// rows is an answer that is a list.
+func (k *soak) rows(path string) (rows []map[string]any) {
+	k.check(json.Unmarshal(k.proxmox("GET", path, nil), &rows))
+	return rows
+}
+
+// infisical asks Infisical for secrets.
+func (k *soak) infisical(method, folder, key string, body any) []byte {
+	k.t.Helper()
+	host := os.Getenv("INFISICAL_HOST")
+	answer, err := call("POST", host+"/api/v1/auth/universal-auth/login", "", map[string]string{
+		"clientId": os.Getenv("INFISICAL_UNIVERSAL_AUTH_CLIENT_ID"), "clientSecret": os.Getenv("INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET"),
+	})
+	k.check(err)
+	var login struct{ AccessToken string }
+	k.check(json.Unmarshal(answer, &login))
+	q := url.Values{"workspaceId": {soakProject}, "environment": {"prod"}, "secretPath": {folder}}
+	answer, err = call(method, host+"/api/v3/secrets/raw"+key+"?"+q.Encode(), "Bearer "+login.AccessToken, body)
+	k.check(err)
+	return answer
+}
+
+// cluster asks the cluster's API; an error if there is no cluster.
+func (k *soak) cluster(method, path string, body any) ([]byte, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(k.state, "kubeconfig"))
+	if err != nil {
+		return nil, err
+	}
+	config.Timeout = 5 * time.Second
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	defer client.CloseIdleConnections()
+	content, err := contentFor(body)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(context.Background(), method, config.Host+path, content)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	return answerOf(client.Do(req))
+}

@@ -1,0 +1,236 @@
+//go:build integration
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+)
+
+// kill kills castle: alone, so that its Terraform dies of its next line of output
+// or of the next run, or with all that it has started, as a power cut does. What
+// was being written at that moment may then be damaged.
+func (k *soak) kill(a *attempt, m moment) {
+	death := "alone"
+	if k.rand.IntN(2) == 0 {
+		k.check(a.cmd.Process.Kill())
+		<-a.ended
+	} else {
+		death = "power cut"
+		k.check(a.cmd.Process.Signal(syscall.SIGSTOP))
+		var frozen []carrier
+		for {
+			more := slices.DeleteFunc(carriers(), func(c carrier) bool {
+				return slices.ContainsFunc(frozen, func(f carrier) bool { return f.pid == c.pid })
+			})
+			if len(more) == 0 {
+				break
+			}
+			for _, c := range more {
+				syscall.Kill(c.pid, syscall.SIGSTOP) //nolint:errcheck // it may have ended
+			}
+			frozen = append(frozen, more...)
+		}
+		k.check(a.cmd.Process.Kill())
+		for _, c := range frozen {
+			syscall.Kill(c.pid, syscall.SIGKILL) //nolint:errcheck // likewise
+		}
+		<-a.ended
+		for len(carriers()) > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		if damage := k.damage(frozen); damage != "" {
+			death += ": " + damage
+		}
+	}
+	events := k.journal("")
+	seam := "before the journal"
+	if n := len(events); n > 0 && !events[n-1].Time.Before(a.began) {
+		last := events[n-1]
+		seam = strings.TrimSpace(fmt.Sprintf("%s %s %s", a.command, last.Kind, last.Step))
+	}
+	kind, _, _ := strings.Cut(death, " of ")
+	k.tally["seam"][seam]++
+	k.tally["death"][kind]++
+	k.t.Logf("%3d to go: %s killed after %s (%s), last line: %s; %s", k.kills-1, a.command,
+		time.Since(a.began).Round(time.Millisecond), m.name, seam, death)
+}
+
+// fill leaves castle no space from some moment on. It comes to its end by itself,
+// and says why; the space is then there again.
+func (k *soak) fill(command string) {
+	a, m := k.start(command), k.moment(command, k.lengths[command])
+	if !k.await(a, m) {
+		k.complete(a)
+		return
+	}
+	filler := filepath.Join(k.disk, "filler")
+	f, err := os.Create(filler)
+	k.check(err)
+	for block := make([]byte, 4096); err == nil; {
+		_, err = f.Write(block)
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		k.fail(a, "fill the disk: %v", err)
+	}
+	k.check(f.Close())
+	after := time.Since(a.began)
+	select {
+	case <-a.ended:
+	case <-time.After(soakPatience):
+		k.fail(a, "castle %s does not end on a full disk", command)
+	}
+	k.check(os.Remove(filler))
+	said, err := os.ReadFile(a.said)
+	k.check(err)
+	if a.err != nil && !bytes.Contains(said, []byte(syscall.ENOSPC.Error())) {
+		k.fail(a, "castle %s does not say that the disk is full", command)
+	}
+	k.t.Logf("the disk is full after %s (%s): %v", after.Round(time.Millisecond), m.name, a.err)
+}
+
+// carrier is a process that some castle of this rehearsal has started.
+type carrier struct {
+	pid   int
+	argv  string
+	stage string // whose directory it works in
+}
+
+var stageOf = regexp.MustCompile(`/stages/([^/]+)/`)
+
+// carriers finds them by what they carry; the network tells rehearsals apart.
+func carriers() (found []carrier) {
+	here, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		panic(err)
+	}
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		panic(err)
+	}
+	for _, dir := range dirs {
+		environ, err := os.ReadFile(filepath.Join(dir, "environ"))
+		if err != nil || !bytes.Contains(environ, []byte("CASTLE_RUN=")) {
+			continue
+		}
+		if there, err := os.Readlink(filepath.Join(dir, "ns/net")); err != nil || there != here {
+			continue
+		}
+		argv, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+		if err != nil {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			continue
+		}
+		c := carrier{pid: pid, argv: strings.ReplaceAll(strings.TrimRight(string(argv), "\x00"), "\x00", " ")}
+		for entry := range strings.SplitSeq(string(environ), "\x00") {
+			if at := stageOf.FindStringSubmatch(entry); at != nil && strings.HasPrefix(entry, "TF_DATA_DIR=") {
+				c.stage = at[1]
+			}
+		}
+		found = append(found, c)
+	}
+	return found
+}
+
+// damage does to files what a lost write leaves, and only to those that were
+// being written when the power went, or that nobody had told the disk to keep.
+func (k *soak) damage(frozen []carrier) string {
+	type harm struct {
+		name string
+		do   func()
+	}
+	var possible []harm
+	add := func(name string, do func()) { possible = append(possible, harm{name, do}) }
+	cut := func(path string) {
+		if info, err := os.Stat(path); err == nil && info.Size() > 0 {
+			k.check(os.Truncate(path, k.rand.Int64N(info.Size()+1)))
+		}
+	}
+	for _, c := range frozen {
+		words := strings.Fields(c.argv)
+		if len(words) < 2 || filepath.Base(words[0]) != "terraform" {
+			continue
+		}
+		dir := filepath.Join(k.state, "stages", c.stage)
+		switch words[1] {
+		case "apply", "import":
+			add("torn state of "+c.stage, func() { cut(filepath.Join(dir, "terraform.tfstate")) })
+			add("empty state of "+c.stage, func() { k.check(os.WriteFile(filepath.Join(dir, "terraform.tfstate"), nil, 0o600)) })
+			if path := filepath.Join(dir, "intent.jsonl"); younger(path, 100*time.Millisecond) {
+				add("torn intent of "+c.stage, func() { k.tear(path) })
+			}
+		case "plan":
+			add("half a plan of "+c.stage, func() {
+				plans, err := filepath.Glob(filepath.Join(dir, "work", "*.tfplan"))
+				k.check(err)
+				for _, plan := range plans {
+					k.check(os.WriteFile(plan, []byte("PK\x03\x04half a plan"), 0o600))
+				}
+			})
+		}
+	}
+	if events := k.journal(""); len(events) > 0 {
+		path := filepath.Join(k.newestRun(), "journal.jsonl")
+		if last := events[len(events)-1].Kind; slices.Contains([]event.Kind{event.ResourceStarted, event.Resource, event.GateClosed, event.GateOpen, event.Notice}, last) ||
+			younger(path, 50*time.Millisecond) {
+			add("torn journal", func() { k.tear(path) })
+		}
+	}
+	add("unsynced files emptied", k.lose)
+	if k.rand.IntN(3) == 0 || len(possible) == 0 {
+		return ""
+	}
+	harmed := possible[k.rand.IntN(len(possible))]
+	harmed.do()
+	return harmed.name
+}
+
+func younger(path string, age time.Duration) bool {
+	info, err := os.Stat(path)
+	return err == nil && time.Since(info.ModTime()) < age
+}
+
+// tear cuts the last line of a file short.
+func (k *soak) tear(path string) {
+	content, err := os.ReadFile(path)
+	k.check(err)
+	if len(content) == 0 {
+		return
+	}
+	begin := bytes.LastIndexByte(content[:len(content)-1], '\n') + 1
+	k.check(os.Truncate(path, int64(begin)+k.rand.Int64N(int64(len(content)-begin))))
+}
+
+// synced are the files in a work directory that castle does tell the disk to keep.
+var synced = []string{".castle-files.json", "castle_override.tf", "castle.auto.tfvars.json", "castle-init"}
+
+// lose empties files that were written a moment ago and not synced: what a stage's
+// work directory consists of.
+func (k *soak) lose() {
+	roots, err := filepath.Glob(filepath.Join(k.state, "stages", "*", "work"))
+	k.check(err)
+	for _, root := range roots {
+		k.check(filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			unsynced := err == nil && d.Type().IsRegular() && !slices.Contains(synced, d.Name()) && younger(path, 5*time.Second)
+			if unsynced && k.rand.IntN(2) == 0 {
+				err = os.Truncate(path, 0)
+			}
+			return err
+		}))
+	}
+}

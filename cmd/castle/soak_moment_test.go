@@ -1,0 +1,139 @@
+//go:build integration
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+)
+
+// moment is when castle is killed.
+type moment struct {
+	name    string
+	reached func(*attempt) bool
+}
+
+// seams are where one thing has been done and the next has not: a line of the
+// journal, or a file of the state directory that appears, changes or goes.
+var seams = map[string][]string{
+	"create": {
+		"run_started", "stage_started", "step_started preflight", "step_started adopt", "step_started import", "step_started plan", "step_ended plan",
+		"step_started apply", "resource_started", "resource", "step_ended apply", "gate_open", "stage_ready",
+		"stages/*/terraform.tfstate", "stages/*/intent.jsonl", "stages/*/snapshots/*", "stages/*/module*", "stages/*/record.json",
+		"stages/*/fingerprint.json", "stages/*/work/*.tfplan", "stages/*/work/.terraform/*", "kubeconfig", "lock",
+	},
+	"destroy": {
+		"run_started", "stage_started", "step_started destroy", "resource_started", "resource", "step_ended destroy", "step_ended proof", "stage_gone",
+		"stages/*/terraform.tfstate", "stages/*/intent.jsonl", "stages/*/snapshots/*", "stages/*", "archive/*", "runs/*/receipt.json", "kubeconfig", "lock",
+	},
+}
+
+// moment draws one: any moment of the time that the command has still to go, or a seam.
+func (k *soak) moment(command string, rest time.Duration) moment {
+	if k.rand.IntN(2) == 0 {
+		after := k.upTo(rest)
+		return moment{"after " + after.Round(time.Millisecond).String(), func(a *attempt) bool { return time.Since(a.began) >= after }}
+	}
+	name := seams[command][k.rand.IntN(len(seams[command]))]
+	passed := k.lines(name)
+	if strings.Contains(name, "/") || name == "kubeconfig" || name == "lock" {
+		passed = k.changes(name)
+	}
+	nth, pause := 1+k.rand.IntN(3), time.Duration(0)
+	if k.rand.IntN(2) == 0 {
+		pause = k.upTo(100 * time.Millisecond)
+	}
+	var since time.Time
+	return moment{fmt.Sprintf("%s, time %d, +%s", name, nth, pause.Round(time.Millisecond)), func(*attempt) bool {
+		if since.IsZero() && passed() >= nth {
+			since = time.Now()
+		}
+		return !since.IsZero() && time.Since(since) >= pause
+	}}
+}
+
+// await reports whether the moment came before castle had ended.
+func (k *soak) await(a *attempt, m moment) bool {
+	for deadline := time.Now().Add(soakPatience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		select {
+		case <-a.ended:
+			return false
+		default:
+		}
+		if m.reached(a) {
+			return true
+		}
+	}
+	return false // complete says that it hangs
+}
+
+// lines counts the lines of a kind, and of a step, in the next run's journal.
+func (k *soak) lines(kind string) func() int {
+	before := k.newestRun()
+	return func() int {
+		count := 0
+		for _, e := range k.journal(before) {
+			if words := string(e.Kind) + " " + e.Step; words == kind || string(e.Kind) == kind {
+				count++
+			}
+		}
+		return count
+	}
+}
+
+// journal is what the newest run has written, unless that is the one before.
+func (k *soak) journal(before string) (events []event.Event) {
+	run := k.newestRun()
+	if run == before {
+		return nil
+	}
+	content, err := os.ReadFile(filepath.Join(run, "journal.jsonl"))
+	if err != nil {
+		return nil // it begins just now
+	}
+	for line := range bytes.Lines(content) {
+		var e event.Event
+		if json.Unmarshal(line, &e) == nil {
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+// changes counts how often one of these files has come, changed or gone.
+func (k *soak) changes(pattern string) func() int {
+	look := func() map[string]time.Time {
+		there := map[string]time.Time{}
+		paths, err := filepath.Glob(filepath.Join(k.state, pattern))
+		k.check(err)
+		for _, path := range paths {
+			if info, err := os.Lstat(path); err == nil {
+				there[path] = info.ModTime()
+			}
+		}
+		return there
+	}
+	last, count := look(), 0
+	return func() int {
+		now := look()
+		for path, at := range now {
+			if was, there := last[path]; !there || !was.Equal(at) {
+				count++
+			}
+		}
+		for path := range last {
+			if _, there := now[path]; !there {
+				count++
+			}
+		}
+		last = now
+		return count
+	}
+}

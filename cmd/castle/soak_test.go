@@ -1,0 +1,262 @@
+//go:build integration
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// What makes a soak another one. The names on the right reach the inside.
+//
+//	CASTLE_SOAK_KILLS   how often castle is killed; 15 unless told
+//	CASTLE_SOAK_SEED    replays a soak, as far as its timing allows
+//	CASTLE_SOAK_KEEP    any value: the rehearsal's work directory stays
+var soakSettings = map[string]string{"CASTLE_SOAK_KILLS": "TF_VAR_castle_test_kills", "CASTLE_SOAK_SEED": "TF_VAR_castle_test_seed"}
+
+// TestSoak kills castle again and again while it creates and destroys a cluster,
+// at random moments and at chosen ones, alone or with all that it started, and
+// gives the same command again: it must end in the cluster that an undisturbed
+// create makes, or in a datacenter with nothing but what was there before.
+func TestSoak(t *testing.T) {
+	if here := os.Getenv(inLab); here != "" {
+		t.Chdir(here)
+		newSoak(t).run()
+		return
+	}
+	defaults := map[string]string{"CASTLE_SOAK_KILLS": "15", "CASTLE_SOAK_SEED": strconv.FormatInt(time.Now().Unix(), 10)}
+	for name, inside := range soakSettings {
+		t.Setenv(inside, cmp.Or(os.Getenv(name), defaults[name]))
+	}
+	// The machines take no time at all: the moments are to fall into castle's own.
+	args := []string{"-C", "testdata/soak", "keep", "--speed", "1000"}
+	if os.Getenv("CASTLE_SOAK_KEEP") != "" {
+		args = append(args, "--keep")
+	}
+	rehearse(t, args...)
+}
+
+// soak is one such test, inside its rehearsal.
+type soak struct {
+	t     *testing.T
+	rand  *rand.Rand
+	kills int    // still to do
+	disk  string // mounted, of a few megabytes: all that castle keeps
+	state string // the cluster's state directory
+	out   string // folder of what castle said
+
+	lengths   map[string]time.Duration // of an undisturbed create and destroy
+	bare      []string                 // what there is before the first create
+	reference []string                 // and after an undisturbed one
+	others    map[string]string        // somebody else's things, as they were at first
+	inCluster map[string]string        // and those in the cluster, as long as it lives
+	keys      string                   // what must not change any more
+	made      map[string]int           // how often each machine had been made when this round began
+
+	began   int // how many castles
+	longest time.Duration
+	tally   map[string]map[string]int // seams and kinds of death
+}
+
+func newSoak(t *testing.T) *soak {
+	setting := func(name string) uint64 {
+		n, err := strconv.ParseUint(os.Getenv(soakSettings[name]), 10, 64)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		return n
+	}
+	seed := setting("CASTLE_SOAK_SEED")
+	t.Logf("CASTLE_SOAK_SEED=%d", seed)
+	disk := os.Getenv("CASTLE_STATE_DIR")
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=16m,mode=700"); err != nil {
+		t.Fatal(err)
+	}
+	return &soak{
+		t: t, rand: rand.New(rand.NewPCG(seed, 0)), kills: int(setting("CASTLE_SOAK_KILLS")),
+		disk: disk, state: filepath.Join(disk, "keep", "proxmox"), out: t.TempDir(),
+		lengths: map[string]time.Duration{}, tally: map[string]map[string]int{"seam": {}, "death": {}},
+	}
+}
+
+func (k *soak) run() {
+	k.others = k.settle()
+	k.bare, k.made = k.inventory(), k.machinesMade()
+	for _, command := range []string{"create", "destroy"} {
+		began := time.Now()
+		k.complete(k.start(command))
+		k.lengths[command] = time.Since(began)
+		if command == "create" {
+			k.reference = k.inventory()
+			k.plant()
+			k.raised()
+		} else {
+			k.razed(true)
+		}
+	}
+	k.t.Logf("undisturbed: create %s, destroy %s", k.lengths["create"].Round(time.Millisecond), k.lengths["destroy"].Round(time.Millisecond))
+	k.made = k.machinesMade()
+	k.fill("create")
+	for k.kills > 0 {
+		// Some clusters are given up half-way.
+		if whole := k.rand.IntN(4) > 0; k.insist("create", whole) {
+			k.raised()
+		}
+		states, err := filepath.Glob(filepath.Join(k.state, "stages/*/terraform.tfstate"))
+		k.check(err)
+		k.insist("destroy", true)
+		k.razed(len(states) > 0)
+		k.made = k.machinesMade()
+		if k.rand.IntN(4) == 0 {
+			k.fill("create")
+		}
+	}
+	for what, counts := range k.tally {
+		for _, name := range slices.Sorted(maps.Keys(counts)) {
+			k.t.Logf("%s: %4d %s", what, counts[name], name)
+		}
+	}
+	k.t.Logf("longest recovery: %s", k.longest.Round(time.Millisecond))
+}
+
+// insist gives a command, kills it, and gives it again; whole: until it has come
+// to its end. It reports whether it has.
+func (k *soak) insist(command string, whole bool) bool {
+	rest := k.lengths[command]
+	for kills := 0; kills < 8 && k.kills > 0 && k.rand.IntN(12) > 0; kills++ {
+		a := k.start(command)
+		m := k.moment(command, rest)
+		if !k.await(a, m) {
+			k.complete(a) // it was faster
+			return true
+		}
+		k.kill(a, m)
+		k.kills--
+		rest = max(rest-time.Since(a.began), k.lengths[command]/5) // the next has less to do
+		if command == "create" {
+			k.checkKeys()
+		}
+		k.plant()
+		if k.rand.IntN(2) == 0 { // what survives of it may come to its end
+			time.Sleep(k.upTo(3 * time.Second))
+		}
+	}
+	if whole {
+		began := time.Now()
+		k.complete(k.start(command))
+		k.longest = max(k.longest, time.Since(began))
+	}
+	return whole
+}
+
+// upTo is a random time.
+func (k *soak) upTo(most time.Duration) time.Duration {
+	return time.Duration(k.rand.Int64N(int64(most)))
+}
+
+// attempt is one castle.
+type attempt struct {
+	command string
+	cmd     *exec.Cmd
+	said    string // path of its output
+	began   time.Time
+	ended   chan struct{} // closed once it has
+	err     error
+}
+
+// start starts castle. Nobody is there to answer a question, and what it prints
+// goes to a file: a pipe of this test would outlive it.
+func (k *soak) start(command string, more ...string) *attempt {
+	k.began++
+	a := &attempt{command: command, said: filepath.Join(k.out, fmt.Sprintf("%04d-%s", k.began, command)), ended: make(chan struct{})}
+	file, err := os.Create(a.said)
+	k.check(err)
+	args := []string{"-C", "testdata/soak", command, "keep"}
+	if command == "destroy" {
+		more = append(more, "--yes")
+	}
+	args = append(args, more...)
+	a.cmd = exec.Command("castle", args...)
+	a.cmd.Stdout, a.cmd.Stderr = file, file
+	a.began = time.Now()
+	k.check(a.cmd.Start())
+	k.check(file.Close())
+	go func() {
+		defer close(a.ended)
+		a.err = a.cmd.Wait()
+	}()
+	return a
+}
+
+// soakPatience is far more than a whole create takes on a busy machine.
+const soakPatience = 5 * time.Minute
+
+// complete lets castle come to its end, which must be a good one.
+func (k *soak) complete(a *attempt) {
+	k.t.Helper()
+	select {
+	case <-a.ended:
+	case <-time.After(soakPatience):
+		a.cmd.Process.Signal(syscall.SIGQUIT) //nolint:errcheck // it says where it hangs, if it is there
+		<-a.ended
+		k.fail(a, "castle %s does not end", a.command)
+	}
+	if a.err != nil {
+		k.fail(a, "castle %s: %v", a.command, a.err)
+	}
+	for _, p := range carriers() {
+		k.fail(a, "castle %s left process %d behind: %s", a.command, p.pid, p.argv)
+	}
+}
+
+// fail ends the test with what castle has said and written.
+func (k *soak) fail(a *attempt, format string, args ...any) {
+	k.t.Helper()
+	var all bytes.Buffer
+	add := func(path string, most int) {
+		content, err := os.ReadFile(path)
+		if err == nil {
+			fmt.Fprintf(&all, "\n--- %s\n%s", path, content[max(0, len(content)-most):])
+		}
+	}
+	if a != nil {
+		add(a.said, 8000)
+	}
+	if run := k.newestRun(); run != "" {
+		add(filepath.Join(run, "journal.jsonl"), 3000)
+		logs, err := filepath.Glob(filepath.Join(run, "*.log"))
+		k.check(err)
+		for _, log := range logs {
+			add(log, 3000)
+		}
+	}
+	k.t.Fatalf("%s\n%s", fmt.Sprintf(format, args...), all.String())
+}
+
+func (k *soak) check(err error) {
+	if err != nil {
+		k.t.Helper()
+		k.t.Fatal(err)
+	}
+}
+
+// newestRun is the folder of the newest run, or "".
+func (k *soak) newestRun() string {
+	runs, err := filepath.Glob(filepath.Join(k.state, "runs", "*"))
+	k.check(err)
+	if len(runs) == 0 {
+		return ""
+	}
+	return runs[len(runs)-1]
+}

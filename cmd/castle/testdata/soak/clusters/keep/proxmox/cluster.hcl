@@ -1,0 +1,12 @@
+# keep: what can be lost in a create or destroy that is killed, and nothing that
+# only takes time: machines, an image, keys, uploads, namespaces, Helm releases.
+stage "infisical" { source = "secrets/infisical" }
+stage "keys" { source = "secrets/keys" }
+
+stage "proxmox-talos" { source = "platform/proxmox-talos" }
+
+stage "metallb" { source = "networking/metallb" }
+stage "address-pool" { source = "networking/address-pool" }
+
+stage "flux" { source = "gitops/flux" }
+stage "sync" { source = "gitops/sync" }

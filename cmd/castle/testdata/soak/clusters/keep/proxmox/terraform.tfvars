@@ -1,0 +1,27 @@
+infisical_project_id       = "8f3c1d52-6a0e-4b7f-9d21-5e4c7a90b6d3"
+infisical_optional_secrets = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GIT_USERNAME", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY"]
+
+proxmox_endpoint  = "https://192.168.1.10:8006/"
+proxmox_node_name = "proxmox"
+
+network = {
+  gateway = "192.168.1.1"
+  dns     = ["192.168.1.1"]
+}
+
+# The test puts somebody else's machines at 443 and 445.
+vip         = "192.168.1.220"
+vm_id_range = { first = 441, last = 444 }
+
+nodes = {
+  cp-01     = { role = "controlplane", vm_id = 441, address = "192.168.1.221", cores = 2, memory = 4096 }
+  worker-01 = { role = "worker", vm_id = 442, address = "192.168.1.222", cores = 4, memory = 16384 }
+}
+
+metallb_addresses = ["192.168.1.232-192.168.1.239"]
+
+git_url    = "https://github.com/tazzo/tazlab-k8s"
+git_branch = "master"
+git_path   = "./clusters/tazlab-k8s"
+
+cluster_vars = { traefik_lb_ip = "192.168.1.232" }
