@@ -26,7 +26,7 @@ func (r *Root) Init(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if done, err := os.ReadFile(r.initStamp()); err == nil && string(done) == digest && r.pluginsThere() {
+	if done, err := os.ReadFile(r.initStamp()); err == nil && string(done) == digest && r.pluginsThere() && r.checkBackend() == nil {
 		return nil
 	}
 	if err := errors.Join(makePrivate(r.PluginCache), makePrivate(r.dataDir())); err != nil {
@@ -37,8 +37,12 @@ func (r *Root) Init(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	if err := os.Remove(r.initStamp()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	// A full disk or a power cut leaves half of what the last init has written of
+	// the backend, and init would stop at it. It is written anew in any case.
+	for _, old := range []string{r.initStamp(), r.backendPath()} {
+		if err := os.Remove(old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	if err := r.init(ctx); err != nil {
 		return err
@@ -80,6 +84,9 @@ func (e *Error) wantsUpgrade() bool {
 }
 
 func (r *Root) initStamp() string { return filepath.Join(r.dataDir(), "castle-init") }
+
+// backendPath is where init notes where the state is.
+func (r *Root) backendPath() string { return filepath.Join(r.dataDir(), "terraform.tfstate") }
 
 // initDigest covers what init reads: the configuration, the lock file, the
 // command line configuration, Terraform itself and where things are.
@@ -129,7 +136,7 @@ func exists(path string) bool {
 // checkBackend makes sure that the state is where castle expects it: another
 // override file in the module may have had the last word.
 func (r *Root) checkBackend() error {
-	data, err := os.ReadFile(filepath.Join(r.dataDir(), "terraform.tfstate"))
+	data, err := os.ReadFile(r.backendPath())
 	if err != nil {
 		return err
 	}

@@ -53,6 +53,8 @@ func TestInitRunsAgainOnlyWhenWhatItReadsHasChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("provider gone from the cache", 1)
+	put(t, filepath.Join(r.Dir, ".terraform/terraform.tfstate"), `{"version": 3, "backend": {"ty`)
+	expect("a power cut", 1)
 
 	lines, all := calls(t, home)
 	if want := "init -no-color -input=false -backend=true -get=true -upgrade=false -reconfigure -json"; lines[0] != want {
