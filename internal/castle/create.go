@@ -28,9 +28,16 @@ func (c *Castle) Create(ctx context.Context, o CreateOptions) error {
 	if err != nil {
 		return err
 	}
+	doubts, err := c.judged()
+	if err != nil {
+		return err
+	}
 	r, err := c.begin(ctx, "create")
 	if err != nil {
 		return err
+	}
+	for _, d := range doubts {
+		r.notice(d)
 	}
 	creation := r.creation(o.Refresh)
 	creation.adopts = o.Adopt

@@ -96,9 +96,16 @@ func outliving(all []*Doomed) map[string]bool {
 // not all is gone, nothing is raised. How far it has come is on disk before each
 // half, so that the same command goes on wherever it ended.
 func (c *Castle) Recreate(ctx context.Context, re *Recreation) error {
+	doubts, err := c.judged()
+	if err != nil {
+		return err
+	}
 	r, err := c.begin(ctx, "recreate")
 	if err != nil {
 		return err
+	}
+	for _, d := range doubts {
+		r.notice(d)
 	}
 	return r.end(r.recreate(ctx, re))
 }
