@@ -66,7 +66,7 @@ func (r *destruction) clear(ctx context.Context, d *Doomed, again bool) (err err
 	}
 	lost := d.lost()
 	if len(d.targets()) == 0 && len(ours) == 0 && len(lost) == 0 {
-		return nil
+		return r.account(ctx, d, nil)
 	}
 	if !d.begun {
 		d.begun = true
@@ -107,7 +107,7 @@ func (r *destruction) clear(ctx context.Context, d *Doomed, again bool) (err err
 func (r *destruction) terraform(ctx context.Context, d *Doomed, work *workshop) error {
 	targets := d.targets()
 	if len(targets) == 0 {
-		return nil
+		return r.account(ctx, d, nil)
 	}
 	options := terraform.PlanOptions{Destroy: true}
 	switch {
@@ -134,9 +134,9 @@ func (r *destruction) terraform(ctx context.Context, d *Doomed, work *workshop) 
 		return work.apply(ctx, r.run, r.dir.Stage(d.Record.Name), plan, intended)
 	})
 	if err == nil {
-		r.trust(d, targets)
+		return r.account(ctx, d, targets)
 	}
-	if err != nil && !d.attempted && ctx.Err() == nil {
+	if !d.attempted && ctx.Err() == nil {
 		err = fmt.Errorf("%w\n  nothing of it was destroyed; if what does not answer is gone for good, forget what was kept there: %s %s ADDRESS",
 			err, r.command("state forget"), d.Record.Name)
 	}

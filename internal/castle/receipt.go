@@ -122,30 +122,6 @@ func (r *destruction) removed(stage, kind, how string, paths ...string) error {
 	return r.keep(stage, things)
 }
 
-// trust notes what Terraform says it deleted and castle has nobody to ask for.
-func (r *destruction) trust(d *Doomed, addresses []string) {
-	r.noting.Lock()
-	defer r.noting.Unlock()
-	for _, res := range d.state.Resources {
-		if slices.Contains(addresses, res.Address) && !proxmox.Leaves(res.Type) && !inStateOnly(res.Provider) && !inMachines(res.Provider) {
-			r.unasked = append(r.unasked, d.Record.Name+": "+res.Address)
-		}
-	}
-}
-
-// inMachines reports whether what a provider makes lives in the machines alone
-// and ends with them.
-func inMachines(provider string) bool { return provider == "registry.terraform.io/siderolabs/talos" }
-
-// inStateOnly reports whether what a provider makes exists nowhere but in the state.
-func inStateOnly(provider string) bool {
-	switch provider {
-	case "terraform.io/builtin/terraform", "registry.terraform.io/hashicorp/random", "registry.terraform.io/hashicorp/tls":
-		return true
-	}
-	return false
-}
-
 // receipt writes what the run has proved, and tells it in a line. err is how the
 // walk ended.
 func (r *destruction) receipt(doomed []*Doomed, err error) error {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
@@ -35,6 +36,23 @@ func (r *run) record(s *config.Stage, work *workshop) error {
 			return err
 		}
 		rec.Preflights = append(rec.Preflights, check)
+	}
+	for _, a := range s.Adopts {
+		if a.Exists == nil {
+			continue
+		}
+		values, diags := a.Exists.Values(s, r.said.scope(s))
+		if diags.HasErrors() {
+			return diags
+		}
+		if question, err := a.Exists.Type.New(a.Exists.Name(), gate.Target{}, values); err != nil || question.Object.ID == "" {
+			continue
+		}
+		check, err := state.NewRecordedCheck(a.Exists.Type.Name, "", values)
+		if err != nil {
+			return err
+		}
+		rec.Adopts = append(rec.Adopts, state.RecordedAdopt{Address: a.Address, Exists: check})
 	}
 	inputs, err := work.Inputs()
 	if err != nil {

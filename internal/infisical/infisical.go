@@ -37,7 +37,10 @@ func ExistsTypes() []gate.ExistsType {
 				folder: folder{values.String("project_id"), values.String("environment"), values.String("folder")},
 				name:   values.String("name"),
 			}
-			return gate.Exists{Name: name, Ask: func(ctx context.Context, _ []gate.Known) (bool, error) { return q.ask(ctx) }}, nil
+			return gate.Exists{
+				Name: name, Object: q.object(),
+				Ask: func(ctx context.Context, _ []gate.Known) (bool, error) { return q.ask(ctx) },
+			}, nil
 		},
 	}}
 }
@@ -61,6 +64,13 @@ type question struct {
 	client *client
 	folder folder
 	name   string
+}
+
+func (q question) object() gate.Object {
+	return gate.Object{
+		Kind: "Infisical secret", Way: "delete it in Infisical",
+		ID: fmt.Sprintf("%s/%s in environment %s", strings.TrimSuffix(q.folder.path, "/"), q.name, q.folder.environment),
+	}
 }
 
 // ask looks for the secret first, and for its folder only if it is not there.

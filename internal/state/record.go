@@ -25,11 +25,20 @@ type Record struct {
 	Volatile    bool            `json:"volatile,omitempty"`
 	InCluster   []string        `json:"in_cluster,omitempty"` // source addresses of the providers that castle wires
 	Preflights  []RecordedCheck `json:"preflights,omitempty"`
+	Adopts      []RecordedAdopt `json:"adopts,omitempty"`
 	Run         string          `json:"run"`              // the run that wrote this
 	Applied     time.Time       `json:"applied,omitzero"` // when an apply last ended well
 }
 
-// RecordedCheck is a preflight with the values it had, so that destroy can ask
+// RecordedAdopt is the question whether the object of a resource exists, so that
+// destroy can prove by it that the object is gone.
+type RecordedAdopt struct {
+	Address string        `json:"address"`
+	Exists  RecordedCheck `json:"exists"`
+	Left    bool          `json:"left,omitempty"` // a destroy has found it still there
+}
+
+// RecordedCheck is a preflight, or a question, with the values it had, so that destroy can ask
 // the same again.
 type RecordedCheck struct {
 	Type   string                     `json:"type"`
