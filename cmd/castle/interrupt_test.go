@@ -25,9 +25,10 @@ import (
 //	interrupt NAME int|term|hup    sends it a signal
 //	interrupt NAME group-term      sends it to all of its group
 //	interrupt NAME ctrl-c          types it at the terminal
+//	type NAME WORDS…               types a line at the terminal
 //	ended NAME CODE                waits for its end and asserts the exit code
 func interruptible() map[string]func(*testscript.TestScript, bool, []string) {
-	return map[string]func(*testscript.TestScript, bool, []string){"begin": begin, "says": says, "interrupt": interrupt, "ended": ended}
+	return map[string]func(*testscript.TestScript, bool, []string){"begin": begin, "says": says, "interrupt": interrupt, "type": typeLine, "ended": ended}
 }
 
 // begun is a castle that runs beside its script.
@@ -138,6 +139,14 @@ func interrupt(ts *testscript.TestScript, neg bool, args []string) {
 	default:
 		ts.Fatalf("interrupt: unknown %q", args[1])
 	}
+}
+
+func typeLine(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 {
+		ts.Fatalf("usage: type name [words...]")
+	}
+	_, err := named(ts, args[0]).terminal.WriteString(strings.Join(args[1:], " ") + "\n")
+	ts.Check(err)
 }
 
 func ended(ts *testscript.TestScript, neg bool, args []string) {
