@@ -18,10 +18,11 @@ const module = "github.com/ephemeral-castle/castle/"
 func table() map[string][]string {
 	return map[string][]string{
 		"cmd/castle":                  {"internal/cli"},
-		"internal/cli":                {"internal/castle", "internal/check", "internal/config", "internal/drawing", "internal/factory", "internal/fault", "internal/ui", "stages", "templates"},
-		"internal/castle":             {"internal/check", "internal/config", "internal/graph", "internal/gate", "internal/terraform", "internal/state", "internal/kube", "internal/talos", "internal/proxmox", "internal/infisical", "internal/probe"},
+		"internal/cli":                {"internal/castle", "internal/check", "internal/config", "internal/doctor", "internal/drawing", "internal/factory", "internal/fault", "internal/ui", "stages", "templates"},
+		"internal/castle":             {"internal/check", "internal/config", "internal/doctor", "internal/graph", "internal/gate", "internal/terraform", "internal/state", "internal/kube", "internal/talos", "internal/proxmox", "internal/infisical", "internal/probe"},
 		"internal/check":              {"internal/config", "internal/talos"},
 		"internal/factory":            {"internal/check", "internal/config"},
+		"internal/doctor":             {"internal/check", "internal/config", "internal/gate", "internal/terraform", "internal/state", "internal/proxmox", "internal/infisical"},
 		"internal/config":             {"internal/gate", "internal/graph"},
 		"internal/graph":              {},
 		"internal/gate":               {},

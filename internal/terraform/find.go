@@ -47,21 +47,34 @@ func Find(ctx context.Context, cacheDir string, notice func(string)) (Binary, er
 	})
 }
 
-// onPath returns the zero Binary if there is none. It looks into absolute
-// folders only: an empty entry of PATH would mean whatever the user stands in.
+// onPath returns the zero Binary if there is none.
 func onPath(ctx context.Context, cacheDir string, notice func(string)) (Binary, error) {
+	path, said, err := search(ctx, cacheDir, notice)
+	if err != nil || path == "" {
+		return Binary{}, err
+	}
+	if b, ok := remembered(cacheDir, path); ok {
+		return b, nil
+	}
+	return remember(cacheDir, path, said)
+}
+
+// search returns the first Terraform on PATH that is recent enough, and its
+// version; empty if there is none. It looks into absolute folders only: an empty
+// entry of PATH would mean whatever the user stands in.
+func search(ctx context.Context, cacheDir string, notice func(string)) (path, found string, err error) {
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
 		path := filepath.Join(dir, "terraform")
 		if !filepath.IsAbs(dir) || !executable(path) {
 			continue
 		}
 		if b, ok := remembered(cacheDir, path); ok {
-			return b, nil
+			return path, b.Version, nil
 		}
 		said, err := versionOf(ctx, path)
 		if err != nil {
 			if ctx.Err() != nil {
-				return Binary{}, context.Cause(ctx)
+				return "", "", context.Cause(ctx)
 			}
 			notice(fmt.Sprintf("%s is not used: %v", path, err))
 			continue
@@ -70,9 +83,27 @@ func onPath(ctx context.Context, cacheDir string, notice func(string)) (Binary, 
 			notice(fmt.Sprintf("%s is not used: %s is older than %s", path, said, oldest))
 			continue
 		}
-		return remember(cacheDir, path, said.String())
+		return path, said.String(), nil
 	}
-	return Binary{}, nil
+	return "", "", nil
+}
+
+// Candidate is the Terraform that Find would use.
+type Candidate struct {
+	Path, Version  string   // empty: Find would have to download one
+	Refused        []string // why those on PATH are not used
+	Oldest, Pinned string   // what is recent enough, and what would be downloaded
+}
+
+// Look says what Find would return. It downloads nothing and writes nothing.
+func Look(ctx context.Context, cacheDir string) (Candidate, error) {
+	c := Candidate{Oldest: oldest, Pinned: pinned}
+	var err error
+	c.Path, c.Version, err = search(ctx, cacheDir, func(why string) { c.Refused = append(c.Refused, why) })
+	if home := filepath.Join(cacheDir, pinned, "terraform"); err == nil && c.Path == "" && executable(home) {
+		c.Path, c.Version = home, pinned
+	}
+	return c, err
 }
 
 func executable(path string) bool {
@@ -165,7 +196,7 @@ type finding struct {
 // changed. A run that has nothing to do would otherwise spend most of its time on
 // starting Terraform for its version and on reading 90 MB.
 func remembered(cacheDir, path string) (Binary, bool) {
-	now, err := look(path)
+	now, err := stat(path)
 	if err != nil {
 		return Binary{}, false
 	}
@@ -183,7 +214,7 @@ func remembered(cacheDir, path string) (Binary, bool) {
 
 // remember reads a binary's digest and keeps it with its version for the next time.
 func remember(cacheDir, path, version string) (Binary, error) {
-	now, err := look(path)
+	now, err := stat(path)
 	if err != nil {
 		return Binary{}, err
 	}
@@ -199,7 +230,7 @@ func remember(cacheDir, path, version string) (Binary, error) {
 		errors.Join(makePrivate(cacheDir), replace(findingFile(cacheDir), data))
 }
 
-func look(path string) (finding, error) {
+func stat(path string) (finding, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return finding{}, err

@@ -1,0 +1,153 @@
+package terraform
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/gohcl"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+)
+
+// Origins are the places from which Terraform installs providers: what the file
+// at TF_CLI_CONFIG_FILE, or ~/.terraformrc, says of provider_installation, else
+// the folders that are mirrors without being named, and the registries.
+type Origins struct{ methods []method }
+
+// method is one block inside provider_installation.
+type method struct {
+	kind             string // filesystem_mirror, network_mirror, direct
+	place            string // path or url
+	include, exclude []string
+}
+
+// Origin is where one provider comes from.
+type Origin struct {
+	Local string // the folder that holds it
+	Ask   string // an address that says whether it can be had; empty: it cannot
+}
+
+// ReadOrigins reads Terraform's own configuration as environ leads to it.
+func ReadOrigins(environ []string) (Origins, error) {
+	env := filter(environ)
+	file := env["TF_CLI_CONFIG_FILE"]
+	if file == "" {
+		file = filepath.Join(env["HOME"], ".terraformrc")
+	}
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return implied(env["HOME"]), nil
+	}
+	if err != nil {
+		return Origins{}, err
+	}
+	f, diags := hclsyntax.ParseConfig(text, file, hcl.InitialPos)
+	if diags.HasErrors() {
+		// Without the lines: the file may hold tokens for registries.
+		return Origins{}, fmt.Errorf("%s:%d: %s", file, diags[0].Subject.Start.Line, diags[0].Summary)
+	}
+	for _, b := range f.Body.(*hclsyntax.Body).Blocks {
+		if b.Type == "provider_installation" {
+			return readOrigins(b.Body)
+		}
+	}
+	return implied(env["HOME"]), nil
+}
+
+func readOrigins(body *hclsyntax.Body) (Origins, error) {
+	var o Origins
+	for _, b := range body.Blocks {
+		m := method{kind: b.Type}
+		for name, into := range map[string]any{"path": &m.place, "url": &m.place, "include": &m.include, "exclude": &m.exclude} {
+			if attr, ok := b.Body.Attributes[name]; ok {
+				if diags := gohcl.DecodeExpression(attr.Expr, nil, into); diags.HasErrors() {
+					return o, fmt.Errorf("%s:%d: %s", attr.SrcRange.Filename, attr.SrcRange.Start.Line, diags[0].Summary)
+				}
+			}
+		}
+		o.methods = append(o.methods, m)
+	}
+	return o, nil
+}
+
+// implied is what Terraform does without provider_installation.
+func implied(home string) Origins {
+	var o Origins
+	for _, dir := range []string{
+		filepath.Join(home, ".terraform.d", "plugins"), filepath.Join(home, ".local", "share", "terraform", "plugins"),
+		"/usr/local/share/terraform/plugins", "/usr/share/terraform/plugins",
+	} {
+		o.methods = append(o.methods, method{kind: "filesystem_mirror", place: dir})
+	}
+	o.methods = append(o.methods, method{kind: "direct"})
+	return o
+}
+
+// Of says where a provider comes from, by its source address.
+func (o Origins) Of(source string) Origin {
+	var ask string
+	for _, m := range o.methods {
+		if !m.takes(source) {
+			continue
+		}
+		host, rest, _ := strings.Cut(source, "/")
+		switch m.kind {
+		case "filesystem_mirror":
+			if Holds(m.place, source) {
+				return Origin{Local: m.place}
+			}
+		case "network_mirror":
+			ask = strings.TrimSuffix(m.place, "/") + "/" + host + "/" + rest + "/index.json"
+		case "direct":
+			if ask == "" {
+				ask = "https://" + host + "/.well-known/terraform.json"
+			}
+		}
+	}
+	return Origin{Ask: ask}
+}
+
+func (m method) takes(source string) bool {
+	match := func(pattern string) bool {
+		ok, err := path.Match(completed(pattern), source)
+		return err == nil && ok
+	}
+	return (len(m.include) == 0 || slices.ContainsFunc(m.include, match)) && !slices.ContainsFunc(m.exclude, match)
+}
+
+// completed completes a source address, or a pattern of some: "hashicorp/*".
+func completed(source string) string {
+	switch strings.Count(source, "/") {
+	case 0:
+		return "registry.terraform.io/hashicorp/" + source
+	case 1:
+		return "registry.terraform.io/" + source
+	}
+	return source
+}
+
+// Holds reports whether a folder that is laid out as a mirror or a cache has any
+// version of a provider for this machine.
+func Holds(dir, source string) bool {
+	home := filepath.Join(dir, filepath.FromSlash(source))
+	machine := runtime.GOOS + "_" + runtime.GOARCH
+	unpacked := anything(filepath.Join(escape(home), "*", machine))
+	packed := anything(filepath.Join(escape(home), "terraform-provider-"+path.Base(source)+"_*_"+machine+".zip"))
+	return unpacked || packed
+}
+
+func anything(pattern string) bool {
+	found, err := filepath.Glob(pattern)
+	return err == nil && len(found) > 0
+}
+
+func escape(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}

@@ -1,0 +1,64 @@
+package terraform
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+)
+
+func TestProvidersComeFromWhereTerraformIsTold(t *testing.T) {
+	dir := t.TempDir()
+	mirror, rc := filepath.Join(dir, "mirror"), filepath.Join(dir, "rc")
+	machine := runtime.GOOS + "_" + runtime.GOARCH
+	for _, held := range []string{"registry.terraform.io/bpg/proxmox/0.111.1/" + machine, "registry.terraform.io/acme/other/1.0.0/plan9_arm"} {
+		if err := os.MkdirAll(filepath.Join(mirror, held), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	packed := filepath.Join(mirror, "registry.terraform.io/hashicorp/helm")
+	if err := os.MkdirAll(packed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(packed, "terraform-provider-helm_3.1.0_"+machine+".zip"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := `provider_installation {
+  filesystem_mirror {
+    path = "` + mirror + `"
+  }
+  network_mirror {
+    url     = "https://mirror.example/v1/"
+    include = ["acme/*"]
+  }
+  direct {
+    exclude = ["nobody/*", "acme/*"]
+  }
+}`
+	if err := os.WriteFile(rc, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	origins, err := ReadOrigins([]string{"TF_CLI_CONFIG_FILE=" + rc, "HOME=" + dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for source, want := range map[string]Origin{
+		"registry.terraform.io/bpg/proxmox":     {Local: mirror},
+		"registry.terraform.io/hashicorp/helm":  {Local: mirror},
+		"registry.terraform.io/acme/other":      {Ask: "https://mirror.example/v1/registry.terraform.io/acme/other/index.json"},
+		"registry.terraform.io/hashicorp/tls":   {Ask: "https://registry.terraform.io/.well-known/terraform.json"},
+		"tofu.example/hashicorp/tls":            {Ask: "https://tofu.example/.well-known/terraform.json"},
+		"registry.terraform.io/nobody/has-this": {},
+	} {
+		if got := origins.Of(source); got != want {
+			t.Errorf("%s: %+v, want %+v", source, got, want)
+		}
+	}
+	if _, err := ReadOrigins([]string{"TF_CLI_CONFIG_FILE=" + dir, "HOME=" + dir}); err == nil {
+		t.Error("a folder was read")
+	}
+	origins, err = ReadOrigins([]string{"HOME=" + t.TempDir()})
+	if got := origins.Of("registry.terraform.io/hashicorp/none-such"); err != nil || got.Ask != "https://registry.terraform.io/.well-known/terraform.json" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
