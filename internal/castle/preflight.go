@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 
@@ -49,18 +48,15 @@ func (r *creation) earlyPreflight(ctx context.Context, s *config.Stage, p *confi
 	return nil
 }
 
-// claims reports whether something that only the state is missing to be the
-// stage's own may be taken: castle began to make the stage here, or the user says
-// so. Anywhere else the same name and tags may be those of another castle's.
-func (r *creation) claims(s *config.Stage) (bool, error) {
+// claims says which of the things that only the state is missing to be the stage's
+// own may be taken: those that a run was making when it was cut short, or all if
+// the user says so. Anything else of the same name and tags may be another castle's.
+func (r *creation) claims(s *config.Stage) (func(gate.Own) bool, error) {
 	if r.adopts {
-		return true, nil
+		return func(gate.Own) bool { return true }, nil
 	}
-	_, err := r.dir.Stage(s.Name).Record()
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil, err
+	intent, err := r.dir.Stage(s.Name).Intent()
+	return func(own gate.Own) bool { return intent.Covers(own.Address, own.ID) }, err
 }
 
 // refuse is nil if nothing stands in the way of a stage.
@@ -71,7 +67,7 @@ func (r *creation) refuse(s *config.Stage, p *config.Preflight, findings gate.Fi
 		return err
 	}
 	for _, own := range findings.Ours {
-		if !claimed {
+		if !claimed(own) {
 			own.Unclaimed.Ways = append([]string{"take it over as it is: " + r.command("create") + " --adopt"}, own.Unclaimed.Ways...)
 			inTheWay = append(inTheWay, own.Unclaimed)
 		}
@@ -201,7 +197,8 @@ func (r *run) importOne(ctx context.Context, stage, layer string, work *workshop
 	return nil
 }
 
-// recheck asks the preflights again, right before the apply.
+// recheck asks the preflights again, right before the apply. The plan does not know
+// of what has turned out to be the stage's own since: it has to be made anew.
 func (r *creation) recheck(ctx context.Context, s *config.Stage) error {
 	for _, p := range s.Preflights {
 		findings, err := r.inspect(ctx, s, p)
@@ -211,9 +208,20 @@ func (r *creation) recheck(ctx context.Context, s *config.Stage) error {
 		if err := r.refuse(s, p, findings); err != nil {
 			return err
 		}
+		if len(findings.Ours) > 0 {
+			return &outdatedError{findings.Ours[0].What}
+		}
 	}
 	return nil
 }
+
+// outdatedError says that a plan was overtaken by what it was made for.
+type outdatedError struct{ what string }
+
+func (e *outdatedError) Error() string { return e.what + " appeared while the stage was planned" }
+
+// Transient says that the next try takes it in.
+func (e *outdatedError) Transient() bool { return true }
 
 func has(st *state.State, address string) bool {
 	for _, res := range st.Resources {
