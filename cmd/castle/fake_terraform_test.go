@@ -32,6 +32,8 @@ type fake struct {
 	}
 	Exists []string // addresses that an import finds, beside those in the file exists in HOME
 	Unlike []string // addresses of which a plan says that it would replace them
+	// Tainted are those that a plan replaces because they were made by half.
+	Tainted []string
 	// Refuses says, by address, why apply cannot make a resource.
 	Refuses map[string]string
 	Says    string                 // what apply logs
@@ -130,15 +132,34 @@ func (f *fake) show(file string) {
 	readJSON(file, &p)
 	changes, had := []any{}, f.state().addresses()
 	for _, address := range slices.Sorted(maps.Keys(f.Resources)) {
-		if p.Destroy || slices.Contains(had, address) {
+		kind, _, _ := strings.Cut(address, ".")
+		if slices.Contains(had, address) && !p.Destroy {
+			changes = append(changes, f.showOld(address, kind))
 			continue
 		}
-		kind, _, _ := strings.Cut(address, ".")
+		if p.Destroy {
+			continue
+		}
 		changes = append(changes, map[string]any{"address": address, "mode": "managed", "type": kind, "change": map[string]any{
 			"actions": []string{"create"}, "after": f.Attributes[address],
 		}})
 	}
 	say(map[string]any{"format_version": "1.2", "terraform_version": "1.14.0", "resource_changes": changes})
+}
+
+// showOld tells what a plan would make of a resource that exists.
+func (f *fake) showOld(address, kind string) map[string]any {
+	actions, old := []string{"no-op"}, f.state().attributes(address)
+	now := f.resource(address)["instances"].([]any)[0].(map[string]any)["attributes"]
+	switch {
+	case slices.Contains(f.Unlike, address), slices.Contains(f.Tainted, address):
+		actions = []string{"delete", "create"}
+	case !same(old, now):
+		actions = []string{"update"}
+	}
+	return map[string]any{"address": address, "mode": "managed", "type": kind, "change": map[string]any{
+		"actions": actions, "before": old, "after": now, "replace_paths": []any{[]any{"inputs"}},
+	}}
 }
 
 func (f *fake) apply(args []string) {
@@ -173,7 +194,9 @@ func (f *fake) carryOut(p fakePlan, message string, keep bool) bool {
 		address := fmt.Sprintf("%v.%v", r["type"], r["name"])
 		had[address] = true
 		switch {
+		case !p.Destroy && f.has(address):
 		case !p.Destroy:
+			tellWhy(message, "delete", address, "delete_because_no_resource_config")
 		case len(p.Targets) > 0 && !slices.Contains(p.Targets, address):
 			next.Resources = append(next.Resources, r)
 		default:
@@ -194,10 +217,14 @@ func (f *fake) carryOut(p fakePlan, message string, keep bool) bool {
 		case !had[address]:
 			tell(message, "create", address)
 		case slices.Contains(f.Unlike, address):
-			tell(message, "replace", address)
+			tellWhy(message, "replace", address, "cannot_update")
+		case slices.Contains(f.Tainted, address):
+			tellWhy(message, "replace", address, "tainted")
+		case !same(old.attributes(address), next.attributes(address)):
+			tell(message, "update", address)
 		}
 	}
-	changes := old.content() != next.content()
+	changes := old.content() != next.content() || slices.ContainsFunc(slices.Concat(f.Unlike, f.Tainted), func(a string) bool { return had[a] && !p.Destroy })
 	if keep && (changes || old.Serial == 0) {
 		if !p.Destroy {
 			f.wait("state")
@@ -227,6 +254,26 @@ func (s fakeState) addresses() (all []string) {
 		all = append(all, fmt.Sprintf("%v.%v", r["type"], r["name"]))
 	}
 	return all
+}
+
+// attributes are what a state says of a resource.
+func (s fakeState) attributes(address string) any {
+	for _, r := range s.Resources {
+		if fmt.Sprintf("%v.%v", r["type"], r["name"]) == address {
+			return r["instances"].([]any)[0].(map[string]any)["attributes"]
+		}
+	}
+	return nil
+}
+
+func (f *fake) has(address string) bool { _, has := f.Resources[address]; return has }
+
+func same(a, b any) bool {
+	one, err := json.Marshal(a)
+	check(err)
+	other, err := json.Marshal(b)
+	check(err)
+	return string(one) == string(other)
 }
 
 func (f *fake) resource(address string) map[string]any {
@@ -372,9 +419,11 @@ func appendTo(name, line string) {
 	check(errors.Join(err, file.Close()))
 }
 
-func tell(message, action, address string) {
+func tell(message, action, address string) { tellWhy(message, action, address, "") }
+
+func tellWhy(message, action, address, reason string) {
 	kind, _, _ := strings.Cut(address, ".")
-	what := map[string]any{"action": action, "resource": map[string]any{"addr": address, "resource_type": kind}}
+	what := map[string]any{"action": action, "reason": reason, "resource": map[string]any{"addr": address, "resource_type": kind}}
 	if message != "planned_change" {
 		say(map[string]any{"@message": address + ": begun", "type": "apply_start", "hook": what})
 	}

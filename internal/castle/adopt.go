@@ -70,16 +70,21 @@ func (r *run) adoptOne(ctx context.Context, s *config.Stage, a *config.Adopt, wo
 	return err == nil, err
 }
 
-// exists asks whether an adoption has anything to import, until there is an
-// answer, an error that lasts, or no time left.
-func (r *run) exists(ctx context.Context, s *config.Stage, a *config.Adopt, st *state.State) (there bool, err error) {
+// question is what is asked to know whether an adoption has anything to import.
+func (r *run) question(s *config.Stage, a *config.Adopt) (gate.Exists, error) {
 	values, diags := a.Exists.Values(s, r.said.scope(s))
 	if diags.HasErrors() {
-		return false, diags
+		return gate.Exists{}, diags
 	}
 	target := r.said.target()
 	target.Environ = r.options.Environ
-	question, err := a.Exists.Type.New(a.Exists.Name(), target, values)
+	return a.Exists.Type.New(a.Exists.Name(), target, values)
+}
+
+// exists asks whether an adoption has anything to import, until there is an
+// answer, an error that lasts, or no time left.
+func (r *run) exists(ctx context.Context, s *config.Stage, a *config.Adopt, st *state.State) (there bool, err error) {
+	question, err := r.question(s, a)
 	if err != nil {
 		return false, err
 	}

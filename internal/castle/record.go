@@ -21,7 +21,11 @@ func (r *run) record(s *config.Stage, work *workshop) error {
 	rec := state.Record{
 		Name: s.Name, Layer: s.Layer, Source: s.Source, Summary: s.Summary,
 		EndsCluster: s.EndsCluster, Persistent: s.Persistent, Volatile: s.Volatile,
-		InCluster: s.InCluster, Run: r.id, Applied: time.Now(),
+		InCluster: s.InCluster, Castle: r.options.Version, Run: r.id, Applied: time.Now(),
+	}
+	var err error
+	if rec.Module, err = state.Digest(s.Module); err != nil {
+		return err
 	}
 	for _, need := range s.Needs {
 		rec.Needs = append(rec.Needs, need.Name)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -70,6 +71,20 @@ func (f *Fingerprint) AddFile(name, file string) error {
 	}
 	f.set(name, h.Sum(nil))
 	return nil
+}
+
+// Digest is one digest of every file of fsys, by name and content.
+func Digest(fsys fs.FS) (string, error) {
+	var f Fingerprint
+	if err := f.AddFS("", fsys); err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(f.parts)) {
+		put(h, []byte(name))
+		put(h, []byte(f.parts[name]))
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 func (f *Fingerprint) set(name string, digest []byte) {

@@ -26,6 +26,8 @@ type Record struct {
 	InCluster   []string        `json:"in_cluster,omitempty"` // source addresses of the providers that castle wires
 	Preflights  []RecordedCheck `json:"preflights,omitempty"`
 	Adopts      []RecordedAdopt `json:"adopts,omitempty"`
+	Castle      string          `json:"castle,omitempty"` // the version of castle that wrote this
+	Module      string          `json:"module,omitempty"` // the digest of the module that was applied
 	Run         string          `json:"run"`              // the run that wrote this
 	Applied     time.Time       `json:"applied,omitzero"` // when an apply last ended well
 }

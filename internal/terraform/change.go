@@ -6,6 +6,7 @@ type Change struct {
 	Type     string // helm_release
 	Provider string // as the type's name says it: helm
 	Action   string // create, update, delete, replace, read, import, move or forget
+	Reason   string // why it is replaced or deleted, in Terraform's words: tainted, cannot_update …
 	Phase    Phase
 	ID       string  // the object's id, if Terraform has said it
 	Seconds  float64 // since Started, in whole seconds as Terraform counts
@@ -52,7 +53,7 @@ func (m *message) changed() (Change, bool) {
 	}
 	c := Change{
 		Address: what.Resource.Address, Type: what.Resource.Type, Provider: what.Resource.Provider,
-		Action: what.Action, ID: what.IDValue, Phase: phase(m.Type), Seconds: what.Seconds,
+		Action: what.Action, ID: what.IDValue, Reason: what.Reason, Phase: phase(m.Type), Seconds: what.Seconds,
 	}
 	if c.Action == "remove" { // from the state; it is not deleted
 		c.Action = "forget"

@@ -43,6 +43,7 @@ type subject struct {
 		Provider string `json:"implied_provider"`
 	} `json:"resource"`
 	Action    string  `json:"action"`
+	Reason    string  `json:"reason"`
 	IDValue   string  `json:"id_value"`
 	Seconds   float64 `json:"elapsed_seconds"`
 	Importing *struct {

@@ -1,0 +1,138 @@
+package castle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+)
+
+// What a stage is planned to become.
+const (
+	PlanCurrent     = "current"     // nothing to do: Terraform would not even be started
+	PlanUnchanged   = "unchanged"   // Terraform was asked and would change nothing
+	PlanChanges     = "changes"     // Changes says what
+	PlanWaits       = "waits"       // its inputs do not exist yet: Missing names them
+	PlanUnreachable = "unreachable" // what it is to change is in a cluster that does not answer
+	PlanFailed      = "failed"      // it could not be planned: Reason says why
+)
+
+// Plan is what a create would do now. As JSON it is a promise to scripts: fields
+// may be added, none changes its meaning.
+type Plan struct {
+	Cluster  string       `json:"cluster"`
+	Platform string       `json:"platform"`
+	Code     []CodeChange `json:"code_changed"` // since it was applied
+	Stages   []StagePlan  `json:"stages"`       // by layer, and inside a layer as cluster.hcl lists them
+}
+
+// StagePlan is one stage's part of a Plan.
+type StagePlan struct {
+	Name      string          `json:"name"`
+	Layer     string          `json:"layer"`
+	State     string          `json:"state"`
+	Reason    string          `json:"reason,omitempty"`
+	Missing   []string        `json:"missing,omitempty"`    // outputs: "platform.kubeconfig"
+	Differs   []string        `json:"differs,omitempty"`    // what is not as it was at the last good apply
+	Refused   []string        `json:"refused,omitempty"`    // what its preflights refuse: create would stop here
+	Notes     []string        `json:"notes,omitempty"`      // what else create would do or meet
+	Counts    map[string]int  `json:"counts,omitempty"`     // of Changes, by action
+	Changes   []PlannedChange `json:"changes,omitempty"`    // in Terraform's order
+	OnEarlier []string        `json:"on_earlier,omitempty"` // stages that change first and may say something else then
+}
+
+// PlannedChange is what would become of one resource.
+type PlannedChange struct {
+	Address    string   `json:"address"`
+	Action     string   `json:"action"`               // create, update, replace, delete, forget, move, read or adopt
+	Reason     string   `json:"reason,omitempty"`     // in Terraform's words: tainted, cannot_update …
+	Attributes []string `json:"attributes,omitempty"` // that change, or for which it is replaced; never their values
+}
+
+// Plan says what a create would do. It applies, imports and records nothing: no
+// state changes, and neither does what the status of a stage depends on. What
+// does not exist yet has no value here, so that a stage whose inputs come from one
+// that was never applied is not planned. The error joins what could not be
+// planned; the Plan holds all of it, too, and is nil only if nothing could be asked.
+func (c *Castle) Plan(ctx context.Context, selection Selection) (_ *Plan, err error) {
+	chosen, err := selection.stages(c.cluster.Stages)
+	if err != nil {
+		return nil, err
+	}
+	doubts, err := c.judged()
+	if err != nil {
+		return nil, err
+	}
+	r, err := c.begin(ctx, "plan")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = r.end(err) }()
+	for _, d := range doubts {
+		r.notice(d)
+	}
+	p := &planning{creation: r.creation(false), unsound: map[*config.Stage]error{}}
+	if err := p.recallSound(); err != nil {
+		return nil, err
+	}
+	plan := &Plan{Cluster: c.cluster.Name, Platform: c.cluster.Platform, Code: []CodeChange{}}
+	for _, s := range chosen {
+		code, err := c.codeChange(s)
+		if err != nil {
+			return nil, err
+		}
+		if code != nil {
+			plan.Code = append(plan.Code, *code)
+		}
+	}
+	var errs []error
+	for i, made := range each(chosen, func(s *config.Stage) plannedStage { return p.stage(ctx, s) }) {
+		if made.err != nil {
+			errs = append(errs, fmt.Errorf("stage %s: %w", chosen[i].Name, made.err))
+		}
+		plan.Stages = append(plan.Stages, made.StagePlan)
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx) // a question that was stopped is no answer
+	}
+	plan.connect(chosen)
+	plan.mask(c.masker.Hide)
+	return plan, errors.Join(errs...)
+}
+
+// connect notes which stages were planned with what a stage says that is itself
+// to be changed before them.
+func (p *Plan) connect(chosen []*config.Stage) {
+	for i, s := range chosen {
+		for _, edge := range s.Edges() {
+			at := slices.Index(chosen, edge.From)
+			if at < 0 || p.Stages[at].State != PlanChanges || len(edge.Values) == 0 && !edge.Connects {
+				continue
+			}
+			if one := &p.Stages[i]; one.State == PlanCurrent || one.State == PlanUnchanged || one.State == PlanChanges {
+				one.OnEarlier = append(one.OnEarlier, edge.From.Name)
+			}
+		}
+	}
+}
+
+// mask hides secrets in every text.
+func (p *Plan) mask(hide func(string) string) {
+	all := func(texts []string) {
+		for i := range texts {
+			texts[i] = hide(texts[i])
+		}
+	}
+	for i := range p.Stages {
+		s := &p.Stages[i]
+		s.Reason = hide(s.Reason)
+		all(s.Differs)
+		all(s.Refused)
+		all(s.Notes)
+		for j := range s.Changes {
+			s.Changes[j].Address = hide(s.Changes[j].Address)
+		}
+	}
+}
