@@ -1,11 +1,15 @@
-// Package templates is what a user starts from: cluster/ is copied to
-// clusters/<cluster>/<platform>/ and edited. It is embedded, so that it is at
-// hand wherever the binary is; a castle repository's own templates/ shadows it.
+// Package templates is what a user starts from: `castle new` renders the files of
+// proxmox-talos/ with the user's answers into clusters/<cluster>/<platform>/. It is
+// embedded, so that it is at hand wherever the binary is; a castle repository's own
+// templates/ shadows it.
+//
+// The files are HCL with {{ .answer }} where the user decides; which answers there
+// are, `castle new --help` says. next.txt is not copied but shown: what to do next.
 package templates
 
 import "embed"
 
-// Files holds the templates by name: "cluster/cluster.hcl".
+// Files holds the templates by name: "proxmox-talos/cluster.hcl".
 //
-//go:embed all:cluster
+//go:embed all:proxmox-talos
 var Files embed.FS

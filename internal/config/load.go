@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -32,7 +31,7 @@ func Load(o Options) (*Cluster, hcl.Diagnostics) {
 	files := make(map[string]*hcl.File)
 	l := &loader{
 		Options: o,
-		cluster: &Cluster{Files: files, Templates: templates{os.DirFS(filepath.Join(o.Repository, "templates")), o.Templates}},
+		cluster: &Cluster{Files: files, Templates: Templates(o.Repository, o.Templates)},
 		library: &library{repository: o.Repository, embedded: o.Library, files: files, known: map[string]*definition{}},
 		missing: make(map[string][]*Stage),
 		partial: make(map[string]bool),

@@ -3,12 +3,19 @@ package config
 import (
 	"errors"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
 
 // templates lays the repository's templates/ over the embedded ones, file by file.
 type templates struct{ over, under fs.FS }
+
+// Templates are the embedded template files, shadowed by those in the repository.
+func Templates(repository string, embedded fs.FS) fs.FS {
+	return templates{os.DirFS(filepath.Join(repository, "templates")), embedded}
+}
 
 // Open opens the repository's file, or else the embedded one.
 func (t templates) Open(name string) (fs.File, error) {

@@ -1,8 +1,8 @@
-# Which stages this cluster consists of. What each makes and needs:
-# stages/README.md. Values: terraform.tfvars.
+# {{ .cluster }}: which stages it consists of. `castle stage show SOURCE` says what each
+# makes, wants and proves. The values are in terraform.tfvars.
 
 cluster {
-  protect = false # true: neither create nor destroy touch it
+  protect = false # true: destroy and recreate refuse
 }
 
 stage "infisical" { source = "secrets/infisical" }

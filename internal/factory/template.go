@@ -1,0 +1,127 @@
+package factory
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"strings"
+	"text/template"
+	"text/template/parse"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/hashicorp/hcl/v2/hclwrite"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+)
+
+// nextFile is shown and not copied: what there is to do next.
+const nextFile = "next.txt"
+
+// part is one file of a template.
+type part struct {
+	name string
+	text *template.Template
+}
+
+func readTemplate(all fs.FS, name string) ([]part, error) {
+	names := templatesIn(all)
+	var parts []part
+	err := fs.WalkDir(all, name, func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(all, file)
+		if err != nil {
+			return err
+		}
+		text, err := template.New(path.Join("templates", file)).Option("missingkey=error").Parse(string(data))
+		if err != nil {
+			return err
+		}
+		parts = append(parts, part{strings.TrimPrefix(file, name+"/"), text})
+		return nil
+	})
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) || err == nil && len(parts) == 0:
+		return nil, fmt.Errorf("there is no template %q; there are %s%s", name, strings.Join(names, ", "), config.DidYouMean(name, names))
+	case err != nil:
+		return nil, fmt.Errorf("%w", err)
+	}
+	return parts, nil
+}
+
+// answerName tells answers from the fields of what they consist of: .vip, not .Address.
+var answerName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+
+// mentions returns the answers that the file uses, in order.
+func (p part) mentions() []string {
+	var names []string
+	add := func(ident []string) {
+		if len(ident) > 0 && answerName.MatchString(ident[0]) {
+			names = append(names, ident[0])
+		}
+	}
+	var walk func(n parse.Node)
+	pipe := func(n *parse.PipeNode) {
+		if n == nil {
+			return
+		}
+		for _, c := range n.Cmds {
+			for _, arg := range c.Args {
+				walk(arg)
+			}
+		}
+	}
+	list := func(n *parse.ListNode) {
+		if n == nil {
+			return
+		}
+		for _, inner := range n.Nodes {
+			walk(inner)
+		}
+	}
+	branch := func(b parse.BranchNode) { pipe(b.Pipe); list(b.List); list(b.ElseList) }
+	walk = func(n parse.Node) {
+		switch n := n.(type) {
+		case *parse.ListNode:
+			list(n)
+		case *parse.ActionNode:
+			pipe(n.Pipe)
+		case *parse.PipeNode:
+			pipe(n)
+		case *parse.FieldNode:
+			add(n.Ident)
+		case *parse.VariableNode:
+			add(n.Ident[1:])
+		case *parse.ChainNode:
+			walk(n.Node)
+		case *parse.IfNode:
+			branch(n.BranchNode)
+		case *parse.RangeNode:
+			branch(n.BranchNode)
+		case *parse.WithNode:
+			branch(n.BranchNode)
+		}
+	}
+	list(p.text.Root)
+	return names
+}
+
+// render writes the file with the answers, HCL as `terraform fmt` would.
+func (p part) render(answers map[string]any) ([]byte, error) {
+	var b bytes.Buffer
+	if err := p.text.Execute(&b, answers); err != nil {
+		return nil, err
+	}
+	if ext := path.Ext(p.name); ext != ".hcl" && ext != ".tfvars" && ext != ".tf" {
+		return b.Bytes(), nil
+	}
+	if _, diags := hclsyntax.ParseConfig(b.Bytes(), p.text.Name(), hcl.InitialPos); diags.HasErrors() {
+		return nil, fmt.Errorf("%w (with the answers filled in)", diags)
+	}
+	return hclwrite.Format(b.Bytes()), nil
+}

@@ -1,0 +1,58 @@
+# The values of {{ .cluster }}. No secret belongs here: they are in Infisical, in the folder
+# /ephemeral-castle/{{ .cluster }}/{{ .platform }}. Every variable is explained in the variables.tf of its
+# stage; `castle stage show platform/proxmox-talos` lists the machines' ones.
+
+infisical_host         = "{{ .infisical_host }}" # the EU and US clouds are two installations
+infisical_project_id   = "{{ .infisical_project_id }}"
+infisical_project_slug = "{{ .infisical_project_slug }}"
+infisical_environment  = "{{ .infisical_environment }}"
+
+# Without backups (longhorn_backup_target below), the folder need not hold S3 credentials.
+infisical_optional_secrets = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GIT_USERNAME", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY"]
+
+proxmox_endpoint  = "{{ .proxmox_endpoint }}"
+proxmox_node_name = "{{ .proxmox_node }}" # as the tree in Proxmox' web interface shows it
+# A new host signs its own certificate: copy /etc/pve/pve-root-ca.pem from it, name the file here and let
+# SSL_CERT_FILE name it (with the system's CAs) for the Terraform provider. proxmox_insecure = true verifies nothing.
+# proxmox_ca_file = "/etc/ssl/certs/proxmox.pem"
+
+proxmox_image_datastore = "{{ .image_datastore }}" # its content types must include import
+proxmox_disk_datastore  = "{{ .disk_datastore }}" # the machines' disks
+
+network = {
+  gateway = "{{ .gateway }}"
+  prefix  = {{ .network.Bits }}
+  bridge  = "{{ .bridge }}"
+  dns     = ["{{ .dns }}"]
+}
+
+# Ids, VIP, addresses and pool are this cluster's alone: outside of the router's
+# DHCP range, and not those of another cluster.
+vip         = "{{ .vip }}"
+vm_id_range = { first = {{ .vm_ids.First }}, last = {{ .vm_ids.Last }} }
+
+# Memory in MiB, disks in GiB.
+nodes = {
+{{- range .nodes }}
+{{- if .ControlPlane }}
+  {{ .Name }} = { role = "controlplane", vm_id = {{ .ID }}, address = "{{ .Address }}", cores = 2, memory = 4096 }
+{{- else }}
+  {{ .Name }} = { role = "worker", vm_id = {{ .ID }}, address = "{{ .Address }}", cores = 4, memory = 8192, longhorn_disk = 40 }
+{{- end }}
+{{- end }}
+}
+
+# What Services of type LoadBalancer get.
+metallb_addresses = [{{ range $i, $pool := .metallb_addresses }}{{ if $i }}, {{ end }}"{{ $pool }}"{{ end }}]
+
+longhorn_replica_count = {{ .replicas }} # one for each worker, at most three
+# longhorn_backup_target = "s3://bucket@region/" # wants the two AWS_ secrets
+
+git_url    = "{{ .git_url }}"
+git_branch = "{{ .git_branch }}"
+git_path   = "{{ .git_path }}"
+
+# What the Git repository's manifests substitute.
+cluster_vars = {
+  traefik_lb_ip = "{{ .metallb_addresses.First }}"
+}
