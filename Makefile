@@ -56,7 +56,7 @@ test: build ## Run every test: unit, command line, real Terraform, the lab, and 
 
 .PHONY: integration
 integration: build ## Run the tests that need real Terraform
-	$(call say,integration tests with real Terraform$(,) most of them in two rehearsals)
+	$(call say,integration tests with real Terraform$(,) most of them in rehearsals)
 	go test -timeout 20m -tags integration $(integrated)
 	cd lab && go test -tags integration ./cmd/lab-providers
 
