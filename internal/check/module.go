@@ -13,11 +13,12 @@ import (
 )
 
 // module is a stage's Terraform as far as it can be evaluated without Terraform:
-// variables, locals and pure functions.
+// variables, locals, pure functions, and what somebody has asked of data sources.
 type module struct {
 	blocks    []*hclsyntax.Block
 	locals    map[string]hcl.Expression
 	variables map[string]cty.Value
+	data      cty.Value // what data sources have said, if anybody asked them
 	functions map[string]function.Function
 	evaluated map[string]cty.Value // locals
 	pending   map[string]bool      // locals that are being evaluated
@@ -66,7 +67,7 @@ func (m *module) evaluate(expr hcl.Expression, beside map[string]cty.Value) (cty
 				name = step.Name
 			}
 		}
-		if _, ok := beside[root]; ok {
+		if _, ok := beside[root]; ok || root == "data" && m.data != cty.NilVal {
 			continue
 		}
 		v, known := m.variables[name]
@@ -84,6 +85,9 @@ func (m *module) evaluate(expr hcl.Expression, beside map[string]cty.Value) (cty
 		}
 	}
 	ctx := &hcl.EvalContext{Functions: m.functions, Variables: map[string]cty.Value{"local": cty.ObjectVal(locals), "var": cty.ObjectVal(variables)}}
+	if m.data != cty.NilVal {
+		ctx.Variables["data"] = m.data
+	}
 	maps.Copy(ctx.Variables, beside)
 	v, diags := expr.Value(ctx)
 	if diags.HasErrors() {

@@ -83,22 +83,27 @@ type Patient struct {
 // bound ends a check that gets no answer.
 const bound = 10 * time.Second
 
-// check is one question, or a few that follow from one another.
-type check struct {
+// question is one check, or a few that follow from one another.
+type question struct {
 	name string
 	ask  func(context.Context) []Finding
 }
 
 // OfMachine looks at the machine alone.
 func OfMachine(ctx context.Context, m Machine) (*Report, error) {
-	return run(ctx, &secret.Masker{}, &Report{}, append(m.checks(), check{"castle-lab", m.lab}))
+	return run(ctx, &secret.Masker{}, &Report{}, append(m.questions(), question{"castle-lab", m.lab}))
 }
 
 // OfCluster looks at the machine and at everything that the cluster relies on.
 func OfCluster(ctx context.Context, m Machine, p Patient) (*Report, error) {
 	x := &examination{Machine: m, Patient: p}
-	checks := append(m.checks(), check{"providers", x.providers})
-	return run(ctx, p.Masker, &Report{Cluster: p.Name, Platform: p.Platform}, checks)
+	heard := x.hear(ctx)
+	questions := append(m.questions(), question{"providers", x.providers})
+	if len(heard.findings) > 0 {
+		questions = append(questions, question{"infisical", func(context.Context) []Finding { return heard.findings }})
+	}
+	questions = append(questions, x.proxmox(heard)...)
+	return run(ctx, p.Masker, &Report{Cluster: p.Name, Platform: p.Platform}, questions)
 }
 
 // examination is one look at a cluster.
@@ -108,10 +113,10 @@ type examination struct {
 }
 
 // run asks all checks side by side and reports in their order.
-func run(ctx context.Context, hide *secret.Masker, report *Report, checks []check) (*Report, error) {
-	answers := make([][]Finding, len(checks))
+func run(ctx context.Context, hide *secret.Masker, report *Report, questions []question) (*Report, error) {
+	answers := make([][]Finding, len(questions))
 	var all sync.WaitGroup
-	for i, c := range checks {
+	for i, c := range questions {
 		all.Go(func() {
 			within, stop := context.WithTimeoutCause(ctx, bound, fmt.Errorf("no answer within %s", bound))
 			defer stop()
@@ -126,9 +131,9 @@ func run(ctx context.Context, hide *secret.Masker, report *Report, checks []chec
 	for i, found := range answers {
 		for _, f := range found {
 			if f.Name == "" {
-				f.Name = checks[i].name
+				f.Name = questions[i].name
 			} else {
-				f.Name = checks[i].name + "." + f.Name
+				f.Name = questions[i].name + "." + f.Name
 			}
 			f.Text, f.Way = oneLine(hide.Hide(f.Text)), oneLine(hide.Hide(f.Way))
 			report.Healthy = report.Healthy && f.Colour != Red

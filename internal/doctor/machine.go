@@ -7,8 +7,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-func (m Machine) checks() []check {
-	return []check{{"terraform", m.terraform}, {"state", m.state}}
+func (m Machine) questions() []question {
+	return []question{{"terraform", m.terraform}, {"state", m.state}}
 }
 
 // terraform looks for the Terraform that a run would use. None is downloaded.

@@ -60,14 +60,14 @@ func TestOnlyRehearsalsNeedTheLab(t *testing.T) {
 func TestAReportHidesSecretsAndIsHealthyWithoutRed(t *testing.T) {
 	hide := &secret.Masker{}
 	hide.Add("hunter2hunter2")
-	ask := func(found []Finding) check { return check{"x", func(context.Context) []Finding { return found }} }
-	report, err := run(t.Context(), hide, &Report{}, []check{ask(yellow("not hunter2hunter2", "it is hunter2hunter2")), ask(named("y", green("\n fine")))})
+	ask := func(found []Finding) question { return question{"x", func(context.Context) []Finding { return found }} }
+	report, err := run(t.Context(), hide, &Report{}, []question{ask(yellow("not hunter2hunter2", "it is hunter2hunter2")), ask(named("y", green("\n fine")))})
 	if err != nil || !report.Healthy {
 		t.Fatalf("%+v, %v", report, err)
 	}
 	expect(t, report.Findings, "x", Yellow, "it is (sensitive)", "not (sensitive)")
 	expect(t, report.Findings, "x.y", Green, "fine", "")
-	if report, err = run(t.Context(), hide, &Report{}, []check{ask(red("", "no"))}); err != nil || report.Healthy {
+	if report, err = run(t.Context(), hide, &Report{}, []question{ask(red("", "no"))}); err != nil || report.Healthy {
 		t.Errorf("%+v, %v", report, err)
 	}
 }

@@ -90,12 +90,16 @@ func (q question) ask(ctx context.Context) (bool, error) {
 
 // explain says what an error is about and what can be done.
 func (q question) explain(err error) error {
-	var f *failure
 	if err == nil {
 		return nil
 	}
-	what := fmt.Sprintf("secret %s in folder %s, environment %s, project %s of Infisical at %s",
-		q.name, q.folder.path, q.folder.environment, q.folder.project, q.client.host)
+	return explained(fmt.Sprintf("secret %s in folder %s, environment %s, project %s of Infisical at %s",
+		q.name, q.folder.path, q.folder.environment, q.folder.project, q.client.host), err)
+}
+
+// explained says what an error is about and what can be done.
+func explained(what string, err error) error {
+	var f *failure
 	if !errors.As(err, &f) {
 		return fmt.Errorf("%s: %w", what, err)
 	}

@@ -77,19 +77,43 @@ func (s *Server) login(c *call) (any, error) {
 	}, nil
 }
 
+// everything is what castle needs, everywhere.
+func everything() map[string][]string {
+	return map[string][]string{
+		"/": {"Sys.Audit", "Sys.Modify"},
+		"/vms": {
+			"VM.Allocate", "VM.Audit", "VM.PowerMgmt", "VM.Config.CPU", "VM.Config.Cloudinit", "VM.Config.Disk",
+			"VM.Config.HWType", "VM.Config.Memory", "VM.Config.Network", "VM.Config.Options",
+		},
+		"/storage": {"Datastore.Allocate", "Datastore.AllocateSpace", "Datastore.AllocateTemplate", "Datastore.Audit"},
+		"/sdn":     {"SDN.Use"},
+	}
+}
+
+// SetPrivileges changes what every caller has, by path; what lies below has the
+// same unless it is named. The API says it, and nothing else is kept from anybody.
+func (s *Server) SetPrivileges(all map[string][]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.privileges = all
+}
+
 // permissions is what the caller may do, by path. Without a pool that is
 // everything castle needs, everywhere.
 func (s *Server) permissions(c *call) (any, error) {
-	guest := map[string]int{
-		"VM.Allocate": 1, "VM.Audit": 1, "VM.PowerMgmt": 1, "VM.Config.CPU": 1, "VM.Config.Cloudinit": 1, "VM.Config.Disk": 1,
-		"VM.Config.Memory": 1, "VM.Config.Network": 1, "VM.Config.Options": 1,
+	granted := s.privileges
+	if granted == nil {
+		granted = everything()
+		if s.config.Pool != "" {
+			granted = map[string][]string{"/pool/" + s.config.Pool: granted["/vms"], "/storage": granted["/storage"]}
+		}
 	}
-	storage := map[string]int{"Datastore.Allocate": 1, "Datastore.AllocateSpace": 1, "Datastore.AllocateTemplate": 1, "Datastore.Audit": 1}
-	all := map[string]map[string]int{"/storage": storage}
-	if s.config.Pool != "" {
-		all["/pool/"+s.config.Pool] = guest
-	} else {
-		all["/"], all["/vms"] = map[string]int{"Sys.Audit": 1, "Sys.Modify": 1}, guest
+	all := map[string]map[string]int{}
+	for on, names := range granted {
+		all[on] = map[string]int{}
+		for _, name := range names {
+			all[on][name] = 1
+		}
 	}
 	path := c.get("path")
 	if path == "" {

@@ -64,17 +64,18 @@ type Server struct {
 	ctx    context.Context // ends the tasks
 	cancel context.CancelFunc
 
-	mu       sync.Mutex
-	machines map[int]*machine
-	volumes  map[volumeKey]*Disk
-	tasks    []*task
-	active   int        // tasks that run
-	settled  *sync.Cond // on mu: active has fallen to 0
-	offline  map[string]bool
-	pools    map[string]string // id -> comment
-	faults   []*Fault
-	requests []Request
-	serial   int64
+	mu         sync.Mutex
+	machines   map[int]*machine
+	volumes    map[volumeKey]*Disk
+	tasks      []*task
+	active     int        // tasks that run
+	settled    *sync.Cond // on mu: active has fallen to 0
+	offline    map[string]bool
+	pools      map[string]string // id -> comment
+	faults     []*Fault
+	privileges map[string][]string // by path; nil: what castle needs
+	requests   []Request
+	serial     int64
 }
 
 // New makes a datacenter without any guest. Close ends its tasks.

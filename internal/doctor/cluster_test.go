@@ -1,0 +1,141 @@
+package doctor
+
+import (
+	"testing"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
+)
+
+func TestAHealthyWorldIsGreen(t *testing.T) {
+	report := newWorld(t, proxmox.Config{}).look(t)
+	for _, f := range report.Findings {
+		if f.Colour != Green {
+			t.Errorf("%+v", f)
+		}
+	}
+	if !report.Healthy || report.Cluster != "mini" {
+		t.Errorf("%+v", report)
+	}
+}
+
+// TestWhatIsWrongIsTold breaks one thing of a world at a time.
+func TestWhatIsWrongIsTold(t *testing.T) {
+	storages := func(local, lvm string) []proxmox.Storage {
+		return []proxmox.Storage{{ID: "local", Type: "dir", Content: []string{local}}, {ID: "local-lvm", Type: "lvmthin", Content: []string{lvm}}}
+	}
+	for name, c := range map[string]struct {
+		config    proxmox.Config
+		breaks    func(*testing.T, *world)
+		name      string
+		colour    Colour
+		text, way string
+	}{
+		"a secret is missing": {
+			breaks: func(_ *testing.T, w *world) { w.vault.Remove(w.folder, "GITHUB_TOKEN") },
+			name:   "infisical", colour: Red, text: "lacks, or has empty: GITHUB_TOKEN.", way: "in Infisical",
+		},
+		"a secret is empty": {
+			breaks: func(_ *testing.T, w *world) { w.vault.Put(w.folder, "ESO_CLIENT_ID", "") },
+			name:   "infisical", colour: Red, text: "lacks, or has empty: ESO_CLIENT_ID.", way: "in Infisical",
+		},
+		"the folder is another one": {
+			breaks: func(_ *testing.T, w *world) { w.vars["infisical_environment"] = "dev" },
+			name:   "infisical", colour: Red, text: "environment dev", way: "correct what is mistyped",
+		},
+		"the identity is refused": {
+			breaks: func(_ *testing.T, w *world) { w.environ[1] += "!" },
+			name:   "infisical", colour: Red, text: "Invalid credentials", way: "EU and US clouds",
+		},
+		"there is no identity": {
+			breaks: func(_ *testing.T, w *world) { w.environ = w.environ[2:] },
+			name:   "infisical", colour: Red, text: "not both set", way: "machine identity",
+		},
+		"without the token nothing is asked of Proxmox": {
+			breaks: func(_ *testing.T, w *world) { w.environ = w.environ[2:] },
+			name:   "proxmox", colour: Grey, text: "not asked: the API token is not known: INFISICAL_UNIVERSAL_AUTH_CLIENT_ID",
+		},
+		"the token is refused": {
+			breaks: func(_ *testing.T, w *world) { w.hypervisor.SetToken(tokenID + "=another") },
+			name:   "proxmox.api", colour: Red, text: "refuses the API token", way: "API Tokens",
+		},
+		"nobody answers": {
+			breaks: func(_ *testing.T, w *world) { w.vars["proxmox_endpoint"] = "https://127.0.0.1:1" },
+			name:   "proxmox.api", colour: Red, text: "connection refused", way: "proxmox_endpoint",
+		},
+		"the certificate is nobody's": {
+			breaks: func(t *testing.T, w *world) { w.vars["proxmox_endpoint"] = distrusted(t, w.hypervisor.Handler()) },
+			name:   "proxmox.api", colour: Red, text: "its certificate is not trusted", way: "SSL_CERT_FILE",
+		},
+		"any certificate is accepted": {
+			breaks: func(_ *testing.T, w *world) { w.vars["proxmox_insecure"] = "true" },
+			name:   "proxmox.api", colour: Yellow, text: "any certificate is accepted", way: "proxmox_ca_file",
+		},
+		"a right is missing": {
+			breaks: func(_ *testing.T, w *world) {
+				w.hypervisor.SetPrivileges(map[string][]string{"/": {"Sys.Audit", "Sys.Modify", "SDN.Use"}, "/vms": {"VM.Audit"}, "/storage": {"Datastore.Audit"}})
+			},
+			name: "proxmox.rights", colour: Red, text: "lacks VM.Allocate, VM.Config.CPU", way: "privilege separation",
+		},
+		"the token is a key to everything": {
+			breaks: func(_ *testing.T, w *world) {
+				all := []string{
+					"Permissions.Modify", "SDN.Use", "Sys.Audit", "Sys.Modify", "VM.Allocate", "VM.Audit", "VM.PowerMgmt", "VM.Config.CPU", "VM.Config.Cloudinit", "VM.Config.Disk", "VM.Config.HWType",
+					"VM.Config.Memory", "VM.Config.Network", "VM.Config.Options", "Datastore.Allocate", "Datastore.AllocateSpace", "Datastore.AllocateTemplate", "Datastore.Audit",
+				}
+				w.hypervisor.SetPrivileges(map[string][]string{"/": all})
+			},
+			name: "proxmox.rights", colour: Yellow, text: "on / Permissions.Modify", way: "make a user",
+		},
+		"the token is root's": {
+			breaks: func(_ *testing.T, w *world) {
+				w.vault.Put(w.folder, "PROXMOX_TOKEN_ID", "root@pam!castle")
+				w.hypervisor.SetToken("root@pam!castle=" + tokenSecret)
+			},
+			name: "proxmox.rights", colour: Yellow, text: "is one of root@pam", way: "make a user",
+		},
+		"the node is another one": {
+			breaks: func(_ *testing.T, w *world) { w.vars["proxmox_node_name"] = "pve" },
+			name:   "proxmox.nodes", colour: Red, text: "there is no node pve, only proxmox", way: "proxmox_node_name",
+		},
+		"the node is off": {
+			breaks: func(_ *testing.T, w *world) { w.hypervisor.SetOffline("proxmox", true) },
+			name:   "proxmox.nodes", colour: Red, text: "node proxmox is offline", way: "bring it back",
+		},
+		"a storage is missing": {
+			breaks: func(_ *testing.T, w *world) { w.vars["proxmox_disk_datastore"] = "ceph" },
+			name:   "proxmox.storages", colour: Red, text: "storage ceph on node proxmox is not there", way: "name another",
+		},
+		"a storage may not hold images": {
+			config: proxmox.Config{Storages: storages("iso", "images")},
+			name:   "proxmox.storages", colour: Red, text: "may not hold import, only iso", way: "pvesm set local --content iso,import",
+		},
+		"the image cannot be fetched": {
+			breaks: func(_ *testing.T, w *world) {
+				w.hypervisor.Fail(proxmox.Fault{Path: "nodes/*/query-url-metadata", Code: 500, Text: "invalid server response: '404 Not Found'"})
+			},
+			name: "proxmox.image", colour: Red, text: "404 Not Found", way: "version and schematic",
+		},
+		"an id is taken": {
+			breaks: func(_ *testing.T, w *world) { w.hypervisor.AddVM(proxmox.VM{ID: 441, Name: "prod-database"}) },
+			name:   "proxmox.vm-ids", colour: Red, text: `VM 441 "prod-database"`, way: "remove it",
+		},
+		"a machine is the cluster's own and unknown": {
+			breaks: func(_ *testing.T, w *world) {
+				w.hypervisor.AddVM(proxmox.VM{ID: 441, Name: "mini-cp-01", Tags: []string{"castle", "mini"}})
+			},
+			name: "proxmox.vm-ids", colour: Red, text: "looks like the cluster's own", way: "castle create mini/proxmox --adopt",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, c.config)
+			if c.breaks != nil {
+				c.breaks(t, w)
+			}
+			report := w.look(t)
+			if report.Healthy && c.colour == Red {
+				t.Error("nothing is red")
+			}
+			expect(t, report.Findings, c.name, c.colour, c.text, c.way)
+		})
+	}
+}

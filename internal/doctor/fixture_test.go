@@ -1,0 +1,231 @@
+package doctor
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/emulator/infisical"
+	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	realvault "github.com/ephemeral-castle/castle/internal/infisical"
+	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/probe"
+	realproxmox "github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/secret"
+	"github.com/ephemeral-castle/castle/internal/talos"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+	"github.com/ephemeral-castle/castle/stages"
+	"github.com/ephemeral-castle/castle/templates"
+)
+
+const (
+	tokenID     = "castle@pve!castle"
+	tokenSecret = "3f0c9a52-1b7e-4d55-9a51-0c8f3d1f6b27"
+	gitToken    = "ghp_s3cr3ts3cr3t"
+	password    = "open sesame, said Ali"
+)
+
+// TestMain has this process trust an authority of its own: the system's
+// certificates are read once.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "doctor")
+	if err != nil {
+		panic(err)
+	}
+	var authority []byte
+	trusted, authority = certificates()
+	file := filepath.Join(dir, "ca.pem")
+	if err := os.WriteFile(file, authority, 0o600); err != nil {
+		panic(err)
+	}
+	os.Setenv("SSL_CERT_FILE", file)
+	os.Setenv("SSL_CERT_DIR", dir)
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+var trusted tls.Certificate
+
+// certificates makes an authority and a certificate of it for 127.0.0.1.
+func certificates() (tls.Certificate, []byte) {
+	must := func(err error) {
+		if err != nil {
+			panic(err)
+		}
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(err)
+	authority := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	ca, err := x509.CreateCertificate(rand.Reader, authority, authority, &key.PublicKey, key)
+	must(err)
+	leaf := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "leaf"}, NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"}, KeyUsage: x509.KeyUsageDigitalSignature,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, leaf, authority, &key.PublicKey, key)
+	must(err)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca})
+}
+
+// secure serves h on loopback under a certificate that this process trusts.
+func secure(t *testing.T, h http.Handler) string {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{trusted}, MinVersion: tls.VersionTLS12}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// distrusted serves h under a certificate that this process does not trust.
+func distrusted(t *testing.T, h http.Handler) string {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// world is what surrounds a cluster like mini, all of it well.
+type world struct {
+	hypervisor *proxmox.Server
+	vault      *infisical.Server
+	folder     infisical.Folder
+	vars       map[string]string
+	environ    []string
+	patient    Patient
+	skew       time.Duration // of every clock
+	refs       string        // what the repository has
+}
+
+func newWorld(t *testing.T, c proxmox.Config) *world {
+	t.Helper()
+	c.Token = tokenID + "=" + tokenSecret
+	w := &world{
+		hypervisor: proxmox.New(c), folder: infisical.Folder{Workspace: "p1", Environment: "prod", Path: "/ephemeral-castle/mini/proxmox"},
+		vault: infisical.New(infisical.Config{ClientID: "castle", ClientSecret: password}), refs: "refs/heads/master",
+		environ: []string{"INFISICAL_UNIVERSAL_AUTH_CLIENT_ID=castle", "INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET=" + password, "HOME=" + t.TempDir()},
+	}
+	t.Cleanup(w.hypervisor.Close)
+	for name, value := range map[string]string{
+		"PROXMOX_TOKEN_ID": tokenID, "PROXMOX_TOKEN_SECRET": tokenSecret, "GITHUB_TOKEN": gitToken, "ESO_CLIENT_ID": "external", "ESO_CLIENT_SECRET": "external-secret",
+	} {
+		w.vault.Put(w.folder, name, value)
+	}
+	late := func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			rw.Header().Set("Date", time.Now().Add(w.skew).UTC().Format(http.TimeFormat))
+			h.ServeHTTP(rw, r)
+		})
+	}
+	w.vars = map[string]string{
+		"proxmox_endpoint": secure(t, late(w.hypervisor.Handler())), "infisical_host": secure(t, late(w.vault.Handler())),
+		"infisical_project_id": "p1", "git_url": secure(t, http.HandlerFunc(w.git)) + "/me/cluster",
+		"vip": "127.13.0.10", "network": `{ gateway = "127.13.0.1" }`, "talos_image_factory": "localhost",
+		"nodes": `{ cp-01 = { role = "controlplane", vm_id = 441, address = "127.13.0.11" }, worker-01 = { role = "worker", vm_id = 442, address = "127.13.0.12" } }`,
+	}
+	for _, chart := range []string{"metallb", "longhorn", "external_secrets", "flux"} {
+		w.vars[chart+"_chart_repository"] = "https://localhost/charts"
+	}
+	w.patient = Patient{
+		Known: func(*config.Stage) ([]gate.Known, error) { return nil, nil }, Began: func(*config.Stage) bool { return false },
+		Plugins: t.TempDir(),
+	}
+	return w
+}
+
+// git is a repository that is read with the token alone.
+func (w *world) git(rw http.ResponseWriter, r *http.Request) {
+	if _, password, _ := r.BasicAuth(); password != gitToken {
+		rw.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	if r.URL.Path != "/me/cluster/info/refs" || r.URL.Query().Get("service") != "git-upload-pack" {
+		rw.WriteHeader(http.StatusNotFound)
+		return
+	}
+	rw.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
+	line := strings.Repeat("a", 40) + " " + w.refs + "\n"
+	fmt.Fprintf(rw, "001e# service=git-upload-pack\n0000%04x%s0000", len(line)+4, line)
+}
+
+// load reads the cluster mini with what the world says of itself.
+func (w *world) load(t *testing.T) {
+	t.Helper()
+	cluster, diags := config.Load(config.Options{
+		Repository: "../..", Cluster: "mini", Vars: w.vars, CastleVersion: "1.0.0", Library: stages.Library, Templates: templates.Files,
+		Gates: append(append(kube.GateTypes(), talos.GateTypes()...), probe.GateTypes()...), Preflights: realproxmox.PreflightTypes(),
+		Exists: append(append(kube.ExistsTypes(), talos.ExistsTypes()...), realvault.ExistsTypes()...),
+	})
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	w.patient.Name, w.patient.Platform, w.patient.Stages, w.patient.Masker = cluster.Name, cluster.Platform, cluster.Stages, &secret.Masker{}
+}
+
+// mirror has a folder hold every provider that the stages need, and no registry be asked.
+func (w *world) mirror(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, s := range w.patient.Stages {
+		for _, source := range s.Providers {
+			if err := os.MkdirAll(filepath.Join(dir, source, "1.0.0", runtime.GOOS+"_"+runtime.GOARCH), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	rc := filepath.Join(dir, "rc")
+	if err := os.WriteFile(rc, []byte("provider_installation {\n  filesystem_mirror {\n    path = \""+dir+"\"\n  }\n}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.environ = append(w.environ, "TF_CLI_CONFIG_FILE="+rc)
+}
+
+// look examines the cluster in this world. No secret may be seen in what it says.
+func (w *world) look(t *testing.T) *Report {
+	t.Helper()
+	w.load(t)
+	w.mirror(t)
+	root := filepath.Join(t.TempDir(), "state")
+	m := Machine{Environ: w.environ, StateRoot: root, Terraform: func(context.Context) (terraform.Candidate, error) {
+		return terraform.Candidate{Path: "/bin/terraform", Version: "1.14.0"}, nil
+	}}
+	report, err := OfCluster(t.Context(), m, w.patient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range report.Findings {
+		for _, hidden := range []string{tokenSecret, gitToken, password, "external-secret"} {
+			if strings.Contains(f.Text+f.Way, hidden) {
+				t.Errorf("%s says %q", f.Name, hidden)
+			}
+		}
+	}
+	return report
+}
