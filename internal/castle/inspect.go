@@ -123,7 +123,7 @@ func (r *run) doubtMarks(dir *state.Stage, before *state.State) error {
 	if err != nil || st.SHA256 == before.SHA256 {
 		return err
 	}
-	return clearMarks(dir)
+	return marksNote(dir).Clear()
 }
 
 // recordMade records a stage that a command made by hand, so that destroy finds it.

@@ -2,12 +2,7 @@ package castle
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/ephemeral-castle/castle/internal/config"
@@ -20,22 +15,12 @@ import (
 // castle keeps, beside the state, by which each machine can be told from every
 // other, as it was seen after the last apply.
 
-func marksPath(dir *state.Stage) string { return filepath.Join(dir.Dir(), "machines.json") }
+func marksNote(dir *state.Stage) state.Note { return dir.Note("machines") }
 
 // marksOf reads what was noted of a stage's things; nothing if nothing was.
-func marksOf(dir *state.Stage) ([]gate.Mark, error) {
-	data, err := os.ReadFile(marksPath(dir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var marks []gate.Mark
-	if err := json.Unmarshal(data, &marks); err != nil {
-		return nil, fmt.Errorf("%s: %w", marksPath(dir), err)
-	}
-	return marks, nil
+func marksOf(dir *state.Stage) (marks []gate.Mark, err error) {
+	err = marksNote(dir).Read(&marks)
+	return marks, err
 }
 
 func markOf(marks []gate.Mark, address string) gate.Mark {
@@ -44,14 +29,6 @@ func markOf(marks []gate.Mark, address string) gate.Mark {
 		return gate.Mark{}
 	}
 	return marks[i]
-}
-
-// clearMarks forgets what was noted, as has to be done before anything is replaced.
-func clearMarks(dir *state.Stage) error {
-	if err := os.Remove(marksPath(dir)); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }
 
 // mark notes what a stage's preflights see of the things in its state. That they
@@ -87,9 +64,5 @@ func (r *creation) noteMarks(ctx context.Context, s *config.Stage) error {
 	if len(marks) == 0 {
 		return nil
 	}
-	data, err := json.MarshalIndent(marks, "", "  ")
-	if err != nil {
-		return err
-	}
-	return state.WriteFile(marksPath(dir), append(data, '\n'))
+	return marksNote(dir).Write(marks)
 }

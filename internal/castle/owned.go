@@ -2,12 +2,7 @@ package castle
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -39,11 +34,7 @@ func (r *destruction) remember(ctx context.Context, d *Doomed) error {
 	if client, err := r.datacenter(d); err == nil {
 		traces = proxmox.Search{Client: client}.Survey(ctx, traces)
 	}
-	data, err := json.Marshal(traces)
-	if err != nil {
-		return err
-	}
-	return state.WriteFile(ownedPath(dir), data)
+	return ownedNote(dir).Write(traces)
 }
 
 // disown has no later destroy ask for these things any more.
@@ -52,30 +43,16 @@ func disown(dir *state.Stage, things []proxmox.Trace) error {
 	if err != nil || len(traces) == 0 {
 		return err
 	}
-	data, err := json.Marshal(proxmox.Without(traces, things...))
-	if err != nil {
-		return err
-	}
-	return state.WriteFile(ownedPath(dir), data)
+	return ownedNote(dir).Write(proxmox.Without(traces, things...))
 }
 
-func ownedPath(dir *state.Stage) string { return filepath.Join(dir.Dir(), "owned.json") }
+func ownedNote(dir *state.Stage) state.Note { return dir.Note("owned") }
 
 // ownedBy reads what was remembered of a stage; nothing if no destroy has come
 // as far as that.
-func ownedBy(dir *state.Stage) ([]proxmox.Trace, error) {
-	data, err := os.ReadFile(ownedPath(dir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var traces []proxmox.Trace
-	if err := json.Unmarshal(data, &traces); err != nil {
-		return nil, fmt.Errorf("%s: %w", ownedPath(dir), err)
-	}
-	return traces, nil
+func ownedBy(dir *state.Stage) (traces []proxmox.Trace, err error) {
+	err = ownedNote(dir).Read(&traces)
+	return traces, err
 }
 
 // datacenter makes a client of the datacenter that a stage's things are in: the

@@ -193,7 +193,7 @@ func (r *creation) change(ctx context.Context, s *config.Stage, work *workshop, 
 func (r *creation) applyPlan(ctx context.Context, s *config.Stage, work *workshop, plan *terraform.Plan, intended []state.Intended) error {
 	dir := r.dir.Stage(s.Name)
 	// What is replaced now could not be told from a stranger if castle died.
-	if err := clearMarks(dir); err != nil {
+	if err := marksNote(dir).Clear(); err != nil {
 		return err
 	}
 	return during("apply", r.step(s.Name, s.Layer, "apply", func() error { return work.apply(ctx, r.run, dir, plan, intended) }))
