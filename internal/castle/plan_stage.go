@@ -271,5 +271,7 @@ func planned(changes []terraform.Change, names map[string][]string, adopted []st
 		counts[one.Action]++
 		all = append(all, one)
 	}
+	// Terraform's own order is another one each time.
+	slices.SortStableFunc(all, func(a, b PlannedChange) int { return strings.Compare(a.Address, b.Address) })
 	return all, counts
 }
