@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,7 +26,7 @@ func Doctor(ctx context.Context, o Options, lab string) (*doctor.Report, error) 
 		return nil, err
 	}
 	machine := doctor.Machine{
-		Environ: o.Environ, StateRoot: root, Lab: lab,
+		Environ: o.Environ, StateRoot: root, Lab: lab, Resolve: net.DefaultResolver.LookupHost,
 		Terraform: func(ctx context.Context) (terraform.Candidate, error) {
 			return terraform.Look(ctx, filepath.Join(root, ".terraform"))
 		},

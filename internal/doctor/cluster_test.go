@@ -1,7 +1,9 @@
 package doctor
 
 import (
+	"net"
 	"testing"
+	"time"
 
 	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 )
@@ -124,6 +126,62 @@ func TestWhatIsWrongIsTold(t *testing.T) {
 				w.hypervisor.AddVM(proxmox.VM{ID: 441, Name: "mini-cp-01", Tags: []string{"castle", "mini"}})
 			},
 			name: "proxmox.vm-ids", colour: Red, text: "looks like the cluster's own", way: "castle create mini/proxmox --adopt",
+		},
+		"a clock is off": {
+			breaks: func(_ *testing.T, w *world) { w.skew = 90 * time.Second },
+			name:   "clock", colour: Yellow, text: "behind Proxmox", way: "NTP",
+		},
+		"a clock is wrong": {
+			breaks: func(_ *testing.T, w *world) { w.skew = -time.Hour },
+			name:   "clock", colour: Red, text: "ahead of Infisical", way: "NTP",
+		},
+		"the repository refuses the token": {
+			breaks: func(_ *testing.T, w *world) { w.vault.Put(w.folder, "GITHUB_TOKEN", "expired-token") },
+			name:   "git", colour: Red, text: "401 Unauthorized", way: "still valid",
+		},
+		"the repository is another one": {
+			breaks: func(_ *testing.T, w *world) { w.vars["git_url"] += "-two" },
+			name:   "git", colour: Red, text: "404 Not Found", way: "git_url",
+		},
+		"the repository has no such branch": {
+			breaks: func(_ *testing.T, w *world) { w.refs = "refs/heads/master-2" },
+			name:   "git", colour: Red, text: "has no branch master", way: "git_branch",
+		},
+		"what is at the address is no repository": {
+			breaks: func(_ *testing.T, w *world) { w.vars["git_url"] = w.vars["infisical_host"] + "/me" },
+			name:   "git", colour: Red, text: "404 Not Found", way: "git_url",
+		},
+		"without Infisical there is no token for Git": {
+			breaks: func(_ *testing.T, w *world) { w.environ = w.environ[2:] },
+			name:   "git", colour: Grey, text: "not asked: the token for https://127.0.0.1",
+		},
+		"somebody lives at an address": {
+			breaks: func(t *testing.T, _ *world) {
+				l, err := net.Listen("tcp", "127.13.0.11:6443")
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { l.Close() })
+			},
+			name: "addresses", colour: Red, text: "somebody answers at 127.13.0.11 (node cp-01) on 6443", way: "another address",
+		},
+		"it is this cluster that lives there": {
+			breaks: func(_ *testing.T, w *world) { w.patient.Stands = true },
+			name:   "addresses", colour: Green, text: "this cluster's, which stands",
+		},
+		"a name does not resolve": {
+			breaks: func(_ *testing.T, w *world) { w.vars["metallb_chart_repository"] = "https://charts.invalid/x" },
+			name:   "names", colour: Red, text: "charts.invalid does not resolve", way: "DNS",
+		},
+		"a name for others does not resolve": {
+			breaks: func(_ *testing.T, w *world) {
+				w.vars["apiserver_extra_args"] = `{ service-account-issuer = "https://issuer.invalid" }`
+			},
+			name: "names", colour: Yellow, text: "issuer.invalid does not resolve here", way: "machines alone",
+		},
+		"no mirror has a provider": {
+			breaks: func(_ *testing.T, w *world) { w.lacks = "bpg/proxmox" },
+			name:   "providers", colour: Red, text: "bpg/proxmox: no mirror", way: "add it to the mirror",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

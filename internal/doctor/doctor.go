@@ -59,6 +59,8 @@ type Machine struct {
 	Environ   []string
 	StateRoot string
 	Terraform func(context.Context) (terraform.Candidate, error)
+	// Resolve finds the addresses of a host name.
+	Resolve func(ctx context.Context, host string) ([]string, error)
 	// Lab is where castle-lab is, empty if it is not found; it is asked for only
 	// where no cluster is named, since only rehearsals need it.
 	Lab string
@@ -102,7 +104,10 @@ func OfCluster(ctx context.Context, m Machine, p Patient) (*Report, error) {
 	if len(heard.findings) > 0 {
 		questions = append(questions, question{"infisical", func(context.Context) []Finding { return heard.findings }})
 	}
+	questions = append(questions, heard.clocks()...)
 	questions = append(questions, x.proxmox(heard)...)
+	questions = append(questions, x.repository(heard)...)
+	questions = append(questions, question{"addresses", x.addresses}, question{"names", x.names})
 	return run(ctx, p.Masker, &Report{Cluster: p.Name, Platform: p.Platform}, questions)
 }
 

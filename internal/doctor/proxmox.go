@@ -29,8 +29,7 @@ type datacenter struct {
 }
 
 // proxmox has every Proxmox asked that a stage builds on.
-func (x *examination) proxmox(heard spoken) []question {
-	var all []question
+func (x *examination) proxmox(heard spoken) (all []question) {
 	for _, s := range x.Stages {
 		for _, p := range s.Preflights {
 			if p.Type.Name == proxmox.PreflightVMIDs {
@@ -75,7 +74,7 @@ func (x *examination) datacenter(s *config.Stage, p *config.Preflight, heard spo
 	if len(d.images) > 0 {
 		all = append(all, ask("image", d.image))
 	}
-	return append(all, ask("vm-ids", func(ctx context.Context) []Finding { return d.ids(ctx, p) }))
+	return append(all, ask("vm-ids", func(ctx context.Context) []Finding { return d.ids(ctx, p) }), clock("Proxmox", client.Clock))
 }
 
 func known(v cty.Value) string {
