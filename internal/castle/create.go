@@ -18,6 +18,9 @@ type CreateOptions struct {
 	// Adopt takes over what is the cluster's own by name, tags and node, though
 	// castle does not know that it made it.
 	Adopt bool
+	// Agree is asked before a stage replaces or destroys anything that it has made,
+	// for one stage at a time; nil: everybody agrees.
+	Agree func(context.Context, Loss) (bool, error)
 }
 
 // Create raises the selected stages. What is up to date is left alone; what a
@@ -40,7 +43,7 @@ func (c *Castle) Create(ctx context.Context, o CreateOptions) error {
 		r.notice(d)
 	}
 	creation := r.creation(o.Refresh)
-	creation.adopts = o.Adopt
+	creation.adopts, creation.agreed = o.Adopt, o.Agree
 	// What a destroy had proved gone before it was cut short may stand again.
 	if err = r.dir.ClearProved(); err == nil {
 		err = creation.create(ctx, chosen)
@@ -59,7 +62,9 @@ func (r *run) creation(refresh bool) *creation {
 type creation struct {
 	*run
 	refresh   bool
-	adopts    bool       // see CreateOptions.Adopt
+	adopts    bool                                      // see CreateOptions.Adopt
+	agreed    func(context.Context, Loss) (bool, error) // see CreateOptions.Agree
+	asking    sync.Mutex
 	preparing sync.Mutex // of stages that were not chosen
 	unchosen  []*workshop
 	outcomes  outcomes

@@ -144,6 +144,7 @@ func ExitCode(err error) int {
 		usage     *UsageError
 		held      *state.HeldError
 		preflight *PreflightError
+		unagreed  *UnagreedError
 		leftover  *LeftoverError
 		closed    *ClosedError
 	)
@@ -158,6 +159,8 @@ func ExitCode(err error) int {
 		return ExitLocked
 	case errors.As(err, &preflight):
 		return ExitPreflight
+	case errors.As(err, &unagreed):
+		return ExitUnconfirmed
 	case errors.As(err, &leftover):
 		return ExitLeftover
 	case errors.As(err, &closed), onlyGates(err):

@@ -1,10 +1,12 @@
 package castle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/config"
 )
@@ -39,7 +41,7 @@ type StagePlan struct {
 	Refused   []string        `json:"refused,omitempty"`    // what its preflights refuse: create would stop here
 	Notes     []string        `json:"notes,omitempty"`      // what else create would do or meet
 	Counts    map[string]int  `json:"counts,omitempty"`     // of Changes, by action
-	Changes   []PlannedChange `json:"changes,omitempty"`    // in Terraform's order
+	Changes   []PlannedChange `json:"changes,omitempty"`    // by address
 	OnEarlier []string        `json:"on_earlier,omitempty"` // stages that change first and may say something else then
 }
 
@@ -49,6 +51,26 @@ type PlannedChange struct {
 	Action     string   `json:"action"`               // create, update, replace, delete, forget, move, read or adopt
 	Reason     string   `json:"reason,omitempty"`     // in Terraform's words: tainted, cannot_update …
 	Attributes []string `json:"attributes,omitempty"` // that change, or for which it is replaced; never their values
+}
+
+// String is the change as Terraform's users know it.
+func (c PlannedChange) String() string {
+	signs := map[string]string{
+		"create": "+", "adopt": ">", "import": ">", "update": "~", "replace": "-/+", "delete": "-", "move": "=", "forget": ".",
+	}
+	var why []string
+	if c.Reason != "" {
+		reason := strings.TrimPrefix(c.Reason, "delete_because_") // that it is deleted is said already
+		why = append(why, strings.ReplaceAll(reason, "_", " "))
+	}
+	if len(c.Attributes) > 0 {
+		why = append(why, strings.Join(c.Attributes, ", "))
+	}
+	line := fmt.Sprintf("%3s %s", cmp.Or(signs[c.Action], "?"), c.Address)
+	if len(why) > 0 {
+		line += " (" + strings.Join(why, ": ") + ")"
+	}
+	return line
 }
 
 // Plan says what a create would do. It applies, imports and records nothing: no

@@ -69,6 +69,15 @@ func (r *run) record(s *config.Stage, work *workshop) error {
 	return dir.SetRecord(rec)
 }
 
+// recordFirst records a stage of which nothing is known yet, before anything is
+// imported. What was made keeps the record of what made it until that is changed.
+func (r *run) recordFirst(s *config.Stage, work *workshop, before *state.State) error {
+	if _, err := r.dir.Stage(s.Name).Record(); before.Exists && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return r.record(s, work)
+}
+
 // keepModule copies the module that is about to be applied beside the state, with
 // its inputs. The work directory will not do: the next create prepares a newer
 // module there, any Terraform command other inputs, and somebody short of space may

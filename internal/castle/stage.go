@@ -142,7 +142,11 @@ func (r *creation) try(ctx context.Context, s *config.Stage, work *workshop) err
 	if before, err = r.takeIn(ctx, s, work, override, before, pending); err != nil {
 		return err
 	}
-	if err := errors.Join(dir.ClearFingerprint(), r.record(s, work), dir.Snapshot()); err != nil {
+	ready, err := dir.Fingerprint()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(dir.ClearFingerprint(), r.recordFirst(s, work, before), dir.Snapshot()); err != nil {
 		return err
 	}
 	if err := r.importOurs(ctx, s, work); err != nil {
@@ -153,6 +157,9 @@ func (r *creation) try(ctx context.Context, s *config.Stage, work *workshop) err
 		return err
 	}
 	err = r.change(ctx, s, work, before, adopted, pending)
+	if ready != nil && errors.As(err, new(*UnagreedError)) {
+		err = errors.Join(err, dir.SetFingerprint(ready)) // it is what it was
+	}
 	// Whatever came of it: a state of which there is no copy could not be restored.
 	err = errors.Join(err, dir.Snapshot())
 	r.mark(ctx, s)
@@ -181,10 +188,16 @@ func (r *creation) change(ctx context.Context, s *config.Stage, work *workshop, 
 		return errors.Join(err, plan.Discard())
 	}
 	if plan.Empty { // and all that was in flight is in the state
-		return errors.Join(plan.Discard(), r.dir.Stage(s.Name).ClearIntent())
+		return errors.Join(plan.Discard(), r.record(s, work), r.dir.Stage(s.Name).ClearIntent())
+	}
+	if err := r.agree(ctx, s, work, plan); err != nil {
+		return errors.Join(err, plan.Discard())
 	}
 	// The plan took a while: ask once more what stands in the way.
 	if err := r.recheck(ctx, s); err != nil {
+		return errors.Join(err, plan.Discard())
+	}
+	if err := r.record(s, work); err != nil {
 		return errors.Join(err, plan.Discard())
 	}
 	return r.applyPlan(ctx, s, work, plan, r.intended(ctx, s, work, objects))

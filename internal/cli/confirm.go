@@ -2,8 +2,10 @@ package cli
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/ephemeral-castle/castle/internal/castle"
 )
@@ -30,4 +32,36 @@ func (a *app) typed(word, want, what, unless string, yes bool) error {
 		return &unconfirmedError{"not confirmed, " + unless}
 	}
 	return err
+}
+
+// agreeing returns how the user is asked whether a stage may replace or destroy
+// something while a run goes on. Whoever has no terminal cannot agree.
+func (a *app) agreeing() func(context.Context, castle.Loss) (bool, error) {
+	if !isTerminal(a.stdin) {
+		return func(context.Context, castle.Loss) (bool, error) { return false, nil }
+	}
+	answers := make(chan string)
+	read := sync.OnceFunc(func() { // one reader for all questions: it may have read ahead
+		go func() {
+			defer close(answers)
+			for lines := bufio.NewScanner(a.stdin); lines.Scan(); {
+				answers <- strings.TrimSpace(lines.Text())
+			}
+		}()
+	})
+	return func(ctx context.Context, loss castle.Loss) (bool, error) {
+		var text strings.Builder
+		fmt.Fprintf(&text, "%s/%s is to lose what exists:\n", loss.Layer, loss.Stage)
+		for _, c := range loss.Changes {
+			fmt.Fprintf(&text, "  %s\n", c)
+		}
+		a.say(text.String() + "Type yes to replace and destroy that: ")
+		read()
+		select {
+		case answer := <-answers:
+			return answer == "yes", nil
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
 }

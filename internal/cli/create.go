@@ -8,6 +8,7 @@ import (
 
 func newCreate(a *app) *cobra.Command {
 	o := castle.CreateOptions{}
+	yes := false
 	cmd := &cobra.Command{
 		Use:   "create CLUSTER",
 		Short: "Raise a cluster, or complete what was begun",
@@ -18,13 +19,19 @@ at most. A failed stage stops only what needs it.
 Before anything is changed, every VM id is asked for. What stands on one and is not
 known to be castle's is never touched: exit code 4, with what it is and the ways
 out. --adopt takes over machines that are this cluster's own by name, by all their
-tags and by their node, though nothing here knows of them, as after a lost state.`,
+tags and by their node, though nothing here knows of them, as after a lost state.
+Before anything that exists is replaced or destroyed, what that is is shown and
+asked for; without a terminal it needs --yes, or that stage is left as it is and the
+exit code is 3. What a run that was cut short left half made is completed unasked.`,
 		Args: a.oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			reporter, done := a.runReporter()
 			c, err := a.open(args[0], reporter)
 			if err != nil {
 				return err
+			}
+			if !yes {
+				o.Agree = a.agreeing()
 			}
 			defer done()
 			return c.Create(cmd.Context(), o)
@@ -33,6 +40,7 @@ tags and by their node, though nothing here knows of them, as after a lost state
 	selectionFlags(cmd, &o.Selection)
 	cmd.Flags().BoolVar(&o.Refresh, "refresh", false, "apply what is up to date, too")
 	cmd.Flags().BoolVar(&o.Adopt, "adopt", false, "take over machines that name, tags and node say are this cluster's")
+	cmd.Flags().BoolVar(&yes, "yes", false, "replace and destroy what has to be, without asking")
 	a.valueFlags(cmd)
 	return cmd
 }

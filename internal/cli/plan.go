@@ -75,7 +75,7 @@ func printPlan(w io.Writer, p *castle.Plan) {
 			remark(w, "changed since it was ready: "+strings.Join(differs, ", "))
 		}
 		for _, c := range s.Changes {
-			fmt.Fprintf(w, "  %s\n", changeLine(c))
+			fmt.Fprintf(w, "  %s\n", c)
 		}
 		for _, refused := range s.Refused {
 			remark(w, "create would be refused: "+refused)
@@ -125,40 +125,19 @@ func firstLine(text string) string {
 	return first
 }
 
-// action is how something that becomes of a resource is shown.
-type action struct{ name, verb, sign string }
+// action is what becomes of a resource, and how that is counted.
+type action struct{ name, verb string }
 
 func actions() []action {
 	return []action{
-		{"create", "create", "+"},
-		{"adopt", "adopt", ">"},
-		{"import", "import", ">"},
-		{"update", "change", "~"},
-		{"replace", "replace", "-/+"},
-		{"delete", "destroy", "-"},
-		{"move", "move", "="},
-		{"forget", "forget", "."},
-		{"read", "read", "?"},
+		{"create", "create"},
+		{"adopt", "adopt"},
+		{"import", "import"},
+		{"update", "change"},
+		{"replace", "replace"},
+		{"delete", "destroy"},
+		{"move", "move"},
+		{"forget", "forget"},
+		{"read", "read"},
 	}
-}
-
-// changeLine is one change as Terraform's users know it.
-func changeLine(c castle.PlannedChange) string {
-	sign := "?"
-	if i := slices.IndexFunc(actions(), func(a action) bool { return a.name == c.Action }); i >= 0 {
-		sign = actions()[i].sign
-	}
-	var why []string
-	if c.Reason != "" {
-		reason := strings.TrimPrefix(c.Reason, "delete_because_") // that it is deleted is said already
-		why = append(why, strings.ReplaceAll(reason, "_", " "))
-	}
-	if len(c.Attributes) > 0 {
-		why = append(why, strings.Join(c.Attributes, ", "))
-	}
-	line := fmt.Sprintf("%3s %s", sign, c.Address)
-	if len(why) > 0 {
-		line += " (" + strings.Join(why, ": ") + ")"
-	}
-	return line
 }

@@ -92,6 +92,12 @@ func (i *Intent) Covers(address, id string) bool {
 	})
 }
 
+// Replaces reports whether the change that was cut short was to make or replace
+// the resource at address, whatever it has come to.
+func (i *Intent) Replaces(address string) bool {
+	return i != nil && slices.ContainsFunc(i.Changes, func(c Intended) bool { return c.creates() && c.Address == address })
+}
+
 // intentLine is one line of the file: of the run, of a change, or of how far a
 // change has come.
 type intentLine struct {
