@@ -50,6 +50,8 @@ type Config struct {
 	ProxmoxToken string
 	// Secrets are names of further secrets that every Infisical folder holds.
 	Secrets []string
+	// Branches are what every Git repository has.
+	Branches []string
 	// Log gets a line for everything that happens; never a secret.
 	Log io.Writer
 	// Kubernetes starts a control plane; nil is controlplane.Start.
@@ -128,7 +130,7 @@ func (d *Datacenter) handler(repositories *charts.Repositories) func(host string
 	for _, h := range repositories.Hosts() {
 		shops[h] = repositories.Handler(h)
 	}
-	hypervisor, vault := d.proxmox.Handler(), d.vault.handler()
+	hypervisor, vault, repository := d.proxmox.Handler(), d.vault.handler(), git(d.config.Branches)
 	return func(host string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch shop := shops[host]; {
@@ -138,6 +140,8 @@ func (d *Datacenter) handler(repositories *charts.Repositories) func(host string
 				hypervisor.ServeHTTP(w, r)
 			case strings.HasPrefix(r.URL.Path, "/api/"):
 				vault.ServeHTTP(w, r)
+			case strings.HasSuffix(r.URL.Path, "/info/refs"):
+				repository.ServeHTTP(w, r)
 			default:
 				http.Error(w, fmt.Sprintf("the lab has nothing at %s%s", host, r.URL.Path), http.StatusNotFound)
 			}

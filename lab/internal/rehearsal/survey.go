@@ -29,6 +29,7 @@ type survey struct {
 	Network        network.Names
 	Hosts          datacenter.Hosts
 	Secrets        []string // names of secrets that its modules ask Infisical for
+	Branches       []string // of the repository that Flux follows
 	ProxmoxToken   string   // where it is a plain value
 	// Endpoints of the two services that the environment names, for commands.
 	Proxmox, Infisical string
@@ -109,6 +110,8 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 					s.Proxmox = text
 				case name == "infisical_host":
 					s.Infisical = text
+				case name == "git_branch":
+					s.Branches = append(s.Branches, text)
 				case name == "proxmox_api_token":
 					s.ProxmoxToken = text
 				case name == "proxmox_node_name" || name == "node_name":
