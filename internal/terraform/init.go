@@ -58,8 +58,11 @@ func (r *Root) Init(ctx context.Context) (err error) {
 
 func (r *Root) init(ctx context.Context) error {
 	run := func(upgrade bool) error {
-		// The cache is for init alone: what it installs are links into it.
-		return r.command(ctx, "init", map[string]string{"TF_PLUGIN_CACHE_DIR": r.PluginCache}, func(tf *tfexec.Terraform, s *stream) error {
+		// The cache is for init alone: what it installs are links into it. What is in
+		// it is taken as it is, though no lock file has its hash yet: Terraform would
+		// fetch it again and replace it, under the stages that run it at that moment.
+		cache := map[string]string{"TF_PLUGIN_CACHE_DIR": r.PluginCache, "TF_PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE": "1"}
+		return r.command(ctx, "init", cache, func(tf *tfexec.Terraform, s *stream) error {
 			return tf.InitJSON(ctx, s, tfexec.Reconfigure(true), tfexec.Upgrade(upgrade))
 		})
 	}
