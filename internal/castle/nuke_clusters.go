@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
@@ -83,22 +82,15 @@ func (c *raisedCluster) read() error {
 }
 
 func (c *raisedCluster) machines(d *Doomed) error {
-	has := false
-	for _, check := range d.Record.Preflights {
-		if check.Type != proxmox.PreflightVMIDs {
-			continue
-		}
-		values, err := check.Decode()
-		if err != nil {
-			return err
-		}
-		datacenter, ids, err := proxmox.Recorded(gate.Values(values))
-		if err != nil {
-			return err
-		}
-		has, c.datacenter = true, datacenter
-		c.endpoints = append(c.endpoints, datacenter.Endpoint)
-		c.ids = append(c.ids, ids...)
+	asked, err := datacentersOf(d.Record)
+	if err != nil {
+		return err
+	}
+	has := len(asked) > 0
+	for _, one := range asked {
+		c.datacenter = one.Options
+		c.endpoints = append(c.endpoints, one.Endpoint)
+		c.ids = append(c.ids, one.ids...)
 	}
 	for _, res := range d.state.Managed() {
 		id, isGuest := proxmox.GuestID(res.Type, res.Attributes)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
@@ -60,15 +59,12 @@ func ownedBy(dir *state.Stage) (traces []proxmox.Trace, err error) {
 // that the environment names for the Terraform provider.
 func (r *destruction) datacenter(d *Doomed) (*proxmox.Client, error) {
 	for _, one := range append([]*Doomed{d}, r.all...) {
-		for _, check := range one.Record.Preflights {
-			if check.Type != proxmox.PreflightVMIDs {
-				continue
-			}
-			values, err := check.Decode()
-			if err != nil {
-				return nil, err
-			}
-			return proxmox.ClientOf(gate.Values(values))
+		asked, err := datacentersOf(one.Record)
+		if err != nil {
+			return nil, err
+		}
+		if len(asked) > 0 {
+			return proxmox.NewClient(asked[0].Options)
 		}
 	}
 	endpoint, token, insecure := r.variable("PROXMOX_VE_ENDPOINT"), r.variable("PROXMOX_VE_API_TOKEN"), r.variable("PROXMOX_VE_INSECURE")

@@ -9,7 +9,6 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/config"
-	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 )
 
@@ -23,38 +22,35 @@ import (
 // its turn comes, and with it only what needs it.
 func (r *destruction) admit(ctx context.Context, doomed []*Doomed) error {
 	for _, d := range doomed {
-		for _, check := range d.Record.Preflights {
-			if check.Type != proxmox.PreflightVMIDs {
-				continue
-			}
-			values, err := check.Decode()
-			if err != nil {
-				return err
-			}
-			recorded, _, err := proxmox.Recorded(gate.Values(values))
-			if err != nil {
-				return err
-			}
-			refusal := admitted(ctx, recorded)
-			if !proxmox.IsUnauthorized(refusal) {
-				continue
-			}
-			token, from, tried := r.otherToken(ctx, d, recorded)
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			if token == "" {
-				d.denied = &deniedError{refusal, tried}
-				continue
-			}
-			r.masker.Add(token)
-			r.notice(fmt.Sprintf("stage %s: Proxmox refuses the API token that was recorded; taking %s instead", d.Record.Name, from))
-			if err := r.replaceToken(doomed, recorded.Token, token); err != nil {
+		asked, err := datacentersOf(d.Record)
+		if err != nil {
+			return err
+		}
+		for _, recorded := range asked {
+			if err := r.admitTo(ctx, d, doomed, recorded.Options); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+func (r *destruction) admitTo(ctx context.Context, d *Doomed, doomed []*Doomed, recorded proxmox.Options) error {
+	refusal := admitted(ctx, recorded)
+	if !proxmox.IsUnauthorized(refusal) {
+		return nil
+	}
+	token, from, tried := r.otherToken(ctx, d, recorded)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if token == "" {
+		d.denied = &deniedError{refusal, tried}
+		return nil
+	}
+	r.masker.Add(token)
+	r.notice(fmt.Sprintf("stage %s: Proxmox refuses the API token that was recorded; taking %s instead", d.Record.Name, from))
+	return r.replaceToken(doomed, recorded.Token, token)
 }
 
 // admitted asks whether Proxmox takes a token.
