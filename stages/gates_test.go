@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,12 +70,15 @@ func explained(t *testing.T) map[string]waits {
 
 func TestEveryStageThatMakesSomethingInTheClusterHasAGate(t *testing.T) {
 	have := gates(t)
+	gateless := []string{
+		"platform/infisical-access", // a secret is there as soon as Infisical says so, and nothing stands on it
+	}
 	for _, stage := range all(t) {
 		names, used := have[stage]
 		switch {
 		case !used:
 			t.Errorf("%s is in no cluster that castle ships: nobody loads it", stage)
-		case len(names) == 0 && !strings.HasPrefix(stage, "secrets/"):
+		case len(names) == 0 && !strings.HasPrefix(stage, "secrets/") && !slices.Contains(gateless, stage):
 			t.Errorf("%s has no gate: what needs it would start at once", stage)
 		}
 	}

@@ -20,7 +20,7 @@ castle does not know it any more. An ADDRESS is a resource's, with all its
 instances, or a module's; of what a destroy has left over it is what the destroy
 called it (421, local:snippets/user.yaml), and no later destroy asks for it. A state that cannot be read is refused. Asks for the
 cluster's name; without a terminal it needs --yes.`,
-		Example: `  castle state forget blue platform 'module.nodes.proxmox_virtual_environment_vm.this["worker-02"]'`,
+		Example: `  castle state forget blue proxmox-talos 'module.nodes.proxmox_virtual_environment_vm.this["worker-02"]'`,
 		Args: usage(func(_ *cobra.Command, args []string) error {
 			if len(args) < 3 {
 				return errors.New("needs a cluster, a stage and what is to be forgotten")

@@ -13,7 +13,7 @@ func newTerraform(a *app) *cobra.Command {
 		Long: `Run any Terraform command in a stage's work directory, with the inputs that a
 create would use, locked against other runs and with the state snapshotted
 before. STAGE may be a layer that has one stage.`,
-		Example: "  castle terraform blue platform -- plan\n  castle terraform blue metallb -- state list",
+		Example: "  castle terraform blue proxmox-talos -- plan\n  castle terraform blue metallb -- state list",
 		Args: usage(func(cmd *cobra.Command, args []string) error {
 			if at := cmd.ArgsLenAtDash(); at != 2 || len(args) < 3 {
 				return errors.New("needs a cluster, a stage, -- and what Terraform is to do")

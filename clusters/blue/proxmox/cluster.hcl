@@ -5,6 +5,7 @@ stage "infisical" { source = "secrets/infisical" }
 stage "keys" { source = "secrets/keys" }
 
 stage "proxmox-talos" { source = "platform/proxmox-talos" }
+stage "infisical-access" { source = "platform/infisical-access" }
 
 stage "external-secrets" { source = "engine/external-secrets" }
 stage "secret-store" { source = "engine/secret-store" }

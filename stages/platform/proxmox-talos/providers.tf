@@ -6,12 +6,3 @@ provider "proxmox" {
   api_token = var.proxmox_api_token
   insecure  = var.proxmox_insecure
 }
-
-# Credentials: INFISICAL_UNIVERSAL_AUTH_CLIENT_ID and _CLIENT_SECRET.
-provider "infisical" {
-  host = var.infisical_host
-
-  auth = {
-    universal = {}
-  }
-}

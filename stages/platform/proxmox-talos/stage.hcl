@@ -4,7 +4,6 @@ stage {
 
   inputs = {
     cluster_name                   = cluster.name
-    infisical_folder               = "/ephemeral-castle/${cluster.name}/${cluster.platform}"
     proxmox_api_token              = secrets.proxmox_api_token
     client_configuration           = secrets.talos_client_configuration
     machine_secrets                = secrets.talos_machine_secrets
@@ -24,30 +23,6 @@ preflight "vm_ids" "free" {
   node_names = { for name, node in var.nodes : name => node.node_name != null ? node.node_name : var.proxmox_node_name }
   tags       = ["castle", cluster.name]
   resource   = "proxmox_virtual_environment_vm.node"
-}
-
-adopt "infisical_secret.kubeconfig" {
-  id = "${var.infisical_project_id}:${var.infisical_environment}:${var.infisical_folder}:KUBECONFIG_CONTENT"
-
-  exists "infisical_secret" {
-    host        = var.infisical_host
-    project_id  = var.infisical_project_id
-    environment = var.infisical_environment
-    folder      = var.infisical_folder
-    name        = "KUBECONFIG_CONTENT"
-  }
-}
-
-adopt "infisical_secret.talosconfig" {
-  id = "${var.infisical_project_id}:${var.infisical_environment}:${var.infisical_folder}:TALOSCONFIG_CONTENT"
-
-  exists "infisical_secret" {
-    host        = var.infisical_host
-    project_id  = var.infisical_project_id
-    environment = var.infisical_environment
-    folder      = var.infisical_folder
-    name        = "TALOSCONFIG_CONTENT"
-  }
 }
 
 # A cluster whose state was lost is not bootstrapped again: the machines know.

@@ -2,10 +2,6 @@ terraform {
   required_version = ">= 1.9"
 
   required_providers {
-    infisical = {
-      source  = "infisical/infisical"
-      version = "~> 0.19"
-    }
     proxmox = {
       source  = "bpg/proxmox"
       version = "~> 0.111.1"

@@ -4,6 +4,7 @@ stage "infisical" { source = "secrets/infisical" }
 stage "keys" { source = "secrets/keys" }
 
 stage "proxmox-talos" { source = "platform/proxmox-talos" }
+stage "infisical-access" { source = "platform/infisical-access" }
 
 stage "metallb" { source = "networking/metallb" }
 stage "address-pool" { source = "networking/address-pool" }

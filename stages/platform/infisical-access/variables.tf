@@ -1,3 +1,15 @@
+variable "kubeconfig" {
+  description = "Kubernetes' administrator access. castle wires it from the platform."
+  type        = string
+  sensitive   = true
+}
+
+variable "talosconfig" {
+  description = "Talos' administrator access. castle wires it from the platform."
+  type        = string
+  sensitive   = true
+}
+
 variable "infisical_host" {
   description = "Infisical's address. The EU and US clouds are two installations: an identity of one is refused by the other."
   type        = string

@@ -1,3 +1,12 @@
+# Credentials: INFISICAL_UNIVERSAL_AUTH_CLIENT_ID and _CLIENT_SECRET.
+provider "infisical" {
+  host = var.infisical_host
+
+  auth = {
+    universal = {}
+  }
+}
+
 # Whoever operates the cluster finds its access where its other secrets are.
 # Infisical refuses to create a secret that exists: stage.hcl adopts it first.
 resource "infisical_secret" "kubeconfig" {
@@ -5,7 +14,7 @@ resource "infisical_secret" "kubeconfig" {
   env_slug     = var.infisical_environment
   folder_path  = var.infisical_folder
   name         = "KUBECONFIG_CONTENT"
-  value        = talos_cluster_kubeconfig.cluster.kubeconfig_raw
+  value        = var.kubeconfig
 }
 
 resource "infisical_secret" "talosconfig" {
@@ -13,5 +22,5 @@ resource "infisical_secret" "talosconfig" {
   env_slug     = var.infisical_environment
   folder_path  = var.infisical_folder
   name         = "TALOSCONFIG_CONTENT"
-  value        = data.talos_client_configuration.cluster.talos_config
+  value        = var.talosconfig
 }
