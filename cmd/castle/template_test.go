@@ -19,30 +19,36 @@ import (
 func TestTemplates(t *testing.T) {
 	answers := []string{
 		"proxmox_endpoint=https://192.168.1.10:8006/", "proxmox_node=pve", "network=192.168.1.0/24", "gateway=192.168.1.1", "control_planes=1", "workers=1",
-		"infisical_project_id=8f3c1d52-6a0e-4b7f-9d21-5e4c7a90b6d3", "infisical_project_slug=castle", "git_url=https://git.example.com/me/green",
+		"git_url=https://git.example.com/me/green",
+	}
+	ways := map[string][]string{
+		"secrets=infisical": {"infisical_project_id=8f3c1d52-6a0e-4b7f-9d21-5e4c7a90b6d3", "infisical_project_slug=castle"},
+		"secrets=local":     nil,
 	}
 	all, err := fs.ReadDir(templates.Files, ".")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, template := range all {
-		t.Run(template.Name(), func(t *testing.T) {
-			repository := filepath.Join(t.TempDir(), "castles")
-			built(t, "init", repository)
-			args := []string{"-C", repository, "new", "green", "--template", template.Name()}
-			for _, a := range answers {
-				args = append(args, "--set", a)
-			}
-			if out := built(t, args...); !strings.Contains(out, "  castle rehearse green\n") {
-				t.Errorf("new does not say what comes next:\n%s", out)
-			}
-			if out := built(t, "-C", repository, "check"); !strings.Contains(out, ": 0 problems, 0 warnings") {
-				t.Errorf("check:\n%s", out)
-			}
-			if out := built(t, "-C", repository, "rehearse", "green"); !strings.Contains(out, "Left over: nothing") {
-				t.Errorf("something is left over:\n%s", out)
-			}
-		})
+		for way, more := range ways {
+			t.Run(template.Name()+" "+way, func(t *testing.T) {
+				repository := filepath.Join(t.TempDir(), "castles")
+				built(t, "init", repository)
+				args := []string{"-C", repository, "new", "green", "--template", template.Name()}
+				for _, a := range append(append([]string{way}, answers...), more...) {
+					args = append(args, "--set", a)
+				}
+				if out := built(t, args...); !strings.Contains(out, "  castle rehearse green\n") {
+					t.Errorf("new does not say what comes next:\n%s", out)
+				}
+				if out := built(t, "-C", repository, "check"); !strings.Contains(out, ": 0 problems, 0 warnings") {
+					t.Errorf("check:\n%s", out)
+				}
+				if out := built(t, "-C", repository, "rehearse", "green"); !strings.Contains(out, "Left over: nothing") {
+					t.Errorf("something is left over:\n%s", out)
+				}
+			})
+		}
 	}
 }
 

@@ -116,6 +116,12 @@ func (a *app) answer(order *factory.Order, given map[string]string) (chosen []st
 	questions := a.questions()
 	for _, k := range keys {
 		text, is := given[k.Name]
+		if !order.Wants(k) {
+			if is {
+				wrong = append(wrong, k.Name+": no answer is needed with secrets = local")
+			}
+			continue
+		}
 		proposal := order.Propose(k)
 		switch {
 		case is:

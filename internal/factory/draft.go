@@ -1,6 +1,7 @@
 package factory
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 )
+
+// secretsFile is for its user's eyes only.
+const secretsFile = "secrets.tfvars"
 
 // Node is a machine of the cluster.
 type Node struct {
@@ -56,6 +60,9 @@ func (o *Order) Write() (d *Draft, err error) {
 			d.Next = string(data)
 			continue
 		}
+		if len(bytes.TrimSpace(data)) == 0 { // these answers do without it
+			continue
+		}
 		name := path.Join("clusters", o.Cluster, o.Platform, p.name)
 		file := filepath.Join(half, filepath.FromSlash(name))
 		if err := makeFolder(filepath.Dir(file)); err != nil {
@@ -63,6 +70,11 @@ func (o *Order) Write() (d *Draft, err error) {
 		}
 		if err := writeFile(file, data); err != nil {
 			return d, err
+		}
+		if path.Base(p.name) == secretsFile {
+			if err := os.Chmod(file, 0o600); err != nil {
+				return d, err
+			}
 		}
 		d.Files = append(d.Files, name)
 	}

@@ -25,6 +25,9 @@ type Order struct {
 	alone      bool           // no other platform has a cluster of this name
 }
 
+// local is the answer of those who have no vault.
+const local = "local"
+
 var plainName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
 
 // Begin reads a template and the repository's clusters. wanted is "green" or
@@ -69,6 +72,9 @@ func (o *Order) Label() string { return o.Cluster + "/" + o.Platform }
 
 // Keys are what the template wants to know, in the order to ask in.
 func (o *Order) Keys() []*Key { return o.keys }
+
+// Wants reports whether the answers so far leave a key of any use.
+func (o *Order) Wants(k *Key) bool { return !k.vault || o.values["secrets"] != local }
 
 // Answer takes an answer, and says what is wrong with it. The answers to the keys
 // before must have been taken.

@@ -4,15 +4,20 @@
 cluster {
   protect = false # true: destroy and recreate refuse
 }
-
+{{ if eq .secrets "local" }}
+stage "local" { source = "secrets/local" } # secrets.tfvars
+{{- else }}
 stage "infisical" { source = "secrets/infisical" }
+{{- end }}
 stage "keys" { source = "secrets/keys" }
 
 stage "proxmox-talos" { source = "platform/proxmox-talos" }
+{{- if ne .secrets "local" }}
 stage "infisical-access" { source = "platform/infisical-access" }
 
 stage "external-secrets" { source = "engine/external-secrets" }
 stage "secret-store" { source = "engine/secret-store" }
+{{- end }}
 
 stage "metallb" { source = "networking/metallb" }
 stage "address-pool" { source = "networking/address-pool" }

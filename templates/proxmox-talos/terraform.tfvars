@@ -1,7 +1,16 @@
-# The values of {{ .cluster }}. No secret belongs here: they are in Infisical, in the folder
-# /ephemeral-castle/{{ .cluster }}/{{ .platform }}. Every variable is explained in the variables.tf of its
-# stage; `castle stage show platform/proxmox-talos` lists the machines' ones.
+# The values of {{ .cluster }}. No secret belongs here: they are in
+{{- if eq .secrets "local" }} secrets.tfvars, which stays out of Git.{{ else }} Infisical, in the folder
+# /ephemeral-castle/{{ .cluster }}/{{ .platform }}.{{ end }}
+# Every variable is explained in the variables.tf of its stage; `castle stage show platform/proxmox-talos`
+# lists those of the machines.
 
+{{ if eq .secrets "local" -}}
+# Without backups (longhorn_backup_target below), there need not be S3 credentials. The ESO_ ones are for
+# clusters with External Secrets.
+local_optional_secrets = [
+  "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "ESO_CLIENT_ID", "ESO_CLIENT_SECRET", "GIT_USERNAME", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY",
+]
+{{ else -}}
 infisical_host         = "{{ .infisical_host }}" # the EU and US clouds are two installations
 infisical_project_id   = "{{ .infisical_project_id }}"
 infisical_project_slug = "{{ .infisical_project_slug }}"
@@ -9,7 +18,7 @@ infisical_environment  = "{{ .infisical_environment }}"
 
 # Without backups (longhorn_backup_target below), the folder need not hold S3 credentials.
 infisical_optional_secrets = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GIT_USERNAME", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY"]
-
+{{ end }}
 proxmox_endpoint  = "{{ .proxmox_endpoint }}"
 proxmox_node_name = "{{ .proxmox_node }}" # as the tree in Proxmox' web interface shows it
 # A new host signs its own certificate: copy /etc/pve/pve-root-ca.pem from it, name the file here and let

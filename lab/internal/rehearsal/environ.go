@@ -13,6 +13,9 @@ func (p *plan) environ() []string {
 	var all []string
 	for _, kv := range p.Options.Environ {
 		name, _, _ := strings.Cut(kv, "=")
+		if name == localVariable {
+			continue // the real ones
+		}
 		if slices.Contains(keep, name) || strings.HasPrefix(name, "TF_VAR_") || name == "TF_LOG" {
 			all = append(all, kv)
 		}
@@ -30,6 +33,7 @@ func (p *plan) environ() []string {
 		// Go, OpenSSL, curl, Git and Python each have a name for it.
 		"SSL_CERT_FILE": bundle, "SSL_CERT_DIR": p.path("covered"), "CURL_CA_BUNDLE": bundle, "GIT_SSL_CAINFO": bundle, "REQUESTS_CA_BUNDLE": bundle,
 		"PROXMOX_VE_ENDPOINT": p.Survey.Proxmox, "INFISICAL_HOST": p.Survey.Infisical,
+		localVariable: p.Survey.LocalSecrets,
 	}
 	for name, value := range own {
 		if value != "" {

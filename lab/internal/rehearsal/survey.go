@@ -31,6 +31,7 @@ type survey struct {
 	Secrets        []string // names of secrets that its modules ask Infisical for
 	Branches       []string // of the repository that Flux follows
 	ProxmoxToken   string   // where it is a plain value
+	LocalSecrets   string   // what stands in for those of secrets.tfvars, where a stage takes them from there
 	// Endpoints of the two services that the environment names, for commands.
 	Proxmox, Infisical string
 	Providers          []string // source addresses
@@ -41,8 +42,10 @@ type survey struct {
 
 // inspect reads the configuration. An invalid one is a *castle.ConfigError.
 func inspect(repository string, o Options) (*survey, error) {
+	// Without the user's secrets.tfvars, which is in no Git, the configuration is whole, too.
+	environ := append(slices.Clone(o.Environ), localVariable+"={}")
 	cluster, diags := config.Load(config.Options{
-		Repository: repository, Cluster: o.Cluster, Environ: o.Environ,
+		Repository: repository, Cluster: o.Cluster, Environ: environ,
 		Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(), Exists: castle.ExistsTypes(),
 		Library: stages.Library, Templates: templates.Files,
 	})
@@ -81,6 +84,13 @@ func inspect(repository string, o Options) (*survey, error) {
 			}
 			for _, n := range names {
 				secrets[n] = true
+			}
+		}
+	}
+	for _, stage := range cluster.Stages {
+		if _, is := stage.Variables[localSecrets]; is {
+			if s.LocalSecrets, s.ProxmoxToken, err = localStandIns(stage.Module); err != nil {
+				return nil, err
 			}
 		}
 	}

@@ -1,0 +1,33 @@
+package rehearsal
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"io/fs"
+)
+
+// localSecrets is the variable of secrets/local. Its values are the user's real
+// secrets, where there are any yet: a rehearsal has others of its own, and hands
+// them on where they win, in the environment.
+const localSecrets = "local_secrets"
+
+const localVariable = "TF_VAR_" + localSecrets
+
+// localStandIns are values for all the secrets that a module names, as the environment
+// has them, and the API token that Proxmox has to let in.
+func localStandIns(module fs.FS) (values, proxmoxToken string, err error) {
+	names, err := secretNames(module)
+	if err != nil {
+		return "", "", err
+	}
+	secrets := map[string]string{}
+	for _, name := range names {
+		b := make([]byte, 20)
+		rand.Read(b) //nolint:errcheck // never fails
+		secrets[name] = hex.EncodeToString(b)
+	}
+	secrets["PROXMOX_TOKEN_ID"] = "castle@pve!castle"
+	text, err := json.Marshal(secrets)
+	return string(text), secrets["PROXMOX_TOKEN_ID"] + "=" + secrets["PROXMOX_TOKEN_SECRET"], err
+}

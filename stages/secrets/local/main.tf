@@ -1,0 +1,23 @@
+locals {
+  # Output name => secret name.
+  names = {
+    proxmox_token_id     = "PROXMOX_TOKEN_ID"
+    proxmox_token_secret = "PROXMOX_TOKEN_SECRET"
+    ssh_private_key      = "SSH_PRIVATE_KEY"
+    ssh_public_key       = "SSH_PUBLIC_KEY"
+    s3_access_key_id     = "AWS_ACCESS_KEY_ID"
+    s3_secret_access_key = "AWS_SECRET_ACCESS_KEY"
+    git_username         = "GIT_USERNAME"
+    git_token            = "GITHUB_TOKEN"
+    eso_client_id        = "ESO_CLIENT_ID"
+    eso_client_secret    = "ESO_CLIENT_SECRET"
+  }
+
+  value = { for output, name in local.names : output => try(length(var.local_secrets[name]) > 0 ? var.local_secrets[name] : null, null) }
+
+  # Names are no secrets.
+  lacking = sort([
+    for name in values(local.names) : name
+    if !nonsensitive(try(length(var.local_secrets[name]) > 0, false)) && !contains(var.local_optional_secrets, name)
+  ])
+}

@@ -1,0 +1,3 @@
+stage {
+  summary = "Hands on the secrets of secrets.tfvars, for clusters without a vault"
+}
