@@ -28,6 +28,15 @@ type Plan struct {
 	Platform string       `json:"platform"`
 	Code     []CodeChange `json:"code_changed"` // since it was applied
 	Stages   []StagePlan  `json:"stages"`       // by layer, and inside a layer as cluster.hcl lists them
+	Unlisted []Unlisted   `json:"unlisted"`     // that a create leaves as they are
+}
+
+// Unlisted is a stage that was created and that the configuration does not list
+// any more, or lists as disabled.
+type Unlisted struct {
+	Stage   string `json:"stage"`
+	Layer   string `json:"layer"`
+	Destroy string `json:"destroy"` // the command that would raze it
 }
 
 // StagePlan is one stage's part of a Plan.
@@ -99,7 +108,12 @@ func (c *Castle) Plan(ctx context.Context, selection Selection) (_ *Plan, err er
 	if err := p.recallSound(); err != nil {
 		return nil, err
 	}
-	plan := &Plan{Cluster: c.cluster.Name, Platform: c.cluster.Platform, Code: []CodeChange{}}
+	plan := &Plan{Cluster: c.cluster.Name, Platform: c.cluster.Platform, Code: []CodeChange{}, Unlisted: []Unlisted{}}
+	if selection.All() {
+		if plan.Unlisted, err = r.unlisted(); err != nil {
+			return nil, err
+		}
+	}
 	for _, s := range chosen {
 		code, err := c.codeChange(s)
 		if err != nil {
@@ -122,6 +136,26 @@ func (c *Castle) Plan(ctx context.Context, selection Selection) (_ *Plan, err er
 	plan.connect(chosen)
 	plan.mask(c.masker.Hide)
 	return plan, errors.Join(errs...)
+}
+
+// unlisted are the recorded stages that no create touches.
+func (r *run) unlisted() ([]Unlisted, error) {
+	places, err := r.remembered("")
+	if err != nil {
+		return nil, err
+	}
+	all := []Unlisted{}
+	for _, p := range places {
+		if len(matches(placesOf(r.cluster.Stages), p.name)) > 0 {
+			continue
+		}
+		command := r.command("destroy") + " --only " + p.name
+		if rec, err := r.dir.Stage(p.name).Record(); err == nil && rec.Persistent {
+			command += " --all"
+		}
+		all = append(all, Unlisted{Stage: p.name, Layer: p.layer, Destroy: command})
+	}
+	return all, nil
 }
 
 // connect notes which stages were planned with what a stage says that is itself

@@ -62,16 +62,29 @@ func (a *app) tellInitialized(dir string, made []string) {
 	fmt.Fprintf(a.stdout, "Next:\n  castle %snew green\n", there)
 }
 
+// lacks says what a .gitignore lacks, and what for.
+func lacks(dir string, lines []string) string {
+	return fmt.Sprintf("%s lacks %s: keys, states or secrets of a cluster could get into Git", filepath.Join(dir, ".gitignore"), strings.Join(lines, ", "))
+}
+
+// warnUnignored warns of a repository whose keys and secrets could get into Git.
+func (a *app) warnUnignored(repository string) error {
+	lines, err := factory.Unignored(repository)
+	if err == nil && len(lines) > 0 {
+		a.say("castle: warning: " + lacks(repository, lines) + "; `castle init` adds what is missing")
+	}
+	return err
+}
+
 // ignore asks whether lines may be appended to a .gitignore that was there before.
 func (a *app) ignore(dir string, lines []string) error {
 	file := filepath.Join(dir, ".gitignore")
-	lacks := fmt.Sprintf("%s lacks %s: keys, states or secrets of a cluster could get into Git", file, strings.Join(lines, ", "))
 	if !isTerminal(a.stdin) {
-		return &unconfirmedError{lacks + "; add what is missing"}
+		return &unconfirmedError{lacks(dir, lines) + "; add what is missing"}
 	}
 	a.prompting(true)
 	defer a.prompting(false)
-	fmt.Fprintf(a.stderr, "%s.\nAppend it? (y/N): ", lacks)
+	fmt.Fprintf(a.stderr, "%s.\nAppend it? (y/N): ", lacks(dir, lines))
 	typed, err := bufio.NewReader(a.stdin).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(typed)); err != nil || answer != "y" && answer != "yes" {
 		return &unconfirmedError{file + " stays as it is; add " + strings.Join(lines, ", ")}

@@ -165,6 +165,7 @@ func (a *app) make(order *factory.Order, chosen []string, o castle.Options) (err
 		return &castle.UsageError{Message: err.Error() + "\ncastle: nothing was made"}
 	}
 	defer func() { err = errors.Join(err, draft.Close()) }()
+	repository := o.Repository
 	o.Repository = draft.Repository
 	report, err := castle.Check(o, order.Label())
 	if err != nil {
@@ -178,6 +179,9 @@ func (a *app) make(order *factory.Order, chosen []string, o castle.Options) (err
 	}
 	if err := draft.Place(); err != nil {
 		return &castle.UsageError{Message: err.Error()}
+	}
+	if err := a.warnUnignored(repository); err != nil {
+		return err
 	}
 	if a.output == "json" {
 		return a.printJSON(map[string]any{"cluster": order.Label(), "template": order.Template, "files": draft.Files, "next": draft.Commands()})

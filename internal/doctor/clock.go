@@ -14,8 +14,8 @@ const (
 )
 
 // clock compares this machine's clock with that of another, which says a full second.
-func clock(whose string, ask func(context.Context) (time.Time, error)) question {
-	return question{"clock", func(ctx context.Context) []Finding {
+func clock(name, whose string, ask func(context.Context) (time.Time, error)) question {
+	return question{name, func(ctx context.Context) []Finding {
 		before := time.Now()
 		theirs, err := ask(ctx)
 		after := time.Now()
@@ -52,7 +52,7 @@ func clock(whose string, ask func(context.Context) (time.Time, error)) question 
 func (heard spoken) clocks() []question {
 	var all []question
 	for _, host := range heard.hosts {
-		all = append(all, clock("Infisical", func(ctx context.Context) (time.Time, error) { return dateOf(ctx, host) }))
+		all = append(all, clock("infisical.clock", "Infisical", func(ctx context.Context) (time.Time, error) { return dateOf(ctx, host) }))
 	}
 	return all
 }

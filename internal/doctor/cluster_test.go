@@ -129,11 +129,11 @@ func TestWhatIsWrongIsTold(t *testing.T) {
 		},
 		"a clock is off": {
 			breaks: func(_ *testing.T, w *world) { w.skew = 90 * time.Second },
-			name:   "clock", colour: Yellow, text: "behind Proxmox", way: "NTP",
+			name:   "proxmox.clock", colour: Yellow, text: "behind Proxmox", way: "NTP",
 		},
 		"a clock is wrong": {
 			breaks: func(_ *testing.T, w *world) { w.skew = -time.Hour },
-			name:   "clock", colour: Red, text: "ahead of Infisical", way: "NTP",
+			name:   "infisical.clock", colour: Red, text: "ahead of Infisical", way: "NTP",
 		},
 		"the repository refuses the token": {
 			breaks: func(_ *testing.T, w *world) { w.vault.Put(w.folder, "GITHUB_TOKEN", "expired-token") },

@@ -74,7 +74,7 @@ func (x *examination) datacenter(s *config.Stage, p *config.Preflight, heard spo
 	if len(d.images) > 0 {
 		all = append(all, ask("image", d.image))
 	}
-	return append(all, ask("vm-ids", func(ctx context.Context) []Finding { return d.ids(ctx, p) }), clock("Proxmox", client.Clock))
+	return append(all, ask("vm-ids", func(ctx context.Context) []Finding { return d.ids(ctx, p) }), clock("proxmox.clock", "Proxmox", client.Clock))
 }
 
 func known(v cty.Value) string {

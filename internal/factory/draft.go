@@ -50,7 +50,7 @@ func (o *Order) Write() (d *Draft, err error) {
 		return d, err
 	}
 	answers := o.data()
-	d.Next = fmt.Sprintf("Next:\n  castle rehearse %[1]s\n  castle create %[1]s\n", answers["reference"])
+	d.Next = fmt.Sprintf("Next:\n  castle rehearse %[1]s\n  castle doctor %[1]s\n  castle create %[1]s\n", answers["reference"])
 	for _, p := range o.parts {
 		data, err := p.render(answers)
 		if err != nil {

@@ -16,8 +16,9 @@ import (
 //go:embed castle.hcl
 var castleFile []byte
 
-// ignored are the lines of .gitignore that keep keys and state out of Git.
-var ignored = []string{"**/configs/", "*.tfstate*", "secrets.tfvars"}
+// ignored are the lines of .gitignore that keep keys, states, secrets and saved
+// plans, which hold them all, out of Git.
+var ignored = []string{"**/configs/", "*.tfstate*", "secrets.tfvars", "*.castleplan"}
 
 // Initialized is what Init has made and what it has left alone.
 type Initialized struct {
@@ -66,17 +67,17 @@ func Init(dir string) (Initialized, error) {
 	if err := makeFolder(clusters); err != nil {
 		return done, err
 	}
-	done.Unignored, err = unignored(filepath.Join(dir, ".gitignore"))
+	done.Unignored, err = Unignored(dir)
 	return done, err
 }
 
 var ignoreFile = "# Keys, state and secrets of the clusters: never in Git.\n" + strings.Join(ignored, "\n") + "\n"
 
-// unignored returns which lines a .gitignore lacks. A line that says the same in
-// other words is for its user to know of.
-func unignored(path string) ([]string, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
+// Unignored returns which lines the .gitignore of dir lacks; all, if there is none.
+// A line that says the same in other words is for its user to know of.
+func Unignored(dir string) ([]string, error) {
+	data, err := os.ReadFile(filepath.Join(dir, ".gitignore"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	var lines []string
