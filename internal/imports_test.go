@@ -36,6 +36,7 @@ func table() map[string][]string {
 		"internal/talos":              {"internal/gate"},
 		"internal/proxmox":            {"internal/gate"},
 		"internal/infisical":          {"internal/gate"},
+		"internal/gitops":             {},
 		"internal/probe":              {"internal/gate"},
 		"internal/ui":                 {},
 		"internal/emulator/proxmox":   {},
@@ -75,7 +76,7 @@ func TestTheLabIsNotImported(t *testing.T) {
 func TestTheLabUsesOnlyWhatItStandsInFor(t *testing.T) {
 	may := []string{
 		"internal/config", "internal/castle", "internal/emulator/proxmox", "internal/emulator/talos", "internal/emulator/infisical",
-		"internal/event", "internal/fault", "internal/secret", "internal/terraform", "internal/ui", "internal/gate", "internal/kube", "stages", "templates",
+		"internal/event", "internal/fault", "internal/gitops", "internal/secret", "internal/terraform", "internal/ui", "internal/gate", "internal/kube", "stages", "templates",
 	}
 	for pkg, imports := range list(t, "../lab") {
 		for _, imp := range imports {

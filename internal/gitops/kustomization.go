@@ -1,0 +1,118 @@
+package gitops
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Kustomization is one of Flux's: a folder and how it is applied.
+type Kustomization struct {
+	Key
+	Path      string // in the repository: "infrastructure/controllers"; empty is its root
+	DependsOn []Key
+	Wait      bool // ready only when all its objects are
+	Prune     bool
+	Suspend   bool
+
+	Variables     map[string]string // postBuild.substitute
+	VariablesFrom []VariableSource  // postBuild.substituteFrom
+
+	Place                    // where it is declared; none for the root
+	Parent    *Kustomization // that declares it; nil for the root
+	Objects   []Object       // what it applies, as far as its variables are known
+	Elsewhere string         // its source, if that is not this repository: it has no Objects
+
+	source source
+	spec   spec
+}
+
+// Key is a namespace and a name in it.
+type Key struct{ Namespace, Name string }
+
+func (n Key) String() string { return n.Namespace + "/" + n.Name }
+
+// VariableSource is a ConfigMap or Secret, in the Kustomization's namespace, that variables come from.
+type VariableSource struct {
+	Kind     string `json:"kind"`
+	Name     string `json:"name"`
+	Optional bool   `json:"optional"`
+}
+
+// source is where the manifests come from.
+type source struct {
+	kind string
+	Key
+}
+
+func (s source) String() string { return s.kind + " " + s.Key.String() }
+
+// spec is what is read of a Kustomization's spec; the fields above change what is built.
+type spec struct {
+	TargetNamespace string         `json:"targetNamespace"`
+	NamePrefix      string         `json:"namePrefix"`
+	NameSuffix      string         `json:"nameSuffix"`
+	Patches         []any          `json:"patches"`
+	Images          []any          `json:"images"`
+	Components      []string       `json:"components"`
+	CommonMetadata  commonMetadata `json:"commonMetadata"`
+
+	Path      string      `json:"path"`
+	Prune     bool        `json:"prune"`
+	Wait      bool        `json:"wait"`
+	Suspend   bool        `json:"suspend"`
+	DependsOn []reference `json:"dependsOn"`
+	SourceRef struct {
+		Kind      string `json:"kind"`
+		reference `json:",inline"`
+	} `json:"sourceRef"`
+	PostBuild struct {
+		Substitute     map[string]string `json:"substitute"`
+		SubstituteFrom []VariableSource  `json:"substituteFrom"`
+	} `json:"postBuild"`
+}
+
+type commonMetadata struct {
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+type reference struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+func (r reference) from(namespace string) Key {
+	return Key{cmp.Or(r.Namespace, namespace), r.Name}
+}
+
+// IsKustomization tells Flux's Kustomization from other objects.
+func IsKustomization(o *unstructured.Unstructured) bool {
+	return o.GetKind() == "Kustomization" && o.GroupVersionKind().Group == "kustomize.toolkit.fluxcd.io"
+}
+
+// Parse reads a Kustomization of Flux's.
+func Parse(o *unstructured.Unstructured) (*Kustomization, error) {
+	k := &Kustomization{Key: Key{o.GetNamespace(), o.GetName()}}
+	fields, _ := o.Object["spec"].(map[string]any)
+	s := &k.spec
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, s); err != nil {
+		return nil, fmt.Errorf("Kustomization %s: spec: %w", k.Key, err)
+	}
+	if s.SourceRef.Name == "" {
+		return nil, fmt.Errorf("Kustomization %s: spec.sourceRef names no source", k.Key)
+	}
+	k.Path, k.Wait, k.Prune, k.Suspend = clean(s.Path), s.Wait, s.Prune, s.Suspend
+	k.source = source{s.SourceRef.Kind, s.SourceRef.from(k.Namespace)}
+	k.Variables, k.VariablesFrom = s.PostBuild.Substitute, s.PostBuild.SubstituteFrom
+	for _, d := range s.DependsOn {
+		k.DependsOn = append(k.DependsOn, d.from(k.Namespace))
+	}
+	if strings.Contains(k.Path, "${") {
+		return nil, fmt.Errorf("Kustomization %s: spec.path has a variable whose value castle does not know: %s", k.Key, s.Path)
+	}
+	return k, nil
+}
