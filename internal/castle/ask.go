@@ -51,7 +51,7 @@ func (c *Castle) Gates(ctx context.Context, o GateOptions) (GateReport, error) {
 		all := placesOf(stages)
 		found := matches(all, o.Of)
 		if len(found) == 0 {
-			return report, unknownStage("gate", o.Of, all)
+			return report, c.notAsked(o.Of, all)
 		}
 		stages = nil
 		for _, i := range found {
@@ -69,6 +69,20 @@ func (c *Castle) Gates(ctx context.Context, o GateOptions) (GateReport, error) {
 	}
 	report.Open = report.Closed() == nil
 	return report, nil
+}
+
+// notAsked says why no gates can be asked of what has this name.
+func (c *Castle) notAsked(name string, all []place) error {
+	for _, s := range c.cluster.Disabled {
+		switch {
+		case s.Name != name:
+		case s.AskedBy != nil:
+			return &UsageError{Message: fmt.Sprintf("gate: stage %s is disabled, and stage %s asks its gates: castle gate %s %s", name, s.AskedBy.Name, c.cluster.Name, s.AskedBy.Name)}
+		default:
+			return &UsageError{Message: fmt.Sprintf("gate: stage %s is disabled, and no stage asks its gates", name)}
+		}
+	}
+	return unknownStage("gate", name, all)
 }
 
 // Closed is a *ClosedError unless everything is open.

@@ -170,8 +170,9 @@ func TestWhoIsStoppedMaySayWhatItHas(t *testing.T) {
 func TestAGateIsExplainedWhenItIsGivenUpAndNotLater(t *testing.T) {
 	r := recordedRun(t, "metallb", "")
 	asked := 0
-	g := &config.Gate{Label: "web", Policy: gate.Policy{Timeout: time.Millisecond}, Type: gate.Type{Name: "workload"}}
-	s := &config.Stage{Name: "metallb", Layer: "networking", Gates: []*config.Gate{g}}
+	s := &config.Stage{Name: "metallb", Layer: "networking"}
+	g := &config.Gate{Label: "web", Of: s, Policy: gate.Policy{Timeout: time.Millisecond}, Type: gate.Type{Name: "workload"}}
+	s.Gates = []*config.Gate{g}
 	err := r.waitFor(t.Context(), s, g, gate.Gate{
 		Name:     g.Name(),
 		Check:    func(context.Context) error { return errors.New("0 of 1 ready") },

@@ -12,7 +12,7 @@ import (
 
 // gateOf binds a stage's gate to the cluster and to what the stages have said.
 func (r *run) gateOf(s *config.Stage, g *config.Gate) (gate.Gate, error) {
-	values, diags := g.Values(s, r.said.scope(s))
+	values, diags := g.Values(r.said.scope(s))
 	if diags.HasErrors() {
 		return gate.Gate{}, diags
 	}

@@ -75,6 +75,8 @@ func rules() []rule {
 		{name: "pools-shared", about: "The pools of two clusters share addresses.", across: poolsShared},
 		{name: "pool-holds-other", about: "A pool holds the VIP or a machine of another cluster.", across: poolHoldsOther},
 
+		{name: "gates-unasked", about: "A stage is disabled, and what needs its layer waits for nothing that takes its place.", warns: true, within: gatesUnasked},
+
 		{name: "patch-unreadable", about: "A patch of the machine configuration has unknown fields, kinds or no YAML.", within: patchUnreadable},
 		{name: "machine-config", about: "Talos would refuse a machine's configuration.", within: machineConfig},
 		{name: "machine-config-unknown", about: "A machine's configuration cannot be rendered before a run, so it is not checked.", warns: true, within: machineConfigUnknown},

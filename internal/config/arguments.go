@@ -12,10 +12,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// Values returns the gate's arguments for stage s.
-func (g *Gate) Values(s *Stage, sc Scope) (gate.Values, hcl.Diagnostics) {
-	return g.block.values(s, sc)
-}
+// Values returns the gate's arguments; sc is the scope of the stage that asks it.
+func (g *Gate) Values(sc Scope) (gate.Values, hcl.Diagnostics) { return g.block.values(g.Of, sc) }
 
 // Values returns the preflight's arguments for stage s.
 func (p *Preflight) Values(s *Stage, sc Scope) (gate.Values, hcl.Diagnostics) {
@@ -88,9 +86,12 @@ func (l *loader) checkValues(s *Stage) {
 		l.report(diags...)
 	}
 	for _, g := range s.Gates {
-		g.Policy.Timeout = l.policy(s, g.block, "timeout", gate.Attribute{Type: cty.String, Valid: gate.ValidDuration}).Duration("timeout")
-		g.Policy.Stable = l.policy(s, g.block, "stable", gate.Attribute{Type: cty.Number, Valid: gate.ValidCount}).Int("stable")
+		_, diags := g.Values(g.Of.beforehand())
+		l.report(diags...)
+		g.Policy.Timeout = l.policy(g.Of, g.block, "timeout", gate.Attribute{Type: cty.String, Valid: gate.ValidDuration}).Duration("timeout")
+		g.Policy.Stable = l.policy(g.Of, g.block, "stable", gate.Attribute{Type: cty.Number, Valid: gate.ValidCount}).Int("stable")
 	}
+	s.giveTime()
 	for _, a := range s.Adopts {
 		if e := a.Exists; e != nil {
 			e.Policy.Timeout = l.policy(s, e.block, "timeout", gate.Attribute{Type: cty.String, Valid: gate.ValidDuration}).Duration("timeout")
@@ -113,6 +114,7 @@ func (l *loader) policy(s *Stage, b *block, name string, takes gate.Attribute) g
 	return gate.Values{name: v}
 }
 
+// blocks are the stage's preflights and adoptions.
 func (s *Stage) blocks() []*block {
 	var all []*block
 	for _, p := range s.Preflights {
@@ -123,9 +125,6 @@ func (s *Stage) blocks() []*block {
 		if a.Exists != nil {
 			all = append(all, a.Exists.block)
 		}
-	}
-	for _, g := range s.Gates {
-		all = append(all, g.block)
 	}
 	return all
 }
@@ -140,11 +139,16 @@ func (c *Cluster) Strings() []string {
 		for _, v := range inputs {
 			collect(found, v)
 		}
-		for _, b := range s.blocks() {
-			values, _ := b.values(s, sc)
+		add := func(values gate.Values, _ hcl.Diagnostics) {
 			for _, v := range values {
 				collect(found, v)
 			}
+		}
+		for _, b := range s.blocks() {
+			add(b.values(s, sc))
+		}
+		for _, g := range s.Gates {
+			add(g.Values(g.Of.beforehand()))
 		}
 	}
 	return slices.Sorted(maps.Keys(found))

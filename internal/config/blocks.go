@@ -13,8 +13,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// addBlocks gives the stage its gates, preflights and adoptions.
-func (l *loader) addBlocks(s *Stage) {
+// addGates gives the stage its gates.
+func (l *loader) addGates(s *Stage) {
 	for _, b := range s.definition.gates {
 		i := slices.IndexFunc(l.Gates, func(t gate.Type) bool { return t.Name == b.labels[0] })
 		if i < 0 {
@@ -29,9 +29,14 @@ func (l *loader) addBlocks(s *Stage) {
 		merged := b.overriddenBy(s.entry.gates)
 		merged.takes, merged.check = t.Attributes, t.Check
 		l.checkArguments(s, merged, "timeout", "stable", "needs")
-		s.Gates = append(s.Gates, &Gate{Type: t, Label: b.labels[1], block: merged})
+		s.Gates = append(s.Gates, &Gate{Type: t, Label: b.labels[1], Of: s, block: merged})
 	}
 	l.checkOverrides(s)
+}
+
+// addBlocks gives the stage its gates, preflights and adoptions.
+func (l *loader) addBlocks(s *Stage) {
+	l.addGates(s)
 	for _, b := range s.definition.preflights {
 		i := slices.IndexFunc(l.Options.Preflights, func(t gate.PreflightType) bool { return t.Name == b.labels[0] })
 		if i < 0 {

@@ -21,6 +21,8 @@ type entry struct {
 	at      hcl.Range // of the block
 	from    hcl.Range // of the source
 	enabled bool
+	askedBy string    // the stage that asks its gates; empty: it does itself, or nobody
+	askedAt hcl.Range // of askedBy
 	stage   stageBlock
 	gates   []*block
 }
@@ -155,7 +157,7 @@ func (l *loader) readEntry(b *hcl.Block) *entry {
 		l.report(problem(b.LabelRanges[0], "stage "+e.name+": unsuitable name", "A name has letters, digits, - and _ and begins with a letter."))
 	}
 	content, diags := b.Body.Content(&hcl.BodySchema{
-		Attributes: []hcl.AttributeSchema{{Name: "source", Required: true}, {Name: "enabled"}, {Name: "timeout"}, {Name: "needs"}, {Name: "inputs"}},
+		Attributes: []hcl.AttributeSchema{{Name: "source", Required: true}, {Name: "enabled"}, {Name: "asked_by"}, {Name: "timeout"}, {Name: "needs"}, {Name: "inputs"}},
 		Blocks:     []hcl.BlockHeaderSchema{{Type: "gate", LabelNames: []string{"type", "label"}}},
 	})
 	l.report(diags...)
@@ -168,6 +170,11 @@ func (l *loader) readEntry(b *hcl.Block) *entry {
 	enabled, diags := constant(content.Attributes["enabled"], cty.Bool, l.cluster.context())
 	l.report(diags...)
 	e.enabled = !enabled.IsKnown() || enabled.True()
+	askedBy, diags := constant(content.Attributes["asked_by"], cty.String, nil)
+	l.report(diags...)
+	if askedBy.IsKnown() {
+		e.askedBy, e.askedAt = askedBy.AsString(), content.Attributes["asked_by"].Expr.Range()
+	}
 	seen := make(map[string]hcl.Range)
 	for _, g := range content.Blocks {
 		x, diags := readBlock(g)

@@ -28,7 +28,8 @@
 //
 //	stage "metallb" {
 //	  source  = "networking/metallb"
-//	  enabled = true
+//	  enabled = true                      # false: somebody else brings it, or nobody does
+//	  asked_by = "sync"                   # of a disabled stage: the stage that asks its gates then
 //	  timeout = "10m"
 //	  needs   = [engine]
 //	  inputs  = { … }

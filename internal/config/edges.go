@@ -56,23 +56,11 @@ func edges(stages []*Stage, needs []need) []Edge {
 // connect finds what the stage and its gates need. An expression with a name
 // that is not good becomes an unknown value, so that it is not reported twice.
 func (l *loader) connect(s *Stage) {
+	l.connectInputs(s)
 	for _, name := range slices.Sorted(maps.Keys(s.bindings)) {
-		b := s.bindings[name]
-		if b.expr == nil {
-			continue
-		}
-		needs, good := l.follow(s, b.expr, site{what: "input " + name, input: true})
-		b.needs = needs
-		s.needs = append(s.needs, needs...)
-		if !good {
-			b.expr, b.value = nil, cty.UnknownVal(s.Variables[name].Type)
-		}
+		s.needs = append(s.needs, s.bindings[name].needs...)
 	}
-	names := s.definition.stage.needs
-	if s.entry.stage.needs != nil {
-		names = s.entry.stage.needs
-	}
-	s.needs = append(s.needs, l.layerNeeds(s, "stage "+s.Name, names)...)
+	s.needs = append(s.needs, l.layerNeeds(s, "stage "+s.Name, s.layerNeeds())...)
 	for _, p := range s.Preflights {
 		needs := l.blockNeeds(s, p.block)
 		p.Needs = l.distinctStages(s, needs)
@@ -87,9 +75,24 @@ func (l *loader) connect(s *Stage) {
 	l.connectPlatform(s)
 	s.Needs = l.distinctStages(s, s.needs)
 	for _, g := range s.Gates {
-		g.needs = append(g.needs, l.blockNeeds(s, g.block)...)
-		g.needs = append(g.needs, l.layerNeeds(s, "stage "+s.Name+": "+g.block.name(), g.block.needs)...)
+		g.needs = append(g.needs, l.blockNeeds(g.Of, g.block)...)
+		g.needs = append(g.needs, l.layerNeeds(g.Of, "stage "+g.Of.Name+": "+g.block.name(), g.block.needs)...)
 		g.Needs = slices.DeleteFunc(l.distinctStages(s, g.needs), func(n *Stage) bool { return slices.Contains(s.Needs, n) })
+	}
+}
+
+// connectInputs finds what the stage's inputs need.
+func (l *loader) connectInputs(s *Stage) {
+	for _, name := range slices.Sorted(maps.Keys(s.bindings)) {
+		b := s.bindings[name]
+		if b.expr == nil {
+			continue
+		}
+		needs, good := l.follow(s, b.expr, site{what: "input " + name, input: true})
+		b.needs = needs
+		if !good {
+			b.expr, b.value = nil, cty.UnknownVal(s.Variables[name].Type)
+		}
 	}
 }
 
@@ -142,7 +145,7 @@ func (l *loader) connectPlatform(s *Stage) {
 		}
 	}
 	for _, g := range s.Gates {
-		what := fmt.Sprintf("stage %s: %s", s.Name, g.block.name())
+		what := fmt.Sprintf("stage %s: gate %s", s.Name, g.Name())
 		if g.Type.Kubernetes {
 			s.NeedsPlatform = true
 			l.platformOutput(s, "kubeconfig", what, g.block.at)

@@ -51,7 +51,11 @@ func Load(o Options) (*Cluster, hcl.Diagnostics) {
 		l.bind(s)
 		l.addBlocks(s)
 	}
+	l.askGates()
 	l.reportMissing()
+	for _, s := range l.cluster.Disabled {
+		l.connectInputs(s)
+	}
 	for _, s := range l.cluster.Stages {
 		l.connect(s)
 	}

@@ -47,6 +47,8 @@ type Stage struct {
 	EndsCluster, Persistent, Volatile bool
 
 	Timeout time.Duration // 0: none
+	// AskedBy is the stage that asks this one's gates, which is disabled; nil: none does.
+	AskedBy *Stage
 	// Needs are the stages that must be ready before this one starts: direct
 	// ones only, each once, in the order of Cluster.Stages.
 	Needs []*Stage
@@ -107,13 +109,23 @@ type Gate struct {
 	// Needs are the stages that must be ready before the gate is judged, beyond
 	// those that its own stage needs. The stage is applied without waiting for them.
 	Needs []*Stage
+	// Of is the stage whose gate it is: the one that asks it, or a disabled one
+	// that has it asked (asked_by).
+	Of *Stage
 
 	block *block
 	needs []need
 }
 
-// Name is the gate's type and label: "endpoint_slice.webhook".
-func (g *Gate) Name() string { return g.Type.Name + "." + g.Label }
+// Name is the gate's type and label, after the name of the disabled stage whose
+// gate it is: "endpoint_slice.webhook", "metallb.endpoint_slice.webhook".
+func (g *Gate) Name() string {
+	name := g.Type.Name + "." + g.Label
+	if g.Of.AskedBy != nil {
+		return g.Of.Name + "." + name
+	}
+	return name
+}
 
 // Preflight is a preflight block.
 type Preflight struct {

@@ -80,11 +80,11 @@ func TestPreflightNeedsOnlyTheStagesItReadsFrom(t *testing.T) {
 
 func TestGatesAndAdoptionsResolve(t *testing.T) {
 	s := stage(t, loaded(t, ""), "proxmox-talos")
-	etcd, diags := s.Gates[0].Values(s, Scope{}) // reads only tfvars: no run needed
+	etcd, diags := s.Gates[0].Values(Scope{}) // reads only tfvars: no run needed
 	if diags.HasErrors() || etcd.Int("voters") != 1 {
 		t.Errorf("voters: %v %v", etcd, diags)
 	}
-	api, diags := s.Gates[1].Values(s, Scope{Self: map[string]cty.Value{"vip": cty.StringVal("192.168.1.50")}})
+	api, diags := s.Gates[1].Values(Scope{Self: map[string]cty.Value{"vip": cty.StringVal("192.168.1.50")}})
 	if diags.HasErrors() || api.String("address") != "192.168.1.50" || s.Gates[1].Policy.Stable != 3 {
 		t.Errorf("address: %v %v, policy %v", api, diags, s.Gates[1].Policy)
 	}
@@ -127,7 +127,7 @@ stage {}
 gate "webhook" "a" { configuration = secrets.git_token.part }
 `)
 	s := stage(t, c, "metallb")
-	_, diags := s.Gates[0].Values(s, Scope{Outputs: map[string]map[string]cty.Value{"secrets": {"git_token": cty.StringVal("hunter2")}}})
+	_, diags := s.Gates[0].Values(Scope{Outputs: map[string]map[string]cty.Value{"secrets": {"git_token": cty.StringVal("hunter2")}}})
 	var out strings.Builder
 	if err := hcl.NewDiagnosticTextWriter(&out, c.Files, 0, false).WriteDiagnostics(diags); err != nil {
 		t.Fatal(err)

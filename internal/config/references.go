@@ -91,6 +91,10 @@ func (l *loader) judge(s *Stage, r reference, at site) *hcl.Diagnostic {
 		if !at.gate {
 			return problem(r.at, summary+"self is not known here", "A stage's own outputs are known to its gates only.")
 		}
+		if s.AskedBy != nil {
+			return problem(r.at, summary+"self."+r.name+" is not known", "Stage %s is disabled at %s, so it is not applied and has no outputs. "+
+				"Name a variable of it instead, or write the argument anew in its block of %s.", s.Name, place(s.entry.at), l.file("cluster.hcl"))
+		}
 		if _, ok := s.Outputs[r.name]; !ok {
 			return unknown("The module "+s.Source+" has no such output", slices.Collect(maps.Keys(s.Outputs)))
 		}
@@ -118,17 +122,22 @@ func (l *loader) judgeOutput(s *Stage, r reference, summary string) *hcl.Diagnos
 	case own && r.root == s.Layer:
 		return problem(r.at, summary+name+" is the stage's own output", "It is known only after the stage. A gate names it self.%s.", r.name)
 	case owner == nil && !l.partial[r.root]:
-		return problem(r.at, summary+"unknown output "+name, "%s", l.whence(r.root, r.name))
+		detail := l.whence(r.root, r.name)
+		if maker := l.disabled(r.root, r.name); maker != nil && s.AskedBy == nil {
+			detail += fmt.Sprintf(" Enable it; or disable %s, too, so that who brings %s brings both; or write the value itself in the block of %s in %s.",
+				s.Name, maker.Name, s.Name, l.file("cluster.hcl"))
+		} else if maker != nil {
+			detail += fmt.Sprintf(" Write the value itself in the block of %s in %s.", s.Name, l.file("cluster.hcl"))
+		}
+		return problem(r.at, summary+"unknown output "+name, "%s", detail)
 	}
 	return nil
 }
 
 // whence says, for an output that no enabled stage has, where it would come from.
 func (l *loader) whence(layer, output string) string {
-	for _, s := range l.cluster.Disabled {
-		if _, ok := s.Outputs[output]; ok && s.Layer == layer {
-			return fmt.Sprintf("Stage %s has it, but is disabled at %s.", s.Name, place(s.entry.at))
-		}
+	if s := l.disabled(layer, output); s != nil {
+		return fmt.Sprintf("Stage %s has it, but is disabled at %s.", s.Name, place(s.entry.at))
 	}
 	if sources := l.library.provides(layer, output); len(sources) > 0 {
 		return fmt.Sprintf("No enabled stage has it; %s would: add a stage with that source to %s.", strings.Join(sources, " or "), l.file("cluster.hcl"))
@@ -141,4 +150,14 @@ func (l *loader) whence(layer, output string) string {
 		return fmt.Sprintf("No stage of layer %s has it%s", layer, hint)
 	}
 	return fmt.Sprintf("No stage of layer %s has it; its outputs are %s.", layer, strings.Join(outputs, ", "))
+}
+
+// disabled returns the disabled stage that has an output; nil if none has.
+func (l *loader) disabled(layer, output string) *Stage {
+	for _, s := range l.cluster.Disabled {
+		if _, ok := s.Outputs[output]; ok && s.Layer == layer {
+			return s
+		}
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,10 +31,11 @@ const (
 	patience = 5 * time.Second
 )
 
+// Patience is how long the policy waits.
+func (p Policy) Patience() time.Duration { return cmp.Or(p.Timeout, defaultTimeout) }
+
 func (p Policy) withDefaults() Policy {
-	if p.Timeout == 0 {
-		p.Timeout = defaultTimeout
-	}
+	p.Timeout = p.Patience()
 	if p.Stable == 0 {
 		p.Stable = 1
 	}

@@ -46,24 +46,24 @@ gate "crd" "kinds" {
 
 gate "workload" "controller" {
   kind      = "Deployment"
-  namespace = self.external_secrets_namespace
+  namespace = var.external_secrets_namespace
   name      = "external-secrets"
 }
 
 gate "workload" "webhook" {
   kind      = "Deployment"
-  namespace = self.external_secrets_namespace
+  namespace = var.external_secrets_namespace
   name      = "external-secrets-webhook"
 }
 
 gate "workload" "cert_controller" {
   kind      = "Deployment"
-  namespace = self.external_secrets_namespace
+  namespace = var.external_secrets_namespace
   name      = "external-secrets-cert-controller"
 }
 
 gate "endpoint_slice" "webhook" {
-  namespace = self.external_secrets_namespace
+  namespace = var.external_secrets_namespace
   service   = "external-secrets-webhook"
 }
 
@@ -83,8 +83,8 @@ gate "webhook" "store" {
           infisical = {
             auth = {
               universalAuthCredentials = {
-                clientId     = { name = "castle-probe", namespace = self.external_secrets_namespace, key = "clientId" }
-                clientSecret = { name = "castle-probe", namespace = self.external_secrets_namespace, key = "clientSecret" }
+                clientId     = { name = "castle-probe", namespace = var.external_secrets_namespace, key = "clientId" }
+                clientSecret = { name = "castle-probe", namespace = var.external_secrets_namespace, key = "clientSecret" }
               }
             }
             secretsScope = { projectSlug = "castle-probe", environmentSlug = "castle-probe" }
@@ -120,7 +120,7 @@ gate "webhook" "secret" {
     {
       apiVersion = "external-secrets.io/v1"
       kind       = "ExternalSecret"
-      metadata   = { name = "castle-probe", namespace = self.external_secrets_namespace }
+      metadata   = { name = "castle-probe", namespace = var.external_secrets_namespace }
       spec = {
         secretStoreRef = { name = "castle-probe", kind = "ClusterSecretStore" }
         data           = [{ secretKey = "castle-probe", remoteRef = { key = "castle-probe" } }]
@@ -133,7 +133,7 @@ gate "webhook" "secret" {
     {
       apiVersion = "external-secrets.io/v1"
       kind       = "ExternalSecret"
-      metadata   = { name = "castle-probe", namespace = self.external_secrets_namespace }
+      metadata   = { name = "castle-probe", namespace = var.external_secrets_namespace }
       spec       = { secretStoreRef = { name = "castle-probe", kind = "ClusterSecretStore" } }
     },
   ]

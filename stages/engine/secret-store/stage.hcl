@@ -11,7 +11,7 @@ stage {
 gate "condition" "store" {
   api_version = "external-secrets.io/v1"
   kind        = "ClusterSecretStore"
-  name        = self.secret_store_name
+  name        = var.secret_store_name
   type        = "Ready"
   status      = "True"
 }

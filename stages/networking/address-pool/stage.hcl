@@ -14,7 +14,7 @@ gate "condition" "pool" {
   api_version = "metallb.io/v1beta1"
   kind        = "IPAddressPool"
   namespace   = var.address_pool_namespace
-  name        = self.address_pool_name
+  name        = var.address_pool_name
   exists      = true
   timeout     = "2m"
 }
@@ -23,7 +23,7 @@ gate "condition" "advertisement" {
   api_version = "metallb.io/v1beta1"
   kind        = "L2Advertisement"
   namespace   = var.address_pool_namespace
-  name        = self.address_pool_name
+  name        = var.address_pool_name
   exists      = true
   timeout     = "2m"
 }

@@ -25,19 +25,19 @@ gate "crd" "kinds" {
 
 gate "workload" "controller" {
   kind      = "Deployment"
-  namespace = self.metallb_namespace
+  namespace = var.metallb_namespace
   name      = "metallb-controller"
 }
 
 gate "workload" "speaker" {
   kind      = "DaemonSet"
-  namespace = self.metallb_namespace
+  namespace = var.metallb_namespace
   name      = "metallb-speaker"
 }
 
 # The Pod runs well before its webhook listens.
 gate "endpoint_slice" "webhook" {
-  namespace = self.metallb_namespace
+  namespace = var.metallb_namespace
   service   = "metallb-webhook-service"
 }
 
@@ -51,13 +51,13 @@ gate "webhook" "objects" {
     {
       apiVersion = "metallb.io/v1beta1"
       kind       = "IPAddressPool"
-      metadata   = { name = "castle-probe", namespace = self.metallb_namespace }
+      metadata   = { name = "castle-probe", namespace = var.metallb_namespace }
       spec       = { addresses = ["192.0.2.0/32"] }
     },
     {
       apiVersion = "metallb.io/v1beta1"
       kind       = "L2Advertisement"
-      metadata   = { name = "castle-probe", namespace = self.metallb_namespace }
+      metadata   = { name = "castle-probe", namespace = var.metallb_namespace }
       spec       = { interfaces = ["castle-probe"] }
     },
   ]

@@ -46,7 +46,7 @@ gate "crd" "kinds" {
 
 gate "workload" "manager" {
   kind      = "DaemonSet"
-  namespace = self.longhorn_namespace
+  namespace = var.longhorn_namespace
   name      = "longhorn-manager"
   timeout   = "15m"
 }
@@ -54,7 +54,7 @@ gate "workload" "manager" {
 # From here on nothing belongs to the Helm release: the managers and the driver
 # deployer make it at run time, and Helm's own wait never sees it.
 gate "endpoint_slice" "webhook" {
-  namespace = self.longhorn_namespace
+  namespace = var.longhorn_namespace
   service   = "longhorn-admission-webhook"
   timeout   = "15m"
 }
@@ -74,7 +74,7 @@ gate "webhook" "validator" {
     {
       apiVersion = "longhorn.io/v1beta2"
       kind       = "RecurringJob"
-      metadata   = { name = "castle-probe", namespace = self.longhorn_namespace }
+      metadata   = { name = "castle-probe", namespace = var.longhorn_namespace }
       spec       = { name = "castle-probe", task = "snapshot", cron = "0 0 1 1 *", retain = 1, concurrency = 1 }
     },
   ]
@@ -84,7 +84,7 @@ gate "webhook" "validator" {
     {
       apiVersion = "longhorn.io/v1beta2"
       kind       = "RecurringJob"
-      metadata   = { name = "castle-probe", namespace = self.longhorn_namespace }
+      metadata   = { name = "castle-probe", namespace = var.longhorn_namespace }
       spec       = { name = "castle-probe", task = "snapshot", cron = "never", retain = 1, concurrency = 1 }
     },
   ]
@@ -95,7 +95,7 @@ gate "webhook" "validator" {
 gate "condition" "nodes_ready" {
   api_version = "longhorn.io/v1beta2"
   kind        = "Node"
-  namespace   = self.longhorn_namespace
+  namespace   = var.longhorn_namespace
   type        = "Ready"
   count       = max(1, platform.worker_count)
   timeout     = "15m"
@@ -104,7 +104,7 @@ gate "condition" "nodes_ready" {
 gate "condition" "nodes_schedulable" {
   api_version = "longhorn.io/v1beta2"
   kind        = "Node"
-  namespace   = self.longhorn_namespace
+  namespace   = var.longhorn_namespace
   type        = "Schedulable"
   count       = max(1, platform.worker_count)
   timeout     = "15m"
@@ -113,7 +113,7 @@ gate "condition" "nodes_schedulable" {
 gate "condition" "nodes_mounts" {
   api_version = "longhorn.io/v1beta2"
   kind        = "Node"
-  namespace   = self.longhorn_namespace
+  namespace   = var.longhorn_namespace
   type        = "MountPropagation"
   count       = max(1, platform.worker_count)
   timeout     = "15m"
@@ -122,7 +122,7 @@ gate "condition" "nodes_mounts" {
 gate "condition" "disks" {
   api_version = "longhorn.io/v1beta2"
   kind        = "Node"
-  namespace   = self.longhorn_namespace
+  namespace   = var.longhorn_namespace
   count       = max(1, platform.worker_count)
   timeout     = "15m"
 
@@ -135,7 +135,7 @@ gate "condition" "disks" {
 gate "condition" "engine_image" {
   api_version = "longhorn.io/v1beta2"
   kind        = "EngineImage"
-  namespace   = self.longhorn_namespace
+  namespace   = var.longhorn_namespace
   fields      = { "status.state" = "deployed" }
   timeout     = "15m"
 }
@@ -143,7 +143,7 @@ gate "condition" "engine_image" {
 gate "condition" "instance_managers" {
   api_version = "longhorn.io/v1beta2"
   kind        = "InstanceManager"
-  namespace   = self.longhorn_namespace
+  namespace   = var.longhorn_namespace
   fields      = { "status.currentState" = "running" }
   count       = max(1, platform.worker_count)
   timeout     = "15m"
@@ -151,42 +151,42 @@ gate "condition" "instance_managers" {
 
 gate "workload" "csi_provisioner" {
   kind      = "Deployment"
-  namespace = self.longhorn_namespace
+  namespace = var.longhorn_namespace
   name      = "csi-provisioner"
   timeout   = "15m"
 }
 
 gate "workload" "csi_attacher" {
   kind      = "Deployment"
-  namespace = self.longhorn_namespace
+  namespace = var.longhorn_namespace
   name      = "csi-attacher"
   timeout   = "15m"
 }
 
 gate "workload" "csi_resizer" {
   kind      = "Deployment"
-  namespace = self.longhorn_namespace
+  namespace = var.longhorn_namespace
   name      = "csi-resizer"
   timeout   = "15m"
 }
 
 gate "workload" "csi_snapshotter" {
   kind      = "Deployment"
-  namespace = self.longhorn_namespace
+  namespace = var.longhorn_namespace
   name      = "csi-snapshotter"
   timeout   = "15m"
 }
 
 gate "workload" "csi_plugin" {
   kind      = "DaemonSet"
-  namespace = self.longhorn_namespace
+  namespace = var.longhorn_namespace
   name      = "longhorn-csi-plugin"
   timeout   = "15m"
 }
 
 # The kubelets have taken the driver in, and claims that name no class get it.
 gate "storage_class" "longhorn" {
-  name    = self.storage_class_name
+  name    = "longhorn"
   driver  = "driver.longhorn.io"
   default = true
   timeout = "15m"
