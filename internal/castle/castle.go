@@ -56,6 +56,7 @@ type Options struct {
 	// Recorded says that the command works from what was recorded, so that an
 	// invalid configuration need not stop it: see Castle.Invalid.
 	Recorded bool
+	GitOps   string // the folder of Flux's repository, in the place of the one that the cluster names
 }
 
 const defaultParallelism = 4

@@ -25,6 +25,6 @@ func (o Options) config() config.Options {
 		Repository: o.Repository, Cluster: o.Cluster,
 		Vars: o.Vars, VarFiles: o.VarFiles, Environ: o.Environ,
 		Gates: GateTypes(), Preflights: PreflightTypes(), Exists: ExistsTypes(),
-		Library: o.Library, Templates: o.Templates, CastleVersion: o.Version,
+		Library: o.Library, Templates: o.Templates, CastleVersion: o.Version, GitOps: o.GitOps,
 	}
 }

@@ -20,6 +20,7 @@ func newNew(a *app) *cobra.Command {
 		template string
 		set      []string
 		answers  string
+		gitops   string
 	}
 	cmd := &cobra.Command{
 		Use:   "new CLUSTER[/PLATFORM]",
@@ -31,13 +32,20 @@ proposed that no other cluster of the repository claims. Nothing is contacted, s
 whether something else has them (a DHCP server, a printer) is for you to know.
 Nothing is overwritten, and what castle check would refuse is not made.
 
+With --gitops DIR, the repository that Flux reads begins there, too: Traefik,
+cert-manager, an example, and which of it the cluster takes, in order. DIR is new,
+empty, a fresh clone of git_url, or has all this from another cluster: then only
+the cluster's own folder is added. cluster.hcl names DIR, so that castle check sees
+what both Flux and a stage would own.
+
 Keys (a template asks for those that it mentions):
 
 ` + factory.Usage() + `
 An answers file holds lines KEY = VALUE, in HCL. No key is a secret.`,
 		Example: `  castle new green
   castle new green --set workers=1 --set git_url=https://github.com/me/green
-  castle new green --answers green.hcl`,
+  castle new green --answers green.hcl
+  castle new green --gitops ../green-gitops`,
 		Args: usage(func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return fmt.Errorf("needs one cluster, not %d", len(args))
@@ -60,17 +68,23 @@ An answers file holds lines KEY = VALUE, in HCL. No key is a secret.`,
 			if err != nil {
 				return &castle.UsageError{Message: err.Error()}
 			}
+			if o.gitops != "" {
+				if err := order.GitOps(o.gitops); err != nil {
+					return &castle.UsageError{Message: err.Error() + "\ncastle: nothing was made"}
+				}
+			}
 			chosen, err := a.answer(order, given)
 			if err != nil {
 				return err
 			}
-			return a.make(order, chosen, options)
+			return a.make(order, chosen, o.gitops, options)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.template, "template", "proxmox-talos", "make it from the template `NAME`")
 	f.StringArrayVar(&o.set, "set", nil, "answer `KEY=VALUE`; may be repeated")
 	f.StringVar(&o.answers, "answers", "", "read answers from `FILE`; --set wins")
+	f.StringVar(&o.gitops, "gitops", "", "write the skeleton of the repository that Flux reads into `DIR`, or the cluster's part into one that has it")
 	return cmd
 }
 
@@ -158,15 +172,16 @@ func (a *app) answer(order *factory.Order, given map[string]string) (chosen []st
 	return chosen, nil
 }
 
-// make writes the cluster, checks it beside the others and puts it in its place.
-func (a *app) make(order *factory.Order, chosen []string, o castle.Options) (err error) {
+// make writes the cluster, checks it beside the others and puts it in its place; folder
+// is where Flux's repository goes.
+func (a *app) make(order *factory.Order, chosen []string, folder string, o castle.Options) (err error) {
 	draft, err := order.Write()
 	if err != nil {
 		return &castle.UsageError{Message: err.Error() + "\ncastle: nothing was made"}
 	}
 	defer func() { err = errors.Join(err, draft.Close()) }()
 	repository := o.Repository
-	o.Repository = draft.Repository
+	o.Repository, o.GitOps = draft.Repository, draft.GitOps
 	report, err := castle.Check(o, order.Label())
 	if err != nil {
 		return err
@@ -184,11 +199,19 @@ func (a *app) make(order *factory.Order, chosen []string, o castle.Options) (err
 		return err
 	}
 	if a.output == "json" {
-		return a.printJSON(map[string]any{"cluster": order.Label(), "template": order.Template, "files": draft.Files, "next": draft.Commands()})
+		made := map[string]any{"cluster": order.Label(), "template": order.Template, "files": draft.Files, "next": draft.Commands()}
+		if draft.GitOps != "" {
+			made["gitops_files"] = draft.GitOpsFiles
+		}
+		return a.printJSON(made)
 	}
 	if len(chosen) > 0 {
 		fmt.Fprintf(a.stdout, "Chosen by castle, beside the repository's other clusters (keep the addresses out of the router's DHCP range):\n  %s\n", strings.Join(chosen, "\n  "))
 	}
-	_, err = fmt.Fprintf(a.stdout, "%s is made and checked: %s\n%s", order.Label(), strings.Join(draft.Files, ", "), draft.Next)
+	fmt.Fprintf(a.stdout, "%s is made and checked: %s\n", order.Label(), strings.Join(draft.Files, ", "))
+	if draft.GitOps != "" {
+		fmt.Fprintf(a.stdout, "What Flux reads is in %s: %s\nCommit and push it to git_url before the cluster is created; a rehearsal does not ask for it.\n", folder, strings.Join(draft.GitOpsFiles, ", "))
+	}
+	_, err = fmt.Fprint(a.stdout, draft.Next)
 	return err
 }

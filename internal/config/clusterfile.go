@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/big"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/hashicorp/go-version"
@@ -39,7 +40,7 @@ func (l *loader) readCastleFile() {
 	}
 	content, diags := f.Body.Content(&hcl.BodySchema{
 		Attributes: []hcl.AttributeSchema{{Name: "required_castle_version"}},
-		Blocks:     []hcl.BlockHeaderSchema{{Type: "defaults"}, {Type: "state"}},
+		Blocks:     []hcl.BlockHeaderSchema{{Type: "defaults"}, {Type: "state"}, {Type: "gitops"}},
 	})
 	l.report(diags...)
 	l.checkVersion(content.Attributes["required_castle_version"])
@@ -50,8 +51,12 @@ func (l *loader) readCastleFile() {
 			continue
 		}
 		seen[b.Type] = b.DefRange
-		if b.Type == "state" {
+		switch b.Type {
+		case "state":
 			l.readState(b)
+			continue
+		case "gitops":
+			l.gitops = &clone{b, filepath.Join(l.Repository, "castle.hcl")}
 			continue
 		}
 		inner, diags := b.Body.Content(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "timeout"}, {Name: "inputs"}}})
@@ -120,6 +125,7 @@ func (l *loader) readClusterFile() []*entry {
 	}
 	content, diags := f.Body.Content(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
 		{Type: "cluster"},
+		{Type: "gitops"},
 		{Type: "stage", LabelNames: []string{"name"}},
 	}})
 	l.report(diags...)
@@ -137,6 +143,10 @@ func (l *loader) readClusterFile() []*entry {
 		seen[key] = b.DefRange
 		if b.Type == "stage" {
 			entries = append(entries, l.readEntry(b))
+			continue
+		}
+		if b.Type == "gitops" {
+			l.gitops = &clone{b, filepath.Join(l.cluster.Dir, "cluster.hcl")}
 			continue
 		}
 		inner, diags := b.Body.Content(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "protect"}}})

@@ -21,10 +21,16 @@
 //	  snapshots = 20                     # how many are kept of each stage's state, at least 2
 //	}
 //
+//	gitops {                             # of clusters that say nothing themselves
+//	  repository = "../fleet"            # a clone of what Flux reads, relative to this file
+//	}
+//
 // cluster.hcl lists the stages of a cluster; what a stage block says there wins
 // over the stage's own file (inputs and gate arguments key by key, needs as a whole):
 //
 //	cluster { protect = true }
+//
+//	gitops { repository = "../../../fleet" }
 //
 //	stage "metallb" {
 //	  source  = "networking/metallb"
@@ -93,4 +99,7 @@ type Options struct {
 	Library       fs.FS // the embedded stages: networking/metallb/main.tf
 	Templates     fs.FS // the embedded templates
 	CastleVersion string
+	// GitOps is the folder of Flux's repository in the place of the one that the
+	// cluster names: castle new has it elsewhere before it is in its place.
+	GitOps string
 }

@@ -16,6 +16,7 @@ type loader struct {
 	cluster  *Cluster
 	library  *library
 	defaults stageBlock // of castle.hcl; only timeout and inputs
+	gitops   *clone     // of cluster.hcl, else of castle.hcl
 	given    given
 	missing  map[string][]*Stage // variable without a value: who requires it
 	// partial are the layers of which some stage could not be read. Names that
@@ -44,6 +45,7 @@ func Load(o Options) (*Cluster, hcl.Diagnostics) {
 	l.cluster.Dir = filepath.Join(o.Repository, "clusters", name, platform)
 	l.readCastleFile()
 	l.addStages(l.readClusterFile())
+	l.readGitOps()
 	l.ownOutputs()
 	l.checkTypes()
 	l.readValues()

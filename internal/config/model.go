@@ -22,6 +22,7 @@ type Cluster struct {
 	Protect        bool   // destroy refuses; true also where cluster.hcl cannot be read
 	// Snapshots is how many are kept of each stage's state; 0, which is all, where castle.hcl cannot be read.
 	Snapshots int
+	GitOps    *GitOps // nil: no clone of what Flux reads is named, or it is not there
 	// Stages are the enabled stages by layer, and inside a layer as cluster.hcl lists them.
 	Stages []*Stage
 	// Disabled are the stages that cluster.hcl lists with enabled = false.

@@ -30,7 +30,11 @@ type Draft struct {
 	Files      []string // in the user's repository, once it is placed
 	Next       string   // what to do next
 
+	GitOps      string   // Flux's repository with the cluster in it, likewise; empty: none was wanted
+	GitOpsFiles []string // in the folder that was named
+
 	order *Order
+	path  string // of the cluster in Flux's repository
 }
 
 // Write renders the template into a draft. Every key must have been answered.
@@ -63,6 +67,9 @@ func (o *Order) Write() (d *Draft, err error) {
 		if len(bytes.TrimSpace(data)) == 0 { // these answers do without it
 			continue
 		}
+		if o.skeleton != nil && p.name == "cluster.hcl" {
+			data = append(data, o.skeleton.block()...)
+		}
 		name := path.Join("clusters", o.Cluster, o.Platform, p.name)
 		file := filepath.Join(half, filepath.FromSlash(name))
 		if err := makeFolder(filepath.Dir(file)); err != nil {
@@ -78,7 +85,25 @@ func (o *Order) Write() (d *Draft, err error) {
 		}
 		d.Files = append(d.Files, name)
 	}
-	return d, nil
+	return d, d.writeGitOps(answers)
+}
+
+// writeGitOps writes the skeleton of Flux's repository, if it is wanted.
+func (d *Draft) writeGitOps(answers map[string]any) (err error) {
+	s := d.order.skeleton
+	if s == nil {
+		return nil
+	}
+	gitPath, is := d.order.values["git_path"].(string)
+	if !is {
+		return fmt.Errorf("--gitops: template %s has no git_path, so Flux would not find what is written", d.order.Template)
+	}
+	if d.path, err = s.clusterPath(gitPath); err != nil {
+		return err
+	}
+	d.GitOps = filepath.Join(d.Repository, "gitops")
+	d.GitOpsFiles, err = s.view(d.GitOps, d.path, answers)
+	return err
 }
 
 // mirror makes the draft's repository look like the user's, whatever a check looks at.
@@ -151,11 +176,22 @@ func (o *Order) nodes(addresses []netip.Addr) []Node {
 	return nodes
 }
 
-// Place moves the cluster to its place, whole or not at all.
-func (d *Draft) Place() error {
+// Place moves the cluster to its place, whole or not at all, and so what Flux reads.
+func (d *Draft) Place() (err error) {
 	o := d.order
 	if err := vacant(o.repository, o.Cluster, o.Platform); err != nil {
 		return err
+	}
+	if o.skeleton != nil {
+		undo, failed := o.skeleton.place(d.GitOps, d.path, d.GitOpsFiles)
+		if failed != nil {
+			return failed
+		}
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, undo())
+			}
+		}()
 	}
 	moved := path.Join("clusters", o.Cluster)
 	if _, err := os.Lstat(filepath.Join(o.repository, moved)); err == nil {

@@ -17,7 +17,9 @@ type Order struct {
 	Cluster, Platform, Template string
 
 	repository string
+	templates  fs.FS
 	parts      []part
+	skeleton   *skeleton // of Flux's repository; nil: none is wanted
 	keys       []*Key
 	values     map[string]any // by key, in the key's form
 	proposed   map[string]bool
@@ -34,7 +36,8 @@ var plainName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
 // "green/proxmox"; the platform is the template's first word, if it is not said.
 // o.Cluster is left open.
 func Begin(o config.Options, wanted, template string) (*Order, error) {
-	parts, err := readTemplate(config.Templates(o.Repository, o.Templates), template)
+	templates := config.Templates(o.Repository, o.Templates)
+	parts, err := readTemplate(templates, template)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +54,7 @@ func Begin(o config.Options, wanted, template string) (*Order, error) {
 	}
 	order := &Order{
 		Cluster: name, Platform: platform, Template: template,
-		repository: o.Repository, parts: parts, values: map[string]any{}, proposed: map[string]bool{}, alone: true,
+		repository: o.Repository, templates: templates, parts: parts, values: map[string]any{}, proposed: map[string]bool{}, alone: true,
 	}
 	order.keys = keysOf(parts)
 	labels, err := config.Clusters(o.Repository)
@@ -129,7 +132,7 @@ func fromOthers(variable string) func(*Order) string {
 	}
 }
 
-// templatesIn names the templates there are.
+// templatesIn names the templates of clusters that there are.
 func templatesIn(all fs.FS) []string {
 	entries, err := fs.ReadDir(all, ".")
 	if err != nil {
@@ -137,7 +140,7 @@ func templatesIn(all fs.FS) []string {
 	}
 	var names []string
 	for _, e := range entries {
-		if e.IsDir() {
+		if e.IsDir() && e.Name() != gitopsTemplate {
 			names = append(names, e.Name())
 		}
 	}

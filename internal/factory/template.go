@@ -27,7 +27,17 @@ type part struct {
 	text *template.Template
 }
 
+// readTemplate reads the template of a cluster.
 func readTemplate(all fs.FS, name string) ([]part, error) {
+	names := templatesIn(all)
+	if name == gitopsTemplate {
+		return nil, fmt.Errorf("template %q is for the repository that Flux reads: castle new --gitops; of clusters there are %s", name, strings.Join(names, ", "))
+	}
+	return readParts(all, name)
+}
+
+// readParts reads a template's files.
+func readParts(all fs.FS, name string) ([]part, error) {
 	names := templatesIn(all)
 	var parts []part
 	err := fs.WalkDir(all, name, func(file string, d fs.DirEntry, err error) error {
