@@ -33,7 +33,10 @@ func (e *UnagreedError) Error() string {
 // agree asks before a plan replaces or destroys anything. Not asked for is what
 // finishes something else: what a run that was cut short has made by half or put
 // aside, and what that run was told to replace already.
-func (r *creation) agree(ctx context.Context, s *config.Stage, work *workshop, plan *terraform.Plan) error {
+func (r *creation) agree(ctx context.Context, s *config.Stage, work *workshop, plan *terraform.Plan, approved *approval) error {
+	if approved != nil {
+		return r.within(ctx, approved, work, plan)
+	}
 	if r.agreed == nil {
 		return nil
 	}

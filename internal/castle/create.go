@@ -18,6 +18,9 @@ type CreateOptions struct {
 	// Adopt takes over what is the cluster's own by name, tags and node, though
 	// castle does not know that it made it.
 	Adopt bool
+	// Plan is the file of a saved plan, which decides on everything else; Agree is
+	// not asked then, but if it is nil a stage that could not be planned may do anything.
+	Plan string
 	// Agree is asked before a stage replaces or destroys anything that it has made,
 	// for one stage at a time; nil: everybody agrees.
 	Agree func(context.Context, Loss) (bool, error)
@@ -30,6 +33,12 @@ func (c *Castle) Create(ctx context.Context, o CreateOptions) error {
 	chosen, err := o.Selection.stages(c.cluster.Stages)
 	if err != nil {
 		return err
+	}
+	var plan *review
+	if o.Plan != "" {
+		if plan, chosen, err = c.review(o.Plan); err != nil {
+			return err
+		}
 	}
 	doubts, err := c.judged()
 	if err != nil {
@@ -44,11 +53,14 @@ func (c *Castle) Create(ctx context.Context, o CreateOptions) error {
 	}
 	creation := r.creation(o.Refresh)
 	creation.adopts, creation.agreed = o.Adopt, o.Agree
+	if err := creation.follow(plan, chosen); err != nil {
+		return r.end(err)
+	}
 	// What a destroy had proved gone before it was cut short may stand again.
 	if err = r.dir.ClearProved(); err == nil {
 		err = creation.create(ctx, chosen)
 	}
-	if err == nil && o.Selection.All() {
+	if err == nil && len(chosen) == len(c.cluster.Stages) {
 		err = r.dir.ClearRecreation() // a recreate that was cut short is complete with it
 	}
 	return r.end(err)
@@ -64,6 +76,7 @@ type creation struct {
 	refresh   bool
 	adopts    bool                                      // see CreateOptions.Adopt
 	agreed    func(context.Context, Loss) (bool, error) // see CreateOptions.Agree
+	reviewed  *review                                   // the saved plan that is applied; may be nil
 	asking    sync.Mutex
 	preparing sync.Mutex // of stages that were not chosen
 	unchosen  []*workshop

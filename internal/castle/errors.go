@@ -145,6 +145,8 @@ func ExitCode(err error) int {
 		held      *state.HeldError
 		preflight *PreflightError
 		unagreed  *UnagreedError
+		stale     *StaleError
+		more      *UnreviewedError
 		leftover  *LeftoverError
 		closed    *ClosedError
 	)
@@ -159,7 +161,7 @@ func ExitCode(err error) int {
 		return ExitLocked
 	case errors.As(err, &preflight):
 		return ExitPreflight
-	case errors.As(err, &unagreed):
+	case errors.As(err, &unagreed), errors.As(err, &stale), errors.As(err, &more):
 		return ExitUnconfirmed
 	case errors.As(err, &leftover):
 		return ExitLeftover

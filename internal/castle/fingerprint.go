@@ -55,11 +55,9 @@ func (r *run) fingerprintOf(s *config.Stage, root *terraform.Root) (*state.Finge
 			f.Add("environment "+name, []byte(value))
 		}
 	}
-	st, err := r.dir.Stage(s.Name).State()
-	if err != nil {
+	if err := addState(f, r.dir.Stage(s.Name)); err != nil {
 		return nil, err
 	}
-	f.Add("state", []byte(st.Lineage), fmt.Append(nil, st.Serial), []byte(st.SHA256))
 	if kubeconfig := r.said.target().Kubeconfig; s.NeedsPlatform && kubeconfig != nil {
 		identity, err := kube.ClusterIdentity(kubeconfig)
 		if err != nil {
@@ -68,6 +66,14 @@ func (r *run) fingerprintOf(s *config.Stage, root *terraform.Root) (*state.Finge
 		f.Add("cluster", []byte(identity))
 	}
 	return f, nil
+}
+
+func addState(f *state.Fingerprint, dir *state.Stage) error {
+	st, err := dir.State()
+	if err == nil {
+		f.Add("state", []byte(st.Lineage), fmt.Append(nil, st.Serial), []byte(st.SHA256))
+	}
+	return err
 }
 
 // matters reports whether a variable of the environment decides what a stage's

@@ -21,6 +21,12 @@ const (
 	PlanFailed      = "failed"      // it could not be planned: Reason says why
 )
 
+// PlanOptions narrow a plan, and say whether it is kept.
+type PlanOptions struct {
+	Selection Selection
+	Out       string // the file that it is saved in; none if empty
+}
+
 // Plan is what a create would do now. As JSON it is a promise to scripts: fields
 // may be added, none changes its meaning.
 type Plan struct {
@@ -29,6 +35,7 @@ type Plan struct {
 	Code     []CodeChange `json:"code_changed"` // since it was applied
 	Stages   []StagePlan  `json:"stages"`       // by layer, and inside a layer as cluster.hcl lists them
 	Unlisted []Unlisted   `json:"unlisted"`     // that a create leaves as they are
+	Saved    *SavedPlan   `json:"saved,omitempty"`
 }
 
 // Unlisted is a stage that was created and that the configuration does not list
@@ -86,9 +93,10 @@ func (c PlannedChange) String() string {
 // state changes, and neither does what the status of a stage depends on. What
 // does not exist yet has no value here, so that a stage whose inputs come from one
 // that was never applied is not planned. The error joins what could not be
-// planned; the Plan holds all of it, too, and is nil only if nothing could be asked.
-func (c *Castle) Plan(ctx context.Context, selection Selection) (_ *Plan, err error) {
-	chosen, err := selection.stages(c.cluster.Stages)
+// planned; the Plan holds all of it, too, and is nil only if nothing could be asked,
+// or if it could not be saved.
+func (c *Castle) Plan(ctx context.Context, o PlanOptions) (_ *Plan, err error) {
+	chosen, err := o.Selection.stages(c.cluster.Stages)
 	if err != nil {
 		return nil, err
 	}
@@ -104,12 +112,12 @@ func (c *Castle) Plan(ctx context.Context, selection Selection) (_ *Plan, err er
 	for _, d := range doubts {
 		r.notice(d)
 	}
-	p := &planning{creation: r.creation(false), unsound: map[*config.Stage]error{}}
+	p := &planning{creation: r.creation(false), unsound: map[*config.Stage]error{}, keeps: o.Out != ""}
 	if err := p.recallSound(); err != nil {
 		return nil, err
 	}
 	plan := &Plan{Cluster: c.cluster.Name, Platform: c.cluster.Platform, Code: []CodeChange{}, Unlisted: []Unlisted{}}
-	if selection.All() {
+	if o.Selection.All() {
 		if plan.Unlisted, err = r.unlisted(); err != nil {
 			return nil, err
 		}
@@ -124,14 +132,23 @@ func (c *Castle) Plan(ctx context.Context, selection Selection) (_ *Plan, err er
 		}
 	}
 	var errs []error
-	for i, made := range each(chosen, func(s *config.Stage) plannedStage { return p.stage(ctx, s) }) {
-		if made.err != nil {
-			errs = append(errs, fmt.Errorf("stage %s: %w", chosen[i].Name, made.err))
+	made := each(chosen, func(s *config.Stage) plannedStage { return p.stage(ctx, s) })
+	for i, one := range made {
+		if one.err != nil {
+			errs = append(errs, fmt.Errorf("stage %s: %w", chosen[i].Name, one.err))
 		}
-		plan.Stages = append(plan.Stages, made.StagePlan)
+		plan.Stages = append(plan.Stages, one.StagePlan)
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx) // a question that was stopped is no answer
+	}
+	switch {
+	case o.Out != "" && len(errs) > 0:
+		errs = append(errs, fmt.Errorf("%s was not written: not all could be planned", o.Out))
+	case o.Out != "":
+		if err := p.save(o.Out, plan, chosen, made); err != nil {
+			return nil, err
+		}
 	}
 	plan.connect(chosen)
 	plan.mask(c.masker.Hide)

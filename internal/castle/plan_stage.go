@@ -21,12 +21,15 @@ import (
 type planning struct {
 	*creation
 	unsound map[*config.Stage]error // whose state a create would repair first
+	keeps   bool                    // Terraform's plans are to be saved
 }
 
-// plannedStage is a StagePlan, and why it failed.
+// plannedStage is a StagePlan, why it failed, and what Terraform has saved of it.
 type plannedStage struct {
 	StagePlan
-	err error
+	err     error
+	imports bool // something is imported first, and no plan made before fits then
+	saved   []byte
 }
 
 // recallSound hears what the stages have said last. A state that has to be
@@ -52,7 +55,7 @@ const answerAtOnce = 15 * time.Second
 
 func (p *planning) stage(ctx context.Context, s *config.Stage) plannedStage {
 	one := plannedStage{StagePlan: StagePlan{Name: s.Name, Layer: s.Layer, State: PlanFailed}}
-	if one.err = p.look(ctx, s, &one.StagePlan); one.err != nil {
+	if one.err = p.look(ctx, s, &one); one.err != nil {
 		one.State, one.Reason = PlanFailed, one.err.Error()
 		path := p.files.LogPath(s.Name)
 		if info, err := os.Stat(path); err == nil && info.Size() > 0 {
@@ -63,7 +66,7 @@ func (p *planning) stage(ctx context.Context, s *config.Stage) plannedStage {
 }
 
 // look finds out what a create would do with one stage, in the order in which it would.
-func (p *planning) look(ctx context.Context, s *config.Stage, one *StagePlan) error {
+func (p *planning) look(ctx context.Context, s *config.Stage, one *plannedStage) error {
 	for _, x := range append([]*config.Stage{s}, s.Needs...) {
 		if err := p.unsound[x]; err != nil {
 			return fmt.Errorf("the state of stage %s needs a repair first, which a create would make: %w", x.Name, err)
@@ -86,13 +89,18 @@ func (p *planning) look(ctx context.Context, s *config.Stage, one *StagePlan) er
 	if err := p.askPreflights(ctx, s, one); err != nil {
 		return err
 	}
-	if current, err := p.nothingToDo(ctx, s, st, one); err != nil || current {
+	if current, err := p.nothingToDo(ctx, s, st, &one.StagePlan); err != nil || current {
 		return err
 	}
 	if intent, err := p.dir.Stage(s.Name).Intent(); err != nil {
 		return err
 	} else if intent != nil {
 		one.Notes = append(one.Notes, cutShort(p.dir.Stage(s.Name), st))
+		lost, err := inFlight(p.dir.Stage(s.Name), st)
+		if err != nil {
+			return err
+		}
+		one.imports = one.imports || len(lost) > 0
 	}
 	if err := p.answers(ctx, s); err != nil {
 		one.State, one.Reason = PlanUnreachable, err.Error()
@@ -146,7 +154,7 @@ func (p *planning) nothingToDo(ctx context.Context, s *config.Stage, st *state.S
 }
 
 // askPreflights notes what would be refused, and what would be taken over.
-func (p *planning) askPreflights(ctx context.Context, s *config.Stage, one *StagePlan) error {
+func (p *planning) askPreflights(ctx context.Context, s *config.Stage, one *plannedStage) error {
 	for _, pf := range s.Preflights {
 		findings, err := p.inspect(ctx, s, pf)
 		if err != nil {
@@ -160,6 +168,7 @@ func (p *planning) askPreflights(ctx context.Context, s *config.Stage, one *Stag
 		case err != nil:
 			return err
 		}
+		one.imports = one.imports || len(findings.Ours) > 0
 		for _, own := range findings.Ours {
 			one.Notes = append(one.Notes, fmt.Sprintf("%s would be taken over as %s", own.What, own.Address))
 		}
@@ -184,7 +193,7 @@ func (p *planning) answers(ctx context.Context, s *config.Stage) error {
 }
 
 // adoptable asks once what an adoption would find, and returns the addresses.
-func (p *planning) adoptable(ctx context.Context, s *config.Stage, st *state.State, one *StagePlan) (found []string, err error) {
+func (p *planning) adoptable(ctx context.Context, s *config.Stage, st *state.State, one *plannedStage) (found []string, err error) {
 	for _, a := range s.Adopts {
 		if has(st, a.Address) {
 			continue
@@ -197,6 +206,7 @@ func (p *planning) adoptable(ctx context.Context, s *config.Stage, st *state.Sta
 		case id == "":
 			continue
 		case a.Exists == nil:
+			one.imports = true
 			one.Notes = append(one.Notes, a.Address+" would be adopted if it exists")
 			continue
 		}
@@ -209,8 +219,10 @@ func (p *planning) adoptable(ctx context.Context, s *config.Stage, st *state.Sta
 		stop()
 		switch {
 		case err != nil:
+			one.imports = true
 			one.Notes = append(one.Notes, fmt.Sprintf("%s would be adopted if it exists, which cannot be told now: %v", a.Address, err))
 		case there:
+			one.imports = true
 			found = append(found, a.Address)
 		}
 	}
@@ -218,7 +230,7 @@ func (p *planning) adoptable(ctx context.Context, s *config.Stage, st *state.Sta
 }
 
 // terraform asks Terraform for its plan, of which only names are kept.
-func (p *planning) terraform(ctx context.Context, s *config.Stage, inputs map[string]cty.Value, adopted []string, one *StagePlan) (err error) {
+func (p *planning) terraform(ctx context.Context, s *config.Stage, inputs map[string]cty.Value, adopted []string, one *plannedStage) (err error) {
 	release, err := p.slot(ctx)
 	if err != nil {
 		return err
@@ -251,6 +263,11 @@ func (p *planning) terraform(ctx context.Context, s *config.Stage, inputs map[st
 		return nil
 	}
 	one.State = PlanChanges
+	if p.keeps && !one.imports {
+		if one.saved, err = os.ReadFile(plan.File); err != nil {
+			return err
+		}
+	}
 	var names map[string][]string
 	if slices.ContainsFunc(plan.Changes, func(c terraform.Change) bool { return c.Action == "update" || c.Action == "replace" }) {
 		if names, err = work.Differing(ctx, plan); err != nil {

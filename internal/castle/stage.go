@@ -3,7 +3,6 @@ package castle
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -11,9 +10,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
-	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/state"
-	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
 // stage makes one stage ready, or finds that it is. judgedLate says that gates
@@ -137,6 +134,10 @@ func (r *creation) try(ctx context.Context, s *config.Stage, work *workshop) err
 	if err != nil {
 		return err
 	}
+	approved, err := r.approve(s, before)
+	if err != nil {
+		return err
+	}
 	pending := r.pendingReleases(ctx, s)
 	// Before the new record: only the old one may know what is in flight.
 	if before, err = r.takeIn(ctx, s, work, override, before, pending); err != nil {
@@ -152,98 +153,18 @@ func (r *creation) try(ctx context.Context, s *config.Stage, work *workshop) err
 	if err := r.importOurs(ctx, s, work); err != nil {
 		return err
 	}
-	adopted, err := r.adopt(ctx, s, work)
+	adopted, err := r.adoptAllowed(ctx, s, work, approved)
 	if err != nil {
 		return err
 	}
-	err = r.change(ctx, s, work, before, adopted, pending)
-	if ready != nil && errors.As(err, new(*UnagreedError)) {
+	err = r.change(ctx, s, work, before, adopted, pending, approved)
+	if ready != nil && (errors.As(err, new(*UnagreedError)) || errors.As(err, new(*UnreviewedError))) {
 		err = errors.Join(err, dir.SetFingerprint(ready)) // it is what it was
 	}
 	// Whatever came of it: a state of which there is no copy could not be restored.
 	err = errors.Join(err, dir.Snapshot())
 	r.mark(ctx, s)
 	return err
-}
-
-// change plans and applies. Only the plan says by which names the things are to be
-// found that the run may be killed over, so that there is one of everything that
-// could outlive its state. It costs about a second of a stage's first apply (half
-// of that to have the plan shown), beside 3 to 7 for the apply. What exists in the
-// state alone, such as keys and passwords, cannot be lost and found: it is applied
-// in one go.
-func (r *creation) change(ctx context.Context, s *config.Stage, work *workshop, before *state.State,
-	adopted []string, pending []kube.PendingRelease) error {
-	if !before.Exists && len(s.Preflights) == 0 && len(adopted) == 0 && len(pending) == 0 && !outlivesState(s) {
-		return r.applyPlan(ctx, s, work, nil, nil)
-	}
-	plan, objects, err := r.plan(ctx, s, work)
-	if err == nil && len(pending) > 0 {
-		plan, objects, err = r.freed(ctx, s, work, plan, objects, pending)
-	}
-	if err != nil {
-		return during("plan", err)
-	}
-	if err := r.keepAdopted(ctx, s, work, plan, adopted); err != nil {
-		return errors.Join(err, plan.Discard())
-	}
-	if plan.Empty { // and all that was in flight is in the state
-		return errors.Join(plan.Discard(), r.record(s, work), r.dir.Stage(s.Name).ClearIntent())
-	}
-	if err := r.agree(ctx, s, work, plan); err != nil {
-		return errors.Join(err, plan.Discard())
-	}
-	// The plan took a while: ask once more what stands in the way.
-	if err := r.recheck(ctx, s); err != nil {
-		return errors.Join(err, plan.Discard())
-	}
-	if err := r.record(s, work); err != nil {
-		return errors.Join(err, plan.Discard())
-	}
-	return r.applyPlan(ctx, s, work, plan, r.intended(ctx, s, work, objects))
-}
-
-func (r *creation) applyPlan(ctx context.Context, s *config.Stage, work *workshop, plan *terraform.Plan, intended []state.Intended) error {
-	dir := r.dir.Stage(s.Name)
-	// What is replaced now could not be told from a stranger if castle died.
-	if err := marksNote(dir).Clear(); err != nil {
-		return err
-	}
-	return during("apply", r.step(s.Name, s.Layer, "apply", func() error { return work.apply(ctx, r.run, dir, plan, intended) }))
-}
-
-// freed removes the pending releases that a plan would write, and plans again if
-// there were any.
-func (r *creation) freed(ctx context.Context, s *config.Stage, work *workshop, plan *terraform.Plan, objects []terraform.Object,
-	pending []kube.PendingRelease) (*terraform.Plan, []terraform.Object, error) {
-	freed, err := r.unblock(ctx, objects, pending)
-	if !freed && err == nil {
-		return plan, objects, nil
-	}
-	if err := errors.Join(err, plan.Discard()); err != nil {
-		return nil, nil, err
-	}
-	return r.plan(ctx, s, work)
-}
-
-// outlivesState reports whether a stage may make something that exists anywhere
-// but in its state.
-func outlivesState(s *config.Stage) bool {
-	return slices.ContainsFunc(s.Makers, func(provider string) bool { return !inStateOnly(provider) && !inMachines(provider) })
-}
-
-// plan plans a stage and reads what the objects are called that could outlive their state.
-func (r *creation) plan(ctx context.Context, s *config.Stage, work *workshop) (plan *terraform.Plan, objects []terraform.Object, err error) {
-	err = r.step(s.Name, s.Layer, "plan", func() (err error) {
-		if plan, err = work.Plan(ctx, terraform.PlanOptions{}); err != nil || plan.Empty || !outlivesState(s) {
-			return err
-		}
-		if objects, err = work.Objects(ctx, plan); err != nil {
-			err = errors.Join(err, plan.Discard())
-		}
-		return err
-	})
-	return plan, objects, err
 }
 
 // hide makes the stage's sensitive inputs secret in everything that is written from now on.

@@ -3,16 +3,19 @@ package cli
 import (
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/factory"
 )
 
 func newPlan(a *app) *cobra.Command {
-	selection := castle.Selection{}
+	o := castle.PlanOptions{}
 	cmd := &cobra.Command{
 		Use:   "plan CLUSTER",
 		Short: "Say what a create would do, and change nothing",
@@ -23,14 +26,24 @@ and neither is what belongs into a cluster that does not answer. What preflights
 would refuse, what would be adopted or taken over, and closed gates are told, too.
 Nothing is applied, imported or recorded, and no state changes; the cluster is
 locked meanwhile. Exit code 0 whatever there is to do, and whatever would be
-refused; 1 if a stage could not be planned.`,
+refused; 1 if a stage could not be planned.
+
+--plan-out saves the plan, for review and for ` + "`castle create --plan`" + `, which applies
+exactly it, or nothing if anything has moved since. The file holds every value in
+clear, secrets too: it is readable by its owner alone, has to be called
+*` + castle.PlanExtension + `, and may lie in the castle repository only where .gitignore
+keeps it out of Git. It fits this state directory and this castle, on any machine
+that has both.`,
 		Args: a.oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.open(args[0], a.progress())
 			if err != nil {
 				return err
 			}
-			plan, failed := c.Plan(cmd.Context(), selection)
+			if err := a.mayKeep(o.Out); err != nil {
+				return err
+			}
+			plan, failed := c.Plan(cmd.Context(), o)
 			if plan == nil {
 				return failed
 			}
@@ -38,6 +51,7 @@ refused; 1 if a stage could not be planned.`,
 				err = a.printJSON(plan)
 			} else {
 				printPlan(a.stdout, plan)
+				printSaved(a.stdout, plan)
 			}
 			if err != nil {
 				return err
@@ -45,7 +59,8 @@ refused; 1 if a stage could not be planned.`,
 			return failed
 		},
 	}
-	selectionFlags(cmd, &selection)
+	selectionFlags(cmd, &o.Selection)
+	cmd.Flags().StringVar(&o.Out, "plan-out", "", "save the plan in `FILE"+castle.PlanExtension+"`, for create --plan; it holds secrets")
 	a.valueFlags(cmd)
 	return cmd
 }
@@ -90,6 +105,50 @@ func printPlan(w io.Writer, p *castle.Plan) {
 	for _, s := range p.Unlisted {
 		fmt.Fprintf(w, "%s/%s is recorded and no longer in the configuration; a create leaves it: %s\n", s.Layer, s.Stage, s.Destroy)
 	}
+}
+
+// printSaved says where a plan was saved, and what is still open in it.
+func printSaved(w io.Writer, p *castle.Plan) {
+	s := p.Saved
+	if s == nil {
+		return
+	}
+	fmt.Fprintf(w, "\nsaved in %s (sha256 %s); it holds secrets in clear. Apply exactly it:\n  %s\n", s.Path, s.SHA256, s.Apply)
+	if len(s.Unplanned) > 0 {
+		fmt.Fprintf(w, "warning: not in it: %s. Each is planned then, and applied if it changes nothing that exists, or with --yes\n", strings.Join(s.Unplanned, ", "))
+	}
+	if len(s.Imports) > 0 {
+		fmt.Fprintf(w, "warning: imports come first: %s. Each is planned anew then, and applied if it does no more than is listed above\n", strings.Join(s.Imports, ", "))
+	}
+}
+
+// mayKeep refuses a name by which a saved plan could get into Git.
+func (a *app) mayKeep(path string) error {
+	if path == "" {
+		return nil
+	}
+	refused := func(format string, args ...any) error {
+		return &castle.UsageError{Message: "--plan-out " + path + ": " + fmt.Sprintf(format, args...)}
+	}
+	if !strings.HasSuffix(path, castle.PlanExtension) {
+		return refused("it will hold secrets, so call it %s%s, which .gitignore keeps out of Git", path, castle.PlanExtension)
+	}
+	repository, err := config.FindRepository(a.directory)
+	if err != nil {
+		return err
+	}
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	if in, err := filepath.Rel(repository, absolute); err != nil || !filepath.IsLocal(in) {
+		return nil
+	}
+	lines, err := factory.Unignored(repository)
+	if err == nil && slices.Contains(lines, "*"+castle.PlanExtension+"*") {
+		return refused("it will hold secrets, and the repository's .gitignore lacks *%s*: add that (`castle init`), or save it outside of %s", castle.PlanExtension, repository)
+	}
+	return err
 }
 
 // remark writes a remark on a stage.

@@ -11,6 +11,7 @@ type Kind string
 // The kinds, in the order in which a run may send them.
 const (
 	RunStarted      Kind = "run_started"
+	Reviewed        Kind = "reviewed"         // the run applies a plan that was saved before; with Reviewed
 	StageStarted    Kind = "stage_started"    // everything it needs is open
 	StepStarted     Kind = "step_started"     // adopt, plan, preflight, apply, gates, destroy …
 	StepEnded       Kind = "step_ended"       // with Seconds
@@ -49,9 +50,18 @@ type Event struct {
 	Text    string    `json:"text,omitempty"`
 	Seconds float64   `json:"seconds,omitempty"`
 
+	Reviewed     *ReviewedPlan `json:"reviewed,omitempty"`
 	Diagnosis    *Diagnosis    `json:"diagnosis,omitempty"`
 	Receipt      *Receipt      `json:"receipt,omitempty"`
 	Interruption *Interruption `json:"interruption,omitempty"`
+}
+
+// ReviewedPlan is the file of a saved plan.
+type ReviewedPlan struct {
+	File   string    `json:"file"`
+	SHA256 string    `json:"sha256"`
+	Run    string    `json:"run"` // that made it
+	Made   time.Time `json:"made"`
 }
 
 // Diagnosis is what a person needs to go on from a closed gate or a failed step.

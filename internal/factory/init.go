@@ -18,7 +18,7 @@ var castleFile []byte
 
 // ignored are the lines of .gitignore that keep keys, states, secrets and saved
 // plans, which hold them all, out of Git.
-var ignored = []string{"**/configs/", "*.tfstate*", "secrets.tfvars", "*.castleplan"}
+var ignored = []string{"**/configs/", "*.tfstate*", "secrets.tfvars", "*.castleplan*"}
 
 // Initialized is what Init has made and what it has left alone.
 type Initialized struct {

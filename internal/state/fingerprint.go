@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
@@ -114,6 +115,12 @@ func (f *Fingerprint) Changed(old *Fingerprint) []string {
 	slices.Sort(names)
 	return names
 }
+
+// MarshalJSON writes the digests by the names of their parts.
+func (f *Fingerprint) MarshalJSON() ([]byte, error) { return json.Marshal(f.parts) }
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (f *Fingerprint) UnmarshalJSON(data []byte) error { return json.Unmarshal(data, &f.parts) }
 
 func put(w io.Writer, data []byte) {
 	var size [8]byte

@@ -110,6 +110,9 @@ type intentLine struct {
 
 func (s *Stage) intentPath() string { return filepath.Join(s.Dir(), "intent.jsonl") }
 
+// AddIntent adds to f whether a change of this stage was cut short, and which.
+func (s *Stage) AddIntent(f *Fingerprint) error { return f.AddFile("intent", s.intentPath()) }
+
 // Intent returns the change of this stage that was cut short, or nil.
 func (s *Stage) Intent() (*Intent, error) {
 	data, err := os.ReadFile(s.intentPath())

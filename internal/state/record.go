@@ -87,7 +87,7 @@ func (s *Stage) SetRecord(r Record) error { return s.writeJSON(s.recordPath(), r
 // Fingerprint reads the stage's fingerprint; nil if there is none.
 func (s *Stage) Fingerprint() (*Fingerprint, error) {
 	f := new(Fingerprint)
-	err := readJSON(s.fingerprintPath(), &f.parts)
+	err := readJSON(s.fingerprintPath(), f)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -99,7 +99,7 @@ func (s *Stage) Fingerprint() (*Fingerprint, error) {
 
 // SetFingerprint replaces the stage's fingerprint: its last apply was good and its gates are open.
 func (s *Stage) SetFingerprint(f *Fingerprint) error {
-	return s.writeJSON(s.fingerprintPath(), f.parts)
+	return s.writeJSON(s.fingerprintPath(), f)
 }
 
 // ClearFingerprint removes the fingerprint, as has to be done before anything changes.

@@ -61,6 +61,18 @@ func (r *Root) Plan(ctx context.Context, o PlanOptions) (*Plan, error) {
 	return p, nil
 }
 
+// Restore puts a plan back that Plan made in this work directory and that was kept
+// elsewhere since: the content of its file and its changes. Without content there
+// was nothing to change.
+func (r *Root) Restore(content []byte, changes []Change) (*Plan, error) {
+	p := &Plan{File: r.planPath(), Changes: changes, Empty: content == nil}
+	err := p.Discard()
+	if content != nil {
+		err = errors.Join(err, writePrivate(p.File, content))
+	}
+	return p, err
+}
+
 // Apply applies exactly p and deletes it, whatever comes of it: a plan serves
 // once. A nil p plans and applies in one go.
 func (r *Root) Apply(ctx context.Context, p *Plan) (err error) {

@@ -153,6 +153,8 @@ func (l *Lines) text(e event.Event) string {
 	switch e.Kind {
 	case event.RunStarted:
 		return e.Text + l.paint.dim(" (run "+e.Run+")")
+	case event.Reviewed:
+		return e.Text
 	case event.StageStarted:
 		if e.Text != "" {
 			return "started: " + e.Text

@@ -1,0 +1,101 @@
+package castle
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
+
+// change plans and applies. Only the plan says by which names the things are to be
+// found that the run may be killed over, so that there is one of everything that
+// could outlive its state. It costs about a second of a stage's first apply (half
+// of that to have the plan shown), beside 3 to 7 for the apply. What exists in the
+// state alone, such as keys and passwords, cannot be lost and found: it is applied
+// in one go.
+func (r *creation) change(ctx context.Context, s *config.Stage, work *workshop, before *state.State,
+	adopted []string, pending []kube.PendingRelease, approved *approval) error {
+	if approved == nil && !before.Exists && len(s.Preflights) == 0 && len(adopted) == 0 && len(pending) == 0 && !outlivesState(s) {
+		return r.applyPlan(ctx, s, work, nil, nil)
+	}
+	plan, objects, err := r.plan(ctx, s, work, approved)
+	if err == nil && len(pending) > 0 && !approved.isExact() {
+		plan, objects, err = r.freed(ctx, s, work, plan, objects, pending)
+	}
+	if err != nil {
+		return during("plan", err)
+	}
+	if err := r.keepAdopted(ctx, s, work, plan, adopted); err != nil {
+		return errors.Join(err, plan.Discard())
+	}
+	if plan.Empty && approved != nil && !before.Exists { // it gets its state all the same
+		return errors.Join(plan.Discard(), r.applyPlan(ctx, s, work, nil, nil))
+	}
+	if plan.Empty { // and all that was in flight is in the state
+		return errors.Join(plan.Discard(), r.record(s, work), r.dir.Stage(s.Name).ClearIntent())
+	}
+	if err := r.agree(ctx, s, work, plan, approved); err != nil {
+		return errors.Join(err, plan.Discard())
+	}
+	// The plan took a while: ask once more what stands in the way.
+	if err := r.recheck(ctx, s); err != nil {
+		return errors.Join(err, plan.Discard())
+	}
+	if err := r.record(s, work); err != nil {
+		return errors.Join(err, plan.Discard())
+	}
+	return r.applyPlan(ctx, s, work, plan, r.intended(ctx, s, work, objects))
+}
+
+func (r *creation) applyPlan(ctx context.Context, s *config.Stage, work *workshop, plan *terraform.Plan, intended []state.Intended) error {
+	dir := r.dir.Stage(s.Name)
+	// What is replaced now could not be told from a stranger if castle died.
+	if err := errors.Join(marksNote(dir).Clear(), r.beginReviewed(dir)); err != nil {
+		return err
+	}
+	return during("apply", r.step(s.Name, s.Layer, "apply", func() error { return work.apply(ctx, r.run, dir, plan, intended) }))
+}
+
+// freed removes the pending releases that a plan would write, and plans again if
+// there were any.
+func (r *creation) freed(ctx context.Context, s *config.Stage, work *workshop, plan *terraform.Plan, objects []terraform.Object,
+	pending []kube.PendingRelease) (*terraform.Plan, []terraform.Object, error) {
+	freed, err := r.unblock(ctx, objects, pending)
+	if !freed && err == nil {
+		return plan, objects, nil
+	}
+	if err := errors.Join(err, plan.Discard()); err != nil {
+		return nil, nil, err
+	}
+	return r.plan(ctx, s, work, nil)
+}
+
+// outlivesState reports whether a stage may make something that exists anywhere
+// but in its state.
+func outlivesState(s *config.Stage) bool {
+	return slices.ContainsFunc(s.Makers, func(provider string) bool { return !inStateOnly(provider) && !inMachines(provider) })
+}
+
+// plan plans a stage, unless a plan was approved that fits as it is, and reads what
+// the objects are called that could outlive their state.
+func (r *creation) plan(ctx context.Context, s *config.Stage, work *workshop, approved *approval) (plan *terraform.Plan, objects []terraform.Object, err error) {
+	err = r.step(s.Name, s.Layer, "plan", func() (err error) {
+		if approved.isExact() {
+			plan, err = approved.plan(work)
+		} else {
+			plan, err = work.Plan(ctx, terraform.PlanOptions{})
+		}
+		if err != nil || plan.Empty || !outlivesState(s) {
+			return err
+		}
+		if objects, err = work.Objects(ctx, plan); err != nil {
+			err = errors.Join(err, plan.Discard())
+		}
+		return err
+	})
+	return plan, objects, err
+}
