@@ -18,8 +18,9 @@ export CGO_ENABLED ?= 0
 # The same for every command, or each would compile Kubernetes for itself.
 export GOFLAGS := -trimpath -buildvcs=false
 
-# The packages that have such tests.
-integrated  := $(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build integration' ./cmd ./internal ./stages)))
+# The tests that need real Terraform, and their packages: the others beside them have run before.
+integrated  := $(shell grep -rl --include='*_test.go' '^//go:build integration' ./cmd ./internal ./stages)
+integration := $(shell grep -ho '^func Test[A-Za-z0-9]*' $(integrated) | cut -d' ' -f2 | paste -sd'|')
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # $(call say,WHAT): one line before something that takes a while.
 say = @echo "==> $(1)"
@@ -57,7 +58,7 @@ test: build ## Run every test: unit, command line, real Terraform, the lab, and 
 .PHONY: integration
 integration: build ## Run the tests that need real Terraform
 	$(call say,integration tests with real Terraform$(,) most of them in rehearsals)
-	go test -timeout 20m -tags integration $(integrated)
+	@go test -timeout 20m -tags integration -run '^($(integration))$$' $(sort $(dir $(integrated)))
 	cd lab && go test -tags integration ./cmd/lab-providers
 
 .PHONY: soak

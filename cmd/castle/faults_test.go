@@ -39,7 +39,7 @@ func TestFaults(t *testing.T) {
 	} {
 		args = append(args, "--fault", fault)
 	}
-	rehearse(t, args...)
+	rehearse(t, nil, args...)
 }
 
 const (

@@ -35,14 +35,16 @@ func TestLab(t *testing.T) {
 		inside(t)
 		return
 	}
-	if out := rehearse(t, "-C", "../..", "mini"); !strings.Contains(out, "Left over: nothing") {
+	if out := rehearse(t, nil, "-C", "../..", "mini"); !strings.Contains(out, "Left over: nothing") {
 		t.Fatalf("something is left over:\n%s", out)
 	}
 }
 
-// rehearse runs this test inside a rehearsal and returns what it printed.
-func rehearse(t *testing.T, args ...string) string {
+// rehearse runs this test inside a rehearsal, with more in its environment, and
+// returns what it printed. Other tests go on meanwhile: a rehearsal waits a lot.
+func rehearse(t *testing.T, environ []string, args ...string) string {
 	t.Helper()
+	t.Parallel()
 	for _, name := range []string{"castle", "castle-lab"} {
 		if _, err := os.Stat(filepath.Join("../../bin", name)); err != nil {
 			t.Fatalf("%s is not built (make build): %v", name, err)
@@ -61,7 +63,7 @@ func rehearse(t *testing.T, args ...string) string {
 		args = append(args, "-test.v")
 	}
 	cmd := exec.CommandContext(t.Context(), "../../bin/castle", args...)
-	cmd.Env = append(os.Environ(), inLab+"="+here)
+	cmd.Env = slices.Concat(os.Environ(), environ, []string{inLab + "=" + here})
 	var out strings.Builder
 	cmd.Stdout = &out
 	if testing.Verbose() { // as it comes: a soak takes an hour

@@ -36,15 +36,16 @@ func TestSoak(t *testing.T) {
 		return
 	}
 	defaults := map[string]string{"CASTLE_SOAK_KILLS": "15", "CASTLE_SOAK_SEED": strconv.FormatInt(time.Now().Unix(), 10)}
+	var settings []string
 	for name, inside := range soakSettings {
-		t.Setenv(inside, cmp.Or(os.Getenv(name), defaults[name]))
+		settings = append(settings, inside+"="+cmp.Or(os.Getenv(name), defaults[name]))
 	}
 	// The machines take no time at all: the moments are to fall into castle's own.
 	args := []string{"-C", "testdata/soak", "keep", "--speed", "1000"}
 	if os.Getenv("CASTLE_SOAK_KEEP") != "" {
 		args = append(args, "--keep")
 	}
-	rehearse(t, args...)
+	rehearse(t, settings, args...)
 }
 
 // soak is one such test, inside its rehearsal.

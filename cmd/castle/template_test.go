@@ -35,6 +35,7 @@ func TestTemplates(t *testing.T) {
 		}
 		for way, more := range ways {
 			t.Run(template.Name()+" "+way, func(t *testing.T) {
+				t.Parallel()
 				repository := filepath.Join(t.TempDir(), "castles")
 				built(t, "init", repository)
 				args := []string{"-C", repository, "new", "green", "--template", template.Name()}
