@@ -44,6 +44,8 @@ build: tools ## Build castle, its lab and the providers for it into bin/
 	cd lab && go build -ldflags '-s -w' -o ../bin/lab-providers ./cmd/lab-providers
 	$(call say,building the lab with a real Kubernetes (five minutes the first time))
 	cd lab && go build -ldflags '-s -w $(kube_flags)' -o ../bin/castle-lab ./cmd/castle-lab
+	$(call say,building a real Vault for the lab (two minutes the first time))
+	cd lab/vault && go build -ldflags '-s -w' -o ../../bin/lab-vault .
 
 .PHONY: test
 test: build ## Run every test: unit, command line, real Terraform, the lab, and a rehearsal of blue
@@ -75,6 +77,7 @@ check: tools ## Format, tidiness, vet, staticcheck, Terraform format, and the ra
 	test -z "$$(gofmt -l cmd docs internal stages templates lab)"
 	go mod tidy -diff
 	cd lab && go mod tidy -diff
+	cd lab/vault && go vet ./...
 	go vet ./... && go vet -tags integration ./...
 	cd lab && go vet ./... && go vet -tags integration ./...
 	go run $(STATICCHECK) -checks all ./... && go run $(STATICCHECK) -checks all -tags integration ./...
@@ -87,6 +90,7 @@ tools: # Install with apt what building and testing need and this machine lacks.
 	@command -v go >/dev/null || { echo "castle is built with Go 1.26 or later: https://go.dev/dl/" >&2; exit 1; }
 	@missing=(); \
 	for pair in git:git gcc:gcc; do command -v "$${pair%%:*}" >/dev/null || missing+=("$${pair##*:}"); done; \
+	compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql); \
 	if (( $${#missing[@]} )); then \
 	  echo "==> installing $${missing[*]} with apt"; \
 	  sudo=; (( EUID == 0 )) || sudo=sudo; \

@@ -1,5 +1,5 @@
 // Package datacenter is the world that a rehearsal takes place in: Proxmox,
-// Talos, Infisical, chart repositories and Kubernetes, wired to each other as
+// Talos, Infisical, Vault, chart repositories and Kubernetes, wired to each other as
 // they are outside.
 //
 //	a VM is started          its machine boots Talos at the address of its ipconfig0
@@ -19,6 +19,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -50,6 +51,8 @@ type Config struct {
 	ProxmoxToken string
 	// Secrets are names of further secrets that every Infisical folder holds.
 	Secrets []string
+	// Vault is nil for a cluster that names none.
+	Vault *Vault
 	// Branches are what every Git repository has.
 	Branches []string
 	// Log gets a line for everything that happens; never a secret.
@@ -71,7 +74,8 @@ type Datacenter struct {
 	began   time.Time
 	proxmox *proxmox.Server
 	fleet   *talos.Fleet
-	vault   *vault
+	folders *folders
+	vault   *landing // nil without one
 
 	log    sync.Mutex
 	spells map[string]spell // by fault; log guards it, too
@@ -95,11 +99,16 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	d := &Datacenter{
 		config: c, ctx: ctx, began: time.Now(),
 		spells: map[string]spell{}, vms: map[string]proxmox.VM{}, machines: map[string]talos.MachineSpec{}, holders: map[string]string{},
-		vault: newVault(c),
+		folders: newFolders(c),
+	}
+	if c.Vault != nil {
+		if d.vault, err = d.land(ctx); err != nil {
+			return nil, err
+		}
 	}
 	d.say("the clock starts at %s", d.began.Format(time.RFC3339Nano))
 	d.proxmox = proxmox.New(proxmox.Config{
-		Token: d.vault.token, Nodes: c.Hosts.Nodes, Storages: storages(c.Hosts.Storages),
+		Token: d.folders.token, Nodes: c.Hosts.Nodes, Storages: storages(c.Hosts.Storages),
 		Durations: taskDurations(c.Speed),
 		OnStart:   d.started, OnStop: d.stopped, OnDestroy: d.destroyed,
 	})
@@ -123,14 +132,18 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	return d, nil
 }
 
-// handler answers for every host. What the configuration calls Proxmox or
-// Infisical may stand anywhere, so the path decides; charts belong to their hosts.
+// handler answers for every host. What the configuration calls Proxmox, Infisical
+// or Vault may stand anywhere, so the path decides; charts belong to their hosts.
 func (d *Datacenter) handler(repositories *charts.Repositories) func(host string) http.Handler {
 	shops := map[string]http.Handler{}
 	for _, h := range repositories.Hosts() {
 		shops[h] = repositories.Handler(h)
 	}
-	hypervisor, vault, repository := d.proxmox.Handler(), d.vault.handler(), git(d.config.Branches)
+	hypervisor, infisical, repository := d.proxmox.Handler(), d.folders.handler(), git(d.config.Branches)
+	vault := http.NotFoundHandler()
+	if d.vault != nil {
+		vault = d.vault.server.Handler()
+	}
 	return func(host string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch shop := shops[host]; {
@@ -139,6 +152,8 @@ func (d *Datacenter) handler(repositories *charts.Repositories) func(host string
 			case strings.HasPrefix(r.URL.Path, "/api2/"):
 				hypervisor.ServeHTTP(w, r)
 			case strings.HasPrefix(r.URL.Path, "/api/"):
+				infisical.ServeHTTP(w, r)
+			case strings.HasPrefix(r.URL.Path, "/v1/"):
 				vault.ServeHTTP(w, r)
 			case strings.HasSuffix(r.URL.Path, "/info/refs"):
 				repository.ServeHTTP(w, r)
@@ -161,17 +176,24 @@ func RepositoryHosts() ([]string, error) {
 
 // Credentials are what a user would hold: by variable of the environment.
 func (d *Datacenter) Credentials() map[string]string {
-	return map[string]string{
-		"PROXMOX_VE_API_TOKEN":                   d.vault.token,
-		"INFISICAL_UNIVERSAL_AUTH_CLIENT_ID":     d.vault.clientID,
-		"INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET": d.vault.clientSecret,
+	all := map[string]string{
+		"PROXMOX_VE_API_TOKEN":                   d.folders.token,
+		"INFISICAL_UNIVERSAL_AUTH_CLIENT_ID":     d.folders.clientID,
+		"INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET": d.folders.clientSecret,
 	}
+	if d.vault != nil {
+		maps.Copy(all, d.vault.credentials())
+	}
+	return all
 }
 
 // Close switches everything off.
 func (d *Datacenter) Close() {
 	d.fleet.Close()
 	d.proxmox.Close()
+	if d.vault != nil {
+		d.vault.server.Close() //nolint:errcheck // it ends with its standard input
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.endCluster()
@@ -189,5 +211,5 @@ func (d *Datacenter) sayAt(at time.Time, format string, args ...any) {
 	fmt.Fprintf(d.config.Log, "%8.3fs %s\n", at.Sub(d.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// vaultFolder names a folder as Infisical's users do.
-func vaultFolder(f infisical.Folder) string { return f.Path + " (" + f.Environment + ")" }
+// folderName names a folder as Infisical's users do.
+func folderName(f infisical.Folder) string { return f.Path + " (" + f.Environment + ")" }

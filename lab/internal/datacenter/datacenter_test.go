@@ -136,7 +136,7 @@ func TestAVMWithoutAnImageBootsNothing(t *testing.T) {
 }
 
 func TestEveryInfisicalFolderHoldsTheUsersSecrets(t *testing.T) {
-	v := newVault(Config{Secrets: []string{"OWN_SECRET"}, Faults: Faults{SecretExists: true}})
+	v := newFolders(Config{Secrets: []string{"OWN_SECRET"}, Faults: Faults{SecretExists: true}})
 	s := httptest.NewServer(v.handler())
 	defer s.Close()
 	token := login(t, s.URL, v)

@@ -129,7 +129,7 @@ func awaitNodes(t *testing.T, k kubernetes.Interface, want map[string]corev1.Con
 	}
 }
 
-func login(t *testing.T, url string, v *vault) string {
+func login(t *testing.T, url string, v *folders) string {
 	t.Helper()
 	said, err := json.Marshal(map[string]string{"clientId": v.clientID, "clientSecret": v.clientSecret})
 	if err != nil {

@@ -25,8 +25,8 @@ func (d *Datacenter) Leftovers() []string {
 			all = append(all, "volume "+disk.Volume)
 		}
 	}
-	for _, s := range d.vault.added() {
-		all = append(all, fmt.Sprintf("Infisical secret %s in %s", s.Key, vaultFolder(s.Folder)))
+	for _, s := range d.folders.added() {
+		all = append(all, fmt.Sprintf("Infisical secret %s in %s", s.Key, folderName(s.Folder)))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

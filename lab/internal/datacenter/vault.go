@@ -1,99 +1,61 @@
 package datacenter
 
 import (
-	"crypto/rand"
-	"encoding/base64"
-	"encoding/hex"
-	"net/http"
-	"strings"
-	"sync"
+	"context"
+	"maps"
+	"path/filepath"
 
-	"github.com/ephemeral-castle/castle/internal/emulator/infisical"
+	"github.com/ephemeral-castle/castle/lab/internal/vault"
 )
 
-// proxmoxTokenID is the API token's name; its value is made anew for every lab.
-const proxmoxTokenID = "castle@pve!castle"
-
-// vault is Infisical and what a user has put there before the first create.
-// It needs no knowledge of the configuration: every folder that a client asks
-// for turns out to hold everything.
-type vault struct {
-	server                 *infisical.Server
-	clientID, clientSecret string
-	secrets                map[string]string
-	token                  string // Proxmox's
-
-	mu     sync.Mutex
-	filled map[infisical.Folder]bool
-	exists bool // the fault: what an earlier cluster left
+// Vault says what the configuration expects of a Vault.
+type Vault struct {
+	Program     string // lab-vault
+	Mount, Path string // of the secret that holds the cluster's bootstrap secrets
+	Policy      string // what castle's token may do
 }
 
-func newVault(c Config) *vault {
-	v := &vault{
-		clientID: random(16), clientSecret: random(32), filled: map[infisical.Folder]bool{}, exists: c.Faults.SecretExists,
-	}
-	v.server = infisical.New(infisical.Config{ClientID: v.clientID, ClientSecret: v.clientSecret})
-	secretbox := make([]byte, 32)
-	rand.Read(secretbox) //nolint:errcheck // never fails
-	v.secrets = map[string]string{
-		"PROXMOX_TOKEN_ID": proxmoxTokenID, "PROXMOX_TOKEN_SECRET": random(16),
-		"TALOS_SECRETBOX_KEY": base64.StdEncoding.EncodeToString(secretbox),
-		// Inside the cluster External Secrets logs in with what it is given.
-		"ESO_CLIENT_ID": v.clientID, "ESO_CLIENT_SECRET": v.clientSecret,
-		"GITHUB_TOKEN": random(20), "GIT_USERNAME": "git",
-		"AWS_ACCESS_KEY_ID": strings.ToUpper(random(10)), "AWS_SECRET_ACCESS_KEY": random(20),
-	}
-	if v.token = c.ProxmoxToken; v.token == "" {
-		v.token = proxmoxTokenID + "=" + v.secrets["PROXMOX_TOKEN_SECRET"]
-	}
-	for _, name := range c.Secrets {
-		if v.secrets[name] == "" {
-			v.secrets[name] = random(20)
-		}
-	}
-	return v
+// The secrets that only whoever runs a Vault can have put into it.
+const (
+	vaultCA     = "VAULT_CA_CERT"
+	vaultReader = "VAULT_READER_TOKEN"
+)
+
+// landing is a Vault and what a user has put there before the first create. It
+// outlives the clusters of a rehearsal, as the real one does.
+type landing struct {
+	server *vault.Server
+	token  string // castle's
 }
 
-func (v *vault) handler() http.Handler {
-	api := v.server.Handler()
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := r.URL.Query()
-		if project := q.Get("workspaceId"); r.Method == http.MethodGet && project != "" {
-			v.fill(infisical.Folder{Workspace: project, Environment: q.Get("environment"), Path: q.Get("secretPath")})
-		}
-		api.ServeHTTP(w, r)
+// land starts the Vault. Unlike Infisical's emulator it is real, so it holds
+// what the configuration says and not whatever somebody asks for.
+func (d *Datacenter) land(ctx context.Context) (*landing, error) {
+	c := d.config.Vault
+	s, err := vault.Start(ctx, vault.Options{
+		Program: c.Program, Dir: filepath.Join(d.config.Dir, "vault"), Address: d.config.Front, Authority: d.config.Authority, Log: d.config.Log,
 	})
+	if err != nil {
+		return nil, err
+	}
+	secrets := maps.Clone(d.folders.secrets)
+	secrets[vaultCA] = string(d.config.Authority.Bundle())
+	secrets[vaultReader], err = s.Token(ctx, "reader", `path "`+c.Mount+`/*" { capabilities = ["read", "list"] }`)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Fill(ctx, c.Mount, c.Path, secrets); err != nil {
+		return nil, err
+	}
+	token, err := s.Token(ctx, "castle", c.Policy)
+	if err != nil {
+		return nil, err
+	}
+	return &landing{server: s, token: token}, nil
 }
 
-// fill puts the user's secrets into a folder, once: what is deleted stays deleted.
-func (v *vault) fill(f infisical.Folder) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.filled[f] {
-		return
-	}
-	v.filled[f] = true
-	for name, value := range v.secrets {
-		v.server.Put(f, name, value)
-	}
-	if v.exists {
-		v.server.Put(f, "KUBECONFIG_CONTENT", "left by an earlier cluster")
-	}
-}
-
-// added are the secrets that a cluster has put there.
-func (v *vault) added() []infisical.Secret {
-	var all []infisical.Secret
-	for _, s := range v.server.Secrets() {
-		if _, ours := v.secrets[s.Key]; !ours {
-			all = append(all, s)
-		}
-	}
-	return all
-}
-
-func random(bytes int) string {
-	b := make([]byte, bytes)
-	rand.Read(b) //nolint:errcheck // never fails
-	return hex.EncodeToString(b)
+// credentials are a token that may do what castle needs, and for whoever wants
+// more, to break something on purpose say, where the operator's keys lie.
+func (l *landing) credentials() map[string]string {
+	return map[string]string{"VAULT_TOKEN": l.token, "CASTLE_LAB_VAULT_KEYS": l.server.KeysFile()}
 }

@@ -67,6 +67,20 @@ func (a *Authority) TLS() *tls.Config {
 	}
 }
 
+// Issue returns a certificate for a host and its private key, in PEM, for a
+// server that is a program of its own.
+func (a *Authority) Issue(host string) (certificate, key []byte, err error) {
+	c, err := a.certificate(host)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, der := range c.Certificate {
+		certificate = append(certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
+	return certificate, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), err
+}
+
 func (a *Authority) certificate(host string) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -32,7 +32,7 @@ func (p *plan) environ() []string {
 		"TF_CLI_CONFIG_FILE": p.path("terraformrc"), "CHECKPOINT_DISABLE": "1",
 		// Go, OpenSSL, curl, Git and Python each have a name for it.
 		"SSL_CERT_FILE": bundle, "SSL_CERT_DIR": p.path("covered"), "CURL_CA_BUNDLE": bundle, "GIT_SSL_CAINFO": bundle, "REQUESTS_CA_BUNDLE": bundle,
-		"PROXMOX_VE_ENDPOINT": p.Survey.Proxmox, "INFISICAL_HOST": p.Survey.Infisical,
+		"PROXMOX_VE_ENDPOINT": p.Survey.Proxmox, "INFISICAL_HOST": p.Survey.Infisical, "VAULT_ADDR": p.Survey.VaultAddress,
 		localVariable: p.Survey.LocalSecrets,
 	}
 	for name, value := range own {

@@ -17,6 +17,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 	"github.com/ephemeral-castle/castle/lab/internal/namespace"
+	"github.com/ephemeral-castle/castle/lab/internal/vault"
 )
 
 // Arg is how Run calls this program inside: as Main.
@@ -142,6 +143,11 @@ func (p *plan) prepare(ctx context.Context, notice func(string)) error {
 	castle, err := find("castle", bin, p.Options.Environ)
 	if err != nil {
 		return errNotBuilt(filepath.Join(bin, "castle"))
+	}
+	if p.Survey.Vault != nil {
+		if p.Survey.Vault.Program, err = find(vault.Program, bin, p.Options.Environ); err != nil {
+			return errNotBuilt(filepath.Join(bin, vault.Program))
+		}
 	}
 	// There is no network inside to fetch it from, so castle's own search is made here.
 	found, err := terraform.Find(ctx, filepath.Join(cacheHome(p.Options.Environ), "terraform"), notice)

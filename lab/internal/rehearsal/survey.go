@@ -28,14 +28,16 @@ type survey struct {
 	ClusterDir     string
 	Network        network.Names
 	Hosts          datacenter.Hosts
-	Secrets        []string // names of secrets that its modules ask Infisical for
+	Secrets        []string // names of secrets that its modules ask Infisical or Vault for
 	Branches       []string // of the repository that Flux follows
 	ProxmoxToken   string   // where it is a plain value
 	LocalSecrets   string   // what stands in for those of secrets.tfvars, where a stage takes them from there
-	// Endpoints of the two services that the environment names, for commands.
-	Proxmox, Infisical string
-	Providers          []string // source addresses
-	Certificates       []string // files with certificates of the real world's
+	// Endpoints of the services that the environment names, for commands.
+	Proxmox, Infisical, VaultAddress string
+
+	Vault        *datacenter.Vault // what the configuration expects of one; nil without
+	Providers    []string          // source addresses
+	Certificates []string          // files with certificates of the real world's
 
 	modules []fs.FS
 }
@@ -72,12 +74,12 @@ func inspect(repository string, o Options) (*survey, error) {
 		values, _ := stage.Inputs(config.Scope{}) //nolint:errcheck // see above
 		inputs = append(inputs, values)
 		s.modules = append(s.modules, stage.Module)
-		infisical := false
+		reads := false
 		for _, source := range stage.Providers {
 			sources[source] = true
-			infisical = infisical || strings.HasSuffix(source, "/infisical")
+			reads = reads || strings.HasSuffix(source, "/infisical") || strings.HasSuffix(source, "/vault")
 		}
-		if infisical {
+		if reads {
 			names, err := secretNames(stage.Module)
 			if err != nil {
 				return nil, err
@@ -96,7 +98,7 @@ func inspect(repository string, o Options) (*survey, error) {
 	}
 	s.Secrets, s.Providers = slices.Sorted(maps.Keys(secrets)), slices.Sorted(maps.Keys(sources))
 	s.read(inputs)
-	return s, nil
+	return s, s.landing(cluster.Stages, inputs)
 }
 
 func holdsCertificate(path string) bool {
@@ -120,6 +122,8 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 					s.Proxmox = text
 				case name == "infisical_host":
 					s.Infisical = text
+				case name == "vault_address":
+					s.VaultAddress = text
 				case name == "git_branch":
 					s.Branches = append(s.Branches, text)
 				case name == "proxmox_api_token":

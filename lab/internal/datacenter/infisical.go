@@ -1,0 +1,99 @@
+package datacenter
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/infisical"
+)
+
+// proxmoxTokenID is the API token's name; its value is made anew for every lab.
+const proxmoxTokenID = "castle@pve!castle"
+
+// folders are Infisical and what a user has put there before the first create.
+// It needs no knowledge of the configuration: every folder that a client asks
+// for turns out to hold everything.
+type folders struct {
+	server                 *infisical.Server
+	clientID, clientSecret string
+	secrets                map[string]string
+	token                  string // Proxmox's
+
+	mu     sync.Mutex
+	filled map[infisical.Folder]bool
+	exists bool // the fault: what an earlier cluster left
+}
+
+func newFolders(c Config) *folders {
+	i := &folders{
+		clientID: random(16), clientSecret: random(32), filled: map[infisical.Folder]bool{}, exists: c.Faults.SecretExists,
+	}
+	i.server = infisical.New(infisical.Config{ClientID: i.clientID, ClientSecret: i.clientSecret})
+	secretbox := make([]byte, 32)
+	rand.Read(secretbox) //nolint:errcheck // never fails
+	i.secrets = map[string]string{
+		"PROXMOX_TOKEN_ID": proxmoxTokenID, "PROXMOX_TOKEN_SECRET": random(16),
+		"TALOS_SECRETBOX_KEY": base64.StdEncoding.EncodeToString(secretbox),
+		// Inside the cluster External Secrets logs in with what it is given.
+		"ESO_CLIENT_ID": i.clientID, "ESO_CLIENT_SECRET": i.clientSecret,
+		"GITHUB_TOKEN": random(20), "GIT_USERNAME": "git",
+		"AWS_ACCESS_KEY_ID": strings.ToUpper(random(10)), "AWS_SECRET_ACCESS_KEY": random(20),
+	}
+	if i.token = c.ProxmoxToken; i.token == "" {
+		i.token = proxmoxTokenID + "=" + i.secrets["PROXMOX_TOKEN_SECRET"]
+	}
+	for _, name := range c.Secrets {
+		if i.secrets[name] == "" {
+			i.secrets[name] = random(20)
+		}
+	}
+	return i
+}
+
+func (i *folders) handler() http.Handler {
+	api := i.server.Handler()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		if project := q.Get("workspaceId"); r.Method == http.MethodGet && project != "" {
+			i.fill(infisical.Folder{Workspace: project, Environment: q.Get("environment"), Path: q.Get("secretPath")})
+		}
+		api.ServeHTTP(w, r)
+	})
+}
+
+// fill puts the user's secrets into a folder, once: what is deleted stays deleted.
+func (i *folders) fill(f infisical.Folder) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.filled[f] {
+		return
+	}
+	i.filled[f] = true
+	for name, value := range i.secrets {
+		i.server.Put(f, name, value)
+	}
+	if i.exists {
+		i.server.Put(f, "KUBECONFIG_CONTENT", "left by an earlier cluster")
+	}
+}
+
+// added are the secrets that a cluster has put there.
+func (i *folders) added() []infisical.Secret {
+	var all []infisical.Secret
+	for _, s := range i.server.Secrets() {
+		if _, ours := i.secrets[s.Key]; !ours {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+func random(bytes int) string {
+	b := make([]byte, bytes)
+	rand.Read(b) //nolint:errcheck // never fails
+	return hex.EncodeToString(b)
+}

@@ -1,0 +1,145 @@
+// Package postgres runs the lab's real PostgreSQL, Debian's package: the
+// database that an operator would raise inside the cluster, for a Vault that
+// makes users in it. What it holds lies in a folder and is gone with that.
+//
+// PostgreSQL refuses to run as root, which the lab is inside its namespaces.
+// There it gets a user namespace of its own, in which the same user is another.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// unprivileged is who PostgreSQL believes to be where the lab is root.
+const unprivileged = 1000
+
+// Options say which PostgreSQL runs where.
+type Options struct {
+	Dir      string // new and private: data and socket
+	Place    netip.AddrPort
+	Database string
+	User     string // its owner, who may make other users
+	Password string // the owner's
+	Log      io.Writer
+}
+
+// Server is a PostgreSQL that runs.
+type Server struct {
+	process *exec.Cmd
+	done    chan struct{}
+}
+
+// Start makes a database and serves it; it lasts until ctx ends or Close is called.
+func Start(ctx context.Context, o Options) (*Server, error) {
+	bin, err := programs()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(o.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	data, password := filepath.Join(o.Dir, "data"), filepath.Join(o.Dir, "password")
+	if err := os.WriteFile(password, []byte(o.Password), 0o600); err != nil {
+		return nil, err
+	}
+	made := command(ctx, o, filepath.Join(bin, "initdb"), "--pgdata", data, "--username", o.User, "--pwfile", password,
+		"--auth-local", "trust", "--auth-host", "scram-sha-256", "--no-sync", "--encoding", "UTF8", "--locale", "C")
+	if err := made.Run(); err != nil {
+		return nil, fmt.Errorf("postgresql: initdb: %w", err)
+	}
+	if err := errors.Join(os.Remove(password), appendTo(filepath.Join(data, "pg_hba.conf"), "host all all all scram-sha-256\n")); err != nil {
+		return nil, err
+	}
+	single := command(ctx, o, filepath.Join(bin, "postgres"), "--single", "-D", data, "-c", "fsync=off", "postgres")
+	single.Stdin = strings.NewReader(fmt.Sprintf("CREATE DATABASE %s\n", quoted(o.Database)))
+	if err := single.Run(); err != nil {
+		return nil, fmt.Errorf("postgresql: database %s: %w", o.Database, err)
+	}
+	s := &Server{done: make(chan struct{}), process: command(ctx, o, filepath.Join(bin, "postgres"), "-D", data, "-k", o.Dir,
+		"-h", o.Place.Addr().String(), "-p", fmt.Sprint(o.Place.Port()), "-c", "fsync=off")}
+	if err := s.process.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(s.done)
+		s.process.Wait() //nolint:errcheck // how it ended is nobody's concern
+	}()
+	if err := s.answers(ctx, command(ctx, o, filepath.Join(bin, "pg_isready"), "-q", "-h", o.Dir, "-p", fmt.Sprint(o.Place.Port()))); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// answers waits until PostgreSQL takes connections.
+func (s *Server) answers(ctx context.Context, ask *exec.Cmd) error {
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for {
+		once := exec.CommandContext(ctx, ask.Path, ask.Args[1:]...)
+		once.Env = ask.Env
+		if once.Run() == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-s.done:
+			return errors.New("postgresql: it ended before it answered")
+		case <-again.C:
+		}
+	}
+}
+
+// Close ends PostgreSQL at once; it need not be whole afterwards.
+func (s *Server) Close() error {
+	if err := s.process.Process.Signal(syscall.SIGQUIT); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	<-s.done
+	return nil
+}
+
+// command runs one of PostgreSQL's programs as somebody who is not root.
+func command(ctx context.Context, o Options, program string, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, program, args...)
+	c.Env = []string{"HOME=" + o.Dir, "TMPDIR=" + o.Dir, "LC_ALL=C", "PATH=" + filepath.Dir(program)}
+	c.Dir, c.Stdout, c.Stderr = o.Dir, o.Log, o.Log
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is not meant for it
+	if os.Geteuid() == 0 {
+		c.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+		c.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: unprivileged, HostID: 0, Size: 1}}
+		c.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: unprivileged, HostID: os.Getegid(), Size: 1}}
+	}
+	return c
+}
+
+// programs is where Debian keeps the newest release's.
+func programs() (string, error) {
+	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+	if err != nil || len(found) == 0 {
+		return "", errors.New("there is no PostgreSQL\ncastle: hint: run `make tools` in a clone of castle, or `apt-get install postgresql`")
+	}
+	return filepath.Dir(found[len(found)-1]), nil
+}
+
+// quoted is a name as SQL has it.
+func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+
+func appendTo(path, text string) error {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}

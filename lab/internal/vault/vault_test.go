@@ -1,0 +1,82 @@
+package vault_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ephemeral-castle/castle/lab/internal/front"
+	"github.com/ephemeral-castle/castle/lab/internal/vault"
+)
+
+func start(t *testing.T) *vault.Server {
+	t.Helper()
+	program, err := filepath.Abs("../../../bin/" + vault.Program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(program); err != nil {
+		t.Fatalf("%v: run `make build`", err)
+	}
+	a, err := front.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := vault.Start(t.Context(), vault.Options{
+		Program: program, Dir: filepath.Join(t.TempDir(), "vault"), Address: netip.MustParseAddr("127.0.7.9"), Authority: a, Log: t.Output(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// ask asks through the handler, as somebody with that token.
+func ask(s *vault.Server, method, path, token, body string) (int, string) {
+	r := httptest.NewRequest(method, "https://vault.example.org:8200/v1/"+path, strings.NewReader(body))
+	r.Header.Set("X-Vault-Token", token)
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, r)
+	return w.Code, w.Body.String()
+}
+
+func TestATokenMayDoWhatItsPolicySaysAndNothingElse(t *testing.T) {
+	s := start(t)
+	if err := s.Fill(t.Context(), "secret", "castle/blue", map[string]string{"GITHUB_TOKEN": "hush"}); err != nil {
+		t.Fatal(err)
+	}
+	token, err := s.Token(t.Context(), "castle", `path "secret/data/castle/*" { capabilities = ["read"] }`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, body := ask(s, http.MethodGet, "secret/data/castle/blue", token, ""); code != http.StatusOK || !strings.Contains(body, `"GITHUB_TOKEN":"hush"`) {
+		t.Errorf("read: %d, %s", code, body)
+	}
+	for _, path := range []string{"secret/data/castle/blue", "sys/policies/acl/castle", "sys/mounts/other"} {
+		if code, _ := ask(s, http.MethodPost, path, token, "{}"); code != http.StatusForbidden {
+			t.Errorf("%s is written: %d", path, code)
+		}
+	}
+	if kept, err := os.Stat(s.KeysFile()); err != nil || kept.Mode().Perm() != 0o600 {
+		t.Errorf("the operator's keys: %v, %v", kept, err)
+	}
+}
+
+func TestASealedVaultAnswersSo(t *testing.T) {
+	s := start(t)
+	if err := s.Call(t.Context(), http.MethodPut, "sys/seal", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if code, body := ask(s, http.MethodGet, "sys/health", "", ""); code != http.StatusServiceUnavailable || !strings.Contains(body, `"sealed":true`) {
+		t.Errorf("%d, %s", code, body)
+	}
+}
