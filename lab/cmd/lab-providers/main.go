@@ -17,6 +17,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/providers/random"
 	"github.com/ephemeral-castle/castle/lab/internal/providers/talos"
 	"github.com/ephemeral-castle/castle/lab/internal/providers/tls"
+	"github.com/ephemeral-castle/castle/lab/internal/providers/vault"
 )
 
 func main() {
@@ -44,5 +45,6 @@ func implementations() map[string]func() plugin.Provider {
 		"random":     random.New,
 		"talos":      talos.New,
 		"tls":        tls.New,
+		"vault":      vault.New,
 	}
 }

@@ -143,3 +143,19 @@ func appendTo(path, text string) error {
 	_, err = f.WriteString(text)
 	return errors.Join(err, f.Close())
 }
+
+// Query asks a database one thing, as somebody with a password.
+func Query(ctx context.Context, place netip.AddrPort, database, user, password, statement string) (string, error) {
+	bin, err := programs()
+	if err != nil {
+		return "", err
+	}
+	c := exec.CommandContext(ctx, filepath.Join(bin, "psql"), "-h", place.Addr().String(), "-p", fmt.Sprint(place.Port()),
+		"-U", user, "-d", database, "-Atc", statement)
+	c.Env = []string{"PGPASSWORD=" + password}
+	out, err := c.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return strings.TrimSpace(string(out)), nil
+}

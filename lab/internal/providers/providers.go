@@ -22,6 +22,7 @@ func Providers() []Provider {
 		{Source: "hashicorp/kubernetes", Version: "3.2.1", Type: "kubernetes"},
 		{Source: "hashicorp/random", Version: "3.9.0", Type: "random"},
 		{Source: "hashicorp/tls", Version: "4.2.1", Type: "tls"},
+		{Source: "hashicorp/vault", Version: "5.10.1", Type: "vault"},
 		{Source: "infisical/infisical", Version: "0.19.24", Type: "infisical"},
 		{Source: "siderolabs/talos", Version: "0.10.1", Type: "talos"},
 	}

@@ -40,6 +40,7 @@ type Server struct {
 	address *url.URL
 	keys    operator
 	file    string
+	ca      string
 	client  *http.Client
 	process *exec.Cmd
 	stdin   io.Closer // Vault lives as long as it is open
@@ -53,7 +54,7 @@ type operator struct {
 
 // Start starts a Vault; it lasts until Close, or as long as this process.
 func Start(ctx context.Context, o Options) (*Server, error) {
-	s := &Server{file: filepath.Join(o.Dir, "keys.json")}
+	s := &Server{file: filepath.Join(o.Dir, "keys.json"), ca: filepath.Join(o.Dir, "ca.crt")}
 	certificate, key := filepath.Join(o.Dir, "tls.crt"), filepath.Join(o.Dir, "tls.key")
 	if err := os.Mkdir(o.Dir, 0o700); err != nil {
 		return nil, err
@@ -62,7 +63,8 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(os.WriteFile(certificate, cert, 0o600), os.WriteFile(key, private, 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(certificate, cert, 0o600), os.WriteFile(key, private, 0o600),
+		os.WriteFile(s.ca, o.Authority.Bundle(), 0o600)); err != nil {
 		return nil, err
 	}
 	s.process = exec.CommandContext(ctx, o.Program, "--address", netip.AddrPortFrom(o.Address, 0).String(),
@@ -114,6 +116,16 @@ func (s *Server) Handler() http.Handler {
 		Transport: s.client.Transport,
 	}
 }
+
+// URL is where Vault itself listens, and CAFile the file with the authority
+// that its certificate is from.
+func (s *Server) URL() string { return s.address.String() }
+
+// CAFile is told of at URL.
+func (s *Server) CAFile() string { return s.ca }
+
+// RootToken may do everything.
+func (s *Server) RootToken() string { return s.keys.RootToken }
 
 // KeysFile is the file with the root token and the unseal key.
 func (s *Server) KeysFile() string { return s.file }

@@ -3,42 +3,13 @@ package vault_test
 import (
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/ephemeral-castle/castle/lab/internal/front"
 	"github.com/ephemeral-castle/castle/lab/internal/vault"
+	"github.com/ephemeral-castle/castle/lab/internal/vault/vaulttest"
 )
-
-func start(t *testing.T) *vault.Server {
-	t.Helper()
-	program, err := filepath.Abs("../../../bin/" + vault.Program)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(program); err != nil {
-		t.Fatalf("%v: run `make build`", err)
-	}
-	a, err := front.NewAuthority()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := vault.Start(t.Context(), vault.Options{
-		Program: program, Dir: filepath.Join(t.TempDir(), "vault"), Address: netip.MustParseAddr("127.0.7.9"), Authority: a, Log: t.Output(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}
 
 // ask asks through the handler, as somebody with that token.
 func ask(s *vault.Server, method, path, token, body string) (int, string) {
@@ -50,7 +21,7 @@ func ask(s *vault.Server, method, path, token, body string) (int, string) {
 }
 
 func TestATokenMayDoWhatItsPolicySaysAndNothingElse(t *testing.T) {
-	s := start(t)
+	s := vaulttest.Start(t, "../../..")
 	if err := s.Fill(t.Context(), "secret", "castle/blue", map[string]string{"GITHUB_TOKEN": "hush"}); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +43,7 @@ func TestATokenMayDoWhatItsPolicySaysAndNothingElse(t *testing.T) {
 }
 
 func TestASealedVaultAnswersSo(t *testing.T) {
-	s := start(t)
+	s := vaulttest.Start(t, "../../..")
 	if err := s.Call(t.Context(), http.MethodPut, "sys/seal", nil, nil); err != nil {
 		t.Fatal(err)
 	}
