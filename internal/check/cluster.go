@@ -12,6 +12,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/gitops"
 	"github.com/ephemeral-castle/castle/internal/secret"
 )
 
@@ -31,6 +32,10 @@ type cluster struct {
 	ids      span      // vm_id_range
 	pools    []pool
 	rendered []rendered
+
+	made       []made             // see makes
+	repository *gitops.Repository // see flux
+	problems   gitops.Problems
 }
 
 // machine is one of the variable nodes.

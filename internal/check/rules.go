@@ -76,6 +76,10 @@ func rules() []rule {
 		{name: "pool-holds-other", about: "A pool holds the VIP or a machine of another cluster.", across: poolHoldsOther},
 
 		{name: "gates-unasked", about: "A stage is disabled, and what needs its layer waits for nothing that takes its place.", warns: true, within: gatesUnasked},
+		{name: "owned-twice", about: "Flux's repository declares what a stage makes as well.", warns: true, within: ownedTwice},
+		{name: "beside-operator", about: "Flux would apply a custom resource together with the release that brings its kind.", warns: true, within: besideOperator},
+		{name: "before-operator", about: "Flux would not wait with a custom resource for what brings its kind.", warns: true, within: beforeOperator},
+		{name: "gitops-unreadable", about: "Flux's repository holds what Flux cannot apply, or castle cannot read.", warns: true, within: gitopsUnreadable},
 
 		{name: "patch-unreadable", about: "A patch of the machine configuration has unknown fields, kinds or no YAML.", within: patchUnreadable},
 		{name: "machine-config", about: "Talos would refuse a machine's configuration.", within: machineConfig},
@@ -90,7 +94,6 @@ func rules() []rule {
 		{name: "talos-unknown", about: "castle does not know this release of Talos and can judge less.", warns: true, within: talosUnknown},
 		{name: "kubernetes-unsupported", about: "This release of Talos does not run this release of Kubernetes.", within: kubernetesUnsupported},
 		{name: "chart-old", about: "A chart is older than the one that the stage's gates were written for.", warns: true, within: chartOld},
-
 		{name: "provider-unnamed", about: "A resource belongs to a provider that the module's required_providers do not name.", within: providerUnnamed},
 		{name: "validation", about: "A value fails a validation of the stage's own Terraform.", within: validation},
 

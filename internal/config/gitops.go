@@ -57,6 +57,3 @@ func (l *loader) readGitOps() {
 	}
 	l.cluster.GitOps = &GitOps{Repository: folder, At: attr.Expr.Range()}
 }
-
-// Listed is where cluster.hcl lists the stage.
-func (s *Stage) Listed() hcl.Range { return s.entry.at }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
@@ -24,6 +25,20 @@ func (s *Stage) Inputs(sc Scope) (map[string]cty.Value, hcl.Diagnostics) {
 		inputs[name] = v
 	}
 	return inputs, inOrder(distinct(diags))
+}
+
+// Foreseen returns the values of the variables as far as they are known before a
+// run, if these are the outputs that are known already.
+func (s *Stage) Foreseen(outputs map[string]map[string]cty.Value) map[string]cty.Value {
+	sc := s.beforehand()
+	for layer, known := range outputs {
+		maps.Copy(sc.Outputs[layer], known)
+	}
+	inputs := make(map[string]cty.Value, len(s.bindings))
+	for name := range s.bindings {
+		inputs[name], _ = s.input(name, sc) // Load has reported what is wrong
+	}
+	return inputs
 }
 
 // input returns the value of one variable.

@@ -60,12 +60,13 @@ type spec struct {
 	Components      []string       `json:"components"`
 	CommonMetadata  commonMetadata `json:"commonMetadata"`
 
-	Path      string      `json:"path"`
-	Prune     bool        `json:"prune"`
-	Wait      bool        `json:"wait"`
-	Suspend   bool        `json:"suspend"`
-	DependsOn []reference `json:"dependsOn"`
-	SourceRef struct {
+	Path         string      `json:"path"`
+	Prune        bool        `json:"prune"`
+	Wait         bool        `json:"wait"`
+	Suspend      bool        `json:"suspend"`
+	DependsOn    []reference `json:"dependsOn"`
+	HealthChecks []any       `json:"healthChecks"`
+	SourceRef    struct {
 		Kind      string `json:"kind"`
 		reference `json:",inline"`
 	} `json:"sourceRef"`
@@ -88,6 +89,9 @@ type reference struct {
 func (r reference) from(namespace string) Key {
 	return Key{cmp.Or(r.Namespace, namespace), r.Name}
 }
+
+// Waits reports whether it is ready only when what it has applied is.
+func (k *Kustomization) Waits() bool { return k.Wait || len(k.spec.HealthChecks) > 0 }
 
 // IsKustomization tells Flux's Kustomization from other objects.
 func IsKustomization(o *unstructured.Unstructured) bool {

@@ -1,0 +1,82 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/ephemeral-castle/castle/internal/gitops"
+)
+
+// flux is what Flux would read for the cluster, and what is wrong with it; nil
+// where no clone of its repository is named, or Flux is not pointed at one.
+func (c *cluster) flux() (*gitops.Repository, gitops.Problems) {
+	path := text(c.variable("git_path").Value)
+	if c.config.GitOps == nil || path == "" {
+		return nil, nil
+	}
+	if c.repository == nil {
+		namespace := ""
+		for _, m := range c.makes() {
+			if m.group == "kustomize.toolkit.fluxcd.io" { // the root
+				namespace = m.namespace
+			}
+		}
+		var err error
+		c.repository, err = gitops.Read(gitops.Options{Folder: c.config.GitOps.Repository, Path: path, Namespace: namespace, Variables: c.offered})
+		if !errors.As(err, &c.problems) && err != nil {
+			c.problems = gitops.Problems{{Message: err.Error()}}
+		}
+		if c.repository == nil {
+			c.repository = &gitops.Repository{}
+		}
+	}
+	return c.repository, c.problems
+}
+
+// offered is what the ConfigMaps that stages make offer Flux to substitute.
+func (c *cluster) offered(kind, namespace, name string) (map[string]string, bool) {
+	for _, m := range c.makes() {
+		if m.group == "" && m.kind == kind && m.namespace == namespace && m.name == name && m.data != nil {
+			return m.data, true
+		}
+	}
+	return nil, false
+}
+
+// inFlux is a place in Flux's repository as diagnostics name files: from the
+// castle repository on.
+func (c *cluster) inFlux(p gitops.Place) hcl.Range {
+	if p.File == "" {
+		return c.config.GitOps.At
+	}
+	file := filepath.Join(c.config.GitOps.Repository, filepath.FromSlash(p.File))
+	if relative, err := filepath.Rel(filepath.Join(c.config.Dir, "..", "..", ".."), file); err == nil {
+		file = relative
+	}
+	// Bytes are not known; a line is enough to name and to sort.
+	return hcl.Range{
+		Filename: filepath.ToSlash(file),
+		Start:    hcl.Pos{Line: p.Line, Column: 1, Byte: p.Line}, End: hcl.Pos{Line: p.Line, Column: 1, Byte: p.Line + min(p.Line, 1)},
+	}
+}
+
+func gitopsUnreadable(c *cluster, report finding) {
+	_, problems := c.flux()
+	for _, p := range problems {
+		if p.File == "" {
+			p.Message += fmt.Sprintf(". Flux begins where git_path says (%s); castle new --gitops writes such a folder", where(c.at("git_path")))
+		}
+		report(c.inFlux(p.Place), "Flux's repository: not all can be read", "%s.", p.Message)
+	}
+}
+
+// named is an object of Flux's as messages name it.
+func named(o gitops.Object) string {
+	if o.GetNamespace() == "" {
+		return fmt.Sprintf("%s %s", o.GetKind(), o.GetName())
+	}
+	return fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName())
+}

@@ -1,0 +1,92 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/ephemeral-castle/castle/internal/gitops"
+)
+
+// ownedTwice finds the duel: what Flux applies and a stage makes as well.
+func ownedTwice(c *cluster, report finding) {
+	repository, _ := c.flux()
+	if repository == nil {
+		return
+	}
+	for _, k := range repository.Kustomizations {
+		for _, o := range k.Objects {
+			if k.Suspend {
+				continue
+			}
+			for _, m := range c.makes() {
+				if what := c.same(m, o); what != "" {
+					report(c.inFlux(o.Place), fmt.Sprintf("%s: stage %s %s, too", named(o), m.stage.Name, what),
+						"Flux applies it with Kustomization %s, Terraform has it at %s, and each undoes at every interval or create what the other one has changed. "+
+							"Delete it here, or leave it to Flux: enabled = false in stage %s, %s.",
+						k.Key, where(m.at), m.stage.Name, where(m.stage.At()))
+				}
+			}
+		}
+	}
+}
+
+// same says what m does that o does as well; "" if they have nothing in common.
+func (c *cluster) same(m made, o gitops.Object) string {
+	group := o.GroupVersionKind().Group
+	if m.kind != release {
+		if m.group == group && m.kind == o.GetKind() && m.namespace == o.GetNamespace() && m.name == o.GetName() {
+			return "makes it"
+		}
+		return ""
+	}
+	if !isRelease(o) {
+		return ""
+	}
+	name, namespace := installs(o)
+	if m.name == name && m.namespace == namespace {
+		return "installs this release"
+	}
+	if chart := c.chartOf(o); chart == m.chart && len(operators()[chart]) > 0 {
+		return "installs the chart " + chart
+	}
+	return ""
+}
+
+func isRelease(o gitops.Object) bool {
+	return o.GetKind() == "HelmRelease" && o.GroupVersionKind().Group == "helm.toolkit.fluxcd.io"
+}
+
+// installs is the release that Flux makes of a HelmRelease.
+func installs(o gitops.Object) (name, namespace string) {
+	target := field(o, "spec", "targetNamespace")
+	name = o.GetName()
+	if target != "" {
+		name = target + "-" + name
+	}
+	return cmp.Or(field(o, "spec", "releaseName"), name), cmp.Or(target, o.GetNamespace())
+}
+
+// chartOf is the name of the chart that a HelmRelease installs.
+func (c *cluster) chartOf(o gitops.Object) string {
+	if chart := field(o, "spec", "chart", "spec", "chart"); chart != "" {
+		return path.Base(chart)
+	}
+	kind, name, namespace := field(o, "spec", "chartRef", "kind"), field(o, "spec", "chartRef", "name"), cmp.Or(field(o, "spec", "chartRef", "namespace"), o.GetNamespace())
+	for _, k := range c.repository.Kustomizations {
+		for _, source := range k.Objects {
+			if name != "" && source.GetKind() == kind && source.GetName() == name && source.GetNamespace() == namespace {
+				return path.Base(cmp.Or(field(source, "spec", "url"), field(source, "spec", "chart")))
+			}
+		}
+	}
+	return ""
+}
+
+// field is a text of an object, "" if it has none there.
+func field(o gitops.Object, fields ...string) string {
+	text, _, _ := unstructured.NestedString(o.Object, fields...) //nolint:errcheck // another type is no text
+	return text
+}
