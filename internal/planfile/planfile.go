@@ -77,7 +77,8 @@ func Write(path string, p *Plan) (digest string, err error) {
 	var data bytes.Buffer
 	archive := zip.NewWriter(&data)
 	add := func(name string, content []byte) error {
-		w, err := archive.Create(name)
+		// As it is: Terraform's plans are compressed already.
+		w, err := archive.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store})
 		if err == nil {
 			_, err = w.Write(content)
 		}

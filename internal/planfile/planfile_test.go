@@ -1,0 +1,79 @@
+package planfile_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ephemeral-castle/castle/internal/planfile"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+func saved(t *testing.T) (path, digest string) {
+	t.Helper()
+	facts := new(state.Fingerprint)
+	facts.Add("variable token", []byte("hunter2-is-long"))
+	path = filepath.Join(t.TempDir(), "blue"+planfile.Extension)
+	digest, err := planfile.Write(path, &planfile.Plan{
+		Cluster: "blue/proxmox", Castle: "1.2.3", Facts: facts,
+		Stages: []planfile.Stage{
+			{Name: "seed", State: "changes", Facts: facts, Changes: []planfile.Change{{Address: "a.b", Action: "create"}}, Saved: []byte("of Terraform's")},
+			{Name: "pool", State: "waits", Facts: facts},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path, digest
+}
+
+func TestWhatIsReadIsWhatWasWritten(t *testing.T) {
+	path, digest := saved(t)
+	p, read, err := planfile.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed, pool := p.Stage("seed"), p.Stage("pool")
+	if read != digest || p.Cluster != "blue/proxmox" || string(seed.Saved) != "of Terraform's" || pool.Saved != nil || p.Stage("other") != nil {
+		t.Errorf("read %+v with digest %s, want %s", p, read, digest)
+	}
+	if changed := pool.Facts.Changed(seed.Facts); len(changed) > 0 || len(pool.Facts.Changed(nil)) != 1 {
+		t.Errorf("facts differ: %v", changed)
+	}
+}
+
+func TestAFileThatIsNotWholeIsRefused(t *testing.T) {
+	path, _ := saved(t)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := map[string][]byte{"empty": {}, "text": []byte("a plan"), "altered": bytes.Replace(whole, []byte("of Terraform's"), []byte("of somebody's!"), 1)}
+	for n := 1; n < len(whole); n += 13 {
+		broken["cut short"] = whole[:n]
+		for name, data := range broken {
+			if err := os.WriteFile(path, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := planfile.Read(path); err == nil || !strings.Contains(err.Error(), "is no plan that `castle plan --plan-out` has saved, or not all of it: ") {
+				t.Fatalf("%s to %d bytes: %v", name, n, err)
+			}
+		}
+	}
+}
+
+func TestItIsForItsOwnerAlone(t *testing.T) {
+	path, _ := saved(t)
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("%v %v", info.Mode(), err)
+	}
+	if err := os.Chmod(path, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := planfile.Read(path); err == nil || !strings.Contains(err.Error(), "chmod 600 "+path) {
+		t.Errorf("got %v", err)
+	}
+}
