@@ -8,6 +8,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/kustomize/api/konfig"
@@ -124,8 +125,14 @@ func more(fields map[string]any, name string, values ...any) {
 	}
 }
 
+// kustomizing keeps builds apart: kustomize has variables that all of them share
+// (https://github.com/kubernetes-sigs/kustomize/issues/3659).
+var kustomizing sync.Mutex
+
 // run builds a folder. kustomize panics on some objects, as its users know.
 func run(f *files, folder string) (built resmap.ResMap, err error) {
+	kustomizing.Lock()
+	defer kustomizing.Unlock()
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("it gave up: %v", r)

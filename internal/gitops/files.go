@@ -28,8 +28,16 @@ func (f *files) with(file string, contents []byte) *files {
 
 func (f *files) absolute(file string) string { return filepath.Join(f.root, filepath.FromSlash(file)) }
 
-// ReadFile reads a file by its absolute path.
+// ReadFile reads a file for kustomize, by its absolute path.
 func (f *files) ReadFile(name string) ([]byte, error) {
+	data, err := f.raw(name)
+	if err == nil && slices.Contains(konfig.RecognizedKustomizationFileNames(), filepath.Base(name)) {
+		data = undeprecated(data)
+	}
+	return data, err
+}
+
+func (f *files) raw(name string) ([]byte, error) {
 	if f.instead != "" && name == f.instead {
 		return f.contents, nil
 	}
@@ -48,7 +56,7 @@ func (f *files) Exists(name string) bool {
 	return f.instead != "" && name == f.instead || f.FileSystem.Exists(name)
 }
 
-func (f *files) read(file string) ([]byte, error) { return f.ReadFile(f.absolute(file)) }
+func (f *files) read(file string) ([]byte, error) { return f.raw(f.absolute(file)) }
 
 func (f *files) isFolder(folder string) bool {
 	info, err := os.Stat(f.absolute(folder))

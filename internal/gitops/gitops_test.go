@@ -297,6 +297,58 @@ metadata: { namespace: y, name: x }
 	}
 }
 
+// What older repositories have means what it always did, and kustomize does not
+// complain on the stderr of whoever reads them.
+func TestDeprecatedFieldsAreRead(t *testing.T) {
+	dir := repository(t, `
+-- clusters/blue/kustomization.yaml --
+bases: [base]
+commonLabels: { team: ops }
+patchesStrategicMerge:
+  - patch.yaml
+  - |
+    apiVersion: v1
+    kind: Service
+    metadata: { name: x, namespace: y }
+    spec: { externalName: inline }
+-- clusters/blue/patch.yaml --
+apiVersion: v1
+kind: Service
+metadata: { name: x, namespace: y, annotations: { from: file } }
+-- clusters/blue/base/kustomization.yaml --
+resources: [x.yaml]
+commonLabels: { base: "yes" }
+-- clusters/blue/base/x.yaml --
+apiVersion: v1
+kind: Service
+metadata: { name: x, namespace: y }
+spec: { selector: { app: x } }
+`)
+	complaints, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stderr := os.Stderr
+	os.Stderr = complaints
+	r, err := gitops.Read(gitops.Options{Folder: dir, Path: "./clusters/blue"})
+	os.Stderr = stderr
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := r.Kustomizations[0].Objects[0].MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"apiVersion":"v1","kind":"Service","metadata":{"annotations":{"from":"file"},"labels":{"base":"yes","team":"ops"},"name":"x","namespace":"y"},` +
+		`"spec":{"externalName":"inline","selector":{"app":"x","base":"yes","team":"ops"}}}` + "\n"
+	if string(got) != want {
+		t.Errorf("built %s", got)
+	}
+	if data, err := os.ReadFile(complaints.Name()); err != nil || len(data) > 0 {
+		t.Errorf("complained: %s, %v", data, err)
+	}
+}
+
 func TestNothingOutsideIsRead(t *testing.T) {
 	outside := repository(t, "-- secret.yaml --\napiVersion: v1\nkind: Secret\nmetadata: { name: x }\n")
 	dir := repository(t, "-- clusters/blue/a.yaml --\napiVersion: v1\nkind: ConfigMap\nmetadata: { name: x, namespace: y }\n")
