@@ -3,7 +3,6 @@ package gitops
 import (
 	"strings"
 
-	"sigs.k8s.io/kustomize/api/types"
 	"sigs.k8s.io/yaml"
 )
 
@@ -11,24 +10,36 @@ import (
 // old ones as well; kustomize would complain about each on this process's stderr,
 // without a word about the file.
 func undeprecated(data []byte) []byte {
-	var k types.Kustomization
-	if err := k.Unmarshal(data); err != nil || len(*k.CheckDeprecatedFields()) == 0 {
-		return data
+	var fields map[string]any
+	if err := yaml.Unmarshal(data, &fields); err != nil {
+		return data // kustomize says so
 	}
-	k.FixKustomization()
-	for _, p := range k.PatchesStrategicMerge {
-		if strings.Contains(string(p), "\n") {
-			k.Patches = append(k.Patches, types.Patch{Patch: string(p)})
-		} else {
-			k.Patches = append(k.Patches, types.Patch{Path: string(p)})
+	old := false
+	for name, moved := range map[string]string{"bases": "resources", "imageTags": "images", "patchesJson6902": "patches"} {
+		if all, is := fields[name].([]any); is {
+			more(fields, moved, all...)
+			delete(fields, name)
+			old = true
 		}
 	}
-	k.PatchesStrategicMerge = nil
-	if err := k.FixKustomizationPreMarshalling(nil); err != nil { // the rest of it reads no files
-		return data
+	if all, is := fields["patchesStrategicMerge"].([]any); is {
+		for _, p := range all {
+			field := "path"
+			if text, _ := p.(string); strings.Contains(text, "\n") {
+				field = "patch"
+			}
+			more(fields, "patches", map[string]any{field: p})
+		}
+		delete(fields, "patchesStrategicMerge")
+		old = true
 	}
-	changed, err := yaml.Marshal(k)
-	if err != nil {
+	if labels, is := fields["commonLabels"]; is {
+		more(fields, "labels", map[string]any{"pairs": labels, "includeSelectors": true})
+		delete(fields, "commonLabels")
+		old = true
+	}
+	changed, err := yaml.Marshal(fields)
+	if !old || err != nil {
 		return data
 	}
 	return changed
