@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,14 +19,40 @@ import (
 // waits are a stage's gates and how long each may take: "workload.speaker" 10 min.
 type waits map[string]string
 
-// gates loads the clusters that castle ships, and with them every gate of the
-// library as castle itself understands it, by stage.
+// metal is a repository with a cluster of machines that somebody else made.
+func metal(t *testing.T) string {
+	t.Helper()
+	repository := t.TempDir()
+	dir := filepath.Join(repository, "clusters", "iron", "metal")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"cluster.hcl": `
+stage "keys" { source = "secrets/keys" }
+stage "talos-existing" { source = "platform/talos-existing" }
+`,
+		"terraform.tfvars": `
+vip     = "192.168.1.240"
+network = { gateway = "192.168.1.1" }
+nodes   = { cp-01 = { role = "controlplane", address = "192.168.1.241" } }
+`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return repository
+}
+
+// gates loads the clusters that castle ships, and one of metal, and with them every
+// gate of the library as castle itself understands it, by stage.
 func gates(t *testing.T) map[string]waits {
 	t.Helper()
 	found := map[string]waits{}
-	for _, name := range []string{"blue", "mini"} {
+	for name, repository := range map[string]string{"blue": "..", "mini": "..", "iron": metal(t)} {
 		cluster, diags := config.Load(config.Options{
-			Repository: "..", Cluster: name, Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(), Exists: castle.ExistsTypes(),
+			Repository: repository, Cluster: name, Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(), Exists: castle.ExistsTypes(),
 			Library: stages.Library, Templates: templates.Files,
 		})
 		if diags.HasErrors() {

@@ -136,3 +136,18 @@ func TestAChangedLocalChartIsAChange(t *testing.T) {
 		}
 	}
 }
+
+// Whoever moves from one place for the secrets to the other finds the same ones there:
+// what a rehearsal has proved with one holds with the other.
+func TestThePlacesForTheSecretsSayTheSame(t *testing.T) {
+	outputs := func(stage string) string {
+		text, err := fs.ReadFile(stages.Library, stage+"/outputs.tf")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return regexp.MustCompile(`(?s)\n\n  #[^\n]*\n.*?\n  }\n`).ReplaceAllString(string(text), "\n") // the precondition
+	}
+	if infisical, local := outputs("secrets/infisical"), outputs("secrets/local"); infisical != local {
+		t.Errorf("secrets/infisical:\n%s\nsecrets/local:\n%s", infisical, local)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,16 +16,19 @@ import (
 )
 
 // TestTemplates goes, with castle as it is built, the way of somebody who has never
-// seen it: a repository, the smallest cluster of each template, check, rehearse.
+// seen it: a repository, the smallest cluster of each template, check, rehearse. Each
+// template is rehearsed once, and so is each place for the secrets: a platform and a
+// place meet in nothing but the outputs that both places have.
 func TestTemplates(t *testing.T) {
-	answers := []string{
-		"proxmox_endpoint=https://192.168.1.10:8006/", "proxmox_node=pve", "network=192.168.1.0/24", "gateway=192.168.1.1", "control_planes=1", "workers=1",
-		"git_url=https://git.example.com/me/green",
+	answers := []string{"network=192.168.1.0/24", "gateway=192.168.1.1", "control_planes=1", "workers=1", "git_url=https://git.example.com/me/green"}
+	of := map[string][]string{
+		"proxmox-talos": {"proxmox_endpoint=https://192.168.1.10:8006/", "proxmox_node=pve"},
 	}
 	ways := map[string][]string{
 		"secrets=infisical": {"infisical_project_id=8f3c1d52-6a0e-4b7f-9d21-5e4c7a90b6d3", "infisical_project_slug=castle"},
 		"secrets=local":     nil,
 	}
+	rehearsed := map[string]string{"proxmox-talos": "secrets=infisical", "metal-talos": "secrets=local"}
 	all, err := fs.ReadDir(templates.Files, ".")
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +43,7 @@ func TestTemplates(t *testing.T) {
 				repository := filepath.Join(t.TempDir(), "castles")
 				built(t, "init", repository)
 				args := []string{"-C", repository, "new", "green", "--template", template.Name()}
-				for _, a := range append(append([]string{way}, answers...), more...) {
+				for _, a := range slices.Concat([]string{way}, answers, of[template.Name()], more) {
 					args = append(args, "--set", a)
 				}
 				if out := built(t, args...); !strings.Contains(out, "  castle rehearse green\n") {
@@ -47,6 +51,12 @@ func TestTemplates(t *testing.T) {
 				}
 				if out := built(t, "-C", repository, "check"); !strings.Contains(out, ": 0 problems, 0 warnings") {
 					t.Errorf("check:\n%s", out)
+				}
+				if rehearsed[template.Name()] == "" {
+					t.Fatal("say how it is rehearsed")
+				}
+				if rehearsed[template.Name()] != way {
+					return
 				}
 				if out := built(t, "-C", repository, "rehearse", "green"); !strings.Contains(out, "Left over: nothing") {
 					t.Errorf("something is left over:\n%s", out)

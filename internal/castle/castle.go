@@ -86,7 +86,12 @@ func GateTypes() []gate.Type {
 }
 
 // PreflightTypes is every type of preflight that a stage may use.
-func PreflightTypes() []gate.PreflightType { return proxmox.PreflightTypes() }
+func PreflightTypes() []gate.PreflightType {
+	return slices.Concat(proxmox.PreflightTypes(), talos.PreflightTypes())
+}
+
+// PreflightMaintenance is the preflight of platforms whose machines somebody else made.
+const PreflightMaintenance = talos.PreflightMaintenance
 
 // ExistsTypes is every question that an adoption may ask.
 func ExistsTypes() []gate.ExistsType {

@@ -75,9 +75,9 @@ func (r *creation) freed(ctx context.Context, s *config.Stage, work *workshop, p
 }
 
 // outlivesState reports whether a stage may make something that exists anywhere
-// but in its state.
+// but in its state: a preflight looks for nothing else.
 func outlivesState(s *config.Stage) bool {
-	return slices.ContainsFunc(s.Makers, func(provider string) bool { return !inStateOnly(provider) && !inMachines(provider) })
+	return len(s.Preflights) > 0 || slices.ContainsFunc(s.Makers, func(provider string) bool { return !inStateOnly(provider) && !inMachines(provider) })
 }
 
 // plan plans a stage, unless a plan was approved that fits as it is, and reads what

@@ -24,6 +24,7 @@ type PreflightError struct {
 	Preflight string
 	Foreign   []gate.Foreign
 	Terraform string // the command that runs Terraform on the stage, up to its "--"
+	Forget    string // the command that forgets a resource of the stage, up to its address
 	First     string // the command that it needs before it, if any
 }
 
@@ -41,6 +42,9 @@ func (e *PreflightError) Error() string {
 		if f.Import != nil {
 			b.WriteString("\n    - if it is this cluster's own after all, import it:")
 			b.WriteString(e.commands("import " + quote(f.Import.Address) + " " + f.Import.ID))
+		}
+		if f.Forget != "" {
+			fmt.Fprintf(&b, "\n    - if it is gone for good, forget it:\n      %s %s", e.Forget, quote(f.Forget))
 		}
 		if f.Mistaken != "" {
 			b.WriteString("\n    - if what the state knows instead is gone for good, forget that:")

@@ -24,6 +24,7 @@ type Forgetting struct {
 	addresses []string        // as they were asked for
 	instances []string        // what they stand for
 	things    []proxmox.Trace // what a destroy would ask the datacenter for
+	held      []string        // addresses that a destroy has taken out of the state and not proved
 	sum       string
 }
 
@@ -54,11 +55,19 @@ func (c *Castle) Forgettable(stage string, addresses []string) (*Forgetting, err
 	if err != nil {
 		return nil, err
 	}
+	held, err := heldBy(dir)
+	if err != nil {
+		return nil, err
+	}
 	f := &Forgetting{Stage: p.name, Layer: p.layer, sum: sum}
 	for _, address := range addresses {
 		if i := slices.IndexFunc(owned, func(t proxmox.Trace) bool { return t.ID() == address }); i >= 0 {
 			f.things = append(f.things, owned[i])
 			f.Resources = append(f.Resources, fmt.Sprintf("%s %s on node %s", owned[i].Kind, address, owned[i].Node))
+			continue
+		}
+		if slices.Contains(held, address) && !st.Has(address) {
+			f.held, f.Resources = append(f.held, address), append(f.Resources, address)
 			continue
 		}
 		if err := c.match(st, f, address); err != nil {
@@ -142,7 +151,7 @@ func (c *Castle) Forget(ctx context.Context, f *Forgetting) (err error) {
 			return r.failed(ctx, f.Layer, f.Stage, err)
 		}
 	}
-	if err := disown(dir, f.things); err != nil {
+	if err := errors.Join(disown(dir, f.things), letLoose(dir, append(f.held, f.instances...))); err != nil {
 		return err
 	}
 	r.notice(fmt.Sprintf("stage %s: forgotten: %s", f.Stage, strings.Join(f.Resources, ", ")))

@@ -34,7 +34,8 @@ func markOf(marks []gate.Mark, address string) gate.Mark {
 // mark notes what a stage's preflights see of the things in its state. That they
 // cannot be asked is no reason to fail: the state alone has to do then.
 func (r *creation) mark(ctx context.Context, s *config.Stage) {
-	if len(s.Preflights) == 0 || ctx.Err() != nil {
+	marked := slices.ContainsFunc(s.Preflights, func(p *config.Preflight) bool { return p.Type.Marks })
+	if !marked || ctx.Err() != nil {
 		return
 	}
 	if err := r.noteMarks(ctx, s); err != nil {
@@ -50,6 +51,9 @@ func (r *creation) noteMarks(ctx context.Context, s *config.Stage) error {
 	}
 	var marks []gate.Mark
 	for _, p := range s.Preflights {
+		if !p.Type.Marks {
+			continue
+		}
 		findings, err := r.inspect(ctx, s, p)
 		if err != nil {
 			return err

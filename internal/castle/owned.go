@@ -3,6 +3,7 @@ package castle
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/proxmox"
@@ -43,6 +44,42 @@ func disown(dir *state.Stage, things []proxmox.Trace) error {
 		return err
 	}
 	return ownedNote(dir).Write(proxmox.Without(traces, things...))
+}
+
+// hold keeps the addresses of what a stage owns beside its state, before they are
+// destroyed. What outlives the cluster, such as a machine, is to be proved left by
+// whoever had it, also where Terraform has said so and castle was killed.
+func hold(dir *state.Stage, d *Doomed) error {
+	if len(d.Record.Preflights) == 0 {
+		return nil
+	}
+	held, err := heldBy(dir)
+	if err != nil {
+		return err
+	}
+	for _, address := range d.Resources {
+		if !slices.Contains(held, address) {
+			held = append(held, address)
+		}
+	}
+	return heldNote(dir).Write(held)
+}
+
+func heldNote(dir *state.Stage) state.Note { return dir.Note("held") }
+
+// heldBy reads what a destroy has held; nothing if none has come as far as that.
+func heldBy(dir *state.Stage) (addresses []string, err error) {
+	err = heldNote(dir).Read(&addresses)
+	return addresses, err
+}
+
+// letLoose has no later destroy prove what these addresses stood for.
+func letLoose(dir *state.Stage, addresses []string) error {
+	held, err := heldBy(dir)
+	if err != nil || len(held) == 0 {
+		return err
+	}
+	return heldNote(dir).Write(slices.DeleteFunc(held, func(address string) bool { return slices.Contains(addresses, address) }))
 }
 
 func ownedNote(dir *state.Stage) state.Note { return dir.Note("owned") }

@@ -80,7 +80,7 @@ func (r *creation) refuse(s *config.Stage, p *config.Preflight, findings gate.Fi
 			inTheWay[i].Ways = append(slices.Clone(f.Ways), "delete it: "+r.nukeCommand(s, p, f.Nuke))
 		}
 	}
-	e := &PreflightError{Preflight: p.Name(), Foreign: inTheWay, Terraform: r.terraformCommand(s.Name)}
+	e := &PreflightError{Preflight: p.Name(), Foreign: inTheWay, Terraform: r.terraformCommand(s.Name), Forget: r.forgetCommand(s.Name)}
 	var missing []string
 	for _, need := range s.Needs {
 		st, err := r.readState(r.dir.Stage(need.Name))
@@ -101,6 +101,9 @@ func (r *creation) refuse(s *config.Stage, p *config.Preflight, findings gate.Fi
 func (r *run) terraformCommand(stage string) string {
 	return r.command("terraform") + " " + stage + " --"
 }
+
+// forgetCommand is the command line that forgets a resource of a stage, up to its address.
+func (r *run) forgetCommand(stage string) string { return r.command("state forget") + " " + stage }
 
 // command is a castle command for the same cluster and state, as the user would type it.
 func (r *run) command(name string) string { return r.bare(name) + " " + r.options.Cluster }
@@ -146,11 +149,39 @@ func (r *run) inspect(ctx context.Context, s *config.Stage, p *config.Preflight)
 	if err != nil {
 		return gate.Findings{}, err
 	}
-	marks, err := marksOf(r.dir.Stage(s.Name))
+	all, err := expected(r.dir.Stage(s.Name), st)
 	if err != nil {
 		return gate.Findings{}, err
 	}
-	return preflight.Inspect(ctx, known(st, marks...), r.notice)
+	return preflight.Inspect(ctx, all, r.notice)
+}
+
+// expected lists what a stage's preflights may find again: what its state knows,
+// with the marks; what a run was making when it was cut short; and what the state
+// knew when a destroy began that has not proved it all.
+func expected(dir *state.Stage, st *state.State) ([]gate.Known, error) {
+	marks, err := marksOf(dir)
+	if err != nil {
+		return nil, err
+	}
+	intent, err := dir.Intent()
+	if err != nil {
+		return nil, err
+	}
+	held, err := heldBy(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range intent.InFlight(st.Has) {
+		held = append(held, c.Address)
+	}
+	all := known(st, marks...)
+	for _, address := range held {
+		if !st.Has(address) {
+			all = append(all, gate.Known{Address: address})
+		}
+	}
+	return all, nil
 }
 
 // known lists the managed resources of a state, with what castle has noted of
@@ -179,6 +210,9 @@ func (r *creation) importOurs(ctx context.Context, s *config.Stage, work *worksh
 		if err := r.refuse(s, p, findings); err != nil {
 			return err
 		}
+		if err := r.letGo(ctx, place{s.Name, s.Layer}, work, findings.Lost); err != nil {
+			return err
+		}
 		for _, own := range findings.Ours {
 			if err := r.importOne(ctx, s.Name, s.Layer, work, own.Import); err != nil {
 				return err
@@ -186,6 +220,20 @@ func (r *creation) importOurs(ctx context.Context, s *config.Stage, work *worksh
 		}
 	}
 	return nil
+}
+
+// letGo takes out of the state what is not the stage's any more.
+func (r *run) letGo(ctx context.Context, at place, work *workshop, lost []string) error {
+	st, err := r.readState(r.dir.Stage(at.name))
+	if err != nil {
+		return err
+	}
+	lost = slices.DeleteFunc(slices.Clone(lost), func(address string) bool { return !st.Has(address) })
+	if len(lost) == 0 {
+		return nil
+	}
+	r.notice(fmt.Sprintf("%s: not what the stage has left it any more: %s", at.name, strings.Join(lost, ", ")))
+	return r.step(at.name, at.layer, "state rm", func() error { return work.Forget(ctx, lost) })
 }
 
 func (r *run) importOne(ctx context.Context, stage, layer string, work *workshop, one gate.Import) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -60,7 +61,7 @@ func (r *destruction) clear(ctx context.Context, d *Doomed, again bool) (err err
 			return err
 		}
 	}
-	ours, err := r.ours(ctx, d)
+	ours, outdated, err := r.ours(ctx, d)
 	if err != nil {
 		return err
 	}
@@ -86,7 +87,10 @@ func (r *destruction) clear(ctx context.Context, d *Doomed, again bool) (err err
 	}
 	defer func() { err = errors.Join(err, work.Close()) }()
 	dir := r.dir.Stage(d.Record.Name)
-	if err := errors.Join(dir.ClearFingerprint(), dir.Snapshot()); err != nil {
+	if err := errors.Join(dir.ClearFingerprint(), dir.Snapshot(), hold(dir, d)); err != nil {
+		return err
+	}
+	if err := r.letGo(ctx, place{d.Record.Name, d.Record.Layer}, work, outdated); err != nil {
 		return err
 	}
 	for _, one := range ours {
@@ -146,15 +150,16 @@ func (r *destruction) terraform(ctx context.Context, d *Doomed, work *workshop) 
 // ours asks the recorded preflights what a killed run of this cluster has made
 // that the state does not know. Foreign things are told and left alone; one that
 // the state takes for the stage's own would be destroyed with it, so nothing is.
-// Nor is anything while nobody can tell whether a thing is the stage's own.
-func (r *destruction) ours(ctx context.Context, d *Doomed) ([]gate.Import, error) {
-	var ours []gate.Import
+// Nor is anything while nobody can tell whether a thing is the stage's own. lost is
+// what the state knows and is not the stage's any more.
+func (r *destruction) ours(ctx context.Context, d *Doomed) (ours []gate.Import, lost []string, err error) {
 	var refused error
-	err := r.inspectRecorded(ctx, d, func(preflight string, f gate.Findings) {
+	err = r.inspectRecorded(ctx, d, func(preflight string, f gate.Findings) {
+		lost = append(lost, f.Lost...)
 		for _, own := range f.Ours {
 			ours = append(ours, own.Import)
 		}
-		var mistaken []gate.Foreign
+		mistaken := slices.Clone(f.Unseen)
 		for _, foreign := range f.Foreign {
 			if foreign.Mistaken != "" || foreign.Unsure {
 				if foreign.Mistaken != "" {
@@ -167,15 +172,15 @@ func (r *destruction) ours(ctx context.Context, d *Doomed) ([]gate.Import, error
 		}
 		if len(mistaken) > 0 {
 			refused = errors.Join(refused, &PreflightError{
-				Preflight: preflight, Foreign: mistaken, Terraform: r.terraformCommand(d.Record.Name),
+				Preflight: preflight, Foreign: mistaken, Terraform: r.terraformCommand(d.Record.Name), Forget: r.forgetCommand(d.Record.Name),
 			})
 		}
 	})
-	return ours, errors.Join(err, refused)
+	return ours, lost, errors.Join(err, refused)
 }
 
 func (r *destruction) inspectRecorded(ctx context.Context, d *Doomed, see func(string, gate.Findings)) error {
-	marks, err := marksOf(r.dir.Stage(d.Record.Name))
+	all, err := expected(r.dir.Stage(d.Record.Name), d.state)
 	if err != nil {
 		return err
 	}
@@ -192,7 +197,7 @@ func (r *destruction) inspectRecorded(ctx context.Context, d *Doomed, see func(s
 			if err != nil {
 				return err
 			}
-			findings, err := preflight.Inspect(ctx, known(d.state, marks...), r.notice)
+			findings, err := preflight.Inspect(ctx, all, r.notice)
 			if err != nil {
 				return unanswered(preflight.Name, err)
 			}

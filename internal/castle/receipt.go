@@ -38,6 +38,9 @@ func (r *destruction) prove(ctx context.Context, d *Doomed) error {
 		if slices.ContainsFunc(things, func(t event.Thing) bool { return t.Kind == proxmox.Machine && !t.Gone }) {
 			return // it says the same
 		}
+		if things = append(things, f.Proof...); len(f.Proof) > 0 {
+			return
+		}
 		for _, what := range f.Present {
 			things = append(things, event.Thing{Kind: "machine", ID: what, Reason: "still there", Way: "remove it in Proxmox"})
 		}

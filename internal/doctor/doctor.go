@@ -106,6 +106,7 @@ func OfCluster(ctx context.Context, m Machine, p Patient) (*Report, error) {
 	}
 	questions = append(questions, heard.clocks()...)
 	questions = append(questions, x.proxmox(heard)...)
+	questions = append(questions, x.machines()...)
 	questions = append(questions, x.repository(heard)...)
 	questions = append(questions, question{"addresses", x.addresses}, question{"names", x.names})
 	return run(ctx, p.Masker, &Report{Cluster: p.Name, Platform: p.Platform}, questions)

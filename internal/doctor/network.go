@@ -63,11 +63,12 @@ func (x *examination) addresses(ctx context.Context) []Finding {
 	return found
 }
 
-// wantedAddresses are those of the machines and the virtual one, with whose each is.
+// wantedAddresses are those of the machines and the virtual one, with whose each is,
+// without those where somebody lives already and is to.
 func (x *examination) wantedAddresses() map[string]string {
-	wanted := map[string]string{}
+	wanted, inhabited := map[string]string{}, x.inhabited()
 	add := func(v cty.Value, whose string) {
-		if a, err := netip.ParseAddr(known(v)); err == nil {
+		if a, err := netip.ParseAddr(known(v)); err == nil && !inhabited[a.String()] {
 			wanted[a.String()] = whose
 		}
 	}

@@ -265,26 +265,11 @@ func (d *datacenter) image(ctx context.Context) []Finding {
 
 // ids asks the preflight itself.
 func (d *datacenter) ids(ctx context.Context, p *config.Preflight) []Finding {
-	preflight, err := p.Type.New(p.Name(), d.values)
-	if err != nil {
-		return red("", "%v", err)
+	saw, found := d.inspect(ctx, d.stage, p, d.values)
+	if found != nil {
+		return found
 	}
-	state, err := d.Known(d.stage)
-	if err != nil {
-		return red("", "%v", err)
-	}
-	saw, err := preflight.Inspect(ctx, state, func(string) {})
-	if err != nil {
-		return d.unasked(ctx, err)
-	}
-	var found []Finding
-	for _, f := range saw.Foreign {
-		what := f.What
-		if f.Why != "" {
-			what += "; " + f.Why
-		}
-		found = append(found, red(strings.Join(f.Ways, "; or "), "%s", what)...)
-	}
+	found = inTheWay(saw.Foreign)
 	for _, own := range saw.Ours {
 		if !d.Began(d.stage) {
 			found = append(found, red("take it over as it is: castle create "+d.Name+"/"+d.Platform+" --adopt", "%s looks like the cluster's own, but no state here knows it", own.What)...)

@@ -158,6 +158,17 @@ func parseRange(entry string) (first, end netip.Addr, err error) {
 	return first, end, nil
 }
 
+func diskForm(o *Order, s string) (any, error) {
+	return matching(`^/dev/[A-Za-z0-9/._:+-]+$`, "a disk such as /dev/sda, /dev/nvme0n1 or /dev/disk/by-id/…")(o, s)
+}
+
+func longhornDiskForm(o *Order, s string) (any, error) {
+	if s == o.values["install_disk"] {
+		return nil, fmt.Errorf("%s is the disk that Talos is installed on", s)
+	}
+	return diskForm(o, s)
+}
+
 func vmidForm(o *Order, s string) (any, error) {
 	n, err := number(s, 100, 999_999_000)
 	if err != nil {

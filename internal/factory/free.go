@@ -129,6 +129,13 @@ func proposeNodes(o *Order) string {
 	return o.proposeRange(o.address("vip").Next(), o.machines())
 }
 
+func proposeLonghornDisk(o *Order) string {
+	if o.values["install_disk"] == "/dev/sdb" {
+		return "/dev/sda"
+	}
+	return "/dev/sdb"
+}
+
 func proposePool(o *Order) string {
 	nodes := o.values["node_addresses"].([]netip.Addr)
 	for size := poolSize; size > 0; size /= 2 {

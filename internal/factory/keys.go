@@ -51,8 +51,10 @@ func Keys() []*Key {
 		{Name: "control_planes", Asks: "How many control planes, an odd number", form: controlPlanesForm, proposal: always("3")},
 		{Name: "workers", Asks: "How many workers", form: workersForm, proposal: always("2")},
 		{Name: "vip", Asks: "Virtual address of the Kubernetes API, outside of the router's DHCP range", from: machines, form: vipForm, proposal: proposeVIP},
-		{Name: "node_addresses", Asks: "Addresses of the machines, FIRST-LAST or a list, outside of the router's DHCP range",
+		{Name: "node_addresses", Asks: "Addresses of the machines, FIRST-LAST or a list, outside of the router's DHCP range or reserved there",
 			from: append([]string{"vip"}, machines...), form: nodeAddressesForm, proposal: proposeNodes},
+		{Name: "install_disk", Asks: "Disk of the machines that Talos is installed on, such as /dev/nvme0n1: what stands there is lost", form: diskForm, proposal: always("/dev/sda")},
+		{Name: "longhorn_disk", Asks: "Another disk of the workers, for Longhorn", from: []string{"install_disk"}, form: longhornDiskForm, proposal: proposeLonghornDisk},
 		{Name: "metallb_addresses", Asks: "Addresses that Services get, FIRST-LAST, outside of the router's DHCP range",
 			from: append([]string{"vip", "node_addresses"}, machines...), form: poolsForm, proposal: proposePool},
 		{Name: "vmid_start", Asks: "First of the cluster's VM ids", from: []string{"control_planes", "workers"}, form: vmidForm, proposal: proposeVMID},
@@ -80,7 +82,7 @@ func derived() map[string][]string {
 		"cluster": nil, "platform": nil, "reference": nil,
 		"replicas": {"workers"},
 		"vm_ids":   {"vmid_start"},
-		"nodes":    {"node_addresses", "vmid_start"},
+		"nodes":    {"node_addresses"},
 	}
 }
 

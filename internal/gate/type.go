@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/event"
 )
 
 // Attribute is one argument that a gate's or preflight's HCL block takes.
@@ -47,6 +49,8 @@ type PreflightType struct {
 	Attributes map[string]Attribute
 	Check      func(Values) error // as in Type
 	New        func(name string, values Values) (Preflight, error)
+	// Marks says that its findings have marks: it is asked after each apply, too.
+	Marks bool
 }
 
 // Preflight is a PreflightType bound to known arguments.
@@ -82,15 +86,25 @@ type Findings struct {
 	// Unfit is what the stage cannot build on, such as a node that is offline. It
 	// stops a create; to a destroy it is nothing.
 	Unfit []Foreign
+	// Unseen are things that the state knows and nobody can look at now. They stop a
+	// destroy, which would fail half-way; a create goes on, and its gates judge.
+	Unseen []Foreign
 	// Ours look like the stage's own in every way, but its state does not know
 	// them. They are imported before the stage is planned, if castle made them or
 	// the user says so.
 	Ours []Own
 	// Marks are those of what the state knows and what is there.
 	Marks []Mark
+	// Lost are addresses in the state of things that are there and not the stage's
+	// any more, such as a machine that was reset. They are forgotten: a create makes
+	// them the stage's anew, and a destroy has nothing to do.
+	Lost []string
 	// Present names everything that exists now, known to the state or not.
 	// After a destroy it must be empty.
 	Present []string
+	// Proof is what a receipt says of things that outlive the cluster, such as
+	// machines that nobody deletes: whether the stage has left them.
+	Proof []event.Thing
 }
 
 // Foreign is one thing in the way: what it is, why it counts as somebody else's
@@ -108,6 +122,9 @@ type Foreign struct {
 	// Nuke is the range of ids with which castle nuke would take it; empty if it
 	// would not.
 	Nuke string
+	// Forget is the address in the state that stands for it, for the user to
+	// forget if it is gone for good; empty if there is none.
+	Forget string
 	// Unsure says that it may be the stage's own, but that nobody can look at it
 	// now: a destroy must not go past it either.
 	Unsure bool

@@ -3,7 +3,6 @@ package talos
 import (
 	"context"
 	"crypto/tls"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/siderolabs/crypto/x509"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	clientconfig "github.com/siderolabs/talos/pkg/machinery/client/config"
@@ -35,11 +33,11 @@ func ExistsTypes() []gate.ExistsType {
 		Summary: "etcd has data on one of the control planes",
 		Attributes: map[string]gate.Attribute{
 			"endpoints": {Type: cty.Map(text), Required: true, Help: "The control planes' own addresses, by the key of the machine's resource instance."},
-			"resource":  {Type: text, Required: true, Help: "The resource whose instances are the machines. Those that the state lacks are not there yet, and not asked."},
-			"client_configuration": {
-				Type:     cty.Object(map[string]cty.Type{"ca_certificate": text, "client_certificate": text, "client_key": text}),
-				Required: true, Help: "Certificate and key of Talos' administrator, as talos_machine_secrets has them.",
+			"resource": {
+				Type: text,
+				Help: "The resource whose instances are the machines, if the stage makes them: those that the state lacks are not there yet, and not asked. All are, if not given.",
 			},
+			"client_configuration": clientConfigurationAttribute(),
 		},
 		New: func(name string, _ gate.Target, values gate.Values) (gate.Exists, error) {
 			q, err := newBootstrapped(values)
@@ -62,15 +60,10 @@ func newBootstrapped(values gate.Values) (*bootstrapped, error) {
 	if err := values.Decode("endpoints", &q.endpoints); err != nil {
 		return nil, fmt.Errorf("endpoints: %w", err)
 	}
-	var decoded [3][]byte
-	for i, part := range []string{"ca_certificate", "client_certificate", "client_key"} {
-		data, err := base64.StdEncoding.DecodeString(values["client_configuration"].GetAttr(part).AsString())
-		if err != nil {
-			return nil, fmt.Errorf("client_configuration: %s is no base64", part)
-		}
-		decoded[i] = data
+	var err error
+	if q.config, err = clientConfiguration(values); err != nil {
+		return nil, err
 	}
-	q.config = clientconfig.NewConfig("castle", nil, decoded[0], &x509.PEMEncodedCertificateAndKey{Crt: decoded[1], Key: decoded[2]})
 	return q, nil
 }
 
@@ -114,11 +107,16 @@ func (q *bootstrapped) ask(ctx context.Context, known []gate.Known) (bool, error
 	return false, closed("nobody can tell whether the cluster is bootstrapped", unanswered(problems), problems)
 }
 
-// standing are the addresses of the machines that the state knows, without those
-// that are off: they do not answer before Terraform has started them.
+// standing are the addresses of the machines that are there: all, or those that the
+// state knows, without those that are off: they do not answer before Terraform has
+// started them.
 func (q *bootstrapped) standing(known []gate.Known) []string {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(q.endpoints)) {
+		if q.resource == "" {
+			all = append(all, q.endpoints[key])
+			continue
+		}
 		for _, k := range known {
 			if k.Address != fmt.Sprintf("%s[%q]", q.resource, key) && k.Address != q.resource {
 				continue
@@ -137,7 +135,7 @@ func (m *machines) askData(ctx context.Context, endpoint string) verdict {
 	if err == nil {
 		return verdict{data: data}
 	}
-	if foreign(err) {
+	if isForeign(err) {
 		// A machine without a configuration shows a certificate that nobody knows.
 		virgin, e := m.maintained(ctx, endpoint)
 		if e == nil && virgin {
@@ -146,7 +144,7 @@ func (m *machines) askData(ctx context.Context, endpoint string) verdict {
 		if data, err = m.etcdData(ctx, endpoint); err == nil { // it has just got its configuration
 			return verdict{data: data}
 		}
-		if e == nil && foreign(err) {
+		if e == nil && isForeign(err) {
 			return verdict{foreign: true}
 		}
 	}
@@ -165,7 +163,7 @@ type errWaiting string
 
 func (e errWaiting) Error() string { return string(e) }
 
-func foreign(err error) bool {
+func isForeign(err error) bool {
 	return strings.Contains(status.Convert(err).Message(), "certificate signed by unknown authority")
 }
 

@@ -70,6 +70,8 @@ type Hooks struct {
 	OnVirtualIP func(virtual, holder string)
 	// OnShutdown is called when a machine has switched itself off.
 	OnShutdown func(address string)
+	// OnReset is called when a machine has lost what was on its disks at a caller's word.
+	OnReset func(address string)
 	// OnCall hears every request that a machine has answered.
 	OnCall func(Call)
 	// OnError hears what no client can be told, such as an address that cannot be bound.

@@ -60,6 +60,16 @@ func New(c Config) *Fleet {
 // Boot switches a machine on. A machine whose address is known keeps its disks;
 // a new one has blank disks.
 func (f *Fleet) Boot(spec Machine) error {
+	return f.switchOn(spec, func(m *machine) { f.boot(m, f.config.Delays.Boot) })
+}
+
+// Place puts a machine there that was switched on long ago: its API answers when
+// Place returns.
+func (f *Fleet) Place(spec Machine) error {
+	return f.switchOn(spec, f.start)
+}
+
+func (f *Fleet) switchOn(spec Machine, begin func(*machine)) error {
 	if _, err := netip.ParseAddr(spec.Address); err != nil {
 		return fmt.Errorf("machine %q: %w", spec.Name, err)
 	}
@@ -77,7 +87,7 @@ func (f *Fleet) Boot(spec Machine) error {
 		return fmt.Errorf("machine %s is on already", spec.Address)
 	}
 	m.Machine = spec
-	f.boot(m, f.config.Delays.Boot)
+	begin(m)
 	return nil
 }
 

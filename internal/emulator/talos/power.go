@@ -35,6 +35,10 @@ func (s *machineService) Reset(ctx context.Context, req *machineapi.ResetRequest
 		m.etcd.leave()
 	}
 	f.wipe(m)
+	if hook := f.config.Hooks.OnReset; hook != nil {
+		address := m.Address
+		f.later(func() { hook(address) })
+	}
 	if req.GetReboot() {
 		f.boot(m, f.config.Delays.Boot)
 	} else {

@@ -116,3 +116,32 @@ func TestAMachineIsConfiguredBootstrappedAndAskedForItsKubeconfig(t *testing.T) 
 	}
 	w.must("destroy", "-auto-approve", `-var=patches=["machine: { sysctls: { vm.overcommit_memory: 1 } }"]`)
 }
+
+func TestAMachineThatIsToBeResetWaitsForAConfigurationAgain(t *testing.T) {
+	const address = "127.77.10.12"
+	fleet := talos.New(talos.Config{})
+	t.Cleanup(fleet.Close)
+	if err := fleet.Place(talos.Machine{Address: address, Name: "cp-01"}); err != nil {
+		t.Fatal(err)
+	}
+	reset := strings.Replace(talosConfig, `["controlplane"].machine_configuration
+}`, `["controlplane"].machine_configuration
+  on_destroy = {
+    reset    = true
+    graceful = false
+    reboot   = true
+  }
+}`, 1)
+	w := module(t, reset, "TF_VAR_address="+address, "TF_VAR_machine=true")
+	for range 2 { // the machine serves another cluster afterwards
+		w.apply()
+		w.unchanged()
+		if got := fleet.Stage(address); got != talos.Running {
+			t.Errorf("the machine is %s", got)
+		}
+		w.must("destroy", "-auto-approve")
+		if got := fleet.Stage(address); got != talos.Maintenance {
+			t.Errorf("after the destroy the machine is %s", got)
+		}
+	}
+}

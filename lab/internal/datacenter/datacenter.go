@@ -10,6 +10,7 @@
 //	a VM is stopped          its machine is off, its node goes silent
 //	the last control plane is off  Kubernetes is gone, without a goodbye
 //	its VM is destroyed      and so is what it had stored
+//	a machine is reset       likewise, and it waits for a configuration again
 //
 // Nothing here knows castle or the stages. It learns from what it is asked, as
 // the real ones do.
@@ -47,6 +48,8 @@ type Config struct {
 	Speed     float64 // 1: everything takes as long as outside
 	Faults    Faults
 	Hosts     Hosts
+	// Machines are there without Proxmox and wait for a configuration.
+	Machines []talos.Machine
 	// ProxmoxToken is let in; empty for one that only Infisical knows.
 	ProxmoxToken string
 	// Secrets are names of further secrets that every Infisical folder holds.
@@ -115,7 +118,7 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	d.fleet = talos.New(talos.Config{
 		Delays: talos.Realistic().Times(1 / c.Speed),
 		Hooks: talos.Hooks{
-			OnBootstrap: d.bootstrapped, OnMachineConfigured: d.configured, OnShutdown: d.switchedOff, OnVirtualIP: d.virtualIP,
+			OnBootstrap: d.bootstrapped, OnMachineConfigured: d.configured, OnShutdown: d.switchedOff, OnVirtualIP: d.virtualIP, OnReset: d.reset,
 			OnError: func(address string, err error) { d.say("talos %s: %v", address, err) },
 		},
 	})
@@ -124,6 +127,11 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	}
 	if id := c.Faults.GhostVM; id != 0 {
 		d.proxmox.AddVM(ghost(id))
+	}
+	for _, m := range c.Machines {
+		if err := d.place(m); err != nil {
+			return nil, err
+		}
 	}
 	f := &front.Front{Authority: c.Authority, Proof: c.Proof, Address: c.Front, Port: c.FrontPort, Handler: d.handler(repositories)}
 	if err := f.Serve(ctx, c.Endpoints); err != nil {

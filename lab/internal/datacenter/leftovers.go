@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos"
 )
 
 // ghostDisk is the size of the disk of somebody else's VM.
@@ -23,6 +24,11 @@ func (d *Datacenter) Leftovers() []string {
 	for _, disk := range d.proxmox.Disks() {
 		if d.config.Faults.GhostVM == 0 || disk.Owner != d.config.Faults.GhostVM {
 			all = append(all, "volume "+disk.Volume)
+		}
+	}
+	for _, m := range d.config.Machines {
+		if stage := d.fleet.Stage(m.Address); stage != talos.Maintenance {
+			all = append(all, fmt.Sprintf("machine %s at %s: %s", m.Name, m.Address, stage))
 		}
 	}
 	for _, s := range d.folders.added() {

@@ -1,6 +1,7 @@
 package datacenter
 
 import (
+	"net/netip"
 	"strings"
 	"time"
 
@@ -53,6 +54,26 @@ func (d *Datacenter) started(vm proxmox.VM) {
 	if err := d.fleet.Boot(talos.Machine{Address: address.String(), Name: vm.Name, Disks: d.disks(vm)}); err != nil {
 		d.say("vm %d %s: %v", vm.ID, vm.Name, err)
 	}
+}
+
+// place puts a machine there that no hypervisor has made.
+func (d *Datacenter) place(m talos.Machine) error {
+	address, err := netip.ParseAddr(m.Address)
+	if err == nil {
+		err = d.config.Proof.Allows(address)
+	}
+	if err != nil {
+		return err
+	}
+	d.say("machine %s: waits for a configuration at %s", m.Name, m.Address)
+	return d.fleet.Place(m)
+}
+
+// reset is a machine whose disks were wiped at a caller's word.
+func (d *Datacenter) reset(address string) {
+	d.say("talos %s: reset", address)
+	d.off(address)
+	d.forget(address)
 }
 
 func (d *Datacenter) disks(vm proxmox.VM) []talos.Disk {

@@ -44,6 +44,9 @@ func (d *Datacenter) order(c *cluster) controlplane.Order {
 			sans = append(sans, vm.Address.Addr().String(), vm.Name)
 		}
 	}
+	for _, m := range d.config.Machines {
+		sans = append(sans, m.Address, m.Name)
+	}
 	o := controlplane.Order{
 		Kubernetes: kubernetes.Config{
 			Dir: c.dir, Listen: c.backend,

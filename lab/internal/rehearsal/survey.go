@@ -16,6 +16,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/castle"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/emulator/talos"
 	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 	"github.com/ephemeral-castle/castle/lab/internal/network"
 	"github.com/ephemeral-castle/castle/stages"
@@ -28,10 +29,11 @@ type survey struct {
 	ClusterDir     string
 	Network        network.Names
 	Hosts          datacenter.Hosts
-	Secrets        []string // names of secrets that its modules ask Infisical or Vault for
-	Branches       []string // of the repository that Flux follows
-	ProxmoxToken   string   // where it is a plain value
-	LocalSecrets   string   // what stands in for those of secrets.tfvars, where a stage takes them from there
+	Machines       []talos.Machine // that nobody makes: they are to be there
+	Secrets        []string        // names of secrets that its modules ask Infisical or Vault for
+	Branches       []string        // of the repository that Flux follows
+	ProxmoxToken   string          // where it is a plain value
+	LocalSecrets   string          // what stands in for those of secrets.tfvars, where a stage takes them from there
 	// Endpoints of the services that the environment names, for commands.
 	Proxmox, Infisical, VaultAddress string
 
@@ -90,6 +92,9 @@ func inspect(repository string, o Options) (*survey, error) {
 		}
 	}
 	for _, stage := range cluster.Stages {
+		if err := s.expect(stage); err != nil {
+			return nil, err
+		}
 		if _, is := stage.Variables[localSecrets]; is {
 			if s.LocalSecrets, s.ProxmoxToken, err = localStandIns(stage.Module); err != nil {
 				return nil, err
@@ -99,6 +104,25 @@ func inspect(repository string, o Options) (*survey, error) {
 	s.Secrets, s.Providers = slices.Sorted(maps.Keys(secrets)), slices.Sorted(maps.Keys(sources))
 	s.read(inputs)
 	return s, s.landing(cluster.Stages, inputs)
+}
+
+// expect reads which machines a stage wants to find waiting for it: those that
+// its preflight would ask.
+func (s *survey) expect(stage *config.Stage) error {
+	for _, p := range stage.Preflights {
+		if p.Type.Name != castle.PreflightMaintenance {
+			continue
+		}
+		values, _ := p.Values(stage, config.Scope{}) //nolint:errcheck // the secrets are not known yet, and need not be
+		endpoints := map[string]string{}
+		if err := values.Decode("endpoints", &endpoints); err != nil {
+			return err
+		}
+		for _, name := range slices.Sorted(maps.Keys(endpoints)) {
+			s.Machines = append(s.Machines, talos.Machine{Name: s.Name + "-" + name, Address: endpoints[name]})
+		}
+	}
+	return nil
 }
 
 func holdsCertificate(path string) bool {

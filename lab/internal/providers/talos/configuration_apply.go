@@ -28,6 +28,7 @@ func configurationApply() plugin.Resource {
 			"machine_configuration_input": secret(requiredText()),
 			"machine_configuration":       secret(computedText()),
 			"config_patches":              {Type: cty.List(cty.String), Optional: true},
+			"on_destroy":                  onDestroy(),
 			"timeouts":                    timeouts("create", "update", "delete"),
 		}},
 		Plan: planApply,
@@ -37,6 +38,7 @@ func configurationApply() plugin.Resource {
 		Update: func(ctx context.Context, c plugin.Change) (plugin.Values, error) {
 			return applyConfiguration(ctx, c, "update")
 		},
+		Delete: resetMachine,
 	}
 }
 

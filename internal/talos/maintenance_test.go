@@ -1,0 +1,156 @@
+package talos
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	clientconfig "github.com/siderolabs/talos/pkg/machinery/client/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/machine"
+	"github.com/siderolabs/talos/pkg/machinery/role"
+	"github.com/zclconf/go-cty/cty"
+
+	emulator "github.com/ephemeral-castle/castle/internal/emulator/talos"
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+// maintenance makes the preflight about machine 1, which waits for it this long.
+func (l *lab) maintenance(patience time.Duration) *maintenance {
+	l.t.Helper()
+	config, err := clientconfig.FromBytes(l.talosconfig(role.Admin, l.address(1)))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return &maintenance{
+		config: config, endpoints: map[string]string{"cp-01": l.address(1)}, resource: "apply.node",
+		interval: time.Millisecond, patience: patience,
+	}
+}
+
+// inspects asks about machine 1, with what a state has configured.
+func (l *lab) inspects(c *maintenance, recorded ...string) gate.Findings {
+	l.t.Helper()
+	var known []gate.Known
+	for _, address := range recorded {
+		known = append(known, gate.Known{Address: address})
+	}
+	found, err := c.inspect(l.t.Context(), known, func(string) {})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return found
+}
+
+const configured = `apply.node["cp-01"]`
+
+func TestAMachineThatWaitsForItsConfigurationIsFree(t *testing.T) {
+	l := newLab(t, emulator.Delays{})
+	l.bootNew(1)
+	c := l.maintenance(patience)
+	if f := l.inspects(c); len(f.Foreign)+len(f.Unfit)+len(f.Lost)+len(f.Present)+len(f.Proof) > 0 {
+		t.Errorf("of a machine that no state knows: %+v", f)
+	}
+	f := l.inspects(c, configured)
+	if len(f.Lost) != 1 || f.Lost[0] != configured || len(f.Foreign) > 0 {
+		t.Errorf("of a machine that was reset: %+v", f)
+	}
+	if len(f.Proof) != 1 || !f.Proof[0].Gone || f.Proof[0].ID != "cp-01" {
+		t.Errorf("it is proved left: %+v", f.Proof)
+	}
+}
+
+func TestAMachineWithTheClustersOwnSecretsIsTheClusters(t *testing.T) {
+	l := newLab(t, emulator.Delays{})
+	l.configure(1, machine.TypeControlPlane)
+	l.wait(gate.Gate{Name: "running", Check: func(context.Context) error {
+		if l.Stage(l.address(1)) != emulator.Running {
+			return errors.New("not yet")
+		}
+		return nil
+	}})
+	for _, recorded := range [][]string{nil, {configured}} {
+		f := l.inspects(l.maintenance(patience), recorded...)
+		if len(f.Foreign)+len(f.Unfit)+len(f.Lost) > 0 || len(f.Present) != 1 {
+			t.Errorf("recorded %v: %+v", recorded, f)
+		}
+		if len(f.Proof) != 1 || f.Proof[0].Gone || f.Proof[0].Way == "" {
+			t.Errorf("it is no machine that a destroy has left: %+v", f.Proof)
+		}
+	}
+}
+
+func TestAnotherClustersMachineIsRefused(t *testing.T) {
+	l := newLab(t, emulator.Delays{})
+	l.raise(1)
+	l.answers(l.bootstrapped(1, role.Admin), machinesKnown(1), true)
+	others := newLab(t, emulator.Delays{})
+	others.network = l.network
+	f := others.inspects(others.maintenance(patience))
+	if len(f.Foreign) != 1 || f.Foreign[0].What != "machine cp-01 at "+l.address(1) ||
+		!strings.HasPrefix(f.Foreign[0].Why, "runs with other Talos secrets") || f.Foreign[0].Mistaken != "" || len(f.Proof) > 0 {
+		t.Errorf("%+v", f)
+	}
+	f = others.inspects(others.maintenance(patience), configured)
+	if len(f.Foreign) != 1 || f.Foreign[0].Mistaken != configured || len(f.Proof) != 1 || f.Proof[0].Gone {
+		t.Errorf("where the state takes it for its own: %+v", f)
+	}
+}
+
+func TestASilentMachineIsWaitedForAndThenTold(t *testing.T) {
+	l := newLab(t, emulator.Delays{})
+	c := l.maintenance(20 * time.Millisecond)
+	f := l.inspects(c)
+	if len(f.Unfit) != 1 || f.Unfit[0].Why != "does not answer: connection refused" || len(f.Unseen)+len(f.Proof) > 0 {
+		t.Errorf("one that no state knows: %+v", f)
+	}
+	f = l.inspects(c, configured)
+	if len(f.Unseen) != 1 || f.Unseen[0].Forget != configured || len(f.Unfit) > 0 || len(f.Proof) != 1 || f.Proof[0].Gone {
+		t.Errorf("one that the state has configured: %+v", f)
+	}
+
+	var told []string
+	patient := l.maintenance(patience)
+	found, err := patient.inspect(t.Context(), nil, func(text string) {
+		if told = append(told, text); len(told) == 1 {
+			l.bootNew(1)
+		}
+	})
+	if err != nil || len(found.Unfit) > 0 || told[0] != "waiting for machine cp-01 at "+l.address(1)+": connection refused" {
+		t.Errorf("one that is starting: %+v, %v, told %q", found, err, told)
+	}
+}
+
+func TestCalledOffThereAreNoFindings(t *testing.T) {
+	l := newLab(t, emulator.Delays{})
+	ctx, stop := context.WithCancel(t.Context())
+	c := l.maintenance(patience)
+	if _, err := c.inspect(ctx, nil, func(string) { stop() }); !errors.Is(err, context.Canceled) {
+		t.Errorf("called off: %v", err)
+	}
+	soon, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer stop()
+	if f, err := c.inspect(soon, nil, func(string) {}); err != nil || len(f.Unfit) != 1 {
+		t.Errorf("out of time: %+v, %v", f, err)
+	}
+}
+
+func TestThePreflightTakesWhatTheStageHas(t *testing.T) {
+	kind := PreflightTypes()[0]
+	text := cty.StringVal(base64.StdEncoding.EncodeToString([]byte("x")))
+	values := gate.Values{
+		"endpoints": cty.MapVal(map[string]cty.Value{"cp-01": cty.StringVal("127.0.0.1")}), "resource": cty.StringVal("apply.node"),
+		"client_configuration": cty.ObjectVal(map[string]cty.Value{"ca_certificate": text, "client_certificate": text, "client_key": text}),
+	}
+	if p, err := kind.New("talos_maintenance.machines", values); err != nil || p.Inspect == nil {
+		t.Error(err)
+	}
+	values["client_configuration"] = cty.ObjectVal(map[string]cty.Value{
+		"ca_certificate": text, "client_certificate": text, "client_key": cty.StringVal("a key !"),
+	})
+	if _, err := kind.New("talos_maintenance.machines", values); err == nil || strings.Contains(err.Error(), "a key") {
+		t.Errorf("a key that is none: %v", err)
+	}
+}

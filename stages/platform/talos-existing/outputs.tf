@@ -1,0 +1,31 @@
+output "kubeconfig" {
+  description = "Kubernetes' administrator access, through the VIP. Kubernetes gates and providers connect with it."
+  value       = talos_cluster_kubeconfig.cluster.kubeconfig_raw
+  sensitive   = true
+}
+
+output "talosconfig" {
+  description = "Talos' administrator access to every machine. Talos gates connect with it."
+  value       = data.talos_client_configuration.cluster.talos_config
+  sensitive   = true
+}
+
+output "vip" {
+  description = "Virtual address of the Kubernetes API."
+  value       = var.vip
+}
+
+output "node_addresses" {
+  description = "Address of each node, by name."
+  value       = local.addresses
+}
+
+output "worker_count" {
+  description = "How many workers there are: the nodes that take Pods without tolerations."
+  value       = length(local.addresses) - length(local.controlplanes)
+}
+
+output "cluster_endpoint" {
+  description = "URL of the Kubernetes API."
+  value       = local.cluster_endpoint
+}

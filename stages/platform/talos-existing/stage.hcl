@@ -1,0 +1,54 @@
+stage {
+  summary      = "Builds Kubernetes with Talos on machines that wait for it at known addresses"
+  ends_cluster = true
+
+  inputs = {
+    cluster_name                   = cluster.name
+    client_configuration           = secrets.talos_client_configuration
+    machine_secrets                = secrets.talos_machine_secrets
+    serviceaccount_private_key_pem = secrets.serviceaccount_private_key_pem
+  }
+}
+
+# A configuration takes a machine over, whatever runs there: it goes to machines
+# that wait for one, and to those that this cluster's own secrets open.
+preflight "talos_maintenance" "machines" {
+  endpoints            = { for name, node in var.nodes : name => node.address }
+  resource             = "talos_machine_configuration_apply.node"
+  client_configuration = var.client_configuration
+}
+
+# A cluster whose state was lost is not bootstrapped again: the machines know.
+adopt "talos_machine_bootstrap.cluster" {
+  id = "machine_bootstrap"
+
+  exists "talos_bootstrapped" {
+    endpoints            = { for name, node in var.nodes : name => node.address if node.role == "controlplane" }
+    client_configuration = var.client_configuration
+  }
+}
+
+# One machine is not yet a quorum, and the VIP is held before the API answers
+# behind it; it moves once more while control planes join.
+gate "talos_etcd" "quorum" {
+  voters  = length([for node in var.nodes : node if node.role == "controlplane"])
+  timeout = "15m"
+}
+
+gate "virtual_ip" "holder" {
+  address = var.vip
+  stable  = 3
+  timeout = "15m"
+}
+
+gate "kubernetes_api" "vip" {
+  address   = var.vip
+  endpoints = [for node in var.nodes : node.address if node.role == "controlplane"]
+  stable    = 3
+  timeout   = "15m"
+}
+
+gate "nodes" "ready" {
+  count   = length(var.nodes)
+  timeout = "15m"
+}

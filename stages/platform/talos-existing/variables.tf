@@ -1,0 +1,109 @@
+variable "cluster_name" {
+  description = "Name of the cluster; Kubernetes nodes are called <cluster_name>-<node>. castle wires it."
+  type        = string
+
+  validation {
+    condition     = can(regex("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", var.cluster_name))
+    error_message = "cluster_name consists of lower-case letters, digits and inner hyphens: it becomes host names."
+  }
+}
+
+variable "nodes" {
+  description = <<-EOT
+    The machines by name. role is controlplane or worker. Each runs Talos in maintenance mode at address, which a DHCP
+    reservation or its kernel's arguments give it, now and after a reset. Talos is installed on install_disk, which is wiped;
+    longhorn_disk is another disk, for Longhorn. Disks are named as in /dev or in /dev/disk/by-id.
+  EOT
+  type = map(object({
+    role          = string
+    address       = string
+    install_disk  = optional(string, "/dev/sda")
+    longhorn_disk = optional(string)
+  }))
+
+  validation {
+    condition     = alltrue([for name in keys(var.nodes) : can(regex("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", name))])
+    error_message = "A node's name consists of lower-case letters, digits and inner hyphens."
+  }
+
+  validation {
+    condition     = alltrue([for node in var.nodes : contains(["controlplane", "worker"], node.role)])
+    error_message = "A node's role is controlplane or worker."
+  }
+
+  validation {
+    condition     = length([for node in var.nodes : node if node.role == "controlplane"]) % 2 == 1
+    error_message = "The number of control planes must be odd: with an even one, etcd stands no more failures than with one machine less."
+  }
+
+  validation {
+    condition     = length(distinct([for node in var.nodes : node.address])) == length(var.nodes)
+    error_message = "Two nodes have the same address."
+  }
+
+  validation {
+    condition     = alltrue([for node in var.nodes : can(cidrhost("${node.address}/32", 0))])
+    error_message = "A node's address is an IPv4 address without a prefix length."
+  }
+
+  validation {
+    condition     = alltrue([for node in var.nodes : can(regex("^/dev/[A-Za-z0-9/._:+-]+$", node.install_disk)) && can(regex("^/dev/[A-Za-z0-9/._:+-]+$", coalesce(node.longhorn_disk, "/dev/sdb")))])
+    error_message = "A disk is named by its path, such as /dev/sda, /dev/nvme0n1 or /dev/disk/by-id/…; `talosctl get disks --insecure --nodes ADDRESS` lists those of a machine."
+  }
+
+  validation {
+    condition     = alltrue([for node in var.nodes : node.longhorn_disk == null || node.longhorn_disk != node.install_disk])
+    error_message = "A node's longhorn_disk is its install_disk: Talos needs that one for itself."
+  }
+}
+
+variable "vip" {
+  description = "Virtual address of the Kubernetes API. The control planes hold it in turn."
+  type        = string
+
+  validation {
+    condition     = can(cidrhost("${var.vip}/32", 0))
+    error_message = "vip is an IPv4 address without a prefix length."
+  }
+
+  validation {
+    condition     = !contains([for node in var.nodes : node.address], var.vip)
+    error_message = "vip must not be the address of a node."
+  }
+
+  validation {
+    condition     = try(cidrhost("${var.vip}/${var.network.prefix}", 0) == cidrhost("${var.network.gateway}/${var.network.prefix}", 0), false)
+    error_message = "vip lies outside of the gateway's network: the control planes announce it there."
+  }
+
+  validation {
+    condition     = var.vip != var.network.gateway
+    error_message = "vip must not be the gateway's address."
+  }
+}
+
+variable "network" {
+  description = "Network that the machines are in: gateway and prefix length. They have their addresses from it already; castle compares with it, and sets nothing."
+  type = object({
+    gateway = string
+    prefix  = optional(number, 24)
+  })
+
+  validation {
+    condition     = can(cidrhost("${var.network.gateway}/${var.network.prefix}", 0))
+    error_message = "network.gateway is an IPv4 address and network.prefix a prefix length."
+  }
+
+  validation {
+    condition = alltrue([
+      for node in var.nodes :
+      try(cidrhost("${node.address}/${var.network.prefix}", 0) == cidrhost("${var.network.gateway}/${var.network.prefix}", 0), false)
+    ])
+    error_message = "A node's address lies outside of the gateway's network."
+  }
+
+  validation {
+    condition     = !contains([for node in var.nodes : node.address], var.network.gateway)
+    error_message = "A node has the gateway's address."
+  }
+}

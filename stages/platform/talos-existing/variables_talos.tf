@@ -1,0 +1,107 @@
+variable "talos_version" {
+  description = "Talos release that the machines run, such as v1.13.0."
+  type        = string
+  default     = "v1.13.0"
+
+  validation {
+    condition     = can(regex("^v[0-9]+\\.[0-9]+\\.[0-9]+$", var.talos_version))
+    error_message = "talos_version is a release such as v1.13.0."
+  }
+}
+
+variable "kubernetes_version" {
+  description = "Kubernetes release, such as 1.36.3. Talos v1.13 supports 1.31 to 1.36."
+  type        = string
+  default     = "1.36.3"
+
+  validation {
+    condition     = can(regex("^[0-9]+\\.[0-9]+\\.[0-9]+$", var.kubernetes_version))
+    error_message = "kubernetes_version is a release without a v, such as 1.36.3."
+  }
+}
+
+variable "talos_image_factory" {
+  description = "Host name of the image factory that makes installers."
+  type        = string
+  default     = "factory.talos.dev"
+}
+
+variable "talos_schematic_id" {
+  description = "The image factory's id of a schematic. The default is that of siderolabs/iscsi-tools and siderolabs/util-linux-tools, which Longhorn needs."
+  type        = string
+  default     = "613e1592b2da41ae5e265e8789429f22e121aab91cb4deb6bc3c0b6262961245"
+
+  validation {
+    condition     = can(regex("^[0-9a-f]{64}$", var.talos_schematic_id))
+    error_message = "talos_schematic_id has 64 hexadecimal digits."
+  }
+}
+
+variable "talos_platform" {
+  description = "What the machines are to Talos: metal if they were booted from its ISO or by PXE, else the platform that their image was made for, such as nocloud."
+  type        = string
+  default     = "metal"
+
+  validation {
+    condition     = can(regex("^[a-z0-9-]+$", var.talos_platform))
+    error_message = "talos_platform is one of the image factory's platforms, such as metal or nocloud."
+  }
+}
+
+variable "talos_uplink" {
+  description = <<-EOT
+    Which card of a control plane gets the VIP, as a CEL expression that is true of exactly one of its links. The default is the
+    only card that is plugged in; with several, say which: link.driver == "igb", or mac(link.permanent_addr) == "00:1a:2b:3c:4d:5e".
+  EOT
+  type        = string
+  default     = "link.type == 1 && link.kind == \"\" && link.link_state"
+}
+
+variable "talos_config_patches" {
+  description = "Further machine configuration patches (YAML) for every node, applied last."
+  type        = list(string)
+  default     = []
+}
+
+variable "apiserver_extra_args" {
+  description = "Further arguments of the Kubernetes API server, such as service-account-issuer."
+  type        = map(string)
+  default     = {}
+}
+
+variable "serviceaccount_private_key_pem" {
+  description = "Key that signs ServiceAccount tokens. castle wires it from the secrets layer."
+  type        = string
+  sensitive   = true
+}
+
+variable "client_configuration" {
+  description = "Certificate and key of Talos' administrator. castle wires it from the secrets layer."
+  type = object({
+    ca_certificate     = string
+    client_certificate = string
+    client_key         = string
+  })
+  sensitive = true
+}
+
+variable "machine_secrets" {
+  description = "Talos' machine secrets. castle wires them from the secrets layer."
+  type = object({
+    certs = object({
+      etcd               = object({ cert = string, key = string })
+      k8s                = object({ cert = string, key = string })
+      k8s_aggregator     = object({ cert = string, key = string })
+      k8s_serviceaccount = object({ key = string })
+      os                 = object({ cert = string, key = string })
+    })
+    cluster = object({ id = string, secret = string })
+    secrets = object({
+      aescbc_encryption_secret    = optional(string)
+      bootstrap_token             = string
+      secretbox_encryption_secret = string
+    })
+    trustdinfo = object({ token = string })
+  })
+  sensitive = true
+}

@@ -1,0 +1,10 @@
+terraform {
+  required_version = ">= 1.9"
+
+  required_providers {
+    talos = {
+      source  = "siderolabs/talos"
+      version = "~> 0.10"
+    }
+  }
+}

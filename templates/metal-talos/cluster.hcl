@@ -1,0 +1,28 @@
+# {{ .cluster }}: which stages it consists of. `castle stage show SOURCE` says what each
+# makes, wants and proves. The values are in terraform.tfvars.
+
+cluster {
+  protect = false # true: destroy and recreate refuse
+}
+{{ if eq .secrets "local" }}
+stage "local" { source = "secrets/local" } # secrets.tfvars
+{{- else }}
+stage "infisical" { source = "secrets/infisical" }
+{{- end }}
+stage "keys" { source = "secrets/keys" }
+
+stage "talos-existing" { source = "platform/talos-existing" }
+{{- if ne .secrets "local" }}
+stage "infisical-access" { source = "platform/infisical-access" }
+
+stage "external-secrets" { source = "engine/external-secrets" }
+stage "secret-store" { source = "engine/secret-store" }
+{{- end }}
+
+stage "metallb" { source = "networking/metallb" }
+stage "address-pool" { source = "networking/address-pool" }
+
+stage "longhorn" { source = "storage/longhorn" }
+
+stage "flux" { source = "gitops/flux" }
+stage "sync" { source = "gitops/sync" }

@@ -1,0 +1,63 @@
+# The values of {{ .cluster }}. No secret belongs here: they are in
+{{- if eq .secrets "local" }} secrets.tfvars, which stays out of Git.{{ else }} Infisical, in the folder
+# /ephemeral-castle/{{ .cluster }}/{{ .platform }}.{{ end }}
+# Every variable is explained in the variables.tf of its stage; `castle stage show platform/talos-existing`
+# lists those of the machines.
+
+{{ if eq .secrets "local" -}}
+# Without backups (longhorn_backup_target below), there need not be S3 credentials. The ESO_ ones are for
+# clusters with External Secrets, the PROXMOX_ ones for those on Proxmox.
+local_optional_secrets = [
+  "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "ESO_CLIENT_ID", "ESO_CLIENT_SECRET", "GIT_USERNAME",
+  "PROXMOX_TOKEN_ID", "PROXMOX_TOKEN_SECRET", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY",
+]
+{{ else -}}
+infisical_host         = "{{ .infisical_host }}" # the EU and US clouds are two installations
+infisical_project_id   = "{{ .infisical_project_id }}"
+infisical_project_slug = "{{ .infisical_project_slug }}"
+infisical_environment  = "{{ .infisical_environment }}"
+
+# Without backups (longhorn_backup_target below), the folder need not hold S3 credentials, and without Proxmox no token for it.
+infisical_optional_secrets = [
+  "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GIT_USERNAME", "PROXMOX_TOKEN_ID", "PROXMOX_TOKEN_SECRET", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY",
+]
+{{ end }}
+# The network that the machines are in. Their router gives them their addresses.
+network = {
+  gateway = "{{ .gateway }}"
+  prefix  = {{ .network.Bits }}
+}
+
+# VIP, addresses and pool are this cluster's alone: not those of another cluster, and the VIP and the pool
+# outside of the router's DHCP range.
+vip = "{{ .vip }}"
+
+# A machine has its address already, and must have it again after a reset: give it a DHCP reservation.
+# What stands on install_disk is lost; longhorn_disk is another one.
+nodes = {
+{{- range .nodes }}
+{{- if .ControlPlane }}
+  {{ .Name }} = { role = "controlplane", address = "{{ .Address }}", install_disk = "{{ $.install_disk }}" }
+{{- else }}
+  {{ .Name }} = { role = "worker", address = "{{ .Address }}", install_disk = "{{ $.install_disk }}", longhorn_disk = "{{ $.longhorn_disk }}" }
+{{- end }}
+{{- end }}
+}
+
+# The card that gets the VIP is the one that is plugged in. Where there are several, say which:
+# talos_uplink = "link.driver == \"igb\""
+
+# What Services of type LoadBalancer get.
+metallb_addresses = [{{ range $i, $pool := .metallb_addresses }}{{ if $i }}, {{ end }}"{{ $pool }}"{{ end }}]
+
+longhorn_replica_count = {{ .replicas }} # one for each worker, at most three
+# longhorn_backup_target = "s3://bucket@region/" # wants the two AWS_ secrets
+
+git_url    = "{{ .git_url }}"
+git_branch = "{{ .git_branch }}"
+git_path   = "{{ .git_path }}"
+
+# What the Git repository's manifests substitute.
+cluster_vars = {
+  traefik_lb_ip = "{{ .metallb_addresses.First }}"
+}
