@@ -73,6 +73,21 @@ func gitopsUnreadable(c *cluster, report finding) {
 	}
 }
 
+// variableUnset finds what Flux would put nothing in the place of.
+func variableUnset(c *cluster, report finding) {
+	repository, _ := c.flux()
+	if repository == nil {
+		return
+	}
+	for _, k := range repository.Kustomizations {
+		for _, u := range k.Unset {
+			report(c.inFlux(u.Object.Place), fmt.Sprintf("%s: ${%s} is set nowhere", named(u.Object), u.Variable),
+				"Kustomization %s has Flux substitute variables in it, and where one has no value nothing is left. Set it in cluster_vars (%s), give it a default with ${%s:=…}, or write $${%s} if it is none of Flux's.",
+				k.Key, where(c.at("cluster_vars")), u.Variable, u.Variable)
+		}
+	}
+}
+
 // named is an object of Flux's as messages name it.
 func named(o gitops.Object) string {
 	if o.GetNamespace() == "" {

@@ -79,6 +79,7 @@ func rules() []rule {
 		{name: "owned-twice", about: "Flux's repository declares what a stage makes as well.", warns: true, within: ownedTwice},
 		{name: "beside-operator", about: "Flux would apply a custom resource together with the release that brings its kind.", warns: true, within: besideOperator},
 		{name: "before-operator", about: "Flux would not wait with a custom resource for what brings its kind.", warns: true, within: beforeOperator},
+		{name: "variable-unset", about: "Flux would substitute a variable that has no value.", warns: true, within: variableUnset},
 		{name: "gitops-unreadable", about: "Flux's repository holds what Flux cannot apply, or castle cannot read.", warns: true, within: gitopsUnreadable},
 
 		{name: "patch-unreadable", about: "A patch of the machine configuration has unknown fields, kinds or no YAML.", within: patchUnreadable},

@@ -24,6 +24,7 @@ type Kustomization struct {
 	Place                    // where it is declared; none for the root
 	Parent    *Kustomization // that declares it; nil for the root
 	Objects   []Object       // what it applies, as far as its variables are known
+	Unset     []Unset        // what Flux would put nothing in the place of
 	Elsewhere string         // its source, if that is not this repository: it has no Objects
 
 	source source
@@ -40,6 +41,12 @@ type VariableSource struct {
 	Kind     string `json:"kind"`
 	Name     string `json:"name"`
 	Optional bool   `json:"optional"`
+}
+
+// Unset is a variable of an object that no source has, and that has no default.
+type Unset struct {
+	Variable string
+	Object   Object
 }
 
 // source is where the manifests come from.

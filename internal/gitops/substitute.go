@@ -67,18 +67,39 @@ func (k *Kustomization) substituted(objects []Object, from Variables, otherwise 
 			return nil, fmt.Errorf("%s: %s %s: %w", o.Place, o.GetKind(), o.GetName(), err)
 		}
 		all = append(all, Object{changed, o.Place})
+		if complete {
+			k.noteUnset(o, all[len(all)-1], values)
+		}
 	}
 	return all, nil
 }
 
 var variableName = regexp.MustCompile(`^[_a-zA-Z][_a-zA-Z0-9]*$`)
 
+// plainVariable is a variable without a default, or what is escaped.
+var plainVariable = regexp.MustCompile(`\$\$|\$\{([_a-zA-Z][_a-zA-Z0-9]*)\}`)
+
+// noteUnset notes which variables of an object no source has; became is what came of it.
+func (k *Kustomization) noteUnset(o, became Object, values map[string]string) {
+	text, err := yaml.Marshal(o.Object)
+	if err != nil || isUntouched(o.Unstructured) {
+		return
+	}
+	said := map[string]bool{"": true}
+	for _, found := range plainVariable.FindAllStringSubmatch(string(text), -1) {
+		if _, known := values[found[1]]; !known && !said[found[1]] {
+			said[found[1]] = true
+			k.Unset = append(k.Unset, Unset{found[1], became})
+		}
+	}
+}
+
 // untouched is the label or annotation that keeps an object as it is.
 const untouched = "kustomize.toolkit.fluxcd.io/substitute"
 
 // replace works on the object's text, so that a number may come of a variable.
 func replace(o *unstructured.Unstructured, mapping func(string) (string, bool)) (*unstructured.Unstructured, error) {
-	if o.GetLabels()[untouched] == "disabled" || o.GetAnnotations()[untouched] == "disabled" {
+	if isUntouched(o) {
 		return o, nil
 	}
 	text, err := yaml.Marshal(o.Object)
@@ -98,4 +119,8 @@ func replace(o *unstructured.Unstructured, mapping func(string) (string, bool)) 
 		err = changed.UnmarshalJSON(data)
 	}
 	return changed, err
+}
+
+func isUntouched(o *unstructured.Unstructured) bool {
+	return o.GetLabels()[untouched] == "disabled" || o.GetAnnotations()[untouched] == "disabled"
 }
