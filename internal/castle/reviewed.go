@@ -78,7 +78,18 @@ func (r *creation) stale(moved ...string) error {
 	return &StaleError{File: r.reviewed.path, Moved: moved, Again: r.planAgain()}
 }
 
-func (r *creation) planAgain() string { return r.command("plan") + " --plan-out " + r.reviewed.path }
+// planAgain is the command that saves a new plan of the same stages.
+func (r *creation) planAgain() string {
+	command := r.command("plan")
+	if len(r.reviewed.Stages) < len(r.cluster.Stages) {
+		var names []string
+		for _, s := range r.reviewed.Stages {
+			names = append(names, s.Name)
+		}
+		command += " --only " + strings.Join(names, ",")
+	}
+	return command + " --plan-out " + r.reviewed.path
+}
 
 // moved says what is not as it was when the plan was saved. Of a stage that this
 // very plan has begun to change, in a run that did not come to its end, the state
@@ -147,7 +158,7 @@ type begunPlan struct {
 	Run    string `json:"run"`
 }
 
-// begin notes that the saved plan begins to change a stage.
+// beginReviewed notes that the saved plan begins to change a stage.
 func (r *creation) beginReviewed(dir *state.Stage) error {
 	if r.reviewed == nil {
 		return nil

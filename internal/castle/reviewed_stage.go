@@ -83,24 +83,15 @@ func (a *approval) plan(work *workshop) (*terraform.Plan, error) {
 	return work.Restore(a.stage.Saved, changes)
 }
 
-// adoptAllowed adopts what is to be adopted. A saved plan would make that anew, so
-// that there may be nothing, and nothing else may have been imported.
-func (r *creation) adoptAllowed(ctx context.Context, s *config.Stage, work *workshop, approved *approval) ([]string, error) {
+// unadopted makes sure that there is nothing to be adopted, which the saved plan
+// would make anew, and that nothing else was imported before it.
+func (r *creation) unadopted(ctx context.Context, s *config.Stage, approved *approval, st *state.State) error {
 	if !approved.isExact() {
-		return r.adopt(ctx, s, work)
-	}
-	st, err := r.readState(r.dir.Stage(s.Name))
-	if err != nil {
-		return nil, err
+		return nil
 	}
 	if st.SHA256 != approved.before.SHA256 {
-		return nil, r.stale("something of it was imported first")
+		return r.stale("something of it was imported first")
 	}
-	return nil, r.unadopted(ctx, s, st)
-}
-
-// unadopted makes sure that there is nothing to be adopted.
-func (r *creation) unadopted(ctx context.Context, s *config.Stage, st *state.State) error {
 	for _, a := range s.Adopts {
 		if has(st, a.Address) || a.Exists == nil {
 			continue

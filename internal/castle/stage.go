@@ -143,6 +143,9 @@ func (r *creation) try(ctx context.Context, s *config.Stage, work *workshop) err
 	if before, err = r.takeIn(ctx, s, work, override, before, pending); err != nil {
 		return err
 	}
+	if err := r.unadopted(ctx, s, approved, before); err != nil {
+		return err
+	}
 	ready, err := dir.Fingerprint()
 	if err != nil {
 		return err
@@ -153,9 +156,11 @@ func (r *creation) try(ctx context.Context, s *config.Stage, work *workshop) err
 	if err := r.importOurs(ctx, s, work); err != nil {
 		return err
 	}
-	adopted, err := r.adoptAllowed(ctx, s, work, approved)
-	if err != nil {
-		return err
+	var adopted []string
+	if !approved.isExact() {
+		if adopted, err = r.adopt(ctx, s, work); err != nil {
+			return err
+		}
 	}
 	err = r.change(ctx, s, work, before, adopted, pending, approved)
 	if ready != nil && (errors.As(err, new(*UnagreedError)) || errors.As(err, new(*UnreviewedError))) {
