@@ -1,6 +1,7 @@
 package talos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,9 +42,10 @@ func maintenanceType() gate.PreflightType {
 			"endpoints":            {Type: cty.Map(text), Required: true, Help: "The machines' own addresses, by the key of the resource instance that configures each."},
 			"resource":             {Type: text, Required: true, Help: "The resource whose instances configure the machines, such as \"talos_machine_configuration_apply.node\"."},
 			"client_configuration": clientConfigurationAttribute(),
+			"timeout":              {Type: text, Help: "How long machines that do not answer are waited for; three minutes if not given.", Valid: gate.ValidDuration},
 		},
 		New: func(name string, values gate.Values) (gate.Preflight, error) {
-			c := &maintenance{resource: values.String("resource"), interval: 2 * time.Second, patience: 3 * time.Minute}
+			c := &maintenance{resource: values.String("resource"), interval: 2 * time.Second, patience: cmp.Or(values.Duration("timeout"), 3*time.Minute)}
 			err := values.Decode("endpoints", &c.endpoints)
 			// Before there are secrets, no machine can be the cluster's own.
 			if err == nil && values.Has("client_configuration") {
