@@ -52,8 +52,9 @@ func (c *cluster) inFlux(p gitops.Place) hcl.Range {
 	if p.File == "" {
 		return c.config.GitOps.At
 	}
-	file := filepath.Join(c.config.GitOps.Repository, filepath.FromSlash(p.File))
-	if relative, err := filepath.Rel(filepath.Join(c.config.Dir, "..", "..", ".."), file); err == nil {
+	file := filepath.Join(c.config.GitOps.Named, filepath.FromSlash(p.File))
+	root, err := filepath.EvalSymlinks(filepath.Join(c.config.Dir, "..", "..", ".."))
+	if relative, isn := filepath.Rel(root, file); err == nil && isn == nil {
 		file = relative
 	}
 	// Bytes are not known; a line is enough to name and to sort.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -31,6 +32,35 @@ func ownedTwice(c *cluster, report finding) {
 			}
 		}
 	}
+}
+
+// leftToNobody finds a disabled stage whose gates wait for Flux, which does not
+// bring what they ask for. What comes from other sources of Flux's is not known.
+func leftToNobody(c *cluster, report finding) {
+	repository, problems := c.flux()
+	if repository == nil || len(problems) > 0 ||
+		slices.ContainsFunc(repository.Kustomizations, func(k *gitops.Kustomization) bool { return k.Elsewhere != "" }) {
+		return
+	}
+	for _, s := range c.config.Disabled {
+		if s.AskedBy == nil || s.AskedBy.Layer != "gitops" {
+			continue
+		}
+		for _, b := range Read(s, nil).Blocks("resource", "helm_release") {
+			if chart := b.Text("chart"); chart != "" && !c.brings(chart) {
+				report(s.At(), "stage "+s.Name+": left to Flux, which does not bring it",
+					"Stage %s asks the gates of this one, and nothing that Flux applies from git_path on (%s) installs the chart %s: they would not open. "+
+						"Add a HelmRelease to Flux's repository, or enable the stage.", s.AskedBy.Name, where(c.at("git_path")), chart)
+			}
+		}
+	}
+}
+
+// brings reports whether Flux installs a chart.
+func (c *cluster) brings(chart string) bool {
+	return slices.ContainsFunc(c.repository.Kustomizations, func(k *gitops.Kustomization) bool {
+		return !k.Suspend && slices.ContainsFunc(k.Objects, func(o gitops.Object) bool { return isRelease(o) && c.chartOf(o) == chart })
+	})
 }
 
 // same says what m does that o does as well; "" if they have nothing in common.

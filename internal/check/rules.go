@@ -77,6 +77,7 @@ func rules() []rule {
 
 		{name: "gates-unasked", about: "A stage is disabled, and what needs its layer waits for nothing that takes its place.", warns: true, within: gatesUnasked},
 		{name: "owned-twice", about: "Flux's repository declares what a stage makes as well.", warns: true, within: ownedTwice},
+		{name: "left-to-nobody", about: "A stage is left to Flux, and Flux's repository does not install its chart.", warns: true, within: leftToNobody},
 		{name: "beside-operator", about: "Flux would apply a custom resource together with the release that brings its kind.", warns: true, within: besideOperator},
 		{name: "before-operator", about: "Flux would not wait with a custom resource for what brings its kind.", warns: true, within: beforeOperator},
 		{name: "variable-unset", about: "Flux would substitute a variable that has no value.", warns: true, within: variableUnset},

@@ -11,7 +11,8 @@ import (
 // GitOps is where a clone of the repository lies that Flux reads. castle asks it
 // nothing but what it says: nothing is pulled, and nothing is written.
 type GitOps struct {
-	Repository string    // the folder; absolute
+	Repository string    // the folder to read; absolute
+	Named      string    // the folder that is named; another one only for castle new
 	At         hcl.Range // where it is named
 }
 
@@ -45,6 +46,7 @@ func (l *loader) readGitOps() {
 		}
 		folder = filepath.Join(filepath.Dir(file), folder)
 	}
+	named := folder
 	if l.GitOps != "" {
 		folder = l.GitOps
 	}
@@ -55,5 +57,5 @@ func (l *loader) readGitOps() {
 		l.report(d)
 		return
 	}
-	l.cluster.GitOps = &GitOps{Repository: folder, At: attr.Expr.Range()}
+	l.cluster.GitOps = &GitOps{Repository: folder, Named: named, At: attr.Expr.Range()}
 }
