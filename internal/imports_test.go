@@ -19,7 +19,7 @@ func table() map[string][]string {
 	return map[string][]string{
 		"cmd/castle":                  {"internal/cli"},
 		"internal/cli":                {"internal/castle", "internal/check", "internal/config", "internal/doctor", "internal/drawing", "internal/factory", "internal/fault", "internal/ui", "stages", "templates"},
-		"internal/castle":             {"internal/check", "internal/config", "internal/doctor", "internal/graph", "internal/gate", "internal/terraform", "internal/state", "internal/kube", "internal/talos", "internal/proxmox", "internal/infisical", "internal/planfile", "internal/probe"},
+		"internal/castle":             {"internal/check", "internal/config", "internal/doctor", "internal/graph", "internal/gate", "internal/terraform", "internal/state", "internal/kube", "internal/talos", "internal/proxmox", "internal/infisical", "internal/vault", "internal/planfile", "internal/probe"},
 		"internal/planfile":           {"internal/state"},
 		"internal/check":              {"internal/config", "internal/gitops", "internal/talos"},
 		"internal/factory":            {"internal/check", "internal/config", "internal/gitops"},
@@ -37,6 +37,7 @@ func table() map[string][]string {
 		"internal/talos":              {"internal/gate"},
 		"internal/proxmox":            {"internal/gate"},
 		"internal/infisical":          {"internal/gate"},
+		"internal/vault":              {"internal/gate"},
 		"internal/gitops":             {},
 		"internal/probe":              {"internal/gate"},
 		"internal/ui":                 {},

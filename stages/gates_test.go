@@ -104,6 +104,7 @@ func TestEveryStageThatMakesSomethingInTheClusterHasAGate(t *testing.T) {
 		names, used := have[stage]
 		switch {
 		case stage == "secrets/local": // in what `castle new --set secrets=local` makes, which is rehearsed
+		case stage == "secrets/vault": // tried with a real Vault
 		case !used:
 			t.Errorf("%s is in no cluster that castle ships: nobody loads it", stage)
 		case len(names) == 0 && !strings.HasPrefix(stage, "secrets/") && !slices.Contains(gateless, stage):

@@ -33,6 +33,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/talos"
+	"github.com/ephemeral-castle/castle/internal/vault"
 )
 
 // Reporter shows a run's events to whoever watches. It is called for one event
@@ -87,7 +88,7 @@ func GateTypes() []gate.Type {
 
 // PreflightTypes is every type of preflight that a stage may use.
 func PreflightTypes() []gate.PreflightType {
-	return slices.Concat(proxmox.PreflightTypes(), talos.PreflightTypes())
+	return slices.Concat(proxmox.PreflightTypes(), talos.PreflightTypes(), vault.PreflightTypes())
 }
 
 // PreflightMaintenance is the preflight of platforms whose machines somebody else made.

@@ -141,7 +141,7 @@ func (r *run) inspect(ctx context.Context, s *config.Stage, p *config.Preflight)
 	if diags.HasErrors() {
 		return gate.Findings{}, diags
 	}
-	preflight, err := p.Type.New(p.Name(), values)
+	preflight, err := p.Type.New(p.Name(), gate.Target{Environ: r.options.Environ}, values)
 	if err != nil {
 		return gate.Findings{}, err
 	}

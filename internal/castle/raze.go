@@ -193,7 +193,7 @@ func (r *destruction) inspectRecorded(ctx context.Context, d *Doomed, see func(s
 			if err != nil {
 				return err
 			}
-			preflight, err := typ.New(check.Type+"."+check.Label, values)
+			preflight, err := typ.New(check.Type+"."+check.Label, gate.Target{Environ: r.options.Environ}, values)
 			if err != nil {
 				return err
 			}

@@ -70,7 +70,7 @@ func (x *examination) inhabited() map[string]bool {
 
 // inspect asks a preflight; without an answer there is something found already.
 func (x *examination) inspect(ctx context.Context, s *config.Stage, p *config.Preflight, values gate.Values) (gate.Findings, []Finding) {
-	preflight, err := p.Type.New(p.Name(), values)
+	preflight, err := p.Type.New(p.Name(), gate.Target{Environ: x.Environ}, values)
 	if err != nil {
 		return gate.Findings{}, red("", "%v", err)
 	}

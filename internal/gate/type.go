@@ -48,7 +48,7 @@ type PreflightType struct {
 	Summary    string
 	Attributes map[string]Attribute
 	Check      func(Values) error // as in Type
-	New        func(name string, values Values) (Preflight, error)
+	New        func(name string, target Target, values Values) (Preflight, error)
 	// Marks says that its findings have marks: it is asked after each apply, too.
 	Marks bool
 }

@@ -133,7 +133,7 @@ func ClientOf(v gate.Values) (*Client, error) {
 	return NewClient(options)
 }
 
-func newVMIDs(name string, v gate.Values) (gate.Preflight, error) {
+func newVMIDs(name string, _ gate.Target, v gate.Values) (gate.Preflight, error) {
 	client, err := ClientOf(v)
 	if err != nil {
 		return gate.Preflight{}, fmt.Errorf("%s: %w", name, err)

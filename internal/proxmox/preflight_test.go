@@ -25,7 +25,7 @@ func TestVMIDsIsMadeFromABlock(t *testing.T) {
 	if err := kind.Check(values); err != nil {
 		t.Fatal(err)
 	}
-	preflight, err := kind.New("vm_ids.free", values)
+	preflight, err := kind.New("vm_ids.free", gate.Target{}, values)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func maintenanceType() gate.PreflightType {
 			"client_configuration": clientConfigurationAttribute(),
 			"timeout":              {Type: text, Help: "How long machines that do not answer are waited for; three minutes if not given.", Valid: gate.ValidDuration},
 		},
-		New: func(name string, values gate.Values) (gate.Preflight, error) {
+		New: func(name string, _ gate.Target, values gate.Values) (gate.Preflight, error) {
 			c := &maintenance{resource: values.String("resource"), interval: 2 * time.Second, patience: cmp.Or(values.Duration("timeout"), 3*time.Minute)}
 			err := values.Decode("endpoints", &c.endpoints)
 			// Before there are secrets, no machine can be the cluster's own.

@@ -144,13 +144,13 @@ func TestThePreflightTakesWhatTheStageHas(t *testing.T) {
 		"endpoints": cty.MapVal(map[string]cty.Value{"cp-01": cty.StringVal("127.0.0.1")}), "resource": cty.StringVal("apply.node"),
 		"client_configuration": cty.ObjectVal(map[string]cty.Value{"ca_certificate": text, "client_certificate": text, "client_key": text}),
 	}
-	if p, err := kind.New("talos_maintenance.machines", values); err != nil || p.Inspect == nil {
+	if p, err := kind.New("talos_maintenance.machines", gate.Target{}, values); err != nil || p.Inspect == nil {
 		t.Error(err)
 	}
 	values["client_configuration"] = cty.ObjectVal(map[string]cty.Value{
 		"ca_certificate": text, "client_certificate": text, "client_key": cty.StringVal("a key !"),
 	})
-	if _, err := kind.New("talos_maintenance.machines", values); err == nil || strings.Contains(err.Error(), "a key") {
+	if _, err := kind.New("talos_maintenance.machines", gate.Target{}, values); err == nil || strings.Contains(err.Error(), "a key") {
 		t.Errorf("a key that is none: %v", err)
 	}
 }

@@ -1,0 +1,80 @@
+output "proxmox_api_token" {
+  description = "Proxmox API token in the provider's form, <user>@<realm>!<name>=<secret>."
+  value       = try("${local.value.proxmox_token_id}=${local.value.proxmox_token_secret}", null)
+  sensitive   = true
+}
+
+output "ssh_private_key" {
+  description = "Private SSH key of the cluster's operator, or null. No stage of the library needs it: Talos has no SSH."
+  value       = local.value.ssh_private_key
+  sensitive   = true
+}
+
+output "ssh_public_key" {
+  description = "Public half of ssh_private_key, or null."
+  value       = nonsensitive(local.value.ssh_public_key)
+}
+
+output "s3_access_key_id" {
+  description = "Access key id of the backup bucket, or null."
+  value       = local.value.s3_access_key_id
+  sensitive   = true
+}
+
+output "s3_secret_access_key" {
+  description = "Secret access key of the backup bucket, or null."
+  value       = local.value.s3_secret_access_key
+  sensitive   = true
+}
+
+output "git_username" {
+  description = "User name for the Git repository. Hosts that take a token ignore it, so \"git\" is the default."
+  value       = nonsensitive(coalesce(local.value.git_username, "git"))
+}
+
+output "git_token" {
+  description = "Token that Flux reads the Git repository with."
+  value       = local.value.git_token
+  sensitive   = true
+}
+
+output "eso_client_id" {
+  description = "Client id of the machine identity that External Secrets uses inside the cluster."
+  value       = local.value.eso_client_id
+  sensitive   = true
+}
+
+output "eso_client_secret" {
+  description = "Client secret of the machine identity that External Secrets uses inside the cluster."
+  value       = local.value.eso_client_secret
+  sensitive   = true
+}
+
+output "talos_secretbox_key" {
+  description = "Key that encrypts Secrets in etcd, in base64, or null."
+  value       = local.value.secretbox_key
+  sensitive   = true
+}
+
+output "tailscale_oauth_client_id" {
+  description = "Client id of the Tailscale operator's OAuth client, or null."
+  value       = local.value.tailscale_client_id
+  sensitive   = true
+}
+
+output "tailscale_oauth_client_secret" {
+  description = "Client secret of the Tailscale operator's OAuth client, or null."
+  value       = local.value.tailscale_client_secret
+  sensitive   = true
+}
+
+output "vault_ca_cert" {
+  description = "Certificate of the authority that signed Vault's, in PEM, for what asks Vault from inside the cluster, or null."
+  value       = nonsensitive(local.value.vault_ca_cert)
+}
+
+output "vault_reader_token" {
+  description = "Token with which External Secrets reads Vault from inside the cluster, or null."
+  value       = local.value.vault_reader_token
+  sensitive   = true
+}
