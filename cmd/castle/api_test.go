@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// api speaks with the Kubernetes API of mini:
+// api speaks with the Kubernetes API of the cluster that is rehearsed:
 //
 //	api get PATH          prints an object
 //	api create PATH FILE  makes one from a file of JSON
@@ -69,7 +69,12 @@ const (
 )
 
 func ask(ts *testscript.TestScript, method, path string, body []byte) []byte {
-	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(ts.Getenv("CASTLE_STATE_DIR"), "mini/proxmox/kubeconfig"))
+	configs, err := filepath.Glob(filepath.Join(ts.Getenv("CASTLE_STATE_DIR"), "*", "*", "kubeconfig"))
+	ts.Check(err)
+	if len(configs) != 1 {
+		ts.Fatalf("%d clusters have a kubeconfig", len(configs))
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", configs[0])
 	ts.Check(err)
 	client, err := rest.HTTPClientFor(config)
 	ts.Check(err)

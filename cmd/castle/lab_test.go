@@ -30,12 +30,24 @@ const inLab = "TF_VAR_castle_test_in_lab"
 // one after the other: castle as it is built, real Terraform, a real Kubernetes
 // API, and a Proxmox that can be asked what it saw.
 func TestLab(t *testing.T) {
+	scripts(t, "mini", "testdata/lab")
+}
+
+// TestHandover does the same with the cluster handover, in which Flux follows a
+// folder of this repository, as it would follow Git.
+func TestHandover(t *testing.T) {
+	scripts(t, "handover", "testdata/handover")
+}
+
+// scripts rehearses a cluster and runs a folder's scripts inside.
+func scripts(t *testing.T, cluster, folder string) {
+	t.Helper()
 	if here := os.Getenv(inLab); here != "" {
 		t.Chdir(here)
-		inside(t)
+		inside(t, folder)
 		return
 	}
-	if out := rehearse(t, nil, "-C", "../..", "mini"); !strings.Contains(out, "Left over: nothing") {
+	if out := rehearse(t, nil, "-C", "../..", cluster); !strings.Contains(out, "Left over: nothing") {
 		t.Fatalf("something is left over:\n%s", out)
 	}
 }
@@ -79,9 +91,9 @@ func rehearse(t *testing.T, environ []string, args ...string) string {
 	return out.String()
 }
 
-func inside(t *testing.T) {
+func inside(t *testing.T, folder string) {
 	commands := map[string]func(*testscript.TestScript, bool, []string){"vms": vms, "spy": spying, "for-stages": forStages, "api": api}
-	run(t, "testdata/lab", func(env *testscript.Env) error {
+	run(t, folder, func(env *testscript.Env) error {
 		env.Values[spyKey{}], env.Values[holdKey{}] = &spy{}, &hold{}
 		return likeTheLab(env, "../..")
 	}, commands)

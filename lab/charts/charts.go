@@ -28,7 +28,7 @@ import (
 	"time"
 )
 
-//go:embed all:shared all:metallb all:longhorn all:external-secrets all:flux2
+//go:embed all:shared all:metallb all:longhorn all:external-secrets all:flux2 all:traefik all:cert-manager
 var sources embed.FS
 
 // home is where a chart is served.
@@ -37,9 +37,11 @@ type home struct{ host, folder, chart string }
 func homes() []home {
 	return []home{
 		{"charts.external-secrets.io", "/", "external-secrets"},
+		{"charts.jetstack.io", "/", "cert-manager"},
 		{"charts.longhorn.io", "/", "longhorn"},
 		{"fluxcd-community.github.io", "/helm-charts", "flux2"},
 		{"metallb.github.io", "/metallb", "metallb"},
+		{"traefik.github.io", "/charts", "traefik"},
 	}
 }
 

@@ -45,6 +45,7 @@ type Order struct {
 	Speed      float64 // of operators and Pods
 	CoreDNS    bool    // whether Talos brings its own
 	Manifests  []string
+	Repository string // the folder that Flux follows; empty: what it brings is made up
 
 	// Turn is told of the operators' faults; nil is told nothing.
 	Turn func(operators.Turn) `json:"-"`
@@ -178,7 +179,7 @@ func run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	var mu sync.Mutex
 	said := json.NewEncoder(stdout)
 	go operators.Run(ctx, operators.Config{ //nolint:errcheck // it ends with the process
-		REST: cluster.REST, Routes: cluster.Routes, Faults: o.Operators, Speed: o.Speed,
+		REST: cluster.REST, Routes: cluster.Routes, Faults: o.Operators, Speed: o.Speed, Repository: o.Repository,
 		HTTP: &http.Client{Timeout: 10 * time.Second},
 		Turn: func(t operators.Turn) {
 			mu.Lock()

@@ -58,6 +58,8 @@ type Config struct {
 	Vault *Vault
 	// Branches are what every Git repository has.
 	Branches []string
+	// Repository is the folder that Flux follows; empty: what it brings is made up.
+	Repository string
 	// Log gets a line for everything that happens; never a secret.
 	Log io.Writer
 	// Kubernetes starts a control plane; nil is controlplane.Start.

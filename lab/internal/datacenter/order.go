@@ -60,7 +60,7 @@ func (d *Datacenter) order(c *cluster) controlplane.Order {
 			NodeGrace: max(8*time.Second, time.Duration(40/d.config.Speed*float64(time.Second))),
 		},
 		Operators: d.remaining(),
-		Speed:     d.config.Speed, CoreDNS: s.CoreDNS,
+		Speed:     d.config.Speed, CoreDNS: s.CoreDNS, Repository: d.config.Repository,
 		Turn: func(t operators.Turn) { d.turn(t.Fault, t.Time, t.Ends) },
 	}
 	// What is about files and addresses of the machine has no place here.

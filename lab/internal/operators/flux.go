@@ -15,15 +15,16 @@ import (
 )
 
 // flux is the source- and the kustomize-controller. There is no Git behind it:
-// a repository has one commit, made up from its address, and what a root
-// Kustomization brings is in repository.go.
+// a repository has one commit, made up from its address. What its Kustomizations
+// bring is in a folder, or made up (repository.go).
 type flux struct {
 	w      *world
+	fleet  *fleet  // nil: nobody named a folder
 	frozen *frozen // nil when nobody asked for it, or it is over
 }
 
-func newFlux(w *world) *flux {
-	f := &flux{w: w}
+func newFlux(w *world, fleet *fleet) *flux {
+	f := &flux{w: w, fleet: fleet}
 	if w.faults.Frozen {
 		f.frozen = &frozen{}
 	}
@@ -63,7 +64,11 @@ func (f *flux) each(ctx context.Context, in schema.GroupVersionResource, do func
 	all, err := f.w.list(ctx, in, "")
 	errs := []error{err}
 	for _, object := range all {
-		if object.GetDeletionTimestamp() == nil {
+		if object.GetDeletionTimestamp() != nil {
+			if f.fleet != nil && in == kustomizations() {
+				errs = append(errs, f.fleet.finish(ctx, &object))
+			}
+		} else {
 			errs = append(errs, about(object.GetKind()+" "+object.GetNamespace()+"/"+object.GetName(), do(ctx, &object)))
 		}
 	}
@@ -143,13 +148,24 @@ func (f *flux) apply(ctx context.Context, k *unstructured.Unstructured) error {
 			f.w.setCondition(status, "Ready", "Unknown", "Progressing", "Reconciliation in progress", generation)
 		})
 	}
+	var brought []*unstructured.Unstructured
 	if blocked == nil {
-		if err := f.bring(ctx, k); err != nil {
+		var err error
+		if brought, blocked, err = f.bring(ctx, k, revision); err != nil {
 			return err
 		}
 	}
 	return f.w.setStatus(ctx, kustomizations(), k, func(status map[string]any) {
 		handled(status, k)
+		if brought != nil {
+			status["inventory"] = listed(brought)
+		}
+		if blocked != nil && blocked.reason == "Progressing" {
+			status["lastAttemptedRevision"] = revision
+			f.w.setCondition(status, "Reconciling", "True", blocked.reason, blocked.message, generation)
+			f.w.setCondition(status, "Ready", "Unknown", blocked.reason, blocked.message, generation)
+			return
+		}
 		dropCondition(status, "Reconciling")
 		if blocked != nil {
 			f.w.setCondition(status, "Ready", "False", blocked.reason, blocked.message, generation)

@@ -20,7 +20,7 @@ func TestFluxConvergesWhenCredentialsAndVariablesAreThere(t *testing.T) {
 	s := newStage(t, 0, deployment("flux-system", "source-controller"), deployment("flux-system", "kustomize-controller"))
 	s.put(t, repositories(), gitRepository)
 	s.put(t, kustomizations(), rootKustomization)
-	f := newFlux(s.world)
+	f := newFlux(s.world, nil)
 	root := func() *unstructured.Unstructured { return s.get(t, kustomizations(), "flux-system", "flux-system") }
 
 	s.look(t, f)
@@ -57,7 +57,7 @@ func TestFluxPrunesWhatAGoneRootHasBrought(t *testing.T) {
 	s := newStage(t, 0, deployment("flux-system", "source-controller"), deployment("flux-system", "kustomize-controller"))
 	s.put(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
 	s.put(t, kustomizations(), rootKustomization)
-	f := newFlux(s.world)
+	f := newFlux(s.world, nil)
 	s.look(t, f)
 	s.get(t, kustomizations(), "flux-system", "apps")
 	if err := s.untyped.Resource(kustomizations()).Namespace("flux-system").Delete(t.Context(), "flux-system", metav1.DeleteOptions{}); err != nil {
@@ -77,7 +77,7 @@ func TestAFrozenKustomizationNoticesNothingUntilItIsNudged(t *testing.T) {
 	s.put(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
 	s.put(t, kustomizations(), rootKustomization)
 	create(t, s, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}})
-	f := newFlux(s.world)
+	f := newFlux(s.world, nil)
 	child := func(name string) *unstructured.Unstructured { return s.get(t, kustomizations(), "flux-system", name) }
 	for range 5 {
 		s.look(t, f)

@@ -42,6 +42,8 @@ type Config struct {
 	Turn func(Turn)
 	// Speed divides the time that the operators' steps take outside; 0 means no time at all.
 	Speed float64
+	// Repository is the folder that Flux follows; without one its contents are made up.
+	Repository string
 	// HTTP reaches Infisical; nil is http.DefaultClient, which trusts what SSL_CERT_FILE names.
 	HTTP *http.Client
 	// Log is told what an operator could not do; nil tells nobody.
@@ -66,9 +68,10 @@ func Run(ctx context.Context, c Config) error {
 		c.HTTP = http.DefaultClient
 	}
 	w := newWorld(typed, untyped, c.Speed, time.Now)
+	a := newApplier(untyped, typed.Discovery())
 	w.faults, w.turn = c.Faults, c.Turn
 	var all sync.WaitGroup
-	for name, o := range team(w, c) {
+	for name, o := range team(w, a, c) {
 		all.Go(func() {
 			defer o.close()
 			play(ctx, o, func(err error) {
@@ -88,12 +91,17 @@ type operator interface {
 	close()
 }
 
-func team(w *world, c Config) map[string]operator {
+func team(w *world, a *applier, c Config) map[string]operator {
+	var f *fleet
+	if c.Repository != "" {
+		f = newFleet(w, a, c.Repository)
+	}
 	return map[string]operator{
 		"metallb":          newMetalLB(w, c.Routes),
 		"longhorn":         newLonghorn(w, c.Routes),
 		"external-secrets": newExternalSecrets(w, c.Routes, c.HTTP),
-		"flux":             newFlux(w),
+		"flux":             newFlux(w, f),
+		"helm":             newHelm(w, a, c),
 	}
 }
 

@@ -9,8 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// ownerLabel is how Flux marks what a Kustomization has applied.
-const ownerLabel = "kustomize.toolkit.fluxcd.io/name"
+// ownerLabel and ownerNamespaceLabel are how Flux marks what a Kustomization has applied.
+const (
+	ownerLabel          = "kustomize.toolkit.fluxcd.io/name"
+	ownerNamespaceLabel = "kustomize.toolkit.fluxcd.io/namespace"
+)
 
 // child is a Kustomization that the lab's pretended repository holds.
 type child struct{ name, after string }
@@ -21,8 +24,16 @@ func children() []child {
 	return []child{{"infrastructure-operators", ""}, {"infrastructure-configs", "infrastructure-operators"}, {"apps", "infrastructure-configs"}}
 }
 
-// bring makes what the root Kustomization's folder holds. Other Kustomizations hold nothing.
-func (f *flux) bring(ctx context.Context, k *unstructured.Unstructured) error {
+// bring makes what a Kustomization holds, and says what is in the way of its being ready.
+func (f *flux) bring(ctx context.Context, k *unstructured.Unstructured, revision string) ([]*unstructured.Unstructured, *obstacle, error) {
+	if f.fleet == nil {
+		return nil, nil, f.pretend(ctx, k)
+	}
+	return f.fleet.bring(ctx, k, revision)
+}
+
+// pretend makes what the root Kustomization's folder holds. Other Kustomizations hold nothing.
+func (f *flux) pretend(ctx context.Context, k *unstructured.Unstructured) error {
 	if k.GetName() != text(k.Object, "spec", "sourceRef", "name") || k.GetLabels()[ownerLabel] != "" {
 		return nil
 	}
@@ -52,6 +63,9 @@ func (f *flux) bring(ctx context.Context, k *unstructured.Unstructured) error {
 
 // prune removes what a Kustomization that is gone has brought.
 func (f *flux) prune(ctx context.Context) error {
+	if f.fleet != nil {
+		return nil // each is held until what it brought is gone
+	}
 	all, err := f.w.list(ctx, kustomizations(), "")
 	there := map[string]bool{}
 	for _, k := range all {

@@ -131,14 +131,19 @@ func target(external *unstructured.Unstructured) string {
 }
 
 // conditionOf reads a condition's status; empty if there is none.
-func conditionOf(object map[string]any, typ string) string {
+func conditionOf(object map[string]any, typ string) string { return ofCondition(object, typ, "status") }
+
+// messageOf reads what a condition says.
+func messageOf(object map[string]any, typ string) string { return ofCondition(object, typ, "message") }
+
+func ofCondition(object map[string]any, typ, field string) string {
 	all, _, err := unstructured.NestedSlice(object, "status", "conditions")
 	if err != nil {
 		return ""
 	}
 	for _, one := range all {
 		if c, ok := one.(map[string]any); ok && c["type"] == typ {
-			return text(c, "status")
+			return text(c, field)
 		}
 	}
 	return ""
@@ -150,4 +155,13 @@ func about(what string, err error) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", what, err)
+}
+
+// whole reads a whole number of an object; what is not there or is none is 0.
+func whole(object map[string]any, path ...string) int64 {
+	value, _, err := unstructured.NestedInt64(object, path...)
+	if err != nil {
+		return 0
+	}
+	return value
 }

@@ -77,7 +77,7 @@ func (p *plan) datacenter(ctx context.Context, proof namespace.Proof) (*datacent
 	return datacenter.Start(ctx, datacenter.Config{
 		Proof: proof, Dir: p.Work, Front: netip.MustParseAddr(frontAddress), Endpoints: p.Survey.Network.Endpoints, Authority: authority,
 		Speed: p.Options.Speed, Faults: p.Faults, Hosts: p.Survey.Hosts, Secrets: p.Survey.Secrets, Branches: p.Survey.Branches, ProxmoxToken: p.Survey.ProxmoxToken,
-		Machines: p.Survey.Machines, Vault: p.Survey.Vault, Log: log,
+		Machines: p.Survey.Machines, Vault: p.Survey.Vault, Repository: p.Survey.Repository, Log: log,
 	})
 }
 

@@ -32,6 +32,7 @@ type survey struct {
 	Machines       []talos.Machine // that nobody makes: they are to be there
 	Secrets        []string        // names of secrets that its modules ask Infisical or Vault for
 	Branches       []string        // of the repository that Flux follows
+	Repository     string          // the folder that Flux follows, if the cluster names one
 	ProxmoxToken   string          // where it is a plain value
 	LocalSecrets   string          // what stands in for those of secrets.tfvars, where a stage takes them from there
 	// Endpoints of the services that the environment names, for commands.
@@ -63,6 +64,9 @@ func inspect(repository string, o Options) (*survey, error) {
 	s := &survey{
 		Name: cluster.Name, Platform: cluster.Platform, ClusterDir: cluster.Dir,
 		Network: network.Find(append(cluster.Strings(), hosts...)),
+	}
+	if cluster.GitOps != nil {
+		s.Repository = cluster.GitOps.Repository
 	}
 	for _, text := range cluster.Strings() {
 		if filepath.IsAbs(text) && holdsCertificate(text) {

@@ -1,0 +1,52 @@
+# handover: castle raises the machines, Kubernetes and Flux, and steps aside. External
+# Secrets, MetalLB and Longhorn are Flux's, from the repository in ../fleet; their gates
+# are asked by sync, so that a create ends when they work.
+# What changes hands with them: stages/README.md, "Who owns what".
+
+# A clone of what git_url names.
+gitops { repository = "../fleet" }
+
+stage "infisical" { source = "secrets/infisical" }
+stage "keys" { source = "secrets/keys" }
+
+stage "proxmox-talos" { source = "platform/proxmox-talos" }
+stage "infisical-access" { source = "platform/infisical-access" }
+
+# The one secret that External Secrets cannot fetch itself is castle's.
+stage "identity" { source = "engine/infisical-identity" }
+
+stage "flux" { source = "gitops/flux" }
+stage "sync" { source = "gitops/sync" }
+
+# Flux's:
+
+stage "external-secrets" {
+  source   = "engine/external-secrets"
+  enabled  = false
+  asked_by = "sync"
+}
+
+stage "secret-store" {
+  source   = "engine/secret-store"
+  enabled  = false
+  asked_by = "sync"
+}
+
+stage "metallb" {
+  source   = "networking/metallb"
+  enabled  = false
+  asked_by = "sync"
+}
+
+stage "address-pool" {
+  source   = "networking/address-pool"
+  enabled  = false
+  asked_by = "sync"
+  inputs   = { address_pool_namespace = "metallb-system" }
+}
+
+stage "longhorn" {
+  source   = "storage/longhorn"
+  enabled  = false
+  asked_by = "sync"
+}

@@ -1,0 +1,206 @@
+package operators
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/ephemeral-castle/castle/internal/gitops"
+)
+
+// fleet is a repository that is there: a folder, from which each Kustomization
+// applies what Flux would. What it has applied once, it applies again only when it
+// is asked to, or changed.
+type fleet struct {
+	w      *world
+	a      *applier
+	folder string
+	built  map[string][]gitops.Object
+	held   map[string][]*unstructured.Unstructured // what was applied, by step
+}
+
+func newFleet(w *world, a *applier, folder string) *fleet {
+	return &fleet{w: w, a: a, folder: folder, built: map[string][]gitops.Object{}, held: map[string][]*unstructured.Unstructured{}}
+}
+
+// manager is who applies, in an object's managedFields.
+const manager = "kustomize-controller"
+
+// bring applies what a Kustomization holds. It returns what it applied, and what
+// is in the way of its being ready.
+func (t *fleet) bring(ctx context.Context, k *unstructured.Unstructured, revision string) ([]*unstructured.Unstructured, *obstacle, error) {
+	if err := t.w.hold(ctx, kustomizations(), k); err != nil {
+		return nil, nil, err
+	}
+	parsed, err := gitops.Parse(k)
+	if err != nil {
+		return nil, &obstacle{reason: "BuildFailed", message: err.Error()}, nil
+	}
+	if parsed.Suspend {
+		return nil, nil, nil
+	}
+	step := fmt.Sprintf("%s %d %s %s", k.GetUID(), k.GetGeneration(), revision, k.GetAnnotations()[requested])
+	objects, done := t.held[step]
+	if !done {
+		if objects, err = t.build(ctx, parsed, step); err != nil {
+			return nil, &obstacle{reason: "BuildFailed", message: err.Error()}, nil
+		}
+		if err := t.apply(ctx, k, objects); err != nil {
+			return nil, &obstacle{reason: "ReconciliationFailed", message: err.Error()}, nil
+		}
+		if err := t.prune(ctx, k, objects); err != nil {
+			return nil, &obstacle{reason: "PruneFailed", message: err.Error()}, nil
+		}
+		t.held[step] = objects
+	}
+	if !parsed.Wait {
+		return objects, nil, nil
+	}
+	waits, err := t.a.unhealthy(ctx, objects)
+	if err != nil || waits == "" {
+		return objects, nil, err
+	}
+	limit := duration(k, 5*time.Minute, "spec", "timeout")
+	if t.w.passed("health "+step, limit) {
+		return objects, &obstacle{reason: "HealthCheckFailed", message: fmt.Sprintf("health check failed after %s: timeout waiting for: [%s]", limit, waits)}, nil
+	}
+	return objects, &obstacle{reason: "Progressing", message: fmt.Sprintf("Running health checks for revision %s with a timeout of %s", revision, limit)}, nil
+}
+
+// build makes the objects, with their variables replaced.
+func (t *fleet) build(ctx context.Context, k *gitops.Kustomization, step string) ([]*unstructured.Unstructured, error) {
+	built, done := t.built[step]
+	if !done {
+		var err error
+		if built, err = gitops.Build(t.folder, k); err != nil {
+			return nil, err
+		}
+		t.built[step] = built
+	}
+	var failed error
+	built, err := k.Substitute(built, func(kind, namespace, name string) (map[string]string, bool) {
+		values, there, err := t.variables(ctx, kind, namespace, name)
+		failed = errors.Join(failed, err)
+		return values, there
+	})
+	if err := errors.Join(failed, err); err != nil {
+		return nil, err
+	}
+	var objects []*unstructured.Unstructured
+	for _, o := range built {
+		object := o.DeepCopy()
+		labels := object.GetLabels()
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels[ownerLabel], labels[ownerNamespaceLabel] = k.Name, k.Namespace
+		object.SetLabels(labels)
+		objects = append(objects, object)
+	}
+	return objects, nil
+}
+
+// variables reads what a ConfigMap or Secret offers.
+func (t *fleet) variables(ctx context.Context, kind, namespace, name string) (map[string]string, bool, error) {
+	values := map[string]string{}
+	if kind == "Secret" {
+		secret, err := t.w.typed.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, false, unless(err, apierrors.IsNotFound)
+		}
+		for k, v := range secret.Data {
+			values[k] = string(v)
+		}
+		return values, true, nil
+	}
+	config, err := t.w.typed.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, false, unless(err, apierrors.IsNotFound)
+	}
+	return config.Data, true, nil
+}
+
+// apply writes namespaces and definitions before what needs them, as Flux does, and
+// stops at the first object that is refused.
+func (t *fleet) apply(ctx context.Context, k *unstructured.Unstructured, objects []*unstructured.Unstructured) error {
+	for _, first := range []bool{true, false} {
+		for _, o := range objects {
+			if slices.Contains([]string{"Namespace", "CustomResourceDefinition", "ClusterRole"}, o.GetKind()) != first || isSame(o, k) {
+				continue
+			}
+			if err := t.a.apply(ctx, o, manager); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// isSame says that a repository holds its own root, as Flux's bootstrap leaves it.
+// castle makes the root, so that stays as castle has it.
+func isSame(o, k *unstructured.Unstructured) bool {
+	return gitops.IsKustomization(o) && o.GetName() == k.GetName() && o.GetNamespace() == k.GetNamespace()
+}
+
+// prune removes what the Kustomization brought before and holds no longer.
+func (t *fleet) prune(ctx context.Context, k *unstructured.Unstructured, objects []*unstructured.Unstructured) error {
+	if prune, _, _ := unstructured.NestedBool(k.Object, "spec", "prune"); !prune { //nolint:errcheck // the API server has judged it
+		return nil
+	}
+	gone := slices.DeleteFunc(inventory(k), func(old *unstructured.Unstructured) bool {
+		return slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool { return text(entry(o), "id") == text(entry(old), "id") })
+	})
+	return t.a.remove(ctx, gone)
+}
+
+// inventory is what a Kustomization has brought.
+func inventory(k *unstructured.Unstructured) []*unstructured.Unstructured {
+	entries, _, _ := unstructured.NestedSlice(k.Object, "status", "inventory", "entries") //nolint:errcheck // written here
+	var all []*unstructured.Unstructured
+	for _, e := range entries {
+		if one, ok := e.(map[string]any); ok {
+			if o := noted(one); o != nil {
+				all = append(all, o)
+			}
+		}
+	}
+	return all
+}
+
+// finish lets a deleted Kustomization go when what it brought is deleted.
+func (t *fleet) finish(ctx context.Context, k *unstructured.Unstructured) error {
+	if !slices.Contains(k.GetFinalizers(), finalizer) {
+		return nil
+	}
+	if err := t.prune(ctx, k, nil); err != nil {
+		return err
+	}
+	return t.w.let(ctx, kustomizations(), k)
+}
+
+// duration reads a duration of an object's.
+func duration(o *unstructured.Unstructured, otherwise time.Duration, path ...string) time.Duration {
+	if d, err := time.ParseDuration(text(o.Object, path...)); err == nil && d > 0 {
+		return d
+	}
+	return otherwise
+}
+
+// listed writes an inventory.
+func listed(objects []*unstructured.Unstructured) map[string]any {
+	entries := []any{}
+	for _, o := range objects {
+		entries = append(entries, entry(o))
+	}
+	slices.SortFunc(entries, func(a, b any) int {
+		return strings.Compare(text(a.(map[string]any), "id"), text(b.(map[string]any), "id"))
+	})
+	return map[string]any{"entries": entries}
+}

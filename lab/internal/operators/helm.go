@@ -1,0 +1,238 @@
+package operators
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"helm.sh/helm/v3/pkg/repo"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+)
+
+// helm is Flux's way of installing charts: the source-controller's part of it
+// (HelmRepository, HelmChart) here, the helm-controller's in helm_release.go. Helm
+// itself is real, and the repositories are those of the lab.
+type helm struct {
+	w       *world
+	a       *applier
+	config  *rest.Config
+	http    *http.Client
+	indexes map[string]*repo.IndexFile // by the repository's UID and generation
+}
+
+func newHelm(w *world, a *applier, c Config) *helm {
+	return &helm{w: w, a: a, config: c.REST, http: c.HTTP, indexes: map[string]*repo.IndexFile{}}
+}
+
+func (h *helm) close() {}
+
+func helmRepositories() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "source.toolkit.fluxcd.io", Version: "v1", Resource: "helmrepositories"}
+}
+
+func helmCharts() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "source.toolkit.fluxcd.io", Version: "v1", Resource: "helmcharts"}
+}
+
+func helmReleases() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "helm.toolkit.fluxcd.io", Version: "v2", Resource: "helmreleases"}
+}
+
+func (h *helm) look(ctx context.Context) error {
+	source, err := h.w.deployment(ctx, "source-controller")
+	if err != nil {
+		return err
+	}
+	controller, err := h.w.deployment(ctx, "helm-controller")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	if source != nil {
+		errs = append(errs, h.each(ctx, helmRepositories(), h.index), h.each(ctx, helmCharts(), h.pull))
+	}
+	if controller != nil {
+		errs = append(errs, h.each(ctx, helmReleases(), h.reconcile))
+	}
+	return errors.Join(errs...)
+}
+
+func (h *helm) each(ctx context.Context, in schema.GroupVersionResource, do func(context.Context, *unstructured.Unstructured) error) error {
+	all, err := h.w.list(ctx, in, "")
+	errs := []error{err}
+	for _, object := range all {
+		if suspended, _, _ := unstructured.NestedBool(object.Object, "spec", "suspend"); !suspended { //nolint:errcheck // the API server has judged it
+			errs = append(errs, about(titled(&object), do(ctx, &object)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// index fetches a repository's index. One of type oci is only an address.
+func (h *helm) index(ctx context.Context, r *unstructured.Unstructured) error {
+	if r.GetDeletionTimestamp() != nil || text(r.Object, "spec", "type") == "oci" {
+		return nil
+	}
+	why := h.load(ctx, r)
+	return h.w.setStatus(ctx, helmRepositories(), r, func(status map[string]any) {
+		handled(status, r)
+		if why != nil {
+			message := "failed to fetch Helm repository index: failed to cache index to temporary file: " + why.Error()
+			h.w.setCondition(status, "FetchFailed", "True", "Failed", message, r.GetGeneration())
+			h.w.setCondition(status, "Ready", "False", "Failed", message, r.GetGeneration())
+			return
+		}
+		dropCondition(status, "FetchFailed")
+		h.stored(status, r, "Succeeded", "stored artifact: revision '"+digestOf(r)+"'", digestOf(r))
+	})
+}
+
+// stored says that a source has its artifact.
+func (h *helm) stored(status map[string]any, source *unstructured.Unstructured, reason, message, revision string) {
+	h.w.setCondition(status, "Ready", "True", reason, message, source.GetGeneration())
+	h.w.setCondition(status, "ArtifactInStorage", "True", reason, message, source.GetGeneration())
+	status["observedGeneration"] = source.GetGeneration()
+	if text(status, "artifact", "revision") == revision {
+		return
+	}
+	path := strings.ToLower(source.GetKind()) + "/" + source.GetNamespace() + "/" + source.GetName() + "/artifact"
+	status["artifact"] = map[string]any{
+		"revision": revision, "path": path, "lastUpdateTime": h.w.now().UTC().Format(time.RFC3339),
+		"url":    "http://source-controller.flux-system.svc.cluster.local./" + path,
+		"digest": digestOf(source),
+	}
+}
+
+// digestOf stands for what an artifact's content would give.
+func digestOf(source *unstructured.Unstructured) string {
+	return "sha256:" + digest(text(source.Object, "spec", "url")+" "+text(source.Object, "spec", "chart"))
+}
+
+func indexKey(r *unstructured.Unstructured) string {
+	return fmt.Sprintf("%s %d", r.GetUID(), r.GetGeneration())
+}
+
+func (h *helm) load(ctx context.Context, r *unstructured.Unstructured) error {
+	if h.indexes[indexKey(r)] != nil {
+		return nil
+	}
+	data, err := h.get(ctx, strings.TrimSuffix(text(r.Object, "spec", "url"), "/")+"/index.yaml")
+	if err != nil {
+		return err
+	}
+	index := &repo.IndexFile{}
+	if err := yaml.UnmarshalStrict(data, index); err != nil {
+		return err
+	}
+	index.SortEntries()
+	h.indexes[indexKey(r)] = index
+	return nil
+}
+
+func (h *helm) get(ctx context.Context, address string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := h.http.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close() //nolint:errcheck // it was read
+	if answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("failed to fetch %s : %s", address, answer.Status)
+	}
+	return io.ReadAll(answer.Body)
+}
+
+// version finds what a HelmChart asks for in its repository's index.
+func (h *helm) version(ctx context.Context, c *unstructured.Unstructured) (*repo.ChartVersion, string, error) {
+	if kind := text(c.Object, "spec", "sourceRef", "kind"); kind != "HelmRepository" {
+		return nil, "", fmt.Errorf("the lab has no charts from a %s", kind)
+	}
+	r, err := h.w.untyped.Resource(helmRepositories()).Namespace(c.GetNamespace()).Get(ctx, text(c.Object, "spec", "sourceRef", "name"), metav1.GetOptions{})
+	if err != nil {
+		return nil, "", fmt.Errorf("failed to get source: %w", err)
+	}
+	if text(r.Object, "spec", "type") == "oci" {
+		return nil, "", errors.New("the lab has no OCI registry")
+	}
+	index := h.indexes[indexKey(r)]
+	if index == nil {
+		return nil, "", errors.New("no artifact available for HelmRepository source '" + r.GetName() + "'")
+	}
+	name, version := text(c.Object, "spec", "chart"), text(c.Object, "spec", "version")
+	found, err := index.Get(name, version)
+	if err != nil {
+		return nil, "", fmt.Errorf("invalid chart reference: failed to get chart version for remote reference: no '%s' chart with version matching '%s' found", name, version)
+	}
+	base, err := url.Parse(strings.TrimSuffix(text(r.Object, "spec", "url"), "/") + "/")
+	if err != nil {
+		return nil, "", err
+	}
+	at, err := base.Parse(found.URLs[0])
+	if err != nil {
+		return nil, "", err
+	}
+	return found, at.String(), nil
+}
+
+// pull says whether a HelmChart can be had.
+func (h *helm) pull(ctx context.Context, c *unstructured.Unstructured) error {
+	if c.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	found, _, why := h.version(ctx, c)
+	return h.w.setStatus(ctx, helmCharts(), c, func(status map[string]any) {
+		if why != nil {
+			h.w.setCondition(status, "Ready", "False", "InvalidChartReference", why.Error(), c.GetGeneration())
+			return
+		}
+		h.stored(status, c, "ChartPullSucceeded", fmt.Sprintf("pulled '%s' chart with version '%s'", found.Name, found.Version), found.Version)
+	})
+}
+
+// chart makes the HelmChart of a release, and returns it as it is now.
+func (h *helm) chart(ctx context.Context, r *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	wanted, _, err := unstructured.NestedMap(r.Object, "spec", "chart", "spec")
+	if err != nil || wanted == nil {
+		return nil, errors.Join(err, errors.New("the lab installs charts that spec.chart names"))
+	}
+	namespace := text(wanted, "sourceRef", "namespace")
+	if namespace == "" {
+		namespace = r.GetNamespace()
+	}
+	unstructured.RemoveNestedField(wanted, "sourceRef", "namespace")
+	if text(wanted, "version") == "" {
+		wanted["version"] = "*"
+	}
+	wanted["interval"] = text(r.Object, "spec", "interval")
+	c := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "HelmChart",
+		"metadata": map[string]any{"name": r.GetNamespace() + "-" + r.GetName(), "namespace": namespace},
+		"spec":     wanted,
+	}}
+	if err := h.a.apply(ctx, c, "helm-controller"); err != nil {
+		return nil, err
+	}
+	return h.w.untyped.Resource(helmCharts()).Namespace(namespace).Get(ctx, c.GetName(), metav1.GetOptions{})
+}
+
+// dropChart removes the HelmChart of a release that is gone.
+func (h *helm) dropChart(ctx context.Context, r *unstructured.Unstructured) error {
+	namespace, name, made := strings.Cut(text(r.Object, "status", "helmChart"), "/")
+	if !made {
+		return nil
+	}
+	return unless(h.w.untyped.Resource(helmCharts()).Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{}), apierrors.IsNotFound)
+}

@@ -1,0 +1,131 @@
+package operators
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"path"
+	"strings"
+
+	"helm.sh/helm/v3/pkg/action"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/release"
+	helmstorage "helm.sh/helm/v3/pkg/storage/driver"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+)
+
+// access is how Helm reaches the cluster, for one namespace.
+type access struct {
+	config    *rest.Config
+	namespace string
+}
+
+// ToRESTConfig is part of Helm's interface.
+func (a access) ToRESTConfig() (*rest.Config, error) { return rest.CopyConfig(a.config), nil }
+
+// ToRawKubeConfigLoader is part of Helm's interface, which asks it for the namespace.
+func (a access) ToRawKubeConfigLoader() clientcmd.ClientConfig {
+	overrides := &clientcmd.ConfigOverrides{}
+	overrides.Context.Namespace = a.namespace
+	return clientcmd.NewDefaultClientConfig(*api.NewConfig(), overrides)
+}
+
+// ToDiscoveryClient is part of Helm's interface.
+func (a access) ToDiscoveryClient() (discovery.CachedDiscoveryInterface, error) {
+	client, err := discovery.NewDiscoveryClientForConfig(a.config)
+	if err != nil {
+		return nil, err
+	}
+	return memory.NewMemCacheClient(client), nil
+}
+
+// ToRESTMapper is part of Helm's interface.
+func (a access) ToRESTMapper() (meta.RESTMapper, error) {
+	client, err := a.ToDiscoveryClient()
+	if err != nil {
+		return nil, err
+	}
+	return restmapper.NewDeferredDiscoveryRESTMapper(client), nil
+}
+
+func (h *helm) actions(namespace string) (*action.Configuration, error) {
+	c := new(action.Configuration)
+	return c, c.Init(access{h.config, namespace}, namespace, "secret", func(string, ...any) {})
+}
+
+// description is by what a release in the cluster says for which change it was made.
+func description(step string) string { return "by Flux " + step[:16] }
+
+func chartName(w *want) string {
+	name := strings.TrimSuffix(path.Base(w.url), ".tgz")
+	return strings.TrimSuffix(name, "-"+w.version) + "@" + w.version
+}
+
+// run has Helm install a release, or upgrade the one there is. A failed first
+// install is in the way of the next, so it is removed.
+func (h *helm) run(ctx context.Context, to *action.Configuration, last *release.Release, w *want) (*release.Release, error) {
+	archive, err := h.get(ctx, w.url)
+	if err != nil {
+		return nil, err
+	}
+	chart, err := loader.LoadArchive(bytes.NewReader(archive))
+	if err != nil {
+		return nil, err
+	}
+	if last != nil && last.Info.Status != release.StatusDeployed && last.Version == 1 {
+		if err := h.uninstall(w.namespace, w.name); err != nil {
+			return nil, err
+		}
+		last = nil
+	}
+	if last == nil {
+		i := action.NewInstall(to)
+		i.ReleaseName, i.Namespace, i.CreateNamespace, i.Description, i.Timeout = w.name, w.namespace, w.create, description(w.step), w.timeout
+		return i.RunWithContext(ctx, chart, w.values)
+	}
+	u := action.NewUpgrade(to)
+	u.Namespace, u.Description, u.Timeout, u.MaxHistory = w.namespace, description(w.step), w.timeout, 5
+	return u.RunWithContext(ctx, w.name, chart, w.values)
+}
+
+// waiting names the first object of a release that is not what it is to be yet.
+func (h *helm) waiting(ctx context.Context, r *release.Release) (string, error) {
+	var objects []*unstructured.Unstructured
+	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(r.Manifest), 4096)
+	for {
+		o := &unstructured.Unstructured{}
+		err := decoder.Decode(&o.Object)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return "", err
+		}
+		if len(o.Object) == 0 {
+			continue
+		}
+		if o.GetNamespace() == "" {
+			o.SetNamespace(r.Namespace)
+		}
+		objects = append(objects, o)
+	}
+	return h.a.unhealthy(ctx, objects)
+}
+
+func (h *helm) uninstall(namespace, name string) error {
+	to, err := h.actions(namespace)
+	if err != nil {
+		return err
+	}
+	_, err = action.NewUninstall(to).Run(name)
+	return unless(err, func(err error) bool { return errors.Is(err, helmstorage.ErrReleaseNotFound) })
+}

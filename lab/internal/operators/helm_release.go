@@ -1,0 +1,237 @@
+package operators
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"helm.sh/helm/v3/pkg/chartutil"
+	helmstorage "helm.sh/helm/v3/pkg/storage/driver"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// want is what a HelmRelease asks for.
+type want struct {
+	name, namespace string // of Helm's release
+	step            string // changes with everything that makes for another release
+	version         string // of the chart
+	url             string // of its archive
+	values          map[string]any
+	timeout         time.Duration
+	create, wait    bool
+}
+
+// reconcile brings a release to what its HelmRelease says.
+func (h *helm) reconcile(ctx context.Context, r *unstructured.Unstructured) error {
+	if r.GetDeletionTimestamp() != nil {
+		return h.finish(ctx, r)
+	}
+	if err := h.w.hold(ctx, helmReleases(), r); err != nil {
+		return err
+	}
+	blocked, wanted, chart := h.prepare(ctx, r)
+	revision := ""
+	message := ""
+	if blocked == nil {
+		revision, message, blocked = h.bring(ctx, wanted)
+	}
+	return h.w.setStatus(ctx, helmReleases(), r, func(status map[string]any) {
+		handled(status, r)
+		if chart != "" {
+			status["helmChart"] = chart
+		}
+		if wanted != nil {
+			status["lastAttemptedRevision"], status["lastAttemptedGeneration"] = wanted.version, r.GetGeneration()
+			status["lastAttemptedConfigDigest"] = "sha256:" + digest(fmt.Sprint(wanted.values))
+		}
+		if blocked != nil && blocked.reason == "Progressing" {
+			h.w.setCondition(status, "Reconciling", "True", blocked.reason, blocked.message, r.GetGeneration())
+			h.w.setCondition(status, "Ready", "Unknown", blocked.reason, blocked.message, r.GetGeneration())
+			return
+		}
+		status["observedGeneration"] = r.GetGeneration()
+		dropCondition(status, "Reconciling")
+		if blocked != nil {
+			h.w.setCondition(status, "Ready", "False", blocked.reason, blocked.message, r.GetGeneration())
+			return
+		}
+		dropCondition(status, "Stalled")
+		status["history"] = []any{map[string]any{"name": wanted.name, "namespace": wanted.namespace, "chartName": text(r.Object, "spec", "chart", "spec", "chart"), "chartVersion": wanted.version, "version": revision, "status": "deployed"}}
+		h.w.setCondition(status, "Released", "True", "InstallSucceeded", message, r.GetGeneration())
+		h.w.setCondition(status, "Ready", "True", "InstallSucceeded", message, r.GetGeneration())
+	})
+}
+
+// prepare finds what a release stands on, or what is in its way.
+func (h *helm) prepare(ctx context.Context, r *unstructured.Unstructured) (*obstacle, *want, string) {
+	needs, _, err := unstructured.NestedSlice(r.Object, "spec", "dependsOn")
+	if err != nil {
+		return &obstacle{"DependencyNotReady", err.Error()}, nil, ""
+	}
+	for _, need := range needs {
+		one, _ := need.(map[string]any)
+		namespace := firstOf(text(one, "namespace"), r.GetNamespace())
+		other, err := h.w.untyped.Resource(helmReleases()).Namespace(namespace).Get(ctx, text(one, "name"), metav1.GetOptions{})
+		if err != nil || conditionOf(other.Object, "Ready") != "True" || whole(other.Object, "status", "observedGeneration") != other.GetGeneration() {
+			return notReady(namespace, text(one, "name")), nil, ""
+		}
+	}
+	chart, err := h.chart(ctx, r)
+	if err != nil {
+		return &obstacle{"SourceNotReady", err.Error()}, nil, ""
+	}
+	where := chart.GetNamespace() + "/" + chart.GetName()
+	if conditionOf(chart.Object, "Ready") != "True" || whole(chart.Object, "status", "observedGeneration") != chart.GetGeneration() {
+		return &obstacle{"SourceNotReady", "HelmChart '" + where + "' is not ready: " + firstOf(messageOf(chart.Object, "Ready"), "latest generation of object has not been reconciled")}, nil, where
+	}
+	found, url, err := h.version(ctx, chart)
+	if err != nil {
+		return &obstacle{"SourceNotReady", err.Error()}, nil, where
+	}
+	values, err := h.values(ctx, r)
+	if err != nil {
+		return &obstacle{"ValuesError", err.Error()}, nil, where
+	}
+	w := &want{name: text(r.Object, "spec", "releaseName"), namespace: r.GetNamespace(), version: found.Version, url: url, values: values, timeout: duration(r, 5*time.Minute, "spec", "timeout")}
+	if target := text(r.Object, "spec", "targetNamespace"); target != "" {
+		w.namespace, w.name = target, firstOf(w.name, target+"-"+r.GetName())
+	}
+	w.name = firstOf(w.name, r.GetName())
+	w.create, _, _ = unstructured.NestedBool(r.Object, "spec", "install", "createNamespace") //nolint:errcheck // false
+	disabled, _, _ := unstructured.NestedBool(r.Object, "spec", "install", "disableWait")    //nolint:errcheck // false
+	w.wait = !disabled
+	w.step = digest(fmt.Sprintf("%s %d %s %s %s", r.GetUID(), r.GetGeneration(), w.version, r.GetAnnotations()[requested], spelled(values)))
+	return nil, w, where
+}
+
+// values puts together what a release is installed with.
+func (h *helm) values(ctx context.Context, r *unstructured.Unstructured) (map[string]any, error) {
+	merged := map[string]any{}
+	from, _, err := unstructured.NestedSlice(r.Object, "spec", "valuesFrom")
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range from {
+		one, _ := f.(map[string]any)
+		kind, name, key := text(one, "kind"), text(one, "name"), firstOf(text(one, "valuesKey"), "values.yaml")
+		if text(one, "targetPath") != "" {
+			return nil, errors.New("the lab knows no valuesFrom with targetPath")
+		}
+		data, err := h.offered(ctx, kind, r.GetNamespace(), name)
+		if optional, _ := one["optional"].(bool); data == nil && err == nil && optional {
+			continue
+		}
+		if err == nil && data[key] == "" {
+			err = fmt.Errorf("missing key '%s' in %s '%s/%s'", key, kind, r.GetNamespace(), name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("could not resolve %s chart values reference '%s/%s' with key '%s': %w", kind, r.GetNamespace(), name, key, err)
+		}
+		more, err := chartutil.ReadValues([]byte(data[key]))
+		if err != nil {
+			return nil, err
+		}
+		merged = chartutil.CoalesceTables(more, merged)
+	}
+	own, _, err := unstructured.NestedMap(r.Object, "spec", "values")
+	if err != nil {
+		return nil, err
+	}
+	if own == nil {
+		return merged, nil
+	}
+	return chartutil.CoalesceTables(own, merged), nil
+}
+
+func (h *helm) offered(ctx context.Context, kind, namespace, name string) (map[string]string, error) {
+	values, there, err := (&fleet{w: h.w}).variables(ctx, kind, namespace, name)
+	if err == nil && !there {
+		return nil, nil
+	}
+	return values, err
+}
+
+// bring installs or upgrades, and waits until what was installed is there. Helm is
+// asked once for each change; what it refuses is tried again, as with retries.
+func (h *helm) bring(ctx context.Context, w *want) (revision, message string, blocked *obstacle) {
+	to, err := h.actions(w.namespace)
+	if err != nil {
+		return "", "", &obstacle{"Failed", err.Error()}
+	}
+	last, err := to.Releases.Last(w.name)
+	if err != nil && !errors.Is(err, helmstorage.ErrReleaseNotFound) {
+		return "", "", &obstacle{"Failed", err.Error()}
+	}
+	what, reason := "install", "InstallFailed"
+	if last != nil && last.Version > 1 {
+		what, reason = "upgrade", "UpgradeFailed"
+	}
+	named := func(verb string) string {
+		return fmt.Sprintf("Helm %s %s for release %s/%s with chart %s", what, verb, w.namespace, w.name, chartName(w))
+	}
+	if last == nil || last.Info.Description != description(w.step) {
+		if last, err = h.run(ctx, to, last, w); err != nil {
+			return "", "", &obstacle{reason, named("failed") + ": " + err.Error()}
+		}
+	}
+	if w.wait {
+		waits, err := h.waiting(ctx, last)
+		if err == nil && waits != "" {
+			if !h.w.passed("helm "+w.step, w.timeout) {
+				return "", "", &obstacle{"Progressing", fmt.Sprintf("Running '%s' action with timeout of %s", what, w.timeout)}
+			}
+			err = fmt.Errorf("resource %s: context deadline exceeded", waits)
+		}
+		if err != nil {
+			return "", "", &obstacle{reason, named("failed") + ": " + err.Error()}
+		}
+	}
+	return fmt.Sprint(last.Version), fmt.Sprintf("Helm %s succeeded for release %s/%s.v%d with chart %s", what, w.namespace, w.name, last.Version, chartName(w)), nil
+}
+
+// finish uninstalls what a deleted HelmRelease has installed, and lets it go.
+func (h *helm) finish(ctx context.Context, r *unstructured.Unstructured) error {
+	if !slices.Contains(r.GetFinalizers(), finalizer) {
+		return nil
+	}
+	history, _, _ := unstructured.NestedSlice(r.Object, "status", "history") //nolint:errcheck // written here
+	for _, one := range history {
+		release, _ := one.(map[string]any)
+		if err := h.uninstall(text(release, "namespace"), text(release, "name")); err != nil {
+			return err
+		}
+	}
+	if err := h.dropChart(ctx, r); err != nil {
+		return err
+	}
+	return h.w.let(ctx, helmReleases(), r)
+}
+
+func spelled(values map[string]any) string {
+	data, err := json.Marshal(values) // sorted by name
+	if err != nil {
+		return err.Error()
+	}
+	return string(bytes.TrimSpace(data))
+}
+
+func digest(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])
+}
+
+func firstOf(all ...string) string {
+	for _, s := range all {
+		if s != "" {
+			return s
+		}
+	}
+	return ""
+}
