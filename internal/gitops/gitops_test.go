@@ -98,6 +98,7 @@ spec:
 on: push
 -- infrastructure/controllers/kustomization.yaml --
 namePrefix: my-
+labels: [{ pairs: { env: prod, path: none } }] # no files
 resources:
   - traefik
   - one.yaml
@@ -248,6 +249,10 @@ kind: ConfigMap
 metadata:
   name: x
    bad: y
+-- b/itself.yaml --
+apiVersion: v1
+kind: Secret
+metadata: &itself { <<: *itself }
 -- b/nothing.yaml --
 
 apiVersion: v1
@@ -264,6 +269,7 @@ a/kustomization.yaml:6: empty has no kustomization.yaml
 a/kustomization.yaml:8: http://example.com/patch.yaml is not in this repository, so castle cannot read it; copy it in, or make it a source of Flux's with a Kustomization of its own
 a/kustomization.yaml:11: gone.txt does not exist
 b/broken.yaml:5: no YAML: mapping values are not allowed in this context
+b/itself.yaml:1: Secret without metadata.name
 b/nothing.yaml:2: no object of Kubernetes: it has no apiVersion or no kind
 b/nothing.yaml:4: ConfigMap without metadata.name
 clusters/blue/all.yaml:1: Kustomization flux-system/a depends on itself: flux-system/a → flux-system/b → flux-system/a
@@ -346,6 +352,29 @@ spec: { selector: { app: x } }
 	}
 	if data, err := os.ReadFile(complaints.Name()); err != nil || len(data) > 0 {
 		t.Errorf("complained: %s, %v", data, err)
+	}
+}
+
+// However it is written: kustomize would fetch it.
+func TestNothingIsFetched(t *testing.T) {
+	for _, text := range []string{
+		"resources: ['https://127.0.0.1:1/x.yaml']",
+		"namespace: &there https://127.0.0.1:1/x.yaml\nresources: [*there]",
+		"metadata: { annotations: &all { path: 'http://127.0.0.1:1/x.yaml' } }\npatches: [{ <<: *all }]",
+		"components: ['git@127.0.0.1:a/b']",
+		"resources: ['ssh://127.0.0.1/a/b']",
+		"bases: ['GitHub.com/a/b']",
+		"crds: ['https://127.0.0.1:1/x.yaml']",
+		"generators: ['https://127.0.0.1:1/x.yaml']",
+		"openapi: { path: 'https://127.0.0.1:1/x.json' }",
+		"secretGenerator: [{ name: x, files: ['k=https://127.0.0.1:1/x'] }]",
+		"configMapGenerator: [{ name: x, env: 'https://127.0.0.1:1/x' }]",
+	} {
+		dir := repository(t, "-- a/kustomization.yaml --\n"+text+"\n")
+		_, err := gitops.Read(gitops.Options{Folder: dir, Path: "a"})
+		if err == nil || !strings.Contains(err.Error(), "is not in this repository") {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }
 

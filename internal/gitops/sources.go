@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"sigs.k8s.io/kustomize/kyaml/yaml"
@@ -31,11 +30,14 @@ type document struct {
 	line                              int
 }
 
-// references are the fields of a kustomization.yaml that name files or folders.
-func references() []string {
-	return []string{
-		"resources", "bases", "components", "crds", "configurations", "generators", "transformers", "validators",
-		"patchesStrategicMerge", "path", "files", "envs", "env",
+// references are the fields of a kustomization.yaml that name files or folders: a
+// list of them, or objects with fields that do.
+func references() map[string][]string {
+	generator := []string{"files", "envs", "env"}
+	return map[string][]string{
+		"resources": nil, "bases": nil, "components": nil, "crds": nil, "configurations": nil, "generators": nil, "transformers": nil, "validators": nil,
+		"patchesStrategicMerge": nil, "patches": {"path"}, "patchesJson6902": {"path"}, "replacements": {"path"}, "openapi": {"path"},
+		"configMapGenerator": generator, "secretGenerator": generator,
 	}
 }
 
@@ -47,34 +49,35 @@ func (s *sources) folder(folder string) {
 	}
 	s.folders[folder] = true
 	for _, d := range s.parse(file) {
-		s.field(file, "", d)
+		if field(d.Content[0], "helmCharts") != nil {
+			s.problems.add(Place{file, field(d.Content[0], "helmCharts").Line}, errors.New("helmCharts: Flux does not render charts here; make it a HelmRelease"))
+		}
+		for name, inside := range references() {
+			manifests := name == "resources" || name == "bases" || name == "components"
+			for _, item := range items(field(d.Content[0], name)) {
+				if inside == nil {
+					s.named(file, item, manifests)
+				}
+				for _, of := range inside {
+					for _, n := range items(field(item, of)) {
+						s.named(file, n, false)
+					}
+				}
+			}
+		}
 	}
 }
 
-// field walks a kustomization.yaml; of is the name of the field that holds n.
-func (s *sources) field(file, of string, n *yaml.Node) {
-	switch n.Kind {
-	case yaml.DocumentNode, yaml.SequenceNode:
-		for _, inner := range n.Content {
-			s.field(file, of, inner)
-		}
-	case yaml.MappingNode:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if name := n.Content[i].Value; name != "helmCharts" {
-				s.field(file, name, n.Content[i+1])
-			} else {
-				s.problems.add(Place{file, n.Content[i].Line}, errors.New("helmCharts: Flux does not render charts here; make it a HelmRelease"))
-			}
-		}
-	case yaml.ScalarNode:
-		if slices.Contains(references(), of) && !strings.Contains(n.Value, "\n") {
-			value := n.Value
-			if of == "files" { // KEY=FILE
-				value = value[strings.Index(value, "=")+1:]
-			}
-			s.entry(Place{file, n.Line}, path.Dir(file), value, of == "resources" || of == "bases" || of == "components")
-		}
+// named looks at what a kustomization.yaml names, unless it is written out there.
+func (s *sources) named(file string, n *yaml.Node, manifests bool) {
+	if n.Kind != yaml.ScalarNode || strings.Contains(n.Value, "\n") {
+		return
 	}
+	_, name, keyed := strings.Cut(n.Value, "=") // KEY=FILE, of a generator
+	if !keyed || manifests {
+		name = n.Value
+	}
+	s.entry(Place{file, n.Line}, path.Dir(file), name, manifests)
 }
 
 // remote is what kustomize would fetch.
@@ -179,35 +182,4 @@ func (s *sources) twice() (Problem, bool) {
 		}
 	}
 	return Problem{}, false
-}
-
-func field(n *yaml.Node, name string) *yaml.Node {
-	if n == nil || n.Kind != yaml.MappingNode {
-		return nil
-	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == name {
-			return n.Content[i+1]
-		}
-	}
-	return nil
-}
-
-func scalar(n *yaml.Node, name string) string {
-	if v := field(n, name); v != nil {
-		return v.Value
-	}
-	return ""
-}
-
-var yamlLine = regexp.MustCompile(`^(?:error converting YAML to JSON: )?yaml: (?:line (\d+): )?`)
-
-// yamlProblem takes the line out of what the YAML parser says.
-func yamlProblem(file string, err error) Problem {
-	text := err.Error()
-	p := Problem{Place{File: file}, "no YAML: " + text[len(yamlLine.FindString(text)):]}
-	if m := yamlLine.FindStringSubmatch(text); len(m) > 1 {
-		p.Line, _ = strconv.Atoi(m[1])
-	}
-	return p
 }
