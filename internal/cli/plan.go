@@ -137,11 +137,11 @@ func (a *app) mayKeep(path string) error {
 	if err != nil {
 		return err
 	}
-	absolute, err := filepath.Abs(path)
+	inside, err := lies(repository, path)
 	if err != nil {
-		return err
+		return refused("%v", err) // before anything is planned
 	}
-	if in, err := filepath.Rel(repository, absolute); err != nil || !filepath.IsLocal(in) {
+	if !inside {
 		return nil
 	}
 	lines, err := factory.Unignored(repository)
@@ -149,6 +149,22 @@ func (a *app) mayKeep(path string) error {
 		return refused("it will hold secrets, and the repository's .gitignore lacks *%s*: add that (`castle init`), or save it outside of %s", castle.PlanExtension, repository)
 	}
 	return err
+}
+
+// lies reports whether a file would be below a folder, whatever links lead there.
+func lies(folder, file string) (bool, error) {
+	real, err := filepath.Abs(filepath.Dir(file))
+	if err != nil {
+		return false, err
+	}
+	if real, err = filepath.EvalSymlinks(real); err != nil {
+		return false, err
+	}
+	if folder, err = filepath.EvalSymlinks(folder); err != nil {
+		return false, err
+	}
+	in, err := filepath.Rel(folder, real)
+	return err == nil && filepath.IsLocal(in), nil
 }
 
 // remark writes a remark on a stage.
