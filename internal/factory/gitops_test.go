@@ -62,7 +62,7 @@ func TestTheSkeletonIsWhatFluxReads(t *testing.T) {
 			t.Errorf("%s is not waited for, or has no variables", k.Name)
 		}
 	}
-	if got, want := strings.Join(order, "\n"), "flux-system\napps after infrastructure-configs\ninfrastructure-controllers\ninfrastructure-configs after infrastructure-controllers"; got != want {
+	if got, want := strings.Join(order, "\n"), "flux-system\napps after infrastructure-resources\ninfrastructure-controllers\ninfrastructure-resources after infrastructure-controllers"; got != want {
 		t.Errorf("got\n%s", got)
 	}
 }
