@@ -12,6 +12,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/castle"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/stages"
 	"github.com/ephemeral-castle/castle/templates"
 )
@@ -160,17 +161,29 @@ func TestTheReadmeSpeaksOfTheVersionsThatTheStagesPin(t *testing.T) {
 }
 
 func TestTheReadmeExplainsEveryQuestionOfAnAdoption(t *testing.T) {
+	for _, kind := range castle.ExistsTypes() {
+		inTable(t, kind.Name, kind.Attributes)
+	}
+}
+
+func TestTheReadmeExplainsEveryPreflight(t *testing.T) {
+	for _, kind := range castle.PreflightTypes() {
+		inTable(t, kind.Name, kind.Attributes)
+	}
+}
+
+// inTable holds that a table of the README has a row of that name with these arguments.
+func inTable(t *testing.T, kind string, attributes map[string]gate.Attribute) {
+	t.Helper()
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, kind := range castle.ExistsTypes() {
-		_, row, _ := strings.Cut(string(readme), "\n| `"+kind.Name+"` | ")
-		row, _, _ = strings.Cut(row, "\n")
-		for name := range kind.Attributes {
-			if !strings.Contains(row, "`"+name+"`") {
-				t.Errorf("README.md does not say that %s takes %s", kind.Name, name)
-			}
+	_, row, _ := strings.Cut(string(readme), "\n| `"+kind+"` | ")
+	row, _, _ = strings.Cut(row, "\n")
+	for name := range attributes {
+		if !strings.Contains(row, "`"+name+"`") {
+			t.Errorf("README.md does not say that %s takes %s", kind, name)
 		}
 	}
 }
