@@ -111,7 +111,7 @@ func (c *maintenance) look(ctx context.Context, keys []string, report func(strin
 				asked, m.endpoints = append(asked, i), append(m.endpoints, c.endpoints[key])
 			}
 		}
-		answers, err := askAll(within, m, m.stands)
+		answers, err := askAll(ctx, m, m.stands)
 		quiet := false
 		for j, i := range asked {
 			if err == nil || seen[i].standing == "" { // one that was cut off says less than the one before it
