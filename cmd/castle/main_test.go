@@ -30,9 +30,10 @@ func TestScript(t *testing.T) {
 		env.Values[visitedKey{}] = newVisited()
 		env.Values[begunKey{}] = map[string]*begun{}
 		env.Values[datacenterKey{}] = new(*datacenter)
+		env.Values[infisicalKey{}] = newInfisical()
 		env.Values[machinesKey{}] = new(*machines)
 		return fakeOnPath(env)
-	}, map[string]func(*testscript.TestScript, bool, []string){"site": site, "answers": answers, "asked": asked, "proxmox": proxmox, "talos": talos}, interruptible())
+	}, map[string]func(*testscript.TestScript, bool, []string){"site": site, "answers": answers, "asked": asked, "infisical": infisical, "proxmox": proxmox, "talos": talos}, interruptible())
 }
 
 // fakeOnPath lets castle find the fake Terraform.

@@ -84,6 +84,19 @@ func (r *Reading) instances(b *hclsyntax.Block) []map[string]cty.Value {
 	return all
 }
 
+// Local is a local value; the zero value if there is none or it is not known.
+func (r *Reading) Local(name string) cty.Value {
+	expr, ok := r.m.locals[name]
+	if !ok {
+		return cty.NilVal
+	}
+	v, err := r.m.evaluate(expr, nil)
+	if err != nil {
+		return cty.NilVal
+	}
+	return v
+}
+
 // Has reports whether the stage has any block of a kind.
 func (r *Reading) Has(kind string) bool {
 	for _, b := range r.m.blocks {

@@ -74,7 +74,7 @@ over, 7 locked by another run, 130 interrupted.`,
 		}
 		return nil
 	}
-	root.AddCommand(newInit(a), newNew(a), newPlan(a), newCreate(a), newDestroy(a), newRecreate(a), newNuke(a), newCheck(a), newDoctor(a), newStatus(a), newGate(a), newRehearse(a), newOutput(a), newEnv(a), newGraph(a), newStage(a),
+	root.AddCommand(newInit(a), newNew(a), newPlan(a), newCreate(a), newDestroy(a), newRecreate(a), newNuke(a), newCheck(a), newDoctor(a), newStatus(a), newGate(a), newRehearse(a), newSecrets(a), newOutput(a), newEnv(a), newGraph(a), newStage(a),
 		newState(a), newTerraform(a), newVersion(a))
 	return root
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 )
 
@@ -58,4 +60,32 @@ func (f Folder) Read(ctx context.Context, environ []string) (map[string]string, 
 type entry struct {
 	Key   string `json:"secretKey"`
 	Value string `json:"secretValue"`
+}
+
+// Add puts secrets into a folder: those that are missing or empty. It returns the
+// names of those that are there, which it leaves as they are.
+func (f Folder) Add(ctx context.Context, environ []string, secrets map[string]string) (kept []string, err error) {
+	there, err := f.Read(ctx, environ)
+	if err != nil {
+		return nil, err
+	}
+	c := newClient(f.Host, environ)
+	if err := c.login(ctx); err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(secrets)) {
+		// A new secret is refused where there is one, whatever has happened since.
+		method := http.MethodPost
+		if value, exists := there[name]; value != "" {
+			kept = append(kept, name)
+			continue
+		} else if exists {
+			method = http.MethodPatch
+		}
+		body := map[string]any{"workspaceId": f.Project, "environment": f.Environment, "secretPath": f.Path, "type": "shared", "secretValue": secrets[name]}
+		if err := c.call(ctx, method, "/api/v3/secrets/raw/"+url.PathEscape(name), body, &struct{}{}); err != nil {
+			return kept, explained(fmt.Sprintf("secret %s in folder %s, environment %s, project %s of Infisical at %s", name, f.Path, f.Environment, f.Project, c.host), err)
+		}
+	}
+	return kept, nil
 }

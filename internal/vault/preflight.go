@@ -11,10 +11,13 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
+// Preflight is the type of preflight that asks whether secrets can be read.
+const Preflight = "vault_secrets"
+
 // PreflightTypes lists the preflights that ask a Vault.
 func PreflightTypes() []gate.PreflightType {
 	return []gate.PreflightType{{
-		Name:    "vault_secrets",
+		Name:    Preflight,
 		Summary: "A Vault is unsealed, and the token of the environment, which is not root's, may read a secret there",
 		Attributes: map[string]gate.Attribute{
 			"address":     {Type: cty.String, Required: true, Valid: validAddress, Help: "Vault's address, such as \"https://vault.example.org:8200\"."},
