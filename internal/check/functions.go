@@ -32,7 +32,6 @@ func functions() map[string]function.Function {
 		"coalesce":     coalesceFunc(),
 		"endswith":     partFunc(strings.HasSuffix),
 		"length":       lengthFunc(),
-		"jsondecode":   stdlib.JSONDecodeFunc,
 		"regex":        stdlib.RegexFunc,
 		"signum":       stdlib.SignumFunc,
 		"startswith":   partFunc(strings.HasPrefix),

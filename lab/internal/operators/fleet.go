@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/ephemeral-castle/castle/internal/gitops"
@@ -86,7 +84,7 @@ func (t *fleet) build(ctx context.Context, k *gitops.Kustomization, step string)
 	}
 	var failed error
 	built, err := k.Substitute(built, func(kind, namespace, name string) (map[string]string, bool) {
-		values, there, err := t.variables(ctx, kind, namespace, name)
+		values, there, err := t.w.offered(ctx, kind, namespace, name)
 		failed = errors.Join(failed, err)
 		return values, there
 	})
@@ -105,26 +103,6 @@ func (t *fleet) build(ctx context.Context, k *gitops.Kustomization, step string)
 		objects = append(objects, object)
 	}
 	return objects, nil
-}
-
-// variables reads what a ConfigMap or Secret offers.
-func (t *fleet) variables(ctx context.Context, kind, namespace, name string) (map[string]string, bool, error) {
-	values := map[string]string{}
-	if kind == "Secret" {
-		secret, err := t.w.typed.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return nil, false, unless(err, apierrors.IsNotFound)
-		}
-		for k, v := range secret.Data {
-			values[k] = string(v)
-		}
-		return values, true, nil
-	}
-	config, err := t.w.typed.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return nil, false, unless(err, apierrors.IsNotFound)
-	}
-	return config.Data, true, nil
 }
 
 // apply writes namespaces and definitions before what needs them, as Flux does, and

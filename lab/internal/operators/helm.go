@@ -28,10 +28,12 @@ type helm struct {
 	config  *rest.Config
 	http    *http.Client
 	indexes map[string]*repo.IndexFile // by the repository's UID and generation
+	// failures are those of a step, until it succeeds or changes.
+	failures map[string]failure
 }
 
 func newHelm(w *world, a *applier, c Config) *helm {
-	return &helm{w: w, a: a, config: c.REST, http: c.HTTP, indexes: map[string]*repo.IndexFile{}}
+	return &helm{w: w, a: a, config: c.REST, http: c.HTTP, indexes: map[string]*repo.IndexFile{}, failures: map[string]failure{}}
 }
 
 func (h *helm) close() {}

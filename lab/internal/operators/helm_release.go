@@ -1,17 +1,13 @@
 package operators
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/release"
 	helmstorage "helm.sh/helm/v3/pkg/storage/driver"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -26,6 +22,14 @@ type want struct {
 	values          map[string]any
 	timeout         time.Duration
 	create, wait    bool
+	retries         int64  // how often a failure is tried again; below 0: for ever
+	stalled         string // why it is not tried any more
+}
+
+// failure is how often a step has failed, and what the last time said.
+type failure struct {
+	times int64
+	last  error
 }
 
 // reconcile brings a release to what its HelmRelease says.
@@ -37,8 +41,7 @@ func (h *helm) reconcile(ctx context.Context, r *unstructured.Unstructured) erro
 		return err
 	}
 	blocked, wanted, chart := h.prepare(ctx, r)
-	revision := ""
-	message := ""
+	revision, message := 0, ""
 	if blocked == nil {
 		revision, message, blocked = h.bring(ctx, wanted)
 	}
@@ -49,7 +52,13 @@ func (h *helm) reconcile(ctx context.Context, r *unstructured.Unstructured) erro
 		}
 		if wanted != nil {
 			status["lastAttemptedRevision"], status["lastAttemptedGeneration"] = wanted.version, r.GetGeneration()
-			status["lastAttemptedConfigDigest"] = "sha256:" + digest(fmt.Sprint(wanted.values))
+			status["lastAttemptedConfigDigest"] = "sha256:" + digest(spelled(wanted.values))
+		}
+		if revision > 0 {
+			status["history"] = []any{map[string]any{
+				"name": wanted.name, "namespace": wanted.namespace, "chartName": text(r.Object, "spec", "chart", "spec", "chart"),
+				"chartVersion": wanted.version, "version": int64(revision), "status": "deployed",
+			}}
 		}
 		if blocked != nil && blocked.reason == "Progressing" {
 			h.w.setCondition(status, "Reconciling", "True", blocked.reason, blocked.message, r.GetGeneration())
@@ -58,12 +67,14 @@ func (h *helm) reconcile(ctx context.Context, r *unstructured.Unstructured) erro
 		}
 		status["observedGeneration"] = r.GetGeneration()
 		dropCondition(status, "Reconciling")
+		if wanted != nil && wanted.stalled != "" {
+			h.w.setCondition(status, "Stalled", "True", "RetriesExceeded", wanted.stalled, r.GetGeneration())
+		}
 		if blocked != nil {
 			h.w.setCondition(status, "Ready", "False", blocked.reason, blocked.message, r.GetGeneration())
 			return
 		}
 		dropCondition(status, "Stalled")
-		status["history"] = []any{map[string]any{"name": wanted.name, "namespace": wanted.namespace, "chartName": text(r.Object, "spec", "chart", "spec", "chart"), "chartVersion": wanted.version, "version": revision, "status": "deployed"}}
 		h.w.setCondition(status, "Released", "True", "InstallSucceeded", message, r.GetGeneration())
 		h.w.setCondition(status, "Ready", "True", "InstallSucceeded", message, r.GetGeneration())
 	})
@@ -107,93 +118,59 @@ func (h *helm) prepare(ctx context.Context, r *unstructured.Unstructured) (*obst
 	w.create, _, _ = unstructured.NestedBool(r.Object, "spec", "install", "createNamespace") //nolint:errcheck // false
 	disabled, _, _ := unstructured.NestedBool(r.Object, "spec", "install", "disableWait")    //nolint:errcheck // false
 	w.wait = !disabled
+	w.retries = whole(r.Object, "spec", "install", "remediation", "retries")
 	w.step = digest(fmt.Sprintf("%s %d %s %s %s", r.GetUID(), r.GetGeneration(), w.version, r.GetAnnotations()[requested], spelled(values)))
 	return nil, w, where
 }
 
-// values puts together what a release is installed with.
-func (h *helm) values(ctx context.Context, r *unstructured.Unstructured) (map[string]any, error) {
-	merged := map[string]any{}
-	from, _, err := unstructured.NestedSlice(r.Object, "spec", "valuesFrom")
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range from {
-		one, _ := f.(map[string]any)
-		kind, name, key := text(one, "kind"), text(one, "name"), firstOf(text(one, "valuesKey"), "values.yaml")
-		if text(one, "targetPath") != "" {
-			return nil, errors.New("the lab knows no valuesFrom with targetPath")
-		}
-		data, err := h.offered(ctx, kind, r.GetNamespace(), name)
-		if optional, _ := one["optional"].(bool); data == nil && err == nil && optional {
-			continue
-		}
-		if err == nil && data[key] == "" {
-			err = fmt.Errorf("missing key '%s' in %s '%s/%s'", key, kind, r.GetNamespace(), name)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("could not resolve %s chart values reference '%s/%s' with key '%s': %w", kind, r.GetNamespace(), name, key, err)
-		}
-		more, err := chartutil.ReadValues([]byte(data[key]))
-		if err != nil {
-			return nil, err
-		}
-		merged = chartutil.CoalesceTables(more, merged)
-	}
-	own, _, err := unstructured.NestedMap(r.Object, "spec", "values")
-	if err != nil {
-		return nil, err
-	}
-	if own == nil {
-		return merged, nil
-	}
-	return chartutil.CoalesceTables(own, merged), nil
-}
-
-func (h *helm) offered(ctx context.Context, kind, namespace, name string) (map[string]string, error) {
-	values, there, err := (&fleet{w: h.w}).variables(ctx, kind, namespace, name)
-	if err == nil && !there {
-		return nil, nil
-	}
-	return values, err
-}
-
 // bring installs or upgrades, and waits until what was installed is there. Helm is
-// asked once for each change; what it refuses is tried again, as with retries.
-func (h *helm) bring(ctx context.Context, w *want) (revision, message string, blocked *obstacle) {
+// asked once for each change, and what it refuses is tried again as often as the
+// HelmRelease's install.remediation says.
+func (h *helm) bring(ctx context.Context, w *want) (revision int, message string, blocked *obstacle) {
 	to, err := h.actions(w.namespace)
 	if err != nil {
-		return "", "", &obstacle{"Failed", err.Error()}
+		return 0, "", &obstacle{"Failed", err.Error()}
 	}
 	last, err := to.Releases.Last(w.name)
 	if err != nil && !errors.Is(err, helmstorage.ErrReleaseNotFound) {
-		return "", "", &obstacle{"Failed", err.Error()}
+		return 0, "", &obstacle{"Failed", err.Error()}
 	}
+	due := last == nil || last.Info.Description != description(w.step)
 	what, reason := "install", "InstallFailed"
-	if last != nil && last.Version > 1 {
+	if last != nil && (due && last.Info.Status == release.StatusDeployed || last.Version > 1) {
 		what, reason = "upgrade", "UpgradeFailed"
 	}
 	named := func(verb string) string {
 		return fmt.Sprintf("Helm %s %s for release %s/%s with chart %s", what, verb, w.namespace, w.name, chartName(w))
 	}
-	if last == nil || last.Info.Description != description(w.step) {
+	failed := h.failures[w.step]
+	if due && (w.retries < 0 || failed.times <= w.retries) {
 		if last, err = h.run(ctx, to, last, w); err != nil {
-			return "", "", &obstacle{reason, named("failed") + ": " + err.Error()}
+			failed = failure{failed.times + 1, err}
+		} else {
+			failed = failure{}
 		}
+		h.failures[w.step] = failed
+	}
+	if failed.last != nil {
+		if w.retries >= 0 && failed.times > w.retries {
+			w.stalled = fmt.Sprintf("Failed to %s after %d attempt(s)", what, failed.times)
+		}
+		return 0, "", &obstacle{reason, named("failed") + ": " + failed.last.Error()}
 	}
 	if w.wait {
 		waits, err := h.waiting(ctx, last)
 		if err == nil && waits != "" {
 			if !h.w.passed("helm "+w.step, w.timeout) {
-				return "", "", &obstacle{"Progressing", fmt.Sprintf("Running '%s' action with timeout of %s", what, w.timeout)}
+				return last.Version, "", &obstacle{"Progressing", fmt.Sprintf("Running '%s' action with timeout of %s", what, w.timeout)}
 			}
 			err = fmt.Errorf("resource %s: context deadline exceeded", waits)
 		}
 		if err != nil {
-			return "", "", &obstacle{reason, named("failed") + ": " + err.Error()}
+			return 0, "", &obstacle{reason, named("failed") + ": " + err.Error()}
 		}
 	}
-	return fmt.Sprint(last.Version), fmt.Sprintf("Helm %s succeeded for release %s/%s.v%d with chart %s", what, w.namespace, w.name, last.Version, chartName(w)), nil
+	return last.Version, fmt.Sprintf("Helm %s succeeded for release %s/%s.v%d with chart %s", what, w.namespace, w.name, last.Version, chartName(w)), nil
 }
 
 // finish uninstalls what a deleted HelmRelease has installed, and lets it go.
@@ -203,8 +180,8 @@ func (h *helm) finish(ctx context.Context, r *unstructured.Unstructured) error {
 	}
 	history, _, _ := unstructured.NestedSlice(r.Object, "status", "history") //nolint:errcheck // written here
 	for _, one := range history {
-		release, _ := one.(map[string]any)
-		if err := h.uninstall(text(release, "namespace"), text(release, "name")); err != nil {
+		made, _ := one.(map[string]any)
+		if err := h.uninstall(text(made, "namespace"), text(made, "name")); err != nil {
 			return err
 		}
 	}
@@ -212,26 +189,4 @@ func (h *helm) finish(ctx context.Context, r *unstructured.Unstructured) error {
 		return err
 	}
 	return h.w.let(ctx, helmReleases(), r)
-}
-
-func spelled(values map[string]any) string {
-	data, err := json.Marshal(values) // sorted by name
-	if err != nil {
-		return err.Error()
-	}
-	return string(bytes.TrimSpace(data))
-}
-
-func digest(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:])
-}
-
-func firstOf(all ...string) string {
-	for _, s := range all {
-		if s != "" {
-			return s
-		}
-	}
-	return ""
 }

@@ -166,3 +166,23 @@ func dropCondition(status map[string]any, typ string) {
 	}
 	status["conditions"] = kept
 }
+
+// offered reads what a ConfigMap or Secret offers.
+func (w *world) offered(ctx context.Context, kind, namespace, name string) (map[string]string, bool, error) {
+	values := map[string]string{}
+	if kind == "Secret" {
+		secret, err := w.typed.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, false, unless(err, apierrors.IsNotFound)
+		}
+		for k, v := range secret.Data {
+			values[k] = string(v)
+		}
+		return values, true, nil
+	}
+	config, err := w.typed.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, false, unless(err, apierrors.IsNotFound)
+	}
+	return config.Data, true, nil
+}

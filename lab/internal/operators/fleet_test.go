@@ -1,0 +1,170 @@
+package operators
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	untypedfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// kinds is what the fake API serves.
+type kinds struct{ *meta.DefaultRESTMapper }
+
+func (kinds) Reset() {}
+
+// serving has an applier for the kinds of a test's repository; MetalLB's only if asked for.
+func serving(s *stage, metallb bool) *applier {
+	m := meta.NewDefaultRESTMapper(nil)
+	m.Add(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, meta.RESTScopeRoot)
+	m.Add(schema.GroupVersionKind{Group: "kustomize.toolkit.fluxcd.io", Version: "v1", Kind: "Kustomization"}, meta.RESTScopeNamespace)
+	if metallb {
+		m.Add(schema.GroupVersionKind{Group: "metallb.io", Version: "v1beta1", Kind: "IPAddressPool"}, meta.RESTScopeNamespace)
+	}
+	return &applier{untyped: s.untyped, mapper: kinds{m}}
+}
+
+// takesApply has the fake API take a server-side apply for an update: all that is
+// applied here belongs to one.
+func takesApply(s *stage) {
+	fake := s.untyped.(*untypedfake.FakeDynamicClient)
+	fake.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		p := a.(clienttesting.PatchAction)
+		if p.GetPatchType() != types.ApplyPatchType {
+			return false, nil, nil
+		}
+		o := &unstructured.Unstructured{}
+		if err := o.UnmarshalJSON(p.GetPatch()); err != nil {
+			return true, nil, err
+		}
+		have, err := fake.Tracker().Get(p.GetResource(), p.GetNamespace(), p.GetName())
+		if err != nil {
+			return true, o, fake.Tracker().Create(p.GetResource(), o, p.GetNamespace())
+		}
+		o.SetFinalizers(have.(*unstructured.Unstructured).GetFinalizers())
+		o.Object["status"] = have.(*unstructured.Unstructured).Object["status"]
+		return true, o, fake.Tracker().Update(p.GetResource(), o, p.GetNamespace())
+	})
+}
+
+func folder(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+const (
+	operatorsYAML = `apiVersion: kustomize.toolkit.fluxcd.io/v1
+kind: Kustomization
+metadata: { name: operators, namespace: flux-system, uid: "4", generation: 1 }
+spec: { interval: 1h, prune: true, wait: true, path: ./operators, sourceRef: { kind: GitRepository, name: flux-system } }
+`
+	settingsYAML = `apiVersion: kustomize.toolkit.fluxcd.io/v1
+kind: Kustomization
+metadata: { name: settings, namespace: flux-system, uid: "5", generation: 1 }
+spec:
+  interval: 1h
+  prune: true
+  path: ./settings
+  dependsOn: [{ name: operators }]
+  sourceRef: { kind: GitRepository, name: flux-system }
+  postBuild: { substituteFrom: [{ kind: ConfigMap, name: cluster-vars }] }
+`
+	poolYAML = `apiVersion: metallb.io/v1beta1
+kind: IPAddressPool
+metadata: { name: main, namespace: metallb-system }
+spec: { addresses: ["${pool}"] }
+`
+)
+
+// followed is a Flux whose repository is there, and the root that points at it.
+func followed(t *testing.T, metallb bool) (*stage, *flux) {
+	t.Helper()
+	s := newStage(t, 0, deployment("flux-system", "source-controller"), deployment("flux-system", "kustomize-controller"))
+	takesApply(s)
+	s.put(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
+	s.put(t, kustomizations(), strings.Replace(rootKustomization, `"prune":true`, `"path":"./cluster","prune":true`, 1))
+	dir := folder(t, map[string]string{
+		"cluster/operators.yaml": operatorsYAML, "cluster/settings.yaml": settingsYAML, "settings/pool.yaml": poolYAML,
+		"operators/namespace.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: { name: metallb-system }\n",
+	})
+	return s, newFlux(s.world, newFleet(s.world, serving(s, metallb), dir))
+}
+
+func TestFluxAppliesWhatTheFolderHoldsInItsOrderAndWithVariables(t *testing.T) {
+	s, f := followed(t, true)
+	for range 3 {
+		s.look(t, f)
+	}
+	settings := func() *unstructured.Unstructured { return s.get(t, kustomizations(), "flux-system", "settings") }
+	if got, want := messageOf(settings().Object, "Ready"), `substitute from 'ConfigMap/cluster-vars' error: configmaps "cluster-vars" not found`; got != want {
+		t.Errorf("settings without cluster-vars: %q, want %q", got, want)
+	}
+	create(t, s, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}, Data: map[string]string{"pool": "192.0.2.1-192.0.2.9"}})
+	s.look(t, f)
+	pool := s.get(t, pools(), "metallb-system", "main")
+	addresses, _, err := unstructured.NestedStringSlice(pool.Object, "spec", "addresses")
+	if err != nil || len(addresses) != 1 || addresses[0] != "192.0.2.1-192.0.2.9" || pool.GetLabels()[ownerLabel] != "settings" {
+		t.Errorf("pool %v, labels %v, %v", addresses, pool.GetLabels(), err)
+	}
+	if got := inventory(settings()); len(got) != 1 || titled(got[0]) != "IPAddressPool/metallb-system/main" || conditionOf(settings().Object, "Ready") != "True" {
+		t.Errorf("settings: inventory %v, %v", got, settings().Object["status"])
+	}
+}
+
+func TestAKindThatNobodyServesYetIsSaidAndTriedAgain(t *testing.T) {
+	s, f := followed(t, false)
+	create(t, s, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}})
+	for range 3 {
+		s.look(t, f)
+	}
+	settings := func() *unstructured.Unstructured { return s.get(t, kustomizations(), "flux-system", "settings") }
+	if got, want := messageOf(settings().Object, "Ready"), `IPAddressPool/metallb-system/main dry-run failed: no matches for kind "IPAddressPool" in version "metallb.io/v1beta1"`; got != want {
+		t.Errorf("settings: %q, want %q", got, want)
+	}
+	f.fleet.a = serving(s, true)
+	s.look(t, f)
+	if got := conditionOf(settings().Object, "Ready"); got != "True" {
+		t.Errorf("settings, once MetalLB is there: %v", settings().Object["status"])
+	}
+}
+
+func TestADeletedKustomizationTakesWithItWhatItBrought(t *testing.T) {
+	s, f := followed(t, true)
+	create(t, s, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}})
+	for range 4 {
+		s.look(t, f)
+	}
+	settings := s.get(t, kustomizations(), "flux-system", "settings")
+	now := metav1.NewTime(s.time)
+	settings.SetDeletionTimestamp(&now) // the fake API deletes at once, finalizers or not
+	if _, err := s.untyped.Resource(kustomizations()).Namespace("flux-system").Update(t.Context(), settings, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.look(t, f)
+	left, err := s.list(t.Context(), pools(), "")
+	if err != nil || len(left) != 0 {
+		t.Errorf("left: %v %v", left, err)
+	}
+	if got := s.get(t, kustomizations(), "flux-system", "settings").GetFinalizers(); len(got) != 0 {
+		t.Errorf("held by %v", got)
+	}
+}
