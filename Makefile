@@ -24,6 +24,18 @@ integration := $(shell grep -ho '^func Test[A-Za-z0-9]*' $(integrated) | cut -d'
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # $(call say,WHAT): one line before something that takes a while.
 say = @echo "==> $(1)"
+# $(call install,COMMAND-OR-FILE:PACKAGE …): those that this machine lacks.
+define install
+	@missing=(); \
+	for pair in $(1); do \
+	  command -v "$${pair%%:*}" >/dev/null || compgen -G "$${pair%%:*}" >/dev/null || missing+=("$${pair##*:}"); \
+	done; \
+	if (( $${#missing[@]} )); then \
+	  echo "==> installing $${missing[*]} with apt"; \
+	  sudo=; (( EUID == 0 )) || sudo=sudo; \
+	  $$sudo apt-get update -qq && $$sudo apt-get install -y -qq "$${missing[@]}"; \
+	fi
+endef
 
 .PHONY: help
 help: ## Say what there is to make
@@ -44,11 +56,15 @@ build: tools ## Build castle, its lab and the providers for it into bin/
 	cd lab && go build -ldflags '-s -w' -o ../bin/lab-providers ./cmd/lab-providers
 	$(call say,building the lab with a real Kubernetes (five minutes the first time))
 	cd lab && go build -ldflags '-s -w $(kube_flags)' -o ../bin/castle-lab ./cmd/castle-lab
+
+.PHONY: vault
+vault: tools ## Build a real Vault for the lab and install PostgreSQL: for clusters that name them
+	$(call install,/usr/lib/postgresql/*/bin/postgres:postgresql)
 	$(call say,building a real Vault for the lab (two minutes the first time))
 	cd lab/vault && go build -ldflags '-s -w' -o ../../bin/lab-vault .
 
 .PHONY: test
-test: build ## Run every test: unit, command line, real Terraform, the lab, and a rehearsal of blue
+test: build vault ## Run every test: unit, command line, real Terraform, the lab, and a rehearsal of blue
 	$(call say,unit tests and command line$(,) with the race detector (three minutes the first time))
 	CGO_ENABLED=1 go test -race ./...
 	$(MAKE) integration
@@ -58,7 +74,7 @@ test: build ## Run every test: unit, command line, real Terraform, the lab, and 
 	bin/castle rehearse blue
 
 .PHONY: integration
-integration: build ## Run the tests that need real Terraform
+integration: build vault ## Run the tests that need real Terraform
 	$(call say,integration tests with real Terraform$(,) most of them in rehearsals)
 	@go test -timeout 20m -tags integration -run '^($(integration))$$' $(sort $(dir $(integrated)))
 	cd lab && go test -tags integration ./cmd/lab-providers
@@ -88,13 +104,6 @@ check: tools ## Format, tidiness, vet, staticcheck, Terraform format, and the ra
 .PHONY: tools
 tools: # Install with apt what building and testing need and this machine lacks.
 	@command -v go >/dev/null || { echo "castle is built with Go 1.26 or later: https://go.dev/dl/" >&2; exit 1; }
-	@missing=(); \
-	for pair in git:git gcc:gcc; do command -v "$${pair%%:*}" >/dev/null || missing+=("$${pair##*:}"); done; \
-	compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql); \
-	if (( $${#missing[@]} )); then \
-	  echo "==> installing $${missing[*]} with apt"; \
-	  sudo=; (( EUID == 0 )) || sudo=sudo; \
-	  $$sudo apt-get update -qq && $$sudo apt-get install -y -qq "$${missing[@]}"; \
-	fi
+	$(call install,git:git gcc:gcc)
 
 , := ,

@@ -23,7 +23,7 @@ func table() map[string][]string {
 		"internal/planfile":           {"internal/state"},
 		"internal/check":              {"internal/config", "internal/gitops", "internal/talos"},
 		"internal/factory":            {"internal/check", "internal/config", "internal/gitops"},
-		"internal/doctor":             {"internal/check", "internal/config", "internal/gate", "internal/terraform", "internal/state", "internal/proxmox", "internal/talos", "internal/infisical"},
+		"internal/doctor":             {"internal/check", "internal/config", "internal/gate", "internal/terraform", "internal/state", "internal/proxmox", "internal/talos", "internal/infisical", "internal/vault"},
 		"internal/config":             {"internal/gate", "internal/graph"},
 		"internal/graph":              {},
 		"internal/gate":               {},

@@ -31,7 +31,7 @@ import (
 func TestVault(t *testing.T) {
 	for _, program := range []string{"lab-vault", "lab-providers"} {
 		if _, err := os.Stat("../../bin/" + program); err != nil {
-			t.Fatalf("it is not built (make build): %v", err)
+			t.Fatalf("it is not built (make build vault): %v", err)
 		}
 	}
 	policy, err := os.ReadFile("../../stages/secrets/vault/vault-policy.hcl")

@@ -32,6 +32,7 @@ func functions() map[string]function.Function {
 		"coalesce":     coalesceFunc(),
 		"endswith":     partFunc(strings.HasSuffix),
 		"length":       lengthFunc(),
+		"jsondecode":   stdlib.JSONDecodeFunc,
 		"regex":        stdlib.RegexFunc,
 		"signum":       stdlib.SignumFunc,
 		"startswith":   partFunc(strings.HasPrefix),

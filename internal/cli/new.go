@@ -210,7 +210,7 @@ func (a *app) make(order *factory.Order, chosen []string, folder string, o castl
 	}
 	fmt.Fprintf(a.stdout, "%s is made and checked: %s\n", order.Label(), strings.Join(draft.Files, ", "))
 	if draft.GitOps != "" {
-		fmt.Fprintf(a.stdout, "What Flux reads is in %s: %s\nCommit and push it to git_url before the cluster is created; a rehearsal does not ask for it.\n", folder, strings.Join(draft.GitOpsFiles, ", "))
+		fmt.Fprintf(a.stdout, "What Flux reads is in %s: %s\nCommit and push it to git_url before the cluster is created; a rehearsal reads the folder as it lies there.\n", folder, strings.Join(draft.GitOpsFiles, ", "))
 	}
 	_, err = fmt.Fprint(a.stdout, draft.Next)
 	return err

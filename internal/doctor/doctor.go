@@ -102,7 +102,7 @@ func OfCluster(ctx context.Context, m Machine, p Patient) (*Report, error) {
 	heard := x.hear(ctx)
 	questions := append(m.questions(), question{"providers", x.providers})
 	if len(heard.findings) > 0 {
-		questions = append(questions, question{"infisical", func(context.Context) []Finding { return heard.findings }})
+		questions = append(questions, question{heard.keeper, func(context.Context) []Finding { return heard.findings }})
 	}
 	questions = append(questions, heard.clocks()...)
 	questions = append(questions, x.proxmox(heard)...)

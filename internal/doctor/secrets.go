@@ -20,6 +20,7 @@ const secretsLayer = "secrets"
 // spoken is what reading the secrets has come to.
 type spoken struct {
 	findings []Finding
+	keeper   string   // infisical or vault: what the findings are about
 	hosts    []string // of Infisical
 	unread   string   // why not all that a stage would say is known; empty if it is
 }
@@ -78,16 +79,19 @@ func (x *examination) hear(ctx context.Context) spoken {
 		if sum.unread == "" {
 			sum.unread = a.unread
 		}
+		if len(a.findings) > 0 {
+			sum.keeper = a.keeper
+		}
 	}
 	return sum
 }
 
-// consult asks Infisical what the data sources of a stage would.
+// consult asks Infisical, or a Vault, what the data sources of a stage would.
 func (x *examination) consult(ctx context.Context, s *config.Stage, r *check.Reading) spoken {
-	var result spoken
+	result := spoken{keeper: "infisical"}
 	sources := r.Blocks("data", "infisical_secrets")
 	if len(sources) == 0 {
-		return result
+		return x.consultVault(ctx, s, r)
 	}
 	host := ""
 	for _, p := range r.Blocks("provider", "infisical") {

@@ -127,7 +127,7 @@ func command(ctx context.Context, o Options, program string, args ...string) *ex
 func programs() (string, error) {
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
 	if err != nil || len(found) == 0 {
-		return "", errors.New("there is no PostgreSQL\ncastle: hint: run `make tools` in a clone of castle, or `apt-get install postgresql`")
+		return "", errors.New("there is no PostgreSQL\ncastle: hint: run `make vault` in a clone of castle, or `apt-get install postgresql`")
 	}
 	return filepath.Dir(found[len(found)-1]), nil
 }

@@ -26,7 +26,7 @@ const (
 
 // errNotBuilt is a lab without one of its programs.
 func errNotBuilt(path string) error {
-	return fmt.Errorf("%s is missing\ncastle: hint: run `make build` in a clone of castle; it builds the lab's programs side by side into bin/", path)
+	return fmt.Errorf("%s is missing\ncastle: hint: run `make build` in a clone of castle (for lab-vault: `make vault`); it builds the lab's programs side by side into bin/", path)
 }
 
 // layOut puts the lab's provider programs, which stand beside castle-lab in
