@@ -45,6 +45,7 @@ func table() map[string][]string {
 		"internal/emulator/proxmox":   {},
 		"internal/emulator/talos":     {},
 		"internal/emulator/infisical": {},
+		"internal/emulator/vault":     {},
 		"stages":                      {},
 		"templates":                   {},
 	}

@@ -25,9 +25,9 @@ type client struct {
 	http    *http.Client
 }
 
-func newClient(p Place, environ []string) (*client, error) {
-	c := &client{address: strings.TrimSuffix(p.Address, "/"), http: &http.Client{Timeout: attempt}}
-	authority := p.CAFile
+func newClient(s Server, environ []string) (*client, error) {
+	c := &client{address: strings.TrimSuffix(s.Address, "/"), http: &http.Client{Timeout: attempt, CheckRedirect: stay}}
+	authority := s.CAFile
 	if authority == "" {
 		authority = look(environ, "VAULT_CACERT")
 	}
@@ -38,12 +38,12 @@ func newClient(p Place, environ []string) (*client, error) {
 	if !strings.Contains(authority, "-----BEGIN") {
 		var err error
 		if bundle, err = os.ReadFile(authority); err != nil {
-			return nil, p.trouble("the certificate of its authority cannot be read: "+err.Error(), "look at vault_ca_cert_file")
+			return nil, s.trouble("the certificate of its authority cannot be read: "+err.Error(), "look at vault_ca_cert_file")
 		}
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(bundle) {
-		return nil, p.trouble("the certificate of its authority is no PEM", "look at vault_ca_cert_file")
+		return nil, s.trouble("the certificate of its authority is no PEM", "look at vault_ca_cert_file")
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
@@ -51,9 +51,13 @@ func newClient(p Place, environ []string) (*client, error) {
 	return c, nil
 }
 
+// stay goes nowhere else: the token is for this Vault.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
 // failure is an answer that is no success. Its words are the server's.
 type failure struct {
 	status int
+	sentTo string   // the host that it says to ask instead
 	Errors []string `json:"errors"`
 }
 
@@ -96,8 +100,11 @@ func (c *client) call(ctx context.Context, method, path string, body, answer any
 	if err != nil {
 		return err
 	}
-	if response.StatusCode >= http.StatusBadRequest {
+	if response.StatusCode >= http.StatusMultipleChoices {
 		f := &failure{status: response.StatusCode}
+		if to, err := response.Location(); err == nil {
+			f.sentTo = to.Scheme + "://" + to.Host
+		}
 		if json.Unmarshal(received, f) != nil {
 			f.Errors = nil // a proxy's page, not the API's words
 		}

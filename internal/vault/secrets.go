@@ -38,7 +38,7 @@ func (p Place) Read(ctx context.Context, environ []string) (map[string]string, e
 
 // read finds nothing where a secret was never written, or its last version is deleted.
 func (p Place) read(ctx context.Context, c *client) (version, error) {
-	if err := p.may(ctx, c, "read"); err != nil {
+	if err := p.mayDo(ctx, c, "read"); err != nil {
 		return version{}, err
 	}
 	var answer struct {
@@ -103,7 +103,7 @@ func (p Place) Add(ctx context.Context, environ []string, secrets map[string]str
 	if v.Metadata.Version > 0 {
 		wanted = "update"
 	}
-	if err := p.may(ctx, c, wanted); err != nil {
+	if err := p.mayDo(ctx, c, wanted); err != nil {
 		return nil, err
 	}
 	path := p.Mount + "/data/" + p.Path
@@ -112,4 +112,9 @@ func (p Place) Add(ctx context.Context, environ []string, secrets map[string]str
 		return nil, p.trouble(fmt.Sprintf("%s cannot be written: %v", path, err), "do it again: somebody else may have written at the same time")
 	}
 	return kept, nil
+}
+
+// mayDo asks whether the token may do something with the secret.
+func (p Place) mayDo(ctx context.Context, c *client, want string) error {
+	return p.may(ctx, c, map[string][]string{p.Mount + "/data/" + p.Path: {want}}, "give it castle's policy: "+makeToken)
 }

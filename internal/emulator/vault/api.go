@@ -1,0 +1,162 @@
+package vault
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// ServeHTTP answers as Vault's API does.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	path := strings.TrimPrefix(r.URL.Path, "/v1/")
+	switch {
+	case path == "sys/health":
+		s.health(w, r)
+		return
+	case s.state.Sealed || s.state.Uninitialised:
+		s.write(w, http.StatusServiceUnavailable, map[string]any{"errors": []string{"Vault is sealed"}})
+		return
+	case s.state.Standby && s.state.Active != "":
+		w.Header().Set("Location", s.state.Active+r.URL.RequestURI())
+		w.WriteHeader(http.StatusTemporaryRedirect)
+		return
+	}
+	body, no := s.answer(r, path)
+	if no != nil {
+		s.write(w, no.code, map[string]any{"errors": no.said})
+		return
+	}
+	s.write(w, http.StatusOK, body)
+}
+
+// health says by its status what the body says, unless it is told another one.
+func (s *Server) health(w http.ResponseWriter, r *http.Request) {
+	asked := r.URL.Query()
+	code := func(usual int, name string) int {
+		if n := 0; asked.Has(name) {
+			if _, err := fmt.Sscan(asked.Get(name), &n); err == nil {
+				return n
+			}
+		}
+		return usual
+	}
+	status := http.StatusOK
+	switch {
+	case s.state.Uninitialised:
+		status = code(http.StatusNotImplemented, "uninitcode")
+	case s.state.Sealed:
+		status = code(http.StatusServiceUnavailable, "sealedcode")
+	case s.state.Secondary:
+		status = code(472, "drsecondarycode")
+	case s.state.Standby && asked.Get("standbyok") != "true":
+		status = code(http.StatusTooManyRequests, "standbycode")
+	}
+	mode := "disabled"
+	if s.state.Secondary {
+		mode = "secondary"
+	}
+	s.write(w, status, map[string]any{
+		"initialized": !s.state.Uninitialised, "sealed": s.state.Sealed || s.state.Uninitialised, "standby": s.state.Standby, "replication_dr_mode": mode,
+		"server_time_utc": time.Now().Add(-s.state.Behind).Unix(), "version": "1.21.4",
+	})
+}
+
+// answer is what somebody is told who may ask.
+func (s *Server) answer(r *http.Request, path string) (any, *refusal) {
+	if path == "auth/approle/login" {
+		return s.login(r)
+	}
+	id := r.Header.Get("X-Vault-Token")
+	token, known := s.tokens[id]
+	if !known {
+		if id == "" {
+			return nil, &refusal{http.StatusForbidden, []string{"permission denied"}}
+		}
+		return nil, denied("invalid token")
+	}
+	operation := map[string]string{http.MethodGet: "read", http.MethodPost: "update"}[r.Method]
+	if may := s.may(token, path); !slices.Contains(may, operation) && !slices.Contains(may, "root") {
+		return nil, denied("")
+	}
+	data, no := s.data(r, path, token)
+	return map[string]any{"data": data}, no
+}
+
+func (s *Server) login(r *http.Request) (any, *refusal) {
+	var role struct {
+		ID     string `json:"role_id"`
+		Secret string `json:"secret_id"`
+	}
+	policy, known := "", false
+	if json.NewDecoder(r.Body).Decode(&role) == nil {
+		policy, known = s.roles[role.ID+"/"+role.Secret]
+	}
+	if !known {
+		return nil, &refusal{http.StatusBadRequest, []string{"invalid role or secret ID"}}
+	}
+	id := "hvs.role-" + role.ID
+	s.tokens[id] = Token{Policies: []string{policy}, TTL: time.Hour}
+	return map[string]any{"auth": map[string]any{"client_token": id}}, nil
+}
+
+func (s *Server) data(r *http.Request, path string, token Token) (any, *refusal) {
+	notFound := &refusal{http.StatusNotFound, []string{}}
+	switch {
+	case path == "auth/token/lookup-self":
+		policies := token.Policies
+		if !slices.Contains(policies, "root") {
+			policies = append([]string{"default"}, policies...)
+		}
+		return map[string]any{"policies": policies, "ttl": int(token.TTL.Seconds()), "renewable": token.TTL > 0}, nil
+	case path == "sys/capabilities-self":
+		var asked struct{ Paths []string }
+		if json.NewDecoder(r.Body).Decode(&asked) != nil {
+			return nil, &refusal{http.StatusBadRequest, []string{"error parsing JSON"}}
+		}
+		all := map[string]any{}
+		for _, p := range asked.Paths {
+			all[p] = s.may(token, p)
+		}
+		return all, nil
+	case path == "sys/auth":
+		return s.list("auth/", true), nil
+	case path == "sys/mounts":
+		return s.list("auth/", false), nil
+	}
+	if mount, ok := strings.CutPrefix(path, "sys/internal/ui/mounts/"); ok {
+		m, there := s.mounts[mount+"/"]
+		if !there || !s.anything(token, mount+"/") {
+			return nil, &refusal{http.StatusForbidden, []string{fmt.Sprintf("preflight capability check returned 403, please ensure client's policies grant access to path %q", mount+"/")}}
+		}
+		return map[string]any{"type": m.Type, "options": m.Options, "path": mount + "/"}, nil
+	}
+	mount, name, found := strings.Cut(path, "/data/")
+	if secret, there := s.secrets[mount+"/"+name]; found && there {
+		return map[string]any{"data": secret, "metadata": map[string]any{"version": 1}}, nil
+	}
+	return nil, notFound
+}
+
+// anything reports whether a token has a policy for something below a mount.
+func (s *Server) anything(token Token, mount string) bool {
+	return slices.ContainsFunc(token.Policies, func(p string) bool {
+		return p == "root" || slices.ContainsFunc(s.policies[p], func(r rule) bool { return strings.HasPrefix(r.path, mount) })
+	})
+}
+
+// list lists what is mounted, by path without the prefix.
+func (s *Server) list(prefix string, below bool) map[string]any {
+	all := map[string]any{}
+	for path, m := range s.mounts {
+		rest, is := strings.CutPrefix(path, prefix)
+		if is == below {
+			all[rest] = map[string]any{"type": m.Type, "accessor": m.Accessor, "options": m.Options}
+		}
+	}
+	return all
+}
