@@ -41,12 +41,15 @@ func maintenanceType() gate.PreflightType {
 		Attributes: map[string]gate.Attribute{
 			"endpoints":            {Type: cty.Map(text), Required: true, Help: "The machines' own addresses, by the key of the resource instance that configures each."},
 			"resource":             {Type: text, Required: true, Help: "The resource whose instances configure the machines, such as \"talos_machine_configuration_apply.node\"."},
+			"founders":             {Type: cty.List(text), Help: "The keys of the control planes."},
+			"founding":             {Type: text, Help: "The resource that bootstraps them: where all of them were reset, the cluster has to be founded anew."},
 			"client_configuration": clientConfigurationAttribute(),
 			"timeout":              {Type: text, Help: "How long machines that do not answer are waited for; three minutes if not given.", Valid: gate.ValidDuration},
 		},
 		New: func(name string, _ gate.Target, values gate.Values) (gate.Preflight, error) {
 			c := &maintenance{resource: values.String("resource"), interval: 2 * time.Second, patience: cmp.Or(values.Duration("timeout"), 3*time.Minute)}
-			err := values.Decode("endpoints", &c.endpoints)
+			c.founding = values.String("founding")
+			err := errors.Join(values.Decode("endpoints", &c.endpoints), values.Decode("founders", &c.founders))
 			// Before there are secrets, no machine can be the cluster's own.
 			if err == nil && values.Has("client_configuration") {
 				c.config, err = clientConfiguration(values)
@@ -63,6 +66,8 @@ type maintenance struct {
 	config    *clientconfig.Config
 	endpoints map[string]string // by key
 	resource  string
+	founders  []string // keys
+	founding  string
 	interval  time.Duration // between looks at machines that do not answer
 	patience  time.Duration // with these: they may be starting
 }
@@ -86,11 +91,20 @@ type sight struct {
 func (c *maintenance) inspect(ctx context.Context, known []gate.Known, report func(string)) (gate.Findings, error) {
 	keys := slices.Sorted(maps.Keys(c.endpoints))
 	seen, err := c.look(ctx, keys, report)
+	recorded := func(address string) bool {
+		return slices.ContainsFunc(known, func(k gate.Known) bool { return k.Address == address })
+	}
 	var found gate.Findings
+	blank := 0
 	for i, key := range keys {
 		address := fmt.Sprintf("%s[%q]", c.resource, key)
-		recorded := slices.ContainsFunc(known, func(k gate.Known) bool { return k.Address == address })
-		c.judge(&found, key, address, seen[i], recorded)
+		c.judge(&found, key, address, seen[i], recorded(address))
+		if slices.Contains(c.founders, key) && seen[i].standing == waiting {
+			blank++
+		}
+	}
+	if blank > 0 && blank == len(c.founders) && recorded(c.founding) {
+		found.Lost = append(found.Lost, c.founding)
 	}
 	return found, err
 }

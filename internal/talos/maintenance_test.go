@@ -62,6 +62,21 @@ func TestAMachineThatWaitsForItsConfigurationIsFree(t *testing.T) {
 	}
 }
 
+// Where some control plane is left, a second bootstrap would found a second cluster.
+func TestWithTheLastControlPlaneTheBootstrapIsLost(t *testing.T) {
+	l := newLab(t, emulator.Delays{})
+	l.bootNew(1)
+	c := l.maintenance(20 * time.Millisecond)
+	c.founders, c.founding = []string{"cp-01"}, "bootstrap.cluster"
+	if f := l.inspects(c, configured, "bootstrap.cluster"); len(f.Lost) != 2 || f.Lost[1] != "bootstrap.cluster" {
+		t.Errorf("all were reset: %q", f.Lost)
+	}
+	c.endpoints["cp-02"], c.founders = l.address(2), []string{"cp-01", "cp-02"}
+	if f := l.inspects(c, configured, "bootstrap.cluster"); len(f.Lost) != 1 {
+		t.Errorf("one is silent: %q", f.Lost)
+	}
+}
+
 func TestAMachineWithTheClustersOwnSecretsIsTheClusters(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.configure(1, machine.TypeControlPlane)

@@ -15,6 +15,8 @@ stage {
 preflight "talos_maintenance" "machines" {
   endpoints            = { for name, node in var.nodes : name => node.address }
   resource             = "talos_machine_configuration_apply.node"
+  founders             = [for name, node in var.nodes : name if node.role == "controlplane"]
+  founding             = "talos_machine_bootstrap.cluster"
   client_configuration = var.client_configuration
 }
 
