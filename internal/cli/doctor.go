@@ -17,9 +17,9 @@ func newDoctor(a *app) *cobra.Command {
 		Short: "Ask whether everything that a create relies on is there",
 		Long: `Ask everything around a cluster that a create will rely on, and change nothing:
 Terraform and its providers, the state directory; Infisical, its folder and the
-secrets that stages read there, or the same of a Vault; Proxmox, its certificate, the API token and its
-rights, nodes, storages, image and VM ids; the Git repository; whether addresses
-are free and names resolve; clocks. Without CLUSTER: this machine alone.
+secrets that stages read there, or the same of a Vault; Proxmox, its certificate,
+the API token and its rights, nodes, storages, image and VM ids; the Git
+repository; whether addresses are free and names resolve; clocks. Without CLUSTER: this machine alone.
 
 Each finding is green; yellow, a doubt; red, what would stop a create; or grey,
 what could not be asked and why. Yellow and red say the way out. Values of

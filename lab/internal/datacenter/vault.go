@@ -13,7 +13,13 @@ type Vault struct {
 	Program     string // lab-vault
 	Mount, Path string // of the secret that holds the cluster's bootstrap secrets
 	Policy      string // what castle's token may do
+	// Role is the AppRole that castle logs in with, by its id and its mount; empty
+	// where it does not.
+	Role, RoleMount string
 }
+
+// RoleSecret is the variable with an AppRole's secret id, as the environment has it.
+const RoleSecret = "TF_VAR_vault_role_secret_id"
 
 // The secrets that only whoever runs a Vault can have put into it.
 const (
@@ -26,6 +32,7 @@ const (
 type landing struct {
 	server *vault.Server
 	token  string // castle's
+	secret string // its AppRole's secret id
 }
 
 // land starts the Vault. Unlike Infisical's emulator it is real, so it holds
@@ -51,11 +58,20 @@ func (d *Datacenter) land(ctx context.Context) (*landing, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &landing{server: s, token: token}, nil
+	l := &landing{server: s, token: token}
+	if c.Role != "" {
+		l.secret = random(20)
+		err = s.AppRole(ctx, c.RoleMount, c.Role, l.secret, "castle")
+	}
+	return l, err
 }
 
 // credentials are a token that may do what castle needs, and for whoever wants
 // more, to break something on purpose say, where the operator's keys lie.
 func (l *landing) credentials() map[string]string {
-	return map[string]string{"VAULT_TOKEN": l.token, "CASTLE_LAB_VAULT_KEYS": l.server.KeysFile()}
+	all := map[string]string{"VAULT_TOKEN": l.token, "CASTLE_LAB_VAULT_KEYS": l.server.KeysFile()}
+	if l.secret != "" {
+		all[RoleSecret] = l.secret
+	}
+	return all
 }

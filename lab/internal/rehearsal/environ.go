@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 )
 
 // environ is the environment inside: what the user's has of terminal, language
@@ -13,7 +15,7 @@ func (p *plan) environ() []string {
 	var all []string
 	for _, kv := range p.Options.Environ {
 		name, _, _ := strings.Cut(kv, "=")
-		if name == localVariable {
+		if name == localVariable || name == datacenter.RoleSecret {
 			continue // the real ones
 		}
 		if slices.Contains(keep, name) || strings.HasPrefix(name, "TF_VAR_") || name == "TF_LOG" {

@@ -73,7 +73,7 @@ func TestEnvironHoldsNothingThatLeadsOutside(t *testing.T) {
 	p := &plan{Work: "/w", Survey: survey{Name: "blue", Platform: "proxmox", Proxmox: "https://192.0.2.10:8006/"}, Options: Options{Environ: []string{
 		"PATH=/usr/bin", "HOME=/home/u", "TERM=xterm", "TF_VAR_vip=192.0.2.9", "HTTPS_PROXY=http://proxy.example.org", "KUBECONFIG=/real",
 		"KUBE_HOST=https://real", "PROXMOX_VE_API_TOKEN=real", "PROXMOX_VE_ENDPOINT=https://real", "INFISICAL_HOST=https://real",
-		"INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET=real", "VAULT_TOKEN=real", "AWS_SECRET_ACCESS_KEY=real", "CASTLE_STATE_DIR=/real",
+		"INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET=real", "VAULT_TOKEN=real", "TF_VAR_vault_role_secret_id=real", "AWS_SECRET_ACCESS_KEY=real", "CASTLE_STATE_DIR=/real",
 		"TF_CLI_CONFIG_FILE=/real", "SSL_CERT_FILE=/real", "XDG_STATE_HOME=/real", "SSH_AUTH_SOCK=/real",
 	}}}
 	got := p.environ()

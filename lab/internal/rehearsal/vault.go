@@ -36,6 +36,7 @@ func (s *survey) landing(stages []*config.Stage, inputs []map[string]cty.Value) 
 		mount := cmp.Or(text("vault_kv_mount"), vaultMount)
 		s.Vault = &datacenter.Vault{
 			Mount: mount, Path: text("vault_kv_path"),
+			Role: text("vault_role_id"), RoleMount: text("vault_role_mount"),
 			Policy: strings.ReplaceAll(string(policy), `"`+vaultMount+`/`, `"`+mount+`/`),
 		}
 	}
