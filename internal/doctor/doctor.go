@@ -101,6 +101,7 @@ func OfCluster(ctx context.Context, m Machine, p Patient) (*Report, error) {
 	x := &examination{Machine: m, Patient: p}
 	heard := x.hear(ctx)
 	questions := append(m.questions(), question{"providers", x.providers})
+	questions = append(questions, x.vaults()...)
 	if len(heard.findings) > 0 {
 		questions = append(questions, question{heard.keeper, func(context.Context) []Finding { return heard.findings }})
 	}

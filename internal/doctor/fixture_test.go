@@ -223,6 +223,12 @@ func resolve(_ context.Context, host string) ([]string, error) {
 func (w *world) look(t *testing.T) *Report {
 	t.Helper()
 	w.load(t)
+	return w.ask(t)
+}
+
+// ask examines the cluster that was loaded.
+func (w *world) ask(t *testing.T) *Report {
+	t.Helper()
 	w.mirror(t)
 	root := filepath.Join(t.TempDir(), "state")
 	m := Machine{Environ: w.environ, StateRoot: root, Resolve: resolve, Terraform: func(context.Context) (terraform.Candidate, error) {

@@ -47,7 +47,7 @@ func mounts() gate.PreflightType {
 		}),
 		New: func(name string, target gate.Target, values gate.Values) (gate.Preflight, error) {
 			m := mount{
-				Server: serverOf(values), environ: target.Environ, login: values.String("kind") == "auth", path: strings.Trim(values.String("path"), "/"),
+				Server: ServerOf(values), environ: target.Environ, login: values.String("kind") == "auth", path: strings.Trim(values.String("path"), "/"),
 				resource: values.String("resource"), setting: values.String("setting"), policy: values.String("policy"),
 			}
 			m.kv = Place{Server: m.Server, Mount: values.String("kv_mount"), Path: values.String("kv_path")}

@@ -66,14 +66,16 @@ func told(ctx context.Context, err error) ([]gate.Foreign, error) {
 
 // PlaceOf is the place that a preflight's arguments name.
 func PlaceOf(values gate.Values) Place {
-	return Place{Server: serverOf(values), Mount: values.String("mount"), Path: values.String("path")}
+	return Place{Server: ServerOf(values), Mount: values.String("mount"), Path: values.String("path")}
 }
 
-func serverOf(values gate.Values) Server {
-	return Server{
-		Address: values.String("address"), CAFile: values.String("ca_file"),
-		Role: Role{Mount: values.String("role_mount"), ID: values.String("role_id"), Secret: values.String("role_secret")},
+// ServerOf is the Vault that a preflight's arguments name, and who asks it.
+func ServerOf(values gate.Values) Server {
+	s := Server{Address: values.String("address"), CAFile: values.String("ca_file")}
+	if id := values.String("role_id"); id != "" {
+		s.Role = Role{Mount: values.String("role_mount"), ID: id, Secret: values.String("role_secret")}
 	}
+	return s
 }
 
 func validAddress(v cty.Value) error {

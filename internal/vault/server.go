@@ -112,7 +112,7 @@ func (s Server) logIn(ctx context.Context, environ []string) (*client, Token, er
 		err = s.appRole(ctx, c)
 	} else if c.token = look(environ, "VAULT_TOKEN"); c.token == "" {
 		err = s.trouble("nobody says who asks: VAULT_TOKEN is not set",
-			"set VAULT_TOKEN to a token with castle's policy, or vault_role_id and vault_secret_id to an AppRole's")
+			"set VAULT_TOKEN to a token with castle's policy, or vault_role_id and vault_role_secret_id to an AppRole's")
 	}
 	if err != nil {
 		return nil, Token{}, err
@@ -177,7 +177,7 @@ func (s Server) elsewhere(err error) *Trouble {
 		return nil
 	}
 	return s.trouble(fmt.Sprintf("it is a standby and sends us to %s, where castle does not take the token", f.sentTo),
-		"name the active node or the load balancer in vault_address", "or let the standby forward what it is asked (its api_addr and cluster_addr)")
+		"name the active node or the load balancer in vault_address", "let the standby forward what it is asked (its api_addr and cluster_addr)")
 }
 
 // look finds a variable of an environment.

@@ -43,7 +43,7 @@ func (p Place) Usable(ctx context.Context, environ []string) error {
 	v, err := p.read(ctx, c)
 	if err == nil && len(v.Data) == 0 {
 		err = p.trouble(fmt.Sprintf("there is nothing at %s below %s yet", p.Path, p.Mount), "write the cluster's secrets: castle secrets seed CLUSTER",
-			"or look at vault_kv_path")
+			"look at vault_kv_path")
 	}
 	return err
 }
@@ -77,7 +77,7 @@ func (p Place) versioned(ctx context.Context, c *client) error {
 		return p.trouble(fmt.Sprintf("%s is no KV engine, but %s", p.Mount, m.Type), "look at vault_kv_mount")
 	case m.Options["version"] != "2":
 		return p.trouble(fmt.Sprintf("the KV engine at %s is of version 1", p.Mount),
-			"make it one of version 2: vault kv enable-versioning "+p.Mount, "or name another one in vault_kv_mount")
+			"make it one of version 2: vault kv enable-versioning "+p.Mount, "name another one in vault_kv_mount")
 	}
 	return nil
 }
