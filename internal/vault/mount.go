@@ -165,7 +165,8 @@ func (m mount) owns(own *gate.Known, there mounted) bool {
 		return false
 	}
 	accessor, path := own.Attributes["accessor"], own.Attributes["path"]
-	return (accessor == nil || accessor == there.Accessor) && (path == nil || path == m.path)
+	same := accessor == nil || accessor == "" || accessor == there.Accessor
+	return same && (path == nil || path == m.path)
 }
 
 func (m mount) foreign(own *gate.Known, there mounted) gate.Foreign {
