@@ -2,6 +2,7 @@
 package vaulttest
 
 import (
+	"context"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -26,7 +27,8 @@ func Start(t *testing.T, root string) *vault.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := vault.Start(t.Context(), vault.Options{
+	// It outlives the test's context, which ends before the cleanup does.
+	s, err := vault.Start(context.WithoutCancel(t.Context()), vault.Options{
 		Program: program, Dir: filepath.Join(t.TempDir(), "vault"), Address: netip.MustParseAddr("127.0.7.9"), Authority: a, Log: t.Output(),
 	})
 	if err != nil {
