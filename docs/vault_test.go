@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"io/fs"
+	"maps"
 	"os"
 	"regexp"
 	"strings"
@@ -27,5 +28,24 @@ func TestVaultMdShowsThePolicyOfTheStage(t *testing.T) {
 		if !strings.Contains(string(text), block) {
 			t.Errorf("vault.md lacks\n%s", block)
 		}
+	}
+}
+
+// TestVaultMdNamesWhatTheDoctorTells holds its table against the findings.
+func TestVaultMdNamesWhatTheDoctorTells(t *testing.T) {
+	names := map[string]map[string]bool{}
+	for path, form := range map[string]string{"vault.md": "`(vault\\.[a-z]+)`,", "../internal/doctor/vault.go": `"(vault\.[a-z]+)"`} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names[path] = map[string]bool{}
+		for _, m := range regexp.MustCompile(form).FindAllStringSubmatch(string(text), -1) {
+			names[path][m[1]] = true
+		}
+	}
+	said, told := names["vault.md"], names["../internal/doctor/vault.go"]
+	if len(told) == 0 || !maps.Equal(said, told) {
+		t.Errorf("vault.md has %v, the doctor tells %v", said, told)
 	}
 }
