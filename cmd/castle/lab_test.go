@@ -92,10 +92,13 @@ func rehearse(t *testing.T, environ []string, args ...string) string {
 }
 
 func inside(t *testing.T, folder string) {
-	commands := map[string]func(*testscript.TestScript, bool, []string){"vms": vms, "spy": spying, "for-stages": forStages, "api": api}
+	commands := map[string]func(*testscript.TestScript, bool, []string){"vms": vms, "spy": spying, "for-stages": forStages, "api": api, "vault": vault, "pod": pod}
 	run(t, folder, func(env *testscript.Env) error {
 		env.Values[spyKey{}], env.Values[holdKey{}] = &spy{}, &hold{}
-		return likeTheLab(env, "../..")
+		if err := likeTheLab(env, "../.."); err != nil {
+			return err
+		}
+		return landed(env)
 	}, commands)
 }
 

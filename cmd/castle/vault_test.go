@@ -154,6 +154,8 @@ func (v *realVault) call(ts *testscript.TestScript, method, path string, body []
 //	vault write PATH FILE       writes a file of JSON
 //	vault read PATH             prints the data
 //	vault delete PATH           deletes
+//	vault show                  prints all that is configured
+//	vault revoke-lease LEASE    ends a lease at once
 //	vault policy NAME FILE      writes a policy
 //	vault token POLICY [TTL]    VAULT_TOKEN is a new token with this policy
 //	vault revoke                VAULT_TOKEN is valid no more
@@ -177,6 +179,10 @@ func vault(ts *testscript.TestScript, neg bool, args []string) {
 		fmt.Fprintln(ts.Stdout(), string(answer.Data))
 	case "delete":
 		v.call(ts, http.MethodDelete, args[1], nil, nil)
+	case "show":
+		v.show(ts)
+	case "revoke-lease":
+		v.call(ts, http.MethodPost, "sys/leases/revoke", encode(map[string]any{"lease_id": args[1], "sync": true}), nil)
 	case "policy":
 		v.call(ts, http.MethodPut, "sys/policies/acl/"+args[1], encode(map[string]string{"policy": ts.ReadFile(args[2])}), nil)
 	case "token":

@@ -38,7 +38,7 @@ func TestPatchesAreThoseThatTerraformMakes(t *testing.T) {
 				values[variable] = standIn(platform.Written(variable).Value)
 			}
 			values["talos_config_patches"] = cty.ListVal([]cty.Value{cty.StringVal("machine:\n  sysctls:\n    a.b: \"1\"\n")})
-			values["apiserver_extra_args"] = cty.MapVal(map[string]cty.Value{"service-account-issuer": cty.StringVal("https://<k8s>&co")})
+			values["apiserver_extra_args"] = cty.MapVal(map[string]cty.Value{"audit-webhook-config-file": cty.StringVal("https://<k8s>&co")})
 			m := readModule(platform, values)
 			var data *hclsyntax.Block
 			for _, b := range m.blocks {

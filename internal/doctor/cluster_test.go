@@ -174,9 +174,7 @@ func TestWhatIsWrongIsTold(t *testing.T) {
 			name:   "names", colour: Red, text: "charts.invalid does not resolve", way: "DNS",
 		},
 		"a name for others does not resolve": {
-			breaks: func(_ *testing.T, w *world) {
-				w.vars["apiserver_extra_args"] = `{ service-account-issuer = "https://issuer.invalid" }`
-			},
+			breaks: func(_ *testing.T, w *world) { w.vars["serviceaccount_issuer"] = "https://issuer.invalid" },
 			name: "names", colour: Yellow, text: "issuer.invalid does not resolve here", way: "machines alone",
 		},
 		"no mirror has a provider": {

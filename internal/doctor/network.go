@@ -93,8 +93,9 @@ func (x *examination) wantedAddresses() map[string]string {
 func (x *examination) names(ctx context.Context) []Finding {
 	hosts := map[string]bool{} // whether this machine needs it itself
 	for _, s := range x.Stages {
-		for _, v := range x.inputs(s) {
-			if host := hostOf(known(v)); host != "" {
+		for name, v := range x.inputs(s) {
+			// An issuer is a name that tokens carry, and nobody has to find it.
+			if host := hostOf(known(v)); host != "" && name != "serviceaccount_issuer" {
 				hosts[host] = true
 				continue
 			}

@@ -21,6 +21,18 @@ func importID(typ string, values, unknown any) string {
 		return joined("%s:%s:%s:%s", v["workspace_id"], v["env_slug"], v["folder_path"], v["name"])
 	case "helm_release":
 		return joined("%s/%s", v["namespace"], v["name"])
+	case "vault_mount", "vault_jwt_auth_backend":
+		return joined("%s", v["path"])
+	case "vault_policy":
+		return joined("%s", v["name"])
+	case "vault_jwt_auth_backend_role":
+		return joined("auth/%s/role/%s", v["backend"], v["role_name"])
+	case "vault_kv_secret_v2":
+		return joined("%s/data/%s", v["mount"], v["name"])
+	case "vault_database_secret_backend_connection":
+		return joined("%s/config/%s", v["backend"], v["name"])
+	case "vault_database_secret_backend_role":
+		return joined("%s/roles/%s", v["backend"], v["name"])
 	}
 	if strings.HasPrefix(typ, "kubernetes_") {
 		return kubernetesID(metadataOf(values), metadataOf(unknown))

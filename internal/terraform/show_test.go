@@ -25,6 +25,13 @@ const shown = `{"format_version":"1.2","terraform_version":"1.11.4","variables":
  {"address":"proxmox_virtual_environment_vm.any","mode":"managed","type":"proxmox_virtual_environment_vm","change":{"actions":["create"],"after":{"node_name":"pve"},"after_unknown":{"vm_id":true}}},
  {"address":"proxmox_virtual_environment_download_file.talos","mode":"managed","type":"proxmox_virtual_environment_download_file","change":{"actions":["create"],"after":{"node_name":"pve","datastore_id":"local","content_type":"import","file_name":"talos.qcow2"}}},
  {"address":"infisical_secret.a","mode":"managed","type":"infisical_secret","change":{"actions":["create"],"after":{"workspace_id":"w","env_slug":"dev","folder_path":"/a/b","name":"N"}}},
+ {"address":"vault_mount.a","mode":"managed","type":"vault_mount","change":{"actions":["create"],"after":{"path":"database-blue"}}},
+ {"address":"vault_jwt_auth_backend.a","mode":"managed","type":"vault_jwt_auth_backend","change":{"actions":["create"],"after":{"path":"jwt-blue"}}},
+ {"address":"vault_policy.a","mode":"managed","type":"vault_policy","change":{"actions":["create"],"after":{"name":"blue-grafana"}}},
+ {"address":"vault_jwt_auth_backend_role.a","mode":"managed","type":"vault_jwt_auth_backend_role","change":{"actions":["create"],"after":{"backend":"jwt-blue","role_name":"grafana"}}},
+ {"address":"vault_kv_secret_v2.a","mode":"managed","type":"vault_kv_secret_v2","change":{"actions":["create"],"after":{"mount":"secret","name":"blue/database"}}},
+ {"address":"vault_database_secret_backend_connection.a","mode":"managed","type":"vault_database_secret_backend_connection","change":{"actions":["create"],"after":{"backend":"database-blue","name":"db"}}},
+ {"address":"vault_database_secret_backend_role.a","mode":"managed","type":"vault_database_secret_backend_role","change":{"actions":["create"],"after":{"backend":"database-blue","name":"grafana"}}},
  {"address":"random_password.a","mode":"managed","type":"random_password","change":{"actions":["create"],"after":{"length":12}}}
 ]}`
 
@@ -50,6 +57,13 @@ func TestAPlanTellsWhatItWouldWriteAndNothingElseIsHeard(t *testing.T) {
 		{"proxmox_virtual_environment_vm.any", "proxmox_virtual_environment_vm", "create", "", ""},
 		{"proxmox_virtual_environment_download_file.talos", "proxmox_virtual_environment_download_file", "create", "pve/local:import/talos.qcow2", ""},
 		{"infisical_secret.a", "infisical_secret", "create", "w:dev:/a/b:N", ""},
+		{"vault_mount.a", "vault_mount", "create", "database-blue", ""},
+		{"vault_jwt_auth_backend.a", "vault_jwt_auth_backend", "create", "jwt-blue", ""},
+		{"vault_policy.a", "vault_policy", "create", "blue-grafana", ""},
+		{"vault_jwt_auth_backend_role.a", "vault_jwt_auth_backend_role", "create", "auth/jwt-blue/role/grafana", ""},
+		{"vault_kv_secret_v2.a", "vault_kv_secret_v2", "create", "secret/data/blue/database", ""},
+		{"vault_database_secret_backend_connection.a", "vault_database_secret_backend_connection", "create", "database-blue/config/db", ""},
+		{"vault_database_secret_backend_role.a", "vault_database_secret_backend_role", "create", "database-blue/roles/grafana", ""},
 		{"random_password.a", "random_password", "create", "", ""},
 	}
 	if !slices.Equal(got, want) {

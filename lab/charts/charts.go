@@ -10,7 +10,7 @@
 //
 // For whoever builds the lab: make one Repositories, resolve every name in
 // Hosts to the lab, and serve Handler(host) there over TLS. Paths are those
-// of the real repositories, so https://fluxcd-community.github.io/helm-charts works as it stands.
+// of the real repositories (an OCI registry has an index here, too), so https://fluxcd-community.github.io/helm-charts works as it stands.
 package charts
 
 import (
@@ -28,7 +28,7 @@ import (
 	"time"
 )
 
-//go:embed all:shared all:metallb all:longhorn all:external-secrets all:flux2 all:traefik all:cert-manager
+//go:embed all:shared all:metallb all:longhorn all:external-secrets all:flux2 all:traefik all:cert-manager all:pgo
 var sources embed.FS
 
 // home is where a chart is served.
@@ -41,6 +41,7 @@ func homes() []home {
 		{"charts.longhorn.io", "/", "longhorn"},
 		{"fluxcd-community.github.io", "/helm-charts", "flux2"},
 		{"metallb.github.io", "/metallb", "metallb"},
+		{"registry.developers.crunchydata.com", "/crunchydata", "pgo"},
 		{"traefik.github.io", "/charts", "traefik"},
 	}
 }

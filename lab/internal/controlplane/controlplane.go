@@ -179,7 +179,7 @@ func run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	var mu sync.Mutex
 	said := json.NewEncoder(stdout)
 	go operators.Run(ctx, operators.Config{ //nolint:errcheck // it ends with the process
-		REST: cluster.REST, Routes: cluster.Routes, Faults: o.Operators, Speed: o.Speed, Repository: o.Repository,
+		REST: cluster.REST, Routes: cluster.Routes, Faults: o.Operators, Speed: o.Speed, Repository: o.Repository, Dir: o.Kubernetes.Dir,
 		HTTP: &http.Client{Timeout: 10 * time.Second},
 		Turn: func(t operators.Turn) {
 			mu.Lock()

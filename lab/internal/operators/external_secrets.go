@@ -46,6 +46,10 @@ func externals() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "external-secrets.io", Version: "v1", Resource: "externalsecrets"}
 }
 
+func generators() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "generators.external-secrets.io", Version: "v1alpha1", Resource: "vaultdynamicsecrets"}
+}
+
 func (e *externalSecrets) look(ctx context.Context) error {
 	hook, err := e.w.deployment(ctx, e.h.workload)
 	if err != nil {

@@ -80,12 +80,16 @@ func (h *helm) each(ctx context.Context, in schema.GroupVersionResource, do func
 	return errors.Join(errs...)
 }
 
-// index fetches a repository's index. One of type oci is only an address.
+// index fetches a repository's index. One of type oci is only an address, and has
+// no status.
 func (h *helm) index(ctx context.Context, r *unstructured.Unstructured) error {
-	if r.GetDeletionTimestamp() != nil || text(r.Object, "spec", "type") == "oci" {
+	if r.GetDeletionTimestamp() != nil {
 		return nil
 	}
 	why := h.load(ctx, r)
+	if text(r.Object, "spec", "type") == "oci" {
+		return errors.Join(why, h.w.setStatus(ctx, helmRepositories(), r, func(status map[string]any) { clear(status) }))
+	}
 	return h.w.setStatus(ctx, helmRepositories(), r, func(status map[string]any) {
 		handled(status, r)
 		if why != nil {
@@ -120,6 +124,15 @@ func digestOf(source *unstructured.Unstructured) string {
 	return "sha256:" + digest(text(source.Object, "spec", "url")+" "+text(source.Object, "spec", "chart"))
 }
 
+// addressOf is where the lab has a repository's index and charts: a registry's, too.
+func addressOf(r *unstructured.Unstructured) string {
+	address := strings.TrimSuffix(text(r.Object, "spec", "url"), "/") + "/"
+	if rest, oci := strings.CutPrefix(address, "oci://"); oci {
+		return "https://" + rest
+	}
+	return address
+}
+
 func indexKey(r *unstructured.Unstructured) string {
 	return fmt.Sprintf("%s %d", r.GetUID(), r.GetGeneration())
 }
@@ -128,7 +141,7 @@ func (h *helm) load(ctx context.Context, r *unstructured.Unstructured) error {
 	if h.indexes[indexKey(r)] != nil {
 		return nil
 	}
-	data, err := h.get(ctx, strings.TrimSuffix(text(r.Object, "spec", "url"), "/")+"/index.yaml")
+	data, err := h.get(ctx, addressOf(r)+"index.yaml")
 	if err != nil {
 		return err
 	}
@@ -166,9 +179,6 @@ func (h *helm) version(ctx context.Context, c *unstructured.Unstructured) (*repo
 	if err != nil {
 		return nil, "", fmt.Errorf("failed to get source: %w", err)
 	}
-	if text(r.Object, "spec", "type") == "oci" {
-		return nil, "", errors.New("the lab has no OCI registry")
-	}
 	index := h.indexes[indexKey(r)]
 	if index == nil {
 		return nil, "", errors.New("no artifact available for HelmRepository source '" + r.GetName() + "'")
@@ -178,7 +188,7 @@ func (h *helm) version(ctx context.Context, c *unstructured.Unstructured) (*repo
 	if err != nil {
 		return nil, "", fmt.Errorf("invalid chart reference: failed to get chart version for remote reference: no '%s' chart with version matching '%s' found", name, version)
 	}
-	base, err := url.Parse(strings.TrimSuffix(text(r.Object, "spec", "url"), "/") + "/")
+	base, err := url.Parse(addressOf(r))
 	if err != nil {
 		return nil, "", err
 	}

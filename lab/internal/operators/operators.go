@@ -44,6 +44,8 @@ type Config struct {
 	Speed float64
 	// Repository is the folder that Flux follows; without one its contents are made up.
 	Repository string
+	// Dir is where databases keep what they hold.
+	Dir string
 	// HTTP reaches Infisical; nil is http.DefaultClient, which trusts what SSL_CERT_FILE names.
 	HTTP *http.Client
 	// Log is told what an operator could not do; nil tells nobody.
@@ -102,6 +104,7 @@ func team(w *world, a *applier, c Config) map[string]operator {
 		"external-secrets": newExternalSecrets(w, c.Routes, c.HTTP),
 		"flux":             newFlux(w, f),
 		"helm":             newHelm(w, a, c),
+		"pgo":              newPGO(w, c.Dir),
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// judgeStores logs in at every store's Infisical. A store that is found good is
+// judgeStores logs in at every store's Infisical or Vault. A store that is found good is
 // asked again only when it changes.
 func (e *externalSecrets) judgeStores(ctx context.Context) error {
 	all, err := e.w.list(ctx, stores(), "")
@@ -28,7 +28,7 @@ func (e *externalSecrets) judgeOne(ctx context.Context, store *unstructured.Unst
 	if conditionOf(store.Object, "Ready") == "True" || !e.w.passed(step, 2*time.Second) || e.mute.holds() {
 		return nil
 	}
-	_, _, why := e.open(ctx, store)
+	why := e.login(ctx, store)
 	err := e.w.setStatus(ctx, stores(), store, func(status map[string]any) {
 		if why != nil {
 			e.w.setCondition(status, "Ready", "False", "InvalidProviderConfig", "unable to create client", 0)
@@ -40,7 +40,20 @@ func (e *externalSecrets) judgeOne(ctx context.Context, store *unstructured.Unst
 	return errors.Join(err, about("ClusterSecretStore "+store.GetName(), why))
 }
 
-// open logs in with the identity that a store names.
+func (e *externalSecrets) login(ctx context.Context, store *unstructured.Unstructured) error {
+	provider := nested(store.Object, "spec", "provider", "vault")
+	if provider == nil {
+		_, _, err := e.open(ctx, store)
+		return err
+	}
+	client, err := openVault(ctx, e.w.typed, provider, "")
+	if err != nil {
+		return err
+	}
+	return client.lookup(ctx)
+}
+
+// open logs in with the identity that a store of Infisical's names.
 func (e *externalSecrets) open(ctx context.Context, store *unstructured.Unstructured) (infisicalClient, string, error) {
 	provider, _, err := unstructured.NestedMap(store.Object, "spec", "provider", "infisical")
 	if err != nil {
@@ -84,29 +97,20 @@ func (e *externalSecrets) fetchSecrets(ctx context.Context) error {
 }
 
 func (e *externalSecrets) fetch(ctx context.Context, external *unstructured.Unstructured) error {
-	store, err := e.w.untyped.Resource(stores()).Get(ctx, text(external.Object, "spec", "secretStoreRef", "name"), metav1.GetOptions{})
+	data, err := e.generated(ctx, external)
 	if err != nil {
 		return err
 	}
-	client, token, err := e.open(ctx, store)
-	if err != nil {
-		return err
-	}
-	in := func(field string) string {
-		return text(store.Object, "spec", "provider", "infisical", "secretsScope", field)
-	}
-	where := scope{in("projectSlug"), in("environmentSlug"), in("secretsPath")}
 	entries, _, err := unstructured.NestedSlice(external.Object, "spec", "data")
 	if err != nil {
 		return err
 	}
-	data := map[string][]byte{}
 	for _, entry := range entries {
 		one, ok := entry.(map[string]any)
 		if !ok {
 			return errors.New("spec.data: no object")
 		}
-		value, err := client.read(ctx, token, where, text(one, "remoteRef", "key"))
+		value, err := e.value(ctx, text(external.Object, "spec", "secretStoreRef", "name"), nested(one, "remoteRef"))
 		if err != nil {
 			return err
 		}
@@ -120,6 +124,68 @@ func (e *externalSecrets) fetch(ctx context.Context, external *unstructured.Unst
 		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
 	}
 	return err
+}
+
+// value reads one value through a store.
+func (e *externalSecrets) value(ctx context.Context, name string, remote map[string]any) (string, error) {
+	store, err := e.w.untyped.Resource(stores()).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	if provider := nested(store.Object, "spec", "provider", "vault"); provider != nil {
+		vault, err := openVault(ctx, e.w.typed, provider, "")
+		if err != nil {
+			return "", err
+		}
+		secret, err := vault.read(ctx, text(provider, "path")+"/data/"+text(remote, "key"))
+		if err != nil {
+			return "", err
+		}
+		value, there := nested(secret, "data")[text(remote, "property")].(string)
+		if !there {
+			return "", fmt.Errorf("cannot find secret data for key: %q", text(remote, "property"))
+		}
+		return value, nil
+	}
+	client, token, err := e.open(ctx, store)
+	if err != nil {
+		return "", err
+	}
+	in := func(field string) string {
+		return text(store.Object, "spec", "provider", "infisical", "secretsScope", field)
+	}
+	return client.read(ctx, token, scope{in("projectSlug"), in("environmentSlug"), in("secretsPath")}, text(remote, "key"))
+}
+
+// generated is what the generators of an ExternalSecret make: database users of Vault's.
+func (e *externalSecrets) generated(ctx context.Context, external *unstructured.Unstructured) (map[string][]byte, error) {
+	data := map[string][]byte{}
+	from, _, err := unstructured.NestedSlice(external.Object, "spec", "dataFrom")
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range from {
+		entry, _ := one.(map[string]any)
+		if ref := nested(entry, "sourceRef", "generatorRef"); text(ref, "kind") != "VaultDynamicSecret" {
+			return nil, fmt.Errorf("the lab has no generator %q", text(ref, "kind"))
+		}
+		generator, err := e.w.untyped.Resource(generators()).Namespace(external.GetNamespace()).Get(ctx, text(entry, "sourceRef", "generatorRef", "name"), metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		vault, err := openVault(ctx, e.w.typed, nested(generator.Object, "spec", "provider"), external.GetNamespace())
+		if err != nil {
+			return nil, err
+		}
+		made, err := vault.read(ctx, text(generator.Object, "spec", "path"))
+		if err != nil {
+			return nil, err
+		}
+		for name, value := range made {
+			data[name] = fmt.Append(nil, value)
+		}
+	}
+	return data, nil
 }
 
 // target is the name of the Secret that an ExternalSecret is made into.

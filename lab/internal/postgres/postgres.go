@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -25,12 +26,16 @@ const unprivileged = 1000
 
 // Options say which PostgreSQL runs where.
 type Options struct {
-	Dir      string // new and private: data and socket
+	Dir      string // new and private
 	Place    netip.AddrPort
 	Database string
-	User     string // its owner, who may make other users
-	Password string // the owner's
-	Log      io.Writer
+	User     string // who may do everything
+	Password string // that user's
+	// Before are statements that are run before anybody can connect, one a line.
+	Before []string
+	// Certificate and Key have it speak TLS, too; PEM.
+	Certificate, Key []byte
+	Log              io.Writer
 }
 
 // Server is a PostgreSQL that runs.
@@ -61,23 +66,44 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	single := command(ctx, o, filepath.Join(bin, "postgres"), "--single", "-D", data, "-c", "fsync=off", "postgres")
-	single.Stdin = strings.NewReader(fmt.Sprintf("CREATE DATABASE %s\n", quoted(o.Database)))
+	single.Stdin = strings.NewReader(strings.Join(append([]string{"CREATE DATABASE " + Quoted(o.Database)}, o.Before...), "\n") + "\n")
 	if err := single.Run(); err != nil {
 		return nil, fmt.Errorf("postgresql: database %s: %w", o.Database, err)
 	}
-	s := &Server{done: make(chan struct{}), process: command(ctx, o, filepath.Join(bin, "postgres"), "-D", data, "-k", o.Dir,
-		"-h", o.Place.Addr().String(), "-p", fmt.Sprint(o.Place.Port()), "-c", "fsync=off")}
-	if err := s.process.Start(); err != nil {
+	// No socket: the kernel would limit how long the folder's name may be.
+	args := []string{"-D", data, "-k", "", "-h", o.Place.Addr().String(), "-p", fmt.Sprint(o.Place.Port()), "-c", "fsync=off"}
+	if o.Certificate != nil {
+		if err := errors.Join(os.WriteFile(filepath.Join(data, "server.crt"), o.Certificate, 0o600),
+			os.WriteFile(filepath.Join(data, "server.key"), o.Key, 0o600)); err != nil {
+			return nil, err
+		}
+		args = append(args, "-c", "ssl=on")
+	}
+	s := &Server{done: make(chan struct{}), process: command(ctx, o, filepath.Join(bin, "postgres"), args...)}
+	s.process.SysProcAttr.Pdeathsig = syscall.SIGQUIT // it ends with the lab, whatever happens to that
+	if err := s.start(); err != nil {
 		return nil, err
 	}
-	go func() {
-		defer close(s.done)
-		s.process.Wait() //nolint:errcheck // how it ended is nobody's concern
-	}()
-	if err := s.answers(ctx, command(ctx, o, filepath.Join(bin, "pg_isready"), "-q", "-h", o.Dir, "-p", fmt.Sprint(o.Place.Port()))); err != nil {
+	if err := s.answers(ctx, command(ctx, o, filepath.Join(bin, "pg_isready"), "-q", "-h", o.Place.Addr().String(), "-p", fmt.Sprint(o.Place.Port()))); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// start runs the server from a thread that lasts as long as it: the kernel ends a
+// child with the thread that made it.
+func (s *Server) start() error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := s.process.Start()
+		started <- err
+		if err == nil {
+			s.process.Wait() //nolint:errcheck // how it ended is nobody's concern
+			close(s.done)
+		}
+	}()
+	return <-started
 }
 
 // answers waits until PostgreSQL takes connections.
@@ -132,8 +158,8 @@ func programs() (string, error) {
 	return filepath.Dir(found[len(found)-1]), nil
 }
 
-// quoted is a name as SQL has it.
-func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+// Quoted is a name as SQL has it.
+func Quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
 func appendTo(path, text string) error {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o600)

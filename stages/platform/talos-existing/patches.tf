@@ -11,13 +11,18 @@ locals {
     }),
   ]
 
+  apiserver_args = merge(
+    var.apiserver_extra_args,
+    var.serviceaccount_issuer == null ? {} : { service-account-issuer = var.serviceaccount_issuer },
+  )
+
   controlplane_patches = [
     yamlencode({
       cluster = {
         apiServer = merge(
           # Only the API server's names: machine.certSANs would also change trustd's.
           { certSANs = distinct(concat([var.vip], [for name in local.controlplanes : local.addresses[name]])) },
-          length(var.apiserver_extra_args) > 0 ? { extraArgs = var.apiserver_extra_args } : {},
+          length(local.apiserver_args) > 0 ? { extraArgs = local.apiserver_args } : {},
         )
         serviceAccount = { key = base64encode(var.serviceaccount_private_key_pem) }
       }

@@ -63,10 +63,26 @@ variable "talos_config_patches" {
   default     = []
 }
 
+variable "serviceaccount_issuer" {
+  description = "Issuer that the cluster's ServiceAccount tokens name. null: https://<vip>:6443, as Talos has it."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.serviceaccount_issuer == null || can(regex("^https://[^/?#]+(/[^?#]*)?$", var.serviceaccount_issuer))
+    error_message = "serviceaccount_issuer is a https:// address, such as https://k8s.example.org:6443."
+  }
+}
+
 variable "apiserver_extra_args" {
-  description = "Further arguments of the Kubernetes API server, such as service-account-issuer."
+  description = "Further arguments of the Kubernetes API server, such as audit-log-maxage."
   type        = map(string)
   default     = {}
+
+  validation {
+    condition     = !contains(keys(var.apiserver_extra_args), "service-account-issuer")
+    error_message = "The issuer belongs into serviceaccount_issuer: who verifies the cluster's tokens must know it, too."
+  }
 }
 
 variable "serviceaccount_private_key_pem" {

@@ -1,0 +1,56 @@
+# tazlab: the cluster comes and goes, its Vault stays. castle tells Vault what the
+# cluster will be before there is one, raises it, and leaves External Secrets and
+# PostgreSQL to Flux, from the repository in ../fleet.
+# The Vault, its tokens and its policies: docs/vault.md.
+
+# A clone of what git_url names.
+gitops { repository = "../fleet" }
+
+stage "vault" { source = "secrets/vault" }
+stage "keys" { source = "secrets/keys" }
+
+# These outlive the cluster: `castle destroy` leaves them, unless it is told --all.
+stage "vault-jwt" { source = "secrets/vault-jwt" }
+stage "vault-database" { source = "secrets/vault-database" }
+
+stage "proxmox-talos" { source = "platform/proxmox-talos" }
+
+# What External Secrets and PGO have to find when they come.
+stage "bootstrap-secrets" { source = "engine/bootstrap-secrets" }
+
+stage "metallb" { source = "networking/metallb" }
+stage "address-pool" { source = "networking/address-pool" }
+
+stage "longhorn" { source = "storage/longhorn" }
+
+stage "flux" { source = "gitops/flux" }
+
+# What ../fleet substitutes. Two of the values, the paths, are known once Vault is configured,
+# which is why Flux starts nothing before: it would ask Vault in vain.
+stage "sync" {
+  source = "gitops/sync"
+
+  inputs = {
+    cluster_vars = {
+      vault_address       = "https://vault.example.org:8200" # CHANGE: as in terraform.tfvars
+      vault_jwt_path      = secrets.vault_jwt_path
+      vault_database_path = secrets.vault_database_path
+      database_address    = "192.168.1.184" # vault_database_host, one of metallb_addresses
+    }
+  }
+}
+
+# Flux's:
+
+stage "external-secrets" {
+  source   = "engine/external-secrets"
+  enabled  = false
+  asked_by = "sync"
+}
+
+stage "secret-store" {
+  source   = "engine/secret-store"
+  enabled  = false
+  asked_by = "sync"
+  inputs   = { secret_store_name = "vault" }
+}

@@ -1,0 +1,114 @@
+locals {
+  ours = { "app.kubernetes.io/managed-by" = "castle" }
+
+  wanted = [
+    var.bootstrap_database == null ? null : var.bootstrap_database.namespace,
+    var.bootstrap_tailscale_namespace,
+    var.bootstrap_vault == null ? null : var.bootstrap_vault.namespace,
+  ]
+
+  namespaces = toset([for name in local.wanted : name if name != null && !contains(var.bootstrap_foreign_namespaces, coalesce(name, "-"))])
+}
+
+# A Secret needs its namespace before Flux is there, so it is made here, and what
+# Flux brings leaves it out.
+resource "kubernetes_namespace_v1" "wanted" {
+  for_each = local.namespaces
+
+  metadata {
+    name   = each.key
+    labels = local.ours
+  }
+}
+
+# PGO adopts a user's Secret that is there before the cluster: it keeps the
+# password, and adds verifier, addresses and itself as the owner.
+resource "kubernetes_secret_v1" "database" {
+  for_each = var.bootstrap_database == null ? [] : var.database_users
+
+  metadata {
+    name      = "${var.bootstrap_database.name}-pguser-${each.key}"
+    namespace = var.bootstrap_database.namespace
+
+    labels = merge(local.ours, {
+      "postgres-operator.crunchydata.com/cluster" = var.bootstrap_database.name
+      "postgres-operator.crunchydata.com/pguser"  = each.key
+      "postgres-operator.crunchydata.com/role"    = "pguser"
+    })
+  }
+
+  data = { password = var.database_passwords[each.key] }
+
+  lifecycle {
+    ignore_changes = [data, metadata]
+  }
+
+  depends_on = [kubernetes_namespace_v1.wanted]
+}
+
+# The operator's chart finds it by this name.
+resource "kubernetes_secret_v1" "tailscale" {
+  count = var.bootstrap_tailscale_namespace == null ? 0 : 1
+
+  metadata {
+    name      = "operator-oauth"
+    namespace = var.bootstrap_tailscale_namespace
+    labels    = local.ours
+  }
+
+  data = {
+    client_id     = var.tailscale_oauth_client_id
+    client_secret = var.tailscale_oauth_client_secret
+  }
+
+  lifecycle {
+    precondition {
+      condition     = var.tailscale_oauth_client_id != null && var.tailscale_oauth_client_secret != null
+      error_message = "bootstrap_tailscale_namespace is set, and the vault has no TAILSCALE_OAUTH_CLIENT_ID or no TAILSCALE_OAUTH_CLIENT_SECRET."
+    }
+  }
+
+  depends_on = [kubernetes_namespace_v1.wanted]
+}
+
+resource "kubernetes_secret_v1" "vault_ca" {
+  count = var.bootstrap_vault == null ? 0 : 1
+
+  metadata {
+    name      = var.bootstrap_vault.ca_secret
+    namespace = var.bootstrap_vault.namespace
+    labels    = local.ours
+  }
+
+  data = { "ca.crt" = var.vault_ca_cert }
+
+  lifecycle {
+    precondition {
+      condition     = var.vault_ca_cert != null
+      error_message = "bootstrap_vault is set, and the vault has no VAULT_CA_CERT."
+    }
+  }
+
+  depends_on = [kubernetes_namespace_v1.wanted]
+}
+
+resource "kubernetes_secret_v1" "vault_token" {
+  count = var.bootstrap_vault == null ? 0 : 1
+
+  metadata {
+    name      = var.bootstrap_vault.token_secret
+    namespace = var.bootstrap_vault.namespace
+    labels    = local.ours
+  }
+
+  data = { token = var.vault_reader_token }
+
+  lifecycle {
+    precondition {
+      condition     = var.vault_reader_token != null
+      error_message = "bootstrap_vault is set, and the vault has no VAULT_READER_TOKEN."
+    }
+  }
+
+  depends_on = [kubernetes_namespace_v1.wanted]
+}

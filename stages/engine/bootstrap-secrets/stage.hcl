@@ -1,0 +1,11 @@
+stage {
+  summary = "Puts Secrets into the cluster that operators adopt, before Flux brings the operators"
+
+  inputs = {
+    database_passwords            = secrets.database_passwords
+    tailscale_oauth_client_id     = secrets.tailscale_oauth_client_id
+    tailscale_oauth_client_secret = secrets.tailscale_oauth_client_secret
+    vault_ca_cert                 = secrets.vault_ca_cert
+    vault_reader_token            = secrets.vault_reader_token
+  }
+}

@@ -1,0 +1,23 @@
+# The token comes from VAULT_TOKEN: it is the one secret that a user holds, unless
+# an AppRole takes its place.
+provider "vault" {
+  address      = var.vault_address
+  ca_cert_file = var.vault_ca_cert_file
+
+  # It makes no other token: that would need more rights, and what is made with
+  # such a one ends with it.
+  skip_child_token = true
+
+  dynamic "auth_login" {
+    for_each = var.vault_role_id == null ? [] : [var.vault_role_id]
+
+    content {
+      path = "auth/${var.vault_role_mount}/login"
+
+      parameters = {
+        role_id   = auth_login.value
+        secret_id = var.vault_role_secret_id
+      }
+    }
+  }
+}

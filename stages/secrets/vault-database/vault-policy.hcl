@@ -1,0 +1,27 @@
+# What castle needs beside the policy of secrets/vault for secrets/vault-database.
+# The mount is database-<cluster>; another vault_database_path needs other paths
+# here. "secret" is where the KV engine is mounted.
+
+path "sys/mounts/database-*" {
+  capabilities = ["create", "read", "update", "delete"]
+}
+
+# Terraform looks its mount up in the list, or by itself.
+path "sys/mounts" {
+  capabilities = ["read"]
+}
+
+# Connections, and which users Vault makes with them. Vault has no pattern that
+# leaves creds/ out; castle asks for none.
+path "database-*" {
+  capabilities = ["create", "read", "update", "delete"]
+}
+
+# The passwords of the database's users.
+path "secret/data/ephemeral-castle/+/+/database" {
+  capabilities = ["create", "read", "update"]
+}
+
+path "secret/metadata/ephemeral-castle/+/+/database" {
+  capabilities = ["read", "delete"]
+}
