@@ -49,3 +49,21 @@ func TestVaultMdNamesWhatTheDoctorTells(t *testing.T) {
 		t.Errorf("vault.md has %v, the doctor tells %v", said, told)
 	}
 }
+
+// TestVaultMdLeadsToEveryPolicy: a stage that needs one is in the table.
+func TestVaultMdLeadsToEveryPolicy(t *testing.T) {
+	text, err := os.ReadFile("vault.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies, err := fs.Glob(stages.Library, "*/*/vault-policy.hcl")
+	if err != nil || len(policies) < 3 {
+		t.Fatalf("policies: %v, %v", policies, err)
+	}
+	for _, policy := range policies {
+		stage := strings.TrimSuffix(policy, "/vault-policy.hcl")
+		if !regexp.MustCompile("(?m)^\\| `" + stage + "` \\|.*\\(\\.\\./stages/" + policy + "\\) \\|$").Match(text) {
+			t.Errorf("vault.md has no row for %s and its policy", stage)
+		}
+	}
+}

@@ -34,9 +34,13 @@ func TestVault(t *testing.T) {
 			t.Fatalf("it is not built (make build vault): %v", err)
 		}
 	}
-	policy, err := os.ReadFile("../../stages/secrets/vault/vault-policy.hcl")
-	if err != nil {
-		t.Fatal(err)
+	policies := map[string][]byte{}
+	for _, stage := range []string{"vault", "vault-jwt", "vault-database"} {
+		policy, err := os.ReadFile("../../stages/secrets/" + stage + "/vault-policy.hcl")
+		if err != nil {
+			t.Fatal(err)
+		}
+		policies[stage+"-policy.hcl"] = policy
 	}
 	run(t, "testdata/vault", func(env *testscript.Env) error {
 		v, err := startVault(env)
@@ -46,8 +50,10 @@ func TestVault(t *testing.T) {
 		env.Values[vaultKey{}] = v
 		env.Setenv("VAULT_CACERT", filepath.Join(v.dir, "tls.crt"))
 		env.Setenv("TF_VAR_vault_address", v.address)
-		if err := os.WriteFile(filepath.Join(env.WorkDir, "vault-policy.hcl"), policy, 0o600); err != nil {
-			return err
+		for name, policy := range policies {
+			if err := os.WriteFile(filepath.Join(env.WorkDir, name), policy, 0o600); err != nil {
+				return err
+			}
 		}
 		return vaultMirror(env)
 	}, map[string]func(*testscript.TestScript, bool, []string){"vault": vault})

@@ -8,3 +8,24 @@ stage {
     vault_database_passwords = secrets.database_passwords
   }
 }
+
+# Vault's words for a path that is taken, and for a token that lacks something,
+# come when half is done.
+preflight "vault_mount" "free" {
+  address     = var.vault_address
+  ca_file     = var.vault_ca_cert_file
+  role_mount  = var.vault_role_mount
+  role_id     = var.vault_role_id
+  role_secret = var.vault_role_secret_id
+  kind        = "secrets"
+  path        = coalesce(var.vault_database_path, "database-${var.vault_database_cluster}")
+  resource    = "vault_mount.database"
+  setting     = "vault_database_path"
+  policy      = "vault-policy.hcl of secrets/vault-database (castle stage eject secrets/vault-database; docs/vault.md)"
+  kv_mount    = var.vault_kv_mount
+  kv_path     = var.vault_database_kv_path
+  writes = concat(
+    ["${coalesce(var.vault_database_path, "database-${var.vault_database_cluster}")}/config/${var.vault_database_name}"],
+    [for role in keys(var.vault_database_roles) : "${coalesce(var.vault_database_path, "database-${var.vault_database_cluster}")}/roles/${role}"],
+  )
+}

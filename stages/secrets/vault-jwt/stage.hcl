@@ -7,3 +7,23 @@ stage {
     serviceaccount_public_key_pem = secrets.serviceaccount_public_key_pem
   }
 }
+
+# Vault's words for a path that is taken, and for a token that lacks something,
+# come when half is done.
+preflight "vault_mount" "free" {
+  address     = var.vault_address
+  ca_file     = var.vault_ca_cert_file
+  role_mount  = var.vault_role_mount
+  role_id     = var.vault_role_id
+  role_secret = var.vault_role_secret_id
+  kind        = "auth"
+  path        = coalesce(var.vault_jwt_path, "jwt-${var.vault_jwt_cluster}")
+  resource    = "vault_jwt_auth_backend.cluster"
+  setting     = "vault_jwt_path"
+  policy      = "vault-policy.hcl of secrets/vault-jwt (castle stage eject secrets/vault-jwt; docs/vault.md)"
+  writes = concat(
+    ["auth/${coalesce(var.vault_jwt_path, "jwt-${var.vault_jwt_cluster}")}/config"],
+    [for role in keys(var.vault_jwt_roles) : "auth/${coalesce(var.vault_jwt_path, "jwt-${var.vault_jwt_cluster}")}/role/${role}"],
+    [for role in keys(var.vault_jwt_roles) : "sys/policies/acl/castle-${var.vault_jwt_cluster}-${role}"],
+  )
+}
