@@ -175,7 +175,7 @@ func TestWhatIsWrongIsTold(t *testing.T) {
 		},
 		"a name for others does not resolve": {
 			breaks: func(_ *testing.T, w *world) { w.vars["serviceaccount_issuer"] = "https://issuer.invalid" },
-			name: "names", colour: Yellow, text: "issuer.invalid does not resolve here", way: "machines alone",
+			name:   "names", colour: Yellow, text: "issuer.invalid does not resolve here", way: "machines alone",
 		},
 		"no mirror has a provider": {
 			breaks: func(_ *testing.T, w *world) { w.lacks = "bpg/proxmox" },
