@@ -69,10 +69,11 @@ const (
 )
 
 func ask(ts *testscript.TestScript, method, path string, body []byte) []byte {
+	// A rehearsal has one API, whichever cluster's kubeconfig leads there.
 	configs, err := filepath.Glob(filepath.Join(ts.Getenv("CASTLE_STATE_DIR"), "*", "*", "kubeconfig"))
 	ts.Check(err)
-	if len(configs) != 1 {
-		ts.Fatalf("%d clusters have a kubeconfig", len(configs))
+	if len(configs) == 0 {
+		ts.Fatalf("no cluster has a kubeconfig")
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", configs[0])
 	ts.Check(err)

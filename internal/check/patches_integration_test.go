@@ -29,7 +29,7 @@ func TestPatchesAreThoseThatTerraformMakes(t *testing.T) {
 			c, _ := config.Load(config.Options{Repository: "../..", Cluster: name, Library: stages.Library})
 			var platform *config.Stage
 			for _, s := range c.Stages {
-				if s.Layer == "platform" {
+				if s.EndsCluster {
 					platform = s
 				}
 			}
