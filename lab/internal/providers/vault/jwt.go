@@ -29,7 +29,6 @@ func (p *provider) jwt() plugin.Resource {
 	r := p.resource(o)
 	r.Version = 1
 	config, read := r.Update, r.Read
-	r.Schema.Attributes["description"] = plugin.Attribute{Type: cty.String, Optional: true}
 	r.Update = func(ctx context.Context, c plugin.Change) (plugin.Values, error) {
 		if c.Prior != nil && c.Prior.String("path") != c.Planned.String("path") {
 			return nil, errMoved
@@ -42,7 +41,7 @@ func (p *provider) jwt() plugin.Resource {
 	}
 	r.Create = func(ctx context.Context, c plugin.Change) (plugin.Values, error) {
 		path := c.Planned.String("path")
-		body := map[string]any{"type": c.Planned.String("type"), "description": c.Planned.String("description"), "local": c.Planned.Bool("local")}
+		body := map[string]any{"type": c.Planned.String("type"), "local": c.Planned.Bool("local")}
 		if err := p.client.call(ctx, http.MethodPost, "sys/auth/"+path, body, nil); err != nil {
 			return nil, &plugin.Problem{Summary: "error writing to Vault: " + err.Error()}
 		}

@@ -14,12 +14,11 @@ import (
 
 // mounted is an engine or an auth method as Vault lists it.
 type mounted struct {
-	Type        string            `json:"type"`
-	Description string            `json:"description"`
-	Accessor    string            `json:"accessor"`
-	Local       bool              `json:"local"`
-	Options     map[string]string `json:"options"`
-	Config      struct {
+	Type     string            `json:"type"`
+	Accessor string            `json:"accessor"`
+	Local    bool              `json:"local"`
+	Options  map[string]string `json:"options"`
+	Config   struct {
 		DefaultLeaseTTL int64 `json:"default_lease_ttl"`
 		MaxLeaseTTL     int64 `json:"max_lease_ttl"`
 	} `json:"config"`
@@ -43,14 +42,12 @@ func (c *client) mountAt(ctx context.Context, kind, path string) (*mounted, erro
 var errMoved = &plugin.Problem{Summary: "the stand-in for hashicorp/vault cannot move a mount to another path"}
 
 func (p *provider) mount() plugin.Resource {
-	text := plugin.Attribute{Type: cty.String, Optional: true}
 	ttl := plugin.Attribute{Type: cty.Number, Optional: true, Computed: true, Keep: true}
 	return plugin.Resource{
 		Legacy: true,
 		Schema: plugin.Block{Attributes: map[string]plugin.Attribute{
 			"path":                      {Type: cty.String, Required: true},
 			"type":                      {Type: cty.String, Required: true, Replace: true},
-			"description":               text,
 			"default_lease_ttl_seconds": ttl,
 			"max_lease_ttl_seconds":     ttl,
 			"options":                   {Type: cty.Map(cty.String), Optional: true},
@@ -59,7 +56,7 @@ func (p *provider) mount() plugin.Resource {
 			"id":                        {Type: cty.String, Optional: true, Computed: true, Keep: true},
 		}},
 		Create: func(ctx context.Context, c plugin.Change) (plugin.Values, error) {
-			body := map[string]any{"type": c.Planned.String("type"), "description": c.Planned.String("description"), "local": c.Planned.Bool("local"),
+			body := map[string]any{"type": c.Planned.String("type"), "local": c.Planned.Bool("local"),
 				"options": c.Planned.Map("options"), "config": leases(c.Planned)}
 			if err := p.client.call(ctx, http.MethodPost, "sys/mounts/"+c.Planned.String("path"), body, nil); err != nil {
 				return nil, &plugin.Problem{Summary: "error writing to Vault: " + err.Error()}
@@ -71,7 +68,7 @@ func (p *provider) mount() plugin.Resource {
 			if c.Prior.String("path") != c.Planned.String("path") {
 				return nil, errMoved
 			}
-			body := map[string]any{"description": c.Planned.String("description"), "options": c.Planned.Map("options")}
+			body := map[string]any{"options": c.Planned.Map("options")}
 			for name, x := range leases(c.Planned) {
 				body[name] = x
 			}
@@ -114,9 +111,6 @@ func (p *provider) readMount(ctx context.Context, state plugin.Values) (plugin.V
 	}
 	if len(m.Options) > 0 || state.Known("options") {
 		v["options"] = plugin.StringMap(maps.Clone(m.Options))
-	}
-	if m.Description != "" || state.Known("description") {
-		v["description"] = cty.StringVal(m.Description)
 	}
 	return v, nil
 }

@@ -32,7 +32,7 @@ func New() plugin.Provider {
 				"address": text, "token": text, "token_name": text, "ca_cert_file": text, "namespace": text,
 				"skip_child_token": flag, "skip_get_vault_version": flag, "max_lease_ttl_seconds": {Type: cty.Number, Optional: true},
 			},
-			Blocks: map[string]plugin.NestedBlock{"auth_login": {Mode: plugin.List, Max: 1, Block: plugin.Block{Attributes: map[string]plugin.Attribute{
+			Blocks: map[string]plugin.NestedBlock{"auth_login": {Mode: plugin.List, Block: plugin.Block{Attributes: map[string]plugin.Attribute{
 				"path":       {Type: cty.String, Required: true},
 				"method":     text,
 				"parameters": {Type: cty.Map(cty.String), Optional: true, Sensitive: true},

@@ -145,7 +145,7 @@ func TestATokenOfTheClusterLogsIn(t *testing.T) {
 	// Vault gives it back without the space at its ends.
 	public := strings.TrimSpace(string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})))
 	const issuer = "https://192.0.2.10:6443"
-	method := applied(t, p.jwt(), plugin.Values{"path": text("blue"), "bound_issuer": text(issuer), "description": text("blue's ServiceAccounts"),
+	method := applied(t, p.jwt(), plugin.Values{"path": text("blue"), "bound_issuer": text(issuer),
 		"jwt_validation_pubkeys": list(public)})
 	policy := applied(t, p.policy(), plugin.Values{"name": text("reader"), "policy": text(`path "kv/*" { capabilities = ["read"] }`)})
 	config := plugin.Values{"backend": text("blue"), "role_name": text("eso"), "role_type": text("jwt"), "user_claim": text("sub"),
