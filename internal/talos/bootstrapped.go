@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
@@ -206,19 +207,29 @@ func (m *machines) etcdData(ctx context.Context, endpoint string) (bool, error) 
 }
 
 // maintained says whether a machine lets anybody in: it waits for its configuration.
+// One that has a configuration asks for the caller's certificate while they shake
+// hands. What it says afterwards to one who has none may never arrive: it closes the
+// connection while the caller still writes.
 func (m *machines) maintained(ctx context.Context, endpoint string) (bool, error) {
-	c, err := client.New(ctx, client.WithTLSConfig(&tls.Config{InsecureSkipVerify: true}), //nolint:gosec // nobody knows that certificate, and nothing is told
-		client.WithEndpoints(endpoint), client.WithDefaultGRPCDialOptions())
+	var asked atomic.Bool
+	config := &tls.Config{
+		InsecureSkipVerify: true, //nolint:gosec // nobody knows that certificate, and nothing is told
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			asked.Store(true)
+			return &tls.Certificate{}, nil
+		},
+	}
+	c, err := client.New(ctx, client.WithTLSConfig(config), client.WithEndpoints(endpoint), client.WithDefaultGRPCDialOptions())
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = c.Close() }() //nolint:errcheck // nothing was written
 	_, err = c.Version(ctx)
 	switch {
+	case asked.Load():
+		return false, nil
 	case err == nil, status.Code(err) == codes.Unimplemented, status.Code(err) == codes.PermissionDenied:
 		return true, nil
-	case strings.Contains(status.Convert(err).Message(), "remote error: tls: "): // it asks for a certificate
-		return false, nil
 	}
 	return false, err
 }

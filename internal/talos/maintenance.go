@@ -179,16 +179,9 @@ func (m *machines) stands(ctx context.Context, endpoint string) sight {
 }
 
 // virgin asks a machine that has shown no certificate of the cluster whether it has
-// any configuration: without one, its certificate is one that nobody knows, too. One
-// that asks for the caller's may close the connection before it says so.
+// any configuration: without one, its certificate is one that nobody knows, too.
 func (m *machines) virgin(ctx context.Context, endpoint string) sight {
 	virgin, err := m.maintained(ctx, endpoint)
-	for range 2 {
-		if err == nil {
-			break
-		}
-		virgin, err = m.maintained(ctx, endpoint)
-	}
 	switch {
 	case err != nil:
 		return sight{silent, m.explain(endpoint, err, "its version").what}

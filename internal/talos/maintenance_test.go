@@ -2,8 +2,11 @@ package talos
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"errors"
+	"net"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +114,39 @@ func TestAnotherClustersMachineIsRefused(t *testing.T) {
 	f = others.inspects(others.maintenance(patience), configured)
 	if len(f.Foreign) != 1 || f.Foreign[0].Mistaken != configured || len(f.Proof) != 1 || f.Proof[0].Gone {
 		t.Errorf("where the state takes it for its own: %+v", f)
+	}
+}
+
+// Talos refuses a caller without a certificate and closes the connection; whether its
+// words arrive is a race. Here they never do.
+func TestAMachineThatHangsUpOnAStrangerHasAConfiguration(t *testing.T) {
+	l := newLab(t, emulator.Delays{})
+	stranger := httptest.NewTLSServer(nil) // for its certificate, which nobody knows
+	defer stranger.Close()
+	door, err := net.Listen("tcp", net.JoinHostPort(l.address(1), "50000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer door.Close() //nolint:errcheck // a test's listener
+	go func() {
+		for {
+			raw, err := door.Accept()
+			if err != nil {
+				return
+			}
+			caller := tls.Server(raw, &tls.Config{
+				Certificates: stranger.TLS.Certificates, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2"},
+			})
+			_ = caller.Handshake()              //nolint:errcheck // the caller tells what became of it
+			_ = raw.(*net.TCPConn).SetLinger(0) //nolint:errcheck // it is about to be closed
+			_ = raw.Close()                     //nolint:errcheck // rudely
+		}
+	}()
+	c := l.maintenance(time.Millisecond)
+	c.config = nil // no secrets yet: whatever has a configuration is another cluster's
+	f := l.inspects(c)
+	if len(f.Foreign) != 1 || !strings.HasPrefix(f.Foreign[0].Why, "runs with other Talos secrets") {
+		t.Errorf("%+v", f)
 	}
 }
 
