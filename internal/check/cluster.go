@@ -33,8 +33,9 @@ type cluster struct {
 	pools    []pool
 	rendered []rendered
 
-	made       []made             // see makes
-	repository *gitops.Repository // see flux
+	made       []made                          // see makes
+	outputs    map[string]map[string]cty.Value // of each layer, as far as makes has foreseen them
+	repository *gitops.Repository              // see flux
 	problems   gitops.Problems
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -26,12 +27,39 @@ func ownedTwice(c *cluster, report finding) {
 				if what := c.same(m, o); what != "" {
 					report(c.inFlux(o.Place), fmt.Sprintf("%s: stage %s %s, too", named(o), m.stage.Name, what),
 						"Flux applies it with Kustomization %s, Terraform has it at %s, and each undoes at every interval or create what the other one has changed. "+
-							"Delete it here, or leave it to Flux: enabled = false in stage %s, %s.",
-						k.Key, where(m.at), m.stage.Name, where(m.stage.At()))
+							"Delete it here, or leave it to Flux: %senabled = false in stage %s, %s.",
+						k.Key, where(m.at), c.unasked(m), m.stage.Name, where(m.stage.At()))
 				}
 			}
 		}
 	}
+}
+
+// unasked says how a stage would make all but m, or but little more: without the
+// optional variable that asks for it. "" if there is none.
+func (c *cluster) unasked(m made) string {
+	own := slices.DeleteFunc(slices.Clone(c.makes()), func(o made) bool { return o.stage != m.stage })
+	for _, variable := range names(m.stage.Variables) {
+		if fallback, has := m.stage.Variables[variable].Default(); !has || !fallback.IsNull() {
+			continue
+		}
+		rest := c.without(m.stage, variable)
+		if len(rest) >= len(own) || slices.ContainsFunc(rest, m.is) {
+			continue // it asks for something else, or names it
+		}
+		var others []string
+		for _, o := range own {
+			if !o.is(m) && !slices.ContainsFunc(rest, o.is) {
+				others = append(others, o.String())
+			}
+		}
+		way := fmt.Sprintf("no %s, %s", variable, where(m.stage.Written(variable).At()))
+		if len(others) > 0 {
+			way += fmt.Sprintf(" (which leaves %s to Flux, too)", strings.Join(others, " and "))
+		}
+		return way + ", or "
+	}
+	return ""
 }
 
 // leftToNobody finds a disabled stage whose gates wait for Flux, which does not
@@ -67,8 +95,12 @@ func (c *cluster) brings(chart string) bool {
 func (c *cluster) same(m made, o gitops.Object) string {
 	group := o.GroupVersionKind().Group
 	if m.kind != release {
-		if m.group == group && m.kind == o.GetKind() && m.namespace == o.GetNamespace() && m.name == o.GetName() {
+		switch {
+		case m.is(made{group: group, kind: o.GetKind(), namespace: o.GetNamespace(), name: o.GetName()}):
 			return "makes it"
+		case group == "external-secrets.io" && o.GetKind() == "ExternalSecret" && field(o, "spec", "target", "creationPolicy") != "Merge" &&
+			m.is(made{kind: "Secret", namespace: o.GetNamespace(), name: cmp.Or(field(o, "spec", "target", "name"), o.GetName())}):
+			return "makes its Secret " + m.name
 		}
 		return ""
 	}

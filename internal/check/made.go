@@ -20,6 +20,18 @@ type made struct {
 	at    hcl.Range
 }
 
+// is reports whether two are one object.
+func (m made) is(o made) bool {
+	return m.group == o.group && m.kind == o.kind && m.namespace == o.namespace && m.name == o.name
+}
+
+func (m made) String() string {
+	if m.namespace == "" {
+		return m.kind + " " + m.name
+	}
+	return m.kind + " " + m.namespace + "/" + m.name
+}
+
 // release is the kind of a Helm release here.
 const release = "release"
 
@@ -28,27 +40,29 @@ func (c *cluster) makes() []made {
 	if c.made != nil {
 		return c.made
 	}
-	outputs := map[string]map[string]cty.Value{}
+	c.outputs = map[string]map[string]cty.Value{}
 	for _, s := range c.config.Stages { // lower layers first
-		m := readModule(s, s.Foreseen(outputs))
-		w := &workshop{module: m, stage: s, resources: map[string]map[string]cty.Value{}}
-		for range 2 { // a resource may name one that stands below it
-			w.made = nil
-			w.read()
-		}
+		w := work(s, s.Foreseen(c.outputs))
 		c.made = append(c.made, w.made...)
-		if outputs[s.Layer] == nil {
-			outputs[s.Layer] = map[string]cty.Value{}
+		if c.outputs[s.Layer] == nil {
+			c.outputs[s.Layer] = map[string]cty.Value{}
 		}
-		for _, b := range m.blocks {
+		for _, b := range w.module.blocks {
 			if b.Type == "output" && len(b.Labels) == 1 && b.Body.Attributes["value"] != nil {
-				if v, err := m.evaluate(b.Body.Attributes["value"].Expr, w.beside(nil)); err == nil && v.IsWhollyKnown() {
-					outputs[s.Layer][b.Labels[0]] = v
+				if v, err := w.module.evaluate(b.Body.Attributes["value"].Expr, w.beside(nil)); err == nil && v.IsWhollyKnown() {
+					c.outputs[s.Layer][b.Labels[0]] = v
 				}
 			}
 		}
 	}
 	return c.made
+}
+
+// without is what a stage would make if a variable had its default.
+func (c *cluster) without(s *config.Stage, variable string) []made {
+	inputs := s.Foreseen(c.outputs)
+	inputs[variable], _ = s.Variables[variable].Default()
+	return work(s, inputs).made
 }
 
 // workshop reads what one stage makes.
@@ -57,6 +71,16 @@ type workshop struct {
 	stage     *config.Stage
 	resources map[string]map[string]cty.Value // type, name: what other expressions read of it
 	made      []made
+}
+
+// work reads what a stage makes if its variables have these values.
+func work(s *config.Stage, inputs map[string]cty.Value) *workshop {
+	w := &workshop{module: readModule(s, inputs), stage: s, resources: map[string]map[string]cty.Value{}}
+	for range 2 { // a resource may name one that stands below it
+		w.made = nil
+		w.read()
+	}
+	return w
 }
 
 // beside are the names that an expression may use beside the module's own.
