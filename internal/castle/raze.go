@@ -104,6 +104,9 @@ func (r *destruction) clear(ctx context.Context, d *Doomed, again bool) (err err
 	if err := r.remember(ctx, d); err != nil {
 		return err
 	}
+	if err := r.revoke(ctx, d); err != nil {
+		return err
+	}
 	return r.terraform(ctx, d, work)
 }
 
@@ -184,6 +187,33 @@ func (r *destruction) inspectRecorded(ctx context.Context, d *Doomed, see func(s
 	if err != nil {
 		return err
 	}
+	return r.eachRecorded(d, func(preflight gate.Preflight) error {
+		findings, err := preflight.Inspect(ctx, all, r.notice)
+		if err != nil {
+			return unanswered(preflight.Name, err)
+		}
+		see(preflight.Name, findings)
+		return nil
+	})
+}
+
+// revoke ends what a stage's things gave out.
+func (r *destruction) revoke(ctx context.Context, d *Doomed) error {
+	return r.eachRecorded(d, func(preflight gate.Preflight) error {
+		if preflight.Revoke == nil {
+			return nil
+		}
+		return r.step(d.Record.Name, d.Record.Layer, "revoke", func() error {
+			if err := preflight.Revoke(ctx, known(d.state), r.notice); err != nil {
+				return fmt.Errorf("%s: %w", preflight.Name, err)
+			}
+			return nil
+		})
+	})
+}
+
+// eachRecorded does something with each preflight that was recorded of a stage.
+func (r *destruction) eachRecorded(d *Doomed, do func(gate.Preflight) error) error {
 	for _, check := range d.Record.Preflights {
 		for _, typ := range PreflightTypes() {
 			if typ.Name != check.Type {
@@ -197,11 +227,9 @@ func (r *destruction) inspectRecorded(ctx context.Context, d *Doomed, see func(s
 			if err != nil {
 				return err
 			}
-			findings, err := preflight.Inspect(ctx, all, r.notice)
-			if err != nil {
-				return unanswered(preflight.Name, err)
+			if err := do(preflight); err != nil {
+				return err
 			}
-			see(preflight.Name, findings)
 		}
 	}
 	return nil

@@ -60,6 +60,10 @@ type Preflight struct {
 	// already has, so that a run may find its own things again. report is told
 	// what it waits for, if it has to.
 	Inspect func(ctx context.Context, known []Known, report func(string)) (Findings, error)
+	// Revoke comes before a destroy deletes what the state knows: it ends what the
+	// things gave out and what would hold them back, such as the users that Vault has
+	// made in a database. report is told what could not be ended properly. Optional.
+	Revoke func(ctx context.Context, known []Known, report func(string)) error
 }
 
 // Known is one resource instance in a stage's state.

@@ -43,7 +43,7 @@ func writeSpans(w io.Writer, spans []*event.Span) {
 	for _, s := range spans {
 		terraform := time.Duration(0)
 		for step, took := range s.Steps {
-			if step != "gates" && step != "preflight" && step != "proof" {
+			if step != "gates" && step != "preflight" && step != "proof" && step != "revoke" {
 				terraform += took
 			}
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
@@ -21,6 +22,7 @@ type mount struct {
 	resource string // vault_jwt_auth_backend.cluster
 	setting  string // vault_jwt_path
 	writes   []string
+	leases   bool  // it gives out what ends: users of a database
 	kv       Place // where it keeps passwords; no mount: nowhere
 	policy   string
 }
@@ -41,6 +43,7 @@ func mounts() gate.PreflightType {
 			"resource": {Type: cty.String, Required: true, Help: "The resource that is the mount, such as \"vault_mount.database\"."},
 			"setting":  {Type: cty.String, Required: true, Help: "The variable that names another path."},
 			"writes":   {Type: cty.List(cty.String), Help: "What else the stage creates, reads, updates and deletes, as Vault's API calls it: \"sys/policies/acl/castle-blue\"."},
+			"leases":   {Type: cty.Bool, Help: "Whether the engine gives out what ends, such as a database's users: a destroy has that revoked before."},
 			"kv_mount": {Type: cty.String, Help: "The KV engine, version 2, in which the stage writes a secret."},
 			"kv_path":  {Type: cty.String, Help: "That secret's path below the mount."},
 			"policy":   {Type: cty.String, Required: true, Help: "Where the policy is that a token needs, for who lacks it."},
@@ -49,12 +52,17 @@ func mounts() gate.PreflightType {
 			m := mount{
 				Server: ServerOf(values), environ: target.Environ, login: values.String("kind") == "auth", path: strings.Trim(values.String("path"), "/"),
 				resource: values.String("resource"), setting: values.String("setting"), policy: values.String("policy"),
+				leases: values.Bool("leases"),
 			}
 			m.kv = Place{Server: m.Server, Mount: values.String("kv_mount"), Path: values.String("kv_path")}
 			if err := values.Decode("writes", &m.writes); err != nil {
 				return gate.Preflight{}, fmt.Errorf("%s: %w", name, err)
 			}
-			return gate.Preflight{Name: name, Inspect: m.inspect}, nil
+			p := gate.Preflight{Name: name, Inspect: m.inspect}
+			if m.leases {
+				p.Revoke = m.revoke
+			}
+			return p, nil
 		},
 	}
 }
@@ -76,10 +84,25 @@ func (m mount) inspect(ctx context.Context, known []gate.Known, _ func(string)) 
 	found, err := m.look(ctx, own)
 	unfit, err := told(ctx, err)
 	found.Unfit = unfit
-	if own != nil {
+	if own != nil && err == nil {
 		found.Unseen = unfit
+		found.Proof = []event.Thing{m.proof(found)}
 	}
 	return found, err
+}
+
+// proof says whether what the state knew is gone.
+func (m mount) proof(found gate.Findings) event.Thing {
+	t := event.Thing{Kind: m.kind(), ID: m.path, Where: m.Address}
+	switch {
+	case len(found.Unseen) > 0:
+		t.Reason = "nobody can tell: " + found.Unseen[0].Why
+	case len(found.Present) > 0:
+		t.Reason, t.Way = "still there", m.end()
+	default:
+		t.Gone = true
+	}
+	return t
 }
 
 // mounted is something as Vault lists it.
@@ -93,8 +116,7 @@ func (m mount) look(ctx context.Context, own *gate.Known) (found gate.Findings, 
 	if err != nil {
 		return found, err
 	}
-	way := "give it the policy of the stage, too: " + m.policy
-	if err := m.may(ctx, c, m.wanted(), way); err != nil {
+	if err := m.may(ctx, c, m.wanted(), m.grant()); err != nil {
 		return found, err
 	}
 	if m.kv.Mount != "" {
@@ -133,6 +155,11 @@ func (m mount) wanted() map[string][]string {
 	} else {
 		all["sys/mounts/"+m.path] = []string{"create", "update", "delete"}
 	}
+	if m.leases {
+		for _, how := range []string{revokePrefix, revokeForce} {
+			all[how+m.path] = []string{"update", "sudo"}
+		}
+	}
 	for _, path := range m.writes {
 		all[path] = []string{"create", "read", "update", "delete"}
 	}
@@ -150,12 +177,23 @@ func (m mount) list() string {
 	return "sys/mounts"
 }
 
-func (m mount) name(path string) string {
-	kind := "engine"
+func (m mount) kind() string {
 	if m.login {
-		kind = "auth method"
+		return "auth method"
 	}
-	return fmt.Sprintf("%s %s in the Vault at %s", kind, strings.Trim(path, "/"), m.Address)
+	return "engine"
+}
+
+func (m mount) name(path string) string {
+	return fmt.Sprintf("%s %s in the Vault at %s", m.kind(), strings.Trim(path, "/"), m.Address)
+}
+
+// end is the command that ends the mount.
+func (m mount) end() string {
+	if m.login {
+		return "vault auth disable " + m.path
+	}
+	return "vault secrets disable " + m.path
 }
 
 // owns reports whether a mount is what the state knows; what a run was making, or a
@@ -171,11 +209,7 @@ func (m mount) owns(own *gate.Known, there mounted) bool {
 
 func (m mount) foreign(own *gate.Known, there mounted) gate.Foreign {
 	f := gate.Foreign{What: fmt.Sprintf("%s, of type %s", m.name(m.path), there.Type)}
-	end := "end it, if nobody needs it: vault secrets disable " + m.path
-	if m.login {
-		end = "end it, if nobody needs it: vault auth disable " + m.path
-	}
-	f.Ways = []string{m.another(), end}
+	f.Ways = []string{m.another(), "end it, if nobody needs it: " + m.end()}
 	if own != nil && own.Attributes["path"] == m.path {
 		f.Why = "it is not the one that the state knows: that one was ended, and this one mounted since"
 		f.Mistaken, f.Forget = m.resource, m.resource
@@ -188,6 +222,9 @@ func (m mount) foreign(own *gate.Known, there mounted) gate.Foreign {
 	}
 	return f
 }
+
+// grant is the way out where the token lacks something.
+func (m mount) grant() string { return "give it the policy of the stage, too: " + m.policy }
 
 func (m mount) another() string { return "give the stage another path: " + m.setting }
 

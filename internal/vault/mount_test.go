@@ -26,13 +26,18 @@ func site(w *world) gate.Values {
 	}
 }
 
-func inspect(t *testing.T, w *world, values gate.Values, known ...gate.Known) gate.Findings {
+func preflight(t *testing.T, w *world, values gate.Values) gate.Preflight {
 	t.Helper()
-	kind := PreflightTypes()[1]
-	p, err := kind.New("vault_mount.free", gate.Target{Environ: w.environ}, values)
+	p, err := mounts().New("vault_mount.free", gate.Target{Environ: w.environ}, values)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return p
+}
+
+func inspect(t *testing.T, w *world, values gate.Values, known ...gate.Known) gate.Findings {
+	t.Helper()
+	p := preflight(t, w, values)
 	found, err := p.Inspect(t.Context(), known, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -86,6 +91,27 @@ func TestAMountIsFreeOrTheStagesOwn(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestADestroyProvesAMountGone: what a receipt says of what the state knew.
+func TestADestroyProvesAMountGone(t *testing.T) {
+	w := newWorld(t)
+	w.Policy("castle", landing)
+	own := gate.Known{Address: "vault_jwt_auth_backend.cluster"}
+	if found := inspect(t, w, site(w)); len(found.Proof) > 0 {
+		t.Errorf("nobody had it: %+v", found.Proof)
+	}
+	if found := inspect(t, w, site(w), own); len(found.Proof) != 1 || !found.Proof[0].Gone || found.Proof[0].Kind != "auth method" || found.Proof[0].ID != "jwt-blue" {
+		t.Errorf("gone: %+v", found.Proof)
+	}
+	w.Mount("auth/jwt-blue", emulator.Mount{Type: "jwt"})
+	if found := inspect(t, w, site(w), own); len(found.Proof) != 1 || found.Proof[0].Gone || found.Proof[0].Way != "vault auth disable jwt-blue" {
+		t.Errorf("still there: %+v", found.Proof)
+	}
+	w.Set(emulator.State{Sealed: true})
+	if found := inspect(t, w, site(w), own); len(found.Proof) != 1 || found.Proof[0].Gone || found.Proof[0].Reason != "nobody can tell: it is sealed" {
+		t.Errorf("sealed: %+v", found.Proof)
 	}
 }
 

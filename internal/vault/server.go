@@ -13,7 +13,7 @@ import (
 // Server is a Vault, and who asks it.
 type Server struct {
 	Address string // https://vault.example.org:8200
-	CAFile  string // authorities to trust besides the system's: PEM text or a file's path; VAULT_CACERT if empty
+	CAFile  string // authorities to trust instead of the system's: PEM text or a file's path; VAULT_CACERT if empty
 	// Role logs in with AppRole; without it VAULT_TOKEN is used.
 	Role Role
 }

@@ -3,6 +3,7 @@ package vault
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -135,11 +136,33 @@ func (s *Server) data(r *http.Request, path string, token Token) (any, *refusal)
 		}
 		return map[string]any{"type": m.Type, "options": m.Options, "path": mount + "/"}, nil
 	}
+	for _, how := range []string{"revoke-prefix/", "revoke-force/"} {
+		if prefix, ok := strings.CutPrefix(path, "sys/leases/"+how); ok {
+			return s.revoke(token, path, prefix+"/", how == "revoke-force/")
+		}
+	}
 	mount, name, found := strings.Cut(path, "/data/")
 	if secret, there := s.secrets[mount+"/"+name]; found && there {
 		return map[string]any{"data": secret, "metadata": map[string]any{"version": 1}}, nil
 	}
 	return nil, notFound
+}
+
+// revoke ends all leases below a path, and those too that cannot be revoked if forced.
+func (s *Server) revoke(token Token, path, prefix string, force bool) (any, *refusal) {
+	if may := s.may(token, path); !slices.Contains(may, "sudo") && !slices.Contains(may, "root") {
+		return nil, denied("")
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.leases)) {
+		switch deletable := s.leases[id]; {
+		case !strings.HasPrefix(id, prefix):
+		case deletable || force:
+			delete(s.leases, id)
+		default:
+			return nil, &refusal{http.StatusBadRequest, []string{fmt.Sprintf("failed to revoke %q (1 / 1): failed to revoke entry: resp: (*logical.Response)(nil) err: connection refused", id)}}
+		}
+	}
+	return nil, nil
 }
 
 // anything reports whether a token has a policy for something below a mount.

@@ -24,6 +24,7 @@ type Server struct {
 	policies map[string][]rule
 	mounts   map[string]Mount // by path, as in "auth/jwt-blue/" or "secret/"
 	secrets  map[string]map[string]string
+	leases   map[string]bool   // by id, such as "database-blue/creds/grafana/1": whether what was given out can be deleted
 	roles    map[string]string // AppRole: a role's id and secret, and the policy that it gives
 }
 
@@ -51,7 +52,7 @@ type Mount struct {
 
 // New makes a Vault.
 func New() *Server {
-	s := &Server{tokens: map[string]Token{}, policies: map[string][]rule{}, mounts: map[string]Mount{}, secrets: map[string]map[string]string{}, roles: map[string]string{}}
+	s := &Server{tokens: map[string]Token{}, policies: map[string][]rule{}, mounts: map[string]Mount{}, secrets: map[string]map[string]string{}, roles: map[string]string{}, leases: map[string]bool{}}
 	s.Policy("default", `
 path "auth/token/lookup-self" { capabilities = ["read"] }
 path "sys/capabilities-self" { capabilities = ["update"] }
@@ -114,6 +115,20 @@ func (s *Server) Mount(path string, m Mount) {
 		m.Accessor = m.Type + "_0a1b2c3d"
 	}
 	s.mounts[path+"/"] = m
+}
+
+// Lease gives something out. What cannot be deleted cannot be revoked.
+func (s *Server) Lease(id string, deletable bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leases[id] = deletable
+}
+
+// Leases lists what was given out and neither revoked nor forgotten.
+func (s *Server) Leases() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.leases))
 }
 
 // Put writes a secret of a KV engine, version 2.

@@ -22,6 +22,7 @@ preflight "vault_mount" "free" {
   resource    = "vault_mount.database"
   setting     = "vault_database_path"
   policy      = "vault-policy.hcl of secrets/vault-database (castle stage eject secrets/vault-database; docs/vault.md)"
+  leases      = true
   kv_mount    = var.vault_kv_mount
   kv_path     = var.vault_database_kv_path
   writes = concat(

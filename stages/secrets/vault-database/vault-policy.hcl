@@ -17,6 +17,16 @@ path "database-*" {
   capabilities = ["create", "read", "update", "delete"]
 }
 
+# The users that Vault has made end before the engine does: a destroy has them
+# deleted, or forgotten where their database is gone.
+path "sys/leases/revoke-prefix/database-*" {
+  capabilities = ["update", "sudo"]
+}
+
+path "sys/leases/revoke-force/database-*" {
+  capabilities = ["update", "sudo"]
+}
+
 # The passwords of the database's users.
 path "secret/data/ephemeral-castle/+/+/database" {
   capabilities = ["create", "read", "update"]

@@ -6,9 +6,11 @@ locals {
 # Vault judges a token by its signature and asks no cluster: so this can be done
 # before there is one, and holds for every one that is raised with the same key.
 resource "vault_jwt_auth_backend" "cluster" {
-  path                   = local.path
-  bound_issuer           = local.issuer
-  jwt_validation_pubkeys = [var.serviceaccount_public_key_pem]
+  path         = local.path
+  bound_issuer = local.issuer
+
+  # Vault gives it back without the line's end, and Terraform would change it each time.
+  jwt_validation_pubkeys = [trimspace(var.serviceaccount_public_key_pem)]
 }
 
 resource "vault_policy" "role" {

@@ -1,0 +1,53 @@
+package vault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+// Two ways to end all leases below a path: the first has what was given out
+// deleted, the second forgets it
+// (developer.hashicorp.com/vault/api-docs/system/leases).
+const (
+	revokePrefix = "sys/leases/revoke-prefix/"
+	revokeForce  = "sys/leases/revoke-force/"
+)
+
+// revoke ends what the engine gave out. Vault keeps an engine while one of its leases
+// cannot be revoked, and none can be once Terraform has deleted the connection that
+// they were made with. The users of a database that went with the cluster cannot be
+// deleted and need not be: Vault forgets them.
+func (m mount) revoke(ctx context.Context, known []gate.Known, report func(string)) error {
+	if !slices.ContainsFunc(known, func(k gate.Known) bool { return k.Address == m.resource }) {
+		return nil
+	}
+	c, _, err := m.logIn(ctx, m.environ)
+	if err != nil {
+		return err
+	}
+	err = c.call(ctx, http.MethodPost, revokePrefix+m.path, map[string]bool{"sync": true}, nil)
+	if err == nil {
+		return nil
+	}
+	if !notRevoked(err) || ctx.Err() != nil {
+		return m.trouble("it does not revoke what "+m.path+" gave out: "+err.Error(), m.grant())
+	}
+	if e := c.call(ctx, http.MethodPost, revokeForce+m.path, nil, nil); e != nil {
+		return m.trouble("it does not forget what "+m.path+" gave out: "+e.Error(), m.grant())
+	}
+	report(fmt.Sprintf("%s: what it gave out could not be deleted, and Vault forgets it; where the database goes on elsewhere, delete its users v-* there: %v", m.name(m.path), err))
+	return nil
+}
+
+// notRevoked reports whether Vault tried, and what had to hear of it did not, or let
+// it wait for longer than castle does.
+func notRevoked(err error) bool {
+	late := net.Error(nil)
+	return status(err) == http.StatusBadRequest || status(err) == http.StatusInternalServerError || errors.As(err, &late) && late.Timeout()
+}

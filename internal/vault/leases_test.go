@@ -1,0 +1,74 @@
+package vault
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/zclconf/go-cty/cty"
+
+	emulator "github.com/ephemeral-castle/castle/internal/emulator/vault"
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+// engine is what secrets/vault-database asks for, with the policy beside it.
+func engine(t *testing.T, w *world) gate.Values {
+	t.Helper()
+	w.Policy("database", policy(t, "secrets/vault-database"))
+	w.Token(token, emulator.Token{Policies: []string{"castle", "database"}})
+	w.Mount("database-blue", emulator.Mount{Type: "database"})
+	values := site(w)
+	values["kind"], values["path"], values["resource"] = cty.StringVal("secrets"), cty.StringVal("database-blue"), cty.StringVal("vault_mount.database")
+	values["writes"], values["leases"] = cty.ListVal([]cty.Value{cty.StringVal("database-blue/roles/grafana")}), cty.True
+	return values
+}
+
+var database = gate.Known{Address: "vault_mount.database"}
+
+func TestWhatAnEngineGaveOutEndsBeforeIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		deletable bool
+		known     []gate.Known
+		left      []string
+		told      string
+	}{
+		"its database answers":           {deletable: true, known: []gate.Known{database}},
+		"its database is gone":           {known: []gate.Known{database}, told: `failed to revoke "database-blue/creds/grafana/1"`},
+		"the state knows no such engine": {deletable: true, left: []string{"database-blue/creds/grafana/1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			p := preflight(t, w, engine(t, w))
+			w.Lease("database-blue/creds/grafana/1", c.deletable)
+			w.Lease("database-bluer/creds/grafana/1", c.deletable)
+			var told []string
+			if err := p.Revoke(t.Context(), c.known, func(s string) { told = append(told, s) }); err != nil {
+				t.Fatal(err)
+			}
+			if left := w.Leases(); !slices.Equal(left, append(c.left, "database-bluer/creds/grafana/1")) {
+				t.Errorf("left: %q", left)
+			}
+			if text := strings.Join(told, "\n"); (text != "") != (c.told != "") || !strings.Contains(text, c.told) {
+				t.Errorf("told: %q", text)
+			}
+		})
+	}
+}
+
+func TestNothingIsForgottenForAVaultThatDoesNotHearOfIt(t *testing.T) {
+	w := newWorld(t)
+	p := preflight(t, w, engine(t, w))
+	w.Lease("database-blue/creds/grafana/1", true)
+	w.Policy("database", strings.ReplaceAll(policy(t, "secrets/vault-database"), `"update", "sudo"`, `"update"`))
+	err := p.Revoke(t.Context(), []gate.Known{database}, nil)
+	if err == nil || !strings.Contains(err.Error(), "it does not revoke what database-blue gave out") || !strings.Contains(err.Error(), "give it the policy of the stage, too") {
+		t.Errorf("%v", err)
+	}
+	found := inspect(t, w, engine(t, w), database)
+	if len(found.Unfit) > 0 {
+		t.Errorf("with the policy as it is written: %+v", found.Unfit)
+	}
+	if preflight(t, w, site(w)).Revoke != nil {
+		t.Error("what gives nothing out has nothing to revoke")
+	}
+}
