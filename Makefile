@@ -66,7 +66,7 @@ vault: tools ## Build a real Vault for the lab and install PostgreSQL: for clust
 .PHONY: test
 test: build vault ## Run every test: unit, command line, real Terraform, the lab, and a rehearsal of blue
 	$(call say,unit tests and command line$(,) with the race detector (three minutes the first time))
-	CGO_ENABLED=1 go test -race ./...
+	CGO_ENABLED=1 go test -timeout 30m -race ./...
 	$(MAKE) integration
 	$(call say,how soon gates open$(,) alone because it is measured; then the other tests of the lab)
 	cd lab && go test ./gates && go test ./...
@@ -76,7 +76,7 @@ test: build vault ## Run every test: unit, command line, real Terraform, the lab
 .PHONY: integration
 integration: build vault ## Run the tests that need real Terraform
 	$(call say,integration tests with real Terraform$(,) most of them in rehearsals)
-	@go test -timeout 20m -tags integration -run '^($(integration))$$' $(sort $(dir $(integrated)))
+	@go test -timeout 60m -tags integration -run '^($(integration))$$' $(sort $(dir $(integrated)))
 	cd lab && go test -tags integration ./cmd/lab-providers
 
 .PHONY: soak
@@ -99,7 +99,7 @@ check: tools ## Format, tidiness, vet, staticcheck, Terraform format, and the ra
 	go run $(STATICCHECK) -checks all ./... && go run $(STATICCHECK) -checks all -tags integration ./...
 	cd lab && go run $(STATICCHECK) -checks all ./...
 	terraform fmt -check -recursive stages clusters
-	CGO_ENABLED=1 go test -race ./...
+	CGO_ENABLED=1 go test -timeout 30m -race ./...
 
 .PHONY: tools
 tools: # Install with apt what building and testing need and this machine lacks.
