@@ -92,6 +92,8 @@ func TestThePlatformRefusesMachinesThatCannotBeACluster(t *testing.T) {
 			"Two nodes have the same address"},
 		{`nodes = { a = { role = "controlplane", vm_id = 500, address = "192.168.1.211" } }`, "A node's vm_id lies outside of vm_id_range"},
 		{`nodes = { a = { role = "master", vm_id = 421, address = "192.168.1.211" } }`, "A node's role is controlplane or worker"},
+		{`serviceaccount_issuer = "k8s.example.org"`, "serviceaccount_issuer is a https:// address"},
+		{`apiserver_extra_args = { service-account-issuer = "https://k8s.example.org" }`, "The issuer belongs into serviceaccount_issuer"},
 		{"proxmox_insecure = true\nproxmox_ca_file = \"/ca.pem\"", "contradict each other"},
 	} {
 		out, err := judged(t, files, cluster(t, "blue"), secrets, c.value)
