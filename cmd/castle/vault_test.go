@@ -47,7 +47,7 @@ func TestVault(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		env.Values[vaultKey{}] = v
+		env.Values[vaultKey{}], env.Values[infisicalKey{}] = v, newInfisical()
 		env.Setenv("VAULT_CACERT", filepath.Join(v.dir, "tls.crt"))
 		env.Setenv("TF_VAR_vault_address", v.address)
 		for name, policy := range policies {
@@ -56,7 +56,7 @@ func TestVault(t *testing.T) {
 			}
 		}
 		return vaultMirror(env)
-	}, map[string]func(*testscript.TestScript, bool, []string){"vault": vault})
+	}, map[string]func(*testscript.TestScript, bool, []string){"vault": vault, "infisical": infisical})
 }
 
 type vaultKey struct{}
@@ -215,16 +215,21 @@ func vault(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// vaultMirror makes a provider mirror with the stand-in for hashicorp/vault.
+// vaultMirror makes a provider mirror with the stand-ins for hashicorp/vault and infisical/infisical.
 func vaultMirror(env *testscript.Env) error {
 	program, err := filepath.Abs("../../bin/lab-providers")
 	if err != nil {
 		return err
 	}
 	mirror := filepath.Join(env.WorkDir, ".mirror")
-	home := filepath.Join(mirror, "registry.terraform.io/hashicorp/vault/5.10.1/linux_amd64")
+	for source, version := range map[string]string{"hashicorp/vault": "5.10.1", "infisical/infisical": "0.19.24"} {
+		home := filepath.Join(mirror, "registry.terraform.io", source, version, "linux_amd64")
+		binary := fmt.Sprintf("terraform-provider-%s_v%s", filepath.Base(source), version)
+		if err := errors.Join(os.MkdirAll(home, 0o700), os.Symlink(program, filepath.Join(home, binary))); err != nil {
+			return err
+		}
+	}
 	rc := filepath.Join(env.WorkDir, "terraformrc")
 	env.Setenv("TF_CLI_CONFIG_FILE", rc)
-	return errors.Join(os.MkdirAll(home, 0o700), os.Symlink(program, filepath.Join(home, "terraform-provider-vault_v5.10.1")),
-		os.WriteFile(rc, fmt.Appendf(nil, "provider_installation {\n  filesystem_mirror { path = %q }\n}\n", mirror), 0o600))
+	return os.WriteFile(rc, fmt.Appendf(nil, "provider_installation {\n  filesystem_mirror { path = %q }\n}\n", mirror), 0o600)
 }

@@ -100,7 +100,7 @@ func (r *creation) create(ctx context.Context, chosen []*config.Stage) (err erro
 		err = errors.Join(err, r.closeWorkshops())
 	}()
 	skipped := map[*config.Stage]bool{}
-	return graph.Walk(ctx, tasks, taskNeeds, func(ctx context.Context, t *task) error {
+	err = graph.Walk(ctx, tasks, taskNeeds, func(ctx context.Context, t *task) error {
 		if err := t.do(ctx); err != nil {
 			s := t.stage
 			return r.explained(ctx, subject{s.Layer, s.Name, s}, r.failed(ctx, s.Layer, s.Name, err))
@@ -119,6 +119,14 @@ func (r *creation) create(ctx context.Context, chosen []*config.Stage) (err erro
 			Text: fmt.Sprintf("%s did not succeed", s.Cause.name),
 		})
 	})
+	if err != nil || len(chosen) < len(r.cluster.Stages) {
+		return err
+	}
+	left, err := r.unlisted()
+	for _, u := range left {
+		r.notice(u.String())
+	}
+	return err
 }
 
 // renewal is the one time in a run that a volatile stage is read again, at the

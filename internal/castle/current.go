@@ -17,7 +17,7 @@ func (r *creation) current(ctx context.Context, s *config.Stage) (bool, error) {
 	if err != nil || !st.Exists {
 		return false, err
 	}
-	r.said.put(s, st.Outputs)
+	r.said.put(s, r.outputsOf(s, st))
 	old, err := dir.Fingerprint()
 	if err != nil || old == nil || r.refresh {
 		return false, err
@@ -70,7 +70,7 @@ func (r *creation) requireReady(ctx context.Context, s *config.Stage) error {
 		return &UsageError{Message: fmt.Sprintf("needed but not selected, and never created; "+
 			"raise it first: castle create %s --to %s", r.cluster.Name, s.Name)}
 	}
-	r.said.put(s, st.Outputs)
+	r.said.put(s, r.outputsOf(s, st))
 	if closed := r.ask(ctx, s, s.Gates); closed != nil {
 		return fmt.Errorf("needed but not selected, and not ready: gate %s: %w", closed.Gate, closed)
 	}

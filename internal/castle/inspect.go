@@ -84,7 +84,7 @@ func (c *Castle) Terraform(ctx context.Context, name string, args []string, stdi
 		if err != nil {
 			return 0, err
 		}
-		r.said.put(other, st.Outputs)
+		r.said.put(other, r.outputsOf(other, st))
 	}
 	work, err := r.open(s.Name, s.Layer)
 	if err != nil {

@@ -1,6 +1,7 @@
 package castle
 
 import (
+	"errors"
 	"maps"
 	"sync"
 
@@ -45,6 +46,31 @@ func (o *outputs) put(s *config.Stage, said map[string]state.Output) {
 		values[name], layer[name] = out.Value, out.Value
 	}
 	o.stages[s.Name], o.layers[s.Layer] = values, layer
+}
+
+// outputsOf are what a stage has said by its state. One whose last apply was not
+// good, or was another module's, may not have come to an output.
+func (c *Castle) outputsOf(s *config.Stage, st *state.State) map[string]state.Output {
+	dir := c.dir.Stage(s.Name)
+	rec, recorded := dir.Record()
+	ready, err := dir.Fingerprint()
+	module, digested := state.Digest(s.Module)
+	if errors.Join(recorded, err, digested) != nil || ready == nil || rec.Module != module {
+		return st.Outputs
+	}
+	return withNulls(s, st.Outputs)
+}
+
+// withNulls adds the outputs that are null: Terraform keeps none of those.
+func withNulls(s *config.Stage, said map[string]state.Output) map[string]state.Output {
+	all := map[string]state.Output{}
+	maps.Copy(all, said)
+	for name := range s.Outputs {
+		if _, is := all[name]; !is {
+			all[name] = state.Output{Value: cty.NullVal(cty.DynamicPseudoType)}
+		}
+	}
+	return all
 }
 
 // scope is what expressions of s may see now.

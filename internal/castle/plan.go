@@ -59,6 +59,8 @@ type StagePlan struct {
 	Counts    map[string]int  `json:"counts,omitempty"`     // of Changes, by action
 	Changes   []PlannedChange `json:"changes,omitempty"`    // by address
 	OnEarlier []string        `json:"on_earlier,omitempty"` // stages that change first and may say something else then
+
+	heard bool // what it will say was heard, and is what the others were planned with
 }
 
 // PlannedChange is what would become of one resource.
@@ -67,6 +69,11 @@ type PlannedChange struct {
 	Action     string   `json:"action"`               // create, update, replace, delete, forget, move, read or adopt
 	Reason     string   `json:"reason,omitempty"`     // in Terraform's words: tainted, cannot_update …
 	Attributes []string `json:"attributes,omitempty"` // that change, or for which it is replaced; never their values
+}
+
+// String says what is left over, and the way out.
+func (u Unlisted) String() string {
+	return fmt.Sprintf("%s/%s is recorded and no longer in the configuration; a create leaves it: %s", u.Layer, u.Stage, u.Destroy)
 }
 
 // String is the change as Terraform's users know it.
@@ -92,7 +99,8 @@ func (c PlannedChange) String() string {
 // Plan says what a create would do. It applies, imports and records nothing: no
 // state changes, and neither does what the status of a stage depends on. What
 // does not exist yet has no value here, so that a stage whose inputs come from one
-// that was never applied is not planned. The error joins what could not be
+// that was never applied is not planned, unless that one only reads: what it would
+// say is known. The error joins what could not be
 // planned; the Plan holds all of it, too, and is nil only if nothing could be asked,
 // or if it could not be saved.
 func (c *Castle) Plan(ctx context.Context, o PlanOptions) (_ *Plan, err error) {
@@ -132,7 +140,7 @@ func (c *Castle) Plan(ctx context.Context, o PlanOptions) (_ *Plan, err error) {
 		}
 	}
 	var errs []error
-	made := each(chosen, func(s *config.Stage) plannedStage { return p.stage(ctx, s) })
+	made := p.stages(ctx, chosen)
 	for i, one := range made {
 		if one.err != nil {
 			errs = append(errs, fmt.Errorf("stage %s: %w", chosen[i].Name, one.err))
@@ -181,7 +189,7 @@ func (p *Plan) connect(chosen []*config.Stage) {
 	for i, s := range chosen {
 		for _, edge := range s.Edges() {
 			at := slices.Index(chosen, edge.From)
-			if at < 0 || p.Stages[at].State != PlanChanges || len(edge.Values) == 0 && !edge.Connects {
+			if at < 0 || p.Stages[at].State != PlanChanges || p.Stages[at].heard || len(edge.Values) == 0 && !edge.Connects {
 				continue
 			}
 			if one := &p.Stages[i]; one.State == PlanCurrent || one.State == PlanUnchanged || one.State == PlanChanges {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/config"
@@ -42,13 +43,28 @@ func (p *planning) recallSound() error {
 		if err != nil {
 			return err
 		}
-		p.said.put(s, st.Outputs)
+		p.said.put(s, p.outputsOf(s, st))
 	}
 	return nil
 }
 
 // answerAtOnce is how long somebody may take to answer a plan's question.
 const answerAtOnce = 15 * time.Second
+
+// stages plans all at once, but first those that read something.
+func (p *planning) stages(ctx context.Context, chosen []*config.Stage) []plannedStage {
+	made := make([]plannedStage, len(chosen))
+	for _, volatile := range []bool{true, false} {
+		var all sync.WaitGroup
+		for i, s := range chosen {
+			if s.Volatile == volatile {
+				all.Go(func() { made[i] = p.stage(ctx, s) })
+			}
+		}
+		all.Wait()
+	}
+	return made
+}
 
 func (p *planning) stage(ctx context.Context, s *config.Stage) plannedStage {
 	one := plannedStage{StagePlan: StagePlan{Name: s.Name, Layer: s.Layer, State: PlanFailed}}

@@ -10,6 +10,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
@@ -47,6 +48,9 @@ func (p *planning) terraform(ctx context.Context, s *config.Stage, inputs map[st
 		return nil
 	}
 	one.State = PlanChanges
+	if err := p.hear(ctx, s, work, plan, one); err != nil {
+		return err
+	}
 	if p.keeps && !one.imports {
 		if one.saved, err = os.ReadFile(plan.File); err != nil {
 			return err
@@ -59,6 +63,26 @@ func (p *planning) terraform(ctx context.Context, s *config.Stage, inputs map[st
 		}
 	}
 	one.Changes, one.Counts = planned(plan.Changes, names, adopted)
+	return nil
+}
+
+// hear takes what a stage would say that was never applied and only reads, as when
+// the cluster's secrets have moved: the others are planned with that.
+func (p *planning) hear(ctx context.Context, s *config.Stage, work *workshop, plan *terraform.Plan, one *plannedStage) error {
+	st, err := p.readState(p.dir.Stage(s.Name))
+	if err != nil || st.Exists || !s.Volatile || len(plan.Changes) > 0 {
+		return err
+	}
+	values, known, err := work.Outputs(ctx, plan)
+	if err != nil || !known {
+		return err
+	}
+	said := map[string]state.Output{}
+	for name, v := range values {
+		said[name] = state.Output{Value: v}
+	}
+	p.said.put(s, withNulls(s, said))
+	one.heard = true
 	return nil
 }
 

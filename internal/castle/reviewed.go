@@ -103,14 +103,15 @@ func (r *creation) moved(chosen []*config.Stage) (moved []string, err error) {
 		return nil, err
 	}
 	moved = append(moved, now.Changed(r.reviewed.Facts)...)
-	begun := map[*config.Stage]bool{}
+	begun, silent := map[*config.Stage]bool{}, map[*config.Stage]bool{}
 	old := r.recalled()
 	for _, s := range r.cluster.Stages {
 		st, err := r.readState(r.dir.Stage(s.Name))
 		if err != nil {
 			return nil, err
 		}
-		old.said.put(s, st.Outputs)
+		old.said.put(s, r.outputsOf(s, st))
+		silent[s] = s.Volatile && !st.Exists // the plan heard what it will say
 		if begun[s], err = r.begun(s); err != nil {
 			return nil, err
 		}
@@ -122,7 +123,7 @@ func (r *creation) moved(chosen []*config.Stage) (moved []string, err error) {
 			continue
 		}
 		s := chosen[at]
-		after := slices.ContainsFunc(graph.Closure(r.cluster.Stages, stageNeeds, s.Needs...), func(n *config.Stage) bool { return begun[n] })
+		after := slices.ContainsFunc(graph.Closure(r.cluster.Stages, stageNeeds, s.Needs...), func(n *config.Stage) bool { return begun[n] || silent[n] })
 		facts, err := old.facts(s, isPlanned(one.State))
 		if err != nil && !after {
 			moved = append(moved, fmt.Sprintf("stage %s: %v", s.Name, err))

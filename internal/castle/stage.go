@@ -199,7 +199,7 @@ func (r *run) hear(s *config.Stage) error {
 	if err != nil {
 		return err
 	}
-	r.said.put(s, st.Outputs)
+	r.said.put(s, withNulls(s, st.Outputs))
 	if s.Layer == platformLayer {
 		return r.export()
 	}

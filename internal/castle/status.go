@@ -27,6 +27,7 @@ type Status struct {
 	Cluster  string        `json:"cluster"`
 	Platform string        `json:"platform"`
 	Stages   []StageStatus `json:"stages"`
+	Unlisted []Unlisted    `json:"unlisted,omitempty"` // that are recorded and not configured any more
 }
 
 // StageStatus is one stage's part of a Status.
@@ -66,6 +67,9 @@ func (c *Castle) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return all, c.conceal(err)
 	}
+	if all.Unlisted, err = r.unlisted(); err != nil {
+		return all, c.conceal(err)
+	}
 	all.Stages = make([]StageStatus, len(c.cluster.Stages))
 	err = errors.Join(each(c.cluster.Stages, func(s *config.Stage) error {
 		one, err := r.statusOf(ctx, s, states[s])
@@ -94,7 +98,7 @@ func (r *run) recall() (map[*config.Stage]*state.State, error) {
 			return nil, err
 		}
 		states[s] = st
-		r.said.put(s, st.Outputs)
+		r.said.put(s, r.outputsOf(s, st))
 	}
 	return states, nil
 }

@@ -137,7 +137,7 @@ func (r *destruction) configuredToken(d *Doomed) (token, endpoint string) {
 	var found *config.Stage
 	for _, s := range r.cluster.Stages {
 		if st, err := r.dir.Stage(s.Name).LastKnown(); err == nil {
-			r.said.put(s, st.Outputs)
+			r.said.put(s, r.outputsOf(s, st))
 		}
 		if s.Name == d.Record.Name {
 			found = s

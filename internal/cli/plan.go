@@ -102,8 +102,8 @@ func printPlan(w io.Writer, p *castle.Plan) {
 			remark(w, fmt.Sprintf("judged by what %s says now, which changes first", strings.Join(s.OnEarlier, ", ")))
 		}
 	}
-	for _, s := range p.Unlisted {
-		fmt.Fprintf(w, "%s/%s is recorded and no longer in the configuration; a create leaves it: %s\n", s.Layer, s.Stage, s.Destroy)
+	for _, u := range p.Unlisted {
+		fmt.Fprintln(w, u)
 	}
 }
 

@@ -69,7 +69,15 @@ func printStatus(w io.Writer, s castle.Status) error {
 			fmt.Fprintf(t, "\t\t\t\t%s\n", strings.ReplaceAll(c, "\n", " "))
 		}
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, u := range s.Unlisted {
+		if _, err := fmt.Fprintln(w, u); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func note(st castle.StageStatus) string {

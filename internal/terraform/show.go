@@ -2,8 +2,12 @@ package terraform
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 
 	"github.com/hashicorp/terraform-exec/tfexec"
+	"github.com/zclconf/go-cty/cty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
 )
 
 // Object is what a plan would make of one resource instance, as far as the plan
@@ -45,4 +49,34 @@ func (r *Root) Objects(ctx context.Context, p *Plan) ([]Object, error) {
 		return nil
 	})
 	return objects, err
+}
+
+// Outputs are the outputs that an apply of p would leave; of one that is null there
+// is none. known is false if only the apply can tell one of them. They may be secret.
+func (r *Root) Outputs(ctx context.Context, p *Plan) (outputs map[string]cty.Value, known bool, err error) {
+	outputs, known = map[string]cty.Value{}, true
+	err = r.command(ctx, "show", nil, func(tf *tfexec.Terraform, _ *stream) error {
+		shown, err := tf.ShowPlanFile(ctx, p.File)
+		if err != nil || shown.PlannedValues == nil {
+			return err
+		}
+		for name, change := range shown.OutputChanges {
+			if open, is := change.AfterUnknown.(bool); !is || open {
+				known = false
+			}
+			out := shown.PlannedValues.Outputs[name]
+			if out == nil || out.Value == nil {
+				continue
+			}
+			data, err := json.Marshal(out.Value)
+			if err == nil {
+				outputs[name], err = ctyjson.Unmarshal(data, out.Type)
+			}
+			if err != nil {
+				return fmt.Errorf("output %s: not as its type says", name) // the parser's words could quote a secret
+			}
+		}
+		return nil
+	})
+	return outputs, known, err
 }
