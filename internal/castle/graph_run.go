@@ -23,6 +23,11 @@ type GraphRun struct {
 	// CriticalSeconds is what its steps sum up to. What the run took beyond is spent
 	// between stages: on preflights, and on waiting for a turn (--parallelism).
 	CriticalSeconds float64 `json:"critical_seconds"`
+	// LayeredSeconds is what the same steps take in the order of a script, TazLab's
+	// create.sh: layer by layer and stage by stage, with only networking, storage and
+	// gitops side by side. Like CriticalSeconds it holds nothing between stages. Null
+	// where a stage was up to date: how long a script is at that was not measured.
+	LayeredSeconds *float64 `json:"layered_seconds"`
 }
 
 // GraphStep is one step of the critical path: a stage, or what its late gates waited.
@@ -37,6 +42,18 @@ type GraphStep struct {
 type measured struct {
 	stage *config.Stage
 	late  bool
+}
+
+// measurable is what has a duration among stages, in their order.
+func measurable(stages []*config.Stage) []measured {
+	var nodes []measured
+	for _, s := range stages {
+		nodes = append(nodes, measured{stage: s})
+		if len(lateGates(s)) > 0 {
+			nodes = append(nodes, measured{s, true})
+		}
+	}
+	return nodes
 }
 
 // key names its span in a timeline; no stage is called so.
@@ -126,13 +143,7 @@ func raisesAll(events []event.Event, cluster *config.Cluster) bool {
 }
 
 func (g *Graph) mark(id string, events []event.Event, cluster *config.Cluster) error {
-	var nodes []measured
-	for _, s := range cluster.Stages {
-		nodes = append(nodes, measured{stage: s})
-		if len(lateGates(s)) > 0 {
-			nodes = append(nodes, measured{s, true})
-		}
-	}
+	nodes := measurable(cluster.Stages)
 	spans := map[string]*event.Span{}
 	run := &GraphRun{ID: id, CriticalPath: []GraphStep{}}
 	var first, last time.Time
@@ -157,10 +168,18 @@ func (g *Graph) mark(id string, events []event.Event, cluster *config.Cluster) e
 		return err
 	}
 	run.CriticalSeconds = seconds(length)
+	idle := func(n measured) bool { return spans[n.key()] == nil || spans[n.key()].Result == "current" }
+	if !slices.ContainsFunc(nodes, idle) {
+		layered, err := layerByLayer(nodes, weight)
+		if err != nil {
+			return err
+		}
+		took := seconds(layered)
+		run.LayeredSeconds = &took
+	}
 	g.Run = run
 	for _, n := range nodes {
-		s := spans[n.key()]
-		if s == nil || s.Result == "current" {
+		if idle(n) {
 			continue
 		}
 		took := seconds(weight(n))

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -20,7 +19,8 @@ gate waits for further stages while its own stage is applied already.
 
 Durations are those of the newest create of all stages that ended well and found
 something to do; the critical path is the chain of stages that took longest in
-it. Nothing is asked, locked or changed.`,
+it, and is compared with what a script takes that goes layer by layer. Nothing
+is asked, locked or changed.`,
 		Example: `  castle graph blue
   castle graph blue -o svg > blue.svg
   castle graph blue -o dot | dot -Tpng > blue.png`,
@@ -61,34 +61,16 @@ func (a *app) printGraph(g *castle.Graph) error {
 
 // took is a duration as it is shown, nothing where there is none.
 func took(seconds *float64) string {
-	switch {
-	case seconds == nil:
+	if seconds == nil {
 		return ""
-	case *seconds < 60:
-		return fmt.Sprintf("%.1fs", *seconds)
 	}
-	whole := int(*seconds + 0.5)
-	return fmt.Sprintf("%dm%02ds", whole/60, whole%60)
+	return castle.Took(*seconds)
 }
 
-// graphRun says which run the durations are of, and its critical path.
+// graphRun says which run the durations are of, and what they add up to.
 func graphRun(g *castle.Graph) []string {
 	if g.Run == nil {
 		return []string{"No durations and no critical path: there is no create of all stages that raised something and ended well."}
 	}
-	path := ""
-	for i, s := range g.Run.CriticalPath {
-		if i > 0 {
-			path += " → "
-		}
-		path += s.Stage
-		if s.Late {
-			path += " (late gates)"
-		}
-		path += " " + took(&s.Seconds)
-	}
-	return []string{
-		fmt.Sprintf("Durations of run %s, which took %s.", g.Run.ID, took(&g.Run.Seconds)),
-		fmt.Sprintf("Critical path, %s: %s", took(&g.Run.CriticalSeconds), path),
-	}
+	return g.Run.Lines()
 }

@@ -110,6 +110,9 @@ func (r *round) run(ctx context.Context) (int, error) {
 	if err := r.readStages(); err != nil {
 		return 0, err
 	}
+	if err := r.readRun(); err != nil { // what a command has left in the state directory is its own affair
+		fmt.Fprintf(r.stderr, "castle: the report is without a critical path: %v\n", err)
+	}
 	r.summary(left, missing)
 	return code, r.report.write(r.path("report.json"))
 }

@@ -169,17 +169,7 @@ func TestTheReportTellsTheFirstRunAndFindsWhatTheLastChanged(t *testing.T) {
 	began := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	at := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
 	r := &round{plan: plan{Work: t.TempDir(), Survey: survey{Name: "blue", Platform: "proxmox"}}}
-	write := func(run string, events ...event.Event) {
-		var text []byte
-		for _, e := range events {
-			line, err := json.Marshal(e)
-			check(t, err)
-			text = append(append(text, line...), '\n')
-		}
-		dir := r.path("state", "blue", "proxmox", "runs", run)
-		check(t, os.MkdirAll(dir, 0o700))
-		check(t, os.WriteFile(filepath.Join(dir, "journal.jsonl"), append(text, `{"torn`...), 0o600))
-	}
+	write := func(run string, events ...event.Event) { writeRun(t, r, run, events...) }
 	write("1-create",
 		event.Event{Time: at(0), Kind: event.StageStarted, Layer: "networking", Stage: "metallb"},
 		event.Event{Time: at(4), Kind: event.Resource, Stage: "metallb", Address: "helm_release.metallb", Action: "create"},
@@ -207,6 +197,67 @@ func TestTheReportTellsTheFirstRunAndFindsWhatTheLastChanged(t *testing.T) {
 			t.Errorf("%q is missing in\n%s", line, out.String())
 		}
 	}
+}
+
+func TestTheReportComparesTheCriticalPathWithAScript(t *testing.T) {
+	repository := t.TempDir()
+	for name, content := range map[string]string{
+		"clusters/blue/proxmox/cluster.hcl": `stage "seed" { source = "secrets/seed" }
+			stage "trust" { source = "secrets/trust" }
+			stage "machines" { source = "platform/machines" }`,
+		"stages/secrets/seed/stage.hcl":      "stage {}",
+		"stages/secrets/trust/stage.hcl":     "stage {}",
+		"stages/platform/machines/stage.hcl": "stage {}",
+	} {
+		path := filepath.Join(repository, name)
+		check(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		check(t, os.WriteFile(path, []byte(content), 0o600))
+	}
+	var out bytes.Buffer
+	r := &round{plan: plan{Work: t.TempDir(), Survey: survey{Name: "blue", Platform: "proxmox"}, Options: Options{Directory: repository}}, stdout: &out}
+	r.environ = []string{"CASTLE_STATE_DIR=" + r.path("state")}
+	check(t, r.readRun())
+	r.summary(nil, nil)
+	if r.report.Run != nil || strings.Contains(out.String(), "ritical path") {
+		t.Errorf("before any run: %+v\n%s", r.report.Run, out.String())
+	}
+
+	at := func(s int) time.Time { return time.Date(2026, 5, 1, 12, 0, s, 0, time.UTC) }
+	events := []event.Event{{Time: at(0), Kind: event.RunStarted, Text: "create blue/proxmox"}}
+	for _, s := range []struct {
+		layer, name string
+		ended       int
+	}{{"secrets", "seed", 4}, {"secrets", "trust", 2}, {"platform", "machines", 30}} {
+		events = append(events,
+			event.Event{Time: at(0), Kind: event.StageStarted, Layer: s.layer, Stage: s.name},
+			event.Event{Time: at(s.ended), Kind: event.StageReady, Layer: s.layer, Stage: s.name})
+	}
+	writeRun(t, r, "20260501T120000.000-create-000000", append(events, event.Event{Time: at(30), Kind: event.RunEnded, Text: "ok"})...)
+	check(t, os.WriteFile(r.path("state", "blue", "proxmox", "layout"), []byte("1\n"), 0o600))
+	check(t, r.readRun())
+	r.summary(nil, nil)
+	if want := "take 36.0s: 6.0s (20%) more than the critical path.\n\nLeft over"; !strings.Contains(out.String(), want) {
+		t.Errorf("%q is missing in\n%s", want, out.String())
+	}
+	said, err := json.Marshal(r.report)
+	check(t, err)
+	if want := `"critical_seconds":30,"layered_seconds":36`; !strings.Contains(string(said), want) {
+		t.Errorf("%s is missing in %s", want, said)
+	}
+}
+
+// writeRun writes a run's journal, the last line of which is torn.
+func writeRun(t *testing.T, r *round, run string, events ...event.Event) {
+	t.Helper()
+	var text []byte
+	for _, e := range events {
+		line, err := json.Marshal(e)
+		check(t, err)
+		text = append(append(text, line...), '\n')
+	}
+	dir := r.path("state", "blue", "proxmox", "runs", run)
+	check(t, os.MkdirAll(dir, 0o700))
+	check(t, os.WriteFile(filepath.Join(dir, "journal.jsonl"), append(text, `{"torn`...), 0o600))
 }
 
 func TestAPlanHoldsNoneOfTheUsersEnvironment(t *testing.T) {

@@ -14,7 +14,11 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/stages"
+	"github.com/ephemeral-castle/castle/templates"
 )
 
 // notProven is what nobody should conclude from a rehearsal.
@@ -22,10 +26,13 @@ const notProven = "The lab does not prove: Talos itself, images, CNI and kube-pr
 
 // report is what --report writes.
 type report struct {
-	Result    string        `json:"result"` // ok or failed
-	Steps     []reportStep  `json:"steps"`
-	Stages    []reportStage `json:"stages"` // of the first run
-	Leftovers []string      `json:"leftovers"`
+	Result string        `json:"result"` // ok or failed
+	Steps  []reportStep  `json:"steps"`
+	Stages []reportStage `json:"stages"` // of the first run
+	// Run is what castle graph tells of the newest create that raised all stages, in
+	// the same fields (docs/graph.md); null if there was none.
+	Run       *castle.GraphRun `json:"run"`
+	Leftovers []string         `json:"leftovers"`
 }
 
 type reportStep struct {
@@ -98,6 +105,27 @@ func (r *round) readStages() error {
 	return nil
 }
 
+// readRun asks castle where the time of the newest create went.
+func (r *round) readRun() error {
+	runs, err := r.runs()
+	if err != nil || len(runs) == 0 {
+		return err
+	}
+	repository, err := config.FindRepository(r.Options.Directory)
+	if err != nil {
+		return err
+	}
+	g, err := castle.Options{
+		Repository: repository, Cluster: r.Survey.Name + "/" + r.Survey.Platform, Environ: r.environ,
+		Library: stages.Library, Templates: templates.Files,
+	}.Graph()
+	if err != nil {
+		return err
+	}
+	r.report.Run = g.Run
+	return nil
+}
+
 // changedAgain names what the last run changed.
 func (r *round) changedAgain() ([]string, error) {
 	runs, err := r.runs()
@@ -124,6 +152,9 @@ func (r *round) summary(left, missing []string) {
 		fmt.Fprintf(t, "%.1fs\texit %d\t %s\n", s.Seconds, s.Exit, s.Command)
 	}
 	t.Flush() //nolint:errcheck // stdout; there is nowhere to say it
+	if r.report.Run != nil {
+		fmt.Fprintf(r.stdout, "\n%s\n", strings.Join(r.report.Run.Lines(), "\n"))
+	}
 	fmt.Fprintf(r.stdout, "\nLeft over: %s\n", list(left))
 	if len(missing) != 0 {
 		fmt.Fprintf(r.stdout, "Missing: %s\n", list(missing))
