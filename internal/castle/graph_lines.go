@@ -21,7 +21,7 @@ func (r *GraphRun) Lines() []string {
 		fmt.Sprintf("Critical path, %s: %s", Took(r.CriticalSeconds), path),
 	}
 	if r.LayeredSeconds != nil {
-		lines = append(lines, "Layer by layer, as a script runs them, the same stages take "+r.compared(*r.LayeredSeconds)+".")
+		lines = append(lines, "Layer by layer, as a script runs them, the same durations add up to "+r.compared(*r.LayeredSeconds)+".")
 	}
 	return lines
 }
@@ -29,7 +29,7 @@ func (r *GraphRun) Lines() []string {
 func (r *GraphRun) compared(layered float64) string {
 	more := layered - r.CriticalSeconds
 	if Took(more) == Took(0) {
-		return "as long"
+		return "no more"
 	}
 	return fmt.Sprintf("%s: %s (%.0f%%) more than the critical path", Took(layered), Took(more), 100*more/r.CriticalSeconds)
 }

@@ -21,7 +21,8 @@ type GraphRun struct {
 	// CriticalPath is the chain that took longest: nothing else makes the run shorter.
 	CriticalPath []GraphStep `json:"critical_path"`
 	// CriticalSeconds is what its steps sum up to. What the run took beyond is spent
-	// between stages: on preflights, and on waiting for a turn (--parallelism).
+	// between stages, on preflights above all; a turn (--parallelism) is waited for
+	// within a stage.
 	CriticalSeconds float64 `json:"critical_seconds"`
 	// LayeredSeconds is what the same steps take in the order of a script, TazLab's
 	// create.sh: layer by layer and stage by stage, with only networking, storage and

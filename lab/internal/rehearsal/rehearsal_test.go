@@ -236,7 +236,7 @@ func TestTheReportComparesTheCriticalPathWithAScript(t *testing.T) {
 	check(t, os.WriteFile(r.path("state", "blue", "proxmox", "layout"), []byte("1\n"), 0o600))
 	check(t, r.readRun())
 	r.summary(nil, nil)
-	if want := "take 36.0s: 6.0s (20%) more than the critical path.\n\nLeft over"; !strings.Contains(out.String(), want) {
+	if want := "add up to 36.0s: 6.0s (20%) more than the critical path.\n\nLeft over"; !strings.Contains(out.String(), want) {
 		t.Errorf("%q is missing in\n%s", want, out.String())
 	}
 	said, err := json.Marshal(r.report)
