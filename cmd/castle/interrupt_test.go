@@ -26,9 +26,10 @@ import (
 //	interrupt NAME group-term      sends it to all of its group
 //	interrupt NAME ctrl-c          types it at the terminal
 //	type NAME WORDS…               types a line at the terminal
+//	echoes NAME                    asserts that the terminal shows what is typed
 //	ended NAME CODE                waits for its end and asserts the exit code
 func interruptible() map[string]func(*testscript.TestScript, bool, []string) {
-	return map[string]func(*testscript.TestScript, bool, []string){"begin": begin, "says": says, "interrupt": interrupt, "type": typeLine, "ended": ended}
+	return map[string]func(*testscript.TestScript, bool, []string){"begin": begin, "says": says, "interrupt": interrupt, "type": typeLine, "echoes": echoes, "ended": ended}
 }
 
 // begun is a castle that runs beside its script.
@@ -37,6 +38,7 @@ type begun struct {
 	terminal       *os.File // the side of the user
 	stdout, stderr printed
 	ended          chan struct{}
+	heard          chan struct{} // all that was printed at the terminal
 	err            error
 }
 
@@ -55,7 +57,7 @@ func begin(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ts.Check(ts.Exec("which", "castle"))
 	path := strings.TrimSpace(ts.ReadFile("stdout"))
-	b := &begun{cmd: exec.Command(path, args[1:]...), ended: make(chan struct{})}
+	b := &begun{cmd: exec.Command(path, args[1:]...), ended: make(chan struct{}), heard: make(chan struct{})}
 	b.cmd.Dir, b.cmd.Env = ts.MkAbs("."), environ(ts)
 	b.cmd.Stdout, b.cmd.Stderr = &b.stdout, &b.stderr
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -65,7 +67,12 @@ func begin(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(b.cmd.Start())
 	if terminal {
 		ts.Check(b.cmd.Stdin.(*os.File).Close())
-		go io.Copy(&b.stderr, b.terminal) //nolint:errcheck // it ends with the terminal
+		go func() {
+			defer close(b.heard)
+			io.Copy(&b.stderr, b.terminal) //nolint:errcheck // it ends with the terminal
+		}()
+	} else {
+		close(b.heard)
 	}
 	go func() {
 		b.err = b.cmd.Wait()
@@ -149,6 +156,17 @@ func typeLine(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 }
 
+func echoes(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: echoes name")
+	}
+	state, err := unix.IoctlGetTermios(int(named(ts, args[0]).terminal.Fd()), unix.TCGETS)
+	ts.Check(err)
+	if shows := state.Lflag&unix.ECHO != 0; shows == neg {
+		ts.Fatalf("the terminal of %s shows what is typed: %t", args[0], shows)
+	}
+}
+
 func ended(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: ended name code")
@@ -159,6 +177,7 @@ func ended(ts *testscript.TestScript, neg bool, args []string) {
 	case <-time.After(patience):
 		ts.Fatalf("%s has not ended:\n%s%s", args[0], b.stderr.String(), b.stdout.String())
 	}
+	<-b.heard
 	fmt.Fprint(ts.Stdout(), b.stdout.String())
 	fmt.Fprint(ts.Stderr(), b.stderr.String())
 	code := 0

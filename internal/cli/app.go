@@ -37,6 +37,7 @@ type app struct {
 	working *castle.Castle  // whom an interrupt concerns
 	lines   *ui.Lines       // how the run is shown, unless as JSON
 	prompts bool            // the user is being asked something
+	show    func()          // see hide
 	relay   func(times int) // hands interrupts on to whom they concern instead
 }
 

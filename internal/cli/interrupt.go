@@ -74,10 +74,13 @@ func (a *app) interruptible(parent context.Context) (context.Context, func()) {
 // interrupted answers one interrupt.
 func (a *app) interrupted(ctx context.Context, times int, cancel context.CancelCauseFunc) {
 	a.mu.Lock()
-	c, prompts, relay := a.working, a.prompts, a.relay
+	c, prompts, show, relay := a.working, a.prompts, a.show, a.relay
 	a.mu.Unlock()
 	switch {
 	case prompts: // nobody would come to read the answer, and nothing has begun
+		if show != nil {
+			show()
+		}
 		fmt.Fprintln(a.stderr, "\ncastle: interrupted")
 		os.Exit(castle.ExitInterrupted)
 	case relay != nil:

@@ -86,29 +86,48 @@ func (a *app) typeSecrets(s *castle.Seeding, secrets map[string]string) error {
 		return &castle.UsageError{Message: fmt.Sprintf("%s lacks, or has empty: %s\n  give them in a file (--from), or call castle on a terminal",
 			s.Where, strings.Join(s.Missing, ", "))}
 	}
-	fmt.Fprintf(a.stderr, "Into %s. What you type is not shown.\n", s.Where)
+	terminal := a.stdin.(*os.File)
 	a.prompting(true)
 	defer a.prompting(false)
+	show, err := a.hide(terminal)
+	if err != nil {
+		return err
+	}
+	defer show()
+	fmt.Fprintf(a.stderr, "Into %s. What you type is not shown.\n", s.Where)
 	for _, name := range s.Missing {
-		for value := ""; value == ""; {
-			fmt.Fprint(a.stderr, name)
-			if s.Optional[name] {
-				fmt.Fprint(a.stderr, " (optional, nothing to leave it out)")
-			}
-			fmt.Fprint(a.stderr, ": ")
-			text, err := term.ReadPassword(int(a.stdin.(*os.File).Fd()))
-			fmt.Fprintln(a.stderr)
-			if err != nil {
-				return errors.Join(&castle.UsageError{Message: "no answer; nothing was written"}, err)
-			}
-			if value = strings.TrimSpace(string(text)); value != "" {
-				secrets[name] = value
-			} else if s.Optional[name] {
-				break
-			}
+		value, err := a.typeSecret(terminal, name, s.Optional[name])
+		if err != nil {
+			return err
+		}
+		if value != "" {
+			secrets[name] = value
 		}
 	}
 	return nil
+}
+
+// typeSecret asks for one until it is given, or left out.
+func (a *app) typeSecret(terminal *os.File, name string, optional bool) (string, error) {
+	for {
+		fmt.Fprint(a.stderr, name)
+		if optional {
+			fmt.Fprint(a.stderr, " (optional, nothing to leave it out)")
+		}
+		fmt.Fprint(a.stderr, ": ")
+		text, err := term.ReadPassword(int(terminal.Fd()))
+		fmt.Fprintln(a.stderr)
+		if err != nil {
+			return "", errors.Join(&castle.UsageError{Message: "no answer; nothing was written"}, err)
+		}
+		value := strings.TrimSpace(string(text))
+		if strings.HasPrefix(value, "-----BEGIN") { // its other lines would be taken for the next answers
+			return "", &castle.UsageError{Message: name + ": a value of several lines comes from a file (--from); nothing was written"}
+		}
+		if value != "" || optional {
+			return value, nil
+		}
+	}
 }
 
 func (a *app) seeded(s *castle.Seeding, done []castle.Seeded) error {
