@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/terraform"
@@ -59,6 +58,15 @@ func Run(ctx context.Context, o Options, stderr io.Writer) (code int, err error)
 	if err != nil {
 		return 0, err
 	}
+	notice := func(text string) { fmt.Fprintln(stderr, "castle: "+text) }
+	if !o.Keep {
+		held, err := occupy(work)
+		if err != nil {
+			return 0, err
+		}
+		defer held.Close() //nolint:errcheck // nothing was written
+	}
+	sweep(work, notice)
 	defer func() {
 		if o.Keep {
 			fmt.Fprintf(stderr, "castle: kept: %s\n", work)
@@ -70,7 +78,6 @@ func Run(ctx context.Context, o Options, stderr io.Writer) (code int, err error)
 		err = errors.Join(err, os.RemoveAll(work))
 	}()
 	p := plan{Work: work, Options: o, Survey: *s, Faults: faults}
-	notice := func(text string) { fmt.Fprintln(stderr, "castle: "+text) }
 	if err := p.prepare(ctx, notice); err != nil {
 		return 0, err
 	}
@@ -97,28 +104,6 @@ func Run(ctx context.Context, o Options, stderr io.Writer) (code int, err error)
 		return 0, err
 	}
 	return code, p.publish()
-}
-
-// cacheHome is castle's folder among the user's caches.
-func cacheHome(environ []string) string {
-	cache := lookup(environ, "XDG_CACHE_HOME")
-	if home := lookup(environ, "HOME"); cache == "" && home != "" {
-		cache = filepath.Join(home, ".cache")
-	}
-	return filepath.Join(cache, "castle")
-}
-
-// workDirectory is new and private. Sockets lie in it, whose paths the kernel
-// limits to 107 characters.
-func workDirectory(environ []string, name string) (string, error) {
-	parent := filepath.Join(cacheHome(environ), "rehearsals")
-	if !filepath.IsAbs(parent) || len(parent)+len(name) > 60 {
-		parent = os.TempDir()
-	}
-	if err := os.MkdirAll(parent, 0o700); err != nil {
-		return "", err
-	}
-	return os.MkdirTemp(parent, name+"-"+time.Now().Format("0102-1504")+"-")
 }
 
 // prepare puts everything into the work directory that the inside needs.

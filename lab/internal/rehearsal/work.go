@@ -1,0 +1,80 @@
+package rehearsal
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockName is a file in the work directory of a rehearsal that removes it at its end.
+// It is locked for as long as that rehearsal lives.
+const lockName = "rehearsal.lock"
+
+// cacheHome is castle's folder among the user's caches.
+func cacheHome(environ []string) string {
+	cache := lookup(environ, "XDG_CACHE_HOME")
+	if home := lookup(environ, "HOME"); cache == "" && home != "" {
+		cache = filepath.Join(home, ".cache")
+	}
+	return filepath.Join(cache, "castle")
+}
+
+// workDirectory is new and private. Sockets lie in it, whose paths the kernel
+// limits to 107 characters.
+func workDirectory(environ []string, name string) (string, error) {
+	parent := filepath.Join(cacheHome(environ), "rehearsals")
+	if !filepath.IsAbs(parent) || len(parent)+len(name) > 60 {
+		parent = os.TempDir()
+	}
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return "", err
+	}
+	return os.MkdirTemp(parent, name+"-"+time.Now().Format("0102-1504")+"-")
+}
+
+// occupy locks a work directory until the returned file is closed. The lock is there
+// only once it is held: nobody takes the directory for one that was left behind.
+func occupy(work string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(work, lockName+".new"), os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, os.Rename(f.Name(), filepath.Join(work, lockName))
+}
+
+// sweep removes the work directories beside one that rehearsals have left that were
+// killed: some hundred megabytes each. Those that are kept have no lock.
+func sweep(work string, notice func(string)) {
+	entries, err := os.ReadDir(filepath.Dir(work))
+	if err != nil {
+		return // what is left there is no reason not to rehearse
+	}
+	for _, e := range entries {
+		left := filepath.Join(filepath.Dir(work), e.Name())
+		if left == work || !abandoned(left) {
+			continue
+		}
+		if err := os.RemoveAll(left); err != nil {
+			notice(fmt.Sprintf("a rehearsal that was killed has left %s: %v", left, err))
+			continue
+		}
+		notice("removed what a rehearsal has left that was killed: " + left)
+	}
+}
+
+// abandoned reports whether nobody holds a work directory's lock any more.
+func abandoned(work string) bool {
+	f, err := os.OpenFile(filepath.Join(work, lockName), os.O_RDWR, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close() //nolint:errcheck // nothing was written
+	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
+}
