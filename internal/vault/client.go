@@ -19,9 +19,13 @@ import (
 // attempt bounds one request.
 const attempt = 15 * time.Second
 
+// goodbye bounds what nobody waits for.
+const goodbye = 3 * time.Second
+
 type client struct {
 	address string
 	token   string
+	own     bool // the token is of a login of castle's own
 	http    *http.Client
 }
 
@@ -49,6 +53,18 @@ func newClient(s Server, environ []string) (*client, error) {
 	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	c.http.Transport = transport
 	return c, nil
+}
+
+// leave revokes the token that a login gave, which nobody needs any more. It ends by
+// itself sooner or later, so that one that cannot be revoked is no failure. An
+// interrupted command leaves, too.
+func (c *client) leave(ctx context.Context) {
+	if !c.own {
+		return
+	}
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+	defer stop()
+	_ = c.call(ctx, http.MethodPost, "auth/token/revoke-self", nil, nil) //nolint:errcheck // see above
 }
 
 // stay goes nowhere else: the token is for this Vault.

@@ -31,6 +31,7 @@ func (m mount) revoke(ctx context.Context, known []gate.Known, report func(strin
 	if err != nil {
 		return err
 	}
+	defer c.leave(ctx)
 	err = c.call(ctx, http.MethodPost, revokePrefix+m.path, map[string]bool{"sync": true}, nil)
 	if err == nil {
 		return nil

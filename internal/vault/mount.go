@@ -116,6 +116,7 @@ func (m mount) look(ctx context.Context, own *gate.Known) (found gate.Findings, 
 	if err != nil {
 		return found, err
 	}
+	defer c.leave(ctx)
 	if err := m.may(ctx, c, m.wanted(), m.grant()); err != nil {
 		return found, err
 	}

@@ -23,6 +23,7 @@ func (p Place) Read(ctx context.Context, environ []string) (map[string]string, e
 	if err != nil {
 		return nil, err
 	}
+	defer c.leave(ctx)
 	v, err := p.read(ctx, c)
 	if err != nil {
 		return nil, err
@@ -83,6 +84,7 @@ func (p Place) Add(ctx context.Context, environ []string, secrets map[string]str
 	if err != nil {
 		return nil, err
 	}
+	defer c.leave(ctx)
 	v, err := p.read(ctx, c)
 	if err != nil {
 		return nil, err

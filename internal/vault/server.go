@@ -95,11 +95,16 @@ func (s Server) awake(ctx context.Context, c *client) (Health, error) {
 // Token asks what castle would ask with: nobody who may do everything, and who
 // has not expired. What is wrong is a *Trouble.
 func (s Server) Token(ctx context.Context, environ []string) (Token, error) {
-	_, t, err := s.logIn(ctx, environ)
-	return t, err
+	c, t, err := s.logIn(ctx, environ)
+	if err != nil {
+		return t, err
+	}
+	c.leave(ctx)
+	return t, nil
 }
 
-// logIn finds a Vault that can be used, and asks it as whoever castle is there.
+// logIn finds a Vault that can be used, and asks it as whoever castle is there. Who
+// calls it has the client leave.
 func (s Server) logIn(ctx context.Context, environ []string) (*client, Token, error) {
 	c, err := newClient(s, environ)
 	if err != nil {
@@ -118,6 +123,9 @@ func (s Server) logIn(ctx context.Context, environ []string) (*client, Token, er
 		return nil, Token{}, err
 	}
 	t, err := s.scoped(ctx, c)
+	if err != nil {
+		c.leave(ctx)
+	}
 	return c, t, err
 }
 
@@ -129,7 +137,7 @@ func (s Server) appRole(ctx context.Context, c *client) error {
 	}
 	body := map[string]string{"role_id": s.Role.ID, "secret_id": s.Role.Secret}
 	err := c.call(ctx, http.MethodPost, "auth/"+s.Role.Mount+"/login", body, &answer)
-	c.token = answer.Auth.ClientToken
+	c.token, c.own = answer.Auth.ClientToken, err == nil
 	if t := s.elsewhere(err); t != nil {
 		return t
 	}

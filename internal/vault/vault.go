@@ -40,6 +40,7 @@ func (p Place) Usable(ctx context.Context, environ []string) error {
 	if err != nil {
 		return err
 	}
+	defer c.leave(ctx)
 	v, err := p.read(ctx, c)
 	if err == nil && len(v.Data) == 0 {
 		err = p.trouble(fmt.Sprintf("there is nothing at %s below %s yet", p.Path, p.Mount), "write the cluster's secrets: castle secrets seed CLUSTER",
@@ -48,13 +49,17 @@ func (p Place) Usable(ctx context.Context, environ []string) error {
 	return err
 }
 
-// open logs in and finds the engine.
+// open logs in and finds the engine. Who calls it has the client leave.
 func (p Place) open(ctx context.Context, environ []string) (*client, error) {
 	c, _, err := p.logIn(ctx, environ)
 	if err != nil {
 		return nil, err
 	}
-	return c, p.versioned(ctx, c)
+	if err := p.versioned(ctx, c); err != nil {
+		c.leave(ctx)
+		return nil, err
+	}
+	return c, nil
 }
 
 // versioned holds the engine to its second version: the first one has no versions

@@ -32,6 +32,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.write(w, no.code, map[string]any{"errors": no.said})
 		return
 	}
+	if body == nil {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
 	s.write(w, http.StatusOK, body)
 }
 
@@ -84,6 +88,10 @@ func (s *Server) answer(r *http.Request, path string) (any, *refusal) {
 	if may := s.may(token, path); !slices.Contains(may, operation) && !slices.Contains(may, "root") {
 		return nil, denied("")
 	}
+	if path == "auth/token/revoke-self" {
+		delete(s.tokens, id)
+		return nil, nil
+	}
 	data, no := s.data(r, path, token)
 	return map[string]any{"data": data}, no
 }
@@ -100,7 +108,8 @@ func (s *Server) login(r *http.Request) (any, *refusal) {
 	if !known {
 		return nil, &refusal{http.StatusBadRequest, []string{"invalid role or secret ID"}}
 	}
-	id := "hvs.role-" + role.ID
+	s.logins++
+	id := fmt.Sprintf("hvs.role-%s-%d", role.ID, s.logins)
 	s.tokens[id] = Token{Policies: []string{policy}, TTL: time.Hour}
 	return map[string]any{"auth": map[string]any{"client_token": id}}, nil
 }

@@ -26,6 +26,7 @@ type Server struct {
 	secrets  map[string]map[string]string
 	leases   map[string]bool   // by id, such as "database-blue/creds/grafana/1": whether what was given out can be deleted
 	roles    map[string]string // AppRole: a role's id and secret, and the policy that it gives
+	logins   int               // so far; each gives a token of its own
 }
 
 // State is what a node says of itself.
@@ -55,6 +56,7 @@ func New() *Server {
 	s := &Server{tokens: map[string]Token{}, policies: map[string][]rule{}, mounts: map[string]Mount{}, secrets: map[string]map[string]string{}, roles: map[string]string{}, leases: map[string]bool{}}
 	s.Policy("default", `
 path "auth/token/lookup-self" { capabilities = ["read"] }
+path "auth/token/revoke-self" { capabilities = ["update"] }
 path "sys/capabilities-self" { capabilities = ["update"] }
 path "sys/internal/ui/mounts/*" { capabilities = ["read"] }
 `)
@@ -80,6 +82,13 @@ func (s *Server) Revoke(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.tokens, id)
+}
+
+// Tokens lists who is let in, by id.
+func (s *Server) Tokens() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.tokens))
 }
 
 // Role lets an AppRole in, with one policy.
