@@ -2,7 +2,6 @@ package operators
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -36,6 +35,7 @@ func newStage(t *testing.T, speed float64, objects ...runtime.Object) *stage {
 	kinds := map[schema.GroupVersionResource]string{
 		pools(): "IPAddressPoolList", stores(): "ClusterSecretStoreList", externals(): "ExternalSecretList",
 		repositories(): "GitRepositoryList", kustomizations(): "KustomizationList", longhornKind("nodes"): "NodeList",
+		postgresClusters(): "PostgresClusterList",
 	}
 	s := &stage{time: time.Date(2026, 2, 1, 12, 0, 0, 0, time.UTC)}
 	s.world = newWorld(typedfake.NewClientset(objects...), untypedfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds),
@@ -60,7 +60,7 @@ func (s *stage) later(t *testing.T, d time.Duration, o operator) {
 func (s *stage) put(t *testing.T, in schema.GroupVersionResource, text string) {
 	t.Helper()
 	var object unstructured.Unstructured
-	if err := json.Unmarshal([]byte(text), &object.Object); err != nil {
+	if err := object.UnmarshalJSON([]byte(text)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.untyped.Resource(in).Namespace(object.GetNamespace()).Create(t.Context(), &object, metav1.CreateOptions{}); err != nil {

@@ -5,14 +5,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,10 +20,12 @@ import (
 )
 
 // pgo is Crunchy's operator for PostgreSQL. Its database is real, but runs beside
-// the cluster, at the address that the cluster's Service asks MetalLB for.
+// the cluster, at the address that the cluster's Service asks MetalLB for. It is of
+// the release that the machine has, whatever the PostgresCluster asks for.
 type pgo struct {
 	w       *world
 	dir     string
+	log     io.Writer
 	running map[types.UID]*database
 }
 
@@ -33,12 +33,13 @@ type pgo struct {
 type database struct {
 	server   *postgres.Server
 	place    netip.AddrPort
-	name     string
 	password string // the superuser's
+	written  string // what it was told of users and databases
+	begun    bool   // the user's own statements were run
 }
 
 func newPGO(w *world, dir string) *pgo {
-	return &pgo{w: w, dir: dir, running: map[types.UID]*database{}}
+	return &pgo{w: w, dir: dir, log: os.Stderr, running: map[types.UID]*database{}}
 }
 
 func (p *pgo) close() {
@@ -81,108 +82,83 @@ func (p *pgo) look(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// reconcile fills the users' Secrets before there is a database, and tells that of
+// the users once it runs. The status has seen the cluster even if that fails, which
+// is all that Flux's health check wants of it.
 func (p *pgo) reconcile(ctx context.Context, c *unstructured.Unstructured) error {
 	users, err := p.users(ctx, c)
-	if err != nil {
-		return err
+	due := p.w.passed("postgres "+string(c.GetUID()), 20*time.Second)
+	if err == nil && due && exposed(c) {
+		err = p.serve(ctx, c, users)
 	}
-	if p.running[c.GetUID()] == nil && p.w.passed("postgres "+string(c.GetUID()), 20*time.Second) {
-		d, err := p.start(ctx, c, users)
-		if err != nil {
-			return err
-		}
-		p.running[c.GetUID()] = d
-	}
-	d := p.running[c.GetUID()]
-	if d != nil {
-		for _, u := range users {
-			if err := p.adopt(ctx, c, u, d); err != nil {
-				return err
-			}
-		}
-	}
-	return p.w.setStatus(ctx, postgresClusters(), c, func(status map[string]any) {
-		ready := int64(0)
-		if d != nil {
-			ready = 1
+	return errors.Join(err, p.w.setStatus(ctx, postgresClusters(), c, func(status map[string]any) {
+		d := p.running[c.GetUID()]
+		ready := due && (d != nil || !exposed(c))
+		if ready {
 			for typ, reason := range map[string]string{
 				"PGBackRestRepoHostReady": "RepoHostReady", "PGBackRestReplicaRepoReady": "StanzaCreated", "PGBackRestReplicaCreate": "RepoBackupComplete",
 			} {
 				p.w.setCondition(status, typ, "True", reason, "", c.GetGeneration())
 			}
 		}
-		status["instances"] = []any{map[string]any{"name": "instance1", "replicas": int64(1), "readyReplicas": ready, "updatedReplicas": int64(1)}}
-		status["observedGeneration"] = c.GetGeneration()
-	})
+		if d != nil && d.begun {
+			status["databaseInitSQL"] = text(c.Object, "spec", "databaseInitSQL", "name")
+		}
+		status["instances"], status["observedGeneration"] = instances(c, ready), c.GetGeneration()
+	}))
 }
 
-// user is one that a PostgresCluster asks for.
-type user struct {
-	name, options string
-	databases     []string
-	secret        *corev1.Secret
-}
-
-// users finds the Secret of each user. One that is there is adopted with its
-// password; the others are made.
-func (p *pgo) users(ctx context.Context, c *unstructured.Unstructured) ([]user, error) {
-	wanted, _, err := unstructured.NestedSlice(c.Object, "spec", "users")
-	if err != nil {
-		return nil, err
+// serve has a database run that knows the users.
+func (p *pgo) serve(ctx context.Context, c *unstructured.Unstructured, users []user) error {
+	d := p.running[c.GetUID()]
+	if d == nil {
+		var err error
+		if d, err = p.start(ctx, c); err != nil {
+			return err
+		}
+		p.running[c.GetUID()] = d
 	}
-	var all []user
-	for _, w := range wanted {
-		one, _ := w.(map[string]any)
-		u := user{name: text(one, "name"), options: text(one, "options")}
-		if u.databases, _, err = unstructured.NestedStringSlice(one, "databases"); err != nil {
-			return nil, err
-		}
-		found, err := p.w.typed.CoreV1().Secrets(c.GetNamespace()).List(ctx, metav1.ListOptions{
-			LabelSelector: pgoGroup + "/cluster=" + c.GetName() + "," + pgoGroup + "/pguser=" + u.name,
-		})
-		if err != nil {
-			return nil, err
-		}
-		if len(found.Items) > 0 {
-			u.secret = &found.Items[0]
-		} else if u.secret, err = p.secret(ctx, c, u.name); err != nil {
-			return nil, err
-		}
-		all = append(all, u)
-	}
-	return all, nil
+	return errors.Join(d.write(ctx, users), p.begin(ctx, c, d))
 }
 
-func (p *pgo) secret(ctx context.Context, c *unstructured.Unstructured, name string) (*corev1.Secret, error) {
-	return p.w.typed.CoreV1().Secrets(c.GetNamespace()).Create(ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: c.GetName() + "-pguser-" + name, Labels: map[string]string{
-			pgoGroup + "/cluster": c.GetName(), pgoGroup + "/pguser": name, pgoGroup + "/role": "pguser",
-		}},
-		Data: map[string][]byte{"password": []byte(rand.Text())},
-	}, metav1.CreateOptions{})
+// instances is what a status says of each set of Pods; a set without a name has a number.
+func instances(c *unstructured.Unstructured, ready bool) []any {
+	sets, _, _ := unstructured.NestedSlice(c.Object, "spec", "instances") //nolint:errcheck // the API server has judged it
+	all := []any{}
+	for i, one := range sets {
+		set, _ := one.(map[string]any)
+		name, replicas := text(set, "name"), max(1, whole(set, "replicas"))
+		if name == "" {
+			name = fmt.Sprintf("%02d", i)
+		}
+		status := map[string]any{"name": name, "replicas": replicas, "updatedReplicas": replicas}
+		if ready {
+			status["readyReplicas"] = replicas
+		}
+		all = append(all, status)
+	}
+	return all
+}
+
+// exposed says whether anybody outside of the cluster could reach the database.
+// Nobody could see one that is for Pods only, so the lab has none for those.
+func exposed(c *unstructured.Unstructured) bool {
+	return text(c.Object, "spec", "service", "type") == "LoadBalancer"
 }
 
 // start makes the database anew: nothing is kept over a restart of the machines.
-func (p *pgo) start(ctx context.Context, c *unstructured.Unstructured, users []user) (*database, error) {
-	address := text(c.Object, "spec", "service", "metadata", "annotations", listenAddress)
-	at, err := netip.ParseAddr(address)
-	if err != nil || text(c.Object, "spec", "service", "type") != "LoadBalancer" {
-		return nil, fmt.Errorf("the lab's PostgreSQL listens where a Service of type LoadBalancer with the annotation %s is to; there is none", listenAddress)
+func (p *pgo) start(ctx context.Context, c *unstructured.Unstructured) (*database, error) {
+	at, err := p.address(ctx, c)
+	if err != nil {
+		return nil, err
 	}
-	d := &database{place: netip.AddrPortFrom(at, 5432), name: c.GetName(), password: rand.Text()}
+	d := &database{place: netip.AddrPortFrom(at, 5432), password: rand.Text()}
 	if port := whole(c.Object, "spec", "port"); port > 0 {
 		d.place = netip.AddrPortFrom(at, uint16(port))
 	}
-	var before []string
-	for _, u := range users {
-		if len(u.databases) > 0 {
-			d.name = u.databases[0]
-		}
-		before = append(before, fmt.Sprintf("CREATE ROLE %s WITH LOGIN PASSWORD '%s' %s", postgres.Quoted(u.name),
-			strings.ReplaceAll(string(u.secret.Data["password"]), "'", "''"), u.options))
-		for _, name := range u.databases {
-			before = append(before, "GRANT ALL PRIVILEGES ON DATABASE "+postgres.Quoted(name)+" TO "+postgres.Quoted(u.name))
-		}
+	if has, wanted := int64(postgres.Release()), whole(c.Object, "spec", "postgresVersion"); has < wanted {
+		fmt.Fprintf(p.log, "lab: %s is PostgreSQL %d, and that of the lab is %d: what a later release refuses passes here "+
+			"(from 16, CREATEROLE grants only the roles that it has with ADMIN OPTION)\n", titled(c), wanted, has) //nolint:errcheck // a log
 	}
 	id, err := newIdentity(c.GetNamespace(), c.GetName()+"-primary", p.w.now(), 24*time.Hour)
 	if err != nil {
@@ -193,30 +169,59 @@ func (p *pgo) start(ctx context.Context, c *unstructured.Unstructured, users []u
 		return nil, err
 	}
 	d.server, err = postgres.Start(ctx, postgres.Options{
-		Dir: filepath.Join(dir, "pg"), Place: d.place, Database: d.name, User: superuser, Password: d.password, Before: before,
-		Certificate: id.certificate, Key: id.key, Log: os.Stderr,
+		Dir: filepath.Join(dir, "pg"), Place: d.place, User: superuser, Password: d.password,
+		Certificate: id.certificate, Key: id.key, Log: p.log,
 	})
 	return d, err
 }
 
-// adopt adds to a user's Secret what PGO does, and leaves the password.
-func (p *pgo) adopt(ctx context.Context, c *unstructured.Unstructured, u user, d *database) error {
-	if len(u.secret.Data["verifier"]) > 0 {
+// address is what MetalLB gives the Service: what it asks for, if a pool has that.
+func (p *pgo) address(ctx context.Context, c *unstructured.Unstructured) (netip.Addr, error) {
+	at, err := netip.ParseAddr(text(c.Object, "spec", "service", "metadata", "annotations", listenAddress))
+	if err != nil {
+		return at, fmt.Errorf("the lab's MetalLB gives a Service the address in its annotation %s, and no other: %w", listenAddress, err)
+	}
+	all, err := p.w.list(ctx, pools(), "")
+	if err != nil {
+		return at, err
+	}
+	for _, pool := range all {
+		addresses, _, _ := unstructured.NestedStringSlice(pool.Object, "spec", "addresses") //nolint:errcheck // MetalLB's webhook has judged it
+		for _, text := range addresses {
+			blocks, _ := parseBlocks(text) //nolint:errcheck // likewise
+			for _, b := range blocks {
+				if b.Contains(at) {
+					return at, nil
+				}
+			}
+		}
+	}
+	return at, fmt.Errorf("the Service %s-ha gets no address: %s is in no IPAddressPool", c.GetName(), at)
+}
+
+// begin runs the statements that the ConfigMap in databaseInitSQL holds, once. As
+// with psql, one that fails does not keep the next from being run.
+func (p *pgo) begin(ctx context.Context, c *unstructured.Unstructured, d *database) error {
+	name, key := text(c.Object, "spec", "databaseInitSQL", "name"), text(c.Object, "spec", "databaseInitSQL", "key")
+	if name == "" || d.begun {
 		return nil
 	}
-	verifier, err := postgres.Query(ctx, d.place, d.name, superuser, d.password, "SELECT rolpassword FROM pg_authid WHERE rolname = '"+u.name+"'")
+	config, err := p.w.typed.CoreV1().ConfigMaps(c.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return err
+		return fmt.Errorf("databaseInitSQL: %w", err)
 	}
-	s, host := u.secret.DeepCopy(), c.GetName()+"-primary."+c.GetNamespace()+".svc"
-	password := string(s.Data["password"])
-	for key, value := range map[string]string{
-		"verifier": verifier, "host": host, "port": fmt.Sprint(d.place.Port()), "user": u.name, "dbname": d.name,
-		"uri": fmt.Sprintf("postgresql://%s:%s@%s:%d/%s", u.name, password, host, d.place.Port(), d.name),
-	} {
-		s.Data[key] = []byte(value)
+	statements, there := config.Data[key]
+	if !there {
+		return fmt.Errorf("databaseInitSQL: ConfigMap %s has no key %s", name, key)
 	}
-	s.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(c, c.GroupVersionKind())}
-	_, err = p.w.typed.CoreV1().Secrets(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
-	return unless(err, apierrors.IsConflict)
+	if _, err := d.ask(ctx, "\\set ON_ERROR_STOP off\n"+statements); err != nil {
+		return fmt.Errorf("databaseInitSQL: %w", err)
+	}
+	d.begun = true
+	return nil
+}
+
+// ask has the superuser run statements.
+func (d *database) ask(ctx context.Context, statements string) (string, error) {
+	return postgres.Query(ctx, d.place, superuser, superuser, d.password, statements)
 }

@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -28,12 +29,10 @@ const unprivileged = 1000
 type Options struct {
 	Dir      string // new and private
 	Place    netip.AddrPort
-	Database string
+	Database string // empty: none but PostgreSQL's own
 	User     string // who may do everything
 	Password string // that user's
-	// Before are statements that are run before anybody can connect, one a line.
-	Before []string
-	// Certificate and Key have it speak TLS, too; PEM.
+	// Certificate and Key have it speak TLS, and nothing else; PEM.
 	Certificate, Key []byte
 	Log              io.Writer
 }
@@ -62,13 +61,19 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := made.Run(); err != nil {
 		return nil, fmt.Errorf("postgresql: initdb: %w", err)
 	}
-	if err := errors.Join(os.Remove(password), appendTo(filepath.Join(data, "pg_hba.conf"), "host all all all scram-sha-256\n")); err != nil {
+	who := "host"
+	if o.Certificate != nil {
+		who = "hostssl"
+	}
+	if err := errors.Join(os.Remove(password), os.WriteFile(filepath.Join(data, "pg_hba.conf"), []byte(who+" all all all scram-sha-256\n"), 0o600)); err != nil {
 		return nil, err
 	}
-	single := command(ctx, o, filepath.Join(bin, "postgres"), "--single", "-D", data, "-c", "fsync=off", "postgres")
-	single.Stdin = strings.NewReader(strings.Join(append([]string{"CREATE DATABASE " + Quoted(o.Database)}, o.Before...), "\n") + "\n")
-	if err := single.Run(); err != nil {
-		return nil, fmt.Errorf("postgresql: database %s: %w", o.Database, err)
+	if o.Database != "" {
+		single := command(ctx, o, filepath.Join(bin, "postgres"), "--single", "-D", data, "-c", "fsync=off", "postgres")
+		single.Stdin = strings.NewReader("CREATE DATABASE " + Quoted(o.Database) + "\n")
+		if err := single.Run(); err != nil {
+			return nil, fmt.Errorf("postgresql: database %s: %w", o.Database, err)
+		}
 	}
 	// No socket: the kernel would limit how long the folder's name may be.
 	args := []string{"-D", data, "-k", "", "-h", o.Place.Addr().String(), "-p", fmt.Sprint(o.Place.Port()), "-c", "fsync=off"}
@@ -161,24 +166,32 @@ func programs() (string, error) {
 // Quoted is a name as SQL has it.
 func Quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-func appendTo(path, text string) error {
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o600)
+// Literal is a text as SQL has it.
+func Literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
+
+// Release is the major version of the lab's PostgreSQL; 0 if there is none.
+func Release() int {
+	bin, err := programs()
 	if err != nil {
-		return err
+		return 0
 	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, f.Close())
+	release, err := strconv.Atoi(filepath.Base(filepath.Dir(bin)))
+	if err != nil {
+		return 0
+	}
+	return release
 }
 
-// Query asks a database one thing, as somebody with a password.
-func Query(ctx context.Context, place netip.AddrPort, database, user, password, statement string) (string, error) {
+// Query asks a database something, as somebody with a password. It is what psql
+// reads, which stops at the first statement that fails, unless it is told otherwise.
+func Query(ctx context.Context, place netip.AddrPort, database, user, password, statements string) (string, error) {
 	bin, err := programs()
 	if err != nil {
 		return "", err
 	}
 	c := exec.CommandContext(ctx, filepath.Join(bin, "psql"), "-h", place.Addr().String(), "-p", fmt.Sprint(place.Port()),
-		"-U", user, "-d", database, "-Atc", statement)
-	c.Env = []string{"PGPASSWORD=" + password}
+		"-U", user, "-d", database, "--no-psqlrc", "-At", "-v", "ON_ERROR_STOP=on")
+	c.Env, c.Stdin = []string{"PGPASSWORD=" + password}, strings.NewReader(statements)
 	out, err := c.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out)))
