@@ -28,6 +28,7 @@ func TestTemplates(t *testing.T) {
 	ways := map[string][]string{
 		"secrets=infisical": {"infisical_project_id=8f3c1d52-6a0e-4b7f-9d21-5e4c7a90b6d3", "infisical_project_slug=castle"},
 		"secrets=local":     nil,
+		"secrets=vault":     {"vault_address=https://vault.example.org:8200"},
 	}
 	rehearsed := map[string]string{"proxmox-talos": "secrets=infisical", "metal-talos": "secrets=local"}
 	all, err := fs.ReadDir(templates.Files, ".")

@@ -132,7 +132,7 @@ func (a *app) answer(order *factory.Order, given map[string]string) (chosen []st
 		text, is := given[k.Name]
 		if !order.Wants(k) {
 			if is {
-				wrong = append(wrong, k.Name+": no answer is needed with secrets = local")
+				wrong = append(wrong, fmt.Sprintf("%s: an answer is needed with secrets = %s alone", k.Name, k.Place))
 			}
 			continue
 		}

@@ -13,9 +13,9 @@ type Key struct {
 	Asks string // what it is, with an example
 	// Quiet keys have a default that suits nearly all: they can be set, and are not asked for.
 	Quiet bool
+	// Place is the answer to the key secrets with which alone this one is needed; empty: always.
+	Place string
 
-	// vault keys are about Infisical: nobody needs them whose secrets are local.
-	vault bool
 	// borrowed keys have a proposal only where another cluster says it.
 	borrowed bool
 	from     []string // keys whose answers the form or the proposal needs
@@ -59,14 +59,17 @@ func Keys() []*Key {
 			from: append([]string{"vip", "node_addresses"}, machines...), form: poolsForm, proposal: proposePool},
 		{Name: "vmid_start", Asks: "First of the cluster's VM ids", from: []string{"control_planes", "workers"}, form: vmidForm, proposal: proposeVMID},
 
-		{Name: "secrets", Asks: "Where the cluster's secrets are: infisical, or local for a file secrets.tfvars",
-			form: matching(`^(infisical|local)$`, "infisical or local"), proposal: always("infisical")},
-		{Name: "infisical_host", vault: true, Asks: "Address of Infisical", Quiet: true, form: matching(`^https://[^/\s]+$`, "a https:// address without a path"), proposal: always("https://eu.infisical.com")},
-		{Name: "infisical_project_id", vault: true, Asks: `Id of the Infisical project (Project settings, "Copy project id")`,
+		{Name: "secrets", Asks: "Where the cluster's secrets are: infisical, vault, or local for a file secrets.tfvars",
+			form: matching(`^(infisical|vault|local)$`, "infisical, vault or local"), proposal: always("infisical")},
+		{Name: "infisical_host", Place: "infisical", Asks: "Address of Infisical", Quiet: true, form: matching(`^https://[^/\s]+$`, "a https:// address without a path"), proposal: always("https://eu.infisical.com")},
+		{Name: "infisical_project_id", Place: "infisical", Asks: `Id of the Infisical project (Project settings, "Copy project id")`,
 			form: matching(`^[0-9A-Za-z-]{8,}$`, "an id such as 8f3c1d52-6a0e-4b7f-9d21-5e4c7a90b6d3"), proposal: fromOthers("infisical_project_id")},
-		{Name: "infisical_project_slug", vault: true, Asks: "Slug of the Infisical project (Project settings)",
+		{Name: "infisical_project_slug", Place: "infisical", Asks: "Slug of the Infisical project (Project settings)",
 			form: matching(`^[a-z0-9][a-z0-9-]*$`, "lower-case letters, digits and hyphens"), proposal: fromOthers("infisical_project_slug")},
-		{Name: "infisical_environment", vault: true, Asks: "Slug of the environment inside the project", Quiet: true, form: matching(`^[a-z0-9][a-z0-9-]*$`, "lower-case letters, digits and hyphens"), proposal: always("prod")},
+		{Name: "infisical_environment", Place: "infisical", Asks: "Slug of the environment inside the project", Quiet: true, form: matching(`^[a-z0-9][a-z0-9-]*$`, "lower-case letters, digits and hyphens"), proposal: always("prod")},
+
+		{Name: "vault_address", Place: "vault", Asks: "Address of the Vault, such as https://vault.example.org:8200",
+			form: matching(`^https://[^/\s]+$`, "a https:// address without a path"), proposal: fromOthers("vault_address")},
 
 		{Name: "git_url", Asks: "Git repository that Flux follows, such as https://github.com/me/cluster",
 			form: matching(`^https://[^/@\s]+/\S+$`, "a https:// address without credentials in it")},

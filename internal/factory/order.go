@@ -27,9 +27,6 @@ type Order struct {
 	alone      bool           // no other platform has a cluster of this name
 }
 
-// local is the answer of those who have no vault.
-const local = "local"
-
 var plainName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
 
 // Begin reads a template and the repository's clusters. wanted is "green" or
@@ -77,7 +74,7 @@ func (o *Order) Label() string { return o.Cluster + "/" + o.Platform }
 func (o *Order) Keys() []*Key { return o.keys }
 
 // Wants reports whether the answers so far leave a key of any use.
-func (o *Order) Wants(k *Key) bool { return !k.vault || o.values["secrets"] != local }
+func (o *Order) Wants(k *Key) bool { return k.Place == "" || o.values["secrets"] == k.Place }
 
 // Answer takes an answer, and says what is wrong with it. The answers to the keys
 // before must have been taken.

@@ -6,13 +6,15 @@ cluster {
 }
 {{ if eq .secrets "local" }}
 stage "local" { source = "secrets/local" } # secrets.tfvars
+{{- else if eq .secrets "vault" }}
+stage "vault" { source = "secrets/vault" }
 {{- else }}
 stage "infisical" { source = "secrets/infisical" }
 {{- end }}
 stage "keys" { source = "secrets/keys" }
 
 stage "proxmox-talos" { source = "platform/proxmox-talos" }
-{{- if ne .secrets "local" }}
+{{- if eq .secrets "infisical" }}
 stage "infisical-access" { source = "platform/infisical-access" }
 
 stage "external-secrets" { source = "engine/external-secrets" }

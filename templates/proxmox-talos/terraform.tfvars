@@ -1,5 +1,6 @@
 # The values of {{ .cluster }}. No secret belongs here: they are in
-{{- if eq .secrets "local" }} secrets.tfvars, which stays out of Git.{{ else }} Infisical, in the folder
+{{- if eq .secrets "local" }} secrets.tfvars, which stays out of Git.{{ else if eq .secrets "vault" }} Vault, in
+# ephemeral-castle/{{ .cluster }}/{{ .platform }} below the KV engine "secret" (vault_kv_mount names another).{{ else }} Infisical, in the folder
 # /ephemeral-castle/{{ .cluster }}/{{ .platform }}.{{ end }}
 # Every variable is explained in the variables.tf of its stage; `castle stage show platform/proxmox-talos`
 # lists those of the machines.
@@ -9,6 +10,16 @@
 # clusters with External Secrets.
 local_optional_secrets = [
   "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "ESO_CLIENT_ID", "ESO_CLIENT_SECRET", "GIT_USERNAME", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY",
+]
+{{ else if eq .secrets "vault" -}}
+vault_address = "{{ .vault_address }}"
+# vault_ca_cert_file = "/etc/ssl/certs/vault.pem" # the authority that signed its certificate, if that is your own
+
+# Without backups (longhorn_backup_target below), there need not be S3 credentials in it. The others are for
+# clusters with External Secrets, Tailscale or the landing zone: docs/vault.md of castle.
+vault_optional_secrets = [
+  "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "ESO_CLIENT_ID", "ESO_CLIENT_SECRET", "GIT_USERNAME", "SSH_PRIVATE_KEY", "SSH_PUBLIC_KEY",
+  "TAILSCALE_OAUTH_CLIENT_ID", "TAILSCALE_OAUTH_CLIENT_SECRET", "TALOS_SECRETBOX_KEY", "VAULT_CA_CERT", "VAULT_READER_TOKEN",
 ]
 {{ else -}}
 infisical_host         = "{{ .infisical_host }}" # the EU and US clouds are two installations
