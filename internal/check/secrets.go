@@ -70,7 +70,7 @@ func secretLikely(c *cluster, report finding) {
 		for _, l := range leaves(w.Value) {
 			if certain, _ := secret.Likely(l.text); certain && !c.sensitive(w.Name) {
 				report(w.At(l.steps...), fmt.Sprintf("%s: looks like a credential", dotted(w.Name, l.steps)),
-					"This file belongs into Git. Take the value out of it, into Infisical or %s; if the file was committed, replace the credential.", c.vault())
+					"This file belongs into Git. Take the value out of it, into Infisical, Vault or %s; if the file was committed, replace the credential.", c.vault())
 			}
 		}
 	}
@@ -83,7 +83,7 @@ func secretNamed(c *cluster, report finding) {
 			named = named || len(l.steps) > 0 && secret.LikelyName(l.steps[len(l.steps)-1])
 			if named && !certain && !c.sensitive(w.Name) {
 				report(w.At(l.steps...), fmt.Sprintf("%s: named like a credential", dotted(w.Name, l.steps)),
-					"This file belongs into Git. If the value is a secret, take it out of it, into Infisical or %s.", c.vault())
+					"This file belongs into Git. If the value is a secret, take it out of it, into Infisical, Vault or %s.", c.vault())
 			}
 		}
 	}

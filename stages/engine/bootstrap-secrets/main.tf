@@ -75,7 +75,7 @@ resource "kubernetes_secret_v1" "vault_ca" {
   count = var.bootstrap_vault == null ? 0 : 1
 
   metadata {
-    name      = var.bootstrap_vault.ca_secret
+    name      = var.bootstrap_vault.ca_secret_name
     namespace = var.bootstrap_vault.namespace
     labels    = local.ours
   }
@@ -96,7 +96,7 @@ resource "kubernetes_secret_v1" "vault_token" {
   count = var.bootstrap_vault == null ? 0 : 1
 
   metadata {
-    name      = var.bootstrap_vault.token_secret
+    name      = var.bootstrap_vault.token_secret_name
     namespace = var.bootstrap_vault.namespace
     labels    = local.ours
   }

@@ -25,9 +25,9 @@ variable "bootstrap_tailscale_namespace" {
 variable "bootstrap_vault" {
   description = "Where what reads Vault from inside the cluster finds its authority (ca.crt) and its token (token): namespace and names of the two Secrets. null: nowhere."
   type = object({
-    namespace    = string
-    ca_secret    = optional(string, "vault-ca-cert")
-    token_secret = optional(string, "vault-eso-token")
+    namespace         = string
+    ca_secret_name    = optional(string, "vault-ca-cert")
+    token_secret_name = optional(string, "vault-eso-token")
   })
   default = null
 }
