@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -19,12 +20,13 @@ type externalSecrets struct {
 	w    *world
 	h    *webhook
 	http *http.Client
-	mute *fault // it has not looked at the store yet
+	mute *fault          // it has not looked at the store yet
+	good map[string]bool // what needs no further look, as it is now
 }
 
 func newExternalSecrets(w *world, routes Routes, client *http.Client) *externalSecrets {
 	const path = "/validate-external-secrets-io-v1-"
-	return &externalSecrets{w: w, http: client, mute: w.fault("conditions-none"), h: &webhook{
+	return &externalSecrets{w: w, http: client, mute: w.fault("conditions-none"), good: map[string]bool{}, h: &webhook{
 		w: w, routes: routes, workload: "external-secrets-webhook", port: 10250,
 		service: "external-secrets-webhook", secret: "external-secrets-webhook",
 		fill: each(w.validating("secretstore-validate"), w.fault("cabundle-empty").keeps(w.validating("externalsecret-validate"))),
@@ -40,6 +42,10 @@ func newExternalSecrets(w *world, routes Routes, client *http.Client) *externalS
 
 func stores() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "external-secrets.io", Version: "v1", Resource: "clustersecretstores"}
+}
+
+func secretStores() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "external-secrets.io", Version: "v1", Resource: "secretstores"}
 }
 
 func externals() schema.GroupVersionResource {
@@ -83,6 +89,9 @@ func judgeStore(_ context.Context, r *admissionv1.AdmissionRequest) error {
 	if err := json.Unmarshal(r.Object.Raw, &store.Object); err != nil {
 		return err
 	}
+	if vault := nested(store.Object, "spec", "provider", "vault"); vault != nil {
+		return judgeVault(vault, r.Kind.Kind == clusterStore, r.Namespace)
+	}
 	provider, found, err := unstructured.NestedMap(store.Object, "spec", "provider", "infisical")
 	if err != nil || !found {
 		return err // of another provider: not the lab's to judge
@@ -102,6 +111,31 @@ func judgeStore(_ context.Context, r *admissionv1.AdmissionRequest) error {
 		if r.Kind.Kind == "ClusterSecretStore" && at(append(credentials, which, "namespace")...) == "" {
 			return errors.New("cluster scope requires namespace")
 		}
+	}
+	return nil
+}
+
+// judgeVault does not ask for an authority, nor for a namespace in a ClusterSecretStore.
+func judgeVault(provider map[string]any, cluster bool, namespace string) error {
+	elsewhere := func(path ...string) bool {
+		named := text(provider, append(path, "namespace")...)
+		return !cluster && named != "" && named != namespace
+	}
+	if jwt := nested(provider, "auth", "jwt"); jwt != nil {
+		account := []string{"auth", "jwt", "kubernetesServiceAccountToken"}
+		switch {
+		case nested(jwt, "secretRef") != nil:
+			if elsewhere("auth", "jwt", "secretRef") {
+				return fmt.Errorf("invalid Auth.Jwt.SecretRef: %w", errOtherNamespace)
+			}
+		case nested(provider, account...) == nil:
+			return errNoTokenSource
+		case elsewhere(append(account, "serviceAccountRef")...):
+			return fmt.Errorf("invalid Auth.Jwt.KubernetesServiceAccountToken.ServiceAccountRef: %w", errOtherNamespace)
+		}
+	}
+	if elsewhere("auth", "tokenSecretRef") {
+		return fmt.Errorf("invalid Auth.TokenSecretRef: %w", errOtherNamespace)
 	}
 	return nil
 }

@@ -58,6 +58,10 @@ func TestExternalSecretsRefusesWhatItCannotUse(t *testing.T) {
 		{judgeStore, "ClusterSecretStore", strings.ReplaceAll(store, "HOST", "https://eu.infisical.com"), ""},
 		{judgeStore, "ClusterSecretStore", `{"spec":{"provider":{"infisical":{"auth":{},"secretsScope":{"projectSlug":"","environmentSlug":""}}}}}`,
 			"secretsScope.projectSlug and secretsScope.environmentSlug cannot be empty"},
+		{judgeStore, "ClusterSecretStore", `{"spec":{"provider":{"vault":{"server":"https://v","auth":{"tokenSecretRef":{"name":"t","key":"t"}}}}}}`, ""},
+		{judgeStore, "ClusterSecretStore", `{"spec":{"provider":{"vault":{"server":"https://v","auth":{"jwt":{"role":"r"}}}}}}`, errNoTokenSource.Error()},
+		{judgeStore, "SecretStore", `{"metadata":{"namespace":"app"},"spec":{"provider":{"vault":{"server":"https://v","auth":{"tokenSecretRef":{"namespace":"other","name":"t","key":"t"}}}}}}`,
+			"invalid Auth.TokenSecretRef: " + errOtherNamespace.Error()},
 		{judgeExternalSecret, "ExternalSecret", `{"spec":{"secretStoreRef":{"name":"infisical"}}}`, "either data or dataFrom should be specified"},
 		{judgeExternalSecret, "ExternalSecret", `{"spec":{"dataFrom":[{"extract":{"key":"A"}}]}}`, ""},
 	} {

@@ -35,7 +35,7 @@ func newStage(t *testing.T, speed float64, objects ...runtime.Object) *stage {
 	kinds := map[schema.GroupVersionResource]string{
 		pools(): "IPAddressPoolList", stores(): "ClusterSecretStoreList", externals(): "ExternalSecretList",
 		repositories(): "GitRepositoryList", kustomizations(): "KustomizationList", longhornKind("nodes"): "NodeList",
-		postgresClusters(): "PostgresClusterList",
+		postgresClusters(): "PostgresClusterList", generators(): "VaultDynamicSecretList", secretStores(): "SecretStoreList",
 	}
 	s := &stage{time: time.Date(2026, 2, 1, 12, 0, 0, 0, time.UTC)}
 	s.world = newWorld(typedfake.NewClientset(objects...), untypedfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds),

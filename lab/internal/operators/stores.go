@@ -2,55 +2,70 @@ package operators
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
+const clusterStore = "ClusterSecretStore" // the other kind is in a namespace
+
 // judgeStores logs in at every store's Infisical or Vault. A store that is found good is
-// asked again only when it changes.
+// asked again only when it changes; outside it is every five minutes.
 func (e *externalSecrets) judgeStores(ctx context.Context) error {
-	all, err := e.w.list(ctx, stores(), "")
 	var errs []error
-	for _, store := range all {
-		errs = append(errs, e.judgeOne(ctx, &store))
+	for _, kind := range []schema.GroupVersionResource{stores(), secretStores()} {
+		all, err := e.w.list(ctx, kind, "")
+		errs = append(errs, err)
+		for _, store := range all {
+			errs = append(errs, e.judgeOne(ctx, kind, &store))
+		}
 	}
-	return errors.Join(append(errs, err)...)
+	return errors.Join(errs...)
 }
 
-func (e *externalSecrets) judgeOne(ctx context.Context, store *unstructured.Unstructured) error {
+func (e *externalSecrets) judgeOne(ctx context.Context, kind schema.GroupVersionResource, store *unstructured.Unstructured) error {
 	step := fmt.Sprintf("store %s %d", store.GetUID(), store.GetGeneration())
-	if conditionOf(store.Object, "Ready") == "True" || !e.w.passed(step, 2*time.Second) || e.mute.holds() {
+	if e.good[step] && conditionOf(store.Object, "Ready") == "True" || !e.w.passed(step, 2*time.Second) || e.mute.holds() {
 		return nil
 	}
-	why := e.login(ctx, store)
-	err := e.w.setStatus(ctx, stores(), store, func(status map[string]any) {
+	unable, why := e.login(ctx, store)
+	err := e.w.setStatus(ctx, kind, store, func(status map[string]any) {
 		if why != nil {
-			e.w.setCondition(status, "Ready", "False", "InvalidProviderConfig", "unable to create client", 0)
+			e.w.setCondition(status, "Ready", "False", "InvalidProviderConfig", "unable to "+unable, 0)
 			return
 		}
 		status["capabilities"] = "ReadWrite"
 		e.w.setCondition(status, "Ready", "True", "Valid", "store validated", 0)
 	})
-	return errors.Join(err, about("ClusterSecretStore "+store.GetName(), why))
+	e.good[step] = why == nil && err == nil
+	return errors.Join(err, about(store.GetKind()+" "+store.GetName(), why))
 }
 
-func (e *externalSecrets) login(ctx context.Context, store *unstructured.Unstructured) error {
+// login says what could not be done, in the words of the condition, and why.
+func (e *externalSecrets) login(ctx context.Context, store *unstructured.Unstructured) (unable string, err error) {
 	provider := nested(store.Object, "spec", "provider", "vault")
 	if provider == nil {
 		_, _, err := e.open(ctx, store)
-		return err
+		return "create client", err
 	}
-	client, err := openVault(ctx, e.w.typed, provider, "")
+	from := vaultScope{e.w.typed, store.GetKind() == clusterStore, store.GetNamespace()}
+	client, err := from.open(ctx, provider)
 	if err != nil {
-		return err
+		return "create client", err
 	}
-	return client.lookup(ctx)
+	defer client.leave(ctx)
+	if from.unknown(provider) {
+		return "", nil // whose credentials it will be, nobody knows before there is an ExternalSecret
+	}
+	if err := client.lookup(ctx); err != nil {
+		return "validate store", fmt.Errorf("invalid vault credentials: %w", err)
+	}
+	return "", nil
 }
 
 // open logs in with the identity that a store of Infisical's names.
@@ -63,7 +78,11 @@ func (e *externalSecrets) open(ctx context.Context, store *unstructured.Unstruct
 	var credentials [2]string
 	for i, which := range []string{"clientId", "clientSecret"} {
 		at := func(field string) string { return text(provider, "auth", "universalAuthCredentials", which, field) }
-		secret, err := e.w.typed.CoreV1().Secrets(at("namespace")).Get(ctx, at("name"), metav1.GetOptions{})
+		namespace := store.GetNamespace()
+		if store.GetKind() == clusterStore {
+			namespace = at("namespace")
+		}
+		secret, err := e.w.typed.CoreV1().Secrets(namespace).Get(ctx, at("name"), metav1.GetOptions{})
 		if err != nil {
 			return client, "", err
 		}
@@ -75,125 +94,63 @@ func (e *externalSecrets) open(ctx context.Context, store *unstructured.Unstruct
 	return client, token, err
 }
 
-// fetchSecrets makes the Secret of every ExternalSecret that has none yet.
-func (e *externalSecrets) fetchSecrets(ctx context.Context) error {
-	all, err := e.w.list(ctx, externals(), "")
-	var errs []error
-	for _, external := range all {
-		if conditionOf(external.Object, "Ready") == "True" || !e.w.passed(fmt.Sprintf("external secret %s %d", external.GetUID(), external.GetGeneration()), 2*time.Second) {
-			continue
-		}
-		why := e.fetch(ctx, &external)
-		errs = append(errs, e.w.setStatus(ctx, externals(), &external, func(status map[string]any) {
-			if why != nil {
-				e.w.setCondition(status, "Ready", "False", "SecretSyncedError", "could not get secret data from provider", 0)
-				return
-			}
-			status["binding"] = map[string]any{"name": target(&external)}
-			e.w.setCondition(status, "Ready", "True", "SecretSynced", "secret synced", 0)
-		}), about("ExternalSecret "+external.GetNamespace()+"/"+external.GetName(), why))
+// store finds the store that an ExternalSecret names. One that says no kind means a
+// SecretStore in its own namespace, and one that is not ready is not asked.
+func (e *externalSecrets) store(ctx context.Context, external *unstructured.Unstructured, ref map[string]any) (*unstructured.Unstructured, error) {
+	kind, in, namespace := "SecretStore", secretStores(), external.GetNamespace()
+	if text(ref, "kind") == clusterStore {
+		kind, in, namespace = clusterStore, stores(), ""
 	}
-	return errors.Join(append(errs, err)...)
-}
-
-func (e *externalSecrets) fetch(ctx context.Context, external *unstructured.Unstructured) error {
-	data, err := e.generated(ctx, external)
+	store, err := e.w.untyped.Resource(in).Namespace(namespace).Get(ctx, text(ref, "name"), metav1.GetOptions{})
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("could not get %s %q, %w", kind, text(ref, "name"), err)
 	}
-	entries, _, err := unstructured.NestedSlice(external.Object, "spec", "data")
-	if err != nil {
-		return err
+	if conditionOf(store.Object, "Ready") != "True" {
+		return nil, fmt.Errorf("%s %q is not ready", kind, text(ref, "name"))
 	}
-	for _, entry := range entries {
-		one, ok := entry.(map[string]any)
-		if !ok {
-			return errors.New("spec.data: no object")
-		}
-		value, err := e.value(ctx, text(external.Object, "spec", "secretStoreRef", "name"), nested(one, "remoteRef"))
-		if err != nil {
-			return err
-		}
-		data[text(one, "secretKey")] = []byte(value)
-	}
-	secrets := e.w.typed.CoreV1().Secrets(external.GetNamespace())
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
-		Name: target(external), OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(external, external.GroupVersionKind())},
-	}, Data: data}
-	if _, err = secrets.Create(ctx, secret, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
-		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
-	}
-	return err
+	return store, nil
 }
 
 // value reads one value through a store.
-func (e *externalSecrets) value(ctx context.Context, name string, remote map[string]any) (string, error) {
-	store, err := e.w.untyped.Resource(stores()).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return "", err
-	}
-	if provider := nested(store.Object, "spec", "provider", "vault"); provider != nil {
-		vault, err := openVault(ctx, e.w.typed, provider, "")
+func (e *externalSecrets) value(ctx context.Context, external, store *unstructured.Unstructured, remote map[string]any) ([]byte, error) {
+	if nested(store.Object, "spec", "provider", "vault") != nil {
+		secret, err := e.values(ctx, external, store, remote)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		secret, err := vault.read(ctx, text(provider, "path")+"/data/"+text(remote, "key"))
-		if err != nil {
-			return "", err
+		property := text(remote, "property")
+		if property == "" {
+			return json.Marshal(secret)
 		}
-		value, there := nested(secret, "data")[text(remote, "property")].(string)
+		value, there := secret[property]
 		if !there {
-			return "", fmt.Errorf("cannot find secret data for key: %q", text(remote, "property"))
+			return nil, fmt.Errorf("cannot find secret data for key: %q", property)
 		}
-		return value, nil
+		return bytesOf(value)
 	}
 	client, token, err := e.open(ctx, store)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	in := func(field string) string {
 		return text(store.Object, "spec", "provider", "infisical", "secretsScope", field)
 	}
-	return client.read(ctx, token, scope{in("projectSlug"), in("environmentSlug"), in("secretsPath")}, text(remote, "key"))
+	value, err := client.read(ctx, token, scope{in("projectSlug"), in("environmentSlug"), in("secretsPath")}, text(remote, "key"))
+	return []byte(value), err
 }
 
-// generated is what the generators of an ExternalSecret make: database users of Vault's.
-func (e *externalSecrets) generated(ctx context.Context, external *unstructured.Unstructured) (map[string][]byte, error) {
-	data := map[string][]byte{}
-	from, _, err := unstructured.NestedSlice(external.Object, "spec", "dataFrom")
+// values reads a whole secret of Vault's.
+func (e *externalSecrets) values(ctx context.Context, external, store *unstructured.Unstructured, remote map[string]any) (map[string]any, error) {
+	provider := nested(store.Object, "spec", "provider", "vault")
+	if provider == nil {
+		return nil, errors.New("the lab's External Secrets extracts from Vault only")
+	}
+	vault, err := vaultScope{e.w.typed, store.GetKind() == clusterStore, external.GetNamespace()}.open(ctx, provider)
 	if err != nil {
 		return nil, err
 	}
-	for _, one := range from {
-		entry, _ := one.(map[string]any)
-		if ref := nested(entry, "sourceRef", "generatorRef"); text(ref, "kind") != "VaultDynamicSecret" {
-			return nil, fmt.Errorf("the lab has no generator %q", text(ref, "kind"))
-		}
-		generator, err := e.w.untyped.Resource(generators()).Namespace(external.GetNamespace()).Get(ctx, text(entry, "sourceRef", "generatorRef", "name"), metav1.GetOptions{})
-		if err != nil {
-			return nil, err
-		}
-		vault, err := openVault(ctx, e.w.typed, nested(generator.Object, "spec", "provider"), external.GetNamespace())
-		if err != nil {
-			return nil, err
-		}
-		made, err := vault.read(ctx, text(generator.Object, "spec", "path"))
-		if err != nil {
-			return nil, err
-		}
-		for name, value := range made {
-			data[name] = fmt.Append(nil, value)
-		}
-	}
-	return data, nil
-}
-
-// target is the name of the Secret that an ExternalSecret is made into.
-func target(external *unstructured.Unstructured) string {
-	if name := text(external.Object, "spec", "target", "name"); name != "" {
-		return name
-	}
-	return external.GetName()
+	defer vault.leave(ctx)
+	return vault.secret(ctx, provider, text(remote, "key"))
 }
 
 // conditionOf reads a condition's status; empty if there is none.

@@ -3,84 +3,22 @@ package operators
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
-	"time"
-
-	authenticationv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 )
+
+var errNoSecret = errors.New("secret does not exist")
 
 // vaultClient is the little that External Secrets wants of Vault.
 type vaultClient struct {
 	http    *http.Client
 	address string
 	token   string
-}
-
-// openVault logs in as the provider of a store or a generator says: with a token,
-// or with that of a ServiceAccount. What it names without a namespace is in the given one.
-func openVault(ctx context.Context, k kubernetes.Interface, provider map[string]any, namespace string) (*vaultClient, error) {
-	from := func(path ...string) (string, error) {
-		in := namespace
-		if named := text(provider, append(path, "namespace")...); named != "" {
-			in = named
-		}
-		secret, err := k.CoreV1().Secrets(in).Get(ctx, text(provider, append(path, "name")...), metav1.GetOptions{})
-		if err != nil {
-			return "", err
-		}
-		value := secret.Data[text(provider, append(path, "key")...)]
-		if len(value) == 0 {
-			return "", fmt.Errorf("secret %s/%s has no %s", in, secret.Name, text(provider, append(path, "key")...))
-		}
-		return string(value), nil
-	}
-	authority, err := from("caProvider")
-	if err != nil {
-		return nil, err
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM([]byte(authority))
-	v := &vaultClient{
-		address: strings.TrimSuffix(text(provider, "server"), "/"),
-		http: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
-			DisableKeepAlives: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
-		}},
-	}
-	role := text(provider, "auth", "jwt", "role")
-	if role == "" {
-		v.token, err = from("auth", "tokenSecretRef")
-		return v, err
-	}
-	account := nested(provider, "auth", "jwt", "kubernetesServiceAccountToken", "serviceAccountRef")
-	audiences := []string{}
-	if all, ok := account["audiences"].([]any); ok {
-		for _, a := range all {
-			audiences = append(audiences, fmt.Sprint(a))
-		}
-	}
-	made, err := k.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, text(account, "name"), &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{Audiences: audiences},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return nil, err
-	}
-	var login struct {
-		Auth struct {
-			ClientToken string `json:"client_token"`
-		}
-	}
-	err = v.call(ctx, http.MethodPost, "auth/"+text(provider, "auth", "jwt", "path")+"/login", map[string]string{"role": role, "jwt": made.Status.Token}, &login)
-	v.token = login.Auth.ClientToken
-	return v, err
+	lent    bool // the token is of a login, and not the user's own
 }
 
 // lookup asks whether Vault knows the token.
@@ -88,7 +26,14 @@ func (v *vaultClient) lookup(ctx context.Context) error {
 	return v.call(ctx, http.MethodGet, "auth/token/lookup-self", nil, nil)
 }
 
-// read returns the data at a path: for a KV engine of version 2, that of a secret.
+// leave gives back the token of a login. That one cannot is nobody's concern outside, either.
+func (v *vaultClient) leave(ctx context.Context) {
+	if v.lent {
+		v.call(ctx, http.MethodPut, "auth/token/revoke-self", nil, nil) //nolint:errcheck // see above
+	}
+}
+
+// read returns the data at a path.
 func (v *vaultClient) read(ctx context.Context, path string) (map[string]any, error) {
 	var answer struct{ Data map[string]any }
 	err := v.call(ctx, http.MethodGet, path, nil, &answer)
@@ -121,15 +66,21 @@ func (v *vaultClient) call(ctx context.Context, method, path string, body, answe
 	}
 	if response.StatusCode >= http.StatusBadRequest {
 		var said struct{ Errors []string }
-		if json.Unmarshal(content, &said) != nil || len(said.Errors) == 0 {
+		known := json.Unmarshal(content, &said) == nil
+		if known && len(said.Errors) == 0 && response.StatusCode == http.StatusNotFound {
+			return errNoSecret // nothing is there, or what was is deleted
+		}
+		if len(said.Errors) == 0 {
 			said.Errors = []string{response.Status}
 		}
-		return fmt.Errorf("vault: %s: %w", path, errors.New(strings.Join(said.Errors, "; ")))
+		return fmt.Errorf("vault: %s %s: %w", method, path, errors.New(strings.Join(said.Errors, "; ")))
 	}
 	if answer == nil {
 		return nil
 	}
-	return json.Unmarshal(content, answer)
+	numbers := json.NewDecoder(bytes.NewReader(content))
+	numbers.UseNumber()
+	return numbers.Decode(answer)
 }
 
 // nested is an object in an object; nil if there is none.
@@ -138,4 +89,56 @@ func nested(object map[string]any, path ...string) map[string]any {
 		object, _ = object[name].(map[string]any)
 	}
 	return object
+}
+
+// secretAt is the path of a secret below a store's engine. The key may name the engine
+// itself, and for version 2 its data, too.
+func secretAt(provider map[string]any, key string) string {
+	mount, second := text(provider, "path"), text(provider, "version") != "v1"
+	if mount == "" {
+		if strings.Contains(key, "/data/") {
+			return key
+		}
+		mount, key, _ = strings.Cut(key, "/")
+	} else if below, named := strings.CutPrefix(key, mount+"/"); named {
+		key = below
+		if second {
+			key = strings.TrimPrefix(key, "data/")
+		}
+	}
+	if second {
+		mount += "/data"
+	}
+	return mount + "/" + key
+}
+
+// secret reads a secret of a KV engine, of the version that the store names.
+func (v *vaultClient) secret(ctx context.Context, provider map[string]any, key string) (map[string]any, error) {
+	found, err := v.read(ctx, secretAt(provider, key))
+	if err != nil {
+		return nil, fmt.Errorf("cannot read secret data from Vault: %w", err)
+	}
+	if text(provider, "version") == "v1" {
+		return found, nil
+	}
+	data, there := found["data"]
+	if !there {
+		return nil, errors.New("failed to find data field")
+	}
+	if found, _ = data.(map[string]any); found == nil {
+		return nil, errNoSecret
+	}
+	return found, nil
+}
+
+// bytesOf is a value of Vault's as a Secret holds it: a text as it is, nothing as
+// nothing, and all else as JSON.
+func bytesOf(value any) ([]byte, error) {
+	switch v := value.(type) {
+	case string:
+		return []byte(v), nil
+	case nil:
+		return nil, nil
+	}
+	return json.Marshal(value)
 }

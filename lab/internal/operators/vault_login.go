@@ -1,0 +1,197 @@
+package operators
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// vaultScope is where what a provider names is found. Only a ClusterSecretStore may
+// reach into other namespaces than that of the ExternalSecret, the generator or the
+// SecretStore.
+type vaultScope struct {
+	k         kubernetes.Interface
+	cluster   bool
+	namespace string // empty while a ClusterSecretStore is judged
+}
+
+var errOtherNamespace = errors.New("namespace should either be empty or match the namespace of the SecretStore for a namespaced SecretStore")
+
+// open logs in as a provider says, with the first of the ways that it names.
+func (s vaultScope) open(ctx context.Context, provider map[string]any) (*vaultClient, error) {
+	roots, err := s.authorities(ctx, provider)
+	if err != nil {
+		return nil, err
+	}
+	v := &vaultClient{
+		address: strings.TrimSuffix(text(provider, "server"), "/"),
+		http: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+			DisableKeepAlives: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
+		}},
+	}
+	auth := nested(provider, "auth")
+	switch jwt := nested(auth, "jwt"); {
+	case auth == nil || s.namespace == "" && s.unknown(provider):
+	case nested(auth, "tokenSecretRef") != nil:
+		v.token, err = s.secret(ctx, nested(auth, "tokenSecretRef"))
+	case jwt != nil:
+		err = s.jwt(ctx, v, jwt)
+	case len(auth) == 0:
+		err = errors.New("cannot initialize Vault client: no valid auth method specified")
+	default:
+		err = errors.New("the lab's External Secrets logs in at Vault with tokenSecretRef and jwt only")
+	}
+	return v, err
+}
+
+// unknown says that a ClusterSecretStore leaves open whose credentials it takes: those
+// in the namespace of each ExternalSecret.
+func (s vaultScope) unknown(provider map[string]any) bool {
+	auth := nested(provider, "auth")
+	for _, path := range [][]string{{"tokenSecretRef"}, {"jwt", "secretRef"}, {"jwt", "kubernetesServiceAccountToken", "serviceAccountRef"}} {
+		if ref := nested(auth, path...); s.cluster && ref != nil && text(ref, "namespace") == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// authorities are those whose certificate Vault may show. Without any named, a Pod
+// trusts those that the world trusts, and the lab's Vault is from none of them.
+func (s vaultScope) authorities(ctx context.Context, provider map[string]any) (*x509.CertPool, error) {
+	roots := x509.NewCertPool()
+	bundle, source := text(provider, "caBundle"), nested(provider, "caProvider")
+	switch {
+	case bundle != "":
+		decoded, err := base64.StdEncoding.DecodeString(bundle)
+		if err != nil {
+			return nil, fmt.Errorf("failed to decode ca bundle: %w", err)
+		}
+		bundle = string(decoded)
+	case source == nil:
+		return roots, nil
+	default:
+		var err error
+		if bundle, err = s.authority(ctx, source); err != nil {
+			return nil, err
+		}
+	}
+	if !roots.AppendCertsFromPEM([]byte(bundle)) {
+		return nil, errors.New("cannot set Vault CA certificate: failed to parse certificates from CertPool")
+	}
+	return roots, nil
+}
+
+// authority reads what a caProvider names.
+func (s vaultScope) authority(ctx context.Context, source map[string]any) (string, error) {
+	named := text(source, "namespace")
+	if s.cluster && named == "" {
+		return "", errors.New("missing namespace on caProvider secret")
+	}
+	if !s.cluster && named != "" && named != s.namespace {
+		return "", errOtherNamespace
+	}
+	switch kind := text(source, "type"); kind {
+	case "Secret":
+		found, err := s.secret(ctx, source)
+		if err != nil {
+			return "", fmt.Errorf("failed to get cert from secret: %w", err)
+		}
+		return found, nil
+	case "ConfigMap":
+		config, err := s.k.CoreV1().ConfigMaps(s.of(source)).Get(ctx, text(source, "name"), metav1.GetOptions{})
+		if err != nil {
+			return "", fmt.Errorf("failed to get cert from configmap: %w", err)
+		}
+		found, there := config.Data[text(source, "key")]
+		if !there {
+			return "", fmt.Errorf("failed to get cert from configmap: %s has no %s", config.Name, text(source, "key"))
+		}
+		return found, nil
+	default:
+		return "", fmt.Errorf("unsupported CA provider type: %s", kind)
+	}
+}
+
+// of is the namespace of what a reference names; that in the reference is passed over
+// where it may not be followed.
+func (s vaultScope) of(ref map[string]any) string {
+	if s.cluster {
+		return cmp.Or(text(ref, "namespace"), s.namespace)
+	}
+	return s.namespace
+}
+
+func (s vaultScope) secret(ctx context.Context, ref map[string]any) (string, error) {
+	secret, err := s.k.CoreV1().Secrets(s.of(ref)).Get(ctx, text(ref, "name"), metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("cannot get Kubernetes secret %q from namespace %q: %w", text(ref, "name"), s.of(ref), err)
+	}
+	value, there := secret.Data[text(ref, "key")]
+	if !there {
+		return "", fmt.Errorf("cannot find secret data for key: %q", text(ref, "key"))
+	}
+	return string(value), nil
+}
+
+// jwt exchanges a token of Kubernetes' for one of Vault's.
+func (s vaultScope) jwt(ctx context.Context, v *vaultClient, auth map[string]any) error {
+	var token string
+	var err error
+	switch account := nested(auth, "kubernetesServiceAccountToken"); {
+	case nested(auth, "secretRef") != nil:
+		token, err = s.secret(ctx, nested(auth, "secretRef"))
+	case account != nil:
+		token, err = s.token(ctx, account)
+	default:
+		err = errNoTokenSource
+	}
+	if err != nil {
+		return err
+	}
+	var login struct {
+		Auth struct {
+			ClientToken string `json:"client_token"`
+		}
+	}
+	path := "auth/" + cmp.Or(text(auth, "path"), "jwt") + "/login"
+	err = v.call(ctx, http.MethodPut, path, map[string]string{"role": strings.TrimSpace(text(auth, "role")), "jwt": token}, &login)
+	v.token, v.lent = login.Auth.ClientToken, err == nil
+	return err
+}
+
+var errNoTokenSource = errors.New("neither `secretRef` nor `kubernetesServiceAccountToken` was supplied as token source for jwt authentication")
+
+// token asks the API server for a ServiceAccount's token, for ten minutes. It is always
+// for Vault, too, unless the older list of audiences says otherwise.
+func (s vaultScope) token(ctx context.Context, account map[string]any) (string, error) {
+	ref := nested(account, "serviceAccountRef")
+	older, there := account["audiences"].([]any)
+	if !there {
+		older = []any{"vault"}
+	}
+	own, _ := ref["audiences"].([]any)
+	var audiences []string
+	for _, a := range append(own[:len(own):len(own)], older...) {
+		audiences = append(audiences, fmt.Sprint(a))
+	}
+	seconds := cmp.Or(whole(account, "expirationSeconds"), 600)
+	made, err := s.k.CoreV1().ServiceAccounts(s.of(ref)).CreateToken(ctx, text(ref, "name"), &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{Audiences: audiences, ExpirationSeconds: &seconds},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("cannot request Kubernetes service account token for service account %q: %w", text(ref, "name"), err)
+	}
+	return made.Status.Token, nil
+}
