@@ -1,5 +1,5 @@
 // Package operators does in the lab what the operators behind the stand-in
-// charts do outside: MetalLB, Longhorn, External Secrets and Flux.
+// charts do outside: MetalLB, Longhorn, External Secrets, PGO and Flux.
 //
 // Their Pods are pretended, so their work is done here, against the real API: a
 // webhook's certificate is made, its caBundle filled, its socket opened (in
