@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -15,18 +16,26 @@ import (
 
 func newStageShow(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "show LAYER/STAGE",
-		Short: "Show a stage's inputs, outputs, providers and gates",
+		Use:   "show LAYER/STAGE [FILE]",
+		Short: "Show a stage's inputs, outputs, providers and gates, or a file of it",
 		Long: `Show what a stage is for, its inputs with their types and where their values come
 from, its outputs, the providers it requires, what is asked before it and what is
 proved after it. Inputs that are not wired are set in terraform.tfvars, or in
-inputs in cluster.hcl.`,
-		Example: "  castle stage show networking/metallb",
-		Args:    oneStage(),
+inputs in cluster.hcl. With the name of one of its files, that is printed as it is.`,
+		Example: "  castle stage show networking/metallb\n  castle stage show secrets/vault vault-policy.hcl | vault policy write castle -",
+		Args: usage(func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 || len(args) > 2 {
+				return fmt.Errorf("needs one stage, LAYER/STAGE, and at most one of its files, not %d arguments", len(args))
+			}
+			return nil
+		}),
 		RunE: func(_ *cobra.Command, args []string) error {
 			s, err := a.libraryStage(args[0])
 			if err != nil {
 				return err
+			}
+			if len(args) == 2 {
+				return a.printFile(s, args[1])
 			}
 			if s.Problems.HasErrors() {
 				return &castle.ConfigError{Diagnostics: s.Problems}
@@ -39,6 +48,18 @@ inputs in cluster.hcl.`,
 			return nil
 		},
 	}
+}
+
+func (a *app) printFile(s *config.LibraryStage, name string) error {
+	if !slices.Contains(s.Files, name) {
+		return &castle.UsageError{Message: fmt.Sprintf("%s has no file %q%s\n  it has %s", s.Source, name, config.DidYouMean(name, s.Files), strings.Join(s.Files, ", "))}
+	}
+	text, err := fs.ReadFile(s.Folder, name)
+	if err != nil {
+		return err
+	}
+	_, err = a.stdout.Write(text)
+	return err
 }
 
 // page writes paragraphs that are set in by two steps.
@@ -101,6 +122,7 @@ func (p page) stage(s *config.LibraryStage) {
 		return x.Address, []string{"id " + oneLine(x.ID)}
 	})
 	list(p, "gates, all open before the stage counts as ready", s.Gates, checkLines)
+	list(p, "files, printed by castle stage show "+s.Source+" FILE", []string{strings.Join(s.Files, ", ")}, func(all string) (string, []string) { return all, nil })
 }
 
 func input(in config.LibraryInput) (string, []string) {

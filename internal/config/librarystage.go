@@ -38,7 +38,9 @@ type LibraryStage struct {
 	Preflights []LibraryCheck    `json:"preflights"`
 	Adopts     []LibraryAdopt    `json:"adopts"`
 	Gates      []LibraryCheck    `json:"gates"`
+	Files      []string          `json:"files"` // paths below its folder
 
+	Folder   fs.FS           `json:"-"` // what holds Files
 	Problems hcl.Diagnostics `json:"-"` // what is wrong with the folder
 }
 
@@ -101,7 +103,7 @@ func (l *library) describe(d *definition, o Options) *LibraryStage {
 		Source: d.source, Layer: d.layer, Summary: d.stage.summary, Origin: d.origin, Shadows: d.origin != "embedded" && l.embeds(d.source),
 		EndsCluster: d.stage.endsCluster, Persistent: d.stage.persistent, Volatile: d.stage.volatile,
 		Needs: layerNames(d.stage.needs), Inputs: []LibraryInput{}, Outputs: []LibraryOutput{}, Providers: []LibraryProvider{},
-		Preflights: []LibraryCheck{}, Adopts: []LibraryAdopt{}, Gates: []LibraryCheck{}, Problems: inOrder(distinct(d.diags)),
+		Preflights: []LibraryCheck{}, Adopts: []LibraryAdopt{}, Gates: []LibraryCheck{}, Files: []string{}, Folder: d.module, Problems: inOrder(distinct(d.diags)),
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.variables)) {
 		s.Inputs = append(s.Inputs, l.input(d, d.variables[name]))
@@ -132,6 +134,12 @@ func (l *library) describe(d *definition, o Options) *LibraryStage {
 	for _, b := range d.adopts {
 		s.Adopts = append(s.Adopts, LibraryAdopt{b.labels[0], l.text(d, b.args["id"])})
 	}
+	_ = fs.WalkDir(d.module, ".", func(name string, e fs.DirEntry, err error) error { // what cannot be read is among the problems
+		if err == nil && !e.IsDir() {
+			s.Files = append(s.Files, name)
+		}
+		return nil
+	})
 	return s
 }
 

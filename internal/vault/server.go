@@ -174,7 +174,7 @@ func (s Server) scoped(ctx context.Context, c *client) (Token, error) {
 	return Token{Left: time.Duration(token.Data.TTL) * time.Second}, err
 }
 
-const makeToken = "vault token create -orphan -policy=castle -period=24h (docs/vault.md has the policy)"
+const makeToken = "vault token create -orphan -policy=castle -period=24h (castle stage show secrets/vault vault-policy.hcl is the policy)"
 
 // elsewhere is the trouble with a standby that cannot ask the active node itself
 // and sends whoever asks there. The token is not taken to an address that nobody

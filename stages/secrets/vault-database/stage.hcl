@@ -21,7 +21,7 @@ preflight "vault_mount" "free" {
   path        = coalesce(var.vault_database_path, "database-${var.vault_database_cluster}")
   resource    = "vault_mount.database"
   setting     = "vault_database_path"
-  policy      = "vault-policy.hcl of secrets/vault-database (castle stage eject secrets/vault-database; docs/vault.md)"
+  policy      = "castle stage show secrets/vault-database vault-policy.hcl"
   leases      = true
   kv_mount    = var.vault_kv_mount
   kv_path     = var.vault_database_kv_path

@@ -20,7 +20,7 @@ preflight "vault_mount" "free" {
   path        = coalesce(var.vault_jwt_path, "jwt-${var.vault_jwt_cluster}")
   resource    = "vault_jwt_auth_backend.cluster"
   setting     = "vault_jwt_path"
-  policy      = "vault-policy.hcl of secrets/vault-jwt (castle stage eject secrets/vault-jwt; docs/vault.md)"
+  policy      = "castle stage show secrets/vault-jwt vault-policy.hcl"
   writes = concat(
     ["auth/${coalesce(var.vault_jwt_path, "jwt-${var.vault_jwt_cluster}")}/config"],
     [for role in keys(var.vault_jwt_roles) : "auth/${coalesce(var.vault_jwt_path, "jwt-${var.vault_jwt_cluster}")}/role/${role}"],
