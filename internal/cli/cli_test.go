@@ -42,6 +42,24 @@ func TestWhatCountsAsAnInterruptOfItsOwn(t *testing.T) {
 	}
 }
 
+func TestTwoSignalsAreOneHoweverLongTheAnswerTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		signals, answered := make(chan os.Signal, 3), 0
+		go hear(signals, func(times int) {
+			answered = times
+			time.Sleep(2 * gesture)
+		})
+		signals <- syscall.SIGTERM
+		synctest.Wait()
+		signals <- syscall.SIGTERM
+		close(signals)
+		time.Sleep(5 * gesture)
+		if answered != 1 {
+			t.Errorf("answered as %d interrupts", answered)
+		}
+	})
+}
+
 func TestNobodyWhoReadsKeepsNoSignalBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read := make(chan struct{})

@@ -56,19 +56,30 @@ func (a *app) interruptible(parent context.Context) (context.Context, func()) {
 	if !signal.Ignored(syscall.SIGHUP) { // as nohup does
 		signal.Notify(signals, syscall.SIGHUP)
 	}
-	go func() {
-		var counted interrupts
-		for sig := range signals {
-			if counted.count(sig, time.Now()) {
-				a.interrupted(ctx, counted.times, cancel)
-			}
-		}
-	}()
+	go hear(signals, func(times int) { a.interrupted(ctx, times, cancel) })
 	return ctx, func() {
 		signal.Stop(signals)
 		close(signals)
 		cancel(errors.New("done"))
 	}
+}
+
+// hear has every interrupt answered, one after the other. A signal's time is when it
+// comes: what is said of the one before may wait for a slow disk.
+func hear(signals <-chan os.Signal, answer func(times int)) {
+	counted := make(chan int, 3)
+	go func() {
+		for times := range counted {
+			answer(times)
+		}
+	}()
+	var all interrupts
+	for sig := range signals {
+		if all.count(sig, time.Now()) {
+			counted <- all.times
+		}
+	}
+	close(counted)
 }
 
 // interrupted answers one interrupt.
