@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/pem"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -83,11 +84,12 @@ func (d *datacenter) environ(dir string) (map[string]string, error) {
 //	proxmox secret FILE       writes the API token that is let in to a file
 //	proxmox drop              the next VM is created, but the answer is lost
 //	proxmox break             no VM can be created any more
+//	proxmox refused N         … until N were asked for since
 //	proxmox list              VMs and volumes, a line each, on stdout
 //	proxmox created           how often a VM was asked for, on stdout
 func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
-		ts.Fatalf("usage: proxmox start|stop|disk|free|add|twin|remove|hold|hold-deletions|watched|wait|release|locked|lock|locking|unlock|protect|unprotect|off|token|secret|drop|break|list|created")
+		ts.Fatalf("usage: proxmox start|stop|disk|free|add|twin|remove|hold|hold-deletions|watched|wait|release|locked|lock|locking|unlock|protect|unprotect|off|token|secret|drop|break|refused|list|created")
 	}
 	slot := ts.Value(datacenterKey{}).(**datacenter)
 	if args[0] == "start" {
@@ -143,11 +145,7 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 			}
 		}
 	case "wait":
-		for deadline := time.Now().Add(time.Minute); d.created() < number(); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				ts.Fatalf("only %d VMs were asked for", d.created())
-			}
-		}
+		d.await(ts, http.StatusOK, number())
 	case "release":
 		d.release()
 		d.Idle()
@@ -176,7 +174,9 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	case "drop":
 		d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Times: 1, Drop: true})
 	case "break":
-		d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Code: 596, Text: "Connection timed out"})
+		d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Code: timedOut, Text: "Connection timed out"})
+	case "refused":
+		d.await(ts, timedOut, number())
 	case "list":
 		d.Idle()
 		var lines []string
@@ -189,7 +189,7 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 		_, err := fmt.Fprintln(ts.Stdout(), strings.Join(lines, "\n"))
 		ts.Check(err)
 	case "created":
-		_, err := fmt.Fprintln(ts.Stdout(), d.created())
+		_, err := fmt.Fprintln(ts.Stdout(), d.creations(http.StatusOK))
 		ts.Check(err)
 	default:
 		ts.Fatalf("proxmox: unknown %q", args[0])
@@ -209,10 +209,22 @@ func (d *datacenter) watched() bool {
 	return asked > 1
 }
 
-func (d *datacenter) created() int {
+// timedOut is Proxmox' own status for a node that does not answer in time.
+const timedOut = 596
+
+// await waits until this many VMs were asked for and got this status.
+func (d *datacenter) await(ts *testscript.TestScript, status, n int) {
+	for deadline := time.Now().Add(time.Minute); d.creations(status) < n; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			ts.Fatalf("only %d VMs were asked for with status %d", d.creations(status), status)
+		}
+	}
+}
+
+func (d *datacenter) creations(status int) int {
 	n := 0
 	for _, r := range d.Requests() {
-		if r.Method == "POST" && strings.HasSuffix(r.Path, "/qemu") && r.Status == 200 {
+		if r.Method == "POST" && strings.HasSuffix(r.Path, "/qemu") && r.Status == status {
 			n++
 		}
 	}
