@@ -12,13 +12,18 @@ import (
 	"testing"
 )
 
-// carrier starts a shell with a child of its own, both carrying a run.
+// carrier starts a shell with a child of its own, both carrying a run. The child has
+// answered: before that it may be a copy of the shell that is yet to become cat.
 func carrier(t *testing.T, run string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.Command("sh", "-c", "sleep 300 & echo started; wait")
+	cmd := exec.Command("sh", "-c", "exec 3<&0; cat <&3 & wait")
 	cmd.Env = append(os.Environ(), "CASTLE_RUN="+run)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,8 +31,9 @@ func carrier(t *testing.T, run string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }) // gone already, if all is well
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatal(err)
+	_, err = in.Write([]byte("started\n"))
+	if _, silent := bufio.NewReader(out).ReadString('\n'); err != nil || silent != nil {
+		t.Fatal(err, silent)
 	}
 	return cmd
 }
@@ -40,7 +46,7 @@ func TestEndSurvivorsEndsAllOfOneRunAndNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	slices.Sort(ended)
-	if len(ended) != 2 || ended[0] != fmt.Sprintf("sh (process %d)", dead.Process.Pid) || !strings.HasPrefix(ended[1], "sleep (process ") {
+	if len(ended) != 2 || !strings.HasPrefix(ended[0], "cat (process ") || ended[1] != fmt.Sprintf("sh (process %d)", dead.Process.Pid) {
 		t.Errorf("ended: %q", ended)
 	}
 	var exit *exec.ExitError
