@@ -11,8 +11,10 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/go-logr/logr"
 	"github.com/hashicorp/hcl/v2"
 	"golang.org/x/term"
+	"k8s.io/klog/v2"
 
 	"github.com/ephemeral-castle/castle/internal/castle"
 	"github.com/ephemeral-castle/castle/internal/ui"
@@ -23,6 +25,9 @@ import (
 func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	// Terraform creates its state 0644 otherwise, and children inherit it.
 	syscall.Umask(0o077)
+	// Kubernetes' client writes to stderr what it meets and tries again; castle says
+	// itself what matters of that.
+	klog.SetLogger(logr.Discard())
 	a := &app{version: version, stdin: stdin, stdout: stdout, stderr: stderr, environ: os.Environ()}
 	ctx, stop := a.interruptible(context.Background())
 	defer stop()

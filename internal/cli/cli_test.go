@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/klog/v2"
 
 	"github.com/ephemeral-castle/castle/internal/castle"
 )
@@ -39,6 +42,25 @@ func TestWhatCountsAsAnInterruptOfItsOwn(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestKubernetesClientWritesNothingBetweenCastlesLines(t *testing.T) {
+	stderr := os.Stderr
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.Stderr = write
+	code := Main("test", []string{"version"}, os.Stdin, io.Discard, io.Discard)
+	klog.ErrorS(errors.New("context canceled"), "Unexpected error when reading response body")
+	klog.Flush()
+	os.Stderr = stderr
+	if err := write.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := io.ReadAll(read); code != 0 || err != nil || len(said) > 0 {
+		t.Errorf("exit code %d, %v: %q", code, err, said)
 	}
 }
 

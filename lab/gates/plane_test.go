@@ -10,7 +10,6 @@ import (
 	"encoding/pem"
 	"flag"
 	"fmt"
-	"io"
 	"math/big"
 	"net"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
 
@@ -49,8 +49,7 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	if !testing.Verbose() {
-		klog.LogToStderr(false)
-		klog.SetOutput(io.Discard)
+		klog.SetLogger(logr.Discard())
 	}
 	begun = sync.OnceValues(func() (*plane, error) { return begin(dir) })
 	return m.Run()

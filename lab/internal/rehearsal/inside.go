@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 	"github.com/ephemeral-castle/castle/lab/internal/front"
@@ -72,8 +73,7 @@ func (p *plan) datacenter(ctx context.Context, proof namespace.Proof) (*datacent
 	}
 	context.AfterFunc(ctx, func() { log.Close() }) //nolint:errcheck // nothing is lost
 	// Kubernetes' libraries would otherwise write between castle's lines.
-	klog.LogToStderr(false)
-	klog.SetOutput(log)
+	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log))))
 	return datacenter.Start(ctx, datacenter.Config{
 		Proof: proof, Dir: p.Work, Front: netip.MustParseAddr(frontAddress), Endpoints: p.Survey.Network.Endpoints, Authority: authority,
 		Speed: p.Options.Speed, Faults: p.Faults, Hosts: p.Survey.Hosts, Secrets: p.Survey.Secrets, Branches: p.Survey.Branches, ProxmoxToken: p.Survey.ProxmoxToken,
