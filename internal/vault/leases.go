@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
@@ -37,18 +38,27 @@ func (m mount) revoke(ctx context.Context, known []gate.Known, report func(strin
 		return nil
 	}
 	if !notRevoked(err) || ctx.Err() != nil {
-		return m.trouble("it does not revoke what "+m.path+" gave out: "+err.Error(), m.grant())
+		return m.trouble("it does not revoke what "+m.path+" gave out: "+err.Error(), m.remedy(err))
 	}
 	if e := c.call(ctx, http.MethodPost, revokeForce+m.path, nil, nil); e != nil {
-		return m.trouble("it does not forget what "+m.path+" gave out: "+e.Error(), m.grant())
+		return m.trouble("it does not forget what "+m.path+" gave out: "+e.Error(), m.remedy(e))
 	}
 	report(fmt.Sprintf("%s: what it gave out could not be deleted, and Vault forgets it; where the database goes on elsewhere, delete its users v-* there: %v", m.name(m.path), err))
 	return nil
 }
 
+// remedy is the way out where Vault does not do it.
+func (m mount) remedy(err error) string {
+	if status(err) == http.StatusForbidden {
+		return m.grant()
+	}
+	return "look at the Vault"
+}
+
 // notRevoked reports whether Vault tried, and what had to hear of it did not, or let
-// it wait for longer than castle does.
+// it wait for longer than castle does. Any other failure is Vault's own, and no reason
+// to forget anything.
 func notRevoked(err error) bool {
 	late := net.Error(nil)
-	return status(err) == http.StatusBadRequest || status(err) == http.StatusInternalServerError || errors.As(err, &late) && late.Timeout()
+	return strings.Contains(err.Error(), "failed to revoke") || errors.As(err, &late) && late.Timeout()
 }

@@ -1,6 +1,8 @@
 package vault
 
 import (
+	"context"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -70,5 +72,23 @@ func TestNothingIsForgottenForAVaultThatDoesNotHearOfIt(t *testing.T) {
 	}
 	if preflight(t, w, site(w)).Revoke != nil {
 		t.Error("what gives nothing out has nothing to revoke")
+	}
+}
+
+// TestOnlyWhatCannotBeRevokedIsForgotten: a Vault in trouble of its own says nothing
+// of the users, who may be deleted yet.
+func TestOnlyWhatCannotBeRevokedIsForgotten(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"the database is gone":   {&failure{status: http.StatusBadRequest, Errors: []string{`failed to revoke "database-blue/creds/grafana/1" (1 / 1): connection refused`}}, true},
+		"Vault cannot store":     {&failure{status: http.StatusInternalServerError, Errors: []string{"internal error"}}, false},
+		"Vault is sealed by now": {&failure{status: http.StatusServiceUnavailable, Errors: []string{"Vault is sealed"}}, false},
+		"it takes too long":      {context.DeadlineExceeded, true},
+	} {
+		if got := notRevoked(c.err); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
