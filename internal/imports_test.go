@@ -18,11 +18,11 @@ const module = "github.com/ephemeral-castle/castle/"
 func table() map[string][]string {
 	return map[string][]string{
 		"cmd/castle":                  {"internal/cli"},
-		"internal/cli":                {"internal/castle", "internal/check", "internal/config", "internal/doctor", "internal/drawing", "internal/factory", "internal/fault", "internal/keeper", "internal/ui", "stages", "templates"},
-		"internal/castle":             {"internal/check", "internal/config", "internal/doctor", "internal/graph", "internal/gate", "internal/terraform", "internal/state", "internal/kube", "internal/talos", "internal/proxmox", "internal/infisical", "internal/keeper", "internal/vault", "internal/planfile", "internal/probe"},
+		"internal/cli":                {"internal/castle", "internal/check", "internal/config", "internal/doctor", "internal/drawing", "internal/scaffold", "internal/fault", "internal/secretstore", "internal/ui", "stages", "templates"},
+		"internal/castle":             {"internal/check", "internal/config", "internal/doctor", "internal/graph", "internal/gate", "internal/terraform", "internal/state", "internal/kube", "internal/talos", "internal/proxmox", "internal/infisical", "internal/secretstore", "internal/vault", "internal/planfile", "internal/probe"},
 		"internal/planfile":           {"internal/state"},
 		"internal/check":              {"internal/config", "internal/gitops", "internal/talos"},
-		"internal/factory":            {"internal/check", "internal/config", "internal/gitops"},
+		"internal/scaffold":           {"internal/check", "internal/config", "internal/gitops"},
 		"internal/doctor":             {"internal/check", "internal/config", "internal/gate", "internal/terraform", "internal/state", "internal/proxmox", "internal/talos", "internal/infisical", "internal/vault"},
 		"internal/config":             {"internal/gate", "internal/graph"},
 		"internal/graph":              {},
@@ -38,7 +38,7 @@ func table() map[string][]string {
 		"internal/proxmox":            {"internal/gate"},
 		"internal/infisical":          {"internal/gate"},
 		"internal/vault":              {"internal/gate"},
-		"internal/keeper":             {"internal/check", "internal/config", "internal/infisical", "internal/vault"},
+		"internal/secretstore":        {"internal/check", "internal/config", "internal/infisical", "internal/vault"},
 		"internal/gitops":             {},
 		"internal/probe":              {"internal/gate"},
 		"internal/ui":                 {},

@@ -7,14 +7,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ephemeral-castle/castle/internal/keeper"
+	"github.com/ephemeral-castle/castle/internal/secretstore"
 	"github.com/ephemeral-castle/castle/internal/vault"
 )
 
 // Seeding is the secrets of a cluster, as whoever keeps them has them, and what is
 // to be added.
 type Seeding struct {
-	*keeper.Collection
+	*secretstore.Collection
 	Missing []string // names without a value, optional ones, too
 
 	castle *Castle
@@ -31,7 +31,7 @@ type Seeded struct {
 // Seed asks the keeper of the cluster's secrets which of them it lacks. Nothing is
 // changed, and no value is kept.
 func (c *Castle) Seed(ctx context.Context) (*Seeding, error) {
-	collection, err := keeper.Of(c.cluster.Stages)
+	collection, err := secretstore.Of(c.cluster.Stages)
 	if err != nil {
 		return nil, &UsageError{Message: err.Error()}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/castle"
-	"github.com/ephemeral-castle/castle/internal/factory"
+	"github.com/ephemeral-castle/castle/internal/scaffold"
 )
 
 func newInit(a *app) *cobra.Command {
@@ -29,7 +29,7 @@ what a .gitignore lacks is appended only if you say so.`,
 					dir = filepath.Join(a.directory, dir)
 				}
 			}
-			done, err := factory.Init(dir)
+			done, err := scaffold.Init(dir)
 			if err != nil {
 				return &castle.UsageError{Message: err.Error()}
 			}
@@ -69,7 +69,7 @@ func lacks(dir string, lines []string) string {
 
 // warnUnignored warns of a repository whose keys and secrets could get into Git.
 func (a *app) warnUnignored(repository string) error {
-	lines, err := factory.Unignored(repository)
+	lines, err := scaffold.Unignored(repository)
 	if err == nil && len(lines) > 0 {
 		a.say("castle: warning: " + lacks(repository, lines) + "; `castle init` adds what is missing")
 	}
@@ -89,5 +89,5 @@ func (a *app) ignore(dir string, lines []string) error {
 	if answer := strings.ToLower(strings.TrimSpace(typed)); err != nil || answer != "y" && answer != "yes" {
 		return &unconfirmedError{file + " stays as it is; add " + strings.Join(lines, ", ")}
 	}
-	return factory.Ignore(dir, lines)
+	return scaffold.Ignore(dir, lines)
 }

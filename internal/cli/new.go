@@ -12,7 +12,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/castle"
 	"github.com/ephemeral-castle/castle/internal/config"
-	"github.com/ephemeral-castle/castle/internal/factory"
+	"github.com/ephemeral-castle/castle/internal/scaffold"
 )
 
 func newNew(a *app) *cobra.Command {
@@ -40,7 +40,7 @@ what both Flux and a stage would own.
 
 Keys (a template asks for those that it mentions):
 
-` + factory.Usage() + `
+` + scaffold.Usage() + `
 An answers file holds lines KEY = VALUE, in HCL. No key is a secret.`,
 		Example: `  castle new green
   castle new green --set workers=1 --set git_url=https://github.com/me/green
@@ -61,7 +61,7 @@ An answers file holds lines KEY = VALUE, in HCL. No key is a secret.`,
 			if err != nil {
 				return err
 			}
-			order, err := factory.Begin(config.Options{
+			order, err := scaffold.Begin(config.Options{
 				Repository: options.Repository, Library: options.Library, Templates: options.Templates, CastleVersion: options.Version,
 				Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(), Exists: castle.ExistsTypes(),
 			}, args[0], o.template)
@@ -92,7 +92,7 @@ An answers file holds lines KEY = VALUE, in HCL. No key is a secret.`,
 func (a *app) givenAnswers(set []string, file string) (map[string]string, error) {
 	given := map[string]string{}
 	if file != "" {
-		answers, files, diags := factory.ReadAnswers(file)
+		answers, files, diags := scaffold.ReadAnswers(file)
 		if diags.HasErrors() {
 			return nil, &castle.ConfigError{Diagnostics: diags, Files: files}
 		}
@@ -111,7 +111,7 @@ func (a *app) givenAnswers(set []string, file string) (map[string]string, error)
 // answer answers every key: with what was given, with what the user types, or with
 // what castle proposes. It returns which were castle's own choice, and all that is
 // missing or wrong at once.
-func (a *app) answer(order *factory.Order, given map[string]string) (chosen []string, err error) {
+func (a *app) answer(order *scaffold.Order, given map[string]string) (chosen []string, err error) {
 	var missing, wrong []string
 	keys := order.Keys()
 	var names []string
@@ -155,7 +155,7 @@ func (a *app) answer(order *factory.Order, given map[string]string) (chosen []st
 				chosen = append(chosen, fmt.Sprintf("%s = %s", k.Name, text))
 			}
 		}
-		if err := order.Answer(k, text); err != nil && !factory.Undecided(err) {
+		if err := order.Answer(k, text); err != nil && !scaffold.Undecided(err) {
 			if asks {
 				return nil, &castle.UsageError{Message: err.Error() + "; nothing was made"}
 			}
@@ -174,7 +174,7 @@ func (a *app) answer(order *factory.Order, given map[string]string) (chosen []st
 
 // make writes the cluster, checks it beside the others and puts it in its place; folder
 // is where Flux's repository goes.
-func (a *app) make(order *factory.Order, chosen []string, folder string, o castle.Options) (err error) {
+func (a *app) make(order *scaffold.Order, chosen []string, folder string, o castle.Options) (err error) {
 	draft, err := order.Write()
 	if err != nil {
 		return &castle.UsageError{Message: err.Error() + "\ncastle: nothing was made"}

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/castle"
-	"github.com/ephemeral-castle/castle/internal/factory"
+	"github.com/ephemeral-castle/castle/internal/scaffold"
 )
 
 // questions asks the user one thing after the other.
@@ -20,7 +20,7 @@ type questions struct {
 func (a *app) questions() *questions { return &questions{a, bufio.NewReader(a.stdin)} }
 
 // ask asks for one answer until it suits. An empty line takes what is proposed.
-func (q *questions) ask(order *factory.Order, k *factory.Key, proposal string) error {
+func (q *questions) ask(order *scaffold.Order, k *scaffold.Key, proposal string) error {
 	q.app.prompting(true)
 	defer q.app.prompting(false)
 	for {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/castle"
 	"github.com/ephemeral-castle/castle/internal/config"
-	"github.com/ephemeral-castle/castle/internal/factory"
+	"github.com/ephemeral-castle/castle/internal/scaffold"
 )
 
 func newPlan(a *app) *cobra.Command {
@@ -144,7 +144,7 @@ func (a *app) mayKeep(path string) error {
 	if !inside {
 		return nil
 	}
-	lines, err := factory.Unignored(repository)
+	lines, err := scaffold.Unignored(repository)
 	if err == nil && slices.Contains(lines, "*"+castle.PlanExtension+"*") {
 		return refused("it will hold secrets, and the repository's .gitignore lacks *%s*: add that (`castle init`), or save it outside of %s", castle.PlanExtension, repository)
 	}

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/ephemeral-castle/castle/internal/castle"
-	"github.com/ephemeral-castle/castle/internal/keeper"
+	"github.com/ephemeral-castle/castle/internal/secretstore"
 )
 
 func newSecrets(a *app) *cobra.Command {
@@ -46,7 +46,7 @@ secrets.tfvars of a cluster that had no vault. Values are never shown.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			secrets := map[string]string{}
 			if from != "" {
-				read, files, diags := keeper.ReadFile(from)
+				read, files, diags := secretstore.ReadFile(from)
 				if diags.HasErrors() {
 					return &castle.ConfigError{Diagnostics: diags, Files: files}
 				}

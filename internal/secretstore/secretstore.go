@@ -1,7 +1,7 @@
-// Package keeper finds where a cluster's secrets are kept, from the stage that
+// Package secretstore finds where a cluster's secrets are kept, from the stage that
 // reads them there, and puts there what is missing. Infisical and Vault are the
 // same to whoever uses it.
-package keeper
+package secretstore
 
 import (
 	"context"

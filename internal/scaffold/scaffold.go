@@ -1,4 +1,4 @@
-// Package factory makes what a user starts from: a castle repository, and in it
+// Package scaffold makes what a user starts from: a castle repository, and in it
 // clusters from templates.
 //
 // How it thinks: a template is a folder of ordinary files with {{ .answer }} where
@@ -8,7 +8,7 @@
 // collides with what another cluster of the repository claims. Nothing here asks
 // the user or the network, and nothing that exists is written over: what is made
 // appears whole or not at all.
-package factory
+package scaffold
 
 import (
 	"errors"
