@@ -18,6 +18,7 @@ import (
 type finding struct {
 	said  event.Diagnosis
 	gate  string                               // its name; empty for a step of Terraform's
+	kind  gate.Kind                            // of the gate's last answer
 	ask   func(context.Context) gate.Diagnosis // nil once it has been asked
 	found gate.Diagnosis
 }
@@ -25,7 +26,7 @@ type finding struct {
 // lookNow explains a gate at the moment when it is given up: the stage's others
 // may go on for minutes, and what kept this one closed may be gone by then.
 func lookNow(ctx context.Context, g *config.Gate, bound gate.Gate, closed *GateError) *finding {
-	f := &finding{gate: g.Name(), said: waited(g, closed)}
+	f := &finding{gate: g.Name(), kind: gate.KindOf(closed), said: waited(g, closed)}
 	if bound.Diagnose != nil {
 		ctx, stop := context.WithTimeout(ctx, diagnosisTime)
 		defer stop()
@@ -48,7 +49,7 @@ func (r *run) findings(ctx context.Context, s subject, err error) []*finding {
 			case closed.found != nil:
 				all = append(all, closed.found)
 			default:
-				all = append(all, &finding{gate: g.Name(), said: waited(g, closed), ask: r.gateInquiry(s.stage, g)})
+				all = append(all, &finding{gate: g.Name(), kind: gate.KindOf(closed), said: waited(g, closed), ask: r.gateInquiry(s.stage, g)})
 			}
 		}
 	}

@@ -65,24 +65,25 @@ func TestWhatIsMissingInAReleaseNamesTheStageThatInstalledIt(t *testing.T) {
 
 func TestACreateThatWaitsForALostEtcdIsToldTheWayOut(t *testing.T) {
 	const bootstrap = `{"mode": "managed", "type": "talos_machine_bootstrap", "name": "this", "provider": "provider[\"registry.terraform.io/siderolabs/talos\"]", "instances": [{"attributes": {}}]}`
-	lost := "etcd: no voter answers; 10.0.0.1, 10.0.0.2: etcd does not run yet"
+	const fix = "castle destroy blue && castle create blue"
 	for name, tt := range map[string]struct {
-		resources, seen string
-		made            bool // by this run
-		want            string
+		resources   string
+		kind, found gate.Kind
+		made        bool // by this run
+		want        string
 	}{
-		"all lost":            {bootstrap, lost, false, "castle destroy blue && castle create blue"},
-		"only now raised":     {bootstrap, lost, true, ""},
-		"never bootstrapped":  {"", lost, false, ""},
-		"machines that boot":  {bootstrap, "etcd: no voter answers; 10.0.0.1: connection refused; 10.0.0.2: etcd does not run yet", false, ""},
-		"a quorum is missing": {bootstrap, "etcd: 2 of 3 voters; 10.0.0.1: etcd does not run yet", false, ""},
+		"all lost":           {bootstrap, gate.EtcdDown, "", false, fix},
+		"all wait to join":   {bootstrap, "", gate.NeverBootstrapped, false, fix},
+		"only now raised":    {bootstrap, gate.EtcdDown, "", true, ""},
+		"never bootstrapped": {"", gate.EtcdDown, "", false, ""},
+		"something else":     {bootstrap, gate.NotReady, "", false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := recordedRun(t, "machines", tt.resources)
 			if tt.made {
 				r.emit(event.Event{Kind: event.Resource, Stage: "machines", Action: "create", Address: "talos_machine_bootstrap.this"})
 			}
-			f := &finding{gate: "talos_etcd.quorum", said: event.Diagnosis{Seen: tt.seen}}
+			f := &finding{gate: "talos_etcd.quorum", kind: tt.kind, found: gate.Diagnosis{Kind: tt.found}}
 			nodes := &finding{gate: "nodes.ready", said: event.Diagnosis{Seen: "connection refused"}}
 			r.startOver(subject{layer: "platform", name: "machines"}, []*finding{nodes, f})
 			if f.said.Next != tt.want || (f.said.Cause != "") != (tt.want != "") || nodes.said.Cause != f.said.Cause {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
 // showWayOut says how to get out where the same castle command would fail in the
@@ -20,11 +21,9 @@ func (r *run) showWayOut(f *finding) {
 // says that etcd was bootstrapped, so that it never will be again, and no control
 // plane has one. Every other gate of the stage is closed because of that.
 func (r *run) startOver(s subject, findings []*finding) {
+	// Where Talos answers for its services, the diagnosis is better evidence than the check.
 	lost := slices.ContainsFunc(findings, func(f *finding) bool {
-		// Where Talos can be asked for its services, its own words are better proof.
-		silent := strings.Contains(f.found.Cause, neverBootstrapped) ||
-			strings.HasPrefix(f.said.Seen, noEtcd) && strings.HasSuffix(f.said.Seen, etcdDown) && strings.Count(f.said.Seen, ";") == 1
-		return strings.HasPrefix(f.gate, "talos_etcd.") && silent
+		return f.kind == gate.EtcdDown || f.found.Kind == gate.NeverBootstrapped
 	})
 	if !lost || !r.bootstrappedBefore(s) {
 		return
@@ -34,15 +33,6 @@ func (r *run) startOver(s subject, findings []*finding) {
 		f.said.Next = fmt.Sprintf("%s && %s", r.command("destroy"), r.command("create"))
 	}
 }
-
-// So the gate talos_etcd says that all control planes answer and none has an
-// etcd, and so it explains that.
-const (
-	noEtcd   = "etcd: no voter answers; "
-	etcdDown = ": etcd does not run yet"
-
-	neverBootstrapped = "etcd was never bootstrapped"
-)
 
 // reinstall is the command that installs a Helm release anew, if a stage of this
 // cluster has installed it.

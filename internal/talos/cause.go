@@ -8,10 +8,22 @@ import (
 	"strings"
 
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
 // hint is a likely cause and where to look further; empty if nothing known fits.
 type hint struct{ cause, look string }
+
+const neverBootstrapped = "etcd was never bootstrapped, or its data is gone: every control plane waits to join a cluster that does not exist"
+
+// kind is what castle decides on; empty for most causes.
+func (h hint) kind() gate.Kind {
+	if h.cause == neverBootstrapped {
+		return gate.NeverBootstrapped
+	}
+	return ""
+}
 
 // firstOf returns the first hint that fits, in the order of what makes the
 // others follow.
@@ -75,7 +87,7 @@ func notBootstrapped(heard []witness) hint {
 		}
 	}
 	return hint{
-		"etcd was never bootstrapped, or its data is gone: every control plane waits to join a cluster that does not exist",
+		neverBootstrapped,
 		"talosctl -n " + heard[0].host() + " service etcd",
 	}
 }

@@ -35,7 +35,7 @@ func (m *machines) diagnose(ctx context.Context, judge func([]witness) hint) gat
 		d.Files[folder+"addresses.txt"] = w.addressesText()
 	}
 	likely := judge(heard)
-	d.Cause, d.Look = likely.cause, likely.look
+	d.Kind, d.Cause, d.Look = likely.kind(), likely.cause, likely.look
 	return d
 }
 

@@ -70,7 +70,9 @@ func TestADiagnosisNamesTheLikelyCause(t *testing.T) {
 	one, two := l.talosconfig(role.Reader, l.address(1)), l.talosconfig(role.Reader, l.addresses(2)...)
 	l.configure(1, machine.TypeControlPlane)
 	service := "talosctl -n " + l.address(1) + " service etcd"
-	l.explains(l.gate(1, one), "etcd was never bootstrapped", service)
+	if d := l.explains(l.gate(1, one), "etcd was never bootstrapped", service); d.Kind != gate.NeverBootstrapped {
+		l.t.Errorf("got kind %q", d.Kind)
+	}
 	l.explains(l.vipGate(one), "elect the holder through etcd, and etcd was never bootstrapped", service)
 
 	l.bootstrap(1)

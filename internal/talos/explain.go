@@ -18,6 +18,9 @@ type problem struct {
 // noCertificate begins what is said of a machine that another authority vouches for.
 const noCertificate = "shows no certificate of this cluster"
 
+// etcdDown is a control plane that answers and runs no etcd.
+const etcdDown = "etcd does not run yet"
+
 // explain puts a failed call into words and tells what waiting cannot heal.
 // asked is what the call was about: "about etcd".
 func (m *machines) explain(endpoint string, err error, asked string) *problem {
@@ -44,7 +47,7 @@ func (m *machines) words(err error, asked string) (what string, permanent bool) 
 	}
 	switch {
 	case has(":2379"), has("admin.crt: no such file"):
-		return "etcd does not run yet", false
+		return etcdDown, false
 	case has("certificate signed by unknown authority"):
 		return noCertificate + " (it waits for its configuration, or is another cluster's)", false
 	case has("remote error: tls: "):

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
 // judge returns nil if etcd is whole: exactly the wanted voters, each of which
@@ -26,7 +28,16 @@ func judge(voters int, views []view) error {
 	if complete && len(faults) == 0 {
 		return nil
 	}
-	return closed(head, faults, problems)
+	err := closed(head, faults, problems)
+	if noEtcd(views) {
+		return &gate.Finding{Kind: gate.EtcdDown, Err: err}
+	}
+	return err
+}
+
+// noEtcd reports whether every control plane answers and none runs etcd.
+func noEtcd(views []view) bool {
+	return !slices.ContainsFunc(views, func(v view) bool { return v.problem == nil || v.problem.what != etcdDown })
 }
 
 func problemsOf(views []view) []*problem {

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
 // sees makes the view of the voter with that id: it follows leader and lists ids.
@@ -44,6 +46,25 @@ func TestJudgeSaysWhatIsMissing(t *testing.T) {
 			t.Errorf("whole, but: %v", err)
 		case want != "" && (err == nil || err.Error() != want):
 			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+}
+
+func TestNoEtcdAnywhereIsAKindOfItsOwn(t *testing.T) {
+	down := func(endpoint string) view {
+		return view{endpoint: endpoint, problem: &problem{endpoint: endpoint, what: etcdDown}}
+	}
+	refused := view{endpoint: "b", problem: &problem{endpoint: "b", what: "connection refused"}}
+	for name, c := range map[string]struct {
+		views []view
+		want  gate.Kind
+	}{
+		"all answer, none runs it": {[]view{down("a"), down("b")}, gate.EtcdDown},
+		"one does not answer":      {[]view{down("a"), refused}, ""},
+		"one runs it":              {[]view{sees(1, 1, 1), down("b")}, ""},
+	} {
+		if err := judge(3, c.views); gate.KindOf(err) != c.want {
+			t.Errorf("%s: got kind %q of %v, want %q", name, gate.KindOf(err), err, c.want)
 		}
 	}
 }

@@ -1,0 +1,91 @@
+package gate
+
+import "errors"
+
+// Kind says what a finding or a diagnosis is about, for code that decides on it.
+// Texts are for people; only kinds that some code compares are listed.
+type Kind string
+
+const (
+	// NotFound: the object does not exist (yet).
+	NotFound Kind = "not-found"
+	// NotServed: the API serves no kind of this name (yet).
+	NotServed Kind = "not-served"
+	// Unreachable: nothing answers at the address, or not in time.
+	Unreachable Kind = "unreachable"
+	// Denied: the credentials are refused or lack a permission.
+	Denied Kind = "denied"
+	// NotReady: the object exists and is not ready yet.
+	NotReady Kind = "not-ready"
+	// EtcdDown: every control plane answers and none runs etcd.
+	EtcdDown Kind = "etcd-down"
+	// NeverBootstrapped: every control plane waits to join an etcd that does not exist.
+	NeverBootstrapped Kind = "never-bootstrapped"
+)
+
+// Finding is an error of a known kind: why a gate is closed, or what was found of an object.
+type Finding struct {
+	Kind   Kind
+	Object string // "deployment metallb-system/controller"; empty if Text names it
+	Text   string
+	Err    error // the cause, if another error is; its text stands for an empty Text
+}
+
+func (f *Finding) Error() string {
+	text := f.Text
+	if text == "" && f.Err != nil {
+		text = f.Err.Error()
+	}
+	if f.Object == "" {
+		return text
+	}
+	return f.Object + ": " + text
+}
+
+func (f *Finding) Unwrap() error { return f.Err }
+
+// KindOf returns the kind of the first Finding that err is or wraps; empty if there is none.
+func KindOf(err error) Kind {
+	if f := (*Finding)(nil); errors.As(err, &f) {
+		return f.Kind
+	}
+	return ""
+}
+
+type permanent struct{ error }
+
+func (p permanent) Unwrap() error { return p.error }
+
+// Permanent marks an error that no waiting can heal, such as a kind of object
+// that the gate's type does not support. Wait returns it at once. Permanent(nil) is nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return permanent{err}
+}
+
+// IsPermanent reports whether err, or an error that it wraps, was marked by Permanent.
+func IsPermanent(err error) bool {
+	var p permanent
+	return errors.As(err, &p)
+}
+
+// Diagnosis is the evidence collected around a closed gate and the likely cause.
+// It never holds a Secret's data or any other credential.
+type Diagnosis struct {
+	// Files are written below the run's diagnosis folder, by slash-separated name:
+	// "pods/metallb-system/metallb-speaker-x2x9k.log". Gates that collect the same
+	// object give it the same name.
+	Files map[string][]byte
+	// Kind is set where code decides on the cause; mostly empty.
+	Kind Kind
+	// Cause is the likely cause, one sentence; empty if no known cause fits.
+	Cause string
+	// Look is the command that shows more: "kubectl -n metallb-system describe
+	// daemonset metallb-speaker". The caller adds the kubeconfig or talosconfig.
+	Look string
+	// Release is the installed Helm release, namespace/name, whose chart contains
+	// the missing object: it was deleted since, which Helm and Terraform do not notice.
+	Release string
+}
