@@ -13,7 +13,7 @@ import (
 const module = "github.com/ephemeral-castle/castle/"
 
 // table says which packages of castle each package may import; everything may
-// use event and secret. "lab" packages may import any other of the lab's.
+// use event, process and secret. "lab" packages may import any other of the lab's.
 // Imports point down only, and a package that is not listed fails.
 func table() map[string][]string {
 	return map[string][]string{
@@ -40,6 +40,7 @@ func table() map[string][]string {
 		"internal/vault":              {"internal/gate"},
 		"internal/secretstore":        {"internal/check", "internal/config", "internal/infisical", "internal/vault"},
 		"internal/gitops":             {},
+		"internal/process":            {},
 		"internal/probe":              {"internal/gate"},
 		"internal/ui":                 {},
 		"internal/emulator/proxmox":   {},
@@ -60,7 +61,7 @@ func TestImportsPointDown(t *testing.T) {
 			continue
 		}
 		for _, imp := range imports {
-			if !slices.Contains(may, imp) && imp != "internal/event" && imp != "internal/secret" {
+			if !slices.Contains(may, imp) && imp != "internal/event" && imp != "internal/secret" && imp != "internal/process" {
 				t.Errorf("%s imports %s, which the table does not allow", pkg, imp)
 			}
 		}
@@ -80,7 +81,7 @@ func TestTheLabIsNotImported(t *testing.T) {
 func TestTheLabUsesOnlyWhatItStandsInFor(t *testing.T) {
 	may := []string{
 		"internal/config", "internal/castle", "internal/emulator/proxmox", "internal/emulator/talos", "internal/emulator/infisical",
-		"internal/event", "internal/fault", "internal/gitops", "internal/secret", "internal/terraform", "internal/ui", "internal/gate", "internal/kube", "stages", "templates",
+		"internal/event", "internal/fault", "internal/gitops", "internal/process", "internal/secret", "internal/terraform", "internal/ui", "internal/gate", "internal/kube", "stages", "templates",
 	}
 	for pkg, imports := range list(t, "../lab") {
 		for _, imp := range imports {

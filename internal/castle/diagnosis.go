@@ -13,6 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/secret"
 )
 
@@ -135,7 +136,7 @@ func (r *run) next(found gate.Diagnosis) string {
 // word quotes s for a shell if it has to be.
 func word(s string) string {
 	if strings.ContainsAny(s, " \t\n'\"\\$&;|<>()*?[]#~`!{}") {
-		return quote(s)
+		return process.Quote(s)
 	}
 	return s
 }

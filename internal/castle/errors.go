@@ -10,6 +10,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -41,14 +42,14 @@ func (e *PreflightError) Error() string {
 		}
 		if f.Import != nil {
 			b.WriteString("\n    - if it is this cluster's own after all, import it:")
-			b.WriteString(e.commands("import " + quote(f.Import.Address) + " " + f.Import.ID))
+			b.WriteString(e.commands("import " + process.Quote(f.Import.Address) + " " + f.Import.ID))
 		}
 		if f.Forget != "" {
-			fmt.Fprintf(&b, "\n    - if it is gone for good, forget it:\n      %s %s", e.Forget, quote(f.Forget))
+			fmt.Fprintf(&b, "\n    - if it is gone for good, forget it:\n      %s %s", e.Forget, process.Quote(f.Forget))
 		}
 		if f.Mistaken != "" {
 			b.WriteString("\n    - if what the state knows instead is gone for good, forget that:")
-			b.WriteString(e.commands("state rm " + quote(f.Mistaken)))
+			b.WriteString(e.commands("state rm " + process.Quote(f.Mistaken)))
 		}
 	}
 	return b.String()
@@ -62,9 +63,6 @@ func (e *PreflightError) commands(terraform string) string {
 	}
 	return text
 }
-
-// quote makes one word of s for a shell.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // LeftoverError says what still exists after everything was deleted, or, of
 // Things, is not proved to be gone.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
+	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
@@ -104,20 +104,10 @@ func (r *destruction) datacenter(d *Doomed) (*proxmox.Client, error) {
 			return proxmox.NewClient(asked[0].Options)
 		}
 	}
-	endpoint, token, insecure := r.variable("PROXMOX_VE_ENDPOINT"), r.variable("PROXMOX_VE_API_TOKEN"), r.variable("PROXMOX_VE_INSECURE")
+	endpoint, token, insecure := process.Getenv(r.options.Environ, "PROXMOX_VE_ENDPOINT"), process.Getenv(r.options.Environ, "PROXMOX_VE_API_TOKEN"), process.Getenv(r.options.Environ, "PROXMOX_VE_INSECURE")
 	if endpoint == "" || token == "" {
 		return nil, errors.New("no preflight vm_ids was recorded that says how to reach Proxmox; " +
 			"set PROXMOX_VE_ENDPOINT and PROXMOX_VE_API_TOKEN")
 	}
 	return proxmox.NewClient(proxmox.Options{Endpoint: endpoint, Token: token, Insecure: insecure == "1" || insecure == "true"})
-}
-
-// variable is a variable of the caller's environment.
-func (c *Castle) variable(name string) string {
-	for _, kv := range c.options.Environ {
-		if k, value, ok := strings.Cut(kv, "="); ok && k == name {
-			return value
-		}
-	}
-	return ""
 }

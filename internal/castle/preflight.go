@@ -10,6 +10,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -112,7 +113,7 @@ func (r *run) command(name string) string { return r.bare(name) + " " + r.option
 func (r *run) bare(name string) string {
 	castle := "castle"
 	if r.options.StateDir != "" {
-		castle += " --state-dir " + quote(r.options.StateDir)
+		castle += " --state-dir " + process.Quote(r.options.StateDir)
 	}
 	return castle + " " + name
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
@@ -118,7 +119,7 @@ func (r *destruction) removed(stage, kind, how string, paths ...string) error {
 	for _, path := range paths {
 		t := event.Thing{Kind: kind, ID: path, Gone: true, Reason: how}
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-			t.Gone, t.Reason, t.Way = false, "still there", "rm "+quote(path)
+			t.Gone, t.Reason, t.Way = false, "still there", "rm "+process.Quote(path)
 		}
 		things = append(things, t)
 	}

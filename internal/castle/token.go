@@ -9,6 +9,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 )
 
@@ -104,7 +105,7 @@ func (r *destruction) otherToken(ctx context.Context, d *Doomed, recorded proxmo
 	if try(configured, token, endpoint) {
 		return token, configured, nil
 	}
-	token, endpoint = r.variable(environment), r.variable("PROXMOX_VE_ENDPOINT")
+	token, endpoint = process.Getenv(r.options.Environ, environment), process.Getenv(r.options.Environ, "PROXMOX_VE_ENDPOINT")
 	if try(environment, token, endpoint) {
 		return token, environment, nil
 	}

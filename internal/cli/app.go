@@ -180,15 +180,5 @@ func (a *app) relaying(to func(times int)) {
 	a.relay = to
 }
 
-// lookup returns a variable of the environment that castle was started with.
-func lookup(environ []string, name string) string {
-	for _, kv := range environ {
-		if k, v, _ := strings.Cut(kv, "="); k == name {
-			return v
-		}
-	}
-	return ""
-}
-
 // self is the path of the running castle.
 func self() (string, error) { return os.Executable() }

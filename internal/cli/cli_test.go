@@ -119,17 +119,6 @@ func TestEveryJoinedErrorIsExplainedOnce(t *testing.T) {
 	}
 }
 
-func TestAShellReadsAQuotedWordAsItWas(t *testing.T) {
-	for in, want := range map[string]string{
-		"/home/a/state": "'/home/a/state'",
-		"it's $HOME":    `'it'\''s $HOME'`,
-	} {
-		if got := quote(in); got != want {
-			t.Errorf("%q: got %s, want %s", in, got, want)
-		}
-	}
-}
-
 func TestTheLabIsAnExecutableFileOnPath(t *testing.T) {
 	folder, plain, good := t.TempDir(), t.TempDir(), t.TempDir()
 	if err := os.Mkdir(filepath.Join(folder, labName), 0o755); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/castle"
 	"github.com/ephemeral-castle/castle/internal/doctor"
+	"github.com/ephemeral-castle/castle/internal/process"
 )
 
 func newDoctor(a *app) *cobra.Command {
@@ -45,7 +46,7 @@ be read (castle check says all that is wrong with it).`,
 			if err != nil {
 				return err
 			}
-			lab, err := findLab(lookup(a.environ, "PATH"))
+			lab, err := findLab(process.Getenv(a.environ, "PATH"))
 			if missing := new(castle.UsageError); err != nil && !errors.As(err, &missing) {
 				return err
 			}

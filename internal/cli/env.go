@@ -2,9 +2,10 @@ package cli
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/ephemeral-castle/castle/internal/process"
 )
 
 func newEnv(a *app) *cobra.Command {
@@ -25,13 +26,10 @@ func newEnv(a *app) *cobra.Command {
 			if a.output == "json" {
 				return a.printJSON(map[string]string{"KUBECONFIG": kubeconfig, "TALOSCONFIG": talosconfig})
 			}
-			_, err = fmt.Fprintf(a.stdout, "export KUBECONFIG=%s\nexport TALOSCONFIG=%s\n", quote(kubeconfig), quote(talosconfig))
+			_, err = fmt.Fprintf(a.stdout, "export KUBECONFIG=%s\nexport TALOSCONFIG=%s\n", process.Quote(kubeconfig), process.Quote(talosconfig))
 			return err
 		},
 	}
 	a.valueFlags(cmd)
 	return cmd
 }
-
-// quote makes s one word for a POSIX shell.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/castle"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/process"
 )
 
 func newNuke(a *app) *cobra.Command {
@@ -102,10 +103,10 @@ func (f nukeFlags) options(a *app) (castle.NukeOptions, error) {
 	if repository, err := config.FindRepository(a.directory); err == nil {
 		o.Repository = repository
 	}
-	o.Datacenter.Endpoint, o.DefaultEndpoint = f.endpoint, lookup(a.environ, "PROXMOX_VE_ENDPOINT")
-	o.Datacenter.Token = lookup(a.environ, "PROXMOX_VE_API_TOKEN")
+	o.Datacenter.Endpoint, o.DefaultEndpoint = f.endpoint, process.Getenv(a.environ, "PROXMOX_VE_ENDPOINT")
+	o.Datacenter.Token = process.Getenv(a.environ, "PROXMOX_VE_API_TOKEN")
 	o.Datacenter.CA, o.Datacenter.Insecure = f.ca, f.insecure
-	if text := lookup(a.environ, "PROXMOX_VE_INSECURE"); text != "" && !f.insecure {
+	if text := process.Getenv(a.environ, "PROXMOX_VE_INSECURE"); text != "" && !f.insecure {
 		if o.Datacenter.Insecure, err = strconv.ParseBool(text); err != nil {
 			return o, fmt.Errorf("PROXMOX_VE_INSECURE=%s is neither true nor false", text)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/castle"
 	"github.com/ephemeral-castle/castle/internal/fault"
+	"github.com/ephemeral-castle/castle/internal/process"
 )
 
 const labName = "castle-lab"
@@ -44,7 +45,7 @@ rehearsal's log (--keep) says when each fault begins and when it ends.`,
 			return nil
 		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			lab, err := findLab(lookup(a.environ, "PATH"))
+			lab, err := findLab(process.Getenv(a.environ, "PATH"))
 			if err != nil {
 				return err
 			}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/process"
 )
 
 // attempt bounds one request.
@@ -30,8 +31,8 @@ type client struct {
 func newClient(host string, environ []string) *client {
 	return &client{
 		host:   strings.TrimSuffix(host, "/"),
-		id:     look(environ, "INFISICAL_UNIVERSAL_AUTH_CLIENT_ID"),
-		secret: look(environ, "INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET"),
+		id:     process.Getenv(environ, "INFISICAL_UNIVERSAL_AUTH_CLIENT_ID"),
+		secret: process.Getenv(environ, "INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET"),
 		http:   &http.Client{Timeout: attempt},
 	}
 }

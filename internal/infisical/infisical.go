@@ -129,13 +129,3 @@ func missing(err error) bool {
 	var f *failure
 	return errors.As(err, &f) && f.status == 404 && !f.login
 }
-
-// look finds a variable of an environment.
-func look(environ []string, name string) string {
-	for _, kv := range environ {
-		if value, ok := strings.CutPrefix(kv, name+"="); ok {
-			return value
-		}
-	}
-	return ""
-}

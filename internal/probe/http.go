@@ -12,6 +12,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/process"
 )
 
 // web asks whether a URL answers as it should:
@@ -84,7 +85,7 @@ func newPage(v gate.Values) (*page, error) {
 		options = " --insecure"
 	}
 	if p.caFile != "" {
-		options = " --cacert " + quote(p.caFile)
+		options = " --cacert " + process.Quote(p.caFile)
 		pem, err := os.ReadFile(p.caFile)
 		if err != nil {
 			return nil, fmt.Errorf("ca_file: %w", err)
@@ -94,9 +95,6 @@ func newPage(v gate.Values) (*page, error) {
 			return nil, fmt.Errorf("ca_file: %s holds no certificate in PEM form", p.caFile)
 		}
 	}
-	p.look = "curl --verbose" + options + " " + quote(p.url.Redacted())
+	p.look = "curl --verbose" + options + " " + process.Quote(p.url.Redacted())
 	return p, nil
 }
-
-// quote makes one word of s for a shell.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -25,6 +25,8 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+
+	osprocess "github.com/ephemeral-castle/castle/internal/process"
 )
 
 // layout is the version of the directory's layout that this package reads and writes.
@@ -33,20 +35,16 @@ const layout = 1
 // Root returns the folder of all clusters' state directories: flag if given,
 // else CASTLE_STATE_DIR, XDG_STATE_HOME/castle or HOME/.local/state/castle of environ.
 func Root(flag string, environ []string) (string, error) {
-	env := map[string]string{}
-	for _, e := range environ {
-		k, v, _ := strings.Cut(e, "=")
-		env[k] = v
-	}
+	get := func(name string) string { return osprocess.Getenv(environ, name) }
 	switch {
 	case flag != "":
 		return filepath.Abs(flag)
-	case env["CASTLE_STATE_DIR"] != "":
-		return filepath.Abs(env["CASTLE_STATE_DIR"])
-	case filepath.IsAbs(env["XDG_STATE_HOME"]): // the specification says to ignore a relative one
-		return filepath.Join(env["XDG_STATE_HOME"], "castle"), nil
-	case filepath.IsAbs(env["HOME"]):
-		return filepath.Join(env["HOME"], ".local", "state", "castle"), nil
+	case get("CASTLE_STATE_DIR") != "":
+		return filepath.Abs(get("CASTLE_STATE_DIR"))
+	case filepath.IsAbs(get("XDG_STATE_HOME")): // the specification says to ignore a relative one
+		return filepath.Join(get("XDG_STATE_HOME"), "castle"), nil
+	case filepath.IsAbs(get("HOME")):
+		return filepath.Join(get("HOME"), ".local", "state", "castle"), nil
 	}
 	return "", errors.New("state directory: neither CASTLE_STATE_DIR nor HOME is set")
 }

@@ -14,6 +14,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/ephemeral-castle/castle/internal/process"
 )
 
 // attempt bounds one request.
@@ -33,7 +35,7 @@ func newClient(s Server, environ []string) (*client, error) {
 	c := &client{address: strings.TrimSuffix(s.Address, "/"), http: &http.Client{Timeout: attempt, CheckRedirect: stay}}
 	authority := s.CAFile
 	if authority == "" {
-		authority = look(environ, "VAULT_CACERT")
+		authority = process.Getenv(environ, "VAULT_CACERT")
 	}
 	if authority == "" {
 		return c, nil

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ephemeral-castle/castle/internal/process"
 )
 
 // Server is a Vault, and who asks it.
@@ -115,7 +117,7 @@ func (s Server) logIn(ctx context.Context, environ []string) (*client, Token, er
 	}
 	if s.Role.ID != "" {
 		err = s.appRole(ctx, c)
-	} else if c.token = look(environ, "VAULT_TOKEN"); c.token == "" {
+	} else if c.token = process.Getenv(environ, "VAULT_TOKEN"); c.token == "" {
 		err = s.trouble("nobody says who asks: VAULT_TOKEN is not set",
 			"set VAULT_TOKEN to a token with castle's policy, or vault_role_id and vault_role_secret_id to an AppRole's")
 	}
@@ -186,16 +188,6 @@ func (s Server) elsewhere(err error) *Trouble {
 	}
 	return s.trouble(fmt.Sprintf("it is a standby and sends us to %s, where castle does not take the token", f.sentTo),
 		"name the active node or the load balancer in vault_address", "let the standby forward what it is asked (its api_addr and cluster_addr)")
-}
-
-// look finds a variable of an environment.
-func look(environ []string, name string) string {
-	for _, kv := range environ {
-		if value, ok := strings.CutPrefix(kv, name+"="); ok {
-			return value
-		}
-	}
-	return ""
 }
 
 func status(err error) int {

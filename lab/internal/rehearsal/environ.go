@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 )
 
@@ -25,7 +26,7 @@ func (p *plan) environ() []string {
 	bundle, home := p.path(bundleName), p.path("home")
 	state := p.path("state", p.Survey.Name, p.Survey.Platform)
 	own := map[string]string{
-		"PATH": p.path("bin") + ":" + lookup(p.Options.Environ, "PATH"),
+		"PATH": p.path("bin") + ":" + process.Getenv(p.Options.Environ, "PATH"),
 		"HOME": home, "XDG_CACHE_HOME": filepath.Join(home, ".cache"), "XDG_CONFIG_HOME": filepath.Join(home, ".config"),
 		"XDG_DATA_HOME": filepath.Join(home, ".local", "share"), "XDG_STATE_HOME": filepath.Join(home, ".local", "state"),
 		"TMPDIR":           p.path("tmp"),

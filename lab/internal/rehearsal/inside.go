@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
+	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 	"github.com/ephemeral-castle/castle/lab/internal/front"
 	"github.com/ephemeral-castle/castle/lab/internal/namespace"
@@ -150,7 +151,7 @@ func (r *round) step(ctx context.Context, args []string) (int, error) {
 		shown = "castle " + strings.Join(args[3:], " ")
 	}
 	fmt.Fprintf(r.stderr, "\n==> %s\n", shown)
-	path, err := lookPath(args[0], lookup(r.environ, "PATH"))
+	path, err := lookPath(args[0], process.Getenv(r.environ, "PATH"))
 	if err != nil {
 		fmt.Fprintf(r.stderr, "castle: %v\n", err)
 		return 127, nil

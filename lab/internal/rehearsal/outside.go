@@ -10,9 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 	"github.com/ephemeral-castle/castle/lab/internal/namespace"
@@ -154,7 +154,7 @@ func (p *plan) prepare(ctx context.Context, notice func(string)) error {
 }
 
 func find(name, beside string, environ []string) (string, error) {
-	for _, dir := range append([]string{beside}, filepath.SplitList(lookup(environ, "PATH"))...) {
+	for _, dir := range append([]string{beside}, filepath.SplitList(process.Getenv(environ, "PATH"))...) {
 		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
 			return filepath.Abs(path)
 		}
@@ -214,13 +214,13 @@ func (p *plan) mounts(repository string) ([]namespace.Mount, error) {
 
 // realState is where castle keeps state when it does not rehearse.
 func realState(environ []string) string {
-	if dir := lookup(environ, "CASTLE_STATE_DIR"); dir != "" {
+	if dir := process.Getenv(environ, "CASTLE_STATE_DIR"); dir != "" {
 		return dir
 	}
-	if dir := lookup(environ, "XDG_STATE_HOME"); dir != "" {
+	if dir := process.Getenv(environ, "XDG_STATE_HOME"); dir != "" {
 		return filepath.Join(dir, "castle")
 	}
-	return filepath.Join(lookup(environ, "HOME"), ".local", "state", "castle")
+	return filepath.Join(process.Getenv(environ, "HOME"), ".local", "state", "castle")
 }
 
 // publish copies the report to where it was asked for, which may be a place
@@ -238,13 +238,4 @@ func (p *plan) publish() error {
 
 func (p *plan) path(names ...string) string {
 	return filepath.Join(append([]string{p.Work}, names...)...)
-}
-
-func lookup(environ []string, name string) string {
-	for _, kv := range environ {
-		if k, v, _ := strings.Cut(kv, "="); k == name {
-			return v
-		}
-	}
-	return ""
 }

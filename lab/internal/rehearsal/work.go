@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ephemeral-castle/castle/internal/process"
 )
 
 // lockName is a file in the work directory of a rehearsal that removes it at its end.
@@ -16,8 +18,8 @@ const lockName = "rehearsal.lock"
 
 // cacheHome is castle's folder among the user's caches.
 func cacheHome(environ []string) string {
-	cache := lookup(environ, "XDG_CACHE_HOME")
-	if home := lookup(environ, "HOME"); cache == "" && home != "" {
+	cache := process.Getenv(environ, "XDG_CACHE_HOME")
+	if home := process.Getenv(environ, "HOME"); cache == "" && home != "" {
 		cache = filepath.Join(home, ".cache")
 	}
 	return filepath.Join(cache, "castle")
