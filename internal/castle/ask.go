@@ -58,7 +58,7 @@ func (c *Castle) Gates(ctx context.Context, o GateOptions) (GateReport, error) {
 			stages = append(stages, c.cluster.Stages[i])
 		}
 	}
-	r := &run{Castle: c, said: newOutputs(c.masker)}
+	r := c.observe(ctx)
 	states, err := r.recall()
 	if err != nil {
 		return report, c.conceal(err)

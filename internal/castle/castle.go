@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -68,9 +69,10 @@ type Castle struct {
 	cluster *config.Cluster
 	dir     *state.Dir
 	masker  *secret.Masker
-	roots   roots
-	current current
 	invalid *ConfigError
+
+	mu     sync.Mutex
+	active Interruptible // the run that holds the cluster's lock
 }
 
 // ConfigError holds what is wrong with a configuration, all of it at once.
@@ -149,10 +151,29 @@ func (o Options) load() (*config.Cluster, error) {
 // that pass; else nil.
 func (c *Castle) Invalid() *ConfigError { return c.invalid }
 
-// Kill ends at once every Terraform that this process runs, its providers and
-// their children. What they were doing is lost; it is the last resort of a user
-// who has interrupted a run three times.
-func (c *Castle) Kill(ctx context.Context) error { return c.roots.kill(ctx) }
+// Interruptible is a run that holds the cluster's lock, as a signal handler sees it.
+type Interruptible interface {
+	// Interrupt reports what ending the run would cost. It ends nothing: that is
+	// for the run's context, or for Kill. times counts the user's interrupts.
+	Interrupt(times int)
+	// Kill ends every Terraform of the run at once, with its providers. What they
+	// were doing is lost; it is the answer to a third interrupt.
+	Kill(ctx context.Context) error
+}
+
+// Active returns the run that holds the cluster's lock, nil if there is none.
+func (c *Castle) Active() Interruptible {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.active
+}
+
+// SetActive registers the run that holds the cluster's lock; nil when it has ended.
+func (c *Castle) SetActive(r Interruptible) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.active = r
+}
 
 // Cluster is the configuration that Open read.
 func (c *Castle) Cluster() *config.Cluster { return c.cluster }

@@ -66,6 +66,11 @@ func (c *Castle) Create(ctx context.Context, o CreateOptions) error {
 	return r.end(err)
 }
 
+// raiseStages raises stages in a run that has begun; refresh applies even what is up to date.
+func (r *run) raiseStages(ctx context.Context, stages []*config.Stage, refresh bool) error {
+	return r.creation(refresh).create(ctx, stages)
+}
+
 func (r *run) creation(refresh bool) *creation {
 	return &creation{run: r, refresh: refresh, prepared: map[*config.Stage]*preparation{}, renewed: map[*config.Stage]*renewal{}}
 }

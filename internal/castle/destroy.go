@@ -224,6 +224,15 @@ type destruction struct {
 	gone    map[string]bool // stages
 }
 
+// razeStages destroys stages in a run that has begun, in the reverse order of their needs.
+func (r *run) razeStages(ctx context.Context, doomed []*Doomed, graceful bool) error {
+	destruction, err := r.destruction(graceful)
+	if err != nil {
+		return err
+	}
+	return destruction.destroy(ctx, doomed)
+}
+
 func (r *run) destruction(graceful bool) (*destruction, error) {
 	recorded, err := r.recorded()
 	if err != nil {

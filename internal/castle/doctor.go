@@ -34,7 +34,7 @@ func Doctor(ctx context.Context, o Options, lab string) (*doctor.Report, error) 
 	if o.Cluster == "" {
 		return doctor.OfMachine(ctx, machine)
 	}
-	patient, err := o.patient(root)
+	patient, err := o.patient(ctx, root)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func Doctor(ctx context.Context, o Options, lab string) (*doctor.Report, error) 
 }
 
 // patient reads the cluster's configuration, and what its states say if it has any.
-func (o Options) patient(root string) (doctor.Patient, error) {
+func (o Options) patient(ctx context.Context, root string) (doctor.Patient, error) {
 	cluster, err := o.load()
 	if err != nil {
 		return doctor.Patient{}, err
@@ -64,7 +64,7 @@ func (o Options) patient(root string) (doctor.Patient, error) {
 	if err != nil {
 		return p, err
 	}
-	r := &run{Castle: &Castle{options: o, cluster: cluster, dir: dir, masker: masker}, said: newOutputs(masker)}
+	r := (&Castle{options: o, cluster: cluster, dir: dir, masker: masker}).observe(ctx)
 	states, err := r.recall()
 	if err != nil {
 		return p, r.conceal(err)

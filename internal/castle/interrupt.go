@@ -1,6 +1,7 @@
 package castle
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,51 +14,39 @@ import (
 // reminder is how often an interrupted run says what it still waits for.
 const reminder = 10 * time.Second
 
-// current is the run that holds the cluster's lock for a Castle, if there is one.
-type current struct {
+// interrupts counts how often a run was interrupted.
+type interrupts struct {
 	mu    sync.Mutex
-	run   *run
-	times int           // how often it was interrupted
-	ended chan struct{} // closed when it has ended
+	times int
+	ended chan struct{} // closed when the run has ended
 }
 
-func (c *current) begin(r *run) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.run, c.times, c.ended = r, 0, make(chan struct{})
+// activate lets signal handlers find the run.
+func (r *run) activate() {
+	r.interrupts.ended = make(chan struct{})
+	r.SetActive(r)
 }
 
-func (c *current) end() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.run != nil {
-		c.run = nil
-		close(c.ended)
-	}
+func (r *run) deactivate() {
+	r.SetActive(nil)
+	close(r.interrupts.ended)
 }
 
-// Running reports whether a run holds the cluster's lock.
-func (c *Castle) Running() bool {
-	c.current.mu.Lock()
-	defer c.current.mu.Unlock()
-	return c.current.run != nil
-}
-
-// Interrupt has the run say what ending it would cost: how often its user has
-// interrupted it decides. It ends nothing; that is for the run's context, or for Kill.
-func (c *Castle) Interrupt(times int) {
-	c.current.mu.Lock()
-	r, first, ended := c.current.run, c.current.times == 0, c.current.ended
-	c.current.times = times
-	c.current.mu.Unlock()
-	if r == nil {
-		return
-	}
+// Interrupt reports what ending the run would cost, which depends on how often
+// the user has interrupted it, and repeats it until the run has ended.
+func (r *run) Interrupt(times int) {
+	r.interrupts.mu.Lock()
+	first := r.interrupts.times == 0
+	r.interrupts.times = times
+	r.interrupts.mu.Unlock()
 	r.interrupted(event.Interrupted, times)
 	if first {
-		go r.remind(ended)
+		go r.remind(r.interrupts.ended)
 	}
 }
+
+// Kill ends every Terraform of the run at once, with its providers.
+func (r *run) Kill(ctx context.Context) error { return r.roots.kill(ctx) }
 
 // remind says again and again what an interrupted run waits for, until it has ended.
 func (r *run) remind(ended <-chan struct{}) {
@@ -68,9 +57,9 @@ func (r *run) remind(ended <-chan struct{}) {
 		case <-ended:
 			return
 		case <-again.C:
-			r.current.mu.Lock()
-			times := r.current.times
-			r.current.mu.Unlock()
+			r.interrupts.mu.Lock()
+			times := r.interrupts.times
+			r.interrupts.mu.Unlock()
 			r.interrupted(event.Waiting, times)
 		}
 	}

@@ -49,17 +49,16 @@ func TestAnInterruptedRunSaysNowAndThenWhatItWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told heard
 		c := &Castle{options: Options{Reporter: &told}, masker: &secret.Masker{}}
-		if c.Interrupt(1); c.Running() || len(told.events) > 0 {
-			t.Errorf("without a run: %+v", told.events)
-		}
 		r := &run{Castle: c}
-		c.current.begin(r)
+		r.activate()
 		working := []event.Work{{Layer: "platform", Stage: "machines", Command: "apply"}}
 		r.atWork = func() []event.Work { return working }
-		c.Interrupt(1)
+		c.Active().Interrupt(1)
 		time.Sleep(3*reminder + time.Second)
-		c.Interrupt(2)
-		c.current.end()
+		c.Active().Interrupt(2)
+		if r.deactivate(); c.Active() != nil {
+			t.Error("the run has ended and is still active")
+		}
 		time.Sleep(10 * reminder)
 		var got []string
 		for _, e := range told.events {

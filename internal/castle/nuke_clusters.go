@@ -24,8 +24,14 @@ type raisedCluster struct {
 	ids        []int
 	machinesOf map[int]proxmox.Trace // what is known of them, by id
 	unclear    string                // why ids may not be all of them
-	stages     []*Doomed
+	stages     []*recordedStage
 	roots      []string // the stages that own machines
+}
+
+// recordedStage is a stage of a cluster, by its record and its state.
+type recordedStage struct {
+	Record state.Record
+	state  *state.State
 }
 
 // raisedIn reads all clusters that were recorded below a root. What cannot be
@@ -59,7 +65,7 @@ func (c *raisedCluster) read() error {
 	}
 	var unclear error
 	for _, name := range names {
-		d := &Doomed{Record: state.Record{Name: name}}
+		d := &recordedStage{Record: state.Record{Name: name}}
 		rec, err := c.dir.Stage(name).Record()
 		if err == nil {
 			d.Record = rec
@@ -81,7 +87,7 @@ func (c *raisedCluster) read() error {
 	return unclear
 }
 
-func (c *raisedCluster) machines(d *Doomed) error {
+func (c *raisedCluster) machines(d *recordedStage) error {
 	asked, err := datacentersOf(d.Record)
 	if err != nil {
 		return err
@@ -109,7 +115,7 @@ func (c *raisedCluster) machines(d *Doomed) error {
 }
 
 // remember takes from a stage by what its machines are told from others.
-func (c *raisedCluster) remember(d *Doomed) error {
+func (c *raisedCluster) remember(d *recordedStage) error {
 	marks, err := marksOf(c.dir.Stage(d.Record.Name))
 	if err != nil {
 		return err
@@ -130,7 +136,7 @@ func (c *raisedCluster) remember(d *Doomed) error {
 // ended are the stages that end with the cluster's machines: those that own
 // them and, unless they are persistent, those that need one of these. The
 // stages that own machines come last, so that a nuke cut short here finds them.
-func (c *raisedCluster) ended() []*Doomed {
+func (c *raisedCluster) ended() []*recordedStage {
 	gone := map[string]bool{}
 	for _, name := range c.roots {
 		gone[name] = true
@@ -144,7 +150,7 @@ func (c *raisedCluster) ended() []*Doomed {
 			}
 		}
 	}
-	var above, roots []*Doomed
+	var above, roots []*recordedStage
 	for _, d := range c.stages {
 		switch {
 		case slices.Contains(c.roots, d.Record.Name):
@@ -157,7 +163,7 @@ func (c *raisedCluster) ended() []*Doomed {
 }
 
 // outside are the stage's resources that the end of the machines did not end.
-func (d *Doomed) outside() []string {
+func (d *recordedStage) outside() []string {
 	var left []string
 	for _, res := range d.state.Managed() {
 		_, isGuest := proxmox.GuestID(res.Type, res.Attributes)

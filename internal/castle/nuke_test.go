@@ -9,10 +9,10 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// recordedStage is a stage whose state has a machine for each id; 0 is one whose
+// stageWith is a stage whose state has a machine for each id; 0 is one whose
 // id was never written.
-func recordedStage(name string, needs []string, ids ...any) *Doomed {
-	d := &Doomed{Record: state.Record{Name: name, Needs: needs}, state: &state.State{}}
+func stageWith(name string, needs []string, ids ...any) *recordedStage {
+	d := &recordedStage{Record: state.Record{Name: name, Needs: needs}, state: &state.State{}}
 	for _, id := range ids {
 		d.state.Resources = append(d.state.Resources, state.Resource{
 			Address: "proxmox_virtual_environment_vm.node", Type: "proxmox_virtual_environment_vm", Mode: managed, Attributes: map[string]any{"vm_id": id},
@@ -22,11 +22,11 @@ func recordedStage(name string, needs []string, ids ...any) *Doomed {
 }
 
 func TestWhatEndsWithTheMachines(t *testing.T) {
-	persistent := recordedStage("vault", []string{"machines"})
+	persistent := stageWith("vault", []string{"machines"})
 	persistent.Record.Persistent = true
-	c := &raisedCluster{roots: []string{"machines"}, stages: []*Doomed{
-		recordedStage("keys", nil), recordedStage("machines", []string{"keys"}, 421.0), recordedStage("operator", []string{"machines"}),
-		recordedStage("pool", []string{"operator"}), persistent,
+	c := &raisedCluster{roots: []string{"machines"}, stages: []*recordedStage{
+		stageWith("keys", nil), stageWith("machines", []string{"keys"}, 421.0), stageWith("operator", []string{"machines"}),
+		stageWith("pool", []string{"operator"}), persistent,
 	}}
 	var names []string
 	for _, d := range c.ended() {
@@ -61,10 +61,10 @@ func TestStateStaysUnlessAllItsMachinesAreKnownToGo(t *testing.T) {
 
 func TestMachinesAreTakenFromTheStateToo(t *testing.T) {
 	c := &raisedCluster{}
-	if err := c.machines(recordedStage("machines", nil, 421.0, 422.0)); err != nil || !slices.Equal(c.ids, []int{421, 422}) || len(c.roots) != 1 {
+	if err := c.machines(stageWith("machines", nil, 421.0, 422.0)); err != nil || !slices.Equal(c.ids, []int{421, 422}) || len(c.roots) != 1 {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if err := c.machines(recordedStage("more", nil, nil)); err == nil {
+	if err := c.machines(stageWith("more", nil, nil)); err == nil {
 		t.Error("a machine without an id was overlooked")
 	}
 }

@@ -120,7 +120,7 @@ func (c *Castle) Plan(ctx context.Context, o PlanOptions) (_ *Plan, err error) {
 	for _, d := range doubts {
 		r.notice(d)
 	}
-	p := &planning{creation: r.creation(false), unsound: map[*config.Stage]error{}, keeps: o.Out != ""}
+	p := &planning{run: r, unsound: map[*config.Stage]error{}, keeps: o.Out != ""}
 	if err := p.recallSound(); err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (c *Castle) Plan(ctx context.Context, o PlanOptions) (_ *Plan, err error) {
 }
 
 // unlisted are the recorded stages that no create touches.
-func (r *run) unlisted() ([]Unlisted, error) {
+func (r *Castle) unlisted() ([]Unlisted, error) {
 	places, err := r.remembered("")
 	if err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ import (
 
 // planning is a creation that only says what it would do.
 type planning struct {
-	*creation
+	*run
 	unsound map[*config.Stage]error // whose state a create would repair first
 	keeps   bool                    // Terraform's plans are to be saved
 }
@@ -174,7 +174,7 @@ func (p *planning) askPreflights(ctx context.Context, s *config.Stage, one *plan
 			return unanswered(pf.Name(), err)
 		}
 		refused := new(PreflightError)
-		switch err := p.refuse(s, pf, findings); {
+		switch err := p.refuse(s, pf, findings, false); {
 		case errors.As(err, &refused):
 			one.Refused = append(one.Refused, err.Error())
 			continue

@@ -36,7 +36,7 @@ func (r *creation) earlyPreflight(ctx context.Context, s *config.Stage, p *confi
 	if err != nil {
 		return unanswered(p.Name(), err)
 	}
-	if err := r.refuse(s, p, findings); err != nil {
+	if err := r.refuse(s, p, findings, r.adopts); err != nil {
 		return err
 	}
 	for _, own := range findings.Ours {
@@ -52,8 +52,8 @@ func (r *creation) earlyPreflight(ctx context.Context, s *config.Stage, p *confi
 // claims says which of the things that only the state is missing to be the stage's
 // own may be taken: those that a run was making when it was cut short, or all if
 // the user says so. Anything else of the same name and tags may be another castle's.
-func (r *creation) claims(s *config.Stage) (func(gate.Own) bool, error) {
-	if r.adopts {
+func (r *run) claims(s *config.Stage, adopts bool) (func(gate.Own) bool, error) {
+	if adopts {
 		return func(gate.Own) bool { return true }, nil
 	}
 	intent, err := r.dir.Stage(s.Name).Intent()
@@ -61,9 +61,9 @@ func (r *creation) claims(s *config.Stage) (func(gate.Own) bool, error) {
 }
 
 // refuse is nil if nothing stands in the way of a stage.
-func (r *creation) refuse(s *config.Stage, p *config.Preflight, findings gate.Findings) error {
+func (r *run) refuse(s *config.Stage, p *config.Preflight, findings gate.Findings, adopts bool) error {
 	inTheWay := slices.Concat(findings.Unfit, findings.Foreign)
-	claimed, err := r.claims(s)
+	claimed, err := r.claims(s, adopts)
 	if err != nil {
 		return err
 	}
@@ -99,18 +99,18 @@ func (r *creation) refuse(s *config.Stage, p *config.Preflight, findings gate.Fi
 }
 
 // terraformCommand is the command line that runs Terraform on a stage, up to its "--".
-func (r *run) terraformCommand(stage string) string {
+func (r *Castle) terraformCommand(stage string) string {
 	return r.command("terraform") + " " + stage + " --"
 }
 
 // forgetCommand is the command line that forgets a resource of a stage, up to its address.
-func (r *run) forgetCommand(stage string) string { return r.command("state forget") + " " + stage }
+func (r *Castle) forgetCommand(stage string) string { return r.command("state forget") + " " + stage }
 
 // command is a castle command for the same cluster and state, as the user would type it.
-func (r *run) command(name string) string { return r.bare(name) + " " + r.options.Cluster }
+func (r *Castle) command(name string) string { return r.bare(name) + " " + r.options.Cluster }
 
 // bare is a castle command for the same state.
-func (r *run) bare(name string) string {
+func (r *Castle) bare(name string) string {
 	castle := "castle"
 	if r.options.StateDir != "" {
 		castle += " --state-dir " + process.Quote(r.options.StateDir)
@@ -208,7 +208,7 @@ func (r *creation) importOurs(ctx context.Context, s *config.Stage, work *worksh
 		if err != nil {
 			return unanswered(p.Name(), err)
 		}
-		if err := r.refuse(s, p, findings); err != nil {
+		if err := r.refuse(s, p, findings, r.adopts); err != nil {
 			return err
 		}
 		if err := r.letGo(ctx, place{s.Name, s.Layer}, work, findings.Lost); err != nil {
@@ -254,7 +254,7 @@ func (r *creation) recheck(ctx context.Context, s *config.Stage) error {
 		if err != nil {
 			return unanswered(p.Name(), err)
 		}
-		if err := r.refuse(s, p, findings); err != nil {
+		if err := r.refuse(s, p, findings, r.adopts); err != nil {
 			return err
 		}
 		if len(findings.Ours) > 0 {

@@ -129,7 +129,7 @@ func (r *run) recreate(ctx context.Context, re *Recreation) error {
 	default:
 		r.notice(fmt.Sprintf("run %s has razed the cluster; going on with raising it", begun.Run))
 	}
-	if err := r.creation(re.options.Refresh).create(ctx, r.cluster.Stages); err != nil {
+	if err := r.raiseStages(ctx, r.cluster.Stages, re.options.Refresh); err != nil {
 		return err
 	}
 	return r.dir.ClearRecreation()
@@ -181,11 +181,7 @@ func (r *run) raze(ctx context.Context, doomed []*Doomed, graceful bool) error {
 	if due, err := r.ReceiptDue(); err != nil || len(doomed) == 0 && !due {
 		return err
 	}
-	destruction, err := r.destruction(graceful)
-	if err != nil {
-		return err
-	}
-	return destruction.destroy(ctx, doomed)
+	return r.razeStages(ctx, doomed, graceful)
 }
 
 // readable reads once more what volatile stages of the secrets layer say: whoever
@@ -197,7 +193,7 @@ func (r *run) readable(ctx context.Context) error {
 			volatile = append(volatile, s)
 		}
 	}
-	return r.creation(true).create(ctx, volatile)
+	return r.raiseStages(ctx, volatile, true)
 }
 
 func errMeanwhile(c *Castle) error {

@@ -140,7 +140,7 @@ func (r *creation) moved(chosen []*config.Stage) (moved []string, err error) {
 
 // recalled is this run as it would be if no stage had said anything yet.
 func (r *run) recalled() *run {
-	return &run{Castle: r.Castle, id: r.id, files: r.files, lock: r.lock, binary: r.binary, said: newOutputs(r.masker)}
+	return &run{Castle: r.Castle, binary: r.binary, said: newOutputs(r.masker)}
 }
 
 // differing names what a stage's plan depends on and is not what it was. A stage

@@ -17,16 +17,23 @@ import (
 // run is one command that holds the cluster's lock and keeps a journal.
 type run struct {
 	*Castle
-	id       string
-	files    *state.Run
-	lock     *state.Lock
-	journal  *state.Journal
-	said     *outputs
-	slots    chan struct{} // one for each Terraform process that may run
-	binary   func() (terraform.Binary, error)
-	began    time.Time
-	emitting sync.Mutex
-	atWork   func() []event.Work // what Terraform is at
+	id         string
+	files      *state.Run
+	lock       *state.Lock
+	journal    *state.Journal
+	said       *outputs
+	roots      roots
+	interrupts interrupts
+	slots      chan struct{} // one for each Terraform process that may run
+	binary     func() (terraform.Binary, error)
+	began      time.Time
+	emitting   sync.Mutex
+	atWork     func() []event.Work // what Terraform is at
+}
+
+// observe returns a run that only looks: it holds no lock and keeps no journal.
+func (c *Castle) observe(ctx context.Context) *run {
+	return &run{Castle: c, said: newOutputs(c.masker), binary: c.findBinary(ctx, func(string) {})}
 }
 
 // begin takes the cluster's lock. If its holder died, whatever survives of that
@@ -50,15 +57,16 @@ func (c *Castle) beginRun(ctx context.Context, kind string) (*run, error) {
 	}
 	r := &run{
 		Castle: c, id: files.ID, files: files, lock: lock, said: newOutputs(c.masker),
-		slots: make(chan struct{}, c.parallelism()), began: time.Now(), atWork: c.roots.works,
+		slots: make(chan struct{}, c.parallelism()), began: time.Now(),
 	}
+	r.atWork = r.roots.works
 	r.binary = c.findBinary(ctx, r.notice)
-	c.current.begin(r)
+	r.activate()
 	if err = r.takeOver(ctx); err == nil {
 		r.journal, err = files.Journal()
 	}
 	if err != nil {
-		c.current.end()
+		r.deactivate()
 		return nil, errors.Join(err, lock.Unlock())
 	}
 	r.emit(event.Event{Kind: event.RunStarted, Text: kind + " " + c.Name()})
@@ -87,7 +95,7 @@ func (r *run) takeOver(ctx context.Context) error {
 // end closes the journal and releases the lock. It returns err with whatever
 // goes wrong on the way, masked.
 func (r *run) end(err error) error {
-	r.current.end()
+	r.deactivate()
 	e := event.Event{Kind: event.RunEnded, Seconds: time.Since(r.began).Seconds(), Text: "ok"}
 	if err != nil {
 		e.Text = err.Error()

@@ -61,8 +61,7 @@ func (s Status) AllReady() bool {
 // last became ready. It changes nothing and starts no Terraform.
 func (c *Castle) Status(ctx context.Context) (Status, error) {
 	all := Status{Cluster: c.cluster.Name, Platform: c.cluster.Platform}
-	r := &run{Castle: c, said: newOutputs(c.masker)}
-	r.binary = c.findBinary(ctx, func(string) {})
+	r := c.observe(ctx)
 	states, err := r.recall()
 	if err != nil {
 		return all, c.conceal(err)

@@ -141,7 +141,11 @@ func (a *app) kill(ctx context.Context) {
 	if c == nil {
 		return
 	}
-	if err := c.Kill(ctx); err != nil {
+	run := c.Active()
+	if run == nil {
+		return
+	}
+	if err := run.Kill(ctx); err != nil {
 		fmt.Fprintln(a.stderr, "castle:", err)
 	}
 }

@@ -87,6 +87,10 @@ func (a *app) interrupted(ctx context.Context, times int, cancel context.CancelC
 	a.mu.Lock()
 	c, prompts, show, relay := a.working, a.prompts, a.show, a.relay
 	a.mu.Unlock()
+	var run castle.Interruptible
+	if c != nil {
+		run = c.Active()
+	}
 	switch {
 	case prompts: // nobody would come to read the answer, and nothing has begun
 		if show != nil {
@@ -97,13 +101,13 @@ func (a *app) interrupted(ctx context.Context, times int, cancel context.CancelC
 	case relay != nil:
 		cancel(interruptedError{})
 		relay(times)
-	case c == nil || !c.Running():
+	case run == nil:
 		if times > 1 {
 			os.Exit(castle.ExitInterrupted)
 		}
 		cancel(interruptedError{})
 	default:
-		promptly(func() { c.Interrupt(times) })
+		promptly(func() { run.Interrupt(times) })
 		cancel(interruptedError{begun: true})
 		if times > 2 {
 			a.kill(context.WithoutCancel(ctx))
