@@ -96,14 +96,14 @@ func (s *Seeding) Write(ctx context.Context, secrets map[string]string) ([]Seede
 	return all, nil
 }
 
-// unkept shows a Vault's trouble as a preflight does.
+// unkept shows a Vault's problem as a preflight does.
 func unkept(err error) error {
-	t := (*vault.Trouble)(nil)
+	t := (*vault.Problem)(nil)
 	if !errors.As(err, &t) {
 		return err
 	}
-	text := fmt.Sprintf("%s: %s", t.What, t.Why)
-	for _, way := range t.Ways {
+	text := fmt.Sprintf("%s: %s", t.Object, t.Reason)
+	for _, way := range t.Fixes {
 		text += "\n  - " + way
 	}
 	return errors.New(text)

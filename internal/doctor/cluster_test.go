@@ -42,7 +42,7 @@ func TestWhatIsWrongIsTold(t *testing.T) {
 		},
 		"the folder is another one": {
 			breaks: func(_ *testing.T, w *world) { w.vars["infisical_environment"] = "dev" },
-			name:   "infisical", colour: Red, text: "environment dev", way: "correct what is mistyped",
+			name:   "infisical", colour: Red, text: "environment dev", way: "correct the name",
 		},
 		"the identity is refused": {
 			breaks: func(_ *testing.T, w *world) { w.environ[1] += "!" },

@@ -2,9 +2,9 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"sync"
 
 	"github.com/zclconf/go-cty/cty"
@@ -114,9 +114,9 @@ func (x *examination) consult(ctx context.Context, s *config.Stage, r *check.Rea
 		secrets, err := f.Read(ctx, x.Environ)
 		if err != nil {
 			result.unread = "Infisical's secrets could not be read"
-			what, way, _ := strings.Cut(reason(ctx, err).Error(), "; ")
-			if way == "" {
-				way = "look at infisical_host and the network"
+			what, way := reason(ctx, err).Error(), "check infisical_host and the network"
+			if e := (*infisical.Error)(nil); errors.As(err, &e) && e.Fix != "" {
+				what, way = fmt.Sprintf("%s: %v", e.Object, e.Err), e.Fix
 			}
 			result.findings = append(result.findings, red(way, "%s", what)...)
 			continue

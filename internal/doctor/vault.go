@@ -91,8 +91,8 @@ func unasked() []Finding { return grey("the Vault cannot be asked, see above") }
 
 // troubled tells what is wrong with a Vault.
 func troubled(ctx context.Context, err error) []Finding {
-	if t := (*vault.Trouble)(nil); errors.As(err, &t) && ctx.Err() == nil {
-		return red(strings.Join(t.Ways, "; or "), "%s: %s", t.What, t.Why)
+	if t := (*vault.Problem)(nil); errors.As(err, &t) && ctx.Err() == nil {
+		return red(strings.Join(t.Fixes, "; or "), "%s: %s", t.Object, t.Reason)
 	}
 	return red("look at the Vault and the network", "%v", reason(ctx, err))
 }

@@ -27,7 +27,7 @@ func (x *examination) consultVault(ctx context.Context, s *config.Stage, r *chec
 			return result
 		}
 		place := vault.PlaceOf(values)
-		if _, err := place.Token(ctx, x.Environ); err != nil {
+		if _, err := place.Server.Token(ctx, x.Environ); err != nil {
 			result.unread, result.findings = "Vault's secrets could not be read", unasked()
 			return result
 		}
@@ -53,7 +53,7 @@ func (x *examination) consultVault(ctx context.Context, s *config.Stage, r *chec
 			result.findings = append(result.findings, red(fmt.Sprintf("castle secrets seed %s/%s", x.Name, x.Platform), "%s", why)...)
 		}
 		if len(unmet) == 0 {
-			result.findings = green("%s below %s at %s: %d secrets, all that %s asks for there and none of them empty", place.Path, place.Mount, place.Address, len(secrets), s.Name)
+			result.findings = green("%s below %s at %s: %d secrets, all that %s asks for there and none of them empty", place.Path, place.Mount, place.Server.Address, len(secrets), s.Name)
 		}
 		r.Say(map[string]map[string]cty.Value{"vault_kv_secret_v2": {sources[0].Name: self}})
 	}

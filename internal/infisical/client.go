@@ -1,137 +1,203 @@
 package infisical
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/httpjson"
 	"github.com/ephemeral-castle/castle/internal/process"
 )
 
 // attempt bounds one request.
 const attempt = 15 * time.Second
 
-// client speaks with Infisical as the Terraform provider would: with the machine
-// identity, or the token, of the environment.
+const rawSecrets = "/api/v3/secrets/raw"
+
+// errOther is a response that Infisical does not send.
+var errOther = errors.New("the response is not Infisical's")
+
+// client sends requests as the Terraform provider does: with the machine identity of the environment.
 type client struct {
-	host       string
+	api        httpjson.Client
 	id, secret string
-	token      string
-	http       *http.Client
 }
 
 func newClient(host string, environ []string) *client {
 	return &client{
-		host:   strings.TrimSuffix(host, "/"),
+		api: httpjson.Client{
+			Base: strings.TrimSuffix(host, "/"), Header: http.Header{}, HTTP: http.Client{Timeout: attempt},
+		},
 		id:     process.Getenv(environ, "INFISICAL_UNIVERSAL_AUTH_CLIENT_ID"),
 		secret: process.Getenv(environ, "INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET"),
-		http:   &http.Client{Timeout: attempt},
 	}
 }
+
+// loginError is a failed login: its statuses mean something else than those of a read.
+type loginError struct{ error }
+
+func (e loginError) Unwrap() error { return e.error }
 
 // login gets a token, once.
 func (c *client) login(ctx context.Context) error {
 	switch {
-	case c.token != "":
+	case c.api.Header.Get("Authorization") != "":
 		return nil
 	case c.id == "" || c.secret == "":
-		return gate.Permanent(errors.New("set INFISICAL_UNIVERSAL_AUTH_CLIENT_ID and INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET: without them nobody can ask"))
+		return gate.Permanent(errors.New("no machine identity: " +
+			"set INFISICAL_UNIVERSAL_AUTH_CLIENT_ID and INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET"))
 	}
 	var answer struct {
 		AccessToken string `json:"accessToken"`
 	}
 	body := map[string]string{"clientId": c.id, "clientSecret": c.secret}
-	if err := c.call(ctx, http.MethodPost, "/api/v1/auth/universal-auth/login", body, &answer); err != nil {
-		if f := (*failure)(nil); errors.As(err, &f) {
-			f.login = true
-		}
-		return fmt.Errorf("log in: %w", err)
+	err := c.api.Do(ctx, http.MethodPost, "/api/v1/auth/universal-auth/login", body, &answer)
+	if err == nil && answer.AccessToken == "" {
+		err = errOther
 	}
-	if answer.AccessToken == "" {
-		return gate.Permanent(errors.New("log in: the answer holds no token: that is no Infisical"))
+	if err != nil {
+		return loginError{fmt.Errorf("log in: %w", err)}
 	}
-	c.token = answer.AccessToken
+	c.api.Header.Set("Authorization", "Bearer "+answer.AccessToken)
 	return nil
 }
 
-// get asks for what lies below the secrets' path; what it says is not looked at.
-func (c *client) get(ctx context.Context, path string) error {
+// Error is a failed request and what to do about it.
+type Error struct {
+	Object string // secret TOKEN in folder /blue, environment prod, …
+	Err    error
+	Fix    string // empty if castle knows none
+}
+
+func (e *Error) Error() string {
+	text := fmt.Sprintf("%s: %v", e.Object, e.Err)
+	if e.Fix != "" {
+		text += "; " + e.Fix
+	}
+	return text
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// explain adds the object and the fix to an error. It is permanent unless the server is unreachable,
+// busy or broken.
+func (c *client) explain(object string, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &Error{Object: fmt.Sprintf("%s of Infisical at %s", object, c.api.Base), Err: err}
+	status := httpjson.Status(err)
+	login := errors.As(err, &loginError{})
+	switch {
+	case status == 401, status == 403 && login:
+		e.Fix = "Infisical refuses the machine identity: check INFISICAL_UNIVERSAL_AUTH_CLIENT_ID, " +
+			"_CLIENT_SECRET " +
+			"and the host, since the EU and US clouds do not share identities"
+	case status == 403:
+		e.Fix = "give the machine identity a role in the project that may read and write secrets there"
+	case errors.Is(err, errOther), status == 404 && login, status != 0 && status < 300:
+		e.Fix = "this is not Infisical: check the host"
+	case status == 404, status == 400:
+		e.Fix = "correct the name, or create the folder in Infisical: castle writes a secret only into an " +
+			"existing folder"
+	}
+	if errors.Is(err, errOther) || status != 0 && status < 500 && status != 429 {
+		return gate.Permanent(e)
+	}
+	return e
+}
+
+// Folder is a folder of secrets in a project's environment.
+type Folder struct{ Host, Project, Environment, Path string }
+
+func (f Folder) String() string {
+	return fmt.Sprintf("folder %s, environment %s, project %s", f.Path, f.Environment, f.Project)
+}
+
+func (f Folder) query(values bool) url.Values {
+	return url.Values{
+		"workspaceId": {f.Project}, "environment": {f.Environment}, "secretPath": {f.Path},
+		"viewSecretValue": {fmt.Sprint(values)},
+	}
+}
+
+// Identified reports whether an environment holds a machine identity.
+func Identified(environ []string) bool {
+	c := newClient("", environ)
+	return c.id != "" && c.secret != ""
+}
+
+// Read returns the folder's secrets by name. Errors are of type *Error. The caller must not print the values.
+func (f Folder) Read(ctx context.Context, environ []string) (map[string]string, error) {
+	c := newClient(f.Host, environ)
+	all, err := f.read(ctx, c)
+	return all, c.explain(f.String(), err)
+}
+
+func (f Folder) read(ctx context.Context, c *client) (map[string]string, error) {
+	if err := c.login(ctx); err != nil {
+		return nil, err
+	}
+	type entries []struct {
+		Key   string `json:"secretKey"`
+		Value string `json:"secretValue"`
+	}
 	var answer struct {
-		Secret  *struct{}   `json:"secret"`
-		Secrets *[]struct{} `json:"secrets"`
+		Secrets *entries `json:"secrets"`
+		Imports []struct {
+			Secrets entries `json:"secrets"`
+		} `json:"imports"`
 	}
-	if err := c.call(ctx, http.MethodGet, "/api/v3/secrets/raw"+path, nil, &answer); err != nil {
-		return err
+	query := f.query(true)
+	query.Set("include_imports", "true")
+	if err := c.api.Do(ctx, http.MethodGet, rawSecrets+"?"+query.Encode(), nil, &answer); err != nil {
+		return nil, err
 	}
-	if answer.Secret == nil && answer.Secrets == nil {
-		return gate.Permanent(errors.New("the answer holds no secret: that is no Infisical"))
+	if answer.Secrets == nil {
+		return nil, errOther
 	}
-	return nil
+	all := map[string]string{}
+	for _, imported := range slices.Backward(answer.Imports) {
+		for _, s := range imported.Secrets {
+			all[s.Key] = s.Value
+		}
+	}
+	for _, s := range *answer.Secrets { // the folder's own secrets override imported ones
+		all[s.Key] = s.Value
+	}
+	return all, nil
 }
 
-// failure is an answer that is no success. Its message is the server's.
-type failure struct {
-	status  int
-	login   bool
-	Message string `json:"message"`
-}
-
-func (f *failure) Error() string {
-	if f.Message == "" {
-		return fmt.Sprintf("%d %s", f.status, http.StatusText(f.status))
-	}
-	return fmt.Sprintf("%s (%d)", strings.TrimSuffix(f.Message, "."), f.status)
-}
-
-func (c *client) call(ctx context.Context, method, path string, body, answer any) error {
-	var sent io.Reader
-	if body != nil {
-		data, err := json.Marshal(body)
-		if err != nil {
-			return err
-		}
-		sent = bytes.NewReader(data)
-	}
-	request, err := http.NewRequestWithContext(ctx, method, c.host+path, sent)
+// Add writes the secrets that are missing or empty. It returns the names of those that exist, which it keeps.
+func (f Folder) Add(ctx context.Context, environ []string, secrets map[string]string) (kept []string,
+	err error) {
+	c := newClient(f.Host, environ)
+	existing, err := f.read(ctx, c)
 	if err != nil {
-		return gate.Permanent(err)
+		return nil, c.explain(f.String(), err)
 	}
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("User-Agent", "castle")
-	if c.token != "" {
-		request.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	response, err := c.http.Do(request)
-	if err != nil {
-		var long *url.Error
-		if errors.As(err, &long) {
-			err = long.Err // the rest repeats the address
+	for _, name := range slices.Sorted(maps.Keys(secrets)) {
+		method := http.MethodPost // which Infisical refuses where a secret exists
+		if value, exists := existing[name]; value != "" {
+			kept = append(kept, name)
+			continue
+		} else if exists {
+			method = http.MethodPatch
 		}
-		return err
-	}
-	defer response.Body.Close() //nolint:errcheck // it was only read
-	received, err := io.ReadAll(io.LimitReader(response.Body, 8<<20))
-	if err != nil {
-		return err
-	}
-	if response.StatusCode >= http.StatusBadRequest {
-		f := &failure{status: response.StatusCode}
-		if err := json.Unmarshal(received, f); err != nil {
-			f.Message = "" // a proxy's page, not the API's words
+		body := map[string]any{
+			"workspaceId": f.Project, "environment": f.Environment, "secretPath": f.Path, "type": "shared",
+			"secretValue": secrets[name],
 		}
-		return f
+		if err := c.api.Do(ctx, method, rawSecrets+"/"+url.PathEscape(name), body, nil); err != nil {
+			return kept, c.explain(fmt.Sprintf("secret %s in %s", name, f), err)
+		}
 	}
-	if err := json.Unmarshal(received, answer); err != nil {
-		// The parser's words could quote a secret.
-		return gate.Permanent(errors.New("the answer is no JSON: that is no Infisical"))
-	}
-	return nil
+	return kept, nil
 }

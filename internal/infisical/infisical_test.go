@@ -17,7 +17,8 @@ import (
 const password = "open sesame"
 
 func blue() map[string]string {
-	return map[string]string{"project_id": "p1", "environment": "prod", "folder": "/blue", "name": "KUBECONFIG_CONTENT"}
+	return map[string]string{"project_id": "p1", "environment": "prod", "folder": "/blue",
+		"name": "KUBECONFIG_CONTENT"}
 }
 
 func serve(t *testing.T, handler http.Handler) string {
@@ -46,7 +47,8 @@ func ask(t *testing.T, host string, arguments map[string]string, secret string) 
 			t.Fatalf("%s is required", name)
 		}
 	}
-	environ := []string{"INFISICAL_UNIVERSAL_AUTH_CLIENT_ID=castle", "INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET=" + secret}
+	environ := []string{"INFISICAL_UNIVERSAL_AUTH_CLIENT_ID=castle",
+		"INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET=" + secret}
 	if secret == "" {
 		environ = nil
 	}
@@ -57,7 +59,7 @@ func ask(t *testing.T, host string, arguments map[string]string, secret string) 
 	return q.Ask(t.Context(), nil)
 }
 
-func TestASecretIsThereOrIsNot(t *testing.T) {
+func TestASecretExistsOrNot(t *testing.T) {
 	v := vault()
 	host := serve(t, v.Handler())
 	if there, err := ask(t, host, blue(), password); there || err != nil {
@@ -69,10 +71,13 @@ func TestASecretIsThereOrIsNot(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongIsNeverAnAbsentSecret(t *testing.T) {
+func TestAnErrorIsNotAnAbsentSecret(t *testing.T) {
 	forbidden := vault()
 	forbidden.Forbid("p1")
-	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("<html>")) }) //nolint:errcheck // a test
+	page := http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.Write([]byte("<html>"))
+	}) //nolint:errcheck // a test
 	but := func(name, value string) map[string]string {
 		all := blue()
 		all[name] = value
@@ -84,14 +89,21 @@ func TestWhatIsWrongIsNeverAnAbsentSecret(t *testing.T) {
 		secret    string
 		want      []string
 	}{
-		"wrong credentials": {vault().Handler(), blue(), "guess", []string{"Invalid credentials (401)", "INFISICAL_UNIVERSAL_AUTH_CLIENT_ID"}},
-		"no credentials":    {vault().Handler(), blue(), "", []string{"set INFISICAL_UNIVERSAL_AUTH_CLIENT_ID"}},
-		"another service":   {http.NotFoundHandler(), blue(), password, []string{"404", "that is no Infisical"}},
-		"somebody's page":   {page, blue(), password, []string{"that is no Infisical"}},
-		"wrong project":     {vault().Handler(), but("project_id", "p2"), password, []string{"Project with ID 'p2' not found", "mistyped"}},
-		"wrong environment": {vault().Handler(), but("environment", "dev"), password, []string{"environment with slug 'dev' not found"}},
-		"no folder":         {vault().Handler(), but("folder", "/green"), password, []string{"Folder with path '/green'", "make the folder"}},
-		"no permission":     {forbidden.Handler(), blue(), password, []string{"(403)", "give the machine identity a role"}},
+		"wrong credentials": {vault().Handler(), blue(), "guess", []string{"Invalid credentials (401)",
+			"INFISICAL_UNIVERSAL_AUTH_CLIENT_ID"}},
+		"no credentials": {vault().Handler(), blue(), "",
+			[]string{"set INFISICAL_UNIVERSAL_AUTH_CLIENT_ID"}},
+		"another service": {http.NotFoundHandler(), blue(), password,
+			[]string{"404", "this is not Infisical"}},
+		"somebody's page": {page, blue(), password, []string{"this is not Infisical"}},
+		"wrong project": {vault().Handler(), but("project_id", "p2"), password,
+			[]string{"Project with ID 'p2' not found", "correct the name"}},
+		"wrong environment": {vault().Handler(), but("environment", "dev"), password,
+			[]string{"environment with slug 'dev' not found"}},
+		"no folder": {vault().Handler(), but("folder", "/green"), password,
+			[]string{"Folder with path '/green'", "create the folder"}},
+		"no permission": {forbidden.Handler(), blue(), password,
+			[]string{"(403)", "give the machine identity a role"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			there, err := ask(t, serve(t, c.handler), c.arguments, c.secret)
@@ -110,20 +122,22 @@ func TestWhatIsWrongIsNeverAnAbsentSecret(t *testing.T) {
 	}
 }
 
-func TestABusyOrSilentServerIsAskedAgain(t *testing.T) {
+func TestErrorsOfABusyServerAreNotPermanent(t *testing.T) {
 	v := vault()
 	host := serve(t, v.Handler())
 	v.Throttle(1, time.Second)
 	if _, err := ask(t, host, blue(), password); err == nil || gate.IsPermanent(err) {
 		t.Errorf("throttled: %v", err)
 	}
-	if _, err := ask(t, "http://127.0.0.1:1", blue(), password); err == nil || gate.IsPermanent(err) || !strings.Contains(err.Error(), "refused") {
+	if _, err := ask(t, "http://127.0.0.1:1", blue(), password); err == nil || gate.IsPermanent(err) ||
+		!strings.Contains(err.Error(), "refused") {
 		t.Errorf("nobody there: %v", err)
 	}
-	q := question{client: newClient(host, []string{"INFISICAL_UNIVERSAL_AUTH_CLIENT_ID=castle", "INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET=" + password})}
+	s := secret{client: newClient(host, []string{"INFISICAL_UNIVERSAL_AUTH_CLIENT_ID=castle",
+		"INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET=" + password})}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := q.ask(ctx); err == nil {
+	if _, err := s.exists(ctx); err == nil {
 		t.Error("an interrupt is no answer")
 	}
 }

@@ -92,7 +92,7 @@ func (c *Collection) vault(s *config.Stage) error {
 			return diags
 		}
 		place := vault.PlaceOf(values)
-		c.Keeper, c.Where = place, fmt.Sprintf("%s below %s of the Vault at %s", place.Path, place.Mount, place.Address)
+		c.Keeper, c.Where = place, fmt.Sprintf("%s below %s of the Vault at %s", place.Path, place.Mount, place.Server.Address)
 		return nil
 	}
 	return fmt.Errorf("stage %s has no preflight %q: that says where its secrets are", s.Name, vault.Preflight)

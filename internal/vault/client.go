@@ -1,38 +1,41 @@
 package vault
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"net/http"
-	"net/url"
-	"os"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/httpjson"
 	"github.com/ephemeral-castle/castle/internal/process"
 )
 
-// attempt bounds one request.
-const attempt = 15 * time.Second
-
-// goodbye bounds what nobody waits for.
-const goodbye = 3 * time.Second
+// attempt bounds one request, and goodbye the revocation of a login's token.
+const (
+	attempt = 15 * time.Second
+	goodbye = 3 * time.Second
+)
 
 type client struct {
-	address string
-	token   string
-	own     bool // the token is of a login of castle's own
-	http    *http.Client
+	api httpjson.Client
+	own bool // the token is of a login of castle's own
 }
 
 func newClient(s Server, environ []string) (*client, error) {
-	c := &client{address: strings.TrimSuffix(s.Address, "/"), http: &http.Client{Timeout: attempt, CheckRedirect: stay}}
+	c := &client{api: httpjson.Client{
+		Base: strings.TrimSuffix(s.Address, "/") + "/v1/", Header: http.Header{"X-Vault-Request": {"true"}},
+		// No redirect is followed: the token is for this Vault.
+		HTTP: http.Client{Timeout: attempt, CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		}},
+	}}
 	authority := s.CAFile
 	if authority == "" {
 		authority = process.Getenv(environ, "VAULT_CACERT")
@@ -40,27 +43,26 @@ func newClient(s Server, environ []string) (*client, error) {
 	if authority == "" {
 		return c, nil
 	}
-	bundle := []byte(authority)
-	if !strings.Contains(authority, "-----BEGIN") {
-		var err error
-		if bundle, err = os.ReadFile(authority); err != nil {
-			return nil, s.trouble("the certificate of its authority cannot be read: "+err.Error(), "look at vault_ca_cert_file")
-		}
-	}
 	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(bundle) {
-		return nil, s.trouble("the certificate of its authority is no PEM", "look at vault_ca_cert_file")
+	if err := httpjson.AddRoots(roots, authority); err != nil {
+		return nil, s.problem("the certificate of its authority cannot be read: "+err.Error(),
+			"check vault_ca_cert_file")
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
-	c.http.Transport = transport
+	c.api.HTTP.Transport = transport
 	return c, nil
 }
 
-// leave revokes the token that a login gave, which nobody needs any more. It ends by
-// itself sooner or later, so that one that cannot be revoked is no failure. An
-// interrupted command leaves, too.
-func (c *client) leave(ctx context.Context) {
+func (c *client) setToken(token string) { c.api.Header.Set("X-Vault-Token", token) }
+
+// call sends one request for a path below /v1.
+func (c *client) call(ctx context.Context, method, path string, body, answer any) error {
+	return c.api.Do(ctx, method, path, body, answer)
+}
+
+// close revokes the token of a login, also after an interrupt. It expires by itself, so a failure is ignored.
+func (c *client) close(ctx context.Context) {
 	if !c.own {
 		return
 	}
@@ -69,73 +71,65 @@ func (c *client) leave(ctx context.Context) {
 	_ = c.call(ctx, http.MethodPost, "auth/token/revoke-self", nil, nil) //nolint:errcheck // see above
 }
 
-// stay goes nowhere else: the token is for this Vault.
-func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-
-// failure is an answer that is no success. Its words are the server's.
-type failure struct {
-	status int
-	sentTo string   // the host that it says to ask instead
-	Errors []string `json:"errors"`
-}
-
-func (f *failure) Error() string {
-	said := strings.Join(strings.Fields(strings.Join(f.Errors, "; ")), " ")
-	if said == "" {
-		said = http.StatusText(f.status)
+// may checks that the token has all wanted capabilities, by path, and lists those that it lacks.
+func (s Server) may(ctx context.Context, c *client, wanted map[string][]string, fix string) error {
+	paths := slices.Sorted(maps.Keys(wanted))
+	var answer struct {
+		Data map[string]json.RawMessage `json:"data"`
 	}
-	return fmt.Sprintf("%s (%d)", said, f.status)
-}
-
-// call asks for a path below /v1.
-func (c *client) call(ctx context.Context, method, path string, body, answer any) error {
-	var sent io.Reader
-	if body != nil {
-		data, err := json.Marshal(body)
-		if err != nil {
-			return err
-		}
-		sent = bytes.NewReader(data)
-	}
-	r, err := http.NewRequestWithContext(ctx, method, c.address+"/v1/"+path, sent)
+	err := c.call(ctx, http.MethodPost, "sys/capabilities-self", map[string][]string{"paths": paths}, &answer)
 	if err != nil {
-		return err
+		return s.problem("it does not list the token's capabilities: "+err.Error(),
+			"give the token the policy default, too")
 	}
-	r.Header.Set("X-Vault-Request", "true")
-	r.Header.Set("User-Agent", "castle")
-	if c.token != "" {
-		r.Header.Set("X-Vault-Token", c.token)
-	}
-	response, err := c.http.Do(r)
-	if err != nil {
-		if long := (*url.Error)(nil); errors.As(err, &long) {
-			err = long.Err // the rest repeats the address
+	var lacks []string
+	for _, path := range paths {
+		var has []string
+		if err := json.Unmarshal(answer.Data[path], &has); err != nil {
+			return s.problem("it does not list the token's capabilities", checkVault)
 		}
-		return err
-	}
-	defer response.Body.Close() //nolint:errcheck // it was only read
-	received, err := io.ReadAll(io.LimitReader(response.Body, 8<<20))
-	if err != nil {
-		return err
-	}
-	if response.StatusCode >= http.StatusMultipleChoices {
-		f := &failure{status: response.StatusCode}
-		if to, err := response.Location(); err == nil {
-			f.sentTo = to.Scheme + "://" + to.Host
+		missing := slices.DeleteFunc(slices.Clone(wanted[path]),
+			func(want string) bool { return slices.Contains(has, want) })
+		if len(missing) > 0 {
+			lacks = append(lacks, strings.Join(missing, ", ")+" "+path)
 		}
-		if json.Unmarshal(received, f) != nil {
-			f.Errors = nil // a proxy's page, not the API's words
-		}
-		return f
 	}
-	if len(received) == 0 || answer == nil {
+	if len(lacks) == 0 {
 		return nil
 	}
-	if json.Unmarshal(received, answer) != nil {
-		// The parser's words could quote a secret.
-		return &failure{status: response.StatusCode, Errors: []string{"the answer is not Vault's"}}
+	return s.problem(fmt.Sprintf("the token may not %s: no policy of its own allows it",
+		strings.Join(lacks, "; ")), fix)
+}
+
+// kind tells apart responses for which Vault has one status.
+type kind int
+
+const (
+	otherError kind = iota
+	invalidToken
+	revokeFailed // Vault has tried, and the database has not deleted its users
+)
+
+// kindOf recognises Vault's texts.
+func kindOf(err error) kind {
+	if httpjson.Status(err) == 0 {
+		return otherError
 	}
-	return nil
+	for text, kind := range map[string]kind{
+		"invalid token": invalidToken, "bad token": invalidToken, "failed to revoke": revokeFailed,
+	} {
+		if strings.Contains(err.Error(), text) {
+			return kind
+		}
+	}
+	return otherError
+}
+
+func redirectOf(err error) string {
+	if e := (*httpjson.Error)(nil); errors.As(err, &e) {
+		return e.Redirect
+	}
+	return ""
 }
 
 func refusesCertificate(err error) bool {

@@ -11,6 +11,7 @@ import (
 
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/vault"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/httpjson"
 )
 
 // engine is what secrets/vault-database asks for, with the policy beside it.
@@ -20,22 +21,24 @@ func engine(t *testing.T, w *world) gate.Values {
 	w.Token(token, emulator.Token{Policies: []string{"castle", "database"}})
 	w.Mount("database-blue", emulator.Mount{Type: "database"})
 	values := site(w)
-	values["kind"], values["path"], values["resource"] = cty.StringVal("secrets"), cty.StringVal("database-blue"), cty.StringVal("vault_mount.database")
+	values["kind"], values["path"], values["resource"] = cty.StringVal("secrets"),
+		cty.StringVal("database-blue"), cty.StringVal("vault_mount.database")
 	values["writes"], values["leases"] = cty.ListVal([]cty.Value{cty.StringVal("database-blue/roles/grafana")}), cty.True
 	return values
 }
 
 var database = gate.Known{Address: "vault_mount.database"}
 
-func TestWhatAnEngineGaveOutEndsBeforeIt(t *testing.T) {
+func TestRevokeEndsTheEnginesLeases(t *testing.T) {
 	for name, c := range map[string]struct {
 		deletable bool
 		known     []gate.Known
 		left      []string
 		told      string
 	}{
-		"its database answers":           {deletable: true, known: []gate.Known{database}},
-		"its database is gone":           {known: []gate.Known{database}, told: `failed to revoke "database-blue/creds/grafana/1"`},
+		"its database answers": {deletable: true, known: []gate.Known{database}},
+		"its database is gone": {known: []gate.Known{database},
+			told: `failed to revoke "database-blue/creds/grafana/1"`},
 		"the state knows no such engine": {deletable: true, left: []string{"database-blue/creds/grafana/1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -50,20 +53,23 @@ func TestWhatAnEngineGaveOutEndsBeforeIt(t *testing.T) {
 			if left := w.Leases(); !slices.Equal(left, append(c.left, "database-bluer/creds/grafana/1")) {
 				t.Errorf("left: %q", left)
 			}
-			if text := strings.Join(told, "\n"); (text != "") != (c.told != "") || !strings.Contains(text, c.told) {
+			if text := strings.Join(told, "\n"); (text != "") != (c.told != "") ||
+				!strings.Contains(text, c.told) {
 				t.Errorf("told: %q", text)
 			}
 		})
 	}
 }
 
-func TestNothingIsForgottenForAVaultThatDoesNotHearOfIt(t *testing.T) {
+func TestRevokeKeepsLeasesItMayNotRevoke(t *testing.T) {
 	w := newWorld(t)
 	p := preflight(t, w, engine(t, w))
 	w.Lease("database-blue/creds/grafana/1", true)
-	w.Policy("database", strings.ReplaceAll(policy(t, "secrets/vault-database"), `"update", "sudo"`, `"update"`))
+	w.Policy("database", strings.ReplaceAll(policy(t, "secrets/vault-database"), `"update", "sudo"`,
+		`"update"`))
 	err := p.Revoke(t.Context(), []gate.Known{database}, nil)
-	if err == nil || !strings.Contains(err.Error(), "it does not revoke what database-blue gave out") || !strings.Contains(err.Error(), "give it the policy of the stage, too") {
+	if err == nil || !strings.Contains(err.Error(), "it does not revoke the leases of database-blue") ||
+		!strings.Contains(err.Error(), "give it the policy of the stage, too") {
 		t.Errorf("%v", err)
 	}
 	found := inspect(t, w, engine(t, w), database)
@@ -71,21 +77,24 @@ func TestNothingIsForgottenForAVaultThatDoesNotHearOfIt(t *testing.T) {
 		t.Errorf("with the policy as it is written: %+v", found.Unfit)
 	}
 	if preflight(t, w, site(w)).Revoke != nil {
-		t.Error("what gives nothing out has nothing to revoke")
+		t.Error("a mount without leases has a Revoke")
 	}
 }
 
-// TestOnlyWhatCannotBeRevokedIsForgotten: a Vault in trouble of its own says nothing
-// of the users, who may be deleted yet.
-func TestOnlyWhatCannotBeRevokedIsForgotten(t *testing.T) {
+// A Vault with a failure of its own says nothing of the users, who may be deleted yet.
+func TestOnlyFailedRevocationsDropLeases(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
 		want bool
 	}{
-		"the database is gone":   {&failure{status: http.StatusBadRequest, Errors: []string{`failed to revoke "database-blue/creds/grafana/1" (1 / 1): connection refused`}}, true},
-		"Vault cannot store":     {&failure{status: http.StatusInternalServerError, Errors: []string{"internal error"}}, false},
-		"Vault is sealed by now": {&failure{status: http.StatusServiceUnavailable, Errors: []string{"Vault is sealed"}}, false},
-		"it takes too long":      {context.DeadlineExceeded, true},
+		"the database is gone": {&httpjson.Error{Status: http.StatusBadRequest,
+			Messages: []string{`failed to revoke "database-blue/creds/grafana/1" (1 / 1): connection refused`}},
+			true},
+		"Vault cannot store": {&httpjson.Error{Status: http.StatusInternalServerError,
+			Messages: []string{"internal error"}}, false},
+		"Vault is sealed by now": {&httpjson.Error{Status: http.StatusServiceUnavailable,
+			Messages: []string{"Vault is sealed"}}, false},
+		"it takes too long": {context.DeadlineExceeded, true},
 	} {
 		if got := notRevoked(c.err); got != c.want {
 			t.Errorf("%s: %v", name, got)

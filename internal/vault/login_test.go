@@ -13,9 +13,11 @@ import (
 
 // A login's token is revoked as soon as castle is done with it, whatever came of
 // it. VAULT_TOKEN is somebody's, and stays.
-func TestALoginLeavesNoToken(t *testing.T) {
+func TestALoginsTokenIsRevoked(t *testing.T) {
 	for name, does := range map[string]func(context.Context, *world, gate.Preflight) error{
-		"usable": func(ctx context.Context, w *world, _ gate.Preflight) error { return w.place.Usable(ctx, w.environ) },
+		"usable": func(ctx context.Context, w *world, _ gate.Preflight) error {
+			return w.place.Usable(ctx, w.environ)
+		},
 		"read": func(ctx context.Context, w *world, _ gate.Preflight) error {
 			_, err := w.place.Read(ctx, w.environ)
 			return err
@@ -25,7 +27,7 @@ func TestALoginLeavesNoToken(t *testing.T) {
 			return err
 		},
 		"token": func(ctx context.Context, w *world, _ gate.Preflight) error {
-			_, err := w.place.Token(ctx, w.environ)
+			_, err := w.place.Server.Token(ctx, w.environ)
 			return err
 		},
 		"mount": func(ctx context.Context, _ *world, p gate.Preflight) error {
@@ -56,7 +58,7 @@ func TestALoginLeavesNoToken(t *testing.T) {
 	}
 }
 
-func TestALoginThatIsRootsOrMayNotLeaveIsNoMore(t *testing.T) {
+func TestRootsLoginIsRevokedAndRefused(t *testing.T) {
 	w := newWorld(t)
 	w.onlyRole(gate.Values{}, policy(t, "secrets/vault"))
 	w.Policy("default", `
@@ -83,6 +85,7 @@ func (w *world) onlyRole(values gate.Values, text string) {
 	w.Policy("role", text)
 	w.Role("castle", "s3cret", "role")
 	w.environ = nil
-	w.place.Role = Role{Mount: "approle", ID: "castle", Secret: "s3cret"}
-	values["role_mount"], values["role_id"], values["role_secret"] = cty.StringVal("approle"), cty.StringVal("castle"), cty.StringVal("s3cret")
+	w.place.Server.Role = Role{Mount: "approle", ID: "castle", Secret: "s3cret"}
+	values["role_mount"], values["role_id"], values["role_secret"] = cty.StringVal("approle"),
+		cty.StringVal("castle"), cty.StringVal("s3cret")
 }

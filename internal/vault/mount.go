@@ -2,87 +2,44 @@ package vault
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
 
-	"github.com/zclconf/go-cty/cty"
-
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/httpjson"
 )
 
-// mount is what a stage mounts, and what else it writes.
+// mount is an auth method or an engine of a stage, and what else the stage writes.
+//
+// A mount carries no owner, so it is the stage's own only if the state has its accessor, which no other
+// mount ever gets, or if an interrupted run was creating it.
 type mount struct {
-	Server
+	server   Server
 	environ  []string
-	login    bool   // a way to log in; else an engine
+	auth     bool   // an auth method; else an engine
 	path     string // jwt-blue
 	resource string // vault_jwt_auth_backend.cluster
 	setting  string // vault_jwt_path
 	writes   []string
-	leases   bool  // it gives out what ends: users of a database
+	leases   bool  // it creates leases: users of a database
 	kv       Place // where it keeps passwords; no mount: nowhere
 	policy   string
 }
 
-// mounts refuses to mount where somebody else's mount is, and a token that would
-// be refused half-way.
-//
-// Nothing on a mount says whose it is, so it is the stage's own only if the state
-// knows it, by the accessor that no other mount ever gets, or if a run was making
-// it when it was cut short.
-func mounts() gate.PreflightType {
-	return gate.PreflightType{
-		Name:    PreflightMount,
-		Summary: "A path in a Vault is free or the stage's own, and the token may write there all that the stage writes",
-		Attributes: asking(map[string]gate.Attribute{
-			"kind":     {Type: cty.String, Required: true, Valid: validKind, Help: "What is mounted: \"auth\", a way to log in, or \"secrets\", an engine."},
-			"path":     {Type: cty.String, Required: true, Help: "Where, such as \"jwt-blue\"."},
-			"resource": {Type: cty.String, Required: true, Help: "The resource that is the mount, such as \"vault_mount.database\"."},
-			"setting":  {Type: cty.String, Required: true, Help: "The variable that names another path."},
-			"writes":   {Type: cty.List(cty.String), Help: "What else the stage creates, reads, updates and deletes, as Vault's API calls it: \"sys/policies/acl/castle-blue\"."},
-			"leases":   {Type: cty.Bool, Help: "Whether the engine gives out what ends, such as a database's users: a destroy has that revoked before."},
-			"kv_mount": {Type: cty.String, Help: "The KV engine, version 2, in which the stage writes a secret."},
-			"kv_path":  {Type: cty.String, Help: "That secret's path below the mount."},
-			"policy":   {Type: cty.String, Required: true, Help: "Where the policy is that a token needs, for who lacks it."},
-		}),
-		New: func(name string, target gate.Target, values gate.Values) (gate.Preflight, error) {
-			m := mount{
-				Server: ServerOf(values), environ: target.Environ, login: values.String("kind") == "auth", path: strings.Trim(values.String("path"), "/"),
-				resource: values.String("resource"), setting: values.String("setting"), policy: values.String("policy"),
-				leases: values.Bool("leases"),
-			}
-			m.kv = Place{Server: m.Server, Mount: values.String("kv_mount"), Path: values.String("kv_path")}
-			if err := values.Decode("writes", &m.writes); err != nil {
-				return gate.Preflight{}, fmt.Errorf("%s: %w", name, err)
-			}
-			p := gate.Preflight{Name: name, Inspect: m.inspect}
-			if m.leases {
-				p.Revoke = m.revoke
-			}
-			return p, nil
-		},
-	}
-}
-
-func validKind(v cty.Value) error {
-	if kind := v.AsString(); kind != "auth" && kind != "secrets" {
-		return fmt.Errorf("%q is neither \"auth\" nor \"secrets\"", kind)
-	}
-	return nil
-}
-
-// inspect says that what the state knows is unseen where the Vault cannot be
-// asked: a destroy would fail half-way.
+// inspect also reports the mount as unseen if the state has it and the Vault cannot be used: a destroy would
+// fail after it has begun.
 func (m mount) inspect(ctx context.Context, known []gate.Known, _ func(string)) (gate.Findings, error) {
 	var own *gate.Known
-	if i := slices.IndexFunc(known, func(k gate.Known) bool { return k.Address == m.resource }); i >= 0 {
+	if i := m.in(known); i >= 0 {
 		own = &known[i]
 	}
-	found, err := m.look(ctx, own)
-	unfit, err := told(ctx, err)
+	found, err := m.find(ctx, own)
+	unfit, err := unfit(ctx, err)
 	found.Unfit = unfit
 	if own != nil && err == nil {
 		found.Unseen = unfit
@@ -91,67 +48,73 @@ func (m mount) inspect(ctx context.Context, known []gate.Known, _ func(string)) 
 	return found, err
 }
 
-// proof says whether what the state knew is gone.
+func (m mount) in(known []gate.Known) int {
+	return slices.IndexFunc(known, func(k gate.Known) bool { return k.Address == m.resource })
+}
+
+// proof is the receipt's line on the mount that the state had.
 func (m mount) proof(found gate.Findings) event.Thing {
-	t := event.Thing{Kind: m.kind(), ID: m.path, Where: m.Address}
+	t := event.Thing{Kind: m.kind(), ID: m.path, Where: m.server.Address}
 	switch {
 	case len(found.Unseen) > 0:
-		t.Reason = "nobody can tell: " + found.Unseen[0].Why
+		t.Reason = "not proved: " + found.Unseen[0].Why
 	case len(found.Present) > 0:
-		t.Reason, t.Way = "still there", m.end()
+		t.Reason, t.Way = "still there", m.disable()
 	default:
 		t.Gone = true
 	}
 	return t
 }
 
-// mounted is something as Vault lists it.
-type mounted struct {
+// listed is a mount as Vault lists it.
+type listed struct {
 	Type     string `json:"type"`
 	Accessor string `json:"accessor"`
 }
 
-func (m mount) look(ctx context.Context, own *gate.Known) (found gate.Findings, err error) {
-	c, _, err := m.logIn(ctx, m.environ)
+func (m mount) find(ctx context.Context, own *gate.Known) (found gate.Findings, err error) {
+	c, _, err := m.server.logIn(ctx, m.environ)
 	if err != nil {
 		return found, err
 	}
-	defer c.leave(ctx)
-	if err := m.may(ctx, c, m.wanted(), m.grant()); err != nil {
+	defer c.close(ctx)
+	if err := m.server.may(ctx, c, m.capabilities(), m.grant()); err != nil {
 		return found, err
 	}
 	if m.kv.Mount != "" {
-		if err := m.kv.versioned(ctx, c); err != nil {
+		if err := m.kv.isVersion2(ctx, c); err != nil {
 			return found, err
 		}
 	}
 	var answer struct {
-		Data map[string]mounted `json:"data"`
+		Data map[string]listed `json:"data"`
 	}
 	if err := c.call(ctx, http.MethodGet, m.list(), nil, &answer); err != nil {
-		return found, m.trouble("it does not say what is mounted: "+err.Error(), "look at the Vault")
+		return found, m.server.problem("it does not list its mounts: "+err.Error(), checkVault)
 	}
-	there, taken := answer.Data[m.path+"/"]
+	existing, taken := answer.Data[m.path+"/"]
 	switch {
-	case taken && m.owns(own, there):
+	case taken && m.owns(own, existing):
 		found.Present = []string{m.name(m.path)}
 	case taken:
-		found.Foreign = []gate.Foreign{m.foreign(own, there)}
+		found.Foreign = []gate.Foreign{m.foreign(own, existing)}
 	default:
-		if other := m.beside(answer.Data); other != "" {
+		if other := m.overlapping(answer.Data); other != "" {
 			found.Foreign = []gate.Foreign{{
-				What: m.name(other), Why: "no path of a mount may begin with another's, and the stage's is " + m.path, Ways: []string{m.another()},
+				What: m.name(other), Why: "no path of a mount may begin with another's, and the stage's is " +
+					m.path,
+				Ways: []string{m.otherPath()},
 			}}
 		}
 	}
 	return found, nil
 }
 
-// wanted is what the token has to be allowed, by path: Vault asks for sudo where
-// a way to log in is made or taken away.
-func (m mount) wanted() map[string][]string {
+// capabilities are those that the token needs, by path: Vault requires sudo to enable and disable an auth
+// method.
+func (m mount) capabilities() map[string][]string {
 	all := map[string][]string{m.list(): {"read"}}
-	if m.login {
+	if m.auth {
 		all["sys/auth/"+m.path] = []string{"create", "update", "delete", "sudo"}
 	} else {
 		all["sys/mounts/"+m.path] = []string{"create", "update", "delete"}
@@ -165,54 +128,53 @@ func (m mount) wanted() map[string][]string {
 		all[path] = []string{"create", "read", "update", "delete"}
 	}
 	if m.kv.Mount != "" {
-		all[m.kv.Mount+"/data/"+m.kv.Path] = []string{"create", "read", "update"}
+		all[m.kv.data()] = []string{"create", "read", "update"}
 		all[m.kv.Mount+"/metadata/"+m.kv.Path] = []string{"read", "delete"}
 	}
 	return all
 }
 
 func (m mount) list() string {
-	if m.login {
+	if m.auth {
 		return "sys/auth"
 	}
 	return "sys/mounts"
 }
 
 func (m mount) kind() string {
-	if m.login {
+	if m.auth {
 		return "auth method"
 	}
 	return "engine"
 }
 
 func (m mount) name(path string) string {
-	return fmt.Sprintf("%s %s in the Vault at %s", m.kind(), strings.Trim(path, "/"), m.Address)
+	return fmt.Sprintf("%s %s in the Vault at %s", m.kind(), strings.Trim(path, "/"), m.server.Address)
 }
 
-// end is the command that ends the mount.
-func (m mount) end() string {
-	if m.login {
+// disable is the command that removes the mount.
+func (m mount) disable() string {
+	if m.auth {
 		return "vault auth disable " + m.path
 	}
 	return "vault secrets disable " + m.path
 }
 
-// owns reports whether a mount is what the state knows; what a run was making, or a
-// destroy is to prove gone, is known by its address alone.
-func (m mount) owns(own *gate.Known, there mounted) bool {
+// owns reports whether a mount is the state's. An intent, and a destroy's proof, have only its address.
+func (m mount) owns(own *gate.Known, existing listed) bool {
 	if own == nil {
 		return false
 	}
 	accessor, path := own.Attributes["accessor"], own.Attributes["path"]
-	same := accessor == nil || accessor == "" || accessor == there.Accessor
+	same := accessor == nil || accessor == "" || accessor == existing.Accessor
 	return same && (path == nil || path == m.path)
 }
 
-func (m mount) foreign(own *gate.Known, there mounted) gate.Foreign {
-	f := gate.Foreign{What: fmt.Sprintf("%s, of type %s", m.name(m.path), there.Type)}
-	f.Ways = []string{m.another(), "end it, if nobody needs it: " + m.end()}
+func (m mount) foreign(own *gate.Known, existing listed) gate.Foreign {
+	f := gate.Foreign{What: fmt.Sprintf("%s, of type %s", m.name(m.path), existing.Type)}
+	f.Ways = []string{m.otherPath(), "disable it, if nobody needs it: " + m.disable()}
 	if own != nil && own.Attributes["path"] == m.path {
-		f.Why = "it is not the one that the state knows: that one was ended, and this one mounted since"
+		f.Why = "it is not the one that the state knows: that one was disabled, and this one mounted since"
 		f.Mistaken, f.Forget = m.resource, m.resource
 		return f
 	}
@@ -224,18 +186,66 @@ func (m mount) foreign(own *gate.Known, there mounted) gate.Foreign {
 	return f
 }
 
-// grant is the way out where the token lacks something.
+// grant is the fix for a token that lacks something.
 func (m mount) grant() string { return "give it the policy of the stage, too: " + m.policy }
 
-func (m mount) another() string { return "give the stage another path: " + m.setting }
+func (m mount) otherPath() string { return "give the stage another path: " + m.setting }
 
-// beside finds a mount whose path begins with the wanted one, or the other way
-// round: Vault has no two such.
-func (m mount) beside(all map[string]mounted) string {
+// overlapping returns a mount whose path begins with the wanted one, or the other way round: Vault refuses
+// both.
+func (m mount) overlapping(all map[string]listed) string {
 	for path := range all {
 		if strings.HasPrefix(path, m.path+"/") || strings.HasPrefix(m.path+"/", path) {
 			return path
 		}
 	}
 	return ""
+}
+
+// Two ways to end all leases below a path: the first deletes the users, the second drops only the leases
+// (developer.hashicorp.com/vault/api-docs/system/leases).
+const (
+	revokePrefix = "sys/leases/revoke-prefix/"
+	revokeForce  = "sys/leases/revoke-force/"
+)
+
+// revoke ends the engine's leases. Vault keeps an engine while one of them cannot be revoked, and none can
+// be once Terraform has deleted the database connection. Users of a database that went with the cluster
+// cannot be deleted and need not be, so their leases are dropped.
+func (m mount) revoke(ctx context.Context, known []gate.Known, report func(string)) error {
+	if m.in(known) < 0 {
+		return nil
+	}
+	c, _, err := m.server.logIn(ctx, m.environ)
+	if err != nil {
+		return err
+	}
+	defer c.close(ctx)
+	err = c.call(ctx, http.MethodPost, revokePrefix+m.path, map[string]bool{"sync": true}, nil)
+	if err == nil {
+		return nil
+	}
+	if !notRevoked(err) || ctx.Err() != nil {
+		return m.server.problem("it does not revoke the leases of "+m.path+": "+err.Error(), m.fix(err))
+	}
+	if e := c.call(ctx, http.MethodPost, revokeForce+m.path, nil, nil); e != nil {
+		return m.server.problem("it does not drop the leases of "+m.path+": "+e.Error(), m.fix(e))
+	}
+	report(fmt.Sprintf("%s: its database users could not be deleted, so castle has dropped their leases; "+
+		"if the database still runs elsewhere, delete its users v-* there: %v", m.name(m.path), err))
+	return nil
+}
+
+func (m mount) fix(err error) string {
+	if httpjson.Status(err) == http.StatusForbidden {
+		return m.grant()
+	}
+	return checkVault
+}
+
+// notRevoked reports whether Vault has tried to revoke a lease and its database has not answered. Any other
+// failure is Vault's own and no reason to drop a lease.
+func notRevoked(err error) bool {
+	late := net.Error(nil)
+	return kindOf(err) == revokeFailed || errors.As(err, &late) && late.Timeout()
 }

@@ -6,14 +6,15 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// The types of preflights: whether secrets can be read, and whether a stage can
-// mount something and write what belongs to it.
+// The types of preflights: whether secrets can be read, and whether a stage can mount something and write
+// what belongs to it.
 const (
 	Preflight      = "vault_secrets"
 	PreflightMount = "vault_mount"
@@ -22,44 +23,96 @@ const (
 // PreflightTypes lists the preflights that ask a Vault.
 func PreflightTypes() []gate.PreflightType { return []gate.PreflightType{secrets(), mounts()} }
 
-// asking are the arguments that say which Vault, and who asks.
-func asking(more map[string]gate.Attribute) map[string]gate.Attribute {
-	all := map[string]gate.Attribute{
-		"address":     {Type: cty.String, Required: true, Valid: validAddress, Help: "Vault's address, such as \"https://vault.example.org:8200\"."},
-		"ca_file":     {Type: cty.String, Help: "A certificate to trust instead of the system's: PEM text or a file's path."},
+// attributes adds to more those that name the Vault and its credentials.
+func attributes(more map[string]gate.Attribute) map[string]gate.Attribute {
+	maps.Copy(more, map[string]gate.Attribute{
+		"address": {
+			Type: cty.String, Required: true, Valid: validAddress,
+			Help: "Vault's address, such as \"https://vault.example.org:8200\".",
+		},
+		"ca_file": {Type: cty.String, Help: "A certificate to trust instead of the system's: PEM text " +
+			"or a file's path."},
 		"role_mount":  {Type: cty.String, Help: "Where AppRole is mounted."},
 		"role_id":     {Type: cty.String, Help: "An AppRole's id. Without it VAULT_TOKEN is used."},
 		"role_secret": {Type: cty.String, Help: "The AppRole's secret id."},
-	}
-	maps.Copy(all, more)
-	return all
+	})
+	return more
 }
 
 func secrets() gate.PreflightType {
 	return gate.PreflightType{
-		Name:    Preflight,
-		Summary: "A Vault is unsealed, and the token of the environment, which is not root's, may read a secret there",
-		Attributes: asking(map[string]gate.Attribute{
+		Name: Preflight,
+		Summary: "A Vault is unsealed, and the token of the environment, which is not root's, may read a " +
+			"secret there",
+		Attributes: attributes(map[string]gate.Attribute{
 			"mount": {Type: cty.String, Required: true, Help: "Where the KV engine is mounted."},
 			"path":  {Type: cty.String, Required: true, Help: "The secret's path below the mount."},
 		}),
 		New: func(name string, target gate.Target, values gate.Values) (gate.Preflight, error) {
 			p := PlaceOf(values)
-			return gate.Preflight{
-				Name: name,
-				Inspect: func(ctx context.Context, _ []gate.Known, _ func(string)) (gate.Findings, error) {
-					unfit, err := told(ctx, p.Usable(ctx, target.Environ))
-					return gate.Findings{Unfit: unfit}, err
-				},
-			}, nil
+			inspect := func(ctx context.Context, _ []gate.Known, _ func(string)) (gate.Findings, error) {
+				unfit, err := unfit(ctx, p.Usable(ctx, target.Environ))
+				return gate.Findings{Unfit: unfit}, err
+			}
+			return gate.Preflight{Name: name, Inspect: inspect}, nil
 		},
 	}
 }
 
-// told makes a finding of a trouble; any other error stays one.
-func told(ctx context.Context, err error) ([]gate.Foreign, error) {
-	if t := (*Trouble)(nil); errors.As(err, &t) && ctx.Err() == nil {
-		return []gate.Foreign{{What: t.What, Why: t.Why, Ways: t.Ways}}, nil
+func mounts() gate.PreflightType {
+	return gate.PreflightType{
+		Name: PreflightMount,
+		Summary: "A path in a Vault is free or the stage's own, and the token may write there all that the " +
+			"stage writes",
+		Attributes: attributes(map[string]gate.Attribute{
+			"kind": {
+				Type: cty.String, Required: true, Valid: validKind,
+				Help: "What is mounted: \"auth\", a way to log in, or \"secrets\", an engine.",
+			},
+			"path": {Type: cty.String, Required: true, Help: "Where, such as \"jwt-blue\"."},
+			"resource": {
+				Type: cty.String, Required: true, Help: "The resource that is the mount, such as " +
+					"\"vault_mount.database\".",
+			},
+			"setting": {Type: cty.String, Required: true, Help: "The variable that names another path."},
+			"writes": {
+				Type: cty.List(cty.String), Help: "What else the stage creates, reads, updates and " +
+					"deletes, " +
+					"as Vault's API calls it: \"sys/policies/acl/castle-blue\".",
+			},
+			"leases": {
+				Type: cty.Bool, Help: "Whether the engine creates leases, such as a database's users: " +
+					"a destroy revokes them first.",
+			},
+			"kv_mount": {Type: cty.String, Help: "The KV engine, version 2, in which the stage writes " +
+				"a secret."},
+			"kv_path": {Type: cty.String, Help: "That secret's path below the mount."},
+			"policy":  {Type: cty.String, Required: true, Help: "Where the policy is that the token needs."},
+		}),
+		New: func(name string, target gate.Target, v gate.Values) (gate.Preflight, error) {
+			m := mount{
+				server: ServerOf(v), environ: target.Environ, auth: v.String("kind") == "auth",
+				path: strings.Trim(v.String("path"),
+					"/"), resource: v.String("resource"), setting: v.String("setting"),
+				policy: v.String("policy"), leases: v.Bool("leases"),
+			}
+			m.kv = Place{Server: m.server, Mount: v.String("kv_mount"), Path: v.String("kv_path")}
+			if err := v.Decode("writes", &m.writes); err != nil {
+				return gate.Preflight{}, fmt.Errorf("%s: %w", name, err)
+			}
+			p := gate.Preflight{Name: name, Inspect: m.inspect}
+			if m.leases {
+				p.Revoke = m.revoke
+			}
+			return p, nil
+		},
+	}
+}
+
+// unfit makes a finding of a problem; any other error stays one.
+func unfit(ctx context.Context, err error) ([]gate.Foreign, error) {
+	if p := (*Problem)(nil); errors.As(err, &p) && ctx.Err() == nil {
+		return []gate.Foreign{{What: p.Object, Why: p.Reason, Ways: p.Fixes}}, nil
 	}
 	return nil, err
 }
@@ -69,7 +122,7 @@ func PlaceOf(values gate.Values) Place {
 	return Place{Server: ServerOf(values), Mount: values.String("mount"), Path: values.String("path")}
 }
 
-// ServerOf is the Vault that a preflight's arguments name, and who asks it.
+// ServerOf is the Vault that a preflight's arguments name, with its credentials.
 func ServerOf(values gate.Values) Server {
 	s := Server{Address: values.String("address"), CAFile: values.String("ca_file")}
 	if id := values.String("role_id"); id != "" {
@@ -81,7 +134,14 @@ func ServerOf(values gate.Values) Server {
 func validAddress(v cty.Value) error {
 	u, err := url.Parse(v.AsString())
 	if err != nil || u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("%q is no address such as \"https://vault.example.org:8200\"", v.AsString())
+		return fmt.Errorf("%q is not an address such as \"https://vault.example.org:8200\"", v.AsString())
+	}
+	return nil
+}
+
+func validKind(v cty.Value) error {
+	if kind := v.AsString(); kind != "auth" && kind != "secrets" {
+		return fmt.Errorf("%q is neither \"auth\" nor \"secrets\"", kind)
 	}
 	return nil
 }

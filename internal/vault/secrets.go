@@ -6,9 +6,18 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+
+	"github.com/ephemeral-castle/castle/internal/httpjson"
 )
 
-// version is a secret as it is now.
+// Place is where a cluster's secrets are: one secret of a KV engine, version 2, with a value for each name.
+type Place struct {
+	Server Server
+	Mount  string // the engine's
+	Path   string // the secret's, below the mount
+}
+
+// version is the newest version of a secret.
 type version struct {
 	Data     map[string]any `json:"data"`
 	Metadata struct {
@@ -16,18 +25,27 @@ type version struct {
 	} `json:"metadata"`
 }
 
-// Read reads the secrets by name; none if the secret is not there yet. Who calls
-// it must not let go of their values.
+// Usable is nil if the place's secrets can be read with the environment's token. Errors are of type *Problem.
+func (p Place) Usable(ctx context.Context, environ []string) error {
+	c, v, err := p.open(ctx, environ)
+	if err != nil {
+		return err
+	}
+	defer c.close(ctx)
+	if len(v.Data) == 0 {
+		return p.Server.problem(fmt.Sprintf("there is nothing at %s below %s yet", p.Path, p.Mount),
+			"write the cluster's secrets: castle secrets seed CLUSTER", "check vault_kv_path")
+	}
+	return nil
+}
+
+// Read returns the secrets by name; none if they were never written. The caller must not print the values.
 func (p Place) Read(ctx context.Context, environ []string) (map[string]string, error) {
-	c, err := p.open(ctx, environ)
+	c, v, err := p.open(ctx, environ)
 	if err != nil {
 		return nil, err
 	}
-	defer c.leave(ctx)
-	v, err := p.read(ctx, c)
-	if err != nil {
-		return nil, err
-	}
+	defer c.close(ctx)
 	all := map[string]string{}
 	for name, value := range v.Data {
 		if text, is := value.(string); is {
@@ -37,62 +55,19 @@ func (p Place) Read(ctx context.Context, environ []string) (map[string]string, e
 	return all, nil
 }
 
-// read finds nothing where a secret was never written, or its last version is deleted.
-func (p Place) read(ctx context.Context, c *client) (version, error) {
-	if err := p.mayDo(ctx, c, "read"); err != nil {
-		return version{}, err
-	}
-	var answer struct {
-		Data version `json:"data"`
-	}
-	path := p.Mount + "/data/" + p.Path
-	err := c.call(ctx, http.MethodGet, path, nil, &answer)
-	if status(err) == http.StatusNotFound {
-		return p.deleted(ctx, c)
-	}
-	if err != nil {
-		return version{}, p.trouble(fmt.Sprintf("%s cannot be read: %v", path, err), "look at the Vault")
-	}
-	return answer.Data, nil
-}
-
-// deleted finds the number of the last version, deleted or not, against which a
-// write is held.
-func (p Place) deleted(ctx context.Context, c *client) (v version, err error) {
-	var answer struct {
-		Data struct {
-			CurrentVersion json.Number `json:"current_version"`
-		} `json:"data"`
-	}
-	path := p.Mount + "/metadata/" + p.Path
-	err = c.call(ctx, http.MethodGet, path, nil, &answer)
-	if status(err) == http.StatusNotFound || status(err) == http.StatusForbidden {
-		return v, nil // if there are versions after all, the write will say so
-	}
-	if err != nil {
-		return v, p.trouble(fmt.Sprintf("%s cannot be read: %v", path, err), "look at the Vault")
-	}
-	number, err := answer.Data.CurrentVersion.Int64()
-	v.Metadata.Version = int(number)
-	return v, err
-}
-
-// Add writes the names that are missing or empty, and returns those that it did
-// not write because they are there. Whoever writes at the same time loses nothing.
-func (p Place) Add(ctx context.Context, environ []string, secrets map[string]string) (kept []string, err error) {
-	c, err := p.open(ctx, environ)
+// Add writes the names that are missing or empty, and returns those that exist, which it keeps. The write
+// fails if somebody else has written since.
+func (p Place) Add(ctx context.Context, environ []string, secrets map[string]string) (kept []string,
+	err error) {
+	c, v, err := p.open(ctx, environ)
 	if err != nil {
 		return nil, err
 	}
-	defer c.leave(ctx)
-	v, err := p.read(ctx, c)
-	if err != nil {
-		return nil, err
-	}
+	defer c.close(ctx)
 	all := map[string]any{}
 	maps.Copy(all, v.Data)
 	for name, value := range secrets {
-		if there := all[name]; there != nil && there != "" {
+		if existing := all[name]; existing != nil && existing != "" {
 			kept = append(kept, name)
 			continue
 		}
@@ -105,18 +80,100 @@ func (p Place) Add(ctx context.Context, environ []string, secrets map[string]str
 	if v.Metadata.Version > 0 {
 		wanted = "update"
 	}
-	if err := p.mayDo(ctx, c, wanted); err != nil {
+	if err := p.may(ctx, c, wanted); err != nil {
 		return nil, err
 	}
-	path := p.Mount + "/data/" + p.Path
 	body := map[string]any{"data": all, "options": map[string]int{"cas": v.Metadata.Version}}
-	if err := c.call(ctx, http.MethodPost, path, body, nil); err != nil {
-		return nil, p.trouble(fmt.Sprintf("%s cannot be written: %v", path, err), "do it again: somebody else may have written at the same time")
+	if err := c.call(ctx, http.MethodPost, p.data(), body, nil); err != nil {
+		return nil, p.Server.problem(fmt.Sprintf("%s cannot be written: %v", p.data(), err),
+			"try again: somebody else may have written at the same time")
 	}
 	return kept, nil
 }
 
-// mayDo asks whether the token may do something with the secret.
-func (p Place) mayDo(ctx context.Context, c *client, want string) error {
-	return p.may(ctx, c, map[string][]string{p.Mount + "/data/" + p.Path: {want}}, "give it castle's policy: "+makeToken)
+func (p Place) data() string { return p.Mount + "/data/" + p.Path }
+
+// open logs in, checks the engine and reads the secret. The caller closes the client.
+func (p Place) open(ctx context.Context, environ []string) (*client, version, error) {
+	c, _, err := p.Server.logIn(ctx, environ)
+	if err != nil {
+		return nil, version{}, err
+	}
+	var v version
+	if err = p.isVersion2(ctx, c); err == nil {
+		v, err = p.read(ctx, c)
+	}
+	if err != nil {
+		c.close(ctx)
+	}
+	return c, v, err
+}
+
+// isVersion2 refuses the KV engine's first version, which has no check-and-set and other paths.
+func (p Place) isVersion2(ctx context.Context, c *client) error {
+	var mount struct {
+		Data struct {
+			Type    string            `json:"type"`
+			Options map[string]string `json:"options"`
+		} `json:"data"`
+	}
+	err := c.call(ctx, http.MethodGet, "sys/internal/ui/mounts/"+p.Mount, nil, &mount)
+	const checkMount = "check vault_kv_mount"
+	switch m := mount.Data; {
+	case httpjson.Status(err) == http.StatusForbidden:
+		return p.Server.problem(fmt.Sprintf(
+			"nothing is mounted at %s, or the token has no policy for anything below it", p.Mount),
+			checkMount, "give the token castle's policy, written for this mount: "+makeToken)
+	case err != nil:
+		return p.Server.problem(fmt.Sprintf("the mount %s cannot be read: %v", p.Mount, err), checkMount)
+	case m.Type != "kv":
+		return p.Server.problem(fmt.Sprintf("%s is not a KV engine, but %s", p.Mount, m.Type), checkMount)
+	case m.Options["version"] != "2":
+		return p.Server.problem(fmt.Sprintf("the KV engine at %s is of version 1", p.Mount),
+			"make it one of version 2: vault kv enable-versioning "+p.Mount, "name another one in "+
+				"vault_kv_mount")
+	}
+	return nil
+}
+
+// read returns no data where a secret was never written, or its last version is deleted.
+func (p Place) read(ctx context.Context, c *client) (version, error) {
+	if err := p.may(ctx, c, "read"); err != nil {
+		return version{}, err
+	}
+	var answer struct {
+		Data version `json:"data"`
+	}
+	err := c.call(ctx, http.MethodGet, p.data(), nil, &answer)
+	if httpjson.Status(err) == http.StatusNotFound {
+		return p.deleted(ctx, c)
+	}
+	if err != nil {
+		return version{}, p.Server.problem(fmt.Sprintf("%s cannot be read: %v", p.data(), err), checkVault)
+	}
+	return answer.Data, nil
+}
+
+// deleted returns the number of the last version, deleted or not, for a write's check-and-set.
+func (p Place) deleted(ctx context.Context, c *client) (v version, err error) {
+	var answer struct {
+		Data struct {
+			CurrentVersion json.Number `json:"current_version"`
+		} `json:"data"`
+	}
+	path := p.Mount + "/metadata/" + p.Path
+	err = c.call(ctx, http.MethodGet, path, nil, &answer)
+	if status := httpjson.Status(err); status == http.StatusNotFound || status == http.StatusForbidden {
+		return v, nil // if there are versions after all, the write fails
+	}
+	if err != nil {
+		return v, p.Server.problem(fmt.Sprintf("%s cannot be read: %v", path, err), checkVault)
+	}
+	number, err := answer.Data.CurrentVersion.Int64()
+	v.Metadata.Version = int(number)
+	return v, err
+}
+
+func (p Place) may(ctx context.Context, c *client, want string) error {
+	return p.Server.may(ctx, c, map[string][]string{p.data(): {want}}, "give it castle's policy: "+makeToken)
 }

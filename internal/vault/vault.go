@@ -1,88 +1,220 @@
-// Package vault asks a Vault for a cluster's secrets, and first of all whether
-// it can be asked.
+// Package vault reads and writes a cluster's secrets in a Vault, and checks first that the Vault can be
+// used.
 //
-// How it thinks: whoever asks has a token that may do a few things and no more,
-// so each question is one that such a token may ask. What is wrong is said as a
-// Trouble: what, why and the ways out, one for each reason, since "permission
-// denied" is Vault's word for half of them.
+// The token of a cluster may do a few things and no more, so castle sends only requests that such a token
+// may make, and refuses root's. Vault answers "permission denied" for many reasons; a *Problem names the
+// one that applies, with the ways to fix it.
 package vault
 
 import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/httpjson"
+	"github.com/ephemeral-castle/castle/internal/process"
 )
 
-// Place is where a cluster's secrets are: one secret of a KV engine, version 2,
-// with a value for each name.
-type Place struct {
-	Server
-	Mount string // the engine's
-	Path  string // the secret's, below the mount
+// Server is a Vault and the credentials for it.
+type Server struct {
+	Address string // https://vault.example.org:8200
+	CAFile  string // authorities instead of the system's: PEM text or a file's path; VAULT_CACERT if empty
+	Role    Role   // logs in with AppRole; without it VAULT_TOKEN is used
 }
 
-// Trouble is why a Vault cannot be used, and the ways out.
-type Trouble struct {
-	What string
-	Why  string
-	Ways []string
+// Role is an AppRole to log in with.
+type Role struct{ Mount, ID, Secret string }
+
+// Health is the state of a usable Vault.
+type Health struct {
+	Standby bool // another node is the active one; this one forwards requests to it
+	Version string
+	Time    time.Time // by its clock, in full seconds
 }
 
-func (t *Trouble) Error() string {
-	return fmt.Sprintf("%s: %s; %s", t.What, t.Why, strings.Join(t.Ways, "; "))
+// Token describes the token that castle uses.
+type Token struct {
+	Left time.Duration // until it expires; 0 if it does not
 }
 
-// Usable is nil if the place's secrets can be read with what the environment
-// holds, and by nobody who may do everything. What is wrong is a *Trouble.
-func (p Place) Usable(ctx context.Context, environ []string) error {
-	c, err := p.open(ctx, environ)
+// Problem is why a Vault cannot be used, with the ways to fix it.
+type Problem struct {
+	Object string // Vault at https://vault.example.org:8200
+	Reason string
+	Fixes  []string
+}
+
+func (p *Problem) Error() string {
+	return fmt.Sprintf("%s: %s; %s", p.Object, p.Reason, strings.Join(p.Fixes, "; "))
+}
+
+func (s Server) problem(reason string, fixes ...string) *Problem {
+	return &Problem{Object: "Vault at " + s.Address, Reason: reason, Fixes: fixes}
+}
+
+const (
+	checkAddress = "check vault_address"
+	checkVault   = "check the Vault's log"
+	makeToken    = "vault token create -orphan -policy=castle -period=24h " +
+		"(castle stage show secrets/vault vault-policy.hcl is the policy)"
+)
+
+// Health returns the Vault's state if it is usable, and a *Problem if not.
+func (s Server) Health(ctx context.Context, environ []string) (Health, error) {
+	c, err := newClient(s, environ)
 	if err != nil {
-		return err
+		return Health{}, err
 	}
-	defer c.leave(ctx)
-	v, err := p.read(ctx, c)
-	if err == nil && len(v.Data) == 0 {
-		err = p.trouble(fmt.Sprintf("there is nothing at %s below %s yet", p.Path, p.Mount), "write the cluster's secrets: castle secrets seed CLUSTER",
-			"look at vault_kv_path")
-	}
-	return err
+	return s.health(ctx, c)
 }
 
-// open logs in and finds the engine. Who calls it has the client leave.
-func (p Place) open(ctx context.Context, environ []string) (*client, error) {
-	c, _, err := p.logIn(ctx, environ)
+// healthPath makes every node answer with a body, which says what the status would.
+const healthPath = "sys/health?standbyok=true&perfstandbyok=true&sealedcode=200&uninitcode=200" +
+	"&drsecondarycode=200&removedcode=200&haunhealthycode=200"
+
+func (s Server) health(ctx context.Context, c *client) (Health, error) {
+	var answer struct {
+		Initialized *bool  `json:"initialized"`
+		Sealed      bool   `json:"sealed"`
+		Standby     bool   `json:"standby"`
+		Recovery    string `json:"replication_dr_mode"`
+		Removed     bool   `json:"removed_from_cluster"`
+		Version     string `json:"version"`
+		Time        int64  `json:"server_time_utc"`
+	}
+	err := c.call(ctx, http.MethodGet, healthPath, nil, &answer)
+	var p *Problem
+	switch {
+	case refusesCertificate(err):
+		p = s.problem("no trusted authority has signed its certificate: "+err.Error(),
+			"set vault_ca_cert_file to the certificate of the authority that signed it")
+	case httpjson.Status(err) != 0:
+		p = s.problem("this is not a Vault: "+err.Error(), checkAddress)
+	case err != nil:
+		p = s.problem("it does not answer: "+err.Error(),
+			checkAddress+", the network in between and the Vault")
+	case answer.Initialized == nil:
+		p = s.problem("this is not a Vault: its response has no health", checkAddress)
+	case !*answer.Initialized:
+		p = s.problem("it is not initialised", "initialise it: vault operator init")
+	case answer.Removed:
+		p = s.problem("it was removed from its cluster", "set vault_address to another node or to the load "+
+			"balancer")
+	case answer.Sealed:
+		p = s.problem("it is sealed", "unseal it: vault operator unseal")
+	case answer.Recovery == "secondary":
+		p = s.problem("it is a secondary for disaster recovery, which serves no requests",
+			"name the primary in vault_address")
+	}
+	if p != nil {
+		return Health{}, p
+	}
+	h := Health{Standby: answer.Standby, Version: answer.Version}
+	if answer.Time > 0 {
+		h.Time = time.Unix(answer.Time, 0)
+	}
+	return h, nil
+}
+
+// Token describes the token that castle would use, which is not root's and has not expired. Errors are of
+// type *Problem.
+func (s Server) Token(ctx context.Context, environ []string) (Token, error) {
+	c, t, err := s.logIn(ctx, environ)
 	if err != nil {
-		return nil, err
+		return t, err
 	}
-	if err := p.versioned(ctx, c); err != nil {
-		c.leave(ctx)
-		return nil, err
-	}
-	return c, nil
+	c.close(ctx)
+	return t, nil
 }
 
-// versioned holds the engine to its second version: the first one has no versions
-// to hold a write against, and other paths.
-func (p Place) versioned(ctx context.Context, c *client) error {
-	var mount struct {
+// logIn returns a client of a usable Vault with a valid token. The caller closes it.
+func (s Server) logIn(ctx context.Context, environ []string) (*client, Token, error) {
+	c, err := newClient(s, environ)
+	if err != nil {
+		return nil, Token{}, err
+	}
+	if _, err := s.health(ctx, c); err != nil {
+		return nil, Token{}, err
+	}
+	if s.Role.ID != "" {
+		err = s.appRole(ctx, c)
+	} else if token := process.Getenv(environ, "VAULT_TOKEN"); token != "" {
+		c.setToken(token)
+	} else {
+		err = s.problem("VAULT_TOKEN is not set", "set VAULT_TOKEN to a token with castle's policy, "+
+			"or vault_role_id and vault_role_secret_id to an AppRole's")
+	}
+	if err != nil {
+		return nil, Token{}, err
+	}
+	t, err := s.lookUp(ctx, c)
+	if err != nil {
+		c.close(ctx)
+	}
+	return c, t, err
+}
+
+func (s Server) appRole(ctx context.Context, c *client) error {
+	var answer struct {
+		Auth struct {
+			ClientToken string `json:"client_token"`
+		} `json:"auth"`
+	}
+	body := map[string]string{"role_id": s.Role.ID, "secret_id": s.Role.Secret}
+	err := c.call(ctx, http.MethodPost, "auth/"+s.Role.Mount+"/login", body, &answer)
+	if p := s.redirected(err); p != nil {
+		return p
+	}
+	if err != nil {
+		return s.problem("AppRole is refused at auth/"+s.Role.Mount+": "+err.Error(),
+			"check vault_role_id, vault_role_secret_id and how long the latter is valid")
+	}
+	c.setToken(answer.Auth.ClientToken)
+	c.own = true
+	return nil
+}
+
+// lookUp refuses root's token: the secrets that it reads would be worth less than itself.
+func (s Server) lookUp(ctx context.Context, c *client) (Token, error) {
+	var token struct {
 		Data struct {
-			Type    string            `json:"type"`
-			Options map[string]string `json:"options"`
+			Policies         []string `json:"policies"`
+			IdentityPolicies []string `json:"identity_policies"`
+			TTL              int64    `json:"ttl"`
 		} `json:"data"`
 	}
-	err := c.call(ctx, http.MethodGet, "sys/internal/ui/mounts/"+p.Mount, nil, &mount)
-	switch m := mount.Data; {
-	case status(err) == http.StatusForbidden:
-		return p.trouble(fmt.Sprintf("nothing is mounted at %s, or the token has no policy for anything below it", p.Mount),
-			"look at vault_kv_mount", "give the token castle's policy, written for this mount: "+makeToken)
-	case err != nil:
-		return p.trouble(fmt.Sprintf("it does not say what is mounted at %s: %v", p.Mount, err), "look at vault_kv_mount")
-	case m.Type != "kv":
-		return p.trouble(fmt.Sprintf("%s is no KV engine, but %s", p.Mount, m.Type), "look at vault_kv_mount")
-	case m.Options["version"] != "2":
-		return p.trouble(fmt.Sprintf("the KV engine at %s is of version 1", p.Mount),
-			"make it one of version 2: vault kv enable-versioning "+p.Mount, "name another one in vault_kv_mount")
+	err := c.call(ctx, http.MethodGet, "auth/token/lookup-self", nil, &token)
+	if p := s.redirected(err); p != nil {
+		return Token{}, p
 	}
-	return nil
+	switch {
+	case kindOf(err) == invalidToken:
+		err = s.problem("it does not know the token: it has expired or was revoked",
+			"make a new one, with castle's policy: "+makeToken)
+	case httpjson.Status(err) == http.StatusForbidden:
+		err = s.problem("the token may not look itself up",
+			"give it the policy default, too, and castle's: "+makeToken)
+	case err != nil:
+		err = s.problem("it does not look up the token: "+err.Error(), checkVault)
+	case slices.Contains(slices.Concat(token.Data.Policies, token.Data.IdentityPolicies), "root"):
+		err = s.problem("the token is root's: castle uses one with only the rights that it needs",
+			"make such a token: "+makeToken)
+	}
+	return Token{Left: time.Duration(token.Data.TTL) * time.Second}, err
+}
+
+// redirected is the problem with a standby that redirects to the active node: castle does not send the
+// token to an address that is not configured. It is nil if err is anything else.
+func (s Server) redirected(err error) *Problem {
+	to := redirectOf(err)
+	if to == "" {
+		return nil
+	}
+	return s.problem(fmt.Sprintf("it is a standby and redirects to %s, where castle does not send the token",
+		to),
+		"name the active node or the load balancer in vault_address",
+		"let the standby forward requests (its api_addr and cluster_addr)")
 }

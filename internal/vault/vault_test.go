@@ -52,16 +52,19 @@ func (w *world) serve(t *testing.T, h http.Handler) Server {
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.StartTLS()
 	t.Cleanup(s.Close)
-	return Server{Address: s.URL, CAFile: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))}
+	return Server{
+		Address: s.URL,
+		CAFile:  string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})),
+	}
 }
 
-func TestWhatIsReadableIsUsable(t *testing.T) {
+func TestAReadablePlaceIsUsable(t *testing.T) {
 	w := newWorld(t)
 	if err := w.place.Usable(t.Context(), w.environ); err != nil {
 		t.Fatal(err)
 	}
 	w.Role("castle", "s3cret", "castle")
-	w.place.Role = Role{Mount: "approle", ID: "castle", Secret: "s3cret"}
+	w.place.Server.Role = Role{Mount: "approle", ID: "castle", Secret: "s3cret"}
 	if err := w.place.Usable(t.Context(), nil); err != nil {
 		t.Errorf("as an AppRole: %v", err)
 	}
@@ -71,49 +74,69 @@ func TestWhatIsReadableIsUsable(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrongIsSaid breaks one thing of a world at a time: each has its own
-// words and its own way out.
-func TestWhatIsWrongIsSaid(t *testing.T) {
+// Each case breaks one thing of a world, which has its own reason and fix.
+func TestUsableReturnsTheProblem(t *testing.T) {
 	for name, c := range map[string]struct {
 		breaks   func(*testing.T, *world)
 		why, way string
 	}{
-		"sealed":         {func(_ *testing.T, w *world) { w.Set(emulator.State{Sealed: true}) }, "it is sealed", "vault operator unseal"},
-		"uninitialised":  {func(_ *testing.T, w *world) { w.Set(emulator.State{Uninitialised: true}) }, "it is not initialised", "vault operator init"},
-		"a DR secondary": {func(_ *testing.T, w *world) { w.Set(emulator.State{Secondary: true}) }, "secondary for disaster recovery", "name the primary"},
+		"sealed": {func(_ *testing.T, w *world) { w.Set(emulator.State{Sealed: true}) },
+			"it is sealed", "vault operator unseal"},
+		"uninitialised": {func(_ *testing.T, w *world) { w.Set(emulator.State{Uninitialised: true}) },
+			"it is not initialised", "vault operator init"},
+		"a DR secondary": {func(_ *testing.T, w *world) { w.Set(emulator.State{Secondary: true}) },
+			"secondary for disaster recovery", "name the primary"},
 		"a standby that does not forward": {
 			func(_ *testing.T, w *world) {
 				w.Set(emulator.State{Standby: true, Active: "https://vault-2.example.org:8200"})
 			},
-			"it is a standby and sends us to https://vault-2.example.org:8200", "the active node or the load balancer",
+			"it is a standby and redirects to https://vault-2.example.org:8200",
+			"the active node or the load balancer",
 		},
 		"an AppRole at such a standby": {
 			func(_ *testing.T, w *world) {
 				w.Set(emulator.State{Standby: true, Active: "https://vault-2.example.org:8200"})
-				w.place.Role = Role{Mount: "approle", ID: "castle", Secret: "s3cret"}
+				w.place.Server.Role = Role{Mount: "approle", ID: "castle", Secret: "s3cret"}
 			},
-			"it is a standby and sends us to", "load balancer",
+			"it is a standby and redirects to", "load balancer",
 		},
-		"another authority": {func(_ *testing.T, w *world) { w.place.CAFile = "" }, "its certificate is from nobody who is trusted here", "vault_ca_cert_file"},
-		"no certificate":    {func(_ *testing.T, w *world) { w.place.CAFile = "/dev/null" }, "is no PEM", "vault_ca_cert_file"},
-		"nobody there":      {func(_ *testing.T, w *world) { w.place.Address = "https://127.0.0.1:1" }, "it does not answer: dial tcp 127.0.0.1:1", "vault_address"},
+		"another authority": {func(_ *testing.T, w *world) { w.place.Server.CAFile = "" },
+			"no trusted authority has signed its certificate", "vault_ca_cert_file"},
+		"no certificate": {func(_ *testing.T, w *world) { w.place.Server.CAFile = "/dev/null" },
+			"no PEM certificate in it", "vault_ca_cert_file"},
+		"nobody there": {func(_ *testing.T, w *world) { w.place.Server.Address = "https://127.0.0.1:1" },
+			"it does not answer: dial tcp 127.0.0.1:1", "vault_address"},
 		"something else": {
-			func(t *testing.T, w *world) { w.place.Server = w.serve(t, http.NotFoundHandler()) }, "that is no Vault: Not Found (404)", "vault_address",
+			func(t *testing.T, w *world) {
+				w.place.Server = w.serve(t,
+					http.NotFoundHandler())
+			}, "this is not a Vault: Not Found (404)", "vault_address",
 		},
 		"another address": {func(t *testing.T, w *world) {
-			w.place.Server = w.serve(t, http.RedirectHandler("https://127.0.0.1:1/", http.StatusMovedPermanently))
-		}, "that is no Vault: Moved Permanently (301)", "vault_address"},
-		"no token":         {func(_ *testing.T, w *world) { w.environ = nil }, "VAULT_TOKEN is not set", "set VAULT_TOKEN"},
-		"an expired token": {func(_ *testing.T, w *world) { w.Revoke(token) }, "it has expired or was revoked", "make a new one"},
+			w.place.Server = w.serve(t, http.RedirectHandler("https://127.0.0.1:1/",
+				http.StatusMovedPermanently))
+		}, "this is not a Vault: Moved Permanently (301)", "vault_address"},
+		"no token": {func(_ *testing.T, w *world) { w.environ = nil }, "VAULT_TOKEN is not set",
+			"set VAULT_TOKEN"},
+		"an expired token": {func(_ *testing.T, w *world) { w.Revoke(token) },
+			"it has expired or was revoked", "make a new one"},
 		"root": {
-			func(_ *testing.T, w *world) { w.Token(token, emulator.Token{Policies: []string{"root"}}) }, "the token is root's", "vault token create",
+			func(_ *testing.T, w *world) {
+				w.Token(token,
+					emulator.Token{Policies: []string{"root"}})
+			}, "the token is root's", "vault token create",
 		},
 		"a wrong AppRole": {
-			func(_ *testing.T, w *world) { w.place.Role = Role{Mount: "approle", ID: "castle", Secret: "wrong"} },
+			func(_ *testing.T, w *world) {
+				w.place.Server.Role = Role{Mount: "approle", ID: "castle", Secret: "wrong"}
+			},
 			"AppRole is refused at auth/approle: invalid role or secret ID (400)", "vault_role_secret_id",
 		},
 		"no policy": {
-			func(_ *testing.T, w *world) { w.Token(token, emulator.Token{}) }, "the token has no policy for anything below it", "castle's policy",
+			func(_ *testing.T, w *world) {
+				w.Token(token,
+					emulator.Token{})
+			}, "the token has no policy for anything below it", "castle's policy",
 		},
 		"a policy for something else": {
 			func(_ *testing.T, w *world) {
@@ -121,21 +144,26 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 			},
 			"the token may not read secret/data/ephemeral-castle/blue/proxmox", "castle's policy",
 		},
-		"version 1": {func(_ *testing.T, w *world) { w.Mount("secret", emulator.Mount{Type: "kv"}) }, "the KV engine at secret is of version 1", "vault kv enable-versioning secret"},
-		"no KV":     {func(_ *testing.T, w *world) { w.Mount("secret", emulator.Mount{Type: "database"}) }, "secret is no KV engine, but database", "vault_kv_mount"},
-		"no engine": {func(_ *testing.T, w *world) { w.place.Mount = "kv" }, "nothing is mounted at kv, or the token has no policy", "vault_kv_mount"},
-		"no secret": {func(_ *testing.T, w *world) { w.place.Path = "ephemeral-castle/green/proxmox" }, "there is nothing at ephemeral-castle/green/proxmox", "castle secrets seed"},
+		"version 1": {func(_ *testing.T, w *world) { w.Mount("secret", emulator.Mount{Type: "kv"}) },
+			"the KV engine at secret is of version 1", "vault kv enable-versioning secret"},
+		"no KV": {func(_ *testing.T, w *world) { w.Mount("secret", emulator.Mount{Type: "database"}) },
+			"secret is not a KV engine, but database", "vault_kv_mount"},
+		"no engine": {func(_ *testing.T, w *world) { w.place.Mount = "kv" },
+			"nothing is mounted at kv, or the token has no policy", "vault_kv_mount"},
+		"no secret": {func(_ *testing.T, w *world) { w.place.Path = "ephemeral-castle/green/proxmox" },
+			"there is nothing at ephemeral-castle/green/proxmox", "castle secrets seed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			c.breaks(t, w)
 			err := w.place.Usable(t.Context(), w.environ)
-			var trouble *Trouble
-			if !errors.As(err, &trouble) {
-				t.Fatalf("no trouble: %v", err)
+			var problem *Problem
+			if !errors.As(err, &problem) {
+				t.Fatalf("not a problem: %v", err)
 			}
-			if !strings.Contains(trouble.Why, c.why) || !strings.Contains(strings.Join(trouble.Ways, "\n"), c.way) {
-				t.Errorf("%v", trouble)
+			if !strings.Contains(problem.Reason, c.why) ||
+				!strings.Contains(strings.Join(problem.Fixes, "\n"), c.way) {
+				t.Errorf("%v", problem)
 			}
 			if strings.Contains(err.Error(), token) || strings.Contains(err.Error(), "hush") {
 				t.Errorf("a secret is told: %v", err)
@@ -144,12 +172,12 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	}
 }
 
-// TestTheTokenGoesNowhereElse has a standby name another host.
-func TestTheTokenGoesNowhereElse(t *testing.T) {
+// TestTheTokenIsNotSentToAnotherHost has a standby name another host.
+func TestTheTokenIsNotSentToAnotherHost(t *testing.T) {
 	w := newWorld(t)
 	var asked int
 	other := w.serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
-	w.place.CAFile += other.CAFile
+	w.place.Server.CAFile += other.CAFile
 	w.Set(emulator.State{Standby: true, Active: other.Address})
 	if err := w.place.Usable(t.Context(), w.environ); err == nil || asked > 0 {
 		t.Errorf("%v, and the other host was asked %d times", err, asked)

@@ -80,8 +80,8 @@ func TestTheEmulatorIsToldOfAsARealVault(t *testing.T) {
 	}
 	usable := func(ctx context.Context, s castle.Server, environ []string) string {
 		err := castle.Place{Server: s, Mount: "secret", Path: "ephemeral-castle/blue/proxmox"}.Usable(ctx, environ)
-		if trouble := (*castle.Trouble)(nil); err != nil && !errors.As(err, &trouble) {
-			t.Errorf("no trouble: %v", err)
+		if problem := (*castle.Problem)(nil); err != nil && !errors.As(err, &problem) {
+			t.Errorf("not a problem: %v", err)
 		}
 		if err == nil {
 			return "usable"
@@ -100,7 +100,7 @@ func TestTheEmulatorIsToldOfAsARealVault(t *testing.T) {
 	call(http.MethodDelete, "sys/mounts/secret", nil)
 	call(http.MethodPost, "sys/mounts/secret", map[string]any{"type": "database"})
 	fake.Mount("secret", emulator.Mount{Type: "database"})
-	compare("no KV", "secret is no KV engine, but database", usable)
+	compare("no KV", "secret is not a KV engine, but database", usable)
 
 	call(http.MethodDelete, "sys/mounts/secret", nil)
 	fake.Mount("secret", emulator.Mount{Type: "kv", Options: map[string]string{"version": "2"}})

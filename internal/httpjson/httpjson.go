@@ -1,0 +1,128 @@
+// Package httpjson is castle's client for APIs that exchange JSON over HTTP.
+//
+// It sends each request once: only the caller knows whether a request may be repeated. A response
+// other than success becomes an *Error with its status and the server's own messages, and never with
+// the body, which may hold a secret.
+package httpjson
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+)
+
+// largest bounds a response's body.
+const largest = 8 << 20
+
+// Client sends requests to one server. A header of the client is sent with every request.
+type Client struct {
+	Base   string // https://vault.example.org:8200/v1/
+	Header http.Header
+	HTTP   http.Client
+}
+
+// Error is a response other than success.
+type Error struct {
+	Status   int
+	Messages []string // the server's; empty if it sent none that can be read
+	Redirect string   // scheme and host of the Location header
+}
+
+func (e *Error) Error() string {
+	text := strings.TrimSuffix(strings.Join(strings.Fields(strings.Join(e.Messages, "; ")), " "), ".")
+	if text == "" {
+		text = http.StatusText(e.Status)
+	}
+	return fmt.Sprintf("%s (%d)", text, e.Status)
+}
+
+// Status returns the HTTP status of an *Error, and 0 for any other error.
+func Status(err error) int {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Status
+	}
+	return 0
+}
+
+// Do sends body, unless it is nil, and decodes the response into answer, unless that is nil or the
+// response is empty. The server's errors are expected as "message" or "errors".
+func (c *Client) Do(ctx context.Context, method, path string, body, answer any) error {
+	sent, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	if body == nil {
+		sent = nil
+	}
+	request, err := http.NewRequestWithContext(ctx, method, c.Base+path, bytes.NewReader(sent))
+	if err != nil {
+		return err
+	}
+	request.Header = c.Header.Clone()
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("User-Agent", "castle")
+	response, err := c.HTTP.Do(request)
+	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+		return wrapped.Err // the rest repeats the address
+	} else if err != nil {
+		return err
+	}
+	defer response.Body.Close() //nolint:errcheck // it is only read
+	received, err := io.ReadAll(io.LimitReader(response.Body, largest))
+	switch {
+	case err != nil:
+		return err
+	case response.StatusCode >= http.StatusMultipleChoices:
+		return newError(response, received)
+	case answer == nil || len(received) == 0:
+		return nil
+	}
+	if json.Unmarshal(received, answer) != nil {
+		// The decoder's message could quote a secret.
+		return &Error{Status: response.StatusCode,
+			Messages: []string{"the response is not the expected JSON"}}
+	}
+	return nil
+}
+
+func newError(response *http.Response, body []byte) *Error {
+	e := &Error{Status: response.StatusCode}
+	if to, err := response.Location(); err == nil {
+		e.Redirect = to.Scheme + "://" + to.Host
+	}
+	var said struct {
+		Message string   `json:"message"`
+		Errors  []string `json:"errors"`
+	}
+	if json.Unmarshal(body, &said) != nil {
+		return e // a proxy's page
+	}
+	if e.Messages = said.Errors; said.Message != "" {
+		e.Messages = append([]string{said.Message}, said.Errors...)
+	}
+	return e
+}
+
+// AddRoots adds the certificates of authority, PEM text or the path of a PEM file, to pool.
+func AddRoots(pool *x509.CertPool, authority string) error {
+	pem := []byte(authority)
+	if !strings.Contains(authority, "-----BEGIN") {
+		var err error
+		if pem, err = os.ReadFile(authority); err != nil {
+			return err
+		}
+	}
+	if !pool.AppendCertsFromPEM(pem) {
+		return errors.New("no PEM certificate in it")
+	}
+	return nil
+}
