@@ -7,6 +7,8 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
 // Eject copies an embedded stage into the repository's stages/, where it stands
@@ -52,7 +54,7 @@ func Eject(repository string, library fs.FS, source string) (files []string, err
 			return err
 		}
 		files = append(files, path.Join(folder, filepath.ToSlash(in)))
-		return writeCode(copied, data)
+		return atomicfile.Create(copied, data, 0o644)
 	})
 	if err != nil {
 		return nil, err
@@ -68,14 +70,4 @@ func makeFolder(path string) error {
 		return err
 	}
 	return os.Chmod(path, 0o755)
-}
-
-// writeCode writes a file of the repository, for the same readers.
-func writeCode(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	return errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
 }

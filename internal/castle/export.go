@@ -5,7 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
 // export writes the kubeconfig and talosconfig that the platform said to the
@@ -42,7 +42,7 @@ func replace(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	return state.WriteFile(path, data)
+	return atomicfile.Write(path, data)
 }
 
 // withdraw removes the exported files: the cluster that they lead to is gone.

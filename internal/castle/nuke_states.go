@@ -95,16 +95,12 @@ func (n *Nuke) lock(ctx context.Context, report func(string)) (clusterLocks, err
 			return held, err
 		}
 		held[s.Cluster] = &clusterLock{lock: lock, run: run.ID}
-		if lock.Previous == "" {
-			continue
-		}
-		ended, err := state.EndSurvivors(ctx, lock.Previous)
+		notice, err := lock.TakeOver(ctx)
 		if err != nil {
-			return held, fmt.Errorf("end what survives of run %s: %w", lock.Previous, err)
-		}
-		report(fmt.Sprintf("%s: run %s died without finishing; ended %d of its processes", s.Cluster, lock.Previous, len(ended)))
-		if err := lock.TakeOver(); err != nil {
 			return held, err
+		}
+		if notice != "" {
+			report(s.Cluster + ": " + notice)
 		}
 	}
 	return held, nil

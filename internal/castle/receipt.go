@@ -10,11 +10,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
-	"github.com/ephemeral-castle/castle/internal/state"
 )
 
 // prove asks what of a stage is still there: the datacenter for what its
@@ -158,7 +158,7 @@ func (r *destruction) receipt(doomed []*Doomed, err error) error {
 		return err
 	}
 	path := r.files.ReceiptPath()
-	if err := state.WriteFile(path, append(data, '\n')); err != nil {
+	if err := atomicfile.Write(path, append(data, '\n')); err != nil {
 		return err
 	}
 	if rec.Proved {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -90,7 +91,7 @@ func keepModule(dir *state.Stage, module fs.FS, inputs []byte) error {
 	if err := state.CopyFS(next, module); err != nil {
 		return err
 	}
-	if err := state.WriteFile(filepath.Join(next, keptInputs), inputs); err != nil {
+	if err := atomicfile.Write(filepath.Join(next, keptInputs), inputs); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(modulePath(dir)); err != nil {

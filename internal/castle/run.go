@@ -3,7 +3,6 @@ package castle
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -74,22 +73,11 @@ func (c *Castle) beginRun(ctx context.Context, kind string) (*run, error) {
 }
 
 func (r *run) takeOver(ctx context.Context) error {
-	if r.lock.Previous == "" {
-		return nil
+	notice, err := r.lock.TakeOver(ctx)
+	if err == nil && notice != "" {
+		r.notice(notice)
 	}
-	ended, err := state.EndSurvivors(ctx, r.lock.Previous)
-	if err != nil {
-		return fmt.Errorf("end what survives of run %s: %w", r.lock.Previous, err)
-	}
-	if err := r.lock.TakeOver(); err != nil {
-		return err
-	}
-	text := fmt.Sprintf("run %s died without finishing; taking over", r.lock.Previous)
-	if len(ended) > 0 {
-		text += fmt.Sprintf(", ended %d of its processes", len(ended))
-	}
-	r.notice(text)
-	return nil
+	return err
 }
 
 // end closes the journal and releases the lock. It returns err with whatever

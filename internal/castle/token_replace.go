@@ -10,6 +10,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
@@ -63,5 +64,5 @@ func replaceInput(dir *state.Stage, old, replacement string) error {
 	if bytes.Equal(changed, inputs) {
 		return nil
 	}
-	return state.WriteFile(filepath.Join(recordedPath(dir), keptInputs), changed)
+	return atomicfile.Write(filepath.Join(recordedPath(dir), keptInputs), changed)
 }

@@ -21,6 +21,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -97,7 +98,7 @@ func Write(path string, p *Plan) (digest string, err error) {
 	if err := errors.Join(err, archive.Close()); err != nil {
 		return "", err
 	}
-	return digestOf(data.Bytes()), state.WriteFile(path, data.Bytes())
+	return digestOf(data.Bytes()), atomicfile.Write(path, data.Bytes())
 }
 
 // Read reads a file and returns its digest, too.

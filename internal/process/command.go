@@ -1,5 +1,3 @@
-// Package process owns what castle knows of processes: the environment that one was
-// started with, and how its command line is written for a shell.
 package process
 
 import (

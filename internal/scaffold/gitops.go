@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/gitops"
 )
 
@@ -158,7 +159,7 @@ func (s *skeleton) view(to, cluster string, answers map[string]any) (files []str
 		if err := makeFolder(filepath.Dir(file)); err != nil {
 			return nil, err
 		}
-		if err := writeFile(file, data); err != nil {
+		if err := atomicfile.Create(file, data, 0o644); err != nil {
 			return nil, err
 		}
 		files = append(files, name)

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
 // place puts what was written into the view to where Flux's repository is. What is
@@ -104,5 +106,5 @@ func copyFile(from, to string) error {
 	if err := makeFolder(filepath.Dir(to)); err != nil {
 		return err
 	}
-	return writeFile(to, data)
+	return atomicfile.Create(to, data, 0o644)
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/config"
 )
 
@@ -57,7 +58,7 @@ func Init(dir string) (Initialized, error) {
 		if err := makeFolder(dir); err != nil {
 			return done, err
 		}
-		switch err := writeFile(filepath.Join(dir, file.name), file.data); {
+		switch err := atomicfile.Create(filepath.Join(dir, file.name), file.data, 0o644); {
 		case err == nil:
 			done.Made = append(done.Made, file.name)
 		case !errors.Is(err, fs.ErrExist):
@@ -98,5 +99,10 @@ func Ignore(dir string, lines []string) error {
 	if len(data) > 0 && data[len(data)-1] != '\n' {
 		text = "\n" + text
 	}
-	return write(path, []byte(text), os.O_APPEND)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Sync(), f.Close())
 }

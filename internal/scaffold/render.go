@@ -10,6 +10,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
 // secretsFile is for its user's eyes only.
@@ -75,7 +77,7 @@ func (o *Order) Write() (d *Draft, err error) {
 		if err := makeFolder(filepath.Dir(file)); err != nil {
 			return d, err
 		}
-		if err := writeFile(file, data); err != nil {
+		if err := atomicfile.Create(file, data, 0o644); err != nil {
 			return d, err
 		}
 		if path.Base(p.name) == secretsFile {

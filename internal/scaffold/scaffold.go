@@ -11,7 +11,6 @@
 package scaffold
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 )
@@ -31,22 +30,4 @@ func makeFolder(path string) error {
 		return err
 	}
 	return os.Chmod(path, 0o755)
-}
-
-// writeFile writes a file of the repository that is not there yet, for the same
-// readers.
-func writeFile(path string, data []byte) error { return write(path, data, os.O_EXCL) }
-
-func write(path string, data []byte, how int) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|how, 0o644)
-	if err != nil {
-		return err
-	}
-	if how&os.O_EXCL != 0 {
-		err = f.Chmod(0o644)
-	}
-	if err == nil {
-		_, err = f.Write(data)
-	}
-	return errors.Join(err, f.Sync(), f.Close())
 }

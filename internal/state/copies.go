@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
 const (
@@ -175,7 +177,7 @@ func (s *Stage) Restore(c *Copy) (aside []string, err error) {
 	if aside, err = s.keepPresent(); err != nil {
 		return nil, err
 	}
-	if err := WriteFile(s.StatePath(), c.data); err != nil {
+	if err := atomicfile.Write(s.StatePath(), c.data); err != nil {
 		return aside, err
 	}
 	// The newest snapshot is what an unreadable state is restored from.
@@ -226,7 +228,7 @@ func (s *Stage) keepPresent() ([]string, error) {
 		return nil, err
 	}
 	path := s.asidePath("unreadable")
-	return []string{path}, WriteFile(path, data)
+	return []string{path}, atomicfile.Write(path, data)
 }
 
 func (s *Stage) asidePath(why string) string {

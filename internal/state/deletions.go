@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
 // Deletions is the journal of what was deleted without a state: it belongs to no
@@ -25,11 +27,11 @@ func NewDeletions(root string) (*Deletions, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := openAppend(path)
+	f, err := atomicfile.Append(path)
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(syncDir(filepath.Dir(path)), syncDir(root)); err != nil {
+	if err := errors.Join(atomicfile.SyncDir(filepath.Dir(path)), atomicfile.SyncDir(root)); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return &Deletions{Path: path, file: f}, nil

@@ -26,7 +26,8 @@ import (
 	"strings"
 	"sync/atomic"
 
-	osprocess "github.com/ephemeral-castle/castle/internal/process"
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/process"
 )
 
 // layout is the version of the directory's layout that this package reads and writes.
@@ -35,7 +36,7 @@ const layout = 1
 // Root returns the folder of all clusters' state directories: flag if given,
 // else CASTLE_STATE_DIR, XDG_STATE_HOME/castle or HOME/.local/state/castle of environ.
 func Root(flag string, environ []string) (string, error) {
-	get := func(name string) string { return osprocess.Getenv(environ, name) }
+	get := func(name string) string { return process.Getenv(environ, name) }
 	switch {
 	case flag != "":
 		return filepath.Abs(flag)
@@ -75,7 +76,7 @@ func Open(root, cluster, platform string) (*Dir, error) {
 	}
 	d := &Dir{path: filepath.Join(root, cluster, platform), cluster: cluster + "/" + platform, shared: sharedFileSystem}
 	for _, dir := range []string{filepath.Dir(d.path), d.path, d.stages(), d.runs()} {
-		if err := makePrivate(dir); err != nil {
+		if err := atomicfile.MkdirPrivate(dir); err != nil {
 			return nil, err
 		}
 	}
@@ -86,7 +87,7 @@ func (d *Dir) checkLayout() error {
 	path := filepath.Join(d.path, "layout")
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return WriteFile(path, fmt.Appendln(nil, layout))
+		return atomicfile.Write(path, fmt.Appendln(nil, layout))
 	}
 	if err != nil {
 		return err

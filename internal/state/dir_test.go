@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
 func open(t *testing.T) *Dir {
@@ -24,7 +26,7 @@ func open(t *testing.T) *Dir {
 func made(t *testing.T, d *Dir, name string) *Stage {
 	t.Helper()
 	s := d.Stage(name)
-	if err := errors.Join(makePrivate(s.Dir()), makePrivate(s.Work())); err != nil {
+	if err := errors.Join(atomicfile.MkdirPrivate(s.Dir()), atomicfile.MkdirPrivate(s.Work())); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -111,8 +113,8 @@ func writeOneOfEach(d *Dir) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.SetRecord(Record{}), WriteFile(s.StatePath(), goodState(1)), s.Snapshot(),
-		s.SetFingerprint(&f), log.Close(), journal.Close(), lock.Unlock(), WriteFile(d.Kubeconfig(), nil))
+	return errors.Join(s.SetRecord(Record{}), atomicfile.Write(s.StatePath(), goodState(1)), s.Snapshot(),
+		s.SetFingerprint(&f), log.Close(), journal.Close(), lock.Unlock(), atomicfile.Write(d.Kubeconfig(), nil))
 }
 
 func TestOpenRefusesALayoutFromTheFuture(t *testing.T) {
@@ -143,7 +145,7 @@ func TestStagesAreThoseWithARecordOrAState(t *testing.T) {
 	if err := made(t, d, "recorded").SetRecord(Record{Name: "recorded"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := WriteFile(made(t, d, "killed-early").StatePath(), goodState(1)); err != nil {
+	if err := atomicfile.Write(made(t, d, "killed-early").StatePath(), goodState(1)); err != nil {
 		t.Fatal(err)
 	}
 	got, err := d.Stages()
@@ -156,7 +158,7 @@ func TestArchiveAndRemoveMakeAStageUnknown(t *testing.T) {
 	d := open(t)
 	kept, gone := made(t, d, "kept"), made(t, d, "gone")
 	for _, s := range []*Stage{kept, gone} {
-		if err := WriteFile(s.StatePath(), goodState(7)); err != nil {
+		if err := atomicfile.Write(s.StatePath(), goodState(7)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -178,20 +180,5 @@ func TestArchiveAndRemoveMakeAStageUnknown(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(d.Path(), "archive", "run-1-gone")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the removed stage was archived: %v", err)
-	}
-}
-
-func TestWriteFileLeavesTheOldContentWhenItCannotWrite(t *testing.T) {
-	dir := t.TempDir()
-	target := filepath.Join(dir, "folder") // a rename cannot replace a folder that is not empty
-	if err := os.MkdirAll(filepath.Join(target, "full"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := WriteFile(target, []byte("new")); err == nil {
-		t.Fatal("no error")
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 1 {
-		t.Errorf("left behind: %v, %v", entries, err)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
 // Intended is one change that Terraform was told to make.
@@ -185,7 +187,7 @@ func (s *Stage) BeginIntent(run string, changes []Intended) (*IntentLog, error) 
 	if err := s.writeIntent(&Intent{Run: run, Began: time.Now().UTC(), New: !st.Exists, Changes: changes}); err != nil {
 		return nil, err
 	}
-	f, err := openAppend(s.intentPath())
+	f, err := atomicfile.Append(s.intentPath())
 	if err != nil {
 		return nil, err
 	}
@@ -197,10 +199,10 @@ func (s *Stage) writeIntent(i *Intent) error {
 	if err != nil {
 		return err
 	}
-	if err := makePrivate(s.Dir()); err != nil {
+	if err := atomicfile.MkdirPrivate(s.Dir()); err != nil {
 		return err
 	}
-	return errors.Join(WriteFile(s.intentPath(), text), syncDir(s.dir.stages()))
+	return errors.Join(atomicfile.Write(s.intentPath(), text), atomicfile.SyncDir(s.dir.stages()))
 }
 
 // SettleIntent takes out of the intent what the state knows now: whatever becomes
@@ -249,5 +251,5 @@ func (s *Stage) ClearIntent() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return errors.Join(err, syncDir(s.Dir()))
+	return errors.Join(err, atomicfile.SyncDir(s.Dir()))
 }

@@ -75,7 +75,7 @@ func TestIntentSaysWhatWasIntendedBeforeAnythingBegan(t *testing.T) {
 		t.Errorf("%+v", i)
 	}
 	info, err := os.Stat(s.intentPath())
-	if err != nil || info.Mode().Perm() != privateFile {
+	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
 	if err := s.ClearIntent(); err != nil {
@@ -169,7 +169,7 @@ func TestIntentThatCannotBeReadIsNotTakenForNone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(s.intentPath(), append([]byte("?\n"), data...), privateFile); err != nil {
+	if err := os.WriteFile(s.intentPath(), append([]byte("?\n"), data...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.Intent()
@@ -178,7 +178,10 @@ func TestIntentThatCannotBeReadIsNotTakenForNone(t *testing.T) {
 	}
 }
 
-// A full disk, for this process: no file may grow any more.
+// diskSize is more than anything else that the test binary writes meanwhile.
+const diskSize = 1 << 20
+
+// fullDisk lets no file of this process grow beyond diskSize.
 func fullDisk(t *testing.T) {
 	t.Helper()
 	signal.Ignore(syscall.SIGXFSZ)
@@ -187,7 +190,7 @@ func fullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	full := limit
-	full.Cur = 0
+	full.Cur = diskSize
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &full); err != nil {
 		t.Fatal(err)
 	}
@@ -202,10 +205,11 @@ func fullDisk(t *testing.T) {
 func TestIntentOnAFullDiskIsRefusedAndTheOneBeforeStays(t *testing.T) {
 	s, log := begun(t)
 	fullDisk(t)
-	if _, err := s.BeginIntent("r2", intended[:1]); !errors.Is(err, syscall.EFBIG) {
+	tooLong := strings.Repeat("x", diskSize)
+	if _, err := s.BeginIntent("r2", []Intended{{Address: tooLong, Action: "create"}}); !errors.Is(err, syscall.EFBIG) {
 		t.Errorf("begin: %v", err)
 	}
-	log.Note(`vm.node["cp-01"]`, "create", Failed)
+	log.Note(tooLong, "create", Failed)
 	if err := log.Close(); !errors.Is(err, syscall.EFBIG) {
 		t.Errorf("close: %v", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/event"
 )
 
@@ -52,7 +53,7 @@ func TestJournalIsReadBackAndATornLastLineLeftOut(t *testing.T) {
 
 func TestJournalWithGarbageInTheMiddleIsAnErrorWithTheLine(t *testing.T) {
 	run := open(t).Run("r")
-	if err := makePrivate(run.dir); err != nil {
+	if err := atomicfile.MkdirPrivate(run.dir); err != nil {
 		t.Fatal(err)
 	}
 	write(t, run.journalPath(), []byte("{\"kind\":\"run_started\"}\nnonsense\n{}\n"))

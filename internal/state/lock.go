@@ -1,6 +1,7 @@
 package state
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,14 +12,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ephemeral-castle/castle/internal/process"
 )
 
 // Lock is the held cluster lock.
 type Lock struct {
-	// Previous is the run that held the lock and died without releasing it, or
-	// "". What survives of it has to be ended (EndSurvivors) before anything
-	// changes, and TakeOver called then: until it is, the lock names Previous, so
-	// that whoever comes after a run that ended here has to do the same.
+	// Previous is the run that held the lock and died without releasing it, or "".
+	// Nothing may change before TakeOver: until then the lock file names Previous,
+	// so that the next run takes over if this one dies first.
 	Previous string
 
 	dir  *Dir
@@ -40,11 +42,11 @@ type holder struct {
 }
 
 func (h holder) alive() bool {
-	if h.PID == 0 || h.Boot != bootID() {
+	if h.PID == 0 || h.Boot != process.BootID() {
 		return false
 	}
-	p, err := readProcess(h.PID)
-	return err == nil && p.start == h.Start
+	p, err := process.Read(h.PID)
+	return err == nil && p.Start == h.Start
 }
 
 // HeldError says that another run, which is alive, holds the lock. Only Cluster
@@ -112,7 +114,7 @@ func age(d time.Duration) string {
 // holder's lock is Lock.Previous.
 func (d *Dir) Lock(run string) (*Lock, error) {
 	path := filepath.Join(d.path, "lock")
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, privateFile)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -127,13 +129,26 @@ func (d *Dir) Lock(run string) (*Lock, error) {
 	return &Lock{Previous: previous.Run, dir: d, file: f, run: run, mine: previous.Run == ""}, nil
 }
 
-// TakeOver puts this run in the place of Previous, of which nothing survives.
-func (l *Lock) TakeOver() error {
+// TakeOver ends the processes that Previous has left, since two runs must never
+// change a cluster at once, and puts this run in its place. The notice is empty
+// if there was no previous run.
+func (l *Lock) TakeOver(ctx context.Context) (notice string, err error) {
+	if l.mine {
+		return "", nil
+	}
+	ended, err := process.EndRun(ctx, l.Previous)
+	if err != nil {
+		return "", fmt.Errorf("end the processes of run %s: %w", l.Previous, err)
+	}
 	if err := describe(l.file, l.run); err != nil {
-		return err
+		return "", err
 	}
 	l.mine = true
-	return nil
+	notice = fmt.Sprintf("run %s died without finishing; taking over", l.Previous)
+	if len(ended) > 0 {
+		notice += fmt.Sprintf(", ended %d of its processes", len(ended))
+	}
+	return notice, nil
 }
 
 // Holder says which live run holds the lock; nil if none does, or if that
@@ -153,7 +168,7 @@ func (d *Dir) Holder() *HeldError {
 
 // acquire locks f and returns what its last holder left in it.
 func (d *Dir) acquire(f *os.File, path string) (holder, error) {
-	if err := f.Chmod(privateFile); err != nil {
+	if err := f.Chmod(0o600); err != nil {
 		return holder{}, err
 	}
 	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -201,13 +216,13 @@ func readHolder(f *os.File) holder {
 }
 
 func describe(f *os.File, run string) error {
-	self, err := readProcess(os.Getpid())
+	self, err := process.Read(os.Getpid())
 	if err != nil {
 		return err
 	}
 	data, err := json.Marshal(holder{
-		Run: run, Host: hostname(), Boot: bootID(),
-		PID: os.Getpid(), Start: self.start, Since: time.Now().UTC(),
+		Run: run, Host: hostname(), Boot: process.BootID(),
+		PID: os.Getpid(), Start: self.Start, Since: time.Now().UTC(),
 	})
 	if err != nil {
 		return err

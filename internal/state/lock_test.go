@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ephemeral-castle/castle/internal/process"
 )
 
 // TestMain lets a test start this binary as another castle: it takes the lock
@@ -79,8 +81,9 @@ func TestLockIsHeldByAnotherCastleUntilItDies(t *testing.T) {
 			t.Errorf("previous run: %q; nobody has taken over from other-run yet", lock.Previous)
 		}
 		if takes {
-			if err := lock.TakeOver(); err != nil {
-				t.Fatal(err)
+			notice, err := lock.TakeOver(t.Context())
+			if err != nil || notice != "run other-run died without finishing; taking over" {
+				t.Fatalf("notice %q, %v", notice, err)
 			}
 			if held := d.Holder(); held == nil || held.Run != "mine" {
 				t.Errorf("taken over, but held by %+v", held)
@@ -112,11 +115,11 @@ func TestLockDoesNotBelieveARecycledPID(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	self, err := readProcess(os.Getpid())
+	self, err := process.Read(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := holder{Run: "old", Host: hostname(), Boot: bootID(), PID: self.pid, Start: self.start}
+	h := holder{Run: "old", Host: hostname(), Boot: process.BootID(), PID: self.PID, Start: self.Start}
 
 	leave(h) // alive, though the kernel's lock is free: a file system without locks
 	var held *HeldError

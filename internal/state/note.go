@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
 // Note is a small JSON file beside a stage's state, for what a later run has to
@@ -31,5 +33,5 @@ func (n Note) Clear() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return errors.Join(err, syncDir(filepath.Dir(n.path)))
+	return errors.Join(err, atomicfile.SyncDir(filepath.Dir(n.path)))
 }

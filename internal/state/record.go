@@ -10,6 +10,8 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
 // Record is what destroy needs to know of a stage, whatever the configuration
@@ -111,7 +113,7 @@ func (s *Stage) ClearFingerprint() error {
 	if err != nil {
 		return err
 	}
-	return syncDir(s.Dir())
+	return atomicfile.SyncDir(s.Dir())
 }
 
 func readJSON(path string, into any) error {
@@ -126,7 +128,7 @@ func readJSON(path string, into any) error {
 }
 
 func (s *Stage) writeJSON(path string, v any) error {
-	if err := makePrivate(s.Dir()); err != nil {
+	if err := atomicfile.MkdirPrivate(s.Dir()); err != nil {
 		return err
 	}
 	return writeJSON(path, v)
@@ -137,5 +139,5 @@ func writeJSON(path string, v any) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return WriteFile(path, append(data, '\n'))
+	return atomicfile.Write(path, append(data, '\n'))
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
 // Recreation is a recreate that has begun and not come to its end.
@@ -39,7 +41,7 @@ func (d *Dir) ClearRecreation() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return errors.Join(err, syncDir(d.path))
+	return errors.Join(err, atomicfile.SyncDir(d.path))
 }
 
 func (d *Dir) recreationPath() string { return filepath.Join(d.path, "recreate.json") }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/event"
 )
 
@@ -32,7 +33,7 @@ func (d *Dir) ClearProved() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return errors.Join(err, syncDir(d.path))
+	return errors.Join(err, atomicfile.SyncDir(d.path))
 }
 
 func (d *Dir) provedPath() string { return filepath.Join(d.path, "proved.json") }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/event"
 )
 
@@ -39,18 +40,18 @@ func (d *Dir) runs() string { return filepath.Join(d.path, "runs") }
 func (r *Run) LogPath(stage string) string { return filepath.Join(r.dir, stage+".log") }
 
 // Log opens a stage's log for appending.
-func (r *Run) Log(stage string) (io.WriteCloser, error) { return openAppend(r.LogPath(stage)) }
+func (r *Run) Log(stage string) (io.WriteCloser, error) { return atomicfile.Append(r.LogPath(stage)) }
 
 // ReceiptPath returns the path of what a destroy has proved.
 func (r *Run) ReceiptPath() string { return filepath.Join(r.dir, "receipt.json") }
 
 // Journal opens the run's journal for appending.
 func (r *Run) Journal() (*Journal, error) {
-	f, err := openAppend(r.journalPath())
+	f, err := atomicfile.Append(r.journalPath())
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(syncDir(r.dir), syncDir(filepath.Dir(r.dir))); err != nil {
+	if err := errors.Join(atomicfile.SyncDir(r.dir), atomicfile.SyncDir(filepath.Dir(r.dir))); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return &Journal{file: f}, nil
@@ -80,8 +81,8 @@ func keep(dir, name string, data []byte) error {
 		return fmt.Errorf("%s: lies outside %s", name, dir)
 	}
 	path := filepath.Join(dir, name)
-	if err := makePrivate(filepath.Dir(path)); err != nil {
+	if err := atomicfile.MkdirPrivate(filepath.Dir(path)); err != nil {
 		return err
 	}
-	return os.WriteFile(path, data, privateFile)
+	return os.WriteFile(path, data, 0o600)
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
 const (
@@ -148,11 +150,11 @@ func (s *Stage) Snapshot() error {
 }
 
 func (s *Stage) writeSnapshot(data []byte) error {
-	if err := makePrivate(s.snapshots()); err != nil {
+	if err := atomicfile.MkdirPrivate(s.snapshots()); err != nil {
 		return err
 	}
 	name := time.Now().UTC().Format(snapshotTime) + snapshotEnd
-	return WriteFile(filepath.Join(s.snapshots(), name), data)
+	return atomicfile.Write(filepath.Join(s.snapshots(), name), data)
 }
 
 // snapshotNames returns them, the newest last.
@@ -232,9 +234,9 @@ func (s *Stage) restore(cause *UnreadableError) (*State, error) {
 	}
 	if good == nil {
 		return &State{Outputs: map[string]Output{}, Notice: fmt.Sprintf(
-			"stage %s: the state was unreadable (%v), and there was none before; it is kept in %s", s.name, cause.Reason, broken)}, syncDir(s.Dir())
+			"stage %s: the state was unreadable (%v), and there was none before; it is kept in %s", s.name, cause.Reason, broken)}, atomicfile.SyncDir(s.Dir())
 	}
-	if err := WriteFile(s.StatePath(), good.data); err != nil {
+	if err := atomicfile.Write(s.StatePath(), good.data); err != nil {
 		return nil, err
 	}
 	good.State.Notice = fmt.Sprintf("stage %s: the state was unreadable (%v); restored serial %d from %s; what was made after it is not in it",
@@ -274,7 +276,7 @@ func (s *Stage) adoptRescued() (string, error) {
 	if _, err := s.keepPresent(); err != nil {
 		return "", err
 	}
-	if err := WriteFile(s.StatePath(), rescued.data); err != nil {
+	if err := atomicfile.Write(s.StatePath(), rescued.data); err != nil {
 		return "", err
 	}
 	if err := os.Remove(rescued.path); err != nil {

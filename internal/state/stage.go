@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
 // Stage is one stage's part of the state directory.
@@ -33,13 +35,13 @@ func (s *Stage) snapshots() string       { return filepath.Join(s.Dir(), "snapsh
 // then unknown, and what it was can still be read.
 func (s *Stage) Archive(run string) error {
 	archive := filepath.Join(s.dir.path, "archive")
-	if err := makePrivate(archive); err != nil {
+	if err := atomicfile.MkdirPrivate(archive); err != nil {
 		return err
 	}
 	if err := os.Rename(s.Dir(), filepath.Join(archive, run+"-"+s.name)); err != nil {
 		return err
 	}
-	return errors.Join(syncDir(archive), syncDir(s.dir.stages()))
+	return errors.Join(atomicfile.SyncDir(archive), atomicfile.SyncDir(s.dir.stages()))
 }
 
 // removed begins the name of a stage's folder while it is being deleted.
@@ -58,5 +60,5 @@ func (s *Stage) Remove() error {
 		}
 		return err
 	}
-	return errors.Join(syncDir(s.dir.stages()), os.RemoveAll(aside))
+	return errors.Join(atomicfile.SyncDir(s.dir.stages()), os.RemoveAll(aside))
 }

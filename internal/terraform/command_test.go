@@ -129,7 +129,7 @@ func TestACommandCancelledWhileItStartsLeavesNothingRunning(t *testing.T) {
 		if len(pids) == 0 {
 			return 0
 		}
-		return pids[0]
+		return pids[0].PID
 	}
 	for range 12 {
 		ctx, cancel := context.WithCancelCause(t.Context())

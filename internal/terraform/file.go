@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
 // writePrivate writes a file that only its owner can read, whatever the umask
@@ -27,20 +29,12 @@ func writeMode(path string, data []byte, mode os.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-// makePrivate makes a folder, and its parents, that only its owner can enter.
-func makePrivate(path string) error {
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		return err
-	}
-	return os.Chmod(path, 0o700)
-}
-
 const lockPoll = 50 * time.Millisecond
 
 // lockFile waits until this process alone holds the lock on a file and returns
 // what releases it. The kernel releases it too when the process ends.
 func lockFile(ctx context.Context, path string) (unlock func() error, err error) {
-	if err := makePrivate(filepath.Dir(path)); err != nil {
+	if err := atomicfile.MkdirPrivate(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
@@ -61,23 +55,4 @@ func lockFile(ctx context.Context, path string) (unlock func() error, err error)
 		case <-time.After(lockPoll):
 		}
 	}
-}
-
-// replace writes a private file in one step: the old content or the new is
-// there, also when two castles write it at once, and after a power cut.
-func replace(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	// Renamed before its content has reached the disk, it could end up empty.
-	err = errors.Join(err, f.Chmod(0o600), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/hashicorp/go-version"
 	"github.com/hashicorp/hc-install/product"
 	"github.com/hashicorp/hc-install/releases"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
 const (
@@ -227,7 +229,7 @@ func remember(cacheDir, path, version string) (Binary, error) {
 		return Binary{}, err
 	}
 	return Binary{Path: path, Version: version, SHA256: now.SHA256},
-		errors.Join(makePrivate(cacheDir), replace(findingFile(cacheDir), data))
+		errors.Join(atomicfile.MkdirPrivate(cacheDir), atomicfile.Write(findingFile(cacheDir), data))
 }
 
 func stat(path string) (finding, error) {

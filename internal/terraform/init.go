@@ -16,6 +16,8 @@ import (
 	"github.com/hashicorp/hcl/v2/gohcl"
 	"github.com/hashicorp/hcl/v2/hclparse"
 	"github.com/hashicorp/terraform-exec/tfexec"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
 // Init runs terraform init, if what it depends on has changed since it last went
@@ -29,7 +31,7 @@ func (r *Root) Init(ctx context.Context) (err error) {
 	if done, err := os.ReadFile(r.initStamp()); err == nil && string(done) == digest && r.pluginsThere() && r.checkBackend() == nil {
 		return nil
 	}
-	if err := errors.Join(makePrivate(r.PluginCache), makePrivate(r.dataDir())); err != nil {
+	if err := errors.Join(atomicfile.MkdirPrivate(r.PluginCache), atomicfile.MkdirPrivate(r.dataDir())); err != nil {
 		return err
 	}
 	unlock, err := lockFile(ctx, r.PluginCache+".lock")
@@ -53,7 +55,7 @@ func (r *Root) Init(ctx context.Context) (err error) {
 	if digest, err = r.initDigest(); err != nil { // init may have written the lock file
 		return err
 	}
-	return replace(r.initStamp(), []byte(digest))
+	return atomicfile.Write(r.initStamp(), []byte(digest))
 }
 
 func (r *Root) init(ctx context.Context) error {

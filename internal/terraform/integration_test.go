@@ -20,6 +20,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -378,7 +379,7 @@ resource "terraform_data" "slow" {
 	ended := make(chan error)
 	go func() { ended <- p.Apply(t.Context(), nil) }()
 	<-started
-	killed, err := state.EndSurvivors(t.Context(), p.Run)
+	killed, err := process.EndRun(t.Context(), p.Run)
 	if err != nil || len(killed) == 0 {
 		t.Errorf("killed: %q, %v", killed, err)
 	}

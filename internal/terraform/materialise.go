@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
 // The files of the work directory that are castle's own.
@@ -29,7 +31,7 @@ const (
 // whatever Terraform or a provider wrote there stays, such as the lock file of a
 // module that ships none.
 func (r *Root) Materialise(module fs.FS, o Override) error {
-	if err := makePrivate(r.Dir); err != nil {
+	if err := atomicfile.MkdirPrivate(r.Dir); err != nil {
 		return err
 	}
 	files, err := moduleFiles(module)
@@ -171,7 +173,7 @@ func (r *Root) setManifest(files map[string]string) error {
 	if err != nil {
 		return err
 	}
-	return replace(filepath.Join(r.Dir, manifestFile), data)
+	return atomicfile.Write(filepath.Join(r.Dir, manifestFile), data)
 }
 
 // sources returns the names of the module's files that Terraform reads, and its lock file, sorted.

@@ -14,6 +14,8 @@ import (
 	"github.com/hashicorp/hcl/v2/hclwrite"
 	"github.com/hashicorp/terraform-config-inspect/tfconfig"
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
 // Override is what castle adds to a module.
@@ -33,7 +35,7 @@ func (r *Root) writeOverride(o Override) error {
 	if err != nil {
 		return err
 	}
-	if err := replace(filepath.Join(r.Dir, overrideFile), text); err != nil {
+	if err := atomicfile.Write(filepath.Join(r.Dir, overrideFile), text); err != nil {
 		return err
 	}
 	values := o.Kept
@@ -45,7 +47,7 @@ func (r *Root) writeOverride(o Override) error {
 	if values == nil {
 		return nil
 	}
-	return replace(filepath.Join(r.Dir, inputsFile), values)
+	return atomicfile.Write(filepath.Join(r.Dir, inputsFile), values)
 }
 
 // override says where the state is and how to reach the cluster.

@@ -1,4 +1,4 @@
-package state
+package process
 
 import (
 	"bufio"
@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// carrier starts a shell with a child of its own, both carrying a run. The child has
-// answered: before that it may be a copy of the shell that is yet to become cat.
-func carrier(t *testing.T, run string) *exec.Cmd {
+// start runs a shell with a child, both of the run. It waits until the child has
+// answered: before that the child may still be a copy of the shell.
+func start(t *testing.T, run string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", "exec 3<&0; cat <&3 & wait")
 	cmd.Env = append(os.Environ(), "CASTLE_RUN="+run)
@@ -38,28 +38,29 @@ func carrier(t *testing.T, run string) *exec.Cmd {
 	return cmd
 }
 
-func TestEndSurvivorsEndsAllOfOneRunAndNothingElse(t *testing.T) {
+func TestEndRunEndsAllOfOneRunAndNothingElse(t *testing.T) {
 	run := fmt.Sprintf("test-%d", os.Getpid())
-	dead, other := carrier(t, run), carrier(t, run+"-other")
-	ended, err := EndSurvivors(t.Context(), run)
+	dead, other := start(t, run), start(t, run+"-other")
+	ended, err := EndRun(t.Context(), run)
 	if err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(ended)
-	if len(ended) != 2 || !strings.HasPrefix(ended[0], "cat (process ") || ended[1] != fmt.Sprintf("sh (process %d)", dead.Process.Pid) {
+	shell := fmt.Sprintf("sh (process %d)", dead.Process.Pid)
+	if len(ended) != 2 || !strings.HasPrefix(ended[0], "cat (process ") || ended[1] != shell {
 		t.Errorf("ended: %q", ended)
 	}
 	var exit *exec.ExitError
 	if err := dead.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Errorf("the survivor ended with %v", err)
 	}
-	if left, err := carriers("CASTLE_RUN="+run, nil); err != nil || len(left) != 0 {
+	if left, err := OfRun(run); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
-	if left, err := carriers("CASTLE_RUN="+run+"-other", nil); err != nil || len(left) != 2 {
+	if left, err := OfRun(run + "-other"); err != nil || len(left) != 2 {
 		t.Errorf("of the other run are left: %v, %v", left, err)
 	}
-	if ended, err := EndSurvivors(t.Context(), run+"-other"); err != nil || len(ended) != 2 {
+	if ended, err := EndRun(t.Context(), run+"-other"); err != nil || len(ended) != 2 {
 		t.Errorf("other run: %q, %v", ended, err)
 	}
 	if err := other.Wait(); err == nil {
@@ -67,16 +68,16 @@ func TestEndSurvivorsEndsAllOfOneRunAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestEndSurvivorsWithoutSurvivorsOrARun(t *testing.T) {
-	if ended, err := EndSurvivors(t.Context(), "no such run"); err != nil || len(ended) != 0 {
+func TestEndRunWithoutProcessesOrARun(t *testing.T) {
+	if ended, err := EndRun(t.Context(), "no such run"); err != nil || len(ended) != 0 {
 		t.Errorf("got %q, %v", ended, err)
 	}
-	if _, err := EndSurvivors(t.Context(), ""); err == nil {
+	if _, err := EndRun(t.Context(), ""); err == nil {
 		t.Error("without a run: no error")
 	}
 }
 
-func TestEndSurvivorsSparesItselfAndItsAncestors(t *testing.T) {
+func TestEndRunSparesItselfAndItsAncestors(t *testing.T) {
 	spared := ancestry()
 	for _, pid := range []int{os.Getpid(), os.Getppid()} {
 		if !spared[pid] {
@@ -85,7 +86,7 @@ func TestEndSurvivorsSparesItselfAndItsAncestors(t *testing.T) {
 	}
 }
 
-func TestReadProcessKnowsNamesWithSpacesAndBrackets(t *testing.T) {
+func TestReadHandlesNamesWithSpacesAndBrackets(t *testing.T) {
 	cmd := exec.Command("sleep", "300")
 	link := t.TempDir() + "/a ) b (c"
 	sleep, err := exec.LookPath("sleep")
@@ -101,8 +102,8 @@ func TestReadProcessKnowsNamesWithSpacesAndBrackets(t *testing.T) {
 	}
 	defer cmd.Wait() //nolint:errcheck // it is killed
 	defer cmd.Process.Kill()
-	p, err := readProcess(cmd.Process.Pid)
-	if err != nil || p.name != "a ) b (c" || p.parent != os.Getpid() || p.start == 0 {
+	p, err := Read(cmd.Process.Pid)
+	if err != nil || p.Name != "a ) b (c" || p.Parent != os.Getpid() || p.Start == 0 {
 		t.Errorf("got %+v, %v", p, err)
 	}
 }

@@ -1,0 +1,151 @@
+// Package process owns what castle knows of processes: their environment, how a
+// command line is quoted for a shell, and the machine's process table, by which it
+// ends what is left of a run. A process belongs to a run if its environment, which children inherit,
+// holds CASTLE_RUN with the run's id. Another user's environment cannot be read,
+// and a process that has ended has none, waited for or not.
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Process is one entry of the process table.
+type Process struct {
+	PID, Parent int
+	Start       uint64 // ticks since boot
+	Name        string
+}
+
+func (p Process) String() string { return fmt.Sprintf("%s (process %d)", p.Name, p.PID) }
+
+// Read reads the entry of one process.
+func Read(pid int) (Process, error) {
+	path := fmt.Sprintf("/proc/%d/stat", pid)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Process{}, err
+	}
+	// "12 (name) S 1 …": the name may contain spaces and brackets.
+	const parent, start = 1, 19 // proc_pid_stat(5) counts from pid = 1; here state is 0
+	open, end := bytes.IndexByte(data, '('), bytes.LastIndexByte(data, ')')
+	fields := strings.Fields(string(data[end+1:]))
+	if open < 0 || end < open || len(fields) <= start {
+		return Process{}, fmt.Errorf("%s: unknown format", path)
+	}
+	p := Process{PID: pid, Name: string(data[open+1 : end])}
+	var parentErr, startErr error
+	p.Parent, parentErr = strconv.Atoi(fields[parent])
+	p.Start, startErr = strconv.ParseUint(fields[start], 10, 64)
+	if err := errors.Join(parentErr, startErr); err != nil {
+		return Process{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, nil
+}
+
+// BootID changes each time the machine starts. Start times are comparable only
+// within one boot.
+func BootID() string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // empty if it cannot be read
+	return strings.TrimSpace(string(id))
+}
+
+// OfRun returns the processes of a run that also carry the other entries in their
+// environment, without this process and its ancestors.
+func OfRun(run string, entries ...string) ([]Process, error) {
+	dirs, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	spared := ancestry()
+	var found []Process
+	for _, d := range dirs {
+		pid, err := strconv.Atoi(d.Name())
+		if err != nil || spared[pid] || !carries(pid, run, entries) {
+			continue
+		}
+		if p, err := Read(pid); err == nil {
+			found = append(found, p)
+		}
+	}
+	return found, nil
+}
+
+// Only a process that hangs in the kernel needs longer than an instant to end.
+const (
+	endTimeout   = 15 * time.Second
+	pollInterval = 10 * time.Millisecond
+)
+
+// EndRun kills what OfRun finds and returns it once all of it is gone.
+func EndRun(ctx context.Context, run string, entries ...string) ([]string, error) {
+	if run == "" {
+		return nil, errors.New("end processes: no run given")
+	}
+	ctx, stop := context.WithTimeoutCause(ctx, endTimeout, errors.New("still there after being killed"))
+	defer stop()
+	var ended []string
+	for {
+		alive, err := OfRun(run, entries...)
+		if err != nil || len(alive) == 0 {
+			return ended, err
+		}
+		for _, p := range alive {
+			if !slices.Contains(ended, p.String()) {
+				ended = append(ended, p.String())
+			}
+			if err := p.kill(run, entries); err != nil {
+				return ended, err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ended, fmt.Errorf("processes %v of run %s: %w", alive, run, context.Cause(ctx))
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// ancestry returns this process and those that started it.
+func ancestry() map[int]bool {
+	all := map[int]bool{}
+	for pid := os.Getpid(); pid > 0 && !all[pid]; {
+		all[pid] = true
+		p, _ := Read(pid) // the zero Process has no parent
+		pid = p.Parent
+	}
+	return all
+}
+
+func carries(pid int, run string, entries []string) bool {
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		return false
+	}
+	environ = slices.Concat([]byte{0}, environ, []byte{0})
+	has := func(entry string) bool { return bytes.Contains(environ, []byte("\x00"+entry+"\x00")) }
+	return has("CASTLE_RUN="+run) && !slices.ContainsFunc(entries, func(e string) bool { return !has(e) })
+}
+
+// kill checks the environment once it holds a handle on the process: by then the
+// pid may belong to another one.
+func (p Process) kill(run string, entries []string) error {
+	handle, err := os.FindProcess(p.PID)
+	if err != nil {
+		return err
+	}
+	if carries(p.PID, run, entries) {
+		err = handle.Kill()
+	}
+	if errors.Is(err, os.ErrProcessDone) {
+		err = nil
+	}
+	return errors.Join(err, handle.Release())
+}
