@@ -52,14 +52,14 @@ func gates(t *testing.T) map[string]waits {
 	t.Helper()
 	found := map[string]waits{}
 	for name, repository := range map[string]string{"blue": "..", "mini": "..", "handover": "..", "tazlab": "..", "iron": metal(t)} {
-		cluster, diags := config.Load(config.Options{
+		loaded, diags := config.Load(config.Options{
 			Repository: repository, Cluster: name, Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(), Exists: castle.ExistsTypes(),
 			Library: stages.Library, Templates: templates.Files,
 		})
 		if diags.HasErrors() {
 			t.Fatal(diags)
 		}
-		for _, stage := range cluster.Stages {
+		for _, stage := range loaded.Stages {
 			found[stage.Source] = waits{}
 			for _, g := range stage.Gates {
 				if g.Of != stage {

@@ -60,7 +60,7 @@ func judged(t *testing.T, files []string, values ...string) (string, error) {
 	return "", nil
 }
 
-func cluster(t *testing.T, name string) string {
+func clusterFolder(t *testing.T, name string) string {
 	t.Helper()
 	content, err := os.ReadFile("../clusters/" + name + "/proxmox/terraform.tfvars")
 	if err != nil {
@@ -75,7 +75,7 @@ func TestThePlatformRefusesMachinesThatCannotBeACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"blue", "mini"} {
-		if out, err := judged(t, files, cluster(t, name), secrets); err != nil {
+		if out, err := judged(t, files, clusterFolder(t, name), secrets); err != nil {
 			t.Errorf("%s is refused: %s", name, out)
 		}
 	}
@@ -96,7 +96,7 @@ func TestThePlatformRefusesMachinesThatCannotBeACluster(t *testing.T) {
 		{`apiserver_extra_args = { service-account-issuer = "https://k8s.example.org" }`, "The issuer belongs into serviceaccount_issuer"},
 		{"proxmox_insecure = true\nproxmox_ca_file = \"/ca.pem\"", "contradict each other"},
 	} {
-		out, err := judged(t, files, cluster(t, "blue"), secrets, c.value)
+		out, err := judged(t, files, clusterFolder(t, "blue"), secrets, c.value)
 		if err == nil || !strings.Contains(out, c.want) {
 			t.Errorf("%s: want %q, got %q", c.value, c.want, out)
 		}

@@ -43,7 +43,7 @@ func Doctor(ctx context.Context, o Options, lab string) (*doctor.Report, error) 
 
 // patient reads the cluster's configuration, and what its states say if it has any.
 func (o Options) patient(ctx context.Context, root string) (doctor.Patient, error) {
-	cluster, err := o.load()
+	configured, err := o.load()
 	if err != nil {
 		return doctor.Patient{}, err
 	}
@@ -51,26 +51,26 @@ func (o Options) patient(ctx context.Context, root string) (doctor.Patient, erro
 		return doctor.Patient{}, err
 	}
 	masker := &secret.Masker{}
-	masker.Add(cluster.Secrets()...)
+	masker.Add(configured.Secrets()...)
 	p := doctor.Patient{
-		Name: cluster.Name, Platform: cluster.Platform, Stages: cluster.Stages, Masker: masker, Plugins: filepath.Join(root, ".plugins"),
+		Name: configured.Name, Platform: configured.Platform, Stages: configured.Stages, Masker: masker, Plugins: filepath.Join(root, ".plugins"),
 		Known: func(*config.Stage) ([]gate.Known, error) { return nil, nil },
 		Began: func(*config.Stage) bool { return false },
 	}
-	if _, err := os.Stat(filepath.Join(root, cluster.Name, cluster.Platform)); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(root, configured.Name, configured.Platform)); errors.Is(err, fs.ErrNotExist) {
 		return p, nil
 	}
-	dir, err := state.Open(root, cluster.Name, cluster.Platform)
+	dir, err := state.Open(root, configured.Name, configured.Platform)
 	if err != nil {
 		return p, err
 	}
-	r := (&Castle{options: o, cluster: cluster, dir: dir, masker: masker}).observe(ctx)
+	r := (&Castle{options: o, cluster: configured, dir: dir, masker: masker}).observe(ctx)
 	states, err := r.recall()
 	if err != nil {
 		return p, r.conceal(err)
 	}
 	p.Outputs = r.said.scope(&config.Stage{}).Outputs
-	p.Stands = slices.ContainsFunc(cluster.Stages, func(s *config.Stage) bool { return s.EndsCluster && len(states[s].Resources) > 0 })
+	p.Stands = slices.ContainsFunc(configured.Stages, func(s *config.Stage) bool { return s.EndsCluster && len(states[s].Resources) > 0 })
 	p.Known = func(s *config.Stage) ([]gate.Known, error) {
 		marks, err := marksOf(dir.Stage(s.Name))
 		return known(states[s], marks...), err

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/scaffold"
 )
 
 // Eject copies an embedded stage into the repository's stages/, where it stands
@@ -26,7 +27,7 @@ func Eject(repository string, library fs.FS, source string) (files []string, err
 		return nil, err
 	}
 	for _, dir := range []string{filepath.Join(repository, "stages"), filepath.Dir(to)} {
-		if err := makeFolder(dir); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := scaffold.MakeFolder(dir); err != nil {
 			return nil, err
 		}
 	}
@@ -47,7 +48,7 @@ func Eject(repository string, library fs.FS, source string) (files []string, err
 		}
 		copied := filepath.Join(whole, in)
 		if d.IsDir() {
-			return makeFolder(copied)
+			return scaffold.MakeFolder(copied)
 		}
 		data, err := fs.ReadFile(library, name)
 		if err != nil {
@@ -63,11 +64,3 @@ func Eject(repository string, library fs.FS, source string) (files []string, err
 	return files, os.Rename(whole, to)
 }
 
-// makeFolder makes a folder of the repository. Whoever may read the rest of that is
-// to read this, too: castle's umask is for its own files.
-func makeFolder(path string) error {
-	if err := os.Mkdir(path, 0o755); err != nil {
-		return err
-	}
-	return os.Chmod(path, 0o755)
-}

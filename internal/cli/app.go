@@ -87,8 +87,8 @@ func (a *app) valueFlags(cmd *cobra.Command) {
 }
 
 // open reads the cluster's configuration.
-func (a *app) open(cluster string, reporter castle.Reporter) (*castle.Castle, error) {
-	return a.openAs(castle.Options{Cluster: cluster, Reporter: reporter})
+func (a *app) open(name string, reporter castle.Reporter) (*castle.Castle, error) {
+	return a.openAs(castle.Options{Cluster: name, Reporter: reporter})
 }
 
 // openAs completes o and opens the cluster that it names.

@@ -15,14 +15,14 @@ import (
 	"path/filepath"
 )
 
-// makeFolder makes a folder of the repository, and those above it. Whoever may read
+// MakeFolder makes a folder of the repository, and those above it. Whoever may read
 // the rest of that is to read this, too: castle's umask is for its own files.
-func makeFolder(path string) error {
+func MakeFolder(path string) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return nil
 	}
 	if parent := filepath.Dir(path); parent != path {
-		if err := makeFolder(parent); err != nil {
+		if err := MakeFolder(parent); err != nil {
 			return err
 		}
 	}
