@@ -42,14 +42,14 @@ func (c *cluster) gatewayAlone() bool {
 	return c.network.IsValid() && known > 0
 }
 
-func gatewayOutside(c *cluster, report finding) {
+func gatewayOutside(c *cluster, report reporter) {
 	if c.gatewayAlone() {
 		report(c.at("network", "gateway"), "network.gateway: outside of the machines' network",
 			"%s makes the network %s, and no node has an address there. Set the gateway of the nodes' network, or network.prefix.", c.gateway, c.network)
 	}
 }
 
-func nodeOutside(c *cluster, report finding) {
+func nodeOutside(c *cluster, report reporter) {
 	if !c.network.IsValid() || c.gatewayAlone() {
 		return
 	}
@@ -62,7 +62,7 @@ func nodeOutside(c *cluster, report finding) {
 	}
 }
 
-func nodeIsGateway(c *cluster, report finding) {
+func nodeIsGateway(c *cluster, report reporter) {
 	for _, m := range c.machines {
 		if m.address.IsValid() && m.address == c.gateway {
 			report(c.at("nodes", m.name, "address"), fmt.Sprintf("node %s: the gateway's address", m.name),
@@ -71,7 +71,7 @@ func nodeIsGateway(c *cluster, report finding) {
 	}
 }
 
-func nodeIsDNS(c *cluster, report finding) {
+func nodeIsDNS(c *cluster, report reporter) {
 	for _, h := range c.holders() {
 		if h.address != c.gateway && slices.Contains(c.dns, h.address) {
 			report(c.at(h.steps[0], h.steps[1:]...), h.what+": a name server's address",
@@ -80,7 +80,7 @@ func nodeIsDNS(c *cluster, report finding) {
 	}
 }
 
-func addressTwice(c *cluster, report finding) {
+func addressTwice(c *cluster, report reporter) {
 	first := map[netip.Addr]string{}
 	for _, m := range c.machines {
 		if !m.address.IsValid() {
@@ -103,7 +103,7 @@ func reserved(network netip.Prefix) map[netip.Addr]string {
 	return map[netip.Addr]string{network.Addr(): "the network's own address", lastOf(network): "the broadcast address"}
 }
 
-func addressReserved(c *cluster, report finding) {
+func addressReserved(c *cluster, report reporter) {
 	all := c.holders()
 	if c.gateway.IsValid() {
 		all = append(all, holder{"network.gateway", c.gateway, []string{"network", "gateway"}})
@@ -116,7 +116,7 @@ func addressReserved(c *cluster, report finding) {
 	}
 }
 
-func vipOutside(c *cluster, report finding) {
+func vipOutside(c *cluster, report reporter) {
 	if c.vip.IsValid() && c.network.IsValid() && !c.network.Contains(c.vip) && !c.gatewayAlone() {
 		report(c.at("vip"), "vip: outside of the network",
 			"%s is not in %s, the network of the gateway %s (%s): the control planes announce it there. Take a free address of this network.",
@@ -124,7 +124,7 @@ func vipOutside(c *cluster, report finding) {
 	}
 }
 
-func vipIsNode(c *cluster, report finding) {
+func vipIsNode(c *cluster, report reporter) {
 	for _, m := range c.machines {
 		if c.vip.IsValid() && m.address == c.vip {
 			report(c.at("vip"), "vip: the address of node "+m.name,
@@ -134,7 +134,7 @@ func vipIsNode(c *cluster, report finding) {
 	}
 }
 
-func vipIsGateway(c *cluster, report finding) {
+func vipIsGateway(c *cluster, report reporter) {
 	if c.vip.IsValid() && c.vip == c.gateway {
 		report(c.at("vip"), "vip: the gateway's address", "%s is network.gateway (%s). Take a free address of the network.", c.vip, where(c.at("network", "gateway")))
 	}

@@ -128,14 +128,14 @@ func (c *cluster) judgeAcross(others []*cluster) hcl.Diagnostics {
 	return diags
 }
 
-// finding is what a rule reports: a place, what it is about with what is wrong, and the way out.
-type finding func(at hcl.Range, summary, detail string, args ...any)
+// reporter takes what a rule reports: a place, what it is about with what is wrong, and the way out.
+type reporter func(at hcl.Range, summary, detail string, args ...any)
 
-func (c *cluster) reporter(r rule, diags *hcl.Diagnostics) finding {
+func (c *cluster) reporter(r rule, diags *hcl.Diagnostics) reporter {
 	return func(at hcl.Range, summary, detail string, args ...any) {
 		d := &hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: c.masker.Hide(summary), Detail: c.masker.Hide(fmt.Sprintf(detail, args...)),
-			Extra: mark{rule: r.name, unquoted: r.unquoted},
+			Extra: mark{rule: Kind(r.name), unquoted: r.unquoted},
 		}
 		if r.warns {
 			d.Severity = hcl.DiagWarning
@@ -147,9 +147,12 @@ func (c *cluster) reporter(r rule, diags *hcl.Diagnostics) finding {
 	}
 }
 
+// Kind names a rule: "vm-id-twice". docs/check.md lists them.
+type Kind string
+
 // mark is what a diagnostic carries beside its text.
 type mark struct {
-	rule     string
+	rule     Kind
 	unquoted bool
 }
 
@@ -157,7 +160,7 @@ type mark struct {
 func (m mark) Unquoted() bool { return m.unquoted }
 
 // RuleOf names the rule that a diagnostic comes from, or "" for the reading of the files.
-func RuleOf(d *hcl.Diagnostic) string {
+func RuleOf(d *hcl.Diagnostic) Kind {
 	m, _ := d.Extra.(mark)
 	return m.rule
 }

@@ -152,7 +152,7 @@ func TestEachRuleSaysWhatIsWrongAndTheWayOut(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !slices.ContainsFunc(report.Diagnostics, func(d *hcl.Diagnostic) bool { return check.RuleOf(d) == rule }) {
+			if !slices.ContainsFunc(report.Diagnostics, func(d *hcl.Diagnostic) bool { return string(check.RuleOf(d)) == rule }) {
 				t.Errorf("the rule %s says nothing", rule)
 			}
 			got := strings.ReplaceAll(said(t, report), dir, "$REPO")

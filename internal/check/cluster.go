@@ -14,6 +14,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gitops"
 	"github.com/ephemeral-castle/castle/internal/secret"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // cluster is what the rules know of a cluster, as far as it is known before a run.
@@ -33,8 +34,8 @@ type cluster struct {
 	pools    []pool
 	rendered []rendered
 
-	made       []made                          // see makes
-	outputs    map[string]map[string]cty.Value // of each layer, as far as makes has foreseen them
+	objects    []tfeval.Object                 // see stageObjects
+	outputs    map[string]map[string]cty.Value // of each layer, as far as stageObjects has foreseen them
 	repository *gitops.Repository              // see flux
 	problems   gitops.Problems
 }
@@ -69,32 +70,32 @@ func (p pool) overlaps(o pool) bool {
 
 func newCluster(c *config.Cluster) *cluster {
 	x := &cluster{config: c, label: c.Name + "/" + c.Platform, masker: newMasker(c)}
-	x.endpoint = strings.TrimRight(strings.ToLower(text(x.variable("proxmox_endpoint").Value)), "/")
+	x.endpoint = strings.TrimRight(strings.ToLower(tfeval.Text(x.variable("proxmox_endpoint").Value)), "/")
 	network := x.variable("network").Value
-	x.gateway = address(attribute(network, "gateway"))
-	if bits, ok := whole(attribute(network, "prefix")); ok && x.gateway.IsValid() {
+	x.gateway = address(tfeval.Attribute(network, "gateway"))
+	if bits, ok := tfeval.Whole(tfeval.Attribute(network, "prefix")); ok && x.gateway.IsValid() {
 		if p, err := x.gateway.Prefix(bits); err == nil {
 			x.network = p
 		}
 	}
-	for _, v := range elements(attribute(network, "dns")) {
+	for _, v := range tfeval.Elements(tfeval.Attribute(network, "dns")) {
 		x.dns = append(x.dns, address(v))
 	}
 	x.vip = address(x.variable("vip").Value)
 	x.machines = machines(x.variable("nodes").Value)
 	ids := x.variable("vm_id_range").Value
-	first, ok := whole(attribute(ids, "first"))
-	last, too := whole(attribute(ids, "last"))
+	first, ok := tfeval.Whole(tfeval.Attribute(ids, "first"))
+	last, too := tfeval.Whole(tfeval.Attribute(ids, "last"))
 	if ok && too {
 		x.ids = span{first, last}
 	}
-	for i, v := range elements(x.variable("metallb_addresses").Value) {
-		if p, ok := readPool(text(v)); ok {
+	for i, v := range tfeval.Elements(x.variable("metallb_addresses").Value) {
+		if p, ok := readPool(tfeval.Text(v)); ok {
 			p.index = i
 			x.pools = append(x.pools, p)
 		}
 	}
-	x.rendered = x.render()
+	x.rendered = render(c)
 	return x
 }
 
@@ -124,9 +125,9 @@ func machines(nodes cty.Value) []machine {
 	}
 	var all []machine
 	for key, node := range nodes.AsValueMap() {
-		m := machine{name: key, role: text(attribute(node, "role")), address: address(attribute(node, "address"))}
-		m.id, _ = whole(attribute(node, "vm_id"))
-		disk := attribute(node, "longhorn_disk")
+		m := machine{name: key, role: tfeval.Text(tfeval.Attribute(node, "role")), address: address(tfeval.Attribute(node, "address"))}
+		m.id, _ = tfeval.Whole(tfeval.Attribute(node, "vm_id"))
+		disk := tfeval.Attribute(node, "longhorn_disk")
 		m.storage = disk.IsKnown() && !disk.IsNull()
 		all = append(all, m)
 	}
@@ -161,43 +162,12 @@ func where(at hcl.Range) string {
 	return at.Filename + ":" + strconv.Itoa(at.Start.Line)
 }
 
-// The values of cty as far as they are known, and nothing else.
-
-func text(v cty.Value) string {
-	if v == cty.NilVal || !v.IsKnown() || v.IsNull() || v.Type() != cty.String {
-		return ""
-	}
-	return v.AsString()
-}
-
-func whole(v cty.Value) (int, bool) {
-	if v == cty.NilVal || !v.IsKnown() || v.IsNull() || v.Type() != cty.Number || !v.AsBigFloat().IsInt() {
-		return 0, false
-	}
-	n, _ := v.AsBigFloat().Int64()
-	return int(n), true
-}
-
 func address(v cty.Value) netip.Addr {
-	a, err := netip.ParseAddr(text(v))
+	a, err := netip.ParseAddr(tfeval.Text(v))
 	if err != nil || !a.Is4() {
 		return netip.Addr{}
 	}
 	return a
-}
-
-func attribute(v cty.Value, name string) cty.Value {
-	if v == cty.NilVal || !v.IsKnown() || v.IsNull() || !v.Type().IsObjectType() || !v.Type().HasAttribute(name) {
-		return cty.DynamicVal
-	}
-	return v.GetAttr(name)
-}
-
-func elements(v cty.Value) []cty.Value {
-	if v == cty.NilVal || !v.IsKnown() || v.IsNull() || !(v.Type().IsListType() || v.Type().IsTupleType() || v.Type().IsSetType()) {
-		return nil
-	}
-	return v.AsValueSlice()
 }
 
 // names returns the sorted keys of a map.

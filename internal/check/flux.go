@@ -8,20 +8,21 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/ephemeral-castle/castle/internal/gitops"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // flux is what Flux would read for the cluster, and what is wrong with it; nil
 // where no clone of its repository is named, or Flux is not pointed at one.
 func (c *cluster) flux() (*gitops.Repository, gitops.Problems) {
-	path := text(c.variable("git_path").Value)
+	path := tfeval.Text(c.variable("git_path").Value)
 	if c.config.GitOps == nil || path == "" {
 		return nil, nil
 	}
 	if c.repository == nil {
 		namespace := ""
-		for _, m := range c.makes() {
-			if m.group == "kustomize.toolkit.fluxcd.io" { // the root
-				namespace = m.namespace
+		for _, m := range c.stageObjects() {
+			if m.Group == "kustomize.toolkit.fluxcd.io" { // the root
+				namespace = m.Namespace
 			}
 		}
 		var err error
@@ -38,9 +39,9 @@ func (c *cluster) flux() (*gitops.Repository, gitops.Problems) {
 
 // offered is what the ConfigMaps that stages make offer Flux to substitute.
 func (c *cluster) offered(kind, namespace, name string) (map[string]string, bool) {
-	for _, m := range c.makes() {
-		if m.group == "" && m.kind == kind && m.namespace == namespace && m.name == name && m.data != nil {
-			return m.data, true
+	for _, m := range c.stageObjects() {
+		if m.Group == "" && m.Kind == kind && m.Namespace == namespace && m.Name == name && m.Data != nil {
+			return m.Data, true
 		}
 	}
 	return nil, false
@@ -64,7 +65,7 @@ func (c *cluster) inFlux(p gitops.Place) hcl.Range {
 	}
 }
 
-func gitopsUnreadable(c *cluster, report finding) {
+func gitopsUnreadable(c *cluster, report reporter) {
 	_, problems := c.flux()
 	for _, p := range problems {
 		if p.File == "" {
@@ -75,7 +76,7 @@ func gitopsUnreadable(c *cluster, report finding) {
 }
 
 // variableUnset finds what Flux would put nothing in the place of.
-func variableUnset(c *cluster, report finding) {
+func variableUnset(c *cluster, report reporter) {
 	repository, _ := c.flux()
 	if repository == nil {
 		return

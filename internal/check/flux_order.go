@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/gitops"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // operators are charts that bring kinds of their own, and the API groups of these.
@@ -73,12 +74,14 @@ func (c *cluster) eachCustom(do func(k *gitops.Kustomization, o gitops.Object, s
 // there reports whether a group is Kubernetes' own or Flux's, or one that a stage brings.
 func (c *cluster) there(group string) bool {
 	return !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io") || strings.HasSuffix(group, ".toolkit.fluxcd.io") ||
-		slices.ContainsFunc(c.makes(), func(m made) bool { return m.kind == release && slices.Contains(operators()[m.chart], group) })
+		slices.ContainsFunc(c.stageObjects(), func(m tfeval.Object) bool {
+			return m.Kind == tfeval.Release && slices.Contains(operators()[m.Chart], group)
+		})
 }
 
 // besideOperator finds a custom resource in one Kustomization with the release that
 // brings its kind. A CRD may be there: Flux applies those first.
-func besideOperator(c *cluster, report finding) {
+func besideOperator(c *cluster, report reporter) {
 	c.eachCustom(func(k *gitops.Kustomization, o gitops.Object, servers []server) {
 		for _, s := range servers {
 			if s.kustomization == k && isRelease(s.object) {
@@ -92,7 +95,7 @@ func besideOperator(c *cluster, report finding) {
 }
 
 // beforeOperator finds a custom resource that does not wait for what brings its kind.
-func beforeOperator(c *cluster, report finding) {
+func beforeOperator(c *cluster, report reporter) {
 	c.eachCustom(func(k *gitops.Kustomization, o gitops.Object, servers []server) {
 		first := c.before(k)
 		for _, s := range servers {

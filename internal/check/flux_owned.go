@@ -10,10 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/ephemeral-castle/castle/internal/gitops"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // ownedTwice finds the duel: what Flux applies and a stage makes as well.
-func ownedTwice(c *cluster, report finding) {
+func ownedTwice(c *cluster, report reporter) {
 	repository, _ := c.flux()
 	if repository == nil {
 		return
@@ -23,12 +24,12 @@ func ownedTwice(c *cluster, report finding) {
 			if k.Suspend {
 				continue
 			}
-			for _, m := range c.makes() {
+			for _, m := range c.stageObjects() {
 				if what := c.same(m, o); what != "" {
-					report(c.inFlux(o.Place), fmt.Sprintf("%s: stage %s %s, too", named(o), m.stage.Name, what),
+					report(c.inFlux(o.Place), fmt.Sprintf("%s: stage %s %s, too", named(o), m.Stage.Name, what),
 						"Flux applies it with Kustomization %s, Terraform has it at %s, and each undoes at every interval or create what the other one has changed. "+
 							"Delete it here, or leave it to Flux: %senabled = false in stage %s, %s.",
-						k.Key, where(m.at), c.unasked(m), m.stage.Name, where(m.stage.At()))
+						k.Key, where(m.At), c.unasked(m), m.Stage.Name, where(m.Stage.At()))
 				}
 			}
 		}
@@ -37,23 +38,23 @@ func ownedTwice(c *cluster, report finding) {
 
 // unasked says how a stage would make all but m, or but little more: without the
 // optional variable that asks for it. "" if there is none.
-func (c *cluster) unasked(m made) string {
-	own := slices.DeleteFunc(slices.Clone(c.makes()), func(o made) bool { return o.stage != m.stage })
-	for _, variable := range names(m.stage.Variables) {
-		if fallback, has := m.stage.Variables[variable].Default(); !has || !fallback.IsNull() {
+func (c *cluster) unasked(m tfeval.Object) string {
+	own := slices.DeleteFunc(slices.Clone(c.stageObjects()), func(o tfeval.Object) bool { return o.Stage != m.Stage })
+	for _, variable := range names(m.Stage.Variables) {
+		if fallback, has := m.Stage.Variables[variable].Default(); !has || !fallback.IsNull() {
 			continue
 		}
-		rest := c.without(m.stage, variable)
-		if len(rest) >= len(own) || slices.ContainsFunc(rest, m.is) {
+		rest := c.without(m.Stage, variable)
+		if len(rest) >= len(own) || slices.ContainsFunc(rest, m.Is) {
 			continue // it asks for something else, or names it
 		}
 		var others []string
 		for _, o := range own {
-			if !o.is(m) && !slices.ContainsFunc(rest, o.is) {
+			if !o.Is(m) && !slices.ContainsFunc(rest, o.Is) {
 				others = append(others, o.String())
 			}
 		}
-		way := fmt.Sprintf("no %s, %s", variable, where(m.stage.Written(variable).At()))
+		way := fmt.Sprintf("no %s, %s", variable, where(m.Stage.Written(variable).At()))
 		if len(others) > 0 {
 			way += fmt.Sprintf(" (which leaves %s to Flux, too)", strings.Join(others, " and "))
 		}
@@ -64,7 +65,7 @@ func (c *cluster) unasked(m made) string {
 
 // leftToNobody finds a disabled stage whose gates wait for Flux, which does not
 // bring what they ask for. What comes from other sources of Flux's is not known.
-func leftToNobody(c *cluster, report finding) {
+func leftToNobody(c *cluster, report reporter) {
 	repository, problems := c.flux()
 	if repository == nil || len(problems) > 0 ||
 		slices.ContainsFunc(repository.Kustomizations, func(k *gitops.Kustomization) bool { return k.Elsewhere != "" }) {
@@ -74,8 +75,8 @@ func leftToNobody(c *cluster, report finding) {
 		if s.AskedBy == nil || s.AskedBy.Layer != "gitops" {
 			continue
 		}
-		for _, b := range Read(s, nil).Blocks("resource", "helm_release") {
-			if chart := b.Text("chart"); chart != "" && !c.brings(chart) {
+		for _, b := range tfeval.Read(s, nil).Known("resource", "helm_release") {
+			if chart := b.Text("chart"); chart != "" && !strings.HasPrefix(chart, "./") && !c.brings(chart) {
 				report(s.At(), "stage "+s.Name+": left to Flux, which does not bring it",
 					"Stage %s asks the gates of this one, and nothing that Flux applies from git_path on (%s) installs the chart %s: they would not open. "+
 						"Add a HelmRelease to Flux's repository, or enable the stage.", s.AskedBy.Name, where(c.at("git_path")), chart)
@@ -92,15 +93,15 @@ func (c *cluster) brings(chart string) bool {
 }
 
 // same says what m does that o does as well; "" if they have nothing in common.
-func (c *cluster) same(m made, o gitops.Object) string {
+func (c *cluster) same(m tfeval.Object, o gitops.Object) string {
 	group := o.GroupVersionKind().Group
-	if m.kind != release {
+	if m.Kind != tfeval.Release {
 		switch {
-		case m.is(made{group: group, kind: o.GetKind(), namespace: o.GetNamespace(), name: o.GetName()}):
+		case m.Is(tfeval.Object{Group: group, Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}):
 			return "makes it"
 		case group == "external-secrets.io" && o.GetKind() == "ExternalSecret" && field(o, "spec", "target", "creationPolicy") != "Merge" &&
-			m.is(made{kind: "Secret", namespace: o.GetNamespace(), name: cmp.Or(field(o, "spec", "target", "name"), o.GetName())}):
-			return "makes its Secret " + m.name
+			m.Is(tfeval.Object{Kind: "Secret", Namespace: o.GetNamespace(), Name: cmp.Or(field(o, "spec", "target", "name"), o.GetName())}):
+			return "makes its Secret " + m.Name
 		}
 		return ""
 	}
@@ -108,10 +109,10 @@ func (c *cluster) same(m made, o gitops.Object) string {
 		return ""
 	}
 	name, namespace := installs(o)
-	if m.name == name && m.namespace == namespace {
+	if m.Name == name && m.Namespace == namespace {
 		return "installs this release"
 	}
-	if chart := c.chartOf(o); chart == m.chart && len(operators()[chart]) > 0 {
+	if chart := c.chartOf(o); chart == m.Chart && len(operators()[chart]) > 0 {
 		return "installs the chart " + chart
 	}
 	return ""

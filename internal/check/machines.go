@@ -2,9 +2,11 @@ package check
 
 import (
 	"fmt"
+
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
-func controlplanesEven(c *cluster, report finding) {
+func controlplanesEven(c *cluster, report reporter) {
 	n := 0
 	for _, m := range c.machines {
 		switch m.role {
@@ -25,7 +27,7 @@ func controlplanesEven(c *cluster, report finding) {
 	}
 }
 
-func vmIDTwice(c *cluster, report finding) {
+func vmIDTwice(c *cluster, report reporter) {
 	first := map[int]string{}
 	for _, m := range c.machines {
 		if m.id == 0 {
@@ -40,7 +42,7 @@ func vmIDTwice(c *cluster, report finding) {
 	}
 }
 
-func vmIDOutside(c *cluster, report finding) {
+func vmIDOutside(c *cluster, report reporter) {
 	if c.ids == (span{}) || c.ids.first > c.ids.last {
 		return
 	}
@@ -52,7 +54,7 @@ func vmIDOutside(c *cluster, report finding) {
 	}
 }
 
-func vmIDsReversed(c *cluster, report finding) {
+func vmIDsReversed(c *cluster, report reporter) {
 	if c.ids.first > c.ids.last {
 		report(c.at("vm_id_range"), "vm_id_range: ends before it begins", "It runs from %d to %d. Exchange first and last.", c.ids.first, c.ids.last)
 	}
@@ -61,7 +63,7 @@ func vmIDsReversed(c *cluster, report finding) {
 // longest is how long one label of a host name may be (RFC 1123).
 const longest = 63
 
-func nameTooLong(c *cluster, report finding) {
+func nameTooLong(c *cluster, report reporter) {
 	for _, m := range c.machines {
 		if name := c.hostname(m); len(name) > longest {
 			report(c.at("nodes", m.name), fmt.Sprintf("node %s: its host name is too long", m.name),
@@ -73,7 +75,7 @@ func nameTooLong(c *cluster, report finding) {
 // hostname is how a machine is called in Kubernetes and Proxmox.
 func (c *cluster) hostname(m machine) string { return c.config.Name + "-" + m.name }
 
-func keyTwice(c *cluster, report finding) {
+func keyTwice(c *cluster, report reporter) {
 	for _, w := range c.config.Open() {
 		for _, r := range w.Repetitions() {
 			report(r.Second, fmt.Sprintf("variable %s: %s is there twice", w.Name, r.Key),
@@ -82,9 +84,9 @@ func keyTwice(c *cluster, report finding) {
 	}
 }
 
-func replicasTooMany(c *cluster, report finding) {
+func replicasTooMany(c *cluster, report reporter) {
 	replicas := c.variable("longhorn_replica_count")
-	n, known := whole(replicas.Value)
+	n, known := tfeval.Whole(replicas.Value)
 	disks := 0
 	for _, m := range c.machines {
 		if m.storage {

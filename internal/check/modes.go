@@ -17,7 +17,7 @@ func file(name string) hcl.Range {
 }
 
 // configsMode looks at the exported kubeconfig and talosconfig: who has them has the cluster.
-func configsMode(c *cluster, report finding) {
+func configsMode(c *cluster, report reporter) {
 	dir, shown := filepath.Join(c.config.Dir, "configs"), path.Join("clusters", c.config.Name, c.config.Platform, "configs")
 	info, err := os.Stat(dir)
 	if err != nil || !info.IsDir() {
@@ -40,7 +40,7 @@ func configsMode(c *cluster, report finding) {
 }
 
 // stateMode looks at castle's state, which holds every secret of the cluster.
-func stateMode(c *cluster, report finding) {
+func stateMode(c *cluster, report reporter) {
 	if c.stateDir == "" {
 		return
 	}

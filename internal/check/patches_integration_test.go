@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 	"github.com/ephemeral-castle/castle/stages"
 )
 
@@ -35,24 +36,25 @@ func TestPatchesAreThoseThatTerraformMakes(t *testing.T) {
 			}
 			values := map[string]cty.Value{}
 			for variable := range platform.Variables {
-				values[variable] = standIn(platform.Written(variable).Value)
+				values[variable] = tfeval.StandIn(platform.Written(variable).Value)
 			}
 			values["talos_config_patches"] = cty.ListVal([]cty.Value{cty.StringVal("machine:\n  sysctls:\n    a.b: \"1\"\n")})
 			values["apiserver_extra_args"] = cty.MapVal(map[string]cty.Value{"audit-webhook-config-file": cty.StringVal("https://<k8s>&co")})
-			m := readModule(platform, values)
+			m := tfeval.Read(platform, values)
 			var data *hclsyntax.Block
-			for _, b := range m.blocks {
+			for _, b := range m.Blocks {
 				if b.Type == "data" && b.Labels[0] == "talos_machine_configuration" {
 					data = b
 				}
 			}
 			theirs := applied(t, platform, m, data, values)
-			nodes := values["nodes"].AsValueMap()
-			if len(theirs) != len(nodes) {
-				t.Fatalf("Terraform made %d machines of %d", len(theirs), len(nodes))
+			machines := m.Known("data", "talos_machine_configuration")
+			if len(theirs) != len(machines) || len(machines) != values["nodes"].LengthInt() {
+				t.Fatalf("Terraform made %d machines of %d", len(theirs), len(machines))
 			}
-			for node, value := range nodes {
-				machine, err := m.machine(data, map[string]cty.Value{"each": cty.ObjectVal(map[string]cty.Value{"key": cty.StringVal(node), "value": value})})
+			for _, block := range machines {
+				node := block.Key
+				machine, err := machineOf(block)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -79,11 +81,11 @@ func document(t *testing.T, text string) any {
 }
 
 // applied returns the patches of each machine as an output of Terraform's.
-func applied(t *testing.T, s *config.Stage, m *module, data *hclsyntax.Block, values map[string]cty.Value) map[string][]string {
+func applied(t *testing.T, s *config.Stage, m *tfeval.Module, data *hclsyntax.Block, values map[string]cty.Value) map[string][]string {
 	t.Helper()
 	dir := t.TempDir()
 	var module strings.Builder
-	for _, b := range m.blocks {
+	for _, b := range m.Blocks {
 		if b.Type == "variable" || b.Type == "locals" {
 			whole := b.Range()
 			whole.End = b.CloseBraceRange.End

@@ -19,7 +19,7 @@ func (c *cluster) good() []pool {
 	return slices.DeleteFunc(slices.Clone(c.pools), func(p pool) bool { return p.first.Compare(p.last) > 0 })
 }
 
-func poolReversed(c *cluster, report finding) {
+func poolReversed(c *cluster, report reporter) {
 	for _, p := range c.pools {
 		if p.first.Compare(p.last) > 0 {
 			report(c.poolAt(p), "pool "+p.text+": ends before it begins", "Write %s-%s.", p.last, p.first)
@@ -27,7 +27,7 @@ func poolReversed(c *cluster, report finding) {
 	}
 }
 
-func poolOutside(c *cluster, report finding) {
+func poolOutside(c *cluster, report reporter) {
 	if !c.network.IsValid() || c.gatewayAlone() {
 		return
 	}
@@ -40,7 +40,7 @@ func poolOutside(c *cluster, report finding) {
 	}
 }
 
-func poolHolds(c *cluster, report finding) {
+func poolHolds(c *cluster, report reporter) {
 	all := c.holders()
 	if c.gateway.IsValid() {
 		all = append(all, holder{"the gateway", c.gateway, []string{"network", "gateway"}})
@@ -64,7 +64,7 @@ func poolHolds(c *cluster, report finding) {
 	}
 }
 
-func poolReserved(c *cluster, report finding) {
+func poolReserved(c *cluster, report reporter) {
 	taken := reserved(c.network)
 	for _, p := range c.good() {
 		for _, a := range []netip.Addr{c.network.Addr(), lastAddress(c.network)} {
@@ -82,7 +82,7 @@ func lastAddress(p netip.Prefix) netip.Addr {
 	return lastOf(p)
 }
 
-func poolsOverlap(c *cluster, report finding) {
+func poolsOverlap(c *cluster, report reporter) {
 	all := c.good()
 	for i, p := range all {
 		for _, other := range all[:i] {
@@ -95,7 +95,7 @@ func poolsOverlap(c *cluster, report finding) {
 }
 
 // loadBalancerOutside looks at what the Git repository's manifests are given as a Service's address.
-func loadBalancerOutside(c *cluster, report finding) {
+func loadBalancerOutside(c *cluster, report reporter) {
 	vars := c.variable("cluster_vars")
 	if len(c.pools) == 0 || !vars.Value.IsKnown() || vars.Value.IsNull() || !vars.Value.CanIterateElements() {
 		return

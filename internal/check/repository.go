@@ -5,7 +5,7 @@ import "fmt"
 // sameHost reports whether two clusters live on one Proxmox.
 func sameHost(c, other *cluster) bool { return c.endpoint != "" && c.endpoint == other.endpoint }
 
-func vmIDShared(c, other *cluster, report finding) {
+func vmIDShared(c, other *cluster, report reporter) {
 	if !sameHost(c, other) {
 		return
 	}
@@ -20,7 +20,7 @@ func vmIDShared(c, other *cluster, report finding) {
 	}
 }
 
-func vmIDsOverlap(c, other *cluster, report finding) {
+func vmIDsOverlap(c, other *cluster, report reporter) {
 	none := span{}
 	if sameHost(c, other) && c.ids != none && other.ids != none && c.ids.first <= other.ids.last && other.ids.first <= c.ids.last {
 		report(c.at("vm_id_range"), fmt.Sprintf("vm_id_range: overlaps that of cluster %s", other.label),
@@ -28,7 +28,7 @@ func vmIDsOverlap(c, other *cluster, report finding) {
 	}
 }
 
-func nameShared(c, other *cluster, report finding) {
+func nameShared(c, other *cluster, report reporter) {
 	if !sameHost(c, other) {
 		return
 	}
@@ -42,14 +42,14 @@ func nameShared(c, other *cluster, report finding) {
 	}
 }
 
-func vipShared(c, other *cluster, report finding) {
+func vipShared(c, other *cluster, report reporter) {
 	if c.vip.IsValid() && c.vip == other.vip {
 		report(c.at("vip"), "vip: that of cluster "+other.label,
 			"Both have %s (%s): kubectl would reach now the one, now the other. Give one of them another address.", c.vip, where(other.at("vip")))
 	}
 }
 
-func addressShared(c, other *cluster, report finding) {
+func addressShared(c, other *cluster, report reporter) {
 	for _, h := range c.holders() {
 		for _, o := range other.holders() {
 			if h.address != o.address || h.what == o.what && h.steps[0] == "vip" {
@@ -61,7 +61,7 @@ func addressShared(c, other *cluster, report finding) {
 	}
 }
 
-func poolsShared(c, other *cluster, report finding) {
+func poolsShared(c, other *cluster, report reporter) {
 	for _, p := range c.good() {
 		for _, o := range other.good() {
 			if p.overlaps(o) {
@@ -72,7 +72,7 @@ func poolsShared(c, other *cluster, report finding) {
 	}
 }
 
-func poolHoldsOther(c, other *cluster, report finding) {
+func poolHoldsOther(c, other *cluster, report reporter) {
 	for _, p := range c.good() {
 		for _, o := range other.holders() {
 			if p.holds(o.address) {

@@ -19,8 +19,8 @@ type rule struct {
 	// and numbers: they are not said twice.
 	covers []string
 
-	within func(*cluster, finding)           // looks at one cluster
-	across func(*cluster, *cluster, finding) // compares it with another
+	within func(*cluster, reporter)           // looks at one cluster
+	across func(*cluster, *cluster, reporter) // compares it with another
 }
 
 // rules is every rule, by theme.
@@ -127,7 +127,7 @@ func Rules() []Rule {
 func withoutCovered(diags hcl.Diagnostics) hcl.Diagnostics {
 	var covered []string
 	for _, r := range rules() {
-		if slices.ContainsFunc(diags, func(d *hcl.Diagnostic) bool { return RuleOf(d) == r.name }) {
+		if slices.ContainsFunc(diags, func(d *hcl.Diagnostic) bool { return RuleOf(d) == Kind(r.name) }) {
 			covered = append(covered, r.covers...)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/secret"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // leaf is a string inside a value, and the way to it.
@@ -21,8 +22,8 @@ type leaf struct {
 func leaves(v cty.Value) []leaf {
 	var all []leaf
 	_ = cty.Walk(v, func(p cty.Path, v cty.Value) (bool, error) { // the function returns none
-		if text(v) != "" {
-			all = append(all, leaf{steps(p), text(v)})
+		if tfeval.Text(v) != "" {
+			all = append(all, leaf{steps(p), tfeval.Text(v)})
 		}
 		return true, nil
 	})
@@ -36,10 +37,10 @@ func steps(p cty.Path) []string {
 		case cty.GetAttrStep:
 			all = append(all, s.Name)
 		case cty.IndexStep:
-			if n, ok := whole(s.Key); ok {
+			if n, ok := tfeval.Whole(s.Key); ok {
 				all = append(all, fmt.Sprint(n))
 			} else {
-				all = append(all, text(s.Key))
+				all = append(all, tfeval.Text(s.Key))
 			}
 		}
 	}
@@ -56,7 +57,7 @@ func (c *cluster) vault() string {
 	return path.Join("clusters", c.config.Name, c.config.Platform, "secrets.tfvars")
 }
 
-func secretOpen(c *cluster, report finding) {
+func secretOpen(c *cluster, report reporter) {
 	for _, w := range c.config.Open() {
 		if c.sensitive(w.Name) && len(leaves(w.Value)) > 0 {
 			report(w.At(), fmt.Sprintf("variable %s: a secret in a file for Git", w.Name),
@@ -65,7 +66,7 @@ func secretOpen(c *cluster, report finding) {
 	}
 }
 
-func secretLikely(c *cluster, report finding) {
+func secretLikely(c *cluster, report reporter) {
 	for _, w := range c.config.Open() {
 		for _, l := range leaves(w.Value) {
 			if certain, _ := secret.Likely(l.text); certain && !c.sensitive(w.Name) {
@@ -76,7 +77,7 @@ func secretLikely(c *cluster, report finding) {
 	}
 }
 
-func secretNamed(c *cluster, report finding) {
+func secretNamed(c *cluster, report reporter) {
 	for _, w := range c.config.Open() {
 		for _, l := range leaves(w.Value) {
 			certain, named := secret.Likely(l.text)

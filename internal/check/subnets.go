@@ -37,17 +37,17 @@ func (c *cluster) subnetAt(field string, otherwise hcl.Range) (hcl.Range, string
 	return otherwise, ", Talos' own choice,"
 }
 
-func podsOverlapNodes(c *cluster, report finding) {
+func podsOverlapNodes(c *cluster, report reporter) {
 	pods, _ := c.subnets()
 	c.apart(report, "Pods", "podSubnets", pods)
 }
 
-func servicesOverlapNodes(c *cluster, report finding) {
+func servicesOverlapNodes(c *cluster, report reporter) {
 	_, services := c.subnets()
 	c.apart(report, "Services", "serviceSubnets", services)
 }
 
-func (c *cluster) apart(report finding, whose, field string, subnets []netip.Prefix) {
+func (c *cluster) apart(report reporter, whose, field string, subnets []netip.Prefix) {
 	for _, p := range subnets {
 		if c.network.IsValid() && p.Overlaps(c.network) {
 			at, choice := c.subnetAt(field, c.at("network", "gateway"))
@@ -59,7 +59,7 @@ func (c *cluster) apart(report finding, whose, field string, subnets []netip.Pre
 	}
 }
 
-func podsOverlapServices(c *cluster, report finding) {
+func podsOverlapServices(c *cluster, report reporter) {
 	pods, services := c.subnets()
 	for _, p := range pods {
 		for _, s := range services {

@@ -14,6 +14,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/talos"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // blame is where something of a machine's configuration comes from: the patch
@@ -30,8 +31,8 @@ func (c *cluster) blame(r rendered, words ...string) hcl.Range {
 // inPatch finds the line of the user's patches that has a word.
 func (c *cluster) inPatch(word string) (hcl.Range, bool) {
 	patches := c.variable(patchVariable)
-	for i, v := range elements(patches.Value) {
-		if !strings.Contains(text(v), word) {
+	for i, v := range tfeval.Elements(patches.Value) {
+		if !strings.Contains(tfeval.Text(v), word) {
 			continue
 		}
 		at := patches.At(strconv.Itoa(i))
@@ -61,16 +62,16 @@ func lineWith(file []byte, within hcl.Range, word string) (hcl.Range, bool) {
 
 // patched reports whether every patch of the user's can be read by itself.
 func (c *cluster) patched() bool {
-	return !slices.ContainsFunc(elements(c.variable(patchVariable).Value), func(v cty.Value) bool { return talos.ReadPatch(text(v)) != nil })
+	return !slices.ContainsFunc(tfeval.Elements(c.variable(patchVariable).Value), func(v cty.Value) bool { return talos.ReadPatch(tfeval.Text(v)) != nil })
 }
 
-func patchUnreadable(c *cluster, report finding) {
+func patchUnreadable(c *cluster, report reporter) {
 	patches := c.variable(patchVariable)
-	for i, v := range elements(patches.Value) {
-		if text(v) == "" {
+	for i, v := range tfeval.Elements(patches.Value) {
+		if tfeval.Text(v) == "" {
 			continue
 		}
-		if err := talos.ReadPatch(text(v)); err != nil {
+		if err := talos.ReadPatch(tfeval.Text(v)); err != nil {
 			report(patches.At(strconv.Itoa(i)), fmt.Sprintf("%s[%d]: not readable as a patch", patchVariable, i),
 				"Talos says: %s. Write it as in the reference of the machine configuration of %s.", oneLine(secret.HideLikely(err.Error())), c.talosVersion())
 		}
@@ -78,14 +79,14 @@ func patchUnreadable(c *cluster, report finding) {
 }
 
 func (c *cluster) talosVersion() string {
-	if v := text(c.variable("talos_version").Value); v != "" {
+	if v := tfeval.Text(c.variable("talos_version").Value); v != "" {
 		return "Talos " + v
 	}
 	return "Talos"
 }
 
 // machineConfig says once what is wrong with several machines.
-func machineConfig(c *cluster, report finding) {
+func machineConfig(c *cluster, report reporter) {
 	if late, _ := c.tooNew(); len(late) > 0 {
 		return // told by a rule of its own
 	}
@@ -98,7 +99,7 @@ func machineConfig(c *cluster, report finding) {
 		machines[problem] = append(machines[problem], r.machine)
 	}
 	for _, r := range c.rendered {
-		var unknown *unknownError
+		var unknown *tfeval.UnknownError
 		switch {
 		case r.err != nil && !errors.As(r.err, &unknown) && c.patched():
 			say(r, r.err.Error())
@@ -132,13 +133,13 @@ func lastPart(problem string) []string {
 	return []string{field[strings.LastIndexByte(field, '.')+1:] + ":"}
 }
 
-func machineConfigUnknown(c *cluster, report finding) {
+func machineConfigUnknown(c *cluster, report reporter) {
 	said := map[string]bool{}
 	for _, r := range c.rendered {
-		var unknown *unknownError
-		if errors.As(r.err, &unknown) && !said[unknown.what] {
-			said[unknown.what] = true
-			report(r.at, "machine configuration: not checked", "castle would have to know %s beforehand. Terraform and Talos judge it when it is applied.", unknown.what)
+		var unknown *tfeval.UnknownError
+		if errors.As(r.err, &unknown) && !said[unknown.What] {
+			said[unknown.What] = true
+			report(r.at, "machine configuration: not checked", "castle would have to know %s beforehand. Terraform and Talos judge it when it is applied.", unknown.What)
 		}
 	}
 }
@@ -180,7 +181,7 @@ func (c *cluster) modulesOf() map[string]rendered {
 	return all
 }
 
-func kernelModule(c *cluster, report finding) {
+func kernelModule(c *cluster, report reporter) {
 	modules := c.modulesOf()
 	for _, name := range names(modules) {
 		if instead, is := absent()[name]; is {
@@ -189,7 +190,7 @@ func kernelModule(c *cluster, report finding) {
 	}
 }
 
-func kernelModuleUnknown(c *cluster, report finding) {
+func kernelModuleUnknown(c *cluster, report reporter) {
 	modules := c.modulesOf()
 	for _, name := range names(modules) {
 		known := strings.ReplaceAll(name, "-", "_")
@@ -204,7 +205,7 @@ func kernelModuleUnknown(c *cluster, report finding) {
 	}
 }
 
-func vipOnWorker(c *cluster, report finding) {
+func vipOnWorker(c *cluster, report reporter) {
 	for _, r := range c.rendered {
 		if r.config == nil || r.role != "worker" {
 			continue
@@ -216,7 +217,7 @@ func vipOnWorker(c *cluster, report finding) {
 	}
 }
 
-func machineCertSANs(c *cluster, report finding) {
+func machineCertSANs(c *cluster, report reporter) {
 	for _, r := range c.rendered {
 		if r.config == nil || len(r.config.MachineCertSANs()) == 0 {
 			continue
@@ -232,7 +233,7 @@ func machineCertSANs(c *cluster, report finding) {
 	}
 }
 
-func installImageMissing(c *cluster, report finding) {
+func installImageMissing(c *cluster, report reporter) {
 	for _, r := range c.rendered {
 		if r.config != nil && r.config.InstallImage() == "" {
 			report(r.at, "machine.install.image: no patch sets it",
@@ -242,8 +243,8 @@ func installImageMissing(c *cluster, report finding) {
 	}
 }
 
-func installImageVersion(c *cluster, report finding) {
-	version := text(c.variable("talos_version").Value)
+func installImageVersion(c *cluster, report reporter) {
+	version := tfeval.Text(c.variable("talos_version").Value)
 	for _, r := range c.rendered {
 		if r.config == nil || version == "" {
 			continue

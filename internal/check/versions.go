@@ -7,10 +7,11 @@ import (
 	"github.com/hashicorp/go-version"
 
 	"github.com/ephemeral-castle/castle/internal/talos"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
-func kubernetesUnsupported(c *cluster, report finding) {
-	release, kubernetes := text(c.variable("talos_version").Value), text(c.variable("kubernetes_version").Value)
+func kubernetesUnsupported(c *cluster, report reporter) {
+	release, kubernetes := tfeval.Text(c.variable("talos_version").Value), tfeval.Text(c.variable("kubernetes_version").Value)
 	support, known := talos.SupportOf(release)
 	if known && kubernetes != "" && !talos.Suits(release, kubernetes) {
 		report(c.at("kubernetes_version"), fmt.Sprintf("kubernetes_version: %s does not go with Talos %s", kubernetes, release),
@@ -18,8 +19,8 @@ func kubernetesUnsupported(c *cluster, report finding) {
 	}
 }
 
-func talosUnknown(c *cluster, report finding) {
-	release := text(c.variable("talos_version").Value)
+func talosUnknown(c *cluster, report reporter) {
+	release := tfeval.Text(c.variable("talos_version").Value)
 	if _, known := talos.SupportOf(release); release == "" || known {
 		return
 	}
@@ -30,9 +31,9 @@ func talosUnknown(c *cluster, report finding) {
 		"It knows Talos up to %s, judges the machine configuration as that release would, and cannot say which Kubernetes goes with yours.", talos.Newest())
 }
 
-func talosTooOld(c *cluster, report finding) {
+func talosTooOld(c *cluster, report reporter) {
 	if late, since := c.tooNew(); len(late) > 0 {
-		report(c.at("talos_version"), fmt.Sprintf("talos_version: %s is too old for the stage", text(c.variable("talos_version").Value)),
+		report(c.at("talos_version"), fmt.Sprintf("talos_version: %s is too old for the stage", tfeval.Text(c.variable("talos_version").Value)),
 			"The machine configuration has documents that it does not know: %s. Take %s or later.", strings.Join(names(late), ", "), since)
 	}
 }
@@ -40,7 +41,7 @@ func talosTooOld(c *cluster, report finding) {
 // tooNew returns the kinds of documents that the cluster's Talos does not know
 // yet, and the release that knows them all.
 func (c *cluster) tooNew() (late map[string]bool, newest string) {
-	own, err := version.NewVersion(talos.Minor(text(c.variable("talos_version").Value)))
+	own, err := version.NewVersion(talos.Minor(tfeval.Text(c.variable("talos_version").Value)))
 	if err != nil {
 		return nil, ""
 	}
@@ -70,7 +71,7 @@ func latest(a, b string) string {
 
 // chartOld compares with the module's default: the version whose source the
 // gates were written from, as stages/README.md says.
-func chartOld(c *cluster, report finding) {
+func chartOld(c *cluster, report reporter) {
 	for _, s := range c.config.Stages {
 		for _, name := range names(s.Variables) {
 			fallback, _ := s.Variables[name].Default()
@@ -78,8 +79,8 @@ func chartOld(c *cluster, report finding) {
 				continue
 			}
 			written := s.Written(name)
-			own, err := version.NewVersion(text(written.Value))
-			known, otherErr := version.NewVersion(text(fallback))
+			own, err := version.NewVersion(tfeval.Text(written.Value))
+			known, otherErr := version.NewVersion(tfeval.Text(fallback))
 			if err != nil || otherErr != nil || !own.LessThan(known) {
 				continue
 			}

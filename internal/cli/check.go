@@ -103,7 +103,7 @@ type checkedProblem struct {
 func checked(r *check.Report) any {
 	problems := []checkedProblem{}
 	for _, d := range r.Diagnostics {
-		p := checkedProblem{Severity: "error", Rule: check.RuleOf(d), Summary: d.Summary, Detail: d.Detail}
+		p := checkedProblem{Severity: "error", Rule: string(check.RuleOf(d)), Summary: d.Summary, Detail: d.Detail}
 		if d.Severity == hcl.DiagWarning {
 			p.Severity = "warning"
 		}

@@ -10,10 +10,10 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/ephemeral-castle/castle/internal/check"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // datacenter is the Proxmox that a stage's preflight vm_ids asks, and what the
@@ -24,7 +24,7 @@ type datacenter struct {
 	values gate.Values
 	client *proxmox.Client
 	nodes  []string
-	images []check.Block
+	images []tfeval.Block
 	disks  string // the storage of the machines' disks
 }
 
@@ -61,10 +61,10 @@ func (x *examination) datacenter(s *config.Stage, p *config.Preflight, heard spo
 		return said(red("correct it where it is given", "%v", err))
 	}
 	inputs := x.inputs(s)
-	r := check.Read(s, inputs)
+	r := tfeval.Read(s, inputs)
 	d := &datacenter{
 		examination: x, stage: s, values: values, client: client,
-		images: r.Blocks("resource", "proxmox_virtual_environment_download_file"), disks: known(inputs["proxmox_disk_datastore"]),
+		images: r.Known("resource", "proxmox_virtual_environment_download_file"), disks: known(inputs["proxmox_disk_datastore"]),
 	}
 	d.nodes = d.wantedNodes()
 	ask := func(name string, what func(context.Context) []Finding) question {

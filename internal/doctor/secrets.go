@@ -9,9 +9,9 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/ephemeral-castle/castle/internal/check"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/infisical"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // secretsLayer is the layer whose outputs others need before a cluster is there.
@@ -41,7 +41,7 @@ func (x *examination) hear(ctx context.Context) spoken {
 			continue
 		}
 		inputs := x.inputs(s)
-		r := check.Read(s, inputs)
+		r := tfeval.Read(s, inputs)
 		if r.Has("resource") {
 			continue // it makes what it says
 		}
@@ -87,14 +87,14 @@ func (x *examination) hear(ctx context.Context) spoken {
 }
 
 // consult asks Infisical, or a Vault, what the data sources of a stage would.
-func (x *examination) consult(ctx context.Context, s *config.Stage, r *check.Reading) spoken {
+func (x *examination) consult(ctx context.Context, s *config.Stage, r *tfeval.Module) spoken {
 	result := spoken{keeper: "infisical"}
-	sources := r.Blocks("data", "infisical_secrets")
+	sources := r.Known("data", "infisical_secrets")
 	if len(sources) == 0 {
 		return x.consultVault(ctx, s, r)
 	}
 	host := ""
-	for _, p := range r.Blocks("provider", "infisical") {
+	for _, p := range r.Known("provider", "infisical") {
 		host = p.Text("host")
 	}
 	if host == "" {
@@ -131,7 +131,7 @@ func (x *examination) consult(ctx context.Context, s *config.Stage, r *check.Rea
 			self = cty.ObjectVal(map[string]cty.Value{"secrets": cty.MapVal(values)})
 		}
 		answers[source.Name] = self
-		unmet := r.Unmet(source, self)
+		unmet := r.FailedPostconditions(source, self)
 		for _, why := range unmet {
 			result.findings = append(result.findings, red("what it says, in Infisical", "%s", why)...)
 		}
@@ -139,7 +139,7 @@ func (x *examination) consult(ctx context.Context, s *config.Stage, r *check.Rea
 			result.findings = append(result.findings, green("%s: %d secrets, all that %s asks for there and none of them empty", place, len(values), s.Name)...)
 		}
 	}
-	r.Say(map[string]map[string]cty.Value{"infisical_secrets": answers})
+	r.SetData(map[string]map[string]cty.Value{"infisical_secrets": answers})
 	return result
 }
 

@@ -7,16 +7,16 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/ephemeral-castle/castle/internal/check"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 	"github.com/ephemeral-castle/castle/internal/vault"
 )
 
 // consultVault asks a Vault what the data source of a stage would. Where it stands
 // and how to log in, the stage's preflight says.
-func (x *examination) consultVault(ctx context.Context, s *config.Stage, r *check.Reading) spoken {
+func (x *examination) consultVault(ctx context.Context, s *config.Stage, r *tfeval.Module) spoken {
 	result := spoken{keeper: "vault"}
-	sources := r.Blocks("data", "vault_kv_secret_v2")
+	sources := r.Known("data", "vault_kv_secret_v2")
 	for _, p := range s.Preflights {
 		if p.Type.Name != vault.Preflight || len(sources) == 0 {
 			continue
@@ -48,14 +48,14 @@ func (x *examination) consultVault(ctx context.Context, s *config.Stage, r *chec
 			return result
 		}
 		self := cty.ObjectVal(map[string]cty.Value{"data_json": cty.StringVal(string(text))})
-		unmet := r.Unmet(sources[0], self)
+		unmet := r.FailedPostconditions(sources[0], self)
 		for _, why := range unmet {
 			result.findings = append(result.findings, red(fmt.Sprintf("castle secrets seed %s/%s", x.Name, x.Platform), "%s", why)...)
 		}
 		if len(unmet) == 0 {
 			result.findings = green("%s below %s at %s: %d secrets, all that %s asks for there and none of them empty", place.Path, place.Mount, place.Server.Address, len(secrets), s.Name)
 		}
-		r.Say(map[string]map[string]cty.Value{"vault_kv_secret_v2": {sources[0].Name: self}})
+		r.SetData(map[string]map[string]cty.Value{"vault_kv_secret_v2": {sources[0].Name: self}})
 	}
 	return result
 }

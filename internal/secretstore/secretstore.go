@@ -13,9 +13,9 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/ephemeral-castle/castle/internal/check"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/infisical"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 	"github.com/ephemeral-castle/castle/internal/vault"
 )
 
@@ -41,12 +41,12 @@ type Collection struct {
 func Of(stages []*config.Stage) (*Collection, error) {
 	for _, s := range stages {
 		inputs, _ := s.Inputs(config.Scope{}) //nolint:errcheck // what other stages say is nothing that a first stage needs
-		reading := check.Read(s, inputs)
+		reading := tfeval.Read(s, inputs)
 		c := &Collection{Stage: s.Name, Optional: map[string]bool{}}
 		switch {
-		case len(reading.Blocks("data", "infisical_secrets")) > 0:
+		case len(reading.Known("data", "infisical_secrets")) > 0:
 			c.infisical(reading)
-		case len(reading.Blocks("data", "vault_kv_secret_v2")) > 0:
+		case len(reading.Known("data", "vault_kv_secret_v2")) > 0:
 			if err := c.vault(s); err != nil {
 				return nil, err
 			}
@@ -69,10 +69,10 @@ func Of(stages []*config.Stage) (*Collection, error) {
 	return nil, errors.New("no stage of this cluster reads its secrets from Infisical or a Vault")
 }
 
-func (c *Collection) infisical(r *check.Reading) {
-	source := r.Blocks("data", "infisical_secrets")[0]
+func (c *Collection) infisical(r *tfeval.Module) {
+	source := r.Known("data", "infisical_secrets")[0]
 	f := infisical.Folder{Host: "https://app.infisical.com", Project: source.Text("workspace_id"), Environment: source.Text("env_slug"), Path: source.Text("folder_path")}
-	for _, p := range r.Blocks("provider", "infisical") {
+	for _, p := range r.Known("provider", "infisical") {
 		if host := p.Text("host"); host != "" {
 			f.Host = host
 		}

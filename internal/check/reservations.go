@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // Claims is what a cluster has for itself, as far as its files say so: what no
@@ -54,4 +55,4 @@ func Claimed(c *config.Cluster) Claims {
 }
 
 // Text returns what the cluster says for a variable, if that is a text.
-func (c Claims) Text(variable string) string { return text(c.cluster.variable(variable).Value) }
+func (c Claims) Text(variable string) string { return tfeval.Text(c.cluster.variable(variable).Value) }

@@ -1,4 +1,4 @@
-package check
+package tfeval
 
 import (
 	"encoding/base64"
@@ -17,23 +17,24 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 )
 
-// functions are those of Terraform that expressions of a module are evaluated
-// with here. Each means what it means there, or is left out: an expression that
-// calls another one is not judged.
+// functions are those that behave as Terraform's do. Nothing is marked as sensitive
+// here, so sensitive and nonsensitive return their argument.
 func functions() map[string]function.Function {
 	all := maps.Clone(config.Functions())
 	delete(all, "replace") // Terraform's knows regular expressions
 	maps.Copy(all, map[string]function.Function{
 		"alltrue":      allFunc(true),
 		"anytrue":      allFunc(false),
-		"base64encode": textFunc(func(s string) cty.Value { return cty.StringVal(base64.StdEncoding.EncodeToString([]byte(s))) }),
+		"base64encode": base64Func(),
 		"can":          tryfunc.CanFunc,
 		"cidrhost":     cidrhostFunc(),
 		"coalesce":     coalesceFunc(),
 		"endswith":     partFunc(strings.HasSuffix),
 		"length":       lengthFunc(),
 		"jsondecode":   stdlib.JSONDecodeFunc,
+		"nonsensitive": sameFunc(),
 		"regex":        stdlib.RegexFunc,
+		"sensitive":    sameFunc(),
 		"signum":       stdlib.SignumFunc,
 		"startswith":   partFunc(strings.HasPrefix),
 		"strcontains":  partFunc(strings.Contains),
@@ -46,7 +47,7 @@ func functions() map[string]function.Function {
 	return all
 }
 
-// allFunc is alltrue, or anytrue: what one element decides against the others.
+// allFunc is alltrue, or anytrue: one element can decide against the others.
 func allFunc(all bool) function.Function {
 	return function.New(&function.Spec{
 		Params: []function.Parameter{{Name: "list", Type: cty.List(cty.Bool)}},
@@ -68,11 +69,28 @@ func allFunc(all bool) function.Function {
 	})
 }
 
-func textFunc(of func(string) cty.Value) function.Function {
+func base64Func() function.Function {
 	return function.New(&function.Spec{
 		Params: []function.Parameter{{Name: "text", Type: cty.String}},
 		Type:   function.StaticReturnType(cty.String),
-		Impl:   func(args []cty.Value, _ cty.Type) (cty.Value, error) { return of(args[0].AsString()), nil },
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+			return cty.StringVal(base64.StdEncoding.EncodeToString([]byte(args[0].AsString()))), nil
+		},
+	})
+}
+
+// anything is a parameter for every value.
+func anything(name string) function.Parameter {
+	return function.Parameter{
+		Name: name, Type: cty.DynamicPseudoType, AllowNull: true, AllowUnknown: true, AllowDynamicType: true,
+	}
+}
+
+func sameFunc() function.Function {
+	return function.New(&function.Spec{
+		Params: []function.Parameter{anything("value")},
+		Type:   func(args []cty.Value) (cty.Type, error) { return args[0].Type(), nil },
+		Impl:   func(args []cty.Value, _ cty.Type) (cty.Value, error) { return args[0], nil },
 	})
 }
 
@@ -129,8 +147,9 @@ func cidrhostFunc() function.Function {
 
 // coalesceFunc passes over empty strings too, as Terraform's does.
 func coalesceFunc() function.Function {
+	values := anything("values")
 	return function.New(&function.Spec{
-		VarParam: &function.Parameter{Name: "values", Type: cty.DynamicPseudoType, AllowUnknown: true, AllowNull: true, AllowDynamicType: true},
+		VarParam: &values,
 		Type: func(args []cty.Value) (cty.Type, error) {
 			types := make([]cty.Type, len(args))
 			for i, v := range args {

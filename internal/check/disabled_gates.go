@@ -9,7 +9,7 @@ import (
 // gatesUnasked looks at disabled stages: a layer's name in `needs` makes no edge to
 // them, so what was written to wait for them starts without, unless it is the stage
 // that asks their gates itself.
-func gatesUnasked(c *cluster, report finding) {
+func gatesUnasked(c *cluster, report reporter) {
 	for _, s := range c.config.Disabled {
 		if !s.HasGates() {
 			continue
