@@ -64,10 +64,10 @@ func (r *destruction) find(ctx context.Context, a *state.RecordedAdopt) (event.T
 	if err != nil {
 		return event.Thing{}, err
 	}
-	there, err := question.Ask(ctx, nil)
+	there, err := question.Lookup(ctx, nil)
 	thing := event.Thing{Kind: question.Object.Kind, ID: question.Object.ID, Gone: !there}
 	if there {
-		thing.Reason, thing.Way = "still there", question.Object.Way
+		thing.Reason, thing.Way = "still there", question.Object.Fix
 	}
 	return thing, err
 }

@@ -89,7 +89,7 @@ func (r *run) exists(ctx context.Context, s *config.Stage, a *config.Adopt, st *
 		return false, err
 	}
 	asked := gate.Gate{Name: question.Name, Check: func(ctx context.Context) (err error) {
-		there, err = question.Ask(ctx, known(st))
+		there, err = question.Lookup(ctx, known(st))
 		return err
 	}}
 	policy := a.Exists.Policy

@@ -41,7 +41,7 @@ type StageGates struct {
 // never created is not open and not waited for: no gate of it could ever open.
 //
 // It starts no Terraform, takes no lock and leaves no run behind. It changes
-// nothing that a run relies on (what a wait nudges is the cluster's own affair,
+// nothing that a run relies on (what a wait triggers is the cluster's own affair,
 // and nudging twice does no harm), so it may be used beside a create; and one
 // who asks every few seconds should find nothing but the answer.
 func (c *Castle) Gates(ctx context.Context, o GateOptions) (GateReport, error) {

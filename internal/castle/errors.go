@@ -37,19 +37,19 @@ func (e *PreflightError) Error() string {
 		if f.Why != "" {
 			fmt.Fprintf(&b, "\n    %s", f.Why)
 		}
-		for _, way := range f.Ways {
+		for _, way := range f.Fixes {
 			fmt.Fprintf(&b, "\n    - %s", way)
 		}
 		if f.Import != nil {
 			b.WriteString("\n    - if it is this cluster's own after all, import it:")
 			b.WriteString(e.commands("import " + process.Quote(f.Import.Address) + " " + f.Import.ID))
 		}
-		if f.Forget != "" {
-			fmt.Fprintf(&b, "\n    - if it is gone for good, forget it:\n      %s %s", e.Forget, process.Quote(f.Forget))
+		if f.Untrack != "" {
+			fmt.Fprintf(&b, "\n    - if it is gone for good, forget it:\n      %s %s", e.Forget, process.Quote(f.Untrack))
 		}
-		if f.Mistaken != "" {
+		if f.ConflictsWith != "" {
 			b.WriteString("\n    - if what the state knows instead is gone for good, forget that:")
-			b.WriteString(e.commands("state rm " + process.Quote(f.Mistaken)))
+			b.WriteString(e.commands("state rm " + process.Quote(f.ConflictsWith)))
 		}
 	}
 	return b.String()

@@ -72,8 +72,8 @@ func TestPreflightErrorEndsInLinesToPaste(t *testing.T) {
 	err := &PreflightError{
 		Preflight: "vm_ids.free", Terraform: "castle terraform blue machines --", First: "castle create blue --only keys",
 		Foreign: []gate.Foreign{
-			{What: `VM 421 "a"`, Why: "no tags", Ways: []string{"remove it"}, Import: &gate.Import{Address: `vm.node["it's"]`, ID: "pve/421"}},
-			{What: `VM 422 "b"`, Mistaken: `vm.node["b"]`},
+			{What: `VM 421 "a"`, Why: "no tags", Fixes: []string{"remove it"}, Import: &gate.Import{Address: `vm.node["it's"]`, ID: "pve/421"}},
+			{What: `VM 422 "b"`, ConflictsWith: `vm.node["b"]`},
 		},
 	}
 	want := `preflight vm_ids.free:

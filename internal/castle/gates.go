@@ -85,12 +85,12 @@ func (r *run) listen(of event.Event) gate.Listener {
 			}
 			say(event.GateClosed, closed.Error())
 		},
-		Nudge: func(did string, err error) {
+		Reconcile: func(did string, err error) {
 			if did != "" {
-				say(event.GateNudged, did)
+				say(event.ReconcileTriggered, did)
 			}
 			if err != nil {
-				say(event.GateNudged, "could not help: "+err.Error())
+				say(event.ReconcileTriggered, "cannot trigger a reconcile: "+err.Error())
 			}
 		},
 	}

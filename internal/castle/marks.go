@@ -18,15 +18,15 @@ import (
 func marksNote(dir *state.Stage) state.Note { return dir.Note("machines") }
 
 // marksOf reads what was noted of a stage's things; nothing if nothing was.
-func marksOf(dir *state.Stage) (marks []gate.Mark, err error) {
+func marksOf(dir *state.Stage) (marks []gate.MachineID, err error) {
 	err = marksNote(dir).Read(&marks)
 	return marks, err
 }
 
-func markOf(marks []gate.Mark, address string) gate.Mark {
-	i := slices.IndexFunc(marks, func(m gate.Mark) bool { return m.Address == address })
+func markOf(marks []gate.MachineID, address string) gate.MachineID {
+	i := slices.IndexFunc(marks, func(m gate.MachineID) bool { return m.Address == address })
 	if i < 0 {
-		return gate.Mark{}
+		return gate.MachineID{}
 	}
 	return marks[i]
 }
@@ -34,7 +34,7 @@ func markOf(marks []gate.Mark, address string) gate.Mark {
 // mark notes what a stage's preflights see of the things in its state. That they
 // cannot be asked is no reason to fail: the state alone has to do then.
 func (r *creation) mark(ctx context.Context, s *config.Stage) {
-	marked := slices.ContainsFunc(s.Preflights, func(p *config.Preflight) bool { return p.Type.Marks })
+	marked := slices.ContainsFunc(s.Preflights, func(p *config.Preflight) bool { return p.Type.HasMachineIDs })
 	if !marked || ctx.Err() != nil {
 		return
 	}
@@ -49,19 +49,19 @@ func (r *creation) noteMarks(ctx context.Context, s *config.Stage) error {
 	if err != nil {
 		return err
 	}
-	var marks []gate.Mark
+	var marks []gate.MachineID
 	for _, p := range s.Preflights {
-		if !p.Type.Marks {
+		if !p.Type.HasMachineIDs {
 			continue
 		}
 		findings, err := r.inspect(ctx, s, p)
 		if err != nil {
 			return err
 		}
-		marks = append(marks, findings.Marks...)
+		marks = append(marks, findings.MachineIDs...)
 	}
 	for _, old := range before { // of one that is not what it was, too
-		if markOf(marks, old.Address) == (gate.Mark{}) {
+		if markOf(marks, old.Address) == (gate.MachineID{}) {
 			marks = append(marks, old)
 		}
 	}

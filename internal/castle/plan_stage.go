@@ -183,7 +183,7 @@ func (p *planning) askPreflights(ctx context.Context, s *config.Stage, one *plan
 		}
 		one.imports = one.imports || len(findings.Ours) > 0
 		for _, own := range findings.Ours {
-			one.Notes = append(one.Notes, fmt.Sprintf("%s would be taken over as %s", own.What, own.Address))
+			one.Notes = append(one.Notes, fmt.Sprintf("%s would be taken over as %s", own.Import.What, own.Import.Address))
 		}
 	}
 	return nil
@@ -228,7 +228,7 @@ func (p *planning) adoptable(ctx context.Context, s *config.Stage, st *state.Sta
 			return nil, fmt.Errorf("adopt %s: %w", a.Address, err)
 		}
 		asking, stop := context.WithTimeout(ctx, answerAtOnce)
-		there, err := question.Ask(asking, known(st))
+		there, err := question.Lookup(asking, known(st))
 		stop()
 		switch {
 		case err != nil:

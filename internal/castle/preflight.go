@@ -18,7 +18,7 @@ import (
 // failure to ask may mean that a volatile secret was rotated since the last run,
 // so that is read again once before it counts.
 func (r *creation) earlyPreflight(ctx context.Context, s *config.Stage, p *config.Preflight) error {
-	var findings gate.Findings
+	var findings gate.Inspection
 	err := r.step(s.Name, s.Layer, "preflight", func() (err error) {
 		if findings, err = r.inspect(ctx, s, p); err == nil || ctx.Err() != nil {
 			return err
@@ -41,10 +41,10 @@ func (r *creation) earlyPreflight(ctx context.Context, s *config.Stage, p *confi
 	}
 	for _, own := range findings.Ours {
 		if r.adopts {
-			r.notice(fmt.Sprintf("%s is adopted as %s", own.What, own.Address))
+			r.notice(fmt.Sprintf("%s is adopted as %s", own.Import.What, own.Import.Address))
 			continue
 		}
-		r.notice(fmt.Sprintf("%s was made by a run that was killed; it is taken over", own.What))
+		r.notice(fmt.Sprintf("%s was made by a run that was killed; it is taken over", own.Import.What))
 	}
 	return nil
 }
@@ -57,20 +57,20 @@ func (r *run) claims(s *config.Stage, adopts bool) (func(gate.Own) bool, error) 
 		return func(gate.Own) bool { return true }, nil
 	}
 	intent, err := r.dir.Stage(s.Name).Intent()
-	return func(own gate.Own) bool { return intent.Covers(own.Address, own.ID) }, err
+	return func(own gate.Own) bool { return intent.Covers(own.Import.Address, own.Import.ID) }, err
 }
 
 // refuse is nil if nothing stands in the way of a stage.
-func (r *run) refuse(s *config.Stage, p *config.Preflight, findings gate.Findings, adopts bool) error {
-	inTheWay := slices.Concat(findings.Unfit, findings.Foreign)
+func (r *run) refuse(s *config.Stage, p *config.Preflight, findings gate.Inspection, adopts bool) error {
+	inTheWay := slices.Concat(findings.Unusable, findings.Foreign)
 	claimed, err := r.claims(s, adopts)
 	if err != nil {
 		return err
 	}
 	for _, own := range findings.Ours {
 		if !claimed(own) {
-			own.Unclaimed.Ways = append([]string{"take it over as it is: " + r.command("create") + " --adopt"}, own.Unclaimed.Ways...)
-			inTheWay = append(inTheWay, own.Unclaimed)
+			own.AsForeign.Fixes = append([]string{"take it over as it is: " + r.command("create") + " --adopt"}, own.AsForeign.Fixes...)
+			inTheWay = append(inTheWay, own.AsForeign)
 		}
 	}
 	if len(inTheWay) == 0 {
@@ -78,7 +78,7 @@ func (r *run) refuse(s *config.Stage, p *config.Preflight, findings gate.Finding
 	}
 	for i, f := range inTheWay {
 		if f.Nuke != "" {
-			inTheWay[i].Ways = append(slices.Clone(f.Ways), "delete it: "+r.nukeCommand(s, p, f.Nuke))
+			inTheWay[i].Fixes = append(slices.Clone(f.Fixes), "delete it: "+r.nukeCommand(s, p, f.Nuke))
 		}
 	}
 	e := &PreflightError{Preflight: p.Name(), Foreign: inTheWay, Terraform: r.terraformCommand(s.Name), Forget: r.forgetCommand(s.Name)}
@@ -133,26 +133,26 @@ func (r *run) nukeCommand(s *config.Stage, p *config.Preflight, ids string) stri
 }
 
 // inspect asks one preflight of a stage.
-func (r *run) inspect(ctx context.Context, s *config.Stage, p *config.Preflight) (gate.Findings, error) {
+func (r *run) inspect(ctx context.Context, s *config.Stage, p *config.Preflight) (gate.Inspection, error) {
 	scope := r.said.scope(s)
 	if inputs, diags := s.Inputs(scope); !diags.HasErrors() {
 		r.hide(s, inputs)
 	}
 	values, diags := p.Values(s, scope)
 	if diags.HasErrors() {
-		return gate.Findings{}, diags
+		return gate.Inspection{}, diags
 	}
 	preflight, err := p.Type.New(p.Name(), gate.Target{Environ: r.options.Environ}, values)
 	if err != nil {
-		return gate.Findings{}, err
+		return gate.Inspection{}, err
 	}
 	st, err := r.readState(r.dir.Stage(s.Name))
 	if err != nil {
-		return gate.Findings{}, err
+		return gate.Inspection{}, err
 	}
 	all, err := expected(r.dir.Stage(s.Name), st)
 	if err != nil {
-		return gate.Findings{}, err
+		return gate.Inspection{}, err
 	}
 	return preflight.Inspect(ctx, all, r.notice)
 }
@@ -187,11 +187,11 @@ func expected(dir *state.Stage, st *state.State) ([]gate.Known, error) {
 
 // known lists the managed resources of a state, with what castle has noted of
 // the things that they stand for.
-func known(st *state.State, marks ...gate.Mark) []gate.Known {
+func known(st *state.State, marks ...gate.MachineID) []gate.Known {
 	var all []gate.Known
 	for _, res := range st.Resources {
 		if res.Mode == managed {
-			all = append(all, gate.Known{Address: res.Address, Type: res.Type, Attributes: res.Attributes, Mark: markOf(marks, res.Address)})
+			all = append(all, gate.Known{Address: res.Address, Type: res.Type, Attributes: res.Attributes, MachineID: markOf(marks, res.Address)})
 		}
 	}
 	return all
@@ -258,7 +258,7 @@ func (r *creation) recheck(ctx context.Context, s *config.Stage) error {
 			return err
 		}
 		if len(findings.Ours) > 0 {
-			return &outdatedError{findings.Ours[0].What}
+			return &outdatedError{findings.Ours[0].Import.What}
 		}
 	}
 	return nil

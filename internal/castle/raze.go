@@ -157,16 +157,16 @@ func (r *destruction) terraform(ctx context.Context, d *Doomed, work *workshop) 
 // what the state knows and is not the stage's any more.
 func (r *destruction) ours(ctx context.Context, d *Doomed) (ours []gate.Import, lost []string, err error) {
 	var refused error
-	err = r.inspectRecorded(ctx, d, func(preflight string, f gate.Findings) {
+	err = r.inspectRecorded(ctx, d, func(preflight string, f gate.Inspection) {
 		lost = append(lost, f.Lost...)
 		for _, own := range f.Ours {
 			ours = append(ours, own.Import)
 		}
-		mistaken := slices.Clone(f.Unseen)
+		mistaken := slices.Clone(f.Unverified)
 		for _, foreign := range f.Foreign {
-			if foreign.Mistaken != "" || foreign.Unsure {
-				if foreign.Mistaken != "" {
-					foreign.Ways = nil // they are for a create
+			if foreign.ConflictsWith != "" || foreign.Unverified {
+				if foreign.ConflictsWith != "" {
+					foreign.Fixes = nil // they are for a create
 				}
 				mistaken = append(mistaken, foreign)
 				continue
@@ -182,7 +182,7 @@ func (r *destruction) ours(ctx context.Context, d *Doomed) (ours []gate.Import, 
 	return ours, lost, errors.Join(err, refused)
 }
 
-func (r *destruction) inspectRecorded(ctx context.Context, d *Doomed, see func(string, gate.Findings)) error {
+func (r *destruction) inspectRecorded(ctx context.Context, d *Doomed, see func(string, gate.Inspection)) error {
 	all, err := expected(r.dir.Stage(d.Record.Name), d.state)
 	if err != nil {
 		return err

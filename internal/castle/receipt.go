@@ -35,7 +35,7 @@ func (r *destruction) prove(ctx context.Context, d *Doomed) error {
 	if err != nil {
 		return err
 	}
-	err = r.inspectRecorded(ctx, d, func(_ string, f gate.Findings) {
+	err = r.inspectRecorded(ctx, d, func(_ string, f gate.Inspection) {
 		if slices.ContainsFunc(things, func(t event.Thing) bool { return t.Kind == proxmox.Machine && !t.Gone }) {
 			return // it says the same
 		}

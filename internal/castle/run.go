@@ -115,7 +115,7 @@ func (r *run) report(e event.Event) {
 
 func decisive(k event.Kind) bool {
 	switch k {
-	case event.GateClosed, event.GateNudged, event.GateOpen, event.Notice, event.ResourceStarted, event.Resource,
+	case event.GateClosed, event.ReconcileTriggered, event.GateOpen, event.Notice, event.ResourceStarted, event.Resource,
 		event.Interrupted, event.Waiting:
 		return false
 	}

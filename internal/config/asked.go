@@ -93,12 +93,12 @@ func (s *Stage) giveTime() {
 	longest := time.Duration(0)
 	for _, g := range s.Gates {
 		if g.Of == s {
-			longest = max(longest, g.Policy.Patience())
+			longest = max(longest, g.Policy.EffectiveTimeout())
 		}
 	}
 	for _, g := range s.Gates {
 		set := slices.ContainsFunc(g.Of.entry.gates, func(o *block) bool { _, ok := o.args["timeout"]; return ok && o.key() == g.block.key() })
-		if g.Of != s && !set && g.Policy.Patience() < longest {
+		if g.Of != s && !set && g.Policy.EffectiveTimeout() < longest {
 			g.Policy.Timeout = longest
 		}
 	}

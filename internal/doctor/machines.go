@@ -20,7 +20,7 @@ func (x *examination) machines() (all []question) {
 			if found != nil {
 				return found
 			}
-			if found = inTheWay(slices.Concat(saw.Foreign, saw.Unfit, saw.Unseen)); len(found) > 0 {
+			if found = inTheWay(slices.Concat(saw.Foreign, saw.Unusable, saw.Unverified)); len(found) > 0 {
 				return found
 			}
 			if len(saw.Present) > 0 {
@@ -69,14 +69,14 @@ func (x *examination) inhabited() map[string]bool {
 }
 
 // inspect asks a preflight; without an answer there is something found already.
-func (x *examination) inspect(ctx context.Context, s *config.Stage, p *config.Preflight, values gate.Values) (gate.Findings, []Finding) {
+func (x *examination) inspect(ctx context.Context, s *config.Stage, p *config.Preflight, values gate.Values) (gate.Inspection, []Finding) {
 	preflight, err := p.Type.New(p.Name(), gate.Target{Environ: x.Environ}, values)
 	if err != nil {
-		return gate.Findings{}, red("", "%v", err)
+		return gate.Inspection{}, red("", "%v", err)
 	}
 	state, err := x.Known(s)
 	if err != nil {
-		return gate.Findings{}, red("", "%v", err)
+		return gate.Inspection{}, red("", "%v", err)
 	}
 	saw, err := preflight.Inspect(ctx, state, func(string) {})
 	if err != nil {
@@ -92,7 +92,7 @@ func inTheWay(all []gate.Foreign) (found []Finding) {
 		if f.Why != "" {
 			what += "; " + f.Why
 		}
-		found = append(found, red(strings.Join(f.Ways, "; or "), "%s", what)...)
+		found = append(found, red(strings.Join(f.Fixes, "; or "), "%s", what)...)
 	}
 	return found
 }

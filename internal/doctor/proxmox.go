@@ -272,7 +272,7 @@ func (d *datacenter) ids(ctx context.Context, p *config.Preflight) []Finding {
 	found = inTheWay(saw.Foreign)
 	for _, own := range saw.Ours {
 		if !d.Began(d.stage) {
-			found = append(found, red("take it over as it is: castle create "+d.Name+"/"+d.Platform+" --adopt", "%s looks like the cluster's own, but no state here knows it", own.What)...)
+			found = append(found, red("take it over as it is: castle create "+d.Name+"/"+d.Platform+" --adopt", "%s looks like the cluster's own, but no state here knows it", own.Import.What)...)
 		}
 	}
 	if len(found) > 0 {

@@ -106,7 +106,7 @@ func (x *examination) mountable(ctx context.Context, s *config.Stage, p *config.
 	if found != nil {
 		return found
 	}
-	if found = inTheWay(slices.Concat(saw.Foreign, saw.Unfit)); len(found) > 0 {
+	if found = inTheWay(slices.Concat(saw.Foreign, saw.Unusable)); len(found) > 0 {
 		return found
 	}
 	if len(saw.Present) > 0 {

@@ -10,29 +10,29 @@ type Kind string
 
 // The kinds, in the order in which a run may send them.
 const (
-	RunStarted      Kind = "run_started"
-	Reviewed        Kind = "reviewed"         // the run applies a plan that was saved before; with Reviewed
-	StageStarted    Kind = "stage_started"    // everything it needs is open
-	StepStarted     Kind = "step_started"     // adopt, plan, preflight, apply, gates, destroy …
-	StepEnded       Kind = "step_ended"       // with Seconds
-	ResourceStarted Kind = "resource_started" // Terraform began with one resource
-	Resource        Kind = "resource"         // and finished with it
-	Retry           Kind = "retry"            // a step failed for a reason that passes; Seconds until it is tried again
-	GateClosed      Kind = "gate_closed"      // a new reason why a gate is closed
-	GateNudged      Kind = "gate_nudged"      // what a closed gate did about it
-	GateOpen        Kind = "gate_open"
-	StageReady      Kind = "stage_ready"
-	StageCurrent    Kind = "stage_current" // nothing to do: fingerprint unchanged, gates open
-	StageGone       Kind = "stage_gone"    // destroyed
-	StageFailed     Kind = "stage_failed"  // with Text
-	StageStopped    Kind = "stage_stopped" // interrupted with its run
-	Diagnosed       Kind = "diagnosed"     // why a stage failed, as far as its surroundings say; with Diagnosis
-	StageSkipped    Kind = "stage_skipped" // because what it needs failed: Text names it
-	Notice          Kind = "notice"        // one line a user should read
-	Receipted       Kind = "receipt"       // what a destroy has proved; with Receipt
-	Interrupted     Kind = "interrupted"   // by its user, each time; with Interruption
-	Waiting         Kind = "waiting"       // what an interrupted run still waits for, now and then; with Interruption
-	RunEnded        Kind = "run_ended"
+	RunStarted         Kind = "run_started"
+	Reviewed           Kind = "reviewed"         // the run applies a plan that was saved before; with Reviewed
+	StageStarted       Kind = "stage_started"    // everything it needs is open
+	StepStarted        Kind = "step_started"     // adopt, plan, preflight, apply, gates, destroy …
+	StepEnded          Kind = "step_ended"       // with Seconds
+	ResourceStarted    Kind = "resource_started" // Terraform began with one resource
+	Resource           Kind = "resource"         // and finished with it
+	Retry              Kind = "retry"            // a step failed for a reason that passes; Seconds until it is tried again
+	GateClosed         Kind = "gate_closed"      // a new reason why a gate is closed
+	ReconcileTriggered Kind = "gate_nudged"      // a closed gate asked controllers to reconcile
+	GateOpen           Kind = "gate_open"
+	StageReady         Kind = "stage_ready"
+	StageCurrent       Kind = "stage_current" // nothing to do: fingerprint unchanged, gates open
+	StageGone          Kind = "stage_gone"    // destroyed
+	StageFailed        Kind = "stage_failed"  // with Text
+	StageStopped       Kind = "stage_stopped" // interrupted with its run
+	Diagnosed          Kind = "diagnosed"     // why a stage failed, as far as its surroundings say; with Diagnosis
+	StageSkipped       Kind = "stage_skipped" // because what it needs failed: Text names it
+	Notice             Kind = "notice"        // one line a user should read
+	Receipted          Kind = "receipt"       // what a destroy has proved; with Receipt
+	Interrupted        Kind = "interrupted"   // by its user, each time; with Interruption
+	Waiting            Kind = "waiting"       // what an interrupted run still waits for, now and then; with Interruption
+	RunEnded           Kind = "run_ended"
 )
 
 // Event is one thing that happened in a run. Text never holds a secret: it is

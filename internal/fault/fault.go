@@ -41,7 +41,7 @@ func All() []Fault {
 		{"cabundle-empty", Duration, "the second of External Secrets' webhook configurations has no caBundle"},
 		{"ca-expired", Duration, "Longhorn's webhook serves under an authority that has expired"},
 		{"conditions-none", Duration, "the ClusterSecretStore has no status"},
-		{"kustomization-frozen", Yes, "a Kustomization stays DependencyNotReady behind a ready dependency until it is nudged"},
+		{"kustomization-frozen", Yes, "a Kustomization stays DependencyNotReady behind a ready dependency until a reconcile is requested"},
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// told is a watch that tells of a change at each of these times.
-func told(times ...time.Duration) func(context.Context) <-chan struct{} {
+// signals returns a Changed that signals a change at each of these times.
+func signals(times ...time.Duration) func(context.Context) <-chan struct{} {
 	return func(context.Context) <-chan struct{} {
 		changed := make(chan struct{}, 1)
 		for _, at := range times {
@@ -27,23 +27,24 @@ func TestChangedWakesAWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script(errClosed, nil)
 		g := s.gate()
-		g.Changed = told(time.Second)
-		if err := Wait(t.Context(), g, Policy{First: time.Minute, Most: time.Minute}, Listener{}); err != nil {
+		g.Changed = signals(time.Second)
+		if err := Wait(t.Context(), g, Policy{First: time.Minute, Most: time.Minute},
+			Listener{}); err != nil {
 			t.Fatal(err)
 		}
-		if s.asked[1] != time.Second {
-			t.Errorf("asked again after %s, want at the change", s.asked[1])
+		if s.checks[1] != time.Second {
+			t.Errorf("checked again after %s, want at the change", s.checks[1])
 		}
 	})
 }
 
 func TestAChangeDuringAnAttemptMakesAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked := 0
+		checked := 0
 		g := Gate{
-			Name: "workload.web", Changed: told(time.Second),
+			Name: "workload.web", Changed: signals(time.Second),
 			Check: func(context.Context) error {
-				if asked++; asked > 1 {
+				if checked++; checked > 1 {
 					return nil
 				}
 				time.Sleep(2 * time.Second) // it has looked before the change
@@ -51,7 +52,8 @@ func TestAChangeDuringAnAttemptMakesAnother(t *testing.T) {
 			},
 		}
 		start := time.Now()
-		if err := Wait(t.Context(), g, Policy{First: time.Hour, Most: time.Hour, Timeout: time.Hour}, Listener{}); err != nil {
+		if err := Wait(t.Context(), g, Policy{First: time.Hour, Most: time.Hour, Timeout: time.Hour},
+			Listener{}); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(start); took > 5*time.Second {
@@ -60,16 +62,17 @@ func TestAChangeDuringAnAttemptMakesAnother(t *testing.T) {
 	})
 }
 
-func TestABusyObjectIsAskedTenTimesASecondAtMost(t *testing.T) {
+func TestABusyObjectIsCheckedTenTimesASecondAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script(errClosed)
 		g := s.gate()
 		g.Changed = always
-		if err := Wait(t.Context(), g, Policy{First: time.Minute, Timeout: 10 * time.Second}, Listener{}); err == nil {
+		if err := Wait(t.Context(), g, Policy{First: time.Minute, Timeout: 10 * time.Second},
+			Listener{}); err == nil {
 			t.Fatal("a closed gate opened")
 		}
-		if n := len(s.asked); n > 105 || n < 90 {
-			t.Errorf("asked %d times in ten seconds, want about a hundred", n)
+		if n := len(s.checks); n > 105 || n < 90 {
+			t.Errorf("checked %d times in ten seconds, want about a hundred", n)
 		}
 	})
 }
@@ -83,12 +86,14 @@ func TestAFewChangesAreSeenWithoutDelay(t *testing.T) {
 		for at := time.Second; at < 4*time.Second; at += 10 * time.Millisecond {
 			busy = append(busy, at)
 		}
-		g.Changed = told(append(busy, 10*time.Second, 10*time.Second+15*time.Millisecond, 10*time.Second+50*time.Millisecond)...)
-		if err := Wait(t.Context(), g, Policy{First: time.Minute, Timeout: 11 * time.Second}, Listener{}); err == nil {
+		g.Changed = signals(append(busy, 10*time.Second, 10*time.Second+15*time.Millisecond,
+			10*time.Second+50*time.Millisecond)...)
+		if err := Wait(t.Context(), g, Policy{First: time.Minute, Timeout: 11 * time.Second},
+			Listener{}); err == nil {
 			t.Fatal("a closed gate opened")
 		}
 		want := []time.Duration{0, 15 * time.Millisecond, 50 * time.Millisecond}
-		last := s.asked[len(s.asked)-3:]
+		last := s.checks[len(s.checks)-3:]
 		for i := range want {
 			if late := last[i] - 10*time.Second - want[i]; late < 0 || late > 40*time.Millisecond {
 				t.Errorf("change %d was looked at after %s", i, late)
@@ -101,18 +106,20 @@ func TestAChangeStartsThePausesAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script(errClosed)
 		g := s.gate()
-		g.Changed = told(30 * time.Second)
+		g.Changed = signals(30 * time.Second)
 		if err := Wait(t.Context(), g, Policy{Timeout: 33 * time.Second}, Listener{}); err == nil {
 			t.Fatal("a closed gate opened")
 		}
 		var after []time.Duration
-		for _, at := range s.asked {
+		for _, at := range s.checks {
 			if at >= 30*time.Second {
 				after = append(after, at-30*time.Second)
 			}
 		}
-		if len(after) < 4 || after[0] != 0 || after[1] > 300*time.Millisecond || after[2] > 900*time.Millisecond {
-			t.Errorf("asked %v after the change, want at once, and then after pauses that begin anew", after)
+		if len(after) < 4 || after[0] != 0 || after[1] > 300*time.Millisecond ||
+			after[2] > 900*time.Millisecond {
+			t.Errorf("checked %v after the change, want at once, and then after pauses that begin anew",
+				after)
 		}
 	})
 }
@@ -124,11 +131,12 @@ func TestAWatchThatEndsLeavesPolling(t *testing.T) {
 		s := script(errClosed, errClosed, errClosed, nil)
 		g := s.gate()
 		g.Changed = func(context.Context) <-chan struct{} { return ended }
-		if err := Wait(t.Context(), g, Policy{First: time.Minute, Most: time.Minute}, Listener{}); err != nil {
+		if err := Wait(t.Context(), g, Policy{First: time.Minute, Most: time.Minute},
+			Listener{}); err != nil {
 			t.Fatal(err)
 		}
-		if took := s.asked[3]; took < 3*48*time.Second {
-			t.Errorf("asked 4 times within %s", took)
+		if took := s.checks[3]; took < 3*48*time.Second {
+			t.Errorf("checked 4 times within %s", took)
 		}
 	})
 }

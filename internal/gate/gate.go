@@ -23,11 +23,11 @@ type Gate struct {
 	// a change while Wait does not listen must not be lost, and it signals whenever
 	// a watch begins. It is closed or abandoned when ctx ends. A gate without it is polled.
 	Changed func(ctx context.Context) <-chan struct{}
-	// Nudge, when set, asks controllers to reconcile objects that stand
-	// still although nothing blocks them, and returns what it did; empty if there
-	// was nothing to do. Only Wait calls it, after a closed answer and at most every
-	// few seconds: Check itself never changes anything.
-	Nudge func(ctx context.Context) (did string, err error)
+	// TriggerReconcile, when set, asks controllers to reconcile objects that stand
+	// still although nothing blocks them, and returns what it did; empty if nothing.
+	// Only Wait calls it, after a closed answer and at most every few seconds: Check
+	// itself never changes anything.
+	TriggerReconcile func(ctx context.Context) (did string, err error)
 	// Diagnose, when set, collects what may explain a closed gate.
 	Diagnose func(ctx context.Context) Diagnosis
 }

@@ -45,7 +45,7 @@ func (v Values) Bool(name string) bool { return v.Has(name) && v[name].True() }
 
 // Duration returns an argument such as "90s" that ValidDuration has accepted.
 func (v Values) Duration(name string) time.Duration {
-	d, _ := time.ParseDuration(v.String(name)) //nolint:errcheck // judged by ValidDuration when the block was read
+	d, _ := time.ParseDuration(v.String(name)) //nolint:errcheck // ValidDuration has checked it
 	return d
 }
 
@@ -62,7 +62,7 @@ func (v Values) Decode(name string, into any) error {
 func ValidDuration(x cty.Value) error {
 	d, err := time.ParseDuration(x.AsString())
 	if err != nil || d <= 0 {
-		return fmt.Errorf(`%q is no duration such as "90s" or "5m"`, x.AsString())
+		return fmt.Errorf(`invalid duration %q; use "90s" or "5m"`, x.AsString())
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ func ValidDuration(x cty.Value) error {
 func ValidCount(x cty.Value) error {
 	n, accuracy := x.AsBigFloat().Int64()
 	if accuracy != big.Exact || n < 1 {
-		return fmt.Errorf("%s is no whole number of at least 1", x.AsBigFloat().Text('g', -1))
+		return fmt.Errorf("invalid count %s; use a whole number of at least 1", x.AsBigFloat().Text('g', -1))
 	}
 	return nil
 }

@@ -34,13 +34,15 @@ func TestValuesAreRead(t *testing.T) {
 	if err := v.Decode("l", &list); err != nil || len(list) != 2 || list[1] != "b" {
 		t.Errorf("decoded %v (%v)", list, err)
 	}
-	if !v.Has("s") || v.String("s") != "90s" || v.Duration("s") != 90*time.Second || v.Int("n") != 3 || v.Int("half") != 0 || !v.Bool("b") {
+	if !v.Has("s") || v.String("s") != "90s" || v.Duration("s") != 90*time.Second || v.Int("n") != 3 ||
+		v.Int("half") != 0 || !v.Bool("b") {
 		t.Error("a value is read wrongly")
 	}
 }
 
-func TestDurationsAndCountsAreJudged(t *testing.T) {
-	for text, good := range map[string]bool{"90s": true, "1h30m": true, "0s": false, "-5m": false, "5": false, "": false} {
+func TestDurationsAndCountsAreChecked(t *testing.T) {
+	for text, good := range map[string]bool{"90s": true, "1h30m": true, "0s": false, "-5m": false, "5": false,
+		"": false} {
 		if err := ValidDuration(cty.StringVal(text)); (err == nil) != good {
 			t.Errorf("duration %q: %v", text, err)
 		}

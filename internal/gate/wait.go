@@ -5,10 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 )
 
-// Policy says how long and how patiently Wait asks. Zero fields take the defaults.
+// Policy bounds a Wait. Zero fields take the defaults.
 type Policy struct {
 	Timeout time.Duration // from the first attempt to the last; default 10m
 	Stable  int           // consecutive successes that open the gate; default 1
@@ -21,76 +22,68 @@ const (
 	defaultFirst   = 250 * time.Millisecond
 	defaultMost    = 5 * time.Second
 
-	// A change is looked at at once, except for a breath after a closed answer. It
-	// grows while the next change comes before the longest one has passed: a
-	// rollout's few are seen without delay, a busy object ten times a second.
-	breath        = 10 * time.Millisecond
-	longestBreath = 100 * time.Millisecond
-	// patience is how long a gate has been closed before it is nudged, and the
-	// least time between two nudges.
-	patience = 5 * time.Second
+	// A change leads to an attempt at once, except within the settle time after a
+	// closed answer. It doubles while changes come within longestSettle: the few of a
+	// rollout are seen without delay, a busy object ten times a second.
+	settle        = 10 * time.Millisecond
+	longestSettle = 100 * time.Millisecond
+	// reconcilePause is how long a gate is closed before a reconcile is triggered,
+	// and the least time between two triggers.
+	reconcilePause = 5 * time.Second
 )
 
-// Patience is how long the policy waits.
-func (p Policy) Patience() time.Duration { return cmp.Or(p.Timeout, defaultTimeout) }
+// EffectiveTimeout is the policy's timeout or the default.
+func (p Policy) EffectiveTimeout() time.Duration { return cmp.Or(p.Timeout, defaultTimeout) }
 
 func (p Policy) withDefaults() Policy {
-	p.Timeout = p.Patience()
-	if p.Stable == 0 {
-		p.Stable = 1
+	return Policy{
+		Timeout: p.EffectiveTimeout(), Stable: cmp.Or(p.Stable, 1),
+		First: cmp.Or(p.First, defaultFirst), Most: cmp.Or(p.Most, defaultMost),
 	}
-	if p.First == 0 {
-		p.First = defaultFirst
-	}
-	if p.Most == 0 {
-		p.Most = defaultMost
-	}
-	return p
 }
 
-// TimeoutError says that a gate did not open in time, what it was last waiting
-// for and for how long that had been so.
+// TimeoutError is a gate that did not open in time, with its last answer and for
+// how long that was the answer.
 type TimeoutError struct {
 	Gate    string
 	Timeout time.Duration
-	Last    error         // what the last finished attempt answered
+	Last    error         // the answer of the last finished attempt; nil if none finished
 	Since   time.Duration // how long Last has been the answer
 }
 
 func (e *TimeoutError) Error() string {
-	last := "no attempt finished"
-	if e.Last != nil {
-		last = e.Last.Error()
+	if e.Last == nil {
+		return fmt.Sprintf("gate %s: timed out after %s; no attempt finished", e.Gate, e.Timeout)
 	}
-	held := e.Since.Round(time.Second).String()
-	if e.Since < time.Second {
-		held = "moment"
+	last := "last"
+	if e.Since >= time.Second {
+		last += " " + e.Since.Round(time.Second).String()
 	}
-	return fmt.Sprintf("gate %s: not open after %s; for the last %s: %s", e.Gate, e.Timeout, held, last)
+	return fmt.Sprintf("gate %s: timed out after %s; %s: %s", e.Gate, e.Timeout, last, e.Last)
 }
 
 func (e *TimeoutError) Unwrap() error { return e.Last }
 
-// Listener hears what a Wait learns and does while it does it. Both are optional.
+// Listener receives what a Wait learns and does. Both functions are optional.
 type Listener struct {
-	// Answer hears every answer that differs from the one before; nil for an open one.
+	// Answer receives every answer that differs from the one before; nil for an open gate.
 	Answer func(closed error)
-	// Nudge hears what a nudge did or, once, why it could not.
-	Nudge func(did string, err error)
+	// Reconcile receives what TriggerReconcile did or, once per error, why it failed.
+	Reconcile func(did string, err error)
 }
 
-// Wait asks g until it has been open p.Stable times in a row. A closed answer
+// Wait checks g until it has been open p.Stable times in a row. A closed answer
 // resets the count. Wait ends with nil, a *TimeoutError, a Permanent error, or
 // the cause of ctx's cancellation, which is never success.
 //
-// Between closed answers it pauses, each time for longer, until something has
-// changed; a change that comes while an attempt runs makes another one. What a
-// change sets off may go on where no watch sees it, so the pauses begin anew.
+// Between closed answers it pauses, each time for longer, or until something
+// changed; a change during an attempt leads to another attempt. After a change the
+// pauses start anew, because its consequences may happen where no watch sees them.
 func Wait(ctx context.Context, g Gate, p Policy, l Listener) error {
 	p = p.withDefaults()
 	attempts, stop := context.WithTimeout(ctx, p.Timeout)
 	defer stop()
-	w := &waiting{gate: g, listener: l, breath: breath, since: time.Now(), nudged: time.Now()}
+	w := &wait{gate: g, listener: l, settle: settle, since: time.Now(), reconciled: time.Now()}
 	pause := p.First
 	for open := 0; ; {
 		err := g.Check(attempts)
@@ -102,20 +95,20 @@ func Wait(ctx context.Context, g Gate, p Policy, l Listener) error {
 			if open++; open >= p.Stable {
 				return nil
 			}
-			// A watch must not hurry this pause: stable asks for time that passed,
-			// and a busy object would supply successes within milliseconds.
+			// A change must not shorten this pause: a busy object would supply the
+			// consecutive successes within milliseconds.
 			pause = p.First
 			sleep(attempts, jitter(pause))
 		case IsPermanent(err):
 			return fmt.Errorf("gate %s: %w", g.Name, err)
-		case attempts.Err() != nil && (w.heard || errors.Is(err, context.DeadlineExceeded)):
-			// The attempt was cut off, in whose words ever: the answer before it is the last one.
+		case attempts.Err() != nil && (w.answered || errors.Is(err, context.DeadlineExceeded)):
+			// The timeout cut this attempt off: the answer before it is the last one.
 		default:
 			open = 0
 			w.answer(err)
 			w.listen(attempts)
-			w.nudge(attempts)
-			if w.rest(attempts, jitter(pause)) {
+			w.reconcile(attempts)
+			if w.pause(attempts, jitter(pause)) {
 				pause = p.First
 			} else {
 				pause = min(2*pause, p.Most)
@@ -132,4 +125,108 @@ func Wait(ctx context.Context, g Gate, p Policy, l Listener) error {
 			return &TimeoutError{Gate: g.Name, Timeout: p.Timeout, Last: last, Since: time.Since(w.since)}
 		}
 	}
+}
+
+// wait is the state of a Wait between attempts.
+type wait struct {
+	gate      Gate
+	listener  Listener
+	listening bool
+	changed   <-chan struct{} // nil where nothing signals changes
+	settle    time.Duration   // how long changes are not listened to
+
+	answered bool
+	last     error     // the last answer
+	since    time.Time // of its first occurrence
+
+	reconciled time.Time // the last trigger, or the beginning of the wait
+	failed     string    // the last trigger's error
+}
+
+// listen subscribes to changes after the first closed answer: an open gate needs
+// no watch. The watch itself signals what changed before it began.
+func (w *wait) listen(ctx context.Context) {
+	if w.gate.Changed != nil && !w.listening {
+		w.listening, w.changed = true, w.gate.Changed(ctx)
+	}
+}
+
+func (w *wait) answer(err error) {
+	if w.answered && sameAnswer(w.last, err) {
+		return
+	}
+	w.answered, w.last, w.since = true, err, time.Now()
+	if w.listener.Answer != nil {
+		w.listener.Answer(err)
+	}
+}
+
+func sameAnswer(a, b error) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Error() == b.Error()
+}
+
+// reconcile triggers a reconcile unless it did so lately. A failure is only
+// reported, because the gate may open without it.
+func (w *wait) reconcile(ctx context.Context) {
+	if w.gate.TriggerReconcile == nil || time.Since(w.reconciled) < reconcilePause {
+		return
+	}
+	did, err := w.gate.TriggerReconcile(ctx)
+	w.reconciled = time.Now()
+	failed := ""
+	if err != nil {
+		failed = err.Error()
+	}
+	report := did != "" || failed != "" && failed != w.failed && ctx.Err() == nil
+	w.failed = failed
+	if report && w.listener.Reconcile != nil {
+		w.listener.Reconcile(did, err)
+	}
+}
+
+// pause sleeps for d, or until something changed, which it reports. It does not
+// listen during the settle time.
+func (w *wait) pause(ctx context.Context, d time.Duration) (changed bool) {
+	first := min(w.settle, d)
+	sleep(ctx, first)
+	began := time.Now()
+	t := time.NewTimer(d - first)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-t.C:
+			w.settle = settle
+			return false
+		case _, changed = <-w.changed:
+			switch {
+			case !changed:
+				w.changed = nil // the watch has ended: only the pauses are left
+			case time.Since(began) < longestSettle:
+				w.settle = min(2*w.settle, longestSettle)
+				return true
+			default:
+				w.settle = settle
+				return true
+			}
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// jitter spreads a pause over ±20 %, so that gates which fail together do not poll together.
+func jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }

@@ -13,11 +13,11 @@ import (
 
 var errClosed = errors.New("0 of 1 ready")
 
-// scripted is a gate that answers as told, then goes on with the last answer,
-// and notes when it was asked.
+// scripted is a gate that gives these answers, then repeats the last one,
+// and records when it was checked.
 type scripted struct {
 	answers []error
-	asked   []time.Duration
+	checks  []time.Duration
 	start   time.Time
 }
 
@@ -25,8 +25,8 @@ func script(answers ...error) *scripted { return &scripted{answers: answers, sta
 
 func (s *scripted) gate() Gate {
 	return Gate{Name: "workload.web", Check: func(context.Context) error {
-		s.asked = append(s.asked, time.Since(s.start))
-		return s.answers[min(len(s.asked), len(s.answers))-1]
+		s.checks = append(s.checks, time.Since(s.start))
+		return s.answers[min(len(s.checks), len(s.answers))-1]
 	}}
 }
 
@@ -36,8 +36,8 @@ func TestWaitOpensAtTheFirstSuccess(t *testing.T) {
 		if err := Wait(t.Context(), s.gate(), Policy{}, Listener{}); err != nil {
 			t.Fatal(err)
 		}
-		if len(s.asked) != 3 {
-			t.Errorf("asked %d times, want 3", len(s.asked))
+		if len(s.checks) != 3 {
+			t.Errorf("checked %d times, want 3", len(s.checks))
 		}
 	})
 }
@@ -48,8 +48,8 @@ func TestAFailureResetsStable(t *testing.T) {
 		if err := Wait(t.Context(), s.gate(), Policy{Stable: 3}, Listener{}); err != nil {
 			t.Fatal(err)
 		}
-		if len(s.asked) != 6 {
-			t.Errorf("opened after %d answers, want all 6", len(s.asked))
+		if len(s.checks) != 6 {
+			t.Errorf("opened after %d answers, want all 6", len(s.checks))
 		}
 	})
 }
@@ -62,7 +62,7 @@ func TestStableTakesTimeHoweverMuchChanges(t *testing.T) {
 		if err := Wait(t.Context(), g, Policy{Stable: 3, First: time.Second}, Listener{}); err != nil {
 			t.Fatal(err)
 		}
-		if took := s.asked[2] - s.asked[0]; took < 1600*time.Millisecond {
+		if took := s.checks[2] - s.checks[0]; took < 1600*time.Millisecond {
 			t.Errorf("three successes within %s count as stable", took)
 		}
 	})
@@ -72,7 +72,7 @@ func TestATimeoutKeepsTheLastReasonAndItsAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{start: time.Now()}
 		g := Gate{Name: "workload.web", Check: func(context.Context) error {
-			s.asked = append(s.asked, time.Since(s.start))
+			s.checks = append(s.checks, time.Since(s.start))
 			if time.Since(s.start) < 5*time.Minute {
 				return errors.New("does not exist yet")
 			}
@@ -89,7 +89,7 @@ func TestATimeoutKeepsTheLastReasonAndItsAge(t *testing.T) {
 		if timeout.Since < 14*time.Minute || timeout.Since > 15*time.Minute {
 			t.Errorf("the reason is %s old, want about 15m", timeout.Since)
 		}
-		for _, part := range []string{"gate workload.web: not open after 20m0s", "for the last 1", "0 of 1 ready"} {
+		for _, part := range []string{"gate workload.web: timed out after 20m0s; last 1", "0 of 1 ready"} {
 			if !strings.Contains(err.Error(), part) {
 				t.Errorf("%q does not say %q", err, part)
 			}
@@ -115,7 +115,7 @@ func TestATimeoutDuringAnAttemptKeepsTheReasonBefore(t *testing.T) {
 	})
 }
 
-func TestAnAttemptThatWasCutOffIsNoAnswerInWhicheverWords(t *testing.T) {
+func TestAnAttemptThatWasCutOffIsNotTheLastAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first := true
 		g := Gate{Name: "talos_etcd.voters", Check: func(ctx context.Context) error {
@@ -136,9 +136,12 @@ func TestAnAttemptThatWasCutOffIsNoAnswerInWhicheverWords(t *testing.T) {
 func TestATimeoutSaysThatItsReasonIsNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		g := Gate{Name: "nodes.ready", Check: func(context.Context) error { return fmt.Errorf("%s of 9h", time.Since(start)) }}
+		g := Gate{Name: "nodes.ready", Check: func(context.Context) error {
+			return fmt.Errorf("%s of 9h",
+				time.Since(start))
+		}}
 		err := Wait(t.Context(), g, Policy{Timeout: time.Minute, Most: 250 * time.Millisecond}, Listener{})
-		if err == nil || !strings.Contains(err.Error(), "not open after 1m0s; for the last moment: ") {
+		if err == nil || !strings.Contains(err.Error(), "timed out after 1m0s; last: ") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -146,7 +149,10 @@ func TestATimeoutSaysThatItsReasonIsNew(t *testing.T) {
 
 func TestATimeoutSaysThatNothingWasAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := Gate{Name: "nodes.ready", Check: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
+		g := Gate{Name: "nodes.ready", Check: func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}}
 		err := Wait(t.Context(), g, Policy{Timeout: time.Minute}, Listener{})
 		if err == nil || !strings.Contains(err.Error(), "no attempt finished") {
 			t.Errorf("got %v", err)
@@ -157,9 +163,11 @@ func TestATimeoutSaysThatNothingWasAnswered(t *testing.T) {
 func TestATimeoutOfAnOpenGateSaysThatItWasNotStable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := script(nil).gate()
-		err := Wait(t.Context(), g, Policy{Stable: 3, First: time.Minute, Most: time.Minute, Timeout: 90 * time.Second}, Listener{})
+		err := Wait(t.Context(), g, Policy{Stable: 3, First: time.Minute, Most: time.Minute,
+			Timeout: 90 * time.Second}, Listener{})
 		var timeout *TimeoutError
-		if !errors.As(err, &timeout) || !strings.HasSuffix(err.Error(), "open, but only 2 of 3 times in a row") {
+		if !errors.As(err, &timeout) || !strings.HasSuffix(err.Error(),
+			"open, but only 2 of 3 times in a row") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -172,8 +180,8 @@ func TestAPermanentErrorEndsTheWaitAtOnce(t *testing.T) {
 		if !IsPermanent(err) || err.Error() != "gate workload.web: object: forbidden" {
 			t.Errorf("got %v", err)
 		}
-		if len(s.asked) != 2 {
-			t.Errorf("asked %d times, want 2", len(s.asked))
+		if len(s.checks) != 2 {
+			t.Errorf("checked %d times, want 2", len(s.checks))
 		}
 	})
 }
@@ -233,20 +241,20 @@ func TestOnlyChangesAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		again := errors.New(errClosed.Error()) // equal in words, which is what a person sees
 		s := script(errClosed, again, nil, nil, errClosed, nil, nil, nil)
-		var heard []string
+		var got []string
 		report := func(err error) {
 			if err == nil {
-				heard = append(heard, "open")
+				got = append(got, "open")
 				return
 			}
-			heard = append(heard, err.Error())
+			got = append(got, err.Error())
 		}
 		if err := Wait(t.Context(), s.gate(), Policy{Stable: 3}, Listener{Answer: report}); err != nil {
 			t.Fatal(err)
 		}
 		want := []string{"0 of 1 ready", "open", "0 of 1 ready", "open"}
-		if !slices.Equal(heard, want) {
-			t.Errorf("heard %q, want %q", heard, want)
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	})
 }
@@ -254,12 +262,13 @@ func TestOnlyChangesAreReported(t *testing.T) {
 func TestPausesDoubleUpToTheMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script(errClosed, errClosed, errClosed, errClosed, errClosed, nil)
-		if err := Wait(t.Context(), s.gate(), Policy{First: time.Second, Most: 4 * time.Second}, Listener{}); err != nil {
+		if err := Wait(t.Context(), s.gate(), Policy{First: time.Second, Most: 4 * time.Second},
+			Listener{}); err != nil {
 			t.Fatal(err)
 		}
 		for i, want := range []time.Duration{1, 2, 4, 4, 4} {
 			want *= time.Second
-			if pause := s.asked[i+1] - s.asked[i]; pause < want*8/10 || pause > want*12/10 {
+			if pause := s.checks[i+1] - s.checks[i]; pause < want*8/10 || pause > want*12/10 {
 				t.Errorf("pause %d is %s, want %s give or take a fifth", i+1, pause, want)
 			}
 		}
@@ -269,11 +278,12 @@ func TestPausesDoubleUpToTheMost(t *testing.T) {
 func TestASuccessStartsThePausesAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script(errClosed, errClosed, errClosed, nil, nil)
-		if err := Wait(t.Context(), s.gate(), Policy{Stable: 2, First: time.Second, Most: time.Minute}, Listener{}); err != nil {
+		if err := Wait(t.Context(), s.gate(), Policy{Stable: 2, First: time.Second, Most: time.Minute},
+			Listener{}); err != nil {
 			t.Fatal(err)
 		}
-		if pause := s.asked[4] - s.asked[3]; pause > 1200*time.Millisecond {
-			t.Errorf("the second success was asked for after %s, want about 1s", pause)
+		if pause := s.checks[4] - s.checks[3]; pause > 1200*time.Millisecond {
+			t.Errorf("the second success was checked for after %s, want about 1s", pause)
 		}
 	})
 }

@@ -43,7 +43,7 @@ func ExistsTypes() []gate.ExistsType {
 			}
 			return gate.Exists{
 				Name: name, Object: s.object(),
-				Ask: func(ctx context.Context, _ []gate.Known) (bool, error) { return s.exists(ctx) },
+				Lookup: func(ctx context.Context, _ []gate.Known) (bool, error) { return s.exists(ctx) },
 			}, nil
 		},
 	}}
@@ -66,7 +66,7 @@ type secret struct {
 
 func (s secret) object() gate.Object {
 	return gate.Object{
-		Kind: "Infisical secret", Way: "delete it in Infisical",
+		Kind: "Infisical secret", Fix: "delete it in Infisical",
 		ID: fmt.Sprintf("%s/%s in environment %s", strings.TrimSuffix(s.folder.Path, "/"), s.name,
 			s.folder.Environment),
 	}

@@ -37,11 +37,11 @@ func ExistsTypes() []gate.ExistsType {
 				return gate.Exists{}, fmt.Errorf("exists %s: labels: %w", name, err)
 			}
 			c := newCluster(target, "")
-			object := gate.Object{Kind: q.kind, ID: q.name, Way: "delete it with kubectl"}
+			object := gate.Object{Kind: q.kind, ID: q.name, Fix: "delete it with kubectl"}
 			if q.namespace != "" {
 				object.ID = q.namespace + "/" + q.name
 			}
-			return gate.Exists{Name: name, Object: object, Ask: func(ctx context.Context, _ []gate.Known) (found bool, err error) {
+			return gate.Exists{Name: name, Object: object, Lookup: func(ctx context.Context, _ []gate.Known) (found bool, err error) {
 				err = c.ask(func(ctx context.Context, a *api) error {
 					found, err = q.ask(ctx, a)
 					return err

@@ -29,7 +29,7 @@ func TestOnlyAnObjectWithTheLabelsIsTaken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		there, err := q.Ask(t.Context(), nil)
+		there, err := q.Lookup(t.Context(), nil)
 		got := map[bool]string{true: "true", false: "false"}[there]
 		if err != nil {
 			got = err.Error()

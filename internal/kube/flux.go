@@ -42,7 +42,7 @@ func flux() gate.Type {
 				return gate.Gate{}, fmt.Errorf("names: %w", err)
 			}
 			c := newCluster(target, "")
-			return gate.Gate{Name: name, Check: c.ask(f.check), Changed: c.changes(f.selections), Nudge: c.nudge(f)}, nil
+			return gate.Gate{Name: name, Check: c.ask(f.check), Changed: c.changes(f.selections), TriggerReconcile: c.nudge(f)}, nil
 		},
 	}
 }

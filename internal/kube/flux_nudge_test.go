@@ -101,7 +101,7 @@ func TestFluxSaysWhatItCouldNotNudge(t *testing.T) {
 	f.put(t, fluxKustomizations+"web", broken)
 	denied := failure(500, "InternalError", "the disk is full")
 	f.answer("PATCH "+fluxKustomizations+"apps", denied.code, denied.body)
-	did, err := newGate(t, "flux", f.kubeconfig(), nil).Nudge(t.Context())
+	did, err := newGate(t, "flux", f.kubeconfig(), nil).TriggerReconcile(t.Context())
 	if want := "asked to reconcile what is not ready although all that it needs is: kustomization flux-system/web"; did != want {
 		t.Errorf("it did %q, want %q", did, want)
 	}

@@ -71,14 +71,14 @@ func lasting(d time.Duration) string {
 // foreign says what is in the way, why castle takes it for somebody else's, and
 // how to get out. No way out makes a create remove it.
 func (c *vmCheck) foreign(ctx context.Context, s slot, g guest, why string) gate.Foreign {
-	f := gate.Foreign{What: g.describe(), Why: why, Ways: otherID(s)}
+	f := gate.Foreign{What: g.describe(), Why: why, Fixes: otherID(s)}
 	if s.known == nil && g.Kind == "qemu" && g.Lock == "create" {
-		f.Ways = append(f.Ways, fmt.Sprintf("remove it as root on node %s: qm unlock %d && qm destroy %d", g.Node, g.ID, g.ID))
+		f.Fixes = append(f.Fixes, fmt.Sprintf("remove it as root on node %s: qm unlock %d && qm destroy %d", g.Node, g.ID, g.ID))
 		return f
 	}
-	f.Ways = append(f.Ways, "remove it in Proxmox")
+	f.Fixes = append(f.Fixes, "remove it in Proxmox")
 	if s.known != nil {
-		f.Mistaken = s.known.Address
+		f.ConflictsWith = s.known.Address
 		return f
 	}
 	f.Nuke = c.nukes(ctx, g)
@@ -97,10 +97,10 @@ func (c *vmCheck) perhapsOurs(s slot, g guest) bool {
 
 // unclaimed is a guest that is ours by all that can be seen of it.
 func (c *vmCheck) unclaimed(ctx context.Context, s slot, g guest) gate.Own {
-	return gate.Own{Import: c.own(s, g), Unclaimed: gate.Foreign{
-		What: g.describe(),
-		Why:  "its name, tags and node are those of " + s.key + ", but nothing here knows that castle made it",
-		Ways: otherID(s), Nuke: c.nukes(ctx, g),
+	return gate.Own{Import: c.own(s, g), AsForeign: gate.Foreign{
+		What:  g.describe(),
+		Why:   "its name, tags and node are those of " + s.key + ", but nothing here knows that castle made it",
+		Fixes: otherID(s), Nuke: c.nukes(ctx, g),
 	}}
 }
 
@@ -121,9 +121,9 @@ func (c *vmCheck) nukes(ctx context.Context, g guest) string {
 // invisible is a guest that exists but that the token may not look at.
 func (c *vmCheck) invisible(s slot) gate.Foreign {
 	return gate.Foreign{
-		What:   fmt.Sprintf("VM %d, which exists but is invisible to this API token", s.id),
-		Ways:   append(otherID(s), fmt.Sprintf("give the token VM.Audit on /vms/%d to see what it is", s.id)),
-		Unsure: s.known != nil,
+		What:       fmt.Sprintf("VM %d, which exists but is invisible to this API token", s.id),
+		Fixes:      append(otherID(s), fmt.Sprintf("give the token VM.Audit on /vms/%d to see what it is", s.id)),
+		Unverified: s.known != nil,
 	}
 }
 
@@ -131,11 +131,11 @@ func (c *vmCheck) invisible(s slot) gate.Foreign {
 // its node is offline. It is there all the same.
 func (c *vmCheck) unreachable(s slot, g guest) gate.Foreign {
 	return gate.Foreign{
-		What: g.describe(),
-		Why:  fmt.Sprintf("node %s is offline, so that nobody can tell whose it is", g.Node),
-		Ways: append(otherID(s), fmt.Sprintf("bring node %s back", g.Node)),
+		What:  g.describe(),
+		Why:   fmt.Sprintf("node %s is offline, so that nobody can tell whose it is", g.Node),
+		Fixes: append(otherID(s), fmt.Sprintf("bring node %s back", g.Node)),
 		// A list does not always know the names of guests on such a node.
-		Unsure: s.known != nil || g.Name == "" || g.Name == fmt.Sprintf("VM %d", g.ID) || g.Name == c.name(s.key),
+		Unverified: s.known != nil || g.Name == "" || g.Name == fmt.Sprintf("VM %d", g.ID) || g.Name == c.name(s.key),
 	}
 }
 
@@ -151,14 +151,14 @@ func (c *vmCheck) ground(s slot, at site) {
 	}
 	switch statusOf(at.nodes, node) {
 	case offline:
-		at.found.Unfit = append(at.found.Unfit, gate.Foreign{
-			What: fmt.Sprintf("node %s, where %s is to be built, is offline", node, s.key),
-			Ways: []string{"bring it back", "give " + s.key + " another node"},
+		at.found.Unusable = append(at.found.Unusable, gate.Foreign{
+			What:  fmt.Sprintf("node %s, where %s is to be built, is offline", node, s.key),
+			Fixes: []string{"bring it back", "give " + s.key + " another node"},
 		})
 	case "":
-		at.found.Unfit = append(at.found.Unfit, gate.Foreign{
-			What: fmt.Sprintf("node %s, where %s is to be built, does not exist; there is %s", node, s.key, strings.Join(names, ", ")),
-			Ways: []string{"give " + s.key + " a node that is there"},
+		at.found.Unusable = append(at.found.Unusable, gate.Foreign{
+			What:  fmt.Sprintf("node %s, where %s is to be built, does not exist; there is %s", node, s.key, strings.Join(names, ", ")),
+			Fixes: []string{"give " + s.key + " a node that is there"},
 		})
 	}
 }

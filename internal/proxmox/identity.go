@@ -62,8 +62,8 @@ func (c *vmCheck) recycled(s slot, g guest) string {
 // uuidOf is the uuid of the machine that a resource stands for. The provider keeps
 // none in its state unless the configuration has one.
 func uuidOf(known *gate.Known, id int) string {
-	if known.Mark.ID == strconv.Itoa(id) && known.Mark.UUID != "" {
-		return known.Mark.UUID
+	if known.MachineID.ID == strconv.Itoa(id) && known.MachineID.UUID != "" {
+		return known.MachineID.UUID
 	}
 	blocks, _ := known.Attributes["smbios"].([]any) //nolint:errcheck // anything else counts as none
 	for _, block := range blocks {

@@ -46,9 +46,9 @@ func vmIDs() gate.PreflightType {
 			"insecure": {Type: cty.Bool, Help: "Accept any certificate."},
 			"ca_file":  {Type: cty.String, Help: "A certificate to trust besides the system's: PEM text or a file's path."},
 		},
-		Marks: true,
-		Check: checkVMIDs,
-		New:   newVMIDs,
+		HasMachineIDs: true,
+		Check:         checkVMIDs,
+		New:           newVMIDs,
 	}
 }
 

@@ -30,7 +30,7 @@ func TestVMIDsIsMadeFromABlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	found, err := preflight.Inspect(t.Context(), nil, silent)
-	if err != nil || len(found.Ours) != 1 || found.Ours[0].Address != `module.nodes.proxmox_virtual_environment_vm.this["cp-01"]` {
+	if err != nil || len(found.Ours) != 1 || found.Ours[0].Import.Address != `module.nodes.proxmox_virtual_environment_vm.this["cp-01"]` {
 		t.Errorf("%s: %+v, %v", preflight.Name, found, err)
 	}
 }

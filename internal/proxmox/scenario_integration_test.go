@@ -16,7 +16,7 @@ import (
 func newPlatform(t *testing.T, d datacenter) root { return newRoot(t, d, module) }
 
 // preflight is what castle asks before it lets Terraform apply the module.
-func (d datacenter) preflight(t *testing.T) gate.Findings {
+func (d datacenter) preflight(t *testing.T) gate.Inspection {
 	t.Helper()
 	c := &vmCheck{
 		client: d.client(t), resource: defaultResource, tags: []string{"blue", "castle"}, node: "proxmox",

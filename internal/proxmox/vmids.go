@@ -57,11 +57,11 @@ type site struct {
 	nodes  []Node
 	guests []Guest
 	report func(string)
-	found  *gate.Findings
+	found  *gate.Inspection
 }
 
-func (c *vmCheck) inspect(ctx context.Context, known []gate.Known, report func(string)) (gate.Findings, error) {
-	var found gate.Findings
+func (c *vmCheck) inspect(ctx context.Context, known []gate.Known, report func(string)) (gate.Inspection, error) {
+	var found gate.Inspection
 	var err error
 	at := site{report: report, found: &found}
 	if at.nodes, err = c.client.Nodes(ctx); err != nil {
@@ -170,7 +170,7 @@ func (c *vmCheck) judge(ctx context.Context, s slot, listed Guest, at site) erro
 		}
 		found.Present = append(found.Present, g.String())
 		if g.uuid != "" {
-			found.Marks = append(found.Marks, gate.Mark{Address: s.known.Address, ID: strconv.Itoa(s.id), UUID: g.uuid})
+			found.MachineIDs = append(found.MachineIDs, gate.MachineID{Address: s.known.Address, ID: strconv.Itoa(s.id), UUID: g.uuid})
 		}
 		return nil
 	}

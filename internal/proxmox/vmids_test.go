@@ -42,7 +42,7 @@ func uuid(vm emulator.VM, uuid string) emulator.VM {
 
 // noted is what castle has kept of a machine.
 func noted(k gate.Known, id, uuid string) gate.Known {
-	k.Mark = gate.Mark{Address: k.Address, ID: id, UUID: uuid}
+	k.MachineID = gate.MachineID{Address: k.Address, ID: id, UUID: uuid}
 	return k
 }
 
@@ -251,19 +251,19 @@ func TestVMIDs(t *testing.T) {
 			}
 			var foreign, hint, own, taken, imports, nuke, marks string
 			for _, f := range found.Foreign {
-				foreign, hint, taken, nuke = foreign+f.What, hint+f.Why+strings.Join(f.Ways, ""), taken+f.Mistaken, nuke+f.Nuke
+				foreign, hint, taken, nuke = foreign+f.What, hint+f.Why+strings.Join(f.Fixes, ""), taken+f.ConflictsWith, nuke+f.Nuke
 				if f.Import != nil {
 					own += f.Import.Address + " " + f.Import.ID
 				}
 			}
 			for _, i := range found.Ours {
-				imports += i.Address + " " + i.ID
-				nuke += i.Unclaimed.Nuke
-				if i.Unclaimed.Mistaken != "" || len(i.Unclaimed.Ways) == 0 {
-					t.Errorf("while nobody claims it: %+v", i.Unclaimed)
+				imports += i.Import.Address + " " + i.Import.ID
+				nuke += i.AsForeign.Nuke
+				if i.AsForeign.ConflictsWith != "" || len(i.AsForeign.Fixes) == 0 {
+					t.Errorf("while nobody claims it: %+v", i.AsForeign)
 				}
 			}
-			for _, m := range found.Marks {
+			for _, m := range found.MachineIDs {
 				marks += m.Address + " " + m.ID + " " + m.UUID
 			}
 			if nuke != test.nuke || marks != test.mark {

@@ -18,7 +18,7 @@ func TestVMIDsWaitsForAMachineThatIsBeingMade(t *testing.T) {
 	release := make(chan struct{})
 	d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Hold: release})
 	d.build(t, 421, "blue-cp-01", "blue;castle")
-	done := make(chan gate.Findings, 1)
+	done := make(chan gate.Inspection, 1)
 	c := check(t, d)
 	var said []string
 	go func() {
@@ -35,7 +35,7 @@ func TestVMIDsWaitsForAMachineThatIsBeingMade(t *testing.T) {
 	default:
 	}
 	close(release)
-	if found := <-done; len(found.Foreign) != 0 || len(found.Ours) != 1 || found.Ours[0].ID != "proxmox/421" {
+	if found := <-done; len(found.Foreign) != 0 || len(found.Ours) != 1 || found.Ours[0].Import.ID != "proxmox/421" {
 		t.Errorf("when it was made: %+v", found)
 	}
 	if want := []string{"VM 421 on node proxmox is still being created; waiting for it"}; !slices.Equal(said, want) {
@@ -68,7 +68,7 @@ func TestVMIDsDoesNotWaitForALockThatNobodyHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(found.Foreign) != 1 || found.Foreign[0].What != `VM 421 "VM 421" on node proxmox, stopped, no tags, locked (create)` ||
-		!slices.Contains(found.Foreign[0].Ways, "remove it as root on node proxmox: qm unlock 421 && qm destroy 421") || found.Foreign[0].Import != nil {
+		!slices.Contains(found.Foreign[0].Fixes, "remove it as root on node proxmox: qm unlock 421 && qm destroy 421") || found.Foreign[0].Import != nil {
 		t.Errorf("got %+v", found)
 	}
 }
@@ -129,7 +129,7 @@ func TestVMIDsOnANodeThatIsOffline(t *testing.T) {
 		}
 		f := found.Foreign[0]
 		if !strings.Contains(f.What, " on node pve2, state unknown") || !strings.HasPrefix(f.Why, "node pve2 is offline") ||
-			!slices.Contains(f.Ways, "bring node pve2 back") || f.Unsure != test.unsure || f.Import != nil {
+			!slices.Contains(f.Fixes, "bring node pve2 back") || f.Unverified != test.unsure || f.Import != nil {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
@@ -141,13 +141,13 @@ func TestVMIDsNamesANodeThatCannotBeBuiltOn(t *testing.T) {
 	c := check(t, d)
 	c.node, c.nodes = "proxmox", map[string]string{"cp-01": "pve2", "wk-01": "pve9"}
 	found, err := c.inspect(t.Context(), nil, silent)
-	if err != nil || len(found.Unfit) != 2 || len(found.Foreign) > 0 {
+	if err != nil || len(found.Unusable) != 2 || len(found.Foreign) > 0 {
 		t.Fatalf("%+v, %v", found, err)
 	}
-	if got, want := found.Unfit[0].What, "node pve2, where cp-01 is to be built, is offline"; got != want {
+	if got, want := found.Unusable[0].What, "node pve2, where cp-01 is to be built, is offline"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if got, want := found.Unfit[1].What, "node pve9, where wk-01 is to be built, does not exist; there is proxmox, pve2"; got != want {
+	if got, want := found.Unusable[1].What, "node pve9, where wk-01 is to be built, does not exist; there is proxmox, pve2"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

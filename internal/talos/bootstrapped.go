@@ -45,7 +45,7 @@ func ExistsTypes() []gate.ExistsType {
 			if err != nil {
 				return gate.Exists{}, fmt.Errorf("exists %s: %w", name, err)
 			}
-			return gate.Exists{Name: name, Ask: q.ask}, nil
+			return gate.Exists{Name: name, Lookup: q.ask}, nil
 		},
 	}}
 }

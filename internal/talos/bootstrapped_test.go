@@ -55,7 +55,7 @@ func machinesKnown(numbers ...int) []gate.Known {
 func (l *lab) answers(q gate.Exists, known []gate.Known, want bool) {
 	l.t.Helper()
 	l.wait(gate.Gate{Name: "answer", Check: func(ctx context.Context) error {
-		got, err := q.Ask(ctx, known)
+		got, err := q.Lookup(ctx, known)
 		if err == nil && got != want {
 			return gate.Permanent(fmt.Errorf("bootstrapped: %v, want %v", got, want))
 		}
@@ -68,7 +68,7 @@ func (l *lab) refused(q gate.Exists, known []gate.Known) error {
 	l.t.Helper()
 	var lasting error
 	l.wait(gate.Gate{Name: "refusal", Check: func(ctx context.Context) error {
-		there, err := q.Ask(ctx, known)
+		there, err := q.Lookup(ctx, known)
 		if err == nil {
 			return gate.Permanent(fmt.Errorf("an answer: %v", there))
 		}
@@ -83,15 +83,15 @@ func (l *lab) refused(q gate.Exists, known []gate.Known) error {
 func TestAMachineKnowsWhetherItsClusterIsBootstrapped(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	q := l.bootstrapped(1, role.Admin)
-	if there, err := q.Ask(t.Context(), machinesKnown()); there || err != nil {
+	if there, err := q.Lookup(t.Context(), machinesKnown()); there || err != nil {
 		t.Errorf("a machine that the state lacks was asked: %v, %v", there, err)
 	}
 	off := machinesKnown(1)
 	off[1].Attributes["started"] = false
-	if there, err := q.Ask(t.Context(), off); there || err != nil {
+	if there, err := q.Lookup(t.Context(), off); there || err != nil {
 		t.Errorf("a machine that is off was asked: %v, %v", there, err)
 	}
-	if there, err := q.Ask(t.Context(), machinesKnown(1)); there || err == nil || gate.IsPermanent(err) || !strings.Contains(err.Error(), "connection refused") {
+	if there, err := q.Lookup(t.Context(), machinesKnown(1)); there || err == nil || gate.IsPermanent(err) || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("a machine that does not answer: %v, %v", there, err)
 	}
 	l.bootNew(2)

@@ -88,13 +88,13 @@ type sight struct {
 	why string // it is silent
 }
 
-func (c *maintenance) inspect(ctx context.Context, known []gate.Known, report func(string)) (gate.Findings, error) {
+func (c *maintenance) inspect(ctx context.Context, known []gate.Known, report func(string)) (gate.Inspection, error) {
 	keys := slices.Sorted(maps.Keys(c.endpoints))
 	seen, err := c.look(ctx, keys, report)
 	recorded := func(address string) bool {
 		return slices.ContainsFunc(known, func(k gate.Known) bool { return k.Address == address })
 	}
-	var found gate.Findings
+	var found gate.Inspection
 	blank := 0
 	for i, key := range keys {
 		address := fmt.Sprintf("%s[%q]", c.resource, key)
@@ -197,7 +197,7 @@ func (c *maintenance) named(key string) string {
 
 // judge adds to the findings what a machine's standing means for the stage.
 // recorded says that the state has it configured.
-func (c *maintenance) judge(found *gate.Findings, key, address string, s sight, recorded bool) {
+func (c *maintenance) judge(found *gate.Inspection, key, address string, s sight, recorded bool) {
 	what, where := c.named(key), c.endpoints[key]
 	proof := event.Thing{Kind: "machine configuration", ID: key, Where: where}
 	switch s.standing {
@@ -214,7 +214,7 @@ func (c *maintenance) judge(found *gate.Findings, key, address string, s sight, 
 	case foreign:
 		f := gate.Foreign{
 			What: what, Why: "runs with other Talos secrets than this cluster's: it belongs to another cluster, or this one's secrets were lost",
-			Ways: []string{
+			Fixes: []string{
 				"take another machine for the cluster, or correct its address",
 				fmt.Sprintf("if nobody needs what runs there, reset it with the talosconfig of its cluster: "+
 					"talosctl -e %s -n %s reset --graceful=false --reboot --system-labels-to-wipe STATE --system-labels-to-wipe EPHEMERAL", where, where),
@@ -222,20 +222,20 @@ func (c *maintenance) judge(found *gate.Findings, key, address string, s sight, 
 			},
 		}
 		if recorded {
-			f.Mistaken = address
+			f.ConflictsWith = address
 		}
 		found.Foreign = append(found.Foreign, f)
 		proof.Reason = "the machine runs with another cluster's by now"
 	default:
 		f := gate.Foreign{
 			What: what, Why: "does not answer: " + s.why,
-			Ways: []string{"switch it on with Talos on it or in its drive, and compare the address with the one that its screen shows"},
+			Fixes: []string{"switch it on with Talos on it or in its drive, and compare the address with the one that its screen shows"},
 		}
 		if recorded {
-			f.Forget = address
-			found.Unseen = append(found.Unseen, f)
+			f.Untrack = address
+			found.Unverified = append(found.Unverified, f)
 		} else {
-			found.Unfit = append(found.Unfit, f)
+			found.Unusable = append(found.Unusable, f)
 		}
 		proof.Reason = "the machine does not answer: " + s.why
 		proof.Way = "switch it on; if it is gone for good, forget it with castle state forget"

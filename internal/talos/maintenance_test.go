@@ -34,7 +34,7 @@ func (l *lab) maintenance(patience time.Duration) *maintenance {
 }
 
 // inspects asks about machine 1, with what a state has configured.
-func (l *lab) inspects(c *maintenance, recorded ...string) gate.Findings {
+func (l *lab) inspects(c *maintenance, recorded ...string) gate.Inspection {
 	l.t.Helper()
 	var known []gate.Known
 	for _, address := range recorded {
@@ -53,7 +53,7 @@ func TestAMachineThatWaitsForItsConfigurationIsFree(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.bootNew(1)
 	c := l.maintenance(patience)
-	if f := l.inspects(c); len(f.Foreign)+len(f.Unfit)+len(f.Lost)+len(f.Present)+len(f.Proof) > 0 {
+	if f := l.inspects(c); len(f.Foreign)+len(f.Unusable)+len(f.Lost)+len(f.Present)+len(f.Proof) > 0 {
 		t.Errorf("of a machine that no state knows: %+v", f)
 	}
 	f := l.inspects(c, configured)
@@ -91,7 +91,7 @@ func TestAMachineWithTheClustersOwnSecretsIsTheClusters(t *testing.T) {
 	}})
 	for _, recorded := range [][]string{nil, {configured}} {
 		f := l.inspects(l.maintenance(patience), recorded...)
-		if len(f.Foreign)+len(f.Unfit)+len(f.Lost) > 0 || len(f.Present) != 1 {
+		if len(f.Foreign)+len(f.Unusable)+len(f.Lost) > 0 || len(f.Present) != 1 {
 			t.Errorf("recorded %v: %+v", recorded, f)
 		}
 		if len(f.Proof) != 1 || f.Proof[0].Gone || f.Proof[0].Way == "" {
@@ -108,11 +108,11 @@ func TestAnotherClustersMachineIsRefused(t *testing.T) {
 	others.network = l.network
 	f := others.inspects(others.maintenance(patience))
 	if len(f.Foreign) != 1 || f.Foreign[0].What != "machine cp-01 at "+l.address(1) ||
-		!strings.HasPrefix(f.Foreign[0].Why, "runs with other Talos secrets") || f.Foreign[0].Mistaken != "" || len(f.Proof) > 0 {
+		!strings.HasPrefix(f.Foreign[0].Why, "runs with other Talos secrets") || f.Foreign[0].ConflictsWith != "" || len(f.Proof) > 0 {
 		t.Errorf("%+v", f)
 	}
 	f = others.inspects(others.maintenance(patience), configured)
-	if len(f.Foreign) != 1 || f.Foreign[0].Mistaken != configured || len(f.Proof) != 1 || f.Proof[0].Gone {
+	if len(f.Foreign) != 1 || f.Foreign[0].ConflictsWith != configured || len(f.Proof) != 1 || f.Proof[0].Gone {
 		t.Errorf("where the state takes it for its own: %+v", f)
 	}
 }
@@ -154,11 +154,11 @@ func TestASilentMachineIsWaitedForAndThenTold(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	c := l.maintenance(20 * time.Millisecond)
 	f := l.inspects(c)
-	if len(f.Unfit) != 1 || f.Unfit[0].Why != "does not answer: connection refused" || len(f.Unseen)+len(f.Proof) > 0 {
+	if len(f.Unusable) != 1 || f.Unusable[0].Why != "does not answer: connection refused" || len(f.Unverified)+len(f.Proof) > 0 {
 		t.Errorf("one that no state knows: %+v", f)
 	}
 	f = l.inspects(c, configured)
-	if len(f.Unseen) != 1 || f.Unseen[0].Forget != configured || len(f.Unfit) > 0 || len(f.Proof) != 1 || f.Proof[0].Gone {
+	if len(f.Unverified) != 1 || f.Unverified[0].Untrack != configured || len(f.Unusable) > 0 || len(f.Proof) != 1 || f.Proof[0].Gone {
 		t.Errorf("one that the state has configured: %+v", f)
 	}
 
@@ -169,7 +169,7 @@ func TestASilentMachineIsWaitedForAndThenTold(t *testing.T) {
 			l.bootNew(1)
 		}
 	})
-	if err != nil || len(found.Unfit) > 0 || told[0] != "waiting for machine cp-01 at "+l.address(1)+": connection refused" {
+	if err != nil || len(found.Unusable) > 0 || told[0] != "waiting for machine cp-01 at "+l.address(1)+": connection refused" {
 		t.Errorf("one that is starting: %+v, %v, told %q", found, err, told)
 	}
 }
@@ -183,7 +183,7 @@ func TestCalledOffThereAreNoFindings(t *testing.T) {
 	}
 	soon, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer stop()
-	if f, err := c.inspect(soon, nil, func(string) {}); err != nil || len(f.Unfit) != 1 {
+	if f, err := c.inspect(soon, nil, func(string) {}); err != nil || len(f.Unusable) != 1 {
 		t.Errorf("out of time: %+v, %v", f, err)
 	}
 }

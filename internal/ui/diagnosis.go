@@ -24,7 +24,7 @@ func (l *Lines) diagnosis(e event.Event) string {
 		"waited for  " + d.Waited,
 		"seen        " + d.Seen,
 		"since       " + ago(d.Since, e.Time),
-		"likely      " + cmp.Or(d.Cause, "nothing that castle knows fits what was found"),
+		"likely      " + cmp.Or(d.Cause, "no known cause"),
 	}
 	if d.Next != "" {
 		lines = append(lines, "next        "+d.Next)

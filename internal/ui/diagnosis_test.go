@@ -35,7 +35,7 @@ func TestAnUnknownCauseIsAdmitted(t *testing.T) {
 	ui.NewLines(&w, false, false).Report(event.Event{
 		Time: time.Now(), Kind: event.Diagnosed, Stage: "a", Diagnosis: &event.Diagnosis{Waited: "b", Seen: "c", Since: time.Now(), Folder: "d"},
 	})
-	if got := w.String(); !strings.Contains(got, "likely      nothing that castle knows fits") || strings.Contains(got, "next") {
+	if got := w.String(); !strings.Contains(got, "likely      no known cause") || strings.Contains(got, "next") {
 		t.Errorf("got %s", got)
 	}
 }

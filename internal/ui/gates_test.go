@@ -116,7 +116,7 @@ func TestWhatAGateDidAboutItIsTold(t *testing.T) {
 	w := &buffer{}
 	l := ui.NewLines(w, false, false)
 	e := gateEvent("flux.converged", "")
-	e.Kind, e.Text = event.GateNudged, "asked kustomization flux-system/apps to reconcile"
+	e.Kind, e.Text = event.ReconcileTriggered, "asked kustomization flux-system/apps to reconcile"
 	l.Report(e)
 	if got := w.String(); !strings.Contains(got, "gate flux.converged: asked kustomization flux-system/apps to reconcile\n") {
 		t.Errorf("got %q", got)

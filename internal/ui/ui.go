@@ -172,7 +172,7 @@ func (l *Lines) text(e event.Event) string {
 		return l.paint.yellow("retry ") + e.Text
 	case event.GateClosed:
 		return l.paint.yellow("gate "+e.Gate+" closed: ") + e.Text
-	case event.GateNudged:
+	case event.ReconcileTriggered:
 		return "gate " + e.Gate + ": " + e.Text
 	case event.GateOpen:
 		return "gate " + e.Gate + " open"

@@ -73,8 +73,8 @@ func TestRevokeKeepsLeasesItMayNotRevoke(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	found := inspect(t, w, engine(t, w), database)
-	if len(found.Unfit) > 0 {
-		t.Errorf("with the policy as it is written: %+v", found.Unfit)
+	if len(found.Unusable) > 0 {
+		t.Errorf("with the policy as it is written: %+v", found.Unusable)
 	}
 	if preflight(t, w, site(w)).Revoke != nil {
 		t.Error("a mount without leases has a Revoke")

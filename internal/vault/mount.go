@@ -33,16 +33,16 @@ type mount struct {
 
 // inspect also reports the mount as unseen if the state has it and the Vault cannot be used: a destroy would
 // fail after it has begun.
-func (m mount) inspect(ctx context.Context, known []gate.Known, _ func(string)) (gate.Findings, error) {
+func (m mount) inspect(ctx context.Context, known []gate.Known, _ func(string)) (gate.Inspection, error) {
 	var own *gate.Known
 	if i := m.in(known); i >= 0 {
 		own = &known[i]
 	}
 	found, err := m.find(ctx, own)
 	unfit, err := unfit(ctx, err)
-	found.Unfit = unfit
+	found.Unusable = unfit
 	if own != nil && err == nil {
-		found.Unseen = unfit
+		found.Unverified = unfit
 		found.Proof = []event.Thing{m.proof(found)}
 	}
 	return found, err
@@ -53,11 +53,11 @@ func (m mount) in(known []gate.Known) int {
 }
 
 // proof is the receipt's line on the mount that the state had.
-func (m mount) proof(found gate.Findings) event.Thing {
+func (m mount) proof(found gate.Inspection) event.Thing {
 	t := event.Thing{Kind: m.kind(), ID: m.path, Where: m.server.Address}
 	switch {
-	case len(found.Unseen) > 0:
-		t.Reason = "not proved: " + found.Unseen[0].Why
+	case len(found.Unverified) > 0:
+		t.Reason = "not proved: " + found.Unverified[0].Why
 	case len(found.Present) > 0:
 		t.Reason, t.Way = "still there", m.disable()
 	default:
@@ -72,7 +72,7 @@ type listed struct {
 	Accessor string `json:"accessor"`
 }
 
-func (m mount) find(ctx context.Context, own *gate.Known) (found gate.Findings, err error) {
+func (m mount) find(ctx context.Context, own *gate.Known) (found gate.Inspection, err error) {
 	c, _, err := m.server.logIn(ctx, m.environ)
 	if err != nil {
 		return found, err
@@ -103,7 +103,7 @@ func (m mount) find(ctx context.Context, own *gate.Known) (found gate.Findings, 
 			found.Foreign = []gate.Foreign{{
 				What: m.name(other), Why: "no path of a mount may begin with another's, and the stage's is " +
 					m.path,
-				Ways: []string{m.otherPath()},
+				Fixes: []string{m.otherPath()},
 			}}
 		}
 	}
@@ -172,15 +172,15 @@ func (m mount) owns(own *gate.Known, existing listed) bool {
 
 func (m mount) foreign(own *gate.Known, existing listed) gate.Foreign {
 	f := gate.Foreign{What: fmt.Sprintf("%s, of type %s", m.name(m.path), existing.Type)}
-	f.Ways = []string{m.otherPath(), "disable it, if nobody needs it: " + m.disable()}
+	f.Fixes = []string{m.otherPath(), "disable it, if nobody needs it: " + m.disable()}
 	if own != nil && own.Attributes["path"] == m.path {
 		f.Why = "it is not the one that the state knows: that one was disabled, and this one mounted since"
-		f.Mistaken, f.Forget = m.resource, m.resource
+		f.ConflictsWith, f.Untrack = m.resource, m.resource
 		return f
 	}
 	f.Why = "the stage's state knows none there: it is somebody else's, or the state was lost"
 	if own == nil {
-		f.Ways = append([]string{"if the state was lost, bring it back: castle state restore"}, f.Ways...)
+		f.Fixes = append([]string{"if the state was lost, bring it back: castle state restore"}, f.Fixes...)
 		f.Import = &gate.Import{Address: m.resource, ID: m.path, What: m.name(m.path)}
 	}
 	return f

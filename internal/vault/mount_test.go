@@ -38,7 +38,7 @@ func preflight(t *testing.T, w *world, values gate.Values) gate.Preflight {
 	return p
 }
 
-func inspect(t *testing.T, w *world, values gate.Values, known ...gate.Known) gate.Findings {
+func inspect(t *testing.T, w *world, values gate.Values, known ...gate.Known) gate.Inspection {
 	t.Helper()
 	p := preflight(t, w, values)
 	found, err := p.Inspect(t.Context(), known, nil)
@@ -99,13 +99,13 @@ func TestInspectTellsOwnFromForeignMounts(t *testing.T) {
 				c.prepare(w)
 			}
 			found := inspect(t, w, site(w), c.known...)
-			if len(found.Unfit) > 0 || (len(found.Present) > 0) != c.present ||
+			if len(found.Unusable) > 0 || (len(found.Present) > 0) != c.present ||
 				(len(found.Foreign) > 0) != (c.why != "") {
 				t.Fatalf("%+v", found)
 			}
 			for _, f := range found.Foreign {
-				if !strings.Contains(f.Why, c.why) || !strings.Contains(strings.Join(f.Ways, "\n"), c.ways) ||
-					(f.Mistaken != "") != c.mistaken {
+				if !strings.Contains(f.Why, c.why) || !strings.Contains(strings.Join(f.Fixes, "\n"), c.ways) ||
+					(f.ConflictsWith != "") != c.mistaken {
 					t.Errorf("%+v", f)
 				}
 			}
@@ -145,12 +145,12 @@ path "sys/auth" { capabilities = ["read"] }
 path "auth/jwt-*" { capabilities = ["create", "read", "update", "delete"] }
 `)
 	found := inspect(t, w, site(w))
-	if len(found.Unfit) != 1 {
+	if len(found.Unusable) != 1 {
 		t.Fatalf("%+v", found)
 	}
 	why := "the token may not create, delete, sudo sys/auth/jwt-blue; create, read, update, delete " +
 		"sys/policies/acl/castle-blue-grafana"
-	if f := found.Unfit[0]; !strings.Contains(f.Why, why) || !strings.Contains(f.Ways[0], "docs/vault.md") {
+	if f := found.Unusable[0]; !strings.Contains(f.Why, why) || !strings.Contains(f.Fixes[0], "docs/vault.md") {
 		t.Errorf("%+v", f)
 	}
 }
@@ -159,12 +159,12 @@ path "auth/jwt-*" { capabilities = ["create", "read", "update", "delete"] }
 func TestAKnownMountInASealedVaultIsUnseen(t *testing.T) {
 	w := newWorld(t)
 	w.Set(emulator.State{Sealed: true})
-	if found := inspect(t, w, site(w)); len(found.Unfit) != 1 || len(found.Unseen) > 0 {
+	if found := inspect(t, w, site(w)); len(found.Unusable) != 1 || len(found.Unverified) > 0 {
 		t.Errorf("nothing is known: %+v", found)
 	}
 	if found := inspect(t, w, site(w),
-		gate.Known{Address: "vault_jwt_auth_backend.cluster"}); len(found.Unfit) != 1 ||
-		len(found.Unseen) != 1 {
+		gate.Known{Address: "vault_jwt_auth_backend.cluster"}); len(found.Unusable) != 1 ||
+		len(found.Unverified) != 1 {
 		t.Errorf("something is known: %+v", found)
 	}
 }
@@ -181,16 +181,16 @@ path "secret/metadata/blue/database" { capabilities = ["read", "delete"] }
 	values["kind"], values["path"] = cty.StringVal("secrets"), cty.StringVal("database-blue")
 	values["writes"], values["kv_mount"], values["kv_path"] = cty.ListValEmpty(cty.String),
 		cty.StringVal("secret"), cty.StringVal("blue/database")
-	if found := inspect(t, w, values); len(found.Unfit)+len(found.Foreign) > 0 {
+	if found := inspect(t, w, values); len(found.Unusable)+len(found.Foreign) > 0 {
 		t.Errorf("free: %+v", found)
 	}
 	w.Mount("database-blue", emulator.Mount{Type: "database"})
 	if found := inspect(t, w, values); len(found.Foreign) != 1 ||
-		!strings.Contains(strings.Join(found.Foreign[0].Ways, ""), "vault secrets disable database-blue") {
+		!strings.Contains(strings.Join(found.Foreign[0].Fixes, ""), "vault secrets disable database-blue") {
 		t.Errorf("taken: %+v", found)
 	}
 	w.Mount("secret", emulator.Mount{Type: "kv"})
-	if found := inspect(t, w, values); len(found.Unfit) != 1 || !strings.Contains(found.Unfit[0].Why,
+	if found := inspect(t, w, values); len(found.Unusable) != 1 || !strings.Contains(found.Unusable[0].Why,
 		"of version 1") {
 		t.Errorf("version 1: %+v", found)
 	}

@@ -50,9 +50,9 @@ func secrets() gate.PreflightType {
 		}),
 		New: func(name string, target gate.Target, values gate.Values) (gate.Preflight, error) {
 			p := PlaceOf(values)
-			inspect := func(ctx context.Context, _ []gate.Known, _ func(string)) (gate.Findings, error) {
+			inspect := func(ctx context.Context, _ []gate.Known, _ func(string)) (gate.Inspection, error) {
 				unfit, err := unfit(ctx, p.Usable(ctx, target.Environ))
-				return gate.Findings{Unfit: unfit}, err
+				return gate.Inspection{Unusable: unfit}, err
 			}
 			return gate.Preflight{Name: name, Inspect: inspect}, nil
 		},
@@ -112,7 +112,7 @@ func mounts() gate.PreflightType {
 // unfit makes a finding of a problem; any other error stays one.
 func unfit(ctx context.Context, err error) ([]gate.Foreign, error) {
 	if p := (*Problem)(nil); errors.As(err, &p) && ctx.Err() == nil {
-		return []gate.Foreign{{What: p.Object, Why: p.Reason, Ways: p.Fixes}}, nil
+		return []gate.Foreign{{What: p.Object, Why: p.Reason, Fixes: p.Fixes}}, nil
 	}
 	return nil, err
 }

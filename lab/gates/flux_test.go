@@ -54,7 +54,7 @@ func TestFluxNudgesOnceAndOpensWhenAllIsApplied(t *testing.T) {
 	closed(t, g, "kustomization "+ns+"/apps: DependencyNotReady: dependency is not ready; kustomization "+ns+"/base: DependencyNotReady: dependency is not ready")
 	nudges := func(want string) {
 		t.Helper()
-		did, err := g.Nudge(t.Context())
+		did, err := g.TriggerReconcile(t.Context())
 		check(t, err)
 		if want != "" {
 			want = "asked to reconcile what is not ready although all that it needs is: kustomization " + ns + "/" + want

@@ -46,7 +46,7 @@ func (f *Faults) set(name, value string) (err error) {
 		names = append(names, known.String())
 		if known.Name == name && known.Value == fault.Duration {
 			if f.Times[name], err = time.ParseDuration(value); err != nil || f.Times[name] <= 0 {
-				return fmt.Errorf(`%q is no duration such as "90s" or "5m"`, value)
+				return fmt.Errorf(`invalid duration %q; use "90s" or "5m"`, value)
 			}
 			return nil
 		}

@@ -18,8 +18,8 @@ func TestParseFaults(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"webhook-late":       "write it as NAME=VALUE",
-		"webhook-late=soon":  `fault webhook-late: "soon" is no duration such as "90s" or "5m"`,
-		"webhook-late=-1s":   `fault webhook-late: "-1s" is no duration`,
+		"webhook-late=soon":  `fault webhook-late: invalid duration "soon"; use "90s" or "5m"`,
+		"webhook-late=-1s":   `fault webhook-late: invalid duration "-1s"`,
 		"ghost-vm=7":         "fault ghost-vm: 7 is no VM id",
 		"ghost-vm=database":  "fault ghost-vm: strconv",
 		"power-cut=tomorrow": "there is no such fault; there are ghost-vm=ID, infisical-secret-exists=1, etcd-learner=DURATION, ",

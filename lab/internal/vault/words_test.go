@@ -140,7 +140,7 @@ func TestTheEmulatorIsToldOfAsARealVault(t *testing.T) {
 			t.Fatal(err)
 		}
 		said := "free"
-		for _, f := range append(found.Unfit, found.Foreign...) {
+		for _, f := range append(found.Unusable, found.Foreign...) {
 			said = f.What + ": " + f.Why
 		}
 		return said

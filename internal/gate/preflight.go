@@ -1,0 +1,94 @@
+package gate
+
+import (
+	"context"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+)
+
+// Preflight is a PreflightType bound to known arguments.
+type Preflight struct {
+	Name string
+	// Inspect reads and changes nothing. known lists what the stage's state already
+	// has, so that a run recognises its own objects. report receives what it waits for.
+	Inspect func(ctx context.Context, known []Known, report func(string)) (Inspection, error)
+	// Revoke runs before a destroy deletes what the state knows: it ends what the
+	// objects issued and what would block their deletion, such as users that Vault has
+	// created in a database. report receives what could not be revoked. Optional.
+	Revoke func(ctx context.Context, known []Known, report func(string)) error
+}
+
+// Known is one resource instance in a stage's state.
+type Known struct {
+	Address    string // proxmox_virtual_environment_vm.node["cp-01"]
+	Type       string // proxmox_virtual_environment_vm
+	Attributes map[string]any
+	// MachineID is its identity at castle's last inspection; zero if there was none.
+	MachineID MachineID
+}
+
+// MachineID distinguishes a machine from every later one with its name and id.
+type MachineID struct {
+	Address string `json:"address"`
+	ID      string `json:"id"` // 421
+	UUID    string `json:"uuid"`
+}
+
+// Inspection is what a preflight found of the objects that the stage is to own.
+type Inspection struct {
+	// Foreign objects stand where the stage would build; the stage must not run.
+	Foreign []Foreign
+	// Unusable is what the stage cannot build on, such as a node that is offline. It
+	// stops a create; a destroy ignores it.
+	Unusable []Foreign
+	// Unverified objects are in the state and cannot be inspected now. They stop a
+	// destroy, which would fail half-way; a create goes on to its gates.
+	Unverified []Foreign
+	// Ours match the stage's own in every way, but its state does not have them.
+	// They are imported before the plan, if castle made them or the user confirms.
+	Ours []Own
+	// MachineIDs are the identities of what is in the state and exists.
+	MachineIDs []MachineID
+	// Lost are addresses in the state of objects that exist and do not belong to the
+	// stage any more, such as a machine that was reset. castle untracks them: a create
+	// makes them anew, and a destroy has nothing to do.
+	Lost []string
+	// Present names everything that exists now, in the state or not. After a destroy
+	// it must be empty.
+	Present []string
+	// Proof is the receipt's entry for objects that outlive the cluster, such as
+	// machines that nobody deletes: whether the stage has left them.
+	Proof []event.Thing
+}
+
+// Foreign is one object in the way, why it counts as somebody else's, and the fixes.
+type Foreign struct {
+	What  string   // VM 421 "prod-database" on node proxmox, running, no tags
+	Why   string   // castle's own would be called "blue-cp-01"
+	Fixes []string // one sentence each: remove it in Proxmox
+	// Import would make it the stage's own; nil if nothing could.
+	Import *Import
+	// ConflictsWith is the address in the state with the same ID that stands for
+	// another object; Terraform would confuse the two. Empty if there is none.
+	ConflictsWith string
+	// Nuke is the range of ids with which castle nuke would remove it; empty if none.
+	Nuke string
+	// Untrack is the address in the state that stands for it, for the user to
+	// untrack if it is gone for good; empty if there is none.
+	Untrack string
+	// Unverified says that it may be the stage's own, but cannot be inspected now: a
+	// destroy must not go past it either.
+	Unverified bool
+}
+
+// Own is an object that lacks only an entry in the state to be the stage's own.
+type Own struct {
+	Import    Import
+	AsForeign Foreign // how it is reported until somebody confirms it
+}
+
+// Import tells Terraform that the resource at Address is the object with this ID.
+type Import struct {
+	Address, ID string
+	What        string // VM 421 "blue-cp-01"
+}
