@@ -33,7 +33,8 @@ func (l *lab) bootstrapped(n int, r role.Role) gate.Exists {
 	q, err := ExistsTypes()[0].New("talos_bootstrapped", gate.Target{}, gate.Values{
 		"endpoints": cty.MapVal(endpoints), "resource": cty.StringVal("vm.node"),
 		"client_configuration": cty.ObjectVal(map[string]cty.Value{
-			"ca_certificate": cty.StringVal(c.CA), "client_certificate": cty.StringVal(c.Crt), "client_key": cty.StringVal(c.Key),
+			"ca_certificate": cty.StringVal(c.CA), "client_certificate": cty.StringVal(c.Crt),
+			"client_key": cty.StringVal(c.Key),
 		}),
 	})
 	if err != nil {
@@ -46,15 +47,16 @@ func (l *lab) bootstrapped(n int, r role.Role) gate.Exists {
 func machinesKnown(numbers ...int) []gate.Known {
 	all := []gate.Known{{Address: "random_password.a"}}
 	for _, n := range numbers {
-		all = append(all, gate.Known{Address: fmt.Sprintf(`vm.node["cp-%02d"]`, n), Attributes: map[string]any{"started": true}})
+		all = append(all, gate.Known{Address: fmt.Sprintf(`vm.node["cp-%02d"]`, n),
+			Attributes: map[string]any{"started": true}})
 	}
 	return all
 }
 
 // answers waits until the question has an answer and compares it.
-func (l *lab) answers(q gate.Exists, known []gate.Known, want bool) {
-	l.t.Helper()
-	l.wait(gate.Gate{Name: "answer", Check: func(ctx context.Context) error {
+func answers(t *testing.T, q gate.Exists, known []gate.Known, want bool) {
+	t.Helper()
+	wait(t, gate.Gate{Name: "answer", Check: func(ctx context.Context) error {
 		got, err := q.Lookup(ctx, known)
 		if err == nil && got != want {
 			return gate.Permanent(fmt.Errorf("bootstrapped: %v, want %v", got, want))
@@ -64,10 +66,10 @@ func (l *lab) answers(q gate.Exists, known []gate.Known, want bool) {
 }
 
 // refused waits until the question has an error that lasts, and returns it.
-func (l *lab) refused(q gate.Exists, known []gate.Known) error {
-	l.t.Helper()
+func refused(t *testing.T, q gate.Exists, known []gate.Known) error {
+	t.Helper()
 	var lasting error
-	l.wait(gate.Gate{Name: "refusal", Check: func(ctx context.Context) error {
+	wait(t, gate.Gate{Name: "refusal", Check: func(ctx context.Context) error {
 		there, err := q.Lookup(ctx, known)
 		if err == nil {
 			return gate.Permanent(fmt.Errorf("an answer: %v", there))
@@ -80,7 +82,7 @@ func (l *lab) refused(q gate.Exists, known []gate.Known) error {
 	return lasting
 }
 
-func TestAMachineKnowsWhetherItsClusterIsBootstrapped(t *testing.T) {
+func TestBootstrappedReadsEtcdDataOfExistingMachines(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	q := l.bootstrapped(1, role.Admin)
 	if there, err := q.Lookup(t.Context(), machinesKnown()); there || err != nil {
@@ -91,51 +93,53 @@ func TestAMachineKnowsWhetherItsClusterIsBootstrapped(t *testing.T) {
 	if there, err := q.Lookup(t.Context(), off); there || err != nil {
 		t.Errorf("a machine that is off was asked: %v, %v", there, err)
 	}
-	if there, err := q.Lookup(t.Context(), machinesKnown(1)); there || err == nil || gate.IsPermanent(err) || !strings.Contains(err.Error(), "connection refused") {
+	if there, err := q.Lookup(t.Context(), machinesKnown(1)); there || err == nil || gate.IsPermanent(err) ||
+		!strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("a machine that does not answer: %v, %v", there, err)
 	}
 	l.bootNew(2)
-	l.answers(l.bootstrapped(2, role.Admin), machinesKnown(2), false) // it waits for its configuration
+	answers(t, l.bootstrapped(2, role.Admin), machinesKnown(2), false) // it waits for its configuration
 	l.configure(1, machine.TypeControlPlane)
-	l.answers(q, machinesKnown(1), false)
+	answers(t, q, machinesKnown(1), false)
 	l.bootstrap(1)
-	l.answers(q, machinesKnown(1), true)
+	answers(t, q, machinesKnown(1), true)
 }
 
 // One control plane was lost and stands there anew: to bootstrap it would found
 // a second cluster beside the other two.
-func TestOneBootstrappedControlPlaneIsEnough(t *testing.T) {
+func TestBootstrappedIsTrueWithDataOnOneControlPlane(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.bootNew(1)
 	l.configure(2, machine.TypeControlPlane)
 	l.bootstrap(2)
-	l.answers(l.bootstrapped(3, role.Admin), machinesKnown(1, 2, 3), true)
+	answers(t, l.bootstrapped(3, role.Admin), machinesKnown(1, 2, 3), true)
 }
 
-func TestMachinesWithOtherSecretsAreNoAnswer(t *testing.T) {
+func TestBootstrappedFailsOnMachinesWithOtherSecrets(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.raise(1)
-	l.answers(l.bootstrapped(1, role.Admin), machinesKnown(1), true)
+	answers(t, l.bootstrapped(1, role.Admin), machinesKnown(1), true)
 	others := newLab(t, emulator.Delays{})
 	others.network = l.network
-	err := l.refused(others.bootstrapped(1, role.Admin), machinesKnown(1))
+	err := refused(t, others.bootstrapped(1, role.Admin), machinesKnown(1))
 	if !errors.Is(err, ErrOtherSecrets) || !strings.HasPrefix(err.Error(), l.address(1)+": ") {
 		t.Error(err)
 	}
-	err = l.refused(l.bootstrapped(1, role.EtcdBackup), machinesKnown(1))
-	if !strings.Contains(err.Error(), "role may not ask") {
+	err = refused(t, l.bootstrapped(1, role.EtcdBackup), machinesKnown(1))
+	if !strings.Contains(err.Error(), "role may not read") {
 		t.Errorf("a role without the right: %v", err)
 	}
 }
 
-func TestKeysThatAreNoneAreNamedAndNotShown(t *testing.T) {
+func TestInvalidKeyIsNamedAndNotPrinted(t *testing.T) {
 	text := cty.StringVal(base64.StdEncoding.EncodeToString([]byte("x")))
 	_, err := ExistsTypes()[0].New("talos_bootstrapped", gate.Target{}, gate.Values{
 		"client_configuration": cty.ObjectVal(map[string]cty.Value{
 			"ca_certificate": text, "client_certificate": text, "client_key": cty.StringVal("?hush?"),
 		}),
 	})
-	if err == nil || !strings.Contains(err.Error(), "client_key is no base64") || strings.Contains(err.Error(), "hush") {
+	if err == nil || !strings.Contains(err.Error(), "client_key is not valid base64") ||
+		strings.Contains(err.Error(), "hush") {
 		t.Error(err)
 	}
 }

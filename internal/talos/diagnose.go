@@ -1,8 +1,12 @@
 package talos
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"strings"
+	"text/tabwriter"
+	"time"
 
 	"github.com/cosi-project/runtime/pkg/safe"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
@@ -12,58 +16,58 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// witness is what one control plane says of itself: all that its API tells a
-// reader and that holds no secret. Machine configurations and operators'
-// specifications, which hold some, are never asked for.
-type witness struct {
+// nodeView is what one control plane reports about itself, as far as a reader may
+// see it and it holds no secret: never machine configurations or operator specs.
+type nodeView struct {
 	endpoint  string
-	problem   *problem // why it says nothing at all
+	problem   *problem // why there is no report
 	services  []*machineapi.ServiceInfo
 	addresses []network.AddressStatusSpec
 	links     []string
-	etcd      view
+	etcd      etcdView
 }
 
-// diagnose asks every control plane and lets judge name the likely cause.
-func (m *machines) diagnose(ctx context.Context, judge func([]witness) hint) gate.Diagnosis {
-	heard, _ := askAll(ctx, m, m.hear) //nolint:errcheck // whatever was heard in time is worth telling
+// diagnose queries every control plane and lets causeOf find the likely cause.
+func (m *machines) diagnose(ctx context.Context, causeOf func([]nodeView) hint) gate.Diagnosis {
+	nodes, _ := queryAll(ctx, m, m.queryNode) //nolint:errcheck // what came in time is worth reporting
 	d := gate.Diagnosis{Files: map[string][]byte{}}
-	for _, w := range heard {
-		folder := "talos/" + strings.ReplaceAll(w.endpoint, "/", "_") + "/"
-		d.Files[folder+"services.txt"] = w.servicesText()
-		d.Files[folder+"etcd.txt"] = w.etcdText()
-		d.Files[folder+"addresses.txt"] = w.addressesText()
+	for _, n := range nodes {
+		folder := "talos/" + strings.ReplaceAll(n.endpoint, "/", "_") + "/"
+		for file, report := range map[string]func() []byte{
+			"services.txt": n.servicesReport, "etcd.txt": n.etcdReport, "addresses.txt": n.addressesReport,
+		} {
+			if n.problem != nil {
+				d.Files[folder+file] = []byte("no answer: " + n.problem.reason + "\n")
+			} else {
+				d.Files[folder+file] = report()
+			}
+		}
 	}
-	likely := judge(heard)
-	d.Kind, d.Cause, d.Look = likely.kind(), likely.cause, likely.look
+	likely := causeOf(nodes)
+	d.Kind, d.Cause, d.Look = likely.kind, likely.cause, likely.look
 	return d
 }
 
-// hear asks one machine. What concerns etcd comes last: without etcd that call
-// may hang until the attempt is over.
-func (m *machines) hear(ctx context.Context, endpoint string) witness {
-	w := witness{endpoint: endpoint}
-	c, problem := m.connect(ctx, endpoint)
-	if problem != nil {
-		w.problem = problem
-		return w
-	}
-	defer func() { _ = c.Close() }() //nolint:errcheck // nothing was written
-	services, err := c.ServiceList(ctx)
-	if err != nil || len(services.GetMessages()) == 0 {
-		w.problem = m.explain(endpoint, err, "about services")
-		return w
-	}
-	w.services = services.GetMessages()[0].GetServices()
-	// What cannot be told is missing in the file.
-	w.addresses, _ = addressesOf(ctx, c) //nolint:errcheck // see above
-	w.links, _ = linksOf(ctx, c)         //nolint:errcheck // see above
-	w.etcd = m.etcdOf(ctx, c, endpoint)
-	return w
+// queryNode reads etcd last: without etcd that call may hang until the attempt ends.
+func (m *machines) queryNode(ctx context.Context, endpoint string) nodeView {
+	n := nodeView{endpoint: endpoint, etcd: etcdView{endpoint: endpoint}}
+	n.problem = m.call(ctx, endpoint, "services", func(c *client.Client) error {
+		services, err := first(c.ServiceList(ctx))
+		if err != nil {
+			return err
+		}
+		n.services = services.GetServices()
+		n.addresses, _ = addressesOf(ctx, c) //nolint:errcheck // the file lacks them then
+		n.links, _ = linksOf(ctx, c)         //nolint:errcheck // likewise
+		if err := n.etcd.read(ctx, c); err != nil {
+			n.etcd.problem = m.explain(endpoint, err, "etcd")
+		}
+		return nil
+	})
+	return n
 }
 
-// linksOf lists the names of the machine's network links that a configuration
-// could mean, other names of the same link in brackets.
+// linksOf lists the network links that a configuration can name, with their aliases.
 func linksOf(ctx context.Context, c *client.Client) ([]string, error) {
 	list, err := safe.StateListAll[*network.LinkStatus](ctx, c.COSI)
 	if err != nil {
@@ -71,16 +75,16 @@ func linksOf(ctx context.Context, c *client.Client) ([]string, error) {
 	}
 	var all []string
 	for link := range list.All() {
-		name := link.Metadata().ID()
 		if kind := link.TypedSpec().Kind; !link.TypedSpec().Physical() && kind != "bond" && kind != "vlan" {
-			continue // lo, and what containers are connected with
+			continue // lo, and the links of containers
 		}
-		var others []string
-		for other := range network.AllLinkAliases(link) {
-			others = append(others, other)
+		name := link.Metadata().ID()
+		var aliases []string
+		for alias := range network.AllLinkAliases(link) {
+			aliases = append(aliases, alias)
 		}
-		if len(others) != 0 {
-			name += " (" + strings.Join(others, ", ") + ")"
+		if len(aliases) != 0 {
+			name += " (" + strings.Join(aliases, ", ") + ")"
 		}
 		all = append(all, name)
 	}
@@ -88,8 +92,8 @@ func linksOf(ctx context.Context, c *client.Client) ([]string, error) {
 }
 
 // service returns the machine's service of that name; nil if it has none.
-func (w witness) service(id string) *machineapi.ServiceInfo {
-	for _, s := range w.services {
+func (n nodeView) service(id string) *machineapi.ServiceInfo {
+	for _, s := range n.services {
 		if s.GetId() == id {
 			return s
 		}
@@ -97,5 +101,104 @@ func (w witness) service(id string) *machineapi.ServiceInfo {
 	return nil
 }
 
-// host is how talosctl is told to ask this machine.
-func (w witness) host() string { return hostOf(w.endpoint) }
+// host is the argument with which talosctl reaches the machine.
+func (n nodeView) host() string { return hostOf(n.endpoint) }
+
+// recentEvents is how many events of a service a report lists.
+const recentEvents = 8
+
+// table writes rows of cells in columns.
+func table(rows ...[]string) []byte {
+	var text bytes.Buffer
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(w, strings.Join(row, "\t")) //nolint:errcheck // a buffer takes everything
+	}
+	w.Flush() //nolint:errcheck // likewise
+	return text.Bytes()
+}
+
+// servicesReport lists every service, then the last events of the unhealthy ones.
+func (n nodeView) servicesReport() []byte {
+	rows := [][]string{{"SERVICE", "STATE", "HEALTH", "LAST EVENT"}}
+	var details []byte
+	for _, s := range n.services {
+		rows = append(rows, []string{s.GetId(), s.GetState(), health(s), lastEvent(s)})
+		if health(s) == "OK" {
+			continue
+		}
+		events := s.GetEvents().GetEvents()
+		last := [][]string{{"\nEVENTS OF " + s.GetId()}}
+		for _, e := range events[max(0, len(events)-recentEvents):] {
+			at := "-"
+			if e.GetTs().IsValid() {
+				at = e.GetTs().AsTime().UTC().Format(time.RFC3339)
+			}
+			last = append(last, []string{at, e.GetState(), e.GetMsg()})
+		}
+		details = append(details, table(last...)...)
+	}
+	return append(table(rows...), details...)
+}
+
+// health is the value that talosctl shows.
+func health(s *machineapi.ServiceInfo) string {
+	switch h := s.GetHealth(); {
+	case h.GetUnknown():
+		return "?"
+	case h.GetHealthy():
+		return "OK"
+	default:
+		return "Fail"
+	}
+}
+
+func lastEvent(s *machineapi.ServiceInfo) string {
+	events := s.GetEvents().GetEvents()
+	if len(events) == 0 {
+		return ""
+	}
+	return events[len(events)-1].GetMsg()
+}
+
+// etcdReport is the status of the machine's own member, and the members that it lists.
+func (n nodeView) etcdReport() []byte {
+	var rows [][]string
+	if n.etcd.problem != nil {
+		rows = append(rows, []string{"no answer: " + n.etcd.problem.reason})
+	}
+	if s := n.etcd.status; s != nil {
+		rows = append(rows,
+			[]string{"member", fmt.Sprintf("%016x", s.GetMemberId())},
+			[]string{"leader", fmt.Sprintf("%016x", s.GetLeader())},
+			[]string{"learner", fmt.Sprint(s.GetIsLearner())},
+			[]string{"raft", fmt.Sprintf("term %d, index %d, applied %d",
+				s.GetRaftTerm(), s.GetRaftIndex(), s.GetRaftAppliedIndex())},
+			[]string{"database", fmt.Sprintf("%d bytes, %d in use", s.GetDbSize(), s.GetDbSizeInUse())},
+			[]string{"errors", strings.Join(s.GetErrors(), "; ")},
+		)
+	}
+	text := table(rows...)
+	if len(n.etcd.members) != 0 {
+		rows = [][]string{{"\nMEMBER", "NAME", "LEARNER", "PEERS"}}
+		for _, m := range n.etcd.members {
+			rows = append(rows, []string{
+				fmt.Sprintf("%016x", m.GetId()), m.GetHostname(), fmt.Sprint(m.GetIsLearner()),
+				strings.Join(m.GetPeerUrls(), ","),
+			})
+		}
+		text = append(text, table(rows...)...)
+	}
+	for _, a := range n.etcd.alarms {
+		text = fmt.Appendf(text, "\nalarm %s on %016x\n", a.GetAlarm(), a.GetMemberId())
+	}
+	return text
+}
+
+func (n nodeView) addressesReport() []byte {
+	rows := [][]string{{"LINK", "ADDRESS"}}
+	for _, a := range n.addresses {
+		rows = append(rows, []string{a.LinkName, a.Address.String()})
+	}
+	return fmt.Appendf(table(rows...), "\nlinks: %s\n", strings.Join(n.links, ", "))
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/client"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -12,7 +14,7 @@ import (
 func etcdType() gate.Type {
 	return gate.Type{
 		Name:    "talos_etcd",
-		Summary: "etcd has exactly the wanted voters, no learner, one leader that all of them see, and no alarm",
+		Summary: "etcd has exactly the wanted voters, no learner, one leader that all see, and no alarm",
 		Attributes: map[string]gate.Attribute{
 			"voters": {Type: cty.Number, Required: true, Valid: gate.ValidCount,
 				Help: "How many voting members etcd must have: the number of control planes."},
@@ -30,8 +32,8 @@ func etcdType() gate.Type {
 }
 
 type etcdGate struct {
-	*machines
-	voters int
+	machines *machines
+	voters   int
 }
 
 func newEtcdGate(talosconfig []byte, values gate.Values) (*etcdGate, error) {
@@ -40,21 +42,57 @@ func newEtcdGate(talosconfig []byte, values gate.Values) (*etcdGate, error) {
 		return nil, err
 	}
 	g := &etcdGate{machines: m, voters: values.Int("voters")}
-	if len(g.endpoints) < g.voters {
-		return nil, fmt.Errorf("%d voters are wanted and %d endpoints known (%v): every control plane must be asked, so name them all in endpoints",
-			g.voters, len(g.endpoints), g.endpoints)
+	if len(m.endpoints) < g.voters {
+		return nil, fmt.Errorf("%d voters are wanted and %d endpoints known (%v): "+
+			"name every control plane in endpoints", g.voters, len(m.endpoints), m.endpoints)
 	}
 	return g, nil
 }
 
 func (g *etcdGate) check(ctx context.Context) error {
-	views, err := askAll(ctx, g.machines, g.askEtcd)
+	views, err := queryAll(ctx, g.machines, g.machines.queryEtcd)
 	if err != nil {
 		return err
 	}
-	return judge(g.voters, views)
+	return checkQuorum(g.voters, views)
 }
 
 func (g *etcdGate) diagnose(ctx context.Context) gate.Diagnosis {
 	return g.machines.diagnose(ctx, etcdCause)
+}
+
+// etcdView is the state of etcd as one control plane reports it. A learner does
+// not answer calls for members and alarms.
+type etcdView struct {
+	endpoint string
+	problem  *problem // why the view is empty or incomplete
+	status   *machineapi.EtcdMemberStatus
+	members  []*machineapi.EtcdMember
+	alarms   []*machineapi.EtcdMemberAlarm
+}
+
+func (m *machines) queryEtcd(ctx context.Context, endpoint string) etcdView {
+	v := etcdView{endpoint: endpoint}
+	v.problem = m.call(ctx, endpoint, "etcd", func(c *client.Client) error { return v.read(ctx, c) })
+	return v
+}
+
+func (v *etcdView) read(ctx context.Context, c *client.Client) error {
+	status, err := first(c.EtcdStatus(ctx))
+	if err != nil {
+		return err
+	}
+	v.status = status.GetMemberStatus()
+	if v.status.GetIsLearner() {
+		return nil
+	}
+	// The local member's list differs where two clusters have formed side by side.
+	list, err := first(c.EtcdMemberList(ctx, &machineapi.EtcdMemberListRequest{QueryLocal: true}))
+	if err != nil {
+		return err
+	}
+	v.members = list.GetMembers()
+	alarms, err := first(c.EtcdAlarmList(ctx))
+	v.alarms = alarms.GetMemberAlarms()
+	return err
 }

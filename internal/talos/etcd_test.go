@@ -15,111 +15,114 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-func TestEtcdIsOpenOnceEveryControlPlaneVotes(t *testing.T) {
+func TestEtcdGateOpensOnceEveryControlPlaneVotes(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	g := l.gate(3, l.talosconfig(role.Reader, l.addresses(3)...))
 	l.raise(3)
-	l.wait(g)
+	wait(t, g)
 }
 
-func TestEtcdNamesALearner(t *testing.T) {
+func TestEtcdGateNamesALearner(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
-	l.HoldLearner("blue-03")
+	l.fleet.HoldLearner("blue-03")
 	l.raise(3)
 	g := l.gate(3, l.talosconfig(role.Admin, l.addresses(3)...))
-	l.says(g, "etcd: 2 of 3 voters, 1 learner (blue-03)")
-	l.ReleaseLearner("blue-03")
-	l.wait(g)
+	says(t, g, "etcd: 2 of 3 voters, 1 learner (blue-03)")
+	l.fleet.ReleaseLearner("blue-03")
+	wait(t, g)
 }
 
-func TestEtcdWaitsWhileAMachineBootsAndInstalls(t *testing.T) {
+func TestEtcdGateWaitsWhileAMachineBootsAndInstalls(t *testing.T) {
 	l := newLab(t, emulator.Delays{Boot: time.Hour})
 	l.bootNew(1)
 	g := l.gate(1, l.talosconfig(role.Admin, l.address(1)))
-	l.says(g, "etcd: no voter answers; "+l.address(1)+": connection refused")
+	says(t, g, "etcd: no voter answers; "+l.address(1)+": connection refused")
 
 	l = newLab(t, emulator.Delays{})
 	l.bootNew(1)
 	g = l.gate(1, l.talosconfig(role.Admin, l.address(1)))
-	l.says(g, "etcd: no voter answers; "+l.address(1)+": shows no certificate of this cluster (it waits for its configuration, or is another cluster's)")
+	says(t, g, "etcd: no voter answers; "+l.address(1)+": shows no certificate of this cluster (it waits "+
+		"for its configuration, or belongs to another cluster)")
 	l.configure(2, machine.TypeControlPlane)
 	g = l.gate(1, l.talosconfig(role.Admin, l.address(2)))
-	l.says(g, "etcd: no voter answers; "+l.address(2)+": etcd does not run yet")
+	says(t, g, "etcd: no voter answers; "+l.address(2)+": etcd does not run yet")
 	l.bootstrap(2)
-	l.wait(g)
+	wait(t, g)
 }
 
-func TestEtcdIsClosedWhileAControlPlaneIsDown(t *testing.T) {
+func TestEtcdGateIsClosedWhileAControlPlaneIsDown(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.raise(3)
 	g := l.gate(3, l.talosconfig(role.Admin, l.addresses(3)...))
-	l.wait(g)
-	l.Halt(l.address(1))
-	l.says(g, "etcd: 3 of 3 voters; "+l.address(1)+": connection refused")
-	l.Halt(l.address(2))
-	l.says(g, "etcd: no voter answers; "+l.address(1)+", "+l.address(2)+": connection refused; "+
+	wait(t, g)
+	l.fleet.Halt(l.address(1))
+	says(t, g, "etcd: 3 of 3 voters; "+l.address(1)+": connection refused")
+	l.fleet.Halt(l.address(2))
+	says(t, g, "etcd: no voter answers; "+l.address(1)+", "+l.address(2)+": connection refused; "+
 		l.address(3)+": etcdserver: no leader")
 }
 
-func TestEtcdIsClosedOnAnAlarm(t *testing.T) {
+func TestEtcdGateIsClosedOnAnAlarm(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.raise(1)
 	g := l.gate(1, l.talosconfig(role.Admin, l.address(1)))
-	l.wait(g)
-	if err := l.RaiseAlarm("blue-01", "NOSPACE"); err != nil {
+	wait(t, g)
+	if err := l.fleet.RaiseAlarm("blue-01", "NOSPACE"); err != nil {
 		t.Fatal(err)
 	}
-	l.says(g, "etcd: 1 of 1 voters; alarm NOSPACE on blue-01")
+	says(t, g, "etcd: 1 of 1 voters; alarm NOSPACE on blue-01")
 }
 
-func TestEtcdIsClosedOnTooManyVoters(t *testing.T) {
+func TestEtcdGateIsClosedOnTooManyVoters(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.raise(3)
-	l.wait(l.gate(3, l.talosconfig(role.Admin, l.addresses(3)...)))
-	l.says(l.gate(2, l.talosconfig(role.Admin, l.addresses(3)...)), "etcd: 3 voters where 2 are wanted")
+	wait(t, l.gate(3, l.talosconfig(role.Admin, l.addresses(3)...)))
+	says(t, l.gate(2, l.talosconfig(role.Admin, l.addresses(3)...)), "etcd: 3 voters where 2 are wanted")
 }
 
-func TestEtcdAsksEveryVoterItself(t *testing.T) {
+func TestEtcdGateChecksEveryVoterDirectly(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.raise(2)
-	l.wait(l.gate(2, l.talosconfig(role.Admin, l.addresses(2)...)))
+	wait(t, l.gate(2, l.talosconfig(role.Admin, l.addresses(2)...)))
 	// Two ways to write one machine's address.
 	same := l.gate(2, l.talosconfig(role.Admin, l.address(1), l.address(1)+":50000"))
-	l.says(same, "etcd: 2 of 2 voters; no endpoint leads to blue-02")
+	says(t, same, "etcd: 2 of 2 voters; no endpoint leads to blue-02")
 }
 
-func TestEtcdGivesUpOnWhatWaitingCannotHeal(t *testing.T) {
+func TestEtcdGateFailsPermanentlyWhereWaitingCannotHelp(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.raise(1)
-	l.wait(l.gate(1, l.talosconfig(role.Admin, l.address(1))))
+	wait(t, l.gate(1, l.talosconfig(role.Admin, l.address(1))))
 	l.configure(2, machine.TypeWorker)
 	for want, talosconfig := range map[string][]byte{
 		"is a worker":             l.talosconfig(role.Admin, l.addresses(2)...),
-		"role may not ask":        l.talosconfig(role.ImageVerifier, l.address(1)),
+		"role may not read":       l.talosconfig(role.ImageVerifier, l.address(1)),
 		"etcd: no voter answers;": l.talosconfig(role.MetaWriter, l.address(1)),
 	} {
-		err := gate.Wait(t.Context(), l.gate(1, talosconfig), gate.Policy{Timeout: patience, First: time.Millisecond, Most: time.Millisecond}, gate.Listener{})
+		err := gate.Wait(t.Context(), l.gate(1, talosconfig), gate.Policy{Timeout: patience,
+			First: time.Millisecond, Most: time.Millisecond}, gate.Listener{})
 		if !gate.IsPermanent(err) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q at once", err, want)
 		}
 	}
 }
 
-func TestEtcdBoundsAMachineThatNeverAnswers(t *testing.T) {
+func TestEtcdGateTimesOutOnAMachineThatNeverAnswers(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
-	l.silence(l.address(1))
+	l.mute(l.address(1))
 	g, err := newEtcdGate(l.talosconfig(role.Admin, l.address(1)), gate.Values{"voters": cty.NumberIntVal(1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.timeout = 50 * time.Millisecond
+	g.machines.timeout = 50 * time.Millisecond
 	err = g.check(t.Context())
-	if err == nil || errors.Is(err, context.DeadlineExceeded) || err.Error() != "etcd: no voter answers; "+l.address(1)+": no answer within 50ms" {
+	if err == nil || errors.Is(err, context.DeadlineExceeded) || err.Error() != "etcd: no voter answers; "+
+		l.address(1)+": no answer within 50ms" {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestACancelledCheckSaysWhy(t *testing.T) {
+func TestCancelledCheckReturnsItsCause(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	g := l.gate(1, l.talosconfig(role.Admin, l.address(1)))
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -130,22 +133,25 @@ func TestACancelledCheckSaysWhy(t *testing.T) {
 	}
 }
 
-func TestTheGateRefusesWhatItCouldNeverProve(t *testing.T) {
+func TestEtcdGateRejectsUnusableArguments(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	one := l.talosconfig(role.Admin, l.address(1))
-	list := cty.ListVal([]cty.Value{cty.StringVal(l.address(1)), cty.StringVal(l.address(2)), cty.StringVal(l.address(3))})
+	list := cty.ListVal([]cty.Value{cty.StringVal(l.address(1)), cty.StringVal(l.address(2)),
+		cty.StringVal(l.address(3))})
 	for name, c := range map[string]struct {
 		talosconfig []byte
 		endpoints   cty.Value
 		want        string // empty: accepted
 	}{
-		"nothing":               {nil, cty.NilVal, "there is no talosconfig"},
-		"no YAML":               {[]byte("context: [secret"), cty.NilVal, "the talosconfig is no valid YAML"},
-		"no context":            {[]byte("context: blue\n"), cty.NilVal, `no context "blue"`},
-		"too few endpoints":     {one, cty.NilVal, "3 voters are wanted and 1 endpoints known"},
-		"the gate's own":        {one, list, ""},
-		"nodes for endpoints":   {[]byte("context: a\ncontexts: {a: {nodes: [10.0.0.1, 10.0.0.2, 10.0.0.3]}}"), cty.NilVal, ""},
-		"the same one repeated": {l.talosconfig(role.Admin, l.address(1), l.address(1), l.address(1)), cty.NilVal, "1 endpoints known"},
+		"nothing":           {nil, cty.NilVal, "there is no talosconfig"},
+		"no YAML":           {[]byte("context: [secret"), cty.NilVal, "the talosconfig is no valid YAML"},
+		"no context":        {[]byte("context: blue\n"), cty.NilVal, `no context "blue"`},
+		"too few endpoints": {one, cty.NilVal, "3 voters are wanted and 1 endpoints known"},
+		"the gate's own":    {one, list, ""},
+		"nodes for endpoints": {[]byte("context: a\ncontexts: {a: {nodes: [10.0.0.1, 10.0.0.2, 10.0.0.3]}}"),
+			cty.NilVal, ""},
+		"the same one repeated": {l.talosconfig(role.Admin, l.address(1), l.address(1), l.address(1)),
+			cty.NilVal, "1 endpoints known"},
 	} {
 		values := gate.Values{"voters": cty.NumberIntVal(3)}
 		if c.endpoints != cty.NilVal {

@@ -30,7 +30,7 @@ const patience = 30 * time.Second
 // lab is an emulated fleet, in a network of its own on the loopback, and the
 // secrets of the cluster that is to run there.
 type lab struct {
-	*emulator.Fleet
+	fleet   *emulator.Fleet
 	t       *testing.T
 	network string
 	secrets *secrets.Bundle
@@ -43,11 +43,11 @@ func newLab(t *testing.T, delays emulator.Delays) *lab {
 		t.Fatal(err)
 	}
 	l := &lab{t: t, secrets: bundle, network: fmt.Sprintf("127.%d.%d", 1+rand.IntN(254), rand.IntN(256))}
-	l.Fleet = emulator.New(emulator.Config{
+	l.fleet = emulator.New(emulator.Config{
 		Delays: delays,
 		Hooks:  emulator.Hooks{OnError: func(a string, err error) { t.Errorf("machine %s: %v", a, err) }},
 	})
-	t.Cleanup(l.Close)
+	t.Cleanup(l.fleet.Close)
 	return l
 }
 
@@ -67,7 +67,7 @@ func (l *lab) machine(n int) emulator.Machine {
 
 func (l *lab) bootNew(n int) {
 	l.t.Helper()
-	if err := l.Boot(l.machine(n)); err != nil {
+	if err := l.fleet.Boot(l.machine(n)); err != nil {
 		l.t.Fatal(err)
 	}
 }
@@ -84,7 +84,8 @@ func (l *lab) input(options ...generate.Option) *generate.Input {
 
 func (l *lab) talosconfig(r role.Role, endpoints ...string) []byte {
 	l.t.Helper()
-	config, err := l.input(generate.WithRoles(role.MakeSet(r)), generate.WithEndpointList(endpoints)).Talosconfig()
+	config, err := l.input(generate.WithRoles(role.MakeSet(r)),
+		generate.WithEndpointList(endpoints)).Talosconfig()
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -115,7 +116,7 @@ func (l *lab) configureOn(m emulator.Machine, kind machine.Type) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	if err := l.Boot(m); err != nil {
+	if err := l.fleet.Boot(m); err != nil {
 		l.t.Fatal(err)
 	}
 	l.retry(func(c *client.Client) error {
@@ -164,7 +165,7 @@ func (l *lab) raise(n int) {
 // retry calls fn with a new connection each time until it succeeds.
 func (l *lab) retry(fn func(*client.Client) error, options ...client.OptionFunc) {
 	l.t.Helper()
-	l.wait(gate.Gate{Name: "step", Check: func(ctx context.Context) error {
+	wait(l.t, gate.Gate{Name: "step", Check: func(ctx context.Context) error {
 		c, err := client.New(ctx, options...)
 		if err != nil {
 			return gate.Permanent(err)
@@ -173,17 +174,18 @@ func (l *lab) retry(fn func(*client.Client) error, options ...client.OptionFunc)
 	}})
 }
 
-func (l *lab) wait(g gate.Gate) {
-	l.t.Helper()
-	if err := gate.Wait(l.t.Context(), g, gate.Policy{Timeout: patience, First: time.Millisecond, Most: 20 * time.Millisecond}, gate.Listener{}); err != nil {
-		l.t.Fatal(err)
+func wait(t *testing.T, g gate.Gate) {
+	t.Helper()
+	if err := gate.Wait(t.Context(), g, gate.Policy{Timeout: patience, First: time.Millisecond,
+		Most: 20 * time.Millisecond}, gate.Listener{}); err != nil {
+		t.Fatal(err)
 	}
 }
 
 // says waits until the gate is closed for exactly that reason.
-func (l *lab) says(g gate.Gate, want string) {
-	l.t.Helper()
-	l.wait(gate.Gate{Name: "reason", Check: func(ctx context.Context) error {
+func says(t *testing.T, g gate.Gate, want string) {
+	t.Helper()
+	wait(t, gate.Gate{Name: "reason", Check: func(ctx context.Context) error {
 		switch err := g.Check(ctx); {
 		case err == nil:
 			return errors.New("the gate is open")
@@ -206,8 +208,8 @@ func (l *lab) gate(voters int, talosconfig []byte) gate.Gate {
 	return g
 }
 
-// silence accepts connections on an address and never answers.
-func (l *lab) silence(address string) {
+// mute accepts connections on an address and never answers.
+func (l *lab) mute(address string) {
 	l.t.Helper()
 	listener, err := net.Listen("tcp", net.JoinHostPort(address, "50000"))
 	if err != nil {

@@ -15,21 +15,21 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config/machine"
 )
 
-// Machine is what Terraform's data source talos_machine_configuration is given for one machine.
+// Machine holds the arguments of Terraform's data source talos_machine_configuration.
 type Machine struct {
 	ClusterName, Endpoint, Type     string // controlplane or worker
 	TalosVersion, KubernetesVersion string
 	Patches                         []string
 }
 
-// MachineConfig is a machine's configuration, rendered with stand-ins for its secrets.
+// MachineConfig is a machine's configuration, rendered with placeholders for its secrets.
 type MachineConfig struct{ provider config.Provider }
 
-// noImage stands where no patch names the installer.
+// noImage is the installer as long as no patch names one.
 const noImage = "castle.invalid/no-installer"
 
-// Render makes a machine's configuration as the provider does: Talos' own for
-// the version, and the patches applied one after the other.
+// Render renders a machine's configuration as the provider does: Talos' default
+// for the version, then the patches in order.
 func Render(m Machine) (*MachineConfig, error) {
 	kind, err := machine.ParseType(m.Type)
 	if err != nil {
@@ -44,16 +44,17 @@ func Render(m Machine) (*MachineConfig, error) {
 		return nil, err
 	}
 	input, err := generate.NewInput(m.ClusterName, m.Endpoint, strings.TrimPrefix(m.KubernetesVersion, "v"),
-		generate.WithSecretsBundle(standIns()), generate.WithVersionContract(contract),
-		generate.WithInstallImage(noImage), generate.WithInstallDisk("/dev/sda"), generate.WithClusterDiscovery(true))
+		generate.WithSecretsBundle(placeholders()), generate.WithVersionContract(contract),
+		generate.WithInstallImage(noImage), generate.WithInstallDisk("/dev/sda"),
+		generate.WithClusterDiscovery(true))
 	if err != nil {
 		return nil, err
 	}
-	made, err := input.Config(kind)
+	base, err := input.Config(kind)
 	if err != nil {
 		return nil, err
 	}
-	patched, err := configpatcher.Apply(configpatcher.WithConfig(made), patches)
+	patched, err := configpatcher.Apply(configpatcher.WithConfig(base), patches)
 	if err != nil {
 		return nil, err
 	}
@@ -61,44 +62,46 @@ func Render(m Machine) (*MachineConfig, error) {
 	return &MachineConfig{provider}, err
 }
 
-// standIns are secrets that only have the right shape. Making real ones takes
-// a third of a second, and nothing here is ever shown to a machine.
-func standIns() *secrets.Bundle {
+// placeholders are secrets of the right shape. Real ones take a third of a second
+// to generate, and no machine ever gets this configuration.
+func placeholders() *secrets.Bundle {
 	pair := func() *x509.PEMEncodedCertificateAndKey {
-		return &x509.PEMEncodedCertificateAndKey{Crt: []byte("stand-in"), Key: []byte("stand-in")}
+		return &x509.PEMEncodedCertificateAndKey{Crt: []byte("placeholder"), Key: []byte("placeholder")}
 	}
 	return &secrets.Bundle{
-		Clock:      secrets.NewFixedClock(time.Unix(0, 0)),
-		Cluster:    &secrets.Cluster{ID: "stand-in", Secret: "stand-in"},
-		Secrets:    &secrets.Secrets{BootstrapToken: "standi.standinstandinst", SecretboxEncryptionSecret: "stand-in"},
-		TrustdInfo: &secrets.TrustdInfo{Token: "standi.standinstandinst"},
+		Clock:   secrets.NewFixedClock(time.Unix(0, 0)),
+		Cluster: &secrets.Cluster{ID: "placeholder", Secret: "placeholder"},
+		Secrets: &secrets.Secrets{
+			BootstrapToken: "placeh.placeholderplace", SecretboxEncryptionSecret: "placeholder",
+		},
+		TrustdInfo: &secrets.TrustdInfo{Token: "placeh.placeholderplace"},
 		Certs: &secrets.Certs{
 			Etcd: pair(), K8s: pair(), K8sAggregator: pair(), OS: pair(),
-			K8sServiceAccount: &x509.PEMEncodedKey{Key: []byte("stand-in")},
+			K8sServiceAccount: &x509.PEMEncodedKey{Key: []byte("placeholder")},
 		},
 	}
 }
 
-// ReadPatch reports what is wrong with a patch by itself: its YAML, the kinds and the fields.
+// ReadPatch validates a patch alone: its YAML, kinds and fields.
 func ReadPatch(text string) error {
 	_, err := configpatcher.LoadPatches([]string{text})
 	return err
 }
 
-// disk is the way Talos runs in a virtual machine: installed on its disk.
+// disk is the mode of Talos in a VM: installed on its disk.
 type disk struct{}
 
 func (disk) String() string        { return "metal" }
 func (disk) RequiresInstall() bool { return true }
 func (disk) InContainer() bool     { return false }
 
-// Problems returns what Talos itself would refuse.
+// Problems returns the errors of Talos' own validation.
 func (m *MachineConfig) Problems() []string {
 	_, err := m.provider.Validate(disk{})
 	return causes(err)
 }
 
-// causes flattens what machinery joins.
+// causes flattens the errors that machinery joins.
 func causes(err error) []string {
 	var several interface{ WrappedErrors() []error } // hashicorp/go-multierror
 	if errors.As(err, &several) {
@@ -135,11 +138,9 @@ func (m *MachineConfig) KernelModules() []string {
 func (m *MachineConfig) MachineCertSANs() []string { return m.provider.Machine().Security().CertSANs() }
 
 // APIServerCertSANs are further names of the Kubernetes API.
-func (m *MachineConfig) APIServerCertSANs() []string {
-	return m.provider.Cluster().CertSANs()
-}
+func (m *MachineConfig) APIServerCertSANs() []string { return m.provider.Cluster().CertSANs() }
 
-// VirtualAddresses are those that the machine would hold with others, by document.
+// VirtualAddresses are the virtual addresses in configuration documents.
 func (m *MachineConfig) VirtualAddresses() []netip.Addr {
 	var all []netip.Addr
 	for _, c := range m.provider.NetworkVirtualIPConfigs() {
@@ -156,7 +157,7 @@ func (m *MachineConfig) ServiceNetworks() []string {
 	return m.provider.Cluster().Network().ServiceCIDRs()
 }
 
-// Kinds are the kinds of the documents beside Talos' original one, each once and sorted.
+// Kinds are the sorted kinds of the documents beside v1alpha1.
 func (m *MachineConfig) Kinds() []string {
 	var kinds []string
 	for _, d := range m.provider.Documents() {

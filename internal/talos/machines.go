@@ -1,28 +1,35 @@
 package talos
 
 import (
+	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/siderolabs/crypto/x509"
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	clientconfig "github.com/siderolabs/talos/pkg/machinery/client/config"
 	"github.com/zclconf/go-cty/cty"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// attempt bounds one look at all machines. A machine whose etcd does not run
-// lets a call hang until its deadline.
+// attempt bounds one check of all machines: some calls hang until their deadline
+// on a machine whose etcd does not run.
 const attempt = 5 * time.Second
 
-// machines are the control planes that a gate asks, each of them itself.
+// machines are the machines that a check queries, each one directly.
 type machines struct {
 	config    *clientconfig.Config
-	endpoints []string // sorted, each once
+	endpoints []string // sorted and unique
 	timeout   time.Duration
 }
 
@@ -32,44 +39,65 @@ func endpointsAttribute() gate.Attribute {
 }
 
 func newMachines(talosconfig []byte, values gate.Values) (*machines, error) {
-	m := &machines{timeout: attempt}
 	if len(talosconfig) == 0 {
 		return nil, errors.New("there is no talosconfig")
 	}
-	var err error
-	if m.config, err = clientconfig.FromBytes(talosconfig); err != nil {
+	config, err := clientconfig.FromBytes(talosconfig)
+	if err != nil {
 		// The file holds a key, and a decoder's error may quote the file.
 		return nil, errors.New("the talosconfig is no valid YAML")
 	}
-	current := m.config.Contexts[m.config.Context]
-	if current == nil {
-		return nil, fmt.Errorf("the talosconfig has no context %q", m.config.Context)
+	selected := config.Contexts[config.Context]
+	if selected == nil {
+		return nil, fmt.Errorf("the talosconfig has no context %q", config.Context)
 	}
+	m := &machines{config: config, timeout: attempt}
 	if err := values.Decode("endpoints", &m.endpoints); err != nil {
 		return nil, fmt.Errorf("endpoints: %w", err)
 	}
-	if len(m.endpoints) == 0 {
-		m.endpoints = current.Endpoints
+	for _, fallback := range [][]string{selected.Endpoints, selected.Nodes} {
+		if len(m.endpoints) == 0 {
+			m.endpoints = slices.Clone(fallback)
+		}
 	}
-	if len(m.endpoints) == 0 {
-		m.endpoints = current.Nodes
-	}
-	m.endpoints = slices.Clone(m.endpoints)
 	slices.Sort(m.endpoints)
 	m.endpoints = slices.Compact(m.endpoints)
 	return m, nil
 }
 
-// askAll puts the same question to all machines at the same time, bounded, and
-// returns the answers in the endpoints' order. It fails only if ctx ends, and
-// then some answers tell of that.
-func askAll[A any](ctx context.Context, m *machines, ask func(ctx context.Context, endpoint string) A) ([]A, error) {
-	attempt, stop := context.WithTimeout(ctx, m.timeout)
+func clientConfigurationAttribute() gate.Attribute {
+	return gate.Attribute{
+		Type: cty.Object(map[string]cty.Type{
+			"ca_certificate": cty.String, "client_certificate": cty.String, "client_key": cty.String,
+		}),
+		Required: true,
+		Help:     "Certificate and key of Talos' administrator, as talos_machine_secrets has them.",
+	}
+}
+
+// clientConfiguration reads the argument of that name.
+func clientConfiguration(values gate.Values) (*clientconfig.Config, error) {
+	var decoded [3][]byte
+	for i, part := range []string{"ca_certificate", "client_certificate", "client_key"} {
+		data, err := base64.StdEncoding.DecodeString(values["client_configuration"].GetAttr(part).AsString())
+		if err != nil {
+			return nil, fmt.Errorf("client_configuration: %s is not valid base64", part)
+		}
+		decoded[i] = data
+	}
+	pair := &x509.PEMEncodedCertificateAndKey{Crt: decoded[1], Key: decoded[2]}
+	return clientconfig.NewConfig("castle", nil, decoded[0], pair), nil
+}
+
+// queryAll calls query for all machines in parallel, bounded by the timeout, and
+// returns the answers in the order of the endpoints. It fails only if ctx ends.
+func queryAll[A any](ctx context.Context, m *machines, query func(context.Context, string) A) ([]A, error) {
+	bounded, stop := context.WithTimeout(ctx, m.timeout)
 	defer stop()
 	answers := make([]A, len(m.endpoints))
 	var all sync.WaitGroup
 	for i, endpoint := range m.endpoints {
-		all.Go(func() { answers[i] = ask(attempt, endpoint) })
+		all.Go(func() { answers[i] = query(bounded, endpoint) })
 	}
 	all.Wait()
 	if ctx.Err() != nil {
@@ -78,12 +106,123 @@ func askAll[A any](ctx context.Context, m *machines, ask func(ctx context.Contex
 	return answers, nil
 }
 
-// connect makes a connection for one attempt: one that was kept would remember
-// its failures and pause before the next.
-func (m *machines) connect(ctx context.Context, endpoint string) (*client.Client, *problem) {
-	c, err := client.New(ctx, client.WithConfig(m.config), client.WithEndpoints(endpoint), client.WithDefaultGRPCDialOptions())
+// call connects to one machine for one attempt: a connection that is kept pauses
+// after each failure before it dials again. subject is what do reads.
+func (m *machines) call(
+	ctx context.Context, endpoint, subject string, do func(*client.Client) error,
+) *problem {
+	c, err := client.New(ctx, client.WithConfig(m.config), client.WithEndpoints(endpoint),
+		client.WithDefaultGRPCDialOptions())
 	if err != nil {
-		return nil, &problem{endpoint: endpoint, what: err.Error(), permanent: true}
+		return &problem{endpoint: endpoint, reason: err.Error(), permanent: true}
 	}
-	return c, nil
+	defer func() { _ = c.Close() }() //nolint:errcheck // nothing was written
+	if err := do(c); err != nil {
+		return m.explain(endpoint, err, subject)
+	}
+	return nil
+}
+
+// first returns the only message of an answer.
+func first[M any](answer interface{ GetMessages() []M }, err error) (message M, _ error) {
+	switch messages := answer.GetMessages(); {
+	case err != nil:
+		return message, err
+	case len(messages) == 0:
+		return message, errors.New("empty answer")
+	default:
+		return messages[0], nil
+	}
+}
+
+// problemKind classifies why a machine did not answer.
+type problemKind int
+
+const (
+	otherProblem  problemKind = iota
+	etcdDown                  // the API answers, etcd does not run
+	unknownCA                 // an authority signed the machine's certificate that is not the cluster's
+	rejectsCaller             // the machine trusts the cluster's CA and not this client
+)
+
+// problem is why a machine did not answer; the reason follows its address in a message.
+type problem struct {
+	endpoint  string
+	kind      problemKind
+	reason    string
+	permanent bool
+}
+
+// plainErrors are the parts of gRPC's long error texts that say enough.
+var plainErrors = []string{
+	"connection refused", "no route to host", "network is unreachable", "connection reset by peer",
+	"i/o timeout", "no such host",
+}
+
+// explain turns a failed call into a problem: here alone are the texts of Talos
+// and gRPC recognised. subject is what the call reads.
+func (m *machines) explain(endpoint string, err error, subject string) *problem {
+	text := status.Convert(err).Message()
+	after := func(marker string) string {
+		_, rest, _ := strings.Cut(text, marker)
+		return strings.TrimRight(rest, `"`)
+	}
+	p := &problem{endpoint: endpoint, reason: text}
+	switch code := status.Code(err); {
+	case code == codes.PermissionDenied:
+		// The machine's certificate was the cluster's, so it is not in maintenance mode.
+		p.reason, p.permanent = "the talosconfig's role may not read "+subject+" (os:reader may)", true
+	case code == codes.Unimplemented && strings.Contains(text, "only available on control plane nodes"):
+		p.reason, p.permanent = "is a worker: endpoints must name control planes only", true
+	case strings.Contains(text, "certificate signed by unknown authority"):
+		p.kind, p.reason = unknownCA, "shows no certificate of this cluster "+
+			"(it waits for its configuration, or belongs to another cluster)"
+	case strings.Contains(text, "remote error: tls: "):
+		p.kind = rejectsCaller
+		p.reason = "rejects the talosconfig's certificate (" + after("remote error: tls: ") + ")"
+	case code == codes.DeadlineExceeded:
+		p.reason = fmt.Sprintf("no answer within %s", m.timeout)
+	case strings.Contains(text, ":2379"), strings.Contains(text, "admin.crt: no such file"):
+		p.kind, p.reason = etcdDown, "etcd does not run yet"
+	case strings.Contains(text, "x509: "):
+		p.reason = after("x509: ")
+	default:
+		contained := func(plain string) bool { return strings.Contains(text, plain) }
+		if i := slices.IndexFunc(plainErrors, contained); i >= 0 {
+			p.reason = plainErrors[i]
+		}
+	}
+	return p
+}
+
+// notReady is the error of a closed gate: the progress, then the details. It is
+// permanent if one of the machines' problems is.
+func notReady(progress string, details []string, problems []*problem) error {
+	err := errors.New(strings.Join(append([]string{progress}, details...), "; "))
+	if slices.ContainsFunc(problems, func(p *problem) bool { return p.permanent }) {
+		return gate.Permanent(err)
+	}
+	return err
+}
+
+// reasons lists the machines that did not answer; those with the same reason share a line.
+func reasons(problems []*problem) []string {
+	var lines []string
+	endpoints := map[string][]string{}
+	for _, p := range problems {
+		if endpoints[p.reason] == nil {
+			lines = append(lines, p.reason)
+		}
+		endpoints[p.reason] = append(endpoints[p.reason], p.endpoint)
+	}
+	for i, reason := range lines {
+		lines[i] = strings.Join(endpoints[reason], ", ") + ": " + reason
+	}
+	return lines
+}
+
+// hostOf is an endpoint without its port.
+func hostOf(endpoint string) string {
+	host, _, _ := net.SplitHostPort(endpoint) //nolint:errcheck // it has no port then
+	return cmp.Or(host, endpoint)
 }

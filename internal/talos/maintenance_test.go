@@ -29,34 +29,34 @@ func (l *lab) maintenance(patience time.Duration) *maintenance {
 	}
 	return &maintenance{
 		config: config, endpoints: map[string]string{"cp-01": l.address(1)}, resource: "apply.node",
-		interval: time.Millisecond, patience: patience,
+		interval: time.Millisecond, timeout: patience,
 	}
 }
 
 // inspects asks about machine 1, with what a state has configured.
-func (l *lab) inspects(c *maintenance, recorded ...string) gate.Inspection {
-	l.t.Helper()
+func inspects(t *testing.T, c *maintenance, recorded ...string) gate.Inspection {
+	t.Helper()
 	var known []gate.Known
 	for _, address := range recorded {
 		known = append(known, gate.Known{Address: address})
 	}
-	found, err := c.inspect(l.t.Context(), known, func(string) {})
+	found, err := c.inspect(t.Context(), known, func(string) {})
 	if err != nil {
-		l.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return found
 }
 
 const configured = `apply.node["cp-01"]`
 
-func TestAMachineThatWaitsForItsConfigurationIsFree(t *testing.T) {
+func TestMaintenanceAcceptsAnUnconfiguredMachine(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.bootNew(1)
 	c := l.maintenance(patience)
-	if f := l.inspects(c); len(f.Foreign)+len(f.Unusable)+len(f.Lost)+len(f.Present)+len(f.Proof) > 0 {
+	if f := inspects(t, c); len(f.Foreign)+len(f.Unusable)+len(f.Lost)+len(f.Present)+len(f.Proof) > 0 {
 		t.Errorf("of a machine that no state knows: %+v", f)
 	}
-	f := l.inspects(c, configured)
+	f := inspects(t, c, configured)
 	if len(f.Lost) != 1 || f.Lost[0] != configured || len(f.Foreign) > 0 {
 		t.Errorf("of a machine that was reset: %+v", f)
 	}
@@ -66,31 +66,32 @@ func TestAMachineThatWaitsForItsConfigurationIsFree(t *testing.T) {
 }
 
 // Where some control plane is left, a second bootstrap would found a second cluster.
-func TestWithTheLastControlPlaneTheBootstrapIsLost(t *testing.T) {
+func TestMaintenanceLosesBootstrapWithTheLastControlPlane(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.bootNew(1)
 	c := l.maintenance(20 * time.Millisecond)
 	c.founders, c.founding = []string{"cp-01"}, "bootstrap.cluster"
-	if f := l.inspects(c, configured, "bootstrap.cluster"); len(f.Lost) != 2 || f.Lost[1] != "bootstrap.cluster" {
+	if f := inspects(t, c, configured, "bootstrap.cluster"); len(f.Lost) != 2 ||
+		f.Lost[1] != "bootstrap.cluster" {
 		t.Errorf("all were reset: %q", f.Lost)
 	}
 	c.endpoints["cp-02"], c.founders = l.address(2), []string{"cp-01", "cp-02"}
-	if f := l.inspects(c, configured, "bootstrap.cluster"); len(f.Lost) != 1 {
+	if f := inspects(t, c, configured, "bootstrap.cluster"); len(f.Lost) != 1 {
 		t.Errorf("one is silent: %q", f.Lost)
 	}
 }
 
-func TestAMachineWithTheClustersOwnSecretsIsTheClusters(t *testing.T) {
+func TestMaintenanceAcceptsAMachineWithTheClustersSecrets(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.configure(1, machine.TypeControlPlane)
-	l.wait(gate.Gate{Name: "running", Check: func(context.Context) error {
-		if l.Stage(l.address(1)) != emulator.Running {
+	wait(t, gate.Gate{Name: "running", Check: func(context.Context) error {
+		if l.fleet.Stage(l.address(1)) != emulator.Running {
 			return errors.New("not yet")
 		}
 		return nil
 	}})
 	for _, recorded := range [][]string{nil, {configured}} {
-		f := l.inspects(l.maintenance(patience), recorded...)
+		f := inspects(t, l.maintenance(patience), recorded...)
 		if len(f.Foreign)+len(f.Unusable)+len(f.Lost) > 0 || len(f.Present) != 1 {
 			t.Errorf("recorded %v: %+v", recorded, f)
 		}
@@ -100,26 +101,28 @@ func TestAMachineWithTheClustersOwnSecretsIsTheClusters(t *testing.T) {
 	}
 }
 
-func TestAnotherClustersMachineIsRefused(t *testing.T) {
+func TestMaintenanceRejectsAnotherClustersMachine(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.raise(1)
-	l.answers(l.bootstrapped(1, role.Admin), machinesKnown(1), true)
+	answers(t, l.bootstrapped(1, role.Admin), machinesKnown(1), true)
 	others := newLab(t, emulator.Delays{})
 	others.network = l.network
-	f := others.inspects(others.maintenance(patience))
+	f := inspects(t, others.maintenance(patience))
 	if len(f.Foreign) != 1 || f.Foreign[0].What != "machine cp-01 at "+l.address(1) ||
-		!strings.HasPrefix(f.Foreign[0].Why, "runs with other Talos secrets") || f.Foreign[0].ConflictsWith != "" || len(f.Proof) > 0 {
+		!strings.HasPrefix(f.Foreign[0].Why, "runs with other Talos secrets") ||
+		f.Foreign[0].ConflictsWith != "" || len(f.Proof) > 0 {
 		t.Errorf("%+v", f)
 	}
-	f = others.inspects(others.maintenance(patience), configured)
-	if len(f.Foreign) != 1 || f.Foreign[0].ConflictsWith != configured || len(f.Proof) != 1 || f.Proof[0].Gone {
+	f = inspects(t, others.maintenance(patience), configured)
+	if len(f.Foreign) != 1 || f.Foreign[0].ConflictsWith != configured || len(f.Proof) != 1 ||
+		f.Proof[0].Gone {
 		t.Errorf("where the state takes it for its own: %+v", f)
 	}
 }
 
 // Talos refuses a caller without a certificate and closes the connection; whether its
 // words arrive is a race. Here they never do.
-func TestAMachineThatHangsUpOnAStrangerHasAConfiguration(t *testing.T) {
+func TestMaintenanceTakesAClosedConnectionForConfigured(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	stranger := httptest.NewTLSServer(nil) // for its certificate, which nobody knows
 	defer stranger.Close()
@@ -135,7 +138,8 @@ func TestAMachineThatHangsUpOnAStrangerHasAConfiguration(t *testing.T) {
 				return
 			}
 			caller := tls.Server(raw, &tls.Config{
-				Certificates: stranger.TLS.Certificates, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2"},
+				Certificates: stranger.TLS.Certificates, ClientAuth: tls.RequestClientCert,
+				NextProtos: []string{"h2"},
 			})
 			_ = caller.Handshake()              //nolint:errcheck // the caller tells what became of it
 			_ = raw.(*net.TCPConn).SetLinger(0) //nolint:errcheck // it is about to be closed
@@ -144,21 +148,24 @@ func TestAMachineThatHangsUpOnAStrangerHasAConfiguration(t *testing.T) {
 	}()
 	c := l.maintenance(time.Millisecond)
 	c.config = nil // no secrets yet: whatever has a configuration is another cluster's
-	f := l.inspects(c)
+	f := inspects(t, c)
 	if len(f.Foreign) != 1 || !strings.HasPrefix(f.Foreign[0].Why, "runs with other Talos secrets") {
 		t.Errorf("%+v", f)
 	}
 }
 
-func TestASilentMachineIsWaitedForAndThenTold(t *testing.T) {
+func TestMaintenanceWaitsForAMachineThatDoesNotAnswer(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	c := l.maintenance(20 * time.Millisecond)
-	f := l.inspects(c)
-	if len(f.Unusable) != 1 || f.Unusable[0].Why != "does not answer: connection refused" || len(f.Unverified)+len(f.Proof) > 0 {
+	f := inspects(t, c)
+	if len(f.Unusable) != 1 || f.Unusable[0].Why != "does not answer: connection refused" ||
+		len(f.Unverified)+len(f.Proof) > 0 {
 		t.Errorf("one that no state knows: %+v", f)
 	}
-	f = l.inspects(c, configured)
-	if len(f.Unverified) != 1 || f.Unverified[0].Untrack != configured || len(f.Unusable) > 0 || len(f.Proof) != 1 || f.Proof[0].Gone {
+	f = inspects(t, c, configured)
+	if len(f.Unverified) != 1 || f.Unverified[0].Untrack != configured || len(f.Unusable) > 0 ||
+		len(f.Proof) != 1 ||
+		f.Proof[0].Gone {
 		t.Errorf("one that the state has configured: %+v", f)
 	}
 
@@ -169,12 +176,13 @@ func TestASilentMachineIsWaitedForAndThenTold(t *testing.T) {
 			l.bootNew(1)
 		}
 	})
-	if err != nil || len(found.Unusable) > 0 || told[0] != "waiting for machine cp-01 at "+l.address(1)+": connection refused" {
+	if err != nil || len(found.Unusable) > 0 || told[0] != "waiting for machine cp-01 at "+l.address(1)+
+		": connection refused" {
 		t.Errorf("one that is starting: %+v, %v, told %q", found, err, told)
 	}
 }
 
-func TestCalledOffThereAreNoFindings(t *testing.T) {
+func TestMaintenanceStopsWhenCancelled(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	ctx, stop := context.WithCancel(t.Context())
 	c := l.maintenance(patience)
@@ -188,20 +196,24 @@ func TestCalledOffThereAreNoFindings(t *testing.T) {
 	}
 }
 
-func TestThePreflightTakesWhatTheStageHas(t *testing.T) {
+func TestMaintenanceDecodesItsArguments(t *testing.T) {
 	kind := PreflightTypes()[0]
 	text := cty.StringVal(base64.StdEncoding.EncodeToString([]byte("x")))
 	values := gate.Values{
-		"endpoints": cty.MapVal(map[string]cty.Value{"cp-01": cty.StringVal("127.0.0.1")}), "resource": cty.StringVal("apply.node"),
-		"client_configuration": cty.ObjectVal(map[string]cty.Value{"ca_certificate": text, "client_certificate": text, "client_key": text}),
+		"endpoints": cty.MapVal(map[string]cty.Value{"cp-01": cty.StringVal("127.0.0.1")}),
+		"resource":  cty.StringVal("apply.node"),
+		"client_configuration": cty.ObjectVal(map[string]cty.Value{"ca_certificate": text,
+			"client_certificate": text, "client_key": text}),
 	}
-	if p, err := kind.New("talos_maintenance.machines", gate.Target{}, values); err != nil || p.Inspect == nil {
+	if p, err := kind.New("talos_maintenance.machines", gate.Target{}, values); err != nil ||
+		p.Inspect == nil {
 		t.Error(err)
 	}
 	values["client_configuration"] = cty.ObjectVal(map[string]cty.Value{
 		"ca_certificate": text, "client_certificate": text, "client_key": cty.StringVal("a key !"),
 	})
-	if _, err := kind.New("talos_maintenance.machines", gate.Target{}, values); err == nil || strings.Contains(err.Error(), "a key") {
+	if _, err := kind.New("talos_maintenance.machines", gate.Target{}, values); err == nil ||
+		strings.Contains(err.Error(), "a key") {
 		t.Errorf("a key that is none: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package talos
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -8,28 +9,18 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/compatibility"
 )
 
-// Support says which releases of Kubernetes a release of Talos runs.
+// Support is the range of Kubernetes releases that a release of Talos runs.
 type Support struct{ From, To string } // "1.31", "1.36"
 
-// newest is past every minor release of Kubernetes that machinery may know.
+// newest is above every minor release that machinery may know.
 const newest = 100
 
-// SupportOf returns what machinery knows of a release of Talos, such as
-// v1.13.0, and false where it does not know it.
-func SupportOf(release string) (Support, bool) {
-	target, err := compatibility.ParseTalosVersion(&machine.VersionInfo{Tag: release})
-	if err != nil {
-		return Support{}, false
-	}
-	var s Support
+// SupportOf returns the support of a release of Talos, such as v1.13.0; false if
+// machinery does not know it.
+func SupportOf(release string) (s Support, known bool) {
 	for minor := range newest {
-		version, err := compatibility.ParseKubernetesVersion(fmt.Sprintf("1.%d.0", minor))
-		if err != nil || version.SupportedWith(target) != nil {
-			continue
-		}
-		s.To = fmt.Sprintf("1.%d", minor)
-		if s.From == "" {
-			s.From = s.To
+		if version := fmt.Sprintf("1.%d", minor); Suits(release, version+".0") {
+			s.From, s.To = cmp.Or(s.From, version), version
 		}
 	}
 	return s, s.From != ""
@@ -45,7 +36,7 @@ func Suits(release, kubernetes string) bool {
 	return err == nil && version.SupportedWith(target) == nil
 }
 
-// Newest is the newest minor release of Talos that this castle knows: "v1.13".
+// Newest is the newest minor release of Talos that castle knows: "v1.13".
 func Newest() string {
 	last := ""
 	for minor := range newest {
@@ -57,16 +48,16 @@ func Newest() string {
 	return last
 }
 
-// KindSince returns the minor release of Talos that first knew a kind of
-// document, for those that castle's stages and their patches are likely to
-// hold, and "" for others.
+// KindSince returns the minor release of Talos that introduced a kind of document;
+// "" for kinds that stages and patches are unlikely to use.
 func KindSince(kind string) string {
 	switch kind {
 	case "UserVolumeConfig", "EthernetConfig":
 		return "v1.10"
 	case "RawVolumeConfig":
 		return "v1.11"
-	case "HostnameConfig", "Layer2VIPConfig", "LinkAliasConfig", "LinkConfig", "ResolverConfig", "BondConfig", "VLANConfig", "RegistryMirrorConfig":
+	case "HostnameConfig", "Layer2VIPConfig", "LinkAliasConfig", "LinkConfig", "ResolverConfig", "BondConfig",
+		"VLANConfig", "RegistryMirrorConfig":
 		return "v1.12"
 	}
 	return ""
@@ -75,8 +66,5 @@ func KindSince(kind string) string {
 // Minor is the minor release of a release: v1.13 of v1.13.0.
 func Minor(release string) string {
 	parts := strings.SplitN(release, ".", 3)
-	if len(parts) < 2 {
-		return release
-	}
-	return parts[0] + "." + parts[1]
+	return strings.Join(parts[:min(len(parts), 2)], ".")
 }

@@ -2,11 +2,14 @@ package talos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
 	"sync"
+	"time"
 
+	"github.com/cosi-project/runtime/api/v1alpha1"
 	"github.com/cosi-project/runtime/pkg/safe"
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
@@ -18,7 +21,7 @@ import (
 func virtualIPType() gate.Type {
 	return gate.Type{
 		Name:    "virtual_ip",
-		Summary: "exactly one control plane carries the virtual address, and it is the one that did a moment ago",
+		Summary: "exactly one control plane has the virtual address, the one that had it a moment ago",
 		Attributes: map[string]gate.Attribute{
 			"address": {Type: cty.String, Required: true, Valid: validAddress,
 				Help: "The virtual address, without a prefix length."},
@@ -28,7 +31,7 @@ func virtualIPType() gate.Type {
 		Check: func(values gate.Values) error {
 			var endpoints []string
 			if err := values.Decode("endpoints", &endpoints); err != nil || !values.Has("address") {
-				return nil //nolint:nilerr // not all is known yet: New will judge
+				return nil //nolint:nilerr // not all is known yet: New checks it
 			}
 			return ownAddresses(values.String("address"), endpoints)
 		},
@@ -37,24 +40,26 @@ func virtualIPType() gate.Type {
 			if err != nil {
 				return gate.Gate{}, fmt.Errorf("gate %s: %w", name, err)
 			}
-			return gate.Gate{Name: name, Check: g.check, Changed: g.addressChanges, Diagnose: g.diagnose}, nil
+			return gate.Gate{
+				Name: name, Check: g.check, Changed: g.machines.addressChanges, Diagnose: g.diagnose,
+			}, nil
 		},
 	}
 }
 
 func validAddress(x cty.Value) error {
 	if _, err := netip.ParseAddr(x.AsString()); err != nil {
-		return fmt.Errorf("%q is no address such as 192.168.1.210", x.AsString())
+		return fmt.Errorf("%q is not an address such as 192.168.1.210", x.AsString())
 	}
 	return nil
 }
 
-// ownAddresses refuses the virtual address as an endpoint: whoever holds it
-// would answer twice, and nobody while it is missing.
+// ownAddresses rejects the virtual address as an endpoint: its holder would answer
+// twice, and no machine while it is missing.
 func ownAddresses(virtual string, endpoints []string) error {
 	for _, e := range endpoints {
 		if sameAddress(hostOf(e), virtual) {
-			return fmt.Errorf("%s is the virtual address itself: endpoints must be the control planes' own", e)
+			return fmt.Errorf("%s is the virtual address itself: name the machines' own in endpoints", e)
 		}
 	}
 	return nil
@@ -67,11 +72,11 @@ func sameAddress(a, b string) bool {
 }
 
 type virtualIPGate struct {
-	*machines
-	address netip.Addr
+	machines *machines
+	address  netip.Addr
 
 	mu     sync.Mutex
-	holder string // who had the address when last exactly one did; empty before
+	holder string // the last machine that had the address alone; empty before
 }
 
 func newVirtualIPGate(talosconfig []byte, values gate.Values) (*virtualIPGate, error) {
@@ -83,54 +88,46 @@ func newVirtualIPGate(talosconfig []byte, values gate.Values) (*virtualIPGate, e
 	if g.address, err = netip.ParseAddr(values.String("address")); err != nil {
 		return nil, fmt.Errorf("address: %w", err)
 	}
-	if len(g.endpoints) == 0 {
-		return nil, fmt.Errorf("the talosconfig has no endpoints: name every control plane in endpoints")
+	if len(m.endpoints) == 0 {
+		return nil, errors.New("the talosconfig has no endpoints: name every control plane in endpoints")
 	}
-	return g, ownAddresses(values.String("address"), g.endpoints)
+	return g, ownAddresses(values.String("address"), m.endpoints)
 }
 
-// claim is what one control plane says of the virtual address.
-type claim struct {
+// addressView is what one control plane reports about the virtual address.
+type addressView struct {
 	endpoint string
 	problem  *problem
-	link     string // where it has the address; empty if it has not
+	link     string // that has the address; empty if none has
 }
 
 func (g *virtualIPGate) check(ctx context.Context) error {
-	claims, err := askAll(ctx, g.machines, g.askAddress)
+	views, err := queryAll(ctx, g.machines, g.queryAddress)
 	if err != nil {
 		return err
 	}
-	return g.judge(claims)
+	return g.checkHolder(views)
 }
 
 func (g *virtualIPGate) diagnose(ctx context.Context) gate.Diagnosis {
 	return g.machines.diagnose(ctx, addressCause(g.address))
 }
 
-func (g *virtualIPGate) askAddress(ctx context.Context, endpoint string) claim {
-	said := claim{endpoint: endpoint}
-	c, problem := g.connect(ctx, endpoint)
-	if problem != nil {
-		said.problem = problem
-		return said
-	}
-	defer func() { _ = c.Close() }() //nolint:errcheck // nothing was written
-	addresses, err := addressesOf(ctx, c)
-	if err != nil {
-		said.problem = g.explain(endpoint, err, "about addresses")
-		return said
-	}
-	for _, a := range addresses {
-		if a.Address.Addr().Unmap() == g.address.Unmap() {
-			said.link = a.LinkName
+func (g *virtualIPGate) queryAddress(ctx context.Context, endpoint string) addressView {
+	v := addressView{endpoint: endpoint}
+	v.problem = g.machines.call(ctx, endpoint, "addresses", func(c *client.Client) error {
+		addresses, err := addressesOf(ctx, c)
+		for _, a := range addresses {
+			if a.Address.Addr().Unmap() == g.address.Unmap() {
+				v.link = a.LinkName
+			}
 		}
-	}
-	return said
+		return err
+	})
+	return v
 }
 
-// addressesOf lists the addresses that the machine has in force, not those that
-// its configuration wants.
+// addressesOf lists the addresses in force, not those in the configuration.
 func addressesOf(ctx context.Context, c *client.Client) ([]network.AddressStatusSpec, error) {
 	list, err := safe.StateListAll[*network.AddressStatus](ctx, c.COSI)
 	if err != nil {
@@ -143,44 +140,44 @@ func addressesOf(ctx context.Context, c *client.Client) ([]network.AddressStatus
 	return all, nil
 }
 
-// judge returns nil if all machines answered, exactly one has the address and
-// it is the one that had it before. A move closes the gate once: whoever waits
-// with stable begins to count again.
-func (g *virtualIPGate) judge(claims []claim) error {
+// checkHolder returns nil if all machines answered, exactly one has the address,
+// and it had the address before. A move closes the gate once: a wait with stable
+// counts from the beginning.
+func (g *virtualIPGate) checkHolder(views []addressView) error {
 	var holders, with, without []string
 	var problems []*problem
-	for _, c := range claims {
+	for _, v := range views {
 		switch {
-		case c.problem != nil:
-			problems = append(problems, c.problem)
-		case c.link != "":
-			holders, with = append(holders, c.endpoint), append(with, c.endpoint+" ("+c.link+")")
+		case v.problem != nil:
+			problems = append(problems, v.problem)
+		case v.link != "":
+			holders, with = append(holders, v.endpoint), append(with, v.endpoint+" ("+v.link+")")
 		default:
-			without = append(without, c.endpoint)
+			without = append(without, v.endpoint)
 		}
 	}
-	head, faults := fmt.Sprintf("virtual address %s: ", g.address), unanswered(problems)
+	fault := ""
 	switch {
 	case len(holders) > 1:
-		return closed(fmt.Sprintf("%s%d control planes have it: %s", head, len(holders), strings.Join(with, ", ")), faults, problems)
+		fault = fmt.Sprintf("%d control planes have it: %s", len(holders), strings.Join(with, ", "))
 	case len(holders) == 1:
-		if from := g.move(holders[0]); from != "" {
-			return closed(head+"moved from "+from+" to "+holders[0], faults, problems)
-		}
-		if len(faults) == 0 {
+		if from := g.setHolder(holders[0]); from != "" {
+			fault = "moved from " + from + " to " + holders[0]
+		} else if len(problems) == 0 {
 			return nil
+		} else {
+			fault = holders[0] + " has it, but not every control plane answers"
 		}
-		return closed(head+holders[0]+" has it, but not every control plane answers", faults, problems)
 	case len(without) == 0:
-		return closed(head+"no control plane answers", faults, problems)
+		fault = "no control plane answers"
 	default:
-		return closed(head+"missing on "+strings.Join(without, ", "), faults, problems)
+		fault = "missing on " + strings.Join(without, ", ")
 	}
+	return notReady(fmt.Sprintf("virtual address %s: %s", g.address, fault), reasons(problems), problems)
 }
 
-// move notes who holds the address and returns who held it before, if that was
-// somebody else.
-func (g *virtualIPGate) move(to string) (from string) {
+// setHolder records the holder and returns the previous one if it was another.
+func (g *virtualIPGate) setHolder(to string) (from string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.holder != to {
@@ -188,4 +185,55 @@ func (g *virtualIPGate) move(to string) (from string) {
 	}
 	g.holder = to
 	return from
+}
+
+// The pauses before a watch that failed or ended starts again.
+const (
+	firstPause   = 250 * time.Millisecond
+	longestPause = 2 * time.Second
+)
+
+// addressChanges is a gate's Changed: it signals when a machine's addresses may
+// have changed. A watch that ends because its machine restarts is started again,
+// and its start counts as a change.
+func (m *machines) addressChanges(ctx context.Context) <-chan struct{} {
+	changed := make(chan struct{}, 1)
+	signal := func() {
+		select {
+		case changed <- struct{}{}:
+		default: // a signal is pending
+		}
+	}
+	for _, endpoint := range m.endpoints {
+		go func() {
+			for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, longestPause) {
+				if m.watchAddresses(ctx, endpoint, signal) {
+					pause = firstPause
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(pause):
+				}
+			}
+		}()
+	}
+	return changed
+}
+
+// watchAddresses returns when the watch has ended, and whether it had started.
+func (m *machines) watchAddresses(ctx context.Context, endpoint string, signal func()) (started bool) {
+	m.call(ctx, endpoint, "addresses", func(c *client.Client) error {
+		stream, err := v1alpha1.NewStateClient(c.Conn()).Watch(ctx, &v1alpha1.WatchRequest{
+			Namespace: network.NamespaceName, Type: network.AddressStatusType, ApiVersion: 1,
+			Options: &v1alpha1.WatchOptions{},
+		})
+		for err == nil {
+			if _, err = stream.Recv(); err == nil { // the first message confirms the start
+				started = true
+				signal()
+			}
+		}
+		return err
+	})
+	return started
 }

@@ -33,35 +33,36 @@ func (l *lab) vipGate(talosconfig []byte) gate.Gate {
 func (l *lab) raiseHeld(n int) gate.Gate {
 	l.t.Helper()
 	l.raise(1)
-	l.wait(l.vipGate(l.talosconfig(role.Reader, l.address(1))))
+	wait(l.t, l.vipGate(l.talosconfig(role.Reader, l.address(1))))
 	for i := 2; i <= n; i++ {
 		l.configure(i, machine.TypeControlPlane)
 	}
 	config := l.talosconfig(role.Reader, l.addresses(n)...)
-	l.wait(l.gate(n, config))
+	wait(l.t, l.gate(n, config))
 	g := l.vipGate(config)
-	l.wait(g)
+	wait(l.t, g)
 	return g
 }
 
-func TestVirtualIPIsOpenOnceOneControlPlaneHasIt(t *testing.T) {
+func TestVirtualIPOpensOnceOneControlPlaneHasIt(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	g := l.vipGate(l.talosconfig(role.Reader, l.addresses(3)...))
 	for n := 1; n <= 3; n++ {
 		l.configure(n, machine.TypeControlPlane)
 	}
-	l.says(g, "virtual address "+l.vip()+": missing on "+strings.Join(l.addresses(3), ", "))
+	says(t, g, "virtual address "+l.vip()+": missing on "+strings.Join(l.addresses(3), ", "))
 	l.bootstrap(1)
-	l.wait(g)
+	wait(t, g)
 }
 
-func TestVirtualIPIsWatchedFromTheBootOfItsMachineOn(t *testing.T) {
+func TestVirtualIPIsWatchedFromTheBootOfItsMachine(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	g := l.vipGate(l.talosconfig(role.Reader, l.address(1)))
 	asked, opened := make(chan struct{}, 1), make(chan error, 1)
 	go func() {
 		// Between two answers lies an hour, unless something has changed.
-		opened <- gate.Wait(t.Context(), g, gate.Policy{Timeout: time.Hour, First: time.Hour, Most: time.Hour},
+		opened <- gate.Wait(t.Context(), g, gate.Policy{Timeout: time.Hour, First: time.Hour,
+			Most: time.Hour},
 			gate.Listener{Answer: func(error) {
 				select {
 				case asked <- struct{}{}:
@@ -81,10 +82,13 @@ func TestVirtualIPIsWatchedFromTheBootOfItsMachineOn(t *testing.T) {
 	}
 }
 
-func TestVirtualIPIsClosedOnceByAMove(t *testing.T) {
+func TestVirtualIPIsClosedOnceAfterAMove(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	g := l.raiseHeld(2)
-	l.wait(gate.Gate{Name: "move", Check: func(context.Context) error { return l.MoveVirtualIP(l.vip(), l.address(2)) }})
+	wait(t, gate.Gate{Name: "move", Check: func(context.Context) error {
+		return l.fleet.MoveVirtualIP(l.vip(),
+			l.address(2))
+	}})
 	if err := g.Check(t.Context()); err == nil ||
 		err.Error() != "virtual address "+l.vip()+": moved from "+l.address(1)+" to "+l.address(2) {
 		t.Errorf("after the move: %v", err)
@@ -97,39 +101,45 @@ func TestVirtualIPIsClosedOnceByAMove(t *testing.T) {
 func TestVirtualIPIsClosedWhileAControlPlaneIsDown(t *testing.T) {
 	l := newLab(t, emulator.Delays{Session: time.Hour})
 	g := l.raiseHeld(3)
-	l.Halt(l.address(3))
-	l.says(g, "virtual address "+l.vip()+": "+l.address(1)+" has it, but not every control plane answers; "+l.address(3)+": connection refused")
-	l.Halt(l.address(1))
-	l.says(g, "virtual address "+l.vip()+": missing on "+l.address(2)+"; "+l.address(1)+", "+l.address(3)+": connection refused")
-	l.Halt(l.address(2))
-	l.says(g, "virtual address "+l.vip()+": no control plane answers; "+strings.Join(l.addresses(3), ", ")+": connection refused")
+	l.fleet.Halt(l.address(3))
+	says(t, g, "virtual address "+l.vip()+": "+l.address(1)+" has it, but not every control plane answers; "+
+		l.address(3)+": connection refused")
+	l.fleet.Halt(l.address(1))
+	says(t, g, "virtual address "+l.vip()+": missing on "+l.address(2)+"; "+l.address(1)+", "+l.address(3)+
+		": connection refused")
+	l.fleet.Halt(l.address(2))
+	says(t, g, "virtual address "+l.vip()+": no control plane answers; "+strings.Join(l.addresses(3), ", ")+
+		": connection refused")
 }
 
-func TestVirtualIPIsClosedWhileTwoHaveIt(t *testing.T) {
+func TestVirtualIPIsClosedWhileTwoMachinesHaveIt(t *testing.T) {
 	g := &virtualIPGate{address: netip.MustParseAddr("10.0.0.10")}
-	two := []claim{{endpoint: "a", link: "ens18"}, {endpoint: "b"}, {endpoint: "c", link: "ens18"}}
-	if err := g.judge(two); err == nil || err.Error() != "virtual address 10.0.0.10: 2 control planes have it: a (ens18), c (ens18)" {
+	two := []addressView{{endpoint: "a", link: "ens18"}, {endpoint: "b"}, {endpoint: "c", link: "ens18"}}
+	if err := g.checkHolder(two); err == nil ||
+		err.Error() != "virtual address 10.0.0.10: 2 control planes have it: a (ens18), c (ens18)" {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestVirtualIPGivesUpOnARoleThatMayNotAsk(t *testing.T) {
+func TestVirtualIPFailsPermanentlyWithoutTheReaderRole(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.raise(1)
-	l.wait(l.vipGate(l.talosconfig(role.Reader, l.address(1))))
-	err := gate.Wait(t.Context(), l.vipGate(l.talosconfig(role.EtcdBackup, l.address(1))), gate.Policy{Timeout: patience}, gate.Listener{})
-	if !gate.IsPermanent(err) || !strings.Contains(err.Error(), "role may not ask about addresses (os:reader may)") {
+	wait(t, l.vipGate(l.talosconfig(role.Reader, l.address(1))))
+	err := gate.Wait(t.Context(), l.vipGate(l.talosconfig(role.EtcdBackup, l.address(1))),
+		gate.Policy{Timeout: patience}, gate.Listener{})
+	if !gate.IsPermanent(err) || !strings.Contains(err.Error(),
+		"role may not read addresses (os:reader may)") {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestAMoveMakesAStableVirtualIPBeginAgain(t *testing.T) {
+func TestVirtualIPCountsStableChecksAgainAfterAMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &virtualIPGate{}
-		at := func(holder string) []claim {
-			var all []claim
+		at := func(holder string) []addressView {
+			var all []addressView
 			for _, e := range []string{"a", "b"} {
-				c := claim{endpoint: e}
+				c := addressView{endpoint: e}
 				if e == holder {
 					c.link = "ens18"
 				}
@@ -140,15 +150,16 @@ func TestAMoveMakesAStableVirtualIPBeginAgain(t *testing.T) {
 		holders, asked := []string{"a", "a", "b", "b", "b", "b"}, 0
 		bound := gate.Gate{Name: "virtual_ip.api", Check: func(context.Context) error {
 			asked++
-			return g.judge(at(holders[min(asked, len(holders))-1]))
+			return g.checkHolder(at(holders[min(asked, len(holders))-1]))
 		}}
-		if err := gate.Wait(t.Context(), bound, gate.Policy{Stable: 3}, gate.Listener{}); err != nil || asked != 6 {
+		if err := gate.Wait(t.Context(), bound, gate.Policy{Stable: 3}, gate.Listener{}); err != nil ||
+			asked != 6 {
 			t.Errorf("open after %d attempts (%v), want 6: two at a, the move, three at b", asked, err)
 		}
 	})
 }
 
-func TestTheVirtualAddressIsNoEndpoint(t *testing.T) {
+func TestVirtualIPRejectsItselfAsEndpoint(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	for name, c := range map[string]struct {
 		address, endpoint, want string
@@ -159,23 +170,28 @@ func TestTheVirtualAddressIsNoEndpoint(t *testing.T) {
 		"a machine's own":    {l.vip(), l.address(1), ""},
 		"a name":             {l.vip(), "cp-01.example", ""},
 	} {
-		values := gate.Values{"address": cty.StringVal(c.address), "endpoints": cty.ListVal([]cty.Value{cty.StringVal(c.endpoint)})}
-		_, err := virtualIPType().New("virtual_ip.api", gate.Target{Talosconfig: l.talosconfig(role.Reader, l.address(1))}, values)
+		values := gate.Values{"address": cty.StringVal(c.address),
+			"endpoints": cty.ListVal([]cty.Value{cty.StringVal(c.endpoint)})}
+		_, err := virtualIPType().New("virtual_ip.api",
+			gate.Target{Talosconfig: l.talosconfig(role.Reader, l.address(1))}, values)
 		for _, err := range []error{err, virtualIPType().Check(values)} {
 			if (c.want == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("%s: got %v, want %q", name, err, c.want)
 			}
 		}
 	}
-	if err := virtualIPType().Check(gate.Values{"address": cty.UnknownVal(cty.String), "endpoints": cty.UnknownVal(cty.List(cty.String))}); err != nil {
+	if err := virtualIPType().Check(gate.Values{"address": cty.UnknownVal(cty.String),
+		"endpoints": cty.UnknownVal(cty.List(cty.String))}); err != nil {
 		t.Errorf("nothing is known yet: %v", err)
 	}
-	for text, good := range map[string]bool{"192.168.1.210": true, "fd00::1": true, "192.168.1.210/24": false, "vip": false, "": false} {
+	for text, good := range map[string]bool{"192.168.1.210": true, "fd00::1": true, "192.168.1.210/24": false,
+		"vip": false, "": false} {
 		if err := virtualIPType().Attributes["address"].Valid(cty.StringVal(text)); (err == nil) != good {
 			t.Errorf("address %q: %v", text, err)
 		}
 	}
-	_, err := virtualIPType().New("virtual_ip.api", gate.Target{Talosconfig: []byte("context: a\ncontexts: {a: {}}")},
+	_, err := virtualIPType().New("virtual_ip.api",
+		gate.Target{Talosconfig: []byte("context: a\ncontexts: {a: {}}")},
 		gate.Values{"address": cty.StringVal(l.vip())})
 	if err == nil || !strings.Contains(err.Error(), "name every control plane") {
 		t.Errorf("nobody to ask: %v", err)
