@@ -83,7 +83,7 @@ func TestDiagnosisNamesTheLikelyCause(t *testing.T) {
 	l.configure(2, machine.TypeControlPlane)
 	etcd, address := l.gate(2, two), l.vipGate(two)
 	wait(t, etcd)
-	explains(t, address, "its holder restarts, or loses its session",
+	explains(t, address, "its holder restarts, or loses its etcd session",
 		"talosctl -n "+l.address(1)+" logs controller-runtime")
 	if err := l.fleet.RaiseAlarm("blue-01", "NOSPACE"); err != nil {
 		t.Fatal(err)
