@@ -41,7 +41,7 @@ func (r *creation) agree(ctx context.Context, s *config.Stage, work *workshop, p
 		return nil
 	}
 	dir := r.dir.Stage(s.Name)
-	intent, err := dir.Intent()
+	intent, err := dir.Intent().Read()
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func (r *creation) change(ctx context.Context, s *config.Stage, work *workshop, 
 		return errors.Join(plan.Discard(), r.applyPlan(ctx, s, work, nil, nil))
 	}
 	if plan.Empty { // and all that was in flight is in the state
-		return errors.Join(plan.Discard(), r.record(s, work), r.dir.Stage(s.Name).ClearIntent())
+		return errors.Join(plan.Discard(), r.record(s, work), r.dir.Stage(s.Name).Intent().Clear())
 	}
 	if err := r.agree(ctx, s, work, plan, approved); err != nil {
 		return errors.Join(err, plan.Discard())

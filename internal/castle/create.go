@@ -57,11 +57,11 @@ func (c *Castle) Create(ctx context.Context, o CreateOptions) error {
 		return r.end(err)
 	}
 	// What a destroy had proved gone before it was cut short may stand again.
-	if err = r.dir.ClearProved(); err == nil {
+	if err = r.dir.Proof().Clear(); err == nil {
 		err = creation.create(ctx, chosen)
 	}
 	if err == nil && len(chosen) == len(c.cluster.Stages) {
-		err = r.dir.ClearRecreation() // a recreate that was cut short is complete with it
+		err = r.dir.Recreation().Clear() // a recreate that was cut short is complete with it
 	}
 	return r.end(err)
 }

@@ -18,7 +18,7 @@ func (r *creation) current(ctx context.Context, s *config.Stage) (bool, error) {
 		return false, err
 	}
 	r.said.put(s, r.outputsOf(s, st))
-	old, err := dir.Fingerprint()
+	old, err := dir.Fingerprint().Read()
 	if err != nil || old == nil || r.refresh {
 		return false, err
 	}

@@ -180,7 +180,7 @@ func (c *Castle) Destroy(ctx context.Context, o DestroyOptions) error {
 	}
 	doomed, err := r.mended(o)
 	if err == nil {
-		err = r.dir.ClearRecreation() // from here on a recreate begins anew
+		err = r.dir.Recreation().Clear() // from here on a recreate begins anew
 	}
 	if err != nil {
 		return r.end(err)

@@ -42,7 +42,7 @@ func (c *Castle) Forgettable(stage string, addresses []string) (*Forgetting, err
 	if err := c.sound(p.name); err != nil {
 		return nil, err
 	}
-	sum, err := dir.Sum()
+	sum, err := dir.StateDigest()
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (f *Forgetting) Restorable() bool { return len(f.instances) > 0 }
 // sound refuses a state that a run would have to repair first: only create and
 // destroy do so by themselves.
 func (c *Castle) sound(stage string) error {
-	if err := c.dir.Stage(stage).Sound(); err != nil {
+	if err := c.dir.Stage(stage).CheckState(); err != nil {
 		return c.conceal(fmt.Errorf("stage %s: %w", stage, err))
 	}
 	return nil
@@ -172,7 +172,7 @@ func (r *run) forget(ctx context.Context, dir *state.Stage, f *Forgetting) (err 
 	}
 	defer func() { err = errors.Join(err, work.Close()) }()
 	// The fingerprint stays: it has the state as it was, so that the stage is stale.
-	if err := errors.Join(dir.Snapshot(), dir.SettleIntent()); err != nil {
+	if err := errors.Join(dir.Snapshot(), dir.Intent().Settle()); err != nil {
 		return err
 	}
 	// The snapshot is the backup. Terraform insists on one of its own.

@@ -28,7 +28,7 @@ import (
 // inFlight is what a stage's intent says that its state does not know, as far as
 // it can be anywhere but in the state.
 func inFlight(dir *state.Stage, st *state.State) ([]state.Intended, error) {
-	intent, err := dir.Intent()
+	intent, err := dir.Intent().Read()
 	if err != nil {
 		return nil, err
 	}

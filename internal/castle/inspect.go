@@ -104,7 +104,7 @@ func (c *Castle) Terraform(ctx context.Context, name string, args []string, stdi
 		return 0, err
 	}
 	dir := c.dir.Stage(s.Name)
-	if err := errors.Join(dir.Snapshot(), dir.SettleIntent()); err != nil {
+	if err := errors.Join(dir.Snapshot(), dir.Intent().Settle()); err != nil {
 		return 0, err
 	}
 	before, err := r.readState(dir)

@@ -20,7 +20,7 @@ import (
 // the apply has come to its end and there is a copy of the state that it led to; a
 // failed one may have lost something, too.
 func (w *workshop) apply(ctx context.Context, r *run, dir *state.Stage, plan *terraform.Plan, changes []state.Intended) error {
-	intent, err := dir.BeginIntent(r.id, changes)
+	intent, err := dir.Intent().Begin(r.id, changes)
 	if err != nil {
 		if plan != nil {
 			err = errors.Join(err, plan.Discard())
@@ -34,7 +34,7 @@ func (w *workshop) apply(ctx context.Context, r *run, dir *state.Stage, plan *te
 	if err = errors.Join(err, dir.Snapshot()); err != nil {
 		return errors.Join(err, noted)
 	}
-	return dir.ClearIntent()
+	return dir.Intent().Clear()
 }
 
 // note keeps in the intent how far a change has come.

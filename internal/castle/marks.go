@@ -15,13 +15,12 @@ import (
 // castle keeps, beside the state, by which each machine can be told from every
 // other, as it was seen after the last apply.
 
-func marksNote(dir *state.Stage) state.Note { return dir.Note("machines") }
+func marksNote(dir *state.Stage) state.Document[[]gate.MachineID] {
+	return state.StageDocument[[]gate.MachineID](dir, "machines")
+}
 
 // marksOf reads what was noted of a stage's things; nothing if nothing was.
-func marksOf(dir *state.Stage) (marks []gate.MachineID, err error) {
-	err = marksNote(dir).Read(&marks)
-	return marks, err
-}
+func marksOf(dir *state.Stage) ([]gate.MachineID, error) { return marksNote(dir).Value() }
 
 func markOf(marks []gate.MachineID, address string) gate.MachineID {
 	i := slices.IndexFunc(marks, func(m gate.MachineID) bool { return m.Address == address })

@@ -200,5 +200,5 @@ func (c *raisedCluster) forget(stages []string, run, repository string) error {
 			return err
 		}
 	}
-	return c.dir.ClearRecreation()
+	return c.dir.Recreation().Clear()
 }

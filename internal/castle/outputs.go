@@ -53,7 +53,7 @@ func (o *outputs) put(s *config.Stage, said map[string]state.Output) {
 func (c *Castle) outputsOf(s *config.Stage, st *state.State) map[string]state.Output {
 	dir := c.dir.Stage(s.Name)
 	rec, recorded := dir.Record()
-	ready, err := dir.Fingerprint()
+	ready, err := dir.Fingerprint().Read()
 	module, digested := state.Digest(s.Module)
 	if errors.Join(recorded, err, digested) != nil || ready == nil || rec.Module != module {
 		return st.Outputs

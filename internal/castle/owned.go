@@ -65,13 +65,10 @@ func hold(dir *state.Stage, d *Doomed) error {
 	return heldNote(dir).Write(held)
 }
 
-func heldNote(dir *state.Stage) state.Note { return dir.Note("held") }
+func heldNote(dir *state.Stage) state.Document[[]string] { return state.StageDocument[[]string](dir, "held") }
 
 // heldBy reads what a destroy has held; nothing if none has come as far as that.
-func heldBy(dir *state.Stage) (addresses []string, err error) {
-	err = heldNote(dir).Read(&addresses)
-	return addresses, err
-}
+func heldBy(dir *state.Stage) ([]string, error) { return heldNote(dir).Value() }
 
 // letLoose has no later destroy prove what these addresses stood for.
 func letLoose(dir *state.Stage, addresses []string) error {
@@ -82,14 +79,13 @@ func letLoose(dir *state.Stage, addresses []string) error {
 	return heldNote(dir).Write(slices.DeleteFunc(held, func(address string) bool { return slices.Contains(addresses, address) }))
 }
 
-func ownedNote(dir *state.Stage) state.Note { return dir.Note("owned") }
+func ownedNote(dir *state.Stage) state.Document[[]proxmox.Trace] {
+	return state.StageDocument[[]proxmox.Trace](dir, "owned")
+}
 
 // ownedBy reads what was remembered of a stage; nothing if no destroy has come
 // as far as that.
-func ownedBy(dir *state.Stage) (traces []proxmox.Trace, err error) {
-	err = ownedNote(dir).Read(&traces)
-	return traces, err
-}
+func ownedBy(dir *state.Stage) ([]proxmox.Trace, error) { return ownedNote(dir).Value() }
 
 // datacenter makes a client of the datacenter that a stage's things are in: the
 // one that its own preflight asks, else that of another stage's, else the one

@@ -78,7 +78,7 @@ func (r *run) facts(s *config.Stage, planned bool) (*state.Fingerprint, error) {
 	} else if err := errors.Join(f.AddFS("module", s.Module), addState(f, dir)); err != nil {
 		return nil, err
 	}
-	return f, dir.AddIntent(f)
+	return f, dir.Intent().Fingerprint(f)
 }
 
 // configurationFacts digests what was configured, and the Terraform that planned it.

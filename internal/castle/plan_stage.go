@@ -35,7 +35,7 @@ type plannedStage struct {
 func (p *planning) recallSound() error {
 	for _, s := range p.cluster.Stages {
 		dir := p.dir.Stage(s.Name)
-		if err := dir.Sound(); err != nil {
+		if err := dir.CheckState(); err != nil {
 			p.unsound[s] = err
 			continue
 		}
@@ -105,7 +105,7 @@ func (p *planning) look(ctx context.Context, s *config.Stage, one *plannedStage)
 	if current, err := p.nothingToDo(ctx, s, st, &one.StagePlan); err != nil || current {
 		return err
 	}
-	if intent, err := p.dir.Stage(s.Name).Intent(); err != nil {
+	if intent, err := p.dir.Stage(s.Name).Intent().Read(); err != nil {
 		return err
 	} else if intent != nil {
 		one.Notes = append(one.Notes, cutShort(p.dir.Stage(s.Name), st))
@@ -151,7 +151,7 @@ func (p *planning) nothingToDo(ctx context.Context, s *config.Stage, st *state.S
 	if !st.Exists {
 		return false, nil
 	}
-	old, err := p.dir.Stage(s.Name).Fingerprint()
+	old, err := p.dir.Stage(s.Name).Fingerprint().Read()
 	if err != nil || old == nil {
 		return false, err
 	}

@@ -56,7 +56,7 @@ func (r *run) claims(s *config.Stage, adopts bool) (func(gate.Own) bool, error) 
 	if adopts {
 		return func(gate.Own) bool { return true }, nil
 	}
-	intent, err := r.dir.Stage(s.Name).Intent()
+	intent, err := r.dir.Stage(s.Name).Intent().Read()
 	return func(own gate.Own) bool { return intent.Covers(own.Import.Address, own.Import.ID) }, err
 }
 
@@ -165,7 +165,7 @@ func expected(dir *state.Stage, st *state.State) ([]gate.Known, error) {
 	if err != nil {
 		return nil, err
 	}
-	intent, err := dir.Intent()
+	intent, err := dir.Intent().Read()
 	if err != nil {
 		return nil, err
 	}

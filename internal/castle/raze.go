@@ -87,7 +87,7 @@ func (r *destruction) clear(ctx context.Context, d *Doomed, again bool) (err err
 	}
 	defer func() { err = errors.Join(err, work.Close()) }()
 	dir := r.dir.Stage(d.Record.Name)
-	if err := errors.Join(dir.ClearFingerprint(), dir.Snapshot(), hold(dir, d)); err != nil {
+	if err := errors.Join(dir.Fingerprint().Clear(), dir.Snapshot(), hold(dir, d)); err != nil {
 		return err
 	}
 	if err := r.letGo(ctx, place{d.Record.Name, d.Record.Layer}, work, outdated); err != nil {

@@ -130,7 +130,7 @@ func (r *destruction) removed(stage, kind, how string, paths ...string) error {
 // walk ended.
 func (r *destruction) receipt(doomed []*Doomed, err error) error {
 	if len(r.things) == 0 && len(doomed) == 0 {
-		return errors.Join(err, r.dir.RemoveRemains()) // there was nothing to prove
+		return errors.Join(err, r.dir.RemoveLeftovers()) // there was nothing to prove
 	}
 	rec := &event.Receipt{Run: r.id, Cluster: r.Name(), Things: r.things, Stays: []event.Stay{}, Unasked: r.unasked}
 	rec.Proved = err == nil && all(rec.Things, func(t event.Thing) bool { return t.Gone })
@@ -162,7 +162,7 @@ func (r *destruction) receipt(doomed []*Doomed, err error) error {
 		return err
 	}
 	if rec.Proved {
-		if err := errors.Join(r.dir.RemoveRemains(), r.dir.ClearProved()); err != nil {
+		if err := errors.Join(r.dir.RemoveLeftovers(), r.dir.Proof().Clear()); err != nil {
 			return err
 		}
 	}

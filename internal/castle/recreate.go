@@ -38,7 +38,7 @@ type Recreation struct {
 // Only one that is to rotate, and did not then, has to raze again.
 func (c *Castle) Recreation(o RecreateOptions) (*Recreation, error) {
 	re := &Recreation{options: o}
-	begun, err := c.dir.Recreation()
+	begun, err := c.dir.Recreation().Read()
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func (r *run) recreate(ctx context.Context, re *Recreation) error {
 	if _, err := r.binary(); err != nil {
 		return err
 	}
-	begun, err := r.dir.Recreation()
+	begun, err := r.dir.Recreation().Read()
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (r *run) recreate(ctx context.Context, re *Recreation) error {
 	if err := r.raiseStages(ctx, r.cluster.Stages, re.options.Refresh); err != nil {
 		return err
 	}
-	return r.dir.ClearRecreation()
+	return r.dir.Recreation().Clear()
 }
 
 // razeFirst razes what was agreed on, and notes when all of it is gone.
@@ -155,7 +155,7 @@ func (r *run) razeFirst(ctx context.Context, re *Recreation) error {
 		}
 	}
 	progress := state.Recreation{Run: r.id, Began: r.began, Rotate: re.options.Rotate}
-	if err := r.dir.SetRecreation(progress); err != nil {
+	if err := r.dir.Recreation().Write(progress); err != nil {
 		return err
 	}
 	if err := r.raze(ctx, doomed, re.options.Graceful); err != nil {
@@ -173,7 +173,7 @@ func (r *run) razeFirst(ctx context.Context, re *Recreation) error {
 		return leftover
 	}
 	progress.Razed = true
-	return r.dir.SetRecreation(progress)
+	return r.dir.Recreation().Write(progress)
 }
 
 // raze destroys what there is to destroy; of nothing there is no receipt.

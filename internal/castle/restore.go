@@ -46,10 +46,10 @@ func (c *Castle) Restorable(o RestoreOptions) (*Restoration, error) {
 	if err != nil {
 		return nil, c.conceal(err)
 	}
-	if err := dir.Follows(copied); err != nil {
+	if err := dir.Copies().Check(copied); err != nil {
 		return nil, c.conceal(err)
 	}
-	sum, err := dir.Sum()
+	sum, err := dir.StateDigest()
 	if err != nil {
 		return nil, err
 	}
@@ -76,13 +76,13 @@ func (c *Castle) Restorable(o RestoreOptions) (*Restoration, error) {
 
 func (c *Castle) chosenCopy(dir *state.Stage, stage string, o RestoreOptions) (*state.Copy, error) {
 	if o.Errored {
-		rescued, err := dir.Errored()
+		rescued, err := dir.Copies().Errored()
 		if err == nil && rescued == nil {
 			err = &UsageError{Message: fmt.Sprintf("stage %s: Terraform has left no state that it could not write", stage)}
 		}
 		return rescued, err
 	}
-	copies, err := dir.Snapshots()
+	copies, err := dir.Copies().Snapshots()
 	if err != nil {
 		return nil, err
 	}
@@ -145,12 +145,12 @@ func (c *Castle) Restore(ctx context.Context, re *Restoration) (aside []string, 
 		return nil, err
 	}
 	r.notice(fmt.Sprintf("stage %s: restoring serial %d from %s", re.Stage, re.Serial, re.copied.Path()))
-	return dir.Restore(re.copied)
+	return dir.Copies().Restore(re.copied)
 }
 
 // unchanged refuses to go on with what was decided about another state.
 func unchanged(dir *state.Stage, stage, sum string) error {
-	now, err := dir.Sum()
+	now, err := dir.StateDigest()
 	if err == nil && now != sum {
 		err = &UsageError{Message: fmt.Sprintf("stage %s: another run has changed the state meanwhile; nothing was done, look again", stage)}
 	}

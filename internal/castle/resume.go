@@ -16,17 +16,17 @@ import (
 // ReceiptDue reports whether a destroy that was killed has razed something of which
 // there is no receipt yet, or has left folders that belong to no stage.
 func (c *Castle) ReceiptDue() (bool, error) {
-	proved, err := c.dir.Proved()
+	proved, err := c.dir.Proof().Read()
 	if err != nil || proved != nil {
 		return err == nil, err
 	}
-	remains, err := c.dir.Remains()
+	remains, err := c.dir.Leftovers()
 	return len(remains) > 0, err
 }
 
 // resume takes over what a killed destroy had proved.
 func (r *destruction) resume() error {
-	proved, err := r.dir.Proved()
+	proved, err := r.dir.Proof().Read()
 	if err != nil || proved == nil {
 		return err
 	}
@@ -66,5 +66,5 @@ func (r *destruction) retain() error {
 	if len(proved.Things)+len(proved.Unasked) == 0 {
 		return nil
 	}
-	return r.dir.SetProved(proved)
+	return r.dir.Proof().Write(*proved)
 }

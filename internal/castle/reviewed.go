@@ -152,7 +152,9 @@ func differing(now, then *state.Fingerprint, begun, after bool) []string {
 }
 
 // begunNote says which saved plan has begun to change a stage last.
-func begunNote(dir *state.Stage) state.Note { return dir.Note("reviewed") }
+func begunNote(dir *state.Stage) state.Document[begunPlan] {
+	return state.StageDocument[begunPlan](dir, "reviewed")
+}
 
 type begunPlan struct {
 	SHA256 string `json:"sha256"`
@@ -169,7 +171,6 @@ func (r *creation) beginReviewed(dir *state.Stage) error {
 
 // begun reports whether the saved plan had begun to change a stage before.
 func (r *creation) begun(s *config.Stage) (bool, error) {
-	var note begunPlan
-	err := begunNote(r.dir.Stage(s.Name)).Read(&note)
+	note, err := begunNote(r.dir.Stage(s.Name)).Value()
 	return note.SHA256 == r.reviewed.digest, err
 }

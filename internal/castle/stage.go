@@ -62,7 +62,7 @@ func (r *creation) settle(ctx context.Context, s *config.Stage) error {
 		if err != nil {
 			return err
 		}
-		if err := r.dir.Stage(s.Name).SetFingerprint(print); err != nil {
+		if err := r.dir.Stage(s.Name).Fingerprint().Write(*print); err != nil {
 			return err
 		}
 	}
@@ -146,11 +146,11 @@ func (r *creation) try(ctx context.Context, s *config.Stage, work *workshop) err
 	if err := r.unadopted(ctx, s, approved, before); err != nil {
 		return err
 	}
-	ready, err := dir.Fingerprint()
+	ready, err := dir.Fingerprint().Read()
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(dir.ClearFingerprint(), r.recordFirst(s, work, before), dir.Snapshot()); err != nil {
+	if err := errors.Join(dir.Fingerprint().Clear(), r.recordFirst(s, work, before), dir.Snapshot()); err != nil {
 		return err
 	}
 	if err := r.importOurs(ctx, s, work); err != nil {
@@ -164,7 +164,7 @@ func (r *creation) try(ctx context.Context, s *config.Stage, work *workshop) err
 	}
 	err = r.change(ctx, s, work, before, adopted, pending, approved)
 	if ready != nil && (errors.As(err, new(*UnagreedError)) || errors.As(err, new(*UnreviewedError))) {
-		err = errors.Join(err, dir.SetFingerprint(ready)) // it is what it was
+		err = errors.Join(err, dir.Fingerprint().Write(*ready)) // it is what it was
 	}
 	// Whatever came of it: a state of which there is no copy could not be restored.
 	err = errors.Join(err, dir.Snapshot())

@@ -135,7 +135,7 @@ func (c *Castle) stateOf(p place) (StageState, error) {
 		return one, err
 	}
 	one.Applied = rec.Applied
-	copies, err := dir.Snapshots()
+	copies, err := dir.Copies().Snapshots()
 	if err != nil {
 		return one, err
 	}
@@ -158,11 +158,11 @@ func (c *Castle) stateOf(p place) (StageState, error) {
 			})
 		}
 	}
-	rescued, err := dir.Errored()
+	rescued, err := dir.Copies().Errored()
 	if err != nil || rescued == nil {
 		return one, err
 	}
-	if err := dir.Sound(); err != nil {
+	if err := dir.CheckState(); err != nil {
 		one.Problem = strings.TrimPrefix(one.Problem+"\n"+c.masker.Hide(err.Error()), "\n")
 	}
 	return one, nil

@@ -112,7 +112,7 @@ func (r *run) statusOf(ctx context.Context, s *config.Stage, st *state.State) (S
 	if err != nil {
 		return one, err
 	}
-	old, err := dir.Fingerprint()
+	old, err := dir.Fingerprint().Read()
 	if err != nil {
 		return one, err
 	}
@@ -147,7 +147,7 @@ func (r *run) statusOf(ctx context.Context, s *config.Stage, st *state.State) (S
 
 // cutShort says what a run that did not come to its end may have made.
 func cutShort(dir *state.Stage, st *state.State) string {
-	intent, err := dir.Intent()
+	intent, err := dir.Intent().Read()
 	if err != nil {
 		return err.Error()
 	}

@@ -168,7 +168,7 @@ func (r *destruction) reread(ctx context.Context, v *Doomed, token string) (now 
 		return "", err
 	}
 	defer func() { err = errors.Join(err, work.Close()) }()
-	if err := errors.Join(dir.ClearFingerprint(), dir.Snapshot()); err != nil {
+	if err := errors.Join(dir.Fingerprint().Clear(), dir.Snapshot()); err != nil {
 		return "", err
 	}
 	err = r.step(v.Record.Name, v.Record.Layer, "apply", func() error { return work.Apply(ctx, nil) })

@@ -37,27 +37,27 @@ const (
 
 // state looks at the folder that holds every secret and every state.
 func (m Machine) state(context.Context) []Finding {
-	place, err := state.Look(m.StateRoot)
+	disk, err := state.CheckDisk(m.StateRoot)
 	if err != nil {
 		return red("make it readable, or choose another with --state-dir", "%v", err)
 	}
 	var found []Finding
-	for _, open := range place.Exposed {
+	for _, open := range disk.Exposed {
 		found = append(found, red("chmod 700 "+open.Path, "%s has mode %04o and must be 0700: it holds every secret of a cluster", open.Path, open.Mode)...)
 	}
-	free := fmt.Sprintf("%.1f GB free", float64(place.Free)/1e9)
+	free := fmt.Sprintf("%.1f GB free", float64(disk.Free)/1e9)
 	switch {
-	case !place.Writable:
-		found = append(found, red("make "+place.Nearest+" writable, or choose another place with --state-dir", "%s cannot be written", place.Nearest)...)
-	case place.Free < scarce:
+	case !disk.Writable:
+		found = append(found, red("make "+disk.Nearest+" writable, or choose another place with --state-dir", "%s cannot be written", disk.Nearest)...)
+	case disk.Free < scarce:
 		found = append(found, red("make room, or choose another place with --state-dir", "%s: only %s", m.StateRoot, free)...)
-	case place.Free < little:
+	case disk.Free < little:
 		found = append(found, yellow("make room, or choose another place with --state-dir", "%s: only %s", m.StateRoot, free)...)
 	}
 	if len(found) > 0 {
 		return found
 	}
-	if place.Nearest != m.StateRoot {
+	if disk.Nearest != m.StateRoot {
 		return green("%s, not made yet, %s", m.StateRoot, free)
 	}
 	return green("%s, for its owner alone, %s", m.StateRoot, free)

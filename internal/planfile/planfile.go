@@ -108,10 +108,10 @@ func Read(path string) (p *Plan, digest string, err error) {
 		return nil, "", err
 	}
 	if p, err = parse(data); err != nil {
-		return nil, "", fmt.Errorf("%s is no plan that `castle plan --plan-out` has saved, or not all of it: %w", path, err)
+		return nil, "", fmt.Errorf("%s: not a plan saved by `castle plan --plan-out`, or damaged: %w", path, err)
 	}
 	if p.Format != format {
-		return nil, "", fmt.Errorf("%s has format %d; this castle reads format %d: plan again with it", path, p.Format, format)
+		return nil, "", fmt.Errorf("%s has format %d, and this castle reads format %d; plan again", path, p.Format, format)
 	}
 	return p, digestOf(data), nil
 }
@@ -128,7 +128,7 @@ func readPrivate(path string) (data []byte, err error) {
 		return nil, err
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return nil, fmt.Errorf("%s is readable by others (mode %04o), and it holds secrets: chmod 600 %s", path, mode, path)
+		return nil, fmt.Errorf("%s holds secrets and is readable by others (mode %04o); run chmod 600 %s", path, mode, path)
 	}
 	return io.ReadAll(f)
 }

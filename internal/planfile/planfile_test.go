@@ -57,7 +57,7 @@ func TestAFileThatIsNotWholeIsRefused(t *testing.T) {
 			if err := os.WriteFile(path, data, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := planfile.Read(path); err == nil || !strings.Contains(err.Error(), "is no plan that `castle plan --plan-out` has saved, or not all of it: ") {
+			if _, _, err := planfile.Read(path); err == nil || !strings.Contains(err.Error(), "not a plan saved by `castle plan --plan-out`, or damaged: ") {
 				t.Fatalf("%s to %d bytes: %v", name, n, err)
 			}
 		}

@@ -2,15 +2,15 @@
 // Terraform states with their snapshots, records, fingerprints, journals and
 // logs. It runs no Terraform and knows none of its commands, only its files.
 //
-// Everything below a cluster's directory is readable by its owner alone,
-// whatever the umask. castle's own files are replaced whole (written aside,
-// flushed, renamed), so that a machine that stops at any moment leaves the old
-// or the new one. Terraform writes its state in place, which can leave half a
-// file; that is what the snapshots are for.
+// Everything below a cluster's directory is readable by its owner alone. castle
+// replaces its own files whole, so that a crash at any moment leaves the old or
+// the new content. Terraform writes its state in place, which can leave half a
+// file: the newest snapshot that can be read then takes its place.
 //
 //	<root>/<cluster>/<platform>/
-//	  layout  lock  recreate.json  kubeconfig  talosconfig
-//	  stages/<stage>/  terraform.tfstate  record.json  fingerprint.json  snapshots/  module/  work/
+//	  layout  lock  recreate.json  proved.json  kubeconfig  talosconfig
+//	  stages/<stage>/  terraform.tfstate  record.json  fingerprint.json  intent.jsonl
+//	                   snapshots/  module/  work/
 //	  archive/<run>-<stage>/
 //	  runs/<run>/  journal.jsonl  <stage>.log
 package state
@@ -60,10 +60,10 @@ type Dir struct {
 	shared func(*os.File) bool // sharedFileSystem, except in tests
 }
 
-// KeepSnapshots says how many snapshots are kept of each stage; all if zero.
+// KeepSnapshots sets how many snapshots are kept of each stage; all if zero.
 func (d *Dir) KeepSnapshots(n int) { d.snapshots = n }
 
-// Open makes the state directory if need be and refuses a layout that it does not know.
+// Open creates the state directory if need be and refuses a layout that it does not know.
 func Open(root, cluster, platform string) (*Dir, error) {
 	for _, name := range []string{cluster, platform} {
 		if name == "." || !filepath.IsLocal(name) || filepath.Base(name) != name {
@@ -74,7 +74,9 @@ func Open(root, cluster, platform string) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Dir{path: filepath.Join(root, cluster, platform), cluster: cluster + "/" + platform, shared: sharedFileSystem}
+	d := &Dir{
+		path: filepath.Join(root, cluster, platform), cluster: cluster + "/" + platform, shared: sharedFileSystem,
+	}
 	for _, dir := range []string{filepath.Dir(d.path), d.path, d.stages(), d.runs()} {
 		if err := atomicfile.MkdirPrivate(dir); err != nil {
 			return nil, err
@@ -97,7 +99,8 @@ func (d *Dir) checkLayout() error {
 	case err != nil:
 		return fmt.Errorf("%s: no layout version: %q", path, text)
 	case found > layout:
-		return fmt.Errorf("%s: layout %d was written by a newer castle; this one knows layout %d", d.path, found, layout)
+		return fmt.Errorf("%s: layout %d was written by a newer castle; this one knows layout %d",
+			d.path, found, layout)
 	}
 	return nil
 }
@@ -127,7 +130,6 @@ func (d *Dir) Runs() ([]string, error) {
 func (d *Dir) stages() string { return filepath.Join(d.path, "stages") }
 
 // Stages returns the names of the stages that have a record or a state, sorted.
-// A run that was killed early can leave a state without a record.
 func (d *Dir) Stages() ([]string, error) {
 	entries, err := os.ReadDir(d.stages())
 	if err != nil {
@@ -142,4 +144,29 @@ func (d *Dir) Stages() ([]string, error) {
 	return names, nil
 }
 
-func (s *Stage) known() bool { return exists(s.recordPath()) || exists(s.StatePath()) }
+// Clusters lists the clusters that have a state directory below root, each with
+// its platform: blue/proxmox. It creates nothing.
+func Clusters(root string) ([]string, error) {
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return nil, err
+	}
+	layouts, err := filepath.Glob(filepath.Join(escapeGlob(root), "*", "*", "layout"))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, file := range layouts { // Glob sorts
+		rel, err := filepath.Rel(root, filepath.Dir(file))
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, filepath.ToSlash(rel))
+	}
+	return names, nil
+}
+
+// escapeGlob returns a pattern that matches path only.
+func escapeGlob(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}

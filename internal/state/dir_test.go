@@ -114,7 +114,7 @@ func writeOneOfEach(d *Dir) error {
 		return err
 	}
 	return errors.Join(s.SetRecord(Record{}), atomicfile.Write(s.StatePath(), goodState(1)), s.Snapshot(),
-		s.SetFingerprint(&f), log.Close(), journal.Close(), lock.Unlock(), atomicfile.Write(d.Kubeconfig(), nil))
+		s.Fingerprint().Write(f), log.Close(), journal.Close(), lock.Unlock(), atomicfile.Write(d.Kubeconfig(), nil))
 }
 
 func TestOpenRefusesALayoutFromTheFuture(t *testing.T) {

@@ -15,24 +15,24 @@ import (
 	"slices"
 )
 
-// Fingerprint stands for everything that a stage depends on: one digest for each
-// named part, so that it can say what has changed. The zero value is ready to use.
+// Fingerprint has one digest for each named part of what a stage depends on, so that
+// it can name the parts that changed. The zero value is ready to use.
 type Fingerprint struct {
 	parts map[string]string
 }
 
-// Add puts data under a name; the pieces are kept apart, so that "ab", "c" is
-// not "a", "bc". The same name again adds to the part.
+// Add adds data to the part with a name. The pieces are kept apart: "ab", "c" is
+// not "a", "bc".
 func (f *Fingerprint) Add(name string, data ...[]byte) {
 	h := sha256.New()
-	put(h, []byte(f.parts[name]))
+	writeSized(h, []byte(f.parts[name]))
 	for _, d := range data {
-		put(h, d)
+		writeSized(h, d)
 	}
 	f.set(name, h.Sum(nil))
 }
 
-// AddFS puts every file of fsys under name/path.
+// AddFS adds every file of fsys as the part name/path.
 func (f *Fingerprint) AddFS(name string, fsys fs.FS) error {
 	return fs.WalkDir(fsys, ".", func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -47,8 +47,8 @@ func (f *Fingerprint) AddFS(name string, fsys fs.FS) error {
 	})
 }
 
-// AddFile puts a file, or every file of a folder, under name. What does not
-// exist is a part too: it changes when it appears.
+// AddFile adds a file, or every file of a folder. A file that does not exist is a
+// part too, which changes when it appears.
 func (f *Fingerprint) AddFile(name, file string) error {
 	info, err := os.Stat(file)
 	if os.IsNotExist(err) {
@@ -74,7 +74,7 @@ func (f *Fingerprint) AddFile(name, file string) error {
 	return nil
 }
 
-// Digest is one digest of every file of fsys, by name and content.
+// Digest returns one digest of the names and contents of all files of fsys.
 func Digest(fsys fs.FS) (string, error) {
 	var f Fingerprint
 	if err := f.AddFS("", fsys); err != nil {
@@ -82,8 +82,8 @@ func Digest(fsys fs.FS) (string, error) {
 	}
 	h := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(f.parts)) {
-		put(h, []byte(name))
-		put(h, []byte(f.parts[name]))
+		writeSized(h, []byte(name))
+		writeSized(h, []byte(f.parts[name]))
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
@@ -95,34 +95,28 @@ func (f *Fingerprint) set(name string, digest []byte) {
 	f.parts[name] = hex.EncodeToString(digest)
 }
 
-// Changed returns the names of the parts that old, which may be nil, has not or
-// has differently, and of those that only old has, sorted.
+// Changed returns the sorted names of the parts that differ from old, which may be
+// nil, or that only one of the two has.
 func (f *Fingerprint) Changed(old *Fingerprint) []string {
 	if old == nil {
 		old = new(Fingerprint)
 	}
-	var names []string
-	for name, digest := range f.parts {
-		if old.parts[name] != digest {
-			names = append(names, name)
-		}
+	all := maps.Clone(old.parts)
+	if all == nil {
+		all = map[string]string{}
 	}
-	for name := range old.parts {
-		if _, ok := f.parts[name]; !ok {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
+	maps.Copy(all, f.parts)
+	maps.DeleteFunc(all, func(name, _ string) bool { return f.parts[name] == old.parts[name] })
+	return slices.Sorted(maps.Keys(all))
 }
 
 // MarshalJSON writes the digests by the names of their parts.
-func (f *Fingerprint) MarshalJSON() ([]byte, error) { return json.Marshal(f.parts) }
+func (f Fingerprint) MarshalJSON() ([]byte, error) { return json.Marshal(f.parts) }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
 func (f *Fingerprint) UnmarshalJSON(data []byte) error { return json.Unmarshal(data, &f.parts) }
 
-func put(w io.Writer, data []byte) {
+func writeSized(w io.Writer, data []byte) {
 	var size [8]byte
 	binary.BigEndian.PutUint64(size[:], uint64(len(data)))
 	w.Write(size[:]) // a hash never returns an error

@@ -9,64 +9,62 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
-// Intended is one change that Terraform was told to make.
+// Intended is one change of a plan that Terraform applies.
 type Intended struct {
-	Address string `json:"address"`
-	Type    string `json:"type,omitempty"`
-	Action  string `json:"action"`       // create, replace, update or delete
-	ID      string `json:"id,omitempty"` // what `terraform import` takes; empty if that is not known
-	Before  Before `json:"before,omitempty"`
+	Address string
+	Type    string
+	Action  string // create, replace, update or delete
+	ID      string // for `terraform import`; empty if unknown
+	Before  Before
 }
 
-// Before says whether what was to be made existed already when it was intended.
+// Before tells whether the object of a planned create existed beforehand. It is empty
+// if castle could not find out.
 type Before string
 
-// What can be known of that; nothing, where nobody could be asked.
+// The values of Before.
 const (
 	Absent  Before = "absent"
-	Present Before = "present" // then it is somebody else's
+	Present Before = "present" // then the object is foreign
 )
 
-// creates says that the change makes an object that its state does not know yet.
+// creates reports whether the change creates an object that the state does not have.
 func (i Intended) creates() bool { return i.Action == "create" || i.Action == "replace" }
 
-// Phase is how far Terraform has said that a change has come.
+// Phase tells how far Terraform has reported a change to be.
 type Phase string
 
-// The phases of a change. Terraform says that one is done before it writes its
-// state, so that this proves nothing; a state does.
+// The phases of a change. Terraform reports that a change is done before it writes its
+// state, so only the state proves it.
 const (
 	Started Phase = "started"
 	Done    Phase = "done"
 	Failed  Phase = "failed"
-	Unsure  Phase = "unsure" // failed, but not because it existed: it may be made all the same
+	Unsure  Phase = "unsure" // failed, but the object may have been created all the same
 )
 
-// Intent is what an apply or a destroy was about to do and did not come to the
-// end of. A provider makes an object first and Terraform writes its state
-// afterwards: whoever is killed in between leaves an object that no state knows.
-// The intent is on the disk before either, and so the next run knows what to
-// look for.
+// Intent lists the changes of an apply or destroy that did not finish. A provider
+// creates an object before Terraform writes its state, so a run that is killed in
+// between leaves an object in no state. The intent is on disk before either, and
+// tells the next run what to look for.
 type Intent struct {
-	Run     string    // the run that wrote it
-	Began   time.Time // when
-	New     bool      // the stage had no state then
+	Run     string // that wrote it
+	Began   time.Time
+	New     bool // the stage had no state then
 	Changes []Intended
 
 	phases map[string]Phase // by address
 }
 
-// InFlight returns what may have been made though the state does not know it:
-// every planned create that is not in the state, unless Terraform said that it
-// failed. That it was never said to have begun proves nothing, as castle may have
-// died before it heard so; it counts only where an object might have been there
-// before. One that was is nobody's to take.
+// InFlight returns the changes that may have created an object that is not in the
+// state. A create that Terraform never reported as started counts only where nothing
+// existed before: castle may have died before it read the report. A failed create and
+// an object that existed before do not count.
 func (i *Intent) InFlight(inState func(address string) bool) []Intended {
 	if i == nil {
 		return nil
@@ -82,65 +80,34 @@ func (i *Intent) InFlight(inState func(address string) bool) []Intended {
 	return all
 }
 
-// Covers reports whether the change that was cut short was to make the resource
-// at address as the object with this import id. One that failed counts, too: what
-// a failed create leaves half-made is the stage's own. No intent covers nothing.
+// Covers reports whether an interrupted change was to create the resource at address
+// as the object with this import id. A failed one counts, too: its partly created
+// object belongs to the stage.
 func (i *Intent) Covers(address, id string) bool {
-	if i == nil || id == "" {
-		return false
-	}
-	return slices.ContainsFunc(i.Changes, func(c Intended) bool {
-		return c.creates() && c.Address == address && c.ID == id
-	})
+	return id != "" && i.contains(func(c Intended) bool { return c.Address == address && c.ID == id })
 }
 
-// Replaces reports whether the change that was cut short was to make or replace
-// the resource at address, whatever it has come to.
+// Replaces reports whether an interrupted change was to create or replace the
+// resource at address.
 func (i *Intent) Replaces(address string) bool {
-	return i != nil && slices.ContainsFunc(i.Changes, func(c Intended) bool { return c.creates() && c.Address == address })
+	return i.contains(func(c Intended) bool { return c.Address == address })
 }
 
-// intentLine is one line of the file: of the run, of a change, or of how far a
-// change has come.
+func (i *Intent) contains(match func(Intended) bool) bool {
+	return i != nil && slices.ContainsFunc(i.Changes, func(c Intended) bool { return c.creates() && match(c) })
+}
+
+// intentLine is one line of the file: the run, a change, or the phase of a change.
 type intentLine struct {
-	Run      string    `json:"run,omitempty"`
-	Began    time.Time `json:"began,omitzero"`
-	New      bool      `json:"new,omitempty"`
-	Phase    Phase     `json:"phase,omitempty"`
-	Intended `json:",omitzero"`
-}
-
-func (s *Stage) intentPath() string { return filepath.Join(s.Dir(), "intent.jsonl") }
-
-// AddIntent adds to f whether a change of this stage was cut short, and which.
-func (s *Stage) AddIntent(f *Fingerprint) error { return f.AddFile("intent", s.intentPath()) }
-
-// Intent returns the change of this stage that was cut short, or nil.
-func (s *Stage) Intent() (*Intent, error) {
-	data, err := os.ReadFile(s.intentPath())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	i := &Intent{phases: map[string]Phase{}}
-	for number := 1; ; number++ {
-		text, rest, whole := bytes.Cut(data, []byte{'\n'})
-		if !whole {
-			return i, nil
-		}
-		var line intentLine
-		if err := json.Unmarshal(text, &line); err != nil {
-			if len(rest) == 0 { // the power went while it was written
-				return i, nil
-			}
-			return nil, fmt.Errorf("%s:%d: %w; it says what a run that was cut short was making: look for that, then delete the file",
-				s.intentPath(), number, err)
-		}
-		i.add(line)
-		data = rest
-	}
+	Run     string    `json:"run,omitempty"`
+	Began   time.Time `json:"began,omitzero"`
+	New     bool      `json:"new,omitempty"`
+	Phase   Phase     `json:"phase,omitempty"`
+	Address string    `json:"address"`
+	Type    string    `json:"type,omitempty"`
+	Action  string    `json:"action"`
+	ID      string    `json:"id,omitempty"`
+	Before  Before    `json:"before,omitempty"`
 }
 
 func (i *Intent) add(line intentLine) {
@@ -148,108 +115,133 @@ func (i *Intent) add(line intentLine) {
 	case line.Run != "":
 		i.Run, i.Began, i.New = line.Run, line.Began, line.New
 	case line.Phase == "":
-		i.Changes = append(i.Changes, line.Intended)
-	case line.Action != "delete": // the other half
+		i.Changes = append(i.Changes, Intended{
+			Address: line.Address, Type: line.Type, Action: line.Action, ID: line.ID, Before: line.Before,
+		})
+	case line.Action != "delete": // the other half of a replacement
 		i.phases[line.Address] = line.Phase
 	}
 }
 
-// lines are the intent as it is kept.
+// lines encodes the intent as in its file.
 func (i *Intent) lines() ([]byte, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	err := encoder.Encode(intentLine{Run: i.Run, Began: i.Began, New: i.New})
 	for _, c := range i.Changes {
-		err = errors.Join(err, encoder.Encode(intentLine{Intended: c}))
+		err = errors.Join(err, encoder.Encode(intentLine{
+			Address: c.Address, Type: c.Type, Action: c.Action, ID: c.ID, Before: c.Before,
+		}))
 		if phase := i.phases[c.Address]; phase != "" {
-			err = errors.Join(err, encoder.Encode(intentLine{Phase: phase, Intended: Intended{Address: c.Address, Action: c.Action}}))
+			err = errors.Join(err, encoder.Encode(intentLine{Phase: phase, Address: c.Address, Action: c.Action}))
 		}
 	}
 	return text.Bytes(), err
 }
 
-// IntentLog is the intent of a change that is going on. It is safe for
-// concurrent use.
-type IntentLog struct {
-	mu   sync.Mutex
-	file *os.File
-	err  error
-}
+// IntentFile holds a stage's intent while it is needed.
+type IntentFile struct{ stage *Stage }
 
-// BeginIntent writes what is about to be changed. When it returns, that has
-// reached the disk; if it fails, nothing may be changed. It takes the place of
-// the intent before, whose objects must have been looked for.
-func (s *Stage) BeginIntent(run string, changes []Intended) (*IntentLog, error) {
-	st, err := s.read()
+// Intent returns the file of the stage's intent.
+func (s *Stage) Intent() IntentFile { return IntentFile{s} }
+
+func (f IntentFile) path() string { return filepath.Join(f.stage.Dir(), "intent.jsonl") }
+
+// Fingerprint adds the file's digest to a fingerprint.
+func (f IntentFile) Fingerprint(to *Fingerprint) error { return to.AddFile("intent", f.path()) }
+
+// Read returns the intent of an interrupted change, or nil.
+func (f IntentFile) Read() (*Intent, error) {
+	data, err := os.ReadFile(f.path())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	if err := s.writeIntent(&Intent{Run: run, Began: time.Now().UTC(), New: !st.Exists, Changes: changes}); err != nil {
-		return nil, err
-	}
-	f, err := atomicfile.Append(s.intentPath())
+	i := &Intent{phases: map[string]Phase{}}
+	err = eachLine(data, func(number int, text, rest []byte) error {
+		var line intentLine
+		switch err := json.Unmarshal(text, &line); {
+		case err == nil:
+			i.add(line)
+		case len(rest) > 0: // a power cut can damage the last line only
+			return fmt.Errorf("%s:%d: %w; the file lists what an interrupted run was creating: "+
+				"look for those objects, then delete the file", f.path(), number, err)
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &IntentLog{file: f}, nil
+	return i, nil
 }
 
-func (s *Stage) writeIntent(i *Intent) error {
+// Begin writes the changes of a new intent to disk. If it fails, nothing may be
+// changed. It replaces the previous intent, whose objects must have been looked for.
+func (f IntentFile) Begin(run string, changes []Intended) (*IntentLog, error) {
+	st, err := f.stage.read()
+	if err != nil {
+		return nil, err
+	}
+	if err := f.write(&Intent{Run: run, Began: time.Now().UTC(), New: !st.Exists, Changes: changes}); err != nil {
+		return nil, err
+	}
+	lines, err := openLines(f.path())
+	if err != nil {
+		return nil, err
+	}
+	return &IntentLog{lines: lines}, nil
+}
+
+func (f IntentFile) write(i *Intent) error {
 	text, err := i.lines()
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.MkdirPrivate(s.Dir()); err != nil {
+	if err := atomicfile.MkdirPrivate(f.stage.Dir()); err != nil {
 		return err
 	}
-	return errors.Join(atomicfile.Write(s.intentPath(), text), atomicfile.SyncDir(s.dir.stages()))
+	return errors.Join(atomicfile.Write(f.path(), text), atomicfile.SyncDir(f.stage.dir.stages()))
 }
 
-// SettleIntent takes out of the intent what the state knows now: whatever becomes
-// of that from here on is somebody's decision, and not something that was lost.
-func (s *Stage) SettleIntent() error {
-	i, err := s.Intent()
+// Settle removes from the intent the resources that the state has now. If they leave
+// the state later, somebody decided so: they are not lost.
+func (f IntentFile) Settle() error {
+	i, err := f.Read()
 	if err != nil || i == nil {
 		return err
 	}
-	st, err := s.State()
+	st, err := f.stage.State()
 	if err != nil {
 		return err
 	}
 	i.Changes = slices.DeleteFunc(i.Changes, func(c Intended) bool { return st.Has(c.Address) })
-	return s.writeIntent(i)
+	return f.write(i)
 }
 
-// Note writes how far the change at an address has come. It has reached the disk
-// when Note returns. What could not be written is not lost: Close says so, and the
-// change counts as not come that far.
+// Clear removes the intent: the change has ended, and its state was read and copied.
+func (f IntentFile) Clear() error { return removeFile(f.path()) }
+
+// IntentLog appends phases to the intent of a running change. It is safe for
+// concurrent use.
+type IntentLog struct {
+	lines *lineFile
+	err   error
+}
+
+// Note writes the phase of the change at an address to disk. Close returns what could
+// not be written; the change then counts as not having come that far.
 func (l *IntentLog) Note(address, action string, phase Phase) {
-	line, err := json.Marshal(intentLine{Phase: phase, Intended: Intended{Address: address, Action: action}})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err == nil {
-		// One write for one line: only the last line can ever be torn.
-		_, err = l.file.Write(append(line, '\n'))
-	}
-	if err == nil {
-		err = l.file.Sync()
-	}
+	err := l.lines.add(intentLine{Phase: phase, Address: address, Action: action}, true)
+	l.lines.mu.Lock()
+	defer l.lines.mu.Unlock()
 	l.err = errors.Join(l.err, err)
 }
 
-// Close closes the file, which stays until ClearIntent.
+// Close closes the file, which stays until IntentFile.Clear.
 func (l *IntentLog) Close() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return errors.Join(l.err, l.file.Close())
-}
-
-// ClearIntent forgets the intent: the change came to its end, and its state was
-// read and copied.
-func (s *Stage) ClearIntent() error {
-	err := os.Remove(s.intentPath())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return errors.Join(err, atomicfile.SyncDir(s.Dir()))
+	l.lines.mu.Lock()
+	defer l.lines.mu.Unlock()
+	return errors.Join(l.err, l.lines.file.Close())
 }

@@ -23,7 +23,7 @@ var intended = []Intended{
 func begun(t *testing.T) (*Stage, *IntentLog) {
 	t.Helper()
 	s := open(t).Stage("platform")
-	log, err := s.BeginIntent("r1", intended)
+	log, err := s.Intent().Begin("r1", intended)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func begun(t *testing.T) (*Stage, *IntentLog) {
 
 func inFlight(t *testing.T, s *Stage, inState ...string) []string {
 	t.Helper()
-	i, err := s.Intent()
+	i, err := s.Intent().Read()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,35 +53,35 @@ func inFlight(t *testing.T, s *Stage, inState ...string) []string {
 
 func TestIntentOfWhatWasNeverCutShortIsNone(t *testing.T) {
 	s := open(t).Stage("platform")
-	i, err := s.Intent()
+	i, err := s.Intent().Read()
 	if i != nil || err != nil {
 		t.Fatalf("%v, %v", i, err)
 	}
 	if i.Covers("vm.a", "1") || i.InFlight(func(string) bool { return false }) != nil {
 		t.Error("no intent covers something")
 	}
-	if err := s.ClearIntent(); err != nil {
+	if err := s.Intent().Clear(); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestIntentSaysWhatWasIntendedBeforeAnythingBegan(t *testing.T) {
 	s, _ := begun(t)
-	i, err := s.Intent()
+	i, err := s.Intent().Read()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if i.Run != "r1" || i.Began.IsZero() || !reflect.DeepEqual(i.Changes, intended) {
 		t.Errorf("%+v", i)
 	}
-	info, err := os.Stat(s.intentPath())
+	info, err := os.Stat(s.Intent().path())
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	if err := s.ClearIntent(); err != nil {
+	if err := s.Intent().Clear(); err != nil {
 		t.Fatal(err)
 	}
-	if i, err := s.Intent(); i != nil || err != nil {
+	if i, err := s.Intent().Read(); i != nil || err != nil {
 		t.Errorf("cleared: %v, %v", i, err)
 	}
 }
@@ -116,13 +116,13 @@ func TestIntentThatIsSettledLeavesToItsOwnerWhatTheStateKnows(t *testing.T) {
 	write(t, s.StatePath(), []byte(`{"version":4,"serial":1,"lineage":"l","resources":[
 		{"mode":"managed","type":"random_id","name":"a","instances":[{}]},
 		{"mode":"managed","type":"vm","name":"node","instances":[{"index_key":"cp-01","deposed":"0"}]}]}`))
-	if err := s.SettleIntent(); err != nil {
+	if err := s.Intent().Settle(); err != nil {
 		t.Fatal(err)
 	}
 	if got := inFlight(t, s); !reflect.DeepEqual(got, []string{`vm.node["cp-01"]`}) {
 		t.Errorf("got %v", got)
 	}
-	if i, err := s.Intent(); err != nil || i.Run != "r1" || !i.New {
+	if i, err := s.Intent().Read(); err != nil || i.Run != "r1" || !i.New {
 		t.Errorf("%+v, %v", i, err)
 	}
 }
@@ -130,7 +130,7 @@ func TestIntentThatIsSettledLeavesToItsOwnerWhatTheStateKnows(t *testing.T) {
 func TestIntentCoversOnlyWhatItWasToMake(t *testing.T) {
 	s, log := begun(t)
 	log.Note(`vm.node["cp-02"]`, "create", Failed)
-	i, err := s.Intent()
+	i, err := s.Intent().Read()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestIntentWithATornLastLineCountsWithoutIt(t *testing.T) {
 	for _, torn := range []string{`{"phase":"failed","address":"vm.node[\"cp-01\"]"`, "\x00\x00\x00\x00\n"} {
 		s, log := begun(t)
 		log.Note("random_id.a", "create", Failed)
-		if _, err := log.file.WriteString(torn); err != nil {
+		if _, err := log.lines.file.WriteString(torn); err != nil {
 			t.Fatal(err)
 		}
 		if got := inFlight(t, s); !reflect.DeepEqual(got, []string{`vm.node["cp-01"]`, `vm.node["cp-02"]`}) {
@@ -165,15 +165,15 @@ func TestIntentWithATornLastLineCountsWithoutIt(t *testing.T) {
 
 func TestIntentThatCannotBeReadIsNotTakenForNone(t *testing.T) {
 	s, _ := begun(t)
-	data, err := os.ReadFile(s.intentPath())
+	data, err := os.ReadFile(s.Intent().path())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(s.intentPath(), append([]byte("?\n"), data...), 0o600); err != nil {
+	if err := os.WriteFile(s.Intent().path(), append([]byte("?\n"), data...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.Intent()
-	if err == nil || !strings.HasPrefix(err.Error(), s.intentPath()+":1: ") || !strings.Contains(err.Error(), "delete the file") {
+	_, err = s.Intent().Read()
+	if err == nil || !strings.HasPrefix(err.Error(), s.Intent().path()+":1: ") || !strings.Contains(err.Error(), "delete the file") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -206,14 +206,14 @@ func TestIntentOnAFullDiskIsRefusedAndTheOneBeforeStays(t *testing.T) {
 	s, log := begun(t)
 	fullDisk(t)
 	tooLong := strings.Repeat("x", diskSize)
-	if _, err := s.BeginIntent("r2", []Intended{{Address: tooLong, Action: "create"}}); !errors.Is(err, syscall.EFBIG) {
+	if _, err := s.Intent().Begin("r2", []Intended{{Address: tooLong, Action: "create"}}); !errors.Is(err, syscall.EFBIG) {
 		t.Errorf("begin: %v", err)
 	}
 	log.Note(tooLong, "create", Failed)
 	if err := log.Close(); !errors.Is(err, syscall.EFBIG) {
 		t.Errorf("close: %v", err)
 	}
-	if i, err := s.Intent(); err != nil || i.Run != "r1" || len(i.Changes) != len(intended) {
+	if i, err := s.Intent().Read(); err != nil || i.Run != "r1" || len(i.Changes) != len(intended) {
 		t.Errorf("%+v, %v", i, err)
 	}
 	entries, err := os.ReadDir(s.Dir())

@@ -6,42 +6,78 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
+	"time"
 
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/event"
 )
 
-// Journal is an append-only file with one event on each line. It is safe for
+// lineFile is an append-only file with one JSON value on each line. It is safe for
 // concurrent use.
-type Journal struct {
+type lineFile struct {
 	mu   sync.Mutex
 	file *os.File
 }
 
-// Append writes one event. With sync it has reached the disk when Append
-// returns, and so have all before it.
-func (j *Journal) Append(e event.Event, sync bool) error {
-	line, err := json.Marshal(e)
+// openLines opens the file for appending and flushes the folders that lead to it.
+func openLines(path string) (*lineFile, error) {
+	f, err := atomicfile.Append(path)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Dir(path)
+	if err := errors.Join(atomicfile.SyncDir(dir), atomicfile.SyncDir(filepath.Dir(dir))); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &lineFile{file: f}, nil
+}
+
+// add writes one line. With sync it and all before it have reached the disk when
+// add returns.
+func (l *lineFile) add(v any, sync bool) error {
+	line, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	// One write for one line: only the last line can ever be torn.
-	if _, err := j.file.Write(append(line, '\n')); err != nil {
+	if _, err := l.file.Write(append(line, '\n')); err != nil || !sync {
 		return err
 	}
-	if !sync {
-		return nil
-	}
-	return j.file.Sync()
+	return l.file.Sync()
 }
+
+// eachLine calls do with each whole line of data and what follows it. A last line
+// without an end was cut short and is left out.
+func eachLine(data []byte, do func(number int, line, rest []byte) error) error {
+	for number := 1; ; number++ {
+		line, rest, whole := bytes.Cut(data, []byte{'\n'})
+		if !whole {
+			return nil
+		}
+		if err := do(number, line, rest); err != nil {
+			return err
+		}
+		data = rest
+	}
+}
+
+// Journal is the journal of a run, with one event on each line. It is safe for
+// concurrent use.
+type Journal struct{ lines *lineFile }
+
+// Append writes one event. With sync it and all before it have reached the disk
+// when Append returns.
+func (j *Journal) Append(e event.Event, sync bool) error { return j.lines.add(e, sync) }
 
 // Close flushes the journal to disk and closes it.
 func (j *Journal) Close() error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return errors.Join(j.file.Sync(), j.file.Close())
+	j.lines.mu.Lock()
+	defer j.lines.mu.Unlock()
+	return errors.Join(j.lines.file.Sync(), j.lines.file.Close())
 }
 
 func readJournal(path string) ([]event.Event, error) {
@@ -50,16 +86,40 @@ func readJournal(path string) ([]event.Event, error) {
 		return nil, err
 	}
 	var events []event.Event
-	for number := 1; ; number++ {
-		line, rest, whole := bytes.Cut(data, []byte{'\n'})
-		if !whole {
-			return events, nil
-		}
+	err = eachLine(data, func(number int, line, _ []byte) error {
 		var e event.Event
 		if err := json.Unmarshal(line, &e); err != nil {
-			return events, fmt.Errorf("%s:%d: %w", path, number, err)
+			return fmt.Errorf("%s:%d: %w", path, number, err)
 		}
 		events = append(events, e)
-		data = rest
-	}
+		return nil
+	})
+	return events, err
 }
+
+// Deletions is the journal of objects that were deleted without a state. It belongs
+// to no cluster and lies in <root>/nuke/<time>.jsonl. It is safe for concurrent use.
+type Deletions struct {
+	Path  string
+	lines *lineFile
+}
+
+// NewDeletions begins a journal.
+func NewDeletions(root string) (*Deletions, error) {
+	name := time.Now().UTC().Format("20060102T150405.000000") + ".jsonl"
+	path, err := filepath.Abs(filepath.Join(root, "nuke", name))
+	if err != nil {
+		return nil, err
+	}
+	lines, err := openLines(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Deletions{Path: path, lines: lines}, nil
+}
+
+// Append writes one line, which has reached the disk when Append returns.
+func (d *Deletions) Append(entry any) error { return d.lines.add(entry, true) }
+
+// Close closes the journal.
+func (d *Deletions) Close() error { return d.lines.file.Close() }

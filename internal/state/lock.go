@@ -29,15 +29,14 @@ type Lock struct {
 	mine bool // the file names this run
 }
 
-// holder is what the lock file says of whoever holds the lock. The kernel's lock
-// on the file is what counts and goes with its process; the file's content says
-// who it is, and, once the lock is free, that its last holder did not end in order.
+// holder is the lock file's content: who holds the lock, or, once it is free, that
+// its last holder died. The kernel's lock on the file counts and ends with its process.
 type holder struct {
 	Run   string    `json:"run"`
 	Host  string    `json:"host"`
 	Boot  string    `json:"boot"`
 	PID   int       `json:"pid"`
-	Start uint64    `json:"start"` // of the process, in ticks since boot: a recycled pid is not believed
+	Start uint64    `json:"start"` // of the process, in ticks since boot: pids are recycled
 	Since time.Time `json:"since"`
 }
 
@@ -49,16 +48,20 @@ func (h holder) alive() bool {
 	return err == nil && p.Start == h.Start
 }
 
-// HeldError says that another run, which is alive, holds the lock. Only Cluster
-// is set if the holder has not said yet who it is.
+func (h holder) held(cluster string) *HeldError {
+	return &HeldError{Cluster: cluster, Run: h.Run, Host: h.Host, PID: h.PID, Since: h.Since}
+}
+
+// HeldError reports that another run, which is alive, holds the lock. Only Cluster
+// is set if the holder has not written its name yet.
 type HeldError struct {
 	Cluster string
 	Run     string
 	Host    string
 	PID     int
 	Since   time.Time
-	// Path is the lock's file where only a person can tell whether the holder is
-	// alive: it is another machine's, and the file system is shared with that.
+	// Path is the lock file if only a person can check whether the holder is alive:
+	// it is on another machine that shares the file system.
 	Path string
 }
 
@@ -66,48 +69,42 @@ func (e *HeldError) Error() string {
 	if e.Run == "" {
 		return fmt.Sprintf("cluster %s: locked by another castle that has just started", e.Cluster)
 	}
-	text := fmt.Sprintf("cluster %s: locked by run %s (process %d on %s) since %s (%s)",
+	text := fmt.Sprintf("cluster %s: locked by run %s (process %d on %s) since %s (%s)\n  ",
 		e.Cluster, e.Run, e.PID, e.Host, e.Since.Local().Format(time.DateTime), age(time.Since(e.Since)))
 	if e.Path != "" {
-		return text + fmt.Sprintf("\n  whether it lives cannot be told from here: if no castle and no Terraform of this cluster runs on %s any more, remove %s", e.Host, e.Path)
+		return text + fmt.Sprintf("castle cannot check from here whether it is alive: "+
+			"if neither castle nor Terraform runs for this cluster on %s any more, remove %s", e.Host, e.Path)
 	}
-	return text + "\n  " + e.wayOut()
-}
-
-// wayOut says how to come to one's turn.
-func (e *HeldError) wayOut() string {
-	kind := e.kind()
+	where := ""
 	if e.Host != hostname() {
-		return fmt.Sprintf("wait until that %s has ended, or end it in order on %s: kill -INT %d", kind, e.Host, e.PID)
+		where = " on " + e.Host
 	}
-	return fmt.Sprintf("wait until that %s has ended, or end it in order: kill -INT %d", kind, e.PID)
+	return text + fmt.Sprintf("wait until that %s ends, or interrupt it%s: kill -INT %d", e.command(), where, e.PID)
 }
 
-// kind is the command that the run belongs to, as its id says.
-func (e *HeldError) kind() string {
+// command is the command that the run belongs to, as in its id.
+func (e *HeldError) command() string {
 	if parts := strings.Split(e.Run, "-"); len(parts) == 3 {
 		return parts[1]
 	}
 	return "run"
 }
 
-// age is how long ago something was, as people say it.
+// age returns a duration in its largest unit.
 func age(d time.Duration) string {
-	count := func(n int, what string) string {
-		if n == 1 {
-			return "1 " + what
-		}
-		return fmt.Sprintf("%d %ss", n, what)
-	}
+	n, unit := int(d.Hours()/24), "day"
 	switch {
 	case d < time.Minute:
-		return count(max(int(d.Seconds()), 0), "second")
+		n, unit = max(int(d.Seconds()), 0), "second"
 	case d < time.Hour:
-		return count(int(d.Minutes()), "minute")
+		n, unit = int(d.Minutes()), "minute"
 	case d < 48*time.Hour:
-		return count(int(d.Hours()), "hour")
+		n, unit = int(d.Hours()), "hour"
 	}
-	return count(int(d.Hours()/24), "day")
+	if n != 1 {
+		unit += "s"
+	}
+	return fmt.Sprintf("%d %s", n, unit)
 }
 
 // Lock takes the cluster lock for a run, or returns a *HeldError. A dead
@@ -151,8 +148,8 @@ func (l *Lock) TakeOver(ctx context.Context) (notice string, err error) {
 	return notice, nil
 }
 
-// Holder says which live run holds the lock; nil if none does, or if that
-// cannot be told.
+// Holder returns the live run that holds the lock; nil if there is none, or if that
+// is unknown.
 func (d *Dir) Holder() *HeldError {
 	f, err := os.Open(filepath.Join(d.path, "lock"))
 	if err != nil {
@@ -163,7 +160,7 @@ func (d *Dir) Holder() *HeldError {
 	if !h.alive() {
 		return nil
 	}
-	return d.heldBy(h)
+	return h.held(d.cluster)
 }
 
 // acquire locks f and returns what its last holder left in it.
@@ -172,24 +169,23 @@ func (d *Dir) acquire(f *os.File, path string) (holder, error) {
 		return holder{}, err
 	}
 	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	held := errors.Is(err, unix.EWOULDBLOCK)
-	if err != nil && !held {
+	locked := errors.Is(err, unix.EWOULDBLOCK)
+	if err != nil && !locked {
 		return holder{}, fmt.Errorf("%s: %w", path, err)
 	}
 	h := readHolder(f)
+	elsewhere := h.Run != "" && h.Host != hostname()
 	switch {
-	case h.alive(): // without the kernel's lock too: not every network file system has one
-		return holder{}, d.heldBy(h)
-	case held && h.Run != "" && h.Host != hostname():
-		return holder{}, d.heldBy(h)
-	case held:
+	case h.alive(), locked && elsewhere: // some network file systems have no kernel locks
+		return holder{}, h.held(d.cluster)
+	case locked:
 		return holder{}, &HeldError{Cluster: d.cluster}
-	case h.Run != "" && h.Host != hostname() && d.shared(f):
-		e := d.heldBy(h)
+	case elsewhere && d.shared(f):
+		e := h.held(d.cluster)
 		e.Path = path
 		return holder{}, e
 	}
-	// Had somebody deleted the file meanwhile, this lock would keep nobody out.
+	// If somebody has deleted the file meanwhile, this lock keeps nobody out.
 	mine, err := f.Stat()
 	if err != nil {
 		return holder{}, err
@@ -200,12 +196,8 @@ func (d *Dir) acquire(f *os.File, path string) (holder, error) {
 	return h, nil
 }
 
-func (d *Dir) heldBy(h holder) *HeldError {
-	return &HeldError{Cluster: d.cluster, Run: h.Run, Host: h.Host, PID: h.PID, Since: h.Since}
-}
-
-// readHolder returns the zero holder for a file that is empty or torn: its
-// writer ended in order, or died before it had begun anything.
+// readHolder returns the zero holder for a file that is empty or torn: its writer
+// ended normally, or died before it changed anything.
 func readHolder(f *os.File) holder {
 	var h holder
 	data, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<16))
@@ -236,8 +228,8 @@ func describe(f *os.File, run string) error {
 	return f.Sync()
 }
 
-// Unlock releases the lock and notes that its run ended in order. The file
-// stays: deleting it could let two others in, each with a lock of its own.
+// Unlock releases the lock and records that its run ended normally. The file stays:
+// deleting it could let two runs in, each with a lock of its own.
 func (l *Lock) Unlock() error {
 	l.dir.locked.Store(false)
 	if !l.mine {
@@ -252,4 +244,26 @@ func hostname() string {
 		return "unknown"
 	}
 	return name
+}
+
+// sharedFileSystem reports whether other machines can use the file, too. There the
+// kernel's lock may not keep them out.
+func sharedFileSystem(f *os.File) bool {
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {
+		return true // if unknown
+	}
+	const (
+		fuse   = 0x65735546
+		ceph   = 0x00c36400
+		lustre = 0x0bd00bd0
+		gfs2   = 0x01161970
+		ocfs2  = 0x7461636f
+	)
+	switch uint32(fs.Type) { //nolint:gosec // these are 32 bits
+	case unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC,
+		unix.AFS_SUPER_MAGIC, unix.V9FS_MAGIC, fuse, ceph, lustre, gfs2, ocfs2:
+		return true
+	}
+	return false
 }

@@ -160,7 +160,7 @@ func TestWhetherAHolderOnAnotherMachineLivesIsOnlyKnownWhereTheKernelsLockIs(t *
 	if _, err := d.Lock("mine"); !errors.As(err, &held) {
 		t.Fatalf("a shared file system: got %v", err)
 	}
-	for _, want := range []string{"(process 17 on elsewhere)", "(4 minutes)", "whether it lives cannot be told from here", "runs on elsewhere any more, remove " + path} {
+	for _, want := range []string{"(process 17 on elsewhere)", "(4 minutes)", "castle cannot check from here whether it is alive", "on elsewhere any more, remove " + path} {
 		if !strings.Contains(held.Error(), want) {
 			t.Errorf("%q is missing in %q", want, held)
 		}
@@ -184,7 +184,7 @@ func TestWhoIsKeptOutHearsSinceWhenAndWhatToDo(t *testing.T) {
 		61 * time.Minute: "(1 hour)", 47 * time.Hour: "(47 hours)", 50 * time.Hour: "(2 days)", -time.Minute: "(0 seconds)",
 	} {
 		e := &HeldError{Cluster: "blue/proxmox", Run: "20261121T205135.000-destroy-0a1b2c", Host: hostname(), PID: 17, Since: time.Now().Add(-ago)}
-		if text := e.Error(); !strings.Contains(text, want+"\n  wait until that destroy has ended, or end it in order: kill -INT 17") {
+		if text := e.Error(); !strings.Contains(text, want+"\n  wait until that destroy ends, or interrupt it: kill -INT 17") {
 			t.Errorf("%s: %s", ago, text)
 		}
 	}

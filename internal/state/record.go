@@ -2,20 +2,15 @@ package state
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
-
-	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
-// Record is what destroy needs to know of a stage, whatever the configuration
-// says by then.
+// Record holds what destroy needs to know of a stage, whatever the configuration is
+// by then.
 type Record struct {
 	Name        string          `json:"name"`
 	Layer       string          `json:"layer"`
@@ -25,25 +20,24 @@ type Record struct {
 	EndsCluster bool            `json:"ends_cluster,omitempty"`
 	Persistent  bool            `json:"persistent,omitempty"`
 	Volatile    bool            `json:"volatile,omitempty"`
-	InCluster   []string        `json:"in_cluster,omitempty"` // source addresses of the providers that castle wires
+	InCluster   []string        `json:"in_cluster,omitempty"` // source addresses of providers that castle configures
 	Preflights  []RecordedCheck `json:"preflights,omitempty"`
 	Adopts      []RecordedAdopt `json:"adopts,omitempty"`
 	Castle      string          `json:"castle,omitempty"` // the version of castle that wrote this
 	Module      string          `json:"module,omitempty"` // the digest of the module that was applied
 	Run         string          `json:"run"`              // the run that wrote this
-	Applied     time.Time       `json:"applied,omitzero"` // when an apply last ended well
+	Applied     time.Time       `json:"applied,omitzero"` // when an apply last succeeded
 }
 
-// RecordedAdopt is the question whether the object of a resource exists, so that
-// destroy can prove by it that the object is gone.
+// RecordedAdopt is the check whether the object of a resource exists, by which
+// destroy proves that it is gone.
 type RecordedAdopt struct {
 	Address string        `json:"address"`
 	Exists  RecordedCheck `json:"exists"`
-	Left    bool          `json:"left,omitempty"` // a destroy has found it still there
+	Left    bool          `json:"left,omitempty"` // a destroy found that it still exists
 }
 
-// RecordedCheck is a preflight, or a question, with the values it had, so that destroy can ask
-// the same again.
+// RecordedCheck is a preflight or a check with its values, so that destroy can run it again.
 type RecordedCheck struct {
 	Type   string                     `json:"type"`
 	Label  string                     `json:"label"`
@@ -64,7 +58,7 @@ func NewRecordedCheck(typ, label string, values map[string]cty.Value) (RecordedC
 	return c, nil
 }
 
-// Decode returns the values as they were recorded.
+// Decode returns the recorded values.
 func (c RecordedCheck) Decode() (map[string]cty.Value, error) {
 	values := map[string]cty.Value{}
 	for name, data := range c.Values {
@@ -75,69 +69,4 @@ func (c RecordedCheck) Decode() (map[string]cty.Value, error) {
 		values[name] = v
 	}
 	return values, nil
-}
-
-// Record reads the stage's record. Without one the error is fs.ErrNotExist.
-func (s *Stage) Record() (Record, error) {
-	var r Record
-	return r, readJSON(s.recordPath(), &r)
-}
-
-// SetRecord replaces the stage's record.
-func (s *Stage) SetRecord(r Record) error { return s.writeJSON(s.recordPath(), r) }
-
-// Fingerprint reads the stage's fingerprint; nil if there is none.
-func (s *Stage) Fingerprint() (*Fingerprint, error) {
-	f := new(Fingerprint)
-	err := readJSON(s.fingerprintPath(), f)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return f, nil
-}
-
-// SetFingerprint replaces the stage's fingerprint: its last apply was good and its gates are open.
-func (s *Stage) SetFingerprint(f *Fingerprint) error {
-	return s.writeJSON(s.fingerprintPath(), f)
-}
-
-// ClearFingerprint removes the fingerprint, as has to be done before anything changes.
-func (s *Stage) ClearFingerprint() error {
-	err := os.Remove(s.fingerprintPath())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return atomicfile.SyncDir(s.Dir())
-}
-
-func readJSON(path string, into any) error {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
-}
-
-func (s *Stage) writeJSON(path string, v any) error {
-	if err := atomicfile.MkdirPrivate(s.Dir()); err != nil {
-		return err
-	}
-	return writeJSON(path, v)
-}
-
-func writeJSON(path string, v any) error {
-	data, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return atomicfile.Write(path, append(data, '\n'))
 }

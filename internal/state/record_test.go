@@ -64,13 +64,13 @@ func TestFingerprintSaysWhatChanged(t *testing.T) {
 	}
 	s := made(t, open(t), "metallb")
 	old := build("0.14.9", "x")
-	if f, err := s.Fingerprint(); f != nil || err != nil {
+	if f, err := s.Fingerprint().Read(); f != nil || err != nil {
 		t.Errorf("before: %v, %v", f, err)
 	}
-	if err := s.SetFingerprint(old); err != nil {
+	if err := s.Fingerprint().Write(*old); err != nil {
 		t.Fatal(err)
 	}
-	read, err := s.Fingerprint()
+	read, err := s.Fingerprint().Read()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,10 +88,10 @@ func TestFingerprintSaysWhatChanged(t *testing.T) {
 	if got := read.Changed(nil); len(got) != 6 {
 		t.Errorf("against nothing: %q", got)
 	}
-	if err := errors.Join(s.ClearFingerprint(), s.ClearFingerprint()); err != nil {
+	if err := errors.Join(s.Fingerprint().Clear(), s.Fingerprint().Clear()); err != nil {
 		t.Fatal(err)
 	}
-	if f, err := s.Fingerprint(); f != nil || err != nil {
+	if f, err := s.Fingerprint().Read(); f != nil || err != nil {
 		t.Errorf("cleared: %v, %v", f, err)
 	}
 }

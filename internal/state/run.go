@@ -20,8 +20,8 @@ type Run struct {
 	dir string
 }
 
-// NewRun names a run of a kind, such as "create". Ids sort by time. Nothing is
-// written before the first Log or Journal, so a run that gets no lock leaves no trace.
+// NewRun makes an id for a run of a kind, such as "create". Ids sort by time. Nothing
+// is written before the first Log or Journal: a run that gets no lock leaves nothing.
 func (d *Dir) NewRun(kind string) (*Run, error) {
 	var tail [3]byte
 	if _, err := rand.Read(tail[:]); err != nil {
@@ -42,19 +42,16 @@ func (r *Run) LogPath(stage string) string { return filepath.Join(r.dir, stage+"
 // Log opens a stage's log for appending.
 func (r *Run) Log(stage string) (io.WriteCloser, error) { return atomicfile.Append(r.LogPath(stage)) }
 
-// ReceiptPath returns the path of what a destroy has proved.
+// ReceiptPath returns the path of the receipt of a destroy.
 func (r *Run) ReceiptPath() string { return filepath.Join(r.dir, "receipt.json") }
 
 // Journal opens the run's journal for appending.
 func (r *Run) Journal() (*Journal, error) {
-	f, err := atomicfile.Append(r.journalPath())
+	lines, err := openLines(r.journalPath())
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(atomicfile.SyncDir(r.dir), atomicfile.SyncDir(filepath.Dir(r.dir))); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return &Journal{file: f}, nil
+	return &Journal{lines: lines}, nil
 }
 
 // Events reads the run's journal. A last line that was cut short is left out;
@@ -63,22 +60,22 @@ func (r *Run) Events() ([]event.Event, error) { return readJournal(r.journalPath
 
 func (r *Run) journalPath() string { return filepath.Join(r.dir, "journal.jsonl") }
 
-// DiagnosisPath returns the folder of what was found about a failed stage.
+// DiagnosisPath returns the folder of the files about a failed stage.
 func (r *Run) DiagnosisPath(stage string) string { return filepath.Join(r.dir, "diagnosis", stage) }
 
-// KeepDiagnosis writes files, by slash-separated name, into that folder. A name
-// that would lead out of it is an error.
+// KeepDiagnosis writes files, by slash-separated name, into that folder.
 func (r *Run) KeepDiagnosis(stage string, files map[string][]byte) error {
 	var errs []error
 	for name, data := range files {
-		errs = append(errs, keep(r.DiagnosisPath(stage), filepath.FromSlash(name), data))
+		errs = append(errs, writeInside(r.DiagnosisPath(stage), filepath.FromSlash(name), data))
 	}
 	return errors.Join(errs...)
 }
 
-func keep(dir, name string, data []byte) error {
+// writeInside refuses a name that leads out of dir.
+func writeInside(dir, name string, data []byte) error {
 	if !filepath.IsLocal(name) {
-		return fmt.Errorf("%s: lies outside %s", name, dir)
+		return fmt.Errorf("%s: outside %s", name, dir)
 	}
 	path := filepath.Join(dir, name)
 	if err := atomicfile.MkdirPrivate(filepath.Dir(path)); err != nil {

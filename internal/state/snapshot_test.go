@@ -51,11 +51,11 @@ func TestSnapshotKeepsTheNewestOnes(t *testing.T) {
 		snapshotted(t, s, serial)
 		snapshotted(t, s, serial) // the same again takes no place
 	}
-	names, err := s.snapshotNames()
-	if err != nil || len(names) != 20 {
-		t.Fatalf("%d snapshots, %v", len(names), err)
+	paths, err := s.snapshots().paths()
+	if err != nil || len(paths) != 20 {
+		t.Fatalf("%d snapshots, %v", len(paths), err)
 	}
-	oldest, err := os.ReadFile(filepath.Join(s.snapshots(), names[0]))
+	oldest, err := os.ReadFile(paths[0])
 	if err != nil || string(oldest) != string(goodState(5)) {
 		t.Errorf("the oldest is %s, %v", oldest, err)
 	}
@@ -82,11 +82,11 @@ func TestAnUnreadableStateIsRestoredFromTheNewestGoodSnapshot(t *testing.T) {
 			_, s := locked(t)
 			snapshotted(t, s, 7)
 			snapshotted(t, s, 8)
-			names, err := s.snapshotNames()
+			paths, err := s.snapshots().paths()
 			if err != nil {
 				t.Fatal(err)
 			}
-			write(t, filepath.Join(s.snapshots(), names[1]), []byte("a bad disk")) // the newest is not good
+			write(t, paths[1], []byte("a bad disk")) // the newest is not good
 			write(t, s.StatePath(), broken)
 			st, err := s.State()
 			if err != nil {
@@ -165,7 +165,7 @@ func TestAnUnreadableStateWithoutASnapshotIsRefusedAndStays(t *testing.T) {
 
 func TestTheEmptyStateOfAStageThatWasReadyIsNotANewOne(t *testing.T) {
 	_, s := locked(t)
-	if err := s.SetFingerprint(new(Fingerprint)); err != nil {
+	if err := s.Fingerprint().Write(Fingerprint{}); err != nil {
 		t.Fatal(err)
 	}
 	write(t, s.StatePath(), nil)

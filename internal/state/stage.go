@@ -15,7 +15,7 @@ type Stage struct {
 	name string
 }
 
-// Stage returns the part of a stage, recorded or not. Nothing is made yet.
+// Stage returns the part of a stage, recorded or not. It creates nothing.
 func (d *Dir) Stage(name string) *Stage { return &Stage{dir: d, name: name} }
 
 // Dir returns the stage's directory.
@@ -27,12 +27,38 @@ func (s *Stage) Work() string { return filepath.Join(s.Dir(), "work") }
 // StatePath returns the path of the Terraform state.
 func (s *Stage) StatePath() string { return filepath.Join(s.Dir(), "terraform.tfstate") }
 
-func (s *Stage) recordPath() string      { return filepath.Join(s.Dir(), "record.json") }
-func (s *Stage) fingerprintPath() string { return filepath.Join(s.Dir(), "fingerprint.json") }
-func (s *Stage) snapshots() string       { return filepath.Join(s.Dir(), "snapshots") }
+// record is the document of the stage's record.
+func (s *Stage) record() Document[Record] { return StageDocument[Record](s, "record") }
+
+// Record reads the stage's record. Without one the error is fs.ErrNotExist.
+func (s *Stage) Record() (Record, error) {
+	r, err := s.record().load()
+	if err != nil {
+		return Record{}, err
+	}
+	return *r, nil
+}
+
+// SetRecord replaces the stage's record.
+func (s *Stage) SetRecord(r Record) error { return s.record().Write(r) }
+
+// Fingerprint is the document of the fingerprint of the stage's last good apply. It
+// is removed before anything changes and written when the gates are open.
+func (s *Stage) Fingerprint() Document[Fingerprint] {
+	return StageDocument[Fingerprint](s, "fingerprint")
+}
+
+// known reports whether the stage has a record or a state. A run that was killed
+// early can leave a state without a record.
+func (s *Stage) known() bool { return exists(s.record().path) || exists(s.StatePath()) }
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
 
 // Archive moves everything of the stage to archive/<run>-<stage>: the stage is
-// then unknown, and what it was can still be read.
+// then unknown, and its files can still be read.
 func (s *Stage) Archive(run string) error {
 	archive := filepath.Join(s.dir.path, "archive")
 	if err := atomicfile.MkdirPrivate(archive); err != nil {
@@ -44,21 +70,15 @@ func (s *Stage) Archive(run string) error {
 	return errors.Join(atomicfile.SyncDir(archive), atomicfile.SyncDir(s.dir.stages()))
 }
 
-// removed begins the name of a stage's folder while it is being deleted.
-const removed = ".removed-"
-
-// Remove deletes everything of the stage. It leaves stages/ first, in one step,
-// so that a removal cut short never looks like a stage that has lost its state.
-func (s *Stage) Remove() error {
-	aside := filepath.Join(s.dir.path, removed+s.name)
-	if err := os.RemoveAll(aside); err != nil {
+// CopyFS copies a folder's files to a new one, as os.CopyFS does, and flushes them.
+func CopyFS(dir string, files fs.FS) error {
+	if err := os.CopyFS(dir, files); err != nil {
 		return err
 	}
-	if err := os.Rename(s.Dir(), aside); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
 		}
-		return err
-	}
-	return errors.Join(atomicfile.SyncDir(s.dir.stages()), os.RemoveAll(aside))
+		return atomicfile.SyncDir(path) // a file is flushed like a folder
+	})
 }

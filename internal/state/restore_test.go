@@ -19,7 +19,7 @@ func content(t *testing.T, path string) string {
 
 func oldest(t *testing.T, s *Stage) *Copy {
 	t.Helper()
-	copies, err := s.Snapshots()
+	copies, err := s.Copies().Snapshots()
 	if err != nil || len(copies) == 0 {
 		t.Fatalf("%d snapshots, %v", len(copies), err)
 	}
@@ -30,7 +30,7 @@ func TestRestoreKeepsWhatWasThereAndOutlivesACrash(t *testing.T) {
 	_, s := locked(t)
 	snapshotted(t, s, 1)
 	write(t, s.StatePath(), goodState(2)) // of which there is no snapshot yet
-	aside, err := s.Restore(oldest(t, s))
+	aside, err := s.Copies().Restore(oldest(t, s))
 	if err != nil || len(aside) != 1 || content(t, aside[0]) != string(goodState(2)) {
 		t.Fatalf("kept %q, %v", aside, err)
 	}
@@ -47,7 +47,7 @@ func TestRestoreOfTheOldestOfAFullRing(t *testing.T) {
 		snapshotted(t, s, serial)
 	}
 	write(t, s.StatePath(), goodState(99)) // keeping it drops the copy that is restored
-	if _, err := s.Restore(oldest(t, s)); err != nil {
+	if _, err := s.Copies().Restore(oldest(t, s)); err != nil {
 		t.Fatal(err)
 	}
 	if st, err := s.State(); err != nil || st.Serial != 1 {
@@ -64,7 +64,7 @@ func TestRestoreRefusesAnotherLineage(t *testing.T) {
 			foreign := oldest(t, s)
 			foreign.State.Lineage = "another"
 			var lineage *LineageError
-			if _, err := s.Restore(foreign); !errors.As(err, &lineage) {
+			if _, err := s.Copies().Restore(foreign); !errors.As(err, &lineage) {
 				t.Errorf("got %v", err)
 			}
 			if content(t, s.StatePath()) != string(present) {
@@ -79,7 +79,7 @@ func TestRestoringASnapshotPutsAsideWhatTerraformCouldNotWrite(t *testing.T) {
 	snapshotted(t, s, 1)
 	snapshotted(t, s, 2)
 	write(t, filepath.Join(s.Work(), "errored.tfstate"), goodState(3))
-	aside, err := s.Restore(oldest(t, s))
+	aside, err := s.Copies().Restore(oldest(t, s))
 	if err != nil || len(aside) != 2 || content(t, aside[1]) != string(goodState(3)) {
 		t.Fatalf("kept %q, %v", aside, err)
 	}
@@ -125,19 +125,19 @@ func TestWhatTerraformCouldNotWriteIsTakenOverOnce(t *testing.T) {
 
 func TestSoundRepairsNothingAndNamesTheWayOut(t *testing.T) {
 	_, s := locked(t)
-	if err := s.Sound(); err != nil {
+	if err := s.CheckState(); err != nil {
 		t.Errorf("never applied: %v", err)
 	}
 	snapshotted(t, s, 4)
-	if err := s.Sound(); err != nil {
+	if err := s.CheckState(); err != nil {
 		t.Errorf("good: %v", err)
 	}
 	write(t, s.StatePath(), goodState(5)[:50])
-	if err := s.Sound(); err == nil || !strings.Contains(err.Error(), "serial 4") || !strings.Contains(err.Error(), "castle state restore blue/proxmox platform") {
+	if err := s.CheckState(); err == nil || !strings.Contains(err.Error(), "serial 4") || !strings.Contains(err.Error(), "castle state restore blue/proxmox platform") {
 		t.Errorf("unreadable: %v", err)
 	}
 	write(t, filepath.Join(s.Work(), "errored.tfstate"), goodState(5))
-	if err := s.Sound(); err == nil || !strings.Contains(err.Error(), "castle state restore blue/proxmox platform --errored") {
+	if err := s.CheckState(); err == nil || !strings.Contains(err.Error(), "castle state restore blue/proxmox platform --errored") {
 		t.Errorf("not the newest: %v", err)
 	}
 	if content(t, s.StatePath()) != string(goodState(5)[:50]) {

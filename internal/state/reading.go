@@ -1,0 +1,179 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+)
+
+const (
+	// A state that another run is writing is whole again in an instant. Without the
+	// lock it is read this often before it counts as unreadable.
+	readAttempts = 5
+	readInterval = 20 * time.Millisecond
+)
+
+// UnreadableError reports that a state cannot be read and was not restored.
+type UnreadableError struct {
+	Path   string
+	Reason error
+	Fix    string // the newest good snapshot and the command that restores it, if there is one
+}
+
+func (e *UnreadableError) Error() string {
+	text := fmt.Sprintf("%s: state unreadable: %v", e.Path, e.Reason)
+	if e.Fix != "" {
+		text += "\n  " + e.Fix
+	}
+	return text
+}
+
+func (e *UnreadableError) Unwrap() error { return e.Reason }
+
+// State reads the Terraform state. If it cannot be read and this process holds the
+// cluster lock, the newest good snapshot replaces it and Notice reports that;
+// otherwise the error is an *UnreadableError. An unreadable state never counts as an
+// empty one: Terraform would create everything a second time.
+func (s *Stage) State() (*State, error) {
+	if s.dir.locked.Load() {
+		return s.Copies().repair()
+	}
+	for attempt := 1; ; attempt++ {
+		st, err := s.read()
+		unreadable, is := errors.AsType[*UnreadableError](err)
+		if !is {
+			return st, err
+		}
+		if attempt == readAttempts {
+			return nil, s.withFix(unreadable)
+		}
+		time.Sleep(readInterval)
+	}
+}
+
+// CheckState returns an error with a fix unless the state can be read and is the
+// newest one. Unlike State it repairs nothing.
+func (s *Stage) CheckState() error {
+	errored, err := s.Copies().Errored()
+	if err != nil {
+		return err
+	}
+	if errored != nil {
+		if err := s.Copies().Check(errored); err != nil {
+			return err
+		}
+		return errors.New(s.erroredFix(errored))
+	}
+	if !s.dir.locked.Load() { // then State repairs nothing either, and waits for a writer
+		_, err = s.State()
+		return err
+	}
+	_, err = s.read()
+	if unreadable, is := errors.AsType[*UnreadableError](err); is {
+		return s.withFix(unreadable)
+	}
+	return err
+}
+
+// LastKnown reads the state as State does, but where State under the cluster lock
+// would repair the state, it returns the result of that repair and changes nothing.
+// Notice reports that.
+func (s *Stage) LastKnown() (*State, error) {
+	errored, err := s.Copies().Errored()
+	if err != nil {
+		return nil, err
+	}
+	if errored != nil && errored.State != nil {
+		if err := s.Copies().Check(errored); err != nil {
+			return nil, &UnreadableError{Path: s.StatePath(), Reason: err}
+		}
+		errored.State.Notice = s.erroredFix(errored)
+		return errored.State, nil
+	}
+	st, err := s.State()
+	unreadable, is := errors.AsType[*UnreadableError](err)
+	if !is {
+		return st, err
+	}
+	good, readErr := s.snapshots().newestGood()
+	if readErr != nil {
+		return nil, errors.Join(err, readErr)
+	}
+	if good == nil {
+		intent, readErr := s.Intent().Read()
+		if readErr != nil || intent == nil || !intent.New {
+			return nil, errors.Join(unreadable, readErr)
+		}
+		return noState(fmt.Sprintf("the state is unreadable (%v) and there was none before; "+
+			"the next run looks for what the interrupted one was creating", unreadable.Reason)), nil
+	}
+	good.State.Notice = fmt.Sprintf("the state is unreadable (%v); the next run restores serial %d from %s",
+		unreadable.Reason, good.State.Serial, good.Taken.Local().Format(time.DateTime))
+	return good.State, nil
+}
+
+// withFix adds the newest good snapshot to an error.
+func (s *Stage) withFix(e *UnreadableError) error {
+	good, err := s.snapshots().newestGood()
+	if good != nil && err == nil {
+		e.Fix = fmt.Sprintf("the newest good snapshot has serial %d and is from %s; "+
+			"restore it with `castle state restore %s %s`",
+			good.State.Serial, good.Taken.Local().Format(time.DateTime), s.dir.cluster, s.name)
+	}
+	return errors.Join(err, e)
+}
+
+func (s *Stage) erroredFix(errored *Copy) string {
+	return fmt.Sprintf("Terraform could not write the state and left serial %d in %s; "+
+		"the next create or destroy restores it, or `castle state restore %s %s --errored` does",
+		errored.State.Serial, errored.path, s.dir.cluster, s.name)
+}
+
+// Snapshot keeps a copy of the state and removes the oldest copies beyond
+// Dir.KeepSnapshots. A state that cannot be read is an error; State repairs it.
+func (s *Stage) Snapshot() error {
+	if st, err := s.read(); err != nil || !st.Exists {
+		return err
+	}
+	data, err := os.ReadFile(s.StatePath())
+	if err != nil {
+		return err
+	}
+	return s.snapshots().add(data)
+}
+
+// StateDigest returns a digest of the state's file as it is.
+func (s *Stage) StateDigest() (string, error) {
+	var f Fingerprint
+	err := f.AddFile("state", s.StatePath())
+	return f.parts["state"], err
+}
+
+// read reads the state as it is. No file, or an empty one, of a stage that has no
+// good snapshot and was never ready is a state that does not exist yet: Terraform
+// creates the empty file for its lock before it changes anything.
+func (s *Stage) read() (*State, error) {
+	data, err := os.ReadFile(s.StatePath())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if len(data) > 0 {
+		st, err := parse(data)
+		if err != nil {
+			return nil, &UnreadableError{Path: s.StatePath(), Reason: err}
+		}
+		return st, nil
+	}
+	good, err := s.snapshots().newestGood()
+	if err != nil {
+		return nil, err
+	}
+	if good != nil || exists(s.Fingerprint().path) {
+		return nil, &UnreadableError{Path: s.StatePath(), Reason: errors.New("missing or empty, and it was not before")}
+	}
+	return noState(""), nil
+}
+
+func noState(notice string) *State { return &State{Outputs: map[string]Output{}, Notice: notice} }

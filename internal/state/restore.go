@@ -1,0 +1,225 @@
+package state
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
+)
+
+// LineageError reports that a copy belongs to another state.
+type LineageError struct{ Copy, Of, Want string }
+
+func (e *LineageError) Error() string {
+	return fmt.Sprintf("%s belongs to another state: its lineage is %q, the stage's state has %q", e.Copy, e.Of, e.Want)
+}
+
+// Copies are the states beside a stage's state, from which it can be restored.
+type Copies struct{ stage *Stage }
+
+// Copies returns the copies of the stage's state.
+func (s *Stage) Copies() Copies { return Copies{s} }
+
+// Snapshots returns the snapshots, the newest first, those that cannot be read too.
+func (c Copies) Snapshots() ([]*Copy, error) { return c.stage.snapshots().list() }
+
+// Errored returns errored.tfstate, which Terraform leaves in the work directory when
+// it cannot write the state itself (disk full), or nil.
+func (c Copies) Errored() (*Copy, error) {
+	errored, err := readCopy(filepath.Join(c.stage.Work(), "errored"+stateEnd))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	errored.errored = true
+	return errored, nil
+}
+
+// Check returns an error unless the copy may replace the state: it can be read, has
+// the same lineage and, if it is errored.tfstate, is newer. The newest good snapshot
+// stands for a state that cannot be read.
+func (c Copies) Check(from *Copy) error {
+	if from.State == nil {
+		return &UnreadableError{Path: from.path, Reason: from.Reason}
+	}
+	now, err := c.stage.read()
+	if errors.As(err, new(*UnreadableError)) {
+		now, err = &State{}, nil
+	}
+	if err != nil {
+		return err
+	}
+	if !now.Exists {
+		good, err := c.stage.snapshots().newestGood()
+		if err != nil || good == nil {
+			return err
+		}
+		now = good.State
+	}
+	switch foreign := from.State.Lineage != now.Lineage; {
+	case foreign && from.errored:
+		return fmt.Errorf("%w; keep the right one and delete the other", c.lineage(from, now))
+	case foreign:
+		return c.lineage(from, now)
+	case from.errored && from.State.SHA256 != now.SHA256 && from.State.Serial <= now.Serial:
+		return fmt.Errorf("%s has serial %d, which is not newer than serial %d of %s; keep the right one and delete the other",
+			from.path, from.State.Serial, now.Serial, c.stage.StatePath())
+	}
+	return nil
+}
+
+func (c Copies) lineage(from *Copy, now *State) error {
+	return &LineageError{Copy: from.path, Of: from.State.Lineage, Want: now.Lineage}
+}
+
+// Restore replaces the state, which must be locked, by a copy that passes Check. It
+// returns the paths at which the previous state and errored.tfstate are kept.
+func (c Copies) Restore(from *Copy) (kept []string, err error) {
+	if err := c.Check(from); err != nil {
+		return nil, err
+	}
+	if err := c.outdate("state restored"); err != nil {
+		return nil, err
+	}
+	if kept, err = c.keepPresent(); err != nil {
+		return nil, err
+	}
+	if err := atomicfile.Write(c.stage.StatePath(), from.data); err != nil {
+		return kept, err
+	}
+	// An unreadable state is restored from the newest snapshot.
+	if err := c.stage.Snapshot(); err != nil {
+		return kept, err
+	}
+	// The next run would restore errored.tfstate otherwise.
+	errored, err := c.Errored()
+	if err != nil || errored == nil {
+		return kept, err
+	}
+	if bytes.Equal(errored.data, from.data) {
+		return kept, os.Remove(errored.path)
+	}
+	path := c.keptPath("errored")
+	return append(kept, path), os.Rename(errored.path, path)
+}
+
+// outdate changes the fingerprint so that the stage is outdated and names the reason.
+// Without a fingerprint it would count as interrupted.
+func (c Copies) outdate(reason string) error {
+	f, err := c.stage.Fingerprint().Read()
+	if err != nil || f == nil {
+		return err
+	}
+	f.Add(reason)
+	return c.stage.Fingerprint().Write(*f)
+}
+
+// keepPresent keeps the state as it is: as a snapshot or, if it cannot be read, as a
+// file beside it.
+func (c Copies) keepPresent() ([]string, error) {
+	err := c.stage.Snapshot()
+	if err == nil {
+		paths, err := c.stage.snapshots().paths()
+		if now, readErr := c.stage.read(); readErr != nil || !now.Exists || len(paths) == 0 {
+			return nil, errors.Join(err, readErr)
+		}
+		return paths[len(paths)-1:], err
+	}
+	if !errors.As(err, new(*UnreadableError)) {
+		return nil, err
+	}
+	data, err := os.ReadFile(c.stage.StatePath())
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(data) == 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	path := c.keptPath("unreadable")
+	return []string{path}, atomicfile.Write(path, data)
+}
+
+func (c Copies) keptPath(why string) string {
+	return c.stage.StatePath() + "." + why + "-" + time.Now().UTC().Format(snapshotTime)
+}
+
+// repair reads the state and repairs the damage of a crash.
+func (c Copies) repair() (*State, error) {
+	notice, err := c.restoreErrored()
+	if err != nil {
+		return nil, err
+	}
+	st, err := c.stage.read()
+	if unreadable, is := errors.AsType[*UnreadableError](err); is {
+		st, err = c.restoreNewest(unreadable)
+	}
+	if err == nil && notice != "" {
+		st.Notice = strings.TrimSuffix(notice+"\n"+st.Notice, "\n")
+	}
+	return st, err
+}
+
+// restoreNewest replaces an unreadable state, which is kept, by the newest good
+// snapshot. An interrupted first apply has none, and there was no state before it: the
+// intent holds all that the unreadable state could.
+func (c Copies) restoreNewest(cause *UnreadableError) (*State, error) {
+	good, err := c.stage.snapshots().newestGood()
+	if err != nil {
+		return nil, err
+	}
+	intent, err := c.stage.Intent().Read()
+	if err != nil {
+		return nil, err
+	}
+	if good == nil && (intent == nil || !intent.New) {
+		return nil, &UnreadableError{Path: cause.Path, Reason: fmt.Errorf("%w; there is no snapshot of it", cause.Reason)}
+	}
+	kept := c.keptPath("unreadable")
+	if err := os.Rename(c.stage.StatePath(), kept); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	text := fmt.Sprintf("stage %s: the state was unreadable (%v)", c.stage.name, cause.Reason)
+	if good == nil {
+		return noState(text + " and there was none before; it is kept in " + kept), atomicfile.SyncDir(c.stage.Dir())
+	}
+	if err := atomicfile.Write(c.stage.StatePath(), good.data); err != nil {
+		return nil, err
+	}
+	good.State.Notice = fmt.Sprintf("%s; restored serial %d from %s, which lacks later changes",
+		text, good.State.Serial, good.Taken.Local().Format(time.DateTime))
+	return good.State, nil
+}
+
+// restoreErrored replaces the state by errored.tfstate, if there is one, and returns
+// a notice.
+func (c Copies) restoreErrored() (notice string, err error) {
+	errored, err := c.Errored()
+	if err != nil || errored == nil {
+		return "", err
+	}
+	if errored.State == nil { // a full disk had no room for all of it either
+		path := c.keptPath("errored")
+		return fmt.Sprintf("stage %s: Terraform could not write the state, and errored.tfstate is incomplete (%v); "+
+			"it is kept in %s, and the state may lack the last changes",
+			c.stage.name, errored.Reason, path), os.Rename(errored.path, path)
+	}
+	if err := c.Check(errored); err != nil {
+		return "", err
+	}
+	if _, err := c.keepPresent(); err != nil {
+		return "", err
+	}
+	if err := atomicfile.Write(c.stage.StatePath(), errored.data); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("stage %s: restored the state that Terraform could not write (serial %d)",
+		c.stage.name, errored.State.Serial), os.Remove(errored.path)
+}
