@@ -19,7 +19,7 @@ import (
 // there is left over. Where there is no question, or no answer, the receipt says
 // that it rests on Terraform's word. What is in Proxmox is proved by itself.
 func (r *destruction) account(ctx context.Context, d *Doomed, addresses []string) error {
-	var things []event.Thing
+	var things []event.OwnedObject
 	asked := map[string]bool{}
 	for i := range d.Record.Adopts {
 		a := &d.Record.Adopts[i]
@@ -46,28 +46,28 @@ func (r *destruction) account(ctx context.Context, d *Doomed, addresses []string
 }
 
 // find asks whether an object is there.
-func (r *destruction) find(ctx context.Context, a *state.RecordedAdopt) (event.Thing, error) {
+func (r *destruction) find(ctx context.Context, a *state.RecordedAdopt) (event.OwnedObject, error) {
 	types := ExistsTypes()
 	i := slices.IndexFunc(types, func(t gate.ExistsType) bool { return t.Name == a.Exists.Type })
 	if i < 0 {
-		return event.Thing{}, fmt.Errorf("this castle does not know the question %s", a.Exists.Type)
+		return event.OwnedObject{}, fmt.Errorf("this castle does not know the question %s", a.Exists.Type)
 	}
 	values, err := a.Exists.Decode()
 	if err != nil {
-		return event.Thing{}, err
+		return event.OwnedObject{}, err
 	}
 	target := gate.Target{Environ: r.options.Environ}
 	if target.Kubeconfig, err = os.ReadFile(r.dir.Kubeconfig()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return event.Thing{}, err
+		return event.OwnedObject{}, err
 	}
 	question, err := types[i].New(a.Exists.Type, target, values)
 	if err != nil {
-		return event.Thing{}, err
+		return event.OwnedObject{}, err
 	}
 	there, err := question.Lookup(ctx, nil)
-	thing := event.Thing{Kind: question.Object.Kind, ID: question.Object.ID, Gone: !there}
+	thing := event.OwnedObject{Kind: question.Object.Kind, ID: question.Object.ID, Gone: !there}
 	if there {
-		thing.Reason, thing.Way = "still there", question.Object.Fix
+		thing.Reason, thing.Fix = "still there", question.Object.Fix
 	}
 	return thing, err
 }

@@ -121,7 +121,7 @@ func (r *creation) create(ctx context.Context, chosen []*config.Stage) (err erro
 		skipped[st] = true
 		r.emit(event.Event{
 			Kind: event.StageSkipped, Layer: st.Layer, Stage: st.Name,
-			Text: fmt.Sprintf("%s did not succeed", s.Cause.name),
+			Text: fmt.Sprintf("dependency %s failed", s.Cause.name),
 		})
 	})
 	if err != nil || len(chosen) < len(r.cluster.Stages) {

@@ -219,7 +219,7 @@ type destruction struct {
 	deferred []*Doomed // stages whose remains are archived when the cluster is gone
 
 	noting  sync.Mutex      // for what follows
-	things  []event.Thing   // what was owned, and whether it is gone
+	things  []event.OwnedObject   // what was owned, and whether it is gone
 	unasked []string        // what Terraform says it deleted, and castle cannot ask for
 	gone    map[string]bool // stages
 }

@@ -68,7 +68,7 @@ func (e *PreflightError) commands(terraform string) string {
 // Things, is not proved to be gone.
 type LeftoverError struct {
 	Left   []string
-	Things []event.Thing
+	Things []event.OwnedObject
 	After  string // the command; "destroy" if empty
 }
 

@@ -29,7 +29,7 @@ func TestExitCodeNamesTheGravestCause(t *testing.T) {
 		{"two gates", errors.Join(closed, closed), 5},
 		{"a gate and a failed stage", errors.Join(closed, broken), 1},
 		{"a gate and a preflight", errors.Join(closed, ghost), 4},
-		{"something left over", &LeftoverError{Things: []event.Thing{{Kind: "machine", ID: "421"}}}, 6},
+		{"something left over", &LeftoverError{Things: []event.OwnedObject{{Kind: "machine", ID: "421"}}}, 6},
 		{"another run", &state.HeldError{}, 7},
 		{"an interrupt, whatever else failed for it", errors.Join(broken, fmt.Errorf("interrupted: %w", context.Canceled)), 130},
 	} {

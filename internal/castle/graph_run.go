@@ -138,7 +138,7 @@ func raisesAll(events []event.Event, cluster *config.Cluster) bool {
 	ready, raised := map[string]bool{}, false
 	for _, e := range events {
 		raised = raised || e.Kind == event.StageReady
-		ready[e.Stage] = ready[e.Stage] || e.Kind == event.StageReady || e.Kind == event.StageCurrent
+		ready[e.Stage] = ready[e.Stage] || e.Kind == event.StageReady || e.Kind == event.StageUpToDate
 	}
 	return raised && !slices.ContainsFunc(cluster.Stages, func(s *config.Stage) bool { return !ready[s.Name] })
 }
@@ -169,7 +169,7 @@ func (g *Graph) mark(id string, events []event.Event, cluster *config.Cluster) e
 		return err
 	}
 	run.CriticalSeconds = seconds(length)
-	idle := func(n measured) bool { return spans[n.key()] == nil || spans[n.key()].Result == "current" }
+	idle := func(n measured) bool { return spans[n.key()] == nil || spans[n.key()].Result == event.ResultUpToDate }
 	if !slices.ContainsFunc(nodes, idle) {
 		layered, err := layerByLayer(nodes, weight)
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 // hinderedError says which machines Proxmox would not delete.
 type hinderedError struct {
 	begun  bool // some of the stage is gone already
-	things []event.Thing
+	things []event.OwnedObject
 }
 
 func (e *hinderedError) Error() string {
@@ -45,7 +45,7 @@ func (r *destruction) hindered(ctx context.Context, d *Doomed) error {
 // of the machines.
 type halfwayError struct {
 	err    error
-	things []event.Thing
+	things []event.OwnedObject
 }
 
 func (e *halfwayError) Error() string { return e.err.Error() + "\n  by now:" + listed(e.things) }
@@ -67,15 +67,15 @@ func (r *destruction) halfway(ctx context.Context, d *Doomed, err error) error {
 		return err
 	}
 	held, unheard := client.Hindered(ctx, traces)
-	var machines []event.Thing
+	var machines []event.OwnedObject
 	for _, t := range things {
 		if t.Kind != proxmox.Machine {
 			continue
 		}
 		// What nothing holds is no matter for hands: the same command destroys it.
-		free := func(h event.Thing) bool { return h.ID != t.ID }
+		free := func(h event.OwnedObject) bool { return h.ID != t.ID }
 		if unheard == nil && all(held, free) {
-			t.Way = ""
+			t.Fix = ""
 		}
 		machines = append(machines, t)
 	}
@@ -83,7 +83,7 @@ func (r *destruction) halfway(ctx context.Context, d *Doomed, err error) error {
 }
 
 // listed is a line for each thing, with the way out below it.
-func listed(things []event.Thing) string {
+func listed(things []event.OwnedObject) string {
 	var b strings.Builder
 	for _, t := range things {
 		fmt.Fprintf(&b, "\n  %s %s", t.Kind, t.ID)
@@ -96,8 +96,8 @@ func listed(things []event.Thing) string {
 		case t.Gone:
 			b.WriteString(": gone")
 		}
-		if t.Way != "" {
-			fmt.Fprintf(&b, "\n    - %s", t.Way)
+		if t.Fix != "" {
+			fmt.Fprintf(&b, "\n    - %s", t.Fix)
 		}
 	}
 	return b.String()

@@ -70,22 +70,22 @@ func (r *run) interrupted(kind event.Kind, times int) {
 	if kind == event.Waiting && len(works) == 0 {
 		return // it is about to end
 	}
-	said := event.Interruption{Times: times, Works: works}
+	said := event.Interruption{Times: times, Operations: works}
 	r.emit(event.Event{Kind: kind, Text: answer(kind, said), Interruption: &said})
 }
 
 // answer is what a user is told who has interrupted a run.
 func answer(kind event.Kind, i event.Interruption) string {
-	changing := slices.DeleteFunc(slices.Clone(i.Works), func(w event.Work) bool { return !changes(w.Command) })
+	changing := slices.DeleteFunc(slices.Clone(i.Operations), func(w event.Operation) bool { return !changes(w.Command) })
 	switch {
 	case kind == event.Waiting:
-		return "still waiting for Terraform" + list(i.Works)
-	case i.Times == 1 && len(i.Works) == 0:
+		return "still waiting for Terraform" + list(i.Operations)
+	case i.Times == 1 && len(i.Operations) == 0:
 		return "interrupted; Terraform is at nothing now, and nothing new is started"
 	case i.Times == 1:
-		return "interrupted; Terraform finishes what it has begun and saves its state" + list(i.Works)
+		return "interrupted; Terraform finishes what it has begun and saves its state" + list(i.Operations)
 	case i.Times == 2 && len(changing) == 0:
-		return "still waiting for Terraform; a third interrupt kills it, and nothing is lost" + list(i.Works)
+		return "still waiting for Terraform; a third interrupt kills it, and nothing is lost" + list(i.Operations)
 	case i.Times == 2:
 		return "still waiting for Terraform; a third interrupt kills it, and what it is at now would be missing in its state " +
 			"or be half-made (the same command looks for it)" + list(changing)
@@ -101,7 +101,7 @@ func answer(kind event.Kind, i event.Interruption) string {
 func changes(command string) bool { return !slices.Contains([]string{"init", "plan", "show"}, command) }
 
 // list is one line for each thing that Terraform is at.
-func list(works []event.Work) string {
+func list(works []event.Operation) string {
 	if len(works) == 0 {
 		return ""
 	}
@@ -119,16 +119,16 @@ func list(works []event.Work) string {
 }
 
 // works are the things that Terraform is at, the oldest first.
-func (r *roots) works() []event.Work {
+func (r *roots) works() []event.Operation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := []event.Work{}
+	all := []event.Operation{}
 	for _, w := range r.all {
 		doing := w.Doing()
 		if doing == nil {
 			continue
 		}
-		one := event.Work{Layer: w.layer, Stage: w.stage, Command: doing.Command, Since: doing.Since}
+		one := event.Operation{Layer: w.layer, Stage: w.stage, Command: doing.Command, Since: doing.Since}
 		if len(doing.Begun) == 0 {
 			all = append(all, one)
 		}
@@ -137,6 +137,6 @@ func (r *roots) works() []event.Work {
 			all = append(all, one)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b event.Work) int { return a.Since.Compare(b.Since) })
+	slices.SortStableFunc(all, func(a, b event.Operation) int { return a.Since.Compare(b.Since) })
 	return all
 }

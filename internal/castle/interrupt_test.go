@@ -12,8 +12,8 @@ import (
 
 func TestAnInterruptSaysWhatItWouldCost(t *testing.T) {
 	since := time.Now()
-	plan := event.Work{Layer: "networking", Stage: "pool", Command: "plan", Since: since}
-	vm := event.Work{Layer: "platform", Stage: "machines", Command: "apply", Address: `vm.cp["01"]`, Action: "create", Since: since}
+	plan := event.Operation{Layer: "networking", Stage: "pool", Command: "plan", Since: since}
+	vm := event.Operation{Layer: "platform", Stage: "machines", Command: "apply", Address: `vm.cp["01"]`, Action: "create", Since: since}
 	clock := since.Format(time.TimeOnly)
 	lines := map[string]string{
 		"plan": "\n  networking/pool: terraform plan since " + clock + " (0s)",
@@ -22,19 +22,19 @@ func TestAnInterruptSaysWhatItWouldCost(t *testing.T) {
 	for _, c := range []struct {
 		kind  event.Kind
 		times int
-		works []event.Work
+		works []event.Operation
 		want  string
 	}{
 		{event.Interrupted, 1, nil, "interrupted; Terraform is at nothing now, and nothing new is started"},
-		{event.Interrupted, 1, []event.Work{plan, vm}, "interrupted; Terraform finishes what it has begun and saves its state:" + lines["plan"] + lines["vm"]},
-		{event.Waiting, 1, []event.Work{vm}, "still waiting for Terraform:" + lines["vm"]},
-		{event.Interrupted, 2, []event.Work{plan}, "still waiting for Terraform; a third interrupt kills it, and nothing is lost:" + lines["plan"]},
-		{event.Interrupted, 2, []event.Work{plan, vm}, "still waiting for Terraform; a third interrupt kills it, and what it is at now would be missing " +
+		{event.Interrupted, 1, []event.Operation{plan, vm}, "interrupted; Terraform finishes what it has begun and saves its state:" + lines["plan"] + lines["vm"]},
+		{event.Waiting, 1, []event.Operation{vm}, "still waiting for Terraform:" + lines["vm"]},
+		{event.Interrupted, 2, []event.Operation{plan}, "still waiting for Terraform; a third interrupt kills it, and nothing is lost:" + lines["plan"]},
+		{event.Interrupted, 2, []event.Operation{plan, vm}, "still waiting for Terraform; a third interrupt kills it, and what it is at now would be missing " +
 			"in its state or be half-made (the same command looks for it):" + lines["vm"]},
-		{event.Interrupted, 3, []event.Work{plan}, "killed; nothing was lost"},
-		{event.Interrupted, 3, []event.Work{vm}, "killed; what Terraform was at may be missing in its state or be half-made (the same command looks for it):" + lines["vm"]},
+		{event.Interrupted, 3, []event.Operation{plan}, "killed; nothing was lost"},
+		{event.Interrupted, 3, []event.Operation{vm}, "killed; what Terraform was at may be missing in its state or be half-made (the same command looks for it):" + lines["vm"]},
 	} {
-		if got := answer(c.kind, event.Interruption{Times: c.times, Works: c.works}); got != c.want {
+		if got := answer(c.kind, event.Interruption{Times: c.times, Operations: c.works}); got != c.want {
 			t.Errorf("%s %d: got\n%s\nwant\n%s", c.kind, c.times, got, c.want)
 		}
 	}
@@ -51,8 +51,8 @@ func TestAnInterruptedRunSaysNowAndThenWhatItWaitsFor(t *testing.T) {
 		c := &Castle{options: Options{Reporter: &told}, masker: &secret.Masker{}}
 		r := &run{Castle: c}
 		r.activate()
-		working := []event.Work{{Layer: "platform", Stage: "machines", Command: "apply"}}
-		r.atWork = func() []event.Work { return working }
+		working := []event.Operation{{Layer: "platform", Stage: "machines", Command: "apply"}}
+		r.atWork = func() []event.Operation { return working }
 		c.Active().Interrupt(1)
 		time.Sleep(3*reminder + time.Second)
 		c.Active().Interrupt(2)
@@ -67,7 +67,7 @@ func TestAnInterruptedRunSaysNowAndThenWhatItWaitsFor(t *testing.T) {
 		if strings.Join(got, " ") != "interrupted waiting waiting waiting interrupted" {
 			t.Errorf("got %q", got)
 		}
-		if last := told.events[4].Interruption; last.Times != 2 || len(last.Works) != 1 {
+		if last := told.events[4].Interruption; last.Times != 2 || len(last.Operations) != 1 {
 			t.Errorf("the second: %+v", last)
 		}
 	})

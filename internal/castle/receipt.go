@@ -36,25 +36,25 @@ func (r *destruction) prove(ctx context.Context, d *Doomed) error {
 		return err
 	}
 	err = r.inspectRecorded(ctx, d, func(_ string, f gate.Inspection) {
-		if slices.ContainsFunc(things, func(t event.Thing) bool { return t.Kind == proxmox.Machine && !t.Gone }) {
+		if slices.ContainsFunc(things, func(t event.OwnedObject) bool { return t.Kind == proxmox.Machine && !t.Gone }) {
 			return // it says the same
 		}
 		if things = append(things, f.Proof...); len(f.Proof) > 0 {
 			return
 		}
 		for _, what := range f.Present {
-			things = append(things, event.Thing{Kind: "machine", ID: what, Reason: "still there", Way: "remove it in Proxmox"})
+			things = append(things, event.OwnedObject{Kind: "machine", ID: what, Reason: "still there", Fix: "remove it in Proxmox"})
 		}
 	})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err != nil && all(things, func(t event.Thing) bool { return t.Gone }) {
-		things = append(things, event.Thing{Kind: "machines", ID: "of stage " + d.Record.Name, Reason: "not proved: " + err.Error()})
+	if err != nil && all(things, func(t event.OwnedObject) bool { return t.Gone }) {
+		things = append(things, event.OwnedObject{Kind: "machines", ID: "of stage " + d.Record.Name, Reason: "not proved: " + err.Error()})
 	}
 	if !d.Collapses {
 		for _, res := range known(st) {
-			things = append(things, event.Thing{Kind: "resource", ID: res.Address, Reason: "Terraform has it in its state"})
+			things = append(things, event.OwnedObject{Kind: "resource", ID: res.Address, Reason: "Terraform has it in its state"})
 		}
 	}
 	return r.keep(d.Record.Name, things)
@@ -65,13 +65,13 @@ func all[T any](list []T, is func(T) bool) bool {
 }
 
 // traced asks the datacenter for what the stage's resources stood for.
-func (r *destruction) traced(ctx context.Context, d *Doomed, traces []proxmox.Trace) (things []event.Thing, err error) {
+func (r *destruction) traced(ctx context.Context, d *Doomed, traces []proxmox.Trace) (things []event.OwnedObject, err error) {
 	if len(traces) == 0 {
 		return nil, nil
 	}
 	client, err := r.datacenter(d)
 	if err != nil {
-		return []event.Thing{{Kind: "stage", ID: d.Record.Name, Reason: "what it had in Proxmox is not proved gone: " + err.Error()}}, nil
+		return []event.OwnedObject{{Kind: "stage", ID: d.Record.Name, Reason: "what it had in Proxmox is not proved gone: " + err.Error()}}, nil
 	}
 	err = r.step(d.Record.Name, d.Record.Layer, "proof", func() error {
 		things, err = proxmox.Search{Client: client}.Gone(ctx, traces, r.notice)
@@ -81,10 +81,10 @@ func (r *destruction) traced(ctx context.Context, d *Doomed, traces []proxmox.Tr
 }
 
 // keep notes what was found of a stage for the receipt. What is left is an error.
-func (r *destruction) keep(stage string, things []event.Thing) error {
+func (r *destruction) keep(stage string, things []event.OwnedObject) error {
 	r.noting.Lock()
 	defer r.noting.Unlock()
-	var left []event.Thing
+	var left []event.OwnedObject
 	for _, t := range things {
 		t.Stage, t.Reason = stage, r.masker.Hide(t.Reason)
 		r.note(t)
@@ -115,11 +115,11 @@ func (r *destruction) forgotten(d *Doomed, how string) error {
 
 // removed notes which of these files are gone.
 func (r *destruction) removed(stage, kind, how string, paths ...string) error {
-	var things []event.Thing
+	var things []event.OwnedObject
 	for _, path := range paths {
-		t := event.Thing{Kind: kind, ID: path, Gone: true, Reason: how}
+		t := event.OwnedObject{Kind: kind, ID: path, Gone: true, Reason: how}
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-			t.Gone, t.Reason, t.Way = false, "still there", "rm "+process.Quote(path)
+			t.Gone, t.Reason, t.Fix = false, "still there", "rm "+process.Quote(path)
 		}
 		things = append(things, t)
 	}
@@ -132,13 +132,13 @@ func (r *destruction) receipt(doomed []*Doomed, err error) error {
 	if len(r.things) == 0 && len(doomed) == 0 {
 		return errors.Join(err, r.dir.RemoveLeftovers()) // there was nothing to prove
 	}
-	rec := &event.Receipt{Run: r.id, Cluster: r.Name(), Things: r.things, Stays: []event.Stay{}, Unasked: r.unasked}
-	rec.Proved = err == nil && all(rec.Things, func(t event.Thing) bool { return t.Gone })
-	if rec.Things == nil {
-		rec.Things = []event.Thing{}
+	rec := &event.Receipt{Run: r.id, Cluster: r.Name(), Objects: r.things, Kept: []event.KeptStage{}, Unverified: r.unasked}
+	rec.Proved = err == nil && all(rec.Objects, func(t event.OwnedObject) bool { return t.Gone })
+	if rec.Objects == nil {
+		rec.Objects = []event.OwnedObject{}
 	}
-	if rec.Unasked == nil {
-		rec.Unasked = []string{}
+	if rec.Unverified == nil {
+		rec.Unverified = []string{}
 	}
 	for _, d := range r.all {
 		name, why := d.Record.Name, "not selected"
@@ -151,7 +151,7 @@ func (r *destruction) receipt(doomed []*Doomed, err error) error {
 		case d.Record.Persistent:
 			why = "persistent"
 		}
-		rec.Stays = append(rec.Stays, event.Stay{Stage: name, Why: why})
+		rec.Kept = append(rec.Kept, event.KeptStage{Stage: name, Reason: why})
 	}
 	data, err := json.MarshalIndent(rec, "", "  ")
 	if err != nil {
@@ -172,8 +172,8 @@ func (r *destruction) receipt(doomed []*Doomed, err error) error {
 
 // summary is a receipt in one line.
 func summary(rec *event.Receipt) string {
-	var gone, left []event.Thing
-	for _, t := range rec.Things {
+	var gone, left []event.OwnedObject
+	for _, t := range rec.Objects {
 		if t.Gone {
 			gone = append(gone, t)
 		} else {
@@ -192,26 +192,26 @@ func summary(rec *event.Receipt) string {
 			parts = append(parts, "gone: "+tally(gone))
 		}
 	}
-	if n := len(rec.Unasked); n == 1 {
+	if n := len(rec.Unverified); n == 1 {
 		parts = append(parts, "on Terraform's word alone: 1 resource")
 	} else if n > 1 {
 		parts = append(parts, fmt.Sprintf("on Terraform's word alone: %d resources", n))
 	}
 	stays := map[string][]string{}
-	for _, s := range rec.Stays {
-		stays[s.Why] = append(stays[s.Why], s.Stage)
+	for _, s := range rec.Kept {
+		stays[s.Reason] = append(stays[s.Reason], s.Stage)
 	}
-	for _, s := range rec.Stays {
-		if names := stays[s.Why]; names != nil {
-			parts = append(parts, "staying ("+s.Why+"): "+strings.Join(names, ", "))
-			delete(stays, s.Why)
+	for _, s := range rec.Kept {
+		if names := stays[s.Reason]; names != nil {
+			parts = append(parts, "staying ("+s.Reason+"): "+strings.Join(names, ", "))
+			delete(stays, s.Reason)
 		}
 	}
 	return strings.Join(parts, "; ")
 }
 
 // tally counts things by kind, in the order in which the kinds appear.
-func tally(things []event.Thing) string {
+func tally(things []event.OwnedObject) string {
 	count, kinds := map[string]int{}, []string{}
 	for _, t := range things {
 		if count[t.Kind]++; count[t.Kind] == 1 {

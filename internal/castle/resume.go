@@ -30,22 +30,22 @@ func (r *destruction) resume() error {
 	if err != nil || proved == nil {
 		return err
 	}
-	r.unasked = proved.Unasked
-	for _, t := range proved.Things {
+	r.unasked = proved.Unverified
+	for _, t := range proved.Objects {
 		r.note(t)
 	}
-	for _, t := range proved.Things {
+	for _, t := range proved.Objects {
 		path := r.dir.Stage(t.Stage).StatePath()
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-			r.note(event.Thing{Stage: t.Stage, Kind: "state", ID: path, Gone: true})
+			r.note(event.OwnedObject{Stage: t.Stage, Kind: "state", ID: path, Gone: true})
 		}
 	}
 	return nil
 }
 
 // note remembers what was found of a thing; it says more than what was found before.
-func (r *destruction) note(t event.Thing) {
-	same := func(x event.Thing) bool {
+func (r *destruction) note(t event.OwnedObject) {
+	same := func(x event.OwnedObject) bool {
 		return x.Stage == t.Stage && x.Kind == t.Kind && x.ID == t.ID && x.Where == t.Where
 	}
 	if i := slices.IndexFunc(r.things, same); i >= 0 {
@@ -57,13 +57,13 @@ func (r *destruction) note(t event.Thing) {
 
 // retain writes what was proved so far; the caller holds noting.
 func (r *destruction) retain() error {
-	proved := &event.Receipt{Run: r.id, Cluster: r.Name(), Unasked: r.unasked}
+	proved := &event.Receipt{Run: r.id, Cluster: r.Name(), Unverified: r.unasked}
 	for _, t := range r.things {
 		if t.Gone {
-			proved.Things = append(proved.Things, t)
+			proved.Objects = append(proved.Objects, t)
 		}
 	}
-	if len(proved.Things)+len(proved.Unasked) == 0 {
+	if len(proved.Objects)+len(proved.Unverified) == 0 {
 		return nil
 	}
 	return r.dir.Proof().Write(*proved)

@@ -27,7 +27,7 @@ type run struct {
 	binary     func() (terraform.Binary, error)
 	began      time.Time
 	emitting   sync.Mutex
-	atWork     func() []event.Work // what Terraform is at
+	atWork     func() []event.Operation // what Terraform is at
 }
 
 // observe returns a run that only looks: it holds no lock and keeps no journal.

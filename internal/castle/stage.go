@@ -26,7 +26,7 @@ func (r *creation) stage(ctx context.Context, s *config.Stage, judgedLate bool) 
 	case err != nil:
 		return err
 	case current:
-		r.outcomes.set(s, event.StageCurrent)
+		r.outcomes.set(s, event.StageUpToDate)
 	case s.Volatile:
 		return r.renew(ctx, s)
 	default:
@@ -57,7 +57,7 @@ func (r *creation) raise(ctx context.Context, s *config.Stage) error {
 // that nothing has to be done.
 func (r *creation) settle(ctx context.Context, s *config.Stage) error {
 	kind, took := r.outcomes.get(s)
-	if kind != event.StageCurrent {
+	if kind != event.StageUpToDate {
 		print, err := r.fingerprint(ctx, s)
 		if err != nil {
 			return err

@@ -1,6 +1,8 @@
-// Package event is the one shape in which a run tells what happens. The
-// reporter shows events, the journal keeps them and the report sums them up,
-// so all three agree.
+// Package event defines what a run reports. The reporter prints events, the journal
+// keeps them and the report sums them up, so that all three agree. Events hold no
+// secret: a run masks every text before it sends it.
+//
+// JSON names and values are file formats: journals of older versions are read.
 package event
 
 import "time"
@@ -11,32 +13,31 @@ type Kind string
 // The kinds, in the order in which a run may send them.
 const (
 	RunStarted         Kind = "run_started"
-	Reviewed           Kind = "reviewed"         // the run applies a plan that was saved before; with Reviewed
-	StageStarted       Kind = "stage_started"    // everything it needs is open
+	Reviewed           Kind = "reviewed"         // the run applies a saved plan; with Reviewed
+	StageStarted       Kind = "stage_started"    // everything that it needs is ready
 	StepStarted        Kind = "step_started"     // adopt, plan, preflight, apply, gates, destroy …
 	StepEnded          Kind = "step_ended"       // with Seconds
-	ResourceStarted    Kind = "resource_started" // Terraform began with one resource
-	Resource           Kind = "resource"         // and finished with it
-	Retry              Kind = "retry"            // a step failed for a reason that passes; Seconds until it is tried again
+	ResourceStarted    Kind = "resource_started" // Terraform starts to change a resource
+	Resource           Kind = "resource"         // and has changed it
+	Retry              Kind = "retry"            // after a transient failure; Seconds until the next try
 	GateClosed         Kind = "gate_closed"      // a new reason why a gate is closed
 	ReconcileTriggered Kind = "gate_nudged"      // a closed gate asked controllers to reconcile
 	GateOpen           Kind = "gate_open"
 	StageReady         Kind = "stage_ready"
-	StageCurrent       Kind = "stage_current" // nothing to do: fingerprint unchanged, gates open
+	StageUpToDate      Kind = "stage_current" // fingerprint unchanged, gates open
 	StageGone          Kind = "stage_gone"    // destroyed
 	StageFailed        Kind = "stage_failed"  // with Text
 	StageStopped       Kind = "stage_stopped" // interrupted with its run
-	Diagnosed          Kind = "diagnosed"     // why a stage failed, as far as its surroundings say; with Diagnosis
-	StageSkipped       Kind = "stage_skipped" // because what it needs failed: Text names it
+	Diagnosed          Kind = "diagnosed"     // why a stage failed; with Diagnosis
+	StageSkipped       Kind = "stage_skipped" // a stage that it needs failed: Text names it
 	Notice             Kind = "notice"        // one line a user should read
-	Receipted          Kind = "receipt"       // what a destroy has proved; with Receipt
-	Interrupted        Kind = "interrupted"   // by its user, each time; with Interruption
-	Waiting            Kind = "waiting"       // what an interrupted run still waits for, now and then; with Interruption
+	Receipted          Kind = "receipt"       // with Receipt
+	Interrupted        Kind = "interrupted"   // once for each interrupt; with Interruption
+	Waiting            Kind = "waiting"       // from time to time after an interrupt; with Interruption
 	RunEnded           Kind = "run_ended"
 )
 
-// Event is one thing that happened in a run. Text never holds a secret: it is
-// masked before it is sent.
+// Event is one change of state in a run.
 type Event struct {
 	Time    time.Time `json:"time"`
 	Run     string    `json:"run,omitempty"`
@@ -45,7 +46,7 @@ type Event struct {
 	Stage   string    `json:"stage,omitempty"`
 	Step    string    `json:"step,omitempty"`
 	Gate    string    `json:"gate,omitempty"`
-	Address string    `json:"address,omitempty"` // a resource's address in its module
+	Address string    `json:"address,omitempty"` // of a resource in its module
 	Action  string    `json:"action,omitempty"`  // create, update, delete, import …
 	Text    string    `json:"text,omitempty"`
 	Seconds float64   `json:"seconds,omitempty"`
@@ -56,20 +57,65 @@ type Event struct {
 	Interruption *Interruption `json:"interruption,omitempty"`
 }
 
-// ReviewedPlan is the file of a saved plan.
+// ReviewedPlan names the file of a saved plan and the run that made it.
 type ReviewedPlan struct {
 	File   string    `json:"file"`
 	SHA256 string    `json:"sha256"`
-	Run    string    `json:"run"` // that made it
+	Run    string    `json:"run"`
 	Made   time.Time `json:"made"`
 }
 
-// Diagnosis is what a person needs to go on from a closed gate or a failed step.
+// Diagnosis says why a gate stayed closed or a step failed, and what to do next.
 type Diagnosis struct {
-	Waited string    `json:"waited"`          // what was waited for
-	Seen   string    `json:"seen"`            // what was there instead
-	Since  time.Time `json:"since"`           // since when that was so
-	Cause  string    `json:"cause,omitempty"` // the likely one; empty if none is known
-	Next   string    `json:"next,omitempty"`  // the command to look further, or the way out
-	Folder string    `json:"folder"`          // where everything is that was found; empty if it was not kept
+	Waited string    `json:"waited"`          // the condition that was waited for
+	Seen   string    `json:"seen"`            // the state that was observed instead
+	Since  time.Time `json:"since"`           // when Seen began
+	Cause  string    `json:"cause,omitempty"` // the likely one; empty: none is known
+	Next   string    `json:"next,omitempty"`  // the command to look further, or the fix
+	Folder string    `json:"folder"`          // holds everything that was found; empty: not kept
+}
+
+// Interruption is what an interrupted run still waits for.
+type Interruption struct {
+	Times      int         `json:"times"` // interrupts so far
+	Operations []Operation `json:"works"`
+}
+
+// Operation is a Terraform command in progress, or one resource that it changes.
+type Operation struct {
+	Layer   string    `json:"layer"`
+	Stage   string    `json:"stage"`
+	Command string    `json:"command"`           // init, plan, apply …
+	Address string    `json:"address,omitempty"` // of the resource
+	Action  string    `json:"action,omitempty"`  // create, update, delete …
+	Since   time.Time `json:"since"`
+}
+
+// Receipt lists what a destroy verified.
+type Receipt struct {
+	Run     string        `json:"run"`
+	Cluster string        `json:"cluster"`
+	Proved  bool          `json:"proved"` // every object is verified gone, Unverified excepted
+	Objects []OwnedObject `json:"things"`
+	Kept    []KeptStage   `json:"stays"`
+	// Unverified are resources that Terraform reports deleted and castle cannot check.
+	Unverified []string `json:"unasked"`
+}
+
+// OwnedObject is an object that a destroyed stage owned, and whether it is gone.
+type OwnedObject struct {
+	Stage string `json:"stage"`
+	// machine, disk, image, snippet, file, kubeconfig, talosconfig, state …
+	Kind   string `json:"kind"`
+	ID     string `json:"id"`               // 421, local-lvm:vm-421-disk-0, a path
+	Where  string `json:"where,omitempty"`  // node proxmox
+	Gone   bool   `json:"gone"`             // verified with the system that holds it
+	Reason string `json:"reason,omitempty"` // why it still exists, or what replaced it
+	Fix    string `json:"way,omitempty"`    // how to remove it
+}
+
+// KeptStage is a stage that a destroy keeps.
+type KeptStage struct {
+	Stage  string `json:"stage"`
+	Reason string `json:"why"`
 }

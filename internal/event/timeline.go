@@ -2,16 +2,29 @@ package event
 
 import "time"
 
-// Span is what a run's events say of one stage.
+// Result is how a stage ended. The values are part of reports in JSON.
+type Result string
+
+// The results of a stage; a stage that never ended has none.
+const (
+	ResultReady       Result = "ready"
+	ResultUpToDate    Result = "current"
+	ResultGone        Result = "gone"
+	ResultFailed      Result = "failed"
+	ResultInterrupted Result = "interrupted"
+	ResultSkipped     Result = "skipped"
+)
+
+// Span sums up the events of one stage.
 type Span struct {
 	Layer, Stage string
-	Result       string // ready, current, gone, failed, interrupted, skipped; "" if it never ended
+	Result       Result
 	Reason       string // why it failed or was skipped
 	Started      time.Time
 	Ended        time.Time
 	Steps        map[string]time.Duration // by step: plan, apply, gates …
 
-	began bool // it has started, and not only been asked something
+	started bool // a preflight alone does not start a stage
 }
 
 // Timeline sums events up by stage, in the order in which the stages first appear.
@@ -34,10 +47,10 @@ func Timeline(events []Event) []*Span {
 }
 
 func (s *Span) add(e Event) {
-	if e.Kind == StageStarted && (s.Result == "" && !s.began || s.Result == "current") {
-		// A preflight may have been asked long before; and what was up to date is
-		// read again when something is about to use it.
-		s.Started, s.began, s.Result = e.Time, true, ""
+	if e.Kind == StageStarted && (s.Result == "" && !s.started || s.Result == ResultUpToDate) {
+		// A preflight may have run long before, and a volatile stage that is up to date
+		// starts again when something is about to use its outputs.
+		s.Started, s.started, s.Result = e.Time, true, ""
 	}
 	s.Ended = e.Time
 	if e.Kind == StepEnded {
@@ -51,9 +64,9 @@ func (s *Span) add(e Event) {
 	}
 }
 
-func results() map[Kind]string {
-	return map[Kind]string{
-		StageReady: "ready", StageCurrent: "current", StageGone: "gone",
-		StageFailed: "failed", StageSkipped: "skipped", StageStopped: "interrupted",
+func results() map[Kind]Result {
+	return map[Kind]Result{
+		StageReady: ResultReady, StageUpToDate: ResultUpToDate, StageGone: ResultGone,
+		StageFailed: ResultFailed, StageSkipped: ResultSkipped, StageStopped: ResultInterrupted,
 	}
 }

@@ -10,7 +10,10 @@ import (
 var began = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func at(seconds int, kind event.Kind, stage string, more ...func(*event.Event)) event.Event {
-	e := event.Event{Time: began.Add(time.Duration(seconds) * time.Second), Kind: kind, Stage: stage, Layer: "layer of " + stage}
+	e := event.Event{
+		Time: began.Add(time.Duration(seconds) * time.Second), Kind: kind, Stage: stage,
+		Layer: "layer of " + stage,
+	}
 	for _, m := range more {
 		m(&e)
 	}
@@ -31,17 +34,20 @@ func TestTimelineSumsAStageUp(t *testing.T) {
 		at(4, event.StepEnded, "machines", step("apply", 1.5)),
 		at(5, event.StepEnded, "machines", step("apply", 0.5)),
 		at(9, event.StageReady, "machines"),
-		at(9, event.StageCurrent, "seed"),
+		at(9, event.StageUpToDate, "seed"),
 		at(10, event.StageFailed, "pool", text("quota exceeded")),
-		at(11, event.StageSkipped, "flux", text("pool did not succeed")),
+		at(11, event.StageSkipped, "flux", text("dependency pool failed")),
 		at(12, event.StageStarted, "late"),
 		at(13, event.RunEnded, ""),
 	})
 	var got []string
 	for _, s := range spans {
-		got = append(got, s.Stage+" "+s.Result+" "+s.Reason)
+		got = append(got, s.Stage+" "+string(s.Result)+" "+s.Reason)
 	}
-	want := []string{"machines ready ", "seed current ", "pool failed quota exceeded", "flux skipped pool did not succeed", "late  "}
+	want := []string{
+		"machines ready ", "seed current ", "pool failed quota exceeded",
+		"flux skipped dependency pool failed", "late  ",
+	}
 	if len(got) != len(want) {
 		t.Fatalf("got %q, want %q", got, want)
 	}
@@ -51,7 +57,8 @@ func TestTimelineSumsAStageUp(t *testing.T) {
 		}
 	}
 	machines := spans[0]
-	if machines.Layer != "layer of machines" || machines.Started != began.Add(time.Second) || machines.Ended != began.Add(9*time.Second) {
+	if machines.Layer != "layer of machines" || machines.Started != began.Add(time.Second) ||
+		machines.Ended != began.Add(9*time.Second) {
 		t.Errorf("machines: %+v", machines)
 	}
 	if machines.Steps["plan"] != time.Second || machines.Steps["apply"] != 2*time.Second {
@@ -69,7 +76,7 @@ func TestTimelineKeepsTheLastResult(t *testing.T) {
 	}
 }
 
-func TestAStageStartsWhenItStartsAndNotWhenItsPreflightRan(t *testing.T) {
+func TestAPreflightDoesNotStartAStage(t *testing.T) {
 	spans := event.Timeline([]event.Event{
 		at(0, event.StepStarted, "machines", step("preflight", 0)),
 		at(1, event.StepEnded, "machines", step("preflight", 1)),
@@ -81,9 +88,9 @@ func TestAStageStartsWhenItStartsAndNotWhenItsPreflightRan(t *testing.T) {
 	}
 }
 
-func TestAStageThatIsReadAgainStartsThen(t *testing.T) {
+func TestAnUpToDateStageThatRunsAgainStartsThen(t *testing.T) {
 	spans := event.Timeline([]event.Event{
-		at(0, event.StageCurrent, "infisical"),
+		at(0, event.StageUpToDate, "infisical"),
 		at(60, event.StageStarted, "infisical"),
 		at(62, event.StageReady, "infisical"),
 	})

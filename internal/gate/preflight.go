@@ -58,7 +58,7 @@ type Inspection struct {
 	Present []string
 	// Proof is the receipt's entry for objects that outlive the cluster, such as
 	// machines that nobody deletes: whether the stage has left them.
-	Proof []event.Thing
+	Proof []event.OwnedObject
 }
 
 // Foreign is one object in the way, why it counts as somebody else's, and the fixes.

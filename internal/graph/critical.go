@@ -11,7 +11,8 @@ import "time"
 // It is the longest path through a directed acyclic graph, found in one pass over
 // an order of its nodes (Sedgewick and Wayne, Algorithms, 4th edition, section 4.4,
 // "critical path method"; the method is Kelley and Walker's of 1959).
-func CriticalPath[N comparable](nodes []N, needs func(N) []N, weight func(N) time.Duration) ([]N, time.Duration, error) {
+func CriticalPath[N comparable](nodes []N, needs func(N) []N,
+	weight func(N) time.Duration) ([]N, time.Duration, error) {
 	order, err := Sort(nodes, needs)
 	if err != nil {
 		return nil, 0, err

@@ -63,7 +63,8 @@ func TestCriticalPath(t *testing.T) {
 			needs := func(n string) []string { return strings.Fields(tt.needs[n]) }
 			weight := func(n string) time.Duration { return time.Duration(tt.weight[n]) * time.Second }
 			path, length, err := graph.CriticalPath(strings.Fields(tt.nodes), needs, weight)
-			if err != nil || !slices.Equal(path, strings.Fields(tt.want)) || length != time.Duration(tt.length)*time.Second {
+			if err != nil || !slices.Equal(path, strings.Fields(tt.want)) ||
+				length != time.Duration(tt.length)*time.Second {
 				t.Errorf("got %q, %s, %v; want %q, %ds", path, length, err, tt.want, tt.length)
 			}
 		})
@@ -72,7 +73,9 @@ func TestCriticalPath(t *testing.T) {
 
 func TestCriticalPathNamesACycle(t *testing.T) {
 	needs := func(n string) []string { return map[string][]string{"a": {"b"}, "b": {"a"}}[n] }
-	_, _, err := graph.CriticalPath([]string{"a", "b"}, needs, func(string) time.Duration { return time.Second })
+	_, _, err := graph.CriticalPath([]string{"a", "b"}, needs, func(string) time.Duration {
+		return time.Second
+	})
 	if cycle := new(graph.CycleError[string]); !errors.As(err, &cycle) {
 		t.Errorf("got %v", err)
 	}

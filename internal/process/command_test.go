@@ -19,7 +19,8 @@ func TestQuoteMakesOneWordForAShell(t *testing.T) {
 
 func TestGetenvReturnsTheLastValueOfAName(t *testing.T) {
 	environ := []string{"PATH=/bin", "HOME=/root", "PATH=/usr/bin", "EMPTY=", "ODD", "PATHS=/x"}
-	for name, want := range map[string]string{"PATH": "/usr/bin", "HOME": "/root", "EMPTY": "", "ODD": "", "NONE": ""} {
+	for name, want := range map[string]string{"PATH": "/usr/bin", "HOME": "/root", "EMPTY": "", "ODD": "",
+		"NONE": ""} {
 		if got := process.Getenv(environ, name); got != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)
 		}

@@ -26,7 +26,7 @@ type Search struct {
 // Gone says of each trace, and of each other disk that carries the id of a
 // machine among them, whether it is gone. Report is told once what is waited for.
 // The error is that of a context that has ended.
-func (s Search) Gone(ctx context.Context, traces []Trace, report func(string)) ([]event.Thing, error) {
+func (s Search) Gone(ctx context.Context, traces []Trace, report func(string)) ([]event.OwnedObject, error) {
 	interval, patience := cmp.Or(s.Interval, time.Second), cmp.Or(s.Patience, 10*time.Minute)
 	began, told := time.Now(), false
 	for {
@@ -60,7 +60,7 @@ func (s Search) Gone(ctx context.Context, traces []Trace, report func(string)) (
 }
 
 // Now is Gone at one look: tasks that go on are not waited for.
-func (s Search) Now(ctx context.Context, traces []Trace) []event.Thing {
+func (s Search) Now(ctx context.Context, traces []Trace) []event.OwnedObject {
 	l := look{Client: s.Client, ctx: ctx}
 	l.running()
 	return l.all(traces)

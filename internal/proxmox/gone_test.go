@@ -82,7 +82,7 @@ func TestWhatIsStillThereIsNamedWithTheWayToRemoveIt(t *testing.T) {
 		if x.Gone {
 			t.Errorf("%s %s counts as gone", x.Kind, x.ID)
 		}
-		ways[x.ID] = x.Where + " | " + x.Way
+		ways[x.ID] = x.Where + " | " + x.Fix
 	}
 	for id, want := range map[string]string{
 		"421":                                   "node proxmox | as root on node proxmox: qm stop 421 && qm destroy 421 --purge",
@@ -197,7 +197,7 @@ func TestAMachineThatCannotBeToldFromAnotherHasNoWayToBeRemoved(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	d.AddVM(emulator.VM{ID: 421, Name: "prod-database"})
 	things, err := Search{Client: d.client(t)}.Gone(t.Context(), []Trace{{Kind: Machine, VM: 421, Name: "blue-cp-01"}}, func(string) {})
-	if err != nil || len(things) != 1 || things[0].Gone || things[0].Way != "" {
+	if err != nil || len(things) != 1 || things[0].Gone || things[0].Fix != "" {
 		t.Errorf("things %+v, %v", things, err)
 	}
 }

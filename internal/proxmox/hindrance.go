@@ -12,12 +12,12 @@ import (
 // Hindered lists the machines among traces that Proxmox would not delete now,
 // with what keeps it from doing so and the way out. It would only say so when
 // others are gone already: of a lock, a task that was begun long ago speaks.
-func (c *Client) Hindered(ctx context.Context, traces []Trace) ([]event.Thing, error) {
+func (c *Client) Hindered(ctx context.Context, traces []Trace) ([]event.OwnedObject, error) {
 	listed, err := c.Guests(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var hindered []event.Thing
+	var hindered []event.OwnedObject
 	for _, t := range traces {
 		i := slices.IndexFunc(listed, func(g Guest) bool { return t.Kind == Machine && g.ID == t.VM && g.Kind == "qemu" })
 		if i < 0 {
@@ -32,7 +32,7 @@ func (c *Client) Hindered(ctx context.Context, traces []Trace) ([]event.Thing, e
 		}
 		g := guest{Guest: listed[i]}.complete(config)
 		if way := g.release(); way != "" {
-			hindered = append(hindered, event.Thing{Kind: Machine, ID: t.ID(), Where: "node " + g.Node, Reason: g.held(), Way: way})
+			hindered = append(hindered, event.OwnedObject{Kind: Machine, ID: t.ID(), Where: "node " + g.Node, Reason: g.held(), Fix: way})
 		}
 	}
 	return hindered, nil

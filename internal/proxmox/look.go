@@ -18,9 +18,9 @@ type look struct {
 	nodes  []Node
 	disks  []seenDisk
 	read   map[string]bool // node/storage whose disks are known; /storage if it is shared
-	blind  []event.Thing   // what could not be asked
+	blind  []event.OwnedObject   // what could not be asked
 	others map[int]Config  // by id: the other guest that has it now
-	things []event.Thing
+	things []event.OwnedObject
 	traces []Trace // of things
 }
 
@@ -58,11 +58,11 @@ func (l *look) add(t Trace, gone bool, reason, way string) {
 	if t.Node != "" {
 		where = "node " + t.Node
 	}
-	l.things = append(l.things, event.Thing{Kind: t.Kind, ID: t.ID(), Where: where, Gone: gone, Reason: reason, Way: way})
+	l.things = append(l.things, event.OwnedObject{Kind: t.Kind, ID: t.ID(), Where: where, Gone: gone, Reason: reason, Fix: way})
 	l.traces = append(l.traces, t)
 }
 
-func (l *look) all(traces []Trace) []event.Thing {
+func (l *look) all(traces []Trace) []event.OwnedObject {
 	kinds := []string{Machine, Disk, Image, Snippet, File}
 	traces = slices.SortedStableFunc(slices.Values(traces), func(a, b Trace) int {
 		return slices.Index(kinds, a.Kind) - slices.Index(kinds, b.Kind)
@@ -172,9 +172,9 @@ func (l *look) unseen(traces []Trace) {
 		case err != nil:
 			l.cannot("storage", storage, err)
 		case !sees:
-			l.blind = append(l.blind, event.Thing{
+			l.blind = append(l.blind, event.OwnedObject{
 				Kind: "storage", ID: storage, Reason: "not proved: this API token may not see all disks there",
-				Way: "give the token Datastore.Allocate on /storage/" + storage,
+				Fix: "give the token Datastore.Allocate on /storage/" + storage,
 			})
 		case !l.read["/"+storage] && !l.read[t.Node+"/"+storage] && len(l.blind) == 0:
 			l.cannot("storage", storage+" on node "+t.Node, errors.New("the node does not list it for disks"))
@@ -187,5 +187,5 @@ func (l *look) cannot(kind, id string, err error) {
 	if kind == "node" {
 		way = "run the same command again when it is back; one that is gone for good has to leave the Proxmox cluster: pvecm delnode " + id
 	}
-	l.blind = append(l.blind, event.Thing{Kind: kind, ID: id, Reason: unproved(err), Way: way})
+	l.blind = append(l.blind, event.OwnedObject{Kind: kind, ID: id, Reason: unproved(err), Fix: way})
 }

@@ -198,7 +198,7 @@ func (c *maintenance) describe(key string) string {
 // that the state has it configured.
 func (c *maintenance) addFinding(found *gate.Inspection, key, address string, m ownership, recorded bool) {
 	what, where := c.describe(key), c.endpoints[key]
-	proof := event.Thing{Kind: "machine configuration", ID: key, Where: where}
+	proof := event.OwnedObject{Kind: "machine configuration", ID: key, Where: where}
 	switch m.owner {
 	case unconfigured:
 		if recorded {
@@ -209,7 +209,7 @@ func (c *maintenance) addFinding(found *gate.Inspection, key, address string, m 
 	case own:
 		found.Present = append(found.Present, what)
 		proof.Reason = "the machine runs with it"
-		proof.Way = "create the cluster again, which includes the machine, and destroy it; " +
+		proof.Fix = "create the cluster again, which includes the machine, and destroy it; " +
 			"or reset the machine: boot it from Talos' ISO, whose menu offers that"
 	case foreign:
 		f := gate.Foreign{
@@ -242,7 +242,7 @@ func (c *maintenance) addFinding(found *gate.Inspection, key, address string, m 
 			found.Unusable = append(found.Unusable, f)
 		}
 		proof.Reason = "the machine does not answer: " + m.reason
-		proof.Way = "switch it on; if it is gone for good, remove it from the state with castle state forget"
+		proof.Fix = "switch it on; if it is gone for good, remove it from the state with castle state forget"
 	}
 	// A machine that the state never had needs no proof, unless it has this cluster's configuration.
 	if recorded || m.owner == own {

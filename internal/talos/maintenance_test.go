@@ -95,7 +95,7 @@ func TestMaintenanceAcceptsAMachineWithTheClustersSecrets(t *testing.T) {
 		if len(f.Foreign)+len(f.Unusable)+len(f.Lost) > 0 || len(f.Present) != 1 {
 			t.Errorf("recorded %v: %+v", recorded, f)
 		}
-		if len(f.Proof) != 1 || f.Proof[0].Gone || f.Proof[0].Way == "" {
+		if len(f.Proof) != 1 || f.Proof[0].Gone || f.Proof[0].Fix == "" {
 			t.Errorf("it is no machine that a destroy has left: %+v", f.Proof)
 		}
 	}

@@ -6,20 +6,20 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 )
 
-// patience is how long a gate may be closed before a person is told why. Every
-// gate is closed at first, for a moment; only the ones that stay so are news.
-const patience = 3 * time.Second
+// gateDelay is how long a gate is closed before a line says why. Every gate is closed
+// at first; only the ones that stay closed matter.
+const gateDelay = 3 * time.Second
 
 // closedGate is a gate that has not opened yet.
 type closedGate struct {
-	last  event.Event // why it is closed now
-	told  bool        // some reason was told
-	timer *time.Timer // tells last; nil while last has been told
+	last    event.Event // the latest reason
+	printed bool        // some reason was printed
+	timer   *time.Timer // prints last; nil once it is printed
 }
 
-// gate reports whether a gate's event is worth a line now. That it is closed is
-// told after a while, if it is still so, and from then on not oftener than that.
-func (l *Lines) gate(e event.Event) bool {
+// reportsGate reports whether a gate's event gets a line now. A closed gate gets one
+// every gateDelay at most, with the latest reason.
+func (l *Lines) reportsGate(e event.Event) bool {
 	if l.verbose {
 		return true
 	}
@@ -31,7 +31,7 @@ func (l *Lines) gate(e event.Event) bool {
 		}
 		g.stop()
 		delete(l.gates, key)
-		return g.told
+		return g.printed
 	}
 	if g == nil {
 		g = &closedGate{}
@@ -39,7 +39,7 @@ func (l *Lines) gate(e event.Event) bool {
 	}
 	g.last = e
 	if g.timer == nil {
-		g.timer = time.AfterFunc(patience, func() { l.tell(key, g) })
+		g.timer = time.AfterFunc(gateDelay, func() { l.printGate(key, g) })
 	}
 	return false
 }
@@ -50,21 +50,20 @@ func (g *closedGate) stop() {
 	}
 }
 
-// tell writes why a gate is still closed.
-func (l *Lines) tell(key string, g *closedGate) {
+// printGate prints why a gate is still closed.
+func (l *Lines) printGate(key string, g *closedGate) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.gates[key] != g {
 		return // it opened while the timer fired
 	}
-	g.told, g.timer = true, nil
+	g.printed, g.timer = true, nil
 	g.last.Time = time.Now()
 	l.line(g.last)
 }
 
-// forget drops a stage's closed gates: nobody waits for them any more, and who
-// did says how it ended.
-func (l *Lines) forget(stage string) {
+// dropGates drops the closed gates of a stage that does not wait for them any more.
+func (l *Lines) dropGates(stage string) {
 	for key, g := range l.gates {
 		if g.last.Stage == stage {
 			g.stop()

@@ -14,7 +14,8 @@ import (
 
 // gateEvent is one answer of a gate.
 func gateEvent(gate, why string) event.Event {
-	e := event.Event{Time: time.Now(), Kind: event.GateOpen, Layer: "networking", Stage: "metallb", Gate: gate}
+	e := event.Event{Time: time.Now(), Kind: event.GateOpen, Layer: "networking", Stage: "metallb",
+		Gate: gate}
 	if why != "" {
 		e.Kind, e.Text = event.GateClosed, why
 	}
@@ -39,7 +40,7 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-func TestAGateThatOpensAtOnceIsNoNews(t *testing.T) {
+func TestAGateThatOpensAtOnceHasNoLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &buffer{}
 		l := ui.NewLines(w, false, false)
@@ -54,7 +55,7 @@ func TestAGateThatOpensAtOnceIsNoNews(t *testing.T) {
 	})
 }
 
-func TestAGateThatStaysClosedIsToldWithItsLastReasonAndNotTooOften(t *testing.T) {
+func TestAClosedGatePrintsItsLastReasonFromTimeToTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &buffer{}
 		l := ui.NewLines(w, false, false)
@@ -63,23 +64,25 @@ func TestAGateThatStaysClosedIsToldWithItsLastReasonAndNotTooOften(t *testing.T)
 		l.Report(gateEvent("webhook.objects", "connection refused"))
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if got := w.String(); strings.Contains(got, "caBundle") || !strings.Contains(got, "gate webhook.objects closed: connection refused") {
+		const reason = "gate webhook.objects closed: connection refused"
+		if got := w.String(); strings.Contains(got, "caBundle") || !strings.Contains(got, reason) {
 			t.Errorf("after four seconds: %q, want the last reason alone", got)
 		}
-		for _, why := range []string{"no caBundle yet", "connection refused", "not judged"} {
+		for _, why := range []string{"no caBundle yet", "connection refused", "not checked"} {
 			l.Report(gateEvent("webhook.objects", why))
 		}
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
 		l.Report(gateEvent("webhook.objects", ""))
 		got := w.String()
-		if strings.Count(got, "closed") != 2 || !strings.Contains(got, "not judged") || !strings.Contains(got, "gate webhook.objects open") {
+		if strings.Count(got, "closed") != 2 || !strings.Contains(got, "not checked") ||
+			!strings.Contains(got, "gate webhook.objects open") {
 			t.Errorf("afterwards: %q, want one more reason, the last, and that it opened", got)
 		}
 	})
 }
 
-func TestWhatIsNotWaitedForAnyMoreTellsNothingMoreOfItsGates(t *testing.T) {
+func TestAStageThatHasEndedPrintsNoClosedGates(t *testing.T) {
 	for name, end := range map[string]event.Event{
 		"a stage that has ended":   {Kind: event.StageStopped},
 		"gates that nobody awaits": {Kind: event.StepEnded, Step: "gates"},
@@ -102,7 +105,7 @@ func TestWhatIsNotWaitedForAnyMoreTellsNothingMoreOfItsGates(t *testing.T) {
 	}
 }
 
-func TestVerboseTellsEveryAnswer(t *testing.T) {
+func TestVerbosePrintsEveryGateResult(t *testing.T) {
 	w := &buffer{}
 	l := ui.NewLines(w, false, true)
 	l.Report(gateEvent("workload.controller", "0 of 1 available"))
@@ -112,13 +115,14 @@ func TestVerboseTellsEveryAnswer(t *testing.T) {
 	}
 }
 
-func TestWhatAGateDidAboutItIsTold(t *testing.T) {
+func TestATriggeredReconcileIsPrinted(t *testing.T) {
 	w := &buffer{}
 	l := ui.NewLines(w, false, false)
 	e := gateEvent("flux.converged", "")
 	e.Kind, e.Text = event.ReconcileTriggered, "asked kustomization flux-system/apps to reconcile"
 	l.Report(e)
-	if got := w.String(); !strings.Contains(got, "gate flux.converged: asked kustomization flux-system/apps to reconcile\n") {
+	if got := w.String(); !strings.Contains(got, "gate flux.converged: asked kustomization "+
+		"flux-system/apps to reconcile\n") {
 		t.Errorf("got %q", got)
 	}
 }

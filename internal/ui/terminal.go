@@ -28,20 +28,21 @@ func (p painter) green(s string) string  { return p.colour("32", s) }
 func (p painter) yellow(s string) string { return p.colour("33", s) }
 func (p painter) dim(s string) string    { return p.colour("2", s) }
 
-// live is the last line of a terminal: what is in progress now.
+// live is the last line of a terminal: the steps in progress.
 type live struct {
 	w       io.Writer
-	running map[string]string // stage: what it is doing
+	running map[string]string // stage: its step
 	drawn   bool
 }
 
-func (l *live) see(e event.Event) {
+func (l *live) update(e event.Event) {
 	switch e.Kind {
 	case event.StepStarted:
 		l.running[e.Stage] = e.Step
 	case event.Retry:
-		l.running[e.Stage] = "waits to try again"
-	case event.StepEnded, event.StageReady, event.StageCurrent, event.StageGone, event.StageFailed, event.StageStopped, event.StageSkipped:
+		l.running[e.Stage] = "waiting to retry"
+	case event.StepEnded, event.StageReady, event.StageUpToDate, event.StageGone, event.StageFailed,
+		event.StageStopped, event.StageSkipped:
 		delete(l.running, e.Stage)
 	case event.RunEnded:
 		clear(l.running)
@@ -63,7 +64,7 @@ func (l *live) draw() {
 	for _, stage := range slices.Sorted(maps.Keys(l.running)) {
 		parts = append(parts, stage+" "+l.running[stage])
 	}
-	// A line that wrapped could not be cleared as one.
+	// A line that wraps cannot be cleared as one.
 	text := []rune("  … " + strings.Join(parts, " · "))
 	if most := columns(l.w) - 1; len(text) > most {
 		text = append(text[:most-1], '…')
@@ -72,7 +73,7 @@ func (l *live) draw() {
 	l.drawn = true
 }
 
-// columns is a terminal's width, or a narrow one where it cannot be asked.
+// columns is a terminal's width, or a narrow one where it is not known.
 func columns(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 2 {

@@ -11,12 +11,40 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 )
 
-// barWidth is how many characters the longest run's bar takes.
+// Table prints rows in columns. In every cell a line break becomes a space.
+type Table struct{ w *tabwriter.Writer }
+
+// NewTable returns a table that writes to w; without a header, if none is given.
+func NewTable(w io.Writer, header ...any) Table {
+	t := Table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	if len(header) > 0 {
+		t.Row(append(header, "")...)
+	}
+	return t
+}
+
+// Row adds a row. Its last cell belongs to no column.
+func (t Table) Row(cells ...any) {
+	texts := make([]string, len(cells))
+	for i, c := range cells {
+		texts[i] = strings.ReplaceAll(fmt.Sprint(c), "\n", " ")
+	}
+	t.Line(strings.Join(texts, "\t"))
+}
+
+// Line adds a line as it is.
+func (t Table) Line(text string) {
+	fmt.Fprintln(t.w, text) //nolint:errcheck // Flush returns the error
+}
+
+// Flush prints the table.
+func (t Table) Flush() error { return t.w.Flush() }
+
+// barWidth is the length of the longest bar, in characters.
 const barWidth = 32
 
-// WriteTimeline writes one line for each stage of a run: what became of it, how
-// long Terraform and the gates took, and when in the run that was; then the
-// receipt, if there is one.
+// WriteTimeline prints one row for each stage of a run: its result, how long Terraform
+// and the gates took, and when in the run that was; then the receipt, if there is one.
 func WriteTimeline(w io.Writer, events []event.Event) {
 	if spans := event.Timeline(events); len(spans) > 0 {
 		writeSpans(w, spans)
@@ -38,8 +66,7 @@ func writeSpans(w io.Writer, spans []*event.Span) {
 			last = s.Ended
 		}
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "layer\tstage\tresult\tterraform\tgates\ttotal\t\n")
+	t := NewTable(w, "layer", "stage", "result", "terraform", "gates", "total")
 	for _, s := range spans {
 		terraform := time.Duration(0)
 		for step, took := range s.Steps {
@@ -47,11 +74,18 @@ func writeSpans(w io.Writer, spans []*event.Span) {
 				terraform += took
 			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Layer, s.Stage, cmp.Or(s.Result, "unfinished"),
-			short(terraform), short(s.Steps["gates"]), short(s.Ended.Sub(s.Started)), bar(first, last, s))
+		t.Row(s.Layer, s.Stage, result(s.Result), short(terraform), short(s.Steps["gates"]),
+			short(s.Ended.Sub(s.Started)), bar(first, last, s))
 	}
-	fmt.Fprintf(t, "\t\t\t\t\t%s\t\n", short(last.Sub(first)))
+	t.Row("", "", "", "", "", short(last.Sub(first)), "")
 	t.Flush() //nolint:errcheck // a closed pipe: nobody reads the table
+}
+
+func result(r event.Result) string {
+	if r == event.ResultUpToDate {
+		return "up to date"
+	}
+	return cmp.Or(string(r), "unfinished")
 }
 
 func short(d time.Duration) string {
@@ -64,7 +98,7 @@ func short(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// bar draws when a stage ran within the whole run.
+// bar draws when a stage ran, within the whole run.
 func bar(first, last time.Time, s *event.Span) string {
 	whole := last.Sub(first)
 	if whole <= 0 {

@@ -18,7 +18,8 @@ var began = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // after is an event of stage secrets/seed, so many seconds into the run.
 func after(seconds float64, kind event.Kind, more ...func(*event.Event)) event.Event {
-	e := event.Event{Time: began.Add(time.Duration(seconds * float64(time.Second))), Kind: kind, Layer: "secrets", Stage: "seed"}
+	at := began.Add(time.Duration(seconds * float64(time.Second)))
+	e := event.Event{Time: at, Kind: kind, Layer: "secrets", Stage: "seed"}
 	for _, m := range more {
 		m(&e)
 	}
@@ -32,26 +33,35 @@ func step(name string, seconds float64) func(*event.Event) {
 }
 
 func TestEachChangeOfStateIsOneLine(t *testing.T) {
+	const at = "    0.0s  secrets/seed               "
 	for _, c := range []struct {
 		name    string
 		event   event.Event
 		verbose bool
 		want    string
 	}{
-		{"a run", event.Event{Time: began, Kind: event.RunStarted, Run: "r1", Text: "create blue/proxmox"}, false, "    0.0s  create blue/proxmox (run r1)\n"},
-		{"a stage", after(0, event.StageStarted), false, "    0.0s  secrets/seed               started\n"},
+		{"a run", event.Event{Time: began, Kind: event.RunStarted, Run: "r1", Text: "create blue/proxmox"},
+			false,
+			"    0.0s  create blue/proxmox (run r1)\n"},
+		{"a stage", after(0, event.StageStarted), false, at + "started\n"},
 		{"a quick step", after(0, event.StepEnded, step("plan", 0.9)), false, ""},
-		{"a quick step, verbosely", after(0, event.StepEnded, step("plan", 0.9)), true, "    0.0s  secrets/seed               plan 0.9s\n"},
-		{"a long step", after(0, event.StepEnded, step("apply", 61)), false, "    0.0s  secrets/seed               apply 61.0s\n"},
-		{"a step that failed, as its stage will say", after(0, event.StepEnded, step("apply", 61), text("no")), true, ""},
+		{"a quick step, verbosely", after(0, event.StepEnded, step("plan", 0.9)), true, at + "plan 0.9s\n"},
+		{"a long step", after(0, event.StepEnded, step("apply", 61)), false, at + "apply 61.0s\n"},
+		{"a failed step, whose stage says why",
+			after(0, event.StepEnded, step("apply", 61), text("no")), true, ""},
 		{"a resource", after(0, event.Resource), false, ""},
-		{"a retry", after(0, event.Retry, step("apply", 2), text("1 of 5 in 2s: apply: no")), false, "    0.0s  secrets/seed               retry 1 of 5 in 2s: apply: no\n"},
-		{"ready", after(0, event.StageReady, step("", 2)), false, "    0.0s  secrets/seed               ready after 2.0s\n"},
-		{"current", after(0, event.StageCurrent), false, "    0.0s  secrets/seed               current: nothing to do\n"},
-		{"gone", after(0, event.StageGone, text("ended with the cluster")), false, "    0.0s  secrets/seed               gone: ended with the cluster\n"},
-		{"failed in two lines", after(0, event.StageFailed, text("one\ntwo")), false, "    0.0s  secrets/seed               failed: one\n          two\n"},
-		{"skipped", after(0, event.StageSkipped, text("pool did not succeed")), false, "    0.0s  secrets/seed               skipped: pool did not succeed\n"},
-		{"a notice", event.Event{Time: began, Kind: event.Notice, Text: "taking over"}, false, "    0.0s  note: taking over\n"},
+		{"a retry", after(0, event.Retry, step("apply", 2), text("1 of 5 in 2s: apply: no")), false,
+			at + "retry 1 of 5 in 2s: apply: no\n"},
+		{"ready", after(0, event.StageReady, step("", 2)), false, at + "ready after 2.0s\n"},
+		{"up to date", after(0, event.StageUpToDate), false, at + "up to date\n"},
+		{"gone", after(0, event.StageGone, text("ended with the cluster")), false,
+			at + "gone: ended with the cluster\n"},
+		{"failed in two lines", after(0, event.StageFailed, text("one\ntwo")), false,
+			at + "failed: one\n          two\n"},
+		{"skipped", after(0, event.StageSkipped, text("dependency pool failed")), false,
+			at + "skipped: dependency pool failed\n"},
+		{"a notice", event.Event{Time: began, Kind: event.Notice, Text: "taking over"}, false,
+			"    0.0s  note: taking over\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var w bytes.Buffer
@@ -73,6 +83,8 @@ func TestTimesCountFromTheFirstEvent(t *testing.T) {
 	}
 }
 
+var colour = regexp.MustCompile("\x1b\\[[0-9]*m")
+
 // screen is what a terminal of endless width shows of what was written to it.
 func screen(written string) string {
 	var lines []string
@@ -84,12 +96,12 @@ func screen(written string) string {
 			}
 			line = line[at+len("\r\x1b[K"):]
 		}
-		lines = append(lines, regexp.MustCompile("\x1b\\[[0-9]*m").ReplaceAllString(line, ""))
+		lines = append(lines, colour.ReplaceAllString(line, ""))
 	}
 	return strings.Join(lines, "\n")
 }
 
-func TestATerminalShowsWhatIsInProgressInItsLastLine(t *testing.T) {
+func TestTheLastLineOfATerminalNamesTheSteps(t *testing.T) {
 	var w bytes.Buffer
 	l := ui.NewLines(&w, true, false)
 	l.Report(after(0, event.StageStarted))
@@ -101,7 +113,8 @@ func TestATerminalShowsWhatIsInProgressInItsLastLine(t *testing.T) {
 	}
 	l.Report(after(2, event.StepEnded, step("apply", 0.5)))
 	l.Report(after(2, event.StageReady, step("", 2)))
-	if got, want := screen(w.String()), started+"castle: interrupted\n    2.0s  secrets/seed               ready after 2.0s\n"; got != want {
+	const ready = "    2.0s  secrets/seed               ready after 2.0s\n"
+	if got, want := screen(w.String()), started+"castle: interrupted\n"+ready; got != want {
 		t.Errorf("afterwards: got %q, want %q", got, want)
 	}
 }
@@ -109,7 +122,8 @@ func TestATerminalShowsWhatIsInProgressInItsLastLine(t *testing.T) {
 func TestTheLastLineNeverWraps(t *testing.T) {
 	var w bytes.Buffer
 	l := ui.NewLines(&w, true, false)
-	for _, stage := range []string{"external-secrets", "address-pool", "longhorn", "proxmox-talos", "secret-store", "metallb"} {
+	for _, stage := range []string{"external-secrets", "address-pool", "longhorn", "proxmox-talos",
+		"secret-store", "metallb"} {
 		l.Report(after(0, event.StepStarted, step("apply", 0), func(e *event.Event) { e.Stage = stage }))
 	}
 	if got := []rune(screen(w.String())); len(got) != 79 || got[78] != '…' {
@@ -121,8 +135,9 @@ func TestPlainOutputHasNoControlCharacters(t *testing.T) {
 	var w bytes.Buffer
 	l := ui.NewLines(&w, false, true)
 	for _, e := range []event.Event{
-		after(0, event.StageStarted), after(0, event.StepStarted, step("apply", 0)), after(1, event.StepEnded, step("apply", 1)),
-		after(2, event.StageFailed, text("no")), after(2, event.RunEnded),
+		after(0, event.StageStarted), after(0, event.StepStarted, step("apply", 0)),
+		after(1, event.StepEnded, step("apply", 1)), after(2, event.StageFailed, text("no")),
+		after(2, event.RunEnded),
 	} {
 		l.Report(e)
 	}
@@ -151,15 +166,19 @@ func TestJSONIsOneEventALine(t *testing.T) {
 	}
 }
 
-func TestTimelineSaysWhatBecameOfEachStageAndWhen(t *testing.T) {
+func TestTimelineHasTheResultAndTimesOfEachStage(t *testing.T) {
 	var w bytes.Buffer
+	stage := func(name string) func(*event.Event) { return func(e *event.Event) { e.Stage = name } }
 	ui.WriteTimeline(&w, []event.Event{
-		after(0, event.StageStarted), after(60, event.StepEnded, step("plan", 20)), after(75, event.StepEnded, step("apply", 55)),
-		after(90, event.StepEnded, step("gates", 15)), after(90, event.StageReady),
-		after(90, event.StageStarted, func(e *event.Event) { e.Stage = "late" }), after(120, event.RunEnded, func(e *event.Event) { e.Stage = "" }),
+		after(0, event.StageUpToDate, stage("keys")),
+		after(0, event.StageStarted), after(60, event.StepEnded, step("plan", 20)),
+		after(75, event.StepEnded, step("apply", 55)), after(90, event.StepEnded, step("gates", 15)),
+		after(90, event.StageReady), after(90, event.StageStarted, stage("late")),
+		after(120, event.RunEnded, stage("")),
 	})
 	want := strings.Join([]string{
 		"layer    stage  result      terraform  gates  total  ",
+		"secrets  keys   up to date  -          -      -      █",
 		"secrets  seed   ready       1m15s      15.0s  1m30s  ████████████████████████████████",
 		"secrets  late   unfinished  -          -      -                                      █",
 		"                                              1m30s  ",
@@ -172,20 +191,59 @@ func TestTimelineSaysWhatBecameOfEachStageAndWhen(t *testing.T) {
 
 func TestARunThatTouchedNoStageHasNoTimeline(t *testing.T) {
 	var w bytes.Buffer
-	ui.WriteTimeline(&w, []event.Event{{Time: began, Kind: event.RunStarted}, {Time: began, Kind: event.RunEnded}})
+	ui.WriteTimeline(&w, []event.Event{{Time: began, Kind: event.RunStarted},
+		{Time: began, Kind: event.RunEnded}})
 	if w.Len() > 0 {
 		t.Errorf("got %q", w.String())
 	}
 }
 
-func TestDiagnosticsQuoteOnlyWhatMayBeSeen(t *testing.T) {
+func TestADiagnosisIsPrintedInFiveLines(t *testing.T) {
+	now := time.Date(2026, 1, 2, 15, 4, 5, 0, time.Local)
+	d := &event.Diagnosis{
+		Waited: "gate workload.speaker, for 5m0s: it is rolled out", Seen: "daemonset a/b: 0 of 1\npods",
+		Since: now.Add(-90 * time.Second), Cause: "no node matches",
+		Next: "KUBECONFIG=/k kubectl -n a describe daemonset b", Folder: "/runs/1/diagnosis/metallb",
+	}
+	e := event.Event{Time: now, Kind: event.Diagnosed, Layer: "networking", Stage: "metallb", Diagnosis: d}
+	var w bytes.Buffer
+	ui.NewLines(&w, false, false).Report(e)
+	want := `    0.0s  networking/metallb         diagnosis in /runs/1/diagnosis/metallb
+          waited for  gate workload.speaker, for 5m0s: it is rolled out
+          seen        daemonset a/b: 0 of 1 pods
+          since       15:02:35, 1m30s ago
+          likely      no node matches
+          next        KUBECONFIG=/k kubectl -n a describe daemonset b
+`
+	if w.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", w.String(), want)
+	}
+}
+
+func TestADiagnosisWithoutACauseSaysSo(t *testing.T) {
+	var w bytes.Buffer
+	d := &event.Diagnosis{Waited: "b", Seen: "c", Since: time.Now(), Folder: "d"}
+	e := event.Event{Time: time.Now(), Kind: event.Diagnosed, Stage: "a", Diagnosis: d}
+	ui.NewLines(&w, false, false).Report(e)
+	if got := w.String(); !strings.Contains(got, "likely      no known cause\n") ||
+		strings.Contains(got, "next") {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestDiagnosticsPrintNoLineOfASecretFile(t *testing.T) {
 	open := &hcl.File{Bytes: []byte("node = \"pve\"\n")}
 	at := func(file string, line, from, to int) *hcl.Range {
-		return &hcl.Range{Filename: file, Start: hcl.Pos{Line: line, Column: 1, Byte: from}, End: hcl.Pos{Line: line, Column: 1 + to - from, Byte: to}}
+		start, end := hcl.Pos{Line: line, Column: 1, Byte: from},
+			hcl.Pos{Line: line, Column: 1 + to - from, Byte: to}
+		return &hcl.Range{Filename: file, Start: start, End: end}
 	}
 	var w bytes.Buffer
 	err := ui.WriteDiagnostics(&w, hcl.Diagnostics{
-		{Severity: hcl.DiagError, Summary: "node: unsuitable", Detail: "Say why.", Subject: at("terraform.tfvars", 1, 0, 12)},
+		{
+			Severity: hcl.DiagError, Summary: "node: unsuitable", Detail: "Say why.",
+			Subject: at("terraform.tfvars", 1, 0, 12),
+		},
 		{Severity: hcl.DiagError, Summary: "tokn: not declared", Subject: at("secrets.tfvars", 2, 20, 30)},
 		{Severity: hcl.DiagError, Summary: "moat: not declared", Subject: at("--var moat", 1, 0, 0)},
 	}, map[string]*hcl.File{"terraform.tfvars": open}, false)

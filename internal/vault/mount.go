@@ -43,7 +43,7 @@ func (m mount) inspect(ctx context.Context, known []gate.Known, _ func(string)) 
 	found.Unusable = unfit
 	if own != nil && err == nil {
 		found.Unverified = unfit
-		found.Proof = []event.Thing{m.proof(found)}
+		found.Proof = []event.OwnedObject{m.proof(found)}
 	}
 	return found, err
 }
@@ -53,13 +53,13 @@ func (m mount) in(known []gate.Known) int {
 }
 
 // proof is the receipt's line on the mount that the state had.
-func (m mount) proof(found gate.Inspection) event.Thing {
-	t := event.Thing{Kind: m.kind(), ID: m.path, Where: m.server.Address}
+func (m mount) proof(found gate.Inspection) event.OwnedObject {
+	t := event.OwnedObject{Kind: m.kind(), ID: m.path, Where: m.server.Address}
 	switch {
 	case len(found.Unverified) > 0:
 		t.Reason = "not proved: " + found.Unverified[0].Why
 	case len(found.Present) > 0:
-		t.Reason, t.Way = "still there", m.disable()
+		t.Reason, t.Fix = "still there", m.disable()
 	default:
 		t.Gone = true
 	}

@@ -127,7 +127,7 @@ func TestInspectProvesAMountGone(t *testing.T) {
 	}
 	w.Mount("auth/jwt-blue", emulator.Mount{Type: "jwt"})
 	if found := inspect(t, w, site(w), own); len(found.Proof) != 1 || found.Proof[0].Gone ||
-		found.Proof[0].Way != "vault auth disable jwt-blue" {
+		found.Proof[0].Fix != "vault auth disable jwt-blue" {
 		t.Errorf("still there: %+v", found.Proof)
 	}
 	w.Set(emulator.State{Sealed: true})

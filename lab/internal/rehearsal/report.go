@@ -97,7 +97,7 @@ func (r *round) readStages() error {
 	}
 	for _, s := range event.Timeline(runs[0]) {
 		r.report.Stages = append(r.report.Stages, reportStage{
-			Name: s.Stage, Layer: s.Layer, Result: s.Result,
+			Name: s.Stage, Layer: s.Layer, Result: string(s.Result),
 			ApplySeconds: seconds(s.Steps["apply"]), GateSeconds: seconds(s.Steps["gates"]),
 			Started: s.Started, Ended: s.Ended,
 		})

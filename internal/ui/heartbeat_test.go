@@ -21,12 +21,12 @@ func machines(kind event.Kind, more ...func(*event.Event)) event.Event {
 
 func address(a string) func(*event.Event) { return func(e *event.Event) { e.Address = a } }
 
-// told reports events to lines and returns what these say until the end, a line each.
-func told(t *testing.T, tell func(report func(event.Event))) (lines []string) {
+// printed returns the lines that run makes a reporter print.
+func printed(t *testing.T, run func(report func(event.Event))) (lines []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &buffer{}
-		tell(ui.NewLines(w, false, false).Report)
+		run(ui.NewLines(w, false, false).Report)
 		synctest.Wait()
 		for line := range strings.Lines(w.String()) {
 			lines = append(lines, strings.TrimSuffix(line, "\n"))
@@ -42,8 +42,8 @@ func wantLines(t *testing.T, got []string, want ...string) {
 	}
 }
 
-func TestALongApplySaysWhatItIsAt(t *testing.T) {
-	got := told(t, func(report func(event.Event)) {
+func TestALongApplyNamesItsResources(t *testing.T) {
+	got := printed(t, func(report func(event.Event)) {
 		report(machines(event.StepStarted, step("apply", 0)))
 		time.Sleep(5 * time.Second)
 		report(machines(event.ResourceStarted, address(`vm.node["cp-01"]`)))
@@ -63,26 +63,30 @@ func TestALongApplySaysWhatItIsAt(t *testing.T) {
 		`  200.0s  platform/machines          apply 200.0s`)
 }
 
-func TestEveryStepInTerraformSaysThatItGoesOn(t *testing.T) {
+func TestEveryTerraformStepHasAHeartbeat(t *testing.T) {
 	for name, want := range map[string]string{
-		"plan": "planning", "apply": "applying", "destroy": "destroying", "import": "importing", "adopt": "importing",
+		"plan": "planning", "apply": "applying", "destroy": "destroying", "import": "importing",
+		"adopt": "importing",
 	} {
-		got := told(t, func(report func(event.Event)) {
+		got := printed(t, func(report func(event.Event)) {
 			report(machines(event.StepStarted, step(name, 0)))
 			time.Sleep(20 * time.Second)
 			report(machines(event.StageStopped))
 			time.Sleep(time.Hour)
 		})
-		wantLines(t, got, "   15.0s  platform/machines          still "+want+": 15s", "   20.0s  platform/machines          interrupted")
+		wantLines(t, got, "   15.0s  platform/machines          still "+want+": 15s",
+			"   20.0s  platform/machines          interrupted")
 	}
 }
 
-func TestWhoSpeaksIsNotSilent(t *testing.T) {
-	got := told(t, func(report func(event.Event)) {
+func TestAStepWithLinesHasNoHeartbeat(t *testing.T) {
+	got := printed(t, func(report func(event.Event)) {
 		report(machines(event.StepStarted, step("apply", 0)))
 		for range 3 {
 			time.Sleep(10 * time.Second)
-			report(machines(event.Resource, func(e *event.Event) { e.Action, e.Address, e.Text = "import", "vm.a", "done" }))
+			report(machines(event.Resource, address("vm.a"), func(e *event.Event) {
+				e.Action, e.Text = "import", "done"
+			}))
 		}
 		report(machines(event.StepEnded, step("apply", 0)))
 		time.Sleep(time.Hour)
@@ -97,9 +101,9 @@ func TestWhoSpeaksIsNotSilent(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotInTerraformSaysNothingOfIt(t *testing.T) {
+func TestOtherStepsHaveNoHeartbeat(t *testing.T) {
 	for _, name := range []string{"gates", "preflight", "terraform"} {
-		got := told(t, func(report func(event.Event)) {
+		got := printed(t, func(report func(event.Event)) {
 			report(machines(event.StepStarted, step(name, 0)))
 			time.Sleep(time.Hour)
 		})
