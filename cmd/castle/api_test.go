@@ -141,11 +141,15 @@ func (h *hold) webhook(ts *testscript.TestScript, kind string) []byte {
 			// Helm release owns is to be stopped: controllers write such objects too.
 			"matchConditions": []any{
 				map[string]any{"name": "written", "expression": "!has(request.dryRun) || !request.dryRun"},
-				map[string]any{"name": "helm", "expression": "has(object.metadata.annotations) && 'meta.helm.sh/release-name' in object.metadata.annotations"},
+				map[string]any{"name": "helm",
+					"expression": "has(object.metadata.annotations) && 'meta.helm.sh/release-name' in " +
+						"object.metadata.annotations"},
 			},
-			"clientConfig": map[string]any{"url": strings.TrimSuffix(h.server.URL, "/") + "/", "caBundle": authority},
+			"clientConfig": map[string]any{"url": strings.TrimSuffix(h.server.URL, "/") + "/",
+				"caBundle": authority},
 			"rules": []any{map[string]any{
-				"apiGroups": []string{"*"}, "apiVersions": []string{"*"}, "resources": []string{kind}, "operations": []string{"CREATE", "UPDATE"},
+				"apiGroups": []string{"*"}, "apiVersions": []string{"*"}, "resources": []string{kind},
+				"operations": []string{"CREATE", "UPDATE"},
 			}},
 		}},
 	})

@@ -55,7 +55,8 @@ func (d *datacenter) environ(dir string) (map[string]string, error) {
 	ca := filepath.Join(dir, "ca.pem")
 	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: d.server.Certificate().Raw})
 	return map[string]string{
-		"PROXMOX": d.server.URL, "SSL_CERT_FILE": ca, "TF_VAR_proxmox_endpoint": d.server.URL, "TF_VAR_proxmox_api_token": proxmoxToken,
+		"PROXMOX": d.server.URL, "SSL_CERT_FILE": ca, "TF_VAR_proxmox_endpoint": d.server.URL,
+		"TF_VAR_proxmox_api_token": proxmoxToken,
 	}, os.WriteFile(ca, block, 0o600)
 }
 
@@ -66,7 +67,7 @@ func (d *datacenter) environ(dir string) (map[string]string, error) {
 //	proxmox disk VOLUME [ID]  a file, or a disk of this VM, appears
 //	proxmox free VOLUME       … and is gone
 //	proxmox add ID NAME [TAG] somebody's running VM appears, with any number of tags
-//	proxmox twin ID           another VM takes this one's place that differs in its uuid alone; again: the first one
+//	proxmox twin ID           another VM, with another uuid, takes this one's place; again: the first one
 //	proxmox remove ID         … and is gone
 //	proxmox hold              VMs that are created stay under construction
 //	proxmox hold-deletions    deletions of files do not end
@@ -89,7 +90,9 @@ func (d *datacenter) environ(dir string) (map[string]string, error) {
 //	proxmox created           how often a VM was asked for, on stdout
 func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
-		ts.Fatalf("usage: proxmox start|stop|disk|free|add|twin|remove|hold|hold-deletions|watched|wait|release|locked|lock|locking|unlock|protect|unprotect|off|token|secret|drop|break|refused|list|created")
+		ts.Fatalf("usage: proxmox start|stop|disk|free|add|twin|remove|hold|hold-deletions|watched|wait|" +
+			"release|locked|lock|locking|unlock|protect|unprotect|off|" +
+			"token|secret|drop|break|refused|list|created")
 	}
 	slot := ts.Value(datacenterKey{}).(**datacenter)
 	if args[0] == "start" {
@@ -124,11 +127,13 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 		d.added++ // every card has an address of its own
 		card := fmt.Sprintf("virtio=BC:24:11:00:00:%02X,bridge=vmbr0", d.added)
 		uuid := fmt.Sprintf("uuid=00000000-0000-4000-8000-%012d", d.added)
-		d.AddVM(emulator.VM{ID: number(), Name: args[2], Tags: args[3:], Running: true, Config: map[string]string{"net0": card, "smbios1": uuid}})
+		d.AddVM(emulator.VM{ID: number(), Name: args[2], Tags: args[3:], Running: true,
+			Config: map[string]string{"net0": card, "smbios1": uuid}})
 	case "twin":
 		for _, vm := range d.VMs() {
 			if uuid := vm.Config["smbios1"]; vm.ID == number() {
-				vm.Config["smbios1"] = "uuid=" + strings.TrimPrefix("-"+strings.TrimPrefix(uuid, "uuid="), "--")
+				vm.Config["smbios1"] = "uuid=" +
+					strings.TrimPrefix("-"+strings.TrimPrefix(uuid, "uuid="), "--")
 				d.AddVM(vm)
 			}
 		}
@@ -157,7 +162,8 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	case "lock":
 		d.SetLock(number(), args[2])
 	case "locking":
-		d.Fail(emulator.Fault{Method: "DELETE", Path: fmt.Sprintf("nodes/*/qemu/%d", number()), Times: 1, Lock: "backup"})
+		d.Fail(emulator.Fault{Method: "DELETE", Path: fmt.Sprintf("nodes/*/qemu/%d", number()), Times: 1,
+			Lock: "backup"})
 	case "unlock":
 		d.SetLock(number(), "")
 	case "protect", "unprotect":
@@ -174,7 +180,8 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	case "drop":
 		d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Times: 1, Drop: true})
 	case "break":
-		d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Code: timedOut, Text: "Connection timed out"})
+		d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Code: timedOut,
+			Text: "Connection timed out"})
 	case "refused":
 		d.await(ts, timedOut, number())
 	case "list":
@@ -202,7 +209,8 @@ func (d *datacenter) watched() bool {
 	deleting, asked := false, 0
 	for _, r := range d.Requests() {
 		deleting = deleting || r.Method == "DELETE" && strings.Contains(r.Path, "/content/")
-		if deleting && r.Method == "GET" && strings.HasSuffix(r.Path, "/tasks") && r.Params.Get("vmid") == "" {
+		if deleting && r.Method == "GET" && strings.HasSuffix(r.Path, "/tasks") &&
+			r.Params.Get("vmid") == "" {
 			asked++
 		}
 	}

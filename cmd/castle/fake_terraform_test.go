@@ -38,8 +38,10 @@ type fake struct {
 	Refuses map[string]string
 	Says    string                 // what apply logs
 	Fails   map[string]fakeFailure // by command
-	Waits   []string               // commands that wait, at the FIFOs waiting and go in HOME; state: before it is written, unless by a destroy
-	Begins  string                 // the resource that it has begun while it waits
+	// commands that wait, at the FIFOs waiting and go in HOME; state: before it is written, unless by a
+	// destroy
+	Waits  []string
+	Begins string // the resource that it has begun while it waits
 	// Finishes says that an interrupt does not end a command that waits.
 	Finishes bool
 
@@ -88,7 +90,9 @@ func fakeTerraform() {
 	case "version":
 		fmt.Println(`{"terraform_version": "1.14.0"}`)
 	case "init":
-		backend := map[string]any{"backend": map[string]any{"type": "local", "config": map[string]any{"path": statePath()}}}
+		backend := map[string]any{
+			"backend": map[string]any{"type": "local", "config": map[string]any{"path": statePath()}},
+		}
 		writeJSON(filepath.Join(os.Getenv("TF_DATA_DIR"), "terraform.tfstate"), backend)
 	case "plan":
 		f.plan(args)
@@ -140,9 +144,10 @@ func (f *fake) show(file string) {
 		if p.Destroy {
 			continue
 		}
-		changes = append(changes, map[string]any{"address": address, "mode": "managed", "type": kind, "change": map[string]any{
-			"actions": []string{"create"}, "after": f.Attributes[address],
-		}})
+		changes = append(changes, map[string]any{"address": address, "mode": "managed", "type": kind,
+			"change": map[string]any{
+				"actions": []string{"create"}, "after": f.Attributes[address],
+			}})
 	}
 	say(map[string]any{"format_version": "1.2", "terraform_version": "1.14.0", "resource_changes": changes})
 }
@@ -186,7 +191,8 @@ func (f *fake) carryOut(p fakePlan, message string, keep bool) bool {
 			check(err)
 			kind, err := ctyjson.MarshalType(implied)
 			check(err)
-			next.Outputs[name] = map[string]any{"value": f.expand(out.Value), "type": json.RawMessage(kind), "sensitive": out.Sensitive}
+			next.Outputs[name] = map[string]any{"value": f.expand(out.Value), "type": json.RawMessage(kind),
+				"sensitive": out.Sensitive}
 		}
 	}
 	had, refused := map[string]bool{}, []string{}
@@ -224,7 +230,8 @@ func (f *fake) carryOut(p fakePlan, message string, keep bool) bool {
 			tell(message, "update", address)
 		}
 	}
-	changes := old.content() != next.content() || slices.ContainsFunc(slices.Concat(f.Unlike, f.Tainted), func(a string) bool { return had[a] && !p.Destroy })
+	changes := old.content() != next.content() || slices.ContainsFunc(slices.Concat(f.Unlike, f.Tainted),
+		func(a string) bool { return had[a] && !p.Destroy })
 	if keep && (changes || old.Serial == 0) {
 		if !p.Destroy {
 			f.wait("state")
@@ -244,7 +251,8 @@ func (f *fake) carryOut(p fakePlan, message string, keep bool) bool {
 }
 
 func (f *fake) state() fakeState {
-	s := fakeState{Version: 4, Lineage: "lineage of " + f.stage, Outputs: map[string]any{}, Resources: []map[string]any{}}
+	s := fakeState{Version: 4, Lineage: "lineage of " + f.stage, Outputs: map[string]any{},
+		Resources: []map[string]any{}}
 	readJSON(statePath(), &s)
 	return s
 }
@@ -423,7 +431,8 @@ func tell(message, action, address string) { tellWhy(message, action, address, "
 
 func tellWhy(message, action, address, reason string) {
 	kind, _, _ := strings.Cut(address, ".")
-	what := map[string]any{"action": action, "reason": reason, "resource": map[string]any{"addr": address, "resource_type": kind}}
+	what := map[string]any{"action": action, "reason": reason,
+		"resource": map[string]any{"addr": address, "resource_type": kind}}
 	if message != "planned_change" {
 		say(map[string]any{"@message": address + ": begun", "type": "apply_start", "hook": what})
 	}

@@ -26,7 +26,9 @@ func TestFaults(t *testing.T) {
 	if here := os.Getenv(inLab); here != "" {
 		t.Chdir(here)
 		commands := map[string]func(*testscript.TestScript, bool, []string){"fault": faulted}
-		run(t, "testdata/faults", func(env *testscript.Env) error { return likeTheLab(env, "testdata/trio") }, commands)
+		run(t, "testdata/faults", func(env *testscript.Env) error {
+			return likeTheLab(env, "testdata/trio")
+		}, commands)
 		return
 	}
 	args := []string{"-C", "testdata/trio", "trio"}
@@ -65,7 +67,8 @@ func faulted(ts *testscript.TestScript, neg bool, args []string) {
 		fmt.Fprintf(story, "\n%s %s %s", a.Time.Format(time.StampMilli), a.Kind, a.Text)
 	}
 	fail := func(what string) {
-		ts.Fatalf("%s, from %s to %s: %s; its answers:%s", args[0], begins.Format(time.StampMilli), ends.Format(time.StampMilli), what, story)
+		ts.Fatalf("%s, from %s to %s: %s; its answers:%s", args[0], begins.Format(time.StampMilli),
+			ends.Format(time.StampMilli), what, story)
 	}
 	words, said := regexp.MustCompile(args[3]), false
 	seen := false // whether the gate had been open before
@@ -79,7 +82,8 @@ func faulted(ts *testscript.TestScript, neg bool, args []string) {
 			seen = true
 		case a.Kind == event.GateOpen && a.Time.Before(ends):
 			fail("the gate opened meanwhile")
-		case a.Kind == event.GateClosed && until.After(begins) && (a.Time.Before(ends) || momentary(begins, ends)):
+		case a.Kind == event.GateClosed && until.After(begins) &&
+			(a.Time.Before(ends) || momentary(begins, ends)):
 			said = said || words.MatchString(a.Text)
 		}
 	}
@@ -88,7 +92,8 @@ func faulted(ts *testscript.TestScript, neg bool, args []string) {
 		fail("the gate never said " + args[3])
 	}
 	next := slices.IndexFunc(answers, func(a event.Event) bool {
-		return !a.Time.Before(ends) && (len(args) == 4 && a.Kind == event.GateOpen || len(args) == 5 && regexp.MustCompile(args[4]).MatchString(a.Text))
+		return !a.Time.Before(ends) && (len(args) == 4 && a.Kind == event.GateOpen || len(args) == 5 &&
+			regexp.MustCompile(args[4]).MatchString(a.Text))
 	})
 	if next < 0 || answers[next].Time.Sub(ends) > soon {
 		fail("the gate did not go on soon")
@@ -123,7 +128,8 @@ func spell(ts *testscript.TestScript, name string) (begins, ends time.Time) {
 
 // answersOf reads in the journal what a gate has answered.
 func answersOf(ts *testscript.TestScript, stage, gate string) []event.Event {
-	journals, err := filepath.Glob(filepath.Join(ts.Getenv("CASTLE_STATE_DIR"), "*/*/runs/*-create-*/journal.jsonl"))
+	journals, err := filepath.Glob(filepath.Join(ts.Getenv("CASTLE_STATE_DIR"),
+		"*/*/runs/*-create-*/journal.jsonl"))
 	ts.Check(err)
 	if len(journals) != 1 {
 		ts.Fatalf("there are %d journals", len(journals))

@@ -30,7 +30,8 @@ func infisical(ts *testscript.TestScript, neg bool, args []string) {
 		listening := httptest.NewTLSServer(server.Handler())
 		ts.Defer(listening.Close)
 		bundle := filepath.Join(ts.Getenv("WORK"), "infisical.pem")
-		ts.Check(os.WriteFile(bundle, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: listening.Certificate().Raw}), 0o600))
+		ts.Check(os.WriteFile(bundle,
+			pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: listening.Certificate().Raw}), 0o600))
 		ts.Setenv("SSL_CERT_FILE", bundle)
 		ts.Setenv("TF_VAR_infisical_host", listening.URL)
 		ts.Setenv("TF_VAR_infisical_project_id", folder.Workspace)
@@ -50,5 +51,7 @@ func infisical(ts *testscript.TestScript, neg bool, args []string) {
 // newInfisical is one with the folder of blue.
 func newInfisical() *emulator.Server {
 	return emulator.New(emulator.Config{ClientID: "castle", ClientSecret: "open sesame",
-		Folders: []emulator.Folder{{Workspace: "p1", Environment: "prod", Path: "/ephemeral-castle/blue/lab"}}})
+		Folders: []emulator.Folder{
+			{Workspace: "p1", Environment: "prod", Path: "/ephemeral-castle/blue/lab"},
+		}})
 }

@@ -20,7 +20,8 @@ import (
 
 // interruptible are the commands of scripts that interrupt castle:
 //
-//	begin NAME ARGS…               starts castle as the leader of a group, begin -terminal NAME ARGS… in the foreground of a terminal
+//	begin NAME ARGS…               starts castle as the leader of a group
+//	begin -terminal NAME ARGS…     starts it in the foreground of a terminal
 //	says NAME REGEXP               waits until what it has printed matches
 //	interrupt NAME int|term|hup    sends it a signal
 //	interrupt NAME group-term      sends it to all of its group
@@ -29,7 +30,8 @@ import (
 //	echoes NAME                    asserts that the terminal shows what is typed
 //	ended NAME CODE                waits for its end and asserts the exit code
 func interruptible() map[string]func(*testscript.TestScript, bool, []string) {
-	return map[string]func(*testscript.TestScript, bool, []string){"begin": begin, "says": says, "interrupt": interrupt, "type": typeLine, "echoes": echoes, "ended": ended}
+	return map[string]func(*testscript.TestScript, bool, []string){"begin": begin, "says": says,
+		"interrupt": interrupt, "type": typeLine, "echoes": echoes, "ended": ended}
 }
 
 // begun is a castle that runs beside its script.
@@ -187,7 +189,8 @@ func ended(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(b.err)
 	}
 	if want, err := strconv.Atoi(args[1]); err != nil || code != want {
-		ts.Fatalf("%s ended with code %d, want %s:\n%s%s", args[0], code, args[1], b.stderr.String(), b.stdout.String())
+		ts.Fatalf("%s ended with code %d, want %s:\n%s%s", args[0], code, args[1], b.stderr.String(),
+			b.stdout.String())
 	}
 }
 

@@ -70,7 +70,8 @@ func rehearse(t *testing.T, environ []string, args ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args = append(append([]string{"rehearse"}, args...), "--", me, "-test.run=^"+t.Name()+"$", "-test.parallel=1")
+	args = append(append([]string{"rehearse"}, args...), "--", me, "-test.run=^"+t.Name()+"$",
+		"-test.parallel=1")
 	if testing.Verbose() {
 		args = append(args, "-test.v")
 	}
@@ -92,7 +93,8 @@ func rehearse(t *testing.T, environ []string, args ...string) string {
 }
 
 func inside(t *testing.T, folder string) {
-	commands := map[string]func(*testscript.TestScript, bool, []string){"vms": vms, "spy": spying, "for-stages": forStages, "api": api, "vault": vault, "pod": pod}
+	commands := map[string]func(*testscript.TestScript, bool, []string){"vms": vms, "spy": spying,
+		"for-stages": forStages, "api": api, "vault": vault, "pod": pod}
 	run(t, folder, func(env *testscript.Env) error {
 		env.Values[spyKey{}], env.Values[holdKey{}] = &spy{}, &hold{}
 		if err := likeTheLab(env, "../.."); err != nil {
@@ -116,13 +118,15 @@ func likeTheLab(env *testscript.Env, repository string) error {
 // forStages runs a command for every stage that has a state, with its name in
 // the place of STAGE: for-stages castle terraform mini STAGE -- plan.
 func forStages(ts *testscript.TestScript, neg bool, args []string) {
-	states, err := filepath.Glob(filepath.Join(ts.Getenv("CASTLE_STATE_DIR"), "*/*/stages/*/terraform.tfstate"))
+	states, err := filepath.Glob(filepath.Join(ts.Getenv("CASTLE_STATE_DIR"),
+		"*/*/stages/*/terraform.tfstate"))
 	ts.Check(err)
 	if neg || len(args) == 0 || len(states) == 0 {
 		ts.Fatalf("usage: for-stages program args...; there are %d stages", len(states))
 	}
 	for _, path := range states {
-		all := strings.Split(strings.ReplaceAll(strings.Join(args, "\n"), "STAGE", filepath.Base(filepath.Dir(path))), "\n")
+		all := strings.Split(strings.ReplaceAll(strings.Join(args, "\n"), "STAGE",
+			filepath.Base(filepath.Dir(path))), "\n")
 		if err := ts.Exec(all[0], all[1:]...); err != nil {
 			ts.Fatalf("%s: %v", strings.Join(all, " "), err)
 		}
@@ -150,10 +154,13 @@ func vms(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(err)
 		for _, line := range found {
 			id, _, _ := strings.Cut(line, " ")
-			_, err := askProxmox(context.Background(), http.MethodPost, "nodes/proxmox/qemu/"+id+"/status/stop")
+			_, err := askProxmox(context.Background(), http.MethodPost, "nodes/proxmox/qemu/"+id+
+				"/status/stop")
 			ts.Check(err)
 		}
-		for slices.ContainsFunc(found, func(line string) bool { return strings.HasSuffix(line, " running\n") }) {
+		for slices.ContainsFunc(found, func(line string) bool {
+			return strings.HasSuffix(line, " running\n")
+		}) {
 			time.Sleep(20 * time.Millisecond)
 			found, err = listVMs(context.Background())
 			ts.Check(err)

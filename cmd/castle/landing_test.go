@@ -68,9 +68,11 @@ type workloadKey struct{}
 func pod(ts *testscript.TestScript, neg bool, args []string) {
 	w := ts.Value(workloadKey{}).(*workload)
 	if args[0] == "token" {
-		body := fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"audiences":[%q]}}`, args[3])
+		body := fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest",`+
+			`"spec":{"audiences":[%q]}}`, args[3])
 		var made struct{ Status struct{ Token string } }
-		ts.Check(json.Unmarshal(ask(ts, http.MethodPost, "/api/v1/namespaces/"+args[1]+"/serviceaccounts/"+args[2]+"/token", []byte(body)), &made))
+		ts.Check(json.Unmarshal(ask(ts, http.MethodPost, "/api/v1/namespaces/"+args[1]+"/serviceaccounts/"+
+			args[2]+"/token", []byte(body)), &made))
 		ts.Check(os.WriteFile(ts.MkAbs(args[4]), []byte(made.Status.Token), 0o600))
 		return
 	}
@@ -94,7 +96,8 @@ func (w *workload) do(ts *testscript.TestScript, args []string) (refused string,
 			Data    map[string]any
 		}
 		refused, err = w.v.ask(http.MethodGet, args[1], w.token, nil, &answer)
-		w.lease, w.user, w.password = answer.LeaseID, fmt.Sprint(answer.Data["username"]), fmt.Sprint(answer.Data["password"])
+		w.lease, w.user, w.password = answer.LeaseID, fmt.Sprint(answer.Data["username"]),
+			fmt.Sprint(answer.Data["password"])
 		ts.Setenv("LEASE", w.lease)
 	case "query":
 		found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/psql") //nolint:errcheck // the pattern is right
@@ -155,7 +158,8 @@ func (v *realVault) show(ts *testscript.TestScript) {
 	var read func(path string)
 	list := func(path string) []string {
 		var answer struct{ Data struct{ Keys []string } }
-		if refused, err := v.ask(http.MethodGet, path+"?list=true", v.root, nil, &answer); refused != "" || err != nil {
+		if refused, err := v.ask(http.MethodGet, path+"?list=true", v.root, nil, &answer); refused != "" ||
+			err != nil {
 			return nil // nothing there
 		}
 		return answer.Data.Keys

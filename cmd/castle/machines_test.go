@@ -30,15 +30,21 @@ type machines struct {
 }
 
 func newMachines(defers func(func())) (*machines, error) {
-	m := &machines{network: fmt.Sprintf("127.%d.%d", 1+rand.IntN(254), rand.IntN(256)), configured: make(chan string, 8)}
-	m.Fleet = emulator.New(emulator.Config{Hooks: emulator.Hooks{OnMachineConfigured: func(s emulator.MachineSpec) { m.configured <- s.Address }}})
+	m := &machines{network: fmt.Sprintf("127.%d.%d", 1+rand.IntN(254), rand.IntN(256)),
+		configured: make(chan string, 8)}
+	m.Fleet = emulator.New(emulator.Config{
+		Hooks: emulator.Hooks{OnMachineConfigured: func(s emulator.MachineSpec) {
+			m.configured <- s.Address
+		}},
+	})
 	defers(m.Close)
 	for _, input := range []**generate.Input{&m.own, &m.other} {
 		bundle, err := secrets.NewBundle(secrets.NewFixedClock(time.Now()), nil)
 		if err != nil {
 			return nil, err
 		}
-		if *input, err = generate.NewInput("green", "https://"+m.network+".10:6443", "1.36.3", generate.WithSecretsBundle(bundle)); err != nil {
+		if *input, err = generate.NewInput("green", "https://"+m.network+".10:6443", "1.36.3",
+			generate.WithSecretsBundle(bundle)); err != nil {
 			return nil, err
 		}
 	}
@@ -55,7 +61,8 @@ func (m *machines) environ() (map[string]string, error) {
 	c := config.Contexts[config.Context]
 	return map[string]string{
 		"TF_VAR_machine_1": m.address(1), "TF_VAR_machine_2": m.address(2),
-		"TF_VAR_client_configuration": fmt.Sprintf("{ ca_certificate = %q, client_certificate = %q, client_key = %q }", c.CA, c.Crt, c.Key),
+		"TF_VAR_client_configuration": fmt.Sprintf("{ ca_certificate = %q, client_certificate = %q, "+
+			"client_key = %q }", c.CA, c.Crt, c.Key),
 	}, nil
 }
 
@@ -115,7 +122,9 @@ func (m *machines) configure(address string, input *generate.Input) error {
 	}
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
-	c, err := client.New(ctx, client.WithTLSConfig(&tls.Config{InsecureSkipVerify: true}), client.WithEndpoints(address)) //nolint:gosec // maintenance mode
+	//nolint:gosec // maintenance mode
+	c, err := client.New(ctx, client.WithTLSConfig(&tls.Config{InsecureSkipVerify: true}),
+		client.WithEndpoints(address))
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,8 @@ func TestScript(t *testing.T) {
 		env.Values[infisicalKey{}] = newInfisical()
 		env.Values[machinesKey{}] = new(*machines)
 		return fakeOnPath(env)
-	}, map[string]func(*testscript.TestScript, bool, []string){"site": site, "answers": answers, "asked": asked, "infisical": infisical, "proxmox": proxmox, "talos": talos}, interruptible())
+	}, map[string]func(*testscript.TestScript, bool, []string){"site": site, "answers": answers,
+		"asked": asked, "infisical": infisical, "proxmox": proxmox, "talos": talos}, interruptible())
 }
 
 // fakeOnPath lets castle find the fake Terraform.
@@ -44,14 +45,16 @@ func fakeOnPath(env *testscript.Env) error {
 	}
 	env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
 	// A link would not do: the test binary is told by its name what to be.
-	return os.WriteFile(filepath.Join(bin, "terraform"), []byte("#!/bin/sh\nGORACE="+race+" exec fake-terraform \"$@\"\n"), 0o755)
+	return os.WriteFile(filepath.Join(bin, "terraform"),
+		[]byte("#!/bin/sh\nGORACE="+race+" exec fake-terraform \"$@\"\n"), 0o755)
 }
 
 // race has the race detector wait no whole second at each process' end.
 const race = "atexit_sleep_ms=20"
 
 // run runs the scripts of a folder with the commands that they all know, and more.
-func run(t *testing.T, dir string, setup func(*testscript.Env) error, more ...map[string]func(*testscript.TestScript, bool, []string)) {
+func run(t *testing.T, dir string, setup func(*testscript.Env) error,
+	more ...map[string]func(*testscript.TestScript, bool, []string)) {
 	commands := map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "mode": mode}
 	for _, m := range more {
 		maps.Copy(commands, m)

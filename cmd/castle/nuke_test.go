@@ -107,7 +107,8 @@ func (f *fleet) add(v emulator.VM) {
 	f.mu.Lock()
 	f.added++
 	v.Config = map[string]string{
-		"smbios1": fmt.Sprintf("uuid=00000000-0000-4000-8000-%012d", f.added), "scsi0": fmt.Sprintf("local-lvm:vm-%d-disk-0,size=20G", v.ID),
+		"smbios1": fmt.Sprintf("uuid=00000000-0000-4000-8000-%012d", f.added),
+		"scsi0":   fmt.Sprintf("local-lvm:vm-%d-disk-0,size=20G", v.ID),
 	}
 	f.mu.Unlock()
 	f.AddVM(v)
@@ -116,7 +117,7 @@ func (f *fleet) add(v emulator.VM) {
 // vm acts on the script's datacenter:
 //
 //	vm add ID NAME [TAG…] [+PROPERTY…]   a running machine appears
-//	vm disk ID VOLUME [USER]             a disk with its id appears, which the machine USER uses, if one is named
+//	vm disk ID VOLUME [USER]             a disk with its id appears, used by the machine USER if named
 //	vm remove ID                         … is gone, disk and all
 //	vm swap ID                           … is replaced by another as soon as it is stopped
 //	vm spawn ID OTHER                    as soon as it is stopped, another appears beside it
@@ -179,12 +180,14 @@ func vm(ts *testscript.TestScript, neg bool, args []string) {
 		f.release()
 		f.Idle()
 	case "stick":
-		f.AddDisk(emulator.Disk{Volume: fmt.Sprintf("local-lvm:vm-%d-disk-0", id), Owner: id, Content: "images", Stuck: true})
+		f.AddDisk(emulator.Disk{Volume: fmt.Sprintf("local-lvm:vm-%d-disk-0", id), Owner: id,
+			Content: "images", Stuck: true})
 	case "list":
 		f.Idle()
 		var lines []string
 		for _, v := range f.VMs() {
-			lines = append(lines, fmt.Sprintf("VM %d %s running=%v %s", v.ID, v.Name, v.Running, v.Config["smbios1"]))
+			lines = append(lines, fmt.Sprintf("VM %d %s running=%v %s", v.ID, v.Name, v.Running,
+				v.Config["smbios1"]))
 		}
 		for _, disk := range f.Disks() {
 			lines = append(lines, "volume "+disk.Volume)

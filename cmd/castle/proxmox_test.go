@@ -45,5 +45,6 @@ func mirror(env *testscript.Env, provider string) error {
 	if err := os.Symlink(provider, filepath.Join(home, filepath.Base(provider))); err != nil {
 		return err
 	}
-	return os.WriteFile(rc, fmt.Appendf(nil, "provider_installation {\n  filesystem_mirror { path = %q }\n}\n", mirror), 0o600)
+	return os.WriteFile(rc,
+		fmt.Appendf(nil, "provider_installation {\n  filesystem_mirror { path = %q }\n}\n", mirror), 0o600)
 }

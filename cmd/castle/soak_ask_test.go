@@ -88,13 +88,15 @@ func (k *soak) infisical(method, folder, key string, body any) []byte {
 	k.t.Helper()
 	host := os.Getenv("INFISICAL_HOST")
 	answer, err := call("POST", host+"/api/v1/auth/universal-auth/login", "", map[string]string{
-		"clientId": os.Getenv("INFISICAL_UNIVERSAL_AUTH_CLIENT_ID"), "clientSecret": os.Getenv("INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET"),
+		"clientId":     os.Getenv("INFISICAL_UNIVERSAL_AUTH_CLIENT_ID"),
+		"clientSecret": os.Getenv("INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET"),
 	})
 	k.check(err)
 	var login struct{ AccessToken string }
 	k.check(json.Unmarshal(answer, &login))
 	q := url.Values{"workspaceId": {soakProject}, "environment": {"prod"}, "secretPath": {folder}}
-	answer, err = call(method, host+"/api/v3/secrets/raw"+key+"?"+q.Encode(), "Bearer "+login.AccessToken, body)
+	answer, err = call(method, host+"/api/v3/secrets/raw"+key+"?"+q.Encode(),
+		"Bearer "+login.AccessToken, body)
 	k.check(err)
 	return answer
 }

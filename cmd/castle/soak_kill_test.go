@@ -138,7 +138,8 @@ func carriers() (found []carrier) {
 		}
 		c := carrier{pid: pid, argv: strings.ReplaceAll(strings.TrimRight(string(argv), "\x00"), "\x00", " ")}
 		for entry := range strings.SplitSeq(string(environ), "\x00") {
-			if at := stageOf.FindStringSubmatch(entry); at != nil && strings.HasPrefix(entry, "TF_DATA_DIR=") {
+			if at := stageOf.FindStringSubmatch(entry); at != nil &&
+				strings.HasPrefix(entry, "TF_DATA_DIR=") {
 				c.stage = at[1]
 			}
 		}
@@ -170,7 +171,9 @@ func (k *soak) damage(frozen []carrier) string {
 		switch words[1] {
 		case "apply", "import":
 			add("torn state of "+c.stage, func() { cut(filepath.Join(dir, "terraform.tfstate")) })
-			add("empty state of "+c.stage, func() { k.check(os.WriteFile(filepath.Join(dir, "terraform.tfstate"), nil, 0o600)) })
+			add("empty state of "+c.stage, func() {
+				k.check(os.WriteFile(filepath.Join(dir, "terraform.tfstate"), nil, 0o600))
+			})
 			if path := filepath.Join(dir, "intent.jsonl"); younger(path, 100*time.Millisecond) {
 				add("torn intent of "+c.stage, func() { k.tear(path) })
 			}
@@ -186,7 +189,9 @@ func (k *soak) damage(frozen []carrier) string {
 	}
 	if events := k.journal(""); len(events) > 0 {
 		path := filepath.Join(k.newestRun(), "journal.jsonl")
-		if last := events[len(events)-1].Kind; slices.Contains([]event.Kind{event.ResourceStarted, event.Resource, event.GateClosed, event.GateOpen, event.Notice}, last) ||
+		if last := events[len(events)-1].Kind; slices.Contains(
+			[]event.Kind{event.ResourceStarted, event.Resource, event.GateClosed, event.GateOpen,
+				event.Notice}, last) ||
 			younger(path, 50*time.Millisecond) {
 			add("torn journal", func() { k.tear(path) })
 		}
@@ -226,7 +231,8 @@ func (k *soak) lose() {
 	k.check(err)
 	for _, root := range roots {
 		k.check(filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-			unsynced := err == nil && d.Type().IsRegular() && !slices.Contains(synced, d.Name()) && younger(path, 5*time.Second)
+			unsynced := err == nil && d.Type().IsRegular() && !slices.Contains(synced, d.Name()) &&
+				younger(path, 5*time.Second)
 			if unsynced && k.rand.IntN(2) == 0 {
 				err = os.Truncate(path, 0)
 			}

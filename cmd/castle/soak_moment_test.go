@@ -24,14 +24,19 @@ type moment struct {
 // journal, or a file of the state directory that appears, changes or goes.
 var seams = map[string][]string{
 	"create": {
-		"run_started", "stage_started", "step_started preflight", "step_started adopt", "step_started import", "step_started plan", "step_ended plan",
+		"run_started", "stage_started", "step_started preflight", "step_started adopt", "step_started import",
+		"step_started plan", "step_ended plan",
 		"step_started apply", "resource_started", "resource", "step_ended apply", "gate_open", "stage_ready",
-		"stages/*/terraform.tfstate", "stages/*/intent.jsonl", "stages/*/snapshots/*", "stages/*/module*", "stages/*/record.json",
-		"stages/*/fingerprint.json", "stages/*/work/*.tfplan", "stages/*/work/.terraform/*", "kubeconfig", "lock",
+		"stages/*/terraform.tfstate", "stages/*/intent.jsonl", "stages/*/snapshots/*", "stages/*/module*",
+		"stages/*/record.json",
+		"stages/*/fingerprint.json", "stages/*/work/*.tfplan", "stages/*/work/.terraform/*",
+		"kubeconfig", "lock",
 	},
 	"destroy": {
-		"run_started", "stage_started", "step_started destroy", "resource_started", "resource", "step_ended destroy", "step_ended proof", "stage_gone",
-		"stages/*/terraform.tfstate", "stages/*/intent.jsonl", "stages/*/snapshots/*", "stages/*", "archive/*", "runs/*/receipt.json", "kubeconfig", "lock",
+		"run_started", "stage_started", "step_started destroy", "resource_started", "resource",
+		"step_ended destroy", "step_ended proof", "stage_gone",
+		"stages/*/terraform.tfstate", "stages/*/intent.jsonl", "stages/*/snapshots/*", "stages/*",
+		"archive/*", "runs/*/receipt.json", "kubeconfig", "lock",
 	},
 }
 
@@ -39,7 +44,9 @@ var seams = map[string][]string{
 func (k *soak) moment(command string, rest time.Duration) moment {
 	if k.rand.IntN(2) == 0 {
 		after := k.upTo(rest)
-		return moment{"after " + after.Round(time.Millisecond).String(), func(a *attempt) bool { return time.Since(a.began) >= after }}
+		return moment{"after " + after.Round(time.Millisecond).String(), func(a *attempt) bool {
+			return time.Since(a.began) >= after
+		}}
 	}
 	name := seams[command][k.rand.IntN(len(seams[command]))]
 	passed := k.lines(name)
@@ -51,12 +58,13 @@ func (k *soak) moment(command string, rest time.Duration) moment {
 		pause = k.upTo(100 * time.Millisecond)
 	}
 	var since time.Time
-	return moment{fmt.Sprintf("%s, time %d, +%s", name, nth, pause.Round(time.Millisecond)), func(*attempt) bool {
-		if since.IsZero() && passed() >= nth {
-			since = time.Now()
-		}
-		return !since.IsZero() && time.Since(since) >= pause
-	}}
+	return moment{fmt.Sprintf("%s, time %d, +%s", name, nth, pause.Round(time.Millisecond)),
+		func(*attempt) bool {
+			if since.IsZero() && passed() >= nth {
+				since = time.Now()
+			}
+			return !since.IsZero() && time.Since(since) >= pause
+		}}
 }
 
 // await reports whether the moment came before castle had ended.

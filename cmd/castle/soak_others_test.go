@@ -27,16 +27,20 @@ var (
 // settle lets somebody else move in, and returns what is theirs.
 func (k *soak) settle() map[string]string {
 	for _, id := range soakMachines {
-		k.proxmox("POST", "qemu", map[string]any{"vmid": id, "name": "prod-database", "memory": 2048, "scsi0": "local-lvm:8", "net0": "virtio,bridge=vmbr0"})
+		k.proxmox("POST", "qemu", map[string]any{"vmid": id, "name": "prod-database", "memory": 2048,
+			"scsi0": "local-lvm:8", "net0": "virtio,bridge=vmbr0"})
 		k.idle()
 		k.proxmox("POST", "qemu/"+id+"/status/start", nil)
 	}
-	k.proxmox("POST", "storage/local/download-url", map[string]any{"content": "import", "filename": "prod-database.qcow2", "url": "https://example.com/prod-database.qcow2"})
+	k.proxmox("POST", "storage/local/download-url",
+		map[string]any{"content": "import", "filename": "prod-database.qcow2",
+			"url": "https://example.com/prod-database.qcow2"})
 	k.idle()
 	for _, folder := range soakFolders {
 		k.infisical("GET", folder, "", nil) // nothing can be put into a folder that nobody has asked for
 		k.infisical("POST", folder, "/"+soakForeign, map[string]any{
-			"workspaceId": soakProject, "environment": "prod", "secretPath": folder, "secretValue": "postgres://prod", "type": "shared",
+			"workspaceId": soakProject, "environment": "prod", "secretPath": folder,
+			"secretValue": "postgres://prod", "type": "shared",
 		})
 	}
 	return k.theirs()
@@ -71,10 +75,15 @@ func (k *soak) theirs() map[string]string {
 
 // soakObjects are somebody else's in the cluster, by the path of their kind.
 var soakObjects = map[string]string{
-	"/api/v1/namespaces":              `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "prod"}}`,
-	"/api/v1/namespaces/prod/secrets": `{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "database"}, "stringData": {"password": "theirs"}}`,
-	"/api/v1/namespaces/default/secrets": `{"apiVersion": "v1", "kind": "Secret", "type": "helm.sh/release.v1", "metadata": {"name": "sh.helm.release.v1.theirs.v1",
-		"labels": {"owner": "helm", "name": "theirs", "status": "pending-install", "version": "1"}}, "stringData": {"release": "theirs"}}`,
+	"/api/v1/namespaces": `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ` +
+		`"prod"}}`,
+	"/api/v1/namespaces/prod/secrets": `{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": ` +
+		`"database"}, "stringData": {"password": "theirs"}}`,
+	"/api/v1/namespaces/default/secrets": `{"apiVersion": "v1", "kind": "Secret",
+		"type": "helm.sh/release.v1",
+		"metadata": {"name": "sh.helm.release.v1.theirs.v1",
+		"labels": {"owner": "helm", "name": "theirs", "status": "pending-install", "version": "1"}},
+		"stringData": {"release": "theirs"}}`,
 }
 
 // plant lets somebody else move into the cluster, as soon as there is one.
@@ -88,7 +97,8 @@ func (k *soak) plant() {
 	for _, kind := range slices.Sorted(maps.Keys(soakObjects)) {
 		var object struct{ Metadata struct{ Name string } }
 		k.check(json.Unmarshal([]byte(soakObjects[kind]), &object))
-		if _, err := k.cluster("POST", kind, json.RawMessage(soakObjects[kind])); err != nil && !strings.Contains(err.Error(), "AlreadyExists") {
+		if _, err := k.cluster("POST", kind, json.RawMessage(soakObjects[kind])); err != nil &&
+			!strings.Contains(err.Error(), "AlreadyExists") {
 			return // it is only coming up
 		}
 	}

@@ -23,7 +23,8 @@ import (
 //	CASTLE_SOAK_KILLS   how often castle is killed; 15 unless told
 //	CASTLE_SOAK_SEED    replays a soak, as far as its timing allows
 //	CASTLE_SOAK_KEEP    any value: the rehearsal's work directory stays
-var soakSettings = map[string]string{"CASTLE_SOAK_KILLS": "TF_VAR_castle_test_kills", "CASTLE_SOAK_SEED": "TF_VAR_castle_test_seed"}
+var soakSettings = map[string]string{"CASTLE_SOAK_KILLS": "TF_VAR_castle_test_kills",
+	"CASTLE_SOAK_SEED": "TF_VAR_castle_test_seed"}
 
 // TestSoak kills castle again and again while it creates and destroys a cluster,
 // at random moments and at chosen ones, alone or with all that it started, and
@@ -35,7 +36,8 @@ func TestSoak(t *testing.T) {
 		newSoak(t).run()
 		return
 	}
-	defaults := map[string]string{"CASTLE_SOAK_KILLS": "15", "CASTLE_SOAK_SEED": strconv.FormatInt(time.Now().Unix(), 10)}
+	defaults := map[string]string{"CASTLE_SOAK_KILLS": "15",
+		"CASTLE_SOAK_SEED": strconv.FormatInt(time.Now().Unix(), 10)}
 	var settings []string
 	for name, inside := range soakSettings {
 		settings = append(settings, inside+"="+cmp.Or(os.Getenv(name), defaults[name]))
@@ -106,7 +108,8 @@ func (k *soak) run() {
 			k.razed(true)
 		}
 	}
-	k.t.Logf("undisturbed: create %s, destroy %s", k.lengths["create"].Round(time.Millisecond), k.lengths["destroy"].Round(time.Millisecond))
+	k.t.Logf("undisturbed: create %s, destroy %s", k.lengths["create"].Round(time.Millisecond),
+		k.lengths["destroy"].Round(time.Millisecond))
 	k.made = k.machinesMade()
 	k.fill("create")
 	for k.kills > 0 {
@@ -180,7 +183,8 @@ type attempt struct {
 // goes to a file: a pipe of this test would outlive it.
 func (k *soak) start(command string, more ...string) *attempt {
 	k.began++
-	a := &attempt{command: command, said: filepath.Join(k.out, fmt.Sprintf("%04d-%s", k.began, command)), ended: make(chan struct{})}
+	a := &attempt{command: command, said: filepath.Join(k.out, fmt.Sprintf("%04d-%s", k.began, command)),
+		ended: make(chan struct{})}
 	file, err := os.Create(a.said)
 	k.check(err)
 	args := []string{"-C", "testdata/soak", command, "keep"}

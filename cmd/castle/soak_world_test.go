@@ -72,7 +72,8 @@ func (k *soak) objects(kind string) (lines []string) {
 		case m.Name == "prod" || m.Namespace == "prod" || strings.Contains(m.Name, "release.v1.theirs"):
 		case m.Labels["owner"] == "helm" && m.Labels["status"] == "superseded":
 		case m.Labels["owner"] == "helm":
-			lines = append(lines, fmt.Sprintf("release %s/%s %s", m.Namespace, m.Labels["name"], m.Labels["status"]))
+			lines = append(lines, fmt.Sprintf("release %s/%s %s", m.Namespace, m.Labels["name"],
+				m.Labels["status"]))
 		default:
 			lines = append(lines, fmt.Sprintf("%s %s/%s", kind, m.Namespace, m.Name))
 		}

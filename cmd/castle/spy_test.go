@@ -120,7 +120,8 @@ func (s *spy) files(ts *testscript.TestScript, dir string) error {
 		if info.Mode().Perm()&0o077 != 0 {
 			ts.Fatalf("%s holds the secret and is %o", path, info.Mode().Perm())
 		}
-		if strings.HasSuffix(path, ".log") || strings.HasSuffix(path, ".jsonl") || strings.Contains(path, "/diagnosis/") {
+		if strings.HasSuffix(path, ".log") || strings.HasSuffix(path, ".jsonl") ||
+			strings.Contains(path, "/diagnosis/") {
 			ts.Fatalf("%s holds the secret", path)
 		}
 		return nil

@@ -21,14 +21,16 @@ import (
 // place meet in nothing but the outputs that both places have. Proxmox' one has Flux
 // apply the skeleton of its repository.
 func TestTemplates(t *testing.T) {
-	answers := []string{"network=192.168.1.0/24", "gateway=192.168.1.1", "control_planes=1", "workers=1", "git_url=https://git.example.com/me/green"}
+	answers := []string{"network=192.168.1.0/24", "gateway=192.168.1.1", "control_planes=1", "workers=1",
+		"git_url=https://git.example.com/me/green"}
 	of := map[string][]string{
 		"proxmox-talos": {"proxmox_endpoint=https://192.168.1.10:8006/", "proxmox_node=pve"},
 	}
 	ways := map[string][]string{
-		"secrets=infisical": {"infisical_project_id=8f3c1d52-6a0e-4b7f-9d21-5e4c7a90b6d3", "infisical_project_slug=castle"},
-		"secrets=local":     nil,
-		"secrets=vault":     {"vault_address=https://vault.example.org:8200"},
+		"secrets=infisical": {"infisical_project_id=8f3c1d52-6a0e-4b7f-9d21-5e4c7a90b6d3",
+			"infisical_project_slug=castle"},
+		"secrets=local": nil,
+		"secrets=vault": {"vault_address=https://vault.example.org:8200"},
 	}
 	rehearsed := map[string]string{"proxmox-talos": "secrets=infisical", "metal-talos": "secrets=local"}
 	all, err := fs.ReadDir(templates.Files, ".")
@@ -54,7 +56,8 @@ func TestTemplates(t *testing.T) {
 				if out := built(t, args...); !strings.Contains(out, "  castle rehearse green\n") {
 					t.Errorf("new does not say what comes next:\n%s", out)
 				}
-				if out := built(t, "-C", repository, "check"); !strings.Contains(out, ": 0 problems, 0 warnings") {
+				if out := built(t, "-C", repository,
+					"check"); !strings.Contains(out, ": 0 problems, 0 warnings") {
 					t.Errorf("check:\n%s", out)
 				}
 				if rehearsed[template.Name()] == "" {
@@ -63,7 +66,8 @@ func TestTemplates(t *testing.T) {
 				if rehearsed[template.Name()] != way {
 					return
 				}
-				if out := built(t, "-C", repository, "rehearse", "green"); !strings.Contains(out, "Left over: nothing") {
+				if out := built(t, "-C", repository, "rehearse",
+					"green"); !strings.Contains(out, "Left over: nothing") {
 					t.Errorf("something is left over:\n%s", out)
 				}
 			})

@@ -78,7 +78,8 @@ func startVault(env *testscript.Env) (*realVault, error) {
 		return nil, err
 	}
 	path := func(name string) string { return filepath.Join(v.dir, name) }
-	c := exec.Command(program, "--address", "127.0.0.1:0", "--certificate", path("tls.crt"), "--key", path("tls.key"), "--keys", path("keys.json"))
+	c := exec.Command(program, "--address", "127.0.0.1:0", "--certificate", path("tls.crt"), "--key",
+		path("tls.key"), "--keys", path("keys.json"))
 	stdin, err := c.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -119,8 +120,10 @@ func (v *realVault) certificate() (*x509.CertPool, error) {
 		return nil, err
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -133,8 +136,10 @@ func (v *realVault) certificate() (*x509.CertPool, error) {
 	bundle := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
-	return roots, errors.Join(os.Mkdir(v.dir, 0o700), os.WriteFile(filepath.Join(v.dir, "tls.crt"), bundle, 0o600),
-		os.WriteFile(filepath.Join(v.dir, "tls.key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
+	return roots,
+		errors.Join(os.Mkdir(v.dir, 0o700), os.WriteFile(filepath.Join(v.dir, "tls.crt"), bundle, 0o600),
+			os.WriteFile(filepath.Join(v.dir, "tls.key"),
+				pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
 }
 
 // call is what Vault's operator does.
@@ -188,23 +193,28 @@ func vault(ts *testscript.TestScript, neg bool, args []string) {
 	case "show":
 		v.show(ts)
 	case "revoke-lease":
-		v.call(ts, http.MethodPost, "sys/leases/revoke", encode(map[string]any{"lease_id": args[1], "sync": true}), nil)
+		v.call(ts, http.MethodPost, "sys/leases/revoke",
+			encode(map[string]any{"lease_id": args[1], "sync": true}), nil)
 	case "policy":
-		v.call(ts, http.MethodPut, "sys/policies/acl/"+args[1], encode(map[string]string{"policy": ts.ReadFile(args[2])}), nil)
+		v.call(ts, http.MethodPut, "sys/policies/acl/"+args[1],
+			encode(map[string]string{"policy": ts.ReadFile(args[2])}), nil)
 	case "token":
 		var made struct {
 			Auth struct {
 				ClientToken string `json:"client_token"`
 			}
 		}
-		v.call(ts, http.MethodPost, "auth/token/create-orphan", encode(map[string]any{"policies": []string{args[1]}}), &made)
+		v.call(ts, http.MethodPost, "auth/token/create-orphan",
+			encode(map[string]any{"policies": []string{args[1]}}), &made)
 		ts.Setenv("VAULT_TOKEN", made.Auth.ClientToken)
 	case "revoke":
-		v.call(ts, http.MethodPost, "auth/token/revoke", encode(map[string]string{"token": ts.Getenv("VAULT_TOKEN")}), nil)
+		v.call(ts, http.MethodPost, "auth/token/revoke",
+			encode(map[string]string{"token": ts.Getenv("VAULT_TOKEN")}), nil)
 	case "role":
 		var role, secret struct{ Data map[string]any }
 		v.call(ts, http.MethodPost, "sys/auth/approle", []byte(`{"type":"approle"}`), nil)
-		v.call(ts, http.MethodPost, "auth/approle/role/castle", encode(map[string]string{"token_policies": args[1]}), nil)
+		v.call(ts, http.MethodPost, "auth/approle/role/castle",
+			encode(map[string]string{"token_policies": args[1]}), nil)
 		v.call(ts, http.MethodGet, "auth/approle/role/castle/role-id", nil, &role)
 		v.call(ts, http.MethodPost, "auth/approle/role/castle/secret-id", []byte("{}"), &secret)
 		ts.Setenv("TF_VAR_vault_role_id", fmt.Sprint(role.Data["role_id"]))
@@ -222,14 +232,17 @@ func vaultMirror(env *testscript.Env) error {
 		return err
 	}
 	mirror := filepath.Join(env.WorkDir, ".mirror")
-	for source, version := range map[string]string{"hashicorp/vault": "5.10.1", "infisical/infisical": "0.19.24"} {
+	for source, version := range map[string]string{"hashicorp/vault": "5.10.1",
+		"infisical/infisical": "0.19.24"} {
 		home := filepath.Join(mirror, "registry.terraform.io", source, version, "linux_amd64")
 		binary := fmt.Sprintf("terraform-provider-%s_v%s", filepath.Base(source), version)
-		if err := errors.Join(os.MkdirAll(home, 0o700), os.Symlink(program, filepath.Join(home, binary))); err != nil {
+		if err := errors.Join(os.MkdirAll(home, 0o700),
+			os.Symlink(program, filepath.Join(home, binary))); err != nil {
 			return err
 		}
 	}
 	rc := filepath.Join(env.WorkDir, "terraformrc")
 	env.Setenv("TF_CLI_CONFIG_FILE", rc)
-	return os.WriteFile(rc, fmt.Appendf(nil, "provider_installation {\n  filesystem_mirror { path = %q }\n}\n", mirror), 0o600)
+	return os.WriteFile(rc,
+		fmt.Appendf(nil, "provider_installation {\n  filesystem_mirror { path = %q }\n}\n", mirror), 0o600)
 }

@@ -8,9 +8,9 @@
 // stages set, and its Pods take as long to become ready as images and start-up
 // took outside, divided by the lab's speed.
 //
-// For whoever builds the lab: make one Repositories, resolve every name in
-// Hosts to the lab, and serve Handler(host) there over TLS. Paths are those
-// of the real repositories (an OCI registry has an index here, too), so https://fluxcd-community.github.io/helm-charts works as it stands.
+// For whoever builds the lab: make one Repositories, resolve every name in Hosts to the lab, and serve
+// Handler(host) there over TLS. Paths are those of the real repositories (an OCI registry has an index
+// here, too), so https://fluxcd-community.github.io/helm-charts works as it stands.
 package charts
 
 import (
@@ -28,7 +28,8 @@ import (
 	"time"
 )
 
-//go:embed all:shared all:metallb all:longhorn all:external-secrets all:flux2 all:traefik all:cert-manager all:pgo
+//go:embed all:shared all:metallb all:longhorn all:external-secrets
+//go:embed all:flux2 all:traefik all:cert-manager all:pgo
 var sources embed.FS
 
 // home is where a chart is served.
@@ -50,7 +51,8 @@ func homes() []home {
 type Options struct {
 	// Speed divides the time that Pods take to become ready; 1 is the time that they take outside.
 	Speed float64
-	// Versions are offered besides the ones that the stages pin, by chart. They differ in nothing but the number.
+	// Versions are offered besides the ones that the stages pin, by chart. They differ in nothing but
+	// the number.
 	Versions map[string][]string
 	// LateCRDs has MetalLB's CRDs in a ConfigMap, for the operators to make them some time later.
 	LateCRDs bool
@@ -80,7 +82,8 @@ func New(o Options) (*Repositories, error) {
 		}
 		served := map[string][]byte{}
 		var index bytes.Buffer
-		fmt.Fprintf(&index, "apiVersion: v1\ngenerated: %q\nentries:\n  %s:\n", built().Format(time.RFC3339), h.chart)
+		fmt.Fprintf(&index, "apiVersion: v1\ngenerated: %q\nentries:\n  %s:\n",
+			built().Format(time.RFC3339), h.chart)
 		versions := append(o.Versions[h.chart], pinned(manifest))
 		slices.Sort(versions)
 		for _, version := range slices.Compact(versions) {
@@ -91,7 +94,8 @@ func New(o Options) (*Repositories, error) {
 			name := h.chart + "-" + version + ".tgz"
 			served[path.Join(h.folder, name)] = archive
 			digest := sha256.Sum256(archive)
-			fmt.Fprintf(&index, "  - apiVersion: v2\n    name: %s\n    version: %q\n    urls: [%s]\n    digest: %s\n",
+			fmt.Fprintf(&index,
+				"  - apiVersion: v2\n    name: %s\n    version: %q\n    urls: [%s]\n    digest: %s\n",
 				h.chart, version, name, hex.EncodeToString(digest[:]))
 		}
 		served[path.Join(h.folder, "index.yaml")] = index.Bytes()
@@ -102,7 +106,8 @@ func New(o Options) (*Repositories, error) {
 
 // values are what every chart's own are followed by.
 func (o Options) values() string {
-	return fmt.Sprintf("lab:\n  speed: %g\n  lateCRDs: %t\n  speakerNodes: %q\n", o.Speed, o.LateCRDs, o.SpeakerNodes)
+	return fmt.Sprintf("lab:\n  speed: %g\n  lateCRDs: %t\n  speakerNodes: %q\n", o.Speed, o.LateCRDs,
+		o.SpeakerNodes)
 }
 
 // Hosts are the names under which the repositories are known.

@@ -74,7 +74,8 @@ func get(t *testing.T, r *charts.Repositories, repository, name, version string)
 
 func render(t *testing.T, c *chart.Chart, values map[string]any) map[string]string {
 	t.Helper()
-	all, err := chartutil.ToRenderValues(c, values, chartutil.ReleaseOptions{Name: c.Name(), Namespace: "there", IsInstall: true}, nil)
+	all, err := chartutil.ToRenderValues(c, values,
+		chartutil.ReleaseOptions{Name: c.Name(), Namespace: "there", IsInstall: true}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,8 @@ func objects(t *testing.T, rendered map[string]string) map[string]map[string]any
 				t.Fatalf("%s: %v\n%s", file, err, document)
 			}
 			if len(object) > 0 {
-				found[object["kind"].(string)+" "+object["metadata"].(map[string]any)["name"].(string)] = object
+				found[object["kind"].(string)+" "+object["metadata"].(map[string]any)["name"].(string)] =
+					object
 			}
 		}
 	}
@@ -120,19 +122,22 @@ func TestEveryStageFindsItsChartInTheVersionThatItPins(t *testing.T) {
 		if version == nil {
 			t.Fatalf("stage %s pins no version", p.variables)
 		}
-		if c := get(t, r, p.repository, p.chart, string(version[1])); c.Metadata.Version != string(version[1]) {
+		if c := get(t, r, p.repository, p.chart,
+			string(version[1])); c.Metadata.Version != string(version[1]) {
 			t.Errorf("%s: archive holds version %s, asked for %s", p.chart, c.Metadata.Version, version[1])
 		}
 	}
 }
 
 func TestAnotherVersionIsOfferedOnRequest(t *testing.T) {
-	r, err := charts.New(charts.Options{Speed: 1, Versions: map[string][]string{"metallb": {"0.15.2", "0.15.3"}}})
+	r, err := charts.New(charts.Options{Speed: 1,
+		Versions: map[string][]string{"metallb": {"0.15.2", "0.15.3"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, version := range []string{"0.15.2", "0.15.3"} {
-		if c := get(t, r, "https://metallb.github.io/metallb", "metallb", version); c.Metadata.Version != version {
+		if c := get(t, r, "https://metallb.github.io/metallb", "metallb",
+			version); c.Metadata.Version != version {
 			t.Errorf("asked for %s, got %s", version, c.Metadata.Version)
 		}
 	}
@@ -144,14 +149,24 @@ func TestChartsMakeWhatTheGatesLookFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string][]string{
-		"metallb": {"Deployment metallb-controller", "DaemonSet metallb-speaker", "Service metallb-webhook-service", "Secret metallb-webhook-cert",
-			"ValidatingWebhookConfiguration metallb-webhook-configuration", "CustomResourceDefinition ipaddresspools.metallb.io", "CustomResourceDefinition l2advertisements.metallb.io"},
-		"longhorn": {"DaemonSet longhorn-manager", "Deployment longhorn-driver-deployer", "Service longhorn-admission-webhook", "ConfigMap longhorn-storageclass",
+		"metallb": {"Deployment metallb-controller", "DaemonSet metallb-speaker",
+			"Service metallb-webhook-service", "Secret metallb-webhook-cert",
+			"ValidatingWebhookConfiguration metallb-webhook-configuration",
+			"CustomResourceDefinition ipaddresspools.metallb.io",
+			"CustomResourceDefinition l2advertisements.metallb.io"},
+		"longhorn": {"DaemonSet longhorn-manager", "Deployment longhorn-driver-deployer",
+			"Service longhorn-admission-webhook", "ConfigMap longhorn-storageclass",
 			"CustomResourceDefinition volumes.longhorn.io", "CustomResourceDefinition nodes.longhorn.io"},
-		"external-secrets": {"Deployment external-secrets", "Deployment external-secrets-webhook", "Deployment external-secrets-cert-controller", "Service external-secrets-webhook",
-			"ValidatingWebhookConfiguration secretstore-validate", "ValidatingWebhookConfiguration externalsecret-validate", "CustomResourceDefinition clustersecretstores.external-secrets.io"},
-		"flux2": {"Deployment source-controller", "Deployment kustomize-controller", "Deployment helm-controller", "Deployment notification-controller",
-			"CustomResourceDefinition gitrepositories.source.toolkit.fluxcd.io", "CustomResourceDefinition kustomizations.kustomize.toolkit.fluxcd.io", "CustomResourceDefinition helmreleases.helm.toolkit.fluxcd.io"},
+		"external-secrets": {"Deployment external-secrets", "Deployment external-secrets-webhook",
+			"Deployment external-secrets-cert-controller", "Service external-secrets-webhook",
+			"ValidatingWebhookConfiguration secretstore-validate",
+			"ValidatingWebhookConfiguration externalsecret-validate",
+			"CustomResourceDefinition clustersecretstores.external-secrets.io"},
+		"flux2": {"Deployment source-controller", "Deployment kustomize-controller",
+			"Deployment helm-controller", "Deployment notification-controller",
+			"CustomResourceDefinition gitrepositories.source.toolkit.fluxcd.io",
+			"CustomResourceDefinition kustomizations.kustomize.toolkit.fluxcd.io",
+			"CustomResourceDefinition helmreleases.helm.toolkit.fluxcd.io"},
 	}
 	for _, p := range places() {
 		found := objects(t, render(t, get(t, r, p.repository, p.chart, ""), nil))
@@ -169,7 +184,8 @@ func TestPodsTakeTheirTimeDividedByTheSpeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	rendered := render(t, get(t, r, "https://metallb.github.io/metallb", "metallb", ""), nil)
-	if controller := rendered["metallb/templates/controller.yaml"]; !strings.Contains(controller, "lab.castle/ready-after: 3000ms") {
+	if controller := rendered["metallb/templates/controller.yaml"]; !strings.Contains(controller,
+		"lab.castle/ready-after: 3000ms") {
 		t.Errorf("twelve seconds at speed 4 are not three:\n%s", controller)
 	}
 }
@@ -193,13 +209,17 @@ func TestMetalLBsFaultsAreInItsChart(t *testing.T) {
 			t.Errorf("faulty %t: %v", faulty, late)
 		}
 		if faulty {
-			kept := objects(t, map[string]string{"crds.yaml": late["data"].(map[string]any)["crds.yaml"].(string)})
-			if kept["CustomResourceDefinition ipaddresspools.metallb.io"] == nil || kept["CustomResourceDefinition bgppeers.metallb.io"] == nil {
+			kept := objects(t,
+				map[string]string{"crds.yaml": late["data"].(map[string]any)["crds.yaml"].(string)})
+			if kept["CustomResourceDefinition ipaddresspools.metallb.io"] == nil ||
+				kept["CustomResourceDefinition bgppeers.metallb.io"] == nil {
 				t.Errorf("the ConfigMap lacks CRDs: %d", len(kept))
 			}
 		}
-		spec := found["DaemonSet metallb-speaker"]["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
-		if selector, _ := spec["nodeSelector"].(map[string]any); (selector["example.com/speaker"] == "true") != faulty {
+		speaker := found["DaemonSet metallb-speaker"]["spec"].(map[string]any)
+		spec := speaker["template"].(map[string]any)["spec"].(map[string]any)
+		selector, _ := spec["nodeSelector"].(map[string]any)
+		if (selector["example.com/speaker"] == "true") != faulty {
 			t.Errorf("faulty %t: the speaker selects %v", faulty, selector)
 		}
 	}
@@ -213,7 +233,8 @@ func TestFluxLeavesOutWhatIsNotAskedFor(t *testing.T) {
 	off := map[string]any{"create": false}
 	found := objects(t, render(t, get(t, r, "https://fluxcd-community.github.io/helm-charts", "flux2", ""),
 		map[string]any{"imageAutomationController": off, "imageReflectionController": off}))
-	if found["Deployment image-automation-controller"] != nil || found["Deployment source-controller"] == nil {
+	if found["Deployment image-automation-controller"] != nil ||
+		found["Deployment source-controller"] == nil {
 		t.Error("image automation is made, or everything else is not")
 	}
 }

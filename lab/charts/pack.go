@@ -16,7 +16,8 @@ func pack(chart, version, values string, tree fs.FS) ([]byte, error) {
 	zip := gzip.NewWriter(&out)
 	archive := tar.NewWriter(zip)
 	add := func(name string, content []byte) error {
-		header := &tar.Header{Name: path.Join(chart, name), Mode: 0o644, Size: int64(len(content)), ModTime: built()}
+		header := &tar.Header{Name: path.Join(chart, name), Mode: 0o644, Size: int64(len(content)),
+			ModTime: built()}
 		if err := archive.WriteHeader(header); err != nil {
 			return err
 		}

@@ -42,7 +42,8 @@ spec:
   versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
 `)
 	becomes(t, p.gate(t, "crd", args{"names": texts("meters.crd.example.org")}),
-		`customresourcedefinition meters.crd.example.org: NamesAccepted is False: ListKindConflict: "GaugeList" is already in use`)
+		`customresourcedefinition meters.crd.example.org: NamesAccepted is False: ListKindConflict: `+
+			`"GaugeList" is already in use`)
 }
 
 func TestCRDWaitsForTheAuthorityOfItsConversion(t *testing.T) {
@@ -63,14 +64,16 @@ spec:
   - {name: v1beta1, served: true, storage: false, schema: {openAPIV3Schema: {type: object}}}
 `)
 	g := p.gate(t, "crd", args{"names": texts("levels.crd.example.org")})
-	becomes(t, g, "customresourcedefinition levels.crd.example.org: its conversion webhook has no caBundle yet")
+	becomes(t, g, "customresourcedefinition levels.crd.example.org: its conversion webhook has no "+
+		"caBundle yet")
 	authority, err := newAuthority("converter")
 	check(t, err)
 	p.change(t, "", `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: levels.crd.example.org}
-spec: {conversion: {webhook: {clientConfig: {caBundle: `+base64.StdEncoding.EncodeToString(authority.Certificate)+`}}}}
+spec: {conversion: {webhook: {clientConfig: {caBundle: `+
+		base64.StdEncoding.EncodeToString(authority.Certificate)+`}}}}
 `)
 	opens(t, g)
 }

@@ -17,25 +17,33 @@ func fluxKinds() string {
 		{"source", "v1", "GitRepository", "gitrepositories"},
 	} {
 		group := k.group + ".toolkit.fluxcd.io"
-		all = append(all, `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: `+k.plural+`.`+group+`},
+		all = append(all, `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, `+
+			`metadata: {name: `+k.plural+`.`+group+`},
 			spec: {group: `+group+`, scope: Namespaced, names: {kind: `+k.kind+`, plural: `+k.plural+`},
 				versions: [{name: `+k.version+`, served: true, storage: true, subresources: {status: {}},
-					schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`)
+					schema: {openAPIV3Schema: {
+						type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`)
 	}
 	return strings.Join(all, "\n---\n")
 }
 
-const fluxRepository = `{apiVersion: source.toolkit.fluxcd.io/v1, kind: GitRepository, metadata: {name: flux-system, namespace: NAMESPACE},
-	spec: {url: 'https://git.example.org/home.git'}, status: {observedGeneration: 1, artifact: {revision: "main@sha1:2"}, conditions: [{type: Ready, status: "True"}]}}`
+const fluxRepository = `{apiVersion: source.toolkit.fluxcd.io/v1, kind: GitRepository,
+	metadata: {name: flux-system, namespace: NAMESPACE},
+	spec: {url: 'https://git.example.org/home.git'},
+	status: {observedGeneration: 1, artifact: {revision: "main@sha1:2"},
+		conditions: [{type: Ready, status: "True"}]}}`
 
 func kustomization(name, spec, status string) string {
-	return `{apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, metadata: {name: ` + name + `, namespace: NAMESPACE},
+	return `{apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, metadata: {name: ` + name +
+		`, namespace: NAMESPACE},
 		spec: {` + spec + `sourceRef: {kind: GitRepository, name: flux-system}}, status: {` + status + `}}`
 }
 
 const (
-	fluxWaits   = `observedGeneration: -1, conditions: [{type: Ready, status: "False", reason: DependencyNotReady, message: dependency is not ready}]`
-	fluxApplied = `observedGeneration: 1, lastAppliedRevision: "main@sha1:2", conditions: [{type: Ready, status: "True", reason: ReconciliationSucceeded}]`
+	fluxWaits = `observedGeneration: -1, conditions: [{type: Ready, status: "False", reason: ` +
+		`DependencyNotReady, message: dependency is not ready}]`
+	fluxApplied = `observedGeneration: 1, lastAppliedRevision: "main@sha1:2", conditions: [{type: Ready, ` +
+		`status: "True", reason: ReconciliationSucceeded}]`
 )
 
 func TestFluxNudgesOnceAndOpensWhenAllIsApplied(t *testing.T) {
@@ -51,13 +59,15 @@ func TestFluxNudgesOnceAndOpensWhenAllIsApplied(t *testing.T) {
 	p.create(t, ns, fluxRepository)
 	p.create(t, ns, kustomization("base", "", fluxWaits))
 	p.create(t, ns, kustomization("apps", "dependsOn: [{name: base}], ", fluxWaits))
-	closed(t, g, "kustomization "+ns+"/apps: DependencyNotReady: dependency is not ready; kustomization "+ns+"/base: DependencyNotReady: dependency is not ready")
+	closed(t, g, "kustomization "+ns+"/apps: DependencyNotReady: dependency is not ready; kustomization "+ns+
+		"/base: DependencyNotReady: dependency is not ready")
 	nudges := func(want string) {
 		t.Helper()
 		did, err := g.TriggerReconcile(t.Context())
 		check(t, err)
 		if want != "" {
-			want = "asked to reconcile what is not ready although all that it needs is: kustomization " + ns + "/" + want
+			want = "asked to reconcile what is not ready although all that it needs is: kustomization " +
+				ns + "/" + want
 		}
 		if did != want {
 			t.Fatalf("it did %q, want %q", did, want)
@@ -65,7 +75,8 @@ func TestFluxNudgesOnceAndOpensWhenAllIsApplied(t *testing.T) {
 	}
 	asked := func(name string) bool {
 		t.Helper()
-		o, err := p.dynamic.Resource(schema.GroupVersionResource{Group: "kustomize.toolkit.fluxcd.io", Version: "v1", Resource: "kustomizations"}).
+		o, err := p.dynamic.Resource(schema.GroupVersionResource{Group: "kustomize.toolkit.fluxcd.io",
+			Version: "v1", Resource: "kustomizations"}).
 			Namespace(ns).Get(t.Context(), name, metav1.GetOptions{})
 		check(t, err)
 		if o.GetGeneration() != 1 {
@@ -91,6 +102,7 @@ func TestFluxNudgesOnceAndOpensWhenAllIsApplied(t *testing.T) {
 	p.create(t, ns, kustomization("late", "", fluxApplied))
 	closed(t, g, "kustomization "+ns+"/late: has come since the attempt before")
 	open(t, g)
-	p.create(t, ns, `{apiVersion: helm.toolkit.fluxcd.io/v2, kind: HelmRelease, metadata: {name: web, namespace: NAMESPACE}, spec: {suspend: true}}`)
+	p.create(t, ns, `{apiVersion: helm.toolkit.fluxcd.io/v2, kind: HelmRelease, metadata: {name: web, `+
+		`namespace: NAMESPACE}, spec: {suspend: true}}`)
 	closed(t, g, "helmrelease "+ns+"/web: is suspended")
 }

@@ -138,16 +138,17 @@ func becomesLike(t testing.TB, g gate.Gate, parts ...string) {
 
 func awaits(t testing.TB, g gate.Gate, want string, like func(answer string) bool) {
 	t.Helper()
-	err := gate.Wait(t.Context(), gate.Gate{Name: g.Name, Changed: g.Changed, Check: func(ctx context.Context) error {
-		switch err := g.Check(ctx); {
-		case err == nil:
-			return errors.New("open")
-		case like(err.Error()) && !gate.IsPermanent(err):
-			return nil
-		default:
-			return err
-		}
-	}}, soon(), gate.Listener{})
+	err := gate.Wait(t.Context(),
+		gate.Gate{Name: g.Name, Changed: g.Changed, Check: func(ctx context.Context) error {
+			switch err := g.Check(ctx); {
+			case err == nil:
+				return errors.New("open")
+			case like(err.Error()) && !gate.IsPermanent(err):
+				return nil
+			default:
+				return err
+			}
+		}}, soon(), gate.Listener{})
 	if err != nil {
 		t.Fatalf("%v\nwant %s", err, want)
 	}

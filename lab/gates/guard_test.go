@@ -45,13 +45,15 @@ func deniesBad(name string) *admissionv1.AdmissionResponse {
 
 // listen begins to serve for the Pods of a namespace's guard, with a
 // certificate, and returns how to end.
-func (g *guard) listen(t testing.TB, p *plane, namespace string, certificate kubernetes.KeyPair) (end func()) {
+func (g *guard) listen(t testing.TB, p *plane, namespace string,
+	certificate kubernetes.KeyPair) (end func()) {
 	t.Helper()
 	pair, err := tls.X509KeyPair(certificate.Certificate, certificate.Key)
 	check(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
-	s := &http.Server{Handler: g, ErrorLog: log.New(io.Discard, "", 0)} // handshakes that fail are what a test is about
+	// handshakes that fail are what a test is about
+	s := &http.Server{Handler: g, ErrorLog: log.New(io.Discard, "", 0)}
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}})) }()
 	p.Routes.Register(namespace+"/guard:9443", l.Addr().String())

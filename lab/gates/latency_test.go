@@ -99,11 +99,14 @@ func measure(t testing.TB) (castle, peer latencies) {
 			chance := rand.New(rand.NewPCG(3, uint64(lane)))
 			for i := lane; i < changes; i += lanes {
 				c := change{
-					name: fmt.Sprintf("probe-%d", i), namespace: namespace, client: client, peer: awaiting{client, p.mapper},
+					name: fmt.Sprintf("probe-%d", i), namespace: namespace, client: client,
+					peer: awaiting{client, p.mapper},
 					// While the watches begin, or when they are long at rest.
 					pause: time.Duration(chance.Int64N(int64(400 * time.Millisecond))),
 				}
-				c.gate = p.gate(t, "condition", args{"api_version": text("castle.test/v1"), "kind": text("LatencyProbe"), "namespace": text(namespace), "name": text(c.name)})
+				c.gate = p.gate(t, "condition",
+					args{"api_version": text("castle.test/v1"), "kind": text("LatencyProbe"),
+						"namespace": text(namespace), "name": text(c.name)})
 				ours, theirs, err := c.make(t.Context())
 				mu.Lock()
 				castle, peer, errs = append(castle, ours), append(peer, theirs), append(errs, err)
@@ -142,7 +145,8 @@ type change struct {
 }
 
 func (c change) make(ctx context.Context) (castle, peer time.Duration, err error) {
-	at := c.client.Resource(schema.GroupVersionResource{Group: "castle.test", Version: "v1", Resource: "latencyprobes"}).Namespace(c.namespace)
+	at := c.client.Resource(schema.GroupVersionResource{Group: "castle.test", Version: "v1",
+		Resource: "latencyprobes"}).Namespace(c.namespace)
 	object, err := at.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "castle.test/v1", "kind": "LatencyProbe", "metadata": map[string]any{"name": c.name},
 	}}, metav1.CreateOptions{})
@@ -160,11 +164,12 @@ func (c change) make(ctx context.Context) (castle, peer time.Duration, err error
 		watching = make(chan struct{})
 	)
 	waiting.Go(func() {
-		err := gate.Wait(ctx, c.gate, gate.Policy{Timeout: time.Minute}, gate.Listener{Answer: func(err error) {
-			if err != nil {
-				close(closed)
-			}
-		}})
+		err := gate.Wait(ctx, c.gate, gate.Policy{Timeout: time.Minute},
+			gate.Listener{Answer: func(err error) {
+				if err != nil {
+					close(closed)
+				}
+			}})
 		ours = ended{time.Now(), err}
 	})
 	waiting.Go(func() {

@@ -20,14 +20,21 @@ func TestNodesWaitsForKubeletAndNetwork(t *testing.T) {
 	becomes(t, g, "1 of 2 nodes not ready: nodes-2 (says nothing about itself yet)")
 	say := func(conditions string) {
 		t.Helper()
-		p.report(t, "", `{apiVersion: v1, kind: Node, metadata: {name: nodes-2}, status: {conditions: [`+conditions+`]}}`)
+		p.report(t, "", `{apiVersion: v1, kind: Node, metadata: {name: nodes-2}, status: {conditions: [`+
+			conditions+`]}}`)
 	}
-	say(`{type: Ready, status: "False", reason: KubeletNotReady, message: "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized"}`)
-	becomes(t, g, "1 of 2 nodes not ready: nodes-2 (no network yet: container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized)")
+	say(`{type: Ready, status: "False", reason: KubeletNotReady, message: "container runtime network not ` +
+		`ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni ` +
+		`plugin not initialized"}`)
+	becomes(t, g, "1 of 2 nodes not ready: nodes-2 (no network yet: container runtime network not ready: "+
+		"NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin "+
+		"not initialized)")
 
 	// The control plane itself taints a node whose network says that it is unavailable.
-	say(`{type: Ready, status: "True", reason: KubeletReady}, {type: NetworkUnavailable, status: "True", reason: NoRouteCreated}`)
+	say(`{type: Ready, status: "True", reason: KubeletReady}, {type: NetworkUnavailable, status: "True", ` +
+		`reason: NoRouteCreated}`)
 	becomes(t, g, "1 of 2 nodes not ready: nodes-2 (network unavailable)")
-	say(`{type: Ready, status: "True", reason: KubeletReady}, {type: NetworkUnavailable, status: "False", reason: RouteCreated}`)
+	say(`{type: Ready, status: "True", reason: KubeletReady}, {type: NetworkUnavailable, status: "False", ` +
+		`reason: RouteCreated}`)
 	opens(t, g)
 }

@@ -103,7 +103,8 @@ func (p *plane) merge(t testing.TB, o *unstructured.Unstructured, subresource ..
 	t.Helper()
 	patch, err := json.Marshal(o)
 	check(t, err)
-	_, err = p.at(t, o).Patch(t.Context(), o.GetName(), types.MergePatchType, patch, metav1.PatchOptions{}, subresource...)
+	_, err = p.at(t, o).Patch(t.Context(), o.GetName(), types.MergePatchType, patch, metav1.PatchOptions{},
+		subresource...)
 	check(t, err)
 }
 
@@ -127,7 +128,9 @@ func (p *plane) removed(t testing.TB, o *unstructured.Unstructured) {
 			t.Error(err)
 		}
 		if o.GetKind() == "CustomResourceDefinition" {
-			check(t, gate.Wait(ctx, gone(at, o.GetName()), gate.Policy{Timeout: time.Minute, First: 100 * time.Millisecond}, gate.Listener{}))
+			check(t,
+				gate.Wait(ctx, gone(at, o.GetName()),
+					gate.Policy{Timeout: time.Minute, First: 100 * time.Millisecond}, gate.Listener{}))
 		}
 	})
 }
@@ -172,9 +175,11 @@ func check(t testing.TB, err error) {
 // node registers a node whose kubelet runs, and removes it afterwards.
 func (p *plane) node(t testing.TB, name string) {
 	t.Helper()
-	check(t, kubernetes.Nodes{Client: p.Client}.Run(t.Context(), kubernetes.Node{Name: name, Address: "192.0.2.10",
-		OS: "Talos (v1.13.0)", Kubelet: "v1.36.0", CPUs: 4, MemoryBytes: 8 << 30}))
+	check(t, kubernetes.Nodes{Client: p.Client}.Run(t.Context(),
+		kubernetes.Node{Name: name, Address: "192.0.2.10",
+			OS: "Talos (v1.13.0)", Kubelet: "v1.36.0", CPUs: 4, MemoryBytes: 8 << 30}))
 	t.Cleanup(func() {
-		check(t, p.Client.CoreV1().Nodes().Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}))
+		check(t, p.Client.CoreV1().Nodes().Delete(context.WithoutCancel(t.Context()), name,
+			metav1.DeleteOptions{}))
 	})
 }

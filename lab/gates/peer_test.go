@@ -31,19 +31,21 @@ func (a awaiting) await(ctx context.Context, o *unstructured.Unstructured, watch
 	}}
 	seen := collector.NewResourceStatusCollector(objects)
 	var once sync.Once
-	events := watcher.NewDefaultStatusWatcher(a.client, a.mapper).Watch(ctx, objects, watcher.Options{RESTScopeStrategy: watcher.RESTScopeNamespace})
-	<-seen.ListenWithObserver(events, collector.ObserverFunc(func(seen *collector.ResourceStatusCollector, _ event.Event) {
-		var all []*event.ResourceStatus
-		for _, one := range seen.ResourceStatuses {
-			if one.Status == status.InProgressStatus {
-				once.Do(func() { close(watching) })
+	events := watcher.NewDefaultStatusWatcher(a.client, a.mapper).Watch(ctx, objects,
+		watcher.Options{RESTScopeStrategy: watcher.RESTScopeNamespace})
+	<-seen.ListenWithObserver(events,
+		collector.ObserverFunc(func(seen *collector.ResourceStatusCollector, _ event.Event) {
+			var all []*event.ResourceStatus
+			for _, one := range seen.ResourceStatuses {
+				if one.Status == status.InProgressStatus {
+					once.Do(func() { close(watching) })
+				}
+				all = append(all, one)
 			}
-			all = append(all, one)
-		}
-		if aggregator.AggregateStatus(all, status.CurrentStatus) == status.CurrentStatus {
-			stop()
-		}
-	}))
+			if aggregator.AggregateStatus(all, status.CurrentStatus) == status.CurrentStatus {
+				stop()
+			}
+		}))
 	if seen.Error != nil {
 		return seen.Error
 	}

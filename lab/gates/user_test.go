@@ -34,7 +34,8 @@ func TestAGateStopsWhereItsUserMayNotLook(t *testing.T) {
 	p := control(t)
 	ns := p.namespace(t)
 	p.create(t, ns, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: guest, namespace: NAMESPACE}}`)
-	token, err := p.Client.CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "guest", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	token, err := p.Client.CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "guest",
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	check(t, err)
 	guest := p.as(t, &clientcmdapi.AuthInfo{Token: token.Status.Token}, nil)
 	user := `User "system:serviceaccount:` + ns + `:guest" cannot `
@@ -43,8 +44,10 @@ func TestAGateStopsWhereItsUserMayNotLook(t *testing.T) {
 		refuses+`nodes is forbidden: `+user+`list resource "nodes" in API group "" at the cluster scope`)
 	hopeless(t, guest.gate(t, "crd", args{"names": texts("a.example.org")}),
 		refuses+`customresourcedefinitions.apiextensions.k8s.io "a.example.org" is forbidden: `+user+
-			`get resource "customresourcedefinitions" in API group "apiextensions.k8s.io" at the cluster scope`)
-	hopeless(t, p.as(t, &clientcmdapi.AuthInfo{Token: "of nobody"}, nil).gate(t, "nodes", args{"count": number(1)}), refuses+"Unauthorized")
+			`get resource "customresourcedefinitions" in API group "apiextensions.k8s.io" at the cluster `+
+			`scope`)
+	hopeless(t, p.as(t, &clientcmdapi.AuthInfo{Token: "of nobody"}, nil).gate(t, "nodes",
+		args{"count": number(1)}), refuses+"Unauthorized")
 }
 
 func TestAGateStopsAtAnotherCluster(t *testing.T) {

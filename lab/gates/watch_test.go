@@ -23,13 +23,14 @@ func (p *plane) follow(t testing.TB, name string, arguments args) follower {
 	f := follower{t: t, answers: make(chan string, 64), done: make(chan error, 1)}
 	g := p.gate(t, name, arguments)
 	go func() {
-		f.done <- gate.Wait(t.Context(), g, gate.Policy{First: time.Hour, Most: time.Hour, Timeout: time.Minute}, gate.Listener{
-			Answer: func(closed error) {
-				if closed != nil {
-					f.answers <- closed.Error()
-				}
-			},
-		})
+		f.done <- gate.Wait(t.Context(), g,
+			gate.Policy{First: time.Hour, Most: time.Hour, Timeout: time.Minute}, gate.Listener{
+				Answer: func(closed error) {
+					if closed != nil {
+						f.answers <- closed.Error()
+					}
+				},
+			})
 	}()
 	return f
 }
@@ -78,17 +79,21 @@ func TestAWatchWaitsForItsKindAndFollowsItsObject(t *testing.T) {
 	p.create(t, "", valves)
 	defined.opens()
 	f.says("no Valve in namespace " + ns + " exists yet")
-	p.create(t, ns, `{apiVersion: watch.example.org/v1, kind: Valve, metadata: {name: main, namespace: NAMESPACE}}`)
+	p.create(t, ns, `{apiVersion: watch.example.org/v1, kind: Valve, metadata: {name: main, namespace: `+
+		`NAMESPACE}}`)
 	f.says("valve " + ns + "/main: has no condition Ready yet")
-	p.report(t, ns, `{apiVersion: watch.example.org/v1, kind: Valve, metadata: {name: main, namespace: NAMESPACE}, status: {conditions: [{type: Ready, status: "True"}]}}`)
+	p.report(t, ns, `{apiVersion: watch.example.org/v1, kind: Valve, metadata: {name: main, namespace: `+
+		`NAMESPACE}, status: {conditions: [{type: Ready, status: "True"}]}}`)
 	f.opens()
 }
 
 func TestEveryKindOfBuiltInObjectIsFollowed(t *testing.T) {
 	p := control(t)
 	ns := p.namespace(t)
-	class := p.follow(t, "storage_class", args{"name": text("followed"), "selector": text("followed=yes"), "default": cty.False})
-	workload := p.follow(t, "workload", args{"kind": text("Deployment"), "namespace": text(ns), "name": text("front")})
+	class := p.follow(t, "storage_class", args{"name": text("followed"), "selector": text("followed=yes"),
+		"default": cty.False})
+	workload := p.follow(t, "workload", args{"kind": text("Deployment"), "namespace": text(ns),
+		"name": text("front")})
 	endpoints := p.follow(t, "endpoint_slice", args{"namespace": text(ns), "service": text("front")})
 	balancer := p.follow(t, "load_balancer", args{"namespace": text(ns), "service": text("front")})
 	hook := p.follow(t, "webhook", args{"configuration": text("followed-" + ns)})
@@ -115,7 +120,8 @@ kind: StorageClass
 metadata: {name: followed}
 provisioner: followed.example.org
 ---
-{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {name: followed.example.org}, spec: {attachRequired: true}}
+{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {name: followed.example.org},
+ spec: {attachRequired: true}}
 `)
 	class.says("no node with followed=yes exists yet")
 
@@ -123,18 +129,23 @@ provisioner: followed.example.org
 	for _, f := range []follower{nodes, workload, endpoints, hook} {
 		f.opens()
 	}
-	p.report(t, ns, `{apiVersion: v1, kind: Service, metadata: {name: front, namespace: NAMESPACE}, status: {loadBalancer: {ingress: [{ip: 192.0.2.30}]}}}`)
+	p.report(t, ns, `{apiVersion: v1, kind: Service, metadata: {name: front, namespace: NAMESPACE}, `+
+		`status: {loadBalancer: {ingress: [{ip: 192.0.2.30}]}}}`)
 	balancer.opens()
 	p.change(t, "", `{apiVersion: v1, kind: Node, metadata: {name: followed, labels: {followed: "yes"}}}`)
 	class.says("csidriver followed.example.org: not registered on 1 of 1 nodes: followed")
-	p.create(t, "", `{apiVersion: storage.k8s.io/v1, kind: CSINode, metadata: {name: followed}, spec: {drivers: [{name: followed.example.org, nodeID: followed, topologyKeys: []}]}}`)
+	p.create(t, "", `{apiVersion: storage.k8s.io/v1, kind: CSINode, metadata: {name: followed}, spec: `+
+		`{drivers: [{name: followed.example.org, nodeID: followed, topologyKeys: []}]}}`)
 	class.opens()
 }
 
 // followed is a webhook that nothing ever calls.
 func followed(bundle []byte) string {
-	return `{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingWebhookConfiguration, metadata: {name: followed-NAMESPACE}, webhooks: [{
+	return `{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingWebhookConfiguration,
+		metadata: {name: followed-NAMESPACE}, webhooks: [{
 		name: never.followed.example.org, admissionReviewVersions: [v1], sideEffects: None,
-		clientConfig: {service: {namespace: NAMESPACE, name: front}, caBundle: "` + base64.StdEncoding.EncodeToString(bundle) + `"},
-		rules: [{operations: [CREATE], apiGroups: [followed.example.org], apiVersions: [v1], resources: [nothings]}]}]}`
+		clientConfig: {service: {namespace: NAMESPACE, name: front}, caBundle: "` +
+		base64.StdEncoding.EncodeToString(bundle) + `"},
+		rules: [{operations: [CREATE], apiGroups: [followed.example.org], apiVersions: [v1],
+			resources: [nothings]}]}]}`
 }

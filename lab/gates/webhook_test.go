@@ -29,13 +29,19 @@ spec:
 // guardConfiguration has two entries of which only the first is ever called.
 func guardConfiguration(first, second []byte) string {
 	entry := func(name, resource string, bundle []byte) string {
-		return `{name: ` + name + `.guard.example.org, admissionReviewVersions: [v1], sideEffects: None, failurePolicy: Fail, timeoutSeconds: 5,
-			clientConfig: {service: {namespace: NAMESPACE, name: guard}, caBundle: "` + base64.StdEncoding.EncodeToString(bundle) + `"},
+		return `{name: ` + name +
+			`.guard.example.org, admissionReviewVersions: [v1], sideEffects: None, failurePolicy: Fail,
+			timeoutSeconds: 5,
+			clientConfig: {service: {namespace: NAMESPACE, name: guard}, caBundle: "` +
+			base64.StdEncoding.EncodeToString(bundle) + `"},
 			namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NAMESPACE}},
-			rules: [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [` + resource + `]}]}`
+			rules: [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [` +
+			resource + `]}]}`
 	}
-	return `{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingWebhookConfiguration, metadata: {name: guard-NAMESPACE},
-		webhooks: [` + entry("configmaps", "configmaps", first) + `, ` + entry("limitranges", "limitranges", second) + `]}`
+	return `{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingWebhookConfiguration,
+		metadata: {name: guard-NAMESPACE},
+		webhooks: [` + entry("configmaps", "configmaps", first) + `, ` +
+		entry("limitranges", "limitranges", second) + `]}`
 }
 
 func probe(name, rest string) string {
@@ -66,11 +72,13 @@ func TestWebhookClimbsTheWholeLadder(t *testing.T) {
 	p.create(t, ns, guardPods)
 
 	// Everything can be read now, and nobody listens.
-	becomesLike(t, g, good+calling+`Post "https://guard.`+ns+`.svc:443/?timeout=5s": dial tcp `, `:443: connect: connection refused`)
+	becomesLike(t, g, good+calling+`Post "https://guard.`+ns+`.svc:443/?timeout=5s": dial tcp `,
+		`:443: connect: connection refused`)
 	process := &guard{}
 	process.listen(t, p, ns, other)()
 	end := process.listen(t, p, ns, authority)
-	becomesLike(t, g, good+`failed calling webhook "configmaps.guard.example.org": `, "tls: failed to verify certificate: x509: certificate signed by unknown authority")
+	becomesLike(t, g, good+`failed calling webhook "configmaps.guard.example.org": `,
+		"tls: failed to verify certificate: x509: certificate signed by unknown authority")
 	p.change(t, ns, guardConfiguration(authority.Certificate, authority.Certificate))
 	becomes(t, g, good+calling+"the server could not find the requested resource")
 	process.judges(denies(http.StatusInternalServerError, "the cache has not started"))
@@ -88,7 +96,8 @@ func TestWebhookClimbsTheWholeLadder(t *testing.T) {
 	becomesLike(t, g, good+calling, "connection refused")
 
 	// A dry run leaves nothing behind.
-	there := p.gate(t, "condition", args{"kind": text("ConfigMap"), "api_version": text("v1"), "namespace": text(ns), "name": text("good"), "exists": cty.True})
+	there := p.gate(t, "condition", args{"kind": text("ConfigMap"), "api_version": text("v1"),
+		"namespace": text(ns), "name": text("good"), "exists": cty.True})
 	closed(t, there, "configmap "+ns+"/good does not exist yet")
 }
 
@@ -110,16 +119,26 @@ func TestWebhookStopsAtProbesThatCanNeverPass(t *testing.T) {
 	opens(t, p.gate(t, "webhook", asks("rejects", probe("bad", ""))))
 
 	hopeless(t, p.gate(t, "webhook", asks("rejects", probe("bad", ", data: {a: {b: c}}"))),
-		"dry run of configmap "+ns+"/bad: it does not get as far as a webhook: ConfigMap in version \"v1\" cannot be handled as a ConfigMap: "+
+		"dry run of configmap "+ns+
+			"/bad: it does not get as far as a webhook: ConfigMap in version \"v1\" cannot be handled as "+
+			"a ConfigMap: "+
 			"json: cannot unmarshal object into Go struct field ConfigMap.data of type string")
 	hopeless(t, p.gate(t, "webhook", asks("accepts", probe("good", ", data: {a/b: c}"))),
-		"dry run of configmap "+ns+"/good: it does not get as far as a webhook: ConfigMap \"good\" is invalid: data[a/b]: Invalid value: \"a/b\": "+
-			"a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name', or 'KEY_NAME', or 'key-name', "+
+		"dry run of configmap "+ns+
+			"/good: it does not get as far as a webhook: ConfigMap \"good\" is invalid: data[a/b]: "+
+			"Invalid value: \"a/b\": "+
+			"a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. "+
+			"'key.name', or 'KEY_NAME', or 'key-name', "+
 			"regex used for validation is '[-._a-zA-Z0-9]+')")
 	hopeless(t, p.gate(t, "webhook", asks("accepts", probe("bad", ""))),
-		"dry run of configmap "+ns+"/bad: webhook configmaps.guard.example.org denies it: bad is no good name")
-	closed(t, p.gate(t, "webhook", asks("accepts", `{apiVersion: nothing.example.org/v1, kind: Nothing, metadata: {name: a}}`)),
+		"dry run of configmap "+ns+
+			"/bad: webhook configmaps.guard.example.org denies it: bad is no good name")
+	closed(t,
+		p.gate(t, "webhook",
+			asks("accepts", `{apiVersion: nothing.example.org/v1, kind: Nothing, metadata: {name: a}}`)),
 		"the API serves no kind Nothing in nothing.example.org/v1 yet")
-	closed(t, p.gate(t, "webhook", asks("accepts", `{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: no-such}}`)),
+	closed(t,
+		p.gate(t, "webhook",
+			asks("accepts", `{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: no-such}}`)),
 		`dry run of configmap no-such/a: namespaces "no-such" not found`)
 }

@@ -6,13 +6,15 @@ import "testing"
 func of(kind, name, spec, pod string) string {
 	return `{apiVersion: apps/v1, kind: ` + kind + `, metadata: {name: ` + name + `, namespace: NAMESPACE},
 		spec: {` + spec + ` selector: {matchLabels: {app: ` + name + `}},
-			template: {metadata: {labels: {app: ` + name + `}}, spec: {` + pod + ` containers: [{name: c, image: example.org/c}]}}}}`
+			template: {metadata: {labels: {app: ` + name + `}}, spec: {` + pod + `
+				containers: [{name: c, image: example.org/c}]}}}}`
 }
 
 func TestWorkloadFollowsARollout(t *testing.T) {
 	p := control(t)
 	ns := p.namespace(t)
-	g := p.gate(t, "workload", args{"kind": text("Deployment"), "namespace": text(ns), "name": text("operator")})
+	g := p.gate(t, "workload", args{"kind": text("Deployment"), "namespace": text(ns),
+		"name": text("operator")})
 	closed(t, g, "deployment "+ns+"/operator does not exist yet")
 	p.create(t, ns, of("Deployment", "operator", "", ""))
 	becomes(t, g, "deployment "+ns+"/operator: 0 of 1 available")
@@ -26,20 +28,24 @@ func TestWorkloadFollowsARollout(t *testing.T) {
 	p.change(t, ns, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: operator, namespace: NAMESPACE},
 		spec: {template: {spec: {nodeSelector: {disk: null}}}}}`)
 	opens(t, g)
-	p.change(t, ns, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: operator, namespace: NAMESPACE}, spec: {replicas: 0}}`)
+	p.change(t, ns, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: operator, namespace: `+
+		`NAMESPACE}, spec: {replicas: 0}}`)
 	becomes(t, g, "deployment "+ns+"/operator: 0 of 1 pods asked for")
 }
 
 func TestWorkloadIsClosedForADaemonSetThatIsMeantForNoNode(t *testing.T) {
 	p := control(t)
 	ns := p.namespace(t)
-	g := p.gate(t, "workload", args{"kind": text("DaemonSet"), "namespace": text(ns), "name": text("speaker")})
+	g := p.gate(t, "workload", args{"kind": text("DaemonSet"), "namespace": text(ns),
+		"name": text("speaker")})
 	p.node(t, "daemon")
 	p.create(t, ns, of("DaemonSet", "speaker", "", "nodeSelector: {disk: none},"))
 	becomes(t, g, "daemonset "+ns+"/speaker: 0 of 1 pods asked for")
 	p.change(t, "", `{apiVersion: v1, kind: Node, metadata: {name: daemon, labels: {disk: none}}}`)
 	opens(t, g)
-	closed(t, p.gate(t, "workload", args{"kind": text("DaemonSet"), "namespace": text(ns), "name": text("speaker"), "desired": number(2)}),
+	closed(t,
+		p.gate(t, "workload", args{"kind": text("DaemonSet"), "namespace": text(ns), "name": text("speaker"),
+			"desired": number(2)}),
 		"daemonset "+ns+"/speaker: 1 of 2 pods asked for")
 }
 
@@ -48,8 +54,12 @@ func TestWorkloadWaitsForEveryPodOfAStatefulSet(t *testing.T) {
 	ns := p.namespace(t)
 	p.node(t, "stateful")
 	p.create(t, ns, of("StatefulSet", "vault", "replicas: 2, serviceName: vault,", ""))
-	opens(t, p.gate(t, "workload", args{"kind": text("StatefulSet"), "namespace": text(ns), "name": text("vault"), "desired": number(2)}))
-	closed(t, p.gate(t, "workload", args{"kind": text("StatefulSet"), "namespace": text(ns), "name": text("vault"), "desired": number(3)}),
+	opens(t,
+		p.gate(t, "workload", args{"kind": text("StatefulSet"), "namespace": text(ns), "name": text("vault"),
+			"desired": number(2)}))
+	closed(t,
+		p.gate(t, "workload", args{"kind": text("StatefulSet"), "namespace": text(ns), "name": text("vault"),
+			"desired": number(3)}),
 		"statefulset "+ns+"/vault: 2 of 3 pods asked for")
 }
 
@@ -64,7 +74,8 @@ func TestWorkloadTakesAJobForWhatItEndsAs(t *testing.T) {
 	opens(t, g)
 
 	p.create(t, ns, `{apiVersion: batch/v1, kind: Job, metadata: {name: late, namespace: NAMESPACE},
-		spec: {activeDeadlineSeconds: 1, template: {spec: {restartPolicy: Never, nodeSelector: {disk: none}, containers: [{name: c, image: example.org/c}]}}}}`)
+		spec: {activeDeadlineSeconds: 1, template: {spec: {restartPolicy: Never, nodeSelector: {disk: none},
+			containers: [{name: c, image: example.org/c}]}}}}`)
 	ends(t, p.gate(t, "workload", args{"kind": text("Job"), "namespace": text(ns), "name": text("late")}),
 		"job "+ns+"/late failed: DeadlineExceeded: Job was active longer than specified deadline")
 }

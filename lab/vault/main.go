@@ -59,7 +59,8 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer listening.Close() //nolint:errcheck // it ends here
-	if err := json.NewEncoder(os.Stdout).Encode(map[string]string{"address": listening.URL, "version": version}); err != nil {
+	if err := json.NewEncoder(os.Stdout).Encode(map[string]string{"address": listening.URL,
+		"version": version}); err != nil {
 		return err
 	}
 	orphaned := make(chan struct{})

@@ -35,7 +35,8 @@ func start(ctx context.Context, log io.Writer) (*vault.Core, operator, error) {
 		return nil, operator{}, err
 	}
 	shares := &vault.SealConfig{SecretShares: 1, SecretThreshold: 1}
-	result, err := core.Initialize(ctx, &vault.InitParams{BarrierConfig: shares, RecoveryConfig: &vault.SealConfig{}})
+	result, err := core.Initialize(ctx,
+		&vault.InitParams{BarrierConfig: shares, RecoveryConfig: &vault.SealConfig{}})
 	if err != nil {
 		return nil, operator{}, fmt.Errorf("initialise: %w", err)
 	}

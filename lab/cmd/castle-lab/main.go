@@ -84,7 +84,8 @@ func command(stderr io.Writer, code *int) *cobra.Command {
 				return &rehearsal.UsageError{Err: err}
 			}
 			if o.Providers != "stand-in" && o.Providers != "registry" {
-				return &rehearsal.UsageError{Err: fmt.Errorf("--providers %q: neither stand-in nor registry", o.Providers)}
+				return &rehearsal.UsageError{Err: fmt.Errorf("--providers %q: neither stand-in nor registry",
+					o.Providers)}
 			}
 			o.Cluster, o.Command = args[0], args[1:]
 			*code, err = rehearsal.Run(cmd.Context(), o, stderr)
@@ -94,8 +95,10 @@ func command(stderr io.Writer, code *int) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &rehearsal.UsageError{Err: err} })
 	f := cmd.Flags()
 	f.StringVarP(&o.Directory, "directory", "C", ".", "work as if started in `DIR`")
-	f.StringVar(&speed, "speed", "fast", "how fast the lab's machines are: fast, or `N` times as fast as real ones (1: as measured)")
-	f.StringVar(&o.Providers, "providers", "stand-in", "`WHICH` Terraform providers: stand-in, or registry where one can be reached")
+	f.StringVar(&speed, "speed", "fast",
+		"how fast the lab's machines are: fast, or `N` times as fast as real ones (1: as measured)")
+	f.StringVar(&o.Providers, "providers", "stand-in",
+		"`WHICH` Terraform providers: stand-in, or registry where one can be reached")
 	f.StringArrayVar(&o.Faults, "fault", nil, "inject a fault, `NAME=VALUE`; may be repeated")
 	f.BoolVar(&o.Keep, "keep", false, "keep the work directory and say where it is")
 	f.StringVar(&o.Report, "report", "", "write what was run and how long it took to `FILE`, as JSON")

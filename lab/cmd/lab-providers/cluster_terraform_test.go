@@ -100,8 +100,9 @@ func runControlPlane(dir string) error {
 	}
 	c, err := kubernetes.Start(context.Background(), kubernetes.Config{
 		Dir: dir, Listen: l.Addr().String(), ServiceAccountKey: bundle.Certs.K8sServiceAccount.Key,
-		CA:           kubernetes.KeyPair{Certificate: bundle.Certs.K8s.Crt, Key: bundle.Certs.K8s.Key},
-		AggregatorCA: kubernetes.KeyPair{Certificate: bundle.Certs.K8sAggregator.Crt, Key: bundle.Certs.K8sAggregator.Key},
+		CA: kubernetes.KeyPair{Certificate: bundle.Certs.K8s.Crt, Key: bundle.Certs.K8s.Key},
+		AggregatorCA: kubernetes.KeyPair{Certificate: bundle.Certs.K8sAggregator.Crt,
+			Key: bundle.Certs.K8sAggregator.Key},
 	})
 	if err != nil {
 		return err
@@ -190,7 +191,9 @@ spec:
 		t.Fatal(err)
 	}
 	ca = filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+	if err := os.WriteFile(ca,
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	return server.URL, ca
@@ -199,12 +202,14 @@ spec:
 func TestObjectsAndReleasesLiveInARealCluster(t *testing.T) {
 	kubeconfig, c := controlPlane(t)
 	url, ca := chartRepository(t)
-	w := module(t, clusterConfig, "SSL_CERT_FILE="+ca, "TF_VAR_repository="+url, "TF_VAR_kubeconfig="+kubeconfig)
+	w := module(t, clusterConfig, "SSL_CERT_FILE="+ca, "TF_VAR_repository="+url,
+		"TF_VAR_kubeconfig="+kubeconfig)
 	w.apply()
 	w.unchanged()
 	d, err := c.AppsV1().Deployments("metallb-system").Get(t.Context(), "controller", metav1.GetOptions{})
 	if err != nil || d.Status.ReadyReplicas != 1 {
-		t.Errorf("helm_release waited, but the Deployment has %d ready replicas, %v", d.Status.ReadyReplicas, err)
+		t.Errorf("helm_release waited, but the Deployment has %d ready replicas, %v",
+			d.Status.ReadyReplicas, err)
 	}
 	out := w.must("apply", "-auto-approve", "-var=replicas=2", "-var=token=two")
 	if !strings.Contains(out, "0 added, 2 changed, 0 destroyed") {
@@ -222,7 +227,8 @@ func TestObjectsAndReleasesLiveInARealCluster(t *testing.T) {
 	w.must("import", "kubernetes_config_map_v1.m", "metallb-system/cluster-vars")
 	w.must("apply", "-auto-approve", "-var=replicas=2", "-var=token=two")
 	w.must("destroy", "-auto-approve")
-	if _, err := c.CoreV1().Namespaces().Get(t.Context(), "metallb-system", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := c.CoreV1().Namespaces().Get(t.Context(), "metallb-system",
+		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("destroy waits until the namespace is gone: %v", err)
 	}
 }

@@ -53,7 +53,8 @@ type attributeFacts struct {
 func TestStandInsMatchTheRealSchemas(t *testing.T) {
 	folder := filepath.Join("..", "..", "..", "..", "shared", "provider-schemas")
 	if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
-		t.Skipf("%s is not there: the facts about the real providers are kept outside of the repository", folder)
+		t.Skipf("%s is not there: the facts about the real providers are kept outside of the repository",
+			folder)
 	}
 	for _, p := range providers.Providers() {
 		t.Run(p.Type, func(t *testing.T) {
@@ -76,7 +77,8 @@ func TestStandInsMatchTheRealSchemas(t *testing.T) {
 			for name, r := range own.Resources {
 				fact, ok := real.Resources[name]
 				if !ok || fact.Version != r.Version {
-					t.Errorf("resource %s: schema version %d, known %t, really %d", name, r.Version, ok, fact.Version)
+					t.Errorf("resource %s: schema version %d, known %t, really %d", name, r.Version, ok,
+						fact.Version)
 				}
 				compareBlock(t, name, r.Schema, fact.Block)
 			}
@@ -101,7 +103,8 @@ func compareBlock(t *testing.T, at string, own plugin.Block, real blockFacts) {
 			continue
 		}
 		if mode(n.Mode) != fact.NestingMode || n.Min != fact.MinItems || n.Max != fact.MaxItems {
-			t.Errorf("%s.%s: block %s %d..%d, really %s %d..%d", at, name, mode(n.Mode), n.Min, n.Max, fact.NestingMode, fact.MinItems, fact.MaxItems)
+			t.Errorf("%s.%s: block %s %d..%d, really %s %d..%d", at, name, mode(n.Mode), n.Min, n.Max,
+				fact.NestingMode, fact.MinItems, fact.MaxItems)
 		}
 		compareBlock(t, at+"."+name, n.Block, fact.Block)
 	}
@@ -112,7 +115,8 @@ func compareBlock(t *testing.T, at string, own plugin.Block, real blockFacts) {
 	}
 }
 
-func compareAttributes(t *testing.T, at string, own map[string]plugin.Attribute, real map[string]attributeFacts) {
+func compareAttributes(t *testing.T, at string, own map[string]plugin.Attribute,
+	real map[string]attributeFacts) {
 	t.Helper()
 	for name, a := range own {
 		fact, ok := real[name]
@@ -129,7 +133,8 @@ func compareAttributes(t *testing.T, at string, own map[string]plugin.Attribute,
 		}
 		if a.Nested != nil {
 			if mode(a.Nested.Mode) != fact.NestedType.NestingMode {
-				t.Errorf("%s.%s: nesting %s, really %s", at, name, mode(a.Nested.Mode), fact.NestedType.NestingMode)
+				t.Errorf("%s.%s: nesting %s, really %s", at, name, mode(a.Nested.Mode),
+					fact.NestedType.NestingMode)
 			}
 			compareAttributes(t, at+"."+name, a.Nested.Attributes, fact.NestedType.Attributes)
 			continue
@@ -164,5 +169,6 @@ func factFlags(a attributeFacts) string {
 }
 
 func mode(m plugin.Mode) string {
-	return map[plugin.Mode]string{plugin.Single: "single", plugin.List: "list", plugin.Set: "set", plugin.Map: "map"}[m]
+	return map[plugin.Mode]string{plugin.Single: "single", plugin.List: "list", plugin.Set: "set",
+		plugin.Map: "map"}[m]
 }

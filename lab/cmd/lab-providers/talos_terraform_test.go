@@ -79,7 +79,8 @@ func TestTalosSecretsAndConfigurationsStayAsTheyAre(t *testing.T) {
 	w.apply()
 	w.unchanged()
 	out := w.outputs()
-	for _, want := range []string{"kind: HostnameConfig", "hostname: blue-cp-01", "disk: /dev/vda", "image: ghcr.io/siderolabs/installer:v1.12.0", "kube-apiserver:v1.36.3"} {
+	for _, want := range []string{"kind: HostnameConfig", "hostname: blue-cp-01", "disk: /dev/vda",
+		"image: ghcr.io/siderolabs/installer:v1.12.0", "kube-apiserver:v1.36.3"} {
 		if !strings.Contains(out["controlplane"].(string), want) {
 			t.Errorf("the control plane's configuration lacks %q", want)
 		}
@@ -107,10 +108,12 @@ func TestAMachineIsConfiguredBootstrappedAndAskedForItsKubeconfig(t *testing.T) 
 	if got := fleet.Stage(address); got != talos.Running {
 		t.Errorf("the machine is %s", got)
 	}
-	if kubeconfig := w.outputs()["kubeconfig"].(string); !strings.Contains(kubeconfig, "https://"+address+":6443") {
+	if kubeconfig := w.outputs()["kubeconfig"].(string); !strings.Contains(kubeconfig,
+		"https://"+address+":6443") {
 		t.Error("the kubeconfig names another server")
 	}
-	changed := w.must("apply", "-auto-approve", `-var=patches=["machine: { sysctls: { vm.overcommit_memory: 1 } }"]`)
+	changed := w.must("apply", "-auto-approve",
+		`-var=patches=["machine: { sysctls: { vm.overcommit_memory: 1 } }"]`)
 	if !strings.Contains(changed, "0 added, 1 changed, 0 destroyed") {
 		t.Errorf("a patch should change the applied configuration alone:\n%s", changed)
 	}

@@ -63,7 +63,8 @@ func module(t *testing.T, config string, env ...string) *workdir {
 	w.write(rc, `provider_installation {
   filesystem_mirror { path = "`+mirror+`" }
 }`)
-	w.env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "TF_CLI_CONFIG_FILE=" + rc, "CHECKPOINT_DISABLE=1", "TF_IN_AUTOMATION=1"}, env...)
+	w.env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "TF_CLI_CONFIG_FILE=" + rc,
+		"CHECKPOINT_DISABLE=1", "TF_IN_AUTOMATION=1"}, env...)
 	w.write(filepath.Join(w.dir, "main.tf"), config)
 	w.must("init")
 	return w
@@ -150,14 +151,16 @@ output "public" { value = tls_private_key.k["ED25519"].public_key_openssh }
 	w.apply()
 	w.unchanged()
 	before := w.outputs()
-	if password := before["password"].(string); len(password) != 32 || strings.ContainsAny(password, "!@#$%&*()-_=+[]{}<>:?") {
+	if password := before["password"].(string); len(password) != 32 ||
+		strings.ContainsAny(password, "!@#$%&*()-_=+[]{}<>:?") {
 		t.Errorf("a password of 32 letters and digits: got %d characters", len(password))
 	}
 	if !strings.HasPrefix(before["public"].(string), "ssh-ed25519 ") {
 		t.Errorf("public key: %v", before["public"])
 	}
 	out := w.must("apply", "-auto-approve", "-var=length=40")
-	if !strings.Contains(out, "1 added, 0 changed, 1 destroyed") || len(w.outputs()["password"].(string)) != 40 {
+	if !strings.Contains(out, "1 added, 0 changed, 1 destroyed") ||
+		len(w.outputs()["password"].(string)) != 40 {
 		t.Errorf("a new length should replace the password alone:\n%s", out)
 	}
 	w.must("destroy", "-auto-approve")
@@ -249,7 +252,8 @@ func TestAnExistingInfisicalSecretMustBeImported(t *testing.T) {
 	server.Put(folder, "KUBECONFIG_CONTENT", "of an earlier cluster")
 	w := module(t, infisicalConfig, env...)
 	code, out := w.run("apply", "-auto-approve")
-	if code == 0 || !strings.Contains(out, "Error creating secret") || !strings.Contains(out, "already exist") {
+	if code == 0 || !strings.Contains(out, "Error creating secret") ||
+		!strings.Contains(out, "already exist") {
 		t.Fatalf("apply over an existing secret: exit %d\n%s", code, out)
 	}
 	code, out = w.run("import", "infisical_secret.k", "p1:prod:/blue:NOWHERE")
@@ -270,7 +274,8 @@ func TestWrongInfisicalCredentialsFailEveryOperation(t *testing.T) {
 	_, _, env := infisicalServer(t)
 	w := module(t, infisicalConfig, append(env, "INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET=guess")...)
 	code, out := w.run("plan")
-	if code == 0 || !strings.Contains(out, "Unable to Create Infisical API Client") || !strings.Contains(out, "Invalid credentials") {
+	if code == 0 || !strings.Contains(out, "Unable to Create Infisical API Client") ||
+		!strings.Contains(out, "Invalid credentials") {
 		t.Errorf("plan: exit %d\n%s", code, out)
 	}
 }

@@ -103,13 +103,15 @@ func applyBootstrap(ctx context.Context, c *kubernetes.Cluster, o Order) error {
 	return nil
 }
 
-func create(ctx context.Context, objects dynamic.Interface, mapper *restmapper.DeferredDiscoveryRESTMapper, u *unstructured.Unstructured) error {
+func create(ctx context.Context, objects dynamic.Interface, mapper *restmapper.DeferredDiscoveryRESTMapper,
+	u *unstructured.Unstructured) error {
 	kind := u.GroupVersionKind()
 	m, err := mapper.RESTMapping(schema.GroupKind{Group: kind.Group, Kind: kind.Kind}, kind.Version)
 	if err != nil {
 		return err
 	}
-	_, err = objects.Resource(m.Resource).Namespace(u.GetNamespace()).Create(ctx, u, metav1.CreateOptions{FieldManager: "talos"})
+	_, err = objects.Resource(m.Resource).Namespace(u.GetNamespace()).Create(ctx, u,
+		metav1.CreateOptions{FieldManager: "talos"})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}

@@ -92,7 +92,8 @@ func Start(ctx context.Context, o Order) (*Process, error) {
 	line, err := lines.ReadString('\n')
 	if err != nil || strings.TrimSpace(line) != ready {
 		p.Kill()
-		return nil, errors.Join(fmt.Errorf("kubernetes: %s: see %s", strings.TrimSpace(line), path), out.Close())
+		return nil, errors.Join(fmt.Errorf("kubernetes: %s: see %s", strings.TrimSpace(line), path),
+			out.Close())
 	}
 	go listen(out, lines, o.Turn)
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(o.Kubernetes.Dir, "kubeconfig"))
@@ -179,7 +180,8 @@ func run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	var mu sync.Mutex
 	said := json.NewEncoder(stdout)
 	go operators.Run(ctx, operators.Config{ //nolint:errcheck // it ends with the process
-		REST: cluster.REST, Routes: cluster.Routes, Faults: o.Operators, Speed: o.Speed, Repository: o.Repository, Dir: o.Kubernetes.Dir,
+		REST: cluster.REST, Routes: cluster.Routes, Faults: o.Operators, Speed: o.Speed,
+		Repository: o.Repository, Dir: o.Kubernetes.Dir,
 		HTTP: &http.Client{Timeout: 10 * time.Second},
 		Turn: func(t operators.Turn) {
 			mu.Lock()

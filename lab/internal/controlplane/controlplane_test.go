@@ -14,7 +14,8 @@ its last word`
 	out := &closed{}
 	var heard []operators.Turn
 	listen(out, strings.NewReader(said), func(t operators.Turn) { heard = append(heard, t) })
-	if len(heard) != 2 || heard[0].Ends || !heard[1].Ends || heard[1].Fault != "webhook-late" || heard[1].Time.Sub(heard[0].Time).Minutes() != 1 {
+	if len(heard) != 2 || heard[0].Ends || !heard[1].Ends || heard[1].Fault != "webhook-late" ||
+		heard[1].Time.Sub(heard[0].Time).Minutes() != 1 {
 		t.Errorf("heard: %+v", heard)
 	}
 	if !out.is {

@@ -15,9 +15,10 @@ import (
 
 // cluster is the Kubernetes of one bootstrap. The datacenter's mutex guards it.
 type cluster struct {
-	spec     talos.ClusterSpec
-	dir      string
-	backend  string                // where the one real API server listens; each machine's address leads there while it is on
+	spec talos.ClusterSpec
+	dir  string
+	// where the one real API server listens; each machine's address leads there while it is on
+	backend  string
 	process  *controlplane.Process // nil while it is off or starting
 	upTo     context.CancelFunc    // ends what follows one start
 	stored   map[string]bool       // control planes that have its etcd data on their disks
@@ -33,7 +34,8 @@ func (d *Datacenter) bootstrapped(spec talos.ClusterSpec) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.cluster != nil {
-		d.say("talos: %s is bootstrapped, but the lab holds one cluster at a time: it stays without Kubernetes", spec.Name)
+		d.say("talos: %s is bootstrapped, but the lab holds one cluster at a time: it stays without "+
+			"Kubernetes", spec.Name)
 		return
 	}
 	backend, err := freeAddress()
@@ -42,8 +44,9 @@ func (d *Datacenter) bootstrapped(spec talos.ClusterSpec) {
 		return
 	}
 	d.cluster = &cluster{
-		spec: spec, backend: backend, dir: filepath.Join(d.config.Dir, "kubernetes"), stored: map[string]bool{},
-		doors: map[string]*door{}, names: map[string]string{},
+		spec: spec, backend: backend, dir: filepath.Join(d.config.Dir, "kubernetes"),
+		stored: map[string]bool{},
+		doors:  map[string]*door{}, names: map[string]string{},
 	}
 	d.startCluster()
 }
@@ -96,12 +99,15 @@ func (d *Datacenter) join(m talos.MachineSpec) {
 	}
 	vm := d.vms[m.Address]
 	node := kubernetes.Node{
-		Name: m.Hostname, Address: m.Address, OS: "Talos (" + m.TalosVersion + ")", Kubelet: m.KubernetesVersion,
-		CPUs: number(vm.Config["cores"], 2), MemoryBytes: number(vm.Config["memory"], 4096) << 20,
+		Name: m.Hostname, Address: m.Address, OS: "Talos (" + m.TalosVersion + ")",
+		Kubelet: m.KubernetesVersion,
+		CPUs:    number(vm.Config["cores"], 2), MemoryBytes: number(vm.Config["memory"], 4096) << 20,
 		Labels: m.Labels, Annotations: m.Annotations, Taints: m.Taints,
 	}
 	nodes := kubernetes.Nodes{Client: c.process.Client}
-	go d.untilDone("node "+m.Hostname, c.process, func(ctx context.Context) error { return nodes.Run(ctx, node) })
+	go d.untilDone("node "+m.Hostname, c.process, func(ctx context.Context) error {
+		return nodes.Run(ctx, node)
+	})
 }
 
 // untilDone repeats what a kubelet would repeat, as long as the API lives.
@@ -138,7 +144,9 @@ func (d *Datacenter) off(address string) {
 		return
 	}
 	d.shut(address)
-	left := slices.ContainsFunc(slices.Collect(maps.Values(d.machines)), func(m talos.MachineSpec) bool { return m.ControlPlane })
+	left := slices.ContainsFunc(slices.Collect(maps.Values(d.machines)), func(m talos.MachineSpec) bool {
+		return m.ControlPlane
+	})
 	if !left {
 		if m.ControlPlane {
 			d.say("kubernetes: the last control plane is off")
@@ -148,7 +156,9 @@ func (d *Datacenter) off(address string) {
 	}
 	if c.running() {
 		nodes := kubernetes.Nodes{Client: c.process.Client}
-		go d.untilDone("node "+m.Hostname, c.process, func(ctx context.Context) error { return nodes.Silence(ctx, m.Hostname) })
+		go d.untilDone("node "+m.Hostname, c.process, func(ctx context.Context) error {
+			return nodes.Silence(ctx, m.Hostname)
+		})
 	}
 }
 
@@ -161,7 +171,8 @@ func (d *Datacenter) forget(address string) {
 		return
 	}
 	delete(d.cluster.stored, address)
-	if len(d.cluster.stored) == 0 && !slices.ContainsFunc(slices.Collect(maps.Values(d.machines)), func(m talos.MachineSpec) bool { return m.ControlPlane }) {
+	if len(d.cluster.stored) == 0 && !slices.ContainsFunc(slices.Collect(maps.Values(d.machines)),
+		func(m talos.MachineSpec) bool { return m.ControlPlane }) {
 		d.endCluster()
 	}
 }

@@ -103,7 +103,8 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	}
 	d := &Datacenter{
 		config: c, ctx: ctx, began: time.Now(),
-		spells: map[string]spell{}, vms: map[string]proxmox.VM{}, machines: map[string]talos.MachineSpec{}, holders: map[string]string{},
+		spells: map[string]spell{}, vms: map[string]proxmox.VM{}, machines: map[string]talos.MachineSpec{},
+		holders: map[string]string{},
 		folders: newFolders(c),
 	}
 	if c.Vault != nil {
@@ -120,7 +121,8 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	d.fleet = talos.New(talos.Config{
 		Delays: talos.Realistic().Times(1 / c.Speed),
 		Hooks: talos.Hooks{
-			OnBootstrap: d.bootstrapped, OnMachineConfigured: d.configured, OnShutdown: d.switchedOff, OnVirtualIP: d.virtualIP, OnReset: d.reset,
+			OnBootstrap: d.bootstrapped, OnMachineConfigured: d.configured, OnShutdown: d.switchedOff,
+			OnVirtualIP: d.virtualIP, OnReset: d.reset,
 			OnError: func(address string, err error) { d.say("talos %s: %v", address, err) },
 		},
 	})
@@ -135,7 +137,8 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 			return nil, err
 		}
 	}
-	f := &front.Front{Authority: c.Authority, Proof: c.Proof, Address: c.Front, Port: c.FrontPort, Handler: d.handler(repositories)}
+	f := &front.Front{Authority: c.Authority, Proof: c.Proof, Address: c.Front, Port: c.FrontPort,
+		Handler: d.handler(repositories)}
 	if err := f.Serve(ctx, c.Endpoints); err != nil {
 		return nil, err
 	}
@@ -168,7 +171,8 @@ func (d *Datacenter) handler(repositories *charts.Repositories) func(host string
 			case strings.HasSuffix(r.URL.Path, "/info/refs"):
 				repository.ServeHTTP(w, r)
 			default:
-				http.Error(w, fmt.Sprintf("the lab has nothing at %s%s", host, r.URL.Path), http.StatusNotFound)
+				http.Error(w, fmt.Sprintf("the lab has nothing at %s%s", host, r.URL.Path),
+					http.StatusNotFound)
 			}
 		})
 	}

@@ -38,11 +38,15 @@ func TestMain(m *testing.M) {
 func TestKubernetesLivesAndDiesWithItsMachines(t *testing.T) {
 	d, log := start(t, Config{})
 	port := freePort(t)
-	cp, worker, vip := netip.MustParsePrefix("127.0.7.11/24"), netip.MustParsePrefix("127.0.7.14/24"), "127.0.7.10"
-	cpVM := proxmox.VM{ID: 421, Name: "cp-01", Address: cp, Image: "nocloud.img", Config: map[string]string{"cores": "2", "memory": "2048"}}
+	cp, worker, vip := netip.MustParsePrefix("127.0.7.11/24"), netip.MustParsePrefix("127.0.7.14/24"),
+		"127.0.7.10"
+	cpVM := proxmox.VM{ID: 421, Name: "cp-01", Address: cp, Image: "nocloud.img",
+		Config: map[string]string{"cores": "2", "memory": "2048"}}
 	workerVM := proxmox.VM{ID: 424, Name: "worker-01", Address: worker, Image: "nocloud.img"}
-	first := talos.MachineSpec{Address: cp.Addr().String(), Hostname: "cp-01", ControlPlane: true, TalosVersion: "v1.13.0", KubernetesVersion: "v1.36.3"}
-	second := talos.MachineSpec{Address: worker.Addr().String(), Hostname: "worker-01", TalosVersion: "v1.13.0", KubernetesVersion: "v1.36.3"}
+	first := talos.MachineSpec{Address: cp.Addr().String(), Hostname: "cp-01", ControlPlane: true,
+		TalosVersion: "v1.13.0", KubernetesVersion: "v1.36.3"}
+	second := talos.MachineSpec{Address: worker.Addr().String(), Hostname: "worker-01",
+		TalosVersion: "v1.13.0", KubernetesVersion: "v1.36.3"}
 	api := net.JoinHostPort(vip, port)
 
 	d.started(cpVM)
@@ -54,7 +58,8 @@ func TestKubernetesLivesAndDiesWithItsMachines(t *testing.T) {
 	log.await(t, "kubernetes: answers at", 2)
 	k := client(d)
 	awaitNodes(t, k, map[string]corev1.ConditionStatus{"cp-01": "True", "worker-01": "True"})
-	if _, err := k.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := k.CoreV1().ConfigMaps("default").Create(t.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	open, err := net.Dial("tcp", api)
@@ -92,7 +97,8 @@ func TestKubernetesLivesAndDiesWithItsMachines(t *testing.T) {
 	d.started(cpVM)
 	d.configured(first)
 	log.await(t, "kubernetes: answers at", 5)
-	if _, err := client(d).CoreV1().ConfigMaps("default").Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
+	if _, err := client(d).CoreV1().ConfigMaps("default").Get(t.Context(), "kept",
+		metav1.GetOptions{}); err != nil {
 		t.Errorf("after the machine is back: %v", err)
 	}
 	if left := d.Leftovers(); !slices.Contains(left, "Kubernetes blue") {
@@ -120,7 +126,8 @@ func ended(t *testing.T, c net.Conn) {
 
 func TestMachinesBeyondTheLoopbackAreNotBootedOutside(t *testing.T) {
 	d, log := start(t, Config{})
-	d.started(proxmox.VM{ID: 1, Name: "cp-01", Image: "nocloud.img", Address: netip.MustParsePrefix("192.0.2.11/24")})
+	d.started(proxmox.VM{ID: 1, Name: "cp-01", Image: "nocloud.img",
+		Address: netip.MustParsePrefix("192.0.2.11/24")})
 	log.await(t, "not used outside a network namespace", 1)
 	if s := d.fleet.Stage("192.0.2.11"); s != talos.Off {
 		t.Errorf("stage: %s", s)
@@ -166,7 +173,8 @@ func TestEveryInfisicalFolderHoldsTheUsersSecrets(t *testing.T) {
 		}
 		return all
 	}
-	for _, want := range []string{"PROXMOX_TOKEN_ID", "PROXMOX_TOKEN_SECRET", "GITHUB_TOKEN", "OWN_SECRET", "KUBECONFIG_CONTENT"} {
+	for _, want := range []string{"PROXMOX_TOKEN_ID", "PROXMOX_TOKEN_SECRET", "GITHUB_TOKEN", "OWN_SECRET",
+		"KUBECONFIG_CONTENT"} {
 		if !slices.Contains(names(), want) {
 			t.Errorf("%s is missing", want)
 		}
@@ -174,7 +182,8 @@ func TestEveryInfisicalFolderHoldsTheUsersSecrets(t *testing.T) {
 	if left := v.added(); len(left) != 1 || left[0].Key != "KUBECONFIG_CONTENT" {
 		t.Errorf("added by clusters: %v", left)
 	}
-	v.server.Remove(infisical.Folder{Workspace: "p", Environment: "prod", Path: "/castle/blue"}, "KUBECONFIG_CONTENT")
+	v.server.Remove(infisical.Folder{Workspace: "p", Environment: "prod", Path: "/castle/blue"},
+		"KUBECONFIG_CONTENT")
 	if slices.Contains(names(), "KUBECONFIG_CONTENT") {
 		t.Error("what was deleted is back")
 	}
@@ -186,8 +195,12 @@ func TestMissingNoticesTheLossOfAForeignVM(t *testing.T) {
 		t.Errorf("missing %v, left over %v", m, left)
 	}
 	for what, change := range map[string]func(vm *proxmox.VM){
-		"another name": func(vm *proxmox.VM) { vm.Name = "blue-cp-01" }, "a larger disk": func(vm *proxmox.VM) { vm.Config["scsi0"] = "local-lvm:vm-421-disk-0,size=220G" },
-		"stopped": func(vm *proxmox.VM) { vm.Running = false }, "started anew": func(vm *proxmox.VM) { vm.Started = time.Now().Add(time.Hour) },
+		"another name": func(vm *proxmox.VM) {
+			vm.Name = "blue-cp-01"
+		}, "a larger disk": func(vm *proxmox.VM) { vm.Config["scsi0"] = "local-lvm:vm-421-disk-0,size=220G" },
+		"stopped": func(vm *proxmox.VM) {
+			vm.Running = false
+		}, "started anew": func(vm *proxmox.VM) { vm.Started = time.Now().Add(time.Hour) },
 	} {
 		vm := ghost(421)
 		change(&vm)

@@ -131,9 +131,11 @@ func (c Config) charts() charts.Options {
 
 // ghost is a VM that has run for long and has nothing to do with any cluster.
 func ghost(id int) proxmox.VM {
-	return proxmox.VM{ID: id, Name: "prod-database", Running: true, Started: time.Now().Add(-12 * 24 * time.Hour), Config: map[string]string{
-		"smbios1": "uuid=5f0c1d7a-90b4-4c1e-8a55-3f1f6a2b7c01", "net0": "virtio=BC:24:11:5F:0C:1D,bridge=vmbr0",
-		"cores": "4", "memory": "16384", "ostype": "l26", "scsihw": "virtio-scsi-pci",
-		"scsi0": fmt.Sprintf("local-lvm:vm-%d-disk-0,size=200G", id),
-	}}
+	return proxmox.VM{ID: id, Name: "prod-database", Running: true,
+		Started: time.Now().Add(-12 * 24 * time.Hour), Config: map[string]string{
+			"smbios1": "uuid=5f0c1d7a-90b4-4c1e-8a55-3f1f6a2b7c01",
+			"net0":    "virtio=BC:24:11:5F:0C:1D,bridge=vmbr0",
+			"cores":   "4", "memory": "16384", "ostype": "l26", "scsihw": "virtio-scsi-pci",
+			"scsi0": fmt.Sprintf("local-lvm:vm-%d-disk-0,size=200G", id),
+		}}
 }

@@ -13,16 +13,18 @@ import (
 
 func TestParseFaults(t *testing.T) {
 	f, err := ParseFaults([]string{"webhook-late=90s", "ghost-vm=421", "infisical-secret-exists=1"})
-	if want := (Faults{Times: map[string]time.Duration{"webhook-late": 90 * time.Second}, GhostVM: 421, SecretExists: true}); err != nil || !reflect.DeepEqual(f, want) {
+	if want := (Faults{Times: map[string]time.Duration{"webhook-late": 90 * time.Second}, GhostVM: 421,
+		SecretExists: true}); err != nil || !reflect.DeepEqual(f, want) {
 		t.Errorf("got %+v, %v, want %+v", f, err, want)
 	}
 	for text, want := range map[string]string{
-		"webhook-late":       "write it as NAME=VALUE",
-		"webhook-late=soon":  `fault webhook-late: invalid duration "soon"; use "90s" or "5m"`,
-		"webhook-late=-1s":   `fault webhook-late: invalid duration "-1s"`,
-		"ghost-vm=7":         "fault ghost-vm: 7 is no VM id",
-		"ghost-vm=database":  "fault ghost-vm: strconv",
-		"power-cut=tomorrow": "there is no such fault; there are ghost-vm=ID, infisical-secret-exists=1, etcd-learner=DURATION, ",
+		"webhook-late":      "write it as NAME=VALUE",
+		"webhook-late=soon": `fault webhook-late: invalid duration "soon"; use "90s" or "5m"`,
+		"webhook-late=-1s":  `fault webhook-late: invalid duration "-1s"`,
+		"ghost-vm=7":        "fault ghost-vm: 7 is no VM id",
+		"ghost-vm=database": "fault ghost-vm: strconv",
+		"power-cut=tomorrow": "there is no such fault; there are ghost-vm=ID, infisical-secret-exists=1, " +
+			"etcd-learner=DURATION, ",
 	} {
 		if _, err := ParseFaults([]string{text}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
@@ -43,8 +45,10 @@ func TestEveryFaultOfTheListCanBeAskedFor(t *testing.T) {
 func TestAFaultIsToldOnceAndOutlivesTheProcessThatItDisturbs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
-		d := &Datacenter{began: time.Now(), spells: map[string]spell{}, config: Config{Log: &log, Faults: Faults{
-			Times: map[string]time.Duration{"webhook-late": time.Minute, "crd-absent": time.Minute, "ca-expired": time.Minute}, Frozen: true}}}
+		d := &Datacenter{began: time.Now(), spells: map[string]spell{},
+			config: Config{Log: &log, Faults: Faults{
+				Times: map[string]time.Duration{"webhook-late": time.Minute, "crd-absent": time.Minute,
+					"ca-expired": time.Minute}, Frozen: true}}}
 		d.begins("webhook-late")
 		d.begins("crd-absent")
 		time.Sleep(10 * time.Second)
@@ -55,7 +59,8 @@ func TestAFaultIsToldOnceAndOutlivesTheProcessThatItDisturbs(t *testing.T) {
 			"  10.000s fault crd-absent: ends\n  10.000s fault kustomization-frozen: ends\n"; log.String() != want {
 			t.Errorf("got:\n%swant:\n%s", log.String(), want)
 		}
-		want := operators.Faults{Times: map[string]time.Duration{"webhook-late": 50 * time.Second, "crd-absent": 0, "ca-expired": time.Minute}}
+		want := operators.Faults{Times: map[string]time.Duration{"webhook-late": 50 * time.Second,
+			"crd-absent": 0, "ca-expired": time.Minute}}
 		if got := d.remaining(); !reflect.DeepEqual(got, want) {
 			t.Errorf("remaining: %+v, want %+v", got, want)
 		}

@@ -166,9 +166,12 @@ func spec(t *testing.T, vip, port string) talos.ClusterSpec {
 	front, frontKey := authority(t)
 	_, account := authority(t)
 	return talos.ClusterSpec{
-		Name: "blue", Endpoint: "https://" + net.JoinHostPort(vip, port), VIPs: []string{vip}, APIPort: int(number(port, 0)),
-		CACert: ca, CAKey: caKey, AggregatorCACert: front, AggregatorCAKey: frontKey, ServiceAccountKey: account,
-		SANs: []string{vip}, ServiceCIDRs: []string{"10.96.0.0/12"}, PodCIDRs: []string{"10.244.0.0/16"}, CoreDNS: true,
+		Name: "blue", Endpoint: "https://" + net.JoinHostPort(vip, port), VIPs: []string{vip},
+		APIPort: int(number(port, 0)),
+		CACert:  ca, CAKey: caKey, AggregatorCACert: front, AggregatorCAKey: frontKey,
+		ServiceAccountKey: account,
+		SANs:              []string{vip}, ServiceCIDRs: []string{"10.96.0.0/12"},
+		PodCIDRs: []string{"10.244.0.0/16"}, CoreDNS: true,
 	}
 }
 
@@ -178,8 +181,10 @@ func authority(t *testing.T) (cert, key []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
+		NotBefore: time.Now().Add(-time.Hour),
+		NotAfter:  time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, k.Public(), k)
 	if err != nil {
 		t.Fatal(err)
@@ -188,5 +193,6 @@ func authority(t *testing.T) (cert, key []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
 }

@@ -30,7 +30,8 @@ type folders struct {
 
 func newFolders(c Config) *folders {
 	i := &folders{
-		clientID: random(16), clientSecret: random(32), filled: map[infisical.Folder]bool{}, exists: c.Faults.SecretExists,
+		clientID: random(16), clientSecret: random(32), filled: map[infisical.Folder]bool{},
+		exists: c.Faults.SecretExists,
 	}
 	i.server = infisical.New(infisical.Config{ClientID: i.clientID, ClientSecret: i.clientSecret})
 	secretbox := make([]byte, 32)
@@ -59,7 +60,8 @@ func (i *folders) handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		if project := q.Get("workspaceId"); r.Method == http.MethodGet && project != "" {
-			i.fill(infisical.Folder{Workspace: project, Environment: q.Get("environment"), Path: q.Get("secretPath")})
+			i.fill(infisical.Folder{Workspace: project, Environment: q.Get("environment"),
+				Path: q.Get("secretPath")})
 		}
 		api.ServeHTTP(w, r)
 	})

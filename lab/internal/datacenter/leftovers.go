@@ -52,10 +52,13 @@ func (d *Datacenter) Missing() []string {
 		intact := false
 		for _, vm := range d.proxmox.VMs() {
 			// Since it was started again, its uptime would be another.
-			intact = intact || vm.ID == id && vm.Running && maps.Equal(vm.Config, was.Config) && vm.Started.Before(d.began)
+			intact = intact || vm.ID == id && vm.Running && maps.Equal(vm.Config, was.Config) &&
+				vm.Started.Before(d.began)
 		}
 		disk := fmt.Sprintf("local-lvm:vm-%d-disk-0", id)
-		kept := slices.ContainsFunc(d.proxmox.Disks(), func(v proxmox.Disk) bool { return v.Volume == disk && v.Size == ghostDisk })
+		kept := slices.ContainsFunc(d.proxmox.Disks(), func(v proxmox.Disk) bool {
+			return v.Volume == disk && v.Size == ghostDisk
+		})
 		if !intact || !kept {
 			all = append(all, fmt.Sprintf("VM %d %q as it was, which was somebody else's", id, was.Name))
 		}

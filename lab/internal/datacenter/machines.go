@@ -12,7 +12,8 @@ import (
 // taskDurations are what Proxmox takes on one small host with local storage.
 func taskDurations(speed float64) map[string]time.Duration {
 	seconds := map[string]float64{
-		"download": 12, "qmcreate": 4, "qmstart": 2, "qmstop": 1, "qmshutdown": 8, "qmdestroy": 2, "resize": 1, "imgdel": 1, "qmreboot": 10, "qmconfig": 0.5,
+		"download": 12, "qmcreate": 4, "qmstart": 2, "qmstop": 1, "qmshutdown": 8, "qmdestroy": 2,
+		"resize": 1, "imgdel": 1, "qmreboot": 10, "qmconfig": 0.5,
 	}
 	all := map[string]time.Duration{}
 	for kind, s := range seconds {
@@ -25,12 +26,14 @@ func taskDurations(speed float64) map[string]time.Duration {
 // configuration's to say, not the lab's.
 func storages(names []string) []proxmox.Storage {
 	all := []proxmox.Storage{
-		{ID: "local", Type: "dir", Content: []string{"backup", "images", "import", "iso", "snippets", "vztmpl"}, Path: "/var/lib/vz"},
+		{ID: "local", Type: "dir", Content: []string{"backup", "images", "import", "iso", "snippets",
+			"vztmpl"}, Path: "/var/lib/vz"},
 		{ID: "local-lvm", Type: "lvmthin", Content: []string{"images", "rootdir"}},
 	}
 	for _, n := range names {
 		if n != "local" && n != "local-lvm" {
-			all = append(all, proxmox.Storage{ID: n, Type: "dir", Content: all[0].Content, Path: "/mnt/pve/" + n})
+			all = append(all, proxmox.Storage{ID: n, Type: "dir", Content: all[0].Content,
+				Path: "/mnt/pve/" + n})
 		}
 	}
 	return all
@@ -51,7 +54,8 @@ func (d *Datacenter) started(vm proxmox.VM) {
 	d.vms[address.String()] = vm
 	d.mu.Unlock()
 	d.say("vm %d %s: started; Talos boots at %s", vm.ID, vm.Name, address)
-	if err := d.fleet.Boot(talos.Machine{Address: address.String(), Name: vm.Name, Disks: d.disks(vm)}); err != nil {
+	if err := d.fleet.Boot(talos.Machine{Address: address.String(), Name: vm.Name,
+		Disks: d.disks(vm)}); err != nil {
 		d.say("vm %d %s: %v", vm.ID, vm.Name, err)
 	}
 }
@@ -82,7 +86,8 @@ func (d *Datacenter) disks(vm proxmox.VM) []talos.Disk {
 		if disk.Owner != vm.ID || disk.Content != "images" || strings.Contains(disk.Volume, "cloudinit") {
 			continue
 		}
-		all = append(all, talos.Disk{Device: "/dev/sd" + string(rune('a'+len(all))), Model: "QEMU HARDDISK", Size: uint64(disk.Size)})
+		all = append(all, talos.Disk{Device: "/dev/sd" + string(rune('a'+len(all))), Model: "QEMU HARDDISK",
+			Size: uint64(disk.Size)})
 	}
 	return all
 }

@@ -20,12 +20,14 @@ func TestTheAPIThatRestartsRefusesMeanwhileAndKeepsItsData(t *testing.T) {
 	port := freePort(t)
 	cp, vip := netip.MustParsePrefix("127.0.7.41/24"), "127.0.7.40"
 	d.started(proxmox.VM{ID: 421, Name: "cp-01", Address: cp, Image: "nocloud.img"})
-	d.configured(talos.MachineSpec{Address: cp.Addr().String(), Hostname: "cp-01", ControlPlane: true, TalosVersion: "v1.13.0", KubernetesVersion: "v1.36.3"})
+	d.configured(talos.MachineSpec{Address: cp.Addr().String(), Hostname: "cp-01", ControlPlane: true,
+		TalosVersion: "v1.13.0", KubernetesVersion: "v1.36.3"})
 	d.virtualIP(vip, cp.Addr().String())
 	d.bootstrapped(spec(t, vip, port))
 	log.await(t, "kubernetes: answers at", 2)
 	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}
-	if _, err := client(d).CoreV1().ConfigMaps("default").Create(t.Context(), kept, metav1.CreateOptions{}); err != nil {
+	if _, err := client(d).CoreV1().ConfigMaps("default").Create(t.Context(), kept,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	log.await(t, "fault api-restarts: begins", 1)
@@ -42,7 +44,8 @@ func TestTheAPIThatRestartsRefusesMeanwhileAndKeepsItsData(t *testing.T) {
 		}
 	}
 	log.await(t, "fault api-restarts: ends", 1)
-	if _, err := client(d).CoreV1().ConfigMaps("default").Get(t.Context(), "kept", metav1.GetOptions{}); err != nil {
+	if _, err := client(d).CoreV1().ConfigMaps("default").Get(t.Context(), "kept",
+		metav1.GetOptions{}); err != nil {
 		t.Errorf("after the restart: %v", err)
 	}
 	for _, address := range []string{vip, cp.Addr().String()} {

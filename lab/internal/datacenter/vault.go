@@ -40,14 +40,16 @@ type landing struct {
 func (d *Datacenter) land(ctx context.Context) (*landing, error) {
 	c := d.config.Vault
 	s, err := vault.Start(ctx, vault.Options{
-		Program: c.Program, Dir: filepath.Join(d.config.Dir, "vault"), Address: d.config.Front, Authority: d.config.Authority, Log: d.config.Log,
+		Program: c.Program, Dir: filepath.Join(d.config.Dir, "vault"), Address: d.config.Front,
+		Authority: d.config.Authority, Log: d.config.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	secrets := maps.Clone(d.folders.secrets)
 	secrets[vaultCA] = string(d.config.Authority.Bundle())
-	secrets[vaultReader], err = s.Token(ctx, "reader", `path "`+c.Mount+`/*" { capabilities = ["read", "list"] }`)
+	secrets[vaultReader], err = s.Token(ctx, "reader", `path "`+c.Mount+
+		`/*" { capabilities = ["read", "list"] }`)
 	if err != nil {
 		return nil, err
 	}

@@ -17,8 +17,9 @@ func TestAVaultHoldsWhatTheConfigurationExpects(t *testing.T) {
 		t.Fatal(err)
 	}
 	d, log := start(t, Config{Secrets: []string{"OWN_SECRET"}, Vault: &Vault{
-		Program: program, Mount: "kv", Path: "castle/red", Policy: `path "kv/data/castle/*" { capabilities = ["read"] }`,
-		Role: "castle-red", RoleMount: "approle",
+		Program: program, Mount: "kv", Path: "castle/red",
+		Policy: `path "kv/data/castle/*" { capabilities = ["read"] }`,
+		Role:   "castle-red", RoleMount: "approle",
 	}})
 	held := d.Credentials()
 	get := func(token string) (int, string) {
@@ -29,7 +30,8 @@ func TestAVaultHoldsWhatTheConfigurationExpects(t *testing.T) {
 		return w.Code, w.Body.String()
 	}
 	code, body := get(held["VAULT_TOKEN"])
-	for _, want := range []string{"OWN_SECRET", "GITHUB_TOKEN", "VAULT_READER_TOKEN", "BEGIN CERTIFICATE", `"PROXMOX_TOKEN_SECRET":"` + d.folders.secrets["PROXMOX_TOKEN_SECRET"]} {
+	for _, want := range []string{"OWN_SECRET", "GITHUB_TOKEN", "VAULT_READER_TOKEN", "BEGIN CERTIFICATE",
+		`"PROXMOX_TOKEN_SECRET":"` + d.folders.secrets["PROXMOX_TOKEN_SECRET"]} {
 		if code != http.StatusOK || !strings.Contains(body, want) {
 			t.Errorf("%s is missing: %d %s", want, code, body)
 		}
@@ -44,7 +46,8 @@ func TestAVaultHoldsWhatTheConfigurationExpects(t *testing.T) {
 		d.vault.server.Handler().ServeHTTP(w, r)
 		return w.Code
 	}
-	if right, wrong := login(held[RoleSecret]), login("wrong"); right != http.StatusOK || wrong == http.StatusOK {
+	if right, wrong := login(held[RoleSecret]), login("wrong"); right != http.StatusOK ||
+		wrong == http.StatusOK {
 		t.Errorf("AppRole: %d, and with another secret %d", right, wrong)
 	}
 	if kept, err := os.Stat(held["CASTLE_LAB_VAULT_KEYS"]); err != nil || kept.Mode().Perm() != 0o600 {

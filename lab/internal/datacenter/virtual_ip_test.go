@@ -28,7 +28,8 @@ import (
 func TestTheGatesSeeALearnerAndAMove(t *testing.T) {
 	const first, second, vip = "127.0.8.11", "127.0.8.12", "127.0.8.10"
 	d, log := start(t, Config{
-		Faults: Faults{Times: map[string]time.Duration{"vip-moves": time.Millisecond, "etcd-learner": 100 * time.Millisecond}},
+		Faults: Faults{Times: map[string]time.Duration{"vip-moves": time.Millisecond,
+			"etcd-learner": 100 * time.Millisecond}},
 		Kubernetes: func(context.Context, controlplane.Order) (*controlplane.Process, error) {
 			return nil, errors.New("not in this test")
 		},
@@ -54,7 +55,8 @@ func TestTheGatesSeeALearnerAndAMove(t *testing.T) {
 		}
 	}
 	log.await(t, "fault vip-moves: ends", 1)
-	if err := address.Check(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "moved from "+first+" to "+second) {
+	if err := address.Check(t.Context()); err == nil ||
+		!strings.HasSuffix(err.Error(), "moved from "+first+" to "+second) {
 		t.Errorf("after the move: %v", err)
 	}
 	if err := address.Check(t.Context()); err != nil {
@@ -79,7 +81,8 @@ func bind(t *testing.T, target gate.Target, kind string, values gate.Values) gat
 
 func await(t *testing.T, g gate.Gate) {
 	t.Helper()
-	if err := gate.Wait(t.Context(), g, gate.Policy{Timeout: time.Minute, First: time.Millisecond, Most: 20 * time.Millisecond}, gate.Listener{}); err != nil {
+	if err := gate.Wait(t.Context(), g, gate.Policy{Timeout: time.Minute, First: time.Millisecond,
+		Most: 20 * time.Millisecond}, gate.Listener{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -88,7 +91,8 @@ func await(t *testing.T, g gate.Gate) {
 // bootstraps the first; it returns their talosconfig.
 func raise(t *testing.T, d *Datacenter, vip string, addresses ...string) []byte {
 	t.Helper()
-	input, err := generate.NewInput("blue", "https://"+vip+":6443", "1.36.3", generate.WithEndpointList(addresses))
+	input, err := generate.NewInput("blue", "https://"+vip+":6443", "1.36.3",
+		generate.WithEndpointList(addresses))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +100,8 @@ func raise(t *testing.T, d *Datacenter, vip string, addresses ...string) []byte 
 	if err != nil {
 		t.Fatal(err)
 	}
-	patches, err := configpatcher.LoadPatches([]string{"apiVersion: v1alpha1\nkind: Layer2VIPConfig\nname: " + vip + "\nlink: uplink\n"})
+	patches, err := configpatcher.LoadPatches([]string{"apiVersion: v1alpha1\nkind: Layer2VIPConfig\nname: " +
+		vip + "\nlink: uplink\n"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +118,8 @@ func raise(t *testing.T, d *Datacenter, vip string, addresses ...string) []byte 
 		t.Fatal(err)
 	}
 	for i, a := range addresses {
-		d.started(proxmox.VM{ID: 421 + i, Name: fmt.Sprintf("cp-%02d", i+1), Image: "nocloud.img", Address: netip.MustParsePrefix(a + "/24")})
+		d.started(proxmox.VM{ID: 421 + i, Name: fmt.Sprintf("cp-%02d", i+1), Image: "nocloud.img",
+			Address: netip.MustParsePrefix(a + "/24")})
 		call(t, func(ctx context.Context, c *talosapi.Client) error {
 			_, err := c.ApplyConfiguration(ctx, &machineapi.ApplyConfigurationRequest{Data: data})
 			return err

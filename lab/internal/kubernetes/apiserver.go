@@ -68,7 +68,8 @@ func runAPIServer(ctx context.Context, args []string, egress *egressselector.Egr
 // it: webhooks, aggregation and the proxies all dial through it.
 func serverConfig(opts options.CompletedOptions, egress *egressselector.EgressSelector) (*app.Config, error) {
 	schemes := []*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme}
-	generic, informers, storage, err := controlplaneapiserver.BuildGenericConfig(opts.CompletedOptions, schemes,
+	generic, informers, storage, err := controlplaneapiserver.BuildGenericConfig(opts.CompletedOptions,
+		schemes,
 		controlplane.DefaultAPIResourceConfigSource(), generatedopenapi.GetOpenAPIDefinitions)
 	if err != nil {
 		return nil, err
@@ -79,14 +80,17 @@ func serverConfig(opts options.CompletedOptions, egress *egressselector.EgressSe
 		return nil, err
 	}
 	plane := kube.ControlPlane
-	auth := webhook.NewDefaultAuthenticationInfoResolverWrapper(plane.ProxyTransport, plane.Generic.EgressSelector,
+	auth := webhook.NewDefaultAuthenticationInfoResolverWrapper(plane.ProxyTransport,
+		plane.Generic.EgressSelector,
 		plane.Generic.LoopbackClientConfig, plane.Generic.TracerProvider)
-	extensions, err := controlplaneapiserver.CreateAPIExtensionsConfig(*plane.Generic, plane.VersionedInformers, admission,
+	extensions, err := controlplaneapiserver.CreateAPIExtensionsConfig(*plane.Generic,
+		plane.VersionedInformers, admission,
 		opts.CompletedOptions, opts.MasterCount, resolver, auth)
 	if err != nil {
 		return nil, err
 	}
-	aggregator, err := controlplaneapiserver.CreateAggregatorConfig(*plane.Generic, opts.CompletedOptions, plane.VersionedInformers,
+	aggregator, err := controlplaneapiserver.CreateAggregatorConfig(*plane.Generic, opts.CompletedOptions,
+		plane.VersionedInformers,
 		resolver, plane.ProxyTransport, plane.Extra.PeerProxy, admission)
 	if err != nil {
 		return nil, err

@@ -62,19 +62,23 @@ func Start(ctx context.Context, c Config) (*Cluster, error) {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
 	e := &egress{client: l.Client, routes: l.Routes}
-	l.run(ctx, "kube-apiserver", func() error { return runAPIServer(ctx, apiServerFlags(c, f, etcd), e.selector()) })
+	l.run(ctx, "kube-apiserver", func() error {
+		return runAPIServer(ctx, apiServerFlags(c, f, etcd), e.selector())
+	})
 	if err := l.ready(ctx); err != nil {
 		return nil, err
 	}
 	l.run(ctx, "kube-controller-manager", func() error {
-		return runControllerManager(ctx, []string{"--kubeconfig=" + l.KubeconfigPath, "--leader-elect=false", "--secure-port=0",
+		return runControllerManager(ctx, []string{"--kubeconfig=" + l.KubeconfigPath, "--leader-elect=false",
+			"--secure-port=0",
 			"--controllers=" + strings.Join(enabledControllers(), ","), "--controller-start-interval=0s",
 			"--kube-api-qps=500", "--kube-api-burst=1000",
 			"--node-monitor-period=1s", fmt.Sprintf("--node-monitor-grace-period=%s", c.NodeGrace),
 			"--service-account-private-key-file=" + f.path("sa.key"), "--root-ca-file=" + f.path("ca.crt")})
 	})
 	l.run(ctx, "kube-scheduler", func() error {
-		return runScheduler(ctx, []string{"--kubeconfig=" + l.KubeconfigPath, "--leader-elect=false", "--secure-port=0"})
+		return runScheduler(ctx, []string{"--kubeconfig=" + l.KubeconfigPath, "--leader-elect=false",
+			"--secure-port=0"})
 	})
 	l.run(ctx, "kwok", func() error { return runKwok(ctx, c, l.KubeconfigPath) })
 	return l, nil
@@ -135,7 +139,8 @@ func writeFiles(c Config) (files, error) {
 	if err != nil {
 		return f, err
 	}
-	admin, err := ca.issue(subject{name: "lab-administrator", org: "system:masters", use: x509.ExtKeyUsageClientAuth})
+	admin, err := ca.issue(subject{name: "lab-administrator", org: "system:masters",
+		use: x509.ExtKeyUsageClientAuth})
 	if err != nil {
 		return f, err
 	}
@@ -168,8 +173,10 @@ func apiServerFlags(c Config, f files, etcd string) []string {
 		"--tls-cert-file=" + f.path("apiserver.crt"), "--tls-private-key-file=" + f.path("apiserver.key"),
 		"--client-ca-file=" + f.path("ca.crt"), "--service-cluster-ip-range=" + c.ServiceCIDR,
 		"--service-account-issuer=" + c.Issuer,
-		"--service-account-key-file=" + f.path("sa.key"), "--service-account-signing-key-file=" + f.path("sa.key"),
-		"--requestheader-client-ca-file=" + f.path("front-ca.crt"), "--requestheader-allowed-names=front-proxy-client",
+		"--service-account-key-file=" + f.path("sa.key"), "--service-account-signing-key-file=" +
+			f.path("sa.key"),
+		"--requestheader-client-ca-file=" + f.path("front-ca.crt"),
+		"--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--proxy-client-cert-file=" + f.path("front.crt"), "--proxy-client-key-file=" + f.path("front.key"),

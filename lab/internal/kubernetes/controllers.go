@@ -14,10 +14,14 @@ import (
 // none for clouds, volumes, autoscaling or certificates.
 func enabledControllers() []string {
 	return []string{
-		"namespace-controller", "serviceaccount-controller", "serviceaccount-token-controller", "root-ca-certificate-publisher-controller",
-		"deployment-controller", "replicaset-controller", "daemonset-controller", "statefulset-controller", "job-controller", "cronjob-controller",
-		"endpointslice-controller", "endpoints-controller", "garbage-collector-controller", "disruption-controller",
-		"node-lifecycle-controller", "taint-eviction-controller", "pod-garbage-collector-controller", "clusterrole-aggregation-controller",
+		"namespace-controller", "serviceaccount-controller", "serviceaccount-token-controller",
+		"root-ca-certificate-publisher-controller",
+		"deployment-controller", "replicaset-controller", "daemonset-controller", "statefulset-controller",
+		"job-controller", "cronjob-controller",
+		"endpointslice-controller", "endpoints-controller", "garbage-collector-controller",
+		"disruption-controller",
+		"node-lifecycle-controller", "taint-eviction-controller", "pod-garbage-collector-controller",
+		"clusterrole-aggregation-controller",
 		"validatingadmissionpolicy-status-controller",
 	}
 }

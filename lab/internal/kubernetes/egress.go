@@ -95,7 +95,8 @@ func refused(network, address string) error {
 	if err != nil {
 		return err
 	}
-	return &net.OpError{Op: "dial", Net: network, Addr: a, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	return &net.OpError{Op: "dial", Net: network, Addr: a,
+		Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 }
 
 // resolve finds the local process behind a Service's cluster IP and port.

@@ -40,8 +40,9 @@ func TestControlPlane(t *testing.T) {
 	check(t, l.Close())
 	c, err := kubernetes.Start(ctx, kubernetes.Config{
 		Dir: t.TempDir(), Listen: address,
-		CA: newAuthority(t, "kubernetes"), AggregatorCA: newAuthority(t, "front-proxy"), ServiceAccountKey: newKey(t),
-		CertSANs: []string{"192.0.2.210"}, Admission: []byte(podSecurity),
+		CA: newAuthority(t, "kubernetes"), AggregatorCA: newAuthority(t, "front-proxy"),
+		ServiceAccountKey: newKey(t),
+		CertSANs:          []string{"192.0.2.210"}, Admission: []byte(podSecurity),
 	})
 	check(t, err)
 
@@ -62,12 +63,17 @@ func TestControlPlane(t *testing.T) {
 	})
 	nodes := kubernetes.Nodes{Client: c.Client}
 	t.Run("makes a registered node ready", func(t *testing.T) {
-		check(t, nodes.Run(ctx, kubernetes.Node{Name: "worker-01", Address: "192.0.2.214", OS: "Talos (v1.13.0)", Kubelet: "v1.36.0",
-			CPUs: 4, MemoryBytes: 8 << 30, Taints: map[string]string{"example.org/busy": "yes:PreferNoSchedule"}}))
+		check(t,
+			nodes.Run(ctx, kubernetes.Node{Name: "worker-01", Address: "192.0.2.214", OS: "Talos (v1.13.0)",
+				Kubelet: "v1.36.0",
+				CPUs:    4, MemoryBytes: 8 << 30,
+				Taints: map[string]string{"example.org/busy": "yes:PreferNoSchedule"}}))
 		n := await(t, func() (watch.Interface, error) {
-			return c.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=worker-01"})
+			return c.Client.CoreV1().Nodes().Watch(ctx,
+				metav1.ListOptions{FieldSelector: "metadata.name=worker-01"})
 		}, func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionTrue })
-		if n.Status.NodeInfo.OSImage != "Talos (v1.13.0)" || n.Status.NodeInfo.KubeletVersion != "v1.36.0" || n.Status.Addresses[0].Address != "192.0.2.214" {
+		if n.Status.NodeInfo.OSImage != "Talos (v1.13.0)" || n.Status.NodeInfo.KubeletVersion != "v1.36.0" ||
+			n.Status.Addresses[0].Address != "192.0.2.214" {
 			t.Errorf("status: %+v", n.Status)
 		}
 	})
@@ -76,8 +82,11 @@ func TestControlPlane(t *testing.T) {
 			return c.Client.CoreV1().ServiceAccounts("default").Watch(ctx, metav1.ListOptions{})
 		},
 			func(a *corev1.ServiceAccount) bool { return a.Name == "default" })
-		_, err := c.Client.CoreV1().Pods("default").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "host"},
-			Spec: corev1.PodSpec{HostNetwork: true, Containers: []corev1.Container{{Name: "c", Image: "example.org/c"}}}}, metav1.CreateOptions{})
+		_, err := c.Client.CoreV1().Pods("default").Create(ctx,
+			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "host"},
+				Spec: corev1.PodSpec{HostNetwork: true,
+					Containers: []corev1.Container{{Name: "c", Image: "example.org/c"}}}},
+			metav1.CreateOptions{})
 		if err == nil || !strings.Contains(err.Error(), `violates PodSecurity "baseline:latest"`) {
 			t.Errorf("error: %v", err)
 		}
@@ -95,21 +104,26 @@ func TestControlPlane(t *testing.T) {
 	t.Run("calls webhooks through Service, EndpointSlice and Pod", func(t *testing.T) {
 		ca := newAuthority(t, "webhook")
 		makeWebhook(ctx, t, c, ca.Certificate)
-		if err := create(ctx, c, "early"); err == nil || !strings.Contains(err.Error(), ":443: connect: connection refused") ||
+		if err := create(ctx, c, "early"); err == nil ||
+			!strings.Contains(err.Error(), ":443: connect: connection refused") ||
 			!strings.Contains(err.Error(), `failed calling webhook "guard.example.org"`) {
 			t.Fatalf("nobody listens: %v", err)
 		}
 		c.Routes.Register("default/operator:9443", serveWebhook(t, ca))
 		check(t, create(ctx, c, "good"))
-		if err := create(ctx, c, "bad"); err == nil || !strings.Contains(err.Error(), "denied the request: bad is not a good name") {
+		if err := create(ctx, c, "bad"); err == nil ||
+			!strings.Contains(err.Error(), "denied the request: bad is not a good name") {
 			t.Errorf("denied: %v", err)
 		}
 		c.Routes.Unregister("default/operator:9443")
-		check(t, c.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(ctx, "guard", metav1.DeleteOptions{}))
+		check(t, c.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(ctx, "guard",
+			metav1.DeleteOptions{}))
 	})
 	t.Run("calls a silent node unknown and a woken one ready", func(t *testing.T) {
 		check(t, nodes.Silence(ctx, "worker-01"))
-		watchNode := func() (watch.Interface, error) { return c.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{}) }
+		watchNode := func() (watch.Interface, error) {
+			return c.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{})
+		}
 		await(t, watchNode, func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionUnknown })
 		check(t, nodes.Run(ctx, kubernetes.Node{Name: "worker-01", Address: "192.0.2.214"}))
 		await(t, watchNode, func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionTrue })
@@ -182,8 +196,9 @@ func deploy(ctx context.Context, c *kubernetes.Cluster, name, readyAfter string)
 		Spec: appsv1.DeploymentSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{kubernetes.ReadyAfter: readyAfter}},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.org/c"}}},
+				ObjectMeta: metav1.ObjectMeta{Labels: labels,
+					Annotations: map[string]string{kubernetes.ReadyAfter: readyAfter}},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.org/c"}}},
 			},
 		},
 	}, metav1.CreateOptions{})
@@ -191,7 +206,8 @@ func deploy(ctx context.Context, c *kubernetes.Cluster, name, readyAfter string)
 }
 
 func create(ctx context.Context, c *kubernetes.Cluster, name string) error {
-	_, err := c.Client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	_, err := c.Client.CoreV1().ConfigMaps("default").Create(ctx,
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	return err
 }
 
@@ -206,28 +222,38 @@ func makeWebhook(ctx context.Context, t *testing.T, c *kubernetes.Cluster, ca []
 	}, metav1.CreateOptions{})
 	check(t, err)
 	await(t, func() (watch.Interface, error) {
-		return c.Client.DiscoveryV1().EndpointSlices("default").Watch(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=guard"})
+		return c.Client.DiscoveryV1().EndpointSlices("default").Watch(ctx,
+			metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=guard"})
 	}, func(s *discoveryv1.EndpointSlice) bool {
-		return len(s.Endpoints) == 1 && s.Endpoints[0].Conditions.Ready != nil && *s.Endpoints[0].Conditions.Ready
+		return len(s.Endpoints) == 1 && s.Endpoints[0].Conditions.Ready != nil &&
+			*s.Endpoints[0].Conditions.Ready
 	})
 	fail, none, port := admissionregistrationv1.Fail, admissionregistrationv1.SideEffectClassNone, int32(443)
-	_, err = c.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "guard"},
-		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name: "guard.example.org", FailurePolicy: &fail, SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
-			ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: ca,
-				Service: &admissionregistrationv1.ServiceReference{Namespace: "default", Name: "guard", Port: &port}},
-			MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "ours", Expression: "request.namespace == 'default'"}},
-			Rules: []admissionregistrationv1.RuleWithOperations{{Operations: []admissionregistrationv1.OperationType{"CREATE"},
-				Rule: admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}}}},
-		}},
-	}, metav1.CreateOptions{})
+	_, err = c.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx,
+		&admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "guard"},
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+				Name: "guard.example.org", FailurePolicy: &fail, SideEffects: &none,
+				AdmissionReviewVersions: []string{"v1"},
+				ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: ca,
+					Service: &admissionregistrationv1.ServiceReference{Namespace: "default", Name: "guard",
+						Port: &port}},
+				MatchConditions: []admissionregistrationv1.MatchCondition{
+					{Name: "ours", Expression: "request.namespace == 'default'"},
+				},
+				Rules: []admissionregistrationv1.RuleWithOperations{{
+					Operations: []admissionregistrationv1.OperationType{"CREATE"},
+					Rule: admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"},
+						Resources: []string{"configmaps"}}}},
+			}},
+		}, metav1.CreateOptions{})
 	check(t, err)
 	// The API server takes up a new configuration in its own time; it is in force once it denies.
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for i := 0; ; i++ {
-		if _, err := c.Client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "probe"}},
+		if _, err := c.Client.CoreV1().ConfigMaps("default").Create(ctx,
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "probe"}},
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
 			return
 		}
@@ -287,10 +313,13 @@ func encode(t *testing.T, k *ecdsa.PrivateKey) []byte {
 func newAuthority(t *testing.T, name string) kubernetes.KeyPair {
 	t.Helper()
 	k := key(t)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{"guard.default.svc"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		DNSNames:  []string{"guard.default.svc"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, k.Public(), k)
 	check(t, err)
-	return kubernetes.KeyPair{Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), Key: encode(t, k)}
+	return kubernetes.KeyPair{Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		Key: encode(t, k)}
 }

@@ -85,8 +85,10 @@ func runKwok(ctx context.Context, c Config, kubeconfig string) error {
 	}
 	controller, err := controllers.NewController(controllers.Config{
 		Clock: clock.RealClock{}, ID: "castle-lab",
-		DynamicClient: dynamic, RESTMapper: mapper, RESTClient: openapi, TypedClient: typed, TypedKwokClient: own,
-		ImpersonatingDynamicClient: set.ToImpersonatingDynamicClient(), ImpersonatingTypedClient: set.ToImpersonatingTypedClient(),
+		DynamicClient: dynamic, RESTMapper: mapper, RESTClient: openapi, TypedClient: typed,
+		TypedKwokClient:              own,
+		ImpersonatingDynamicClient:   set.ToImpersonatingDynamicClient(),
+		ImpersonatingTypedClient:     set.ToImpersonatingTypedClient(),
 		ManageNodesWithLabelSelector: runningLabel + "=true",
 		CIDR:                         c.PodCIDR,
 		LocalStages:                  local,

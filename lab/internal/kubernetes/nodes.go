@@ -68,7 +68,8 @@ func (n Nodes) wake(ctx context.Context, want *corev1.Node) error {
 // nothing in a cluster without a cloud removes it.
 func (n Nodes) Silence(ctx context.Context, name string) error {
 	patch := []byte(`{"metadata":{"labels":{"` + runningLabel + `":null}}}`)
-	_, err := n.Client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	_, err := n.Client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -96,7 +96,8 @@ func (a *authority) issue(s subject) (KeyPair, error) {
 func kubeconfig(server string, ca []byte, admin KeyPair) ([]byte, error) {
 	c := clientcmdapi.NewConfig()
 	c.Clusters["lab"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
-	c.AuthInfos["admin"] = &clientcmdapi.AuthInfo{ClientCertificateData: admin.Certificate, ClientKeyData: admin.Key}
+	c.AuthInfos["admin"] = &clientcmdapi.AuthInfo{ClientCertificateData: admin.Certificate,
+		ClientKeyData: admin.Key}
 	c.Contexts["lab"] = &clientcmdapi.Context{Cluster: "lab", AuthInfo: "admin"}
 	c.CurrentContext = "lab"
 	return clientcmd.Write(*c)

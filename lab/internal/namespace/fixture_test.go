@@ -88,7 +88,9 @@ func look(t *testing.T, s namespace.Spec, dir string, how ...func(*exec.Cmd)) vi
 	here, err := namespace.Network()
 	check(t, err)
 	var out bytes.Buffer
-	c := start(t, s, []string{"/proc/self/exe", "inside", here, dir}, append(how, func(c *exec.Cmd) { c.Stdout = &out })...)
+	c := start(t, s, []string{"/proc/self/exe", "inside", here, dir}, append(how, func(c *exec.Cmd) {
+		c.Stdout = &out
+	})...)
 	check(t, c.Wait())
 	var v view
 	check(t, json.Unmarshal(out.Bytes(), &v))

@@ -13,7 +13,8 @@ func hint(err error) error {
 	if os.Geteuid() == 0 && !errors.Is(err, syscall.EPERM) {
 		return nil
 	}
-	if !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EACCES) && !errors.Is(err, syscall.EINVAL) {
+	if !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EACCES) &&
+		!errors.Is(err, syscall.EINVAL) {
 		return nil
 	}
 	for _, s := range []struct{ path, closed, open string }{
@@ -24,9 +25,11 @@ func hint(err error) error {
 		value, err := os.ReadFile(s.path)
 		if err == nil && strings.TrimSpace(string(value)) == s.closed {
 			name := strings.ReplaceAll(strings.TrimPrefix(s.path, "/proc/sys/"), "/", ".")
-			return fmt.Errorf("castle: hint: the lab needs namespaces of its own: run it as root, or allow them with: sysctl -w %s=%s", name, s.open)
+			return fmt.Errorf("castle: hint: the lab needs namespaces of its own: run it as root, or "+
+				"allow them with: sysctl -w %s=%s", name, s.open)
 		}
 	}
-	return errors.New("castle: hint: the lab needs network, mount and process namespaces of its own: run it as root, " +
+	return errors.New("castle: hint: the lab needs network, mount and process namespaces of its own: run " +
+		"it as root, " +
 		"or in a container that may make them (CAP_SYS_ADMIN and an unmasked /proc)")
 }

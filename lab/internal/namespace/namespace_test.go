@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 func TestRunShutsTheNetwork(t *testing.T) {
 	dir := t.TempDir()
 	covered, shown := filepath.Join(dir, "covered"), filepath.Join(dir, "shown")
-	for path, content := range map[string]string{filepath.Join(covered, "file"): "outside", filepath.Join(shown, "file"): "inside"} {
+	for path, content := range map[string]string{filepath.Join(covered, "file"): "outside",
+		filepath.Join(shown, "file"): "inside"} {
 		check(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		check(t, os.WriteFile(path, []byte(content), 0o644))
 	}
@@ -81,7 +82,8 @@ func TestRunWorksForOrdinaryUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("TestRunShutsTheNetwork has shown it")
 	}
-	v := look(t, namespace.Spec{Files: readable(t), Front: netip.MustParseAddr("127.0.0.2"), Hosts: []string{"charts.example.org"}}, "", asNobody)
+	v := look(t, namespace.Spec{Files: readable(t), Front: netip.MustParseAddr("127.0.0.2"),
+		Hosts: []string{"charts.example.org"}}, "", asNobody)
 	if v.Proof == "" || v.Resolved != "127.0.0.2" {
 		t.Errorf("inside: %+v", v)
 	}
@@ -90,7 +92,8 @@ func TestRunWorksForOrdinaryUsers(t *testing.T) {
 func TestProveRefusesTheNetworkOutside(t *testing.T) {
 	here, err := namespace.Network()
 	check(t, err)
-	if _, err := namespace.Prove(here); err == nil || !strings.Contains(err.Error(), "still the one outside") {
+	if _, err := namespace.Prove(here); err == nil ||
+		!strings.Contains(err.Error(), "still the one outside") {
 		t.Errorf("error: %v", err)
 	}
 	if _, err := namespace.Prove(""); err == nil {
@@ -110,7 +113,8 @@ func TestInitTouchesNothingOutside(t *testing.T) {
 	r, w, err := os.Pipe()
 	check(t, err)
 	check(t, json.NewEncoder(w).Encode(map[string]any{"Outside": here, "Args": []string{"true"},
-		"Spec": namespace.Spec{Addresses: []netip.Addr{netip.MustParseAddr("127.9.9.9")}, Front: netip.MustParseAddr("127.0.0.2")}}))
+		"Spec": namespace.Spec{Addresses: []netip.Addr{netip.MustParseAddr("127.9.9.9")},
+			Front: netip.MustParseAddr("127.0.0.2")}}))
 	check(t, w.Close())
 	c := exec.Command(program(t), "namespace-init")
 	c.ExtraFiles = []*os.File{r}
@@ -140,7 +144,8 @@ func TestNothingSurvivesTheCaller(t *testing.T) {
 	fifo := filepath.Join(dir, "alive")
 	check(t, syscall.Mkfifo(fifo, 0o600))
 	// The grandchild holds the pipe open in a session of its own for as long as it lives.
-	c := start(t, namespace.Spec{Files: t.TempDir()}, []string{"sh", "-c", "setsid sh -c 'echo up; exec sleep 1000' >" + fifo + " & wait; sleep 1000"})
+	c := start(t, namespace.Spec{Files: t.TempDir()},
+		[]string{"sh", "-c", "setsid sh -c 'echo up; exec sleep 1000' >" + fifo + " & wait; sleep 1000"})
 	// Both ends, so that a command that never starts is a failure and no wait without end.
 	rw, err := os.OpenFile(fifo, os.O_RDWR, 0)
 	check(t, err)
@@ -164,7 +169,8 @@ func TestAnInterruptReachesTheCommand(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "ready")
 	check(t, syscall.Mkfifo(fifo, 0o600))
-	c := start(t, namespace.Spec{Files: t.TempDir()}, []string{"sh", "-c", "trap 'exit 42' INT; echo up >" + fifo + "; while :; do sleep 0.01; done"})
+	c := start(t, namespace.Spec{Files: t.TempDir()},
+		[]string{"sh", "-c", "trap 'exit 42' INT; echo up >" + fifo + "; while :; do sleep 0.01; done"})
 	r, err := os.OpenFile(fifo, os.O_RDWR, 0)
 	check(t, err)
 	defer r.Close()

@@ -95,7 +95,8 @@ func attributes(terminal bool) *syscall.SysProcAttr {
 
 // pass hands on what the child does not hear by itself. A terminal interrupts
 // all of its foreground; otherwise the child leads a group of its own.
-func pass(ctx context.Context, signals <-chan os.Signal, done <-chan struct{}, child *os.Process, terminal bool) {
+func pass(ctx context.Context, signals <-chan os.Signal, done <-chan struct{}, child *os.Process,
+	terminal bool) {
 	group := -child.Pid
 	if terminal {
 		group = 0

@@ -19,7 +19,8 @@ func (s Spec) mount() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("mounts: make private: %w", err)
 	}
-	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+		""); err != nil {
 		return fmt.Errorf("mounts: /proc: %w", err)
 	}
 	if err := s.names(); err != nil {
@@ -49,7 +50,9 @@ func (m Mount) mount() error {
 		return err
 	}
 	// In a user namespace a mount's other restrictions are locked: leaving one out is refused.
-	kept := uintptr(fs.Flags) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME | unix.MS_RELATIME)
+	kept := uintptr(
+		fs.Flags) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME |
+		unix.MS_NODIRATIME | unix.MS_RELATIME)
 	return unix.Mount("", path, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|kept, "")
 }
 
@@ -121,13 +124,15 @@ func (s Spec) address() error {
 	}
 	for _, a := range s.Addresses {
 		one := &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
-		if err := netlink.AddrAdd(lo, &netlink.Addr{IPNet: one}); err != nil && !errors.Is(err, syscall.EEXIST) {
+		if err := netlink.AddrAdd(lo, &netlink.Addr{IPNet: one}); err != nil &&
+			!errors.Is(err, syscall.EEXIST) {
 			return fmt.Errorf("address %s: %w", a, err)
 		}
 	}
 	for _, p := range s.Ranges {
 		whole := &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
-		r := &netlink.Route{LinkIndex: lo.Attrs().Index, Dst: whole, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST}
+		r := &netlink.Route{LinkIndex: lo.Attrs().Index, Dst: whole, Type: unix.RTN_LOCAL,
+			Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST}
 		if err := netlink.RouteReplace(r); err != nil {
 			return fmt.Errorf("range %s: %w", p, err)
 		}

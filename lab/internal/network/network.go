@@ -43,7 +43,8 @@ func (e Endpoint) String() string { return fmt.Sprintf("%s:%d", e.Host, e.Port) 
 type patterns struct{ ipRange, prefix, address, url, host, scp *regexp.Regexp }
 
 func compile() patterns {
-	const quad, name = `\d{1,3}(?:\.\d{1,3}){3}`, `(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z][a-z0-9-]*[a-z0-9]`
+	const quad, name = `\d{1,3}(?:\.\d{1,3}){3}`,
+		`(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z][a-z0-9-]*[a-z0-9]`
 	return patterns{
 		ipRange: regexp.MustCompile(`(` + quad + `)\s*-\s*(` + quad + `)`),
 		prefix:  regexp.MustCompile(quad + `/\d{1,2}\b`),
@@ -101,13 +102,16 @@ func Find(texts []string) Names {
 		Addresses: slices.SortedFunc(maps.Keys(addresses), netip.Addr.Compare),
 		Ranges:    slices.SortedFunc(maps.Keys(ranges), netip.Prefix.Compare),
 		Hosts:     slices.Sorted(maps.Keys(hosts)),
-		Endpoints: slices.SortedFunc(maps.Keys(endpoints), func(a, b Endpoint) int { return strings.Compare(a.String(), b.String()) }),
+		Endpoints: slices.SortedFunc(maps.Keys(endpoints), func(a, b Endpoint) int {
+			return strings.Compare(a.String(), b.String())
+		}),
 	}
 }
 
 // ours says whether the loopback of the lab can be given the address.
 func ours(a netip.Addr) bool {
-	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && a.As4()[0] != 0 && a.As4()[0] < 240
+	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && a.As4()[0] != 0 &&
+		a.As4()[0] < 240
 }
 
 // wide says whether what follows an address makes it the name of a network too

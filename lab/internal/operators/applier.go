@@ -29,7 +29,8 @@ type applier struct {
 }
 
 func newApplier(untyped dynamic.Interface, d discovery.DiscoveryInterface) *applier {
-	return &applier{untyped: untyped, mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d))}
+	return &applier{untyped: untyped,
+		mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d))}
 }
 
 // at finds where an object belongs. A kind that came a moment ago is known, too.
@@ -99,7 +100,8 @@ func (a *applier) remove(ctx context.Context, objects []*unstructured.Unstructur
 			return err
 		}
 		background := metav1.DeletePropagationBackground
-		if err := unless(api.Delete(ctx, o.GetName(), metav1.DeleteOptions{PropagationPolicy: &background}), apierrors.IsNotFound); err != nil {
+		if err := unless(api.Delete(ctx, o.GetName(), metav1.DeleteOptions{PropagationPolicy: &background}),
+			apierrors.IsNotFound); err != nil {
 			return fmt.Errorf("%s: %w", titled(o), err)
 		}
 	}
@@ -117,7 +119,8 @@ func titled(o *unstructured.Unstructured) string {
 // entry is how an inventory notes an object, and noted reads it.
 func entry(o *unstructured.Unstructured) map[string]any {
 	kind := o.GroupVersionKind()
-	return map[string]any{"id": strings.Join([]string{o.GetNamespace(), o.GetName(), kind.Group, kind.Kind}, "_"), "v": kind.Version}
+	return map[string]any{"id": strings.Join([]string{o.GetNamespace(), o.GetName(), kind.Group, kind.Kind},
+		"_"), "v": kind.Version}
 }
 
 func noted(entry map[string]any) *unstructured.Unstructured {
@@ -136,7 +139,8 @@ func noted(entry map[string]any) *unstructured.Unstructured {
 const finalizer = "finalizers.fluxcd.io"
 
 // hold puts Flux's finalizer on an object, and let takes it off.
-func (w *world) hold(ctx context.Context, in schema.GroupVersionResource, o *unstructured.Unstructured) error {
+func (w *world) hold(ctx context.Context, in schema.GroupVersionResource,
+	o *unstructured.Unstructured) error {
 	if slices.Contains(o.GetFinalizers(), finalizer) {
 		return nil
 	}
@@ -144,10 +148,13 @@ func (w *world) hold(ctx context.Context, in schema.GroupVersionResource, o *uns
 }
 
 func (w *world) let(ctx context.Context, in schema.GroupVersionResource, o *unstructured.Unstructured) error {
-	return w.finalizers(ctx, in, o, slices.DeleteFunc(o.GetFinalizers(), func(f string) bool { return f == finalizer }))
+	return w.finalizers(ctx, in, o, slices.DeleteFunc(o.GetFinalizers(), func(f string) bool {
+		return f == finalizer
+	}))
 }
 
-func (w *world) finalizers(ctx context.Context, in schema.GroupVersionResource, o *unstructured.Unstructured, to []string) error {
+func (w *world) finalizers(ctx context.Context, in schema.GroupVersionResource, o *unstructured.Unstructured,
+	to []string) error {
 	changed := o.DeepCopy()
 	changed.SetFinalizers(to)
 	_, err := w.untyped.Resource(in).Namespace(o.GetNamespace()).Update(ctx, changed, metav1.UpdateOptions{})

@@ -67,15 +67,18 @@ func (w *world) converting(name string) fill {
 			return nil
 		}
 		bundle := base64.StdEncoding.EncodeToString(authority)
-		if err != nil || text(d.Object, "spec", "conversion", "webhook", "clientConfig", "caBundle") == bundle {
+		if err != nil || text(d.Object, "spec", "conversion", "webhook", "clientConfig",
+			"caBundle") == bundle {
 			return err
 		}
-		patch := fmt.Appendf(nil, `{"spec":{"conversion":{"webhook":{"clientConfig":{"caBundle":%q}}}}}`, bundle)
+		patch := fmt.Appendf(nil, `{"spec":{"conversion":{"webhook":{"clientConfig":{"caBundle":%q}}}}}`,
+			bundle)
 		_, err = definitions.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 		return err
 	}
 }
 
 func definitions() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+		Resource: "customresourcedefinitions"}
 }

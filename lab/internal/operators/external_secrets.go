@@ -26,22 +26,25 @@ type externalSecrets struct {
 
 func newExternalSecrets(w *world, routes Routes, client *http.Client) *externalSecrets {
 	const path = "/validate-external-secrets-io-v1-"
-	return &externalSecrets{w: w, http: client, mute: w.fault("conditions-none"), good: map[string]bool{}, h: &webhook{
-		w: w, routes: routes, workload: "external-secrets-webhook", port: 10250,
-		service: "external-secrets-webhook", secret: "external-secrets-webhook",
-		fill: each(w.validating("secretstore-validate"), w.fault("cabundle-empty").keeps(w.validating("externalsecret-validate"))),
-		// It listens as soon as it has a certificate; the caBundle comes last.
-		certified: 4 * time.Second, listens: 4 * time.Second,
-		judges: map[string]judge{
-			path + "secretstore":        judgeStore,
-			path + "clustersecretstore": judgeStore,
-			path + "externalsecret":     judgeExternalSecret,
-		},
-	}}
+	return &externalSecrets{w: w, http: client, mute: w.fault("conditions-none"), good: map[string]bool{},
+		h: &webhook{
+			w: w, routes: routes, workload: "external-secrets-webhook", port: 10250,
+			service: "external-secrets-webhook", secret: "external-secrets-webhook",
+			fill: each(w.validating("secretstore-validate"),
+				w.fault("cabundle-empty").keeps(w.validating("externalsecret-validate"))),
+			// It listens as soon as it has a certificate; the caBundle comes last.
+			certified: 4 * time.Second, listens: 4 * time.Second,
+			judges: map[string]judge{
+				path + "secretstore":        judgeStore,
+				path + "clustersecretstore": judgeStore,
+				path + "externalsecret":     judgeExternalSecret,
+			},
+		}}
 }
 
 func stores() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "external-secrets.io", Version: "v1", Resource: "clustersecretstores"}
+	return schema.GroupVersionResource{Group: "external-secrets.io", Version: "v1",
+		Resource: "clustersecretstores"}
 }
 
 func secretStores() schema.GroupVersionResource {
@@ -49,11 +52,13 @@ func secretStores() schema.GroupVersionResource {
 }
 
 func externals() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "external-secrets.io", Version: "v1", Resource: "externalsecrets"}
+	return schema.GroupVersionResource{Group: "external-secrets.io", Version: "v1",
+		Resource: "externalsecrets"}
 }
 
 func generators() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "generators.external-secrets.io", Version: "v1alpha1", Resource: "vaultdynamicsecrets"}
+	return schema.GroupVersionResource{Group: "generators.external-secrets.io", Version: "v1alpha1",
+		Resource: "vaultdynamicsecrets"}
 }
 
 func (e *externalSecrets) look(ctx context.Context) error {
@@ -106,7 +111,8 @@ func judgeStore(_ context.Context, r *admissionv1.AdmissionRequest) error {
 	}
 	for _, which := range []string{"clientId", "clientSecret"} {
 		if at(append(credentials, which, "key")...) == "" {
-			return errors.New("universalAuthCredentials.clientId and universalAuthCredentials.clientSecret cannot be empty")
+			return errors.New("universalAuthCredentials.clientId and " +
+				"universalAuthCredentials.clientSecret cannot be empty")
 		}
 		if r.Kind.Kind == "ClusterSecretStore" && at(append(credentials, which, "namespace")...) == "" {
 			return errors.New("cluster scope requires namespace")
@@ -131,7 +137,8 @@ func judgeVault(provider map[string]any, cluster bool, namespace string) error {
 		case nested(provider, account...) == nil:
 			return errNoTokenSource
 		case elsewhere(append(account, "serviceAccountRef")...):
-			return fmt.Errorf("invalid Auth.Jwt.KubernetesServiceAccountToken.ServiceAccountRef: %w", errOtherNamespace)
+			return fmt.Errorf("invalid Auth.Jwt.KubernetesServiceAccountToken.ServiceAccountRef: %w",
+				errOtherNamespace)
 		}
 	}
 	if elsewhere("auth", "tokenSecretRef") {

@@ -13,12 +13,16 @@ import (
 	"github.com/ephemeral-castle/castle/internal/emulator/infisical"
 )
 
-const store = `{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore","metadata":{"name":"infisical","uid":"1","generation":1},"spec":{"provider":{"infisical":{
-	"hostAPI":"HOST","secretsScope":{"projectSlug":"castle","environmentSlug":"prod"},"auth":{"universalAuthCredentials":{
-	"clientId":{"namespace":"external-secrets","name":"identity","key":"clientId"},"clientSecret":{"namespace":"external-secrets","name":"identity","key":"clientSecret"}}}}}}}`
+const store = `{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",
+	"metadata":{"name":"infisical","uid":"1","generation":1},"spec":{"provider":{"infisical":{
+	"hostAPI":"HOST","secretsScope":{"projectSlug":"castle","environmentSlug":"prod"},
+	"auth":{"universalAuthCredentials":{
+	"clientId":{"namespace":"external-secrets","name":"identity","key":"clientId"},
+	"clientSecret":{"namespace":"external-secrets","name":"identity","key":"clientSecret"}}}}}}}`
 
 func TestAStoreIsReadyOnceItsIdentityMayLogIn(t *testing.T) {
-	server := httptest.NewTLSServer(infisical.New(infisical.Config{ClientID: "id", ClientSecret: "right"}).Handler())
+	server := httptest.NewTLSServer(infisical.New(infisical.Config{ClientID: "id",
+		ClientSecret: "right"}).Handler())
 	defer server.Close()
 	identity := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "external-secrets", Name: "identity"},
 		Data: map[string][]byte{"clientId": []byte("id"), "clientSecret": []byte("wrong")}}
@@ -28,7 +32,8 @@ func TestAStoreIsReadyOnceItsIdentityMayLogIn(t *testing.T) {
 	defer e.close()
 
 	err := e.look(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "ClusterSecretStore infisical: ") || !strings.Contains(err.Error(), "401: Invalid credentials") {
+	if err == nil || !strings.Contains(err.Error(), "ClusterSecretStore infisical: ") ||
+		!strings.Contains(err.Error(), "401: Invalid credentials") {
 		t.Errorf("the lab's log says %v", err)
 	}
 	if strings.Contains(err.Error(), "wrong") {
@@ -38,7 +43,8 @@ func TestAStoreIsReadyOnceItsIdentityMayLogIn(t *testing.T) {
 		t.Errorf("status: %v", got.Object["status"])
 	}
 	identity.Data["clientSecret"] = []byte("right")
-	if _, err := s.typed.CoreV1().Secrets("external-secrets").Update(t.Context(), identity, metav1.UpdateOptions{}); err != nil {
+	if _, err := s.typed.CoreV1().Secrets("external-secrets").Update(t.Context(), identity,
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.look(t, e)
@@ -49,20 +55,30 @@ func TestAStoreIsReadyOnceItsIdentityMayLogIn(t *testing.T) {
 
 func TestExternalSecretsRefusesWhatItCannotUse(t *testing.T) {
 	request := func(kind, object string) *admissionv1.AdmissionRequest {
-		return &admissionv1.AdmissionRequest{Operation: admissionv1.Create, Kind: metav1.GroupVersionKind{Kind: kind}, Object: runtime.RawExtension{Raw: []byte(object)}}
+		return &admissionv1.AdmissionRequest{Operation: admissionv1.Create,
+			Kind: metav1.GroupVersionKind{Kind: kind}, Object: runtime.RawExtension{Raw: []byte(object)}}
 	}
 	for _, c := range []struct {
 		judge              judge
 		kind, object, want string
 	}{
 		{judgeStore, "ClusterSecretStore", strings.ReplaceAll(store, "HOST", "https://eu.infisical.com"), ""},
-		{judgeStore, "ClusterSecretStore", `{"spec":{"provider":{"infisical":{"auth":{},"secretsScope":{"projectSlug":"","environmentSlug":""}}}}}`,
+		{judgeStore, "ClusterSecretStore",
+			`{"spec":{"provider":{"infisical":{"auth":{},"secretsScope":{"projectSlug":"",` +
+				`"environmentSlug":""}}}}}`,
 			"secretsScope.projectSlug and secretsScope.environmentSlug cannot be empty"},
-		{judgeStore, "ClusterSecretStore", `{"spec":{"provider":{"vault":{"server":"https://v","auth":{"tokenSecretRef":{"name":"t","key":"t"}}}}}}`, ""},
-		{judgeStore, "ClusterSecretStore", `{"spec":{"provider":{"vault":{"server":"https://v","auth":{"jwt":{"role":"r"}}}}}}`, errNoTokenSource.Error()},
-		{judgeStore, "SecretStore", `{"metadata":{"namespace":"app"},"spec":{"provider":{"vault":{"server":"https://v","auth":{"tokenSecretRef":{"namespace":"other","name":"t","key":"t"}}}}}}`,
+		{judgeStore, "ClusterSecretStore",
+			`{"spec":{"provider":{"vault":{"server":"https://v","auth":{"tokenSecretRef":{"name":"t",` +
+				`"key":"t"}}}}}}`, ""},
+		{judgeStore, "ClusterSecretStore",
+			`{"spec":{"provider":{"vault":{"server":"https://v","auth":{"jwt":{"role":"r"}}}}}}`,
+			errNoTokenSource.Error()},
+		{judgeStore, "SecretStore",
+			`{"metadata":{"namespace":"app"},"spec":{"provider":{"vault":{"server":"https://v",` +
+				`"auth":{"tokenSecretRef":{"namespace":"other","name":"t","key":"t"}}}}}}`,
 			"invalid Auth.TokenSecretRef: " + errOtherNamespace.Error()},
-		{judgeExternalSecret, "ExternalSecret", `{"spec":{"secretStoreRef":{"name":"infisical"}}}`, "either data or dataFrom should be specified"},
+		{judgeExternalSecret, "ExternalSecret", `{"spec":{"secretStoreRef":{"name":"infisical"}}}`,
+			"either data or dataFrom should be specified"},
 		{judgeExternalSecret, "ExternalSecret", `{"spec":{"dataFrom":[{"extract":{"key":"A"}}]}}`, ""},
 	} {
 		got := ""

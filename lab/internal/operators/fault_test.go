@@ -57,7 +57,8 @@ func TestAFaultHoldsForItsTimeAndNeverAgain(t *testing.T) {
 }
 
 func TestMetalLBsHandlerIsMissingWhileTheWebhookRefuses(t *testing.T) {
-	s, told := faulty(t, "webhook-refuses", deployment("metallb-system", "metallb-controller"), configuration("metallb-webhook-configuration"))
+	s, told := faulty(t, "webhook-refuses", deployment("metallb-system", "metallb-controller"),
+		configuration("metallb-webhook-configuration"))
 	r := routes{}
 	m := newMetalLB(s.world, r)
 	defer m.close()
@@ -66,17 +67,25 @@ func TestMetalLBsHandlerIsMissingWhileTheWebhookRefuses(t *testing.T) {
 		t.Helper()
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(s.bundle(t, "metallb-webhook-configuration"))
-		client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "metallb-webhook-service.metallb-system.svc"}}}
+		client := http.Client{
+			Transport: &http.Transport{
+				TLSClientConfig: &tls.Config{RootCAs: roots,
+					ServerName: "metallb-webhook-service.metallb-system.svc"},
+			},
+		}
 		defer client.CloseIdleConnections()
-		body := `{"request":{"uid":"1","operation":"CREATE","namespace":"metallb-system","object":{"metadata":{"name":"a"},"spec":{"addresses":["192.0.2.0/24"]}}}}`
-		response, err := client.Post("https://"+r[metallbWorkload]+"/validate-metallb-io-v1beta1-"+path, "application/json", strings.NewReader(body))
+		body := `{"request":{"uid":"1","operation":"CREATE","namespace":"metallb-system",` +
+			`"object":{"metadata":{"name":"a"},"spec":{"addresses":["192.0.2.0/24"]}}}}`
+		response, err := client.Post("https://"+r[metallbWorkload]+"/validate-metallb-io-v1beta1-"+path,
+			"application/json", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
 		response.Body.Close()
 		return response.StatusCode
 	}
-	if pool, advertisement := post("ipaddresspool"), post("l2advertisement"); pool != 200 || advertisement != 404 {
+	if pool, advertisement := post("ipaddresspool"), post("l2advertisement"); pool != 200 ||
+		advertisement != 404 {
 		t.Errorf("pool %d, advertisement %d", pool, advertisement)
 	}
 	s.later(t, 10*time.Second, m)
@@ -87,12 +96,15 @@ func TestMetalLBsHandlerIsMissingWhileTheWebhookRefuses(t *testing.T) {
 }
 
 func TestTheSecondConfigurationOfExternalSecretsHasNoAuthorityForAWhile(t *testing.T) {
-	s, told := faulty(t, "cabundle-empty", configuration("secretstore-validate"), configuration("externalsecret-validate"),
-		deployment("external-secrets", "external-secrets-webhook"), deployment("external-secrets", "external-secrets-cert-controller"))
+	s, told := faulty(t, "cabundle-empty", configuration("secretstore-validate"),
+		configuration("externalsecret-validate"),
+		deployment("external-secrets", "external-secrets-webhook"),
+		deployment("external-secrets", "external-secrets-cert-controller"))
 	e := newExternalSecrets(s.world, routes{}, nil)
 	defer e.close()
 	s.look(t, e)
-	if s.bundle(t, "secretstore-validate") == nil || s.bundle(t, "externalsecret-validate") != nil || !e.h.serving() {
+	if s.bundle(t, "secretstore-validate") == nil || s.bundle(t, "externalsecret-validate") != nil ||
+		!e.h.serving() {
 		t.Error("not the second configuration alone lacks the authority, or the webhook does not serve")
 	}
 	s.later(t, 10*time.Second, e)
@@ -107,13 +119,15 @@ func TestAStoreHasNoStatusForAWhile(t *testing.T) {
 	e := newExternalSecrets(s.world, routes{}, nil)
 	s.look(t, e)
 	wantTold(t, told) // nothing lacks a status yet
-	s.put(t, stores(), `{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore","metadata":{"name":"infisical"},"spec":{}}`)
+	s.put(t, stores(), `{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",`+
+		`"metadata":{"name":"infisical"},"spec":{}}`)
 	s.look(t, e)
 	if status, found := s.get(t, stores(), "", "infisical").Object["status"]; found {
 		t.Errorf("status: %v", status)
 	}
 	s.time = s.time.Add(10 * time.Second)
-	if err := e.look(t.Context()); err == nil || !strings.Contains(err.Error(), "ClusterSecretStore infisical") {
+	if err := e.look(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "ClusterSecretStore infisical") {
 		t.Errorf("the store names no credentials, and nobody says so: %v", err)
 	}
 	if got := conditionOf(s.get(t, stores(), "", "infisical").Object, "Ready"); got != "False" {
@@ -129,7 +143,8 @@ func TestLonghornsAuthorityHasExpiredAndIsRenewed(t *testing.T) {
 	defer l.close()
 	handshake := func() error {
 		t.Helper()
-		c, err := s.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(), validator, metav1.GetOptions{})
+		c, err := s.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(),
+			validator, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +158,8 @@ func TestLonghornsAuthorityHasExpiredAndIsRenewed(t *testing.T) {
 		return err
 	}
 	s.look(t, l)
-	if err := handshake(); err == nil || !strings.Contains(err.Error(), "certificate has expired or is not yet valid") {
+	if err := handshake(); err == nil ||
+		!strings.Contains(err.Error(), "certificate has expired or is not yet valid") {
 		t.Errorf("handshake: %v", err)
 	}
 	s.later(t, 10*time.Second, l)
@@ -155,12 +171,17 @@ func TestLonghornsAuthorityHasExpiredAndIsRenewed(t *testing.T) {
 }
 
 func TestMetalLBsDefinitionsComeLate(t *testing.T) {
-	text := "\n---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata:\n  name: ipaddresspools.metallb.io\n" +
-		"---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata:\n  name: bgppeers.metallb.io\n"
-	s, told := faulty(t, "crd-absent", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "metallb-system", Name: "metallb-late-crds"}, Data: map[string]string{"crds.yaml": text}})
+	text := "\n---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata:\n" +
+		"  name: ipaddresspools.metallb.io\n" +
+		"---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata:\n" +
+		"  name: bgppeers.metallb.io\n"
+	s, told := faulty(t, "crd-absent",
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "metallb-system",
+			Name: "metallb-late-crds"}, Data: map[string]string{"crds.yaml": text}})
 	m := newMetalLB(s.world, routes{})
 	s.look(t, m)
-	if _, err := s.untyped.Resource(definitions()).Get(t.Context(), "ipaddresspools.metallb.io", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := s.untyped.Resource(definitions()).Get(t.Context(), "ipaddresspools.metallb.io",
+		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("before its time: %v", err)
 	}
 	s.later(t, 10*time.Second, m)
@@ -171,8 +192,10 @@ func TestMetalLBsDefinitionsComeLate(t *testing.T) {
 }
 
 func TestTheSpeakersLabelComesLate(t *testing.T) {
-	speaker := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "metallb-system", Name: "metallb-speaker"}}
-	s, told := faulty(t, "daemonset-no-node", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-01"}}, speaker)
+	speaker := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "metallb-system",
+		Name: "metallb-speaker"}}
+	s, told := faulty(t, "daemonset-no-node",
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-01"}}, speaker)
 	m := newMetalLB(s.world, routes{})
 	label := func() string {
 		t.Helper()
@@ -185,7 +208,8 @@ func TestTheSpeakersLabelComesLate(t *testing.T) {
 	s.look(t, m)
 	wantTold(t, told) // its controller has not seen it
 	speaker.Status.ObservedGeneration = 1
-	if _, err := s.typed.AppsV1().DaemonSets("metallb-system").UpdateStatus(t.Context(), speaker, metav1.UpdateOptions{}); err != nil {
+	if _, err := s.typed.AppsV1().DaemonSets("metallb-system").UpdateStatus(t.Context(), speaker,
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.look(t, m)
@@ -201,7 +225,8 @@ func TestTheSpeakersLabelComesLate(t *testing.T) {
 
 // Without a fault the stand-ins leave alone what the charts make.
 func TestNobodyLabelsNodesUnasked(t *testing.T) {
-	speaker := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "metallb-system", Name: "metallb-speaker"}, Status: appsv1.DaemonSetStatus{ObservedGeneration: 1}}
+	speaker := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "metallb-system",
+		Name: "metallb-speaker"}, Status: appsv1.DaemonSetStatus{ObservedGeneration: 1}}
 	s := newStage(t, 0, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-01"}}, speaker)
 	m := newMetalLB(s.world, routes{})
 	s.look(t, m)

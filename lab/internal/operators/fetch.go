@@ -23,7 +23,8 @@ func (e *externalSecrets) fetchSecrets(ctx context.Context) error {
 		step := fmt.Sprintf("external secret %s %d", external.GetUID(), external.GetGeneration())
 		there, err := e.there(ctx, &external)
 		errs = append(errs, err)
-		if e.good[step] && there && conditionOf(external.Object, "Ready") == "True" || !e.w.passed(step, 2*time.Second) {
+		if e.good[step] && there && conditionOf(external.Object, "Ready") == "True" ||
+			!e.w.passed(step, 2*time.Second) {
 			continue
 		}
 		could, why := e.fetch(ctx, &external)
@@ -43,13 +44,15 @@ func (e *externalSecrets) fetchSecrets(ctx context.Context) error {
 
 // there says whether the Secret of an ExternalSecret is there.
 func (e *externalSecrets) there(ctx context.Context, external *unstructured.Unstructured) (bool, error) {
-	_, err := e.w.typed.CoreV1().Secrets(external.GetNamespace()).Get(ctx, target(external), metav1.GetOptions{})
+	_, err := e.w.typed.CoreV1().Secrets(external.GetNamespace()).Get(ctx, target(external),
+		metav1.GetOptions{})
 	return err == nil, unless(err, apierrors.IsNotFound)
 }
 
 // fetch makes the Secret. If it cannot, it says so in the words of the condition, which
 // never say why.
-func (e *externalSecrets) fetch(ctx context.Context, external *unstructured.Unstructured) (could string, err error) {
+func (e *externalSecrets) fetch(ctx context.Context,
+	external *unstructured.Unstructured) (could string, err error) {
 	data, err := e.generated(ctx, external)
 	if err == nil {
 		err = e.named(ctx, external, data)
@@ -61,7 +64,8 @@ func (e *externalSecrets) fetch(ctx context.Context, external *unstructured.Unst
 }
 
 // named adds the values that spec.data names one by one.
-func (e *externalSecrets) named(ctx context.Context, external *unstructured.Unstructured, data map[string][]byte) error {
+func (e *externalSecrets) named(ctx context.Context, external *unstructured.Unstructured,
+	data map[string][]byte) error {
 	entries, _, err := unstructured.NestedSlice(external.Object, "spec", "data")
 	if err != nil {
 		return err
@@ -78,14 +82,16 @@ func (e *externalSecrets) named(ctx context.Context, external *unstructured.Unst
 			data[text(one, "secretKey")], err = e.value(ctx, external, store, remote)
 		}
 		if err != nil {
-			return fmt.Errorf("error processing spec.data[%d] (key: %s), err: %w", i, text(remote, "key"), err)
+			return fmt.Errorf("error processing spec.data[%d] (key: %s), err: %w", i,
+				text(remote, "key"), err)
 		}
 	}
 	return nil
 }
 
 // generated is what spec.dataFrom brings: whole secrets, and what generators make.
-func (e *externalSecrets) generated(ctx context.Context, external *unstructured.Unstructured) (map[string][]byte, error) {
+func (e *externalSecrets) generated(ctx context.Context,
+	external *unstructured.Unstructured) (map[string][]byte, error) {
 	data := map[string][]byte{}
 	from, _, err := unstructured.NestedSlice(external.Object, "spec", "dataFrom")
 	if err != nil {
@@ -116,7 +122,8 @@ func (e *externalSecrets) generated(ctx context.Context, external *unstructured.
 	return data, nil
 }
 
-func (e *externalSecrets) extract(ctx context.Context, external *unstructured.Unstructured, entry, remote map[string]any) (map[string]any, error) {
+func (e *externalSecrets) extract(ctx context.Context, external *unstructured.Unstructured, entry,
+	remote map[string]any) (map[string]any, error) {
 	ref := nested(entry, "sourceRef", "storeRef")
 	if ref == nil {
 		ref = nested(external.Object, "spec", "secretStoreRef")
@@ -130,15 +137,18 @@ func (e *externalSecrets) extract(ctx context.Context, external *unstructured.Un
 
 // generate asks Vault for something that it makes anew each time. The token that it
 // logged in with is not given back: what was made would end with it.
-func (e *externalSecrets) generate(ctx context.Context, external *unstructured.Unstructured, ref map[string]any) (map[string]any, error) {
+func (e *externalSecrets) generate(ctx context.Context, external *unstructured.Unstructured,
+	ref map[string]any) (map[string]any, error) {
 	if kind := text(ref, "kind"); kind != "VaultDynamicSecret" {
 		return nil, fmt.Errorf("the lab has no generator %q", kind)
 	}
-	generator, err := e.w.untyped.Resource(generators()).Namespace(external.GetNamespace()).Get(ctx, text(ref, "name"), metav1.GetOptions{})
+	generator, err := e.w.untyped.Resource(generators()).Namespace(external.GetNamespace()).Get(ctx,
+		text(ref, "name"), metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
-	vault, err := vaultScope{e.w.typed, false, external.GetNamespace()}.open(ctx, nested(generator.Object, "spec", "provider"))
+	vault, err := vaultScope{e.w.typed, false, external.GetNamespace()}.open(ctx,
+		nested(generator.Object, "spec", "provider"))
 	if err != nil {
 		return nil, fmt.Errorf("error using generator: unable to setup Vault client: %w", err)
 	}
@@ -158,10 +168,12 @@ const (
 )
 
 // keep writes the Secret, unless it is somebody else's.
-func (e *externalSecrets) keep(ctx context.Context, external *unstructured.Unstructured, data map[string][]byte) (could string, err error) {
+func (e *externalSecrets) keep(ctx context.Context, external *unstructured.Unstructured,
+	data map[string][]byte) (could string, err error) {
 	policy := cmp.Or(text(external.Object, "spec", "target", "creationPolicy"), policyOwner)
 	if policy != policyOwner && policy != "Orphan" {
-		return "could not update secret", fmt.Errorf("the lab's External Secrets has no creationPolicy %s", policy)
+		return "could not update secret",
+			fmt.Errorf("the lab's External Secrets has no creationPolicy %s", policy)
 	}
 	secrets := e.w.typed.CoreV1().Secrets(external.GetNamespace())
 	is, err := secrets.Get(ctx, target(external), metav1.GetOptions{})
@@ -174,13 +186,16 @@ func (e *externalSecrets) keep(ctx context.Context, external *unstructured.Unstr
 	}
 	owner := metav1.GetControllerOf(is)
 	if owner != nil && owner.Kind == external.GetKind() && owner.Name != external.GetName() {
-		return "target is owned by another ExternalSecret", fmt.Errorf("secret is owned by another ExternalSecret: %s", owner.Name)
+		return "target is owned by another ExternalSecret",
+			fmt.Errorf("secret is owned by another ExternalSecret: %s", owner.Name)
 	}
 	if policy == policyOwner && !metav1.IsControlledBy(is, external) {
 		if owner != nil {
-			return "failed to take ownership of target secret", fmt.Errorf("secret %s is controlled by %s %s", is.Name, owner.Kind, owner.Name)
+			return "failed to take ownership of target secret",
+				fmt.Errorf("secret %s is controlled by %s %s", is.Name, owner.Kind, owner.Name)
 		}
-		is.OwnerReferences = append(is.OwnerReferences, *metav1.NewControllerRef(external, external.GroupVersionKind()))
+		is.OwnerReferences = append(is.OwnerReferences,
+			*metav1.NewControllerRef(external, external.GroupVersionKind()))
 	}
 	is.Labels = maps.Clone(is.Labels)
 	if is.Labels == nil {

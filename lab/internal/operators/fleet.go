@@ -25,7 +25,8 @@ type fleet struct {
 }
 
 func newFleet(w *world, a *applier, folder string) *fleet {
-	return &fleet{w: w, a: a, folder: folder, built: map[string][]gitops.Object{}, held: map[string][]*unstructured.Unstructured{}}
+	return &fleet{w: w, a: a, folder: folder, built: map[string][]gitops.Object{},
+		held: map[string][]*unstructured.Unstructured{}}
 }
 
 // manager is who applies, in an object's managedFields.
@@ -33,7 +34,8 @@ const manager = "kustomize-controller"
 
 // bring applies what a Kustomization holds. It returns what it applied, and what
 // is in the way of its being ready.
-func (t *fleet) bring(ctx context.Context, k *unstructured.Unstructured, revision string) ([]*unstructured.Unstructured, *obstacle, error) {
+func (t *fleet) bring(ctx context.Context, k *unstructured.Unstructured,
+	revision string) ([]*unstructured.Unstructured, *obstacle, error) {
 	if err := t.w.hold(ctx, kustomizations(), k); err != nil {
 		return nil, nil, err
 	}
@@ -67,13 +69,20 @@ func (t *fleet) bring(ctx context.Context, k *unstructured.Unstructured, revisio
 	}
 	limit := duration(k, 5*time.Minute, "spec", "timeout")
 	if t.w.passed("health "+step, limit) {
-		return objects, &obstacle{reason: "HealthCheckFailed", message: fmt.Sprintf("health check failed after %s: timeout waiting for: [%s]", limit, waits)}, nil
+		return objects,
+			&obstacle{reason: "HealthCheckFailed",
+				message: fmt.Sprintf("health check failed after %s: timeout waiting for: [%s]", limit,
+					waits)}, nil
 	}
-	return objects, &obstacle{reason: "Progressing", message: fmt.Sprintf("Running health checks for revision %s with a timeout of %s", revision, limit)}, nil
+	return objects,
+		&obstacle{reason: "Progressing",
+			message: fmt.Sprintf("Running health checks for revision %s with a timeout of %s", revision,
+				limit)}, nil
 }
 
 // build makes the objects, with their variables replaced.
-func (t *fleet) build(ctx context.Context, k *gitops.Kustomization, step string) ([]*unstructured.Unstructured, error) {
+func (t *fleet) build(ctx context.Context, k *gitops.Kustomization,
+	step string) ([]*unstructured.Unstructured, error) {
 	built, done := t.built[step]
 	if !done {
 		var err error
@@ -107,10 +116,12 @@ func (t *fleet) build(ctx context.Context, k *gitops.Kustomization, step string)
 
 // apply writes namespaces and definitions before what needs them, as Flux does, and
 // stops at the first object that is refused.
-func (t *fleet) apply(ctx context.Context, k *unstructured.Unstructured, objects []*unstructured.Unstructured) error {
+func (t *fleet) apply(ctx context.Context, k *unstructured.Unstructured,
+	objects []*unstructured.Unstructured) error {
 	for _, first := range []bool{true, false} {
 		for _, o := range objects {
-			if slices.Contains([]string{"Namespace", "CustomResourceDefinition", "ClusterRole"}, o.GetKind()) != first || isSame(o, k) {
+			if slices.Contains([]string{"Namespace", "CustomResourceDefinition", "ClusterRole"},
+				o.GetKind()) != first || isSame(o, k) {
 				continue
 			}
 			if err := t.a.apply(ctx, o, manager); err != nil {
@@ -128,19 +139,24 @@ func isSame(o, k *unstructured.Unstructured) bool {
 }
 
 // prune removes what the Kustomization brought before and holds no longer.
-func (t *fleet) prune(ctx context.Context, k *unstructured.Unstructured, objects []*unstructured.Unstructured) error {
-	if prune, _, _ := unstructured.NestedBool(k.Object, "spec", "prune"); !prune { //nolint:errcheck // the API server has judged it
+func (t *fleet) prune(ctx context.Context, k *unstructured.Unstructured,
+	objects []*unstructured.Unstructured) error {
+	//nolint:errcheck // the API server has judged it
+	if prune, _, _ := unstructured.NestedBool(k.Object, "spec", "prune"); !prune {
 		return nil
 	}
 	gone := slices.DeleteFunc(inventory(k), func(old *unstructured.Unstructured) bool {
-		return slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool { return text(entry(o), "id") == text(entry(old), "id") })
+		return slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
+			return text(entry(o), "id") == text(entry(old), "id")
+		})
 	})
 	return t.a.remove(ctx, gone)
 }
 
 // inventory is what a Kustomization has brought.
 func inventory(k *unstructured.Unstructured) []*unstructured.Unstructured {
-	entries, _, _ := unstructured.NestedSlice(k.Object, "status", "inventory", "entries") //nolint:errcheck // written here
+	//nolint:errcheck // written here
+	entries, _, _ := unstructured.NestedSlice(k.Object, "status", "inventory", "entries")
 	var all []*unstructured.Unstructured
 	for _, e := range entries {
 		if one, ok := e.(map[string]any); ok {

@@ -26,9 +26,11 @@ func (kinds) Reset() {}
 func serving(s *stage, metallb bool) *applier {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, meta.RESTScopeRoot)
-	m.Add(schema.GroupVersionKind{Group: "kustomize.toolkit.fluxcd.io", Version: "v1", Kind: "Kustomization"}, meta.RESTScopeNamespace)
+	m.Add(schema.GroupVersionKind{Group: "kustomize.toolkit.fluxcd.io", Version: "v1", Kind: "Kustomization"},
+		meta.RESTScopeNamespace)
 	if metallb {
-		m.Add(schema.GroupVersionKind{Group: "metallb.io", Version: "v1beta1", Kind: "IPAddressPool"}, meta.RESTScopeNamespace)
+		m.Add(schema.GroupVersionKind{Group: "metallb.io", Version: "v1beta1", Kind: "IPAddressPool"},
+			meta.RESTScopeNamespace)
 	}
 	return &applier{untyped: s.untyped, mapper: kinds{m}}
 }
@@ -75,7 +77,8 @@ const (
 	operatorsYAML = `apiVersion: kustomize.toolkit.fluxcd.io/v1
 kind: Kustomization
 metadata: { name: operators, namespace: flux-system, uid: "4", generation: 1 }
-spec: { interval: 1h, prune: true, wait: true, path: ./operators, sourceRef: { kind: GitRepository, name: flux-system } }
+spec: { interval: 1h, prune: true, wait: true, path: ./operators,
+  sourceRef: { kind: GitRepository, name: flux-system } }
 `
 	settingsYAML = `apiVersion: kustomize.toolkit.fluxcd.io/v1
 kind: Kustomization
@@ -98,12 +101,15 @@ spec: { addresses: ["${pool}"] }
 // followed is a Flux whose repository is there, and the root that points at it.
 func followed(t *testing.T, metallb bool) (*stage, *flux) {
 	t.Helper()
-	s := newStage(t, 0, deployment("flux-system", "source-controller"), deployment("flux-system", "kustomize-controller"))
+	s := newStage(t, 0, deployment("flux-system", "source-controller"),
+		deployment("flux-system", "kustomize-controller"))
 	takesApply(s)
 	s.put(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
-	s.put(t, kustomizations(), strings.Replace(rootKustomization, `"prune":true`, `"path":"./cluster","prune":true`, 1))
+	s.put(t, kustomizations(), strings.Replace(rootKustomization, `"prune":true`,
+		`"path":"./cluster","prune":true`, 1))
 	dir := folder(t, map[string]string{
-		"cluster/operators.yaml": operatorsYAML, "cluster/settings.yaml": settingsYAML, "settings/pool.yaml": poolYAML,
+		"cluster/operators.yaml": operatorsYAML, "cluster/settings.yaml": settingsYAML,
+		"settings/pool.yaml":       poolYAML,
 		"operators/namespace.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: { name: metallb-system }\n",
 	})
 	return s, newFlux(s.world, newFleet(s.world, serving(s, metallb), dir))
@@ -114,30 +120,42 @@ func TestFluxAppliesWhatTheFolderHoldsInItsOrderAndWithVariables(t *testing.T) {
 	for range 3 {
 		s.look(t, f)
 	}
-	settings := func() *unstructured.Unstructured { return s.get(t, kustomizations(), "flux-system", "settings") }
-	if got, want := messageOf(settings().Object, "Ready"), `substitute from 'ConfigMap/cluster-vars' error: configmaps "cluster-vars" not found`; got != want {
+	settings := func() *unstructured.Unstructured {
+		return s.get(t, kustomizations(), "flux-system", "settings")
+	}
+	if got, want := messageOf(settings().Object, "Ready"),
+		`substitute from 'ConfigMap/cluster-vars' error: configmaps "cluster-vars" not found`; got != want {
 		t.Errorf("settings without cluster-vars: %q, want %q", got, want)
 	}
-	create(t, s, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}, Data: map[string]string{"pool": "192.0.2.1-192.0.2.9"}})
+	create(t, s,
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"},
+			Data: map[string]string{"pool": "192.0.2.1-192.0.2.9"}})
 	s.look(t, f)
 	pool := s.get(t, pools(), "metallb-system", "main")
 	addresses, _, err := unstructured.NestedStringSlice(pool.Object, "spec", "addresses")
-	if err != nil || len(addresses) != 1 || addresses[0] != "192.0.2.1-192.0.2.9" || pool.GetLabels()[ownerLabel] != "settings" {
+	if err != nil || len(addresses) != 1 || addresses[0] != "192.0.2.1-192.0.2.9" ||
+		pool.GetLabels()[ownerLabel] != "settings" {
 		t.Errorf("pool %v, labels %v, %v", addresses, pool.GetLabels(), err)
 	}
-	if got := inventory(settings()); len(got) != 1 || titled(got[0]) != "IPAddressPool/metallb-system/main" || conditionOf(settings().Object, "Ready") != "True" {
+	if got := inventory(settings()); len(got) != 1 || titled(got[0]) != "IPAddressPool/metallb-system/main" ||
+		conditionOf(settings().Object, "Ready") != "True" {
 		t.Errorf("settings: inventory %v, %v", got, settings().Object["status"])
 	}
 }
 
 func TestAKindThatNobodyServesYetIsSaidAndTriedAgain(t *testing.T) {
 	s, f := followed(t, false)
-	create(t, s, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}})
+	create(t, s,
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}})
 	for range 3 {
 		s.look(t, f)
 	}
-	settings := func() *unstructured.Unstructured { return s.get(t, kustomizations(), "flux-system", "settings") }
-	if got, want := messageOf(settings().Object, "Ready"), `IPAddressPool/metallb-system/main dry-run failed: no matches for kind "IPAddressPool" in version "metallb.io/v1beta1"`; got != want {
+	settings := func() *unstructured.Unstructured {
+		return s.get(t, kustomizations(), "flux-system", "settings")
+	}
+	if got, want := messageOf(settings().Object, "Ready"),
+		`IPAddressPool/metallb-system/main dry-run failed: no matches for kind "IPAddressPool" in version `+
+			`"metallb.io/v1beta1"`; got != want {
 		t.Errorf("settings: %q, want %q", got, want)
 	}
 	f.fleet.a = serving(s, true)
@@ -149,14 +167,16 @@ func TestAKindThatNobodyServesYetIsSaidAndTriedAgain(t *testing.T) {
 
 func TestADeletedKustomizationTakesWithItWhatItBrought(t *testing.T) {
 	s, f := followed(t, true)
-	create(t, s, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}})
+	create(t, s,
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}})
 	for range 4 {
 		s.look(t, f)
 	}
 	settings := s.get(t, kustomizations(), "flux-system", "settings")
 	now := metav1.NewTime(s.time)
 	settings.SetDeletionTimestamp(&now) // the fake API deletes at once, finalizers or not
-	if _, err := s.untyped.Resource(kustomizations()).Namespace("flux-system").Update(t.Context(), settings, metav1.UpdateOptions{}); err != nil {
+	if _, err := s.untyped.Resource(kustomizations()).Namespace("flux-system").Update(t.Context(), settings,
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.look(t, f)

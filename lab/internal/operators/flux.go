@@ -34,11 +34,13 @@ func newFlux(w *world, fleet *fleet) *flux {
 func (f *flux) close() {}
 
 func repositories() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "source.toolkit.fluxcd.io", Version: "v1", Resource: "gitrepositories"}
+	return schema.GroupVersionResource{Group: "source.toolkit.fluxcd.io", Version: "v1",
+		Resource: "gitrepositories"}
 }
 
 func kustomizations() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "kustomize.toolkit.fluxcd.io", Version: "v1", Resource: "kustomizations"}
+	return schema.GroupVersionResource{Group: "kustomize.toolkit.fluxcd.io", Version: "v1",
+		Resource: "kustomizations"}
 }
 
 func (f *flux) look(ctx context.Context) error {
@@ -60,7 +62,8 @@ func (f *flux) look(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (f *flux) each(ctx context.Context, in schema.GroupVersionResource, do func(context.Context, *unstructured.Unstructured) error) error {
+func (f *flux) each(ctx context.Context, in schema.GroupVersionResource,
+	do func(context.Context, *unstructured.Unstructured) error) error {
 	all, err := f.w.list(ctx, in, "")
 	errs := []error{err}
 	for _, object := range all {
@@ -69,7 +72,8 @@ func (f *flux) each(ctx context.Context, in schema.GroupVersionResource, do func
 				errs = append(errs, f.fleet.finish(ctx, &object))
 			}
 		} else {
-			errs = append(errs, about(object.GetKind()+" "+object.GetNamespace()+"/"+object.GetName(), do(ctx, &object)))
+			errs = append(errs, about(object.GetKind()+" "+object.GetNamespace()+"/"+object.GetName(),
+				do(ctx, &object)))
 		}
 	}
 	return errors.Join(errs...)
@@ -94,8 +98,10 @@ func (f *flux) fetch(ctx context.Context, repository *unstructured.Unstructured)
 			f.w.setCondition(status, "Ready", "False", "AuthenticationFailed", why.Error(), generation)
 			return
 		case !due:
-			f.w.setCondition(status, "Reconciling", "True", "Progressing", "building artifact: new upstream revision '"+revision+"'", generation)
-			f.w.setCondition(status, "Ready", "Unknown", "Progressing", "building artifact: new upstream revision '"+revision+"'", generation)
+			f.w.setCondition(status, "Reconciling", "True", "Progressing",
+				"building artifact: new upstream revision '"+revision+"'", generation)
+			f.w.setCondition(status, "Ready", "Unknown", "Progressing",
+				"building artifact: new upstream revision '"+revision+"'", generation)
 			return
 		}
 		stored := "stored artifact for revision '" + revision + "'"
@@ -127,7 +133,8 @@ func (f *flux) credentials(ctx context.Context, repository *unstructured.Unstruc
 		return fmt.Errorf("failed to get secret '%s/%s': %w", repository.GetNamespace(), name, err)
 	}
 	if len(secret.Data["username"]) == 0 || len(secret.Data["password"]) == 0 {
-		return fmt.Errorf("invalid '%s/%s' secret data: required fields 'username' and 'password'", repository.GetNamespace(), name)
+		return fmt.Errorf("invalid '%s/%s' secret data: required fields 'username' and 'password'",
+			repository.GetNamespace(), name)
 	}
 	return nil
 }
@@ -144,8 +151,10 @@ func (f *flux) apply(ctx context.Context, k *unstructured.Unstructured) error {
 		return f.w.setStatus(ctx, kustomizations(), k, func(status map[string]any) {
 			handled(status, k)
 			status["lastAttemptedRevision"] = revision
-			f.w.setCondition(status, "Reconciling", "True", "Progressing", "Reconciliation in progress", generation)
-			f.w.setCondition(status, "Ready", "Unknown", "Progressing", "Reconciliation in progress", generation)
+			f.w.setCondition(status, "Reconciling", "True", "Progressing", "Reconciliation in progress",
+				generation)
+			f.w.setCondition(status, "Ready", "Unknown", "Progressing", "Reconciliation in progress",
+				generation)
 		})
 	}
 	var brought []*unstructured.Unstructured
@@ -171,8 +180,10 @@ func (f *flux) apply(ctx context.Context, k *unstructured.Unstructured) error {
 			f.w.setCondition(status, "Ready", "False", blocked.reason, blocked.message, generation)
 			return
 		}
-		status["lastAttemptedRevision"], status["lastAppliedRevision"], status["observedGeneration"] = revision, revision, generation
-		f.w.setCondition(status, "Ready", "True", "ReconciliationSucceeded", "Applied revision: "+revision, generation)
+		status["lastAttemptedRevision"], status["lastAppliedRevision"], status["observedGeneration"] =
+			revision, revision, generation
+		f.w.setCondition(status, "Ready", "True", "ReconciliationSucceeded", "Applied revision: "+revision,
+			generation)
 	})
 }
 
@@ -186,7 +197,8 @@ func (f *flux) blocked(ctx context.Context, k *unstructured.Unstructured) (strin
 	if namespace == "" {
 		namespace = k.GetNamespace()
 	}
-	source, err := f.w.untyped.Resource(repositories()).Namespace(namespace).Get(ctx, at("name"), metav1.GetOptions{})
+	source, err := f.w.untyped.Resource(repositories()).Namespace(namespace).Get(ctx, at("name"),
+		metav1.GetOptions{})
 	if err != nil {
 		return "", &obstacle{"ArtifactFailed", err.Error()}
 	}
@@ -200,11 +212,13 @@ func (f *flux) blocked(ctx context.Context, k *unstructured.Unstructured) (strin
 	}
 	for _, need := range needs {
 		one, _ := need.(map[string]any)
-		other, err := f.w.untyped.Resource(kustomizations()).Namespace(k.GetNamespace()).Get(ctx, text(one, "name"), metav1.GetOptions{})
+		other, err := f.w.untyped.Resource(kustomizations()).Namespace(k.GetNamespace()).Get(ctx,
+			text(one, "name"), metav1.GetOptions{})
 		if err != nil {
 			return "", &obstacle{"DependencyNotReady", err.Error()}
 		}
-		if conditionOf(other.Object, "Ready") != "True" || text(other.Object, "status", "lastAppliedRevision") != revision {
+		if conditionOf(other.Object, "Ready") != "True" ||
+			text(other.Object, "status", "lastAppliedRevision") != revision {
 			return "", notReady(k.GetNamespace(), text(one, "name"))
 		}
 	}
@@ -225,7 +239,8 @@ func (f *flux) substitutes(ctx context.Context, k *unstructured.Unstructured) er
 		if optional, _ := one["optional"].(bool); optional || text(one, "kind") != "ConfigMap" {
 			continue
 		}
-		_, err := f.w.typed.CoreV1().ConfigMaps(k.GetNamespace()).Get(ctx, text(one, "name"), metav1.GetOptions{})
+		_, err := f.w.typed.CoreV1().ConfigMaps(k.GetNamespace()).Get(ctx, text(one, "name"),
+			metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return fmt.Errorf("substitute from 'ConfigMap/%s' error: %w", text(one, "name"), err)
 		}

@@ -10,21 +10,28 @@ import (
 )
 
 const (
-	gitRepository = `{"apiVersion":"source.toolkit.fluxcd.io/v1","kind":"GitRepository","metadata":{"name":"flux-system","namespace":"flux-system","uid":"2","generation":1},
-		"spec":{"url":"https://git.example.com/me/cluster","ref":{"branch":"main"},"secretRef":{"name":"flux-system"}}}`
-	rootKustomization = `{"apiVersion":"kustomize.toolkit.fluxcd.io/v1","kind":"Kustomization","metadata":{"name":"flux-system","namespace":"flux-system","uid":"3","generation":1},
+	gitRepository = `{"apiVersion":"source.toolkit.fluxcd.io/v1","kind":"GitRepository",
+		"metadata":{"name":"flux-system","namespace":"flux-system","uid":"2","generation":1},
+		"spec":{"url":"https://git.example.com/me/cluster","ref":{"branch":"main"},
+			"secretRef":{"name":"flux-system"}}}`
+	rootKustomization = `{"apiVersion":"kustomize.toolkit.fluxcd.io/v1","kind":"Kustomization",
+		"metadata":{"name":"flux-system","namespace":"flux-system","uid":"3","generation":1},
 		"spec":{"sourceRef":{"kind":"GitRepository","name":"flux-system"},"prune":true,"interval":"10m"}}`
 )
 
 func TestFluxConvergesWhenCredentialsAndVariablesAreThere(t *testing.T) {
-	s := newStage(t, 0, deployment("flux-system", "source-controller"), deployment("flux-system", "kustomize-controller"))
+	s := newStage(t, 0, deployment("flux-system", "source-controller"),
+		deployment("flux-system", "kustomize-controller"))
 	s.put(t, repositories(), gitRepository)
 	s.put(t, kustomizations(), rootKustomization)
 	f := newFlux(s.world, nil)
-	root := func() *unstructured.Unstructured { return s.get(t, kustomizations(), "flux-system", "flux-system") }
+	root := func() *unstructured.Unstructured {
+		return s.get(t, kustomizations(), "flux-system", "flux-system")
+	}
 
 	s.look(t, f)
-	if got := s.get(t, repositories(), "flux-system", "flux-system"); conditionOf(got.Object, "Ready") != "False" {
+	if got := s.get(t, repositories(), "flux-system",
+		"flux-system"); conditionOf(got.Object, "Ready") != "False" {
 		t.Errorf("a repository without credentials: %v", got.Object["status"])
 	}
 	if conditionOf(root().Object, "Ready") != "False" {
@@ -33,8 +40,10 @@ func TestFluxConvergesWhenCredentialsAndVariablesAreThere(t *testing.T) {
 	create(t, s, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "flux-system"},
 		Data: map[string][]byte{"username": []byte("git"), "password": []byte("token")}})
 	s.look(t, f)
-	revision := text(s.get(t, repositories(), "flux-system", "flux-system").Object, "status", "artifact", "revision")
-	if !strings.HasPrefix(revision, "main@sha1:") || text(root().Object, "status", "lastAppliedRevision") != revision {
+	revision := text(s.get(t, repositories(), "flux-system", "flux-system").Object, "status", "artifact",
+		"revision")
+	if !strings.HasPrefix(revision, "main@sha1:") ||
+		text(root().Object, "status", "lastAppliedRevision") != revision {
 		t.Errorf("artifact %q, root: %v", revision, root().Object["status"])
 	}
 	s.look(t, f)
@@ -44,7 +53,8 @@ func TestFluxConvergesWhenCredentialsAndVariablesAreThere(t *testing.T) {
 	if apps() != "False" {
 		t.Errorf("apps without cluster-vars: %s", apps())
 	}
-	create(t, s, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}})
+	create(t, s,
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}})
 	for range 3 { // one for each link of the chain
 		s.look(t, f)
 	}
@@ -54,13 +64,15 @@ func TestFluxConvergesWhenCredentialsAndVariablesAreThere(t *testing.T) {
 }
 
 func TestFluxPrunesWhatAGoneRootHasBrought(t *testing.T) {
-	s := newStage(t, 0, deployment("flux-system", "source-controller"), deployment("flux-system", "kustomize-controller"))
+	s := newStage(t, 0, deployment("flux-system", "source-controller"),
+		deployment("flux-system", "kustomize-controller"))
 	s.put(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
 	s.put(t, kustomizations(), rootKustomization)
 	f := newFlux(s.world, nil)
 	s.look(t, f)
 	s.get(t, kustomizations(), "flux-system", "apps")
-	if err := s.untyped.Resource(kustomizations()).Namespace("flux-system").Delete(t.Context(), "flux-system", metav1.DeleteOptions{}); err != nil {
+	if err := s.untyped.Resource(kustomizations()).Namespace("flux-system").Delete(t.Context(), "flux-system",
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.look(t, f)
@@ -71,14 +83,18 @@ func TestFluxPrunesWhatAGoneRootHasBrought(t *testing.T) {
 }
 
 func TestAFrozenKustomizationNoticesNothingUntilItIsNudged(t *testing.T) {
-	s := newStage(t, 0, deployment("flux-system", "source-controller"), deployment("flux-system", "kustomize-controller"))
+	s := newStage(t, 0, deployment("flux-system", "source-controller"),
+		deployment("flux-system", "kustomize-controller"))
 	var told []Turn
 	s.faults.Frozen, s.turn = true, func(turn Turn) { told = append(told, turn) }
 	s.put(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
 	s.put(t, kustomizations(), rootKustomization)
-	create(t, s, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}})
+	create(t, s,
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}})
 	f := newFlux(s.world, nil)
-	child := func(name string) *unstructured.Unstructured { return s.get(t, kustomizations(), "flux-system", name) }
+	child := func(name string) *unstructured.Unstructured {
+		return s.get(t, kustomizations(), "flux-system", name)
+	}
 	for range 5 {
 		s.look(t, f)
 	}
@@ -96,13 +112,15 @@ func TestAFrozenKustomizationNoticesNothingUntilItIsNudged(t *testing.T) {
 
 	k := child("infrastructure-configs")
 	k.SetAnnotations(map[string]string{requested: "now"})
-	if _, err := s.untyped.Resource(kustomizations()).Namespace("flux-system").Update(t.Context(), k, metav1.UpdateOptions{}); err != nil {
+	if _, err := s.untyped.Resource(kustomizations()).Namespace("flux-system").Update(t.Context(), k,
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
 		s.look(t, f)
 	}
-	if got := child("infrastructure-configs"); conditionOf(got.Object, "Ready") != "True" || text(got.Object, "status", "lastHandledReconcileAt") != "now" {
+	if got := child("infrastructure-configs"); conditionOf(got.Object, "Ready") != "True" ||
+		text(got.Object, "status", "lastHandledReconcileAt") != "now" {
 		t.Errorf("after the nudge: %v", got.Object["status"])
 	}
 	if conditionOf(child("apps").Object, "Ready") != "True" {

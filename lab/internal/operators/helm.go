@@ -33,21 +33,25 @@ type helm struct {
 }
 
 func newHelm(w *world, a *applier, c Config) *helm {
-	return &helm{w: w, a: a, config: c.REST, http: c.HTTP, indexes: map[string]*repo.IndexFile{}, failures: map[string]failure{}}
+	return &helm{w: w, a: a, config: c.REST, http: c.HTTP, indexes: map[string]*repo.IndexFile{},
+		failures: map[string]failure{}}
 }
 
 func (h *helm) close() {}
 
 func helmRepositories() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "source.toolkit.fluxcd.io", Version: "v1", Resource: "helmrepositories"}
+	return schema.GroupVersionResource{Group: "source.toolkit.fluxcd.io", Version: "v1",
+		Resource: "helmrepositories"}
 }
 
 func helmCharts() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "source.toolkit.fluxcd.io", Version: "v1", Resource: "helmcharts"}
+	return schema.GroupVersionResource{Group: "source.toolkit.fluxcd.io", Version: "v1",
+		Resource: "helmcharts"}
 }
 
 func helmReleases() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "helm.toolkit.fluxcd.io", Version: "v2", Resource: "helmreleases"}
+	return schema.GroupVersionResource{Group: "helm.toolkit.fluxcd.io", Version: "v2",
+		Resource: "helmreleases"}
 }
 
 func (h *helm) look(ctx context.Context) error {
@@ -69,11 +73,13 @@ func (h *helm) look(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (h *helm) each(ctx context.Context, in schema.GroupVersionResource, do func(context.Context, *unstructured.Unstructured) error) error {
+func (h *helm) each(ctx context.Context, in schema.GroupVersionResource,
+	do func(context.Context, *unstructured.Unstructured) error) error {
 	all, err := h.w.list(ctx, in, "")
 	errs := []error{err}
 	for _, object := range all {
-		if suspended, _, _ := unstructured.NestedBool(object.Object, "spec", "suspend"); !suspended { //nolint:errcheck // the API server has judged it
+		//nolint:errcheck // the API server has judged it
+		if suspended, _, _ := unstructured.NestedBool(object.Object, "spec", "suspend"); !suspended {
 			errs = append(errs, about(titled(&object), do(ctx, &object)))
 		}
 	}
@@ -88,12 +94,15 @@ func (h *helm) index(ctx context.Context, r *unstructured.Unstructured) error {
 	}
 	why := h.load(ctx, r)
 	if text(r.Object, "spec", "type") == "oci" {
-		return errors.Join(why, h.w.setStatus(ctx, helmRepositories(), r, func(status map[string]any) { clear(status) }))
+		return errors.Join(why, h.w.setStatus(ctx, helmRepositories(), r, func(status map[string]any) {
+			clear(status)
+		}))
 	}
 	return h.w.setStatus(ctx, helmRepositories(), r, func(status map[string]any) {
 		handled(status, r)
 		if why != nil {
-			message := "failed to fetch Helm repository index: failed to cache index to temporary file: " + why.Error()
+			message := "failed to fetch Helm repository index: failed to cache index to temporary file: " +
+				why.Error()
 			h.w.setCondition(status, "FetchFailed", "True", "Failed", message, r.GetGeneration())
 			h.w.setCondition(status, "Ready", "False", "Failed", message, r.GetGeneration())
 			return
@@ -104,14 +113,16 @@ func (h *helm) index(ctx context.Context, r *unstructured.Unstructured) error {
 }
 
 // stored says that a source has its artifact.
-func (h *helm) stored(status map[string]any, source *unstructured.Unstructured, reason, message, revision string) {
+func (h *helm) stored(status map[string]any, source *unstructured.Unstructured, reason, message,
+	revision string) {
 	h.w.setCondition(status, "Ready", "True", reason, message, source.GetGeneration())
 	h.w.setCondition(status, "ArtifactInStorage", "True", reason, message, source.GetGeneration())
 	status["observedGeneration"] = source.GetGeneration()
 	if text(status, "artifact", "revision") == revision {
 		return
 	}
-	path := strings.ToLower(source.GetKind()) + "/" + source.GetNamespace() + "/" + source.GetName() + "/artifact"
+	path := strings.ToLower(source.GetKind()) + "/" + source.GetNamespace() + "/" + source.GetName() +
+		"/artifact"
 	status["artifact"] = map[string]any{
 		"revision": revision, "path": path, "lastUpdateTime": h.w.now().UTC().Format(time.RFC3339),
 		"url":    "http://source-controller.flux-system.svc.cluster.local./" + path,
@@ -171,11 +182,13 @@ func (h *helm) get(ctx context.Context, address string) ([]byte, error) {
 }
 
 // version finds what a HelmChart asks for in its repository's index.
-func (h *helm) version(ctx context.Context, c *unstructured.Unstructured) (*repo.ChartVersion, string, error) {
+func (h *helm) version(ctx context.Context,
+	c *unstructured.Unstructured) (*repo.ChartVersion, string, error) {
 	if kind := text(c.Object, "spec", "sourceRef", "kind"); kind != "HelmRepository" {
 		return nil, "", fmt.Errorf("the lab has no charts from a %s", kind)
 	}
-	r, err := h.w.untyped.Resource(helmRepositories()).Namespace(c.GetNamespace()).Get(ctx, text(c.Object, "spec", "sourceRef", "name"), metav1.GetOptions{})
+	r, err := h.w.untyped.Resource(helmRepositories()).Namespace(c.GetNamespace()).Get(ctx,
+		text(c.Object, "spec", "sourceRef", "name"), metav1.GetOptions{})
 	if err != nil {
 		return nil, "", fmt.Errorf("failed to get source: %w", err)
 	}
@@ -186,7 +199,9 @@ func (h *helm) version(ctx context.Context, c *unstructured.Unstructured) (*repo
 	name, version := text(c.Object, "spec", "chart"), text(c.Object, "spec", "version")
 	found, err := index.Get(name, version)
 	if err != nil {
-		return nil, "", fmt.Errorf("invalid chart reference: failed to get chart version for remote reference: no '%s' chart with version matching '%s' found", name, version)
+		return nil, "",
+			fmt.Errorf("invalid chart reference: failed to get chart version for remote reference: no "+
+				"'%s' chart with version matching '%s' found", name, version)
 	}
 	base, err := url.Parse(addressOf(r))
 	if err != nil {
@@ -207,10 +222,12 @@ func (h *helm) pull(ctx context.Context, c *unstructured.Unstructured) error {
 	found, _, why := h.version(ctx, c)
 	return h.w.setStatus(ctx, helmCharts(), c, func(status map[string]any) {
 		if why != nil {
-			h.w.setCondition(status, "Ready", "False", "InvalidChartReference", why.Error(), c.GetGeneration())
+			h.w.setCondition(status, "Ready", "False", "InvalidChartReference", why.Error(),
+				c.GetGeneration())
 			return
 		}
-		h.stored(status, c, "ChartPullSucceeded", fmt.Sprintf("pulled '%s' chart with version '%s'", found.Name, found.Version), found.Version)
+		h.stored(status, c, "ChartPullSucceeded", fmt.Sprintf("pulled '%s' chart with version '%s'",
+			found.Name, found.Version), found.Version)
 	})
 }
 
@@ -246,5 +263,6 @@ func (h *helm) dropChart(ctx context.Context, r *unstructured.Unstructured) erro
 	if !made {
 		return nil
 	}
-	return unless(h.w.untyped.Resource(helmCharts()).Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{}), apierrors.IsNotFound)
+	return unless(h.w.untyped.Resource(helmCharts()).Namespace(namespace).Delete(ctx, name,
+		metav1.DeleteOptions{}), apierrors.IsNotFound)
 }

@@ -72,7 +72,8 @@ func chartName(w *want) string {
 
 // run has Helm install a release, or upgrade the one there is. A failed first
 // install is in the way of the next, so it is removed.
-func (h *helm) run(ctx context.Context, to *action.Configuration, last *release.Release, w *want) (*release.Release, error) {
+func (h *helm) run(ctx context.Context, to *action.Configuration, last *release.Release,
+	w *want) (*release.Release, error) {
 	archive, err := h.get(ctx, w.url)
 	if err != nil {
 		return nil, err
@@ -89,7 +90,8 @@ func (h *helm) run(ctx context.Context, to *action.Configuration, last *release.
 	}
 	if last == nil {
 		i := action.NewInstall(to)
-		i.ReleaseName, i.Namespace, i.CreateNamespace, i.Description, i.Timeout = w.name, w.namespace, w.create, description(w.step), w.timeout
+		i.ReleaseName, i.Namespace, i.CreateNamespace, i.Description, i.Timeout = w.name, w.namespace,
+			w.create, description(w.step), w.timeout
 		return i.RunWithContext(ctx, chart, w.values)
 	}
 	u := action.NewUpgrade(to)

@@ -51,17 +51,20 @@ func (h *helm) reconcile(ctx context.Context, r *unstructured.Unstructured) erro
 			status["helmChart"] = chart
 		}
 		if wanted != nil {
-			status["lastAttemptedRevision"], status["lastAttemptedGeneration"] = wanted.version, r.GetGeneration()
+			status["lastAttemptedRevision"], status["lastAttemptedGeneration"] = wanted.version,
+				r.GetGeneration()
 			status["lastAttemptedConfigDigest"] = "sha256:" + digest(spelled(wanted.values))
 		}
 		if revision > 0 {
 			status["history"] = []any{map[string]any{
-				"name": wanted.name, "namespace": wanted.namespace, "chartName": text(r.Object, "spec", "chart", "spec", "chart"),
+				"name": wanted.name, "namespace": wanted.namespace,
+				"chartName":    text(r.Object, "spec", "chart", "spec", "chart"),
 				"chartVersion": wanted.version, "version": int64(revision), "status": "deployed",
 			}}
 		}
 		if blocked != nil && blocked.reason == "Progressing" {
-			h.w.setCondition(status, "Reconciling", "True", blocked.reason, blocked.message, r.GetGeneration())
+			h.w.setCondition(status, "Reconciling", "True", blocked.reason, blocked.message,
+				r.GetGeneration())
 			h.w.setCondition(status, "Ready", "Unknown", blocked.reason, blocked.message, r.GetGeneration())
 			return
 		}
@@ -89,8 +92,10 @@ func (h *helm) prepare(ctx context.Context, r *unstructured.Unstructured) (*obst
 	for _, need := range needs {
 		one, _ := need.(map[string]any)
 		namespace := firstOf(text(one, "namespace"), r.GetNamespace())
-		other, err := h.w.untyped.Resource(helmReleases()).Namespace(namespace).Get(ctx, text(one, "name"), metav1.GetOptions{})
-		if err != nil || conditionOf(other.Object, "Ready") != "True" || whole(other.Object, "status", "observedGeneration") != other.GetGeneration() {
+		other, err := h.w.untyped.Resource(helmReleases()).Namespace(namespace).Get(ctx, text(one, "name"),
+			metav1.GetOptions{})
+		if err != nil || conditionOf(other.Object, "Ready") != "True" ||
+			whole(other.Object, "status", "observedGeneration") != other.GetGeneration() {
 			return notReady(namespace, text(one, "name")), nil, ""
 		}
 	}
@@ -99,8 +104,12 @@ func (h *helm) prepare(ctx context.Context, r *unstructured.Unstructured) (*obst
 		return &obstacle{"SourceNotReady", err.Error()}, nil, ""
 	}
 	where := chart.GetNamespace() + "/" + chart.GetName()
-	if conditionOf(chart.Object, "Ready") != "True" || whole(chart.Object, "status", "observedGeneration") != chart.GetGeneration() {
-		return &obstacle{"SourceNotReady", "HelmChart '" + where + "' is not ready: " + firstOf(messageOf(chart.Object, "Ready"), "latest generation of object has not been reconciled")}, nil, where
+	if conditionOf(chart.Object, "Ready") != "True" ||
+		whole(chart.Object, "status", "observedGeneration") != chart.GetGeneration() {
+		return &obstacle{"SourceNotReady", "HelmChart '" + where + "' is not ready: " +
+				firstOf(messageOf(chart.Object, "Ready"),
+					"latest generation of object has not been reconciled")},
+			nil, where
 	}
 	found, url, err := h.version(ctx, chart)
 	if err != nil {
@@ -110,16 +119,21 @@ func (h *helm) prepare(ctx context.Context, r *unstructured.Unstructured) (*obst
 	if err != nil {
 		return &obstacle{"ValuesError", err.Error()}, nil, where
 	}
-	w := &want{name: text(r.Object, "spec", "releaseName"), namespace: r.GetNamespace(), version: found.Version, url: url, values: values, timeout: duration(r, 5*time.Minute, "spec", "timeout")}
+	w := &want{name: text(r.Object, "spec", "releaseName"), namespace: r.GetNamespace(),
+		version: found.Version, url: url, values: values,
+		timeout: duration(r, 5*time.Minute, "spec", "timeout")}
 	if target := text(r.Object, "spec", "targetNamespace"); target != "" {
 		w.namespace, w.name = target, firstOf(w.name, target+"-"+r.GetName())
 	}
 	w.name = firstOf(w.name, r.GetName())
-	w.create, _, _ = unstructured.NestedBool(r.Object, "spec", "install", "createNamespace") //nolint:errcheck // false
-	disabled, _, _ := unstructured.NestedBool(r.Object, "spec", "install", "disableWait")    //nolint:errcheck // false
+	//nolint:errcheck // false
+	w.create, _, _ = unstructured.NestedBool(r.Object, "spec", "install", "createNamespace")
+	//nolint:errcheck // false
+	disabled, _, _ := unstructured.NestedBool(r.Object, "spec", "install", "disableWait")
 	w.wait = !disabled
 	w.retries = whole(r.Object, "spec", "install", "remediation", "retries")
-	w.step = digest(fmt.Sprintf("%s %d %s %s %s", r.GetUID(), r.GetGeneration(), w.version, r.GetAnnotations()[requested], spelled(values)))
+	w.step = digest(fmt.Sprintf("%s %d %s %s %s", r.GetUID(), r.GetGeneration(), w.version,
+		r.GetAnnotations()[requested], spelled(values)))
 	return nil, w, where
 }
 
@@ -141,7 +155,8 @@ func (h *helm) bring(ctx context.Context, w *want) (revision int, message string
 		what, reason = "upgrade", "UpgradeFailed"
 	}
 	named := func(verb string) string {
-		return fmt.Sprintf("Helm %s %s for release %s/%s with chart %s", what, verb, w.namespace, w.name, chartName(w))
+		return fmt.Sprintf("Helm %s %s for release %s/%s with chart %s", what, verb, w.namespace, w.name,
+			chartName(w))
 	}
 	failed := h.failures[w.step]
 	if due && (w.retries < 0 || failed.times <= w.retries) {
@@ -162,7 +177,9 @@ func (h *helm) bring(ctx context.Context, w *want) (revision int, message string
 		waits, err := h.waiting(ctx, last)
 		if err == nil && waits != "" {
 			if !h.w.passed("helm "+w.step, w.timeout) {
-				return last.Version, "", &obstacle{"Progressing", fmt.Sprintf("Running '%s' action with timeout of %s", what, w.timeout)}
+				return last.Version, "",
+					&obstacle{"Progressing", fmt.Sprintf("Running '%s' action with timeout of %s", what,
+						w.timeout)}
 			}
 			err = fmt.Errorf("resource %s: context deadline exceeded", waits)
 		}
@@ -170,7 +187,8 @@ func (h *helm) bring(ctx context.Context, w *want) (revision int, message string
 			return 0, "", &obstacle{reason, named("failed") + ": " + err.Error()}
 		}
 	}
-	return last.Version, fmt.Sprintf("Helm %s succeeded for release %s/%s.v%d with chart %s", what, w.namespace, w.name, last.Version, chartName(w)), nil
+	return last.Version, fmt.Sprintf("Helm %s succeeded for release %s/%s.v%d with chart %s", what,
+		w.namespace, w.name, last.Version, chartName(w)), nil
 }
 
 // finish uninstalls what a deleted HelmRelease has installed, and lets it go.

@@ -21,7 +21,8 @@ func (h *helm) values(ctx context.Context, r *unstructured.Unstructured) (map[st
 	}
 	for _, f := range from {
 		one, _ := f.(map[string]any)
-		kind, name, key := text(one, "kind"), text(one, "name"), firstOf(text(one, "valuesKey"), "values.yaml")
+		kind, name, key := text(one, "kind"), text(one, "name"),
+			firstOf(text(one, "valuesKey"), "values.yaml")
 		if text(one, "targetPath") != "" {
 			return nil, errors.New("the lab knows no valuesFrom with targetPath")
 		}
@@ -33,7 +34,8 @@ func (h *helm) values(ctx context.Context, r *unstructured.Unstructured) (map[st
 			err = fmt.Errorf("missing key '%s' in %s '%s/%s'", key, kind, r.GetNamespace(), name)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("could not resolve %s chart values reference '%s/%s' with key '%s': %w", kind, r.GetNamespace(), name, key, err)
+			return nil, fmt.Errorf("could not resolve %s chart values reference '%s/%s' with key '%s': %w",
+				kind, r.GetNamespace(), name, key, err)
 		}
 		more, err := chartutil.ReadValues([]byte(data[key]))
 		if err != nil {

@@ -51,12 +51,14 @@ func (i infisicalClient) read(ctx context.Context, token string, s scope, name s
 			Value string `json:"secretValue"`
 		} `json:"secret"`
 	}
-	err := i.call(ctx, http.MethodGet, "/v3/secrets/raw/"+url.PathEscape(name)+"?"+query.Encode(), token, nil, &answer)
+	err := i.call(ctx, http.MethodGet, "/v3/secrets/raw/"+url.PathEscape(name)+"?"+query.Encode(), token,
+		nil, &answer)
 	return answer.Secret.Value, err
 }
 
 // call reports what the server said, never what it was sent.
-func (i infisicalClient) call(ctx context.Context, method, path, token string, body []byte, answer any) error {
+func (i infisicalClient) call(ctx context.Context, method, path, token string, body []byte,
+	answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, i.url(path), bytes.NewReader(body))

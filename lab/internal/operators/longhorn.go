@@ -73,7 +73,9 @@ func (l *longhorn) look(ctx context.Context) error {
 	if err != nil || deployer == nil || !l.w.passed("longhorn driver", 3*time.Second) {
 		return err
 	}
-	return errors.Join(l.once("driver", func() error { return l.driver(ctx, manager.Namespace) }), l.register(ctx, manager.Namespace))
+	return errors.Join(l.once("driver", func() error {
+		return l.driver(ctx, manager.Namespace)
+	}), l.register(ctx, manager.Namespace))
 }
 
 // once makes something, unless it was made.
@@ -89,16 +91,19 @@ func (l *longhorn) once(what string, do func() error) error {
 // label puts the labels on the manager's Pods by which the Services of the
 // webhook and the recovery backend find them.
 func (l *longhorn) label(ctx context.Context, namespace string) error {
-	pods, err := l.w.typed.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + l.h.workload})
+	pods, err := l.w.typed.CoreV1().Pods(namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: "app=" + l.h.workload})
 	if err != nil {
 		return err
 	}
-	patch := []byte(`{"metadata":{"labels":{"longhorn.io/admission-webhook":"longhorn-admission-webhook","longhorn.io/recovery-backend":"longhorn-recovery-backend"}}}`)
+	patch := []byte(`{"metadata":{"labels":{"longhorn.io/admission-webhook":"longhorn-admission-webhook",` +
+		`"longhorn.io/recovery-backend":"longhorn-recovery-backend"}}}`)
 	for _, p := range pods.Items {
 		if p.Labels["longhorn.io/admission-webhook"] != "" || !podReady(&p) {
 			continue
 		}
-		if _, err := l.w.typed.CoreV1().Pods(namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		if _, err := l.w.typed.CoreV1().Pods(namespace).Patch(ctx, p.Name, types.StrategicMergePatchType,
+			patch, metav1.PatchOptions{}); err != nil {
 			return err
 		}
 	}
@@ -107,7 +112,8 @@ func (l *longhorn) label(ctx context.Context, namespace string) error {
 
 // class makes the StorageClass that the chart wrote down in a ConfigMap.
 func (l *longhorn) class(ctx context.Context, namespace string) error {
-	text, err := l.w.typed.CoreV1().ConfigMaps(namespace).Get(ctx, "longhorn-storageclass", metav1.GetOptions{})
+	text, err := l.w.typed.CoreV1().ConfigMaps(namespace).Get(ctx, "longhorn-storageclass",
+		metav1.GetOptions{})
 	if err != nil {
 		return unless(err, apierrors.IsNotFound)
 	}
@@ -123,7 +129,8 @@ func (l *longhorn) class(ctx context.Context, namespace string) error {
 func (l *longhorn) driver(ctx context.Context, namespace string) error {
 	yes := true
 	_, err := l.w.typed.StorageV1().CSIDrivers().Create(ctx, &storagev1.CSIDriver{
-		ObjectMeta: metav1.ObjectMeta{Name: driver}, Spec: storagev1.CSIDriverSpec{PodInfoOnMount: &yes, AttachRequired: &yes},
+		ObjectMeta: metav1.ObjectMeta{Name: driver}, Spec: storagev1.CSIDriverSpec{PodInfoOnMount: &yes,
+			AttachRequired: &yes},
 	}, metav1.CreateOptions{})
 	if err := unless(err, apierrors.IsAlreadyExists); err != nil {
 		return err
@@ -141,7 +148,8 @@ func (l *longhorn) driver(ctx context.Context, namespace string) error {
 	}
 	_, err = l.w.typed.AppsV1().DaemonSets(namespace).Create(ctx, &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "longhorn-csi-plugin"},
-		Spec:       appsv1.DaemonSetSpec{Selector: selector("longhorn-csi-plugin"), Template: l.pod("longhorn-csi-plugin", 12*time.Second)},
+		Spec: appsv1.DaemonSetSpec{Selector: selector("longhorn-csi-plugin"),
+			Template: l.pod("longhorn-csi-plugin", 12*time.Second)},
 	}, metav1.CreateOptions{})
 	return unless(err, apierrors.IsAlreadyExists)
 }
@@ -152,7 +160,8 @@ func selector(app string) *metav1.LabelSelector {
 
 func (l *longhorn) pod(app string, ready time.Duration) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}, Annotations: map[string]string{"lab.castle/ready-after": l.w.delay(ready)}},
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app},
+			Annotations: map[string]string{"lab.castle/ready-after": l.w.delay(ready)}},
 		Spec: corev1.PodSpec{
 			ServiceAccountName: "longhorn-service-account", PriorityClassName: "longhorn-critical",
 			Containers: []corev1.Container{{Name: app, Image: "docker.io/longhornio/" + app}},
@@ -163,7 +172,8 @@ func (l *longhorn) pod(app string, ready time.Duration) corev1.PodTemplateSpec {
 // register is what the kubelet does once a node's CSI plugin is ready: the
 // node's CSINode names the driver.
 func (l *longhorn) register(ctx context.Context, namespace string) error {
-	pods, err := l.w.typed.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=longhorn-csi-plugin"})
+	pods, err := l.w.typed.CoreV1().Pods(namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: "app=longhorn-csi-plugin"})
 	if err != nil {
 		return err
 	}
@@ -171,7 +181,9 @@ func (l *longhorn) register(ctx context.Context, namespace string) error {
 		if !podReady(&p) {
 			continue
 		}
-		if err := l.once("csi node "+p.Spec.NodeName, func() error { return l.registerNode(ctx, p.Spec.NodeName) }); err != nil {
+		if err := l.once("csi node "+p.Spec.NodeName, func() error {
+			return l.registerNode(ctx, p.Spec.NodeName)
+		}); err != nil {
 			return err
 		}
 	}

@@ -25,7 +25,8 @@ func judgeLonghorn(_ context.Context, r *admissionv1.AdmissionRequest) error {
 	if err := json.Unmarshal(r.Object.Raw, &job); err != nil {
 		return err
 	}
-	tasks := []string{"snapshot", "snapshot-force-create", "snapshot-cleanup", "snapshot-delete", "backup", "backup-force-create", "filesystem-trim", "system-backup"}
+	tasks := []string{"snapshot", "snapshot-force-create", "snapshot-cleanup", "snapshot-delete", "backup",
+		"backup-force-create", "filesystem-trim", "system-backup"}
 	fields := strings.Fields(job.Spec.Cron)
 	switch {
 	case job.Spec.Cron == "" || job.Spec.Task == "":
@@ -33,7 +34,8 @@ func judgeLonghorn(_ context.Context, r *admissionv1.AdmissionRequest) error {
 	case !slices.Contains(tasks, job.Spec.Task):
 		return invalid(fmt.Sprintf("recurring job task %s is not valid", job.Spec.Task))
 	case len(fields) != 5 && !strings.HasPrefix(job.Spec.Cron, "@"):
-		return invalid(fmt.Sprintf("invalid cron format(%s): expected exactly 5 fields, found %d: %v", job.Spec.Cron, len(fields), fields))
+		return invalid(fmt.Sprintf("invalid cron format(%s): expected exactly 5 fields, found %d: %v",
+			job.Spec.Cron, len(fields), fields))
 	}
 	return nil
 }
@@ -41,6 +43,7 @@ func judgeLonghorn(_ context.Context, r *admissionv1.AdmissionRequest) error {
 // invalid is how Longhorn refuses: what it says is no mere "forbidden".
 func invalid(why string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Message: why, Reason: metav1.StatusReasonInvalid, Code: http.StatusUnprocessableEntity,
+		Status: metav1.StatusFailure, Message: why, Reason: metav1.StatusReasonInvalid,
+		Code: http.StatusUnprocessableEntity,
 	}}
 }

@@ -28,25 +28,30 @@ func (l *longhorn) configure(ctx context.Context, namespace string, authority []
 	client := func(path string) admissionv1.WebhookClientConfig {
 		port := int32(l.h.port)
 		return admissionv1.WebhookClientConfig{CABundle: authority,
-			Service: &admissionv1.ServiceReference{Namespace: namespace, Name: l.h.service, Path: &path, Port: &port}}
+			Service: &admissionv1.ServiceReference{Namespace: namespace, Name: l.h.service, Path: &path,
+				Port: &port}}
 	}
 	rules := []admissionv1.RuleWithOperations{{
 		Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
 		Rule: admissionv1.Rule{APIGroups: []string{"longhorn.io"}, APIVersions: []string{"v1beta2"},
-			Resources: []string{"nodes", "volumes", "settings", "recurringjobs", "backuptargets", "engineimages"}},
+			Resources: []string{"nodes", "volumes", "settings", "recurringjobs", "backuptargets",
+				"engineimages"}},
 	}}
 	mutating := &admissionv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: mutator},
-		Webhooks: []admissionv1.MutatingWebhook{{Name: "mutator.longhorn.io", ClientConfig: client("/v1/webhook/mutation"), Rules: rules,
+		Webhooks: []admissionv1.MutatingWebhook{{Name: "mutator.longhorn.io",
+			ClientConfig: client("/v1/webhook/mutation"), Rules: rules,
 			FailurePolicy: &fail, SideEffects: &none, AdmissionReviewVersions: []string{"v1"}}},
 	}
 	validating := &admissionv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: validator},
-		Webhooks: []admissionv1.ValidatingWebhook{{Name: "validator.longhorn.io", ClientConfig: client("/v1/webhook/validation"), Rules: rules,
+		Webhooks: []admissionv1.ValidatingWebhook{{Name: "validator.longhorn.io",
+			ClientConfig: client("/v1/webhook/validation"), Rules: rules,
 			FailurePolicy: &fail, SideEffects: &none, AdmissionReviewVersions: []string{"v1"}}},
 	}
 	have, err := api.ValidatingWebhookConfigurations().Get(ctx, validator, metav1.GetOptions{})
-	if err == nil && len(have.Webhooks) == 1 && bytes.Equal(have.Webhooks[0].ClientConfig.CABundle, authority) {
+	if err == nil && len(have.Webhooks) == 1 &&
+		bytes.Equal(have.Webhooks[0].ClientConfig.CABundle, authority) {
 		return nil
 	}
 	if err := unless(err, apierrors.IsNotFound); err != nil {
@@ -84,8 +89,10 @@ func put[T metav1.Object](ctx context.Context, api putter[T], object T) error {
 func (l *longhorn) unconfigure(ctx context.Context) error {
 	api := l.w.typed.AdmissionregistrationV1()
 	return errors.Join(
-		unless(api.MutatingWebhookConfigurations().Delete(ctx, mutator, metav1.DeleteOptions{}), apierrors.IsNotFound),
-		unless(api.ValidatingWebhookConfigurations().Delete(ctx, validator, metav1.DeleteOptions{}), apierrors.IsNotFound),
+		unless(api.MutatingWebhookConfigurations().Delete(ctx, mutator, metav1.DeleteOptions{}),
+			apierrors.IsNotFound),
+		unless(api.ValidatingWebhookConfigurations().Delete(ctx, validator, metav1.DeleteOptions{}),
+			apierrors.IsNotFound),
 	)
 }
 
@@ -94,7 +101,9 @@ func (l *longhorn) unconfigure(ctx context.Context) error {
 func (l *longhorn) remove(ctx context.Context) error {
 	return errors.Join(
 		l.unconfigure(ctx),
-		unless(l.w.typed.StorageV1().StorageClasses().Delete(ctx, "longhorn", metav1.DeleteOptions{}), apierrors.IsNotFound),
-		unless(l.w.typed.StorageV1().CSIDrivers().Delete(ctx, driver, metav1.DeleteOptions{}), apierrors.IsNotFound),
+		unless(l.w.typed.StorageV1().StorageClasses().Delete(ctx, "longhorn", metav1.DeleteOptions{}),
+			apierrors.IsNotFound),
+		unless(l.w.typed.StorageV1().CSIDrivers().Delete(ctx, driver, metav1.DeleteOptions{}),
+			apierrors.IsNotFound),
 	)
 }

@@ -19,7 +19,8 @@ const engineName = "ei-1ab00001"
 // nodes tells of every node that a manager runs on that it can hold volumes:
 // first the node itself, then its disk and the process that will run the engines.
 func (l *longhorn) nodes(ctx context.Context, manager *appsv1.DaemonSet) error {
-	pods, err := l.w.typed.CoreV1().Pods(manager.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + l.h.workload})
+	pods, err := l.w.typed.CoreV1().Pods(manager.Namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: "app=" + l.h.workload})
 	if err != nil {
 		return err
 	}
@@ -44,7 +45,8 @@ func (l *longhorn) nodes(ctx context.Context, manager *appsv1.DaemonSet) error {
 
 func (l *longhorn) node(ctx context.Context, manager *corev1.Pod) error {
 	return l.status(ctx, "nodes", longhornNode(manager), func(status map[string]any) {
-		for _, condition := range []string{"Ready", "Schedulable", "MountPropagation", "RequiredPackages", "KernelModulesLoaded", "NFSClientInstalled", "Multipathd"} {
+		for _, condition := range []string{"Ready", "Schedulable", "MountPropagation", "RequiredPackages",
+			"KernelModulesLoaded", "NFSClientInstalled", "Multipathd"} {
 			l.w.setCondition(status, condition, "True", "", "", 0)
 		}
 	})
@@ -54,7 +56,8 @@ func (l *longhorn) disk(ctx context.Context, manager *corev1.Pod) error {
 	return l.status(ctx, "nodes", longhornNode(manager), func(status map[string]any) {
 		disk := map[string]any{
 			"diskName": "default-disk", "diskPath": "/var/lib/longhorn/", "diskType": "filesystem",
-			"storageMaximum": int64(40 << 30), "storageAvailable": int64(39 << 30), "storageScheduled": int64(0),
+			"storageMaximum": int64(40 << 30), "storageAvailable": int64(39 << 30),
+			"storageScheduled": int64(0),
 		}
 		for _, condition := range []string{"Ready", "Schedulable"} {
 			l.w.setCondition(disk, condition, "True", "", "", 0)
@@ -67,8 +70,10 @@ func (l *longhorn) instanceManager(ctx context.Context, manager *corev1.Pod, sta
 	node := manager.Spec.NodeName
 	return l.status(ctx, "instancemanagers", &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "longhorn.io/v1beta2", "kind": "InstanceManager",
-		"metadata": map[string]any{"name": "instance-manager-" + node, "namespace": manager.Namespace, "labels": map[string]any{
-			"longhorn.io/component": "instance-manager", "longhorn.io/node": node, "longhorn.io/data-engine": "v1"}},
+		"metadata": map[string]any{"name": "instance-manager-" + node, "namespace": manager.Namespace,
+			"labels": map[string]any{
+				"longhorn.io/component": "instance-manager", "longhorn.io/node": node,
+				"longhorn.io/data-engine": "v1"}},
 		"spec": map[string]any{"nodeID": node, "type": "aio", "dataEngine": "v1"},
 	}}, func(status map[string]any) { status["currentState"], status["ownerID"] = state, node })
 }
@@ -88,7 +93,8 @@ func (l *longhorn) engineImage(ctx context.Context, manager *appsv1.DaemonSet) e
 		return err
 	}
 	daemon, err := daemons.Get(ctx, "engine-image-"+engineName, metav1.GetOptions{})
-	if err != nil || daemon.Status.NumberReady == 0 || daemon.Status.NumberReady < daemon.Status.DesiredNumberScheduled {
+	if err != nil || daemon.Status.NumberReady == 0 ||
+		daemon.Status.NumberReady < daemon.Status.DesiredNumberScheduled {
 		return err
 	}
 	return l.once("engine", func() error { return l.engineState(ctx, manager, "deployed") })
@@ -107,7 +113,8 @@ func (l *longhorn) engineState(ctx context.Context, manager *appsv1.DaemonSet, s
 }
 
 // status changes the status of one of Longhorn's objects, which it makes if it is not there.
-func (l *longhorn) status(ctx context.Context, resource string, object *unstructured.Unstructured, change func(map[string]any)) error {
+func (l *longhorn) status(ctx context.Context, resource string, object *unstructured.Unstructured,
+	change func(map[string]any)) error {
 	api := l.w.untyped.Resource(longhornKind(resource)).Namespace(object.GetNamespace())
 	have, err := api.Get(ctx, object.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -123,8 +130,10 @@ func longhornNode(manager *corev1.Pod) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "longhorn.io/v1beta2", "kind": "Node",
 		"metadata": map[string]any{"name": manager.Spec.NodeName, "namespace": manager.Namespace},
-		"spec": map[string]any{"name": manager.Spec.NodeName, "allowScheduling": true, "disks": map[string]any{
-			"default-disk": map[string]any{"diskType": "filesystem", "path": "/var/lib/longhorn/", "allowScheduling": true},
-		}},
+		"spec": map[string]any{"name": manager.Spec.NodeName, "allowScheduling": true,
+			"disks": map[string]any{
+				"default-disk": map[string]any{"diskType": "filesystem", "path": "/var/lib/longhorn/",
+					"allowScheduling": true},
+			}},
 	}}
 }

@@ -16,17 +16,23 @@ import (
 func longhornObjects() []runtime.Object {
 	manager := func(name string, ready corev1.ConditionStatus) *corev1.Pod {
 		return &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "longhorn-system", Name: "longhorn-manager-" + name, Labels: map[string]string{"app": "longhorn-manager"}},
-			Spec:       corev1.PodSpec{NodeName: name},
-			Status:     corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "longhorn-system", Name: "longhorn-manager-" + name,
+				Labels: map[string]string{"app": "longhorn-manager"}},
+			Spec: corev1.PodSpec{NodeName: name},
+			Status: corev1.PodStatus{
+				Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}},
+			},
 		}
 	}
 	return []runtime.Object{
-		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "longhorn-system", Name: "longhorn-manager"}, Status: appsv1.DaemonSetStatus{NumberReady: 1}},
+		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "longhorn-system",
+			Name: "longhorn-manager"}, Status: appsv1.DaemonSetStatus{NumberReady: 1}},
 		deployment("longhorn-system", "longhorn-driver-deployer"),
 		manager("worker-01", corev1.ConditionTrue), manager("worker-02", corev1.ConditionFalse),
-		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "longhorn-system", Name: "longhorn-storageclass"}, Data: map[string]string{
-			"storageclass.yaml": "kind: StorageClass\napiVersion: storage.k8s.io/v1\nmetadata: {name: longhorn}\nprovisioner: driver.longhorn.io\n"}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "longhorn-system",
+			Name: "longhorn-storageclass"}, Data: map[string]string{
+			"storageclass.yaml": "kind: StorageClass\napiVersion: storage.k8s.io/v1\n" +
+				"metadata: {name: longhorn}\nprovisioner: driver.longhorn.io\n"}},
 	}
 }
 
@@ -48,35 +54,42 @@ func TestLonghornsManagerMakesItsWebhookAndThenItsDriver(t *testing.T) {
 	if r["longhorn-system/longhorn-manager:9502"] == "" {
 		t.Errorf("the webhook is configured and does not listen: %v", r)
 	}
-	for name, want := range map[string]string{"longhorn-manager-worker-01": "longhorn-admission-webhook", "longhorn-manager-worker-02": ""} {
+	for name, want := range map[string]string{"longhorn-manager-worker-01": "longhorn-admission-webhook",
+		"longhorn-manager-worker-02": ""} {
 		pod, err := s.typed.CoreV1().Pods("longhorn-system").Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil || pod.Labels["longhorn.io/admission-webhook"] != want {
 			t.Errorf("labels of %s: %v %v", name, pod.Labels, err)
 		}
 	}
 	s.later(t, 5*time.Second, l)
-	if _, err := s.typed.StorageV1().StorageClasses().Get(t.Context(), "longhorn", metav1.GetOptions{}); err != nil {
+	if _, err := s.typed.StorageV1().StorageClasses().Get(t.Context(), "longhorn",
+		metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
-	if got := s.get(t, longhornKind("nodes"), "longhorn-system", "worker-01"); conditionOf(got.Object, "Schedulable") != "True" || s.disk(t) != "" {
+	if got := s.get(t, longhornKind("nodes"), "longhorn-system",
+		"worker-01"); conditionOf(got.Object, "Schedulable") != "True" || s.disk(t) != "" {
 		t.Errorf("node: %v", got.Object["status"])
 	}
-	if _, err := s.typed.AppsV1().DaemonSets("longhorn-system").Get(t.Context(), "longhorn-csi-plugin", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := s.typed.AppsV1().DaemonSets("longhorn-system").Get(t.Context(), "longhorn-csi-plugin",
+		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the driver is there before its time: %v", err)
 	}
 	s.later(t, 4*time.Second, l)
 	if got := s.disk(t); got != "True" {
 		t.Errorf("disk: %q", got)
 	}
-	if got := s.get(t, longhornKind("instancemanagers"), "longhorn-system", "instance-manager-worker-01"); text(got.Object, "status", "currentState") != "running" {
+	if got := s.get(t, longhornKind("instancemanagers"), "longhorn-system",
+		"instance-manager-worker-01"); text(got.Object, "status", "currentState") != "running" {
 		t.Errorf("instance manager: %v", got.Object["status"])
 	}
 	for _, name := range []string{"csi-attacher", "csi-provisioner", "csi-resizer", "csi-snapshotter"} {
-		if _, err := s.typed.AppsV1().Deployments("longhorn-system").Get(t.Context(), name, metav1.GetOptions{}); err != nil {
+		if _, err := s.typed.AppsV1().Deployments("longhorn-system").Get(t.Context(), name,
+			metav1.GetOptions{}); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := s.typed.AppsV1().DaemonSets("longhorn-system").Get(t.Context(), "longhorn-csi-plugin", metav1.GetOptions{}); err != nil {
+	if _, err := s.typed.AppsV1().DaemonSets("longhorn-system").Get(t.Context(), "longhorn-csi-plugin",
+		metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -84,7 +97,8 @@ func TestLonghornsManagerMakesItsWebhookAndThenItsDriver(t *testing.T) {
 // disk is the condition Schedulable of the only disk of worker-01.
 func (s *stage) disk(t *testing.T) string {
 	t.Helper()
-	disk, _, err := unstructured.NestedMap(s.get(t, longhornKind("nodes"), "longhorn-system", "worker-01").Object, "status", "diskStatus", "default-disk")
+	disk, _, err := unstructured.NestedMap(s.get(t, longhornKind("nodes"), "longhorn-system",
+		"worker-01").Object, "status", "diskStatus", "default-disk")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +124,8 @@ func TestTheEngineIsDeployedOnceItIsOnEveryNode(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.look(t, l)
-		if got := text(s.get(t, longhornKind("engineimages"), "longhorn-system", engineName).Object, "status", "state"); got != step.state {
+		if got := text(s.get(t, longhornKind("engineimages"), "longhorn-system", engineName).Object, "status",
+			"state"); got != step.state {
 			t.Errorf("%d of 2 ready: %s", step.ready, got)
 		}
 	}
@@ -120,13 +135,15 @@ func TestLonghornRefusesAJobWhoseTimeIsNone(t *testing.T) {
 	for spec, want := range map[string]string{
 		`{"name":"probe","task":"snapshot","cron":"0 0 1 1 *","retain":1}`: "",
 		`{"name":"probe","task":"snapshot","cron":"@daily"}`:               "",
-		`{"name":"probe","task":"snapshot","cron":"never"}`:                "invalid cron format(never): expected exactly 5 fields, found 1: [never]",
-		`{"name":"probe","task":"sing","cron":"@daily"}`:                   "recurring job task sing is not valid",
-		`{"name":"probe","task":"snapshot"}`:                               "invalid job probe",
+		`{"name":"probe","task":"snapshot","cron":"never"}`: "invalid cron format(never): " +
+			"expected exactly 5 fields, found 1: [never]",
+		`{"name":"probe","task":"sing","cron":"@daily"}`: "recurring job task sing is not valid",
+		`{"name":"probe","task":"snapshot"}`:             "invalid job probe",
 	} {
 		r := &admissionv1.AdmissionRequest{Name: "probe", Operation: admissionv1.Create,
-			Resource: metav1.GroupVersionResource{Group: "longhorn.io", Version: "v1beta2", Resource: "recurringjobs"},
-			Object:   runtime.RawExtension{Raw: []byte(`{"spec":` + spec + `}`)}}
+			Resource: metav1.GroupVersionResource{Group: "longhorn.io", Version: "v1beta2",
+				Resource: "recurringjobs"},
+			Object: runtime.RawExtension{Raw: []byte(`{"spec":` + spec + `}`)}}
 		got := ""
 		if err := judgeLonghorn(t.Context(), r); err != nil {
 			got = err.Error()
@@ -142,16 +159,22 @@ func TestLonghornRefusesAJobWhoseTimeIsNone(t *testing.T) {
 
 func TestANodeHasTheDriverOnceItsPluginIsReady(t *testing.T) {
 	plugin := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "longhorn-system", Name: "plugin", Labels: map[string]string{"app": "longhorn-csi-plugin"}},
-		Spec:       corev1.PodSpec{NodeName: "worker-01"},
-		Status:     corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "longhorn-system", Name: "plugin",
+			Labels: map[string]string{"app": "longhorn-csi-plugin"}},
+		Spec: corev1.PodSpec{NodeName: "worker-01"},
+		Status: corev1.PodStatus{
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+		},
 	}
-	s := newStage(t, 0, append(longhornObjects(), plugin, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-01", UID: "n"}})...)
+	s := newStage(t, 0,
+		append(longhornObjects(), plugin,
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-01", UID: "n"}})...)
 	l := newLonghorn(s.world, routes{})
 	defer l.close()
 	s.look(t, l)
 	node, err := s.typed.StorageV1().CSINodes().Get(t.Context(), "worker-01", metav1.GetOptions{})
-	if err != nil || len(node.Spec.Drivers) != 1 || node.Spec.Drivers[0].Name != "driver.longhorn.io" || node.OwnerReferences[0].UID != "n" {
+	if err != nil || len(node.Spec.Drivers) != 1 || node.Spec.Drivers[0].Name != "driver.longhorn.io" ||
+		node.OwnerReferences[0].UID != "n" {
 		t.Errorf("csi node: %+v %v", node, err)
 	}
 }
@@ -161,12 +184,14 @@ func TestNothingOfLonghornOutlivesItsManager(t *testing.T) {
 	l := newLonghorn(s.world, r)
 	defer l.close()
 	s.look(t, l)
-	if err := s.typed.AppsV1().DaemonSets("longhorn-system").Delete(t.Context(), "longhorn-manager", metav1.DeleteOptions{}); err != nil {
+	if err := s.typed.AppsV1().DaemonSets("longhorn-system").Delete(t.Context(), "longhorn-manager",
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.look(t, l)
 	_, class := s.typed.StorageV1().StorageClasses().Get(t.Context(), "longhorn", metav1.GetOptions{})
-	_, hook := s.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(), validator, metav1.GetOptions{})
+	_, hook := s.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(), validator,
+		metav1.GetOptions{})
 	_, driver := s.typed.StorageV1().CSIDrivers().Get(t.Context(), driver, metav1.GetOptions{})
 	for _, err := range []error{class, hook, driver} {
 		if !apierrors.IsNotFound(err) {

@@ -92,8 +92,12 @@ func (m *metalLB) pool(ctx context.Context, r *admissionv1.AdmissionRequest) err
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(p unstructured.Unstructured) bool { return p.GetName() == wanted.GetName() })
-	slices.SortFunc(all, func(a, b unstructured.Unstructured) int { return strings.Compare(a.GetName(), b.GetName()) })
+	all = slices.DeleteFunc(all, func(p unstructured.Unstructured) bool {
+		return p.GetName() == wanted.GetName()
+	})
+	slices.SortFunc(all, func(a, b unstructured.Unstructured) int {
+		return strings.Compare(a.GetName(), b.GetName())
+	})
 	var taken []block
 	for _, p := range append(all, wanted) {
 		addresses, _, err := unstructured.NestedStringSlice(p.Object, "spec", "addresses")
@@ -106,12 +110,14 @@ func (m *metalLB) pool(ctx context.Context, r *admissionv1.AdmissionRequest) err
 		for _, text := range addresses {
 			blocks, err := parseBlocks(text)
 			if err != nil {
-				return fmt.Errorf("parsing address pool %s: invalid CIDR %q in pool %q: %w", p.GetName(), text, p.GetName(), err)
+				return fmt.Errorf("parsing address pool %s: invalid CIDR %q in pool %q: %w", p.GetName(),
+					text, p.GetName(), err)
 			}
 			for _, b := range blocks {
 				for _, other := range taken {
 					if b.Overlaps(other.Prefix) {
-						return fmt.Errorf("CIDR %q in pool %q overlaps with already defined CIDR %q", b, p.GetName(), other)
+						return fmt.Errorf("CIDR %q in pool %q overlaps with already defined CIDR %q", b,
+							p.GetName(), other)
 					}
 				}
 			}

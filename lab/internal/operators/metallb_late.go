@@ -21,7 +21,8 @@ func (m *metalLB) define(ctx context.Context) error {
 	if !m.w.asked("crd-absent") {
 		return nil
 	}
-	list, err := m.w.typed.CoreV1().ConfigMaps("").List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=metallb-late-crds"})
+	list, err := m.w.typed.CoreV1().ConfigMaps("").List(ctx,
+		metav1.ListOptions{FieldSelector: "metadata.name=metallb-late-crds"})
 	if err != nil || len(list.Items) == 0 || m.absent.holds() {
 		return err
 	}
@@ -46,8 +47,10 @@ func (m *metalLB) place(ctx context.Context) error {
 	if !m.w.asked("daemonset-no-node") {
 		return nil
 	}
-	list, err := m.w.typed.AppsV1().DaemonSets("").List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=metallb-speaker"})
-	if err != nil || len(list.Items) == 0 || list.Items[0].Status.ObservedGeneration == 0 || m.nowhere.holds() {
+	list, err := m.w.typed.AppsV1().DaemonSets("").List(ctx,
+		metav1.ListOptions{FieldSelector: "metadata.name=metallb-speaker"})
+	if err != nil || len(list.Items) == 0 || list.Items[0].Status.ObservedGeneration == 0 ||
+		m.nowhere.holds() {
 		return err
 	}
 	nodes, err := m.w.typed.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "!" + SpeakerLabel})
@@ -56,7 +59,8 @@ func (m *metalLB) place(ctx context.Context) error {
 	}
 	patch := []byte(`{"metadata":{"labels":{"` + SpeakerLabel + `":"true"}}}`)
 	for _, n := range nodes.Items {
-		if _, err := m.w.typed.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		if _, err := m.w.typed.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch,
+			metav1.PatchOptions{}); err != nil {
 			return err
 		}
 	}

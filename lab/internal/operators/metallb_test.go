@@ -17,13 +17,16 @@ import (
 )
 
 // ask calls a webhook as the API server does, trusting the caBundle only.
-func ask(t *testing.T, address, serverName, path string, bundle []byte, request admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+func ask(t *testing.T, address, serverName, path string, bundle []byte,
+	request admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	t.Helper()
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(bundle) {
 		t.Fatal("the caBundle holds no certificate")
 	}
-	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: serverName}}}
+	client := http.Client{
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: serverName}},
+	}
 	defer client.CloseIdleConnections()
 	body, err := json.Marshal(admissionv1.AdmissionReview{Request: &request})
 	if err != nil {
@@ -42,15 +45,20 @@ func ask(t *testing.T, address, serverName, path string, bundle []byte, request 
 }
 
 func TestMetalLBsAuthorityConvertsItsPeersToo(t *testing.T) {
-	s := newStage(t, 1, deployment("metallb-system", "metallb-controller"), configuration("metallb-webhook-configuration"))
+	s := newStage(t, 1, deployment("metallb-system", "metallb-controller"),
+		configuration("metallb-webhook-configuration"))
 	m := newMetalLB(s.world, routes{})
 	defer m.close()
-	s.put(t, definitions(), `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"bgppeers.metallb.io"},
-		"spec":{"conversion":{"strategy":"Webhook","webhook":{"clientConfig":{"service":{"name":"metallb-webhook-service"}}}}}}`)
+	s.put(t, definitions(),
+		`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
+		"metadata":{"name":"bgppeers.metallb.io"},
+		"spec":{"conversion":{"strategy":"Webhook","webhook":{
+			"clientConfig":{"service":{"name":"metallb-webhook-service"}}}}}}`)
 	s.look(t, m)
 	s.later(t, 3*time.Second, m)
 	d := s.get(t, definitions(), "", "bgppeers.metallb.io")
-	got, err := base64.StdEncoding.DecodeString(text(d.Object, "spec", "conversion", "webhook", "clientConfig", "caBundle"))
+	got, err := base64.StdEncoding.DecodeString(text(d.Object, "spec", "conversion", "webhook",
+		"clientConfig", "caBundle"))
 	if err != nil || len(got) == 0 || !bytes.Equal(got, s.bundle(t, "metallb-webhook-configuration")) {
 		t.Errorf("definition: %v %v", d.Object["spec"], err)
 	}
@@ -59,7 +67,8 @@ func TestMetalLBsAuthorityConvertsItsPeersToo(t *testing.T) {
 const metallbWorkload = "metallb-system/metallb-controller:9443"
 
 func TestMetalLBsWebhookIsTrustedBeforeItListensAndListensLate(t *testing.T) {
-	s, r := newStage(t, 1, deployment("metallb-system", "metallb-controller"), configuration("metallb-webhook-configuration")), routes{}
+	s, r := newStage(t, 1, deployment("metallb-system", "metallb-controller"),
+		configuration("metallb-webhook-configuration")), routes{}
 	s.faults.Times = map[string]time.Duration{"webhook-late": time.Minute}
 	m := newMetalLB(s.world, r)
 	defer m.close()
@@ -80,8 +89,10 @@ func TestMetalLBsWebhookIsTrustedBeforeItListensAndListensLate(t *testing.T) {
 	if r[metallbWorkload] == "" {
 		t.Fatalf("it does not listen: %v", r)
 	}
-	answer := ask(t, r[metallbWorkload], "metallb-webhook-service.metallb-system.svc", "/validate-metallb-io-v1beta1-l2advertisement",
-		s.bundle(t, "metallb-webhook-configuration"), admissionv1.AdmissionRequest{UID: "1", Operation: admissionv1.Create, Namespace: "metallb-system"})
+	answer := ask(t, r[metallbWorkload], "metallb-webhook-service.metallb-system.svc",
+		"/validate-metallb-io-v1beta1-l2advertisement",
+		s.bundle(t, "metallb-webhook-configuration"),
+		admissionv1.AdmissionRequest{UID: "1", Operation: admissionv1.Create, Namespace: "metallb-system"})
 	if !answer.Allowed || answer.UID != "1" {
 		t.Errorf("answer: %+v", answer)
 	}
@@ -95,7 +106,8 @@ func TestMetalLBStopsListeningWhenItsControllerIsGone(t *testing.T) {
 	if len(r) != 1 {
 		t.Fatalf("routes: %v", r)
 	}
-	if err := s.typed.AppsV1().Deployments("metallb-system").Delete(t.Context(), "metallb-controller", metav1.DeleteOptions{}); err != nil {
+	if err := s.typed.AppsV1().Deployments("metallb-system").Delete(t.Context(), "metallb-controller",
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.look(t, m)
@@ -109,18 +121,27 @@ func TestMetalLBJudgesPoolsInItsOwnWords(t *testing.T) {
 	m := newMetalLB(s.world, routes{})
 	defer m.close()
 	s.look(t, m)
-	s.put(t, pools(), `{"apiVersion":"metallb.io/v1beta1","kind":"IPAddressPool","metadata":{"name":"main","namespace":"metallb-system"},"spec":{"addresses":["192.168.1.240-192.168.1.249"]}}`)
+	s.put(t, pools(), `{"apiVersion":"metallb.io/v1beta1","kind":"IPAddressPool",`+
+		`"metadata":{"name":"main","namespace":"metallb-system"},"spec":{`+
+		`"addresses":["192.168.1.240-192.168.1.249"]}}`)
 	for _, c := range []struct{ namespace, name, addresses, want string }{
 		{"metallb-system", "other", `"192.168.2.0/24","10.0.0.1-10.0.0.9"`, ""},
 		{"metallb-system", "main", `"192.168.1.240-192.168.1.250"`, ""}, // an update of itself
 		{"default", "other", `"192.168.2.0/24"`, "resource must be created in metallb-system namespace"},
-		{"metallb-system", "other", `"192.168.1.248-192.168.1.255"`, `CIDR "192.168.1.248/29" in pool "other" overlaps with already defined CIDR "192.168.1.248/31"`},
-		{"metallb-system", "other", `"192.168.1.300"`, `parsing address pool other: invalid CIDR "192.168.1.300" in pool "other": invalid CIDR "192.168.1.300"`},
-		{"metallb-system", "other", `"10.0.0.9-10.0.0.1"`, `parsing address pool other: invalid CIDR "10.0.0.9-10.0.0.1" in pool "other": invalid IP range "10.0.0.9-10.0.0.1": start IP "10.0.0.9" is after the end IP "10.0.0.1"`},
+		{"metallb-system", "other", `"192.168.1.248-192.168.1.255"`,
+			`CIDR "192.168.1.248/29" in pool "other" overlaps with already defined CIDR "192.168.1.248/31"`},
+		{"metallb-system", "other", `"192.168.1.300"`,
+			`parsing address pool other: invalid CIDR "192.168.1.300" in pool "other": invalid CIDR ` +
+				`"192.168.1.300"`},
+		{"metallb-system", "other", `"10.0.0.9-10.0.0.1"`,
+			`parsing address pool other: invalid CIDR "10.0.0.9-10.0.0.1" in pool "other": invalid IP ` +
+				`range "10.0.0.9-10.0.0.1": start IP "10.0.0.9" is after the end IP "10.0.0.1"`},
 		{"metallb-system", "other", ``, "parsing address pool other: pool has no prefixes defined"},
 	} {
-		object := `{"metadata":{"name":"` + c.name + `","namespace":"` + c.namespace + `"},"spec":{"addresses":[` + c.addresses + `]}}`
-		err := m.pool(t.Context(), &admissionv1.AdmissionRequest{Operation: admissionv1.Create, Namespace: c.namespace, Object: runtime.RawExtension{Raw: []byte(object)}})
+		object := `{"metadata":{"name":"` + c.name + `","namespace":"` + c.namespace +
+			`"},"spec":{"addresses":[` + c.addresses + `]}}`
+		err := m.pool(t.Context(), &admissionv1.AdmissionRequest{Operation: admissionv1.Create,
+			Namespace: c.namespace, Object: runtime.RawExtension{Raw: []byte(object)}})
 		got := ""
 		if err != nil {
 			got = err.Error()

@@ -34,11 +34,14 @@ func newStage(t *testing.T, speed float64, objects ...runtime.Object) *stage {
 	t.Helper()
 	kinds := map[schema.GroupVersionResource]string{
 		pools(): "IPAddressPoolList", stores(): "ClusterSecretStoreList", externals(): "ExternalSecretList",
-		repositories(): "GitRepositoryList", kustomizations(): "KustomizationList", longhornKind("nodes"): "NodeList",
-		postgresClusters(): "PostgresClusterList", generators(): "VaultDynamicSecretList", secretStores(): "SecretStoreList",
+		repositories(): "GitRepositoryList", kustomizations(): "KustomizationList",
+		longhornKind("nodes"): "NodeList",
+		postgresClusters():    "PostgresClusterList", generators(): "VaultDynamicSecretList",
+		secretStores(): "SecretStoreList",
 	}
 	s := &stage{time: time.Date(2026, 2, 1, 12, 0, 0, 0, time.UTC)}
-	s.world = newWorld(typedfake.NewClientset(objects...), untypedfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds),
+	s.world = newWorld(typedfake.NewClientset(objects...),
+		untypedfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds),
 		speed, func() time.Time { return s.time })
 	return s
 }
@@ -63,12 +66,14 @@ func (s *stage) put(t *testing.T, in schema.GroupVersionResource, text string) {
 	if err := object.UnmarshalJSON([]byte(text)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.untyped.Resource(in).Namespace(object.GetNamespace()).Create(t.Context(), &object, metav1.CreateOptions{}); err != nil {
+	if _, err := s.untyped.Resource(in).Namespace(object.GetNamespace()).Create(t.Context(), &object,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (s *stage) get(t *testing.T, in schema.GroupVersionResource, namespace, name string) *unstructured.Unstructured {
+func (s *stage) get(t *testing.T, in schema.GroupVersionResource, namespace,
+	name string) *unstructured.Unstructured {
 	t.Helper()
 	object, err := s.untyped.Resource(in).Namespace(namespace).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
@@ -78,7 +83,8 @@ func (s *stage) get(t *testing.T, in schema.GroupVersionResource, namespace, nam
 }
 
 func deployment(namespace, name string) *appsv1.Deployment {
-	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Status: appsv1.DeploymentStatus{ReadyReplicas: 1}}
+	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Status: appsv1.DeploymentStatus{ReadyReplicas: 1}}
 }
 
 func configuration(name string) *admissionregistrationv1.ValidatingWebhookConfiguration {
@@ -88,7 +94,8 @@ func configuration(name string) *admissionregistrationv1.ValidatingWebhookConfig
 
 func (s *stage) bundle(t *testing.T, name string) []byte {
 	t.Helper()
-	c, err := s.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(), name, metav1.GetOptions{})
+	c, err := s.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(), name,
+		metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,7 +96,8 @@ func (p *pgo) reconcile(ctx context.Context, c *unstructured.Unstructured) error
 		ready := due && (d != nil || !exposed(c))
 		if ready {
 			for typ, reason := range map[string]string{
-				"PGBackRestRepoHostReady": "RepoHostReady", "PGBackRestReplicaRepoReady": "StanzaCreated", "PGBackRestReplicaCreate": "RepoBackupComplete",
+				"PGBackRestRepoHostReady": "RepoHostReady", "PGBackRestReplicaRepoReady": "StanzaCreated",
+				"PGBackRestReplicaCreate": "RepoBackupComplete",
 			} {
 				p.w.setCondition(status, typ, "True", reason, "", c.GetGeneration())
 			}
@@ -123,7 +124,8 @@ func (p *pgo) serve(ctx context.Context, c *unstructured.Unstructured, users []u
 
 // instances is what a status says of each set of Pods; a set without a name has a number.
 func instances(c *unstructured.Unstructured, ready bool) []any {
-	sets, _, _ := unstructured.NestedSlice(c.Object, "spec", "instances") //nolint:errcheck // the API server has judged it
+	//nolint:errcheck // the API server has judged it
+	sets, _, _ := unstructured.NestedSlice(c.Object, "spec", "instances")
 	all := []any{}
 	for i, one := range sets {
 		set, _ := one.(map[string]any)
@@ -157,8 +159,11 @@ func (p *pgo) start(ctx context.Context, c *unstructured.Unstructured) (*databas
 		d.place = netip.AddrPortFrom(at, uint16(port))
 	}
 	if has, wanted := int64(postgres.Release()), whole(c.Object, "spec", "postgresVersion"); has < wanted {
-		fmt.Fprintf(p.log, "lab: %s is PostgreSQL %d, and that of the lab is %d: what a later release refuses passes here "+
-			"(from 16, CREATEROLE grants only the roles that it has with ADMIN OPTION)\n", titled(c), wanted, has) //nolint:errcheck // a log
+		fmt.Fprintf(p.log, "lab: %s is PostgreSQL %d, and that of the lab is %d: what a later release "+
+			"refuses passes here "+
+			//nolint:errcheck // a log
+			"(from 16, CREATEROLE grants only the roles that it has with ADMIN OPTION)\n", titled(c),
+			wanted, has)
 	}
 	id, err := newIdentity(c.GetNamespace(), c.GetName()+"-primary", p.w.now(), 24*time.Hour)
 	if err != nil {
@@ -179,14 +184,17 @@ func (p *pgo) start(ctx context.Context, c *unstructured.Unstructured) (*databas
 func (p *pgo) address(ctx context.Context, c *unstructured.Unstructured) (netip.Addr, error) {
 	at, err := netip.ParseAddr(text(c.Object, "spec", "service", "metadata", "annotations", listenAddress))
 	if err != nil {
-		return at, fmt.Errorf("the lab's MetalLB gives a Service the address in its annotation %s, and no other: %w", listenAddress, err)
+		return at,
+			fmt.Errorf("the lab's MetalLB gives a Service the address in its annotation %s, and no other: %w",
+				listenAddress, err)
 	}
 	all, err := p.w.list(ctx, pools(), "")
 	if err != nil {
 		return at, err
 	}
 	for _, pool := range all {
-		addresses, _, _ := unstructured.NestedStringSlice(pool.Object, "spec", "addresses") //nolint:errcheck // MetalLB's webhook has judged it
+		//nolint:errcheck // MetalLB's webhook has judged it
+		addresses, _, _ := unstructured.NestedStringSlice(pool.Object, "spec", "addresses")
 		for _, text := range addresses {
 			blocks, _ := parseBlocks(text) //nolint:errcheck // likewise
 			for _, b := range blocks {
@@ -202,7 +210,8 @@ func (p *pgo) address(ctx context.Context, c *unstructured.Unstructured) (netip.
 // begin runs the statements that the ConfigMap in databaseInitSQL holds, once. As
 // with psql, one that fails does not keep the next from being run.
 func (p *pgo) begin(ctx context.Context, c *unstructured.Unstructured, d *database) error {
-	name, key := text(c.Object, "spec", "databaseInitSQL", "name"), text(c.Object, "spec", "databaseInitSQL", "key")
+	name, key := text(c.Object, "spec", "databaseInitSQL", "name"),
+		text(c.Object, "spec", "databaseInitSQL", "key")
 	if name == "" || d.begun {
 		return nil
 	}

@@ -18,12 +18,15 @@ import (
 // internal/postgres/users.go and hba.go.
 
 const tazlab = `{"apiVersion":"postgres-operator.crunchydata.com/v1beta1","kind":"PostgresCluster",
-	"metadata":{"namespace":"db","name":"tazlab","uid":"1","generation":3},"spec":{"postgresVersion":17,"instances":[{"name":"one"},{"replicas":2}]SPEC}}`
+	"metadata":{"namespace":"db","name":"tazlab","uid":"1","generation":3},
+	"spec":{"postgresVersion":17,"instances":[{"name":"one"},{"replicas":2}]SPEC}}`
 
 func pguser(name string, data map[string]string) *corev1.Secret {
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "tazlab-pguser-" + name, Labels: map[string]string{
-		"app.kubernetes.io/managed-by": "castle", pgoGroup + "/cluster": "tazlab", pgoGroup + "/pguser": name,
-	}}, Data: map[string][]byte{}}
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "tazlab-pguser-" + name,
+		Labels: map[string]string{
+			"app.kubernetes.io/managed-by": "castle", pgoGroup + "/cluster": "tazlab",
+			pgoGroup + "/pguser": name,
+		}}, Data: map[string][]byte{}}
 	for key, value := range data {
 		s.Data[key] = []byte(value)
 	}
@@ -41,7 +44,8 @@ func (s *stage) secret(t *testing.T, namespace, name string) *corev1.Secret {
 
 func (s *stage) update(t *testing.T, secret *corev1.Secret) {
 	t.Helper()
-	if _, err := s.typed.CoreV1().Secrets(secret.Namespace).Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {
+	if _, err := s.typed.CoreV1().Secrets(secret.Namespace).Update(t.Context(), secret,
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -62,7 +66,8 @@ func TestPGOAdoptsASecretWithItsPassword(t *testing.T) {
 
 	got := s.secret(t, "db", mine.Name)
 	for key, want := range map[string]string{
-		"password": "p@ss/word", "host": "tazlab-primary.db.svc", "port": "5433", "user": "admin", "dbname": "one",
+		"password": "p@ss/word", "host": "tazlab-primary.db.svc", "port": "5433", "user": "admin",
+		"dbname":   "one",
 		"uri":      "postgresql://admin:p%40ss%2Fword@tazlab-primary.db.svc:5433/one",
 		"jdbc-uri": "jdbc:postgresql://tazlab-primary.db.svc:5433/one?password=p%40ss%2Fword&user=admin",
 	} {
@@ -76,7 +81,8 @@ func TestPGOAdoptsASecretWithItsPassword(t *testing.T) {
 	if got.Labels[pgoGroup+"/role"] != "pguser" || got.Labels["app.kubernetes.io/managed-by"] != "castle" {
 		t.Errorf("labels: %v", got.Labels)
 	}
-	if owner := metav1.GetControllerOf(got); owner == nil || owner.Kind != "PostgresCluster" || owner.UID != "1" || !*owner.BlockOwnerDeletion {
+	if owner := metav1.GetControllerOf(got); owner == nil || owner.Kind != "PostgresCluster" ||
+		owner.UID != "1" || !*owner.BlockOwnerDeletion {
 		t.Errorf("owner: %+v", owner)
 	}
 	// Flux's health check is content with a generation that was seen, whether PostgreSQL runs or not.
@@ -84,7 +90,8 @@ func TestPGOAdoptsASecretWithItsPassword(t *testing.T) {
 	if whole(is.Object, "status", "observedGeneration") != 3 || conditionOf(is.Object, "Ready") != "" {
 		t.Errorf("status: %v", is.Object["status"])
 	}
-	if said := fmt.Sprint(is.Object["status"]); strings.Contains(said, "word") || !strings.Contains(said, "name:one replicas:1") || !strings.Contains(said, "name:01 replicas:2") {
+	if said := fmt.Sprint(is.Object["status"]); strings.Contains(said, "word") ||
+		!strings.Contains(said, "name:one replicas:1") || !strings.Contains(said, "name:01 replicas:2") {
 		t.Errorf("status: %v", said)
 	}
 }
@@ -93,9 +100,12 @@ func TestPGOKeepsAVerifierAndMakesAPasswordThatIsMissing(t *testing.T) {
 	s := newStage(t, 1, deployment("postgres-operator", "pgo"),
 		pguser("kept", map[string]string{"password": "one", "verifier": "SCRAM-SHA-256$of another"}),
 		pguser("empty", map[string]string{"password": "", "verifier": "SCRAM-SHA-256$of nobody"}))
-	p := s.database(t, `,"users":[{"name":"kept"},{"name":"empty"},{"name":"new","password":{"type":"AlphaNumeric"}}]`)
+	p := s.database(t, `,"users":[{"name":"kept"},{"name":"empty"},{"name":"new",`+
+		`"password":{"type":"AlphaNumeric"}}]`)
 	s.look(t, p)
-	if got := s.secret(t, "db", "tazlab-pguser-kept"); string(got.Data["verifier"]) != "SCRAM-SHA-256$of another" || got.Data["uri"] != nil || got.Data["dbname"] != nil {
+	if got := s.secret(t, "db",
+		"tazlab-pguser-kept"); string(got.Data["verifier"]) != "SCRAM-SHA-256$of another" ||
+		got.Data["uri"] != nil || got.Data["dbname"] != nil {
 		t.Errorf("kept: %q", got.Data)
 	}
 	made := map[string]string{}
@@ -116,9 +126,13 @@ func TestPGOKeepsAVerifierAndMakesAPasswordThatIsMissing(t *testing.T) {
 }
 
 func TestPGOKnowsASecretByItsLabels(t *testing.T) {
-	other, gone, foreign := pguser("admin", map[string]string{"password": "one"}), pguser("gone", nil), pguser("foreign", nil)
+	other, gone, foreign := pguser("admin", map[string]string{"password": "one"}), pguser("gone", nil),
+		pguser("foreign", nil)
 	other.Name = "somebody-elses-name"
-	gone.OwnerReferences = []metav1.OwnerReference{{APIVersion: pgoGroup + "/v1beta1", Kind: "PostgresCluster", Name: "tazlab", UID: "1", Controller: new(true)}}
+	gone.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: pgoGroup + "/v1beta1", Kind: "PostgresCluster", Name: "tazlab", UID: "1",
+			Controller: new(true)},
+	}
 	s := newStage(t, 1, deployment("postgres-operator", "pgo"), other, gone, foreign)
 	s.look(t, s.database(t, `,"users":[{"name":"admin"}]`))
 	if got := s.secret(t, "db", "tazlab-pguser-admin"); string(got.Data["password"]) != "one" {
@@ -151,19 +165,25 @@ func TestPGOsDatabaseTakesWhatTheSecretsSay(t *testing.T) {
 		t.Fatal(err)
 	}
 	const password = `it's "p@ss\word"`
-	s := newStage(t, 0, deployment("postgres-operator", "pgo"), pguser("admin", map[string]string{"password": password}))
+	s := newStage(t, 0, deployment("postgres-operator", "pgo"),
+		pguser("admin", map[string]string{"password": password}))
 	create(t, s, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "init"},
 		Data: map[string]string{"sql": "nonsense;\nGRANT pg_read_all_data TO admin WITH ADMIN OPTION;\n"}})
 	p := s.database(t, fmt.Sprintf(`,"port":%d,"databaseInitSQL":{"name":"init","key":"sql"},
-		"service":{"type":"LoadBalancer","metadata":{"annotations":{"metallb.io/loadBalancerIPs":"127.0.7.6"}}},
-		"users":[{"name":"admin","databases":["one","two"],"options":"CREATEROLE"},{"name":"typo","options":"CREATEROL"}]`, place.Port()))
+		"service":{"type":"LoadBalancer",
+			"metadata":{"annotations":{"metallb.io/loadBalancerIPs":"127.0.7.6"}}},
+		"users":[{"name":"admin","databases":["one","two"],"options":"CREATEROLE"},
+			{"name":"typo","options":"CREATEROL"}]`, place.Port()))
 	var log bytes.Buffer
 	p.log = &log
 
-	if err := p.look(t.Context()); err == nil || !strings.Contains(err.Error(), "127.0.7.6 is in no IPAddressPool") {
+	if err := p.look(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "127.0.7.6 is in no IPAddressPool") {
 		t.Fatalf("without a pool: %v", err)
 	}
-	s.put(t, pools(), `{"apiVersion":"metallb.io/v1beta1","kind":"IPAddressPool","metadata":{"namespace":"metallb-system","name":"pool"},"spec":{"addresses":["127.0.7.4-127.0.7.7"]}}`)
+	s.put(t, pools(), `{"apiVersion":"metallb.io/v1beta1","kind":"IPAddressPool",`+
+		`"metadata":{"namespace":"metallb-system","name":"pool"},"spec":{`+
+		`"addresses":["127.0.7.4-127.0.7.7"]}}`)
 	if err := p.look(t.Context()); err != nil {
 		t.Fatalf("%v\n%s", err, log.String())
 	}
@@ -174,16 +194,22 @@ func TestPGOsDatabaseTakesWhatTheSecretsSay(t *testing.T) {
 		}
 		return out
 	}
-	if got := ask("two", "admin", password, "SELECT rolcreaterole, pg_has_role('pg_read_all_data', 'MEMBER WITH ADMIN OPTION'), has_database_privilege('one', 'CREATE') FROM pg_roles WHERE rolname = current_user"); got != "t|t|t" {
+	roles := "SELECT rolcreaterole, pg_has_role('pg_read_all_data', 'MEMBER WITH ADMIN OPTION'), " +
+		"has_database_privilege('one', 'CREATE') FROM pg_roles WHERE rolname = current_user"
+	if got := ask("two", "admin", password, roles); got != "t|t|t" {
 		t.Errorf("admin: %s", got)
 	}
-	if got := ask("postgres", "typo", string(s.secret(t, "db", "tazlab-pguser-typo").Data["password"]), "SELECT rolcreaterole FROM pg_roles WHERE rolname = current_user"); got != "f" {
+	if got := ask("postgres", "typo", string(s.secret(t, "db", "tazlab-pguser-typo").Data["password"]),
+		"SELECT rolcreaterole FROM pg_roles WHERE rolname = current_user"); got != "f" {
 		t.Errorf("typo: %s", got)
 	}
-	if got := ask("dbname=one sslmode=disable", "admin", password, "SELECT 1"); !strings.Contains(got, "no pg_hba.conf entry") {
+	if got := ask("dbname=one sslmode=disable", "admin", password,
+		"SELECT 1"); !strings.Contains(got, "no pg_hba.conf entry") {
 		t.Errorf("without TLS: %s", got)
 	}
-	if got := s.get(t, postgresClusters(), "db", "tazlab"); text(got.Object, "status", "databaseInitSQL") != "init" || conditionOf(got.Object, "PGBackRestRepoHostReady") != "True" {
+	if got := s.get(t, postgresClusters(), "db",
+		"tazlab"); text(got.Object, "status", "databaseInitSQL") != "init" ||
+		conditionOf(got.Object, "PGBackRestRepoHostReady") != "True" {
 		t.Errorf("status: %v", got.Object["status"])
 	}
 
@@ -196,7 +222,8 @@ func TestPGOsDatabaseTakesWhatTheSecretsSay(t *testing.T) {
 	mine.Data["verifier"] = []byte(verifier)
 	s.update(t, mine)
 	s.look(t, p)
-	if got := ask("one", "admin", password, "SELECT 1"); !strings.Contains(got, "password authentication failed") {
+	if got := ask("one", "admin", password,
+		"SELECT 1"); !strings.Contains(got, "password authentication failed") {
 		t.Errorf("with another's verifier: %s", got)
 	}
 	// To exchange a password is to write the new one, and no verifier.

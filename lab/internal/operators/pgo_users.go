@@ -53,7 +53,8 @@ func (p *pgo) users(ctx context.Context, c *unstructured.Unstructured) ([]user, 
 	// Of several with the same labels, that counts which is called as PGO's own, and the oldest of those.
 	slices.SortFunc(found.Items, func(a, b corev1.Secret) int {
 		own := func(s corev1.Secret) int { return strings.Count(s.Name, "pguser") }
-		return cmp.Or(min(own(a), 1)-min(own(b), 1), b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(min(own(a), 1)-min(own(b), 1), b.CreationTimestamp.Compare(a.CreationTimestamp.Time),
+			cmp.Compare(a.Name, b.Name))
 	})
 	there := map[string]*corev1.Secret{}
 	for _, s := range found.Items {
@@ -61,7 +62,8 @@ func (p *pgo) users(ctx context.Context, c *unstructured.Unstructured) ([]user, 
 		if slices.ContainsFunc(all, func(u user) bool { return u.name == name }) {
 			there[name] = &s
 		} else if metav1.IsControlledBy(&s, c) {
-			if err := p.w.typed.CoreV1().Secrets(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil {
+			if err := p.w.typed.CoreV1().Secrets(s.Namespace).Delete(ctx, s.Name,
+				metav1.DeleteOptions{}); err != nil {
 				return nil, err
 			}
 		}
@@ -86,7 +88,8 @@ func asked(c *unstructured.Unstructured) ([]user, error) {
 	var all []user
 	for _, w := range wanted {
 		one, _ := w.(map[string]any)
-		u := user{name: text(one, "name"), options: text(one, "options"), letters: text(one, "password", "type") == "AlphaNumeric"}
+		u := user{name: text(one, "name"), options: text(one, "options"),
+			letters: text(one, "password", "type") == "AlphaNumeric"}
 		if u.databases, _, err = unstructured.NestedStringSlice(one, "databases"); err != nil {
 			return nil, err
 		}
@@ -98,7 +101,8 @@ func asked(c *unstructured.Unstructured) ([]user, error) {
 // adopt has the Secret of a user hold what whoever connects needs, and returns the
 // verifier. It applies with force, so what others have put into it stays: castle's
 // labels do.
-func (p *pgo) adopt(ctx context.Context, c *unstructured.Unstructured, u user, there *corev1.Secret) (string, error) {
+func (p *pgo) adopt(ctx context.Context, c *unstructured.Unstructured, u user,
+	there *corev1.Secret) (string, error) {
 	data, err := u.data(c, there)
 	if err != nil {
 		return "", err
@@ -106,13 +110,17 @@ func (p *pgo) adopt(ctx context.Context, c *unstructured.Unstructured, u user, t
 	name, labels := c.GetName()+"-pguser-"+u.name, map[string]string{
 		pgoGroup + "/cluster": c.GetName(), pgoGroup + "/pguser": u.name, pgoGroup + "/role": "pguser",
 	}
-	if there != nil && there.Name == name && metav1.IsControlledBy(there, c) && holds(there.Labels, labels) && holds(there.Data, data) {
+	if there != nil && there.Name == name && metav1.IsControlledBy(there, c) && holds(there.Labels, labels) &&
+		holds(there.Data, data) {
 		return string(data["verifier"]), nil
 	}
 	owner := metav1.NewControllerRef(c, c.GroupVersionKind())
-	_, err = p.w.typed.CoreV1().Secrets(c.GetNamespace()).Apply(ctx, applycorev1.Secret(name, c.GetNamespace()).WithLabels(labels).WithData(data).
-		WithOwnerReferences(applymetav1.OwnerReference().WithAPIVersion(owner.APIVersion).WithKind(owner.Kind).WithName(owner.Name).
-			WithUID(owner.UID).WithController(true).WithBlockOwnerDeletion(true)), metav1.ApplyOptions{FieldManager: pgoManager, Force: true})
+	_, err = p.w.typed.CoreV1().Secrets(c.GetNamespace()).Apply(ctx,
+		applycorev1.Secret(name, c.GetNamespace()).WithLabels(labels).WithData(data).
+			WithOwnerReferences(applymetav1.OwnerReference().WithAPIVersion(owner.APIVersion).
+				WithKind(owner.Kind).WithName(owner.Name).
+				WithUID(owner.UID).WithController(true).WithBlockOwnerDeletion(true)),
+		metav1.ApplyOptions{FieldManager: pgoManager, Force: true})
 	return string(data["verifier"]), err
 }
 
@@ -130,7 +138,8 @@ func holds[V any](all, some map[string]V) bool {
 // a verifier, without being held against the password: one that is of another leaves
 // a Secret with which nobody can log in.
 func (u user) data(c *unstructured.Unstructured, there *corev1.Secret) (map[string][]byte, error) {
-	host, port := c.GetName()+"-primary."+c.GetNamespace()+".svc", fmt.Sprint(cmp.Or(whole(c.Object, "spec", "port"), 5432))
+	host, port := c.GetName()+"-primary."+c.GetNamespace()+".svc",
+		fmt.Sprint(cmp.Or(whole(c.Object, "spec", "port"), 5432))
 	var password, verifier string
 	if there != nil {
 		password, verifier = string(there.Data["password"]), string(there.Data["verifier"])
@@ -148,13 +157,15 @@ func (u user) data(c *unstructured.Unstructured, there *corev1.Secret) (map[stri
 		}
 	}
 	data := map[string][]byte{
-		"host": []byte(host), "port": []byte(port), "user": []byte(u.name), "password": []byte(password), "verifier": []byte(verifier),
+		"host": []byte(host), "port": []byte(port), "user": []byte(u.name), "password": []byte(password),
+		"verifier": []byte(verifier),
 	}
 	if len(u.databases) > 0 {
 		name, at := u.databases[0], net.JoinHostPort(host, port)
 		uri := url.URL{Scheme: "postgresql", User: url.UserPassword(u.name, password), Host: at, Path: name}
 		data["dbname"], data["uri"] = []byte(name), []byte(uri.String())
-		data["jdbc-uri"] = []byte("jdbc:postgresql://" + at + "/" + url.PathEscape(name) + "?" + url.Values{"user": {u.name}, "password": {password}}.Encode())
+		data["jdbc-uri"] = []byte("jdbc:postgresql://" + at + "/" + url.PathEscape(name) + "?" +
+			url.Values{"user": {u.name}, "password": {password}}.Encode())
 	}
 	return data, nil
 }
@@ -194,7 +205,8 @@ func told(users []user) string {
 	var s strings.Builder
 	once := func(what, catalog, column, name string) {
 		fmt.Fprintf(&s, "SELECT %s WHERE NOT EXISTS (SELECT FROM %s WHERE %s = %s)\\gexec\n",
-			postgres.Literal("CREATE "+what+" "+postgres.Quoted(name)), catalog, column, postgres.Literal(name))
+			postgres.Literal("CREATE "+what+" "+postgres.Quoted(name)), catalog, column,
+			postgres.Literal(name))
 	}
 	for _, u := range users {
 		for _, name := range u.databases {
@@ -208,8 +220,10 @@ func told(users []user) string {
 		name := postgres.Quoted(u.name)
 		once("USER", "pg_roles", "rolname", u.name)
 		fmt.Fprintf(&s, "ALTER ROLE %s PASSWORD %s;\n", name, postgres.Literal(u.verifier))
-		if options := strings.Join(strings.Fields(u.options), " "); options != "" && !strings.ContainsAny(options, `\;`) && strings.Count(options, "'")%2 == 0 {
-			fmt.Fprintf(&s, "\\set ON_ERROR_STOP off\nALTER ROLE %s WITH %s;\n\\set ON_ERROR_STOP on\n", name, options)
+		if options := strings.Join(strings.Fields(u.options), " "); options != "" &&
+			!strings.ContainsAny(options, `\;`) && strings.Count(options, "'")%2 == 0 {
+			fmt.Fprintf(&s, "\\set ON_ERROR_STOP off\nALTER ROLE %s WITH %s;\n\\set ON_ERROR_STOP on\n",
+				name, options)
 		}
 		for _, database := range u.databases {
 			fmt.Fprintf(&s, "GRANT ALL PRIVILEGES ON DATABASE %s TO %s;\n", postgres.Quoted(database), name)

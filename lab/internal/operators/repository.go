@@ -21,11 +21,13 @@ type child struct{ name, after string }
 // children is the usual shape of such a repository: operators, then what
 // configures them, then what runs on them.
 func children() []child {
-	return []child{{"infrastructure-operators", ""}, {"infrastructure-configs", "infrastructure-operators"}, {"apps", "infrastructure-configs"}}
+	return []child{{"infrastructure-operators", ""}, {"infrastructure-configs", "infrastructure-operators"},
+		{"apps", "infrastructure-configs"}}
 }
 
 // bring makes what a Kustomization holds, and says what is in the way of its being ready.
-func (f *flux) bring(ctx context.Context, k *unstructured.Unstructured, revision string) ([]*unstructured.Unstructured, *obstacle, error) {
+func (f *flux) bring(ctx context.Context, k *unstructured.Unstructured,
+	revision string) ([]*unstructured.Unstructured, *obstacle, error) {
 	if f.fleet == nil {
 		return nil, nil, f.pretend(ctx, k)
 	}
@@ -41,7 +43,8 @@ func (f *flux) pretend(ctx context.Context, k *unstructured.Unstructured) error 
 	for _, c := range children() {
 		spec := map[string]any{
 			"interval": "15m", "retryInterval": "1m", "prune": true, "wait": true, "path": "./" + c.name,
-			"sourceRef": map[string]any{"kind": "GitRepository", "name": text(k.Object, "spec", "sourceRef", "name")},
+			"sourceRef": map[string]any{"kind": "GitRepository",
+				"name": text(k.Object, "spec", "sourceRef", "name")},
 			"postBuild": map[string]any{"substituteFrom": []any{
 				map[string]any{"kind": "ConfigMap", "name": "cluster-vars", "optional": false},
 			}},
@@ -51,8 +54,9 @@ func (f *flux) pretend(ctx context.Context, k *unstructured.Unstructured) error 
 		}
 		_, err := api.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
-			"metadata": map[string]any{"name": c.name, "namespace": k.GetNamespace(), "labels": map[string]any{ownerLabel: k.GetName()}},
-			"spec":     spec,
+			"metadata": map[string]any{"name": c.name, "namespace": k.GetNamespace(),
+				"labels": map[string]any{ownerLabel: k.GetName()}},
+			"spec": spec,
 		}}, metav1.CreateOptions{})
 		if err := unless(err, apierrors.IsAlreadyExists); err != nil {
 			return err
@@ -74,7 +78,8 @@ func (f *flux) prune(ctx context.Context) error {
 	errs := []error{err}
 	for _, k := range all {
 		if owner := k.GetLabels()[ownerLabel]; owner != "" && !there[k.GetNamespace()+"/"+owner] {
-			err := f.w.untyped.Resource(kustomizations()).Namespace(k.GetNamespace()).Delete(ctx, k.GetName(), metav1.DeleteOptions{})
+			err := f.w.untyped.Resource(kustomizations()).Namespace(k.GetNamespace()).Delete(ctx, k.GetName(),
+				metav1.DeleteOptions{})
 			errs = append(errs, unless(err, apierrors.IsNotFound))
 		}
 	}

@@ -28,9 +28,11 @@ func (e *externalSecrets) judgeStores(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (e *externalSecrets) judgeOne(ctx context.Context, kind schema.GroupVersionResource, store *unstructured.Unstructured) error {
+func (e *externalSecrets) judgeOne(ctx context.Context, kind schema.GroupVersionResource,
+	store *unstructured.Unstructured) error {
 	step := fmt.Sprintf("store %s %d", store.GetUID(), store.GetGeneration())
-	if e.good[step] && conditionOf(store.Object, "Ready") == "True" || !e.w.passed(step, 2*time.Second) || e.mute.holds() {
+	if e.good[step] && conditionOf(store.Object, "Ready") == "True" || !e.w.passed(step, 2*time.Second) ||
+		e.mute.holds() {
 		return nil
 	}
 	unable, why := e.login(ctx, store)
@@ -47,7 +49,8 @@ func (e *externalSecrets) judgeOne(ctx context.Context, kind schema.GroupVersion
 }
 
 // login says what could not be done, in the words of the condition, and why.
-func (e *externalSecrets) login(ctx context.Context, store *unstructured.Unstructured) (unable string, err error) {
+func (e *externalSecrets) login(ctx context.Context,
+	store *unstructured.Unstructured) (unable string, err error) {
 	provider := nested(store.Object, "spec", "provider", "vault")
 	if provider == nil {
 		_, _, err := e.open(ctx, store)
@@ -69,7 +72,8 @@ func (e *externalSecrets) login(ctx context.Context, store *unstructured.Unstruc
 }
 
 // open logs in with the identity that a store of Infisical's names.
-func (e *externalSecrets) open(ctx context.Context, store *unstructured.Unstructured) (infisicalClient, string, error) {
+func (e *externalSecrets) open(ctx context.Context,
+	store *unstructured.Unstructured) (infisicalClient, string, error) {
 	provider, _, err := unstructured.NestedMap(store.Object, "spec", "provider", "infisical")
 	if err != nil {
 		return infisicalClient{}, "", err
@@ -77,7 +81,9 @@ func (e *externalSecrets) open(ctx context.Context, store *unstructured.Unstruct
 	client := infisicalClient{http: e.http, host: text(provider, "hostAPI")}
 	var credentials [2]string
 	for i, which := range []string{"clientId", "clientSecret"} {
-		at := func(field string) string { return text(provider, "auth", "universalAuthCredentials", which, field) }
+		at := func(field string) string {
+			return text(provider, "auth", "universalAuthCredentials", which, field)
+		}
 		namespace := store.GetNamespace()
 		if store.GetKind() == clusterStore {
 			namespace = at("namespace")
@@ -96,12 +102,14 @@ func (e *externalSecrets) open(ctx context.Context, store *unstructured.Unstruct
 
 // store finds the store that an ExternalSecret names. One that says no kind means a
 // SecretStore in its own namespace, and one that is not ready is not asked.
-func (e *externalSecrets) store(ctx context.Context, external *unstructured.Unstructured, ref map[string]any) (*unstructured.Unstructured, error) {
+func (e *externalSecrets) store(ctx context.Context, external *unstructured.Unstructured,
+	ref map[string]any) (*unstructured.Unstructured, error) {
 	kind, in, namespace := "SecretStore", secretStores(), external.GetNamespace()
 	if text(ref, "kind") == clusterStore {
 		kind, in, namespace = clusterStore, stores(), ""
 	}
-	store, err := e.w.untyped.Resource(in).Namespace(namespace).Get(ctx, text(ref, "name"), metav1.GetOptions{})
+	store, err := e.w.untyped.Resource(in).Namespace(namespace).Get(ctx, text(ref, "name"),
+		metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("could not get %s %q, %w", kind, text(ref, "name"), err)
 	}
@@ -112,7 +120,8 @@ func (e *externalSecrets) store(ctx context.Context, external *unstructured.Unst
 }
 
 // value reads one value through a store.
-func (e *externalSecrets) value(ctx context.Context, external, store *unstructured.Unstructured, remote map[string]any) ([]byte, error) {
+func (e *externalSecrets) value(ctx context.Context, external, store *unstructured.Unstructured,
+	remote map[string]any) ([]byte, error) {
 	if nested(store.Object, "spec", "provider", "vault") != nil {
 		secret, err := e.values(ctx, external, store, remote)
 		if err != nil {
@@ -135,17 +144,20 @@ func (e *externalSecrets) value(ctx context.Context, external, store *unstructur
 	in := func(field string) string {
 		return text(store.Object, "spec", "provider", "infisical", "secretsScope", field)
 	}
-	value, err := client.read(ctx, token, scope{in("projectSlug"), in("environmentSlug"), in("secretsPath")}, text(remote, "key"))
+	value, err := client.read(ctx, token, scope{in("projectSlug"), in("environmentSlug"), in("secretsPath")},
+		text(remote, "key"))
 	return []byte(value), err
 }
 
 // values reads a whole secret of Vault's.
-func (e *externalSecrets) values(ctx context.Context, external, store *unstructured.Unstructured, remote map[string]any) (map[string]any, error) {
+func (e *externalSecrets) values(ctx context.Context, external, store *unstructured.Unstructured,
+	remote map[string]any) (map[string]any, error) {
 	provider := nested(store.Object, "spec", "provider", "vault")
 	if provider == nil {
 		return nil, errors.New("the lab's External Secrets extracts from Vault only")
 	}
-	vault, err := vaultScope{e.w.typed, store.GetKind() == clusterStore, external.GetNamespace()}.open(ctx, provider)
+	vault, err := vaultScope{e.w.typed, store.GetKind() == clusterStore,
+		external.GetNamespace()}.open(ctx, provider)
 	if err != nil {
 		return nil, err
 	}

@@ -113,7 +113,8 @@ func secretAt(provider map[string]any, key string) string {
 }
 
 // secret reads a secret of a KV engine, of the version that the store names.
-func (v *vaultClient) secret(ctx context.Context, provider map[string]any, key string) (map[string]any, error) {
+func (v *vaultClient) secret(ctx context.Context, provider map[string]any,
+	key string) (map[string]any, error) {
 	found, err := v.read(ctx, secretAt(provider, key))
 	if err != nil {
 		return nil, fmt.Errorf("cannot read secret data from Vault: %w", err)

@@ -26,7 +26,8 @@ type vaultScope struct {
 	namespace string // empty while a ClusterSecretStore is judged
 }
 
-var errOtherNamespace = errors.New("namespace should either be empty or match the namespace of the SecretStore for a namespaced SecretStore")
+var errOtherNamespace = errors.New("namespace should either be empty or match the namespace of the " +
+	"SecretStore for a namespaced SecretStore")
 
 // open logs in as a provider says, with the first of the ways that it names.
 func (s vaultScope) open(ctx context.Context, provider map[string]any) (*vaultClient, error) {
@@ -37,7 +38,8 @@ func (s vaultScope) open(ctx context.Context, provider map[string]any) (*vaultCl
 	v := &vaultClient{
 		address: strings.TrimSuffix(text(provider, "server"), "/"),
 		http: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
-			DisableKeepAlives: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
+			DisableKeepAlives: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12,
+				RootCAs: roots},
 		}},
 	}
 	auth := nested(provider, "auth")
@@ -59,7 +61,8 @@ func (s vaultScope) open(ctx context.Context, provider map[string]any) (*vaultCl
 // in the namespace of each ExternalSecret.
 func (s vaultScope) unknown(provider map[string]any) bool {
 	auth := nested(provider, "auth")
-	for _, path := range [][]string{{"tokenSecretRef"}, {"jwt", "secretRef"}, {"jwt", "kubernetesServiceAccountToken", "serviceAccountRef"}} {
+	for _, path := range [][]string{{"tokenSecretRef"}, {"jwt", "secretRef"},
+		{"jwt", "kubernetesServiceAccountToken", "serviceAccountRef"}} {
 		if ref := nested(auth, path...); s.cluster && ref != nil && text(ref, "namespace") == "" {
 			return true
 		}
@@ -110,13 +113,15 @@ func (s vaultScope) authority(ctx context.Context, source map[string]any) (strin
 		}
 		return found, nil
 	case "ConfigMap":
-		config, err := s.k.CoreV1().ConfigMaps(s.of(source)).Get(ctx, text(source, "name"), metav1.GetOptions{})
+		config, err := s.k.CoreV1().ConfigMaps(s.of(source)).Get(ctx, text(source, "name"),
+			metav1.GetOptions{})
 		if err != nil {
 			return "", fmt.Errorf("failed to get cert from configmap: %w", err)
 		}
 		found, there := config.Data[text(source, "key")]
 		if !there {
-			return "", fmt.Errorf("failed to get cert from configmap: %s has no %s", config.Name, text(source, "key"))
+			return "", fmt.Errorf("failed to get cert from configmap: %s has no %s", config.Name,
+				text(source, "key"))
 		}
 		return found, nil
 	default:
@@ -136,7 +141,8 @@ func (s vaultScope) of(ref map[string]any) string {
 func (s vaultScope) secret(ctx context.Context, ref map[string]any) (string, error) {
 	secret, err := s.k.CoreV1().Secrets(s.of(ref)).Get(ctx, text(ref, "name"), metav1.GetOptions{})
 	if err != nil {
-		return "", fmt.Errorf("cannot get Kubernetes secret %q from namespace %q: %w", text(ref, "name"), s.of(ref), err)
+		return "", fmt.Errorf("cannot get Kubernetes secret %q from namespace %q: %w", text(ref, "name"),
+			s.of(ref), err)
 	}
 	value, there := secret.Data[text(ref, "key")]
 	if !there {
@@ -166,12 +172,14 @@ func (s vaultScope) jwt(ctx context.Context, v *vaultClient, auth map[string]any
 		}
 	}
 	path := "auth/" + cmp.Or(text(auth, "path"), "jwt") + "/login"
-	err = v.call(ctx, http.MethodPut, path, map[string]string{"role": strings.TrimSpace(text(auth, "role")), "jwt": token}, &login)
+	err = v.call(ctx, http.MethodPut, path, map[string]string{"role": strings.TrimSpace(text(auth, "role")),
+		"jwt": token}, &login)
 	v.token, v.lent = login.Auth.ClientToken, err == nil
 	return err
 }
 
-var errNoTokenSource = errors.New("neither `secretRef` nor `kubernetesServiceAccountToken` was supplied as token source for jwt authentication")
+var errNoTokenSource = errors.New("neither `secretRef` nor `kubernetesServiceAccountToken` was supplied " +
+	"as token source for jwt authentication")
 
 // token asks the API server for a ServiceAccount's token, for ten minutes. It is always
 // for Vault, too, unless the older list of audiences says otherwise.
@@ -187,11 +195,13 @@ func (s vaultScope) token(ctx context.Context, account map[string]any) (string, 
 		audiences = append(audiences, fmt.Sprint(a))
 	}
 	seconds := cmp.Or(whole(account, "expirationSeconds"), 600)
-	made, err := s.k.CoreV1().ServiceAccounts(s.of(ref)).CreateToken(ctx, text(ref, "name"), &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{Audiences: audiences, ExpirationSeconds: &seconds},
-	}, metav1.CreateOptions{})
+	made, err := s.k.CoreV1().ServiceAccounts(s.of(ref)).CreateToken(ctx, text(ref, "name"),
+		&authenticationv1.TokenRequest{
+			Spec: authenticationv1.TokenRequestSpec{Audiences: audiences, ExpirationSeconds: &seconds},
+		}, metav1.CreateOptions{})
 	if err != nil {
-		return "", fmt.Errorf("cannot request Kubernetes service account token for service account %q: %w", text(ref, "name"), err)
+		return "", fmt.Errorf("cannot request Kubernetes service account token for service account %q: %w",
+			text(ref, "name"), err)
 	}
 	return made.Status.Token, nil
 }

@@ -49,7 +49,8 @@ func newLanded(t *testing.T) *landed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &landed{vault: vaulttest.Start(t, "../../.."), key: key, stage: newStage(t, 0, deployment("external-secrets", "external-secrets"))}
+	l := &landed{vault: vaulttest.Start(t, "../../.."), key: key,
+		stage: newStage(t, 0, deployment("external-secrets", "external-secrets"))}
 	l.typed.(*typedfake.Clientset).PrependReactor("create", "serviceaccounts", l.sign)
 	l.e = newExternalSecrets(l.world, routes{}, http.DefaultClient)
 	t.Cleanup(l.e.close)
@@ -58,16 +59,24 @@ func newLanded(t *testing.T) *landed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.vault.Fill(t.Context(), "secret", "app", map[string]string{"password": "open-sesame"}); err != nil {
+	if err := l.vault.Fill(t.Context(), "secret", "app",
+		map[string]string{"password": "open-sesame"}); err != nil {
 		t.Fatal(err)
 	}
 	l.call(t, "sys/policies/acl/reader", map[string]any{"policy": reader})
 	l.call(t, "sys/auth/jwt", map[string]any{"type": "jwt"})
-	l.call(t, "auth/jwt/config", map[string]any{"jwt_validation_pubkeys": []string{string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}))}})
+	l.call(t, "auth/jwt/config",
+		map[string]any{
+			"jwt_validation_pubkeys": []string{
+				string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})),
+			},
+		})
 	for role, policy := range map[string]string{"reader": "reader", "nobody": "none"} {
-		l.call(t, "auth/jwt/role/"+role, map[string]any{"role_type": "jwt", "user_claim": "sub", "bound_audiences": []string{"vault"}, "token_policies": []string{policy}})
+		l.call(t, "auth/jwt/role/"+role, map[string]any{"role_type": "jwt", "user_claim": "sub",
+			"bound_audiences": []string{"vault"}, "token_policies": []string{policy}})
 	}
-	t.Setenv("SSL_CERT_FILE", l.vault.CAFile()) // as in a rehearsal, where the lab itself trusts all that it plays
+	// as in a rehearsal, where the lab itself trusts all that it plays
+	t.Setenv("SSL_CERT_FILE", l.vault.CAFile())
 	bundle, err := os.ReadFile(l.vault.CAFile())
 	if err != nil {
 		t.Fatal(err)
@@ -78,9 +87,12 @@ func newLanded(t *testing.T) *landed {
 	}
 	for _, namespace := range []string{"external-secrets", "app"} {
 		create(t, l.stage, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vault"},
-			Data: map[string][]byte{"ca.crt": bundle, "token": []byte(token), "wrong": []byte("hvs.wrong-token"), "nonsense": []byte("x")}})
+			Data: map[string][]byte{"ca.crt": bundle, "token": []byte(token),
+				"wrong": []byte("hvs.wrong-token"), "nonsense": []byte("x")}})
 	}
-	create(t, l.stage, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "external-secrets", Name: "ca"}, Data: map[string]string{"ca.crt": string(bundle)}})
+	create(t, l.stage,
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "external-secrets", Name: "ca"},
+			Data: map[string]string{"ca.crt": string(bundle)}})
 	return l
 }
 
@@ -100,7 +112,8 @@ func (l *landed) sign(action kubetesting.Action) (bool, runtime.Object, error) {
 	request := made.GetObject().(*authenticationv1.TokenRequest)
 	l.asked = request.Spec.Audiences
 	claims, err := json.Marshal(map[string]any{
-		"sub": "system:serviceaccount:" + made.GetNamespace() + ":" + made.Name, "aud": l.asked, "exp": time.Now().Add(time.Minute).Unix(), "iat": time.Now().Unix(),
+		"sub": "system:serviceaccount:" + made.GetNamespace() + ":" + made.Name, "aud": l.asked,
+		"exp": time.Now().Add(time.Minute).Unix(), "iat": time.Now().Unix(),
 	})
 	if err != nil {
 		return true, nil, err
@@ -112,7 +125,8 @@ func (l *landed) sign(action kubetesting.Action) (bool, runtime.Object, error) {
 	if err != nil {
 		return true, nil, err
 	}
-	request.Status.Token = signed + "." + text(append(r.FillBytes(make([]byte, 32)), s.FillBytes(make([]byte, 32))...))
+	request.Status.Token = signed + "." +
+		text(append(r.FillBytes(make([]byte, 32)), s.FillBytes(make([]byte, 32))...))
 	return true, request, nil
 }
 
@@ -122,13 +136,15 @@ func (l *landed) provider(more, auth string) string {
 }
 
 const (
-	fromSecret = `,"caProvider":{"type":"Secret","namespace":"external-secrets","name":"vault","key":"ca.crt"}`
-	ownSecret  = `,"caProvider":{"type":"Secret","name":"vault","key":"ca.crt"}`
-	withToken  = `{"tokenSecretRef":{"namespace":"external-secrets","name":"vault","key":"token"}}`
+	fromSecret = `,"caProvider":{"type":"Secret","namespace":"external-secrets",` +
+		`"name":"vault","key":"ca.crt"}`
+	ownSecret = `,"caProvider":{"type":"Secret","name":"vault","key":"ca.crt"}`
+	withToken = `{"tokenSecretRef":{"namespace":"external-secrets","name":"vault","key":"token"}}`
 )
 
 func jwt(role, account string) string {
-	return fmt.Sprintf(`{"jwt":{"role":%q,"kubernetesServiceAccountToken":{"serviceAccountRef":%s}}}`, role, account)
+	return fmt.Sprintf(`{"jwt":{"role":%q,"kubernetesServiceAccountToken":{"serviceAccountRef":%s}}}`,
+		role, account)
 }
 
 // refusedFor looks, and holds what the lab's log says to be silent about secrets.
@@ -160,26 +176,41 @@ func (l *landed) stores(t *testing.T) {
 	for name, c := range map[string]struct {
 		more, auth, message, log string
 	}{
-		"secret":     {fromSecret, withToken, "store validated", ""},
-		"config-map": {strings.Replace(strings.Replace(fromSecret, "Secret", "ConfigMap", 1), `"vault"`, `"ca"`, 1), withToken, "store validated", ""},
-		"bundle":     {`,"caBundle":"` + base64.StdEncoding.EncodeToString([]byte(bundle)) + `"`, withToken, "store validated", ""},
-		"own-token":  {fromSecret, jwt("reader", `{"name":"app","namespace":"app"}`), "store validated", ""},
+		"secret": {fromSecret, withToken, "store validated", ""},
+		"config-map": {strings.Replace(strings.Replace(fromSecret, "Secret", "ConfigMap", 1), `"vault"`,
+			`"ca"`, 1), withToken, "store validated", ""},
+		"bundle": {`,"caBundle":"` + base64.StdEncoding.EncodeToString([]byte(bundle)) + `"`, withToken,
+			"store validated", ""},
+		"own-token": {fromSecret, jwt("reader", `{"name":"app","namespace":"app"}`), "store validated", ""},
 		// Whose token it will be is not known yet, so that is not asked.
 		"referent": {fromSecret, jwt("no-role", `{"name":"app"}`), "store validated", ""},
 
-		"no-authority":   {"", withToken, "unable to validate store", "certificate signed by unknown authority"},
-		"no-namespace":   {ownSecret, withToken, "unable to create client", "missing namespace on caProvider secret"},
-		"no-certificate": {strings.Replace(fromSecret, "ca.crt", "nonsense", 1), withToken, "unable to create client", "cannot set Vault CA certificate"},
-		"no-secret":      {strings.Replace(fromSecret, `"vault"`, `"absent"`, 1), withToken, "unable to create client", `cannot get Kubernetes secret "absent" from namespace "external-secrets"`},
-		"no-key":         {fromSecret, strings.Replace(withToken, `"token"}`, `"absent"}`, 1), "unable to create client", `cannot find secret data for key: "absent"`},
-		"bad-token":      {fromSecret, strings.Replace(withToken, `"token"}`, `"wrong"}`, 1), "unable to validate store", "invalid vault credentials: vault: GET auth/token/lookup-self: 2 errors occurred:\n\t* permission denied"},
-		"no-role":        {fromSecret, jwt("no-role", `{"name":"app","namespace":"app"}`), "unable to create client", `role "no-role" could not be found`},
-		"no-way":         {fromSecret, "{}", "unable to create client", "no valid auth method specified"},
-		"another-way":    {fromSecret, `{"kubernetes":{"role":"r","mountPath":"kubernetes"}}`, "unable to create client", "the lab's External Secrets logs in"},
+		"no-authority": {"", withToken, "unable to validate store",
+			"certificate signed by unknown authority"},
+		"no-namespace": {ownSecret, withToken, "unable to create client",
+			"missing namespace on caProvider secret"},
+		"no-certificate": {strings.Replace(fromSecret, "ca.crt", "nonsense", 1), withToken,
+			"unable to create client", "cannot set Vault CA certificate"},
+		"no-secret": {strings.Replace(fromSecret, `"vault"`, `"absent"`, 1), withToken,
+			"unable to create client",
+			`cannot get Kubernetes secret "absent" from namespace "external-secrets"`},
+		"no-key": {fromSecret, strings.Replace(withToken, `"token"}`, `"absent"}`, 1),
+			"unable to create client", `cannot find secret data for key: "absent"`},
+		"bad-token": {fromSecret, strings.Replace(withToken, `"token"}`, `"wrong"}`, 1),
+			"unable to validate store",
+			"invalid vault credentials: vault: GET auth/token/lookup-self: 2 errors occurred:\n" +
+				"\t* permission denied"},
+		"no-role": {fromSecret, jwt("no-role", `{"name":"app","namespace":"app"}`),
+			"unable to create client", `role "no-role" could not be found`},
+		"no-way": {fromSecret, "{}", "unable to create client", "no valid auth method specified"},
+		"another-way": {fromSecret, `{"kubernetes":{"role":"r","mountPath":"kubernetes"}}`,
+			"unable to create client", "the lab's External Secrets logs in"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l.put(t, stores(), fmt.Sprintf(`{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore","metadata":{"name":%q,"uid":%q,"generation":1},"spec":{"provider":{"vault":%s}}}`,
-				name, name, l.provider(c.more, c.auth)))
+			l.put(t, stores(),
+				fmt.Sprintf(`{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",`+
+					`"metadata":{"name":%q,"uid":%q,"generation":1},"spec":{"provider":{"vault":%s}}}`,
+					name, name, l.provider(c.more, c.auth)))
 			log := l.refusedFor(t)
 			if !strings.Contains(log, c.log) || c.log == "" && log != "" {
 				t.Errorf("the log says %q, want %q", log, c.log)
@@ -188,11 +219,14 @@ func (l *landed) stores(t *testing.T) {
 			if is := messageOf(got.Object, "Ready"); is != c.message {
 				t.Errorf("the condition says %q", is)
 			}
-			if want := map[bool]string{true: "Valid", false: "InvalidProviderConfig"}[c.log == ""]; ofCondition(got.Object, "Ready", "reason") != want {
+			if want := map[bool]string{true: "Valid",
+				false: "InvalidProviderConfig"}[c.log == ""]; ofCondition(got.Object, "Ready",
+				"reason") != want {
 				t.Errorf("status: %v", got.Object["status"])
 			}
 			if c.log != "" {
-				if err := l.untyped.Resource(stores()).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+				if err := l.untyped.Resource(stores()).Delete(t.Context(), name,
+					metav1.DeleteOptions{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -203,11 +237,14 @@ func (l *landed) stores(t *testing.T) {
 // external is an ExternalSecret in the namespace app.
 func (l *landed) external(t *testing.T, name, spec string) (condition, log string) {
 	t.Helper()
-	l.put(t, externals(), fmt.Sprintf(`{"apiVersion":"external-secrets.io/v1","kind":"ExternalSecret","metadata":{"namespace":"app","name":%q,"uid":%q,"generation":1},"spec":%s}`, name, name, spec))
+	l.put(t, externals(),
+		fmt.Sprintf(`{"apiVersion":"external-secrets.io/v1","kind":"ExternalSecret",`+
+			`"metadata":{"namespace":"app","name":%q,"uid":%q,"generation":1},"spec":%s}`, name, name, spec))
 	log = l.refusedFor(t)
 	condition = messageOf(l.get(t, externals(), "app", name).Object, "Ready")
 	if condition != "secret synced" {
-		if err := l.untyped.Resource(externals()).Namespace("app").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		if err := l.untyped.Resource(externals()).Namespace("app").Delete(t.Context(), name,
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -233,21 +270,30 @@ func reads(store, key string) string {
 const notRead = "could not get secret data from provider"
 
 func (l *landed) namespaced(t *testing.T) {
-	l.put(t, secretStores(), `{"apiVersion":"external-secrets.io/v1","kind":"SecretStore","metadata":{"namespace":"app","name":"mine","uid":"mine","generation":1},"spec":{"provider":{"vault":`+
-		l.provider(ownSecret, jwt("reader", `{"name":"app","audiences":["more"]}`))+`}}}`)
+	l.put(t, secretStores(),
+		`{"apiVersion":"external-secrets.io/v1","kind":"SecretStore","metadata":{"namespace":"app",`+
+			`"name":"mine","uid":"mine","generation":1},"spec":{"provider":{"vault":`+
+			l.provider(ownSecret, jwt("reader", `{"name":"app","audiences":["more"]}`))+`}}}`)
 	before := l.tokens(t)
 	for _, c := range []struct{ name, spec, condition, log string }{
 		{"by-cluster", reads(`{"kind":"ClusterSecretStore","name":"secret"}`, "app"), "secret synced", ""},
-		{"whole-path", reads(`{"kind":"ClusterSecretStore","name":"secret"}`, "secret/data/app"), "secret synced", ""},
+		{"whole-path", reads(`{"kind":"ClusterSecretStore","name":"secret"}`, "secret/data/app"),
+			"secret synced", ""},
 		{"by-own", reads(`{"kind":"SecretStore","name":"mine"}`, "app"), "secret synced", ""},
-		{"extract", `{"secretStoreRef":{"kind":"ClusterSecretStore","name":"secret"},"dataFrom":[{"extract":{"key":"app"}}]}`, "secret synced", ""},
+		{"extract", `{"secretStoreRef":{"kind":"ClusterSecretStore","name":"secret"},` +
+			`"dataFrom":[{"extract":{"key":"app"}}]}`, "secret synced", ""},
 		// Who forgets the kind means a SecretStore.
 		{"no-kind", reads(`{"name":"secret"}`, "app"), notRead, `could not get SecretStore "secret"`},
-		{"referent", reads(`{"kind":"ClusterSecretStore","name":"referent"}`, "app"), notRead, `role "no-role" could not be found`},
-		{"no-secret", reads(`{"kind":"ClusterSecretStore","name":"secret"}`, "absent"), notRead, "cannot read secret data from Vault: secret does not exist"},
-		{"no-property", strings.Replace(reads(`{"kind":"ClusterSecretStore","name":"secret"}`, "app"), `"property":"password"`, `"property":"user"`, 1), notRead, `cannot find secret data for key: "user"`},
+		{"referent", reads(`{"kind":"ClusterSecretStore","name":"referent"}`, "app"), notRead,
+			`role "no-role" could not be found`},
+		{"no-secret", reads(`{"kind":"ClusterSecretStore","name":"secret"}`, "absent"), notRead,
+			"cannot read secret data from Vault: secret does not exist"},
+		{"no-property", strings.Replace(reads(`{"kind":"ClusterSecretStore","name":"secret"}`, "app"),
+			`"property":"password"`, `"property":"user"`, 1), notRead,
+			`cannot find secret data for key: "user"`},
 	} {
-		if condition, log := l.external(t, c.name, c.spec); condition != c.condition || !strings.Contains(log, c.log) || c.log == "" && log != "" {
+		if condition, log := l.external(t, c.name, c.spec); condition != c.condition ||
+			!strings.Contains(log, c.log) || c.log == "" && log != "" {
 			t.Errorf("%s: %q, %q", c.name, condition, log)
 		}
 		// A token is always for Vault, too, and is given back.
@@ -259,7 +305,8 @@ func (l *landed) namespaced(t *testing.T) {
 		t.Errorf("of %d tokens there are %d", before, after)
 	}
 	for _, name := range []string{"by-cluster", "whole-path", "by-own"} {
-		if got := l.secret(t, "app", name); string(got.Data["p"]) != "open-sesame" || got.Labels[managed] != "true" || metav1.GetControllerOf(got).Name != name {
+		if got := l.secret(t, "app", name); string(got.Data["p"]) != "open-sesame" ||
+			got.Labels[managed] != "true" || metav1.GetControllerOf(got).Name != name {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -267,11 +314,15 @@ func (l *landed) namespaced(t *testing.T) {
 		t.Errorf("extract: %q", got.Data)
 	}
 	// A store that is not ready is not asked.
-	l.put(t, stores(), `{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore","metadata":{"name":"unready","uid":"unready","generation":1},"spec":{"provider":{"vault":`+l.provider("", withToken)+`}}}`)
-	if condition, log := l.external(t, "unready", reads(`{"kind":"ClusterSecretStore","name":"unready"}`, "app")); condition != notRead || !strings.Contains(log, `ClusterSecretStore "unready" is not ready`) {
+	l.put(t, stores(), `{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",`+
+		`"metadata":{"name":"unready","uid":"unready","generation":1},"spec":{"provider":{"vault":`+
+		l.provider("", withToken)+`}}}`)
+	if condition, log := l.external(t, "unready", reads(`{"kind":"ClusterSecretStore","name":"unready"}`,
+		"app")); condition != notRead || !strings.Contains(log, `ClusterSecretStore "unready" is not ready`) {
 		t.Errorf("%q, %q", condition, log)
 	}
-	if err := l.untyped.Resource(stores()).Delete(t.Context(), "unready", metav1.DeleteOptions{}); err != nil {
+	if err := l.untyped.Resource(stores()).Delete(t.Context(), "unready",
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -279,19 +330,36 @@ func (l *landed) namespaced(t *testing.T) {
 func (l *landed) generators(t *testing.T) {
 	for _, c := range []struct{ name, more, auth, path, condition, log string }{
 		{"good", ownSecret, jwt("reader", `{"name":"app"}`), "secret/data/app", "secret synced", ""},
-		{"more-audiences", ownSecret, jwt("reader", `{"name":"app","audiences":["somebody"]}`), "secret/data/app", "secret synced", ""},
-		{"other-audience", ownSecret, strings.Replace(jwt("reader", `{"name":"app"}`), `"kubernetesServiceAccountToken":{`, `"kubernetesServiceAccountToken":{"audiences":["somebody"],`, 1),
-			"secret/data/app", notRead, "unable to setup Vault client: vault: PUT auth/jwt/login: error validating token: invalid audience"},
-		{"other-role", ownSecret, jwt("no-role", `{"name":"app"}`), "secret/data/app", notRead, `role "no-role" could not be found`},
-		{"other-mount", ownSecret, strings.Replace(jwt("reader", `{"name":"app"}`), `{"jwt":{`, `{"jwt":{"path":"jwt-other",`, 1), "secret/data/app", notRead, "PUT auth/jwt-other/login: permission denied"},
-		{"no-policy", ownSecret, jwt("nobody", `{"name":"app"}`), "secret/data/app", notRead, "permission denied"},
-		{"no-source", ownSecret, `{"jwt":{"role":"reader"}}`, "secret/data/app", notRead, "was supplied as token source"},
-		{"other-namespace", fromSecret, jwt("reader", `{"name":"app"}`), "secret/data/app", notRead, "namespace should either be empty or match"},
-		{"no-authority", "", jwt("reader", `{"name":"app"}`), "secret/data/app", notRead, "certificate signed by unknown authority"},
+		{"more-audiences", ownSecret, jwt("reader", `{"name":"app","audiences":["somebody"]}`),
+			"secret/data/app", "secret synced", ""},
+		{"other-audience", ownSecret, strings.Replace(jwt("reader", `{"name":"app"}`),
+			`"kubernetesServiceAccountToken":{`,
+			`"kubernetesServiceAccountToken":{"audiences":["somebody"],`, 1),
+			"secret/data/app", notRead,
+			"unable to setup Vault client: vault: PUT auth/jwt/login: error validating token: invalid " +
+				"audience"},
+		{"other-role", ownSecret, jwt("no-role", `{"name":"app"}`), "secret/data/app", notRead,
+			`role "no-role" could not be found`},
+		{"other-mount", ownSecret, strings.Replace(jwt("reader", `{"name":"app"}`), `{"jwt":{`,
+			`{"jwt":{"path":"jwt-other",`, 1), "secret/data/app", notRead,
+			"PUT auth/jwt-other/login: permission denied"},
+		{"no-policy", ownSecret, jwt("nobody", `{"name":"app"}`), "secret/data/app", notRead,
+			"permission denied"},
+		{"no-source", ownSecret, `{"jwt":{"role":"reader"}}`, "secret/data/app", notRead,
+			"was supplied as token source"},
+		{"other-namespace", fromSecret, jwt("reader", `{"name":"app"}`), "secret/data/app", notRead,
+			"namespace should either be empty or match"},
+		{"no-authority", "", jwt("reader", `{"name":"app"}`), "secret/data/app", notRead,
+			"certificate signed by unknown authority"},
 	} {
-		l.put(t, generators(), fmt.Sprintf(`{"apiVersion":"generators.external-secrets.io/v1alpha1","kind":"VaultDynamicSecret","metadata":{"namespace":"app","name":%q},"spec":{"path":%q,"provider":%s}}`,
-			c.name, c.path, l.provider(c.more, c.auth)))
-		condition, log := l.external(t, "generated-"+c.name, fmt.Sprintf(`{"dataFrom":[{"sourceRef":{"generatorRef":{"kind":"VaultDynamicSecret","name":%q}}}]}`, c.name))
+		l.put(t, generators(),
+			fmt.Sprintf(`{"apiVersion":"generators.external-secrets.io/v1alpha1",`+
+				`"kind":"VaultDynamicSecret","metadata":{"namespace":"app",`+
+				`"name":%q},"spec":{"path":%q,"provider":%s}}`,
+				c.name, c.path, l.provider(c.more, c.auth)))
+		condition, log := l.external(t, "generated-"+c.name,
+			fmt.Sprintf(`{"dataFrom":[{"sourceRef":{"generatorRef":{"kind":"VaultDynamicSecret",`+
+				`"name":%q}}}]}`, c.name))
 		if condition != c.condition || !strings.Contains(log, c.log) || c.log == "" && log != "" {
 			t.Errorf("%s: %q, %q", c.name, condition, log)
 		}
@@ -304,9 +372,13 @@ func (l *landed) generators(t *testing.T) {
 // targets are Secrets that are there already.
 func (l *landed) targets(t *testing.T) {
 	controlled := func(name, kind, by string) *corev1.Secret {
-		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "app", Name: name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: kind, Name: by, UID: "2", Controller: new(true)}}}}
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "app", Name: name,
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "v1", Kind: kind, Name: by, UID: "2", Controller: new(true)},
+			}}}
 	}
-	free := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "app", Name: "free", Labels: map[string]string{"mine": "true"}}, Data: map[string][]byte{"old": nil}}
+	free := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "app", Name: "free",
+		Labels: map[string]string{"mine": "true"}}, Data: map[string][]byte{"old": nil}}
 	for _, c := range []struct {
 		secret    *corev1.Secret
 		condition string
@@ -316,18 +388,21 @@ func (l *landed) targets(t *testing.T) {
 		{free, "secret synced"},
 	} {
 		create(t, l.stage, c.secret)
-		if condition, log := l.external(t, c.secret.Name, reads(`{"kind":"ClusterSecretStore","name":"secret"}`, "app")); condition != c.condition {
+		if condition, log := l.external(t, c.secret.Name,
+			reads(`{"kind":"ClusterSecretStore","name":"secret"}`, "app")); condition != c.condition {
 			t.Errorf("%s: %q, %q", c.secret.Name, condition, log)
 		}
 	}
-	if got := l.secret(t, "app", "free"); len(got.Data) != 1 || got.Labels["mine"] != "true" || metav1.GetControllerOf(got) == nil {
+	if got := l.secret(t, "app", "free"); len(got.Data) != 1 || got.Labels["mine"] != "true" ||
+		metav1.GetControllerOf(got) == nil {
 		t.Errorf("%+v", got)
 	}
 	if got := l.secret(t, "app", "taken"); got.Data != nil {
 		t.Errorf("%+v", got)
 	}
 	// What is deleted is made again, and a store that has changed is asked again.
-	if err := l.typed.CoreV1().Secrets("app").Delete(t.Context(), "free", metav1.DeleteOptions{}); err != nil {
+	if err := l.typed.CoreV1().Secrets("app").Delete(t.Context(), "free",
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	l.look(t, l.e)
@@ -338,20 +413,26 @@ func (l *landed) targets(t *testing.T) {
 	if _, err := l.untyped.Resource(stores()).Update(t.Context(), store, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if log := l.refusedFor(t); !strings.Contains(log, "connection refused") || conditionOf(l.get(t, stores(), "", "secret").Object, "Ready") != "False" {
+	if log := l.refusedFor(t); !strings.Contains(log, "connection refused") ||
+		conditionOf(l.get(t, stores(), "", "secret").Object, "Ready") != "False" {
 		t.Errorf("a store that has changed: %q", log)
 	}
 }
 
 func (l *landed) sealed(t *testing.T) {
 	l.call(t, "sys/seal", nil)
-	for name, auth := range map[string]string{"sealed-token": withToken, "sealed-jwt": jwt("reader", `{"name":"app","namespace":"app"}`)} {
-		l.put(t, stores(), fmt.Sprintf(`{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore","metadata":{"name":%q,"uid":%q,"generation":1},"spec":{"provider":{"vault":%s}}}`, name, name, l.provider(fromSecret, auth)))
+	for name, auth := range map[string]string{"sealed-token": withToken,
+		"sealed-jwt": jwt("reader", `{"name":"app","namespace":"app"}`)} {
+		l.put(t, stores(),
+			fmt.Sprintf(`{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",`+
+				`"metadata":{"name":%q,"uid":%q,"generation":1},"spec":{"provider":{"vault":%s}}}`, name,
+				name, l.provider(fromSecret, auth)))
 	}
 	if log := l.refusedFor(t); strings.Count(log, "Vault is sealed") != 2 {
 		t.Errorf("the log says %q", log)
 	}
-	for name, want := range map[string]string{"sealed-token": "unable to validate store", "sealed-jwt": "unable to create client"} {
+	for name, want := range map[string]string{"sealed-token": "unable to validate store",
+		"sealed-jwt": "unable to create client"} {
 		if is := messageOf(l.get(t, stores(), "", name).Object, "Ready"); is != want {
 			t.Errorf("%s: %q", name, is)
 		}

@@ -144,10 +144,12 @@ func (h *webhook) keep(ctx context.Context) error {
 		return nil
 	}
 	secrets := h.w.typed.CoreV1().Secrets(h.namespace)
-	data := map[string][]byte{"ca.crt": h.identity.authority, corev1.TLSCertKey: h.identity.certificate, corev1.TLSPrivateKeyKey: h.identity.key}
+	data := map[string][]byte{"ca.crt": h.identity.authority, corev1.TLSCertKey: h.identity.certificate,
+		corev1.TLSPrivateKeyKey: h.identity.key}
 	have, err := secrets.Get(ctx, h.secret, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		_, err = secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: h.secret}, Data: data}, metav1.CreateOptions{})
+		_, err = secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: h.secret},
+			Data: data}, metav1.CreateOptions{})
 		return err
 	}
 	if err != nil || bytes.Equal(have.Data["ca.crt"], h.identity.authority) {
@@ -203,7 +205,8 @@ func review(j judge) http.Handler {
 		answer := &admissionv1.AdmissionResponse{UID: r.Request.UID, Allowed: true}
 		if err := j(in.Context(), r.Request); err != nil {
 			answer.Allowed = false
-			answer.Result = &metav1.Status{Message: err.Error(), Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden}
+			answer.Result = &metav1.Status{Message: err.Error(), Reason: metav1.StatusReasonForbidden,
+				Code: http.StatusForbidden}
 			if own := (apierrors.APIStatus)(nil); errors.As(err, &own) {
 				status := own.Status()
 				answer.Result = &status

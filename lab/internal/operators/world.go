@@ -28,7 +28,8 @@ type world struct {
 	first map[string]time.Time
 }
 
-func newWorld(typed kubernetes.Interface, untyped dynamic.Interface, speed float64, now func() time.Time) *world {
+func newWorld(typed kubernetes.Interface, untyped dynamic.Interface, speed float64,
+	now func() time.Time) *world {
 	return &world{typed: typed, untyped: untyped, speed: speed, now: now, first: map[string]time.Time{}}
 }
 
@@ -67,7 +68,8 @@ func (w *world) delay(outside time.Duration) string {
 
 // deployment finds the ready Deployment of a name in whatever namespace; nil if none is.
 func (w *world) deployment(ctx context.Context, name string) (*appsv1.Deployment, error) {
-	list, err := w.typed.AppsV1().Deployments("").List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	list, err := w.typed.AppsV1().Deployments("").List(ctx,
+		metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +83,8 @@ func (w *world) deployment(ctx context.Context, name string) (*appsv1.Deployment
 
 // daemonSet finds the DaemonSet of a name that has a ready Pod, in whatever namespace; nil if none has.
 func (w *world) daemonSet(ctx context.Context, name string) (*appsv1.DaemonSet, error) {
-	list, err := w.typed.AppsV1().DaemonSets("").List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	list, err := w.typed.AppsV1().DaemonSets("").List(ctx,
+		metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +97,8 @@ func (w *world) daemonSet(ctx context.Context, name string) (*appsv1.DaemonSet, 
 }
 
 // list reads custom resources. A kind that is not there has no objects.
-func (w *world) list(ctx context.Context, in schema.GroupVersionResource, namespace string) ([]unstructured.Unstructured, error) {
+func (w *world) list(ctx context.Context, in schema.GroupVersionResource,
+	namespace string) ([]unstructured.Unstructured, error) {
 	all, err := w.untyped.Resource(in).Namespace(namespace).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -106,7 +110,8 @@ func (w *world) list(ctx context.Context, in schema.GroupVersionResource, namesp
 }
 
 // setStatus writes the status that change makes of an object's, unless it is the same.
-func (w *world) setStatus(ctx context.Context, in schema.GroupVersionResource, object *unstructured.Unstructured, change func(status map[string]any)) error {
+func (w *world) setStatus(ctx context.Context, in schema.GroupVersionResource,
+	object *unstructured.Unstructured, change func(status map[string]any)) error {
 	object = object.DeepCopy()
 	before, _, err := unstructured.NestedMap(object.Object, "status")
 	if err != nil {
@@ -124,7 +129,8 @@ func (w *world) setStatus(ctx context.Context, in schema.GroupVersionResource, o
 		return nil
 	}
 	object.Object["status"] = after
-	_, err = w.untyped.Resource(in).Namespace(object.GetNamespace()).UpdateStatus(ctx, object, metav1.UpdateOptions{})
+	_, err = w.untyped.Resource(in).Namespace(object.GetNamespace()).UpdateStatus(ctx, object,
+		metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil // gone, or changed: the next look sees it as it is then
 	}

@@ -56,8 +56,10 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := os.WriteFile(password, []byte(o.Password), 0o600); err != nil {
 		return nil, err
 	}
-	made := command(ctx, o, filepath.Join(bin, "initdb"), "--pgdata", data, "--username", o.User, "--pwfile", password,
-		"--auth-local", "trust", "--auth-host", "scram-sha-256", "--no-sync", "--encoding", "UTF8", "--locale", "C")
+	made := command(ctx, o, filepath.Join(bin, "initdb"), "--pgdata", data, "--username", o.User,
+		"--pwfile", password,
+		"--auth-local", "trust", "--auth-host", "scram-sha-256", "--no-sync", "--encoding", "UTF8",
+		"--locale", "C")
 	if err := made.Run(); err != nil {
 		return nil, fmt.Errorf("postgresql: initdb: %w", err)
 	}
@@ -65,18 +67,21 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Certificate != nil {
 		who = "hostssl"
 	}
-	if err := errors.Join(os.Remove(password), os.WriteFile(filepath.Join(data, "pg_hba.conf"), []byte(who+" all all all scram-sha-256\n"), 0o600)); err != nil {
+	if err := errors.Join(os.Remove(password), os.WriteFile(filepath.Join(data, "pg_hba.conf"),
+		[]byte(who+" all all all scram-sha-256\n"), 0o600)); err != nil {
 		return nil, err
 	}
 	if o.Database != "" {
-		single := command(ctx, o, filepath.Join(bin, "postgres"), "--single", "-D", data, "-c", "fsync=off", "postgres")
+		single := command(ctx, o, filepath.Join(bin, "postgres"), "--single", "-D", data, "-c", "fsync=off",
+			"postgres")
 		single.Stdin = strings.NewReader("CREATE DATABASE " + Quoted(o.Database) + "\n")
 		if err := single.Run(); err != nil {
 			return nil, fmt.Errorf("postgresql: database %s: %w", o.Database, err)
 		}
 	}
 	// No socket: the kernel would limit how long the folder's name may be.
-	args := []string{"-D", data, "-k", "", "-h", o.Place.Addr().String(), "-p", fmt.Sprint(o.Place.Port()), "-c", "fsync=off"}
+	args := []string{"-D", data, "-k", "", "-h", o.Place.Addr().String(), "-p", fmt.Sprint(o.Place.Port()),
+		"-c", "fsync=off"}
 	if o.Certificate != nil {
 		if err := errors.Join(os.WriteFile(filepath.Join(data, "server.crt"), o.Certificate, 0o600),
 			os.WriteFile(filepath.Join(data, "server.key"), o.Key, 0o600)); err != nil {
@@ -89,7 +94,8 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := s.start(); err != nil {
 		return nil, err
 	}
-	if err := s.answers(ctx, command(ctx, o, filepath.Join(bin, "pg_isready"), "-q", "-h", o.Place.Addr().String(), "-p", fmt.Sprint(o.Place.Port()))); err != nil {
+	if err := s.answers(ctx, command(ctx, o, filepath.Join(bin, "pg_isready"), "-q", "-h",
+		o.Place.Addr().String(), "-p", fmt.Sprint(o.Place.Port()))); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -149,7 +155,9 @@ func command(ctx context.Context, o Options, program string, args ...string) *ex
 	if os.Geteuid() == 0 {
 		c.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
 		c.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: unprivileged, HostID: 0, Size: 1}}
-		c.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: unprivileged, HostID: os.Getegid(), Size: 1}}
+		c.SysProcAttr.GidMappings = []syscall.SysProcIDMap{
+			{ContainerID: unprivileged, HostID: os.Getegid(), Size: 1},
+		}
 	}
 	return c
 }
@@ -158,7 +166,9 @@ func command(ctx context.Context, o Options, program string, args ...string) *ex
 func programs() (string, error) {
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
 	if err != nil || len(found) == 0 {
-		return "", errors.New("there is no PostgreSQL\ncastle: hint: run `make vault` in a clone of castle, or `apt-get install postgresql`")
+		return "",
+			errors.New("there is no PostgreSQL\ncastle: hint: run `make vault` in a clone of castle, or " +
+				"`apt-get install postgresql`")
 	}
 	return filepath.Dir(found[len(found)-1]), nil
 }
@@ -184,12 +194,14 @@ func Release() int {
 
 // Query asks a database something, as somebody with a password. It is what psql
 // reads, which stops at the first statement that fails, unless it is told otherwise.
-func Query(ctx context.Context, place netip.AddrPort, database, user, password, statements string) (string, error) {
+func Query(ctx context.Context, place netip.AddrPort, database, user, password,
+	statements string) (string, error) {
 	bin, err := programs()
 	if err != nil {
 		return "", err
 	}
-	c := exec.CommandContext(ctx, filepath.Join(bin, "psql"), "-h", place.Addr().String(), "-p", fmt.Sprint(place.Port()),
+	c := exec.CommandContext(ctx, filepath.Join(bin, "psql"), "-h", place.Addr().String(), "-p",
+		fmt.Sprint(place.Port()),
 		"-U", user, "-d", database, "--no-psqlrc", "-At", "-v", "ON_ERROR_STOP=on")
 	c.Env, c.Stdin = []string{"PGPASSWORD=" + password}, strings.NewReader(statements)
 	out, err := c.CombinedOutput()

@@ -27,9 +27,11 @@ func TestTheOwnerLogsInWithThePasswordOnly(t *testing.T) {
 		t.Fatalf("%v\n%s", err, log.String())
 	}
 	ask := func(password string) (string, error) {
-		return Query(t.Context(), place, "lab-db", "lab-admin", password, "CREATE ROLE other LOGIN; SELECT current_user, current_database()")
+		return Query(t.Context(), place, "lab-db", "lab-admin", password,
+			"CREATE ROLE other LOGIN; SELECT current_user, current_database()")
 	}
-	if out, err := ask("wrong"); err == nil || !strings.Contains(err.Error(), "password authentication failed") {
+	if out, err := ask("wrong"); err == nil ||
+		!strings.Contains(err.Error(), "password authentication failed") {
 		t.Errorf("a wrong password: %v, %s", err, out)
 	}
 	if out, err := ask("open sesame"); err != nil || !strings.Contains(out, "lab-admin|lab-db") {

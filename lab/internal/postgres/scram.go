@@ -22,7 +22,9 @@ const (
 func Verifier(password string) (string, error) {
 	for _, c := range password {
 		if c < ' ' || c > '~' {
-			return "", errors.New("a password with other characters than ASCII's needs a SASLprep, which the lab has not")
+			return "",
+				errors.New("a password with other characters than ASCII's needs a SASLprep, which the lab " +
+					"has not")
 		}
 	}
 	salt := make([]byte, salted)
@@ -33,7 +35,8 @@ func Verifier(password string) (string, error) {
 	}
 	client := sha256.Sum256(keyed(key, "Client Key"))
 	text := base64.StdEncoding.EncodeToString
-	return fmt.Sprintf("SCRAM-SHA-256$%d:%s$%s:%s", iterations, text(salt), text(client[:]), text(keyed(key, "Server Key"))), nil
+	return fmt.Sprintf("SCRAM-SHA-256$%d:%s$%s:%s", iterations, text(salt), text(client[:]),
+		text(keyed(key, "Server Key"))), nil
 }
 
 func keyed(key []byte, text string) []byte {

@@ -12,7 +12,8 @@ import (
 // environ is the environment inside: what the user's has of terminal, language
 // and variables for Terraform, and nothing that would lead to the real world.
 func (p *plan) environ() []string {
-	keep := []string{"TERM", "LANG", "LC_ALL", "COLORTERM", "NO_COLOR", "TZ", "COLUMNS", "LINES", "SHELL", "USER", "LOGNAME", "EDITOR"}
+	keep := []string{"TERM", "LANG", "LC_ALL", "COLORTERM", "NO_COLOR", "TZ", "COLUMNS", "LINES", "SHELL",
+		"USER", "LOGNAME", "EDITOR"}
 	var all []string
 	for _, kv := range p.Options.Environ {
 		name, _, _ := strings.Cut(kv, "=")
@@ -27,15 +28,20 @@ func (p *plan) environ() []string {
 	state := p.path("state", p.Survey.Name, p.Survey.Platform)
 	own := map[string]string{
 		"PATH": p.path("bin") + ":" + process.Getenv(p.Options.Environ, "PATH"),
-		"HOME": home, "XDG_CACHE_HOME": filepath.Join(home, ".cache"), "XDG_CONFIG_HOME": filepath.Join(home, ".config"),
-		"XDG_DATA_HOME": filepath.Join(home, ".local", "share"), "XDG_STATE_HOME": filepath.Join(home, ".local", "state"),
-		"TMPDIR":           p.path("tmp"),
-		"CASTLE_STATE_DIR": p.path("state"),
-		"KUBECONFIG":       filepath.Join(state, "kubeconfig"), "TALOSCONFIG": filepath.Join(state, "talosconfig"),
+		"HOME": home, "XDG_CACHE_HOME": filepath.Join(home, ".cache"),
+		"XDG_CONFIG_HOME":    filepath.Join(home, ".config"),
+		"XDG_DATA_HOME":      filepath.Join(home, ".local", "share"),
+		"XDG_STATE_HOME":     filepath.Join(home, ".local", "state"),
+		"TMPDIR":             p.path("tmp"),
+		"CASTLE_STATE_DIR":   p.path("state"),
+		"KUBECONFIG":         filepath.Join(state, "kubeconfig"),
+		"TALOSCONFIG":        filepath.Join(state, "talosconfig"),
 		"TF_CLI_CONFIG_FILE": p.path("terraformrc"), "CHECKPOINT_DISABLE": "1",
 		// Go, OpenSSL, curl, Git and Python each have a name for it.
-		"SSL_CERT_FILE": bundle, "SSL_CERT_DIR": p.path("covered"), "CURL_CA_BUNDLE": bundle, "GIT_SSL_CAINFO": bundle, "REQUESTS_CA_BUNDLE": bundle,
-		"PROXMOX_VE_ENDPOINT": p.Survey.Proxmox, "INFISICAL_HOST": p.Survey.Infisical, "VAULT_ADDR": p.Survey.VaultAddress,
+		"SSL_CERT_FILE": bundle, "SSL_CERT_DIR": p.path("covered"), "CURL_CA_BUNDLE": bundle,
+		"GIT_SSL_CAINFO": bundle, "REQUESTS_CA_BUNDLE": bundle,
+		"PROXMOX_VE_ENDPOINT": p.Survey.Proxmox, "INFISICAL_HOST": p.Survey.Infisical,
+		"VAULT_ADDR":  p.Survey.VaultAddress,
 		localVariable: p.Survey.LocalSecrets,
 	}
 	for name, value := range own {

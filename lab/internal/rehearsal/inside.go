@@ -76,8 +76,10 @@ func (p *plan) datacenter(ctx context.Context, proof namespace.Proof) (*datacent
 	// Kubernetes' libraries would otherwise write between castle's lines.
 	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log))))
 	return datacenter.Start(ctx, datacenter.Config{
-		Proof: proof, Dir: p.Work, Front: netip.MustParseAddr(frontAddress), Endpoints: p.Survey.Network.Endpoints, Authority: authority,
-		Speed: p.Options.Speed, Faults: p.Faults, Hosts: p.Survey.Hosts, Secrets: p.Survey.Secrets, Branches: p.Survey.Branches, ProxmoxToken: p.Survey.ProxmoxToken,
+		Proof: proof, Dir: p.Work, Front: netip.MustParseAddr(frontAddress),
+		Endpoints: p.Survey.Network.Endpoints, Authority: authority,
+		Speed: p.Options.Speed, Faults: p.Faults, Hosts: p.Survey.Hosts, Secrets: p.Survey.Secrets,
+		Branches: p.Survey.Branches, ProxmoxToken: p.Survey.ProxmoxToken,
 		Machines: p.Survey.Machines, Vault: p.Survey.Vault, Repository: p.Survey.Repository, Log: log,
 	})
 }
@@ -125,7 +127,8 @@ func (r *round) steps(ctx context.Context) (int, error) {
 		return r.step(ctx, r.Options.Command)
 	}
 	cluster := r.Survey.Name + "/" + r.Survey.Platform
-	for i, args := range [][]string{{"create", cluster}, {"status", cluster}, {"create", cluster}, {"destroy", cluster, "--yes"}} {
+	for i, args := range [][]string{{"create", cluster}, {"status", cluster}, {"create", cluster},
+		{"destroy", cluster, "--yes"}} {
 		code, err := r.step(ctx, append([]string{"castle", "-C", r.Options.Directory}, args...))
 		if code != 0 || err != nil {
 			return code, err
@@ -138,7 +141,8 @@ func (r *round) steps(ctx context.Context) (int, error) {
 			return 0, err
 		}
 		if len(changed) != 0 {
-			fmt.Fprintf(r.stderr, "castle: create was to find nothing to do, but changed %s\n", strings.Join(changed, ", "))
+			fmt.Fprintf(r.stderr, "castle: create was to find nothing to do, but changed %s\n",
+				strings.Join(changed, ", "))
 			return 1, nil
 		}
 	}

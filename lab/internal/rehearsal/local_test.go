@@ -14,9 +14,14 @@ func TestSecretsOfAFileHaveStandIns(t *testing.T) {
 	repository := t.TempDir()
 	dir := filepath.Join(repository, "clusters", "green", "proxmox")
 	check(t, os.MkdirAll(dir, 0o700))
-	check(t, os.WriteFile(filepath.Join(dir, "cluster.hcl"), []byte("stage \"local\" { source = \"secrets/local\" }\n"), 0o600))
-	o := Options{Cluster: "green", Environ: []string{`TF_VAR_local_secrets={GITHUB_TOKEN="real"}`, "TF_VAR_other=x"}}
-	for _, file := range []string{"", "local_secrets = { PROXMOX_TOKEN_ID = \"real\", GITHUB_TOKEN = \"real\" }\n"} {
+	check(t,
+		os.WriteFile(filepath.Join(dir, "cluster.hcl"),
+			[]byte("stage \"local\" { source = \"secrets/local\" }\n"), 0o600))
+	o := Options{Cluster: "green", Environ: []string{`TF_VAR_local_secrets={GITHUB_TOKEN="real"}`,
+		"TF_VAR_other=x"}}
+	for _, file := range []string{
+		"", "local_secrets = { PROXMOX_TOKEN_ID = \"real\", GITHUB_TOKEN = \"real\" }\n",
+	} {
 		if file != "" {
 			check(t, os.WriteFile(filepath.Join(dir, "secrets.tfvars"), []byte(file), 0o600))
 		}
@@ -24,12 +29,14 @@ func TestSecretsOfAFileHaveStandIns(t *testing.T) {
 		check(t, err)
 		var secrets map[string]string
 		check(t, json.Unmarshal([]byte(s.LocalSecrets), &secrets))
-		if secrets["GITHUB_TOKEN"] == "" || s.ProxmoxToken != secrets["PROXMOX_TOKEN_ID"]+"="+secrets["PROXMOX_TOKEN_SECRET"] {
+		if secrets["GITHUB_TOKEN"] == "" || s.ProxmoxToken != secrets["PROXMOX_TOKEN_ID"]+"="+
+			secrets["PROXMOX_TOKEN_SECRET"] {
 			t.Errorf("stand-ins %v, token %q", secrets, s.ProxmoxToken)
 		}
 		p := &plan{Work: "/w", Survey: *s, Options: o}
 		environ := strings.Join(p.environ(), "\n")
-		if strings.Contains(environ, "real") || strings.Count(environ, "TF_VAR_local_secrets=") != 1 || !strings.Contains(environ, "TF_VAR_other=x") {
+		if strings.Contains(environ, "real") || strings.Count(environ, "TF_VAR_local_secrets=") != 1 ||
+			!strings.Contains(environ, "TF_VAR_other=x") {
 			t.Errorf("inside:\n%s", environ)
 		}
 	}

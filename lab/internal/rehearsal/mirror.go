@@ -26,7 +26,8 @@ const (
 
 // errNotBuilt is a lab without one of its programs.
 func errNotBuilt(path string) error {
-	return fmt.Errorf("%s is missing\ncastle: hint: run `make build` in a clone of castle (for lab-vault: `make vault`); it builds the lab's programs side by side into bin/", path)
+	return fmt.Errorf("%s is missing\ncastle: hint: run `make build` in a clone of castle (for lab-vault: "+
+		"`make vault`); it builds the lab's programs side by side into bin/", path)
 }
 
 // layOut puts the lab's provider programs, which stand beside castle-lab in
@@ -35,7 +36,8 @@ func errNotBuilt(path string) error {
 // who builds anew during a rehearsal must not spoil it.
 func layOut(mirror, programs, bin string) error {
 	for _, name := range []string{standIns, proxmoxProgram} {
-		if err := copyProgram(filepath.Join(programs, name), filepath.Join(bin, name)); errors.Is(err, os.ErrNotExist) {
+		if err := copyProgram(filepath.Join(programs, name),
+			filepath.Join(bin, name)); errors.Is(err, os.ErrNotExist) {
 			return errNotBuilt(filepath.Join(bin, name))
 		} else if err != nil {
 			return err

@@ -108,7 +108,8 @@ func Run(ctx context.Context, o Options, stderr io.Writer) (code int, err error)
 
 // prepare puts everything into the work directory that the inside needs.
 func (p *plan) prepare(ctx context.Context, notice func(string)) error {
-	for _, dir := range []string{"etc", "bin", "mirror", "state", "home", "covered", "scratch", "tmp", "programs"} {
+	for _, dir := range []string{"etc", "bin", "mirror", "state", "home", "covered", "scratch", "tmp",
+		"programs"} {
 		if err := os.Mkdir(p.path(dir), 0o700); err != nil {
 			return err
 		}
@@ -139,7 +140,8 @@ func (p *plan) prepare(ctx context.Context, notice func(string)) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(copyProgram(p.path("bin", "castle"), castle), os.Symlink(found.Path, p.path("bin", "terraform"))); err != nil {
+	if err := errors.Join(copyProgram(p.path("bin", "castle"), castle),
+		os.Symlink(found.Path, p.path("bin", "terraform"))); err != nil {
 		return err
 	}
 	if p.Options.Providers == "registry" {

@@ -33,8 +33,9 @@ func TestInspectFindsWhatBlueNames(t *testing.T) {
 	s, err := inspect("../../..", Options{Cluster: "blue"})
 	check(t, err)
 	for what, in := range map[string][]string{
-		"eu.infisical.com": s.Network.Hosts, "metallb.github.io": s.Network.Hosts, "github.com": s.Network.Hosts,
-		"proxmox": s.Hosts.Nodes, "local-lvm": s.Hosts.Storages, "GITHUB_TOKEN": s.Secrets,
+		"eu.infisical.com": s.Network.Hosts, "metallb.github.io": s.Network.Hosts,
+		"github.com": s.Network.Hosts,
+		"proxmox":    s.Hosts.Nodes, "local-lvm": s.Hosts.Storages, "GITHUB_TOKEN": s.Secrets,
 		"registry.terraform.io/bpg/proxmox": s.Providers,
 	} {
 		if !slices.Contains(in, what) {
@@ -59,7 +60,8 @@ func TestEveryProviderOfTheLibraryHasAProgram(t *testing.T) {
 	s, err := inspect("../../..", Options{Cluster: "blue"})
 	check(t, err)
 	for _, source := range s.Providers {
-		known := source == registry+"/bpg/proxmox" || source == "terraform.io/builtin/terraform" // part of Terraform itself
+		// part of Terraform itself
+		known := source == registry+"/bpg/proxmox" || source == "terraform.io/builtin/terraform"
 		for _, p := range providers.Providers() {
 			known = known || source == registry+"/"+p.Source
 		}
@@ -70,10 +72,14 @@ func TestEveryProviderOfTheLibraryHasAProgram(t *testing.T) {
 }
 
 func TestEnvironHoldsNothingThatLeadsOutside(t *testing.T) {
-	p := &plan{Work: "/w", Survey: survey{Name: "blue", Platform: "proxmox", Proxmox: "https://192.0.2.10:8006/"}, Options: Options{Environ: []string{
-		"PATH=/usr/bin", "HOME=/home/u", "TERM=xterm", "TF_VAR_vip=192.0.2.9", "HTTPS_PROXY=http://proxy.example.org", "KUBECONFIG=/real",
-		"KUBE_HOST=https://real", "PROXMOX_VE_API_TOKEN=real", "PROXMOX_VE_ENDPOINT=https://real", "INFISICAL_HOST=https://real",
-		"INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET=real", "VAULT_TOKEN=real", "TF_VAR_vault_role_secret_id=real", "AWS_SECRET_ACCESS_KEY=real", "CASTLE_STATE_DIR=/real",
+	p := &plan{Work: "/w", Survey: survey{Name: "blue", Platform: "proxmox",
+		Proxmox: "https://192.0.2.10:8006/"}, Options: Options{Environ: []string{
+		"PATH=/usr/bin", "HOME=/home/u", "TERM=xterm", "TF_VAR_vip=192.0.2.9",
+		"HTTPS_PROXY=http://proxy.example.org", "KUBECONFIG=/real",
+		"KUBE_HOST=https://real", "PROXMOX_VE_API_TOKEN=real", "PROXMOX_VE_ENDPOINT=https://real",
+		"INFISICAL_HOST=https://real",
+		"INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET=real", "VAULT_TOKEN=real", "TF_VAR_vault_role_secret_id=real",
+		"AWS_SECRET_ACCESS_KEY=real", "CASTLE_STATE_DIR=/real",
 		"TF_CLI_CONFIG_FILE=/real", "SSL_CERT_FILE=/real", "XDG_STATE_HOME=/real", "SSH_AUTH_SOCK=/real",
 	}}}
 	got := p.environ()
@@ -82,8 +88,10 @@ func TestEnvironHoldsNothingThatLeadsOutside(t *testing.T) {
 			t.Errorf("inside: %s", kv)
 		}
 	}
-	for _, want := range []string{"PATH=/w/bin:/usr/bin", "HOME=/w/home", "TERM=xterm", "TF_VAR_vip=192.0.2.9", "CASTLE_STATE_DIR=/w/state",
-		"KUBECONFIG=/w/state/blue/proxmox/kubeconfig", "PROXMOX_VE_ENDPOINT=https://192.0.2.10:8006/", "SSL_CERT_FILE=/w/ca.crt"} {
+	for _, want := range []string{"PATH=/w/bin:/usr/bin", "HOME=/w/home", "TERM=xterm",
+		"TF_VAR_vip=192.0.2.9", "CASTLE_STATE_DIR=/w/state",
+		"KUBECONFIG=/w/state/blue/proxmox/kubeconfig", "PROXMOX_VE_ENDPOINT=https://192.0.2.10:8006/",
+		"SSL_CERT_FILE=/w/ca.crt"} {
 		if !slices.Contains(got, want) {
 			t.Errorf("%s is missing", want)
 		}
@@ -100,7 +108,8 @@ func TestMountsTouchNothingInTheRepository(t *testing.T) {
 	}
 	check(t, os.Symlink("cluster.hcl", filepath.Join(dir, "link.hcl")))
 	before := tree(t, repository)
-	p := &plan{Work: t.TempDir(), Survey: survey{ClusterDir: dir}, Options: Options{Environ: []string{"HOME=" + t.TempDir()}}}
+	p := &plan{Work: t.TempDir(), Survey: survey{ClusterDir: dir},
+		Options: Options{Environ: []string{"HOME=" + t.TempDir()}}}
 	mounts, err := p.mounts(repository)
 	check(t, err)
 	if after := tree(t, repository); after != before {
@@ -132,7 +141,10 @@ func TestLayOutServesEveryProviderUnderItsRealName(t *testing.T) {
 	}
 	check(t, layOut(mirror, programs, bin))
 	check(t, os.RemoveAll(bin)) // somebody builds anew
-	want := map[string]string{"bpg/proxmox/0.111.1/linux_amd64/terraform-provider-proxmox_v0.111.1": "terraform-provider-proxmox_v0.111.1"}
+	want := map[string]string{
+		"bpg/proxmox/0.111.1/linux_amd64/terraform-provider-proxmox_v0.111.1": "" +
+			"terraform-provider-proxmox_v0.111.1",
+	}
 	for _, p := range providers.Providers() {
 		want[filepath.Join(p.Source, p.Version, platform, p.Binary())] = "lab-providers"
 	}
@@ -146,7 +158,9 @@ func TestLayOutServesEveryProviderUnderItsRealName(t *testing.T) {
 
 func TestSecretNamesAreThoseThatAModuleReads(t *testing.T) {
 	names, err := secretNames(fstest.MapFS{
-		"main.tf":   {Data: []byte(`x = ["GITHUB_TOKEN", "notone", "ALSO"]` + "\n" + `name = "KUBECONFIG_CONTENT"`)},
+		"main.tf": {
+			Data: []byte(`x = ["GITHUB_TOKEN", "notone", "ALSO"]` + "\n" + `name = "KUBECONFIG_CONTENT"`),
+		},
 		"README.md": {Data: []byte(`"NOT_HERE"`)},
 	})
 	check(t, err)
@@ -172,15 +186,21 @@ func TestTheReportTellsTheFirstRunAndFindsWhatTheLastChanged(t *testing.T) {
 	write := func(run string, events ...event.Event) { writeRun(t, r, run, events...) }
 	write("1-create",
 		event.Event{Time: at(0), Kind: event.StageStarted, Layer: "networking", Stage: "metallb"},
-		event.Event{Time: at(4), Kind: event.Resource, Stage: "metallb", Address: "helm_release.metallb", Action: "create"},
-		event.Event{Time: at(4), Kind: event.StepEnded, Layer: "networking", Stage: "metallb", Step: "apply", Seconds: 4},
-		event.Event{Time: at(6), Kind: event.StepEnded, Layer: "networking", Stage: "metallb", Step: "gates", Seconds: 2},
+		event.Event{Time: at(4), Kind: event.Resource, Stage: "metallb", Address: "helm_release.metallb",
+			Action: "create"},
+		event.Event{Time: at(4), Kind: event.StepEnded, Layer: "networking", Stage: "metallb", Step: "apply",
+			Seconds: 4},
+		event.Event{Time: at(6), Kind: event.StepEnded, Layer: "networking", Stage: "metallb", Step: "gates",
+			Seconds: 2},
 		event.Event{Time: at(6), Kind: event.StageReady, Layer: "networking", Stage: "metallb"})
 	write("2-create",
-		event.Event{Time: at(10), Kind: event.Resource, Stage: "infisical", Address: "data.infisical_secrets.cluster", Action: "read"},
-		event.Event{Time: at(11), Kind: event.Resource, Stage: "keys", Address: "random_password.admin", Action: "update"})
+		event.Event{Time: at(10), Kind: event.Resource, Stage: "infisical",
+			Address: "data.infisical_secrets.cluster", Action: "read"},
+		event.Event{Time: at(11), Kind: event.Resource, Stage: "keys", Address: "random_password.admin",
+			Action: "update"})
 	check(t, r.readStages())
-	want := reportStage{Name: "metallb", Layer: "networking", Result: "ready", ApplySeconds: 4, GateSeconds: 2, Started: at(0), Ended: at(6)}
+	want := reportStage{Name: "metallb", Layer: "networking", Result: "ready", ApplySeconds: 4,
+		GateSeconds: 2, Started: at(0), Ended: at(6)}
 	if len(r.report.Stages) != 1 || r.report.Stages[0] != want {
 		t.Errorf("stages: %+v", r.report.Stages)
 	}
@@ -214,7 +234,8 @@ func TestTheReportComparesTheCriticalPathWithAScript(t *testing.T) {
 		check(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	var out bytes.Buffer
-	r := &round{plan: plan{Work: t.TempDir(), Survey: survey{Name: "blue", Platform: "proxmox"}, Options: Options{Directory: repository}}, stdout: &out}
+	r := &round{plan: plan{Work: t.TempDir(), Survey: survey{Name: "blue", Platform: "proxmox"},
+		Options: Options{Directory: repository}}, stdout: &out}
 	r.environ = []string{"CASTLE_STATE_DIR=" + r.path("state")}
 	check(t, r.readRun())
 	r.summary(nil, nil)
@@ -232,11 +253,13 @@ func TestTheReportComparesTheCriticalPathWithAScript(t *testing.T) {
 			event.Event{Time: at(0), Kind: event.StageStarted, Layer: s.layer, Stage: s.name},
 			event.Event{Time: at(s.ended), Kind: event.StageReady, Layer: s.layer, Stage: s.name})
 	}
-	writeRun(t, r, "20260501T120000.000-create-000000", append(events, event.Event{Time: at(30), Kind: event.RunEnded, Text: "ok"})...)
+	writeRun(t, r, "20260501T120000.000-create-000000",
+		append(events, event.Event{Time: at(30), Kind: event.RunEnded, Text: "ok"})...)
 	check(t, os.WriteFile(r.path("state", "blue", "proxmox", "layout"), []byte("1\n"), 0o600))
 	check(t, r.readRun())
 	r.summary(nil, nil)
-	if want := "add up to 36.0s: 6.0s (20%) more than the critical path.\n\nLeft over"; !strings.Contains(out.String(), want) {
+	if want := "add up to 36.0s: 6.0s (20%) more than the critical path.\n\nLeft over"; !strings.Contains(
+		out.String(), want) {
 		t.Errorf("%q is missing in\n%s", want, out.String())
 	}
 	said, err := json.Marshal(r.report)

@@ -22,7 +22,8 @@ import (
 )
 
 // notProven is what nobody should conclude from a rehearsal.
-const notProven = "The lab does not prove: Talos itself, images, CNI and kube-proxy, kubelets, the upstream charts, ARP, real disks."
+const notProven = "The lab does not prove: Talos itself, images, CNI and kube-proxy, kubelets, the " +
+	"upstream charts, ARP, real disks."
 
 // report is what --report writes.
 type report struct {
@@ -63,7 +64,8 @@ func seconds(d time.Duration) float64 { return math.Round(d.Seconds()*100) / 100
 
 // runs are the events of every run of castle in this rehearsal, oldest first.
 func (r *round) runs() ([][]event.Event, error) {
-	files, err := filepath.Glob(r.path("state", r.Survey.Name, r.Survey.Platform, "runs", "*", "journal.jsonl"))
+	files, err := filepath.Glob(r.path("state", r.Survey.Name, r.Survey.Platform, "runs", "*",
+		"journal.jsonl"))
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,8 @@ type survey struct {
 	Branches       []string        // of the repository that Flux follows
 	Repository     string          // the folder that Flux follows, if the cluster names one
 	ProxmoxToken   string          // where it is a plain value
-	LocalSecrets   string          // what stands in for those of secrets.tfvars, where a stage takes them from there
+	// what stands in for those of secrets.tfvars, where a stage takes them from there
+	LocalSecrets string
 	// Endpoints of the services that the environment names, for commands.
 	Proxmox, Infisical, VaultAddress string
 
@@ -117,13 +118,15 @@ func (s *survey) expect(stage *config.Stage) error {
 		if p.Type.Name != castle.PreflightMaintenance {
 			continue
 		}
-		values, _ := p.Values(stage, config.Scope{}) //nolint:errcheck // the secrets are not known yet, and need not be
+		//nolint:errcheck // the secrets are not known yet, and need not be
+		values, _ := p.Values(stage, config.Scope{})
 		endpoints := map[string]string{}
 		if err := values.Decode("endpoints", &endpoints); err != nil {
 			return err
 		}
 		for _, name := range slices.Sorted(maps.Keys(endpoints)) {
-			s.Machines = append(s.Machines, talos.Machine{Name: s.Name + "-" + name, Address: endpoints[name]})
+			s.Machines = append(s.Machines,
+				talos.Machine{Name: s.Name + "-" + name, Address: endpoints[name]})
 		}
 	}
 	return nil
@@ -164,7 +167,8 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 			})
 		}
 	}
-	s.Hosts = datacenter.Hosts{Nodes: slices.Sorted(maps.Keys(nodes)), Storages: slices.Sorted(maps.Keys(storages))}
+	s.Hosts = datacenter.Hosts{Nodes: slices.Sorted(maps.Keys(nodes)),
+		Storages: slices.Sorted(maps.Keys(storages))}
 }
 
 // each calls visit for every string in a value, with the name of the nearest attribute.

@@ -23,7 +23,8 @@ func (s *Server) Fill(ctx context.Context, mount, path string, secrets map[strin
 // Token returns a token that may do what the policy says and nothing else. The
 // policy gets the name.
 func (s *Server) Token(ctx context.Context, name, policy string) (string, error) {
-	if err := s.Call(ctx, http.MethodPut, "sys/policies/acl/"+name, map[string]string{"policy": policy}, nil); err != nil {
+	if err := s.Call(ctx, http.MethodPut, "sys/policies/acl/"+name, map[string]string{"policy": policy},
+		nil); err != nil {
 		return "", err
 	}
 	var made struct {
@@ -31,7 +32,8 @@ func (s *Server) Token(ctx context.Context, name, policy string) (string, error)
 			ClientToken string `json:"client_token"`
 		}
 	}
-	err := s.Call(ctx, http.MethodPost, "auth/token/create-orphan", map[string]any{"policies": []string{name}, "period": "24h"}, &made)
+	err := s.Call(ctx, http.MethodPost, "auth/token/create-orphan",
+		map[string]any{"policies": []string{name}, "period": "24h"}, &made)
 	return made.Auth.ClientToken, err
 }
 
@@ -59,7 +61,8 @@ func (s *Server) AppRole(ctx context.Context, mount, id, secret, policy string) 
 func (s *Server) Call(ctx context.Context, method, path string, body, answer any) error {
 	for {
 		err := s.once(ctx, method, path, body, answer)
-		if err == nil || !strings.Contains(err.Error(), "Upgrading from non-versioned to versioned") || ctx.Err() != nil {
+		if err == nil || !strings.Contains(err.Error(), "Upgrading from non-versioned to versioned") ||
+			ctx.Err() != nil {
 			return err
 		}
 	}
@@ -70,7 +73,8 @@ func (s *Server) once(ctx context.Context, method, path string, body, answer any
 	if err != nil {
 		return err
 	}
-	r, err := http.NewRequestWithContext(ctx, method, s.address.JoinPath("v1", path).String(), bytes.NewReader(sent))
+	r, err := http.NewRequestWithContext(ctx, method, s.address.JoinPath("v1", path).String(),
+		bytes.NewReader(sent))
 	if err != nil {
 		return err
 	}

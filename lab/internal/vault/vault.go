@@ -105,7 +105,10 @@ func (s *Server) ready(stdout io.Reader, bundle []byte) error {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
-	s.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}}}
+	s.client = &http.Client{
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12,
+			RootCAs: roots}},
+	}
 	return nil
 }
 

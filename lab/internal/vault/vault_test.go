@@ -22,14 +22,16 @@ func ask(s *vault.Server, method, path, token, body string) (int, string) {
 
 func TestATokenMayDoWhatItsPolicySaysAndNothingElse(t *testing.T) {
 	s := vaulttest.Start(t, "../../..")
-	if err := s.Fill(t.Context(), "secret", "castle/blue", map[string]string{"GITHUB_TOKEN": "hush"}); err != nil {
+	if err := s.Fill(t.Context(), "secret", "castle/blue",
+		map[string]string{"GITHUB_TOKEN": "hush"}); err != nil {
 		t.Fatal(err)
 	}
 	token, err := s.Token(t.Context(), "castle", `path "secret/data/castle/*" { capabilities = ["read"] }`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code, body := ask(s, http.MethodGet, "secret/data/castle/blue", token, ""); code != http.StatusOK || !strings.Contains(body, `"GITHUB_TOKEN":"hush"`) {
+	if code, body := ask(s, http.MethodGet, "secret/data/castle/blue", token, ""); code != http.StatusOK ||
+		!strings.Contains(body, `"GITHUB_TOKEN":"hush"`) {
 		t.Errorf("read: %d, %s", code, body)
 	}
 	for _, path := range []string{"secret/data/castle/blue", "sys/policies/acl/castle", "sys/mounts/other"} {
@@ -47,7 +49,8 @@ func TestASealedVaultAnswersSo(t *testing.T) {
 	if err := s.Call(t.Context(), http.MethodPut, "sys/seal", nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	if code, body := ask(s, http.MethodGet, "sys/health", "", ""); code != http.StatusServiceUnavailable || !strings.Contains(body, `"sealed":true`) {
+	if code, body := ask(s, http.MethodGet, "sys/health", "", ""); code != http.StatusServiceUnavailable ||
+		!strings.Contains(body, `"sealed":true`) {
 		t.Errorf("%d, %s", code, body)
 	}
 }

@@ -37,7 +37,9 @@ func TestTheEmulatorIsToldOfAsARealVault(t *testing.T) {
 	at := map[string]castle.Server{
 		"Vault": {Address: genuine.URL(), CAFile: genuine.CAFile()},
 		"the emulator": {
-			Address: served.URL, CAFile: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: served.Certificate().Raw})),
+			Address: served.URL,
+			CAFile: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+				Bytes: served.Certificate().Raw})),
 		},
 	}
 	call := func(method, path string, body any) {
@@ -56,7 +58,8 @@ func TestTheEmulatorIsToldOfAsARealVault(t *testing.T) {
 			}
 		}
 		body := map[string]any{"policies": append([]string{"default"}, policies...), "ttl": "1h"}
-		if err := genuine.Call(t.Context(), http.MethodPost, "auth/token/create-orphan", body, &made); err != nil {
+		if err := genuine.Call(t.Context(), http.MethodPost, "auth/token/create-orphan", body,
+			&made); err != nil {
 			t.Fatal(err)
 		}
 		fake.Token("hvs.fake", emulator.Token{Policies: policies, TTL: time.Hour})
@@ -72,14 +75,17 @@ func TestTheEmulatorIsToldOfAsARealVault(t *testing.T) {
 		t.Helper()
 		said := map[string]string{}
 		for name, server := range at {
-			said[name] = strings.ReplaceAll(ask(t.Context(), server, []string{"VAULT_TOKEN=" + tokens[name]}), server.Address, "ADDRESS")
+			said[name] = strings.ReplaceAll(ask(t.Context(), server, []string{"VAULT_TOKEN=" + tokens[name]}),
+				server.Address, "ADDRESS")
 		}
 		if said["Vault"] != said["the emulator"] || !strings.Contains(said["Vault"], words) {
-			t.Errorf("%s:\n  of Vault it says %q\n  of the emulator  %q\n  and not %q", about, said["Vault"], said["the emulator"], words)
+			t.Errorf("%s:\n  of Vault it says %q\n  of the emulator  %q\n  and not %q", about, said["Vault"],
+				said["the emulator"], words)
 		}
 	}
 	usable := func(ctx context.Context, s castle.Server, environ []string) string {
-		err := castle.Place{Server: s, Mount: "secret", Path: "ephemeral-castle/blue/proxmox"}.Usable(ctx, environ)
+		err := castle.Place{Server: s, Mount: "secret",
+			Path: "ephemeral-castle/blue/proxmox"}.Usable(ctx, environ)
 		if problem := (*castle.Problem)(nil); err != nil && !errors.As(err, &problem) {
 			t.Errorf("not a problem: %v", err)
 		}
@@ -93,7 +99,8 @@ func TestTheEmulatorIsToldOfAsARealVault(t *testing.T) {
 	grant("castle")
 	compare("nothing is mounted", "nothing is mounted at secret", usable)
 
-	call(http.MethodPost, "sys/mounts/secret", map[string]any{"type": "kv", "options": map[string]string{"version": "1"}})
+	call(http.MethodPost, "sys/mounts/secret",
+		map[string]any{"type": "kv", "options": map[string]string{"version": "1"}})
 	fake.Mount("secret", emulator.Mount{Type: "kv", Options: map[string]string{"version": "1"}})
 	compare("version 1", "the KV engine at secret is of version 1", usable)
 
@@ -109,15 +116,18 @@ func TestTheEmulatorIsToldOfAsARealVault(t *testing.T) {
 	}
 	compare("nothing written", "there is nothing at ephemeral-castle/blue/proxmox", usable)
 
-	call(http.MethodPost, "secret/data/ephemeral-castle/blue/proxmox", map[string]any{"data": map[string]string{"GITHUB_TOKEN": "hush"}})
+	call(http.MethodPost, "secret/data/ephemeral-castle/blue/proxmox",
+		map[string]any{"data": map[string]string{"GITHUB_TOKEN": "hush"}})
 	fake.Put("secret", "ephemeral-castle/blue/proxmox", map[string]string{"GITHUB_TOKEN": "hush"})
 	compare("all well", "usable", usable)
 
 	call(http.MethodPost, "sys/auth/approle", map[string]string{"type": "approle"})
-	compare("an AppRole that nobody knows", "AppRole is refused at auth/approle: invalid role or secret ID (400)", func(ctx context.Context, s castle.Server, environ []string) string {
-		s.Role = castle.Role{Mount: "approle", ID: "castle", Secret: "wrong"}
-		return usable(ctx, s, environ)
-	})
+	compare("an AppRole that nobody knows",
+		"AppRole is refused at auth/approle: invalid role or secret ID (400)",
+		func(ctx context.Context, s castle.Server, environ []string) string {
+			s.Role = castle.Role{Mount: "approle", ID: "castle", Secret: "wrong"}
+			return usable(ctx, s, environ)
+		})
 
 	grant()
 	compare("no policy", "the token has no policy for anything below it", usable)
@@ -127,11 +137,14 @@ func TestTheEmulatorIsToldOfAsARealVault(t *testing.T) {
 	compare("another policy", "the token may not read secret/data/ephemeral-castle/blue/proxmox", usable)
 
 	mountable := func(ctx context.Context, s castle.Server, environ []string) string {
-		p, err := castle.PreflightTypes()[1].New("vault_mount.free", gate.Target{Environ: environ}, gate.Values{
-			"address": cty.StringVal(s.Address), "ca_file": cty.StringVal(s.CAFile), "kind": cty.StringVal("auth"), "path": cty.StringVal("jwt-blue"),
-			"resource": cty.StringVal("vault_jwt_auth_backend.cluster"), "setting": cty.StringVal("vault_jwt_path"), "policy": cty.StringVal("docs/vault.md"),
-			"writes": cty.ListVal([]cty.Value{cty.StringVal("auth/jwt-blue/config")}),
-		})
+		p, err := castle.PreflightTypes()[1].New("vault_mount.free", gate.Target{Environ: environ},
+			gate.Values{
+				"address": cty.StringVal(s.Address), "ca_file": cty.StringVal(s.CAFile),
+				"kind": cty.StringVal("auth"), "path": cty.StringVal("jwt-blue"),
+				"resource": cty.StringVal("vault_jwt_auth_backend.cluster"),
+				"setting":  cty.StringVal("vault_jwt_path"), "policy": cty.StringVal("docs/vault.md"),
+				"writes": cty.ListVal([]cty.Value{cty.StringVal("auth/jwt-blue/config")}),
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +158,9 @@ func TestTheEmulatorIsToldOfAsARealVault(t *testing.T) {
 		}
 		return said
 	}
-	compare("it may not mount", "the token may not create, read, update, delete auth/jwt-blue/config; read sys/auth; create, update, delete, sudo sys/auth/jwt-blue", mountable)
+	compare("it may not mount",
+		"the token may not create, read, update, delete auth/jwt-blue/config; read sys/auth; create, "+
+			"update, delete, sudo sys/auth/jwt-blue", mountable)
 
 	write("mounter", `
 path "sys/auth" { capabilities = ["read"] }
@@ -156,7 +171,8 @@ path "auth/jwt-*" { capabilities = ["create", "read", "update", "delete"] }
 	compare("a free path", "free", mountable)
 	call(http.MethodPost, "sys/auth/jwt-blue", map[string]any{"type": "jwt"})
 	fake.Mount("auth/jwt-blue", emulator.Mount{Type: "jwt"})
-	compare("a taken path", "auth method jwt-blue in the Vault at ADDRESS, of type jwt: the stage's state knows none there", mountable)
+	compare("a taken path", "auth method jwt-blue in the Vault at ADDRESS, of type jwt: the stage's state "+
+		"knows none there", mountable)
 
 	grant("castle")
 	call(http.MethodPost, "auth/token/revoke", map[string]string{"token": tokens["Vault"]})

@@ -23,7 +23,8 @@ func options(v plugin.Values) (o action.ChartPathOptions, name string) {
 			name = repository + "/" + name
 		}
 	}
-	o.CaFile, o.CertFile, o.KeyFile = v.String("repository_ca_file"), v.String("repository_cert_file"), v.String("repository_key_file")
+	o.CaFile, o.CertFile, o.KeyFile = v.String("repository_ca_file"), v.String("repository_cert_file"),
+		v.String("repository_key_file")
 	o.Username, o.Password = v.String("repository_username"), v.String("repository_password")
 	if !ownVersion(name, o.RepoURL) {
 		o.Version = strings.TrimSpace(v.String("version"))
@@ -51,15 +52,19 @@ func (p *provider) chartOf(v plugin.Values) (*chart.Chart, error) {
 	path, err := o.LocateChart(name, p.settings)
 	p.locate.Unlock()
 	if err != nil {
-		return nil, &plugin.Problem{Summary: "Error locating chart", Detail: fmt.Sprintf("Unable to locate chart %s: %s", name, err)}
+		return nil, &plugin.Problem{Summary: "Error locating chart",
+			Detail: fmt.Sprintf("Unable to locate chart %s: %s", name, err)}
 	}
 	c, err := loader.Load(path)
 	if err != nil {
-		return nil, &plugin.Problem{Summary: "Error loading chart", Detail: fmt.Sprintf("Unable to load chart %s: %s", path, err)}
+		return nil,
+			&plugin.Problem{Summary: "Error loading chart", Detail: fmt.Sprintf("Unable to load chart %s: %s",
+				path, err)}
 	}
 	if c.Metadata.Dependencies != nil {
 		if err := action.CheckDependencies(c, c.Metadata.Dependencies); err != nil {
-			return nil, &plugin.Problem{Summary: "Found in Chart.yaml, but missing in charts/ directory", Detail: err.Error()}
+			return nil, &plugin.Problem{Summary: "Found in Chart.yaml, but missing in charts/ directory",
+				Detail: err.Error()}
 		}
 	}
 	return c, nil

@@ -37,9 +37,10 @@ func New() plugin.Provider {
 	text := plugin.Attribute{Type: cty.String, Optional: true}
 	return plugin.Provider{
 		Schema: plugin.Block{Attributes: map[string]plugin.Attribute{
-			"kubernetes": {Optional: true, Nested: &plugin.Nested{Mode: plugin.Single, Attributes: map[string]plugin.Attribute{
-				"config_path": text, "config_context": text,
-			}}},
+			"kubernetes": {Optional: true,
+				Nested: &plugin.Nested{Mode: plugin.Single, Attributes: map[string]plugin.Attribute{
+					"config_path": text, "config_context": text,
+				}}},
 		}},
 		Configure: p.configure,
 		Resources: p.resources(),
@@ -56,7 +57,9 @@ func (p *provider) configure(_ context.Context, config plugin.Values) error {
 		if access == nil {
 			return nil, errors.New("configuration error: missing required structural data")
 		}
-		loader := &clientcmd.ClientConfigLoadingRules{ExplicitPath: firstOf(access.String("config_path"), os.Getenv("KUBE_CONFIG_PATH"))}
+		loader := &clientcmd.ClientConfigLoadingRules{
+			ExplicitPath: firstOf(access.String("config_path"), os.Getenv("KUBE_CONFIG_PATH")),
+		}
 		if paths := os.Getenv("KUBE_CONFIG_PATHS"); paths != "" { // as in the real provider, it wins
 			loader.ExplicitPath, loader.Precedence = "", filepath.SplitList(paths)
 		}
@@ -64,7 +67,8 @@ func (p *provider) configure(_ context.Context, config plugin.Values) error {
 		overrides.ClusterInfo.Server = os.Getenv("KUBE_HOST") // likewise
 		overrides.Context.Namespace = namespace
 		c := new(action.Configuration)
-		err := c.Init(getter{clientcmd.NewNonInteractiveDeferredLoadingClientConfig(loader, overrides)}, namespace,
+		err := c.Init(getter{clientcmd.NewNonInteractiveDeferredLoadingClientConfig(loader, overrides)},
+			namespace,
 			os.Getenv("HELM_DRIVER"), func(string, ...any) {})
 		return c, err
 	}

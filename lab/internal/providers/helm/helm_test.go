@@ -43,7 +43,8 @@ func start(t *testing.T) (*cluster, *provider) {
 	t.Cleanup(server.Close)
 	c.charts = server.URL
 	settings := cli.New()
-	settings.RepositoryCache, settings.RepositoryConfig = t.TempDir(), filepath.Join(t.TempDir(), "repositories.yaml")
+	settings.RepositoryCache, settings.RepositoryConfig = t.TempDir(),
+		filepath.Join(t.TempDir(), "repositories.yaml")
 	t.Setenv("HELM_CACHE_HOME", t.TempDir())
 	return c, &provider{settings: settings, configuration: func(string) (*action.Configuration, error) {
 		return &action.Configuration{Releases: c.releases, KubeClient: c.api,
@@ -70,8 +71,13 @@ func (c *cluster) publish(t *testing.T, versions ...string) {
 
 func simple(version string) *chart.Chart {
 	return &chart.Chart{
-		Metadata:  &chart.Metadata{APIVersion: "v2", Name: "metallb", Version: version, AppVersion: "v" + version},
-		Templates: []*chart.File{{Name: "templates/map.yaml", Data: []byte("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: m\ndata:\n  mode: {{ .Values.mode | default \"none\" }}\n")}},
+		Metadata: &chart.Metadata{APIVersion: "v2", Name: "metallb", Version: version,
+			AppVersion: "v" + version},
+		Templates: []*chart.File{
+			{Name: "templates/map.yaml",
+				Data: []byte("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: m\ndata:\n" +
+					"  mode: {{ .Values.mode | default \"none\" }}\n")},
+		},
 	}
 }
 
@@ -82,7 +88,8 @@ func (c *cluster) resource(t *testing.T, p *provider) *plugintest.Resource {
 
 func (c *cluster) config(version string, values ...string) plugin.Values {
 	v := plugin.Values{
-		"name": cty.StringVal("metallb"), "namespace": cty.StringVal("metallb-system"), "chart": cty.StringVal("metallb"),
+		"name": cty.StringVal("metallb"), "namespace": cty.StringVal("metallb-system"),
+		"chart":      cty.StringVal("metallb"),
 		"repository": cty.StringVal(c.charts), "version": cty.StringVal(version), "wait": cty.False,
 	}
 	for _, text := range values {
@@ -105,12 +112,14 @@ func TestAReleaseIsInstalledUpgradedAndUninstalled(t *testing.T) {
 	c.publish(t, "0.15.2", "0.15.3")
 	r := c.resource(t, p)
 	must(t, r, c.config("0.15.2", "mode: layer2"))
-	if made := c.last(t); made.Chart.Metadata.Version != "0.15.2" || !strings.Contains(made.Manifest, "mode: layer2") {
+	if made := c.last(t); made.Chart.Metadata.Version != "0.15.2" ||
+		!strings.Contains(made.Manifest, "mode: layer2") {
 		t.Errorf("installed %s:\n%s", made.Chart.Metadata.Version, made.Manifest)
 	}
 	r.Settled(c.config("0.15.2", "mode: layer2"))
 	must(t, r, c.config("0.15.3", "mode: bgp"))
-	if made := c.last(t); made.Version != 2 || made.Chart.Metadata.Version != "0.15.3" || !strings.Contains(made.Manifest, "mode: bgp") {
+	if made := c.last(t); made.Version != 2 || made.Chart.Metadata.Version != "0.15.3" ||
+		!strings.Contains(made.Manifest, "mode: bgp") {
 		t.Errorf("upgraded to revision %d of %s", made.Version, made.Chart.Metadata.Version)
 	}
 	r.Settled(c.config("0.15.3", "mode: bgp"))
@@ -142,7 +151,8 @@ func TestAFailedFirstInstallLeavesItsNameInUse(t *testing.T) {
 	}
 	c.api.WaitError = nil
 	diagnostics = r.Apply(config)
-	if len(diagnostics) != 1 || diagnostics[0].Summary != "installation failed" || diagnostics[0].Detail != "cannot re-use a name that is still in use" {
+	if len(diagnostics) != 1 || diagnostics[0].Summary != "installation failed" ||
+		diagnostics[0].Detail != "cannot re-use a name that is still in use" {
 		t.Errorf("a second install: %v", diagnostics)
 	}
 	config["upgrade_install"] = cty.True
@@ -163,11 +173,14 @@ func TestAnInterruptedInstallIsInTheWayOfEverything(t *testing.T) {
 	}
 	r := c.resource(t, p)
 	config := c.config("0.15.2")
-	if diagnostics := r.Apply(config); len(diagnostics) != 1 || diagnostics[0].Detail != "cannot re-use a name that is still in use" {
+	if diagnostics := r.Apply(config); len(diagnostics) != 1 ||
+		diagnostics[0].Detail != "cannot re-use a name that is still in use" {
 		t.Errorf("install: %v", diagnostics)
 	}
 	config["upgrade_install"] = cty.True
-	if diagnostics := r.Apply(config); len(diagnostics) != 1 || !strings.Contains(diagnostics[0].Detail, "another operation (install/upgrade/rollback) is in progress") {
+	if diagnostics := r.Apply(config); len(diagnostics) != 1 ||
+		!strings.Contains(diagnostics[0].Detail,
+			"another operation (install/upgrade/rollback) is in progress") {
 		t.Errorf("upgrade: %v", diagnostics)
 	}
 }
@@ -209,14 +222,16 @@ func TestSetValuesAreTypedAndSensitiveOnesAreCloaked(t *testing.T) {
 	r := c.resource(t, p)
 	config := c.config("0.15.2", "nested: {kept: 1, token: old}")
 	one := func(name, value, kind string) cty.Value {
-		return cty.ObjectVal(map[string]cty.Value{"name": cty.StringVal(name), "value": cty.StringVal(value), "type": plugin.Text(kind)})
+		return cty.ObjectVal(map[string]cty.Value{"name": cty.StringVal(name), "value": cty.StringVal(value),
+			"type": plugin.Text(kind)})
 	}
 	config["set"] = cty.ListVal([]cty.Value{one("mode", "layer2", ""), one("port", "8080", "string")})
 	config["set_sensitive"] = cty.ListVal([]cty.Value{one("nested.token", "hush", "")})
 	must(t, r, config)
 	made := c.last(t).Config
 	nested := made["nested"].(map[string]any)
-	if made["mode"] != "layer2" || made["port"] != "8080" || nested["token"] != "hush" || nested["kept"] == nil {
+	if made["mode"] != "layer2" || made["port"] != "8080" || nested["token"] != "hush" ||
+		nested["kept"] == nil {
 		t.Errorf("installed with %v", made)
 	}
 	shown := r.State.GetAttr("metadata").GetAttr("values").AsString()
@@ -242,7 +257,8 @@ func TestALocalChartHasItsOwnVersion(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(c.folder, "metallb")); err != nil {
 		t.Fatal(err)
 	}
-	if _, diagnostics := r.Plan(config); len(diagnostics) != 1 || diagnostics[0].Summary != "Error locating chart" {
+	if _, diagnostics := r.Plan(config); len(diagnostics) != 1 ||
+		diagnostics[0].Summary != "Error locating chart" {
 		t.Errorf("plan without the chart: %v", diagnostics)
 	}
 }
@@ -261,7 +277,9 @@ func TestAnUnreachableAPILooksLikeAMissingRelease(t *testing.T) {
 	c.publish(t, "0.15.2")
 	r := c.resource(t, p)
 	must(t, r, c.config("0.15.2"))
-	p.configuration = func(string) (*action.Configuration, error) { return nil, errors.New("connection refused") }
+	p.configuration = func(string) (*action.Configuration, error) {
+		return nil, errors.New("connection refused")
+	}
 	if diagnostics := r.Read(); len(diagnostics) > 0 || !r.State.IsNull() {
 		t.Errorf("read: %v, %#v", diagnostics, r.State)
 	}
@@ -272,7 +290,8 @@ func TestAnImportedReleaseIsUpgradedOnce(t *testing.T) {
 	c.publish(t, "0.15.2")
 	must(t, c.resource(t, p), c.config("0.15.2"))
 	r := c.resource(t, p)
-	if diagnostics := r.Import("metallb"); len(diagnostics) != 1 || diagnostics[0].Summary != "Unable to parse import identifier" {
+	if diagnostics := r.Import("metallb"); len(diagnostics) != 1 ||
+		diagnostics[0].Summary != "Unable to parse import identifier" {
 		t.Errorf("import without a namespace: %v", diagnostics)
 	}
 	if diagnostics := r.Import("metallb-system/metallb"); len(diagnostics) > 0 {

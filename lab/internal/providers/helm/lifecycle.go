@@ -37,7 +37,8 @@ func (p *provider) createRelease(_ context.Context, c plugin.Change) (plugin.Val
 	installed := ""
 	if v.Bool("upgrade_install") {
 		if installed, err = p.installedVersion(v); err != nil {
-			return nil, &plugin.Problem{Summary: "Error checking installed release", Detail: fmt.Sprintf("Failed to determine if release exists: %s", err)}
+			return nil, &plugin.Problem{Summary: "Error checking installed release",
+				Detail: fmt.Sprintf("Failed to determine if release exists: %s", err)}
 		}
 	}
 	var made *release.Release
@@ -56,23 +57,33 @@ func (p *provider) createRelease(_ context.Context, c plugin.Change) (plugin.Val
 	return nil, &plugin.Problem{Summary: "Helm release error", Detail: err.Error()}
 }
 
-func install(to *action.Configuration, v plugin.Values, c *chart.Chart, values map[string]any) (*release.Release, error) {
+func install(to *action.Configuration, v plugin.Values, c *chart.Chart,
+	values map[string]any) (*release.Release, error) {
 	i := action.NewInstall(to)
 	i.ChartPathOptions, _ = options(v)
-	i.ReleaseName, i.Namespace, i.CreateNamespace = v.String("name"), v.String("namespace"), v.Bool("create_namespace")
-	i.Wait, i.WaitForJobs, i.Timeout, i.Atomic = v.Bool("wait"), v.Bool("wait_for_jobs"), seconds(v), v.Bool("atomic")
-	i.SkipCRDs, i.SubNotes, i.DisableHooks = v.Bool("skip_crds"), v.Bool("render_subchart_notes"), v.Bool("disable_webhooks")
-	i.DisableOpenAPIValidation, i.Replace, i.TakeOwnership = v.Bool("disable_openapi_validation"), v.Bool("replace"), v.Bool("take_ownership")
+	i.ReleaseName, i.Namespace, i.CreateNamespace = v.String("name"), v.String("namespace"),
+		v.Bool("create_namespace")
+	i.Wait, i.WaitForJobs, i.Timeout, i.Atomic = v.Bool("wait"), v.Bool("wait_for_jobs"), seconds(v),
+		v.Bool("atomic")
+	i.SkipCRDs, i.SubNotes, i.DisableHooks = v.Bool("skip_crds"), v.Bool("render_subchart_notes"),
+		v.Bool("disable_webhooks")
+	i.DisableOpenAPIValidation, i.Replace, i.TakeOwnership = v.Bool("disable_openapi_validation"),
+		v.Bool("replace"), v.Bool("take_ownership")
 	return i.Run(c, values)
 }
 
-func upgrade(to *action.Configuration, v plugin.Values, c *chart.Chart, values map[string]any) (*release.Release, error) {
+func upgrade(to *action.Configuration, v plugin.Values, c *chart.Chart,
+	values map[string]any) (*release.Release, error) {
 	u := action.NewUpgrade(to)
 	u.ChartPathOptions, _ = options(v)
-	u.Namespace, u.Force, u.MaxHistory, u.CleanupOnFail = v.String("namespace"), v.Bool("force_update"), int(v.Int("max_history")), v.Bool("cleanup_on_fail")
-	u.Wait, u.WaitForJobs, u.Timeout, u.Atomic = v.Bool("wait"), v.Bool("wait_for_jobs"), seconds(v), v.Bool("atomic")
-	u.SkipCRDs, u.SubNotes, u.DisableHooks = v.Bool("skip_crds"), v.Bool("render_subchart_notes"), v.Bool("disable_webhooks")
-	u.DisableOpenAPIValidation, u.TakeOwnership = v.Bool("disable_openapi_validation"), v.Bool("take_ownership")
+	u.Namespace, u.Force, u.MaxHistory, u.CleanupOnFail = v.String("namespace"), v.Bool("force_update"),
+		int(v.Int("max_history")), v.Bool("cleanup_on_fail")
+	u.Wait, u.WaitForJobs, u.Timeout, u.Atomic = v.Bool("wait"), v.Bool("wait_for_jobs"), seconds(v),
+		v.Bool("atomic")
+	u.SkipCRDs, u.SubNotes, u.DisableHooks = v.Bool("skip_crds"), v.Bool("render_subchart_notes"),
+		v.Bool("disable_webhooks")
+	u.DisableOpenAPIValidation, u.TakeOwnership = v.Bool("disable_openapi_validation"),
+		v.Bool("take_ownership")
 	u.ResetValues, u.ReuseValues = v.Bool("reset_values"), v.Bool("reuse_values")
 	return u.Run(v.String("name"), c, values)
 }
@@ -114,7 +125,8 @@ func (p *provider) updateRelease(_ context.Context, c plugin.Change) (plugin.Val
 	}
 	changed, err := upgrade(to, c.Planned, loaded, values)
 	if err != nil {
-		return nil, &plugin.Problem{Summary: "Error upgrading chart", Detail: fmt.Sprintf("Upgrade failed: %s", err)}
+		return nil, &plugin.Problem{Summary: "Error upgrading chart",
+			Detail: fmt.Sprintf("Upgrade failed: %s", err)}
 	}
 	return describe(changed, c.Planned)
 }
@@ -130,7 +142,8 @@ func (p *provider) deleteRelease(_ context.Context, state plugin.Values) error {
 	u := action.NewUninstall(to)
 	u.Wait, u.DisableHooks, u.Timeout = state.Bool("wait"), state.Bool("disable_webhooks"), seconds(state)
 	if _, err := u.Run(state.String("name")); err != nil {
-		return &plugin.Problem{Summary: "Error uninstalling release", Detail: fmt.Sprintf("Unable to uninstall Helm release %s: %s", state.String("name"), err)}
+		return &plugin.Problem{Summary: "Error uninstalling release",
+			Detail: fmt.Sprintf("Unable to uninstall Helm release %s: %s", state.String("name"), err)}
 	}
 	return nil
 }
@@ -139,7 +152,8 @@ func (p *provider) importRelease(_ context.Context, id string) (plugin.Values, e
 	namespace, name, ok := strings.Cut(id, "/")
 	if !ok || strings.Contains(name, "/") {
 		return nil, &plugin.Problem{Summary: "Unable to parse import identifier",
-			Detail: fmt.Sprintf("Unable to parse identifier %s: Unexpected ID format (%q), expected namespace/name", id, id)}
+			Detail: fmt.Sprintf("Unable to parse identifier %s: Unexpected ID format (%q), expected "+
+				"namespace/name", id, id)}
 	}
 	to, err := p.configurationFor(namespace)
 	if err != nil {
@@ -147,7 +161,8 @@ func (p *provider) importRelease(_ context.Context, id string) (plugin.Values, e
 	}
 	found, err := action.NewGet(to).Run(name)
 	if err != nil {
-		return nil, &plugin.Problem{Summary: "Error getting release", Detail: fmt.Sprintf("Unable to get Helm release %s: %s", name, err)}
+		return nil, &plugin.Problem{Summary: "Error getting release",
+			Detail: fmt.Sprintf("Unable to get Helm release %s: %s", name, err)}
 	}
 	return imported(p.release().Schema, found)
 }

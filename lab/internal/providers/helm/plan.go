@@ -35,9 +35,11 @@ func (p *provider) planRelease(_ context.Context, plan *plugin.Plan) error {
 		version = firstOf(installed, version)
 	} else if wanted := plan.Config.String("version"); wanted != "" && wanted != version {
 		if !sameVersion(wanted, version) {
-			return &plugin.Problem{Summary: "Planned version is different from configured version", Detail: fmt.Sprintf(
-				"The version in the configuration is %q but the planned version is %q. \n"+
-					"You should update the version in your configuration to %[2]q, or remove the version attribute from your configuration.", wanted, version)}
+			return &plugin.Problem{Summary: "Planned version is different from configured version",
+				Detail: fmt.Sprintf(
+					"The version in the configuration is %q but the planned version is %q. \n"+
+						"You should update the version in your configuration to %[2]q, or remove the "+
+						"version attribute from your configuration.", wanted, version)}
 		}
 		version = wanted
 	}
@@ -45,7 +47,8 @@ func (p *provider) planRelease(_ context.Context, plan *plugin.Plan) error {
 	v["status"] = cty.StringVal(release.StatusDeployed.String())
 	// Only the real provider's experiment "manifest" fills these.
 	v["manifest"], v["resources"] = cty.NullVal(cty.String), cty.NullVal(cty.Map(cty.String))
-	if plan.Differs("chart", "repository", "version", "values", "set", "set_list", "set_sensitive", "status") {
+	if plan.Differs("chart", "repository", "version", "values", "set", "set_list", "set_sensitive",
+		"status") {
 		plan.Forget("metadata")
 	}
 	return nil
@@ -53,7 +56,8 @@ func (p *provider) planRelease(_ context.Context, plan *plugin.Plan) error {
 
 func sameVersion(a, b string) bool { return strings.TrimPrefix(a, "v") == strings.TrimPrefix(b, "v") }
 
-// installedVersion asks the cluster which version of the chart the release has, in any state; "" if there is none.
+// installedVersion asks the cluster which version of the chart the release has, in any state; "" if
+// there is none.
 func (p *provider) installedVersion(v plugin.Values) (string, error) {
 	c, err := p.configuration(v.String("namespace"))
 	if err != nil {

@@ -18,13 +18,15 @@ func (p *provider) release() plugin.Resource {
 		return plugin.Attribute{Type: cty.Bool, Optional: true, Computed: true, Default: otherwise}
 	}
 	number := func(otherwise int64) plugin.Attribute {
-		return plugin.Attribute{Type: cty.Number, Optional: true, Computed: true, Default: cty.NumberIntVal(otherwise)}
+		return plugin.Attribute{Type: cty.Number, Optional: true, Computed: true,
+			Default: cty.NumberIntVal(otherwise)}
 	}
 	return plugin.Resource{
 		Version: 2,
 		Schema: plugin.Block{Attributes: map[string]plugin.Attribute{
-			"name":                       name,
-			"namespace":                  {Type: cty.String, Optional: true, Computed: true, Default: cty.StringVal("default"), Replace: true},
+			"name": name,
+			"namespace": {Type: cty.String, Optional: true, Computed: true,
+				Default: cty.StringVal("default"), Replace: true},
 			"repository":                 text,
 			"chart":                      {Type: cty.String, Required: true},
 			"version":                    {Type: cty.String, Optional: true, Computed: true},
@@ -54,9 +56,10 @@ func (p *provider) release() plugin.Resource {
 			"repository_key_file":        text,
 			"repository_username":        text,
 			"repository_password":        {Type: cty.String, Optional: true, Sensitive: true},
-			"timeouts": {Optional: true, Nested: &plugin.Nested{Mode: plugin.Single, Attributes: map[string]plugin.Attribute{
-				"create": text, "read": text, "update": text, "delete": text,
-			}}},
+			"timeouts": {Optional: true,
+				Nested: &plugin.Nested{Mode: plugin.Single, Attributes: map[string]plugin.Attribute{
+					"create": text, "read": text, "update": text, "delete": text,
+				}}},
 			"id":        computed,
 			"status":    computed,
 			"manifest":  computed,
@@ -75,7 +78,8 @@ func (p *provider) release() plugin.Resource {
 func validName(x cty.Value) error {
 	if n := len(x.AsString()); n < 1 || n > longestName {
 		return &plugin.Problem{Summary: "Invalid Attribute Value Length",
-			Detail: fmt.Sprintf("Attribute name string length must be between 1 and %d, got: %d", longestName, n)}
+			Detail: fmt.Sprintf("Attribute name string length must be between 1 and %d, got: %d",
+				longestName, n)}
 	}
 	return nil
 }

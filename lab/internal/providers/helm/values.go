@@ -17,7 +17,8 @@ func chartValues(v plugin.Values) (map[string]any, error) {
 	for _, text := range v.Strings("values") {
 		one := map[string]any{}
 		if err := yaml.Unmarshal([]byte(text), &one); err != nil {
-			return nil, &plugin.Problem{Summary: "Error unmarshaling values", Detail: fmt.Sprintf("---> %v %s", err, text)}
+			return nil, &plugin.Problem{Summary: "Error unmarshaling values",
+				Detail: fmt.Sprintf("---> %v %s", err, text)}
 		}
 		all = merge(all, one)
 	}
@@ -29,7 +30,8 @@ func chartValues(v plugin.Values) (map[string]any, error) {
 	for _, s := range v.Objects("set_list") {
 		name, joined := s.String("name"), strings.Join(s.Strings("value"), ",")
 		if err := strvals.ParseInto(name+"={"+joined+"}", all); err != nil {
-			return nil, &plugin.Problem{Summary: "Error parsing list value", Detail: fmt.Sprintf("Failed parsing key %q with value %s: %s", name, joined, err)}
+			return nil, &plugin.Problem{Summary: "Error parsing list value",
+				Detail: fmt.Sprintf("Failed parsing key %q with value %s: %s", name, joined, err)}
 		}
 	}
 	for _, s := range v.Objects("set_sensitive") {
@@ -54,7 +56,8 @@ func set(into map[string]any, s plugin.Values) error {
 		return &plugin.Problem{Summary: "Unexpected type", Detail: "Unexpected type: " + s.String("type")}
 	}
 	if err != nil {
-		return &plugin.Problem{Summary: "Failed parsing value", Detail: fmt.Sprintf("Failed parsing key %q: %s", name, err)}
+		return &plugin.Problem{Summary: "Failed parsing value",
+			Detail: fmt.Sprintf("Failed parsing key %q: %s", name, err)}
 	}
 	return nil
 }

@@ -79,7 +79,8 @@ func (w where) query() url.Values {
 
 func (c *client) login(ctx context.Context, id, secret, organization string) error {
 	if id == "" || secret == "" {
-		return errors.New("you must configure an authentication method such as service tokens or Universal Auth before making calls")
+		return errors.New("you must configure an authentication method such as service tokens or " +
+			"Universal Auth before making calls")
 	}
 	body := map[string]string{"clientId": id, "clientSecret": secret}
 	if organization != "" {
@@ -88,7 +89,8 @@ func (c *client) login(ctx context.Context, id, secret, organization string) err
 	var answer struct {
 		AccessToken string `json:"accessToken"`
 	}
-	err := c.call(ctx, "CallUniversalMachineIdentityAuth", http.MethodPost, "/api/v1/auth/universal-auth/login", body, &answer)
+	err := c.call(ctx, "CallUniversalMachineIdentityAuth", http.MethodPost,
+		"/api/v1/auth/universal-auth/login", body, &answer)
 	if err != nil {
 		return fmt.Errorf("unable to authenticate with machine identity [err=%w]", err)
 	}
@@ -110,7 +112,8 @@ func (c *client) byName(ctx context.Context, w where, name string) (secret, erro
 	query := w.query()
 	query.Set("type", "shared")
 	query.Set("viewSecretValue", "true")
-	return c.one(ctx, "CallGetSingleRawSecretByNameV3", http.MethodGet, url.PathEscape(name)+"?"+query.Encode(), nil)
+	return c.one(ctx, "CallGetSingleRawSecretByNameV3", http.MethodGet, url.PathEscape(name)+"?"+
+		query.Encode(), nil)
 }
 
 func (c *client) byID(ctx context.Context, id string) (secret, error) {
@@ -152,7 +155,8 @@ type failure struct {
 }
 
 func (f *failure) Error() string {
-	text := fmt.Sprintf("%s Unsuccessful response [%s %s] [status-code=%d] [request-id=%s]", f.operation, f.method, f.url, f.status, f.RequestID)
+	text := fmt.Sprintf("%s Unsuccessful response [%s %s] [status-code=%d] [request-id=%s]", f.operation,
+		f.method, f.url, f.status, f.RequestID)
 	if f.Message != "" {
 		text += fmt.Sprintf(" [message=%q]", f.Message)
 	}
@@ -177,7 +181,8 @@ func (c *client) call(ctx context.Context, operation, method, path string, body,
 }
 
 // attempt makes one request; again is how long to wait before the next one, if there is to be one.
-func (c *client) attempt(ctx context.Context, operation, method, path string, body, answer any) (again time.Duration, err error) {
+func (c *client) attempt(ctx context.Context, operation, method, path string, body,
+	answer any) (again time.Duration, err error) {
 	sent, err := json.Marshal(body)
 	if err != nil {
 		return 0, err

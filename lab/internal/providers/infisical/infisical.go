@@ -23,7 +23,8 @@ func New() plugin.Provider {
 	text := plugin.Attribute{Type: cty.String, Optional: true}
 	hidden := plugin.Attribute{Type: cty.String, Optional: true, Sensitive: true}
 	object := func(attributes map[string]plugin.Attribute) plugin.Attribute {
-		return plugin.Attribute{Optional: true, Nested: &plugin.Nested{Mode: plugin.Single, Attributes: attributes}}
+		return plugin.Attribute{Optional: true,
+			Nested: &plugin.Nested{Mode: plugin.Single, Attributes: attributes}}
 	}
 	return plugin.Provider{
 		Schema: plugin.Block{Attributes: map[string]plugin.Attribute{
@@ -31,7 +32,8 @@ func New() plugin.Provider {
 			"client_id":     hidden,
 			"client_secret": hidden,
 			"auth": object(map[string]plugin.Attribute{
-				"universal":         object(map[string]plugin.Attribute{"client_id": hidden, "client_secret": hidden}),
+				"universal": object(map[string]plugin.Attribute{"client_id": hidden,
+					"client_secret": hidden}),
 				"token":             hidden,
 				"organization_slug": text,
 			}),
@@ -55,12 +57,17 @@ func (p *provider) configure(ctx context.Context, config plugin.Values) error {
 		p.client = c
 		return nil
 	}
-	id := firstOf(universal.String("client_id"), config.String("client_id"), os.Getenv("INFISICAL_UNIVERSAL_AUTH_CLIENT_ID"))
-	secret := firstOf(universal.String("client_secret"), config.String("client_secret"), os.Getenv("INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET"))
-	if err := c.login(ctx, id, secret, firstOf(auth.String("organization_slug"), os.Getenv("INFISICAL_AUTH_ORGANIZATION_SLUG"))); err != nil {
+	id := firstOf(universal.String("client_id"), config.String("client_id"),
+		os.Getenv("INFISICAL_UNIVERSAL_AUTH_CLIENT_ID"))
+	secret := firstOf(universal.String("client_secret"), config.String("client_secret"),
+		os.Getenv("INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET"))
+	if err := c.login(ctx, id, secret,
+		firstOf(auth.String("organization_slug"),
+			os.Getenv("INFISICAL_AUTH_ORGANIZATION_SLUG"))); err != nil {
 		return &plugin.Problem{Summary: "Unable to Create Infisical API Client",
 			Detail: "An unexpected error occurred when creating the Infisical API client. " +
-				"If the error is not clear, please get in touch at infisical.com/slack.\n\nInfisical Client Error: " + err.Error()}
+				"If the error is not clear, please get in touch at infisical.com/slack.\n\n" +
+				"Infisical Client Error: " + err.Error()}
 	}
 	p.client = c
 	return nil

@@ -20,7 +20,8 @@ func server(t *testing.T, wrap func(http.Handler) http.Handler) (*emulator.Serve
 	listener := httptest.NewServer(wrap(s.Handler()))
 	t.Cleanup(listener.Close)
 	p := &provider{}
-	err := p.configure(t.Context(), plugin.Values{"host": cty.StringVal(listener.URL), "client_id": cty.StringVal("machine"), "client_secret": cty.StringVal("open sesame")})
+	err := p.configure(t.Context(), plugin.Values{"host": cty.StringVal(listener.URL),
+		"client_id": cty.StringVal("machine"), "client_secret": cty.StringVal("open sesame")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,11 +32,14 @@ func plain(h http.Handler) http.Handler { return h }
 
 func resource(t *testing.T, p *provider) *plugintest.Resource {
 	t.Helper()
-	return plugintest.New(t, plugin.Provider{Resources: map[string]plugin.Resource{"infisical_secret": p.secret()}}, "infisical_secret")
+	return plugintest.New(t,
+		plugin.Provider{Resources: map[string]plugin.Resource{"infisical_secret": p.secret()}},
+		"infisical_secret")
 }
 
 func config(more plugin.Values) plugin.Values {
-	v := plugin.Values{"workspace_id": cty.StringVal("p1"), "env_slug": cty.StringVal("prod"), "folder_path": cty.StringVal("/blue"), "name": cty.StringVal("K")}
+	v := plugin.Values{"workspace_id": cty.StringVal("p1"), "env_slug": cty.StringVal("prod"),
+		"folder_path": cty.StringVal("/blue"), "name": cty.StringVal("K")}
 	for name, x := range more {
 		v[name] = x
 	}
@@ -93,7 +97,8 @@ func TestAWriteOnlyValueNeverReachesTheState(t *testing.T) {
 	if plan, _ := r.Plan(same); plan.Changes() {
 		t.Error("a write-only value is sent again although its version is the same")
 	}
-	second := config(plugin.Values{"value_wo": cty.StringVal("other"), "value_wo_version": cty.NumberIntVal(2)})
+	second := config(plugin.Values{"value_wo": cty.StringVal("other"),
+		"value_wo_version": cty.NumberIntVal(2)})
 	if diagnostics := r.Apply(second); len(diagnostics) > 0 || s.Secrets()[0].Value != "other" {
 		t.Errorf("a new version: %v", diagnostics)
 	}
@@ -104,7 +109,8 @@ func TestARenamedSecretStaysTheSame(t *testing.T) {
 	r := resource(t, p)
 	r.Apply(config(plugin.Values{"value": cty.StringVal("x")}))
 	id := s.Secrets()[0].ID
-	if diagnostics := r.Apply(config(plugin.Values{"value": cty.StringVal("x"), "name": cty.StringVal("L")})); len(diagnostics) > 0 {
+	if diagnostics := r.Apply(config(plugin.Values{"value": cty.StringVal("x"),
+		"name": cty.StringVal("L")})); len(diagnostics) > 0 {
 		t.Fatal(diagnostics[0].Detail)
 	}
 	if all := s.Secrets(); len(all) != 1 || all[0].Key != "L" || all[0].ID != id {

@@ -24,10 +24,11 @@ func (p *provider) secret() plugin.Resource {
 			"last_updated":     {Type: cty.String, Computed: true},
 			"tag_ids":          {Type: cty.Set(cty.String), Optional: true},
 			"metadata":         {Type: cty.Map(cty.String), Optional: true},
-			"secret_reminder": {Optional: true, Nested: &plugin.Nested{Mode: plugin.Single, Attributes: map[string]plugin.Attribute{
-				"note":        {Type: cty.String, Optional: true},
-				"repeat_days": {Type: cty.Number, Required: true},
-			}}},
+			"secret_reminder": {Optional: true,
+				Nested: &plugin.Nested{Mode: plugin.Single, Attributes: map[string]plugin.Attribute{
+					"note":        {Type: cty.String, Optional: true},
+					"repeat_days": {Type: cty.Number, Required: true},
+				}}},
 			"id": {Type: cty.String, Computed: true, Keep: true},
 		}},
 		Check:  checkSecret,
@@ -43,9 +44,11 @@ func checkSecret(config plugin.Values) error {
 	given := func(name string) bool { return !config[name].IsNull() }
 	switch {
 	case given("value") && (given("value_wo") || given("value_wo_version")):
-		return &plugin.Problem{Summary: "Invalid Attribute Combination", Detail: `Attribute "value_wo" cannot be specified when "value" is specified`}
+		return &plugin.Problem{Summary: "Invalid Attribute Combination",
+			Detail: `Attribute "value_wo" cannot be specified when "value" is specified`}
 	case given("value_wo") != given("value_wo_version"):
-		return &plugin.Problem{Summary: "Invalid Attribute Combination", Detail: `Attribute "value_wo_version" must be specified when "value_wo" is specified`}
+		return &plugin.Problem{Summary: "Invalid Attribute Combination",
+			Detail: `Attribute "value_wo_version" must be specified when "value_wo" is specified`}
 	}
 	return nil
 }
@@ -53,7 +56,8 @@ func checkSecret(config plugin.Values) error {
 // ask is the request for a change, with the value if it is to be set.
 func ask(c plugin.Change) (request, error) {
 	w := folder(c.Planned)
-	r := request{WorkspaceID: w.workspace, Type: "shared", Environment: w.environment, SecretPath: w.path, TagIDs: []string{}}
+	r := request{WorkspaceID: w.workspace, Type: "shared", Environment: w.environment, SecretPath: w.path,
+		TagIDs: []string{}}
 	reminder := c.Planned.Object("secret_reminder")
 	r.SecretReminderNote, r.SecretReminderRepeatDays = reminder.String("note"), reminder.Int("repeat_days")
 	for _, id := range c.Planned.Strings("tag_ids") {
@@ -78,13 +82,16 @@ func ask(c plugin.Change) (request, error) {
 func (p *provider) createSecret(ctx context.Context, c plugin.Change) (plugin.Values, error) {
 	r, err := ask(c)
 	if err != nil {
-		return nil, &plugin.Problem{Summary: "Error creating secret", Detail: "Could not get secret value, unexpected error: " + err.Error()}
+		return nil, &plugin.Problem{Summary: "Error creating secret",
+			Detail: "Could not get secret value, unexpected error: " + err.Error()}
 	}
 	made, err := p.client.create(ctx, c.Planned.String("name"), r)
 	if err != nil {
-		return nil, &plugin.Problem{Summary: "Error creating secret", Detail: "Couldn't save encrypted secrets to Infisical, unexpected error: " + err.Error()}
+		return nil, &plugin.Problem{Summary: "Error creating secret",
+			Detail: "Couldn't save encrypted secrets to Infisical, unexpected error: " + err.Error()}
 	}
-	return plugin.Values{"id": cty.StringVal(made.ID), "last_updated": plugin.Text(made.UpdatedAt), "workspace_id": cty.StringVal(r.WorkspaceID)}, nil
+	return plugin.Values{"id": cty.StringVal(made.ID), "last_updated": plugin.Text(made.UpdatedAt),
+		"workspace_id": cty.StringVal(r.WorkspaceID)}, nil
 }
 
 func (p *provider) readSecret(ctx context.Context, state plugin.Values) (plugin.Values, error) {
@@ -97,7 +104,8 @@ func (p *provider) readSecret(ctx context.Context, state plugin.Values) (plugin.
 			Detail: "Could not read Infisical secret with ID " + state.String("id") + ": " + err.Error()}
 	}
 	v := plugin.Values{
-		"name": cty.StringVal(found.SecretKey), "folder_path": cty.StringVal(found.SecretPath), "env_slug": cty.StringVal(found.Environment),
+		"name": cty.StringVal(found.SecretKey), "folder_path": cty.StringVal(found.SecretPath),
+		"env_slug":     cty.StringVal(found.Environment),
 		"last_updated": plugin.Text(found.UpdatedAt), "metadata": metadata(found),
 	}
 	if state.Known("value") { // a write-only value stays out of the state
@@ -112,7 +120,8 @@ func (p *provider) readSecret(ctx context.Context, state plugin.Values) (plugin.
 func (p *provider) updateSecret(ctx context.Context, c plugin.Change) (plugin.Values, error) {
 	r, err := ask(c)
 	if err != nil {
-		return nil, &plugin.Problem{Summary: "Error updating secret", Detail: "Could not get secret value, unexpected error: " + err.Error()}
+		return nil, &plugin.Problem{Summary: "Error updating secret",
+			Detail: "Could not get secret value, unexpected error: " + err.Error()}
 	}
 	before := c.Prior.String("name")
 	if name := c.Planned.String("name"); name != before {
@@ -120,16 +129,19 @@ func (p *provider) updateSecret(ctx context.Context, c plugin.Change) (plugin.Va
 	}
 	changed, err := p.client.update(ctx, before, r)
 	if err != nil {
-		return nil, &plugin.Problem{Summary: "Error updating secret", Detail: "Couldn't save encrypted secrets to Infisical, unexpected error: " + err.Error()}
+		return nil, &plugin.Problem{Summary: "Error updating secret",
+			Detail: "Couldn't save encrypted secrets to Infisical, unexpected error: " + err.Error()}
 	}
 	return plugin.Values{"last_updated": plugin.Text(changed.UpdatedAt)}, nil
 }
 
 func (p *provider) deleteSecret(ctx context.Context, state plugin.Values) error {
 	w := folder(state)
-	err := p.client.delete(ctx, state.String("name"), request{WorkspaceID: w.workspace, Type: "shared", Environment: w.environment, SecretPath: w.path})
+	err := p.client.delete(ctx, state.String("name"), request{WorkspaceID: w.workspace, Type: "shared",
+		Environment: w.environment, SecretPath: w.path})
 	if err != nil {
-		return &plugin.Problem{Summary: "Error Deleting Infisical secret", Detail: "Could not delete secret, unexpected error: " + err.Error()}
+		return &plugin.Problem{Summary: "Error Deleting Infisical secret",
+			Detail: "Could not delete secret, unexpected error: " + err.Error()}
 	}
 	return nil
 }
@@ -141,13 +153,15 @@ func (p *provider) importSecret(ctx context.Context, id string) (plugin.Values, 
 		return nil, err
 	}
 	v := plugin.Values{
-		"id": cty.StringVal(found.ID), "workspace_id": cty.StringVal(found.Workspace), "env_slug": cty.StringVal(found.Environment),
+		"id": cty.StringVal(found.ID), "workspace_id": cty.StringVal(found.Workspace),
+		"env_slug":    cty.StringVal(found.Environment),
 		"folder_path": cty.StringVal(found.SecretPath), "name": cty.StringVal(found.SecretKey),
 		"last_updated": plugin.Text(found.UpdatedAt), "metadata": metadata(found),
 		// The real provider imports a reminder even where there is none, so the
 		// first plan after an import is an update in place.
 		"secret_reminder": cty.ObjectVal(map[string]cty.Value{
-			"note": cty.StringVal(found.SecretReminderNote), "repeat_days": cty.NumberIntVal(found.SecretReminderRepeatDays)}),
+			"note":        cty.StringVal(found.SecretReminderNote),
+			"repeat_days": cty.NumberIntVal(found.SecretReminderRepeatDays)}),
 	}
 	if len(found.Tags) > 0 {
 		v["tag_ids"] = tags(found)
@@ -167,15 +181,18 @@ func (p *provider) lookUp(ctx context.Context, id string) (found secret, err err
 		parts := strings.SplitN(id, ":", 4)
 		if len(parts) != 4 {
 			return found, &plugin.Problem{Summary: "Invalid ID Format",
-				Detail: "The secret ID must be a uuid or in the format of '<workspace>:<env>:<secret-path>:<secret-name>'"}
+				Detail: "The secret ID must be a uuid or in the format of " +
+					"'<workspace>:<env>:<secret-path>:<secret-name>'"}
 		}
 		found, err = p.client.byName(ctx, where{parts[0], parts[1], parts[2]}, parts[3])
 	}
 	switch {
 	case errors.Is(err, errNotFound):
-		err = &plugin.Problem{Summary: "Secret not found", Detail: "The secret with the given ID was not found"}
+		err = &plugin.Problem{Summary: "Secret not found",
+			Detail: "The secret with the given ID was not found"}
 	case err != nil:
-		err = &plugin.Problem{Summary: "Error fetching secret", Detail: "Couldn't fetch secret from Infisical, unexpected error: " + err.Error()}
+		err = &plugin.Problem{Summary: "Error fetching secret",
+			Detail: "Couldn't fetch secret from Infisical, unexpected error: " + err.Error()}
 	}
 	return found, err
 }

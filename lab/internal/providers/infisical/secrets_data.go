@@ -14,11 +14,12 @@ func (p *provider) secrets() plugin.DataSource {
 			"env_slug":     {Type: cty.String, Required: true},
 			"folder_path":  {Type: cty.String, Required: true},
 			"workspace_id": {Type: cty.String, Optional: true, Computed: true},
-			"secrets": {Computed: true, Nested: &plugin.Nested{Mode: plugin.Map, Attributes: map[string]plugin.Attribute{
-				"value":       {Type: cty.String, Computed: true, Sensitive: true},
-				"comment":     {Type: cty.String, Computed: true},
-				"secret_type": {Type: cty.String, Computed: true},
-			}}},
+			"secrets": {Computed: true,
+				Nested: &plugin.Nested{Mode: plugin.Map, Attributes: map[string]plugin.Attribute{
+					"value":       {Type: cty.String, Computed: true, Sensitive: true},
+					"comment":     {Type: cty.String, Computed: true},
+					"secret_type": {Type: cty.String, Computed: true},
+				}}},
 		}},
 		Read: p.readSecrets,
 	}
@@ -28,12 +29,14 @@ func (p *provider) readSecrets(ctx context.Context, config plugin.Values) (plugi
 	found, err := p.client.list(ctx, folder(config))
 	if err != nil {
 		return nil, &plugin.Problem{Summary: "Something went wrong while fetching secrets",
-			Detail: "If the error is not clear, please get in touch at infisical.com/slack\n\nInfisical Client Error: " + err.Error()}
+			Detail: "If the error is not clear, please get in touch at infisical.com/slack\n\n" +
+				"Infisical Client Error: " + err.Error()}
 	}
 	all := map[string]cty.Value{}
 	for _, s := range found {
 		all[s.SecretKey] = cty.ObjectVal(map[string]cty.Value{
-			"value": cty.StringVal(s.SecretValue), "comment": cty.StringVal(s.SecretComment), "secret_type": cty.StringVal(s.Type),
+			"value": cty.StringVal(s.SecretValue), "comment": cty.StringVal(s.SecretComment),
+			"secret_type": cty.StringVal(s.Type),
 		})
 	}
 	secrets := cty.MapValEmpty(cty.EmptyObject)
@@ -44,5 +47,6 @@ func (p *provider) readSecrets(ctx context.Context, config plugin.Values) (plugi
 }
 
 func folder(v plugin.Values) where {
-	return where{workspace: v.String("workspace_id"), environment: v.String("env_slug"), path: v.String("folder_path")}
+	return where{workspace: v.String("workspace_id"), environment: v.String("env_slug"),
+		path: v.String("folder_path")}
 }

@@ -56,7 +56,8 @@ func (k kind[T]) create(ctx context.Context, c plugin.Change) (plugin.Values, er
 	if err != nil {
 		return nil, err
 	}
-	made, err := k.in(core, objectMeta(c.Planned).Namespace).Create(ctx, k.build(c.Planned), metav1.CreateOptions{})
+	made, err := k.in(core, objectMeta(c.Planned).Namespace).Create(ctx, k.build(c.Planned),
+		metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}

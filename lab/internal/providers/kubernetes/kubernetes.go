@@ -68,7 +68,8 @@ func (p *provider) configure(_ context.Context, config plugin.Values) error {
 func split(id string) (namespace, name string, err error) {
 	namespace, name, ok := strings.Cut(id, "/")
 	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
-		return "", "", &plugin.Problem{Summary: `Unexpected ID format ("` + id + `"), expected "namespace/name".`}
+		return "", "",
+			&plugin.Problem{Summary: `Unexpected ID format ("` + id + `"), expected "namespace/name".`}
 	}
 	return namespace, name, nil
 }

@@ -23,7 +23,8 @@ func cluster(t *testing.T, name string) (*fake.Clientset, *plugintest.Resource) 
 
 // object is a configuration: name in namespace (if any), one label, and data.
 func object(name, namespace, label string, data map[string]string) plugin.Values {
-	metadata := map[string]cty.Value{"name": cty.StringVal(name), "labels": plugin.StringMap(map[string]string{"pod-security.kubernetes.io/enforce": label})}
+	metadata := map[string]cty.Value{"name": cty.StringVal(name),
+		"labels": plugin.StringMap(map[string]string{"pod-security.kubernetes.io/enforce": label})}
 	if namespace != "" {
 		metadata["namespace"] = cty.StringVal(namespace)
 	}
@@ -50,7 +51,8 @@ func TestANamespaceIsMadeLabelledAndDeleted(t *testing.T) {
 	r.Settled(config)
 	must(t, r, object("metallb-system", "", "baseline", nil))
 	changed, err := api.CoreV1().Namespaces().Get(t.Context(), "metallb-system", metav1.GetOptions{})
-	if err != nil || changed.Labels["pod-security.kubernetes.io/enforce"] != "baseline" || changed.Labels["kubernetes.io/metadata.name"] == "" {
+	if err != nil || changed.Labels["pod-security.kubernetes.io/enforce"] != "baseline" ||
+		changed.Labels["kubernetes.io/metadata.name"] == "" {
 		t.Errorf("labels %v, %v", changed.Labels, err)
 	}
 	if diagnostics := r.Destroy(); len(diagnostics) > 0 {
@@ -72,7 +74,8 @@ func TestASecretFollowsItsConfiguration(t *testing.T) {
 	api, r := cluster(t, "kubernetes_secret_v1")
 	must(t, r, object("identity", "eso", "x", map[string]string{"clientId": "a", "clientSecret": "b"}))
 	r.Settled(object("identity", "eso", "x", map[string]string{"clientId": "a", "clientSecret": "b"}))
-	if got := r.State.GetAttr("id"); !got.RawEquals(cty.StringVal("eso/identity")) || !r.State.GetAttr("type").RawEquals(cty.StringVal("Opaque")) {
+	if got := r.State.GetAttr("id"); !got.RawEquals(cty.StringVal("eso/identity")) ||
+		!r.State.GetAttr("type").RawEquals(cty.StringVal("Opaque")) {
 		t.Errorf("state: %#v", r.State)
 	}
 	must(t, r, object("identity", "eso", "x", map[string]string{"clientId": "c"}))
@@ -102,17 +105,21 @@ func TestAnObjectInAnotherNamespaceIsAnother(t *testing.T) {
 func TestWhatExistsIsImportedNotTakenOver(t *testing.T) {
 	api, r := cluster(t, "kubernetes_config_map_v1")
 	_, err := api.CoreV1().ConfigMaps("flux-system").Create(t.Context(), &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: "cluster-vars", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "x"}}, Data: map[string]string{"cluster_name": "old"},
+		ObjectMeta: metav1.ObjectMeta{Name: "cluster-vars",
+			Labels: map[string]string{"pod-security.kubernetes.io/enforce": "x"}},
+		Data: map[string]string{"cluster_name": "old"},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := object("cluster-vars", "flux-system", "x", map[string]string{"cluster_name": "blue"})
 	diagnostics := r.Apply(config)
-	if len(diagnostics) != 1 || !strings.Contains(diagnostics[0].Summary, "already exists") || !r.State.IsNull() {
+	if len(diagnostics) != 1 || !strings.Contains(diagnostics[0].Summary, "already exists") ||
+		!r.State.IsNull() {
 		t.Fatalf("create over an existing object: %v", diagnostics)
 	}
-	if diagnostics = r.Import("cluster-vars"); len(diagnostics) != 1 || !strings.Contains(diagnostics[0].Summary, "Unexpected ID format") {
+	if diagnostics = r.Import("cluster-vars"); len(diagnostics) != 1 ||
+		!strings.Contains(diagnostics[0].Summary, "Unexpected ID format") {
 		t.Errorf("import without a namespace: %v", diagnostics)
 	}
 	if diagnostics = r.Import("flux-system/cluster-vars"); len(diagnostics) > 0 {
@@ -120,7 +127,8 @@ func TestWhatExistsIsImportedNotTakenOver(t *testing.T) {
 	}
 	must(t, r, config)
 	r.Settled(config)
-	if err := api.CoreV1().ConfigMaps("flux-system").Delete(t.Context(), "cluster-vars", metav1.DeleteOptions{}); err != nil {
+	if err := api.CoreV1().ConfigMaps("flux-system").Delete(t.Context(), "cluster-vars",
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if r.Read(); !r.State.IsNull() {

@@ -22,7 +22,8 @@ func metadataBlock(namespaced bool) plugin.NestedBlock {
 		"uid":              kept(cty.String),
 	}
 	if namespaced {
-		attributes["namespace"] = plugin.Attribute{Type: cty.String, Optional: true, Default: cty.StringVal("default"), Replace: true}
+		attributes["namespace"] = plugin.Attribute{Type: cty.String, Optional: true,
+			Default: cty.StringVal("default"), Replace: true}
 	}
 	return plugin.NestedBlock{Mode: plugin.List, Min: 1, Max: 1, Block: plugin.Block{Attributes: attributes}}
 }

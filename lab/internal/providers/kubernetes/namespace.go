@@ -35,10 +35,16 @@ func (p *provider) namespace() plugin.Resource {
 	return plugin.Resource{
 		Legacy: true,
 		Schema: plugin.Block{
-			Attributes: map[string]plugin.Attribute{"id": {Type: cty.String, Optional: true, Computed: true, Keep: true}},
+			Attributes: map[string]plugin.Attribute{
+				"id": {Type: cty.String, Optional: true, Computed: true, Keep: true},
+			},
 			Blocks: map[string]plugin.NestedBlock{
 				"metadata": metadataBlock(false),
-				"timeouts": {Block: plugin.Block{Attributes: map[string]plugin.Attribute{"delete": {Type: cty.String, Optional: true}}}},
+				"timeouts": {
+					Block: plugin.Block{
+						Attributes: map[string]plugin.Attribute{"delete": {Type: cty.String, Optional: true}},
+					},
+				},
 			},
 		},
 		Create: k.create,
@@ -85,7 +91,8 @@ func (p *provider) deleteNamespace(ctx context.Context, state plugin.Values) err
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-over:
-			return fmt.Errorf("timeout while waiting for resource to be gone (last state: 'Terminating', timeout: %s)", limit)
+			return fmt.Errorf("timeout while waiting for resource to be gone (last state: 'Terminating', "+
+				"timeout: %s)", limit)
 		}
 	}
 }

@@ -19,7 +19,8 @@ func (p *provider) secret() plugin.Resource {
 		},
 		build: func(planned plugin.Values) *corev1.Secret {
 			return &corev1.Secret{
-				ObjectMeta: objectMeta(planned), Type: corev1.SecretType(planned.String("type")), Data: asBytes(planned.Map("data")),
+				ObjectMeta: objectMeta(planned), Type: corev1.SecretType(planned.String("type")),
+				Data: asBytes(planned.Map("data")),
 			}
 		},
 		values: secretValues,
@@ -30,9 +31,11 @@ func (p *provider) secret() plugin.Resource {
 		Legacy: true,
 		Schema: plugin.Block{
 			Attributes: map[string]plugin.Attribute{
-				"id":   {Type: cty.String, Optional: true, Computed: true, Keep: true},
-				"data": {Type: cty.Map(cty.String), Optional: true, Computed: true, Sensitive: true, Keep: true},
-				"type": {Type: cty.String, Optional: true, Default: cty.StringVal(string(corev1.SecretTypeOpaque)), Replace: true},
+				"id": {Type: cty.String, Optional: true, Computed: true, Keep: true},
+				"data": {Type: cty.Map(cty.String), Optional: true, Computed: true, Sensitive: true,
+					Keep: true},
+				"type": {Type: cty.String, Optional: true,
+					Default: cty.StringVal(string(corev1.SecretTypeOpaque)), Replace: true},
 			},
 			Blocks: map[string]plugin.NestedBlock{"metadata": metadataBlock(true)},
 		},

@@ -66,7 +66,8 @@ func (m Mode) transform(b Block, v, prior, config cty.Value, f visit) cty.Value 
 	if m == Map {
 		all := v.AsValueMap()
 		for key, x := range all {
-			all[key] = b.transform(x, element(prior, cty.StringVal(key)), element(config, cty.StringVal(key)), f)
+			all[key] = b.transform(x, element(prior, cty.StringVal(key)),
+				element(config, cty.StringVal(key)), f)
 		}
 		return cty.MapVal(all)
 	}
@@ -86,7 +87,8 @@ func member(object cty.Value, name string) cty.Value {
 }
 
 func element(collection, key cty.Value) cty.Value {
-	if collection == cty.NilVal || collection.IsNull() || !collection.IsKnown() || !collection.HasIndex(key).True() {
+	if collection == cty.NilVal || collection.IsNull() || !collection.IsKnown() ||
+		!collection.HasIndex(key).True() {
 		return cty.NilVal
 	}
 	return collection.Index(key)
@@ -141,7 +143,8 @@ func (b Block) replaced(prior, planned cty.Value, at cty.Path) []cty.Path {
 		}
 		for i, e := range x.AsValueSlice() {
 			key := cty.NumberIntVal(int64(i))
-			paths = append(paths, n.Block.replaced(element(prior.GetAttr(name), key), e, at.Copy().GetAttr(name).Index(key))...)
+			paths = append(paths, n.Block.replaced(element(prior.GetAttr(name), key), e,
+				at.Copy().GetAttr(name).Index(key))...)
 		}
 	}
 	return paths

@@ -22,14 +22,17 @@ func toy(change func(*plugin.Resource)) plugin.Provider {
 			"id":      {Type: cty.String, Computed: true, Keep: true},
 			"touched": {Type: cty.String, Computed: true},
 			"either":  {Type: cty.String, Optional: true, Computed: true},
-			"parts": {Optional: true, Nested: &plugin.Nested{Mode: plugin.List, Attributes: map[string]plugin.Attribute{
-				"label": {Type: cty.String, Required: true},
-				"kind":  {Type: cty.String, Optional: true, Computed: true, Default: cty.StringVal("plain")},
-				"made":  {Type: cty.String, Computed: true, Keep: true},
-			}}},
+			"parts": {Optional: true,
+				Nested: &plugin.Nested{Mode: plugin.List, Attributes: map[string]plugin.Attribute{
+					"label": {Type: cty.String, Required: true},
+					"kind": {Type: cty.String, Optional: true, Computed: true,
+						Default: cty.StringVal("plain")},
+					"made": {Type: cty.String, Computed: true, Keep: true},
+				}}},
 		}},
 		Create: func(_ context.Context, c plugin.Change) (plugin.Values, error) {
-			return plugin.Values{"id": cty.StringVal("1"), "touched": cty.StringVal("at first"), "either": cty.StringVal("chosen")}, nil
+			return plugin.Values{"id": cty.StringVal("1"), "touched": cty.StringVal("at first"),
+				"either": cty.StringVal("chosen")}, nil
 		},
 		Update: func(context.Context, plugin.Change) (plugin.Values, error) {
 			return plugin.Values{"touched": cty.StringVal("again"), "either": cty.StringVal("chosen")}, nil
@@ -43,7 +46,8 @@ func toy(change func(*plugin.Resource)) plugin.Provider {
 
 func named(name string) plugin.Values { return plugin.Values{"name": cty.StringVal(name)} }
 
-func planned(t *testing.T, r *plugintest.Resource, config plugin.Values) (map[string]cty.Value, plugintest.Plan) {
+func planned(t *testing.T, r *plugintest.Resource,
+	config plugin.Values) (map[string]cty.Value, plugintest.Plan) {
 	t.Helper()
 	p, diagnostics := r.Plan(config)
 	if len(diagnostics) > 0 {
@@ -55,7 +59,10 @@ func planned(t *testing.T, r *plugintest.Resource, config plugin.Values) (map[st
 func TestANewObjectHasDefaultsAndUnknowns(t *testing.T) {
 	r := plugintest.New(t, toy(nil), "toy")
 	v, _ := planned(t, r, plugin.Values{"name": cty.StringVal("a"), "hush": cty.StringVal("secret"),
-		"parts": cty.ListVal([]cty.Value{cty.ObjectVal(map[string]cty.Value{"label": cty.StringVal("x"), "kind": cty.NullVal(cty.String), "made": cty.NullVal(cty.String)})})})
+		"parts": cty.ListVal([]cty.Value{
+			cty.ObjectVal(map[string]cty.Value{"label": cty.StringVal("x"), "kind": cty.NullVal(cty.String),
+				"made": cty.NullVal(cty.String)}),
+		})})
 	for _, name := range []string{"id", "touched", "either"} {
 		if v[name].IsKnown() {
 			t.Errorf("%s is known before the object exists", name)
@@ -119,7 +126,9 @@ func TestAFailedCreateKeepsWhatExists(t *testing.T) {
 
 func TestAFailedUpdateOrDeleteKeepsTheState(t *testing.T) {
 	refuse := func(r *plugin.Resource) {
-		r.Update = func(context.Context, plugin.Change) (plugin.Values, error) { return nil, errors.New("no") }
+		r.Update = func(context.Context, plugin.Change) (plugin.Values, error) {
+			return nil, errors.New("no")
+		}
 		r.Delete = func(context.Context, plugin.Values) error {
 			return &plugin.Problem{Summary: "Not now", Detail: "ask later"}
 		}
@@ -132,7 +141,8 @@ func TestAFailedUpdateOrDeleteKeepsTheState(t *testing.T) {
 	if diagnostics := r.Apply(config); len(diagnostics) != 1 || !r.State.RawEquals(before) {
 		t.Errorf("after a failed update: %v, %#v", diagnostics, r.State)
 	}
-	if diagnostics := r.Destroy(); len(diagnostics) != 1 || diagnostics[0].Detail != "ask later" || !r.State.RawEquals(before) {
+	if diagnostics := r.Destroy(); len(diagnostics) != 1 || diagnostics[0].Detail != "ask later" ||
+		!r.State.RawEquals(before) {
 		t.Errorf("after a failed delete: %v, %#v", diagnostics, r.State)
 	}
 }

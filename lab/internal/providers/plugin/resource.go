@@ -9,7 +9,8 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 )
 
-func (s *server) ValidateResourceConfig(_ context.Context, r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
+func (s *server) ValidateResourceConfig(_ context.Context,
+	r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
 	t, err := s.resource(r.TypeName)
 	if err != nil {
 		return nil, err
@@ -17,14 +18,16 @@ func (s *server) ValidateResourceConfig(_ context.Context, r *tfprotov6.Validate
 	return &tfprotov6.ValidateResourceConfigResponse{Diagnostics: validate(t.Schema, t.Check, r.Config)}, nil
 }
 
-func (s *server) UpgradeResourceState(_ context.Context, r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse, error) {
+func (s *server) UpgradeResourceState(_ context.Context,
+	r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse, error) {
 	t, err := s.resource(r.TypeName)
 	if err != nil {
 		return nil, err
 	}
 	response := &tfprotov6.UpgradeResourceStateResponse{}
 	if r.Version != t.Version {
-		response.Diagnostics = diagnostics(fmt.Errorf("%s: the state has schema version %d and the stand-in knows %d only", r.TypeName, r.Version, t.Version))
+		response.Diagnostics = diagnostics(fmt.Errorf("%s: the state has schema version %d and the "+
+			"stand-in knows %d only", r.TypeName, r.Version, t.Version))
 		return response, nil
 	}
 	state, err := ctyjson.Unmarshal(r.RawState.JSON, t.Schema.Type())
@@ -35,7 +38,8 @@ func (s *server) UpgradeResourceState(_ context.Context, r *tfprotov6.UpgradeRes
 	return response, nil
 }
 
-func (s *server) ReadResource(ctx context.Context, r *tfprotov6.ReadResourceRequest) (*tfprotov6.ReadResourceResponse, error) {
+func (s *server) ReadResource(ctx context.Context,
+	r *tfprotov6.ReadResourceRequest) (*tfprotov6.ReadResourceResponse, error) {
 	t, err := s.resource(r.TypeName)
 	if err != nil {
 		return nil, err
@@ -77,13 +81,15 @@ func (c change) values() Change {
 	return Change{Prior: valuesOf(c.prior), Planned: valuesOf(c.next), Config: valuesOf(c.config)}
 }
 
-func (s *server) PlanResourceChange(ctx context.Context, r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
+func (s *server) PlanResourceChange(ctx context.Context,
+	r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
 	t, err := s.resource(r.TypeName)
 	if err != nil {
 		return nil, err
 	}
 	//lint:ignore SA1019 the old SDK sets it too, and that is what is stood in for
-	response := &tfprotov6.PlanResourceChangeResponse{PlannedPrivate: r.PriorPrivate, UnsafeToUseLegacyTypeSystem: t.Legacy}
+	response := &tfprotov6.PlanResourceChangeResponse{PlannedPrivate: r.PriorPrivate,
+		UnsafeToUseLegacyTypeSystem: t.Legacy}
 	c, err := t.change(r.PriorState, r.ProposedNewState, r.Config)
 	if err == nil && !c.next.IsNull() {
 		err = t.plan(ctx, &c, response)
@@ -118,13 +124,15 @@ func (t Resource) plan(ctx context.Context, c *change, response *tfprotov6.PlanR
 	return nil
 }
 
-func (s *server) ApplyResourceChange(ctx context.Context, r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
+func (s *server) ApplyResourceChange(ctx context.Context,
+	r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
 	t, err := s.resource(r.TypeName)
 	if err != nil {
 		return nil, err
 	}
 	//lint:ignore SA1019 the old SDK sets it too, and that is what is stood in for
-	response := &tfprotov6.ApplyResourceChangeResponse{NewState: r.PriorState, Private: r.PlannedPrivate, UnsafeToUseLegacyTypeSystem: t.Legacy}
+	response := &tfprotov6.ApplyResourceChangeResponse{NewState: r.PriorState, Private: r.PlannedPrivate,
+		UnsafeToUseLegacyTypeSystem: t.Legacy}
 	c, err := t.change(r.PriorState, r.PlannedState, r.Config)
 	if err != nil {
 		response.Diagnostics = diagnostics(err)
@@ -157,14 +165,17 @@ func (s *server) ApplyResourceChange(ctx context.Context, r *tfprotov6.ApplyReso
 	return response, nil
 }
 
-func (s *server) ImportResourceState(ctx context.Context, r *tfprotov6.ImportResourceStateRequest) (*tfprotov6.ImportResourceStateResponse, error) {
+func (s *server) ImportResourceState(ctx context.Context,
+	r *tfprotov6.ImportResourceStateRequest) (*tfprotov6.ImportResourceStateResponse, error) {
 	t, err := s.resource(r.TypeName)
 	if err != nil {
 		return nil, err
 	}
 	response := &tfprotov6.ImportResourceStateResponse{}
 	if t.Import == nil {
-		err = &Problem{Summary: "Resource Import Not Implemented", Detail: "This resource does not support import. Please contact the provider developer for additional information."}
+		err = &Problem{Summary: "Resource Import Not Implemented",
+			Detail: "This resource does not support import. Please contact the provider developer for " +
+				"additional information."}
 	} else {
 		var found Values
 		if found, err = t.Import(ctx, r.ID); err == nil {

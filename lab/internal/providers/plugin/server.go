@@ -12,7 +12,9 @@ import (
 // Serve speaks to the Terraform that started this process, until it is told to
 // stop. source is the provider's address, such as hashicorp/random.
 func Serve(source string, p Provider) error {
-	return tf6server.Serve("registry.terraform.io/"+source, func() tfprotov6.ProviderServer { return NewServer(p) },
+	return tf6server.Serve("registry.terraform.io/"+source, func() tfprotov6.ProviderServer {
+		return NewServer(p)
+	},
 		tf6server.WithoutLogStderrOverride())
 }
 
@@ -21,7 +23,8 @@ func NewServer(p Provider) tfprotov6.ProviderServer { return &server{provider: p
 
 type server struct{ provider Provider }
 
-func (s *server) GetMetadata(context.Context, *tfprotov6.GetMetadataRequest) (*tfprotov6.GetMetadataResponse, error) {
+func (s *server) GetMetadata(context.Context,
+	*tfprotov6.GetMetadataRequest) (*tfprotov6.GetMetadataResponse, error) {
 	response := &tfprotov6.GetMetadataResponse{ServerCapabilities: &tfprotov6.ServerCapabilities{}}
 	for name := range s.provider.Resources {
 		response.Resources = append(response.Resources, tfprotov6.ResourceMetadata{TypeName: name})
@@ -32,7 +35,8 @@ func (s *server) GetMetadata(context.Context, *tfprotov6.GetMetadataRequest) (*t
 	return response, nil
 }
 
-func (s *server) GetProviderSchema(context.Context, *tfprotov6.GetProviderSchemaRequest) (*tfprotov6.GetProviderSchemaResponse, error) {
+func (s *server) GetProviderSchema(context.Context,
+	*tfprotov6.GetProviderSchemaRequest) (*tfprotov6.GetProviderSchemaResponse, error) {
 	response := &tfprotov6.GetProviderSchemaResponse{
 		ServerCapabilities: &tfprotov6.ServerCapabilities{},
 		Provider:           &tfprotov6.Schema{Block: s.provider.Schema.wire()},
@@ -48,11 +52,13 @@ func (s *server) GetProviderSchema(context.Context, *tfprotov6.GetProviderSchema
 	return response, nil
 }
 
-func (s *server) ValidateProviderConfig(_ context.Context, r *tfprotov6.ValidateProviderConfigRequest) (*tfprotov6.ValidateProviderConfigResponse, error) {
+func (s *server) ValidateProviderConfig(_ context.Context,
+	r *tfprotov6.ValidateProviderConfigRequest) (*tfprotov6.ValidateProviderConfigResponse, error) {
 	return &tfprotov6.ValidateProviderConfigResponse{PreparedConfig: r.Config}, nil
 }
 
-func (s *server) ConfigureProvider(ctx context.Context, r *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse, error) {
+func (s *server) ConfigureProvider(ctx context.Context,
+	r *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse, error) {
 	response := &tfprotov6.ConfigureProviderResponse{}
 	config, err := decode(r.Config, s.provider.Schema.Type())
 	if err == nil && s.provider.Configure != nil {
@@ -62,7 +68,8 @@ func (s *server) ConfigureProvider(ctx context.Context, r *tfprotov6.ConfigurePr
 	return response, nil
 }
 
-func (s *server) StopProvider(context.Context, *tfprotov6.StopProviderRequest) (*tfprotov6.StopProviderResponse, error) {
+func (s *server) StopProvider(context.Context,
+	*tfprotov6.StopProviderRequest) (*tfprotov6.StopProviderResponse, error) {
 	return &tfprotov6.StopProviderResponse{}, nil // tf6server cancels the contexts of what is under way
 }
 
@@ -82,15 +89,18 @@ func (s *server) data(name string) (DataSource, error) {
 	return d, nil
 }
 
-func (s *server) ValidateDataResourceConfig(_ context.Context, r *tfprotov6.ValidateDataResourceConfigRequest) (*tfprotov6.ValidateDataResourceConfigResponse, error) {
+func (s *server) ValidateDataResourceConfig(_ context.Context,
+	r *tfprotov6.ValidateDataResourceConfigRequest) (*tfprotov6.ValidateDataResourceConfigResponse, error) {
 	d, err := s.data(r.TypeName)
 	if err != nil {
 		return nil, err
 	}
-	return &tfprotov6.ValidateDataResourceConfigResponse{Diagnostics: validate(d.Schema, d.Check, r.Config)}, nil
+	return &tfprotov6.ValidateDataResourceConfigResponse{Diagnostics: validate(d.Schema, d.Check, r.Config)},
+		nil
 }
 
-func (s *server) ReadDataSource(ctx context.Context, r *tfprotov6.ReadDataSourceRequest) (*tfprotov6.ReadDataSourceResponse, error) {
+func (s *server) ReadDataSource(ctx context.Context,
+	r *tfprotov6.ReadDataSourceRequest) (*tfprotov6.ReadDataSourceResponse, error) {
 	d, err := s.data(r.TypeName)
 	if err != nil {
 		return nil, err

@@ -84,7 +84,9 @@ func (b Block) wire() *tfprotov6.SchemaBlock {
 			TypeName: name, Block: n.Block.wire(), Nesting: modes[n.Mode], MinItems: n.Min, MaxItems: n.Max,
 		})
 	}
-	slices.SortFunc(w.BlockTypes, func(x, y *tfprotov6.SchemaNestedBlock) int { return cmp.Compare(x.TypeName, y.TypeName) })
+	slices.SortFunc(w.BlockTypes, func(x, y *tfprotov6.SchemaNestedBlock) int {
+		return cmp.Compare(x.TypeName, y.TypeName)
+	})
 	return w
 }
 
@@ -102,7 +104,8 @@ func wireAttributes(attributes map[string]Attribute) []*tfprotov6.SchemaAttribut
 				Set:    tfprotov6.SchemaObjectNestingModeSet,
 				Map:    tfprotov6.SchemaObjectNestingModeMap,
 			}
-			w.NestedType = &tfprotov6.SchemaObject{Attributes: wireAttributes(a.Nested.Attributes), Nesting: modes[a.Nested.Mode]}
+			w.NestedType = &tfprotov6.SchemaObject{Attributes: wireAttributes(a.Nested.Attributes),
+				Nesting: modes[a.Nested.Mode]}
 		} else {
 			w.Type = wireType(a.Type)
 		}

@@ -23,7 +23,8 @@ func password() plugin.Resource {
 	numeric := plugin.Attribute{Type: cty.Bool, Optional: true, Computed: true, Keep: true, Replace: true}
 	number := numeric
 	number.Deprecated = true
-	least := plugin.Attribute{Type: cty.Number, Optional: true, Computed: true, Default: cty.Zero, Replace: true}
+	least := plugin.Attribute{Type: cty.Number, Optional: true, Computed: true, Default: cty.Zero,
+		Replace: true}
 	return plugin.Resource{
 		Version: 3,
 		Schema: plugin.Block{Attributes: map[string]plugin.Attribute{
@@ -69,7 +70,8 @@ func checkPassword(config plugin.Values) error {
 	}
 	if config.Int("length") < sum {
 		return &plugin.Problem{Summary: "Invalid Attribute Value", Detail: fmt.Sprintf(
-			"Attribute length value must be at least sum of min_upper, min_lower, min_numeric and min_special (%d), got: %d", sum, config.Int("length"))}
+			"Attribute length value must be at least sum of min_upper, min_lower, min_numeric and "+
+				"min_special (%d), got: %d", sum, config.Int("length"))}
 	}
 	return nil
 }
@@ -90,12 +92,14 @@ func createPassword(_ context.Context, c plugin.Change) (plugin.Values, error) {
 	if err != nil {
 		return nil, &plugin.Problem{Summary: "Create Random Password Error", Detail: err.Error()}
 	}
-	hash, err := bcrypt.GenerateFromPassword([]byte(result[:min(len(result), bcryptLongest)]), bcrypt.DefaultCost)
+	hash, err := bcrypt.GenerateFromPassword([]byte(result[:min(len(result), bcryptLongest)]),
+		bcrypt.DefaultCost)
 	if err != nil {
 		return nil, &plugin.Problem{Summary: "Hash Generation Error", Detail: err.Error()}
 	}
 	return plugin.Values{
-		"id": cty.StringVal("none"), "result": cty.StringVal(result), "bcrypt_hash": cty.StringVal(string(hash)),
+		"id": cty.StringVal("none"), "result": cty.StringVal(result),
+		"bcrypt_hash": cty.StringVal(string(hash)),
 	}, nil
 }
 

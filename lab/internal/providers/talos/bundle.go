@@ -45,7 +45,8 @@ func bundleValues(b *secrets.Bundle) cty.Value {
 		return plugin.Object(plugin.Values{"cert": encoded(p.Crt), "key": encoded(p.Key)})
 	}
 	return plugin.Object(plugin.Values{
-		"cluster": plugin.Object(plugin.Values{"id": plugin.Text(b.Cluster.ID), "secret": plugin.Text(b.Cluster.Secret)}),
+		"cluster": plugin.Object(plugin.Values{"id": plugin.Text(b.Cluster.ID),
+			"secret": plugin.Text(b.Cluster.Secret)}),
 		"secrets": plugin.Object(plugin.Values{
 			"bootstrap_token":             plugin.Text(b.Secrets.BootstrapToken),
 			"secretbox_encryption_secret": plugin.Text(b.Secrets.SecretboxEncryptionSecret),
@@ -72,12 +73,14 @@ func bundleOf(v plugin.Values) (*secrets.Bundle, error) {
 	}
 	certs := v.Object("certs")
 	pair := func(name string) *x509.PEMEncodedCertificateAndKey {
-		return &x509.PEMEncodedCertificateAndKey{Crt: decode(certs.Object(name), "cert"), Key: decode(certs.Object(name), "key")}
+		return &x509.PEMEncodedCertificateAndKey{Crt: decode(certs.Object(name), "cert"),
+			Key: decode(certs.Object(name), "key")}
 	}
 	keys := v.Object("secrets")
 	return &secrets.Bundle{
-		Clock:   secrets.NewFixedClock(time.Now()),
-		Cluster: &secrets.Cluster{ID: v.Object("cluster").String("id"), Secret: v.Object("cluster").String("secret")},
+		Clock: secrets.NewFixedClock(time.Now()),
+		Cluster: &secrets.Cluster{ID: v.Object("cluster").String("id"),
+			Secret: v.Object("cluster").String("secret")},
 		Secrets: &secrets.Secrets{
 			BootstrapToken:            keys.String("bootstrap_token"),
 			SecretboxEncryptionSecret: keys.String("secretbox_encryption_secret"),
@@ -103,6 +106,7 @@ func accessValues(b *secrets.Bundle) (cty.Value, error) {
 	}
 	c := config.Contexts[config.Context]
 	return plugin.Object(plugin.Values{
-		"ca_certificate": plugin.Text(c.CA), "client_certificate": plugin.Text(c.Crt), "client_key": plugin.Text(c.Key),
+		"ca_certificate": plugin.Text(c.CA), "client_certificate": plugin.Text(c.Crt),
+		"client_key": plugin.Text(c.Key),
 	}), nil
 }

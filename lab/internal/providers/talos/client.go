@@ -32,11 +32,13 @@ func clientConfig(name string, v plugin.Values) (*clientconfig.Config, error) {
 		}
 		decoded[i] = b
 	}
-	return clientconfig.NewConfig(name, nil, decoded[0], &x509.PEMEncodedCertificateAndKey{Crt: decoded[1], Key: decoded[2]}), nil
+	return clientconfig.NewConfig(name, nil, decoded[0], &x509.PEMEncodedCertificateAndKey{Crt: decoded[1],
+		Key: decoded[2]}), nil
 }
 
 // call lets do talk to v's node through v's endpoint, until it works or limit is over.
-func call(ctx context.Context, v plugin.Values, limit time.Duration, do func(context.Context, *client.Client) error) error {
+func call(ctx context.Context, v plugin.Values, limit time.Duration,
+	do func(context.Context, *client.Client) error) error {
 	config, err := clientConfig("dynamic", v)
 	if err != nil {
 		return err
@@ -71,9 +73,12 @@ func repeat(ctx context.Context, limit time.Duration, do func(context.Context) e
 	}
 }
 
-func attempt(ctx context.Context, config *clientconfig.Config, endpoint, node string, do func(context.Context, *client.Client) error) (err error) {
+func attempt(ctx context.Context, config *clientconfig.Config, endpoint, node string,
+	do func(context.Context, *client.Client) error) (err error) {
 	ctx = client.WithNode(ctx, node)
-	c, err := client.New(ctx, client.WithTLSConfig(&tls.Config{InsecureSkipVerify: true}), client.WithEndpoints(endpoint)) //nolint:gosec // maintenance mode has a certificate that nobody knows
+	//nolint:gosec // maintenance mode has a certificate that nobody knows
+	c, err := client.New(ctx, client.WithTLSConfig(&tls.Config{InsecureSkipVerify: true}),
+		client.WithEndpoints(endpoint))
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,8 @@ func validMode(x cty.Value) error {
 		return nil
 	}
 	return &plugin.Problem{Summary: "Invalid Attribute Value Match",
-		Detail: fmt.Sprintf(`Attribute apply_mode value must be one of: ["auto" "reboot" "no_reboot" "staged"], got: %q`, x.AsString())}
+		Detail: fmt.Sprintf(`Attribute apply_mode value must be one of: ["auto" "reboot" "no_reboot" `+
+			`"staged"], got: %q`, x.AsString())}
 }
 
 // planApply shows the whole machine configuration in the plan, if it is known.
@@ -62,7 +63,8 @@ func planApply(_ context.Context, p *plugin.Plan) error {
 	if err != nil {
 		return problem("Error loading config patches", err)
 	}
-	patched, err := configpatcher.Apply(configpatcher.WithBytes([]byte(p.Config.String("machine_configuration_input"))), patches)
+	patched, err := configpatcher.Apply(
+		configpatcher.WithBytes([]byte(p.Config.String("machine_configuration_input"))), patches)
 	if err != nil {
 		return problem("Error applying config patches", err)
 	}

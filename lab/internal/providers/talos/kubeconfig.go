@@ -16,7 +16,8 @@ func kubeconfig() plugin.Resource {
 	renew := eitherText()
 	renew.Default = cty.StringVal("720h")
 	raw, parsed := secret(keptID()), object(keptID(), map[string]plugin.Attribute{
-		"host": computedText(), "ca_certificate": computedText(), "client_certificate": computedText(), "client_key": secret(computedText()),
+		"host": computedText(), "ca_certificate": computedText(), "client_certificate": computedText(),
+		"client_key": secret(computedText()),
 	})
 	return plugin.Resource{
 		Version: 1,
@@ -81,8 +82,11 @@ func fetchKubeconfig(ctx context.Context, c plugin.Change, operation string) (pl
 		return nil, problem("failed to parse kubeconfig", err)
 	}
 	current := config.Contexts[config.CurrentContext]
-	if current == nil || config.Clusters[current.Cluster] == nil || config.AuthInfos[current.AuthInfo] == nil {
-		return nil, problem("failed to parse kubeconfig", fmt.Errorf("context %q is not complete", config.CurrentContext))
+	if current == nil || config.Clusters[current.Cluster] == nil ||
+		config.AuthInfos[current.AuthInfo] == nil {
+		return nil,
+			problem("failed to parse kubeconfig",
+				fmt.Errorf("context %q is not complete", config.CurrentContext))
 	}
 	cluster, user := config.Clusters[current.Cluster], config.AuthInfos[current.AuthInfo]
 	return plugin.Values{

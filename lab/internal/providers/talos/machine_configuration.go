@@ -44,7 +44,8 @@ func machineConfiguration() plugin.DataSource {
 func validMachineType(x cty.Value) error {
 	if _, err := machineType(x.AsString()); err != nil {
 		return &plugin.Problem{Summary: "Invalid Attribute Value Match",
-			Detail: fmt.Sprintf(`Attribute machine_type value must be one of: ["controlplane" "worker"], got: %q`, x.AsString())}
+			Detail: fmt.Sprintf(`Attribute machine_type value must be one of: ["controlplane" "worker"], `+
+				`got: %q`, x.AsString())}
 	}
 	return nil
 }
@@ -64,11 +65,14 @@ func checkMachineConfiguration(config plugin.Values) error {
 		u, err := url.Parse(endpoint)
 		switch {
 		case err != nil:
-			return problem("cluster_endpoint is invalid", fmt.Errorf("failed to parse the cluster endpoint URL: %w", err))
+			return problem("cluster_endpoint is invalid",
+				fmt.Errorf("failed to parse the cluster endpoint URL: %w", err))
 		case u.Scheme == "" || u.Host == "":
-			return problem("cluster_endpoint is invalid", errors.New("no scheme specified for the cluster endpoint URL"))
+			return problem("cluster_endpoint is invalid",
+				errors.New("no scheme specified for the cluster endpoint URL"))
 		case u.Scheme != "https":
-			return problem("cluster_endpoint is invalid", errors.New("the control plane endpoint URL should have scheme https://"))
+			return problem("cluster_endpoint is invalid",
+				errors.New("the control plane endpoint URL should have scheme https://"))
 		}
 	}
 	if _, err := configpatcher.LoadPatches(config.Strings("config_patches")); err != nil {
@@ -117,19 +121,21 @@ func render(v plugin.Values) ([]byte, error) {
 	if kind == machine.TypeControlPlane {
 		patch = bundle.WithPatchControlPlane(patches)
 	}
-	made, err := bundle.NewBundle(patch, bundle.WithVerbose(false), bundle.WithInputOptions(&bundle.InputOptions{
-		ClusterName: v.String("cluster_name"),
-		Endpoint:    v.String("cluster_endpoint"),
-		KubeVersion: strings.TrimPrefix(or(v.String("kubernetes_version"), defaultKubernetesVersion), "v"),
-		GenOptions: []generate.Option{
-			generate.WithSecretsBundle(secrets),
-			generate.WithVersionContract(contract),
-			generate.WithInstallImage(installerImage),
-			generate.WithInstallDisk("/dev/sda"),
-			generate.WithDNSDomain(constants.DefaultDNSDomain),
-			generate.WithClusterDiscovery(true),
-		},
-	}))
+	made, err := bundle.NewBundle(patch, bundle.WithVerbose(false),
+		bundle.WithInputOptions(&bundle.InputOptions{
+			ClusterName: v.String("cluster_name"),
+			Endpoint:    v.String("cluster_endpoint"),
+			KubeVersion: strings.TrimPrefix(or(v.String("kubernetes_version"), defaultKubernetesVersion),
+				"v"),
+			GenOptions: []generate.Option{
+				generate.WithSecretsBundle(secrets),
+				generate.WithVersionContract(contract),
+				generate.WithInstallImage(installerImage),
+				generate.WithInstallDisk("/dev/sda"),
+				generate.WithDNSDomain(constants.DefaultDNSDomain),
+				generate.WithClusterDiscovery(true),
+			},
+		}))
 	if err != nil {
 		return nil, err
 	}

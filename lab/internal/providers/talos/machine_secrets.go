@@ -50,8 +50,10 @@ func planMachineSecrets(_ context.Context, p *plugin.Plan) error {
 	case p.Config["talos_version"].IsNull() && !p.Planned.Known("talos_version"):
 		p.Planned["talos_version"] = cty.StringVal(defaultTalosVersion)
 	case p.Prior != nil && p.Planned.Known("talos_version") &&
-		semver.Compare(canonical(p.Planned.String("talos_version")), canonical(p.Prior.String("talos_version"))) < 0:
-		p.Forced = append(p.Forced, "talos_version") // secrets of a later version may lack what an earlier one needs
+		semver.Compare(canonical(p.Planned.String("talos_version")),
+			canonical(p.Prior.String("talos_version"))) < 0:
+		// secrets of a later version may lack what an earlier one needs
+		p.Forced = append(p.Forced, "talos_version")
 	}
 	if p.Prior == nil {
 		return nil
@@ -101,13 +103,15 @@ func describeBundle(bundle *secrets.Bundle) (plugin.Values, error) {
 	if err != nil {
 		return nil, problem("failed to convert secrets bundle to machine secrets", err)
 	}
-	return plugin.Values{"id": cty.StringVal("machine_secrets"), "machine_secrets": bundleValues(bundle), "client_configuration": client}, nil
+	return plugin.Values{"id": cty.StringVal("machine_secrets"), "machine_secrets": bundleValues(bundle),
+		"client_configuration": client}, nil
 }
 
 // updateMachineSecrets keeps the secrets, whatever changes. Only a certificate
 // that is about to end is made anew.
 func updateMachineSecrets(_ context.Context, c plugin.Change) (plugin.Values, error) {
-	v := plugin.Values{"machine_secrets": c.Prior["machine_secrets"], "client_configuration": c.Prior["client_configuration"]}
+	v := plugin.Values{"machine_secrets": c.Prior["machine_secrets"],
+		"client_configuration": c.Prior["client_configuration"]}
 	ends, err := notAfter(c.Prior.Object("client_configuration").String("client_certificate"))
 	if err != nil || ends.After(time.Now().Add(renewal)) {
 		return v, err

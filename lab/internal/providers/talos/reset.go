@@ -17,7 +17,8 @@ func onDestroy() plugin.Attribute {
 	flag := func(or bool) plugin.Attribute {
 		return plugin.Attribute{Type: cty.Bool, Optional: true, Computed: true, Default: cty.BoolVal(or)}
 	}
-	return object(optionalText(), map[string]plugin.Attribute{"reset": flag(false), "graceful": flag(true), "reboot": flag(false)})
+	return object(optionalText(), map[string]plugin.Attribute{"reset": flag(false), "graceful": flag(true),
+		"reboot": flag(false)})
 }
 
 // resetMachine wipes Talos' own partitions, once: the real provider does not try
@@ -39,7 +40,8 @@ func resetMachine(ctx context.Context, state plugin.Values) error {
 	err = attempt(ctx, config, endpoint, node, func(ctx context.Context, to *client.Client) error {
 		return to.ResetGeneric(ctx, &machineapi.ResetRequest{
 			Graceful: wanted.Bool("graceful"), Reboot: wanted.Bool("reboot"),
-			SystemPartitionsToWipe: []*machineapi.ResetPartitionSpec{{Label: "STATE", Wipe: true}, {Label: "EPHEMERAL", Wipe: true}},
+			SystemPartitionsToWipe: []*machineapi.ResetPartitionSpec{{Label: "STATE", Wipe: true},
+				{Label: "EPHEMERAL", Wipe: true}},
 		})
 	})
 	if err == nil && wanted.Bool("reboot") {
@@ -53,7 +55,9 @@ func resetMachine(ctx context.Context, state plugin.Values) error {
 
 // unconfigured is nil if the machine is in maintenance mode.
 func unconfigured(ctx context.Context, endpoint, node string) error {
-	c, err := client.New(ctx, client.WithTLSConfig(&tls.Config{InsecureSkipVerify: true}), client.WithEndpoints(endpoint)) //nolint:gosec // maintenance mode has a certificate that nobody knows
+	//nolint:gosec // maintenance mode has a certificate that nobody knows
+	c, err := client.New(ctx, client.WithTLSConfig(&tls.Config{InsecureSkipVerify: true}),
+		client.WithEndpoints(endpoint))
 	if err != nil {
 		return err
 	}

@@ -86,7 +86,8 @@ func timeout(v plugin.Values, name string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(given)
 	if err != nil {
-		return 0, &plugin.Problem{Summary: "Timeout Cannot Be Parsed", Detail: "timeout for \"" + name + "\" cannot be parsed, " + err.Error()}
+		return 0, &plugin.Problem{Summary: "Timeout Cannot Be Parsed", Detail: "timeout for \"" + name +
+			"\" cannot be parsed, " + err.Error()}
 	}
 	return d, nil
 }

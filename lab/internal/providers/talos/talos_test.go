@@ -46,7 +46,8 @@ func secretsResource(t *testing.T, state plugin.Values) *plugintest.Resource {
 }
 
 func TestSecretsStayButForTheCertificateThatEnds(t *testing.T) {
-	for name, age := range map[string]time.Duration{"fresh": time.Hour, "about to end": 350 * 24 * time.Hour} {
+	for name, age := range map[string]time.Duration{"fresh": time.Hour,
+		"about to end": 350 * 24 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			before := since(t, age)
 			r := secretsResource(t, before)
@@ -58,7 +59,8 @@ func TestSecretsStayButForTheCertificateThatEnds(t *testing.T) {
 			if !r.State.GetAttr("machine_secrets").RawEquals(before["machine_secrets"]) {
 				t.Error("the secrets are others")
 			}
-			if same := r.State.GetAttr("client_configuration").RawEquals(before["client_configuration"]); same != (name == "fresh") {
+			if same := r.State.GetAttr("client_configuration").
+				RawEquals(before["client_configuration"]); same != (name == "fresh") {
 				t.Errorf("the certificate is the same: %t", same)
 			}
 		})
@@ -92,7 +94,8 @@ func accessFor(t *testing.T, left time.Duration) cty.Value {
 		t.Fatal(err)
 	}
 	certificate := encoded(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	return cty.ObjectVal(map[string]cty.Value{"ca_certificate": certificate, "client_certificate": certificate, "client_key": encoded([]byte("a key"))})
+	return cty.ObjectVal(map[string]cty.Value{"ca_certificate": certificate,
+		"client_certificate": certificate, "client_key": encoded([]byte("a key"))})
 }
 
 const machineConfig = "version: v1alpha1\nmachine:\n  type: worker\ncluster: {}\n"
@@ -112,10 +115,12 @@ func TestThePlanShowsThePatchedConfiguration(t *testing.T) {
 		t.Fatal(diagnostics[0].Detail)
 	}
 	v := p.Planned
-	if !v.GetAttr("endpoint").RawEquals(text("192.0.2.11")) || !v.GetAttr("resolved_apply_mode").RawEquals(text("auto")) {
+	if !v.GetAttr("endpoint").RawEquals(text("192.0.2.11")) ||
+		!v.GetAttr("resolved_apply_mode").RawEquals(text("auto")) {
 		t.Errorf("endpoint %#v, mode %#v", v.GetAttr("endpoint"), v.GetAttr("resolved_apply_mode"))
 	}
-	if got := v.GetAttr("machine_configuration"); !got.IsKnown() || !strings.Contains(got.AsString(), "hostname: cp-01") {
+	if got := v.GetAttr("machine_configuration"); !got.IsKnown() ||
+		!strings.Contains(got.AsString(), "hostname: cp-01") {
 		t.Errorf("machine_configuration %#v", got)
 	}
 	c["config_patches"] = cty.ListVal([]cty.Value{cty.UnknownVal(cty.String)})
@@ -123,25 +128,34 @@ func TestThePlanShowsThePatchedConfiguration(t *testing.T) {
 		t.Error("the configuration is known before its patch is")
 	}
 	c["config_patches"] = cty.ListVal([]cty.Value{text("machine: [")})
-	if _, diagnostics = r.Plan(c); len(diagnostics) != 1 || diagnostics[0].Summary != "Error loading config patches" {
+	if _, diagnostics = r.Plan(c); len(diagnostics) != 1 ||
+		diagnostics[0].Summary != "Error loading config patches" {
 		t.Errorf("a broken patch: %v", diagnostics)
 	}
 }
 
 func TestAKubeconfigIsFetchedAgainBeforeItsCertificateEnds(t *testing.T) {
-	for name, left := range map[string]time.Duration{"fresh": 60 * 24 * time.Hour, "about to end": 15 * 24 * time.Hour} {
+	for name, left := range map[string]time.Duration{"fresh": 60 * 24 * time.Hour,
+		"about to end": 15 * 24 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			access := accessFor(t, left).AsValueMap()
 			r := plugintest.New(t, New(), "talos_cluster_kubeconfig")
 			r.State = cty.ObjectVal(map[string]cty.Value{
-				"id": text("blue"), "node": text("192.0.2.11"), "endpoint": text("192.0.2.11"), "client_configuration": cty.ObjectVal(access),
-				"kubeconfig_raw": text("apiVersion: v1"), "certificate_renewal_duration": text("720h"),
-				"timeouts": cty.NullVal(cty.Object(map[string]cty.Type{"create": cty.String, "update": cty.String})),
-				"kubernetes_client_configuration": cty.ObjectVal(map[string]cty.Value{"host": text("https://192.0.2.10:6443"),
-					"ca_certificate": access["ca_certificate"], "client_certificate": access["client_certificate"], "client_key": access["client_key"]}),
+				"id": text("blue"), "node": text("192.0.2.11"), "endpoint": text("192.0.2.11"),
+				"client_configuration": cty.ObjectVal(access),
+				"kubeconfig_raw":       text("apiVersion: v1"), "certificate_renewal_duration": text("720h"),
+				"timeouts": cty.NullVal(cty.Object(map[string]cty.Type{"create": cty.String,
+					"update": cty.String})),
+				"kubernetes_client_configuration": cty.ObjectVal(
+					map[string]cty.Value{"host": text("https://192.0.2.10:6443"),
+						"ca_certificate":     access["ca_certificate"],
+						"client_certificate": access["client_certificate"],
+						"client_key":         access["client_key"]}),
 			})
-			p, diagnostics := r.Plan(plugin.Values{"node": text("192.0.2.11"), "client_configuration": cty.ObjectVal(access)})
-			if len(diagnostics) > 0 || p.Planned.GetAttr("kubeconfig_raw").IsKnown() != (name == "fresh") || p.Changes() != (name != "fresh") {
+			p, diagnostics := r.Plan(plugin.Values{"node": text("192.0.2.11"),
+				"client_configuration": cty.ObjectVal(access)})
+			if len(diagnostics) > 0 || p.Planned.GetAttr("kubeconfig_raw").IsKnown() != (name == "fresh") ||
+				p.Changes() != (name != "fresh") {
 				t.Errorf("changes %t, %v", p.Changes(), diagnostics)
 			}
 		})
@@ -149,7 +163,8 @@ func TestAKubeconfigIsFetchedAgainBeforeItsCertificateEnds(t *testing.T) {
 }
 
 func TestCallsAreRepeatedUntilTheTimeIsOver(t *testing.T) {
-	for name, limit := range map[string]time.Duration{"until it works": time.Minute, "until the timeout": time.Second} {
+	for name, limit := range map[string]time.Duration{"until it works": time.Minute,
+		"until the timeout": time.Second} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				attempts := 0
@@ -159,7 +174,8 @@ func TestCallsAreRepeatedUntilTheTimeIsOver(t *testing.T) {
 					}
 					return nil
 				})
-				if worked := err == nil; worked != (limit == time.Minute) || (err != nil && err.Error() != "bootstrap is not available yet") {
+				if worked := err == nil; worked != (limit == time.Minute) ||
+					(err != nil && err.Error() != "bootstrap is not available yet") {
 					t.Errorf("after %d attempts: %v", attempts, err)
 				}
 			})

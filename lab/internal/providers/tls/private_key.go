@@ -27,9 +27,13 @@ func privateKey() plugin.Resource {
 	return plugin.Resource{
 		Version: 1,
 		Schema: plugin.Block{Attributes: map[string]plugin.Attribute{
-			"algorithm":                     {Type: cty.String, Required: true, Replace: true, Valid: oneOf("algorithm", "RSA", "ECDSA", "ED25519")},
-			"rsa_bits":                      {Type: cty.Number, Optional: true, Computed: true, Default: cty.NumberIntVal(2048), Replace: true},
-			"ecdsa_curve":                   {Type: cty.String, Optional: true, Computed: true, Default: cty.StringVal("P224"), Replace: true, Valid: oneOf("ecdsa_curve", "P224", "P256", "P384", "P521")},
+			"algorithm": {Type: cty.String, Required: true, Replace: true,
+				Valid: oneOf("algorithm", "RSA", "ECDSA", "ED25519")},
+			"rsa_bits": {Type: cty.Number, Optional: true, Computed: true,
+				Default: cty.NumberIntVal(2048), Replace: true},
+			"ecdsa_curve": {Type: cty.String, Optional: true, Computed: true,
+				Default: cty.StringVal("P224"), Replace: true,
+				Valid: oneOf("ecdsa_curve", "P224", "P256", "P384", "P521")},
 			"private_key_pem":               hidden,
 			"private_key_openssh":           hidden,
 			"private_key_pem_pkcs8":         hidden,
@@ -53,7 +57,8 @@ func oneOf(name string, allowed ...string) func(cty.Value) error {
 			}
 		}
 		return &plugin.Problem{Summary: "Invalid Attribute Value Match",
-			Detail: fmt.Sprintf("Attribute %s value must be one of: %q, got: %q", name, allowed, x.AsString())}
+			Detail: fmt.Sprintf("Attribute %s value must be one of: %q, got: %q", name, allowed,
+				x.AsString())}
 	}
 }
 
@@ -73,7 +78,8 @@ func generate(v plugin.Values) (crypto.Signer, error) {
 	case "RSA":
 		return rsa.GenerateKey(rand.Reader, int(v.Int("rsa_bits")))
 	case "ECDSA":
-		curves := map[string]elliptic.Curve{"P224": elliptic.P224(), "P256": elliptic.P256(), "P384": elliptic.P384(), "P521": elliptic.P521()}
+		curves := map[string]elliptic.Curve{"P224": elliptic.P224(), "P256": elliptic.P256(),
+			"P384": elliptic.P384(), "P521": elliptic.P521()}
 		return ecdsa.GenerateKey(curves[v.String("ecdsa_curve")], rand.Reader)
 	default:
 		_, key, err := ed25519.GenerateKey(rand.Reader)
@@ -103,9 +109,10 @@ func describe(key crypto.Signer) (plugin.Values, error) {
 	publicPEM := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})
 	id := sha1.Sum(publicPEM) //nolint:gosec // an id, as in the real provider
 	v := plugin.Values{
-		"id":                            cty.StringVal(hex.EncodeToString(id[:])),
-		"private_key_pem":               cty.StringVal(string(pem.EncodeToMemory(own))),
-		"private_key_pem_pkcs8":         cty.StringVal(string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}))),
+		"id":              cty.StringVal(hex.EncodeToString(id[:])),
+		"private_key_pem": cty.StringVal(string(pem.EncodeToMemory(own))),
+		"private_key_pem_pkcs8": cty.StringVal(
+			string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}))),
 		"public_key_pem":                cty.StringVal(string(publicPEM)),
 		"private_key_openssh":           cty.StringVal(""),
 		"public_key_openssh":            cty.StringVal(""),

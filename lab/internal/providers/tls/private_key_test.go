@@ -39,7 +39,8 @@ func TestEveryFormOfAKeyIsTheSameKey(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s: %v", name, err)
 				}
-				if got := string(ssh.MarshalAuthorizedKey(key.PublicKey())); got != string(get("public_key_openssh")) {
+				if got := string(ssh.MarshalAuthorizedKey(key.PublicKey())); got != string(
+					get("public_key_openssh")) {
 					t.Errorf("%s belongs to another public key", name)
 				}
 				if ssh.FingerprintSHA256(key.PublicKey()) != string(get("public_key_fingerprint_sha256")) {

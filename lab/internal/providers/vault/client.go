@@ -30,7 +30,8 @@ func newClient(address, caFile string) (*client, error) {
 		}
 		roots := x509.NewCertPool()
 		if !roots.AppendCertsFromPEM(bundle) {
-			return nil, fmt.Errorf("Error loading CA File: Couldn't parse PEM in: %s", caFile) //nolint:staticcheck // the real client's words
+			//nolint:staticcheck // the real client's words
+			return nil, fmt.Errorf("Error loading CA File: Couldn't parse PEM in: %s", caFile)
 		}
 		transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	}
@@ -45,7 +46,8 @@ type failure struct {
 }
 
 func (f *failure) Error() string {
-	text := fmt.Sprintf("Error making API request.\n\nURL: %s %s\nCode: %d. Errors:\n\n", f.method, f.url, f.status)
+	text := fmt.Sprintf("Error making API request.\n\nURL: %s %s\nCode: %d. Errors:\n\n", f.method,
+		f.url, f.status)
 	for _, e := range f.Errors {
 		text += "* " + e + "\n"
 	}
@@ -106,7 +108,8 @@ func (c *client) call(ctx context.Context, method, path string, body, answer any
 	if err != nil {
 		return err
 	}
-	if answer != nil && len(received) > 0 && (response.StatusCode < 400 || response.StatusCode == http.StatusNotFound) {
+	if answer != nil && len(received) > 0 &&
+		(response.StatusCode < 400 || response.StatusCode == http.StatusNotFound) {
 		err = json.Unmarshal(received, answer)
 	}
 	if response.StatusCode < 400 {

@@ -28,7 +28,8 @@ func (p *provider) connection() plugin.Resource {
 		fields: []string{"allowed_roles", "password_policy"},
 		path:   func(v plugin.Values) string { return v.String("backend") + "/config/" + v.String("name") },
 		write: func(c plugin.Change, body map[string]any) {
-			body["plugin_name"], body["verify_connection"] = postgresPlugin, c.Planned.Bool("verify_connection")
+			body["plugin_name"], body["verify_connection"] = postgresPlugin,
+				c.Planned.Bool("verify_connection")
 			if c.Planned.Known("root_rotation_statements") {
 				body["root_rotation_statements"] = c.Planned.Strings("root_rotation_statements")
 			}
@@ -37,12 +38,14 @@ func (p *provider) connection() plugin.Resource {
 				before = blocks[0]
 			}
 			for _, block := range c.Planned.Objects("postgresql") {
-				for _, name := range []string{"connection_url", "username", "username_template", "password_authentication"} {
+				for _, name := range []string{"connection_url", "username", "username_template",
+					"password_authentication"} {
 					if block.Known(name) {
 						body[name] = block.String(name)
 					}
 				}
-				for _, name := range []string{"max_open_connections", "max_idle_connections", "max_connection_lifetime"} {
+				for _, name := range []string{"max_open_connections", "max_idle_connections",
+					"max_connection_lifetime"} {
 					if block.Known(name) {
 						body[name] = block.Int(name)
 					}
@@ -56,14 +59,15 @@ func (p *provider) connection() plugin.Resource {
 		},
 		read: readConnection,
 	})
-	r.Schema.Blocks = map[string]plugin.NestedBlock{"postgresql": {Mode: plugin.List, Max: 1, Block: plugin.Block{Attributes: map[string]plugin.Attribute{
-		"connection_url": text, "username": text, "username_template": text,
-		"password":                {Type: cty.String, Optional: true, Sensitive: true},
-		"password_authentication": {Type: cty.String, Optional: true, Default: cty.StringVal("password")},
-		"max_open_connections":    {Type: cty.Number, Optional: true, Default: cty.NumberIntVal(2)},
-		"max_idle_connections":    number, "max_connection_lifetime": number,
-		"disable_escaping": {Type: cty.Bool, Optional: true, Default: cty.False},
-	}}}}
+	r.Schema.Blocks = map[string]plugin.NestedBlock{"postgresql": {Mode: plugin.List, Max: 1,
+		Block: plugin.Block{Attributes: map[string]plugin.Attribute{
+			"connection_url": text, "username": text, "username_template": text,
+			"password":                {Type: cty.String, Optional: true, Sensitive: true},
+			"password_authentication": {Type: cty.String, Optional: true, Default: cty.StringVal("password")},
+			"max_open_connections":    {Type: cty.Number, Optional: true, Default: cty.NumberIntVal(2)},
+			"max_idle_connections":    number, "max_connection_lifetime": number,
+			"disable_escaping": {Type: cty.Bool, Optional: true, Default: cty.False},
+		}}}}
 	return r
 }
 
@@ -104,7 +108,8 @@ func (p *provider) databaseRole() plugin.Resource {
 			"default_ttl": number, "max_ttl": number,
 			"credential_type": {Type: cty.String, Optional: true, Computed: true, Keep: true},
 		},
-		fields: []string{"db_name", "creation_statements", "revocation_statements", "rollback_statements", "renew_statements", "default_ttl", "max_ttl", "credential_type"},
-		path:   func(v plugin.Values) string { return v.String("backend") + "/roles/" + v.String("name") },
+		fields: []string{"db_name", "creation_statements", "revocation_statements", "rollback_statements",
+			"renew_statements", "default_ttl", "max_ttl", "credential_type"},
+		path: func(v plugin.Values) string { return v.String("backend") + "/roles/" + v.String("name") },
 	})
 }

@@ -15,12 +15,15 @@ import (
 func (p *provider) jwt() plugin.Resource {
 	text := plugin.Attribute{Type: cty.String, Optional: true}
 	list := plugin.Attribute{Type: cty.List(cty.String), Optional: true}
-	fields := []string{"jwt_validation_pubkeys", "bound_issuer", "default_role", "jwt_supported_algs", "namespace_in_state", "oidc_discovery_url", "oidc_discovery_ca_pem", "jwks_url", "jwks_ca_pem"}
+	fields := []string{"jwt_validation_pubkeys", "bound_issuer", "default_role", "jwt_supported_algs",
+		"namespace_in_state", "oidc_discovery_url", "oidc_discovery_ca_pem", "jwks_url", "jwks_ca_pem"}
 	o := object{fields: fields, attributes: map[string]plugin.Attribute{
-		"path":                   {Type: cty.String, Optional: true, Default: cty.StringVal("jwt")},
-		"type":                   {Type: cty.String, Optional: true, Default: cty.StringVal("jwt"), Replace: true},
+		"path": {Type: cty.String, Optional: true, Default: cty.StringVal("jwt")},
+		"type": {Type: cty.String, Optional: true, Default: cty.StringVal("jwt"),
+			Replace: true},
 		"jwt_validation_pubkeys": list, "jwt_supported_algs": list,
-		"bound_issuer": text, "default_role": text, "oidc_discovery_url": text, "oidc_discovery_ca_pem": text, "jwks_url": text, "jwks_ca_pem": text,
+		"bound_issuer": text, "default_role": text, "oidc_discovery_url": text, "oidc_discovery_ca_pem": text,
+		"jwks_url": text, "jwks_ca_pem": text,
 		"namespace_in_state": {Type: cty.Bool, Optional: true, Default: cty.True},
 		"local":              {Type: cty.Bool, Optional: true, Default: cty.False, Replace: true},
 		"accessor":           {Type: cty.String, Computed: true, Keep: true},
@@ -91,15 +94,22 @@ func (p *provider) jwtRole() plugin.Resource {
 			"role_type": kind, "bound_claims_type": computed,
 			"user_claim":      {Type: cty.String, Required: true},
 			"bound_audiences": set, "bound_subject": text, "groups_claim": text,
-			"bound_claims": {Type: cty.Map(cty.String), Optional: true}, "claim_mappings": {Type: cty.Map(cty.String), Optional: true},
+			"bound_claims":      {Type: cty.Map(cty.String), Optional: true},
+			"claim_mappings":    {Type: cty.Map(cty.String), Optional: true},
 			"clock_skew_leeway": leeway, "expiration_leeway": leeway, "not_before_leeway": leeway,
-			"token_policies": set, "token_type": text, "token_no_default_policy": {Type: cty.Bool, Optional: true},
-			"token_ttl": number, "token_max_ttl": number, "token_period": number, "token_num_uses": number, "token_explicit_max_ttl": number,
+			"token_policies": set, "token_type": text,
+			"token_no_default_policy": {Type: cty.Bool, Optional: true},
+			"token_ttl":               number, "token_max_ttl": number, "token_period": number,
+			"token_num_uses": number, "token_explicit_max_ttl": number,
 		},
-		fields: []string{"role_type", "bound_claims_type", "user_claim", "bound_audiences", "bound_subject", "groups_claim", "claim_mappings",
-			"clock_skew_leeway", "expiration_leeway", "not_before_leeway", "token_policies", "token_no_default_policy",
+		fields: []string{"role_type", "bound_claims_type", "user_claim", "bound_audiences", "bound_subject",
+			"groups_claim", "claim_mappings",
+			"clock_skew_leeway", "expiration_leeway", "not_before_leeway", "token_policies",
+			"token_no_default_policy",
 			"token_ttl", "token_max_ttl", "token_period", "token_num_uses", "token_explicit_max_ttl"},
-		path: func(v plugin.Values) string { return "auth/" + v.String("backend") + "/role/" + v.String("role_name") },
+		path: func(v plugin.Values) string {
+			return "auth/" + v.String("backend") + "/role/" + v.String("role_name")
+		},
 		// Several values of one claim stand in one string here and in a list there.
 		write: func(c plugin.Change, body map[string]any) {
 			claims := map[string][]string{}

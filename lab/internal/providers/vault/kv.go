@@ -55,7 +55,9 @@ func (p *provider) secret() plugin.Resource {
 				kind = "metadata"
 			}
 			if err := p.client.delete(ctx, secretPath(state, kind)); err != nil {
-				return &plugin.Problem{Summary: fmt.Sprintf("error deleting %q from Vault: %q", secretPath(state, kind), err)}
+				return &plugin.Problem{
+					Summary: fmt.Sprintf("error deleting %q from Vault: %q", secretPath(state, kind), err),
+				}
 			}
 			return nil
 		},
@@ -79,7 +81,8 @@ func (p *provider) writeSecret(ctx context.Context, c plugin.Change) (plugin.Val
 	if err := p.client.write(ctx, path, body); err != nil {
 		return nil, &plugin.Problem{Summary: err.Error()}
 	}
-	v := plugin.Values{"id": cty.StringVal(path), "path": cty.StringVal(path), "metadata": plugin.StringMap(map[string]string{})}
+	v := plugin.Values{"id": cty.StringVal(path), "path": cty.StringVal(path),
+		"metadata": plugin.StringMap(map[string]string{})}
 	if c.Planned.Bool("disable_read") {
 		return v, nil
 	}
@@ -169,8 +172,11 @@ func (p *provider) readSecret(ctx context.Context, config plugin.Values) (plugin
 		return nil, err
 	}
 	return plugin.Values{
-		"id": cty.StringVal(path), "path": cty.StringVal(path), "data_json": cty.StringVal(string(content)), "data": plugin.StringMap(texts(data)),
-		"created_time": cty.StringVal(metadata.CreatedTime), "deletion_time": cty.StringVal(metadata.DeletionTime),
-		"destroyed": cty.BoolVal(metadata.Destroyed), "custom_metadata": plugin.StringMap(texts(metadata.CustomMetadata)),
+		"id": cty.StringVal(path), "path": cty.StringVal(path), "data_json": cty.StringVal(string(content)),
+		"data":            plugin.StringMap(texts(data)),
+		"created_time":    cty.StringVal(metadata.CreatedTime),
+		"deletion_time":   cty.StringVal(metadata.DeletionTime),
+		"destroyed":       cty.BoolVal(metadata.Destroyed),
+		"custom_metadata": plugin.StringMap(texts(metadata.CustomMetadata)),
 	}, nil
 }

@@ -39,7 +39,9 @@ func (c *client) mountAt(ctx context.Context, kind, path string) (*mounted, erro
 }
 
 // errMoved is where the stand-in ends: the real provider moves a mount.
-var errMoved = &plugin.Problem{Summary: "the stand-in for hashicorp/vault cannot move a mount to another path"}
+var errMoved = &plugin.Problem{
+	Summary: "the stand-in for hashicorp/vault cannot move a mount to another path",
+}
 
 func (p *provider) mount() plugin.Resource {
 	ttl := plugin.Attribute{Type: cty.Number, Optional: true, Computed: true, Keep: true}
@@ -58,7 +60,8 @@ func (p *provider) mount() plugin.Resource {
 		Create: func(ctx context.Context, c plugin.Change) (plugin.Values, error) {
 			body := map[string]any{"type": c.Planned.String("type"), "local": c.Planned.Bool("local"),
 				"options": c.Planned.Map("options"), "config": leases(c.Planned)}
-			if err := p.client.call(ctx, http.MethodPost, "sys/mounts/"+c.Planned.String("path"), body, nil); err != nil {
+			if err := p.client.call(ctx, http.MethodPost, "sys/mounts/"+c.Planned.String("path"), body,
+				nil); err != nil {
 				return nil, &plugin.Problem{Summary: "error writing to Vault: " + err.Error()}
 			}
 			return p.readMount(ctx, c.Planned)
@@ -72,7 +75,8 @@ func (p *provider) mount() plugin.Resource {
 			for name, x := range leases(c.Planned) {
 				body[name] = x
 			}
-			if err := p.client.call(ctx, http.MethodPost, "sys/mounts/"+c.Planned.String("path")+"/tune", body, nil); err != nil {
+			if err := p.client.call(ctx, http.MethodPost, "sys/mounts/"+c.Planned.String("path")+"/tune",
+				body, nil); err != nil {
 				return nil, &plugin.Problem{Summary: "error updating Vault: " + err.Error()}
 			}
 			return p.readMount(ctx, c.Planned)
@@ -100,7 +104,8 @@ func (p *provider) readMount(ctx context.Context, state plugin.Values) (plugin.V
 	}
 	v := plugin.Values{
 		"id": state["path"], "type": cty.StringVal(m.Type), "accessor": cty.StringVal(m.Accessor),
-		"default_lease_ttl_seconds": cty.NumberIntVal(m.Config.DefaultLeaseTTL), "max_lease_ttl_seconds": cty.NumberIntVal(m.Config.MaxLeaseTTL),
+		"default_lease_ttl_seconds": cty.NumberIntVal(m.Config.DefaultLeaseTTL),
+		"max_lease_ttl_seconds":     cty.NumberIntVal(m.Config.MaxLeaseTTL),
 	}
 	// Vault knows no kv-v2: it is another word for the second version of kv.
 	if state.String("type") == "kv-v2" && m.Type == "kv" && m.Options["version"] == "2" {

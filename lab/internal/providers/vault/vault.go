@@ -30,23 +30,28 @@ func New() plugin.Provider {
 		Schema: plugin.Block{
 			Attributes: map[string]plugin.Attribute{
 				"address": text, "token": text, "token_name": text, "ca_cert_file": text, "namespace": text,
-				"skip_child_token": flag, "skip_get_vault_version": flag, "max_lease_ttl_seconds": {Type: cty.Number, Optional: true},
+				"skip_child_token": flag, "skip_get_vault_version": flag,
+				"max_lease_ttl_seconds": {Type: cty.Number, Optional: true},
 			},
-			Blocks: map[string]plugin.NestedBlock{"auth_login": {Mode: plugin.List, Block: plugin.Block{Attributes: map[string]plugin.Attribute{
-				"path":       {Type: cty.String, Required: true},
-				"method":     text,
-				"parameters": {Type: cty.Map(cty.String), Optional: true, Sensitive: true},
-			}}}},
+			Blocks: map[string]plugin.NestedBlock{"auth_login": {Mode: plugin.List,
+				Block: plugin.Block{Attributes: map[string]plugin.Attribute{
+					"path":       {Type: cty.String, Required: true},
+					"method":     text,
+					"parameters": {Type: cty.Map(cty.String), Optional: true, Sensitive: true},
+				}}}},
 		},
 		Configure: p.configure,
 		Resources: map[string]plugin.Resource{
-			"vault_mount":                              importing(p.mount(), "", "path", "", ""),
-			"vault_policy":                             importing(p.policy(), "", "name", "", ""),
-			"vault_kv_secret_v2":                       importing(p.secret(), "", "mount", "/data/", "name"),
-			"vault_jwt_auth_backend":                   importing(p.jwt(), "", "path", "", ""),
-			"vault_jwt_auth_backend_role":              importing(p.jwtRole(), "auth/", "backend", "/role/", "role_name"),
-			"vault_database_secret_backend_connection": importing(p.connection(), "", "backend", "/config/", "name"),
-			"vault_database_secret_backend_role":       importing(p.databaseRole(), "", "backend", "/roles/", "name"),
+			"vault_mount":            importing(p.mount(), "", "path", "", ""),
+			"vault_policy":           importing(p.policy(), "", "name", "", ""),
+			"vault_kv_secret_v2":     importing(p.secret(), "", "mount", "/data/", "name"),
+			"vault_jwt_auth_backend": importing(p.jwt(), "", "path", "", ""),
+			"vault_jwt_auth_backend_role": importing(p.jwtRole(), "auth/", "backend", "/role/",
+				"role_name"),
+			"vault_database_secret_backend_connection": importing(p.connection(), "", "backend",
+				"/config/", "name"),
+			"vault_database_secret_backend_role": importing(p.databaseRole(), "", "backend",
+				"/roles/", "name"),
 		},
 		Data: map[string]plugin.DataSource{"vault_kv_secret_v2": p.secretData()},
 	}
@@ -85,7 +90,8 @@ func (c *client) login(ctx context.Context, v plugin.Values) error {
 }
 
 func (c *client) child(ctx context.Context) error {
-	body := map[string]any{"display_name": "terraform", "ttl": "1200s", "explicit_max_ttl": "1200s", "renewable": false}
+	body := map[string]any{"display_name": "terraform", "ttl": "1200s", "explicit_max_ttl": "1200s",
+		"renewable": false}
 	if err := c.newToken(ctx, "auth/token/create", body); err != nil {
 		return fmt.Errorf("failed to create limited child token: %w", err)
 	}

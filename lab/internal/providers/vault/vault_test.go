@@ -29,7 +29,8 @@ func configured(t *testing.T, s *vault.Server, token string) *provider {
 	t.Helper()
 	p := &provider{}
 	if err := p.configure(t.Context(), plugin.Values{
-		"address": cty.StringVal(s.URL()), "ca_cert_file": cty.StringVal(s.CAFile()), "token": cty.StringVal(token), "skip_child_token": cty.True,
+		"address": cty.StringVal(s.URL()), "ca_cert_file": cty.StringVal(s.CAFile()),
+		"token": cty.StringVal(token), "skip_child_token": cty.True,
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +81,8 @@ func TestASecretIsWrittenAndRead(t *testing.T) {
 		t.Errorf("deleted: %v, %v", read, err)
 	}
 	where["name"] = text("never")
-	if _, err = p.readSecret(t.Context(), where); err == nil || !strings.Contains(err.Error(), `no secret found at "kv/data/never"`) {
+	if _, err = p.readSecret(t.Context(), where); err == nil ||
+		!strings.Contains(err.Error(), `no secret found at "kv/data/never"`) {
 		t.Errorf("never there: %v", err)
 	}
 	if d := engine.Destroy(); len(d) > 0 {
@@ -94,9 +96,11 @@ func TestATokenThatMayMakeNoChildIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := plugin.Values{"address": cty.StringVal(s.URL()), "ca_cert_file": cty.StringVal(s.CAFile()), "token": cty.StringVal(token)}
+	config := plugin.Values{"address": cty.StringVal(s.URL()), "ca_cert_file": cty.StringVal(s.CAFile()),
+		"token": cty.StringVal(token)}
 	err = (&provider{}).configure(t.Context(), config)
-	if err == nil || !strings.Contains(err.Error(), "failed to create limited child token") || !strings.Contains(err.Error(), "permission denied") {
+	if err == nil || !strings.Contains(err.Error(), "failed to create limited child token") ||
+		!strings.Contains(err.Error(), "permission denied") {
 		t.Errorf("error: %v", err)
 	}
 }
@@ -112,15 +116,20 @@ func TestAppRoleLogsIn(t *testing.T) {
 	do("sys/auth/approle", map[string]string{"type": "approle"}, nil)
 	do("auth/approle/role/castle", map[string]string{"token_policies": "default"}, nil)
 	var role, secret struct{ Data map[string]any }
-	if err := s.Call(t.Context(), http.MethodGet, "auth/approle/role/castle/role-id", nil, &role); err != nil {
+	if err := s.Call(t.Context(), http.MethodGet, "auth/approle/role/castle/role-id", nil,
+		&role); err != nil {
 		t.Fatal(err)
 	}
 	do("auth/approle/role/castle/secret-id", map[string]string{}, &secret)
 	login := func(id string) error {
 		return (&provider{}).configure(t.Context(), plugin.Values{
 			"address": text(s.URL()), "ca_cert_file": text(s.CAFile()), "skip_child_token": cty.True,
-			"auth_login": cty.ListVal([]cty.Value{plugin.Object(plugin.Values{"path": text("auth/approle/login"), "method": cty.NullVal(cty.String),
-				"parameters": plugin.StringMap(map[string]string{"role_id": fmt.Sprint(role.Data["role_id"]), "secret_id": id})})}),
+			"auth_login": cty.ListVal(
+				[]cty.Value{plugin.Object(plugin.Values{"path": text("auth/approle/login"),
+					"method": cty.NullVal(cty.String),
+					"parameters": plugin.StringMap(map[string]string{
+						"role_id": fmt.Sprint(role.Data["role_id"]), "secret_id": id,
+					})})}),
 		})
 	}
 	if err := login(fmt.Sprint(secret.Data["secret_id"])); err != nil {
@@ -147,19 +156,25 @@ func TestATokenOfTheClusterLogsIn(t *testing.T) {
 	const issuer = "https://192.0.2.10:6443"
 	method := applied(t, p.jwt(), plugin.Values{"path": text("blue"), "bound_issuer": text(issuer),
 		"jwt_validation_pubkeys": list(public)})
-	policy := applied(t, p.policy(), plugin.Values{"name": text("reader"), "policy": text(`path "kv/*" { capabilities = ["read"] }`)})
-	config := plugin.Values{"backend": text("blue"), "role_name": text("eso"), "role_type": text("jwt"), "user_claim": text("sub"),
-		"bound_audiences": list("vault"), "bound_subject": text("system:serviceaccount:es:eso"), "token_policies": list("reader"), "token_ttl": cty.NumberIntVal(600)}
+	policy := applied(t, p.policy(),
+		plugin.Values{"name": text("reader"), "policy": text(`path "kv/*" { capabilities = ["read"] }`)})
+	config := plugin.Values{"backend": text("blue"), "role_name": text("eso"), "role_type": text("jwt"),
+		"user_claim":      text("sub"),
+		"bound_audiences": list("vault"), "bound_subject": text("system:serviceaccount:es:eso"),
+		"token_policies": list("reader"), "token_ttl": cty.NumberIntVal(600)}
 	role := applied(t, p.jwtRole(), config)
 	login := func(claims map[string]any) error {
-		all := map[string]any{"iss": issuer, "sub": "system:serviceaccount:es:eso", "aud": "vault", "exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix()}
+		all := map[string]any{"iss": issuer, "sub": "system:serviceaccount:es:eso", "aud": "vault",
+			"exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix()}
 		maps.Copy(all, claims)
-		return s.Call(t.Context(), http.MethodPost, "auth/blue/login", map[string]string{"role": "eso", "jwt": sign(t, key, all)}, nil)
+		return s.Call(t.Context(), http.MethodPost, "auth/blue/login",
+			map[string]string{"role": "eso", "jwt": sign(t, key, all)}, nil)
 	}
 	if err := login(nil); err != nil {
 		t.Error(err)
 	}
-	for name, wrong := range map[string]string{"iss": "https://other", "sub": "system:serviceaccount:es:other", "aud": "other"} {
+	for name, wrong := range map[string]string{"iss": "https://other",
+		"sub": "system:serviceaccount:es:other", "aud": "other"} {
 		if err := login(map[string]any{name: wrong}); err == nil {
 			t.Errorf("%s = %s is let in", name, wrong)
 		}

@@ -29,7 +29,8 @@ func Start(t *testing.T, root string) *vault.Server {
 	}
 	// It outlives the test's context, which ends before the cleanup does.
 	s, err := vault.Start(context.WithoutCancel(t.Context()), vault.Options{
-		Program: program, Dir: filepath.Join(t.TempDir(), "vault"), Address: netip.MustParseAddr("127.0.7.9"), Authority: a, Log: t.Output(),
+		Program: program, Dir: filepath.Join(t.TempDir(), "vault"), Address: netip.MustParseAddr("127.0.7.9"),
+		Authority: a, Log: t.Output(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -38,7 +38,8 @@ func (p Plan) Changes() bool { return !p.Planned.RawEquals(p.Prior) }
 func New(t *testing.T, p plugin.Provider, name string) *Resource {
 	t.Helper()
 	schema := p.Resources[name].Schema
-	return &Resource{t: t, name: name, schema: schema, server: plugin.NewServer(p), State: cty.NullVal(schema.Type())}
+	return &Resource{t: t, name: name, schema: schema, server: plugin.NewServer(p),
+		State: cty.NullVal(schema.Type())}
 }
 
 func (r *Resource) encode(v cty.Value) *tfprotov6.DynamicValue {
@@ -64,7 +65,8 @@ func (r *Resource) Plan(config plugin.Values) (Plan, []*tfprotov6.Diagnostic) {
 	r.t.Helper()
 	p := Plan{Prior: r.State, config: complete(r.t, r.schema, config)}
 	response, err := r.server.PlanResourceChange(r.t.Context(), &tfprotov6.PlanResourceChangeRequest{
-		TypeName: r.name, PriorState: r.encode(r.State), Config: r.encode(p.config), ProposedNewState: r.encode(propose(r.schema, r.State, p.config)),
+		TypeName: r.name, PriorState: r.encode(r.State), Config: r.encode(p.config),
+		ProposedNewState: r.encode(propose(r.schema, r.State, p.config)),
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -102,7 +104,8 @@ func (r *Resource) ApplyContext(ctx context.Context, p Plan) []*tfprotov6.Diagno
 func (r *Resource) apply(ctx context.Context, planned, config cty.Value) []*tfprotov6.Diagnostic {
 	r.t.Helper()
 	response, err := r.server.ApplyResourceChange(ctx, &tfprotov6.ApplyResourceChangeRequest{
-		TypeName: r.name, PriorState: r.encode(r.State), PlannedState: r.encode(planned), Config: r.encode(config),
+		TypeName: r.name, PriorState: r.encode(r.State), PlannedState: r.encode(planned),
+		Config: r.encode(config),
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -114,7 +117,8 @@ func (r *Resource) apply(ctx context.Context, planned, config cty.Value) []*tfpr
 	//lint:ignore SA1019 as Terraform does: an old SDK may do otherwise than it planned
 	legacy := response.UnsafeToUseLegacyTypeSystem
 	for path, planned := range leaves(planned) {
-		if now, ok := leaves(r.State)[path]; !legacy && len(response.Diagnostics) == 0 && planned.IsKnown() && (!ok || !now.RawEquals(planned)) {
+		if now, ok := leaves(r.State)[path]; !legacy && len(response.Diagnostics) == 0 && planned.IsKnown() &&
+			(!ok || !now.RawEquals(planned)) {
 			r.t.Errorf("%s%s was planned otherwise than it came out", r.name, path)
 		}
 	}
@@ -124,7 +128,8 @@ func (r *Resource) apply(ctx context.Context, planned, config cty.Value) []*tfpr
 // Read refreshes the state.
 func (r *Resource) Read() []*tfprotov6.Diagnostic {
 	r.t.Helper()
-	response, err := r.server.ReadResource(r.t.Context(), &tfprotov6.ReadResourceRequest{TypeName: r.name, CurrentState: r.encode(r.State)})
+	response, err := r.server.ReadResource(r.t.Context(), &tfprotov6.ReadResourceRequest{TypeName: r.name,
+		CurrentState: r.encode(r.State)})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -135,7 +140,8 @@ func (r *Resource) Read() []*tfprotov6.Diagnostic {
 // Import takes over an existing object, with the read that follows.
 func (r *Resource) Import(id string) []*tfprotov6.Diagnostic {
 	r.t.Helper()
-	response, err := r.server.ImportResourceState(r.t.Context(), &tfprotov6.ImportResourceStateRequest{TypeName: r.name, ID: id})
+	response, err := r.server.ImportResourceState(r.t.Context(),
+		&tfprotov6.ImportResourceStateRequest{TypeName: r.name, ID: id})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -222,7 +228,9 @@ func propose(b plugin.Block, prior, config cty.Value) cty.Value {
 	for name, n := range b.Blocks {
 		if n.Mode == plugin.List && all[name].LengthInt() == 1 && prior.GetAttr(name).LengthInt() == 1 {
 			first := cty.Zero
-			all[name] = cty.ListVal([]cty.Value{propose(n.Block, prior.GetAttr(name).Index(first), all[name].Index(first))})
+			all[name] = cty.ListVal([]cty.Value{
+				propose(n.Block, prior.GetAttr(name).Index(first), all[name].Index(first)),
+			})
 		}
 	}
 	return cty.ObjectVal(all)
