@@ -2,212 +2,162 @@ package proxmox
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
-func (s *Server) version(*call) (any, error) {
-	release, _, _ := strings.Cut(s.config.Version, ".")
-	if parts := strings.SplitN(s.config.Version, ".", 3); len(parts) > 1 {
-		release = parts[0] + "." + parts[1]
-	}
-	return map[string]any{"version": s.config.Version, "release": release, "repoid": "8f2c4a61"}, nil
+// cluster answers the calls about nodes, pools, high availability and replication.
+type cluster struct {
+	config  *Config
+	guests  *guests
+	offline map[string]bool // by node
 }
 
-// nextID answers for everyone and for every guest, seen or not, containers
-// included: it is the only way to learn whether an id is taken.
-func (s *Server) nextID(c *call) (any, error) {
-	if want := c.get("vmid"); want != "" {
-		id, err := strconv.Atoi(want)
-		if err != nil || id < 100 {
-			return nil, badParameter("vmid", "invalid format - value does not look like a valid VM ID\n")
-		}
-		if s.machines[id] != nil {
-			return nil, badParameter("vmid", fmt.Sprintf("VM %d already exists", id))
-		}
-		return want, nil
+func (l *cluster) routes() []route {
+	return []route{
+		{"GET", "cluster/resources", l.resources},
+		{"GET", "cluster/ha/resources", l.haResources},
+		{"DELETE", "cluster/ha/resources/{sid}", l.haRemove},
+		{"GET", "cluster/replication", l.replication},
+		{"GET", "pools", l.listPools},
+		{"PUT", "pools", l.updatePool},
+		{"GET", "nodes", func(*call) (any, error) { return l.nodeRows(), nil }},
+		{"GET", "nodes/{node}/network", l.network},
 	}
-	id := 100
-	for s.machines[id] != nil {
-		id++
-	}
-	return strconv.Itoa(id), nil
 }
 
-// row is a guest as lists show it.
-func (m *machine) row() map[string]any {
-	cores, _ := strconv.Atoi(m.options["cores"])   //nolint:errcheck // 0 becomes 1
-	memory, _ := strconv.Atoi(m.options["memory"]) //nolint:errcheck // 0 becomes the default
-	if memory == 0 {
-		memory = 512
-	}
-	row := map[string]any{
-		"vmid": m.id, "name": m.name(), "status": m.status(), "maxcpu": max(cores, 1), "maxmem": memory << 20, "maxdisk": 0,
-		"cpu": 0, "mem": 0, "disk": 0, "netin": 0, "netout": 0, "diskread": 0, "diskwrite": 0, "uptime": 0,
-	}
-	if m.running {
-		row["uptime"] = int(time.Since(m.started).Seconds())
-	}
-	for _, key := range []string{"tags", "lock"} {
-		if value := m.options[key]; value != "" {
-			row[key] = value
-		}
-	}
-	if m.options["template"] == "1" {
-		row["template"] = 1
-	}
-	return row
-}
-
-// resources lists what the caller may see, and nothing else.
-func (s *Server) resources(c *call) (any, error) {
-	rows := []any{}
-	kind := c.get("type")
+// resources lists what the caller may see.
+func (l *cluster) resources(c *call) (any, error) {
+	rows, kind := []any{}, c.get("type")
 	if kind == "" || kind == "node" {
-		for _, node := range s.config.Nodes {
-			rows = append(rows, s.nodeRow(node))
-		}
+		rows = append(rows, l.nodeRows()...)
 	}
 	if kind == "" || kind == "storage" {
-		for _, node := range s.config.Nodes {
-			for _, st := range s.config.Storages {
+		for _, node := range l.config.Nodes {
+			for _, st := range l.config.Storages {
 				rows = append(rows, map[string]any{
-					"id": "storage/" + node + "/" + st.ID, "type": "storage", "storage": st.ID, "node": node, "status": "available",
-					"plugintype": st.Type, "shared": 0,
+					"id": "storage/" + node + "/" + st.ID, "type": "storage", "storage": st.ID, "node": node,
+					"status": "available", "plugintype": st.Type, "shared": 0,
 				})
 			}
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(s.machines)) {
-		m := s.machines[id]
-		if (kind != "" && kind != "vm") || !s.sees(m) {
-			continue
+	if kind != "" && kind != "vm" {
+		return rows, nil
+	}
+	return append(rows, l.guests.rows(func(g *guest) map[string]any {
+		if !l.guests.visible(g) {
+			return nil
 		}
-		row := m.row()
-		row["id"], row["type"], row["node"], row["template"] = m.kind+"/"+strconv.Itoa(id), m.kind, m.node, number(m.options["template"] == "1")
-		if m.pool != "" {
-			row["pool"] = m.pool
+		row := g.row()
+		row["id"], row["type"], row["node"] = g.Kind+"/"+strconv.Itoa(g.ID), g.Kind, g.Node
+		row["template"] = number(g.Config["template"] == "1")
+		if g.Pool != "" {
+			row["pool"] = g.Pool
 		}
-		if m.ha {
+		if g.HA {
 			row["hastate"] = "started"
 		}
-		if s.offline[m.node] {
+		if l.offline[g.Node] {
 			row["status"] = "unknown"
 		}
-		rows = append(rows, row)
-	}
-	return rows, nil
+		return row
+	})...), nil
 }
 
-func (s *Server) nodeRow(node string) map[string]any {
-	status := "online"
-	if s.offline[node] {
-		status = "offline"
-	}
-	return map[string]any{
-		"id": "node/" + node, "type": "node", "node": node, "status": status, "maxcpu": 32, "maxmem": 256 << 30, "maxdisk": 1 << 40,
-		"cpu": 0, "mem": 0, "disk": 0, "uptime": 86400, "level": "",
-	}
-}
-
-func (s *Server) listNodes(*call) (any, error) {
+func (l *cluster) nodeRows() []any {
 	rows := []any{}
-	for _, node := range s.config.Nodes {
-		rows = append(rows, s.nodeRow(node))
-	}
-	return rows, nil
-}
-
-func (s *Server) listGuests(c *call) (any, error) {
-	rows := []any{}
-	for _, id := range slices.Sorted(maps.Keys(s.machines)) {
-		if m := s.machines[id]; m.kind == "qemu" && m.node == c.vars["node"] && s.sees(m) {
-			rows = append(rows, m.row())
+	for _, node := range l.config.Nodes {
+		status := "online"
+		if l.offline[node] {
+			status = "offline"
 		}
+		rows = append(rows, map[string]any{
+			"id": "node/" + node, "type": "node", "node": node, "status": status, "maxcpu": 32,
+			"maxmem":  256 << 30,
+			"maxdisk": 1 << 40, "cpu": 0, "mem": 0, "disk": 0, "uptime": 86400, "level": "",
+		})
 	}
-	return rows, nil
+	return rows
 }
 
-func (s *Server) network(*call) (any, error) {
-	return []any{map[string]any{"iface": "vmbr0", "type": "bridge", "active": 1, "autostart": 1, "method": "manual", "method6": "manual", "priority": 3}}, nil
+func (l *cluster) network(*call) (any, error) {
+	return []any{map[string]any{
+		"iface": "vmbr0", "type": "bridge", "active": 1, "autostart": 1, "method": "manual",
+		"method6":  "manual",
+		"priority": 3,
+	}}, nil
 }
 
-func (s *Server) haResources(*call) (any, error) {
-	rows := []any{}
-	for _, id := range slices.Sorted(maps.Keys(s.machines)) {
-		if s.machines[id].ha {
-			rows = append(rows, map[string]any{"sid": fmt.Sprintf("vm:%d", id), "type": "vm", "state": "started"})
+func (l *cluster) haResources(*call) (any, error) {
+	return l.guests.rows(func(g *guest) map[string]any {
+		if !g.HA {
+			return nil
 		}
-	}
-	return rows, nil
+		return map[string]any{"sid": fmt.Sprintf("vm:%d", g.ID), "type": "vm", "state": "started"}
+	}), nil
 }
 
-func (s *Server) haRemove(c *call) (any, error) {
-	sid := c.vars["sid"]
-	id, err := strconv.Atoi(strings.TrimPrefix(sid, "vm:"))
-	m := s.machines[id]
-	if err != nil || m == nil || !m.ha {
-		return nil, internal("cannot delete service 'vm:%s', not HA managed!", strings.TrimPrefix(sid, "vm:"))
+func (l *cluster) haRemove(c *call) (any, error) {
+	sid := strings.TrimPrefix(c.vars["sid"], "vm:")
+	id, err := strconv.Atoi(sid)
+	g := l.guests.all[id]
+	if err != nil || g == nil || !g.HA {
+		return nil, internal("cannot delete service 'vm:%s', not HA managed!", sid)
 	}
-	m.ha = false
+	g.HA = false
 	return nil, nil
 }
 
-func (s *Server) replication(*call) (any, error) {
-	rows := []any{}
-	for _, id := range slices.Sorted(maps.Keys(s.machines)) {
-		if s.machines[id].replicated {
-			rows = append(rows, map[string]any{"id": fmt.Sprintf("%d-0", id), "guest": id, "jobnum": 0, "type": "local"})
+func (l *cluster) replication(*call) (any, error) {
+	return l.guests.rows(func(g *guest) map[string]any {
+		if !g.Replicated {
+			return nil
 		}
-	}
-	return rows, nil
+		return map[string]any{"id": fmt.Sprintf("%d-0", g.ID), "guest": g.ID, "jobnum": 0, "type": "local"}
+	}), nil
 }
 
-// listPools lists the pools, with members when one is asked for.
-func (s *Server) listPools(c *call) (any, error) {
-	rows := []any{}
+// listPools lists the pools; a single one has its members, too.
+func (l *cluster) listPools(c *call) (any, error) {
 	want := c.get("poolid")
-	for _, pool := range slices.Sorted(maps.Keys(s.pools)) {
-		if want != "" && want != pool {
-			continue
+	if want == "" {
+		rows := []any{}
+		for _, pool := range sortedKeys(l.guests.pools) {
+			rows = append(rows, map[string]any{"poolid": pool, "comment": l.guests.pools[pool]})
 		}
-		row := map[string]any{"poolid": pool, "comment": s.pools[pool]}
-		if want != "" {
-			members := []any{}
-			for _, id := range slices.Sorted(maps.Keys(s.machines)) {
-				if m := s.machines[id]; m.pool == pool {
-					members = append(members, map[string]any{"id": m.kind + "/" + strconv.Itoa(id), "node": m.node, "type": m.kind, "vmid": id, "name": m.name()})
-				}
-			}
-			row["members"] = members
-		}
-		rows = append(rows, row)
+		return rows, nil
 	}
-	if want != "" && len(rows) == 0 {
+	comment, ok := l.guests.pools[want]
+	if !ok {
 		return nil, internal("pool '%s' does not exist", want)
 	}
-	return rows, nil
+	members := l.guests.rows(func(g *guest) map[string]any {
+		if g.Pool != want {
+			return nil
+		}
+		id := g.Kind + "/" + strconv.Itoa(g.ID)
+		return map[string]any{"id": id, "node": g.Node, "type": g.Kind, "vmid": g.ID, "name": g.name()}
+	})
+	return []any{map[string]any{"poolid": want, "comment": comment, "members": members}}, nil
 }
 
 // updatePool moves guests into a pool or, with delete, out of it.
-func (s *Server) updatePool(c *call) (any, error) {
+func (l *cluster) updatePool(c *call) (any, error) {
 	pool := c.get("poolid")
-	if _, ok := s.pools[pool]; !ok {
+	if _, ok := l.guests.pools[pool]; !ok {
 		return nil, internal("pool '%s' does not exist", pool)
 	}
 	for id := range strings.SplitSeq(c.get("vms"), ",") {
 		n, err := strconv.Atoi(id)
-		m := s.machines[n]
+		g := l.guests.all[n]
 		switch {
-		case err != nil || m == nil:
+		case err != nil || g == nil:
 			return nil, internal("VM %s is not a pool member", id)
 		case c.flag("delete"):
-			m.pool = ""
+			g.Pool = ""
 		default:
-			m.pool = pool
+			g.Pool = pool
 		}
 	}
 	return nil, nil

@@ -10,7 +10,7 @@ import (
 
 var newDisk = regexp.MustCompile(`^([^:/]+):(\d+(?:\.\d+)?)$`)
 
-// drivePlan is what a drive option asks for, judged before anything is made.
+// drivePlan is a valid drive option before anything is created.
 type drivePlan struct {
 	storage    Storage
 	volume     string  // an existing volume, none or cdrom
@@ -22,9 +22,9 @@ type drivePlan struct {
 	rest       []property
 }
 
-// planDrive judges a drive option. Its errors are those that a real node gives
-// before it starts a worker.
-func (s *Server) planDrive(node, key, value string) (drivePlan, error) {
+// planDrive validates a drive option. Its errors are those of a real node before
+// it starts a worker.
+func (s *storages) planDrive(node, key, value string) (drivePlan, error) {
 	var p drivePlan
 	for _, part := range parseProperties(value, "file") {
 		switch part.key {
@@ -39,14 +39,16 @@ func (s *Server) planDrive(node, key, value string) (drivePlan, error) {
 		}
 	}
 	if p.volume == "" {
-		return p, badParameter(key, "invalid format - format error\nfile: property is missing and it is not optional\n")
+		return p, badParameter(key,
+			"invalid format - format error\nfile: property is missing and it is not optional\n")
 	}
 	storage, name, _ := strings.Cut(p.volume, ":")
 	found := newDisk.FindStringSubmatch(p.volume)
 	p.fresh, p.cloudInit = found != nil, name == "cloudinit"
 	if p.importFrom != "" {
 		if found == nil || found[2] != "0" {
-			return p, badParameter(key, "'import-from' requires special syntax - use <storage ID>:0,import-from=<source>")
+			return p, badParameter(key,
+				"'import-from' requires special syntax - use <storage ID>:0,import-from=<source>")
 		}
 		if err := s.checkSource(node, key, p.importFrom); err != nil {
 			return p, err
@@ -63,23 +65,24 @@ func (s *Server) planDrive(node, key, value string) (drivePlan, error) {
 	}
 	p.rest = slices.DeleteFunc(p.rest, func(x property) bool { return x.key == "size" })
 	var err error
-	if p.storage, err = s.storage(storage); err == nil && !slices.Contains(p.storage.Content, "images") {
+	if p.storage, err = s.byID(storage); err == nil && !slices.Contains(p.storage.Content, "images") {
 		err = internal("storage '%s' does not support content-type 'images'", storage)
 	}
 	return p, err
 }
 
-func (s *Server) checkSource(node, key, volume string) error {
+func (s *storages) checkSource(node, key, volume string) error {
 	id, name, ok := strings.Cut(volume, ":")
 	if !ok {
-		return forbidden("", "") // a path on the node is for root alone
+		return forbidden("", "") // only root may use a path on the node
 	}
-	if _, err := s.storage(id); err != nil {
+	if _, err := s.byID(id); err != nil {
 		return err
 	}
 	kind, _, inFolder := strings.Cut(name, "/")
 	if inFolder && kind != "import" && ownerOf(volume) == 0 {
-		return badParameter(key, fmt.Sprintf("%s has wrong type '%s' - needs to be 'images' or 'import'", volume, kind))
+		text := fmt.Sprintf("%s has wrong type '%s' - needs to be 'images' or 'import'", volume, kind)
+		return badParameter(key, text)
 	}
 	if s.volumes[volumeKey{node, volume}] == nil {
 		return internal("could not get size of %s", volume)
@@ -87,19 +90,19 @@ func (s *Server) checkSource(node, key, volume string) error {
 	return nil
 }
 
-// attach carries a plan out and returns what the configuration then says.
-func (s *Server) attach(m *machine, key string, p drivePlan) string {
+// attach executes a plan and returns the option to store.
+func (s *storages) attach(g *guest, key string, p drivePlan) string {
 	switch {
 	case p.cloudInit:
-		name := fmt.Sprintf("vm-%d-cloudinit", m.id)
-		volume := s.allocate(m, p.storage, name, "", 4<<20, "")
+		name := fmt.Sprintf("vm-%d-cloudinit", g.ID)
+		volume := s.allocate(g, p.storage, name, "", 4<<20, "")
 		return printProperties(volume, append(p.rest, property{"media", "cdrom"}, property{"size", "4M"}))
 	case !p.fresh:
 		if p.format != "" {
 			p.rest = append(p.rest, property{"format", p.format})
 		}
 		value := printProperties(p.volume, p.rest)
-		if d := s.volumes[volumeKey{m.node, p.volume}]; d != nil {
+		if d := s.volumes[volumeKey{g.Node, p.volume}]; d != nil {
 			value = setDriveSize(value, d.Size)
 		}
 		return value
@@ -108,21 +111,23 @@ func (s *Server) attach(m *machine, key string, p drivePlan) string {
 	switch {
 	case p.importFrom != "":
 		size = s.config.ImageSize
-		image := s.volumes[volumeKey{m.node, p.importFrom}]
+		image := s.volumes[volumeKey{g.Node, p.importFrom}]
 		source = p.importFrom
-		if m.image == "" && image != nil {
-			m.image, m.fromURL = p.importFrom[strings.LastIndexAny(p.importFrom, ":/")+1:], image.Source
+		if g.Image == "" && image != nil {
+			g.Image, g.ImageURL = p.importFrom[strings.LastIndexAny(p.importFrom, ":/")+1:], image.Source
 		}
 	case key == "efidisk0" || key == "tpmstate0":
 		size = 4 << 20
 	}
-	volume := s.allocate(m, p.storage, "", p.format, size, source)
+	volume := s.allocate(g, p.storage, "", p.format, size, source)
 	return printProperties(volume, append(p.rest, property{"size", printSize(size)}))
 }
 
-// allocate makes a volume for a guest; without a name it takes the first free
+// allocate creates a volume for a guest; without a name it uses the first free
 // vm-<id>-disk-<n>.
-func (s *Server) allocate(m *machine, storage Storage, name, format string, size int64, source string) string {
+func (s *storages) allocate(
+	g *guest, storage Storage, name, format string, size int64, source string,
+) string {
 	if storage.Type != "dir" {
 		format = "raw"
 	} else if format == "" {
@@ -133,22 +138,23 @@ func (s *Server) allocate(m *machine, storage Storage, name, format string, size
 	}
 	volume := func(name string) string {
 		if storage.Type == "dir" {
-			return fmt.Sprintf("%s:%d/%s.%s", storage.ID, m.id, name, format)
+			return fmt.Sprintf("%s:%d/%s.%s", storage.ID, g.ID, name, format)
 		}
 		return storage.ID + ":" + name
 	}
 	for n := 0; name == ""; n++ {
-		candidate := fmt.Sprintf("vm-%d-disk-%d", m.id, n)
-		if s.volumes[volumeKey{m.node, volume(candidate)}] == nil {
+		candidate := fmt.Sprintf("vm-%d-disk-%d", g.ID, n)
+		if s.volumes[volumeKey{g.Node, volume(candidate)}] == nil {
 			name = candidate
 		}
 	}
 	id := volume(name)
-	s.addVolume(m.node, &Disk{Volume: id, Owner: m.id, Size: size, Format: format, Content: "images", Source: source})
+	d := Disk{Volume: id, Owner: g.ID, Size: size, Format: format, Content: "images", Source: source}
+	s.add(g.Node, &d)
 	return id
 }
 
-// printSize writes bytes in the largest unit that divides them.
+// printSize formats bytes in the largest unit that divides them.
 func printSize(bytes int64) string {
 	units := []string{"", "K", "M", "G", "T"}
 	i := 0
@@ -186,6 +192,7 @@ func driveSize(options map[string]string, volume string) int64 {
 // setDriveSize rewrites the size option of a drive.
 func setDriveSize(value string, size int64) string {
 	volume, rest, _ := strings.Cut(value, ",")
-	parts := slices.DeleteFunc(parseProperties(rest, "file"), func(p property) bool { return p.key == "size" })
+	parts := slices.DeleteFunc(parseProperties(rest, "file"),
+		func(p property) bool { return p.key == "size" })
 	return printProperties(volume, append(parts, property{"size", printSize(size)}))
 }

@@ -8,8 +8,11 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -25,11 +28,24 @@ type Request struct {
 	At     time.Time
 }
 
-// Requests lists every call so far, oldest first. Credentials are not kept.
-func (s *Server) Requests() []Request {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]Request(nil), s.requests...)
+// Fault changes the effect of the calls that it matches.
+type Fault struct {
+	Method string // any, if empty
+	// Path is a pattern of path.Match for the decoded path below /api2/json:
+	// "nodes/*/qemu/421/status/start".
+	Path  string
+	Times int // how many calls it affects; all, if 0
+	// Code, when set, answers with this status and Text and does nothing else.
+	Code int
+	Text string
+	// Task ends the task of the call with this exit status and without effect.
+	Task string
+	// Lock, when set, locks the guest of the call before it is answered.
+	Lock string
+	// Hold keeps the task of the call from ending until it is closed.
+	Hold <-chan struct{}
+	// Drop closes the connection after the call has had its effect.
+	Drop bool
 }
 
 // call is a request on its way through a handler.
@@ -52,24 +68,33 @@ func (c *call) flag(name string) bool {
 }
 
 func (c *call) vmid() int {
-	id, err := strconv.Atoi(c.vars["vmid"])
-	if err != nil {
-		return 0
-	}
+	id, _ := strconv.Atoi(c.vars["vmid"]) //nolint:errcheck // 0 is no guest's id
 	return id
 }
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	c, err := s.read(r)
+// api reads requests, finds their handler and writes the answers.
+type api struct {
+	config   *Config
+	mu       *sync.Mutex
+	routes   []route
+	access   *access
+	guests   *guests
+	cluster  *cluster
+	faults   []*Fault
+	requests []Request
+}
+
+func (a *api) serve(w http.ResponseWriter, r *http.Request) {
+	c, err := a.read(r)
 	var data any
 	if err == nil {
-		data, err = s.answer(c, r)
+		data, err = a.answer(c, r)
 	}
 	var fail *failure
 	if err != nil && !errors.As(err, &fail) {
 		fail = internal("%v", err)
 	}
-	s.record(c, fail)
+	a.record(c, fail)
 	switch {
 	case c.fault != nil && c.fault.Drop:
 		drop(w)
@@ -81,49 +106,55 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	default:
 		if fail.code == http.StatusUnauthorized && !fail.envelope {
-			s.pause(r)
+			select {
+			case <-time.After(a.config.AuthDelay):
+			case <-r.Context().Done():
+			}
 		}
-		write(w, r, fail, s.before(8, 4, 0))
+		fail.write(w, r, a.config.before(8, 4, 0))
 	}
 }
 
-// read takes the request apart. Path segments are decoded one by one: clients
-// send "!" and "/" inside a segment percent-encoded.
-func (s *Server) read(r *http.Request) (*call, error) {
+// read parses the request. It decodes path segments one by one: clients send "!"
+// and "/" inside a segment percent-encoded.
+func (a *api) read(r *http.Request) (*call, error) {
 	c := &call{method: r.Method, params: url.Values{}}
+	bad := &failure{code: http.StatusBadRequest, text: "bad request"}
 	escaped := strings.TrimSuffix(strings.TrimPrefix(r.URL.EscapedPath(), prefix), "/")
 	segments := strings.Split(strings.TrimPrefix(escaped, "/"), "/")
 	for i, segment := range segments {
 		plain, err := url.PathUnescape(segment)
 		if err != nil {
-			return c, &failure{code: http.StatusBadRequest, text: "bad request"}
+			return c, bad
 		}
 		segments[i] = plain
 	}
 	c.path = strings.Join(segments, "/")
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return c, &failure{code: http.StatusBadRequest, text: "bad request"}
+		return c, bad
 	}
 	if len(body) > 0 && (r.Method == http.MethodGet || r.Method == http.MethodDelete) {
-		return c, &failure{code: http.StatusNotImplemented, text: fmt.Sprintf("Unexpected content for method '%s'", r.Method)}
+		text := fmt.Sprintf("Unexpected content for method '%s'", r.Method)
+		return c, &failure{code: http.StatusNotImplemented, text: text}
 	}
 	if err := c.parse(r.URL.RawQuery, body, r.Header.Get("Content-Type")); err != nil {
 		return c, err
 	}
-	if err := s.match(c, segments); err != nil {
+	if err := a.match(c, segments); err != nil {
 		return c, err
 	}
 	for name, value := range c.vars {
 		if given := c.params.Get(name); c.params.Has(name) && given != value {
-			return c, badParameter(name, "duplicate parameter (already defined in URI) with conflicting values!")
+			return c, badParameter(name, "duplicate parameter (already defined in URI) with conflicting "+
+				"values!")
 		}
 	}
 	return c, nil
 }
 
-// parse reads parameters from the query and from the body, which counts as a
-// form whatever its Content-Type says, unless that says JSON.
+// parse reads parameters from the query and from the body, which counts as a form
+// whatever its Content-Type is, unless that is JSON.
 func (c *call) parse(query string, body []byte, contentType string) error {
 	bad := &failure{code: http.StatusBadRequest, text: "unable to decode request parameters"}
 	if strings.HasPrefix(contentType, "application/json") {
@@ -148,9 +179,53 @@ func (c *call) parse(query string, body []byte, contentType string) error {
 	return nil
 }
 
-func (s *Server) record(c *call, fail *failure) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// answer authenticates the caller and runs the call's handler.
+func (a *api) answer(c *call, r *http.Request) (_ any, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c.route.pattern != loginPath {
+		if c.user, err = a.access.authenticate(r); err != nil {
+			return nil, err
+		}
+	}
+	c.fault = a.takeFault(c)
+	if f := c.fault; f != nil && f.Code != 0 {
+		return nil, &failure{code: f.Code, text: f.Text, envelope: f.Code < 595}
+	}
+	if g := a.guests.all[c.vmid()]; g != nil && c.fault != nil && c.fault.Lock != "" {
+		g.Config["lock"] = c.fault.Lock
+	}
+	if node, ok := c.vars["node"]; ok {
+		switch {
+		case !slices.Contains(a.config.Nodes, node):
+			return nil, internal("hostname lookup '%s' failed - failed to get address info for: %s: "+
+				"Name or service not known", node, node)
+		case a.cluster.offline[node]:
+			return nil, &failure{code: 595, text: "No route to host"}
+		}
+	}
+	return c.route.handle(c)
+}
+
+func (a *api) takeFault(c *call) *Fault {
+	for i, f := range a.faults {
+		ok, err := path.Match(f.Path, c.path)
+		if !ok || err != nil || f.Method != "" && f.Method != c.method {
+			continue
+		}
+		if f.Times > 0 {
+			if f.Times--; f.Times == 0 {
+				a.faults = slices.Delete(slices.Clone(a.faults), i, i+1)
+			}
+		}
+		return f
+	}
+	return nil
+}
+
+func (a *api) record(c *call, fail *failure) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	kept := Request{Method: c.method, Path: c.path, Params: c.params, Status: http.StatusOK, At: time.Now()}
 	if fail != nil {
 		kept.Status, kept.Error = fail.code, cmp.Or(fail.text, http.StatusText(fail.code))
@@ -158,46 +233,65 @@ func (s *Server) record(c *call, fail *failure) {
 	if kept.Params.Has("password") {
 		kept.Params.Set("password", "")
 	}
-	s.requests = append(s.requests, kept)
+	a.requests = append(a.requests, kept)
 }
 
-func (s *Server) pause(r *http.Request) {
-	timer := time.NewTimer(s.config.AuthDelay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-r.Context().Done():
-	}
+// route is one call of the API. In a pattern, {x} captures one segment and a last
+// {x...} captures the rest. Handlers run under the lock.
+type route struct {
+	method, pattern string
+	handle          handler
 }
 
-// write sends an error with its reason phrase. net/http cannot set one, so the
-// connection is taken over where the protocol allows that; a real node closes
-// it after an error anyway.
-func write(w http.ResponseWriter, r *http.Request, fail *failure, silent bool) {
-	body := fail.body(silent)
-	kind := "application/json;charset=UTF-8"
-	hijacker, ok := w.(http.Hijacker)
-	if !ok || r.ProtoMajor != 1 {
-		w.Header().Set("Content-Type", kind)
-		w.WriteHeader(fail.code)
-		io.WriteString(w, body) //nolint:errcheck // the client is gone
-		return
+type handler func(*call) (any, error)
+
+// match finds the call's route and fills its variables.
+func (a *api) match(c *call, segments []string) error {
+	for _, r := range a.routes {
+		if r.method != c.method {
+			continue
+		}
+		vars, ok := capture(strings.Split(r.pattern, "/"), segments)
+		if !ok {
+			continue
+		}
+		c.route, c.vars = r, vars
+		if id, ok := vars["vmid"]; ok {
+			if n, err := strconv.Atoi(id); err != nil || n < 100 || n > 999999999 {
+				return badParameter("vmid", "invalid format - value does not look like a valid VM ID\n")
+			}
+		}
+		return nil
 	}
-	conn, buffer, err := hijacker.Hijack()
-	if err != nil {
-		return
-	}
-	defer conn.Close() //nolint:errcheck // the answer is flushed
-	fmt.Fprintf(buffer, "HTTP/1.1 %d %s\r\nServer: pve-api-daemon/3.0\r\nConnection: close\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
-		fail.code, fail.reason(), kind, len(body), body)
-	buffer.Flush() //nolint:errcheck // the client is gone
+	text := fmt.Sprintf("Method '%s /%s' not implemented", c.method, c.path)
+	return &failure{code: http.StatusNotImplemented, text: text, envelope: true}
 }
 
-// drop cuts the connection instead of answering.
+func capture(pattern, segments []string) (map[string]string, bool) {
+	vars := map[string]string{}
+	for i, p := range pattern {
+		if i >= len(segments) {
+			return nil, false
+		}
+		name, variable := strings.CutPrefix(p, "{")
+		switch {
+		case !variable && p != segments[i]:
+			return nil, false
+		case strings.HasSuffix(name, "...}"):
+			vars[strings.TrimSuffix(name, "...}")] = strings.Join(segments[i:], "/")
+			return vars, true
+		case variable:
+			vars[strings.TrimSuffix(name, "}")] = segments[i]
+		}
+	}
+	return vars, len(pattern) == len(segments)
+}
+
+// drop closes the connection without an answer.
 func drop(w http.ResponseWriter) {
 	if hijacker, ok := w.(http.Hijacker); ok {
 		if conn, _, err := hijacker.Hijack(); err == nil {
-			conn.Close() //nolint:errcheck // that was the point
+			conn.Close() //nolint:errcheck // the connection is given up
 		}
 	}
 }

@@ -5,14 +5,13 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// kind is how an option's value is judged and shown.
+// kind decides how an option's value is validated and shown.
 type kind int
 
 const (
@@ -28,8 +27,7 @@ const (
 
 var numbered = regexp.MustCompile(`^([a-z-]+?)(\d+)$`)
 
-// kindOf knows the options of a VM's configuration that castle's stages and the
-// provider may send.
+// kindOf knows the VM options that castle's stages and the provider may send.
 func kindOf(key string) kind {
 	switch key {
 	case "name":
@@ -38,12 +36,16 @@ func kindOf(key string) kind {
 		return tagList
 	case "cores", "sockets", "vcpus", "cpuunits", "balloon", "shares", "migrate_speed":
 		return integer
-	case "acpi", "kvm", "tdf", "localtime", "freeze", "onboot", "autostart", "tablet", "protection", "template", "numa",
-		"keephugepages", "ciupgrade", "reboot":
+	case "acpi", "kvm", "tdf", "localtime", "freeze", "onboot", "autostart", "tablet", "protection",
+		"template",
+		"numa", "keephugepages", "ciupgrade", "reboot":
 		return boolean
-	case "description", "memory", "cpu", "cpulimit", "bios", "boot", "bootdisk", "agent", "ostype", "keyboard", "scsihw", "cicustom", "ciuser",
-		"cipassword", "sshkeys", "nameserver", "searchdomain", "citype", "vga", "smbios1", "vmgenid", "machine", "args", "hookscript",
-		"hotplug", "startup", "startdate", "watchdog", "arch", "affinity", "rng0", "audio0", "hugepages", "ivshmem", "vmstatestorage":
+	case "description", "memory", "cpu", "cpulimit", "bios", "boot", "bootdisk", "agent", "ostype",
+		"keyboard",
+		"scsihw", "cicustom", "ciuser", "cipassword", "sshkeys", "nameserver", "searchdomain", "citype",
+		"vga",
+		"smbios1", "vmgenid", "machine", "args", "hookscript", "hotplug", "startup", "startdate", "watchdog",
+		"arch", "affinity", "rng0", "audio0", "hugepages", "ivshmem", "vmstatestorage":
 		return text
 	case "efidisk0", "tpmstate0":
 		return drive
@@ -63,12 +65,12 @@ func kindOf(key string) kind {
 	return unknown
 }
 
-func isDrive(key string) bool { return kindOf(key) == drive }
+const dnsLabel = `[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?`
 
-var dnsName = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?)*$`)
+var dnsName = regexp.MustCompile(`^` + dnsLabel + `(\.` + dnsLabel + `)*$`)
 
-// plain judges the value of an option that is neither drive nor network card
-// and returns what is stored.
+// plain validates an option that is neither drive nor network card and returns
+// the value to store.
 func plain(key, value string) (string, error) {
 	switch kindOf(key) {
 	case hostname:
@@ -93,7 +95,8 @@ func plain(key, value string) (string, error) {
 	case text:
 		return strings.TrimRight(value, " \t\r\n"), nil
 	case unknown:
-		return "", badParameter(key, "property is not defined in schema and the schema does not allow additional properties\n")
+		return "", badParameter(key,
+			"property is not defined in schema and the schema does not allow additional properties\n")
 	}
 	return value, nil
 }
@@ -108,28 +111,28 @@ func parseBool(value string) (bool, error) {
 	return false, fmt.Errorf("%q is no boolean", value)
 }
 
-// uniqueTags lower-cases, sorts and joins tags: the order in which they were
-// given is lost, as with a datacenter's default settings.
+// uniqueTags lower-cases, sorts and joins tags, as a datacenter does by default.
 func uniqueTags(value string) string {
-	tags := strings.FieldsFunc(strings.ToLower(value), func(r rune) bool { return strings.ContainsRune(";, \t", r) })
+	tags := splitList(strings.ToLower(value))
 	slices.Sort(tags)
 	return strings.Join(slices.Compact(tags), ";")
 }
 
-// show is a configuration as GET …/config answers it: integers and booleans
-// are JSON numbers, everything else is a string.
-func (m *machine) show() map[string]any {
-	out := map[string]any{"digest": m.digest()}
-	for key, value := range m.options {
-		switch kindOf(key) {
-		case integer, boolean:
-			n, err := strconv.Atoi(value)
-			if err == nil {
+func splitList(value string) []string {
+	return strings.FieldsFunc(value, func(r rune) bool { return strings.ContainsRune(";, \t", r) })
+}
+
+// show is the configuration in JSON: integers and booleans are numbers, everything
+// else is a string.
+func (g *guest) show() map[string]any {
+	out := map[string]any{"digest": g.digest()}
+	for key, value := range g.Config {
+		out[key] = value
+		if kind := kindOf(key); kind == integer || kind == boolean {
+			if n, err := strconv.Atoi(value); err == nil {
 				out[key] = n
-				continue
 			}
 		}
-		out[key] = value
 	}
 	if _, ok := out["cipassword"]; ok {
 		out["cipassword"] = "**********"
@@ -137,10 +140,10 @@ func (m *machine) show() map[string]any {
 	return out
 }
 
-func (m *machine) digest() string {
+func (g *guest) digest() string {
 	sum := sha1.New()
-	for _, key := range slices.Sorted(maps.Keys(m.options)) {
-		fmt.Fprintf(sum, "%s: %s\n", key, m.options[key])
+	for _, key := range sortedKeys(g.Config) {
+		fmt.Fprintf(sum, "%s: %s\n", key, g.Config[key])
 	}
 	return hex.EncodeToString(sum.Sum(nil))
 }
@@ -175,9 +178,9 @@ func printProperties(first string, rest []property) string {
 	return strings.Join(out, ",")
 }
 
-// card stores a network card: the model carries the MAC address, which is made
-// up when none is given.
-func (m *machine) card(key, value string) (string, error) {
+// card returns a network card as it is stored: with a MAC address, which is
+// generated if none is given.
+func (g *guest) card(key, value string) (string, error) {
 	var model, mac string
 	var rest []property
 	for _, p := range parseProperties(value, "model") {
@@ -193,10 +196,11 @@ func (m *machine) card(key, value string) (string, error) {
 		}
 	}
 	if model == "" {
-		return "", badParameter(key, "invalid format - format error\nmodel: property is missing and it is not optional\n")
+		return "", badParameter(key,
+			"invalid format - format error\nmodel: property is missing and it is not optional\n")
 	}
 	if mac == "" {
-		if mac = m.macOf(key); mac == "" {
+		if mac = g.mac(key); mac == "" {
 			var b [3]byte
 			rand.Read(b[:]) //nolint:errcheck // never fails
 			mac = fmt.Sprintf("BC:24:11:%02X:%02X:%02X", b[0], b[1], b[2])
@@ -205,8 +209,8 @@ func (m *machine) card(key, value string) (string, error) {
 	return printProperties(model+"="+strings.ToUpper(mac), rest), nil
 }
 
-func (m *machine) macOf(key string) string {
-	first, _, _ := strings.Cut(m.options[key], ",")
+func (g *guest) mac(key string) string {
+	first, _, _ := strings.Cut(g.Config[key], ",")
 	_, mac, _ := strings.Cut(first, "=")
 	return mac
 }

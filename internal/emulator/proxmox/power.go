@@ -3,181 +3,176 @@ package proxmox
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-func (s *Server) current(c *call) (any, error) {
-	m, err := s.guest(c, "VM.Audit")
-	if err != nil {
-		return nil, err
+// power answers the calls that start, stop and delete guests.
+type power struct{ guests *guests }
+
+func (p *power) routes() []route {
+	manage := func(verb string, do func(*guest) error, hooks ...func(VM)) route {
+		handle := p.guests.on("VM.PowerMgmt", p.verb(verb, do, hooks...))
+		return route{"POST", guestPath + "/status/" + verb, handle}
 	}
-	out := m.row()
-	out["qmpstatus"] = m.status()
+	c := p.guests.config
+	return []route{
+		{"DELETE", guestPath, p.guests.on("VM.Allocate", p.destroy)},
+		{"GET", guestPath + "/status/current", p.guests.on("VM.Audit", status)},
+		manage("start", start, c.OnStart),
+		manage("stop", stop, c.OnStop),
+		manage("shutdown", shutdown, c.OnStop),
+		manage("reboot", reboot, c.OnStop, c.OnStart),
+	}
+}
+
+func status(_ *call, g *guest) (any, error) {
+	out := g.row()
+	out["qmpstatus"] = g.status()
 	out["cpus"] = out["maxcpu"]
 	delete(out, "maxcpu")
-	out["ha"] = map[string]any{"managed": number(m.ha)}
-	if m.running {
-		out["pid"] = 20000 + m.id
+	out["ha"] = map[string]any{"managed": number(g.HA)}
+	if g.Running {
+		out["pid"] = 20000 + g.ID
 	}
-	if m.agent() {
+	if g.agent() {
 		out["agent"] = 1
 	}
 	return out, nil
 }
 
-// tell calls a hook with a guest as it is now.
-func (s *Server) tell(hook func(VM), id int) {
-	if hook == nil {
-		return
-	}
-	s.mu.Lock()
-	m := s.machines[id]
-	var v VM
-	if m != nil {
-		v = m.view()
-	}
-	s.mu.Unlock()
-	if m != nil {
-		hook(v)
+// errStopped ends a stop successfully that has nothing to stop, without its hook.
+var errStopped = errors.New("already stopped")
+
+// verb starts the task of a status verb. Under high availability the call only
+// leaves a request, whose task ends at once.
+func (p *power) verb(verb string, do func(*guest) error, hooks ...func(VM)) func(*call, *guest) (any, error) {
+	return func(c *call, g *guest) (any, error) {
+		id, changed := strconv.Itoa(g.ID), true
+		work := job{node: g.Node, kind: "qm" + verb, id: id}
+		work.do = func(*task) error {
+			if p.guests.all[g.ID] != g {
+				return missing(g.Node, "qemu", g.ID)
+			}
+			if err := g.locked(); err != nil {
+				return err
+			}
+			err := do(g)
+			if errors.Is(err, errStopped) {
+				changed, err = false, nil
+			}
+			return err
+		}
+		work.after = func() {
+			for _, hook := range hooks {
+				if changed {
+					p.guests.notify(hook, g.ID)
+				}
+			}
+		}
+		if !g.HA || verb == "reboot" {
+			return p.guests.tasks.launch(c, work), nil
+		}
+		kind := "ha" + strings.Replace(verb, "shutdown", "stop", 1)
+		upid := p.guests.tasks.launch(c, job{node: g.Node, kind: kind, id: id})
+		p.guests.tasks.launch(&call{user: "root@pam"}, work)
+		return upid, nil
 	}
 }
 
-// power starts a task of one of the status verbs. do returns what must be told
-// afterwards; under high availability the verb only leaves a request.
-func (s *Server) power(c *call, verb string, do func(*machine) error, after func(id int)) (any, error) {
-	if c.get("skiplock") != "" {
-		return nil, badParameter("skiplock", "Only root may use this option.")
+func start(g *guest) error {
+	switch {
+	case g.Config["template"] == "1":
+		return errors.New("you can't start a vm if it's a template")
+	case g.Running:
+		return fmt.Errorf("VM %d already running", g.ID)
 	}
-	m, err := s.guest(c, "VM.PowerMgmt")
-	if err != nil {
-		return nil, err
-	}
-	id := strconv.Itoa(m.id)
-	work := job{node: m.node, kind: "qm" + verb, id: id, after: func() { after(m.id) }, do: func(*task) error {
-		if s.machines[m.id] != m {
-			return missing(m.node, "qemu", m.id)
-		}
-		if lock := m.options["lock"]; lock != "" {
-			return locked(lock)
-		}
-		return do(m)
-	}}
-	if !m.ha || verb == "reboot" {
-		return s.launch(c, work), nil
-	}
-	request := job{node: m.node, kind: "ha" + strings.Replace(verb, "shutdown", "stop", 1), id: id, do: func(*task) error { return nil }}
-	upid := s.launch(c, request)
-	s.launch(&call{user: "root@pam"}, work)
-	return upid, nil
+	g.Running, g.Started = true, time.Now()
+	return nil
 }
 
-func (s *Server) start(c *call) (any, error) {
-	return s.power(c, "start", func(m *machine) error {
-		switch {
-		case m.options["template"] == "1":
-			return errors.New("you can't start a vm if it's a template")
-		case m.running:
-			return fmt.Errorf("VM %d already running", m.id)
-		}
-		m.running, m.started = true, time.Now()
-		return nil
-	}, func(id int) { s.tell(s.config.OnStart, id) })
-}
-
-func (s *Server) stop(c *call) (any, error) { return s.halt(c, "stop") }
-
-// shutdown asks the guest; every guest here obeys.
-func (s *Server) shutdown(c *call) (any, error) { return s.halt(c, "shutdown") }
-
-func (s *Server) halt(c *call, verb string) (any, error) {
-	ran := false
-	return s.power(c, verb, func(m *machine) error {
-		if ran = m.running; !ran && verb == "shutdown" {
-			return fmt.Errorf("VM %d not running", m.id)
-		}
-		m.running = false
-		return nil
-	}, func(id int) {
-		if ran {
-			s.tell(s.config.OnStop, id)
-		}
-	})
-}
-
-func (s *Server) reboot(c *call) (any, error) {
-	return s.power(c, "reboot", func(m *machine) error {
-		if !m.running {
-			return fmt.Errorf("VM %d not running", m.id)
-		}
-		m.started = time.Now()
-		return nil
-	}, func(id int) {
-		s.tell(s.config.OnStop, id)
-		s.tell(s.config.OnStart, id)
-	})
-}
-
-// destroy is DELETE nodes/{node}/qemu/{vmid}.
-func (s *Server) destroy(c *call) (any, error) {
-	if c.get("skiplock") != "" {
-		return nil, badParameter("skiplock", "Only root may use this option.")
+func stop(g *guest) error {
+	if !g.Running {
+		return errStopped
 	}
-	m, err := s.guest(c, "VM.Allocate")
-	if err != nil {
-		return nil, err
+	g.Running = false
+	return nil
+}
+
+// shutdown always works: every guest obeys.
+func shutdown(g *guest) error {
+	if !g.Running {
+		return fmt.Errorf("VM %d not running", g.ID)
 	}
+	return stop(g)
+}
+
+func reboot(g *guest) error {
+	if !g.Running {
+		return fmt.Errorf("VM %d not running", g.ID)
+	}
+	g.Started = time.Now()
+	return nil
+}
+
+// destroy handles DELETE nodes/{node}/qemu/{vmid}.
+func (p *power) destroy(c *call, g *guest) (any, error) {
 	purge, unreferenced := c.flag("purge"), c.flag("destroy-unreferenced-disks")
 	check := func() error {
 		switch {
-		case m.options["protection"] == "1":
-			return internal("can't remove VM %d - protection mode enabled", m.id)
-		case m.ha && !purge:
-			return internal("unable to remove VM %d - used in HA resources and purge parameter not set.", m.id)
-		case m.replicated && !purge:
-			return internal("There is a replication job '%d-0' for guest '%d' - Please remove that first.", m.id, m.id)
-		case m.running:
-			return internal("VM %d is running - destroy failed", m.id)
+		case g.Config["protection"] == "1":
+			return internal("can't remove VM %d - protection mode enabled", g.ID)
+		case g.HA && !purge:
+			return internal("unable to remove VM %d - used in HA resources and purge parameter not set.",
+				g.ID)
+		case g.Replicated && !purge:
+			return internal("There is a replication job '%d-0' for guest '%[1]d' - Please remove that first.",
+				g.ID)
+		case g.Running:
+			return internal("VM %d is running - destroy failed", g.ID)
 		}
 		return nil
 	}
 	if err := check(); err != nil {
 		return nil, err
 	}
-	var gone VM
-	return s.launch(c, job{node: m.node, kind: "qmdestroy", id: strconv.Itoa(m.id), do: func(t *task) error {
-		if s.machines[m.id] != m {
-			return missing(m.node, "qemu", m.id)
+	s := p.guests
+	var deleted VM
+	j := job{node: g.Node, kind: "qmdestroy", id: strconv.Itoa(g.ID)}
+	j.do = func(t *task) error {
+		if s.all[g.ID] != g {
+			return missing(g.Node, "qemu", g.ID)
 		}
 		if err := check(); err != nil {
 			return err
 		}
-		if lock := m.options["lock"]; lock != "" && lock != "suspended" {
-			return locked(lock)
+		if err := g.locked(); err != nil && g.Config["lock"] != "suspended" {
+			return err
 		}
-		own := m.ownVolumes()
-		for key, d := range s.volumes {
-			if unreferenced && key.node == m.node && d.Owner == m.id && !slices.Contains(own, d.Volume) {
+		own := g.ownVolumes()
+		for key, d := range s.storage.volumes {
+			if unreferenced && key.node == g.Node && d.Owner == g.ID && !slices.Contains(own, d.Volume) {
 				own = append(own, d.Volume)
 			}
 		}
 		for _, volume := range own {
-			if d := s.volumes[volumeKey{m.node, volume}]; d != nil && d.Stuck {
-				t.warn("Could not remove disk '%s', check manually: lvremove '%s' error: Logical volume in use.", volume, volume)
+			if d := s.storage.volumes[volumeKey{g.Node, volume}]; d != nil && d.Stuck {
+				t.warn("Could not remove disk '%s', check manually: lvremove '%[1]s' error: "+
+					"Logical volume in use.", volume)
 				continue
 			}
-			s.free(m.node, volume)
+			s.storage.free(g.Node, volume)
 		}
-		gone = m.view()
-		gone.Config = maps.Clone(m.options)
-		delete(s.machines, m.id)
+		deleted = g.view()
+		delete(s.all, g.ID)
 		return nil
-	}, after: func() {
+	}
+	j.after = func() {
 		if s.config.OnDestroy != nil {
-			s.config.OnDestroy(gone)
+			s.config.OnDestroy(deleted)
 		}
-	}}), nil
+	}
+	return s.tasks.launch(c, j), nil
 }

@@ -20,7 +20,7 @@ const token = "castle@pve!castle=3f0c9a52-1b7e-4d55-9a51-0c8f3d1f6b27"
 
 // node is a datacenter that listens on loopback.
 type node struct {
-	*Server
+	server  *Server
 	t       *testing.T
 	address string
 	token   string
@@ -56,7 +56,8 @@ type answer struct {
 // the reason phrase, trailing slashes, escapes, a missing Content-Type.
 func (n node) send(method, path, form string, headers ...string) answer {
 	n.t.Helper()
-	conn, err := tls.Dial("tcp", n.address, &tls.Config{InsecureSkipVerify: true}) // the certificate is the test server's own
+	// the certificate is the test server's own
+	conn, err := tls.Dial("tcp", n.address, &tls.Config{InsecureSkipVerify: true})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -64,8 +65,10 @@ func (n node) send(method, path, form string, headers ...string) answer {
 	if n.token != "" {
 		headers = append(headers, "Authorization: PVEAPIToken="+n.token)
 	}
-	headers = append([]string{"Host: proxmox", "Connection: close", fmt.Sprintf("Content-Length: %d", len(form))}, headers...)
-	fmt.Fprintf(conn, "%s /api2/json/%s HTTP/1.1\r\n%s\r\n\r\n%s", method, path, strings.Join(headers, "\r\n"), form)
+	headers = append([]string{"Host: proxmox", "Connection: close", fmt.Sprintf("Content-Length: %d",
+		len(form))}, headers...)
+	fmt.Fprintf(conn, "%s /api2/json/%s HTTP/1.1\r\n%s\r\n\r\n%s", method, path,
+		strings.Join(headers, "\r\n"), form)
 	return n.read(conn)
 }
 
@@ -112,8 +115,9 @@ func (n node) task(method, path, form string) (exit string, log []string) {
 	if a.code != http.StatusOK || !ok {
 		n.t.Fatalf("%s %s: %d %s, no task", method, path, a.code, a.reason)
 	}
-	n.Idle()
-	base := "nodes/" + strings.Split(upid, ":")[1] + "/tasks/" + strings.ReplaceAll(url.PathEscape(upid), "!", "%21")
+	n.server.Idle()
+	base := "nodes/" + strings.Split(upid, ":")[1] + "/tasks/" + strings.ReplaceAll(url.PathEscape(upid), "!",
+		"%21")
 	status, _ := n.send("GET", base+"/status", "").data.(map[string]any)
 	if status["status"] != "stopped" {
 		n.t.Fatalf("task %s: %v", upid, status)

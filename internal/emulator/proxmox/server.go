@@ -1,46 +1,52 @@
-// Package proxmox is a Proxmox VE datacenter that exists only in memory: the
-// part of its HTTP API that Terraform's bpg/proxmox provider and castle use,
-// with the states in between, the error texts and the awkward habits of the
-// real one.
+// Package proxmox emulates a Proxmox VE datacenter in memory: the part of its HTTP
+// API that castle and Terraform's bpg/proxmox provider use, with the intermediate
+// states, the error texts and the quirks of the real one.
 //
-// It is a state machine, not a recording. Whatever takes time on a real node is
-// a task here: the call answers at once with a task id, the effect comes when
-// the task's duration is over, and a VM that is being made is locked and
-// nameless until then. Tasks outlive the client that started them, as they do
-// on a real node; that is how a killed run leaves half a cluster behind.
+// It is a state machine, not a recording. An operation that takes time on a real
+// node is a task here: the call returns a task id at once, and the effect comes
+// when the task's duration is over. A VM in creation is locked and has no name
+// until then. Tasks outlive the client that started them, as on a real node;
+// therefore a killed run leaves half a cluster behind.
 //
-// What is deliberately missing: clones, containers beyond occupying an id,
-// live migration, snapshots beyond the empty list, pending changes (a change to
-// a running VM is visible at once), and anything that needs SSH.
+// The parts are types of their own: api reads and writes HTTP, access knows the
+// callers, guests, power, storages and cluster answer the calls, tasks run what
+// takes time. One mutex guards them all; api holds it while a handler runs.
+//
+// Deliberately missing: clones, containers beyond occupying an id, migration,
+// snapshots beyond the empty list, pending changes (a change to a running VM is
+// visible at once), and everything that needs SSH.
 package proxmox
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
 
-// Config says what the datacenter is like. The zero value is one node named
-// proxmox with the two storages of a fresh installation, tasks that take no
-// time, and a door that nobody can open: Token or Password should be set.
+// Config describes the datacenter. The zero value is one node named proxmox with
+// the two storages of a fresh installation, tasks that take no time, and no way to
+// log in: Token or Password should be set.
 type Config struct {
-	Token          string // the API token that is let in: "castle@pve!castle=<secret>"
+	Token          string // the API token that is accepted: "castle@pve!castle=<secret>"
 	User, Password string // a login for access/ticket; none while Password is empty
 	Nodes          []string
 	Storages       []Storage
 	// Pool, when set, limits every caller to what an ACL on /pool/<Pool> allows.
 	Pool string
-	// Version decides how errors look: before 8.4 a body carries no message,
-	// before 9.1.5 a bad token is told what is bad about it.
+	// Version decides the form of errors: before 8.4 a body carries no message,
+	// before 9.1.5 the answer to a bad token explains it.
 	Version   string
-	Duration  time.Duration            // how long a task takes that Durations does not name
-	Durations map[string]time.Duration // by task type: qmcreate, qmstart, qmstop, qmshutdown, qmdestroy, resize, download, imgdel
-	AuthDelay time.Duration            // how long a refused caller waits for its 401; 3 s on a real node
+	Duration  time.Duration            // of a task that Durations does not name
+	Durations map[string]time.Duration // by task type: qmcreate, qmstart, qmdestroy, resize, download, …
+	AuthDelay time.Duration            // before a 401; 3 s on a real node
 	ImageSize int64                    // virtual size of every imported image, in bytes
-	// The hooks are called with the VM as it is when its task has had its
-	// effect, before the task is reported as finished, and without any lock held.
+	// The hooks get the VM after its task has taken effect and before the task is
+	// reported as finished. They run without a lock.
 	OnStart, OnStop, OnDestroy func(VM)
 }
 
@@ -49,69 +55,57 @@ type Storage struct {
 	ID      string
 	Type    string   // dir or lvmthin
 	Content []string // what it may hold: images, import, iso, …
-	Path    string   // where a dir keeps its files
+	Path    string   // the directory of a dir
 }
-
-const (
-	defaultVersion   = "9.1.9"
-	defaultImageSize = 8 << 30
-)
 
 // Server is the datacenter. It is safe for concurrent use.
 type Server struct {
-	config Config
-	routes []route
-	ctx    context.Context // ends the tasks
-	cancel context.CancelFunc
-
-	mu         sync.Mutex
-	machines   map[int]*machine
-	volumes    map[volumeKey]*Disk
-	tasks      []*task
-	active     int        // tasks that run
-	settled    *sync.Cond // on mu: active has fallen to 0
-	offline    map[string]bool
-	pools      map[string]string // id -> comment
-	faults     []*Fault
-	privileges map[string][]string // by path; nil: what castle needs
-	requests   []Request
-	serial     int64
+	config  *Config
+	api     *api
+	access  *access
+	guests  *guests
+	storage *storages
+	cluster *cluster
+	tasks   *tasks
+	mu      *sync.Mutex // guards all of them
 }
 
-// New makes a datacenter without any guest. Close ends its tasks.
+// New creates a datacenter without guests. Close ends its tasks.
 func New(c Config) *Server {
 	if len(c.Nodes) == 0 {
 		c.Nodes = []string{"proxmox"}
 	}
 	if len(c.Storages) == 0 {
+		all := []string{"backup", "images", "import", "iso", "snippets", "vztmpl"}
 		c.Storages = []Storage{
-			{ID: "local", Type: "dir", Content: []string{"backup", "images", "import", "iso", "snippets", "vztmpl"}, Path: "/var/lib/vz"},
+			{ID: "local", Type: "dir", Content: all, Path: "/var/lib/vz"},
 			{ID: "local-lvm", Type: "lvmthin", Content: []string{"images", "rootdir"}},
 		}
 	}
-	if c.Version == "" {
-		c.Version = defaultVersion
-	}
-	if c.ImageSize == 0 {
-		c.ImageSize = defaultImageSize
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	s := &Server{
-		config: c, ctx: ctx, cancel: cancel, machines: map[int]*machine{}, volumes: map[volumeKey]*Disk{},
-		offline: map[string]bool{}, pools: map[string]string{}, serial: 0x1000,
+	c.Version, c.ImageSize = cmp.Or(c.Version, "9.1.9"), cmp.Or(c.ImageSize, 8<<30)
+	s := &Server{config: &c, mu: &sync.Mutex{}, access: &access{config: &c}}
+	s.tasks = &tasks{config: &c, mu: s.mu, idle: sync.NewCond(s.mu), serial: 0x1000}
+	s.tasks.ctx, s.tasks.cancel = context.WithCancel(context.Background())
+	s.storage = &storages{config: &c, tasks: s.tasks, volumes: map[volumeKey]*Disk{}}
+	s.guests = &guests{
+		config: &c, tasks: s.tasks, storage: s.storage, mu: s.mu, all: map[int]*guest{},
+		pools: map[string]string{},
 	}
 	if c.Pool != "" {
-		s.pools[c.Pool] = ""
+		s.guests.pools[c.Pool] = ""
 	}
-	s.routes, s.settled = s.table(), sync.NewCond(&s.mu)
+	s.cluster = &cluster{config: &c, guests: s.guests, offline: map[string]bool{}}
+	s.api = &api{config: &c, mu: s.mu, access: s.access, guests: s.guests, cluster: s.cluster}
+	s.api.routes = slices.Concat(s.access.routes(), s.cluster.routes(), s.tasks.routes(), s.storage.routes(),
+		s.guests.routes(), (&power{guests: s.guests}).routes())
 	return s
 }
 
-// Handler answers the API below /api2/json. Reason phrases, in which older
-// releases put the only error text, need HTTP/1.1: see HTTPServer.
-func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
+// Handler answers the API below /api2/json. Reason phrases, the only error text of
+// older releases, need HTTP/1.1: see HTTPServer.
+func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.api.serve) }
 
-// HTTPServer is an HTTP/1.1 server for Handler; a real node speaks no HTTP/2.
+// HTTPServer is an HTTP/1.1 server for Handler; a real node does not speak HTTP/2.
 func (s *Server) HTTPServer() *http.Server {
 	return &http.Server{
 		Handler:           s.Handler(),
@@ -120,17 +114,126 @@ func (s *Server) HTTPServer() *http.Server {
 	}
 }
 
-// Close stops the tasks that still run, without effect, and waits for them.
+// Close stops the running tasks without effect and waits for them.
 func (s *Server) Close() {
-	s.cancel()
+	s.tasks.cancel()
 	s.Idle()
 }
 
 // Idle waits until no task is running.
 func (s *Server) Idle() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for s.active > 0 {
-		s.settled.Wait()
+	defer s.locked()()
+	for s.tasks.active > 0 {
+		s.tasks.idle.Wait()
 	}
+}
+
+func (s *Server) locked() (unlock func()) {
+	s.mu.Lock()
+	return s.mu.Unlock
+}
+
+// Requests lists every call so far, oldest first, without credentials.
+func (s *Server) Requests() []Request {
+	defer s.locked()()
+	return slices.Clone(s.api.requests)
+}
+
+// Fail adds a fault. The oldest that matches a call wins.
+func (s *Server) Fail(f Fault) {
+	defer s.locked()()
+	s.api.faults = append(s.api.faults, &f)
+}
+
+// SetOffline takes a node off the network, or brings it back.
+func (s *Server) SetOffline(node string, offline bool) {
+	defer s.locked()()
+	s.cluster.offline[node] = offline
+}
+
+// SetToken replaces the token that is accepted.
+func (s *Server) SetToken(token string) {
+	defer s.locked()()
+	s.config.Token = token
+}
+
+// SetPrivileges replaces every caller's privileges, by path; a path below has the
+// same unless it is named. The API reports them and enforces none.
+func (s *Server) SetPrivileges(all map[string][]string) {
+	defer s.locked()()
+	s.access.privileges = all
+}
+
+// AddVM adds a guest to the datacenter without an API call, with the disks that
+// its Config names.
+func (s *Server) AddVM(v VM) {
+	defer s.locked()()
+	s.guests.add(v)
+}
+
+// SetLock locks a guest (backup, migrate, …) or, with "", unlocks it.
+func (s *Server) SetLock(id int, lock string) { s.setOption(id, "lock", lock) }
+
+// SetProtection switches a guest's protection against deletion on or off.
+func (s *Server) SetProtection(id int, on bool) {
+	s.setOption(id, "protection", map[bool]string{true: "1"}[on])
+}
+
+func (s *Server) setOption(id int, key, value string) {
+	defer s.locked()()
+	if g := s.guests.all[id]; g != nil {
+		delete(g.Config, key)
+		if value != "" {
+			g.Config[key] = value
+		}
+	}
+}
+
+// PowerOff stops a guest as a power cut does, without a task or a hook.
+func (s *Server) PowerOff(id int) {
+	defer s.locked()()
+	if g := s.guests.all[id]; g != nil {
+		g.Running = false
+	}
+}
+
+// RemoveVM deletes a guest and its disks without an API call.
+func (s *Server) RemoveVM(id int) {
+	defer s.locked()()
+	if g := s.guests.all[id]; g != nil {
+		s.storage.free(g.Node, g.ownVolumes()...)
+		delete(s.guests.all, id)
+	}
+}
+
+// VMs lists every guest, hidden ones included, by id.
+func (s *Server) VMs() []VM {
+	defer s.locked()()
+	all := make([]VM, 0, len(s.guests.all))
+	for _, id := range slices.Sorted(maps.Keys(s.guests.all)) {
+		all = append(all, s.guests.all[id].view())
+	}
+	return all
+}
+
+// AddDisk adds a volume to a storage, such as an orphaned disk.
+func (s *Server) AddDisk(d Disk) {
+	defer s.locked()()
+	s.storage.add(cmp.Or(d.Node, s.config.Nodes[0]), &d)
+}
+
+// RemoveDisk removes a volume from its storage without an API call.
+func (s *Server) RemoveDisk(node, volume string) {
+	defer s.locked()()
+	s.storage.free(node, volume)
+}
+
+// Disks lists every volume, by node and name.
+func (s *Server) Disks() []Disk {
+	defer s.locked()()
+	all := []Disk{}
+	for _, d := range s.storage.sorted() {
+		all = append(all, *d)
+	}
+	return all
 }

@@ -1,8 +1,12 @@
 package proxmox
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
+	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,58 +23,50 @@ type Disk struct {
 	// Source is the URL of a downloaded file, or the volume that a disk was
 	// imported from.
 	Source   string
-	Checksum string // what a download was verified against
-	Stuck    bool   // cannot be freed when its guest is destroyed
+	Checksum string // with which a download was verified
+	Stuck    bool   // cannot be freed when its guest is deleted
 }
 
 type volumeKey struct{ node, volume string }
 
-// AddDisk puts a volume onto a storage, such as a disk that somebody forgot.
-func (s *Server) AddDisk(d Disk) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if d.Node == "" {
-		d.Node = s.config.Nodes[0]
+// storages keeps the volumes and answers the calls about storages.
+type storages struct {
+	config  *Config
+	tasks   *tasks
+	volumes map[volumeKey]*Disk
+}
+
+func (s *storages) routes() []route {
+	const storage = "nodes/{node}/storage/{storage}"
+	return []route{
+		{"GET", "nodes/{node}/storage", s.list},
+		{"GET", "nodes/{node}/query-url-metadata", queryURL},
+		{"GET", storage + "/status", s.status},
+		{"GET", storage + "/content", s.listContent},
+		{"GET", storage + "/content/{volume...}", s.show},
+		{"DELETE", storage + "/content/{volume...}", s.remove},
+		{"POST", storage + "/download-url", s.download},
 	}
-	s.addVolume(d.Node, &d)
 }
 
-// RemoveDisk takes a volume off its storage, as somebody at the node would.
-func (s *Server) RemoveDisk(node, volume string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.free(node, volume)
-}
-
-// Disks lists every volume, by node and name.
-func (s *Server) Disks() []Disk {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := []Disk{}
-	for _, d := range s.sorted() {
-		all = append(all, *d)
-	}
-	return all
-}
-
-func (s *Server) sorted() []*Disk {
+func (s *storages) sorted() []*Disk {
 	return slices.SortedFunc(maps.Values(s.volumes), func(a, b *Disk) int {
 		return strings.Compare(a.Node+" "+a.Volume, b.Node+" "+b.Volume)
 	})
 }
 
-func (s *Server) addVolume(node string, d *Disk) {
+func (s *storages) add(node string, d *Disk) {
 	d.Node = node
 	s.volumes[volumeKey{node, d.Volume}] = d
 }
 
-func (s *Server) free(node string, volumes ...string) {
+func (s *storages) free(node string, volumes ...string) {
 	for _, v := range volumes {
 		delete(s.volumes, volumeKey{node, v})
 	}
 }
 
-func (s *Server) storage(id string) (Storage, error) {
+func (s *storages) byID(id string) (Storage, error) {
 	for _, st := range s.config.Storages {
 		if st.ID == id {
 			return st, nil
@@ -79,7 +75,7 @@ func (s *Server) storage(id string) (Storage, error) {
 	return Storage{}, internal("storage '%s' does not exist", id)
 }
 
-// file is where a volume of a dir storage lies.
+// file is the path of a volume.
 func (st Storage) file(volume string) string {
 	_, name, _ := strings.Cut(volume, ":")
 	kind, rest, ok := strings.Cut(name, "/")
@@ -98,28 +94,32 @@ func (st Storage) file(volume string) string {
 	return path.Join(st.Path, "images", name)
 }
 
-func (s *Server) storageStatus(c *call) (any, error) {
-	st, err := s.storage(c.vars["storage"])
+func (s *storages) status(c *call) (any, error) {
+	st, err := s.byID(c.vars["storage"])
 	if err != nil {
 		return nil, err
 	}
-	const total = 1 << 40
-	return map[string]any{
-		"type": st.Type, "content": strings.Join(st.Content, ","), "active": 1, "enabled": 1, "shared": 0, "total": total, "used": 0, "avail": total,
-	}, nil
+	row := st.row()
+	delete(row, "storage")
+	row["total"], row["used"], row["avail"] = 1<<40, 0, 1<<40
+	return row, nil
 }
 
-// listStorages is GET nodes/{node}/storage.
-func (s *Server) listStorages(c *call) (any, error) {
+func (s *storages) list(c *call) (any, error) {
 	rows := []any{}
 	for _, st := range s.config.Storages {
 		if want := c.get("content"); want == "" || slices.Contains(st.Content, want) {
-			rows = append(rows, map[string]any{
-				"storage": st.ID, "type": st.Type, "content": strings.Join(st.Content, ","), "active": 1, "enabled": 1, "shared": 0,
-			})
+			rows = append(rows, st.row())
 		}
 	}
 	return rows, nil
+}
+
+func (st Storage) row() map[string]any {
+	return map[string]any{
+		"storage": st.ID, "type": st.Type, "content": strings.Join(st.Content, ","),
+		"active": 1, "enabled": 1, "shared": 0,
+	}
 }
 
 func (d *Disk) row() map[string]any {
@@ -130,24 +130,25 @@ func (d *Disk) row() map[string]any {
 	return row
 }
 
-func (s *Server) listContent(c *call) (any, error) {
-	st, err := s.storage(c.vars["storage"])
+func (s *storages) listContent(c *call) (any, error) {
+	st, err := s.byID(c.vars["storage"])
 	if err != nil {
 		return nil, err
 	}
 	rows := []any{}
 	for _, d := range s.sorted() {
-		wanted := (c.get("content") == "" || c.get("content") == d.Content) && (c.get("vmid") == "" || c.get("vmid") == strconv.Itoa(d.Owner))
-		if d.Node == c.vars["node"] && strings.HasPrefix(d.Volume, st.ID+":") && wanted {
+		content, vmid := cmp.Or(c.get("content"), d.Content), cmp.Or(c.get("vmid"), strconv.Itoa(d.Owner))
+		if d.Node == c.vars["node"] && strings.HasPrefix(d.Volume, st.ID+":") &&
+			content == d.Content && vmid == strconv.Itoa(d.Owner) {
 			rows = append(rows, d.row())
 		}
 	}
 	return rows, nil
 }
 
-// volume finds the volume of a call; its id may come without the storage.
-func (s *Server) volume(c *call) (Storage, *Disk, error) {
-	st, err := s.storage(c.vars["storage"])
+// volume finds the volume of a call, whose id may lack the storage.
+func (s *storages) volume(c *call) (Storage, *Disk, error) {
+	st, err := s.byID(c.vars["storage"])
 	if err != nil {
 		return st, nil, err
 	}
@@ -165,7 +166,7 @@ func (s *Server) volume(c *call) (Storage, *Disk, error) {
 	return st, d, nil
 }
 
-func (s *Server) showVolume(c *call) (any, error) {
+func (s *storages) show(c *call) (any, error) {
 	st, d, err := s.volume(c)
 	if err != nil {
 		return nil, err
@@ -173,19 +174,104 @@ func (s *Server) showVolume(c *call) (any, error) {
 	return map[string]any{"path": st.file(d.Volume), "size": d.Size, "used": d.Size, "format": d.Format}, nil
 }
 
-// deleteVolume frees a volume. Freeing a file that is gone succeeds, with a
-// warning in the task's log.
-func (s *Server) deleteVolume(c *call) (any, error) {
+// remove deletes a volume. For a file that does not exist the task succeeds, with
+// a warning in its log.
+func (s *storages) remove(c *call) (any, error) {
 	st, d, err := s.volume(c)
 	if err != nil && st.Type != "dir" {
 		return nil, err
 	}
-	return s.launch(c, job{node: c.vars["node"], kind: "imgdel", id: st.ID, do: func(t *task) error {
+	return s.tasks.launch(c, job{node: c.vars["node"], kind: "imgdel", id: st.ID, do: func(t *task) error {
 		if d == nil {
 			t.warn("disk image '%s' does not exist", c.vars["volume"])
 			return nil
 		}
 		s.free(d.Node, d.Volume)
+		return nil
+	}}), nil
+}
+
+// downloadSize is the reported size of every URL.
+const downloadSize = 1 << 30
+
+func queryURL(c *call) (any, error) {
+	where, err := url.Parse(c.get("url"))
+	if err != nil || (where.Scheme != "http" && where.Scheme != "https") {
+		return nil, badParameter("url", "value does not match the regex pattern\n")
+	}
+	return map[string]any{
+		"filename": path.Base(where.Path), "size": downloadSize, "mimetype": "application/octet-stream",
+	}, nil
+}
+
+var (
+	isoName    = regexp.MustCompile(`(?i).\.(iso|img)$`)
+	vztmplName = regexp.MustCompile(`(?i).\.(tar|tar\.(gz|xz|zst|bz2))$`)
+	importName = regexp.MustCompile(`^[a-zA-Z0-9_.+-]+\.(ova|qcow2|raw|vmdk)$`)
+	unsafeName = regexp.MustCompile(`[^a-zA-Z0-9_.-]`)
+)
+
+// checkName validates the name of a file to download.
+func checkName(content, name string) error {
+	ok, text := true, "wrong file extension"
+	switch content {
+	case "iso":
+		ok = isoName.MatchString(name)
+	case "vztmpl":
+		ok = vztmplName.MatchString(name)
+	case "import":
+		ok, text = importName.MatchString(name), "invalid filename or wrong extension"
+	default:
+		return badParameter("content", fmt.Sprintf("upload content-type '%s' is not allowed", content))
+	}
+	if !ok {
+		return badParameter("filename", text)
+	}
+	return nil
+}
+
+// download handles POST …/download-url. It fetches nothing: the file appears when
+// the task is over, with its URL.
+func (s *storages) download(c *call) (any, error) {
+	st, err := s.byID(c.vars["storage"])
+	if err != nil {
+		return nil, err
+	}
+	content, name := c.get("content"), unsafeName.ReplaceAllString(path.Base(c.get("filename")), "_")
+	switch {
+	case st.Type != "dir":
+		return nil, internal("can't upload to storage type '%s', not a file based storage!", st.Type)
+	case !slices.Contains(st.Content, content):
+		return nil, internal("storage '%s' is not configured for content-type '%s'", st.ID, content)
+	}
+	if err := checkName(content, name); err != nil {
+		return nil, err
+	}
+	format := strings.TrimPrefix(path.Ext(name), ".")
+	if content != "import" {
+		format = content
+	}
+	volume := st.ID + ":" + content + "/" + name
+	node := c.vars["node"]
+	return s.tasks.launch(c, job{node: node, kind: "download", id: name, do: func(*task) error {
+		if c.get("compression") != "" && content != "iso" {
+			return fmt.Errorf("decompression not supported for %s", content)
+		}
+		checksum := strings.ToLower(c.get("checksum"))
+		if old := s.volumes[volumeKey{node, volume}]; old != nil {
+			switch {
+			case checksum == "":
+				return fmt.Errorf("refusing to override existing file '%s'", st.file(volume))
+			case old.Checksum != checksum:
+				return fmt.Errorf("checksum mismatch: got '%s' != expect '%s', aborting", old.Checksum,
+					checksum)
+			}
+			return nil
+		}
+		s.add(node, &Disk{
+			Volume: volume, Size: downloadSize, Format: format, Content: content,
+			Source: c.get("url"), Checksum: checksum,
+		})
 		return nil
 	}}), nil
 }

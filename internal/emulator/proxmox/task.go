@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
-// task is a worker process of a node. An empty exit status means that it runs.
+// task is a worker process of a node. It runs while its exit status is empty.
 type task struct {
 	upid, node, kind, id, user string
 	pid                        int64
@@ -20,37 +22,62 @@ type task struct {
 	stop                       context.CancelFunc
 }
 
-// job is what a task does when its time has come, all under the server's lock
-// but after, which is called without it.
+// job is the work of a task when its duration is over. do and undo run under the
+// lock, after runs without it.
 type job struct {
 	node, kind, id string
 	do             func(*task) error
-	undo           func() // instead of do, when the task is stopped or a fault ends it
+	undo           func() // replaces do if the task is stopped or a fault ends it
 	after          func()
 }
 
+// tasks runs the tasks of all nodes and answers the calls about them.
+type tasks struct {
+	config *Config
+	mu     *sync.Mutex
+	ctx    context.Context // ends all tasks
+	cancel context.CancelFunc
+	all    []*task
+	active int        // tasks that run
+	idle   *sync.Cond // on mu: active has fallen to 0
+	serial int64
+}
+
+func (s *tasks) routes() []route {
+	return []route{
+		{"GET", "nodes/{node}/tasks", s.list},
+		{"DELETE", taskPath, s.about((*task).cancel)},
+		{"GET", taskPath + "/status", s.about((*task).status)},
+		{"GET", taskPath + "/log", s.about((*task).lines)},
+	}
+}
+
+const taskPath = "nodes/{node}/tasks/{upid}"
+
 // launch starts a task for a call and returns its UPID.
-func (s *Server) launch(c *call, j job) string {
+func (s *tasks) launch(c *call, j job) string {
 	s.serial++
 	now := time.Now()
 	t := &task{node: j.node, kind: j.kind, id: j.id, user: c.user, pid: s.serial, started: now}
-	t.upid = fmt.Sprintf("UPID:%s:%08X:%08X:%08X:%s:%s:%s:", t.node, t.pid, t.pid*97, now.Unix(), t.kind, t.id, t.user)
+	t.upid = fmt.Sprintf("UPID:%s:%08X:%08X:%08X:%s:%s:%s:",
+		t.node, t.pid, t.pid*97, now.Unix(), t.kind, t.id, t.user)
 	t.ctx, t.stop = context.WithCancel(s.ctx)
-	s.tasks = append(s.tasks, t)
+	s.all = append(s.all, t)
 	s.active++
 	go s.work(t, j, c.fault)
 	return t.upid
 }
 
-func (s *Server) work(t *task, j job, fault *Fault) {
+func (s *tasks) work(t *task, j job, fault *Fault) {
 	err := s.wait(t, j, fault)
 	s.mu.Lock()
 	if err == nil && fault != nil && fault.Task != "" {
 		err = errors.New(fault.Task)
 	}
 	switch {
-	case err == nil:
+	case err == nil && j.do != nil:
 		err = j.do(t)
+	case err == nil:
 	case j.undo != nil:
 		j.undo()
 	}
@@ -62,12 +89,12 @@ func (s *Server) work(t *task, j job, fault *Fault) {
 	defer s.mu.Unlock()
 	t.finish(err)
 	if s.active--; s.active == 0 {
-		s.settled.Broadcast()
+		s.idle.Broadcast()
 	}
 }
 
-// wait lets the task's time pass, and fails when it is stopped meanwhile.
-func (s *Server) wait(t *task, j job, fault *Fault) error {
+// wait returns after the task's duration, or with an error when it is stopped.
+func (s *tasks) wait(t *task, j job, fault *Fault) error {
 	duration, ok := s.config.Durations[j.kind]
 	if !ok {
 		duration = s.config.Duration
@@ -90,7 +117,7 @@ func (s *Server) wait(t *task, j job, fault *Fault) error {
 	return nil
 }
 
-// warn notes something that went wrong without failing the task.
+// warn logs an error that does not fail the task.
 func (t *task) warn(format string, args ...any) {
 	t.log = append(t.log, "WARN: "+fmt.Sprintf(format, args...))
 }
@@ -117,73 +144,68 @@ func (t *task) finish(err error) {
 	}
 }
 
-func (s *Server) findTask(c *call) (*task, error) {
-	upid := c.vars["upid"]
-	if parts := strings.Split(upid, ":"); len(parts) != 9 || parts[0] != "UPID" {
-		return nil, badParameter("upid", "unable to parse worker upid")
-	}
-	for _, t := range s.tasks {
-		if t.upid == upid && t.node == c.vars["node"] {
-			return t, nil
+// about is a handler for a call about one task.
+func (s *tasks) about(handle func(*task) any) handler {
+	return func(c *call) (any, error) {
+		upid := c.vars["upid"]
+		if parts := strings.Split(upid, ":"); len(parts) != 9 || parts[0] != "UPID" {
+			return nil, badParameter("upid", "unable to parse worker upid")
 		}
+		for _, t := range s.all {
+			if t.upid == upid && t.node == c.vars["node"] {
+				return handle(t), nil
+			}
+		}
+		return nil, badParameter("upid", "no such task")
 	}
-	return nil, badParameter("upid", "no such task")
 }
 
-// stopTask is DELETE …/tasks/{upid}: it ends a task that runs and does nothing
-// to one that has ended.
-func (s *Server) stopTask(c *call) (any, error) {
-	t, err := s.findTask(c)
-	if err == nil {
-		t.stop()
-	}
-	return nil, err
+// cancel stops a task that runs; on one that has ended it has no effect.
+func (t *task) cancel() any {
+	t.stop()
+	return nil
 }
 
-func (s *Server) taskStatus(c *call) (any, error) {
-	t, err := s.findTask(c)
-	if err != nil {
-		return nil, err
-	}
-	user, token, _ := strings.Cut(t.user, "!")
-	out := map[string]any{
+func (t *task) row() map[string]any {
+	return map[string]any{
 		"upid": t.upid, "node": t.node, "pid": t.pid, "pstart": t.pid * 97, "starttime": t.started.Unix(),
-		"type": t.kind, "id": t.id, "user": user, "status": "running",
+		"type": t.kind, "id": t.id, "user": t.user,
 	}
+}
+
+func (t *task) status() any {
+	user, token, _ := strings.Cut(t.user, "!")
+	out := t.row()
+	out["user"], out["status"] = user, "running"
 	if token != "" {
 		out["tokenid"] = token
 	}
 	if t.exit != "" {
 		out["status"], out["exitstatus"] = "stopped", t.exit
 	}
-	return out, nil
+	return out
 }
 
-func (s *Server) taskLog(c *call) (any, error) {
-	t, err := s.findTask(c)
-	if err != nil {
-		return nil, err
-	}
+func (t *task) lines() any {
 	lines := []any{}
 	for i, line := range t.log {
 		lines = append(lines, map[string]any{"n": i + 1, "t": line})
 	}
-	return lines, nil
+	return lines
 }
 
-// listTasks shows a node's tasks, newest first; source=active leaves out the
-// finished ones.
-func (s *Server) listTasks(c *call) (any, error) {
+// list shows a node's tasks, newest first; source=active leaves out those that
+// have ended.
+func (s *tasks) list(c *call) (any, error) {
 	rows := []any{}
-	for i := len(s.tasks) - 1; i >= 0; i-- {
-		t := s.tasks[i]
-		if t.node != c.vars["node"] || (c.get("vmid") != "" && c.get("vmid") != t.id) || (c.get("source") == "active" && t.exit != "") {
+	for _, t := range slices.Backward(s.all) {
+		ended := t.exit != ""
+		if t.node != c.vars["node"] || (c.get("vmid") != "" && c.get("vmid") != t.id) ||
+			(c.get("source") == "active" && ended) {
 			continue
 		}
-		row := map[string]any{
-			"upid": t.upid, "node": t.node, "pid": t.pid, "pstart": t.pid * 97, "starttime": t.started.Unix(), "type": t.kind, "id": t.id, "user": t.user,
-		}
-		if t.exit != "" {
+		row := t.row()
+		if ended {
 			row["endtime"], row["status"] = t.ended.Unix(), t.exit
 		}
 		rows = append(rows, row)
