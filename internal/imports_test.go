@@ -18,7 +18,7 @@ const module = "github.com/ephemeral-castle/castle/"
 func table() map[string][]string {
 	return map[string][]string{
 		"cmd/castle":                  {"internal/cli"},
-		"internal/cli":                {"internal/castle", "internal/check", "internal/config", "internal/doctor", "internal/drawing", "internal/scaffold", "internal/fault", "internal/secretstore", "internal/ui", "stages", "templates"},
+		"internal/cli":                {"internal/castle", "internal/check", "internal/config", "internal/doctor", "internal/drawing", "internal/scaffold", "internal/fault", "internal/secretstore", "internal/state", "internal/ui", "stages", "templates"},
 		"internal/castle":             {"internal/check", "internal/config", "internal/doctor", "internal/graph", "internal/gate", "internal/terraform", "internal/state", "internal/kube", "internal/talos", "internal/proxmox", "internal/infisical", "internal/secretstore", "internal/vault", "internal/planfile", "internal/probe"},
 		"internal/planfile":           {"internal/state"},
 		"internal/check":              {"internal/config", "internal/gitops", "internal/talos", "internal/tfeval"},

@@ -28,7 +28,7 @@ type CreateOptions struct {
 
 // Create raises the selected stages. What is up to date is left alone; what a
 // failed or killed run left unfinished is completed. The error joins the root
-// causes of what failed; ExitCode tells them apart.
+// causes of what failed; package cli maps them to exit codes.
 func (c *Castle) Create(ctx context.Context, o CreateOptions) error {
 	chosen, err := o.Selection.stages(c.cluster.Stages)
 	if err != nil {

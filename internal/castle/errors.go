@@ -2,7 +2,6 @@ package castle
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/process"
-	"github.com/ephemeral-castle/castle/internal/state"
 )
 
 // UsageError is a request that cannot be carried out as it was made.
@@ -124,65 +122,4 @@ func (e *ClosedError) Error() string {
 		parts = append(parts, "could not be asked: "+strings.Join(e.Missing, ", "))
 	}
 	return strings.Join(parts, "; ")
-}
-
-// The exit codes of every command.
-const (
-	ExitDone        = 0
-	ExitFailed      = 1
-	ExitUsage       = 2
-	ExitUnconfirmed = 3
-	ExitPreflight   = 4
-	ExitGate        = 5
-	ExitLeftover    = 6
-	ExitLocked      = 7
-	ExitInterrupted = 130
-)
-
-// ExitCode returns the exit code that err stands for. Where several stages
-// failed, a refusal outweighs a failed stage, which outweighs a gate.
-func ExitCode(err error) int {
-	var (
-		usage     *UsageError
-		held      *state.HeldError
-		preflight *PreflightError
-		unagreed  *UnagreedError
-		stale     *StaleError
-		more      *UnreviewedError
-		leftover  *LeftoverError
-		closed    *ClosedError
-	)
-	switch {
-	case err == nil:
-		return ExitDone
-	case errors.Is(err, context.Canceled):
-		return ExitInterrupted
-	case errors.As(err, &usage):
-		return ExitUsage
-	case errors.As(err, &held):
-		return ExitLocked
-	case errors.As(err, &preflight):
-		return ExitPreflight
-	case errors.As(err, &unagreed), errors.As(err, &stale), errors.As(err, &more):
-		return ExitUnconfirmed
-	case errors.As(err, &leftover):
-		return ExitLeftover
-	case errors.As(err, &closed), onlyGates(err):
-		return ExitGate
-	}
-	return ExitFailed
-}
-
-// onlyGates reports whether every root cause joined in err is a gate.
-func onlyGates(err error) bool {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, e := range joined.Unwrap() {
-			if !onlyGates(e) {
-				return false
-			}
-		}
-		return true
-	}
-	var closed *GateError
-	return errors.As(err, &closed)
 }

@@ -45,6 +45,8 @@ type GateStatus struct {
 	Name   string `json:"name"`
 	Open   bool   `json:"open"`
 	Reason string `json:"reason"`
+	// Recorded reports that the last run failed for this gate and this reason.
+	Recorded bool `json:"-"`
 }
 
 // AllReady reports whether every stage is ready.
@@ -116,8 +118,10 @@ func (r *run) statusOf(ctx context.Context, s *config.Stage, st *state.State) (S
 	if err != nil {
 		return one, err
 	}
+	var recorded outcome
 	if old == nil {
-		one.State, one.Reason = r.lastRun(rec)
+		one.State, recorded = r.lastRun(rec)
+		one.Reason = recorded.failure
 		if one.State == Interrupted {
 			one.Reason = r.masker.Hide(cutShort(dir, st))
 		}
@@ -136,6 +140,7 @@ func (r *run) statusOf(ctx context.Context, s *config.Stage, st *state.State) (S
 		g := GateStatus{Name: s.Gates[i].Name(), Open: err == nil}
 		if err != nil {
 			g.Reason = r.masker.Hide(err.Error())
+			g.Recorded = recorded.closed[g.Name] == g.Reason
 			if one.State == Ready {
 				one.State = Failed
 			}
@@ -183,41 +188,57 @@ func (r *run) changed(s *config.Stage, old *state.Fingerprint) ([]string, error)
 // lastRun says how the run that last touched a stage without making it ready
 // left it: failed with a reason, or in the middle; a run that is alive has not
 // left it yet.
-func (r *run) lastRun(rec state.Record) (st, reason string) {
+func (r *run) lastRun(rec state.Record) (string, outcome) {
 	if held := r.dir.Holder(); held != nil {
 		// A destroy leaves a stage's record as it was, so that only its journal says so.
-		if begun, _ := r.outcome(held.Run, rec.Name); begun || held.Run == rec.Run {
-			return Stale, fmt.Sprintf("run %s (process %d on %s) is working on it", held.Run, held.PID, held.Host)
+		if r.outcome(held.Run, rec.Name).started || held.Run == rec.Run {
+			text := fmt.Sprintf("run %s (process %d on %s) is working on it", held.Run, held.PID, held.Host)
+			return Stale, outcome{failure: text}
 		}
 	}
 	runs, err := r.dir.Runs()
 	if err != nil {
-		return Interrupted, ""
+		return Interrupted, outcome{}
 	}
 	for _, id := range runs {
-		if touched, reason := r.outcome(id, rec.Name); reason != "" {
-			return Failed, reason
-		} else if touched {
+		if found := r.outcome(id, rec.Name); found.failure != "" {
+			return Failed, found
+		} else if found.started {
 			break
 		}
 	}
-	return Interrupted, ""
+	return Interrupted, outcome{}
 }
 
-// outcome says whether a run has started on a stage, and why it failed there.
-func (r *run) outcome(run, stage string) (touched bool, failure string) {
+// outcome is a stage's result in one run, from its journal.
+type outcome struct {
+	started bool
+	failure string            // empty unless it failed
+	closed  map[string]string // last reason of each gate that did not open
+}
+
+// outcome reads the journal of a run for what it did to a stage.
+func (r *run) outcome(run, stage string) outcome {
+	found := outcome{closed: map[string]string{}}
 	events, err := r.dir.Run(run).Events()
 	if err != nil {
-		return false, ""
+		return outcome{}
 	}
 	for _, e := range events {
-		switch {
-		case e.Stage != stage:
-		case e.Kind == event.StageStarted:
-			touched = true
-		case e.Kind == event.StageFailed:
-			return true, e.Text
+		if e.Stage != stage {
+			continue
+		}
+		switch e.Kind {
+		case event.StageStarted:
+			found.started = true
+		case event.GateClosed:
+			found.closed[e.Gate] = e.Text
+		case event.GateOpen:
+			delete(found.closed, e.Gate)
+		case event.StageFailed:
+			found.started, found.failure = true, e.Text
+			return found
 		}
 	}
-	return touched, ""
+	return found
 }

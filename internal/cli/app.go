@@ -1,14 +1,18 @@
 package cli
 
 import (
-	"context"
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
-	"sync"
+	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/ephemeral-castle/castle/internal/castle"
 	"github.com/ephemeral-castle/castle/internal/config"
@@ -17,8 +21,7 @@ import (
 	"github.com/ephemeral-castle/castle/templates"
 )
 
-// app is what every command is built with: the streams, the environment and the
-// flags that all commands share. What costs something is a method.
+// app holds what every command needs: streams, environment and the shared flags.
 type app struct {
 	version        string
 	stdin          io.Reader
@@ -33,66 +36,79 @@ type app struct {
 	varFiles    []string
 	verbose     bool
 
-	mu      sync.Mutex
-	working *castle.Castle  // whom an interrupt concerns
-	lines   *ui.Lines       // how the run is shown, unless as JSON
-	prompts bool            // the user is being asked something
-	show    func()          // see hide
-	relay   func(times int) // hands interrupts on to whom they concern instead
+	interrupts interrupts
 }
 
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "castle",
-		Short: "Raise a Kubernetes cluster from nothing, and raze it without a trace",
-		Long: `castle raises a Kubernetes cluster layer by layer (secrets, platform, engine,
-networking, storage, gitops) with Terraform, waits at each gate until what was
-built is really ready, and takes it all down again.
+		Short: "Create and destroy Kubernetes clusters with Terraform",
+		Long: `castle creates a Kubernetes cluster layer by layer (secrets, platform, engine,
+networking, storage, gitops) with Terraform, waits at each gate until the stage is
+really ready, and destroys the whole cluster again.
 
-Exit codes: 0 done, 1 a stage failed, 2 usage or configuration, 3 a confirmation
-was needed, 4 a preflight refused, 5 a gate did not open, 6 something is left
-over, 7 locked by another run, 130 interrupted.`,
+Exit codes: 0 done, 1 a stage failed, 2 usage or configuration, 3 confirmation
+required, 4 a preflight refused, 5 a gate timed out, 6 something is left over,
+7 locked by another run, 130 interrupted.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          unknownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	f := root.PersistentFlags()
-	f.StringVarP(&a.directory, "directory", "C", ".", "work as if started in `DIR`; clusters/ is looked for there and above")
-	f.StringVar(&a.stateDir, "state-dir", "", "keep state below `DIR` (default $CASTLE_STATE_DIR, $XDG_STATE_HOME/castle or ~/.local/state/castle)")
-	f.StringVarP(&a.output, "output", "o", "text", "how to print: text or json")
-	f.IntVar(&a.parallelism, "parallelism", 0, "how many Terraform processes may run at a time (default 4)")
+	f.StringVarP(&a.directory, "directory", "C", ".", "run in `DIR`; castle looks for clusters/ there and above")
+	f.StringVar(&a.stateDir, "state-dir", "",
+		"keep state below `DIR` (default $CASTLE_STATE_DIR, $XDG_STATE_HOME/castle or ~/.local/state/castle)")
+	f.StringVarP(&a.output, "output", "o", "text", "output format: text or json")
+	f.IntVar(&a.parallelism, "parallelism", 0, "limit of concurrent Terraform processes (default 4)")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "show every resource and step")
 	root.SetFlagErrorFunc(usageError)
 	root.SuggestionsMinimumDistance = 2
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		if err := a.checkOutput(cmd); err != nil {
-			return usageError(cmd, err)
+		formats := strings.Fields(cmp.Or(cmd.Annotations[formatsKey], "text json"))
+		if !slices.Contains(formats, a.output) {
+			return usageError(cmd, fmt.Errorf("--output %q: choose one of %s", a.output, strings.Join(formats, ", ")))
 		}
 		if a.parallelism < 0 {
-			return usageError(cmd, fmt.Errorf("--parallelism %d is below zero", a.parallelism))
+			return usageError(cmd, fmt.Errorf("--parallelism %d is negative", a.parallelism))
 		}
 		return nil
 	}
-	root.AddCommand(newInit(a), newNew(a), newPlan(a), newCreate(a), newDestroy(a), newRecreate(a), newNuke(a), newCheck(a), newDoctor(a), newStatus(a), newGate(a), newRehearse(a), newSecrets(a), newOutput(a), newEnv(a), newGraph(a), newStage(a),
-		newState(a), newTerraform(a), newVersion(a))
+	root.AddCommand(newInit(a), newNew(a), newPlan(a), newCreate(a), newDestroy(a), newRecreate(a), newNuke(a),
+		newCheck(a), newDoctor(a), newStatus(a), newGate(a), newRehearse(a), newSecrets(a), newOutput(a), newEnv(a),
+		newGraph(a), newStage(a), newState(a), newTerraform(a), newVersion(a))
 	return root
 }
 
-// valueFlags adds the flags that give variables their values.
+// formatsKey annotates a command whose output formats are not text and json.
+const formatsKey = "formats"
+
+// group returns a command that has only subcommands.
+func group(use, short, long string, subcommands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long,
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(subcommands...)
+	return cmd
+}
+
+// valueFlags adds the flags that set variables.
 func (a *app) valueFlags(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&a.vars, "var", nil, "set a variable, `NAME=VALUE`; may be repeated (not for secrets: others can see it)")
-	cmd.Flags().StringArrayVar(&a.varFiles, "var-file", nil, "read variables from `FILE`; may be repeated, the last one wins")
+	cmd.Flags().StringArrayVar(&a.vars, "var", nil,
+		"set a variable, `NAME=VALUE`; repeatable (not for secrets: other users can see it)")
+	cmd.Flags().StringArrayVar(&a.varFiles, "var-file", nil, "read variables from `FILE`; repeatable, the last one wins")
 }
 
 // open reads the cluster's configuration.
 func (a *app) open(name string, reporter castle.Reporter) (*castle.Castle, error) {
-	return a.openAs(castle.Options{Cluster: name, Reporter: reporter})
+	return a.openWith(castle.Options{Cluster: name, Reporter: reporter})
 }
 
-// openAs completes o and opens the cluster that it names.
-func (a *app) openAs(o castle.Options) (*castle.Castle, error) {
+// openWith completes o and opens the cluster that it names.
+func (a *app) openWith(o castle.Options) (*castle.Castle, error) {
 	o, err := a.complete(o)
 	if err != nil {
 		return nil, err
@@ -104,19 +120,18 @@ func (a *app) openAs(o castle.Options) (*castle.Castle, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.working = c
+	a.interrupts.setCluster(c)
 	return c, nil
 }
 
-// complete adds to o what the flags that all commands share say, and castle's own.
+// complete adds the shared flags and the embedded library to o.
 func (a *app) complete(o castle.Options) (castle.Options, error) {
-	if _, err := os.Stat(a.directory); err != nil {
-		return o, &castle.UsageError{Message: "--directory: " + err.Error()}
+	repository, err := a.repository()
+	if err != nil {
+		return o, err
 	}
-	repository, err := config.FindRepository(a.directory)
-	if err != nil && !o.Recorded {
+	if repository == "" && !o.Recorded {
+		_, err := config.FindRepository(a.directory)
 		return o, &castle.UsageError{Message: err.Error()}
 	}
 	vars := map[string]string{}
@@ -133,24 +148,19 @@ func (a *app) complete(o castle.Options) (castle.Options, error) {
 	return o, nil
 }
 
-// kill ends everything that the running command has started.
-func (a *app) kill(ctx context.Context) {
-	a.mu.Lock()
-	c := a.working
-	a.mu.Unlock()
-	if c == nil {
-		return
+// repository returns the castle repository that --directory lies in, "" if there is none.
+func (a *app) repository() (string, error) {
+	if _, err := os.Stat(a.directory); err != nil {
+		return "", &castle.UsageError{Message: "--directory: " + err.Error()}
 	}
-	run := c.Active()
-	if run == nil {
-		return
+	repository, err := config.FindRepository(a.directory)
+	if err != nil {
+		return "", nil //nolint:nilerr // some commands need none
 	}
-	if err := run.Kill(ctx); err != nil {
-		fmt.Fprintln(a.stderr, "castle:", err)
-	}
+	return repository, nil
 }
 
-// runReporter returns how a run is shown, and what to do when it has ended.
+// runReporter returns the reporter of a run, and a function to call after it.
 func (a *app) runReporter() (castle.Reporter, func()) {
 	surviveClosedPipe()
 	if a.output == "json" {
@@ -160,29 +170,40 @@ func (a *app) runReporter() (castle.Reporter, func()) {
 	return lines, func() { lines.Timeline(a.stdout) }
 }
 
-// progress shows on stderr how something goes on.
+// progress returns a reporter that writes to stderr.
 func (a *app) progress() *ui.Lines {
 	lines := ui.NewLines(a.stderr, isTerminal(a.stderr), a.verbose)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.lines = lines
+	a.interrupts.setLines(lines)
 	return lines
 }
 
-// prompting says whether the user is being asked something.
-func (a *app) prompting(is bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.prompts = is
+// print writes v as JSON if -o json is given, and calls text otherwise.
+func (a *app) print(v any, text func() error) error {
+	if a.output != "json" {
+		return text()
+	}
+	e := json.NewEncoder(a.stdout)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
 }
 
-// relaying hands interrupts from the second on to somebody else; the first ends
-// the command's context.
-func (a *app) relaying(to func(times int)) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.relay = to
+// columns returns the width of the output: that of the terminal, else 120.
+func (a *app) columns() int {
+	if f, ok := a.stdout.(*os.File); ok {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 2*indent {
+			return width
+		}
+	}
+	return 120
 }
 
-// self is the path of the running castle.
-func self() (string, error) { return os.Executable() }
+// table returns a writer that aligns tab-separated columns until it is flushed.
+func table(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
+
+// localTime formats a time for people, "-" if it is zero.
+func localTime(at time.Time) string {
+	if at.IsZero() {
+		return "-"
+	}
+	return at.Local().Format(time.DateTime)
+}

@@ -11,7 +11,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 )
 
-// unknownCommand refuses what is no command, and names the nearest one.
+// unknownCommand refuses an argument of the root command and suggests the nearest command.
 func unknownCommand(root *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -23,21 +23,31 @@ func unknownCommand(root *cobra.Command, args []string) error {
 	return &castle.UsageError{Message: text + "\n  `castle --help` lists the commands"}
 }
 
-// oneCluster asks for a cluster's name and nothing else.
-func (a *app) oneCluster() cobra.PositionalArgs {
-	return usage(func(_ *cobra.Command, args []string) error {
-		switch len(args) {
-		case 0:
-			return errors.New("needs a cluster" + a.known())
-		case 1:
-			return nil
+// oneCluster accepts the name of a cluster and nothing else.
+func (a *app) oneCluster() cobra.PositionalArgs { return a.cluster(cobra.ExactArgs(1)) }
+
+// cluster requires a cluster, which check may follow by more. Without one it lists the clusters.
+func (a *app) cluster(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return usage(func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return errors.New("no cluster given" + a.clusters())
 		}
-		return fmt.Errorf("needs one cluster, not %d", len(args))
+		return check(cmd, args)
 	})
 }
 
-// known lists the clusters that there are, for somebody who has named none.
-func (a *app) known() string {
+// optionalCluster accepts at most one cluster. The flags for values require it.
+func (a *app) optionalCluster() cobra.PositionalArgs {
+	return usage(cobra.MatchAll(cobra.MaximumNArgs(1), func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 && len(a.vars)+len(a.varFiles) > 0 {
+			return errors.New("--var and --var-file require a cluster" + a.clusters())
+		}
+		return nil
+	}))
+}
+
+// clusters lists the repository's clusters for an error message.
+func (a *app) clusters() string {
 	repository, err := config.FindRepository(a.directory)
 	if err != nil {
 		return ""
@@ -46,11 +56,10 @@ func (a *app) known() string {
 	if err != nil || len(clusters) == 0 {
 		return ""
 	}
-	return "; there are " + strings.Join(clusters, ", ")
+	return "; choose one of " + strings.Join(clusters, ", ")
 }
 
-// usage makes what is wrong with flags and arguments a *castle.UsageError, and
-// shows how the command is used.
+// usage makes an argument error a *castle.UsageError that shows the command's usage.
 func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {

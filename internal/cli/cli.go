@@ -1,5 +1,9 @@
-// Package cli is castle's command line: one file for each command, which turns
-// flags into options and makes one call. Only Main maps errors to exit codes.
+// Package cli is castle's command line: one file per command, subcommands included.
+//
+// A command turns its flags into options, makes one call and prints the result. It is
+// built by a function, newCreate(a), from the app that holds streams, environment and
+// shared flags. Only Main maps errors to exit codes. Results go to stdout; progress,
+// questions and errors go to stderr.
 package cli
 
 import (
@@ -20,16 +24,15 @@ import (
 	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
-// Main runs castle with args (without the program's name) and returns its exit
-// code; the codes are listed in package castle. version is what `castle version` says.
+// Main runs castle with args (without the program's name) and returns its exit code.
 func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	// Terraform creates its state 0644 otherwise, and children inherit it.
+	// Terraform creates its state with mode 0644 otherwise; children inherit the umask.
 	syscall.Umask(0o077)
-	// Kubernetes' client writes to stderr what it meets and tries again; castle says
-	// itself what matters of that.
+	// Kubernetes' client logs every retry to stderr; castle reports failures itself.
 	klog.SetLogger(logr.Discard())
 	a := &app{version: version, stdin: stdin, stdout: stdout, stderr: stderr, environ: os.Environ()}
-	ctx, stop := a.interruptible(context.Background())
+	a.interrupts.stderr, a.interrupts.command = stderr, commandLine(args)
+	ctx, stop := interruptible(context.Background(), &a.interrupts)
 	defer stop()
 	root := newRoot(a)
 	root.SetArgs(args)
@@ -38,93 +41,51 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, context.Canceled) {
-		err = errors.Join(cause, err) // whatever went wrong with it, its user has stopped it
+		err = errors.Join(cause, err) // a failure after an interrupt still exits with 130
 	}
-	a.explain(err)
+	explain(a.stderr, err)
 	return exitCode(err)
 }
 
-// exitError ends castle with a code that is no judgement of castle's own, such as
-// the exit code of a Terraform that it ran for the user.
-type exitError int
-
-func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
-
-// unconfirmedError says that a confirmation was needed and not given.
-type unconfirmedError struct{ message string }
-
-func (e *unconfirmedError) Error() string { return e.message }
-
-func exitCode(err error) int {
-	var (
-		exit        exitError
-		unconfirmed *unconfirmedError
-		invalid     *castle.ConfigError
-	)
+// explain writes every error joined in err once, and a configuration's problems with their lines.
+func explain(w io.Writer, err error) {
+	var invalid *castle.ConfigError
 	switch {
-	case errors.Is(err, context.Canceled):
-		return castle.ExitInterrupted
-	case errors.As(err, &exit):
-		return int(exit)
-	case errors.As(err, &unconfirmed):
-		return castle.ExitUnconfirmed
+	case err == nil, is[exitError](err):
 	case errors.As(err, &invalid):
-		return castle.ExitUsage
-	}
-	return castle.ExitCode(err)
-}
-
-// explain writes what went wrong to stderr.
-func (a *app) explain(err error) {
-	var (
-		exit    exitError
-		invalid *castle.ConfigError
-	)
-	switch {
-	case err == nil, errors.As(err, &exit):
-	case errors.As(err, &invalid):
-		a.explainConfig(invalid)
+		n, err := writeDiagnostics(w, invalid.Diagnostics, invalid.Files)
+		if err != nil {
+			fmt.Fprintln(w, "castle:", invalid.Diagnostics)
+		}
+		if n > 0 {
+			fmt.Fprintf(w, "castle: the configuration has %s; nothing was run\n", count(n, "problem"))
+		}
 	default:
-		said := map[string]bool{}
+		written := map[string]bool{}
 		for _, e := range flatten(err) {
-			if text := e.Error(); !said[text] {
-				said[text] = true
-				fmt.Fprintln(a.stderr, "castle:", text)
+			if text := e.Error(); !written[text] {
+				written[text] = true
+				fmt.Fprintln(w, "castle:", text)
 			}
 		}
 	}
 }
 
-// explainConfig writes what is wrong with a configuration. A problem without a
-// place is not in the configuration but in how castle was called.
-func (a *app) explainConfig(invalid *castle.ConfigError) {
-	var placed hcl.Diagnostics
-	for _, d := range invalid.Diagnostics {
-		if d.Subject == nil {
-			fmt.Fprintln(a.stderr, "castle:", strings.TrimSuffix(d.Summary+". "+d.Detail, ". "))
+// writeDiagnostics writes diagnostics with their source lines and returns how many have
+// one. A diagnostic without a source concerns the command line and is written as an error.
+func writeDiagnostics(w io.Writer, all hcl.Diagnostics, files map[string]*hcl.File) (int, error) {
+	var located hcl.Diagnostics
+	for _, d := range all {
+		if d.Subject != nil {
+			located = append(located, d)
 			continue
 		}
-		placed = append(placed, d)
+		fmt.Fprintln(w, "castle:", strings.TrimSuffix(d.Summary+". "+d.Detail, ". "))
 	}
-	if len(placed) == 0 {
-		return
+	if len(located) == 0 {
+		return 0, nil
 	}
-	if err := ui.WriteDiagnostics(a.stderr, placed, invalid.Files, isTerminal(a.stderr)); err != nil {
-		fmt.Fprintln(a.stderr, "castle:", placed)
-	}
-	fmt.Fprintf(a.stderr, "castle: the configuration has %s; nothing was run\n", count(len(placed), "problem"))
-}
-
-// flatten returns the errors that were joined in err.
-func flatten(err error) []error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []error
-		for _, e := range joined.Unwrap() {
-			all = append(all, flatten(e)...)
-		}
-		return all
-	}
-	return []error{err}
+	return len(located), ui.WriteDiagnostics(w, located, files, isTerminal(w))
 }
 
 func count(n int, what string) string {
@@ -137,4 +98,12 @@ func count(n int, what string) string {
 func isTerminal(w any) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// oneLine replaces every run of white space by one space.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+func firstLine(text string) string {
+	first, _, _ := strings.Cut(text, "\n")
+	return first
 }

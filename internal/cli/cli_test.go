@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,9 +16,12 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-func TestWhatCountsAsAnInterruptOfItsOwn(t *testing.T) {
+func TestSignalsWithinTheWindowCountAsOneInterrupt(t *testing.T) {
 	type signal struct {
 		after time.Duration // the one before
 		sig   os.Signal
@@ -29,11 +33,11 @@ func TestWhatCountsAsAnInterruptOfItsOwn(t *testing.T) {
 		"two of timeout":               {{0, os.Interrupt, true}, {instant, os.Interrupt, false}},
 		"a wrapper that translates":    {{0, os.Interrupt, true}, {instant, syscall.SIGTERM, false}},
 		"a key that is held down":      {{0, os.Interrupt, true}, {400 * instant, os.Interrupt, false}, {400 * instant, os.Interrupt, true}},
-		"another right after a double": {{0, os.Interrupt, true}, {instant, os.Interrupt, false}, {gesture, os.Interrupt, true}},
+		"another right after a double": {{0, os.Interrupt, true}, {instant, os.Interrupt, false}, {signalWindow, os.Interrupt, true}},
 		"a terminal that is closed":    {{0, syscall.SIGHUP, true}, {second, syscall.SIGHUP, false}, {second, syscall.SIGHUP, false}, {second, syscall.SIGTERM, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var counted interrupts
+			var counted interruptCounter
 			now := time.Now()
 			for i, s := range signals {
 				now = now.Add(s.after)
@@ -45,7 +49,7 @@ func TestWhatCountsAsAnInterruptOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestKubernetesClientWritesNothingBetweenCastlesLines(t *testing.T) {
+func TestKubernetesClientLogsAreDiscarded(t *testing.T) {
 	stderr := os.Stderr
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -59,67 +63,93 @@ func TestKubernetesClientWritesNothingBetweenCastlesLines(t *testing.T) {
 	if err := write.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if said, err := io.ReadAll(read); code != 0 || err != nil || len(said) > 0 {
-		t.Errorf("exit code %d, %v: %q", code, err, said)
+	if logged, err := io.ReadAll(read); code != 0 || err != nil || len(logged) > 0 {
+		t.Errorf("exit code %d, %v: %q", code, err, logged)
 	}
 }
 
-func TestTwoSignalsAreOneHoweverLongTheAnswerTakes(t *testing.T) {
+func TestSlowInterruptHandlingDoesNotSplitOneInterrupt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		signals, answered := make(chan os.Signal, 3), 0
-		go hear(signals, func(times int) {
-			answered = times
-			time.Sleep(2 * gesture)
+		signals, handled := make(chan os.Signal, 3), 0
+		go dispatch(signals, func(times int) {
+			handled = times
+			time.Sleep(2 * signalWindow)
 		})
 		signals <- syscall.SIGTERM
 		synctest.Wait()
 		signals <- syscall.SIGTERM
 		close(signals)
-		time.Sleep(5 * gesture)
-		if answered != 1 {
-			t.Errorf("answered as %d interrupts", answered)
+		time.Sleep(5 * signalWindow)
+		if handled != 1 {
+			t.Errorf("handled as %d interrupts", handled)
 		}
 	})
 }
 
-func TestNobodyWhoReadsKeepsNoSignalBack(t *testing.T) {
+func TestBlockedStderrDoesNotDelayTheSignal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read := make(chan struct{})
-		promptly(func() { <-read })
+		withinSecond(func() { <-read })
 		close(read)
 		synctest.Wait()
 	})
 }
 
-func TestExitCodes(t *testing.T) {
+func TestExitCodeNamesTheGravestCause(t *testing.T) {
+	closed := fmt.Errorf("stage metallb: %w", &castle.GateError{Gate: "webhook.objects", Err: &gate.TimeoutError{}})
+	broken := errors.New("stage longhorn: apply: quota exceeded")
+	refused := fmt.Errorf("stage platform: %w", &castle.PreflightError{Preflight: "vm_ids.free"})
 	for _, c := range []struct {
+		name string
 		err  error
 		want int
 	}{
-		{nil, 0},
-		{errors.New("no"), 1},
-		{&castle.UsageError{Message: "no"}, 2},
-		{fmt.Errorf("open: %w", &castle.ConfigError{}), 2},
-		{&unconfirmedError{"no"}, 3},
-		{exitError(17), 17},
+		{"nothing", nil, 0},
+		{"a failed stage", broken, 1},
+		{"a usage error", &castle.UsageError{Message: "no"}, 2},
+		{"a configuration error", fmt.Errorf("open: %w", &castle.ConfigError{}), 2},
+		{"a missing confirmation", &unconfirmedError{"no"}, 3},
+		{"a preflight", refused, 4},
+		{"a gate", closed, 5},
+		{"gates checked once", &castle.ClosedError{Closed: 1, Asked: 2}, 5},
+		{"two gates", errors.Join(closed, closed), 5},
+		{"a gate and a failed stage", errors.Join(closed, broken), 1},
+		{"a gate and a preflight", errors.Join(closed, refused), 4},
+		{"something left over", &castle.LeftoverError{Things: []event.OwnedObject{{Kind: "machine", ID: "421"}}}, 6},
+		{"another run", &state.HeldError{}, 7},
+		{"the user's program", exitError(17), 17},
+		{"an interrupt and a failed stage", errors.Join(broken, fmt.Errorf("interrupted: %w", context.Canceled)), 130},
 	} {
-		if got := exitCode(c.err); got != c.want {
-			t.Errorf("%v: got %d, want %d", c.err, got, c.want)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			if got := exitCode(c.err); got != c.want {
+				t.Errorf("exit code of %v is %d, want %d", c.err, got, c.want)
+			}
+		})
 	}
 }
 
-func TestEveryJoinedErrorIsExplainedOnce(t *testing.T) {
+func TestExplainWritesEveryJoinedErrorOnce(t *testing.T) {
 	var b strings.Builder
-	a := &app{stderr: &b}
 	one := errors.New("stage one: no")
-	a.explain(errors.Join(one, errors.Join(errors.New("stage two: no"), one)))
+	explain(&b, errors.Join(one, errors.Join(errors.New("stage two: no"), one)))
 	if got, want := b.String(), "castle: stage one: no\ncastle: stage two: no\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-func TestTheLabIsAnExecutableFileOnPath(t *testing.T) {
+func TestCommandLineHidesValuesOfVariables(t *testing.T) {
+	for want, args := range map[string][]string{
+		"castle create blue --only keys":        {"create", "blue", "--only", "keys"},
+		"castle create blue --var … --var=… -v": {"create", "blue", "--var", "a=b", "--var=c=d", "-v"},
+		"castle -C 'my clusters' create blue":   {"-C", "my clusters", "create", "blue"},
+	} {
+		if got := commandLine(args); got != want {
+			t.Errorf("%q: got %s, want %s", args, got, want)
+		}
+	}
+}
+
+func TestFindLabTakesAnExecutableFileOnPath(t *testing.T) {
 	folder, plain, good := t.TempDir(), t.TempDir(), t.TempDir()
 	if err := os.Mkdir(filepath.Join(folder, labName), 0o755); err != nil {
 		t.Fatal(err)
@@ -133,8 +163,7 @@ func TestTheLabIsAnExecutableFileOnPath(t *testing.T) {
 	if err != nil || got != filepath.Join(good, labName) {
 		t.Errorf("got %s, %v", got, err)
 	}
-	var usage *castle.UsageError
-	if _, err := findLab(strings.Join([]string{folder, plain}, ":")); !errors.As(err, &usage) {
+	if _, err := findLab(strings.Join([]string{folder, plain}, ":")); !is[*castle.UsageError](err) {
 		t.Errorf("without one: %v", err)
 	}
 }

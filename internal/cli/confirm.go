@@ -10,33 +10,32 @@ import (
 	"github.com/ephemeral-castle/castle/internal/castle"
 )
 
-// agreed asks for the cluster's name before something is done that cannot simply
-// be taken back; unless says what was then not done.
-func (a *app) agreed(c *castle.Castle, what, unless string, yes bool) error {
-	return a.typed("the cluster's name", c.Cluster().Name, what, unless, yes)
+// confirmCluster asks the user to type the cluster's name before an action that cannot
+// simply be undone; otherwise says what was not done.
+func confirmCluster(a *app, c *castle.Castle, action, otherwise string, yes bool) error {
+	return confirm(a, "the cluster's name", c.Cluster().Name, action, otherwise, yes)
 }
 
-// typed asks for a word that names what is meant.
-func (a *app) typed(word, want, what, unless string, yes bool) error {
+// confirm asks the user to type want, which word describes.
+func confirm(a *app, word, want, action, otherwise string, yes bool) error {
 	if yes {
 		return nil
 	}
 	if !isTerminal(a.stdin) {
-		return &unconfirmedError{"not confirmed, " + unless + "; without a terminal, say --yes"}
+		return &unconfirmedError{"not confirmed, " + otherwise + "; without a terminal, pass --yes"}
 	}
-	a.prompting(true)
-	defer a.prompting(false)
-	fmt.Fprintf(a.stderr, "Type %s to %s (%s): ", word, what, want)
+	defer a.interrupts.prompt()()
+	fmt.Fprintf(a.stderr, "Type %s to %s (%s): ", word, action, want)
 	typed, err := bufio.NewReader(a.stdin).ReadString('\n')
 	if strings.TrimSpace(typed) != want {
-		return &unconfirmedError{"not confirmed, " + unless}
+		return &unconfirmedError{"not confirmed, " + otherwise}
 	}
 	return err
 }
 
-// agreeing returns how the user is asked whether a stage may replace or destroy
-// something while a run goes on. Whoever has no terminal cannot agree.
-func (a *app) agreeing() func(context.Context, castle.Loss) (bool, error) {
+// confirmLoss returns how a run asks whether a stage may replace or destroy resources.
+// Without a terminal the answer is no.
+func confirmLoss(a *app) func(context.Context, castle.Loss) (bool, error) {
 	if !isTerminal(a.stdin) {
 		return func(context.Context, castle.Loss) (bool, error) { return false, nil }
 	}
@@ -51,11 +50,11 @@ func (a *app) agreeing() func(context.Context, castle.Loss) (bool, error) {
 	})
 	return func(ctx context.Context, loss castle.Loss) (bool, error) {
 		var text strings.Builder
-		fmt.Fprintf(&text, "%s/%s is to lose what exists:\n", loss.Layer, loss.Stage)
+		fmt.Fprintf(&text, "%s/%s: the plan replaces or destroys existing resources:\n", loss.Layer, loss.Stage)
 		for _, c := range loss.Changes {
 			fmt.Fprintf(&text, "  %s\n", c)
 		}
-		a.say(text.String() + "Type yes to replace and destroy that: ")
+		a.interrupts.say(text.String() + "Type yes to replace and destroy them: ")
 		read()
 		select {
 		case answer := <-answers:

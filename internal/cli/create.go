@@ -13,30 +13,31 @@ func newCreate(a *app) *cobra.Command {
 	yes := false
 	cmd := &cobra.Command{
 		Use:   "create CLUSTER",
-		Short: "Raise a cluster, or complete what was begun",
-		Long: `Raise a cluster. What is up to date is left alone; what a failed or killed run
-left unfinished is completed. What fails for a reason that passes by itself, such
-as a lock of Proxmox' or an API server that restarts, is tried again, five times
-at most. A failed stage stops only what needs it.
-Before anything is changed, every VM id is asked for. What stands on one and is not
-known to be castle's is never touched: exit code 4, with what it is and the ways
-out. --adopt takes over machines that are this cluster's own by name, by all their
-tags and by their node, though nothing here knows of them, as after a lost state.
-Before anything that exists is replaced or destroyed, what that is is shown and
-asked for; without a terminal it needs --yes, or that stage is left as it is and the
-exit code is 3. What a run that was cut short left half made is completed unasked.
+		Short: "Create a cluster or resume a run",
+		Long: `Create a cluster, or resume a run that failed or was killed. Stages that are up to
+date are not applied. castle retries a transient error, such as a Proxmox lock or an
+API server that restarts, up to five times. A failed stage skips only its dependents.
 
---plan applies exactly what ` + "`castle plan --plan-out`" + ` has saved: nothing is asked,
-and if anything has moved since (configuration, values, secrets, code, states,
-Terraform, castle itself), nothing is done; exit code 3. A stage that could not be
-planned before others were applied is planned when it is its turn, and applied if it
-makes what does not exist and changes nothing that does; otherwise it needs a new
-plan, or --yes. The same command completes what was cut short, and does no more
-than was reviewed.`,
+Before any change, castle checks every VM id. It never touches a VM that it does
+not own: exit code 4, with the VM and the remedies. --adopt imports VMs that belong
+to this cluster by name, by all their tags and by their node, for example after the
+state was lost. Before castle replaces or destroys a resource, it shows the change
+and asks; without a terminal it requires --yes, or leaves the stage unchanged with
+exit code 3. Resources that an interrupted run created in part are completed without
+asking.
+
+--plan applies exactly the plan that ` + "`castle plan --plan-out`" + ` saved, without asking. If
+anything has changed since (configuration, values, secrets, code, states, Terraform,
+castle itself), castle applies nothing: exit code 3. A stage that could not be
+planned before others were applied is planned in its turn. castle applies it if it
+only creates resources; otherwise it requires a new plan, or --yes. The same command
+resumes an interrupted run, and applies no more than was reviewed.`,
 		Args: a.oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := planDecides(cmd, o.Plan); err != nil {
-				return err
+			for _, flag := range []string{"only", "from", "to", "refresh", "adopt"} {
+				if o.Plan != "" && cmd.Flags().Changed(flag) {
+					return usageError(cmd, fmt.Errorf("--%s cannot be combined with --plan %s", flag, o.Plan))
+				}
 			}
 			reporter, done := a.runReporter()
 			c, err := a.open(args[0], reporter)
@@ -44,29 +45,19 @@ than was reviewed.`,
 				return err
 			}
 			if !yes {
-				o.Agree = a.agreeing()
+				o.Agree = confirmLoss(a)
 			}
 			defer done()
 			return c.Create(cmd.Context(), o)
 		},
 	}
 	selectionFlags(cmd, &o.Selection)
-	cmd.Flags().BoolVar(&o.Refresh, "refresh", false, "apply what is up to date, too")
-	cmd.Flags().BoolVar(&o.Adopt, "adopt", false, "take over machines that name, tags and node say are this cluster's")
-	cmd.Flags().BoolVar(&yes, "yes", false, "replace and destroy what has to be, without asking")
-	cmd.Flags().StringVar(&o.Plan, "plan", "", "apply exactly the plan that was saved in `FILE`")
+	cmd.Flags().BoolVar(&o.Refresh, "refresh", false, "apply stages that are up to date, too")
+	cmd.Flags().BoolVar(&o.Adopt, "adopt", false, "import VMs whose name, tags and node match this cluster")
+	cmd.Flags().BoolVar(&yes, "yes", false, "replace and destroy resources without asking")
+	cmd.Flags().StringVar(&o.Plan, "plan", "", "apply exactly the saved plan in `FILE`")
 	a.valueFlags(cmd)
 	return cmd
-}
-
-// planDecides refuses flags that would make something else of a saved plan.
-func planDecides(cmd *cobra.Command, plan string) error {
-	for _, flag := range []string{"only", "from", "to", "refresh", "adopt"} {
-		if plan != "" && cmd.Flags().Changed(flag) {
-			return usageError(cmd, fmt.Errorf("--%s: with --plan, %s decides what is done", flag, plan))
-		}
-	}
-	return nil
 }
 
 func selectionFlags(cmd *cobra.Command, s *castle.Selection) {

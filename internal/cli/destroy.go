@@ -3,9 +3,9 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -17,34 +17,34 @@ func newDestroy(a *app) *cobra.Command {
 	yes := false
 	cmd := &cobra.Command{
 		Use:   "destroy CLUSTER",
-		Short: "Raze a cluster and prove that nothing is left",
-		Long: `Raze what was recorded of a cluster, in reverse order. If the platform goes, what
-is inside the cluster is not contacted: it ends with the cluster. Asks for the
-cluster's name; without a terminal it needs --yes.
+		Short: "Destroy a cluster and verify that nothing remains",
+		Long: `Destroy the recorded stages of a cluster in reverse order. If the platform is
+destroyed, castle does not contact the resources inside the cluster: they end with
+it. Asks for the cluster's name; without a terminal it requires --yes.
 
-It works with what was recorded at the last apply, whatever the configuration and
-flags say by now; only a Proxmox API token that was rotated since is taken from the
-configuration, from PROXMOX_VE_API_TOKEN, or read again where it was read from.
+castle uses what it recorded at the last apply, whatever the configuration and flags
+are now. Only a rotated Proxmox API token comes from the configuration, from
+PROXMOX_VE_API_TOKEN, or from the store that it was read from.
 
-Then Proxmox is asked whether machines, disks and images are gone; what is still
-being deleted is waited for. What was proved is in runs/<id>/receipt.json of the
-state directory. Anything left, or not proved gone, is exit code 6 and a list with
-the way to remove each; the same command asks again.`,
+castle then verifies in Proxmox that machines, disks and images are gone, and waits
+for deletions that are in progress. runs/<id>/receipt.json in the state directory
+records the result. If anything remains or could not be verified, castle lists it
+with the remedies: exit code 6. The same command verifies again.`,
 		Args: a.oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			reporter, done := a.runReporter()
-			c, err := a.openAs(castle.Options{Cluster: args[0], Reporter: reporter, Recorded: true})
+			c, err := a.openWith(castle.Options{Cluster: args[0], Reporter: reporter, Recorded: true})
 			if err != nil {
 				return err
 			}
-			if err := a.mayGo(c); err != nil {
+			if err := checkProtection(a, c); err != nil {
 				return err
 			}
 			doomed, err := c.Doomed(o)
 			if err != nil {
 				return err
 			}
-			stay, err := staying(c, o, doomed)
+			kept, err := keptStages(c, o, doomed)
 			if err != nil {
 				return err
 			}
@@ -52,16 +52,19 @@ the way to remove each; the same command asks again.`,
 			if err != nil {
 				return err
 			}
-			if len(doomed) == 0 && due { // a killed run has left only this to do
-				defer done()
-				return c.Destroy(cmd.Context(), o)
-			}
-			if len(doomed) == 0 {
-				fmt.Fprintf(a.stderr, "castle: %s: %s\n", c.Name(), cmp.Or(stay, "nothing stands; there is nothing to destroy"))
+			switch {
+			case len(doomed) == 0 && due: // a killed run left only the verification
+			case len(doomed) == 0:
+				fmt.Fprintf(a.stderr, "castle: %s: %s\n", c.Name(), cmp.Or(kept, "nothing to destroy"))
 				return nil
-			}
-			if err := a.confirm(c, doomed, stay, yes); err != nil {
-				return err
+			default:
+				err := printDoomed(a.stderr, "Would destroy: "+c.Name(), doomed, kept)
+				if err == nil {
+					err = confirmCluster(a, c, "destroy it", "nothing was destroyed", yes)
+				}
+				if err != nil {
+					return err
+				}
 			}
 			defer done()
 			return c.Destroy(cmd.Context(), o)
@@ -69,14 +72,14 @@ the way to remove each; the same command asks again.`,
 	}
 	selectionFlags(cmd, &o.Selection)
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	cmd.Flags().BoolVar(&o.All, "all", false, "persistent stages, too")
-	cmd.Flags().BoolVar(&o.Graceful, "graceful", false, "delete what is in the cluster properly before the cluster goes")
+	cmd.Flags().BoolVar(&o.All, "all", false, "destroy persistent stages, too")
+	cmd.Flags().BoolVar(&o.Graceful, "graceful", false, "delete the resources inside the cluster before the cluster")
 	a.valueFlags(cmd)
 	return cmd
 }
 
-// staying says which stages are left because they are persistent, "" if none is.
-func staying(c *castle.Castle, o castle.DestroyOptions, doomed []*castle.Doomed) (string, error) {
+// keptStages describes the stages that stay because they are persistent, "" if there are none.
+func keptStages(c *castle.Castle, o castle.DestroyOptions, doomed []*castle.Doomed) (string, error) {
 	o.All = true
 	all, err := c.Doomed(o)
 	if err != nil {
@@ -91,18 +94,19 @@ func staying(c *castle.Castle, o castle.DestroyOptions, doomed []*castle.Doomed)
 	if len(names) == 0 {
 		return "", nil
 	}
-	return "what is persistent stays unless --all is given: " + strings.Join(names, ", "), nil
+	return "persistent stages stay unless --all is given: " + strings.Join(names, ", "), nil
 }
 
-// mayGo refuses to destroy a protected cluster. What was recorded is destroyed
-// whatever the configuration says, so an invalid one is only told of.
-func (a *app) mayGo(c *castle.Castle) error {
+// checkProtection refuses to destroy a protected cluster. An invalid configuration is
+// only a warning, because the destroy uses the record.
+func checkProtection(a *app, c *castle.Castle) error {
 	invalid := c.Invalid()
 	switch {
 	case c.Cluster().Protect && invalid != nil:
-		return invalid // whether it is protected may not be known
+		return invalid // it may hide that the cluster is protected
 	case c.Cluster().Protect:
-		return &unconfirmedError{fmt.Sprintf("%s is protected: take `protect = true` out of %s/cluster.hcl first", c.Name(), c.Cluster().Dir)}
+		return &unconfirmedError{fmt.Sprintf("%s is protected: remove `protect = true` from %s/cluster.hcl first",
+			c.Name(), c.Cluster().Dir)}
 	case invalid != nil:
 		more, first := "", invalid.Diagnostics[0]
 		if n := len(invalid.Diagnostics) - 1; n > 0 {
@@ -112,15 +116,15 @@ func (a *app) mayGo(c *castle.Castle) error {
 		if first.Subject != nil {
 			where = fmt.Sprintf("%s:%d: ", first.Subject.Filename, first.Subject.Start.Line)
 		}
-		fmt.Fprintf(a.stderr, "castle: %s%s%s; what was recorded is destroyed all the same\n", where, first.Summary, more)
+		fmt.Fprintf(a.stderr, "castle: %s%s%s; destroy uses the record anyway\n", where, first.Summary, more)
 	}
 	return nil
 }
 
-// confirm shows what goes and asks for the cluster's name.
-func (a *app) confirm(c *castle.Castle, doomed []*castle.Doomed, stay string, yes bool) error {
-	t := tabwriter.NewWriter(a.stderr, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "To be destroyed of %s:\n", c.Name())
+// printDoomed lists the stages that a run would destroy, and remarks below them.
+func printDoomed(w io.Writer, title string, doomed []*castle.Doomed, remarks ...string) error {
+	t := table(w)
+	fmt.Fprintln(t, title)
 	for _, d := range doomed {
 		how := ""
 		if d.Collapses {
@@ -128,11 +132,10 @@ func (a *app) confirm(c *castle.Castle, doomed []*castle.Doomed, stay string, ye
 		}
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", d.Record.Layer, d.Record.Name, count(len(d.Resources), "resource"), how)
 	}
-	if stay != "" {
-		fmt.Fprintf(t, "  %s\n", stay)
+	for _, remark := range remarks {
+		if remark != "" {
+			fmt.Fprintf(t, "  %s\n", remark)
+		}
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	return a.agreed(c, "destroy it", "nothing was destroyed", yes)
+	return t.Flush()
 }

@@ -15,30 +15,22 @@ import (
 func newDoctor(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [CLUSTER]",
-		Short: "Ask whether everything that a create relies on is there",
-		Long: `Ask everything around a cluster that a create will rely on, and change nothing:
-Terraform and its providers, the state directory; Infisical, its folder and the
-secrets that stages read there, or the same of a Vault; Proxmox, its certificate,
-the API token and its rights, nodes, storages, image and VM ids; the Git
-repository; whether addresses are free and names resolve; clocks. Without CLUSTER: this machine alone.
+		Short: "Check prerequisites",
+		Long: `Check everything that a create relies on, and change nothing: Terraform and its
+providers, the state directory; Infisical or Vault with the folder and the secrets
+that stages read; Proxmox with its certificate, API token and privileges, nodes,
+storages, image and VM ids; the Git repository; free addresses, host names, clocks.
+Without CLUSTER: this machine only.
 
-Each finding is green; yellow, a doubt; red, what would stop a create; or grey,
-what could not be asked and why. Yellow and red say the way out. Values of
-secrets are read into memory at most, and never shown.
+A finding is green; yellow, a warning; red, a problem that would stop a create; or
+grey, not checked, with the reason. Yellow and red findings name the fix. castle reads
+secret values into memory only, and never shows them.
 
-Exit code 0 if nothing is red, 1 if something is, 2 if the configuration cannot
-be read (castle check says all that is wrong with it).`,
-		Args: usage(func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return fmt.Errorf("needs at most one cluster, not %d", len(args))
-			}
-			if len(args) == 0 && len(a.vars)+len(a.varFiles) > 0 {
-				return errors.New("--var and --var-file speak of one cluster; name it" + a.known())
-			}
-			return nil
-		}),
+Exit code 0 if nothing is red, 1 if something is, 2 if the configuration cannot be
+read (castle check lists its problems).`,
+		Args: a.optionalCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o := castle.Options{Recorded: len(args) == 0} // a machine needs no repository
+			o := castle.Options{Recorded: len(args) == 0} // without a cluster no repository is needed
 			if len(args) > 0 {
 				o.Cluster = args[0]
 			}
@@ -47,20 +39,16 @@ be read (castle check says all that is wrong with it).`,
 				return err
 			}
 			lab, err := findLab(process.Getenv(a.environ, "PATH"))
-			if missing := new(castle.UsageError); err != nil && !errors.As(err, &missing) {
+			if err != nil && !is[*castle.UsageError](err) {
 				return err
 			}
 			report, err := castle.Doctor(cmd.Context(), o, lab)
 			if err != nil {
 				return err
 			}
-			if a.output == "json" {
-				err = a.printJSON(report)
-			} else {
-				err = printReport(a.stdout, report, isTerminal(a.stdout))
-			}
+			err = a.print(report, func() error { return printReport(a.stdout, report, isTerminal(a.stdout)) })
 			if err == nil && !report.Healthy {
-				return exitError(castle.ExitFailed)
+				return exitError(exitFailed)
 			}
 			return err
 		},
@@ -69,26 +57,25 @@ be read (castle check says all that is wrong with it).`,
 	return cmd
 }
 
-// printReport writes a line for each finding, and one below it for the way out.
+// printReport writes a line for each finding, and its fix below it.
 func printReport(w io.Writer, r *doctor.Report, terminal bool) error {
-	wide := 0
+	codes := map[doctor.Colour]string{doctor.Green: "32", doctor.Yellow: "33", doctor.Red: "31", doctor.Grey: "2"}
+	width := 0
 	for _, f := range r.Findings {
-		wide = max(wide, len(f.Name))
+		width = max(width, len(f.Name))
 	}
+	var errs []error
 	for _, f := range r.Findings {
 		colour := fmt.Sprintf("%-6s", f.Colour)
-		if code := map[doctor.Colour]string{doctor.Green: "32", doctor.Yellow: "33", doctor.Red: "31", doctor.Grey: "2"}[f.Colour]; terminal {
-			colour = "\x1b[" + code + "m" + colour + "\x1b[0m"
+		if terminal {
+			colour = "\x1b[" + codes[f.Colour] + "m" + colour + "\x1b[0m"
 		}
-		if _, err := fmt.Fprintf(w, "%s  %-*s  %s\n", colour, wide, f.Name, f.Text); err != nil {
-			return err
-		}
-		if f.Way == "" {
-			continue
-		}
-		if _, err := fmt.Fprintf(w, "%6s  %*s  way out: %s\n", "", wide, "", f.Way); err != nil {
-			return err
+		_, err := fmt.Fprintf(w, "%s  %-*s  %s\n", colour, width, f.Name, f.Text)
+		errs = append(errs, err)
+		if f.Way != "" {
+			_, err := fmt.Fprintf(w, "%6s  %*s  fix: %s\n", "", width, "", f.Way)
+			errs = append(errs, err)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }

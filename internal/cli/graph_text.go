@@ -2,30 +2,17 @@ package cli
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"unicode/utf8"
-
-	"golang.org/x/term"
 
 	"github.com/ephemeral-castle/castle/internal/castle"
 )
 
-// indent is where what a stage waits for begins.
+// indent is the column at which a stage's dependencies begin.
 const indent = 33
 
-// columns is how wide a text may be: as the terminal, else wide.
-func (a *app) columns() int {
-	if f, ok := a.stdout.(*os.File); ok {
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 2*indent {
-			return width
-		}
-	}
-	return 120
-}
-
-// graphText is the graph for a terminal: a paragraph for each layer, in it each
-// stage with what it waits for, and the gates that what comes after waits for.
+// graphText renders a graph for a terminal: a paragraph per layer, in it each stage with
+// its dependencies and gates.
 func graphText(g *castle.Graph, columns int) string {
 	var b strings.Builder
 	layer := ""
@@ -38,9 +25,9 @@ func graphText(g *castle.Graph, columns int) string {
 		if s.Critical {
 			mark = "*"
 		}
-		head := fmt.Sprintf("%s %-20s %8s", mark, s.Name, took(s.Seconds))
+		head := fmt.Sprintf("%s %-20s %8s", mark, s.Name, duration(s.Seconds))
 		for _, line := range graphLines(g, s) {
-			for _, part := range broken(line, columns-indent) {
+			for _, part := range wrap(line, columns-indent) {
 				fmt.Fprintln(&b, strings.TrimRight(fmt.Sprintf("%-*s%s", indent, head, part), " "))
 				head = ""
 			}
@@ -50,8 +37,8 @@ func graphText(g *castle.Graph, columns int) string {
 		}
 	}
 	fmt.Fprintln(&b)
-	for _, line := range graphRun(g) {
-		fmt.Fprintln(&b, strings.Join(broken(line, columns), "\n"))
+	for _, line := range runSummary(g) {
+		fmt.Fprintln(&b, strings.Join(wrap(line, columns), "\n"))
 	}
 	if g.Run != nil {
 		fmt.Fprintln(&b, "* on the critical path")
@@ -59,33 +46,33 @@ func graphText(g *castle.Graph, columns int) string {
 	return b.String()
 }
 
-// graphLines says what a stage waits for, and what waits for it has to wait for.
-func graphLines(g *castle.Graph, s castle.GraphStage) []string {
-	var values, ordered, connected, early []string
+// graphLines lists the dependencies of a stage by reason, and its gates.
+func graphLines(g *castle.Graph, s castle.GraphStage) (lines []string) {
+	var values, ordered, connected, gates []string
 	late := map[string][]string{}
 	for _, e := range g.Edges {
 		switch {
 		case e.To != s.Name:
+			continue
 		case e.Late != "":
 			late[e.Late] = append(late[e.Late], e.From)
-		default:
-			if carries(e) {
-				values = append(values, e.From)
-			}
-			if e.Needs {
-				ordered = append(ordered, e.From)
-			}
-			if e.Connection {
-				connected = append(connected, e.From)
-			}
+			continue
+		}
+		if carriesValues(e) {
+			values = append(values, e.From)
+		}
+		if e.Needs {
+			ordered = append(ordered, e.From)
+		}
+		if e.Connection {
+			connected = append(connected, e.From)
 		}
 	}
 	for _, gate := range s.Gates {
 		if !gate.Late {
-			early = append(early, gate.Name)
+			gates = append(gates, gate.Name)
 		}
 	}
-	var lines []string
 	add := func(what string, names []string) {
 		if len(names) > 0 {
 			lines = append(lines, what+" "+strings.Join(names, ", "))
@@ -94,12 +81,12 @@ func graphLines(g *castle.Graph, s castle.GraphStage) []string {
 	add("connects to", connected)
 	add("reads", values)
 	add("needs", ordered)
-	add("gates", early)
+	add("gates", gates)
 	for _, gate := range s.Gates {
 		if gate.Late {
-			text := "judged late: " + gate.Name
+			text := "deferred gate " + gate.Name
 			if s.GateSeconds != nil {
-				text += " " + took(s.GateSeconds)
+				text += " " + duration(s.GateSeconds)
 			}
 			add(text+", after", late[gate.Name])
 		}
@@ -107,9 +94,9 @@ func graphLines(g *castle.Graph, s castle.GraphStage) []string {
 	return lines
 }
 
-// carries reports whether values flow along an edge beside those that castle
-// itself connects with.
-func carries(e castle.GraphEdge) bool {
+// carriesValues reports whether a stage reads outputs along e other than those that
+// castle connects with.
+func carriesValues(e castle.GraphEdge) bool {
 	for _, v := range e.Values {
 		if v != "platform.kubeconfig" && v != "platform.talosconfig" {
 			return true
@@ -118,8 +105,8 @@ func carries(e castle.GraphEdge) bool {
 	return false
 }
 
-// broken breaks a text between words; what follows the first line is set in a little.
-func broken(s string, columns int) []string {
+// wrap breaks a text between words, and indents every line but the first.
+func wrap(s string, columns int) []string {
 	var lines []string
 	line := ""
 	for _, word := range strings.Split(s, " ") {

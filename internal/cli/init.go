@@ -15,11 +15,11 @@ import (
 func newInit(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "init [DIR]",
-		Short: "Make a castle repository of a folder",
-		Long: `Make a castle repository of DIR, or of the folder you are in: clusters/, castle.hcl
-with what can be said for all clusters, and a .gitignore that keeps kubeconfigs,
-Terraform states and secrets.tfvars out of Git. Nothing that is there is changed;
-what a .gitignore lacks is appended only if you say so.`,
+		Short: "Initialize a repository",
+		Long: `Initialize a castle repository in DIR, or in the current directory: clusters/,
+castle.hcl with settings for all clusters, and a .gitignore that keeps kubeconfigs,
+Terraform states and secrets.tfvars out of Git. Existing files stay unchanged;
+castle appends missing lines to a .gitignore only if you confirm it.`,
 		Args: usage(cobra.MaximumNArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			dir := a.directory
@@ -33,61 +33,58 @@ what a .gitignore lacks is appended only if you say so.`,
 			if err != nil {
 				return &castle.UsageError{Message: err.Error()}
 			}
-			if a.output == "json" {
-				made, unignored := append([]string{}, done.Made...), append([]string{}, done.Unignored...)
-				if err := a.printJSON(map[string]any{"repository": dir, "made": made, "unignored": unignored}); err != nil {
-					return err
-				}
-			} else {
-				a.tellInitialized(dir, done.Made)
+			result := map[string]any{
+				"repository": dir, "made": append([]string{}, done.Made...), "unignored": append([]string{}, done.Unignored...),
 			}
-			if len(done.Unignored) == 0 {
-				return nil
+			err = a.print(result, func() error { return printInit(a, dir, done.Made) })
+			if err != nil || len(done.Unignored) == 0 {
+				return err
 			}
-			return a.ignore(dir, done.Unignored)
+			return offerIgnore(a, dir, done.Unignored)
 		},
 	}
 }
 
-func (a *app) tellInitialized(dir string, made []string) {
+func printInit(a *app, dir string, made []string) error {
 	if len(made) == 0 {
-		fmt.Fprintf(a.stdout, "%s is a castle repository already\n", dir)
-		return
+		_, err := fmt.Fprintf(a.stdout, "%s is already a castle repository\n", dir)
+		return err
 	}
-	fmt.Fprintf(a.stdout, "%s is a castle repository now: %s\n", dir, strings.Join(made, ", "))
-	there := ""
+	flag := ""
 	if filepath.Clean(dir) != "." {
-		there = "-C " + dir + " "
+		flag = "-C " + dir + " "
 	}
-	fmt.Fprintf(a.stdout, "Next:\n  castle %snew green\n", there)
+	_, err := fmt.Fprintf(a.stdout, "initialized castle repository %s: %s\nNext:\n  castle %snew green\n",
+		dir, strings.Join(made, ", "), flag)
+	return err
 }
 
-// lacks says what a .gitignore lacks, and what for.
-func lacks(dir string, lines []string) string {
-	return fmt.Sprintf("%s lacks %s: keys, states or secrets of a cluster could get into Git", filepath.Join(dir, ".gitignore"), strings.Join(lines, ", "))
+// ignoreProblem describes the lines that a .gitignore lacks.
+func ignoreProblem(dir string, lines []string) string {
+	return fmt.Sprintf("%s lacks %s: keys, states or secrets of a cluster could get into Git",
+		filepath.Join(dir, ".gitignore"), strings.Join(lines, ", "))
 }
 
 // warnUnignored warns of a repository whose keys and secrets could get into Git.
-func (a *app) warnUnignored(repository string) error {
+func warnUnignored(a *app, repository string) error {
 	lines, err := scaffold.Unignored(repository)
 	if err == nil && len(lines) > 0 {
-		a.say("castle: warning: " + lacks(repository, lines) + "; `castle init` adds what is missing")
+		a.interrupts.say("castle: warning: " + ignoreProblem(repository, lines) + "; `castle init` adds the missing lines")
 	}
 	return err
 }
 
-// ignore asks whether lines may be appended to a .gitignore that was there before.
-func (a *app) ignore(dir string, lines []string) error {
-	file := filepath.Join(dir, ".gitignore")
+// offerIgnore asks whether castle may append lines to an existing .gitignore.
+func offerIgnore(a *app, dir string, lines []string) error {
 	if !isTerminal(a.stdin) {
-		return &unconfirmedError{lacks(dir, lines) + "; add what is missing"}
+		return &unconfirmedError{ignoreProblem(dir, lines) + "; add the missing lines"}
 	}
-	a.prompting(true)
-	defer a.prompting(false)
-	fmt.Fprintf(a.stderr, "%s.\nAppend it? (y/N): ", lacks(dir, lines))
+	defer a.interrupts.prompt()()
+	fmt.Fprintf(a.stderr, "%s.\nAppend the missing lines? (y/N): ", ignoreProblem(dir, lines))
 	typed, err := bufio.NewReader(a.stdin).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(typed)); err != nil || answer != "y" && answer != "yes" {
-		return &unconfirmedError{file + " stays as it is; add " + strings.Join(lines, ", ")}
+		file := filepath.Join(dir, ".gitignore")
+		return &unconfirmedError{file + " was not changed; add " + strings.Join(lines, ", ")}
 	}
 	return scaffold.Ignore(dir, lines)
 }

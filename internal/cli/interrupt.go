@@ -4,59 +4,84 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"regexp"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/process"
+	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
-// interruptedError is why a run ends that its user has stopped. It is a
-// context.Canceled, so that nobody takes it for a success.
-type interruptedError struct{ begun bool }
+// interruptedError is the cause of a run's cancellation. It wraps context.Canceled, so
+// that no caller treats the run as a success.
+type interruptedError struct{ resume string } // the command; empty if nothing has started
 
 func (e interruptedError) Error() string {
-	if !e.begun {
+	if e.resume == "" {
 		return "interrupted"
 	}
-	return "interrupted; the same command completes what was begun"
+	return "interrupted; resume with: " + e.resume
 }
 func (interruptedError) Unwrap() error { return context.Canceled }
 
-// gesture is how long signals belong to the one before. Who sends one often sends
-// two: `timeout` signals its child and then its group, a make that is stopped
-// passes on what the group has had already. A second Ctrl-C comes later.
-const gesture = 500 * time.Millisecond
-
-// interrupts counts how often a user has interrupted castle.
-type interrupts struct {
-	times int
-	last  time.Time // when the last one was counted
+// commandLine returns the command that castle was started with. Values of --var are
+// left out: they may be secret.
+func commandLine(args []string) string {
+	line := "castle"
+	for i, arg := range args {
+		switch {
+		case strings.HasPrefix(arg, "--var="):
+			arg = "--var=…"
+		case i > 0 && args[i-1] == "--var":
+			arg = "…"
+		case !plainWord.MatchString(arg):
+			arg = process.Quote(arg)
+		}
+		line += " " + arg
+	}
+	return line
 }
 
-// count takes a signal and reports whether it is an interrupt of its own. A
-// terminal that is closed, or a connection that breaks, is a first one and no
-// more: the shell and the kernel tell of it several times.
-func (i *interrupts) count(sig os.Signal, now time.Time) bool {
-	if i.times > 0 && (sig == syscall.SIGHUP || now.Sub(i.last) < gesture) {
+var plainWord = regexp.MustCompile(`^[\w%+,./:=@-]+$`)
+
+// signalWindow is the time in which further signals count as the same interrupt:
+// `timeout` and make signal both the child and its group. A second Ctrl-C comes later.
+const signalWindow = 500 * time.Millisecond
+
+// interruptCounter counts how often the user has interrupted castle.
+type interruptCounter struct {
+	times int
+	last  time.Time // of the last counted signal
+}
+
+// count reports whether a signal is an interrupt of its own. A hangup counts only as
+// the first one: shell and kernel send it several times.
+func (i *interruptCounter) count(sig os.Signal, now time.Time) bool {
+	if i.times > 0 && (sig == syscall.SIGHUP || now.Sub(i.last) < signalWindow) {
 		return false
 	}
 	i.times, i.last = i.times+1, now
 	return true
 }
 
-// interruptible returns a context that the first interrupt or termination
-// signal ends, in order: Terraform finishes what it has begun and writes its
-// state. A second one only says what a third would lose; the third kills.
-func (a *app) interruptible(parent context.Context) (context.Context, func()) {
+// interruptible returns a context that the first interrupt cancels, so that Terraform
+// finishes cleanly. The second only warns what the third would lose; the third kills.
+func interruptible(parent context.Context, in *interrupts) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	if !signal.Ignored(syscall.SIGHUP) { // as nohup does
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
 		signal.Notify(signals, syscall.SIGHUP)
 	}
-	go hear(signals, func(times int) { a.interrupted(ctx, times, cancel) })
+	go dispatch(signals, func(times int) { in.handle(ctx, times, cancel) })
 	return ctx, func() {
 		signal.Stop(signals)
 		close(signals)
@@ -64,16 +89,16 @@ func (a *app) interruptible(parent context.Context) (context.Context, func()) {
 	}
 }
 
-// hear has every interrupt answered, one after the other. A signal's time is when it
-// comes: what is said of the one before may wait for a slow disk.
-func hear(signals <-chan os.Signal, answer func(times int)) {
+// dispatch handles the interrupts one after the other. It counts a signal when it
+// arrives, because handling the one before may take long on a slow disk.
+func dispatch(signals <-chan os.Signal, handle func(times int)) {
 	counted := make(chan int, 3)
 	go func() {
 		for times := range counted {
-			answer(times)
+			handle(times)
 		}
 	}()
-	var all interrupts
+	var all interruptCounter
 	for sig := range signals {
 		if all.count(sig, time.Now()) {
 			counted <- all.times
@@ -82,68 +107,127 @@ func hear(signals <-chan os.Signal, answer func(times int)) {
 	close(counted)
 }
 
-// interrupted answers one interrupt.
-func (a *app) interrupted(ctx context.Context, times int, cancel context.CancelCauseFunc) {
-	a.mu.Lock()
-	c, prompts, show, relay := a.working, a.prompts, a.show, a.relay
-	a.mu.Unlock()
+// interrupts knows what castle is doing, and handles an interrupt accordingly.
+type interrupts struct {
+	stderr  io.Writer
+	command string // that castle was started with
+
+	mu        sync.Mutex
+	cluster   *castle.Castle  // whose run an interrupt stops
+	lines     *ui.Lines       // shows the run, unless it is shown as JSON
+	prompting bool            // castle waits for the user's input
+	show      func()          // makes the terminal show input again; nil unless hidden
+	relay     func(times int) // forwards interrupts instead
+}
+
+func (i *interrupts) setCluster(c *castle.Castle) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.cluster = c
+}
+
+func (i *interrupts) setLines(l *ui.Lines) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.lines = l
+}
+
+// setRelay forwards every interrupt to f; the first one also cancels the context.
+func (i *interrupts) setRelay(f func(times int)) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.relay = f
+}
+
+// prompt marks that castle waits for input, until the returned function is called.
+func (i *interrupts) prompt() (done func()) {
+	set := func(is bool) {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		i.prompting = is
+	}
+	set(true)
+	return func() { set(false) }
+}
+
+// hideInput disables the terminal's echo until show is called or castle is interrupted.
+// It discards input that was typed or pasted ahead, so that it reaches no shell.
+func (i *interrupts) hideInput(terminal *os.File) (show func(), err error) {
+	fd := int(terminal.Fd())
+	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return nil, err
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.show = func() { _ = unix.IoctlSetTermios(fd, unix.TCSETSF, before) } // the terminal may be gone
+	hidden := *before
+	hidden.Lflag &^= unix.ECHO
+	return i.show, unix.IoctlSetTermios(fd, unix.TCSETSF, &hidden)
+}
+
+func (i *interrupts) handle(ctx context.Context, times int, cancel context.CancelCauseFunc) {
+	i.mu.Lock()
+	c, prompting, show, relay := i.cluster, i.prompting, i.show, i.relay
+	i.mu.Unlock()
 	var run castle.Interruptible
 	if c != nil {
 		run = c.Active()
 	}
 	switch {
-	case prompts: // nobody would come to read the answer, and nothing has begun
+	case prompting: // reading stdin cannot be cancelled, and nothing has started
 		if show != nil {
 			show()
 		}
-		fmt.Fprintln(a.stderr, "\ncastle: interrupted")
-		os.Exit(castle.ExitInterrupted)
+		fmt.Fprintln(i.stderr, "\ncastle: interrupted")
+		os.Exit(exitInterrupted)
 	case relay != nil:
 		cancel(interruptedError{})
 		relay(times)
 	case run == nil:
 		if times > 1 {
-			os.Exit(castle.ExitInterrupted)
+			os.Exit(exitInterrupted)
 		}
 		cancel(interruptedError{})
 	default:
-		promptly(func() { run.Interrupt(times) })
-		cancel(interruptedError{begun: true})
+		withinSecond(func() { run.Interrupt(times) })
+		cancel(interruptedError{i.command})
 		if times > 2 {
-			a.kill(context.WithoutCancel(ctx))
-			os.Exit(castle.ExitInterrupted)
+			if err := run.Kill(context.WithoutCancel(ctx)); err != nil {
+				fmt.Fprintln(i.stderr, "castle:", err)
+			}
+			os.Exit(exitInterrupted)
 		}
 	}
 }
 
-// promptly waits a moment for something to be said and no longer: that nobody
-// reads what castle says must not keep a signal from Terraform.
-func promptly(say func()) {
-	said := make(chan struct{})
-	go func() {
-		defer close(said)
-		say()
-	}()
-	select {
-	case <-said:
-	case <-time.After(time.Second):
-	}
-}
-
-// surviveClosedPipe keeps castle alive when nobody reads any more what it says:
-// `castle create blue | tee log` loses its tee to the same Ctrl-C, and a castle
-// that died of its next line would take Terraform with it in the middle of a
-// change. Nothing is ever read from the channel; that it is there is enough.
-func surviveClosedPipe() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
-
-// say tells the user something while a run may be shown.
-func (a *app) say(text string) {
-	a.mu.Lock()
-	lines := a.lines
-	a.mu.Unlock()
+// say writes a line while a run may be shown.
+func (i *interrupts) say(text string) {
+	i.mu.Lock()
+	lines := i.lines
+	i.mu.Unlock()
 	if lines != nil {
 		lines.Say(text)
 		return
 	}
-	fmt.Fprintln(a.stderr, text)
+	fmt.Fprintln(i.stderr, text)
 }
+
+// withinSecond waits at most a second for report: a blocked stderr must not delay
+// the signal to Terraform.
+func withinSecond(report func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		report()
+	}()
+	select {
+	case <-done:
+	case <-time.After(time.Second):
+	}
+}
+
+// surviveClosedPipe ignores SIGPIPE: `castle create blue | tee log` loses tee to the
+// same Ctrl-C, and castle must not die before Terraform ends. A registered channel
+// suffices; nothing reads it.
+func surviveClosedPipe() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }

@@ -1,13 +1,15 @@
 package cli
 
 import (
+	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/castle"
@@ -16,27 +18,23 @@ import (
 )
 
 func newNew(a *app) *cobra.Command {
-	var o struct {
-		template string
-		set      []string
-		answers  string
-		gitops   string
-	}
+	var template, answers, gitops string
+	var set []string
 	cmd := &cobra.Command{
 		Use:   "new CLUSTER[/PLATFORM]",
-		Short: "Make a cluster's configuration from a template",
-		Long: `Make clusters/<cluster>/<platform> from a template: checked, and ready to be
-rehearsed. What cannot be known is asked for on a terminal; --set and --answers
-answer beforehand, and without a terminal they must. Addresses and VM ids are
-proposed that no other cluster of the repository claims. Nothing is contacted, so
-whether something else has them (a DHCP server, a printer) is for you to know.
-Nothing is overwritten, and what castle check would refuse is not made.
+		Short: "Generate a cluster's configuration from a template",
+		Long: `Generate clusters/<cluster>/<platform> from a template, validated and ready to
+rehearse. On a terminal castle asks for the answers that it cannot know; --set and
+--answers give them in advance, and without a terminal they are required. castle
+proposes addresses and VM ids that no other cluster of the repository uses. It contacts
+nothing: check yourself that no other host (a DHCP server, a printer) uses them.
+Nothing is overwritten, and castle writes no configuration that castle check refuses.
 
-With --gitops DIR, the repository that Flux reads begins there, too: Traefik,
-cert-manager, an example, and which of it the cluster takes, in order. DIR is new,
-empty, a fresh clone of git_url, or has all this from another cluster: then only
-the cluster's own folder is added. cluster.hcl names DIR, so that castle check sees
-what both Flux and a stage would own.
+With --gitops DIR, castle also generates the repository that Flux reads: Traefik,
+cert-manager, an example, and the cluster's selection of them, in order. DIR is new,
+empty, a fresh clone of git_url, or was generated for another cluster: then castle
+adds only the cluster's folder. cluster.hcl refers to DIR, so that castle check finds
+objects that both Flux and a stage own.
 
 Keys (a template asks for those that it mentions):
 
@@ -46,14 +44,9 @@ An answers file holds lines KEY = VALUE, in HCL. No key is a secret.`,
   castle new green --set workers=1 --set git_url=https://github.com/me/green
   castle new green --answers green.hcl
   castle new green --gitops ../green-gitops`,
-		Args: usage(func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return fmt.Errorf("needs one cluster, not %d", len(args))
-			}
-			return nil
-		}),
+		Args: usage(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
-			given, err := a.givenAnswers(o.set, o.answers)
+			given, err := readAnswers(set, answers)
 			if err != nil {
 				return err
 			}
@@ -62,34 +55,39 @@ An answers file holds lines KEY = VALUE, in HCL. No key is a secret.`,
 				return err
 			}
 			order, err := scaffold.Begin(config.Options{
-				Repository: options.Repository, Library: options.Library, Templates: options.Templates, CastleVersion: options.Version,
-				Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(), Exists: castle.ExistsTypes(),
-			}, args[0], o.template)
+				Repository: options.Repository, Library: options.Library, Templates: options.Templates,
+				CastleVersion: options.Version,
+				Gates:         castle.GateTypes(), Preflights: castle.PreflightTypes(), Exists: castle.ExistsTypes(),
+			}, args[0], template)
 			if err != nil {
 				return &castle.UsageError{Message: err.Error()}
 			}
-			if o.gitops != "" {
-				if err := order.GitOps(o.gitops); err != nil {
-					return &castle.UsageError{Message: err.Error() + "\ncastle: nothing was made"}
+			if gitops != "" {
+				if err := order.GitOps(gitops); err != nil {
+					return nothingWritten(err)
 				}
 			}
-			chosen, err := a.answer(order, given)
+			chosen, err := answerKeys(a, order, given)
 			if err != nil {
 				return err
 			}
-			return a.make(order, chosen, o.gitops, options)
+			return writeCluster(a, order, chosen, gitops, options)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.template, "template", "proxmox-talos", "make it from the template `NAME`")
-	f.StringArrayVar(&o.set, "set", nil, "answer `KEY=VALUE`; may be repeated")
-	f.StringVar(&o.answers, "answers", "", "read answers from `FILE`; --set wins")
-	f.StringVar(&o.gitops, "gitops", "", "write the skeleton of the repository that Flux reads into `DIR`, or the cluster's part into one that has it")
+	f.StringVar(&template, "template", "proxmox-talos", "use the template `NAME`")
+	f.StringArrayVar(&set, "set", nil, "answer `KEY=VALUE`; repeatable")
+	f.StringVar(&answers, "answers", "", "read answers from `FILE`; --set wins")
+	f.StringVar(&gitops, "gitops", "", "also write the repository that Flux reads to `DIR`, or add the cluster to it")
 	return cmd
 }
 
-// givenAnswers are those of the command line.
-func (a *app) givenAnswers(set []string, file string) (map[string]string, error) {
+func nothingWritten(err error) error {
+	return &castle.UsageError{Message: err.Error() + "\ncastle: nothing was written"}
+}
+
+// readAnswers reads the answers of the command line.
+func readAnswers(set []string, file string) (map[string]string, error) {
 	given := map[string]string{}
 	if file != "" {
 		answers, files, diags := scaffold.ReadAnswers(file)
@@ -108,39 +106,38 @@ func (a *app) givenAnswers(set []string, file string) (map[string]string, error)
 	return given, nil
 }
 
-// answer answers every key: with what was given, with what the user types, or with
-// what castle proposes. It returns which were castle's own choice, and all that is
-// missing or wrong at once.
-func (a *app) answer(order *scaffold.Order, given map[string]string) (chosen []string, err error) {
-	var missing, wrong []string
+// answerKeys answers every key: from given, from the user or with castle's proposal. It
+// returns the proposals that it took, and reports all missing and invalid answers at once.
+func answerKeys(a *app, order *scaffold.Order, given map[string]string) (chosen []string, err error) {
+	var missing, wrong, names []string
 	keys := order.Keys()
-	var names []string
 	for _, k := range keys {
 		names = append(names, k.Name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !slices.Contains(names, name) {
-			wrong = append(wrong, fmt.Sprintf("%s: template %s does not ask for it%s", name, order.Template, config.DidYouMean(name, names)))
+			wrong = append(wrong, fmt.Sprintf("%s: template %s has no such key%s", name, order.Template,
+				config.DidYouMean(name, names)))
 		}
 	}
-	asks := isTerminal(a.stdin)
-	if asks && len(wrong) > 0 { // not after a dozen questions
+	interactive := isTerminal(a.stdin)
+	if interactive && len(wrong) > 0 { // not after a dozen questions
 		return nil, &castle.UsageError{Message: strings.Join(wrong, "\ncastle: ")}
 	}
-	questions := a.questions()
+	input := bufio.NewReader(a.stdin)
 	for _, k := range keys {
-		text, is := given[k.Name]
+		text, isGiven := given[k.Name]
 		if !order.Wants(k) {
-			if is {
-				wrong = append(wrong, fmt.Sprintf("%s: an answer is needed with secrets = %s alone", k.Name, k.Place))
+			if isGiven {
+				wrong = append(wrong, fmt.Sprintf("%s: only used with secrets = %s", k.Name, k.Place))
 			}
 			continue
 		}
 		proposal := order.Propose(k)
 		switch {
-		case is:
-		case asks && !k.Quiet:
-			if err := questions.ask(order, k, proposal); err != nil {
+		case isGiven:
+		case interactive && !k.Quiet:
+			if err := ask(a, input, order, k, proposal); err != nil {
 				return nil, err
 			}
 			continue
@@ -156,28 +153,52 @@ func (a *app) answer(order *scaffold.Order, given map[string]string) (chosen []s
 			}
 		}
 		if err := order.Answer(k, text); err != nil && !scaffold.Undecided(err) {
-			if asks {
-				return nil, &castle.UsageError{Message: err.Error() + "; nothing was made"}
+			if interactive {
+				return nil, &castle.UsageError{Message: err.Error() + "; nothing was written"}
 			}
 			wrong = append(wrong, err.Error())
 		}
 	}
 	if len(missing) > 0 {
-		wrong = append(wrong, order.Label()+" needs answers:\n"+strings.Join(missing, "\n")+
+		wrong = append(wrong, order.Label()+" requires answers:\n"+strings.Join(missing, "\n")+
 			"\n  give each with --set KEY=VALUE, all in a file with --answers FILE, or on a terminal")
 	}
 	if len(wrong) > 0 {
-		return nil, &castle.UsageError{Message: strings.Join(wrong, "\ncastle: ") + "\ncastle: nothing was made"}
+		return nil, nothingWritten(errors.New(strings.Join(wrong, "\ncastle: ")))
 	}
 	return chosen, nil
 }
 
-// make writes the cluster, checks it beside the others and puts it in its place; folder
-// is where Flux's repository goes.
-func (a *app) make(order *scaffold.Order, chosen []string, folder string, o castle.Options) (err error) {
+// ask asks for one answer until it is valid. An empty line takes the proposal.
+func ask(a *app, input *bufio.Reader, order *scaffold.Order, k *scaffold.Key, proposal string) error {
+	defer a.interrupts.prompt()()
+	for {
+		fmt.Fprint(a.stderr, k.Asks)
+		if proposal != "" {
+			fmt.Fprintf(a.stderr, " [%s]", proposal)
+		}
+		fmt.Fprint(a.stderr, ": ")
+		typed, err := input.ReadString('\n')
+		if errors.Is(err, io.EOF) {
+			fmt.Fprintln(a.stderr)
+			return &castle.UsageError{Message: "no answer; nothing was written"}
+		}
+		if err != nil {
+			return err
+		}
+		if err = order.Answer(k, cmp.Or(strings.TrimSpace(typed), proposal)); err == nil {
+			return nil
+		}
+		fmt.Fprintf(a.stderr, "  %s\n", err)
+	}
+}
+
+// writeCluster writes the cluster, checks it beside the others and moves it into place;
+// folder is the directory of the repository that Flux reads.
+func writeCluster(a *app, order *scaffold.Order, chosen []string, folder string, o castle.Options) (err error) {
 	draft, err := order.Write()
 	if err != nil {
-		return &castle.UsageError{Message: err.Error() + "\ncastle: nothing was made"}
+		return nothingWritten(err)
 	}
 	defer func() { err = errors.Join(err, draft.Close()) }()
 	repository := o.Repository
@@ -186,32 +207,35 @@ func (a *app) make(order *scaffold.Order, chosen []string, folder string, o cast
 	if err != nil {
 		return err
 	}
-	if err := a.writePlaced(report); err != nil {
+	if _, err := writeDiagnostics(a.stderr, report.Diagnostics, report.Files); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(report.Diagnostics, func(d *hcl.Diagnostic) bool { return d.Severity == hcl.DiagError }) {
-		return &castle.UsageError{Message: "castle check refuses what these answers make (above); nothing was made"}
+	if report.Diagnostics.HasErrors() {
+		return &castle.UsageError{Message: "castle check refuses this configuration (see above); nothing was written"}
 	}
 	if err := draft.Place(); err != nil {
 		return &castle.UsageError{Message: err.Error()}
 	}
-	if err := a.warnUnignored(repository); err != nil {
+	if err := warnUnignored(a, repository); err != nil {
 		return err
 	}
-	if a.output == "json" {
-		made := map[string]any{"cluster": order.Label(), "template": order.Template, "files": draft.Files, "next": draft.Commands()}
-		if draft.GitOps != "" {
-			made["gitops_files"] = draft.GitOpsFiles
-		}
-		return a.printJSON(made)
+	result := map[string]any{
+		"cluster": order.Label(), "template": order.Template, "files": draft.Files, "next": draft.Commands(),
 	}
-	if len(chosen) > 0 {
-		fmt.Fprintf(a.stdout, "Chosen by castle, beside the repository's other clusters (keep the addresses out of the router's DHCP range):\n  %s\n", strings.Join(chosen, "\n  "))
-	}
-	fmt.Fprintf(a.stdout, "%s is made and checked: %s\n", order.Label(), strings.Join(draft.Files, ", "))
 	if draft.GitOps != "" {
-		fmt.Fprintf(a.stdout, "What Flux reads is in %s: %s\nCommit and push it to git_url before the cluster is created; a rehearsal reads the folder as it lies there.\n", folder, strings.Join(draft.GitOpsFiles, ", "))
+		result["gitops_files"] = draft.GitOpsFiles
 	}
-	_, err = fmt.Fprint(a.stdout, draft.Next)
-	return err
+	return a.print(result, func() error {
+		if len(chosen) > 0 {
+			fmt.Fprintf(a.stdout, "Chosen by castle, unused by the repository's other clusters (keep the addresses out of the "+
+				"router's DHCP range):\n  %s\n", strings.Join(chosen, "\n  "))
+		}
+		fmt.Fprintf(a.stdout, "Wrote and checked %s: %s\n", order.Label(), strings.Join(draft.Files, ", "))
+		if draft.GitOps != "" {
+			fmt.Fprintf(a.stdout, "Wrote the repository that Flux reads, %s: %s\nCommit and push it to git_url before you "+
+				"create the cluster; a rehearsal reads the folder itself.\n", folder, strings.Join(draft.GitOpsFiles, ", "))
+		}
+		_, err := fmt.Fprint(a.stdout, draft.Next)
+		return err
+	})
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -18,41 +19,38 @@ func newPlan(a *app) *cobra.Command {
 	o := castle.PlanOptions{}
 	cmd := &cobra.Command{
 		Use:   "plan CLUSTER",
-		Short: "Say what a create would do, and change nothing",
-		Long: `Say of each stage what a create would make, change, replace and destroy, by
-Terraform's own plan, after what its code has changed since it was applied. Names
-only: no values. A stage whose inputs no earlier stage has said yet is not planned,
-and neither is what belongs into a cluster that does not answer. What preflights
-would refuse, what would be adopted or taken over, and closed gates are told, too.
-Nothing is applied, imported or recorded, and no state changes; the cluster is
-locked meanwhile. Exit code 0 whatever there is to do, and whatever would be
-refused; 1 if a stage could not be planned.
+		Short: "Show what create would change",
+		Long: `Show, per stage, the resources that create would create, change, replace and destroy,
+from Terraform's own plan, and first the code that changed since the last apply. Names
+only, no values. castle cannot plan a stage whose inputs are known after apply, nor
+resources in a cluster that does not answer. The plan also shows refusals of
+preflights, imports and closed gates. castle applies, imports and records nothing;
+it locks the cluster. Exit code 0 whatever the plan shows, 1 if a stage could not
+be planned.
 
---plan-out saves the plan, for review and for ` + "`castle create --plan`" + `, which applies
-exactly it, or nothing if anything has moved since. The file holds every value in
-clear, secrets too: it is readable by its owner alone, has to be called
-*` + castle.PlanExtension + `, and may lie in the castle repository only where .gitignore
-keeps it out of Git. It fits this state directory and this castle, on any machine
-that has both.`,
+--plan-out saves the plan for review and for ` + "`castle create --plan`" + `, which applies exactly
+this plan, or nothing if anything has changed since. The file holds every value in
+clear text, secrets included: only its owner can read it, its name must be
+*` + castle.PlanExtension + `, and it may lie in the castle repository only where .gitignore excludes it.
+It is valid for this state directory and this version of castle, on any machine.`,
 		Args: a.oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.open(args[0], a.progress())
 			if err != nil {
 				return err
 			}
-			if err := a.mayKeep(o.Out); err != nil {
+			if err := checkPlanPath(a.directory, o.Out); err != nil {
 				return err
 			}
 			plan, failed := c.Plan(cmd.Context(), o)
 			if plan == nil {
 				return failed
 			}
-			if a.output == "json" {
-				err = a.printJSON(plan)
-			} else {
+			err = a.print(plan, func() error {
 				printPlan(a.stdout, plan)
-				printSaved(a.stdout, plan)
-			}
+				printSaved(a.stdout, plan.Saved)
+				return nil
+			})
 			if err != nil {
 				return err
 			}
@@ -60,12 +58,13 @@ that has both.`,
 		},
 	}
 	selectionFlags(cmd, &o.Selection)
-	cmd.Flags().StringVar(&o.Out, "plan-out", "", "save the plan in `FILE"+castle.PlanExtension+"`, for create --plan; it holds secrets")
+	cmd.Flags().StringVar(&o.Out, "plan-out", "",
+		"save the plan in `FILE"+castle.PlanExtension+"`, for create --plan; it holds secrets")
 	a.valueFlags(cmd)
 	return cmd
 }
 
-// printPlan writes a plan for people: changed code first, then each stage.
+// printPlan prints changed code first, then each stage.
 func printPlan(w io.Writer, p *castle.Plan) {
 	code := map[string]bool{}
 	for _, c := range p.Code {
@@ -74,32 +73,32 @@ func printPlan(w io.Writer, p *castle.Plan) {
 		if len(c.Files) > 0 {
 			files = ": " + strings.Join(c.Files, ", ")
 		}
-		fmt.Fprintf(w, "stage %s: its code changed since castle %s applied it%s\n", c.Source, c.Castle, files)
+		fmt.Fprintf(w, "stage %s: code changed since castle %s applied it%s\n", c.Source, c.Castle, files)
 	}
 	if len(p.Code) > 0 {
 		fmt.Fprintln(w)
 	}
-	wide := 0
+	width := 0
 	for _, s := range p.Stages {
-		wide = max(wide, len(s.Layer)+1+len(s.Name))
+		width = max(width, len(s.Layer)+1+len(s.Name))
 	}
 	for _, s := range p.Stages {
-		fmt.Fprintf(w, "%-*s  %s\n", wide, s.Layer+"/"+s.Name, verdict(s))
-		told := func(part string) bool { return code[s.Name] && strings.HasPrefix(part, "module/") }
-		if differs := slices.DeleteFunc(slices.Clone(s.Differs), told); len(differs) > 0 {
-			remark(w, "changed since it was ready: "+strings.Join(differs, ", "))
+		fmt.Fprintf(w, "%-*s  %s\n", width, s.Layer+"/"+s.Name, planSummary(s))
+		isShown := func(part string) bool { return code[s.Name] && strings.HasPrefix(part, "module/") }
+		if differs := slices.DeleteFunc(slices.Clone(s.Differs), isShown); len(differs) > 0 {
+			printNote(w, "changed since it was ready: "+strings.Join(differs, ", "))
 		}
 		for _, c := range s.Changes {
 			fmt.Fprintf(w, "  %s\n", c)
 		}
 		for _, refused := range s.Refused {
-			remark(w, "create would be refused: "+refused)
+			printNote(w, "create would be refused: "+refused)
 		}
 		for _, text := range s.Notes {
-			remark(w, text)
+			printNote(w, text)
 		}
 		if len(s.OnEarlier) > 0 {
-			remark(w, fmt.Sprintf("judged by what %s says now, which changes first", strings.Join(s.OnEarlier, ", ")))
+			printNote(w, fmt.Sprintf("planned with the present outputs of %s, which changes first", strings.Join(s.OnEarlier, ", ")))
 		}
 	}
 	for _, u := range p.Unlisted {
@@ -107,115 +106,97 @@ func printPlan(w io.Writer, p *castle.Plan) {
 	}
 }
 
-// printSaved says where a plan was saved, and what is still open in it.
-func printSaved(w io.Writer, p *castle.Plan) {
-	s := p.Saved
+func printNote(w io.Writer, text string) {
+	fmt.Fprintf(w, "  note: %s\n", strings.ReplaceAll(text, "\n", "\n    "))
+}
+
+// printSaved shows where a plan was saved, and which stages it does not cover.
+func printSaved(w io.Writer, s *castle.SavedPlan) {
 	if s == nil {
 		return
 	}
-	fmt.Fprintf(w, "\nsaved in %s (sha256 %s); it holds secrets in clear. Apply exactly it:\n  %s\n", s.Path, s.SHA256, s.Apply)
+	fmt.Fprintf(w, "\nsaved in %s (sha256 %s); it holds secrets in clear text. To apply exactly this plan:\n  %s\n",
+		s.Path, s.SHA256, s.Apply)
 	if len(s.Unplanned) > 0 {
-		fmt.Fprintf(w, "warning: not in it: %s. Each is planned then, and applied if it changes nothing that exists, or with --yes\n", strings.Join(s.Unplanned, ", "))
+		fmt.Fprintf(w, "warning: not in the plan: %s. Create plans each in its turn and applies it "+
+			"if it changes no existing resource, or with --yes\n", strings.Join(s.Unplanned, ", "))
 	}
 	if len(s.Imports) > 0 {
-		fmt.Fprintf(w, "warning: imports come first: %s. Each is planned anew then, and applied if it does no more than is listed above\n", strings.Join(s.Imports, ", "))
+		fmt.Fprintf(w, "warning: imports come first: %s. Create then plans each again and applies it "+
+			"if it does no more than listed above\n", strings.Join(s.Imports, ", "))
 	}
 }
 
-// mayKeep refuses a name by which a saved plan could get into Git.
-func (a *app) mayKeep(path string) error {
+// checkPlanPath refuses a path under which a saved plan could get into Git.
+func checkPlanPath(directory, path string) error {
 	if path == "" {
 		return nil
 	}
-	refused := func(format string, args ...any) error {
+	refuse := func(format string, args ...any) error {
 		return &castle.UsageError{Message: "--plan-out " + path + ": " + fmt.Sprintf(format, args...)}
 	}
 	if !strings.HasSuffix(path, castle.PlanExtension) {
-		return refused("it will hold secrets, so call it %s%s, which .gitignore keeps out of Git", path, castle.PlanExtension)
+		return refuse("the plan holds secrets; name it %s%s, which .gitignore excludes from Git", path, castle.PlanExtension)
 	}
-	repository, err := config.FindRepository(a.directory)
+	repository, err := config.FindRepository(directory)
 	if err != nil {
 		return err
 	}
-	inside, err := lies(repository, path)
+	inside, err := isBelow(repository, path)
 	if err != nil {
-		return refused("%v", err) // before anything is planned
+		return refuse("%v", err) // before anything is planned
 	}
 	if !inside {
 		return nil
 	}
 	lines, err := scaffold.Unignored(repository)
 	if err == nil && slices.Contains(lines, "*"+castle.PlanExtension+"*") {
-		return refused("it will hold secrets, and the repository's .gitignore lacks *%s*: add that (`castle init`), or save it outside of %s", castle.PlanExtension, repository)
+		return refuse("the plan holds secrets, and the repository's .gitignore lacks *%s*: add it (`castle init`), "+
+			"or save the plan outside of %s", castle.PlanExtension, repository)
 	}
 	return err
 }
 
-// lies reports whether a file would be below a folder, whatever links lead there.
-func lies(folder, file string) (bool, error) {
-	real, err := filepath.Abs(filepath.Dir(file))
+// isBelow reports whether a file would be below a folder, links resolved.
+func isBelow(folder, file string) (bool, error) {
+	abs, err := filepath.Abs(filepath.Dir(file))
 	if err != nil {
 		return false, err
 	}
-	if real, err = filepath.EvalSymlinks(real); err != nil {
-		return false, err
-	}
-	if folder, err = filepath.EvalSymlinks(folder); err != nil {
+	real, err1 := filepath.EvalSymlinks(abs)
+	folder, err2 := filepath.EvalSymlinks(folder)
+	if err := errors.Join(err1, err2); err != nil {
 		return false, err
 	}
 	in, err := filepath.Rel(folder, real)
 	return err == nil && filepath.IsLocal(in), nil
 }
 
-// remark writes a remark on a stage.
-func remark(w io.Writer, text string) {
-	fmt.Fprintf(w, "  note: %s\n", strings.ReplaceAll(text, "\n", "\n    "))
-}
-
-// verdict is a stage's plan in a line.
-func verdict(s castle.StagePlan) string {
+// planSummary summarizes a stage's plan in a line.
+func planSummary(s castle.StagePlan) string {
 	switch s.State {
 	case castle.PlanCurrent:
-		return "current: nothing to do"
+		return "up to date"
 	case castle.PlanUnchanged:
-		return "Terraform would change nothing"
+		return "no changes"
 	case castle.PlanWaits:
-		return "its inputs do not exist yet: " + strings.Join(s.Missing, ", ")
+		return "known after apply: " + strings.Join(s.Missing, ", ")
 	case castle.PlanUnreachable:
 		return "the cluster does not answer: " + firstLine(s.Reason)
 	case castle.PlanFailed:
 		return "cannot be planned: " + firstLine(s.Reason)
 	}
 	var parts []string
-	for _, a := range actions() {
-		if n := s.Counts[a.name]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d to %s", n, a.verb))
+	for _, x := range [][2]string{
+		{"create", "create"}, {"adopt", "adopt"}, {"import", "import"}, {"update", "change"}, {"replace", "replace"},
+		{"delete", "destroy"}, {"move", "move"}, {"forget", "forget"}, {"read", "read"},
+	} {
+		if n := s.Counts[x[0]]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d to %s", n, x[1]))
 		}
 	}
 	if len(parts) == 0 {
 		return "only outputs change"
 	}
 	return strings.Join(parts, ", ")
-}
-
-func firstLine(text string) string {
-	first, _, _ := strings.Cut(text, "\n")
-	return first
-}
-
-// action is what becomes of a resource, and how that is counted.
-type action struct{ name, verb string }
-
-func actions() []action {
-	return []action{
-		{"create", "create"},
-		{"adopt", "adopt"},
-		{"import", "import"},
-		{"update", "change"},
-		{"replace", "replace"},
-		{"delete", "destroy"},
-		{"move", "move"},
-		{"forget", "forget"},
-		{"read", "read"},
-	}
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -15,33 +14,34 @@ func newRecreate(a *app) *cobra.Command {
 	yes := false
 	cmd := &cobra.Command{
 		Use:   "recreate CLUSTER",
-		Short: "Raze a cluster and raise it again, as one run",
-		Long: `Raze a cluster as destroy does and raise it again as create does, as one run. If
-not all is gone, nothing is raised; if the secrets that it is made from cannot be
-read, nothing is razed. Wherever it ended, the same command goes on.
-What the secrets layer made stays (keys, passwords, Talos' secrets), so that what
-others were told is still true; --rotate makes it anew. What is persistent stays.
-Asks for the cluster's name; without a terminal it needs --yes.`,
+		Short: "Destroy a cluster and create it again in one run",
+		Long: `Destroy a cluster as destroy does and create it again as create does, in one run. If
+anything remains after the destroy, nothing is created; if the secrets that the
+cluster needs cannot be read, nothing is destroyed. The same command resumes an
+interrupted run. The secrets layer (keys, passwords, Talos' secrets) stays, so that
+clients that trust it keep working; --rotate replaces it. Persistent stages stay.
+Asks for the cluster's name; without a terminal it requires --yes.`,
 		Args: a.oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			reporter, done := a.runReporter()
-			// Unlike a destroy it needs a valid configuration: it ends with a create.
+			// Unlike destroy, it requires a valid configuration: it ends with a create.
 			c, err := a.open(args[0], reporter)
 			if err != nil {
 				return err
 			}
-			if err := a.mayGo(c); err != nil {
+			if err := checkProtection(a, c); err != nil {
 				return err
 			}
 			re, err := c.Recreation(o)
 			if err != nil {
 				return err
 			}
-			if err := a.explainRecreate(c, re); err != nil {
+			if err := printRecreate(a, c, re); err != nil {
 				return err
 			}
 			if len(re.Doomed) > 0 {
-				if err := a.agreed(c, "destroy it and create it again", "nothing was destroyed", yes); err != nil {
+				err := confirmCluster(a, c, "destroy it and create it again", "nothing was destroyed", yes)
+				if err != nil {
 					return err
 				}
 			}
@@ -50,38 +50,30 @@ Asks for the cluster's name; without a terminal it needs --yes.`,
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	cmd.Flags().BoolVar(&o.Rotate, "rotate", false, "make keys, passwords and Talos' secrets anew, too")
-	cmd.Flags().BoolVar(&o.Graceful, "graceful", false, "delete what is in the cluster properly before the cluster goes")
-	cmd.Flags().BoolVar(&o.Refresh, "refresh", false, "apply what is up to date, too")
+	cmd.Flags().BoolVar(&o.Rotate, "rotate", false, "replace keys, passwords and Talos' secrets, too")
+	cmd.Flags().BoolVar(&o.Graceful, "graceful", false, "delete the resources inside the cluster before the cluster")
+	cmd.Flags().BoolVar(&o.Refresh, "refresh", false, "apply stages that are up to date, too")
 	a.valueFlags(cmd)
 	return cmd
 }
 
-// explainRecreate shows what goes and what stays.
-func (a *app) explainRecreate(c *castle.Castle, re *castle.Recreation) error {
-	if !re.Razed.IsZero() {
-		fmt.Fprintf(a.stderr, "castle: %s: the recreate of %s has destroyed what was to go; what stands was made since and is completed (`castle destroy %s` first begins anew)\n",
-			c.Name(), moment(re.Razed), c.Cluster().Name)
-		return nil
+// printRecreate shows which stages a recreate destroys and which stay.
+func printRecreate(a *app, c *castle.Castle, re *castle.Recreation) error {
+	switch {
+	case !re.Razed.IsZero():
+		_, err := fmt.Fprintf(a.stderr, "castle: %s: the recreate of %s has destroyed the cluster; resuming its create "+
+			"(to start over, run `castle destroy %s` first)\n", c.Name(), localTime(re.Razed), c.Cluster().Name)
+		return err
+	case len(re.Doomed) == 0:
+		_, err := fmt.Fprintf(a.stderr, "castle: %s: nothing to destroy; creating it\n", c.Name())
+		return err
 	}
-	if len(re.Doomed) == 0 {
-		fmt.Fprintf(a.stderr, "castle: %s: nothing stands that would have to go; creating it\n", c.Name())
-		return nil
-	}
-	t := tabwriter.NewWriter(a.stderr, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "To be destroyed of %s and created again:\n", c.Name())
-	for _, d := range re.Doomed {
-		how := ""
-		if d.Collapses {
-			how = "ends with the cluster"
-		}
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", d.Record.Layer, d.Record.Name, count(len(d.Resources), "resource"), how)
-	}
+	kept, persistent := "", ""
 	if len(re.Kept) > 0 {
-		fmt.Fprintf(t, "  what the secrets layer made stays unless --rotate is given: %s\n", strings.Join(re.Kept, ", "))
+		kept = "the secrets layer stays unless --rotate is given: " + strings.Join(re.Kept, ", ")
 	}
 	if len(re.Persistent) > 0 {
-		fmt.Fprintf(t, "  what is persistent stays: %s\n", strings.Join(re.Persistent, ", "))
+		persistent = "persistent stages stay: " + strings.Join(re.Persistent, ", ")
 	}
-	return t.Flush()
+	return printDoomed(a.stderr, "Would destroy and create again: "+c.Name(), re.Doomed, kept, persistent)
 }

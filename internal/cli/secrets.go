@@ -14,34 +14,21 @@ import (
 )
 
 func newSecrets(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "secrets",
-		Short: "Put a cluster's secrets where it reads them",
-		Long: `Put a cluster's secrets where it reads them: into its folder of Infisical, or
-into a Vault.`,
-		Args: usage(func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("there is no `castle secrets %s`", args[0])
-			}
-			return nil
-		}),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newSecretsSeed(a))
-	return cmd
+	return group("secrets", "Write a cluster's secrets to Infisical or Vault",
+		"Write a cluster's secrets to the store that it reads them from: Infisical or Vault.", newSecretsSeed(a))
 }
 
 func newSecretsSeed(a *app) *cobra.Command {
 	from := ""
 	cmd := &cobra.Command{
 		Use:   "seed CLUSTER",
-		Short: "Write the secrets that are missing in Infisical or Vault; what is there stays",
-		Long: `Write the secrets that a cluster reads and that are missing, or empty, in its
-folder of Infisical or in its Vault. What is there is never changed.
+		Short: "Write missing secrets to Infisical or Vault; existing ones stay unchanged",
+		Long: `Write the secrets that a cluster reads and that are missing or empty in its folder of
+Infisical or in its Vault. castle never changes an existing secret.
 
-They are asked for, without showing what is typed, or taken from a file with mode
-0600: NAME = "value" lines, <<EOT for values of several lines, or the
-secrets.tfvars of a cluster that had no vault. Values are never shown.`,
+castle asks for the values without showing the input, or reads them from a file with
+mode 0600: NAME = "value" lines, <<EOT for values of several lines, or the
+secrets.tfvars of a cluster that had no store. It never shows a value.`,
 		Args: a.oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			secrets := map[string]string{}
@@ -61,7 +48,7 @@ secrets.tfvars of a cluster that had no vault. Values are never shown.`,
 				return err
 			}
 			if from == "" && len(s.Missing) > 0 {
-				if err := a.typeSecrets(s, secrets); err != nil {
+				if err := askSecrets(a, s, secrets); err != nil {
 					return err
 				}
 			}
@@ -72,31 +59,30 @@ secrets.tfvars of a cluster that had no vault. Values are never shown.`,
 			if err != nil {
 				return err
 			}
-			return a.seeded(s, done)
+			return printSeeded(a, s.Where, done)
 		},
 	}
-	cmd.Flags().StringVar(&from, "from", "", "take them from `FILE`, mode 0600")
+	cmd.Flags().StringVar(&from, "from", "", "read the secrets from `FILE`, mode 0600")
 	a.valueFlags(cmd)
 	return cmd
 }
 
-// typeSecrets asks for what is missing. Who cannot be asked hears what that is.
-func (a *app) typeSecrets(s *castle.Seeding, secrets map[string]string) error {
+// askSecrets asks for the missing secrets. Without a terminal it lists them in the error.
+func askSecrets(a *app, s *castle.Seeding, secrets map[string]string) error {
 	if !isTerminal(a.stdin) {
-		return &castle.UsageError{Message: fmt.Sprintf("%s lacks, or has empty: %s\n  give them in a file (--from), or call castle on a terminal",
+		return &castle.UsageError{Message: fmt.Sprintf("%s: missing or empty: %s\n  give them in a file (--from), or run castle on a terminal",
 			s.Where, strings.Join(s.Missing, ", "))}
 	}
 	terminal := a.stdin.(*os.File)
-	a.prompting(true)
-	defer a.prompting(false)
-	show, err := a.hide(terminal)
+	defer a.interrupts.prompt()()
+	show, err := a.interrupts.hideInput(terminal)
 	if err != nil {
 		return err
 	}
 	defer show()
-	fmt.Fprintf(a.stderr, "Into %s. What you type is not shown.\n", s.Where)
+	fmt.Fprintf(a.stderr, "Writing to %s. The input is not shown.\n", s.Where)
 	for _, name := range s.Missing {
-		value, err := a.typeSecret(terminal, name, s.Optional[name])
+		value, err := askSecret(a, terminal, name, s.Optional[name])
 		if err != nil {
 			return err
 		}
@@ -107,22 +93,22 @@ func (a *app) typeSecrets(s *castle.Seeding, secrets map[string]string) error {
 	return nil
 }
 
-// typeSecret asks for one until it is given, or left out.
-func (a *app) typeSecret(terminal *os.File, name string, optional bool) (string, error) {
+// askSecret asks for one secret until it is given or, if it is optional, left empty.
+func askSecret(a *app, terminal *os.File, name string, optional bool) (string, error) {
+	prompt := name + ": "
+	if optional {
+		prompt = name + " (optional, empty to skip): "
+	}
 	for {
-		fmt.Fprint(a.stderr, name)
-		if optional {
-			fmt.Fprint(a.stderr, " (optional, nothing to leave it out)")
-		}
-		fmt.Fprint(a.stderr, ": ")
+		fmt.Fprint(a.stderr, prompt)
 		text, err := term.ReadPassword(int(terminal.Fd()))
 		fmt.Fprintln(a.stderr)
 		if err != nil {
 			return "", errors.Join(&castle.UsageError{Message: "no answer; nothing was written"}, err)
 		}
 		value := strings.TrimSpace(string(text))
-		if strings.HasPrefix(value, "-----BEGIN") { // its other lines would be taken for the next answers
-			return "", &castle.UsageError{Message: name + ": a value of several lines comes from a file (--from); nothing was written"}
+		if strings.HasPrefix(value, "-----BEGIN") { // the next prompts would read its other lines
+			return "", &castle.UsageError{Message: name + ": pass a value of several lines in a file (--from); nothing was written"}
 		}
 		if value != "" || optional {
 			return value, nil
@@ -130,25 +116,17 @@ func (a *app) typeSecret(terminal *os.File, name string, optional bool) (string,
 	}
 }
 
-func (a *app) seeded(s *castle.Seeding, done []castle.Seeded) error {
-	if a.output == "json" {
-		return a.printJSON(map[string]any{"where": s.Where, "secrets": done})
-	}
-	wide := 0
+func printSeeded(a *app, where string, done []castle.Seeded) error {
+	t := table(a.stdout)
 	for _, d := range done {
-		wide = max(wide, len(d.Name))
-	}
-	for _, d := range done {
-		result := "was there"
+		result := "exists"
 		switch {
 		case d.Written:
 			result = "written"
 		case !d.There:
-			result = "left out"
+			result = "skipped"
 		}
-		if _, err := fmt.Fprintf(a.stdout, "%-*s  %s\n", wide, d.Name, result); err != nil {
-			return err
-		}
+		fmt.Fprintf(t, "%s\t%s\n", d.Name, result)
 	}
-	return nil
+	return a.print(map[string]any{"where": where, "secrets": done}, t.Flush)
 }

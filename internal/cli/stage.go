@@ -1,8 +1,8 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -11,44 +11,31 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/castle"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/scaffold"
 	"github.com/ephemeral-castle/castle/stages"
 )
 
 func newStage(a *app) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "stage",
-		Short: "Look at the library of stages, and change one",
-		Long: `Look at the library of stages that castle brings, and copy one into the repository
-to change it. A stage in the repository's stages/<layer>/<stage> takes the place
-of the embedded one of this name.`,
-		Args: usage(func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("there is no `castle stage %s`", args[0])
-			}
-			return nil
-		}),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newStageList(a), newStageShow(a), newStageEject(a))
-	return cmd
+	return group("stage", "Show the stage library, and copy a stage to change it",
+		`Show the library of built-in stages, and copy one into the repository to change it. A
+stage in the repository's stages/<layer>/<stage> overrides the built-in stage of this
+name.`,
+		newStageList(a), newStageShow(a), newStageEject(a))
 }
 
-// library describes every stage there is. Without a repository that is what
-// castle brings.
+// library returns every stage: the built-in ones and those of the repository, if there is one.
 func (a *app) library() ([]*config.LibraryStage, error) {
-	if _, err := os.Stat(a.directory); err != nil {
-		return nil, &castle.UsageError{Message: "--directory: " + err.Error()}
-	}
-	repository, err := config.FindRepository(a.directory)
+	repository, err := a.repository()
 	if err != nil {
-		repository = ""
+		return nil, err
 	}
 	return config.ReadLibrary(config.Options{
-		Repository: repository, Library: stages.Library, Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(), Exists: castle.ExistsTypes(),
+		Repository: repository, Library: stages.Library,
+		Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(), Exists: castle.ExistsTypes(),
 	}), nil
 }
 
-// libraryStage returns the one that is called source.
+// libraryStage returns the stage with this source.
 func (a *app) libraryStage(source string) (*config.LibraryStage, error) {
 	all, err := a.library()
 	if err != nil {
@@ -68,28 +55,63 @@ func (a *app) libraryStage(source string) (*config.LibraryStage, error) {
 	if len(near) > 0 {
 		hint = "; did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return nil, &castle.UsageError{Message: fmt.Sprintf("there is no stage %q%s\n  `castle stage list` lists all", source, hint)}
+	return nil, &castle.UsageError{Message: fmt.Sprintf("no stage %q%s\n  `castle stage list` lists all stages", source, hint)}
 }
 
-func oneStage() cobra.PositionalArgs {
-	return usage(func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return fmt.Errorf("needs one stage, LAYER/STAGE, not %d", len(args))
-		}
-		return nil
-	})
+func newStageList(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List all stages",
+		Long: `List the built-in stages and those of the repository by layer, with their purpose.
+Stages of the repository are marked, with those that override a built-in stage. Outside
+a repository: the built-in stages.`,
+		Args: usage(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			all, err := a.library()
+			if err != nil {
+				return err
+			}
+			return a.print(map[string]any{"stages": all}, func() error {
+				t := table(a.stdout)
+				fmt.Fprintf(t, "stage\tfrom\t\n")
+				for _, s := range all {
+					fmt.Fprintf(t, "%s\t%s\t%s\n", s.Source, stageOrigin(s), s.Summary)
+				}
+				if err := t.Flush(); err != nil {
+					return err
+				}
+				for _, s := range all {
+					if s.Problems.HasErrors() {
+						fmt.Fprintf(a.stderr, "castle: stage %s is invalid; `castle stage show %s` shows why\n", s.Source, s.Source)
+					}
+				}
+				return nil
+			})
+		},
+	}
+}
+
+// stageOrigin describes where a stage comes from.
+func stageOrigin(s *config.LibraryStage) string {
+	switch {
+	case s.Shadows:
+		return "repository, overrides the built-in stage"
+	case s.Origin != "embedded":
+		return "repository"
+	}
+	return "built-in"
 }
 
 func newStageEject(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "eject LAYER/STAGE",
-		Short: "Copy a stage into the repository to change it",
-		Long: `Copy an embedded stage, with its charts and lock file, into the repository's
-stages/<layer>/<stage>. It takes the place of the embedded one there, for all
-clusters of the repository, and no later castle changes it. Nothing is overwritten.
-As long as it is not changed, a create has nothing to do for it.`,
+		Short: "Copy a built-in stage into the repository to change it",
+		Long: `Copy a built-in stage, with its charts and lock file, into the repository's
+stages/<layer>/<stage>. The copy overrides the built-in stage for all clusters of the
+repository, and an upgrade of castle does not change it. Nothing is overwritten. While
+the copy is unchanged, the stage stays up to date.`,
 		Example: "  castle stage eject networking/metallb",
-		Args:    oneStage(),
+		Args:    usage(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			o, err := a.complete(castle.Options{})
 			if err != nil {
@@ -100,28 +122,26 @@ As long as it is not changed, a create has nothing to do for it.`,
 				return err
 			}
 			if s.Origin != "embedded" && !s.Shadows {
-				return &castle.UsageError{Message: fmt.Sprintf("%s is the repository's own already; castle brings none of this name", s.Origin)}
+				return &castle.UsageError{Message: fmt.Sprintf("%s already is the repository's own; there is no built-in stage of this name", s.Origin)}
 			}
-			files, err := castle.Eject(o.Repository, o.Library, s.Source)
+			files, err := scaffold.Eject(o.Repository, o.Library, s.Source)
+			if errors.Is(err, scaffold.ErrExists) {
+				return &castle.UsageError{Message: err.Error()}
+			}
 			if err != nil {
 				return err
 			}
-			return a.printEjected(s, files)
-		},
-	}
-}
-
-func (a *app) printEjected(s *config.LibraryStage, files []string) error {
-	folder := "stages/" + s.Source
-	if a.output == "json" {
-		slices.Sort(files)
-		return a.printJSON(map[string]any{"source": s.Source, "folder": folder, "files": files})
-	}
-	_, err := fmt.Fprintf(a.stdout, `%s is yours now: %s in %s
-From now on castle uses them for every cluster of this repository instead of its own,
-and an upgrade of castle does not change them. To go back, remove the folder.
-Next: change it, then look what that means with
+			folder := "stages/" + s.Source
+			slices.Sort(files)
+			return a.print(map[string]any{"source": s.Source, "folder": folder, "files": files}, func() error {
+				_, err := fmt.Fprintf(a.stdout, `copied %s: %s in %s
+The copy overrides the built-in stage for every cluster of this repository, and an
+upgrade of castle does not change it. To go back, remove the folder.
+Next: change it, then check the effect with
   castle status CLUSTER
 `, s.Source, count(len(files), "file"), folder)
-	return err
+				return err
+			})
+		},
+	}
 }

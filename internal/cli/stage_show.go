@@ -17,65 +17,57 @@ import (
 func newStageShow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show LAYER/STAGE [FILE]",
-		Short: "Show a stage's inputs, outputs, providers and gates, or a file of it",
-		Long: `Show what a stage is for, its inputs with their types and where their values come
-from, its outputs, the providers it requires, what is asked before it and what is
-proved after it. Inputs that are not wired are set in terraform.tfvars, or in
-inputs in cluster.hcl. With the name of one of its files, that is printed as it is.`,
-		Example: "  castle stage show networking/metallb\n  castle stage show secrets/vault vault-policy.hcl | vault policy write castle -",
-		Args: usage(func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 || len(args) > 2 {
-				return fmt.Errorf("needs one stage, LAYER/STAGE, and at most one of its files, not %d arguments", len(args))
-			}
-			return nil
-		}),
+		Short: "Show a stage's inputs, outputs, providers and gates, or one of its files",
+		Long: `Show a stage's purpose, its inputs with their types and the origin of their values, its
+outputs, required providers, preflights and gates. Set inputs that are not wired in
+terraform.tfvars, or in inputs in cluster.hcl. With the name of a file, print it.`,
+		Example: "  castle stage show networking/metallb\n" +
+			"  castle stage show secrets/vault vault-policy.hcl | vault policy write castle -",
+		Args: usage(cobra.RangeArgs(1, 2)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			s, err := a.libraryStage(args[0])
 			if err != nil {
 				return err
 			}
 			if len(args) == 2 {
-				return a.printFile(s, args[1])
+				return printStageFile(a, s, args[1])
 			}
 			if s.Problems.HasErrors() {
 				return &castle.ConfigError{Diagnostics: s.Problems}
 			}
-			if a.output == "json" {
-				return a.printJSON(s)
-			}
-			p := page{a.stdout, a.columns()}
-			p.stage(s)
-			return nil
+			return a.print(s, func() error {
+				page{a.stdout, a.columns()}.stage(s)
+				return nil
+			})
 		},
 	}
 }
 
-func (a *app) printFile(s *config.LibraryStage, name string) error {
+func printStageFile(a *app, s *config.LibraryStage, name string) error {
 	if !slices.Contains(s.Files, name) {
-		return &castle.UsageError{Message: fmt.Sprintf("%s has no file %q%s\n  it has %s", s.Source, name, config.DidYouMean(name, s.Files), strings.Join(s.Files, ", "))}
+		return &castle.UsageError{Message: fmt.Sprintf("%s has no file %q%s\n  its files: %s", s.Source, name,
+			config.DidYouMean(name, s.Files), strings.Join(s.Files, ", "))}
 	}
 	text, err := fs.ReadFile(s.Folder, name)
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = a.stdout.Write(text)
 	}
-	_, err = a.stdout.Write(text)
 	return err
 }
 
-// page writes paragraphs that are set in by two steps.
+// page writes lines, broken at the terminal's width.
 type page struct {
 	w       io.Writer
 	columns int
 }
 
-func (p page) line(in int, text string) {
-	for _, part := range broken(text, p.columns-in) {
-		fmt.Fprintf(p.w, "%s%s\n", strings.Repeat(" ", in), part)
+func (p page) line(indent int, text string) {
+	for _, part := range wrap(text, p.columns-indent) {
+		fmt.Fprintf(p.w, "%s%s\n", strings.Repeat(" ", indent), part)
 	}
 }
 
-// list writes a heading and an entry for each item: its name and facts, and
-// below it what is to be said of it.
+// list writes a heading and an entry for each item: its head, and details below.
 func list[T any](p page, heading string, items []T, entry func(T) (head string, below []string)) {
 	if len(items) == 0 {
 		return
@@ -93,15 +85,15 @@ func list[T any](p page, heading string, items []T, entry func(T) (head string, 
 }
 
 func (p page) stage(s *config.LibraryStage) {
-	fmt.Fprintf(p.w, "%s (%s): %s\n", s.Source, whence(s), s.Summary)
+	fmt.Fprintf(p.w, "%s (%s): %s\n", s.Source, stageOrigin(s), s.Summary)
 	if s.EndsCluster {
-		p.line(0, "ends_cluster: what is inside the cluster ends with it")
+		p.line(0, "ends_cluster: the resources inside the cluster end with it")
 	}
 	if s.Persistent {
-		p.line(0, "persistent: a destroy leaves it, unless --all is given")
+		p.line(0, "persistent: destroy leaves it unless --all is given")
 	}
 	if s.Volatile {
-		p.line(0, "volatile: it is read again whenever something that needs it will run")
+		p.line(0, "volatile: castle refreshes it whenever a dependent will run")
 	}
 	if len(s.Needs) > 0 {
 		p.line(0, "needs "+strings.Join(s.Needs, ", "))
@@ -117,12 +109,13 @@ func (p page) stage(s *config.LibraryStage) {
 		}
 		return head, nil
 	})
-	list(p, "preflights, before anything is changed", s.Preflights, checkLines)
-	list(p, "adopts what exists already", s.Adopts, func(x config.LibraryAdopt) (string, []string) {
+	list(p, "preflights, before any change", s.Preflights, checkLines)
+	list(p, "adopts existing resources", s.Adopts, func(x config.LibraryAdopt) (string, []string) {
 		return x.Address, []string{"id " + oneLine(x.ID)}
 	})
-	list(p, "gates, all open before the stage counts as ready", s.Gates, checkLines)
-	list(p, "files, printed by castle stage show "+s.Source+" FILE", []string{strings.Join(s.Files, ", ")}, func(all string) (string, []string) { return all, nil })
+	list(p, "gates, all open before the stage is ready", s.Gates, checkLines)
+	fmt.Fprintf(p.w, "\nfiles, printed by castle stage show %s FILE\n", s.Source)
+	p.line(2, strings.Join(s.Files, ", "))
 }
 
 func input(in config.LibraryInput) (string, []string) {
@@ -150,7 +143,7 @@ func input(in config.LibraryInput) (string, []string) {
 func checkLines(c config.LibraryCheck) (string, []string) {
 	head := c.Name + ": " + c.Proves
 	if len(c.Needs) > 0 {
-		head += "; judged late, after " + strings.Join(c.Needs, ", ")
+		head += "; deferred gate, after " + strings.Join(c.Needs, ", ")
 	}
 	var arguments []string
 	for _, name := range slices.Sorted(maps.Keys(c.Arguments)) {
@@ -167,5 +160,3 @@ func sensitive(is bool) string {
 	}
 	return ""
 }
-
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

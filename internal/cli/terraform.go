@@ -9,14 +9,14 @@ import (
 func newTerraform(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "terraform CLUSTER STAGE -- ARGS…",
-		Short: "Run any Terraform command on a stage",
-		Long: `Run any Terraform command in a stage's work directory, with the inputs that a
-create would use, locked against other runs and with the state snapshotted
-before. STAGE may be a layer that has one stage.`,
+		Short: "Run a Terraform command on a stage",
+		Long: `Run a Terraform command in a stage's work directory, with the inputs that create
+would use. castle locks the cluster and takes a snapshot of the state first. STAGE may
+be a layer that has one stage.`,
 		Example: "  castle terraform blue proxmox-talos -- plan\n  castle terraform blue metallb -- state list",
 		Args: usage(func(cmd *cobra.Command, args []string) error {
 			if at := cmd.ArgsLenAtDash(); at != 2 || len(args) < 3 {
-				return errors.New("needs a cluster, a stage, -- and what Terraform is to do")
+				return errors.New("requires a cluster, a stage, -- and Terraform's arguments")
 			}
 			return nil
 		}),

@@ -13,11 +13,10 @@ func newVersion(a *app) *cobra.Command {
 		Short: "Print castle's version",
 		Args:  usage(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
-			if a.output == "json" {
-				return a.printJSON(map[string]string{"version": a.version, "go": runtime.Version()})
-			}
-			_, err := fmt.Fprintf(a.stdout, "castle %s (%s)\n", a.version, runtime.Version())
-			return err
+			return a.print(map[string]string{"version": a.version, "go": runtime.Version()}, func() error {
+				_, err := fmt.Fprintf(a.stdout, "castle %s (%s)\n", a.version, runtime.Version())
+				return err
+			})
 		},
 	}
 }

@@ -156,7 +156,7 @@ func (s *skeleton) view(to, cluster string, answers map[string]any) (files []str
 			return nil, err
 		}
 		file := filepath.Join(to, filepath.FromSlash(name))
-		if err := MakeFolder(filepath.Dir(file)); err != nil {
+		if err := makeFolder(filepath.Dir(file)); err != nil {
 			return nil, err
 		}
 		if err := atomicfile.Create(file, data, 0o644); err != nil {

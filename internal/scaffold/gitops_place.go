@@ -30,7 +30,7 @@ func (s *skeleton) place(view, cluster string, files []string) (undo func() erro
 		}
 	}()
 	if _, err := os.Lstat(s.folder); errors.Is(err, fs.ErrNotExist) {
-		if err := MakeFolder(s.folder); err != nil {
+		if err := makeFolder(s.folder); err != nil {
 			return undo, err
 		}
 		placed = append(placed, s.folder)
@@ -50,7 +50,7 @@ func (s *skeleton) place(view, cluster string, files []string) (undo func() erro
 		if _, err := os.Lstat(to); err == nil {
 			return undo, fmt.Errorf("%s has appeared meanwhile; nothing was changed", to)
 		}
-		if err := MakeFolder(filepath.Dir(to)); err != nil {
+		if err := makeFolder(filepath.Dir(to)); err != nil {
 			return undo, err
 		}
 		if err := os.Rename(from, to); err != nil {
@@ -103,7 +103,7 @@ func copyFile(from, to string) error {
 	if err != nil {
 		return err
 	}
-	if err := MakeFolder(filepath.Dir(to)); err != nil {
+	if err := makeFolder(filepath.Dir(to)); err != nil {
 		return err
 	}
 	return atomicfile.Create(to, data, 0o644)

@@ -55,7 +55,7 @@ func Init(dir string) (Initialized, error) {
 		name string
 		data []byte
 	}{{".gitignore", []byte(ignoreFile)}, {"castle.hcl", castleFile}} {
-		if err := MakeFolder(dir); err != nil {
+		if err := makeFolder(dir); err != nil {
 			return done, err
 		}
 		switch err := atomicfile.Create(filepath.Join(dir, file.name), file.data, 0o644); {
@@ -65,7 +65,7 @@ func Init(dir string) (Initialized, error) {
 			return done, err
 		}
 	}
-	if err := MakeFolder(clusters); err != nil {
+	if err := makeFolder(clusters); err != nil {
 		return done, err
 	}
 	done.Unignored, err = Unignored(dir)

@@ -74,7 +74,7 @@ func (o *Order) Write() (d *Draft, err error) {
 		}
 		name := path.Join("clusters", o.Cluster, o.Platform, p.name)
 		file := filepath.Join(half, filepath.FromSlash(name))
-		if err := MakeFolder(filepath.Dir(file)); err != nil {
+		if err := makeFolder(filepath.Dir(file)); err != nil {
 			return d, err
 		}
 		if err := atomicfile.Create(file, data, 0o644); err != nil {
@@ -137,7 +137,7 @@ func (d *Draft) mirror() error {
 			continue
 		}
 		link := filepath.Join(d.Repository, filepath.FromSlash(name))
-		if err := MakeFolder(filepath.Dir(link)); err != nil {
+		if err := makeFolder(filepath.Dir(link)); err != nil {
 			return err
 		}
 		if err := os.Symlink(target, link); err != nil {

@@ -15,14 +15,14 @@ import (
 	"path/filepath"
 )
 
-// MakeFolder makes a folder of the repository, and those above it. Whoever may read
+// makeFolder makes a folder of the repository, and those above it. Whoever may read
 // the rest of that is to read this, too: castle's umask is for its own files.
-func MakeFolder(path string) error {
+func makeFolder(path string) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return nil
 	}
 	if parent := filepath.Dir(path); parent != path {
-		if err := MakeFolder(parent); err != nil {
+		if err := makeFolder(parent); err != nil {
 			return err
 		}
 	}

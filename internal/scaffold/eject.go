@@ -1,4 +1,4 @@
-package castle
+package scaffold
 
 import (
 	"errors"
@@ -9,29 +9,28 @@ import (
 	"path/filepath"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
-	"github.com/ephemeral-castle/castle/internal/scaffold"
 )
 
-// Eject copies an embedded stage into the repository's stages/, where it stands
-// in the place of the embedded one from then on. It returns the names of the
-// files. The folder appears with all of them or not at all, and one that is there
-// already is refused. The copy has the fingerprint of the original, so that
-// nothing is applied again for it.
+// ErrExists is wrapped by the error of Eject for a stage that the repository already has.
+var ErrExists = errors.New("already in the repository; nothing was changed")
+
+// Eject copies a built-in stage into the repository's stages/, which overrides it from
+// then on, and returns the names of the files. The folder appears whole or not at all.
+// The copy has the fingerprint of the original, so the stage stays up to date.
 func Eject(repository string, library fs.FS, source string) (files []string, err error) {
 	folder := path.Join("stages", source)
 	to := filepath.Join(repository, filepath.FromSlash(folder))
 	if _, err := os.Lstat(to); err == nil {
-		return nil, &UsageError{Message: fmt.Sprintf("%s is in the repository already; nothing was changed\n"+
-			"  castle uses it instead of its own; move it away to eject that one anew", folder)}
+		return nil, fmt.Errorf("%s: %w\n  it overrides the built-in stage; move it away to eject that again", folder, ErrExists)
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	for _, dir := range []string{filepath.Join(repository, "stages"), filepath.Dir(to)} {
-		if err := scaffold.MakeFolder(dir); err != nil {
+		if err := makeFolder(dir); err != nil {
 			return nil, err
 		}
 	}
-	// Not in the layer's folder: every folder there is a stage.
+	// Not in the layer's folder, where every folder is a stage.
 	half, err := os.MkdirTemp(filepath.Join(repository, "stages"), ".eject-")
 	if err != nil {
 		return nil, err
@@ -48,7 +47,7 @@ func Eject(repository string, library fs.FS, source string) (files []string, err
 		}
 		copied := filepath.Join(whole, in)
 		if d.IsDir() {
-			return scaffold.MakeFolder(copied)
+			return makeFolder(copied)
 		}
 		data, err := fs.ReadFile(library, name)
 		if err != nil {
@@ -60,7 +59,7 @@ func Eject(repository string, library fs.FS, source string) (files []string, err
 	if err != nil {
 		return nil, err
 	}
-	// Renaming onto a folder that has appeared meanwhile fails, unless that is empty.
+	// Renaming fails if the folder has appeared in the meantime, unless it is empty.
 	return files, os.Rename(whole, to)
 }
 
