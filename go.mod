@@ -3,6 +3,7 @@ module github.com/ephemeral-castle/castle
 go 1.26.1
 
 require (
+	github.com/Telmate/proxmox-api-go v0.0.0-20260201220834-d1b91f64e60f
 	github.com/agext/levenshtein v1.2.2
 	github.com/cosi-project/runtime v1.14.1
 	github.com/fluxcd/cli-utils v1.2.2

@@ -77,7 +77,7 @@ func (r *destruction) trust(d *Doomed, addresses []string, asked map[string]bool
 	r.noting.Lock()
 	defer r.noting.Unlock()
 	for _, res := range d.state.Resources {
-		if slices.Contains(addresses, res.Address) && !asked[res.Address] && !proxmox.Leaves(res.Type) && !inStateOnly(res.Provider) && !inMachines(res.Provider) {
+		if slices.Contains(addresses, res.Address) && !asked[res.Address] && !proxmox.Owns(res.Type) && !inStateOnly(res.Provider) && !inMachines(res.Provider) {
 			r.unasked = append(r.unasked, d.Record.Name+": "+res.Address)
 		}
 	}

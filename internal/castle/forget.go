@@ -23,7 +23,7 @@ type Forgetting struct {
 
 	addresses []string        // as they were asked for
 	instances []string        // what they stand for
-	things    []proxmox.Trace // what a destroy would ask the datacenter for
+	things    []proxmox.Owned // what a destroy would ask the datacenter for
 	held      []string        // addresses that a destroy has taken out of the state and not proved
 	sum       string
 }
@@ -61,7 +61,7 @@ func (c *Castle) Forgettable(stage string, addresses []string) (*Forgetting, err
 	}
 	f := &Forgetting{Stage: p.name, Layer: p.layer, sum: sum}
 	for _, address := range addresses {
-		if i := slices.IndexFunc(owned, func(t proxmox.Trace) bool { return t.ID() == address }); i >= 0 {
+		if i := slices.IndexFunc(owned, func(t proxmox.Owned) bool { return t.ID() == address }); i >= 0 {
 			f.things = append(f.things, owned[i])
 			f.Resources = append(f.Resources, fmt.Sprintf("%s %s on node %s", owned[i].Kind, address, owned[i].Node))
 			continue
@@ -77,7 +77,7 @@ func (c *Castle) Forgettable(stage string, addresses []string) (*Forgetting, err
 	}
 	for _, k := range known(st) {
 		if slices.Contains(f.instances, k.Address) {
-			f.things = append(f.things, proxmox.Traces([]gate.Known{k})...)
+			f.things = append(f.things, proxmox.OwnedBy([]gate.Known{k})...)
 		}
 	}
 	return f, nil

@@ -26,7 +26,7 @@ func (e *hinderedError) Error() string {
 // others would be stopped and deleted for a half that nobody has asked for. What
 // cannot be asked hinders nobody; Terraform will hear it.
 func (r *destruction) hindered(ctx context.Context, d *Doomed) error {
-	traces := proxmox.Traces(known(d.state))
+	traces := proxmox.OwnedBy(known(d.state))
 	if len(traces) == 0 {
 		return nil
 	}
@@ -34,7 +34,7 @@ func (r *destruction) hindered(ctx context.Context, d *Doomed) error {
 	if err != nil {
 		return nil
 	}
-	things, err := client.Hindered(ctx, traces)
+	things, err := proxmox.Search{Client: client}.Blocked(ctx, traces)
 	if err != nil || len(things) == 0 {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (r *destruction) halfway(ctx context.Context, d *Doomed, err error) error {
 	if r.keep(d.Record.Name, things) == nil { // all are gone; it failed at something else
 		return err
 	}
-	held, unheard := client.Hindered(ctx, traces)
+	held, unheard := proxmox.Search{Client: client}.Blocked(ctx, traces)
 	var machines []event.OwnedObject
 	for _, t := range things {
 		if t.Kind != proxmox.Machine {

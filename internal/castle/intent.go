@@ -131,8 +131,8 @@ func (o outside) has(ctx context.Context, typ, id string, report func(string)) (
 		if err != nil {
 			return false, err
 		}
-		image := proxmox.Trace{Kind: proxmox.Image, Node: first, Volume: second}
-		things, err := proxmox.Search{Client: client}.Gone(ctx, []proxmox.Trace{image}, report)
+		image := proxmox.Owned{Kind: proxmox.Image, Node: first, Volume: second}
+		things, err := proxmox.Search{Client: client}.Gone(ctx, []proxmox.Owned{image}, report)
 		if err != nil {
 			return false, err
 		}

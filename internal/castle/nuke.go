@@ -46,7 +46,7 @@ type Nuke struct {
 	options  NukeOptions // completed
 	root     string      // of all state directories
 	client   *proxmox.Client
-	claim    proxmox.Claim
+	claim    proxmox.Ownership
 }
 
 // NukeGuest is one guest in the range.
@@ -62,7 +62,7 @@ type NukeGuest struct {
 	Refused []string `json:"refused,omitempty"` // why it stays; it goes, if empty
 	Deleted bool     `json:"deleted"`
 
-	subject proxmox.Subject
+	subject proxmox.Guest
 }
 
 // Goes reports whether the guest may be deleted.
@@ -80,7 +80,7 @@ func Survey(ctx context.Context, o NukeOptions) (*Nuke, error) {
 		return nil, err
 	}
 	n := &Nuke{Range: o.Range.String(), Guests: []NukeGuest{}, States: []NukeState{}, Disks: []NukeDisk{}, options: o, root: root}
-	n.claim = proxmox.Claim{Range: o.Range, Foreign: o.Foreign}
+	n.claim = proxmox.Ownership{Range: o.Range, Foreign: o.Foreign}
 	if o.Cluster != "" {
 		if err := n.choose(raised); err != nil {
 			return nil, err
@@ -96,23 +96,16 @@ func Survey(ctx context.Context, o NukeOptions) (*Nuke, error) {
 	}
 	for _, s := range subjects {
 		g := NukeGuest{
-			ID: s.ID, Name: s.Name, Kind: s.Kind, Node: s.Node, Status: s.Status, Tags: tagsOf(s), Pool: s.Pool,
-			Refused: n.claim.Judge(s), subject: s,
+			ID: s.ID, Name: s.Name, Kind: s.Kind, Node: s.Node, Status: s.Status, Tags: s.Tags(), Pool: s.Pool,
+			Refused: n.claim.Refusals(s), subject: s,
 		}
 		owned := n.claim
 		owned.Foreign = nil
-		g.Foreign = g.Goes() && len(owned.Judge(s)) > 0
+		g.Foreign = g.Goes() && len(owned.Refusals(s)) > 0
 		n.Guests = append(n.Guests, g)
 	}
 	n.States = n.concerned(raised)
 	return n, n.findDisks(ctx)
-}
-
-func tagsOf(s proxmox.Subject) []string {
-	if s.Config != nil {
-		return s.Config.Tags()
-	}
-	return proxmox.Config{"tags": s.Tags}.Tags()
 }
 
 // choose finds the cluster that was named and takes from it what was not given.
@@ -226,7 +219,7 @@ func (n *Nuke) Run(ctx context.Context, report func(string)) (err error) {
 	n.Journal = journal.Path
 	defer func() { err = errors.Join(err, journal.Close()) }()
 	removal := &proxmox.Removal{
-		Client: n.client, Claim: n.claim, Interval: n.options.Interval, Patience: n.options.Patience,
+		Client: n.client, Ownership: n.claim, Interval: n.options.Interval, Timeout: n.options.Patience,
 		Note: func(s proxmox.Step) error {
 			if text := s.String(); text != "" {
 				report(text)

@@ -22,7 +22,7 @@ type raisedCluster struct {
 	datacenter proxmox.Options
 	endpoints  []string
 	ids        []int
-	machinesOf map[int]proxmox.Trace // what is known of them, by id
+	machinesOf map[int]proxmox.Owned // what is known of them, by id
 	unclear    string                // why ids may not be all of them
 	stages     []*recordedStage
 	roots      []string // the stages that own machines
@@ -44,7 +44,7 @@ func raisedIn(root string) ([]*raisedCluster, error) {
 	var all []*raisedCluster
 	for _, name := range names {
 		cluster, platform, _ := strings.Cut(name, "/")
-		c := &raisedCluster{name: name, machinesOf: map[int]proxmox.Trace{}}
+		c := &raisedCluster{name: name, machinesOf: map[int]proxmox.Owned{}}
 		if c.dir, err = state.Open(root, cluster, platform); err == nil {
 			err = c.read()
 		}
@@ -122,10 +122,10 @@ func (c *raisedCluster) remember(d *recordedStage) error {
 	}
 	for _, m := range marks { // also of those that the state has lost
 		if id, err := strconv.Atoi(m.ID); err == nil {
-			c.machinesOf[id] = proxmox.Trace{Kind: proxmox.Machine, VM: id, UUID: m.UUID}
+			c.machinesOf[id] = proxmox.Owned{Kind: proxmox.Machine, VM: id, UUID: m.UUID}
 		}
 	}
-	for _, t := range proxmox.Traces(known(d.state, marks...)) {
+	for _, t := range proxmox.OwnedBy(known(d.state, marks...)) {
 		if t.Kind == proxmox.Machine {
 			c.machinesOf[t.VM] = t
 		}

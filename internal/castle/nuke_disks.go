@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 
 	"github.com/ephemeral-castle/castle/internal/proxmox"
@@ -86,17 +85,19 @@ func (n *Nuke) freeDisks(ctx context.Context, removal *proxmox.Removal) error {
 
 // unanswered adds to what Proxmox has not answered what can be done about it.
 func (n *Nuke) unanswered(err error) error {
-	var refused *proxmox.Error
-	switch {
-	case errors.Is(err, context.Canceled):
+	if errors.Is(err, context.Canceled) {
 		return err
-	case !errors.As(err, &refused):
-		return fmt.Errorf("%w\n  nothing was deleted; is %s the right endpoint (--endpoint, PROXMOX_VE_ENDPOINT), can it be reached from here, "+
-			"and is its certificate known (--ca-file)?", err, n.Endpoint)
-	case refused.Code == http.StatusUnauthorized:
-		return fmt.Errorf("%w\n  nothing was deleted; %s does not know the API token: set another in PROXMOX_VE_API_TOKEN", err, n.Endpoint)
-	case refused.Code == http.StatusForbidden:
-		return fmt.Errorf("%w\n  nothing was deleted; the API token lacks a privilege: give it one, or set another in PROXMOX_VE_API_TOKEN", err)
+	}
+	switch proxmox.KindOf(err) {
+	case proxmox.Other:
+		return fmt.Errorf("%w\n  nothing was deleted; is %s the right endpoint (--endpoint, PROXMOX_VE_ENDPOINT), "+
+			"can it be reached from here, and is its certificate known (--ca-file)?", err, n.Endpoint)
+	case proxmox.Unauthorized:
+		return fmt.Errorf("%w\n  nothing was deleted; %s does not know the API token: "+
+			"set another in PROXMOX_VE_API_TOKEN", err, n.Endpoint)
+	case proxmox.Forbidden:
+		return fmt.Errorf("%w\n  nothing was deleted; the API token lacks a privilege: "+
+			"give it one, or set another in PROXMOX_VE_API_TOKEN", err)
 	}
 	return fmt.Errorf("%w\n  nothing was deleted", err)
 }

@@ -27,18 +27,18 @@ func (r *destruction) remember(ctx context.Context, d *Doomed) error {
 	if err != nil {
 		return err
 	}
-	traces = proxmox.Merge(traces, proxmox.Traces(known(st, marks...))...)
+	traces = proxmox.Merge(traces, proxmox.OwnedBy(known(st, marks...))...)
 	if len(traces) == 0 {
 		return nil
 	}
 	if client, err := r.datacenter(d); err == nil {
-		traces = proxmox.Search{Client: client}.Survey(ctx, traces)
+		traces = proxmox.Search{Client: client}.Complete(ctx, traces)
 	}
 	return ownedNote(dir).Write(traces)
 }
 
 // disown has no later destroy ask for these things any more.
-func disown(dir *state.Stage, things []proxmox.Trace) error {
+func disown(dir *state.Stage, things []proxmox.Owned) error {
 	traces, err := ownedBy(dir)
 	if err != nil || len(traces) == 0 {
 		return err
@@ -65,7 +65,9 @@ func hold(dir *state.Stage, d *Doomed) error {
 	return heldNote(dir).Write(held)
 }
 
-func heldNote(dir *state.Stage) state.Document[[]string] { return state.StageDocument[[]string](dir, "held") }
+func heldNote(dir *state.Stage) state.Document[[]string] {
+	return state.StageDocument[[]string](dir, "held")
+}
 
 // heldBy reads what a destroy has held; nothing if none has come as far as that.
 func heldBy(dir *state.Stage) ([]string, error) { return heldNote(dir).Value() }
@@ -79,13 +81,13 @@ func letLoose(dir *state.Stage, addresses []string) error {
 	return heldNote(dir).Write(slices.DeleteFunc(held, func(address string) bool { return slices.Contains(addresses, address) }))
 }
 
-func ownedNote(dir *state.Stage) state.Document[[]proxmox.Trace] {
-	return state.StageDocument[[]proxmox.Trace](dir, "owned")
+func ownedNote(dir *state.Stage) state.Document[[]proxmox.Owned] {
+	return state.StageDocument[[]proxmox.Owned](dir, "owned")
 }
 
 // ownedBy reads what was remembered of a stage; nothing if no destroy has come
 // as far as that.
-func ownedBy(dir *state.Stage) ([]proxmox.Trace, error) { return ownedNote(dir).Value() }
+func ownedBy(dir *state.Stage) ([]proxmox.Owned, error) { return ownedNote(dir).Value() }
 
 // datacenter makes a client of the datacenter that a stage's things are in: the
 // one that its own preflight asks, else that of another stage's, else the one

@@ -31,7 +31,7 @@ func (r *destruction) prove(ctx context.Context, d *Doomed) error {
 	if err != nil {
 		return err
 	}
-	things, err := r.traced(ctx, d, proxmox.Merge(traces, proxmox.Traces(known(st))...))
+	things, err := r.traced(ctx, d, proxmox.Merge(traces, proxmox.OwnedBy(known(st))...))
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func all[T any](list []T, is func(T) bool) bool {
 }
 
 // traced asks the datacenter for what the stage's resources stood for.
-func (r *destruction) traced(ctx context.Context, d *Doomed, traces []proxmox.Trace) (things []event.OwnedObject, err error) {
+func (r *destruction) traced(ctx context.Context, d *Doomed, traces []proxmox.Owned) (things []event.OwnedObject, err error) {
 	if len(traces) == 0 {
 		return nil, nil
 	}

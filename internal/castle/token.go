@@ -38,7 +38,7 @@ func (r *destruction) admit(ctx context.Context, doomed []*Doomed) error {
 
 func (r *destruction) admitTo(ctx context.Context, d *Doomed, doomed []*Doomed, recorded proxmox.Options) error {
 	refusal := admitted(ctx, recorded)
-	if !proxmox.IsUnauthorized(refusal) {
+	if proxmox.KindOf(refusal) != proxmox.Unauthorized {
 		return nil
 	}
 	token, from, tried := r.otherToken(ctx, d, recorded)

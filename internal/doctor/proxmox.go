@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -103,7 +102,7 @@ func (d *datacenter) api(ctx context.Context) []Finding {
 	endpoint := d.values.String("endpoint")
 	err := reason(ctx, d.client.Admitted(ctx))
 	switch {
-	case proxmox.IsUnauthorized(err):
+	case proxmox.KindOf(err) == proxmox.Unauthorized:
 		return red("look at the token in Datacenter > Permissions > API Tokens, and at its name and secret where castle has them from",
 			"%s answers and refuses the API token", endpoint)
 	case mistrusted(err):
@@ -144,7 +143,7 @@ func (d *datacenter) rights(ctx context.Context) []Finding {
 		images = append(images, image.Text("datastore_id"))
 	}
 	slices.Sort(images)
-	missing, err := d.client.Missing(ctx, proxmox.WantedFor(ids, d.nodes, disks, slices.Compact(images), d.bridge()))
+	missing, err := proxmox.MissingRights(ctx, d.client, proxmox.WantedFor(ids, d.nodes, disks, slices.Compact(images), d.bridge()))
 	if err != nil {
 		return d.unasked(ctx, err)
 	}
@@ -152,7 +151,7 @@ func (d *datacenter) rights(ctx context.Context) []Finding {
 		return red("give its role these privileges there, or the token a role that has them; a token with privilege separation needs them itself",
 			"the API token lacks %s", strings.Join(missing, "; "))
 	}
-	excess, err := d.client.Excess(ctx)
+	excess, err := proxmox.ExcessRights(ctx, d.client)
 	own := "make a user and a role for castle that have only what it needs, and a token of that user"
 	switch {
 	case err != nil:
@@ -225,7 +224,7 @@ func (d *datacenter) storages(ctx context.Context) []Finding {
 			found = append(found, red("name another storage, or give the token Datastore.Audit on /storage/"+n.storage, "%s is not there, or not for this token to see", where)...)
 		case all[i].Active == 0:
 			found = append(found, red("bring it back, or name another storage", "%s is not active", where)...)
-		case !slices.Contains(strings.Split(all[i].Content, ","), n.content):
+		case !all[i].Holds(n.content):
 			found = append(found, red(fmt.Sprintf("add it: pvesm set %s --content %s,%s", n.storage, all[i].Content, n.content), "%s may not hold %s, only %s", where, n.content, all[i].Content)...)
 		default:
 			good = append(good, fmt.Sprintf("%s for %s", n.storage, n.content))
@@ -245,7 +244,7 @@ func (d *datacenter) image(ctx context.Context) []Finding {
 		node, storage, content, from := image.Text("node_name"), image.Text("datastore_id"), image.Text("content_type"), image.Text("url")
 		volume := storage + ":" + content + "/" + image.Text("file_name")
 		there, err := d.client.Volumes(ctx, node, storage, content, 0)
-		if err == nil && slices.Contains(there, volume) {
+		if _, cached := there[volume]; err == nil && cached {
 			found = append(found, green("%s is on node %s", volume, node)...)
 			continue
 		}
@@ -253,7 +252,7 @@ func (d *datacenter) image(ctx context.Context) []Finding {
 		switch {
 		case err == nil:
 			found = append(found, green("node %s can fetch it: %s", node, from)...)
-		case !errors.As(err, new(*proxmox.Error)) || proxmox.IsForbidden(err) || proxmox.IsUnauthorized(err):
+		case slices.Contains([]proxmox.Kind{proxmox.Other, proxmox.Forbidden, proxmox.Unauthorized}, proxmox.KindOf(err)):
 			found = append(found, d.unasked(ctx, err)...)
 		default:
 			found = append(found, red("look at the version and schematic in the address, and at the node's own way to it (DNS, gateway, proxy)",

@@ -17,11 +17,12 @@ func TestClientReadsTheErrorFromBodyOrReasonPhrase(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			d := newDatacenter(t, emulator.Config{Version: version})
 			_, err := d.client(t).Config(t.Context(), "proxmox", 421)
-			want := "proxmox: get nodes/proxmox/qemu/421/config: 500 Configuration file 'nodes/proxmox/qemu-server/421.conf' does not exist"
+			want := "proxmox: get nodes/proxmox/qemu/421/config: 500 Configuration file " +
+				"'nodes/proxmox/qemu-server/421.conf' does not exist"
 			if err == nil || err.Error() != want {
 				t.Errorf("got  %v\nwant %s", err, want)
 			}
-			if !IsMissing(err) {
+			if KindOf(err) != Missing {
 				t.Error("the machine does not count as missing")
 			}
 		})
@@ -71,7 +72,8 @@ func TestClientTrustsOnlyWhatItIsTold(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, bad := range []Options{{Endpoint: "http://127.0.0.1:1"}, {Endpoint: "proxmox:8006"}, {Endpoint: d.endpoint, CA: "/does/not/exist"}} {
+	for _, bad := range []Options{{Endpoint: "http://127.0.0.1:1"}, {Endpoint: "proxmox:8006"},
+		{Endpoint: d.endpoint, CA: "/does/not/exist"}} {
 		if _, err := NewClient(bad); err == nil {
 			t.Errorf("%+v was accepted", bad)
 		}
@@ -92,7 +94,7 @@ func TestTakenSeesWhatTheListHides(t *testing.T) {
 	if err != nil || len(guests) != 1 || guests[0].ID != 422 || guests[0].Kind != "lxc" {
 		t.Errorf("the list shows %+v, %v", guests, err)
 	}
-	if _, err := c.Config(t.Context(), "proxmox", 421); !IsForbidden(err) {
+	if _, err := c.Config(t.Context(), "proxmox", 421); KindOf(err) != Forbidden {
 		t.Errorf("the hidden machine's configuration: %v", err)
 	}
 }
@@ -127,7 +129,7 @@ func TestNodeThatDoesNotAnswerIsNoMissingMachine(t *testing.T) {
 	d.SetOffline("proxmox", true)
 	_, err := d.client(t).Config(t.Context(), "proxmox", 421)
 	var e *Error
-	if !errors.As(err, &e) || e.Code != 595 || e.Text != "No route to host" || IsMissing(err) {
+	if !errors.As(err, &e) || e.Code != 595 || e.Text != "No route to host" || KindOf(err) == Missing {
 		t.Errorf("got %v", err)
 	}
 }
@@ -141,8 +143,8 @@ func TestClientReadsAConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config["cores"] != "4" || !slices.Equal(config.Tags(), []string{"blue", "castle"}) ||
-		!slices.Equal(config.MACs(), []string{"BC:24:11:00:00:01", "BC:24:11:00:00:02"}) {
+	if config["cores"] != "4" || !slices.Equal(splitTags(config["tags"]), []string{"blue", "castle"}) ||
+		!slices.Equal(config.macs(), []string{"BC:24:11:00:00:01", "BC:24:11:00:00:02"}) {
 		t.Errorf("configuration %v", config)
 	}
 }
@@ -154,7 +156,8 @@ func TestUnexpectedAnswerIsAnErrorNotAPanic(t *testing.T) {
 		t.Error("a cut connection was taken for an answer")
 	}
 	var list []string
-	if err := d.client(t).get(t.Context(), "version", &list); err == nil || !strings.Contains(err.Error(), "unexpected answer") {
+	if err := d.client(t).get(t.Context(), "version", &list); err == nil ||
+		!strings.Contains(err.Error(), "unexpected answer") {
 		t.Errorf("an object where a list was expected: %v", err)
 	}
 }

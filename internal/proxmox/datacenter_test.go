@@ -1,6 +1,7 @@
 package proxmox
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -10,12 +11,10 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -64,15 +63,17 @@ func certificates(t *testing.T) (tls.Certificate, []byte) {
 		t.Fatal(err)
 	}
 	authority := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"},
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	caDER, err := x509.CreateCertificate(rand.Reader, authority, authority, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "proxmox"}, NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "proxmox"},
+		NotAfter:    time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
 	}
 	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, authority, &key.PublicKey, key)
@@ -98,26 +99,28 @@ func (d datacenter) client(t *testing.T) *Client {
 func (d datacenter) build(t *testing.T, id int, name, tags string) {
 	t.Helper()
 	form := url.Values{
-		"vmid": {strconv.Itoa(id)}, "name": {name}, "tags": {tags}, "memory": {"4096"}, "cores": {"4"}, "machine": {"q35"}, "ostype": {"l26"},
-		"boot": {"order=scsi0;net0"}, "scsihw": {"virtio-scsi-single"}, "onboot": {"1"}, "cpu": {"x86-64-v2-AES"}, "sockets": {"1"},
-		"agent": {"enabled=0,fstrim_cloned_disks=0,type=virtio"}, "acpi": {"1"}, "bios": {"seabios"}, "balloon": {"0"}, "keyboard": {"en-us"},
+		"vmid": {strconv.Itoa(id)}, "name": {name}, "tags": {tags}, "memory": {"4096"}, "cores": {"4"},
+		"machine": {"q35"}, "ostype": {"l26"},
+		"boot": {"order=scsi0;net0"}, "scsihw": {"virtio-scsi-single"}, "onboot": {"1"},
+		"cpu": {"x86-64-v2-AES"}, "sockets": {"1"},
+		"agent": {"enabled=0,fstrim_cloned_disks=0,type=virtio"}, "acpi": {"1"}, "bios": {"seabios"},
+		"balloon": {"0"}, "keyboard": {"en-us"},
 		"numa": {"0"}, "protection": {"0"}, "tablet": {"1"}, "template": {"0"}, "nameserver": {"127.10.0.1"},
-		"net0": {"model=virtio,bridge=vmbr0,firewall=0"}, "ipconfig0": {"gw=127.10.0.1,ip=127.10.0.21/24"}, "ide2": {"file=local-lvm:cloudinit,"},
+		"net0": {"model=virtio,bridge=vmbr0,firewall=0"}, "ipconfig0": {"gw=127.10.0.1,ip=127.10.0.21/24"},
+		"ide2":  {"file=local-lvm:cloudinit,"},
 		"scsi0": {"file=local-lvm:0,import-from=local:import/blue-talos-v1.13.0.qcow2,size=21474836480,aio=io_uring,backup=1,iothread=1,ssd=0,discard=on,cache=none,replicate=1"},
 		"scsi1": {"file=local-lvm:50,format=raw,size=53687091200,aio=io_uring,backup=1,iothread=1,ssd=0,discard=on,cache=none,replicate=1"},
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.endpoint+"/api2/json/nodes/proxmox/qemu", strings.NewReader(form.Encode()))
-	if err != nil {
-		t.Fatal(err)
+	params := map[string]any{}
+	for name := range form {
+		params[name] = form.Get(name)
 	}
-	req.Header.Set("Authorization", "PVEAPIToken="+token)
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	resp, err := d.client(t).http.Do(req)
+	c := d.client(t)
+	_, err := c.send(t.Context(), "post", "nodes/proxmox/qemu", func(ctx context.Context, url string) error {
+		return c.api.Post(ctx, params, url)
+	})
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("build VM %d: %s, %v", id, resp.Status, err)
+		t.Fatalf("build VM %d: %v", id, err)
 	}
 }
 

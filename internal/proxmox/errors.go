@@ -26,9 +26,9 @@ func (e *Error) Error() string {
 }
 
 // newError reads the text from wherever this release puts it.
-func newError(resp *http.Response, body []byte) *Error {
-	_, reason, _ := strings.Cut(resp.Status, " ")
-	e := &Error{Code: resp.StatusCode, Text: strings.TrimSpace(reason)}
+func newError(response *http.Response, body []byte) *Error {
+	_, reason, _ := strings.Cut(response.Status, " ")
+	e := &Error{Code: response.StatusCode, Text: strings.TrimSpace(reason)}
 	var envelope struct {
 		Message string         `json:"message"`
 		Errors  map[string]any `json:"errors"`
@@ -48,27 +48,37 @@ func newError(resp *http.Response, body []byte) *Error {
 	return e
 }
 
-// IsMissing reports whether err says that a guest does not exist, at least not
-// on the node that was asked.
-func IsMissing(err error) bool {
-	var e *Error
-	return errors.As(err, &e) && (e.Code == http.StatusNotFound || strings.Contains(e.Text, "does not exist"))
-}
+// Kind says what an error means to castle.
+type Kind int
 
-// IsUnauthorized reports whether err says that the token itself is refused.
-func IsUnauthorized(err error) bool {
-	var e *Error
-	return errors.As(err, &e) && e.Code == http.StatusUnauthorized
-}
+// The kinds of errors.
+const (
+	Other        Kind = iota
+	Refused           // an answer of any other kind, of an API that is there
+	Unauthorized      // the token itself is refused
+	Forbidden         // the token lacks a privilege
+	Missing           // the guest does not exist, at least not on that node
+	Taken             // a guest with this id exists already
+	Unreachable       // the node does not answer
+)
 
-// IsForbidden reports whether err says that the token lacks a privilege.
-func IsForbidden(err error) bool {
+// KindOf returns the kind of an error. Missing and Taken share their status with other answers, so only
+// Proxmox's texts tell them apart.
+func KindOf(err error) Kind {
 	var e *Error
-	return errors.As(err, &e) && e.Code == http.StatusForbidden
-}
-
-// IsTaken reports whether err says that a guest with this id exists already.
-func IsTaken(err error) bool {
-	var e *Error
-	return errors.As(err, &e) && strings.Contains(e.Error(), "already exists")
+	switch {
+	case !errors.As(err, &e):
+		return Other
+	case e.Code >= 595:
+		return Unreachable
+	case e.Code == http.StatusUnauthorized:
+		return Unauthorized
+	case strings.Contains(e.Error(), "already exists"):
+		return Taken
+	case e.Code == http.StatusNotFound, strings.Contains(e.Text, "does not exist"):
+		return Missing
+	case e.Code == http.StatusForbidden:
+		return Forbidden
+	}
+	return Refused
 }

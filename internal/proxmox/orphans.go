@@ -2,17 +2,16 @@ package proxmox
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 )
 
-// Orphan is a disk that carries the id of a range in its name and that no guest
-// uses: what a machine that was deleted has left, as a rule.
+// Orphan is a disk that carries the id of a range in its name and that no guest uses, as a deleted machine
+// may leave it.
 type Orphan struct {
 	Volume  string `json:"volume"`
 	Node    string `json:"node"`
@@ -25,33 +24,33 @@ type Orphan struct {
 
 var ownDisk = regexp.MustCompile(`[:/]vm-(\d+)-(?:disk-\d+|cloudinit)(?:\.\w+)?$`)
 
-// Orphans lists the unused disks of a range, and what could not be looked at.
-// stays says why a guest will keep its id; "" if it goes or there is none.
-func (c *Client) Orphans(ctx context.Context, r Range, stays func(id int) string) (orphans []Orphan, unseen []string, err error) {
-	found, unseen, err := c.disks(ctx, r)
+// Orphans lists the unused disks of a range, and what could not be read. stays returns why a guest will keep
+// its id; "" if it goes or there is none.
+func (c *Client) Orphans(
+	ctx context.Context, r Range, stays func(id int) string,
+) (orphans []Orphan, unread []string, err error) {
+	found, unread, err := disksOf(ctx, c, r)
 	if err != nil || len(found) == 0 {
-		return nil, unseen, err
+		return nil, unread, err
 	}
-	used, doubt, err := c.uses(ctx)
+	used, doubt, err := usedVolumes(ctx, c)
 	if err != nil {
-		return nil, unseen, err
+		return nil, unread, err
 	}
 	for _, o := range found {
-		switch {
-		case used(o.Volume):
+		if used(o.Volume) {
 			continue
-		case stays(o.ID) != "":
-			o.Refused = stays(o.ID)
-		default:
+		}
+		if o.Refused = stays(o.ID); o.Refused == "" {
 			o.Refused = doubt
 		}
 		orphans = append(orphans, o)
 	}
-	return orphans, unseen, nil
+	return orphans, unread, nil
 }
 
-// disks lists the disks with ids of a range on all storages of all nodes.
-func (c *Client) disks(ctx context.Context, r Range) (found []Orphan, unseen []string, err error) {
+// disksOf lists the disks with ids of a range on all storages of all nodes.
+func disksOf(ctx context.Context, c *Client, r Range) (found []Orphan, unread []string, err error) {
 	nodes, err := c.Nodes(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -59,7 +58,7 @@ func (c *Client) disks(ctx context.Context, r Range) (found []Orphan, unseen []s
 	shared := map[string]bool{}
 	for _, node := range nodes {
 		if node.Status == offline {
-			unseen = append(unseen, "node "+node.Name+" is offline; which disks are there is not known")
+			unread = append(unread, "node "+node.Name+" is offline; which disks are there is not known")
 			continue
 		}
 		storages, err := c.Storages(ctx, node.Name)
@@ -67,52 +66,40 @@ func (c *Client) disks(ctx context.Context, r Range) (found []Orphan, unseen []s
 			return nil, nil, err
 		}
 		for _, s := range storages {
-			if shared[s.ID] || !slices.Contains(strings.Split(s.Content, ","), "images") {
+			if shared[s.ID] || !s.Holds("images") {
 				continue
 			}
 			if s.Active == 0 {
-				unseen = append(unseen, "storage "+s.ID+" on node "+node.Name+" is not active; which disks are there is not known")
+				unread = append(unread, "storage "+s.ID+" on node "+node.Name+
+					" is not active; which disks are there is not known")
 				continue
 			}
 			shared[s.ID] = s.Shared == 1
-			all, err := c.disksOn(ctx, node.Name, s, r)
+			volumes, err := c.Volumes(ctx, node.Name, s.ID, "images", 0)
 			if err != nil {
 				return nil, nil, err
 			}
-			found = append(found, all...)
+			for _, volume := range sortedKeys(volumes) {
+				name := ownDisk.FindStringSubmatch(volume)
+				if name == nil {
+					continue
+				}
+				if id, err := strconv.Atoi(name[1]); err == nil && r.Contains(id) {
+					found = append(found, Orphan{
+						Volume: volume, Node: node.Name, Storage: s.ID, Size: volumes[volume], ID: id,
+						Shared: s.Shared == 1,
+					})
+				}
+			}
 		}
 	}
-	return found, unseen, nil
+	return found, unread, nil
 }
 
-func (c *Client) disksOn(ctx context.Context, node string, s Storage, r Range) (found []Orphan, err error) {
-	var rows []struct {
-		ID   string  `json:"volid"`
-		Size float64 `json:"size"`
-	}
-	if err := c.get(ctx, storagePath(node, s.ID)+"?content=images", &rows); err != nil {
-		return nil, err
-	}
-	for _, row := range rows {
-		name := ownDisk.FindStringSubmatch(row.ID)
-		if name == nil {
-			continue
-		}
-		if id, err := strconv.Atoi(name[1]); err == nil && r.Contains(id) {
-			found = append(found, Orphan{Volume: row.ID, Node: node, Storage: s.ID, Size: int64(row.Size), ID: id, Shared: s.Shared == 1})
-		}
-	}
-	return found, nil
-}
-
-func storagePath(node, storage string) string {
-	return fmt.Sprintf("nodes/%s/storage/%s/content", url.PathEscape(node), url.PathEscape(storage))
-}
-
-// uses reads the configuration of every guest, any of which may use a disk that
-// carries another's id. doubt says why that cannot be told for sure.
-func (c *Client) uses(ctx context.Context) (used func(volume string) bool, doubt string, err error) {
-	if all, err := c.allowed(ctx, "/vms", "VM.Audit"); err != nil {
+// usedVolumes reads the configuration of every guest, any of which may use a disk that carries another's id.
+// doubt is why the answer is not certain.
+func usedVolumes(ctx context.Context, c *Client) (used func(volume string) bool, doubt string, err error) {
+	if all, err := allowed(ctx, c, "/vms", "VM.Audit"); err != nil {
 		return nil, "", err
 	} else if !all {
 		doubt = "this API token may not see every machine (VM.Audit on /vms), and one may use it"
@@ -124,8 +111,8 @@ func (c *Client) uses(ctx context.Context) (used func(volume string) bool, doubt
 	var configs []Config
 	for _, g := range listed {
 		var config Config
-		if err := c.get(ctx, guestPath(g)+"/config", &config); err != nil && !IsMissing(err) {
-			doubt = fmt.Sprintf("%s cannot be read, and may use it", g.seen())
+		if err := c.get(ctx, g.path()+"/config", &config); err != nil && KindOf(err) != Missing {
+			doubt = fmt.Sprintf("%s cannot be read, and may use it", g)
 		}
 		configs = append(configs, config)
 	}
@@ -134,8 +121,8 @@ func (c *Client) uses(ctx context.Context) (used func(volume string) bool, doubt
 	}, doubt, nil
 }
 
-// Free deletes a disk that nothing uses and whose id is free, and proves that it
-// is gone. Both are asked anew before.
+// Free deletes a disk that nothing uses and whose id is free, and proves that it is gone. Both are checked
+// again before.
 func (r *Removal) Free(ctx context.Context, o Orphan) error {
 	if err := r.free(ctx, o); err != nil {
 		return fmt.Errorf("disk %s: %w", o.Volume, err)
@@ -153,26 +140,24 @@ func (r *Removal) free(ctx context.Context, o Orphan) error {
 	if err != nil {
 		return err
 	}
-	if i := slices.Index(now, o); i < 0 {
-		return fmt.Errorf("is not what it was when the table was made; nothing was deleted here")
+	if !slices.Contains(now, o) {
+		return errors.New("has changed since the table was made; nothing was deleted here")
 	}
-	of := Subject{Guest: Guest{ID: o.ID, Node: o.Node}}
+	of := Guest{ID: o.ID, Node: o.Node}
 	if err := r.note(Step{Kind: StepFree, Volumes: []string{o.Volume}}, of); err != nil {
 		return err
 	}
-	var task string
-	path := storagePath(o.Node, o.Storage)
-	if err := r.Client.call(ctx, http.MethodDelete, path+"/"+url.PathEscape(o.Volume), &task); err != nil {
+	task, err := r.Client.remove(ctx, storagePath(o.Node, o.Storage)+"/"+url.PathEscape(o.Volume))
+	if err == nil && task != "" {
+		err = r.finish(ctx, task)
+	}
+	if err != nil {
 		return err
 	}
-	if task != "" {
-		if err := r.finish(ctx, task); err != nil {
-			return err
-		}
-	}
 	err = r.until(ctx, "its task has ended, but it is still there", func() (bool, error) {
-		left, err := r.Client.Volumes(ctx, o.Node, o.Storage, "images", o.ID)
-		return !slices.Contains(left, o.Volume), err
+		volumes, err := r.Client.Volumes(ctx, o.Node, o.Storage, "images", o.ID)
+		_, exists := volumes[o.Volume]
+		return !exists, err
 	})
 	if err != nil {
 		return err

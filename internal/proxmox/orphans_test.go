@@ -14,9 +14,11 @@ func TestAnOrphanIsRefusedWhereSomebodyUnreadableMayUseIt(t *testing.T) {
 		change func(datacenter)
 		want   string // part of why; empty if it may go
 	}{
-		"nobody":                   {},
-		"a machine out of reach":   {change: func(d datacenter) { d.SetOffline("pve2", true) }, want: `VM 500 "far" on node pve2 cannot be read, and may use it`},
-		"a token that sees a pool": {config: emulator.Config{Pool: "castle"}, want: "may not see every machine"},
+		"nobody": {},
+		"a machine out of reach": {change: func(d datacenter) { d.SetOffline("pve2", true) },
+			want: `VM 500 "far" on node pve2 cannot be read, and may use it`},
+		"a token that sees a pool": {config: emulator.Config{Pool: "castle"},
+			want: "may not see every machine"},
 	} {
 		test.config.Nodes = []string{"proxmox", "pve2"}
 		d := newDatacenter(t, test.config)
@@ -53,7 +55,8 @@ func TestADiskIsFreedOnlyIfItIsWhatTheTableSaid(t *testing.T) {
 	}
 	d.RemoveVM(422)
 	d.AddVM(emulator.VM{ID: 500, Config: map[string]string{"scsi3": disk.Volume}})
-	if err := r.Free(t.Context(), was); err == nil || !strings.Contains(err.Error(), "is not what it was") {
+	if err := r.Free(t.Context(), was); err == nil ||
+		!strings.Contains(err.Error(), "has changed since the table was made") {
 		t.Errorf("somebody uses it now: %v", err)
 	}
 	if got := changes(d); len(got) > 0 {

@@ -1,12 +1,14 @@
 package proxmox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"math/big"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
@@ -14,37 +16,55 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// defaultResource is the resource whose instances are the virtual machines of
-// castle's own platform stage.
+// defaultResource has the virtual machines of castle's own platform stage as its instances.
 const defaultResource = "proxmox_virtual_environment_vm.node"
 
 // PreflightTypes lists the preflights that ask Proxmox.
 func PreflightTypes() []gate.PreflightType { return []gate.PreflightType{vmIDs()} }
 
-// vmIDs refuses to build where somebody else's guest stands.
+// vmIDs refuses to create machines where a foreign guest exists.
 //
-// A guest that the state does not know is castle's own only if it is a virtual
-// machine that carries every tag and exactly the expected name, on the expected
-// node. The name is the key in vm_ids unless names says otherwise; names are
-// never completed by guessing, since a guess that is right by accident would
-// hand a stranger's machine to Terraform.
+// A guest that the state does not know is castle's own only if it is a virtual machine with every tag and
+// exactly the expected name, on the expected node. The name is the key in vm_ids unless names says otherwise.
+// castle never guesses names: a guess that is right by accident would hand a foreign machine to Terraform.
 func vmIDs() gate.PreflightType {
 	return gate.PreflightType{
 		Name:    PreflightVMIDs,
 		Summary: "No virtual machine that castle does not know stands on the ids that a stage uses",
 		Attributes: map[string]gate.Attribute{
-			"endpoint":   {Type: cty.String, Required: true, Help: "The API's address, such as \"https://proxmox.example:8006\".", Valid: validEndpoint},
-			"api_token":  {Type: cty.String, Required: true, Help: "The API token, \"user@realm!name=secret\".", Valid: validToken},
-			"vm_ids":     {Type: cty.Map(cty.Number), Required: true, Help: "The id of each virtual machine, by the key of its resource instance.", Valid: validIDs},
-			"tags":       {Type: cty.List(cty.String), Required: true, Help: "The tags that every virtual machine of this cluster carries.", Valid: validTags},
-			"names":      {Type: cty.Map(cty.String), Help: "The name of each virtual machine, by key; the key itself where it is not given."},
-			"node_name":  {Type: cty.String, Help: "The node that the virtual machines belong on; any, if not given."},
-			"node_names": {Type: cty.Map(cty.String), Help: "The node of each virtual machine, by key, where it is not node_name."},
+			"endpoint": {
+				Type: cty.String, Required: true, Valid: validEndpoint,
+				Help: "The API's address, such as \"https://proxmox.example:8006\".",
+			},
+			"api_token": {
+				Type: cty.String, Required: true,
+				Valid: func(v cty.Value) error { return CheckToken(v.AsString()) },
+				Help:  "The API token, \"user@realm!name=secret\".",
+			},
+			"vm_ids": {
+				Type: cty.Map(cty.Number), Required: true, Valid: validIDs,
+				Help: "The id of each virtual machine, by the key of its resource instance.",
+			},
+			"tags": {
+				Type: cty.List(cty.String), Required: true, Valid: validTags,
+				Help: "The tags that every virtual machine of this cluster carries.",
+			},
+			"names": {
+				Type: cty.Map(cty.String),
+				Help: "The name of each virtual machine, by key; the key itself where it is not given.",
+			},
+			"node_name": {Type: cty.String,
+				Help: "The node that the virtual machines belong on; any, if not given."},
+			"node_names": {Type: cty.Map(cty.String),
+				Help: "The node of each virtual machine, by key, where it is not node_name."},
 			"resource": {
-				Type: cty.String, Help: "The resource whose instances are the virtual machines, \"" + defaultResource + "\" if not given.", Valid: validResource,
+				Type: cty.String, Valid: validResource,
+				Help: "The resource whose instances are the virtual machines, \"" + defaultResource +
+					"\" if not given.",
 			},
 			"insecure": {Type: cty.Bool, Help: "Accept any certificate."},
-			"ca_file":  {Type: cty.String, Help: "A certificate to trust besides the system's: PEM text or a file's path."},
+			"ca_file": {Type: cty.String,
+				Help: "A certificate to trust besides the system's: PEM text or a file's path."},
 		},
 		HasMachineIDs: true,
 		Check:         checkVMIDs,
@@ -59,10 +79,10 @@ func validEndpoint(v cty.Value) error {
 
 var tokenForm = regexp.MustCompile(`^\S+@\S+!\S+=\S+$`)
 
-// validToken does not repeat the value: it is a secret.
-func validToken(v cty.Value) error {
-	if !tokenForm.MatchString(v.AsString()) {
-		return errors.New(`the token does not look like "user@realm!name=secret"`)
+// CheckToken checks the form of an API token. The error does not repeat it: it is a secret.
+func CheckToken(token string) error {
+	if !tokenForm.MatchString(token) {
+		return errors.New(`the API token does not look like "user@realm!name=secret"`)
 	}
 	return nil
 }
@@ -80,7 +100,8 @@ func validIDs(v cty.Value) error {
 		}
 		id, accuracy := element.AsBigFloat().Int64()
 		if accuracy != big.Exact || id < 100 || id > 999999999 {
-			wrong = append(wrong, fmt.Errorf("%s: %s is no virtual machine id (a whole number from 100)", key, element.AsBigFloat().Text('g', -1)))
+			wrong = append(wrong, fmt.Errorf("%s: %s is not a virtual machine id (a whole number from 100)",
+				key, element.AsBigFloat().Text('g', -1)))
 		} else if other, ok := seen[id]; ok {
 			wrong = append(wrong, fmt.Errorf("%s and %s have the same id %d", other, key, id))
 		}
@@ -91,7 +112,7 @@ func validIDs(v cty.Value) error {
 
 func validTags(v cty.Value) error {
 	if v.LengthInt() == 0 {
-		return errors.New("at least one tag is needed: without one, castle could not tell its own virtual machines from others")
+		return errors.New("at least one tag is needed to tell castle's own virtual machines from others")
 	}
 	return nil
 }
@@ -100,12 +121,12 @@ var resourceForm = regexp.MustCompile(`^(module\.[\w-]+(\[[^\]]+\])?\.)*[a-z]\w*
 
 func validResource(v cty.Value) error {
 	if !resourceForm.MatchString(v.AsString()) {
-		return fmt.Errorf("%q is no resource address such as %q", v.AsString(), defaultResource)
+		return fmt.Errorf("%q is not a resource address such as %q", v.AsString(), defaultResource)
 	}
 	return nil
 }
 
-// checkVMIDs judges names and node_names against vm_ids.
+// checkVMIDs checks names and node_names against vm_ids.
 func checkVMIDs(v gate.Values) error {
 	if !v.Has("vm_ids") {
 		return nil
@@ -117,11 +138,26 @@ func checkVMIDs(v gate.Values) error {
 		}
 		for _, key := range slices.Sorted(maps.Keys(v[attribute].AsValueMap())) {
 			if _, ok := v["vm_ids"].AsValueMap()[key]; !ok {
-				wrong = append(wrong, fmt.Errorf("%s: %q is no key of vm_ids", attribute, key))
+				wrong = append(wrong, fmt.Errorf("%s: %q is not a key of vm_ids", attribute, key))
 			}
 		}
 	}
 	return errors.Join(wrong...)
+}
+
+// PreflightVMIDs is the name of the preflight that Recorded reads.
+const PreflightVMIDs = "vm_ids"
+
+// Recorded returns the datacenter and the ids, in ascending order, of a preflight vm_ids with these values.
+func Recorded(v gate.Values) (Options, []int, error) {
+	ids := map[string]int{}
+	if err := v.Decode("vm_ids", &ids); err != nil {
+		return Options{}, nil, err
+	}
+	return Options{
+		Endpoint: v.String("endpoint"), Token: v.String("api_token"), CA: v.String("ca_file"),
+		Insecure: v.Bool("insecure"),
+	}, slices.Sorted(maps.Values(ids)), nil
 }
 
 // ClientOf makes a client of the datacenter that a preflight vm_ids asks.
@@ -133,16 +169,27 @@ func ClientOf(v gate.Values) (*Client, error) {
 	return NewClient(options)
 }
 
+// SameEndpoint reports whether two addresses are those of the same API.
+func SameEndpoint(a, b string) bool {
+	first, err := parseEndpoint(a)
+	if err != nil {
+		return false
+	}
+	second, err := parseEndpoint(b)
+	return err == nil && strings.EqualFold(first.Host, second.Host)
+}
+
 func newVMIDs(name string, _ gate.Target, v gate.Values) (gate.Preflight, error) {
 	client, err := ClientOf(v)
 	if err != nil {
 		return gate.Preflight{}, fmt.Errorf("%s: %w", name, err)
 	}
-	check := &vmCheck{client: client, resource: v.String("resource"), node: v.String("node_name"), interval: time.Second, patience: 30 * time.Minute}
-	if check.resource == "" {
-		check.resource = defaultResource
+	check := &vmCheck{
+		client: client, resource: cmp.Or(v.String("resource"), defaultResource), node: v.String("node_name"),
+		interval: time.Second, timeout: 30 * time.Minute,
 	}
-	err = errors.Join(v.Decode("vm_ids", &check.ids), v.Decode("tags", &check.tags), v.Decode("names", &check.names), v.Decode("node_names", &check.nodes))
+	err = errors.Join(v.Decode("vm_ids", &check.ids), v.Decode("tags", &check.tags),
+		v.Decode("names", &check.names), v.Decode("node_names", &check.nodes))
 	if err != nil {
 		return gate.Preflight{}, fmt.Errorf("%s: %w", name, err)
 	}

@@ -12,10 +12,14 @@ import (
 
 func TestRecordedReadsWhatAPreflightWasAsked(t *testing.T) {
 	o, ids, err := Recorded(gate.Values{
-		"endpoint": cty.StringVal("https://proxmox.example:8006"), "api_token": cty.StringVal(token), "insecure": cty.True,
-		"ca_file": cty.NullVal(cty.String), "vm_ids": cty.MapVal(map[string]cty.Value{"b": cty.NumberIntVal(422), "a": cty.NumberIntVal(421)}),
+		"endpoint": cty.StringVal("https://proxmox.example:8006"), "api_token": cty.StringVal(token),
+		"insecure": cty.True,
+		"ca_file":  cty.NullVal(cty.String),
+		"vm_ids": cty.MapVal(map[string]cty.Value{"b": cty.NumberIntVal(422),
+			"a": cty.NumberIntVal(421)}),
 	})
-	if want := (Options{Endpoint: "https://proxmox.example:8006", Token: token, Insecure: true}); err != nil || o != want || !slices.Equal(ids, []int{421, 422}) {
+	if want := (Options{Endpoint: "https://proxmox.example:8006", Token: token,
+		Insecure: true}); err != nil || o != want || !slices.Equal(ids, []int{421, 422}) {
 		t.Errorf("%+v, %v, %v", o, ids, err)
 	}
 }
@@ -36,7 +40,8 @@ func TestGuestID(t *testing.T) {
 		{"proxmox_virtual_environment_download_file", nil, 0, false},
 		{"talos_machine_bootstrap", 421.0, 0, false},
 	} {
-		if id, guest := GuestID(test.kind, map[string]any{"vm_id": test.id}); id != test.want || guest != test.guest {
+		if id, guest := GuestID(test.kind, map[string]any{"vm_id": test.id}); id != test.want ||
+			guest != test.guest {
 			t.Errorf("%s with vm_id %v: %d, %v", test.kind, test.id, id, guest)
 		}
 	}

@@ -1,39 +1,36 @@
 package proxmox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 )
 
-// Removal deletes virtual machines that a Claim lets go, one after the other. It
-// stops at the first thing that is not as expected and repeats nothing: what a
-// lost answer has done is for the next Survey to see.
+// Removal deletes virtual machines that an Ownership does not refuse, one after the other. It stops at the
+// first surprise and repeats nothing: the next Survey shows what a request without an answer has done.
 type Removal struct {
-	Client *Client
-	Claim  Claim
-	// Interval lies between two questions about a task, Patience is how long
-	// one may take; 1 s and 10 min if zero.
-	Interval, Patience time.Duration
-	// Note is told of every step, before what it announces is asked for. If it
-	// fails, nothing more is done.
+	Client    *Client
+	Ownership Ownership
+	// Interval lies between two requests about a task, Timeout bounds one; 1 s and 10 min if zero.
+	Interval, Timeout time.Duration
+	// Note gets every step before its request is sent. If it fails, nothing more is done.
 	Note func(Step) error
 }
 
-// Step is one line of a removal's story.
+// Step is one line of a removal's journal.
 type Step struct {
 	Time    time.Time `json:"time"`
 	Kind    StepKind  `json:"kind"`
 	ID      int       `json:"vmid,omitempty"`
 	Name    string    `json:"name,omitempty"`
 	Node    string    `json:"node,omitempty"`
-	SMBIOS  string    `json:"smbios1,omitempty"` // what tells the machine from any other
+	SMBIOS  string    `json:"smbios1,omitempty"` // the machine's identity
 	Meta    string    `json:"meta,omitempty"`    // when it was created
 	Volumes []string  `json:"volumes,omitempty"`
 	Task    string    `json:"task,omitempty"`
@@ -45,44 +42,44 @@ type StepKind string
 
 // The kinds of steps, in the order in which they come for a machine.
 const (
-	StepStop    StepKind = "stop"    // will be asked to stop
+	StepStop    StepKind = "stop"    // the stop follows
 	StepStopped StepKind = "stopped" // is off
-	StepDelete  StepKind = "delete"  // will be asked to be deleted
+	StepDelete  StepKind = "delete"  // the deletion follows
 	StepTask    StepKind = "task"    // the node has begun to delete it
 	StepGone    StepKind = "gone"    // is proved gone
 	StepLeft    StepKind = "left"    // volumes with its id that are still there
-	StepFree    StepKind = "free"    // a disk that nothing uses will be asked to be deleted
-	StepFreed   StepKind = "freed"   // … and is proved gone
+	StepFree    StepKind = "free"    // the deletion of an unused disk follows
+	StepFreed   StepKind = "freed"   // it is proved gone
 )
 
-// String is a step in words for who watches; empty for what only the journal needs.
+// String is a step for a user's terminal; empty for a step that only the journal needs.
 func (s Step) String() string {
+	machine, disk := fmt.Sprintf("VM %d %q: ", s.ID, s.Name), "disk "+strings.Join(s.Volumes, ", ")+": "
 	switch s.Kind {
 	case StepStop:
-		return fmt.Sprintf("VM %d %q: stopping", s.ID, s.Name)
+		return machine + "stopping"
 	case StepDelete:
-		return fmt.Sprintf("VM %d %q: deleting", s.ID, s.Name)
+		return machine + "deleting"
 	case StepGone:
-		return fmt.Sprintf("VM %d %q: gone", s.ID, s.Name)
+		return machine + "gone"
 	case StepFree:
-		return fmt.Sprintf("disk %s: deleting", strings.Join(s.Volumes, ", "))
+		return disk + "deleting"
 	case StepFreed:
-		return fmt.Sprintf("disk %s: gone", strings.Join(s.Volumes, ", "))
+		return disk + "gone"
 	}
 	return ""
 }
 
-// Remains says what is left of a machine that was to be deleted: whether it is
-// proved gone, and the volumes that it has left on its storages.
+// Remains is what is left of a deleted machine.
 type Remains struct {
-	Gone         bool
-	Own          []string // its configuration named them: they could not be freed
-	Unreferenced []string // only their names carry its id
+	Gone         bool     // it is proved gone
+	Own          []string // volumes of its configuration: they could not be freed
+	Unreferenced []string // volumes whose names carry its id
 }
 
-// Remove stops and deletes one machine that was judged before, and proves that
-// it is gone. Whether it is still the same is asked before each of the two.
-func (r *Removal) Remove(ctx context.Context, was Subject) (Remains, error) {
+// Remove stops and deletes one surveyed machine, and proves that it is gone. It checks before each of the
+// two that the machine is still the same.
+func (r *Removal) Remove(ctx context.Context, was Guest) (Remains, error) {
 	remains, err := r.remove(ctx, was)
 	if err != nil {
 		err = fmt.Errorf("VM %d: %w", was.ID, err)
@@ -90,14 +87,14 @@ func (r *Removal) Remove(ctx context.Context, was Subject) (Remains, error) {
 	return remains, err
 }
 
-func (r *Removal) remove(ctx context.Context, was Subject) (Remains, error) {
+func (r *Removal) remove(ctx context.Context, was Guest) (Remains, error) {
 	now, err := r.same(ctx, was)
 	if err != nil {
 		return Remains{}, err
 	}
 	if now.Status != "stopped" {
 		if err := r.stop(ctx, was); err != nil {
-			return Remains{}, err
+			return Remains{}, fmt.Errorf("stop: %w", err)
 		}
 		if now, err = r.same(ctx, was); err != nil {
 			return Remains{}, err
@@ -112,36 +109,37 @@ func (r *Removal) remove(ctx context.Context, was Subject) (Remains, error) {
 	return r.gone(ctx, was)
 }
 
-// same looks at the machine anew and refuses to go on if anything but whether
-// it runs has changed. Nothing closes the instant between this question and what
-// follows it: Proxmox deletes by id alone.
-func (r *Removal) same(ctx context.Context, was Subject) (Subject, error) {
+// same reads the machine again and refuses to go on if anything but its status has changed. Nothing closes
+// the instant between this and the next request: Proxmox deletes by id alone.
+func (r *Removal) same(ctx context.Context, was Guest) (Guest, error) {
 	all, err := r.Client.Survey(ctx, Range{From: was.ID, To: was.ID})
 	switch {
 	case err != nil:
-		return Subject{}, err
+		return Guest{}, err
 	case len(all) == 0:
-		return Subject{}, errors.New("has disappeared since the table was made; somebody else is at work here")
+		return Guest{}, errors.New("has disappeared since the table was made; somebody else is at work here")
 	}
 	now := all[0]
 	if changed := differences(was, now); len(changed) > 0 {
-		return Subject{}, fmt.Errorf("is not what it was when the table was made (%s); nothing was deleted here", strings.Join(changed, ", "))
+		return Guest{}, fmt.Errorf("has changed since the table was made (%s); nothing was deleted here",
+			strings.Join(changed, ", "))
 	}
-	if why := r.Claim.Judge(now); len(why) > 0 {
-		return Subject{}, fmt.Errorf("must not be deleted any more: %s", strings.Join(why, ", "))
+	if why := r.Ownership.Refusals(now); len(why) > 0 {
+		return Guest{}, fmt.Errorf("must not be deleted any more: %s", strings.Join(why, ", "))
 	}
 	return now, nil
 }
 
-// differences names what tells two looks at a guest apart. Only whether it runs
-// may differ, and the digest, which the node computes.
-func differences(was, now Subject) []string {
+// differences compares two reads of a guest. Only its status may differ, and the digest, which the node
+// computes.
+func differences(was, now Guest) []string {
 	if now.Hidden || now.Unreadable != "" {
 		return []string{"it cannot be read any more"}
 	}
 	var changed []string
 	for _, f := range []struct{ what, was, now string }{
-		{"name", was.Name, now.Name}, {"node", was.Node, now.Node}, {"kind", was.Kind, now.Kind}, {"pool", was.Pool, now.Pool},
+		{"name", was.Name, now.Name}, {"node", was.Node, now.Node}, {"kind", was.Kind, now.Kind},
+		{"pool", was.Pool, now.Pool},
 	} {
 		if f.was != f.now {
 			changed = append(changed, fmt.Sprintf("%s: %q, was %q", f.what, f.now, f.was))
@@ -151,7 +149,7 @@ func differences(was, now Subject) []string {
 	maps.Copy(keys, now.Config)
 	delete(keys, "digest")
 	delete(keys, "name")
-	for _, key := range slices.Sorted(maps.Keys(keys)) {
+	for _, key := range sortedKeys(keys) {
 		before, had := was.Config[key]
 		if after, has := now.Config[key]; had != has || before != after {
 			changed = append(changed, "another "+key)
@@ -160,41 +158,39 @@ func differences(was, now Subject) []string {
 	return changed
 }
 
-func (r *Removal) stop(ctx context.Context, s Subject) error {
-	if err := r.note(Step{Kind: StepStop}, s); err != nil {
+func (r *Removal) stop(ctx context.Context, g Guest) error {
+	if err := r.note(Step{Kind: StepStop}, g); err != nil {
 		return err
 	}
-	var task string
-	if err := r.Client.call(ctx, http.MethodPost, guestPath(s.Guest)+"/status/stop", &task); err != nil {
-		return fmt.Errorf("stop: %w", err)
+	task, err := r.Client.post(ctx, g.path()+"/status/stop")
+	if err == nil {
+		err = r.finish(ctx, task)
 	}
-	if err := r.finish(ctx, task); err != nil {
-		return fmt.Errorf("stop: %w", err)
+	if err != nil {
+		return err
 	}
-	err := r.until(ctx, "still running", func() (bool, error) {
-		now := Subject{Guest: s.Guest}
-		err := r.Client.presently(ctx, &now)
-		return now.Status == "stopped", err
+	err = r.until(ctx, "still running", func() (bool, error) {
+		err := refresh(ctx, r.Client, &g)
+		return g.Status == "stopped", err
 	})
 	if err != nil {
-		return fmt.Errorf("stop: %w", err)
-	}
-	return r.note(Step{Kind: StepStopped}, s)
-}
-
-// delete asks for the deletion and waits for its task. purge takes the machine
-// out of backup jobs as well. Disks that only carry its id stay: on a storage
-// that two datacenters share, they may be another machine's.
-func (r *Removal) delete(ctx context.Context, s Subject) error {
-	if err := r.note(Step{Kind: StepDelete, Volumes: s.Config.Volumes()}, s); err != nil {
 		return err
 	}
-	var task string
-	path := guestPath(s.Guest) + "?" + url.Values{"purge": {"1"}, "destroy-unreferenced-disks": {"0"}}.Encode()
-	if err := r.Client.call(ctx, http.MethodDelete, path, &task); err != nil {
+	return r.note(Step{Kind: StepStopped}, g)
+}
+
+// delete also takes the machine out of backup jobs. Disks that only carry its id stay: on a storage that two
+// datacenters share, they may be another machine's.
+func (r *Removal) delete(ctx context.Context, g Guest) error {
+	if err := r.note(Step{Kind: StepDelete, Volumes: g.Config.volumes()}, g); err != nil {
+		return err
+	}
+	query := url.Values{"purge": {"1"}, "destroy-unreferenced-disks": {"0"}}
+	task, err := r.Client.remove(ctx, g.path()+"?"+query.Encode())
+	if err != nil {
 		return fmt.Errorf("delete: %w", err)
 	}
-	if err := r.note(Step{Kind: StepTask, Task: task}, s); err != nil {
+	if err := r.note(Step{Kind: StepTask, Task: task}, g); err != nil {
 		return err
 	}
 	if err := r.finish(ctx, task); err != nil {
@@ -203,35 +199,108 @@ func (r *Removal) delete(ctx context.Context, s Subject) error {
 	return nil
 }
 
-// gone proves that the id is free, for every token and on every node, and looks
-// for what is left on the storages that the machine had volumes on.
-func (r *Removal) gone(ctx context.Context, s Subject) (Remains, error) {
+// gone proves that the id is free, for every token and on every node, and looks for volumes on the storages
+// of the machine's drives.
+func (r *Removal) gone(ctx context.Context, g Guest) (Remains, error) {
 	err := r.until(ctx, "its task has ended, but the id is still taken", func() (bool, error) {
-		taken, err := r.Client.Taken(ctx, s.ID)
+		taken, err := r.Client.Taken(ctx, g.ID)
 		return !taken, err
 	})
 	if err != nil {
 		return Remains{}, err
 	}
-	if err := r.note(Step{Kind: StepGone}, s); err != nil {
+	if err := r.note(Step{Kind: StepGone}, g); err != nil {
 		return Remains{Gone: true}, err
 	}
-	remains, err := r.Client.remains(ctx, s)
-	remains.Gone = true
+	remains, err := remainsOf(ctx, r.Client, g)
 	if err != nil {
-		return remains, fmt.Errorf("is gone, but whether its disks are could not be asked: %w", err)
+		return remains, fmt.Errorf("is gone, but its storages cannot be read: %w", err)
 	}
 	if left := slices.Concat(remains.Own, remains.Unreferenced); len(left) > 0 {
-		return remains, r.note(Step{Kind: StepLeft, Volumes: left}, s)
+		return remains, r.note(Step{Kind: StepLeft, Volumes: left}, g)
 	}
 	return remains, nil
 }
 
-func (r *Removal) note(step Step, s Subject) error {
-	step.Time, step.ID, step.Name, step.Node = time.Now().UTC(), s.ID, s.Name, s.Node
-	step.SMBIOS, step.Meta = s.Config["smbios1"], s.Config["meta"]
+// remainsOf looks for volumes that carry the machine's id. Backups are no remains.
+func remainsOf(ctx context.Context, c *Client, g Guest) (Remains, error) {
+	found, own := Remains{Gone: true}, g.Config.volumes()
+	var storages []string
+	for _, volume := range own {
+		if storage := storageOf(volume); !slices.Contains(storages, storage) {
+			storages = append(storages, storage)
+		}
+	}
+	for _, storage := range storages {
+		volumes, err := c.Volumes(ctx, g.Node, storage, "images", g.ID)
+		if err != nil {
+			return found, err
+		}
+		for _, volume := range sortedKeys(volumes) {
+			if slices.Contains(own, volume) {
+				found.Own = append(found.Own, volume)
+			} else {
+				found.Unreferenced = append(found.Unreferenced, volume)
+			}
+		}
+	}
+	return found, nil
+}
+
+func (r *Removal) note(step Step, g Guest) error {
+	step.Time, step.ID, step.Name, step.Node = time.Now().UTC(), g.ID, g.Name, g.Node
+	step.SMBIOS, step.Meta = g.Config["smbios1"], g.Config["meta"]
 	if r.Note == nil {
 		return nil
 	}
 	return r.Note(step)
+}
+
+// finish waits until a task has ended; anything but success is an error. The task itself goes on when castle
+// stops waiting.
+func (r *Removal) finish(ctx context.Context, upid string) error {
+	parts := strings.Split(upid, ":")
+	if len(parts) != 9 || parts[0] != "UPID" {
+		return fmt.Errorf("unexpected answer: %q is not a task", upid)
+	}
+	var task struct {
+		Status string `json:"status"`
+		Exit   string `json:"exitstatus"`
+	}
+	path := fmt.Sprintf("nodes/%s/tasks/%s/status", url.PathEscape(parts[1]), url.PathEscape(upid))
+	err := r.until(ctx, "task "+upid+" still runs", func() (bool, error) {
+		err := r.Client.get(ctx, path, &task)
+		return task.Status == "stopped", err
+	})
+	// With warnings the task has succeeded as well; remainsOf finds what it could not free.
+	if err == nil && task.Exit != "OK" && !strings.HasPrefix(task.Exit, "WARNINGS") {
+		err = fmt.Errorf("task %s: %s", upid, cmp.Or(task.Exit, "ended without a status"))
+	}
+	return err
+}
+
+// until repeats a check that changes nothing until it succeeds. A failed request is repeated, a refused token
+// ends it.
+func (r *Removal) until(ctx context.Context, what string, done func() (bool, error)) error {
+	timeout := cmp.Or(r.Timeout, 10*time.Minute)
+	deadline := time.Now().Add(timeout)
+	for {
+		yes, err := done()
+		kind := KindOf(err)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case yes && err == nil:
+			return nil
+		case kind == Unauthorized || kind == Forbidden:
+			return err
+		case time.Now().After(deadline) && err != nil:
+			return fmt.Errorf("%s after %s; last answer: %w", what, timeout, err)
+		case time.Now().After(deadline):
+			return fmt.Errorf("%s after %s", what, timeout)
+		}
+		if err := sleep(ctx, cmp.Or(r.Interval, time.Second)); err != nil {
+			return err
+		}
+	}
 }

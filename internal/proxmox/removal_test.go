@@ -14,20 +14,21 @@ import (
 
 // stand is a running machine of castle's, with two disks.
 func stand(id int, name string) emulator.VM {
-	return emulator.VM{ID: id, Name: name, Tags: []string{"blue", "castle"}, Running: true, Config: map[string]string{
-		"smbios1": fmt.Sprintf("uuid=%d", id), "scsi0": fmt.Sprintf("local-lvm:vm-%d-disk-0,size=20G", id),
-		"unused0": fmt.Sprintf("local-lvm:vm-%d-disk-1", id), "net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0",
-	}}
+	return emulator.VM{ID: id, Name: name, Tags: []string{"blue", "castle"}, Running: true,
+		Config: map[string]string{
+			"smbios1": fmt.Sprintf("uuid=%d", id), "scsi0": fmt.Sprintf("local-lvm:vm-%d-disk-0,size=20G", id),
+			"unused0": fmt.Sprintf("local-lvm:vm-%d-disk-1", id), "net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0",
+		}}
 }
 
 // surveyed is what a survey of VM 421 to 432 says of one guest.
-func surveyed(t *testing.T, d datacenter, id int) Subject {
+func surveyed(t *testing.T, d datacenter, id int) Guest {
 	t.Helper()
 	all, err := d.client(t).Survey(t.Context(), Range{421, 432})
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(all, func(s Subject) bool { return s.ID == id })
+	i := slices.IndexFunc(all, func(s Guest) bool { return s.ID == id })
 	if i < 0 {
 		t.Fatalf("VM %d was not found: %+v", id, all)
 	}
@@ -35,7 +36,8 @@ func surveyed(t *testing.T, d datacenter, id int) Subject {
 }
 
 func remover(t *testing.T, d datacenter) *Removal {
-	return &Removal{Client: d.client(t), Claim: Claim{Range: Range{421, 432}}, Interval: time.Millisecond, Patience: time.Minute}
+	return &Removal{Client: d.client(t), Ownership: Ownership{Range: Range{421, 432}},
+		Interval: time.Millisecond, Timeout: time.Minute}
 }
 
 // changes lists what was asked that changes anything.
@@ -62,7 +64,8 @@ func TestSurveySeesEveryGuestInTheRange(t *testing.T) {
 	if err != nil || len(all) != 5 {
 		t.Fatalf("found %+v, %v", all, err)
 	}
-	if s := all[0]; s.Name != "blue-cp-01" || s.Status != "running" || s.Config["smbios1"] != "uuid=421" || s.HA || s.Replication {
+	if s := all[0]; s.Name != "blue-cp-01" || s.Status != "running" || s.Config["smbios1"] != "uuid=421" ||
+		s.HA || s.Replicated {
 		t.Errorf("VM 421: %+v", s)
 	}
 	if s := all[1]; !s.Hidden {
@@ -74,7 +77,7 @@ func TestSurveySeesEveryGuestInTheRange(t *testing.T) {
 	if s := all[3]; !strings.Contains(s.Unreadable, "node pve2 does not answer") {
 		t.Errorf("VM 424: %+v", s)
 	}
-	if s := all[4]; !s.HA || !s.Replication || s.Pool != "castle" {
+	if s := all[4]; !s.HA || !s.Replicated || s.Pool != "castle" {
 		t.Errorf("VM 425: %+v", s)
 	}
 	if got := changes(d); len(got) > 0 {
@@ -83,7 +86,8 @@ func TestSurveySeesEveryGuestInTheRange(t *testing.T) {
 }
 
 func TestSurveyThatCannotAskFails(t *testing.T) {
-	for _, path := range []string{"cluster/nextid", "cluster/resources", "cluster/replication", "nodes/*/qemu/421/config"} {
+	for _, path := range []string{"cluster/nextid", "cluster/resources", "cluster/replication",
+		"nodes/*/qemu/421/config"} {
 		d := newDatacenter(t, emulator.Config{})
 		d.AddVM(stand(421, "blue-cp-01"))
 		d.Fail(emulator.Fault{Path: path, Code: 500, Text: "cluster not ready - no quorum?"})
@@ -101,7 +105,8 @@ func TestRemoveStopsDeletesAndProves(t *testing.T) {
 	r := remover(t, d)
 	var story []string
 	r.Note = func(s Step) error {
-		story = append(story, fmt.Sprintf("%s %d %s %s %v %d", s.Kind, s.ID, s.Name, s.SMBIOS, s.Volumes, len(changes(d))))
+		story = append(story, fmt.Sprintf("%s %d %s %s %v %d", s.Kind, s.ID, s.Name, s.SMBIOS, s.Volumes,
+			len(changes(d))))
 		return nil
 	}
 	remains, err := r.Remove(t.Context(), surveyed(t, d, 421))
@@ -111,17 +116,20 @@ func TestRemoveStopsDeletesAndProves(t *testing.T) {
 	// The last number: what had been asked for by then. Each step is told of first.
 	want := []string{
 		"stop 421 blue-cp-01 uuid=421 [] 0", "stopped 421 blue-cp-01 uuid=421 [] 1",
-		"delete 421 blue-cp-01 uuid=421 [local-lvm:vm-421-disk-0 local-lvm:vm-421-disk-1] 1", "task 421 blue-cp-01 uuid=421 [] 2",
+		"delete 421 blue-cp-01 uuid=421 [local-lvm:vm-421-disk-0 local-lvm:vm-421-disk-1] 1",
+		"task 421 blue-cp-01 uuid=421 [] 2",
 		"gone 421 blue-cp-01 uuid=421 [] 2", "left 421 blue-cp-01 uuid=421 [local-lvm:vm-421-disk-9] 2",
 	}
 	if !slices.Equal(story, want) {
 		t.Errorf("story\n%s\nwant\n%s", strings.Join(story, "\n"), strings.Join(want, "\n"))
 	}
-	if !remains.Gone || len(remains.Own) > 0 || !slices.Equal(remains.Unreferenced, []string{"local-lvm:vm-421-disk-9"}) {
+	if !remains.Gone || len(remains.Own) > 0 ||
+		!slices.Equal(remains.Unreferenced, []string{"local-lvm:vm-421-disk-9"}) {
 		t.Errorf("remains %+v", remains)
 	}
 	for _, q := range d.Requests() {
-		if q.Method == "DELETE" && (q.Params.Get("purge") != "1" || q.Params.Get("destroy-unreferenced-disks") != "0") {
+		if q.Method == "DELETE" &&
+			(q.Params.Get("purge") != "1" || q.Params.Get("destroy-unreferenced-disks") != "0") {
 			t.Errorf("deleted with %v", q.Params)
 		}
 	}
@@ -137,11 +145,15 @@ func TestRemoveStopsWhenTheMachineIsNotTheSame(t *testing.T) {
 		vm   func(*emulator.VM)
 		want string
 	}{
-		"another uuid":       {func(v *emulator.VM) { v.Config["smbios1"] = "uuid=other" }, "another smbios1"},
-		"another creation":   {func(v *emulator.VM) { v.Config["meta"] = "creation-qemu=9,ctime=5" }, "another meta"},
-		"another name":       {func(v *emulator.VM) { v.Name = "blue-cp-02" }, `name: "blue-cp-02", was "blue-cp-01"`},
-		"another node":       {func(v *emulator.VM) { v.Node = "pve2" }, `node: "pve2", was "proxmox"`},
-		"another disk":       {func(v *emulator.VM) { v.Config["scsi1"] = "local-lvm:vm-421-disk-5,size=1G" }, "another scsi1"},
+		"another uuid": {func(v *emulator.VM) { v.Config["smbios1"] = "uuid=other" },
+			"another smbios1"},
+		"another creation": {func(v *emulator.VM) { v.Config["meta"] = "creation-qemu=9,ctime=5" },
+			"another meta"},
+		"another name": {func(v *emulator.VM) { v.Name = "blue-cp-02" },
+			`name: "blue-cp-02", was "blue-cp-01"`},
+		"another node": {func(v *emulator.VM) { v.Node = "pve2" }, `node: "pve2", was "proxmox"`},
+		"another disk": {func(v *emulator.VM) { v.Config["scsi1"] = "local-lvm:vm-421-disk-5,size=1G" },
+			"another scsi1"},
 		"no tags any more":   {func(v *emulator.VM) { v.Tags = nil }, "another tags"},
 		"protected":          {func(v *emulator.VM) { v.Protection = true }, "another protection"},
 		"a backup has begun": {func(v *emulator.VM) { v.Lock = "backup" }, "another lock"},
@@ -164,7 +176,8 @@ func TestRemoveStopsWhenTheMachineIsNotTheSame(t *testing.T) {
 			d.RemoveVM(421)
 			d.AddVM(other)
 			_, err := remover(t, d).Remove(t.Context(), was)
-			if err == nil || !strings.HasPrefix(err.Error(), "VM 421: ") || !strings.Contains(err.Error(), test.want) {
+			if err == nil || !strings.HasPrefix(err.Error(), "VM 421: ") ||
+				!strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, want %s", err, test.want)
 			}
 			if got := changes(d); len(got) > 0 {
@@ -173,23 +186,25 @@ func TestRemoveStopsWhenTheMachineIsNotTheSame(t *testing.T) {
 		})
 		t.Run(name+" before it is deleted", func(t *testing.T) {
 			var d datacenter
-			d = newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"}, OnStop: func(emulator.VM) {
-				d.RemoveVM(421)
-				d.AddVM(other)
-			}})
+			d = newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"},
+				OnStop: func(emulator.VM) {
+					d.RemoveVM(421)
+					d.AddVM(other)
+				}})
 			d.AddVM(stand(421, "blue-cp-01"))
 			r := remover(t, d)
 			if name == "another node" || name == "invisible" || name == "running again" {
-				r.Patience = time.Nanosecond // whether it stopped cannot be told
+				r.Timeout = time.Nanosecond // whether it stopped cannot be told
 			}
 			_, err := r.Remove(t.Context(), surveyed(t, d, 421))
 			if err == nil {
 				t.Fatal("it was deleted")
 			}
-			if r.Patience != time.Nanosecond && !strings.Contains(err.Error(), test.want) {
+			if r.Timeout != time.Nanosecond && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, want %s", err, test.want)
 			}
-			if got := changes(d); !slices.Equal(got, []string{"POST nodes/proxmox/qemu/421/status/stop"}) || len(d.VMs()) != 1 {
+			if got := changes(d); !slices.Equal(got, []string{"POST nodes/proxmox/qemu/421/status/stop"}) ||
+				len(d.VMs()) != 1 {
 				t.Errorf("touched: %q", got)
 			}
 		})
@@ -201,7 +216,8 @@ func TestRemoveStopsWhenTheMachineHasDisappeared(t *testing.T) {
 	d.AddVM(stand(421, "blue-cp-01"))
 	was := surveyed(t, d, 421)
 	d.RemoveVM(421)
-	if _, err := remover(t, d).Remove(t.Context(), was); err == nil || !strings.Contains(err.Error(), "disappeared") || len(changes(d)) > 0 {
+	if _, err := remover(t, d).Remove(t.Context(), was); err == nil ||
+		!strings.Contains(err.Error(), "disappeared") || len(changes(d)) > 0 {
 		t.Errorf("%v, %q", err, changes(d))
 	}
 }
@@ -215,7 +231,8 @@ func TestRemoveBelievesNoTaskThatFailed(t *testing.T) {
 		d.AddVM(stand(421, "blue-cp-01"))
 		d.Fail(emulator.Fault{Method: test.method, Path: test.path, Task: "VM is locked (backup)"})
 		remains, err := remover(t, d).Remove(t.Context(), surveyed(t, d, 421))
-		if err == nil || !strings.HasPrefix(err.Error(), test.want) || !strings.HasSuffix(err.Error(), ": VM is locked (backup)") || remains.Gone {
+		if err == nil || !strings.HasPrefix(err.Error(), test.want) ||
+			!strings.HasSuffix(err.Error(), ": VM is locked (backup)") || remains.Gone {
 			t.Errorf("%s: %v", test.method, err)
 		}
 		if len(d.VMs()) != 1 {
@@ -252,8 +269,9 @@ func TestRemoveEndsWithItsPatience(t *testing.T) {
 	d.AddVM(stand(421, "blue-cp-01"))
 	d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu/421/status/stop", Hold: hold})
 	r := remover(t, d)
-	r.Patience = 20 * time.Millisecond
-	if _, err := r.Remove(t.Context(), surveyed(t, d, 421)); err == nil || !strings.Contains(err.Error(), "still runs after 20ms") {
+	r.Timeout = 20 * time.Millisecond
+	if _, err := r.Remove(t.Context(), surveyed(t, d, 421)); err == nil ||
+		!strings.Contains(err.Error(), "still runs after 20ms") {
 		t.Errorf("%v", err)
 	}
 }

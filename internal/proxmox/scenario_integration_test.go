@@ -22,7 +22,7 @@ func (d datacenter) preflight(t *testing.T) gate.Inspection {
 		client: d.client(t), resource: defaultResource, tags: []string{"blue", "castle"}, node: "proxmox",
 		ids:      map[string]int{"cp-01": 421, "cp-02": 422, "wk-01": 431},
 		names:    map[string]string{"cp-01": "blue-cp-01", "cp-02": "blue-cp-02", "wk-01": "blue-wk-01"},
-		interval: 10 * time.Millisecond, patience: time.Minute,
+		interval: 10 * time.Millisecond, timeout: time.Minute,
 	}
 	found, err := c.inspect(t.Context(), nil, silent)
 	if err != nil {
@@ -50,13 +50,16 @@ func TestTheRealProviderBuildsAndRazesADatacenter(t *testing.T) {
 	r := newPlatform(t, d)
 	r.must(apply...)
 	mu.Lock()
-	if got, want := started["blue-cp-02"], "127.10.0.22/24 blue-talos-v1.13.0.qcow2"; len(started) != 3 || got != want {
+	if got, want := started["blue-cp-02"], "127.10.0.22/24 blue-talos-v1.13.0.qcow2"; len(started) != 3 ||
+		got != want {
 		t.Errorf("started %v, want three machines, blue-cp-02 with %s", started, want)
 	}
 	mu.Unlock()
 	for _, v := range d.VMs() {
-		if !v.Running || !slices.Equal(v.Tags, []string{"blue", "castle"}) || !strings.Contains(v.Config["scsi0"], "size=20G") ||
-			!strings.Contains(v.Config["scsi1"], "size=50G") || !strings.HasPrefix(v.ImageURL, "https://factory.talos.dev/") {
+		if !v.Running || !slices.Equal(v.Tags, []string{"blue", "castle"}) ||
+			!strings.Contains(v.Config["scsi0"], "size=20G") ||
+			!strings.Contains(v.Config["scsi1"], "size=50G") ||
+			!strings.HasPrefix(v.ImageURL, "https://factory.talos.dev/") {
 			t.Errorf("not as configured: %+v", v)
 		}
 	}
@@ -80,10 +83,12 @@ func TestTheRealProviderBuildsAndRazesADatacenter(t *testing.T) {
 func TestTheRealProviderAdoptsAndDeletesAStranger(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	d.AddVM(emulator.VM{ID: 421, Name: "prod-database", Running: true, Config: map[string]string{
-		"scsi0": "local-lvm:vm-421-disk-0,size=8G", "memory": "8192", "net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0",
+		"scsi0": "local-lvm:vm-421-disk-0,size=8G", "memory": "8192",
+		"net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0",
 	}})
 	found := d.preflight(t)
-	if len(found.Foreign) != 1 || found.Foreign[0].What != `VM 421 "prod-database" on node proxmox, running, no tags` {
+	if len(found.Foreign) != 1 ||
+		found.Foreign[0].What != `VM 421 "prod-database" on node proxmox, running, no tags` {
 		t.Errorf("the preflight says %+v", found)
 	}
 	r := newPlatform(t, d)
@@ -115,7 +120,7 @@ func TestMachinesOfAKilledRunAreImportedAndCompleted(t *testing.T) {
 		t.Fatalf("the preflight says %+v", found)
 	}
 	for _, own := range found.Ours {
-		r.must("import", "-input=false", "-no-color", own.Address, own.ID)
+		r.must("import", "-input=false", "-no-color", own.Import.Address, own.Import.ID)
 	}
 	for address, actions := range r.plan() {
 		if !slices.Equal(actions, []string{"update"}) {
@@ -165,7 +170,7 @@ func TestImportOfACompleteMachineDoesNotRestartIt(t *testing.T) {
 	r.must(apply...)
 	r.must("state", "rm", "proxmox_virtual_environment_vm.node")
 	for _, own := range d.preflight(t).Ours {
-		r.must("import", "-input=false", "-no-color", own.Address, own.ID)
+		r.must("import", "-input=false", "-no-color", own.Import.Address, own.Import.ID)
 	}
 	before := len(d.Requests())
 	r.must(apply...)
@@ -197,7 +202,8 @@ func TestChangesAreMadeWithoutARestart(t *testing.T) {
 	r.must(apply...)
 	before := len(d.Requests())
 	changed := module
-	for _, change := range [][]string{{"size         = 50", "size         = 60"}, {"cores = 4", "cores = 6", `"castle"]`, `"castle", "prod"]`}} {
+	for _, change := range [][]string{{"size         = 50", "size         = 60"},
+		{"cores = 4", "cores = 6", `"castle"]`, `"castle", "prod"]`}} {
 		changed = strings.NewReplacer(change...).Replace(changed)
 		r.write(changed)
 		r.must(apply...)
@@ -206,7 +212,8 @@ func TestChangesAreMadeWithoutARestart(t *testing.T) {
 		}
 	}
 	for _, v := range d.VMs() {
-		if !strings.HasSuffix(v.Config["scsi1"], "size=60G,ssd=0") || v.Config["cores"] != "6" || v.Config["tags"] != "blue;castle;prod" {
+		if !strings.HasSuffix(v.Config["scsi1"], "size=60G,ssd=0") || v.Config["cores"] != "6" ||
+			v.Config["tags"] != "blue;castle;prod" {
 			t.Errorf("not changed: %+v", v)
 		}
 	}

@@ -1,129 +1,111 @@
 package proxmox
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 )
 
-// Survey reads every guest that stands in a range, in the order of their ids,
-// with all that a Claim judges it by. What must be known and cannot be asked is
-// an error; what cannot be read of one guest is said in its Subject.
-func (c *Client) Survey(ctx context.Context, r Range) ([]Subject, error) {
-	// First which ids are taken, then the list, so that what the list hides is found.
-	taken := map[int]bool{}
+// Survey reads every guest in a range, in the order of their ids, with everything that Ownership needs. An
+// unanswered question about one guest is in its Unreadable; any other is an error.
+func (c *Client) Survey(ctx context.Context, r Range) ([]Guest, error) {
+	// First the taken ids, then the list, so that guests that the list hides are found.
+	found := map[int]Guest{}
 	for id := r.From; id <= r.To; id++ {
-		var err error
-		if taken[id], err = c.Taken(ctx, id); err != nil {
+		if taken, err := c.Taken(ctx, id); err != nil {
 			return nil, err
+		} else if taken {
+			found[id] = Guest{ID: id, Hidden: true}
 		}
 	}
 	listed, err := c.Guests(ctx)
 	if err != nil {
 		return nil, err
 	}
-	replicated, err := c.replicated(ctx)
+	replicated, err := replicated(ctx, c)
 	if err != nil {
 		return nil, err
-	}
-	found := map[int]Subject{}
-	for id := range taken {
-		if taken[id] {
-			found[id] = Subject{Guest: Guest{ID: id}, Hidden: true}
-		}
 	}
 	for _, g := range listed {
 		if !r.Contains(g.ID) {
 			continue
 		}
-		s := Subject{Guest: g, HA: g.HAState != "", Replication: replicated[g.ID]}
-		if g.Kind == "qemu" {
-			if err := c.examine(ctx, &s); IsMissing(err) {
+		g.HA, g.Replicated = g.HAState != "", replicated[g.ID]
+		if g.isVM() {
+			if err := complete(ctx, c, &g); KindOf(err) == Missing {
 				continue // gone since it was listed
 			} else if err != nil {
 				return nil, err
 			}
 		}
-		found[g.ID] = s
+		found[g.ID] = g
 	}
-	var all []Subject
+	var all []Guest
 	for _, id := range slices.Sorted(maps.Keys(found)) {
-		s := found[id]
-		if s.Hidden { // perhaps it has gone between the two questions
+		if found[id].Hidden { // it may have gone since the first question
 			if still, err := c.Taken(ctx, id); err != nil {
 				return nil, err
 			} else if !still {
 				continue
 			}
 		}
-		all = append(all, s)
+		all = append(all, found[id])
 	}
 	return all, nil
 }
 
-// examine completes a virtual machine of the list, which is a little old and
-// does not say everything.
-func (c *Client) examine(ctx context.Context, s *Subject) error {
-	config, err := c.Config(ctx, s.Node, s.ID)
+// complete adds configuration and status to a virtual machine of the list, which is a little old.
+func complete(ctx context.Context, c *Client, g *Guest) error {
+	config, err := c.Config(ctx, g.Node, g.ID)
 	if err == nil {
-		err = c.presently(ctx, s)
+		err = refresh(ctx, c, g)
 	}
-	var refused *Error
-	switch {
-	case err == nil:
-		s.Config, s.Name = config, cmp.Or(config["name"], s.Name)
-		return nil
-	case errors.As(err, &refused) && refused.Code >= unanswered:
-		s.Unreadable = fmt.Sprintf("node %s does not answer (%v)", s.Node, refused)
-	case IsForbidden(err):
-		s.Unreadable = "its configuration may not be read (VM.Audit)"
+	switch KindOf(err) {
+	case Unreachable:
+		var e *Error
+		errors.As(err, &e)
+		g.Unreadable = fmt.Sprintf("node %s does not answer (%v)", g.Node, e)
+	case Forbidden:
+		g.Unreadable = "its configuration may not be read (VM.Audit)"
 	default:
+		if err == nil {
+			*g = g.with(config)
+		}
 		return err
 	}
 	return nil
 }
 
-// presently reads whether the guest runs and whether it is highly available.
-func (c *Client) presently(ctx context.Context, s *Subject) error {
+// refresh reads whether the guest runs and whether it is highly available.
+func refresh(ctx context.Context, c *Client, g *Guest) error {
 	var now struct {
 		Status string `json:"status"`
 		HA     struct {
 			Managed any `json:"managed"` // a number, or a boolean, or a string of one
 		} `json:"ha"`
 	}
-	if err := c.get(ctx, guestPath(s.Guest)+"/status/current", &now); err != nil {
+	if err := c.get(ctx, g.path()+"/status/current", &now); err != nil {
 		return err
 	}
-	s.Status = now.Status
-	s.HA = s.HA || now.HA.Managed != nil && on(fmt.Sprint(now.HA.Managed))
+	g.Status = now.Status
+	g.HA = g.HA || now.HA.Managed != nil && on(fmt.Sprint(now.HA.Managed))
 	return nil
 }
 
-// unanswered is the first of the codes that say that a node does not answer.
-const unanswered = 595
-
 // replicated lists the guests that a replication job exists for.
-func (c *Client) replicated(ctx context.Context) (map[int]bool, error) {
+func replicated(ctx context.Context, c *Client) (map[int]bool, error) {
 	var jobs []struct {
 		Guest any    `json:"guest"`
 		ID    string `json:"id"` // 421-0
 	}
-	if err := c.get(ctx, "cluster/replication", &jobs); err != nil {
-		return nil, err
-	}
+	err := c.get(ctx, "cluster/replication", &jobs)
 	all := map[int]bool{}
 	for _, j := range jobs {
 		guest, _, _ := strings.Cut(j.ID, "-")
-		all[atoi(guest)], all[attributeInt(j.Guest)] = true, true
+		all[attributeInt(guest)], all[attributeInt(j.Guest)] = true, true
 	}
-	return all, nil
-}
-
-func guestPath(g Guest) string {
-	return fmt.Sprintf("nodes/%s/%s/%d", url.PathEscape(g.Node), g.Kind, g.ID)
+	return all, err
 }

@@ -66,8 +66,10 @@ func newRoot(t *testing.T, d datacenter, module string) root {
 		}
 	}
 	r.env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TF_CLI_CONFIG_FILE=" + filepath.Join(home, "terraformrc"), "CHECKPOINT_DISABLE=1",
-		"TF_IN_AUTOMATION=1", "SSL_CERT_FILE=" + d.ca, "PROXMOX_VE_ENDPOINT=" + d.endpoint, "PROXMOX_VE_API_TOKEN=" + token,
+		"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TF_CLI_CONFIG_FILE=" +
+			filepath.Join(home, "terraformrc"), "CHECKPOINT_DISABLE=1",
+		"TF_IN_AUTOMATION=1", "SSL_CERT_FILE=" + d.ca, "PROXMOX_VE_ENDPOINT=" + d.endpoint,
+		"PROXMOX_VE_API_TOKEN=" + token,
 	}
 	r.must("init", "-input=false", "-no-color")
 	return r
@@ -122,7 +124,8 @@ func (r running) kill() {
 	if err := r.cmd.Wait(); err == nil {
 		r.t.Error("a killed run ended as a success")
 	}
-	if err := os.Remove(filepath.Join(r.dir, ".terraform.tfstate.lock.info")); err != nil && !os.IsNotExist(err) {
+	if err := os.Remove(filepath.Join(r.dir, ".terraform.tfstate.lock.info")); err != nil &&
+		!os.IsNotExist(err) {
 		r.t.Fatal(err)
 	}
 }

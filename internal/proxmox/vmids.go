@@ -22,89 +22,77 @@ type vmCheck struct {
 	tags     []string
 	node     string            // of every machine; any, if empty
 	nodes    map[string]string // by key, where it is another
-	interval time.Duration     // between looks at a guest that is being made
-	patience time.Duration     // with such a guest
+	interval time.Duration     // between reads of a guest that is being created
+	timeout  time.Duration     // of waiting for such a guest
 }
 
-// slot is one id to look at: one that the stage wants, one that its state
-// knows, or both.
+// slot is one id to check: one that the stage wants, one that its state knows, or both.
 type slot struct {
 	id    int
 	key   string      // in vm_ids; empty if only the state knows the id
 	known *gate.Known // the instance in the state that has this id
-	// elsewhere is the instance in the state at this key's address, if it has
-	// another id.
+	// elsewhere is the instance in the state at this key's address, if it has another id.
 	elsewhere *gate.Known
 }
 
-// guest is a guest with what its configuration says; that is newer than the list.
-type guest struct {
-	Guest
-	tags, macs []string
-	uuid       string
-	protected  bool
-}
-
-// complete adds what a configuration says to what the list has said.
-func (g guest) complete(c Config) guest {
-	g.tags, g.macs, g.uuid, g.protected = c.Tags(), c.MACs(), c.UUID(), on(c["protection"])
-	g.Name, g.Lock = cmp.Or(c["name"], g.Name), c["lock"]
-	return g
-}
-
-// site is what one look at the datacenter goes by.
-type site struct {
+// inspection is one run of the preflight.
+type inspection struct {
+	check  *vmCheck
 	nodes  []Node
-	guests []Guest
 	report func(string)
-	found  *gate.Inspection
+	found  gate.Inspection
 }
 
-func (c *vmCheck) inspect(ctx context.Context, known []gate.Known, report func(string)) (gate.Inspection, error) {
-	var found gate.Inspection
-	var err error
-	at := site{report: report, found: &found}
-	if at.nodes, err = c.client.Nodes(ctx); err != nil {
-		return found, err
+func (c *vmCheck) inspect(ctx context.Context, known []gate.Known, report func(string)) (gate.Inspection,
+	error) {
+	n := &inspection{check: c, report: report}
+	err := n.run(ctx, c.slots(known))
+	return n.found, err
+}
+
+func (n *inspection) run(ctx context.Context, slots []slot) (err error) {
+	client := n.check.client
+	if n.nodes, err = client.Nodes(ctx); err != nil {
+		return err
 	}
-	slots := c.slots(known)
-	// First which ids are taken, then the list: what appears in between is seen
-	// by the list at least, and what disappears is asked for again.
+	// First the taken ids, then the list: it shows at least what appears in between, and what disappears is
+	// checked again.
 	var taken []slot
 	for _, s := range slots {
-		yes, err := c.client.Taken(ctx, s.id)
+		yes, err := client.Taken(ctx, s.id)
 		switch {
 		case err != nil:
-			return found, err
+			return err
 		case yes:
 			taken = append(taken, s)
 		default:
-			c.ground(s, at)
+			n.checkNode(s)
 		}
 	}
 	if len(taken) == 0 {
-		return found, nil
+		return nil
 	}
-	if at.guests, err = c.client.Guests(ctx); err != nil {
-		return found, err
+	guests, err := client.Guests(ctx)
+	if err != nil {
+		return err
 	}
 	for _, s := range taken {
-		i := slices.IndexFunc(at.guests, func(g Guest) bool { return g.ID == s.id })
-		if i < 0 {
-			if still, err := c.client.Taken(ctx, s.id); err != nil || !still {
-				if err != nil {
-					return found, err
-				}
-				continue
+		g, listed := guestByID(guests, s.id)
+		if !listed {
+			still, err := client.Taken(ctx, s.id)
+			if err != nil {
+				return err
 			}
-			found.Foreign = append(found.Foreign, c.invisible(s))
+			if still {
+				n.foreign(invisible(s))
+			}
 			continue
 		}
-		if err := c.judge(ctx, s, at.guests[i], at); err != nil {
-			return found, err
+		if err := n.guest(ctx, s, g); err != nil {
+			return err
 		}
 	}
-	return found, nil
+	return nil
 }
 
 // slots lists every id that matters, in ascending order.
@@ -139,93 +127,123 @@ func (c *vmCheck) slots(known []gate.Known) []slot {
 
 func (c *vmCheck) address(key string) string { return c.resource + "[" + strconv.Quote(key) + "]" }
 
-// name is what the virtual machine of a key is called.
+// name is the name of a key's virtual machine.
 func (c *vmCheck) name(key string) string { return cmp.Or(c.names[key], key) }
 
-// judge sorts one guest into foreign, ours and known.
-func (c *vmCheck) judge(ctx context.Context, s slot, listed Guest, at site) error {
-	found := at.found
-	if listed.Kind != "qemu" {
-		found.Foreign = append(found.Foreign, c.foreign(ctx, s, listed.seen(), "a container, not a virtual machine"))
+// nodeOf is the node of a key's virtual machine; empty if it may be any.
+func (c *vmCheck) nodeOf(key string) string { return cmp.Or(c.nodes[key], c.node) }
+
+func (n *inspection) foreign(f gate.Foreign) { n.found.Foreign = append(n.found.Foreign, f) }
+
+// guest sorts one guest into foreign, ours and known.
+func (n *inspection) guest(ctx context.Context, s slot, listed Guest) error {
+	c := n.check
+	if !listed.isVM() {
+		n.foreign(c.foreign(ctx, s, listed, "a container, not a virtual machine"))
 		return nil
 	}
-	if statusOf(at.nodes, listed.Node) == offline {
-		found.Foreign = append(found.Foreign, c.unreachable(s, listed.seen()))
+	if n.statusOf(listed.Node) == offline {
+		n.foreign(c.unreachable(s, listed))
 		return nil
 	}
-	g, err := c.settled(ctx, s, listed, at.report)
-	switch {
-	case IsMissing(err):
+	g, err := n.settled(ctx, s, listed)
+	switch KindOf(err) {
+	case Missing:
 		return nil // gone since it was listed
-	case IsForbidden(err):
-		found.Foreign = append(found.Foreign, c.invisible(s))
+	case Forbidden:
+		n.foreign(invisible(s))
 		return nil
-	case err != nil:
+	}
+	if err != nil {
 		return err
 	}
+	why := ""
 	if s.known != nil {
-		if why := c.recycled(s, g); why != "" {
-			found.Foreign = append(found.Foreign, c.foreign(ctx, s, g, why))
-			return nil
-		}
-		found.Present = append(found.Present, g.String())
-		if g.uuid != "" {
-			found.MachineIDs = append(found.MachineIDs, gate.MachineID{Address: s.known.Address, ID: strconv.Itoa(s.id), UUID: g.uuid})
-		}
-		return nil
+		why = c.recycled(s, g)
+	} else {
+		why = c.notOwn(s, g)
 	}
-	if why := c.notOurs(s, g); why != "" {
-		found.Foreign = append(found.Foreign, c.foreign(ctx, s, g, why))
+	switch {
+	case why != "":
+		n.foreign(c.foreign(ctx, s, g, why))
 		return nil
+	case s.known == nil:
+		n.found.Ours = append(n.found.Ours, c.untracked(ctx, s, g))
+	case g.Config.uuid() != "":
+		mark := gate.MachineID{Address: s.known.Address, ID: strconv.Itoa(s.id), UUID: g.Config.uuid()}
+		n.found.MachineIDs = append(n.found.MachineIDs, mark)
 	}
-	found.Present = append(found.Present, g.String())
-	found.Ours = append(found.Ours, c.unclaimed(ctx, s, g))
+	n.found.Present = append(n.found.Present, g.String())
 	return nil
 }
 
-// settled reads a guest's configuration. While a guest is being made it is
-// locked and has neither name nor tags; the task that makes it outlives the run
-// that asked for it, so waiting is all it takes. A lock that no task holds any
-// more will never go away by itself.
-func (c *vmCheck) settled(ctx context.Context, s slot, listed Guest, report func(string)) (guest, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.patience)
+// settled reads a guest's configuration. While a guest is being created it has a lock and neither name nor
+// tags; the task goes on after the run that started it, so castle waits. A lock that no task holds any more
+// stays for ever.
+func (n *inspection) settled(ctx context.Context, s slot, listed Guest) (Guest, error) {
+	client := n.check.client
+	ctx, cancel := context.WithTimeout(ctx, n.check.timeout)
 	defer cancel()
-	told, abandoned := false, 0
+	reported, abandoned := false, 0
 	for {
-		config, err := c.client.Config(ctx, listed.Node, s.id)
+		config, err := client.Config(ctx, listed.Node, s.id)
 		if err != nil {
-			return guest{}, err
+			return Guest{}, err
 		}
-		g := guest{Guest: listed}.complete(config)
+		g := listed.with(config)
 		if g.Lock != "create" || s.known != nil || abandoned > 1 {
 			return g, nil
 		}
-		busy, err := c.client.Busy(ctx, listed.Node, s.id)
+		tasks, err := client.running(ctx, listed.Node, s.id)
 		switch {
 		case err != nil:
-			return guest{}, err
-		case busy:
-			if !told {
-				told = true
-				report(fmt.Sprintf("VM %d on node %s is still being created; waiting for it", s.id, listed.Node))
-			}
-			abandoned = 0
-		default:
+			return Guest{}, err
+		case len(tasks) == 0:
 			abandoned++ // twice: the lock is set just before the task appears
+		default:
+			abandoned = 0
+			if !reported {
+				reported = true
+				n.report(fmt.Sprintf("VM %d on node %s is still being created; waiting for it", s.id,
+					listed.Node))
+			}
 		}
-		if err := sleep(ctx, c.interval); err != nil {
-			return guest{}, fmt.Errorf("VM %d is still being created: %w", s.id, err)
+		if err := sleep(ctx, n.check.interval); err != nil {
+			return Guest{}, fmt.Errorf("VM %d is still being created: %w", s.id, err)
 		}
 	}
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+// statusOf is a node's status; empty if there is no such node.
+func (n *inspection) statusOf(name string) string {
+	i := slices.IndexFunc(n.nodes, func(n Node) bool { return n.Name == name })
+	if i < 0 {
+		return ""
 	}
+	return cmp.Or(n.nodes[i].Status, "unknown")
+}
+
+// checkNode reports a problem with the node that a machine is to be created on.
+func (n *inspection) checkNode(s slot) {
+	node := n.check.nodeOf(s.key)
+	if s.key == "" || node == "" {
+		return
+	}
+	unfit := gate.Foreign{}
+	switch n.statusOf(node) {
+	case offline:
+		unfit.What = fmt.Sprintf("node %s, where %s is to be built, is offline", node, s.key)
+		unfit.Fixes = []string{"bring it back", "give " + s.key + " another node"}
+	case "":
+		var names []string
+		for _, n := range n.nodes {
+			names = append(names, n.Name)
+		}
+		unfit.What = fmt.Sprintf("node %s, where %s is to be built, does not exist; there is %s",
+			node, s.key, strings.Join(names, ", "))
+		unfit.Fixes = []string{"give " + s.key + " a node that is there"}
+	default:
+		return
+	}
+	n.found.Unusable = append(n.found.Unusable, unfit)
 }

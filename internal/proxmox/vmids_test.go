@@ -17,8 +17,9 @@ func check(t *testing.T, d datacenter) *vmCheck {
 	t.Helper()
 	return &vmCheck{
 		client: d.client(t), resource: defaultResource, ids: map[string]int{"cp-01": 421, "wk-01": 431},
-		names: map[string]string{"cp-01": "blue-cp-01", "wk-01": "blue-wk-01"}, tags: []string{"castle", "Blue"},
-		interval: time.Millisecond, patience: time.Minute,
+		names:    map[string]string{"cp-01": "blue-cp-01", "wk-01": "blue-wk-01"},
+		tags:     []string{"castle", "Blue"},
+		interval: time.Millisecond, timeout: time.Minute,
 	}
 }
 
@@ -31,7 +32,8 @@ func known(address string, attributes map[string]any) gate.Known {
 
 func ours(id int, name string) emulator.VM {
 	return emulator.VM{
-		ID: id, Name: name, Tags: []string{"blue", "castle"}, Running: true, Config: map[string]string{"net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0"},
+		ID: id, Name: name, Tags: []string{"blue", "castle"}, Running: true,
+		Config: map[string]string{"net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0"},
 	}
 }
 
@@ -67,11 +69,13 @@ func TestVMIDs(t *testing.T) {
 		"a ghost without tags": {
 			vms:     []emulator.VM{{ID: 421, Name: "prod-database", Running: true}},
 			foreign: `VM 421 "prod-database" on node proxmox, running, no tags`,
-			hint:    []string{`would be called "blue-cp-01"`, "give cp-01 another VM id", "remove it in Proxmox"},
+			hint: []string{`would be called "blue-cp-01"`, "give cp-01 another VM id",
+				"remove it in Proxmox"},
 		},
 		"a ghost that has run for long, in a pool": {
 			vms: []emulator.VM{{
-				ID: 421, Name: "prod-database", Pool: "db", Tags: []string{"prod"}, Running: true, Started: time.Now().Add(-12*24*time.Hour - time.Minute),
+				ID: 421, Name: "prod-database", Pool: "db", Tags: []string{"prod"}, Running: true,
+				Started: time.Now().Add(-12*24*time.Hour - time.Minute),
 			}},
 			foreign: `VM 421 "prod-database" on node proxmox, running for 12 days, pool db, tags: prod`,
 		},
@@ -109,7 +113,8 @@ func TestVMIDs(t *testing.T) {
 			nuke:    "421",
 		},
 		"a cluster's own that a nuke would not take": {
-			vms:     []emulator.VM{{ID: 421, Name: "blue-wk-01", Tags: []string{"blue", "castle"}, Protection: true}},
+			vms: []emulator.VM{{ID: 421, Name: "blue-wk-01", Tags: []string{"blue", "castle"},
+				Protection: true}},
 			foreign: `VM 421 "blue-wk-01" on node proxmox, stopped, tags: blue, castle, protected`,
 			own:     cp01 + " proxmox/421",
 		},
@@ -130,9 +135,11 @@ func TestVMIDs(t *testing.T) {
 			present: `VM 421 "cp-01" on node proxmox`,
 		},
 		"a container": {
-			vms:     []emulator.VM{{ID: 421, Name: "blue-cp-01", Kind: "lxc", Tags: []string{"blue", "castle"}}},
+			vms: []emulator.VM{{ID: 421, Name: "blue-cp-01", Kind: "lxc",
+				Tags: []string{"blue", "castle"}}},
 			foreign: `container 421 "blue-cp-01" on node proxmox, stopped, tags: blue, castle`,
-			hint:    []string{"a container, not a virtual machine", "give cp-01 another VM id", "remove it in Proxmox"},
+			hint: []string{"a container, not a virtual machine", "give cp-01 another VM id",
+				"remove it in Proxmox"},
 		},
 		"a machine that the token may not see": {
 			vms:     []emulator.VM{{ID: 421, Name: "secret", Hidden: true}},
@@ -145,16 +152,18 @@ func TestVMIDs(t *testing.T) {
 			foreign: `VM 421, which exists but is invisible to this API token`,
 		},
 		"a known machine": {
-			vms:     []emulator.VM{ours(421, "blue-cp-01")},
-			known:   []gate.Known{known(cp01, map[string]any{"vm_id": json.Number("421"), "name": "blue-cp-01"})},
+			vms: []emulator.VM{ours(421, "blue-cp-01")},
+			known: []gate.Known{known(cp01, map[string]any{"vm_id": json.Number("421"),
+				"name": "blue-cp-01"})},
 			present: `VM 421 "blue-cp-01" on node proxmox`,
 		},
 		"a known machine that is gone": {
 			known: []gate.Known{known(cp01, map[string]any{"vm_id": 421})},
 		},
 		"a known machine that the configuration now calls otherwise": {
-			vms:     []emulator.VM{{ID: 421, Name: "old-name", Tags: []string{"old"}}},
-			known:   []gate.Known{known(cp01, map[string]any{"vm_id": 421, "name": "old-name", "tags": []any{"old"}})},
+			vms: []emulator.VM{{ID: 421, Name: "old-name", Tags: []string{"old"}}},
+			known: []gate.Known{known(cp01, map[string]any{"vm_id": 421, "name": "old-name",
+				"tags": []any{"old"}})},
 			present: `VM 421 "old-name" on node proxmox`,
 		},
 		"a known id under which another machine stands": {
@@ -174,21 +183,24 @@ func TestVMIDs(t *testing.T) {
 			taken:   cp01,
 		},
 		"a known id under which another machine with that very address stands": {
-			vms:     []emulator.VM{uuid(ours(421, "blue-cp-01"), "0A")},
-			known:   []gate.Known{noted(known(cp01, map[string]any{"vm_id": 421, "name": "blue-cp-01", "mac_addresses": []any{"BC:24:11:00:00:01"}}), "421", "0b")},
+			vms: []emulator.VM{uuid(ours(421, "blue-cp-01"), "0A")},
+			known: []gate.Known{noted(known(cp01, map[string]any{"vm_id": 421, "name": "blue-cp-01",
+				"mac_addresses": []any{"BC:24:11:00:00:01"}}), "421", "0b")},
 			foreign: `VM 421 "blue-cp-01" on node proxmox, running, tags: blue, castle`,
 			hint:    []string{"the state knows this id as another machine (uuid 0b, and this one's is 0a)"},
 			taken:   cp01,
 		},
 		"a known machine with another network card": {
-			vms:     []emulator.VM{uuid(ours(421, "blue-cp-01"), "0A")},
-			known:   []gate.Known{noted(known(cp01, map[string]any{"vm_id": 421, "name": "blue-cp-01", "mac_addresses": []any{"BC:24:11:FF:FF:FF"}}), "421", "0a")},
+			vms: []emulator.VM{uuid(ours(421, "blue-cp-01"), "0A")},
+			known: []gate.Known{noted(known(cp01, map[string]any{"vm_id": 421, "name": "blue-cp-01",
+				"mac_addresses": []any{"BC:24:11:FF:FF:FF"}}), "421", "0a")},
 			present: `VM 421 "blue-cp-01" on node proxmox`,
 			mark:    cp01 + " 421 0a",
 		},
 		"a known machine that was noted under another id": {
-			vms:     []emulator.VM{uuid(ours(421, "blue-cp-01"), "0A")},
-			known:   []gate.Known{noted(known(cp01, map[string]any{"vm_id": 421, "name": "blue-cp-01"}), "420", "0b")},
+			vms: []emulator.VM{uuid(ours(421, "blue-cp-01"), "0A")},
+			known: []gate.Known{noted(known(cp01, map[string]any{"vm_id": 421, "name": "blue-cp-01"}),
+				"420", "0b")},
 			present: `VM 421 "blue-cp-01" on node proxmox`,
 			mark:    cp01 + " 421 0a",
 		},
@@ -201,8 +213,9 @@ func TestVMIDs(t *testing.T) {
 			taken:   cp01,
 		},
 		"a known machine renamed by hand": {
-			vms:     []emulator.VM{ours(421, "my-node")},
-			known:   []gate.Known{known(cp01, map[string]any{"vm_id": 421, "name": "blue-cp-01", "mac_addresses": []any{"bc:24:11:00:00:01"}})},
+			vms: []emulator.VM{ours(421, "my-node")},
+			known: []gate.Known{known(cp01, map[string]any{"vm_id": 421, "name": "blue-cp-01",
+				"mac_addresses": []any{"bc:24:11:00:00:01"}})},
 			present: `VM 421 "my-node" on node proxmox`,
 		},
 		"a known machine that lost its tags": {
@@ -213,19 +226,22 @@ func TestVMIDs(t *testing.T) {
 			taken:   cp01,
 		},
 		"a machine that only the state knows": {
-			vms:     []emulator.VM{ours(499, "blue-cp-09")},
-			known:   []gate.Known{known(`proxmox_virtual_environment_vm.node["cp-09"]`, map[string]any{"vm_id": 499, "name": "blue-cp-09"})},
+			vms: []emulator.VM{ours(499, "blue-cp-09")},
+			known: []gate.Known{known(`proxmox_virtual_environment_vm.node["cp-09"]`,
+				map[string]any{"vm_id": 499, "name": "blue-cp-09"})},
 			present: `VM 499 "blue-cp-09" on node proxmox`,
 		},
 		"a recycled id that only the state knows": {
-			vms:     []emulator.VM{{ID: 499, Name: "prod-database"}},
-			known:   []gate.Known{known(`proxmox_virtual_environment_vm.node["cp-09"]`, map[string]any{"vm_id": 499, "name": "blue-cp-09"})},
+			vms: []emulator.VM{{ID: 499, Name: "prod-database"}},
+			known: []gate.Known{known(`proxmox_virtual_environment_vm.node["cp-09"]`,
+				map[string]any{"vm_id": 499, "name": "blue-cp-09"})},
 			foreign: `VM 499 "prod-database" on node proxmox, stopped, no tags`,
 			taken:   `proxmox_virtual_environment_vm.node["cp-09"]`,
 		},
 		"an instance of another resource": {
-			vms:     []emulator.VM{{ID: 421, Name: "jump-host"}},
-			known:   []gate.Known{known(`proxmox_virtual_environment_vm.jump["cp-01"]`, map[string]any{"vm_id": 421, "name": "jump-host"})},
+			vms: []emulator.VM{{ID: 421, Name: "jump-host"}},
+			known: []gate.Known{known(`proxmox_virtual_environment_vm.jump["cp-01"]`,
+				map[string]any{"vm_id": 421, "name": "jump-host"})},
 			foreign: `VM 421 "jump-host" on node proxmox, stopped, no tags`,
 		},
 		"our own on a new id, while the state has the key under another": {
@@ -251,7 +267,8 @@ func TestVMIDs(t *testing.T) {
 			}
 			var foreign, hint, own, taken, imports, nuke, marks string
 			for _, f := range found.Foreign {
-				foreign, hint, taken, nuke = foreign+f.What, hint+f.Why+strings.Join(f.Fixes, ""), taken+f.ConflictsWith, nuke+f.Nuke
+				foreign, hint, taken, nuke = foreign+f.What, hint+f.Why+strings.Join(f.Fixes, ""),
+					taken+f.ConflictsWith, nuke+f.Nuke
 				if f.Import != nil {
 					own += f.Import.Address + " " + f.Import.ID
 				}
@@ -278,7 +295,8 @@ func TestVMIDs(t *testing.T) {
 				}
 			}
 			if own != test.own || taken != test.taken {
-				t.Errorf("could be ours as %q, mistaken for %q; want %q, %q", own, taken, test.own, test.taken)
+				t.Errorf("could be ours as %q, mistaken for %q; want %q, %q", own, taken, test.own,
+					test.taken)
 			}
 			if imports != test.ours {
 				t.Errorf("ours: got %s, want %s", imports, test.ours)

@@ -38,7 +38,8 @@ func TestVMIDsWaitsForAMachineThatIsBeingMade(t *testing.T) {
 	if found := <-done; len(found.Foreign) != 0 || len(found.Ours) != 1 || found.Ours[0].Import.ID != "proxmox/421" {
 		t.Errorf("when it was made: %+v", found)
 	}
-	if want := []string{"VM 421 on node proxmox is still being created; waiting for it"}; !slices.Equal(said, want) {
+	if want := []string{"VM 421 on node proxmox is still being created; waiting for it"}; !slices.Equal(said,
+		want) {
 		t.Errorf("said %q, want %q", said, want)
 	}
 }
@@ -67,8 +68,11 @@ func TestVMIDsDoesNotWaitForALockThatNobodyHolds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(found.Foreign) != 1 || found.Foreign[0].What != `VM 421 "VM 421" on node proxmox, stopped, no tags, locked (create)` ||
-		!slices.Contains(found.Foreign[0].Fixes, "remove it as root on node proxmox: qm unlock 421 && qm destroy 421") || found.Foreign[0].Import != nil {
+	if len(found.Foreign) != 1 ||
+		found.Foreign[0].What != `VM 421 "VM 421" on node proxmox, stopped, no tags, locked (create)` ||
+		!slices.Contains(found.Foreign[0].Fixes,
+			"remove it as root on node proxmox: qm unlock 421 && qm destroy 421") ||
+		found.Foreign[0].Import != nil {
 		t.Errorf("got %+v", found)
 	}
 }
@@ -86,22 +90,24 @@ func TestVMIDsStopsWaitingWithItsContext(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	c := check(t, d)
-	c.patience = 20 * time.Millisecond
+	c.timeout = 20 * time.Millisecond
 	if _, err := c.inspect(t.Context(), nil, silent); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("without patience: %v", err)
+		t.Errorf("without timeout: %v", err)
 	}
 }
 
 func TestVMIDsFailsClosedWhenItCannotAsk(t *testing.T) {
 	for path, answer := range map[string]string{
 		"nodes": "500 cluster not ready - no quorum?", "cluster/nextid": "403 Permission check failed",
-		"cluster/resources": "500 cluster not ready - no quorum?", "nodes/proxmox/qemu/421/config": "595 Connection refused",
+		"cluster/resources":             "500 cluster not ready - no quorum?",
+		"nodes/proxmox/qemu/421/config": "595 Connection refused",
 	} {
 		d := newDatacenter(t, emulator.Config{})
 		d.AddVM(ours(421, "blue-cp-01"))
 		code, text, _ := strings.Cut(answer, " ")
-		d.Fail(emulator.Fault{Path: path, Code: atoi(code), Text: text})
-		if found, err := check(t, d).inspect(t.Context(), nil, silent); err == nil || !strings.Contains(err.Error(), answer) {
+		d.Fail(emulator.Fault{Path: path, Code: attributeInt(code), Text: text})
+		if found, err := check(t, d).inspect(t.Context(), nil, silent); err == nil ||
+			!strings.Contains(err.Error(), answer) {
 			t.Errorf("%s: %+v, %v", path, found, err)
 		}
 	}
@@ -117,7 +123,9 @@ func TestVMIDsOnANodeThatIsOffline(t *testing.T) {
 		"a stranger":                  {vm: emulator.VM{ID: 421, Name: "prod-database"}},
 		"one that could be ours":      {vm: ours(421, "blue-cp-01"), unsure: true},
 		"one whose name nobody knows": {vm: emulator.VM{ID: 421}, unsure: true},
-		"one that the state has":      {vm: ours(421, "my-node"), known: []gate.Known{known(cp01, map[string]any{"vm_id": 421, "name": "blue-cp-01"})}, unsure: true},
+		"one that the state has": {vm: ours(421, "my-node"),
+			known:  []gate.Known{known(cp01, map[string]any{"vm_id": 421, "name": "blue-cp-01"})},
+			unsure: true},
 	} {
 		d := newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"}})
 		test.vm.Node = "pve2"
@@ -128,7 +136,8 @@ func TestVMIDsOnANodeThatIsOffline(t *testing.T) {
 			t.Fatalf("%s: %+v, %v", name, found, err)
 		}
 		f := found.Foreign[0]
-		if !strings.Contains(f.What, " on node pve2, state unknown") || !strings.HasPrefix(f.Why, "node pve2 is offline") ||
+		if !strings.Contains(f.What, " on node pve2, state unknown") ||
+			!strings.HasPrefix(f.Why, "node pve2 is offline") ||
 			!slices.Contains(f.Fixes, "bring node pve2 back") || f.Unverified != test.unsure || f.Import != nil {
 			t.Errorf("%s: %+v", name, f)
 		}
@@ -147,7 +156,8 @@ func TestVMIDsNamesANodeThatCannotBeBuiltOn(t *testing.T) {
 	if got, want := found.Unusable[0].What, "node pve2, where cp-01 is to be built, is offline"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if got, want := found.Unusable[1].What, "node pve9, where wk-01 is to be built, does not exist; there is proxmox, pve2"; got != want {
+	if got, want := found.Unusable[1].What,
+		"node pve9, where wk-01 is to be built, does not exist; there is proxmox, pve2"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -2,6 +2,7 @@ package proxmox
 
 import (
 	"cmp"
+	"crypto/tls"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -19,25 +20,32 @@ const mac = "BC:24:11:00:00:21"
 // state is what Terraform knows of one machine with one disk, its image and a snippet.
 func state() []gate.Known {
 	return []gate.Known{
-		{Address: `proxmox_virtual_environment_vm.node["cp-01"]`, Type: "proxmox_virtual_environment_vm", Attributes: map[string]any{
-			"vm_id": float64(421), "name": "blue-cp-01", "node_name": "proxmox", "mac_addresses": []any{strings.ToLower(mac)},
-			"disk": []any{
-				map[string]any{"datastore_id": "local-lvm", "path_in_datastore": "vm-421-disk-0"},
-				map[string]any{"datastore_id": "local-lvm", "path_in_datastore": "vm-900-disk-0"}, // somebody else's, attached
-			},
-		}},
-		{Type: "proxmox_virtual_environment_download_file", Attributes: map[string]any{"id": "local:import/blue-talos-v1.13.0.qcow2", "node_name": "proxmox"}},
-		{Type: "proxmox_virtual_environment_file", Attributes: map[string]any{"id": "local:snippets/blue.yaml", "node_name": "proxmox"}},
+		{Address: `proxmox_virtual_environment_vm.node["cp-01"]`, Type: "proxmox_virtual_environment_vm",
+			Attributes: map[string]any{
+				"vm_id": float64(421), "name": "blue-cp-01", "node_name": "proxmox",
+				"mac_addresses": []any{strings.ToLower(mac)},
+				"disk": []any{
+					map[string]any{"datastore_id": "local-lvm", "path_in_datastore": "vm-421-disk-0"},
+					map[string]any{"datastore_id": "local-lvm",
+						"path_in_datastore": "vm-900-disk-0"}, // somebody else's, attached
+				},
+			}},
+		{Type: "proxmox_virtual_environment_download_file",
+			Attributes: map[string]any{"id": "local:import/blue-talos-v1.13.0.qcow2",
+				"node_name": "proxmox"}},
+		{Type: "proxmox_virtual_environment_file",
+			Attributes: map[string]any{"id": "local:snippets/blue.yaml", "node_name": "proxmox"}},
 		{Type: "infisical_secret", Attributes: map[string]any{"id": "x"}},
 	}
 }
 
 func machine421() emulator.VM {
-	return emulator.VM{ID: 421, Name: "blue-cp-01", Running: true, Config: map[string]string{"net0": "virtio=" + mac + ",bridge=vmbr0"}}
+	return emulator.VM{ID: 421, Name: "blue-cp-01", Running: true,
+		Config: map[string]string{"net0": "virtio=" + mac + ",bridge=vmbr0"}}
 }
 
 // ask returns what is not gone as "kind id: reason", and what is as "kind id".
-func ask(t *testing.T, d datacenter, s Search, traces []Trace) (left, gone []string) {
+func ask(t *testing.T, d datacenter, s Search, traces []Owned) (left, gone []string) {
 	t.Helper()
 	if s.Client == nil {
 		s.Client = d.client(t)
@@ -58,8 +66,9 @@ func ask(t *testing.T, d datacenter, s Search, traces []Trace) (left, gone []str
 
 func TestWhatAStateNamesIsLookedFor(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
-	left, gone := ask(t, d, Search{}, Traces(state()))
-	want := []string{"machine 421", "disk local-lvm:vm-421-disk-0", "image local:import/blue-talos-v1.13.0.qcow2", "snippet local:snippets/blue.yaml"}
+	left, gone := ask(t, d, Search{}, OwnedBy(state()))
+	want := []string{"machine 421", "disk local-lvm:vm-421-disk-0",
+		"image local:import/blue-talos-v1.13.0.qcow2", "snippet local:snippets/blue.yaml"}
 	if len(left) > 0 || !slices.Equal(gone, want) {
 		t.Errorf("left %q, gone %q, want %q", left, gone, want)
 	}
@@ -73,7 +82,7 @@ func TestWhatIsStillThereIsNamedWithTheWayToRemoveIt(t *testing.T) {
 	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-0", Owner: 421, Content: "images"})
 	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-9", Owner: 421, Content: "images", Node: "pve2"})
 	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-430-disk-0", Owner: 430, Content: "images"})
-	things, err := Search{Client: d.client(t)}.Gone(t.Context(), Traces(state()), func(string) {})
+	things, err := Search{Client: d.client(t)}.Gone(t.Context(), OwnedBy(state()), func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,11 +94,16 @@ func TestWhatIsStillThereIsNamedWithTheWayToRemoveIt(t *testing.T) {
 		ways[x.ID] = x.Where + " | " + x.Fix
 	}
 	for id, want := range map[string]string{
-		"421":                                   "node proxmox | as root on node proxmox: qm stop 421 && qm destroy 421 --purge",
-		"local-lvm:vm-421-disk-0":               "node proxmox | as root on node proxmox: pvesm free local-lvm:vm-421-disk-0",
-		"local-lvm:vm-421-disk-9":               "node pve2 | as root on node pve2: pvesm free local-lvm:vm-421-disk-9",
-		"local:import/blue-talos-v1.13.0.qcow2": "node proxmox | as root on node proxmox: pvesm free local:import/blue-talos-v1.13.0.qcow2",
-		"local:snippets/blue.yaml":              "node proxmox | as root on node proxmox: pvesm free local:snippets/blue.yaml",
+		"421": "node proxmox | as root on node proxmox: qm stop 421 && qm " +
+			"destroy 421 --purge",
+		"local-lvm:vm-421-disk-0": "node proxmox | as root on node proxmox: pvesm free " +
+			"local-lvm:vm-421-disk-0",
+		"local-lvm:vm-421-disk-9": "node pve2 | as root on node pve2: pvesm free " +
+			"local-lvm:vm-421-disk-9",
+		"local:import/blue-talos-v1.13.0.qcow2": "node proxmox | as root on node proxmox: pvesm free " +
+			"local:import/blue-talos-v1.13.0.qcow2",
+		"local:snippets/blue.yaml": "node proxmox | as root on node proxmox: pvesm free " +
+			"local:snippets/blue.yaml",
 	} {
 		if ways[id] != want {
 			t.Errorf("%s: %q, want %q", id, ways[id], want)
@@ -106,14 +120,16 @@ func TestAnIdThatSomebodyElseHasNowIsNotOurs(t *testing.T) {
 		"net0": "virtio=BC:24:11:00:00:99,bridge=vmbr0", "scsi0": "local-lvm:vm-421-disk-0,size=8G",
 	}}
 	d.AddVM(other)
-	left, gone := ask(t, d, Search{}, Traces(state()))
+	left, gone := ask(t, d, Search{}, OwnedBy(state()))
 	if len(left) > 0 || len(gone) != 4 {
 		t.Errorf("left %q, gone %q", left, gone)
 	}
 	// A disk of ours that it does not use is still ours.
 	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-7", Owner: 421, Content: "images"})
-	traces := append(Traces(state()), Trace{Kind: Disk, Node: "proxmox", VM: 421, Volume: "local-lvm:vm-421-disk-7"})
-	if left, _ := ask(t, d, Search{}, traces); !slices.Equal(left, []string{"disk local-lvm:vm-421-disk-7: still there"}) {
+	traces := append(OwnedBy(state()), Owned{Kind: Disk, Node: "proxmox", VM: 421,
+		Volume: "local-lvm:vm-421-disk-7"})
+	if left, _ := ask(t, d, Search{}, traces); !slices.Equal(left,
+		[]string{"disk local-lvm:vm-421-disk-7: still there"}) {
 		t.Errorf("left %q", left)
 	}
 }
@@ -127,15 +143,25 @@ func TestWhatCannotBeAskedIsNotProvedGone(t *testing.T) {
 		"storage": func(d datacenter) {
 			d.Fail(emulator.Fault{Path: "nodes/*/storage/local-lvm/content", Code: 500, Text: "timeout"})
 		},
-		"ids":          func(d datacenter) { d.Fail(emulator.Fault{Path: "cluster/nextid", Code: 500, Text: "no"}) },
-		"rights":       func(d datacenter) { d.Fail(emulator.Fault{Path: "access/permissions", Code: 403, Text: "no"}) },
-		"storage list": func(d datacenter) { d.Fail(emulator.Fault{Path: "nodes/proxmox/storage", Code: 403, Text: "no"}) },
+		"ids": func(d datacenter) {
+			d.Fail(emulator.Fault{Path: "cluster/nextid", Code: 500,
+				Text: "no"})
+		},
+		"rights": func(d datacenter) {
+			d.Fail(emulator.Fault{Path: "access/permissions", Code: 403,
+				Text: "no"})
+		},
+		"storage list": func(d datacenter) {
+			d.Fail(emulator.Fault{Path: "nodes/proxmox/storage", Code: 403,
+				Text: "no"})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDatacenter(t, emulator.Config{})
 			spoil(d)
-			left, _ := ask(t, d, Search{}, Traces(state()))
-			if !slices.ContainsFunc(left, func(s string) bool { return strings.Contains(s, "not proved: ") }) {
+			left, _ := ask(t, d, Search{}, OwnedBy(state()))
+			if !slices.ContainsFunc(left,
+				func(s string) bool { return strings.Contains(s, "not proved: ") }) {
 				t.Errorf("left %q", left)
 			}
 		})
@@ -148,29 +174,36 @@ func TestAListThatTheTokenSeesOnlyAPartOfProvesNothing(t *testing.T) {
 		left   []string
 	}{
 		"none": {nil, []string{
-			"disk local-lvm:vm-421-disk-0: not proved: not everything could be asked",
-			"image local:import/blue-talos-v1.13.0.qcow2: not proved: this API token may not see all files there",
+			"disk local-lvm:vm-421-disk-0: not proved: not everything could be read",
+			"image local:import/blue-talos-v1.13.0.qcow2: not proved: this API token may not see all " +
+				"files there",
 			"snippet local:snippets/blue.yaml: not proved: this API token may not see all files there",
 			"storage local-lvm: not proved: this API token may not see all disks there",
 		}},
 		"audit, without the guest": {
-			map[string]string{"/storage/local-lvm": `{"Datastore.Audit":1}`, "/storage/local": `{"Datastore.Allocate":0}`},
+			map[string]string{"/storage/local-lvm": `{"Datastore.Audit":1}`,
+				"/storage/local": `{"Datastore.Allocate":0}`},
 			[]string{
-				"disk local-lvm:vm-421-disk-0: not proved: not everything could be asked",
+				"disk local-lvm:vm-421-disk-0: not proved: not everything could be read",
 				"storage local-lvm: not proved: this API token may not see all disks there",
 			},
 		},
 		"audit and the guest": {
 			map[string]string{
-				"/storage/local-lvm": `{"Datastore.Audit":1}`, "/storage/local": `{"Datastore.Allocate":1}`, "/vms/421": `{"VM.Config.Disk":1}`,
+				"/storage/local-lvm": `{"Datastore.Audit":1}`, "/storage/local": `{"Datastore.Allocate":1}`,
+				"/vms/421": `{"VM.Config.Disk":1}`,
 			}, nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDatacenter(t, emulator.Config{})
-			client := d.client(t)
-			client.http.Transport = limited{client.http.Transport, c.rights}
-			if left, _ := ask(t, d, Search{Client: client}, Traces(state())); !slices.Equal(left, c.left) {
+			insecure := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+			client, err := newClient(Options{Token: token}, d.endpoint+"/api2/json",
+				limited{insecure, c.rights})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if left, _ := ask(t, d, Search{Client: client}, OwnedBy(state())); !slices.Equal(left, c.left) {
 				t.Errorf("left %q, want %q", left, c.left)
 			}
 		})
@@ -196,7 +229,8 @@ func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestAMachineThatCannotBeToldFromAnotherHasNoWayToBeRemoved(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	d.AddVM(emulator.VM{ID: 421, Name: "prod-database"})
-	things, err := Search{Client: d.client(t)}.Gone(t.Context(), []Trace{{Kind: Machine, VM: 421, Name: "blue-cp-01"}}, func(string) {})
+	things, err := Search{Client: d.client(t)}.Gone(t.Context(),
+		[]Owned{{Kind: Machine, VM: 421, Name: "blue-cp-01"}}, func(string) {})
 	if err != nil || len(things) != 1 || things[0].Gone || things[0].Fix != "" {
 		t.Errorf("things %+v, %v", things, err)
 	}
@@ -208,11 +242,13 @@ func TestADeletionThatIsUnderWayIsWaitedFor(t *testing.T) {
 	hold := make(chan struct{})
 	d.deleteHeld(t, hold, image().Volume)
 	var told []string
-	things, err := Search{Client: d.client(t), Interval: time.Millisecond}.Gone(t.Context(), Traces(state()), func(text string) {
-		told = append(told, text)
-		close(hold) // somebody waits for it
-	})
-	want := "image local:import/blue-talos-v1.13.0.qcow2: Proxmox' task imgdel is still running; waiting for it"
+	things, err := Search{Client: d.client(t), Interval: time.Millisecond}.Gone(t.Context(), OwnedBy(state()),
+		func(text string) {
+			told = append(told, text)
+			close(hold) // somebody waits for it
+		})
+	want := "image local:import/blue-talos-v1.13.0.qcow2: Proxmox' task imgdel is still running; " +
+		"waiting for it"
 	if err != nil || !slices.Equal(told, []string{want}) {
 		t.Fatalf("told %q, %v", told, err)
 	}
@@ -229,8 +265,9 @@ func TestADeletionThatNeverEndsIsReported(t *testing.T) {
 	hold := make(chan struct{})
 	defer close(hold)
 	d.deleteHeld(t, hold, image().Volume)
-	left, _ := ask(t, d, Search{Interval: time.Millisecond, Patience: 20 * time.Millisecond}, Traces(state()))
-	if want := "image " + image().Volume + ": Proxmox' task imgdel is still running after 20ms"; !slices.Equal(left, []string{want}) {
+	left, _ := ask(t, d, Search{Interval: time.Millisecond, Timeout: 20 * time.Millisecond}, OwnedBy(state()))
+	if want := "image " + image().Volume +
+		": Proxmox' task imgdel is still running after 20ms"; !slices.Equal(left, []string{want}) {
 		t.Errorf("left %q", left)
 	}
 }
@@ -239,7 +276,7 @@ func TestDisksThatNoStateNamesAreSurveyed(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-0", Owner: 421, Content: "images"})
 	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-cloudinit", Owner: 421, Content: "images"})
-	traces := Search{Client: d.client(t)}.Survey(t.Context(), Traces(state()))
+	traces := Search{Client: d.client(t)}.Complete(t.Context(), OwnedBy(state()))
 	var disks []string
 	for _, x := range traces {
 		if x.Kind == Disk {
@@ -252,8 +289,9 @@ func TestDisksThatNoStateNamesAreSurveyed(t *testing.T) {
 }
 
 func TestAMachineThatWasReplacedIsLookedForOnce(t *testing.T) {
-	before := []Trace{{Kind: Machine, VM: 421, MACs: []string{"A"}}, {Kind: Disk, VM: 421, Node: "proxmox", Volume: "local-lvm:vm-421-disk-0"}}
-	after := Merge(before, Trace{Kind: Machine, VM: 421, MACs: []string{"B"}}, before[1])
+	before := []Owned{{Kind: Machine, VM: 421, MACs: []string{"A"}}, {Kind: Disk, VM: 421, Node: "proxmox",
+		Volume: "local-lvm:vm-421-disk-0"}}
+	after := Merge(before, Owned{Kind: Machine, VM: 421, MACs: []string{"B"}}, before[1])
 	if len(after) != 2 || after[0].MACs[0] != "B" {
 		t.Errorf("traces %v", after)
 	}
@@ -263,17 +301,9 @@ func TestAMachineThatWasReplacedIsLookedForOnce(t *testing.T) {
 // hold is closed.
 func (d datacenter) deleteHeld(t *testing.T, hold <-chan struct{}, volume string) {
 	t.Helper()
-	d.Fail(emulator.Fault{Method: http.MethodDelete, Path: "nodes/proxmox/storage/local/content/*/*", Times: 1, Hold: hold})
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, d.endpoint+"/api2/json/nodes/proxmox/storage/local/content/"+volume, nil)
-	if err != nil {
+	d.Fail(emulator.Fault{Method: http.MethodDelete, Path: "nodes/proxmox/storage/local/content/*/*",
+		Times: 1, Hold: hold})
+	if _, err := d.client(t).remove(t.Context(), "nodes/proxmox/storage/local/content/"+volume); err != nil {
 		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "PVEAPIToken="+token)
-	resp, err := d.client(t).http.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("delete: %s, %v", resp.Status, err)
 	}
 }

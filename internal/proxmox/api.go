@@ -1,0 +1,168 @@
+package proxmox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// User is the token's name without its secret: user@realm!name.
+func (c *Client) User() string {
+	name, _, _ := strings.Cut(c.token, "=")
+	return name
+}
+
+// Admitted returns an error unless the datacenter accepts the token.
+func (c *Client) Admitted(ctx context.Context) error { return c.get(ctx, "version", nil) }
+
+// Clock returns the datacenter's time with a second's accuracy; zero if its answer has none.
+func (c *Client) Clock(ctx context.Context) (time.Time, error) {
+	kept, err := c.read(ctx, "version", nil)
+	if err != nil && !errors.As(err, new(*Error)) {
+		return time.Time{}, err
+	}
+	at, err := http.ParseTime(kept.date)
+	if err != nil {
+		return time.Time{}, nil // no reason to doubt anything
+	}
+	return at, nil
+}
+
+// Guests lists the guests that the token may see. One that is not listed may exist all the same: see Taken.
+func (c *Client) Guests(ctx context.Context) ([]Guest, error) {
+	var all []Guest
+	err := c.get(ctx, "cluster/resources?type=vm", &all)
+	return all, err
+}
+
+// guestByID returns the listed guest with an id, and whether there is one.
+func guestByID(all []Guest, id int) (Guest, bool) {
+	i := slices.IndexFunc(all, func(g Guest) bool { return g.ID == id })
+	if i < 0 {
+		return Guest{}, false
+	}
+	return all[i], true
+}
+
+// Taken reports whether any guest has this id, visible to the token or not, containers included.
+func (c *Client) Taken(ctx context.Context, id int) (bool, error) {
+	err := c.get(ctx, fmt.Sprintf("cluster/nextid?vmid=%d", id), nil)
+	if KindOf(err) == Taken {
+		return true, nil
+	}
+	return false, err
+}
+
+// Config reads a virtual machine's configuration, with its pending changes.
+func (c *Client) Config(ctx context.Context, node string, id int) (Config, error) {
+	var config Config
+	err := c.get(ctx, fmt.Sprintf("nodes/%s/qemu/%d/config", url.PathEscape(node), id), &config)
+	return config, err
+}
+
+// Node is one host of the datacenter.
+type Node struct {
+	Name   string `json:"node"`
+	Status string `json:"status"` // online, offline, unknown
+}
+
+const offline = "offline"
+
+// Nodes lists the hosts; this needs no privilege.
+func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
+	var all []Node
+	err := c.get(ctx, "nodes", &all)
+	return all, err
+}
+
+// Storage is a storage as one node sees it.
+type Storage struct {
+	ID      string `json:"storage"`
+	Content string `json:"content"` // comma-separated
+	Active  int    `json:"active"`
+	Shared  int    `json:"shared"`
+}
+
+// Holds reports whether the storage may have content of a type.
+func (s Storage) Holds(content string) bool {
+	return slices.Contains(strings.Split(s.Content, ","), content)
+}
+
+// Storages lists the enabled storages of a node that the token may see.
+func (c *Client) Storages(ctx context.Context, node string) ([]Storage, error) {
+	var all []Storage
+	err := c.get(ctx, fmt.Sprintf("nodes/%s/storage?enabled=1", url.PathEscape(node)), &all)
+	return all, err
+}
+
+// Volumes returns the sizes of a storage's volumes of one content type, by id; those of one guest, unless
+// that is 0. Volumes that the token may not see are left out: see seesDisks.
+func (c *Client) Volumes(ctx context.Context, node, storage, content string, guest int) (map[string]int64,
+	error) {
+	query := url.Values{"content": {content}}
+	if guest != 0 {
+		query.Set("vmid", fmt.Sprint(guest))
+	}
+	var rows []struct {
+		ID   string  `json:"volid"`
+		Size float64 `json:"size"`
+	}
+	err := c.get(ctx, storagePath(node, storage)+"?"+query.Encode(), &rows)
+	all := map[string]int64{}
+	for _, row := range rows {
+		all[row.ID] = int64(row.Size)
+	}
+	return all, err
+}
+
+func storagePath(node, storage string) string {
+	return fmt.Sprintf("nodes/%s/storage/%s/content", url.PathEscape(node), url.PathEscape(storage))
+}
+
+// Fetchable returns an error unless a node can fetch a URL; nothing is fetched.
+func (c *Client) Fetchable(ctx context.Context, node, address string) error {
+	query := "url=" + url.QueryEscape(address)
+	return c.get(ctx, fmt.Sprintf("nodes/%s/query-url-metadata?%s", url.PathEscape(node), query), nil)
+}
+
+// task is a worker that is running on a node.
+type task struct {
+	Kind string `json:"type"` // qmdestroy, imgdel, download
+	ID   string `json:"id"`   // the guest, the storage or the file
+}
+
+// running lists the tasks of a node that have not ended and that the token may see; those of one guest,
+// unless that is 0.
+func (c *Client) running(ctx context.Context, node string, guest int) ([]task, error) {
+	path := fmt.Sprintf("nodes/%s/tasks?source=active", url.PathEscape(node))
+	if guest != 0 {
+		path += fmt.Sprintf("&vmid=%d", guest)
+	}
+	var all []task
+	err := c.get(ctx, path, &all)
+	return all, err
+}
+
+// concerns reports whether a task may still remove, or make, an object. Deletions name only the storage, so
+// they count for objects that exist.
+func (k task) concerns(o Owned, exists bool) bool {
+	switch {
+	case strings.HasPrefix(k.Kind, "qm"):
+		return o.VM != 0 && k.ID == fmt.Sprint(o.VM)
+	case k.Kind == "download":
+		return o.isFile() && k.ID == path.Base(o.Volume)
+	case k.Kind == "imgdel":
+		_, storage, found := strings.Cut(k.ID, "@")
+		if !found {
+			storage = k.ID
+		}
+		return exists && storage == storageOf(o.Volume)
+	}
+	return false
+}

@@ -1,0 +1,308 @@
+package proxmox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+)
+
+// inventory is what one look at a datacenter finds of owned objects.
+type inventory struct {
+	client  *Client
+	err     error // why the datacenter cannot be read
+	nodes   []Node
+	disks   []foundDisk
+	read    map[string]bool     // node/storage whose disks are known; /storage if it is shared
+	unread  []event.OwnedObject // nodes and storages that could not be read
+	others  map[int]Config      // by id: the other guest that has it now
+	results []result
+}
+
+// result is whether an object is gone; the object is zero for what could not be read.
+type result struct {
+	thing event.OwnedObject
+	owned Owned
+}
+
+type foundDisk struct {
+	owned  Owned
+	shared bool
+}
+
+func (d foundDisk) is(o Owned) bool {
+	return o.Kind == Disk && o.Volume == d.owned.Volume && (d.shared || o.Node == d.owned.Node)
+}
+
+// remedy is how a disk is removed by hand. On shared storage it may be another Proxmox cluster's, which has a
+// machine with this id, too.
+func (d foundDisk) remedy() string {
+	if d.shared {
+		return fmt.Sprintf("unless another Proxmox cluster that shares %s has a machine %d, %s",
+			storageOf(d.owned.Volume), d.owned.VM, d.owned.remedy())
+	}
+	return d.owned.remedy()
+}
+
+// remedy is how a volume is removed by hand.
+func (o Owned) remedy() string {
+	return fmt.Sprintf("as root on node %s: pvesm free %s", o.Node, o.Volume)
+}
+
+// newInventory reads the nodes, and the tasks of those that are online.
+func newInventory(ctx context.Context, c *Client) (*inventory, map[string][]task) {
+	v := &inventory{client: c, read: map[string]bool{}, others: map[int]Config{}}
+	if v.nodes, v.err = c.Nodes(ctx); v.err != nil {
+		return v, nil
+	}
+	all := map[string][]task{}
+	for _, node := range v.nodes {
+		if node.Status == offline {
+			continue
+		}
+		if tasks, err := c.running(ctx, node.Name, 0); err == nil {
+			all[node.Name] = tasks
+		}
+	}
+	return v, all
+}
+
+// check looks for each object, and for other disks with the ids of machines among them.
+func (v *inventory) check(ctx context.Context, all []Owned) []result {
+	kinds := []string{Machine, Disk, Image, Snippet, File}
+	all = slices.SortedStableFunc(slices.Values(all), func(a, b Owned) int {
+		return cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind))
+	})
+	if v.err != nil {
+		for _, o := range all {
+			v.unproved(o, v.err)
+		}
+		return v.results
+	}
+	for _, o := range all {
+		if o.Kind == Machine {
+			v.machine(ctx, o)
+		}
+	}
+	v.readDisks(ctx, all)
+	v.checkRights(ctx, all)
+	for _, o := range all {
+		if o.Kind == Disk && !o.Left {
+			v.disk(o)
+		}
+	}
+	for _, d := range v.disks { // those that no state names
+		if _, taken := v.others[d.owned.VM]; !taken && !slices.ContainsFunc(all, d.is) {
+			reason := fmt.Sprintf("it carries the id of machine %d, which did not use it", d.owned.VM)
+			v.left(d.owned, reason, d.remedy())
+		}
+	}
+	for _, o := range all {
+		if o.isFile() {
+			v.file(ctx, o)
+		}
+	}
+	for _, thing := range v.unread {
+		v.results = append(v.results, result{thing: thing})
+	}
+	return v.results
+}
+
+func (v *inventory) add(o Owned, gone bool, reason, remedy string) {
+	where := ""
+	if o.Node != "" {
+		where = "node " + o.Node
+	}
+	thing := event.OwnedObject{Kind: o.Kind, ID: o.ID(), Where: where, Gone: gone, Reason: reason, Fix: remedy}
+	v.results = append(v.results, result{thing, o})
+}
+
+func (v *inventory) gone(o Owned, reason string)         { v.add(o, true, reason, "") }
+func (v *inventory) left(o Owned, reason, remedy string) { v.add(o, false, reason, remedy) }
+func (v *inventory) unproved(o Owned, err error)         { v.left(o, unproved(err), "") }
+
+func unproved(err error) string { return "not proved: " + err.Error() }
+
+// machine goes by the id, which the whole cluster knows, and by the identity, if the id is taken.
+func (v *inventory) machine(ctx context.Context, o Owned) {
+	taken, err := v.client.Taken(ctx, o.VM)
+	if err != nil {
+		v.unproved(o, err)
+		return
+	}
+	if !taken {
+		v.gone(o, "")
+		return
+	}
+	guests, err := v.client.Guests(ctx)
+	if err != nil {
+		v.unproved(o, err)
+		return
+	}
+	g, listed := guestByID(guests, o.VM)
+	if !listed {
+		v.left(o, "a guest that this API token may not see has this id",
+			fmt.Sprintf("give the token VM.Audit on /vms/%d to see what it is", o.VM))
+		return
+	}
+	if !g.isVM() {
+		v.others[o.VM] = nil // a container's disks have the same names; its configuration is not read
+		v.gone(o, "the id belongs to another guest now: "+g.describe())
+		return
+	}
+	config, err := v.client.Config(ctx, g.Node, o.VM)
+	if err != nil {
+		v.unproved(o, err)
+		return
+	}
+	g = g.with(config)
+	same, proved := g.matches(o)
+	if proved && !same {
+		v.others[o.VM] = config
+		v.gone(o, "the id belongs to another machine now: "+g.describe())
+		return
+	}
+	o.Node = g.Node
+	if !proved && g.Name != o.Name {
+		v.left(o, "not proved: the state had no hardware address to tell it from "+g.describe(), "")
+		return
+	}
+	remedy := fmt.Sprintf("as root on node %s: qm stop %d && qm destroy %d --purge", g.Node, o.VM, o.VM)
+	if _, fixes := g.blocked(); len(fixes) > 0 {
+		remedy = strings.Join(fixes, "; ")
+	}
+	v.left(o, "still there: "+g.describe(), remedy)
+}
+
+// disk goes by the lists that were read; a list that could not be read is reported by itself.
+func (v *inventory) disk(o Owned) {
+	other, taken := v.others[o.VM]
+	i := slices.IndexFunc(v.disks, func(d foundDisk) bool { return d.is(o) })
+	switch exists := i >= 0; {
+	case exists && taken && other.uses(o.Volume):
+		v.gone(o, fmt.Sprintf("guest %d, another one, has a disk of this name now", o.VM))
+	case exists:
+		v.left(o, "still there", v.disks[i].remedy())
+	case len(v.unread) > 0:
+		v.left(o, "not proved: not everything could be read", "")
+	default:
+		v.gone(o, "")
+	}
+}
+
+// file looks for an image, a snippet or another file.
+func (v *inventory) file(ctx context.Context, o Owned) {
+	storage := storageOf(o.Volume)
+	volumes, err := v.client.Volumes(ctx, o.Node, storage, contentOf(o.Volume), 0)
+	if err != nil {
+		v.unproved(o, err)
+		return
+	}
+	if _, exists := volumes[o.Volume]; exists {
+		v.left(o, "still there", o.remedy())
+		return
+	}
+	switch sees, err := allowed(ctx, v.client, "/storage/"+storage, "Datastore.Allocate"); {
+	case err != nil:
+		v.unproved(o, err)
+	case !sees:
+		v.left(o, "not proved: this API token may not see all files there",
+			"give the token Datastore.Allocate on /storage/"+storage)
+	default:
+		v.gone(o, "")
+	}
+}
+
+// readDisks reads which disks carry the ids of the machines among all, on every storage of every node.
+func (v *inventory) readDisks(ctx context.Context, all []Owned) {
+	var ids []int
+	for _, o := range all {
+		if o.Kind == Machine && !slices.Contains(ids, o.VM) {
+			ids = append(ids, o.VM)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	slices.Sort(ids)
+	for _, node := range v.nodes {
+		if node.Status == offline {
+			v.cannotRead("node", node.Name, errors.New("it is offline"))
+			continue
+		}
+		storages, err := v.client.Storages(ctx, node.Name)
+		if err != nil {
+			v.cannotRead("node", node.Name, err)
+			continue
+		}
+		for _, storage := range storages {
+			if !v.read["/"+storage.ID] && storage.Holds("images") {
+				v.readStorage(ctx, node.Name, storage, ids)
+			}
+		}
+	}
+}
+
+// readStorage reads one storage as one node sees it.
+func (v *inventory) readStorage(ctx context.Context, node string, storage Storage, ids []int) {
+	where := storage.ID + " on node " + node
+	if storage.Active == 0 {
+		v.cannotRead("storage", where, errors.New("it is not active"))
+		return
+	}
+	shared := storage.Shared == 1
+	for _, id := range ids {
+		volumes, err := v.client.Volumes(ctx, node, storage.ID, "images", id)
+		if err != nil {
+			v.cannotRead("storage", where, err)
+			return
+		}
+		for _, volume := range sortedKeys(volumes) {
+			v.disks = append(v.disks, foundDisk{Owned{Kind: Disk, Node: node, VM: id, Volume: volume},
+				shared})
+		}
+	}
+	if shared {
+		node = "" // the same everywhere
+	}
+	v.read[node+"/"+storage.ID] = true
+}
+
+// checkRights reports storages that have had disks of all and that the token does not see, or only in part.
+func (v *inventory) checkRights(ctx context.Context, all []Owned) {
+	checked := map[string]bool{}
+	for _, o := range all {
+		storage := storageOf(o.Volume)
+		if o.Kind != Disk || checked[storage] {
+			continue
+		}
+		checked[storage] = true
+		sees, err := seesDisks(ctx, v.client, storage, o.VM)
+		switch {
+		case err != nil:
+			v.cannotRead("storage", storage, err)
+		case !sees:
+			v.unread = append(v.unread, event.OwnedObject{
+				Kind: "storage", ID: storage,
+				Reason: "not proved: this API token may not see all disks there",
+				Fix:    "give the token Datastore.Allocate on /storage/" + storage,
+			})
+		case !v.read["/"+storage] && !v.read[o.Node+"/"+storage] && len(v.unread) == 0:
+			v.cannotRead("storage", storage+" on node "+o.Node,
+				errors.New("the node does not list it for disks"))
+		}
+	}
+}
+
+func (v *inventory) cannotRead(kind, id string, err error) {
+	thing := event.OwnedObject{Kind: kind, ID: id, Reason: unproved(err)}
+	if kind == "node" {
+		thing.Fix = "run the same command again when it is back; " +
+			"one that is gone for good has to leave the Proxmox cluster: pvecm delnode " + id
+	}
+	v.unread = append(v.unread, thing)
+}

@@ -1,0 +1,138 @@
+package proxmox
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// castleTag is on every virtual machine of castle's platform stages, beside the name of the cluster;
+// castlePool is the pool that may replace the machine's name as a proof.
+const (
+	castleTag  = "castle"
+	castlePool = "castle"
+)
+
+// Ownership decides which guests of a range castle may delete.
+//
+// An id alone proves nothing: ids are used again, and the next machine on one may be anybody's. Three things
+// have to agree: the range, castle's tag, and either a name that begins with the tag of a cluster or the pool
+// "castle".
+type Ownership struct {
+	Range   Range
+	Cluster string // only this cluster's machines; those of any, if empty
+	Foreign []int  // ids whose ownership the user vouches for
+	// Known are the machines with some ids in the states of clusters.
+	Known map[int]Known
+}
+
+// Known is a machine in the state of a cluster.
+type Known struct {
+	Cluster string // blue/proxmox
+	Machine Owned
+}
+
+// Refusals are the reasons why a guest must not be deleted; none, if it may be. Foreign answers only the
+// first of them, ownership: the others have to be changed in Proxmox.
+func (o Ownership) Refusals(g Guest) []string {
+	switch {
+	case !o.Range.Contains(g.ID):
+		return []string{"outside the range " + o.Range.String()}
+	case g.Hidden:
+		return []string{"exists, but this API token may not see it (VM.Audit)"}
+	case !g.isVM():
+		return []string{"a container (" + g.Kind + "), not a virtual machine"}
+	case g.Unreadable != "":
+		return []string{g.Unreadable}
+	}
+	var why []string
+	if foreign := o.foreign(g); foreign != "" && !slices.Contains(o.Foreign, g.ID) {
+		why = append(why, foreign)
+	}
+	lock, volume := g.Config["lock"], g.Config.linked()
+	for _, refusal := range []struct {
+		applies bool
+		text    string
+	}{
+		{g.protected(), "protected"},
+		{on(g.Config["template"]), "a template"},
+		{lock != "", "locked (" + lock + ")"},
+		{g.HA, "managed by high availability"},
+		{g.Replicated, "replicated"},
+		{volume != "", "part of a linked clone (" + volume + ")"},
+	} {
+		if refusal.applies {
+			why = append(why, refusal.text)
+		}
+	}
+	return why
+}
+
+// foreign is what the guest lacks to be castle's own.
+func (o Ownership) foreign(g Guest) string {
+	if known, ok := o.Known[g.ID]; ok {
+		if same, proved := g.matches(known.Machine); proved && !same {
+			return fmt.Sprintf("the state of %s knows this id as another machine", known.Cluster)
+		}
+	}
+	want := []string{castleTag}
+	if o.Cluster != "" {
+		want = append(want, o.Cluster)
+	}
+	if missing := g.missing(want); len(missing) > 0 {
+		return "not tagged " + strings.Join(missing, ", ")
+	}
+	if g.Pool == castlePool {
+		return ""
+	}
+	named := func(tag string) bool {
+		return !strings.EqualFold(tag, castleTag) && (o.Cluster == "" || strings.EqualFold(tag, o.Cluster)) &&
+			strings.HasPrefix(strings.ToLower(g.Name), strings.ToLower(tag)+"-")
+	}
+	if slices.ContainsFunc(g.Tags(), named) {
+		return ""
+	}
+	return fmt.Sprintf("neither named after a cluster that it is tagged with nor in the pool %q", castlePool)
+}
+
+// Range is a span of guest ids, both ends included.
+type Range struct{ From, To int }
+
+// widest is how many ids a range may have: more are a typing error.
+const widest = 64
+
+// ParseRange reads "421-432", or "421" for one id.
+func ParseRange(text string) (Range, error) {
+	from, to, isSpan := strings.Cut(text, "-")
+	if !isSpan {
+		to = from
+	}
+	r := Range{}
+	var err error
+	if r.From, err = strconv.Atoi(from); err == nil {
+		r.To, err = strconv.Atoi(to)
+	}
+	switch {
+	case err != nil:
+		return Range{}, fmt.Errorf("%q is not a range of VM ids such as 421-432", text)
+	case r.From < 100 || r.To > 999999999:
+		return Range{}, fmt.Errorf("range %s: VM ids go from 100 to 999999999", text)
+	case r.From > r.To:
+		return Range{}, fmt.Errorf("range %s ends before it begins", text)
+	case r.To-r.From >= widest:
+		return Range{}, fmt.Errorf("range %s has %d ids; more than %d at once are refused", text,
+			r.To-r.From+1, widest)
+	}
+	return r, nil
+}
+
+// Contains reports whether an id lies in the range.
+func (r Range) Contains(id int) bool { return r.From <= id && id <= r.To }
+
+func (r Range) String() string {
+	if r.From == r.To {
+		return strconv.Itoa(r.From)
+	}
+	return fmt.Sprintf("%d-%d", r.From, r.To)
+}
