@@ -26,24 +26,24 @@ type datacenterKey struct{}
 
 // datacenter is one script's Proxmox.
 type datacenter struct {
-	*emulator.Server
-	server *httptest.Server
-	held   chan struct{}
-	once   sync.Once
-	added  int
-	token  string
+	proxmox *emulator.Server
+	server  *httptest.Server
+	held    chan struct{}
+	once    sync.Once
+	added   int
+	token   string
 }
 
 func newDatacenter(defers func(func())) *datacenter {
 	d := &datacenter{
-		Server: emulator.New(emulator.Config{Token: proxmoxToken, Duration: 10 * time.Millisecond}),
-		held:   make(chan struct{}),
-		token:  proxmoxToken,
+		proxmox: emulator.New(emulator.Config{Token: proxmoxToken, Duration: 10 * time.Millisecond}),
+		held:    make(chan struct{}),
+		token:   proxmoxToken,
 	}
-	d.server = httptest.NewUnstartedServer(d.Handler())
-	d.server.Config = d.HTTPServer()
+	d.server = httptest.NewUnstartedServer(d.proxmox.Handler())
+	d.server.Config = d.proxmox.HTTPServer()
 	d.server.StartTLS()
-	defers(func() { d.release(); d.server.Close(); d.Close() })
+	defers(func() { d.release(); d.server.Close(); d.proxmox.Close() })
 	return d
 }
 
@@ -120,29 +120,29 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Check(err)
 			disk.Owner, disk.Content = owner, "images"
 		}
-		d.AddDisk(disk)
+		d.proxmox.AddDisk(disk)
 	case "free":
-		d.RemoveDisk("proxmox", args[1])
+		d.proxmox.RemoveDisk("proxmox", args[1])
 	case "add":
 		d.added++ // every card has an address of its own
 		card := fmt.Sprintf("virtio=BC:24:11:00:00:%02X,bridge=vmbr0", d.added)
 		uuid := fmt.Sprintf("uuid=00000000-0000-4000-8000-%012d", d.added)
-		d.AddVM(emulator.VM{ID: number(), Name: args[2], Tags: args[3:], Running: true,
+		d.proxmox.AddVM(emulator.VM{ID: number(), Name: args[2], Tags: args[3:], Running: true,
 			Config: map[string]string{"net0": card, "smbios1": uuid}})
 	case "twin":
-		for _, vm := range d.VMs() {
+		for _, vm := range d.proxmox.VMs() {
 			if uuid := vm.Config["smbios1"]; vm.ID == number() {
 				vm.Config["smbios1"] = "uuid=" +
 					strings.TrimPrefix("-"+strings.TrimPrefix(uuid, "uuid="), "--")
-				d.AddVM(vm)
+				d.proxmox.AddVM(vm)
 			}
 		}
 	case "remove":
-		d.RemoveVM(number())
+		d.proxmox.RemoveVM(number())
 	case "hold":
-		d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Hold: d.held})
+		d.proxmox.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Hold: d.held})
 	case "hold-deletions":
-		d.Fail(emulator.Fault{Method: "DELETE", Path: "nodes/*/storage/*/content/*/*", Hold: d.held})
+		d.proxmox.Fail(emulator.Fault{Method: "DELETE", Path: "nodes/*/storage/*/content/*/*", Hold: d.held})
 	case "watched":
 		for deadline := time.Now().Add(time.Minute); !d.watched(); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
@@ -153,44 +153,45 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 		d.await(ts, http.StatusOK, number())
 	case "release":
 		d.release()
-		d.Idle()
+		d.proxmox.Idle()
 	case "locked":
-		d.Fail(emulator.Fault{
+		d.proxmox.Fail(emulator.Fault{
 			Method: "POST", Path: fmt.Sprintf("nodes/*/qemu/%d/status/%s", number(), args[2]), Times: 1,
 			Task: fmt.Sprintf("can't lock file '/var/lock/qemu-server/lock-%d.conf' - got timeout", number()),
 		})
 	case "lock":
-		d.SetLock(number(), args[2])
+		d.proxmox.SetLock(number(), args[2])
 	case "locking":
-		d.Fail(emulator.Fault{Method: "DELETE", Path: fmt.Sprintf("nodes/*/qemu/%d", number()), Times: 1,
+		d.proxmox.Fail(emulator.Fault{Method: "DELETE",
+			Path: fmt.Sprintf("nodes/*/qemu/%d", number()), Times: 1,
 			Lock: "backup"})
 	case "unlock":
-		d.SetLock(number(), "")
+		d.proxmox.SetLock(number(), "")
 	case "protect", "unprotect":
-		d.SetProtection(number(), args[0] == "protect")
+		d.proxmox.SetProtection(number(), args[0] == "protect")
 	case "off":
-		for _, vm := range d.VMs() {
-			d.PowerOff(vm.ID)
+		for _, vm := range d.proxmox.VMs() {
+			d.proxmox.PowerOff(vm.ID)
 		}
 	case "token":
 		d.token = proxmoxTokenID + args[1]
-		d.SetToken(d.token)
+		d.proxmox.SetToken(d.token)
 	case "secret":
 		ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(d.token), 0o600))
 	case "drop":
-		d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Times: 1, Drop: true})
+		d.proxmox.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Times: 1, Drop: true})
 	case "break":
-		d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Code: timedOut,
+		d.proxmox.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Code: timedOut,
 			Text: "Connection timed out"})
 	case "refused":
 		d.await(ts, timedOut, number())
 	case "list":
-		d.Idle()
+		d.proxmox.Idle()
 		var lines []string
-		for _, vm := range d.VMs() {
+		for _, vm := range d.proxmox.VMs() {
 			lines = append(lines, fmt.Sprintf("VM %d %s running=%v %v", vm.ID, vm.Name, vm.Running, vm.Tags))
 		}
-		for _, disk := range d.Disks() {
+		for _, disk := range d.proxmox.Disks() {
 			lines = append(lines, "volume "+disk.Volume)
 		}
 		_, err := fmt.Fprintln(ts.Stdout(), strings.Join(lines, "\n"))
@@ -207,7 +208,7 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 // being deleted: after the first time, what was seen has been told.
 func (d *datacenter) watched() bool {
 	deleting, asked := false, 0
-	for _, r := range d.Requests() {
+	for _, r := range d.proxmox.Requests() {
 		deleting = deleting || r.Method == "DELETE" && strings.Contains(r.Path, "/content/")
 		if deleting && r.Method == "GET" && strings.HasSuffix(r.Path, "/tasks") &&
 			r.Params.Get("vmid") == "" {
@@ -231,7 +232,7 @@ func (d *datacenter) await(ts *testscript.TestScript, status, n int) {
 
 func (d *datacenter) creations(status int) int {
 	n := 0
-	for _, r := range d.Requests() {
+	for _, r := range d.proxmox.Requests() {
 		if r.Method == "POST" && strings.HasSuffix(r.Path, "/qemu") && r.Status == status {
 			n++
 		}

@@ -23,7 +23,7 @@ type machinesKey struct{}
 // machines are one script's, which nobody made: number 1 is at $TF_VAR_machine_1.
 // The administrator of their cluster is in TF_VAR_client_configuration.
 type machines struct {
-	*emulator.Fleet
+	talos      *emulator.Fleet
 	network    string
 	own, other *generate.Input
 	configured chan string // addresses of machines that run with a configuration
@@ -32,12 +32,12 @@ type machines struct {
 func newMachines(defers func(func())) (*machines, error) {
 	m := &machines{network: fmt.Sprintf("127.%d.%d", 1+rand.IntN(254), rand.IntN(256)),
 		configured: make(chan string, 8)}
-	m.Fleet = emulator.New(emulator.Config{
+	m.talos = emulator.New(emulator.Config{
 		Hooks: emulator.Hooks{OnMachineConfigured: func(s emulator.MachineSpec) {
 			m.configured <- s.Address
 		}},
 	})
-	defers(m.Close)
+	defers(m.talos.Close)
 	for _, input := range []**generate.Input{&m.own, &m.other} {
 		bundle, err := secrets.NewBundle(secrets.NewFixedClock(time.Now()), nil)
 		if err != nil {
@@ -92,7 +92,9 @@ func talos(ts *testscript.TestScript, neg bool, args []string) {
 	number, err := strconv.Atoi(args[1])
 	ts.Check(err)
 	address := m.address(number)
-	place := func() error { return m.Place(emulator.Machine{Address: address, Name: "machine-" + args[1]}) }
+	place := func() error {
+		return m.talos.Place(emulator.Machine{Address: address, Name: "machine-" + args[1]})
+	}
 	switch args[0] {
 	case "place":
 		ts.Check(place())
@@ -101,10 +103,10 @@ func talos(ts *testscript.TestScript, neg bool, args []string) {
 	case "foreign":
 		ts.Check(m.configure(address, m.other))
 	case "reset":
-		m.Remove(address)
+		m.talos.Remove(address)
 		ts.Check(place())
 	case "off":
-		m.Remove(address)
+		m.talos.Remove(address)
 	default:
 		ts.Fatalf("talos %s: unknown", args[0])
 	}

@@ -45,8 +45,8 @@ type fleetKey struct{}
 
 // fleet is the datacenter of one script.
 type fleet struct {
-	*emulator.Server
-	server *httptest.Server
+	proxmox *emulator.Server
+	server  *httptest.Server
 
 	mu     sync.Mutex
 	swaps  map[int]bool
@@ -63,11 +63,11 @@ type heldStop struct {
 
 func newFleet(env *testscript.Env) *fleet {
 	f := &fleet{swaps: map[int]bool{}, spawns: map[int]int{}}
-	f.Server = emulator.New(emulator.Config{Token: nukeToken, OnStop: f.stopped})
-	f.server = httptest.NewUnstartedServer(f.Handler())
-	f.server.Config = f.HTTPServer()
+	f.proxmox = emulator.New(emulator.Config{Token: nukeToken, OnStop: f.stopped})
+	f.server = httptest.NewUnstartedServer(f.proxmox.Handler())
+	f.server.Config = f.proxmox.HTTPServer()
 	f.server.StartTLS()
-	env.Defer(func() { f.release(); f.server.Close(); f.Close() })
+	env.Defer(func() { f.release(); f.server.Close(); f.proxmox.Close() })
 	return f
 }
 
@@ -87,7 +87,7 @@ func (f *fleet) stopped(was emulator.VM) {
 		f.add(emulator.VM{ID: beside, Name: was.Name, Tags: was.Tags})
 	}
 	if swap {
-		f.RemoveVM(was.ID)
+		f.proxmox.RemoveVM(was.ID)
 		f.add(emulator.VM{ID: was.ID, Name: was.Name, Tags: was.Tags})
 	}
 }
@@ -111,7 +111,7 @@ func (f *fleet) add(v emulator.VM) {
 		"scsi0":   fmt.Sprintf("local-lvm:vm-%d-disk-0,size=20G", v.ID),
 	}
 	f.mu.Unlock()
-	f.AddVM(v)
+	f.proxmox.AddVM(v)
 }
 
 // vm acts on the script's datacenter:
@@ -142,17 +142,17 @@ func vm(ts *testscript.TestScript, neg bool, args []string) {
 	case "add":
 		f.add(described(ts, id, args[2:]))
 	case "disk":
-		f.AddDisk(emulator.Disk{Volume: args[2], Owner: id, Content: "images", Size: 20 << 30})
+		f.proxmox.AddDisk(emulator.Disk{Volume: args[2], Owner: id, Content: "images", Size: 20 << 30})
 		if len(args) > 3 {
-			for _, v := range f.VMs() {
+			for _, v := range f.proxmox.VMs() {
 				if strconv.Itoa(v.ID) == args[3] {
 					v.Config["scsi7"] = args[2]
-					f.AddVM(v)
+					f.proxmox.AddVM(v)
 				}
 			}
 		}
 	case "remove":
-		f.RemoveVM(id)
+		f.proxmox.RemoveVM(id)
 	case "swap":
 		f.mu.Lock()
 		f.swaps[id] = true
@@ -178,24 +178,24 @@ func vm(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	case "release":
 		f.release()
-		f.Idle()
+		f.proxmox.Idle()
 	case "stick":
-		f.AddDisk(emulator.Disk{Volume: fmt.Sprintf("local-lvm:vm-%d-disk-0", id), Owner: id,
+		f.proxmox.AddDisk(emulator.Disk{Volume: fmt.Sprintf("local-lvm:vm-%d-disk-0", id), Owner: id,
 			Content: "images", Stuck: true})
 	case "list":
-		f.Idle()
+		f.proxmox.Idle()
 		var lines []string
-		for _, v := range f.VMs() {
+		for _, v := range f.proxmox.VMs() {
 			lines = append(lines, fmt.Sprintf("VM %d %s running=%v %s", v.ID, v.Name, v.Running,
 				v.Config["smbios1"]))
 		}
-		for _, disk := range f.Disks() {
+		for _, disk := range f.proxmox.Disks() {
 			lines = append(lines, "volume "+disk.Volume)
 		}
 		fmt.Fprintln(ts.Stdout(), strings.Join(lines, "\n"))
 	case "asked":
 		var lines []string
-		for _, r := range f.Requests() {
+		for _, r := range f.proxmox.Requests() {
 			if r.Method != "GET" {
 				lines = append(lines, r.Method+" "+r.Path)
 			}

@@ -37,7 +37,8 @@ func (p *plane) gate(t testing.TB, name string, arguments args) gate.Gate {
 		if kind.Name != name {
 			continue
 		}
-		g, err := kind.New(name+".test", gate.Target{Kubeconfig: p.Kubeconfig}, values(t, kind, arguments))
+		g, err := kind.New(name+".test", gate.Target{Kubeconfig: p.cluster.Kubeconfig},
+			values(t, kind, arguments))
 		check(t, err)
 		return g
 	}

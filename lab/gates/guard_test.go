@@ -56,9 +56,9 @@ func (g *guard) listen(t testing.TB, p *plane, namespace string,
 	s := &http.Server{Handler: g, ErrorLog: log.New(io.Discard, "", 0)}
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}})) }()
-	p.Routes.Register(namespace+"/guard:9443", l.Addr().String())
+	p.cluster.Routes.Register(namespace+"/guard:9443", l.Addr().String())
 	return func() {
-		p.Routes.Unregister(namespace + "/guard:9443")
+		p.cluster.Routes.Unregister(namespace + "/guard:9443")
 		check(t, s.Close())
 		<-done
 	}

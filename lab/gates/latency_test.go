@@ -81,7 +81,7 @@ func measure(t testing.TB) (castle, peer latencies) {
 	namespace := p.namespace(t)
 	becomes(t, p.gate(t, "condition", args{"kind": text("LatencyProbe"), "namespace": text(namespace)}),
 		"no LatencyProbe in namespace "+namespace+" exists yet")
-	unthrottled := rest.CopyConfig(p.REST)
+	unthrottled := rest.CopyConfig(p.cluster.REST)
 	unthrottled.QPS = -1
 	client, err := dynamic.NewForConfig(unthrottled)
 	check(t, err)

@@ -175,11 +175,11 @@ func check(t testing.TB, err error) {
 // node registers a node whose kubelet runs, and removes it afterwards.
 func (p *plane) node(t testing.TB, name string) {
 	t.Helper()
-	check(t, kubernetes.Nodes{Client: p.Client}.Run(t.Context(),
+	check(t, kubernetes.Nodes{Client: p.cluster.Client}.Run(t.Context(),
 		kubernetes.Node{Name: name, Address: "192.0.2.10",
 			OS: "Talos (v1.13.0)", Kubelet: "v1.36.0", CPUs: 4, MemoryBytes: 8 << 30}))
 	t.Cleanup(func() {
-		check(t, p.Client.CoreV1().Nodes().Delete(context.WithoutCancel(t.Context()), name,
+		check(t, p.cluster.Client.CoreV1().Nodes().Delete(context.WithoutCancel(t.Context()), name,
 			metav1.DeleteOptions{}))
 	})
 }

@@ -27,7 +27,7 @@ import (
 // plane is the control plane of all tests, as its administrator has it:
 // Kubeconfig, REST, Client and Routes, and a client for objects of any kind.
 type plane struct {
-	*kubernetes.Cluster
+	cluster *kubernetes.Cluster
 	dynamic dynamic.Interface
 	mapper  *mapper
 }
@@ -90,7 +90,7 @@ func begin(dir string) (*plane, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &plane{Cluster: cluster, dynamic: objects, mapper: newMapper(cluster.Client.Discovery())}, nil
+	return &plane{cluster: cluster, dynamic: objects, mapper: newMapper(cluster.Client.Discovery())}, nil
 }
 
 func newKey() *ecdsa.PrivateKey {

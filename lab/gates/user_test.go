@@ -15,7 +15,7 @@ import (
 // as is a kubeconfig of somebody else for the same control plane.
 func (p *plane) as(t testing.TB, user *clientcmdapi.AuthInfo, authority []byte) *plane {
 	t.Helper()
-	config, err := clientcmd.Load(p.Kubeconfig)
+	config, err := clientcmd.Load(p.cluster.Kubeconfig)
 	check(t, err)
 	at := config.Contexts[config.CurrentContext]
 	config.AuthInfos[at.AuthInfo] = user
@@ -23,10 +23,10 @@ func (p *plane) as(t testing.TB, user *clientcmdapi.AuthInfo, authority []byte) 
 		config.Clusters[at.Cluster].CertificateAuthorityData = authority
 	}
 	other := *p
-	cluster := *p.Cluster
+	cluster := *p.cluster
 	cluster.Kubeconfig, err = clientcmd.Write(*config)
 	check(t, err)
-	other.Cluster = &cluster
+	other.cluster = &cluster
 	return &other
 }
 
@@ -34,12 +34,13 @@ func TestAGateStopsWhereItsUserMayNotLook(t *testing.T) {
 	p := control(t)
 	ns := p.namespace(t)
 	p.create(t, ns, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: guest, namespace: NAMESPACE}}`)
-	token, err := p.Client.CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "guest",
+	token, err := p.cluster.Client.CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "guest",
 		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	check(t, err)
 	guest := p.as(t, &clientcmdapi.AuthInfo{Token: token.Status.Token}, nil)
 	user := `User "system:serviceaccount:` + ns + `:guest" cannot `
-	refuses := "kubernetes API at " + p.REST.Host[len("https://"):] + " refuses the kubeconfig's user: "
+	refuses := "kubernetes API at " + p.cluster.REST.Host[len("https://"):] +
+		" refuses the kubeconfig's user: "
 	hopeless(t, guest.gate(t, "nodes", args{"count": number(1)}),
 		refuses+`nodes is forbidden: `+user+`list resource "nodes" in API group "" at the cluster scope`)
 	hopeless(t, guest.gate(t, "crd", args{"names": texts("a.example.org")}),
@@ -55,7 +56,7 @@ func TestAGateStopsAtAnotherCluster(t *testing.T) {
 	other, err := newAuthority("another cluster")
 	check(t, err)
 	g := p.as(t, &clientcmdapi.AuthInfo{Token: "of nobody"}, other.Certificate).gate(t, "kubernetes_api", nil)
-	hopeless(t, g, "kubernetes API at "+p.REST.Host[len("https://"):]+
+	hopeless(t, g, "kubernetes API at "+p.cluster.REST.Host[len("https://"):]+
 		": its certificate belongs to another cluster: the kubeconfig's authority has not signed it")
 }
 

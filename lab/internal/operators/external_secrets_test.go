@@ -43,7 +43,7 @@ func TestAStoreIsReadyOnceItsIdentityMayLogIn(t *testing.T) {
 		t.Errorf("status: %v", got.Object["status"])
 	}
 	identity.Data["clientSecret"] = []byte("right")
-	if _, err := s.typed.CoreV1().Secrets("external-secrets").Update(t.Context(), identity,
+	if _, err := s.world.typed.CoreV1().Secrets("external-secrets").Update(t.Context(), identity,
 		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -19,8 +19,8 @@ import (
 func faulty(t *testing.T, name string, objects ...runtime.Object) (*stage, *[]string) {
 	t.Helper()
 	s, told := newStage(t, 0, objects...), &[]string{}
-	s.faults.Times = map[string]time.Duration{name: 10 * time.Second}
-	s.turn = func(turn Turn) {
+	s.world.faults.Times = map[string]time.Duration{name: 10 * time.Second}
+	s.world.turn = func(turn Turn) {
 		word := turn.Fault + " begins"
 		if turn.Ends {
 			word = turn.Fault + " ends"
@@ -39,7 +39,7 @@ func wantTold(t *testing.T, told *[]string, want ...string) {
 
 func TestAFaultHoldsForItsTimeAndNeverAgain(t *testing.T) {
 	s, told := faulty(t, "crd-absent")
-	f := s.fault("crd-absent")
+	f := s.world.fault("crd-absent")
 	var held []bool
 	for _, pause := range []time.Duration{0, 9 * time.Second, time.Second, time.Hour} {
 		s.time = s.time.Add(pause)
@@ -49,8 +49,8 @@ func TestAFaultHoldsForItsTimeAndNeverAgain(t *testing.T) {
 		t.Errorf("it held: %v", held)
 	}
 	wantTold(t, told, "crd-absent begins", "crd-absent ends")
-	s.faults.Times["crd-absent"] = 0 // as an operator is told that comes after it
-	if over := s.fault("crd-absent"); over.holds() || over.comes() || !s.asked("crd-absent") {
+	s.world.faults.Times["crd-absent"] = 0 // as an operator is told that comes after it
+	if over := s.world.fault("crd-absent"); over.holds() || over.comes() || !s.world.asked("crd-absent") {
 		t.Error("a fault that is over holds again, or is forgotten")
 	}
 	wantTold(t, told, "crd-absent begins", "crd-absent ends")
@@ -143,7 +143,7 @@ func TestLonghornsAuthorityHasExpiredAndIsRenewed(t *testing.T) {
 	defer l.close()
 	handshake := func() error {
 		t.Helper()
-		c, err := s.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(),
+		c, err := s.world.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(),
 			validator, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -151,7 +151,7 @@ func TestLonghornsAuthorityHasExpiredAndIsRenewed(t *testing.T) {
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(c.Webhooks[0].ClientConfig.CABundle)
 		connection, err := tls.Dial("tcp", r["longhorn-system/longhorn-manager:9502"], &tls.Config{
-			RootCAs: roots, ServerName: "longhorn-admission-webhook.longhorn-system.svc", Time: s.now})
+			RootCAs: roots, ServerName: "longhorn-admission-webhook.longhorn-system.svc", Time: s.world.now})
 		if err == nil {
 			connection.Close()
 		}
@@ -180,7 +180,7 @@ func TestMetalLBsDefinitionsComeLate(t *testing.T) {
 			Name: "metallb-late-crds"}, Data: map[string]string{"crds.yaml": text}})
 	m := newMetalLB(s.world, routes{})
 	s.look(t, m)
-	if _, err := s.untyped.Resource(definitions()).Get(t.Context(), "ipaddresspools.metallb.io",
+	if _, err := s.world.untyped.Resource(definitions()).Get(t.Context(), "ipaddresspools.metallb.io",
 		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("before its time: %v", err)
 	}
@@ -199,7 +199,7 @@ func TestTheSpeakersLabelComesLate(t *testing.T) {
 	m := newMetalLB(s.world, routes{})
 	label := func() string {
 		t.Helper()
-		n, err := s.typed.CoreV1().Nodes().Get(t.Context(), "worker-01", metav1.GetOptions{})
+		n, err := s.world.typed.CoreV1().Nodes().Get(t.Context(), "worker-01", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +208,7 @@ func TestTheSpeakersLabelComesLate(t *testing.T) {
 	s.look(t, m)
 	wantTold(t, told) // its controller has not seen it
 	speaker.Status.ObservedGeneration = 1
-	if _, err := s.typed.AppsV1().DaemonSets("metallb-system").UpdateStatus(t.Context(), speaker,
+	if _, err := s.world.typed.AppsV1().DaemonSets("metallb-system").UpdateStatus(t.Context(), speaker,
 		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestNobodyLabelsNodesUnasked(t *testing.T) {
 	s := newStage(t, 0, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-01"}}, speaker)
 	m := newMetalLB(s.world, routes{})
 	s.look(t, m)
-	n, err := s.typed.CoreV1().Nodes().Get(t.Context(), "worker-01", metav1.GetOptions{})
+	n, err := s.world.typed.CoreV1().Nodes().Get(t.Context(), "worker-01", metav1.GetOptions{})
 	if err != nil || len(n.Labels) != 0 {
 		t.Errorf("labels: %v %v", n.Labels, err)
 	}

@@ -32,13 +32,13 @@ func serving(s *stage, metallb bool) *applier {
 		m.Add(schema.GroupVersionKind{Group: "metallb.io", Version: "v1beta1", Kind: "IPAddressPool"},
 			meta.RESTScopeNamespace)
 	}
-	return &applier{untyped: s.untyped, mapper: kinds{m}}
+	return &applier{untyped: s.world.untyped, mapper: kinds{m}}
 }
 
 // takesApply has the fake API take a server-side apply for an update: all that is
 // applied here belongs to one.
 func takesApply(s *stage) {
-	fake := s.untyped.(*untypedfake.FakeDynamicClient)
+	fake := s.world.untyped.(*untypedfake.FakeDynamicClient)
 	fake.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		p := a.(clienttesting.PatchAction)
 		if p.GetPatchType() != types.ApplyPatchType {
@@ -175,12 +175,13 @@ func TestADeletedKustomizationTakesWithItWhatItBrought(t *testing.T) {
 	settings := s.get(t, kustomizations(), "flux-system", "settings")
 	now := metav1.NewTime(s.time)
 	settings.SetDeletionTimestamp(&now) // the fake API deletes at once, finalizers or not
-	if _, err := s.untyped.Resource(kustomizations()).Namespace("flux-system").Update(t.Context(), settings,
-		metav1.UpdateOptions{}); err != nil {
+	if _, err := s.world.untyped.Resource(kustomizations()).Namespace("flux-system").
+		Update(t.Context(), settings,
+			metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.look(t, f)
-	left, err := s.list(t.Context(), pools(), "")
+	left, err := s.world.list(t.Context(), pools(), "")
 	if err != nil || len(left) != 0 {
 		t.Errorf("left: %v %v", left, err)
 	}

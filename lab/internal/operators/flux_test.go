@@ -71,12 +71,13 @@ func TestFluxPrunesWhatAGoneRootHasBrought(t *testing.T) {
 	f := newFlux(s.world, nil)
 	s.look(t, f)
 	s.get(t, kustomizations(), "flux-system", "apps")
-	if err := s.untyped.Resource(kustomizations()).Namespace("flux-system").Delete(t.Context(), "flux-system",
+	if err := s.world.untyped.Resource(kustomizations()).Namespace("flux-system").Delete(t.Context(),
+		"flux-system",
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.look(t, f)
-	left, err := s.list(t.Context(), kustomizations(), "")
+	left, err := s.world.list(t.Context(), kustomizations(), "")
 	if err != nil || len(left) > 0 {
 		t.Errorf("left: %v %v", left, err)
 	}
@@ -86,7 +87,7 @@ func TestAFrozenKustomizationNoticesNothingUntilItIsNudged(t *testing.T) {
 	s := newStage(t, 0, deployment("flux-system", "source-controller"),
 		deployment("flux-system", "kustomize-controller"))
 	var told []Turn
-	s.faults.Frozen, s.turn = true, func(turn Turn) { told = append(told, turn) }
+	s.world.faults.Frozen, s.world.turn = true, func(turn Turn) { told = append(told, turn) }
 	s.put(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
 	s.put(t, kustomizations(), rootKustomization)
 	create(t, s,
@@ -112,7 +113,7 @@ func TestAFrozenKustomizationNoticesNothingUntilItIsNudged(t *testing.T) {
 
 	k := child("infrastructure-configs")
 	k.SetAnnotations(map[string]string{requested: "now"})
-	if _, err := s.untyped.Resource(kustomizations()).Namespace("flux-system").Update(t.Context(), k,
+	if _, err := s.world.untyped.Resource(kustomizations()).Namespace("flux-system").Update(t.Context(), k,
 		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ func TestLonghornsManagerMakesItsWebhookAndThenItsDriver(t *testing.T) {
 	s, r := newStage(t, 1, longhornObjects()...), routes{}
 	l := newLonghorn(s.world, r)
 	defer l.close()
-	webhooks := s.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	webhooks := s.world.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 
 	s.look(t, l)
 	if _, err := webhooks.Get(t.Context(), validator, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -56,13 +56,13 @@ func TestLonghornsManagerMakesItsWebhookAndThenItsDriver(t *testing.T) {
 	}
 	for name, want := range map[string]string{"longhorn-manager-worker-01": "longhorn-admission-webhook",
 		"longhorn-manager-worker-02": ""} {
-		pod, err := s.typed.CoreV1().Pods("longhorn-system").Get(t.Context(), name, metav1.GetOptions{})
+		pod, err := s.world.typed.CoreV1().Pods("longhorn-system").Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil || pod.Labels["longhorn.io/admission-webhook"] != want {
 			t.Errorf("labels of %s: %v %v", name, pod.Labels, err)
 		}
 	}
 	s.later(t, 5*time.Second, l)
-	if _, err := s.typed.StorageV1().StorageClasses().Get(t.Context(), "longhorn",
+	if _, err := s.world.typed.StorageV1().StorageClasses().Get(t.Context(), "longhorn",
 		metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
@@ -70,7 +70,7 @@ func TestLonghornsManagerMakesItsWebhookAndThenItsDriver(t *testing.T) {
 		"worker-01"); conditionOf(got.Object, "Schedulable") != "True" || s.disk(t) != "" {
 		t.Errorf("node: %v", got.Object["status"])
 	}
-	if _, err := s.typed.AppsV1().DaemonSets("longhorn-system").Get(t.Context(), "longhorn-csi-plugin",
+	if _, err := s.world.typed.AppsV1().DaemonSets("longhorn-system").Get(t.Context(), "longhorn-csi-plugin",
 		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the driver is there before its time: %v", err)
 	}
@@ -83,12 +83,12 @@ func TestLonghornsManagerMakesItsWebhookAndThenItsDriver(t *testing.T) {
 		t.Errorf("instance manager: %v", got.Object["status"])
 	}
 	for _, name := range []string{"csi-attacher", "csi-provisioner", "csi-resizer", "csi-snapshotter"} {
-		if _, err := s.typed.AppsV1().Deployments("longhorn-system").Get(t.Context(), name,
+		if _, err := s.world.typed.AppsV1().Deployments("longhorn-system").Get(t.Context(), name,
 			metav1.GetOptions{}); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := s.typed.AppsV1().DaemonSets("longhorn-system").Get(t.Context(), "longhorn-csi-plugin",
+	if _, err := s.world.typed.AppsV1().DaemonSets("longhorn-system").Get(t.Context(), "longhorn-csi-plugin",
 		metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
@@ -110,7 +110,7 @@ func TestTheEngineIsDeployedOnceItIsOnEveryNode(t *testing.T) {
 	l := newLonghorn(s.world, routes{})
 	defer l.close()
 	s.look(t, l)
-	daemons := s.typed.AppsV1().DaemonSets("longhorn-system")
+	daemons := s.world.typed.AppsV1().DaemonSets("longhorn-system")
 	engine, err := daemons.Get(t.Context(), "engine-image-"+engineName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ func TestANodeHasTheDriverOnceItsPluginIsReady(t *testing.T) {
 	l := newLonghorn(s.world, routes{})
 	defer l.close()
 	s.look(t, l)
-	node, err := s.typed.StorageV1().CSINodes().Get(t.Context(), "worker-01", metav1.GetOptions{})
+	node, err := s.world.typed.StorageV1().CSINodes().Get(t.Context(), "worker-01", metav1.GetOptions{})
 	if err != nil || len(node.Spec.Drivers) != 1 || node.Spec.Drivers[0].Name != "driver.longhorn.io" ||
 		node.OwnerReferences[0].UID != "n" {
 		t.Errorf("csi node: %+v %v", node, err)
@@ -184,15 +184,16 @@ func TestNothingOfLonghornOutlivesItsManager(t *testing.T) {
 	l := newLonghorn(s.world, r)
 	defer l.close()
 	s.look(t, l)
-	if err := s.typed.AppsV1().DaemonSets("longhorn-system").Delete(t.Context(), "longhorn-manager",
+	if err := s.world.typed.AppsV1().DaemonSets("longhorn-system").Delete(t.Context(), "longhorn-manager",
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.look(t, l)
-	_, class := s.typed.StorageV1().StorageClasses().Get(t.Context(), "longhorn", metav1.GetOptions{})
-	_, hook := s.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(), validator,
-		metav1.GetOptions{})
-	_, driver := s.typed.StorageV1().CSIDrivers().Get(t.Context(), driver, metav1.GetOptions{})
+	_, class := s.world.typed.StorageV1().StorageClasses().Get(t.Context(), "longhorn", metav1.GetOptions{})
+	_, hook := s.world.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().
+		Get(t.Context(), validator,
+			metav1.GetOptions{})
+	_, driver := s.world.typed.StorageV1().CSIDrivers().Get(t.Context(), driver, metav1.GetOptions{})
 	for _, err := range []error{class, hook, driver} {
 		if !apierrors.IsNotFound(err) {
 			t.Errorf("left over: %v", err)

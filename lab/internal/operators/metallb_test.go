@@ -69,7 +69,7 @@ const metallbWorkload = "metallb-system/metallb-controller:9443"
 func TestMetalLBsWebhookIsTrustedBeforeItListensAndListensLate(t *testing.T) {
 	s, r := newStage(t, 1, deployment("metallb-system", "metallb-controller"),
 		configuration("metallb-webhook-configuration")), routes{}
-	s.faults.Times = map[string]time.Duration{"webhook-late": time.Minute}
+	s.world.faults.Times = map[string]time.Duration{"webhook-late": time.Minute}
 	m := newMetalLB(s.world, r)
 	defer m.close()
 	s.look(t, m)
@@ -106,7 +106,7 @@ func TestMetalLBStopsListeningWhenItsControllerIsGone(t *testing.T) {
 	if len(r) != 1 {
 		t.Fatalf("routes: %v", r)
 	}
-	if err := s.typed.AppsV1().Deployments("metallb-system").Delete(t.Context(), "metallb-controller",
+	if err := s.world.typed.AppsV1().Deployments("metallb-system").Delete(t.Context(), "metallb-controller",
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -26,8 +26,8 @@ func (r routes) Unregister(workload string)        { delete(r, workload) }
 
 // stage is a cluster of fakes with a clock that stands still until it is moved.
 type stage struct {
-	*world
-	time time.Time
+	world *world
+	time  time.Time
 }
 
 func newStage(t *testing.T, speed float64, objects ...runtime.Object) *stage {
@@ -66,7 +66,7 @@ func (s *stage) put(t *testing.T, in schema.GroupVersionResource, text string) {
 	if err := object.UnmarshalJSON([]byte(text)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.untyped.Resource(in).Namespace(object.GetNamespace()).Create(t.Context(), &object,
+	if _, err := s.world.untyped.Resource(in).Namespace(object.GetNamespace()).Create(t.Context(), &object,
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,8 @@ func (s *stage) put(t *testing.T, in schema.GroupVersionResource, text string) {
 func (s *stage) get(t *testing.T, in schema.GroupVersionResource, namespace,
 	name string) *unstructured.Unstructured {
 	t.Helper()
-	object, err := s.untyped.Resource(in).Namespace(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	object, err := s.world.untyped.Resource(in).Namespace(namespace).Get(t.Context(), name,
+		metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +95,7 @@ func configuration(name string) *admissionregistrationv1.ValidatingWebhookConfig
 
 func (s *stage) bundle(t *testing.T, name string) []byte {
 	t.Helper()
-	c, err := s.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(), name,
+	c, err := s.world.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(), name,
 		metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -134,9 +135,9 @@ func create(t *testing.T, s *stage, object runtime.Object) {
 	var err error
 	switch o := object.(type) {
 	case *corev1.Secret:
-		_, err = s.typed.CoreV1().Secrets(o.Namespace).Create(t.Context(), o, metav1.CreateOptions{})
+		_, err = s.world.typed.CoreV1().Secrets(o.Namespace).Create(t.Context(), o, metav1.CreateOptions{})
 	case *corev1.ConfigMap:
-		_, err = s.typed.CoreV1().ConfigMaps(o.Namespace).Create(t.Context(), o, metav1.CreateOptions{})
+		_, err = s.world.typed.CoreV1().ConfigMaps(o.Namespace).Create(t.Context(), o, metav1.CreateOptions{})
 	}
 	if err != nil {
 		t.Fatal(err)

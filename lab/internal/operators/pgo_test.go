@@ -35,7 +35,7 @@ func pguser(name string, data map[string]string) *corev1.Secret {
 
 func (s *stage) secret(t *testing.T, namespace, name string) *corev1.Secret {
 	t.Helper()
-	secret, err := s.typed.CoreV1().Secrets(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	secret, err := s.world.typed.CoreV1().Secrets(namespace).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func (s *stage) secret(t *testing.T, namespace, name string) *corev1.Secret {
 
 func (s *stage) update(t *testing.T, secret *corev1.Secret) {
 	t.Helper()
-	if _, err := s.typed.CoreV1().Secrets(secret.Namespace).Update(t.Context(), secret,
+	if _, err := s.world.typed.CoreV1().Secrets(secret.Namespace).Update(t.Context(), secret,
 		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,8 @@ func TestPGOKnowsASecretByItsLabels(t *testing.T) {
 	if got := s.secret(t, "db", other.Name); len(got.Data) != 1 || len(got.OwnerReferences) != 0 {
 		t.Errorf("the other: %q", got.Data)
 	}
-	if _, err := s.typed.CoreV1().Secrets("db").Get(t.Context(), gone.Name, metav1.GetOptions{}); err == nil {
+	if _, err := s.world.typed.CoreV1().Secrets("db").Get(t.Context(), gone.Name,
+		metav1.GetOptions{}); err == nil {
 		t.Error("the Secret of a user who is not asked for is still there")
 	}
 	s.secret(t, "db", foreign.Name)

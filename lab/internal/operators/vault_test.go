@@ -34,7 +34,7 @@ import (
 
 // landed is a cluster with a Vault outside, whose tokens Vault takes.
 type landed struct {
-	*stage
+	stage *stage
 	vault *vault.Server
 	e     *externalSecrets
 	key   *ecdsa.PrivateKey
@@ -51,8 +51,8 @@ func newLanded(t *testing.T) *landed {
 	}
 	l := &landed{vault: vaulttest.Start(t, "../../.."), key: key,
 		stage: newStage(t, 0, deployment("external-secrets", "external-secrets"))}
-	l.typed.(*typedfake.Clientset).PrependReactor("create", "serviceaccounts", l.sign)
-	l.e = newExternalSecrets(l.world, routes{}, http.DefaultClient)
+	l.stage.world.typed.(*typedfake.Clientset).PrependReactor("create", "serviceaccounts", l.sign)
+	l.e = newExternalSecrets(l.stage.world, routes{}, http.DefaultClient)
 	t.Cleanup(l.e.close)
 
 	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
@@ -172,7 +172,7 @@ func TestExternalSecretsAndARealVault(t *testing.T) {
 }
 
 func (l *landed) stores(t *testing.T) {
-	bundle := string(l.secret(t, "app", "vault").Data["ca.crt"])
+	bundle := string(l.stage.secret(t, "app", "vault").Data["ca.crt"])
 	for name, c := range map[string]struct {
 		more, auth, message, log string
 	}{
@@ -207,7 +207,7 @@ func (l *landed) stores(t *testing.T) {
 			"unable to create client", "the lab's External Secrets logs in"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l.put(t, stores(),
+			l.stage.put(t, stores(),
 				fmt.Sprintf(`{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",`+
 					`"metadata":{"name":%q,"uid":%q,"generation":1},"spec":{"provider":{"vault":%s}}}`,
 					name, name, l.provider(c.more, c.auth)))
@@ -215,7 +215,7 @@ func (l *landed) stores(t *testing.T) {
 			if !strings.Contains(log, c.log) || c.log == "" && log != "" {
 				t.Errorf("the log says %q, want %q", log, c.log)
 			}
-			got := l.get(t, stores(), "", name)
+			got := l.stage.get(t, stores(), "", name)
 			if is := messageOf(got.Object, "Ready"); is != c.message {
 				t.Errorf("the condition says %q", is)
 			}
@@ -225,7 +225,7 @@ func (l *landed) stores(t *testing.T) {
 				t.Errorf("status: %v", got.Object["status"])
 			}
 			if c.log != "" {
-				if err := l.untyped.Resource(stores()).Delete(t.Context(), name,
+				if err := l.stage.world.untyped.Resource(stores()).Delete(t.Context(), name,
 					metav1.DeleteOptions{}); err != nil {
 					t.Fatal(err)
 				}
@@ -237,13 +237,13 @@ func (l *landed) stores(t *testing.T) {
 // external is an ExternalSecret in the namespace app.
 func (l *landed) external(t *testing.T, name, spec string) (condition, log string) {
 	t.Helper()
-	l.put(t, externals(),
+	l.stage.put(t, externals(),
 		fmt.Sprintf(`{"apiVersion":"external-secrets.io/v1","kind":"ExternalSecret",`+
 			`"metadata":{"namespace":"app","name":%q,"uid":%q,"generation":1},"spec":%s}`, name, name, spec))
 	log = l.refusedFor(t)
-	condition = messageOf(l.get(t, externals(), "app", name).Object, "Ready")
+	condition = messageOf(l.stage.get(t, externals(), "app", name).Object, "Ready")
 	if condition != "secret synced" {
-		if err := l.untyped.Resource(externals()).Namespace("app").Delete(t.Context(), name,
+		if err := l.stage.world.untyped.Resource(externals()).Namespace("app").Delete(t.Context(), name,
 			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -270,7 +270,7 @@ func reads(store, key string) string {
 const notRead = "could not get secret data from provider"
 
 func (l *landed) namespaced(t *testing.T) {
-	l.put(t, secretStores(),
+	l.stage.put(t, secretStores(),
 		`{"apiVersion":"external-secrets.io/v1","kind":"SecretStore","metadata":{"namespace":"app",`+
 			`"name":"mine","uid":"mine","generation":1},"spec":{"provider":{"vault":`+
 			l.provider(ownSecret, jwt("reader", `{"name":"app","audiences":["more"]}`))+`}}}`)
@@ -305,23 +305,23 @@ func (l *landed) namespaced(t *testing.T) {
 		t.Errorf("of %d tokens there are %d", before, after)
 	}
 	for _, name := range []string{"by-cluster", "whole-path", "by-own"} {
-		if got := l.secret(t, "app", name); string(got.Data["p"]) != "open-sesame" ||
+		if got := l.stage.secret(t, "app", name); string(got.Data["p"]) != "open-sesame" ||
 			got.Labels[managed] != "true" || metav1.GetControllerOf(got).Name != name {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	if got := l.secret(t, "app", "extract"); string(got.Data["password"]) != "open-sesame" {
+	if got := l.stage.secret(t, "app", "extract"); string(got.Data["password"]) != "open-sesame" {
 		t.Errorf("extract: %q", got.Data)
 	}
 	// A store that is not ready is not asked.
-	l.put(t, stores(), `{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",`+
+	l.stage.put(t, stores(), `{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",`+
 		`"metadata":{"name":"unready","uid":"unready","generation":1},"spec":{"provider":{"vault":`+
 		l.provider("", withToken)+`}}}`)
 	if condition, log := l.external(t, "unready", reads(`{"kind":"ClusterSecretStore","name":"unready"}`,
 		"app")); condition != notRead || !strings.Contains(log, `ClusterSecretStore "unready" is not ready`) {
 		t.Errorf("%q, %q", condition, log)
 	}
-	if err := l.untyped.Resource(stores()).Delete(t.Context(), "unready",
+	if err := l.stage.world.untyped.Resource(stores()).Delete(t.Context(), "unready",
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +352,7 @@ func (l *landed) generators(t *testing.T) {
 		{"no-authority", "", jwt("reader", `{"name":"app"}`), "secret/data/app", notRead,
 			"certificate signed by unknown authority"},
 	} {
-		l.put(t, generators(),
+		l.stage.put(t, generators(),
 			fmt.Sprintf(`{"apiVersion":"generators.external-secrets.io/v1alpha1",`+
 				`"kind":"VaultDynamicSecret","metadata":{"namespace":"app",`+
 				`"name":%q},"spec":{"path":%q,"provider":%s}}`,
@@ -364,7 +364,8 @@ func (l *landed) generators(t *testing.T) {
 			t.Errorf("%s: %q, %q", c.name, condition, log)
 		}
 	}
-	if got := l.secret(t, "app", "generated-good"); string(got.Data["data"]) != `{"password":"open-sesame"}` {
+	if got := l.stage.secret(t, "app",
+		"generated-good"); string(got.Data["data"]) != `{"password":"open-sesame"}` {
 		t.Errorf("%q", got.Data)
 	}
 }
@@ -393,28 +394,29 @@ func (l *landed) targets(t *testing.T) {
 			t.Errorf("%s: %q, %q", c.secret.Name, condition, log)
 		}
 	}
-	if got := l.secret(t, "app", "free"); len(got.Data) != 1 || got.Labels["mine"] != "true" ||
+	if got := l.stage.secret(t, "app", "free"); len(got.Data) != 1 || got.Labels["mine"] != "true" ||
 		metav1.GetControllerOf(got) == nil {
 		t.Errorf("%+v", got)
 	}
-	if got := l.secret(t, "app", "taken"); got.Data != nil {
+	if got := l.stage.secret(t, "app", "taken"); got.Data != nil {
 		t.Errorf("%+v", got)
 	}
 	// What is deleted is made again, and a store that has changed is asked again.
-	if err := l.typed.CoreV1().Secrets("app").Delete(t.Context(), "free",
+	if err := l.stage.world.typed.CoreV1().Secrets("app").Delete(t.Context(), "free",
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	l.look(t, l.e)
-	l.secret(t, "app", "free")
-	store := l.get(t, stores(), "", "secret")
+	l.stage.look(t, l.e)
+	l.stage.secret(t, "app", "free")
+	store := l.stage.get(t, stores(), "", "secret")
 	store.SetGeneration(2)
 	nested(store.Object, "spec", "provider", "vault")["server"] = "https://127.0.0.1:1"
-	if _, err := l.untyped.Resource(stores()).Update(t.Context(), store, metav1.UpdateOptions{}); err != nil {
+	if _, err := l.stage.world.untyped.Resource(stores()).Update(t.Context(), store,
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if log := l.refusedFor(t); !strings.Contains(log, "connection refused") ||
-		conditionOf(l.get(t, stores(), "", "secret").Object, "Ready") != "False" {
+		conditionOf(l.stage.get(t, stores(), "", "secret").Object, "Ready") != "False" {
 		t.Errorf("a store that has changed: %q", log)
 	}
 }
@@ -423,7 +425,7 @@ func (l *landed) sealed(t *testing.T) {
 	l.call(t, "sys/seal", nil)
 	for name, auth := range map[string]string{"sealed-token": withToken,
 		"sealed-jwt": jwt("reader", `{"name":"app","namespace":"app"}`)} {
-		l.put(t, stores(),
+		l.stage.put(t, stores(),
 			fmt.Sprintf(`{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",`+
 				`"metadata":{"name":%q,"uid":%q,"generation":1},"spec":{"provider":{"vault":%s}}}`, name,
 				name, l.provider(fromSecret, auth)))
@@ -433,7 +435,7 @@ func (l *landed) sealed(t *testing.T) {
 	}
 	for name, want := range map[string]string{"sealed-token": "unable to validate store",
 		"sealed-jwt": "unable to create client"} {
-		if is := messageOf(l.get(t, stores(), "", name).Object, "Ready"); is != want {
+		if is := messageOf(l.stage.get(t, stores(), "", name).Object, "Ready"); is != want {
 			t.Errorf("%s: %q", name, is)
 		}
 	}

@@ -86,7 +86,7 @@ func (p *plan) datacenter(ctx context.Context, proof namespace.Proof) (*datacent
 
 // round is the steps of one rehearsal.
 type round struct {
-	plan
+	plan           plan
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	datacenter     *datacenter.Datacenter
@@ -101,7 +101,7 @@ func (r *round) run(ctx context.Context) (int, error) {
 	}
 	left := r.datacenter.Leftovers()
 	r.report.Leftovers = left
-	whole := len(r.Options.Command) == 0
+	whole := len(r.plan.Options.Command) == 0
 	missing := r.datacenter.Missing()
 	if code == 0 && (whole && len(left) != 0 || len(missing) != 0) {
 		code = exitLeftovers
@@ -117,19 +117,19 @@ func (r *round) run(ctx context.Context) (int, error) {
 		fmt.Fprintf(r.stderr, "castle: the report is without a critical path: %v\n", err)
 	}
 	r.summary(left, missing)
-	return code, r.report.write(r.path("report.json"))
+	return code, r.report.write(r.plan.path("report.json"))
 }
 
 // steps runs the given command, or the round of create, status, create and
 // destroy, and stops at what fails first.
 func (r *round) steps(ctx context.Context) (int, error) {
-	if len(r.Options.Command) != 0 {
-		return r.step(ctx, r.Options.Command)
+	if len(r.plan.Options.Command) != 0 {
+		return r.step(ctx, r.plan.Options.Command)
 	}
-	cluster := r.Survey.Name + "/" + r.Survey.Platform
+	cluster := r.plan.Survey.Name + "/" + r.plan.Survey.Platform
 	for i, args := range [][]string{{"create", cluster}, {"status", cluster}, {"create", cluster},
 		{"destroy", cluster, "--yes"}} {
-		code, err := r.step(ctx, append([]string{"castle", "-C", r.Options.Directory}, args...))
+		code, err := r.step(ctx, append([]string{"castle", "-C", r.plan.Options.Directory}, args...))
 		if code != 0 || err != nil {
 			return code, err
 		}
@@ -162,7 +162,7 @@ func (r *round) step(ctx context.Context, args []string) (int, error) {
 	}
 	c := exec.CommandContext(ctx, path, args[1:]...)
 	c.Args[0] = args[0]
-	c.Dir, c.Env = r.Options.Directory, r.environ
+	c.Dir, c.Env = r.plan.Options.Directory, r.environ
 	c.Stdin, c.Stdout, c.Stderr = r.stdin, r.stdout, r.stderr
 	began := time.Now()
 	err = c.Run()

@@ -236,7 +236,7 @@ func TestTheReportComparesTheCriticalPathWithAScript(t *testing.T) {
 	var out bytes.Buffer
 	r := &round{plan: plan{Work: t.TempDir(), Survey: survey{Name: "blue", Platform: "proxmox"},
 		Options: Options{Directory: repository}}, stdout: &out}
-	r.environ = []string{"CASTLE_STATE_DIR=" + r.path("state")}
+	r.environ = []string{"CASTLE_STATE_DIR=" + r.plan.path("state")}
 	check(t, r.readRun())
 	r.summary(nil, nil)
 	if r.report.Run != nil || strings.Contains(out.String(), "ritical path") {
@@ -255,7 +255,7 @@ func TestTheReportComparesTheCriticalPathWithAScript(t *testing.T) {
 	}
 	writeRun(t, r, "20260501T120000.000-create-000000",
 		append(events, event.Event{Time: at(30), Kind: event.RunEnded, Text: "ok"})...)
-	check(t, os.WriteFile(r.path("state", "blue", "proxmox", "layout"), []byte("1\n"), 0o600))
+	check(t, os.WriteFile(r.plan.path("state", "blue", "proxmox", "layout"), []byte("1\n"), 0o600))
 	check(t, r.readRun())
 	r.summary(nil, nil)
 	if want := "add up to 36.0s: 6.0s (20%) more than the critical path.\n\nLeft over"; !strings.Contains(
@@ -278,7 +278,7 @@ func writeRun(t *testing.T, r *round, run string, events ...event.Event) {
 		check(t, err)
 		text = append(append(text, line...), '\n')
 	}
-	dir := r.path("state", "blue", "proxmox", "runs", run)
+	dir := r.plan.path("state", "blue", "proxmox", "runs", run)
 	check(t, os.MkdirAll(dir, 0o700))
 	check(t, os.WriteFile(filepath.Join(dir, "journal.jsonl"), append(text, `{"torn`...), 0o600))
 }

@@ -64,7 +64,7 @@ func seconds(d time.Duration) float64 { return math.Round(d.Seconds()*100) / 100
 
 // runs are the events of every run of castle in this rehearsal, oldest first.
 func (r *round) runs() ([][]event.Event, error) {
-	files, err := filepath.Glob(r.path("state", r.Survey.Name, r.Survey.Platform, "runs", "*",
+	files, err := filepath.Glob(r.plan.path("state", r.plan.Survey.Name, r.plan.Survey.Platform, "runs", "*",
 		"journal.jsonl"))
 	if err != nil {
 		return nil, err
@@ -113,12 +113,13 @@ func (r *round) readRun() error {
 	if err != nil || len(runs) == 0 {
 		return err
 	}
-	repository, err := config.FindRepository(r.Options.Directory)
+	repository, err := config.FindRepository(r.plan.Options.Directory)
 	if err != nil {
 		return err
 	}
 	g, err := castle.Options{
-		Repository: repository, Cluster: r.Survey.Name + "/" + r.Survey.Platform, Environ: r.environ,
+		Repository: repository, Cluster: r.plan.Survey.Name + "/" + r.plan.Survey.Platform,
+		Environ: r.environ,
 		Library: stages.Library, Templates: templates.Files,
 	}.Graph()
 	if err != nil {

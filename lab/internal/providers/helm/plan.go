@@ -16,9 +16,9 @@ import (
 
 // planRelease finds out the chart's version, and plans that whatever changes ends deployed.
 func (p *provider) planRelease(_ context.Context, plan *plugin.Plan) error {
-	v := plan.Planned
+	v := plan.Change.Planned
 	for _, name := range []string{"name", "namespace", "chart", "repository"} {
-		if v.Unknown(name) || plan.Config.Unknown("version") {
+		if v.Unknown(name) || plan.Change.Config.Unknown("version") {
 			return nil
 		}
 	}
@@ -27,13 +27,13 @@ func (p *provider) planRelease(_ context.Context, plan *plugin.Plan) error {
 		return err
 	}
 	version := c.Metadata.Version
-	if v.Bool("upgrade_install") && plan.Config["version"].IsNull() {
+	if v.Bool("upgrade_install") && plan.Change.Config["version"].IsNull() {
 		installed, err := p.installedVersion(v)
 		if err != nil {
 			return &plugin.Problem{Summary: "Failed to check installed release version", Detail: err.Error()}
 		}
 		version = firstOf(installed, version)
-	} else if wanted := plan.Config.String("version"); wanted != "" && wanted != version {
+	} else if wanted := plan.Change.Config.String("version"); wanted != "" && wanted != version {
 		if !sameVersion(wanted, version) {
 			return &plugin.Problem{Summary: "Planned version is different from configured version",
 				Detail: fmt.Sprintf(

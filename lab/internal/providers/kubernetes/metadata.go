@@ -94,11 +94,11 @@ func internal(key string) bool {
 
 // withoutNulls drops what has no value, as the old SDK does.
 func withoutNulls(p *plugin.Plan, name string) {
-	x := p.Planned[name]
+	x := p.Change.Planned[name]
 	if x.IsNull() || !x.IsWhollyKnown() {
 		return
 	}
-	p.Planned[name] = plugin.StringMap(p.Planned.Map(name))
+	p.Change.Planned[name] = plugin.StringMap(p.Change.Planned.Map(name))
 }
 
 // mapPatch is a merge patch that makes one map of strings another.

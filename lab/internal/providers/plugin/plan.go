@@ -6,7 +6,7 @@ import (
 
 // Plan is a planned change that a resource's Plan function may still alter.
 type Plan struct {
-	Change           // Planned may be changed
+	Change  Change   // Planned may be changed
 	Forced  []string // names of attributes whose change needs a new object, beside those marked Replace
 	Changed bool     // whether Planned differed from Prior before the Plan function
 }
@@ -14,14 +14,14 @@ type Plan struct {
 // Forget makes planned values unknown: they are known after apply.
 func (p *Plan) Forget(names ...string) {
 	for _, name := range names {
-		p.Planned[name] = cty.UnknownVal(p.Planned[name].Type())
+		p.Change.Planned[name] = cty.UnknownVal(p.Change.Planned[name].Type())
 	}
 }
 
 // Differs reports whether the planned value of any of the names differs from the prior one.
 func (p *Plan) Differs(names ...string) bool {
 	for _, name := range names {
-		if p.Prior == nil || !p.Planned[name].RawEquals(p.Prior[name]) {
+		if p.Change.Prior == nil || !p.Change.Planned[name].RawEquals(p.Change.Prior[name]) {
 			return true
 		}
 	}

@@ -161,7 +161,7 @@ func TestWhatIsGoneLeavesTheState(t *testing.T) {
 func TestAPlanFunctionMayForceANewObject(t *testing.T) {
 	force := func(r *plugin.Resource) {
 		r.Plan = func(_ context.Context, p *plugin.Plan) error {
-			if p.Prior != nil && p.Differs("size") {
+			if p.Change.Prior != nil && p.Differs("size") {
 				p.Forced = append(p.Forced, "size")
 			}
 			return nil

@@ -109,7 +109,7 @@ func (t Resource) plan(ctx context.Context, c *change, response *tfprotov6.PlanR
 		if err := t.Plan(ctx, p); err != nil {
 			return err
 		}
-		next, err := t.Schema.object(p.Planned)
+		next, err := t.Schema.object(p.Change.Planned)
 		if err != nil {
 			return err
 		}

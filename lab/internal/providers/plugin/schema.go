@@ -79,7 +79,7 @@ type Block struct {
 
 // NestedBlock is a block inside a block.
 type NestedBlock struct {
-	Block
+	Block    Block
 	Mode     Mode // Single, List or Set
 	Min, Max int64
 }

@@ -79,11 +79,11 @@ func checkPassword(config plugin.Values) error {
 func planNumeric(_ context.Context, p *plugin.Plan) error {
 	value := cty.True
 	for _, name := range []string{"number", "numeric"} {
-		if !p.Config[name].IsNull() {
-			value = p.Config[name]
+		if !p.Change.Config[name].IsNull() {
+			value = p.Change.Config[name]
 		}
 	}
-	p.Planned["numeric"], p.Planned["number"] = value, value
+	p.Change.Planned["numeric"], p.Change.Planned["number"] = value, value
 	return nil
 }
 

@@ -55,16 +55,16 @@ func validMode(x cty.Value) error {
 // planApply shows the whole machine configuration in the plan, if it is known.
 func planApply(_ context.Context, p *plugin.Plan) error {
 	planEndpoint(p)
-	p.Planned["resolved_apply_mode"] = p.Planned["apply_mode"]
-	if p.Config.Unknown("machine_configuration_input") || p.Config.Unknown("config_patches") {
+	p.Change.Planned["resolved_apply_mode"] = p.Change.Planned["apply_mode"]
+	if p.Change.Config.Unknown("machine_configuration_input") || p.Change.Config.Unknown("config_patches") {
 		return nil
 	}
-	patches, err := configpatcher.LoadPatches(p.Config.Strings("config_patches"))
+	patches, err := configpatcher.LoadPatches(p.Change.Config.Strings("config_patches"))
 	if err != nil {
 		return problem("Error loading config patches", err)
 	}
 	patched, err := configpatcher.Apply(
-		configpatcher.WithBytes([]byte(p.Config.String("machine_configuration_input"))), patches)
+		configpatcher.WithBytes([]byte(p.Change.Config.String("machine_configuration_input"))), patches)
 	if err != nil {
 		return problem("Error applying config patches", err)
 	}
@@ -72,7 +72,7 @@ func planApply(_ context.Context, p *plugin.Plan) error {
 	if err != nil {
 		return problem("Error converting config to bytes", err)
 	}
-	p.Planned["machine_configuration"] = cty.StringVal(string(content))
+	p.Change.Planned["machine_configuration"] = cty.StringVal(string(content))
 	return nil
 }
 

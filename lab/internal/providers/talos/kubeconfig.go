@@ -47,14 +47,15 @@ func kubeconfig() plugin.Resource {
 // planKubeconfig asks for a new kubeconfig when the certificate in the old one is about to end.
 func planKubeconfig(_ context.Context, p *plugin.Plan) error {
 	planEndpoint(p)
-	if p.Prior == nil || !p.Planned.Known("certificate_renewal_duration") {
+	if p.Change.Prior == nil || !p.Change.Planned.Known("certificate_renewal_duration") {
 		return nil
 	}
-	before, err := time.ParseDuration(p.Planned.String("certificate_renewal_duration"))
+	before, err := time.ParseDuration(p.Change.Planned.String("certificate_renewal_duration"))
 	if err != nil {
 		return problem("failed to parse certificate renewal duration in plan", err)
 	}
-	ends, err := notAfter(p.Prior.Object("kubernetes_client_configuration").String("client_certificate"))
+	ends, err := notAfter(p.Change.Prior.Object("kubernetes_client_configuration").
+		String("client_certificate"))
 	if err != nil {
 		return problem("failed to decode kubernetes client certificate", err)
 	}

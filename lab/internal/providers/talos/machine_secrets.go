@@ -47,18 +47,18 @@ func validVersion(x cty.Value) error {
 
 func planMachineSecrets(_ context.Context, p *plugin.Plan) error {
 	switch {
-	case p.Config["talos_version"].IsNull() && !p.Planned.Known("talos_version"):
-		p.Planned["talos_version"] = cty.StringVal(defaultTalosVersion)
-	case p.Prior != nil && p.Planned.Known("talos_version") &&
-		semver.Compare(canonical(p.Planned.String("talos_version")),
-			canonical(p.Prior.String("talos_version"))) < 0:
+	case p.Change.Config["talos_version"].IsNull() && !p.Change.Planned.Known("talos_version"):
+		p.Change.Planned["talos_version"] = cty.StringVal(defaultTalosVersion)
+	case p.Change.Prior != nil && p.Change.Planned.Known("talos_version") &&
+		semver.Compare(canonical(p.Change.Planned.String("talos_version")),
+			canonical(p.Change.Prior.String("talos_version"))) < 0:
 		// secrets of a later version may lack what an earlier one needs
 		p.Forced = append(p.Forced, "talos_version")
 	}
-	if p.Prior == nil {
+	if p.Change.Prior == nil {
 		return nil
 	}
-	ends, err := notAfter(p.Prior.Object("client_configuration").String("client_certificate"))
+	ends, err := notAfter(p.Change.Prior.Object("client_configuration").String("client_certificate"))
 	if err != nil {
 		return problem("failed to parse client certificate", err)
 	}

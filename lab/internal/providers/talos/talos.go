@@ -94,8 +94,8 @@ func timeout(v plugin.Values, name string) (time.Duration, error) {
 
 // planEndpoint gives an absent endpoint the node's value.
 func planEndpoint(p *plugin.Plan) {
-	if p.Config["endpoint"].IsNull() && p.Config["node"].IsKnown() {
-		p.Planned["endpoint"] = p.Config["node"]
+	if p.Change.Config["endpoint"].IsNull() && p.Change.Config["node"].IsKnown() {
+		p.Change.Planned["endpoint"] = p.Change.Config["node"]
 	}
 }
 
