@@ -28,7 +28,8 @@ func start(t *testing.T) (*infisical.Server, *client) {
 	listener := httptest.NewServer(server.Handler())
 	t.Cleanup(listener.Close)
 	c := &client{t: t, url: listener.URL}
-	_, answer := c.call("POST", "/api/v1/auth/universal-auth/login", map[string]any{"clientId": "castle", "clientSecret": "open sesame"})
+	_, answer := c.call("POST", "/api/v1/auth/universal-auth/login", map[string]any{"clientId": "castle",
+		"clientSecret": "open sesame"})
 	c.token = answer["accessToken"].(string)
 	return server, c
 }
@@ -59,12 +60,13 @@ func (c *client) call(method, path string, body any) (int, map[string]any) {
 }
 
 func inBlue(value string) map[string]any {
-	return map[string]any{"workspaceId": "p1", "environment": "prod", "secretPath": "/blue", "type": "shared", "secretValue": value}
+	return map[string]any{"workspaceId": "p1", "environment": "prod", "secretPath": "/blue", "type": "shared",
+		"secretValue": value}
 }
 
 const byName = "/api/v3/secrets/raw/KUBECONFIG?workspaceId=p1&environment=prod&type=shared&secretPath=%2Fblue"
 
-func TestASecretIsCreatedOnceThenChangedAndDeleted(t *testing.T) {
+func TestSecretIsCreatedOnceChangedAndDeleted(t *testing.T) {
 	server, c := start(t)
 	server.Put(blue(), "OTHER", "x")
 	if status, _ := c.call("GET", byName, nil); status != 404 {
@@ -75,7 +77,8 @@ func TestASecretIsCreatedOnceThenChangedAndDeleted(t *testing.T) {
 		t.Fatalf("create: %d %v", status, answer)
 	}
 	status, answer = c.call("POST", "/api/v3/secrets/raw/KUBECONFIG", inBlue("two"))
-	if status != 400 || !strings.Contains(answer["message"].(string), "already exist") || answer["error"] != "BadRequest" {
+	if status != 400 || !strings.Contains(answer["message"].(string), "already exist") ||
+		answer["error"] != "BadRequest" {
 		t.Fatalf("a second create: %d %v", status, answer)
 	}
 	if got := server.Secrets()[0]; got.Key != "KUBECONFIG" || got.Value != "one" || got.Version != 1 {
@@ -101,19 +104,21 @@ func TestASecretIsCreatedOnceThenChangedAndDeleted(t *testing.T) {
 	}
 }
 
-func TestAListHoldsOneFolderOnly(t *testing.T) {
+func TestListHasOneFolderOnly(t *testing.T) {
 	server, c := start(t)
 	server.Put(blue(), "B", "2")
 	server.Put(blue(), "A", "1")
 	server.Put(infisical.Folder{Workspace: "p1", Environment: "prod", Path: "/green"}, "C", "3")
 	_, answer := c.call("GET", "/api/v3/secrets/raw?workspaceId=p1&environment=prod&secretPath=/blue/", nil)
 	secrets := answer["secrets"].([]any)
-	if len(secrets) != 2 || secrets[0].(map[string]any)["secretKey"] != "A" || secrets[1].(map[string]any)["secretValue"] != "2" {
+	if len(secrets) != 2 || secrets[0].(map[string]any)["secretKey"] != "A" ||
+		secrets[1].(map[string]any)["secretValue"] != "2" {
 		t.Fatalf("list: %v", secrets)
 	}
 	for query, message := range map[string]string{
-		"workspaceId=p1&environment=prod&secretPath=/nowhere": "Folder with path '/nowhere' in environment with slug 'prod' not found",
-		"workspaceId=p2&environment=prod":                     "Project with ID 'p2' not found",
+		"workspaceId=p1&environment=prod&secretPath=/nowhere": "Folder with path '/nowhere' in environment " +
+			"with slug 'prod' not found",
+		"workspaceId=p2&environment=prod": "Project with ID 'p2' not found",
 	} {
 		status, answer := c.call("GET", "/api/v3/secrets/raw?"+query, nil)
 		if status != 404 || answer["message"] != message {
@@ -122,9 +127,10 @@ func TestAListHoldsOneFolderOnly(t *testing.T) {
 	}
 }
 
-func TestOnlyTheRightCredentialsGetIn(t *testing.T) {
+func TestWrongCredentialsAreRejected(t *testing.T) {
 	_, c := start(t)
-	status, answer := c.call("POST", "/api/v1/auth/universal-auth/login", map[string]any{"clientId": "castle", "clientSecret": "guess"})
+	status, answer := c.call("POST", "/api/v1/auth/universal-auth/login", map[string]any{"clientId": "castle",
+		"clientSecret": "guess"})
 	if status != 401 || answer["message"] != "Invalid credentials" {
 		t.Errorf("wrong secret: %d %v", status, answer)
 	}
@@ -138,7 +144,7 @@ func TestOnlyTheRightCredentialsGetIn(t *testing.T) {
 	}
 }
 
-func TestABusyServerSaysWhenToComeBack(t *testing.T) {
+func TestThrottledRequestsGetA429(t *testing.T) {
 	server, c := start(t)
 	server.Put(blue(), "KUBECONFIG", "x")
 	server.Throttle(1, 3*time.Second)
@@ -150,12 +156,13 @@ func TestABusyServerSaysWhenToComeBack(t *testing.T) {
 	}
 }
 
-func TestTheRecorderHoldsNoValues(t *testing.T) {
+func TestRequestsHaveNoSecretValues(t *testing.T) {
 	server, c := start(t)
 	server.Put(blue(), "OTHER", "x")
 	c.call("POST", "/api/v3/secrets/raw/KUBECONFIG", inBlue("hush"))
 	requests := server.Requests()
-	if len(requests) != 2 || requests[1] != (infisical.Request{Method: "POST", Path: "/api/v3/secrets/raw/KUBECONFIG", Status: 200}) {
+	if len(requests) != 2 || requests[1] != (infisical.Request{Method: "POST",
+		Path: "/api/v3/secrets/raw/KUBECONFIG", Status: 200}) {
 		t.Errorf("requests: %+v", requests)
 	}
 }

@@ -17,11 +17,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-func TestBootstrapIsRefusedUntilTheMachineIsReadyAndOnceItIsDone(t *testing.T) {
+func TestBootstrapNeedsAReadyMachineWithoutData(t *testing.T) {
 	l := newLab(t)
 	cp, worker := l.bootNew(1), l.bootNew(2)
 	l.clock.advance(step)
-	for address, kind := range map[string]machine.Type{cp: machine.TypeControlPlane, worker: machine.TypeWorker} {
+	for address, kind := range map[string]machine.Type{cp: machine.TypeControlPlane,
+		worker: machine.TypeWorker} {
 		if err := l.apply(address, l.machineConfig(kind)); err != nil {
 			t.Fatal(err)
 		}
@@ -29,7 +30,8 @@ func TestBootstrapIsRefusedUntilTheMachineIsReadyAndOnceItIsDone(t *testing.T) {
 	l.clock.advance(step)
 	wantRefusal(t, l.bootstrap(cp), codes.FailedPrecondition, "bootstrap is not available yet")
 	l.clock.advance(step)
-	wantRefusal(t, l.bootstrap(worker), codes.Unimplemented, "bootstrap is only available on control plane nodes")
+	wantRefusal(t, l.bootstrap(worker), codes.Unimplemented,
+		"bootstrap is only available on control plane nodes")
 	if err := l.bootstrap(cp); err != nil {
 		t.Fatal(err)
 	}
@@ -61,9 +63,9 @@ func TestControlPlanesJoinEtcdOneLearnerAtATime(t *testing.T) {
 	wantRefusal(t, err, codes.Unimplemented, "member list is only available on control plane nodes")
 }
 
-func TestAHeldLearnerIsPromotedWhenReleased(t *testing.T) {
+func TestHeldLearnerIsPromotedWhenReleased(t *testing.T) {
 	l := newLab(t)
-	l.HoldLearner("blue-02")
+	l.fleet.HoldLearner("blue-02")
 	l.raise(2, 0)
 	if err := l.bootstrap(l.address(1)); err != nil {
 		t.Fatal(err)
@@ -73,12 +75,13 @@ func TestAHeldLearnerIsPromotedWhenReleased(t *testing.T) {
 		t.Fatalf("held: %s", got)
 	}
 	learner := l.as(role.Admin, l.address(2))
-	if s, err := learner.EtcdStatus(within(t)); err != nil || !s.GetMessages()[0].GetMemberStatus().GetIsLearner() {
+	if s, err := learner.EtcdStatus(within(t)); err != nil ||
+		!s.GetMessages()[0].GetMemberStatus().GetIsLearner() {
 		t.Errorf("a learner's status: %v, %v", s, err)
 	}
 	_, err := learner.EtcdAlarmList(within(t))
 	wantRefusal(t, err, codes.Unknown, "etcdserver: rpc not supported for learner")
-	l.ReleaseLearner("blue-02")
+	l.fleet.ReleaseLearner("blue-02")
 	l.clock.advance(step)
 	if got := l.members(l.address(1)); got != "blue-01, blue-02" {
 		t.Errorf("released: %s", got)
@@ -100,11 +103,11 @@ func TestEtcdNeedsAQuorumAndElectsAnotherLeader(t *testing.T) {
 		return s.GetMessages()[0].GetMemberStatus().GetLeader()
 	}
 	first := leader()
-	l.Halt(l.address(1))
+	l.fleet.Halt(l.address(1))
 	if second := leader(); second == 0 || second == first {
 		t.Errorf("the leader was %x and is %x", first, second)
 	}
-	l.Halt(l.address(2))
+	l.fleet.Halt(l.address(2))
 	if got := leader(); got != 0 {
 		t.Errorf("one of three has a leader: %x", got)
 	}
@@ -118,7 +121,7 @@ func TestEtcdNeedsAQuorumAndElectsAnotherLeader(t *testing.T) {
 	}
 }
 
-func TestTheOwnerHearsOnceWhatKubernetesNeeds(t *testing.T) {
+func TestOnBootstrapIsCalledOnceWithTheClusterSpec(t *testing.T) {
 	l := newLab(t)
 	l.bootNew(1)
 	l.clock.advance(step)
@@ -149,33 +152,39 @@ cluster:
 	}
 	l.clock.advance(10 * step)
 	if len(l.bootstraps) != 1 {
-		t.Fatalf("heard of %d bootstraps", len(l.bootstraps))
+		t.Fatalf("OnBootstrap was called %d times", len(l.bootstraps))
 	}
 	s := l.bootstraps[0]
-	if s.Name != "blue" || s.Endpoint != "https://"+l.vip()+":6443" || !slices.Equal(s.VIPs, []string{"192.168.1.210"}) ||
-		s.KubernetesVersion != "v1.36.3" || s.APIPort != 6443 || !slices.Equal(s.APIServerArgs["service-account-issuer"], []string{"https://k8s.example.org"}) {
+	if s.Name != "blue" || s.Endpoint != "https://"+l.vip()+":6443" ||
+		!slices.Equal(s.VIPs, []string{"192.168.1.210"}) ||
+		s.KubernetesVersion != "v1.36.3" || s.APIPort != 6443 ||
+		!slices.Equal(s.APIServerArgs["service-account-issuer"], []string{"https://k8s.example.org"}) {
 		t.Errorf("spec: %+v", s)
 	}
-	for _, san := range []string{"k8s.example.org", l.vip(), "kubernetes.default.svc", "10.96.0.1", "localhost"} {
+	for _, san := range []string{"k8s.example.org", l.vip(), "kubernetes.default.svc", "10.96.0.1",
+		"localhost"} {
 		if !slices.Contains(s.SANs, san) {
 			t.Errorf("%s is not among the names %v", san, s.SANs)
 		}
 	}
-	if string(s.CACert) != string(l.secrets.Certs.K8s.Crt) || len(s.CAKey) == 0 || len(s.AggregatorCAKey) == 0 ||
-		string(s.ServiceAccountKey) != string(l.secrets.Certs.K8sServiceAccount.Key) || len(s.InlineManifests) != 1 {
+	if string(s.CACert) != string(l.secrets.Certs.K8s.Crt) || len(s.CAKey) == 0 ||
+		len(s.AggregatorCAKey) == 0 ||
+		string(s.ServiceAccountKey) != string(l.secrets.Certs.K8sServiceAccount.Key) ||
+		len(s.InlineManifests) != 1 {
 		t.Error("certificates, keys or manifests are not those of the configuration")
 	}
 	if len(l.configured) != 2 { // installed, and rebooted
-		t.Fatalf("heard of a configured machine %d times", len(l.configured))
+		t.Fatalf("OnMachineConfigured was called %d times", len(l.configured))
 	}
 	n := l.configured[0]
-	if n.Hostname != "blue-01" || !n.ControlPlane || n.KubernetesVersion != "v1.36.3" || n.Labels["castle"] != "blue" ||
+	if n.Hostname != "blue-01" || !n.ControlPlane || n.KubernetesVersion != "v1.36.3" ||
+		n.Labels["castle"] != "blue" ||
 		n.Taints["node-role.kubernetes.io/control-plane"] != "NoSchedule" {
 		t.Errorf("machine: %+v", n)
 	}
 }
 
-func TestTheKubeconfigIsSignedByTheConfigurationsCA(t *testing.T) {
+func TestKubeconfigIsSignedByTheConfigurationsCA(t *testing.T) {
 	l := newLab(t)
 	l.raise(1, 1)
 	raw, err := l.as(role.Admin, l.address(1)).Kubeconfig(within(t))
@@ -206,7 +215,8 @@ func TestTheKubeconfigIsSignedByTheConfigurationsCA(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+	if _, err := cert.Verify(x509.VerifyOptions{Roots: roots,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 		t.Error(err)
 	}
 	if !slices.Equal(cert.Subject.Organization, []string{"system:masters"}) {
@@ -216,11 +226,11 @@ func TestTheKubeconfigIsSignedByTheConfigurationsCA(t *testing.T) {
 	wantRefusal(t, err, codes.Unimplemented, "kubeconfig is only available on control plane nodes")
 }
 
-func TestAControlPlaneRoutesToOtherMachines(t *testing.T) {
+func TestControlPlaneRoutesToOtherMachines(t *testing.T) {
 	l := newLab(t)
 	l.raise(2, 1)
 	down := l.bootNew(4)
-	l.Halt(down)
+	l.fleet.Halt(down)
 	c := l.as(role.Admin, l.address(1))
 
 	resp, err := c.Version(client.WithNodes(within(t), l.address(2), l.address(3), down))
@@ -228,13 +238,15 @@ func TestAControlPlaneRoutesToOtherMachines(t *testing.T) {
 	for _, m := range resp.GetMessages() {
 		nodes = append(nodes, m.GetMetadata().GetHostname())
 	}
-	if !slices.Equal(nodes, []string{l.address(2), l.address(3)}) || err == nil || !strings.Contains(err.Error(), down+": rpc error: code = Unavailable") {
+	if !slices.Equal(nodes, []string{l.address(2), l.address(3)}) || err == nil ||
+		!strings.Contains(err.Error(), down+": rpc error: code = Unavailable") {
 		t.Errorf("fan-out: answers of %v, error %v", nodes, err)
 	}
 	if raw, err := c.Kubeconfig(client.WithNodes(within(t), l.address(2))); err != nil || len(raw) == 0 {
 		t.Errorf("a stream through another machine: %v", err)
 	}
-	if resp, err := c.Version(client.WithNode(within(t), "blue-02")); err != nil || resp.GetMessages()[0].GetMetadata() != nil {
+	if resp, err := c.Version(client.WithNode(within(t), "blue-02")); err != nil ||
+		resp.GetMessages()[0].GetMetadata() != nil {
 		t.Errorf("one target: %v, %v", resp, err)
 	}
 	_, err = c.Version(client.WithNode(within(t), l.address(2)+":50000"))
@@ -256,13 +268,15 @@ func TestCallsAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantRefusal(t, l.bootstrap(l.address(1)), codes.AlreadyExists, "")
-	if len(l.calls) != 2 || l.calls[0].Method != "/machine.MachineService/Bootstrap" || l.calls[0].Err != nil ||
-		!slices.Equal(l.calls[0].Roles, []string{"os:admin"}) || status.Code(l.calls[1].Err) != codes.AlreadyExists {
+	if len(l.calls) != 2 || l.calls[0].Method != "/machine.MachineService/Bootstrap" ||
+		l.calls[0].Err != nil ||
+		!slices.Equal(l.calls[0].Roles, []string{"os:admin"}) ||
+		status.Code(l.calls[1].Err) != codes.AlreadyExists {
 		t.Errorf("recorded %+v", l.calls)
 	}
 }
 
-func TestTheSameSecretsFoundAClusterAnewOnBlankDisks(t *testing.T) {
+func TestSameSecretsFoundANewClusterOnBlankDisks(t *testing.T) {
 	l := newLab(t)
 	for range 2 {
 		l.raise(2, 0)
@@ -273,22 +287,22 @@ func TestTheSameSecretsFoundAClusterAnewOnBlankDisks(t *testing.T) {
 		if got := l.members(l.address(1)); got != "blue-01, blue-02" {
 			t.Errorf("members: %s", got)
 		}
-		l.Remove(l.address(1))
-		l.Remove(l.address(2))
+		l.fleet.Remove(l.address(1))
+		l.fleet.Remove(l.address(2))
 	}
 	if len(l.bootstraps) != 2 {
-		t.Errorf("the owner heard of %d bootstraps", len(l.bootstraps))
+		t.Errorf("the owner OnBootstrap was called %d times", len(l.bootstraps))
 	}
 }
 
-func TestAMachineThatLostItsDiskReplacesItsFormerMember(t *testing.T) {
+func TestMachineWithANewDiskReplacesItsFormerMember(t *testing.T) {
 	l := newLab(t)
 	l.raise(3, 0)
 	if err := l.bootstrap(l.address(1)); err != nil {
 		t.Fatal(err)
 	}
 	l.clock.advance(10 * step)
-	l.Remove(l.address(3))
+	l.fleet.Remove(l.address(3))
 	l.bootNew(3)
 	l.clock.advance(step)
 	if err := l.apply(l.address(3), l.machineConfig(machine.TypeControlPlane)); err != nil {

@@ -1,8 +1,6 @@
 package talos
 
-import (
-	"time"
-)
+import "time"
 
 // Config is how a Fleet behaves. Its zero value is a fleet that takes no time.
 type Config struct {
@@ -12,8 +10,8 @@ type Config struct {
 	TalosVersion string
 	Delays       Delays
 	Hooks        Hooks
-	// AfterFunc runs f once d has passed, in a goroutine or not, unless stopped
-	// before. Tests that drive time themselves set it; nil means time.AfterFunc.
+	// AfterFunc runs f once d has passed, unless stopped before. Tests that drive
+	// time themselves set it; nil means time.AfterFunc.
 	AfterFunc func(d time.Duration, f func()) (stop func() bool)
 }
 
@@ -26,22 +24,16 @@ type Delays struct {
 	Join       time.Duration // learner added to learner running
 	Promote    time.Duration // learner running to voter
 	Kubernetes time.Duration // first etcd member to OnBootstrap
-	Campaign   time.Duration // etcd member votes to the machine asks for its virtual addresses
-	Session    time.Duration // power cut to etcd taking a virtual address from the machine
+	Campaign   time.Duration // etcd member votes to the machine competes for its virtual addresses
+	Session    time.Duration // power cut to the machine's loss of a virtual address
 }
 
-// Realistic returns the delays of small virtual machines with their images at hand.
+// Realistic returns the delays of small virtual machines with cached images.
 func Realistic() Delays {
 	return Delays{
-		Boot:       12 * time.Second,
-		Install:    35 * time.Second,
-		Services:   6 * time.Second,
-		Etcd:       8 * time.Second,
-		Join:       7 * time.Second,
-		Promote:    5 * time.Second,
-		Kubernetes: 10 * time.Second,
-		Campaign:   5 * time.Second,
-		Session:    60 * time.Second,
+		Boot: 12 * time.Second, Install: 35 * time.Second, Services: 6 * time.Second,
+		Etcd: 8 * time.Second, Join: 7 * time.Second, Promote: 5 * time.Second,
+		Kubernetes: 10 * time.Second, Campaign: 5 * time.Second, Session: 60 * time.Second,
 	}
 }
 
@@ -55,9 +47,9 @@ func (d Delays) Times(factor float64) Delays {
 	}
 }
 
-// Hooks tell the fleet's owner what happened. All are optional. They run one
-// after another in the goroutine that made the change and hold no lock, so they
-// may call the Fleet.
+// Hooks report events to the fleet's owner. All are optional. They run one after
+// another in the goroutine that made the change, without a lock, so they may call
+// the Fleet.
 type Hooks struct {
 	// OnBootstrap is called once for each cluster: its first etcd member serves
 	// and a control plane would now start.
@@ -66,15 +58,15 @@ type Hooks struct {
 	// come up, after a reboot too: its kubelet would now register a node.
 	OnMachineConfigured func(MachineSpec)
 	// OnVirtualIP is called whenever a virtual address has another holder: the
-	// machine with that address, or none, which reads "".
+	// machine with that address, or "" for none.
 	OnVirtualIP func(virtual, holder string)
 	// OnShutdown is called when a machine has switched itself off.
 	OnShutdown func(address string)
-	// OnReset is called when a machine has lost what was on its disks at a caller's word.
+	// OnReset is called when a caller has wiped a machine's disks.
 	OnReset func(address string)
-	// OnCall hears every request that a machine has answered.
+	// OnCall is called for every request that a machine has answered.
 	OnCall func(Call)
-	// OnError hears what no client can be told, such as an address that cannot be bound.
+	// OnError is called for errors that no client gets, such as an address in use.
 	OnError func(address string, err error)
 }
 
@@ -82,18 +74,18 @@ type Hooks struct {
 type Call struct {
 	Address string   // the machine that was connected to
 	Method  string   // "/machine.MachineService/Bootstrap"
-	Nodes   []string // where apid was asked to route it; empty for the machine itself
-	Roles   []string // what the caller was taken for: "os:admin", "os:reader" in maintenance
+	Nodes   []string // its destination; empty for the machine itself
+	Roles   []string // of the caller: "os:admin", "os:reader" in maintenance
 	Err     error    // nil, or the gRPC status
 }
 
 // Machine is one (virtual) computer that boots Talos from a blank disk.
 type Machine struct {
 	Address string // where apid listens
-	Name    string // what its platform calls it; the hostname unless its configuration names one
+	Name    string // on its platform; the hostname unless its configuration has one
 	Disks   []Disk // one of 32 GiB when empty
-	// Links are the names of its network link, aliases included. When empty it
-	// answers to whatever name its configuration uses.
+	// Links are the names of its network link, aliases included. When empty, every
+	// name in its configuration matches.
 	Links []string
 }
 

@@ -3,28 +3,29 @@ package talos
 import (
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 )
 
-// etcdCluster is one raft group. Bootstrapping two machines makes two of them,
-// even under the same CA.
+// etcdCluster is one raft group. Two bootstrapped machines are two groups, even
+// under the same CA.
 type etcdCluster struct {
 	members   []*member
 	leader    uint64 // as of the last elect
 	term      uint64
 	index     uint64
 	elections []*election // one for each virtual address
-	ending    bool        // sessions are about to end for want of a quorum
+	ending    bool        // sessions are about to end without a quorum
 }
 
-// member is one machine's part in an etcdCluster. It outlives the machine's
-// power and even its disk, until somebody removes it.
+// member is one machine's part in an etcdCluster. It outlives the machine's power
+// and even its disk, until it is removed.
 type member struct {
 	id      uint64
 	cluster *etcdCluster
 	machine *machine
-	name    string // empty until it has started for the first time
+	name    string // empty until its first start
 	learner bool
 	started bool // its data directory is in use: it serves whenever the machine is up
 	alarm   machineapi.EtcdMemberAlarm_AlarmType
@@ -32,29 +33,20 @@ type member struct {
 
 func (c *etcdCluster) add(m *machine, learner bool) *member {
 	c.index++
-	// A machine that comes back with a blank disk first removes its former self.
+	// A machine that returns with a blank disk first removes its former member.
 	c.members = slices.DeleteFunc(c.members, func(old *member) bool { return old.name == m.hostname() })
 	e := &member{id: rand.Uint64() | 1, cluster: c, machine: m, learner: learner}
 	c.members = append(c.members, e)
 	return e
 }
 
-// serves reports whether the member's process is up: the disk is still in its
-// machine and the machine has its services running.
+// serves reports whether the member's process is up: its disk is still in the
+// machine, and the machine's services run.
 func (e *member) serves() bool { return e.started && e.machine.etcd == e && e.machine.ready }
 
 func (e *member) leave() {
 	e.cluster.index++
 	e.cluster.members = slices.DeleteFunc(e.cluster.members, func(x *member) bool { return x == e })
-}
-
-func (c *etcdCluster) learner() *member {
-	for _, e := range c.members {
-		if e.learner {
-			return e
-		}
-	}
-	return nil
 }
 
 // elect keeps or chooses the leader and returns it; 0 without a quorum of voters.
@@ -80,96 +72,158 @@ func (c *etcdCluster) elect() uint64 {
 	return c.leader
 }
 
-// found makes the machine the first member of a new cluster.
-func (f *Fleet) found(m *machine) {
-	m.etcd = (&etcdCluster{}).add(m, false)
-	f.resumeEtcd(m)
+// etcd runs the members of all machines.
+type etcd struct {
+	world       *world
+	elections   *elections
+	held        map[string]bool // machines whose member stays a learner
+	lastLearner *heldLearner
+	announced   map[string]bool // the clusters, by CA, for which OnBootstrap was called
 }
 
-// resumeEtcd goes on with whatever the machine's member has still before it.
-func (f *Fleet) resumeEtcd(m *machine) {
+// found makes the machine the first member of a new cluster.
+func (d *etcd) found(m *machine) {
+	m.etcd = (&etcdCluster{}).add(m, false)
+	d.resume(m)
+}
+
+// resume continues with the next step of the machine's member.
+func (d *etcd) resume(m *machine) {
 	switch e := m.etcd; {
 	case e == nil:
 	case e.started:
-		f.promoteLater(e)
+		d.promoteLater(e)
 	case e.learner:
-		f.after(m, f.config.Delays.Join, func() { f.startMember(e) })
+		d.world.after(m, d.world.config.Delays.Join, func() { d.startMember(e) })
 	default:
-		f.after(m, f.config.Delays.Etcd, func() { f.startMember(e) })
+		d.world.after(m, d.world.config.Delays.Etcd, func() { d.startMember(e) })
 	}
-	f.advanceEtcd()
+	d.advance()
 }
 
-func (f *Fleet) startMember(e *member) {
+func (d *etcd) startMember(e *member) {
 	e.started, e.name = true, e.machine.hostname()
-	f.promoteLater(e)
-	f.advanceEtcd()
+	d.promoteLater(e)
+	d.advance()
 }
 
-func (f *Fleet) promoteLater(e *member) {
+func (d *etcd) promoteLater(e *member) {
 	if !e.learner {
 		return
 	}
-	f.after(e.machine, f.config.Delays.Promote, func() {
-		if e.learner && e.cluster.elect() != 0 && !f.held[e.machine.Address] && !f.held[e.name] && !f.holdsBack(e) {
-			f.promote(e)
+	d.world.after(e.machine, d.world.config.Delays.Promote, func() {
+		held := d.held[e.machine.spec.Address] || d.held[e.name]
+		if e.learner && e.cluster.elect() != 0 && !held && !d.holdsBack(e) {
+			d.promote(e)
 		}
 	})
 }
 
-func (f *Fleet) promote(e *member) {
+func (d *etcd) promote(e *member) {
 	e.learner = false
 	e.cluster.index++
-	f.advanceEtcd()
+	d.advance()
 }
 
-// advanceEtcd announces a cluster that has begun to serve, and lets the next
-// control plane join: etcd takes one learner at a time.
-func (f *Fleet) advanceEtcd() {
-	for _, m := range f.machines {
-		if !m.ready || !m.controlPlane() {
-			continue
-		}
-		if m.etcd == nil {
-			if c := f.joinable(m); c != nil {
+// advance announces a cluster that has begun to serve, and lets the next control
+// plane join: etcd admits one learner at a time.
+func (d *etcd) advance() {
+	for _, m := range d.world.machines {
+		switch {
+		case !m.ready || !m.controlPlane():
+		case m.etcd == nil:
+			if c := d.joinable(m); c != nil {
 				m.etcd = c.add(m, true)
-				f.resumeEtcd(m)
+				d.resume(m)
 				return
 			}
-			continue
-		}
-		if m.etcd.serves() && !m.etcd.learner {
-			f.announceLater(m)
-			f.campaignLater(m)
-			f.settle(m.etcd.cluster)
+		case m.etcd.serves() && !m.etcd.learner:
+			d.announceLater(m)
+			d.elections.campaignLater(m)
+			d.elections.settle(m.etcd.cluster)
 		}
 	}
 }
 
-// joinable finds the etcd cluster of m's peers that takes a learner now.
-func (f *Fleet) joinable(m *machine) *etcdCluster {
-	for _, peer := range f.machines {
-		if e := peer.etcd; e != nil && peer.installed.ca == m.installed.ca && e.cluster.learner() == nil && e.cluster.elect() != 0 {
-			return e.cluster
+// joinable finds the etcd cluster of m's peers that admits a learner now.
+func (d *etcd) joinable(m *machine) *etcdCluster {
+	learner := func(e *member) bool { return e.learner }
+	for _, peer := range d.world.machines {
+		if peer.etcd == nil || peer.installed.ca != m.installed.ca {
+			continue
+		}
+		if c := peer.etcd.cluster; !slices.ContainsFunc(c.members, learner) && c.elect() != 0 {
+			return c
 		}
 	}
 	return nil
 }
 
-func (f *Fleet) announceLater(m *machine) {
+// anyVoter finds a serving voter among m's peers.
+func (d *etcd) anyVoter(m *machine) *member {
+	for _, peer := range d.world.machines {
+		if e := peer.etcd; e != nil && e.serves() && !e.learner && peer.installed.ca == m.installed.ca {
+			return e
+		}
+	}
+	return nil
+}
+
+func (d *etcd) announceLater(m *machine) {
 	ca := m.installed.ca
-	if m.announcing || f.bootstrapped[ca] {
+	if m.announcing || d.announced[ca] {
 		return
 	}
 	m.announcing = true
-	f.after(m, f.config.Delays.Kubernetes, func() {
-		if f.bootstrapped[ca] {
+	d.world.after(m, d.world.config.Delays.Kubernetes, func() {
+		if d.announced[ca] {
 			return
 		}
-		f.bootstrapped[ca] = true
-		if hook := f.config.Hooks.OnBootstrap; hook != nil {
-			spec := f.clusterSpec(m)
-			f.later(func() { hook(spec) })
+		d.announced[ca] = true
+		if hook := d.world.config.Hooks.OnBootstrap; hook != nil {
+			spec := d.world.clusterSpec(m)
+			d.world.later(func() { hook(spec) })
 		}
+	})
+}
+
+// heldLearner is the request of HoldLastLearner.
+type heldLearner struct {
+	d            time.Duration
+	begins, ends func()
+	member       *member // that it holds; it is done once
+}
+
+// holdsBack reports whether HoldLastLearner delays the promotion of e.
+func (d *etcd) holdsBack(e *member) bool {
+	h := d.lastLearner
+	switch {
+	case h == nil, h.member == nil && !d.completes(e):
+		return false
+	case h.member != nil:
+		return h.member == e
+	}
+	h.member = e
+	d.world.later(h.begins)
+	d.world.config.AfterFunc(h.d, func() {
+		h.ends()
+		defer d.world.lock()()
+		d.lastLearner = nil
+		switch {
+		case d.world.closed, !e.learner, !e.serves(): // it continues when its machine is back
+		case e.cluster.elect() != 0:
+			d.promote(e)
+		default:
+			d.promoteLater(e)
+		}
+	})
+	return true
+}
+
+// completes reports whether every other control plane of e's cluster votes.
+func (d *etcd) completes(e *member) bool {
+	return !slices.ContainsFunc(d.world.machines, func(m *machine) bool {
+		return m.controlPlane() && m.installed.ca == e.machine.installed.ca && m.etcd != e &&
+			(m.etcd == nil || m.etcd.learner)
 	})
 }

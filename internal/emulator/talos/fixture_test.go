@@ -29,7 +29,7 @@ const step = time.Minute
 // lab is a fleet in a network of its own on the loopback, and the secrets of the
 // cluster that is to run there.
 type lab struct {
-	*talos.Fleet
+	fleet   *talos.Fleet
 	t       *testing.T
 	clock   *clock
 	network string
@@ -53,27 +53,39 @@ func newLab(t *testing.T) *lab {
 		t: t, clock: &clock{}, secrets: bundle,
 		network: fmt.Sprintf("127.%d.%d", 1+rand.IntN(254), rand.IntN(256)),
 	}
-	hear := func(fn func()) {
+	record := func(fn func()) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		fn()
 	}
-	l.Fleet = talos.New(talos.Config{
+	l.fleet = talos.New(talos.Config{
 		AfterFunc: l.clock.afterFunc,
 		Delays: talos.Delays{
-			Boot: step, Install: step, Services: step, Etcd: step, Join: step, Promote: step, Kubernetes: step,
-			Campaign: step / 2, Session: step,
+			Boot: step, Install: step, Services: step, Etcd: step, Join: step, Promote: step,
+			Kubernetes: step,
+			Campaign:   step / 2, Session: step,
 		},
 		Hooks: talos.Hooks{
-			OnBootstrap:         func(s talos.ClusterSpec) { hear(func() { l.bootstraps = append(l.bootstraps, s) }) },
-			OnMachineConfigured: func(s talos.MachineSpec) { hear(func() { l.configured = append(l.configured, s) }) },
-			OnVirtualIP:         func(_, holder string) { hear(func() { l.holders = append(l.holders, holder) }) },
-			OnShutdown:          func(a string) { hear(func() { l.shutDown = append(l.shutDown, a) }) },
-			OnCall:              func(c talos.Call) { hear(func() { l.calls = append(l.calls, c) }) },
-			OnError:             func(a string, err error) { t.Errorf("machine %s: %v", a, err) },
+			OnBootstrap: func(s talos.ClusterSpec) {
+				record(
+					func() { l.bootstraps = append(l.bootstraps, s) })
+			},
+			OnMachineConfigured: func(s talos.MachineSpec) {
+				record(
+					func() { l.configured = append(l.configured, s) })
+			},
+			OnVirtualIP: func(_, holder string) {
+				record(func() {
+					l.holders = append(l.holders,
+						holder)
+				})
+			},
+			OnShutdown: func(a string) { record(func() { l.shutDown = append(l.shutDown, a) }) },
+			OnCall:     func(c talos.Call) { record(func() { l.calls = append(l.calls, c) }) },
+			OnError:    func(a string, err error) { t.Errorf("machine %s: %v", a, err) },
 		},
 	})
-	t.Cleanup(l.Close)
+	t.Cleanup(l.fleet.Close)
 	return l
 }
 
@@ -84,7 +96,8 @@ func (l *lab) vip() string { return l.network + ".210" }
 // bootNew switches on the machine number n, which has a blank disk.
 func (l *lab) bootNew(n int) string {
 	l.t.Helper()
-	if err := l.Boot(talos.Machine{Address: l.address(n), Name: fmt.Sprintf("blue-%02d", n)}); err != nil {
+	if err := l.fleet.Boot(talos.Machine{Address: l.address(n), Name: fmt.Sprintf("blue-%02d",
+		n)}); err != nil {
 		l.t.Fatal(err)
 	}
 	return l.address(n)
@@ -93,7 +106,8 @@ func (l *lab) bootNew(n int) string {
 // machineConfig generates a configuration with the lab's secrets.
 func (l *lab) machineConfig(kind machine.Type, patches ...string) []byte {
 	l.t.Helper()
-	input, err := generate.NewInput("blue", "https://"+l.vip()+":6443", "1.36.3", generate.WithSecretsBundle(l.secrets))
+	input, err := generate.NewInput("blue", "https://"+l.vip()+":6443", "1.36.3",
+		generate.WithSecretsBundle(l.secrets))
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -118,14 +132,16 @@ func (l *lab) machineConfig(kind machine.Type, patches ...string) []byte {
 
 // anyone connects as a client that knows nothing of the machine.
 func (l *lab) anyone(address string) *client.Client {
-	return l.connect(client.WithTLSConfig(&tls.Config{InsecureSkipVerify: true}), client.WithEndpoints(address))
+	return l.connect(client.WithTLSConfig(&tls.Config{InsecureSkipVerify: true}),
+		client.WithEndpoints(address))
 }
 
 // as connects with the cluster's talosconfig for a client of that role.
 func (l *lab) as(r role.Role, address string) *client.Client {
 	l.t.Helper()
 	input, err := generate.NewInput("blue", "https://"+l.vip()+":6443", "1.36.3",
-		generate.WithSecretsBundle(l.secrets), generate.WithRoles(role.MakeSet(r)), generate.WithEndpointList([]string{address}))
+		generate.WithSecretsBundle(l.secrets), generate.WithRoles(role.MakeSet(r)),
+		generate.WithEndpointList([]string{address}))
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -148,7 +164,8 @@ func (l *lab) connect(options ...client.OptionFunc) *client.Client {
 
 // apply sends a configuration as anyone does in maintenance mode.
 func (l *lab) apply(address string, config []byte) error {
-	_, err := l.anyone(address).ApplyConfiguration(l.t.Context(), &machineapi.ApplyConfigurationRequest{Data: config})
+	_, err := l.anyone(address).ApplyConfiguration(l.t.Context(),
+		&machineapi.ApplyConfigurationRequest{Data: config})
 	return err
 }
 
@@ -171,7 +188,7 @@ func (l *lab) raise(cps, workers int, patches ...string) {
 	}
 	l.clock.advance(2 * step)
 	for n := 1; n <= cps+workers; n++ {
-		if got := l.Stage(l.address(n)); got != talos.Running {
+		if got := l.fleet.Stage(l.address(n)); got != talos.Running {
 			l.t.Fatalf("machine %d is %s", n, got)
 		}
 	}
@@ -188,7 +205,7 @@ func (l *lab) members(address string) string {
 	if err != nil {
 		return err.Error()
 	}
-	var said []string
+	var listed []string
 	for _, m := range resp.GetMessages()[0].GetMembers() {
 		name := m.GetHostname()
 		if name == "" {
@@ -197,9 +214,9 @@ func (l *lab) members(address string) string {
 		if m.GetIsLearner() {
 			name += " learner"
 		}
-		said = append(said, name)
+		listed = append(listed, name)
 	}
-	return strings.Join(said, ", ")
+	return strings.Join(listed, ", ")
 }
 
 // wantRefusal fails unless err has the code and the text.

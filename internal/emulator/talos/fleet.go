@@ -1,16 +1,18 @@
-// Package talos emulates Talos Linux machines, without Talos: real gRPC and TLS
-// on each machine's own address, real machine configurations, certificates and
+// Package talos emulates Talos Linux machines, without Talos: real gRPC and TLS on
+// each machine's own address, real machine configurations, certificates and
 // kubeconfigs, the real order of events and the real error texts.
 //
 // A Fleet is a set of machines that can reach each other. A machine boots into
-// maintenance mode, takes a configuration from anyone, comes back with a
-// certificate of that configuration's CA and from then on obeys only clients of
-// that CA. Control planes that share the CA form an etcd cluster after one of
-// them is bootstrapped. No Kubernetes runs: Hooks carry what is needed to start one.
+// maintenance mode, accepts a configuration from anyone, restarts with a
+// certificate of that configuration's CA and from then on accepts only clients of
+// that CA. Control planes that share the CA form an etcd cluster after one of them
+// is bootstrapped. No Kubernetes runs: Hooks carry what a caller needs to start one.
 //
-// Everything that takes time runs through Config.AfterFunc, and a power cycle
-// voids what the machine had pending, so time can be driven by a test. One mutex
-// guards the whole fleet; hooks run after it is released.
+// The fleet's parts share a world: the machines, the clock and the mutex. power
+// runs machines, etcd runs their members, elections assign virtual addresses, and
+// the services answer calls. Everything that takes time runs through
+// Config.AfterFunc, so a test can drive time, and a power cut cancels what the
+// machine had pending. Hooks run after the mutex is released.
 package talos
 
 import (
@@ -19,26 +21,18 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
+	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 )
 
 // Fleet is a set of emulated machines.
 type Fleet struct {
-	config Config
-	ctx    context.Context // until Close
-	end    context.CancelFunc
-
-	mu           sync.Mutex
-	machines     []*machine // in the order of their first Boot
-	held         map[string]bool
-	lastLearner  *heldLearner
-	bootstrapped map[string]bool // the clusters, by CA, that OnBootstrap has heard of
-	servers      []*apid         // every server since New, so that Close leaves none
-	pending      []func()        // what unlock does
-	closed       bool
+	world     *world
+	power     *power
+	etcd      *etcd
+	elections *elections
 }
 
 // New returns a fleet without machines.
@@ -52,72 +46,66 @@ func New(c Config) *Fleet {
 	if c.AfterFunc == nil {
 		c.AfterFunc = func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
 	}
-	f := &Fleet{config: c, held: map[string]bool{}, bootstrapped: map[string]bool{}}
-	f.ctx, f.end = context.WithCancel(context.Background())
-	return f
+	w := &world{config: c}
+	w.ctx, w.end = context.WithCancel(context.Background())
+	elections := &elections{world: w}
+	etcd := &etcd{world: w, elections: elections, held: map[string]bool{}, announced: map[string]bool{}}
+	power := &power{world: w, etcd: etcd, elections: elections}
+	return &Fleet{world: w, power: power, etcd: etcd, elections: elections}
 }
 
-// Boot switches a machine on. A machine whose address is known keeps its disks;
-// a new one has blank disks.
+// Boot switches a machine on. A machine whose address is known keeps its disks; a
+// new one has blank disks.
 func (f *Fleet) Boot(spec Machine) error {
-	return f.switchOn(spec, func(m *machine) { f.boot(m, f.config.Delays.Boot) })
+	return f.switchOn(spec, func(m *machine) { f.power.boot(m, f.world.config.Delays.Boot) })
 }
 
-// Place puts a machine there that was switched on long ago: its API answers when
-// Place returns.
-func (f *Fleet) Place(spec Machine) error {
-	return f.switchOn(spec, f.start)
-}
+// Place adds a machine that was switched on long ago: its API answers when Place returns.
+func (f *Fleet) Place(spec Machine) error { return f.switchOn(spec, f.power.start) }
 
 func (f *Fleet) switchOn(spec Machine, begin func(*machine)) error {
 	if _, err := netip.ParseAddr(spec.Address); err != nil {
 		return fmt.Errorf("machine %q: %w", spec.Name, err)
 	}
-	f.mu.Lock()
-	defer f.unlock()
-	if f.closed {
+	defer f.world.lock()()
+	if f.world.closed {
 		return errors.New("fleet is closed")
 	}
-	m := f.find(spec.Address)
+	m := f.world.find(spec.Address)
 	switch {
 	case m == nil:
 		m = &machine{}
-		f.machines = append(f.machines, m)
+		f.world.machines = append(f.world.machines, m)
 	case m.stage != Off:
 		return fmt.Errorf("machine %s is on already", spec.Address)
 	}
-	m.Machine = spec
+	m.spec = spec
 	begin(m)
 	return nil
 }
 
 // Halt cuts a machine's power. Its disks stay.
 func (f *Fleet) Halt(address string) {
-	f.mu.Lock()
-	defer f.unlock()
-	if m := f.find(address); m != nil {
-		f.powerOff(m)
+	defer f.world.lock()()
+	if m := f.world.find(address); m != nil {
+		f.power.off(m)
 	}
 }
 
-// Remove cuts a machine's power and throws its disks away.
+// Remove cuts a machine's power and discards its disks.
 func (f *Fleet) Remove(address string) {
-	f.mu.Lock()
-	defer f.unlock()
-	m := f.find(address)
-	if m == nil {
-		return
+	defer f.world.lock()()
+	if m := f.world.find(address); m != nil {
+		f.power.off(m)
+		f.world.machines = slices.DeleteFunc(f.world.machines, func(x *machine) bool { return x == m })
+		f.power.wipe(m)
 	}
-	f.powerOff(m)
-	f.machines = slices.DeleteFunc(f.machines, func(x *machine) bool { return x == m })
-	f.wipe(m)
 }
 
 // Stage returns how far the machine has come; Off for an unknown one.
 func (f *Fleet) Stage(address string) Stage {
-	f.mu.Lock()
-	defer f.unlock()
-	if m := f.find(address); m != nil {
+	defer f.world.lock()()
+	if m := f.world.find(address); m != nil {
 		return m.stage
 	}
 	return Off
@@ -125,70 +113,96 @@ func (f *Fleet) Stage(address string) Stage {
 
 // Close switches all machines off and returns when no server is left.
 func (f *Fleet) Close() {
-	f.mu.Lock()
-	f.closed = true
-	for _, m := range f.machines {
-		f.powerOff(m)
+	unlock := f.world.lock()
+	f.world.closed = true
+	for _, m := range f.world.machines {
+		f.power.off(m)
 	}
-	servers := f.servers
-	f.unlock()
+	servers := f.power.servers
+	unlock()
 	for _, s := range servers {
 		s.grpc.Stop()
 		<-s.done
 	}
-	f.end()
+	f.world.end()
 }
 
-// find returns the machine that an address or a hostname names.
-func (f *Fleet) find(name string) *machine {
-	for _, m := range f.machines {
-		if m.Address == name || (name != "" && m.hostname() == name) {
-			return m
+// InLine returns the addresses of the machines that may have the virtual address,
+// its holder first; none while there is no holder.
+func (f *Fleet) InLine(virtual string) []string {
+	defer f.world.lock()()
+	_, e := f.elections.decided(virtual)
+	if e == nil {
+		return nil
+	}
+	var all []string
+	for _, c := range e.line {
+		if !c.lost {
+			all = append(all, c.machine.spec.Address)
 		}
 	}
+	return all
+}
+
+// MoveVirtualIP takes the virtual address from its holder, which becomes the last
+// in line, and gives it to another candidate: the machine with that address or
+// hostname, or the next in line if to is empty.
+func (f *Fleet) MoveVirtualIP(virtual, to string) error {
+	defer f.world.lock()()
+	cluster, e := f.elections.decided(virtual)
+	if e == nil {
+		return fmt.Errorf("no machine has the virtual address %s", virtual)
+	}
+	i := slices.IndexFunc(e.line, func(c *candidate) bool {
+		return c != e.holder && !c.lost && (to == "" || c.machine == f.world.find(to))
+	})
+	if i < 0 {
+		return fmt.Errorf("no other control plane is in line for %s", virtual)
+	}
+	next := e.line[i]
+	rest := slices.Delete(slices.Delete(e.line, i, i+1), 0, 1)
+	e.line = slices.Concat([]*candidate{next}, rest, []*candidate{e.holder})
+	f.elections.settle(cluster)
 	return nil
 }
 
-// later keeps fn until the lock is released. Hooks go this way.
-func (f *Fleet) later(fn func()) { f.pending = append(f.pending, fn) }
+// HoldLearner keeps the machine's etcd member a learner until ReleaseLearner. The
+// machine may be named before it exists, by address or hostname.
+func (f *Fleet) HoldLearner(machine string) {
+	defer f.world.lock()()
+	f.etcd.held[machine] = true
+}
 
-func (f *Fleet) unlock() {
-	pending := f.pending
-	f.pending = nil
-	f.mu.Unlock()
-	for _, fn := range pending {
-		fn()
+// ReleaseLearner allows the promotion of a held learner.
+func (f *Fleet) ReleaseLearner(machine string) {
+	defer f.world.lock()()
+	delete(f.etcd.held, machine)
+	if m := f.world.find(machine); m != nil && m.etcd != nil && m.etcd.serves() {
+		f.etcd.promoteLater(m.etcd)
 	}
 }
 
-// after runs fn under the lock once d has passed, unless the machine has lost
-// power or restarted in between.
-func (f *Fleet) after(m *machine, d time.Duration, fn func()) {
-	life := m.life
-	stop := f.config.AfterFunc(d, func() {
-		f.mu.Lock()
-		defer f.unlock()
-		if m.life == life && !f.closed {
-			fn()
-		}
-	})
-	m.timers = append(m.timers, stop)
+// HoldLastLearner keeps the etcd member of the last control plane a learner for d
+// longer than it would be one, once. It calls begins when the member could have
+// been promoted, and ends just before it is. The last control plane is the one
+// that completes those configured at that moment; a first member is none.
+func (f *Fleet) HoldLastLearner(d time.Duration, begins, ends func()) {
+	defer f.world.lock()()
+	f.etcd.lastLearner = &heldLearner{d: d, begins: begins, ends: ends}
 }
 
-// inTime runs fn under the lock once d has passed, whatever the machines do meanwhile.
-func (f *Fleet) inTime(d time.Duration, fn func()) {
-	f.config.AfterFunc(d, func() {
-		f.mu.Lock()
-		defer f.unlock()
-		if !f.closed {
-			fn()
-		}
-	})
-}
-
-func (f *Fleet) trouble(m *machine, err error) {
-	if hook := f.config.Hooks.OnError; hook != nil {
-		address := m.Address
-		f.later(func() { hook(address, err) })
+// RaiseAlarm sets an etcd alarm, "NOSPACE" or "CORRUPT", on the machine's member;
+// "NONE" clears it.
+func (f *Fleet) RaiseAlarm(machine, alarm string) error {
+	kind, known := machineapi.EtcdMemberAlarm_AlarmType_value[alarm]
+	if !known {
+		return fmt.Errorf("etcd has no alarm %q", alarm)
 	}
+	defer f.world.lock()()
+	m := f.world.find(machine)
+	if m == nil || m.etcd == nil {
+		return fmt.Errorf("machine %s has no etcd member", machine)
+	}
+	m.etcd.alarm = machineapi.EtcdMemberAlarm_AlarmType(kind)
+	return nil
 }

@@ -1,15 +1,21 @@
 package talos
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
 	"crypto/tls"
 	stdx509 "crypto/x509"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/siderolabs/crypto/x509"
 	"github.com/siderolabs/talos/pkg/machinery/config"
+	talosconfig "github.com/siderolabs/talos/pkg/machinery/config/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
 )
 
@@ -20,7 +26,7 @@ type installed struct {
 	hostname     string // empty unless the configuration names one
 	ca           string // the issuing CA's certificate, which also tells clusters apart
 	caKey        []byte // on control planes
-	accepted     []byte // certificates that clients' certificates may descend from
+	accepted     []byte // CA certificates for clients
 	sans         []string
 }
 
@@ -32,7 +38,7 @@ func (cloud) String() string        { return "cloud" }
 func (cloud) RequiresInstall() bool { return false }
 func (cloud) InContainer() bool     { return false }
 
-// parse reads a machine configuration and judges it as Talos does.
+// parse reads and validates a machine configuration as Talos does.
 func parse(data []byte) (_ *installed, warnings []string, _ error) {
 	provider, err := configloader.NewFromBytes(data)
 	if err != nil {
@@ -66,7 +72,7 @@ func parse(data []byte) (_ *installed, warnings []string, _ error) {
 	return c, warnings, nil
 }
 
-// serverTLS makes the configured API's TLS: a certificate of the signer's CA for
+// serverTLS is the TLS of the configured API: a certificate of the signer's CA for
 // the machine, and client certificates of a CA that the configuration accepts.
 func (c *installed) serverTLS(signer *installed) tlsSource {
 	return func(m *machine) (*tls.Config, error) {
@@ -88,8 +94,8 @@ func (c *installed) serverTLS(signer *installed) tlsSource {
 	}
 }
 
-// maintenanceTLS makes the TLS of maintenance mode: a certificate that nobody
-// can know, and no interest in the client's.
+// maintenanceTLS is the TLS of maintenance mode: an unknown certificate, and none
+// of the client.
 func maintenanceTLS(m *machine) (*tls.Config, error) {
 	ca, err := x509.NewSelfSignedCertificateAuthority(x509.Organization("talos"))
 	if err != nil {
@@ -99,7 +105,7 @@ func maintenanceTLS(m *machine) (*tls.Config, error) {
 }
 
 func serverTLS(ca *x509.CertificateAuthority, m *machine, more []string) (*tls.Config, error) {
-	ips, names := []net.IP{net.ParseIP(m.Address)}, []string{m.hostname()}
+	ips, names := []net.IP{net.ParseIP(m.spec.Address)}, []string{m.hostname()}
 	for _, san := range more {
 		if ip := net.ParseIP(san); ip != nil {
 			ips = append(ips, ip)
@@ -115,4 +121,69 @@ func serverTLS(ca *x509.CertificateAuthority, m *machine, more []string) (*tls.C
 		return nil, fmt.Errorf("server certificate: %w", err)
 	}
 	return &tls.Config{Certificates: []tls.Certificate{*pair.Certificate}, MinVersion: tls.VersionTLS13}, nil
+}
+
+const kubeconfigText = `apiVersion: v1
+kind: Config
+clusters:
+- name: %[1]q
+  cluster:
+    server: %[2]q
+    certificate-authority-data: %[3]s
+users:
+- name: %[4]q
+  user:
+    client-certificate-data: %[5]s
+    client-key-data: %[6]s
+contexts:
+- name: %[4]q
+  context:
+    cluster: %[1]q
+    namespace: default
+    user: %[4]q
+current-context: %[4]q
+`
+
+// adminKubeconfig generates a kubeconfig with a new admin certificate and packs it
+// as the API sends it: a gzipped tar of one file.
+func adminKubeconfig(cluster talosconfig.ClusterConfig) ([]byte, error) {
+	if cluster.IssuingCA() == nil {
+		return nil, errors.New("error getting Kubernetes CA: cluster.ca is not set")
+	}
+	ca, err := x509.NewCertificateAuthorityFromCertificateAndKey(cluster.IssuingCA())
+	if err != nil {
+		return nil, fmt.Errorf("error getting Kubernetes CA: %w", err)
+	}
+	admin := cluster.AdminKubeconfig()
+	client, err := x509.NewKeyPair(ca,
+		x509.CommonName(admin.CommonName()), x509.Organization(admin.CertOrganization()),
+		x509.NotBefore(time.Now().Add(-10*time.Second)),
+		x509.NotAfter(time.Now().Add(admin.CertLifetime())),
+		x509.KeyUsage(stdx509.KeyUsageDigitalSignature|stdx509.KeyUsageKeyEncipherment),
+		x509.ExtKeyUsage([]stdx509.ExtKeyUsage{stdx509.ExtKeyUsageClientAuth}))
+	if err != nil {
+		return nil, fmt.Errorf("error generating Kubernetes client certificate: %w", err)
+	}
+	var cas []byte
+	for _, accepted := range cluster.AcceptedCAs() {
+		cas = append(cas, accepted.Crt...)
+	}
+	cas = append(cas, cluster.IssuingCA().Crt...)
+	encode := base64.StdEncoding.EncodeToString
+	return pack("kubeconfig", fmt.Appendf(nil, kubeconfigText, cluster.Name(), cluster.Endpoint().String(),
+		encode(cas), "admin@"+cluster.Name(), encode(client.CrtPEM), encode(client.KeyPEM)))
+}
+
+func pack(name string, content []byte) ([]byte, error) {
+	var out bytes.Buffer
+	zip := gzip.NewWriter(&out)
+	archive := tar.NewWriter(zip)
+	err := archive.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeReg, Name: name, Size: int64(len(content)), Mode: 0o600, ModTime: time.Now(),
+	})
+	if err == nil {
+		_, err = archive.Write(content)
+	}
+	err = errors.Join(err, archive.Close(), zip.Close())
+	return out.Bytes(), err
 }

@@ -27,7 +27,7 @@ func TestNothingListensWhileAMachineBoots(t *testing.T) {
 	}
 }
 
-func TestMaintenanceModeReadsAndTakesAConfigurationOnly(t *testing.T) {
+func TestMaintenanceModeAllowsReadsAndAConfigurationOnly(t *testing.T) {
 	l := newLab(t)
 	address := l.bootNew(1)
 	l.clock.advance(step)
@@ -37,7 +37,8 @@ func TestMaintenanceModeReadsAndTakesAConfigurationOnly(t *testing.T) {
 	}
 	_, err := c.Kubeconfig(within(t))
 	wantRefusal(t, err, codes.PermissionDenied, "not authorized")
-	wantRefusal(t, c.Bootstrap(within(t), &machineapi.BootstrapRequest{}), codes.PermissionDenied, "not authorized")
+	wantRefusal(t, c.Bootstrap(within(t), &machineapi.BootstrapRequest{}), codes.PermissionDenied,
+		"not authorized")
 	wantRefusal(t, c.Reset(within(t), false, true), codes.PermissionDenied, "not authorized")
 
 	// A client that insists on the cluster's CA does not get that far.
@@ -45,7 +46,7 @@ func TestMaintenanceModeReadsAndTakesAConfigurationOnly(t *testing.T) {
 	wantRefusal(t, err, codes.Unavailable, "certificate signed by unknown authority")
 }
 
-func TestAConfiguredMachineObeysOnlyClientsOfItsCA(t *testing.T) {
+func TestConfiguredMachineAcceptsOnlyClientsOfItsCA(t *testing.T) {
 	l := newLab(t)
 	address := l.bootNew(1)
 	l.clock.advance(step)
@@ -56,7 +57,7 @@ func TestAConfiguredMachineObeysOnlyClientsOfItsCA(t *testing.T) {
 	wantRefusal(t, err, codes.Unavailable, "connection refused") // it installs itself
 	l.clock.advance(step)
 
-	// Who writes first may only see that the connection is gone; who listens hears why.
+	// A client that writes first may see only a closed connection; one that reads gets the alert.
 	_, err = l.anyone(address).Disks(within(t))
 	wantRefusal(t, err, codes.Unavailable, "")
 	if err := listen(t, address); err == nil || !strings.Contains(err.Error(), "certificate required") {
@@ -65,21 +66,23 @@ func TestAConfiguredMachineObeysOnlyClientsOfItsCA(t *testing.T) {
 	if _, err := l.as(role.Admin, address).Version(within(t)); err != nil {
 		t.Errorf("with the cluster's talosconfig: %v", err)
 	}
-	wantRefusal(t, l.as(role.Reader, address).Bootstrap(within(t), &machineapi.BootstrapRequest{}), codes.PermissionDenied, "not authorized")
+	wantRefusal(t, l.as(role.Reader, address).Bootstrap(within(t), &machineapi.BootstrapRequest{}),
+		codes.PermissionDenied, "not authorized")
 	_, err = l.as(role.Reader, address).ApplyConfiguration(within(t),
 		&machineapi.ApplyConfigurationRequest{Data: l.machineConfig(machine.TypeControlPlane)})
 	wantRefusal(t, err, codes.PermissionDenied, "not authorized")
 
-	stranger := newLab(t)
-	_, err = stranger.as(role.Admin, address).Version(within(t))
+	foreign := newLab(t)
+	_, err = foreign.as(role.Admin, address).Version(within(t))
 	wantRefusal(t, err, codes.Unavailable, "certificate signed by unknown authority")
 }
 
-// listen connects without a client certificate and returns what the machine says to that.
+// listen connects without a client certificate and returns the machine's answer.
 func listen(t *testing.T, address string) error {
 	t.Helper()
-	//nolint:gosec // the machine's certificate is not what is judged here
-	conn, err := tls.Dial("tcp", net.JoinHostPort(address, "50000"), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	//nolint:gosec // the test does not check the machine's certificate
+	conn, err := tls.Dial("tcp", net.JoinHostPort(address, "50000"), &tls.Config{InsecureSkipVerify: true,
+		NextProtos: []string{"h2"}})
 	if err != nil {
 		return err
 	}
@@ -88,12 +91,13 @@ func listen(t *testing.T, address string) error {
 	return err
 }
 
-func TestTheServerCertificateNamesTheMachine(t *testing.T) {
+func TestServerCertificateNamesTheMachine(t *testing.T) {
 	l := newLab(t)
 	l.raise(1, 0)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(l.secrets.Certs.OS.Crt)
-	conn, err := tls.Dial("tcp", net.JoinHostPort(l.address(1), "50000"), &tls.Config{RootCAs: roots, ServerName: "blue-01"})
+	conn, err := tls.Dial("tcp", net.JoinHostPort(l.address(1), "50000"),
+		&tls.Config{RootCAs: roots, ServerName: "blue-01"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +107,7 @@ func TestTheServerCertificateNamesTheMachine(t *testing.T) {
 	}
 }
 
-func TestConfigurationsAreJudgedAsTalosDoes(t *testing.T) {
+func TestConfigurationsAreValidatedAsByTalos(t *testing.T) {
 	l := newLab(t)
 	address := l.bootNew(1)
 	l.clock.advance(step)
@@ -112,7 +116,7 @@ func TestConfigurationsAreJudgedAsTalosDoes(t *testing.T) {
 		codes.InvalidArgument, "virtual (shared) IP is not allowed on non-controlplane nodes")
 	wantRefusal(t, l.apply(address, []byte("machine: {type: king}\n")), codes.InvalidArgument, "")
 	wantRefusal(t, l.apply(address, []byte("")), codes.InvalidArgument, "config not found")
-	if got := l.Stage(address); got != talos.Maintenance {
+	if got := l.fleet.Stage(address); got != talos.Maintenance {
 		t.Errorf("after the refusals the machine is %s", got)
 	}
 	if err := l.apply(address, l.machineConfig(machine.TypeControlPlane, vip)); err != nil {
@@ -120,7 +124,7 @@ func TestConfigurationsAreJudgedAsTalosDoes(t *testing.T) {
 	}
 }
 
-func TestADryRunChangesNothing(t *testing.T) {
+func TestDryRunChangesNothing(t *testing.T) {
 	l := newLab(t)
 	address := l.bootNew(1)
 	l.clock.advance(step)
@@ -130,12 +134,12 @@ func TestADryRunChangesNothing(t *testing.T) {
 		t.Errorf("got %v, %v", resp, err)
 	}
 	l.clock.advance(step)
-	if got := l.Stage(address); got != talos.Maintenance {
+	if got := l.fleet.Stage(address); got != talos.Maintenance {
 		t.Errorf("the machine is %s", got)
 	}
 }
 
-func TestAWorkerWaitsForAControlPlaneToSignItsCertificate(t *testing.T) {
+func TestWorkerWaitsForAControlPlaneToSignItsCertificate(t *testing.T) {
 	l := newLab(t)
 	worker, cp := l.bootNew(2), l.bootNew(1)
 	l.clock.advance(step)
@@ -143,7 +147,7 @@ func TestAWorkerWaitsForAControlPlaneToSignItsCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.clock.advance(2 * step)
-	if got := l.Stage(worker); got != talos.Booting {
+	if got := l.fleet.Stage(worker); got != talos.Booting {
 		t.Fatalf("without a control plane the worker is %s", got)
 	}
 	if err := l.apply(cp, l.machineConfig(machine.TypeControlPlane)); err != nil {
@@ -159,46 +163,47 @@ func TestDisksSurviveAPowerCutButNotRemoval(t *testing.T) {
 	l := newLab(t)
 	l.raise(1, 0)
 	address := l.address(1)
-	l.Halt(address)
+	l.fleet.Halt(address)
 	_, err := l.anyone(address).Version(within(t))
 	wantRefusal(t, err, codes.Unavailable, "connection refused")
 	l.bootNew(1)
 	l.clock.advance(2 * step)
-	if got := l.Stage(address); got != talos.Running {
+	if got := l.fleet.Stage(address); got != talos.Running {
 		t.Errorf("after a power cut the machine is %s", got)
 	}
-	l.Remove(address)
+	l.fleet.Remove(address)
 	l.bootNew(1)
 	l.clock.advance(2 * step)
-	if got := l.Stage(address); got != talos.Maintenance {
+	if got := l.fleet.Stage(address); got != talos.Maintenance {
 		t.Errorf("with a new disk the machine is %s", got)
 	}
 }
 
-func TestAPowerCutVoidsWhatWasUnderWay(t *testing.T) {
+func TestPowerCutCancelsPendingSteps(t *testing.T) {
 	l := newLab(t)
 	address := l.bootNew(1)
-	l.Halt(address)
+	l.fleet.Halt(address)
 	l.clock.advance(2 * step)
-	if got := l.Stage(address); got != talos.Off {
+	if got := l.fleet.Stage(address); got != talos.Off {
 		t.Errorf("a machine that was switched off while it booted is %s", got)
 	}
 }
 
-func TestResetWipesAndShutdownTellsTheOwner(t *testing.T) {
+func TestResetWipesAndShutdownCallsTheHook(t *testing.T) {
 	l := newLab(t)
 	l.raise(1, 1)
 	if err := l.as(role.Admin, l.address(2)).Reset(within(t), true, true); err != nil {
 		t.Fatal(err)
 	}
 	l.clock.advance(step)
-	if got := l.Stage(l.address(2)); got != talos.Maintenance {
+	if got := l.fleet.Stage(l.address(2)); got != talos.Maintenance {
 		t.Errorf("after a reset the machine is %s", got)
 	}
 	if err := l.as(role.Admin, l.address(1)).Shutdown(within(t)); err != nil {
 		t.Fatal(err)
 	}
-	if got := l.Stage(l.address(1)); got != talos.Off || len(l.shutDown) != 1 || l.shutDown[0] != l.address(1) {
-		t.Errorf("after a shutdown the machine is %s, and the owner heard %v", got, l.shutDown)
+	if got := l.fleet.Stage(l.address(1)); got != talos.Off || len(l.shutDown) != 1 ||
+		l.shutDown[0] != l.address(1) {
+		t.Errorf("after a shutdown the machine is %s, and the hook got %v", got, l.shutDown)
 	}
 }

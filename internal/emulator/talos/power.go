@@ -1,58 +1,222 @@
 package talos
 
 import (
-	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"time"
 
+	"github.com/cosi-project/runtime/api/v1alpha1"
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/api/storage"
+	"github.com/siderolabs/talos/pkg/machinery/constants"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 )
 
-// actor is the id that Talos gives a sequence which a caller started.
-const actor = "00000000-0000-4000-8000-000000000000"
-
-func (s *machineService) Reboot(ctx context.Context, _ *machineapi.RebootRequest) (*machineapi.RebootResponse, error) {
-	s.fleet.mu.Lock()
-	defer s.fleet.unlock()
-	s.fleet.boot(requestOf(ctx).target, s.fleet.config.Delays.Boot)
-	return &machineapi.RebootResponse{Messages: []*machineapi.Reboot{{ActorId: actor}}}, nil
+// power starts, configures, stops and wipes machines.
+type power struct {
+	world     *world
+	etcd      *etcd
+	elections *elections
+	servers   []*apid // every server since New, so that Close leaves none
 }
 
-func (s *machineService) Shutdown(ctx context.Context, _ *machineapi.ShutdownRequest) (*machineapi.ShutdownResponse, error) {
-	s.fleet.mu.Lock()
-	defer s.fleet.unlock()
-	s.fleet.shutDown(requestOf(ctx).target)
-	return &machineapi.ShutdownResponse{Messages: []*machineapi.Shutdown{{ActorId: actor}}}, nil
+// boot starts the machine; start follows when its delay has passed.
+func (p *power) boot(m *machine, delay time.Duration) {
+	p.stop(m)
+	m.stage = Booting
+	if m.staged != nil {
+		m.installed, m.staged = m.staged, nil
+	}
+	p.world.after(m, delay, func() { p.start(m) })
 }
 
-// Reset leaves etcd when asked to do so gracefully, wipes the disks, and starts
-// in maintenance mode or switches off.
-func (s *machineService) Reset(ctx context.Context, req *machineapi.ResetRequest) (*machineapi.ResetResponse, error) {
-	f := s.fleet
-	f.mu.Lock()
-	defer f.unlock()
-	m := requestOf(ctx).target
-	f.resign(m)
-	if m.etcd != nil && req.GetGraceful() {
-		m.etcd.leave()
+// start brings the API up, in maintenance mode or with the configuration's certificates.
+func (p *power) start(m *machine) {
+	p.world.bringUpNetwork(m)
+	if m.installed == nil {
+		if p.serve(m, maintenanceTLS) {
+			m.stage = Maintenance
+		}
+		return
 	}
-	f.wipe(m)
-	if hook := f.config.Hooks.OnReset; hook != nil {
-		address := m.Address
-		f.later(func() { hook(address) })
+	signer := p.signer(m.installed)
+	if m.awaitsSigner = signer == nil; m.awaitsSigner {
+		return // trustd of a control plane signs for workers: startWaitingWorkers continues
 	}
-	if req.GetReboot() {
-		f.boot(m, f.config.Delays.Boot)
-	} else {
-		f.shutDown(m)
+	if !p.serve(m, m.installed.serverTLS(signer)) {
+		return
 	}
-	return &machineapi.ResetResponse{Messages: []*machineapi.Reset{{ActorId: actor}}}, nil
+	m.stage = Running
+	p.world.after(m, p.world.config.Delays.Services, func() { p.servicesUp(m) })
+	if m.controlPlane() {
+		p.startWaitingWorkers()
+	}
+}
+
+func (p *power) servicesUp(m *machine) {
+	m.ready = true
+	if hook := p.world.config.Hooks.OnMachineConfigured; hook != nil {
+		spec := p.world.machineSpec(m)
+		p.world.later(func() { hook(spec) })
+	}
+	p.etcd.resume(m)
+}
+
+// signer finds the configuration with the key of the CA that c trusts: its own on
+// a control plane, else that of a running control plane.
+func (p *power) signer(c *installed) *installed {
+	if c.controlPlane {
+		return c
+	}
+	for _, m := range p.world.machines {
+		if m.stage == Running && m.controlPlane() && m.installed.ca == c.ca {
+			return m.installed
+		}
+	}
+	return nil
+}
+
+func (p *power) startWaitingWorkers() {
+	for _, m := range p.world.machines {
+		if m.stage == Booting && m.awaitsSigner && p.signer(m.installed) != nil {
+			p.start(m)
+		}
+	}
+}
+
+// stop takes the API down at once and cancels what is pending; requests in flight finish.
+func (p *power) stop(m *machine) {
+	p.elections.resign(m)
+	if m.down != nil {
+		m.down()
+	}
+	m.life++
+	for _, stop := range m.timers {
+		stop()
+	}
+	m.timers = nil
+	m.ready, m.announcing, m.awaitsSigner = false, false, false
+	if m.server != nil {
+		m.server.retire()
+		m.server = nil
+	}
+	if m.etcd != nil {
+		p.elections.endSessionsWithoutQuorum(m.etcd.cluster)
+	}
+}
+
+// off is a power cut: it takes the API down and breaks what was in flight.
+func (p *power) off(m *machine) {
+	if m.server != nil {
+		p.world.later(m.server.grpc.Stop)
+	}
+	p.elections.losePower(m)
+	p.stop(m)
+	m.stage = Off
 }
 
 // shutDown lets the answer to the caller out before the machine is off.
-func (f *Fleet) shutDown(m *machine) {
-	f.stop(m)
+func (p *power) shutDown(m *machine) {
+	p.stop(m)
 	m.stage = Off
-	if hook := f.config.Hooks.OnShutdown; hook != nil {
-		address := m.Address
-		f.later(func() { hook(address) })
+	if hook := p.world.config.Hooks.OnShutdown; hook != nil {
+		address := m.spec.Address
+		p.world.later(func() { hook(address) })
 	}
+}
+
+// wipe empties the machine's disks. The etcd cluster still counts its member.
+func (p *power) wipe(m *machine) {
+	ca := ""
+	if m.installed != nil {
+		ca = m.installed.ca
+	}
+	m.installed, m.staged, m.etcd = nil, nil, nil
+	hasData := func(x *machine) bool { return x.etcd != nil && x.installed.ca == ca }
+	if !slices.ContainsFunc(p.world.machines, hasData) {
+		delete(p.etcd.announced, ca) // no data is left: the same secrets may found a new cluster
+	}
+}
+
+// apply brings a configuration into force.
+func (p *power) apply(m *machine, c *installed, mode machineapi.ApplyConfigurationRequest_Mode) {
+	switch {
+	case mode == machineapi.ApplyConfigurationRequest_STAGED:
+		m.staged = c
+	case m.installed == nil:
+		m.staged = c
+		p.boot(m, p.world.config.Delays.Install)
+	case mode == machineapi.ApplyConfigurationRequest_REBOOT:
+		m.staged = c
+		p.boot(m, p.world.config.Delays.Boot)
+	default:
+		moved := !slices.Equal(virtualIPs(m.installed.config), virtualIPs(c.config))
+		if moved {
+			p.elections.resign(m)
+		}
+		m.installed = c
+		if moved {
+			p.etcd.advance()
+		}
+	}
+}
+
+// apid is one listening API server. A machine gets a new one whenever it restarts
+// or its certificates change, as Talos restarts apid.
+type apid struct {
+	listener net.Listener
+	grpc     *grpc.Server
+	done     chan struct{}
+}
+
+// tlsSource creates the TLS configuration of a machine's API.
+type tlsSource func(*machine) (*tls.Config, error)
+
+// serve starts the machine's API and reports whether that worked.
+func (p *power) serve(m *machine, source tlsSource) bool {
+	s, err := p.listen(m, source)
+	if err != nil {
+		p.world.fail(m, err)
+		return false
+	}
+	m.server = s
+	p.servers = append(p.servers, s)
+	return true
+}
+
+func (p *power) listen(m *machine, source tlsSource) (*apid, error) {
+	config, err := source(m)
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(m.spec.Address, strconv.Itoa(p.world.config.Port)))
+	if err != nil {
+		return nil, fmt.Errorf("apid: %w", err)
+	}
+	// Without client certificates, every caller is a reader and nothing is routed.
+	proxy := &proxy{world: p.world, machine: m, maintenance: config.ClientAuth == tls.NoClientCert}
+	s := &apid{listener: l, done: make(chan struct{}), grpc: grpc.NewServer(
+		grpc.Creds(credentials.NewTLS(config)),
+		grpc.MaxRecvMsgSize(constants.GRPCMaxMessageSize),
+		grpc.UnaryInterceptor(proxy.unary),
+		grpc.StreamInterceptor(proxy.stream),
+	)}
+	machineapi.RegisterMachineServiceServer(s.grpc, &machineService{world: p.world, power: p, etcd: p.etcd})
+	storage.RegisterStorageServiceServer(s.grpc, &storageService{})
+	v1alpha1.RegisterStateServer(s.grpc, &resourceService{world: p.world})
+	go func() {
+		defer close(s.done)
+		_ = s.grpc.Serve(l) //nolint:errcheck // it ends when the listener or the server is closed
+	}()
+	return s, nil
+}
+
+// retire frees the address at once and lets what is in flight finish.
+func (s *apid) retire() {
+	_ = s.listener.Close() //nolint:errcheck // the server may have closed it
+	go s.grpc.GracefulStop()
 }

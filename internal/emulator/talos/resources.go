@@ -15,11 +15,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// resourceService serves the resources of whichever machine the door has let
-// the request through to. Of Talos' many types it knows the addresses and links.
+// resourceService serves the resources of a request's target. Of Talos' many types
+// it knows addresses and links.
 type resourceService struct {
 	v1alpha1.UnimplementedStateServer
-	fleet *Fleet
+	world *world
 }
 
 func (s *resourceService) Get(ctx context.Context, req *v1alpha1.GetRequest) (*v1alpha1.GetResponse, error) {
@@ -27,18 +27,21 @@ func (s *resourceService) Get(ctx context.Context, req *v1alpha1.GetRequest) (*v
 }
 
 func (s *resourceService) List(req *v1alpha1.ListRequest, out v1alpha1.State_ListServer) error {
-	return s.target(out.Context()).List(req, out)
+	unlock := s.world.lock()
+	resources := s.target(out.Context())
+	unlock()
+	return resources.List(req, out)
 }
 
-// Watch ends with the machine's system: what comes after a restart is another one's.
+// Watch ends with the machine's system: a restart begins another one.
 func (s *resourceService) Watch(req *v1alpha1.WatchRequest, out v1alpha1.State_WatchServer) error {
-	s.fleet.mu.Lock()
-	up := requestOf(out.Context()).target.up
-	s.fleet.unlock()
+	unlock := s.world.lock()
+	up, resources := requestOf(out.Context()).target.up, s.target(out.Context())
+	unlock()
 	ctx, cancel := context.WithCancel(out.Context())
 	defer cancel()
 	defer context.AfterFunc(up, cancel)()
-	return s.target(out.Context()).Watch(req, &watchStream{State_WatchServer: out, ctx: ctx})
+	return resources.Watch(req, &watchStream{State_WatchServer: out, ctx: ctx})
 }
 
 type watchStream struct {
@@ -48,54 +51,54 @@ type watchStream struct {
 
 func (s *watchStream) Context() context.Context { return s.ctx }
 
+// target needs the fleet's mutex.
 func (s *resourceService) target(ctx context.Context) *server.State {
-	s.fleet.mu.Lock()
-	defer s.fleet.unlock()
 	return server.NewState(state.Filter(requestOf(ctx).target.resources, readable))
 }
 
-// readable refuses what Talos refuses, in its words, and what is not emulated.
+// readable refuses what Talos refuses, with its texts, and what is not emulated.
 func readable(_ context.Context, access state.Access) error {
 	switch {
 	case !access.Verb.Readonly():
 		return status.Error(codes.PermissionDenied, "write access is not allowed")
 	case access.ResourceType != network.AddressStatusType && access.ResourceType != network.LinkStatusType:
-		return status.Error(codes.PermissionDenied, fmt.Sprintf("resource type %q is not supported", access.ResourceType))
+		return status.Errorf(codes.PermissionDenied, "resource type %q is not supported", access.ResourceType)
 	case access.ResourceNamespace != network.NamespaceName:
-		return status.Error(codes.PermissionDenied, fmt.Sprintf("namespace %q is not supported", access.ResourceNamespace))
+		namespace := access.ResourceNamespace
+		return status.Errorf(codes.PermissionDenied, "namespace %q is not supported", namespace)
 	}
 	return nil
 }
 
-// bringUpNetwork gives the machine the resources of a system that has just
-// started: its links and its own addresses.
-func (f *Fleet) bringUpNetwork(m *machine) {
+// bringUpNetwork creates the resources of a system that has just started: its
+// links and its own addresses.
+func (w *world) bringUpNetwork(m *machine) {
 	m.resources = inmem.NewState(network.NamespaceName)
 	if m.down != nil {
 		m.down()
 	}
-	m.up, m.down = context.WithCancel(f.ctx)
-	f.addLink(m, "lo", network.LinkStatusSpec{Type: nethelpers.LinkLoopbck})
+	m.up, m.down = context.WithCancel(w.ctx)
+	w.addLink(m, "lo", network.LinkStatusSpec{Type: nethelpers.LinkLoopbck})
 	uplink := network.LinkStatusSpec{Type: nethelpers.LinkEther}
-	if len(m.Links) > 1 {
-		uplink.AltNames = m.Links[1:]
+	if len(m.spec.Links) > 1 {
+		uplink.AltNames = m.spec.Links[1:]
 	}
-	f.addLink(m, m.uplink(), uplink)
-	f.addAddress(m, "lo", netip.MustParsePrefix("127.0.0.1/8"))
-	own := netip.MustParseAddr(m.Address) // Boot has judged it
-	f.addAddress(m, m.uplink(), netip.PrefixFrom(own, own.BitLen()*3/4))
+	w.addLink(m, m.uplink(), uplink)
+	w.addAddress(m, "lo", netip.MustParsePrefix("127.0.0.1/8"))
+	own := netip.MustParseAddr(m.spec.Address) // Boot has validated it
+	w.addAddress(m, m.uplink(), netip.PrefixFrom(own, own.BitLen()*3/4))
 }
 
-func (f *Fleet) addLink(m *machine, name string, spec network.LinkStatusSpec) {
+func (w *world) addLink(m *machine, name string, spec network.LinkStatusSpec) {
 	spec.LinkState, spec.OperationalState = true, nethelpers.OperStateUp
 	link := network.NewLinkStatus(network.NamespaceName, name)
 	*link.TypedSpec() = spec
-	if err := m.resources.Create(f.ctx, link); err != nil {
-		f.trouble(m, fmt.Errorf("link %s: %w", name, err))
+	if err := m.resources.Create(w.ctx, link); err != nil {
+		w.fail(m, fmt.Errorf("link %s: %w", name, err))
 	}
 }
 
-func (f *Fleet) addAddress(m *machine, link string, address netip.Prefix) {
+func (w *world) addAddress(m *machine, link string, address netip.Prefix) {
 	a := network.NewAddressStatus(network.NamespaceName, network.AddressID(link, address))
 	a.TypedSpec().Address, a.TypedSpec().LinkName = address, link
 	a.TypedSpec().Flags = nethelpers.AddressFlags(nethelpers.AddressPermanent)
@@ -103,14 +106,14 @@ func (f *Fleet) addAddress(m *machine, link string, address netip.Prefix) {
 	if address.Addr().Is6() {
 		a.TypedSpec().Family = nethelpers.FamilyInet6
 	}
-	if err := m.resources.Create(f.ctx, a); err != nil {
-		f.trouble(m, fmt.Errorf("address %s: %w", address, err))
+	if err := m.resources.Create(w.ctx, a); err != nil {
+		w.fail(m, fmt.Errorf("address %s: %w", address, err))
 	}
 }
 
-func (f *Fleet) dropAddress(m *machine, link string, address netip.Prefix) {
+func (w *world) dropAddress(m *machine, link string, address netip.Prefix) {
 	a := network.NewAddressStatus(network.NamespaceName, network.AddressID(link, address))
-	if err := m.resources.Destroy(f.ctx, a.Metadata()); err != nil {
-		f.trouble(m, fmt.Errorf("address %s: %w", address, err))
+	if err := m.resources.Destroy(w.ctx, a.Metadata()); err != nil {
+		w.fail(m, fmt.Errorf("address %s: %w", address, err))
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-func TestResourcesAreForReadersAndOneMachineAtATime(t *testing.T) {
+func TestResourcesNeedAReaderAndASingleMachine(t *testing.T) {
 	l := newLab(t)
 	l.raise(2, 0)
 	l.bootNew(3)
@@ -25,9 +25,11 @@ func TestResourcesAreForReadersAndOneMachineAtATime(t *testing.T) {
 	reader := l.as(role.Reader, l.address(1))
 	list := network.NewAddressStatus(network.NamespaceName, "").Metadata()
 	_, err := reader.COSI.List(client.WithNodes(within(t), l.address(1), l.address(2)), list)
-	wantRefusal(t, err, codes.InvalidArgument, "one-2-many proxying is not supported for method /cosi.resource.State/List")
+	wantRefusal(t, err, codes.InvalidArgument,
+		"one-2-many proxying is not supported for method /cosi.resource.State/List")
 	other, err := reader.COSI.List(client.WithNode(within(t), l.address(2)), list)
-	if err != nil || !slices.ContainsFunc(other.Items, func(r resource.Resource) bool { return r.Metadata().ID() == "ens18/"+l.address(2)+"/24" }) {
+	if err != nil || !slices.ContainsFunc(other.Items,
+		func(r resource.Resource) bool { return r.Metadata().ID() == "ens18/"+l.address(2)+"/24" }) {
 		t.Errorf("through another machine: %v, %v", other, err)
 	}
 	_, err = reader.COSI.List(within(t), k8s.NewNodename(k8s.NamespaceName, "").Metadata())
@@ -36,28 +38,30 @@ func TestResourcesAreForReadersAndOneMachineAtATime(t *testing.T) {
 	wantRefusal(t, err, codes.PermissionDenied, "not authorized")
 }
 
-func TestAWatchHearsChangesAndEndsWithItsSystem(t *testing.T) {
+func TestWatchReportsChangesAndEndsWithItsSystem(t *testing.T) {
 	l := newLab(t)
 	l.raiseWithVIP(2)
-	watch, err := v1alpha1.NewStateClient(l.as(role.Reader, l.address(1)).Conn()).Watch(within(t), &v1alpha1.WatchRequest{
-		Namespace: network.NamespaceName, Type: network.AddressStatusType, ApiVersion: 1, Options: &v1alpha1.WatchOptions{},
-	})
+	watch, err := v1alpha1.NewStateClient(l.as(role.Reader, l.address(1)).Conn()).Watch(within(t),
+		&v1alpha1.WatchRequest{
+			Namespace: network.NamespaceName, Type: network.AddressStatusType, ApiVersion: 1,
+			Options: &v1alpha1.WatchOptions{},
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if said, err := watch.Recv(); err != nil || len(said.GetEvent()) != 0 {
-		t.Fatalf("the watch begins with %v, %v", said, err)
+	if event, err := watch.Recv(); err != nil || len(event.GetEvent()) != 0 {
+		t.Fatalf("the watch begins with %v, %v", event, err)
 	}
-	if err := l.MoveVirtualIP(l.vip(), ""); err != nil {
+	if err := l.fleet.MoveVirtualIP(l.vip(), ""); err != nil {
 		t.Fatal(err)
 	}
-	said, err := watch.Recv()
-	if err != nil || said.GetEvent()[0].GetEventType() != v1alpha1.EventType_DESTROYED ||
-		said.GetEvent()[0].GetResource().GetMetadata().GetId() != "ens18/"+l.vip()+"/32" {
-		t.Errorf("a move is heard as %v, %v", said, err)
+	event, err := watch.Recv()
+	if err != nil || event.GetEvent()[0].GetEventType() != v1alpha1.EventType_DESTROYED ||
+		event.GetEvent()[0].GetResource().GetMetadata().GetId() != "ens18/"+l.vip()+"/32" {
+		t.Errorf("a move is reported as %v, %v", event, err)
 	}
-	l.Halt(l.address(1))
-	if said, err := watch.Recv(); err == nil {
-		t.Errorf("the machine is off, and says %v", said)
+	l.fleet.Halt(l.address(1))
+	if event, err := watch.Recv(); err == nil {
+		t.Errorf("the machine is off, and the watch has %v", event)
 	}
 }

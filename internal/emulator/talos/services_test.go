@@ -7,9 +7,9 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/role"
 )
 
-func TestServicesTellHowFarEtcdHasCome(t *testing.T) {
+func TestServiceListShowsTheProgressOfEtcd(t *testing.T) {
 	l := newLab(t)
-	l.HoldLearner("blue-02")
+	l.fleet.HoldLearner("blue-02")
 	l.raise(3, 1)
 	etcd := func(n int) string {
 		t.Helper()
@@ -19,12 +19,14 @@ func TestServicesTellHowFarEtcdHasCome(t *testing.T) {
 		}
 		for _, s := range resp.GetMessages()[0].GetServices() {
 			if events := s.GetEvents().GetEvents(); s.GetId() == "etcd" {
-				return fmt.Sprintf("%s healthy=%t: %s", s.GetState(), s.GetHealth().GetHealthy(), events[len(events)-1].GetMsg())
+				return fmt.Sprintf("%s healthy=%t: %s", s.GetState(), s.GetHealth().GetHealthy(),
+					events[len(events)-1].GetMsg())
 			}
 		}
 		return "none"
 	}
-	const preparing, well = "Preparing healthy=false: Running pre state", "Running healthy=true: Health check successful"
+	const preparing, well = "Preparing healthy=false: Running pre state",
+		"Running healthy=true: Health check successful"
 	for n, want := range map[int]string{1: preparing, 2: preparing, 4: "none"} {
 		if got := etcd(n); got != want {
 			t.Errorf("before the bootstrap, etcd on %d: %s", n, got)
@@ -35,16 +37,17 @@ func TestServicesTellHowFarEtcdHasCome(t *testing.T) {
 	}
 	l.clock.advance(10 * step)
 	for n, want := range map[int]string{
-		1: well, 2: "Running healthy=false: Health check failed: etcdserver: rpc not supported for learner", 3: preparing,
+		1: well, 2: "Running healthy=false: Health check failed: etcdserver: rpc not supported for learner",
+		3: preparing,
 	} {
 		if got := etcd(n); got != want {
 			t.Errorf("with a learner that is held, etcd on %d: %s", n, got)
 		}
 	}
-	l.ReleaseLearner("blue-02")
+	l.fleet.ReleaseLearner("blue-02")
 	l.clock.advance(10 * step)
-	l.Halt(l.address(2))
-	l.Halt(l.address(3))
+	l.fleet.Halt(l.address(2))
+	l.fleet.Halt(l.address(3))
 	if got := etcd(1); got != "Running healthy=false: Health check failed: context deadline exceeded" {
 		t.Errorf("without a quorum: %s", got)
 	}

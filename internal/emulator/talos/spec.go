@@ -9,8 +9,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 )
 
-// ClusterSpec is what the machine configuration of the bootstrapped machine says
-// about the Kubernetes API that would now start. Keys and certificates are PEM.
+// ClusterSpec describes the Kubernetes API that would now start, as the bootstrapped
+// machine's configuration has it. Keys and certificates are PEM.
 type ClusterSpec struct {
 	Name     string // cluster.clusterName
 	Endpoint string // cluster.controlPlane.endpoint, "https://192.168.1.210:6443"
@@ -35,14 +35,14 @@ type ClusterSpec struct {
 	SecretboxKey    string
 	CoreDNS         bool
 	InlineManifests []Manifest
-	// Bootstrapper is the machine that was told to bootstrap.
+	// Bootstrapper is the machine that was bootstrapped.
 	Bootstrapper MachineSpec
 }
 
 // Manifest is one of cluster.inlineManifests.
 type Manifest struct{ Name, Contents string }
 
-// MachineSpec is what a configured machine's kubelet would register.
+// MachineSpec is the Node that a configured machine's kubelet would register.
 type MachineSpec struct {
 	Address           string
 	Hostname          string
@@ -55,13 +55,13 @@ type MachineSpec struct {
 	Labels, Annotations, Taints map[string]string
 }
 
-func (f *Fleet) machineSpec(m *machine) MachineSpec {
+func (w *world) machineSpec(m *machine) MachineSpec {
 	machine := m.installed.config.Machine()
 	spec := MachineSpec{
-		Address: m.Address, Hostname: m.hostname(), ControlPlane: m.controlPlane(),
+		Address: m.spec.Address, Hostname: m.hostname(), ControlPlane: m.controlPlane(),
 		ClusterName:       m.installed.config.Cluster().Name(),
 		KubernetesVersion: imageTag(machine.Kubelet().Image()),
-		TalosVersion:      f.config.TalosVersion,
+		TalosVersion:      w.config.TalosVersion,
 		Labels:            map[string]string{},
 		Annotations:       map[string]string{},
 		Taints:            map[string]string{},
@@ -78,7 +78,7 @@ func (f *Fleet) machineSpec(m *machine) MachineSpec {
 	return spec
 }
 
-func (f *Fleet) clusterSpec(m *machine) ClusterSpec {
+func (w *world) clusterSpec(m *machine) ClusterSpec {
 	cluster := m.installed.config.Cluster()
 	spec := ClusterSpec{
 		Name: cluster.Name(), Endpoint: cluster.Endpoint().String(), APIPort: cluster.LocalAPIServerPort(),
@@ -89,7 +89,7 @@ func (f *Fleet) clusterSpec(m *machine) ClusterSpec {
 		APIServerArgs:     cluster.APIServer().ExtraArgs(),
 		SecretboxKey:      cluster.SecretboxEncryptionSecret(),
 		CoreDNS:           cluster.CoreDNS().Enabled(),
-		Bootstrapper:      f.machineSpec(m),
+		Bootstrapper:      w.machineSpec(m),
 	}
 	for _, v := range virtualIPs(m.installed.config) {
 		spec.VIPs = append(spec.VIPs, v.address.String())

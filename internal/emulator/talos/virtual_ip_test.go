@@ -29,7 +29,7 @@ func (l *lab) raiseWithVIP(cps int) {
 	l.wantHolder(1)
 }
 
-// addresses reads what the machine has in force, each with its link.
+// addresses reads the addresses in force, each with its link.
 func addresses(t *testing.T, c *client.Client) []string {
 	t.Helper()
 	list, err := safe.StateListAll[*network.AddressStatus](within(t), c.COSI)
@@ -48,8 +48,8 @@ func addresses(t *testing.T, c *client.Client) []string {
 // address; 0 is nobody.
 func (l *lab) wantHolder(n int) {
 	l.t.Helper()
-	for i := 1; l.Stage(l.address(i)) != talos.Off || i <= n; i++ {
-		if l.Stage(l.address(i)) != talos.Running {
+	for i := 1; l.fleet.Stage(l.address(i)) != talos.Off || i <= n; i++ {
+		if l.fleet.Stage(l.address(i)) != talos.Running {
 			continue
 		}
 		has := slices.Contains(addresses(l.t, l.as(role.Reader, l.address(i))), "ens18/"+l.vip()+"/32")
@@ -64,11 +64,11 @@ func (l *lab) wantHolder(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if got := append([]string{""}, l.holders...); got[len(got)-1] != want {
-		l.t.Errorf("the hook has heard of %q, want %q last", l.holders, want)
+		l.t.Errorf("the hook got %q, want %q last", l.holders, want)
 	}
 }
 
-func TestTheVirtualAddressComesWithEtcdAndBeforeKubernetes(t *testing.T) {
+func TestVirtualAddressComesAfterEtcdAndBeforeKubernetes(t *testing.T) {
 	l := newLab(t)
 	l.raise(3, 0, l.vipOn("uplink"))
 	l.wantHolder(0)
@@ -83,10 +83,10 @@ func TestTheVirtualAddressComesWithEtcdAndBeforeKubernetes(t *testing.T) {
 		t.Error("Kubernetes is there before the virtual address")
 	}
 	l.clock.advance(10 * step)
-	l.wantHolder(1) // who came later stands in line
+	l.wantHolder(1) // later candidates are in line
 }
 
-func TestAMachineThatShutsDownHandsTheVirtualAddressOn(t *testing.T) {
+func TestShutdownMovesTheVirtualAddress(t *testing.T) {
 	l := newLab(t)
 	l.raiseWithVIP(3)
 	if err := l.as(role.Admin, l.address(1)).Shutdown(within(t)); err != nil {
@@ -95,17 +95,17 @@ func TestAMachineThatShutsDownHandsTheVirtualAddressOn(t *testing.T) {
 	l.wantHolder(2)
 	l.bootNew(1)
 	l.clock.advance(3 * step)
-	l.wantHolder(2) // who is back stands at the end of the line
+	l.wantHolder(2) // a machine that returns is last in line
 	if err := l.as(role.Admin, l.address(2)).Reboot(within(t)); err != nil {
 		t.Fatal(err)
 	}
 	l.wantHolder(3)
 }
 
-func TestAPowerCutKeepsTheVirtualAddressUntilTheSessionEnds(t *testing.T) {
+func TestPowerCutKeepsTheVirtualAddressUntilTheSessionEnds(t *testing.T) {
 	l := newLab(t)
 	l.raiseWithVIP(3)
-	l.Halt(l.address(1))
+	l.fleet.Halt(l.address(1))
 	l.clock.advance(step / 2)
 	for _, n := range []int{2, 3} {
 		if all := addresses(t, l.as(role.Reader, l.address(n))); len(all) != 2 {
@@ -118,11 +118,11 @@ func TestAPowerCutKeepsTheVirtualAddressUntilTheSessionEnds(t *testing.T) {
 	}
 }
 
-func TestNobodyKeepsTheVirtualAddressWithoutAQuorum(t *testing.T) {
+func TestVirtualAddressIsLostWithoutAQuorum(t *testing.T) {
 	l := newLab(t)
 	l.raiseWithVIP(3)
-	l.Halt(l.address(2))
-	l.Halt(l.address(3))
+	l.fleet.Halt(l.address(2))
+	l.fleet.Halt(l.address(3))
 	l.clock.advance(step / 2)
 	l.wantHolder(1)
 	l.clock.advance(step / 2)
@@ -134,51 +134,53 @@ func TestNobodyKeepsTheVirtualAddressWithoutAQuorum(t *testing.T) {
 	}
 }
 
-func TestALearnerIsNoCandidate(t *testing.T) {
+func TestLearnerIsNoCandidate(t *testing.T) {
 	l := newLab(t)
-	l.HoldLearner("blue-02")
+	l.fleet.HoldLearner("blue-02")
 	l.raiseWithVIP(2)
-	if err := l.MoveVirtualIP(l.vip(), ""); err == nil {
+	if err := l.fleet.MoveVirtualIP(l.vip(), ""); err == nil {
 		t.Error("the virtual address went to a learner")
 	}
-	l.ReleaseLearner("blue-02")
+	l.fleet.ReleaseLearner("blue-02")
 	l.clock.advance(2 * step)
-	if err := l.MoveVirtualIP(l.vip(), ""); err != nil {
+	if err := l.fleet.MoveVirtualIP(l.vip(), ""); err != nil {
 		t.Error(err)
 	}
 	l.wantHolder(2)
 }
 
-func TestTheVirtualAddressIsMoved(t *testing.T) {
+func TestMoveVirtualIPChangesTheHolder(t *testing.T) {
 	l := newLab(t)
 	l.raiseWithVIP(3)
 	for _, move := range []struct {
 		to     string
 		holder int
 	}{{"", 2}, {"blue-01", 1}, {l.address(3), 3}, {"", 2}, {"", 1}} {
-		if err := l.MoveVirtualIP(l.vip(), move.to); err != nil {
+		if err := l.fleet.MoveVirtualIP(l.vip(), move.to); err != nil {
 			t.Fatal(err)
 		}
 		l.wantHolder(move.holder)
 	}
 	for _, to := range []string{"blue-01", "blue-04"} { // it has it; there is none
-		if err := l.MoveVirtualIP(l.vip(), to); err == nil {
+		if err := l.fleet.MoveVirtualIP(l.vip(), to); err == nil {
 			t.Errorf("moved to %s", to)
 		}
 	}
-	if err := l.MoveVirtualIP(l.address(1), ""); err == nil {
+	if err := l.fleet.MoveVirtualIP(l.address(1), ""); err == nil {
 		t.Error("moved an address that is not virtual")
 	}
 }
 
-func TestAVirtualAddressOnALinkThatIsNotThereNeverAppears(t *testing.T) {
+func TestVirtualAddressOnAMissingLinkNeverAppears(t *testing.T) {
 	for link, holder := range map[string]int{"eth0": 0, "enp6s18": 1} {
 		l := newLab(t)
-		if err := l.Boot(talos.Machine{Address: l.address(1), Name: "blue-01", Links: []string{"ens18", "enp6s18"}}); err != nil {
+		if err := l.fleet.Boot(talos.Machine{Address: l.address(1), Name: "blue-01",
+			Links: []string{"ens18", "enp6s18"}}); err != nil {
 			t.Fatal(err)
 		}
 		l.clock.advance(step)
-		if err := l.apply(l.address(1), l.machineConfig(machine.TypeControlPlane, l.vipOn(link))); err != nil {
+		if err := l.apply(l.address(1), l.machineConfig(machine.TypeControlPlane,
+			l.vipOn(link))); err != nil {
 			t.Fatal(err)
 		}
 		l.clock.advance(2 * step)

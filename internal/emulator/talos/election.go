@@ -1,0 +1,200 @@
+package talos
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/siderolabs/talos/pkg/machinery/config"
+)
+
+// election assigns one virtual address. Talos keeps it in etcd, independent of
+// Kubernetes: the first candidate has the address, the others are in line. A
+// machine that shuts down leaves the line at once; one that loses power stays
+// until its session has ended.
+type election struct {
+	address netip.Addr
+	line    []*candidate
+	holder  *candidate // has the address now; may be nil
+}
+
+type candidate struct {
+	machine *machine
+	lost    bool // its power, and its session has not ended yet
+}
+
+// virtualIP is a virtual address as a machine's configuration names it.
+type virtualIP struct {
+	address netip.Addr
+	link    string
+}
+
+// virtualIPs lists the virtual addresses of both kinds of configuration document.
+func virtualIPs(c config.Provider) []virtualIP {
+	var list []virtualIP
+	add := func(address, link string) {
+		if a, err := netip.ParseAddr(address); err == nil {
+			list = append(list, virtualIP{a, link})
+		}
+	}
+	for _, d := range c.Machine().Network().Devices() {
+		if d.VIPConfig() != nil {
+			add(d.VIPConfig().IP(), d.Interface())
+		}
+		for _, vlan := range d.Vlans() {
+			if vlan.VIPConfig() != nil {
+				add(vlan.VIPConfig().IP(), fmt.Sprintf("%s.%d", d.Interface(), vlan.ID()))
+			}
+		}
+	}
+	for _, v := range c.NetworkVirtualIPConfigs() {
+		list = append(list, virtualIP{v.VIP(), v.Link()})
+	}
+	return list
+}
+
+// elections assigns the virtual addresses of all clusters.
+type elections struct{ world *world }
+
+// campaignLater lets a machine whose etcd member votes compete for its virtual
+// addresses, as soon as it has seen that etcd is healthy.
+func (l *elections) campaignLater(m *machine) {
+	if m.campaigns {
+		return
+	}
+	m.campaigns = true
+	l.world.after(m, l.world.config.Delays.Campaign, func() {
+		for _, v := range virtualIPs(m.installed.config) {
+			// Talos waits silently for a link that the machine does not have.
+			if len(m.spec.Links) != 0 && v.link != "" && !slices.Contains(m.spec.Links, v.link) {
+				continue
+			}
+			e := m.etcd.cluster.election(v.address)
+			e.leave(func(c *candidate) bool { return c.machine == m }) // from an earlier life
+			e.line = append(e.line, &candidate{machine: m})
+		}
+		l.settle(m.etcd.cluster)
+	})
+}
+
+// resign removes the machine from all elections, as its clean shutdown does.
+func (l *elections) resign(m *machine) {
+	m.campaigns = false
+	if m.etcd == nil {
+		return
+	}
+	for _, e := range m.etcd.cluster.elections {
+		e.leave(func(c *candidate) bool { return c.machine == m && !c.lost })
+	}
+	l.settle(m.etcd.cluster)
+}
+
+// losePower keeps the machine's place in line until its session ends.
+func (l *elections) losePower(m *machine) {
+	if m.etcd == nil {
+		return
+	}
+	cluster := m.etcd.cluster
+	var lost []*candidate
+	for _, e := range cluster.elections {
+		for _, c := range e.line {
+			if c.machine == m {
+				c.lost = true
+				lost = append(lost, c)
+			}
+		}
+	}
+	if len(lost) == 0 {
+		return
+	}
+	l.settle(cluster)
+	l.world.inTime(l.world.config.Delays.Session, func() {
+		for _, e := range cluster.elections {
+			e.leave(func(c *candidate) bool { return slices.Contains(lost, c) })
+		}
+		l.settle(cluster)
+	})
+}
+
+// endSessionsWithoutQuorum takes all virtual addresses back if etcd has no quorum
+// again by the end of the sessions.
+func (l *elections) endSessionsWithoutQuorum(c *etcdCluster) {
+	if c.ending || len(c.elections) == 0 || c.elect() != 0 {
+		return
+	}
+	c.ending = true
+	l.world.inTime(l.world.config.Delays.Session, func() {
+		c.ending = false
+		if c.elect() != 0 {
+			return
+		}
+		for _, e := range c.elections {
+			for _, x := range e.line {
+				x.machine.campaigns = false
+			}
+			e.line = nil
+		}
+		l.settle(c)
+	})
+}
+
+// settle gives every virtual address to the first in line. Without a quorum the
+// holder keeps it, and no other machine gets it.
+func (l *elections) settle(c *etcdCluster) {
+	for _, e := range c.elections {
+		var first *candidate
+		if len(e.line) != 0 && !e.line[0].lost {
+			first = e.line[0]
+		}
+		if first != e.holder && c.elect() == 0 {
+			first = nil
+		}
+		if first != e.holder {
+			l.assign(e, first)
+		}
+	}
+}
+
+func (l *elections) assign(e *election, to *candidate) {
+	address, holder := netip.PrefixFrom(e.address, e.address.BitLen()), ""
+	if e.holder != nil {
+		l.world.dropAddress(e.holder.machine, e.holder.machine.uplink(), address)
+	}
+	if to != nil {
+		l.world.addAddress(to.machine, to.machine.uplink(), address)
+		holder = to.machine.spec.Address
+	}
+	e.holder = to
+	if hook := l.world.config.Hooks.OnVirtualIP; hook != nil {
+		l.world.later(func() { hook(e.address.String(), holder) })
+	}
+}
+
+// decided finds the election that has a holder for the virtual address.
+func (l *elections) decided(virtual string) (*etcdCluster, *election) {
+	address, _ := netip.ParseAddr(virtual) //nolint:errcheck // no election has the zero address
+	for _, m := range l.world.machines {
+		if m.etcd == nil {
+			continue
+		}
+		for _, e := range m.etcd.cluster.elections {
+			if e.address == address && e.holder != nil {
+				return m.etcd.cluster, e
+			}
+		}
+	}
+	return nil, nil
+}
+
+func (c *etcdCluster) election(address netip.Addr) *election {
+	for _, e := range c.elections {
+		if e.address == address {
+			return e
+		}
+	}
+	e := &election{address: address}
+	c.elections = append(c.elections, e)
+	return e
+}
+
+func (e *election) leave(who func(*candidate) bool) { e.line = slices.DeleteFunc(e.line, who) }

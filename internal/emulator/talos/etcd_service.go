@@ -1,0 +1,186 @@
+package talos
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// etcd's own errors.
+const (
+	etcdNoLeader   = "etcdserver: no leader"
+	etcdNoLearners = "etcdserver: rpc not supported for learner"
+)
+
+// localMember returns the target's own member if its process is up. On a real
+// machine the call hangs until its deadline; here the refusal comes at once.
+func localMember(m *machine, api string) (*member, error) {
+	switch {
+	case !m.controlPlane():
+		return nil, onlyOnControlPlanes(api)
+	case m.etcd == nil || !m.etcd.serves():
+		return nil, status.Error(codes.Unavailable, `last connection error: connection error: `+
+			`desc = "transport: Error while dialing: dial tcp 127.0.0.1:2379: connect: connection refused"`)
+	}
+	return m.etcd, nil
+}
+
+// EtcdMemberList reads the list of the local member or, without QueryLocal, of any
+// voter among the control planes.
+func (s *machineService) EtcdMemberList(
+	ctx context.Context, req *machineapi.EtcdMemberListRequest,
+) (*machineapi.EtcdMemberListResponse, error) {
+	m := requestOf(ctx).target
+	e, err := localMember(m, "member list")
+	switch {
+	case err != nil && (req.GetQueryLocal() || !m.controlPlane()):
+		return nil, err
+	case req.GetQueryLocal() && e.learner:
+		return nil, errors.New(etcdNoLearners)
+	case e == nil || e.learner:
+		if e = s.etcd.anyVoter(m); e == nil {
+			return nil, errors.New("no controlplane endpoints discovered yet")
+		}
+	}
+	if e.cluster.elect() == 0 {
+		return nil, errors.New(etcdNoLeader)
+	}
+	list := &machineapi.EtcdMembers{}
+	for _, x := range e.cluster.members {
+		url := "https://" + x.machine.spec.Address
+		listed := &machineapi.EtcdMember{
+			Id: x.id, Hostname: x.name, IsLearner: x.learner, PeerUrls: []string{url + ":2380"},
+		}
+		if x.name != "" {
+			listed.ClientUrls = []string{url + ":2379"}
+		}
+		list.LegacyMembers = append(list.LegacyMembers, x.name)
+		list.Members = append(list.Members, listed)
+	}
+	return &machineapi.EtcdMemberListResponse{Messages: []*machineapi.EtcdMembers{list}}, nil
+}
+
+// EtcdStatus is the one call that a learner answers, too.
+func (s *machineService) EtcdStatus(
+	ctx context.Context, _ *emptypb.Empty,
+) (*machineapi.EtcdStatusResponse, error) {
+	e, err := localMember(requestOf(ctx).target, "etcd status")
+	if err != nil {
+		return nil, err
+	}
+	c := e.cluster
+	state := &machineapi.EtcdMemberStatus{
+		MemberId: e.id, IsLearner: e.learner, ProtocolVersion: "3.6.9", StorageVersion: "3.6.0",
+		DbSize: 4 << 20, DbSizeInUse: 2 << 20,
+		Leader: c.elect(), RaftTerm: c.term, RaftIndex: c.index, RaftAppliedIndex: c.index,
+	}
+	if state.Leader == 0 {
+		state.Errors = append(state.Errors, etcdNoLeader)
+	}
+	for _, a := range alarms(c) {
+		text := fmt.Sprintf("memberID:%d alarm:%s ", a.GetMemberId(), a.GetAlarm())
+		state.Errors = append(state.Errors, text)
+	}
+	return &machineapi.EtcdStatusResponse{Messages: []*machineapi.EtcdStatus{{MemberStatus: state}}}, nil
+}
+
+// EtcdAlarmList lists the alarms of all members.
+func (s *machineService) EtcdAlarmList(
+	ctx context.Context, _ *emptypb.Empty,
+) (*machineapi.EtcdAlarmListResponse, error) {
+	e, err := localMember(requestOf(ctx).target, "etcd alarm list")
+	switch {
+	case err != nil:
+		return nil, err
+	case e.learner:
+		return nil, errors.New("failed to list etcd alarms: " + etcdNoLearners)
+	case e.cluster.elect() == 0:
+		return nil, errors.New("failed to list etcd alarms: " + etcdNoLeader)
+	}
+	list := []*machineapi.EtcdAlarm{{MemberAlarms: alarms(e.cluster)}}
+	return &machineapi.EtcdAlarmListResponse{Messages: list}, nil
+}
+
+func alarms(c *etcdCluster) []*machineapi.EtcdMemberAlarm {
+	var list []*machineapi.EtcdMemberAlarm
+	for _, e := range c.members {
+		if e.alarm != machineapi.EtcdMemberAlarm_NONE {
+			list = append(list, &machineapi.EtcdMemberAlarm{MemberId: e.id, Alarm: e.alarm})
+		}
+	}
+	return list
+}
+
+// ServiceList lists the machine's services by name, as `talosctl services` shows them.
+func (s *machineService) ServiceList(
+	ctx context.Context, _ *emptypb.Empty,
+) (*machineapi.ServiceListResponse, error) {
+	m := requestOf(ctx).target
+	var list []*machineapi.ServiceInfo
+	for _, id := range []string{"apid", "auditd", "containerd", "machined", "syslogd", "udevd"} {
+		list = append(list, healthy(id))
+	}
+	if m.installed != nil {
+		cri := notYet("cri", "Waiting", "Waiting for network")
+		if m.ready {
+			cri = healthy("cri")
+		}
+		list = append(list, afterCRI(m, "kubelet"), cri)
+	}
+	if m.controlPlane() {
+		list = append(list, healthy("trustd"), etcdInfo(m))
+	}
+	slices.SortFunc(list, func(a, b *machineapi.ServiceInfo) int { return cmp.Compare(a.GetId(), b.GetId()) })
+	return &machineapi.ServiceListResponse{Messages: []*machineapi.ServiceList{{Services: list}}}, nil
+}
+
+func afterCRI(m *machine, id string) *machineapi.ServiceInfo {
+	if m.ready {
+		return healthy(id)
+	}
+	return notYet(id, "Waiting", `Waiting for service "cri" to be "up"`)
+}
+
+// etcdInfo is the state of etcd. It prepares while there is no cluster to join; a
+// learner runs and fails its health check.
+func etcdInfo(m *machine) *machineapi.ServiceInfo {
+	switch {
+	case !m.ready:
+		return afterCRI(m, "etcd")
+	case m.etcd == nil || !m.etcd.serves():
+		return notYet("etcd", "Preparing", "Running pre state")
+	case m.etcd.learner:
+		return unhealthy("etcd", etcdNoLearners)
+	case m.etcd.cluster.elect() == 0:
+		return unhealthy("etcd", "context deadline exceeded")
+	default:
+		return healthy("etcd")
+	}
+}
+
+func healthy(id string) *machineapi.ServiceInfo {
+	return service(id, "Running", &machineapi.ServiceHealth{Healthy: true}, "Health check successful")
+}
+
+func unhealthy(id, why string) *machineapi.ServiceInfo {
+	health := &machineapi.ServiceHealth{LastMessage: why}
+	return service(id, "Running", health, "Health check failed: "+why)
+}
+
+func notYet(id, state, message string) *machineapi.ServiceInfo {
+	return service(id, state, &machineapi.ServiceHealth{Unknown: true}, message)
+}
+
+func service(id, state string, health *machineapi.ServiceHealth, message string) *machineapi.ServiceInfo {
+	events := &machineapi.ServiceEvents{Events: []*machineapi.ServiceEvent{
+		{Msg: "Starting service", State: "Starting"}, {Msg: message, State: state},
+	}}
+	return &machineapi.ServiceInfo{Id: id, State: state, Health: health, Events: events}
+}

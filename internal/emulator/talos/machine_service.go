@@ -1,0 +1,212 @@
+package talos
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/siderolabs/talos/pkg/machinery/api/common"
+	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/api/storage"
+	"github.com/siderolabs/talos/pkg/machinery/role"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// machineService answers for the target of a request. The proxy holds the fleet's
+// mutex while a unary call runs; streams take it themselves.
+type machineService struct {
+	machineapi.UnimplementedMachineServiceServer
+	world *world
+	power *power
+	etcd  *etcd
+}
+
+func onlyOnControlPlanes(api string) error {
+	return status.Errorf(codes.Unimplemented, "%s is only available on control plane nodes", api)
+}
+
+func (s *machineService) Version(ctx context.Context, _ *emptypb.Empty) (*machineapi.VersionResponse, error) {
+	v := &machineapi.Version{
+		Version: &machineapi.VersionInfo{
+			Tag: s.world.config.TalosVersion, Sha: "emulated", Os: "linux", Arch: "amd64",
+		},
+		Platform: &machineapi.PlatformInfo{Name: "nocloud", Mode: cloud{}.String()},
+	}
+	if requestOf(ctx).target.installed != nil {
+		v.Features = &machineapi.FeaturesInfo{Rbac: true}
+	}
+	return &machineapi.VersionResponse{Messages: []*machineapi.Version{v}}, nil
+}
+
+// ApplyConfiguration accepts a configuration from anyone in maintenance mode, and
+// from admins afterwards. The first one installs the machine: its API goes down
+// and returns with other certificates.
+func (s *machineService) ApplyConfiguration(
+	ctx context.Context, req *machineapi.ApplyConfigurationRequest,
+) (*machineapi.ApplyConfigurationResponse, error) {
+	r := requestOf(ctx)
+	m := r.target
+	if m.installed != nil && !r.roles.Includes(role.Admin) {
+		return nil, notAuthorized()
+	}
+	c, warnings, err := parse(req.GetData())
+	switch {
+	case err != nil:
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	case c == nil && m.installed != nil:
+		return nil, status.Error(codes.InvalidArgument, "the applied machine configuration doesn't contain "+
+			"v1alpha1 config, did you mean to patch the machine config instead?")
+	}
+	mode, details := applyMode(m.installed, c, req.GetMode())
+	if req.GetDryRun() {
+		details = fmt.Sprintf("Dry run summary:\n%s (skipped in dry-run).\n", details)
+	} else if c != nil { // a configuration without a machine section leaves maintenance mode as it is
+		s.power.apply(m, c, mode)
+	}
+	return &machineapi.ApplyConfigurationResponse{Messages: []*machineapi.ApplyConfiguration{
+		{Mode: mode, Warnings: warnings, ModeDetails: details},
+	}}, nil
+}
+
+// applyMode decides how next comes into force. The emulator reboots only for
+// another role or CA; Talos has a longer list.
+func applyMode(
+	now, next *installed, wanted machineapi.ApplyConfigurationRequest_Mode,
+) (machineapi.ApplyConfigurationRequest_Mode, string) {
+	const (
+		auto     = machineapi.ApplyConfigurationRequest_AUTO
+		reboot   = machineapi.ApplyConfigurationRequest_REBOOT
+		noReboot = machineapi.ApplyConfigurationRequest_NO_REBOOT
+		staged   = machineapi.ApplyConfigurationRequest_STAGED
+
+		withReboot    = "Applied configuration with a reboot"
+		withoutReboot = "Applied configuration without a reboot"
+	)
+	switch {
+	case wanted == staged:
+		return staged, "Staged configuration to be applied after the next reboot"
+	case now == nil && (wanted == auto || wanted == reboot):
+		return noReboot, withoutReboot
+	case wanted == reboot:
+		return reboot, withReboot
+	case wanted == auto && (now.controlPlane != next.controlPlane || now.ca != next.ca):
+		return reboot, withReboot
+	case wanted == auto:
+		return noReboot, withoutReboot
+	default:
+		return wanted, withoutReboot
+	}
+}
+
+// Bootstrap founds etcd on the machine. Like Talos, it checks only the machine's
+// own disk: two bootstrapped machines are two clusters.
+func (s *machineService) Bootstrap(
+	ctx context.Context, _ *machineapi.BootstrapRequest,
+) (*machineapi.BootstrapResponse, error) {
+	m := requestOf(ctx).target
+	switch {
+	case !m.ready:
+		return nil, status.Error(codes.FailedPrecondition, "bootstrap is not available yet")
+	case !m.controlPlane():
+		return nil, onlyOnControlPlanes("bootstrap")
+	case m.etcd != nil:
+		return nil, status.Error(codes.AlreadyExists, "etcd data directory is not empty")
+	}
+	s.etcd.found(m)
+	return &machineapi.BootstrapResponse{Messages: []*machineapi.Bootstrap{{}}}, nil
+}
+
+// actor is the id of a sequence that a caller started.
+const actor = "00000000-0000-4000-8000-000000000000"
+
+func (s *machineService) Reboot(
+	ctx context.Context, _ *machineapi.RebootRequest,
+) (*machineapi.RebootResponse, error) {
+	s.power.boot(requestOf(ctx).target, s.world.config.Delays.Boot)
+	return &machineapi.RebootResponse{Messages: []*machineapi.Reboot{{ActorId: actor}}}, nil
+}
+
+func (s *machineService) Shutdown(
+	ctx context.Context, _ *machineapi.ShutdownRequest,
+) (*machineapi.ShutdownResponse, error) {
+	s.power.shutDown(requestOf(ctx).target)
+	return &machineapi.ShutdownResponse{Messages: []*machineapi.Shutdown{{ActorId: actor}}}, nil
+}
+
+// Reset leaves etcd if it is graceful, wipes the disks, and starts in maintenance
+// mode or switches off.
+func (s *machineService) Reset(
+	ctx context.Context, req *machineapi.ResetRequest,
+) (*machineapi.ResetResponse, error) {
+	m := requestOf(ctx).target
+	s.power.elections.resign(m)
+	if m.etcd != nil && req.GetGraceful() {
+		m.etcd.leave()
+	}
+	s.power.wipe(m)
+	if hook := s.world.config.Hooks.OnReset; hook != nil {
+		address := m.spec.Address
+		s.world.later(func() { hook(address) })
+	}
+	if req.GetReboot() {
+		s.power.boot(m, s.world.config.Delays.Boot)
+	} else {
+		s.power.shutDown(m)
+	}
+	return &machineapi.ResetResponse{Messages: []*machineapi.Reset{{ActorId: actor}}}, nil
+}
+
+func (s *machineService) Kubeconfig(_ *emptypb.Empty, out machineapi.MachineService_KubeconfigServer) error {
+	unlock := s.world.lock()
+	c := requestOf(out.Context()).target.installed
+	unlock()
+	if c == nil || !c.controlPlane { // nil after a reset since the request came in
+		return onlyOnControlPlanes("kubeconfig")
+	}
+	archive, err := adminKubeconfig(c.config.Cluster())
+	if err != nil {
+		return err
+	}
+	return out.Send(&common.Data{Bytes: archive})
+}
+
+// List knows one folder: etcd's, which has content after the bootstrap or the join.
+func (s *machineService) List(r *machineapi.ListRequest, out machineapi.MachineService_ListServer) error {
+	unlock := s.world.lock()
+	m := requestOf(out.Context()).target
+	exists, data := m.ready && m.controlPlane() && r.GetRoot() == "/var/lib/etcd", m.etcd != nil
+	unlock()
+	if !exists {
+		return status.Errorf(codes.Unknown, "lstat %s: no such file or directory", r.GetRoot())
+	}
+	err := out.Send(&machineapi.FileInfo{Name: r.GetRoot(), RelativeName: ".", IsDir: true})
+	if err != nil || !data {
+		return err
+	}
+	return out.Send(&machineapi.FileInfo{Name: r.GetRoot() + "/member", RelativeName: "member", IsDir: true})
+}
+
+// storageService answers the calls about disks.
+type storageService struct {
+	storage.UnimplementedStorageServiceServer
+}
+
+func (*storageService) Disks(ctx context.Context, _ *emptypb.Empty) (*storage.DisksResponse, error) {
+	m := requestOf(ctx).target
+	disks := m.spec.Disks
+	if len(disks) == 0 {
+		disks = []Disk{{Device: "/dev/sda", Model: "QEMU HARDDISK", Size: 32 << 30}}
+	}
+	answer := &storage.Disks{}
+	for i, d := range disks {
+		answer.Disks = append(answer.Disks, &storage.Disk{
+			DeviceName: d.Device, Model: d.Model, Serial: d.Serial, Size: d.Size, Type: storage.Disk_HDD,
+			BusPath:    "/pci0000:00/0000:00:05.0/" + strings.TrimPrefix(d.Device, "/dev/"),
+			Subsystem:  "/sys/class/block",
+			SystemDisk: i == 0 && m.installed != nil,
+		})
+	}
+	return &storage.DisksResponse{Messages: []*storage.Disks{answer}}, nil
+}

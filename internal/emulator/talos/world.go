@@ -1,0 +1,115 @@
+package talos
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/cosi-project/runtime/pkg/state"
+)
+
+// world is what the parts of a fleet share. Its mutex guards all of them.
+type world struct {
+	config Config
+	ctx    context.Context // until Close
+	end    context.CancelFunc
+
+	mu       sync.Mutex
+	machines []*machine // in the order of their first Boot
+	pending  []func()   // runs once the mutex is released
+	closed   bool
+}
+
+// machine is one Machine and its state.
+type machine struct {
+	spec      Machine
+	stage     Stage
+	life      int // counts starts and power cuts: a pending step of an earlier life is void
+	timers    []func() bool
+	server    *apid
+	resources state.CoreState // of the running system
+	up        context.Context // as long as it runs
+	down      context.CancelFunc
+	ready     bool // container runtime and kubelet are up: bootstrap is available
+
+	// What the disks hold.
+	installed *installed // the configuration in force; nil on a blank disk
+	staged    *installed // comes into force at the next start
+	etcd      *member
+
+	announcing   bool // OnBootstrap is due
+	campaigns    bool // it competes for its virtual addresses, or is about to
+	awaitsSigner bool // a worker that has its configuration and no certificate yet
+}
+
+func (m *machine) hostname() string {
+	if m.installed != nil && m.installed.hostname != "" {
+		return m.installed.hostname
+	}
+	return m.spec.Name
+}
+
+func (m *machine) controlPlane() bool { return m.installed != nil && m.installed.controlPlane }
+
+// uplink is the machine's network link.
+func (m *machine) uplink() string {
+	if len(m.spec.Links) != 0 {
+		return m.spec.Links[0]
+	}
+	return "ens18"
+}
+
+// find returns the machine that an address or a hostname names.
+func (w *world) find(name string) *machine {
+	for _, m := range w.machines {
+		if m.spec.Address == name || (name != "" && m.hostname() == name) {
+			return m
+		}
+	}
+	return nil
+}
+
+// lock takes the mutex. unlock releases it and then runs what later has kept.
+func (w *world) lock() (unlock func()) {
+	w.mu.Lock()
+	return func() {
+		pending := w.pending
+		w.pending = nil
+		w.mu.Unlock()
+		for _, fn := range pending {
+			fn()
+		}
+	}
+}
+
+// later keeps fn until the mutex is released, as hooks require.
+func (w *world) later(fn func()) { w.pending = append(w.pending, fn) }
+
+// after runs fn under the mutex once d has passed, unless the machine has lost
+// power or restarted in between.
+func (w *world) after(m *machine, d time.Duration, fn func()) {
+	life := m.life
+	m.timers = append(m.timers, w.inTime(d, func() {
+		if m.life == life {
+			fn()
+		}
+	}))
+}
+
+// inTime runs fn under the mutex once d has passed, whatever the machines do meanwhile.
+func (w *world) inTime(d time.Duration, fn func()) (stop func() bool) {
+	return w.config.AfterFunc(d, func() {
+		defer w.lock()()
+		if !w.closed {
+			fn()
+		}
+	})
+}
+
+// fail reports an error that no client can get.
+func (w *world) fail(m *machine, err error) {
+	if hook := w.config.Hooks.OnError; hook != nil {
+		address := m.spec.Address
+		w.later(func() { hook(address, err) })
+	}
+}
