@@ -63,7 +63,7 @@ func (r *run) adoptOne(ctx context.Context, s *config.Stage, a *config.Adopt, wo
 			return false, err
 		}
 	}
-	err := work.Import(ctx, a.Address, id)
+	err := work.root.Import(ctx, a.Address, id)
 	if errors.Is(err, terraform.ErrNoSuchObject) {
 		return false, nil
 	}
@@ -131,5 +131,5 @@ func (r *run) keepAdopted(ctx context.Context, s *config.Stage, work *workshop, 
 	}
 	err := fmt.Errorf("adopt %s: what exists differs so much from what the stage describes that Terraform would delete it and make it anew; nothing was changed. "+
 		"Correct the id in its adopt block, or the stage; or delete the object if nobody needs it", strings.Join(lost, ", "))
-	return errors.Join(err, work.Forget(ctx, lost))
+	return errors.Join(err, work.root.Untrack(ctx, lost))
 }

@@ -53,7 +53,7 @@ func (r *creation) agree(ctx context.Context, s *config.Stage, work *workshop, p
 	if len(lost) == 0 {
 		return nil
 	}
-	names, err := work.Differing(ctx, plan)
+	names, err := plan.ChangedAttributes(ctx)
 	if err != nil {
 		return err
 	}

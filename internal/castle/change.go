@@ -87,12 +87,12 @@ func (r *creation) plan(ctx context.Context, s *config.Stage, work *workshop, ap
 		if approved.isExact() {
 			plan, err = approved.plan(work)
 		} else {
-			plan, err = work.Plan(ctx, terraform.PlanOptions{})
+			plan, err = work.root.Plan(ctx, terraform.PlanOptions{})
 		}
 		if err != nil || plan.Empty || !outlivesState(s) {
 			return err
 		}
-		if objects, err = work.Objects(ctx, plan); err != nil {
+		if objects, err = plan.Objects(ctx); err != nil {
 			err = errors.Join(err, plan.Discard())
 		}
 		return err

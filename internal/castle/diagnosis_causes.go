@@ -14,7 +14,7 @@ type knownFailure struct {
 }
 
 // failureList is what castle knows of failed steps, the most telling first. What
-// passes by itself is recognised in terraform.Passes, and explained below.
+// passes by itself is recognised in terraform.FailureOf, and explained below.
 func failureList() []knownFailure {
 	return []knownFailure{
 		{
@@ -88,7 +88,7 @@ func failureList() []knownFailure {
 
 // stepCause finds an error's words on the list.
 func stepCause(words string) (cause, look string) {
-	kind := terraform.Passes(words)
+	kind := terraform.FailureOf(words)
 	words = strings.ToLower(words)
 next:
 	for _, known := range failureList() {
@@ -103,8 +103,8 @@ next:
 }
 
 // passingCauses explain what did not pass, though it was tried again.
-func passingCauses() map[terraform.Passing]string {
-	return map[terraform.Passing]string{
+func passingCauses() map[terraform.Failure]string {
+	return map[terraform.Failure]string{
 		terraform.Locked:     "Proxmox is still busy with another task of this VM or its storage; the same command goes on when that has ended",
 		terraform.Throttled:  "the service limits how often it may be asked; the same command goes on when that has passed",
 		terraform.Overloaded: "the service is down or overloaded, or what stands before it does not reach it; the same command goes on when it answers",

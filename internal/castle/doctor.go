@@ -28,7 +28,7 @@ func Doctor(ctx context.Context, o Options, lab string) (*doctor.Report, error) 
 	machine := doctor.Machine{
 		Environ: o.Environ, StateRoot: root, Lab: lab, Resolve: net.DefaultResolver.LookupHost,
 		Terraform: func(ctx context.Context) (terraform.Candidate, error) {
-			return terraform.Look(ctx, filepath.Join(root, ".terraform"))
+			return terraform.Preview(ctx, filepath.Join(root, ".terraform"))
 		},
 	}
 	if o.Cluster == "" {

@@ -25,7 +25,7 @@ func (r *creation) fingerprint(ctx context.Context, s *config.Stage) (*state.Fin
 	if err != nil {
 		return nil, err
 	}
-	return r.fingerprintOf(s, work.Root)
+	return r.fingerprintOf(s, work.root)
 }
 
 func (r *run) fingerprintOf(s *config.Stage, root *terraform.Root) (*state.Fingerprint, error) {
@@ -42,7 +42,7 @@ func (r *run) fingerprintOf(s *config.Stage, root *terraform.Root) (*state.Finge
 			return nil, err
 		}
 	}
-	f.Add("terraform", []byte(root.SHA256))
+	f.Add("terraform", []byte(root.Binary.SHA256))
 	hashes, err := root.ProviderHashes()
 	if err != nil {
 		return nil, err

@@ -176,10 +176,10 @@ func (r *run) forget(ctx context.Context, dir *state.Stage, f *Forgetting) (err 
 		return err
 	}
 	// The snapshot is the backup. Terraform insists on one of its own.
-	backup := filepath.Join(work.Dir, "castle.backup")
+	backup := filepath.Join(work.root.Dir, "castle.backup")
 	args := append([]string{"state", "rm", "-backup=" + backup}, f.addresses...)
 	err = during("state rm", r.step(f.Stage, f.Layer, "state rm", func() error {
-		code, err := work.Exec(ctx, args, strings.NewReader(""), work.Log, work.Log)
+		code, err := work.root.Exec(ctx, args, strings.NewReader(""), work.root.Log, work.root.Log)
 		if err == nil && code != 0 {
 			err = fmt.Errorf("exit code %d", code)
 		}

@@ -66,7 +66,7 @@ func (r *run) importIfThere(ctx context.Context, at place, work *workshop, c sta
 		return err
 	}
 	err = r.step(at.name, at.layer, "import", func() error {
-		err := work.Import(ctx, c.Address, c.ID)
+		err := work.root.Import(ctx, c.Address, c.ID)
 		if errors.Is(err, terraform.ErrNotConfigured) {
 			err = r.importRecorded(ctx, at, work, c)
 		}
@@ -93,7 +93,7 @@ func (r *run) importRecorded(ctx context.Context, at place, work *workshop, c st
 	if err := r.materialiseRecorded(ctx, rec, work); err != nil {
 		return err
 	}
-	return work.Import(ctx, c.Address, c.ID)
+	return work.root.Import(ctx, c.Address, c.ID)
 }
 
 // takeIn takes into the state what a run that was cut short was making of a
@@ -118,10 +118,10 @@ func (r *creation) takeIn(ctx context.Context, s *config.Stage, work *workshop, 
 	if err := r.importLost(ctx, place{s.Name, s.Layer}, work, lost, r.outside(s)); err != nil {
 		return nil, err
 	}
-	if err := work.Materialise(s.Module, override); err != nil { // it may hold another module now
+	if err := work.root.Materialise(s.Module, override); err != nil { // it may hold another module now
 		return nil, err
 	}
-	if err := work.Init(ctx); err != nil {
+	if err := work.root.Init(ctx); err != nil {
 		return nil, err
 	}
 	return r.readState(dir)

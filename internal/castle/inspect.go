@@ -97,10 +97,10 @@ func (c *Castle) Terraform(ctx context.Context, name string, args []string, stdi
 		return 0, diags
 	}
 	override.Inputs = inputs
-	if err := work.Materialise(s.Module, override); err != nil {
+	if err := work.root.Materialise(s.Module, override); err != nil {
 		return 0, err
 	}
-	if err := work.Init(ctx); err != nil {
+	if err := work.root.Init(ctx); err != nil {
 		return 0, err
 	}
 	dir := c.dir.Stage(s.Name)
@@ -112,7 +112,7 @@ func (c *Castle) Terraform(ctx context.Context, name string, args []string, stdi
 		return 0, err
 	}
 	r.emit(event.Event{Kind: event.StepStarted, Layer: s.Layer, Stage: s.Name, Step: "terraform"})
-	code, err = work.Exec(ctx, args, stdin, stdout, stderr)
+	code, err = work.root.Exec(ctx, args, stdin, stdout, stderr)
 	return code, errors.Join(err, r.recordMade(s, work), r.doubtMarks(dir, before))
 }
 

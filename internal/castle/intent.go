@@ -28,7 +28,7 @@ func (w *workshop) apply(ctx context.Context, r *run, dir *state.Stage, plan *te
 		return fmt.Errorf("what is about to be changed cannot be written down, so nothing was changed: %w", err)
 	}
 	w.intent.Store(intent)
-	err = w.Apply(ctx, plan)
+	err = w.root.Apply(ctx, plan)
 	w.intent.Store(nil)
 	noted := intent.Close()
 	if err = errors.Join(err, dir.Snapshot()); err != nil {
@@ -51,7 +51,7 @@ func (w *workshop) note(c terraform.Change) {
 // doubt keeps in the intent that a failed change may have made something all the
 // same: the answer may have been lost, or Terraform was interrupted.
 func (w *workshop) doubt(d terraform.Diagnostic) {
-	if intent := w.intent.Load(); intent != nil && d.Address != "" && !d.Taken() {
+	if intent := w.intent.Load(); intent != nil && d.Address != "" && !d.AlreadyExists() {
 		intent.Note(d.Address, "create", state.Unsure)
 	}
 }
@@ -80,7 +80,7 @@ func (r *creation) before(ctx context.Context, s *config.Stage, work *workshop, 
 	}
 	yes, err := r.outside(s).has(ctx, o.Type, o.ID, func(string) {})
 	if errors.Is(err, errUnasked) {
-		yes, err = work.Exists(ctx, o.Address, o.ID)
+		yes, err = work.root.Exists(ctx, o.Address, o.ID)
 	}
 	switch {
 	case err != nil:

@@ -124,15 +124,15 @@ func (r *roots) works() []event.Operation {
 	defer r.mu.Unlock()
 	all := []event.Operation{}
 	for _, w := range r.all {
-		doing := w.Doing()
+		doing := w.root.Operation()
 		if doing == nil {
 			continue
 		}
 		one := event.Operation{Layer: w.layer, Stage: w.stage, Command: doing.Command, Since: doing.Since}
-		if len(doing.Begun) == 0 {
+		if len(doing.Resources) == 0 {
 			all = append(all, one)
 		}
-		for _, b := range doing.Begun {
+		for _, b := range doing.Resources {
 			one.Address, one.Action, one.Since = b.Address, b.Action, b.Since
 			all = append(all, one)
 		}

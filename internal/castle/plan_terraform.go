@@ -28,15 +28,15 @@ func (p *planning) terraform(ctx context.Context, s *config.Stage, inputs map[st
 	defer func() { err = errors.Join(err, work.Close()) }()
 	override := p.override(s)
 	override.Inputs = inputs
-	if err := work.Materialise(s.Module, override); err != nil {
+	if err := work.root.Materialise(s.Module, override); err != nil {
 		return err
 	}
-	if err := work.Init(ctx); err != nil {
+	if err := work.root.Init(ctx); err != nil {
 		return err
 	}
 	var plan *terraform.Plan
 	err = p.step(s.Name, s.Layer, "plan", func() (err error) {
-		plan, err = work.Plan(ctx, terraform.PlanOptions{})
+		plan, err = work.root.Plan(ctx, terraform.PlanOptions{})
 		return err
 	})
 	if err != nil {
@@ -58,7 +58,7 @@ func (p *planning) terraform(ctx context.Context, s *config.Stage, inputs map[st
 	}
 	var names map[string][]string
 	if slices.ContainsFunc(plan.Changes, func(c terraform.Change) bool { return c.Action == "update" || c.Action == "replace" }) {
-		if names, err = work.Differing(ctx, plan); err != nil {
+		if names, err = plan.ChangedAttributes(ctx); err != nil {
 			return err
 		}
 	}
@@ -73,7 +73,7 @@ func (p *planning) hear(ctx context.Context, s *config.Stage, work *workshop, pl
 	if err != nil || st.Exists || !s.Volatile || len(plan.Changes) > 0 {
 		return err
 	}
-	values, known, err := work.Outputs(ctx, plan)
+	values, known, err := plan.Outputs(ctx)
 	if err != nil || !known {
 		return err
 	}

@@ -234,11 +234,11 @@ func (r *run) letGo(ctx context.Context, at place, work *workshop, lost []string
 		return nil
 	}
 	r.notice(fmt.Sprintf("%s: not what the stage has left it any more: %s", at.name, strings.Join(lost, ", ")))
-	return r.step(at.name, at.layer, "state rm", func() error { return work.Forget(ctx, lost) })
+	return r.step(at.name, at.layer, "state rm", func() error { return work.root.Untrack(ctx, lost) })
 }
 
 func (r *run) importOne(ctx context.Context, stage, layer string, work *workshop, one gate.Import) error {
-	err := r.step(stage, layer, "import", func() error { return work.Import(ctx, one.Address, one.ID) })
+	err := r.step(stage, layer, "import", func() error { return work.root.Import(ctx, one.Address, one.ID) })
 	if err != nil {
 		return fmt.Errorf("import %s as %s: %w", one.What, one.Address, err)
 	}

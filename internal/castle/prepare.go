@@ -48,10 +48,10 @@ func (r *creation) prepare(ctx context.Context, s *config.Stage) (*workshop, err
 	if err != nil {
 		return nil, err
 	}
-	if err := w.Materialise(s.Module, r.override(s)); err != nil {
+	if err := w.root.Materialise(s.Module, r.override(s)); err != nil {
 		return w, err
 	}
-	return w, r.persist(ctx, s.Name, s.Layer, func(bool) error { return w.Init(ctx) })
+	return w, r.persist(ctx, s.Name, s.Layer, func(bool) error { return w.root.Init(ctx) })
 }
 
 func (r *run) override(s *config.Stage) terraform.Override {

@@ -129,7 +129,7 @@ func (r *destruction) terraform(ctx context.Context, d *Doomed, work *workshop) 
 		defer stop()
 	}
 	err := r.step(d.Record.Name, d.Record.Layer, "destroy", func() error {
-		plan, err := work.Plan(ctx, options)
+		plan, err := work.root.Plan(ctx, options)
 		if err != nil {
 			return err
 		}

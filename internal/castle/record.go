@@ -59,7 +59,7 @@ func (r *run) record(s *config.Stage, work *workshop) error {
 		}
 		rec.Adopts = append(rec.Adopts, state.RecordedAdopt{Address: a.Address, Exists: check})
 	}
-	inputs, err := work.Inputs()
+	inputs, err := work.root.Inputs()
 	if err != nil {
 		return err
 	}
@@ -147,10 +147,10 @@ func (r *run) materialiseRecorded(ctx context.Context, rec state.Record, work *w
 		return err
 	}
 	override := terraform.Override{InCluster: rec.InCluster, Kubeconfig: r.dir.Kubeconfig(), Kept: inputs}
-	if err := work.Materialise(module, override); err != nil {
+	if err := work.root.Materialise(module, override); err != nil {
 		return err
 	}
-	return work.Init(ctx)
+	return work.root.Init(ctx)
 }
 
 // keptInputs lie in the module's copy, so that both are replaced in one step.

@@ -123,5 +123,5 @@ func (e *silence) Unwrap() error { return e.error }
 
 // Transient says whether the answer may come at another try.
 func (e *silence) Transient() bool {
-	return errors.Is(e.error, io.EOF) || errors.Is(e.error, io.ErrUnexpectedEOF) || terraform.Passes(e.Error()) != terraform.Lasting
+	return errors.Is(e.error, io.EOF) || errors.Is(e.error, io.ErrUnexpectedEOF) || terraform.FailureOf(e.Error()) != terraform.Permanent
 }

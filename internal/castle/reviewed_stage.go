@@ -80,7 +80,7 @@ func (a *approval) plan(work *workshop) (*terraform.Plan, error) {
 	for _, c := range a.stage.Changes {
 		changes = append(changes, terraform.Change{Address: c.Address, Action: c.Action, Phase: terraform.Planned})
 	}
-	return work.Restore(a.stage.Saved, changes)
+	return work.root.Restore(a.stage.Saved, changes)
 }
 
 // unadopted makes sure that there is nothing to be adopted, which the saved plan
@@ -139,7 +139,7 @@ func (r *creation) within(ctx context.Context, a *approval, work *workshop, plan
 		}
 		return nil
 	}
-	names, err := work.Differing(ctx, plan)
+	names, err := plan.ChangedAttributes(ctx)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func (r *roots) add(w *workshop) {
 
 // workshop is one stage's root module with its log.
 type workshop struct {
-	*terraform.Root
+	root         *terraform.Root
 	stage, layer string
 	log          io.Closer
 	intent       atomic.Pointer[state.IntentLog] // of the apply that goes on
@@ -45,7 +45,7 @@ func (r *run) open(stage, layer string) (*workshop, error) {
 	log := r.masker.Writer(file)
 	dir := r.dir.Stage(stage)
 	w := &workshop{stage: stage, layer: layer, log: closers{log, file}}
-	w.Root = &terraform.Root{
+	w.root = &terraform.Root{
 		Binary: binary, Dir: dir.Work(), StatePath: dir.StatePath(),
 		PluginCache: r.shared(".plugins"), Env: r.options.Environ, Run: r.id, Log: log,
 		OnError: w.doubt,
@@ -83,7 +83,7 @@ func (r *roots) kill(ctx context.Context) error {
 	r.mu.Unlock()
 	var errs []error
 	for _, root := range all {
-		errs = append(errs, root.Kill(ctx))
+		errs = append(errs, root.root.Kill(ctx))
 	}
 	return errors.Join(errs...)
 }

@@ -123,10 +123,10 @@ func (r *creation) try(ctx context.Context, s *config.Stage, work *workshop) err
 	r.hide(s, inputs)
 	override := r.override(s)
 	override.Inputs = inputs
-	if err := work.Materialise(s.Module, override); err != nil {
+	if err := work.root.Materialise(s.Module, override); err != nil {
 		return err
 	}
-	if err := work.Init(ctx); err != nil {
+	if err := work.root.Init(ctx); err != nil {
 		return err
 	}
 	dir := r.dir.Stage(s.Name)

@@ -171,7 +171,7 @@ func (r *destruction) reread(ctx context.Context, v *Doomed, token string) (now 
 	if err := errors.Join(dir.Fingerprint().Clear(), dir.Snapshot()); err != nil {
 		return "", err
 	}
-	err = r.step(v.Record.Name, v.Record.Layer, "apply", func() error { return work.Apply(ctx, nil) })
+	err = r.step(v.Record.Name, v.Record.Layer, "apply", func() error { return work.root.Apply(ctx, nil) })
 	if err = errors.Join(err, dir.Snapshot()); err != nil {
 		return "", err
 	}

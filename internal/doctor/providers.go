@@ -40,23 +40,23 @@ func (x *examination) providers(ctx context.Context) []Finding {
 		case at.Local != "":
 			here = append(here, short)
 			continue
-		case at.Ask == "":
+		case at.URL == "":
 			found = append(found, red("add it to the mirror, or allow `direct` in provider_installation", "%s: no mirror of Terraform's configuration has it for %s_%s, and it may come from nowhere else",
 				short, runtime.GOOS, runtime.GOARCH)...)
 			continue
 		}
-		err, asked := silent[at.Ask]
+		err, asked := silent[at.URL]
 		if !asked {
-			err = answers(ctx, at.Ask)
-			silent[at.Ask] = err
+			err = answers(ctx, at.URL)
+			silent[at.URL] = err
 		}
 		switch {
 		case err == nil:
 			there = append(there, short)
 		case terraform.Holds(x.Plugins, source):
-			found = append(found, yellow("stages that are initialised already need nothing; for others: "+elsewhere, "%s is in castle's cache, but %s does not answer: %v", short, at.Ask, err)...)
+			found = append(found, yellow("stages that are initialised already need nothing; for others: "+elsewhere, "%s is in castle's cache, but %s does not answer: %v", short, at.URL, err)...)
 		default:
-			found = append(found, red(elsewhere, "%s: %s does not answer: %v", short, at.Ask, err)...)
+			found = append(found, red(elsewhere, "%s: %s does not answer: %v", short, at.URL, err)...)
 		}
 	}
 	if len(found) > 0 {

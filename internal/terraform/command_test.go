@@ -16,7 +16,6 @@ import (
 
 func TestPlanHasTheChangesAndApplyUsesItUpOnce(t *testing.T) {
 	r, home := fake(t)
-	r.Parallelism = 4
 	put(t, filepath.Join(home, "plan.out"), applied)
 	put(t, filepath.Join(home, "plan.exit"), "2")
 	p, err := r.Plan(t.Context(), PlanOptions{Destroy: true, Targets: []string{`a.b["c"]`}})
@@ -37,8 +36,8 @@ func TestPlanHasTheChangesAndApplyUsesItUpOnce(t *testing.T) {
 	}
 	lines, _ := calls(t, home)
 	want := []string{
-		"plan -no-color -input=false -detailed-exitcode -lock-timeout=0s -out=" + p.File + " -lock=true -parallelism=4 -refresh=true -destroy -target=a.b[\"c\"] -json",
-		"apply -no-color -auto-approve -input=false -lock=true -parallelism=4 -refresh=true -json " + p.File,
+		"plan -no-color -input=false -detailed-exitcode -lock-timeout=0s -out=" + p.File + " -lock=true -parallelism=10 -refresh=true -destroy -target=a.b[\"c\"] -json",
+		"apply -no-color -auto-approve -input=false -lock=true -parallelism=10 -refresh=true -json " + p.File,
 	}
 	if !slices.Equal(lines, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
@@ -74,7 +73,7 @@ func TestAFailedPlanOrApplyLeavesNoPlanBehind(t *testing.T) {
 	if !errors.Is(err, ErrStalePlan) || !strings.Contains(err.Error(), "errored.tfstate") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := os.Stat(r.planPath()); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(r.workdir().planPath()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a plan is left: %v", err)
 	}
 }

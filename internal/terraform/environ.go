@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// passed reports whether Terraform and its providers may see a variable of the
-// caller's environment. KUBE* is not among them: a stray KUBE_HOST overrides the
-// config_path of the providers that castle wires to the cluster. Nor are
-// TF_VAR_*, which castle has resolved already, and TF_CLI_ARGS*.
-func passed(name string) bool {
+// allowed reports whether Terraform and its providers get a variable of the caller's
+// environment. KUBE* is not among them: a stray KUBE_HOST overrides the config_path of
+// the providers that castle configures. Nor are TF_CLI_ARGS* and TF_VAR_*, which
+// castle has resolved already.
+func allowed(name string) bool {
 	switch name {
 	case "PATH", "HOME", "TMPDIR", "TF_CLI_CONFIG_FILE":
 		return true
@@ -18,8 +18,8 @@ func passed(name string) bool {
 	return providerVariable(name)
 }
 
-// providerVariable reports whether a variable changes what a provider does:
-// where it connects, through what and as whom.
+// providerVariable reports whether a variable changes where a provider connects,
+// through which proxy or as which user.
 func providerVariable(name string) bool {
 	switch name {
 	case "SSL_CERT_FILE", "SSL_CERT_DIR":
@@ -29,11 +29,16 @@ func providerVariable(name string) bool {
 	case "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY":
 		return true
 	}
-	return strings.HasPrefix(name, "INFISICAL_") || strings.HasPrefix(name, "VAULT_") || strings.HasPrefix(name, "PROXMOX_VE_")
+	for _, prefix := range []string{"INFISICAL_", "VAULT_", "PROXMOX_VE_"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
-// ProviderEnv returns those entries of environ that change what a provider does,
-// sorted. They belong to what a stage depends on.
+// ProviderEnv returns the sorted entries of environ that providers read. They belong
+// to a stage's fingerprint.
 func ProviderEnv(environ []string) []string {
 	var seen []string
 	for _, entry := range environ {
@@ -46,7 +51,7 @@ func ProviderEnv(environ []string) []string {
 	return seen
 }
 
-// environment is what every command of this root gets.
+// environment returns the environment of every command of this root.
 func (r *Root) environment() map[string]string {
 	env := filter(r.Env)
 	env["CASTLE_RUN"] = r.Run
@@ -54,17 +59,16 @@ func (r *Root) environment() map[string]string {
 	return env
 }
 
-// filter keeps what is allow-listed and adds what is always so.
+// filter keeps the allowed variables and adds CHECKPOINT_DISABLE.
 func filter(environ []string) map[string]string {
 	env := map[string]string{"CHECKPOINT_DISABLE": "1"}
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
-		if passed(name) {
+		if allowed(name) {
 			env[name] = value
 		}
 	}
-	// Terraform only warns about a file that is not there, but it warns in the
-	// output of every command.
+	// Terraform warns about a missing file in the output of every command.
 	if file, ok := env["TF_CLI_CONFIG_FILE"]; ok {
 		if _, err := os.Stat(file); err != nil {
 			delete(env, "TF_CLI_CONFIG_FILE")

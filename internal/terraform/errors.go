@@ -9,40 +9,43 @@ import (
 	"strings"
 )
 
-// ErrNoSuchObject says that there is nothing to import.
-var ErrNoSuchObject = errors.New("no such object")
+var (
+	// ErrNoSuchObject reports that the object of an import does not exist.
+	ErrNoSuchObject = errors.New("no such object")
+	// ErrNotConfigured reports that the configuration has no resource at the address.
+	ErrNotConfigured = errors.New("not in the configuration")
+	// ErrStateLocked reports that another Terraform is using the state.
+	ErrStateLocked = errors.New("state locked")
+	// ErrStalePlan reports that the state has changed since the plan was made.
+	ErrStalePlan = errors.New("plan stale")
+)
 
-// ErrNotConfigured says that the configuration has no such resource to import to.
-var ErrNotConfigured = errors.New("not in the configuration")
-
-// ErrStateLocked says that another Terraform is using the state.
-var ErrStateLocked = errors.New("state locked")
-
-// ErrStalePlan says that the state has changed since the plan was made.
-var ErrStalePlan = errors.New("plan stale")
-
-// Diagnostic is one error that Terraform reported. Its texts may hold secrets
-// that a provider has put there; whoever shows them masks them.
+// Diagnostic is one error of Terraform's. A provider may have put secrets into its
+// texts: they must be masked before they are shown.
 type Diagnostic struct {
 	Summary, Detail string
-	Address         string // of the resource, if it is about one
-	File            string // relative to the root module, if it is about a place in it
+	Address         string // of the resource, if any
+	File            string // relative to the root module, if any
 	Line            int
 }
 
-func (d Diagnostic) where() string {
-	var parts []string
-	if d.Address != "" {
-		parts = append(parts, d.Address)
-	}
-	if d.File != "" {
-		parts = append(parts, d.File+":"+strconv.Itoa(d.Line))
-	}
-	return strings.Join(parts, ", ")
+func (d Diagnostic) text() string { return d.Summary + "\n" + d.Detail }
+
+func (d Diagnostic) consequence() bool { return consequence.MatchString(d.Summary) }
+
+func (d Diagnostic) notConfigured() bool { return notConfigured.MatchString(d.text()) }
+
+// AlreadyExists reports whether the object of a create existed before.
+func (d Diagnostic) AlreadyExists() bool { return alreadyExists.MatchString(d.text()) }
+
+// noSuchObject reports whether the object of an import does not exist. A provider's
+// text counts only if it can mean nothing else.
+func (d Diagnostic) noSuchObject() bool {
+	return d.Summary == summaryNoSuchObject || notFound.MatchString(d.text()) && !notFoundElse.MatchString(d.text())
 }
 
-// short is the diagnostic in one line.
-func (d Diagnostic) short() string {
+// line is the diagnostic in one line.
+func (d Diagnostic) line() string {
 	text := oneLine(d.Summary)
 	if d.Address != "" {
 		text = d.Address + ": " + text
@@ -56,15 +59,14 @@ func (d Diagnostic) short() string {
 	return text
 }
 
-// gist is the detail's first paragraph, which says what happened; the others give
-// advice. One that ends in a colon goes on in the next. Where a provider only
-// passes on what its service said, the first one is advice, and the service has
-// a paragraph of its own.
+// gist is the detail's first paragraph, which tells what happened; the others give
+// advice. One that ends in a colon continues in the next. If a provider passes on the
+// text of its service, that paragraph is the first.
 func (d Diagnostic) gist() string {
 	var gist string
 	paragraphs := strings.Split(strings.TrimSpace(d.Detail), "\n\n")
-	if passed := slices.IndexFunc(paragraphs, passedOn.MatchString); passed > 0 {
-		paragraphs = paragraphs[passed:]
+	if at := slices.IndexFunc(paragraphs, serviceText.MatchString); at > 0 {
+		paragraphs = paragraphs[at:]
 	}
 	for _, paragraph := range paragraphs {
 		gist += paragraph + "\n"
@@ -75,15 +77,12 @@ func (d Diagnostic) gist() string {
 	return gist
 }
 
-// passedOn is how a provider of the plugin framework introduces somebody else's words.
-var passedOn = regexp.MustCompile(`^[A-Z][A-Za-z ]* Error: `)
-
-const longest = 400 // characters of a text that is to be one line
+const maxLine = 400 // characters of a text in one line
 
 func oneLine(text string) string {
 	line := []rune(strings.Join(strings.Fields(text), " "))
-	if len(line) > longest {
-		return string(line[:longest]) + " …"
+	if len(line) > maxLine {
+		return string(line[:maxLine]) + " …"
 	}
 	return string(line)
 }
@@ -91,106 +90,63 @@ func oneLine(text string) string {
 // Error is a Terraform command that failed. Its text is the first root cause in
 // one line; the log has all of it.
 type Error struct {
-	Command     string // init, plan, apply …
-	Diagnostics []Diagnostic
-	Rescued     string // errored.tfstate, if Terraform could not write the state
+	Command      string // init, plan, apply …
+	Diagnostics  []Diagnostic
+	ErroredState string // path of errored.tfstate, if Terraform could not write the state
 
-	last string // what it said last, if there are no diagnostics
+	lastLine string // of the output, if there are no diagnostics
 }
 
 func (e *Error) Error() string {
-	text := "terraform " + e.Command + ": " + e.last
+	text := "terraform " + e.Command + ": " + e.lastLine
 	if len(e.Diagnostics) > 0 {
-		text = e.cause().short()
+		root := slices.IndexFunc(e.Diagnostics, func(d Diagnostic) bool { return !d.consequence() })
+		text = e.Diagnostics[max(root, 0)].line()
 		if more := len(e.Diagnostics) - 1; more > 0 {
 			text += fmt.Sprintf("; and %d more", more)
 		}
 	}
-	if e.Rescued != "" {
-		text += "; the state could not be written and is in " + e.Rescued
+	if e.ErroredState != "" {
+		text += "; the state could not be written and is in " + e.ErroredState
 	}
 	return text
 }
 
-// cause returns the first diagnostic that does not follow from another one.
-func (e *Error) cause() Diagnostic {
-	for _, d := range e.Diagnostics {
-		if !d.follows() {
-			return d
-		}
-	}
-	return e.Diagnostics[0]
-}
-
-// follows tells whether a diagnostic only says that another one ended the command.
-func (d Diagnostic) follows() bool {
-	switch strings.ToLower(d.Summary) {
-	case "execution halted", "operation canceled", "operation cancelled":
-		return true
-	}
-	return false
-}
-
-// Is tells errors.Is which of this package's errors it is.
+// Is reports whether the error is one of this package's error values.
 func (e *Error) Is(target error) bool {
+	importing := e.Command == "import"
 	switch target {
 	case ErrStateLocked:
-		return e.has("Error acquiring the state lock")
+		return e.has(func(d Diagnostic) bool { return d.Summary == summaryStateLocked })
 	case ErrStalePlan:
-		return e.has("Saved plan is stale")
+		return e.has(func(d Diagnostic) bool { return d.Summary == summaryStalePlan })
 	case ErrNotConfigured:
-		return e.Command == "import" && slices.ContainsFunc(e.Diagnostics, Diagnostic.notConfigured)
+		return importing && e.has(Diagnostic.notConfigured)
 	case ErrNoSuchObject:
-		return e.Command == "import" && slices.ContainsFunc(e.Diagnostics, Diagnostic.notThere)
+		return importing && e.has(Diagnostic.noSuchObject)
 	}
 	return false
 }
 
-func (e *Error) has(summary string) bool {
-	return slices.ContainsFunc(e.Diagnostics, func(d Diagnostic) bool { return d.Summary == summary })
+func (e *Error) wantsUpgrade() bool {
+	return e.has(func(d Diagnostic) bool { return wantsUpgrade.MatchString(d.Detail) })
 }
 
-var (
-	notFound = regexp.MustCompile(`(?i)non-existent remote object|\b404\b|\bnot found\b|does not exist|could not be found`)
-	// What says the same of something else: the configuration, a provider, a host
-	// that is another service, whoever asks, what the object would be in.
-	notFoundElse = regexp.MustCompile(`(?i)in the configuration|provider|plugin|dial tcp|lookup |executable|no such file|` +
-		`api client|authenticat|credential|permission|(project|workspace|environment|folder)\b.*\bnot (be )?found`)
-)
-
-// notThere tells whether a diagnostic of an import says that the object does not
-// exist. Terraform's own is certain. Providers have their own words, which count
-// only if nothing else could be meant.
-func (d Diagnostic) notThere() bool {
-	if d.Summary == "Cannot import non-existent remote object" {
-		return true
-	}
-	text := d.Summary + "\n" + d.Detail
-	return notFound.MatchString(text) && !notFoundElse.MatchString(text)
+func (e *Error) has(match func(Diagnostic) bool) bool {
+	return slices.ContainsFunc(e.Diagnostics, match)
 }
 
-var unconfigured = regexp.MustCompile(`(?i)does not exist in (the )?configuration|import to non-existent resource address|configuration for import target does not exist`)
-
-func (d Diagnostic) notConfigured() bool {
-	return unconfigured.MatchString(d.Summary + "\n" + d.Detail)
-}
-
-var taken = regexp.MustCompile(`(?i)already exist|cannot re-use a name|already (in use|taken)`)
-
-// Taken reports whether the error says that what was to be made existed before.
-func (d Diagnostic) Taken() bool { return taken.MatchString(d.Summary + "\n" + d.Detail) }
-
-// failure makes the error of a command that failed. err is terraform-exec's; it
-// is looked at only if Terraform itself has said nothing.
-func (s *stream) failure(command string, err error, rescued string) error {
+// failure makes the error of a command that failed. terraform-exec's own error counts
+// only if Terraform has written nothing.
+func (s *stream) failure(command string, err error, erroredState string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := &Error{Command: command, Diagnostics: s.errors, Rescued: rescued}
+	e := &Error{Command: command, Diagnostics: s.errors, ErroredState: erroredState}
 	if len(e.Diagnostics) == 0 {
 		e.Diagnostics = fromText(s.text.String())
 	}
-	if e.last = lastLine(s.text.String()); e.last == "" {
-		e.last = oneLine(err.Error())
+	if e.lastLine = lastLine(s.text.String()); e.lastLine == "" {
+		e.lastLine = oneLine(err.Error())
 	}
 	return e
 }
@@ -200,15 +156,16 @@ func lastLine(text string) string {
 	return oneLine(lines[len(lines)-1])
 }
 
+// The parts of an error in text.
 var (
 	place = regexp.MustCompile(`^  on (\S+) line (\d+)`)
 	about = regexp.MustCompile(`^  with (\S+),$`)
-	// The source, which may hold every value of a file of inputs; less than ten
-	// lines are indented like the notes on values below them.
+	// The source, which may contain all inputs. Line numbers below ten are indented like
+	// the notes on values below them.
 	quoted = regexp.MustCompile(`^ +[0-9]+:( |$)`)
 )
 
-// fromText reads the errors of a command that has no JSON, such as import:
+// fromText reads the errors of a command without JSON, such as import:
 //
 //	Error: Summary
 //

@@ -14,24 +14,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exec runs any Terraform command in the work directory, in the environment of
-// every other command, wired to the caller's input and output. It returns
-// Terraform's exit code; a cancelled command has the context's cause as error.
+// Exec runs any Terraform command in the work directory, with the same environment as
+// every other command and the caller's input and output. It returns Terraform's exit
+// code; a cancelled command has the context's cause as error.
 //
-// At a terminal Terraform becomes the foreground job: it can ask, and a Ctrl-C
-// reaches it once and castle not at all.
+// At a terminal Terraform becomes the foreground job: it can prompt, and a Ctrl-C
+// reaches Terraform only.
 func (r *Root) Exec(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.doing.begin(strings.Join(args[:min(1, len(args))], ""))
-	defer r.doing.end()
-	cmd := exec.CommandContext(ctx, r.Path, args...)
+	r.operation.begin(strings.Join(args[:min(1, len(args))], ""))
+	defer r.operation.end()
+	cmd := exec.CommandContext(ctx, r.Binary.Path, args...)
 	cmd.Dir, cmd.Env = r.Dir, entries(r.environment())
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	if cmd.WaitDelay = r.WaitDelay; cmd.WaitDelay == 0 {
-		cmd.WaitDelay = defaultWaitDelay
-	}
+	cmd.WaitDelay = r.waitDelay()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	tty, ours := terminal(stdin)
 	if ours {
@@ -43,7 +41,7 @@ func (r *Root) Exec(ctx context.Context, args []string, stdin io.Reader, stdout,
 	if ours {
 		err = errors.Join(err, reclaim(tty))
 	}
-	err = errors.Join(err, r.tidy())
+	err = errors.Join(err, r.workdir().makePrivate())
 	if ctx.Err() != nil {
 		return cmd.ProcessState.ExitCode(), context.Cause(ctx)
 	}
@@ -63,8 +61,8 @@ func terminal(stdin io.Reader) (fd int, ours bool) {
 	return int(f.Fd()), err == nil && group == unix.Getpgrp()
 }
 
-// reclaim makes this process the terminal's foreground job again. A job in the
-// background that does so is stopped unless it ignores the signal.
+// reclaim makes this process the terminal's foreground job again. It must ignore the
+// signal that stops a background job that does so.
 func reclaim(tty int) error {
 	signal.Ignore(syscall.SIGTTOU)
 	defer signal.Reset(syscall.SIGTTOU)

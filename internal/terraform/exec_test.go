@@ -78,7 +78,7 @@ func TestCtrlCAtATerminalReachesTerraformOnceAndCastleNotAtAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	castle := exec.Command(self)
-	castle.Env = append(os.Environ(), "CASTLE_TEST_TERMINAL="+r.Path, "CASTLE_TEST_DIR="+r.Dir)
+	castle.Env = append(os.Environ(), "CASTLE_TEST_TERMINAL="+r.Binary.Path, "CASTLE_TEST_DIR="+r.Dir)
 	castle.Stdin, castle.Stdout, castle.Stderr = terminal, terminal, terminal
 	castle.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := castle.Start(); err != nil {

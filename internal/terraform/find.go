@@ -16,16 +16,20 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-version"
+	install "github.com/hashicorp/hc-install"
+	hcfs "github.com/hashicorp/hc-install/fs"
 	"github.com/hashicorp/hc-install/product"
 	"github.com/hashicorp/hc-install/releases"
+	"github.com/hashicorp/hc-install/src"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
 const (
 	oldest         = "1.9.0"  // init -json
-	pinned         = "1.14.9" // what is installed where there is none
-	installTimeout = 15 * time.Minute
+	pinned         = "1.14.9" // installed if there is none
+	searchTimeout  = 2 * time.Minute
+	installTimeout = 15 * time.Minute // hc-install's own 30 seconds are for data centres
 )
 
 // Binary is the Terraform that castle runs.
@@ -35,77 +39,46 @@ type Binary struct{ Path, Version, SHA256 string }
 // returns the pinned version, which it downloads into cacheDir the first time
 // and verifies with HashiCorp's signature; notice tells the user so.
 func Find(ctx context.Context, cacheDir string, notice func(string)) (Binary, error) {
-	found, err := onPath(ctx, cacheDir, notice)
-	if err != nil || found.Path != "" {
-		return found, err
-	}
-	return installed(ctx, cacheDir, func(ctx context.Context, dir string) (string, error) {
-		notice(fmt.Sprintf("no Terraform %s or newer on PATH: downloading %s", oldest, pinned))
-		source := releases.ExactVersion{
-			Product: product.Terraform, Version: version.Must(version.NewVersion(pinned)),
-			InstallDir: dir, Timeout: installTimeout, // hc-install's own 30 seconds are for data centres
-		}
-		return source.Install(ctx)
-	})
-}
-
-// onPath returns the zero Binary if there is none.
-func onPath(ctx context.Context, cacheDir string, notice func(string)) (Binary, error) {
-	path, said, err := search(ctx, cacheDir, notice)
-	if err != nil || path == "" {
+	search := &search{ctx: ctx, cacheDir: cacheDir, notice: notice}
+	release := &pinnedRelease{cacheDir: cacheDir, notice: notice, ExactVersion: &releases.ExactVersion{
+		Product: product.Terraform, Version: version.Must(version.NewVersion(pinned)), Timeout: installTimeout,
+	}}
+	path, err := install.NewInstaller().Ensure(ctx, []src.Source{search.source(), release})
+	switch {
+	case ctx.Err() != nil:
+		return Binary{}, context.Cause(ctx)
+	case err != nil:
 		return Binary{}, err
+	case path == release.binary.Path:
+		return release.binary, nil
 	}
-	if b, ok := remembered(cacheDir, path); ok {
+	if b, ok := cached(cacheDir, path); ok {
 		return b, nil
 	}
-	return remember(cacheDir, path, said)
-}
-
-// search returns the first Terraform on PATH that is recent enough, and its
-// version; empty if there is none. It looks into absolute folders only: an empty
-// entry of PATH would mean whatever the user stands in.
-func search(ctx context.Context, cacheDir string, notice func(string)) (path, found string, err error) {
-	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
-		path := filepath.Join(dir, "terraform")
-		if !filepath.IsAbs(dir) || !executable(path) {
-			continue
-		}
-		if b, ok := remembered(cacheDir, path); ok {
-			return path, b.Version, nil
-		}
-		said, err := versionOf(ctx, path)
-		if err != nil {
-			if ctx.Err() != nil {
-				return "", "", context.Cause(ctx)
-			}
-			notice(fmt.Sprintf("%s is not used: %v", path, err))
-			continue
-		}
-		if said.LessThan(version.Must(version.NewVersion(oldest))) {
-			notice(fmt.Sprintf("%s is not used: %s is older than %s", path, said, oldest))
-			continue
-		}
-		return path, said.String(), nil
-	}
-	return "", "", nil
+	return cache(cacheDir, path, search.found)
 }
 
 // Candidate is the Terraform that Find would use.
 type Candidate struct {
 	Path, Version  string   // empty: Find would have to download one
 	Refused        []string // why those on PATH are not used
-	Oldest, Pinned string   // what is recent enough, and what would be downloaded
+	Oldest, Pinned string   // the oldest version that castle uses, and the one it would download
 }
 
-// Look says what Find would return. It downloads nothing and writes nothing.
-func Look(ctx context.Context, cacheDir string) (Candidate, error) {
+// Preview returns what Find would use. It downloads nothing and writes nothing.
+func Preview(ctx context.Context, cacheDir string) (Candidate, error) {
 	c := Candidate{Oldest: oldest, Pinned: pinned}
-	var err error
-	c.Path, c.Version, err = search(ctx, cacheDir, func(why string) { c.Refused = append(c.Refused, why) })
-	if home := filepath.Join(cacheDir, pinned, "terraform"); err == nil && c.Path == "" && executable(home) {
+	search := &search{ctx: ctx, cacheDir: cacheDir, notice: func(why string) { c.Refused = append(c.Refused, why) }}
+	path, err := install.NewInstaller().Ensure(ctx, []src.Source{search.source()})
+	if ctx.Err() != nil {
+		return c, context.Cause(ctx)
+	}
+	if err == nil {
+		c.Path, c.Version = path, search.found
+	} else if home := filepath.Join(cacheDir, pinned, "terraform"); executable(home) {
 		c.Path, c.Version = home, pinned
 	}
-	return c, err
+	return c, nil
 }
 
 func executable(path string) bool {
@@ -113,7 +86,45 @@ func executable(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-func versionOf(ctx context.Context, path string) (*version.Version, error) {
+// search looks for a Terraform on PATH.
+type search struct {
+	ctx      context.Context //nolint:containedctx // the caller's: hc-install's own one also ends at a timeout
+	cacheDir string
+	notice   func(string)
+	found    string // the version of the last one that was accepted
+}
+
+func (s *search) source() src.Source {
+	terraform := product.Terraform
+	terraform.GetVersion = s.version
+	recent := version.MustConstraints(version.NewConstraint(">= " + oldest))
+	return &hcfs.Version{Product: terraform, Constraints: recent, Timeout: searchTimeout}
+}
+
+// version returns the version of a Terraform that is recent enough. Only absolute
+// folders of PATH count: an empty entry would mean the working directory.
+func (s *search) version(ctx context.Context, path string) (*version.Version, error) {
+	if !filepath.IsAbs(path) {
+		return nil, fmt.Errorf("%s: not an absolute path", path)
+	}
+	found, err := versionOf(ctx, s.cacheDir, path)
+	if err == nil && found.LessThan(version.Must(version.NewVersion(oldest))) {
+		err = fmt.Errorf("%s is older than %s", found, oldest)
+	}
+	if err != nil {
+		if s.ctx.Err() == nil {
+			s.notice(fmt.Sprintf("%s is not used: %v", path, err))
+		}
+		return nil, err
+	}
+	s.found = found.String()
+	return found.Core(), nil // a constraint would refuse every pre-release
+}
+
+func versionOf(ctx context.Context, cacheDir, path string) (*version.Version, error) {
+	if b, ok := cached(cacheDir, path); ok {
+		return version.NewVersion(b.Version)
+	}
 	cmd := exec.CommandContext(ctx, path, "version", "-json")
 	cmd.Env = entries(filter(os.Environ()))
 	// A Ctrl-C at a terminal is castle's: a Terraform that died of it would count as none.
@@ -122,18 +133,38 @@ func versionOf(ctx context.Context, path string) (*version.Version, error) {
 	if err != nil {
 		return nil, err
 	}
-	var said struct {
+	var reported struct {
 		Version string `json:"terraform_version"`
 	}
-	if err := json.Unmarshal(out, &said); err != nil {
+	if err := json.Unmarshal(out, &reported); err != nil {
 		return nil, err
 	}
-	return version.NewVersion(said.Version)
+	return version.NewVersion(reported.Version)
 }
 
-// installed returns the pinned version from cacheDir; install puts it into a
-// folder that is renamed when it is whole. Two castles do not install at once.
-func installed(ctx context.Context, cacheDir string, install func(ctx context.Context, dir string) (string, error)) (b Binary, err error) {
+// pinnedRelease is hc-install's source of the pinned version, kept in cacheDir.
+type pinnedRelease struct {
+	*releases.ExactVersion
+	cacheDir string
+	notice   func(string)
+	binary   Binary // once installed
+}
+
+// Install implements src.Installable.
+func (p *pinnedRelease) Install(ctx context.Context) (path string, err error) {
+	p.binary, err = installed(ctx, p.cacheDir, func(ctx context.Context, dir string) (string, error) {
+		p.notice(fmt.Sprintf("no Terraform %s or newer on PATH: downloading %s", oldest, pinned))
+		p.InstallDir = dir
+		return p.ExactVersion.Install(ctx)
+	})
+	return p.binary.Path, err
+}
+
+// installed returns the pinned version from cacheDir. install puts it into a folder
+// that is renamed when it is complete. Two castles do not install at once.
+func installed(
+	ctx context.Context, cacheDir string, install func(ctx context.Context, dir string) (string, error),
+) (b Binary, err error) {
 	unlock, err := lockFile(ctx, filepath.Join(cacheDir, "lock"))
 	if err != nil {
 		return Binary{}, err
@@ -165,7 +196,7 @@ func installed(ctx context.Context, cacheDir string, install func(ctx context.Co
 	if err := writePrivate(filepath.Join(temp, "sha256"), []byte(b.SHA256+"\n")); err != nil {
 		return Binary{}, err
 	}
-	if err := os.RemoveAll(home); err != nil { // what is there was found wanting
+	if err := os.RemoveAll(home); err != nil { // not there, or damaged
 		return Binary{}, err
 	}
 	return b, os.Rename(temp, home)
@@ -184,9 +215,8 @@ func digestOf(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// finding is what was found out about a binary, kept beside what tells that the
-// binary has changed.
-type finding struct {
+// cachedBinary is the version and digest of a binary, valid while its file is unchanged.
+type cachedBinary struct {
 	Path     string
 	Size     int64
 	Modified time.Time
@@ -194,16 +224,16 @@ type finding struct {
 	SHA256   string
 }
 
-// remembered returns a binary as it was found the last time, unless the file has
-// changed. A run that has nothing to do would otherwise spend most of its time on
-// starting Terraform for its version and on reading 90 MB.
-func remembered(cacheDir, path string) (Binary, bool) {
+// cached returns a binary from the cache unless its file has changed. A run with
+// nothing to do would otherwise spend most of its time on starting Terraform for its
+// version and on reading 90 MB.
+func cached(cacheDir, path string) (Binary, bool) {
 	now, err := stat(path)
 	if err != nil {
 		return Binary{}, false
 	}
-	var known finding
-	data, err := os.ReadFile(findingFile(cacheDir))
+	var known cachedBinary
+	data, err := os.ReadFile(cacheFile(cacheDir))
 	if err != nil || json.Unmarshal(data, &known) != nil {
 		return Binary{}, false
 	}
@@ -214,8 +244,8 @@ func remembered(cacheDir, path string) (Binary, bool) {
 	return Binary{Path: path, Version: known.Version, SHA256: known.SHA256}, true
 }
 
-// remember reads a binary's digest and keeps it with its version for the next time.
-func remember(cacheDir, path, version string) (Binary, error) {
+// cache computes a binary's digest and keeps it with its version.
+func cache(cacheDir, path, version string) (Binary, error) {
 	now, err := stat(path)
 	if err != nil {
 		return Binary{}, err
@@ -229,15 +259,15 @@ func remember(cacheDir, path, version string) (Binary, error) {
 		return Binary{}, err
 	}
 	return Binary{Path: path, Version: version, SHA256: now.SHA256},
-		errors.Join(atomicfile.MkdirPrivate(cacheDir), atomicfile.Write(findingFile(cacheDir), data))
+		errors.Join(atomicfile.MkdirPrivate(cacheDir), atomicfile.Write(cacheFile(cacheDir), data))
 }
 
-func stat(path string) (finding, error) {
+func stat(path string) (cachedBinary, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return finding{}, err
+		return cachedBinary{}, err
 	}
-	return finding{Path: path, Size: info.Size(), Modified: info.ModTime().UTC()}, nil
+	return cachedBinary{Path: path, Size: info.Size(), Modified: info.ModTime().UTC()}, nil
 }
 
-func findingFile(cacheDir string) string { return filepath.Join(cacheDir, "found.json") }
+func cacheFile(cacheDir string) string { return filepath.Join(cacheDir, "found.json") }

@@ -19,9 +19,9 @@ func TestFindTakesTheFirstTerraformThatIsRecentEnough(t *testing.T) {
 	put(t, filepath.Join(good, "version"), `{"terraform_version":"1.9.0"}`)
 	t.Setenv("PATH", strings.Join([]string{"", "relative", t.TempDir(), old, broken, good}, ":"))
 	var notices []string
-	cache := t.TempDir()
+	cacheDir := t.TempDir()
 	for range 2 { // the second time with the digest remembered
-		b, err := Find(t.Context(), cache, func(n string) { notices = append(notices, n) })
+		b, err := Find(t.Context(), cacheDir, func(n string) { notices = append(notices, n) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,34 +39,34 @@ func TestFindTakesTheFirstTerraformThatIsRecentEnough(t *testing.T) {
 }
 
 func TestWhatWasFoundIsRememberedUntilTheFileChanges(t *testing.T) {
-	cache, path := t.TempDir(), filepath.Join(t.TempDir(), "terraform")
+	cacheDir, path := t.TempDir(), filepath.Join(t.TempDir(), "terraform")
 	put(t, path, "one")
-	if b, ok := remembered(cache, path); ok {
+	if b, ok := cached(cacheDir, path); ok {
 		t.Errorf("remembered before it was found: %+v", b)
 	}
-	found, err := remember(cache, path, "1.9.0")
+	found, err := cache(cacheDir, path, "1.9.0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, ok := remembered(cache, path); !ok || again != found || found.Version != "1.9.0" || found.SHA256 == "" {
+	if again, ok := cached(cacheDir, path); !ok || again != found || found.Version != "1.9.0" || found.SHA256 == "" {
 		t.Errorf("got %+v, %t, want %+v", again, ok, found)
 	}
 	put(t, path, "another")
-	if b, ok := remembered(cache, path); ok {
+	if b, ok := cached(cacheDir, path); ok {
 		t.Errorf("remembered after a change: %+v", b)
 	}
-	changed, err := remember(cache, path, "1.10.0")
+	changed, err := cache(cacheDir, path, "1.10.0")
 	if err != nil || changed.SHA256 == found.SHA256 {
 		t.Errorf("after a change: %+v, %v", changed, err)
 	}
-	put(t, filepath.Join(cache, "found.json"), "{")
-	if b, ok := remembered(cache, path); ok {
+	put(t, filepath.Join(cacheDir, "found.json"), "{")
+	if b, ok := cached(cacheDir, path); ok {
 		t.Errorf("remembered from half a file: %+v", b)
 	}
 }
 
 func TestTwoCastlesInstallOnce(t *testing.T) {
-	cache := t.TempDir()
+	cacheDir := t.TempDir()
 	var mu sync.Mutex
 	installs := 0
 	install := func(_ context.Context, dir string) (string, error) {
@@ -79,8 +79,8 @@ func TestTwoCastlesInstallOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 3 {
 		all.Go(func() {
-			b, err := installed(t.Context(), cache, install)
-			if err != nil || b.Version != pinned || b.Path != filepath.Join(cache, pinned, "terraform") || b.SHA256 == "" {
+			b, err := installed(t.Context(), cacheDir, install)
+			if err != nil || b.Version != pinned || b.Path != filepath.Join(cacheDir, pinned, "terraform") || b.SHA256 == "" {
 				t.Errorf("got %+v, %v", b, err)
 			}
 		})
@@ -90,26 +90,26 @@ func TestTwoCastlesInstallOnce(t *testing.T) {
 		t.Errorf("installed %d times", installs)
 	}
 
-	put(t, filepath.Join(cache, pinned, "terraform"), "damaged")
-	if _, err := installed(t.Context(), cache, install); err != nil || installs != 2 {
+	put(t, filepath.Join(cacheDir, pinned, "terraform"), "damaged")
+	if _, err := installed(t.Context(), cacheDir, install); err != nil || installs != 2 {
 		t.Errorf("damaged: installed %d times, %v", installs, err)
 	}
-	if got := get(t, filepath.Join(cache, pinned, "terraform")); got != "binary" {
+	if got := get(t, filepath.Join(cacheDir, pinned, "terraform")); got != "binary" {
 		t.Errorf("after damage: %q", got)
 	}
 }
 
 func TestAnInstallationThatFailsLeavesNothing(t *testing.T) {
-	cache := t.TempDir()
+	cacheDir := t.TempDir()
 	offline := errors.New("no route to host")
-	_, err := installed(t.Context(), cache, func(_ context.Context, dir string) (string, error) {
+	_, err := installed(t.Context(), cacheDir, func(_ context.Context, dir string) (string, error) {
 		put(t, filepath.Join(dir, "terraform"), "half")
 		return "", offline
 	})
 	if !errors.Is(err, offline) || !strings.Contains(err.Error(), "there is none on PATH") {
 		t.Errorf("got %v", err)
 	}
-	entries, err := os.ReadDir(cache)
+	entries, err := os.ReadDir(cacheDir)
 	if err != nil || len(entries) != 1 || entries[0].Name() != "lock" {
 		t.Errorf("left: %v, %v", entries, err)
 	}

@@ -12,23 +12,27 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/hcl/v2/gohcl"
 	"github.com/hashicorp/hcl/v2/hclparse"
 	"github.com/hashicorp/terraform-exec/tfexec"
+	"golang.org/x/sys/unix"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
-// Init runs terraform init, if what it depends on has changed since it last went
-// well or what it installed is gone. Terraform's plugin cache is not safe for
-// two inits at once, of whichever castle, so they go one after the other.
+// Init runs terraform init if its inputs have changed since its last success, or if its
+// result is gone. Terraform's plugin cache is not safe for two inits at once, of
+// whichever castle, so they run one after the other.
 func (r *Root) Init(ctx context.Context) (err error) {
-	digest, err := r.initDigest()
+	i := initialization{r}
+	digest, err := i.digest()
 	if err != nil {
 		return err
 	}
-	if done, err := os.ReadFile(r.initStamp()); err == nil && string(done) == digest && r.pluginsThere() && r.checkBackend() == nil {
+	done, err := os.ReadFile(i.stampPath())
+	if err == nil && string(done) == digest && i.pluginsExist() && i.checkBackend() == nil {
 		return nil
 	}
 	if err := errors.Join(atomicfile.MkdirPrivate(r.PluginCache), atomicfile.MkdirPrivate(r.dataDir())); err != nil {
@@ -39,78 +43,74 @@ func (r *Root) Init(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	// A full disk or a power cut leaves half of what the last init has written of
-	// the backend, and init would stop at it. It is written anew in any case.
-	for _, old := range []string{r.initStamp(), r.backendPath()} {
+	// A full disk or a power cut can leave half of the backend's file, at which init
+	// would fail. Init writes it in any case.
+	for _, old := range []string{i.stampPath(), i.backendPath()} {
 		if err := os.Remove(old); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	if err := r.init(ctx); err != nil {
+	if err := i.run(ctx); err != nil {
 		return err
 	}
-	if err := r.checkBackend(); err != nil {
+	if err := i.checkBackend(); err != nil {
 		return err
 	}
-	if digest, err = r.initDigest(); err != nil { // init may have written the lock file
+	if digest, err = i.digest(); err != nil { // init may have written the lock file
 		return err
 	}
-	return atomicfile.Write(r.initStamp(), []byte(digest))
+	return atomicfile.Write(i.stampPath(), []byte(digest))
 }
 
-func (r *Root) init(ctx context.Context) error {
+// initialization is what one Init of a root reads and writes.
+type initialization struct{ root *Root }
+
+func (i initialization) run(ctx context.Context) error {
+	// Only init gets the cache, which it links plugins from. It uses a cached plugin even
+	// if no lock file has its hash yet: Terraform would download and replace it otherwise,
+	// while other stages run it.
+	cache := map[string]string{
+		"TF_PLUGIN_CACHE_DIR": i.root.PluginCache, "TF_PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE": "1",
+	}
 	run := func(upgrade bool) error {
-		// The cache is for init alone: what it installs are links into it. What is in
-		// it is taken as it is, though no lock file has its hash yet: Terraform would
-		// fetch it again and replace it, under the stages that run it at that moment.
-		cache := map[string]string{"TF_PLUGIN_CACHE_DIR": r.PluginCache, "TF_PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE": "1"}
-		return r.command(ctx, "init", cache, func(tf *tfexec.Terraform, s *stream) error {
+		return i.root.command(ctx, "init", cache, func(tf *tfexec.Terraform, s *stream) error {
 			return tf.InitJSON(ctx, s, tfexec.Reconfigure(true), tfexec.Upgrade(upgrade))
 		})
 	}
 	err := run(false)
-	var failed *Error
-	if !errors.As(err, &failed) || !failed.wantsUpgrade() {
+	if failed, is := errors.AsType[*Error](err); !is || !failed.wantsUpgrade() {
 		return err
 	}
-	// The module asks for other versions than its lock file. One that was shipped
-	// is the author's to mend; one that an earlier init wrote is out of date.
-	shipped, mErr := r.manifest()
-	if _, ok := shipped[lockFileName]; ok || mErr != nil {
-		return errors.Join(err, mErr)
+	// The module requires other versions than its lock file has. If the module ships the
+	// lock file, its author must fix that; one that an earlier init wrote is outdated.
+	shipped, readErr := i.root.workdir().manifest()
+	if _, ok := shipped[lockFileName]; ok || readErr != nil {
+		return errors.Join(err, readErr)
 	}
 	return run(true)
 }
 
-func (e *Error) wantsUpgrade() bool {
-	return slices.ContainsFunc(e.Diagnostics, func(d Diagnostic) bool {
-		return strings.Contains(strings.Join(strings.Fields(d.Detail), " "), "must use terraform init -upgrade")
-	})
+func (i initialization) stampPath() string { return filepath.Join(i.root.dataDir(), "castle-init") }
+
+// backendPath is where init writes the location of the state.
+func (i initialization) backendPath() string {
+	return filepath.Join(i.root.dataDir(), "terraform.tfstate")
 }
 
-func (r *Root) initStamp() string { return filepath.Join(r.dataDir(), "castle-init") }
-
-// backendPath is where init notes where the state is.
-func (r *Root) backendPath() string { return filepath.Join(r.dataDir(), "terraform.tfstate") }
-
-// initDigest covers what init reads: the configuration, the lock file, the
-// command line configuration, Terraform itself and where things are.
-func (r *Root) initDigest() (string, error) {
+// digest covers the inputs of init: the configuration, the lock file, the command
+// line configuration, Terraform itself and all paths.
+func (i initialization) digest() (string, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "%q %q %q %q\n", r.SHA256, r.Version, r.PluginCache, r.dataDir())
-	names, err := r.sources()
+	binary := i.root.Binary
+	fmt.Fprintf(h, "%q %q %q %q\n", binary.SHA256, binary.Version, i.root.PluginCache, i.root.dataDir())
+	names, err := i.root.workdir().sources()
 	if err != nil {
 		return "", err
 	}
-	for i, name := range names {
-		names[i] = filepath.Join(r.Dir, filepath.FromSlash(name))
+	for n, name := range names {
+		names[n] = filepath.Join(i.root.Dir, filepath.FromSlash(name))
 	}
-	env := r.environment()
-	config := env["TF_CLI_CONFIG_FILE"]
-	if config == "" {
-		config = filepath.Join(env["HOME"], ".terraformrc")
-	}
-	for _, file := range append(names, config) {
+	for _, file := range append(names, cliConfig(i.root.environment())) {
 		data, err := os.ReadFile(file)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return "", err
@@ -120,17 +120,26 @@ func (r *Root) initDigest() (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// pluginsThere reports whether every provider that init has linked can still be
-// reached: somebody may have emptied the cache.
-func (r *Root) pluginsThere() bool {
-	err := filepath.WalkDir(filepath.Join(r.dataDir(), "providers"), func(path string, d fs.DirEntry, err error) error {
+// cliConfig is the path of Terraform's own configuration in an environment.
+func cliConfig(env map[string]string) string {
+	if file := env["TF_CLI_CONFIG_FILE"]; file != "" {
+		return file
+	}
+	return filepath.Join(env["HOME"], ".terraformrc")
+}
+
+// pluginsExist reports whether every provider that init has linked still exists:
+// somebody may have emptied the cache.
+func (i initialization) pluginsExist() bool {
+	providers := filepath.Join(i.root.dataDir(), "providers")
+	err := filepath.WalkDir(providers, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.Type()&fs.ModeSymlink == 0 {
 			return err
 		}
 		_, err = os.Stat(path)
 		return err
 	})
-	return err == nil || errors.Is(err, fs.ErrNotExist) && !exists(filepath.Join(r.dataDir(), "providers"))
+	return err == nil || errors.Is(err, fs.ErrNotExist) && !exists(providers)
 }
 
 func exists(path string) bool {
@@ -138,10 +147,10 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// checkBackend makes sure that the state is where castle expects it: another
-// override file in the module may have had the last word.
-func (r *Root) checkBackend() error {
-	data, err := os.ReadFile(r.backendPath())
+// checkBackend checks that the state is at StatePath: another override file in the
+// module may take precedence.
+func (i initialization) checkBackend() error {
+	data, err := os.ReadFile(i.backendPath())
 	if err != nil {
 		return err
 	}
@@ -156,14 +165,15 @@ func (r *Root) checkBackend() error {
 	if err := json.Unmarshal(data, &chosen); err != nil {
 		return err
 	}
-	if b := chosen.Backend; b.Type != "local" || b.Config.Path != r.StatePath {
-		return fmt.Errorf("the module keeps its state elsewhere (backend %q): an override file of its own takes precedence over %s", b.Type, overrideFile)
+	if b := chosen.Backend; b.Type != "local" || b.Config.Path != i.root.StatePath {
+		return fmt.Errorf("the module keeps its state elsewhere (backend %q): "+
+			"an override file of its own takes precedence over %s", b.Type, overrideFile)
 	}
 	return nil
 }
 
 // ProviderHashes returns the version and checksums of each provider that Init
-// has chosen, by source address; nothing before the first Init.
+// has chosen, by source address; empty before the first Init.
 func (r *Root) ProviderHashes() (map[string]string, error) {
 	path := filepath.Join(r.Dir, lockFileName)
 	if !exists(path) {
@@ -190,4 +200,30 @@ func (r *Root) ProviderHashes() (map[string]string, error) {
 		hashes[p.Source] = p.Version + " " + strings.Join(p.Hashes, " ")
 	}
 	return hashes, nil
+}
+
+// lockFile waits until this process alone holds the lock on a file and returns
+// what releases it. The kernel releases it too when the process ends.
+func lockFile(ctx context.Context, path string) (unlock func() error, err error) {
+	if err := atomicfile.MkdirPrivate(filepath.Dir(path)); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return f.Close, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return nil, errors.Join(&os.PathError{Op: "lock", Path: path, Err: err}, f.Close())
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), f.Close())
+		case <-time.After(pollInterval):
+		}
+	}
 }

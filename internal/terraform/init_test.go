@@ -45,7 +45,7 @@ func TestInitRunsAgainOnlyWhenWhatItReadsHasChanged(t *testing.T) {
 	expect("command line configuration", 1)
 	put(t, filepath.Join(r.Dir, ".terraform.lock.hcl"), "changed")
 	expect("lock file", 1)
-	r.SHA256 = "another Terraform"
+	r.Binary.SHA256 = "another Terraform"
 	expect("Terraform", 1)
 	link := filepath.Join(r.Dir, ".terraform/providers/example.com/a/b/1.0.0/linux_amd64")
 	put(t, filepath.Join(filepath.Dir(link), "x"), "")

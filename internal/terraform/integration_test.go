@@ -29,7 +29,7 @@ const secret = "tr0ub4dor-and-3"
 // site is one stage in a state directory, with the Terraform that is on PATH.
 // terraform_data is built into Terraform, so none of this needs a network.
 type site struct {
-	*Root
+	root    *Root
 	stage   *state.Stage
 	log     *bytes.Buffer
 	changes []Change
@@ -56,7 +56,7 @@ func newSite(t *testing.T) *site {
 		}
 	})
 	p := &site{stage: dir.Stage("platform"), log: new(bytes.Buffer)}
-	p.Root = &Root{
+	p.root = &Root{
 		Binary: binary, Dir: p.stage.Work(), StatePath: p.stage.StatePath(), PluginCache: filepath.Join(root, ".plugins"),
 		Env: os.Environ(), Run: filepath.Base(filepath.Dir(root)), Log: p.log,
 		OnResource: func(c Change) { p.changes = append(p.changes, c) },
@@ -67,15 +67,15 @@ func newSite(t *testing.T) *site {
 func (p *site) prepare(t *testing.T, main string, inputs map[string]cty.Value) {
 	t.Helper()
 	module := fstest.MapFS{"main.tf": file(main)}
-	if err := p.Materialise(module, Override{Inputs: inputs}); err != nil {
+	if err := p.root.Materialise(module, Override{Inputs: inputs}); err != nil {
 		t.Fatal(err)
 	}
-	initialise(t, p.Root)
+	initialise(t, p.root)
 }
 
 func (p *site) plan(t *testing.T, o PlanOptions) *Plan {
 	t.Helper()
-	plan, err := p.Plan(t.Context(), o)
+	plan, err := p.root.Plan(t.Context(), o)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, p.log)
 	}
@@ -84,7 +84,7 @@ func (p *site) plan(t *testing.T, o PlanOptions) *Plan {
 
 func (p *site) apply(t *testing.T, plan *Plan) {
 	t.Helper()
-	if err := p.Apply(t.Context(), plan); err != nil {
+	if err := p.root.Apply(t.Context(), plan); err != nil {
 		t.Fatalf("%v\n%s", err, p.log)
 	}
 }
@@ -171,7 +171,7 @@ func TestIntegrationApplyPlanAndDestroy(t *testing.T) {
 	if token.Value.AsString() != secret || !token.Sensitive {
 		t.Errorf("token: %#v", token)
 	}
-	for _, path := range []string{p.StatePath, filepath.Join(p.Dir, "castle.auto.tfvars.json")} {
+	for _, path := range []string{p.root.StatePath, filepath.Join(p.root.Dir, "castle.auto.tfvars.json")} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", path, info.Mode(), err)
 		}
@@ -187,14 +187,14 @@ func TestIntegrationApplyPlanAndDestroy(t *testing.T) {
 	if len(targeted.Changes) != 1 || targeted.Changes[0].Action != "delete" {
 		t.Errorf("targeted: %+v", targeted.Changes)
 	}
-	forget := []string{"state", "rm", "-backup=" + p.StatePath + ".backup", "terraform_data.count[0]"}
-	if code, err := p.Exec(t.Context(), forget, strings.NewReader(""), io.Discard, io.Discard); code != 0 || err != nil {
+	forget := []string{"state", "rm", "-backup=" + p.root.StatePath + ".backup", "terraform_data.count[0]"}
+	if code, err := p.root.Exec(t.Context(), forget, strings.NewReader(""), io.Discard, io.Discard); code != 0 || err != nil {
 		t.Fatalf("state rm: %d, %v", code, err)
 	}
 	if got := addresses(p.state(t)); slices.Contains(got, want[0]) || len(got) != 2 {
 		t.Errorf("after forgetting: %q", got)
 	}
-	if err := p.Apply(t.Context(), targeted); !errors.Is(err, ErrStalePlan) {
+	if err := p.root.Apply(t.Context(), targeted); !errors.Is(err, ErrStalePlan) {
 		t.Errorf("a plan from before: %v", err)
 	}
 
@@ -234,11 +234,11 @@ output "digest" { value = terraform_data.probe.output }`, map[string]cty.Value{"
 	if got := p.state(t).Outputs["digest"].Value.AsString(); got != fmt.Sprintf("%x", sha256.Sum256([]byte(secret))) {
 		t.Errorf("the input that arrived is another one: %s", got)
 	}
-	cmdline, env := get(t, filepath.Join(p.Dir, "cmdline")), get(t, filepath.Join(p.Dir, "environment"))
+	cmdline, env := get(t, filepath.Join(p.root.Dir, "cmdline")), get(t, filepath.Join(p.root.Dir, "environment"))
 	if !strings.Contains(cmdline, "apply\n") || strings.Contains(cmdline, secret) {
 		t.Errorf("command line: %q", cmdline)
 	}
-	for _, want := range []string{"CASTLE_RUN=" + p.Run + "\n", "VAULT_ADDR=https://127.0.0.1:2\n", "CHECKPOINT_DISABLE=1\n"} {
+	for _, want := range []string{"CASTLE_RUN=" + p.root.Run + "\n", "VAULT_ADDR=https://127.0.0.1:2\n", "CHECKPOINT_DISABLE=1\n"} {
 		if !strings.Contains(env, want) {
 			t.Errorf("environment lacks %q", want)
 		}
@@ -285,14 +285,14 @@ resource "terraform_data" "slow" {
 resource "terraform_data" "after" { depends_on = [terraform_data.slow] }`, nil)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cause := errors.New("interrupt signal received")
-		p.Log = onText{p.log, test.when, func() { cancel(cause) }}
-		if err := p.Apply(ctx, nil); err != cause {
+		p.root.Log = onText{p.log, test.when, func() { cancel(cause) }}
+		if err := p.root.Apply(ctx, nil); err != cause {
 			t.Errorf("got %v", err)
 		}
 		if !strings.Contains(p.log.String(), "Interrupt received") || strings.Contains(p.log.String(), "Two interrupts") {
 			t.Errorf("log:\n%s", p.log)
 		}
-		if pids, err := p.processes(); err != nil || len(pids) != 0 {
+		if pids, err := p.root.processes(); err != nil || len(pids) != 0 {
 			t.Errorf("still running: %v, %v", pids, err)
 		}
 		s := p.state(t)
@@ -303,7 +303,7 @@ resource "terraform_data" "after" { depends_on = [terraform_data.slow] }`, nil)
 		if test.made && (len(got) != 2 || !s.Resources[1].Tainted) {
 			t.Errorf("what was interrupted is not there or not marked: %+v", s.Resources)
 		}
-		p.Log = p.log
+		p.root.Log = p.log
 		p.prepare(t, `resource "terraform_data" "first" {}`, nil)
 		p.apply(t, p.plan(t, PlanOptions{})) // the same state, without a lock in the way
 		if got := addresses(p.state(t)); len(got) != 1 {
@@ -319,15 +319,15 @@ func TestIntegrationAStateInUseIsLocked(t *testing.T) {
 resource "terraform_data" "slow" {
   provisioner "local-exec" { command = "until [ -e go ]; do sleep 0.05; done" }
 }`, nil)
-	other := &Root{Binary: p.Binary, Dir: p.Dir, StatePath: p.StatePath, PluginCache: p.PluginCache, Env: p.Env, Run: p.Run}
+	other := &Root{Binary: p.root.Binary, Dir: p.root.Dir, StatePath: p.root.StatePath, PluginCache: p.root.PluginCache, Env: p.root.Env, Run: p.root.Run}
 	started := make(chan struct{})
-	p.OnResource = func(c Change) {
+	p.root.OnResource = func(c Change) {
 		if c.Phase == Started {
 			close(started)
 		}
 	}
 	ended := make(chan error)
-	go func() { ended <- p.Apply(t.Context(), nil) }()
+	go func() { ended <- p.root.Apply(t.Context(), nil) }()
 	<-started
 	for name, err := range map[string]error{
 		"plan":   func() error { _, err := other.Plan(t.Context(), PlanOptions{}); return err }(),
@@ -337,7 +337,7 @@ resource "terraform_data" "slow" {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	put(t, filepath.Join(p.Dir, "go"), "")
+	put(t, filepath.Join(p.root.Dir, "go"), "")
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
@@ -351,7 +351,7 @@ func TestIntegrationATruncatedStateIsRestored(t *testing.T) {
 	if err := p.stage.Snapshot(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(p.StatePath, 300); err != nil {
+	if err := os.Truncate(p.root.StatePath, 300); err != nil {
 		t.Fatal(err)
 	}
 	if after := p.state(t); after.Notice == "" || after.SHA256 != before.SHA256 {
@@ -371,23 +371,23 @@ resource "terraform_data" "slow" {
   provisioner "local-exec" { command = "[ -e killed ] || exec sleep 300" }
 }`, nil)
 	started := make(chan struct{})
-	p.OnResource = func(c Change) {
+	p.root.OnResource = func(c Change) {
 		if c.Address == "terraform_data.slow" && c.Phase == Started {
 			close(started)
 		}
 	}
 	ended := make(chan error)
-	go func() { ended <- p.Apply(t.Context(), nil) }()
+	go func() { ended <- p.root.Apply(t.Context(), nil) }()
 	<-started
-	killed, err := process.EndRun(t.Context(), p.Run)
+	killed, err := process.EndRun(t.Context(), p.root.Run)
 	if err != nil || len(killed) == 0 {
 		t.Errorf("killed: %q, %v", killed, err)
 	}
 	if err := <-ended; err == nil {
 		t.Error("the killed apply reports success")
 	}
-	put(t, filepath.Join(p.Dir, "killed"), "")
-	p.OnResource = nil
+	put(t, filepath.Join(p.root.Dir, "killed"), "")
+	p.root.OnResource = nil
 	p.apply(t, p.plan(t, PlanOptions{}))
 	if got := addresses(p.state(t)); !slices.Equal(got, []string{"terraform_data.first", "terraform_data.slow"}) {
 		t.Errorf("state: %q", got)
@@ -399,25 +399,25 @@ func TestIntegrationErrorsNameResourceFileAndLine(t *testing.T) {
 	p.prepare(t, `resource "terraform_data" "bad" {
   provisioner "local-exec" { command = "exit 3" }
 }`, nil)
-	err := p.Apply(t.Context(), nil)
+	err := p.root.Apply(t.Context(), nil)
 	if err == nil || !strings.HasPrefix(err.Error(), "terraform_data.bad: local-exec provisioner error: ") || !strings.HasSuffix(err.Error(), "(main.tf:2)") {
 		t.Errorf("apply: %v", err)
 	}
-	if err := p.Import(t.Context(), "terraform_data.none", "x"); err == nil || errors.Is(err, ErrNoSuchObject) {
+	if err := p.root.Import(t.Context(), "terraform_data.none", "x"); err == nil || errors.Is(err, ErrNoSuchObject) {
 		t.Errorf("import to an address that the configuration lacks: %v", err)
 	}
-	if err := p.Materialise(fstest.MapFS{"main.tf": file("resource \"terraform_data\" \"x\" {\n  nonsense = 1\n}")}, Override{}); err != nil {
+	if err := p.root.Materialise(fstest.MapFS{"main.tf": file("resource \"terraform_data\" \"x\" {\n  nonsense = 1\n}")}, Override{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Plan(t.Context(), PlanOptions{}); err == nil ||
+	if _, err := p.root.Plan(t.Context(), PlanOptions{}); err == nil ||
 		!strings.HasPrefix(err.Error(), "Unsupported argument: ") || !strings.HasSuffix(err.Error(), "(main.tf:2)") {
 		t.Errorf("plan: %v", err)
 	}
 	p.prepare(t, `resource "terraform_data" "bad" {}`, nil)
-	if err := p.Materialise(fstest.MapFS{"main.tf": file("resource \"terraform_data\" {")}, Override{}); err != nil {
+	if err := p.root.Materialise(fstest.MapFS{"main.tf": file("resource \"terraform_data\" {")}, Override{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Init(t.Context()); err == nil || !strings.Contains(err.Error(), "main.tf:1") {
+	if err := p.root.Init(t.Context()); err == nil || !strings.Contains(err.Error(), "main.tf:1") {
 		t.Errorf("init: %v", err)
 	}
 }
@@ -426,14 +426,14 @@ func TestIntegrationWhatIsForgottenMayBeImportedAgain(t *testing.T) {
 	p := newSite(t)
 	p.prepare(t, `resource "terraform_data" "adopted" {}`, nil)
 	for range 2 {
-		if err := p.Import(t.Context(), "terraform_data.adopted", "x"); err != nil {
+		if err := p.root.Import(t.Context(), "terraform_data.adopted", "x"); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.Forget(t.Context(), []string{"terraform_data.adopted"}); err != nil {
+		if err := p.root.Untrack(t.Context(), []string{"terraform_data.adopted"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := p.Forget(t.Context(), []string{"terraform_data.adopted"}); err == nil {
+	if err := p.root.Untrack(t.Context(), []string{"terraform_data.adopted"}); err == nil {
 		t.Error("forgetting what the state lacks is no error")
 	}
 }
@@ -441,22 +441,22 @@ func TestIntegrationWhatIsForgottenMayBeImportedAgain(t *testing.T) {
 func TestIntegrationImportAndExec(t *testing.T) {
 	p := newSite(t)
 	p.prepare(t, `resource "terraform_data" "adopted" {}`, nil)
-	if err := p.Import(t.Context(), "terraform_data.adopted", "the-id"); err != nil {
+	if err := p.root.Import(t.Context(), "terraform_data.adopted", "the-id"); err != nil {
 		t.Fatal(err)
 	}
 	if got := p.state(t).Resources; len(got) != 1 || got[0].Attributes["id"] != "the-id" {
 		t.Errorf("state: %+v", got)
 	}
 	var out, errs bytes.Buffer
-	code, err := p.Exec(t.Context(), []string{"output", "-json"}, strings.NewReader(""), &out, &errs)
+	code, err := p.root.Exec(t.Context(), []string{"output", "-json"}, strings.NewReader(""), &out, &errs)
 	if code != 0 || err != nil || !json.Valid(out.Bytes()) {
 		t.Errorf("got %d, %v, %q, %q", code, err, out.String(), errs.String())
 	}
-	code, err = p.Exec(t.Context(), []string{"console"}, strings.NewReader("upper(\"heard\")\n"), &out, &errs)
+	code, err = p.root.Exec(t.Context(), []string{"console"}, strings.NewReader("upper(\"heard\")\n"), &out, &errs)
 	if code != 0 || err != nil || !strings.Contains(out.String(), `"HEARD"`) {
 		t.Errorf("console: %d, %v, %q, %q", code, err, out.String(), errs.String())
 	}
-	if code, err := p.Exec(t.Context(), []string{"no-such-command"}, strings.NewReader(""), io.Discard, io.Discard); code != 1 || err != nil {
+	if code, err := p.root.Exec(t.Context(), []string{"no-such-command"}, strings.NewReader(""), io.Discard, io.Discard); code != 1 || err != nil {
 		t.Errorf("a command that fails: %d, %v", code, err)
 	}
 }
@@ -469,7 +469,7 @@ func TestIntegrationInitRunsOnceAndRefusesAnotherBackend(t *testing.T) {
 	if p.log.Len() != said {
 		t.Errorf("init ran again:\n%s", p.log)
 	}
-	err := p.Materialise(fstest.MapFS{"zz_override.tf": file(`terraform { 
+	err := p.root.Materialise(fstest.MapFS{"zz_override.tf": file(`terraform { 
   backend "local" {
     path = "elsewhere.tfstate"
   }
@@ -477,7 +477,7 @@ func TestIntegrationInitRunsOnceAndRefusesAnotherBackend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Init(t.Context()); err == nil || !strings.Contains(err.Error(), "keeps its state elsewhere") {
+	if err := p.root.Init(t.Context()); err == nil || !strings.Contains(err.Error(), "keeps its state elsewhere") {
 		t.Errorf("got %v", err)
 	}
 }

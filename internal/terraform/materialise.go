@@ -26,51 +26,52 @@ const (
 	lockFileName = ".terraform.lock.hcl"
 )
 
-// Materialise makes the work directory a copy of module and adds castle's own
-// files. What the module no longer has goes, if it came from the module:
-// whatever Terraform or a provider wrote there stays, such as the lock file of a
-// module that ships none.
-func (r *Root) Materialise(module fs.FS, o Override) error {
-	if err := atomicfile.MkdirPrivate(r.Dir); err != nil {
+// Materialise makes the work directory a copy of module and adds castle's own files.
+// Files that came from the module and are gone from it are removed. Files that
+// Terraform or a provider wrote stay, such as the lock file of a module without one.
+func (r *Root) Materialise(module fs.FS, o Override) error { return r.workdir().materialise(module, o) }
+
+func (w workdir) materialise(module fs.FS, o Override) error {
+	if err := atomicfile.MkdirPrivate(w.dir); err != nil {
 		return err
 	}
 	files, err := moduleFiles(module)
 	if err != nil {
 		return err
 	}
-	old, err := r.manifest()
+	old, err := w.manifest()
 	if err != nil {
 		return err
 	}
-	// While copying, the manifest names the old files and the new: wherever this
-	// ends, the next time knows what may go.
+	// While copying, the manifest names the old files and the new ones, so that an
+	// interrupted copy leaves nothing that the next one would not remove.
 	both := maps.Clone(old)
 	for name := range files {
 		if _, ok := both[name]; !ok {
 			both[name] = ""
 		}
 	}
-	if err := r.setManifest(both); err != nil {
+	if err := w.setManifest(both); err != nil {
 		return err
 	}
 	for name := range both {
 		if _, ok := files[name]; ok {
 			continue
 		}
-		if err := r.removeFile(name); err != nil {
+		if err := w.removeFile(name); err != nil {
 			return err
 		}
 	}
 	copied := map[string]string{}
 	for name, mode := range files {
-		if copied[name], err = r.copyFile(module, name, mode, old[name]); err != nil {
+		if copied[name], err = w.copyFile(module, name, mode, old[name]); err != nil {
 			return err
 		}
 	}
-	return errors.Join(r.setManifest(copied), r.writeOverride(o))
+	return errors.Join(w.setManifest(copied), w.writeOverride(o))
 }
 
-// moduleFiles lists what is copied, with the mode that the copy gets.
+// moduleFiles returns the files to copy, each with the mode of its copy.
 func moduleFiles(module fs.FS) (map[string]fs.FileMode, error) {
 	files := map[string]fs.FileMode{}
 	err := fs.WalkDir(module, ".", func(name string, d fs.DirEntry, err error) error {
@@ -84,10 +85,10 @@ func moduleFiles(module fs.FS) (map[string]fs.FileMode, error) {
 			return nil
 		case name == overrideFile || name == inputsFile:
 			return fmt.Errorf("%s: castle writes a file of this name itself", name)
-		case leftOut(name):
+		case excluded(name):
 			return nil
 		}
-		info, err := fs.Stat(module, name) // of what a link names
+		info, err := fs.Stat(module, name) // follows a link
 		if err != nil {
 			return err
 		}
@@ -103,33 +104,32 @@ func moduleFiles(module fs.FS) (map[string]fs.FileMode, error) {
 	return files, err
 }
 
-// leftOut are states, and values that would come in past castle's own order.
-func leftOut(name string) bool {
+// excluded reports whether a file holds a state, or values that would bypass castle's.
+func excluded(name string) bool {
 	base := path.Base(name)
 	if strings.Contains(base, ".tfstate") {
 		return true
 	}
-	atRoot := base == name
-	return atRoot && (base == "terraform.tfvars" || base == "terraform.tfvars.json" ||
-		strings.HasSuffix(base, ".auto.tfvars") || strings.HasSuffix(base, ".auto.tfvars.json"))
+	plain := strings.TrimSuffix(base, ".json")
+	return base == name && (plain == "terraform.tfvars" || strings.HasSuffix(plain, ".auto.tfvars"))
 }
 
 // copyFile copies one file unless the copy is there, and returns the original's digest.
-func (r *Root) copyFile(module fs.FS, name string, mode fs.FileMode, before string) (string, error) {
+func (w workdir) copyFile(module fs.FS, name string, mode fs.FileMode, before string) (string, error) {
 	data, err := fs.ReadFile(module, name)
 	if err != nil {
 		return "", err
 	}
 	sum := sha256.Sum256(data)
 	digest := hex.EncodeToString(sum[:])
-	to := filepath.Join(r.Dir, filepath.FromSlash(name))
+	to := filepath.Join(w.dir, filepath.FromSlash(name))
 	there, err := os.ReadFile(to)
 	if err == nil && bytes.Equal(there, data) {
 		return digest, os.Chmod(to, mode)
 	}
-	// Init adds this platform's checksums to a lock file: the copy differs then
-	// and stays, until the module ships another one. A power cut can leave it
-	// empty, and an init would then choose other versions than those that were locked.
+	// Init adds this platform's checksums to a lock file: that copy stays until the
+	// module ships another lock file. An empty one, left by a power cut, does not stay:
+	// init would choose other versions.
 	if err == nil && len(there) > 0 && name == lockFileName && digest == before {
 		return digest, nil
 	}
@@ -139,13 +139,13 @@ func (r *Root) copyFile(module fs.FS, name string, mode fs.FileMode, before stri
 	return digest, writeMode(to, data, mode)
 }
 
-// removeFile removes a file and the folders that are empty without it.
-func (r *Root) removeFile(name string) error {
-	if err := os.Remove(filepath.Join(r.Dir, filepath.FromSlash(name))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// removeFile removes a file and the folders that are empty then.
+func (w workdir) removeFile(name string) error {
+	if err := os.Remove(filepath.Join(w.dir, filepath.FromSlash(name))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
-		if os.Remove(filepath.Join(r.Dir, filepath.FromSlash(dir))) != nil {
+		if os.Remove(filepath.Join(w.dir, filepath.FromSlash(dir))) != nil {
 			break // not empty
 		}
 	}
@@ -153,8 +153,8 @@ func (r *Root) removeFile(name string) error {
 }
 
 // manifest returns the digests of the module's files by name.
-func (r *Root) manifest() (map[string]string, error) {
-	data, err := os.ReadFile(filepath.Join(r.Dir, manifestFile))
+func (w workdir) manifest() (map[string]string, error) {
+	data, err := os.ReadFile(filepath.Join(w.dir, manifestFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return map[string]string{}, nil
 	}
@@ -163,22 +163,22 @@ func (r *Root) manifest() (map[string]string, error) {
 	}
 	files := map[string]string{}
 	if err := json.Unmarshal(data, &files); err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(r.Dir, manifestFile), err)
+		return nil, fmt.Errorf("%s: %w", filepath.Join(w.dir, manifestFile), err)
 	}
 	return files, nil
 }
 
-func (r *Root) setManifest(files map[string]string) error {
+func (w workdir) setManifest(files map[string]string) error {
 	data, err := json.Marshal(files)
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(filepath.Join(r.Dir, manifestFile), data)
+	return atomicfile.Write(filepath.Join(w.dir, manifestFile), data)
 }
 
-// sources returns the names of the module's files that Terraform reads, and its lock file, sorted.
-func (r *Root) sources() ([]string, error) {
-	files, err := r.manifest()
+// sources returns the sorted names of the files that Terraform reads, and the lock file.
+func (w workdir) sources() ([]string, error) {
+	files, err := w.manifest()
 	if err != nil {
 		return nil, err
 	}
@@ -190,4 +190,21 @@ func (r *Root) sources() ([]string, error) {
 	}
 	slices.Sort(names)
 	return names, nil
+}
+
+// writePrivate writes a file that only its owner can read.
+func writePrivate(path string, data []byte) error { return writeMode(path, data, 0o600) }
+
+// writeMode sets the mode before the first byte is in the file, whatever the umask is
+// and whatever mode the file had.
+func writeMode(path string, data []byte, mode os.FileMode) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(f.Chmod(mode), f.Truncate(0))
+	if err == nil {
+		_, err = f.Write(data)
+	}
+	return errors.Join(err, f.Close())
 }

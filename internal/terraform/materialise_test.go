@@ -200,7 +200,7 @@ func TestMaterialiseRefuses(t *testing.T) {
 		want   string
 	}{
 		"castle's own names": {fstest.MapFS{"castle_override.tf": file("x")}, Override{}, "castle_override.tf: castle writes"},
-		"unknown values":     {fstest.MapFS{}, Override{Inputs: map[string]cty.Value{"x": cty.UnknownVal(cty.String)}}, "input x: not known yet"},
+		"unknown values":     {fstest.MapFS{}, Override{Inputs: map[string]cty.Value{"x": cty.UnknownVal(cty.String)}}, "input x: known after apply only"},
 		"other providers":    {fstest.MapFS{}, Override{InCluster: []string{"registry.terraform.io/acme/x"}}, "provider registry.terraform.io/acme/x"},
 	} {
 		t.Run(name, func(t *testing.T) {

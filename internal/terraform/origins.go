@@ -16,9 +16,9 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// Origins are the places from which Terraform installs providers: what the file
-// at TF_CLI_CONFIG_FILE, or ~/.terraformrc, says of provider_installation, else
-// the folders that are mirrors without being named, and the registries.
+// Origins are the places from which Terraform installs providers: provider_installation
+// of TF_CLI_CONFIG_FILE or ~/.terraformrc, else the implied mirror folders and the
+// registries.
 type Origins struct{ methods []method }
 
 // method is one block inside provider_installation.
@@ -31,16 +31,13 @@ type method struct {
 // Origin is where one provider comes from.
 type Origin struct {
 	Local string // the folder that holds it
-	Ask   string // an address that says whether it can be had; empty: it cannot
+	URL   string // an address by which to check whether it is available; empty: it is not
 }
 
-// ReadOrigins reads Terraform's own configuration as environ leads to it.
+// ReadOrigins reads Terraform's own configuration in an environment.
 func ReadOrigins(environ []string) (Origins, error) {
 	env := filter(environ)
-	file := env["TF_CLI_CONFIG_FILE"]
-	if file == "" {
-		file = filepath.Join(env["HOME"], ".terraformrc")
-	}
+	file := cliConfig(env)
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return implied(env["HOME"]), nil
@@ -65,10 +62,13 @@ func readOrigins(body *hclsyntax.Body) (Origins, error) {
 	var o Origins
 	for _, b := range body.Blocks {
 		m := method{kind: b.Type}
-		for name, into := range map[string]any{"path": &m.place, "url": &m.place, "include": &m.include, "exclude": &m.exclude} {
+		for name, into := range map[string]any{
+			"path": &m.place, "url": &m.place, "include": &m.include, "exclude": &m.exclude,
+		} {
 			if attr, ok := b.Body.Attributes[name]; ok {
 				if diags := gohcl.DecodeExpression(attr.Expr, nil, into); diags.HasErrors() {
-					return o, fmt.Errorf("%s:%d: %s", attr.SrcRange.Filename, attr.SrcRange.Start.Line, diags[0].Summary)
+					at := attr.SrcRange
+					return o, fmt.Errorf("%s:%d: %s", at.Filename, at.Start.Line, diags[0].Summary)
 				}
 			}
 		}
@@ -77,7 +77,7 @@ func readOrigins(body *hclsyntax.Body) (Origins, error) {
 	return o, nil
 }
 
-// implied is what Terraform does without provider_installation.
+// implied returns the origins without provider_installation.
 func implied(home string) Origins {
 	var o Origins
 	for _, dir := range []string{
@@ -90,9 +90,9 @@ func implied(home string) Origins {
 	return o
 }
 
-// Of says where a provider comes from, by its source address.
+// Of returns the origin of a provider, by its source address.
 func (o Origins) Of(source string) Origin {
-	var ask string
+	var url string
 	for _, m := range o.methods {
 		if !m.takes(source) {
 			continue
@@ -104,14 +104,14 @@ func (o Origins) Of(source string) Origin {
 				return Origin{Local: m.place}
 			}
 		case "network_mirror":
-			ask = strings.TrimSuffix(m.place, "/") + "/" + host + "/" + rest + "/index.json"
+			url = strings.TrimSuffix(m.place, "/") + "/" + host + "/" + rest + "/index.json"
 		case "direct":
-			if ask == "" {
-				ask = "https://" + host + "/.well-known/terraform.json"
+			if url == "" {
+				url = "https://" + host + "/.well-known/terraform.json"
 			}
 		}
 	}
-	return Origin{Ask: ask}
+	return Origin{URL: url}
 }
 
 func (m method) takes(source string) bool {
@@ -119,10 +119,11 @@ func (m method) takes(source string) bool {
 		ok, err := path.Match(completed(pattern), source)
 		return err == nil && ok
 	}
-	return (len(m.include) == 0 || slices.ContainsFunc(m.include, match)) && !slices.ContainsFunc(m.exclude, match)
+	included := len(m.include) == 0 || slices.ContainsFunc(m.include, match)
+	return included && !slices.ContainsFunc(m.exclude, match)
 }
 
-// completed completes a source address, or a pattern of some: "hashicorp/*".
+// completed completes a source address or a pattern: "hashicorp/*".
 func completed(source string) string {
 	switch strings.Count(source, "/") {
 	case 0:
@@ -133,8 +134,8 @@ func completed(source string) string {
 	return source
 }
 
-// Holds reports whether a folder that is laid out as a mirror or a cache has any
-// version of a provider for this machine.
+// Holds reports whether a mirror or a cache has any version of a provider for this
+// machine.
 func Holds(dir, source string) bool {
 	home := filepath.Join(dir, filepath.FromSlash(source))
 	machine := runtime.GOOS + "_" + runtime.GOARCH

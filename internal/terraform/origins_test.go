@@ -45,9 +45,9 @@ func TestProvidersComeFromWhereTerraformIsTold(t *testing.T) {
 	for source, want := range map[string]Origin{
 		"registry.terraform.io/bpg/proxmox":     {Local: mirror},
 		"registry.terraform.io/hashicorp/helm":  {Local: mirror},
-		"registry.terraform.io/acme/other":      {Ask: "https://mirror.example/v1/registry.terraform.io/acme/other/index.json"},
-		"registry.terraform.io/hashicorp/tls":   {Ask: "https://registry.terraform.io/.well-known/terraform.json"},
-		"tofu.example/hashicorp/tls":            {Ask: "https://tofu.example/.well-known/terraform.json"},
+		"registry.terraform.io/acme/other":      {URL: "https://mirror.example/v1/registry.terraform.io/acme/other/index.json"},
+		"registry.terraform.io/hashicorp/tls":   {URL: "https://registry.terraform.io/.well-known/terraform.json"},
+		"tofu.example/hashicorp/tls":            {URL: "https://tofu.example/.well-known/terraform.json"},
 		"registry.terraform.io/nobody/has-this": {},
 	} {
 		if got := origins.Of(source); got != want {
@@ -58,7 +58,7 @@ func TestProvidersComeFromWhereTerraformIsTold(t *testing.T) {
 		t.Error("a folder was read")
 	}
 	origins, err = ReadOrigins([]string{"HOME=" + t.TempDir()})
-	if got := origins.Of("registry.terraform.io/hashicorp/none-such"); err != nil || got.Ask != "https://registry.terraform.io/.well-known/terraform.json" {
+	if got := origins.Of("registry.terraform.io/hashicorp/none-such"); err != nil || got.URL != "https://registry.terraform.io/.well-known/terraform.json" {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -18,24 +18,23 @@ import (
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
-// Override is what castle adds to a module.
+// Override holds the files that castle adds to a module.
 type Override struct {
-	InCluster  []string             // source addresses of the providers whose block castle writes
-	Kubeconfig string               // absolute path that those blocks name
+	InCluster  []string             // source addresses of the providers that castle configures
+	Kubeconfig string               // absolute path, for these providers
 	Inputs     map[string]cty.Value // of the module's variables
-	Kept       []byte               // instead of Inputs: what Root.Inputs once returned; with neither, what is there stays
+	Kept       []byte               // instead of Inputs: a result of Root.Inputs; with neither, the file stays
 }
 
-// Inputs returns the inputs of the module's variables that the last Materialise
-// was given, or found. Whoever keeps them keeps secrets.
+// Inputs returns the file of the inputs of the module's variables, which holds secrets.
 func (r *Root) Inputs() ([]byte, error) { return os.ReadFile(filepath.Join(r.Dir, inputsFile)) }
 
-func (r *Root) writeOverride(o Override) error {
-	text, err := r.override(o)
+func (w workdir) writeOverride(o Override) error {
+	text, err := w.override(o)
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Write(filepath.Join(r.Dir, overrideFile), text); err != nil {
+	if err := atomicfile.Write(filepath.Join(w.dir, overrideFile), text); err != nil {
 		return err
 	}
 	values := o.Kept
@@ -47,16 +46,16 @@ func (r *Root) writeOverride(o Override) error {
 	if values == nil {
 		return nil
 	}
-	return atomicfile.Write(filepath.Join(r.Dir, inputsFile), values)
+	return atomicfile.Write(filepath.Join(w.dir, inputsFile), values)
 }
 
-// override says where the state is and how to reach the cluster.
-func (r *Root) override(o Override) ([]byte, error) {
+// override configures the backend and the providers of the cluster.
+func (w workdir) override(o Override) ([]byte, error) {
 	f := hclwrite.NewEmptyFile()
 	f.Body().AppendNewBlock("terraform", nil).Body().
 		AppendNewBlock("backend", []string{"local"}).Body().
-		SetAttributeValue("path", cty.StringVal(r.StatePath))
-	names := r.localNames()
+		SetAttributeValue("path", cty.StringVal(w.statePath))
+	names := w.localNames()
 	for _, source := range o.InCluster {
 		name, ok := names[source]
 		if !ok {
@@ -78,32 +77,28 @@ func (r *Root) override(o Override) ([]byte, error) {
 	return f.Bytes(), nil
 }
 
-// localNames returns what the module calls its providers, by source address.
-// What cannot be read has no names here; Terraform will say what is wrong with it.
-func (r *Root) localNames() map[string]string {
+// localNames returns the module's names of its providers, by source address. A module
+// that cannot be read has none here; Terraform will report its errors.
+func (w workdir) localNames() map[string]string {
 	names := map[string]string{}
-	module, _ := tfconfig.LoadModule(r.Dir)
+	module, _ := tfconfig.LoadModule(w.dir)
 	for name, required := range module.RequiredProviders {
 		source := required.Source
-		switch strings.Count(source, "/") {
-		case 0:
-			source = "registry.terraform.io/hashicorp/" + name
-		case 1:
-			source = "registry.terraform.io/" + source
+		if source == "" {
+			source = name
 		}
-		names[strings.ToLower(source)] = name
+		names[strings.ToLower(completed(source))] = name
 	}
 	return names
 }
 
-// inputs writes values as Terraform reads them from a *.tfvars.json file, where
-// each variable's own type says what they become.
+// inputs encodes values for a *.tfvars.json file, where each variable's type converts them.
 func inputs(values map[string]cty.Value) ([]byte, error) {
 	plain := map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		v, _ := values[name].UnmarkDeep()
 		if !v.IsWhollyKnown() {
-			return nil, fmt.Errorf("input %s: not known yet", name)
+			return nil, fmt.Errorf("input %s: known after apply only", name)
 		}
 		p, err := toJSON(v)
 		if err != nil {

@@ -40,7 +40,7 @@ func TestAPlanTellsWhatItWouldWriteAndNothingElseIsHeard(t *testing.T) {
 	var log bytes.Buffer
 	r.Log = &log
 	put(t, filepath.Join(home, "show.out"), shown)
-	got, err := r.Objects(t.Context(), &Plan{File: "castle.tfplan"})
+	got, err := (&Plan{File: "castle.tfplan", root: r}).Objects(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestAPlanThatCannotBeShownIsAnErrorWithoutItsValues(t *testing.T) {
 	r.Log = &log
 	for _, out := range []string{shown[:400], strings.Replace(shown, `"name":"new"`, `name`, 1), strings.Replace(shown, `"1.2"`, `"9.0"`, 1)} {
 		put(t, filepath.Join(home, "show.out"), out)
-		got, err := r.Objects(t.Context(), &Plan{File: "castle.tfplan"})
+		got, err := (&Plan{File: "castle.tfplan", root: r}).Objects(t.Context())
 		if err == nil || len(got) > 0 || strings.Contains(err.Error()+log.String(), "tr0ub4dor") {
 			t.Errorf("got %v, %v, log %q", got, err, log.String())
 		}

@@ -6,28 +6,28 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 )
 
-// stream takes in what one command says: JSON lines, or text where a command
-// has no JSON. It keeps the planned changes and the errors, tells changes on and
-// writes the log. Its writers never fail, since Terraform would stop for ever
-// at a full pipe that nobody reads.
+// stream reads the output of one command: JSON lines, or text where a command has no
+// JSON. It keeps the planned changes and the errors, reports changes and writes the
+// log. Its writers never fail: Terraform would hang at a pipe that nobody reads.
 type stream struct {
 	log        io.Writer
 	onResource func(Change)
 	onError    func(Diagnostic)
 
 	mu      sync.Mutex
-	rest    []byte // of a line that has not ended yet
+	rest    []byte // of an unfinished line
 	planned []Change
 	errors  []Diagnostic
-	text    bytes.Buffer // what was not JSON
+	text    bytes.Buffer // all output that is not JSON
 }
 
-// message is what castle reads of a line. Types and fields that it does not
-// know are passed over: each version of Terraform brings new ones.
+// message holds the parts of a line that castle reads. Unknown types and fields are
+// ignored: each version of Terraform adds some.
 type message struct {
 	Text       string      `json:"@message"`
 	Type       string      `json:"type"`
@@ -38,9 +38,8 @@ type message struct {
 
 type subject struct {
 	Resource struct {
-		Address  string `json:"addr"`
-		Type     string `json:"resource_type"`
-		Provider string `json:"implied_provider"`
+		Address string `json:"addr"`
+		Type    string `json:"resource_type"`
 	} `json:"resource"`
 	Action    string  `json:"action"`
 	Reason    string  `json:"reason"`
@@ -51,7 +50,7 @@ type subject struct {
 	} `json:"importing"`
 }
 
-// Write takes a piece of the standard output.
+// Write reads a piece of the standard output.
 func (s *stream) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +65,7 @@ func (s *stream) Write(p []byte) (int, error) {
 	}
 }
 
-// flush takes what was left without a line's end.
+// flush reads a last line without an end.
 func (s *stream) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +83,7 @@ func (s *stream) line(line []byte) {
 	}
 	if m.Type == "diagnostic" && m.Diagnostic != nil {
 		d := m.Diagnostic.exported()
-		s.say(d.long(m.Diagnostic.Severity))
+		s.write(d.long(m.Diagnostic.Severity))
 		if m.Diagnostic.Severity == "error" {
 			s.errors = append(s.errors, d)
 			if s.onError != nil {
@@ -93,7 +92,7 @@ func (s *stream) line(line []byte) {
 		}
 		return
 	}
-	s.say(m.Text + "\n")
+	s.write(m.Text + "\n")
 	c, ok := m.changed()
 	if !ok {
 		return
@@ -118,16 +117,16 @@ func (e stderr) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Terraform colours a few lines of init even when told not to.
+// Terraform colours a few lines of init even with -no-color.
 var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 func (s *stream) plain(p []byte) {
 	p = colours.ReplaceAll(p, nil)
 	s.text.Write(p)
-	s.say(string(p))
+	s.write(string(p))
 }
 
-func (s *stream) say(text string) {
+func (s *stream) write(text string) {
 	if s.log != nil {
 		_, _ = io.WriteString(s.log, text) // a full disk must not stop Terraform
 	}
@@ -155,12 +154,20 @@ func (d *diagnostic) exported() Diagnostic {
 	return out
 }
 
-// long is the diagnostic for the log, whole.
+// long is the whole diagnostic, for the log.
 func (d Diagnostic) long(severity string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s\n", strings.ToUpper(severity[:min(1, len(severity))])+severity[min(1, len(severity)):], d.Summary)
-	if where := d.where(); where != "" {
-		fmt.Fprintf(&b, "  %s\n", where)
+	first := min(1, len(severity))
+	fmt.Fprintf(&b, "%s: %s\n", strings.ToUpper(severity[:first])+severity[first:], d.Summary)
+	var where []string
+	if d.Address != "" {
+		where = append(where, d.Address)
+	}
+	if d.File != "" {
+		where = append(where, d.File+":"+strconv.Itoa(d.Line))
+	}
+	if len(where) > 0 {
+		fmt.Fprintf(&b, "  %s\n", strings.Join(where, ", "))
 	}
 	for line := range strings.Lines(d.Detail) {
 		fmt.Fprintf(&b, "  %s\n", strings.TrimRight(line, "\n"))

@@ -20,17 +20,17 @@ const applied = `{"@level":"info","@message":"Terraform 1.11.4","type":"version"
 `
 
 func TestStreamTellsChangesAndPassesOverWhatItDoesNotKnow(t *testing.T) {
-	c := Change{Address: `a.b["c"]`, Type: "a", Provider: "a", Action: "create"}
+	c := Change{Address: `a.b["c"]`, Type: "a", Action: "create"}
 	phase := func(c Change, p Phase, seconds float64, id string) Change {
 		c.Phase, c.Seconds, c.ID = p, seconds, id
 		return c
 	}
 	want := []Change{
 		phase(c, Planned, 0, ""),
-		{Address: "a.x", Type: "a", Provider: "a", Action: "import", Phase: Planned, ID: "x-1"},
-		{Address: "a.y", Type: "a", Provider: "a", Action: "forget", Phase: Planned},
+		{Address: "a.x", Type: "a", Action: "import", Phase: Planned, ID: "x-1"},
+		{Address: "a.y", Type: "a", Action: "forget", Phase: Planned},
 		phase(c, Started, 0, ""), phase(c, Running, 10, ""), phase(c, Done, 12, "7"),
-		{Address: "a.w", Type: "a", Provider: "a", Action: "delete", Phase: Failed, Seconds: 1},
+		{Address: "a.w", Type: "a", Action: "delete", Phase: Failed, Seconds: 1},
 	}
 	var got []Change
 	s := &stream{onResource: func(c Change) { got = append(got, c) }}

@@ -2,18 +2,16 @@
 // its init, plans and applies. It is the only user of terraform-exec and
 // hc-install.
 //
-// Terraform hears of nothing that it should not: it gets an allow-listed
-// environment, inputs come from a file that only their owner can read, and no
-// secret is ever an argument. What it says is read from its JSON stream, from
-// which come the changes of each resource, a log in plain text and errors that
-// name the resource, the file and the line.
+// Terraform gets an allow-listed environment, its inputs come from a file that only
+// their owner can read, and no secret is ever an argument. Its JSON stream yields
+// the changes of each resource, a log in plain text and errors that name the
+// resource, the file and the line.
 //
-// Cancelling a context sends Terraform one SIGINT, after which it finishes what
-// it has begun and writes its state. The error of a cancelled command is the
-// context's cause and never terraform-exec's: that one is lost or, for a command
-// cancelled while it starts, panics when it is printed. Such a command is also
-// left running without anybody waiting for it, which would make two writers;
-// that is why each cancelled command ends with a look at the process table.
+// Cancelling a context sends Terraform one SIGINT, after which it finishes what it
+// has begun and writes its state. The error of a cancelled command is the context's
+// cause: terraform-exec's own can panic when it is printed. terraform-exec also does
+// not wait for a command that is cancelled while it starts, which would make two
+// writers, so each cancelled command ends with a look at the process table.
 package terraform
 
 import (
@@ -27,43 +25,57 @@ import (
 	"time"
 
 	"github.com/hashicorp/terraform-exec/tfexec"
+
+	"github.com/ephemeral-castle/castle/internal/process"
 )
 
 // Root is one stage's root module in its work directory. It runs one command at
-// a time; only Kill and Doing may be called beside another method.
+// a time; only Kill and Operation may be called beside another method.
 type Root struct {
-	Binary
+	Binary      Binary
 	Dir         string           // the work directory, absolute: holds the module's copy
 	StatePath   string           // absolute
-	DataDir     string           // Terraform's own files for this root; Dir/.terraform if empty
 	PluginCache string           // shared by all roots, absolute; used by Init only
 	Env         []string         // the caller's environment; only what is allow-listed reaches Terraform
 	Run         string           // the run's id: CASTLE_RUN of every child
-	Log         io.Writer        // hears everything that Terraform says, as text; the caller masks it
-	OnResource  func(Change)     // hears what happens to each resource, one call at a time
-	OnError     func(Diagnostic) // hears each error of a command that has JSON, likewise
-	Parallelism int              // Terraform's own default if zero
+	Log         io.Writer        // gets Terraform's whole output as text; the caller masks it
+	OnResource  func(Change)     // called for each step of a resource's change, one call at a time
+	OnError     func(Diagnostic) // likewise for each error of a command that has JSON
 	WaitDelay   time.Duration    // from cancellation until Terraform is killed; 30 minutes if zero
 
-	mu    sync.Mutex
-	doing doing
+	mu        sync.Mutex
+	operation operation
 }
 
-// A VM that is being cloned may need long until it can be left: killing
-// Terraform before that loses it.
-const defaultWaitDelay = 30 * time.Minute
+const (
+	// A VM that is being cloned may need long until it can be left: killing
+	// Terraform before that loses it.
+	defaultWaitDelay = 30 * time.Minute
 
-func (r *Root) dataDir() string {
-	if r.DataDir != "" {
-		return r.DataDir
+	settleGrace  = 5 * time.Second // for a Terraform that was interrupted while it started
+	pollInterval = 20 * time.Millisecond
+)
+
+// workdir is the part of a root that its files need.
+type workdir struct{ dir, statePath string }
+
+func (r *Root) workdir() workdir { return workdir{r.Dir, r.StatePath} }
+
+// dataDir holds Terraform's own files for this root.
+func (r *Root) dataDir() string { return filepath.Join(r.Dir, ".terraform") }
+
+func (r *Root) waitDelay() time.Duration {
+	if r.WaitDelay != 0 {
+		return r.WaitDelay
 	}
-	return filepath.Join(r.Dir, ".terraform")
+	return defaultWaitDelay
 }
 
-// command runs one Terraform command. Each gets a tfexec.Terraform of its own:
-// the JSON commands leave their writer behind, which would then hear the
-// secrets of the next one.
-func (r *Root) command(ctx context.Context, name string, extra map[string]string, do func(*tfexec.Terraform, *stream) error) error {
+// command runs one Terraform command. Each gets a tfexec.Terraform of its own: the
+// JSON commands leave their writer behind, which would get the secrets of the next one.
+func (r *Root) command(
+	ctx context.Context, name string, extra map[string]string, do func(*tfexec.Terraform, *stream) error,
+) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if ctx.Err() != nil {
@@ -73,9 +85,14 @@ func (r *Root) command(ctx context.Context, name string, extra map[string]string
 	if err != nil {
 		return err
 	}
-	r.doing.begin(name)
-	defer r.doing.end()
-	s := &stream{log: r.Log, onResource: r.heard, onError: r.OnError}
+	r.operation.begin(name)
+	defer r.operation.end()
+	s := &stream{log: r.Log, onError: r.OnError, onResource: func(c Change) {
+		r.operation.update(c)
+		if r.OnResource != nil {
+			r.OnResource(c)
+		}
+	}}
 	tf.SetStderr(s.stderr())
 	// terraform-exec ties the child's life to the thread that starts it; this
 	// keeps that thread alive until the child has ended.
@@ -83,29 +100,21 @@ func (r *Root) command(ctx context.Context, name string, extra map[string]string
 	err = do(tf, s)
 	runtime.UnlockOSThread()
 	s.flush()
-	tidied := r.tidy()
+	chmodErr := r.workdir().makePrivate()
 	if ctx.Err() != nil {
-		if unclean := errors.Join(r.settle(), tidied); unclean != nil {
+		if unclean := errors.Join(r.settle(), chmodErr); unclean != nil {
 			return errors.Join(context.Cause(ctx), unclean)
 		}
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		return errors.Join(s.failure(name, err, r.rescued()), tidied)
+		return errors.Join(s.failure(name, err, r.workdir().errored()), chmodErr)
 	}
-	return tidied
-}
-
-// heard takes what a command says of a resource.
-func (r *Root) heard(c Change) {
-	r.doing.see(c)
-	if r.OnResource != nil {
-		r.OnResource(c)
-	}
+	return chmodErr
 }
 
 func (r *Root) executor(extra map[string]string) (*tfexec.Terraform, error) {
-	tf, err := tfexec.NewTerraform(r.Dir, r.Path)
+	tf, err := tfexec.NewTerraform(r.Dir, r.Binary.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -116,17 +125,38 @@ func (r *Root) executor(extra map[string]string) (*tfexec.Terraform, error) {
 	if err := tf.SetEnv(env); err != nil {
 		return nil, err
 	}
-	delay := r.WaitDelay
-	if delay == 0 {
-		delay = defaultWaitDelay
-	}
-	return tf, tf.SetWaitDelay(delay)
+	return tf, tf.SetWaitDelay(r.waitDelay())
 }
 
-// tidy makes private what Terraform writes with the umask that it finds.
-func (r *Root) tidy() error {
+// Kill ends at once every process of this root: Terraform, its providers and their
+// children. It is the last resort: their work is lost.
+func (r *Root) Kill(ctx context.Context) error {
+	_, err := process.EndRun(ctx, r.Run, "TF_DATA_DIR="+r.dataDir())
+	return err
+}
+
+// processes finds the processes of this root: terraform-exec does not report a pid.
+func (r *Root) processes() ([]process.Process, error) {
+	return process.OfRun(r.Run, "TF_DATA_DIR="+r.dataDir())
+}
+
+// settle returns when no process of this root is left. After a cancelled command
+// that is so at once, unless it was cancelled in the instant in which it started.
+// It was interrupted before it could begin anything, so a short grace is enough.
+func (r *Root) settle() error {
+	for end := time.Now().Add(settleGrace); time.Now().Before(end); time.Sleep(pollInterval) {
+		running, err := r.processes()
+		if err != nil || len(running) == 0 {
+			return err
+		}
+	}
+	return r.Kill(context.Background())
+}
+
+// makePrivate changes the mode of the files that Terraform writes with its umask.
+func (w workdir) makePrivate() error {
 	var errs []error
-	for _, path := range []string{r.StatePath, r.StatePath + ".backup", r.rescuePath(), r.planPath()} {
+	for _, path := range []string{w.statePath, w.statePath + ".backup", w.erroredPath(), w.planPath()} {
 		if err := os.Chmod(path, 0o600); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)
 		}
@@ -134,14 +164,14 @@ func (r *Root) tidy() error {
 	return errors.Join(errs...)
 }
 
-// rescuePath is where Terraform leaves a state that it could not write to StatePath.
-func (r *Root) rescuePath() string { return filepath.Join(r.Dir, "errored.tfstate") }
+// erroredPath is where Terraform leaves a state that it could not write.
+func (w workdir) erroredPath() string { return filepath.Join(w.dir, "errored.tfstate") }
 
-func (r *Root) rescued() string {
-	if _, err := os.Stat(r.rescuePath()); err != nil {
+func (w workdir) errored() string {
+	if !exists(w.erroredPath()) {
 		return ""
 	}
-	return r.rescuePath()
+	return w.erroredPath()
 }
 
-func (r *Root) planPath() string { return filepath.Join(r.Dir, "castle.tfplan") }
+func (w workdir) planPath() string { return filepath.Join(w.dir, "castle.tfplan") }

@@ -1,15 +1,62 @@
 package terraform
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
+
+	"github.com/hashicorp/terraform-exec/tfexec"
 )
 
-// importID is what `terraform import` takes an object of this type by; empty
-// where its values do not say it, where the type is not known, and where there is
-// nothing outside of the state that could be imported. unknown says which values
-// are decided by the apply.
+// Import imports the object with the given id as the resource at address. The error
+// is ErrNoSuchObject if there is no such object.
+func (r *Root) Import(ctx context.Context, address, id string) error {
+	return r.command(ctx, "import", nil, func(tf *tfexec.Terraform, s *stream) error {
+		tf.SetStdout(s)
+		return tf.Import(ctx, address, id)
+	})
+}
+
+// Exists reports whether there is an object that Import would import. It imports it to
+// a state of its own, which it deletes.
+func (r *Root) Exists(ctx context.Context, address, id string) (bool, error) {
+	dir, err := os.MkdirTemp(r.Dir, ".looking-") // for its owner alone: it may hold secrets
+	if err != nil {
+		return false, err
+	}
+	err = r.command(ctx, "import", nil, func(tf *tfexec.Terraform, s *stream) error {
+		tf.SetStdout(s)
+		//lint:ignore SA1019 it is no state of the backend, and deleted at once
+		return tf.Import(ctx, address, id, tfexec.State(filepath.Join(dir, "terraform.tfstate")))
+	})
+	removed := os.RemoveAll(dir)
+	if errors.Is(err, ErrNoSuchObject) {
+		return false, removed
+	}
+	return err == nil, errors.Join(err, removed)
+}
+
+// Untrack removes resources from the state; their objects stay.
+func (r *Root) Untrack(ctx context.Context, addresses []string) error {
+	for _, address := range addresses {
+		err := r.command(ctx, "state rm", nil, func(tf *tfexec.Terraform, s *stream) error {
+			tf.SetStdout(s)
+			return tf.StateRm(ctx, address)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// importID returns the id by which `terraform import` takes an object; empty if its
+// values do not contain it, if castle does not know the type, or if there is nothing
+// outside the state. unknown marks the values that are known after apply only.
 func importID(typ string, values, unknown any) string {
 	v, _ := values.(map[string]any)
 	switch typ {
@@ -40,8 +87,8 @@ func importID(typ string, values, unknown any) string {
 	return ""
 }
 
-// kubernetesID is an object's name, after its namespace's if it is in one. The
-// provider gives each kind that lives in a namespace an argument for it.
+// kubernetesID is NAMESPACE/NAME, or NAME: the provider gives each namespaced kind an
+// argument for its namespace.
 func kubernetesID(metadata, unknown map[string]any) string {
 	_, namespaced := metadata["namespace"]
 	if _, later := unknown["namespace"]; namespaced || later {
@@ -60,7 +107,7 @@ func metadataOf(values any) map[string]any {
 	return metadata
 }
 
-// joined is the id that consists of these values; empty if one is not known.
+// joined formats an id; empty if one of its values is unknown.
 func joined(format string, values ...any) string {
 	for i, value := range values {
 		switch x := value.(type) {
