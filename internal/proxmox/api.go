@@ -23,7 +23,7 @@ func (c *Client) Admitted(ctx context.Context) error { return c.get(ctx, "versio
 
 // Clock returns the datacenter's time with a second's accuracy; zero if its answer has none.
 func (c *Client) Clock(ctx context.Context) (time.Time, error) {
-	kept, err := c.read(ctx, "version", nil)
+	kept, err := c.call(ctx, http.MethodGet, "version", nil)
 	if err != nil && !errors.As(err, new(*Error)) {
 		return time.Time{}, err
 	}
@@ -39,15 +39,6 @@ func (c *Client) Guests(ctx context.Context) ([]Guest, error) {
 	var all []Guest
 	err := c.get(ctx, "cluster/resources?type=vm", &all)
 	return all, err
-}
-
-// guestByID returns the listed guest with an id, and whether there is one.
-func guestByID(all []Guest, id int) (Guest, bool) {
-	i := slices.IndexFunc(all, func(g Guest) bool { return g.ID == id })
-	if i < 0 {
-		return Guest{}, false
-	}
-	return all[i], true
 }
 
 // Taken reports whether any guest has this id, visible to the token or not, containers included.
@@ -99,6 +90,44 @@ func (c *Client) Storages(ctx context.Context, node string) ([]Storage, error) {
 	var all []Storage
 	err := c.get(ctx, fmt.Sprintf("nodes/%s/storage?enabled=1", url.PathEscape(node)), &all)
 	return all, err
+}
+
+// A storage that is not read, because of one of these, is not an error of a request.
+var (
+	errOffline  = errors.New("it is offline")
+	errInactive = errors.New("it is not active")
+)
+
+// eachDiskStorage calls read for each storage of the nodes that may hold disks; for a shared one until that
+// has succeeded. skip gets the nodes and storages that cannot be read.
+func (c *Client) eachDiskStorage(
+	ctx context.Context, nodes []Node, read func(node string, s Storage) error,
+	skip func(kind, id string, err error),
+) {
+	done := map[string]bool{}
+	for _, node := range nodes {
+		var storages []Storage
+		err := errOffline
+		if node.Status != offline {
+			storages, err = c.Storages(ctx, node.Name)
+		}
+		if err != nil {
+			skip("node", node.Name, err)
+		}
+		for _, s := range storages {
+			if done[s.ID] || !s.Holds("images") {
+				continue
+			}
+			err := errInactive
+			if s.Active != 0 {
+				err = read(node.Name, s)
+			}
+			if err != nil {
+				skip("storage", s.ID+" on node "+node.Name, err)
+			}
+			done[s.ID] = s.Shared == 1 && err == nil
+		}
+	}
 }
 
 // Volumes returns the sizes of a storage's volumes of one content type, by id; those of one guest, unless

@@ -2,19 +2,25 @@
 // before a stage builds (the preflight vm_ids), after a destroy (Search) and in a nuke (Removal).
 //
 // Session, token and requests are those of github.com/Telmate/proxmox-api-go. castle gives it an http.Client
-// whose transport sends each request once and keeps what the library drops: the reason phrase, in which
-// releases before 8.4 put the only error text, the body's message and errors, and the status. Of the library
-// these calls are used:
+// whose transport sends each request once and keeps what the library drops: the status, the reason phrase, in
+// which releases before 8.4 put the only error text, and the body's message and errors. castle uses
+// NewClient,
+// SetAPIToken, GetJsonRetryable with one try for every read, and the plain requests Post and Delete. Not
+// used:
 //
-//   - NewClient and SetAPIToken: session, headers and token. Login is not used: castle has only API tokens.
-//   - GetJsonRetryable with one try: every read. The typed reads (GetVmList, GetVmConfig, GetTaskExitstatus,
-//     GetStorageContent, CheckPermissions) ask the same, but panic on unusual answers, or drop filters.
-//   - Post and Delete: the plain requests of a removal.
+//   - Login: castle has only API tokens.
+//   - GetVmList, GetVmConfig, GetTaskExitstatus, GetStorageContent, CheckPermissions and other typed reads:
 //
-// These are not used, since they sleep without a context or do more than their names say. StopVm and
-// StatusChangeVm repeat a refused stop. DeleteVmParams also deletes the machine's HA resource and ignores
-// the error. VmRef.Stop, VmRef.Delete, DeleteVolume and every wait for a task sleep through a cancellation,
-// and some never time out. GetNextID repeats forever. Removal therefore has its own guarded sequence.
+// they
+//
+//	  panic on unusual answers, drop filters or read more than asked.
+//	- StopVm and StatusChangeVm, which repeat a refused stop, and DeleteVmParams, which also deletes the
+//	  machine's HA resource and ignores the error.
+//	- VmRef's methods, DeleteVolume and every wait for a task: they sleep through a cancellation, and some
+//
+// never
+//
+//	time out. GetNextID repeats for ever. Removal has its own guarded sequence.
 //
 // Two facts shape the rest. The list of guests is filtered by permission, so a guest that is not listed may
 // exist: only cluster/nextid knows whether an id is taken. And when the Terraform provider creates a machine
@@ -118,27 +124,26 @@ type outcomeKey struct{}
 // transport sends the library's requests and keeps their outcomes.
 type transport struct{ base http.RoundTripper }
 
-// RoundTrip answers the library's request with the data, or with an empty API error, which is the one
-// failure for which the library neither repeats the request nor sleeps.
+// RoundTrip answers the library with the body, or with an empty API error, which is the one failure for
+// which it neither repeats the request nor sleeps.
 func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	kept, ok := request.Context().Value(outcomeKey{}).(*outcome)
 	if !ok {
-		return nil, errors.New("request outside of Client.send")
+		return nil, errors.New("request outside of Client.call")
 	}
-	body := []byte("{}")
+	var body []byte
 	response, err := t.base.RoundTrip(request)
-	if err != nil {
-		kept.err = err
-		response = &http.Response{Request: request, Header: http.Header{}}
-	} else if body, kept.err = kept.read(response); kept.err != nil {
-		body = []byte("{}")
+	if err == nil {
+		body, err = kept.read(response)
 	}
-	response.StatusCode, response.Status = http.StatusOK, "200 OK"
-	if kept.err != nil {
-		response.StatusCode, response.Status = http.StatusInternalServerError, "500 see outcome"
+	answer := &http.Response{Status: "200 OK", StatusCode: http.StatusOK, Header: http.Header{},
+		Request: request}
+	if kept.err = err; err != nil {
+		answer.Status, answer.StatusCode, body = "500 see outcome", http.StatusInternalServerError,
+			[]byte("{}")
 	}
-	response.Body, response.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	return response, nil
+	answer.Body = io.NopCloser(bytes.NewReader(body))
+	return answer, nil
 }
 
 func (o *outcome) read(response *http.Response) ([]byte, error) {
@@ -151,24 +156,39 @@ func (o *outcome) read(response *http.Response) ([]byte, error) {
 	if response.StatusCode/100 != 2 {
 		return nil, newError(response, body)
 	}
-	var envelope struct{ Data json.RawMessage }
+	envelope := struct{ Data *json.RawMessage }{&o.data}
 	if err := json.Unmarshal(body, &envelope); err != nil {
 		return nil, fmt.Errorf("unexpected answer: %w", err)
 	}
-	o.data = envelope.Data
 	return body, nil
 }
 
-// send makes one request through the library. It is never repeated: only the caller knows what a lost
-// answer means.
-func (c *Client) send(
-	ctx context.Context, method, path string, request func(ctx context.Context, url string) error,
-) (outcome, error) {
-	kept := outcome{}
+// get decodes the data of a path, which may have a query, into out, unless that is nil.
+func (c *Client) get(ctx context.Context, path string, out any) error {
+	_, err := c.call(ctx, http.MethodGet, path, out)
+	return err
+}
+
+// call makes one request through the library. It is never repeated: only the caller knows what a lost answer
+// means.
+func (c *Client) call(ctx context.Context, method, path string, out any) (kept outcome, err error) {
 	limited, stop := context.WithTimeout(context.WithValue(ctx, outcomeKey{}, &kept), c.timeout)
 	defer stop()
-	err := request(limited, "/"+path)
-	switch err = cmp.Or(kept.err, err); {
+	switch method {
+	case http.MethodPost:
+		err = c.api.Post(limited, nil, "/"+path)
+	case http.MethodDelete:
+		err = c.api.Delete(limited, "/"+path)
+	default:
+		var data map[string]any
+		err = c.api.GetJsonRetryable(limited, "/"+path, &data, 1)
+	}
+	if err = cmp.Or(kept.err, err); err == nil && out != nil && len(kept.data) > 0 {
+		if err = json.Unmarshal(kept.data, out); err != nil {
+			err = fmt.Errorf("unexpected answer: %w", err)
+		}
+	}
+	switch {
 	case err == nil:
 		return kept, nil
 	case ctx.Err() != nil:
@@ -177,55 +197,5 @@ func (c *Client) send(
 		err = fmt.Errorf("no answer within %s: %w", c.timeout, os.ErrDeadlineExceeded)
 	}
 	path, _, _ = strings.Cut(path, "?")
-	return kept, fmt.Errorf("proxmox: %s %s: %w", method, path, err)
-}
-
-// get decodes the data of a path, which may have a query, into out, unless that is nil.
-func (c *Client) get(ctx context.Context, path string, out any) error {
-	_, err := c.read(ctx, path, out)
-	return err
-}
-
-func (c *Client) read(ctx context.Context, path string, out any) (outcome, error) {
-	return c.send(ctx, "get", path, func(ctx context.Context, url string) error {
-		var answer map[string]any
-		if err := c.api.GetJsonRetryable(ctx, url, &answer, 1); err != nil || out == nil {
-			return err
-		}
-		return decode(answer["data"], out)
-	})
-}
-
-// decode converts the library's untyped data.
-func decode(data, out any) error {
-	text, err := json.Marshal(data)
-	if err == nil {
-		err = json.Unmarshal(text, out)
-	}
-	if err != nil {
-		return fmt.Errorf("unexpected answer: %w", err)
-	}
-	return nil
-}
-
-// post and remove return the task that the request has started, "" if none.
-func (c *Client) post(ctx context.Context, path string) (task string, err error) {
-	return c.start(ctx, "post", path,
-		func(ctx context.Context, url string) error { return c.api.Post(ctx, nil, url) })
-}
-
-func (c *Client) remove(ctx context.Context, path string) (task string, err error) {
-	return c.start(ctx, "delete", path, c.api.Delete)
-}
-
-func (c *Client) start(
-	ctx context.Context, method, path string, with func(context.Context, string) error,
-) (task string, err error) {
-	kept, err := c.send(ctx, method, path, with)
-	if err == nil && len(kept.data) > 0 {
-		if err = json.Unmarshal(kept.data, &task); err != nil {
-			err = fmt.Errorf("proxmox: %s %s: unexpected answer: %w", method, path, err)
-		}
-	}
-	return task, err
+	return kept, fmt.Errorf("proxmox: %s %s: %w", strings.ToLower(method), path, err)
 }

@@ -115,10 +115,8 @@ func (d datacenter) build(t *testing.T, id int, name, tags string) {
 	for name := range form {
 		params[name] = form.Get(name)
 	}
-	c := d.client(t)
-	_, err := c.send(t.Context(), "post", "nodes/proxmox/qemu", func(ctx context.Context, url string) error {
-		return c.api.Post(ctx, params, url)
-	})
+	ctx := context.WithValue(t.Context(), outcomeKey{}, &outcome{})
+	err := d.client(t).api.Post(ctx, params, "/nodes/proxmox/qemu")
 	if err != nil {
 		t.Fatalf("build VM %d: %v", id, err)
 	}

@@ -23,11 +23,21 @@ type inventory struct {
 	results []result
 }
 
-// result is whether an object is gone; the object is zero for what could not be read.
+// result is whether an object is gone; owned is zero for a node or a storage.
 type result struct {
-	thing event.OwnedObject
-	owned Owned
+	object event.OwnedObject
+	owned  Owned
 }
+
+// verdict is whether an object is proved gone, else why not and how to remove it.
+type verdict struct {
+	gone        bool
+	reason, fix string
+}
+
+func unproved(err error) verdict { return verdict{reason: notProved(err)} }
+
+func notProved(err error) string { return "not proved: " + err.Error() }
 
 type foundDisk struct {
 	owned  Owned
@@ -79,142 +89,130 @@ func (v *inventory) check(ctx context.Context, all []Owned) []result {
 	})
 	if v.err != nil {
 		for _, o := range all {
-			v.unproved(o, v.err)
+			v.add(o, unproved(v.err))
 		}
 		return v.results
 	}
 	for _, o := range all {
 		if o.Kind == Machine {
-			v.machine(ctx, o)
+			node, verdict := v.machine(ctx, o)
+			o.Node = cmp.Or(node, o.Node)
+			v.add(o, verdict)
 		}
 	}
 	v.readDisks(ctx, all)
 	v.checkRights(ctx, all)
 	for _, o := range all {
 		if o.Kind == Disk && !o.Left {
-			v.disk(o)
+			v.add(o, v.disk(o))
 		}
 	}
 	for _, d := range v.disks { // those that no state names
 		if _, taken := v.others[d.owned.VM]; !taken && !slices.ContainsFunc(all, d.is) {
 			reason := fmt.Sprintf("it carries the id of machine %d, which did not use it", d.owned.VM)
-			v.left(d.owned, reason, d.remedy())
+			v.add(d.owned, verdict{reason: reason, fix: d.remedy()})
 		}
 	}
 	for _, o := range all {
 		if o.isFile() {
-			v.file(ctx, o)
+			v.add(o, v.file(ctx, o))
 		}
 	}
-	for _, thing := range v.unread {
-		v.results = append(v.results, result{thing: thing})
+	for _, object := range v.unread {
+		v.results = append(v.results, result{object: object})
 	}
 	return v.results
 }
 
-func (v *inventory) add(o Owned, gone bool, reason, remedy string) {
-	where := ""
+func (v *inventory) add(o Owned, is verdict) {
+	object := event.OwnedObject{Kind: o.Kind, ID: o.ID(), Gone: is.gone, Reason: is.reason, Fix: is.fix}
 	if o.Node != "" {
-		where = "node " + o.Node
+		object.Where = "node " + o.Node
 	}
-	thing := event.OwnedObject{Kind: o.Kind, ID: o.ID(), Where: where, Gone: gone, Reason: reason, Fix: remedy}
-	v.results = append(v.results, result{thing, o})
+	v.results = append(v.results, result{object, o})
 }
 
-func (v *inventory) gone(o Owned, reason string)         { v.add(o, true, reason, "") }
-func (v *inventory) left(o Owned, reason, remedy string) { v.add(o, false, reason, remedy) }
-func (v *inventory) unproved(o Owned, err error)         { v.left(o, unproved(err), "") }
-
-func unproved(err error) string { return "not proved: " + err.Error() }
-
-// machine goes by the id, which the whole cluster knows, and by the identity, if the id is taken.
-func (v *inventory) machine(ctx context.Context, o Owned) {
-	taken, err := v.client.Taken(ctx, o.VM)
-	if err != nil {
-		v.unproved(o, err)
-		return
+// machine goes by the id, which the whole cluster knows, and by the identity, if the id is taken. node is
+// where
+// the machine is now.
+func (v *inventory) machine(ctx context.Context, o Owned) (node string, is verdict) {
+	found, err := v.client.guestsOn(ctx, []int{o.VM})
+	g, exists := found[o.VM]
+	if err != nil || !exists {
+		return "", verdictOn(true, err)
 	}
-	if !taken {
-		v.gone(o, "")
-		return
-	}
-	guests, err := v.client.Guests(ctx)
-	if err != nil {
-		v.unproved(o, err)
-		return
-	}
-	g, listed := guestByID(guests, o.VM)
-	if !listed {
-		v.left(o, "a guest that this API token may not see has this id",
-			fmt.Sprintf("give the token VM.Audit on /vms/%d to see what it is", o.VM))
-		return
+	if g.Hidden {
+		return "", verdict{
+			reason: "a guest that this API token may not see has this id",
+			fix:    fmt.Sprintf("give the token VM.Audit on /vms/%d to see what it is", o.VM),
+		}
 	}
 	if !g.isVM() {
 		v.others[o.VM] = nil // a container's disks have the same names; its configuration is not read
-		v.gone(o, "the id belongs to another guest now: "+g.describe())
-		return
+		return "", verdict{gone: true, reason: "the id belongs to another guest now: " + g.describe()}
 	}
 	config, err := v.client.Config(ctx, g.Node, o.VM)
 	if err != nil {
-		v.unproved(o, err)
-		return
+		return "", unproved(err)
 	}
 	g = g.with(config)
 	same, proved := g.matches(o)
 	if proved && !same {
 		v.others[o.VM] = config
-		v.gone(o, "the id belongs to another machine now: "+g.describe())
-		return
+		return "", verdict{gone: true, reason: "the id belongs to another machine now: " + g.describe()}
 	}
-	o.Node = g.Node
 	if !proved && g.Name != o.Name {
-		v.left(o, "not proved: the state had no hardware address to tell it from "+g.describe(), "")
-		return
+		reason := "not proved: the state had no hardware address to tell it from " + g.describe()
+		return g.Node, verdict{reason: reason}
 	}
-	remedy := fmt.Sprintf("as root on node %s: qm stop %d && qm destroy %d --purge", g.Node, o.VM, o.VM)
+	fix := fmt.Sprintf("as root on node %s: qm stop %d && qm destroy %d --purge", g.Node, o.VM, o.VM)
 	if _, fixes := g.blocked(); len(fixes) > 0 {
-		remedy = strings.Join(fixes, "; ")
+		fix = strings.Join(fixes, "; ")
 	}
-	v.left(o, "still there: "+g.describe(), remedy)
+	return g.Node, verdict{reason: "still there: " + g.describe(), fix: fix}
+}
+
+func verdictOn(gone bool, err error) verdict {
+	if err != nil {
+		return unproved(err)
+	}
+	return verdict{gone: gone}
 }
 
 // disk goes by the lists that were read; a list that could not be read is reported by itself.
-func (v *inventory) disk(o Owned) {
+func (v *inventory) disk(o Owned) verdict {
 	other, taken := v.others[o.VM]
 	i := slices.IndexFunc(v.disks, func(d foundDisk) bool { return d.is(o) })
 	switch exists := i >= 0; {
 	case exists && taken && other.uses(o.Volume):
-		v.gone(o, fmt.Sprintf("guest %d, another one, has a disk of this name now", o.VM))
+		return verdict{gone: true, reason: fmt.Sprintf("guest %d, another one, has a disk of this name now",
+			o.VM)}
 	case exists:
-		v.left(o, "still there", v.disks[i].remedy())
+		return verdict{reason: "still there", fix: v.disks[i].remedy()}
 	case len(v.unread) > 0:
-		v.left(o, "not proved: not everything could be read", "")
-	default:
-		v.gone(o, "")
+		return verdict{reason: "not proved: not everything could be read"}
 	}
+	return verdict{gone: true}
 }
 
 // file looks for an image, a snippet or another file.
-func (v *inventory) file(ctx context.Context, o Owned) {
+func (v *inventory) file(ctx context.Context, o Owned) verdict {
 	storage := storageOf(o.Volume)
 	volumes, err := v.client.Volumes(ctx, o.Node, storage, contentOf(o.Volume), 0)
 	if err != nil {
-		v.unproved(o, err)
-		return
+		return unproved(err)
 	}
 	if _, exists := volumes[o.Volume]; exists {
-		v.left(o, "still there", o.remedy())
-		return
+		return verdict{reason: "still there", fix: o.remedy()}
 	}
-	switch sees, err := allowed(ctx, v.client, "/storage/"+storage, "Datastore.Allocate"); {
-	case err != nil:
-		v.unproved(o, err)
-	case !sees:
-		v.left(o, "not proved: this API token may not see all files there",
-			"give the token Datastore.Allocate on /storage/"+storage)
-	default:
-		v.gone(o, "")
+	sees, err := allowed(ctx, v.client, "/storage/"+storage, "Datastore.Allocate")
+	if err == nil && !sees {
+		return verdict{
+			reason: "not proved: this API token may not see all files there",
+			fix:    "give the token Datastore.Allocate on /storage/" + storage,
+		}
 	}
+	return verdictOn(true, err)
 }
 
 // readDisks reads which disks carry the ids of the machines among all, on every storage of every node.
@@ -229,47 +227,24 @@ func (v *inventory) readDisks(ctx context.Context, all []Owned) {
 		return
 	}
 	slices.Sort(ids)
-	for _, node := range v.nodes {
-		if node.Status == offline {
-			v.cannotRead("node", node.Name, errors.New("it is offline"))
-			continue
-		}
-		storages, err := v.client.Storages(ctx, node.Name)
-		if err != nil {
-			v.cannotRead("node", node.Name, err)
-			continue
-		}
-		for _, storage := range storages {
-			if !v.read["/"+storage.ID] && storage.Holds("images") {
-				v.readStorage(ctx, node.Name, storage, ids)
+	v.client.eachDiskStorage(ctx, v.nodes, func(node string, s Storage) error {
+		shared := s.Shared == 1
+		for _, id := range ids {
+			volumes, err := v.client.Volumes(ctx, node, s.ID, "images", id)
+			if err != nil {
+				return err
+			}
+			for _, volume := range sortedKeys(volumes) {
+				v.disks = append(v.disks, foundDisk{Owned{Kind: Disk, Node: node, VM: id, Volume: volume},
+					shared})
 			}
 		}
-	}
-}
-
-// readStorage reads one storage as one node sees it.
-func (v *inventory) readStorage(ctx context.Context, node string, storage Storage, ids []int) {
-	where := storage.ID + " on node " + node
-	if storage.Active == 0 {
-		v.cannotRead("storage", where, errors.New("it is not active"))
-		return
-	}
-	shared := storage.Shared == 1
-	for _, id := range ids {
-		volumes, err := v.client.Volumes(ctx, node, storage.ID, "images", id)
-		if err != nil {
-			v.cannotRead("storage", where, err)
-			return
+		if shared {
+			node = "" // the same everywhere
 		}
-		for _, volume := range sortedKeys(volumes) {
-			v.disks = append(v.disks, foundDisk{Owned{Kind: Disk, Node: node, VM: id, Volume: volume},
-				shared})
-		}
-	}
-	if shared {
-		node = "" // the same everywhere
-	}
-	v.read[node+"/"+storage.ID] = true
+		v.read[node+"/"+s.ID] = true
+		return nil
+	}, v.cannotRead)
 }
 
 // checkRights reports storages that have had disks of all and that the token does not see, or only in part.
@@ -299,10 +274,10 @@ func (v *inventory) checkRights(ctx context.Context, all []Owned) {
 }
 
 func (v *inventory) cannotRead(kind, id string, err error) {
-	thing := event.OwnedObject{Kind: kind, ID: id, Reason: unproved(err)}
+	object := event.OwnedObject{Kind: kind, ID: id, Reason: notProved(err)}
 	if kind == "node" {
-		thing.Fix = "run the same command again when it is back; " +
+		object.Fix = "run the same command again when it is back; " +
 			"one that is gone for good has to leave the Proxmox cluster: pvecm delnode " + id
 	}
-	v.unread = append(v.unread, thing)
+	v.unread = append(v.unread, object)
 }

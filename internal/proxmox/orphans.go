@@ -1,9 +1,11 @@
 package proxmox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
@@ -55,45 +57,28 @@ func disksOf(ctx context.Context, c *Client, r Range) (found []Orphan, unread []
 	if err != nil {
 		return nil, nil, err
 	}
-	shared := map[string]bool{}
-	for _, node := range nodes {
-		if node.Status == offline {
-			unread = append(unread, "node "+node.Name+" is offline; which disks are there is not known")
-			continue
-		}
-		storages, err := c.Storages(ctx, node.Name)
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, s := range storages {
-			if shared[s.ID] || !s.Holds("images") {
+	c.eachDiskStorage(ctx, nodes, func(node string, s Storage) error {
+		volumes, err := c.Volumes(ctx, node, s.ID, "images", 0)
+		for _, volume := range sortedKeys(volumes) {
+			name := ownDisk.FindStringSubmatch(volume)
+			if name == nil {
 				continue
 			}
-			if s.Active == 0 {
-				unread = append(unread, "storage "+s.ID+" on node "+node.Name+
-					" is not active; which disks are there is not known")
-				continue
-			}
-			shared[s.ID] = s.Shared == 1
-			volumes, err := c.Volumes(ctx, node.Name, s.ID, "images", 0)
-			if err != nil {
-				return nil, nil, err
-			}
-			for _, volume := range sortedKeys(volumes) {
-				name := ownDisk.FindStringSubmatch(volume)
-				if name == nil {
-					continue
-				}
-				if id, err := strconv.Atoi(name[1]); err == nil && r.Contains(id) {
-					found = append(found, Orphan{
-						Volume: volume, Node: node.Name, Storage: s.ID, Size: volumes[volume], ID: id,
-						Shared: s.Shared == 1,
-					})
-				}
+			if id, err := strconv.Atoi(name[1]); err == nil && r.Contains(id) {
+				found = append(found, Orphan{
+					Volume: volume, Node: node, Storage: s.ID, Size: volumes[volume], ID: id,
+					Shared: s.Shared == 1,
+				})
 			}
 		}
-	}
-	return found, unread, nil
+		return err
+	}, func(kind, id string, failure error) {
+		if failure != errOffline && failure != errInactive {
+			err = cmp.Or(err, failure)
+		}
+		unread = append(unread, fmt.Sprintf("%s %s: %v; its disks are not known", kind, id, failure))
+	})
+	return found, unread, err
 }
 
 // usedVolumes reads the configuration of every guest, any of which may use a disk that carries another's id.
@@ -147,7 +132,9 @@ func (r *Removal) free(ctx context.Context, o Orphan) error {
 	if err := r.note(Step{Kind: StepFree, Volumes: []string{o.Volume}}, of); err != nil {
 		return err
 	}
-	task, err := r.Client.remove(ctx, storagePath(o.Node, o.Storage)+"/"+url.PathEscape(o.Volume))
+	var task string
+	path := storagePath(o.Node, o.Storage) + "/" + url.PathEscape(o.Volume)
+	_, err = r.Client.call(ctx, http.MethodDelete, path, &task)
 	if err == nil && task != "" {
 		err = r.finish(ctx, task)
 	}

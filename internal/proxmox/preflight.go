@@ -28,35 +28,30 @@ func PreflightTypes() []gate.PreflightType { return []gate.PreflightType{vmIDs()
 // exactly the expected name, on the expected node. The name is the key in vm_ids unless names says otherwise.
 // castle never guesses names: a guess that is right by accident would hand a foreign machine to Terraform.
 func vmIDs() gate.PreflightType {
+	required := func(t cty.Type, valid func(cty.Value) error, help string) gate.Attribute {
+		return gate.Attribute{Type: t, Required: true, Valid: valid, Help: help}
+	}
 	return gate.PreflightType{
 		Name:    PreflightVMIDs,
 		Summary: "No virtual machine that castle does not know stands on the ids that a stage uses",
 		Attributes: map[string]gate.Attribute{
-			"endpoint": {
-				Type: cty.String, Required: true, Valid: validEndpoint,
-				Help: "The API's address, such as \"https://proxmox.example:8006\".",
-			},
-			"api_token": {
-				Type: cty.String, Required: true,
-				Valid: func(v cty.Value) error { return CheckToken(v.AsString()) },
-				Help:  "The API token, \"user@realm!name=secret\".",
-			},
-			"vm_ids": {
-				Type: cty.Map(cty.Number), Required: true, Valid: validIDs,
-				Help: "The id of each virtual machine, by the key of its resource instance.",
-			},
-			"tags": {
-				Type: cty.List(cty.String), Required: true, Valid: validTags,
-				Help: "The tags that every virtual machine of this cluster carries.",
-			},
+			"endpoint": required(cty.String, validEndpoint,
+				`The API's address, such as "https://proxmox.example:8006".`),
+			"api_token": required(cty.String, validToken, `The API token, "user@realm!name=secret".`),
+			"vm_ids": required(cty.Map(cty.Number), validIDs,
+				"The id of each virtual machine, by the key of its resource instance."),
+			"tags": required(cty.List(cty.String), validTags,
+				"The tags that every virtual machine of this cluster carries."),
 			"names": {
 				Type: cty.Map(cty.String),
 				Help: "The name of each virtual machine, by key; the key itself where it is not given.",
 			},
 			"node_name": {Type: cty.String,
 				Help: "The node that the virtual machines belong on; any, if not given."},
-			"node_names": {Type: cty.Map(cty.String),
-				Help: "The node of each virtual machine, by key, where it is not node_name."},
+			"node_names": {
+				Type: cty.Map(cty.String),
+				Help: "The node of each virtual machine, by key, where it is not node_name.",
+			},
 			"resource": {
 				Type: cty.String, Valid: validResource,
 				Help: "The resource whose instances are the virtual machines, \"" + defaultResource +
@@ -86,6 +81,8 @@ func CheckToken(token string) error {
 	}
 	return nil
 }
+
+func validToken(v cty.Value) error { return CheckToken(v.AsString()) }
 
 func validIDs(v cty.Value) error {
 	if v.LengthInt() == 0 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -162,7 +163,8 @@ func (r *Removal) stop(ctx context.Context, g Guest) error {
 	if err := r.note(Step{Kind: StepStop}, g); err != nil {
 		return err
 	}
-	task, err := r.Client.post(ctx, g.path()+"/status/stop")
+	var task string
+	_, err := r.Client.call(ctx, http.MethodPost, g.path()+"/status/stop", &task)
 	if err == nil {
 		err = r.finish(ctx, task)
 	}
@@ -186,7 +188,8 @@ func (r *Removal) delete(ctx context.Context, g Guest) error {
 		return err
 	}
 	query := url.Values{"purge": {"1"}, "destroy-unreferenced-disks": {"0"}}
-	task, err := r.Client.remove(ctx, g.path()+"?"+query.Encode())
+	var task string
+	_, err := r.Client.call(ctx, http.MethodDelete, g.path()+"?"+query.Encode(), &task)
 	if err != nil {
 		return fmt.Errorf("delete: %w", err)
 	}

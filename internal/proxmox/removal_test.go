@@ -16,8 +16,10 @@ import (
 func stand(id int, name string) emulator.VM {
 	return emulator.VM{ID: id, Name: name, Tags: []string{"blue", "castle"}, Running: true,
 		Config: map[string]string{
-			"smbios1": fmt.Sprintf("uuid=%d", id), "scsi0": fmt.Sprintf("local-lvm:vm-%d-disk-0,size=20G", id),
-			"unused0": fmt.Sprintf("local-lvm:vm-%d-disk-1", id), "net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0",
+			"smbios1": fmt.Sprintf("uuid=%d", id), "scsi0": fmt.Sprintf("local-lvm:vm-%d-disk-0,size=20G",
+				id),
+			"unused0": fmt.Sprintf("local-lvm:vm-%d-disk-1", id),
+			"net0":    "virtio=BC:24:11:00:00:01,bridge=vmbr0",
 		}}
 }
 

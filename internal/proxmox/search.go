@@ -33,29 +33,30 @@ func (s Search) Gone(ctx context.Context, all []Owned, report func(string)) ([]e
 			s.Client) // tasks first: one that ends before the check has had its effect
 		results := v.check(ctx, all)
 		if ctx.Err() != nil {
-			return things(results), context.Cause(ctx)
+			return objects(results), context.Cause(ctx)
 		}
 		busy := busy(results, tasks)
 		if len(busy) == 0 {
-			return things(results), nil
+			return objects(results), nil
 		}
 		if time.Since(began) >= timeout {
 			for i, task := range busy {
-				results[i].thing.Gone = false
-				results[i].thing.Reason = fmt.Sprintf("Proxmox' task %s is still running after %s", task.Kind,
+				results[i].object.Gone = false
+				results[i].object.Reason = fmt.Sprintf("Proxmox' task %s is still running after %s",
+					task.Kind,
 					timeout)
 			}
-			return things(results), nil
+			return objects(results), nil
 		}
 		if !reported {
 			reported = true
 			for _, i := range slices.Sorted(maps.Keys(busy)) {
 				report(fmt.Sprintf("%s %s: Proxmox' task %s is still running; waiting for it",
-					results[i].thing.Kind, results[i].thing.ID, busy[i].Kind))
+					results[i].object.Kind, results[i].object.ID, busy[i].Kind))
 			}
 		}
 		if err := sleep(ctx, cmp.Or(s.Interval, time.Second)); err != nil {
-			return things(results), err
+			return objects(results), err
 		}
 	}
 }
@@ -63,7 +64,7 @@ func (s Search) Gone(ctx context.Context, all []Owned, report func(string)) ([]e
 // Now is Gone without waiting for tasks.
 func (s Search) Now(ctx context.Context, all []Owned) []event.OwnedObject {
 	v, _ := newInventory(ctx, s.Client)
-	return things(v.check(ctx, all))
+	return objects(v.check(ctx, all))
 }
 
 // Complete adds the disks with the ids of the machines among all that the token can see now: cloud-init
@@ -88,10 +89,14 @@ func (s Search) Blocked(ctx context.Context, all []Owned) ([]event.OwnedObject, 
 	}
 	var blocked []event.OwnedObject
 	for _, o := range all {
-		g, found := guestByID(listed, o.VM)
-		if o.Kind != Machine || !found || !g.isVM() {
+		i := slices.IndexFunc(listed, func(g Guest) bool {
+			return o.Kind == Machine && g.ID == o.VM &&
+				g.isVM()
+		})
+		if i < 0 {
 			continue
 		}
+		g := listed[i]
 		config, err := s.Client.Config(ctx, g.Node, o.VM)
 		if KindOf(err) == Missing {
 			continue // gone since it was listed
@@ -111,10 +116,10 @@ func (s Search) Blocked(ctx context.Context, all []Owned) ([]event.OwnedObject, 
 	return blocked, nil
 }
 
-func things(results []result) []event.OwnedObject {
+func objects(results []result) []event.OwnedObject {
 	var all []event.OwnedObject
 	for _, r := range results {
-		all = append(all, r.thing)
+		all = append(all, r.object)
 	}
 	return all
 }
@@ -126,7 +131,7 @@ func busy(results []result, tasks map[string][]task) map[int]task {
 		for node, running := range tasks {
 			for _, task := range running {
 				if (r.owned.Node == node || r.owned.Kind == Machine) &&
-					task.concerns(r.owned, !r.thing.Gone) {
+					task.concerns(r.owned, !r.object.Gone) {
 					found[i] = task
 				}
 			}

@@ -303,7 +303,8 @@ func (d datacenter) deleteHeld(t *testing.T, hold <-chan struct{}, volume string
 	t.Helper()
 	d.Fail(emulator.Fault{Method: http.MethodDelete, Path: "nodes/proxmox/storage/local/content/*/*",
 		Times: 1, Hold: hold})
-	if _, err := d.client(t).remove(t.Context(), "nodes/proxmox/storage/local/content/"+volume); err != nil {
+	path := "nodes/proxmox/storage/local/content/" + volume
+	if _, err := d.client(t).call(t.Context(), http.MethodDelete, path, nil); err != nil {
 		t.Fatal(err)
 	}
 }

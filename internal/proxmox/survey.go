@@ -12,16 +12,11 @@ import (
 // Survey reads every guest in a range, in the order of their ids, with everything that Ownership needs. An
 // unanswered question about one guest is in its Unreadable; any other is an error.
 func (c *Client) Survey(ctx context.Context, r Range) ([]Guest, error) {
-	// First the taken ids, then the list, so that guests that the list hides are found.
-	found := map[int]Guest{}
+	var ids []int
 	for id := r.From; id <= r.To; id++ {
-		if taken, err := c.Taken(ctx, id); err != nil {
-			return nil, err
-		} else if taken {
-			found[id] = Guest{ID: id, Hidden: true}
-		}
+		ids = append(ids, id)
 	}
-	listed, err := c.Guests(ctx)
+	found, err := c.guestsOn(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -29,11 +24,10 @@ func (c *Client) Survey(ctx context.Context, r Range) ([]Guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, g := range listed {
-		if !r.Contains(g.ID) {
-			continue
-		}
-		g.HA, g.Replicated = g.HAState != "", replicated[g.ID]
+	var all []Guest
+	for _, id := range slices.Sorted(maps.Keys(found)) {
+		g := found[id]
+		g.HA, g.Replicated = g.HAState != "", replicated[id]
 		if g.isVM() {
 			if err := complete(ctx, c, &g); KindOf(err) == Missing {
 				continue // gone since it was listed
@@ -41,20 +35,45 @@ func (c *Client) Survey(ctx context.Context, r Range) ([]Guest, error) {
 				return nil, err
 			}
 		}
-		found[g.ID] = g
-	}
-	var all []Guest
-	for _, id := range slices.Sorted(maps.Keys(found)) {
-		if found[id].Hidden { // it may have gone since the first question
-			if still, err := c.Taken(ctx, id); err != nil {
-				return nil, err
-			} else if !still {
-				continue
-			}
-		}
-		all = append(all, found[id])
+		all = append(all, g)
 	}
 	return all, nil
+}
+
+// guestsOn returns the guests with these ids. It reads the taken ids before the list, so that guests that the
+// list hides are found.
+func (c *Client) guestsOn(ctx context.Context, ids []int) (map[int]Guest, error) {
+	found := map[int]Guest{}
+	for _, id := range ids {
+		if taken, err := c.Taken(ctx, id); err != nil {
+			return nil, err
+		} else if taken {
+			found[id] = Guest{ID: id, Hidden: true}
+		}
+	}
+	if len(found) == 0 {
+		return nil, nil
+	}
+	listed, err := c.Guests(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range listed {
+		if slices.Contains(ids, g.ID) {
+			found[g.ID] = g
+		}
+	}
+	for id, g := range found {
+		if !g.Hidden {
+			continue
+		}
+		if still, err := c.Taken(ctx, id); err != nil {
+			return nil, err
+		} else if !still { // it has gone since the first request
+			delete(found, id)
+		}
+	}
+	return found, nil
 }
 
 // complete adds configuration and status to a virtual machine of the list, which is a little old.

@@ -66,22 +66,12 @@ func TestEachFailureIsPrintedAfterOneRequest(t *testing.T) {
 		"a list": {"HTTP/1.1 200 OK" + head + "[]",
 			"unexpected answer: json: cannot unmarshal array", Other},
 	} {
-		for method, ask := range map[string]func(context.Context, *Client) error{
-			"get": func(ctx context.Context, c *Client) error { return c.get(ctx, "nodes/a?b=c", nil) },
-			"post": func(ctx context.Context, c *Client) error {
-				_, err := c.post(ctx, "nodes/a?b=c")
-				return err
-			},
-			"delete": func(ctx context.Context, c *Client) error {
-				_, err := c.remove(ctx, "nodes/a?b=c")
-				return err
-			},
-		} {
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
 			t.Run(name+", "+method, func(t *testing.T) {
 				c, requests := answering(t, test.answer)
 				began := time.Now()
-				err := ask(t.Context(), c)
-				want := "proxmox: " + method + " nodes/a: " + test.want
+				_, err := c.call(t.Context(), method, "nodes/a?b=c", nil)
+				want := "proxmox: " + strings.ToLower(method) + " nodes/a: " + test.want
 				if err == nil || !strings.HasPrefix(err.Error(), want) || KindOf(err) != test.kind {
 					t.Errorf("got %v (kind %d), want %s (kind %d)", err, KindOf(err), want, test.kind)
 				}
@@ -115,7 +105,8 @@ func TestARequestEndsWithItsContextOrItsTimeout(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(why) })
 		began = time.Now()
-		if _, err := c.post(ctx, "nodes"); !errors.Is(err, why) || time.Since(began) != time.Second {
+		if _, err := c.call(ctx, http.MethodPost, "nodes", nil); !errors.Is(err, why) ||
+			time.Since(began) != time.Second {
 			t.Errorf("got %v after %s", err, time.Since(began))
 		}
 	})

@@ -55,41 +55,25 @@ func (n *inspection) run(ctx context.Context, slots []slot) (err error) {
 	if n.nodes, err = client.Nodes(ctx); err != nil {
 		return err
 	}
-	// First the taken ids, then the list: it shows at least what appears in between, and what disappears is
-	// checked again.
-	var taken []slot
+	var ids []int
 	for _, s := range slots {
-		yes, err := client.Taken(ctx, s.id)
-		switch {
-		case err != nil:
-			return err
-		case yes:
-			taken = append(taken, s)
-		default:
-			n.checkNode(s)
-		}
+		ids = append(ids, s.id)
 	}
-	if len(taken) == 0 {
-		return nil
-	}
-	guests, err := client.Guests(ctx)
+	guests, err := client.guestsOn(ctx, ids)
 	if err != nil {
 		return err
 	}
-	for _, s := range taken {
-		g, listed := guestByID(guests, s.id)
-		if !listed {
-			still, err := client.Taken(ctx, s.id)
-			if err != nil {
+	for _, s := range slots {
+		g, exists := guests[s.id]
+		switch {
+		case !exists:
+			n.checkNode(s)
+		case g.Hidden:
+			n.foreign(invisible(s))
+		default:
+			if err := n.guest(ctx, s, g); err != nil {
 				return err
 			}
-			if still {
-				n.foreign(invisible(s))
-			}
-			continue
-		}
-		if err := n.guest(ctx, s, g); err != nil {
-			return err
 		}
 	}
 	return nil

@@ -35,7 +35,8 @@ func TestVMIDsWaitsForAMachineThatIsBeingMade(t *testing.T) {
 	default:
 	}
 	close(release)
-	if found := <-done; len(found.Foreign) != 0 || len(found.Ours) != 1 || found.Ours[0].Import.ID != "proxmox/421" {
+	if found := <-done; len(found.Foreign) != 0 || len(found.Ours) != 1 ||
+		found.Ours[0].Import.ID != "proxmox/421" {
 		t.Errorf("when it was made: %+v", found)
 	}
 	if want := []string{"VM 421 on node proxmox is still being created; waiting for it"}; !slices.Equal(said,
@@ -138,7 +139,8 @@ func TestVMIDsOnANodeThatIsOffline(t *testing.T) {
 		f := found.Foreign[0]
 		if !strings.Contains(f.What, " on node pve2, state unknown") ||
 			!strings.HasPrefix(f.Why, "node pve2 is offline") ||
-			!slices.Contains(f.Fixes, "bring node pve2 back") || f.Unverified != test.unsure || f.Import != nil {
+			!slices.Contains(f.Fixes, "bring node pve2 back") || f.Unverified != test.unsure ||
+			f.Import != nil {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}

@@ -104,7 +104,8 @@ func TestInspectTellsOwnFromForeignMounts(t *testing.T) {
 				t.Fatalf("%+v", found)
 			}
 			for _, f := range found.Foreign {
-				if !strings.Contains(f.Why, c.why) || !strings.Contains(strings.Join(f.Fixes, "\n"), c.ways) ||
+				if !strings.Contains(f.Why, c.why) || !strings.Contains(strings.Join(f.Fixes, "\n"),
+					c.ways) ||
 					(f.ConflictsWith != "") != c.mistaken {
 					t.Errorf("%+v", f)
 				}
@@ -150,7 +151,8 @@ path "auth/jwt-*" { capabilities = ["create", "read", "update", "delete"] }
 	}
 	why := "the token may not create, delete, sudo sys/auth/jwt-blue; create, read, update, delete " +
 		"sys/policies/acl/castle-blue-grafana"
-	if f := found.Unusable[0]; !strings.Contains(f.Why, why) || !strings.Contains(f.Fixes[0], "docs/vault.md") {
+	if f := found.Unusable[0]; !strings.Contains(f.Why, why) ||
+		!strings.Contains(f.Fixes[0], "docs/vault.md") {
 		t.Errorf("%+v", f)
 	}
 }

@@ -26,17 +26,18 @@ func PreflightTypes() []gate.PreflightType { return []gate.PreflightType{secrets
 // attributes adds to more those that name the Vault and its credentials.
 func attributes(more map[string]gate.Attribute) map[string]gate.Attribute {
 	maps.Copy(more, map[string]gate.Attribute{
-		"address": {
-			Type: cty.String, Required: true, Valid: validAddress,
-			Help: "Vault's address, such as \"https://vault.example.org:8200\".",
-		},
-		"ca_file": {Type: cty.String, Help: "A certificate to trust instead of the system's: PEM text " +
-			"or a file's path."},
+		"address": required(`Vault's address, such as "https://vault.example.org:8200".`, validAddress),
+		"ca_file": {Type: cty.String,
+			Help: "A certificate to trust instead of the system's: PEM text or a file's path."},
 		"role_mount":  {Type: cty.String, Help: "Where AppRole is mounted."},
 		"role_id":     {Type: cty.String, Help: "An AppRole's id. Without it VAULT_TOKEN is used."},
 		"role_secret": {Type: cty.String, Help: "The AppRole's secret id."},
 	})
 	return more
+}
+
+func required(help string, valid func(cty.Value) error) gate.Attribute {
+	return gate.Attribute{Type: cty.String, Required: true, Valid: valid, Help: help}
 }
 
 func secrets() gate.PreflightType {
@@ -45,8 +46,8 @@ func secrets() gate.PreflightType {
 		Summary: "A Vault is unsealed, and the token of the environment, which is not root's, may read a " +
 			"secret there",
 		Attributes: attributes(map[string]gate.Attribute{
-			"mount": {Type: cty.String, Required: true, Help: "Where the KV engine is mounted."},
-			"path":  {Type: cty.String, Required: true, Help: "The secret's path below the mount."},
+			"mount": required("Where the KV engine is mounted.", nil),
+			"path":  required("The secret's path below the mount.", nil),
 		}),
 		New: func(name string, target gate.Target, values gate.Values) (gate.Preflight, error) {
 			p := PlaceOf(values)
@@ -65,29 +66,21 @@ func mounts() gate.PreflightType {
 		Summary: "A path in a Vault is free or the stage's own, and the token may write there all that the " +
 			"stage writes",
 		Attributes: attributes(map[string]gate.Attribute{
-			"kind": {
-				Type: cty.String, Required: true, Valid: validKind,
-				Help: "What is mounted: \"auth\", a way to log in, or \"secrets\", an engine.",
-			},
-			"path": {Type: cty.String, Required: true, Help: "Where, such as \"jwt-blue\"."},
-			"resource": {
-				Type: cty.String, Required: true, Help: "The resource that is the mount, such as " +
-					"\"vault_mount.database\".",
-			},
-			"setting": {Type: cty.String, Required: true, Help: "The variable that names another path."},
-			"writes": {
-				Type: cty.List(cty.String), Help: "What else the stage creates, reads, updates and " +
-					"deletes, " +
-					"as Vault's API calls it: \"sys/policies/acl/castle-blue\".",
-			},
-			"leases": {
-				Type: cty.Bool, Help: "Whether the engine creates leases, such as a database's users: " +
-					"a destroy revokes them first.",
-			},
-			"kv_mount": {Type: cty.String, Help: "The KV engine, version 2, in which the stage writes " +
-				"a secret."},
+			"kind": required(`What is mounted: "auth", a way to log in, or "secrets", an engine.`,
+				validKind),
+			"path":     required(`Where, such as "jwt-blue".`, nil),
+			"resource": required(`The resource that is the mount, such as "vault_mount.database".`, nil),
+			"setting":  required("The variable that names another path.", nil),
+			"writes": {Type: cty.List(cty.String),
+				Help: "What else the stage creates, reads, updates and deletes, " +
+					`as Vault's API calls it: "sys/policies/acl/castle-blue".`},
+			"leases": {Type: cty.Bool,
+				Help: "Whether the engine creates leases, such as a database's users: " +
+					"a destroy revokes them first."},
+			"kv_mount": {Type: cty.String,
+				Help: "The KV engine, version 2, in which the stage writes a secret."},
 			"kv_path": {Type: cty.String, Help: "That secret's path below the mount."},
-			"policy":  {Type: cty.String, Required: true, Help: "Where the policy is that the token needs."},
+			"policy":  required("Where the policy is that the token needs.", nil),
 		}),
 		New: func(name string, target gate.Target, v gate.Values) (gate.Preflight, error) {
 			m := mount{
