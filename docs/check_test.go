@@ -1,38 +1,42 @@
 package docs_test
 
 import (
-	"fmt"
 	"os"
-	"strings"
+	"regexp"
 	"testing"
 
 	"github.com/ephemeral-castle/castle/internal/check"
 )
+
+// line is a rule in a table of check.md: its name, a sentence, its severity.
+var line = regexp.MustCompile("(?m)^\\| `(.+?)` \\| (\\S.+\\.) \\| (error|warning) \\|$")
+
+var begun = regexp.MustCompile("(?m)^\\| `")
 
 func TestCheckMdListsEveryRuleAndNoOther(t *testing.T) {
 	text, err := os.ReadFile("check.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]bool{}
+	listed := map[string]string{}
+	found := line.FindAllStringSubmatch(string(text), -1)
+	for _, m := range found {
+		listed[m[1]] = m[3]
+	}
+	if lines := begun.FindAll(text, -1); len(lines) != len(found) || len(lines) != len(listed) {
+		t.Errorf("%d lines, of which %d have a name, a sentence and a severity, for %d rules", len(lines), len(found), len(listed))
+	}
 	for _, r := range check.Rules() {
-		severity := "error"
+		want := "error"
 		if r.Warns {
-			severity = "warning"
+			want = "warning"
 		}
-		want[fmt.Sprintf("| `%s` | %s | %s |", r.Name, r.About, severity)] = true
+		if listed[string(r.Kind)] != want {
+			t.Errorf("rule %s is listed as %q, not as %q", r.Kind, listed[string(r.Kind)], want)
+		}
+		delete(listed, string(r.Kind))
 	}
-	for line := range strings.Lines(string(text)) {
-		line = strings.TrimSpace(line)
-		if !strings.HasPrefix(line, "| `") {
-			continue
-		}
-		if !want[line] {
-			t.Errorf("there is no such rule: %s", line)
-		}
-		delete(want, line)
-	}
-	for line := range want {
-		t.Errorf("missing: %s", line)
+	for name := range listed {
+		t.Errorf("there is no such rule: %s", name)
 	}
 }

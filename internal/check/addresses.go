@@ -3,139 +3,125 @@ package check
 import (
 	"fmt"
 	"net/netip"
-	"slices"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/ephemeral-castle/castle/internal/talos"
 )
 
-// holder is something that has an address of its own, and where that is written.
-type holder struct {
-	what    string // "node cp-01"
-	address netip.Addr
-	steps   []string // the variable and the way to the address in it
-}
-
-// holders are the machines and the VIP, as far as their addresses are known.
-func (c *cluster) holders() []holder {
-	var all []holder
-	for _, m := range c.machines {
-		if m.address.IsValid() {
-			all = append(all, holder{"node " + m.name, m.address, []string{"nodes", m.name, "address"}})
-		}
-	}
-	if c.vip.IsValid() {
-		all = append(all, holder{"the VIP", c.vip, []string{"vip"}})
-	}
-	return all
-}
-
-// gatewayAlone reports whether the gateway's network holds no machine at all.
-// Nothing else is then said of that network: it is the gateway that is wrong.
-func (c *cluster) gatewayAlone() bool {
+// gatewayOutside reports whether the gateway's network holds no machine at all.
+// Then the gateway is wrong, and nothing is concluded from its network.
+func (c *cluster) gatewayOutside() bool {
 	known := 0
 	for _, m := range c.machines {
-		if c.network.Contains(m.address) {
+		if c.network.Contains(m.address.First) {
 			return false
 		}
-		if m.address.IsValid() {
+		if m.address.First.IsValid() {
 			known++
 		}
 	}
 	return c.network.IsValid() && known > 0
 }
 
-func gatewayOutside(c *cluster, report reporter) {
-	if c.gatewayAlone() {
-		report(c.at("network", "gateway"), "network.gateway: outside of the machines' network",
-			"%s makes the network %s, and no node has an address there. Set the gateway of the nodes' network, or network.prefix.", c.gateway, c.network)
+func checkAddresses(c *cluster, report reporter) {
+	if c.gatewayOutside() {
+		report("gateway-outside", c.gateway.at, "network.gateway: outside of the machines' network",
+			"%s makes the network %s, and no node has an address there. Set the gateway of the nodes' network, "+
+				"or network.prefix.", c.gateway.First, c.network)
 	}
-}
-
-func nodeOutside(c *cluster, report reporter) {
-	if !c.network.IsValid() || c.gatewayAlone() {
-		return
-	}
-	for _, m := range c.machines {
-		if m.address.IsValid() && !c.network.Contains(m.address) {
-			report(c.at("nodes", m.name, "address"), fmt.Sprintf("node %s: outside of the network", m.name),
-				"%s is not in %s, the network of the gateway %s (%s). Give the node an address of this network.",
-				m.address, c.network, c.gateway, where(c.at("network", "gateway")))
+	all := c.hosts()
+	for _, h := range all {
+		for _, dns := range c.dns {
+			if h.First == dns.First && h.First != c.gateway.First {
+				report("node-is-dns", h.at, h.What+": a name server's address",
+					"%s is also in network.dns (%s): the machines would query themselves. Change one of them.",
+					h.First, where(dns.at))
+			}
 		}
 	}
-}
-
-func nodeIsGateway(c *cluster, report reporter) {
-	for _, m := range c.machines {
-		if m.address.IsValid() && m.address == c.gateway {
-			report(c.at("nodes", m.name, "address"), fmt.Sprintf("node %s: the gateway's address", m.name),
-				"%s is network.gateway (%s). Give the node an address of its own.", m.address, where(c.at("network", "gateway")))
-		}
-	}
-}
-
-func nodeIsDNS(c *cluster, report reporter) {
-	for _, h := range c.holders() {
-		if h.address != c.gateway && slices.Contains(c.dns, h.address) {
-			report(c.at(h.steps[0], h.steps[1:]...), h.what+": a name server's address",
-				"%s is also in network.dns (%s): the machines would ask themselves. Change one of them.", h.address, where(c.at("network", "dns")))
-		}
-	}
-}
-
-func addressTwice(c *cluster, report reporter) {
-	first := map[netip.Addr]string{}
-	for _, m := range c.machines {
-		if !m.address.IsValid() {
-			continue
-		}
-		if other, twice := first[m.address]; twice {
-			report(c.at("nodes", m.name, "address"), fmt.Sprintf("node %s: an address that node %s has", m.name, other),
-				"Both have %s; the other one is at %s. Give each node an address of its own.", m.address, where(c.at("nodes", other, "address")))
-			continue
-		}
-		first[m.address] = m.name
-	}
-}
-
-// reserved are the two addresses of a network that no host may have.
-func reserved(network netip.Prefix) map[netip.Addr]string {
-	if !network.IsValid() || network.Bits() > 30 {
-		return nil
-	}
-	return map[netip.Addr]string{network.Addr(): "the network's own address", lastOf(network): "the broadcast address"}
-}
-
-func addressReserved(c *cluster, report reporter) {
-	all := c.holders()
-	if c.gateway.IsValid() {
-		all = append(all, holder{"network.gateway", c.gateway, []string{"network", "gateway"}})
+	if c.gateway.First.IsValid() {
+		gateway := c.gateway
+		gateway.What = "network.gateway"
+		all = append(all, gateway)
 	}
 	for _, h := range all {
-		// The prefix of a wrong gateway still says which two addresses these are.
-		if what, is := reserved(c.network.Masked())[h.address]; is {
-			report(c.at(h.steps[0], h.steps[1:]...), h.what+": "+what, "%s is %s of %s, which no host can have. Take another one.", h.address, what, c.network.Masked())
+		// Even the prefix of a wrong gateway says which two addresses these are.
+		if what := reserved(c.network.Masked(), h.First); what != "" {
+			report("address-reserved", h.at, h.What+": "+what,
+				"%s is %s of %s, which no host can have. Choose another one.", h.First, what, c.network.Masked())
 		}
 	}
 }
 
-func vipOutside(c *cluster, report reporter) {
-	if c.vip.IsValid() && c.network.IsValid() && !c.network.Contains(c.vip) && !c.gatewayAlone() {
-		report(c.at("vip"), "vip: outside of the network",
-			"%s is not in %s, the network of the gateway %s (%s): the control planes announce it there. Take a free address of this network.",
-			c.vip, c.network, c.gateway, where(c.at("network", "gateway")))
+// reserved says which of a network's two reserved addresses a is; "" if none.
+func reserved(network netip.Prefix, a netip.Addr) string {
+	switch {
+	case !network.IsValid() || network.Bits() > 30:
+	case a == network.Addr():
+		return "the network's own address"
+	case a == broadcast(network):
+		return "the broadcast address"
 	}
+	return ""
 }
 
-func vipIsNode(c *cluster, report reporter) {
-	for _, m := range c.machines {
-		if c.vip.IsValid() && m.address == c.vip {
-			report(c.at("vip"), "vip: the address of node "+m.name,
-				"%s belongs to the machine itself (%s), and the VIP moves from one to another. Take a free address of the network.",
-				c.vip, where(c.at("nodes", m.name, "address")))
+// checkSubnets compares the networks inside the cluster, as the machine configuration
+// has them: Talos' defaults, or what a patch sets.
+func checkSubnets(c *cluster, report reporter) {
+	var config *talos.MachineConfig
+	for _, r := range c.rendered {
+		if config = r.config; config != nil {
+			break
+		}
+	}
+	if config == nil {
+		return
+	}
+	pods, services := prefixes(config.PodNetworks()), prefixes(config.ServiceNetworks())
+	c.checkNodesApart(report, "pods-overlap-nodes", "Pods", "podSubnets", pods)
+	c.checkNodesApart(report, "services-overlap-nodes", "Services", "serviceSubnets", services)
+	for _, p := range pods {
+		for _, s := range services {
+			if p.Overlaps(s) {
+				at, _ := c.subnetAt("podSubnets", c.at(patchVariable))
+				if _, patched := inPatch(c, "podSubnets"); !patched {
+					at, _ = c.subnetAt("serviceSubnets", c.at(patchVariable))
+				}
+				report("pods-overlap-services", at, "network of Pods: overlaps that of Services",
+					"Pods have %s and Services %s, so an address could belong to either. "+
+						"Set cluster.network.podSubnets and serviceSubnets apart.", p, s)
+			}
 		}
 	}
 }
 
-func vipIsGateway(c *cluster, report reporter) {
-	if c.vip.IsValid() && c.vip == c.gateway {
-		report(c.at("vip"), "vip: the gateway's address", "%s is network.gateway (%s). Take a free address of the network.", c.vip, where(c.at("network", "gateway")))
+func prefixes(texts []string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, text := range texts {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			all = append(all, p.Masked())
+		}
+	}
+	return all
+}
+
+// subnetAt is the patch that sets a field of cluster.network, or else another place.
+func (c *cluster) subnetAt(field string, otherwise hcl.Range) (hcl.Range, string) {
+	if at, found := inPatch(c, field); found {
+		return at, ""
+	}
+	return otherwise, ", Talos' default,"
+}
+
+func (c *cluster) checkNodesApart(report reporter, kind Kind, whose, field string, subnets []netip.Prefix) {
+	for _, p := range subnets {
+		if c.network.IsValid() && p.Overlaps(c.network) {
+			at, origin := c.subnetAt(field, c.gateway.at)
+			report(kind, at, fmt.Sprintf("network of %s: overlaps the machines'", whose),
+				"%s%s shares addresses with %s, the network of the gateway %s (%s): packets to machines there would "+
+					"not leave the node. Set cluster.network.%s in a patch of %s to another network, or move the machines.",
+				p, origin, c.network, c.gateway.First, where(c.gateway.at), field, patchVariable)
+		}
 	}
 }

@@ -172,8 +172,8 @@ func TestEachRuleSaysWhatIsWrongAndTheWayOut(t *testing.T) {
 		})
 	}
 	for _, r := range check.Rules() {
-		if !tested[r.Name] {
-			t.Errorf("no fixture shows the rule %s", r.Name)
+		if !tested[string(r.Kind)] {
+			t.Errorf("no fixture shows the rule %s", r.Kind)
 		}
 	}
 }

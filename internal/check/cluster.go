@@ -12,7 +12,6 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/config"
-	"github.com/ephemeral-castle/castle/internal/gitops"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
@@ -20,78 +19,66 @@ import (
 // cluster is what the rules know of a cluster, as far as it is known before a run.
 type cluster struct {
 	config   *config.Cluster
+	options  config.Options
 	label    string // blue/proxmox
 	masker   *secret.Masker
 	stateDir string
 
 	endpoint string // of Proxmox, as two clusters on one host write it alike; "" where it has none
 	network  netip.Prefix
-	gateway  netip.Addr
-	vip      netip.Addr
-	dns      []netip.Addr
+	gateway  AddressRange
+	dns      []AddressRange
+	vip      AddressRange
 	machines []machine // by name
-	ids      span      // vm_id_range
+	ids      IDRange   // vm_id_range
 	pools    []pool
 	rendered []rendered
 
-	objects    []tfeval.Object                 // see stageObjects
-	outputs    map[string]map[string]cty.Value // of each layer, as far as stageObjects has foreseen them
-	repository *gitops.Repository              // see flux
-	problems   gitops.Problems
+	repository *repository // see flux
 }
 
 // machine is one of the variable nodes.
 type machine struct {
-	name, role string
-	id         int // 0: it has none
-	address    netip.Addr
-	storage    bool // it has a disk for Longhorn
+	name    string
+	id      int // 0: it has none
+	address AddressRange
+	storage bool // it has a disk for Longhorn
 }
-
-// span is a range of VM ids, both ends included; the zero span is none.
-type span struct{ first, last int }
-
-func (s span) String() string { return fmt.Sprintf("%d-%d", s.first, s.last) }
 
 // pool is one entry of metallb_addresses.
 type pool struct {
-	text        string
-	index       int
-	first, last netip.Addr
+	text      string
+	addresses AddressRange
 }
 
-func (p pool) holds(a netip.Addr) bool {
-	return a.IsValid() && p.first.Compare(a) <= 0 && a.Compare(p.last) <= 0
-}
-
-func (p pool) overlaps(o pool) bool {
-	return p.first.Compare(o.last) <= 0 && o.first.Compare(p.last) <= 0
-}
-
-func newCluster(c *config.Cluster) *cluster {
-	x := &cluster{config: c, label: c.Name + "/" + c.Platform, masker: newMasker(c)}
+func newCluster(c *config.Cluster, o config.Options) *cluster {
+	x := &cluster{config: c, options: o, label: c.Name + "/" + c.Platform, masker: &secret.Masker{}}
+	x.masker.Add(c.Secrets()...)
 	x.endpoint = strings.TrimRight(strings.ToLower(tfeval.Text(x.variable("proxmox_endpoint").Value)), "/")
 	network := x.variable("network").Value
-	x.gateway = address(tfeval.Attribute(network, "gateway"))
-	if bits, ok := tfeval.Whole(tfeval.Attribute(network, "prefix")); ok && x.gateway.IsValid() {
-		if p, err := x.gateway.Prefix(bits); err == nil {
-			x.network = p
-		}
+	x.gateway = x.single("the gateway", tfeval.Attribute(network, "gateway"), "network", "gateway")
+	if bits, ok := tfeval.Whole(tfeval.Attribute(network, "prefix")); ok && x.gateway.First.IsValid() {
+		x.network, _ = x.gateway.First.Prefix(bits) // a validation reports another prefix
 	}
 	for _, v := range tfeval.Elements(tfeval.Attribute(network, "dns")) {
-		x.dns = append(x.dns, address(v))
+		x.dns = append(x.dns, x.single("a name server", v, "network", "dns"))
 	}
-	x.vip = address(x.variable("vip").Value)
-	x.machines = machines(x.variable("nodes").Value)
+	x.vip = x.single("the VIP", x.variable("vip").Value, "vip")
+	nodes := tfeval.Map(x.variable("nodes").Value)
+	for _, name := range names(nodes) {
+		m := machine{name: name}
+		m.address = x.single("node "+name, tfeval.Attribute(nodes[name], "address"), "nodes", name, "address")
+		m.id, _ = tfeval.Whole(tfeval.Attribute(nodes[name], "vm_id"))
+		disk := tfeval.Attribute(nodes[name], "longhorn_disk")
+		m.storage = disk.IsKnown() && !disk.IsNull()
+		x.machines = append(x.machines, m)
+	}
 	ids := x.variable("vm_id_range").Value
-	first, ok := tfeval.Whole(tfeval.Attribute(ids, "first"))
-	last, too := tfeval.Whole(tfeval.Attribute(ids, "last"))
-	if ok && too {
-		x.ids = span{first, last}
-	}
+	x.ids.First, _ = tfeval.Whole(tfeval.Attribute(ids, "first"))
+	x.ids.Last, _ = tfeval.Whole(tfeval.Attribute(ids, "last"))
 	for i, v := range tfeval.Elements(x.variable("metallb_addresses").Value) {
 		if p, ok := readPool(tfeval.Text(v)); ok {
-			p.index = i
+			p.addresses.at = x.at("metallb_addresses", strconv.Itoa(i))
 			x.pools = append(x.pools, p)
 		}
 	}
@@ -99,8 +86,8 @@ func newCluster(c *config.Cluster) *cluster {
 	return x
 }
 
-// variable is the value of a variable, of the platform's stage where several
-// have it. Rules know variables by the names that the contract of a layer gives them.
+// variable is the value of a variable, of the platform's stage where several have it.
+// Rules know variables by the names that the library's stages give them.
 func (c *cluster) variable(name string) config.Written {
 	var found *config.Stage
 	for _, s := range c.config.Stages {
@@ -119,34 +106,33 @@ func (c *cluster) at(variable string, steps ...string) hcl.Range {
 	return c.variable(variable).At(steps...)
 }
 
-func machines(nodes cty.Value) []machine {
-	if !nodes.IsKnown() || nodes.IsNull() || !nodes.CanIterateElements() || !(nodes.Type().IsMapType() || nodes.Type().IsObjectType()) {
-		return nil
+// hostname is a machine's name in Kubernetes and Proxmox.
+func (c *cluster) hostname(m machine) string { return c.config.Name + "-" + m.name }
+
+// single is one IPv4 address and where it is written; the zero range if v is none.
+func (c *cluster) single(what string, v cty.Value, variable string, steps ...string) AddressRange {
+	a, err := netip.ParseAddr(tfeval.Text(v))
+	if err != nil || !a.Is4() {
+		return AddressRange{}
 	}
-	var all []machine
-	for key, node := range nodes.AsValueMap() {
-		m := machine{name: key, role: tfeval.Text(tfeval.Attribute(node, "role")), address: address(tfeval.Attribute(node, "address"))}
-		m.id, _ = tfeval.Whole(tfeval.Attribute(node, "vm_id"))
-		disk := tfeval.Attribute(node, "longhorn_disk")
-		m.storage = disk.IsKnown() && !disk.IsNull()
-		all = append(all, m)
-	}
-	slices.SortFunc(all, func(a, b machine) int { return strings.Compare(a.name, b.name) })
-	return all
+	return AddressRange{What: what, First: a, Last: a, at: c.at(variable, steps...)}
 }
 
 func readPool(entry string) (pool, bool) {
+	p := pool{text: entry, addresses: AddressRange{What: "the pool " + entry}}
 	if prefix, err := netip.ParsePrefix(entry); err == nil && prefix.Addr().Is4() {
-		return pool{text: entry, first: prefix.Masked().Addr(), last: lastOf(prefix)}, true
+		p.addresses.First, p.addresses.Last = prefix.Masked().Addr(), broadcast(prefix)
+		return p, true
 	}
 	from, to, _ := strings.Cut(entry, "-")
 	first, err := netip.ParseAddr(from)
 	last, otherErr := netip.ParseAddr(to)
-	return pool{text: entry, first: first, last: last}, err == nil && otherErr == nil
+	p.addresses.First, p.addresses.Last = first, last
+	return p, err == nil && otherErr == nil
 }
 
-// lastOf is the last address of an IPv4 network: its broadcast address.
-func lastOf(p netip.Prefix) netip.Addr {
+// broadcast is the last address of an IPv4 network.
+func broadcast(p netip.Prefix) netip.Addr {
 	b := p.Masked().Addr().As4()
 	for bit := p.Bits(); bit < 32; bit++ {
 		b[bit/8] |= 1 << (7 - bit%8)
@@ -154,21 +140,24 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// where names a place for the detail of a finding elsewhere.
+// where names a place within a sentence.
 func where(at hcl.Range) string {
 	if at.Start.Line == 0 || at.Empty() {
 		return at.Filename
 	}
-	return at.Filename + ":" + strconv.Itoa(at.Start.Line)
-}
-
-func address(v cty.Value) netip.Addr {
-	a, err := netip.ParseAddr(tfeval.Text(v))
-	if err != nil || !a.Is4() {
-		return netip.Addr{}
-	}
-	return a
+	return fmt.Sprintf("%s:%d", at.Filename, at.Start.Line)
 }
 
 // names returns the sorted keys of a map.
 func names[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// oneLine makes a sentence's part of a text of several lines.
+func oneLine(s string) string { return strings.TrimSuffix(strings.Join(strings.Fields(s), " "), ".") }
+
+// plural is "node a" or "nodes a, b".
+func plural(noun string, all []string) string {
+	if len(all) > 1 {
+		noun += "s"
+	}
+	return noun + " " + strings.Join(all, ", ")
+}

@@ -6,10 +6,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 )
 
-// gatesUnasked looks at disabled stages: a layer's name in `needs` makes no edge to
-// them, so what was written to wait for them starts without, unless it is the stage
-// that asks their gates itself.
-func gatesUnasked(c *cluster, report reporter) {
+// checkDisabledGates looks at disabled stages: `needs = [layer]` makes no edge to them,
+// so stages that need the layer start early, except the stage that checks their gates.
+func checkDisabledGates(c *cluster, report reporter) {
 	for _, s := range c.config.Disabled {
 		if !s.HasGates() {
 			continue
@@ -23,30 +22,31 @@ func gatesUnasked(c *cluster, report reporter) {
 		if len(early) == 0 {
 			continue
 		}
-		whom := "needs"
+		waiting, need := strings.Join(early, " and "), " needs "
 		if len(early) > 1 {
-			whom = "need"
+			need = " need "
 		}
-		if s.AskedBy != nil {
-			report(s.At(), "stage "+s.Name+": disabled, and not waited for by all who need its layer",
-				"%s %s %s, but a disabled stage makes no edge, and its gates are asked by stage %s, of layer %s. Wire an input to an output of %s where that matters.",
-				strings.Join(early, " and "), whom, s.Layer, s.AskedBy.Name, s.AskedBy.Layer, s.AskedBy.Name)
+		if by := s.AskedBy; by != nil {
+			report("gates-unasked", s.At(), "stage "+s.Name+": disabled, and some stages that need its layer do not wait",
+				"%s, but a disabled stage makes no edge, and its gates are checked by stage %s, of layer %s. "+
+					"Wire an input to an output of %s where that matters.", waiting+need+s.Layer, by.Name, by.Layer, by.Name)
 			continue
 		}
-		report(s.At(), "stage "+s.Name+": disabled, and nobody asks its gates",
-			"%s %s %s, but a disabled stage makes no edge: nothing waits until what it would make is ready. %s; if nobody brings it, remove the block.",
-			strings.Join(early, " and "), whom, s.Layer, askedBy(c.config.Waiters(s.Layer)))
+		report("gates-unasked", s.At(), "stage "+s.Name+": disabled, and no stage checks its gates",
+			"%s, but a disabled stage makes no edge: nothing waits until the objects of this stage are ready. "+
+				"%s; if nobody installs it, remove the block.", waiting+need+s.Layer, delegate(c.config.Waiters(s.Layer)))
 	}
 }
 
-// askedBy says how a stage's gates are asked nevertheless.
-func askedBy(waiters []config.Waiter) string {
+// delegate says how another stage can check a disabled stage's gates.
+func delegate(waiters []config.Waiter) string {
 	for _, w := range waiters {
 		if w.Stage.Layer == "gitops" {
-			return `If Flux brings it, write asked_by = "` + w.Stage.Name + `" here, and stage ` + w.Stage.Name + " asks its gates"
+			return `If Flux installs it, write asked_by = "` + w.Stage.Name + `" here, and stage ` + w.Stage.Name +
+				" checks its gates"
 		}
 	}
-	return "If somebody else brings it, write here asked_by with the stage that makes them do so, which then asks its gates"
+	return "If something else installs it, name the stage that triggers that in asked_by, which then checks its gates"
 }
 
 func waiter(w config.Waiter) string {

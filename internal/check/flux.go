@@ -1,99 +1,254 @@
 package check
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"path"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/ephemeral-castle/castle/internal/gitops"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
-// flux is what Flux would read for the cluster, and what is wrong with it; nil
-// where no clone of its repository is named, or Flux is not pointed at one.
-func (c *cluster) flux() (*gitops.Repository, gitops.Problems) {
-	path := tfeval.Text(c.variable("git_path").Value)
-	if c.config.GitOps == nil || path == "" {
-		return nil, nil
-	}
-	if c.repository == nil {
-		namespace := ""
-		for _, m := range c.stageObjects() {
-			if m.Group == "kustomize.toolkit.fluxcd.io" { // the root
-				namespace = m.Namespace
-			}
-		}
-		var err error
-		c.repository, err = gitops.Read(gitops.Options{Folder: c.config.GitOps.Repository, Path: path, Namespace: namespace, Variables: c.offered})
-		if !errors.As(err, &c.problems) && err != nil {
-			c.problems = gitops.Problems{{Message: err.Error()}}
-		}
-		if c.repository == nil {
-			c.repository = &gitops.Repository{}
-		}
-	}
-	return c.repository, c.problems
+// repository is what Flux applies from its Git repository, beside what stages create.
+type repository struct {
+	cluster        *cluster
+	kustomizations []*gitops.Kustomization
+	problems       gitops.Problems
+	objects        []tfeval.Object                 // of the enabled stages, as far as their names are known
+	outputs        map[string]map[string]cty.Value // of each layer, likewise
 }
 
-// offered is what the ConfigMaps that stages make offer Flux to substitute.
-func (c *cluster) offered(kind, namespace, name string) (map[string]string, bool) {
-	for _, m := range c.stageObjects() {
-		if m.Group == "" && m.Kind == kind && m.Namespace == namespace && m.Name == name && m.Data != nil {
-			return m.Data, true
+// flux reads the repository; nil where no clone of it is named, or Flux has no path in it.
+func (c *cluster) flux() *repository {
+	path := tfeval.Text(c.variable("git_path").Value)
+	if c.config.GitOps == nil || path == "" || c.repository != nil {
+		return c.repository
+	}
+	r := &repository{cluster: c, outputs: map[string]map[string]cty.Value{}}
+	c.repository = r
+	namespace := ""
+	for _, s := range c.config.Stages { // lower layers first
+		m := tfeval.Read(s, s.Foreseen(r.outputs))
+		r.objects = append(r.objects, m.Objects()...)
+		if r.outputs[s.Layer] == nil {
+			r.outputs[s.Layer] = map[string]cty.Value{}
+		}
+		maps.Copy(r.outputs[s.Layer], m.Outputs())
+	}
+	for _, o := range r.objects {
+		if o.Group == "kustomize.toolkit.fluxcd.io" { // the root
+			namespace = o.Namespace
+		}
+	}
+	folder := c.config.GitOps.Repository
+	read, err := gitops.Read(gitops.Options{Folder: folder, Path: path, Namespace: namespace, Variables: r.variables})
+	if read != nil {
+		r.kustomizations = read.Kustomizations
+	}
+	if !errors.As(err, &r.problems) && err != nil {
+		r.problems = gitops.Problems{{Message: err.Error()}}
+	}
+	return r
+}
+
+// variables are those that a ConfigMap of a stage gives Flux to substitute.
+func (r *repository) variables(kind, namespace, name string) (map[string]string, bool) {
+	for _, o := range r.objects {
+		if o.Is(tfeval.Object{Kind: kind, Namespace: namespace, Name: name}) && o.Data != nil {
+			return o.Data, true
 		}
 	}
 	return nil, false
 }
 
-// inFlux is a place in Flux's repository as diagnostics name files: from the
-// castle repository on.
-func (c *cluster) inFlux(p gitops.Place) hcl.Range {
+// at is a place in Flux's repository, relative to the castle repository.
+func (r *repository) at(p gitops.Place) hcl.Range {
+	c := r.cluster.config
 	if p.File == "" {
-		return c.config.GitOps.At
+		return c.GitOps.At
 	}
-	file := filepath.Join(c.config.GitOps.Named, filepath.FromSlash(p.File))
-	root, err := filepath.EvalSymlinks(filepath.Join(c.config.Dir, "..", "..", ".."))
-	if relative, isn := filepath.Rel(root, file); err == nil && isn == nil {
+	file := filepath.Join(c.GitOps.Named, filepath.FromSlash(p.File))
+	root, err := filepath.EvalSymlinks(filepath.Join(c.Dir, "..", "..", ".."))
+	if relative, otherErr := filepath.Rel(root, file); err == nil && otherErr == nil {
 		file = relative
 	}
 	// Bytes are not known; a line is enough to name and to sort.
-	return hcl.Range{
-		Filename: filepath.ToSlash(file),
-		Start:    hcl.Pos{Line: p.Line, Column: 1, Byte: p.Line}, End: hcl.Pos{Line: p.Line, Column: 1, Byte: p.Line + min(p.Line, 1)},
-	}
+	start := hcl.Pos{Line: p.Line, Column: 1, Byte: p.Line}
+	end := hcl.Pos{Line: p.Line, Column: 1, Byte: p.Line + min(p.Line, 1)}
+	return hcl.Range{Filename: filepath.ToSlash(file), Start: start, End: end}
 }
 
-func gitopsUnreadable(c *cluster, report reporter) {
-	_, problems := c.flux()
-	for _, p := range problems {
-		if p.File == "" {
-			p.Message += fmt.Sprintf(". Flux begins where git_path says (%s); castle new --gitops writes such a folder", where(c.at("git_path")))
-		}
-		report(c.inFlux(p.Place), "Flux's repository: not all can be read", "%s.", p.Message)
-	}
-}
-
-// variableUnset finds what Flux would put nothing in the place of.
-func variableUnset(c *cluster, report reporter) {
-	repository, _ := c.flux()
-	if repository == nil {
+// checkFlux reports what cannot be read, and variables for which Flux would substitute nothing.
+func checkFlux(c *cluster, report reporter) {
+	r := c.flux()
+	if r == nil {
 		return
 	}
-	for _, k := range repository.Kustomizations {
+	for _, p := range r.problems {
+		if p.At.File == "" {
+			p.Message += fmt.Sprintf(". Flux begins at git_path (%s); castle new --gitops writes such a folder", where(c.at("git_path")))
+		}
+		report("gitops-unreadable", r.at(p.At), "Flux's repository: not all can be read", "%s.", p.Message)
+	}
+	for _, k := range r.kustomizations {
 		for _, u := range k.Unset {
-			report(c.inFlux(u.Object.Place), fmt.Sprintf("%s: ${%s} is set nowhere", named(u.Object), u.Variable),
-				"Kustomization %s has Flux substitute variables in it, and where one has no value nothing is left. Set it in cluster_vars (%s), give it a default with ${%s:=…}, or write $${%s} if it is none of Flux's.",
+			report("variable-unset", r.at(u.Object.At), fmt.Sprintf("%s: ${%s} is set nowhere", named(u.Object), u.Variable),
+				"Flux substitutes variables for Kustomization %s, and one without a value becomes empty. Set it in cluster_vars (%s), "+
+					"give it a default with ${%s:=…}, or write $${%s} if Flux should not substitute it.",
 				k.Key, where(c.at("cluster_vars")), u.Variable, u.Variable)
 		}
 	}
 }
 
-// named is an object of Flux's as messages name it.
-func named(o gitops.Object) string {
-	if o.GetNamespace() == "" {
-		return fmt.Sprintf("%s %s", o.GetKind(), o.GetName())
+// checkOwners finds objects that both Flux and a stage apply.
+func checkOwners(c *cluster, report reporter) {
+	r := c.flux()
+	if r == nil {
+		return
 	}
-	return fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName())
+	for _, k := range r.kustomizations {
+		for _, o := range k.Objects {
+			for _, s := range r.objects {
+				verb := r.shared(s, o)
+				if verb == "" || k.Suspend {
+					continue
+				}
+				report("owned-twice", r.at(o.At), fmt.Sprintf("%s: stage %s %s, too", named(o), s.Stage.Name, verb),
+					"Flux applies it with Kustomization %s, Terraform has it at %s, and each reverts the other's changes at every "+
+						"interval or create. Delete it here, or leave it to Flux: %senabled = false in stage %s, %s.",
+					k.Key, where(s.At), r.without(s), s.Stage.Name, where(s.Stage.At()))
+			}
+		}
+	}
+}
+
+// without says how a stage would create all but an object, or little less: without the
+// optional variable that asks for it. "" if there is none.
+func (r *repository) without(object tfeval.Object) string {
+	own := slices.DeleteFunc(slices.Clone(r.objects), func(o tfeval.Object) bool { return o.Stage != object.Stage })
+	for _, variable := range names(object.Stage.Variables) {
+		fallback, has := object.Stage.Variables[variable].Default()
+		if !has || !fallback.IsNull() {
+			continue
+		}
+		inputs := object.Stage.Foreseen(r.outputs)
+		inputs[variable] = fallback
+		rest := tfeval.Read(object.Stage, inputs).Objects()
+		if len(rest) >= len(own) || slices.ContainsFunc(rest, object.Is) {
+			continue // it asks for something else, or only names the object
+		}
+		var others []string
+		for _, o := range own {
+			if !o.Is(object) && !slices.ContainsFunc(rest, o.Is) {
+				others = append(others, o.String())
+			}
+		}
+		fix := fmt.Sprintf("no %s, %s", variable, where(object.Stage.Written(variable).At()))
+		if len(others) > 0 {
+			fix += fmt.Sprintf(" (which leaves %s to Flux, too)", strings.Join(others, " and "))
+		}
+		return fix + ", or "
+	}
+	return ""
+}
+
+// checkLeftToFlux finds a disabled stage whose gates wait for a chart that Flux does not
+// install. Other sources of Flux's are not known, so nothing is concluded beside them.
+func checkLeftToFlux(c *cluster, report reporter) {
+	r := c.flux()
+	elsewhere := func(k *gitops.Kustomization) bool { return k.Elsewhere != "" }
+	if r == nil || len(r.problems) > 0 || slices.ContainsFunc(r.kustomizations, elsewhere) {
+		return
+	}
+	for _, s := range c.config.Disabled {
+		if s.AskedBy == nil || s.AskedBy.Layer != "gitops" {
+			continue
+		}
+		for _, b := range tfeval.Read(s, nil).Known("resource", "helm_release") {
+			if chart := b.Text("chart"); chart != "" && !strings.HasPrefix(chart, "./") && !r.installs(chart) {
+				report("left-to-nobody", s.At(), "stage "+s.Name+": left to Flux, which does not install it",
+					"Stage %s checks the gates of this one, and Flux installs no chart %s from git_path on (%s): they would not open. "+
+						"Add a HelmRelease to Flux's repository, or enable the stage.", s.AskedBy.Name, chart, where(c.at("git_path")))
+			}
+		}
+	}
+}
+
+// installs reports whether Flux installs a chart.
+func (r *repository) installs(chart string) bool {
+	return slices.ContainsFunc(r.kustomizations, func(k *gitops.Kustomization) bool {
+		return !k.Suspend && slices.ContainsFunc(k.Objects, func(o gitops.Object) bool {
+			return isRelease(o) && r.chartOf(o) == chart
+		})
+	})
+}
+
+// shared says what a stage does that a manifest of Flux's does as well; "" for nothing.
+func (r *repository) shared(s tfeval.Object, o gitops.Object) string {
+	group := o.GroupVersionKind().Group
+	if s.Kind != tfeval.Release {
+		same := tfeval.Object{Group: group, Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
+		secret := tfeval.Object{Kind: "Secret", Namespace: o.GetNamespace(), Name: cmp.Or(field(o, "spec", "target", "name"), o.GetName())}
+		switch {
+		case s.Is(same):
+			return "makes it"
+		case group == "external-secrets.io" && o.GetKind() == "ExternalSecret" &&
+			field(o, "spec", "target", "creationPolicy") != "Merge" && s.Is(secret):
+			return "makes its Secret " + s.Name
+		}
+		return ""
+	}
+	if !isRelease(o) {
+		return ""
+	}
+	target := field(o, "spec", "targetNamespace")
+	name := strings.TrimPrefix(target+"-"+o.GetName(), "-")
+	if s.Name == cmp.Or(field(o, "spec", "releaseName"), name) && s.Namespace == cmp.Or(target, o.GetNamespace()) {
+		return "installs this release"
+	}
+	if chart := r.chartOf(o); chart == s.Chart && len(operators()[chart]) > 0 {
+		return "installs the chart " + chart
+	}
+	return ""
+}
+
+// chartOf is the name of the chart that a HelmRelease installs.
+func (r *repository) chartOf(o gitops.Object) string {
+	if chart := field(o, "spec", "chart", "spec", "chart"); chart != "" {
+		return path.Base(chart)
+	}
+	ref := func(name string) string { return field(o, "spec", "chartRef", name) }
+	namespace := cmp.Or(ref("namespace"), o.GetNamespace())
+	for _, k := range r.kustomizations {
+		for _, source := range k.Objects {
+			if ref("name") != "" && source.GetKind() == ref("kind") && source.GetName() == ref("name") && source.GetNamespace() == namespace {
+				return path.Base(cmp.Or(field(source, "spec", "url"), field(source, "spec", "chart")))
+			}
+		}
+	}
+	return ""
+}
+
+func isRelease(o gitops.Object) bool {
+	return o.GetKind() == "HelmRelease" && o.GroupVersionKind().Group == "helm.toolkit.fluxcd.io"
+}
+
+// named is the kind and name of an object.
+func named(o gitops.Object) string {
+	return tfeval.Object{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}.String()
+}
+
+// field is a string of an object, "" if it has none there.
+func field(o gitops.Object, fields ...string) string {
+	text, _, _ := unstructured.NestedString(o.Object, fields...) //nolint:errcheck // another type is no text
+	return text
 }

@@ -4,117 +4,87 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/hashicorp/hcl/v2"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
-const poolVariable = "metallb_addresses"
-
-func (c *cluster) poolAt(p pool) hcl.Range { return c.at(poolVariable, strconv.Itoa(p.index)) }
-
-// good are the pools that go forward.
-func (c *cluster) good() []pool {
-	return slices.DeleteFunc(slices.Clone(c.pools), func(p pool) bool { return p.first.Compare(p.last) > 0 })
+// forwardPools are the pools that do not end before they begin.
+func (c *cluster) forwardPools() []pool {
+	return slices.DeleteFunc(slices.Clone(c.pools), func(p pool) bool { return p.addresses.First.Compare(p.addresses.Last) > 0 })
 }
 
-func poolReversed(c *cluster, report reporter) {
+func checkPools(c *cluster, report reporter) {
+	used := c.hosts()
+	for _, a := range append([]AddressRange{c.gateway}, c.dns...) {
+		if a.First.IsValid() && (a.What == c.gateway.What || a.First != c.gateway.First) {
+			used = append(used, a)
+		}
+	}
 	for _, p := range c.pools {
-		if p.first.Compare(p.last) > 0 {
-			report(c.poolAt(p), "pool "+p.text+": ends before it begins", "Write %s-%s.", p.last, p.first)
+		if p.addresses.First.Compare(p.addresses.Last) > 0 {
+			report("pool-reversed", p.addresses.at, "pool "+p.text+": ends before it begins",
+				"Write %s-%s.", p.addresses.Last, p.addresses.First)
 		}
 	}
-}
-
-func poolOutside(c *cluster, report reporter) {
-	if !c.network.IsValid() || c.gatewayAlone() {
-		return
-	}
-	for _, p := range c.good() {
-		if !c.network.Contains(p.first) || !c.network.Contains(p.last) {
-			report(c.poolAt(p), "pool "+p.text+": outside of the network",
-				"MetalLB answers ARP for these addresses in %s, the network of the gateway %s (%s). Take addresses of this network, outside of the router's DHCP range.",
-				c.network, c.gateway, where(c.at("network", "gateway")))
+	all := c.forwardPools()
+	for i, p := range all {
+		if c.network.IsValid() && !c.gatewayOutside() &&
+			!(c.network.Contains(p.addresses.First) && c.network.Contains(p.addresses.Last)) {
+			report("pool-outside", p.addresses.at, "pool "+p.text+": outside of the network",
+				"MetalLB answers ARP for these addresses in %s, the network of the gateway %s (%s). "+
+					"Choose addresses of this network, outside of the router's DHCP range.",
+				c.network, c.gateway.First, where(c.gateway.at))
 		}
-	}
-}
-
-func poolHolds(c *cluster, report reporter) {
-	all := c.holders()
-	if c.gateway.IsValid() {
-		all = append(all, holder{"the gateway", c.gateway, []string{"network", "gateway"}})
-	}
-	for _, a := range c.dns {
-		if a.IsValid() && a != c.gateway {
-			all = append(all, holder{"a name server", a, []string{"network", "dns"}})
-		}
-	}
-	for _, p := range c.good() {
 		var held []string
-		for _, h := range all {
-			if p.holds(h.address) {
-				held = append(held, fmt.Sprintf("%s (%s, %s)", h.address, h.what, where(c.at(h.steps[0], h.steps[1:]...))))
+		for _, a := range used {
+			if p.addresses.holds(a.First) {
+				held = append(held, fmt.Sprintf("%s (%s, %s)", a.First, a.What, where(a.at)))
 			}
 		}
 		if len(held) > 0 {
-			report(c.poolAt(p), "pool "+p.text+": holds addresses that are in use",
-				"It holds %s; MetalLB asks nobody and would give them to Services. Leave them out of the pool.", strings.Join(held, ", "))
+			report("pool-holds", p.addresses.at, "pool "+p.text+": holds addresses that are in use",
+				"It holds %s; MetalLB does not check and would give them to Services. Leave them out of the pool.",
+				strings.Join(held, ", "))
 		}
-	}
-}
-
-func poolReserved(c *cluster, report reporter) {
-	taken := reserved(c.network)
-	for _, p := range c.good() {
-		for _, a := range []netip.Addr{c.network.Addr(), lastAddress(c.network)} {
-			if what, is := taken[a]; is && p.holds(a) {
-				report(c.poolAt(p), fmt.Sprintf("pool %s: holds %s", p.text, what), "%s is %s of %s and no Service can have it. Write the pool as a range without it.", a, what, c.network)
-			}
-		}
-	}
-}
-
-func lastAddress(p netip.Prefix) netip.Addr {
-	if !p.IsValid() {
-		return netip.Addr{}
-	}
-	return lastOf(p)
-}
-
-func poolsOverlap(c *cluster, report reporter) {
-	all := c.good()
-	for i, p := range all {
+		c.checkReserved(p, report)
 		for _, other := range all[:i] {
-			if p.overlaps(other) {
-				report(c.poolAt(p), "pool "+p.text+": overlaps pool "+other.text,
-					"The other one is at %s; MetalLB refuses both. Make one range of them, or part them.", where(c.poolAt(other)))
+			if p.addresses.overlaps(other.addresses) {
+				report("pools-overlap", p.addresses.at, "pool "+p.text+": overlaps pool "+other.text,
+					"The other one is at %s; MetalLB refuses both. Join the ranges, or separate them.", where(other.addresses.at))
 			}
 		}
 	}
 }
 
-// loadBalancerOutside looks at what the Git repository's manifests are given as a Service's address.
-func loadBalancerOutside(c *cluster, report reporter) {
-	vars := c.variable("cluster_vars")
-	if len(c.pools) == 0 || !vars.Value.IsKnown() || vars.Value.IsNull() || !vars.Value.CanIterateElements() {
+func (c *cluster) checkReserved(p pool, report reporter) {
+	if !c.network.IsValid() {
 		return
 	}
-	values := vars.Value.AsValueMap()
-	for _, name := range names(values) {
-		a := address(values[name])
-		if !strings.HasSuffix(name, "_lb_ip") || !a.IsValid() || slices.ContainsFunc(c.pools, func(p pool) bool { return p.holds(a) }) {
-			continue
+	for _, a := range []netip.Addr{c.network.Addr(), broadcast(c.network)} {
+		if what := reserved(c.network, a); what != "" && p.addresses.holds(a) {
+			report("pool-reserved", p.addresses.at, fmt.Sprintf("pool %s: holds %s", p.text, what),
+				"%s is %s of %s and no Service can have it. Write the pool as a range without it.", a, what, c.network)
 		}
-		report(vars.At(name), "cluster_vars."+name+": in no pool",
-			"MetalLB gives a Service %s only if a pool holds it, and the pools are %s (%s). Change one of them.", a, poolTexts(c.pools), where(c.at(poolVariable)))
 	}
 }
 
-func poolTexts(pools []pool) string {
-	var all []string
-	for _, p := range pools {
-		all = append(all, p.text)
+// checkLoadBalancers looks at the addresses that manifests of the Git repository get for Services.
+func checkLoadBalancers(c *cluster, report reporter) {
+	vars := c.variable("cluster_vars")
+	values := tfeval.Map(vars.Value)
+	var pools []string
+	for _, p := range c.pools {
+		pools = append(pools, p.text)
 	}
-	return strings.Join(all, ", ")
+	for _, name := range names(values) {
+		a := c.single("", values[name], "cluster_vars", name)
+		if len(pools) == 0 || !strings.HasSuffix(name, "_lb_ip") || !a.First.IsValid() ||
+			slices.ContainsFunc(c.pools, func(p pool) bool { return p.addresses.holds(a.First) }) {
+			continue
+		}
+		report("lb-ip-outside", a.at, "cluster_vars."+name+": in no pool",
+			"MetalLB gives a Service %s only if a pool holds it, and the pools are %s (%s). Change one of them.",
+			a.First, strings.Join(pools, ", "), where(c.at("metallb_addresses")))
+	}
 }

@@ -1,15 +1,17 @@
 package check
 
 import (
+	"fmt"
 	"net/netip"
+
+	"github.com/hashicorp/hcl/v2"
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
-// Claims is what a cluster has for itself, as far as its files say so: what no
-// other one may have.
-type Claims struct {
+// Reservations are the addresses and VM ids of a cluster, which no other one may have.
+type Reservations struct {
 	Cluster   string // blue/proxmox
 	Network   netip.Prefix
 	Gateway   netip.Addr
@@ -19,40 +21,65 @@ type Claims struct {
 	cluster *cluster
 }
 
-// AddressRange is addresses and what they are: "node cp-01". Both ends belong to it.
+// AddressRange is addresses and what has them: "node cp-01". Both ends belong to it.
 type AddressRange struct {
 	What        string
 	First, Last netip.Addr
+
+	at hcl.Range // where it is written
 }
 
-// IDRange is a range of VM ids. Both ends belong to it.
+// holds reports whether an address is in the range.
+func (r AddressRange) holds(a netip.Addr) bool {
+	return r.First.IsValid() && a.IsValid() && r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0
+}
+
+// overlaps reports whether two ranges share addresses.
+func (r AddressRange) overlaps(o AddressRange) bool { return r.holds(o.First) || o.holds(r.First) }
+
+// IDRange is a range of VM ids. Both ends belong to it; the zero range is none.
 type IDRange struct{ First, Last int }
 
-// Claimed returns what a cluster claims. It need not be without problems.
-func Claimed(c *config.Cluster) Claims {
-	x := newCluster(c)
-	claims := Claims{Cluster: x.label, Network: x.network, Gateway: x.gateway, cluster: x}
-	for _, h := range x.holders() {
-		claims.Addresses = append(claims.Addresses, AddressRange{h.what, h.address, h.address})
-	}
-	for _, p := range x.good() {
-		claims.Addresses = append(claims.Addresses, AddressRange{"the pool " + p.text, p.first, p.last})
+func (r IDRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
+
+// ReservationsOf returns what a cluster reserves. It may have problems.
+func ReservationsOf(c *config.Cluster) Reservations {
+	x := newCluster(c, config.Options{})
+	r := Reservations{Cluster: x.label, Network: x.network, Gateway: x.gateway.First, cluster: x, Addresses: x.hosts()}
+	for _, p := range x.forwardPools() {
+		r.Addresses = append(r.Addresses, p.addresses)
 	}
 	for _, a := range x.dns {
-		if a.IsValid() {
-			claims.Addresses = append(claims.Addresses, AddressRange{"a name server", a, a})
+		if a.First.IsValid() {
+			r.Addresses = append(r.Addresses, a)
 		}
 	}
-	if x.ids != (span{}) {
-		claims.VMIDs = append(claims.VMIDs, IDRange{x.ids.first, x.ids.last})
+	if x.ids != (IDRange{}) {
+		r.VMIDs = append(r.VMIDs, x.ids)
 	}
 	for _, m := range x.machines {
 		if m.id != 0 {
-			claims.VMIDs = append(claims.VMIDs, IDRange{m.id, m.id})
+			r.VMIDs = append(r.VMIDs, IDRange{m.id, m.id})
 		}
 	}
-	return claims
+	return r
 }
 
-// Text returns what the cluster says for a variable, if that is a text.
-func (c Claims) Text(variable string) string { return tfeval.Text(c.cluster.variable(variable).Value) }
+// Text returns the value of a variable that is a string.
+func (r Reservations) Text(variable string) string {
+	return tfeval.Text(r.cluster.variable(variable).Value)
+}
+
+// hosts are the machines and the VIP, as far as their addresses are known.
+func (c *cluster) hosts() []AddressRange {
+	var all []AddressRange
+	for _, m := range c.machines {
+		if m.address.First.IsValid() {
+			all = append(all, m.address)
+		}
+	}
+	if c.vip.First.IsValid() {
+		all = append(all, c.vip)
+	}
+	return all
+}

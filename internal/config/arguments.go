@@ -56,6 +56,9 @@ func (b *block) values(s *Stage, sc Scope) (gate.Values, hcl.Diagnostics) {
 	return values, diags
 }
 
+// Argument is the Extra of a diagnostic about an unsuitable argument of a gate or a preflight.
+type Argument struct{ Type, Name string }
+
 func (b *block) argument(s *Stage, name string, expr hcl.Expression, takes gate.Attribute, sc Scope) (cty.Value, hcl.Diagnostics) {
 	v, diags := s.evaluate(expr, sc)
 	if diags.HasErrors() {
@@ -70,8 +73,9 @@ func (b *block) argument(s *Stage, name string, expr hcl.Expression, takes gate.
 		err = takes.Valid(v)
 	}
 	if err != nil {
-		return cty.UnknownVal(takes.Type), append(diags, problem(expr.Range(),
-			fmt.Sprintf("stage %s: %s: unsuitable %s", s.Name, b.name(), name), "%s.", err))
+		d := problem(expr.Range(), fmt.Sprintf("stage %s: %s: unsuitable %s", s.Name, b.name(), name), "%s.", err)
+		d.Extra = Argument{b.labels[0], name}
+		return cty.UnknownVal(takes.Type), append(diags, d)
 	}
 	return v, diags
 }

@@ -1,16 +1,13 @@
 package gitops
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
 	"path"
-	"path/filepath"
 	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/kustomize/api/konfig"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/api/resmap"
@@ -22,19 +19,16 @@ import (
 // Build returns the objects that a Kustomization applies, before variables are
 // substituted. The error, if there is one, is Problems.
 func Build(folder string, k *Kustomization) ([]Object, error) {
-	root, err := filepath.Abs(folder)
-	if err == nil {
-		root, err = filepath.EvalSymlinks(root)
-	}
+	f, err := openFolder(folder)
 	if err != nil {
-		return nil, Problems{{Message: err.Error()}}
+		return nil, err
 	}
-	return build(&files{root: root}, k)
+	return build(f, k)
 }
 
 func build(f *files, k *Kustomization) ([]Object, error) {
 	if !f.isFolder(k.Path) {
-		return nil, Problems{{Message: fmt.Sprintf("Kustomization %s: the repository has no folder %s", k.Key, dotted(k.Path))}}
+		return nil, Problems{{Message: fmt.Sprintf("Kustomization %s: the repository has no folder ./%s", k.Key, k.Path)}}
 	}
 	fields, file, err := kustomization(f, k)
 	if err != nil {
@@ -60,7 +54,8 @@ func build(f *files, k *Kustomization) ([]Object, error) {
 		if twice, is := sources.twice(); is && strings.Contains(err.Error(), "already registered id") {
 			return nil, Problems{twice}
 		}
-		return nil, Problems{{Place{File: file}, fmt.Sprintf("kustomize cannot build it: %s", strings.ReplaceAll(err.Error(), f.root+"/", ""))}}
+		text := strings.ReplaceAll(err.Error(), f.root+"/", "")
+		return nil, Problems{{Place{File: file}, "kustomize cannot build it: " + text}}
 	}
 	var all []Object
 	for _, r := range built.Resources() {
@@ -161,32 +156,19 @@ func (s *sources) object(k *Kustomization, r *resource.Resource) (Object, error)
 	if err := o.UnmarshalJSON(data); err != nil {
 		return Object{}, err
 	}
-	if labels := k.spec.CommonMetadata.Labels; len(labels) > 0 {
-		o.SetLabels(merged(o.GetLabels(), labels))
+	if common := k.spec.CommonMetadata; len(common.Labels) > 0 {
+		o.SetLabels(labels.Merge(o.GetLabels(), common.Labels))
 	}
-	if annotations := k.spec.CommonMetadata.Annotations; len(annotations) > 0 {
-		o.SetAnnotations(merged(o.GetAnnotations(), annotations))
+	if common := k.spec.CommonMetadata; len(common.Annotations) > 0 {
+		o.SetAnnotations(labels.Merge(o.GetAnnotations(), common.Annotations))
 	}
 	if origin != nil {
 		if origin.Path == "" { // a generator made it
-			o.File = path.Join(k.Path, origin.ConfiguredIn)
+			o.At.File = path.Join(k.Path, origin.ConfiguredIn)
 		} else {
-			o.File = path.Join(k.Path, origin.Path)
-			o.Line = s.line(o.File, o.GetKind(), o.GetName())
+			o.At.File = path.Join(k.Path, origin.Path)
+			o.At.Line = s.line(o.At.File, o.GetKind(), o.GetName())
 		}
 	}
 	return o, nil
 }
-
-func merged(a, b map[string]string) map[string]string {
-	all := map[string]string{}
-	maps.Copy(all, a)
-	maps.Copy(all, b)
-	return all
-}
-
-// dotted is a path as git_path and spec.path have it.
-func dotted(p string) string { return "./" + p }
-
-// missing says that a file is not there in fewer words than the system.
-func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -9,16 +9,29 @@ import (
 	"strings"
 
 	"sigs.k8s.io/kustomize/api/konfig"
+	"sigs.k8s.io/kustomize/api/types"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
 )
 
 // files is the repository as kustomize sees it: the folder on the disk and nothing
-// outside of it, with one file more, or another one, where Flux would write one.
+// outside of it, with one file added or replaced, where Flux would write one.
 type files struct {
 	filesys.FileSystem
 	root     string // absolute, without symbolic links
 	instead  string // absolute: the file that is not read from the disk
 	contents []byte
+}
+
+func openFolder(folder string) (*files, error) {
+	root, err := filepath.Abs(folder)
+	if err == nil {
+		root, err = filepath.EvalSymlinks(root)
+	}
+	if err != nil {
+		return nil, Problems{{Message: err.Error()}}
+	}
+	return &files{root: root}, nil
 }
 
 // with replaces one file, or adds it.
@@ -74,8 +87,12 @@ func (f *files) kustomizationFile(folder string) string {
 	return ""
 }
 
-// manifests is what Flux takes of a folder without a kustomization.yaml: all
-// manifests below it, and of folders that have one, that.
+// ignored is what Flux's source-controller leaves out of every repository.
+const ignored = " .git .github .circleci .travis.yml .gitlab-ci.yml appveyor.yml .drone.yml cloudbuild.yaml" +
+	" codeship-services.yml codeship-steps.yml .goreleaser.yml .sops.yaml .flux.yaml "
+
+// manifests is what Flux applies of a folder without a kustomization.yaml: all
+// manifests below it, and folders that have a kustomization.yaml.
 func (f *files) manifests(folder string) ([]string, error) {
 	var all []string
 	base := f.absolute(folder)
@@ -83,32 +100,43 @@ func (f *files) manifests(folder string) ([]string, error) {
 		if err != nil || p == base {
 			return err
 		}
-		name, err := filepath.Rel(base, p)
-		if err != nil {
-			return err
+		name := filepath.ToSlash(strings.TrimPrefix(p, base+string(filepath.Separator)))
+		built := e.IsDir() && f.kustomizationFile(path.Join(folder, name)) != ""
+		manifest := !e.IsDir() && slices.Contains([]string{".yaml", ".yml"}, path.Ext(name))
+		skip := strings.Contains(ignored, " "+e.Name()+" ")
+		if !skip && (built || manifest) {
+			all = append(all, name)
 		}
-		switch {
-		case slices.Contains(notManifests(), e.Name()):
-			if e.IsDir() {
-				return filepath.SkipDir
-			}
-		case e.IsDir():
-			if f.kustomizationFile(path.Join(folder, filepath.ToSlash(name))) != "" {
-				all = append(all, filepath.ToSlash(name))
-				return filepath.SkipDir
-			}
-		case strings.HasSuffix(name, ".yaml"), strings.HasSuffix(name, ".yml"):
-			all = append(all, filepath.ToSlash(name))
+		if e.IsDir() && (skip || built) {
+			return filepath.SkipDir
 		}
 		return nil
 	})
 	return all, err
 }
 
-// notManifests is what Flux's source-controller leaves out of every repository.
-func notManifests() []string {
-	return []string{
-		".git", ".github", ".circleci", ".travis.yml", ".gitlab-ci.yml", "appveyor.yml", ".drone.yml", "cloudbuild.yaml",
-		"codeship-services.yml", "codeship-steps.yml", ".goreleaser.yml", ".sops.yaml", ".flux.yaml",
+// undeprecated moves a kustomization.yaml's deprecated fields to their successors.
+// kustomize accepts the old ones, but would warn of each on this process's stderr.
+func undeprecated(data []byte) []byte {
+	k := types.Kustomization{}
+	if err := yaml.UnmarshalStrict(data, &k); err != nil || len(*k.CheckDeprecatedFields()) == 0 {
+		return data // kustomize reports an error
 	}
+	for _, p := range k.PatchesStrategicMerge { // kustomize's own conversion would look for files in the working directory
+		if patch := string(p); strings.Contains(patch, "\n") {
+			k.Patches = append(k.Patches, types.Patch{Patch: patch})
+		} else {
+			k.Patches = append(k.Patches, types.Patch{Path: patch})
+		}
+	}
+	k.PatchesStrategicMerge = nil
+	k.FixKustomization()
+	if err := k.FixKustomizationPreMarshalling(nil); err != nil {
+		return data
+	}
+	changed, err := yaml.Marshal(k)
+	if err != nil {
+		return data
+	}
+	return changed
 }

@@ -40,7 +40,7 @@ func shown(r *gitops.Repository) string {
 		}
 		b.WriteString("\n")
 		for _, o := range k.Objects {
-			b.WriteString("  " + o.GetAPIVersion() + " " + o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName() + " " + o.String() + "\n")
+			b.WriteString("  " + o.GetAPIVersion() + " " + o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName() + " " + o.At.String() + "\n")
 		}
 	}
 	return b.String()

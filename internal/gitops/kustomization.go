@@ -11,7 +11,7 @@ import (
 
 // Kustomization is one of Flux's: a folder and how it is applied.
 type Kustomization struct {
-	Key
+	Key       Key
 	Path      string // in the repository: "infrastructure/controllers"; empty is its root
 	DependsOn []Key
 	Wait      bool // ready only when all its objects are
@@ -21,7 +21,7 @@ type Kustomization struct {
 	Variables     map[string]string // postBuild.substitute
 	VariablesFrom []VariableSource  // postBuild.substituteFrom
 
-	Place                    // where it is declared; none for the root
+	At        Place          // where it is declared; none for the root
 	Parent    *Kustomization // that declares it; nil for the root
 	Objects   []Object       // what it applies, as far as its variables are known
 	Unset     []Unset        // what Flux would put nothing in the place of
@@ -52,20 +52,23 @@ type Unset struct {
 // source is where the manifests come from.
 type source struct {
 	kind string
-	Key
+	key  Key
 }
 
-func (s source) String() string { return s.kind + " " + s.Key.String() }
+func (s source) String() string { return s.kind + " " + s.key.String() }
 
 // spec is what is read of a Kustomization's spec; the fields above change what is built.
 type spec struct {
-	TargetNamespace string         `json:"targetNamespace"`
-	NamePrefix      string         `json:"namePrefix"`
-	NameSuffix      string         `json:"nameSuffix"`
-	Patches         []any          `json:"patches"`
-	Images          []any          `json:"images"`
-	Components      []string       `json:"components"`
-	CommonMetadata  commonMetadata `json:"commonMetadata"`
+	TargetNamespace string   `json:"targetNamespace"`
+	NamePrefix      string   `json:"namePrefix"`
+	NameSuffix      string   `json:"nameSuffix"`
+	Patches         []any    `json:"patches"`
+	Images          []any    `json:"images"`
+	Components      []string `json:"components"`
+	CommonMetadata  struct {
+		Labels      map[string]string `json:"labels"`
+		Annotations map[string]string `json:"annotations"`
+	} `json:"commonMetadata"`
 
 	Path         string      `json:"path"`
 	Prune        bool        `json:"prune"`
@@ -73,22 +76,15 @@ type spec struct {
 	Suspend      bool        `json:"suspend"`
 	DependsOn    []reference `json:"dependsOn"`
 	HealthChecks []any       `json:"healthChecks"`
-	SourceRef    struct {
-		Kind      string `json:"kind"`
-		reference `json:",inline"`
-	} `json:"sourceRef"`
-	PostBuild struct {
+	SourceRef    reference   `json:"sourceRef"`
+	PostBuild    struct {
 		Substitute     map[string]string `json:"substitute"`
 		SubstituteFrom []VariableSource  `json:"substituteFrom"`
 	} `json:"postBuild"`
 }
 
-type commonMetadata struct {
-	Labels      map[string]string `json:"labels"`
-	Annotations map[string]string `json:"annotations"`
-}
-
 type reference struct {
+	Kind      string `json:"kind"` // of a source
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 }
@@ -117,10 +113,10 @@ func Parse(o *unstructured.Unstructured) (*Kustomization, error) {
 		return nil, fmt.Errorf("Kustomization %s: spec.sourceRef names no source", k.Key)
 	}
 	k.Path, k.Wait, k.Prune, k.Suspend = clean(s.Path), s.Wait, s.Prune, s.Suspend
-	k.source = source{s.SourceRef.Kind, s.SourceRef.from(k.Namespace)}
+	k.source = source{s.SourceRef.Kind, s.SourceRef.from(k.Key.Namespace)}
 	k.Variables, k.VariablesFrom = s.PostBuild.Substitute, s.PostBuild.SubstituteFrom
 	for _, d := range s.DependsOn {
-		k.DependsOn = append(k.DependsOn, d.from(k.Namespace))
+		k.DependsOn = append(k.DependsOn, d.from(k.Key.Namespace))
 	}
 	if strings.Contains(k.Path, "${") {
 		return nil, fmt.Errorf("Kustomization %s: spec.path has a variable whose value castle does not know: %s", k.Key, s.Path)

@@ -5,111 +5,117 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
+	"sigs.k8s.io/kustomize/api/types"
 	"sigs.k8s.io/kustomize/kyaml/yaml"
+	k8syaml "sigs.k8s.io/yaml"
 )
 
-// sources reads the files of a build before kustomize does: what is wrong is found
-// with its line, nothing is fetched from elsewhere, and each object's line is known.
+// sources reads the files of a build before kustomize does: problems get a line,
+// nothing is fetched from elsewhere, and each object's line is known.
 type sources struct {
 	files     *files
 	documents map[string][]document // by file
-	folders   map[string]bool       // that have been looked at
+	folders   map[string]bool       // that have been read
 	problems  Problems
 }
 
 // document is one of the objects that a file holds.
 type document struct {
-	apiVersion, kind, namespace, name string
-	line                              int
+	APIVersion string `yaml:"apiVersion"`
+	Kind       string `yaml:"kind"`
+	Metadata   struct {
+		Namespace string `yaml:"namespace"`
+		Name      string `yaml:"name"`
+	} `yaml:"metadata"`
+
+	line int
 }
 
-// references are the fields of a kustomization.yaml that name files or folders: a
-// list of them, or objects with fields that do.
-func references() map[string][]string {
-	generator := []string{"files", "envs", "env"}
-	return map[string][]string{
-		"resources": nil, "bases": nil, "components": nil, "crds": nil, "configurations": nil, "generators": nil, "transformers": nil, "validators": nil,
-		"patchesStrategicMerge": nil, "patches": {"path"}, "patchesJson6902": {"path"}, "replacements": {"path"}, "openapi": {"path"},
-		"configMapGenerator": generator, "secretGenerator": generator,
-	}
-}
-
-// folder looks at a folder with a kustomization.yaml and at all that this names.
+// folder reads a folder's kustomization.yaml and all files and folders that it names.
 func (s *sources) folder(folder string) {
 	file := s.files.kustomizationFile(folder)
 	if file == "" || s.folders[folder] {
 		return
 	}
 	s.folders[folder] = true
-	for _, d := range s.parse(file) {
-		if field(d.Content[0], "helmCharts") != nil {
-			s.problems.add(Place{file, field(d.Content[0], "helmCharts").Line}, errors.New("helmCharts: Flux does not render charts here; make it a HelmRelease"))
+	documents := s.parse(file)
+	data, err := s.files.read(file)
+	k := types.Kustomization{}
+	if err != nil || len(documents) == 0 || k8syaml.Unmarshal(data, &k) != nil {
+		return // kustomize reports fields of another type
+	}
+	k.FixKustomization()
+	at := func(text string) Place { return Place{file, lineOf(documents[0], text)} }
+	if len(k.HelmCharts) > 0 {
+		s.problems.add(at("helmCharts"), errors.New("helmCharts: Flux does not render charts here; make it a HelmRelease"))
+	}
+	for _, name := range slices.Concat(k.Resources, k.Components) {
+		s.entry(at(name), folder, name, true)
+	}
+	names := slices.Concat(k.Crds, k.Configurations, k.Generators, k.Transformers, k.Validators, []string{k.OpenAPI["path"]})
+	for _, p := range k.PatchesStrategicMerge {
+		names = append(names, string(p))
+	}
+	for _, p := range slices.Concat(k.Patches, k.PatchesJson6902) {
+		names = append(names, p.Path)
+	}
+	for _, r := range k.Replacements {
+		names = append(names, r.Path)
+	}
+	for _, g := range k.ConfigMapGenerator {
+		names = slices.Concat(names, g.FileSources, g.EnvSources)
+	}
+	for _, g := range k.SecretGenerator {
+		names = slices.Concat(names, g.FileSources, g.EnvSources)
+	}
+	for _, text := range names {
+		if text == "" || strings.Contains(text, "\n") {
+			continue // it is written out there
 		}
-		for name, inside := range references() {
-			manifests := name == "resources" || name == "bases" || name == "components"
-			for _, item := range items(field(d.Content[0], name)) {
-				if inside == nil {
-					s.named(file, item, manifests)
-				}
-				for _, of := range inside {
-					for _, n := range items(field(item, of)) {
-						s.named(file, n, false)
-					}
-				}
-			}
+		name := text
+		if _, after, keyed := strings.Cut(text, "="); keyed { // KEY=FILE, of a generator
+			name = after
 		}
+		s.entry(at(text), folder, name, false)
 	}
-}
-
-// named looks at what a kustomization.yaml names, unless it is written out there.
-func (s *sources) named(file string, n *yaml.Node, manifests bool) {
-	if n.Kind != yaml.ScalarNode || strings.Contains(n.Value, "\n") {
-		return
-	}
-	_, name, keyed := strings.Cut(n.Value, "=") // KEY=FILE, of a generator
-	if !keyed || manifests {
-		name = n.Value
-	}
-	s.entry(Place{file, n.Line}, path.Dir(file), name, manifests)
 }
 
 // remote is what kustomize would fetch.
 var remote = regexp.MustCompile(`://|^[\w.-]+@|^git::|^(?i:gh:|(www\.)?github\.com[/:])`)
 
-// entry looks at a file or folder that a kustomization.yaml names.
+// entry checks a file or folder that a kustomization.yaml names.
 func (s *sources) entry(at Place, folder, name string, manifests bool) {
-	if remote.MatchString(name) {
-		s.problems.add(at, fmt.Errorf("%s is not in this repository, so castle cannot read it; copy it in, or make it a source of Flux's with a Kustomization of its own", name))
-		return
-	}
 	target := path.Join(folder, name)
-	if path.IsAbs(name) || !filepath.IsLocal(filepath.FromSlash(target)) {
+	switch {
+	case remote.MatchString(name):
+		s.problems.add(at, fmt.Errorf("%s is not in this repository, so castle cannot read it; copy it in, "+
+			"or make it a source of Flux's with a Kustomization of its own", name))
+	case path.IsAbs(name) || !filepath.IsLocal(filepath.FromSlash(target)):
 		s.problems.add(at, fmt.Errorf("%s is outside of the repository", name))
-		return
-	}
-	if s.files.isFolder(target) {
+	case s.files.isFolder(target):
 		if s.files.kustomizationFile(target) == "" {
 			s.problems.add(at, fmt.Errorf("%s has no kustomization.yaml", name))
 		}
 		s.folder(target)
-		return
-	}
-	if _, err := s.files.read(target); err != nil {
-		if missing(err) {
-			err = fmt.Errorf("%s does not exist", name)
+	default:
+		_, err := s.files.read(target)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			s.problems.add(at, fmt.Errorf("%s does not exist", name))
+		case err != nil:
+			s.problems.add(at, err)
+		case manifests:
+			s.manifest(target)
 		}
-		s.problems.add(at, err)
-		return
-	}
-	if manifests {
-		s.manifest(target)
 	}
 }
 
@@ -123,14 +129,13 @@ func (s *sources) manifest(file string) {
 		if len(d.Content) != 1 || d.Content[0].Tag == "!!null" {
 			continue // nothing between two ---
 		}
-		body := d.Content[0]
-		metadata := field(body, "metadata")
-		one := document{scalar(body, "apiVersion"), scalar(body, "kind"), scalar(metadata, "namespace"), scalar(metadata, "name"), body.Line}
+		one := document{line: d.Content[0].Line}
+		_ = d.Decode(&one) // a field of another type is missing; kustomize says more
 		switch {
-		case one.apiVersion == "" || one.kind == "":
-			s.problems.add(Place{file, body.Line}, errors.New("no object of Kubernetes: it has no apiVersion or no kind"))
-		case one.name == "" && !strings.HasSuffix(one.kind, "List"):
-			s.problems.add(Place{file, body.Line}, fmt.Errorf("%s without metadata.name", one.kind))
+		case one.APIVersion == "" || one.Kind == "":
+			s.problems.add(Place{file, one.line}, errors.New("no object of Kubernetes: it has no apiVersion or no kind"))
+		case one.Metadata.Name == "" && !strings.HasSuffix(one.Kind, "List"):
+			s.problems.add(Place{file, one.line}, fmt.Errorf("%s without metadata.name", one.Kind))
 		}
 		s.documents[file] = append(s.documents[file], one)
 	}
@@ -156,19 +161,45 @@ func (s *sources) parse(file string) []*yaml.Node {
 	}
 }
 
+// lineOf is the line of the first scalar with a text; 0 if there is none.
+func lineOf(n *yaml.Node, text string) int {
+	if n.Kind == yaml.ScalarNode && n.Value == text {
+		return n.Line
+	}
+	for _, inner := range n.Content {
+		if line := lineOf(inner, text); line > 0 {
+			return line
+		}
+	}
+	return 0
+}
+
+var yamlLine = regexp.MustCompile(`^(?:error converting YAML to JSON: )?yaml: (?:line (\d+): )?`)
+
+// yamlProblem takes the line from the YAML parser's message.
+func yamlProblem(file string, err error) Problem {
+	found := yamlLine.FindStringSubmatch(err.Error())
+	p := Problem{Place{File: file}, "no YAML: " + err.Error()}
+	if found != nil {
+		p.Message = "no YAML: " + err.Error()[len(found[0]):]
+		p.At.Line, _ = strconv.Atoi(found[1])
+	}
+	return p
+}
+
 // line is where an object begins; 0 if the file has none like it. Its name may have
 // got a prefix and a suffix.
 func (s *sources) line(file, kind, name string) int {
 	best := document{}
 	for _, d := range s.documents[file] {
-		if d.kind == kind && strings.Contains(name, d.name) && len(d.name) > len(best.name) {
+		if d.Kind == kind && strings.Contains(name, d.Metadata.Name) && len(d.Metadata.Name) > len(best.Metadata.Name) {
 			best = d
 		}
 	}
 	return best.line
 }
 
-// twice finds an object that two files, or one, declare.
+// twice finds an object that is declared twice.
 func (s *sources) twice() (Problem, bool) {
 	first := map[document]Place{}
 	for _, file := range slices.Sorted(maps.Keys(s.documents)) {
@@ -176,7 +207,7 @@ func (s *sources) twice() (Problem, bool) {
 			at := Place{file, d.line}
 			d.line = 0
 			if other, is := first[d]; is {
-				return Problem{at, fmt.Sprintf("%s %s is declared twice; the other one is at %s", d.kind, d.name, other)}, true
+				return Problem{at, fmt.Sprintf("%s %s is declared twice; the other one is at %s", d.Kind, d.Metadata.Name, other)}, true
 			}
 			first[d] = at
 		}

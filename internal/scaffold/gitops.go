@@ -176,7 +176,7 @@ func (s *skeleton) fits(view, cluster string) error {
 		return err
 	}
 	for _, p := range problems {
-		if strings.HasPrefix(p.File, cluster+"/") {
+		if strings.HasPrefix(p.At.File, cluster+"/") {
 			return fmt.Errorf("--gitops %s: what would be written does not fit what is there: %w", s.said, p)
 		}
 	}

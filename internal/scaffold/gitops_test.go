@@ -44,7 +44,7 @@ func TestTheSkeletonIsWhatFluxReads(t *testing.T) {
 	}
 	var order []string
 	for _, k := range r.Kustomizations {
-		text := k.Name
+		text := k.Key.Name
 		for _, on := range k.DependsOn {
 			text += " after " + on.Name
 		}
@@ -55,11 +55,11 @@ func TestTheSkeletonIsWhatFluxReads(t *testing.T) {
 				t.Fatal(err)
 			}
 			if strings.Contains(string(data), "${") {
-				t.Errorf("%s: a variable that castle does not set: %s", o, data)
+				t.Errorf("%s: a variable that castle does not set: %s", o.At, data)
 			}
 		}
 		if k.Parent != nil && (!k.Wait || len(k.VariablesFrom) == 0) {
-			t.Errorf("%s is not waited for, or has no variables", k.Name)
+			t.Errorf("%s is not waited for, or has no variables", k.Key.Name)
 		}
 	}
 	if got, want := strings.Join(order, "\n"), "flux-system\napps after infrastructure-resources\ninfrastructure-controllers\ninfrastructure-resources after infrastructure-controllers"; got != want {

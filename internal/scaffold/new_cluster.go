@@ -23,7 +23,7 @@ type Order struct {
 	keys       []*Key
 	values     map[string]any // by key, in the key's form
 	proposed   map[string]bool
-	others     []check.Claims // of every cluster that the repository has
+	others     []check.Reservations // of every cluster that the repository has
 	alone      bool           // no other platform has a cluster of this name
 }
 
@@ -61,7 +61,7 @@ func Begin(o config.Options, wanted, template string) (*Order, error) {
 	for _, label := range labels {
 		o.Cluster = label
 		loaded, _ := config.Load(o) // what is wrong with others is not said here
-		order.others = append(order.others, check.Claimed(loaded))
+		order.others = append(order.others, check.ReservationsOf(loaded))
 		order.alone = order.alone && !strings.HasPrefix(label, name+"/")
 	}
 	return order, nil

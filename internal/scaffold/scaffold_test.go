@@ -13,7 +13,7 @@ import (
 )
 
 // order is one of a repository without clusters, with others claiming what they like.
-func order(t *testing.T, others ...check.Claims) *Order {
+func order(t *testing.T, others ...check.Reservations) *Order {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "clusters"), 0o700); err != nil {
@@ -73,7 +73,7 @@ func TestProposalsFitIntoWhatIsLeft(t *testing.T) {
 		{"a wide network", "10.0.0.0/8", "10.0.0.1", nil, nil, "10.255.255.240 10.255.255.241-10.255.255.243 10.255.255.244-10.255.255.253 401"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o := order(t, check.Claims{Cluster: "blue/proxmox", Addresses: c.others, VMIDs: c.ids})
+			o := order(t, check.Reservations{Cluster: "blue/proxmox", Addresses: c.others, VMIDs: c.ids})
 			said := take(t, o, given(c.network, c.gateway))
 			if got := strings.Join([]string{said["vip"], said["node_addresses"], said["metallb_addresses"], said["vmid_start"]}, " "); got != c.want {
 				t.Errorf("proposed %s, want %s", got, c.want)
@@ -83,7 +83,7 @@ func TestProposalsFitIntoWhatIsLeft(t *testing.T) {
 }
 
 func TestWhatIsFullProposesNothing(t *testing.T) {
-	o := order(t, check.Claims{Cluster: "blue/proxmox", Addresses: []check.AddressRange{claim("the pool", "192.0.2.2", "192.0.2.254")}})
+	o := order(t, check.Reservations{Cluster: "blue/proxmox", Addresses: []check.AddressRange{claim("the pool", "192.0.2.2", "192.0.2.254")}})
 	answers := given("192.0.2.0/24", "192.0.2.1")
 	for _, k := range o.Keys() {
 		if k.Name == "vip" {
@@ -107,7 +107,7 @@ func TestWhatIsFullProposesNothing(t *testing.T) {
 
 // The room to grow ends where another cluster begins.
 func TestTheRangeOfIDsEndsBeforeTheNext(t *testing.T) {
-	o := order(t, check.Claims{Cluster: "blue/proxmox", VMIDs: []check.IDRange{{First: 505, Last: 510}}})
+	o := order(t, check.Reservations{Cluster: "blue/proxmox", VMIDs: []check.IDRange{{First: 505, Last: 510}}})
 	answers := given("192.0.2.0/24", "192.0.2.1")
 	answers["vmid_start"] = "500"
 	take(t, o, answers)

@@ -1,9 +1,7 @@
 package tfeval
 
 import (
-	"io/fs"
 	"maps"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,8 +10,6 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
-
-	"github.com/ephemeral-castle/castle/internal/config"
 )
 
 // Failure is a `validation` block whose condition is certainly false.
@@ -29,23 +25,6 @@ type Failure struct {
 	// the Elements would be valid, as in "two nodes have one address".
 	Collection       string
 	Elements, Others []string
-}
-
-// ReadContract reads the variables of a library stage with the values that other
-// stages give to variables of these names.
-func ReadContract(library fs.FS, source string, variables map[string]cty.Value) *Module {
-	m := &Module{variables: variables, functions: functions(), stage: &config.Stage{}}
-	files, _ := fs.Glob(library, path.Join(source, "variables*.tf")) // the pattern is well-formed
-	for _, name := range files {
-		data, err := fs.ReadFile(library, name)
-		if err != nil {
-			continue
-		}
-		if f, diags := hclsyntax.ParseConfig(data, "<embedded>/stages/"+name, hcl.InitialPos); !diags.HasErrors() {
-			m.add(f)
-		}
-	}
-	return m
 }
 
 // FailedValidations evaluates the validation blocks of all variables.

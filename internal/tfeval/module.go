@@ -10,7 +10,9 @@ package tfeval
 
 import (
 	"fmt"
+	"io/fs"
 	"maps"
+	"path"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -41,12 +43,33 @@ func (e *UnknownError) Error() string { return e.What + " is not known before a 
 
 // Read reads a stage's module; the values of variables may be unknown.
 func Read(s *config.Stage, variables map[string]cty.Value) *Module {
+	return newModule(s, variables, s.Sources())
+}
+
+// ReadContract reads the variables of a library stage with the values that other
+// stages give to variables of these names.
+func ReadContract(library fs.FS, source string, variables map[string]cty.Value) *Module {
+	var files []*hcl.File
+	names, _ := fs.Glob(library, path.Join(source, "variables*.tf")) // the pattern is well-formed
+	for _, name := range names {
+		data, err := fs.ReadFile(library, name)
+		if err != nil {
+			continue
+		}
+		if f, diags := hclsyntax.ParseConfig(data, "<embedded>/stages/"+name, hcl.InitialPos); !diags.HasErrors() {
+			files = append(files, f)
+		}
+	}
+	return newModule(&config.Stage{}, variables, files)
+}
+
+func newModule(s *config.Stage, variables map[string]cty.Value, files []*hcl.File) *Module {
 	m := &Module{
 		stage: s, locals: map[string]hcl.Expression{}, variables: variables, functions: functions(),
 		evaluated: map[string]cty.Value{}, pending: map[string]bool{},
 		resources: map[string]map[string]cty.Value{},
 	}
-	for _, f := range s.Sources() {
+	for _, f := range files {
 		m.add(f)
 	}
 	return m

@@ -107,7 +107,7 @@ func (t *fleet) build(ctx context.Context, k *gitops.Kustomization,
 		if labels == nil {
 			labels = map[string]string{}
 		}
-		labels[ownerLabel], labels[ownerNamespaceLabel] = k.Name, k.Namespace
+		labels[ownerLabel], labels[ownerNamespaceLabel] = k.Key.Name, k.Key.Namespace
 		object.SetLabels(labels)
 		objects = append(objects, object)
 	}

@@ -1,0 +1,137 @@
+package check
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/gitops"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
+)
+
+// operators are charts that bring kinds of their own, and the API groups of these.
+// There is one of each in a cluster, whatever its release is called.
+func operators() map[string][]string {
+	return map[string][]string{
+		"argo-cd":                {"argoproj.io"},
+		"cert-manager":           {"cert-manager.io", "acme.cert-manager.io"},
+		"cilium":                 {"cilium.io"},
+		"cloudnative-pg":         {"postgresql.cnpg.io"},
+		"external-secrets":       {"external-secrets.io", "generators.external-secrets.io"},
+		"flux2":                  {"source.toolkit.fluxcd.io", "kustomize.toolkit.fluxcd.io", "helm.toolkit.fluxcd.io"},
+		"keda":                   {"keda.sh"},
+		"kube-prometheus-stack":  {"monitoring.coreos.com"},
+		"kyverno":                {"kyverno.io"},
+		"longhorn":               {"longhorn.io"},
+		"metallb":                {"metallb.io"},
+		"pgo":                    {"postgres-operator.crunchydata.com"},
+		"tailscale-operator":     {"tailscale.com"},
+		"traefik":                {"traefik.io"},
+		"trust-manager":          {"trust.cert-manager.io"},
+		"vault-secrets-operator": {"secrets.hashicorp.com"},
+	}
+}
+
+// provider is an object of Flux's that brings a kind: a HelmRelease or a CRD.
+type provider struct {
+	kustomization *gitops.Kustomization
+	object        gitops.Object
+}
+
+// providersOf are those that bring the kind of an object; none if a stage, Kubernetes or
+// Flux itself does.
+func (r *repository) providersOf(o gitops.Object) []provider {
+	group := o.GroupVersionKind().Group
+	if !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io") || strings.HasSuffix(group, ".toolkit.fluxcd.io") ||
+		slices.ContainsFunc(r.objects, func(s tfeval.Object) bool {
+			return s.Kind == tfeval.Release && slices.Contains(operators()[s.Chart], group)
+		}) {
+		return nil
+	}
+	var all []provider
+	for _, k := range r.kustomizations {
+		for _, s := range k.Objects {
+			defines := s.GetKind() == "CustomResourceDefinition" &&
+				field(s, "spec", "group") == group && field(s, "spec", "names", "kind") == o.GetKind()
+			if defines || isRelease(s) && slices.Contains(operators()[r.chartOf(s)], group) {
+				all = append(all, provider{k, s})
+			}
+		}
+	}
+	return all
+}
+
+// checkOperators finds custom resources that Flux would apply before their kind exists.
+func checkOperators(c *cluster, report reporter) {
+	r := c.flux()
+	if r == nil {
+		return
+	}
+	for _, k := range r.kustomizations {
+		for _, o := range k.Objects {
+			if providers := r.providersOf(o); len(providers) > 0 {
+				r.checkBeside(k, o, providers, report)
+				r.checkBefore(k, o, providers, report)
+			}
+		}
+	}
+}
+
+// checkBeside finds a custom resource in one Kustomization with the release that brings
+// its kind. A CRD may be there: Flux applies those first.
+func (r *repository) checkBeside(k *gitops.Kustomization, o gitops.Object, providers []provider, report reporter) {
+	for _, p := range providers {
+		if p.kustomization == k && isRelease(p.object) {
+			report("beside-operator", r.at(o.At), named(o)+": beside its operator",
+				"Kustomization %s has it together with %s (%s), which brings its kind. Flux validates all objects before it applies "+
+					"any: as long as the kind is unknown it refuses them all, the operator too. "+
+					"Move it into a Kustomization of its own, with dependsOn: %s.",
+				k.Key, named(p.object), where(r.at(p.object.At)), k.Key.Name)
+		}
+	}
+}
+
+// checkBefore finds a custom resource that does not wait for the provider of its kind.
+func (r *repository) checkBefore(k *gitops.Kustomization, o gitops.Object, providers []provider, report reporter) {
+	first := r.before(k)
+	for _, p := range providers {
+		ready := p.kustomization.Waits() || !isRelease(p.object)
+		if p.kustomization == k || slices.Contains(first, p.kustomization) && ready {
+			return
+		}
+	}
+	p := providers[0]
+	missing := "dependsOn: " + p.kustomization.Key.Name
+	if slices.Contains(first, p.kustomization) {
+		missing = "wait: true in Kustomization " + p.kustomization.Key.String() +
+			", which is otherwise ready before its releases are"
+	}
+	report("before-operator", r.at(o.At), named(o)+": does not wait for its operator",
+		"%s (%s) brings its kind, with Kustomization %s, and %s may be applied before: it then fails, and is retried "+
+			"only after its retryInterval. It lacks %s.",
+		named(p.object), where(r.at(p.object.At)), p.kustomization.Key, k.Key, missing)
+}
+
+// before are the Kustomizations that are ready before k is applied.
+func (r *repository) before(k *gitops.Kustomization) []*gitops.Kustomization {
+	var all []*gitops.Kustomization
+	var add func(k *gitops.Kustomization)
+	add = func(k *gitops.Kustomization) {
+		for _, d := range r.kustomizations {
+			if !slices.Contains(k.DependsOn, d.Key) || slices.Contains(all, d) {
+				continue
+			}
+			all = append(all, d)
+			for _, child := range r.kustomizations {
+				if child.Parent == d && d.Wait {
+					all = append(all, child)
+				}
+			}
+			add(d)
+		}
+		if k.Parent != nil {
+			add(k.Parent)
+		}
+	}
+	add(k)
+	return all
+}
