@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/stages"
@@ -53,7 +53,7 @@ func sections(t *testing.T) map[string]*section {
 
 func TestEveryTypeOfGateIsDescribedWithAllItsArguments(t *testing.T) {
 	described := sections(t)
-	for _, kind := range castle.GateTypes() {
+	for _, kind := range cluster.GateTypes() {
 		s := described[kind.Name]
 		if s == nil {
 			t.Errorf("gates.md says nothing of %s", kind.Name)
@@ -101,7 +101,7 @@ func TestEveryExampleOfAGateIsValid(t *testing.T) {
 				"output \"kubeconfig\" {\n  value = \"\"\n}\noutput \"talosconfig\" {\n  value = \"\"\n}\n")
 			write(t, repository, "stages/gitops/example/stage.hcl", "stage {\n  summary = \"An example\"\n}\n"+strings.Join(s.examples, "\n"))
 			_, diags := config.Load(config.Options{
-				Repository: repository, Cluster: "green", Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(), Exists: castle.ExistsTypes(),
+				Repository: repository, Cluster: "green", Gates: cluster.GateTypes(), Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
 				Library: stages.Library, Templates: templates.Files,
 			})
 			if diags.HasErrors() {

@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/hashicorp/terraform-config-inspect/tfconfig"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/stages"
 	"github.com/ephemeral-castle/castle/templates"
@@ -181,7 +181,7 @@ stage "local" { source = "secrets/local" }
 	write(t, repository, "clusters/green/hcloud/terraform.tfvars", "hcloud_image_id = \"1\"\nnodes = { cp-01 = { role = \"controlplane\" } }\n")
 	write(t, repository, "clusters/green/hcloud/secrets.tfvars", "hcloud_token = \"t\"\nlocal_secrets = {}\n")
 	cluster, diags := config.Load(config.Options{
-		Repository: repository, Cluster: "green", Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(), Exists: castle.ExistsTypes(),
+		Repository: repository, Cluster: "green", Gates: cluster.GateTypes(), Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
 		Library: stages.Library, Templates: templates.Files,
 	})
 	if diags.HasErrors() {

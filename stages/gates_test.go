@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/stages"
@@ -53,7 +53,7 @@ func gates(t *testing.T) map[string]waits {
 	found := map[string]waits{}
 	for name, repository := range map[string]string{"blue": "..", "mini": "..", "handover": "..", "tazlab": "..", "iron": metal(t)} {
 		loaded, diags := config.Load(config.Options{
-			Repository: repository, Cluster: name, Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(), Exists: castle.ExistsTypes(),
+			Repository: repository, Cluster: name, Gates: cluster.GateTypes(), Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
 			Library: stages.Library, Templates: templates.Files,
 		})
 		if diags.HasErrors() {
@@ -161,13 +161,13 @@ func TestTheReadmeSpeaksOfTheVersionsThatTheStagesPin(t *testing.T) {
 }
 
 func TestTheReadmeExplainsEveryQuestionOfAnAdoption(t *testing.T) {
-	for _, kind := range castle.ExistsTypes() {
+	for _, kind := range cluster.ExistsTypes() {
 		inTable(t, kind.Name, kind.Attributes)
 	}
 }
 
 func TestTheReadmeExplainsEveryPreflight(t *testing.T) {
-	for _, kind := range castle.PreflightTypes() {
+	for _, kind := range cluster.PreflightTypes() {
 		inTable(t, kind.Name, kind.Attributes)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"golang.org/x/tools/txtar"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
 	"github.com/ephemeral-castle/castle/internal/check"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/ui"
 	"github.com/ephemeral-castle/castle/stages"
@@ -25,7 +25,7 @@ import (
 func options(dir string) check.Options {
 	return check.Options{
 		Config: config.Options{
-			Repository: dir, Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(), Exists: castle.ExistsTypes(),
+			Repository: dir, Gates: cluster.GateTypes(), Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
 			Library: stages.Library, Templates: templates.Files, CastleVersion: "development",
 		},
 		StateDir: filepath.Join(dir, ".state"),

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/ui"
 	"github.com/ephemeral-castle/castle/stages"
@@ -103,12 +103,12 @@ func (a *app) valueFlags(cmd *cobra.Command) {
 }
 
 // open reads the cluster's configuration.
-func (a *app) open(name string, reporter castle.Reporter) (*castle.Castle, error) {
-	return a.openWith(castle.Options{Cluster: name, Reporter: reporter})
+func (a *app) open(name string, reporter cluster.Reporter) (*cluster.Cluster, error) {
+	return a.openWith(cluster.Options{Cluster: name, Reporter: reporter})
 }
 
 // openWith completes o and opens the cluster that it names.
-func (a *app) openWith(o castle.Options) (*castle.Castle, error) {
+func (a *app) openWith(o cluster.Options) (*cluster.Cluster, error) {
 	o, err := a.complete(o)
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (a *app) openWith(o castle.Options) (*castle.Castle, error) {
 	if o.Reporter == nil {
 		o.Reporter = ui.NewAnswers(a.stderr)
 	}
-	c, err := castle.Open(o)
+	c, err := cluster.Open(o)
 	if err != nil {
 		return nil, err
 	}
@@ -125,20 +125,20 @@ func (a *app) openWith(o castle.Options) (*castle.Castle, error) {
 }
 
 // complete adds the shared flags and the embedded library to o.
-func (a *app) complete(o castle.Options) (castle.Options, error) {
+func (a *app) complete(o cluster.Options) (cluster.Options, error) {
 	repository, err := a.repository()
 	if err != nil {
 		return o, err
 	}
 	if repository == "" && !o.Recorded {
 		_, err := config.FindRepository(a.directory)
-		return o, &castle.UsageError{Message: err.Error()}
+		return o, &cluster.UsageError{Message: err.Error()}
 	}
 	vars := map[string]string{}
 	for _, v := range a.vars {
 		name, value, ok := strings.Cut(v, "=")
 		if !ok {
-			return o, &castle.UsageError{Message: fmt.Sprintf("--var %s: write it as NAME=VALUE", v)}
+			return o, &cluster.UsageError{Message: fmt.Sprintf("--var %s: write it as NAME=VALUE", v)}
 		}
 		vars[name] = value
 	}
@@ -151,7 +151,7 @@ func (a *app) complete(o castle.Options) (castle.Options, error) {
 // repository returns the castle repository that --directory lies in, "" if there is none.
 func (a *app) repository() (string, error) {
 	if _, err := os.Stat(a.directory); err != nil {
-		return "", &castle.UsageError{Message: "--directory: " + err.Error()}
+		return "", &cluster.UsageError{Message: "--directory: " + err.Error()}
 	}
 	repository, err := config.FindRepository(a.directory)
 	if err != nil {
@@ -161,7 +161,7 @@ func (a *app) repository() (string, error) {
 }
 
 // runReporter returns the reporter of a run, and a function to call after it.
-func (a *app) runReporter() (castle.Reporter, func()) {
+func (a *app) runReporter() (cluster.Reporter, func()) {
 	surviveClosedPipe()
 	if a.output == "json" {
 		return ui.NewJSON(a.stdout), func() {}

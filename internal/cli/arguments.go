@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 )
 
@@ -20,7 +20,7 @@ func unknownCommand(root *cobra.Command, args []string) error {
 	if near := root.SuggestionsFor(args[0]); len(near) > 0 {
 		text += fmt.Sprintf("; did you mean %q?", near[0])
 	}
-	return &castle.UsageError{Message: text + "\n  `castle --help` lists the commands"}
+	return &cluster.UsageError{Message: text + "\n  `castle --help` lists the commands"}
 }
 
 // oneCluster accepts the name of a cluster and nothing else.
@@ -70,5 +70,5 @@ func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 }
 
 func usageError(cmd *cobra.Command, err error) error {
-	return &castle.UsageError{Message: fmt.Sprintf("%v\n  usage: %s", err, cmd.UseLine())}
+	return &cluster.UsageError{Message: fmt.Sprintf("%v\n  usage: %s", err, cmd.UseLine())}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
 	"github.com/ephemeral-castle/castle/internal/check"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 )
 
 func newCheck(a *app) *cobra.Command {
@@ -24,11 +24,11 @@ and contacts nothing. docs/check.md lists the rules. Warnings do not change the
 exit code.`,
 		Args: a.optionalCluster(),
 		RunE: func(_ *cobra.Command, args []string) error {
-			o, err := a.complete(castle.Options{})
+			o, err := a.complete(cluster.Options{})
 			if err != nil {
 				return err
 			}
-			report, err := castle.Check(o, args...)
+			report, err := cluster.Check(o, args...)
 			if err != nil {
 				return err
 			}

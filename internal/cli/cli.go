@@ -20,7 +20,7 @@ import (
 	"golang.org/x/term"
 	"k8s.io/klog/v2"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
@@ -49,7 +49,7 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 
 // explain writes every error joined in err once, and a configuration's problems with their lines.
 func explain(w io.Writer, err error) {
-	var invalid *castle.ConfigError
+	var invalid *cluster.ConfigError
 	switch {
 	case err == nil, is[exitError](err):
 	case errors.As(err, &invalid):

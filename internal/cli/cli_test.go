@@ -15,9 +15,11 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/operation/status"
+	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -96,9 +98,9 @@ func TestBlockedStderrDoesNotDelayTheSignal(t *testing.T) {
 }
 
 func TestExitCodeNamesTheGravestCause(t *testing.T) {
-	closed := fmt.Errorf("stage metallb: %w", &castle.GateError{Gate: "webhook.objects", Err: &gate.TimeoutError{}})
+	closed := fmt.Errorf("stage metallb: %w", &run.GateError{Gate: "webhook.objects", Err: &gate.TimeoutError{}})
 	broken := errors.New("stage longhorn: apply: quota exceeded")
-	refused := fmt.Errorf("stage platform: %w", &castle.PreflightError{Preflight: "vm_ids.free"})
+	refused := fmt.Errorf("stage platform: %w", &run.PreflightError{Preflight: "vm_ids.free"})
 	for _, c := range []struct {
 		name string
 		err  error
@@ -106,16 +108,16 @@ func TestExitCodeNamesTheGravestCause(t *testing.T) {
 	}{
 		{"nothing", nil, 0},
 		{"a failed stage", broken, 1},
-		{"a usage error", &castle.UsageError{Message: "no"}, 2},
-		{"a configuration error", fmt.Errorf("open: %w", &castle.ConfigError{}), 2},
+		{"a usage error", &cluster.UsageError{Message: "no"}, 2},
+		{"a configuration error", fmt.Errorf("open: %w", &cluster.ConfigError{}), 2},
 		{"a missing confirmation", &unconfirmedError{"no"}, 3},
 		{"a preflight", refused, 4},
 		{"a gate", closed, 5},
-		{"gates checked once", &castle.ClosedError{Closed: 1, Asked: 2}, 5},
+		{"gates checked once", &status.ClosedError{Closed: 1, Asked: 2}, 5},
 		{"two gates", errors.Join(closed, closed), 5},
 		{"a gate and a failed stage", errors.Join(closed, broken), 1},
 		{"a gate and a preflight", errors.Join(closed, refused), 4},
-		{"something left over", &castle.LeftoverError{Things: []event.OwnedObject{{Kind: "machine", ID: "421"}}}, 6},
+		{"something left over", &run.LeftoverError{Things: []event.OwnedObject{{Kind: "machine", ID: "421"}}}, 6},
 		{"another run", &state.HeldError{}, 7},
 		{"the user's program", exitError(17), 17},
 		{"an interrupt and a failed stage", errors.Join(broken, fmt.Errorf("interrupted: %w", context.Canceled)), 130},
@@ -163,7 +165,7 @@ func TestFindLabTakesAnExecutableFileOnPath(t *testing.T) {
 	if err != nil || got != filepath.Join(good, labName) {
 		t.Errorf("got %s, %v", got, err)
 	}
-	if _, err := findLab(strings.Join([]string{folder, plain}, ":")); !is[*castle.UsageError](err) {
+	if _, err := findLab(strings.Join([]string{folder, plain}, ":")); !is[*cluster.UsageError](err) {
 		t.Errorf("without one: %v", err)
 	}
 }

@@ -4,16 +4,16 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/run/review"
 	"strings"
 	"sync"
-
-	"github.com/ephemeral-castle/castle/internal/castle"
 )
 
 // confirmCluster asks the user to type the cluster's name before an action that cannot
 // simply be undone; otherwise says what was not done.
-func confirmCluster(a *app, c *castle.Castle, action, otherwise string, yes bool) error {
-	return confirm(a, "the cluster's name", c.Cluster().Name, action, otherwise, yes)
+func confirmCluster(a *app, c *cluster.Cluster, action, otherwise string, yes bool) error {
+	return confirm(a, "the cluster's name", c.Config.Name, action, otherwise, yes)
 }
 
 // confirm asks the user to type want, which word describes.
@@ -35,9 +35,9 @@ func confirm(a *app, word, want, action, otherwise string, yes bool) error {
 
 // confirmLoss returns how a run asks whether a stage may replace or destroy resources.
 // Without a terminal the answer is no.
-func confirmLoss(a *app) func(context.Context, castle.Loss) (bool, error) {
+func confirmLoss(a *app) func(context.Context, review.Loss) (bool, error) {
 	if !isTerminal(a.stdin) {
-		return func(context.Context, castle.Loss) (bool, error) { return false, nil }
+		return func(context.Context, review.Loss) (bool, error) { return false, nil }
 	}
 	answers := make(chan string)
 	read := sync.OnceFunc(func() { // one reader for all questions: it may have read ahead
@@ -48,7 +48,7 @@ func confirmLoss(a *app) func(context.Context, castle.Loss) (bool, error) {
 			}
 		}()
 	})
-	return func(ctx context.Context, loss castle.Loss) (bool, error) {
+	return func(ctx context.Context, loss review.Loss) (bool, error) {
 		var text strings.Builder
 		fmt.Fprintf(&text, "%s/%s: the plan replaces or destroys existing resources:\n", loss.Layer, loss.Stage)
 		for _, c := range loss.Changes {

@@ -3,13 +3,13 @@ package cli
 import (
 	"fmt"
 
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/operation/create"
 	"github.com/spf13/cobra"
-
-	"github.com/ephemeral-castle/castle/internal/castle"
 )
 
 func newCreate(a *app) *cobra.Command {
-	o := castle.CreateOptions{}
+	o := create.Options{}
 	yes := false
 	cmd := &cobra.Command{
 		Use:   "create CLUSTER",
@@ -45,10 +45,10 @@ resumes an interrupted run, and applies no more than was reviewed.`,
 				return err
 			}
 			if !yes {
-				o.Agree = confirmLoss(a)
+				o.Confirm = confirmLoss(a)
 			}
 			defer done()
-			return c.Create(cmd.Context(), o)
+			return create.Run(cmd.Context(), c, o)
 		},
 	}
 	selectionFlags(cmd, &o.Selection)
@@ -60,7 +60,7 @@ resumes an interrupted run, and applies no more than was reviewed.`,
 	return cmd
 }
 
-func selectionFlags(cmd *cobra.Command, s *castle.Selection) {
+func selectionFlags(cmd *cobra.Command, s *cluster.Selection) {
 	cmd.Flags().StringSliceVar(&s.Only, "only", nil, "only these `STAGES or layers`")
 	cmd.Flags().StringVar(&s.From, "from", "", "from this `STAGE or layer` on")
 	cmd.Flags().StringVar(&s.To, "to", "", "up to this `STAGE or layer`")

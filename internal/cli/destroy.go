@@ -7,13 +7,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/operation/destroy"
 	"github.com/spf13/cobra"
-
-	"github.com/ephemeral-castle/castle/internal/castle"
 )
 
 func newDestroy(a *app) *cobra.Command {
-	o := castle.DestroyOptions{}
+	o := destroy.Options{}
 	yes := false
 	cmd := &cobra.Command{
 		Use:   "destroy CLUSTER",
@@ -33,14 +33,14 @@ with the remedies: exit code 6. The same command verifies again.`,
 		Args: a.oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			reporter, done := a.runReporter()
-			c, err := a.openWith(castle.Options{Cluster: args[0], Reporter: reporter, Recorded: true})
+			c, err := a.openWith(cluster.Options{Cluster: args[0], Reporter: reporter, Recorded: true})
 			if err != nil {
 				return err
 			}
 			if err := checkProtection(a, c); err != nil {
 				return err
 			}
-			doomed, err := c.Doomed(o)
+			doomed, err := destroy.Select(c, o)
 			if err != nil {
 				return err
 			}
@@ -48,7 +48,7 @@ with the remedies: exit code 6. The same command verifies again.`,
 			if err != nil {
 				return err
 			}
-			due, err := c.ReceiptDue()
+			due, err := destroy.ReceiptDue(c)
 			if err != nil {
 				return err
 			}
@@ -67,7 +67,7 @@ with the remedies: exit code 6. The same command verifies again.`,
 				}
 			}
 			defer done()
-			return c.Destroy(cmd.Context(), o)
+			return destroy.Run(cmd.Context(), c, o)
 		},
 	}
 	selectionFlags(cmd, &o.Selection)
@@ -79,15 +79,15 @@ with the remedies: exit code 6. The same command verifies again.`,
 }
 
 // keptStages describes the stages that stay because they are persistent, "" if there are none.
-func keptStages(c *castle.Castle, o castle.DestroyOptions, doomed []*castle.Doomed) (string, error) {
+func keptStages(c *cluster.Cluster, o destroy.Options, doomed []*destroy.Stage) (string, error) {
 	o.All = true
-	all, err := c.Doomed(o)
+	all, err := destroy.Select(c, o)
 	if err != nil {
 		return "", err
 	}
 	var names []string
 	for _, d := range all {
-		if !slices.ContainsFunc(doomed, func(x *castle.Doomed) bool { return x.Record.Name == d.Record.Name }) {
+		if !slices.ContainsFunc(doomed, func(x *destroy.Stage) bool { return x.Record.Name == d.Record.Name }) {
 			names = append(names, d.Record.Name)
 		}
 	}
@@ -99,14 +99,14 @@ func keptStages(c *castle.Castle, o castle.DestroyOptions, doomed []*castle.Doom
 
 // checkProtection refuses to destroy a protected cluster. An invalid configuration is
 // only a warning, because the destroy uses the record.
-func checkProtection(a *app, c *castle.Castle) error {
+func checkProtection(a *app, c *cluster.Cluster) error {
 	invalid := c.Invalid()
 	switch {
-	case c.Cluster().Protect && invalid != nil:
+	case c.Config.Protect && invalid != nil:
 		return invalid // it may hide that the cluster is protected
-	case c.Cluster().Protect:
+	case c.Config.Protect:
 		return &unconfirmedError{fmt.Sprintf("%s is protected: remove `protect = true` from %s/cluster.hcl first",
-			c.Name(), c.Cluster().Dir)}
+			c.Name(), c.Config.Dir)}
 	case invalid != nil:
 		more, first := "", invalid.Diagnostics[0]
 		if n := len(invalid.Diagnostics) - 1; n > 0 {
@@ -122,12 +122,12 @@ func checkProtection(a *app, c *castle.Castle) error {
 }
 
 // printDoomed lists the stages that a run would destroy, and remarks below them.
-func printDoomed(w io.Writer, title string, doomed []*castle.Doomed, remarks ...string) error {
+func printDoomed(w io.Writer, title string, doomed []*destroy.Stage, remarks ...string) error {
 	t := table(w)
 	fmt.Fprintln(t, title)
 	for _, d := range doomed {
 		how := ""
-		if d.Collapses {
+		if d.EndsWithCluster {
 			how = "ends with the cluster"
 		}
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", d.Record.Layer, d.Record.Name, count(len(d.Resources), "resource"), how)

@@ -7,8 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/doctor"
+	"github.com/ephemeral-castle/castle/internal/operation/status"
 	"github.com/ephemeral-castle/castle/internal/process"
 )
 
@@ -30,7 +31,7 @@ Exit code 0 if nothing is red, 1 if something is, 2 if the configuration cannot 
 read (castle check lists its problems).`,
 		Args: a.optionalCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o := castle.Options{Recorded: len(args) == 0} // without a cluster no repository is needed
+			o := cluster.Options{Recorded: len(args) == 0} // without a cluster no repository is needed
 			if len(args) > 0 {
 				o.Cluster = args[0]
 			}
@@ -39,10 +40,10 @@ read (castle check lists its problems).`,
 				return err
 			}
 			lab, err := findLab(process.Getenv(a.environ, "PATH"))
-			if err != nil && !is[*castle.UsageError](err) {
+			if err != nil && !is[*cluster.UsageError](err) {
 				return err
 			}
-			report, err := castle.Doctor(cmd.Context(), o, lab)
+			report, err := status.Doctor(cmd.Context(), o, lab)
 			if err != nil {
 				return err
 			}

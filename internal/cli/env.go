@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ephemeral-castle/castle/internal/operation/status"
 	"github.com/ephemeral-castle/castle/internal/process"
 )
 
@@ -19,7 +20,7 @@ func newEnv(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			kubeconfig, talosconfig, err := c.Configs()
+			kubeconfig, talosconfig, err := status.Configs(c)
 			if err != nil {
 				return err
 			}

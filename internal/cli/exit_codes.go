@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/operation/status"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -45,17 +48,17 @@ func exitCode(err error) int {
 		return int(exit)
 	case is[*unconfirmedError](err):
 		return exitUnconfirmed
-	case is[*castle.ConfigError](err), is[*castle.UsageError](err):
+	case is[*cluster.ConfigError](err), is[*cluster.UsageError](err):
 		return exitUsage
 	case is[*state.HeldError](err):
 		return exitLocked
-	case is[*castle.PreflightError](err):
+	case is[*run.PreflightError](err):
 		return exitPreflight
-	case is[*castle.UnagreedError](err), is[*castle.StaleError](err), is[*castle.UnreviewedError](err):
+	case is[*review.UnagreedError](err), is[*review.StaleError](err), is[*review.UnreviewedError](err):
 		return exitUnconfirmed
-	case is[*castle.LeftoverError](err):
+	case is[*run.LeftoverError](err):
 		return exitLeftover
-	case is[*castle.ClosedError](err), onlyGates(err):
+	case is[*status.ClosedError](err), onlyGates(err):
 		return exitGate
 	}
 	return exitFailed
@@ -70,7 +73,7 @@ func is[T error](err error) bool {
 // onlyGates reports whether every error joined in err is a gate's.
 func onlyGates(err error) bool {
 	for _, e := range flatten(err) {
-		if !is[*castle.GateError](e) {
+		if !is[*run.GateError](e) {
 			return false
 		}
 	}

@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/ephemeral-castle/castle/internal/operation/status"
 	"github.com/spf13/cobra"
-
-	"github.com/ephemeral-castle/castle/internal/castle"
 )
 
 func newGate(a *app) *cobra.Command {
-	o := castle.GateOptions{}
+	o := status.GateOptions{}
 	cmd := &cobra.Command{
 		Use:   "gate CLUSTER [STAGE|LAYER]",
 		Short: "Check gates once, or wait until they are open",
@@ -42,7 +41,7 @@ also with --wait; progress goes to stderr.`,
 			if err != nil {
 				return err
 			}
-			report, err := c.Gates(cmd.Context(), o)
+			report, err := status.Gates(cmd.Context(), c, o)
 			if err != nil {
 				return err
 			}
@@ -56,10 +55,10 @@ also with --wait; progress goes to stderr.`,
 	return cmd
 }
 
-func printGates(w io.Writer, report castle.GateReport) error {
+func printGates(w io.Writer, report status.GateReport) error {
 	t := table(w)
 	fmt.Fprintf(t, "layer\tstage\tgate\t\n")
-	row := func(s castle.StageGates, gate, answer string) {
+	row := func(s status.StageGates, gate, answer string) {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", s.Layer, s.Name, gate, oneLine(answer))
 	}
 	for _, s := range report.Stages {

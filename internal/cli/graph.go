@@ -8,8 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/drawing"
+	"github.com/ephemeral-castle/castle/internal/operation/topology"
 )
 
 func newGraph(a *app) *cobra.Command {
@@ -30,11 +31,11 @@ changes nothing.`,
 		Args:        a.oneCluster(),
 		Annotations: map[string]string{formatsKey: "text dot mermaid json svg"},
 		RunE: func(_ *cobra.Command, args []string) error {
-			o, err := a.complete(castle.Options{Cluster: args[0]})
+			o, err := a.complete(cluster.Options{Cluster: args[0]})
 			if err != nil {
 				return err
 			}
-			g, err := o.Graph()
+			g, err := topology.Build(o)
 			if err != nil {
 				return err
 			}
@@ -63,11 +64,11 @@ func duration(seconds *float64) string {
 	if seconds == nil {
 		return ""
 	}
-	return castle.Took(*seconds)
+	return topology.Took(*seconds)
 }
 
 // runSummary names the run that the durations are from, and sums them up.
-func runSummary(g *castle.Graph) []string {
+func runSummary(g *topology.Graph) []string {
 	if g.Run == nil {
 		return []string{"No durations and no critical path: no create of all stages has applied anything and succeeded yet."}
 	}
@@ -75,7 +76,7 @@ func runSummary(g *castle.Graph) []string {
 }
 
 // newDrawing draws a graph: layers are groups, stages are nodes with their gates as lines.
-func newDrawing(g *castle.Graph) drawing.Drawing {
+func newDrawing(g *topology.Graph) drawing.Drawing {
 	d := drawing.Drawing{Title: g.Cluster + "/" + g.Platform, Notes: runSummary(g), Legend: legend(g)}
 	for _, s := range g.Stages {
 		if n := len(d.Groups); n == 0 || d.Groups[n-1].Name != s.Layer {
@@ -92,7 +93,7 @@ func newDrawing(g *castle.Graph) drawing.Drawing {
 	return d
 }
 
-func stageNode(s castle.GraphStage) drawing.Node {
+func stageNode(s topology.Stage) drawing.Node {
 	hint := strings.TrimSuffix(s.Source+": "+s.Summary, ": ")
 	n := drawing.Node{Name: s.Name, Note: duration(s.Seconds), Hint: hint, Marked: s.Critical}
 	if len(s.Gates) > 0 {
@@ -108,7 +109,7 @@ func stageNode(s castle.GraphStage) drawing.Node {
 }
 
 // edgeStyle shows the strongest of an edge's reasons.
-func edgeStyle(e castle.GraphEdge) drawing.Style {
+func edgeStyle(e topology.Edge) drawing.Style {
 	switch {
 	case e.Late != "":
 		return drawing.Dashed
@@ -121,7 +122,7 @@ func edgeStyle(e castle.GraphEdge) drawing.Style {
 }
 
 // legend explains the styles in use.
-func legend(g *castle.Graph) []drawing.Entry {
+func legend(g *topology.Graph) []drawing.Entry {
 	all := []drawing.Entry{
 		{Style: drawing.Solid, Text: "reads outputs"},
 		{Style: drawing.Thin, Text: "connects to the cluster"},
@@ -129,7 +130,7 @@ func legend(g *castle.Graph) []drawing.Entry {
 		{Style: drawing.Dashed, Text: "deferred gate: only this gate waits"},
 	}
 	all = slices.DeleteFunc(all, func(x drawing.Entry) bool {
-		return !slices.ContainsFunc(g.Edges, func(e castle.GraphEdge) bool { return edgeStyle(e) == x.Style })
+		return !slices.ContainsFunc(g.Edges, func(e topology.Edge) bool { return edgeStyle(e) == x.Style })
 	})
 	if g.Run != nil {
 		all = append(all, drawing.Entry{Marked: true, Text: "critical path"})
@@ -137,7 +138,7 @@ func legend(g *castle.Graph) []drawing.Entry {
 	return all
 }
 
-func edgeHint(e castle.GraphEdge) string {
+func edgeHint(e topology.Edge) string {
 	var reasons []string
 	if e.Connection {
 		reasons = append(reasons, "connects to the cluster")

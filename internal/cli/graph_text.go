@@ -2,10 +2,9 @@ package cli
 
 import (
 	"fmt"
+	"github.com/ephemeral-castle/castle/internal/operation/topology"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/ephemeral-castle/castle/internal/castle"
 )
 
 // indent is the column at which a stage's dependencies begin.
@@ -13,7 +12,7 @@ const indent = 33
 
 // graphText renders a graph for a terminal: a paragraph per layer, in it each stage with
 // its dependencies and gates.
-func graphText(g *castle.Graph, columns int) string {
+func graphText(g *topology.Graph, columns int) string {
 	var b strings.Builder
 	layer := ""
 	for _, s := range g.Stages {
@@ -47,7 +46,7 @@ func graphText(g *castle.Graph, columns int) string {
 }
 
 // graphLines lists the dependencies of a stage by reason, and its gates.
-func graphLines(g *castle.Graph, s castle.GraphStage) (lines []string) {
+func graphLines(g *topology.Graph, s topology.Stage) (lines []string) {
 	var values, ordered, connected, gates []string
 	late := map[string][]string{}
 	for _, e := range g.Edges {
@@ -96,7 +95,7 @@ func graphLines(g *castle.Graph, s castle.GraphStage) (lines []string) {
 
 // carriesValues reports whether a stage reads outputs along e other than those that
 // castle connects with.
-func carriesValues(e castle.GraphEdge) bool {
+func carriesValues(e topology.Edge) bool {
 	for _, v := range e.Values {
 		if v != "platform.kubeconfig" && v != "platform.talosconfig" {
 			return true

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
 )
 
@@ -31,7 +31,7 @@ castle appends missing lines to a .gitignore only if you confirm it.`,
 			}
 			done, err := scaffold.Init(dir)
 			if err != nil {
-				return &castle.UsageError{Message: err.Error()}
+				return &cluster.UsageError{Message: err.Error()}
 			}
 			result := map[string]any{
 				"repository": dir, "made": append([]string{}, done.Made...), "unignored": append([]string{}, done.Unignored...),

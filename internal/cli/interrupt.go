@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/ui"
 )
@@ -113,14 +113,14 @@ type interrupts struct {
 	command string // that castle was started with
 
 	mu        sync.Mutex
-	cluster   *castle.Castle  // whose run an interrupt stops
-	lines     *ui.Lines       // shows the run, unless it is shown as JSON
-	prompting bool            // castle waits for the user's input
-	show      func()          // makes the terminal show input again; nil unless hidden
-	relay     func(times int) // forwards interrupts instead
+	cluster   *cluster.Cluster // whose run an interrupt stops
+	lines     *ui.Lines        // shows the run, unless it is shown as JSON
+	prompting bool             // castle waits for the user's input
+	show      func()           // makes the terminal show input again; nil unless hidden
+	relay     func(times int)  // forwards interrupts instead
 }
 
-func (i *interrupts) setCluster(c *castle.Castle) {
+func (i *interrupts) setCluster(c *cluster.Cluster) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.cluster = c
@@ -170,7 +170,7 @@ func (i *interrupts) handle(ctx context.Context, times int, cancel context.Cance
 	i.mu.Lock()
 	c, prompting, show, relay := i.cluster, i.prompting, i.show, i.relay
 	i.mu.Unlock()
-	var run castle.Interruptible
+	var run cluster.Interruptible
 	if c != nil {
 		run = c.Active()
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
 )
@@ -50,17 +50,17 @@ An answers file holds lines KEY = VALUE, in HCL. No key is a secret.`,
 			if err != nil {
 				return err
 			}
-			options, err := a.complete(castle.Options{})
+			options, err := a.complete(cluster.Options{})
 			if err != nil {
 				return err
 			}
 			order, err := scaffold.Begin(config.Options{
 				Repository: options.Repository, Library: options.Library, Templates: options.Templates,
 				CastleVersion: options.Version,
-				Gates:         castle.GateTypes(), Preflights: castle.PreflightTypes(), Exists: castle.ExistsTypes(),
+				Gates:         cluster.GateTypes(), Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
 			}, args[0], template)
 			if err != nil {
-				return &castle.UsageError{Message: err.Error()}
+				return &cluster.UsageError{Message: err.Error()}
 			}
 			if gitops != "" {
 				if err := order.GitOps(gitops); err != nil {
@@ -83,7 +83,7 @@ An answers file holds lines KEY = VALUE, in HCL. No key is a secret.`,
 }
 
 func nothingWritten(err error) error {
-	return &castle.UsageError{Message: err.Error() + "\ncastle: nothing was written"}
+	return &cluster.UsageError{Message: err.Error() + "\ncastle: nothing was written"}
 }
 
 // readAnswers reads the answers of the command line.
@@ -92,14 +92,14 @@ func readAnswers(set []string, file string) (map[string]string, error) {
 	if file != "" {
 		answers, files, diags := scaffold.ReadAnswers(file)
 		if diags.HasErrors() {
-			return nil, &castle.ConfigError{Diagnostics: diags, Files: files}
+			return nil, &cluster.ConfigError{Diagnostics: diags, Files: files}
 		}
 		given = answers
 	}
 	for _, s := range set {
 		key, value, ok := strings.Cut(s, "=")
 		if !ok {
-			return nil, &castle.UsageError{Message: fmt.Sprintf("--set %s: write it as KEY=VALUE", s)}
+			return nil, &cluster.UsageError{Message: fmt.Sprintf("--set %s: write it as KEY=VALUE", s)}
 		}
 		given[key] = value
 	}
@@ -122,7 +122,7 @@ func answerKeys(a *app, order *scaffold.Order, given map[string]string) (chosen 
 	}
 	interactive := isTerminal(a.stdin)
 	if interactive && len(wrong) > 0 { // not after a dozen questions
-		return nil, &castle.UsageError{Message: strings.Join(wrong, "\ncastle: ")}
+		return nil, &cluster.UsageError{Message: strings.Join(wrong, "\ncastle: ")}
 	}
 	input := bufio.NewReader(a.stdin)
 	for _, k := range keys {
@@ -154,7 +154,7 @@ func answerKeys(a *app, order *scaffold.Order, given map[string]string) (chosen 
 		}
 		if err := order.Answer(k, text); err != nil && !scaffold.Undecided(err) {
 			if interactive {
-				return nil, &castle.UsageError{Message: err.Error() + "; nothing was written"}
+				return nil, &cluster.UsageError{Message: err.Error() + "; nothing was written"}
 			}
 			wrong = append(wrong, err.Error())
 		}
@@ -181,7 +181,7 @@ func ask(a *app, input *bufio.Reader, order *scaffold.Order, k *scaffold.Key, pr
 		typed, err := input.ReadString('\n')
 		if errors.Is(err, io.EOF) {
 			fmt.Fprintln(a.stderr)
-			return &castle.UsageError{Message: "no answer; nothing was written"}
+			return &cluster.UsageError{Message: "no answer; nothing was written"}
 		}
 		if err != nil {
 			return err
@@ -195,7 +195,7 @@ func ask(a *app, input *bufio.Reader, order *scaffold.Order, k *scaffold.Key, pr
 
 // writeCluster writes the cluster, checks it beside the others and moves it into place;
 // folder is the directory of the repository that Flux reads.
-func writeCluster(a *app, order *scaffold.Order, chosen []string, folder string, o castle.Options) (err error) {
+func writeCluster(a *app, order *scaffold.Order, chosen []string, folder string, o cluster.Options) (err error) {
 	draft, err := order.Write()
 	if err != nil {
 		return nothingWritten(err)
@@ -203,7 +203,7 @@ func writeCluster(a *app, order *scaffold.Order, chosen []string, folder string,
 	defer func() { err = errors.Join(err, draft.Close()) }()
 	repository := o.Repository
 	o.Repository, o.GitOps = draft.Repository, draft.GitOps
-	report, err := castle.Check(o, order.Label())
+	report, err := cluster.Check(o, order.Label())
 	if err != nil {
 		return err
 	}
@@ -211,10 +211,10 @@ func writeCluster(a *app, order *scaffold.Order, chosen []string, folder string,
 		return err
 	}
 	if report.Diagnostics.HasErrors() {
-		return &castle.UsageError{Message: "castle check refuses this configuration (see above); nothing was written"}
+		return &cluster.UsageError{Message: "castle check refuses this configuration (see above); nothing was written"}
 	}
 	if err := draft.Place(); err != nil {
-		return &castle.UsageError{Message: err.Error()}
+		return &cluster.UsageError{Message: err.Error()}
 	}
 	if err := warnUnignored(a, repository); err != nil {
 		return err

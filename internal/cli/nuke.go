@@ -10,8 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/operation/nuke"
 	"github.com/ephemeral-castle/castle/internal/process"
 )
 
@@ -74,13 +75,13 @@ type nukeFlags struct {
 }
 
 // options completes the flags with the environment.
-func (f nukeFlags) options(a *app) (castle.NukeOptions, error) {
-	o := castle.NukeOptions{StateDir: a.stateDir, Environ: a.environ, Cluster: f.cluster, Unreferenced: f.disks}
+func (f nukeFlags) options(a *app) (nuke.Options, error) {
+	o := nuke.Options{StateDir: a.stateDir, Environ: a.environ, Cluster: f.cluster, Unreferenced: f.disks}
 	if f.ids == "" {
 		return o, errors.New("requires --vmid-range, such as --vmid-range 421-432")
 	}
 	var err error
-	if o.Range, err = castle.ParseRange(f.ids); err != nil {
+	if o.Range, err = nuke.ParseRange(f.ids); err != nil {
 		return o, fmt.Errorf("--vmid-range: %w", err)
 	}
 	for _, text := range f.foreign {
@@ -107,8 +108,8 @@ func (f nukeFlags) options(a *app) (castle.NukeOptions, error) {
 	return o, nil
 }
 
-func runNuke(cmd *cobra.Command, a *app, o castle.NukeOptions, f nukeFlags) error {
-	n, err := castle.Survey(cmd.Context(), o)
+func runNuke(cmd *cobra.Command, a *app, o nuke.Options, f nukeFlags) error {
+	n, err := nuke.Survey(cmd.Context(), o)
 	if err != nil {
 		return err
 	}
@@ -118,7 +119,7 @@ func runNuke(cmd *cobra.Command, a *app, o castle.NukeOptions, f nukeFlags) erro
 	if err := printNuke(a.stderr, n); err != nil {
 		return err
 	}
-	if n.Idle() {
+	if n.NothingToDo() {
 		return errors.Join(printNuked(a, n), n.Left())
 	}
 	if err := checkNukeProtection(a, o.Repository, n); err != nil {
@@ -134,12 +135,12 @@ func runNuke(cmd *cobra.Command, a *app, o castle.NukeOptions, f nukeFlags) erro
 
 // checkNukeProtection refuses to delete VMs of a cluster that the repository, if there is
 // one, protects.
-func checkNukeProtection(a *app, repository string, n *castle.Nuke) error {
+func checkNukeProtection(a *app, repository string, n *nuke.Nuke) error {
 	if repository == "" {
 		return nil
 	}
 	for _, s := range n.States {
-		c, err := a.openWith(castle.Options{Cluster: s.Cluster, Recorded: true})
+		c, err := a.openWith(cluster.Options{Cluster: s.Cluster, Recorded: true})
 		if err != nil {
 			continue // the repository does not have it
 		}
@@ -158,7 +159,7 @@ func verdict(deletes bool) string {
 	return "KEEP"
 }
 
-func printNuke(w io.Writer, n *castle.Nuke) error {
+func printNuke(w io.Writer, n *nuke.Nuke) error {
 	t := table(w)
 	fmt.Fprintf(t, "In the range %s at %s:\n", n.Range, n.Endpoint)
 	for _, d := range n.Disks {
@@ -193,7 +194,7 @@ func printNuke(w io.Writer, n *castle.Nuke) error {
 }
 
 // diskRemarks explains why a disk stays, and names a risk that only the user can judge.
-func diskRemarks(d castle.NukeDisk) []string {
+func diskRemarks(d nuke.Disk) []string {
 	var remarks []string
 	switch {
 	case d.Refused != "":
@@ -218,7 +219,7 @@ func bytes(n int64) string {
 }
 
 // printNuked prints the result of a nuke.
-func printNuked(a *app, n *castle.Nuke) error {
+func printNuked(a *app, n *nuke.Nuke) error {
 	return a.print(n, func() error {
 		var text strings.Builder
 		line := func(format string, args ...any) { fmt.Fprintf(&text, format+"\n", args...) }

@@ -10,7 +10,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/operation/status"
 	"github.com/ephemeral-castle/castle/internal/secret"
 )
 
@@ -26,7 +27,7 @@ func newOutput(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, err := c.Outputs()
+			all, err := status.Outputs(c)
 			if err != nil {
 				return err
 			}
@@ -41,7 +42,7 @@ func newOutput(a *app) *cobra.Command {
 }
 
 // printOutputs prints all outputs; a sensitive value is masked.
-func printOutputs(a *app, all []castle.OutputValue) error {
+func printOutputs(a *app, all []status.OutputValue) error {
 	layers := map[string]map[string]any{}
 	t := table(a.stdout)
 	for _, o := range all {
@@ -62,8 +63,8 @@ func printOutputs(a *app, all []castle.OutputValue) error {
 }
 
 // printOutput prints the value of one output.
-func printOutput(a *app, all []castle.OutputValue, name string) error {
-	var found []castle.OutputValue
+func printOutput(a *app, all []status.OutputValue, name string) error {
+	var found []status.OutputValue
 	var names []string
 	for _, o := range all {
 		names = append(names, o.Layer+"."+o.Name)
@@ -77,10 +78,10 @@ func printOutput(a *app, all []castle.OutputValue, name string) error {
 			why = fmt.Sprintf("output %q is ambiguous; prefix it with its layer", name)
 		}
 		if len(names) == 0 {
-			return &castle.UsageError{Message: why + "; nothing has been created yet"}
+			return &cluster.UsageError{Message: why + "; nothing has been created yet"}
 		}
 		slices.Sort(names)
-		return &castle.UsageError{Message: why + "; choose one of " + strings.Join(names, ", ")}
+		return &cluster.UsageError{Message: why + "; choose one of " + strings.Join(names, ", ")}
 	}
 	return a.print(ctyjson.SimpleJSONValue{Value: found[0].Value}, func() error {
 		text, err := render(found[0].Value)

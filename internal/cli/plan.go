@@ -10,13 +10,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/operation/plan"
+	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
 )
 
 func newPlan(a *app) *cobra.Command {
-	o := castle.PlanOptions{}
+	o := plan.Options{}
 	cmd := &cobra.Command{
 		Use:   "plan CLUSTER",
 		Short: "Show what create would change",
@@ -31,7 +33,7 @@ be planned.
 --plan-out saves the plan for review and for ` + "`castle create --plan`" + `, which applies exactly
 this plan, or nothing if anything has changed since. The file holds every value in
 clear text, secrets included: only its owner can read it, its name must be
-*` + castle.PlanExtension + `, and it may lie in the castle repository only where .gitignore excludes it.
+*` + plan.Extension + `, and it may lie in the castle repository only where .gitignore excludes it.
 It is valid for this state directory and this version of castle, on any machine.`,
 		Args: a.oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -42,7 +44,7 @@ It is valid for this state directory and this version of castle, on any machine.
 			if err := checkPlanPath(a.directory, o.Out); err != nil {
 				return err
 			}
-			plan, failed := c.Plan(cmd.Context(), o)
+			plan, failed := plan.Run(cmd.Context(), c, o)
 			if plan == nil {
 				return failed
 			}
@@ -59,13 +61,13 @@ It is valid for this state directory and this version of castle, on any machine.
 	}
 	selectionFlags(cmd, &o.Selection)
 	cmd.Flags().StringVar(&o.Out, "plan-out", "",
-		"save the plan in `FILE"+castle.PlanExtension+"`, for create --plan; it holds secrets")
+		"save the plan in `FILE"+plan.Extension+"`, for create --plan; it holds secrets")
 	a.valueFlags(cmd)
 	return cmd
 }
 
 // printPlan prints changed code first, then each stage.
-func printPlan(w io.Writer, p *castle.Plan) {
+func printPlan(w io.Writer, p *plan.Plan) {
 	code := map[string]bool{}
 	for _, c := range p.Code {
 		code[c.Stage] = true
@@ -111,7 +113,7 @@ func printNote(w io.Writer, text string) {
 }
 
 // printSaved shows where a plan was saved, and which stages it does not cover.
-func printSaved(w io.Writer, s *castle.SavedPlan) {
+func printSaved(w io.Writer, s *plan.SavedPlan) {
 	if s == nil {
 		return
 	}
@@ -133,10 +135,10 @@ func checkPlanPath(directory, path string) error {
 		return nil
 	}
 	refuse := func(format string, args ...any) error {
-		return &castle.UsageError{Message: "--plan-out " + path + ": " + fmt.Sprintf(format, args...)}
+		return &cluster.UsageError{Message: "--plan-out " + path + ": " + fmt.Sprintf(format, args...)}
 	}
-	if !strings.HasSuffix(path, castle.PlanExtension) {
-		return refuse("the plan holds secrets; name it %s%s, which .gitignore excludes from Git", path, castle.PlanExtension)
+	if !strings.HasSuffix(path, plan.Extension) {
+		return refuse("the plan holds secrets; name it %s%s, which .gitignore excludes from Git", path, plan.Extension)
 	}
 	repository, err := config.FindRepository(directory)
 	if err != nil {
@@ -150,9 +152,9 @@ func checkPlanPath(directory, path string) error {
 		return nil
 	}
 	lines, err := scaffold.Unignored(repository)
-	if err == nil && slices.Contains(lines, "*"+castle.PlanExtension+"*") {
+	if err == nil && slices.Contains(lines, "*"+plan.Extension+"*") {
 		return refuse("the plan holds secrets, and the repository's .gitignore lacks *%s*: add it (`castle init`), "+
-			"or save the plan outside of %s", castle.PlanExtension, repository)
+			"or save the plan outside of %s", plan.Extension, repository)
 	}
 	return err
 }
@@ -173,17 +175,17 @@ func isBelow(folder, file string) (bool, error) {
 }
 
 // planSummary summarizes a stage's plan in a line.
-func planSummary(s castle.StagePlan) string {
+func planSummary(s plan.Stage) string {
 	switch s.State {
-	case castle.PlanCurrent:
+	case review.UpToDate:
 		return "up to date"
-	case castle.PlanUnchanged:
+	case review.Unchanged:
 		return "no changes"
-	case castle.PlanWaits:
+	case review.Waits:
 		return "known after apply: " + strings.Join(s.Missing, ", ")
-	case castle.PlanUnreachable:
+	case review.Unreachable:
 		return "the cluster does not answer: " + firstLine(s.Reason)
-	case castle.PlanFailed:
+	case review.Failed:
 		return "cannot be planned: " + firstLine(s.Reason)
 	}
 	var parts []string

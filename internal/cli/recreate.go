@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/operation/recreate"
 	"github.com/spf13/cobra"
-
-	"github.com/ephemeral-castle/castle/internal/castle"
 )
 
 func newRecreate(a *app) *cobra.Command {
-	o := castle.RecreateOptions{}
+	o := recreate.Options{}
 	yes := false
 	cmd := &cobra.Command{
 		Use:   "recreate CLUSTER",
@@ -32,21 +32,21 @@ Asks for the cluster's name; without a terminal it requires --yes.`,
 			if err := checkProtection(a, c); err != nil {
 				return err
 			}
-			re, err := c.Recreation(o)
+			re, err := recreate.Prepare(c, o)
 			if err != nil {
 				return err
 			}
 			if err := printRecreate(a, c, re); err != nil {
 				return err
 			}
-			if len(re.Doomed) > 0 {
+			if len(re.Stages) > 0 {
 				err := confirmCluster(a, c, "destroy it and create it again", "nothing was destroyed", yes)
 				if err != nil {
 					return err
 				}
 			}
 			defer done()
-			return c.Recreate(cmd.Context(), re)
+			return recreate.Run(cmd.Context(), c, re)
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
@@ -58,13 +58,13 @@ Asks for the cluster's name; without a terminal it requires --yes.`,
 }
 
 // printRecreate shows which stages a recreate destroys and which stay.
-func printRecreate(a *app, c *castle.Castle, re *castle.Recreation) error {
+func printRecreate(a *app, c *cluster.Cluster, re *recreate.Plan) error {
 	switch {
-	case !re.Razed.IsZero():
+	case !re.Destroyed.IsZero():
 		_, err := fmt.Fprintf(a.stderr, "castle: %s: the recreate of %s has destroyed the cluster; resuming its create "+
-			"(to start over, run `castle destroy %s` first)\n", c.Name(), localTime(re.Razed), c.Cluster().Name)
+			"(to start over, run `castle destroy %s` first)\n", c.Name(), localTime(re.Destroyed), c.Config.Name)
 		return err
-	case len(re.Doomed) == 0:
+	case len(re.Stages) == 0:
 		_, err := fmt.Fprintf(a.stderr, "castle: %s: nothing to destroy; creating it\n", c.Name())
 		return err
 	}
@@ -75,5 +75,5 @@ func printRecreate(a *app, c *castle.Castle, re *castle.Recreation) error {
 	if len(re.Persistent) > 0 {
 		persistent = "persistent stages stay: " + strings.Join(re.Persistent, ", ")
 	}
-	return printDoomed(a.stderr, "Would destroy and create again: "+c.Name(), re.Doomed, kept, persistent)
+	return printDoomed(a.stderr, "Would destroy and create again: "+c.Name(), re.Stages, kept, persistent)
 }

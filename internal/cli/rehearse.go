@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/fault"
 	"github.com/ephemeral-castle/castle/internal/process"
 )
@@ -111,6 +111,6 @@ func findLab(path string) (string, error) {
 			return file, nil
 		}
 	}
-	return "", &castle.UsageError{Message: labName + " is neither beside castle nor on PATH; " +
+	return "", &cluster.UsageError{Message: labName + " is neither beside castle nor on PATH; " +
 		"it comes with the source: run `make build` in a clone of castle, which builds both into bin/"}
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/operation/seed"
 	"github.com/ephemeral-castle/castle/internal/secretstore"
 )
 
@@ -35,7 +36,7 @@ secrets.tfvars of a cluster that had no store. It never shows a value.`,
 			if from != "" {
 				read, files, diags := secretstore.ReadFile(from)
 				if diags.HasErrors() {
-					return &castle.ConfigError{Diagnostics: diags, Files: files}
+					return &cluster.ConfigError{Diagnostics: diags, Files: files}
 				}
 				secrets = read
 			}
@@ -43,7 +44,7 @@ secrets.tfvars of a cluster that had no store. It never shows a value.`,
 			if err != nil {
 				return err
 			}
-			s, err := c.Seed(cmd.Context())
+			s, err := seed.Prepare(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
@@ -59,7 +60,7 @@ secrets.tfvars of a cluster that had no store. It never shows a value.`,
 			if err != nil {
 				return err
 			}
-			return printSeeded(a, s.Where, done)
+			return printSeeded(a, s.Collection.Where, done)
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "read the secrets from `FILE`, mode 0600")
@@ -68,10 +69,10 @@ secrets.tfvars of a cluster that had no store. It never shows a value.`,
 }
 
 // askSecrets asks for the missing secrets. Without a terminal it lists them in the error.
-func askSecrets(a *app, s *castle.Seeding, secrets map[string]string) error {
+func askSecrets(a *app, s *seed.Seeding, secrets map[string]string) error {
 	if !isTerminal(a.stdin) {
-		return &castle.UsageError{Message: fmt.Sprintf("%s: missing or empty: %s\n  give them in a file (--from), or run castle on a terminal",
-			s.Where, strings.Join(s.Missing, ", "))}
+		return &cluster.UsageError{Message: fmt.Sprintf("%s: missing or empty: %s\n  give them in a file (--from), or run castle on a terminal",
+			s.Collection.Where, strings.Join(s.Missing, ", "))}
 	}
 	terminal := a.stdin.(*os.File)
 	defer a.interrupts.prompt()()
@@ -80,9 +81,9 @@ func askSecrets(a *app, s *castle.Seeding, secrets map[string]string) error {
 		return err
 	}
 	defer show()
-	fmt.Fprintf(a.stderr, "Writing to %s. The input is not shown.\n", s.Where)
+	fmt.Fprintf(a.stderr, "Writing to %s. The input is not shown.\n", s.Collection.Where)
 	for _, name := range s.Missing {
-		value, err := askSecret(a, terminal, name, s.Optional[name])
+		value, err := askSecret(a, terminal, name, s.Collection.Optional[name])
 		if err != nil {
 			return err
 		}
@@ -104,11 +105,11 @@ func askSecret(a *app, terminal *os.File, name string, optional bool) (string, e
 		text, err := term.ReadPassword(int(terminal.Fd()))
 		fmt.Fprintln(a.stderr)
 		if err != nil {
-			return "", errors.Join(&castle.UsageError{Message: "no answer; nothing was written"}, err)
+			return "", errors.Join(&cluster.UsageError{Message: "no answer; nothing was written"}, err)
 		}
 		value := strings.TrimSpace(string(text))
 		if strings.HasPrefix(value, "-----BEGIN") { // the next prompts would read its other lines
-			return "", &castle.UsageError{Message: name + ": pass a value of several lines in a file (--from); nothing was written"}
+			return "", &cluster.UsageError{Message: name + ": pass a value of several lines in a file (--from); nothing was written"}
 		}
 		if value != "" || optional {
 			return value, nil
@@ -116,7 +117,7 @@ func askSecret(a *app, terminal *os.File, name string, optional bool) (string, e
 	}
 }
 
-func printSeeded(a *app, where string, done []castle.Seeded) error {
+func printSeeded(a *app, where string, done []seed.Seeded) error {
 	t := table(a.stdout)
 	for _, d := range done {
 		result := "exists"

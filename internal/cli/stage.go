@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
 	"github.com/ephemeral-castle/castle/stages"
@@ -31,7 +31,7 @@ func (a *app) library() ([]*config.LibraryStage, error) {
 	}
 	return config.ReadLibrary(config.Options{
 		Repository: repository, Library: stages.Library,
-		Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(), Exists: castle.ExistsTypes(),
+		Gates: cluster.GateTypes(), Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
 	}), nil
 }
 
@@ -55,7 +55,7 @@ func (a *app) libraryStage(source string) (*config.LibraryStage, error) {
 	if len(near) > 0 {
 		hint = "; did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return nil, &castle.UsageError{Message: fmt.Sprintf("no stage %q%s\n  `castle stage list` lists all stages", source, hint)}
+	return nil, &cluster.UsageError{Message: fmt.Sprintf("no stage %q%s\n  `castle stage list` lists all stages", source, hint)}
 }
 
 func newStageList(a *app) *cobra.Command {
@@ -113,7 +113,7 @@ the copy is unchanged, the stage stays up to date.`,
 		Example: "  castle stage eject networking/metallb",
 		Args:    usage(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
-			o, err := a.complete(castle.Options{})
+			o, err := a.complete(cluster.Options{})
 			if err != nil {
 				return err
 			}
@@ -122,11 +122,11 @@ the copy is unchanged, the stage stays up to date.`,
 				return err
 			}
 			if s.Origin != "embedded" && !s.Shadows {
-				return &castle.UsageError{Message: fmt.Sprintf("%s already is the repository's own; there is no built-in stage of this name", s.Origin)}
+				return &cluster.UsageError{Message: fmt.Sprintf("%s already is the repository's own; there is no built-in stage of this name", s.Origin)}
 			}
 			files, err := scaffold.Eject(o.Repository, o.Library, s.Source)
 			if errors.Is(err, scaffold.ErrExists) {
-				return &castle.UsageError{Message: err.Error()}
+				return &cluster.UsageError{Message: err.Error()}
 			}
 			if err != nil {
 				return err

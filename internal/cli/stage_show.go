@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 )
 
@@ -33,7 +33,7 @@ terraform.tfvars, or in inputs in cluster.hcl. With the name of a file, print it
 				return printStageFile(a, s, args[1])
 			}
 			if s.Problems.HasErrors() {
-				return &castle.ConfigError{Diagnostics: s.Problems}
+				return &cluster.ConfigError{Diagnostics: s.Problems}
 			}
 			return a.print(s, func() error {
 				page{a.stdout, a.columns()}.stage(s)
@@ -45,7 +45,7 @@ terraform.tfvars, or in inputs in cluster.hcl. With the name of a file, print it
 
 func printStageFile(a *app, s *config.LibraryStage, name string) error {
 	if !slices.Contains(s.Files, name) {
-		return &castle.UsageError{Message: fmt.Sprintf("%s has no file %q%s\n  its files: %s", s.Source, name,
+		return &cluster.UsageError{Message: fmt.Sprintf("%s has no file %q%s\n  its files: %s", s.Source, name,
 			config.DidYouMean(name, s.Files), strings.Join(s.Files, ", "))}
 	}
 	text, err := fs.ReadFile(s.Folder, name)

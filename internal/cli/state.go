@@ -8,9 +8,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/operation/repair"
 	"github.com/spf13/cobra"
-
-	"github.com/ephemeral-castle/castle/internal/castle"
 )
 
 func newState(a *app) *cobra.Command {
@@ -22,12 +22,12 @@ values. No valid configuration is required.`,
 }
 
 // openStates reads the recorded states of a cluster, or of one stage if it is named.
-func openStates(a *app, args []string) (*castle.Castle, []castle.StageState, error) {
-	c, err := a.openWith(castle.Options{Cluster: args[0], Recorded: true})
+func openStates(a *app, args []string) (*cluster.Cluster, []repair.StageState, error) {
+	c, err := a.openWith(cluster.Options{Cluster: args[0], Recorded: true})
 	if err != nil {
 		return nil, nil, err
 	}
-	states, err := c.States(strings.Join(args[1:], ""))
+	states, err := repair.States(c, strings.Join(args[1:], ""))
 	return c, states, err
 }
 
@@ -51,7 +51,7 @@ STAGE may be a layer.`,
 			if err != nil {
 				return err
 			}
-			list := stateList{Cluster: c.Cluster().Name, Platform: c.Cluster().Platform, Stages: []stateLine{}}
+			list := stateList{Cluster: c.Config.Name, Platform: c.Config.Platform, Stages: []stateLine{}}
 			t := table(a.stdout)
 			fmt.Fprintf(t, "layer\tstage\tserial\tlineage\tresources\tapplied\tsnapshots\t\n")
 			for _, s := range states {
@@ -105,8 +105,8 @@ and time, the newest first. No values. STAGE may be a layer.`,
 			details := struct {
 				Cluster  string              `json:"cluster"`
 				Platform string              `json:"platform"`
-				Stages   []castle.StageState `json:"stages"`
-			}{c.Cluster().Name, c.Cluster().Platform, states}
+				Stages   []repair.StageState `json:"stages"`
+			}{c.Config.Name, c.Config.Platform, states}
 			return a.print(details, func() error {
 				t := table(a.stdout)
 				for _, s := range states {
@@ -118,7 +118,7 @@ and time, the newest first. No values. STAGE may be a layer.`,
 	}
 }
 
-func printState(t *tabwriter.Writer, s castle.StageState) {
+func printState(t *tabwriter.Writer, s repair.StageState) {
 	fmt.Fprintf(t, "%s/%s: serial %s, lineage %s\n", s.Layer, s.Name, serial(s.Serial), cmp.Or(s.Lineage, "-"))
 	if s.Problem != "" {
 		fmt.Fprintf(t, "  %s\n", strings.ReplaceAll(s.Problem, "\n", "\n  "))
@@ -143,7 +143,7 @@ func printState(t *tabwriter.Writer, s castle.StageState) {
 }
 
 func newStateRestore(a *app) *cobra.Command {
-	o := castle.RestoreOptions{}
+	o := repair.RestoreOptions{}
 	yes := false
 	cmd := &cobra.Command{
 		Use:   "restore CLUSTER STAGE",
@@ -157,12 +157,12 @@ longer in the state. Asks for the cluster's name; without a terminal it requires
 			if o.Errored && cmd.Flags().Changed("snapshot") {
 				return usageError(cmd, fmt.Errorf("--errored cannot be combined with --snapshot"))
 			}
-			c, err := a.openWith(castle.Options{Cluster: args[0], Reporter: a.progress(), Recorded: true})
+			c, err := a.openWith(cluster.Options{Cluster: args[0], Reporter: a.progress(), Recorded: true})
 			if err != nil {
 				return err
 			}
 			o.Stage = args[1]
-			re, err := c.Restorable(o)
+			re, err := repair.PrepareRestore(c, o)
 			if err != nil {
 				return err
 			}
@@ -175,7 +175,7 @@ longer in the state. Asks for the cluster's name; without a terminal it requires
 			if err := confirmCluster(a, c, "restore it", "nothing was restored", yes); err != nil {
 				return err
 			}
-			aside, err := c.Restore(cmd.Context(), re)
+			aside, err := repair.Restore(cmd.Context(), c, re)
 			for _, path := range aside {
 				fmt.Fprintf(a.stderr, "castle: kept the previous state in %s\n", path)
 			}
@@ -183,7 +183,7 @@ longer in the state. Asks for the cluster's name; without a terminal it requires
 				return err
 			}
 			fmt.Fprintf(a.stderr, "castle: restored serial %d of %s; `castle create %s` brings the stage up to date\n",
-				re.Serial, re.Stage, c.Cluster().Name)
+				re.Serial, re.Stage, c.Config.Name)
 			return nil
 		},
 	}
@@ -194,18 +194,18 @@ longer in the state. Asks for the cluster's name; without a terminal it requires
 }
 
 // printRestore shows the changes of a restore.
-func printRestore(a *app, c *castle.Castle, re *castle.Restoration) {
+func printRestore(a *app, c *cluster.Cluster, re *repair.Restoration) {
 	from := "snapshot " + re.Snapshot
 	if re.Snapshot == "" {
 		from = "the state that Terraform could not write"
 	}
 	fmt.Fprintf(a.stderr, "Would restore in %s, stage %s:\n  now: %s\n  then: serial %d of %s (%s)\n",
 		c.Name(), re.Stage, re.Present, re.Serial, localTime(re.Taken), from)
-	if len(re.Forgotten) > 0 {
-		fmt.Fprintf(a.stderr, "  no longer in the state: %s\n", strings.Join(re.Forgotten, ", "))
+	if len(re.Removed) > 0 {
+		fmt.Fprintf(a.stderr, "  no longer in the state: %s\n", strings.Join(re.Removed, ", "))
 	}
-	if len(re.Remembered) > 0 {
-		fmt.Fprintf(a.stderr, "  in the state again: %s\n", strings.Join(re.Remembered, ", "))
+	if len(re.Restored) > 0 {
+		fmt.Fprintf(a.stderr, "  in the state again: %s\n", strings.Join(re.Restored, ", "))
 	}
 }
 
@@ -223,11 +223,11 @@ it cannot read. Asks for the cluster's name; without a terminal it requires --ye
 		Example: `  castle state forget blue proxmox-talos 'module.nodes.proxmox_virtual_environment_vm.this["worker-02"]'`,
 		Args:    usage(cobra.MinimumNArgs(3)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.openWith(castle.Options{Cluster: args[0], Reporter: a.progress(), Recorded: true})
+			c, err := a.openWith(cluster.Options{Cluster: args[0], Reporter: a.progress(), Recorded: true})
 			if err != nil {
 				return err
 			}
-			f, err := c.Forgettable(args[1], args[2:])
+			f, err := repair.PrepareUntrack(c, args[1], args[2:])
 			if err != nil {
 				return err
 			}
@@ -240,13 +240,13 @@ it cannot read. Asks for the cluster's name; without a terminal it requires --ye
 			if err := confirmCluster(a, c, "forget them", "nothing was forgotten", yes); err != nil {
 				return err
 			}
-			if err := c.Forget(cmd.Context(), f); err != nil {
+			if err := repair.Untrack(cmd.Context(), c, f); err != nil {
 				return err
 			}
 			fmt.Fprintf(a.stderr, "castle: forgot %s of %s", count(len(f.Resources), "resource"), f.Stage)
 			if f.Restorable() {
 				fmt.Fprintf(a.stderr, "; to undo: castle state restore %s %s --snapshot SERIAL (`castle state show` lists the serials)",
-					c.Cluster().Name, f.Stage)
+					c.Config.Name, f.Stage)
 			}
 			fmt.Fprintln(a.stderr)
 			return nil

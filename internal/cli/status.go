@@ -5,9 +5,8 @@ import (
 	"io"
 	"strings"
 
+	"github.com/ephemeral-castle/castle/internal/operation/status"
 	"github.com/spf13/cobra"
-
-	"github.com/ephemeral-castle/castle/internal/castle"
 )
 
 func newStatus(a *app) *cobra.Command {
@@ -22,7 +21,7 @@ gate once. Exit code 0 whatever the status is.`,
 			if err != nil {
 				return err
 			}
-			status, err := c.Status(cmd.Context())
+			status, err := status.Run(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
@@ -33,7 +32,7 @@ gate once. Exit code 0 whatever the status is.`,
 	return cmd
 }
 
-func printStatus(w io.Writer, s castle.Status) error {
+func printStatus(w io.Writer, s status.Status) error {
 	t := table(w)
 	fmt.Fprintf(t, "layer\tstage\tstate\tgates\t\n")
 	for _, st := range s.Stages {

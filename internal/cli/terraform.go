@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 
+	"github.com/ephemeral-castle/castle/internal/operation/repair"
 	"github.com/spf13/cobra"
 )
 
@@ -25,7 +26,7 @@ be a layer that has one stage.`,
 			if err != nil {
 				return err
 			}
-			code, err := c.Terraform(cmd.Context(), args[1], args[2:], a.stdin, a.stdout, a.stderr)
+			code, err := repair.Terraform(cmd.Context(), c, args[1], args[2:], a.stdin, a.stdout, a.stderr)
 			if err == nil && code != 0 {
 				return exitError(code)
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/fault"
 	"github.com/ephemeral-castle/castle/lab/internal/controlplane"
 	"github.com/ephemeral-castle/castle/lab/internal/namespace"
@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 // say shows an error and returns its exit code.
 func say(stderr io.Writer, err error) int {
-	if invalid, ok := errors.AsType[*castle.ConfigError](err); ok {
+	if invalid, ok := errors.AsType[*cluster.ConfigError](err); ok {
 		w := hcl.NewDiagnosticTextWriter(stderr, invalid.Files, 0, false)
 		if err := w.WriteDiagnostics(invalid.Diagnostics); err == nil {
 			return exitUsage

@@ -14,9 +14,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/operation/topology"
 	"github.com/ephemeral-castle/castle/stages"
 	"github.com/ephemeral-castle/castle/templates"
 )
@@ -32,8 +33,8 @@ type report struct {
 	Stages []reportStage `json:"stages"` // of the first run
 	// Run is what castle graph tells of the newest create that raised all stages, in
 	// the same fields (docs/graph.md); null if there was none.
-	Run       *castle.GraphRun `json:"run"`
-	Leftovers []string         `json:"leftovers"`
+	Run       *topology.Run `json:"run"`
+	Leftovers []string      `json:"leftovers"`
 }
 
 type reportStep struct {
@@ -117,11 +118,11 @@ func (r *round) readRun() error {
 	if err != nil {
 		return err
 	}
-	g, err := castle.Options{
+	g, err := topology.Build(cluster.Options{
 		Repository: repository, Cluster: r.plan.Survey.Name + "/" + r.plan.Survey.Platform,
 		Environ: r.environ,
 		Library: stages.Library, Templates: templates.Files,
-	}.Graph()
+	})
 	if err != nil {
 		return err
 	}

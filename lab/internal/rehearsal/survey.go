@@ -14,7 +14,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/ephemeral-castle/castle/internal/castle"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/emulator/talos"
 	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
@@ -46,37 +46,37 @@ type survey struct {
 	modules []fs.FS
 }
 
-// inspect reads the configuration. An invalid one is a *castle.ConfigError.
+// inspect reads the configuration. An invalid one is a *cluster.ConfigError.
 func inspect(repository string, o Options) (*survey, error) {
 	// Without the user's secrets.tfvars, which is in no Git, the configuration is whole, too.
 	environ := append(slices.Clone(o.Environ), localVariable+"={}")
-	cluster, diags := config.Load(config.Options{
+	loaded, diags := config.Load(config.Options{
 		Repository: repository, Cluster: o.Cluster, Environ: environ,
-		Gates: castle.GateTypes(), Preflights: castle.PreflightTypes(), Exists: castle.ExistsTypes(),
+		Gates: cluster.GateTypes(), Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
 		Library: stages.Library, Templates: templates.Files,
 	})
 	if diags.HasErrors() {
-		return nil, &castle.ConfigError{Diagnostics: errorsOf(diags), Files: cluster.Files}
+		return nil, &cluster.ConfigError{Diagnostics: errorsOf(diags), Files: loaded.Files}
 	}
 	hosts, err := datacenter.RepositoryHosts()
 	if err != nil {
 		return nil, err
 	}
 	s := &survey{
-		Name: cluster.Name, Platform: cluster.Platform, ClusterDir: cluster.Dir,
-		Network: network.Find(append(cluster.Strings(), hosts...)),
+		Name: loaded.Name, Platform: loaded.Platform, ClusterDir: loaded.Dir,
+		Network: network.Find(append(loaded.Strings(), hosts...)),
 	}
-	if cluster.GitOps != nil {
-		s.Repository = cluster.GitOps.Repository
+	if loaded.GitOps != nil {
+		s.Repository = loaded.GitOps.Repository
 	}
-	for _, text := range cluster.Strings() {
+	for _, text := range loaded.Strings() {
 		if filepath.IsAbs(text) && holdsCertificate(text) {
 			s.Certificates = append(s.Certificates, text)
 		}
 	}
 	var inputs []map[string]cty.Value
 	sources, secrets := map[string]bool{}, map[string]bool{}
-	for _, stage := range cluster.Stages {
+	for _, stage := range loaded.Stages {
 		// What comes from other stages is not known yet, and need not be.
 		values, _ := stage.Inputs(config.Scope{}) //nolint:errcheck // see above
 		inputs = append(inputs, values)
@@ -96,7 +96,7 @@ func inspect(repository string, o Options) (*survey, error) {
 			}
 		}
 	}
-	for _, stage := range cluster.Stages {
+	for _, stage := range loaded.Stages {
 		if err := s.expect(stage); err != nil {
 			return nil, err
 		}
@@ -108,14 +108,14 @@ func inspect(repository string, o Options) (*survey, error) {
 	}
 	s.Secrets, s.Providers = slices.Sorted(maps.Keys(secrets)), slices.Sorted(maps.Keys(sources))
 	s.read(inputs)
-	return s, s.landing(cluster.Stages, inputs)
+	return s, s.landing(loaded.Stages, inputs)
 }
 
 // expect reads which machines a stage wants to find waiting for it: those that
 // its preflight would ask.
 func (s *survey) expect(stage *config.Stage) error {
 	for _, p := range stage.Preflights {
-		if p.Type.Name != castle.PreflightMaintenance {
+		if p.Type.Name != cluster.PreflightMaintenance {
 			continue
 		}
 		//nolint:errcheck // the secrets are not known yet, and need not be

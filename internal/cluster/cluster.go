@@ -1,0 +1,204 @@
+// Package cluster is one cluster as castle finds it: its validated configuration
+// beside its state directory, and what the directory has recorded of it. Opening a
+// cluster runs nothing and takes no lock; package run does both.
+//
+// It also names the types of gates, preflights and questions that exist, because
+// reading a configuration needs all of them.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/secret"
+	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
+
+// Reporter shows a run's events to whoever watches. It is called for one event
+// at a time.
+type Reporter interface{ Report(event.Event) }
+
+// Options say which cluster is meant and what a command was given for it.
+type Options struct {
+	Repository string            // the castle repository's root; empty, if there is none and Recorded says that this is no matter
+	Cluster    string            // "blue" or "blue/proxmox"
+	StateDir   string            // --state-dir; empty: from Environ
+	Vars       map[string]string // --var
+	VarFiles   []string          // --var-file
+	Environ    []string          // the caller's environment
+	// Parallelism bounds how many Terraform processes run at a time; 0 means 4.
+	Parallelism int
+	Reporter    Reporter
+	Version     string // castle's own
+	Library     fs.FS  // the embedded stages
+	Templates   fs.FS  // the embedded templates
+	// Recorded says that the command works from what was recorded, so that an
+	// invalid configuration need not stop it: see Castle.Invalid.
+	Recorded bool
+	GitOps   string // the folder of Flux's repository, in the place of the one that the cluster names
+}
+
+// Castle is one cluster's configuration beside its state directory.
+type Cluster struct {
+	Options       Options
+	Config        *config.Cluster
+	Dir           *state.Dir
+	Masker        *secret.Masker
+	InvalidConfig *ConfigError
+
+	mu     sync.Mutex
+	active Interruptible // the run that holds the cluster's lock
+}
+
+// ConfigError holds what is wrong with a configuration, all of it at once.
+type ConfigError struct {
+	Diagnostics hcl.Diagnostics
+	Files       map[string]*hcl.File // for quoting the lines
+}
+
+func (e *ConfigError) Error() string { return e.Diagnostics.Error() }
+
+// Open reads and validates the cluster's configuration and opens its state
+// directory. Nothing is run. An invalid configuration is a *ConfigError.
+func Open(o Options) (*Cluster, error) {
+	cluster, err := o.Load()
+	var invalid *ConfigError
+	if errors.As(err, &invalid) && !o.Recorded {
+		return nil, invalid
+	}
+	root, err := state.Root(o.StateDir, o.Environ)
+	if err != nil {
+		return nil, err
+	}
+	if cluster.Name == "" {
+		if cluster.Name, cluster.Platform, err = recordedName(root, o.Cluster); err != nil {
+			return nil, err
+		}
+		if cluster.Name == "" {
+			return nil, invalid
+		}
+		if o.Repository != "" {
+			cluster.Dir = filepath.Join(o.Repository, "clusters", cluster.Name, cluster.Platform)
+		}
+	}
+	if err := OutOfTree(root, o.Repository); err != nil {
+		return nil, err
+	}
+	dir, err := state.Open(root, cluster.Name, cluster.Platform)
+	if err != nil {
+		return nil, err
+	}
+	dir.KeepSnapshots(cluster.Snapshots)
+	masker := &secret.Masker{}
+	masker.Add(cluster.Secrets()...)
+	return &Cluster{Options: o, Config: cluster, Dir: dir, Masker: masker, InvalidConfig: invalid}, nil
+}
+
+// load reads the cluster's configuration, which may be invalid: the error is a
+// *ConfigError then.
+func (o Options) Load() (*config.Cluster, error) {
+	cluster, diags := config.Load(o.config())
+	if diags.HasErrors() {
+		return cluster, &ConfigError{Diagnostics: diags, Files: cluster.Files}
+	}
+	return cluster, nil
+}
+
+// Invalid is what is wrong with the configuration, where Options.Recorded let
+// that pass; else nil.
+func (c *Cluster) Invalid() *ConfigError { return c.InvalidConfig }
+
+// Interruptible is a run that holds the cluster's lock, as a signal handler sees it.
+type Interruptible interface {
+	// Interrupt reports what ending the run would cost. It ends nothing: that is
+	// for the run's context, or for Kill. times counts the user's interrupts.
+	Interrupt(times int)
+	// Kill ends every Terraform of the run at once, with its providers. What they
+	// were doing is lost; it is the answer to a third interrupt.
+	Kill(ctx context.Context) error
+}
+
+// Active returns the run that holds the cluster's lock, nil if there is none.
+func (c *Cluster) Active() Interruptible {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.active
+}
+
+// SetActive registers the run that holds the cluster's lock; nil when it has ended.
+func (c *Cluster) SetActive(r Interruptible) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.active = r
+}
+
+// Name is the cluster with its platform: "blue/proxmox".
+func (c *Cluster) Name() string { return c.Config.Name + "/" + c.Config.Platform }
+
+// recordedName finds a cluster that the configuration does not know any more, but
+// of which something is recorded; "" if there is none.
+func recordedName(root, reference string) (name, platform string, err error) {
+	all, err := state.Clusters(root)
+	if err != nil {
+		return "", "", err
+	}
+	var found []string
+	for _, cluster := range all {
+		if cluster == reference || strings.HasPrefix(cluster, reference+"/") {
+			found = append(found, cluster)
+		}
+	}
+	if len(found) > 1 {
+		return "", "", &UsageError{Message: fmt.Sprintf("cluster %q: several are recorded; say %s", reference, strings.Join(found, " or "))}
+	}
+	if len(found) == 1 {
+		name, platform, _ = strings.Cut(found[0], "/")
+	}
+	return name, platform, nil
+}
+
+// outOfTree refuses a state directory inside the repository: `git clean` would
+// destroy it, and with it the knowledge of what runs.
+func OutOfTree(root, repository string) error {
+	if repository == "" {
+		return nil
+	}
+	in, err := filepath.Rel(repository, root)
+	if err == nil && filepath.IsLocal(in) {
+		return &UsageError{Message: fmt.Sprintf("state directory %s lies inside the repository %s, "+
+			"where `git clean` would destroy it; choose another with --state-dir or CASTLE_STATE_DIR", root, repository)}
+	}
+	return nil
+}
+
+// config is how a cluster's configuration is read.
+func (o Options) config() config.Options {
+	return config.Options{
+		Repository: o.Repository, Cluster: o.Cluster,
+		Vars: o.Vars, VarFiles: o.VarFiles, Environ: o.Environ,
+		Gates: GateTypes(), Preflights: PreflightTypes(), Exists: ExistsTypes(),
+		Library: o.Library, Templates: o.Templates, CastleVersion: o.Version, GitOps: o.GitOps,
+	}
+}
+
+// findBinary returns a function that finds Terraform when it is first needed.
+func (c *Cluster) FindBinary(ctx context.Context, notice func(string)) func() (terraform.Binary, error) {
+	return sync.OnceValues(func() (terraform.Binary, error) {
+		return terraform.Find(ctx, c.Shared(".terraform"), notice)
+	})
+}
+
+// shared is a folder of the state root that all clusters use.
+func (c *Cluster) Shared(name string) string {
+	return filepath.Join(filepath.Dir(filepath.Dir(c.Dir.Path())), name)
+}

@@ -1,0 +1,148 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// sound refuses a state that a run would have to repair first: only create and
+// destroy do so by themselves.
+func (c *Cluster) CheckState(stage string) error {
+	if err := c.Dir.Stage(stage).CheckState(); err != nil {
+		return c.MaskError(fmt.Errorf("stage %s: %w", stage, err))
+	}
+	return nil
+}
+
+// stringsIn returns every string inside v, at any depth.
+func StringsIn(v cty.Value) []string {
+	var found []string
+	err := cty.Walk(v, func(_ cty.Path, x cty.Value) (bool, error) {
+		if x.IsKnown() && !x.IsNull() && x.Type() == cty.String {
+			found = append(found, x.AsString())
+		}
+		return true, nil
+	})
+	if err != nil {
+		return nil
+	}
+	return found
+}
+
+// Unlisted is a stage that was created and that the configuration does not list
+// any more, or lists as disabled.
+type Unlisted struct {
+	Stage   string `json:"stage"`
+	Layer   string `json:"layer"`
+	Destroy string `json:"destroy"` // the command that would raze it
+}
+
+// String says what is left over, and the way out.
+func (u Unlisted) String() string {
+	return fmt.Sprintf("%s/%s is recorded and no longer in the configuration; a create leaves it: %s", u.Layer, u.Stage, u.Destroy)
+}
+
+// unlisted are the recorded stages that no create touches.
+func (r *Cluster) UnlistedStages() ([]Unlisted, error) {
+	places, err := r.RecordedStages("")
+	if err != nil {
+		return nil, err
+	}
+	all := []Unlisted{}
+	for _, p := range places {
+		if len(Match(Refs(r.Config.Stages), p.Name)) > 0 {
+			continue
+		}
+		command := r.Command("destroy") + " --only " + p.Name
+		if rec, err := r.Dir.Stage(p.Name).Record(); err == nil && rec.Persistent {
+			command += " --all"
+		}
+		all = append(all, Unlisted{Stage: p.Name, Layer: p.Layer, Destroy: command})
+	}
+	return all, nil
+}
+
+// remembered returns the stages of the state directory that name selects; all
+// of them if it is empty.
+func (c *Cluster) RecordedStages(name string) ([]StageRef, error) {
+	names, err := c.Dir.Stages()
+	if err != nil {
+		return nil, err
+	}
+	var all []StageRef
+	for _, n := range names {
+		layer, err := c.layerOf(n)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, StageRef{n, layer})
+	}
+	rank := func(p StageRef) int { return slices.Index(config.Layers(), p.Layer) }
+	slices.SortStableFunc(all, func(a, b StageRef) int { return rank(a) - rank(b) })
+	if name == "" {
+		return all, nil
+	}
+	if len(all) == 0 {
+		return nil, &UsageError{Message: fmt.Sprintf("%s has no state of any stage", c.Name())}
+	}
+	found := Match(all, name)
+	if len(found) == 0 {
+		return nil, UnknownStage("state", name, all)
+	}
+	var chosen []StageRef
+	for _, i := range found {
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}
+
+// oneRemembered is the one stage that name means.
+func (c *Cluster) RecordedStage(name string) (StageRef, error) {
+	found, err := c.RecordedStages(name)
+	if err != nil {
+		return StageRef{}, err
+	}
+	if len(found) > 1 {
+		var names []string
+		for _, p := range found {
+			names = append(names, p.Name)
+		}
+		return StageRef{}, &UsageError{Message: fmt.Sprintf("layer %s has several stages; name one: %s", name, strings.Join(names, ", "))}
+	}
+	return found[0], nil
+}
+
+// layerOf is a stage's layer as it was recorded; where a killed run has left no
+// record, as it is configured.
+func (c *Cluster) layerOf(stage string) (string, error) {
+	rec, err := c.Dir.Stage(stage).Record()
+	if !errors.Is(err, fs.ErrNotExist) {
+		return rec.Layer, err
+	}
+	for _, s := range c.Config.Stages {
+		if s.Name == stage {
+			return s.Layer, nil
+		}
+	}
+	return "", nil
+}
+
+// hideState masks from now on what a state's sensitive outputs say.
+func (c *Cluster) MaskOutputs(st *state.State) {
+	if st == nil {
+		return
+	}
+	for _, out := range st.Outputs {
+		if out.Sensitive {
+			c.Masker.Add(StringsIn(out.Value)...)
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package cluster
+
+import (
+	"slices"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/infisical"
+	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/probe"
+	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/talos"
+	"github.com/ephemeral-castle/castle/internal/vault"
+)
+
+// GateTypes is every type of gate that a stage may use.
+func GateTypes() []gate.Type {
+	return slices.Concat(kube.GateTypes(), talos.GateTypes(), probe.GateTypes())
+}
+
+// PreflightTypes is every type of preflight that a stage may use.
+func PreflightTypes() []gate.PreflightType {
+	return slices.Concat(proxmox.PreflightTypes(), talos.PreflightTypes(), vault.PreflightTypes())
+}
+
+// PreflightMaintenance is the preflight of platforms whose machines somebody else made.
+const PreflightMaintenance = talos.PreflightMaintenance
+
+// ExistsTypes is every question that an adoption may ask.
+func ExistsTypes() []gate.ExistsType {
+	return slices.Concat(infisical.ExistsTypes(), kube.ExistsTypes(), talos.ExistsTypes())
+}
+
+// The layers that are there before the cluster is, and the outputs in which the
+// platform says how to reach it.
+const (
+	SecretsLayer      = "secrets"
+	PlatformLayer     = "platform"
+	KubeconfigOutput  = "kubeconfig"
+	TalosconfigOutput = "talosconfig"
+)

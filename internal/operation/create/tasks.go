@@ -1,0 +1,146 @@
+package create
+
+import (
+	"context"
+	"slices"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/graph"
+	"github.com/ephemeral-castle/castle/internal/run"
+)
+
+// task is one node of a run's walk.
+type task struct {
+	name  string
+	stage *config.Stage // whose task it is
+	needs []*task
+	do    func(context.Context) error
+}
+
+func (t *task) String() string { return t.name }
+
+func taskNeeds(t *task) []*task { return t.needs }
+
+// createTasks turns the chosen stages into tasks. Three rules shape the edges:
+//
+// A stage starts when the stages that it needs are ready, which for a stage with
+// late gates means judged, not only applied. What it needs but was not chosen is
+// asked whether it is ready; it is never taken for granted.
+//
+// A preflight starts as soon as the outputs that it reads are there, and no stage
+// starts before all preflights have passed, except those that some preflight
+// reads from: a VM in the way is reported before anything has been changed.
+//
+// A gate with needs is judged after them.
+func (r *creation) createTasks(chosen []*config.Stage) []*task {
+	b := &taskBuilder{r: r, chosen: chosen, ready: map[*config.Stage]*task{}, asked: map[*config.Stage]*task{}}
+	order, err := graph.Sort(chosen, run.StageNeeds)
+	if err != nil {
+		order = chosen // the configuration has been proved free of cycles
+	}
+	first := readBy(chosen)
+	for _, s := range order {
+		if slices.Contains(first, s) {
+			b.addStage(s)
+		}
+	}
+	for _, s := range chosen {
+		b.addPreflights(s)
+	}
+	for _, s := range order {
+		if !slices.Contains(first, s) {
+			b.addStage(s)
+		}
+	}
+	for _, s := range chosen {
+		b.connectLate(s)
+	}
+	return b.tasks
+}
+
+// readBy returns the stages that preflights read from, with all that these need.
+func readBy(chosen []*config.Stage) []*config.Stage {
+	var read []*config.Stage
+	for _, s := range chosen {
+		for _, p := range s.Preflights {
+			read = append(read, p.Needs...)
+		}
+	}
+	return graph.Closure(chosen, run.StageNeeds, read...)
+}
+
+type taskBuilder struct {
+	r          *creation
+	chosen     []*config.Stage
+	tasks      []*task
+	preflights []*task
+	ready      map[*config.Stage]*task // the task whose success means: this stage is ready
+	asked      map[*config.Stage]*task
+}
+
+func (b *taskBuilder) add(t *task) *task {
+	b.tasks = append(b.tasks, t)
+	return t
+}
+
+// after returns the tasks that must have succeeded for stages to be ready.
+func (b *taskBuilder) after(stages []*config.Stage) []*task {
+	var needs []*task
+	for _, s := range stages {
+		t := b.ready[s]
+		if t == nil && !slices.Contains(b.chosen, s) {
+			t = b.ask(s)
+		}
+		if t != nil && !slices.Contains(needs, t) {
+			needs = append(needs, t)
+		}
+	}
+	return needs
+}
+
+func (b *taskBuilder) addStage(s *config.Stage) {
+	apply := b.add(&task{name: s.Name, stage: s})
+	apply.needs = append(b.after(s.Needs), b.preflights...)
+	late := run.DeferredGates(s)
+	apply.do = func(ctx context.Context) error { return b.r.stage(ctx, s, len(late) > 0) }
+	b.ready[s] = apply
+	if len(late) > 0 {
+		b.ready[s] = b.add(&task{
+			name: s.Name + " gates", stage: s, needs: []*task{apply},
+			do: func(ctx context.Context) error { return b.r.waitDeferredGates(ctx, s, late) },
+		})
+	}
+}
+
+func (b *taskBuilder) addPreflights(s *config.Stage) {
+	for _, p := range s.Preflights {
+		b.preflights = append(b.preflights, b.add(&task{
+			name: "preflight " + p.Name(), stage: s, needs: b.after(p.Needs),
+			do: func(ctx context.Context) error { return b.r.earlyPreflight(ctx, s, p) },
+		}))
+	}
+}
+
+// connectLate adds what a stage's late gates wait for, now that every stage has its task.
+func (b *taskBuilder) connectLate(s *config.Stage) {
+	for _, g := range run.DeferredGates(s) {
+		for _, need := range b.after(g.Needs) {
+			if judged := b.ready[s]; !slices.Contains(judged.needs, need) {
+				judged.needs = append(judged.needs, need)
+			}
+		}
+	}
+}
+
+// ask is the task of a stage that was not chosen but is needed.
+func (b *taskBuilder) ask(s *config.Stage) *task {
+	if t := b.asked[s]; t != nil {
+		return t
+	}
+	t := b.add(&task{name: s.Name + " (not selected)", stage: s})
+	b.asked[s] = t
+	t.do = func(ctx context.Context) error { return b.r.requireReady(ctx, s) }
+	// Its own gates may read outputs of what it needs, so those are asked too.
+	t.needs = b.after(s.Needs)
+	return t
+}

@@ -1,0 +1,83 @@
+package create
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/run"
+)
+
+// library is the stage library's shape: a volatile and a local root, a platform
+// with a preflight, two branches, and a root Kustomization that is judged late.
+func library() map[string]*config.Stage {
+	infisical := &config.Stage{Name: "infisical", Layer: "secrets", Volatile: true}
+	keys := &config.Stage{Name: "keys", Layer: "secrets"}
+	platform := &config.Stage{
+		Name: "proxmox-talos", Layer: "platform", Needs: []*config.Stage{infisical, keys},
+		Preflights: []*config.Preflight{{Type: gate.PreflightType{Name: "vm_ids"}, Label: "free", Needs: []*config.Stage{infisical}}},
+	}
+	metallb := &config.Stage{Name: "metallb", Layer: "networking", Needs: []*config.Stage{platform}}
+	pool := &config.Stage{Name: "address-pool", Layer: "networking", Needs: []*config.Stage{metallb}}
+	sync := &config.Stage{
+		Name: "sync", Layer: "gitops", Needs: []*config.Stage{platform},
+		Gates: []*config.Gate{{Type: gate.Type{Name: "flux"}, Label: "converged", Needs: []*config.Stage{pool}}},
+	}
+	all := map[string]*config.Stage{}
+	for _, s := range []*config.Stage{infisical, keys, platform, metallb, pool, sync} {
+		all[s.Name] = s
+	}
+	return all
+}
+
+func tasksOf(chosen ...*config.Stage) map[string][]string {
+	r := &creation{run: &run.Run{}}
+	needs := map[string][]string{}
+	for _, t := range r.createTasks(chosen) {
+		names := []string{}
+		for _, n := range t.needs {
+			names = append(names, n.name)
+		}
+		needs[t.name] = names
+	}
+	return needs
+}
+
+func TestNothingIsChangedBeforeThePreflightsHavePassed(t *testing.T) {
+	l := library()
+	needs := tasksOf(l["infisical"], l["keys"], l["proxmox-talos"], l["metallb"])
+	if got, want := needs["preflight vm_ids.free"], []string{"infisical"}; !slices.Equal(got, want) {
+		t.Errorf("the preflight waits for %v, want only what it reads from: %v", got, want)
+	}
+	for _, stage := range []string{"keys", "proxmox-talos", "metallb"} {
+		if !slices.Contains(needs[stage], "preflight vm_ids.free") {
+			t.Errorf("%s starts before the preflight: it waits for %v", stage, needs[stage])
+		}
+	}
+	if len(needs["infisical"]) > 0 {
+		t.Errorf("infisical waits for %v; the preflight reads from it", needs["infisical"])
+	}
+}
+
+func TestAGateWithNeedsIsJudgedAfterThemAndItsStageAppliedBefore(t *testing.T) {
+	l := library()
+	needs := tasksOf(l["infisical"], l["keys"], l["proxmox-talos"], l["metallb"], l["address-pool"], l["sync"])
+	if slices.Contains(needs["sync"], "address-pool") {
+		t.Errorf("sync waits for the address pool before it is applied: %v", needs["sync"])
+	}
+	if got, want := needs["sync gates"], []string{"sync", "address-pool"}; !slices.Equal(got, want) {
+		t.Errorf("the late gate waits for %v, want %v", got, want)
+	}
+}
+
+func TestAStageThatWasNotSelectedIsAsked(t *testing.T) {
+	l := library()
+	needs := tasksOf(l["address-pool"])
+	if got, want := needs["address-pool"], []string{"metallb (not selected)"}; !slices.Equal(got, want) {
+		t.Errorf("address-pool waits for %v, want %v", got, want)
+	}
+	if _, asked := needs["proxmox-talos (not selected)"]; !asked {
+		t.Errorf("what metallb's own gates read from is not asked: %v", needs)
+	}
+}

@@ -1,0 +1,231 @@
+package destroy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/process"
+	"github.com/ephemeral-castle/castle/internal/run"
+)
+
+func all[T any](list []T, is func(T) bool) bool {
+	return !slices.ContainsFunc(list, func(x T) bool { return !is(x) })
+}
+
+// keep notes what was found of a stage for the receipt. What is left is an error.
+func (r *destruction) noteObjects(stage string, things []event.OwnedObject) error {
+	r.noting.Lock()
+	defer r.noting.Unlock()
+	var left []event.OwnedObject
+	for _, t := range things {
+		t.Stage, t.Reason = stage, r.run.Cluster.Masker.Hide(t.Reason)
+		r.noteObject(t)
+		if !t.Gone {
+			left = append(left, t)
+		}
+	}
+	if len(left) > 0 {
+		return &run.LeftoverError{Things: left}
+	}
+	return r.saveProved()
+}
+
+// forgotten notes that a stage is gone with its state, and with the cluster the
+// files that led to it.
+func (r *destruction) noteRemoved(d *Stage, how string) error {
+	name := d.Record.Name
+	err := r.removed(name, "state", how, r.run.Cluster.Dir.Stage(name).StatePath())
+	if d.Record.EndsCluster {
+		kubeconfigs, talosconfigs := r.run.Cluster.Exports()
+		err = errors.Join(err, r.removed(name, "kubeconfig", "", kubeconfigs...), r.removed(name, "talosconfig", "", talosconfigs...))
+	}
+	r.noting.Lock()
+	defer r.noting.Unlock()
+	r.gone[name] = true
+	return err
+}
+
+// removed notes which of these files are gone.
+func (r *destruction) removed(stage, kind, how string, paths ...string) error {
+	var things []event.OwnedObject
+	for _, path := range paths {
+		t := event.OwnedObject{Kind: kind, ID: path, Gone: true, Reason: how}
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Gone, t.Reason, t.Fix = false, "still there", "rm "+process.Quote(path)
+		}
+		things = append(things, t)
+	}
+	return r.noteObjects(stage, things)
+}
+
+// receipt writes what the run has proved, and tells it in a line. err is how the
+// walk ended.
+func (r *destruction) writeReceipt(doomed []*Stage, err error) error {
+	if len(r.objects) == 0 && len(doomed) == 0 {
+		return errors.Join(err, r.run.Cluster.Dir.RemoveLeftovers()) // there was nothing to prove
+	}
+	rec := &event.Receipt{Run: r.run.Id, Cluster: r.run.Cluster.Name(), Objects: r.objects, Kept: []event.KeptStage{}, Unverified: r.unasked}
+	rec.Proved = err == nil && all(rec.Objects, func(t event.OwnedObject) bool { return t.Gone })
+	if rec.Objects == nil {
+		rec.Objects = []event.OwnedObject{}
+	}
+	if rec.Unverified == nil {
+		rec.Unverified = []string{}
+	}
+	for _, d := range r.all {
+		name, why := d.Record.Name, "not selected"
+		going := slices.ContainsFunc(doomed, func(x *Stage) bool { return x.Record.Name == name })
+		switch {
+		case going && r.gone[name]:
+			continue
+		case going:
+			why = "not proved gone"
+		case d.Record.Persistent:
+			why = "persistent"
+		}
+		rec.Kept = append(rec.Kept, event.KeptStage{Stage: name, Reason: why})
+	}
+	data, err := json.MarshalIndent(rec, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := r.run.Files.ReceiptPath()
+	if err := atomicfile.Write(path, append(data, '\n')); err != nil {
+		return err
+	}
+	if rec.Proved {
+		if err := errors.Join(r.run.Cluster.Dir.RemoveLeftovers(), r.run.Cluster.Dir.Proof().Clear()); err != nil {
+			return err
+		}
+	}
+	r.run.Emit(event.Event{Kind: event.Receipted, Text: summary(rec) + "; receipt in " + path, Receipt: rec})
+	return nil
+}
+
+// summary is a receipt in one line.
+func summary(rec *event.Receipt) string {
+	var gone, left []event.OwnedObject
+	for _, t := range rec.Objects {
+		if t.Gone {
+			gone = append(gone, t)
+		} else {
+			left = append(left, t)
+		}
+	}
+	var parts []string
+	switch {
+	case rec.Proved:
+		parts = append(parts, "Gone: "+tally(gone)+": proved")
+	case len(left) > 0:
+		parts = append(parts, "Not proved gone: "+tally(left))
+		fallthrough
+	default:
+		if len(gone) > 0 {
+			parts = append(parts, "gone: "+tally(gone))
+		}
+	}
+	if n := len(rec.Unverified); n == 1 {
+		parts = append(parts, "on Terraform's word alone: 1 resource")
+	} else if n > 1 {
+		parts = append(parts, fmt.Sprintf("on Terraform's word alone: %d resources", n))
+	}
+	stays := map[string][]string{}
+	for _, s := range rec.Kept {
+		stays[s.Reason] = append(stays[s.Reason], s.Stage)
+	}
+	for _, s := range rec.Kept {
+		if names := stays[s.Reason]; names != nil {
+			parts = append(parts, "staying ("+s.Reason+"): "+strings.Join(names, ", "))
+			delete(stays, s.Reason)
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// tally counts things by kind, in the order in which the kinds appear.
+func tally(things []event.OwnedObject) string {
+	count, kinds := map[string]int{}, []string{}
+	for _, t := range things {
+		if count[t.Kind]++; count[t.Kind] == 1 {
+			kinds = append(kinds, t.Kind)
+		}
+	}
+	for i, kind := range kinds {
+		switch n := count[kind]; {
+		case kind == "kubeconfig" || kind == "talosconfig":
+		case n == 1:
+			kinds[i] = "1 " + kind
+		default:
+			kinds[i] = fmt.Sprintf("%d %ss", n, kind)
+		}
+	}
+	return strings.Join(kinds, ", ")
+}
+
+// What a destroy proves it keeps on the disk before it forgets what it was proved
+// of: a stage that is gone with its state cannot be asked for again, and a receipt
+// that lacks what a killed run had razed would prove little.
+
+// ReceiptDue reports whether a destroy that was killed has razed something of which
+// there is no receipt yet, or has left folders that belong to no stage.
+func ReceiptDue(c *cluster.Cluster) (bool, error) {
+	proved, err := c.Dir.Proof().Read()
+	if err != nil || proved != nil {
+		return err == nil, err
+	}
+	remains, err := c.Dir.Leftovers()
+	return len(remains) > 0, err
+}
+
+// resume takes over what a killed destroy had proved.
+func (r *destruction) resumeReceipt() error {
+	proved, err := r.run.Cluster.Dir.Proof().Read()
+	if err != nil || proved == nil {
+		return err
+	}
+	r.unasked = proved.Unverified
+	for _, t := range proved.Objects {
+		r.noteObject(t)
+	}
+	for _, t := range proved.Objects {
+		path := r.run.Cluster.Dir.Stage(t.Stage).StatePath()
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			r.noteObject(event.OwnedObject{Stage: t.Stage, Kind: "state", ID: path, Gone: true})
+		}
+	}
+	return nil
+}
+
+// note remembers what was found of a thing; it says more than what was found before.
+func (r *destruction) noteObject(t event.OwnedObject) {
+	same := func(x event.OwnedObject) bool {
+		return x.Stage == t.Stage && x.Kind == t.Kind && x.ID == t.ID && x.Where == t.Where
+	}
+	if i := slices.IndexFunc(r.objects, same); i >= 0 {
+		r.objects[i] = t
+		return
+	}
+	r.objects = append(r.objects, t)
+}
+
+// retain writes what was proved so far; the caller holds noting.
+func (r *destruction) saveProved() error {
+	proved := &event.Receipt{Run: r.run.Id, Cluster: r.run.Cluster.Name(), Unverified: r.unasked}
+	for _, t := range r.objects {
+		if t.Gone {
+			proved.Objects = append(proved.Objects, t)
+		}
+	}
+	if len(proved.Objects)+len(proved.Unverified) == 0 {
+		return nil
+	}
+	return r.run.Cluster.Dir.Proof().Write(*proved)
+}

@@ -1,0 +1,256 @@
+package destroy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/process"
+	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// A destroy works with what was recorded, and of that one thing goes stale by
+// itself: the API token, when somebody rotates it. So before anything is destroyed
+// Proxmox is asked whether it still takes the recorded one. If not, the others that
+// castle can know of are tried, and the first that is taken replaces it in what
+// was recorded.
+
+// admit makes sure of the tokens of these stages. A stage without one fails when
+// its turn comes, and with it only what needs it.
+func (r *destruction) checkTokens(ctx context.Context, doomed []*Stage) error {
+	for _, d := range doomed {
+		asked, err := cluster.Datacenters(d.Record)
+		if err != nil {
+			return err
+		}
+		for _, recorded := range asked {
+			if err := r.checkToken(ctx, d, doomed, recorded.Options); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *destruction) checkToken(ctx context.Context, d *Stage, doomed []*Stage, recorded proxmox.Options) error {
+	refusal := tokenAccepted(ctx, recorded)
+	if proxmox.KindOf(refusal) != proxmox.Unauthorized {
+		return nil
+	}
+	token, from, tried := r.otherToken(ctx, d, recorded)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if token == "" {
+		d.denied = &deniedError{refusal, tried}
+		return nil
+	}
+	r.run.Cluster.Masker.Add(token)
+	r.run.Notice(fmt.Sprintf("stage %s: Proxmox refuses the API token that was recorded; taking %s instead", d.Record.Name, from))
+	return r.replaceToken(doomed, recorded.Token, token)
+}
+
+// admitted asks whether Proxmox takes a token.
+func tokenAccepted(ctx context.Context, o proxmox.Options) error {
+	client, err := proxmox.NewClient(o)
+	if err != nil {
+		return err
+	}
+	return client.Admitted(ctx)
+}
+
+// deniedError says that no token is known that Proxmox takes.
+type deniedError struct {
+	err   error
+	tried []string
+}
+
+func (e *deniedError) Unwrap() error { return e.err }
+
+func (e *deniedError) Error() string {
+	return fmt.Sprintf("%v: the API token that was recorded is no longer valid, and nothing was destroyed\n  %s\n"+
+		"    - set PROXMOX_VE_API_TOKEN to the one that is valid now, user@realm!name=secret, and run the same command again",
+		e.err, strings.Join(e.tried, "\n  "))
+}
+
+// otherToken looks for a token that the recorded datacenter takes: what the
+// configuration says now, what the environment says, and what the volatile stages
+// say when they are read again. It is shown to no other datacenter. Without one,
+// tried says why each was none.
+func (r *destruction) otherToken(ctx context.Context, d *Stage, recorded proxmox.Options) (token, from string, tried []string) {
+	try := func(from, token, endpoint string) bool {
+		o := recorded
+		switch o.Token = token; {
+		case token == "":
+			tried = append(tried, from+" is not known")
+		case token == recorded.Token:
+			tried = append(tried, from+" is the same one")
+		case endpoint != "" && !proxmox.SameEndpoint(endpoint, o.Endpoint):
+			tried = append(tried, fmt.Sprintf("%s is for %s, not for %s", from, endpoint, o.Endpoint))
+		default:
+			err := tokenAccepted(ctx, o)
+			if err == nil {
+				return true
+			}
+			tried = append(tried, fmt.Sprintf("%s: %v", from, err))
+		}
+		return false
+	}
+	const configured, environment = "the configuration's", "PROXMOX_VE_API_TOKEN"
+	token, endpoint := r.configuredToken(d)
+	if try(configured, token, endpoint) {
+		return token, configured, nil
+	}
+	token, endpoint = process.Getenv(r.run.Cluster.Options.Environ, environment), process.Getenv(r.run.Cluster.Options.Environ, "PROXMOX_VE_ENDPOINT")
+	if try(environment, token, endpoint) {
+		return token, environment, nil
+	}
+	for _, v := range r.all {
+		if !v.Record.Volatile || len(v.Resources) > 0 {
+			continue
+		}
+		from := "what " + v.Record.Layer + "/" + v.Record.Name + " says now"
+		token, err := r.reread(ctx, v, recorded.Token)
+		if err != nil {
+			tried = append(tried, fmt.Sprintf("%s: %v", from, err))
+			continue
+		}
+		if token == "" { // it had learned of the new one before
+			token, _ = r.configuredToken(d)
+		}
+		if try(from, token, "") {
+			return token, from, nil
+		}
+	}
+	return "", "", tried
+}
+
+// configuredToken is the token, and for which endpoint, that the configuration
+// has for this stage by now, as far as it is valid and can be evaluated.
+func (r *destruction) configuredToken(d *Stage) (token, endpoint string) {
+	if r.run.Cluster.InvalidConfig != nil {
+		return "", ""
+	}
+	var found *config.Stage
+	for _, s := range r.run.Cluster.Config.Stages {
+		if st, err := r.run.Cluster.Dir.Stage(s.Name).LastKnown(); err == nil {
+			r.run.Outputs.Set(s, run.RecordedOutputs(r.run.Cluster, s, st))
+		}
+		if s.Name == d.Record.Name {
+			found = s
+		}
+	}
+	if found == nil {
+		return "", ""
+	}
+	for _, p := range found.Preflights {
+		values, diags := p.Values(found, r.run.Outputs.Scope(found))
+		if p.Type.Name != proxmox.PreflightVMIDs || diags.HasErrors() {
+			continue
+		}
+		if o, _, err := proxmox.Recorded(values); err == nil {
+			return o.Token, o.Endpoint
+		}
+	}
+	return "", ""
+}
+
+// reread applies a stage that only reads as it was recorded, and returns what the
+// output that was token has become.
+func (r *destruction) reread(ctx context.Context, v *Stage, token string) (now string, err error) {
+	dir := r.run.Cluster.Dir.Stage(v.Record.Name)
+	work, err := run.RecordedWorkspace(ctx, r.run, v.Record)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, work.Close()) }()
+	if err := errors.Join(dir.Fingerprint().Clear(), dir.Snapshot()); err != nil {
+		return "", err
+	}
+	err = r.run.Step(v.Record.Name, v.Record.Layer, "apply", func() error { return work.Root.Apply(ctx, nil) })
+	if err = errors.Join(err, dir.Snapshot()); err != nil {
+		return "", err
+	}
+	st, err := r.run.ReadState(dir)
+	if err != nil {
+		return "", err
+	}
+	for name, out := range v.state.Outputs {
+		if text(out.Value) == token {
+			now = text(st.Outputs[name].Value)
+		}
+	}
+	return now, nil
+}
+
+func text(v cty.Value) string {
+	if v == cty.NilVal || !v.IsKnown() || v.IsNull() || v.Type() != cty.String {
+		return ""
+	}
+	return v.AsString()
+}
+
+// replaceToken puts a token in the place of another one in all that was recorded:
+// this run, a later one and castle nuke find it there.
+func (r *destruction) replaceToken(doomed []*Stage, old, token string) error {
+	for _, d := range slices.Concat(r.all, doomed) {
+		dir := r.run.Cluster.Dir.Stage(d.Record.Name)
+		for i, check := range d.Record.Preflights {
+			values, err := check.Decode()
+			if err != nil {
+				return err
+			}
+			if check.Type != proxmox.PreflightVMIDs || text(values["api_token"]) != old {
+				continue
+			}
+			values["api_token"] = cty.StringVal(token)
+			if d.Record.Preflights[i], err = state.NewRecordedCheck(check.Type, check.Label, values); err != nil {
+				return err
+			}
+			if err := dir.SetRecord(d.Record); err != nil {
+				return err
+			}
+		}
+		if err := replaceInput(dir, old, token); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replaceInput puts a text in the place of another one in a stage's recorded inputs.
+func replaceInput(dir *state.Stage, old, replacement string) error {
+	_, inputs, err := run.RecordedModule(dir)
+	if errors.Is(err, fs.ErrNotExist) || inputs == nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	was, err := json.Marshal(old)
+	if err != nil {
+		return err
+	}
+	is, err := json.Marshal(replacement)
+	if err != nil {
+		return err
+	}
+	changed := bytes.ReplaceAll(inputs, was, is)
+	if bytes.Equal(changed, inputs) {
+		return nil
+	}
+	return atomicfile.Write(filepath.Join(run.RecordedPath(dir), run.KeptInputs), changed)
+}

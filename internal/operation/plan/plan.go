@@ -1,0 +1,151 @@
+// Package plan reports what a create would do, stage by stage, and saves it on
+// request. It applies, imports and records nothing.
+package plan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/review"
+)
+
+// PlanOptions narrow a plan, and say whether it is kept.
+type Options struct {
+	Selection cluster.Selection
+	Out       string // the file that it is saved in; none if empty
+}
+
+// Plan is what a create would do now. As JSON it is a promise to scripts: fields
+// may be added, none changes its meaning.
+type Plan struct {
+	Cluster  string             `json:"cluster"`
+	Platform string             `json:"platform"`
+	Code     []CodeChange       `json:"code_changed"` // since it was applied
+	Stages   []Stage            `json:"stages"`       // by layer, and inside a layer as cluster.hcl lists them
+	Unlisted []cluster.Unlisted `json:"unlisted"`     // that a create leaves as they are
+	Saved    *SavedPlan         `json:"saved,omitempty"`
+}
+
+// StagePlan is one stage's part of a Plan.
+type Stage struct {
+	Name      string          `json:"name"`
+	Layer     string          `json:"layer"`
+	State     string          `json:"state"`
+	Reason    string          `json:"reason,omitempty"`
+	Missing   []string        `json:"missing,omitempty"`    // outputs: "platform.kubeconfig"
+	Differs   []string        `json:"differs,omitempty"`    // what is not as it was at the last good apply
+	Refused   []string        `json:"refused,omitempty"`    // what its preflights refuse: create would stop here
+	Notes     []string        `json:"notes,omitempty"`      // what else create would do or meet
+	Counts    map[string]int  `json:"counts,omitempty"`     // of Changes, by action
+	Changes   []review.Change `json:"changes,omitempty"`    // by address
+	OnEarlier []string        `json:"on_earlier,omitempty"` // stages that change first and may say something else then
+
+	outputsRead bool // what it will say was heard, and is what the others were planned with
+}
+
+// Plan says what a create would do. It applies, imports and records nothing: no
+// state changes, and neither does what the status of a stage depends on. What
+// does not exist yet has no value here, so that a stage whose inputs come from one
+// that was never applied is not planned, unless that one only reads: what it would
+// say is known. The error joins what could not be
+// planned; the Plan holds all of it, too, and is nil only if nothing could be asked,
+// or if it could not be saved.
+func Run(ctx context.Context, c *cluster.Cluster, o Options) (_ *Plan, err error) {
+	chosen, err := o.Selection.Stages(c.Config.Stages)
+	if err != nil {
+		return nil, err
+	}
+	doubts, err := c.CheckConfig()
+	if err != nil {
+		return nil, err
+	}
+	r, err := run.Begin(ctx, c, "plan")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = r.End(err) }()
+	for _, d := range doubts {
+		r.Notice(d)
+	}
+	p := &planning{run: r, unsound: map[*config.Stage]error{}, keeps: o.Out != ""}
+	if err := p.readStates(); err != nil {
+		return nil, err
+	}
+	plan := &Plan{Cluster: c.Config.Name, Platform: c.Config.Platform, Code: []CodeChange{}, Unlisted: []cluster.Unlisted{}}
+	if o.Selection.All() {
+		if plan.Unlisted, err = r.Cluster.UnlistedStages(); err != nil {
+			return nil, err
+		}
+	}
+	for _, s := range chosen {
+		code, err := codeChange(c, s)
+		if err != nil {
+			return nil, err
+		}
+		if code != nil {
+			plan.Code = append(plan.Code, *code)
+		}
+	}
+	var errs []error
+	made := p.stages(ctx, chosen)
+	for i, one := range made {
+		if one.err != nil {
+			errs = append(errs, fmt.Errorf("stage %s: %w", chosen[i].Name, one.err))
+		}
+		plan.Stages = append(plan.Stages, one.plan)
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx) // a question that was stopped is no answer
+	}
+	switch {
+	case o.Out != "" && len(errs) > 0:
+		errs = append(errs, fmt.Errorf("%s was not written: not all could be planned", o.Out))
+	case o.Out != "":
+		if err := p.save(o.Out, plan, chosen, made); err != nil {
+			return nil, err
+		}
+	}
+	plan.connect(chosen)
+	plan.mask(c.Masker.Hide)
+	return plan, errors.Join(errs...)
+}
+
+// connect notes which stages were planned with what a stage says that is itself
+// to be changed before them.
+func (p *Plan) connect(chosen []*config.Stage) {
+	for i, s := range chosen {
+		for _, edge := range s.Edges() {
+			at := slices.Index(chosen, edge.From)
+			if at < 0 || p.Stages[at].State != review.Changes || p.Stages[at].outputsRead || len(edge.Values) == 0 && !edge.Connects {
+				continue
+			}
+			if one := &p.Stages[i]; one.State == review.UpToDate || one.State == review.Unchanged || one.State == review.Changes {
+				one.OnEarlier = append(one.OnEarlier, edge.From.Name)
+			}
+		}
+	}
+}
+
+// mask hides secrets in every text.
+func (p *Plan) mask(hide func(string) string) {
+	all := func(texts []string) {
+		for i := range texts {
+			texts[i] = hide(texts[i])
+		}
+	}
+	for i := range p.Stages {
+		s := &p.Stages[i]
+		s.Reason = hide(s.Reason)
+		all(s.Differs)
+		all(s.Refused)
+		all(s.Notes)
+		for j := range s.Changes {
+			s.Changes[j].Address = hide(s.Changes[j].Address)
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/recovery"
+	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// planning is a creation that only says what it would do.
+type planning struct {
+	run     *run.Run
+	unsound map[*config.Stage]error // whose state a create would repair first
+	keeps   bool                    // Terraform's plans are to be saved
+}
+
+// plannedStage is a StagePlan, why it failed, and what Terraform has saved of it.
+type plannedStage struct {
+	plan    Stage
+	err     error
+	imports bool // something is imported first, and no plan made before fits then
+	saved   []byte
+}
+
+// recallSound hears what the stages have said last. A state that has to be
+// repaired is left to a create.
+func (p *planning) readStates() error {
+	for _, s := range p.run.Cluster.Config.Stages {
+		dir := p.run.Cluster.Dir.Stage(s.Name)
+		if err := dir.CheckState(); err != nil {
+			p.unsound[s] = err
+			continue
+		}
+		st, err := p.run.ReadState(dir)
+		if err != nil {
+			return err
+		}
+		p.run.Outputs.Set(s, run.RecordedOutputs(p.run.Cluster, s, st))
+	}
+	return nil
+}
+
+// answerAtOnce is how long somebody may take to answer a plan's question.
+const answerTime = 15 * time.Second
+
+// stages plans all at once, but first those that read something.
+func (p *planning) stages(ctx context.Context, chosen []*config.Stage) []plannedStage {
+	made := make([]plannedStage, len(chosen))
+	for _, volatile := range []bool{true, false} {
+		var all sync.WaitGroup
+		for i, s := range chosen {
+			if s.Volatile == volatile {
+				all.Go(func() { made[i] = p.stage(ctx, s) })
+			}
+		}
+		all.Wait()
+	}
+	return made
+}
+
+func (p *planning) stage(ctx context.Context, s *config.Stage) plannedStage {
+	one := plannedStage{plan: Stage{Name: s.Name, Layer: s.Layer, State: review.Failed}}
+	if one.err = p.examine(ctx, s, &one); one.err != nil {
+		one.plan.State, one.plan.Reason = review.Failed, one.err.Error()
+		path := p.run.Files.LogPath(s.Name)
+		if info, err := os.Stat(path); err == nil && info.Size() > 0 {
+			one.err = fmt.Errorf("%w\n  log: %s", one.err, path)
+		}
+	}
+	return one
+}
+
+// look finds out what a create would do with one stage, in the order in which it would.
+func (p *planning) examine(ctx context.Context, s *config.Stage, one *plannedStage) error {
+	for _, x := range append([]*config.Stage{s}, s.Needs...) {
+		if err := p.unsound[x]; err != nil {
+			return fmt.Errorf("the state of stage %s needs a repair first, which a create would make: %w", x.Name, err)
+		}
+	}
+	inputs, diags := s.Inputs(p.run.Outputs.Scope(s))
+	one.plan.Missing = p.missing(s, diags.HasErrors())
+	switch {
+	case len(one.plan.Missing) > 0:
+		one.plan.State = review.Waits
+		return nil
+	case diags.HasErrors():
+		return diags
+	}
+	p.run.MaskInputs(s, inputs)
+	st, err := p.run.ReadState(p.run.Cluster.Dir.Stage(s.Name))
+	if err != nil {
+		return err
+	}
+	if err := p.askPreflights(ctx, s, one); err != nil {
+		return err
+	}
+	if current, err := p.upToDate(ctx, s, st, &one.plan); err != nil || current {
+		return err
+	}
+	if intent, err := p.run.Cluster.Dir.Stage(s.Name).Intent().Read(); err != nil {
+		return err
+	} else if intent != nil {
+		one.plan.Notes = append(one.plan.Notes, recovery.Summary(p.run.Cluster.Dir.Stage(s.Name), st))
+		lost, err := recovery.InFlight(p.run.Cluster.Dir.Stage(s.Name), st)
+		if err != nil {
+			return err
+		}
+		one.imports = one.imports || len(lost) > 0
+	}
+	if err := p.clusterReachable(ctx, s); err != nil {
+		one.plan.State, one.plan.Reason = review.Unreachable, err.Error()
+		return ctx.Err()
+	}
+	adopted, err := p.adoptable(ctx, s, st, one)
+	if err != nil {
+		return err
+	}
+	return p.terraform(ctx, s, inputs, adopted, one)
+}
+
+// missing names the outputs that a stage's module would be given and that no
+// stage has said yet.
+func (p *planning) missing(s *config.Stage, inputs bool) []string {
+	var names []string
+	outputs := p.run.Outputs.Scope(s).Outputs
+	for _, edge := range s.Edges() {
+		for _, value := range edge.Values {
+			layer, name, _ := strings.Cut(value, ".")
+			if _, said := outputs[layer][name]; inputs && !said {
+				names = append(names, value)
+			}
+		}
+	}
+	kubeconfig := cluster.PlatformLayer + "." + cluster.KubeconfigOutput
+	if len(s.InCluster) > 0 && p.run.Outputs.Target().Kubeconfig == nil && !slices.Contains(names, kubeconfig) {
+		names = append(names, kubeconfig)
+	}
+	return names
+}
+
+// nothingToDo reports whether a create would leave the stage alone.
+func (p *planning) upToDate(ctx context.Context, s *config.Stage, st *state.State, one *Stage) (bool, error) {
+	if !st.Exists {
+		return false, nil
+	}
+	old, err := p.run.Cluster.Dir.Stage(s.Name).Fingerprint().Read()
+	if err != nil || old == nil {
+		return false, err
+	}
+	if one.Differs, err = run.Changed(p.run, s, old); err != nil || len(one.Differs) > 0 {
+		return false, err
+	}
+	if closed := run.FirstClosedGate(ctx, p.run, s, run.ImmediateGates(s)); closed != nil {
+		one.Notes = append(one.Notes, fmt.Sprintf("gate %s is closed: %v", closed.Gate, closed))
+		return false, nil
+	}
+	one.State = review.UpToDate
+	return true, nil
+}
+
+// askPreflights notes what would be refused, and what would be taken over.
+func (p *planning) askPreflights(ctx context.Context, s *config.Stage, one *plannedStage) error {
+	for _, pf := range s.Preflights {
+		findings, err := run.Inspect(ctx, p.run, s, pf)
+		if err != nil {
+			return run.NoAnswer(pf.Name(), err)
+		}
+		refused := new(run.PreflightError)
+		switch err := run.Refuse(p.run, s, pf, findings, false); {
+		case errors.As(err, &refused):
+			one.plan.Refused = append(one.plan.Refused, err.Error())
+			continue
+		case err != nil:
+			return err
+		}
+		one.imports = one.imports || len(findings.Ours) > 0
+		for _, own := range findings.Ours {
+			one.plan.Notes = append(one.plan.Notes, fmt.Sprintf("%s would be taken over as %s", own.Import.What, own.Import.Address))
+		}
+	}
+	return nil
+}
+
+// answers asks whether the cluster is there, for a stage that Terraform would
+// look for in it: the helm provider takes one that does not answer for one
+// without releases, and would plan all of them anew.
+func (p *planning) clusterReachable(ctx context.Context, s *config.Stage) error {
+	if len(s.InCluster) == 0 {
+		return nil
+	}
+	asking, stop := context.WithTimeout(ctx, answerTime)
+	defer stop()
+	err := kube.Reachable(p.run.Outputs.Target().Kubeconfig).Check(asking)
+	if err == nil {
+		_, err = os.Stat(p.run.Cluster.Dir.Kubeconfig()) // the providers read that
+	}
+	return err
+}
+
+// adoptable asks once what an adoption would find, and returns the addresses.
+func (p *planning) adoptable(ctx context.Context, s *config.Stage, st *state.State, one *plannedStage) (found []string, err error) {
+	for _, a := range s.Adopts {
+		if cluster.HasResource(st, a.Address) {
+			continue
+		}
+		id, diags := a.ID(s, p.run.Outputs.Scope(s))
+		if diags.HasErrors() {
+			return nil, diags
+		}
+		switch {
+		case id == "":
+			continue
+		case a.Exists == nil:
+			one.imports = true
+			one.plan.Notes = append(one.plan.Notes, a.Address+" would be adopted if it exists")
+			continue
+		}
+		question, err := run.Question(p.run, s, a)
+		if err != nil {
+			return nil, fmt.Errorf("adopt %s: %w", a.Address, err)
+		}
+		asking, stop := context.WithTimeout(ctx, answerTime)
+		there, err := question.Lookup(asking, cluster.Known(st))
+		stop()
+		switch {
+		case err != nil:
+			one.imports = true
+			one.plan.Notes = append(one.plan.Notes, fmt.Sprintf("%s would be adopted if it exists, which cannot be told now: %v", a.Address, err))
+		case there:
+			one.imports = true
+			found = append(found, a.Address)
+		}
+	}
+	return found, nil
+}

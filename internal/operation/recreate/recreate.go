@@ -1,0 +1,187 @@
+// Package recreate destroys a cluster and creates it again as one run. It is the one
+// operation that uses two others. How far it has come is on disk before each half.
+package recreate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/operation/create"
+	"github.com/ephemeral-castle/castle/internal/operation/destroy"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// RecreateOptions sharpen a recreate.
+type Options struct {
+	Rotate   bool // what the secrets layer made goes too
+	Graceful bool // delete what is in the cluster properly before the cluster goes
+	Refresh  bool // apply even what is up to date
+}
+
+func (o Options) destroy() destroy.Options {
+	return destroy.Options{Graceful: o.Graceful, KeepSecrets: !o.Rotate}
+}
+
+// Recreation is what a recreate would raze before it raises the cluster anew.
+type Plan struct {
+	Stages     []*destroy.Stage
+	Kept       []string // stages of the secrets layer that stay
+	Persistent []string
+	// Razed is when the recreate began that has razed already and goes on with
+	// raising; zero if there is none. Nothing is doomed then.
+	Destroyed time.Time
+
+	options Options
+}
+
+// Recreation returns what Recreate would do. A recreate that has razed what was
+// to go, and was then cut short, goes on with raising: what stands is its own.
+// Only one that is to rotate, and did not then, has to raze again.
+func Prepare(c *cluster.Cluster, o Options) (*Plan, error) {
+	re := &Plan{options: o}
+	begun, err := c.Dir.Recreation().Read()
+	if err != nil {
+		return nil, err
+	}
+	if continues(begun, o) {
+		re.Destroyed = begun.Began
+		return re, nil
+	}
+	if re.Stages, err = destroy.Select(c, o.destroy()); err != nil {
+		return nil, err
+	}
+	all, err := destroy.RecordedStages(c)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range all {
+		switch {
+		case slices.ContainsFunc(re.Stages, func(x *destroy.Stage) bool { return x.Record.Name == d.Record.Name }):
+		case d.Record.Persistent:
+			re.Persistent = append(re.Persistent, d.Record.Name)
+		default:
+			re.Kept = append(re.Kept, d.Record.Name)
+		}
+	}
+	if len(all) == 0 && begun == nil { // the name of another cluster may have been meant
+		return nil, &cluster.UsageError{Message: fmt.Sprintf("%s: nothing stands that could be created again\n  `castle create %s` creates it", c.Name(), c.Options.Cluster)}
+	}
+	return re, nil
+}
+
+func continues(begun *state.Recreation, o Options) bool {
+	return begun != nil && begun.Razed && (begun.Rotate || !o.Rotate)
+}
+
+// Recreate razes the cluster and raises it again, as one run under one lock. If
+// not all is gone, nothing is raised. How far it has come is on disk before each
+// half, so that the same command goes on wherever it ended.
+func Run(ctx context.Context, c *cluster.Cluster, re *Plan) error {
+	doubts, err := c.CheckConfig()
+	if err != nil {
+		return err
+	}
+	r, err := run.Begin(ctx, c, "recreate")
+	if err != nil {
+		return err
+	}
+	for _, d := range doubts {
+		r.Notice(d)
+	}
+	return r.End(recreate(ctx, r, re))
+}
+
+func recreate(ctx context.Context, r *run.Run, re *Plan) error {
+	// Without Terraform there would be ruins and nothing to raise anew with.
+	if _, err := r.Binary(); err != nil {
+		return err
+	}
+	begun, err := r.Cluster.Dir.Recreation().Read()
+	if err != nil {
+		return err
+	}
+	switch {
+	case re.Destroyed.IsZero():
+		if err := destroyFirst(ctx, r, re); err != nil {
+			return err
+		}
+	case !continues(begun, re.options):
+		return errChanged(r.Cluster)
+	default:
+		r.Notice(fmt.Sprintf("run %s has razed the cluster; going on with raising it", begun.Run))
+	}
+	if err := create.Stages(ctx, r, r.Cluster.Config.Stages, re.options.Refresh); err != nil {
+		return err
+	}
+	return r.Cluster.Dir.Recreation().Clear()
+}
+
+// razeFirst razes what was agreed on, and notes when all of it is gone.
+func destroyFirst(ctx context.Context, r *run.Run, re *Plan) error {
+	doomed, err := destroy.Restored(r, re.options.destroy())
+	if err != nil {
+		return err
+	}
+	for _, d := range doomed {
+		if !slices.ContainsFunc(re.Stages, func(x *destroy.Stage) bool { return x.Record.Name == d.Record.Name }) {
+			return errChanged(r.Cluster)
+		}
+	}
+	if len(doomed) > 0 {
+		if err := checkReadable(ctx, r); err != nil {
+			return fmt.Errorf("%w\n  nothing was destroyed", err)
+		}
+		if doomed, err = destroy.Restored(r, re.options.destroy()); err != nil { // that was an apply
+			return err
+		}
+	}
+	progress := state.Recreation{Run: r.Id, Began: r.Began, Rotate: re.options.Rotate}
+	if err := r.Cluster.Dir.Recreation().Write(progress); err != nil {
+		return err
+	}
+	if err := destroyStages(ctx, r, doomed, re.options.Graceful); err != nil {
+		return err
+	}
+	left, err := destroy.Select(r.Cluster, re.options.destroy())
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		leftover := &run.LeftoverError{}
+		for _, d := range left {
+			leftover.Left = append(leftover.Left, "stage "+d.Record.Name)
+		}
+		return leftover
+	}
+	progress.Razed = true
+	return r.Cluster.Dir.Recreation().Write(progress)
+}
+
+// raze destroys what there is to destroy; of nothing there is no receipt.
+func destroyStages(ctx context.Context, r *run.Run, doomed []*destroy.Stage, graceful bool) error {
+	if due, err := destroy.ReceiptDue(r.Cluster); err != nil || len(doomed) == 0 && !due {
+		return err
+	}
+	return destroy.Stages(ctx, r, doomed, graceful)
+}
+
+// readable reads once more what volatile stages of the secrets layer say: whoever
+// has lost the right to read it could raze the cluster and not raise it again.
+func checkReadable(ctx context.Context, r *run.Run) error {
+	var volatile []*config.Stage
+	for _, s := range r.Cluster.Config.Stages {
+		if s.Volatile && s.Layer == cluster.SecretsLayer && !s.NeedsPlatform && len(s.Needs) == 0 {
+			volatile = append(volatile, s)
+		}
+	}
+	return create.Stages(ctx, r, volatile, true)
+}
+
+func errChanged(c *cluster.Cluster) error {
+	return &cluster.UsageError{Message: c.Name() + ": another run has changed the cluster meanwhile; nothing was done, look again"}
+}

@@ -1,0 +1,115 @@
+// Package repair works on single states by hand: list them, restore a snapshot,
+// untrack a resource, run any Terraform command. Each holds the cluster's lock while
+// it changes something, and snapshots the state before.
+package repair
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// StageState is what castle keeps of one stage: its Terraform state and the
+// snapshots of it. No value of a resource or output is in it.
+type StageState struct {
+	Name      string          `json:"name"`
+	Layer     string          `json:"layer"`
+	Serial    uint64          `json:"serial"`
+	Lineage   string          `json:"lineage"`
+	Resources []StateResource `json:"resources"`
+	Applied   time.Time       `json:"applied,omitzero"` // when a run last began to apply it
+	Snapshots []StateSnapshot `json:"snapshots"`        // the newest first
+	// Problem says why the state cannot be used as it is, and what can be done.
+	Problem string `json:"problem,omitempty"`
+}
+
+// StateResource is one object that a state knows.
+type StateResource struct {
+	Address  string `json:"address"`
+	Mode     string `json:"mode"` // managed or data
+	Provider string `json:"provider"`
+	Tainted  bool   `json:"tainted,omitempty"`
+	Deposed  bool   `json:"deposed,omitempty"`
+}
+
+// StateSnapshot is one copy of an earlier state.
+type StateSnapshot struct {
+	Name      string    `json:"name"`
+	Serial    uint64    `json:"serial"`
+	Taken     time.Time `json:"taken"`
+	Resources int       `json:"resources"`
+	Problem   string    `json:"problem,omitempty"` // why it cannot be restored
+}
+
+// States returns the states of the stages that are recorded, or of the one or the
+// layer that is named, by layer and inside a layer by name. Nothing is repaired.
+func States(c *cluster.Cluster, name string) ([]StageState, error) {
+	places, err := c.RecordedStages(name)
+	if err != nil {
+		return nil, err
+	}
+	all := []StageState{}
+	for _, p := range places {
+		one, err := stateOf(c, p)
+		if err != nil {
+			return nil, c.MaskError(err)
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+func stateOf(c *cluster.Cluster, p cluster.StageRef) (StageState, error) {
+	dir := c.Dir.Stage(p.Name)
+	one := StageState{Name: p.Name, Layer: p.Layer, Resources: []StateResource{}, Snapshots: []StateSnapshot{}}
+	rec, err := dir.Record()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return one, err
+	}
+	one.Applied = rec.Applied
+	copies, err := dir.Copies().Snapshots()
+	if err != nil {
+		return one, err
+	}
+	for _, copied := range copies {
+		c.MaskOutputs(copied.State)
+		one.Snapshots = append(one.Snapshots, snapshotOf(c, copied))
+	}
+	st, err := dir.State()
+	switch {
+	case errors.As(err, new(*state.UnreadableError)):
+		one.Problem = c.Masker.Hide(err.Error())
+	case err != nil:
+		return one, err
+	default:
+		c.MaskOutputs(st)
+		one.Serial, one.Lineage = st.Serial, st.Lineage
+		for _, res := range st.Resources {
+			one.Resources = append(one.Resources, StateResource{
+				Address: c.Masker.Hide(res.Address), Mode: res.Mode, Provider: res.Provider, Tainted: res.Tainted, Deposed: res.Deposed,
+			})
+		}
+	}
+	rescued, err := dir.Copies().Errored()
+	if err != nil || rescued == nil {
+		return one, err
+	}
+	if err := dir.CheckState(); err != nil {
+		one.Problem = strings.TrimPrefix(one.Problem+"\n"+c.Masker.Hide(err.Error()), "\n")
+	}
+	return one, nil
+}
+
+func snapshotOf(c *cluster.Cluster, copied *state.Copy) StateSnapshot {
+	one := StateSnapshot{Name: copied.Name, Taken: copied.Taken}
+	if copied.State == nil {
+		one.Problem = c.Masker.Hide(copied.Reason.Error())
+		return one
+	}
+	one.Serial, one.Resources = copied.State.Serial, len(copied.State.Resources)
+	return one
+}

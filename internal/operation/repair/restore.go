@@ -1,0 +1,160 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// RestoreOptions say which state is to take the place of a stage's.
+type RestoreOptions struct {
+	Stage    string
+	Snapshot string // a serial, a snapshot's name, or newest; empty: newest
+	Errored  bool   // what Terraform could not write, instead of a snapshot
+}
+
+// Restoration is what restoring a state would change.
+type Restoration struct {
+	Stage, Layer string
+	Snapshot     string // its name; empty: what Terraform could not write
+	Serial       uint64
+	Taken        time.Time
+	Present      string   // the state as it is, in words
+	Removed      []string // what the state knows now, and would not
+	Restored     []string // and the other way round
+	Same         bool     // the state is this already
+
+	copied *state.Copy
+	sum    string
+}
+
+// Restorable returns what Restore would do; nothing is changed. A copy that
+// cannot be read or is of another lineage is refused.
+func PrepareRestore(c *cluster.Cluster, o RestoreOptions) (*Restoration, error) {
+	p, err := c.RecordedStage(o.Stage)
+	if err != nil {
+		return nil, err
+	}
+	dir := c.Dir.Stage(p.Name)
+	copied, err := chosenCopy(c, dir, p.Name, o)
+	if err != nil {
+		return nil, c.MaskError(err)
+	}
+	if err := dir.Copies().Check(copied); err != nil {
+		return nil, c.MaskError(err)
+	}
+	sum, err := dir.StateDigest()
+	if err != nil {
+		return nil, err
+	}
+	re := &Restoration{Stage: p.Name, Layer: p.Layer, Serial: copied.State.Serial, Taken: copied.Taken, copied: copied, sum: sum}
+	if !o.Errored {
+		re.Snapshot = copied.Name
+	}
+	now, err := dir.State()
+	if unreadable := new(state.UnreadableError); errors.As(err, &unreadable) {
+		now, err = &state.State{}, nil
+		re.Present = "unreadable: " + c.Masker.Hide(unreadable.Reason.Error())
+	} else if err == nil {
+		re.Present = fmt.Sprintf("serial %d", now.Serial)
+		re.Same = now.SHA256 == copied.State.SHA256 && !o.Errored
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.MaskOutputs(now)
+	c.MaskOutputs(copied.State)
+	re.Removed, re.Restored = without(c, now, copied.State), without(c, copied.State, now)
+	return re, nil
+}
+
+func chosenCopy(c *cluster.Cluster, dir *state.Stage, stage string, o RestoreOptions) (*state.Copy, error) {
+	if o.Errored {
+		rescued, err := dir.Copies().Errored()
+		if err == nil && rescued == nil {
+			err = &cluster.UsageError{Message: fmt.Sprintf("stage %s: Terraform has left no state that it could not write", stage)}
+		}
+		return rescued, err
+	}
+	copies, err := dir.Copies().Snapshots()
+	if err != nil {
+		return nil, err
+	}
+	var found []*state.Copy
+	var there []string
+	for _, s := range copies {
+		if s.Name == o.Snapshot {
+			return s, nil
+		}
+		if s.State == nil {
+			continue // it is no good one
+		}
+		if o.Snapshot == "" || o.Snapshot == "newest" {
+			return s, nil
+		}
+		serial := strconv.FormatUint(s.State.Serial, 10)
+		there = append(there, serial)
+		if serial == o.Snapshot {
+			found = append(found, s)
+		}
+	}
+	differs := func(s *state.Copy) bool { return s.State.SHA256 != found[0].State.SHA256 }
+	switch {
+	case len(there) == 0:
+		return nil, &cluster.UsageError{Message: fmt.Sprintf("stage %s has no good snapshot", stage)}
+	case len(found) == 0:
+		return nil, &cluster.UsageError{Message: fmt.Sprintf("stage %s has no good snapshot %q; there are the serials %s", stage, o.Snapshot, strings.Join(there, ", "))}
+	case slices.ContainsFunc(found, differs):
+		var names []string
+		for _, s := range found {
+			names = append(names, s.Name)
+		}
+		return nil, &cluster.UsageError{Message: fmt.Sprintf("stage %s has several snapshots with serial %s that differ; name one: %s", stage, o.Snapshot, strings.Join(names, ", "))}
+	}
+	return found[0], nil
+}
+
+// without lists what one state knows and another does not.
+func without(c *cluster.Cluster, one, other *state.State) []string {
+	var missing []string
+	for _, res := range one.Resources {
+		same := func(o state.Resource) bool { return o.Address == res.Address && o.Deposed == res.Deposed }
+		if res.Mode == cluster.ManagedMode && !slices.ContainsFunc(other.Resources, same) {
+			missing = append(missing, c.Masker.Hide(res.Address))
+		}
+	}
+	return missing
+}
+
+// Restore carries out a Restoration under the cluster's lock, unless the state
+// has changed since it was made, and says where what was there is kept.
+func Restore(ctx context.Context, c *cluster.Cluster, re *Restoration) (aside []string, err error) {
+	r, err := run.Begin(ctx, c, "restore")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = r.End(err) }()
+	dir := r.Cluster.Dir.Stage(re.Stage)
+	if err := unchanged(dir, re.Stage, re.sum); err != nil {
+		return nil, err
+	}
+	r.Notice(fmt.Sprintf("stage %s: restoring serial %d from %s", re.Stage, re.Serial, re.copied.Path()))
+	return dir.Copies().Restore(re.copied)
+}
+
+// unchanged refuses to go on with what was decided about another state.
+func unchanged(dir *state.Stage, stage, sum string) error {
+	now, err := dir.StateDigest()
+	if err == nil && now != sum {
+		err = &cluster.UsageError{Message: fmt.Sprintf("stage %s: another run has changed the state meanwhile; nothing was done, look again", stage)}
+	}
+	return err
+}

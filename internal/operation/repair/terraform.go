@@ -1,0 +1,108 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// Terraform runs any Terraform command in a stage's work directory, with the
+// inputs that a create would use, under the cluster's lock and with the state
+// snapshotted before. A state that a create would repair first is refused. name
+// is a stage's or that of a layer with one stage. It returns Terraform's exit code.
+func Terraform(ctx context.Context, c *cluster.Cluster, name string, args []string, stdin io.Reader, stdout, stderr io.Writer) (code int, err error) {
+	if all := cluster.Refs(c.Config.Stages); len(cluster.Match(all, name)) == 0 {
+		return 0, cluster.UnknownStage("terraform", name, all)
+	}
+	chosen, err := cluster.Selection{Only: []string{name}}.Stages(c.Config.Stages)
+	if err != nil {
+		return 0, err
+	}
+	if len(chosen) > 1 {
+		return 0, &cluster.UsageError{Message: fmt.Sprintf("layer %s has several stages; name one: %s", name, stageNames(chosen))}
+	}
+	r, err := run.Begin(ctx, c, "terraform")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = r.End(err) }()
+	s := chosen[0]
+	for _, other := range c.Config.Stages {
+		if err := c.CheckState(other.Name); err != nil {
+			return 0, err
+		}
+		st, err := r.ReadState(c.Dir.Stage(other.Name))
+		if err != nil {
+			return 0, err
+		}
+		r.Outputs.Set(other, run.RecordedOutputs(r.Cluster, other, st))
+	}
+	work, err := r.OpenWorkspace(s.Name, s.Layer)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, work.Close()) }()
+	override := r.Override(s)
+	inputs, diags := s.Inputs(r.Outputs.Scope(s))
+	if diags.HasErrors() {
+		return 0, diags
+	}
+	override.Inputs = inputs
+	if err := work.Root.Materialise(s.Module, override); err != nil {
+		return 0, err
+	}
+	if err := work.Root.Init(ctx); err != nil {
+		return 0, err
+	}
+	dir := c.Dir.Stage(s.Name)
+	if err := errors.Join(dir.Snapshot(), dir.Intent().Settle()); err != nil {
+		return 0, err
+	}
+	before, err := r.ReadState(dir)
+	if err != nil {
+		return 0, err
+	}
+	r.Emit(event.Event{Kind: event.StepStarted, Layer: s.Layer, Stage: s.Name, Step: "terraform"})
+	code, err = work.Root.Exec(ctx, args, stdin, stdout, stderr)
+	return code, errors.Join(err, recordMade(r, s, work), clearMachineIDs(r, dir, before))
+}
+
+// doubtMarks forgets by what a stage's machines are told from others if its state
+// has changed: they may have been replaced.
+func clearMachineIDs(r *run.Run, dir *state.Stage, before *state.State) error {
+	st, err := r.ReadState(dir)
+	if err != nil || st.SHA256 == before.SHA256 {
+		return err
+	}
+	return cluster.MachineIDsNote(dir).Clear()
+}
+
+// recordMade records a stage that a command made by hand, so that destroy finds it.
+func recordMade(r *run.Run, s *config.Stage, work *run.Workspace) error {
+	dir := r.Cluster.Dir.Stage(s.Name)
+	if _, err := dir.Record(); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	st, err := r.ReadState(dir)
+	if err != nil || !st.Exists {
+		return err
+	}
+	return run.RecordStage(r, s, work)
+}
+
+func stageNames(stages []*config.Stage) string {
+	names := make([]string, len(stages))
+	for i, s := range stages {
+		names[i] = s.Name
+	}
+	return strings.Join(names, ", ")
+}

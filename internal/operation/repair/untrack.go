@@ -1,0 +1,202 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// Forgetting is what would be removed from a stage's state.
+type UntrackPlan struct {
+	Stage, Layer string
+	Resources    []string // what castle would not know any more, in words
+
+	addresses []string        // as they were asked for
+	instances []string        // what they stand for
+	objects   []proxmox.Owned // what a destroy would ask the datacenter for
+	held      []string        // addresses that a destroy has taken out of the state and not proved
+	sum       string
+}
+
+// Forgettable returns what Forget would remove; nothing is changed. An address
+// stands for what Terraform takes it for: a resource with all its instances, a
+// module with all its resources. What a destroy has left over is in no state any
+// more, and is called what the destroy has called it: 421, local:421/disk.raw.
+// One that neither is known of is refused, and so is a state that cannot be read or that Terraform could not write.
+func PrepareUntrack(c *cluster.Cluster, stage string, addresses []string) (*UntrackPlan, error) {
+	p, err := c.RecordedStage(stage)
+	if err != nil {
+		return nil, err
+	}
+	dir := c.Dir.Stage(p.Name)
+	if err := c.CheckState(p.Name); err != nil {
+		return nil, err
+	}
+	sum, err := dir.StateDigest()
+	if err != nil {
+		return nil, err
+	}
+	st, err := dir.State()
+	if err != nil {
+		return nil, c.MaskError(err)
+	}
+	c.MaskOutputs(st)
+	owned, err := cluster.Owned(dir)
+	if err != nil {
+		return nil, err
+	}
+	held, err := cluster.Held(dir)
+	if err != nil {
+		return nil, err
+	}
+	f := &UntrackPlan{Stage: p.Name, Layer: p.Layer, sum: sum}
+	for _, address := range addresses {
+		if i := slices.IndexFunc(owned, func(t proxmox.Owned) bool { return t.ID() == address }); i >= 0 {
+			f.objects = append(f.objects, owned[i])
+			f.Resources = append(f.Resources, fmt.Sprintf("%s %s on node %s", owned[i].Kind, address, owned[i].Node))
+			continue
+		}
+		if slices.Contains(held, address) && !st.Has(address) {
+			f.held, f.Resources = append(f.held, address), append(f.Resources, address)
+			continue
+		}
+		if err := match(c, st, f, address); err != nil {
+			return nil, c.MaskError(err)
+		}
+		f.addresses = append(f.addresses, address)
+	}
+	for _, k := range cluster.Known(st) {
+		if slices.Contains(f.instances, k.Address) {
+			f.objects = append(f.objects, proxmox.OwnedBy([]gate.Known{k})...)
+		}
+	}
+	return f, nil
+}
+
+// Restorable reports whether a snapshot of the state leads back.
+func (f *UntrackPlan) Restorable() bool { return len(f.instances) > 0 }
+
+func match(c *cluster.Cluster, st *state.State, f *UntrackPlan, address string) error {
+	known, found := map[string]bool{}, false
+	for _, res := range st.Resources {
+		resource, _, _ := strings.Cut(res.Address, "[")
+		known[res.Address], known[resource] = true, true
+		if res.Address != address && !strings.HasPrefix(res.Address, address+"[") && !strings.HasPrefix(res.Address, address+".") {
+			continue
+		}
+		found = true
+		if !slices.Contains(f.instances, res.Address) {
+			f.instances = append(f.instances, res.Address)
+			f.Resources = append(f.Resources, c.Masker.Hide(describe(res)))
+		}
+	}
+	if found {
+		return nil
+	}
+	var names []string
+	for name := range known {
+		names = append(names, name)
+	}
+	return &cluster.UsageError{Message: fmt.Sprintf("stage %s: the state knows no %s%s\n  `castle state show %s %s` lists what it knows",
+		f.Stage, address, config.DidYouMean(address, names), c.Config.Name, f.Stage)}
+}
+
+// describe names a resource; of a virtual machine it says which one it is.
+func describe(res state.Resource) string {
+	id, ok := res.Attributes["vm_id"].(float64)
+	if !ok {
+		return res.Address
+	}
+	text := fmt.Sprintf("%s (VM %d", res.Address, int(id))
+	if node, ok := res.Attributes["node_name"].(string); ok {
+		text += " on node " + node
+	}
+	return text + ")"
+}
+
+// Forget carries out a Forgetting with Terraform's own state rm, under the
+// cluster's lock and with a snapshot before and after, unless the state has
+// changed since it was made.
+func Untrack(ctx context.Context, c *cluster.Cluster, f *UntrackPlan) (err error) {
+	r, err := run.Begin(ctx, c, "forget")
+	if err != nil {
+		return err
+	}
+	defer func() { err = r.End(err) }()
+	dir := r.Cluster.Dir.Stage(f.Stage)
+	if err := errors.Join(unchanged(dir, f.Stage, f.sum), r.Cluster.CheckState(f.Stage)); err != nil {
+		return err
+	}
+	if f.Restorable() {
+		if err := untrack(ctx, r, dir, f); err != nil {
+			return run.Failed(ctx, r, f.Layer, f.Stage, err)
+		}
+	}
+	if err := errors.Join(cluster.UntrackOwned(dir, f.objects), cluster.UntrackHeld(dir, append(f.held, f.instances...))); err != nil {
+		return err
+	}
+	r.Notice(fmt.Sprintf("stage %s: forgotten: %s", f.Stage, strings.Join(f.Resources, ", ")))
+	return nil
+}
+
+func untrack(ctx context.Context, r *run.Run, dir *state.Stage, f *UntrackPlan) (err error) {
+	rec, err := dir.Record()
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("a killed run has left no record of it; `%s` completes it: %w", r.Cluster.Command("create"), err)
+		}
+		return err
+	}
+	work, err := run.RecordedWorkspace(ctx, r, rec)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, work.Close()) }()
+	// The fingerprint stays: it has the state as it was, so that the stage is stale.
+	if err := errors.Join(dir.Snapshot(), dir.Intent().Settle()); err != nil {
+		return err
+	}
+	// The snapshot is the backup. Terraform insists on one of its own.
+	backup := filepath.Join(work.Root.Dir, "castle.backup")
+	args := append([]string{"state", "rm", "-backup=" + backup}, f.addresses...)
+	err = run.During("state rm", r.Step(f.Stage, f.Layer, "state rm", func() error {
+		code, err := work.Root.Exec(ctx, args, strings.NewReader(""), work.Root.Log, work.Root.Log)
+		if err == nil && code != 0 {
+			err = fmt.Errorf("exit code %d", code)
+		}
+		return err
+	}))
+	if err = errors.Join(err, dir.Snapshot()); err != nil {
+		return err
+	}
+	if err := os.Remove(backup); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return forgotten(dir, f)
+}
+
+// forgotten asks the state itself whether it knows any of it still.
+func forgotten(dir *state.Stage, f *UntrackPlan) error {
+	st, err := dir.State()
+	if err != nil {
+		return err
+	}
+	for _, res := range st.Resources {
+		if slices.Contains(f.instances, res.Address) {
+			return fmt.Errorf("the state still knows %s", res.Address)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+// Package seed writes the secrets that a cluster needs and its secret store lacks.
+package seed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/secretstore"
+	"github.com/ephemeral-castle/castle/internal/vault"
+)
+
+// Seeding is the secrets of a cluster, as whoever keeps them has them, and what is
+// to be added.
+type Seeding struct {
+	Collection *secretstore.Collection
+	Missing    []string // names without a value, optional ones, too
+
+	castle *cluster.Cluster
+}
+
+// Seeded is what became of a name.
+type Seeded struct {
+	Name     string `json:"name"`
+	Written  bool   `json:"written"` // now; else it was there already, or still is not
+	There    bool   `json:"there"`
+	Optional bool   `json:"optional"`
+}
+
+// Seed asks the keeper of the cluster's secrets which of them it lacks. Nothing is
+// changed, and no value is kept.
+func Prepare(ctx context.Context, c *cluster.Cluster) (*Seeding, error) {
+	collection, err := secretstore.Of(c.Config.Stages)
+	if err != nil {
+		return nil, &cluster.UsageError{Message: err.Error()}
+	}
+	there, err := collection.Read(ctx, c.Options.Environ)
+	for _, value := range there {
+		c.Masker.Add(value)
+	}
+	if err != nil {
+		return nil, c.MaskError(vaultProblem(err))
+	}
+	return &Seeding{Collection: collection, Missing: collection.Missing(there), castle: c}, nil
+}
+
+// Check says what is wrong with the secrets that are to be added: names that no
+// stage reads, and names that would still be missing, all at once.
+func (s *Seeding) Check(secrets map[string]string) error {
+	var wrong []string
+	for name, value := range secrets {
+		switch {
+		case !slices.Contains(s.Collection.Names, name):
+			wrong = append(wrong, name+": stage "+s.Collection.Stage+" reads no such secret; it reads "+strings.Join(s.Collection.Names, ", "))
+		case value == "":
+			wrong = append(wrong, name+": it is empty")
+		}
+	}
+	slices.Sort(wrong)
+	for _, name := range s.Missing {
+		if _, given := secrets[name]; !given && !s.Collection.Optional[name] {
+			wrong = append(wrong, name+": it is missing there, and not given")
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	return &cluster.UsageError{Message: "nothing was written to " + s.Collection.Where + "\n  " + strings.Join(wrong, "\n  ")}
+}
+
+// Write adds those of the secrets that are missing. What is there is never changed.
+func (s *Seeding) Write(ctx context.Context, secrets map[string]string) ([]Seeded, error) {
+	for _, value := range secrets {
+		s.castle.Masker.Add(value)
+	}
+	missing := map[string]string{}
+	for _, name := range s.Missing {
+		if value := secrets[name]; value != "" {
+			missing[name] = value
+		}
+	}
+	var kept []string
+	if len(missing) > 0 {
+		var err error
+		if kept, err = s.Collection.Add(ctx, s.castle.Options.Environ, missing); err != nil {
+			return nil, s.castle.MaskError(vaultProblem(err))
+		}
+	}
+	var all []Seeded
+	for _, name := range s.Collection.Names {
+		_, given := missing[name]
+		there := !slices.Contains(s.Missing, name) || slices.Contains(kept, name)
+		all = append(all, Seeded{Name: name, Written: given && !there, There: there || given, Optional: s.Collection.Optional[name]})
+	}
+	return all, nil
+}
+
+// unkept shows a Vault's problem as a preflight does.
+func vaultProblem(err error) error {
+	t := (*vault.Problem)(nil)
+	if !errors.As(err, &t) {
+		return err
+	}
+	text := fmt.Sprintf("%s: %s", t.Object, t.Reason)
+	for _, way := range t.Fixes {
+		text += "\n  - " + way
+	}
+	return errors.New(text)
+}

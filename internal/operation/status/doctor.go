@@ -1,0 +1,85 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/doctor"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/secret"
+	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
+
+// Doctor asks everything that a create of the cluster relies on, or of this machine
+// alone if o names none. It takes no lock, changes nothing and makes no state
+// directory. lab is where castle-lab is, empty if nowhere.
+func Doctor(ctx context.Context, o cluster.Options, lab string) (*doctor.Report, error) {
+	root, err := state.Root(o.StateDir, o.Environ)
+	if err != nil {
+		return nil, err
+	}
+	machine := doctor.Machine{
+		Environ: o.Environ, StateRoot: root, Lab: lab, Resolve: net.DefaultResolver.LookupHost,
+		Terraform: func(ctx context.Context) (terraform.Candidate, error) {
+			return terraform.Preview(ctx, filepath.Join(root, ".terraform"))
+		},
+	}
+	if o.Cluster == "" {
+		return doctor.OfMachine(ctx, machine)
+	}
+	patient, err := doctorTarget(ctx, o, root)
+	if err != nil {
+		return nil, err
+	}
+	return doctor.OfCluster(ctx, machine, patient)
+}
+
+// patient reads the cluster's configuration, and what its states say if it has any.
+func doctorTarget(ctx context.Context, o cluster.Options, root string) (doctor.Patient, error) {
+	configured, err := o.Load()
+	if err != nil {
+		return doctor.Patient{}, err
+	}
+	if err := cluster.OutOfTree(root, o.Repository); err != nil {
+		return doctor.Patient{}, err
+	}
+	masker := &secret.Masker{}
+	masker.Add(configured.Secrets()...)
+	p := doctor.Patient{
+		Name: configured.Name, Platform: configured.Platform, Stages: configured.Stages, Masker: masker, Plugins: filepath.Join(root, ".plugins"),
+		Known: func(*config.Stage) ([]gate.Known, error) { return nil, nil },
+		Began: func(*config.Stage) bool { return false },
+	}
+	if _, err := os.Stat(filepath.Join(root, configured.Name, configured.Platform)); errors.Is(err, fs.ErrNotExist) {
+		return p, nil
+	}
+	dir, err := state.Open(root, configured.Name, configured.Platform)
+	if err != nil {
+		return p, err
+	}
+	r := run.Observe(ctx, (&cluster.Cluster{Options: o, Config: configured, Dir: dir, Masker: masker}))
+	states, err := run.LastKnownStates(r)
+	if err != nil {
+		return p, r.Cluster.MaskError(err)
+	}
+	p.Outputs = r.Outputs.Scope(&config.Stage{}).Outputs
+	p.Stands = slices.ContainsFunc(configured.Stages, func(s *config.Stage) bool { return s.EndsCluster && len(states[s].Resources) > 0 })
+	p.Known = func(s *config.Stage) ([]gate.Known, error) {
+		marks, err := cluster.MachineIDs(dir.Stage(s.Name))
+		return cluster.Known(states[s], marks...), err
+	}
+	p.Began = func(s *config.Stage) bool {
+		_, err := dir.Stage(s.Name).Record()
+		return err == nil
+	}
+	return p, nil
+}

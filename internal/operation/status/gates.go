@@ -1,0 +1,187 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/diagnose"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// GateOptions say which gates are asked, and how.
+type GateOptions struct {
+	Of      string        // a stage's or a layer's name; empty: every stage's
+	Wait    bool          // until each is open or its time is over; else each is asked once
+	Timeout time.Duration // how long Wait waits for each; 0: as long as the gate says itself
+}
+
+// GateReport is what `castle gate` says of a cluster.
+type GateReport struct {
+	Cluster  string       `json:"cluster"`
+	Platform string       `json:"platform"`
+	Open     bool         `json:"open"` // no stage is missing and no gate closed
+	Stages   []StageGates `json:"stages"`
+}
+
+// StageGates is one stage's part of a GateReport.
+type StageGates struct {
+	Name  string `json:"name"`
+	Layer string `json:"layer"`
+	// Missing says why the stage's gates were not asked, if they were not:
+	// it was never created, or what it has said cannot be read.
+	Missing string       `json:"missing,omitempty"`
+	Gates   []GateStatus `json:"gates"`
+}
+
+// Gates asks the gates of the selected stages side by side. A stage that was
+// never created is not open and not waited for: no gate of it could ever open.
+//
+// It starts no Terraform, takes no lock and leaves no run behind. It changes
+// nothing that a run relies on (what a wait triggers is the cluster's own affair,
+// and nudging twice does no harm), so it may be used beside a create; and one
+// who asks every few seconds should find nothing but the answer.
+func Gates(ctx context.Context, c *cluster.Cluster, o GateOptions) (GateReport, error) {
+	report := GateReport{Cluster: c.Config.Name, Platform: c.Config.Platform, Open: true}
+	stages := c.Config.Stages
+	if o.Of != "" {
+		all := cluster.Refs(stages)
+		found := cluster.Match(all, o.Of)
+		if len(found) == 0 {
+			return report, unknownGates(c, o.Of, all)
+		}
+		stages = nil
+		for _, i := range found {
+			stages = append(stages, c.Config.Stages[i])
+		}
+	}
+	r := run.Observe(ctx, c)
+	states, err := run.LastKnownStates(r)
+	if err != nil {
+		return report, c.MaskError(err)
+	}
+	report.Stages = run.Each(stages, func(s *config.Stage) StageGates { return gatesOf(ctx, r, s, states[s], o) })
+	if ctx.Err() != nil {
+		return report, context.Cause(ctx)
+	}
+	report.Open = report.Closed() == nil
+	return report, nil
+}
+
+// notAsked says why no gates can be asked of what has this name.
+func unknownGates(c *cluster.Cluster, name string, all []cluster.StageRef) error {
+	for _, s := range c.Config.Disabled {
+		switch {
+		case s.Name != name:
+		case s.AskedBy != nil:
+			return &cluster.UsageError{Message: fmt.Sprintf("gate: stage %s is disabled, and stage %s asks its gates: castle gate %s %s", name, s.AskedBy.Name, c.Config.Name, s.AskedBy.Name)}
+		default:
+			return &cluster.UsageError{Message: fmt.Sprintf("gate: stage %s is disabled, and no stage asks its gates", name)}
+		}
+	}
+	return cluster.UnknownStage("gate", name, all)
+}
+
+// Closed is a *ClosedError unless everything is open.
+func (g GateReport) Closed() error {
+	all := &ClosedError{}
+	for _, s := range g.Stages {
+		if s.Missing != "" {
+			all.Missing = append(all.Missing, s.Name)
+			continue
+		}
+		all.Asked += len(s.Gates)
+		for _, one := range s.Gates {
+			if !one.Open {
+				all.Closed++
+			}
+		}
+	}
+	if all.Closed == 0 && len(all.Missing) == 0 {
+		return nil
+	}
+	return all
+}
+
+func gatesOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State, o GateOptions) StageGates {
+	one := StageGates{Name: s.Name, Layer: s.Layer, Gates: []GateStatus{}}
+	closed := make([]error, len(s.Gates))
+	switch {
+	case !st.Exists:
+		one.Missing = missing(r, s, st)
+		if o.Wait {
+			r.Notice(fmt.Sprintf("stage %s: %s", s.Name, one.Missing))
+		}
+	case o.Wait && len(s.Gates) > 0:
+		closed = waitAll(ctx, r, s, o.Timeout)
+	default:
+		closed = run.Each(s.Gates, func(g *config.Gate) error { return run.CheckGate(ctx, r, s, g) })
+	}
+	for i, g := range s.Gates {
+		answer := GateStatus{Name: g.Name(), Open: one.Missing == "" && closed[i] == nil, Reason: one.Missing}
+		if closed[i] != nil {
+			answer.Reason = strings.TrimPrefix(r.Cluster.Masker.Hide(closed[i].Error()), "gate "+g.Name()+": ")
+		}
+		one.Gates = append(one.Gates, answer)
+	}
+	return one
+}
+
+// missing says why a stage without a state has none.
+func missing(r *run.Run, s *config.Stage, st *state.State) string {
+	if st.Notice != "" {
+		return r.Cluster.Masker.Hide(st.Notice)
+	}
+	return fmt.Sprintf("never created; raise it with `castle create %s --to %s`", r.Cluster.Config.Name, s.Name)
+}
+
+// waitAll waits for a stage's gates as a create does, and returns for each why it
+// did not open. What may explain that is told, and not kept: there is no run to
+// keep it with.
+func waitAll(ctx context.Context, r *run.Run, s *config.Stage, timeout time.Duration) (closed []error) {
+	began := time.Now()
+	e := event.Event{Layer: s.Layer, Stage: s.Name, Step: "gates", Kind: event.StepStarted}
+	r.Emit(e)
+	closed = run.Each(s.Gates, func(g *config.Gate) error {
+		patient := *g
+		if timeout > 0 {
+			patient.Policy.Timeout = timeout
+		}
+		return run.WaitGate(ctx, r, s, &patient)
+	})
+	e.Kind, e.Seconds = event.StepEnded, time.Since(began).Seconds()
+	r.Emit(e)
+	if ctx.Err() != nil {
+		return closed
+	}
+	for _, f := range diagnose.Look(ctx, r, diagnose.Subject{Layer: s.Layer, Name: s.Name, Stage: s}, errors.Join(closed...)) {
+		r.Emit(event.Event{Kind: event.Diagnosed, Layer: s.Layer, Stage: s.Name, Gate: f.Gate, Diagnosis: &f.Report})
+	}
+	return closed
+}
+
+// ClosedError says that not everything is open that was asked.
+type ClosedError struct {
+	Closed, Asked int      // gates
+	Missing       []string // stages that could not be asked
+}
+
+func (e *ClosedError) Error() string {
+	var parts []string
+	switch {
+	case e.Closed == 1:
+		parts = append(parts, fmt.Sprintf("1 of %d gates is closed", e.Asked))
+	case e.Closed > 1:
+		parts = append(parts, fmt.Sprintf("%d of %d gates are closed", e.Closed, e.Asked))
+	}
+	if len(e.Missing) > 0 {
+		parts = append(parts, "could not be asked: "+strings.Join(e.Missing, ", "))
+	}
+	return strings.Join(parts, "; ")
+}

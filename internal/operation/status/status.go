@@ -1,0 +1,195 @@
+// Package status reports what a cluster is now: its stages, gates and outputs. It
+// changes nothing and starts no Terraform.
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/recovery"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// The states of a stage.
+const (
+	Absent      = "absent"      // never created, or destroyed
+	Ready       = "ready"       // up to date, every gate open
+	Stale       = "stale"       // what it depends on has changed since it was ready
+	Failed      = "failed"      // its last run failed, or a gate is closed now
+	Interrupted = "interrupted" // a run ended in the middle of it
+)
+
+// Status is what `castle status` says of a cluster.
+type Status struct {
+	Cluster  string             `json:"cluster"`
+	Platform string             `json:"platform"`
+	Stages   []StageStatus      `json:"stages"`
+	Unlisted []cluster.Unlisted `json:"unlisted,omitempty"` // that are recorded and not configured any more
+}
+
+// StageStatus is one stage's part of a Status.
+type StageStatus struct {
+	Name    string       `json:"name"`
+	Layer   string       `json:"layer"`
+	State   string       `json:"state"`
+	Changed []string     `json:"changed,omitempty"` // what makes it stale
+	Reason  string       `json:"reason,omitempty"`  // why it failed
+	Gates   []GateStatus `json:"gates"`
+}
+
+// GateStatus is what a gate answered when it was asked once.
+type GateStatus struct {
+	Name   string `json:"name"`
+	Open   bool   `json:"open"`
+	Reason string `json:"reason"`
+	// Recorded reports that the last run failed for this gate and this reason.
+	Recorded bool `json:"-"`
+}
+
+// AllReady reports whether every stage is ready.
+func (s Status) AllReady() bool {
+	for _, st := range s.Stages {
+		if st.State != Ready {
+			return false
+		}
+	}
+	return true
+}
+
+// Status asks every gate once and compares every stage with what it was when it
+// last became ready. It changes nothing and starts no Terraform.
+func Run(ctx context.Context, c *cluster.Cluster) (Status, error) {
+	all := Status{Cluster: c.Config.Name, Platform: c.Config.Platform}
+	r := run.Observe(ctx, c)
+	states, err := run.LastKnownStates(r)
+	if err != nil {
+		return all, c.MaskError(err)
+	}
+	if all.Unlisted, err = r.Cluster.UnlistedStages(); err != nil {
+		return all, c.MaskError(err)
+	}
+	all.Stages = make([]StageStatus, len(c.Config.Stages))
+	err = errors.Join(run.Each(c.Config.Stages, func(s *config.Stage) error {
+		one, err := statusOf(ctx, r, s, states[s])
+		for i, x := range c.Config.Stages {
+			if x == s {
+				all.Stages[i] = one
+			}
+		}
+		return err
+	})...)
+	if ctx.Err() != nil {
+		return all, context.Cause(ctx) // a question that was stopped is no answer
+	}
+	return all, c.MaskError(err)
+}
+
+func statusOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State) (StageStatus, error) {
+	one := StageStatus{Name: s.Name, Layer: s.Layer, State: Absent, Gates: []GateStatus{}}
+	dir := r.Cluster.Dir.Stage(s.Name)
+	rec, err := dir.Record()
+	if errors.Is(err, fs.ErrNotExist) {
+		return one, nil
+	}
+	if err != nil {
+		return one, err
+	}
+	old, err := dir.Fingerprint().Read()
+	if err != nil {
+		return one, err
+	}
+	var recorded runOutcome
+	if old == nil {
+		one.State, recorded = lastRun(r, rec)
+		one.Reason = recorded.failure
+		if one.State == Interrupted {
+			one.Reason = r.Cluster.Masker.Hide(recovery.Summary(dir, st))
+		}
+	} else if one.Changed, err = run.Changed(r, s, old); err != nil { // an input is not known any more
+		one.State, one.Reason = Stale, r.Cluster.Masker.Hide(err.Error())
+	} else if one.State = Ready; len(one.Changed) > 0 {
+		one.State = Stale
+	}
+	if st.Notice != "" { // it cannot be read
+		one.State, one.Reason = Failed, r.Cluster.Masker.Hide(st.Notice)
+	}
+	if !st.Exists {
+		return one, nil
+	}
+	for i, err := range run.Each(s.Gates, func(g *config.Gate) error { return run.CheckGate(ctx, r, s, g) }) {
+		g := GateStatus{Name: s.Gates[i].Name(), Open: err == nil}
+		if err != nil {
+			g.Reason = r.Cluster.Masker.Hide(err.Error())
+			g.Recorded = recorded.closed[g.Name] == g.Reason
+			if one.State == Ready {
+				one.State = Failed
+			}
+		}
+		one.Gates = append(one.Gates, g)
+	}
+	return one, nil
+}
+
+// lastRun says how the run that last touched a stage without making it ready
+// left it: failed with a reason, or in the middle; a run that is alive has not
+// left it yet.
+func lastRun(r *run.Run, rec state.Record) (string, runOutcome) {
+	if held := r.Cluster.Dir.Holder(); held != nil {
+		// A destroy leaves a stage's record as it was, so that only its journal says so.
+		if outcome(r, held.Run, rec.Name).started || held.Run == rec.Run {
+			text := fmt.Sprintf("run %s (process %d on %s) is working on it", held.Run, held.PID, held.Host)
+			return Stale, runOutcome{failure: text}
+		}
+	}
+	runs, err := r.Cluster.Dir.Runs()
+	if err != nil {
+		return Interrupted, runOutcome{}
+	}
+	for _, id := range runs {
+		if found := outcome(r, id, rec.Name); found.failure != "" {
+			return Failed, found
+		} else if found.started {
+			break
+		}
+	}
+	return Interrupted, runOutcome{}
+}
+
+// outcome is a stage's result in one run, from its journal.
+type runOutcome struct {
+	started bool
+	failure string            // empty unless it failed
+	closed  map[string]string // last reason of each gate that did not open
+}
+
+// outcome reads the journal of a run for what it did to a stage.
+func outcome(r *run.Run, run, stage string) runOutcome {
+	found := runOutcome{closed: map[string]string{}}
+	events, err := r.Cluster.Dir.Run(run).Events()
+	if err != nil {
+		return runOutcome{}
+	}
+	for _, e := range events {
+		if e.Stage != stage {
+			continue
+		}
+		switch e.Kind {
+		case event.StageStarted:
+			found.started = true
+		case event.GateClosed:
+			found.closed[e.Gate] = e.Text
+		case event.GateOpen:
+			delete(found.closed, e.Gate)
+		case event.StageFailed:
+			found.started, found.failure = true, e.Text
+			return found
+		}
+	}
+	return found
+}

@@ -1,0 +1,96 @@
+// Package topology is the graph of a cluster's stages: what waits for what, how long
+// the last complete create took, and its critical path.
+package topology
+
+import (
+	"slices"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+)
+
+// Graph is what `castle graph` shows of a cluster: its stages, what each waits for
+// and why, and how long the last complete create took. As JSON it is a promise to
+// scripts: fields may be added, none changes its meaning (docs/graph.md).
+type Graph struct {
+	Cluster  string  `json:"cluster"`
+	Platform string  `json:"platform"`
+	Stages   []Stage `json:"stages"` // by layer, and inside a layer as cluster.hcl lists them
+	Edges    []Edge  `json:"edges"`
+	Run      *Run    `json:"run"` // null: there is none to measure by
+}
+
+// GraphStage is one stage of a Graph.
+type Stage struct {
+	Name    string `json:"name"`
+	Layer   string `json:"layer"`
+	Source  string `json:"source"`
+	Summary string `json:"summary"`
+	Gates   []Gate `json:"gates"`
+	// Seconds is how long the run needed to make it ready without its late gates:
+	// null without a run, and where the run found nothing to do.
+	Seconds     *float64 `json:"seconds"`
+	GateSeconds *float64 `json:"late_gate_seconds,omitempty"` // and how long it waited for those
+	Critical    bool     `json:"critical"`                    // on the critical path
+}
+
+// GraphGate is a gate of a stage. A late one is judged only when other stages are
+// ready, too; nothing keeps its stage from being applied before.
+type Gate struct {
+	Name string `json:"name"`
+	Late bool   `json:"late"`
+}
+
+// GraphEdge says that To, or one late gate of To, waits for From: until it is
+// applied and all Gates, which are From's, are open.
+type Edge struct {
+	From       string   `json:"from"`
+	To         string   `json:"to"`
+	Late       string   `json:"late_gate,omitempty"` // the gate of To that waits; empty: the whole stage does
+	Values     []string `json:"values"`              // the outputs of From that flow: "platform.vip"
+	Needs      bool     `json:"needs"`               // `needs` names From's layer
+	Connection bool     `json:"connection"`          // To reaches the cluster through what From says
+	Gates      []string `json:"gates"`
+	Critical   bool     `json:"critical"` // on the critical path
+}
+
+// Graph draws up the graph of the cluster that o names. It reads configuration and
+// journals, takes no lock and makes no state directory.
+func Build(o cluster.Options) (*Graph, error) {
+	cluster, err := o.Load()
+	if err != nil {
+		return nil, err
+	}
+	g := &Graph{Cluster: cluster.Name, Platform: cluster.Platform, Stages: []Stage{}, Edges: []Edge{}}
+	for _, s := range cluster.Stages {
+		stage := Stage{Name: s.Name, Layer: s.Layer, Source: s.Source, Summary: s.Summary, Gates: []Gate{}}
+		g.addEdges(s.Edges(), s, "")
+		for _, own := range s.Gates {
+			late := len(own.Needs) > 0
+			stage.Gates = append(stage.Gates, Gate{own.Name(), late})
+			g.addEdges(own.Edges(), s, own.Name())
+		}
+		g.Stages = append(g.Stages, stage)
+	}
+	return g, g.measure(o, cluster)
+}
+
+// addEdges adds what a stage, or one late gate of it, waits for.
+func (g *Graph) addEdges(edges []config.Edge, to *config.Stage, late string) {
+	for _, e := range edges {
+		edge := Edge{
+			From: e.From.Name, To: to.Name, Late: late, Values: append([]string{}, e.Values...),
+			Needs: e.Ordered, Connection: e.Connects, Gates: []string{},
+		}
+		for _, own := range e.From.Gates {
+			edge.Gates = append(edge.Gates, own.Name())
+		}
+		g.Edges = append(g.Edges, edge)
+	}
+}
+
+// stage returns the stage of a name.
+func (g *Graph) stage(name string) *Stage {
+	i := slices.IndexFunc(g.Stages, func(s Stage) bool { return s.Name == name })
+	return &g.Stages[i]
+}

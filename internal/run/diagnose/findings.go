@@ -1,0 +1,92 @@
+package diagnose
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/run"
+)
+
+// findings lists what of a stage's error can be explained.
+func findings(ctx context.Context, r *run.Run, s Subject, err error) []*run.Finding {
+	closed := closedGates(err)
+	if out := (run.TimeoutError{}); len(closed) == 0 && errors.As(err, &out) {
+		closed = closedNow(ctx, r, s) // the whole stage had no more time, whatever its gates have
+	}
+	var all []*run.Finding
+	for _, closed := range closed {
+		for _, g := range s.gates() {
+			switch {
+			case g.Name() != closed.Gate:
+			case closed.Finding != nil:
+				all = append(all, closed.Finding)
+			default:
+				all = append(all, &run.Finding{Gate: g.Name(), Kind: gate.KindOf(closed), Report: run.Waited(g, closed), Ask: inspectGate(r, s.Stage, g)})
+			}
+		}
+	}
+	if step := (*run.StepError)(nil); len(all) == 0 && errors.As(err, &step) {
+		all = append(all, &run.Finding{Report: stepReport(s.Name, step), Ask: inspectStep(r, s, step)})
+	}
+	return all
+}
+
+// closedNow asks a stage's gates once more.
+func closedNow(ctx context.Context, r *run.Run, s Subject) []*run.GateError {
+	var closed []*run.GateError
+	for i, err := range run.Each(s.gates(), func(g *config.Gate) error { return run.CheckGate(ctx, r, s.Stage, g) }) {
+		if err != nil {
+			closed = append(closed, &run.GateError{Gate: s.gates()[i].Name(), Err: err})
+		}
+	}
+	return closed
+}
+
+func (s Subject) gates() []*config.Gate {
+	if s.Stage == nil {
+		return nil
+	}
+	return s.Stage.Gates
+}
+
+// closedGates returns the gates that an error joins.
+func closedGates(err error) []*run.GateError {
+	if closed, ok := err.(*run.GateError); ok { //nolint:errorlint // each level is looked at in turn
+		return []*run.GateError{closed}
+	}
+	switch wrapping := err.(type) { //nolint:errorlint // likewise
+	case interface{ Unwrap() []error }:
+		var all []*run.GateError
+		for _, e := range wrapping.Unwrap() {
+			all = append(all, closedGates(e)...)
+		}
+		return all
+	case interface{ Unwrap() error }:
+		return closedGates(wrapping.Unwrap())
+	}
+	return nil
+}
+
+// together makes one finding of those that have the same cause: a Pod that does
+// not start closes several gates, and is one thing to mend.
+func Group(findings []*run.Finding) []*run.Finding {
+	var all []*run.Finding
+	for _, f := range findings {
+		same := slices.IndexFunc(all, func(x *run.Finding) bool { return x.Report.Cause == f.Report.Cause })
+		if f.Report.Cause == "" || same < 0 {
+			all = append(all, f)
+			continue
+		}
+		first := all[same]
+		first.Report.Waited += "; gate " + f.Gate + " waits for the same"
+		files := map[string][]byte{}
+		maps.Copy(files, f.Found.Files)
+		maps.Copy(files, first.Found.Files)
+		first.Found.Files = files
+	}
+	return all
+}

@@ -1,0 +1,99 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+)
+
+// LeftoverError says what still exists after everything was deleted, or, of
+// Things, is not proved to be gone.
+type LeftoverError struct {
+	Left   []string
+	Things []event.OwnedObject
+	After  string // the command; "destroy" if empty
+}
+
+func (e *LeftoverError) Error() string {
+	after := cmp.Or(e.After, "destroy")
+	if len(e.Things) == 0 {
+		return "left over after " + after + ": " + strings.Join(e.Left, ", ")
+	}
+	return fmt.Sprintf("left over after %s, or not proved gone; the same command asks again:", after) + ListObjects(e.Things)
+}
+
+// fullDisk adds the way out to an error of the state directory's disk, which has
+// no room left for castle, or for Terraform, which names the file. A disk in the
+// datacenter may be full, too.
+func fullDisk(err error, dir string) error {
+	if err == nil {
+		return nil
+	}
+	full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	if text := err.Error(); !full && (!strings.Contains(text, syscall.ENOSPC.Error()) || !strings.Contains(text, dir)) {
+		return err
+	}
+	return fmt.Errorf("%w\n  the disk of the state directory %s is full: make room there and give the same command again; "+
+		"it finds what this run has made", err, dir)
+}
+
+// failed tells how a stage failed and names its error and, where Terraform has
+// said something, the log that has all of it. A stage that was stopped with its
+// run has not failed: the run's own error says it all.
+func Failed(ctx context.Context, r *Run, layer, stage string, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		r.Emit(event.Event{Kind: event.StageStopped, Layer: layer, Stage: stage})
+		return context.Cause(ctx)
+	}
+	r.Emit(event.Event{Kind: event.StageFailed, Layer: layer, Stage: stage, Text: err.Error()})
+	path := r.Files.LogPath(stage)
+	if info, statErr := os.Stat(path); statErr != nil || info.Size() == 0 {
+		return fmt.Errorf("stage %s: %w", stage, err)
+	}
+	return fmt.Errorf("stage %s: %w\n  log: %s", stage, err, path)
+}
+
+// during says which step an error comes from; nil stays nil.
+func During(step string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &StepError{step, err}
+}
+
+// stepError is what Terraform said in one of a stage's steps.
+type StepError struct {
+	Step string
+	Err  error
+}
+
+func (e *StepError) Error() string { return e.Step + ": " + e.Err.Error() }
+
+func (e *StepError) Unwrap() error { return e.Err }
+
+// listed is a line for each thing, with the way out below it.
+func ListObjects(things []event.OwnedObject) string {
+	var b strings.Builder
+	for _, t := range things {
+		fmt.Fprintf(&b, "\n  %s %s", t.Kind, t.ID)
+		if t.Where != "" {
+			fmt.Fprintf(&b, " on %s", t.Where)
+		}
+		switch {
+		case t.Reason != "":
+			fmt.Fprintf(&b, ": %s", t.Reason)
+		case t.Gone:
+			b.WriteString(": gone")
+		}
+		if t.Fix != "" {
+			fmt.Fprintf(&b, "\n    - %s", t.Fix)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,138 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+// GateError is a gate that did not open, with the stage that it belongs to.
+type GateError struct {
+	Gate string
+	Err  error
+
+	Finding *Finding // what its surroundings said when it was given up; may be nil
+}
+
+func (e *GateError) Error() string { return e.Err.Error() }
+
+func (e *GateError) Unwrap() error { return e.Err }
+
+// gateOf binds a stage's gate to the cluster and to what the stages have said.
+func BindGate(r *Run, s *config.Stage, g *config.Gate) (gate.Gate, error) {
+	values, diags := g.Values(r.Outputs.Scope(s))
+	if diags.HasErrors() {
+		return gate.Gate{}, diags
+	}
+	return g.Type.New(g.Name(), r.Outputs.Target(), values)
+}
+
+// ask asks each gate once, side by side, and returns the first closed one in
+// the order of the stage's file, nil if all are open.
+func FirstClosedGate(ctx context.Context, r *Run, s *config.Stage, gates []*config.Gate) *GateError {
+	for i, err := range Each(gates, func(g *config.Gate) error { return CheckGate(ctx, r, s, g) }) {
+		if err != nil {
+			return &GateError{Gate: gates[i].Name(), Err: err}
+		}
+	}
+	return nil
+}
+
+func CheckGate(ctx context.Context, r *Run, s *config.Stage, g *config.Gate) error {
+	bound, err := BindGate(r, s, g)
+	if err != nil {
+		return err
+	}
+	return bound.Check(ctx)
+}
+
+// judge waits until every gate is open.
+func WaitGates(ctx context.Context, r *Run, s *config.Stage, gates []*config.Gate) error {
+	if len(gates) == 0 {
+		return nil
+	}
+	return r.Step(s.Name, s.Layer, "gates", func() error {
+		return errors.Join(Each(gates, func(g *config.Gate) error { return WaitGate(ctx, r, s, g) })...)
+	})
+}
+
+func WaitGate(ctx context.Context, r *Run, s *config.Stage, g *config.Gate) error {
+	bound, err := BindGate(r, s, g)
+	if err != nil {
+		return &GateError{Gate: g.Name(), Err: err}
+	}
+	return WaitBound(ctx, r, s, g, bound)
+}
+
+// waitFor waits for a gate that is bound already, and explains one that it gives up.
+func WaitBound(ctx context.Context, r *Run, s *config.Stage, g *config.Gate, bound gate.Gate) error {
+	err := gate.Wait(ctx, bound, g.Policy, r.listener(event.Event{Layer: s.Layer, Stage: s.Name, Gate: g.Name()}))
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return err // the run was stopped, not the gate closed
+	}
+	closed := &GateError{Gate: g.Name(), Err: err}
+	closed.Finding = diagnoseNow(ctx, g, bound, closed)
+	return closed
+}
+
+// listen makes events of what a wait learns and does; of holds whose it is.
+func (r *Run) listener(of event.Event) gate.Listener {
+	say := func(kind event.Kind, text string) {
+		e := of
+		e.Kind, e.Text = kind, text
+		r.Emit(e)
+	}
+	return gate.Listener{
+		Answer: func(closed error) {
+			if closed == nil {
+				say(event.GateOpen, "")
+				return
+			}
+			say(event.GateClosed, closed.Error())
+		},
+		Reconcile: func(did string, err error) {
+			if did != "" {
+				say(event.ReconcileTriggered, did)
+			}
+			if err != nil {
+				say(event.ReconcileTriggered, "cannot trigger a reconcile: "+err.Error())
+			}
+		},
+	}
+}
+
+// each calls do for all items side by side and returns the answers in their order.
+func Each[T, R any](items []T, do func(T) R) []R {
+	answers := make([]R, len(items))
+	var all sync.WaitGroup
+	for i, item := range items {
+		all.Go(func() { answers[i] = do(item) })
+	}
+	all.Wait()
+	return answers
+}
+
+type TimeoutError struct{ After time.Duration }
+
+func (e TimeoutError) Error() string { return "timed out after " + e.After.String() }
+
+func StageNeeds(s *config.Stage) []*config.Stage { return s.Needs }
+
+// lateGates are the gates that wait for other stages than their own.
+func DeferredGates(s *config.Stage) []*config.Gate {
+	return slices.DeleteFunc(slices.Clone(s.Gates), func(g *config.Gate) bool { return len(g.Needs) == 0 })
+}
+
+// earlyGates are the gates that are judged as soon as their stage is applied.
+func ImmediateGates(s *config.Stage) []*config.Gate {
+	return slices.DeleteFunc(slices.Clone(s.Gates), func(g *config.Gate) bool { return len(g.Needs) > 0 })
+}

@@ -1,0 +1,144 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+)
+
+// reminder is how often an interrupted run says what it still waits for.
+const reminder = 10 * time.Second
+
+// interrupts counts how often a run was interrupted.
+type interrupts struct {
+	mu    sync.Mutex
+	times int
+	ended chan struct{} // closed when the run has ended
+}
+
+// activate lets signal handlers find the run.
+func (r *Run) activate() {
+	r.interrupts.ended = make(chan struct{})
+	r.Cluster.SetActive(r)
+}
+
+func (r *Run) deactivate() {
+	r.Cluster.SetActive(nil)
+	close(r.interrupts.ended)
+}
+
+// Interrupt reports what ending the run would cost, which depends on how often
+// the user has interrupted it, and repeats it until the run has ended.
+func (r *Run) Interrupt(times int) {
+	r.interrupts.mu.Lock()
+	first := r.interrupts.times == 0
+	r.interrupts.times = times
+	r.interrupts.mu.Unlock()
+	r.reportInterrupt(event.Interrupted, times)
+	if first {
+		go remind(r, r.interrupts.ended)
+	}
+}
+
+// Kill ends every Terraform of the run at once, with its providers.
+func (r *Run) Kill(ctx context.Context) error { return r.workspaces.kill(ctx) }
+
+// remind says again and again what an interrupted run waits for, until it has ended.
+func remind(r *Run, ended <-chan struct{}) {
+	again := time.NewTicker(reminder)
+	defer again.Stop()
+	for {
+		select {
+		case <-ended:
+			return
+		case <-again.C:
+			r.interrupts.mu.Lock()
+			times := r.interrupts.times
+			r.interrupts.mu.Unlock()
+			r.reportInterrupt(event.Waiting, times)
+		}
+	}
+}
+
+func (r *Run) reportInterrupt(kind event.Kind, times int) {
+	works := r.running()
+	if kind == event.Waiting && len(works) == 0 {
+		return // it is about to end
+	}
+	said := event.Interruption{Times: times, Operations: works}
+	r.Emit(event.Event{Kind: kind, Text: interruptText(kind, said), Interruption: &said})
+}
+
+// answer is what a user is told who has interrupted a run.
+func interruptText(kind event.Kind, i event.Interruption) string {
+	changing := slices.DeleteFunc(slices.Clone(i.Operations), func(w event.Operation) bool { return !mayChange(w.Command) })
+	switch {
+	case kind == event.Waiting:
+		return "still waiting for Terraform" + listWork(i.Operations)
+	case i.Times == 1 && len(i.Operations) == 0:
+		return "interrupted; Terraform is at nothing now, and nothing new is started"
+	case i.Times == 1:
+		return "interrupted; Terraform finishes what it has begun and saves its state" + listWork(i.Operations)
+	case i.Times == 2 && len(changing) == 0:
+		return "still waiting for Terraform; a third interrupt kills it, and nothing is lost" + listWork(i.Operations)
+	case i.Times == 2:
+		return "still waiting for Terraform; a third interrupt kills it, and what it is at now would be missing in its state " +
+			"or be half-made (the same command looks for it)" + listWork(changing)
+	case len(changing) == 0:
+		return "killed; nothing was lost"
+	default:
+		return "killed; what Terraform was at may be missing in its state or be half-made (the same command looks for it)" + listWork(changing)
+	}
+}
+
+// changes reports whether a Terraform command may change something. What the user
+// has run by hand may.
+func mayChange(command string) bool {
+	return !slices.Contains([]string{"init", "plan", "show"}, command)
+}
+
+// list is one line for each thing that Terraform is at.
+func listWork(works []event.Operation) string {
+	if len(works) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString(":")
+	for _, w := range works {
+		what := "terraform " + w.Command
+		if w.Address != "" {
+			what = w.Action + " " + w.Address
+		}
+		fmt.Fprintf(&b, "\n  %s/%s: %s since %s (%s)", w.Layer, w.Stage, what,
+			w.Since.Format(time.TimeOnly), time.Since(w.Since).Round(time.Second))
+	}
+	return b.String()
+}
+
+// works are the things that Terraform is at, the oldest first.
+func (r *workspaces) running() []event.Operation {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := []event.Operation{}
+	for _, w := range r.all {
+		doing := w.Root.Operation()
+		if doing == nil {
+			continue
+		}
+		one := event.Operation{Layer: w.layer, Stage: w.stage, Command: doing.Command, Since: doing.Since}
+		if len(doing.Resources) == 0 {
+			all = append(all, one)
+		}
+		for _, b := range doing.Resources {
+			one.Address, one.Action, one.Since = b.Address, b.Action, b.Since
+			all = append(all, one)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b event.Operation) int { return a.Since.Compare(b.Since) })
+	return all
+}

@@ -1,0 +1,172 @@
+package run
+
+import (
+	"errors"
+	"maps"
+	"path/filepath"
+	"sync"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/secret"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// export writes the kubeconfig and talosconfig that the platform said to the
+// state directory, where the generated providers read them, and copies them to
+// the cluster's configs folder for its user.
+func export(r *Run) error {
+	target := r.Outputs.Target()
+	for _, file := range []struct {
+		path string
+		data []byte
+	}{
+		{r.Cluster.Dir.Kubeconfig(), target.Kubeconfig},
+		{r.Cluster.Dir.Talosconfig(), target.Talosconfig},
+	} {
+		if file.data == nil {
+			continue
+		}
+		for _, path := range []string{file.path, filepath.Join(r.Cluster.ConfigsDir(), filepath.Base(file.path))} {
+			if err := cluster.ReplaceFile(path, file.data); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// outputs are what the stages of a run have said so far. Each stage's outputs
+// are read once, from its state file, when it has been applied.
+type Outputs struct {
+	masker *secret.Masker
+
+	mu     sync.RWMutex
+	layers map[string]map[string]cty.Value // the layer's outputs, its stages' merged
+	stages map[string]map[string]cty.Value
+}
+
+func NewOutputs(masker *secret.Masker) *Outputs {
+	return &Outputs{masker: masker, layers: map[string]map[string]cty.Value{}, stages: map[string]map[string]cty.Value{}}
+}
+
+// put replaces what a stage said. Sensitive values are masked from now on.
+func (o *Outputs) Set(s *config.Stage, said map[string]state.Output) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	values := map[string]cty.Value{}
+	layer := maps.Clone(o.layers[s.Layer])
+	if layer == nil {
+		layer = map[string]cty.Value{}
+	}
+	for name := range o.stages[s.Name] {
+		delete(layer, name)
+	}
+	for name, out := range said {
+		if out.Sensitive || s.Outputs[name].Sensitive {
+			o.masker.Add(cluster.StringsIn(out.Value)...)
+		}
+		values[name], layer[name] = out.Value, out.Value
+	}
+	o.stages[s.Name], o.layers[s.Layer] = values, layer
+}
+
+// outputsOf are what a stage has said by its state. One whose last apply was not
+// good, or was another module's, may not have come to an output.
+func RecordedOutputs(c *cluster.Cluster, s *config.Stage, st *state.State) map[string]state.Output {
+	dir := c.Dir.Stage(s.Name)
+	rec, recorded := dir.Record()
+	ready, err := dir.Fingerprint().Read()
+	module, digested := state.Digest(s.Module)
+	if errors.Join(recorded, err, digested) != nil || ready == nil || rec.Module != module {
+		return st.Outputs
+	}
+	return WithNulls(s, st.Outputs)
+}
+
+// withNulls adds the outputs that are null: Terraform keeps none of those.
+func WithNulls(s *config.Stage, said map[string]state.Output) map[string]state.Output {
+	all := map[string]state.Output{}
+	maps.Copy(all, said)
+	for name := range s.Outputs {
+		if _, is := all[name]; !is {
+			all[name] = state.Output{Value: cty.NullVal(cty.DynamicPseudoType)}
+		}
+	}
+	return all
+}
+
+// scope is what expressions of s may see now.
+func (o *Outputs) Scope(s *config.Stage) config.Scope {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return config.Scope{Outputs: maps.Clone(o.layers), Self: o.stages[s.Name]}
+}
+
+// target is the cluster as its platform describes it so far.
+func (o *Outputs) Target() gate.Target {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	text := func(name string) []byte {
+		v, ok := o.layers[cluster.PlatformLayer][name]
+		if !ok || !v.IsKnown() || v.IsNull() || v.Type() != cty.String {
+			return nil
+		}
+		return []byte(v.AsString())
+	}
+	return gate.Target{Kubeconfig: text(cluster.KubeconfigOutput), Talosconfig: text(cluster.TalosconfigOutput)}
+}
+
+// hide makes the stage's sensitive inputs secret in everything that is written from now on.
+func (r *Run) MaskInputs(s *config.Stage, inputs map[string]cty.Value) {
+	for name, v := range inputs {
+		if s.Variables[name].Sensitive {
+			r.Cluster.Masker.Add(cluster.StringsIn(v)...)
+		}
+	}
+}
+
+// readState reads a stage's state and tells the user what had to be repaired.
+func (r *Run) ReadState(dir *state.Stage) (*state.State, error) {
+	st, err := dir.State()
+	if err != nil {
+		return nil, err
+	}
+	if st.Notice != "" {
+		r.Notice(st.Notice)
+	}
+	return st, nil
+}
+
+// hear reads a stage's outputs after it was applied.
+func (r *Run) ReadOutputs(s *config.Stage) error {
+	st, err := r.ReadState(r.Cluster.Dir.Stage(s.Name))
+	if err != nil {
+		return err
+	}
+	r.Outputs.Set(s, WithNulls(s, st.Outputs))
+	if s.Layer == cluster.PlatformLayer {
+		return export(r)
+	}
+	return nil
+}
+
+// recall reads the states of all stages and what they have said, as far as that
+// can be read; where it cannot, the state's Notice says why.
+func LastKnownStates(r *Run) (map[*config.Stage]*state.State, error) {
+	states := map[*config.Stage]*state.State{}
+	for _, s := range r.Cluster.Config.Stages {
+		st, err := r.Cluster.Dir.Stage(s.Name).LastKnown()
+		if unreadable := new(state.UnreadableError); errors.As(err, &unreadable) {
+			st = &state.State{Notice: err.Error()}
+		} else if err != nil {
+			return nil, err
+		}
+		states[s] = st
+		r.Outputs.Set(s, RecordedOutputs(r.Cluster, s, st))
+	}
+	return states, nil
+}

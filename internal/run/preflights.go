@@ -1,0 +1,210 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/process"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// question is what is asked to know whether an adoption has anything to import.
+func Question(r *Run, s *config.Stage, a *config.Adopt) (gate.Exists, error) {
+	values, diags := a.Exists.Values(s, r.Outputs.Scope(s))
+	if diags.HasErrors() {
+		return gate.Exists{}, diags
+	}
+	target := r.Outputs.Target()
+	target.Environ = r.Cluster.Options.Environ
+	return a.Exists.Type.New(a.Exists.Name(), target, values)
+}
+
+// PreflightError says that a stage was not started because something stands
+// where it would build.
+type PreflightError struct {
+	Preflight string
+	Foreign   []gate.Foreign
+	Terraform string // the command that runs Terraform on the stage, up to its "--"
+	Forget    string // the command that forgets a resource of the stage, up to its address
+	First     string // the command that it needs before it, if any
+}
+
+func (e *PreflightError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "preflight %s:", e.Preflight)
+	for _, f := range e.Foreign {
+		fmt.Fprintf(&b, "\n  %s", f.What)
+		if f.Why != "" {
+			fmt.Fprintf(&b, "\n    %s", f.Why)
+		}
+		for _, way := range f.Fixes {
+			fmt.Fprintf(&b, "\n    - %s", way)
+		}
+		if f.Import != nil {
+			b.WriteString("\n    - if it is this cluster's own after all, import it:")
+			b.WriteString(e.commands("import " + process.Quote(f.Import.Address) + " " + f.Import.ID))
+		}
+		if f.Untrack != "" {
+			fmt.Fprintf(&b, "\n    - if it is gone for good, forget it:\n      %s %s", e.Forget, process.Quote(f.Untrack))
+		}
+		if f.ConflictsWith != "" {
+			b.WriteString("\n    - if what the state knows instead is gone for good, forget that:")
+			b.WriteString(e.commands("state rm " + process.Quote(f.ConflictsWith)))
+		}
+	}
+	return b.String()
+}
+
+// commands are the lines to paste for what Terraform is to do.
+func (e *PreflightError) commands(terraform string) string {
+	text := "\n      " + e.Terraform + " " + terraform
+	if e.First != "" {
+		text = "\n      " + e.First + text
+	}
+	return text
+}
+
+// claims says which of the things that only the state is missing to be the stage's
+// own may be taken: those that a run was making when it was cut short, or all if
+// the user says so. Anything else of the same name and tags may be another castle's.
+func ownership(r *Run, s *config.Stage, adopts bool) (func(gate.Own) bool, error) {
+	if adopts {
+		return func(gate.Own) bool { return true }, nil
+	}
+	intent, err := r.Cluster.Dir.Stage(s.Name).Intent().Read()
+	return func(own gate.Own) bool { return intent.Covers(own.Import.Address, own.Import.ID) }, err
+}
+
+// refuse is nil if nothing stands in the way of a stage.
+func Refuse(r *Run, s *config.Stage, p *config.Preflight, findings gate.Inspection, adopts bool) error {
+	inTheWay := slices.Concat(findings.Unusable, findings.Foreign)
+	claimed, err := ownership(r, s, adopts)
+	if err != nil {
+		return err
+	}
+	for _, own := range findings.Ours {
+		if !claimed(own) {
+			own.AsForeign.Fixes = append([]string{"take it over as it is: " + r.Cluster.Command("create") + " --adopt"}, own.AsForeign.Fixes...)
+			inTheWay = append(inTheWay, own.AsForeign)
+		}
+	}
+	if len(inTheWay) == 0 {
+		return nil
+	}
+	for i, f := range inTheWay {
+		if f.Nuke != "" {
+			inTheWay[i].Fixes = append(slices.Clone(f.Fixes), "delete it: "+nukeCommand(r, s, p, f.Nuke))
+		}
+	}
+	e := &PreflightError{Preflight: p.Name(), Foreign: inTheWay, Terraform: r.Cluster.TerraformCommand(s.Name), Forget: r.Cluster.UntrackCommand(s.Name)}
+	var missing []string
+	for _, need := range s.Needs {
+		st, err := r.ReadState(r.Cluster.Dir.Stage(need.Name))
+		if err != nil {
+			return err
+		}
+		if !st.Exists {
+			missing = append(missing, need.Name)
+		}
+	}
+	if len(missing) > 0 {
+		e.First = fmt.Sprintf("%s --only %s", r.Cluster.Command("create"), strings.Join(missing, ","))
+	}
+	return e
+}
+
+// nukeCommand deletes machines by their ids. Where nothing was recorded of the
+// cluster yet, nuke has to be told where they are.
+func nukeCommand(r *Run, s *config.Stage, p *config.Preflight, ids string) string {
+	command := r.Cluster.CommandLine("nuke") + " --vmid-range " + ids
+	if rec, err := r.Cluster.Dir.Stage(s.Name).Record(); err == nil && len(rec.Preflights) > 0 {
+		return command + " --cluster " + r.Cluster.Options.Cluster
+	}
+	values, diags := p.Values(s, r.Outputs.Scope(s))
+	if diags.HasErrors() {
+		return command
+	}
+	return command + " --endpoint " + gate.Values(values).String("endpoint") + ", with the API token in PROXMOX_VE_API_TOKEN"
+}
+
+// inspect asks one preflight of a stage.
+func Inspect(ctx context.Context, r *Run, s *config.Stage, p *config.Preflight) (gate.Inspection, error) {
+	scope := r.Outputs.Scope(s)
+	if inputs, diags := s.Inputs(scope); !diags.HasErrors() {
+		r.MaskInputs(s, inputs)
+	}
+	values, diags := p.Values(s, scope)
+	if diags.HasErrors() {
+		return gate.Inspection{}, diags
+	}
+	preflight, err := p.Type.New(p.Name(), gate.Target{Environ: r.Cluster.Options.Environ}, values)
+	if err != nil {
+		return gate.Inspection{}, err
+	}
+	st, err := r.ReadState(r.Cluster.Dir.Stage(s.Name))
+	if err != nil {
+		return gate.Inspection{}, err
+	}
+	all, err := ExpectedResources(r.Cluster.Dir.Stage(s.Name), st)
+	if err != nil {
+		return gate.Inspection{}, err
+	}
+	return preflight.Inspect(ctx, all, r.Notice)
+}
+
+// expected lists what a stage's preflights may find again: what its state knows,
+// with the marks; what a run was making when it was cut short; and what the state
+// knew when a destroy began that has not proved it all.
+func ExpectedResources(dir *state.Stage, st *state.State) ([]gate.Known, error) {
+	marks, err := cluster.MachineIDs(dir)
+	if err != nil {
+		return nil, err
+	}
+	intent, err := dir.Intent().Read()
+	if err != nil {
+		return nil, err
+	}
+	held, err := cluster.Held(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range intent.InFlight(st.Has) {
+		held = append(held, c.Address)
+	}
+	all := cluster.Known(st, marks...)
+	for _, address := range held {
+		if !st.Has(address) {
+			all = append(all, gate.Known{Address: address})
+		}
+	}
+	return all, nil
+}
+
+// letGo takes out of the state what is not the stage's any more.
+func Untrack(ctx context.Context, r *Run, at cluster.StageRef, work *Workspace, lost []string) error {
+	st, err := r.ReadState(r.Cluster.Dir.Stage(at.Name))
+	if err != nil {
+		return err
+	}
+	lost = slices.DeleteFunc(slices.Clone(lost), func(address string) bool { return !st.Has(address) })
+	if len(lost) == 0 {
+		return nil
+	}
+	r.Notice(fmt.Sprintf("%s: not what the stage has left it any more: %s", at.Name, strings.Join(lost, ", ")))
+	return r.Step(at.Name, at.Layer, "state rm", func() error { return work.Root.Untrack(ctx, lost) })
+}
+
+func Import(ctx context.Context, r *Run, stage, layer string, work *Workspace, one gate.Import) error {
+	err := r.Step(stage, layer, "import", func() error { return work.Root.Import(ctx, one.Address, one.ID) })
+	if err != nil {
+		return fmt.Errorf("import %s as %s: %w", one.What, one.Address, err)
+	}
+	r.Emit(event.Event{Kind: event.Resource, Layer: layer, Stage: stage, Address: one.Address, Action: "import", Text: one.What})
+	return nil
+}

@@ -1,0 +1,37 @@
+package run
+
+import (
+	"io/fs"
+	"os"
+	"testing"
+	"testing/fstest"
+
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+func TestTheRecordedModuleAndItsInputsSurviveAKillWhileItIsReplaced(t *testing.T) {
+	cluster, err := state.Open(t.TempDir(), "blue", "proxmox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := cluster.Stage("metallb")
+	for _, text := range []string{"# first", "# second"} {
+		if err := keepModule(dir, fstest.MapFS{"main.tf": {Data: []byte(text)}}, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Killed between the two steps: the old copy is gone, the new one not in its place.
+	if err := os.Rename(modulePath(dir), modulePath(dir)+nextSuffix); err != nil {
+		t.Fatal(err)
+	}
+	module, inputs, err := RecordedModule(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := fs.ReadFile(module, "main.tf"); err != nil || string(got) != "# second" {
+		t.Errorf("got %q, %v; want the module that was about to be applied", got, err)
+	}
+	if string(inputs) != "# second" {
+		t.Errorf("got the inputs %q, want those of that module", inputs)
+	}
+}

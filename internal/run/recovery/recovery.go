@@ -1,0 +1,118 @@
+// Package recovery finds what a run was changing when it was cut short, and imports
+// what exists into the stage's state. The next run does so, whether it creates or
+// destroys, and from then on Terraform changes, replaces or destroys the object like
+// any other. Machines are the exception: the preflights find those, by more than an id.
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
+
+// What was being made when a run was cut short is looked for by the next one,
+// whether it creates or destroys, and what exists becomes the stage's own by a
+// `terraform import`. From then on it is changed, replaced or destroyed like
+// everything else. Machines are the one exception: the preflights find those, by
+// more than their id.
+
+// inFlight is what a stage's intent says that its state does not know, as far as
+// it can be anywhere but in the state.
+func InFlight(dir *state.Stage, st *state.State) ([]state.Intended, error) {
+	intent, err := dir.Intent().Read()
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(intent.InFlight(st.Has), func(c state.Intended) bool { return IsMachine(c.Type) || endsWithState(c.Type) }), nil
+}
+
+// endsWithState reports whether resources of a type are nowhere but in the state,
+// or in machines that end by themselves.
+func endsWithState(typ string) bool {
+	name, _, _ := strings.Cut(typ, "_")
+	return slices.Contains([]string{"terraform", "random", "tls", "talos"}, name)
+}
+
+// importLost imports what is in flight of a stage and exists. work holds the
+// stage's module.
+func Import(ctx context.Context, r *run.Run, at cluster.StageRef, work *run.Workspace, lost []state.Intended, o Lookup) error {
+	for _, c := range lost {
+		if err := importIfThere(ctx, r, at, work, c, o); err != nil {
+			return fmt.Errorf("%s was being made by a run that was cut short: %w", c.Address, err)
+		}
+	}
+	return nil
+}
+
+func importIfThere(ctx context.Context, r *run.Run, at cluster.StageRef, work *run.Workspace, c state.Intended, o Lookup) error {
+	if c.ID == "" {
+		r.Notice(fmt.Sprintf("%s may have been made by a run that was cut short, and castle does not know how to look for it", c.Address))
+		return nil
+	}
+	yes, err := o.Has(ctx, c.Type, c.ID, r.Notice)
+	if errors.Is(err, ErrNoLookup) {
+		yes, err = true, nil // Terraform will say so
+	}
+	if err != nil || !yes {
+		return err
+	}
+	err = r.Step(at.Name, at.Layer, "import", func() error {
+		err := work.Root.Import(ctx, c.Address, c.ID)
+		if errors.Is(err, terraform.ErrNotConfigured) {
+			err = importRecorded(ctx, r, at, work, c)
+		}
+		if errors.Is(err, terraform.ErrNoSuchObject) {
+			yes, err = false, nil
+		}
+		return err
+	})
+	if err != nil || !yes {
+		return err
+	}
+	r.Emit(event.Event{Kind: event.Resource, Layer: at.Layer, Stage: at.Name, Address: c.Address, Action: "import", Text: c.ID})
+	r.Notice(fmt.Sprintf("%s (%s) was made by a run that was killed; it is taken over", c.Address, c.ID))
+	return nil
+}
+
+// importRecorded imports what only the module that made it knows: the
+// configuration has changed since. That module stays in the work directory.
+func importRecorded(ctx context.Context, r *run.Run, at cluster.StageRef, work *run.Workspace, c state.Intended) error {
+	rec, err := r.Cluster.Dir.Stage(at.Name).Record()
+	if err != nil {
+		return err
+	}
+	if err := run.MaterialiseRecorded(ctx, r, rec, work); err != nil {
+		return err
+	}
+	return work.Root.Import(ctx, c.Address, c.ID)
+}
+
+// cutShort says what a run that did not come to its end may have made.
+func Summary(dir *state.Stage, st *state.State) string {
+	intent, err := dir.Intent().Read()
+	if err != nil {
+		return err.Error()
+	}
+	if intent == nil {
+		return ""
+	}
+	reason := fmt.Sprintf("run %s was cut short", intent.Run)
+	var lost []string
+	for _, c := range intent.InFlight(st.Has) {
+		if !endsWithState(c.Type) {
+			lost = append(lost, c.Address)
+		}
+	}
+	if len(lost) > 0 {
+		reason += "; the next one looks for what it may have made: " + strings.Join(lost, ", ")
+	}
+	return reason
+}

@@ -1,0 +1,127 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
+
+// What Terraform was refused for a reason that passes by itself is tried again:
+// a webhook that does not serve yet, a lock of Proxmox', an API server that
+// restarts. Everything else ends the stage at once.
+//
+// Another try is what the same command would do if it were given again, and
+// nothing less: the state is read and copied anew, the preflights are asked anew,
+// and what they find of ours is imported. A plan serves one try alone. So
+// whatever the failed one has left half-done is planned for: a machine that
+// Terraform has marked as tainted is replaced, and only if its id still passes
+// the preflights; a Helm release of the library's is found again, as all of them
+// are installed with upgrade_install and none waits inside Helm.
+
+// budget bounds how often and how long a stage is tried again.
+type budget struct {
+	retries     int           // beside the first try
+	first, most time.Duration // the pause before a retry, which doubles
+	total       time.Duration // from the first failure until a retry may begin at the latest
+}
+
+func retryBudget() budget {
+	return budget{retries: 5, first: 2 * time.Second, most: 30 * time.Second, total: 5 * time.Minute}
+}
+
+// retry is what is said before another try.
+type retry struct {
+	number int
+	of     int
+	pause  time.Duration
+	why    error
+}
+
+func (r retry) String() string {
+	return fmt.Sprintf("%d of %d in %s: %v", r.number, r.of, r.pause.Round(time.Second), r.why)
+}
+
+// persist tries a stage's changes until they succeed, fail for a reason that
+// lasts, or the budget is used up. again is false for the first try.
+func (r *Run) Retry(ctx context.Context, stage, layer string, try func(again bool) error) error {
+	return retryBudget().run(ctx, try, func(next retry) {
+		e := event.Event{Kind: event.Retry, Layer: layer, Stage: stage, Text: next.String(), Seconds: next.pause.Seconds()}
+		if step := (*StepError)(nil); errors.As(next.why, &step) {
+			e.Step = step.Step
+		}
+		r.Emit(e)
+	})
+}
+
+func (b budget) run(ctx context.Context, try func(again bool) error, tell func(retry)) error {
+	began, pause := time.Now(), b.first
+	var failed time.Time
+	for number := 1; ; number++ {
+		err := try(number > 1)
+		if err == nil || ctx.Err() != nil || !terraform.Transient(err) {
+			return err
+		}
+		if number == 1 {
+			failed = time.Now()
+		}
+		next := retry{number: number, of: b.retries, pause: jittered(pause), why: err}
+		if number > b.retries || time.Since(failed)+next.pause > b.total {
+			return fmt.Errorf("%w; tried %s in %s", err, times(number), time.Since(began).Round(time.Second))
+		}
+		tell(next)
+		if err := sleep(ctx, next); err != nil {
+			return err
+		}
+		pause = min(2*pause, b.most)
+	}
+}
+
+// rest waits for the next try. An interrupt says all by itself; a time-out says
+// what there was to wait for.
+func sleep(ctx context.Context, next retry) error {
+	select {
+	case <-time.After(next.pause):
+		return nil
+	case <-ctx.Done():
+	}
+	cause := context.Cause(ctx)
+	if errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return fmt.Errorf("%w, before retry %d of %d: %w", cause, next.number, next.of, next.why)
+}
+
+// jittered is a pause of about d: stages that failed together are not to come
+// back together.
+func jittered(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// unanswered says that a preflight could not be asked. Without its answer
+// nothing is changed, but it may have one at the next try.
+func NoAnswer(preflight string, err error) error {
+	return fmt.Errorf("preflight %s: %w", preflight, &noAnswerError{err})
+}
+
+// silence is an error of somebody who was asked, and did not answer.
+type noAnswerError struct{ error }
+
+func (e *noAnswerError) Unwrap() error { return e.error }
+
+// Transient says whether the answer may come at another try.
+func (e *noAnswerError) Transient() bool {
+	return errors.Is(e.error, io.EOF) || errors.Is(e.error, io.ErrUnexpectedEOF) || terraform.FailureOf(e.Error()) != terraform.Permanent
+}

@@ -1,0 +1,138 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
+
+func locked() error {
+	return During("apply", &terraform.Error{Command: "apply", Diagnostics: []terraform.Diagnostic{
+		{Summary: "can't lock file '/var/lock/qemu-server/lock-421.conf' - got timeout"},
+	}})
+}
+
+// tries runs persist with a try that takes as long as it is told and answers in turn
+// what it is given, the last of it for ever.
+func tries(ctx context.Context, takes time.Duration, answers ...error) (told []retry, count int, err error) {
+	err = retryBudget().run(ctx, func(again bool) error {
+		if again != (count > 0) {
+			return errors.New("the first try is not told from the others")
+		}
+		time.Sleep(takes)
+		count++
+		return answers[min(count, len(answers))-1]
+	}, func(r retry) { told = append(told, r) })
+	return told, count, err
+}
+
+func TestWhatPassesIsTriedAgainUntilItSucceeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told, count, err := tries(t.Context(), time.Second, locked(), locked(), nil)
+		if err != nil || count != 3 || len(told) != 2 {
+			t.Fatalf("%d tries, %d told, %v", count, len(told), err)
+		}
+		if got := told[0].String(); got != "1 of 5 in 2s: apply: can't lock file '/var/lock/qemu-server/lock-421.conf' - got timeout" {
+			t.Errorf("told: %s", got)
+		}
+	})
+}
+
+func TestWhatLastsIsNotTriedAgain(t *testing.T) {
+	lasts := errors.New("the rack is on fire")
+	told, count, err := tries(t.Context(), 0, lasts)
+	if !errors.Is(err, lasts) || err.Error() != lasts.Error() || count != 1 || len(told) != 0 {
+		t.Errorf("%d tries, %d told, %v", count, len(told), err)
+	}
+	synctest.Test(t, func(t *testing.T) { // what comes after something that passes neither
+		if _, count, err := tries(t.Context(), 0, locked(), lasts); count != 2 || err.Error() != lasts.Error() {
+			t.Errorf("%d tries, %v", count, err)
+		}
+	})
+}
+
+func TestTheBudgetEndsByNumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told, count, err := tries(t.Context(), time.Second, locked())
+		if count != 6 || len(told) != 5 {
+			t.Errorf("%d tries, %d told", count, len(told))
+		}
+		pause, spent := 2*time.Second, 6*time.Second
+		for _, r := range told {
+			spent += r.pause
+			if r.pause < pause*8/10 || r.pause > pause*12/10 {
+				t.Errorf("pause %d is %s, want about %s", r.number, r.pause, pause)
+			}
+			pause = min(2*pause, 30*time.Second)
+		}
+		if step := (*StepError)(nil); !errors.As(err, &step) || !strings.HasSuffix(err.Error(), "got timeout; tried 6 times in "+spent.Round(time.Second).String()) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestTheBudgetEndsByTimeFromTheFirstFailure(t *testing.T) {
+	for takes, want := range map[time.Duration]int{
+		time.Hour:       2, // however long the first one took, there is a second
+		2 * time.Minute: 4, // the fourth begins within the five minutes
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			if _, count, err := tries(t.Context(), takes, locked()); count != want || !strings.Contains(err.Error(), fmt.Sprintf("tried %d times in ", want)) {
+				t.Errorf("%s each: %d tries, want %d: %v", takes, count, want, err)
+			}
+		})
+	}
+}
+
+func TestAnInterruptIsNeverFollowedByAnotherTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // during a try
+		ctx, stop := context.WithCancelCause(t.Context())
+		count := 0
+		err := retryBudget().run(ctx, func(bool) error {
+			count++
+			stop(context.Canceled)
+			return locked()
+		}, func(retry) { t.Error("another try was announced") })
+		if count != 1 || err == nil {
+			t.Errorf("%d tries, %v", count, err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) { // between two
+		ctx, stop := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, stop)
+		began := time.Now()
+		_, count, err := tries(ctx, 0, locked())
+		if took := time.Since(began); count != 1 || !errors.Is(err, context.Canceled) || took != time.Second {
+			t.Errorf("%d tries, %v after %s", count, err, took)
+		}
+	})
+}
+
+func TestATimeOutBetweenTwoTriesSaysWhatThereWasToWaitFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithTimeoutCause(t.Context(), time.Second, TimeoutError{time.Second})
+		defer stop()
+		_, _, err := tries(ctx, 0, locked())
+		if err == nil || !strings.HasPrefix(err.Error(), "timed out after 1s, before retry 1 of 5: apply: can't lock file") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestAPreflightThatHasNoAnswerIsAskedAgainAndOneThatRefusesIsNot(t *testing.T) {
+	for err, want := range map[error]bool{
+		NoAnswer("vm_ids.free", errors.New("proxmox: get version: dial tcp 10.0.0.9:8006: connect: connection refused")): true,
+		NoAnswer("vm_ids.free", errors.New("proxmox: get version: 401 Authentication failed!")):                          false,
+		error(&PreflightError{Preflight: "vm_ids.free"}):                                                                 false,
+	} {
+		if got := terraform.Transient(err); got != want {
+			t.Errorf("%v: %v, want %v", err, got, want)
+		}
+	}
+}

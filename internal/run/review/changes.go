@@ -1,0 +1,63 @@
+package review
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
+
+// What a stage is planned to become.
+const (
+	UpToDate    = "current"     // nothing to do: Terraform would not even be started
+	Unchanged   = "unchanged"   // Terraform was asked and would change nothing
+	Changes     = "changes"     // Changes says what
+	Waits       = "waits"       // its inputs do not exist yet: Missing names them
+	Unreachable = "unreachable" // what it is to change is in a cluster that does not answer
+	Failed      = "failed"      // it could not be planned: Reason says why
+)
+
+// PlannedChange is what would become of one resource.
+type Change struct {
+	Address    string   `json:"address"`
+	Action     string   `json:"action"`               // create, update, replace, delete, forget, move, read or adopt
+	Reason     string   `json:"reason,omitempty"`     // in Terraform's words: tainted, cannot_update …
+	Attributes []string `json:"attributes,omitempty"` // that change, or for which it is replaced; never their values
+}
+
+// String is the change as Terraform's users know it.
+func (c Change) String() string {
+	signs := map[string]string{
+		"create": "+", "adopt": ">", "import": ">", "update": "~", "replace": "-/+", "delete": "-", "move": "=", "forget": ".",
+	}
+	var why []string
+	if c.Reason != "" {
+		reason := strings.TrimPrefix(c.Reason, "delete_because_") // that it is deleted is said already
+		why = append(why, strings.ReplaceAll(reason, "_", " "))
+	}
+	if len(c.Attributes) > 0 {
+		why = append(why, strings.Join(c.Attributes, ", "))
+	}
+	line := fmt.Sprintf("%3s %s", cmp.Or(signs[c.Action], "?"), c.Address)
+	if len(why) > 0 {
+		line += " (" + strings.Join(why, ": ") + ")"
+	}
+	return line
+}
+
+func Summarize(changes []terraform.Change, names map[string][]string, adopted []string) (all []Change, counts map[string]int) {
+	counts = map[string]int{}
+	for _, c := range changes {
+		one := Change{Address: c.Address, Action: c.Action, Reason: c.Reason, Attributes: names[c.Address]}
+		if c.Action == "create" && slices.Contains(adopted, c.Address) {
+			one.Action = "adopt"
+		}
+		counts[one.Action]++
+		all = append(all, one)
+	}
+	// Terraform's own order is another one each time.
+	slices.SortStableFunc(all, func(a, b Change) int { return strings.Compare(a.Address, b.Address) })
+	return all, counts
+}

@@ -1,0 +1,67 @@
+package review
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
+
+// Loss is what a create is about to replace or destroy of a stage.
+type Loss struct {
+	Stage, Layer string
+	Changes      []Change
+}
+
+// UnagreedError says that a stage was left as it is because it would have lost
+// something, and nobody has agreed to that.
+type UnagreedError struct{ Loss Loss }
+
+func (e *UnagreedError) Error() string {
+	var b strings.Builder
+	b.WriteString("not confirmed, nothing of it was changed; without a terminal, say --yes. It would lose what exists:")
+	for _, c := range e.Loss.Changes {
+		fmt.Fprintf(&b, "\n  %s", c)
+	}
+	return b.String()
+}
+
+// losses are the changes by which something is lost that was whole, or that no
+// run was told to end before.
+func Losses(changes []terraform.Change, st *state.State, intent *state.Intent) []terraform.Change {
+	aside := map[string]int{} // objects that were replaced and not yet deleted
+	for _, res := range st.Resources {
+		if res.Deposed {
+			aside[res.Address]++
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(changes), func(c terraform.Change) bool {
+		switch {
+		case c.Action != "replace" && c.Action != "delete":
+			return true
+		case c.Action == "delete" && aside[c.Address] > 0:
+			aside[c.Address]--
+			return true
+		}
+		return c.Reason == "tainted" || intent.Replaces(c.Address)
+	})
+}
+
+// UnreviewedError says that a stage was left as it is because its plan would do
+// what nobody has reviewed.
+type UnreviewedError struct {
+	File    string
+	Changes []Change
+	Way     string
+}
+
+func (e *UnreviewedError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "nothing of it was changed, as %s does not hold what would be:", e.File)
+	for _, c := range e.Changes {
+		fmt.Fprintf(&b, "\n  %s", c)
+	}
+	return b.String() + "\n  " + e.Way
+}

@@ -1,0 +1,169 @@
+// Package run is one locked run of one cluster: its journal and events, the
+// workspaces in which Terraform works, the outputs of the stages, and how gates and
+// preflights are bound to them.
+//
+// A run decides nothing: the operations do. It holds what all of them need to do the
+// same way, such as how a stage is recorded before it changes, how a step is retried
+// and how an interrupt ends in order. It never writes to a terminal. All that it
+// reports goes to the Reporter and to the journal as an event, masked.
+//
+// Observe returns a run without a lock, for commands that only read.
+package run
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
+
+const defaultParallelism = 4
+
+func parallelism(c *cluster.Cluster) int {
+	if c.Options.Parallelism > 0 {
+		return c.Options.Parallelism
+	}
+	return defaultParallelism
+}
+
+// run is one command that holds the cluster's lock and keeps a journal.
+type Run struct {
+	Cluster    *cluster.Cluster
+	Id         string
+	Files      *state.Run
+	lock       *state.Lock
+	Journal    *state.Journal
+	Outputs    *Outputs
+	workspaces workspaces
+	interrupts interrupts
+	slots      chan struct{} // one for each Terraform process that may run
+	Binary     func() (terraform.Binary, error)
+	Began      time.Time
+	emitting   sync.Mutex
+	running    func() []event.Operation // what Terraform is at
+}
+
+// observe returns a run that only looks: it holds no lock and keeps no journal.
+func Observe(ctx context.Context, c *cluster.Cluster) *Run {
+	return &Run{Cluster: c, Outputs: NewOutputs(c.Masker), Binary: c.FindBinary(ctx, func(string) {})}
+}
+
+// begin takes the cluster's lock. If its holder died, whatever survives of that
+// run is ended first: two writers must never be beside each other.
+func Begin(ctx context.Context, c *cluster.Cluster, kind string) (*Run, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	r, err := begin(ctx, c, kind)
+	return r, fullDisk(err, c.Dir.Path())
+}
+
+func begin(ctx context.Context, c *cluster.Cluster, kind string) (*Run, error) {
+	files, err := c.Dir.NewRun(kind)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := c.Dir.Lock(files.ID)
+	if err != nil {
+		return nil, err
+	}
+	r := &Run{
+		Cluster: c, Id: files.ID, Files: files, lock: lock, Outputs: NewOutputs(c.Masker),
+		slots: make(chan struct{}, parallelism(c)), Began: time.Now(),
+	}
+	r.running = r.workspaces.running
+	r.Binary = c.FindBinary(ctx, r.Notice)
+	r.activate()
+	if err = r.takeOver(ctx); err == nil {
+		r.Journal, err = files.Journal()
+	}
+	if err != nil {
+		r.deactivate()
+		return nil, errors.Join(err, lock.Unlock())
+	}
+	r.Emit(event.Event{Kind: event.RunStarted, Text: kind + " " + c.Name()})
+	return r, nil
+}
+
+func (r *Run) takeOver(ctx context.Context) error {
+	notice, err := r.lock.TakeOver(ctx)
+	if err == nil && notice != "" {
+		r.Notice(notice)
+	}
+	return err
+}
+
+// end closes the journal and releases the lock. It returns err with whatever
+// goes wrong on the way, masked.
+func (r *Run) End(err error) error {
+	r.deactivate()
+	e := event.Event{Kind: event.RunEnded, Seconds: time.Since(r.Began).Seconds(), Text: "ok"}
+	if err != nil {
+		e.Text = err.Error()
+	}
+	r.Emit(e)
+	return r.Cluster.MaskError(fullDisk(errors.Join(err, r.Journal.Close(), r.lock.Unlock()), r.Cluster.Dir.Path()))
+}
+
+// emit masks an event, keeps it in the journal and shows it. Events that a
+// later run relies on are on disk when emit returns.
+func (r *Run) Emit(e event.Event) {
+	r.emitting.Lock()
+	defer r.emitting.Unlock()
+	e.Time, e.Run, e.Text = time.Now(), r.Id, r.Cluster.Masker.Hide(e.Text)
+	e.Diagnosis = r.MaskDiagnosis(e.Diagnosis)
+	if r.Journal != nil {
+		if err := r.Journal.Append(e, decisive(e.Kind)); err != nil && e.Kind != event.Notice && !errors.Is(err, os.ErrClosed) {
+			defer r.report(event.Event{Time: e.Time, Run: r.Id, Kind: event.Notice, Text: "journal: " + err.Error()})
+		}
+	}
+	r.report(e)
+}
+
+func (r *Run) report(e event.Event) {
+	if r.Cluster.Options.Reporter != nil {
+		r.Cluster.Options.Reporter.Report(e)
+	}
+}
+
+func decisive(k event.Kind) bool {
+	switch k {
+	case event.GateClosed, event.ReconcileTriggered, event.GateOpen, event.Notice, event.ResourceStarted, event.Resource,
+		event.Interrupted, event.Waiting:
+		return false
+	}
+	return true
+}
+
+func (r *Run) Notice(text string) { r.Emit(event.Event{Kind: event.Notice, Text: text}) }
+
+// step runs one step of a stage between two events, so that its time is known.
+func (r *Run) Step(stage, layer, name string, do func() error) error {
+	e := event.Event{Layer: layer, Stage: stage, Step: name}
+	began := time.Now()
+	e.Kind = event.StepStarted
+	r.Emit(e)
+	err := do()
+	e.Kind, e.Seconds = event.StepEnded, time.Since(began).Seconds()
+	if err != nil {
+		e.Text = err.Error()
+	}
+	r.Emit(e)
+	return err
+}
+
+// slot waits for the right to run a Terraform process; the caller gives it back.
+func (r *Run) Slot(ctx context.Context) (release func(), err error) {
+	select {
+	case r.slots <- struct{}{}:
+		return func() { <-r.slots }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
