@@ -1,11 +1,9 @@
-// Package fault names what `castle rehearse --fault NAME=VALUE` can make go
-// wrong. castle tells of it in its help; the lab injects it.
+// Package fault names the faults of `castle rehearse --fault NAME=VALUE`. castle
+// lists them in its help; the lab injects them.
 //
-// A fault that lasts a DURATION begins when the thing that it disturbs would be
-// fine without it, and is over once and for all when the time has passed. What
-// happens once is over at once, or when the lab has recovered from it. The lab's
-// log says so, with these words and no others: "fault NAME: begins" and "fault
-// NAME: ends".
+// A fault with a DURATION begins when its object would otherwise be ready, and ends
+// for good after that time. Any other fault ends at once, or when the lab has
+// recovered from it. The lab logs exactly "fault NAME: begins" and "fault NAME: ends".
 package fault
 
 import (
@@ -13,39 +11,42 @@ import (
 	"strings"
 )
 
-// What a fault's value is.
+// The kinds of a fault's value.
 const (
 	Duration = "DURATION" // 30s, 1m30s
 	ID       = "ID"       // a VM's
 	Yes      = "1"
 )
 
-// Fault is one that can be injected.
+// Fault is a fault that the lab can inject.
 type Fault struct {
 	Name, Value string
 	Summary     string
 }
 
-// All are the faults that there are, in the order in which a cluster would meet them.
+// All lists the faults in the order in which a cluster meets them.
 func All() []Fault {
 	return []Fault{
-		{"ghost-vm", ID, "a VM with that id runs and is somebody else's"},
-		{"infisical-secret-exists", Yes, "an earlier cluster has left its kubeconfig in Infisical"},
+		{"ghost-vm", ID, "a foreign VM with that id runs"},
+		{"infisical-secret-exists", Yes, "Infisical holds the kubeconfig of an earlier cluster"},
 		{"etcd-learner", Duration, "the last member of etcd stays a learner that long"},
-		{"vip-moves", Duration, "the virtual address moves to another control plane, once, that long after it was first held"},
-		{"api-restarts", Duration, "the Kubernetes API is killed and comes back, once, that long after it first answered"},
-		{"crd-absent", Duration, "MetalLB is deployed, and its CRDs come that much later"},
-		{"daemonset-no-node", Duration, "no node carries the label that metallb-speaker selects"},
+		{"vip-moves", Duration,
+			"the virtual address moves to another control plane, once, that long after it was first assigned"},
+		{"api-restarts", Duration,
+			"the Kubernetes API is killed and restarts, once, that long after it first answered"},
+		{"crd-absent", Duration, "MetalLB is deployed, and its CRDs follow that much later"},
+		{"daemonset-no-node", Duration, "no node has the label that metallb-speaker selects"},
 		{"webhook-late", Duration, "MetalLB's webhook listens that much later than it could"},
 		{"webhook-refuses", Duration, "MetalLB's webhook listens, but one of its handlers answers 404"},
-		{"cabundle-empty", Duration, "the second of External Secrets' webhook configurations has no caBundle"},
-		{"ca-expired", Duration, "Longhorn's webhook serves under an authority that has expired"},
+		{"cabundle-empty", Duration, "External Secrets' second webhook configuration has no caBundle"},
+		{"ca-expired", Duration, "Longhorn's webhook serves with an expired CA"},
 		{"conditions-none", Duration, "the ClusterSecretStore has no status"},
-		{"kustomization-frozen", Yes, "a Kustomization stays DependencyNotReady behind a ready dependency until a reconcile is requested"},
+		{"kustomization-frozen", Yes,
+			"a Kustomization stays DependencyNotReady behind a ready dependency until a reconcile is triggered"},
 	}
 }
 
-// String is how a fault is asked for: webhook-late=DURATION.
+// String is the argument for a fault: webhook-late=DURATION.
 func (f Fault) String() string { return f.Name + "=" + f.Value }
 
 // Usage explains every fault on a line of its own.

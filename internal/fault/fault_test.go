@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestHelpAndReadmeTellOfEveryFault(t *testing.T) {
+func TestHelpAndReadmeListEveryFault(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -14,12 +14,12 @@ func TestHelpAndReadmeTellOfEveryFault(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range All() {
 		if seen[f.Name] || f.Summary == "" {
-			t.Errorf("%s is there twice, or says nothing of itself", f)
+			t.Errorf("%s is listed twice, or has no summary", f)
 		}
 		seen[f.Name] = true
 		for name, text := range map[string]string{"help": Usage(), "README.md": string(readme)} {
 			if !strings.Contains(text, f.String()) {
-				t.Errorf("%s does not tell of %s", name, f)
+				t.Errorf("%s does not list %s", name, f)
 			}
 		}
 	}

@@ -12,39 +12,38 @@ import (
 
 // ServeHTTP answers as Vault's API does.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.locked()()
 	path := strings.TrimPrefix(r.URL.Path, "/v1/")
 	switch {
 	case path == "sys/health":
 		s.health(w, r)
 		return
 	case s.state.Sealed || s.state.Uninitialised:
-		s.write(w, http.StatusServiceUnavailable, map[string]any{"errors": []string{"Vault is sealed"}})
+		write(w, http.StatusServiceUnavailable, map[string]any{"errors": []string{"Vault is sealed"}})
 		return
 	case s.state.Standby && s.state.Active != "":
 		w.Header().Set("Location", s.state.Active+r.URL.RequestURI())
 		w.WriteHeader(http.StatusTemporaryRedirect)
 		return
 	}
-	body, no := s.answer(r, path)
-	if no != nil {
-		s.write(w, no.code, map[string]any{"errors": no.said})
+	body, refused := s.answer(r, path)
+	if refused != nil {
+		write(w, refused.code, map[string]any{"errors": refused.errors})
 		return
 	}
 	if body == nil {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	s.write(w, http.StatusOK, body)
+	write(w, http.StatusOK, body)
 }
 
-// health says by its status what the body says, unless it is told another one.
+// health has the state in its status, too; the query may replace the status codes.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
-	asked := r.URL.Query()
+	query := r.URL.Query()
 	code := func(usual int, name string) int {
-		if n := 0; asked.Has(name) {
-			if _, err := fmt.Sscan(asked.Get(name), &n); err == nil {
+		if n := 0; query.Has(name) {
+			if _, err := fmt.Sscan(query.Get(name), &n); err == nil {
 				return n
 			}
 		}
@@ -58,20 +57,21 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 		status = code(http.StatusServiceUnavailable, "sealedcode")
 	case s.state.Secondary:
 		status = code(472, "drsecondarycode")
-	case s.state.Standby && asked.Get("standbyok") != "true":
+	case s.state.Standby && query.Get("standbyok") != "true":
 		status = code(http.StatusTooManyRequests, "standbycode")
 	}
 	mode := "disabled"
 	if s.state.Secondary {
 		mode = "secondary"
 	}
-	s.write(w, status, map[string]any{
-		"initialized": !s.state.Uninitialised, "sealed": s.state.Sealed || s.state.Uninitialised, "standby": s.state.Standby, "replication_dr_mode": mode,
-		"server_time_utc": time.Now().Add(-s.state.Behind).Unix(), "version": "1.21.4",
+	write(w, status, map[string]any{
+		"initialized": !s.state.Uninitialised, "sealed": s.state.Sealed || s.state.Uninitialised,
+		"standby": s.state.Standby, "replication_dr_mode": mode, "version": "1.21.4",
+		"server_time_utc": time.Now().Add(-s.state.Behind).Unix(),
 	})
 }
 
-// answer is what somebody is told who may ask.
+// answer checks the token and its capabilities, then runs the call.
 func (s *Server) answer(r *http.Request, path string) (any, *refusal) {
 	if path == "auth/approle/login" {
 		return s.login(r)
@@ -85,15 +85,15 @@ func (s *Server) answer(r *http.Request, path string) (any, *refusal) {
 		return nil, denied("invalid token")
 	}
 	operation := map[string]string{http.MethodGet: "read", http.MethodPost: "update"}[r.Method]
-	if may := s.may(token, path); !slices.Contains(may, operation) && !slices.Contains(may, "root") {
+	if !s.policies.allow(token, path, operation) {
 		return nil, denied("")
 	}
 	if path == "auth/token/revoke-self" {
 		delete(s.tokens, id)
 		return nil, nil
 	}
-	data, no := s.data(r, path, token)
-	return map[string]any{"data": data}, no
+	data, refused := s.data(r, path, token)
+	return map[string]any{"data": data}, refused
 }
 
 func (s *Server) login(r *http.Request) (any, *refusal) {
@@ -122,15 +122,16 @@ func (s *Server) data(r *http.Request, path string, token Token) (any, *refusal)
 		if !slices.Contains(policies, "root") {
 			policies = append([]string{"default"}, policies...)
 		}
-		return map[string]any{"policies": policies, "ttl": int(token.TTL.Seconds()), "renewable": token.TTL > 0}, nil
+		ttl := int(token.TTL.Seconds())
+		return map[string]any{"policies": policies, "ttl": ttl, "renewable": ttl > 0}, nil
 	case path == "sys/capabilities-self":
-		var asked struct{ Paths []string }
-		if json.NewDecoder(r.Body).Decode(&asked) != nil {
+		var request struct{ Paths []string }
+		if json.NewDecoder(r.Body).Decode(&request) != nil {
 			return nil, &refusal{http.StatusBadRequest, []string{"error parsing JSON"}}
 		}
 		all := map[string]any{}
-		for _, p := range asked.Paths {
-			all[p] = s.may(token, p)
+		for _, p := range request.Paths {
+			all[p] = s.policies.capabilities(token, p)
 		}
 		return all, nil
 	case path == "sys/auth":
@@ -139,9 +140,11 @@ func (s *Server) data(r *http.Request, path string, token Token) (any, *refusal)
 		return s.list("auth/", false), nil
 	}
 	if mount, ok := strings.CutPrefix(path, "sys/internal/ui/mounts/"); ok {
-		m, there := s.mounts[mount+"/"]
-		if !there || !s.anything(token, mount+"/") {
-			return nil, &refusal{http.StatusForbidden, []string{fmt.Sprintf("preflight capability check returned 403, please ensure client's policies grant access to path %q", mount+"/")}}
+		m, exists := s.mounts[mount+"/"]
+		if !exists || !s.policies.reach(token, mount+"/") {
+			text := fmt.Sprintf("preflight capability check returned 403, please ensure client's policies "+
+				"grant access to path %q", mount+"/")
+			return nil, &refusal{http.StatusForbidden, []string{text}}
 		}
 		return map[string]any{"type": m.Type, "options": m.Options, "path": mount + "/"}, nil
 	}
@@ -151,15 +154,15 @@ func (s *Server) data(r *http.Request, path string, token Token) (any, *refusal)
 		}
 	}
 	mount, name, found := strings.Cut(path, "/data/")
-	if secret, there := s.secrets[mount+"/"+name]; found && there {
+	if secret, exists := s.secrets[mount+"/"+name]; found && exists {
 		return map[string]any{"data": secret, "metadata": map[string]any{"version": 1}}, nil
 	}
 	return nil, notFound
 }
 
-// revoke ends all leases below a path, and those too that cannot be revoked if forced.
+// revoke ends all leases below a path; force includes those that cannot be revoked.
 func (s *Server) revoke(token Token, path, prefix string, force bool) (any, *refusal) {
-	if may := s.may(token, path); !slices.Contains(may, "sudo") && !slices.Contains(may, "root") {
+	if !s.policies.allow(token, path, "sudo") {
 		return nil, denied("")
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.leases)) {
@@ -168,20 +171,15 @@ func (s *Server) revoke(token Token, path, prefix string, force bool) (any, *ref
 		case deletable || force:
 			delete(s.leases, id)
 		default:
-			return nil, &refusal{http.StatusBadRequest, []string{fmt.Sprintf("failed to revoke %q (1 / 1): failed to revoke entry: resp: (*logical.Response)(nil) err: connection refused", id)}}
+			text := fmt.Sprintf("failed to revoke %q (1 / 1): failed to revoke entry: "+
+				"resp: (*logical.Response)(nil) err: connection refused", id)
+			return nil, &refusal{http.StatusBadRequest, []string{text}}
 		}
 	}
 	return nil, nil
 }
 
-// anything reports whether a token has a policy for something below a mount.
-func (s *Server) anything(token Token, mount string) bool {
-	return slices.ContainsFunc(token.Policies, func(p string) bool {
-		return p == "root" || slices.ContainsFunc(s.policies[p], func(r rule) bool { return strings.HasPrefix(r.path, mount) })
-	})
-}
-
-// list lists what is mounted, by path without the prefix.
+// list lists the mounts below the prefix, or all others, by path without it.
 func (s *Server) list(prefix string, below bool) map[string]any {
 	all := map[string]any{}
 	for path, m := range s.mounts {
@@ -191,4 +189,24 @@ func (s *Server) list(prefix string, below bool) map[string]any {
 		}
 	}
 	return all
+}
+
+// refusal is the answer to a call that failed.
+type refusal struct {
+	code   int
+	errors []string
+}
+
+func write(w http.ResponseWriter, code int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body) // the client is gone
+}
+
+func denied(more string) *refusal {
+	text := "1 error occurred:\n\t* permission denied\n\n"
+	if more != "" {
+		text = fmt.Sprintf("2 errors occurred:\n\t* permission denied\n\t* %s\n\n", more)
+	}
+	return &refusal{http.StatusForbidden, []string{text}}
 }

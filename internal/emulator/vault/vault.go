@@ -1,14 +1,10 @@
-// Package vault is a Vault that says what a real one would, as far as castle asks
-// before it changes anything: its health, who a token is and what it may do, what
-// is mounted, and one version of each secret. A test of the lab asks a real Vault
-// the same questions and compares.
+// Package vault emulates a Vault server, as far as castle reads it before a change:
+// its health, a token and its capabilities, the mounts, leases, and one version of
+// each secret. A test of the lab compares its answers with those of a real Vault.
 package vault
 
 import (
-	"encoding/json"
-	"fmt"
 	"maps"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,39 +17,42 @@ type Server struct {
 	mu       sync.Mutex
 	state    State
 	tokens   map[string]Token
-	policies map[string][]rule
+	policies policies
 	mounts   map[string]Mount // by path, as in "auth/jwt-blue/" or "secret/"
 	secrets  map[string]map[string]string
-	leases   map[string]bool   // by id, such as "database-blue/creds/grafana/1": whether what was given out can be deleted
-	roles    map[string]string // AppRole: a role's id and secret, and the policy that it gives
-	logins   int               // so far; each gives a token of its own
+	leases   map[string]bool   // by id, such as "database-blue/creds/grafana/1": whether it can be revoked
+	roles    map[string]string // AppRole: "id/secret" to the policy of its tokens
+	logins   int               // so far; each creates a token
 }
 
-// State is what a node says of itself.
+// State is the state that a node reports.
 type State struct {
 	Uninitialised, Sealed, Standby, Secondary bool
-	// Active is where a standby sends whoever asks, if it cannot forward.
+	// Active is the address to which a standby redirects, if it cannot forward.
 	Active string
 	// Behind is how far its clock is behind.
 	Behind time.Duration
 }
 
-// Token is who asks.
+// Token is a client's token.
 type Token struct {
 	Policies []string
-	TTL      time.Duration // 0: for ever
+	TTL      time.Duration // 0: unlimited
 }
 
-// Mount is an engine or a way to log in.
+// Mount is a secrets engine or an auth method.
 type Mount struct {
 	Type     string
 	Accessor string
 	Options  map[string]string
 }
 
-// New makes a Vault.
+// New creates a Vault.
 func New() *Server {
-	s := &Server{tokens: map[string]Token{}, policies: map[string][]rule{}, mounts: map[string]Mount{}, secrets: map[string]map[string]string{}, roles: map[string]string{}, leases: map[string]bool{}}
+	s := &Server{
+		tokens: map[string]Token{}, policies: policies{}, mounts: map[string]Mount{},
+		secrets: map[string]map[string]string{}, roles: map[string]string{}, leases: map[string]bool{},
+	}
 	s.Policy("default", `
 path "auth/token/lookup-self" { capabilities = ["read"] }
 path "auth/token/revoke-self" { capabilities = ["update"] }
@@ -63,137 +62,136 @@ path "sys/internal/ui/mounts/*" { capabilities = ["read"] }
 	return s
 }
 
-// Set says what the node is from now on.
-func (s *Server) Set(state State) {
+func (s *Server) locked() (unlock func()) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	return s.mu.Unlock
+}
+
+// Set changes the node's state.
+func (s *Server) Set(state State) {
+	defer s.locked()()
 	s.state = state
 }
 
-// Token lets somebody in.
+// Token adds a token.
 func (s *Server) Token(id string, t Token) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.locked()()
 	s.tokens[id] = t
 }
 
-// Revoke lets somebody in no more.
+// Revoke deletes a token.
 func (s *Server) Revoke(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.locked()()
 	delete(s.tokens, id)
 }
 
-// Tokens lists who is let in, by id.
+// Tokens lists the ids of the valid tokens.
 func (s *Server) Tokens() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.locked()()
 	return slices.Sorted(maps.Keys(s.tokens))
 }
 
-// Role lets an AppRole in, with one policy.
+// Role adds an AppRole with one policy.
 func (s *Server) Role(id, secret, policy string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.locked()()
 	s.roles[id+"/"+secret] = policy
 }
 
 var rules = regexp.MustCompile(`path "([^"]+)" \{\s*capabilities = \[([^\]]*)\]`)
 
 type rule struct {
+	pattern      *regexp.Regexp
 	path         string
 	capabilities []string
 }
 
-// Policy takes a policy as it is written.
+// pathPattern matches the paths of a rule: + is a segment, a final * is any suffix.
+func pathPattern(path string) *regexp.Regexp {
+	want, glob := strings.CutSuffix(path, "*")
+	pattern := "^" + strings.ReplaceAll(regexp.QuoteMeta(want), `\+`, `[^/]+`)
+	if !glob {
+		pattern += "$"
+	}
+	return regexp.MustCompile(pattern)
+}
+
+// Policy adds a policy in HCL.
 func (s *Server) Policy(name, text string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.locked()()
 	s.policies[name] = nil
 	for _, m := range rules.FindAllStringSubmatch(text, -1) {
-		may := strings.FieldsFunc(m[2], func(r rune) bool { return strings.ContainsRune(`", `, r) })
-		s.policies[name] = append(s.policies[name], rule{m[1], may})
+		capabilities := strings.FieldsFunc(m[2], func(r rune) bool { return strings.ContainsRune(`", `, r) })
+		s.policies[name] = append(s.policies[name], rule{pathPattern(m[1]), m[1], capabilities})
 	}
 }
 
-// Mount mounts something at a path such as "secret" or "auth/jwt-blue".
+// Mount adds a mount at a path such as "secret" or "auth/jwt-blue".
 func (s *Server) Mount(path string, m Mount) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.locked()()
 	if m.Accessor == "" {
 		m.Accessor = m.Type + "_0a1b2c3d"
 	}
 	s.mounts[path+"/"] = m
 }
 
-// Lease gives something out. What cannot be deleted cannot be revoked.
+// Lease adds a lease. One that is not deletable cannot be revoked without force.
 func (s *Server) Lease(id string, deletable bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.locked()()
 	s.leases[id] = deletable
 }
 
-// Leases lists what was given out and neither revoked nor forgotten.
+// Leases lists the ids of the leases that were not revoked.
 func (s *Server) Leases() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.locked()()
 	return slices.Sorted(maps.Keys(s.leases))
 }
 
 // Put writes a secret of a KV engine, version 2.
 func (s *Server) Put(mount, path string, values map[string]string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.locked()()
 	s.secrets[mount+"/"+path] = maps.Clone(values)
 }
 
-// covers is how much of path a rule is for: -1 if it is not.
+// policies are the rules by policy.
+type policies map[string][]rule
+
+// covers is how much of path the rule matches: -1 if it does not.
 func (r rule) covers(path string) int {
 	want, glob := strings.CutSuffix(r.path, "*")
-	pattern := "^" + strings.ReplaceAll(regexp.QuoteMeta(want), `\+`, `[^/]+`)
-	if !glob {
-		pattern += "$"
-	}
-	if !regexp.MustCompile(pattern).MatchString(path) {
+	switch {
+	case !r.pattern.MatchString(path):
 		return -1
+	case glob:
+		return len(want)
 	}
-	if !glob {
-		return len(path) + 1
-	}
-	return len(want)
+	return len(path) + 1
 }
 
-// may lists what a token may do at a path: that of the closest rule of each policy.
-func (s *Server) may(t Token, path string) []string {
+// capabilities lists what a token may do at a path: the closest rule decides.
+func (p policies) capabilities(t Token, path string) []string {
 	if slices.Contains(t.Policies, "root") {
 		return []string{"root"}
 	}
-	best, may := -1, []string{"deny"}
-	for _, p := range append([]string{"default"}, t.Policies...) {
-		for _, r := range s.policies[p] {
+	best, capabilities := -1, []string{"deny"}
+	for _, name := range append([]string{"default"}, t.Policies...) {
+		for _, r := range p[name] {
 			if n := r.covers(path); n > best {
-				best, may = n, r.capabilities
+				best, capabilities = n, r.capabilities
 			}
 		}
 	}
-	return may
+	return capabilities
 }
 
-// refusal is an answer that is no success.
-type refusal struct {
-	code int
-	said []string
+func (p policies) allow(t Token, path, capability string) bool {
+	has := p.capabilities(t, path)
+	return slices.Contains(has, capability) || slices.Contains(has, "root")
 }
 
-func (s *Server) write(w http.ResponseWriter, code int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(body) // whoever asked is gone
-}
-
-func denied(more string) *refusal {
-	if more == "" {
-		return &refusal{http.StatusForbidden, []string{"1 error occurred:\n\t* permission denied\n\n"}}
-	}
-	return &refusal{http.StatusForbidden, []string{fmt.Sprintf("2 errors occurred:\n\t* permission denied\n\t* %s\n\n", more)}}
+// reach reports whether a token has a policy for a path below a mount.
+func (p policies) reach(t Token, mount string) bool {
+	below := func(r rule) bool { return strings.HasPrefix(r.path, mount) }
+	return slices.ContainsFunc(t.Policies, func(name string) bool {
+		return name == "root" || slices.ContainsFunc(p[name], below)
+	})
 }
