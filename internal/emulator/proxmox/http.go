@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +17,7 @@ import (
 	"time"
 )
 
-const prefix = "/api2/json"
+const prefix = "/api2/json/"
 
 // Request is one call as it arrived, with the answer that it got.
 type Request struct {
@@ -48,12 +49,21 @@ type Fault struct {
 	Drop bool
 }
 
+// route is one call of the API; a pattern is one of http.ServeMux below prefix.
+// Handlers run under the lock.
+type route struct {
+	method, pattern string
+	handle          handler
+}
+
+type handler func(*call) (any, error)
+
 // call is a request on its way through a handler.
 type call struct {
 	method string
 	path   string
 	route  route
-	vars   map[string]string // what the route's pattern captured
+	vars   map[string]string // the wildcards of the route's pattern
 	params url.Values
 	user   string // root@pam, or user@realm!token
 	fault  *Fault
@@ -72,11 +82,11 @@ func (c *call) vmid() int {
 	return id
 }
 
-// api reads requests, finds their handler and writes the answers.
+// api reads requests, runs their handlers and writes the answers.
 type api struct {
 	config   *Config
 	mu       *sync.Mutex
-	routes   []route
+	mux      *http.ServeMux
 	access   *access
 	guests   *guests
 	cluster  *cluster
@@ -84,8 +94,29 @@ type api struct {
 	requests []Request
 }
 
-func (a *api) serve(w http.ResponseWriter, r *http.Request) {
-	c, err := a.read(r)
+// register adds the routes, and an answer to all other requests.
+func (a *api) register(routes []route) {
+	a.mux = http.NewServeMux()
+	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { a.serve(w, r, route{}) })
+	for _, to := range routes {
+		a.mux.HandleFunc(to.method+" "+prefix+to.pattern, func(w http.ResponseWriter, r *http.Request) {
+			a.serve(w, r, to)
+		})
+	}
+}
+
+// ServeHTTP ignores a slash at the end of the path.
+func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	r.URL.Path, r.URL.RawPath = strings.TrimSuffix(r.URL.Path, "/"), strings.TrimSuffix(r.URL.RawPath, "/")
+	a.mux.ServeHTTP(w, r)
+}
+
+func (a *api) serve(w http.ResponseWriter, r *http.Request, to route) {
+	c := &call{
+		method: r.Method, path: strings.TrimPrefix(r.URL.Path, prefix), route: to,
+		vars: map[string]string{}, params: url.Values{},
+	}
+	err := c.read(r)
 	var data any
 	if err == nil {
 		data, err = a.answer(c, r)
@@ -115,42 +146,37 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// read parses the request. It decodes path segments one by one: clients send "!"
-// and "/" inside a segment percent-encoded.
-func (a *api) read(r *http.Request) (*call, error) {
-	c := &call{method: r.Method, params: url.Values{}}
-	bad := &failure{code: http.StatusBadRequest, text: "bad request"}
-	escaped := strings.TrimSuffix(strings.TrimPrefix(r.URL.EscapedPath(), prefix), "/")
-	segments := strings.Split(strings.TrimPrefix(escaped, "/"), "/")
-	for i, segment := range segments {
-		plain, err := url.PathUnescape(segment)
-		if err != nil {
-			return c, bad
-		}
-		segments[i] = plain
-	}
-	c.path = strings.Join(segments, "/")
+var wildcard = regexp.MustCompile(`\{(\w+)`)
+
+// read reads the parameters and the wildcards of the path.
+func (c *call) read(r *http.Request) error {
 	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return c, bad
-	}
-	if len(body) > 0 && (r.Method == http.MethodGet || r.Method == http.MethodDelete) {
+	switch {
+	case err != nil:
+		return &failure{code: http.StatusBadRequest, text: "bad request"}
+	case len(body) > 0 && (r.Method == http.MethodGet || r.Method == http.MethodDelete):
 		text := fmt.Sprintf("Unexpected content for method '%s'", r.Method)
-		return c, &failure{code: http.StatusNotImplemented, text: text}
+		return &failure{code: http.StatusNotImplemented, text: text}
 	}
 	if err := c.parse(r.URL.RawQuery, body, r.Header.Get("Content-Type")); err != nil {
-		return c, err
+		return err
 	}
-	if err := a.match(c, segments); err != nil {
-		return c, err
+	if c.route.handle == nil {
+		text := fmt.Sprintf("Method '%s /%s' not implemented", c.method, c.path)
+		return &failure{code: http.StatusNotImplemented, text: text, envelope: true}
+	}
+	for _, name := range wildcard.FindAllStringSubmatch(c.route.pattern, -1) {
+		c.vars[name[1]] = r.PathValue(name[1])
+	}
+	if id := c.vmid(); strings.Contains(c.route.pattern, "{vmid}") && (id < 100 || id > 999999999) {
+		return badParameter("vmid", "invalid format - value does not look like a valid VM ID\n")
 	}
 	for name, value := range c.vars {
-		if given := c.params.Get(name); c.params.Has(name) && given != value {
-			return c, badParameter(name, "duplicate parameter (already defined in URI) with conflicting "+
-				"values!")
+		if c.params.Has(name) && c.get(name) != value {
+			return badParameter(name, "duplicate parameter (already defined in URI) with conflicting values!")
 		}
 	}
-	return c, nil
+	return nil
 }
 
 // parse reads parameters from the query and from the body, which counts as a form
@@ -234,57 +260,6 @@ func (a *api) record(c *call, fail *failure) {
 		kept.Params.Set("password", "")
 	}
 	a.requests = append(a.requests, kept)
-}
-
-// route is one call of the API. In a pattern, {x} captures one segment and a last
-// {x...} captures the rest. Handlers run under the lock.
-type route struct {
-	method, pattern string
-	handle          handler
-}
-
-type handler func(*call) (any, error)
-
-// match finds the call's route and fills its variables.
-func (a *api) match(c *call, segments []string) error {
-	for _, r := range a.routes {
-		if r.method != c.method {
-			continue
-		}
-		vars, ok := capture(strings.Split(r.pattern, "/"), segments)
-		if !ok {
-			continue
-		}
-		c.route, c.vars = r, vars
-		if id, ok := vars["vmid"]; ok {
-			if n, err := strconv.Atoi(id); err != nil || n < 100 || n > 999999999 {
-				return badParameter("vmid", "invalid format - value does not look like a valid VM ID\n")
-			}
-		}
-		return nil
-	}
-	text := fmt.Sprintf("Method '%s /%s' not implemented", c.method, c.path)
-	return &failure{code: http.StatusNotImplemented, text: text, envelope: true}
-}
-
-func capture(pattern, segments []string) (map[string]string, bool) {
-	vars := map[string]string{}
-	for i, p := range pattern {
-		if i >= len(segments) {
-			return nil, false
-		}
-		name, variable := strings.CutPrefix(p, "{")
-		switch {
-		case !variable && p != segments[i]:
-			return nil, false
-		case strings.HasSuffix(name, "...}"):
-			vars[strings.TrimSuffix(name, "...}")] = strings.Join(segments[i:], "/")
-			return vars, true
-		case variable:
-			vars[strings.TrimSuffix(name, "}")] = segments[i]
-		}
-	}
-	return vars, len(pattern) == len(segments)
 }
 
 // drop closes the connection without an answer.

@@ -96,14 +96,14 @@ func New(c Config) *Server {
 	}
 	s.cluster = &cluster{config: &c, guests: s.guests, offline: map[string]bool{}}
 	s.api = &api{config: &c, mu: s.mu, access: s.access, guests: s.guests, cluster: s.cluster}
-	s.api.routes = slices.Concat(s.access.routes(), s.cluster.routes(), s.tasks.routes(), s.storage.routes(),
-		s.guests.routes(), (&power{guests: s.guests}).routes())
+	s.api.register(slices.Concat(s.access.routes(), s.cluster.routes(), s.tasks.routes(), s.storage.routes(),
+		s.guests.routes(), (&power{guests: s.guests}).routes()))
 	return s
 }
 
 // Handler answers the API below /api2/json. Reason phrases, the only error text of
 // older releases, need HTTP/1.1: see HTTPServer.
-func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.api.serve) }
+func (s *Server) Handler() http.Handler { return s.api }
 
 // HTTPServer is an HTTP/1.1 server for Handler; a real node does not speak HTTP/2.
 func (s *Server) HTTPServer() *http.Server {
