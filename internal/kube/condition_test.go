@@ -102,11 +102,11 @@ func TestCondition(t *testing.T) {
 		},
 		{
 			name: "namespace left out", serves: crd, arguments: map[string]cty.Value{"kind": str("ExternalSecret"), "name": str("one")},
-			want: "ExternalSecret one: the kind lives in namespaces; set namespace", permanent: true,
+			want: "ExternalSecret one: the kind is namespaced; set namespace", permanent: true,
 		},
 		{
 			name: "namespace too much", serves: crd, arguments: map[string]cty.Value{"kind": str("ClusterSecretStore"), "namespace": str("default")},
-			want: "ClusterSecretStore: the kind belongs to no namespace; leave namespace out", permanent: true,
+			want: "ClusterSecretStore: the kind is cluster-scoped; leave namespace out", permanent: true,
 		},
 	})
 }
@@ -129,7 +129,7 @@ func TestConditionCompares(t *testing.T) {
 		{name: "an empty value", serves: engines, arguments: deployed, objects: is("state: ''"), want: what + `status.state is "", not deployed`},
 		{name: "no value", serves: engines, arguments: deployed, objects: is("refCount: 1"), want: what + "has no status.state yet"},
 		{name: "no status", serves: engines, arguments: deployed, objects: []put{{at, "{kind: EngineImage}"}}, want: what + "has no status.state yet"},
-		{name: "a whole object", serves: engines, arguments: deployed, objects: is("state: {is: deployed}"), want: what + "status.state is no single value"},
+		{name: "a whole object", serves: engines, arguments: deployed, objects: is("state: {is: deployed}"), want: what + "status.state is not a single value"},
 		{
 			name: "values that are no text", serves: engines, objects: is("refCount: 3, incompatible: false, nodes: [{ready: true}]"),
 			arguments: asks(map[string]cty.Value{"status.refCount": num(3), "status.incompatible": cty.False, "status.nodes.0.ready": str("true")}),

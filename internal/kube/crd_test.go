@@ -33,11 +33,11 @@ func TestCRD(t *testing.T) {
 	runTrials(t, "crd", []trial{
 		{name: "served", arguments: asks, serves: serves, objects: []put{good}},
 		{name: "served in the version", arguments: version("v1beta1"), serves: serves, objects: []put{good}},
-		{name: "missing", arguments: asks, want: what + "does not exist yet"},
+		{name: "missing", arguments: asks, want: "customresourcedefinition ipaddresspools.metallb.io does not exist yet"},
 		{
 			name: "one of two missing", serves: serves, objects: []put{good},
 			arguments: map[string]cty.Value{"names": cty.ListVal([]cty.Value{str("ipaddresspools.metallb.io"), str("bgppeers.metallb.io")})},
-			want:      "customresourcedefinition bgppeers.metallb.io: does not exist yet",
+			want:      "customresourcedefinition bgppeers.metallb.io does not exist yet",
 		},
 		{name: "nobody has looked at it", arguments: asks, objects: []put{{pools, definition(spec, "")}}, want: what + "has no condition NamesAccepted yet"},
 		{
@@ -61,12 +61,12 @@ func TestCRD(t *testing.T) {
 		{name: "the version established, but not served yet", arguments: version("v1beta2"), serves: serves, objects: []put{good}, want: what + "the API serves no kind IPAddressPool in metallb.io/v1beta2 yet"},
 		{name: "converts with an authority", arguments: asks, serves: serves, objects: []put{converts("caBundle: " + encoded(authority(t)))}},
 		{name: "converts at an address of its own", arguments: asks, serves: serves, objects: []put{converts("url: 'https://conversion.example.org'")}},
-		{name: "converts without an authority", arguments: asks, serves: serves, objects: []put{converts("")}, want: what + "its conversion webhook has no caBundle yet"},
+		{name: "converts without an authority", arguments: asks, serves: serves, objects: []put{converts("")}, want: what + "its conversion webhook has no caBundle: certificate controller has not injected the CA yet"},
 		{name: "converts with what is no authority", arguments: asks, serves: serves, objects: []put{converts("caBundle: Cg==")}, want: what + "its conversion webhook has a caBundle that holds no certificate"},
 		{
 			name: "converts with one that has expired", arguments: asks, serves: serves,
 			objects: []put{converts("caBundle: " + encoded(authorityUntil(t, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))))},
-			want:    what + "its conversion webhook has a caBundle whose authority has expired: on 2026-01-02 03:04:05 UTC",
+			want:    what + "its conversion webhook has a caBundle whose CA has expired: on 2026-01-02 03:04:05 UTC",
 		},
 	})
 }

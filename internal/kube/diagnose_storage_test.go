@@ -14,6 +14,7 @@ func TestAStorageClassIsExplained(t *testing.T) {
 	serves := []kind{{"apps/v1", "DaemonSet", "daemonsets", true}}
 	class := put{"/apis/storage.k8s.io/v1/storageclasses/longhorn", "{kind: StorageClass, provisioner: driver.longhorn.io}"}
 	driver := put{"/apis/storage.k8s.io/v1/csidrivers/driver.longhorn.io", "{kind: CSIDriver}"}
+	worker := put{"/api/v1/nodes/w-01", "{kind: Node}"}
 	bare := put{"/apis/storage.k8s.io/v1/csinodes/w-01", "{kind: CSINode, spec: {drivers: []}}"}
 	plugin := put{"/apis/apps/v1/namespaces/longhorn-system/daemonsets/csi-plugin", `
 kind: DaemonSet
@@ -22,16 +23,16 @@ status: {observedGeneration: 1, desiredNumberScheduled: 1}`}
 	runInquests(t, "storage_class", map[string]cty.Value{"name": str("longhorn")}, []inquest{
 		{
 			name: "no class", serves: serves,
-			cause: "storageclass longhorn does not exist: it is not installed, or the operator that makes it has not come that far",
+			cause: "storageclass longhorn does not exist: it is not installed, or its operator has not created it yet",
 			look:  "kubectl get storageclass",
 		},
 		{
 			name: "no driver", serves: serves, objects: []put{class},
-			cause: "csidriver driver.longhorn.io does not exist: whoever deploys the driver has not come that far",
+			cause: "csidriver driver.longhorn.io does not exist: its driver is not deployed yet",
 		},
 		{
-			name: "a node without it", serves: serves, objects: []put{class, driver, bare},
-			cause: "the kubelets of w-01 have not registered driver.longhorn.io: the driver's Pod does not run there, or its registrar has not reached the kubelet",
+			name: "a node without it", serves: serves, objects: []put{class, driver, bare, worker},
+			cause: "csidriver driver.longhorn.io: not registered on 1 of 1 nodes: w-01; the driver's Pod does not run there, or its registrar has not reached the kubelet",
 			look:  "kubectl get csinodes -o yaml",
 			files: []string{"objects/csinode/w-01.yaml", "objects/csidriver/driver.longhorn.io.yaml"},
 		},
@@ -44,13 +45,13 @@ spec: {nodeName: w-01}
 status: {phase: Running, containerStatuses: [{name: plugin, restartCount: 3, state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 255}}}]}`,
 			}},
 			answers: map[string]answer{"/api/v1/namespaces/longhorn-system/pods/csi-1/log": {200, "iscsiadm: not found\n"}},
-			cause:   "container plugin of pod longhorn-system/csi-1 ended with exit code 255, 3 restarts so far, and said last: iscsiadm: not found",
+			cause:   "container plugin of pod longhorn-system/csi-1 ended with exit code 255, 3 restarts so far, last log line: iscsiadm: not found",
 			look:    "kubectl -n longhorn-system logs csi-1 --all-containers --previous",
 		},
 	})
 }
 
-func TestAnAddressThatDoesNotComeIsExplained(t *testing.T) {
+func TestAMissingAddressIsExplained(t *testing.T) {
 	pools := kind{"metallb.io/v1beta1", "IPAddressPool", "ipaddresspools", true}
 	service := func(kind string) put {
 		return put{"/api/v1/namespaces/traefik/services/traefik", "{kind: Service, spec: {type: " + kind + "}}"}
@@ -68,11 +69,11 @@ func TestAnAddressThatDoesNotComeIsExplained(t *testing.T) {
 		},
 		{
 			name: "no MetalLB", objects: []put{service("LoadBalancer")},
-			cause: "the cluster has no MetalLB, so that nobody gives addresses to Services",
+			cause: "the cluster has no MetalLB, so nothing assigns addresses to Services",
 		},
 		{
 			name: "another type", objects: []put{service("ClusterIP")},
-			cause: "service traefik/traefik is of type ClusterIP: only one of type LoadBalancer gets an address",
+			cause: "service traefik/traefik: is of type ClusterIP, not LoadBalancer; only a Service of type LoadBalancer gets an address",
 		},
 	})
 }
@@ -81,20 +82,20 @@ func TestADefinitionIsExplained(t *testing.T) {
 	runInquests(t, "crd", map[string]cty.Value{"names": cty.ListVal([]cty.Value{str("ipaddresspools.metallb.io")})}, []inquest{
 		{
 			name:  "not there",
-			cause: "customresourcedefinition ipaddresspools.metallb.io does not exist: the operator that brings it is not installed, or was installed without its CRDs",
+			cause: "customresourcedefinition ipaddresspools.metallb.io does not exist: its operator is not installed, or was installed without its CRDs",
 		},
 		{
 			name: "a name that is taken", objects: []put{{
 				"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ipaddresspools.metallb.io",
 				`{kind: CustomResourceDefinition, status: {conditions: [{type: NamesAccepted, status: "False", reason: PluralConflict, message: is in use}]}}`,
 			}},
-			cause: "customresourcedefinition ipaddresspools.metallb.io is not accepted: PluralConflict: is in use",
+			cause: "customresourcedefinition ipaddresspools.metallb.io: NamesAccepted is False: PluralConflict: is in use; another definition uses its names",
 			look:  "kubectl describe crd ipaddresspools.metallb.io",
 		},
 	})
 }
 
-func TestASurveyFindsWhatIsWrongAnywhere(t *testing.T) {
+func TestASurveyFindsProblemsAnywhere(t *testing.T) {
 	now := time.Now().UTC().Format(time.RFC3339)
 	warning := func(name, message, at string) put {
 		return put{"/api/v1/namespaces/shop/events/" + name, fmt.Sprintf(
@@ -117,7 +118,7 @@ status: {conditions: [{type: NamespaceFinalizersRemaining, status: "True", messa
 		},
 		"a node": {
 			[]put{{"/api/v1/nodes/w-01", `{kind: Node, status: {conditions: [{type: Ready, status: Unknown, reason: NodeStatusUnknown, message: Kubelet stopped posting node status.}]}}`}},
-			"node w-01 says of itself: NodeStatusUnknown: Kubelet stopped posting node status.",
+			"node w-01: its kubelet has stopped posting its status: the machine is off, cut off or out of memory",
 		},
 		"nothing": {nil, ""},
 	} {

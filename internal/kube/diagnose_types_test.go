@@ -9,12 +9,14 @@ import (
 	"testing"
 
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/kube/diagnose"
 )
 
 func TestEveryTypeOfGateExplainsItself(t *testing.T) {
 	for _, kind := range GateTypes() {
-		if _, known := explanations()[kind.Name]; !known {
-			t.Errorf("a closed gate %s explains nothing: add it to explanations", kind.Name)
+		if !diagnose.Explains(kind.Name) {
+			t.Errorf("a closed gate %s explains nothing: add it to diagnose.explanations", kind.Name)
 		}
 	}
 }
@@ -39,7 +41,7 @@ metadata: {labels: {kubernetes.io/service-name: webhook}}
 endpoints: [{addresses: [10.244.0.5], conditions: {ready: ` + ready + `}}]`}
 }
 
-func TestAServiceThatLeadsNowhereIsExplained(t *testing.T) {
+func TestAServiceWithoutEndpointsIsExplained(t *testing.T) {
 	service := put{"/api/v1/namespaces/metallb-system/services/webhook", metallbService}
 	space := put{"/api/v1/namespaces/metallb-system", "kind: Namespace"}
 	runInquests(t, "endpoint_slice", map[string]cty.Value{"namespace": str("metallb-system"), "service": str("webhook")}, []inquest{
@@ -56,7 +58,7 @@ func TestAServiceThatLeadsNowhereIsExplained(t *testing.T) {
 		},
 		{
 			name: "no Pod at all", objects: []put{service},
-			cause: "no Pod has the labels that service metallb-system/webhook picks: app=metallb,component=controller",
+			cause: "no Pod has the labels that service metallb-system/webhook selects: app=metallb,component=controller",
 			look:  "kubectl -n metallb-system describe service webhook",
 		},
 		{
@@ -71,7 +73,7 @@ status: {observedGeneration: 1}`},
 			},
 			cause: `deployment metallb-system/controller: its ServiceAccount does not exist: serviceaccount "controller" not found`,
 		},
-		{name: "no Service", objects: []put{space}, cause: "service metallb-system/webhook does not exist: nobody has made it, or it was deleted"},
+		{name: "no Service", objects: []put{space}, cause: "service metallb-system/webhook does not exist: it was never created, or it was deleted"},
 	})
 }
 
@@ -96,7 +98,7 @@ webhooks: [{name: pool.metallb.io, clientConfig: {caBundle: ` + bundle + `, serv
 	runInquests(t, "webhook", probes, []inquest{
 		{
 			name: "not listening yet", serves: serves, objects: ready, answers: fails("dial tcp 10.96.0.7:443: connect: connection refused"),
-			cause: "webhook configuration metallb: its Pod counts as ready although its webhook does not listen yet; it may still be waiting for its certificate",
+			cause: "webhook configuration metallb: its Pod counts as ready although its webhook does not listen yet; it may still wait for its certificate",
 			look:  "kubectl -n metallb-system logs -l app=metallb,component=controller --all-containers --tail=100",
 			holds: map[string]string{
 				"webhook/metallb.txt": `dry run of ipaddresspool metallb-system/castle-probe, which the gate accepts: failed calling webhook "pool.metallb.io": failed to call webhook: Post "https://webhook.metallb-system.svc:443/validate?timeout=10s": dial tcp 10.96.0.7:443: connect: connection refused`,
@@ -105,11 +107,11 @@ webhooks: [{name: pool.metallb.io, clientConfig: {caBundle: ` + bundle + `, serv
 		},
 		{
 			name: "another authority", serves: serves, objects: ready, answers: fails("tls: failed to verify certificate: x509: certificate signed by unknown authority"),
-			cause: "webhook configuration metallb: its caBundle is not of the authority that signed its server's certificate: the one or the other was renewed alone",
+			cause: "webhook configuration metallb: its caBundle is not of the CA that signed its server's certificate: one of them was renewed alone",
 		},
 		{
 			name: "an expired certificate", serves: serves, objects: ready, answers: fails("tls: failed to verify certificate: x509: certificate has expired or is not yet valid"),
-			cause: "webhook configuration metallb: the certificate of its server, or the authority that signed it, has expired",
+			cause: "webhook configuration metallb: the certificate of its server, or the CA that signed it, has expired",
 		},
 		{
 			name: "no handler", serves: serves, objects: ready, answers: map[string]answer{"POST " + pools: failure(500, "InternalError", `Internal error occurred: failed calling webhook "pool.metallb.io": the server could not find the requested resource`)},
@@ -117,11 +119,11 @@ webhooks: [{name: pool.metallb.io, clientConfig: {caBundle: ` + bundle + `, serv
 		},
 		{
 			name: "nobody has put an authority in", serves: serves, objects: []put{configuration(`""`), service, slicePut("true"), metallbPod("True")},
-			cause: "nobody has put a caBundle into webhook pool.metallb.io: whoever makes its certificate has not come to it yet",
+			cause: "webhook configuration metallb: pool.metallb.io has no caBundle: certificate controller has not injected the CA yet; its certificate controller does not run, or waits for its certificate",
 		},
 		{
 			name:  "no configuration",
-			cause: "validatingwebhookconfiguration metallb does not exist: it is not installed, or the operator that makes it has not come that far",
+			cause: "validatingwebhookconfiguration metallb does not exist: it is not installed, or its operator has not created it yet",
 		},
 	})
 }
@@ -147,7 +149,7 @@ func TestNodesAreExplained(t *testing.T) {
 		},
 		{
 			name: "missing machines", objects: []put{{"/api/v1/nodes/cp-01", `{kind: Node, status: {conditions: [{type: Ready, status: "True"}]}}`}},
-			cause: "1 of 2 machines have not joined: they do not run, they do not reach the API, or Talos on them waits for its configuration",
+			cause: "1 of 2 nodes registered: only cp-01; the missing machines do not run, do not reach the API, or Talos on them waits for its configuration",
 			look:  "kubectl describe nodes",
 		},
 	})
@@ -168,31 +170,31 @@ status: {conditions: [{type: NamesAccepted, status: "True"}, {type: Established,
 		{
 			name: "its own words", serves: serves,
 			objects: []put{{at, `{kind: ClusterSecretStore, status: {conditions: [{type: Ready, status: "False", reason: InvalidProviderConfig, message: "401: login failed"}]}}`}},
-			cause:   "clustersecretstore infisical says of itself: InvalidProviderConfig: 401: login failed",
+			cause:   "clustersecretstore infisical reports: InvalidProviderConfig: 401: login failed",
 			look:    "kubectl describe clustersecretstore.external-secrets.io infisical",
 			files:   []string{"objects/clustersecretstore/infisical.yaml"},
 		},
 		{
 			name: "nobody looked", serves: serves, objects: []put{{at, `{kind: ClusterSecretStore}`}},
-			cause: "no controller has looked at clustersecretstore infisical: the operator of its kind is not running, or has not seen it",
+			cause: "clustersecretstore infisical: its controller has not seen it yet: its operator may be down",
 		},
-		{name: "not there", serves: serves, cause: "clustersecretstore infisical does not exist: nobody has made it, or it was deleted"},
+		{name: "not there", serves: serves, cause: "clustersecretstore infisical does not exist: it was never created, or it was deleted"},
 		{
 			name: "no definition", serves: definitions,
-			cause: "there is no CustomResourceDefinition for ClusterSecretStore: the operator that brings it is not installed, or was installed without its CRDs",
+			cause: "there is no CustomResourceDefinition for ClusterSecretStore: its operator is not installed, or was installed without its CRDs",
 		},
 		{
 			name: "another version", serves: definitions, objects: []put{definition("True")},
-			cause: "customresourcedefinition clustersecretstores.external-secrets.io serves v1beta1 and not v1: the operator is of another version than its objects",
+			cause: "customresourcedefinition clustersecretstores.external-secrets.io: serves v1beta1, not v1; the operator has another version than its objects",
 		},
 		{
 			name: "not established", serves: definitions, objects: []put{definition("False")},
-			cause: "customresourcedefinition clustersecretstores.external-secrets.io is there and not established yet",
+			cause: "customresourcedefinition clustersecretstores.external-secrets.io: Established is False; the API server has not finished installing it",
 		},
 	})
 }
 
-func TestAFluxIsExplainedByWhatHoldsUpTheRest(t *testing.T) {
+func TestFluxIsExplainedByWhatBlocksTheRest(t *testing.T) {
 	serves := []kind{
 		{"kustomize.toolkit.fluxcd.io/v1", "Kustomization", "kustomizations", true},
 		{"source.toolkit.fluxcd.io/v1", "GitRepository", "gitrepositories", true},
@@ -216,7 +218,7 @@ status: {observedGeneration: 1, artifact: {revision: main@1}, conditions: [{type
 				source, kustomization("apps", "{name: configs}", "False", waits), kustomization("configs", "{name: operators}", "False", waits),
 				kustomization("operators", "", "False", `reason: ReconciliationFailed, message: "dry-run failed: no matches for kind Vault"`),
 			},
-			cause: "kustomization flux-system/operators holds up kustomization flux-system/apps, kustomization flux-system/configs: ReconciliationFailed: dry-run failed: no matches for kind Vault",
+			cause: "kustomization flux-system/operators blocks kustomization flux-system/apps, kustomization flux-system/configs: ReconciliationFailed: dry-run failed: no matches for kind Vault",
 			look:  "kubectl -n flux-system describe kustomization operators",
 		},
 		{
@@ -229,7 +231,7 @@ status: {observedGeneration: 1, artifact: {revision: main@1}, conditions: [{type
 		{
 			name: "frozen behind a ready dependency", serves: serves,
 			objects: []put{source, kustomization("apps", "{name: operators}", "False", waits), kustomization("operators", "", "True", "reason: ReconciliationSucceeded")},
-			cause:   "kustomization flux-system/apps waits for what it depends on although that is ready: it is not looked at again before its interval has passed",
+			cause:   "kustomization flux-system/apps waits for its dependencies although they are ready: Flux checks it again only after its interval",
 		},
 		{
 			name: "a source that cannot be read", serves: serves, objects: []put{
@@ -250,7 +252,7 @@ status: {observedGeneration: 1, artifact: {revision: main@1}, conditions: [{type
 	})
 }
 
-func TestWhatWasDeletedFromAnInstalledReleaseIsRecognised(t *testing.T) {
+func TestAnObjectDeletedFromAReleaseIsRecognised(t *testing.T) {
 	manifest := "kind: Service\nmetadata:\n  name: web\n---\n# Source: web/templates/web.yaml\napiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\n  namespace: shop\n"
 	revision := func(compress bool) put {
 		written, err := json.Marshal(map[string]any{"name": "shop", "manifest": manifest, "config": map[string]any{"password": "s3cret-of-the-chart"}})
@@ -281,7 +283,7 @@ data: {release: ` + base64.StdEncoding.EncodeToString([]byte(inner)) + `}`}
 			cause: "deployment shop/web is part of the Helm release shop/shop, which is installed: it was deleted since, and Helm and Terraform do not notice that",
 		},
 		{
-			name: "another one's", objects: []put{shop, revision(true)}, cause: "deployment shop/other does not exist: nobody has made it, or it was deleted",
+			name: "another one's", objects: []put{shop, revision(true)}, cause: "deployment shop/other does not exist: it was never created, or it was deleted",
 			arguments: map[string]cty.Value{"kind": str("Deployment"), "namespace": str("shop"), "name": str("other")},
 		},
 	})

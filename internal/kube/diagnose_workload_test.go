@@ -71,7 +71,7 @@ func TestAWorkloadIsExplained(t *testing.T) {
 			objects: []put{web, webPod(`{phase: Running, containerStatuses: [{name: app, restartCount: 4,
   state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 2}}}]}`)},
 			answers: map[string]answer{"/api/v1/namespaces/shop/pods/web-1/log": {200, "reading the configuration\nno route to 10.96.0.1\n"}},
-			cause:   "container app of pod shop/web-1 ended with exit code 2, 4 restarts so far, and said last: no route to 10.96.0.1",
+			cause:   "container app of pod shop/web-1 ended with exit code 2, 4 restarts so far, last log line: no route to 10.96.0.1",
 			look:    "kubectl -n shop logs web-1 --all-containers --previous",
 			holds:   map[string]string{"pods/shop/web-1.log": "--- container app, before its last restart\nreading the configuration\nno route to 10.96.0.1\n"},
 		},
@@ -92,7 +92,7 @@ func TestAWorkloadIsExplained(t *testing.T) {
 		{
 			name:    "a node that says nothing",
 			objects: []put{web, webPod(`{phase: Pending}`)},
-			cause:   "node worker-01 was given pod shop/web-1 and says nothing about it",
+			cause:   "pod shop/web-1 is scheduled to node worker-01, which has not reported on it",
 		},
 		{
 			name: "Pod Security",
@@ -114,14 +114,14 @@ func TestAWorkloadIsExplained(t *testing.T) {
 		{
 			name:    "a controller that is down",
 			objects: []put{{web.at, "{kind: Deployment, spec: {selector: {matchLabels: {app: web}}}}"}},
-			cause:   "deployment shop/web was not looked at by its controller yet: kube-controller-manager may be down",
+			cause:   "deployment shop/web: its controller has not seen it yet: kube-controller-manager may be down",
 		},
 		{
 			name:  "a namespace that is not there",
 			cause: "namespace shop does not exist, so that nothing is in it",
 		},
 		{
-			name: "nothing at all", objects: []put{shop}, cause: "deployment shop/web does not exist: nobody has made it, or it was deleted",
+			name: "nothing at all", objects: []put{shop}, cause: "deployment shop/web does not exist: it was never created, or it was deleted",
 			look: "kubectl -n shop get all,deployment",
 		},
 		{name: "nothing that is known", objects: []put{web}, cause: ""},
@@ -139,12 +139,12 @@ status: {observedGeneration: 1, desiredNumberScheduled: 0}`}
 	runInquests(t, "workload", map[string]cty.Value{"kind": str("DaemonSet"), "namespace": str("shop"), "name": str("agent")}, []inquest{
 		{
 			name: "labels", objects: []put{set("{nodeSelector: {kubernetes.io/os: plan9}}"), node},
-			cause: "daemonset shop/agent: no node has the labels that its nodeSelector asks for: kubernetes.io/os=plan9",
+			cause: "daemonset shop/agent: no node has the labels of its nodeSelector: kubernetes.io/os=plan9",
 			files: []string{"nodes.txt", "objects/node/worker-01.yaml"},
 		},
 		{
 			name: "taints", objects: []put{set("{nodeSelector: {kubernetes.io/os: linux}}"), node},
-			cause: "daemonset shop/agent: every node that it is meant for has a taint that its Pods do not tolerate: worker-01 (maintenance:NoSchedule)",
+			cause: "daemonset shop/agent: every node that it selects has a taint that its Pods do not tolerate: worker-01 (maintenance:NoSchedule)",
 		},
 		{
 			name: "affinity", objects: []put{set("{tolerations: [{operator: Exists}]}"), node},

@@ -18,7 +18,7 @@ func TestOnlyAnObjectWithTheLabelsIsTaken(t *testing.T) {
 	f.put(t, at+"going", `{apiVersion: v1, kind: Secret, metadata: {labels: {made-by: castle}, deletionTimestamp: "2026-01-01T00:00:00Z"}}`)
 	for name, want := range map[string]string{
 		"ours": "true", "none": "false",
-		"theirs": "secret flux-system/theirs is there and is not castle's: it lacks the label made-by=castle; ",
+		"theirs": "secret flux-system/theirs exists and is not castle's: it lacks the label made-by=castle; ",
 		"going":  "secret flux-system/going is being deleted",
 	} {
 		q, err := ExistsTypes()[0].New("kubernetes_object", gate.Target{Kubeconfig: f.kubeconfig()}, gate.Values{

@@ -169,12 +169,12 @@ func TestFluxIsClosedWhileItsObjectsComeAndGo(t *testing.T) {
 	g := newGate(t, "flux", f.kubeconfig(), nil)
 	expect(t, f, g.Check(t.Context()), "", false)
 	f.put(t, fluxKustomizations+"apps", applied)
-	expect(t, f, g.Check(t.Context()), "kustomization flux-system/apps: has come since the attempt before", false)
+	expect(t, f, g.Check(t.Context()), "kustomization flux-system/apps: added since the attempt before", false)
 	expect(t, f, g.Check(t.Context()), "", false)
 	f.mu.Lock()
 	delete(f.objects, fluxKustomizations+"apps")
 	f.mu.Unlock()
-	expect(t, f, g.Check(t.Context()), "kustomization flux-system/apps: has gone since the attempt before", false)
+	expect(t, f, g.Check(t.Context()), "kustomization flux-system/apps: removed since the attempt before", false)
 	expect(t, f, g.Check(t.Context()), "", false)
 }
 

@@ -130,3 +130,21 @@ users:
 func str(s string) cty.Value { return cty.StringVal(s) }
 
 func num(n int64) cty.Value { return cty.NumberIntVal(n) }
+
+func TestEveryGateTypeIsDocumented(t *testing.T) {
+	seen := map[string]bool{}
+	for _, kind := range GateTypes() {
+		if seen[kind.Name] {
+			t.Errorf("two gate types are called %s", kind.Name)
+		}
+		seen[kind.Name] = true
+		if kind.Summary == "" || !kind.Kubernetes {
+			t.Errorf("gate %s has no summary, or no edge to the platform whose kubeconfig it reads", kind.Name)
+		}
+		for name, attribute := range kind.Attributes {
+			if attribute.Help == "" {
+				t.Errorf("gate %s: %s has no help", kind.Name, name)
+			}
+		}
+	}
+}

@@ -1,41 +1,63 @@
-// Package kube asks Kubernetes whether something is really ready. It is the
-// only user of client-go.
-//
-// Each gate type has a file of its own and a line in GateTypes. A type's check
-// is one attempt against the API: it reads what it needs, judges it with what
-// the objects themselves say, and answers in words for a person. Three rules
-// hold for all of them and live in cluster.go and explain.go, so that a type
-// need not think of them:
-//
-//   - An attempt has a bound of its own, so that an API that hangs costs one
-//     attempt and not the whole wait.
-//   - What can still come (a refused connection, an object, a kind that no
-//     CRD serves yet) is waited for. What cannot (a certificate of another
-//     cluster, a user without rights) is permanent.
-//   - The cluster is reached with its kubeconfig alone. Neither the environment
-//     nor a pod's service account can lead a gate to another cluster.
-//
-// A passing moment proves little: absence of a status is never read as success,
-// which is where these checks are stricter than kstatus.
-//
-// One thing it does more than ask: it finds and removes what a killed Helm has
-// left unfinished, for whoever knows that it was killed.
+// Package kube is castle's way to Kubernetes. It wires three packages: client
+// connects and reads, gates checks, diagnose explains what a check found. Imports
+// point down in this order: kube, diagnose, gates, client.
 package kube
 
-import "github.com/ephemeral-castle/castle/internal/gate"
+import (
+	"context"
 
-// GateTypes lists the gates that Kubernetes can answer.
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/kube/client"
+	"github.com/ephemeral-castle/castle/internal/kube/diagnose"
+	"github.com/ephemeral-castle/castle/internal/kube/gates"
+)
+
+// PendingRelease is an unfinished revision of a Helm release.
+type PendingRelease = client.PendingRelease
+
+// GateTypes lists the gates that Kubernetes answers, each with its Diagnose.
 func GateTypes() []gate.Type {
-	return explained([]gate.Type{
-		kubernetesAPI(),
-		nodes(),
-		endpointSlice(),
-		webhook(),
-		workload(),
-		crd(),
-		condition(),
-		storageClass(),
-		loadBalancer(),
-		flux(),
-	})
+	types := gates.Types()
+	for i, t := range types {
+		types[i].New = func(name string, target gate.Target, v gate.Values) (gate.Gate, error) {
+			g, err := t.New(name, target, v)
+			g.Diagnose = diagnose.Gate(t.Name, target, v)
+			return g, err
+		}
+	}
+	return types
+}
+
+// ExistsTypes lists the exists blocks that Kubernetes answers.
+func ExistsTypes() []gate.ExistsType { return gates.ExistsTypes() }
+
+// Reachable is the gate kubernetes_api of a kubeconfig's cluster.
+func Reachable(kubeconfig []byte) gate.Gate { return gates.Reachable(kubeconfig) }
+
+// Survey explains a whole cluster, where only a failure inside of it is known.
+func Survey(ctx context.Context, target gate.Target) gate.Diagnosis {
+	return diagnose.Cluster(ctx, target)
+}
+
+// ClusterIdentity identifies the cluster of a kubeconfig by its CA.
+func ClusterIdentity(kubeconfig []byte) (string, error) { return client.ClusterIdentity(kubeconfig) }
+
+// Exists reports whether an object of a built-in kind exists.
+func Exists(ctx context.Context, target gate.Target, kind, namespace, name string) (bool, error) {
+	return client.Exists(ctx, target, kind, namespace, name)
+}
+
+// ReleaseExists reports whether Helm has any revision of a release.
+func ReleaseExists(ctx context.Context, target gate.Target, namespace, name string) (bool, error) {
+	return client.ReleaseExists(ctx, target, namespace, name)
+}
+
+// PendingReleases lists the unfinished revisions of all namespaces.
+func PendingReleases(ctx context.Context, target gate.Target) ([]PendingRelease, error) {
+	return client.PendingReleases(ctx, target)
+}
+
+// RemovePendingRelease deletes an unfinished revision, unless it has changed since it was listed.
+func RemovePendingRelease(ctx context.Context, target gate.Target, r PendingRelease) (bool, error) {
+	return client.RemovePendingRelease(ctx, target, r)
 }

@@ -27,7 +27,7 @@ func TestLoadBalancer(t *testing.T) {
 		{name: "one of each family", arguments: asks, objects: service(present+"'192.0.2.30, 2001:db8::1'", balanced, both)},
 		{name: "missing", arguments: asks, want: "service traefik/traefik does not exist yet"},
 		{name: "no address", arguments: asks, objects: service("", balanced, ""), want: what + "has no address yet"},
-		{name: "no address, one was asked for", arguments: asks, objects: service(present+"192.0.2.30", balanced, ""), want: what + "has no address yet, and asks for 192.0.2.30"},
+		{name: "no address, one was asked for", arguments: asks, objects: service(present+"192.0.2.30", balanced, ""), want: what + "has no address yet, and requests 192.0.2.30"},
 		{name: "not the gate's", arguments: with(asks, "address", str("192.0.2.31")), objects: service(present+"192.0.2.30", balanced, given), want: what + "has 192.0.2.30, not 192.0.2.31"},
 		{name: "not the annotation's", arguments: asks, objects: service(present+"192.0.2.31", balanced, given), want: what + "has 192.0.2.30, not 192.0.2.31"},
 		{name: "not the former annotation's", arguments: asks, objects: service(former+"192.0.2.31", balanced, given), want: what + "has 192.0.2.30, not 192.0.2.31"},

@@ -66,7 +66,7 @@ func TestNodes(t *testing.T) {
 		},
 		{
 			name: "says nothing", arguments: two, objects: []put{{cp, readyNode}, {worker, silentNode}},
-			want: "1 of 2 nodes not ready: blue-w-01 (says nothing about itself yet)",
+			want: "1 of 2 nodes not ready: blue-w-01 (has no condition Ready yet)",
 		},
 		{
 			name: "only registered", arguments: map[string]cty.Value{"count": num(2), "ready": cty.False},

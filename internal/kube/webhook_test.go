@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/kube/client"
+	"github.com/ephemeral-castle/castle/internal/kube/gates"
 )
 
 const (
@@ -71,7 +73,7 @@ func TestWebhook(t *testing.T) {
 		{name: "empty configuration", arguments: asks(), objects: []put{validating()}, want: "webhook configuration metallb-webhook-configuration has no webhooks yet"},
 		{
 			name: "one entry without an authority", arguments: asks(), objects: []put{validating(entry(pool, authority), entry(l2, `""`)), ready},
-			want: "webhook configuration metallb-webhook-configuration: " + l2 + " has no caBundle yet",
+			want: "webhook configuration metallb-webhook-configuration: " + l2 + " has no caBundle: certificate controller has not injected the CA yet",
 		},
 		{
 			name: "an authority that is none", arguments: asks(), objects: []put{validating(entry(pool, "Cg==")), ready},
@@ -79,7 +81,7 @@ func TestWebhook(t *testing.T) {
 		},
 		{
 			name: "an authority that has expired", arguments: asks(), objects: []put{validating(entry(pool, expired)), ready},
-			want: "webhook configuration metallb-webhook-configuration: " + pool + " has a caBundle whose authority has expired: on 2026-01-02 03:04:05 UTC",
+			want: "webhook configuration metallb-webhook-configuration: " + pool + " has a caBundle whose CA has expired: on 2026-01-02 03:04:05 UTC",
 		},
 		{name: "one of two authorities has expired", arguments: asks(), objects: []put{validating(entry(pool, both)), ready}},
 		{
@@ -127,20 +129,20 @@ func TestWebhook(t *testing.T) {
 		{
 			name: "the object is no good", arguments: asks("accepts"), serves: serves, objects: []put{good, ready},
 			answers: answers(failure(422, metav1.StatusReasonInvalid, "spec.interfaces: Invalid value")),
-			want:    dry + "it does not get as far as a webhook: spec.interfaces: Invalid value", permanent: true,
+			want:    dry + "the API refuses it before any webhook: spec.interfaces: Invalid value", permanent: true,
 		},
 		{
 			name: "the object that should be denied is no object", arguments: asks("rejects"), serves: serves, objects: []put{good, ready},
 			answers: answers(failure(422, metav1.StatusReasonInvalid, "spec.interfaces: Invalid value")),
-			want:    dry + "it does not get as far as a webhook: spec.interfaces: Invalid value", permanent: true,
+			want:    dry + "the API refuses it before any webhook: spec.interfaces: Invalid value", permanent: true,
 		},
 		{
 			name: "denies what it cannot judge yet", arguments: asks("accepts"), serves: serves, objects: []put{good, ready}, answers: answers(undecided),
-			want: dry + "webhook " + l2 + " cannot judge it yet: the cache is not started",
+			want: dry + "webhook " + l2 + " cannot decide yet: the cache is not started",
 		},
 		{
 			name: "a denial that is no judgement proves nothing", arguments: asks("rejects"), serves: serves, objects: []put{good, ready}, answers: answers(undecided),
-			want: dry + "webhook " + l2 + " cannot judge it yet: the cache is not started",
+			want: dry + "webhook " + l2 + " cannot decide yet: the cache is not started",
 		},
 		{
 			name: "its namespace goes", arguments: asks("rejects"), serves: serves, objects: []put{good, ready},
@@ -155,24 +157,23 @@ func TestWebhook(t *testing.T) {
 	})
 }
 
-func TestAWebhookThatHangsIsNotTakenForTheAPI(t *testing.T) {
+func TestAHangingWebhookIsToldFromAHangingAPI(t *testing.T) {
 	f := newFakeAPI(t)
 	f.serves("metallb.io/v1beta1", "L2Advertisement", "l2advertisements", true)
 	f.answer(dryRun, hangs, nil)
-	object, err := documents(advertisement)
+	w, err := gates.NewWebhook(gate.Values{"accepts": str(advertisement), "namespace": str("metallb-system")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newCluster(gate.Target{Kubeconfig: f.kubeconfig()}, "")
-	// What the dry run has to know first is no part of its time.
-	expect(t, f, c.ask(func(ctx context.Context, a *api) error {
-		_, err := a.resolve(ctx, object[0].GetAPIVersion(), object[0].GetKind())
+	c := client.New(gate.Target{Kubeconfig: f.kubeconfig()}, "")
+	object := w.Accepts[0]
+	// Finding the kind must not count against the dry run's time.
+	expect(t, f, c.Check(func(ctx context.Context, a *client.API) error {
+		_, err := a.Resolve(ctx, object.GetAPIVersion(), object.GetKind())
 		return err
 	})(t.Context()), "", false)
-	c.attempt = 2 * time.Second
-	err = c.ask(func(ctx context.Context, a *api) error {
-		return probe{a: a, namespace: "metallb-system"}.accepted(ctx, object[0])
-	})(t.Context())
+	c.Attempt = 2 * time.Second
+	err = c.Check(func(ctx context.Context, a *client.API) error { return w.Probe(a, nil).Create(ctx, object) })(t.Context())
 	expect(t, f, err, "dry run of l2advertisement metallb-system/castle-probe: no answer within 1.5s: one of its webhooks hangs", false)
 }
 
@@ -192,9 +193,9 @@ func TestProbesAreTextOrObjects(t *testing.T) {
 		"a list":    {cty.TupleVal([]cty.Value{object, str(advertisement)}), 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := manifests(tt.given)
-			if err != nil || len(got) != tt.want {
-				t.Errorf("got %d objects (%v), want %d", len(got), err, tt.want)
+			got, err := gates.NewWebhook(gate.Values{"accepts": tt.given})
+			if err != nil || len(got.Accepts) != tt.want {
+				t.Errorf("got %d objects (%v), want %d", len(got.Accepts), err, tt.want)
 			}
 		})
 	}
@@ -203,7 +204,7 @@ func TestProbesAreTextOrObjects(t *testing.T) {
 		"no YAML": str("{password: hunter2"), "empty": str(""),
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := validManifest(bad)
+			err := gateType(t, "webhook").Attributes["accepts"].Valid(bad)
 			if err == nil {
 				t.Fatal("is accepted")
 			}

@@ -67,18 +67,18 @@ func TestWorkload(t *testing.T) {
 			name: "scaled to nothing", arguments: is("Deployment", "controller"),
 			objects: []put{{apps + "deployments/controller", `{kind: Deployment, metadata: {generation: 1}, spec: {replicas: 0},
 				status: {observedGeneration: 1, conditions: [{type: Available, status: "True"}]}}`}},
-			want: "deployment metallb-system/controller: 0 of 1 pods asked for",
+			want: "deployment metallb-system/controller: 0 of 1 pods requested",
 		},
 		{name: "daemon set on every node", arguments: is("DaemonSet", "speaker", 3), objects: []put{{apps + "daemonsets/speaker", daemonSet}}},
 		{
 			name: "daemon set on fewer nodes than desired", arguments: is("DaemonSet", "speaker", 4), objects: []put{{apps + "daemonsets/speaker", daemonSet}},
-			want: "daemonset metallb-system/speaker: 3 of 4 pods asked for",
+			want: "daemonset metallb-system/speaker: 3 of 4 pods requested",
 		},
 		{
 			name: "daemon set for no node", arguments: is("DaemonSet", "speaker"),
 			objects: []put{{apps + "daemonsets/speaker", `{kind: DaemonSet, metadata: {generation: 1},
 				status: {observedGeneration: 1, desiredNumberScheduled: 0}}`}},
-			want: "daemonset metallb-system/speaker: 0 of 1 pods asked for",
+			want: "daemonset metallb-system/speaker: 0 of 1 pods requested",
 		},
 		{
 			name: "stateful set updated by hand", arguments: is("StatefulSet", "vault"),

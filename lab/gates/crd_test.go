@@ -19,7 +19,7 @@ spec:
 func TestCRDOpensOnceTheKindIsServed(t *testing.T) {
 	p := control(t)
 	g := p.gate(t, "crd", args{"names": texts("gauges.crd.example.org"), "version": text("v1")})
-	closed(t, g, "customresourcedefinition gauges.crd.example.org: does not exist yet")
+	closed(t, g, "customresourcedefinition gauges.crd.example.org does not exist yet")
 	p.create(t, "", gauges)
 	opens(t, g)
 	p.create(t, "", `{apiVersion: crd.example.org/v1, kind: Gauge, metadata: {name: proof}}`)
@@ -65,7 +65,7 @@ spec:
 `)
 	g := p.gate(t, "crd", args{"names": texts("levels.crd.example.org")})
 	becomes(t, g, "customresourcedefinition levels.crd.example.org: its conversion webhook has no "+
-		"caBundle yet")
+		"caBundle: certificate controller has not injected the CA yet")
 	authority, err := newAuthority("converter")
 	check(t, err)
 	p.change(t, "", `

@@ -46,7 +46,7 @@ const (
 		`status: "True", reason: ReconciliationSucceeded}]`
 )
 
-func TestFluxNudgesOnceAndOpensWhenAllIsApplied(t *testing.T) {
+func TestFluxReconcilesOnceAndOpensWhenAllIsApplied(t *testing.T) {
 	p := control(t)
 	ns := p.namespace(t)
 	g := p.gate(t, "flux", args{"namespace": text(ns)})
@@ -61,12 +61,13 @@ func TestFluxNudgesOnceAndOpensWhenAllIsApplied(t *testing.T) {
 	p.create(t, ns, kustomization("apps", "dependsOn: [{name: base}], ", fluxWaits))
 	closed(t, g, "kustomization "+ns+"/apps: DependencyNotReady: dependency is not ready; kustomization "+ns+
 		"/base: DependencyNotReady: dependency is not ready")
-	nudges := func(want string) {
+	reconciles := func(want string) {
 		t.Helper()
 		did, err := g.TriggerReconcile(t.Context())
 		check(t, err)
 		if want != "" {
-			want = "asked to reconcile what is not ready although all that it needs is: kustomization " +
+			want = "requested a reconcile of objects that are not ready although their dependencies are: " +
+				"kustomization " +
 				ns + "/" + want
 		}
 		if did != want {
@@ -84,23 +85,23 @@ func TestFluxNudgesOnceAndOpensWhenAllIsApplied(t *testing.T) {
 		}
 		return o.GetAnnotations()["reconcile.fluxcd.io/requestedAt"] != ""
 	}
-	nudges("base")
-	nudges("") // it was asked a moment ago
+	reconciles("base")
+	reconciles("") // it was asked a moment ago
 	if !asked("base") || asked("apps") {
 		t.Fatal("not base alone was asked")
 	}
 	p.report(t, ns, kustomization("base", "", fluxApplied))
-	nudges("apps")
+	reconciles("apps")
 	if !asked("apps") {
 		t.Fatal("apps was not asked")
 	}
 	p.report(t, ns, kustomization("apps", "", fluxApplied))
 	open(t, g)
-	nudges("")
+	reconciles("")
 
 	// The root brings another one.
 	p.create(t, ns, kustomization("late", "", fluxApplied))
-	closed(t, g, "kustomization "+ns+"/late: has come since the attempt before")
+	closed(t, g, "kustomization "+ns+"/late: added since the attempt before")
 	open(t, g)
 	p.create(t, ns, `{apiVersion: helm.toolkit.fluxcd.io/v2, kind: HelmRelease, metadata: {name: web, `+
 		`namespace: NAMESPACE}, spec: {suspend: true}}`)

@@ -17,7 +17,7 @@ func TestNodesWaitsForKubeletAndNetwork(t *testing.T) {
 	// Nobody plays the kubelet of this one but the test.
 	p.create(t, "", `{apiVersion: v1, kind: Node, metadata: {name: nodes-2}}`)
 	open(t, registered)
-	becomes(t, g, "1 of 2 nodes not ready: nodes-2 (says nothing about itself yet)")
+	becomes(t, g, "1 of 2 nodes not ready: nodes-2 (has no condition Ready yet)")
 	say := func(conditions string) {
 		t.Helper()
 		p.report(t, "", `{apiVersion: v1, kind: Node, metadata: {name: nodes-2}, status: {conditions: [`+

@@ -74,7 +74,7 @@ func TestAWatchWaitsForItsKindAndFollowsItsObject(t *testing.T) {
 	ns := p.namespace(t)
 	defined := p.follow(t, "crd", args{"names": texts("valves.watch.example.org")})
 	f := p.follow(t, "condition", args{"kind": text("Valve"), "namespace": text(ns)})
-	defined.says("customresourcedefinition valves.watch.example.org: does not exist yet")
+	defined.says("customresourcedefinition valves.watch.example.org does not exist yet")
 	f.says("the API serves no kind Valve yet")
 	p.create(t, "", valves)
 	defined.opens()

@@ -63,7 +63,8 @@ func TestWebhookClimbsTheWholeLadder(t *testing.T) {
 
 	closed(t, g, configuration+" does not exist yet")
 	p.create(t, ns, guardConfiguration(authority.Certificate, nil))
-	closed(t, g, configuration+": limitranges.guard.example.org has no caBundle yet")
+	closed(t, g, configuration+": limitranges.guard.example.org has no caBundle: certificate controller "+
+		"has not injected the CA yet")
 	p.change(t, ns, guardConfiguration(other.Certificate, other.Certificate))
 	closed(t, g, "service "+ns+"/guard does not exist yet")
 	p.create(t, ns, guardService)
@@ -82,7 +83,7 @@ func TestWebhookClimbsTheWholeLadder(t *testing.T) {
 	p.change(t, ns, guardConfiguration(authority.Certificate, authority.Certificate))
 	becomes(t, g, good+calling+"the server could not find the requested resource")
 	process.judges(denies(http.StatusInternalServerError, "the cache has not started"))
-	becomes(t, g, good+"webhook configmaps.guard.example.org cannot judge it yet: the cache has not started")
+	becomes(t, g, good+"webhook configmaps.guard.example.org cannot decide yet: the cache has not started")
 	process.judges(allows)
 	becomes(t, g, bad+"no webhook of guard-"+ns+" denies it")
 	process.judges(deniesBad)

@@ -30,7 +30,7 @@ func TestWorkloadFollowsARollout(t *testing.T) {
 	opens(t, g)
 	p.change(t, ns, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: operator, namespace: `+
 		`NAMESPACE}, spec: {replicas: 0}}`)
-	becomes(t, g, "deployment "+ns+"/operator: 0 of 1 pods asked for")
+	becomes(t, g, "deployment "+ns+"/operator: 0 of 1 pods requested")
 }
 
 func TestWorkloadIsClosedForADaemonSetThatIsMeantForNoNode(t *testing.T) {
@@ -40,13 +40,13 @@ func TestWorkloadIsClosedForADaemonSetThatIsMeantForNoNode(t *testing.T) {
 		"name": text("speaker")})
 	p.node(t, "daemon")
 	p.create(t, ns, of("DaemonSet", "speaker", "", "nodeSelector: {disk: none},"))
-	becomes(t, g, "daemonset "+ns+"/speaker: 0 of 1 pods asked for")
+	becomes(t, g, "daemonset "+ns+"/speaker: 0 of 1 pods requested")
 	p.change(t, "", `{apiVersion: v1, kind: Node, metadata: {name: daemon, labels: {disk: none}}}`)
 	opens(t, g)
 	closed(t,
 		p.gate(t, "workload", args{"kind": text("DaemonSet"), "namespace": text(ns), "name": text("speaker"),
 			"desired": number(2)}),
-		"daemonset "+ns+"/speaker: 1 of 2 pods asked for")
+		"daemonset "+ns+"/speaker: 1 of 2 pods requested")
 }
 
 func TestWorkloadWaitsForEveryPodOfAStatefulSet(t *testing.T) {
@@ -60,7 +60,7 @@ func TestWorkloadWaitsForEveryPodOfAStatefulSet(t *testing.T) {
 	closed(t,
 		p.gate(t, "workload", args{"kind": text("StatefulSet"), "namespace": text(ns), "name": text("vault"),
 			"desired": number(3)}),
-		"statefulset "+ns+"/vault: 2 of 3 pods asked for")
+		"statefulset "+ns+"/vault: 2 of 3 pods requested")
 }
 
 func TestWorkloadTakesAJobForWhatItEndsAs(t *testing.T) {

@@ -1,0 +1,208 @@
+// Package client connects to one cluster's Kubernetes API. It is the only user
+// of client-go, and owns what every check shares: the connection, how a kind is
+// found, how objects are read and watched, how errors read, and Helm's releases.
+//
+// Three rules hold for all checks and live here, so that no check need think of them:
+//
+//   - An attempt has a bound of its own, so that an API that hangs costs one
+//     attempt and not the whole wait.
+//   - What can still come (a refused connection, an object, a kind that no CRD
+//     serves yet) is waited for. What cannot (a certificate of another cluster, a
+//     user without permissions) is permanent.
+//   - The cluster is reached with its kubeconfig alone. Neither the environment
+//     nor a pod's service account can lead a check to another cluster.
+package client
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+// DefaultAttempt bounds one check. A healthy API answers in milliseconds; one that
+// does not answer within this time is as good as down.
+const DefaultAttempt = 10 * time.Second
+
+// Cluster leads to one cluster's API. It connects at the first check, because
+// gates are made long before their cluster exists.
+type Cluster struct {
+	Attempt time.Duration // bounds each check and each request of a watch
+	open    func() (*API, error)
+}
+
+// API is an open connection to a cluster.
+type API struct {
+	Host    string // host:port, for messages
+	Server  *url.URL
+	HTTP    *http.Client
+	Raw     rest.Interface
+	Dynamic dynamic.Interface
+	// watching has connections of its own: one that hangs in a watch cannot be
+	// given up, and the next attempt would hang in it too.
+	watching metadata.Interface
+
+	expires time.Time // of the kubeconfig's client certificate; zero if it has none
+
+	mu    sync.Mutex
+	known map[string]Resource // what resolve has found; kinds do not move
+}
+
+// New returns the cluster of a target, or, with an address (host or host:port),
+// the same cluster through that address.
+func New(target gate.Target, address string) *Cluster {
+	return &Cluster{Attempt: DefaultAttempt, open: sync.OnceValues(func() (*API, error) {
+		return Open(target.Kubeconfig, address)
+	})}
+}
+
+// API returns the cluster's connection, made at the first call.
+func (c *Cluster) API() (*API, error) { return c.open() }
+
+// Open connects with a kubeconfig, to another address than its server if one is given.
+func Open(kubeconfig []byte, address string) (*API, error) {
+	config, err := restConfig(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	server, err := url.Parse(config.Host)
+	if err != nil || server.Host == "" {
+		return nil, fmt.Errorf("kubeconfig: the server %q is no URL", config.Host)
+	}
+	if address != "" {
+		server.Host = withPort(address, server.Port())
+		config.Host = server.String()
+	}
+	a := &API{Host: server.Host, Server: server, known: map[string]Resource{}}
+	if certificates := Certificates(config.CertData); len(certificates) > 0 {
+		a.expires = certificates[0].NotAfter
+	}
+	var errs [4]error
+	if a.HTTP, errs[0] = rest.HTTPClientFor(config); errs[0] == nil {
+		a.Raw, errs[1] = rest.UnversionedRESTClientForConfigAndClient(config, a.HTTP)
+		a.Dynamic, errs[2] = dynamic.NewForConfigAndClient(config, a.HTTP)
+		a.watching, errs[3] = metadata.NewForConfig(config)
+	}
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	return a, nil
+}
+
+// restConfig reads a kubeconfig's current context and nothing else: no
+// environment, no proxy from it, no service account.
+func restConfig(kubeconfig []byte) (*rest.Config, error) {
+	if len(kubeconfig) == 0 {
+		return nil, errors.New("kubeconfig: no platform has output one yet")
+	}
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	switch {
+	case clientcmd.IsConfigurationInvalid(err), clientcmd.IsEmptyConfig(err):
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	case err != nil:
+		// A parser's error may quote what it could not read, keys included.
+		return nil, errors.New("kubeconfig: is not valid YAML of kind Config")
+	}
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	if config.Proxy == nil {
+		config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
+	}
+	// client-go's default of 5 requests a second is meant for controllers that share an API.
+	config.QPS, config.Burst = 50, 100
+	config.WarningHandler = rest.NoWarnings{}
+	config.UserAgent = "castle"
+	answers := runtime.NewScheme()
+	metav1.AddToGroupVersion(answers, schema.GroupVersion{Version: "v1"})
+	config.NegotiatedSerializer = serializer.NewCodecFactory(answers).WithoutConversion()
+	return config, nil
+}
+
+// withPort adds a port to a host that has none.
+func withPort(address, port string) string {
+	if _, _, err := net.SplitHostPort(address); err == nil {
+		return address
+	}
+	if port == "" {
+		port = "443"
+	}
+	return net.JoinHostPort(address, port)
+}
+
+// Check makes a gate's Check of a function on the API: bounded, and with its
+// error explained. An attempt that the caller ended returns the caller's error.
+func (c *Cluster) Check(do func(context.Context, *API) error) func(context.Context) error {
+	return func(caller context.Context) error {
+		a, err := c.open()
+		if err != nil {
+			return gate.Permanent(err)
+		}
+		ctx, stop := context.WithTimeout(caller, c.Attempt)
+		defer stop()
+		err = do(ctx, a)
+		switch {
+		case err == nil:
+			return nil
+		case caller.Err() != nil:
+			return caller.Err()
+		case ctx.Err() != nil:
+			// Its connection may lead to a machine that is gone.
+			utilnet.CloseIdleConnectionsFor(a.HTTP.Transport)
+			return fmt.Errorf("kubernetes API at %s: no answer within %s", a.Host, c.Attempt)
+		case apierrors.IsUnauthorized(err):
+			return a.Unauthorized(Message(err))
+		}
+		return a.Explain(err)
+	}
+}
+
+// Unauthorized is the error for a user that the API does not know. The API never
+// says why, but the kubeconfig's certificate may.
+func (a *API) Unauthorized(message string) error {
+	if !a.expires.IsZero() && time.Now().After(a.expires) {
+		message = "its certificate has expired on " + day(a.expires)
+	}
+	return a.refused(message)
+}
+
+// ClusterIdentity identifies the cluster of a kubeconfig: the SHA-256 of its
+// certificate authority. It contacts nobody. A cluster that was created anew has
+// another one, even at the same address.
+func ClusterIdentity(kubeconfig []byte) (string, error) {
+	config, err := restConfig(kubeconfig)
+	if err != nil {
+		return "", err
+	}
+	// The certificates are hashed, not the text: the same authority may be written
+	// with other line ends.
+	digest, found := sha256.New(), false
+	for block, rest := pem.Decode(config.CAData); block != nil; block, rest = pem.Decode(rest) {
+		found = true
+		digest.Write(block.Bytes)
+	}
+	if !found {
+		return "", errors.New("kubeconfig: carries no certificate authority")
+	}
+	return hex.EncodeToString(digest.Sum(nil)), nil
+}

@@ -1,0 +1,177 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+// Missing is an object that does not exist. It comes inside a gate.Finding of kind NotFound.
+type Missing struct{ Kind, Namespace, Name string }
+
+func (m Missing) Error() string { return Titled(m.Kind, m.Namespace, m.Name) + " does not exist yet" }
+
+// NotFound is the finding that an object does not exist.
+func NotFound(kind, namespace, name string) error {
+	return &gate.Finding{Kind: gate.NotFound, Err: Missing{kind, namespace, name}}
+}
+
+// Get reads one object; namespace is empty for a cluster-scoped one. An object
+// that does not exist is a finding of kind NotFound.
+func (a *API) Get(ctx context.Context, in Selection, kind string) (*unstructured.Unstructured, error) {
+	object, err := a.Dynamic.Resource(in.Resource).Namespace(in.Namespace).Get(ctx, in.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, NotFound(kind, in.Namespace, in.Name)
+	}
+	return object, err
+}
+
+// List reads the objects of a namespace, or of all where it is empty, that the
+// labels select. Lists of some APIs leave out the kind of their items.
+func (a *API) List(ctx context.Context, in Selection, kind string) ([]unstructured.Unstructured, error) {
+	found, err := a.Dynamic.Resource(in.Resource).Namespace(in.Namespace).
+		List(ctx, metav1.ListOptions{LabelSelector: in.Labels})
+	if err != nil {
+		return nil, err
+	}
+	for i := range found.Items {
+		if found.Items[i].GetKind() == "" {
+			found.Items[i].SetKind(kind)
+		}
+	}
+	return found.Items, nil
+}
+
+// ListIn lists a kind in whichever version of its group the API prefers.
+func (a *API) ListIn(ctx context.Context, group, kind, namespace string) ([]unstructured.Unstructured, error) {
+	r, err := a.ResolveIn(ctx, group, kind)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := a.List(ctx, Selection{Resource: r.GroupVersionResource, Namespace: namespace}, kind)
+	if apierrors.IsNotFound(err) {
+		return nil, NotServed{kind, group}
+	}
+	return objects, err
+}
+
+// As reads an object as the Go type of its kind.
+func As[T any](object unstructured.Unstructured) (T, error) {
+	var typed T
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &typed)
+	if err != nil {
+		return typed, fmt.Errorf("%s: %w", Title(&object), err)
+	}
+	return typed, nil
+}
+
+// ListAs lists the objects of a selection as the Go type of their kind.
+func ListAs[T any](ctx context.Context, a *API, in Selection, kind string) ([]T, error) {
+	items, err := a.List(ctx, in, kind)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]T, 0, len(items))
+	for _, item := range items {
+		typed, err := As[T](item)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, typed)
+	}
+	return all, nil
+}
+
+// Core is a kind of Kubernetes' group v1: "nodes".
+func Core(plural string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Version: "v1", Resource: plural}
+}
+
+// Title is an object as messages name it: deployment metallb-system/controller.
+func Title(object *unstructured.Unstructured) string {
+	return Titled(object.GetKind(), object.GetNamespace(), object.GetName())
+}
+
+// Titled is Title of an object that is known by its name only.
+func Titled(kind, namespace, object string) string {
+	if namespace != "" {
+		object = namespace + "/" + object
+	}
+	return strings.ToLower(kind) + " " + object
+}
+
+// Condition is one entry of an object's status.conditions.
+type Condition struct {
+	Type, Status, Reason, Message string
+	ObservedGeneration            int64 // 0 where the controller does not set it
+}
+
+// ConditionOf finds a condition by its type.
+func ConditionOf(object *unstructured.Unstructured, kind string) (Condition, bool) {
+	conditions, _, err := unstructured.NestedSlice(object.Object, "status", "conditions")
+	if err != nil {
+		return Condition{}, false
+	}
+	for _, entry := range conditions {
+		fields, ok := entry.(map[string]any)
+		if !ok || fields["type"] != kind {
+			continue
+		}
+		c := Condition{Type: kind}
+		c.Status, _ = fields["status"].(string)
+		c.Reason, _ = fields["reason"].(string)
+		c.Message, _ = fields["message"].(string)
+		c.ObservedGeneration, _ = fields["observedGeneration"].(int64)
+		return c, true
+	}
+	return Condition{}, false
+}
+
+// Why is a condition's reason and message.
+func (c Condition) Why() string {
+	switch {
+	case c.Reason == "":
+		return Brief(c.Message)
+	case c.Message == "":
+		return c.Reason
+	}
+	return c.Reason + ": " + Brief(c.Message)
+}
+
+// Observed is the generation that the object's controller has last acted on.
+func Observed(object *unstructured.Unstructured) (generation int64, found bool) {
+	generation, found, err := unstructured.NestedInt64(object.Object, "status", "observedGeneration")
+	return generation, found && err == nil
+}
+
+// Text reads a string deep in an object; a missing one is empty.
+func Text(object *unstructured.Unstructured, path ...string) string {
+	found, _, err := unstructured.NestedString(object.Object, path...)
+	if err != nil {
+		return ""
+	}
+	return found
+}
+
+// Number reads a whole number deep in an object, or returns otherwise.
+func Number(object *unstructured.Unstructured, otherwise int64, path ...string) int64 {
+	found, ok, err := unstructured.NestedInt64(object.Object, path...)
+	if err != nil || !ok {
+		return otherwise
+	}
+	return found
+}
+
+// True reads a boolean deep in an object; a missing one is false.
+func True(object *unstructured.Unstructured, path ...string) bool {
+	found, _, err := unstructured.NestedBool(object.Object, path...)
+	return err == nil && found
+}

@@ -1,0 +1,233 @@
+package diagnose
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/kube/client"
+)
+
+const (
+	totalRoom   = 4 << 20   // bytes of all files of one gate
+	fileRoom    = 256 << 10 // bytes of one file
+	mostObjects = 2 * client.Most
+)
+
+// evidence is everything collected around one gate, as files.
+type evidence struct {
+	api    *client.API
+	files  map[string][]byte
+	room   int
+	missed []string // what could not be read
+
+	secrets []string // values of the cluster's Secrets
+	redacts bool     // secrets is known, so that logs can be kept without them
+
+	events   map[string][]event // by namespace
+	machines []corev1.Node
+	muted    map[string]bool // nodes whose kubelet does not return logs
+}
+
+func newEvidence(a *client.API) *evidence {
+	return &evidence{api: a, files: map[string][]byte{}, room: totalRoom,
+		events: map[string][]event{}, muted: map[string]bool{}}
+}
+
+// finish returns the files, and the function that hides the Secrets' data.
+func (e *evidence) finish() (map[string][]byte, func(string) string) {
+	if len(e.missed) > 0 {
+		e.keep("not-read.txt", []byte(strings.Join(e.missed, "\n")+"\n"))
+	}
+	redact := redactor(e.secrets, strings.Join(slices.Sorted(maps.Keys(e.files)), "\n"))
+	for name, data := range e.files {
+		e.files[name] = []byte(redact(string(data)))
+	}
+	return e.files, redact
+}
+
+// miss notes what could not be read.
+func (e *evidence) miss(what string, err error) {
+	e.missed = append(e.missed, what+": "+e.api.Explain(err).Error())
+}
+
+// keep adds a file, cut at its beginning: the end of a long text matters most.
+func (e *evidence) keep(name string, data []byte) {
+	if _, known := e.files[name]; known || len(data) == 0 {
+		return
+	}
+	if over := len(data) - fileRoom; over > 0 {
+		data = append(fmt.Appendf(nil, "… %d bytes left out …\n", over), data[over:]...)
+	}
+	if e.room -= len(data); e.room < 0 {
+		return
+	}
+	e.files[name] = data
+}
+
+// object keeps an object as a person reads it: without the managed fields, and
+// without what could be a credential.
+func (e *evidence) object(object *unstructured.Unstructured) {
+	text, err := yaml.Marshal(shown(object))
+	if err != nil {
+		e.miss(client.Title(object), err)
+		return
+	}
+	e.keep(path.Join("objects", strings.ToLower(object.GetKind()), object.GetNamespace(), object.GetName()+".yaml"), text)
+}
+
+// get reads an object and keeps it; nil if it does not exist, as the error says,
+// or could not be read.
+func (e *evidence) get(ctx context.Context, s client.Selection, kind string) (*unstructured.Unstructured, error) {
+	object, err := e.api.Get(ctx, s, kind)
+	if err != nil {
+		if gate.KindOf(err) != gate.NotFound {
+			e.miss(client.Titled(kind, s.Namespace, s.Name), err)
+		}
+		return nil, err
+	}
+	e.object(object)
+	return object, nil
+}
+
+// list reads objects and keeps the first few of them.
+func (e *evidence) list(ctx context.Context, s client.Selection, kind string) []unstructured.Unstructured {
+	objects, err := e.api.List(ctx, s, kind)
+	if err != nil {
+		e.miss(kind+"s"+in(s.Namespace), err)
+		return nil
+	}
+	for i := range objects[:min(len(objects), mostObjects)] {
+		e.object(&objects[i])
+	}
+	return objects
+}
+
+func in(namespace string) string {
+	if namespace == "" {
+		return ""
+	}
+	return " in namespace " + namespace
+}
+
+// nodes reads the nodes once and keeps them, with a table of their conditions and taints.
+func (e *evidence) nodes(ctx context.Context) []corev1.Node {
+	if e.machines != nil {
+		return e.machines
+	}
+	var rows [][]any
+	for _, item := range e.list(ctx, client.Selection{Resource: client.Core("nodes")}, "Node") {
+		node, err := client.As[corev1.Node](item)
+		if err != nil {
+			continue
+		}
+		e.machines = append(e.machines, node)
+		for _, c := range node.Status.Conditions {
+			rows = append(rows, []any{node.Name, c.Type, c.Status, c.Reason, client.Brief(c.Message)})
+		}
+		for _, taint := range node.Spec.Taints {
+			rows = append(rows, []any{node.Name, "taint", taint.Key, taint.Effect, ""})
+		}
+	}
+	e.keep("nodes.txt", table(rows))
+	return e.machines
+}
+
+// table writes rows of cells in columns.
+func table(rows [][]any) []byte {
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintf(t, strings.Repeat("%v\t", len(row)-1)+"%v\n", row...)
+	}
+	t.Flush() //nolint:errcheck // a Builder takes everything
+	return []byte(b.String())
+}
+
+// event is one event of the cluster, as far as it matters here.
+type event struct {
+	at              time.Time
+	warning         bool
+	kind, name      string // of the object that it is about
+	reason, message string
+	times           int32
+}
+
+// eventsIn reads the events of a namespace (all where it is empty) once, the
+// newest last, and keeps them.
+func (e *evidence) eventsIn(ctx context.Context, namespace string) []event {
+	if known, ok := e.events[namespace]; ok {
+		return known
+	}
+	items, err := e.api.List(ctx, client.Selection{Resource: client.Core("events"), Namespace: namespace}, "Event")
+	if err != nil {
+		e.miss("events"+in(namespace), err)
+	}
+	var all []event
+	for _, item := range items {
+		one, err := client.As[corev1.Event](item)
+		if err != nil {
+			continue // an event that cannot be read explains nothing
+		}
+		all = append(all, event{
+			at: lastTime(one), warning: one.Type == corev1.EventTypeWarning,
+			kind: one.InvolvedObject.Kind, name: one.InvolvedObject.Name,
+			reason: one.Reason, message: strings.TrimSpace(one.Message), times: max(one.Count, 1),
+		})
+	}
+	slices.SortStableFunc(all, func(a, b event) int { return a.at.Compare(b.at) })
+	e.events[namespace] = all
+	e.keep("events/"+cmp.Or(namespace, "all")+".txt", eventTable(all))
+	return all
+}
+
+// lastTime is when an event happened last; its creator may have set any of these.
+func lastTime(e corev1.Event) time.Time {
+	at := e.CreationTimestamp.Time
+	if e.Series != nil {
+		at = e.Series.LastObservedTime.Time
+	}
+	for _, other := range []time.Time{
+		e.CreationTimestamp.Time, e.FirstTimestamp.Time, e.EventTime.Time, e.LastTimestamp.Time,
+	} {
+		if other.After(at) {
+			at = other
+		}
+	}
+	return at
+}
+
+func eventTable(events []event) []byte {
+	var rows [][]any
+	for _, e := range events {
+		kind := "normal"
+		if e.warning {
+			kind = "warning"
+		}
+		rows = append(rows, []any{e.at.UTC().Format(time.RFC3339), kind, fmt.Sprintf("%dx", e.times), e.reason,
+			strings.ToLower(e.kind) + "/" + e.name, strings.Join(strings.Fields(e.message), " ")})
+	}
+	return table(rows)
+}
+
+// about returns the warnings about one object, the newest first.
+func about(events []event, kind, name string) []event {
+	var found []event
+	for _, e := range slices.Backward(events) {
+		if e.warning && e.kind == kind && e.name == name {
+			found = append(found, e)
+		}
+	}
+	return found
+}

@@ -1,0 +1,294 @@
+package diagnose
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ephemeral-castle/castle/internal/kube/client"
+)
+
+const (
+	mostPods = 20       // Pods that are kept of one selection
+	mostLogs = 6        // Pods whose logs are read, those with problems first
+	logLines = "50"     // of each container, the last ones
+	logRoom  = 16 << 10 // bytes of them
+	logTime  = 1500 * time.Millisecond
+)
+
+// podReport is a Pod with what is known about it.
+type podReport struct {
+	pod      corev1.Pod
+	events   []event           // warnings about it, the newest first
+	lastLine map[string]string // of each container's log
+}
+
+func (r podReport) title() string { return client.Titled("pod", r.pod.Namespace, r.pod.Name) }
+
+// pods reads the Pods that a selector selects, with their logs, and looks for a
+// cause in them. Those with problems come first. matters may leave out others.
+func (d *diagnosis) pods(ctx context.Context, namespace, selector string, matters func(corev1.Pod) bool) []podReport {
+	e := d.evidence
+	items, err := d.api.List(ctx, client.Selection{Resource: client.Core("pods"), Namespace: namespace, Labels: selector}, "Pod")
+	if err != nil {
+		e.miss("pods"+in(namespace), err)
+		return nil
+	}
+	var all []podReport
+	for i := range items {
+		pod, err := client.As[corev1.Pod](items[i])
+		if err != nil || matters != nil && !matters(pod) {
+			continue
+		}
+		all = append(all, podReport{pod: pod, lastLine: map[string]string{}})
+		if len(all) <= mostPods {
+			e.object(&items[i])
+		}
+	}
+	slices.SortStableFunc(all, func(a, b podReport) int { return cmp.Compare(problems(b.pod), problems(a.pod)) })
+	for i := range all {
+		r := &all[i]
+		r.events = about(e.eventsIn(ctx, r.pod.Namespace), "Pod", r.pod.Name)
+		if i < mostLogs {
+			e.logs(ctx, r)
+		}
+	}
+	d.because(podCause(all))
+	return all
+}
+
+// problems weighs how much a Pod may explain.
+func problems(pod corev1.Pod) int {
+	weight := 0
+	if !podReady(pod) {
+		weight += 2
+	}
+	for _, c := range containers(pod) {
+		if c.RestartCount > 0 {
+			weight++
+		}
+	}
+	return weight
+}
+
+func podReady(pod corev1.Pod) bool {
+	if pod.Status.Phase == corev1.PodSucceeded {
+		return true
+	}
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// containers are all of a Pod's containers that have a status, in the order of their start.
+func containers(pod corev1.Pod) []corev1.ContainerStatus {
+	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+}
+
+// logs keeps the last lines of a Pod's containers, and of those that they
+// replaced, in one file.
+func (e *evidence) logs(ctx context.Context, r *podReport) {
+	if !e.redacts {
+		e.missed = append(e.missed, "log of "+r.title()+": left out, because secrets in it could not be hidden")
+		return
+	}
+	var b strings.Builder
+	for _, c := range containers(r.pod) {
+		if c.State.Waiting != nil && c.RestartCount == 0 {
+			continue // it has not started yet
+		}
+		if c.RestartCount > 0 {
+			r.lastLine[c.Name] = e.log(ctx, &b, r, c.Name, true)
+		}
+		if c.State.Waiting == nil {
+			r.lastLine[c.Name] = cmp.Or(e.log(ctx, &b, r, c.Name, false), r.lastLine[c.Name])
+		}
+	}
+	e.keep(path.Join("pods", r.pod.Namespace, r.pod.Name+".log"), []byte(b.String()))
+}
+
+// log reads one container's last lines and returns the last of them.
+func (e *evidence) log(ctx context.Context, b *strings.Builder, r *podReport, container string, previous bool) string {
+	which := "container " + container
+	if previous {
+		which += ", before its last restart"
+	}
+	if e.muted[r.pod.Spec.NodeName] {
+		return ""
+	}
+	ctx, stop := context.WithTimeout(ctx, logTime)
+	defer stop()
+	body, err := e.api.Raw.Get().AbsPath("/api/v1/namespaces", r.pod.Namespace, "pods", r.pod.Name, "log").
+		Param("container", container).Param("tailLines", logLines).Param("limitBytes", fmt.Sprint(logRoom)).
+		Param("previous", fmt.Sprint(previous)).Do(ctx).Raw()
+	if err != nil {
+		e.muted[r.pod.Spec.NodeName] = ctx.Err() != nil // its other logs would take as long
+		e.miss("log of "+r.title()+", "+which, err)
+		return ""
+	}
+	text := strings.TrimRight(string(body), "\n")
+	fmt.Fprintf(b, "--- %s\n%s\n", which, text)
+	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
+}
+
+// podCause is the first cause that any Pod shows, the most telling causes first,
+// and the command that shows more.
+func podCause(pods []podReport) (cause, look string) {
+	for i, read := range []func(podReport) string{
+		unschedulable, imagePull, missingReference, failedEvent, badConfig, crashing, unready, stuckOnNode, failedPod,
+	} {
+		for _, r := range pods {
+			if problems(r.pod) == 0 {
+				continue
+			}
+			if why := read(r); why != "" {
+				if i == 5 { // crashing
+					return why, "kubectl -n " + r.pod.Namespace + " logs " + r.pod.Name + " --all-containers --previous"
+				}
+				return why, describe("Pod", r.pod.Namespace, r.pod.Name)
+			}
+		}
+	}
+	return "", ""
+}
+
+// waiting returns the first container that waits for one of these reasons.
+func waiting(r podReport, reasons ...string) (c corev1.ContainerStatus, why string, found bool) {
+	for _, c := range containers(r.pod) {
+		if w := c.State.Waiting; w != nil && slices.Contains(reasons, w.Reason) {
+			return c, cmp.Or(w.Message, w.Reason), true
+		}
+	}
+	return c, "", false
+}
+
+// message is the newest message among events with a reason. The kubelet repeats
+// "Back-off pulling image" under the reason of the original error.
+func message(events []event, reason string) string {
+	for _, e := range events {
+		if e.reason == reason && !strings.HasPrefix(e.message, "Error: ") {
+			return e.message
+		}
+	}
+	return ""
+}
+
+func unschedulable(r podReport) string {
+	for _, c := range r.pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return fmt.Sprintf("%s fits on no node: %s", r.title(), client.Brief(c.Message))
+		}
+	}
+	return ""
+}
+
+func imagePull(r podReport) string {
+	c, why, found := waiting(r, "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
+	if !found {
+		return ""
+	}
+	return fmt.Sprintf("image %s of %s cannot be pulled: %s", c.Image, r.title(),
+		client.Brief(cmp.Or(message(r.events, "Failed"), why)))
+}
+
+// missingReference is a Secret or ConfigMap that a Pod mounts or reads and that does not exist.
+func missingReference(r podReport) string {
+	_, waits, _ := waiting(r, "CreateContainerConfigError")
+	for _, text := range []string{message(r.events, "FailedMount"), waits} {
+		for _, kind := range []string{"secret", "configmap"} {
+			_, rest, found := strings.Cut(text, kind+` "`)
+			name, after, quoted := strings.Cut(rest, `"`)
+			if found && quoted && strings.HasPrefix(after, " not found") {
+				name = strings.TrimPrefix(name, r.pod.Namespace+"/")
+				return fmt.Sprintf("%s does not exist, and %s needs it", client.Titled(kind, r.pod.Namespace, name), r.title())
+			}
+		}
+		if strings.HasPrefix(text, "couldn't find key ") {
+			return fmt.Sprintf("%s: %s", r.title(), client.Brief(text))
+		}
+	}
+	return ""
+}
+
+// failedEvent is a failure that an event reports while the Pod starts.
+func failedEvent(r podReport) string {
+	for _, c := range causes {
+		if c.topic != podEvent {
+			continue
+		}
+		if why := message(r.events, c.sign); why != "" && r.pod.Status.Phase != corev1.PodRunning {
+			return fmt.Sprintf("%s %s: %s", c.text, r.title(), client.Brief(why))
+		}
+	}
+	return ""
+}
+
+func badConfig(r podReport) string {
+	c, why, found := waiting(r, "CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+	if !found {
+		return ""
+	}
+	return fmt.Sprintf("container %s of %s cannot start: %s", c.Name, r.title(), client.Brief(why))
+}
+
+func crashing(r podReport) string {
+	for _, c := range containers(r.pod) {
+		ended := cmp.Or(c.State.Terminated, c.LastTerminationState.Terminated)
+		switch {
+		case ended == nil, ended.ExitCode == 0 && c.RestartCount == 0:
+		case ended.Reason == "OOMKilled":
+			return fmt.Sprintf("container %s of %s is killed because it uses more memory than its limit", c.Name, r.title())
+		default:
+			why := fmt.Sprintf("container %s of %s ended with exit code %d, %d restarts so far",
+				c.Name, r.title(), ended.ExitCode, c.RestartCount)
+			return why + lastLog(cmp.Or(r.lastLine[c.Name], ended.Message))
+		}
+	}
+	return ""
+}
+
+func lastLog(line string) string {
+	if line == "" {
+		return ""
+	}
+	return ", last log line: " + client.Brief(line)
+}
+
+func unready(r podReport) string {
+	for _, c := range r.pod.Status.ContainerStatuses {
+		if c.State.Running == nil || c.Ready {
+			continue
+		}
+		why := fmt.Sprintf("container %s of %s runs but is not ready", c.Name, r.title())
+		if probe := message(r.events, "Unhealthy"); probe != "" {
+			return why + ": " + client.Brief(probe)
+		}
+		return why + lastLog(r.lastLine[c.Name])
+	}
+	return ""
+}
+
+// stuckOnNode is a Pod that its node does not start or end.
+func stuckOnNode(r podReport) string {
+	switch {
+	case r.pod.DeletionTimestamp != nil:
+		return r.title() + " is being deleted and does not end"
+	case r.pod.Spec.NodeName != "" && r.pod.Status.Phase == corev1.PodPending && len(containers(r.pod)) == 0:
+		return fmt.Sprintf("%s is scheduled to node %s, which has not reported on it", r.title(), r.pod.Spec.NodeName)
+	}
+	return ""
+}
+
+func failedPod(r podReport) string {
+	if r.pod.Status.Phase != corev1.PodFailed {
+		return ""
+	}
+	return fmt.Sprintf("%s failed: %s", r.title(),
+		client.Brief(cmp.Or(r.pod.Status.Message, r.pod.Status.Reason, "its status has no reason")))
+}

@@ -1,0 +1,198 @@
+package gates
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/zclconf/go-cty/cty"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/kube/client"
+)
+
+// Reachable is the gate kubernetes_api of the cluster that kubeconfig leads to,
+// for callers that must know that a cluster exists before they rely on its absence.
+func Reachable(kubeconfig []byte) gate.Gate {
+	c := client.New(gate.Target{Kubeconfig: kubeconfig}, "")
+	return gate.Gate{Name: "kubernetes_api", Check: c.Check(Ready)}
+}
+
+// kubernetesAPI checks the API's own readiness through one address, which proves
+// that a virtual address leads to this cluster, and at each control plane's own
+// address: behind one address a single control plane would do.
+func kubernetesAPI() definition {
+	return definition{typ: gate.Type{
+		Name:    "kubernetes_api",
+		Summary: "the Kubernetes API answers /readyz with a certificate of this cluster",
+		Attributes: map[string]gate.Attribute{
+			"address": {Type: cty.String, Valid: validAddress,
+				Help: "the host or host:port to connect to, such as the virtual address; default the kubeconfig's server"},
+			"endpoints": {Type: cty.List(cty.String), Valid: validAddresses,
+				Help: "each control plane's own host or host:port; every one has to be ready too"},
+		},
+		New: func(name string, target gate.Target, v gate.Values) (gate.Gate, error) {
+			var endpoints []string
+			if err := v.Decode("endpoints", &endpoints); err != nil {
+				return gate.Gate{}, fmt.Errorf("endpoints: %w", err)
+			}
+			clusters := []*client.Cluster{client.New(target, v.String("address"))}
+			for _, endpoint := range endpoints {
+				clusters = append(clusters, client.New(target, endpoint))
+			}
+			return gate.Gate{Name: name, Check: allReady(clusters), Changed: anyChange(clusters)}, nil
+		},
+	}}
+}
+
+// allReady checks all addresses side by side, and names all that are not ready.
+func allReady(clusters []*client.Cluster) func(context.Context) error {
+	return func(ctx context.Context) error {
+		answers := make([]error, len(clusters))
+		var all sync.WaitGroup
+		for i, c := range clusters {
+			all.Go(func() { answers[i] = c.Check(Ready)(ctx) })
+		}
+		all.Wait()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		var closed []string
+		permanent := false
+		for _, err := range answers {
+			if err != nil && !slices.Contains(closed, err.Error()) {
+				closed = append(closed, err.Error())
+				permanent = permanent || gate.IsPermanent(err)
+			}
+		}
+		switch {
+		case len(closed) == 0:
+			return nil
+		case permanent:
+			return gate.Permanent(errors.New(client.Several(closed)))
+		}
+		return errors.New(client.Several(closed))
+	}
+}
+
+// anyChange signals an API that starts at one of the addresses: no API announces
+// that, but then a watch of an object that every cluster has can begin.
+func anyChange(clusters []*client.Cluster) func(context.Context) <-chan struct{} {
+	system := client.Selection{Resource: client.Core("namespaces"), Name: metav1.NamespaceSystem}
+	return func(ctx context.Context) <-chan struct{} {
+		changed := make(chan struct{}, 1)
+		var all sync.WaitGroup
+		for _, c := range clusters {
+			changes := c.Changes(func(context.Context, *client.API) ([]client.Selection, error) {
+				return []client.Selection{system}, nil
+			})(ctx)
+			all.Go(func() {
+				for range changes {
+					select {
+					case changed <- struct{}{}:
+					default:
+					}
+				}
+			})
+		}
+		go func() {
+			all.Wait()
+			close(changed)
+		}()
+		return changed
+	}
+}
+
+func validAddresses(x cty.Value) error {
+	for _, address := range x.AsValueSlice() {
+		if address.IsNull() {
+			return errors.New("an address is required, not null")
+		}
+		if err := validAddress(address); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func validAddress(x cty.Value) error {
+	host := x.AsString()
+	if h, port, err := net.SplitHostPort(host); err == nil {
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+			return fmt.Errorf("%q has a port that is not a number", x.AsString())
+		}
+		host = h
+	}
+	if host == "" || strings.ContainsAny(host, "/ []") || strings.Contains(host, ":") && net.ParseIP(host) == nil {
+		return fmt.Errorf("%q is not a host or host:port", x.AsString())
+	}
+	return nil
+}
+
+// largestReadyz is more than /readyz ever answers: a line for each of its checks.
+const largestReadyz = 64 << 10
+
+// Readyz is the API's answer to /readyz, with each of its own checks if verbose.
+// It makes the request itself: client-go does not return the body of an error in
+// plain text, where the API names the checks that fail.
+func Readyz(ctx context.Context, a *client.API, query string) (*http.Response, string, error) {
+	url := a.Server.JoinPath("readyz").String() + query
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, "", err
+	}
+	response, err := a.HTTP.Do(request)
+	if err != nil {
+		return nil, "", err
+	}
+	defer response.Body.Close() //nolint:errcheck // it was only read
+	body, err := io.ReadAll(io.LimitReader(response.Body, largestReadyz))
+	if err != nil {
+		err = fmt.Errorf("kubernetes API at %s: /readyz: %w", a.Host, err)
+	}
+	return response, string(body), err
+}
+
+// Ready checks one API.
+func Ready(ctx context.Context, a *client.API) error {
+	// The next attempt makes a connection of its own: one that is kept could
+	// outlive the move of a virtual address and prove nothing about it.
+	defer utilnet.CloseIdleConnectionsFor(a.HTTP.Transport)
+	response, body, err := Readyz(ctx, a, "")
+	switch {
+	case err != nil:
+		return err
+	case response.StatusCode == http.StatusUnauthorized:
+		return a.Unauthorized("/readyz: " + response.Status)
+	case response.StatusCode == http.StatusForbidden:
+		return gate.Permanent(fmt.Errorf("kubernetes API at %s refuses the kubeconfig's user: /readyz: %s",
+			a.Host, response.Status))
+	case response.StatusCode != http.StatusOK:
+		return fmt.Errorf("kubernetes API at %s: not ready: %s", a.Host, cmp.Or(FailedChecks(body), response.Status))
+	case strings.TrimSpace(body) != "ok":
+		return fmt.Errorf("kubernetes API at %s: /readyz does not answer ok", a.Host)
+	}
+	return nil
+}
+
+// FailedChecks names the checks that failed in the API's answer: "[-]etcd failed: reason withheld".
+func FailedChecks(answer string) string {
+	var failed []string
+	for line := range strings.Lines(answer) {
+		if check, ok := strings.CutPrefix(line, "[-]"); ok {
+			check, _, _ = strings.Cut(check, " ")
+			failed = append(failed, check)
+		}
+	}
+	return strings.Join(failed, ", ")
+}
