@@ -7,7 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -23,8 +25,7 @@ import (
 func (r *Root) Exec(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.operation.begin(strings.Join(args[:min(1, len(args))], ""))
-	defer r.operation.end()
+	defer r.operation.begin(strings.Join(args[:min(1, len(args))], ""))()
 	cmd := exec.CommandContext(ctx, r.Binary.Path, args...)
 	cmd.Dir, cmd.Env = r.Dir, entries(r.environment())
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
@@ -67,4 +68,68 @@ func reclaim(tty int) error {
 	signal.Ignore(syscall.SIGTTOU)
 	defer signal.Reset(syscall.SIGTTOU)
 	return unix.IoctlSetPointerInt(tty, unix.TIOCSPGRP, unix.Getpgrp())
+}
+
+// allowed reports whether Terraform and its providers get a variable of the caller's
+// environment. KUBE* is not among them: a stray KUBE_HOST overrides the config_path of
+// the providers that castle configures. Nor are TF_CLI_ARGS* and TF_VAR_*, which
+// castle has resolved already.
+func allowed(name string) bool {
+	return slices.Contains([]string{"PATH", "HOME", "TMPDIR", "TF_CLI_CONFIG_FILE"}, name) || providerVariable(name)
+}
+
+// providerVariables are the variables that change where a provider connects, through
+// which proxy or as which user.
+var providerVariables = regexp.MustCompile(
+	`^(SSL_CERT_(FILE|DIR)|(?i:(HTTP|HTTPS|NO|ALL)_PROXY)|(INFISICAL|VAULT|PROXMOX_VE)_.*)$`)
+
+func providerVariable(name string) bool { return providerVariables.MatchString(name) }
+
+// ProviderEnv returns the sorted entries of environ that providers read. They belong
+// to a stage's fingerprint.
+func ProviderEnv(environ []string) []string {
+	var seen []string
+	for _, entry := range environ {
+		name, _, _ := strings.Cut(entry, "=")
+		if providerVariable(name) {
+			seen = append(seen, entry)
+		}
+	}
+	slices.Sort(seen)
+	return seen
+}
+
+// environment returns the environment of every command of this root.
+func (r *Root) environment() map[string]string {
+	env := filter(r.Env)
+	env["CASTLE_RUN"] = r.Run
+	env["TF_DATA_DIR"] = r.dataDir()
+	return env
+}
+
+// filter keeps the allowed variables and adds CHECKPOINT_DISABLE.
+func filter(environ []string) map[string]string {
+	env := map[string]string{"CHECKPOINT_DISABLE": "1"}
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		if allowed(name) {
+			env[name] = value
+		}
+	}
+	// Terraform warns about a missing file in the output of every command.
+	if file, ok := env["TF_CLI_CONFIG_FILE"]; ok {
+		if _, err := os.Stat(file); err != nil {
+			delete(env, "TF_CLI_CONFIG_FILE")
+		}
+	}
+	return env
+}
+
+func entries(env map[string]string) []string {
+	all := make([]string, 0, len(env))
+	for name, value := range env {
+		all = append(all, name+"="+value)
+	}
+	slices.Sort(all)
+	return all
 }

@@ -39,23 +39,17 @@ type Binary struct{ Path, Version, SHA256 string }
 // returns the pinned version, which it downloads into cacheDir the first time
 // and verifies with HashiCorp's signature; notice tells the user so.
 func Find(ctx context.Context, cacheDir string, notice func(string)) (Binary, error) {
-	search := &search{ctx: ctx, cacheDir: cacheDir, notice: notice}
 	release := &pinnedRelease{cacheDir: cacheDir, notice: notice, ExactVersion: &releases.ExactVersion{
 		Product: product.Terraform, Version: version.Must(version.NewVersion(pinned)), Timeout: installTimeout,
 	}}
-	path, err := install.NewInstaller().Ensure(ctx, []src.Source{search.source(), release})
-	switch {
-	case ctx.Err() != nil:
-		return Binary{}, context.Cause(ctx)
-	case err != nil:
-		return Binary{}, err
-	case path == release.binary.Path:
-		return release.binary, nil
+	path, found, err := search(ctx, cacheDir, notice, release)
+	if err != nil || path == release.binary.Path {
+		return release.binary, err
 	}
 	if b, ok := cached(cacheDir, path); ok {
 		return b, nil
 	}
-	return cache(cacheDir, path, search.found)
+	return cache(cacheDir, path, found)
 }
 
 // Candidate is the Terraform that Find would use.
@@ -66,59 +60,53 @@ type Candidate struct {
 }
 
 // Preview returns what Find would use. It downloads nothing and writes nothing.
-func Preview(ctx context.Context, cacheDir string) (Candidate, error) {
-	c := Candidate{Oldest: oldest, Pinned: pinned}
-	search := &search{ctx: ctx, cacheDir: cacheDir, notice: func(why string) { c.Refused = append(c.Refused, why) }}
-	path, err := install.NewInstaller().Ensure(ctx, []src.Source{search.source()})
+func Preview(ctx context.Context, cacheDir string) (c Candidate, err error) {
+	c.Oldest, c.Pinned = oldest, pinned
+	c.Path, c.Version, err = search(ctx, cacheDir, func(why string) { c.Refused = append(c.Refused, why) })
 	if ctx.Err() != nil {
-		return c, context.Cause(ctx)
+		return c, err
 	}
-	if err == nil {
-		c.Path, c.Version = path, search.found
-	} else if home := filepath.Join(cacheDir, pinned, "terraform"); executable(home) {
+	if home := filepath.Join(cacheDir, pinned, "terraform"); err != nil && executable(home) {
 		c.Path, c.Version = home, pinned
 	}
 	return c, nil
 }
 
+// search returns the first Terraform on PATH that is recent enough and its version,
+// else what another source installs.
+func search(
+	ctx context.Context, cacheDir string, notice func(string), others ...src.Source,
+) (path, found string, err error) {
+	terraform := product.Terraform
+	terraform.GetVersion = func(limited context.Context, path string) (*version.Version, error) {
+		if !filepath.IsAbs(path) { // an empty entry of PATH would mean the working directory
+			return nil, fmt.Errorf("%s: not an absolute path", path)
+		}
+		v, err := versionOf(limited, cacheDir, path)
+		if err == nil && v.LessThan(version.Must(version.NewVersion(oldest))) {
+			err = fmt.Errorf("%s is older than %s", v, oldest)
+		}
+		if err != nil {
+			if ctx.Err() == nil {
+				notice(fmt.Sprintf("%s is not used: %v", path, err))
+			}
+			return nil, err
+		}
+		found = v.String()
+		return v.Core(), nil // a constraint would refuse every pre-release
+	}
+	recent := version.MustConstraints(version.NewConstraint(">= " + oldest))
+	onPath := &hcfs.Version{Product: terraform, Constraints: recent, Timeout: searchTimeout}
+	path, err = install.NewInstaller().Ensure(ctx, append([]src.Source{onPath}, others...))
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return path, found, err
+}
+
 func executable(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
-}
-
-// search looks for a Terraform on PATH.
-type search struct {
-	ctx      context.Context //nolint:containedctx // the caller's: hc-install's own one also ends at a timeout
-	cacheDir string
-	notice   func(string)
-	found    string // the version of the last one that was accepted
-}
-
-func (s *search) source() src.Source {
-	terraform := product.Terraform
-	terraform.GetVersion = s.version
-	recent := version.MustConstraints(version.NewConstraint(">= " + oldest))
-	return &hcfs.Version{Product: terraform, Constraints: recent, Timeout: searchTimeout}
-}
-
-// version returns the version of a Terraform that is recent enough. Only absolute
-// folders of PATH count: an empty entry would mean the working directory.
-func (s *search) version(ctx context.Context, path string) (*version.Version, error) {
-	if !filepath.IsAbs(path) {
-		return nil, fmt.Errorf("%s: not an absolute path", path)
-	}
-	found, err := versionOf(ctx, s.cacheDir, path)
-	if err == nil && found.LessThan(version.Must(version.NewVersion(oldest))) {
-		err = fmt.Errorf("%s is older than %s", found, oldest)
-	}
-	if err != nil {
-		if s.ctx.Err() == nil {
-			s.notice(fmt.Sprintf("%s is not used: %v", path, err))
-		}
-		return nil, err
-	}
-	s.found = found.String()
-	return found.Core(), nil // a constraint would refuse every pre-release
 }
 
 func versionOf(ctx context.Context, cacheDir, path string) (*version.Version, error) {
@@ -224,21 +212,20 @@ type cachedBinary struct {
 	SHA256   string
 }
 
+func cacheFile(cacheDir string) string { return filepath.Join(cacheDir, "found.json") }
+
 // cached returns a binary from the cache unless its file has changed. A run with
 // nothing to do would otherwise spend most of its time on starting Terraform for its
 // version and on reading 90 MB.
 func cached(cacheDir, path string) (Binary, bool) {
-	now, err := stat(path)
-	if err != nil {
-		return Binary{}, false
-	}
 	var known cachedBinary
-	data, err := os.ReadFile(cacheFile(cacheDir))
-	if err != nil || json.Unmarshal(data, &known) != nil {
+	data, readErr := os.ReadFile(cacheFile(cacheDir))
+	info, statErr := os.Stat(path)
+	if readErr != nil || statErr != nil || json.Unmarshal(data, &known) != nil {
 		return Binary{}, false
 	}
-	now.Version, now.SHA256 = known.Version, known.SHA256
-	if known != now || known.Version == "" || known.SHA256 == "" {
+	same := known.Path == path && known.Size == info.Size() && known.Modified.Equal(info.ModTime())
+	if !same || known.Version == "" || known.SHA256 == "" {
 		return Binary{}, false
 	}
 	return Binary{Path: path, Version: known.Version, SHA256: known.SHA256}, true
@@ -246,28 +233,18 @@ func cached(cacheDir, path string) (Binary, bool) {
 
 // cache computes a binary's digest and keeps it with its version.
 func cache(cacheDir, path, version string) (Binary, error) {
-	now, err := stat(path)
-	if err != nil {
-		return Binary{}, err
-	}
-	if now.SHA256, err = digestOf(path); err != nil {
-		return Binary{}, err
-	}
-	now.Version = version
-	data, err := json.Marshal(now)
-	if err != nil {
-		return Binary{}, err
-	}
-	return Binary{Path: path, Version: version, SHA256: now.SHA256},
-		errors.Join(atomicfile.MkdirPrivate(cacheDir), atomicfile.Write(cacheFile(cacheDir), data))
-}
-
-func stat(path string) (cachedBinary, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return cachedBinary{}, err
+		return Binary{}, err
 	}
-	return cachedBinary{Path: path, Size: info.Size(), Modified: info.ModTime().UTC()}, nil
+	digest, err := digestOf(path)
+	if err != nil {
+		return Binary{}, err
+	}
+	data, err := json.Marshal(cachedBinary{path, info.Size(), info.ModTime().UTC(), version, digest})
+	if err != nil {
+		return Binary{}, err
+	}
+	return Binary{Path: path, Version: version, SHA256: digest},
+		errors.Join(atomicfile.MkdirPrivate(cacheDir), atomicfile.Write(cacheFile(cacheDir), data))
 }
-
-func cacheFile(cacheDir string) string { return filepath.Join(cacheDir, "found.json") }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/hashicorp/terraform-exec/tfexec"
@@ -54,47 +55,55 @@ func (r *Root) Untrack(ctx context.Context, addresses []string) error {
 	return nil
 }
 
-// importID returns the id by which `terraform import` takes an object; empty if its
-// values do not contain it, if castle does not know the type, or if there is nothing
-// outside the state. unknown marks the values that are known after apply only.
-func importID(typ string, values, unknown any) string {
-	v, _ := values.(map[string]any)
-	switch typ {
-	case "proxmox_virtual_environment_vm":
-		return joined("%s/%s", v["node_name"], v["vm_id"])
-	case "proxmox_virtual_environment_download_file", "proxmox_download_file":
-		return joined("%s/%s:%s/%s", v["node_name"], v["datastore_id"], v["content_type"], v["file_name"])
-	case "infisical_secret":
-		return joined("%s:%s:%s:%s", v["workspace_id"], v["env_slug"], v["folder_path"], v["name"])
-	case "helm_release":
-		return joined("%s/%s", v["namespace"], v["name"])
-	case "vault_mount", "vault_jwt_auth_backend":
-		return joined("%s", v["path"])
-	case "vault_policy":
-		return joined("%s", v["name"])
-	case "vault_jwt_auth_backend_role":
-		return joined("auth/%s/role/%s", v["backend"], v["role_name"])
-	case "vault_kv_secret_v2":
-		return joined("%s/data/%s", v["mount"], v["name"])
-	case "vault_database_secret_backend_connection":
-		return joined("%s/config/%s", v["backend"], v["name"])
-	case "vault_database_secret_backend_role":
-		return joined("%s/roles/%s", v["backend"], v["name"])
-	}
-	if strings.HasPrefix(typ, "kubernetes_") {
-		return kubernetesID(metadataOf(values), metadataOf(unknown))
-	}
-	return ""
+// importIDs are the ids by which `terraform import` takes an object, by its type.
+var importIDs = map[string]string{
+	"proxmox_virtual_environment_vm":            "{node_name}/{vm_id}",
+	"proxmox_virtual_environment_download_file": "{node_name}/{datastore_id}:{content_type}/{file_name}",
+	"proxmox_download_file":                     "{node_name}/{datastore_id}:{content_type}/{file_name}",
+	"infisical_secret":                          "{workspace_id}:{env_slug}:{folder_path}:{name}",
+	"helm_release":                              "{namespace}/{name}",
+	"vault_mount":                               "{path}",
+	"vault_jwt_auth_backend":                    "{path}",
+	"vault_policy":                              "{name}",
+	"vault_jwt_auth_backend_role":               "auth/{backend}/role/{role_name}",
+	"vault_kv_secret_v2":                        "{mount}/data/{name}",
+	"vault_database_secret_backend_connection":  "{backend}/config/{name}",
+	"vault_database_secret_backend_role":        "{backend}/roles/{name}",
 }
 
-// kubernetesID is NAMESPACE/NAME, or NAME: the provider gives each namespaced kind an
-// argument for its namespace.
-func kubernetesID(metadata, unknown map[string]any) string {
-	_, namespaced := metadata["namespace"]
-	if _, later := unknown["namespace"]; namespaced || later {
-		return joined("%s/%s", metadata["namespace"], metadata["name"])
+var attribute = regexp.MustCompile(`\{\w+\}`)
+
+// importID returns an object's id; empty if its values do not contain it, if castle does
+// not know the type, or if there is nothing outside the state. unknown marks the values
+// that are known after apply only.
+func importID(typ string, values, unknown any) string {
+	id, known := importIDs[typ], true
+	from, _ := values.(map[string]any)
+	if strings.HasPrefix(typ, "kubernetes_") {
+		// The provider gives each namespaced kind an argument for its namespace.
+		id, from = "{name}", metadataOf(values)
+		_, namespaced := from["namespace"]
+		if _, later := metadataOf(unknown)["namespace"]; namespaced || later {
+			id = "{namespace}/{name}"
+		}
 	}
-	return joined("%s", metadata["name"])
+	id = attribute.ReplaceAllStringFunc(id, func(name string) string {
+		switch value := from[strings.Trim(name, "{}")].(type) {
+		case string:
+			known = known && value != ""
+			return value
+		case json.Number:
+			return value.String()
+		case float64:
+			return fmt.Sprintf("%.0f", value)
+		}
+		known = false
+		return ""
+	})
+	if !known {
+		return ""
+	}
+	return id
 }
 
 func metadataOf(values any) map[string]any {
@@ -105,23 +114,4 @@ func metadataOf(values any) map[string]any {
 	}
 	metadata, _ := list[0].(map[string]any)
 	return metadata
-}
-
-// joined formats an id; empty if one of its values is unknown.
-func joined(format string, values ...any) string {
-	for i, value := range values {
-		switch x := value.(type) {
-		case string:
-			if x == "" {
-				return ""
-			}
-		case json.Number:
-			values[i] = x.String()
-		case float64:
-			values[i] = fmt.Sprintf("%.0f", x)
-		default:
-			return ""
-		}
-	}
-	return fmt.Sprintf(format, values...)
 }

@@ -14,8 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hashicorp/hcl/v2/gohcl"
-	"github.com/hashicorp/hcl/v2/hclparse"
+	"github.com/hashicorp/hcl/v2/hclsimple"
 	"github.com/hashicorp/terraform-exec/tfexec"
 	"golang.org/x/sys/unix"
 
@@ -179,10 +178,6 @@ func (r *Root) ProviderHashes() (map[string]string, error) {
 	if !exists(path) {
 		return map[string]string{}, nil
 	}
-	file, diags := hclparse.NewParser().ParseHCLFile(path)
-	if diags.HasErrors() {
-		return nil, diags
-	}
 	var locked struct {
 		Providers []struct {
 			Source      string   `hcl:"source,label"`
@@ -191,8 +186,8 @@ func (r *Root) ProviderHashes() (map[string]string, error) {
 			Hashes      []string `hcl:"hashes,optional"`
 		} `hcl:"provider,block"`
 	}
-	if diags := gohcl.DecodeBody(file.Body, nil, &locked); diags.HasErrors() {
-		return nil, diags
+	if err := hclsimple.DecodeFile(path, nil, &locked); err != nil {
+		return nil, err
 	}
 	hashes := map[string]string{}
 	for _, p := range locked.Providers {

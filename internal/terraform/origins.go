@@ -47,8 +47,7 @@ func ReadOrigins(environ []string) (Origins, error) {
 	}
 	f, diags := hclsyntax.ParseConfig(text, file, hcl.InitialPos)
 	if diags.HasErrors() {
-		// Without the lines: the file may hold tokens for registries.
-		return Origins{}, fmt.Errorf("%s:%d: %s", file, diags[0].Subject.Start.Line, diags[0].Summary)
+		return Origins{}, unreadable(file, diags)
 	}
 	for _, b := range f.Body.(*hclsyntax.Body).Blocks {
 		if b.Type == "provider_installation" {
@@ -58,21 +57,25 @@ func ReadOrigins(environ []string) (Origins, error) {
 	return implied(env["HOME"]), nil
 }
 
+// unreadable leaves out the text of the file: it may hold tokens for registries.
+func unreadable(file string, diags hcl.Diagnostics) error {
+	return fmt.Errorf("%s:%d: %s", file, diags[0].Subject.Start.Line, diags[0].Summary)
+}
+
 func readOrigins(body *hclsyntax.Body) (Origins, error) {
 	var o Origins
 	for _, b := range body.Blocks {
-		m := method{kind: b.Type}
-		for name, into := range map[string]any{
-			"path": &m.place, "url": &m.place, "include": &m.include, "exclude": &m.exclude,
-		} {
-			if attr, ok := b.Body.Attributes[name]; ok {
-				if diags := gohcl.DecodeExpression(attr.Expr, nil, into); diags.HasErrors() {
-					at := attr.SrcRange
-					return o, fmt.Errorf("%s:%d: %s", at.Filename, at.Start.Line, diags[0].Summary)
-				}
-			}
+		var is struct {
+			Path    string   `hcl:"path,optional"`
+			URL     string   `hcl:"url,optional"`
+			Include []string `hcl:"include,optional"`
+			Exclude []string `hcl:"exclude,optional"`
+			Rest    hcl.Body `hcl:",remain"`
 		}
-		o.methods = append(o.methods, m)
+		if diags := gohcl.DecodeBody(b.Body, nil, &is); diags.HasErrors() {
+			return o, unreadable(b.Body.SrcRange.Filename, diags)
+		}
+		o.methods = append(o.methods, method{b.Type, is.Path + is.URL, is.Include, is.Exclude})
 	}
 	return o, nil
 }
@@ -135,20 +138,13 @@ func completed(source string) string {
 }
 
 // Holds reports whether a mirror or a cache has any version of a provider for this
-// machine.
+// machine, unpacked or packed.
 func Holds(dir, source string) bool {
-	home := filepath.Join(dir, filepath.FromSlash(source))
 	machine := runtime.GOOS + "_" + runtime.GOARCH
-	unpacked := anything(filepath.Join(escape(home), "*", machine))
-	packed := anything(filepath.Join(escape(home), "terraform-provider-"+path.Base(source)+"_*_"+machine+".zip"))
-	return unpacked || packed
-}
-
-func anything(pattern string) bool {
-	found, err := filepath.Glob(pattern)
-	return err == nil && len(found) > 0
-}
-
-func escape(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+	for _, pattern := range []string{"*/" + machine, "terraform-provider-" + path.Base(source) + "_*_" + machine + ".zip"} {
+		if found, err := fs.Glob(os.DirFS(dir), path.Join(source, pattern)); err == nil && len(found) > 0 {
+			return true
+		}
+	}
+	return false
 }

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // stream reads the output of one command: JSON lines, or text where a command has no
@@ -29,25 +31,29 @@ type stream struct {
 // message holds the parts of a line that castle reads. Unknown types and fields are
 // ignored: each version of Terraform adds some.
 type message struct {
-	Text       string      `json:"@message"`
-	Type       string      `json:"type"`
-	Change     *subject    `json:"change"`
-	Hook       *subject    `json:"hook"`
-	Diagnostic *diagnostic `json:"diagnostic"`
+	Text         string `json:"@message"`
+	Type         string
+	Change, Hook *subject
+	Diagnostic   *diagnostic
 }
 
 type subject struct {
 	Resource struct {
 		Address string `json:"addr"`
 		Type    string `json:"resource_type"`
-	} `json:"resource"`
-	Action    string  `json:"action"`
-	Reason    string  `json:"reason"`
-	IDValue   string  `json:"id_value"`
-	Seconds   float64 `json:"elapsed_seconds"`
-	Importing *struct {
-		ID string `json:"id"`
-	} `json:"importing"`
+	}
+	Action, Reason string
+	ID             string  `json:"id_value"`
+	Seconds        float64 `json:"elapsed_seconds"`
+	Importing      struct{ ID string }
+}
+
+type diagnostic struct {
+	Severity, Summary, Detail, Address string
+	Range                              struct {
+		Filename string
+		Start    struct{ Line int }
+	}
 }
 
 // Write reads a piece of the standard output.
@@ -82,9 +88,12 @@ func (s *stream) line(line []byte) {
 		return
 	}
 	if m.Type == "diagnostic" && m.Diagnostic != nil {
-		d := m.Diagnostic.exported()
-		s.write(d.long(m.Diagnostic.Severity))
-		if m.Diagnostic.Severity == "error" {
+		m := m.Diagnostic
+		d := Diagnostic{
+			Summary: m.Summary, Detail: m.Detail, Address: m.Address, File: m.Range.Filename, Line: m.Range.Start.Line,
+		}
+		s.write(d.long(m.Severity))
+		if m.Severity == "error" {
 			s.errors = append(s.errors, d)
 			if s.onError != nil {
 				s.onError(d)
@@ -132,28 +141,6 @@ func (s *stream) write(text string) {
 	}
 }
 
-// diagnostic is one of Terraform's, as in its JSON.
-type diagnostic struct {
-	Severity string `json:"severity"`
-	Summary  string `json:"summary"`
-	Detail   string `json:"detail"`
-	Address  string `json:"address"`
-	Range    *struct {
-		File  string `json:"filename"`
-		Start struct {
-			Line int `json:"line"`
-		} `json:"start"`
-	} `json:"range"`
-}
-
-func (d *diagnostic) exported() Diagnostic {
-	out := Diagnostic{Summary: d.Summary, Detail: d.Detail, Address: d.Address}
-	if d.Range != nil {
-		out.File, out.Line = d.Range.File, d.Range.Start.Line
-	}
-	return out
-}
-
 // long is the whole diagnostic, for the log.
 func (d Diagnostic) long(severity string) string {
 	var b strings.Builder
@@ -173,4 +160,112 @@ func (d Diagnostic) long(severity string) string {
 		fmt.Fprintf(&b, "  %s\n", strings.TrimRight(line, "\n"))
 	}
 	return b.String()
+}
+
+// Change is one planned or running change of a resource instance.
+type Change struct {
+	Address string // module.a.helm_release.b["c"]
+	Type    string // helm_release
+	Action  string // create, update, delete, replace, read, import, move or forget
+	Reason  string // of a replace or delete, in Terraform's words: tainted, cannot_update …
+	Phase   Phase
+	ID      string  // the object's id, if Terraform has reported it
+	Seconds float64 // since Started, in whole seconds as Terraform counts
+}
+
+// Phase tells how far a change has come.
+type Phase string
+
+// The phases of a change. A planned replacement is applied as a delete and a create.
+const (
+	Planned Phase = "planned"
+	Started Phase = "started"
+	Running Phase = "running" // repeated every ten seconds
+	Done    Phase = "done"
+	Failed  Phase = "failed"
+)
+
+// phases are the phases by the type of a message in Terraform's JSON stream.
+var phases = map[string]Phase{
+	"planned_change": Planned, "apply_start": Started, "apply_progress": Running,
+	"apply_complete": Done, "apply_errored": Failed,
+}
+
+// changed makes a Change of a message, if it is about one.
+func (m *message) changed() (Change, bool) {
+	on := m.Hook
+	if m.Type == "planned_change" {
+		on = m.Change
+	}
+	if on == nil || on.Action == "noop" || phases[m.Type] == "" {
+		return Change{}, false
+	}
+	c := Change{
+		Address: on.Resource.Address, Type: on.Resource.Type, Action: on.Action,
+		ID: on.ID, Reason: on.Reason, Phase: phases[m.Type], Seconds: on.Seconds,
+	}
+	if c.Action == "remove" { // from the state; it is not deleted
+		c.Action = "forget"
+	}
+	if on.Importing.ID != "" {
+		c.ID = on.Importing.ID
+	}
+	return c, true
+}
+
+// Operation is a running Terraform command.
+type Operation struct {
+	Command   string // init, plan, apply, import …
+	Since     time.Time
+	Resources []ResourceOperation // the oldest first
+}
+
+// ResourceOperation is a resource that Terraform is changing.
+type ResourceOperation struct {
+	Address string
+	Action  string // create, update, delete …
+	Since   time.Time
+}
+
+// Operation returns the running command, or nil. It may be called beside any other
+// method.
+func (r *Root) Operation() *Operation {
+	r.operation.mu.Lock()
+	defer r.operation.mu.Unlock()
+	if r.operation.now == nil {
+		return nil
+	}
+	now := *r.operation.now
+	now.Resources = slices.Clone(now.Resources)
+	return &now
+}
+
+// operation follows a root's commands, one after the other.
+type operation struct {
+	mu  sync.Mutex
+	now *Operation
+}
+
+// begin records a command until the returned function is called.
+func (o *operation) begin(command string) (end func()) {
+	set := func(now *Operation) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.now = now
+	}
+	set(&Operation{Command: command, Since: time.Now()})
+	return func() { set(nil) }
+}
+
+func (o *operation) update(c Change) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch c.Phase {
+	case Started:
+		o.now.Resources = append(o.now.Resources, ResourceOperation{c.Address, c.Action, time.Now()})
+	case Done, Failed:
+		o.now.Resources = slices.DeleteFunc(o.now.Resources, func(r ResourceOperation) bool {
+			return r.Address == c.Address && r.Action == c.Action
+		})
+	}
 }

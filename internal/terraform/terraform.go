@@ -85,8 +85,7 @@ func (r *Root) command(
 	if err != nil {
 		return err
 	}
-	r.operation.begin(name)
-	defer r.operation.end()
+	defer r.operation.begin(name)()
 	s := &stream{log: r.Log, onError: r.OnError, onResource: func(c Change) {
 		r.operation.update(c)
 		if r.OnResource != nil {

@@ -15,6 +15,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hashicorp/hcl/v2/hclwrite"
+	"github.com/hashicorp/terraform-config-inspect/tfconfig"
+	"github.com/zclconf/go-cty/cty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
+
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
@@ -45,12 +50,11 @@ func (w workdir) materialise(module fs.FS, o Override) error {
 	}
 	// While copying, the manifest names the old files and the new ones, so that an
 	// interrupted copy leaves nothing that the next one would not remove.
-	both := maps.Clone(old)
+	both := map[string]string{}
 	for name := range files {
-		if _, ok := both[name]; !ok {
-			both[name] = ""
-		}
+		both[name] = ""
 	}
+	maps.Copy(both, old)
 	if err := w.setManifest(both); err != nil {
 		return err
 	}
@@ -190,6 +194,97 @@ func (w workdir) sources() ([]string, error) {
 	}
 	slices.Sort(names)
 	return names, nil
+}
+
+// Override holds the files that castle adds to a module.
+type Override struct {
+	InCluster  []string             // source addresses of the providers that castle configures
+	Kubeconfig string               // absolute path, for these providers
+	Inputs     map[string]cty.Value // of the module's variables
+	Kept       []byte               // instead of Inputs: a result of Root.Inputs; with neither, the file stays
+}
+
+// Inputs returns the file of the inputs of the module's variables, which holds secrets.
+func (r *Root) Inputs() ([]byte, error) { return os.ReadFile(filepath.Join(r.Dir, inputsFile)) }
+
+func (w workdir) writeOverride(o Override) error {
+	text, err := w.override(o)
+	if err != nil {
+		return err
+	}
+	if err := atomicfile.Write(filepath.Join(w.dir, overrideFile), text); err != nil {
+		return err
+	}
+	values := o.Kept
+	if o.Inputs != nil {
+		if values, err = inputs(o.Inputs); err != nil {
+			return err
+		}
+	}
+	if values == nil {
+		return nil
+	}
+	return atomicfile.Write(filepath.Join(w.dir, inputsFile), values)
+}
+
+// override configures the backend and the providers of the cluster.
+func (w workdir) override(o Override) ([]byte, error) {
+	f := hclwrite.NewEmptyFile()
+	f.Body().AppendNewBlock("terraform", nil).Body().
+		AppendNewBlock("backend", []string{"local"}).Body().
+		SetAttributeValue("path", cty.StringVal(w.statePath))
+	names := w.localNames()
+	for _, source := range o.InCluster {
+		name, ok := names[source]
+		if !ok {
+			name = path.Base(source)
+		}
+		f.Body().AppendNewline()
+		body := f.Body().AppendNewBlock("provider", []string{name}).Body()
+		config := cty.StringVal(o.Kubeconfig)
+		switch source {
+		case "registry.terraform.io/hashicorp/helm":
+			// An attribute since helm 3; it was a block before.
+			body.SetAttributeValue("kubernetes", cty.ObjectVal(map[string]cty.Value{"config_path": config}))
+		case "registry.terraform.io/hashicorp/kubernetes":
+			body.SetAttributeValue("config_path", config)
+		default:
+			return nil, fmt.Errorf("provider %s: castle cannot write its block", source)
+		}
+	}
+	return f.Bytes(), nil
+}
+
+// localNames returns the module's names of its providers, by source address. A module
+// that cannot be read has none here; Terraform will report its errors.
+func (w workdir) localNames() map[string]string {
+	names := map[string]string{}
+	module, _ := tfconfig.LoadModule(w.dir)
+	for name, required := range module.RequiredProviders {
+		source := required.Source
+		if source == "" {
+			source = name
+		}
+		names[strings.ToLower(completed(source))] = name
+	}
+	return names
+}
+
+// inputs encodes values for a *.tfvars.json file, where each variable's type converts them.
+func inputs(values map[string]cty.Value) ([]byte, error) {
+	plain := map[string]json.RawMessage{}
+	for name, v := range values {
+		v, _ = v.UnmarkDeep()
+		if !v.IsWhollyKnown() {
+			return nil, fmt.Errorf("input %s: known after apply only", name)
+		}
+		data, err := ctyjson.Marshal(v, v.Type())
+		if err != nil {
+			return nil, fmt.Errorf("input %s: %w", name, err)
+		}
+		plain[name] = data
+	}
+	return json.MarshalIndent(plain, "", "  ")
 }
 
 // writePrivate writes a file that only its owner can read.
