@@ -15,7 +15,7 @@ func checkDisabledGates(c *cluster, report reporter) {
 		}
 		var early []string
 		for _, w := range c.config.Waiters(s.Layer) {
-			if w.Stage != s.AskedBy {
+			if w.Stage != s.Delegate {
 				early = append(early, waiter(w))
 			}
 		}
@@ -26,7 +26,7 @@ func checkDisabledGates(c *cluster, report reporter) {
 		if len(early) > 1 {
 			need = " need "
 		}
-		if by := s.AskedBy; by != nil {
+		if by := s.Delegate; by != nil {
 			report("gates-unasked", s.At(), "stage "+s.Name+": disabled, and some stages that need its layer do not wait",
 				"%s, but a disabled stage makes no edge, and its gates are checked by stage %s, of layer %s. "+
 					"Wire an input to an output of %s where that matters.", waiting+need+s.Layer, by.Name, by.Layer, by.Name)

@@ -170,14 +170,14 @@ func checkLeftToFlux(c *cluster, report reporter) {
 		return
 	}
 	for _, s := range c.config.Disabled {
-		if s.AskedBy == nil || s.AskedBy.Layer != "gitops" {
+		if s.Delegate == nil || s.Delegate.Layer != "gitops" {
 			continue
 		}
 		for _, b := range tfeval.Read(s, nil).Known("resource", "helm_release") {
 			if chart := b.Text("chart"); chart != "" && !strings.HasPrefix(chart, "./") && !r.installs(chart) {
 				report("left-to-nobody", s.At(), "stage "+s.Name+": left to Flux, which does not install it",
 					"Stage %s checks the gates of this one, and Flux installs no chart %s from git_path on (%s): they would not open. "+
-						"Add a HelmRelease to Flux's repository, or enable the stage.", s.AskedBy.Name, chart, where(c.at("git_path")))
+						"Add a HelmRelease to Flux's repository, or enable the stage.", s.Delegate.Name, chart, where(c.at("git_path")))
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -12,7 +11,10 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// Values returns the gate's arguments; sc is the scope of the stage that asks it.
+// of is the block's name in messages that name its stage, too.
+func (b *block) of(s *Stage) string { return "stage " + s.Name + ": " + b.name() }
+
+// Values returns the gate's arguments in the scope of the stage that has it.
 func (g *Gate) Values(sc Scope) (gate.Values, hcl.Diagnostics) { return g.block.values(g.Of, sc) }
 
 // Values returns the preflight's arguments for stage s.
@@ -20,7 +22,7 @@ func (p *Preflight) Values(s *Stage, sc Scope) (gate.Values, hcl.Diagnostics) {
 	return p.block.values(s, sc)
 }
 
-// Values returns the question's arguments for stage s.
+// Values returns the arguments for stage s.
 func (e *Exists) Values(s *Stage, sc Scope) (gate.Values, hcl.Diagnostics) {
 	return e.block.values(s, sc)
 }
@@ -32,7 +34,7 @@ func (a *Adopt) ID(s *Stage, sc Scope) (string, hcl.Diagnostics) {
 	return values.String("id"), diags
 }
 
-// values evaluates a block's arguments. What is null counts as not given.
+// values evaluates a block's arguments. A null one counts as not set.
 func (b *block) values(s *Stage, sc Scope) (gate.Values, hcl.Diagnostics) {
 	var diags hcl.Diagnostics
 	values := make(gate.Values)
@@ -51,15 +53,13 @@ func (b *block) values(s *Stage, sc Scope) (gate.Values, hcl.Diagnostics) {
 		return values, distinct(diags)
 	}
 	if err := b.check(values); err != nil {
-		diags = append(diags, problem(b.at, fmt.Sprintf("stage %s: %s: unsuitable arguments", s.Name, b.name()), "%s.", err))
+		diags = append(diags, problem(b.at, b.of(s)+": unsuitable arguments", "%s.", err))
 	}
 	return values, diags
 }
 
-// Argument is the Extra of a diagnostic about an unsuitable argument of a gate or a preflight.
-type Argument struct{ Type, Name string }
-
-func (b *block) argument(s *Stage, name string, expr hcl.Expression, takes gate.Attribute, sc Scope) (cty.Value, hcl.Diagnostics) {
+func (b *block) argument(s *Stage, name string, expr hcl.Expression, takes gate.Attribute,
+	sc Scope) (cty.Value, hcl.Diagnostics) {
 	v, diags := s.evaluate(expr, sc)
 	if diags.HasErrors() {
 		return cty.UnknownVal(takes.Type), diags
@@ -73,49 +73,11 @@ func (b *block) argument(s *Stage, name string, expr hcl.Expression, takes gate.
 		err = takes.Valid(v)
 	}
 	if err != nil {
-		d := problem(expr.Range(), fmt.Sprintf("stage %s: %s: unsuitable %s", s.Name, b.name(), name), "%s.", err)
-		d.Extra = Argument{b.labels[0], name}
+		d := problem(expr.Range(), b.of(s)+": unsuitable "+name, "%s.", err)
+		d.Extra = Argument{Type: b.labels[0], Name: name}
 		return cty.UnknownVal(takes.Type), append(diags, d)
 	}
 	return v, diags
-}
-
-// checkValues evaluates everything a stage says as far as it is known before a run.
-func (l *loader) checkValues(s *Stage) {
-	sc := s.beforehand()
-	_, diags := s.Inputs(sc)
-	l.report(diags...)
-	for _, b := range s.blocks() {
-		_, diags := b.values(s, sc)
-		l.report(diags...)
-	}
-	for _, g := range s.Gates {
-		_, diags := g.Values(g.Of.beforehand())
-		l.report(diags...)
-		g.Policy.Timeout = l.policy(g.Of, g.block, "timeout", gate.Attribute{Type: cty.String, Valid: gate.ValidDuration}).Duration("timeout")
-		g.Policy.Stable = l.policy(g.Of, g.block, "stable", gate.Attribute{Type: cty.Number, Valid: gate.ValidCount}).Int("stable")
-	}
-	s.giveTime()
-	for _, a := range s.Adopts {
-		if e := a.Exists; e != nil {
-			e.Policy.Timeout = l.policy(s, e.block, "timeout", gate.Attribute{Type: cty.String, Valid: gate.ValidDuration}).Duration("timeout")
-		}
-	}
-}
-
-// policy evaluates an argument that every gate takes and that a run must know when it begins.
-func (l *loader) policy(s *Stage, b *block, name string, takes gate.Attribute) gate.Values {
-	expr, ok := b.args[name]
-	if !ok {
-		return nil
-	}
-	v, diags := b.argument(s, name, expr, takes, s.beforehand())
-	l.report(diags...)
-	if !diags.HasErrors() && !v.IsKnown() && len(references(expr)) > 0 {
-		l.report(problem(expr.Range(), fmt.Sprintf("stage %s: %s: %s is not known before a run", s.Name, b.name(), name),
-			"It can name no output."))
-	}
-	return gate.Values{name: v}
 }
 
 // blocks are the stage's preflights and adoptions.
@@ -156,4 +118,33 @@ func (c *Cluster) Strings() []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(found))
+}
+
+// Secrets returns every string that is secret before a run: those of secrets.tfvars,
+// and the values of sensitive variables. Another stage may take such a value without
+// calling it sensitive.
+func (c *Cluster) Secrets() []string {
+	found := make(map[string]bool)
+	for _, v := range c.secrets {
+		collect(found, v.value)
+	}
+	for _, s := range c.Stages {
+		inputs, _ := s.Inputs(s.beforehand()) // Load has reported what is wrong
+		for name, v := range inputs {
+			if s.Variables[name].Sensitive {
+				collect(found, v)
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// collect adds every known string inside v, at any depth, to found.
+func collect(found map[string]bool, v cty.Value) {
+	cty.Walk(v, func(_ cty.Path, v cty.Value) (bool, error) { //nolint:errcheck // the function returns none
+		if v.Type() == cty.String && v.IsKnown() && !v.IsNull() {
+			found[v.AsString()] = true
+		}
+		return true, nil
+	})
 }

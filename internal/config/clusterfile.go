@@ -2,7 +2,6 @@ package config
 
 import (
 	"math"
-	"math/big"
 	"os"
 	"path/filepath"
 	"time"
@@ -15,203 +14,227 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// entry is one stage block of cluster.hcl.
-type entry struct {
-	name    string
-	source  string
-	at      hcl.Range // of the block
-	from    hcl.Range // of the source
-	enabled bool
-	askedBy string    // the stage that asks its gates; empty: it does itself, or nobody
-	askedAt hcl.Range // of askedBy
-	stage   stageBlock
-	gates   []*block
+// castleSyntax is castle.hcl.
+type castleSyntax struct {
+	Version   *string   `hcl:"required_castle_version,optional"`
+	VersionAt hcl.Range `hcl:"required_castle_version,attr_value_range"`
+	Defaults  *struct {
+		Timeout *hcl.Attribute `hcl:"timeout,optional"`
+		Inputs  *hcl.Attribute `hcl:"inputs,optional"`
+	} `hcl:"defaults,block"`
+	State *struct {
+		Snapshots   *float64  `hcl:"snapshots,optional"`
+		SnapshotsAt hcl.Range `hcl:"snapshots,attr_value_range"`
+	} `hcl:"state,block"`
+	GitOps []*gitopsBlock `hcl:"gitops,block"`
 }
 
-// readCastleFile reads castle.hcl, where there is one.
-func (l *loader) readCastleFile() {
-	f, diags := l.library.read(os.DirFS(l.Repository), "castle.hcl", "castle.hcl", true)
-	l.report(diags...)
-	if !diags.HasErrors() {
-		l.cluster.Snapshots = defaultSnapshots
-	}
-	if f == nil {
-		return
-	}
-	content, diags := f.Body.Content(&hcl.BodySchema{
-		Attributes: []hcl.AttributeSchema{{Name: "required_castle_version"}},
-		Blocks:     []hcl.BlockHeaderSchema{{Type: "defaults"}, {Type: "state"}, {Type: "gitops"}},
-	})
-	l.report(diags...)
-	l.checkVersion(content.Attributes["required_castle_version"])
-	seen := make(map[string]hcl.Range)
-	for _, b := range content.Blocks {
-		if first := seen[b.Type]; first.Filename != "" {
-			l.report(problem(b.DefRange, "castle.hcl: second block "+b.Type, "The first one is at %s.", place(first)))
-			continue
-		}
-		seen[b.Type] = b.DefRange
-		switch b.Type {
-		case "state":
-			l.readState(b)
-			continue
-		case "gitops":
-			l.gitops = &clone{b, filepath.Join(l.Repository, "castle.hcl")}
-			continue
-		}
-		inner, diags := b.Body.Content(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "timeout"}, {Name: "inputs"}}})
-		l.report(diags...)
-		l.report(l.defaults.readCommon(inner)...)
-	}
+// clusterSyntax is cluster.hcl.
+type clusterSyntax struct {
+	Cluster []struct {
+		Protect *hcl.Attribute `hcl:"protect,optional"`
+		At      hcl.Range      `hcl:",def_range"`
+	} `hcl:"cluster,block"`
+	GitOps []*gitopsBlock `hcl:"gitops,block"`
+	Stages []*entry       `hcl:"stage,block"`
+}
+
+// entry is one stage block of cluster.hcl.
+type entry struct {
+	Name     string    `hcl:"name,label"`
+	NameAt   hcl.Range `hcl:"name,label_range"`
+	At       hcl.Range `hcl:",def_range"`
+	Source   string    `hcl:"source"`
+	SourceAt hcl.Range `hcl:"source,attr_value_range"`
+	Enabled  *bool     `hcl:"enabled,optional"`
+	// Delegate is the stage that checks the gates of this one, which is disabled.
+	Delegate   string         `hcl:"asked_by,optional"`
+	DelegateAt hcl.Range      `hcl:"asked_by,attr_value_range"`
+	Timeout    *hcl.Attribute `hcl:"timeout,optional"`
+	Inputs     *hcl.Attribute `hcl:"inputs,optional"`
+	Needs      *hcl.Attribute `hcl:"needs,optional"`
+	Gates      []blockSyntax  `hcl:"gate,block"`
+
+	settings settings
+	gates    []*block
+}
+
+// gitopsBlock is the block gitops, and the file that it is in.
+type gitopsBlock struct {
+	Repository   string    `hcl:"repository"`
+	RepositoryAt hcl.Range `hcl:"repository,attr_value_range"`
+	At           hcl.Range `hcl:",def_range"`
+
+	file string
+}
+
+// GitOps is a clone of the repository that Flux reads. castle reads it as it is: it
+// neither pulls nor writes.
+type GitOps struct {
+	Repository string    // the folder to read; absolute
+	Named      string    // the folder that the file names; another one for castle new only
+	At         hcl.Range // of the name
+}
+
+// fileReader reads castle.hcl and cluster.hcl.
+type fileReader struct {
+	load     *loader
+	defaults settings     // of castle.hcl; timeout and inputs
+	gitops   *gitopsBlock // of cluster.hcl, else of castle.hcl
 }
 
 const (
 	defaultSnapshots = 20
-	fewestSnapshots  = 2 // the state before the last change, and after it
+	minSnapshots     = 2 // the state before the last change, and after it
 )
 
-// readState reads the block state of castle.hcl. Where it is wrong, no snapshot is dropped.
-func (l *loader) readState(b *hcl.Block) {
-	inner, diags := b.Body.Content(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "snapshots"}}})
+// readCastle reads castle.hcl, where there is one. Where it has an error, no snapshot
+// is dropped.
+func (r *fileReader) readCastle() {
+	l := r.load
+	f, diags := l.library.read(os.DirFS(l.options.Repository), "castle.hcl", "castle.hcl", true)
+	var file castleSyntax
+	diags = decode(f, diags, l.cluster.context(), &file)
 	l.report(diags...)
-	attr := inner.Attributes["snapshots"]
-	if attr == nil {
-		return
+	if !diags.HasErrors() {
+		l.cluster.Snapshots = defaultSnapshots
 	}
-	l.cluster.Snapshots = 0
-	v, diags := constant(attr, cty.Number, nil)
-	l.report(diags...)
-	if !v.IsKnown() {
-		return
+	if file.Version != nil {
+		r.checkVersion(*file.Version, file.VersionAt)
 	}
-	n, accuracy := v.AsBigFloat().Int64()
-	if accuracy != big.Exact || n < fewestSnapshots || n > math.MaxInt32 {
-		l.report(problem(attr.Expr.Range(), "castle.hcl: unsuitable snapshots",
-			"%s is no whole number of at least %d: how many snapshots are kept of each stage's state.", v.AsBigFloat().Text('g', -1), fewestSnapshots))
-		return
+	if file.Defaults != nil {
+		r.defaults, diags = readSettings(file.Defaults.Timeout, file.Defaults.Inputs, nil)
+		l.report(diags...)
 	}
-	l.cluster.Snapshots = int(n)
+	if file.State != nil && file.State.Snapshots != nil {
+		l.cluster.Snapshots = l.snapshots(*file.State.Snapshots, file.State.SnapshotsAt)
+	}
+	r.addGitOps(file.GitOps, filepath.Join(l.options.Repository, "castle.hcl"))
 }
 
-func (l *loader) checkVersion(attr *hcl.Attribute) {
-	required, diags := constant(attr, cty.String, nil)
-	l.report(diags...)
-	if !required.IsKnown() {
+// snapshots returns n, or 0 where it is not suitable.
+func (l *loader) snapshots(n float64, at hcl.Range) int {
+	if n != math.Trunc(n) || n < minSnapshots || n > math.MaxInt32 {
+		l.problem(at, "castle.hcl: unsuitable snapshots",
+			"%v is no whole number of at least %d: how many snapshots castle keeps of each stage's state.",
+			n, minSnapshots)
+		return 0
+	}
+	return int(n)
+}
+
+func (r *fileReader) checkVersion(required string, at hcl.Range) {
+	constraints, err := version.NewConstraint(required)
+	if err != nil {
+		r.load.problem(at, "castle.hcl: unsuitable required_castle_version",
+			`%s. Write a constraint such as ">= 1.2".`, err)
 		return
 	}
-	constraints, err := version.NewConstraint(required.AsString())
-	if err != nil {
-		l.report(problem(attr.Expr.Range(), "castle.hcl: unsuitable required_castle_version", `%s. Write a constraint such as ">= 1.2".`, err))
-		return
-	}
-	own, err := version.NewVersion(l.CastleVersion)
-	if err != nil {
-		return // a development build has no version to compare
-	}
-	if !constraints.Check(own) {
-		l.report(problem(attr.Expr.Range(), "castle: version "+own.String()+" does not suit this repository",
-			"It requires castle %s.", required.AsString()))
+	own, err := version.NewVersion(r.load.options.CastleVersion)
+	if err == nil && !constraints.Check(own) { // a development build has no version
+		r.load.problem(at, "castle: version "+own.String()+" does not suit this repository",
+			"It requires castle %s.", required)
 	}
 }
 
-// readClusterFile reads cluster.hcl into entries. A file that cannot be read
-// may protect the cluster, so it does.
-func (l *loader) readClusterFile() []*entry {
+// readCluster reads cluster.hcl. A file that cannot be read may protect the cluster,
+// so it does.
+func (r *fileReader) readCluster() []*entry {
+	l := r.load
 	f, diags := l.library.read(os.DirFS(l.cluster.Dir), "cluster.hcl", l.file("cluster.hcl"), true)
-	l.report(diags...)
 	l.cluster.Protect = diags.HasErrors()
-	if f == nil {
-		return nil
+	var file clusterSyntax
+	l.report(decode(f, diags, l.cluster.context(), &file)...)
+	seen := make(blockNames)
+	for _, b := range file.Cluster {
+		l.report(seen.add("cluster", "", b.At)...)
+		protect, diags := constant(b.Protect, cty.Bool, l.cluster.context())
+		l.report(diags...)
+		l.cluster.Protect = l.cluster.Protect || b.Protect != nil && (!protect.IsKnown() || protect.True())
 	}
-	content, diags := f.Body.Content(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
-		{Type: "cluster"},
-		{Type: "gitops"},
-		{Type: "stage", LabelNames: []string{"name"}},
-	}})
-	l.report(diags...)
+	r.addGitOps(file.GitOps, filepath.Join(l.cluster.Dir, "cluster.hcl"))
 	var entries []*entry
-	seen := make(map[string]hcl.Range)
-	for _, b := range content.Blocks {
-		key := b.Type
-		if b.Type == "stage" {
-			key += " " + b.Labels[0]
-		}
-		if first := seen[key]; first.Filename != "" {
-			l.report(problem(b.DefRange, key+": second block", "The first one is at %s.", place(first)))
+	for _, e := range file.Stages {
+		if diags := seen.add("stage "+e.Name, "", e.At); diags != nil {
+			l.report(diags...)
 			continue
 		}
-		seen[key] = b.DefRange
-		if b.Type == "stage" {
-			entries = append(entries, l.readEntry(b))
-			continue
-		}
-		if b.Type == "gitops" {
-			l.gitops = &clone{b, filepath.Join(l.cluster.Dir, "cluster.hcl")}
-			continue
-		}
-		inner, diags := b.Body.Content(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "protect"}}})
-		l.report(diags...)
-		protect, diags := constant(inner.Attributes["protect"], cty.Bool, l.cluster.context())
-		l.report(diags...)
-		l.cluster.Protect = protect.IsKnown() && protect.True()
+		r.readEntry(e)
+		entries = append(entries, e)
 	}
 	return entries
 }
 
-func (l *loader) readEntry(b *hcl.Block) *entry {
-	e := &entry{name: b.Labels[0], at: b.DefRange, enabled: true}
+func (r *fileReader) readEntry(e *entry) {
 	switch {
-	case layerIndex(e.name) >= 0:
-		l.report(problem(b.LabelRanges[0], "stage "+e.name+": named like a layer", "A stage's name may not be a layer's name, so that --only %s can mean one thing only.", e.name))
-	case !hclsyntax.ValidIdentifier(e.name):
-		l.report(problem(b.LabelRanges[0], "stage "+e.name+": unsuitable name", "A name has letters, digits, - and _ and begins with a letter."))
+	case layerIndex(e.Name) >= 0:
+		r.load.problem(e.NameAt, "stage "+e.Name+": named like a layer",
+			"A stage's name may not be a layer's name, so that --only %s can mean one thing only.", e.Name)
+	case !hclsyntax.ValidIdentifier(e.Name):
+		r.load.problem(e.NameAt, "stage "+e.Name+": unsuitable name",
+			"A name has letters, digits, - and _ and begins with a letter.")
 	}
-	content, diags := b.Body.Content(&hcl.BodySchema{
-		Attributes: []hcl.AttributeSchema{{Name: "source", Required: true}, {Name: "enabled"}, {Name: "asked_by"}, {Name: "timeout"}, {Name: "needs"}, {Name: "inputs"}},
-		Blocks:     []hcl.BlockHeaderSchema{{Type: "gate", LabelNames: []string{"type", "label"}}},
-	})
-	l.report(diags...)
-	l.report(e.stage.readCommon(content)...)
-	source, diags := constant(content.Attributes["source"], cty.String, nil)
-	l.report(diags...)
-	if source.IsKnown() {
-		e.source, e.from = source.AsString(), content.Attributes["source"].Expr.Range()
-	}
-	enabled, diags := constant(content.Attributes["enabled"], cty.Bool, l.cluster.context())
-	l.report(diags...)
-	e.enabled = !enabled.IsKnown() || enabled.True()
-	askedBy, diags := constant(content.Attributes["asked_by"], cty.String, nil)
-	l.report(diags...)
-	if askedBy.IsKnown() {
-		e.askedBy, e.askedAt = askedBy.AsString(), content.Attributes["asked_by"].Expr.Range()
-	}
-	seen := make(map[string]hcl.Range)
-	for _, g := range content.Blocks {
-		x, diags := readBlock(g)
-		l.report(diags...)
-		if first := seen[x.key()]; first.Filename != "" {
-			l.report(problem(x.at, "stage "+e.name+": second block gate "+x.key(), "The first one is at %s.", place(first)))
+	var diags hcl.Diagnostics
+	e.settings, diags = readSettings(e.Timeout, e.Inputs, e.Needs)
+	r.load.report(diags...)
+	e.gates, diags = readBlocks("gate", "stage "+e.Name+": ", e.Gates)
+	r.load.report(diags...)
+}
+
+func (r *fileReader) addGitOps(blocks []*gitopsBlock, file string) {
+	seen := make(blockNames)
+	for _, b := range blocks {
+		if diags := seen.add("gitops", "", b.At); diags != nil {
+			r.load.report(diags...)
 			continue
 		}
-		seen[x.key()] = x.at
-		e.gates = append(e.gates, x)
+		r.gitops, b.file = b, file
 	}
-	return e
+}
+
+// readGitOps reads the clone of Flux's repository; a relative path is relative to the
+// file that names it. A clone need not exist everywhere castle runs, so a missing one
+// is a warning.
+func (r *fileReader) readGitOps() {
+	if r.gitops == nil || r.gitops.Repository == "" {
+		return
+	}
+	folder := filepath.FromSlash(r.gitops.Repository)
+	if !filepath.IsAbs(folder) {
+		file := r.gitops.file // castle new reads a repository through links
+		if real, err := filepath.EvalSymlinks(file); err == nil {
+			file = real
+		}
+		folder = filepath.Join(filepath.Dir(file), folder)
+	}
+	named := folder
+	if r.load.options.GitOps != "" {
+		folder = r.load.options.GitOps
+	}
+	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+		d := problem(r.gitops.RepositoryAt, "gitops: no repository there",
+			"%s is no folder, so castle does not compare what its stages and Flux own. Clone there the "+
+				"repository that git_url names, or correct the path: it is relative to this file.", folder)
+		d.Severity = hcl.DiagWarning
+		r.load.report(d)
+		return
+	}
+	r.load.cluster.GitOps = &GitOps{Repository: folder, Named: named, At: r.gitops.RepositoryAt}
 }
 
 // timeout returns the first of the timeouts that is set, or 0.
-func (l *loader) timeout(exprs ...hcl.Expression) time.Duration {
-	for _, expr := range exprs {
-		if expr == nil {
+func (l *loader) timeout(attributes ...*hcl.Attribute) time.Duration {
+	for _, attr := range attributes {
+		if attr == nil {
 			continue
 		}
-		v, diags := constant(&hcl.Attribute{Expr: expr}, cty.String, l.cluster.context())
+		v, diags := constant(attr, cty.String, l.cluster.context())
 		l.report(diags...)
 		if !v.IsKnown() {
 			return 0
 		}
 		if err := gate.ValidDuration(v); err != nil {
-			l.report(problem(expr.Range(), "timeout: unsuitable value", "%s.", err))
+			l.problem(attr.Expr.Range(), "timeout: unsuitable value", "%s.", err)
 		}
 		return gate.Values{"timeout": v}.Duration("timeout")
 	}

@@ -1,10 +1,12 @@
-// Package config turns a castle repository into a validated Cluster. It reads
-// files and the environment it is given; it runs nothing and asks nobody.
+// Package config turns a castle repository into a validated Cluster. It reads files
+// and the environment that it is given; it runs nothing and contacts nobody.
 //
 // Reading is one pass over the files and one over what they mean, and both go
 // on after an error, so that Load reports every problem at once with its file
 // and line. What only a run can know (the outputs of stages) stands in as an
 // unknown value, so that types, names and edges are checked before anything runs.
+// A loader drives the steps; fileReader, inputValues, blockReader and connector each
+// hold one. gohcl decodes the blocks of fixed arguments.
 //
 // # Files
 //
@@ -34,8 +36,8 @@
 //
 //	stage "metallb" {
 //	  source  = "networking/metallb"
-//	  enabled = true                      # false: somebody else brings it, or nobody does
-//	  asked_by = "sync"                   # of a disabled stage: the stage that asks its gates then
+//	  enabled = true                      # false: somebody else installs it, or nobody does
+//	  asked_by = "sync"                   # of a disabled stage: the stage that checks its gates
 //	  timeout = "10m"
 //	  needs   = [engine]
 //	  inputs  = { … }
@@ -86,9 +88,10 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// Options say what Load reads and what it knows beforehand.
+// Options say what Load reads.
 type Options struct {
-	Repository    string            // the repository's root, as FindRepository returns it; empty: there is none
+	// the repository's root, as FindRepository returns it; empty: there is none
+	Repository    string
 	Cluster       string            // "blue" or "blue/proxmox"
 	Vars          map[string]string // --var NAME=VALUE
 	VarFiles      []string          // --var-file
@@ -99,7 +102,12 @@ type Options struct {
 	Library       fs.FS // the embedded stages: networking/metallb/main.tf
 	Templates     fs.FS // the embedded templates
 	CastleVersion string
-	// GitOps is the folder of Flux's repository in the place of the one that the
-	// cluster names: castle new has it elsewhere before it is in its place.
+	// GitOps replaces the folder of Flux's repository that the cluster names: castle
+	// new has it elsewhere at first.
 	GitOps string
+}
+
+// Layers returns the names of the layers, lowest first.
+func Layers() []string {
+	return []string{"secrets", "platform", "engine", "networking", "storage", "gitops"}
 }

@@ -28,14 +28,16 @@ func gateTypes() []gate.Type {
 		{Name: "nodes", Kubernetes: true, Attributes: map[string]gate.Attribute{"count": count}},
 		{Name: "webhook", Kubernetes: true, Attributes: map[string]gate.Attribute{"configuration": needed}},
 		{Name: "condition", Kubernetes: true, Attributes: map[string]gate.Attribute{"kind": needed}},
-		{Name: "endpoint_slice", Kubernetes: true, Attributes: map[string]gate.Attribute{"namespace": needed, "service": needed}},
+		{Name: "endpoint_slice", Kubernetes: true, Attributes: map[string]gate.Attribute{"namespace": needed,
+			"service": needed}},
 		{Name: "flux", Kubernetes: true, Attributes: map[string]gate.Attribute{}},
-		{Name: "tcp", Attributes: map[string]gate.Attribute{"host": text, "address": text}, Check: func(v gate.Values) error {
-			if v.Has("host") && v.Has("address") {
-				return errors.New("host and address exclude each other")
-			}
-			return nil
-		}},
+		{Name: "tcp", Attributes: map[string]gate.Attribute{"host": text, "address": text},
+			Check: func(v gate.Values) error {
+				if v.Has("host") && v.Has("address") {
+					return errors.New("host and address exclude each other")
+				}
+				return nil
+			}},
 	}
 }
 
@@ -49,7 +51,10 @@ func preflightTypes() []gate.PreflightType {
 }
 
 func existsTypes() []gate.ExistsType {
-	return []gate.ExistsType{{Name: "talos_bootstrapped", Attributes: map[string]gate.Attribute{"endpoint": {Type: cty.String, Required: true}}}}
+	return []gate.ExistsType{
+		{Name: "talos_bootstrapped",
+			Attributes: map[string]gate.Attribute{"endpoint": {Type: cty.String, Required: true}}},
+	}
 }
 
 // repository writes the library on paper with changes laid over it: files that
@@ -80,7 +85,8 @@ func repository(t *testing.T, changes string) Options {
 			t.Fatal(err)
 		}
 	}
-	return Options{Repository: root, Cluster: "blue", Library: library, Gates: gateTypes(), Preflights: preflightTypes(), Exists: existsTypes(), CastleVersion: "1.4.0"}
+	return Options{Repository: root, Cluster: "blue", Library: library, Gates: gateTypes(),
+		Preflights: preflightTypes(), Exists: existsTypes(), CastleVersion: "1.4.0"}
 }
 
 // loaded loads the changed library on paper, which must be without error.
@@ -157,7 +163,8 @@ func names(stages []*Stage) string {
 	return strings.Join(all, " ")
 }
 
-// inputs returns the stage's inputs in a scope with every secret and namespace that the library on paper refers to.
+// inputs returns the stage's inputs in a scope with every secret and namespace that the library on paper
+// refers to.
 func inputs(t *testing.T, s *Stage) map[string]cty.Value {
 	t.Helper()
 	values, diags := s.Inputs(applied(s))

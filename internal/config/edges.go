@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -8,22 +9,23 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/graph"
 )
 
-// need is one edge, why there is one, and the place that asks for it.
+// need is one edge, its reason and its place.
 type need struct {
 	stage    *Stage
 	at       hcl.Range
-	reads    string // the output that is read, "platform.vip"; "" where `needs` orders
-	connects bool   // castle reads it, to reach the cluster
+	reads    string // the output, "platform.vip"; "" where `needs` orders
+	connects bool   // castle reads the output, to reach the cluster
 }
 
-// Edge says that a stage, or one of its gates, waits for another stage, and why:
-// for several reasons, as a rule.
+// Edge is another stage that a stage, or one of its gates, waits for, and the reasons.
 type Edge struct {
 	From     *Stage
 	Values   []string // the outputs of From that are read: "platform.vip"; sorted
-	Connects bool     // castle reaches the cluster through what From says
+	Connects bool     // castle reaches the cluster through From's outputs
 	Ordered  bool     // `needs` names From's layer
 }
 
@@ -53,55 +55,59 @@ func edges(stages []*Stage, needs []need) []Edge {
 	return all
 }
 
-// connect finds what the stage and its gates need. An expression with a name
-// that is not good becomes an unknown value, so that it is not reported twice.
-func (l *loader) connect(s *Stage) {
-	l.connectInputs(s)
+// connector finds the edges of the graph.
+type connector struct{ load *loader }
+
+// connect finds the needs of the stage and its gates. An expression with a wrong name
+// becomes an unknown value, so that it is not reported twice.
+func (c *connector) connect(s *Stage) {
+	c.connectInputs(s)
 	for _, name := range slices.Sorted(maps.Keys(s.bindings)) {
 		s.needs = append(s.needs, s.bindings[name].needs...)
 	}
-	s.needs = append(s.needs, l.layerNeeds(s, "stage "+s.Name, s.layerNeeds())...)
+	s.needs = append(s.needs, c.layerNeeds(s, "stage "+s.Name, s.layerNeeds())...)
 	for _, p := range s.Preflights {
-		needs := l.blockNeeds(s, p.block)
-		p.Needs = l.distinctStages(s, needs)
+		needs := c.blockNeeds(s, p.block)
+		p.Needs = c.distinctStages(s, needs)
 		s.needs = append(s.needs, needs...)
 	}
 	for _, a := range s.Adopts {
-		s.needs = append(s.needs, l.blockNeeds(s, a.block)...)
+		s.needs = append(s.needs, c.blockNeeds(s, a.block)...)
 		if a.Exists != nil {
-			s.needs = append(s.needs, l.blockNeeds(s, a.Exists.block)...)
+			s.needs = append(s.needs, c.blockNeeds(s, a.Exists.block)...)
 		}
 	}
-	l.connectPlatform(s)
-	s.Needs = l.distinctStages(s, s.needs)
+	c.connectPlatform(s)
+	s.Needs = c.distinctStages(s, s.needs)
 	for _, g := range s.Gates {
-		g.needs = append(g.needs, l.blockNeeds(g.Of, g.block)...)
-		g.needs = append(g.needs, l.layerNeeds(g.Of, "stage "+g.Of.Name+": "+g.block.name(), g.block.needs)...)
-		g.Needs = slices.DeleteFunc(l.distinctStages(s, g.needs), func(n *Stage) bool { return slices.Contains(s.Needs, n) })
+		g.needs = append(g.needs, c.blockNeeds(g.Of, g.block)...)
+		g.needs = append(g.needs, c.layerNeeds(g.Of, g.block.of(g.Of), g.block.needs)...)
+		early := func(n *Stage) bool { return slices.Contains(s.Needs, n) }
+		g.Needs = slices.DeleteFunc(c.distinctStages(s, g.needs), early)
 	}
 }
 
-// connectInputs finds what the stage's inputs need.
-func (l *loader) connectInputs(s *Stage) {
+// connectInputs finds the needs of the stage's inputs.
+func (c *connector) connectInputs(s *Stage) {
 	for _, name := range slices.Sorted(maps.Keys(s.bindings)) {
 		b := s.bindings[name]
 		if b.expr == nil {
 			continue
 		}
-		needs, good := l.follow(s, b.expr, site{what: "input " + name, input: true})
+		needs, ok := c.references(s, b.expr, site{of: "input " + name, input: true})
 		b.needs = needs
-		if !good {
+		if !ok {
 			b.expr, b.value = nil, cty.UnknownVal(s.Variables[name].Type)
 		}
 	}
 }
 
-func (l *loader) blockNeeds(s *Stage, b *block) []need {
+func (c *connector) blockNeeds(s *Stage, b *block) []need {
 	var needs []need
 	for _, name := range slices.Sorted(maps.Keys(b.args)) {
-		more, good := l.follow(s, b.args[name], site{what: b.name() + ": " + name, gate: b.kind == "gate"})
+		more, ok := c.references(s, b.args[name], site{of: b.name() + ": " + name, gate: b.kind == "gate"})
 		needs = append(needs, more...)
-		if !good {
+		if !ok {
 			b.args[name] = hcl.StaticExpr(cty.DynamicVal, b.args[name].Range())
 		}
 	}
@@ -109,21 +115,24 @@ func (l *loader) blockNeeds(s *Stage, b *block) []need {
 }
 
 // layerNeeds returns every enabled stage of the named layers.
-func (l *loader) layerNeeds(s *Stage, who string, names []layerName) []need {
+func (c *connector) layerNeeds(s *Stage, of string, names []layerName) []need {
 	var needs []need
+	all := strings.Join(Layers(), ", ")
 	for _, n := range names {
 		switch index := layerIndex(n.name); {
 		case index < 0:
-			l.report(problem(n.at, who+": needs unknown layer "+n.name, "The layers are %s%s", strings.Join(Layers(), ", "), orStop(DidYouMean(n.name, Layers()))))
+			c.load.problem(n.at, of+": needs unknown layer "+n.name,
+				"The layers are %s%s", all, orStop(DidYouMean(n.name, Layers())))
 			continue
 		case index == layerIndex(s.Layer):
-			l.report(problem(n.at, who+": needs its own layer", "Inside layer %s, order comes from outputs: wire an input to %s.<output> of the stage that comes first.", s.Layer, s.Layer))
+			c.load.problem(n.at, of+": needs its own layer", "Inside layer %s, order comes from outputs: "+
+				"wire an input to %s.<output> of the stage that comes first.", s.Layer, s.Layer)
 			continue
 		case index > layerIndex(s.Layer):
-			l.report(problem(n.at, who+": needs the later layer "+n.name, "The order of layers is %s.", strings.Join(Layers(), ", ")))
+			c.load.problem(n.at, of+": needs the later layer "+n.name, "The order of layers is %s.", all)
 			continue
 		}
-		for _, other := range l.cluster.Stages {
+		for _, other := range c.load.cluster.Stages {
 			if other.Layer == n.name {
 				needs = append(needs, need{stage: other, at: n.at})
 			}
@@ -132,41 +141,44 @@ func (l *loader) layerNeeds(s *Stage, who string, names []layerName) []need {
 	return needs
 }
 
-// connectPlatform adds the edges to whichever stage tells castle how to reach
-// the cluster: for generated providers and for gates.
-func (l *loader) connectPlatform(s *Stage) {
+// connectPlatform adds the edges to the stage through which generated providers and
+// gates reach the cluster.
+func (c *connector) connectPlatform(s *Stage) {
 	for _, address := range s.InCluster {
 		s.NeedsPlatform = true
-		what := fmt.Sprintf("stage %s: provider %s", s.Name, address)
-		owner := l.platformOutput(s, "kubeconfig", what, s.entry.at)
-		if owner == s {
-			l.report(problem(s.entry.at, what+" would need the stage's own kubeconfig",
-				"castle configures the provider from platform.kubeconfig, which this stage itself has. Configure the provider in %s.", s.Source))
+		of := fmt.Sprintf("stage %s: provider %s", s.Name, address)
+		if c.platformOutput(s, "kubeconfig", of, s.entry.At) == s {
+			c.load.problem(s.entry.At, of+" would need the stage's own kubeconfig",
+				"castle configures the provider "+
+					"from platform.kubeconfig, which this stage itself has. Configure the provider in %s.",
+				s.Source)
 		}
 	}
 	for _, g := range s.Gates {
-		what := fmt.Sprintf("stage %s: gate %s", s.Name, g.Name())
+		of := fmt.Sprintf("stage %s: gate %s", s.Name, g.Name())
 		if g.Type.Kubernetes {
 			s.NeedsPlatform = true
-			l.platformOutput(s, "kubeconfig", what, g.block.at)
+			c.platformOutput(s, "kubeconfig", of, g.block.at)
 		}
 		if g.Type.Talos {
 			s.NeedsPlatform = true
-			l.platformOutput(s, "talosconfig", what, g.block.at)
+			c.platformOutput(s, "talosconfig", of, g.block.at)
 		}
 	}
 }
 
 // platformOutput returns the stage that has the platform's output, and makes
 // it a need of s unless it is s.
-func (l *loader) platformOutput(s *Stage, output, what string, at hcl.Range) *Stage {
-	owner := l.cluster.owners["platform"][output]
+func (c *connector) platformOutput(s *Stage, output, of string, at hcl.Range) *Stage {
+	owner := c.load.cluster.owners["platform"][output]
 	switch {
 	case layerIndex(s.Layer) < layerIndex("platform"):
-		l.report(problem(at, what+" needs the platform", "Stage %s is of layer %s, which comes before the platform.", s.Name, s.Layer))
+		c.load.problem(at, of+" needs the platform",
+			"Stage %s is of layer %s, which comes before the platform.", s.Name, s.Layer)
 		return nil
-	case owner == nil && !l.partial["platform"]:
-		l.report(problem(at, what+" needs platform."+output, "castle connects it with this output. %s", l.whence("platform", output)))
+	case owner == nil && !c.load.partial["platform"]:
+		c.load.problem(at, of+" needs platform."+output, "castle connects it with this output. %s",
+			c.outputHint("platform", output))
 	case owner != nil && owner != s:
 		s.needs = append(s.needs, need{stage: owner, at: at, reads: "platform." + output, connects: true})
 	}
@@ -174,12 +186,63 @@ func (l *loader) platformOutput(s *Stage, output, what string, at hcl.Range) *St
 }
 
 // distinctStages returns the stages of needs without s, each once, in the cluster's order.
-func (l *loader) distinctStages(s *Stage, needs []need) []*Stage {
+func (c *connector) distinctStages(s *Stage, needs []need) []*Stage {
 	var stages []*Stage
-	for _, other := range l.cluster.Stages {
+	for _, other := range c.load.cluster.Stages {
 		if other != s && slices.ContainsFunc(needs, func(n need) bool { return n.stage == other }) {
 			stages = append(stages, other)
 		}
 	}
 	return stages
+}
+
+// checkCycles reports stages that wait for each other. The needs of gates count: a
+// stage that needs another one waits for that one's gates.
+func (c *connector) checkCycles() {
+	stages := slices.Clone(c.load.cluster.Stages)
+	needs := func(s *Stage) []*Stage {
+		var all []*Stage
+		for _, n := range s.allNeeds() {
+			all = append(all, n.stage)
+		}
+		return all
+	}
+	for {
+		_, err := graph.Sort(stages, needs)
+		var cycle *graph.CycleError[*Stage]
+		if !errors.As(err, &cycle) {
+			return
+		}
+		c.reportCycle(cycle.Path)
+		stages = slices.DeleteFunc(stages, func(s *Stage) bool { return slices.Contains(cycle.Path, s) })
+	}
+}
+
+// allNeeds returns one need for each stage that must be ready before s is.
+func (s *Stage) allNeeds() []need {
+	all := slices.Clone(s.needs)
+	for _, g := range s.Gates {
+		all = append(all, g.needs...)
+	}
+	seen := map[*Stage]bool{s: true}
+	return slices.DeleteFunc(all, func(n need) bool {
+		defer func() { seen[n.stage] = true }()
+		return seen[n.stage]
+	})
+}
+
+func (c *connector) reportCycle(path []*Stage) {
+	names := []string{path[0].Name}
+	var hops []string
+	var first hcl.Range
+	for i, s := range path[1:] {
+		needs := path[i].allNeeds()
+		n := needs[slices.IndexFunc(needs, func(n need) bool { return n.stage == s })]
+		names = append(names, s.Name)
+		hops = append(hops, fmt.Sprintf("%s needs %s (%s)", path[i].Name, s.Name, place(n.at)))
+		if i == 0 {
+			first = n.at
+		}
+	}
+	c.load.problem(first, "cycle: "+strings.Join(names, " → "), "%s.", strings.Join(hops, ", "))
 }

@@ -9,9 +9,17 @@ import (
 func TestTheCloneIsRelativeToTheFileThatNamesIt(t *testing.T) {
 	for _, x := range []struct{ name, files, want string }{
 		{"nobody says", "", ""},
-		{"cluster.hcl", "-- clusters/blue/proxmox/terraform.tfvars --\n-- clusters/blue/proxmox/cluster.hcl --\ngitops { repository = \"../../../fleet\" }\n-- fleet/x --\n", "fleet"},
-		{"castle.hcl, for all", "-- castle.hcl --\ngitops { repository = \"all/${cluster.name}\" }\n-- all/blue/x --\n", "all/blue"},
-		{"the cluster wins", "-- castle.hcl --\ngitops { repository = \"all\" }\n-- clusters/blue/proxmox/terraform.tfvars --\n-- clusters/blue/proxmox/cluster.hcl --\ngitops { repository = \"own\" }\n-- clusters/blue/proxmox/own/x --\n",
+		{"cluster.hcl", "-- clusters/blue/proxmox/terraform.tfvars --\n" +
+			"-- clusters/blue/proxmox/cluster.hcl --\ngitops { repository = \"../../../fleet\" }\n" +
+			"-- fleet/x --\n", "fleet"},
+		{"castle.hcl, for all",
+			"-- castle.hcl --\ngitops { repository = \"all/${cluster.name}\" }\n-- all/blue/x --\n",
+			"all/blue"},
+		{"the cluster wins",
+			"-- castle.hcl --\ngitops { repository = \"all\" }\n" +
+				"-- clusters/blue/proxmox/terraform.tfvars --\n" +
+				"-- clusters/blue/proxmox/cluster.hcl --\ngitops { repository = \"own\" }\n" +
+				"-- clusters/blue/proxmox/own/x --\n",
 			"clusters/blue/proxmox/own"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
@@ -41,16 +49,22 @@ func TestTheCloneIsFoundThroughALink(t *testing.T) {
 		}
 		o.Repository = draft
 	})
-	c := loaded(t, "-- castle.hcl --\ngitops { repository = \"nowhere\" }\n", func(o *Options) { o.GitOps = root })
+	c := loaded(t, "-- castle.hcl --\ngitops { repository = \"nowhere\" }\n", func(o *Options) {
+		o.GitOps = root
+	})
 	if c.GitOps == nil || c.GitOps.Repository != root {
 		t.Errorf("another folder was asked for, and read was %v", c.GitOps)
 	}
 }
 
 func TestBadClones(t *testing.T) {
-	expect(t, "-- clusters/blue/proxmox/terraform.tfvars --\n-- clusters/blue/proxmox/cluster.hcl --\ngitops { repository = \"fleet\" }\n",
-		[]string{"clusters/blue/proxmox/cluster.hcl:1 | gitops: no repository there; | blue/proxmox/fleet is no folder | relative to this file"})
-	expect(t, "-- clusters/blue/proxmox/terraform.tfvars --\n-- clusters/blue/proxmox/cluster.hcl --\ngitops { repository = [] }\n", []string{"clusters/blue/proxmox/cluster.hcl:1 | unsuitable value"})
-	expect(t, "-- clusters/blue/proxmox/terraform.tfvars --\n-- clusters/blue/proxmox/cluster.hcl --\ngitops {\n}\ngitops {\n}\n",
-		[]string{"clusters/blue/proxmox/cluster.hcl:1 | Missing required argument", "clusters/blue/proxmox/cluster.hcl:3 | gitops: second block"})
+	const file = "clusters/blue/proxmox/cluster.hcl"
+	const changes = "-- clusters/blue/proxmox/terraform.tfvars --\n-- " + file + " --\n"
+	expect(t, changes+"gitops { repository = \"fleet\" }\n", []string{file +
+		":1 | gitops: no repository there; | blue/proxmox/fleet is no folder | relative to this file"})
+	expect(t, changes+"gitops { repository = [] }\n", []string{file + ":1 | Unsuitable value"})
+	expect(t, changes+"gitops {\n}\ngitops {\n}\n", []string{
+		file + ":1 | Missing required argument", file + ":3 | second block gitops",
+		file + ":3 | Missing required argument",
+	})
 }

@@ -8,12 +8,13 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 )
 
-// library knows every stage there is: those in the binary, shadowed folder by
-// folder by those in the repository.
+// library is every stage there is: those in the binary, shadowed folder by folder by
+// those in the repository.
 type library struct {
 	repository string // empty: none
 	embedded   fs.FS  // may be nil
@@ -21,7 +22,7 @@ type library struct {
 	known      map[string]*definition
 }
 
-// definition is what a stage's folder says, the same for every cluster.
+// definition is the content of a stage's folder, the same for every cluster.
 type definition struct {
 	source, layer string
 	origin        string
@@ -38,11 +39,17 @@ type definition struct {
 	makers    []string        // providers of these; "" for those of child modules
 
 	stage      stageBlock
+	settings   settings
 	gates      []*block
 	preflights []*block
 	adopts     []*block
 
 	diags hcl.Diagnostics
+}
+
+func newLibrary(o Options, files map[string]*hcl.File) *library {
+	return &library{repository: o.Repository, embedded: o.Library, files: files,
+		known: map[string]*definition{}}
 }
 
 // sources returns every stage there is as "layer/stage", sorted.
@@ -77,7 +84,8 @@ func (l *library) definition(source string) *definition {
 	if d, ok := l.known[source]; ok {
 		return d
 	}
-	d := &definition{source: source, layer: path.Dir(source), files: map[string]*hcl.File{}, outputs: map[string]Output{}, variables: map[string]Variable{}}
+	d := &definition{source: source, layer: path.Dir(source), files: map[string]*hcl.File{},
+		outputs: map[string]Output{}, variables: map[string]Variable{}}
 	l.known[source] = d
 	folder := path.Join("stages", source)
 	shadow := filepath.Join(l.repository, filepath.FromSlash(folder))
@@ -85,12 +93,12 @@ func (l *library) definition(source string) *definition {
 	case l.repository != "" && err == nil && info.IsDir():
 		d.origin, d.module = folder, os.DirFS(shadow)
 	case l.embedded == nil:
-		d.diags = append(d.diags, problem(hcl.Range{}, "stage "+source+": not readable", "%s is no folder.", folder))
+		d.report(problem(hcl.Range{}, "stage "+source+": not readable", "%s is no folder.", folder))
 		return d
 	default:
 		sub, err := fs.Sub(l.embedded, source)
 		if err != nil {
-			d.diags = append(d.diags, problem(hcl.Range{}, "stage "+source+": not readable", "%s.", err))
+			d.report(problem(hcl.Range{}, "stage "+source+": not readable", "%s.", err))
 			return d
 		}
 		d.origin, d.module, folder = "embedded", sub, path.Join("<embedded>", folder)
@@ -99,6 +107,8 @@ func (l *library) definition(source string) *definition {
 	d.readStageFile(l, folder)
 	return d
 }
+
+func (d *definition) report(diags ...*hcl.Diagnostic) { d.diags = append(d.diags, diags...) }
 
 // provides returns the sources in layer whose module has the output.
 func (l *library) provides(layer, output string) []string {
@@ -114,21 +124,59 @@ func (l *library) provides(layer, output string) []string {
 	return found
 }
 
-// read parses one file of tree, which diagnostics call name. Where quote is
-// not set the file is kept from diagnostic writers, as it may hold secrets. A
-// file that does not exist is no error and nil.
+// read parses one file of tree, which diagnostics call name. Without quote, diagnostic
+// writers cannot print its lines, which may hold secrets. A file that does not exist
+// is nil and no error.
 func (l *library) read(tree fs.FS, file, name string, quote bool) (*hcl.File, hcl.Diagnostics) {
 	src, err := fs.ReadFile(tree, file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
 	case err != nil:
-		at := hcl.Range{Filename: name, Start: hcl.InitialPos, End: hcl.InitialPos}
-		return nil, hcl.Diagnostics{problem(at, "file not readable", "%s.", err)}
+		return nil, hcl.Diagnostics{problem(wholeFile(name), "file not readable", "%s.", err)}
 	}
 	f, diags := parse(src, name)
 	if quote && f != nil {
 		l.files[name] = f
 	}
 	return f, diags
+}
+
+// templates lays the repository's templates/ over the embedded ones, file by file.
+type templates struct{ over, under fs.FS }
+
+// Templates are the embedded template files, shadowed by those in the repository.
+func Templates(repository string, embedded fs.FS) fs.FS {
+	return templates{os.DirFS(filepath.Join(repository, "templates")), embedded}
+}
+
+// Open opens the repository's file, or else the embedded one.
+func (t templates) Open(name string) (fs.File, error) {
+	f, err := t.over.Open(name)
+	if !errors.Is(err, fs.ErrNotExist) || t.under == nil {
+		return f, err
+	}
+	return t.under.Open(name)
+}
+
+// ReadDir lists the files of both, each name once.
+func (t templates) ReadDir(name string) ([]fs.DirEntry, error) {
+	entries, err := fs.ReadDir(t.over, name)
+	if t.under == nil || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return entries, err
+	}
+	under, errUnder := fs.ReadDir(t.under, name)
+	if errUnder != nil && !errors.Is(errUnder, fs.ErrNotExist) {
+		return nil, errUnder
+	}
+	if err != nil && errUnder != nil {
+		return nil, err
+	}
+	for _, e := range under {
+		if !slices.ContainsFunc(entries, func(o fs.DirEntry) bool { return o.Name() == e.Name() }) {
+			entries = append(entries, e)
+		}
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, nil
 }

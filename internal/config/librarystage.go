@@ -89,31 +89,39 @@ type LibraryAdopt struct {
 // ReadLibrary describes every stage there is, by layer and inside a layer by
 // name: those of o.Library, and those of o.Repository, which may be empty.
 func ReadLibrary(o Options) []*LibraryStage {
-	l := &library{repository: o.Repository, embedded: o.Library, files: map[string]*hcl.File{}, known: map[string]*definition{}}
+	l := newLibrary(o, map[string]*hcl.File{})
 	var all []*LibraryStage
 	for _, source := range l.sources() {
 		all = append(all, l.describe(l.definition(source), o))
 	}
-	slices.SortStableFunc(all, func(a, b *LibraryStage) int { return cmp.Compare(layerIndex(a.Layer), layerIndex(b.Layer)) })
+	slices.SortStableFunc(all, func(a, b *LibraryStage) int {
+		return cmp.Compare(layerIndex(a.Layer), layerIndex(b.Layer))
+	})
 	return all
 }
 
 func (l *library) describe(d *definition, o Options) *LibraryStage {
 	s := &LibraryStage{
-		Source: d.source, Layer: d.layer, Summary: d.stage.summary, Origin: d.origin, Shadows: d.origin != "embedded" && l.embeds(d.source),
-		EndsCluster: d.stage.endsCluster, Persistent: d.stage.persistent, Volatile: d.stage.volatile,
-		Needs: layerNames(d.stage.needs), Inputs: []LibraryInput{}, Outputs: []LibraryOutput{}, Providers: []LibraryProvider{},
-		Preflights: []LibraryCheck{}, Adopts: []LibraryAdopt{}, Gates: []LibraryCheck{}, Files: []string{}, Folder: d.module, Problems: inOrder(distinct(d.diags)),
+		Source: d.source, Layer: d.layer, Summary: d.stage.Summary, Origin: d.origin,
+		Shadows:     d.origin != "embedded" && l.embeds(d.source),
+		EndsCluster: d.stage.EndsCluster, Persistent: d.stage.Persistent, Volatile: d.stage.Volatile,
+		Needs: layerNames(d.settings.needs), Inputs: []LibraryInput{}, Outputs: []LibraryOutput{},
+		Providers:  []LibraryProvider{},
+		Preflights: []LibraryCheck{}, Adopts: []LibraryAdopt{}, Gates: []LibraryCheck{}, Files: []string{},
+		Folder: d.module, Problems: inOrder(distinct(d.diags)),
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.variables)) {
 		s.Inputs = append(s.Inputs, l.input(d, d.variables[name]))
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.outputs)) {
-		s.Outputs = append(s.Outputs, LibraryOutput{name, d.outputs[name].Description, d.outputs[name].Sensitive})
+		s.Outputs = append(s.Outputs, LibraryOutput{name, d.outputs[name].Description,
+			d.outputs[name].Sensitive})
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.providers)) {
 		address := d.providers[name]
-		s.Providers = append(s.Providers, LibraryProvider{strings.TrimPrefix(address, "registry.terraform.io/"), d.versions[name], slices.Contains(d.inCluster, address)})
+		s.Providers = append(s.Providers,
+			LibraryProvider{strings.TrimPrefix(address, "registry.terraform.io/"), d.versions[name],
+				slices.Contains(d.inCluster, address)})
 	}
 	for _, b := range d.gates {
 		i := slices.IndexFunc(o.Gates, func(t gate.Type) bool { return t.Name == b.labels[0] })
@@ -134,7 +142,8 @@ func (l *library) describe(d *definition, o Options) *LibraryStage {
 	for _, b := range d.adopts {
 		s.Adopts = append(s.Adopts, LibraryAdopt{b.labels[0], l.text(d, b.args["id"])})
 	}
-	_ = fs.WalkDir(d.module, ".", func(name string, e fs.DirEntry, err error) error { // what cannot be read is among the problems
+	// what cannot be read is among the problems
+	_ = fs.WalkDir(d.module, ".", func(name string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() {
 			s.Files = append(s.Files, name)
 		}
@@ -154,14 +163,15 @@ func (l *library) embeds(source string) bool {
 
 func (l *library) input(d *definition, v Variable) LibraryInput {
 	in := LibraryInput{
-		Name: v.Name, Type: typeText(v.constraint.ty), Description: v.Description, Sensitive: v.Sensitive, Required: v.Required, From: []string{},
+		Name: v.Name, Type: typeText(v.constraint.ty), Description: v.Description, Sensitive: v.Sensitive,
+		Required: v.Required, From: []string{},
 	}
 	if !v.Required && !v.Sensitive && v.fallback.IsWhollyKnown() {
 		if data, err := json.Marshal(ctyjson.SimpleJSONValue{Value: v.fallback}); err == nil {
 			in.Default = data
 		}
 	}
-	wired, ok := d.stage.inputs[v.Name]
+	wired, ok := d.settings.inputs[v.Name]
 	if !ok {
 		return in
 	}
@@ -177,7 +187,8 @@ func (l *library) input(d *definition, v Variable) LibraryInput {
 }
 
 func (l *library) check(d *definition, b *block, proves string) LibraryCheck {
-	c := LibraryCheck{Name: b.key(), Proves: proves, Why: l.comment(d, b.at), Needs: layerNames(b.needs), Arguments: map[string]string{}}
+	c := LibraryCheck{Name: b.key(), Proves: proves, Why: l.comment(d, b.at), Needs: layerNames(b.needs),
+		Arguments: map[string]string{}}
 	for name, expr := range b.args {
 		c.Arguments[name] = l.text(d, expr)
 	}
@@ -200,15 +211,15 @@ func (l *library) comment(d *definition, at hcl.Range) string {
 		return ""
 	}
 	lines := strings.Split(string(f.Bytes), "\n")
-	var said []string
+	var found []string
 	for i := at.Start.Line - 2; i >= 0; i-- {
 		text, ok := strings.CutPrefix(strings.TrimSpace(lines[i]), "#")
 		if !ok {
 			break
 		}
-		said = append([]string{strings.TrimSpace(text)}, said...)
+		found = append([]string{strings.TrimSpace(text)}, found...)
 	}
-	return strings.Join(said, " ")
+	return strings.Join(found, " ")
 }
 
 // typeText writes a type as it stands in Terraform, optional attributes included.

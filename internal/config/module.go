@@ -12,7 +12,6 @@ import (
 	"github.com/hashicorp/hcl/v2/json"
 	"github.com/hashicorp/terraform-config-inspect/tfconfig"
 	"github.com/zclconf/go-cty/cty"
-	"github.com/zclconf/go-cty/cty/convert"
 )
 
 // inClusterProviders are the providers that castle configures where a module does not.
@@ -27,28 +26,33 @@ func parse(src []byte, name string) (*hcl.File, hcl.Diagnostics) {
 	return hclsyntax.ParseConfig(src, name, hcl.InitialPos)
 }
 
-// readModule reads the Terraform files of a root module. What castle needs to
-// the letter (types, defaults and places) it takes from the files itself; the
-// rest is terraform-config-inspect's reading.
+// readModule reads the Terraform files of a root module. Types, defaults and places
+// come from the files themselves, the rest from terraform-config-inspect.
 func (d *definition) readModule(l *library, folder string) {
 	entries, err := fs.ReadDir(d.module, ".")
 	if err != nil {
-		d.diags = append(d.diags, problem(hcl.Range{}, "stage "+d.source+": not readable", "%s.", err))
+		d.report(problem(hcl.Range{}, "stage "+d.source+": not readable", "%s.", err))
 		return
 	}
 	module := tfconfig.NewModule(folder)
 	for _, e := range entries {
-		if e.IsDir() || strings.HasPrefix(e.Name(), ".") || !strings.HasSuffix(e.Name(), ".tf") && !strings.HasSuffix(e.Name(), ".tf.json") {
+		if e.IsDir() || strings.HasPrefix(e.Name(), ".") || !strings.HasSuffix(e.Name(), ".tf") &&
+			!strings.HasSuffix(e.Name(), ".tf.json") {
 			continue
 		}
 		f, diags := l.read(d.module, e.Name(), path.Join(folder, e.Name()), true)
-		d.diags = append(d.diags, diags...)
+		d.report(diags...)
 		if diags.HasErrors() || f == nil {
 			continue
 		}
 		d.files[e.Name()] = f
-		d.diags = append(d.diags, tfconfig.LoadModuleFromFile(f, module)...)
+		d.report(tfconfig.LoadModuleFromFile(f, module)...)
 		d.readDeclarations(f)
+	}
+	for name, v := range module.Variables {
+		own := d.variables[name]
+		own.Description, own.Sensitive = v.Description, v.Sensitive
+		d.variables[name] = own
 	}
 	for name, o := range module.Outputs {
 		own := d.outputs[name]
@@ -62,8 +66,8 @@ func (d *definition) readModule(l *library, folder string) {
 	d.readProviders(module)
 }
 
-// readProviders lists the providers that the module requires, by its
-// required_providers or by a resource, and those among them that castle configures.
+// readProviders lists the providers that the module requires, by required_providers or
+// by a resource, and those of them that castle configures.
 func (d *definition) readProviders(module *tfconfig.Module) {
 	d.providers = make(map[string]string)
 	for _, resources := range []map[string]*tfconfig.Resource{module.ManagedResources, module.DataResources} {
@@ -114,7 +118,7 @@ func (d *definition) readDeclarations(f *hcl.File) {
 	content, _, _ := f.Body.PartialContent(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
 		{Type: "variable", LabelNames: []string{"name"}},
 		{Type: "output", LabelNames: []string{"name"}},
-	}}) // terraform-config-inspect has reported what is wrong here
+	}}) // terraform-config-inspect reports the errors
 	for _, b := range content.Blocks {
 		name := b.Labels[0]
 		if b.Type == "output" {
@@ -123,36 +127,19 @@ func (d *definition) readDeclarations(f *hcl.File) {
 		}
 		v, diags := readVariable(b)
 		d.variables[name] = v
-		d.diags = append(d.diags, diags...)
+		d.report(diags...)
 	}
 }
 
 func readVariable(b *hcl.Block) (Variable, hcl.Diagnostics) {
-	v := Variable{Name: b.Labels[0], Type: cty.DynamicPseudoType, Required: true, literal: true, nullable: true, declared: b.DefRange}
+	v := Variable{Name: b.Labels[0], Type: cty.DynamicPseudoType, Required: true, literal: true,
+		nullable: true, declared: b.DefRange}
 	v.constraint.ty = cty.DynamicPseudoType
 	content, _, diags := b.Body.PartialContent(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{
-		{Name: "type"}, {Name: "default"}, {Name: "description"}, {Name: "sensitive"}, {Name: "nullable"},
+		{Name: "type"}, {Name: "default"}, {Name: "nullable"},
 	}})
-	text := func(name string, want cty.Type) cty.Value {
-		attr, ok := content.Attributes[name]
-		if !ok {
-			return cty.NullVal(want)
-		}
-		// Terraform judges the attribute itself; here an unsuitable one counts as absent.
-		x, diags := attr.Expr.Value(nil)
-		x, err := convert.Convert(x, want)
-		if diags.HasErrors() || err != nil || !x.IsKnown() {
-			return cty.NullVal(want)
-		}
-		return x
-	}
-	if x := text("description", cty.String); !x.IsNull() {
-		v.Description = x.AsString()
-	}
-	if x := text("sensitive", cty.Bool); !x.IsNull() {
-		v.Sensitive = x.True()
-	}
-	if x := text("nullable", cty.Bool); !x.IsNull() {
+	// Terraform reports an unsuitable nullable itself; here it counts as absent.
+	if x, _ := constant(content.Attributes["nullable"], cty.Bool, nil); x.IsKnown() {
 		v.nullable = x.True()
 	}
 	if attr, ok := content.Attributes["type"]; ok {
@@ -168,7 +155,8 @@ func readVariable(b *hcl.Block) (Variable, hcl.Diagnostics) {
 			var err error
 			if v.fallback, err = v.constraint.convert(x); err != nil {
 				v.fallback = cty.UnknownVal(v.Type)
-				diags = append(diags, problem(attr.Expr.Range(), "variable "+v.Name+": unsuitable default", "%s.", err))
+				diags = append(diags, problem(attr.Expr.Range(), "variable "+v.Name+": unsuitable default",
+					"%s.", err))
 			}
 		}
 	}

@@ -12,7 +12,8 @@ import (
 
 func TestStagesComeInLayerOrderThenFileOrder(t *testing.T) {
 	c := loaded(t, "")
-	want := "infisical keys vault-jwt vault-database proxmox-talos external-secrets secret-store metallb address-pool longhorn flux"
+	want := "infisical keys vault-jwt vault-database proxmox-talos external-secrets secret-store metallb " +
+		"address-pool longhorn flux"
 	if got := names(c.Stages); got != want {
 		t.Errorf("stages: %s\nwant:   %s", got, want)
 	}
@@ -60,7 +61,9 @@ func TestPreflightNeedsOnlyTheStagesItReadsFrom(t *testing.T) {
 		t.Errorf("%s needs %q, want %q", p.Name(), got, want)
 	}
 	// keys has not been applied: the preflight does not care.
-	sc := Scope{Outputs: map[string]map[string]cty.Value{"secrets": {"proxmox_api_token": cty.StringVal("token")}}}
+	sc := Scope{
+		Outputs: map[string]map[string]cty.Value{"secrets": {"proxmox_api_token": cty.StringVal("token")}},
+	}
 	v, diags := p.Values(stage(t, c, "proxmox-talos"), sc)
 	if diags.HasErrors() {
 		t.Fatal(diags)
@@ -73,7 +76,8 @@ func TestPreflightNeedsOnlyTheStagesItReadsFrom(t *testing.T) {
 	if err := v.Decode("tags", &tags); err != nil {
 		t.Fatal(err)
 	}
-	if v.String("api_token") != "token" || ids["cp-01"] != 421 || ids["wk-01"] != 431 || !slices.Equal(tags, []string{"castle", "blue"}) {
+	if v.String("api_token") != "token" || ids["cp-01"] != 421 || ids["wk-01"] != 431 ||
+		!slices.Equal(tags, []string{"castle", "blue"}) {
 		t.Errorf("values: %#v", v)
 	}
 }
@@ -89,7 +93,8 @@ func TestGatesAndAdoptionsResolve(t *testing.T) {
 		t.Errorf("address: %v %v, policy %v", api, diags, s.Gates[1].Policy)
 	}
 	id, diags := s.Adopts[0].ID(s, Scope{})
-	if diags.HasErrors() || id != "3f2a:prod:/blue:KUBECONFIG_CONTENT" || s.Adopts[0].Address != "infisical_secret.kubeconfig" {
+	if diags.HasErrors() || id != "3f2a:prod:/blue:KUBECONFIG_CONTENT" ||
+		s.Adopts[0].Address != "infisical_secret.kubeconfig" {
 		t.Errorf("%s: %q %v", s.Adopts[0].Address, id, diags)
 	}
 }
@@ -113,9 +118,12 @@ func TestInputsCarryWiringFileValuesAndDefaults(t *testing.T) {
 
 func TestMissingOutputNamesStageAndOutput(t *testing.T) {
 	s := stage(t, loaded(t, ""), "longhorn")
-	_, diags := s.Inputs(Scope{Outputs: map[string]map[string]cty.Value{"secrets": {"s3_access_key_id": cty.StringVal("k")}}})
+	_, diags := s.Inputs(Scope{
+		Outputs: map[string]map[string]cty.Value{"secrets": {"s3_access_key_id": cty.StringVal("k")}},
+	})
 	if len(diags) != 1 || render(diags[0]) != "<embedded>/stages/storage/longhorn/stage.hcl:2: "+
-		"stage longhorn: secrets.s3_secret_access_key is not known; It is an output of stage infisical, which has not been applied or does not set it." {
+		"stage longhorn: secrets.s3_secret_access_key is not known; It is an output of stage infisical, "+
+		"which has not been applied or does not set it." {
 		t.Errorf("got %v", diags)
 	}
 }
@@ -127,12 +135,15 @@ stage {}
 gate "webhook" "a" { configuration = secrets.git_token.part }
 `)
 	s := stage(t, c, "metallb")
-	_, diags := s.Gates[0].Values(Scope{Outputs: map[string]map[string]cty.Value{"secrets": {"git_token": cty.StringVal("hunter2")}}})
+	_, diags := s.Gates[0].Values(Scope{
+		Outputs: map[string]map[string]cty.Value{"secrets": {"git_token": cty.StringVal("hunter2")}},
+	})
 	var out strings.Builder
 	if err := hcl.NewDiagnosticTextWriter(&out, c.Files, 0, false).WriteDiagnostics(diags); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(out.String(), "secrets.git_token.part") || strings.Contains(out.String(), "hunter2") {
+	if !strings.Contains(out.String(), "secrets.git_token.part") ||
+		strings.Contains(out.String(), "hunter2") {
 		t.Errorf("got %s", out.String())
 	}
 }
@@ -157,17 +168,20 @@ func TestFlagsProvidersAndMarks(t *testing.T) {
 	if !platform.Variables["proxmox_api_token"].Sensitive || platform.Variables["vip"].Sensitive {
 		t.Error("sensitive variables are not told apart")
 	}
-	if o := stage(t, c, "infisical").Outputs["git_token"]; !o.Sensitive || o.Description != "Pushes to the cluster's repository" {
+	if o := stage(t, c, "infisical").Outputs["git_token"]; !o.Sensitive ||
+		o.Description != "Pushes to the cluster's repository" {
 		t.Errorf("output git_token: %+v", o)
 	}
-	if metallb.Origin != "embedded" || metallb.Summary != "MetalLB gives Services of type LoadBalancer an address" {
+	if metallb.Origin != "embedded" ||
+		metallb.Summary != "MetalLB gives Services of type LoadBalancer an address" {
 		t.Errorf("metallb: %s, %s", metallb.Origin, metallb.Summary)
 	}
 }
 
 func TestStringsHoldsEveryAddressAndHost(t *testing.T) {
 	got := loaded(t, "").Strings()
-	for _, want := range []string{"https://192.168.1.10:8006", "192.168.1.61", "192.168.1.200-192.168.1.220", "9.9.9.9",
+	for _, want := range []string{"https://192.168.1.10:8006", "192.168.1.61",
+		"192.168.1.200-192.168.1.220", "9.9.9.9",
 		"https://metallb.github.io/metallb", "metallb-webhook-service"} {
 		if !slices.Contains(got, want) {
 			t.Errorf("%q is missing", want)

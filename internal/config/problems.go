@@ -9,8 +9,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// problem makes an error. The summary begins with what it is about; the detail
-// says in sentences what is wrong and what to do.
+// problem makes an error. The summary begins with its object; the detail says in
+// sentences what is wrong and what to do.
 func problem(at hcl.Range, summary, detail string, args ...any) *hcl.Diagnostic {
 	d := &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(detail, args...)}
 	if at.Filename != "" {
@@ -19,7 +19,7 @@ func problem(at hcl.Range, summary, detail string, args ...any) *hcl.Diagnostic 
 	return d
 }
 
-// plain strips from diagnostics what a writer would print values from: they may be secrets.
+// plain strips the expressions, from which a writer would print values: secrets, perhaps.
 func plain(diags hcl.Diagnostics) hcl.Diagnostics {
 	for _, d := range diags {
 		d.Expression, d.EvalContext = nil, nil
@@ -27,8 +27,8 @@ func plain(diags hcl.Diagnostics) hcl.Diagnostics {
 	return diags
 }
 
-// distinct keeps the first of diagnostics that say the same about the same
-// place, as several stages may share a value or a file.
+// distinct keeps the first of equal diagnostics about one place, as several stages may
+// share a value or a file.
 func distinct(diags hcl.Diagnostics) hcl.Diagnostics {
 	seen := make(map[string]bool)
 	return slices.DeleteFunc(diags, func(d *hcl.Diagnostic) bool {
@@ -56,8 +56,20 @@ func DidYouMean(name string, names []string) string {
 	return fmt.Sprintf("; did you mean %q?", best)
 }
 
-// place renders where something is, for the detail of a problem elsewhere.
+// place renders a position, for the detail of a problem elsewhere.
 func place(at hcl.Range) string { return fmt.Sprintf("%s:%d", at.Filename, at.Start.Line) }
+
+// wholeFile is the place of a value that fills a file, or stands in none.
+func wholeFile(name string) hcl.Range {
+	return hcl.Range{Filename: name, Start: hcl.InitialPos, End: hcl.InitialPos}
+}
+
+// orStop returns a hint, or a full stop where there is none.
+func orStop(hint string) string { return cmp.Or(hint, ".") }
+
+// Argument names an argument of a gate or preflight type. It is the Extra of a
+// diagnostic that finds the argument unsuitable.
+type Argument struct{ Type, Name string }
 
 // inOrder sorts diagnostics by file and line.
 func inOrder(diags hcl.Diagnostics) hcl.Diagnostics {

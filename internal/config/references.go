@@ -10,13 +10,13 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// reference is what an expression names outside itself: secrets.git_token.
+// reference is a name in an expression: secrets.git_token.
 type reference struct {
-	root, name string // name is "" where the expression takes the root as a whole
+	root, name string // name is "" where the expression uses the root as a whole
 	at         hcl.Range
 }
 
-// references lists what expr names, in the order of its text.
+// references lists the names in expr, in the order of its text.
 func references(expr hcl.Expression) []reference {
 	var refs []reference
 	for _, t := range expr.Variables() {
@@ -36,51 +36,53 @@ func references(expr hcl.Expression) []reference {
 	return refs
 }
 
-// site is where an expression stands, which decides what it may name.
+// site is the place of an expression, which decides the names that it may use.
 type site struct {
-	what  string // "input namespace", "gate nodes.ready: count"
+	of    string // "input namespace", "gate nodes.ready: count"
 	input bool   // var reaches only variables that are not wired themselves
 	gate  bool   // self is known
 }
 
-// follow checks every name in an expression and returns the stages whose
-// outputs it reads. It is false where a name was not good: the expression
-// cannot be evaluated then.
-func (l *loader) follow(s *Stage, expr hcl.Expression, at site) ([]need, bool) {
+// references checks every name in an expression, and returns the stages whose outputs
+// it reads. It is false where a name is wrong: the expression cannot be evaluated then.
+func (c *connector) references(s *Stage, expr hcl.Expression, at site) ([]need, bool) {
 	var needs []need
-	good := true
+	ok := true
 	for _, r := range references(expr) {
-		d := l.judge(s, r, at)
-		if d != nil {
-			l.report(d)
-			good = false
+		if d := c.check(s, r, at); d != nil {
+			c.load.report(d)
+			ok = false
 			continue
 		}
 		switch {
 		case r.root == "var" && !at.input:
 			needs = append(needs, s.bindings[r.name].needs...)
 		case layerIndex(r.root) >= 0:
-			if owner := l.cluster.owners[r.root][r.name]; owner != nil {
+			if owner := c.load.cluster.owners[r.root][r.name]; owner != nil {
 				needs = append(needs, need{stage: owner, at: r.at, reads: r.root + "." + r.name})
 			} else {
-				good = false // of a layer that could not be read: reported already
+				ok = false // of a layer that could not be read: reported already
 			}
 		}
 	}
-	return needs, good
+	return needs, ok
 }
 
-func (l *loader) judge(s *Stage, r reference, at site) *hcl.Diagnostic {
-	summary := fmt.Sprintf("stage %s: %s: ", s.Name, at.what)
+// check reports a wrong name.
+func (c *connector) check(s *Stage, r reference, at site) *hcl.Diagnostic {
+	summary := fmt.Sprintf("stage %s: %s: ", s.Name, at.of)
 	roots := append([]string{"var", "self", "cluster"}, Layers()...)
 	if !slices.Contains(roots, r.root) {
-		return problem(r.at, summary+"unknown name "+r.root, "An expression may name var, cluster, a layer and, in a gate, self%s", orStop(DidYouMean(r.root, roots)))
+		return problem(r.at, summary+"unknown name "+r.root,
+			"An expression may name var, cluster, a layer and, in a gate, self%s",
+			orStop(DidYouMean(r.root, roots)))
 	}
 	if r.name == "" {
-		return problem(r.at, summary+r.root+" as a whole", "Name what is meant: %s.<name>.", r.root)
+		return problem(r.at, summary+r.root+" as a whole", "Name one of its values: %s.<name>.", r.root)
 	}
 	unknown := func(of string, names []string) *hcl.Diagnostic {
-		return problem(r.at, fmt.Sprintf("%sunknown %s.%s", summary, r.root, r.name), "%s%s", of, orStop(DidYouMean(r.name, names)))
+		return problem(r.at, fmt.Sprintf("%sunknown %s.%s", summary, r.root, r.name), "%s%s",
+			of, orStop(DidYouMean(r.name, names)))
 	}
 	switch r.root {
 	case "cluster":
@@ -89,11 +91,15 @@ func (l *loader) judge(s *Stage, r reference, at site) *hcl.Diagnostic {
 		}
 	case "self":
 		if !at.gate {
-			return problem(r.at, summary+"self is not known here", "A stage's own outputs are known to its gates only.")
+			return problem(r.at, summary+"self is not known here",
+				"A stage's own outputs are known to its gates only.")
 		}
-		if s.AskedBy != nil {
-			return problem(r.at, summary+"self."+r.name+" is not known", "Stage %s is disabled at %s, so it is not applied and has no outputs. "+
-				"Name a variable of it instead, or write the argument anew in its block of %s.", s.Name, place(s.entry.at), l.file("cluster.hcl"))
+		if s.Delegate != nil {
+			return problem(r.at, summary+"self."+r.name+" is not known",
+				"Stage %s is disabled at %s, so it is not "+
+					"applied and has no outputs. Name a variable of it instead, or write the argument "+
+					"anew in its block of %s.",
+				s.Name, place(s.entry.At), c.load.file("cluster.hcl"))
 		}
 		if _, ok := s.Outputs[r.name]; !ok {
 			return unknown("The module "+s.Source+" has no such output", slices.Collect(maps.Keys(s.Outputs)))
@@ -101,48 +107,55 @@ func (l *loader) judge(s *Stage, r reference, at site) *hcl.Diagnostic {
 	case "var":
 		b := s.bindings[r.name]
 		if b == nil {
-			return unknown("The module "+s.Source+" declares no such variable", slices.Collect(maps.Keys(s.Variables)))
+			return unknown("The module "+s.Source+" declares no such variable",
+				slices.Collect(maps.Keys(s.Variables)))
 		}
 		if at.input && b.expr != nil {
-			return problem(r.at, summary+"var."+r.name+" is an input itself", "Inputs can name only variables that no inputs set; repeat what var.%s is set from.", r.name)
+			return problem(r.at, summary+"var."+r.name+" is an input itself",
+				"Inputs can name only variables that no inputs set; repeat the expression that sets var.%s.",
+				r.name)
 		}
 	default:
-		return l.judgeOutput(s, r, summary)
+		return c.checkOutput(s, r, summary)
 	}
 	return nil
 }
 
-func (l *loader) judgeOutput(s *Stage, r reference, summary string) *hcl.Diagnostic {
+func (c *connector) checkOutput(s *Stage, r reference, summary string) *hcl.Diagnostic {
 	name := r.root + "." + r.name
 	_, own := s.Outputs[r.name]
-	switch owner := l.cluster.owners[r.root][r.name]; {
+	switch owner := c.load.cluster.owners[r.root][r.name]; {
 	case layerIndex(r.root) > layerIndex(s.Layer):
-		return problem(r.at, summary+name+" belongs to a later layer", "Stage %s is of layer %s; references point to the same or an earlier layer. The order is %s.",
+		return problem(r.at, summary+name+" belongs to a later layer",
+			"Stage %s is of layer %s; references point to the same or an earlier layer. The order is %s.",
 			s.Name, s.Layer, strings.Join(Layers(), ", "))
 	case own && r.root == s.Layer:
-		return problem(r.at, summary+name+" is the stage's own output", "It is known only after the stage. A gate names it self.%s.", r.name)
-	case owner == nil && !l.partial[r.root]:
-		detail := l.whence(r.root, r.name)
-		if maker := l.disabled(r.root, r.name); maker != nil && s.AskedBy == nil {
-			detail += fmt.Sprintf(" Enable it; or disable %s, too, so that who brings %s brings both; or write the value itself in the block of %s in %s.",
-				s.Name, maker.Name, s.Name, l.file("cluster.hcl"))
+		return problem(r.at, summary+name+" is the stage's own output",
+			"It is known only after the stage. A gate names it self.%s.", r.name)
+	case owner == nil && !c.load.partial[r.root]:
+		detail, file := c.outputHint(r.root, r.name), c.load.file("cluster.hcl")
+		if maker := c.disabled(r.root, r.name); maker != nil && s.Delegate == nil {
+			detail += fmt.Sprintf(" Enable it; or disable %s, too, so that the system that installs %s "+
+				"installs both; "+
+				"or write the value itself in the block of %s in %s.", s.Name, maker.Name, s.Name, file)
 		} else if maker != nil {
-			detail += fmt.Sprintf(" Write the value itself in the block of %s in %s.", s.Name, l.file("cluster.hcl"))
+			detail += fmt.Sprintf(" Write the value itself in the block of %s in %s.", s.Name, file)
 		}
 		return problem(r.at, summary+"unknown output "+name, "%s", detail)
 	}
 	return nil
 }
 
-// whence says, for an output that no enabled stage has, where it would come from.
-func (l *loader) whence(layer, output string) string {
-	if s := l.disabled(layer, output); s != nil {
-		return fmt.Sprintf("Stage %s has it, but is disabled at %s.", s.Name, place(s.entry.at))
+// outputHint says where an output that no enabled stage has would come from.
+func (c *connector) outputHint(layer, output string) string {
+	if s := c.disabled(layer, output); s != nil {
+		return fmt.Sprintf("Stage %s has it, but is disabled at %s.", s.Name, place(s.entry.At))
 	}
-	if sources := l.library.provides(layer, output); len(sources) > 0 {
-		return fmt.Sprintf("No enabled stage has it; %s would: add a stage with that source to %s.", strings.Join(sources, " or "), l.file("cluster.hcl"))
+	if sources := c.load.library.provides(layer, output); len(sources) > 0 {
+		return fmt.Sprintf("No enabled stage has it; %s would: add a stage with that source to %s.",
+			strings.Join(sources, " or "), c.load.file("cluster.hcl"))
 	}
-	outputs := slices.Sorted(maps.Keys(l.cluster.owners[layer]))
+	outputs := slices.Sorted(maps.Keys(c.load.cluster.owners[layer]))
 	if len(outputs) == 0 {
 		return fmt.Sprintf("No stage of layer %s has it, enabled or not.", layer)
 	}
@@ -153,8 +166,8 @@ func (l *loader) whence(layer, output string) string {
 }
 
 // disabled returns the disabled stage that has an output; nil if none has.
-func (l *loader) disabled(layer, output string) *Stage {
-	for _, s := range l.cluster.Disabled {
+func (c *connector) disabled(layer, output string) *Stage {
+	for _, s := range c.load.cluster.Disabled {
 		if _, ok := s.Outputs[output]; ok && s.Layer == layer {
 			return s
 		}

@@ -23,7 +23,9 @@ func FindRepository(start string) (string, error) {
 		case err != nil && !errors.Is(err, os.ErrNotExist):
 			return "", err
 		case dir == filepath.Dir(dir):
-			return "", fmt.Errorf("no castle repository: neither %s nor a folder above it holds a folder clusters/", from)
+			return "",
+				fmt.Errorf("no castle repository: neither %s nor a folder above it holds a folder clusters/",
+					from)
 		}
 	}
 }
@@ -58,7 +60,8 @@ func resolve(repository, reference string) (name, platform string, err error) {
 		return "", "", err
 	}
 	if len(all) == 0 {
-		return "", "", fmt.Errorf("no clusters: there is no clusters/<name>/<platform>/cluster.hcl in %s", repository)
+		return "", "", fmt.Errorf("no clusters: there is no clusters/<name>/<platform>/cluster.hcl in %s",
+			repository)
 	}
 	if slices.Contains(all, reference) {
 		name, platform, _ = strings.Cut(reference, "/")
@@ -77,12 +80,14 @@ func resolve(repository, reference string) (name, platform string, err error) {
 	}
 	switch {
 	case len(platforms) == 0:
-		return "", "", fmt.Errorf("cluster %q: not known; there are %s%s", wanted, strings.Join(all, ", "), DidYouMean(wanted, names))
+		return "", "", fmt.Errorf("cluster %q: not known; there are %s%s", wanted, strings.Join(all, ", "),
+			DidYouMean(wanted, names))
 	case hasPlatform:
 		return "", "", fmt.Errorf("cluster %q: no platform %q; it lives on %s%s", wanted, wantedPlatform,
 			strings.Join(platforms, ", "), DidYouMean(wantedPlatform, platforms))
 	case len(platforms) > 1:
-		return "", "", fmt.Errorf("cluster %q: lives on several platforms; say %s/%s", wanted, wanted, strings.Join(platforms, " or "+wanted+"/"))
+		return "", "", fmt.Errorf("cluster %q: lives on several platforms; say %s/%s", wanted, wanted,
+			strings.Join(platforms, " or "+wanted+"/"))
 	}
 	return wanted, platforms[0], nil
 }

@@ -27,12 +27,17 @@ func TestFindRepositoryLooksUpward(t *testing.T) {
 func TestClusterReferences(t *testing.T) {
 	const more = "-- clusters/green/proxmox/cluster.hcl --\n-- clusters/green/aws/cluster.hcl --\n"
 	for reference, want := range map[string][]string{
-		"blue":          nil,
-		"blue/proxmox":  nil,
-		"green/aws":     nil,
-		"green":         {`- | cluster "green": lives on several platforms; say green/aws or green/proxmox`},
-		"bleu":          {`- | cluster "bleu": not known; there are blue/proxmox, green/aws, green/proxmox; did you mean "blue"?`},
-		"blue/proxmux":  {`- | cluster "blue": no platform "proxmux"; it lives on proxmox; did you mean "proxmox"?`},
+		"blue":         nil,
+		"blue/proxmox": nil,
+		"green/aws":    nil,
+		"green":        {`- | cluster "green": lives on several platforms; say green/aws or green/proxmox`},
+		"bleu": {
+			`- | cluster "bleu": not known; there are blue/proxmox, green/aws, green/proxmox; did you ` +
+				`mean "blue"?`,
+		},
+		"blue/proxmux": {
+			`- | cluster "blue": no platform "proxmux"; it lives on proxmox; did you mean "proxmox"?`,
+		},
 		"../blue":       {`- | not known`},
 		"blue/proxmox/": {`- | no platform "proxmox/"`},
 	} {
@@ -40,7 +45,8 @@ func TestClusterReferences(t *testing.T) {
 			expect(t, more, want, func(o *Options) { o.Cluster = reference })
 		})
 	}
-	expect(t, "", []string{"- | no clusters: there is no clusters/<name>/<platform>/cluster.hcl"}, func(o *Options) { o.Repository = t.TempDir() })
+	expect(t, "", []string{"- | no clusters: there is no clusters/<name>/<platform>/cluster.hcl"},
+		func(o *Options) { o.Repository = t.TempDir() })
 }
 
 func TestTheRepositoryShadowsStagesByFolderAndTemplatesByFile(t *testing.T) {
@@ -55,7 +61,8 @@ mine
 		o.Templates = fstest.MapFS{"a.tmpl": {Data: []byte("embedded")}, "b.tmpl": {Data: []byte("embedded")}}
 	})
 	s := stage(t, c, "metallb")
-	if s.Summary != "My own" || s.Origin != "stages/networking/metallb" || len(s.Gates) != 0 || len(s.Variables) != 0 {
+	if s.Summary != "My own" || s.Origin != "stages/networking/metallb" || len(s.Gates) != 0 ||
+		len(s.Variables) != 0 {
 		t.Errorf("%s from %s, gates %v, variables %v", s.Summary, s.Origin, s.Gates, s.Variables)
 	}
 	if src, err := fs.ReadFile(s.Module, "main.tf"); err != nil || len(src) == 0 {
@@ -124,7 +131,9 @@ gate "endpoint_slise" "webhook" {}
 		"castle.hcl:1 | version 1.4.0",
 		"clusters/blue/proxmox/cluster.hcl:6 | timeout: unsuitable value",
 		"clusters/blue/proxmox/terraform.tfvars:2 | set here, but stage proxmox-talos wires it",
-		`clusters/blue/proxmox/terraform.tfvars:6 | variable nodes: unsuitable value | element "cp-01" | "vm_id" are required`,
-		`clusters/blue/proxmox/terraform.tfvars:7 | variable dns_server: not declared | did you mean "dns_servers"?`,
+		`clusters/blue/proxmox/terraform.tfvars:6 | variable nodes: unsuitable value | element "cp-01" | ` +
+			`"vm_id" are required`,
+		`clusters/blue/proxmox/terraform.tfvars:7 | variable dns_server: not declared | did you mean ` +
+			`"dns_servers"?`,
 	})
 }

@@ -10,8 +10,9 @@ import (
 
 // Scope is what is known when an expression is evaluated.
 type Scope struct {
-	Outputs map[string]map[string]cty.Value // layer: the merged outputs of its stages, as far as they are known
-	Self    map[string]cty.Value            // the stage's own outputs, for gates
+	// layer: the merged outputs of its stages, as far as they are known
+	Outputs map[string]map[string]cty.Value
+	Self    map[string]cty.Value // the stage's own outputs, for gates
 }
 
 // Inputs returns the value of every variable that has one. A layer's output
@@ -53,8 +54,10 @@ func (s *Stage) input(name string, sc Scope) (cty.Value, hcl.Diagnostics) {
 	}
 	settled, err := v.settle(x)
 	if err != nil {
-		return cty.UnknownVal(v.Type), hcl.Diagnostics{problem(b.expr.Range(), fmt.Sprintf("stage %s: unsuitable input %s", s.Name, name),
-			"%s. The variable is %s, declared at %s.", err, v.constraint, place(v.declared))}
+		return cty.UnknownVal(v.Type),
+			hcl.Diagnostics{problem(b.expr.Range(),
+				fmt.Sprintf("stage %s: unsuitable input %s", s.Name, name),
+				"%s. The variable is %s, declared at %s.", err, v.constraint, place(v.declared))}
 	}
 	return settled, nil
 }
@@ -101,8 +104,9 @@ func (s *Stage) output(r reference, known map[string]cty.Value, owner *Stage) (c
 	if ok {
 		return v, nil
 	}
-	return cty.DynamicVal, hcl.Diagnostics{problem(r.at, fmt.Sprintf("stage %s: %s.%s is not known", s.Name, r.root, r.name),
-		"It is an output of stage %s, which has not been applied or does not set it.", owner.Name)}
+	return cty.DynamicVal,
+		hcl.Diagnostics{problem(r.at, fmt.Sprintf("stage %s: %s.%s is not known", s.Name, r.root, r.name),
+			"It is an output of stage %s, which has not been applied or does not set it.", owner.Name)}
 }
 
 // context is what every expression may use.

@@ -32,7 +32,8 @@ stage {}
 -- library/secrets/other/main.tf --
 variable "password" { type = string }
 `, func(o *Options) { o.Environ = []string{"TF_VAR_token=in-the-environment"} }).Secrets()
-	if want := []string{"in-a-sensitive-object", "in-the-environment", "in-the-secrets-file"}; !slices.Equal(got, want) {
+	if want := []string{"in-a-sensitive-object", "in-the-environment",
+		"in-the-secrets-file"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -12,106 +12,111 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// given are the values from outside the stages. Each belongs to every variable of its name.
-type given struct {
-	above []map[string]value // over what stages are wired with, the strongest first
-	below []map[string]value // under it, the strongest first
+// inputValues reads the values from outside the stages, and binds the variables of
+// stages to them. A value belongs to every variable of its name.
+type inputValues struct {
+	load    *loader
+	above   []map[string]value  // these override inputs; the strongest first
+	below   []map[string]value  // inputs override these; the strongest first
+	missing map[string][]*Stage // by variable without a value: the stages that require it
 }
 
 // value is one value and where it was given.
 type value struct {
 	value cty.Value
-	text  bool // value is a string that is still to be read by the variable's type
+	text  bool // value is a text, to be parsed by the variable's type
 	at    hcl.Range
 	// Where a file assigns the value: its name there, and the expression.
 	name hcl.Range
 	expr hcl.Expression
 }
 
-// readValues reads the values and reports the names that nobody declares.
-// Names in the environment are not judged: it may serve others than castle.
-func (l *loader) readValues() {
+// read reads the values, and reports names that no stage declares, except those in the
+// environment, which other programs may use.
+func (r *inputValues) read(inputs map[string]input) {
 	vars := make(map[string]value)
-	for name, text := range l.Vars {
-		vars[name] = value{value: cty.StringVal(text), text: true, at: origin("--var " + name)}
+	for name, text := range r.load.options.Vars {
+		vars[name] = value{value: cty.StringVal(text), text: true, at: wholeFile("--var " + name)}
 	}
 	files := make(map[string]value)
-	for _, file := range l.VarFiles {
-		f, diags := l.library.read(os.DirFS(filepath.Dir(file)), filepath.Base(file), file, false)
-		l.report(diags...)
+	for _, file := range r.load.options.VarFiles {
+		f, diags := r.load.library.read(os.DirFS(filepath.Dir(file)), filepath.Base(file), file, false)
+		r.load.report(diags...)
 		if f == nil && !diags.HasErrors() {
-			l.report(problem(hcl.Range{}, "--var-file "+file+": no such file", ""))
+			r.load.problem(hcl.Range{}, "--var-file "+file+": no such file", "")
 		}
-		maps.Copy(files, l.assignments(f))
+		maps.Copy(files, r.assignments(f))
 	}
 	environ := make(map[string]value)
-	for _, kv := range l.Environ {
+	for _, kv := range r.load.options.Environ {
 		key, text, _ := strings.Cut(kv, "=")
 		if name, ok := strings.CutPrefix(key, "TF_VAR_"); ok {
-			environ[name] = value{value: cty.StringVal(text), text: true, at: origin(key)}
+			environ[name] = value{value: cty.StringVal(text), text: true, at: wholeFile(key)}
 		}
 	}
-	secrets, plain, defaults := l.readSecrets(), l.readTfvars("terraform.tfvars", true), l.readDefaults()
-	l.cluster.secrets, l.cluster.open = secrets, l.openValues(plain, defaults)
-	l.given.above = []map[string]value{vars, files, environ}
-	l.given.below = []map[string]value{secrets, plain, defaults}
+	secrets, plain, defaults := r.readSecrets(), r.readTfvars("terraform.tfvars", true),
+		r.readDefaults(inputs)
+	r.load.cluster.secrets, r.load.cluster.open = secrets, r.openValues(plain, defaults)
+	r.above = []map[string]value{vars, files, environ}
+	r.below = []map[string]value{secrets, plain, defaults}
 
 	declared := make(map[string]bool)
-	for _, s := range slices.Concat(l.cluster.Stages, l.cluster.Disabled) {
+	for _, s := range slices.Concat(r.load.cluster.Stages, r.load.cluster.Disabled) {
 		for name := range s.Variables {
 			declared[name] = true
 		}
 	}
-	if len(l.partial) == 0 {
+	if len(r.load.partial) == 0 {
 		for _, values := range []map[string]value{vars, files, secrets, plain} {
-			l.reportUndeclared(values, declared, "No stage of this cluster declares it%s")
+			r.reportUndeclared(values, declared, "No stage of this cluster declares it%s")
 		}
 	}
 	for name := range defaults {
 		if declared[name] {
 			continue
 		}
-		for _, source := range l.library.sources() { // other clusters may have these stages
-			for name := range l.library.definition(source).variables {
+		for _, source := range r.load.library.sources() { // other clusters may have these stages
+			for name := range r.load.library.definition(source).variables {
 				declared[name] = true
 			}
 		}
-		l.reportUndeclared(defaults, declared, "No stage declares it%s")
+		r.reportUndeclared(defaults, declared, "No stage declares it%s")
 		return
 	}
 }
 
-func (l *loader) reportUndeclared(values map[string]value, declared map[string]bool, detail string) {
+func (r *inputValues) reportUndeclared(values map[string]value, declared map[string]bool, detail string) {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if !declared[name] {
 			names := slices.Collect(maps.Keys(declared))
-			l.report(problem(values[name].at, "variable "+name+": not declared", detail, orStop(DidYouMean(name, names))))
+			r.load.problem(values[name].at, "variable "+name+": not declared", detail,
+				orStop(DidYouMean(name, names)))
 		}
 	}
 }
 
-// readSecrets reads secrets.tfvars, which nobody else may be able to read.
-func (l *loader) readSecrets() map[string]value {
+// readSecrets reads secrets.tfvars, which no other user may be able to read.
+func (r *inputValues) readSecrets() map[string]value {
 	name := "secrets.tfvars"
-	info, err := os.Stat(filepath.Join(l.cluster.Dir, name))
+	info, err := os.Stat(filepath.Join(r.load.cluster.Dir, name))
 	if err == nil && info.Mode().Perm()&0o077 != 0 {
-		l.report(problem(origin(l.file(name)), name+": readable by others",
-			"Its mode is %04o and must be 0600. Run chmod 600 %s", info.Mode().Perm(), l.file(name)))
+		r.load.problem(wholeFile(r.load.file(name)), name+": readable by others",
+			"Its mode is %04o and must be 0600. Run chmod 600 %s", info.Mode().Perm(), r.load.file(name))
 	}
-	return l.readTfvars(name, false)
+	return r.readTfvars(name, false)
 }
 
-func (l *loader) readTfvars(name string, quote bool) map[string]value {
-	f, diags := l.library.read(os.DirFS(l.cluster.Dir), name, l.file(name), quote)
-	l.report(diags...)
-	return l.assignments(f)
+func (r *inputValues) readTfvars(name string, quote bool) map[string]value {
+	f, diags := r.load.library.read(os.DirFS(r.load.cluster.Dir), name, r.load.file(name), quote)
+	r.load.report(diags...)
+	return r.assignments(f)
 }
 
-func (l *loader) readDefaults() map[string]value {
+func (r *inputValues) readDefaults(inputs map[string]input) map[string]value {
 	values := make(map[string]value)
-	for name, in := range l.defaults.inputs {
-		v, diags := in.expr.Value(l.cluster.context())
-		l.report(plain(diags)...)
+	for name, in := range inputs {
+		v, diags := in.expr.Value(r.load.cluster.context())
+		r.load.report(plain(diags)...)
 		if diags.HasErrors() {
 			v = cty.DynamicVal
 		}
@@ -121,16 +126,16 @@ func (l *loader) readDefaults() map[string]value {
 }
 
 // assignments reads a file of names and constant values.
-func (l *loader) assignments(f *hcl.File) map[string]value {
+func (r *inputValues) assignments(f *hcl.File) map[string]value {
 	values := make(map[string]value)
 	if f == nil {
 		return values
 	}
 	attrs, diags := f.Body.JustAttributes()
-	l.report(diags...)
+	r.load.report(diags...)
 	for name, attr := range attrs {
 		v, diags := attr.Expr.Value(nil)
-		l.report(plain(diags)...)
+		r.load.report(plain(diags)...)
 		if diags.HasErrors() {
 			v = cty.DynamicVal
 		}
@@ -139,7 +144,7 @@ func (l *loader) assignments(f *hcl.File) map[string]value {
 	return values
 }
 
-// settle makes of a value what a variable holds.
+// settle converts a value to the type of a variable.
 func (x value) settle(v Variable) (cty.Value, hcl.Diagnostics) {
 	known := x.value
 	if x.text && !v.literal {
@@ -148,8 +153,10 @@ func (x value) settle(v Variable) (cty.Value, hcl.Diagnostics) {
 			known, diags = expr.Value(nil)
 		}
 		if diags.HasErrors() {
-			return cty.UnknownVal(v.Type), hcl.Diagnostics{problem(x.at, "variable "+v.Name+": unsuitable value",
-				"The variable is %s, declared at %s, so its text is read as an expression. %s: %s", v.constraint, place(v.declared), diags[0].Summary, diags[0].Detail)}
+			return cty.UnknownVal(v.Type),
+				hcl.Diagnostics{problem(x.at, "variable "+v.Name+": unsuitable value",
+					"The variable is %s, declared at %s, so its text is read as an expression. %s: %s",
+					v.constraint, place(v.declared), diags[0].Summary, diags[0].Detail)}
 		}
 	}
 	settled, err := v.settle(known)
@@ -158,17 +165,4 @@ func (x value) settle(v Variable) (cty.Value, hcl.Diagnostics) {
 			"%s. The variable is %s, declared at %s.", err, v.constraint, place(v.declared))}
 	}
 	return settled, nil
-}
-
-// origin is the place of a value that stands in no file or fills a whole one.
-func origin(name string) hcl.Range {
-	return hcl.Range{Filename: name, Start: hcl.InitialPos, End: hcl.InitialPos}
-}
-
-// orStop returns a hint, or a full stop where there is none.
-func orStop(hint string) string {
-	if hint == "" {
-		return "."
-	}
-	return hint
 }

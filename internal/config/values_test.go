@@ -12,15 +12,21 @@ import (
 func TestTheStrongestOriginOfAValueWins(t *testing.T) {
 	const name = "metallb_chart_version"
 	files := map[string]string{
-		"castle.hcl":        "-- castle.hcl --\ndefaults { inputs = { " + name + " = \"castle.hcl\" } }\n",
-		"terraform.tfvars":  "-- clusters/blue/proxmox/terraform.tfvars --\n" + name + " = \"terraform.tfvars\"\n",
-		"secrets.tfvars":    "-- clusters/blue/proxmox/secrets.tfvars --\n" + name + " = \"secrets.tfvars\"\n",
-		"stage.hcl":         "-- library/networking/metallb/stage.hcl --\nstage { inputs = { " + name + " = \"stage.hcl\" } }\n",
-		"cluster.hcl":       "\nstage \"metallb\" {\n  source = \"networking/metallb\"\n  inputs = { " + name + " = \"cluster.hcl\" }\n}\n",
+		"castle.hcl": "-- castle.hcl --\ndefaults { inputs = { " + name + " = \"castle.hcl\" } }\n",
+		"terraform.tfvars": "-- clusters/blue/proxmox/terraform.tfvars --\n" + name +
+			" = \"terraform.tfvars\"\n",
+		"secrets.tfvars": "-- clusters/blue/proxmox/secrets.tfvars --\n" + name +
+			" = \"secrets.tfvars\"\n",
+		"stage.hcl": "-- library/networking/metallb/stage.hcl --\nstage { inputs = { " + name +
+			" = \"stage.hcl\" } }\n",
+		"cluster.hcl": "\nstage \"metallb\" {\n  source = \"networking/metallb\"\n  inputs = { " +
+			name + " = \"cluster.hcl\" }\n}\n",
 		"cluster.hcl plain": "\nstage \"metallb\" { source = \"networking/metallb\" }\n",
 	}
-	const platform = "-- clusters/blue/proxmox/cluster.hcl --\nstage \"proxmox-talos\" { source = \"platform/bare\" }\n"
-	bare := "-- library/platform/bare/stage.hcl --\nstage {}\n-- library/platform/bare/main.tf --\noutput \"kubeconfig\" { value = 1 }\n"
+	const platform = "-- clusters/blue/proxmox/cluster.hcl --\n" +
+		"stage \"proxmox-talos\" { source = \"platform/bare\" }\n"
+	bare := "-- library/platform/bare/stage.hcl --\nstage {}\n-- library/platform/bare/main.tf --\n" +
+		"output \"kubeconfig\" { value = 1 }\n"
 	tests := []struct {
 		want    string
 		origins []string
@@ -30,7 +36,8 @@ func TestTheStrongestOriginOfAValueWins(t *testing.T) {
 		{"terraform.tfvars", []string{"cluster.hcl plain", "castle.hcl", "terraform.tfvars"}},
 		{"secrets.tfvars", []string{"cluster.hcl plain", "castle.hcl", "terraform.tfvars", "secrets.tfvars"}},
 		{"stage.hcl", []string{"cluster.hcl plain", "stage.hcl"}},
-		{"cluster.hcl", []string{"cluster.hcl", "stage.hcl", "secrets.tfvars", "terraform.tfvars", "castle.hcl"}},
+		{"cluster.hcl", []string{"cluster.hcl", "stage.hcl", "secrets.tfvars", "terraform.tfvars",
+			"castle.hcl"}},
 		{"environment", []string{"cluster.hcl", "stage.hcl", "environment"}},
 		{"second --var-file", []string{"cluster.hcl", "stage.hcl", "environment", "--var-file"}},
 		{"--var", []string{"cluster.hcl", "stage.hcl", "environment", "--var-file", "--var"}},
@@ -47,12 +54,15 @@ func TestTheStrongestOriginOfAValueWins(t *testing.T) {
 				case "terraform.tfvars":
 					tfvars = files[origin]
 				case "environment":
-					with = append(with, func(o *Options) { o.Environ = []string{"PATH=/bin", "TF_VAR_" + name + "=environment"} })
+					with = append(with, func(o *Options) {
+						o.Environ = []string{"PATH=/bin", "TF_VAR_" + name + "=environment"}
+					})
 				case "--var-file":
 					with = append(with, func(o *Options) {
 						for _, file := range []string{"first", "second"} {
 							path := filepath.Join(o.Repository, file+".tfvars")
-							if err := os.WriteFile(path, []byte(name+` = "`+file+` --var-file"`), 0o600); err != nil {
+							if err := os.WriteFile(path, []byte(name+` = "`+file+` --var-file"`),
+								0o600); err != nil {
 								t.Fatal(err)
 							}
 							o.VarFiles = append(o.VarFiles, path)
@@ -106,7 +116,8 @@ func TestTextIsReadByTheVariablesType(t *testing.T) {
 		o.Environ = []string{"TF_VAR_infisical_env=[not parsed]", "TF_VAR_declared_by_nobody=x"}
 	})
 	in := inputs(t, stage(t, c, "proxmox-talos"))
-	if got := in["dns_servers"]; got.LengthInt() != 2 || got.Index(cty.NumberIntVal(1)).AsString() != "8.8.8.8" {
+	if got := in["dns_servers"]; got.LengthInt() != 2 ||
+		got.Index(cty.NumberIntVal(1)).AsString() != "8.8.8.8" {
 		t.Errorf("dns_servers: %#v", got)
 	}
 	if got := in["vip"].AsString(); got != "10" {
@@ -169,18 +180,23 @@ stage "keys"      { source = "secrets/keys" }
 		{
 			name:    "a value that stage.hcl wires",
 			changes: small + "-- " + tfvars + " --\n\nvault_token = \"mine\"\n",
-			want: []string{tfvars + ":2 | variable vault_token: set here, but stage vault-jwt wires it | <embedded>/stages/secrets/vault-jwt/stage.hcl:4 | " +
+			want: []string{tfvars + ":2 | variable vault_token: set here, but stage vault-jwt wires it | " +
+				"<embedded>/stages/secrets/vault-jwt/stage.hcl:4 | " +
 				`write inputs = { vault_token = … } in stage "vault-jwt" of clusters/blue/proxmox/cluster.hcl`},
 		},
 		{
 			name: "a value that one stage wires and another takes",
-			changes: small + "-- " + tfvars + " --\nvault_token = \"mine\"\n-- library/secrets/keys/main.tf --\nvariable \"vault_token\" {}\n" +
+			changes: small + "-- " + tfvars +
+				" --\nvault_token = \"mine\"\n-- library/secrets/keys/main.tf --\n" +
+				"variable \"vault_token\" {}\n" +
 				"output \"serviceaccount_public_key_pem\" { value = 1 }\n",
 		},
 		{
 			name:    "an undeclared value",
 			changes: small + "-- " + tfvars + " --\nvault_tokn = \"mine\"\n",
-			want:    []string{tfvars + `:1 | variable vault_tokn: not declared | did you mean "vault_token"?`},
+			want: []string{
+				tfvars + `:1 | variable vault_tokn: not declared | did you mean "vault_token"?`,
+			},
 		},
 		{
 			name:    "an undeclared --var",
@@ -191,58 +207,92 @@ stage "keys"      { source = "secrets/keys" }
 		{
 			name:    "a default that no stage in the library declares",
 			changes: "-- castle.hcl --\ndefaults {\n  inputs = {\n    metallb_chart_versoin = \"1\"\n  }\n}\n",
-			want:    []string{`castle.hcl:3 | variable metallb_chart_versoin: not declared | did you mean "metallb_chart_version"?`},
+			want: []string{
+				`castle.hcl:3 | variable metallb_chart_versoin: not declared | did you mean ` +
+					`"metallb_chart_version"?`,
+			},
 		},
 		{
-			name:    "a required variable without a value",
-			changes: small + "-- " + tfvars + " --\n-- library/secrets/keys/main.tf --\nvariable \"bits\" {}\noutput \"serviceaccount_public_key_pem\" { value = 1 }\n",
-			want:    []string{"<embedded>/stages/secrets/keys/main.tf:1 | variable bits: no value | required by stage keys | Set it in " + tfvars},
+			name: "a required variable without a value",
+			changes: small + "-- " + tfvars +
+				" --\n-- library/secrets/keys/main.tf --\nvariable \"bits\" {}\n" +
+				"output \"serviceaccount_public_key_pem\" { value = 1 }\n",
+			want: []string{
+				"<embedded>/stages/secrets/keys/main.tf:1 | variable bits: no value | required by stage " +
+					"keys | Set it in " + tfvars,
+			},
 		},
 		{
 			name: "a required secret without a value",
-			changes: small + "-- " + tfvars + " --\n-- library/secrets/keys/main.tf --\nvariable \"pin\" {\n  sensitive = true\n}\n" +
+			changes: small + "-- " + tfvars +
+				" --\n-- library/secrets/keys/main.tf --\nvariable \"pin\" {\n  sensitive = true\n}\n" +
 				"output \"serviceaccount_public_key_pem\" { value = 1 }\n",
-			want: []string{"<embedded>/stages/secrets/keys/main.tf:1 | variable pin: no value | stage keys | clusters/blue/proxmox/secrets.tfvars (mode 0600) or as TF_VAR_pin"},
+			want: []string{
+				"<embedded>/stages/secrets/keys/main.tf:1 | variable pin: no value | stage keys | " +
+					"clusters/blue/proxmox/secrets.tfvars (mode 0600) or as TF_VAR_pin",
+			},
 		},
 		{
 			name: "a value of the wrong type, deep inside",
-			changes: "-- library/storage/longhorn/main.tf --\nvariable \"disks\" {\n  type = map(object({ size = number }))\n}\n" +
-				"-- library/storage/longhorn/stage.hcl --\nstage {}\n-- castle.hcl --\ndefaults {\n  inputs = { disks = { a = { size = \"big\" } } }\n}\n",
-			want: []string{`castle.hcl:2 | variable disks: unsuitable value | ["a"].size: a number is required | map(object({size=number})) | <embedded>/stages/storage/longhorn/main.tf:1`},
+			changes: "-- library/storage/longhorn/main.tf --\nvariable \"disks\" {\n" +
+				"  type = map(object({ size = number }))\n}\n" +
+				"-- library/storage/longhorn/stage.hcl --\nstage {}\n-- castle.hcl --\ndefaults {\n" +
+				"  inputs = { disks = { a = { size = \"big\" } } }\n}\n",
+			want: []string{
+				`castle.hcl:2 | variable disks: unsuitable value | ["a"].size: a number is required | ` +
+					`map(object({size=number})) | <embedded>/stages/storage/longhorn/main.tf:1`,
+			},
 		},
 		{
 			name: "a wired value of the wrong type",
-			changes: "-- library/storage/longhorn/stage.hcl --\nstage {\n  inputs = {\n    s3_access_key_id = [secrets.s3_access_key_id]\n" +
+			changes: "-- library/storage/longhorn/stage.hcl --\nstage {\n  inputs = {\n" +
+				"    s3_access_key_id = [secrets.s3_access_key_id]\n" +
 				"    s3_secret_access_key = secrets.s3_secret_access_key\n  }\n}\n",
-			want: []string{"<embedded>/stages/storage/longhorn/stage.hcl:3 | stage longhorn: unsuitable input s3_access_key_id | string required"},
+			want: []string{
+				"<embedded>/stages/storage/longhorn/stage.hcl:3 | stage longhorn: unsuitable input " +
+					"s3_access_key_id | string required",
+			},
 		},
 		{
 			name:    "a text that is no expression",
 			changes: "",
-			want:    []string{"--var dns_servers:1 | variable dns_servers: unsuitable value | list(string) | read as an expression"},
-			with:    func(o *Options) { o.Vars = map[string]string{"dns_servers": "[1.1.1.1"} },
+			want: []string{
+				"--var dns_servers:1 | variable dns_servers: unsuitable value | list(string) | read as an " +
+					"expression",
+			},
+			with: func(o *Options) { o.Vars = map[string]string{"dns_servers": "[1.1.1.1"} },
 		},
 		{
 			name: "one name with two types",
-			changes: "-- library/storage/longhorn/main.tf --\nvariable \"s3_access_key_id\" { type = string }\nvariable \"s3_secret_access_key\" { type = string }\n" +
+			changes: "-- library/storage/longhorn/main.tf --\n" +
+				"variable \"s3_access_key_id\" { type = string }\n" +
+				"variable \"s3_secret_access_key\" { type = string }\n" +
 				"variable \"address_pool\" { type = string }\n-- castle.hcl --\ndefaults {}\n" +
-				"-- library/storage/longhorn/stage.hcl --\nstage {\n  inputs = { s3_access_key_id = 1, s3_secret_access_key = 2, address_pool = 3 }\n}\n" +
+				"-- library/storage/longhorn/stage.hcl --\nstage {\n" +
+				"  inputs = { s3_access_key_id = 1, s3_secret_access_key = 2, address_pool = 3 }\n}\n" +
 				"-- clusters/blue/proxmox/cluster.hcl --\n" +
 				"stage \"metallb\" { source = \"networking/metallb\" }\n" +
 				"stage \"address-pool\" { source = \"networking/address-pool\" }\n" +
 				"stage \"longhorn\" { source = \"storage/longhorn\" }\n" +
 				"stage \"bare\" { source = \"platform/bare\" }\n" +
-				"-- library/platform/bare/stage.hcl --\nstage {}\n-- library/platform/bare/main.tf --\noutput \"kubeconfig\" { value = 1 }\n" +
+				"-- library/platform/bare/stage.hcl --\nstage {}\n" +
+				"-- library/platform/bare/main.tf --\noutput \"kubeconfig\" { value = 1 }\n" +
 				"-- clusters/blue/proxmox/terraform.tfvars --\n",
 			want: []string{
-				"<embedded>/stages/networking/address-pool/main.tf:2 | variable address_pool: no value | stage address-pool",
-				"<embedded>/stages/storage/longhorn/main.tf:3 | variable address_pool: two types | string here and list(string) at <embedded>/stages/networking/address-pool/main.tf:2",
+				"<embedded>/stages/networking/address-pool/main.tf:2 | variable address_pool: no value | " +
+					"stage address-pool",
+				"<embedded>/stages/storage/longhorn/main.tf:3 | variable address_pool: two types | string " +
+					"here and list(string) at <embedded>/stages/networking/address-pool/main.tf:2",
 			},
 		},
 		{
-			name:    "an input that the module does not declare",
-			changes: "-- library/networking/address-pool/stage.hcl --\nstage {\n  inputs = {\n    namespace = networking.metallb_namespace\n    adress_pool = []\n  }\n}\n",
-			want:    []string{`<embedded>/stages/networking/address-pool/stage.hcl:4 | stage address-pool: unknown input adress_pool | did you mean "address_pool"?`},
+			name: "an input that the module does not declare",
+			changes: "-- library/networking/address-pool/stage.hcl --\nstage {\n  inputs = {\n" +
+				"    namespace = networking.metallb_namespace\n    adress_pool = []\n  }\n}\n",
+			want: []string{
+				`<embedded>/stages/networking/address-pool/stage.hcl:4 | stage address-pool: unknown ` +
+					`input adress_pool | did you mean "address_pool"?`,
+			},
 		},
 		{
 			name:    "a --var-file that is not there",
@@ -251,9 +301,13 @@ stage "keys"      { source = "secrets/keys" }
 			with:    func(o *Options) { o.VarFiles = []string{"none.tfvars"} },
 		},
 		{
-			name:    "a default of the wrong type in the module",
-			changes: "-- library/secrets/keys/main.tf --\nvariable \"bits\" {\n  type    = number\n  default = \"many\"\n}\n",
-			want:    []string{"<embedded>/stages/secrets/keys/main.tf:3 | variable bits: unsuitable default | a number is required"},
+			name: "a default of the wrong type in the module",
+			changes: "-- library/secrets/keys/main.tf --\nvariable \"bits\" {\n  type    = number\n" +
+				"  default = \"many\"\n}\n",
+			want: []string{
+				"<embedded>/stages/secrets/keys/main.tf:3 | variable bits: unsuitable default | a number " +
+					"is required",
+			},
 		},
 	}
 	for _, test := range tests {
@@ -275,7 +329,9 @@ func TestSecretsThatOthersCanReadAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	expect(t, changes, []string{file + ":1 | secrets.tfvars: readable by others | 0640 | must be 0600 | chmod 600 " + file}, readable)
+	expect(t, changes,
+		[]string{file + ":1 | secrets.tfvars: readable by others | 0640 | must be 0600 | chmod 600 " + file},
+		readable)
 	expect(t, changes, nil)
 }
 

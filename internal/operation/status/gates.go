@@ -79,8 +79,8 @@ func unknownGates(c *cluster.Cluster, name string, all []cluster.StageRef) error
 	for _, s := range c.Config.Disabled {
 		switch {
 		case s.Name != name:
-		case s.AskedBy != nil:
-			return &cluster.UsageError{Message: fmt.Sprintf("gate: stage %s is disabled, and stage %s asks its gates: castle gate %s %s", name, s.AskedBy.Name, c.Config.Name, s.AskedBy.Name)}
+		case s.Delegate != nil:
+			return &cluster.UsageError{Message: fmt.Sprintf("gate: stage %s is disabled, and stage %s asks its gates: castle gate %s %s", name, s.Delegate.Name, c.Config.Name, s.Delegate.Name)}
 		default:
 			return &cluster.UsageError{Message: fmt.Sprintf("gate: stage %s is disabled, and no stage asks its gates", name)}
 		}

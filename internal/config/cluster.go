@@ -10,19 +10,15 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// Layers returns the names of the layers, lowest first.
-func Layers() []string {
-	return []string{"secrets", "platform", "engine", "networking", "storage", "gitops"}
-}
-
-// Cluster is a configuration that was read and, where Load reported no error, found whole.
+// Cluster is a configuration, valid where Load reported no error.
 type Cluster struct {
 	Name, Platform string // "blue", "proxmox"
 	Dir            string // <repository>/clusters/blue/proxmox
 	Protect        bool   // destroy refuses; true also where cluster.hcl cannot be read
-	// Snapshots is how many are kept of each stage's state; 0, which is all, where castle.hcl cannot be read.
+	// Snapshots is how many castle keeps of each stage's state; 0, which is all, where
+	// castle.hcl cannot be read.
 	Snapshots int
-	GitOps    *GitOps // nil: no clone of what Flux reads is named, or it is not there
+	GitOps    *GitOps // nil: no clone of Flux's repository is named, or it does not exist
 	// Stages are the enabled stages by layer, and inside a layer as cluster.hcl lists them.
 	Stages []*Stage
 	// Disabled are the stages that cluster.hcl lists with enabled = false.
@@ -38,7 +34,7 @@ type Cluster struct {
 	open    []Written
 }
 
-// Stage is one Terraform root module of a cluster, with everything castle knows about it.
+// Stage is one Terraform root module of a cluster.
 type Stage struct {
 	Name, Layer, Source string // "metallb", "networking", "networking/metallb"
 	Summary             string
@@ -48,8 +44,8 @@ type Stage struct {
 	EndsCluster, Persistent, Volatile bool
 
 	Timeout time.Duration // 0: none
-	// AskedBy is the stage that asks this one's gates, which is disabled; nil: none does.
-	AskedBy *Stage
+	// Delegate is the stage that checks the gates of this one, which is disabled; or nil.
+	Delegate *Stage
 	// Needs are the stages that must be ready before this one starts: direct
 	// ones only, each once, in the order of Cluster.Stages.
 	Needs []*Stage
@@ -74,7 +70,7 @@ type Stage struct {
 	cluster    *Cluster
 	definition *definition
 	entry      *entry
-	bindings   map[string]*binding // variable name: where its value comes from
+	bindings   map[string]*binding // by variable
 	needs      []need
 }
 
@@ -88,8 +84,8 @@ type Variable struct {
 
 	constraint constraint
 	fallback   cty.Value // the default, converted; cty.NilVal where Required
-	literal    bool      // a text (--var, TF_VAR_) is taken as it is, not parsed
-	nullable   bool      // null is a value of its own and does not mean the default
+	literal    bool      // a text (--var, TF_VAR_) is the value, not an expression
+	nullable   bool      // null is a value, and not the default
 	declared   hcl.Range
 }
 
@@ -107,22 +103,22 @@ type Gate struct {
 	Type   gate.Type
 	Label  string
 	Policy gate.Policy
-	// Needs are the stages that must be ready before the gate is judged, beyond
+	// Needs are the stages that must be ready before castle waits for the gate, beyond
 	// those that its own stage needs. The stage is applied without waiting for them.
 	Needs []*Stage
-	// Of is the stage whose gate it is: the one that asks it, or a disabled one
-	// that has it asked (asked_by).
+	// Of is the stage whose stage.hcl has the gate: the one that checks it, or a
+	// disabled one that delegates it (asked_by).
 	Of *Stage
 
 	block *block
 	needs []need
 }
 
-// Name is the gate's type and label, after the name of the disabled stage whose
-// gate it is: "endpoint_slice.webhook", "metallb.endpoint_slice.webhook".
+// Name is the gate's type and label, after the name of the stage that delegates it:
+// "endpoint_slice.webhook", "metallb.endpoint_slice.webhook".
 func (g *Gate) Name() string {
 	name := g.Type.Name + "." + g.Label
-	if g.Of.AskedBy != nil {
+	if g.Of.Delegate != nil {
 		return g.Of.Name + "." + name
 	}
 	return name
@@ -146,7 +142,7 @@ func (p *Preflight) Name() string { return p.Type.Name + "." + p.Label }
 // state lacks it, before the stage is planned.
 type Adopt struct {
 	Address string // infisical_secret.kubeconfig
-	// Exists says whether there is anything to import; nil: the import tries.
+	// Exists looks whether there is anything to import; nil: the import tries.
 	Exists *Exists
 
 	block *block
@@ -155,10 +151,10 @@ type Adopt struct {
 // Exists is the exists block inside an adopt block.
 type Exists struct {
 	Type   gate.ExistsType
-	Policy gate.Policy // how long an answer is waited for
+	Policy gate.Policy // how long castle repeats it
 
 	block *block
 }
 
-// Name is the question's type: "talos_bootstrapped".
+// Name is the type: "talos_bootstrapped".
 func (e *Exists) Name() string { return e.Type.Name }

@@ -139,7 +139,7 @@ func (s *Stage) Written(variable string) Written {
 func (c *Cluster) Open() []Written { return c.open }
 
 // openValues collects what Cluster.Open returns.
-func (l *loader) openValues(plain, defaults map[string]value) []Written {
+func (r *inputValues) openValues(plain, defaults map[string]value) []Written {
 	var all []Written
 	for _, values := range []map[string]value{plain, defaults} {
 		for name, x := range values {
@@ -148,9 +148,9 @@ func (l *loader) openValues(plain, defaults map[string]value) []Written {
 			all = append(all, w)
 		}
 	}
-	for _, s := range slices.Concat(l.cluster.Stages, l.cluster.Disabled) {
-		for name, in := range s.entry.stage.inputs {
-			v, diags := in.expr.Value(l.cluster.context())
+	for _, s := range slices.Concat(r.load.cluster.Stages, r.load.cluster.Disabled) {
+		for name, in := range s.entry.settings.inputs {
+			v, diags := in.expr.Value(r.load.cluster.context())
 			if diags.HasErrors() {
 				v = cty.DynamicVal // it names an output: nothing that is written
 			}
@@ -158,7 +158,8 @@ func (l *loader) openValues(plain, defaults map[string]value) []Written {
 		}
 	}
 	slices.SortFunc(all, func(a, b Written) int {
-		return cmp.Or(cmp.Compare(a.at.Filename, b.at.Filename), cmp.Compare(a.at.Start.Byte, b.at.Start.Byte), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.at.Filename, b.at.Filename),
+			cmp.Compare(a.at.Start.Byte, b.at.Start.Byte), cmp.Compare(a.Name, b.Name))
 	})
 	return all
 }
