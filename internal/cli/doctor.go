@@ -73,8 +73,8 @@ func printReport(w io.Writer, r *doctor.Report, terminal bool) error {
 		}
 		_, err := fmt.Fprintf(w, "%s  %-*s  %s\n", colour, width, f.Name, f.Text)
 		errs = append(errs, err)
-		if f.Way != "" {
-			_, err := fmt.Fprintf(w, "%6s  %*s  fix: %s\n", "", width, "", f.Way)
+		if f.Fix != "" {
+			_, err := fmt.Fprintf(w, "%6s  %*s  fix: %s\n", "", width, "", f.Fix)
 			errs = append(errs, err)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 )
 
-func TestAHealthyWorldIsGreen(t *testing.T) {
+func TestHealthyClusterIsGreen(t *testing.T) {
 	report := newWorld(t, proxmox.Config{}).look(t)
 	for _, f := range report.Findings {
 		if f.Colour != Green {
@@ -20,142 +20,161 @@ func TestAHealthyWorldIsGreen(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrongIsTold breaks one thing of a world at a time.
-func TestWhatIsWrongIsTold(t *testing.T) {
+// TestBrokenPrerequisiteIsReported breaks one thing at a time.
+func TestBrokenPrerequisiteIsReported(t *testing.T) {
 	storages := func(local, lvm string) []proxmox.Storage {
-		return []proxmox.Storage{{ID: "local", Type: "dir", Content: []string{local}}, {ID: "local-lvm", Type: "lvmthin", Content: []string{lvm}}}
+		return []proxmox.Storage{{ID: "local", Type: "dir", Content: []string{local}},
+			{ID: "local-lvm", Type: "lvmthin", Content: []string{lvm}}}
 	}
 	for name, c := range map[string]struct {
 		config    proxmox.Config
 		breaks    func(*testing.T, *world)
 		name      string
 		colour    Colour
-		text, way string
+		text, fix string
 	}{
 		"a secret is missing": {
 			breaks: func(_ *testing.T, w *world) { w.vault.Remove(w.folder, "GITHUB_TOKEN") },
-			name:   "infisical", colour: Red, text: "lacks, or has empty: GITHUB_TOKEN.", way: "in Infisical",
+			name:   "infisical", colour: Red, text: "lacks, or has empty: GITHUB_TOKEN.", fix: "in Infisical",
 		},
 		"a secret is empty": {
 			breaks: func(_ *testing.T, w *world) { w.vault.Put(w.folder, "ESO_CLIENT_ID", "") },
-			name:   "infisical", colour: Red, text: "lacks, or has empty: ESO_CLIENT_ID.", way: "in Infisical",
+			name:   "infisical", colour: Red, text: "lacks, or has empty: ESO_CLIENT_ID.",
+			fix: "in Infisical",
 		},
 		"the folder is another one": {
 			breaks: func(_ *testing.T, w *world) { w.vars["infisical_environment"] = "dev" },
-			name:   "infisical", colour: Red, text: "environment dev", way: "correct the name",
+			name:   "infisical", colour: Red, text: "environment dev", fix: "correct the name",
 		},
 		"the identity is refused": {
 			breaks: func(_ *testing.T, w *world) { w.environ[1] += "!" },
-			name:   "infisical", colour: Red, text: "Invalid credentials", way: "EU and US clouds",
+			name:   "infisical", colour: Red, text: "Invalid credentials", fix: "EU and US clouds",
 		},
 		"there is no identity": {
 			breaks: func(_ *testing.T, w *world) { w.environ = w.environ[2:] },
-			name:   "infisical", colour: Red, text: "not both set", way: "machine identity",
+			name:   "infisical", colour: Red, text: "not both set", fix: "machine identity",
 		},
-		"without the token nothing is asked of Proxmox": {
+		"without the token Proxmox is not checked": {
 			breaks: func(_ *testing.T, w *world) { w.environ = w.environ[2:] },
-			name:   "proxmox", colour: Grey, text: "not asked: the API token is not known: INFISICAL_UNIVERSAL_AUTH_CLIENT_ID",
+			name:   "proxmox", colour: Grey, text: "not checked: the API token is not known: " +
+				"INFISICAL_UNIVERSAL_AUTH_CLIENT_ID",
 		},
 		"the token is refused": {
 			breaks: func(_ *testing.T, w *world) { w.hypervisor.SetToken(tokenID + "=another") },
-			name:   "proxmox.api", colour: Red, text: "refuses the API token", way: "API Tokens",
+			name:   "proxmox.api", colour: Red, text: "refuses the API token", fix: "API Tokens",
 		},
-		"nobody answers": {
+		"Proxmox does not answer": {
 			breaks: func(_ *testing.T, w *world) { w.vars["proxmox_endpoint"] = "https://127.0.0.1:1" },
-			name:   "proxmox.api", colour: Red, text: "connection refused", way: "proxmox_endpoint",
+			name:   "proxmox.api", colour: Red, text: "connection refused", fix: "proxmox_endpoint",
 		},
-		"the certificate is nobody's": {
-			breaks: func(t *testing.T, w *world) { w.vars["proxmox_endpoint"] = distrusted(t, w.hypervisor.Handler()) },
-			name:   "proxmox.api", colour: Red, text: "its certificate is not trusted", way: "SSL_CERT_FILE",
+		"the certificate is not trusted": {
+			breaks: func(t *testing.T, w *world) {
+				w.vars["proxmox_endpoint"] = distrusted(t,
+					w.hypervisor.Handler())
+			},
+			name: "proxmox.api", colour: Red, text: "its certificate is not trusted", fix: "SSL_CERT_FILE",
 		},
 		"any certificate is accepted": {
 			breaks: func(_ *testing.T, w *world) { w.vars["proxmox_insecure"] = "true" },
-			name:   "proxmox.api", colour: Yellow, text: "any certificate is accepted", way: "proxmox_ca_file",
+			name:   "proxmox.api", colour: Yellow, text: "accepts any certificate",
+			fix: "proxmox_ca_file",
 		},
 		"a right is missing": {
 			breaks: func(_ *testing.T, w *world) {
-				w.hypervisor.SetPrivileges(map[string][]string{"/": {"Sys.Audit", "Sys.Modify", "SDN.Use"}, "/vms": {"VM.Audit"}, "/storage": {"Datastore.Audit"}})
+				w.hypervisor.SetPrivileges(map[string][]string{"/": {"Sys.Audit", "Sys.Modify", "SDN.Use"},
+					"/vms": {"VM.Audit"}, "/storage": {"Datastore.Audit"}})
 			},
-			name: "proxmox.rights", colour: Red, text: "lacks VM.Allocate, VM.Config.CPU", way: "privilege separation",
+			name: "proxmox.rights", colour: Red, text: "lacks VM.Allocate, VM.Config.CPU",
+			fix: "privilege separation",
 		},
-		"the token is a key to everything": {
+		"the token has all privileges": {
 			breaks: func(_ *testing.T, w *world) {
 				all := []string{
-					"Permissions.Modify", "SDN.Use", "Sys.Audit", "Sys.Modify", "VM.Allocate", "VM.Audit", "VM.PowerMgmt", "VM.Config.CPU", "VM.Config.Cloudinit", "VM.Config.Disk", "VM.Config.HWType",
-					"VM.Config.Memory", "VM.Config.Network", "VM.Config.Options", "Datastore.Allocate", "Datastore.AllocateSpace", "Datastore.AllocateTemplate", "Datastore.Audit",
+					"Permissions.Modify", "SDN.Use", "Sys.Audit", "Sys.Modify", "VM.Allocate", "VM.Audit",
+					"VM.PowerMgmt", "VM.Config.CPU", "VM.Config.Cloudinit", "VM.Config.Disk",
+					"VM.Config.HWType",
+					"VM.Config.Memory", "VM.Config.Network", "VM.Config.Options", "Datastore.Allocate",
+					"Datastore.AllocateSpace", "Datastore.AllocateTemplate", "Datastore.Audit",
 				}
 				w.hypervisor.SetPrivileges(map[string][]string{"/": all})
 			},
-			name: "proxmox.rights", colour: Yellow, text: "on / Permissions.Modify", way: "make a user",
+			name: "proxmox.rights", colour: Yellow, text: "on / Permissions.Modify", fix: "create a user",
 		},
 		"the token is root's": {
 			breaks: func(_ *testing.T, w *world) {
 				w.vault.Put(w.folder, "PROXMOX_TOKEN_ID", "root@pam!castle")
 				w.hypervisor.SetToken("root@pam!castle=" + tokenSecret)
 			},
-			name: "proxmox.rights", colour: Yellow, text: "is one of root@pam", way: "make a user",
+			name: "proxmox.rights", colour: Yellow, text: "is one of root@pam", fix: "create a user",
 		},
 		"the node is another one": {
 			breaks: func(_ *testing.T, w *world) { w.vars["proxmox_node_name"] = "pve" },
-			name:   "proxmox.nodes", colour: Red, text: "there is no node pve, only proxmox", way: "proxmox_node_name",
+			name:   "proxmox.nodes", colour: Red, text: "no node pve, only proxmox", fix: "proxmox_node_name",
 		},
 		"the node is off": {
 			breaks: func(_ *testing.T, w *world) { w.hypervisor.SetOffline("proxmox", true) },
-			name:   "proxmox.nodes", colour: Red, text: "node proxmox is offline", way: "bring it back",
+			name:   "proxmox.nodes", colour: Red, text: "node proxmox is offline", fix: "start it",
 		},
 		"a storage is missing": {
 			breaks: func(_ *testing.T, w *world) { w.vars["proxmox_disk_datastore"] = "ceph" },
-			name:   "proxmox.storages", colour: Red, text: "storage ceph on node proxmox is not there", way: "name another",
+			name:   "proxmox.storages", colour: Red, text: "storage ceph on node proxmox does not exist",
+			fix: "choose another",
 		},
 		"a storage may not hold images": {
 			config: proxmox.Config{Storages: storages("iso", "images")},
-			name:   "proxmox.storages", colour: Red, text: "may not hold import, only iso", way: "pvesm set local --content iso,import",
+			name:   "proxmox.storages", colour: Red, text: "does not allow the content import, only iso",
+			fix: "pvesm set local --content iso,import",
 		},
 		"the image cannot be fetched": {
 			breaks: func(_ *testing.T, w *world) {
-				w.hypervisor.Fail(proxmox.Fault{Path: "nodes/*/query-url-metadata", Code: 500, Text: "invalid server response: '404 Not Found'"})
+				w.hypervisor.Fail(proxmox.Fault{Path: "nodes/*/query-url-metadata", Code: 500,
+					Text: "invalid server response: '404 Not Found'"})
 			},
-			name: "proxmox.image", colour: Red, text: "404 Not Found", way: "version and schematic",
+			name: "proxmox.image", colour: Red, text: "404 Not Found", fix: "version and schematic",
 		},
 		"an id is taken": {
-			breaks: func(_ *testing.T, w *world) { w.hypervisor.AddVM(proxmox.VM{ID: 441, Name: "prod-database"}) },
-			name:   "proxmox.vm-ids", colour: Red, text: `VM 441 "prod-database"`, way: "remove it",
+			breaks: func(_ *testing.T, w *world) {
+				w.hypervisor.AddVM(proxmox.VM{ID: 441,
+					Name: "prod-database"})
+			},
+			name: "proxmox.vm-ids", colour: Red, text: `VM 441 "prod-database"`, fix: "remove it",
 		},
-		"a machine is the cluster's own and unknown": {
+		"an own VM is not in the state": {
 			breaks: func(_ *testing.T, w *world) {
 				w.hypervisor.AddVM(proxmox.VM{ID: 441, Name: "mini-cp-01", Tags: []string{"castle", "mini"}})
 			},
-			name: "proxmox.vm-ids", colour: Red, text: "looks like the cluster's own", way: "castle create mini/proxmox --adopt",
+			name: "proxmox.vm-ids", colour: Red, text: "looks like the cluster's own",
+			fix: "castle create mini/proxmox --adopt",
 		},
 		"a clock is off": {
 			breaks: func(_ *testing.T, w *world) { w.skew = 90 * time.Second },
-			name:   "proxmox.clock", colour: Yellow, text: "behind Proxmox", way: "NTP",
+			name:   "proxmox.clock", colour: Yellow, text: "behind Proxmox", fix: "NTP",
 		},
 		"a clock is wrong": {
 			breaks: func(_ *testing.T, w *world) { w.skew = -time.Hour },
-			name:   "infisical.clock", colour: Red, text: "ahead of Infisical", way: "NTP",
+			name:   "infisical.clock", colour: Red, text: "ahead of Infisical", fix: "NTP",
 		},
 		"the repository refuses the token": {
 			breaks: func(_ *testing.T, w *world) { w.vault.Put(w.folder, "GITHUB_TOKEN", "expired-token") },
-			name:   "git", colour: Red, text: "401 Unauthorized", way: "still valid",
+			name:   "git", colour: Red, text: "401 Unauthorized", fix: "is valid",
 		},
 		"the repository is another one": {
 			breaks: func(_ *testing.T, w *world) { w.vars["git_url"] += "-two" },
-			name:   "git", colour: Red, text: "404 Not Found", way: "git_url",
+			name:   "git", colour: Red, text: "404 Not Found", fix: "git_url",
 		},
 		"the repository has no such branch": {
 			breaks: func(_ *testing.T, w *world) { w.refs = "refs/heads/master-2" },
-			name:   "git", colour: Red, text: "has no branch master", way: "git_branch",
+			name:   "git", colour: Red, text: "has no branch master", fix: "git_branch",
 		},
-		"what is at the address is no repository": {
+		"the address is not a repository": {
 			breaks: func(_ *testing.T, w *world) { w.vars["git_url"] = w.vars["infisical_host"] + "/me" },
-			name:   "git", colour: Red, text: "404 Not Found", way: "git_url",
+			name:   "git", colour: Red, text: "404 Not Found", fix: "git_url",
 		},
 		"without Infisical there is no token for Git": {
 			breaks: func(_ *testing.T, w *world) { w.environ = w.environ[2:] },
-			name:   "git", colour: Grey, text: "not asked: the token for https://127.0.0.1",
+			name:   "git", colour: Grey, text: "not checked: the token for https://127.0.0.1",
 		},
-		"somebody lives at an address": {
+		"another host uses an address": {
 			breaks: func(t *testing.T, _ *world) {
 				l, err := net.Listen("tcp", "127.13.0.11:6443")
 				if err != nil {
@@ -163,23 +182,29 @@ func TestWhatIsWrongIsTold(t *testing.T) {
 				}
 				t.Cleanup(func() { l.Close() })
 			},
-			name: "addresses", colour: Red, text: "somebody answers at 127.13.0.11 (node cp-01) on 6443", way: "another address",
+			name: "addresses", colour: Red, text: "a host answers at 127.13.0.11 (node cp-01) on 6443",
+			fix: "another address",
 		},
-		"it is this cluster that lives there": {
-			breaks: func(_ *testing.T, w *world) { w.patient.Stands = true },
-			name:   "addresses", colour: Green, text: "this cluster's, which stands",
+		"this cluster uses the address": {
+			breaks: func(_ *testing.T, w *world) { w.target.Exists = true },
+			name:   "addresses", colour: Green, text: "used by this cluster, which exists",
 		},
 		"a name does not resolve": {
-			breaks: func(_ *testing.T, w *world) { w.vars["metallb_chart_repository"] = "https://charts.invalid/x" },
-			name:   "names", colour: Red, text: "charts.invalid does not resolve", way: "DNS",
+			breaks: func(_ *testing.T, w *world) {
+				w.vars["metallb_chart_repository"] = "https://charts.invalid/x"
+			},
+			name: "names", colour: Red, text: "charts.invalid does not resolve", fix: "DNS",
 		},
-		"a name for others does not resolve": {
-			breaks: func(_ *testing.T, w *world) { w.vars["serviceaccount_issuer"] = "https://issuer.invalid" },
-			name:   "names", colour: Yellow, text: "issuer.invalid does not resolve here", way: "machines alone",
+		"a name for the machines does not resolve": {
+			breaks: func(_ *testing.T, w *world) {
+				w.vars["serviceaccount_issuer"] = "https://issuer.invalid"
+			},
+			name: "names", colour: Yellow, text: "issuer.invalid does not resolve here",
+			fix: "machines use it",
 		},
 		"no mirror has a provider": {
 			breaks: func(_ *testing.T, w *world) { w.lacks = "bpg/proxmox" },
-			name:   "providers", colour: Red, text: "bpg/proxmox: no mirror", way: "add it to the mirror",
+			name:   "providers", colour: Red, text: "bpg/proxmox: no mirror", fix: "add it to the mirror",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -191,7 +216,7 @@ func TestWhatIsWrongIsTold(t *testing.T) {
 			if report.Healthy && c.colour == Red {
 				t.Error("nothing is red")
 			}
-			expect(t, report.Findings, c.name, c.colour, c.text, c.way)
+			expect(t, report.Findings, c.name, c.colour, c.text, c.fix)
 		})
 	}
 }

@@ -1,20 +1,20 @@
-// Package doctor asks everything around a cluster that a create will rely on,
-// before anything is created: this machine, the secrets' keeper, the datacenter,
-// the repository, names and addresses. It changes nothing anywhere.
+// Package doctor checks everything that a create relies on before anything is created:
+// this machine, the secret store, Proxmox or the machines, the Git repository, names and
+// addresses. It changes nothing.
 //
-// How it thinks: a check is a small function with a name that returns findings:
-// green, yellow for a doubt, red for what would stop a create, and grey for what
-// could not be asked, with the reason. Red and yellow say the way out. Checks
-// run side by side, each with a bound, and are told in the order in which they
-// are listed. What a check needs of the secrets is asked first and lives in
-// memory only: what a stage would say is evaluated from its own Terraform, with
-// what the keeper of the secrets answers in the place of its data source.
+// A check is a small function with a name that returns findings: green, yellow for a
+// warning, red for what would stop a create, grey for what could not be checked, with
+// the reason. Yellow and red findings carry a fix. Checks run concurrently, each with a
+// timeout, and are reported in the order of the list. The outputs of the secrets layer
+// come first, because others need them: they are evaluated from the stage's own
+// Terraform, with the store's answer in place of its data source, and stay in memory.
 package doctor
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -27,10 +27,10 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// Colour is how bad a finding is.
+// Colour is the severity of a finding.
 type Colour string
 
-// The colours. Grey is what was not asked.
+// The colours. Grey was not checked.
 const (
 	Green  Colour = "green"
 	Yellow Colour = "yellow"
@@ -38,15 +38,15 @@ const (
 	Grey   Colour = "grey"
 )
 
-// Finding is what a check has found.
+// Finding is the result of a check.
 type Finding struct {
 	Name   string `json:"name"` // "proxmox.token"
 	Colour Colour `json:"colour"`
 	Text   string `json:"text"`
-	Way    string `json:"way,omitempty"` // out of it
+	Fix    string `json:"way,omitempty"`
 }
 
-// Report is all that was found.
+// Report holds all findings.
 type Report struct {
 	Cluster  string    `json:"cluster,omitempty"`
 	Platform string    `json:"platform,omitempty"`
@@ -59,90 +59,91 @@ type Machine struct {
 	Environ   []string
 	StateRoot string
 	Terraform func(context.Context) (terraform.Candidate, error)
-	// Resolve finds the addresses of a host name.
-	Resolve func(ctx context.Context, host string) ([]string, error)
-	// Lab is where castle-lab is, empty if it is not found; it is asked for only
-	// where no cluster is named, since only rehearsals need it.
+	Resolve   func(ctx context.Context, host string) ([]string, error) // a host name's addresses
+	// path of castle-lab, empty if it is not found
 	Lab string
 }
 
-// Patient is the cluster that is looked at.
-type Patient struct {
+// Target is the cluster that is checked.
+type Target struct {
 	Name, Platform string
 	Stages         []*config.Stage
-	// Outputs are what stages have said, by layer, as far as states tell.
-	Outputs map[string]map[string]cty.Value
-	Stands  bool // its platform has a state with resources
-	// Known are the resources in a stage's state, and Began whether castle has
-	// begun to make the stage here.
-	Known func(*config.Stage) ([]gate.Known, error)
-	Began func(*config.Stage) bool
-	// Plugins is castle's own cache of providers.
-	Plugins string
+	Outputs        map[string]map[string]cty.Value // of stages by layer, as far as states hold them
+	Exists         bool                            // the platform's state has resources
+	// Known returns the resources in a stage's state, and Started reports whether castle
+	// has started to create the stage.
+	Known   func(*config.Stage) ([]gate.Known, error)
+	Started func(*config.Stage) bool
+	Plugins string // castle's provider cache
 	Masker  *secret.Masker
 }
 
-// bound ends a check that gets no answer.
-const bound = 10 * time.Second
+// timeout limits each check.
+const timeout = 10 * time.Second
 
-// question is one check, or a few that follow from one another.
-type question struct {
+// check is a check, or a few that depend on each other.
+type check struct {
 	name string
-	ask  func(context.Context) []Finding
+	run  func(context.Context) []Finding
 }
 
-// OfMachine looks at the machine alone.
+// OfMachine checks this machine only. Only rehearsals need the lab, so no cluster's check asks for it.
 func OfMachine(ctx context.Context, m Machine) (*Report, error) {
-	return run(ctx, &secret.Masker{}, &Report{}, append(m.questions(), question{"castle-lab", m.lab}))
+	return run(ctx, &secret.Masker{}, &Report{}, append(m.checks(), check{"castle-lab", m.lab}))
 }
 
-// OfCluster looks at the machine and at everything that the cluster relies on.
-func OfCluster(ctx context.Context, m Machine, p Patient) (*Report, error) {
-	x := &examination{Machine: m, Patient: p}
-	heard := x.hear(ctx)
-	questions := append(m.questions(), question{"providers", x.providers})
-	questions = append(questions, x.vaults()...)
-	if len(heard.findings) > 0 {
-		questions = append(questions, question{heard.keeper, func(context.Context) []Finding { return heard.findings }})
+// OfCluster checks the machine and everything that the cluster relies on.
+func OfCluster(ctx context.Context, m Machine, t Target) (*Report, error) {
+	r := &checkRun{machine: m, target: t}
+	r.readSecrets(ctx)
+	checks := append(m.checks(), check{"providers", r.providers})
+	checks = append(checks, vaultChecks(r)...)
+	if found := r.secrets.findings; len(found) > 0 {
+		checks = append(checks, check{r.secrets.store, func(context.Context) []Finding { return found }})
 	}
-	questions = append(questions, heard.clocks()...)
-	questions = append(questions, x.proxmox(heard)...)
-	questions = append(questions, x.machines()...)
-	questions = append(questions, x.repository(heard)...)
-	questions = append(questions, question{"addresses", x.addresses}, question{"names", x.names})
-	return run(ctx, p.Masker, &Report{Cluster: p.Name, Platform: p.Platform}, questions)
+	for _, host := range r.secrets.hosts {
+		checks = append(checks, clock("infisical.clock", "Infisical",
+			func(ctx context.Context) (time.Time, error) { return dateOf(ctx, host) }))
+	}
+	checks = append(checks, proxmoxChecks(r)...)
+	checks = append(checks, r.talosMachines()...)
+	if address := r.text("git_url"); address != "" {
+		checks = append(checks, check{"git", func(ctx context.Context) []Finding {
+			return r.repository(ctx,
+				address)
+		}})
+	}
+	checks = append(checks, check{"addresses", r.addresses}, check{"names", r.names})
+	return run(ctx, t.Masker, &Report{Cluster: t.Name, Platform: t.Platform}, checks)
 }
 
-// examination is one look at a cluster.
-type examination struct {
-	Machine
-	Patient
+// checkRun is one run of the checks of a cluster.
+type checkRun struct {
+	machine Machine
+	target  Target
+	secrets secrets
 }
 
-// run asks all checks side by side and reports in their order.
-func run(ctx context.Context, hide *secret.Masker, report *Report, questions []question) (*Report, error) {
-	answers := make([][]Finding, len(questions))
+// run runs all checks concurrently and reports in their order.
+func run(ctx context.Context, hide *secret.Masker, report *Report, checks []check) (*Report, error) {
+	results := make([][]Finding, len(checks))
 	var all sync.WaitGroup
-	for i, c := range questions {
+	for i, c := range checks {
 		all.Go(func() {
-			within, stop := context.WithTimeoutCause(ctx, bound, fmt.Errorf("no answer within %s", bound))
+			within, stop := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 			defer stop()
-			answers[i] = c.ask(within)
+			results[i] = c.run(within)
 		})
 	}
 	all.Wait()
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx) // a question that was stopped is no answer
+		return nil, context.Cause(ctx) // an interrupted check has no result
 	}
 	report.Healthy, report.Findings = true, []Finding{}
-	for i, found := range answers {
+	for i, found := range results {
 		for _, f := range found {
-			if f.Name == "" {
-				f.Name = questions[i].name
-			} else {
-				f.Name = questions[i].name + "." + f.Name
-			}
-			f.Text, f.Way = oneLine(hide.Hide(f.Text)), oneLine(hide.Hide(f.Way))
+			f.Name = strings.TrimSuffix(checks[i].name+"."+f.Name, ".")
+			f.Text, f.Fix = oneLine(hide.Hide(f.Text)), oneLine(hide.Hide(f.Fix))
 			report.Healthy = report.Healthy && f.Colour != Red
 			report.Findings = append(report.Findings, f)
 		}
@@ -152,33 +153,36 @@ func run(ctx context.Context, hide *secret.Masker, report *Report, questions []q
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// The findings of a check that has one. %v of an error is said as it is.
 func green(format string, args ...any) []Finding {
 	return []Finding{{Colour: Green, Text: fmt.Sprintf(format, args...)}}
 }
 
-func yellow(way, format string, args ...any) []Finding {
-	return []Finding{{Colour: Yellow, Text: fmt.Sprintf(format, args...), Way: way}}
+func yellow(fix, format string, args ...any) []Finding {
+	return []Finding{{Colour: Yellow, Text: fmt.Sprintf(format, args...), Fix: fix}}
 }
 
-func red(way, format string, args ...any) []Finding {
-	return []Finding{{Colour: Red, Text: fmt.Sprintf(format, args...), Way: way}}
+func red(fix, format string, args ...any) []Finding {
+	return []Finding{{Colour: Red, Text: fmt.Sprintf(format, args...), Fix: fix}}
 }
 
 func grey(format string, args ...any) []Finding {
-	return []Finding{{Colour: Grey, Text: "not asked: " + fmt.Sprintf(format, args...)}}
+	return []Finding{{Colour: Grey, Text: "not checked: " + fmt.Sprintf(format, args...)}}
 }
 
-// named gives findings a name below their check's.
-func named(name string, found []Finding) []Finding {
-	for i := range found {
-		found[i].Name = name
+// orGreen returns found, or a green finding if there is none.
+func orGreen(found []Finding, format string, args ...any) []Finding {
+	if len(found) > 0 {
+		return found
 	}
-	return found
+	return green(format, args...)
 }
 
-// cause is why a question was not answered; its bound, if that was it.
-func cause(ctx context.Context, err error) error {
+// reason is why a request failed, without its address; the timeout if that was the cause.
+func reason(ctx context.Context, err error) error {
+	var long *url.Error
+	if errors.As(err, &long) {
+		err = long.Err
+	}
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return context.Cause(ctx)
 	}

@@ -45,7 +45,7 @@ const (
 	password    = "open sesame, said Ali"
 )
 
-// TestMain has this process trust an authority of its own: the system's
+// TestMain makes this process trust its own CA: the system's
 // certificates are read once.
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "doctor")
@@ -67,7 +67,7 @@ func TestMain(m *testing.M) {
 
 var trusted tls.Certificate
 
-// certificates makes an authority and a certificate of it for 127.0.0.1.
+// certificates creates a CA and its certificate for 127.0.0.1.
 func certificates() (tls.Certificate, []byte) {
 	must := func(err error) {
 		if err != nil {
@@ -77,18 +77,22 @@ func certificates() (tls.Certificate, []byte) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(err)
 	authority := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"},
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	ca, err := x509.CreateCertificate(rand.Reader, authority, authority, &key.PublicKey, key)
 	must(err)
 	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "leaf"}, NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"}, KeyUsage: x509.KeyUsageDigitalSignature,
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "leaf"},
+		NotAfter:    time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
+		KeyUsage: x509.KeyUsageDigitalSignature,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, leaf, authority, &key.PublicKey, key)
 	must(err)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca})
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key},
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca})
 }
 
 // secure serves h on loopback under a certificate that this process trusts.
@@ -112,14 +116,14 @@ func distrusted(t *testing.T, h http.Handler) string {
 	return s.URL
 }
 
-// world is what surrounds a cluster like mini, all of it well.
+// world is everything that a cluster like mini relies on, healthy.
 type world struct {
 	hypervisor *proxmox.Server
 	vault      *infisical.Server
 	folder     infisical.Folder
 	vars       map[string]string
 	environ    []string
-	patient    Patient
+	target     Target
 	skew       time.Duration // of every clock
 	refs       string        // what the repository has
 	lacks      string        // the provider that the mirror lacks
@@ -129,13 +133,17 @@ func newWorld(t *testing.T, c proxmox.Config) *world {
 	t.Helper()
 	c.Token = tokenID + "=" + tokenSecret
 	w := &world{
-		hypervisor: proxmox.New(c), folder: infisical.Folder{Workspace: "p1", Environment: "prod", Path: "/ephemeral-castle/mini/proxmox"},
-		vault: infisical.New(infisical.Config{ClientID: "castle", ClientSecret: password}), refs: "refs/heads/master",
-		environ: []string{"INFISICAL_UNIVERSAL_AUTH_CLIENT_ID=castle", "INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET=" + password, "HOME=" + t.TempDir()},
+		hypervisor: proxmox.New(c), folder: infisical.Folder{Workspace: "p1", Environment: "prod",
+			Path: "/ephemeral-castle/mini/proxmox"},
+		vault: infisical.New(infisical.Config{ClientID: "castle", ClientSecret: password}),
+		refs:  "refs/heads/master",
+		environ: []string{"INFISICAL_UNIVERSAL_AUTH_CLIENT_ID=castle",
+			"INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET=" + password, "HOME=" + t.TempDir()},
 	}
 	t.Cleanup(w.hypervisor.Close)
 	for name, value := range map[string]string{
-		"PROXMOX_TOKEN_ID": tokenID, "PROXMOX_TOKEN_SECRET": tokenSecret, "GITHUB_TOKEN": gitToken, "ESO_CLIENT_ID": "external", "ESO_CLIENT_SECRET": "external-secret",
+		"PROXMOX_TOKEN_ID": tokenID, "PROXMOX_TOKEN_SECRET": tokenSecret, "GITHUB_TOKEN": gitToken,
+		"ESO_CLIENT_ID": "external", "ESO_CLIENT_SECRET": "external-secret",
 	} {
 		w.vault.Put(w.folder, name, value)
 	}
@@ -146,22 +154,25 @@ func newWorld(t *testing.T, c proxmox.Config) *world {
 		})
 	}
 	w.vars = map[string]string{
-		"proxmox_endpoint": secure(t, late(w.hypervisor.Handler())), "infisical_host": secure(t, late(w.vault.Handler())),
+		"proxmox_endpoint":     secure(t, late(w.hypervisor.Handler())),
+		"infisical_host":       secure(t, late(w.vault.Handler())),
 		"infisical_project_id": "p1", "git_url": secure(t, http.HandlerFunc(w.git)) + "/me/cluster",
 		"vip": "127.13.0.10", "network": `{ gateway = "127.13.0.1" }`, "talos_image_factory": "localhost",
-		"nodes": `{ cp-01 = { role = "controlplane", vm_id = 441, address = "127.13.0.11" }, worker-01 = { role = "worker", vm_id = 442, address = "127.13.0.12" } }`,
+		"nodes": `{ cp-01 = { role = "controlplane", vm_id = 441, address = "127.13.0.11" },
+			worker-01 = { role = "worker", vm_id = 442, address = "127.13.0.12" } }`,
 	}
 	for _, chart := range []string{"metallb", "longhorn", "external_secrets", "flux"} {
 		w.vars[chart+"_chart_repository"] = "https://localhost/charts"
 	}
-	w.patient = Patient{
-		Known: func(*config.Stage) ([]gate.Known, error) { return nil, nil }, Began: func(*config.Stage) bool { return false },
+	w.target = Target{
+		Known:   func(*config.Stage) ([]gate.Known, error) { return nil, nil },
+		Started: func(*config.Stage) bool { return false },
 		Plugins: t.TempDir(),
 	}
 	return w
 }
 
-// git is a repository that is read with the token alone.
+// git serves a repository that only the token can read.
 func (w *world) git(rw http.ResponseWriter, r *http.Request) {
 	if _, password, _ := r.BasicAuth(); password != gitToken {
 		rw.WriteHeader(http.StatusUnauthorized)
@@ -176,42 +187,47 @@ func (w *world) git(rw http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(rw, "001e# service=git-upload-pack\n0000%04x%s0000", len(line)+4, line)
 }
 
-// load reads the cluster mini with what the world says of itself.
+// load reads the cluster mini with the values of this world.
 func (w *world) load(t *testing.T) {
 	t.Helper()
 	cluster, diags := config.Load(config.Options{
-		Repository: "../..", Cluster: "mini", Vars: w.vars, CastleVersion: "1.0.0", Library: stages.Library, Templates: templates.Files,
-		Gates: append(append(kube.GateTypes(), talos.GateTypes()...), probe.GateTypes()...), Preflights: realproxmox.PreflightTypes(),
-		Exists: append(append(kube.ExistsTypes(), talos.ExistsTypes()...), realvault.ExistsTypes()...),
+		Repository: "../..", Cluster: "mini", Vars: w.vars, CastleVersion: "1.0.0", Library: stages.Library,
+		Templates:  templates.Files,
+		Gates:      append(append(kube.GateTypes(), talos.GateTypes()...), probe.GateTypes()...),
+		Preflights: realproxmox.PreflightTypes(),
+		Exists:     append(append(kube.ExistsTypes(), talos.ExistsTypes()...), realvault.ExistsTypes()...),
 	})
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}
-	w.patient.Name, w.patient.Platform, w.patient.Stages, w.patient.Masker = cluster.Name, cluster.Platform, cluster.Stages, &secret.Masker{}
+	w.target.Name, w.target.Platform, w.target.Stages, w.target.Masker = cluster.Name, cluster.Platform,
+		cluster.Stages, &secret.Masker{}
 }
 
-// mirror has a folder hold every provider that the stages need, and no registry be asked.
+// mirror sets up a filesystem mirror with every provider of the stages, and no registry.
 func (w *world) mirror(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
-	for _, s := range w.patient.Stages {
+	for _, s := range w.target.Stages {
 		for _, source := range s.Providers {
 			if w.lacks != "" && strings.HasSuffix(source, w.lacks) {
 				continue
 			}
-			if err := os.MkdirAll(filepath.Join(dir, source, "1.0.0", runtime.GOOS+"_"+runtime.GOARCH), 0o700); err != nil {
+			if err := os.MkdirAll(filepath.Join(dir, source, "1.0.0", runtime.GOOS+"_"+runtime.GOARCH),
+				0o700); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	rc := filepath.Join(dir, "rc")
-	if err := os.WriteFile(rc, []byte("provider_installation {\n  filesystem_mirror {\n    path = \""+dir+"\"\n  }\n}\n"), 0o600); err != nil {
+	if err := os.WriteFile(rc, []byte("provider_installation {\n  filesystem_mirror {\n    path = "+
+		"\""+dir+"\"\n  }\n}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w.environ = append(w.environ, "TF_CLI_CONFIG_FILE="+rc)
 }
 
-// resolve knows this machine alone.
+// resolve resolves localhost only.
 func resolve(_ context.Context, host string) ([]string, error) {
 	if host == "localhost" {
 		return []string{"127.0.0.1"}, nil
@@ -219,29 +235,30 @@ func resolve(_ context.Context, host string) ([]string, error) {
 	return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 }
 
-// look examines the cluster in this world. No secret may be seen in what it says.
+// look checks the cluster in this world.
 func (w *world) look(t *testing.T) *Report {
 	t.Helper()
 	w.load(t)
 	return w.ask(t)
 }
 
-// ask examines the cluster that was loaded.
+// ask checks the loaded cluster. No finding may contain a secret.
 func (w *world) ask(t *testing.T) *Report {
 	t.Helper()
 	w.mirror(t)
 	root := filepath.Join(t.TempDir(), "state")
-	m := Machine{Environ: w.environ, StateRoot: root, Resolve: resolve, Terraform: func(context.Context) (terraform.Candidate, error) {
-		return terraform.Candidate{Path: "/bin/terraform", Version: "1.14.0"}, nil
-	}}
-	report, err := OfCluster(t.Context(), m, w.patient)
+	m := Machine{Environ: w.environ, StateRoot: root, Resolve: resolve,
+		Terraform: func(context.Context) (terraform.Candidate, error) {
+			return terraform.Candidate{Path: "/bin/terraform", Version: "1.14.0"}, nil
+		}}
+	report, err := OfCluster(t.Context(), m, w.target)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range report.Findings {
 		for _, hidden := range []string{tokenSecret, gitToken, password, "external-secret"} {
-			if strings.Contains(f.Text+f.Way, hidden) {
-				t.Errorf("%s says %q", f.Name, hidden)
+			if strings.Contains(f.Text+f.Fix, hidden) {
+				t.Errorf("%s contains %q", f.Name, hidden)
 			}
 		}
 	}

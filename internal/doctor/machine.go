@@ -3,69 +3,140 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-func (m Machine) questions() []question {
-	return []question{{"terraform", m.terraform}, {"state", m.state}}
-}
+func (m Machine) checks() []check { return []check{{"terraform", m.terraform}, {"state", m.state}} }
 
-// terraform looks for the Terraform that a run would use. None is downloaded.
+// terraform finds the Terraform that a run would use. It downloads none.
 func (m Machine) terraform(ctx context.Context) []Finding {
 	found, err := m.Terraform(ctx)
 	switch {
 	case err != nil:
-		return red("", "%v", cause(ctx, err))
+		return red("", "%v", reason(ctx, err))
 	case found.Path == "":
 		refused := ""
 		for _, why := range found.Refused {
 			refused += "; " + why
 		}
-		return yellow(fmt.Sprintf("install Terraform %s or newer; otherwise the first run downloads %s from releases.hashicorp.com", found.Oldest, found.Pinned),
+		return yellow(fmt.Sprintf("install Terraform %s or newer; otherwise the first run downloads %s from "+
+			"releases.hashicorp.com", found.Oldest, found.Pinned),
 			"no Terraform %s or newer on PATH%s", found.Oldest, refused)
 	}
 	return green("%s, %s", found.Version, found.Path)
 }
 
-// Below the first, a run may end in the middle of a write; below the second it
-// may soon: providers take some hundred megabytes, and every apply a snapshot.
+// With less than minimumFree, a write may fail in the middle of a run; with less than
+// lowFree it may soon: providers take some hundred megabytes, every apply a snapshot.
 const (
-	scarce = 200 << 20
-	little = 1 << 30
+	minimumFree = 200 << 20
+	lowFree     = 1 << 30
 )
 
-// state looks at the folder that holds every secret and every state.
+// state checks the directory that holds every secret and every state.
 func (m Machine) state(context.Context) []Finding {
 	disk, err := state.CheckDisk(m.StateRoot)
 	if err != nil {
-		return red("make it readable, or choose another with --state-dir", "%v", err)
+		return red("make it readable, or choose another directory with --state-dir", "%v", err)
 	}
 	var found []Finding
 	for _, open := range disk.Exposed {
-		found = append(found, red("chmod 700 "+open.Path, "%s has mode %04o and must be 0700: it holds every secret of a cluster", open.Path, open.Mode)...)
+		found = append(found, red("chmod 700 "+open.Path,
+			"%s has mode %04o and must be 0700: it holds every secret of a cluster", open.Path, open.Mode)...)
 	}
+	const room = "free disk space, or choose another directory with --state-dir"
 	free := fmt.Sprintf("%.1f GB free", float64(disk.Free)/1e9)
 	switch {
 	case !disk.Writable:
-		found = append(found, red("make "+disk.Nearest+" writable, or choose another place with --state-dir", "%s cannot be written", disk.Nearest)...)
-	case disk.Free < scarce:
-		found = append(found, red("make room, or choose another place with --state-dir", "%s: only %s", m.StateRoot, free)...)
-	case disk.Free < little:
-		found = append(found, yellow("make room, or choose another place with --state-dir", "%s: only %s", m.StateRoot, free)...)
-	}
-	if len(found) > 0 {
-		return found
+		found = append(found, red("make "+disk.Nearest+" writable, or choose another directory with "+
+			"--state-dir",
+			"%s is not writable", disk.Nearest)...)
+	case disk.Free < minimumFree:
+		found = append(found, red(room, "%s: only %s", m.StateRoot, free)...)
+	case disk.Free < lowFree:
+		found = append(found, yellow(room, "%s: only %s", m.StateRoot, free)...)
 	}
 	if disk.Nearest != m.StateRoot {
-		return green("%s, not made yet, %s", m.StateRoot, free)
+		return orGreen(found, "%s, not created yet, %s", m.StateRoot, free)
 	}
-	return green("%s, for its owner alone, %s", m.StateRoot, free)
+	return orGreen(found, "%s, private to its owner, %s", m.StateRoot, free)
 }
 
 func (m Machine) lab(context.Context) []Finding {
 	if m.Lab == "" {
-		return yellow("run `make build` in a clone of castle, which builds it beside castle into bin/", "not beside castle and not on PATH: nothing can be rehearsed")
+		return yellow("run `make build` in a clone of castle, which builds castle-lab beside castle into "+
+			"bin/",
+			"not beside castle and not on PATH: castle rehearse is not available")
 	}
 	return green("%s", m.Lab)
+}
+
+// providers checks the sources of the stages' providers. It asks a registry only for
+// its service discovery document.
+func (r *checkRun) providers(ctx context.Context) []Finding {
+	sources := map[string]bool{}
+	for _, s := range r.target.Stages {
+		for _, source := range s.Providers {
+			if !strings.HasPrefix(source, "terraform.io/builtin/") {
+				sources[source] = true
+			}
+		}
+	}
+	if len(sources) == 0 {
+		return green("the stages require none")
+	}
+	origins, err := terraform.ReadOrigins(r.machine.Environ)
+	if err != nil {
+		return grey("cannot read Terraform's CLI configuration: %v", err)
+	}
+	const fix = "check the network and its proxy (HTTPS_PROXY), or configure a mirror in " +
+		"provider_installation of TF_CLI_CONFIG_FILE"
+	asked := map[string]error{} // by address
+	var mirrored, reachable []string
+	var found []Finding
+	for _, source := range slices.Sorted(maps.Keys(sources)) {
+		at := origins.Of(source)
+		short := strings.TrimPrefix(source, "registry.terraform.io/")
+		switch {
+		case at.Local != "":
+			mirrored = append(mirrored, short)
+			continue
+		case at.URL == "":
+			found = append(found, red("add it to the mirror, or allow `direct` in provider_installation",
+				"%s: no mirror of Terraform's CLI configuration has it for %s_%s, and no other source is "+
+					"allowed",
+				short, runtime.GOOS, runtime.GOARCH)...)
+			continue
+		}
+		err, done := asked[at.URL]
+		if !done {
+			_, err = get(ctx, at.URL, nil)
+			asked[at.URL] = err
+		}
+		switch {
+		case err == nil:
+			reachable = append(reachable, short)
+		case terraform.Holds(r.target.Plugins, source):
+			found = append(found, yellow("nothing for stages that are initialized; for others: "+fix,
+				"%s is in castle's cache, but %s does not answer: %v", short, at.URL, err)...)
+		default:
+			found = append(found, red(fix, "%s: %s does not answer: %v", short, at.URL, err)...)
+		}
+	}
+	var good []string
+	if len(mirrored) > 0 {
+		good = append(good, "in a mirror on this machine: "+strings.Join(mirrored, ", "))
+	}
+	if len(reachable) > 0 {
+		good = append(good, fmt.Sprintf("%s answers, for %s",
+			strings.Join(slices.Sorted(maps.Keys(asked)), " and "),
+			strings.Join(reachable, ", ")))
+	}
+	return orGreen(found, "%s", strings.Join(good, "; "))
 }

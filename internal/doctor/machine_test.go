@@ -13,61 +13,71 @@ import (
 )
 
 // expect fails unless exactly one of the findings has this colour and name and
-// says this text and way out.
-func expect(t *testing.T, found []Finding, name string, colour Colour, text, way string) {
+// has this text and fix.
+func expect(t *testing.T, found []Finding, name string, colour Colour, text, fix string) {
 	t.Helper()
 	matches := 0
 	for _, f := range found {
-		if f.Name == name && f.Colour == colour && strings.Contains(f.Text, text) && strings.Contains(f.Way, way) {
+		if f.Name == name && f.Colour == colour && strings.Contains(f.Text, text) &&
+			strings.Contains(f.Fix, fix) {
 			matches++
 		}
 	}
 	if matches != 1 {
-		t.Errorf("%d findings are %s %s, %q, %q; got %+v", matches, colour, name, text, way, found)
+		t.Errorf("%d findings are %s %s, %q, %q; got %+v", matches, colour, name, text, fix, found)
 	}
 }
 
-func TestTerraformThatIsMissingOrTooOldIsADoubt(t *testing.T) {
-	candidate := terraform.Candidate{Oldest: "1.9.0", Pinned: "1.14.9", Refused: []string{"/bin/terraform is not used: 1.5.7 is older than 1.9.0"}}
+func TestMissingOrOldTerraformIsAWarning(t *testing.T) {
+	candidate := terraform.Candidate{Oldest: "1.9.0", Pinned: "1.14.9",
+		Refused: []string{"/bin/terraform is not used: 1.5.7 is older than 1.9.0"}}
 	m := Machine{Terraform: func(context.Context) (terraform.Candidate, error) { return candidate, nil }}
-	expect(t, m.terraform(t.Context()), "", Yellow, "PATH; /bin/terraform is not used: 1.5.7", "install Terraform 1.9.0")
+	expect(t, m.terraform(t.Context()), "", Yellow, "PATH; /bin/terraform is not used: 1.5.7",
+		"install Terraform 1.9.0")
 	candidate.Path, candidate.Version = "/bin/terraform", "1.14.0"
 	expect(t, m.terraform(t.Context()), "", Green, "1.14.0, /bin/terraform", "")
-	m.Terraform = func(context.Context) (terraform.Candidate, error) { return candidate, errors.New("broken") }
+	m.Terraform = func(context.Context) (terraform.Candidate, error) {
+		return candidate,
+			errors.New("broken")
+	}
 	expect(t, m.terraform(t.Context()), "", Red, "broken", "")
 }
 
-func TestTheStateDirectoryIsForItsOwnerAlone(t *testing.T) {
+func TestStateDirectoryIsPrivateToItsOwner(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "state")
 	m := Machine{StateRoot: root}
-	expect(t, m.state(t.Context()), "", Green, "not made yet", "")
+	expect(t, m.state(t.Context()), "", Green, "not created yet", "")
 	platform := filepath.Join(root, "blue", "proxmox")
-	if err := errors.Join(os.MkdirAll(platform, 0o700), os.WriteFile(filepath.Join(platform, "layout"), nil, 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(platform, 0o700),
+		os.WriteFile(filepath.Join(platform, "layout"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, m.state(t.Context()), "", Green, "for its owner alone", "")
+	expect(t, m.state(t.Context()), "", Green, "private to its owner", "")
 	if err := os.Chmod(platform, 0o750); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, m.state(t.Context()), "", Red, "mode 0750", "chmod 700 "+platform)
 }
 
-func TestOnlyRehearsalsNeedTheLab(t *testing.T) {
-	expect(t, Machine{}.lab(t.Context()), "", Yellow, "nothing can be rehearsed", "make build")
+func TestMissingLabIsAWarning(t *testing.T) {
+	expect(t, Machine{}.lab(t.Context()), "", Yellow, "castle rehearse is not available", "make build")
 	expect(t, Machine{Lab: "/bin/castle-lab"}.lab(t.Context()), "", Green, "/bin/castle-lab", "")
 }
 
-func TestAReportHidesSecretsAndIsHealthyWithoutRed(t *testing.T) {
+func TestReportHidesSecretsAndIsHealthyWithoutRed(t *testing.T) {
 	hide := &secret.Masker{}
 	hide.Add("hunter2hunter2")
-	ask := func(found []Finding) question { return question{"x", func(context.Context) []Finding { return found }} }
-	report, err := run(t.Context(), hide, &Report{}, []question{ask(yellow("not hunter2hunter2", "it is hunter2hunter2")), ask(named("y", green("\n fine")))})
+	ask := func(found []Finding) check { return check{"x", func(context.Context) []Finding { return found }} }
+	report, err := run(t.Context(), hide, &Report{},
+		[]check{ask(yellow("not hunter2hunter2", "it is hunter2hunter2")),
+			ask([]Finding{{Name: "y", Colour: Green, Text: "\n fine"}})})
 	if err != nil || !report.Healthy {
 		t.Fatalf("%+v, %v", report, err)
 	}
 	expect(t, report.Findings, "x", Yellow, "it is (sensitive)", "not (sensitive)")
 	expect(t, report.Findings, "x.y", Green, "fine", "")
-	if report, err = run(t.Context(), hide, &Report{}, []question{ask(red("", "no"))}); err != nil || report.Healthy {
+	if report, err = run(t.Context(), hide, &Report{}, []check{ask(red("", "no"))}); err != nil ||
+		report.Healthy {
 		t.Errorf("%+v, %v", report, err)
 	}
 }

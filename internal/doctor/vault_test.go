@@ -20,47 +20,50 @@ import (
 
 const vaultToken = "hvs.castle"
 
-// treasury is a cluster whose secrets are in a Vault, where it mounts something.
-type treasury struct {
-	*vault.Server
-	world
+// vaultWorld is a cluster with its secrets in a Vault, where it mounts an auth method.
+type vaultWorld struct {
+	server *vault.Server
+	world  world
 }
 
-func newTreasury(t *testing.T) *treasury {
+func newVaultWorld(t *testing.T) *vaultWorld {
 	t.Helper()
-	w := &treasury{Server: vault.New(), world: world{environ: []string{"VAULT_TOKEN=" + vaultToken, "HOME=" + t.TempDir()}}}
+	w := &vaultWorld{server: vault.New(), world: world{environ: []string{"VAULT_TOKEN=" + vaultToken,
+		"HOME=" + t.TempDir()}}}
 	policy, err := stages.Library.ReadFile("secrets/vault/vault-policy.hcl")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Policy("castle", string(policy)+`
+	w.server.Policy("castle", string(policy)+`
 path "sys/auth" { capabilities = ["read"] }
 path "sys/auth/jwt-*" { capabilities = ["create", "update", "delete", "sudo"] }
 path "auth/jwt-*" { capabilities = ["create", "read", "update", "delete"] }
 `)
-	w.Token(vaultToken, vault.Token{Policies: []string{"castle"}, TTL: 24 * time.Hour})
-	w.Mount("secret", vault.Mount{Type: "kv", Options: map[string]string{"version": "2"}})
+	w.server.Token(vaultToken, vault.Token{Policies: []string{"castle"}, TTL: 24 * time.Hour})
+	w.server.Mount("secret", vault.Mount{Type: "kv", Options: map[string]string{"version": "2"}})
 	w.fill(nil)
-	w.vars = map[string]string{"vault_address": secure(t, w.Server)}
-	w.patient = Patient{
-		Known: func(*config.Stage) ([]gate.Known, error) { return nil, nil }, Began: func(*config.Stage) bool { return false }, Plugins: t.TempDir(),
+	w.world.vars = map[string]string{"vault_address": secure(t, w.server)}
+	w.world.target = Target{
+		Known:   func(*config.Stage) ([]gate.Known, error) { return nil, nil },
+		Started: func(*config.Stage) bool { return false }, Plugins: t.TempDir(),
 	}
 	return w
 }
 
-// fill writes what the stage reads, but for what is given.
-func (w *treasury) fill(but map[string]string) {
+// fill writes the secrets that the stage reads, with the given ones instead.
+func (w *vaultWorld) fill(but map[string]string) {
 	all := map[string]string{}
-	for _, name := range []string{"PROXMOX_TOKEN_ID", "PROXMOX_TOKEN_SECRET", "GITHUB_TOKEN", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} {
+	for _, name := range []string{"PROXMOX_TOKEN_ID", "PROXMOX_TOKEN_SECRET", "GITHUB_TOKEN",
+		"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} {
 		all[name] = password
 	}
 	for name, value := range but {
 		all[name] = value
 	}
-	w.Put("secret", "ephemeral-castle/blue/lab", all)
+	w.server.Put("secret", "ephemeral-castle/blue/lab", all)
 }
 
-func (w *treasury) examine(t *testing.T) *Report {
+func (w *vaultWorld) examine(t *testing.T) *Report {
 	t.Helper()
 	repository := t.TempDir()
 	for name, text := range map[string]string{
@@ -96,21 +99,24 @@ variable "vault_database_host" { type = string }
 		}
 	}
 	cluster, diags := config.Load(config.Options{
-		Repository: repository, Cluster: "blue", Vars: w.vars, CastleVersion: "1.0.0", Library: stages.Library, Templates: templates.Files,
+		Repository: repository, Cluster: "blue", Vars: w.world.vars, CastleVersion: "1.0.0",
+		Library: stages.Library, Templates: templates.Files,
 		Preflights: realcastle.PreflightTypes(),
 	})
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}
-	w.patient.Name, w.patient.Platform, w.patient.Stages, w.patient.Masker = cluster.Name, cluster.Platform, cluster.Stages, &secret.Masker{}
-	return w.ask(t)
+	w.world.target.Name, w.world.target.Platform, w.world.target.Stages, w.world.target.Masker = cluster.Name,
+		cluster.Platform,
+		cluster.Stages, &secret.Masker{}
+	return w.world.ask(t)
 }
 
-func TestAClusterWithAVaultIsGreen(t *testing.T) {
-	w := newTreasury(t)
+func TestHealthyClusterWithVaultIsGreen(t *testing.T) {
+	w := newVaultWorld(t)
 	l := listen(t, "127.13.0.20:5432")
 	defer l.Close()
-	w.patient.Stands = true
+	w.world.target.Exists = true
 	report := w.examine(t)
 	asked := map[string]int{}
 	for _, f := range report.Findings {
@@ -121,9 +127,10 @@ func TestAClusterWithAVaultIsGreen(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"vault", "vault.api", "vault.token", "vault.clock", "vault.mounts", "vault.database"} {
+	for _, name := range []string{"vault", "vault.api", "vault.token", "vault.clock", "vault.mounts",
+		"vault.database"} {
 		if asked[name] != 1 {
-			t.Errorf("%s is told %d times", name, asked[name])
+			t.Errorf("%s is reported %d times", name, asked[name])
 		}
 	}
 }
@@ -137,69 +144,142 @@ func listen(t *testing.T, address string) net.Listener {
 	return l
 }
 
-// TestWhatIsWrongWithAVaultIsTold breaks one thing of it at a time.
-func TestWhatIsWrongWithAVaultIsTold(t *testing.T) {
+// TestBrokenVaultIsReported breaks one thing of it at a time.
+func TestBrokenVaultIsReported(t *testing.T) {
 	for name, c := range map[string]struct {
-		breaks    func(*testing.T, *treasury)
+		breaks    func(*testing.T, *vaultWorld)
 		name      string
 		colour    Colour
-		text, way string
+		text, fix string
 	}{
-		"sealed":                    {func(_ *testing.T, w *treasury) { w.Set(vault.State{Sealed: true}) }, "vault.api", Red, "it is sealed", "vault operator unseal"},
-		"sealed, and the token":     {func(_ *testing.T, w *treasury) { w.Set(vault.State{Sealed: true}) }, "vault.token", Grey, "the Vault cannot be asked", ""},
-		"sealed, and the secrets":   {func(_ *testing.T, w *treasury) { w.Set(vault.State{Sealed: true}) }, "vault", Grey, "the Vault cannot be asked", ""},
-		"sealed, and the mounts":    {func(_ *testing.T, w *treasury) { w.Set(vault.State{Sealed: true}) }, "vault.mounts", Grey, "the Vault cannot be asked", ""},
-		"uninitialised":             {func(_ *testing.T, w *treasury) { w.Set(vault.State{Uninitialised: true}) }, "vault.api", Red, "it is not initialised", "vault operator init"},
-		"a standby that forwards":   {func(_ *testing.T, w *treasury) { w.Set(vault.State{Standby: true}) }, "vault.api", Yellow, "is a standby", "load balancer"},
-		"a standby that sends away": {func(_ *testing.T, w *treasury) { w.Set(vault.State{Standby: true, Active: "https://localhost:1"}) }, "vault.token", Red, "a standby and redirects to https://localhost:1", "load balancer"},
-		"nobody answers":            {func(_ *testing.T, w *treasury) { w.vars["vault_address"] = "https://127.0.0.1:1" }, "vault.api", Red, "connection refused", "vault_address"},
-		"the certificate is nobody's": {
-			func(t *testing.T, w *treasury) { w.vars["vault_address"] = distrusted(t, w.Server) }, "vault.api", Red, "no trusted authority has signed", "vault_ca_cert_file",
+		"sealed": {func(_ *testing.T, w *vaultWorld) { w.server.Set(vault.State{Sealed: true}) },
+			"vault.api", Red, "it is sealed", "vault operator unseal"},
+		"sealed, and the token": {func(_ *testing.T,
+			w *vaultWorld) {
+			w.server.Set(vault.State{Sealed: true})
 		},
-		"no Vault":              {func(t *testing.T, w *treasury) { w.vars["vault_address"] = secure(t, http.NotFoundHandler()) }, "vault.api", Red, "this is not a Vault", "vault_address"},
-		"there is no token":     {func(_ *testing.T, w *treasury) { w.environ = w.environ[1:] }, "vault.token", Red, "VAULT_TOKEN is not set", "castle's policy"},
-		"the token has expired": {func(_ *testing.T, w *treasury) { w.Revoke(vaultToken) }, "vault.token", Red, "it has expired or was revoked", "make a new one"},
-		"the token is root's":   {func(_ *testing.T, w *treasury) { w.Token(vaultToken, vault.Token{Policies: []string{"root"}}) }, "vault.token", Red, "the token is root's", "make such a token"},
-		"the token ends soon": {func(_ *testing.T, w *treasury) {
-			w.Token(vaultToken, vault.Token{Policies: []string{"castle"}, TTL: 10 * time.Minute})
+			"vault.token", Grey, "the Vault is not available", ""},
+		"sealed, and the secrets": {func(_ *testing.T,
+			w *vaultWorld) {
+			w.server.Set(vault.State{Sealed: true})
+		},
+			"vault", Grey, "the Vault is not available", ""},
+		"sealed, and the mounts": {func(_ *testing.T,
+			w *vaultWorld) {
+			w.server.Set(vault.State{Sealed: true})
+		},
+			"vault.mounts", Grey, "the Vault is not available", ""},
+		"uninitialised": {func(_ *testing.T,
+			w *vaultWorld) {
+			w.server.Set(vault.State{Uninitialised: true})
+		}, "vault.api", Red,
+			"it is not initialised", "vault operator init"},
+		"a standby that forwards": {func(_ *testing.T,
+			w *vaultWorld) {
+			w.server.Set(vault.State{Standby: true})
+		},
+			"vault.api", Yellow, "is a standby", "load balancer"},
+		"a standby that sends away": {func(_ *testing.T,
+			w *vaultWorld) {
+			w.server.Set(vault.State{Standby: true, Active: "https://localhost:1"})
+		},
+			"vault.token", Red, "a standby and redirects to https://localhost:1", "load balancer"},
+		"nobody answers": {func(_ *testing.T,
+			w *vaultWorld) {
+			w.world.vars["vault_address"] = "https://127.0.0.1:1"
+		}, "vault.api", Red,
+			"connection refused", "vault_address"},
+		"the certificate is nobody's": {
+			func(t *testing.T, w *vaultWorld) { w.world.vars["vault_address"] = distrusted(t, w.server) },
+			"vault.api", Red, "no trusted authority has signed", "vault_ca_cert_file",
+		},
+		"no Vault": {func(t *testing.T,
+			w *vaultWorld) {
+			w.world.vars["vault_address"] = secure(t, http.NotFoundHandler())
+		}, "vault.api", Red,
+			"this is not a Vault", "vault_address"},
+		"there is no token": {func(_ *testing.T, w *vaultWorld) { w.world.environ = w.world.environ[1:] },
+			"vault.token", Red, "VAULT_TOKEN is not set", "castle's policy"},
+		"the token has expired": {func(_ *testing.T, w *vaultWorld) { w.server.Revoke(vaultToken) },
+			"vault.token",
+			Red, "it has expired or was revoked", "make a new one"},
+		"the token is root's": {func(_ *testing.T,
+			w *vaultWorld) {
+			w.server.Token(vaultToken, vault.Token{Policies: []string{"root"}})
+		}, "vault.token",
+			Red, "the token is root's", "make such a token"},
+		"the token ends soon": {func(_ *testing.T, w *vaultWorld) {
+			w.server.Token(vaultToken, vault.Token{Policies: []string{"castle"}, TTL: 10 * time.Minute})
 		}, "vault.token", Yellow, "expires in 10m0s", "vault token renew"},
-		"the token never ends":       {func(_ *testing.T, w *treasury) { w.Token(vaultToken, vault.Token{Policies: []string{"castle"}}) }, "vault.token", Yellow, "never expires", "-period"},
-		"the token has no policy":    {func(_ *testing.T, w *treasury) { w.Token(vaultToken, vault.Token{TTL: 24 * time.Hour}) }, "vault", Red, "no policy for anything below it", "castle's policy"},
-		"the token may not mount":    {func(t *testing.T, w *treasury) { w.readOnly(t) }, "vault.mounts", Red, "may not create, update, delete, sudo sys/auth/jwt-blue", "docs/vault.md"},
-		"the engine is of version 1": {func(_ *testing.T, w *treasury) { w.Mount("secret", vault.Mount{Type: "kv"}) }, "vault", Red, "of version 1", "enable-versioning"},
-		"nothing was written":        {func(_ *testing.T, w *treasury) { w.Put("secret", "ephemeral-castle/blue/lab", nil) }, "vault", Red, "there is nothing at ephemeral-castle/blue/lab", "castle secrets seed"},
-		"a secret is empty":          {func(_ *testing.T, w *treasury) { w.fill(map[string]string{"GITHUB_TOKEN": ""}) }, "vault", Red, "lacks, or has empty: GITHUB_TOKEN.", "castle secrets seed blue/lab"},
-		"the mount is somebody's":    {func(_ *testing.T, w *treasury) { w.Mount("auth/jwt-blue", vault.Mount{Type: "jwt"}) }, "vault.mounts", Red, "auth method jwt-blue in the Vault", "another path: vault_jwt_path"},
-		"a clock is off":             {func(_ *testing.T, w *treasury) { w.Set(vault.State{Behind: 90 * time.Second}) }, "vault.clock", Yellow, "ahead of Vault", "NTP"},
-		"there is no database yet":   {func(*testing.T, *treasury) {}, "vault.database", Grey, "comes with the cluster", ""},
+		"the token never ends": {func(_ *testing.T,
+			w *vaultWorld) {
+			w.server.Token(vaultToken, vault.Token{Policies: []string{"castle"}})
+		}, "vault.token",
+			Yellow, "never expires", "-period"},
+		"the token has no policy": {func(_ *testing.T,
+			w *vaultWorld) {
+			w.server.Token(vaultToken, vault.Token{TTL: 24 * time.Hour})
+		}, "vault", Red,
+			"no policy for anything below it", "castle's policy"},
+		"the token may not mount": {func(t *testing.T, w *vaultWorld) { w.readOnly(t) }, "vault.mounts",
+			Red, "may not create, update, delete, sudo sys/auth/jwt-blue", "docs/vault.md"},
+		"the engine is of version 1": {func(_ *testing.T,
+			w *vaultWorld) {
+			w.server.Mount("secret", vault.Mount{Type: "kv"})
+		}, "vault", Red, "of version 1",
+			"enable-versioning"},
+		"nothing was written": {func(_ *testing.T,
+			w *vaultWorld) {
+			w.server.Put("secret", "ephemeral-castle/blue/lab", nil)
+		}, "vault", Red,
+			"there is nothing at ephemeral-castle/blue/lab", "castle secrets seed"},
+		"a secret is empty": {func(_ *testing.T,
+			w *vaultWorld) {
+			w.fill(map[string]string{"GITHUB_TOKEN": ""})
+		}, "vault", Red,
+			"lacks, or has empty: GITHUB_TOKEN.", "castle secrets seed blue/lab"},
+		"the mount is somebody's": {func(_ *testing.T,
+			w *vaultWorld) {
+			w.server.Mount("auth/jwt-blue", vault.Mount{Type: "jwt"})
+		}, "vault.mounts", Red,
+			"auth method jwt-blue in the Vault", "another path: vault_jwt_path"},
+		"a clock is off": {func(_ *testing.T,
+			w *vaultWorld) {
+			w.server.Set(vault.State{Behind: 90 * time.Second})
+		}, "vault.clock", Yellow,
+			"ahead of Vault", "NTP"},
+		"there is no database yet": {func(*testing.T, *vaultWorld) {}, "vault.database", Grey,
+			"created with the cluster", ""},
 		"the database does not answer": {
-			func(_ *testing.T, w *treasury) { w.patient.Stands = true }, "vault.database", Yellow, "the database at 127.13.0.20:5432 does not answer", "PostgreSQL and its Service",
+			func(_ *testing.T, w *vaultWorld) { w.world.target.Exists = true }, "vault.database", Yellow,
+			"the database at 127.13.0.20:5432 does not answer", "PostgreSQL and its Service",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newTreasury(t)
+			w := newVaultWorld(t)
 			c.breaks(t, w)
 			report := w.examine(t)
 			if report.Healthy && c.colour == Red {
 				t.Error("nothing is red")
 			}
-			expect(t, report.Findings, c.name, c.colour, c.text, c.way)
+			expect(t, report.Findings, c.name, c.colour, c.text, c.fix)
 			for _, f := range report.Findings {
-				if strings.Contains(f.Text+f.Way, vaultToken) {
-					t.Errorf("%s tells the token", f.Name)
+				if strings.Contains(f.Text+f.Fix, vaultToken) {
+					t.Errorf("%s contains the token", f.Name)
 				}
 			}
 		})
 	}
 }
 
-// readOnly leaves the token the policy of secrets/vault alone.
-func (w *treasury) readOnly(t *testing.T) {
+// readOnly gives the token only the policy of secrets/vault.
+func (w *vaultWorld) readOnly(t *testing.T) {
 	t.Helper()
 	policy, err := stages.Library.ReadFile("secrets/vault/vault-policy.hcl")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Policy("castle", string(policy)+`path "sys/auth" { capabilities = ["read"] }`+"\n"+`path "auth/jwt-*" { capabilities = ["create", "read", "update", "delete"] }`)
+	w.server.Policy("castle", string(policy)+`path "sys/auth" { capabilities = ["read"] }`+"\n"+
+		`path "auth/jwt-*" { capabilities = ["create", "read", "update", "delete"] }`)
 }

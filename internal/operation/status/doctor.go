@@ -36,28 +36,28 @@ func Doctor(ctx context.Context, o cluster.Options, lab string) (*doctor.Report,
 	if o.Cluster == "" {
 		return doctor.OfMachine(ctx, machine)
 	}
-	patient, err := doctorTarget(ctx, o, root)
+	target, err := doctorTarget(ctx, o, root)
 	if err != nil {
 		return nil, err
 	}
-	return doctor.OfCluster(ctx, machine, patient)
+	return doctor.OfCluster(ctx, machine, target)
 }
 
-// patient reads the cluster's configuration, and what its states say if it has any.
-func doctorTarget(ctx context.Context, o cluster.Options, root string) (doctor.Patient, error) {
+// doctorTarget reads the cluster's configuration and states for doctor.
+func doctorTarget(ctx context.Context, o cluster.Options, root string) (doctor.Target, error) {
 	configured, err := o.Load()
 	if err != nil {
-		return doctor.Patient{}, err
+		return doctor.Target{}, err
 	}
 	if err := cluster.OutOfTree(root, o.Repository); err != nil {
-		return doctor.Patient{}, err
+		return doctor.Target{}, err
 	}
 	masker := &secret.Masker{}
 	masker.Add(configured.Secrets()...)
-	p := doctor.Patient{
+	p := doctor.Target{
 		Name: configured.Name, Platform: configured.Platform, Stages: configured.Stages, Masker: masker, Plugins: filepath.Join(root, ".plugins"),
-		Known: func(*config.Stage) ([]gate.Known, error) { return nil, nil },
-		Began: func(*config.Stage) bool { return false },
+		Known:   func(*config.Stage) ([]gate.Known, error) { return nil, nil },
+		Started: func(*config.Stage) bool { return false },
 	}
 	if _, err := os.Stat(filepath.Join(root, configured.Name, configured.Platform)); errors.Is(err, fs.ErrNotExist) {
 		return p, nil
@@ -72,12 +72,12 @@ func doctorTarget(ctx context.Context, o cluster.Options, root string) (doctor.P
 		return p, r.Cluster.MaskError(err)
 	}
 	p.Outputs = r.Outputs.Scope(&config.Stage{}).Outputs
-	p.Stands = slices.ContainsFunc(configured.Stages, func(s *config.Stage) bool { return s.EndsCluster && len(states[s].Resources) > 0 })
+	p.Exists = slices.ContainsFunc(configured.Stages, func(s *config.Stage) bool { return s.EndsCluster && len(states[s].Resources) > 0 })
 	p.Known = func(s *config.Stage) ([]gate.Known, error) {
 		marks, err := cluster.MachineIDs(dir.Stage(s.Name))
 		return cluster.Known(states[s], marks...), err
 	}
-	p.Began = func(s *config.Stage) bool {
+	p.Started = func(s *config.Stage) bool {
 		_, err := dir.Stage(s.Name).Record()
 		return err == nil
 	}
