@@ -24,7 +24,8 @@ func TestCheckMdListsEveryRuleAndNoOther(t *testing.T) {
 		listed[m[1]] = m[3]
 	}
 	if lines := begun.FindAll(text, -1); len(lines) != len(found) || len(lines) != len(listed) {
-		t.Errorf("%d lines, of which %d have a name, a sentence and a severity, for %d rules", len(lines), len(found), len(listed))
+		t.Errorf("%d lines, of which %d have a name, a sentence and a severity, for %d rules", len(lines),
+			len(found), len(listed))
 	}
 	for _, r := range check.Rules() {
 		want := "error"

@@ -15,6 +15,11 @@ import (
 	"github.com/ephemeral-castle/castle/templates"
 )
 
+var (
+	heading = regexp.MustCompile("^### `([a-z_]+)`$")
+	row     = regexp.MustCompile("^\\| `([a-z_]+)` \\| ([^|]+) \\| [^|]+ \\|$")
+)
+
 // section is what gates.md says of one type.
 type section struct {
 	arguments map[string]bool // and whether each is called required
@@ -28,7 +33,6 @@ func sections(t *testing.T) map[string]*section {
 	if err != nil {
 		t.Fatal(err)
 	}
-	heading, row := regexp.MustCompile("^### `([a-z_]+)`$"), regexp.MustCompile("^\\| `([a-z_]+)` \\| ([^|]+) \\| [^|]+ \\|$")
 	found := map[string]*section{}
 	var at *section
 	block, inBlock := "", false
@@ -91,17 +95,22 @@ func TestEveryExampleOfAGateIsValid(t *testing.T) {
 	for name, s := range sections(t) {
 		t.Run(name, func(t *testing.T) {
 			repository := t.TempDir()
-			write(t, repository, "clusters/green/proxmox/cluster.hcl", "stage \"example\" {\n  source = \"gitops/example\"\n}\n"+
-				"stage \"addresses\" {\n  source = \"networking/plain\"\n}\nstage \"volumes\" {\n  source = \"storage/plain\"\n}\n"+
-				"stage \"machines\" {\n  source = \"platform/plain\"\n}\n")
+			write(t, repository, "clusters/green/proxmox/cluster.hcl",
+				"stage \"example\" {\n  source = \"gitops/example\"\n}\n"+
+					"stage \"addresses\" {\n  source = \"networking/plain\"\n}\nstage \"volumes\" {\n"+
+					"  source = \"storage/plain\"\n}\n"+
+					"stage \"machines\" {\n  source = \"platform/plain\"\n}\n")
 			for _, stage := range []string{"platform", "networking", "storage"} {
-				write(t, repository, "stages/"+stage+"/plain/stage.hcl", "stage {\n  summary = \"Nothing\"\n}\n")
+				write(t, repository, "stages/"+stage+"/plain/stage.hcl",
+					"stage {\n  summary = \"Nothing\"\n}\n")
 			}
 			write(t, repository, "stages/platform/plain/outputs.tf",
 				"output \"kubeconfig\" {\n  value = \"\"\n}\noutput \"talosconfig\" {\n  value = \"\"\n}\n")
-			write(t, repository, "stages/gitops/example/stage.hcl", "stage {\n  summary = \"An example\"\n}\n"+strings.Join(s.examples, "\n"))
+			write(t, repository, "stages/gitops/example/stage.hcl",
+				"stage {\n  summary = \"An example\"\n}\n"+strings.Join(s.examples, "\n"))
 			_, diags := config.Load(config.Options{
-				Repository: repository, Cluster: "green", Gates: cluster.GateTypes(), Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
+				Repository: repository, Cluster: "green", Gates: cluster.GateTypes(),
+				Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
 				Library: stages.Library, Templates: templates.Files,
 			})
 			if diags.HasErrors() {

@@ -19,10 +19,19 @@ import (
 	"github.com/ephemeral-castle/castle/templates"
 )
 
+var (
+	outputRow = regexp.MustCompile("(?m)^\\| ([a-z]+) \\| `([a-z0-9_]+)` \\| ([^|]+) \\| ([^|]+) \\|$")
+	stageName = regexp.MustCompile("`([a-z-]+/[a-z-]+)`")
+	// A file of the example: its name, then its text.
+	exampleFile = regexp.MustCompile(
+		"(?s)\n`(stages/[a-z-]+/[a-z-]+/[a-z]+\\.(?:hcl|tf))`\n\n```hcl\n(.*?)```\n")
+)
+
 // implementations are the stages that take one another's place: what one of them
 // has for others, all have.
 func implementations() [][]string {
-	return [][]string{{"platform/proxmox-talos", "platform/talos-existing"}, {"secrets/infisical", "secrets/local", "secrets/vault"}}
+	return [][]string{{"platform/proxmox-talos", "platform/talos-existing"},
+		{"secrets/infisical", "secrets/local", "secrets/vault"}}
 }
 
 // reading is one reference in a stage.hcl to an output of another layer.
@@ -94,27 +103,28 @@ func TestTheContractSaysWhoReadsWhichOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := readings(t)
-	rows := regexp.MustCompile("(?m)^\\| ([a-z]+) \\| `([a-z0-9_]+)` \\| ([^|]+) \\| ([^|]+) \\|$").FindAllStringSubmatch(string(text), -1)
-	for _, row := range rows {
+	for _, row := range outputRow.FindAllStringSubmatch(string(text), -1) {
 		layer, output, typ, readers := row[1], row[2], strings.TrimSpace(row[3]), row[4]
 		name := layer + "." + output
 		var want, told []string
 		for _, r := range read[name] {
-			if want = append(want, r.stage); r.typ != "" && !strings.HasPrefix(r.typ, "object(") && !strings.HasPrefix(typ, r.typ) {
+			if want = append(want, r.stage); r.typ != "" && !strings.HasPrefix(r.typ, "object(") &&
+				!strings.HasPrefix(typ, r.typ) {
 				t.Errorf("%s is called %s, and %s takes %s", name, typ, r.stage, r.typ)
 			}
 			if strings.HasPrefix(r.typ, "object(") && !strings.HasPrefix(typ, "object") {
 				t.Errorf("%s is called %s, and %s takes an object", name, typ, r.stage)
 			}
 		}
-		for _, m := range regexp.MustCompile("`([a-z-]+/[a-z-]+)`").FindAllStringSubmatch(readers, -1) {
+		for _, m := range stageName.FindAllStringSubmatch(readers, -1) {
 			told = append(told, m[1])
 		}
 		slices.Sort(want)
 		if want = slices.Compact(want); !slices.Equal(want, told) {
 			t.Errorf("%s is read by %v, not %v", name, want, told)
 		}
-		if castles := name == "platform.kubeconfig" || name == "platform.talosconfig"; castles != strings.Contains(readers, "castle,") {
+		if castles := name == "platform.kubeconfig" ||
+			name == "platform.talosconfig"; castles != strings.Contains(readers, "castle,") {
 			t.Errorf("%s: castle reads it: %t", name, castles)
 		}
 		hasOutput(t, layer, output, strings.HasSuffix(typ, " alone"))
@@ -151,7 +161,8 @@ func hasOutput(t *testing.T, layer, output string, alone bool) {
 			break
 		}
 		for _, stage := range group {
-			if slices.ContainsFunc(group, func(s string) bool { return slices.Contains(owners, s) }) && !slices.Contains(owners, stage) {
+			if slices.ContainsFunc(group, func(s string) bool { return slices.Contains(owners, s) }) &&
+				!slices.Contains(owners, stage) {
 				t.Errorf("%s lacks the output %s, which others of its layer have", stage, output)
 			}
 		}
@@ -164,7 +175,7 @@ func TestTheStagesOfStagesMdLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	repository := t.TempDir()
-	files := regexp.MustCompile("(?s)\n`(stages/[a-z-]+/[a-z-]+/[a-z]+\\.(?:hcl|tf))`\n\n```hcl\n(.*?)```\n").FindAllStringSubmatch(string(text), -1)
+	files := exampleFile.FindAllStringSubmatch(string(text), -1)
 	for _, file := range files {
 		write(t, repository, file[1], file[2])
 	}
@@ -178,10 +189,12 @@ stage "directory" { source = "networking/directory" }
 stage "longhorn" { source = "storage/longhorn" }
 stage "local" { source = "secrets/local" }
 `)
-	write(t, repository, "clusters/green/hcloud/terraform.tfvars", "hcloud_image_id = \"1\"\nnodes = { cp-01 = { role = \"controlplane\" } }\n")
+	write(t, repository, "clusters/green/hcloud/terraform.tfvars",
+		"hcloud_image_id = \"1\"\nnodes = { cp-01 = { role = \"controlplane\" } }\n")
 	write(t, repository, "clusters/green/hcloud/secrets.tfvars", "hcloud_token = \"t\"\nlocal_secrets = {}\n")
 	cluster, diags := config.Load(config.Options{
-		Repository: repository, Cluster: "green", Gates: cluster.GateTypes(), Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
+		Repository: repository, Cluster: "green", Gates: cluster.GateTypes(),
+		Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
 		Library: stages.Library, Templates: templates.Files,
 	})
 	if diags.HasErrors() {

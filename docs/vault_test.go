@@ -11,6 +11,8 @@ import (
 	"github.com/ephemeral-castle/castle/stages"
 )
 
+var policyBlock = regexp.MustCompile(`(?ms)^path ".*?^}$`)
+
 func TestVaultMdShowsThePolicyOfTheStage(t *testing.T) {
 	policy, err := fs.ReadFile(stages.Library, "secrets/vault/vault-policy.hcl")
 	if err != nil {
@@ -20,7 +22,7 @@ func TestVaultMdShowsThePolicyOfTheStage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks := regexp.MustCompile(`(?ms)^path ".*?^}$`).FindAllString(string(policy), -1)
+	blocks := policyBlock.FindAllString(string(policy), -1)
 	if len(blocks) == 0 {
 		t.Fatal("the policy is empty")
 	}
@@ -34,7 +36,8 @@ func TestVaultMdShowsThePolicyOfTheStage(t *testing.T) {
 // TestVaultMdNamesWhatTheDoctorTells holds its table against the findings.
 func TestVaultMdNamesWhatTheDoctorTells(t *testing.T) {
 	names := map[string]map[string]bool{}
-	for path, form := range map[string]string{"vault.md": "`(vault\\.[a-z]+)`,", "../internal/doctor/vault.go": `"(vault\.[a-z]+)"`} {
+	for path, form := range map[string]string{"vault.md": "`(vault\\.[a-z]+)`,",
+		"../internal/doctor/vault.go": `"(vault\.[a-z]+)"`} {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -44,9 +47,9 @@ func TestVaultMdNamesWhatTheDoctorTells(t *testing.T) {
 			names[path][m[1]] = true
 		}
 	}
-	said, told := names["vault.md"], names["../internal/doctor/vault.go"]
-	if len(told) == 0 || !maps.Equal(said, told) {
-		t.Errorf("vault.md has %v, the doctor tells %v", said, told)
+	documented, coded := names["vault.md"], names["../internal/doctor/vault.go"]
+	if len(coded) == 0 || !maps.Equal(documented, coded) {
+		t.Errorf("vault.md has %v, the doctor has %v", documented, coded)
 	}
 }
 
@@ -62,7 +65,8 @@ func TestVaultMdLeadsToEveryPolicy(t *testing.T) {
 	}
 	for _, policy := range policies {
 		stage := strings.TrimSuffix(policy, "/vault-policy.hcl")
-		if !regexp.MustCompile("(?m)^\\| `" + stage + "` \\|.*\\(\\.\\./stages/" + policy + "\\) \\|$").Match(text) {
+		if !regexp.MustCompile("(?m)^\\| `" + stage + "` \\|.*\\(\\.\\./stages/" + policy +
+			"\\) \\|$").Match(text) {
 			t.Errorf("vault.md has no row for %s and its policy", stage)
 		}
 	}

@@ -17,6 +17,11 @@ import (
 	"github.com/ephemeral-castle/castle/templates"
 )
 
+var (
+	heading = regexp.MustCompile("^### `(.+)`$")
+	row     = regexp.MustCompile("^\\| `([a-z_]+\\.[a-z_]+)`( \\(\\d+ min\\))? \\| *([^|]*)")
+)
+
 // waits are a stage's gates and how long each may take: "workload.speaker" 10 min.
 type waits map[string]string
 
@@ -51,9 +56,11 @@ nodes   = { cp-01 = { role = "controlplane", address = "192.168.1.241" } }
 func gates(t *testing.T) map[string]waits {
 	t.Helper()
 	found := map[string]waits{}
-	for name, repository := range map[string]string{"blue": "..", "mini": "..", "handover": "..", "tazlab": "..", "iron": metal(t)} {
+	for name, repository := range map[string]string{"blue": "..", "mini": "..", "handover": "..",
+		"tazlab": "..", "iron": metal(t)} {
 		loaded, diags := config.Load(config.Options{
-			Repository: repository, Cluster: name, Gates: cluster.GateTypes(), Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
+			Repository: repository, Cluster: name, Gates: cluster.GateTypes(),
+			Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
 			Library: stages.Library, Templates: templates.Files,
 		})
 		if diags.HasErrors() {
@@ -82,8 +89,6 @@ func explained(t *testing.T) map[string]waits {
 	if err != nil {
 		t.Fatal(err)
 	}
-	heading := regexp.MustCompile("^### `(.+)`$")
-	row := regexp.MustCompile("^\\| `([a-z_]+\\.[a-z_]+)`( \\(\\d+ min\\))? \\| *([^|]*)")
 	found, stage := map[string]waits{}, ""
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSuffix(line, "\n")
@@ -104,7 +109,8 @@ func TestEveryStageThatMakesSomethingInTheClusterHasAGate(t *testing.T) {
 	gateless := []string{
 		"engine/bootstrap-secrets",  // a Secret is there as soon as the API says so
 		"engine/infisical-identity", // likewise
-		"platform/infisical-access", // a secret is there as soon as Infisical says so, and nothing stands on it
+		// a secret is there as soon as Infisical says so, and nothing stands on it
+		"platform/infisical-access",
 	}
 	for _, stage := range all(t) {
 		names, used := have[stage]
@@ -125,7 +131,8 @@ func TestTheReadmeExplainsEveryGateAndNoOther(t *testing.T) {
 			if says, ok := told[stage][name]; !ok {
 				t.Errorf("README does not say why %s has %s", stage, name)
 			} else if says != timeout {
-				t.Errorf("README: %s of %s waits%s, not%s", name, stage, cmp.Or(timeout, " ten minutes"), cmp.Or(says, " ten minutes"))
+				t.Errorf("README: %s of %s waits%s, not%s", name, stage, cmp.Or(timeout, " ten minutes"),
+					cmp.Or(says, " ten minutes"))
 			}
 		}
 	}
@@ -146,12 +153,14 @@ func TestTheReadmeSpeaksOfTheVersionsThatTheStagesPin(t *testing.T) {
 	pinned := 0
 	for _, stage := range all(t) {
 		for name, v := range module(t, stage).Variables {
-			if !strings.HasSuffix(name, "_chart_version") && !(name == "talos_version" && strings.HasPrefix(stage, "platform/")) {
+			if !strings.HasSuffix(name, "_chart_version") &&
+				!(name == "talos_version" && strings.HasPrefix(stage, "platform/")) {
 				continue
 			}
 			pinned++
 			if row := fmt.Sprintf("| `%s` | %v | ", stage, v.Default); !strings.Contains(string(text), row) {
-				t.Errorf("README: no facts of %s %v: read again whether its gates are right, and say so there", stage, v.Default)
+				t.Errorf("README: no facts of %s %v: read again whether its gates "+
+					"are right, and say so there", stage, v.Default)
 			}
 		}
 	}

@@ -12,6 +12,12 @@ import (
 	"github.com/ephemeral-castle/castle/stages"
 )
 
+var (
+	secret = regexp.MustCompile(`(token|password|passwords|private_key|private_key_pem|client_secret|` +
+		`secret_access_key|machine_secrets|client_configuration|kubeconfig|talosconfig)$`)
+	precondition = regexp.MustCompile(`(?s)\n\n  #[^\n]*\n.*?\n  }\n`)
+)
+
 // all lists the library's stages: "networking/metallb".
 func all(t *testing.T) []string {
 	t.Helper()
@@ -74,7 +80,6 @@ func TestEveryVariableAndOutputSaysWhatItIs(t *testing.T) {
 }
 
 func TestWhatIsSecretIsMarkedSensitive(t *testing.T) {
-	secret := regexp.MustCompile(`(token|password|passwords|private_key|private_key_pem|client_secret|secret_access_key|machine_secrets|client_configuration|kubeconfig|talosconfig)$`)
 	for _, stage := range all(t) {
 		m := module(t, stage)
 		for _, o := range m.Outputs {
@@ -96,7 +101,8 @@ func TestEveryProviderIsPinned(t *testing.T) {
 			if name == "terraform" { // part of Terraform itself
 				continue
 			}
-			if p.Source == "" || len(p.VersionConstraints) != 1 || !strings.HasPrefix(p.VersionConstraints[0], "~> ") {
+			if p.Source == "" || len(p.VersionConstraints) != 1 ||
+				!strings.HasPrefix(p.VersionConstraints[0], "~> ") {
 				t.Errorf("%s: provider %s: %+v", stage, name, p)
 			}
 		}
@@ -128,7 +134,8 @@ func TestAChangedLocalChartIsAChange(t *testing.T) {
 		}
 		for _, want := range []string{
 			`version = yamldecode(file("${path.module}/chart/Chart.yaml")).version`,
-			`chartDigest = sha256(join("", [for f in fileset("${path.module}/chart", "**") : "${f} ${filesha256("${path.module}/chart/${f}")}"]))`,
+			`chartDigest = sha256(join("", [for f in fileset("${path.module}/chart", "**") : "${f} ` +
+				`${filesha256("${path.module}/chart/${f}")}"]))`,
 		} {
 			if !strings.Contains(strings.Join(strings.Fields(string(text)), " "), want) {
 				t.Errorf("%s lacks %s", main, want)
@@ -145,7 +152,8 @@ func TestThePlacesForTheSecretsSayTheSame(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return regexp.MustCompile(`(?s)\n\n  #[^\n]*\n.*?\n  }\n`).ReplaceAllString(string(text), "\n") // the precondition
+		// the precondition
+		return precondition.ReplaceAllString(string(text), "\n")
 	}
 	if infisical, local := outputs("secrets/infisical"), outputs("secrets/local"); infisical != local {
 		t.Errorf("secrets/infisical:\n%s\nsecrets/local:\n%s", infisical, local)

@@ -28,9 +28,9 @@ machine_secrets = {
 }
 `
 
-// judged lets real Terraform judge variables alone: without resources it needs
+// evaluated lets real Terraform judge variables alone: without resources it needs
 // no provider. It returns what Terraform says, in one line.
-func judged(t *testing.T, files []string, values ...string) (string, error) {
+func evaluated(t *testing.T, files []string, values ...string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
 	for _, file := range files {
@@ -44,14 +44,17 @@ func judged(t *testing.T, files []string, values ...string) (string, error) {
 	}
 	// Files are read in the order of their names; the last value counts.
 	for i, v := range values {
-		if err := os.WriteFile(filepath.Join(dir, string(rune('a'+i))+".auto.tfvars"), []byte(v), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, string(rune('a'+i))+".auto.tfvars"), []byte(v),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, args := range [][]string{{"init", "-input=false", "-no-color"}, {"plan", "-input=false", "-no-color", "-compact-warnings"}} {
+	for _, args := range [][]string{{"init", "-input=false", "-no-color"},
+		{"plan", "-input=false", "-no-color", "-compact-warnings"}} {
 		cmd := exec.CommandContext(t.Context(), "terraform", args...)
 		cmd.Dir = dir
-		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TF_CLI_CONFIG_FILE=" + os.DevNull, "CHECKPOINT_DISABLE=1"}
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TF_CLI_CONFIG_FILE=" + os.DevNull,
+			"CHECKPOINT_DISABLE=1"}
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			return strings.Join(strings.Fields(string(out)), " "), err
@@ -75,7 +78,7 @@ func TestThePlatformRefusesMachinesThatCannotBeACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"blue", "mini"} {
-		if out, err := judged(t, files, clusterFolder(t, name), secrets); err != nil {
+		if out, err := evaluated(t, files, clusterFolder(t, name), secrets); err != nil {
 			t.Errorf("%s is refused: %s", name, out)
 		}
 	}
@@ -84,19 +87,25 @@ func TestThePlatformRefusesMachinesThatCannotBeACluster(t *testing.T) {
 		{`vip = "192.168.1.1"`, "vip must not be the gateway's address"},
 		{`vip = "10.0.0.1"`, "vip lies outside of the gateway's network"},
 		{`network = { gateway = "192.168.2.1" }`, "A node's address lies outside of the gateway's network"},
-		{`nodes = { a = { role = "controlplane", vm_id = 421, address = "192.168.1.211" }, b = { role = "controlplane", vm_id = 422, address = "192.168.1.212" } }`,
+		{`nodes = { a = { role = "controlplane", vm_id = 421, address = "192.168.1.211" }, b = { role = ` +
+			`"controlplane", vm_id = 422, address = "192.168.1.212" } }`,
 			"The number of control planes must be odd"},
-		{`nodes = { a = { role = "controlplane", vm_id = 421, address = "192.168.1.211" }, b = { role = "worker", vm_id = 421, address = "192.168.1.212" } }`,
+		{`nodes = { a = { role = "controlplane", vm_id = 421, address = "192.168.1.211" }, b = { role = ` +
+			`"worker", vm_id = 421, address = "192.168.1.212" } }`,
 			"Two nodes have the same vm_id"},
-		{`nodes = { a = { role = "controlplane", vm_id = 421, address = "192.168.1.211" }, b = { role = "worker", vm_id = 422, address = "192.168.1.211" } }`,
+		{`nodes = { a = { role = "controlplane", vm_id = 421, address = "192.168.1.211" }, b = { role = ` +
+			`"worker", vm_id = 422, address = "192.168.1.211" } }`,
 			"Two nodes have the same address"},
-		{`nodes = { a = { role = "controlplane", vm_id = 500, address = "192.168.1.211" } }`, "A node's vm_id lies outside of vm_id_range"},
-		{`nodes = { a = { role = "master", vm_id = 421, address = "192.168.1.211" } }`, "A node's role is controlplane or worker"},
+		{`nodes = { a = { role = "controlplane", vm_id = 500, address = "192.168.1.211" } }`,
+			"A node's vm_id lies outside of vm_id_range"},
+		{`nodes = { a = { role = "master", vm_id = 421, address = "192.168.1.211" } }`,
+			"A node's role is controlplane or worker"},
 		{`serviceaccount_issuer = "k8s.example.org"`, "serviceaccount_issuer is a https:// address"},
-		{`apiserver_extra_args = { service-account-issuer = "https://k8s.example.org" }`, "The issuer belongs into serviceaccount_issuer"},
+		{`apiserver_extra_args = { service-account-issuer = "https://k8s.example.org" }`,
+			"The issuer belongs into serviceaccount_issuer"},
 		{"proxmox_insecure = true\nproxmox_ca_file = \"/ca.pem\"", "contradict each other"},
 	} {
-		out, err := judged(t, files, clusterFolder(t, "blue"), secrets, c.value)
+		out, err := evaluated(t, files, clusterFolder(t, "blue"), secrets, c.value)
 		if err == nil || !strings.Contains(out, c.want) {
 			t.Errorf("%s: want %q, got %q", c.value, c.want, out)
 		}
@@ -132,7 +141,7 @@ address_pool_nodes     = { cp-01 = "192.168.1.211" }
 		{`["192.168.1.240"]`, "An entry of metallb_addresses is a CIDR or a range"},
 		{`[]`, "metallb_addresses must not be empty"},
 	} {
-		out, err := judged(t, files, wired, "metallb_addresses = "+c.addresses)
+		out, err := evaluated(t, files, wired, "metallb_addresses = "+c.addresses)
 		if (err == nil) != (c.want == "") || !strings.Contains(out, c.want) {
 			t.Errorf("%s: want %q, got %q", c.addresses, c.want, out)
 		}

@@ -144,10 +144,8 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	case "hold-deletions":
 		d.proxmox.Fail(emulator.Fault{Method: "DELETE", Path: "nodes/*/storage/*/content/*/*", Hold: d.held})
 	case "watched":
-		for deadline := time.Now().Add(time.Minute); !d.watched(); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				ts.Fatalf("nobody asked for running tasks")
-			}
+		if !eventually(time.Minute, 10*time.Millisecond, d.watched) {
+			ts.Fatalf("nobody asked for running tasks")
 		}
 	case "wait":
 		d.await(ts, http.StatusOK, number())
@@ -223,10 +221,8 @@ const timedOut = 596
 
 // await waits until this many VMs were asked for and got this status.
 func (d *datacenter) await(ts *testscript.TestScript, status, n int) {
-	for deadline := time.Now().Add(time.Minute); d.creations(status) < n; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			ts.Fatalf("only %d VMs were asked for with status %d", d.creations(status), status)
-		}
+	if !eventually(time.Minute, 10*time.Millisecond, func() bool { return d.creations(status) >= n }) {
+		ts.Fatalf("only %d VMs were asked for with status %d", d.creations(status), status)
 	}
 }
 

@@ -104,7 +104,7 @@ func fakeTerraform() {
 		f.adopt(args)
 	default:
 		if args[0] == "state" && args[1] == "rm" {
-			f.forget(args[2:])
+			f.untrack(args[2:])
 			break
 		}
 		fmt.Printf("ran terraform %s for %s\n", strings.Join(args, " "), f.stage)
@@ -316,7 +316,7 @@ func (f *fake) adopt(args []string) {
 	writeJSON(statePath(), s)
 }
 
-func (f *fake) forget(addresses []string) {
+func (f *fake) untrack(addresses []string) {
 	s := f.state()
 	s.Serial++
 	s.Resources = slices.DeleteFunc(s.Resources, func(r map[string]any) bool {
@@ -411,10 +411,12 @@ func (s fakeState) content() string {
 	return string(data)
 }
 
+var backendPath = regexp.MustCompile(`path = "(.*)"`)
+
 func statePath() string {
 	data, err := os.ReadFile("castle_override.tf")
 	check(err)
-	return string(regexp.MustCompile(`path = "(.*)"`).FindSubmatch(data)[1])
+	return string(backendPath.FindSubmatch(data)[1])
 }
 
 func inHome(name string) string { return filepath.Join(os.Getenv("HOME"), name) }

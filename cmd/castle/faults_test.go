@@ -70,7 +70,7 @@ func faulted(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%s, from %s to %s: %s; its answers:%s", args[0], begins.Format(time.StampMilli),
 			ends.Format(time.StampMilli), what, story)
 	}
-	words, said := regexp.MustCompile(args[3]), false
+	words, matched := regexp.MustCompile(args[3]), false
 	seen := false // whether the gate had been open before
 	for i, a := range answers {
 		until := ends.Add(soon)
@@ -84,12 +84,12 @@ func faulted(ts *testscript.TestScript, neg bool, args []string) {
 			fail("the gate opened meanwhile")
 		case a.Kind == event.GateClosed && until.After(begins) &&
 			(a.Time.Before(ends) || momentary(begins, ends)):
-			said = said || words.MatchString(a.Text)
+			matched = matched || words.MatchString(a.Text)
 		}
 	}
 	// Who asks for the first time after a fault that was over at once sees nothing of it.
-	if !said && (seen || !momentary(begins, ends)) {
-		fail("the gate never said " + args[3])
+	if !matched && (seen || !momentary(begins, ends)) {
+		fail("no answer of the gate matches " + args[3])
 	}
 	next := slices.IndexFunc(answers, func(a event.Event) bool {
 		return !a.Time.Before(ends) && (len(args) == 4 && a.Kind == event.GateOpen || len(args) == 5 &&

@@ -118,13 +118,11 @@ func says(ts *testscript.TestScript, neg bool, args []string) {
 	b := named(ts, args[0])
 	want, err := regexp.Compile("(?m)" + args[1])
 	ts.Check(err)
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		if want.MatchString(b.stderr.String()) || want.MatchString(b.stdout.String()) {
-			return
-		}
-		if time.Now().After(end) {
-			ts.Fatalf("%s never said %s:\n%s%s", args[0], args[1], b.stderr.String(), b.stdout.String())
-		}
+	printed := func() bool {
+		return want.MatchString(b.stderr.String()) || want.MatchString(b.stdout.String())
+	}
+	if !eventually(patience, 10*time.Millisecond, printed) {
+		ts.Fatalf("%s never printed %s:\n%s%s", args[0], args[1], b.stderr.String(), b.stdout.String())
 	}
 }
 

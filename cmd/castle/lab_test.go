@@ -158,12 +158,15 @@ func vms(ts *testscript.TestScript, neg bool, args []string) {
 				"/status/stop")
 			ts.Check(err)
 		}
-		for slices.ContainsFunc(found, func(line string) bool {
-			return strings.HasSuffix(line, " running\n")
-		}) {
-			time.Sleep(20 * time.Millisecond)
-			found, err = listVMs(context.Background())
+		off := func() bool {
+			found, err := listVMs(context.Background())
 			ts.Check(err)
+			return !slices.ContainsFunc(found, func(line string) bool {
+				return strings.HasSuffix(line, " running\n")
+			})
+		}
+		if !eventually(2*time.Minute, 20*time.Millisecond, off) {
+			ts.Fatalf("VMs are still running")
 		}
 		return
 	}
@@ -171,13 +174,13 @@ func vms(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	ctx, stop := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer stop()
-	for {
+	there := func() bool {
 		found, err := listVMs(ctx)
 		ts.Check(err)
-		if len(found) >= want {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
+		return len(found) >= want
+	}
+	if !eventually(2*time.Minute, 20*time.Millisecond, there) {
+		ts.Fatalf("there are not %d VMs", want)
 	}
 }
 
@@ -186,18 +189,18 @@ func listVMs(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var said struct {
+	var response struct {
 		Data []struct {
 			VMID   int
 			Name   string
 			Status string
 		}
 	}
-	if err := json.Unmarshal(body, &said); err != nil {
+	if err := json.Unmarshal(body, &response); err != nil {
 		return nil, err
 	}
 	var lines []string
-	for _, vm := range said.Data {
+	for _, vm := range response.Data {
 		lines = append(lines, fmt.Sprintf("%d %s %s\n", vm.VMID, vm.Name, vm.Status))
 	}
 	return lines, nil

@@ -141,14 +141,14 @@ func (v *realVault) ask(method, path, token string, body []byte, answer any) (re
 		return "", err
 	}
 	defer response.Body.Close() //nolint:errcheck // it was only read
-	said, err := io.ReadAll(response.Body)
+	content, err := io.ReadAll(response.Body)
 	if err != nil {
 		return "", err
 	}
 	if response.StatusCode >= http.StatusBadRequest {
-		return cmp.Or(strings.TrimSpace(string(said)), response.Status), nil
+		return cmp.Or(strings.TrimSpace(string(content)), response.Status), nil
 	}
-	return "", json.Unmarshal(said, answer)
+	return "", json.Unmarshal(content, answer)
 }
 
 // show prints all that is configured in the Vault, in an order of its own: mounts,

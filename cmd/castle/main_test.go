@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -76,6 +77,21 @@ func run(t *testing.T, dir string, setup func(*testscript.Env) error,
 		},
 		Cmds: commands,
 	})
+}
+
+// eventually checks a condition at an interval until it holds, and reports
+// whether it did within the limit.
+func eventually(limit, interval time.Duration, holds func() bool) bool {
+	end, tick := time.After(limit), time.NewTicker(interval)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-end:
+			return holds()
+		case <-tick.C:
+		}
+	}
+	return true
 }
 
 // exits runs a program and asserts its exit code: exits 2 castle create blue.

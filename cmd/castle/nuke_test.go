@@ -72,7 +72,7 @@ func newFleet(env *testscript.Env) *fleet {
 }
 
 // stopped puts another machine of the same name in the place of one that was
-// stopped, or beside it, or keeps its task from ending, if the script said so.
+// stopped, or beside it, or keeps its task from ending, if the script asked for it.
 func (f *fleet) stopped(was emulator.VM) {
 	f.mu.Lock()
 	swap, beside, held := f.swaps[was.ID], f.spawns[was.ID], f.holds

@@ -67,43 +67,43 @@ func answerOf(res *http.Response, err error) ([]byte, error) {
 }
 
 // proxmox asks Proxmox below its node's path; the answer is what is in data.
-func (k *soak) proxmox(method, path string, body any) json.RawMessage {
-	k.t.Helper()
+func (l *soakLab) proxmox(method, path string, body any) json.RawMessage {
+	l.t.Helper()
 	address := strings.TrimSuffix(os.Getenv("PROXMOX_VE_ENDPOINT"), "/") + "/api2/json/nodes/proxmox/" + path
 	answer, err := call(method, address, "PVEAPIToken="+os.Getenv("PROXMOX_VE_API_TOKEN"), body)
-	k.check(err)
-	var said struct{ Data json.RawMessage }
-	k.check(json.Unmarshal(answer, &said))
-	return said.Data
+	must(l.t, err)
+	var response struct{ Data json.RawMessage }
+	must(l.t, json.Unmarshal(answer, &response))
+	return response.Data
 }
 
 // rows is an answer that is a list.
-func (k *soak) rows(path string) (rows []map[string]any) {
-	k.check(json.Unmarshal(k.proxmox("GET", path, nil), &rows))
+func (l *soakLab) rows(path string) (rows []map[string]any) {
+	must(l.t, json.Unmarshal(l.proxmox("GET", path, nil), &rows))
 	return rows
 }
 
 // infisical asks Infisical for secrets.
-func (k *soak) infisical(method, folder, key string, body any) []byte {
-	k.t.Helper()
+func (l *soakLab) infisical(method, folder, key string, body any) []byte {
+	l.t.Helper()
 	host := os.Getenv("INFISICAL_HOST")
 	answer, err := call("POST", host+"/api/v1/auth/universal-auth/login", "", map[string]string{
 		"clientId":     os.Getenv("INFISICAL_UNIVERSAL_AUTH_CLIENT_ID"),
 		"clientSecret": os.Getenv("INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET"),
 	})
-	k.check(err)
+	must(l.t, err)
 	var login struct{ AccessToken string }
-	k.check(json.Unmarshal(answer, &login))
+	must(l.t, json.Unmarshal(answer, &login))
 	q := url.Values{"workspaceId": {soakProject}, "environment": {"prod"}, "secretPath": {folder}}
 	answer, err = call(method, host+"/api/v3/secrets/raw"+key+"?"+q.Encode(),
 		"Bearer "+login.AccessToken, body)
-	k.check(err)
+	must(l.t, err)
 	return answer
 }
 
 // cluster asks the cluster's API; an error if there is no cluster.
-func (k *soak) cluster(method, path string, body any) ([]byte, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(k.state, "kubeconfig"))
+func (l *soakLab) cluster(method, path string, body any) ([]byte, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(l.state, "kubeconfig"))
 	if err != nil {
 		return nil, err
 	}

@@ -25,11 +25,11 @@ import (
 func (k *soak) kill(a *attempt, m moment) {
 	death := "alone"
 	if k.rand.IntN(2) == 0 {
-		k.check(a.cmd.Process.Kill())
+		must(k.t, a.cmd.Process.Kill())
 		<-a.ended
 	} else {
 		death = "power cut"
-		k.check(a.cmd.Process.Signal(syscall.SIGSTOP))
+		must(k.t, a.cmd.Process.Signal(syscall.SIGSTOP))
 		var frozen []carrier
 		for {
 			more := slices.DeleteFunc(carriers(), func(c carrier) bool {
@@ -43,19 +43,19 @@ func (k *soak) kill(a *attempt, m moment) {
 			}
 			frozen = append(frozen, more...)
 		}
-		k.check(a.cmd.Process.Kill())
+		must(k.t, a.cmd.Process.Kill())
 		for _, c := range frozen {
 			syscall.Kill(c.pid, syscall.SIGKILL) //nolint:errcheck // likewise
 		}
 		<-a.ended
-		for len(carriers()) > 0 {
-			time.Sleep(time.Millisecond)
+		if !eventually(soakPatience, time.Millisecond, func() bool { return len(carriers()) == 0 }) {
+			k.fail(a, "the killed processes do not end: %v", carriers())
 		}
-		if damage := k.damage(frozen); damage != "" {
+		if damage := k.harm.damage(frozen); damage != "" {
 			death += ": " + damage
 		}
 	}
-	events := k.journal("")
+	events := k.files.journal("")
 	seam := "before the journal"
 	if n := len(events); n > 0 && !events[n-1].Time.Before(a.began) {
 		last := events[n-1]
@@ -78,24 +78,24 @@ func (k *soak) fill(command string) {
 	}
 	filler := filepath.Join(k.disk, "filler")
 	f, err := os.Create(filler)
-	k.check(err)
+	must(k.t, err)
 	for block := make([]byte, 4096); err == nil; {
 		_, err = f.Write(block)
 	}
 	if !errors.Is(err, syscall.ENOSPC) {
 		k.fail(a, "fill the disk: %v", err)
 	}
-	k.check(f.Close())
+	must(k.t, f.Close())
 	after := time.Since(a.began)
 	select {
 	case <-a.ended:
 	case <-time.After(soakPatience):
 		k.fail(a, "castle %s does not end on a full disk", command)
 	}
-	k.check(os.Remove(filler))
-	said, err := os.ReadFile(a.said)
-	k.check(err)
-	if a.err != nil && !bytes.Contains(said, []byte(syscall.ENOSPC.Error())) {
+	must(k.t, os.Remove(filler))
+	output, err := os.ReadFile(a.output)
+	must(k.t, err)
+	if a.err != nil && !bytes.Contains(output, []byte(syscall.ENOSPC.Error())) {
 		k.fail(a, "castle %s does not say that the disk is full", command)
 	}
 	k.t.Logf("the disk is full after %s (%s): %v", after.Round(time.Millisecond), m.name, a.err)
@@ -150,7 +150,7 @@ func carriers() (found []carrier) {
 
 // damage does to files what a lost write leaves, and only to those that were
 // being written when the power went, or that nobody had told the disk to keep.
-func (k *soak) damage(frozen []carrier) string {
+func (h *soakHarm) damage(frozen []carrier) string {
 	type harm struct {
 		name string
 		do   func()
@@ -159,7 +159,7 @@ func (k *soak) damage(frozen []carrier) string {
 	add := func(name string, do func()) { possible = append(possible, harm{name, do}) }
 	cut := func(path string) {
 		if info, err := os.Stat(path); err == nil && info.Size() > 0 {
-			k.check(os.Truncate(path, k.rand.Int64N(info.Size()+1)))
+			must(h.t, os.Truncate(path, h.rand.Int64N(info.Size()+1)))
 		}
 	}
 	for _, c := range frozen {
@@ -167,40 +167,40 @@ func (k *soak) damage(frozen []carrier) string {
 		if len(words) < 2 || filepath.Base(words[0]) != "terraform" {
 			continue
 		}
-		dir := filepath.Join(k.state, "stages", c.stage)
+		dir := filepath.Join(h.files.state, "stages", c.stage)
 		switch words[1] {
 		case "apply", "import":
 			add("torn state of "+c.stage, func() { cut(filepath.Join(dir, "terraform.tfstate")) })
 			add("empty state of "+c.stage, func() {
-				k.check(os.WriteFile(filepath.Join(dir, "terraform.tfstate"), nil, 0o600))
+				must(h.t, os.WriteFile(filepath.Join(dir, "terraform.tfstate"), nil, 0o600))
 			})
 			if path := filepath.Join(dir, "intent.jsonl"); younger(path, 100*time.Millisecond) {
-				add("torn intent of "+c.stage, func() { k.tear(path) })
+				add("torn intent of "+c.stage, func() { h.tear(path) })
 			}
 		case "plan":
 			add("half a plan of "+c.stage, func() {
 				plans, err := filepath.Glob(filepath.Join(dir, "work", "*.tfplan"))
-				k.check(err)
+				must(h.t, err)
 				for _, plan := range plans {
-					k.check(os.WriteFile(plan, []byte("PK\x03\x04half a plan"), 0o600))
+					must(h.t, os.WriteFile(plan, []byte("PK\x03\x04half a plan"), 0o600))
 				}
 			})
 		}
 	}
-	if events := k.journal(""); len(events) > 0 {
-		path := filepath.Join(k.newestRun(), "journal.jsonl")
+	if events := h.files.journal(""); len(events) > 0 {
+		path := filepath.Join(h.files.newestRun(), "journal.jsonl")
 		if last := events[len(events)-1].Kind; slices.Contains(
 			[]event.Kind{event.ResourceStarted, event.Resource, event.GateClosed, event.GateOpen,
 				event.Notice}, last) ||
 			younger(path, 50*time.Millisecond) {
-			add("torn journal", func() { k.tear(path) })
+			add("torn journal", func() { h.tear(path) })
 		}
 	}
-	add("unsynced files emptied", k.lose)
-	if k.rand.IntN(3) == 0 || len(possible) == 0 {
+	add("unsynced files emptied", h.lose)
+	if h.rand.IntN(3) == 0 || len(possible) == 0 {
 		return ""
 	}
-	harmed := possible[k.rand.IntN(len(possible))]
+	harmed := possible[h.rand.IntN(len(possible))]
 	harmed.do()
 	return harmed.name
 }
@@ -211,14 +211,14 @@ func younger(path string, age time.Duration) bool {
 }
 
 // tear cuts the last line of a file short.
-func (k *soak) tear(path string) {
+func (h *soakHarm) tear(path string) {
 	content, err := os.ReadFile(path)
-	k.check(err)
+	must(h.t, err)
 	if len(content) == 0 {
 		return
 	}
 	begin := bytes.LastIndexByte(content[:len(content)-1], '\n') + 1
-	k.check(os.Truncate(path, int64(begin)+k.rand.Int64N(int64(len(content)-begin))))
+	must(h.t, os.Truncate(path, int64(begin)+h.rand.Int64N(int64(len(content)-begin))))
 }
 
 // synced are the files in a work directory that castle does tell the disk to keep.
@@ -226,14 +226,14 @@ var synced = []string{".castle-files.json", "castle_override.tf", "castle.auto.t
 
 // lose empties files that were written a moment ago and not synced: what a stage's
 // work directory consists of.
-func (k *soak) lose() {
-	roots, err := filepath.Glob(filepath.Join(k.state, "stages", "*", "work"))
-	k.check(err)
+func (h *soakHarm) lose() {
+	roots, err := filepath.Glob(filepath.Join(h.files.state, "stages", "*", "work"))
+	must(h.t, err)
 	for _, root := range roots {
-		k.check(filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		must(h.t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			unsynced := err == nil && d.Type().IsRegular() && !slices.Contains(synced, d.Name()) &&
 				younger(path, 5*time.Second)
-			if unsynced && k.rand.IntN(2) == 0 {
+			if unsynced && h.rand.IntN(2) == 0 {
 				err = os.Truncate(path, 0)
 			}
 			return err

@@ -43,19 +43,19 @@ var seams = map[string][]string{
 // moment draws one: any moment of the time that the command has still to go, or a seam.
 func (k *soak) moment(command string, rest time.Duration) moment {
 	if k.rand.IntN(2) == 0 {
-		after := k.upTo(rest)
+		after := upTo(k.rand, rest)
 		return moment{"after " + after.Round(time.Millisecond).String(), func(a *attempt) bool {
 			return time.Since(a.began) >= after
 		}}
 	}
 	name := seams[command][k.rand.IntN(len(seams[command]))]
-	passed := k.lines(name)
+	passed := k.files.lines(name)
 	if strings.Contains(name, "/") || name == "kubeconfig" || name == "lock" {
-		passed = k.changes(name)
+		passed = k.files.changes(name)
 	}
 	nth, pause := 1+k.rand.IntN(3), time.Duration(0)
 	if k.rand.IntN(2) == 0 {
-		pause = k.upTo(100 * time.Millisecond)
+		pause = upTo(k.rand, 100*time.Millisecond)
 	}
 	var since time.Time
 	return moment{fmt.Sprintf("%s, time %d, +%s", name, nth, pause.Round(time.Millisecond)),
@@ -69,25 +69,25 @@ func (k *soak) moment(command string, rest time.Duration) moment {
 
 // await reports whether the moment came before castle had ended.
 func (k *soak) await(a *attempt, m moment) bool {
-	for deadline := time.Now().Add(soakPatience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	came := false
+	eventually(soakPatience, time.Millisecond, func() bool {
 		select {
 		case <-a.ended:
-			return false
-		default:
-		}
-		if m.reached(a) {
 			return true
+		default:
+			came = m.reached(a)
+			return came
 		}
-	}
-	return false // complete says that it hangs
+	})
+	return came // complete reports a castle that hangs
 }
 
 // lines counts the lines of a kind, and of a step, in the next run's journal.
-func (k *soak) lines(kind string) func() int {
-	before := k.newestRun()
+func (f *soakFiles) lines(kind string) func() int {
+	before := f.newestRun()
 	return func() int {
 		count := 0
-		for _, e := range k.journal(before) {
+		for _, e := range f.journal(before) {
 			if words := string(e.Kind) + " " + e.Step; words == kind || string(e.Kind) == kind {
 				count++
 			}
@@ -97,8 +97,8 @@ func (k *soak) lines(kind string) func() int {
 }
 
 // journal is what the newest run has written, unless that is the one before.
-func (k *soak) journal(before string) (events []event.Event) {
-	run := k.newestRun()
+func (f *soakFiles) journal(before string) (events []event.Event) {
+	run := f.newestRun()
 	if run == before {
 		return nil
 	}
@@ -116,11 +116,11 @@ func (k *soak) journal(before string) (events []event.Event) {
 }
 
 // changes counts how often one of these files has come, changed or gone.
-func (k *soak) changes(pattern string) func() int {
+func (f *soakFiles) changes(pattern string) func() int {
 	look := func() map[string]time.Time {
 		there := map[string]time.Time{}
-		paths, err := filepath.Glob(filepath.Join(k.state, pattern))
-		k.check(err)
+		paths, err := filepath.Glob(filepath.Join(f.state, pattern))
+		must(f.t, err)
 		for _, path := range paths {
 			if info, err := os.Lstat(path); err == nil {
 				there[path] = info.ModTime()

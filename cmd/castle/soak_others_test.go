@@ -25,50 +25,52 @@ var (
 )
 
 // settle lets somebody else move in, and returns what is theirs.
-func (k *soak) settle() map[string]string {
+func (l *soakLab) settle() map[string]string {
 	for _, id := range soakMachines {
-		k.proxmox("POST", "qemu", map[string]any{"vmid": id, "name": "prod-database", "memory": 2048,
+		l.proxmox("POST", "qemu", map[string]any{"vmid": id, "name": "prod-database", "memory": 2048,
 			"scsi0": "local-lvm:8", "net0": "virtio,bridge=vmbr0"})
-		k.idle()
-		k.proxmox("POST", "qemu/"+id+"/status/start", nil)
+		l.idle()
+		l.proxmox("POST", "qemu/"+id+"/status/start", nil)
 	}
-	k.proxmox("POST", "storage/local/download-url",
+	l.proxmox("POST", "storage/local/download-url",
 		map[string]any{"content": "import", "filename": "prod-database.qcow2",
 			"url": "https://example.com/prod-database.qcow2"})
-	k.idle()
+	l.idle()
 	for _, folder := range soakFolders {
-		k.infisical("GET", folder, "", nil) // nothing can be put into a folder that nobody has asked for
-		k.infisical("POST", folder, "/"+soakForeign, map[string]any{
+		l.infisical("GET", folder, "", nil) // nothing can be put into a folder that nobody has asked for
+		l.infisical("POST", folder, "/"+soakForeign, map[string]any{
 			"workspaceId": soakProject, "environment": "prod", "secretPath": folder,
 			"secretValue": "postgres://prod", "type": "shared",
 		})
 	}
-	return k.theirs()
+	return l.theirs()
 }
 
 // idle waits until Proxmox has nothing to do.
-func (k *soak) idle() {
-	for len(k.rows("tasks?source=active")) > 0 {
-		time.Sleep(10 * time.Millisecond)
+func (l *soakLab) idle() {
+	l.t.Helper()
+	idle := func() bool { return len(l.rows("tasks?source=active")) == 0 }
+	if !eventually(soakPatience, 10*time.Millisecond, idle) {
+		l.t.Fatal("Proxmox tasks do not end")
 	}
 }
 
 // theirs is what is somebody else's, by name, byte for byte.
-func (k *soak) theirs() map[string]string {
+func (l *soakLab) theirs() map[string]string {
 	things := map[string]string{}
 	for _, id := range soakMachines {
-		things["VM "+id] = string(k.proxmox("GET", "qemu/"+id+"/config", nil))
+		things["VM "+id] = string(l.proxmox("GET", "qemu/"+id+"/config", nil))
 		var now struct{ Status string }
-		k.check(json.Unmarshal(k.proxmox("GET", "qemu/"+id+"/status/current", nil), &now))
+		must(l.t, json.Unmarshal(l.proxmox("GET", "qemu/"+id+"/status/current", nil), &now))
 		things["power of VM "+id] = now.Status
 	}
-	for name, row := range k.volumes() {
+	for name, row := range l.volumes() {
 		if strings.Contains(name, "prod-database") || slices.Contains(soakMachines, fmt.Sprint(row["vmid"])) {
 			things["volume "+name] = fmt.Sprint(row)
 		}
 	}
 	for _, folder := range soakFolders {
-		things["secret in "+folder] = string(k.infisical("GET", folder, "/"+soakForeign, nil))
+		things["secret in "+folder] = string(l.infisical("GET", folder, "/"+soakForeign, nil))
 	}
 	return things
 }
@@ -91,13 +93,13 @@ func (k *soak) plant() {
 	if len(k.inCluster) > 0 {
 		return
 	}
-	if _, err := k.cluster("GET", "/readyz", nil); err != nil {
+	if _, err := k.lab.cluster("GET", "/readyz", nil); err != nil {
 		return
 	}
 	for _, kind := range slices.Sorted(maps.Keys(soakObjects)) {
 		var object struct{ Metadata struct{ Name string } }
-		k.check(json.Unmarshal([]byte(soakObjects[kind]), &object))
-		if _, err := k.cluster("POST", kind, json.RawMessage(soakObjects[kind])); err != nil &&
+		must(k.t, json.Unmarshal([]byte(soakObjects[kind]), &object))
+		if _, err := k.lab.cluster("POST", kind, json.RawMessage(soakObjects[kind])); err != nil &&
 			!strings.Contains(err.Error(), "AlreadyExists") {
 			return // it is only coming up
 		}
@@ -109,10 +111,10 @@ func (k *soak) theirObjects() map[string]string {
 	things := map[string]string{}
 	for kind, text := range soakObjects {
 		var object struct{ Metadata struct{ Name string } }
-		k.check(json.Unmarshal([]byte(text), &object))
+		must(k.t, json.Unmarshal([]byte(text), &object))
 		path := kind + "/" + object.Metadata.Name
-		answer, err := k.cluster("GET", path, nil)
-		k.check(err)
+		answer, err := k.lab.cluster("GET", path, nil)
+		must(k.t, err)
 		things[path] = string(answer)
 	}
 	return things
@@ -120,7 +122,7 @@ func (k *soak) theirObjects() map[string]string {
 
 func (k *soak) untouched() {
 	k.t.Helper()
-	k.same("somebody else's", lines(k.others), lines(k.theirs()))
+	k.same("somebody else's", lines(k.others), lines(k.lab.theirs()))
 	if len(k.inCluster) > 0 {
 		k.same("somebody else's in the cluster", lines(k.inCluster), lines(k.theirObjects()))
 	}

@@ -56,8 +56,7 @@ type soak struct {
 	rand  *rand.Rand
 	kills int    // still to do
 	disk  string // mounted, of a few megabytes: all that castle keeps
-	state string // the cluster's state directory
-	out   string // folder of what castle said
+	out   string // folder of the outputs
 
 	lengths   map[string]time.Duration // of an undisturbed create and destroy
 	bare      []string                 // what there is before the first create
@@ -67,9 +66,32 @@ type soak struct {
 	keys      string                   // what must not change any more
 	made      map[string]int           // how often each machine had been made when this round began
 
+	lab   *soakLab
+	files *soakFiles
+	harm  *soakHarm
+
 	began   int // how many castles
 	longest time.Duration
 	tally   map[string]map[string]int // seams and kinds of death
+}
+
+// soakLab is the datacenter and the cluster, as their own clients see them.
+type soakLab struct {
+	t     *testing.T
+	state string // the cluster's state directory: it holds the kubeconfig
+}
+
+// soakFiles is the cluster's state directory.
+type soakFiles struct {
+	t     *testing.T
+	state string
+}
+
+// soakHarm damages files as a power cut may.
+type soakHarm struct {
+	t     *testing.T
+	rand  *rand.Rand
+	files *soakFiles
 }
 
 func newSoak(t *testing.T) *soak {
@@ -86,16 +108,18 @@ func newSoak(t *testing.T) *soak {
 	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=16m,mode=700"); err != nil {
 		t.Fatal(err)
 	}
+	random, state := rand.New(rand.NewPCG(seed, 0)), filepath.Join(disk, "keep", "proxmox")
+	files := &soakFiles{t: t, state: state}
 	return &soak{
-		t: t, rand: rand.New(rand.NewPCG(seed, 0)), kills: int(setting("CASTLE_SOAK_KILLS")),
-		disk: disk, state: filepath.Join(disk, "keep", "proxmox"), out: t.TempDir(),
+		t: t, rand: random, kills: int(setting("CASTLE_SOAK_KILLS")), disk: disk, out: t.TempDir(),
+		lab: &soakLab{t: t, state: state}, files: files, harm: &soakHarm{t: t, rand: random, files: files},
 		lengths: map[string]time.Duration{}, tally: map[string]map[string]int{"seam": {}, "death": {}},
 	}
 }
 
 func (k *soak) run() {
-	k.others = k.settle()
-	k.bare, k.made = k.inventory(), k.machinesMade()
+	k.others = k.lab.settle()
+	k.bare, k.made = k.inventory(), k.lab.machinesMade()
 	for _, command := range []string{"create", "destroy"} {
 		began := time.Now()
 		k.complete(k.start(command))
@@ -105,23 +129,23 @@ func (k *soak) run() {
 			k.plant()
 			k.raised()
 		} else {
-			k.razed(true)
+			k.checkGone(true)
 		}
 	}
 	k.t.Logf("undisturbed: create %s, destroy %s", k.lengths["create"].Round(time.Millisecond),
 		k.lengths["destroy"].Round(time.Millisecond))
-	k.made = k.machinesMade()
+	k.made = k.lab.machinesMade()
 	k.fill("create")
 	for k.kills > 0 {
 		// Some clusters are given up half-way.
 		if whole := k.rand.IntN(4) > 0; k.insist("create", whole) {
 			k.raised()
 		}
-		states, err := filepath.Glob(filepath.Join(k.state, "stages/*/terraform.tfstate"))
-		k.check(err)
+		states, err := filepath.Glob(filepath.Join(k.files.state, "stages/*/terraform.tfstate"))
+		must(k.t, err)
 		k.insist("destroy", true)
-		k.razed(len(states) > 0)
-		k.made = k.machinesMade()
+		k.checkGone(len(states) > 0)
+		k.made = k.lab.machinesMade()
 		if k.rand.IntN(4) == 0 {
 			k.fill("create")
 		}
@@ -153,7 +177,7 @@ func (k *soak) insist(command string, whole bool) bool {
 		}
 		k.plant()
 		if k.rand.IntN(2) == 0 { // what survives of it may come to its end
-			time.Sleep(k.upTo(3 * time.Second))
+			<-time.After(upTo(k.rand, 3*time.Second)) // a random pause: there is nothing to wait for
 		}
 	}
 	if whole {
@@ -165,15 +189,15 @@ func (k *soak) insist(command string, whole bool) bool {
 }
 
 // upTo is a random time.
-func (k *soak) upTo(most time.Duration) time.Duration {
-	return time.Duration(k.rand.Int64N(int64(most)))
+func upTo(r *rand.Rand, most time.Duration) time.Duration {
+	return time.Duration(r.Int64N(int64(most)))
 }
 
 // attempt is one castle.
 type attempt struct {
 	command string
 	cmd     *exec.Cmd
-	said    string // path of its output
+	output  string // path of its output
 	began   time.Time
 	ended   chan struct{} // closed once it has
 	err     error
@@ -183,10 +207,10 @@ type attempt struct {
 // goes to a file: a pipe of this test would outlive it.
 func (k *soak) start(command string, more ...string) *attempt {
 	k.began++
-	a := &attempt{command: command, said: filepath.Join(k.out, fmt.Sprintf("%04d-%s", k.began, command)),
+	a := &attempt{command: command, output: filepath.Join(k.out, fmt.Sprintf("%04d-%s", k.began, command)),
 		ended: make(chan struct{})}
-	file, err := os.Create(a.said)
-	k.check(err)
+	file, err := os.Create(a.output)
+	must(k.t, err)
 	args := []string{"-C", "testdata/soak", command, "keep"}
 	if command == "destroy" {
 		more = append(more, "--yes")
@@ -195,8 +219,8 @@ func (k *soak) start(command string, more ...string) *attempt {
 	a.cmd = exec.Command("castle", args...)
 	a.cmd.Stdout, a.cmd.Stderr = file, file
 	a.began = time.Now()
-	k.check(a.cmd.Start())
-	k.check(file.Close())
+	must(k.t, a.cmd.Start())
+	must(k.t, file.Close())
 	go func() {
 		defer close(a.ended)
 		a.err = a.cmd.Wait()
@@ -225,7 +249,7 @@ func (k *soak) complete(a *attempt) {
 	}
 }
 
-// fail ends the test with what castle has said and written.
+// fail ends the test with the output and the newest log files.
 func (k *soak) fail(a *attempt, format string, args ...any) {
 	k.t.Helper()
 	var all bytes.Buffer
@@ -236,12 +260,12 @@ func (k *soak) fail(a *attempt, format string, args ...any) {
 		}
 	}
 	if a != nil {
-		add(a.said, 8000)
+		add(a.output, 8000)
 	}
-	if run := k.newestRun(); run != "" {
+	if run := k.files.newestRun(); run != "" {
 		add(filepath.Join(run, "journal.jsonl"), 3000)
 		logs, err := filepath.Glob(filepath.Join(run, "*.log"))
-		k.check(err)
+		must(k.t, err)
 		for _, log := range logs {
 			add(log, 3000)
 		}
@@ -249,17 +273,17 @@ func (k *soak) fail(a *attempt, format string, args ...any) {
 	k.t.Fatalf("%s\n%s", fmt.Sprintf(format, args...), all.String())
 }
 
-func (k *soak) check(err error) {
+func must(t *testing.T, err error) {
 	if err != nil {
-		k.t.Helper()
-		k.t.Fatal(err)
+		t.Helper()
+		t.Fatal(err)
 	}
 }
 
 // newestRun is the folder of the newest run, or "".
-func (k *soak) newestRun() string {
-	runs, err := filepath.Glob(filepath.Join(k.state, "runs", "*"))
-	k.check(err)
+func (f *soakFiles) newestRun() string {
+	runs, err := filepath.Glob(filepath.Join(f.state, "runs", "*"))
+	must(f.t, err)
 	if len(runs) == 0 {
 		return ""
 	}

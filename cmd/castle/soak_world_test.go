@@ -15,10 +15,10 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 )
 
-func (k *soak) volumes() map[string]map[string]any {
+func (l *soakLab) volumes() map[string]map[string]any {
 	all := map[string]map[string]any{}
-	for _, storage := range k.rows("storage") {
-		for _, row := range k.rows(fmt.Sprintf("storage/%s/content", storage["storage"])) {
+	for _, storage := range l.rows("storage") {
+		for _, row := range l.rows(fmt.Sprintf("storage/%s/content", storage["storage"])) {
 			all[row["volid"].(string)] = row
 		}
 	}
@@ -27,36 +27,36 @@ func (k *soak) volumes() map[string]map[string]any {
 
 // inventory is everything that is not somebody else's, a line each.
 func (k *soak) inventory() (lines []string) {
-	k.idle()
-	for _, vm := range k.rows("qemu") {
+	k.lab.idle()
+	for _, vm := range k.lab.rows("qemu") {
 		if id := fmt.Sprint(vm["vmid"]); !slices.Contains(soakMachines, id) {
 			lines = append(lines, fmt.Sprintf("VM %s %s %s", id, vm["name"], vm["status"]))
 		}
 	}
-	for name := range k.volumes() {
+	for name := range k.lab.volumes() {
 		if k.others["volume "+name] == "" {
 			lines = append(lines, "volume "+name)
 		}
 	}
 	var secrets struct{ Secrets []struct{ SecretKey string } }
-	k.check(json.Unmarshal(k.infisical("GET", soakFolder, "", nil), &secrets))
+	must(k.t, json.Unmarshal(k.lab.infisical("GET", soakFolder, "", nil), &secrets))
 	for _, s := range secrets.Secrets {
 		lines = append(lines, "Infisical "+s.SecretKey)
 	}
 	for _, kind := range []string{"namespaces", "secrets", "configmaps"} {
-		lines = append(lines, k.objects(kind)...)
+		lines = append(lines, k.lab.objects(kind)...)
 	}
 	slices.Sort(lines)
 	return slices.Compact(lines)
 }
 
 // objects lists what the cluster has of a kind; of Helm's releases their state.
-func (k *soak) objects(kind string) (lines []string) {
-	answer, err := k.cluster("GET", "/api/v1/"+kind, nil)
+func (l *soakLab) objects(kind string) (lines []string) {
+	answer, err := l.cluster("GET", "/api/v1/"+kind, nil)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // no kubeconfig: no cluster
 	}
-	k.check(err)
+	must(l.t, err)
 	var list struct {
 		Items []struct {
 			Metadata struct {
@@ -65,7 +65,7 @@ func (k *soak) objects(kind string) (lines []string) {
 			}
 		}
 	}
-	k.check(json.Unmarshal(answer, &list))
+	must(l.t, json.Unmarshal(answer, &list))
 	for _, item := range list.Items {
 		m := item.Metadata
 		switch {
@@ -82,9 +82,9 @@ func (k *soak) objects(kind string) (lines []string) {
 }
 
 // machinesMade is how often Proxmox was asked for each machine.
-func (k *soak) machinesMade() map[string]int {
+func (l *soakLab) machinesMade() map[string]int {
 	made := map[string]int{}
-	for _, task := range k.rows("tasks") {
+	for _, task := range l.rows("tasks") {
 		if task["type"] == "qmcreate" {
 			made[task["id"].(string)]++
 		}
@@ -97,7 +97,7 @@ func (k *soak) machinesMade() map[string]int {
 func (k *soak) raised() {
 	k.t.Helper()
 	k.same("in the datacenter", k.reference, k.inventory())
-	for id, n := range k.machinesMade() {
+	for id, n := range k.lab.machinesMade() {
 		if made := n - k.made[id]; !slices.Contains(soakMachines, id) && made != 1 {
 			k.fail(nil, "VM %s was made %d times", id, made)
 		}
@@ -107,11 +107,11 @@ func (k *soak) raised() {
 	k.checkKeys()
 	a := k.start("create")
 	k.complete(a)
-	if logs, err := filepath.Glob(filepath.Join(k.newestRun(), "*.log")); err != nil || len(logs) > 0 {
+	if logs, err := filepath.Glob(filepath.Join(k.files.newestRun(), "*.log")); err != nil || len(logs) > 0 {
 		k.fail(a, "a second create began to do something: %v %v", logs, err)
 	}
-	states, err := filepath.Glob(filepath.Join(k.state, "stages/*/terraform.tfstate"))
-	k.check(err)
+	states, err := filepath.Glob(filepath.Join(k.files.state, "stages/*/terraform.tfstate"))
+	must(k.t, err)
 	for range 2 {
 		k.unchanged(filepath.Base(filepath.Dir(states[k.rand.IntN(len(states))])))
 	}
@@ -122,25 +122,25 @@ func (k *soak) unchanged(stage string) {
 	k.complete(k.start("terraform", stage, "--", "plan", "-detailed-exitcode"))
 }
 
-// razed asserts that nothing is left but what was somebody else's, and that of
+// checkGone asserts that nothing is left but what was somebody else's, and that of
 // what stood there is a receipt.
-func (k *soak) razed(stood bool) {
+func (k *soak) checkGone(stood bool) {
 	k.t.Helper()
 	k.inCluster, k.keys = nil, ""
 	k.same("in the datacenter", k.bare, k.inventory())
 	k.untouched()
-	left, err := filepath.Glob(filepath.Join(k.state, "stages", "*"))
-	k.check(err)
+	left, err := filepath.Glob(filepath.Join(k.files.state, "stages", "*"))
+	must(k.t, err)
 	if len(left) > 0 {
 		k.fail(nil, "the state directory still has %v", left)
 	}
 	if !stood {
 		return
 	}
-	content, err := os.ReadFile(filepath.Join(k.newestRun(), "receipt.json"))
-	k.check(err)
+	content, err := os.ReadFile(filepath.Join(k.files.newestRun(), "receipt.json"))
+	must(k.t, err)
 	var receipt event.Receipt
-	k.check(json.Unmarshal(content, &receipt))
+	must(k.t, json.Unmarshal(content, &receipt))
 	if !receipt.Proved {
 		k.fail(nil, "the receipt proves nothing: %s", content)
 	}
@@ -167,7 +167,7 @@ func (k *soak) same(what string, want, got []string) {
 // checkKeys asserts that the keys, once their stage was ready, stay what they are.
 func (k *soak) checkKeys() {
 	k.t.Helper()
-	dir := filepath.Join(k.state, "stages", "keys")
+	dir := filepath.Join(k.files.state, "stages", "keys")
 	content, err := os.ReadFile(filepath.Join(dir, "terraform.tfstate"))
 	if err != nil {
 		return

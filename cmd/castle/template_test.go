@@ -41,13 +41,13 @@ func TestTemplates(t *testing.T) {
 		if template.Name() == "gitops" { // of the repository that Flux reads
 			continue
 		}
-		for way, more := range ways {
-			t.Run(template.Name()+" "+way, func(t *testing.T) {
+		for start, more := range ways {
+			t.Run(template.Name()+" "+start, func(t *testing.T) {
 				t.Parallel()
 				repository := filepath.Join(t.TempDir(), "castles")
 				built(t, "init", repository)
 				args := []string{"-C", repository, "new", "green", "--template", template.Name()}
-				for _, a := range slices.Concat([]string{way}, answers, of[template.Name()], more) {
+				for _, a := range slices.Concat([]string{start}, answers, of[template.Name()], more) {
 					args = append(args, "--set", a)
 				}
 				if template.Name() == "proxmox-talos" {
@@ -63,7 +63,7 @@ func TestTemplates(t *testing.T) {
 				if rehearsed[template.Name()] == "" {
 					t.Fatal("say how it is rehearsed")
 				}
-				if rehearsed[template.Name()] != way {
+				if rehearsed[template.Name()] != start {
 					return
 				}
 				if out := built(t, "-C", repository, "rehearse",

@@ -95,8 +95,8 @@ func startVault(env *testscript.Env) (*realVault, error) {
 		stdin.Close() //nolint:errcheck // it ends with it
 		c.Wait()      //nolint:errcheck // likewise
 	})
-	var said struct{ Address string }
-	if err := json.NewDecoder(stdout).Decode(&said); err != nil {
+	var ready struct{ Address string }
+	if err := json.NewDecoder(stdout).Decode(&ready); err != nil {
 		return nil, err
 	}
 	kept, err := os.ReadFile(path("keys.json"))
@@ -106,7 +106,7 @@ func startVault(env *testscript.Env) (*realVault, error) {
 	var keys struct {
 		RootToken string `json:"root_token"`
 	}
-	v.address = said.Address
+	v.address = ready.Address
 	v.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
 	err = json.Unmarshal(kept, &keys)
 	v.root = keys.RootToken
@@ -150,13 +150,13 @@ func (v *realVault) call(ts *testscript.TestScript, method, path string, body []
 	response, err := v.client.Do(r)
 	ts.Check(err)
 	defer response.Body.Close() //nolint:errcheck // it was only read
-	said, err := io.ReadAll(response.Body)
+	content, err := io.ReadAll(response.Body)
 	ts.Check(err)
 	if response.StatusCode >= 400 {
-		ts.Fatalf("vault: %s %s: %s: %s", method, path, response.Status, said)
+		ts.Fatalf("vault: %s %s: %s: %s", method, path, response.Status, content)
 	}
 	if answer != nil {
-		ts.Check(json.Unmarshal(said, answer))
+		ts.Check(json.Unmarshal(content, answer))
 	}
 }
 

@@ -130,10 +130,10 @@ func built() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
 
 // pinned reads the version of a Chart.yaml.
 func pinned(manifest []byte) string {
-	if found := versionLine().FindSubmatch(manifest); found != nil {
+	if found := versionLine.FindSubmatch(manifest); found != nil {
 		return string(found[1])
 	}
 	return ""
 }
 
-func versionLine() *regexp.Regexp { return regexp.MustCompile(`(?m)^version: (\S+)$`) }
+var versionLine = regexp.MustCompile(`(?m)^version: (\S+)$`)

@@ -86,12 +86,17 @@ func render(t *testing.T, c *chart.Chart, values map[string]any) map[string]stri
 	return out
 }
 
+var (
+	separator      = regexp.MustCompile(`(?m)^---\s*$`)
+	defaultVersion = regexp.MustCompile(`default +=\s*"(\d+\.\d+\.\d+)"`)
+)
+
 // objects lists "Kind name" of everything that a chart makes, in no order.
 func objects(t *testing.T, rendered map[string]string) map[string]map[string]any {
 	t.Helper()
 	found := map[string]map[string]any{}
 	for file, text := range rendered {
-		for _, document := range regexp.MustCompile(`(?m)^---\s*$`).Split(text, -1) {
+		for _, document := range separator.Split(text, -1) {
 			var object map[string]any
 			if err := yaml.UnmarshalStrict([]byte(document), &object); err != nil {
 				t.Fatalf("%s: %v\n%s", file, err, document)
@@ -118,7 +123,7 @@ func TestEveryStageFindsItsChartInTheVersionThatItPins(t *testing.T) {
 		if !strings.Contains(string(variables), `"`+p.repository+`"`) {
 			t.Errorf("stage %s does not name %s", p.variables, p.repository)
 		}
-		version := regexp.MustCompile(`default +=\s*"(\d+\.\d+\.\d+)"`).FindSubmatch(variables)
+		version := defaultVersion.FindSubmatch(variables)
 		if version == nil {
 			t.Fatalf("stage %s pins no version", p.variables)
 		}

@@ -34,7 +34,7 @@ func pack(chart, version, values string, tree fs.FS) ([]byte, error) {
 		}
 		switch name {
 		case "Chart.yaml":
-			content = versionLine().ReplaceAll(content, []byte("version: "+version))
+			content = versionLine.ReplaceAll(content, []byte("version: "+version))
 		case "values.yaml":
 			content = append(content, values...)
 		}

@@ -48,7 +48,7 @@ func (p *plane) gate(t testing.TB, name string, arguments args) gate.Gate {
 
 func values(t testing.TB, kind gate.Type, arguments args) gate.Values {
 	t.Helper()
-	judged := gate.Values{}
+	checked := gate.Values{}
 	for name, x := range arguments {
 		attribute, known := kind.Attributes[name]
 		if !known {
@@ -59,17 +59,17 @@ func values(t testing.TB, kind gate.Type, arguments args) gate.Values {
 		if attribute.Valid != nil {
 			check(t, attribute.Valid(x))
 		}
-		judged[name] = x
+		checked[name] = x
 	}
 	for name, attribute := range kind.Attributes {
-		if attribute.Required && !judged.Has(name) {
+		if attribute.Required && !checked.Has(name) {
 			t.Fatalf("gate %s needs %s", kind.Name, name)
 		}
 	}
 	if kind.Check != nil {
-		check(t, kind.Check(judged))
+		check(t, kind.Check(checked))
 	}
-	return judged
+	return checked
 }
 
 // closed asks once and wants this answer.

@@ -19,10 +19,10 @@ import (
 // guard is an operator's webhook process, behind the Service and the Pods of
 // the same name. It judges as it is told to at the moment.
 type guard struct {
-	judge atomic.Pointer[func(name string) *admissionv1.AdmissionResponse]
+	review atomic.Pointer[func(name string) *admissionv1.AdmissionResponse]
 }
 
-func (g *guard) judges(how func(name string) *admissionv1.AdmissionResponse) { g.judge.Store(&how) }
+func (g *guard) judges(how func(name string) *admissionv1.AdmissionResponse) { g.review.Store(&how) }
 
 func allows(string) *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{Allowed: true}
@@ -65,13 +65,13 @@ func (g *guard) listen(t testing.TB, p *plane, namespace string,
 }
 
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	judge := g.judge.Load()
+	answer := g.review.Load()
 	review := admissionv1.AdmissionReview{}
-	if err := json.NewDecoder(r.Body).Decode(&review); judge == nil || err != nil || review.Request == nil {
+	if err := json.NewDecoder(r.Body).Decode(&review); answer == nil || err != nil || review.Request == nil {
 		http.NotFound(w, r) // no handler is registered
 		return
 	}
-	review.Response = (*judge)(review.Request.Name)
+	review.Response = (*answer)(review.Request.Name)
 	review.Response.UID = review.Request.UID
 	w.Header().Set("Content-Type", "application/json")
 	json.NewEncoder(w).Encode(review) //nolint:errcheck // an API server that is gone needs no answer

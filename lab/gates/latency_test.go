@@ -178,7 +178,7 @@ func (c change) make(ctx context.Context) (castle, peer time.Duration, err error
 	})
 	<-closed
 	<-watching
-	time.Sleep(c.pause) // the load, not a synchronisation: both wait already
+	<-time.After(c.pause) // the load: both wait already
 	if _, err = at.UpdateStatus(ctx, ready(object, "True"), metav1.UpdateOptions{}); err != nil {
 		return 0, 0, err
 	}

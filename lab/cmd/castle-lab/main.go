@@ -74,7 +74,9 @@ func command(stderr io.Writer, code *int) *cobra.Command {
 		SilenceErrors: true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if at := cmd.ArgsLenAtDash(); len(args) == 0 || at == 0 || (at < 0 && len(args) > 1) || at > 1 {
-				return &rehearsal.UsageError{Err: errors.New("requires one cluster; a command follows after --")}
+				return &rehearsal.UsageError{
+					Err: errors.New("requires one cluster; a command follows after --"),
+				}
 			}
 			return nil
 		},

@@ -61,7 +61,7 @@ type Process struct {
 
 // Start returns when the API answers. The process ends when ctx does.
 func Start(ctx context.Context, o Order) (*Process, error) {
-	said, err := json.Marshal(o)
+	options, err := json.Marshal(o)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func Start(ctx context.Context, o Order) (*Process, error) {
 	}
 	defer log.Close()
 	c := exec.CommandContext(ctx, "/proc/self/exe", Arg)
-	c.Stdin, c.Stderr = strings.NewReader(string(said)), log
+	c.Stdin, c.Stderr = strings.NewReader(string(options)), log
 	// Its own group: an interrupt is castle's business, and a cluster outlives it.
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	// Not StdoutPipe: the process may end, and be waited for, before its line is read.
@@ -132,9 +132,9 @@ func (p *Process) start(c *exec.Cmd) error {
 // listen passes on what the process says, until it has ended.
 func listen(out io.Closer, lines io.Reader, turn func(operators.Turn)) {
 	defer out.Close() //nolint:errcheck // it was read to its end
-	for said := json.NewDecoder(lines); ; {
+	for decoder := json.NewDecoder(lines); ; {
 		var t operators.Turn
-		if said.Decode(&t) != nil {
+		if decoder.Decode(&t) != nil {
 			return
 		}
 		if turn != nil {
@@ -178,7 +178,7 @@ func run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 		return err
 	}
 	var mu sync.Mutex
-	said := json.NewEncoder(stdout)
+	encoder := json.NewEncoder(stdout)
 	go operators.Run(ctx, operators.Config{ //nolint:errcheck // it ends with the process
 		REST: cluster.REST, Routes: cluster.Routes, Faults: o.Operators, Speed: o.Speed,
 		Repository: o.Repository, Dir: o.Kubernetes.Dir,
@@ -186,7 +186,7 @@ func run(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 		Turn: func(t operators.Turn) {
 			mu.Lock()
 			defer mu.Unlock()
-			said.Encode(t) //nolint:errcheck // whoever does not listen any more will kill it
+			encoder.Encode(t) //nolint:errcheck // whoever does not listen any more will kill it
 		},
 		Log: func(operator string, err error) { fmt.Fprintf(os.Stderr, "operator %s: %v\n", operator, err) },
 	})

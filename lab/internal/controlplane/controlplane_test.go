@@ -8,20 +8,20 @@ import (
 )
 
 func TestWhatTheProcessSaysOfFaultsIsPassedOnUntilItEnds(t *testing.T) {
-	said := `{"Time":"2026-02-01T12:00:00.5Z","Fault":"webhook-late","Ends":false}
+	lines := `{"Time":"2026-02-01T12:00:00.5Z","Fault":"webhook-late","Ends":false}
 {"Time":"2026-02-01T12:01:00.5Z","Fault":"webhook-late","Ends":true}
 its last word`
 	out := &closed{}
-	var heard []operators.Turn
-	listen(out, strings.NewReader(said), func(t operators.Turn) { heard = append(heard, t) })
-	if len(heard) != 2 || heard[0].Ends || !heard[1].Ends || heard[1].Fault != "webhook-late" ||
-		heard[1].Time.Sub(heard[0].Time).Minutes() != 1 {
-		t.Errorf("heard: %+v", heard)
+	var turns []operators.Turn
+	listen(out, strings.NewReader(lines), func(t operators.Turn) { turns = append(turns, t) })
+	if len(turns) != 2 || turns[0].Ends || !turns[1].Ends || turns[1].Fault != "webhook-late" ||
+		turns[1].Time.Sub(turns[0].Time).Minutes() != 1 {
+		t.Errorf("turns: %+v", turns)
 	}
 	if !out.is {
 		t.Error("the pipe is still open")
 	}
-	listen(out, strings.NewReader(said), nil) // nobody listens
+	listen(out, strings.NewReader(lines), nil) // nobody listens
 }
 
 type closed struct {

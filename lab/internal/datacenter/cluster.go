@@ -157,14 +157,14 @@ func (d *Datacenter) off(address string) {
 	if c.running() {
 		nodes := kubernetes.Nodes{Client: c.process.Client}
 		go d.untilDone("node "+m.Hostname, c.process, func(ctx context.Context) error {
-			return nodes.Silence(ctx, m.Hostname)
+			return nodes.Stop(ctx, m.Hostname)
 		})
 	}
 }
 
-// forget is what the loss of a machine's disk means: with the last one that had
+// diskLost treats the loss of a machine's disk: with the last one that had
 // etcd's data the cluster is gone for good.
-func (d *Datacenter) forget(address string) {
+func (d *Datacenter) diskLost(address string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.cluster == nil {

@@ -69,7 +69,7 @@ func (f *Faults) set(name, value string) (err error) {
 // spell is when a fault was there.
 type spell struct{ begins, ends time.Time }
 
-// begins says that a fault is there, unless it was said.
+// begins logs that a fault begins, once.
 func (d *Datacenter) begins(name string) { d.turn(name, time.Now(), false) }
 
 // ends says that a fault is over.

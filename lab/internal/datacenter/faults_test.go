@@ -55,9 +55,10 @@ func TestAFaultIsToldOnceAndOutlivesTheProcessThatItDisturbs(t *testing.T) {
 		d.ends("crd-absent")
 		d.ends("kustomization-frozen")
 		d.begins("webhook-late") // the next process does not know that it has begun
-		if want := "   0.000s fault webhook-late: begins\n   0.000s fault crd-absent: begins\n" +
-			"  10.000s fault crd-absent: ends\n  10.000s fault kustomization-frozen: ends\n"; log.String() != want {
-			t.Errorf("got:\n%swant:\n%s", log.String(), want)
+		lines := "   0.000s fault webhook-late: begins\n   0.000s fault crd-absent: begins\n" +
+			"  10.000s fault crd-absent: ends\n  10.000s fault kustomization-frozen: ends\n"
+		if log.String() != lines {
+			t.Errorf("got:\n%swant:\n%s", log.String(), lines)
 		}
 		want := operators.Faults{Times: map[string]time.Duration{"webhook-late": 50 * time.Second,
 			"crd-absent": 0, "ca-expired": time.Minute}}

@@ -62,7 +62,7 @@ func (l *lines) await(t *testing.T, word string, times int) {
 		select {
 		case <-l.news:
 		case <-limit:
-			t.Fatalf("%q is not said %d times:\n%s", word, times, text)
+			t.Fatalf("%q does not occur %d times:\n%s", word, times, text)
 		}
 	}
 }
@@ -131,11 +131,13 @@ func awaitNodes(t *testing.T, k kubernetes.Interface, want map[string]corev1.Con
 
 func login(t *testing.T, url string, v *folders) string {
 	t.Helper()
-	said, err := json.Marshal(map[string]string{"clientId": v.clientID, "clientSecret": v.clientSecret})
+	credentials, err := json.Marshal(map[string]string{"clientId": v.clientID,
+		"clientSecret": v.clientSecret})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := http.Post(url+"/api/v1/auth/universal-auth/login", "application/json", bytes.NewReader(said))
+	r, err := http.Post(url+"/api/v1/auth/universal-auth/login", "application/json",
+		bytes.NewReader(credentials))
 	if err != nil {
 		t.Fatal(err)
 	}

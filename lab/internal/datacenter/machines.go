@@ -77,7 +77,7 @@ func (d *Datacenter) place(m talos.Machine) error {
 func (d *Datacenter) reset(address string) {
 	d.say("talos %s: reset", address)
 	d.off(address)
-	d.forget(address)
+	d.diskLost(address)
 }
 
 func (d *Datacenter) disks(vm proxmox.VM) []talos.Disk {
@@ -108,7 +108,7 @@ func (d *Datacenter) destroyed(vm proxmox.VM) {
 	d.say("vm %d %s: destroyed", vm.ID, vm.Name)
 	d.fleet.Remove(vm.Address.Addr().String())
 	d.off(vm.Address.Addr().String())
-	d.forget(vm.Address.Addr().String())
+	d.diskLost(vm.Address.Addr().String())
 }
 
 // configured is a machine whose installed system has come up.

@@ -120,7 +120,7 @@ func TestControlPlane(t *testing.T) {
 			metav1.DeleteOptions{}))
 	})
 	t.Run("calls a silent node unknown and a woken one ready", func(t *testing.T) {
-		check(t, nodes.Silence(ctx, "worker-01"))
+		check(t, nodes.Stop(ctx, "worker-01"))
 		watchNode := func() (watch.Interface, error) {
 			return c.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{})
 		}

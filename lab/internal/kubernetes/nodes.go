@@ -63,10 +63,10 @@ func (n Nodes) wake(ctx context.Context, want *corev1.Node) error {
 	return err
 }
 
-// Silence is what a machine that halts does to its node: the heartbeat stops,
+// Stop treats the node of a machine that halted: the heartbeat stops,
 // and after the grace period the node is unknown. The node itself stays, as
 // nothing in a cluster without a cloud removes it.
-func (n Nodes) Silence(ctx context.Context, name string) error {
+func (n Nodes) Stop(ctx context.Context, name string) error {
 	patch := []byte(`{"metadata":{"labels":{"` + runningLabel + `":null}}}`)
 	_, err := n.Client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{})

@@ -65,12 +65,12 @@ func start(t *testing.T, s namespace.Spec, args []string, how ...func(*exec.Cmd)
 	if s.Front == (netip.Addr{}) {
 		s.Front = netip.MustParseAddr("127.0.0.2")
 	}
-	said, err := json.Marshal(struct {
+	content, err := json.Marshal(struct {
 		Spec namespace.Spec
 		Args []string
 	}{s, args})
 	check(t, err)
-	c := exec.Command(program(t), "outside", string(said))
+	c := exec.Command(program(t), "outside", string(content))
 	for _, h := range how {
 		h(c)
 	}
@@ -97,12 +97,12 @@ func look(t *testing.T, s namespace.Spec, dir string, how ...func(*exec.Cmd)) vi
 	return v
 }
 
-func outside(said string) int {
+func outside(content string) int {
 	var o struct {
 		Spec namespace.Spec
 		Args []string
 	}
-	if err := json.Unmarshal([]byte(said), &o); err != nil {
+	if err := json.Unmarshal([]byte(content), &o); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 99
 	}

@@ -40,7 +40,7 @@ func Run(ctx context.Context, s Spec, args, env []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	said, err := json.Marshal(order{Outside: outside, Mounts: mounts, Spec: s, Args: args})
+	content, err := json.Marshal(order{Outside: outside, Mounts: mounts, Spec: s, Args: args})
 	if err != nil {
 		return 0, err
 	}
@@ -64,7 +64,7 @@ func Run(ctx context.Context, s Spec, args, env []string) (int, error) {
 	if err := c.Start(); err != nil {
 		return 0, errors.Join(fmt.Errorf("namespaces: %w", err), w.Close(), hint(err))
 	}
-	_, err = w.Write(said)
+	_, err = w.Write(content)
 	if err := errors.Join(err, w.Close()); err != nil {
 		return 0, errors.Join(err, c.Process.Kill(), c.Wait())
 	}

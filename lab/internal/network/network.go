@@ -40,33 +40,31 @@ type Endpoint struct {
 // String is the endpoint as host:port.
 func (e Endpoint) String() string { return fmt.Sprintf("%s:%d", e.Host, e.Port) }
 
-type patterns struct{ ipRange, prefix, address, url, host, scp *regexp.Regexp }
+const (
+	quad   = `\d{1,3}(?:\.\d{1,3}){3}`
+	domain = `(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z][a-z0-9-]*[a-z0-9]`
+)
 
-func compile() patterns {
-	const quad, name = `\d{1,3}(?:\.\d{1,3}){3}`,
-		`(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z][a-z0-9-]*[a-z0-9]`
-	return patterns{
-		ipRange: regexp.MustCompile(`(` + quad + `)\s*-\s*(` + quad + `)`),
-		prefix:  regexp.MustCompile(quad + `/\d{1,2}\b`),
-		address: regexp.MustCompile(`(?:^|[^\d.])(` + quad + `)(?:$|[^\d.])`),
-		url:     regexp.MustCompile(`\b[a-z][a-z0-9+.]*://[^\s"'<>,;]+`),
-		host:    regexp.MustCompile(`^` + name + `$`),
-		scp:     regexp.MustCompile(`^[a-z0-9_-]+@(` + name + `):`),
-	}
-}
+var (
+	ipRange = regexp.MustCompile(`(` + quad + `)\s*-\s*(` + quad + `)`)
+	prefix  = regexp.MustCompile(quad + `/\d{1,2}\b`)
+	address = regexp.MustCompile(`(?:^|[^\d.])(` + quad + `)(?:$|[^\d.])`)
+	anyURL  = regexp.MustCompile(`\b[a-z][a-z0-9+.]*://[^\s"'<>,;]+`)
+	host    = regexp.MustCompile(`^` + domain + `$`)
+	scp     = regexp.MustCompile(`^[a-z0-9_-]+@(` + domain + `):`)
+)
 
 // Find collects what the texts name, sorted and without duplicates.
 func Find(texts []string) Names {
-	p := compile()
 	addresses, ranges := map[netip.Addr]bool{}, map[netip.Prefix]bool{}
 	hosts, endpoints := map[string]bool{}, map[Endpoint]bool{}
 	for _, text := range texts {
-		for _, m := range p.ipRange.FindAllStringSubmatch(text, -1) {
+		for _, m := range ipRange.FindAllStringSubmatch(text, -1) {
 			for _, r := range span(m[1], m[2]) {
 				ranges[r] = true
 			}
 		}
-		for _, m := range p.prefix.FindAllString(text, -1) {
+		for _, m := range prefix.FindAllString(text, -1) {
 			n, err := netip.ParsePrefix(m)
 			if err == nil && n == n.Masked() && n.Bits() >= widest && n.Bits() < 32 && ours(n.Addr()) {
 				ranges[n] = true
@@ -74,7 +72,7 @@ func Find(texts []string) Names {
 		}
 		// Neighbours share the character between them, so they are looked for one after the other.
 		for rest := text; ; {
-			at := p.address.FindStringSubmatchIndex(rest)
+			at := address.FindStringSubmatchIndex(rest)
 			if at == nil {
 				break
 			}
@@ -83,7 +81,7 @@ func Find(texts []string) Names {
 			}
 			rest = rest[at[3]:]
 		}
-		for _, m := range p.url.FindAllString(strings.ToLower(text), -1) {
+		for _, m := range anyURL.FindAllString(strings.ToLower(text), -1) {
 			if e, ok := endpoint(m); ok {
 				endpoints[e] = true
 				if _, err := netip.ParseAddr(e.Host); err != nil {
@@ -91,9 +89,9 @@ func Find(texts []string) Names {
 				}
 			}
 		}
-		if h := strings.ToLower(strings.TrimSpace(text)); p.host.MatchString(h) {
+		if h := strings.ToLower(strings.TrimSpace(text)); host.MatchString(h) {
 			hosts[h] = true
-		} else if m := p.scp.FindStringSubmatch(h); m != nil {
+		} else if m := scp.FindStringSubmatch(h); m != nil {
 			hosts[m[1]] = true
 		}
 	}

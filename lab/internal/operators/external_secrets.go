@@ -14,7 +14,7 @@ import (
 )
 
 // externalSecrets is the operator's three Deployments in one: the webhook, the
-// cert-controller that fills its authority in, and the controller that judges
+// cert-controller that fills its authority in, and the controller that reviewers
 // stores and fetches secrets.
 type externalSecrets struct {
 	w    *world
@@ -34,10 +34,10 @@ func newExternalSecrets(w *world, routes Routes, client *http.Client) *externalS
 				w.fault("cabundle-empty").keeps(w.validating("externalsecret-validate"))),
 			// It listens as soon as it has a certificate; the caBundle comes last.
 			certified: 4 * time.Second, listens: 4 * time.Second,
-			judges: map[string]judge{
-				path + "secretstore":        judgeStore,
-				path + "clustersecretstore": judgeStore,
-				path + "externalsecret":     judgeExternalSecret,
+			reviewers: map[string]reviewer{
+				path + "secretstore":        reviewStore,
+				path + "clustersecretstore": reviewStore,
+				path + "externalsecret":     reviewExternalSecret,
 			},
 		}}
 }
@@ -81,12 +81,12 @@ func (e *externalSecrets) look(ctx context.Context) error {
 	if err != nil || controller == nil {
 		return err
 	}
-	return errors.Join(e.judgeStores(ctx), e.fetchSecrets(ctx))
+	return errors.Join(e.checkStores(ctx), e.fetchSecrets(ctx))
 }
 
 func (e *externalSecrets) close() { e.h.close() }
 
-func judgeStore(_ context.Context, r *admissionv1.AdmissionRequest) error {
+func reviewStore(_ context.Context, r *admissionv1.AdmissionRequest) error {
 	if r.Operation == admissionv1.Delete {
 		return nil
 	}
@@ -95,11 +95,11 @@ func judgeStore(_ context.Context, r *admissionv1.AdmissionRequest) error {
 		return err
 	}
 	if vault := nested(store.Object, "spec", "provider", "vault"); vault != nil {
-		return judgeVault(vault, r.Kind.Kind == clusterStore, r.Namespace)
+		return reviewVault(vault, r.Kind.Kind == clusterStore, r.Namespace)
 	}
 	provider, found, err := unstructured.NestedMap(store.Object, "spec", "provider", "infisical")
 	if err != nil || !found {
-		return err // of another provider: not the lab's to judge
+		return err // of another provider: the lab does not review it
 	}
 	at := func(path ...string) string { return text(provider, path...) }
 	if at("secretsScope", "environmentSlug") == "" || at("secretsScope", "projectSlug") == "" {
@@ -121,8 +121,8 @@ func judgeStore(_ context.Context, r *admissionv1.AdmissionRequest) error {
 	return nil
 }
 
-// judgeVault does not ask for an authority, nor for a namespace in a ClusterSecretStore.
-func judgeVault(provider map[string]any, cluster bool, namespace string) error {
+// reviewVault does not ask for an authority, nor for a namespace in a ClusterSecretStore.
+func reviewVault(provider map[string]any, cluster bool, namespace string) error {
 	elsewhere := func(path ...string) bool {
 		named := text(provider, append(path, "namespace")...)
 		return !cluster && named != "" && named != namespace
@@ -147,7 +147,7 @@ func judgeVault(provider map[string]any, cluster bool, namespace string) error {
 	return nil
 }
 
-func judgeExternalSecret(_ context.Context, r *admissionv1.AdmissionRequest) error {
+func reviewExternalSecret(_ context.Context, r *admissionv1.AdmissionRequest) error {
 	if r.Operation == admissionv1.Delete {
 		return nil
 	}

@@ -27,7 +27,7 @@ func TestAStoreIsReadyOnceItsIdentityMayLogIn(t *testing.T) {
 	identity := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "external-secrets", Name: "identity"},
 		Data: map[string][]byte{"clientId": []byte("id"), "clientSecret": []byte("wrong")}}
 	s := newStage(t, 0, deployment("external-secrets", "external-secrets"), identity)
-	s.put(t, stores(), strings.ReplaceAll(store, "HOST", server.URL))
+	s.create(t, stores(), strings.ReplaceAll(store, "HOST", server.URL))
 	e := newExternalSecrets(s.world, routes{}, server.Client())
 	defer e.close()
 
@@ -59,30 +59,31 @@ func TestExternalSecretsRefusesWhatItCannotUse(t *testing.T) {
 			Kind: metav1.GroupVersionKind{Kind: kind}, Object: runtime.RawExtension{Raw: []byte(object)}}
 	}
 	for _, c := range []struct {
-		judge              judge
+		reviewer           reviewer
 		kind, object, want string
 	}{
-		{judgeStore, "ClusterSecretStore", strings.ReplaceAll(store, "HOST", "https://eu.infisical.com"), ""},
-		{judgeStore, "ClusterSecretStore",
+		{reviewStore, "ClusterSecretStore",
+			strings.ReplaceAll(store, "HOST", "https://eu.infisical.com"), ""},
+		{reviewStore, "ClusterSecretStore",
 			`{"spec":{"provider":{"infisical":{"auth":{},"secretsScope":{"projectSlug":"",` +
 				`"environmentSlug":""}}}}}`,
 			"secretsScope.projectSlug and secretsScope.environmentSlug cannot be empty"},
-		{judgeStore, "ClusterSecretStore",
+		{reviewStore, "ClusterSecretStore",
 			`{"spec":{"provider":{"vault":{"server":"https://v","auth":{"tokenSecretRef":{"name":"t",` +
 				`"key":"t"}}}}}}`, ""},
-		{judgeStore, "ClusterSecretStore",
+		{reviewStore, "ClusterSecretStore",
 			`{"spec":{"provider":{"vault":{"server":"https://v","auth":{"jwt":{"role":"r"}}}}}}`,
 			errNoTokenSource.Error()},
-		{judgeStore, "SecretStore",
+		{reviewStore, "SecretStore",
 			`{"metadata":{"namespace":"app"},"spec":{"provider":{"vault":{"server":"https://v",` +
 				`"auth":{"tokenSecretRef":{"namespace":"other","name":"t","key":"t"}}}}}}`,
 			"invalid Auth.TokenSecretRef: " + errOtherNamespace.Error()},
-		{judgeExternalSecret, "ExternalSecret", `{"spec":{"secretStoreRef":{"name":"infisical"}}}`,
+		{reviewExternalSecret, "ExternalSecret", `{"spec":{"secretStoreRef":{"name":"infisical"}}}`,
 			"either data or dataFrom should be specified"},
-		{judgeExternalSecret, "ExternalSecret", `{"spec":{"dataFrom":[{"extract":{"key":"A"}}]}}`, ""},
+		{reviewExternalSecret, "ExternalSecret", `{"spec":{"dataFrom":[{"extract":{"key":"A"}}]}}`, ""},
 	} {
 		got := ""
-		if err := c.judge(t.Context(), request(c.kind, c.object)); err != nil {
+		if err := c.reviewer(t.Context(), request(c.kind, c.object)); err != nil {
 			got = err.Error()
 		}
 		if got != c.want {

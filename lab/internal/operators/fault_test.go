@@ -95,7 +95,7 @@ func TestMetalLBsHandlerIsMissingWhileTheWebhookRefuses(t *testing.T) {
 	}
 }
 
-func TestTheSecondConfigurationOfExternalSecretsHasNoAuthorityForAWhile(t *testing.T) {
+func TestExternalSecretsSecondWebhookLacksAuthorityForAWhile(t *testing.T) {
 	s, told := faulty(t, "cabundle-empty", configuration("secretstore-validate"),
 		configuration("externalsecret-validate"),
 		deployment("external-secrets", "external-secrets-webhook"),
@@ -119,7 +119,7 @@ func TestAStoreHasNoStatusForAWhile(t *testing.T) {
 	e := newExternalSecrets(s.world, routes{}, nil)
 	s.look(t, e)
 	wantTold(t, told) // nothing lacks a status yet
-	s.put(t, stores(), `{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",`+
+	s.create(t, stores(), `{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",`+
 		`"metadata":{"name":"infisical"},"spec":{}}`)
 	s.look(t, e)
 	if status, found := s.get(t, stores(), "", "infisical").Object["status"]; found {

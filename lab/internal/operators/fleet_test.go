@@ -104,8 +104,8 @@ func followed(t *testing.T, metallb bool) (*stage, *flux) {
 	s := newStage(t, 0, deployment("flux-system", "source-controller"),
 		deployment("flux-system", "kustomize-controller"))
 	takesApply(s)
-	s.put(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
-	s.put(t, kustomizations(), strings.Replace(rootKustomization, `"prune":true`,
+	s.create(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
+	s.create(t, kustomizations(), strings.Replace(rootKustomization, `"prune":true`,
 		`"path":"./cluster","prune":true`, 1))
 	dir := folder(t, map[string]string{
 		"cluster/operators.yaml": operatorsYAML, "cluster/settings.yaml": settingsYAML,

@@ -22,8 +22,8 @@ const (
 func TestFluxConvergesWhenCredentialsAndVariablesAreThere(t *testing.T) {
 	s := newStage(t, 0, deployment("flux-system", "source-controller"),
 		deployment("flux-system", "kustomize-controller"))
-	s.put(t, repositories(), gitRepository)
-	s.put(t, kustomizations(), rootKustomization)
+	s.create(t, repositories(), gitRepository)
+	s.create(t, kustomizations(), rootKustomization)
 	f := newFlux(s.world, nil)
 	root := func() *unstructured.Unstructured {
 		return s.get(t, kustomizations(), "flux-system", "flux-system")
@@ -66,8 +66,8 @@ func TestFluxConvergesWhenCredentialsAndVariablesAreThere(t *testing.T) {
 func TestFluxPrunesWhatAGoneRootHasBrought(t *testing.T) {
 	s := newStage(t, 0, deployment("flux-system", "source-controller"),
 		deployment("flux-system", "kustomize-controller"))
-	s.put(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
-	s.put(t, kustomizations(), rootKustomization)
+	s.create(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
+	s.create(t, kustomizations(), rootKustomization)
 	f := newFlux(s.world, nil)
 	s.look(t, f)
 	s.get(t, kustomizations(), "flux-system", "apps")
@@ -88,8 +88,8 @@ func TestAFrozenKustomizationNoticesNothingUntilItIsNudged(t *testing.T) {
 		deployment("flux-system", "kustomize-controller"))
 	var told []Turn
 	s.world.faults.Frozen, s.world.turn = true, func(turn Turn) { told = append(told, turn) }
-	s.put(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
-	s.put(t, kustomizations(), rootKustomization)
+	s.create(t, repositories(), strings.Replace(gitRepository, `,"secretRef":{"name":"flux-system"}`, "", 1))
+	s.create(t, kustomizations(), rootKustomization)
 	create(t, s,
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "cluster-vars"}})
 	f := newFlux(s.world, nil)

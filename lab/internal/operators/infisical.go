@@ -56,7 +56,7 @@ func (i infisicalClient) read(ctx context.Context, token string, s scope, name s
 	return answer.Secret.Value, err
 }
 
-// call reports what the server said, never what it was sent.
+// call reports the answer of the server, never the request.
 func (i infisicalClient) call(ctx context.Context, method, path, token string, body []byte,
 	answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

@@ -30,7 +30,8 @@ func newLonghorn(w *world, routes Routes) *longhorn {
 	l.h = &webhook{
 		w: w, routes: routes, workload: "longhorn-manager", port: 9502, service: "longhorn-admission-webhook",
 		fill: l.configure, certified: 4 * time.Second, listens: 4 * time.Second,
-		judges:  map[string]judge{"/v1/webhook/validation": judgeLonghorn, "/v1/webhook/mutation": anything},
+		reviewers: map[string]reviewer{"/v1/webhook/validation": reviewLonghorn,
+			"/v1/webhook/mutation": anything},
 		expired: w.fault("ca-expired"),
 	}
 	return l
@@ -48,9 +49,9 @@ func (l *longhorn) look(ctx context.Context) error {
 		if err := l.h.look(ctx, ""); err != nil || !gone {
 			return err
 		}
-		l.w.forget("longhorn volumes")
-		l.w.forget("longhorn disks")
-		l.w.forget("longhorn driver")
+		l.w.restart("longhorn volumes")
+		l.w.restart("longhorn disks")
+		l.w.restart("longhorn driver")
 		clear(l.made)
 		return l.remove(ctx)
 	}

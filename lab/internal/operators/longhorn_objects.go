@@ -58,21 +58,21 @@ func (l *longhorn) configure(ctx context.Context, namespace string, authority []
 		return err
 	}
 	// The second one says whether both are done.
-	if err := put(ctx, api.MutatingWebhookConfigurations(), mutating); err != nil {
+	if err := createOrUpdate(ctx, api.MutatingWebhookConfigurations(), mutating); err != nil {
 		return err
 	}
-	return put(ctx, api.ValidatingWebhookConfigurations(), validating)
+	return createOrUpdate(ctx, api.ValidatingWebhookConfigurations(), validating)
 }
 
-// putter is a client for one kind of objects.
-type putter[T metav1.Object] interface {
+// writer is a client for one kind of objects.
+type writer[T metav1.Object] interface {
 	Get(ctx context.Context, name string, o metav1.GetOptions) (T, error)
 	Create(ctx context.Context, object T, o metav1.CreateOptions) (T, error)
 	Update(ctx context.Context, object T, o metav1.UpdateOptions) (T, error)
 }
 
-// put makes an object, or has the one of its name become like it.
-func put[T metav1.Object](ctx context.Context, api putter[T], object T) error {
+// createOrUpdate creates an object, or updates the one of its name.
+func createOrUpdate[T metav1.Object](ctx context.Context, api writer[T], object T) error {
 	have, err := api.Get(ctx, object.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = api.Create(ctx, object, metav1.CreateOptions{})

@@ -145,7 +145,7 @@ func TestLonghornRefusesAJobWhoseTimeIsNone(t *testing.T) {
 				Resource: "recurringjobs"},
 			Object: runtime.RawExtension{Raw: []byte(`{"spec":` + spec + `}`)}}
 		got := ""
-		if err := judgeLonghorn(t.Context(), r); err != nil {
+		if err := reviewLonghorn(t.Context(), r); err != nil {
 			got = err.Error()
 			if !apierrors.IsInvalid(err) {
 				t.Errorf("%s: the denial is no 422: %v", spec, err)

@@ -33,7 +33,7 @@ func newMetalLB(w *world, routes Routes) *metalLB {
 		fill:      each(w.validating("metallb-webhook-configuration"), w.converting("bgppeers.metallb.io")),
 		certified: 3 * time.Second, listens: 8 * time.Second, late: w.fault("webhook-late"),
 		refuses: w.fault("webhook-refuses"), refused: path + "v1beta1-l2advertisement",
-		judges: map[string]judge{
+		reviewers: map[string]reviewer{
 			path + "v1beta1-ipaddresspool":    m.pool,
 			path + "v1beta1-l2advertisement":  m.advertisement,
 			path + "v1beta1-bgpadvertisement": m.advertisement,

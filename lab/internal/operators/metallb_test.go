@@ -49,7 +49,7 @@ func TestMetalLBsAuthorityConvertsItsPeersToo(t *testing.T) {
 		configuration("metallb-webhook-configuration"))
 	m := newMetalLB(s.world, routes{})
 	defer m.close()
-	s.put(t, definitions(),
+	s.create(t, definitions(),
 		`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
 		"metadata":{"name":"bgppeers.metallb.io"},
 		"spec":{"conversion":{"strategy":"Webhook","webhook":{
@@ -121,7 +121,7 @@ func TestMetalLBJudgesPoolsInItsOwnWords(t *testing.T) {
 	m := newMetalLB(s.world, routes{})
 	defer m.close()
 	s.look(t, m)
-	s.put(t, pools(), `{"apiVersion":"metallb.io/v1beta1","kind":"IPAddressPool",`+
+	s.create(t, pools(), `{"apiVersion":"metallb.io/v1beta1","kind":"IPAddressPool",`+
 		`"metadata":{"name":"main","namespace":"metallb-system"},"spec":{`+
 		`"addresses":["192.168.1.240-192.168.1.249"]}}`)
 	for _, c := range []struct{ namespace, name, addresses, want string }{

@@ -60,7 +60,7 @@ func (s *stage) later(t *testing.T, d time.Duration, o operator) {
 	s.look(t, o)
 }
 
-func (s *stage) put(t *testing.T, in schema.GroupVersionResource, text string) {
+func (s *stage) create(t *testing.T, in schema.GroupVersionResource, text string) {
 	t.Helper()
 	var object unstructured.Unstructured
 	if err := object.UnmarshalJSON([]byte(text)); err != nil {

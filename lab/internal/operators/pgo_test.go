@@ -53,7 +53,7 @@ func (s *stage) update(t *testing.T, secret *corev1.Secret) {
 // database is a stage with a PostgresCluster that has this spec, too.
 func (s *stage) database(t *testing.T, spec string) *pgo {
 	t.Helper()
-	s.put(t, postgresClusters(), strings.ReplaceAll(tazlab, "SPEC", spec))
+	s.create(t, postgresClusters(), strings.ReplaceAll(tazlab, "SPEC", spec))
 	p := newPGO(s.world, t.TempDir())
 	t.Cleanup(p.close)
 	return p
@@ -90,9 +90,9 @@ func TestPGOAdoptsASecretWithItsPassword(t *testing.T) {
 	if whole(is.Object, "status", "observedGeneration") != 3 || conditionOf(is.Object, "Ready") != "" {
 		t.Errorf("status: %v", is.Object["status"])
 	}
-	if said := fmt.Sprint(is.Object["status"]); strings.Contains(said, "word") ||
-		!strings.Contains(said, "name:one replicas:1") || !strings.Contains(said, "name:01 replicas:2") {
-		t.Errorf("status: %v", said)
+	if status := fmt.Sprint(is.Object["status"]); strings.Contains(status, "word") ||
+		!strings.Contains(status, "name:one replicas:1") || !strings.Contains(status, "name:01 replicas:2") {
+		t.Errorf("status: %v", status)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestPGOsDatabaseTakesWhatTheSecretsSay(t *testing.T) {
 		!strings.Contains(err.Error(), "127.0.7.6 is in no IPAddressPool") {
 		t.Fatalf("without a pool: %v", err)
 	}
-	s.put(t, pools(), `{"apiVersion":"metallb.io/v1beta1","kind":"IPAddressPool",`+
+	s.create(t, pools(), `{"apiVersion":"metallb.io/v1beta1","kind":"IPAddressPool",`+
 		`"metadata":{"namespace":"metallb-system","name":"pool"},"spec":{`+
 		`"addresses":["127.0.7.4-127.0.7.7"]}}`)
 	if err := p.look(t.Context()); err != nil {

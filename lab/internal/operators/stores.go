@@ -14,21 +14,21 @@ import (
 
 const clusterStore = "ClusterSecretStore" // the other kind is in a namespace
 
-// judgeStores logs in at every store's Infisical or Vault. A store that is found good is
+// checkStores logs in at every store's Infisical or Vault. A store that is found good is
 // asked again only when it changes; outside it is every five minutes.
-func (e *externalSecrets) judgeStores(ctx context.Context) error {
+func (e *externalSecrets) checkStores(ctx context.Context) error {
 	var errs []error
 	for _, kind := range []schema.GroupVersionResource{stores(), secretStores()} {
 		all, err := e.w.list(ctx, kind, "")
 		errs = append(errs, err)
 		for _, store := range all {
-			errs = append(errs, e.judgeOne(ctx, kind, &store))
+			errs = append(errs, e.checkStore(ctx, kind, &store))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (e *externalSecrets) judgeOne(ctx context.Context, kind schema.GroupVersionResource,
+func (e *externalSecrets) checkStore(ctx context.Context, kind schema.GroupVersionResource,
 	store *unstructured.Unstructured) error {
 	step := fmt.Sprintf("store %s %d", store.GetUID(), store.GetGeneration())
 	if e.good[step] && conditionOf(store.Object, "Ready") == "True" || !e.w.passed(step, 2*time.Second) ||

@@ -40,7 +40,7 @@ func (v *vaultClient) read(ctx context.Context, path string) (map[string]any, er
 	return answer.Data, err
 }
 
-// call reports what Vault said, never what it was sent.
+// call reports the answer of Vault, never the request.
 func (v *vaultClient) call(ctx context.Context, method, path string, body, answer any) error {
 	var sent io.Reader
 	if body != nil {
@@ -65,15 +65,15 @@ func (v *vaultClient) call(ctx context.Context, method, path string, body, answe
 		return err
 	}
 	if response.StatusCode >= http.StatusBadRequest {
-		var said struct{ Errors []string }
-		known := json.Unmarshal(content, &said) == nil
-		if known && len(said.Errors) == 0 && response.StatusCode == http.StatusNotFound {
+		var answer struct{ Errors []string }
+		known := json.Unmarshal(content, &answer) == nil
+		if known && len(answer.Errors) == 0 && response.StatusCode == http.StatusNotFound {
 			return errNoSecret // nothing is there, or what was is deleted
 		}
-		if len(said.Errors) == 0 {
-			said.Errors = []string{response.Status}
+		if len(answer.Errors) == 0 {
+			answer.Errors = []string{response.Status}
 		}
-		return fmt.Errorf("vault: %s %s: %w", method, path, errors.New(strings.Join(said.Errors, "; ")))
+		return fmt.Errorf("vault: %s %s: %w", method, path, errors.New(strings.Join(answer.Errors, "; ")))
 	}
 	if answer == nil {
 		return nil

@@ -207,7 +207,7 @@ func (l *landed) stores(t *testing.T) {
 			"unable to create client", "the lab's External Secrets logs in"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l.stage.put(t, stores(),
+			l.stage.create(t, stores(),
 				fmt.Sprintf(`{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",`+
 					`"metadata":{"name":%q,"uid":%q,"generation":1},"spec":{"provider":{"vault":%s}}}`,
 					name, name, l.provider(c.more, c.auth)))
@@ -237,7 +237,7 @@ func (l *landed) stores(t *testing.T) {
 // external is an ExternalSecret in the namespace app.
 func (l *landed) external(t *testing.T, name, spec string) (condition, log string) {
 	t.Helper()
-	l.stage.put(t, externals(),
+	l.stage.create(t, externals(),
 		fmt.Sprintf(`{"apiVersion":"external-secrets.io/v1","kind":"ExternalSecret",`+
 			`"metadata":{"namespace":"app","name":%q,"uid":%q,"generation":1},"spec":%s}`, name, name, spec))
 	log = l.refusedFor(t)
@@ -270,7 +270,7 @@ func reads(store, key string) string {
 const notRead = "could not get secret data from provider"
 
 func (l *landed) namespaced(t *testing.T) {
-	l.stage.put(t, secretStores(),
+	l.stage.create(t, secretStores(),
 		`{"apiVersion":"external-secrets.io/v1","kind":"SecretStore","metadata":{"namespace":"app",`+
 			`"name":"mine","uid":"mine","generation":1},"spec":{"provider":{"vault":`+
 			l.provider(ownSecret, jwt("reader", `{"name":"app","audiences":["more"]}`))+`}}}`)
@@ -314,7 +314,7 @@ func (l *landed) namespaced(t *testing.T) {
 		t.Errorf("extract: %q", got.Data)
 	}
 	// A store that is not ready is not asked.
-	l.stage.put(t, stores(), `{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",`+
+	l.stage.create(t, stores(), `{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",`+
 		`"metadata":{"name":"unready","uid":"unready","generation":1},"spec":{"provider":{"vault":`+
 		l.provider("", withToken)+`}}}`)
 	if condition, log := l.external(t, "unready", reads(`{"kind":"ClusterSecretStore","name":"unready"}`,
@@ -352,7 +352,7 @@ func (l *landed) generators(t *testing.T) {
 		{"no-authority", "", jwt("reader", `{"name":"app"}`), "secret/data/app", notRead,
 			"certificate signed by unknown authority"},
 	} {
-		l.stage.put(t, generators(),
+		l.stage.create(t, generators(),
 			fmt.Sprintf(`{"apiVersion":"generators.external-secrets.io/v1alpha1",`+
 				`"kind":"VaultDynamicSecret","metadata":{"namespace":"app",`+
 				`"name":%q},"spec":{"path":%q,"provider":%s}}`,
@@ -425,7 +425,7 @@ func (l *landed) sealed(t *testing.T) {
 	l.call(t, "sys/seal", nil)
 	for name, auth := range map[string]string{"sealed-token": withToken,
 		"sealed-jwt": jwt("reader", `{"name":"app","namespace":"app"}`)} {
-		l.stage.put(t, stores(),
+		l.stage.create(t, stores(),
 			fmt.Sprintf(`{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",`+
 				`"metadata":{"name":%q,"uid":%q,"generation":1},"spec":{"provider":{"vault":%s}}}`, name,
 				name, l.provider(fromSecret, auth)))

@@ -20,8 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// judge looks at what somebody wants to do. Its error is the reason for a denial.
-type judge func(ctx context.Context, request *admissionv1.AdmissionRequest) error
+// A reviewer checks an admission request. Its error is the reason for a denial.
+type reviewer func(ctx context.Context, request *admissionv1.AdmissionRequest) error
 
 // webhook is the life of one webhook server. Outside it takes several steps
 // that nobody sees from the Pod: a certificate, the caBundle, and at last the
@@ -34,8 +34,8 @@ type webhook struct {
 	service  string // metallb-webhook-service
 	secret   string // that keeps the certificate; "" for none
 	// fill puts the authority where the API server looks for it.
-	fill   fill
-	judges map[string]judge // by path
+	fill      fill
+	reviewers map[string]reviewer // by path
 
 	certified, listens time.Duration // how long after its Pod is ready, outside
 
@@ -134,8 +134,8 @@ func (h *webhook) close() {
 	h.mu.Lock()
 	h.identity = nil
 	h.mu.Unlock()
-	h.w.forget(h.workload + " certified")
-	h.w.forget(h.workload + " listens")
+	h.w.restart(h.workload + " certified")
+	h.w.restart(h.workload + " listens")
 }
 
 // keep stores the certificate in its Secret, as rotators do.
@@ -166,7 +166,7 @@ func (h *webhook) listen() error {
 		return err
 	}
 	mux := http.NewServeMux()
-	for path, j := range h.judges {
+	for path, j := range h.reviewers {
 		mux.Handle("POST "+path, h.unless(path, review(j)))
 	}
 	h.server = &http.Server{
@@ -193,9 +193,9 @@ func (h *webhook) unless(path string, handler http.Handler) http.Handler {
 	})
 }
 
-// review answers the API server as controller-runtime does; a judge whose error
+// review answers the API server as controller-runtime does; a reviewer whose error
 // is a status of its own is quoted as it is.
-func review(j judge) http.Handler {
+func review(j reviewer) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
 		var r admissionv1.AdmissionReview
 		if err := json.NewDecoder(in.Body).Decode(&r); err != nil || r.Request == nil {

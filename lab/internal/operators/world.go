@@ -51,8 +51,8 @@ func (w *world) passed(step string, outside time.Duration) bool {
 	return w.now().Sub(since) >= outside
 }
 
-// forget starts a step's time anew.
-func (w *world) forget(step string) {
+// restart resets the clock of a step.
+func (w *world) restart(step string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.first, step)

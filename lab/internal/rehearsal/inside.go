@@ -29,12 +29,12 @@ const exitLeftovers = 6
 // Main is the inside: it returns the exit code of the rehearsal.
 func Main(ctx context.Context, file string, stdin io.Reader, stdout, stderr io.Writer) (int, error) {
 	var p plan
-	said, err := os.ReadFile(file)
+	content, err := os.ReadFile(file)
 	if err != nil {
 		return 0, err
 	}
 	// It may name a secret; nobody needs it any more, --keep or not.
-	if err := errors.Join(json.Unmarshal(said, &p), os.Remove(file)); err != nil {
+	if err := errors.Join(json.Unmarshal(content, &p), os.Remove(file)); err != nil {
 		return 0, err
 	}
 	proof, err := namespace.Prove(p.Outside)

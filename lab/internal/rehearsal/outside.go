@@ -89,11 +89,11 @@ func Run(ctx context.Context, o Options, stderr io.Writer) (code int, err error)
 		return 0, err
 	}
 	file := filepath.Join(work, "plan.json")
-	said, err := json.Marshal(p)
+	content, err := json.Marshal(p)
 	if err != nil {
 		return 0, err
 	}
-	if err := os.WriteFile(file, said, 0o600); err != nil {
+	if err := os.WriteFile(file, content, 0o600); err != nil {
 		return 0, err
 	}
 	code, err = namespace.Run(ctx, namespace.Spec{

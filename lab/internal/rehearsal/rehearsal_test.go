@@ -262,10 +262,10 @@ func TestTheReportComparesTheCriticalPathWithAScript(t *testing.T) {
 		out.String(), want) {
 		t.Errorf("%q is missing in\n%s", want, out.String())
 	}
-	said, err := json.Marshal(r.report)
+	content, err := json.Marshal(r.report)
 	check(t, err)
-	if want := `"critical_seconds":30,"layered_seconds":36`; !strings.Contains(string(said), want) {
-		t.Errorf("%s is missing in %s", want, said)
+	if want := `"critical_seconds":30,"layered_seconds":36`; !strings.Contains(string(content), want) {
+		t.Errorf("%s is missing in %s", want, content)
 	}
 }
 
@@ -284,10 +284,10 @@ func writeRun(t *testing.T, r *round, run string, events ...event.Event) {
 }
 
 func TestAPlanHoldsNoneOfTheUsersEnvironment(t *testing.T) {
-	said, err := json.Marshal(plan{Options: Options{Environ: []string{"TOKEN=real"}}})
+	content, err := json.Marshal(plan{Options: Options{Environ: []string{"TOKEN=real"}}})
 	check(t, err)
-	if strings.Contains(string(said), "real") {
-		t.Errorf("plan: %s", said)
+	if strings.Contains(string(content), "real") {
+		t.Errorf("plan: %s", content)
 	}
 }
 

@@ -195,9 +195,11 @@ func each(name string, v cty.Value, visit func(name, text string)) {
 	}
 }
 
+// quoted finds words in capitals, such as "DATABASE_URL".
+var quoted = regexp.MustCompile(`"([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)"`)
+
 // secretNames are the words in a module that look like the names of secrets.
 func secretNames(module fs.FS) ([]string, error) {
-	quoted := regexp.MustCompile(`"([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)"`)
 	var names []string
 	err := fs.WalkDir(module, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || path.Ext(name) != ".tf" {

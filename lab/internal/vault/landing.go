@@ -89,11 +89,11 @@ func (s *Server) once(ctx context.Context, method, path string, body, answer any
 		return err
 	}
 	if response.StatusCode >= http.StatusBadRequest {
-		var said struct{ Errors []string }
-		if json.Unmarshal(received, &said) != nil || len(said.Errors) == 0 {
-			said.Errors = []string{response.Status}
+		var answer struct{ Errors []string }
+		if json.Unmarshal(received, &answer) != nil || len(answer.Errors) == 0 {
+			answer.Errors = []string{response.Status}
 		}
-		return fmt.Errorf("vault: %s %s: %w", method, path, errors.New(strings.Join(said.Errors, "; ")))
+		return fmt.Errorf("vault: %s %s: %w", method, path, errors.New(strings.Join(answer.Errors, "; ")))
 	}
 	if answer == nil {
 		return nil

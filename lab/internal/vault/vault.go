@@ -89,8 +89,8 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 
 // ready waits for what Vault says when it answers.
 func (s *Server) ready(stdout io.Reader, bundle []byte) error {
-	var said struct{ Address string }
-	if err := json.NewDecoder(stdout).Decode(&said); err != nil {
+	var ready struct{ Address string }
+	if err := json.NewDecoder(stdout).Decode(&ready); err != nil {
 		return fmt.Errorf("it ended before it answered: %w", err)
 	}
 	kept, err := os.ReadFile(s.file)
@@ -100,7 +100,7 @@ func (s *Server) ready(stdout io.Reader, bundle []byte) error {
 	if err != nil {
 		return err
 	}
-	if s.address, err = url.Parse(said.Address); err != nil {
+	if s.address, err = url.Parse(ready.Address); err != nil {
 		return err
 	}
 	roots := x509.NewCertPool()
@@ -112,7 +112,7 @@ func (s *Server) ready(stdout io.Reader, bundle []byte) error {
 	return nil
 }
 
-// Handler answers as this Vault, wherever it is said to stand.
+// Handler answers as this Vault, at whatever address it has.
 func (s *Server) Handler() http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(s.address) },

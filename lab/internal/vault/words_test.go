@@ -73,14 +73,16 @@ func TestTheEmulatorIsToldOfAsARealVault(t *testing.T) {
 	// compare has castle ask both, and wants the same words, these among them.
 	compare := func(about, words string, ask func(context.Context, castle.Server, []string) string) {
 		t.Helper()
-		said := map[string]string{}
+		answers := map[string]string{}
 		for name, server := range at {
-			said[name] = strings.ReplaceAll(ask(t.Context(), server, []string{"VAULT_TOKEN=" + tokens[name]}),
+			answers[name] = strings.ReplaceAll(ask(t.Context(), server,
+				[]string{"VAULT_TOKEN=" + tokens[name]}),
 				server.Address, "ADDRESS")
 		}
-		if said["Vault"] != said["the emulator"] || !strings.Contains(said["Vault"], words) {
-			t.Errorf("%s:\n  of Vault it says %q\n  of the emulator  %q\n  and not %q", about, said["Vault"],
-				said["the emulator"], words)
+		if answers["Vault"] != answers["the emulator"] || !strings.Contains(answers["Vault"], words) {
+			t.Errorf("%s:\n  of Vault it says %q\n  of the emulator  %q\n  and not %q", about,
+				answers["Vault"],
+				answers["the emulator"], words)
 		}
 	}
 	usable := func(ctx context.Context, s castle.Server, environ []string) string {
@@ -152,11 +154,11 @@ func TestTheEmulatorIsToldOfAsARealVault(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		said := "free"
+		finding := "free"
 		for _, f := range append(found.Unusable, found.Foreign...) {
-			said = f.What + ": " + f.Why
+			finding = f.What + ": " + f.Why
 		}
-		return said
+		return finding
 	}
 	compare("it may not mount",
 		"the token may not create, read, update, delete auth/jwt-blue/config; read sys/auth; create, "+

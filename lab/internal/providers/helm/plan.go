@@ -49,7 +49,7 @@ func (p *provider) planRelease(_ context.Context, plan *plugin.Plan) error {
 	v["manifest"], v["resources"] = cty.NullVal(cty.String), cty.NullVal(cty.Map(cty.String))
 	if plan.Differs("chart", "repository", "version", "values", "set", "set_list", "set_sensitive",
 		"status") {
-		plan.Forget("metadata")
+		plan.SetUnknown("metadata")
 	}
 	return nil
 }

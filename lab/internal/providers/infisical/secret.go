@@ -174,8 +174,10 @@ func (p *provider) importSecret(ctx context.Context, id string) (plugin.Values, 
 	return v, nil
 }
 
+var uuid = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
 func (p *provider) lookUp(ctx context.Context, id string) (found secret, err error) {
-	if regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`).MatchString(id) {
+	if uuid.MatchString(id) {
 		found, err = p.client.byID(ctx, id)
 	} else {
 		parts := strings.SplitN(id, ":", 4)

@@ -11,8 +11,8 @@ type Plan struct {
 	Changed bool     // whether Planned differed from Prior before the Plan function
 }
 
-// Forget makes planned values unknown: they are known after apply.
-func (p *Plan) Forget(names ...string) {
+// SetUnknown makes planned values unknown: they are known after apply.
+func (p *Plan) SetUnknown(names ...string) {
 	for _, name := range names {
 		p.Change.Planned[name] = cty.UnknownVal(p.Change.Planned[name].Type())
 	}

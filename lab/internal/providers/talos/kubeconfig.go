@@ -13,8 +13,8 @@ import (
 )
 
 func kubeconfig() plugin.Resource {
-	renew := eitherText()
-	renew.Default = cty.StringVal("720h")
+	renewal := eitherText()
+	renewal.Default = cty.StringVal("720h")
 	raw, parsed := secret(keptID()), object(keptID(), map[string]plugin.Attribute{
 		"host": computedText(), "ca_certificate": computedText(), "client_certificate": computedText(),
 		"client_key": secret(computedText()),
@@ -28,7 +28,7 @@ func kubeconfig() plugin.Resource {
 			"client_configuration":            access(requiredText()),
 			"kubeconfig_raw":                  raw,
 			"kubernetes_client_configuration": parsed,
-			"certificate_renewal_duration":    renew,
+			"certificate_renewal_duration":    renewal,
 			"timeouts":                        timeouts("create", "update"),
 		}},
 		Plan: planKubeconfig,
@@ -60,7 +60,7 @@ func planKubeconfig(_ context.Context, p *plugin.Plan) error {
 		return problem("failed to decode kubernetes client certificate", err)
 	}
 	if ends.Before(time.Now().Add(before)) {
-		p.Forget("kubeconfig_raw", "kubernetes_client_configuration")
+		p.SetUnknown("kubeconfig_raw", "kubernetes_client_configuration")
 	}
 	return nil
 }

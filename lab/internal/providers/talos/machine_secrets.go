@@ -63,7 +63,7 @@ func planMachineSecrets(_ context.Context, p *plugin.Plan) error {
 		return problem("failed to parse client certificate", err)
 	}
 	if ends.Before(time.Now().Add(renewal)) {
-		p.Forget("client_configuration")
+		p.SetUnknown("client_configuration")
 	}
 	return nil
 }

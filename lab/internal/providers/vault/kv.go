@@ -103,18 +103,18 @@ func metadataOf(data map[string]json.RawMessage) (cty.Value, error) {
 
 // texts makes strings of all values: those that are none stay JSON.
 func texts(all map[string]any) map[string]string {
-	said := map[string]string{}
+	texts := map[string]string{}
 	for name, x := range all {
 		if s, ok := x.(string); ok {
-			said[name] = s
+			texts[name] = s
 			continue
 		}
 		b, err := json.Marshal(x)
 		if err == nil {
-			said[name] = string(b)
+			texts[name] = string(b)
 		}
 	}
-	return said
+	return texts
 }
 
 func (p *provider) secretData() plugin.DataSource {

@@ -25,7 +25,7 @@ type object struct {
 // old SDK.
 func (p *provider) resource(o object) plugin.Resource {
 	o.attributes["id"] = plugin.Attribute{Type: cty.String, Optional: true, Computed: true, Keep: true}
-	put := func(ctx context.Context, c plugin.Change) (plugin.Values, error) {
+	write := func(ctx context.Context, c plugin.Change) (plugin.Values, error) {
 		body := map[string]any{}
 		if err := o.send(c, body); err != nil {
 			return nil, err
@@ -46,7 +46,7 @@ func (p *provider) resource(o object) plugin.Resource {
 	}
 	return plugin.Resource{
 		Legacy: true, Schema: plugin.Block{Attributes: o.attributes},
-		Create: put, Update: put,
+		Create: write, Update: write,
 		Read: func(ctx context.Context, state plugin.Values) (plugin.Values, error) {
 			return p.readObject(ctx, o, state)
 		},

@@ -13,9 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// judgeLonghorn looks at recurring jobs, which anybody may make without making
+// reviewLonghorn looks at recurring jobs, which anybody may make without making
 // a volume. Everything else passes.
-func judgeLonghorn(_ context.Context, r *admissionv1.AdmissionRequest) error {
+func reviewLonghorn(_ context.Context, r *admissionv1.AdmissionRequest) error {
 	if r.Resource.Resource != "recurringjobs" || r.Operation == admissionv1.Delete {
 		return nil
 	}
