@@ -6,8 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/emulator/talos"
 	"github.com/ephemeral-castle/castle/lab/internal/controlplane"
 	"github.com/ephemeral-castle/castle/lab/internal/kubernetes"
@@ -27,77 +29,99 @@ type cluster struct {
 	names    map[string]string // address: the node's name
 }
 
+// kube is the Kubernetes that the configured machines form: at most one cluster.
+type kube struct {
+	config  Config
+	ctx     context.Context
+	log     *logger
+	proxmox *proxmox.Server
+	fleet   *talos.Fleet
+
+	mu       sync.Mutex
+	vms      map[string]proxmox.VM        // by address: those that are on
+	machines map[string]talos.MachineSpec // by address: those that are configured and on
+	holders  map[string]string            // by virtual address: who holds it, "" once nobody does any more
+	cluster  *cluster
+}
+
+func newKube(ctx context.Context, c Config, log *logger) *kube {
+	return &kube{
+		config: c, ctx: ctx, log: log, vms: map[string]proxmox.VM{},
+		machines: map[string]talos.MachineSpec{}, holders: map[string]string{},
+	}
+}
+
 func (c *cluster) running() bool { return c.process != nil }
 
 // bootstrapped is the moment when the first control plane would start.
-func (d *Datacenter) bootstrapped(spec talos.ClusterSpec) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.cluster != nil {
-		d.say("talos: %s is bootstrapped, but the lab holds one cluster at a time: it stays without "+
+func (k *kube) bootstrapped(spec talos.ClusterSpec) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.cluster != nil {
+		k.log.say("talos: %s is bootstrapped, but the lab holds one cluster at a time: it stays without "+
 			"Kubernetes", spec.Name)
 		return
 	}
 	backend, err := freeAddress()
 	if err != nil {
-		d.say("kubernetes: %v", err)
+		k.log.say("kubernetes: %v", err)
 		return
 	}
-	d.cluster = &cluster{
-		spec: spec, backend: backend, dir: filepath.Join(d.config.Dir, "kubernetes"),
+	k.cluster = &cluster{
+		spec: spec, backend: backend, dir: filepath.Join(k.config.Dir, "kubernetes"),
 		stored: map[string]bool{},
 		doors:  map[string]*door{}, names: map[string]string{},
 	}
-	d.startCluster()
+	k.startCluster()
 }
 
 // startCluster starts the process; the caller holds the mutex. What a machine
 // does meanwhile is noticed when the API answers.
-func (d *Datacenter) startCluster() {
-	c := d.cluster
+func (k *kube) startCluster() {
+	c := k.cluster
 	if c.upTo != nil {
 		return
 	}
-	ctx, cancel := context.WithCancel(d.ctx)
+	ctx, cancel := context.WithCancel(k.ctx)
 	c.upTo = cancel
-	d.say("kubernetes: %s starts", c.spec.Name)
-	order := d.order(c)
+	k.log.say("kubernetes: %s starts", c.spec.Name)
+	order := k.order(c)
 	go func() {
-		p, err := d.config.Kubernetes(ctx, order)
+		p, err := k.config.Kubernetes(ctx, order)
 		if err != nil {
 			if ctx.Err() == nil {
-				d.say("kubernetes: %v", err)
+				k.log.say("kubernetes: %v", err)
 			}
 			return
 		}
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if ctx.Err() != nil || d.cluster != c {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if ctx.Err() != nil || k.cluster != c {
 			p.Kill()
 			return
 		}
 		c.process = p
-		d.say("kubernetes: %s answers", c.spec.Name)
-		for _, m := range d.machines {
-			d.join(m)
+		k.log.say("kubernetes: %s answers", c.spec.Name)
+		for _, m := range k.machines {
+			k.join(m)
 		}
-		d.answered(c)
+		k.answered(c)
 	}()
 }
 
 // join registers a machine's node and, for a control plane, opens its API; the
 // caller holds the mutex.
-func (d *Datacenter) join(m talos.MachineSpec) {
-	c := d.cluster
+func (k *kube) join(m talos.MachineSpec) {
+	c := k.cluster
 	c.names[m.Address] = m.Hostname
 	if m.ControlPlane {
 		c.stored[m.Address] = true
-		d.open(m.Address)
+		k.open(m.Address)
 		for _, vip := range c.spec.VIPs {
-			d.follow(vip)
+			k.follow(vip)
 		}
 	}
-	vm := d.vms[m.Address]
+	vm := k.vms[m.Address]
 	node := kubernetes.Node{
 		Name: m.Hostname, Address: m.Address, OS: "Talos (" + m.TalosVersion + ")",
 		Kubelet: m.KubernetesVersion,
@@ -105,14 +129,14 @@ func (d *Datacenter) join(m talos.MachineSpec) {
 		Labels: m.Labels, Annotations: m.Annotations, Taints: m.Taints,
 	}
 	nodes := kubernetes.Nodes{Client: c.process.Client}
-	go d.untilDone("node "+m.Hostname, c.process, func(ctx context.Context) error {
+	go k.untilDone("node "+m.Hostname, c.process, func(ctx context.Context) error {
 		return nodes.Run(ctx, node)
 	})
 }
 
 // untilDone repeats what a kubelet would repeat, as long as the API lives.
-func (d *Datacenter) untilDone(what string, p *controlplane.Process, do func(context.Context) error) {
-	ctx, cancel := context.WithCancel(d.ctx)
+func (k *kube) untilDone(what string, p *controlplane.Process, do func(context.Context) error) {
+	ctx, cancel := context.WithCancel(k.ctx)
 	defer cancel()
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
@@ -127,36 +151,36 @@ func (d *Datacenter) untilDone(what string, p *controlplane.Process, do func(con
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			d.say("kubernetes: %s: %v", what, err)
+			k.log.say("kubernetes: %s: %v", what, err)
 		}
 	}
 }
 
 // off is what a machine's end means for the cluster.
-func (d *Datacenter) off(address string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	m, configured := d.machines[address]
-	delete(d.machines, address)
-	delete(d.vms, address)
-	c := d.cluster
+func (k *kube) off(address string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	m, configured := k.machines[address]
+	delete(k.machines, address)
+	delete(k.vms, address)
+	c := k.cluster
 	if c == nil || !configured {
 		return
 	}
-	d.shut(address)
-	left := slices.ContainsFunc(slices.Collect(maps.Values(d.machines)), func(m talos.MachineSpec) bool {
+	k.shut(address)
+	left := slices.ContainsFunc(slices.Collect(maps.Values(k.machines)), func(m talos.MachineSpec) bool {
 		return m.ControlPlane
 	})
 	if !left {
 		if m.ControlPlane {
-			d.say("kubernetes: the last control plane is off")
+			k.log.say("kubernetes: the last control plane is off")
 		}
-		d.stopCluster()
+		k.stopCluster()
 		return
 	}
 	if c.running() {
 		nodes := kubernetes.Nodes{Client: c.process.Client}
-		go d.untilDone("node "+m.Hostname, c.process, func(ctx context.Context) error {
+		go k.untilDone("node "+m.Hostname, c.process, func(ctx context.Context) error {
 			return nodes.Stop(ctx, m.Hostname)
 		})
 	}
@@ -164,28 +188,28 @@ func (d *Datacenter) off(address string) {
 
 // diskLost treats the loss of a machine's disk: with the last one that had
 // etcd's data the cluster is gone for good.
-func (d *Datacenter) diskLost(address string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.cluster == nil {
+func (k *kube) diskLost(address string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.cluster == nil {
 		return
 	}
-	delete(d.cluster.stored, address)
-	if len(d.cluster.stored) == 0 && !slices.ContainsFunc(slices.Collect(maps.Values(d.machines)),
+	delete(k.cluster.stored, address)
+	if len(k.cluster.stored) == 0 && !slices.ContainsFunc(slices.Collect(maps.Values(k.machines)),
 		func(m talos.MachineSpec) bool { return m.ControlPlane }) {
-		d.endCluster()
+		k.endCluster()
 	}
 }
 
 // stopCluster ends the process and keeps its data; the caller holds the mutex.
-func (d *Datacenter) stopCluster() {
-	c := d.cluster
+func (k *kube) stopCluster() {
+	c := k.cluster
 	if c.upTo != nil {
 		c.upTo()
 		c.upTo = nil
 	}
 	for address := range c.doors {
-		d.shut(address)
+		k.shut(address)
 	}
 	if c.process != nil {
 		c.process.Kill()
@@ -194,14 +218,14 @@ func (d *Datacenter) stopCluster() {
 }
 
 // endCluster also throws the data away; the caller holds the mutex.
-func (d *Datacenter) endCluster() {
-	if d.cluster == nil {
+func (k *kube) endCluster() {
+	if k.cluster == nil {
 		return
 	}
-	d.stopCluster()
-	if err := os.RemoveAll(filepath.Join(d.cluster.dir, "etcd")); err != nil {
-		d.say("kubernetes: %v", err)
+	k.stopCluster()
+	if err := os.RemoveAll(filepath.Join(k.cluster.dir, "etcd")); err != nil {
+		k.log.say("kubernetes: %v", err)
 	}
-	d.say("kubernetes: %s is gone", d.cluster.spec.Name)
-	d.cluster = nil
+	k.log.say("kubernetes: %s is gone", k.cluster.spec.Name)
+	k.cluster = nil
 }

@@ -24,7 +24,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/emulator/infisical"
@@ -75,21 +74,12 @@ type Hosts struct {
 // Datacenter is one that runs.
 type Datacenter struct {
 	config  Config
-	ctx     context.Context
-	began   time.Time
+	log     *logger
+	kube    *kube
 	proxmox *proxmox.Server
 	fleet   *talos.Fleet
 	folders *folders
 	vault   *landing // nil without one
-
-	log    sync.Mutex
-	spells map[string]spell // by fault; log guards it, too
-
-	mu       sync.Mutex
-	vms      map[string]proxmox.VM        // by address: those that are on
-	machines map[string]talos.MachineSpec // by address: those that are configured and on
-	holders  map[string]string            // by virtual address: who holds it, "" once nobody does any more
-	cluster  *cluster
 }
 
 // Start builds the datacenter; it lasts until ctx ends and Close is called.
@@ -101,18 +91,14 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Datacenter{
-		config: c, ctx: ctx, began: time.Now(),
-		spells: map[string]spell{}, vms: map[string]proxmox.VM{}, machines: map[string]talos.MachineSpec{},
-		holders: map[string]string{},
-		folders: newFolders(c),
-	}
+	d := &Datacenter{config: c, log: newLogger(c), folders: newFolders(c)}
+	d.kube = newKube(ctx, c, d.log)
 	if c.Vault != nil {
 		if d.vault, err = d.land(ctx); err != nil {
 			return nil, err
 		}
 	}
-	d.say("the clock starts at %s", d.began.Format(time.RFC3339Nano))
+	d.log.say("the clock starts at %s", d.log.began.Format(time.RFC3339Nano))
 	d.proxmox = proxmox.New(proxmox.Config{
 		Token: d.folders.token, Nodes: c.Hosts.Nodes, Storages: storages(c.Hosts.Storages),
 		Durations: taskDurations(c.Speed),
@@ -121,13 +107,15 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	d.fleet = talos.New(talos.Config{
 		Delays: talos.Realistic().Times(1 / c.Speed),
 		Hooks: talos.Hooks{
-			OnBootstrap: d.bootstrapped, OnMachineConfigured: d.configured, OnShutdown: d.switchedOff,
-			OnVirtualIP: d.virtualIP, OnReset: d.reset,
-			OnError: func(address string, err error) { d.say("talos %s: %v", address, err) },
+			OnBootstrap: d.kube.bootstrapped, OnMachineConfigured: d.kube.configured, OnShutdown: d.switchedOff,
+			OnVirtualIP: d.kube.virtualIP, OnReset: d.reset,
+			OnError: func(address string, err error) { d.log.say("talos %s: %v", address, err) },
 		},
 	})
+	d.kube.proxmox, d.kube.fleet = d.proxmox, d.fleet
 	if held := c.Faults.Times["etcd-learner"]; held != 0 {
-		d.fleet.HoldLastLearner(held, func() { d.begins("etcd-learner") }, func() { d.ends("etcd-learner") })
+		d.fleet.HoldLastLearner(held, func() { d.log.begins("etcd-learner") },
+			func() { d.log.ends("etcd-learner") })
 	}
 	if id := c.Faults.GhostVM; id != 0 {
 		d.proxmox.AddVM(ghost(id))
@@ -208,21 +196,9 @@ func (d *Datacenter) Close() {
 	if d.vault != nil {
 		d.vault.server.Close() //nolint:errcheck // it ends with its standard input
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.endCluster()
-}
-
-func (d *Datacenter) say(format string, args ...any) { d.sayAt(time.Now(), format, args...) }
-
-// sayAt is about a moment that may be a little past.
-func (d *Datacenter) sayAt(at time.Time, format string, args ...any) {
-	if d.config.Log == nil {
-		return
-	}
-	d.log.Lock()
-	defer d.log.Unlock()
-	fmt.Fprintf(d.config.Log, "%8.3fs %s\n", at.Sub(d.began).Seconds(), fmt.Sprintf(format, args...))
+	d.kube.mu.Lock()
+	defer d.kube.mu.Unlock()
+	d.kube.endCluster()
 }
 
 // folderName names a folder as Infisical's users do.

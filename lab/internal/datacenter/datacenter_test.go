@@ -51,10 +51,10 @@ func TestKubernetesLivesAndDiesWithItsMachines(t *testing.T) {
 
 	d.started(cpVM)
 	d.started(workerVM)
-	d.configured(second) // before there is a cluster that it could join
-	d.configured(first)
-	d.virtualIP(vip, cp.Addr().String())
-	d.bootstrapped(spec(t, vip, port))
+	d.kube.configured(second) // before there is a cluster that it could join
+	d.kube.configured(first)
+	d.kube.virtualIP(vip, cp.Addr().String())
+	d.kube.bootstrapped(spec(t, vip, port))
 	log.await(t, "kubernetes: answers at", 2)
 	k := client(d)
 	awaitNodes(t, k, map[string]corev1.ConditionStatus{"cp-01": "True", "worker-01": "True"})
@@ -71,18 +71,18 @@ func TestKubernetesLivesAndDiesWithItsMachines(t *testing.T) {
 	d.stopped(workerVM)
 	awaitNodes(t, k, map[string]corev1.ConditionStatus{"cp-01": "True", "worker-01": "Unknown"})
 
-	d.virtualIP(vip, "127.0.7.12") // it moves, and the API with it
+	d.kube.virtualIP(vip, "127.0.7.12") // it moves, and the API with it
 	ended(t, open)
 	if open, err = net.Dial("tcp", api); err != nil {
 		t.Fatal(err)
 	}
 	defer open.Close()
-	d.virtualIP(vip, "")
+	d.kube.virtualIP(vip, "")
 	ended(t, open)
 	if _, err := net.Dial("tcp", api); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("nobody holds the virtual address, and the API says: %v", err)
 	}
-	d.virtualIP(vip, cp.Addr().String())
+	d.kube.virtualIP(vip, cp.Addr().String())
 	if open, err = net.Dial("tcp", api); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestKubernetesLivesAndDiesWithItsMachines(t *testing.T) {
 	ended(t, open)
 
 	d.started(cpVM)
-	d.configured(first)
+	d.kube.configured(first)
 	log.await(t, "kubernetes: answers at", 5)
 	if _, err := client(d).CoreV1().ConfigMaps("default").Get(t.Context(), "kept",
 		metav1.GetOptions{}); err != nil {

@@ -12,35 +12,35 @@ import (
 )
 
 // open lets an address answer for the API server; the caller holds the mutex.
-func (d *Datacenter) open(address string) {
-	c := d.cluster
+func (k *kube) open(address string) {
+	c := k.cluster
 	if c.doors[address] != nil {
 		return
 	}
 	a, err := netip.ParseAddr(address)
 	if err == nil {
-		err = d.config.Proof.Allows(a)
+		err = k.config.Proof.Allows(a)
 	}
 	var l net.Listener
 	if err == nil {
 		l, err = net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port(c.spec))))
 	}
 	if err != nil {
-		d.say("kubernetes: %v", err)
+		k.log.say("kubernetes: %v", err)
 		return
 	}
-	through, end := context.WithCancel(d.ctx)
-	c.doors[address] = &door{listener: l, within: d.ctx, through: through, end: end}
-	d.say("kubernetes: answers at %s", l.Addr())
+	through, end := context.WithCancel(k.ctx)
+	c.doors[address] = &door{listener: l, within: k.ctx, through: through, end: end}
+	k.log.say("kubernetes: answers at %s", l.Addr())
 	go c.doors[address].serve(c.backend)
 }
 
 // shut closes an address and what is connected through it; the caller holds the mutex.
-func (d *Datacenter) shut(address string) {
-	if door := d.cluster.doors[address]; door != nil {
+func (k *kube) shut(address string) {
+	if door := k.cluster.doors[address]; door != nil {
 		door.listener.Close() //nolint:errcheck // it was open
 		door.end()
-		delete(d.cluster.doors, address)
+		delete(k.cluster.doors, address)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
@@ -69,15 +70,40 @@ func (f *Faults) set(name, value string) (err error) {
 // spell is when a fault was there.
 type spell struct{ begins, ends time.Time }
 
+// logger writes the datacenter's log and keeps the times of faults.
+type logger struct {
+	config Config
+	began  time.Time
+
+	mu     sync.Mutex
+	spells map[string]spell // by fault
+}
+
+func newLogger(c Config) *logger {
+	return &logger{config: c, began: time.Now(), spells: map[string]spell{}}
+}
+
+func (l *logger) say(format string, args ...any) { l.sayAt(time.Now(), format, args...) }
+
+// sayAt is about a moment that may be a little past.
+func (l *logger) sayAt(at time.Time, format string, args ...any) {
+	if l.config.Log == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fmt.Fprintf(l.config.Log, "%8.3fs %s\n", at.Sub(l.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
 // begins logs that a fault begins, once.
-func (d *Datacenter) begins(name string) { d.turn(name, time.Now(), false) }
+func (l *logger) begins(name string) { l.turn(name, time.Now(), false) }
 
 // ends says that a fault is over.
-func (d *Datacenter) ends(name string) { d.turn(name, time.Now(), true) }
+func (l *logger) ends(name string) { l.turn(name, time.Now(), true) }
 
-func (d *Datacenter) turn(name string, at time.Time, ends bool) {
-	d.log.Lock()
-	s := d.spells[name]
+func (l *logger) turn(name string, at time.Time, ends bool) {
+	l.mu.Lock()
+	s := l.spells[name]
 	word := ""
 	switch {
 	case !ends && s.begins.IsZero():
@@ -85,28 +111,28 @@ func (d *Datacenter) turn(name string, at time.Time, ends bool) {
 	case ends && s.ends.IsZero():
 		s.ends, word = at, "ends"
 	}
-	d.spells[name] = s
-	d.log.Unlock()
+	l.spells[name] = s
+	l.mu.Unlock()
 	if word != "" {
-		d.sayAt(at, "fault %s: %s", name, word)
+		l.sayAt(at, "fault %s: %s", name, word)
 	}
 }
 
 // underway says whether a fault has begun and not ended.
-func (d *Datacenter) underway(name string) bool {
-	d.log.Lock()
-	defer d.log.Unlock()
-	s := d.spells[name]
+func (l *logger) underway(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.spells[name]
 	return !s.begins.IsZero() && s.ends.IsZero()
 }
 
 // remaining are the faults of operators that begin to work now: what an
 // operator has forgotten with its process, the datacenter has not.
-func (d *Datacenter) remaining() operators.Faults {
-	f := operators.Faults{Times: maps.Clone(d.config.Faults.Times), Frozen: d.config.Faults.Frozen}
-	d.log.Lock()
-	defer d.log.Unlock()
-	for name, s := range d.spells {
+func (l *logger) remaining() operators.Faults {
+	f := operators.Faults{Times: maps.Clone(l.config.Faults.Times), Frozen: l.config.Faults.Frozen}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, s := range l.spells {
 		_, timed := f.Times[name]
 		switch over := !s.ends.IsZero(); {
 		case name == "kustomization-frozen":

@@ -45,16 +45,15 @@ func TestEveryFaultOfTheListCanBeAskedFor(t *testing.T) {
 func TestAFaultIsToldOnceAndOutlivesTheProcessThatItDisturbs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
-		d := &Datacenter{began: time.Now(), spells: map[string]spell{},
-			config: Config{Log: &log, Faults: Faults{
-				Times: map[string]time.Duration{"webhook-late": time.Minute, "crd-absent": time.Minute,
-					"ca-expired": time.Minute}, Frozen: true}}}
-		d.begins("webhook-late")
-		d.begins("crd-absent")
+		l := newLogger(Config{Log: &log, Faults: Faults{
+			Times: map[string]time.Duration{"webhook-late": time.Minute, "crd-absent": time.Minute,
+				"ca-expired": time.Minute}, Frozen: true}})
+		l.begins("webhook-late")
+		l.begins("crd-absent")
 		time.Sleep(10 * time.Second)
-		d.ends("crd-absent")
-		d.ends("kustomization-frozen")
-		d.begins("webhook-late") // the next process does not know that it has begun
+		l.ends("crd-absent")
+		l.ends("kustomization-frozen")
+		l.begins("webhook-late") // the next process does not know that it has begun
 		lines := "   0.000s fault webhook-late: begins\n   0.000s fault crd-absent: begins\n" +
 			"  10.000s fault crd-absent: ends\n  10.000s fault kustomization-frozen: ends\n"
 		if log.String() != lines {
@@ -62,7 +61,7 @@ func TestAFaultIsToldOnceAndOutlivesTheProcessThatItDisturbs(t *testing.T) {
 		}
 		want := operators.Faults{Times: map[string]time.Duration{"webhook-late": 50 * time.Second,
 			"crd-absent": 0, "ca-expired": time.Minute}}
-		if got := d.remaining(); !reflect.DeepEqual(got, want) {
+		if got := l.remaining(); !reflect.DeepEqual(got, want) {
 			t.Errorf("remaining: %+v, want %+v", got, want)
 		}
 	})

@@ -90,9 +90,9 @@ func start(t *testing.T, c Config) (*Datacenter, *lines) {
 }
 
 func client(d *Datacenter) kubernetes.Interface {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.cluster.process.Client
+	d.kube.mu.Lock()
+	defer d.kube.mu.Unlock()
+	return d.kube.cluster.process.Client
 }
 
 // awaitNodes waits until exactly these nodes are there and as ready as that.

@@ -34,10 +34,10 @@ func (d *Datacenter) Leftovers() []string {
 	for _, s := range d.folders.added() {
 		all = append(all, fmt.Sprintf("Infisical secret %s in %s", s.Key, folderName(s.Folder)))
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.cluster != nil {
-		all = append(all, "Kubernetes "+d.cluster.spec.Name)
+	d.kube.mu.Lock()
+	defer d.kube.mu.Unlock()
+	if d.kube.cluster != nil {
+		all = append(all, "Kubernetes "+d.kube.cluster.spec.Name)
 	}
 	return all
 }
@@ -53,7 +53,7 @@ func (d *Datacenter) Missing() []string {
 		for _, vm := range d.proxmox.VMs() {
 			// Since it was started again, its uptime would be another.
 			intact = intact || vm.ID == id && vm.Running && maps.Equal(vm.Config, was.Config) &&
-				vm.Started.Before(d.began)
+				vm.Started.Before(d.log.began)
 		}
 		disk := fmt.Sprintf("local-lvm:vm-%d-disk-0", id)
 		kept := slices.ContainsFunc(d.proxmox.Disks(), func(v proxmox.Disk) bool {

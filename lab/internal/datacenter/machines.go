@@ -47,16 +47,16 @@ func (d *Datacenter) started(vm proxmox.VM) {
 		return
 	}
 	if err := d.config.Proof.Allows(address); err != nil {
-		d.say("vm %d %s: %v", vm.ID, vm.Name, err)
+		d.log.say("vm %d %s: %v", vm.ID, vm.Name, err)
 		return
 	}
-	d.mu.Lock()
-	d.vms[address.String()] = vm
-	d.mu.Unlock()
-	d.say("vm %d %s: started; Talos boots at %s", vm.ID, vm.Name, address)
+	d.kube.mu.Lock()
+	d.kube.vms[address.String()] = vm
+	d.kube.mu.Unlock()
+	d.log.say("vm %d %s: started; Talos boots at %s", vm.ID, vm.Name, address)
 	if err := d.fleet.Boot(talos.Machine{Address: address.String(), Name: vm.Name,
 		Disks: d.disks(vm)}); err != nil {
-		d.say("vm %d %s: %v", vm.ID, vm.Name, err)
+		d.log.say("vm %d %s: %v", vm.ID, vm.Name, err)
 	}
 }
 
@@ -69,15 +69,15 @@ func (d *Datacenter) place(m talos.Machine) error {
 	if err != nil {
 		return err
 	}
-	d.say("machine %s: waits for a configuration at %s", m.Name, m.Address)
+	d.log.say("machine %s: waits for a configuration at %s", m.Name, m.Address)
 	return d.fleet.Place(m)
 }
 
 // reset is a machine whose disks were wiped at a caller's word.
 func (d *Datacenter) reset(address string) {
-	d.say("talos %s: reset", address)
-	d.off(address)
-	d.diskLost(address)
+	d.log.say("talos %s: reset", address)
+	d.kube.off(address)
+	d.kube.diskLost(address)
 }
 
 func (d *Datacenter) disks(vm proxmox.VM) []talos.Disk {
@@ -96,38 +96,38 @@ func (d *Datacenter) stopped(vm proxmox.VM) {
 	if !vm.Address.IsValid() {
 		return
 	}
-	d.say("vm %d %s: stopped", vm.ID, vm.Name)
+	d.log.say("vm %d %s: stopped", vm.ID, vm.Name)
 	d.fleet.Halt(vm.Address.Addr().String())
-	d.off(vm.Address.Addr().String())
+	d.kube.off(vm.Address.Addr().String())
 }
 
 func (d *Datacenter) destroyed(vm proxmox.VM) {
 	if !vm.Address.IsValid() {
 		return
 	}
-	d.say("vm %d %s: destroyed", vm.ID, vm.Name)
+	d.log.say("vm %d %s: destroyed", vm.ID, vm.Name)
 	d.fleet.Remove(vm.Address.Addr().String())
-	d.off(vm.Address.Addr().String())
-	d.diskLost(vm.Address.Addr().String())
+	d.kube.off(vm.Address.Addr().String())
+	d.kube.diskLost(vm.Address.Addr().String())
 }
 
 // configured is a machine whose installed system has come up.
-func (d *Datacenter) configured(m talos.MachineSpec) {
-	d.say("talos %s: %s is configured", m.Address, m.Hostname)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.machines[m.Address] = m
+func (k *kube) configured(m talos.MachineSpec) {
+	k.log.say("talos %s: %s is configured", m.Address, m.Hostname)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.machines[m.Address] = m
 	switch {
-	case d.cluster == nil: // bootstrap is yet to come
-	case d.cluster.running():
-		d.join(m)
-	case m.ControlPlane && d.cluster.stored[m.Address]:
-		d.startCluster() // all control planes were off, and one is back with its disk
+	case k.cluster == nil: // bootstrap is yet to come
+	case k.cluster.running():
+		k.join(m)
+	case m.ControlPlane && k.cluster.stored[m.Address]:
+		k.startCluster() // all control planes were off, and one is back with its disk
 	}
 }
 
 // switchedOff is a machine that has ended by itself: its VM has stopped.
 func (d *Datacenter) switchedOff(address string) {
-	d.say("talos %s: switched itself off", address)
-	d.off(address)
+	d.log.say("talos %s: switched itself off", address)
+	d.kube.off(address)
 }

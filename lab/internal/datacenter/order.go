@@ -31,20 +31,20 @@ plugins:
 `
 
 // order turns what the machine configuration says into what is to run.
-func (d *Datacenter) order(c *cluster) controlplane.Order {
+func (k *kube) order(c *cluster) controlplane.Order {
 	s := c.spec
 	sans := slices.Clone(s.SANs)
-	for _, m := range d.machines {
+	for _, m := range k.machines {
 		if m.ControlPlane {
 			sans = append(sans, m.Address, m.Hostname)
 		}
 	}
-	for _, vm := range d.proxmox.VMs() { // machines that are yet to be configured
+	for _, vm := range k.proxmox.VMs() { // machines that are yet to be configured
 		if vm.Address.IsValid() {
 			sans = append(sans, vm.Address.Addr().String(), vm.Name)
 		}
 	}
-	for _, m := range d.config.Machines {
+	for _, m := range k.config.Machines {
 		sans = append(sans, m.Address, m.Name)
 	}
 	o := controlplane.Order{
@@ -56,12 +56,12 @@ func (d *Datacenter) order(c *cluster) controlplane.Order {
 			Issuer:            s.Endpoint, CertSANs: sans,
 			ServiceCIDR: first(s.ServiceCIDRs), PodCIDR: first(s.PodCIDRs),
 			Admission: []byte(podSecurity),
-			PodReady:  time.Duration(5 / d.config.Speed * float64(time.Second)),
-			NodeGrace: max(8*time.Second, time.Duration(40/d.config.Speed*float64(time.Second))),
+			PodReady:  time.Duration(5 / k.config.Speed * float64(time.Second)),
+			NodeGrace: max(8*time.Second, time.Duration(40/k.config.Speed*float64(time.Second))),
 		},
-		Operators: d.remaining(),
-		Speed:     d.config.Speed, CoreDNS: s.CoreDNS, Repository: d.config.Repository,
-		Turn: func(t operators.Turn) { d.turn(t.Fault, t.Time, t.Ends) },
+		Operators: k.log.remaining(),
+		Speed:     k.config.Speed, CoreDNS: s.CoreDNS, Repository: k.config.Repository,
+		Turn: func(t operators.Turn) { k.log.turn(t.Fault, t.Time, t.Ends) },
 	}
 	// What is about files and addresses of the machine has no place here.
 	if issuer := s.APIServerArgs["service-account-issuer"]; len(issuer) != 0 {

@@ -20,10 +20,10 @@ func TestTheAPIThatRestartsRefusesMeanwhileAndKeepsItsData(t *testing.T) {
 	port := freePort(t)
 	cp, vip := netip.MustParsePrefix("127.0.7.41/24"), "127.0.7.40"
 	d.started(proxmox.VM{ID: 421, Name: "cp-01", Address: cp, Image: "nocloud.img"})
-	d.configured(talos.MachineSpec{Address: cp.Addr().String(), Hostname: "cp-01", ControlPlane: true,
+	d.kube.configured(talos.MachineSpec{Address: cp.Addr().String(), Hostname: "cp-01", ControlPlane: true,
 		TalosVersion: "v1.13.0", KubernetesVersion: "v1.36.3"})
-	d.virtualIP(vip, cp.Addr().String())
-	d.bootstrapped(spec(t, vip, port))
+	d.kube.virtualIP(vip, cp.Addr().String())
+	d.kube.bootstrapped(spec(t, vip, port))
 	log.await(t, "kubernetes: answers at", 2)
 	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}
 	if _, err := client(d).CoreV1().ConfigMaps("default").Create(t.Context(), kept,
