@@ -114,15 +114,16 @@ func newError(response *http.Response, body []byte) *Error {
 
 // AddRoots adds the certificates of authority, PEM text or the path of a PEM file, to pool.
 func AddRoots(pool *x509.CertPool, authority string) error {
-	pem := []byte(authority)
+	pem, name := []byte(authority), "the text"
 	if !strings.Contains(authority, "-----BEGIN") {
 		var err error
 		if pem, err = os.ReadFile(authority); err != nil {
 			return err
 		}
+		name = authority
 	}
 	if !pool.AppendCertsFromPEM(pem) {
-		return errors.New("no PEM certificate in it")
+		return fmt.Errorf("%s has no PEM certificate", name)
 	}
 	return nil
 }

@@ -22,10 +22,16 @@ import (
 // site answers by path.
 func site() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/ok", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"sealed":false}`) })
-	mux.HandleFunc("/busy", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
-	mux.HandleFunc("/login", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
-	mux.HandleFunc("/moved", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ok", http.StatusFound) })
+	mux.HandleFunc("/ok",
+		func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"sealed":false}`) })
+	mux.HandleFunc("/busy",
+		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	mux.HandleFunc("/login",
+		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+	mux.HandleFunc("/moved", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/ok",
+			http.StatusFound)
+	})
 	mux.HandleFunc("/secure", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "https://"+r.Host+"/secure", http.StatusPermanentRedirect)
 	})
@@ -37,7 +43,8 @@ func site() http.Handler {
 		w.Header().Set("Content-Length", "100")
 		io.WriteString(w, "ready, but")
 	})
-	mux.HandleFunc("/method", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Method+" "+r.UserAgent()) })
+	mux.HandleFunc("/method",
+		func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Method+" "+r.UserAgent()) })
 	return mux
 }
 
@@ -50,7 +57,7 @@ func statuses(v gate.Values, codes ...int64) gate.Values {
 	return v
 }
 
-func TestAnAnswerAsItShouldBeIsOpen(t *testing.T) {
+func TestTheExpectedResponseIsOpen(t *testing.T) {
 	server := httptest.NewServer(site())
 	defer server.Close()
 	for name, v := range map[string]gate.Values{
@@ -69,7 +76,7 @@ func TestAnAnswerAsItShouldBeIsOpen(t *testing.T) {
 	}
 }
 
-func TestAnyOtherAnswerSaysWhatItWas(t *testing.T) {
+func TestAnyOtherResponseIsDescribed(t *testing.T) {
 	server := httptest.NewServer(site())
 	defer server.Close()
 	nobody := free(t)
@@ -78,17 +85,26 @@ func TestAnyOtherAnswerSaysWhatItWas(t *testing.T) {
 		permanent bool
 		words     string
 	}{
-		"nobody":              {texts("url", "http://"+nobody), false, "http://" + nobody + ": connection refused"},
-		"a status":            {texts("url", server.URL+"/busy"), false, server.URL + "/busy: answers 503 Service Unavailable"},
+		"nobody": {texts("url", "http://"+nobody), false, "http://" + nobody +
+			": connection refused"},
+		"a status": {texts("url", server.URL+"/busy"), false, server.URL +
+			"/busy: answers 503 Service Unavailable"},
 		"a status of its own": {texts("url", server.URL+"/odd"), false, "/odd: answers 599"},
-		"not the wanted ones": {statuses(texts("url", server.URL+"/ok"), 401, 403), false, "answers 200 OK; wanted: 401, 403"},
-		"a redirect":          {texts("url", server.URL+"/moved"), false, "answers 302 Found to " + server.URL + "/ok, which is not followed"},
-		"https only":          {texts("url", server.URL+"/secure"), true, "answers https only: write url with https"},
-		"another text":        {texts("url", server.URL+"/ok", "contains", "ready"), false, `answers 200 OK, without "ready"`},
-		"a text too far away": {texts("url", server.URL+"/long", "contains", "ready"), false, `without "ready" in the first MiB`},
-		"a break":             {texts("url", server.URL+"/cut", "contains", "whole"), false, "answers 200 OK, then: unexpected EOF"},
-		"http behind https":   {texts("url", strings.Replace(server.URL, "http", "https", 1)), true, "speaks http, not https: write url with http"},
-		"a hidden password":   {texts("url", "http://me:hidden@"+nobody), false, "http://me:xxxxx@" + nobody},
+		"not the wanted ones": {statuses(texts("url", server.URL+"/ok"), 401, 403), false,
+			"answers 200 OK; wanted: 401, 403"},
+		"a redirect": {texts("url", server.URL+"/moved"), false, "answers 302 Found to " +
+			server.URL + "/ok, which is not followed"},
+		"https only": {texts("url", server.URL+"/secure"), true,
+			"answers https only: write url with https"},
+		"another text": {texts("url", server.URL+"/ok", "contains", "ready"), false,
+			`answers 200 OK, without "ready"`},
+		"a text too far away": {texts("url", server.URL+"/long", "contains", "ready"), false,
+			`without "ready" in the first MiB`},
+		"a break": {texts("url", server.URL+"/cut", "contains", "whole"), false,
+			"answers 200 OK, then: unexpected EOF"},
+		"http behind https": {texts("url", strings.Replace(server.URL, "http", "https", 1)), true,
+			"speaks http, not https: write url with http"},
+		"a hidden password": {texts("url", "http://me:hidden@"+nobody), false, "http://me:xxxxx@" + nobody},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := gateOf(t, "http", c.values).Check(t.Context())
@@ -100,7 +116,7 @@ func TestAnyOtherAnswerSaysWhatItWas(t *testing.T) {
 	}
 }
 
-func TestCertificatesAreJudged(t *testing.T) {
+func TestCertificatesAreVerified(t *testing.T) {
 	server := httptest.NewTLSServer(site())
 	defer server.Close()
 	authority := filepath.Join(t.TempDir(), "ca.pem")
@@ -121,23 +137,27 @@ func TestCertificatesAreJudged(t *testing.T) {
 	foreign := gateOf(t, "http", texts("url", url)).Check(t.Context())
 	wantClosed(t, foreign, false, "signed by no authority that this machine trusts")
 	names := texts("url", strings.Replace(url, "127.0.0.1", "localhost", 1), "ca_file", authority)
-	wantClosed(t, gateOf(t, "http", names).Check(t.Context()), false, "valid for example.com, *.example.com, not localhost")
+	wantClosed(t, gateOf(t, "http", names).Check(t.Context()), false,
+		"valid for example.com, *.example.com, not localhost")
 }
 
-func TestAnAuthorityThatCannotBeReadIsNoGate(t *testing.T) {
+func TestAnUnreadableAuthorityIsAnError(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty.pem")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for file, words := range map[string]string{empty: "holds no certificate in PEM form", empty + ".gone": "no such file"} {
-		_, err := typed(t, "http").New("http.a", gate.Target{}, texts("url", "https://127.0.0.1:1", "ca_file", file))
-		if err == nil || !strings.Contains(err.Error(), words) || !strings.HasPrefix(err.Error(), "ca_file: ") {
+	for file, words := range map[string]string{empty: "has no PEM certificate", empty +
+		".gone": "no such file"} {
+		_, err := typed(t, "http").New("http.a", gate.Target{}, texts("url", "https://127.0.0.1:1", "ca_file",
+			file))
+		if err == nil || !strings.Contains(err.Error(), words) ||
+			!strings.HasPrefix(err.Error(), "ca_file: ") {
 			t.Errorf("got %v, want %q", err, words)
 		}
 	}
 }
 
-func TestACloserLookAtAURLSaysWhatIsLikelyAndHowToGoOn(t *testing.T) {
+func TestDiagnoseNamesTheCauseOfAURL(t *testing.T) {
 	server := httptest.NewTLSServer(site())
 	defer server.Close()
 	for path, c := range map[string]struct {
@@ -157,24 +177,27 @@ func TestACloserLookAtAURLSaysWhatIsLikelyAndHowToGoOn(t *testing.T) {
 			look += " --insecure"
 		}
 		look += " '" + server.URL + strings.Replace(path, "'", `'\''`, 1) + "'"
-		if d := gateOf(t, "http", v).Diagnose(t.Context()); !strings.HasPrefix(d.Cause, c.cause) || d.Look != look {
+		if d := gateOf(t, "http", v).Diagnose(t.Context()); !strings.HasPrefix(d.Cause, c.cause) ||
+			d.Look != look {
 			t.Errorf("%s: got %q and %s, want %q and %s", path, d.Cause, d.Look, c.cause, look)
 		}
 	}
 }
 
-func TestImpossibleCombinationsAreRefused(t *testing.T) {
+func TestContradictionsAreRefused(t *testing.T) {
 	for name, v := range map[string]gate.Values{
-		"ca_file and insecure": {"url": cty.StringVal("https://a"), "ca_file": cty.StringVal("/ca.pem"), "insecure": cty.True},
-		"ca_file and http":     {"url": cty.StringVal("http://a"), "ca_file": cty.StringVal("/ca.pem")},
-		"insecure and http":    {"url": cty.StringVal("HTTP://a"), "insecure": cty.True},
+		"ca_file and insecure": {"url": cty.StringVal("https://a"), "ca_file": cty.StringVal("/ca.pem"),
+			"insecure": cty.True},
+		"ca_file and http":  {"url": cty.StringVal("http://a"), "ca_file": cty.StringVal("/ca.pem")},
+		"insecure and http": {"url": cty.StringVal("HTTP://a"), "insecure": cty.True},
 	} {
 		if possible(v) == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
 	for name, v := range map[string]gate.Values{
-		"ca_file, not insecure":  {"url": cty.StringVal("https://a"), "ca_file": cty.StringVal("/ca.pem"), "insecure": cty.False},
+		"ca_file, not insecure": {"url": cty.StringVal("https://a"), "ca_file": cty.StringVal("/ca.pem"),
+			"insecure": cty.False},
 		"a URL not known so far": {"url": cty.UnknownVal(cty.String), "insecure": cty.True},
 	} {
 		if err := possible(v); err != nil {
@@ -183,7 +206,7 @@ func TestImpossibleCombinationsAreRefused(t *testing.T) {
 	}
 }
 
-func TestArgumentsAreJudged(t *testing.T) {
+func TestArgumentsAreValidated(t *testing.T) {
 	number := func(x float64) cty.Value { return cty.ListVal([]cty.Value{cty.NumberFloatVal(x)}) }
 	for _, c := range []struct {
 		name  string
@@ -213,7 +236,8 @@ func TestArgumentsAreJudged(t *testing.T) {
 			t.Errorf("%s = %#v: %v", c.name, c.value, err)
 		}
 	}
-	if err := validURL(cty.StringVal("https://me:hidden@a b/")); err == nil || strings.Contains(err.Error(), "hidden") {
+	if err := validURL(cty.StringVal("https://me:hidden@a b/")); err == nil ||
+		strings.Contains(err.Error(), "hidden") {
 		t.Errorf("got %v, want words without the password", err)
 	}
 }
@@ -223,9 +247,11 @@ func TestReasonsAreShort(t *testing.T) {
 		err  error
 		want string
 	}{
-		{&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "a.example", IsNotFound: true}}, "it: the name a.example does not resolve"},
+		{&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "a.example",
+			IsNotFound: true}}, "it: the name a.example does not resolve"},
 		{&net.OpError{Op: "dial", Err: context.DeadlineExceeded}, "it: no answer within 5s"},
-		{&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)}, "it: no route to host"},
+		{&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)},
+			"it: no route to host"},
 		{errors.New("x509: certificate  has expired\nlong ago"), "it: certificate has expired long ago"},
 		{errors.New(strings.Repeat("ä", 300)), "it: " + strings.Repeat("ä", longest) + "…"},
 	} {

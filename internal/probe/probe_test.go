@@ -23,8 +23,8 @@ func typed(t *testing.T, name string) gate.Type {
 	return GateTypes()[i]
 }
 
-// judged is what reading a block with these arguments reports.
-func judged(t *testing.T, name string, v gate.Values) error {
+// validate is what reading a block with these arguments reports.
+func validate(t *testing.T, name string, v gate.Values) error {
 	t.Helper()
 	typ := typed(t, name)
 	var errs []error
@@ -45,7 +45,7 @@ func judged(t *testing.T, name string, v gate.Values) error {
 
 func gateOf(t *testing.T, name string, v gate.Values) gate.Gate {
 	t.Helper()
-	if err := judged(t, name, v); err != nil {
+	if err := validate(t, name, v); err != nil {
 		t.Fatal(err)
 	}
 	g, err := typed(t, name).New(name+".a", gate.Target{}, v)
@@ -110,7 +110,7 @@ func free(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func TestAStoppedAttemptReturnsItsCauseAtOnce(t *testing.T) {
+func TestACancelledCheckReturnsItsCause(t *testing.T) {
 	stopped := errors.New("interrupt")
 	for name, v := range map[string]func(address string) gate.Values{
 		"tcp":  func(address string) gate.Values { return texts("address", address) },

@@ -15,15 +15,16 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// tcp asks whether a port takes connections and keeps them:
+// tcp checks that a port accepts connections and keeps them:
 //
 //	gate "tcp" "ssh" { address = "10.0.0.5:22" }
 func tcp() gate.Type {
 	return gate.Type{
 		Name:    "tcp",
-		Summary: "a port takes connections and keeps them",
+		Summary: "a port accepts connections and keeps them",
 		Attributes: map[string]gate.Attribute{
-			"address": {Type: cty.String, Required: true, Valid: validAddress, Help: `What to connect to: "host:port".`},
+			"address": {Type: cty.String, Required: true, Valid: validAddress,
+				Help: `The address: "host:port".`},
 		},
 		New: func(name string, _ gate.Target, v gate.Values) (gate.Gate, error) {
 			address := v.String("address")
@@ -32,13 +33,14 @@ func tcp() gate.Type {
 				return gate.Gate{}, err
 			}
 			check := bound(func(ctx context.Context) error { return kept(ctx, address) })
-			return gate.Gate{Name: name, Check: check, Diagnose: diagnosed(check, "nc -vz "+host+" "+port)}, nil
+			return gate.Gate{Name: name, Check: check, Diagnose: diagnose(check, "nc -vz "+host+" "+port)},
+				nil
 		},
 	}
 }
 
-// settling is how long a connection has to last. A proxy in front of nothing
-// takes connections too, and ends them as soon as it finds nobody behind it.
+// settling is how long a connection has to last. A proxy in front of nothing accepts connections too, and
+// closes them as soon as it finds no backend.
 const settling = 200 * time.Millisecond
 
 func kept(ctx context.Context, address string) error {
@@ -53,7 +55,7 @@ func kept(ctx context.Context, address string) error {
 	}
 	_, err = conn.Read(make([]byte, 1))
 	switch {
-	case err == nil, errors.Is(err, os.ErrDeadlineExceeded): // it spoke, or waits to be spoken to
+	case err == nil, errors.Is(err, os.ErrDeadlineExceeded): // the server has spoken, or waits for the client
 		return nil
 	case ctx.Err() != nil:
 		return faultOf(address, ctx.Err())
@@ -67,7 +69,7 @@ func kept(ctx context.Context, address string) error {
 func validAddress(x cty.Value) error {
 	host, port, err := net.SplitHostPort(x.AsString())
 	if err != nil || !plainHost(host) {
-		return fmt.Errorf(`%q is no address such as "10.0.0.5:22"`, x.AsString())
+		return fmt.Errorf(`%q is not an address such as "10.0.0.5:22"`, x.AsString())
 	}
 	return validPort(port)
 }
@@ -82,7 +84,7 @@ func plainHost(host string) bool {
 
 func validPort(port string) error {
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return fmt.Errorf("%q is no number of a port", port)
+		return fmt.Errorf("%q is not a port number", port)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-func TestAPortThatKeepsItsConnectionsIsOpen(t *testing.T) {
+func TestAPortThatKeepsConnectionsIsOpen(t *testing.T) {
 	for name, serve := range map[string]func(net.Conn){
 		"and says nothing":   silent(t),
 		"and speaks first":   func(c net.Conn) { c.Write([]byte("SSH-2.0-x\r\n")); silent(t)(c) },
@@ -33,11 +33,12 @@ func TestAPortThatOnlyLooksReadyIsClosed(t *testing.T) {
 	}
 }
 
-func TestACloserLookAtAPortSaysWhatIsLikelyAndHowToGoOn(t *testing.T) {
+func TestDiagnoseNamesTheCauseOfAPort(t *testing.T) {
 	for name, c := range map[string]struct{ address, cause string }{
-		"nobody":    {free(t), "a machine has the address, but nothing listens on that port"},
-		"a hang-up": {listen(t, func(c net.Conn) { c.Close() }), "a proxy or load balancer stands there with nothing behind it"},
-		"open now":  {listen(t, silent(t)), "it was late: by now it answers as it should"},
+		"nobody": {free(t), "a machine has the address, but nothing listens on that port"},
+		"a hang-up": {listen(t, func(c net.Conn) { c.Close() }),
+			"a proxy or load balancer stands there with nothing behind it"},
+		"open now": {listen(t, silent(t)), "it was late: it answers now"},
 	} {
 		d := gateOf(t, "tcp", texts("address", c.address)).Diagnose(t.Context())
 		if look := "nc -vz " + strings.Replace(c.address, ":", " ", 1); d.Cause != c.cause || d.Look != look {
@@ -46,11 +47,12 @@ func TestACloserLookAtAPortSaysWhatIsLikelyAndHowToGoOn(t *testing.T) {
 	}
 }
 
-func TestAddressesAreJudged(t *testing.T) {
+func TestAddressesAreValidated(t *testing.T) {
 	for address, good := range map[string]bool{
 		"10.0.0.5:22": true, "[fd00::5]:22": true, "blue.example.org:443": true,
-		"10.0.0.5": false, "10.0.0.5:": false, ":22": false, "10.0.0.5:0": false, "10.0.0.5:65536": false, "10.0.0.5:ssh": false,
-		"fd00::5:22": false, "http://10.0.0.5:80": false, "a b:22": false, "": false,
+		"10.0.0.5": false, "10.0.0.5:": false, ":22": false, "10.0.0.5:0": false, "10.0.0.5:65536": false,
+		"10.0.0.5:ssh": false,
+		"fd00::5:22":   false, "http://10.0.0.5:80": false, "a b:22": false, "": false,
 	} {
 		if err := typed(t, "tcp").Attributes["address"].Valid(cty.StringVal(address)); (err == nil) != good {
 			t.Errorf("%q: %v", address, err)

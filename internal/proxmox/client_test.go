@@ -29,7 +29,7 @@ func TestClientReadsTheErrorFromBodyOrReasonPhrase(t *testing.T) {
 	}
 }
 
-func TestClientSaysWhatIsWrongWithTheToken(t *testing.T) {
+func TestClientReportsARefusedToken(t *testing.T) {
 	for _, test := range []struct{ version, token, want string }{
 		{"9.1.9", "castle@pve!castle=wrong", "401 Authentication failed!"},
 		{"9.0.3", "castle@pve!castle=wrong", "401 invalid token value!"},
@@ -52,7 +52,7 @@ func TestClientSaysWhatIsWrongWithTheToken(t *testing.T) {
 	}
 }
 
-func TestClientTrustsOnlyWhatItIsTold(t *testing.T) {
+func TestClientTrustsOnlyItsAuthorities(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	for name, test := range map[string]struct {
 		options Options
@@ -80,7 +80,7 @@ func TestClientTrustsOnlyWhatItIsTold(t *testing.T) {
 	}
 }
 
-func TestTakenSeesWhatTheListHides(t *testing.T) {
+func TestTakenSeesHiddenGuests(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	d.AddVM(emulator.VM{ID: 421, Name: "secret", Hidden: true})
 	d.AddVM(emulator.VM{ID: 422, Name: "box", Kind: "lxc"})
@@ -123,7 +123,7 @@ func TestCallEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestNodeThatDoesNotAnswerIsNoMissingMachine(t *testing.T) {
+func TestAnUnreachableNodeIsNotAMissingMachine(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	d.AddVM(emulator.VM{ID: 421})
 	d.SetOffline("proxmox", true)
@@ -149,7 +149,7 @@ func TestClientReadsAConfiguration(t *testing.T) {
 	}
 }
 
-func TestUnexpectedAnswerIsAnErrorNotAPanic(t *testing.T) {
+func TestAnUnexpectedAnswerIsAnError(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	d.Fail(emulator.Fault{Path: "cluster/resources", Times: 1, Drop: true})
 	if _, err := d.client(t).Guests(t.Context()); err == nil {

@@ -7,7 +7,7 @@ import (
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 )
 
-func TestAnOrphanIsRefusedWhereSomebodyUnreadableMayUseIt(t *testing.T) {
+func TestAnOrphanOfAnUnreadableGuestIsRefused(t *testing.T) {
 	disk := emulator.Disk{Volume: "local-lvm:vm-422-disk-0", Owner: 422, Content: "images", Size: 1 << 30}
 	for name, test := range map[string]struct {
 		config emulator.Config
@@ -37,7 +37,7 @@ func TestAnOrphanIsRefusedWhereSomebodyUnreadableMayUseIt(t *testing.T) {
 	}
 }
 
-func TestADiskIsFreedOnlyIfItIsWhatTheTableSaid(t *testing.T) {
+func TestFreeRefusesAChangedDisk(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	disk := emulator.Disk{Volume: "local-lvm:vm-422-disk-0", Owner: 422, Content: "images", Size: 1 << 30}
 	d.AddDisk(disk)

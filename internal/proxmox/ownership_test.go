@@ -48,7 +48,7 @@ func machine(change func(*Guest)) Guest {
 	return s
 }
 
-func TestClaimLetsGoOnlyWhatIsCastlesOwn(t *testing.T) {
+func TestRefusalsSpareOnlyCastlesOwnMachines(t *testing.T) {
 	set := func(key, value string) func(*Guest) { return func(s *Guest) { s.Config[key] = value } }
 	called := func(name string) func(*Guest) { return func(s *Guest) { s.Name = name } }
 	for name, test := range map[string]struct {
@@ -132,7 +132,7 @@ func TestClaimLetsGoOnlyWhatIsCastlesOwn(t *testing.T) {
 	}
 }
 
-func TestClaimSaysEverythingThatIsAgainstAGuest(t *testing.T) {
+func TestRefusalsListsEveryReason(t *testing.T) {
 	s := machine(func(s *Guest) {
 		s.Config["tags"], s.Config["protection"], s.Config["lock"] = "", "1",
 			"backup"

@@ -38,7 +38,7 @@ func TestVMIDsIsMadeFromABlock(t *testing.T) {
 	}
 }
 
-func TestVMIDsArgumentsAreJudged(t *testing.T) {
+func TestVMIDsArgumentsAreValidated(t *testing.T) {
 	kind := PreflightTypes()[0]
 	for _, test := range []struct {
 		attribute string

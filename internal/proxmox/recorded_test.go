@@ -10,7 +10,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-func TestRecordedReadsWhatAPreflightWasAsked(t *testing.T) {
+func TestRecordedReadsAPreflightsValues(t *testing.T) {
 	o, ids, err := Recorded(gate.Values{
 		"endpoint": cty.StringVal("https://proxmox.example:8006"), "api_token": cty.StringVal(token),
 		"insecure": cty.True,

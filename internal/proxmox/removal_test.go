@@ -87,7 +87,7 @@ func TestSurveySeesEveryGuestInTheRange(t *testing.T) {
 	}
 }
 
-func TestSurveyThatCannotAskFails(t *testing.T) {
+func TestSurveyFailsOnARequestError(t *testing.T) {
 	for _, path := range []string{"cluster/nextid", "cluster/resources", "cluster/replication",
 		"nodes/*/qemu/421/config"} {
 		d := newDatacenter(t, emulator.Config{})
@@ -142,7 +142,7 @@ func TestRemoveStopsDeletesAndProves(t *testing.T) {
 
 // A machine that is replaced, renamed or changed between two looks is not
 // touched any more, whenever that happens.
-func TestRemoveStopsWhenTheMachineIsNotTheSame(t *testing.T) {
+func TestRemoveStopsWhenTheMachineHasChanged(t *testing.T) {
 	change := map[string]struct {
 		vm   func(*emulator.VM)
 		want string
@@ -224,7 +224,7 @@ func TestRemoveStopsWhenTheMachineHasDisappeared(t *testing.T) {
 	}
 }
 
-func TestRemoveBelievesNoTaskThatFailed(t *testing.T) {
+func TestRemoveStopsOnAFailedTask(t *testing.T) {
 	for _, test := range []struct{ method, path, want string }{
 		{"POST", "nodes/*/qemu/421/status/stop", "VM 421: stop: task UPID:"},
 		{"DELETE", "nodes/*/qemu/421", "VM 421: delete: task UPID:"},
@@ -264,7 +264,7 @@ func TestRemoveRepeatsNothing(t *testing.T) {
 	}
 }
 
-func TestRemoveEndsWithItsPatience(t *testing.T) {
+func TestRemoveEndsWithItsTimeout(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	hold := make(chan struct{})
 	defer close(hold)
@@ -298,7 +298,7 @@ func TestRemoveNamesTheDiskThatCouldNotBeFreed(t *testing.T) {
 	}
 }
 
-func TestRemoveAsksForNothingThatItCannotWriteDown(t *testing.T) {
+func TestRemoveStopsWhenTheJournalFails(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	d.AddVM(stand(421, "blue-cp-01"))
 	full := errors.New("no space left on device")

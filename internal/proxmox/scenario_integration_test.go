@@ -39,7 +39,7 @@ func (d datacenter) checkEmpty(t *testing.T) {
 	}
 }
 
-func TestTheRealProviderBuildsAndRazesADatacenter(t *testing.T) {
+func TestTheRealProviderCreatesAndDestroys(t *testing.T) {
 	var mu sync.Mutex
 	started := map[string]string{}
 	d := newDatacenter(t, emulator.Config{Duration: 20 * time.Millisecond, OnStart: func(v emulator.VM) {
@@ -80,7 +80,7 @@ func TestTheRealProviderBuildsAndRazesADatacenter(t *testing.T) {
 
 // This is not castle's behaviour but what castle must prevent: without the
 // preflight, the provider takes over a stranger's machine and deletes it.
-func TestTheRealProviderAdoptsAndDeletesAStranger(t *testing.T) {
+func TestTheRealProviderAdoptsAForeignMachine(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	d.AddVM(emulator.VM{ID: 421, Name: "prod-database", Running: true, Config: map[string]string{
 		"scsi0": "local-lvm:vm-421-disk-0,size=8G", "memory": "8192",
@@ -102,7 +102,7 @@ func TestTheRealProviderAdoptsAndDeletesAStranger(t *testing.T) {
 	}
 }
 
-func TestMachinesOfAKilledRunAreImportedAndCompleted(t *testing.T) {
+func TestMachinesOfAKilledRunAreImported(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	r := newPlatform(t, d)
 	release := make(chan struct{})

@@ -64,7 +64,7 @@ func ask(t *testing.T, d datacenter, s Search, traces []Owned) (left, gone []str
 	return left, gone
 }
 
-func TestWhatAStateNamesIsLookedFor(t *testing.T) {
+func TestGoneChecksEveryObjectOfAState(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	left, gone := ask(t, d, Search{}, OwnedBy(state()))
 	want := []string{"machine 421", "disk local-lvm:vm-421-disk-0",
@@ -74,7 +74,7 @@ func TestWhatAStateNamesIsLookedFor(t *testing.T) {
 	}
 }
 
-func TestWhatIsStillThereIsNamedWithTheWayToRemoveIt(t *testing.T) {
+func TestGoneReturnsTheFixOfEachObject(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"}})
 	d.AddVM(machine421())
 	d.AddDisk(image())
@@ -114,7 +114,7 @@ func TestWhatIsStillThereIsNamedWithTheWayToRemoveIt(t *testing.T) {
 	}
 }
 
-func TestAnIdThatSomebodyElseHasNowIsNotOurs(t *testing.T) {
+func TestARecycledIdIsForeign(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	other := emulator.VM{ID: 421, Name: "prod-database", Running: true, Config: map[string]string{
 		"net0": "virtio=BC:24:11:00:00:99,bridge=vmbr0", "scsi0": "local-lvm:vm-421-disk-0,size=8G",
@@ -134,7 +134,7 @@ func TestAnIdThatSomebodyElseHasNowIsNotOurs(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeAskedIsNotProvedGone(t *testing.T) {
+func TestAFailedReadProvesNothing(t *testing.T) {
 	for name, spoil := range map[string]func(datacenter){
 		"datacenter": func(d datacenter) {
 			d.Fail(emulator.Fault{Path: "nodes", Code: 500, Text: "cluster not ready - no quorum?"})
@@ -168,7 +168,7 @@ func TestWhatCannotBeAskedIsNotProvedGone(t *testing.T) {
 	}
 }
 
-func TestAListThatTheTokenSeesOnlyAPartOfProvesNothing(t *testing.T) {
+func TestAPartialListProvesNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		rights map[string]string // by path, as the API answers
 		left   []string
@@ -226,7 +226,7 @@ func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer.Result(), err
 }
 
-func TestAMachineThatCannotBeToldFromAnotherHasNoWayToBeRemoved(t *testing.T) {
+func TestAnUnprovedMachineHasNoFix(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	d.AddVM(emulator.VM{ID: 421, Name: "prod-database"})
 	things, err := Search{Client: d.client(t)}.Gone(t.Context(),
@@ -236,7 +236,7 @@ func TestAMachineThatCannotBeToldFromAnotherHasNoWayToBeRemoved(t *testing.T) {
 	}
 }
 
-func TestADeletionThatIsUnderWayIsWaitedFor(t *testing.T) {
+func TestGoneWaitsForARunningDeletion(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	d.AddDisk(image())
 	hold := make(chan struct{})
@@ -259,7 +259,7 @@ func TestADeletionThatIsUnderWayIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestADeletionThatNeverEndsIsReported(t *testing.T) {
+func TestGoneTimesOutOnARunningDeletion(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	d.AddDisk(image())
 	hold := make(chan struct{})
@@ -272,7 +272,7 @@ func TestADeletionThatNeverEndsIsReported(t *testing.T) {
 	}
 }
 
-func TestDisksThatNoStateNamesAreSurveyed(t *testing.T) {
+func TestCompleteAddsDisksOutsideTheState(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-0", Owner: 421, Content: "images"})
 	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-cloudinit", Owner: 421, Content: "images"})
@@ -288,7 +288,7 @@ func TestDisksThatNoStateNamesAreSurveyed(t *testing.T) {
 	}
 }
 
-func TestAMachineThatWasReplacedIsLookedForOnce(t *testing.T) {
+func TestMergeReplacesAMachinesOldRecord(t *testing.T) {
 	before := []Owned{{Kind: Machine, VM: 421, MACs: []string{"A"}}, {Kind: Disk, VM: 421, Node: "proxmox",
 		Volume: "local-lvm:vm-421-disk-0"}}
 	after := Merge(before, Owned{Kind: Machine, VM: 421, MACs: []string{"B"}}, before[1])

@@ -12,7 +12,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-func TestVMIDsWaitsForAMachineThatIsBeingMade(t *testing.T) {
+func TestVMIDsWaitsForAMachineBeingCreated(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	d.AddDisk(image())
 	release := make(chan struct{})
@@ -62,7 +62,7 @@ func (d datacenter) asked(t *testing.T, path string, n int) {
 	}
 }
 
-func TestVMIDsDoesNotWaitForALockThatNobodyHolds(t *testing.T) {
+func TestVMIDsDoesNotWaitForAnAbandonedLock(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	d.AddVM(emulator.VM{ID: 421, Lock: "create"})
 	found, err := check(t, d).inspect(t.Context(), nil, silent)
@@ -97,7 +97,7 @@ func TestVMIDsStopsWaitingWithItsContext(t *testing.T) {
 	}
 }
 
-func TestVMIDsFailsClosedWhenItCannotAsk(t *testing.T) {
+func TestVMIDsFailsClosedOnARequestError(t *testing.T) {
 	for path, answer := range map[string]string{
 		"nodes": "500 cluster not ready - no quorum?", "cluster/nextid": "403 Permission check failed",
 		"cluster/resources":             "500 cluster not ready - no quorum?",
@@ -146,7 +146,7 @@ func TestVMIDsOnANodeThatIsOffline(t *testing.T) {
 	}
 }
 
-func TestVMIDsNamesANodeThatCannotBeBuiltOn(t *testing.T) {
+func TestVMIDsReportsUnusableNodes(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"}})
 	d.SetOffline("pve2", true)
 	c := check(t, d)

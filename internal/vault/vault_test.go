@@ -103,7 +103,7 @@ func TestUsableReturnsTheProblem(t *testing.T) {
 		"another authority": {func(_ *testing.T, w *world) { w.place.Server.CAFile = "" },
 			"no trusted authority has signed its certificate", "vault_ca_cert_file"},
 		"no certificate": {func(_ *testing.T, w *world) { w.place.Server.CAFile = "/dev/null" },
-			"no PEM certificate in it", "vault_ca_cert_file"},
+			"has no PEM certificate", "vault_ca_cert_file"},
 		"nobody there": {func(_ *testing.T, w *world) { w.place.Server.Address = "https://127.0.0.1:1" },
 			"it does not answer: dial tcp 127.0.0.1:1", "vault_address"},
 		"something else": {
