@@ -34,8 +34,9 @@ func issue(t *testing.T, signer *issued, shift time.Duration) (issued, time.Time
 	noError(t, err)
 	now := time.Now().Truncate(time.Second)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "blue"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: now.Add(shift - time.Hour), NotAfter: now.Add(shift + time.Hour),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "blue"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:   now.Add(shift - time.Hour), NotAfter: now.Add(shift + time.Hour),
 		IsCA: signer == nil, BasicConstraintsValid: true,
 	}
 	parent, with := template, key
@@ -72,13 +73,15 @@ func TestACertificateThatIsOutOfDateIsNamed(t *testing.T) {
 			return "its certificate has expired on " + server.UTC().Format(time.RFC3339)
 		}, false},
 		"the API's, not valid yet": {0, day, func(_, server time.Time) string {
-			return "its certificate is not valid before " + server.Add(-2*time.Hour).UTC().Format(time.RFC3339) + ": a clock is wrong, here or there"
+			return "its certificate is not valid before " +
+				server.Add(-2*time.Hour).UTC().Format(time.RFC3339) + ": a clock is wrong, here or there"
 		}, false},
 		"the cluster's authority": {-day, 0, func(authority, _ time.Time) string {
 			return "the kubeconfig's authority has expired on " + authority.UTC().Format(time.RFC3339)
 		}, true},
 		"the cluster's authority, not valid yet": {day, 0, func(authority, _ time.Time) string {
-			return "the kubeconfig's authority is not valid before " + authority.Add(-2*time.Hour).UTC().Format(time.RFC3339) + ": a clock is wrong, here or there"
+			return "the kubeconfig's authority is not valid before " +
+				authority.Add(-2*time.Hour).UTC().Format(time.RFC3339) + ": a clock is wrong, here or there"
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,8 +94,10 @@ func TestACertificateThatIsOutOfDateIsNamed(t *testing.T) {
 			api.Config.ErrorLog = log.New(io.Discard, "", 0)
 			api.StartTLS()
 			defer api.Close()
-			g := newGate(t, "nodes", kubeconfig(api.URL, token, authority.certificate), map[string]cty.Value{"count": num(1)})
-			want := "kubernetes API at " + api.Listener.Addr().String() + ": " + tt.want(authorityEnds, serverEnds)
+			g := newGate(t, "nodes", kubeconfig(api.URL, token, authority.certificate),
+				map[string]cty.Value{"count": num(1)})
+			want := "kubernetes API at " + api.Listener.Addr().String() + ": " +
+				tt.want(authorityEnds, serverEnds)
 			expect(t, nil, g.Check(t.Context()), want, tt.permanent)
 		})
 	}
@@ -104,10 +109,12 @@ func TestAKubeconfigThatHasExpiredIsNamed(t *testing.T) {
 	f.answer("/api/v1/nodes", unknown.code, unknown.body)
 	f.answer("/readyz", unknown.code, unknown.body)
 	user, ends := issue(t, nil, -24*time.Hour)
-	for name, arguments := range map[string]map[string]cty.Value{"nodes": {"count": num(1)}, "kubernetes_api": nil} {
+	for name, arguments := range map[string]map[string]cty.Value{"nodes": {"count": num(1)},
+		"kubernetes_api": nil} {
 		g := newGate(t, name, kubeconfigOf(f.URL, authorityOf(f), user), arguments)
 		expect(t, f, g.Check(t.Context()),
-			"kubernetes API at HOST refuses the kubeconfig's user: its certificate has expired on "+ends.UTC().Format(time.RFC3339), true)
+			"kubernetes API at HOST refuses the kubeconfig's user: "+
+				"its certificate has expired on "+ends.UTC().Format(time.RFC3339), true)
 	}
 }
 

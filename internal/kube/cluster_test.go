@@ -17,7 +17,8 @@ import (
 
 func TestAnUnreachableAPIIsWaitedFor(t *testing.T) {
 	host := refusing(t)
-	g := newGate(t, "nodes", kubeconfig("https://"+host, token, authority(t)), map[string]cty.Value{"count": num(1)})
+	g := newGate(t, "nodes", kubeconfig("https://"+host, token, authority(t)),
+		map[string]cty.Value{"count": num(1)})
 	expect(t, nil, g.Check(t.Context()), "kubernetes API at "+host+": connection refused", false)
 }
 
@@ -26,7 +27,8 @@ func TestACertificateOfAnotherClusterIsPermanent(t *testing.T) {
 	f.answer("/readyz", 200, "ok")
 	g := newGate(t, "kubernetes_api", kubeconfig(f.URL, token, authority(t)), nil)
 	expect(t, f, g.Check(t.Context()),
-		"kubernetes API at HOST: its certificate belongs to another cluster: the kubeconfig's authority has not signed it", true)
+		"kubernetes API at HOST: its certificate belongs to another cluster: the kubeconfig's authority "+
+			"has not signed it", true)
 	if len(f.asked) > 0 {
 		t.Errorf("the token was sent to another cluster: %v", f.asked)
 	}
@@ -34,24 +36,28 @@ func TestACertificateOfAnotherClusterIsPermanent(t *testing.T) {
 
 func TestRightsAreMissingForGood(t *testing.T) {
 	f := newFakeAPI(t)
-	no := failure(403, metav1.StatusReasonForbidden, `nodes is forbidden: User "guest" cannot list resource "nodes"`)
+	no := failure(403, metav1.StatusReasonForbidden,
+		`nodes is forbidden: User "guest" cannot list resource "nodes"`)
 	f.answer("/api/v1/nodes", no.code, no.body)
 	g := newGate(t, "nodes", f.kubeconfig(), map[string]cty.Value{"count": num(1)})
 	expect(t, f, g.Check(t.Context()),
-		`kubernetes API at HOST refuses the kubeconfig's user: nodes is forbidden: User "guest" cannot list resource "nodes"`, true)
+		`kubernetes API at HOST refuses the kubeconfig's user: nodes is forbidden: User "guest" cannot `+
+			`list resource "nodes"`, true)
 }
 
 func TestWhatAdmissionForbidsMayPass(t *testing.T) {
-	for _, said := range []string{
+	for _, message := range []string{
 		`pods "web" is forbidden: not yet ready to handle request`,
-		`pods "web" is forbidden: unable to create new content in namespace web because it is being terminated`,
-		`pods "web" is forbidden: error looking up service account web/default: serviceaccount "default" not found`,
+		`pods "web" is forbidden: unable to create new content in namespace web because it is being ` +
+			`terminated`,
+		`pods "web" is forbidden: error looking up service account web/default: serviceaccount "default" ` +
+			`not found`,
 	} {
 		f := newFakeAPI(t)
-		no := failure(403, metav1.StatusReasonForbidden, said)
+		no := failure(403, metav1.StatusReasonForbidden, message)
 		f.answer("/api/v1/nodes", no.code, no.body)
 		g := newGate(t, "nodes", f.kubeconfig(), map[string]cty.Value{"count": num(1)})
-		expect(t, f, g.Check(t.Context()), "kubernetes API at HOST: "+said, false)
+		expect(t, f, g.Check(t.Context()), "kubernetes API at HOST: "+message, false)
 	}
 }
 

@@ -12,124 +12,151 @@ import (
 
 func TestAStorageClassIsExplained(t *testing.T) {
 	serves := []kind{{"apps/v1", "DaemonSet", "daemonsets", true}}
-	class := put{"/apis/storage.k8s.io/v1/storageclasses/longhorn", "{kind: StorageClass, provisioner: driver.longhorn.io}"}
-	driver := put{"/apis/storage.k8s.io/v1/csidrivers/driver.longhorn.io", "{kind: CSIDriver}"}
-	worker := put{"/api/v1/nodes/w-01", "{kind: Node}"}
-	bare := put{"/apis/storage.k8s.io/v1/csinodes/w-01", "{kind: CSINode, spec: {drivers: []}}"}
-	plugin := put{"/apis/apps/v1/namespaces/longhorn-system/daemonsets/csi-plugin", `
+	class := fixture{"/apis/storage.k8s.io/v1/storageclasses/longhorn",
+		"{kind: StorageClass, provisioner: driver.longhorn.io}"}
+	driver := fixture{"/apis/storage.k8s.io/v1/csidrivers/driver.longhorn.io", "{kind: CSIDriver}"}
+	worker := fixture{"/api/v1/nodes/w-01", "{kind: Node}"}
+	bare := fixture{"/apis/storage.k8s.io/v1/csinodes/w-01", "{kind: CSINode, spec: {drivers: []}}"}
+	plugin := fixture{"/apis/apps/v1/namespaces/longhorn-system/daemonsets/csi-plugin", `
 kind: DaemonSet
-spec: {selector: {matchLabels: {app: csi}}, template: {spec: {volumes: [{hostPath: {path: /var/lib/kubelet/plugins/driver.longhorn.io}}]}}}
+spec: {selector: {matchLabels: {app: csi}},
+  template: {spec: {volumes: [{hostPath: {path: /var/lib/kubelet/plugins/driver.longhorn.io}}]}}}
 status: {observedGeneration: 1, desiredNumberScheduled: 1}`}
-	runInquests(t, "storage_class", map[string]cty.Value{"name": str("longhorn")}, []inquest{
+	runDiagnoses(t, "storage_class", map[string]cty.Value{"name": str("longhorn")}, []diagnosed{
 		{
 			name: "no class", serves: serves,
-			cause: "storageclass longhorn does not exist: it is not installed, or its operator has not created it yet",
-			look:  "kubectl get storageclass",
+			cause: "storageclass longhorn does not exist: it is not installed, or its operator has not " +
+				"created it yet",
+			look: "kubectl get storageclass",
 		},
 		{
-			name: "no driver", serves: serves, objects: []put{class},
+			name: "no driver", serves: serves, objects: []fixture{class},
 			cause: "csidriver driver.longhorn.io does not exist: its driver is not deployed yet",
 		},
 		{
-			name: "a node without it", serves: serves, objects: []put{class, driver, bare, worker},
-			cause: "csidriver driver.longhorn.io: not registered on 1 of 1 nodes: w-01; the driver's Pod does not run there, or its registrar has not reached the kubelet",
+			name: "a node without it", serves: serves, objects: []fixture{class, driver, bare, worker},
+			cause: "csidriver driver.longhorn.io: not registered on 1 of 1 nodes: w-01; the driver's Pod " +
+				"does not run there, or its registrar has not reached the kubelet",
 			look:  "kubectl get csinodes -o yaml",
 			files: []string{"objects/csinode/w-01.yaml", "objects/csidriver/driver.longhorn.io.yaml"},
 		},
 		{
-			name: "the driver's own Pod", serves: serves, objects: []put{class, driver, bare, plugin, {
+			name: "the driver's own Pod", serves: serves, objects: []fixture{class, driver, bare, plugin, {
 				"/api/v1/namespaces/longhorn-system/pods/csi-1", `
 kind: Pod
 metadata: {labels: {app: csi}}
 spec: {nodeName: w-01}
-status: {phase: Running, containerStatuses: [{name: plugin, restartCount: 3, state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 255}}}]}`,
+status: {phase: Running, containerStatuses: [{name: plugin, restartCount: 3,
+  state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 255}}}]}`,
 			}},
-			answers: map[string]answer{"/api/v1/namespaces/longhorn-system/pods/csi-1/log": {200, "iscsiadm: not found\n"}},
-			cause:   "container plugin of pod longhorn-system/csi-1 ended with exit code 255, 3 restarts so far, last log line: iscsiadm: not found",
-			look:    "kubectl -n longhorn-system logs csi-1 --all-containers --previous",
+			answers: map[string]answer{"/api/v1/namespaces/longhorn-system/pods/csi-1/log": {200,
+				"iscsiadm: not found\n"}},
+			cause: "container plugin of pod longhorn-system/csi-1 ended with exit code 255, 3 restarts " +
+				"so far, last log line: iscsiadm: not found",
+			look: "kubectl -n longhorn-system logs csi-1 --all-containers --previous",
 		},
 	})
 }
 
 func TestAMissingAddressIsExplained(t *testing.T) {
 	pools := kind{"metallb.io/v1beta1", "IPAddressPool", "ipaddresspools", true}
-	service := func(kind string) put {
-		return put{"/api/v1/namespaces/traefik/services/traefik", "{kind: Service, spec: {type: " + kind + "}}"}
+	service := func(kind string) fixture {
+		return fixture{"/api/v1/namespaces/traefik/services/traefik", "{kind: Service, spec: {type: " + kind +
+			"}}"}
 	}
-	runInquests(t, "load_balancer", map[string]cty.Value{"namespace": str("traefik"), "service": str("traefik")}, []inquest{
+	runDiagnoses(t, "load_balancer", map[string]cty.Value{"namespace": str("traefik"),
+		"service": str("traefik")}, []diagnosed{
 		{
 			name: "MetalLB's words", serves: []kind{pools},
-			objects: []put{service("LoadBalancer"), eventOn("traefik", "Service", "traefik", "AllocationFailed", `Failed to allocate IP for "traefik/traefik": no available IPs`)},
-			cause:   `service traefik/traefik gets no address: Failed to allocate IP for "traefik/traefik": no available IPs`,
-			look:    "kubectl -n traefik describe service traefik",
+			objects: []fixture{service("LoadBalancer"), eventOn("traefik", "Service", "traefik",
+				"AllocationFailed", `Failed to allocate IP for "traefik/traefik": no available IPs`)},
+			cause: `service traefik/traefik gets no address: Failed to allocate IP for "traefik/traefik": ` +
+				`no available IPs`,
+			look: "kubectl -n traefik describe service traefik",
 		},
 		{
-			name: "no pool", serves: []kind{pools}, objects: []put{service("LoadBalancer")},
-			cause: "MetalLB has no IPAddressPool to take an address from", look: "kubectl get ipaddresspools.metallb.io -A",
+			name: "no pool", serves: []kind{pools}, objects: []fixture{service("LoadBalancer")},
+			cause: "MetalLB has no IPAddressPool to take an address from",
+			look:  "kubectl get ipaddresspools.metallb.io -A",
 		},
 		{
-			name: "no MetalLB", objects: []put{service("LoadBalancer")},
+			name: "no MetalLB", objects: []fixture{service("LoadBalancer")},
 			cause: "the cluster has no MetalLB, so nothing assigns addresses to Services",
 		},
 		{
-			name: "another type", objects: []put{service("ClusterIP")},
-			cause: "service traefik/traefik: is of type ClusterIP, not LoadBalancer; only a Service of type LoadBalancer gets an address",
+			name: "another type", objects: []fixture{service("ClusterIP")},
+			cause: "service traefik/traefik: is of type ClusterIP, not LoadBalancer; only a Service of " +
+				"type LoadBalancer gets an address",
 		},
 	})
 }
 
 func TestADefinitionIsExplained(t *testing.T) {
-	runInquests(t, "crd", map[string]cty.Value{"names": cty.ListVal([]cty.Value{str("ipaddresspools.metallb.io")})}, []inquest{
+	names := cty.ListVal([]cty.Value{str("ipaddresspools.metallb.io")})
+	runDiagnoses(t, "crd", map[string]cty.Value{"names": names}, []diagnosed{
 		{
-			name:  "not there",
-			cause: "customresourcedefinition ipaddresspools.metallb.io does not exist: its operator is not installed, or was installed without its CRDs",
+			name: "not there",
+			cause: "customresourcedefinition ipaddresspools.metallb.io does not exist: its operator is " +
+				"not installed, or was installed without its CRDs",
 		},
 		{
-			name: "a name that is taken", objects: []put{{
+			name: "a name that is taken", objects: []fixture{{
 				"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ipaddresspools.metallb.io",
-				`{kind: CustomResourceDefinition, status: {conditions: [{type: NamesAccepted, status: "False", reason: PluralConflict, message: is in use}]}}`,
+				`{kind: CustomResourceDefinition, status: {conditions: [{type: NamesAccepted, ` +
+					`status: "False", reason: PluralConflict, message: is in use}]}}`,
 			}},
-			cause: "customresourcedefinition ipaddresspools.metallb.io: NamesAccepted is False: PluralConflict: is in use; another definition uses its names",
-			look:  "kubectl describe crd ipaddresspools.metallb.io",
+			cause: "customresourcedefinition ipaddresspools.metallb.io: NamesAccepted is False: " +
+				"PluralConflict: is in use; another definition uses its names",
+			look: "kubectl describe crd ipaddresspools.metallb.io",
 		},
 	})
 }
 
 func TestASurveyFindsProblemsAnywhere(t *testing.T) {
 	now := time.Now().UTC().Format(time.RFC3339)
-	warning := func(name, message, at string) put {
-		return put{"/api/v1/namespaces/shop/events/" + name, fmt.Sprintf(
-			`{kind: Event, type: Warning, reason: Failed, message: %q, lastTimestamp: %q, involvedObject: {kind: Job, name: setup}}`, message, at)}
+	warning := func(name, message, at string) fixture {
+		return fixture{"/api/v1/namespaces/shop/events/" + name, fmt.Sprintf(
+			`{kind: Event, type: Warning, reason: Failed, message: %q, lastTimestamp: %q, `+
+				`involvedObject: {kind: Job, name: setup}}`, message, at)}
 	}
 	for name, tt := range map[string]struct {
-		objects []put
+		objects []fixture
 		cause   string
 	}{
 		"a Pod in trouble, and no other": {
-			[]put{webPod(waitingFor("ErrImagePull", "no such host")), {"/api/v1/namespaces/shop/pods/done", "{kind: Pod, status: {phase: Succeeded}}"}},
+			[]fixture{webPod(waitingFor("ErrImagePull", "no such host")),
+				{"/api/v1/namespaces/shop/pods/done", "{kind: Pod, status: {phase: Succeeded}}"}},
 			"image registry.test/web:1 of pod shop/web-1 cannot be pulled: no such host",
 		},
 		"a namespace that does not go": {
-			[]put{{"/api/v1/namespaces/old", `
+			[]fixture{{"/api/v1/namespaces/old", `
 kind: Namespace
 metadata: {deletionTimestamp: "2026-01-02T03:04:05Z"}
-status: {conditions: [{type: NamespaceFinalizersRemaining, status: "True", message: "Some content in the namespace has finalizers remaining: longhorn.io in 3 resource instances"}]}`}},
-			"namespace old is being deleted and cannot end: Some content in the namespace has finalizers remaining: longhorn.io in 3 resource instances",
+status: {conditions: [{type: NamespaceFinalizersRemaining, status: "True",
+  message: "Some content in the namespace has finalizers
+  remaining: longhorn.io in 3 resource instances"}]}`}},
+			"namespace old is being deleted and cannot end: Some content in the namespace has finalizers " +
+				"remaining: longhorn.io in 3 resource instances",
 		},
 		"a node": {
-			[]put{{"/api/v1/nodes/w-01", `{kind: Node, status: {conditions: [{type: Ready, status: Unknown, reason: NodeStatusUnknown, message: Kubelet stopped posting node status.}]}}`}},
-			"node w-01: its kubelet has stopped posting its status: the machine is off, cut off or out of memory",
+			[]fixture{{"/api/v1/nodes/w-01",
+				`{kind: Node, status: {conditions: [{type: Ready, status: Unknown, ` +
+					`reason: NodeStatusUnknown, message: Kubelet stopped posting node status.}]}}`}},
+			"node w-01: its kubelet has stopped posting its status: the machine is off, cut off or out of " +
+				"memory",
 		},
 		"nothing": {nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeAPI(t)
 			f.kinds = everyCluster()
-			for _, p := range append(tt.objects, warning("new", "it broke", now), warning("old", "long ago", "2020-01-02T03:04:05Z")) {
-				f.put(t, p.at, p.object)
+			for _, p := range append(tt.objects, warning("new", "it broke", now),
+				warning("old", "long ago", "2020-01-02T03:04:05Z")) {
+				f.add(t, p.at, p.object)
 			}
 			d := Survey(t.Context(), gate.Target{Kubeconfig: f.kubeconfig()})
-			inquest{cause: tt.cause, holds: map[string]string{"warnings.txt": "it broke", "events/all.txt": "long ago"}}.judge(t, f, d)
+			diagnosed{cause: tt.cause, holds: map[string]string{"warnings.txt": "it broke",
+				"events/all.txt": "long ago"}}.verify(t, f, d)
 			if _, told := d.Files["pods/shop/done.log"]; told {
 				t.Error("a Pod that is done is told")
 			}

@@ -11,11 +11,11 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// inquest is a closed gate in a cluster, and what its diagnosis must say.
-type inquest struct {
+// diagnosed is a closed gate in a cluster, and what its diagnosis must say.
+type diagnosed struct {
 	name      string
 	serves    []kind
-	objects   []put
+	objects   []fixture
 	answers   map[string]answer
 	arguments map[string]cty.Value
 	cause     string   // the whole sentence, with HOST for the API's address
@@ -33,15 +33,15 @@ func everyCluster() []kind {
 	}
 }
 
-func runInquests(t *testing.T, kindOfGate string, arguments map[string]cty.Value, inquests []inquest) {
+func runDiagnoses(t *testing.T, kindOfGate string, arguments map[string]cty.Value, cases []diagnosed) {
 	t.Helper()
-	for _, tt := range inquests {
+	for _, tt := range cases {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			f := newFakeAPI(t)
 			f.kinds = append(everyCluster(), tt.serves...)
 			for _, p := range tt.objects {
-				f.put(t, p.at, p.object)
+				f.add(t, p.at, p.object)
 			}
 			for at, a := range tt.answers {
 				f.answer(at, a.code, a.body)
@@ -50,12 +50,12 @@ func runInquests(t *testing.T, kindOfGate string, arguments map[string]cty.Value
 				tt.arguments = arguments
 			}
 			d := newGate(t, kindOfGate, f.kubeconfig(), tt.arguments).Diagnose(t.Context())
-			tt.judge(t, f, d)
+			tt.verify(t, f, d)
 		})
 	}
 }
 
-func (tt inquest) judge(t *testing.T, f *fakeAPI, d gate.Diagnosis) {
+func (tt diagnosed) verify(t *testing.T, f *fakeAPI, d gate.Diagnosis) {
 	t.Helper()
 	if got := strings.ReplaceAll(d.Cause, f.Listener.Addr().String(), "HOST"); got != tt.cause {
 		t.Errorf("cause:\n got %q\nwant %q", got, tt.cause)
@@ -79,10 +79,12 @@ func (tt inquest) judge(t *testing.T, f *fakeAPI, d gate.Diagnosis) {
 }
 
 // event puts an event about an object.
-func eventOn(namespace, kind, name, reason, message string) put {
-	return put{
+func eventOn(namespace, kind, name, reason, message string) fixture {
+	return fixture{
 		"/api/v1/namespaces/" + namespace + "/events/" + name + "." + strings.ToLower(reason),
-		"{kind: Event, type: Warning, reason: " + reason + ", message: '" + strings.ReplaceAll(message, "'", "''") + "', count: 3, " +
-			"lastTimestamp: '2026-01-02T03:04:05Z', involvedObject: {kind: " + kind + ", namespace: " + namespace + ", name: " + name + "}}",
+		"{kind: Event, type: Warning, reason: " + reason + ", message: '" +
+			strings.ReplaceAll(message, "'", "''") + "', count: 3, " +
+			"lastTimestamp: '2026-01-02T03:04:05Z', involvedObject: {kind: " + kind + ", namespace: " +
+			namespace + ", name: " + name + "}}",
 	}
 }

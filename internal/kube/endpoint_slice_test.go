@@ -14,41 +14,51 @@ func TestEndpointSlice(t *testing.T) {
 	}
 	webhook := func(endpoints string) string { return of("metallb-webhook-service", endpoints) }
 	at := "/apis/discovery.k8s.io/v1/namespaces/metallb-system/endpointslices/"
-	service := put{"/api/v1/namespaces/metallb-system/services/metallb-webhook-service", "{kind: Service}"}
-	arguments := map[string]cty.Value{"namespace": str("metallb-system"), "service": str("metallb-webhook-service")}
+	service := fixture{"/api/v1/namespaces/metallb-system/services/metallb-webhook-service", "{kind: Service}"}
+	arguments := map[string]cty.Value{"namespace": str("metallb-system"),
+		"service": str("metallb-webhook-service")}
 	trials := []trial{
-		{name: "ready", objects: []put{{at + "a", webhook(`[{conditions: {ready: true}}]`)}}},
-		{name: "silence about readiness counts as ready", objects: []put{{at + "a", webhook(`[{conditions: {}}]`)}}},
-		{name: "one of two slices has it", objects: []put{
+		{name: "ready", objects: []fixture{{at + "a", webhook(`[{conditions: {ready: true}}]`)}}},
+		{name: "silence about readiness counts as ready",
+			objects: []fixture{{at + "a", webhook(`[{conditions: {}}]`)}}},
+		{name: "one of two slices has it", objects: []fixture{
 			{at + "a", webhook(`[]`)},
-			{at + "b", webhook(`[{conditions: {ready: false}}, {conditions: {ready: true, terminating: false}}]`)},
+			{at + "b", webhook(`[{conditions: {ready: false}}, {conditions: {ready: true, ` +
+				`terminating: false}}]`)},
 		}},
 		{name: "no service", want: "service metallb-system/metallb-webhook-service does not exist yet"},
-		{name: "no slice", objects: []put{service}, want: "service metallb-system/metallb-webhook-service: no endpoints yet"},
+		{name: "no slice", objects: []fixture{service},
+			want: "service metallb-system/metallb-webhook-service: no endpoints yet"},
 		{
-			name: "a slice that goes", want: "service metallb-system/metallb-webhook-service: no endpoints yet",
-			objects: []put{service, {at + "a", strings.Replace(webhook(`[{conditions: {ready: true}}]`), "metadata: {", "metadata: {deletionTimestamp: '2026-01-01T00:00:00Z', ", 1)}},
+			name: "a slice that goes", want: "service metallb-system/metallb-webhook-service: no " +
+				"endpoints yet",
+			objects: []fixture{service, {at + "a", strings.Replace(webhook(`[{conditions: {ready: true}}]`),
+				"metadata: {", "metadata: {deletionTimestamp: '2026-01-01T00:00:00Z', ", 1)}},
 		},
 		{
-			name: "an empty slice", objects: []put{service, {at + "a", webhook(`[]`)}},
+			name: "an empty slice", objects: []fixture{service, {at + "a", webhook(`[]`)}},
 			want: "service metallb-system/metallb-webhook-service: no endpoints yet",
 		},
 		{
-			name: "none ready", objects: []put{{at + "a", webhook(`[{conditions: {ready: false}}]`)}, {at + "b", webhook(`[{conditions: {ready: false}}]`)}},
+			name: "none ready", objects: []fixture{{at + "a", webhook(`[{conditions: {ready: false}}]`)},
+				{at + "b", webhook(`[{conditions: {ready: false}}]`)}},
 			want: "service metallb-system/metallb-webhook-service: 0 of 2 endpoints ready",
 		},
 		{
-			name: "a ready one that terminates", objects: []put{{at + "a", webhook(`[{conditions: {ready: true, terminating: true}}]`)}},
-			want: "service metallb-system/metallb-webhook-service: 0 of 1 endpoints ready",
+			name:    "a ready one that terminates",
+			objects: []fixture{{at + "a", webhook(`[{conditions: {ready: true, terminating: true}}]`)}},
+			want:    "service metallb-system/metallb-webhook-service: 0 of 1 endpoints ready",
 		},
 		{
-			name: "of another service", objects: []put{service, {at + "a", of("other", `[{conditions: {ready: true}}]`)}},
+			name: "of another service", objects: []fixture{service,
+				{at + "a", of("other", `[{conditions: {ready: true}}]`)}},
 			want: "service metallb-system/metallb-webhook-service: no endpoints yet",
 		},
 		{
 			name: "of another namespace",
-			objects: []put{service, {
-				"/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/a", webhook(`[{conditions: {ready: true}}]`),
+			objects: []fixture{service, {
+				"/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/a",
+				webhook(`[{conditions: {ready: true}}]`),
 			}},
 			want: "service metallb-system/metallb-webhook-service: no endpoints yet",
 		},

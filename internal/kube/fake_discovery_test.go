@@ -80,7 +80,8 @@ func (f *fakeAPI) discovery(at, accept string) (any, bool) {
 }
 
 func (f *fakeAPI) aggregated(at string) discovery.APIGroupDiscoveryList {
-	list := discovery.APIGroupDiscoveryList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: "apidiscovery.k8s.io/v2"}}
+	list := discovery.APIGroupDiscoveryList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList",
+		APIVersion: "apidiscovery.k8s.io/v2"}}
 	for _, k := range f.kinds {
 		if core := k.gv().Group == ""; core != (at == "/api") {
 			continue

@@ -51,9 +51,11 @@ func (f *fakeAPI) delete(r *http.Request) answer {
 		return failure(400, metav1.StatusReasonBadRequest, "this API deletes nothing without preconditions")
 	}
 	meta := object["metadata"].(map[string]any)
-	if string(*options.Preconditions.UID) != meta["uid"] || *options.Preconditions.ResourceVersion != meta["resourceVersion"] {
+	if string(*options.Preconditions.UID) != meta["uid"] ||
+		*options.Preconditions.ResourceVersion != meta["resourceVersion"] {
 		return failure(409, metav1.StatusReasonConflict, "the object has been modified")
 	}
 	delete(f.objects, r.URL.Path)
-	return answer{200, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess}}
+	return answer{200, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+		Status: metav1.StatusSuccess}}
 }

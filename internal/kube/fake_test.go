@@ -63,8 +63,8 @@ func newFakeAPI(t *testing.T) *fakeAPI {
 	return f
 }
 
-// put places an object, given as YAML, at its path.
-func (f *fakeAPI) put(t *testing.T, at, object string) {
+// add places an object, given as YAML, at its path.
+func (f *fakeAPI) add(t *testing.T, at, object string) {
 	t.Helper()
 	o := map[string]any{}
 	if err := yaml.Unmarshal([]byte(object), &o); err != nil {
@@ -148,7 +148,8 @@ func (f *fakeAPI) find(r *http.Request) answer {
 	}
 	if r.Method == http.MethodPost {
 		var object map[string]any
-		if err := json.NewDecoder(r.Body).Decode(&object); err != nil || r.URL.Query().Get("dryRun") != "All" {
+		if err := json.NewDecoder(r.Body).Decode(&object); err != nil ||
+			r.URL.Query().Get("dryRun") != "All" {
 			return failure(400, metav1.StatusReasonBadRequest, "this API only takes dry runs of objects")
 		}
 		return answer{201, object}
@@ -169,7 +170,8 @@ func (f *fakeAPI) find(r *http.Request) answer {
 		return answer{200, document}
 	}
 	if f.collects(at) {
-		return answer{200, map[string]any{"apiVersion": "v1", "kind": "List", "metadata": map[string]any{}, "items": f.below(r)}}
+		return answer{200, map[string]any{"apiVersion": "v1", "kind": "List", "metadata": map[string]any{},
+			"items": f.below(r)}}
 	}
 	return failure(404, metav1.StatusReasonNotFound, "not found")
 }
@@ -252,8 +254,10 @@ func (f *fakeAPI) watch(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			return
 		case object := <-events:
-			announced := map[string]any{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": object["metadata"]}
-			json.NewEncoder(w).Encode(map[string]any{"type": "MODIFIED", "object": announced}) //nolint:errcheck // a client that is gone needs no answer
+			announced := map[string]any{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+				"metadata": object["metadata"]}
+			json.NewEncoder(w).Encode(map[string]any{"type": "MODIFIED",
+				"object": announced}) //nolint:errcheck // a client that is gone needs no answer
 			w.(http.Flusher).Flush()
 		}
 	}

@@ -12,14 +12,14 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// put is an object at its path.
-type put struct{ at, object string }
+// fixture is an object at its path.
+type fixture struct{ at, object string }
 
 // trial is one attempt of a gate, and what it must answer.
 type trial struct {
 	name      string
 	serves    []kind
-	objects   []put
+	objects   []fixture
 	answers   map[string]answer
 	arguments map[string]cty.Value
 	want      string // the whole answer, with HOST for the API's address; empty for an open gate
@@ -34,7 +34,7 @@ func runTrials(t *testing.T, kindOfGate string, trials []trial) {
 			f := newFakeAPI(t)
 			f.kinds = tt.serves
 			for _, p := range tt.objects {
-				f.put(t, p.at, p.object)
+				f.add(t, p.at, p.object)
 			}
 			for at, a := range tt.answers {
 				f.answer(at, a.code, a.body)
@@ -139,7 +139,8 @@ func TestEveryGateTypeIsDocumented(t *testing.T) {
 		}
 		seen[kind.Name] = true
 		if kind.Summary == "" || !kind.Kubernetes {
-			t.Errorf("gate %s has no summary, or no edge to the platform whose kubeconfig it reads", kind.Name)
+			t.Errorf("gate %s has no summary, or no edge to the platform whose kubeconfig it reads",
+				kind.Name)
 		}
 		for name, attribute := range kind.Attributes {
 			if attribute.Help == "" {

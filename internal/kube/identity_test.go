@@ -15,7 +15,8 @@ import (
 func TestClusterIdentityIsTheAuthority(t *testing.T) {
 	one, two := authority(t), authority(t)
 	first := identity(t, kubeconfig("https://127.0.0.1:6443", "a", one))
-	if again := identity(t, kubeconfig("https://127.0.0.9:6443", "b", append([]byte("\n"), one...))); again != first {
+	if again := identity(t, kubeconfig("https://127.0.0.9:6443", "b",
+		append([]byte("\n"), one...))); again != first {
 		t.Error("another address, user or line end makes another cluster")
 	}
 	if identity(t, kubeconfig("https://127.0.0.1:6443", "a", two)) == first {

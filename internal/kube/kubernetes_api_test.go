@@ -15,7 +15,8 @@ import (
 )
 
 func TestKubernetesAPI(t *testing.T) {
-	failing := "[+]ping ok\n[-]etcd failed: reason withheld\n[-]poststarthook/rbac/bootstrap-roles failed: reason withheld\nreadyz check failed\n"
+	failing := "[+]ping ok\n[-]etcd failed: reason withheld\n[-]poststarthook/rbac/bootstrap-roles " +
+		"failed: reason withheld\nreadyz check failed\n"
 	runTrials(t, "kubernetes_api", []trial{
 		{name: "ready", answers: map[string]answer{"/readyz": {200, "ok"}}},
 		{
@@ -27,12 +28,15 @@ func TestKubernetesAPI(t *testing.T) {
 			want: "kubernetes API at HOST: /readyz does not answer ok",
 		},
 		{
-			name: "unavailable", answers: map[string]answer{"/readyz": failure(503, metav1.StatusReasonServiceUnavailable, "apiserver is shutting down")},
+			name: "unavailable", answers: map[string]answer{"/readyz": failure(503,
+				metav1.StatusReasonServiceUnavailable, "apiserver is shutting down")},
 			want: "kubernetes API at HOST: not ready: 503 Service Unavailable",
 		},
 		{
-			name: "credentials of nobody", answers: map[string]answer{"/readyz": failure(401, metav1.StatusReasonUnauthorized, "Unauthorized")},
-			want: "kubernetes API at HOST refuses the kubeconfig's user: /readyz: 401 Unauthorized", permanent: true,
+			name: "credentials of nobody", answers: map[string]answer{"/readyz": failure(401,
+				metav1.StatusReasonUnauthorized, "Unauthorized")},
+			want:      "kubernetes API at HOST refuses the kubeconfig's user: /readyz: 401 Unauthorized",
+			permanent: true,
 		},
 	})
 }
@@ -65,12 +69,14 @@ func TestEveryEndpointOfKubernetesAPIHasToBeReady(t *testing.T) {
 		for _, e := range endpoints {
 			list = append(list, str(e))
 		}
-		return newGate(t, "kubernetes_api", f.kubeconfig(), map[string]cty.Value{"endpoints": cty.ListVal(list)})
+		return newGate(t, "kubernetes_api", f.kubeconfig(),
+			map[string]cty.Value{"endpoints": cty.ListVal(list)})
 	}
 	expect(t, f, behind(of(f), of(second)).Check(t.Context()), "", false)
 
 	silent := refusing(t)
-	expect(t, f, behind(of(f), silent, of(second)).Check(t.Context()), "kubernetes API at "+silent+": connection refused", false)
+	expect(t, f, behind(of(f), silent, of(second)).Check(t.Context()),
+		"kubernetes API at "+silent+": connection refused", false)
 
 	second.answer("/readyz", 500, "[-]etcd failed: reason withheld\n")
 	f.answer("/readyz", 500, "[-]etcd failed: reason withheld\n")
@@ -79,7 +85,8 @@ func TestEveryEndpointOfKubernetesAPIHasToBeReady(t *testing.T) {
 
 	second.answer("/readyz", 403, "")
 	expect(t, f, behind(of(second)).Check(t.Context()),
-		"kubernetes API at HOST: not ready: etcd; kubernetes API at "+of(second)+" refuses the kubeconfig's user: /readyz: 403 Forbidden", true)
+		"kubernetes API at HOST: not ready: etcd; kubernetes API at "+of(second)+" refuses the "+
+			"kubeconfig's user: /readyz: 403 Forbidden", true)
 }
 
 func TestKubernetesAPIIsAskedAgainOnceItListens(t *testing.T) {
@@ -88,7 +95,8 @@ func TestKubernetesAPIIsAskedAgainOnceItListens(t *testing.T) {
 	second.answer("/readyz", 200, "ok")
 	// The second control plane's address, where nobody listens yet.
 	later := refusing(t)
-	g := newGate(t, "kubernetes_api", f.kubeconfig(), map[string]cty.Value{"endpoints": cty.ListVal([]cty.Value{str(later)})})
+	g := newGate(t, "kubernetes_api", f.kubeconfig(),
+		map[string]cty.Value{"endpoints": cty.ListVal([]cty.Value{str(later)})})
 	closed, done := make(chan struct{}), make(chan error)
 	go func() {
 		done <- gate.Wait(t.Context(), g, onlyChanges(), gate.Listener{Answer: func(err error) {
@@ -125,9 +133,11 @@ func TestAnEndpointOfAnotherClusterIsPermanent(t *testing.T) {
 	other.StartTLS()
 	defer other.Close()
 	host := other.Listener.Addr().String()
-	g := newGate(t, "kubernetes_api", f.kubeconfig(), map[string]cty.Value{"endpoints": cty.ListVal([]cty.Value{str(host)})})
+	g := newGate(t, "kubernetes_api", f.kubeconfig(),
+		map[string]cty.Value{"endpoints": cty.ListVal([]cty.Value{str(host)})})
 	expect(t, f, g.Check(t.Context()),
-		"kubernetes API at "+host+": its certificate belongs to another cluster: the kubeconfig's authority has not signed it", true)
+		"kubernetes API at "+host+": its certificate belongs to another cluster: the kubeconfig's "+
+			"authority has not signed it", true)
 }
 
 func TestKubernetesAPIRefusesNoEndpoints(t *testing.T) {
@@ -135,7 +145,8 @@ func TestKubernetesAPIRefusesNoEndpoints(t *testing.T) {
 	for name, tt := range map[string]struct {
 		endpoint cty.Value
 		good     bool
-	}{"a host": {str("10.0.0.11"), true}, "a URL": {str("https://10.0.0.11"), false}, "nothing": {cty.NullVal(cty.String), false}} {
+	}{"a host": {str("10.0.0.11"), true}, "a URL": {str("https://10.0.0.11"), false},
+		"nothing": {cty.NullVal(cty.String), false}} {
 		if err := valid(cty.ListVal([]cty.Value{tt.endpoint})); (err == nil) != tt.good {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -144,7 +155,8 @@ func TestKubernetesAPIRefusesNoEndpoints(t *testing.T) {
 
 func TestKubernetesAPIRefusesNoAddresses(t *testing.T) {
 	valid := gateType(t, "kubernetes_api").Attributes["address"].Valid
-	for _, good := range []string{"10.0.0.10", "10.0.0.10:6443", "fd00::10", "[fd00::10]:6443", "api.blue.example"} {
+	for _, good := range []string{"10.0.0.10", "10.0.0.10:6443", "fd00::10", "[fd00::10]:6443",
+		"api.blue.example"} {
 		if err := valid(str(good)); err != nil {
 			t.Errorf("%s: %v", good, err)
 		}
@@ -182,9 +194,11 @@ func TestACertificateForOtherAddressesIsWaitedFor(t *testing.T) {
 	second.Listener, second.TLS, second.Config.ErrorLog = listener, f.TLS.Clone(), f.Config.ErrorLog
 	second.StartTLS()
 	defer second.Close()
-	g := newGate(t, "kubernetes_api", f.kubeconfig(), map[string]cty.Value{"address": str("127.0.0.2:" + port)})
+	g := newGate(t, "kubernetes_api", f.kubeconfig(),
+		map[string]cty.Value{"address": str("127.0.0.2:" + port)})
 	err = g.Check(t.Context())
-	if err == nil || gate.IsPermanent(err) || !strings.Contains(err.Error(), "x509: certificate is valid for 127.0.0.1") {
+	if err == nil || gate.IsPermanent(err) ||
+		!strings.Contains(err.Error(), "x509: certificate is valid for 127.0.0.1") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -9,8 +9,9 @@ import (
 func TestLoadBalancer(t *testing.T) {
 	const at = "/api/v1/namespaces/traefik/services/traefik"
 	asks := map[string]cty.Value{"namespace": str("traefik"), "service": str("traefik")}
-	service := func(annotations, spec, ingress string) []put {
-		return []put{{at, "{kind: Service, metadata: {annotations: {" + annotations + "}}, spec: {" + spec + "}, status: {loadBalancer: {" + ingress + "}}}"}}
+	service := func(annotations, spec, ingress string) []fixture {
+		return []fixture{{at, "{kind: Service, metadata: {annotations: {" + annotations + "}}, spec: {" + spec +
+			"}, status: {loadBalancer: {" + ingress + "}}}"}}
 	}
 	const balanced, given = "type: LoadBalancer", "ingress: [{ip: 192.0.2.30}]"
 	const both = "ingress: [{ip: 192.0.2.30}, {ip: '2001:db8::1'}]"
@@ -18,25 +19,42 @@ func TestLoadBalancer(t *testing.T) {
 	what := "service traefik/traefik: "
 	runTrials(t, "load_balancer", []trial{
 		{name: "any address, as nothing was asked", arguments: asks, objects: service("", balanced, given)},
-		{name: "a name, as nothing was asked", arguments: asks, objects: service("", balanced, "ingress: [{hostname: lb.example.org}]")},
-		{name: "the gate's address", arguments: with(asks, "address", str("192.0.2.30")), objects: service("", balanced, given)},
-		{name: "the gate's address, written otherwise", arguments: with(asks, "address", str("2001:db8:0::1")), objects: service("", balanced, both)},
+		{name: "a name, as nothing was asked", arguments: asks,
+			objects: service("", balanced, "ingress: [{hostname: lb.example.org}]")},
+		{name: "the gate's address", arguments: with(asks, "address", str("192.0.2.30")),
+			objects: service("", balanced, given)},
+		{name: "the gate's address, written otherwise",
+			arguments: with(asks, "address", str("2001:db8:0::1")), objects: service("", balanced, both)},
 		{name: "the annotation's", arguments: asks, objects: service(present+"192.0.2.30", balanced, given)},
-		{name: "the former annotation's", arguments: asks, objects: service(former+"192.0.2.30", balanced, given)},
-		{name: "the spec's", arguments: asks, objects: service("", balanced+", loadBalancerIP: 192.0.2.30", given)},
-		{name: "one of each family", arguments: asks, objects: service(present+"'192.0.2.30, 2001:db8::1'", balanced, both)},
+		{name: "the former annotation's", arguments: asks,
+			objects: service(former+"192.0.2.30", balanced, given)},
+		{name: "the spec's", arguments: asks,
+			objects: service("", balanced+", loadBalancerIP: 192.0.2.30", given)},
+		{name: "one of each family", arguments: asks,
+			objects: service(present+"'192.0.2.30, 2001:db8::1'", balanced, both)},
 		{name: "missing", arguments: asks, want: "service traefik/traefik does not exist yet"},
-		{name: "no address", arguments: asks, objects: service("", balanced, ""), want: what + "has no address yet"},
-		{name: "no address, one was asked for", arguments: asks, objects: service(present+"192.0.2.30", balanced, ""), want: what + "has no address yet, and requests 192.0.2.30"},
-		{name: "not the gate's", arguments: with(asks, "address", str("192.0.2.31")), objects: service(present+"192.0.2.30", balanced, given), want: what + "has 192.0.2.30, not 192.0.2.31"},
-		{name: "not the annotation's", arguments: asks, objects: service(present+"192.0.2.31", balanced, given), want: what + "has 192.0.2.30, not 192.0.2.31"},
-		{name: "not the former annotation's", arguments: asks, objects: service(former+"192.0.2.31", balanced, given), want: what + "has 192.0.2.30, not 192.0.2.31"},
-		{name: "not the spec's", arguments: asks, objects: service("", balanced+", loadBalancerIP: 192.0.2.31", given), want: what + "has 192.0.2.30, not 192.0.2.31"},
-		{name: "only one family", arguments: asks, objects: service(present+"'192.0.2.30,2001:db8::1'", balanced, given), want: what + "has 192.0.2.30, not 2001:db8::1"},
-		{name: "inside the cluster only", arguments: asks, objects: service("", "type: ClusterIP, clusterIP: 10.96.0.9", ""), want: what + "is of type ClusterIP, not LoadBalancer"},
+		{name: "no address", arguments: asks, objects: service("", balanced, ""), want: what +
+			"has no address yet"},
+		{name: "no address, one was asked for", arguments: asks, objects: service(present+"192.0.2.30",
+			balanced, ""), want: what + "has no address yet, and requests 192.0.2.30"},
+		{name: "not the gate's", arguments: with(asks, "address", str("192.0.2.31")),
+			objects: service(present+"192.0.2.30", balanced, given), want: what +
+				"has 192.0.2.30, not 192.0.2.31"},
+		{name: "not the annotation's", arguments: asks, objects: service(present+"192.0.2.31", balanced,
+			given), want: what + "has 192.0.2.30, not 192.0.2.31"},
+		{name: "not the former annotation's", arguments: asks, objects: service(former+"192.0.2.31", balanced,
+			given), want: what + "has 192.0.2.30, not 192.0.2.31"},
+		{name: "not the spec's", arguments: asks, objects: service("",
+			balanced+", loadBalancerIP: 192.0.2.31", given), want: what + "has 192.0.2.30, not 192.0.2.31"},
+		{name: "only one family", arguments: asks, objects: service(present+"'192.0.2.30,2001:db8::1'",
+			balanced, given), want: what + "has 192.0.2.30, not 2001:db8::1"},
+		{name: "inside the cluster only", arguments: asks,
+			objects: service("", "type: ClusterIP, clusterIP: 10.96.0.9", ""), want: what +
+				"is of type ClusterIP, not LoadBalancer"},
 		{
 			name: "being deleted", arguments: asks, want: what + "is being deleted",
-			objects: []put{{at, "{kind: Service, metadata: {deletionTimestamp: '2026-01-01T00:00:00Z'}, spec: {type: LoadBalancer}, status: {loadBalancer: {ingress: [{ip: 192.0.2.30}]}}}"}},
+			objects: []fixture{{at, "{kind: Service, metadata: {deletionTimestamp: '2026-01-01T00:00:00Z'}, " +
+				"spec: {type: LoadBalancer}, status: {loadBalancer: {ingress: [{ip: 192.0.2.30}]}}}"}},
 		},
 	})
 	for _, bad := range []string{"", "traefik.example.org", "192.0.2.30:443", "192.0.2.0/24"} {

@@ -12,9 +12,9 @@ func TestAnObjectExistsOrNotByItsKindInTerraform(t *testing.T) {
 	f.serves("v1", "Namespace", "namespaces", false)
 	f.serves("apiregistration.k8s.io/v1", "APIService", "apiservices", false)
 	f.serves("example.com/v1", "Thing", "things", true)
-	f.put(t, "/api/v1/namespaces/a/configmaps/there", "kind: ConfigMap")
-	f.put(t, "/api/v1/namespaces/a", "kind: Namespace")
-	f.put(t, "/apis/apiregistration.k8s.io/v1/apiservices/v1.x", "kind: APIService")
+	f.add(t, "/api/v1/namespaces/a/configmaps/there", "kind: ConfigMap")
+	f.add(t, "/api/v1/namespaces/a", "kind: Namespace")
+	f.add(t, "/apis/apiregistration.k8s.io/v1/apiservices/v1.x", "kind: APIService")
 	target := gate.Target{Kubeconfig: f.kubeconfig()}
 	for _, c := range []struct {
 		kind, namespace, name string

@@ -9,23 +9,30 @@ import (
 const (
 	readyNode = `
 kind: Node
-status: {conditions: [{type: NetworkUnavailable, status: "False"}, {type: Ready, status: "True", reason: KubeletReady}]}`
+status: {conditions: [{type: NetworkUnavailable, status: "False"}, {type: Ready, status: "True",
+  reason: KubeletReady}]}`
 	newNode = `
 kind: Node
-status: {conditions: [{type: Ready, status: "False", reason: KubeletNotReady, message: "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized"}]}`
+status: {conditions: [{type: Ready, status: "False", reason: KubeletNotReady,
+  message: "container runtime network not ready: NetworkReady=false
+  reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized"}]}`
 	slowNode = `
 kind: Node
-status: {conditions: [{type: Ready, status: "False", reason: KubeletNotReady, message: "[PLEG is not healthy: pleg has yet to be successful]"}, {type: NetworkUnavailable, status: "False"}]}`
+status: {conditions: [{type: Ready, status: "False", reason: KubeletNotReady,
+  message: "[PLEG is not healthy: pleg has yet to be successful]"},
+  {type: NetworkUnavailable, status: "False"}]}`
 	deadNode = `
 kind: Node
-status: {conditions: [{type: Ready, status: Unknown, reason: NodeStatusUnknown, message: Kubelet stopped posting node status.}]}`
+status: {conditions: [{type: Ready, status: Unknown, reason: NodeStatusUnknown,
+  message: Kubelet stopped posting node status.}]}`
 	taintedNode = `
 kind: Node
 spec: {taints: [{key: node.kubernetes.io/network-unavailable, effect: NoSchedule}]}
 status: {conditions: [{type: Ready, status: "True"}]}`
 	unroutedNode = `
 kind: Node
-status: {conditions: [{type: Ready, status: "True"}, {type: NetworkUnavailable, status: "True", reason: NoRouteCreated}]}`
+status: {conditions: [{type: Ready, status: "True"}, {type: NetworkUnavailable, status: "True",
+  reason: NoRouteCreated}]}`
 	cordonedNode = `
 kind: Node
 spec: {unschedulable: true, taints: [{key: node.kubernetes.io/unschedulable, effect: NoSchedule}]}
@@ -39,38 +46,50 @@ func TestNodes(t *testing.T) {
 	cp, worker := "/api/v1/nodes/blue-cp-01", "/api/v1/nodes/blue-w-01"
 	two := map[string]cty.Value{"count": num(2)}
 	runTrials(t, "nodes", []trial{
-		{name: "all ready", arguments: two, objects: []put{{cp, readyNode}, {worker, readyNode}}},
-		{name: "more than asked for", arguments: map[string]cty.Value{"count": num(1)}, objects: []put{{cp, readyNode}, {worker, readyNode}}},
-		{name: "cordoned by hand", arguments: two, objects: []put{{cp, readyNode}, {worker, cordonedNode}}},
+		{name: "all ready", arguments: two, objects: []fixture{{cp, readyNode}, {worker, readyNode}}},
+		{name: "more than asked for", arguments: map[string]cty.Value{"count": num(1)},
+			objects: []fixture{{cp, readyNode}, {worker, readyNode}}},
+		{name: "cordoned by hand", arguments: two, objects: []fixture{{cp, readyNode}, {worker, cordonedNode}}},
 		{name: "none", arguments: two, want: "0 of 2 nodes registered"},
-		{name: "one missing", arguments: two, objects: []put{{cp, readyNode}}, want: "1 of 2 nodes registered: only blue-cp-01"},
+		{name: "one missing", arguments: two, objects: []fixture{{cp, readyNode}},
+			want: "1 of 2 nodes registered: only blue-cp-01"},
 		{
-			name: "one not ready", arguments: two, objects: []put{{cp, readyNode}, {worker, slowNode}},
-			want: "1 of 2 nodes not ready: blue-w-01 (KubeletNotReady: [PLEG is not healthy: pleg has yet to be successful])",
+			name: "one not ready", arguments: two, objects: []fixture{{cp, readyNode}, {worker, slowNode}},
+			want: "1 of 2 nodes not ready: blue-w-01 (KubeletNotReady: [PLEG is not healthy: pleg has yet " +
+				"to be successful])",
 		},
 		{
-			name: "one without a network plugin", arguments: two, objects: []put{{cp, readyNode}, {worker, newNode}},
-			want: "1 of 2 nodes not ready: blue-w-01 (no network yet: container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized)",
+			name: "one without a network plugin", arguments: two,
+			objects: []fixture{{cp, readyNode}, {worker, newNode}},
+			want: "1 of 2 nodes not ready: blue-w-01 (no network yet: container runtime network not " +
+				"ready: NetworkReady=false
+  reason:NetworkPluginNotReady message:Network plugin returns " +
+				"error: cni plugin not initialized)",
 		},
 		{
-			name: "an old one come back", arguments: map[string]cty.Value{"count": num(1)}, objects: []put{{cp, readyNode}, {worker, deadNode}},
-			want: "1 of 2 nodes not ready: blue-w-01 (NodeStatusUnknown: Kubelet stopped posting node status.)",
+			name: "an old one come back", arguments: map[string]cty.Value{"count": num(1)},
+			objects: []fixture{{cp, readyNode}, {worker, deadNode}},
+			want: "1 of 2 nodes not ready: blue-w-01 (NodeStatusUnknown: Kubelet stopped posting node " +
+				"status.)",
 		},
 		{
-			name: "without network", arguments: two, objects: []put{{cp, unroutedNode}, {worker, taintedNode}},
-			want: "2 of 2 nodes not ready: blue-cp-01 (network unavailable); blue-w-01 (network unavailable)",
+			name: "without network", arguments: two,
+			objects: []fixture{{cp, unroutedNode}, {worker, taintedNode}},
+			want: "2 of 2 nodes not ready: blue-cp-01 (network unavailable); blue-w-01 (network " +
+				"unavailable)",
 		},
 		{
-			name: "not ready, and no word why", arguments: two, objects: []put{{cp, readyNode}, {worker, `{kind: Node, status: {conditions: [{type: Ready, status: "False"}]}}`}},
+			name: "not ready, and no word why", arguments: two, objects: []fixture{{cp, readyNode},
+				{worker, `{kind: Node, status: {conditions: [{type: Ready, status: "False"}]}}`}},
 			want: "1 of 2 nodes not ready: blue-w-01 (not ready)",
 		},
 		{
-			name: "says nothing", arguments: two, objects: []put{{cp, readyNode}, {worker, silentNode}},
+			name: "says nothing", arguments: two, objects: []fixture{{cp, readyNode}, {worker, silentNode}},
 			want: "1 of 2 nodes not ready: blue-w-01 (has no condition Ready yet)",
 		},
 		{
 			name: "only registered", arguments: map[string]cty.Value{"count": num(2), "ready": cty.False},
-			objects: []put{{cp, newNode}, {worker, silentNode}},
+			objects: []fixture{{cp, newNode}, {worker, silentNode}},
 		},
 	})
 }

@@ -12,7 +12,7 @@ import (
 func (f *fakeAPI) revision(t *testing.T, namespace, name, number, status, resourceVersion string) string {
 	t.Helper()
 	at := "/api/v1/namespaces/" + namespace + "/secrets/sh.helm.release.v1." + name + ".v" + number
-	f.put(t, at, fmt.Sprintf(`
+	f.add(t, at, fmt.Sprintf(`
 type: helm.sh/release.v1
 metadata:
   uid: uid-of-%s
@@ -31,7 +31,8 @@ func TestUnfinishedReleasesAreFoundAndNothingElse(t *testing.T) {
 	f.revision(t, "flux-system", "flux2", "1", "pending-install", "3")
 	f.revision(t, "storage", "longhorn", "7", "pending-rollback", "4")
 	f.revision(t, "storage", "old", "1", "failed", "5")
-	f.put(t, "/api/v1/namespaces/storage/secrets/mine", "{type: Opaque, metadata: {labels: {owner: helm, name: mine, status: pending-install}}}")
+	f.add(t, "/api/v1/namespaces/storage/secrets/mine",
+		"{type: Opaque, metadata: {labels: {owner: helm, name: mine, status: pending-install}}}")
 	found, err := PendingReleases(t.Context(), gate.Target{Kubeconfig: f.kubeconfig()})
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +41,8 @@ func TestUnfinishedReleasesAreFoundAndNothingElse(t *testing.T) {
 	for _, r := range found {
 		got = append(got, r.Namespace+"/"+r.Name+" "+r.Status)
 	}
-	want := "flux-system/flux2 pending-install, metallb-system/metallb pending-upgrade, storage/longhorn pending-rollback"
+	want := "flux-system/flux2 pending-install, metallb-system/metallb pending-upgrade, storage/longhorn " +
+		"pending-rollback"
 	if strings.Join(got, ", ") != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

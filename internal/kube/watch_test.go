@@ -17,57 +17,74 @@ type watched struct {
 	gate      string
 	arguments map[string]cty.Value
 	serves    []kind
-	objects   []put // there from the start
-	opens     put   // comes while the gate waits
+	objects   []fixture // there from the start
+	opens     fixture   // comes while the gate waits
 	watches   []string
 }
 
 func watchedGates(t *testing.T) []watched {
 	authority := base64.StdEncoding.EncodeToString(authority(t))
-	configuration := put{admission + "validatingwebhookconfigurations/metallb", `{kind: ValidatingWebhookConfiguration, webhooks: [{name: a.metallb.io,
-		clientConfig: {caBundle: ` + authority + `, service: {namespace: metallb-system, name: metallb-webhook-service}}}]}`}
+	configuration := fixture{admission + "validatingwebhookconfigurations/metallb",
+		`{kind: ValidatingWebhookConfiguration, webhooks: [{name: a.metallb.io,
+		clientConfig: {caBundle: ` + authority +
+			`, service: {namespace: metallb-system, name: metallb-webhook-service}}}]}`}
 	slices := "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
 	stores := "/apis/external-secrets.io/v1/clustersecretstores"
 	return []watched{
 		{
-			gate: "endpoint_slice", arguments: map[string]cty.Value{"namespace": str("default"), "service": str("web")},
-			opens: put{slices + "/a", `{kind: EndpointSlice, metadata: {labels: {kubernetes.io/service-name: web}}, endpoints: [{}]}`}, watches: []string{slices + "?kubernetes.io/service-name=web"},
+			gate: "endpoint_slice", arguments: map[string]cty.Value{"namespace": str("default"),
+				"service": str("web")},
+			opens: fixture{slices + "/a", `{kind: EndpointSlice, ` +
+				`metadata: {labels: {kubernetes.io/service-name: web}}, endpoints: [{}]}`},
+			watches: []string{slices + "?kubernetes.io/service-name=web"},
 		},
 		{
-			gate: "workload", arguments: is("Deployment", "controller"), opens: put{apps + "deployments/controller", rolledOut},
+			gate: "workload", arguments: is("Deployment", "controller"),
+			opens:   fixture{apps + "deployments/controller", rolledOut},
 			watches: []string{apps + "deployments?metadata.name=controller"},
 		},
 		{
 			gate: "condition", arguments: map[string]cty.Value{"kind": str("ClusterSecretStore")},
-			serves:  []kind{{"external-secrets.io/v1", "ClusterSecretStore", "clustersecretstores", false}},
-			opens:   put{stores + "/infisical", `{kind: ClusterSecretStore, status: {conditions: [{type: Ready, status: "True"}]}}`},
+			serves: []kind{{"external-secrets.io/v1", "ClusterSecretStore", "clustersecretstores", false}},
+			opens: fixture{stores + "/infisical",
+				`{kind: ClusterSecretStore, status: {conditions: [{type: Ready, status: "True"}]}}`},
 			watches: []string{stores + "?"},
 		},
 		{
-			gate: "nodes", arguments: map[string]cty.Value{"count": num(1)}, opens: put{"/api/v1/nodes/blue-cp-01", readyNode},
+			gate: "nodes", arguments: map[string]cty.Value{"count": num(1)},
+			opens:   fixture{"/api/v1/nodes/blue-cp-01", readyNode},
 			watches: []string{"/api/v1/nodes?"},
 		},
 		{
-			gate: "webhook", arguments: map[string]cty.Value{"configuration": str("metallb")}, objects: []put{configuration},
-			opens: put{webhookPods, `{kind: EndpointSlice, metadata: {labels: {kubernetes.io/service-name: metallb-webhook-service}}, endpoints: [{}]}`},
+			gate: "webhook", arguments: map[string]cty.Value{"configuration": str("metallb")},
+			objects: []fixture{configuration},
+			opens: fixture{webhookPods, `{kind: EndpointSlice, ` +
+				`metadata: {labels: {kubernetes.io/service-name: metallb-webhook-service}}, ` +
+				`endpoints: [{}]}`},
 			watches: []string{
-				admission + "mutatingwebhookconfigurations?metadata.name=metallb", admission + "validatingwebhookconfigurations?metadata.name=metallb",
-				"/apis/discovery.k8s.io/v1/namespaces/metallb-system/endpointslices?kubernetes.io/service-name=metallb-webhook-service",
+				admission + "mutatingwebhookconfigurations?metadata.name=metallb", admission +
+					"validatingwebhookconfigurations?metadata.name=metallb",
+				"/apis/discovery.k8s.io/v1/namespaces/metallb-system/endpointslices?" +
+					"kubernetes.io/service-name=metallb-webhook-service",
 			},
 		},
 		{
 			gate: "flux", arguments: map[string]cty.Value{"namespace": str("flux-system")},
 			serves: []kind{
-				{"kustomize.toolkit.fluxcd.io/v1", "Kustomization", "kustomizations", true}, {"helm.toolkit.fluxcd.io/v2", "HelmRelease", "helmreleases", true},
-				{"source.toolkit.fluxcd.io/v1", "GitRepository", "gitrepositories", true}, {"source.toolkit.fluxcd.io/v1", "HelmRepository", "helmrepositories", true},
+				{"kustomize.toolkit.fluxcd.io/v1", "Kustomization", "kustomizations", true},
+				{"helm.toolkit.fluxcd.io/v2", "HelmRelease", "helmreleases", true},
+				{"source.toolkit.fluxcd.io/v1", "GitRepository", "gitrepositories", true},
+				{"source.toolkit.fluxcd.io/v1", "HelmRepository", "helmrepositories", true},
 			},
-			objects: []put{{fluxKustomizations + "flux-system", applied}},
-			opens:   put{fluxRepository, repository},
+			objects: []fixture{{fluxKustomizations + "flux-system", applied}},
+			opens:   fixture{fluxRepository, repository},
 			watches: []string{
 				// What is not served yet is waited for where it would be defined.
 				"/apis/apiextensions.k8s.io/v1/customresourcedefinitions?",
-				"/apis/helm.toolkit.fluxcd.io/v2/namespaces/flux-system/helmreleases?", "/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/flux-system/kustomizations?",
-				"/apis/source.toolkit.fluxcd.io/v1/gitrepositories?", "/apis/source.toolkit.fluxcd.io/v1/helmrepositories?",
+				"/apis/helm.toolkit.fluxcd.io/v2/namespaces/flux-system/helmreleases?",
+				"/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/flux-system/kustomizations?",
+				"/apis/source.toolkit.fluxcd.io/v1/gitrepositories?",
+				"/apis/source.toolkit.fluxcd.io/v1/helmrepositories?",
 			},
 		},
 	}
@@ -85,7 +102,7 @@ func TestAGateWatchesWhatItLooksAt(t *testing.T) {
 			f := newFakeAPI(t)
 			f.kinds = tt.serves
 			for _, p := range tt.objects {
-				f.put(t, p.at, p.object)
+				f.add(t, p.at, p.object)
 			}
 			g := newGate(t, tt.gate, f.kubeconfig(), tt.arguments)
 			done := make(chan error)
@@ -97,7 +114,7 @@ func TestAGateWatchesWhatItLooksAt(t *testing.T) {
 			if slices.Sort(watches); !slices.Equal(watches, tt.watches) {
 				t.Errorf("watches %q,\nwant %q", watches, tt.watches)
 			}
-			f.put(t, tt.opens.at, tt.opens.object)
+			f.add(t, tt.opens.at, tt.opens.object)
 			if err := <-done; err != nil {
 				t.Error(err)
 			}
@@ -116,11 +133,12 @@ func TestAGateWaitsForItsKindToBeServed(t *testing.T) {
 		t.Errorf("watches %s, want where the kind will be defined", got)
 	}
 	f.serves("external-secrets.io/v1", "ClusterSecretStore", "clustersecretstores", false)
-	f.put(t, definitions+"/clustersecretstores.external-secrets.io", `{kind: CustomResourceDefinition}`)
+	f.add(t, definitions+"/clustersecretstores.external-secrets.io", `{kind: CustomResourceDefinition}`)
 	if got := <-f.watching; got != stores+"?" {
 		t.Errorf("watches %s, want the kind itself", got)
 	}
-	f.put(t, stores+"/infisical", `{kind: ClusterSecretStore, status: {conditions: [{type: Ready, status: "True"}]}}`)
+	f.add(t, stores+"/infisical", `{kind: ClusterSecretStore, status: {conditions: [{type: Ready, `+
+		`status: "True"}]}}`)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
@@ -128,13 +146,16 @@ func TestAGateWaitsForItsKindToBeServed(t *testing.T) {
 
 func TestADefinitionIsFollowedUntilItsKindIsServed(t *testing.T) {
 	f := newFakeAPI(t)
-	f.put(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ipaddresspools.metallb.io", `{kind: CustomResourceDefinition,
+	f.add(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ipaddresspools.metallb.io",
+		`{kind: CustomResourceDefinition,
 		spec: {group: metallb.io, names: {kind: IPAddressPool}, versions: [{name: v1beta1, served: true}]},
 		status: {conditions: [{type: NamesAccepted, status: "True"}, {type: Established, status: "True"}]}}`)
-	g := newGate(t, "crd", f.kubeconfig(), map[string]cty.Value{"names": cty.ListVal([]cty.Value{str("ipaddresspools.metallb.io")})})
+	g := newGate(t, "crd", f.kubeconfig(),
+		map[string]cty.Value{"names": cty.ListVal([]cty.Value{str("ipaddresspools.metallb.io")})})
 	closed, done := make(chan error, 8), make(chan error)
 	go func() {
-		done <- gate.Wait(t.Context(), g, onlyChanges(), gate.Listener{Answer: func(err error) { closed <- err }})
+		done <- gate.Wait(t.Context(), g, onlyChanges(),
+			gate.Listener{Answer: func(err error) { closed <- err }})
 	}()
 	if err := <-closed; err == nil {
 		t.Fatal("open before the kind is served")
@@ -156,7 +177,7 @@ func TestAWatchOutlivesItsConnection(t *testing.T) {
 	<-f.watching
 	f.CloseClientConnections()
 	<-f.watching
-	f.put(t, "/api/v1/nodes/blue-cp-01", readyNode)
+	f.add(t, "/api/v1/nodes/blue-cp-01", readyNode)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}

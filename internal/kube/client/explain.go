@@ -50,14 +50,16 @@ func (a *API) Explain(err error) error {
 }
 
 func (a *API) refused(message string) error {
-	return gate.Permanent(fmt.Errorf("kubernetes API at %s refuses the kubeconfig's user: %s", a.Host, Brief(message)))
+	return gate.Permanent(fmt.Errorf("kubernetes API at %s refuses the kubeconfig's user: %s", a.Host,
+		Brief(message)))
 }
 
 // isRefused reports whether the API does not know the user, or the user lacks a
 // permission. Admission forbids too, in other words: a namespace that terminates,
 // a used-up quota, an admission plugin that is not ready. All of that passes.
 func isRefused(err error) bool {
-	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) && strings.Contains(err.Error(), `User "`)
+	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) &&
+		strings.Contains(err.Error(), `User "`)
 }
 
 // LacksPermission distinguishes a refusal of the user from one of the object: a
@@ -65,7 +67,8 @@ func isRefused(err error) bool {
 func LacksPermission(err error) bool {
 	message := Message(err)
 	return apierrors.IsUnauthorized(err) ||
-		apierrors.IsForbidden(err) && strings.Contains(message, `User "`) && strings.Contains(message, `" cannot `)
+		apierrors.IsForbidden(err) && strings.Contains(message, `User "`) &&
+			strings.Contains(message, `" cannot `)
 }
 
 // Answered reports whether an error is the API's own answer.
@@ -102,7 +105,8 @@ func (a *API) Unreachable(err error) string {
 	case expired != "":
 		return fmt.Sprintf("the certificates of %s are not valid now: %s", a.Host, expired)
 	case errors.As(err, &foreign):
-		return fmt.Sprintf("another cluster answers at %s, or this one was created anew with other keys", a.Host)
+		return fmt.Sprintf("another cluster answers at %s, or this one was created anew with other keys",
+			a.Host)
 	case errors.As(err, &name):
 		return fmt.Sprintf("the API server's certificate is not made for %s: "+
 			"the address is missing in the cluster's apiServer.certSANs", a.Host)
@@ -181,7 +185,8 @@ func Brief(message string) string {
 // dated says whether a certificate is too old or too new, which x509 leaves to
 // be read from two moments behind it.
 func dated(message string) string {
-	before, moments, found := strings.Cut(message, "certificate has expired or is not yet valid: current time ")
+	before, moments, found := strings.Cut(message,
+		"certificate has expired or is not yet valid: current time ")
 	parts := strings.SplitN(moments, " ", 4)
 	if !found || len(parts) < 4 {
 		return message

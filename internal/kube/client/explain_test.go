@@ -14,8 +14,10 @@ func TestMessagesStayShort(t *testing.T) {
 		t.Errorf("a long message is cut to %d characters", len(got))
 	}
 	calling := `failed calling webhook "validator.longhorn.io": `
-	call := `failed to call webhook: Post "https://longhorn-admission-webhook.longhorn-system.svc:9502/v1/webhook/validation?timeout=10s": `
-	came := "tls: failed to verify certificate: x509: certificate signed by unknown authority: which of the many is not said here, but it takes room"
+	call := `failed to call webhook: Post ` +
+		`"https://longhorn-admission-webhook.longhorn-system.svc:9502/v1/webhook/validation?timeout=10s": `
+	came := "tls: failed to verify certificate: x509: certificate signed by unknown authority: which of " +
+		"the many is not message here, but it takes room"
 	if got := Brief(calling + call + came); got != calling+came {
 		t.Errorf("of a long call there is left: %q", got)
 	}
@@ -32,11 +34,14 @@ func TestMessagesStayShort(t *testing.T) {
 }
 
 func TestAWebhooksCertificateThatIsOutOfDateIsNamed(t *testing.T) {
-	said := "x509: certificate has expired or is not yet valid: current time 2026-03-01T12:00:00Z is "
+	message := "x509: certificate has expired or is not yet valid: current time 2026-03-01T12:00:00Z is "
 	for moment, want := range map[string]string{
-		said + "after 2026-02-01T00:00:00Z":                 "x509: certificate has expired on 2026-02-01T00:00:00Z",
-		said + "before 2026-04-01T00:00:00Z":                "x509: certificate is not valid before 2026-04-01T00:00:00Z",
-		"x509: certificate has expired or is not yet valid": "x509: certificate has expired or is not yet valid",
+		message + "after 2026-02-01T00:00:00Z": "x509: certificate has expired on " +
+			"2026-02-01T00:00:00Z",
+		message + "before 2026-04-01T00:00:00Z": "x509: certificate is not valid before " +
+			"2026-04-01T00:00:00Z",
+		"x509: certificate has expired or is not yet valid": "x509: certificate has expired or is not yet " +
+			"valid",
 	} {
 		if got := Brief(moment); got != want {
 			t.Errorf("got %q, want %q", got, want)

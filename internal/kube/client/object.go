@@ -27,7 +27,8 @@ func NotFound(kind, namespace, name string) error {
 // Get reads one object; namespace is empty for a cluster-scoped one. An object
 // that does not exist is a finding of kind NotFound.
 func (a *API) Get(ctx context.Context, in Selection, kind string) (*unstructured.Unstructured, error) {
-	object, err := a.Dynamic.Resource(in.Resource).Namespace(in.Namespace).Get(ctx, in.Name, metav1.GetOptions{})
+	object, err := a.Dynamic.Resource(in.Resource).Namespace(in.Namespace).Get(ctx, in.Name,
+		metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, NotFound(kind, in.Namespace, in.Name)
 	}
@@ -51,7 +52,8 @@ func (a *API) List(ctx context.Context, in Selection, kind string) ([]unstructur
 }
 
 // ListIn lists a kind in whichever version of its group the API prefers.
-func (a *API) ListIn(ctx context.Context, group, kind, namespace string) ([]unstructured.Unstructured, error) {
+func (a *API) ListIn(ctx context.Context, group, kind, namespace string) ([]unstructured.Unstructured,
+	error) {
 	r, err := a.ResolveIn(ctx, group, kind)
 	if err != nil {
 		return nil, err

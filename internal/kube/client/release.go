@@ -21,7 +21,8 @@ func Exists(ctx context.Context, target gate.Target, kind, namespace, name strin
 		if err != nil {
 			return err
 		}
-		_, err = a.Get(ctx, Selection{Resource: in.GroupVersionResource, Namespace: namespace, Name: name}, kind)
+		_, err = a.Get(ctx, Selection{Resource: in.GroupVersionResource, Namespace: namespace, Name: name},
+			kind)
 		if gate.KindOf(err) == gate.NotFound {
 			return nil
 		}
@@ -57,7 +58,8 @@ func PendingReleases(ctx context.Context, target gate.Target) ([]PendingRelease,
 		for _, s := range secrets {
 			found = append(found, PendingRelease{
 				Namespace: s.Namespace, Name: s.Labels["name"], Status: s.Labels["status"],
-				secret: s.Name, version: metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion},
+				secret: s.Name, version: metav1.Preconditions{UID: &s.UID,
+					ResourceVersion: &s.ResourceVersion},
 			})
 		}
 		return err
@@ -69,7 +71,8 @@ func PendingReleases(ctx context.Context, target gate.Target) ([]PendingRelease,
 func ReleaseExists(ctx context.Context, target gate.Target, namespace, name string) (yes bool, err error) {
 	err = New(target, "").Check(func(ctx context.Context, a *API) error {
 		secrets, err := a.revisions(ctx, "owner=helm,name="+name)
-		yes = slices.ContainsFunc(secrets, func(s metav1.PartialObjectMetadata) bool { return s.Namespace == namespace })
+		yes = slices.ContainsFunc(secrets,
+			func(s metav1.PartialObjectMetadata) bool { return s.Namespace == namespace })
 		return err
 	})(ctx)
 	return yes, err
@@ -94,7 +97,8 @@ func (a *API) revisions(ctx context.Context, selector string) ([]metav1.PartialO
 // RemovePendingRelease deletes one unfinished revision; what it has installed
 // stays. It deletes nothing, and reports that, if the revision is no longer as it
 // was listed: then its Helm is alive.
-func RemovePendingRelease(ctx context.Context, target gate.Target, r PendingRelease) (removed bool, err error) {
+func RemovePendingRelease(ctx context.Context, target gate.Target, r PendingRelease) (removed bool,
+	err error) {
 	err = New(target, "").Check(func(ctx context.Context, a *API) error {
 		err := a.Dynamic.Resource(Core("secrets")).Namespace(r.Namespace).
 			Delete(ctx, r.secret, metav1.DeleteOptions{Preconditions: &r.version})

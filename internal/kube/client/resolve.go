@@ -164,7 +164,8 @@ func (a *API) groups(ctx context.Context, kind string) ([]discovery.APIGroupDisc
 	var all []discovery.APIGroupDiscovery
 	for _, root := range []string{"/api", "/apis"} {
 		var served discovery.APIGroupDiscoveryList
-		if err := a.read(ctx, root, "application/json;g=apidiscovery.k8s.io;v=v2;as="+list, &served); err != nil {
+		if err := a.read(ctx, root, "application/json;g=apidiscovery.k8s.io;v=v2;as="+list,
+			&served); err != nil {
 			return nil, err
 		}
 		if served.Kind != list {

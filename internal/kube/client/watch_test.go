@@ -207,7 +207,8 @@ func TestWhatThereIsToWatchMayBecomeKnownLater(t *testing.T) {
 		})
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if want := []string{"customresourcedefinitions", "nodes"}; !slices.Equal(slices.Sorted(slices.Values(a.begun)), want) {
+		if want := []string{"customresourcedefinitions",
+			"nodes"}; !slices.Equal(slices.Sorted(slices.Values(a.begun)), want) {
 			t.Errorf("watches %v, want %v", a.begun, want)
 		}
 		synctest.Wait()

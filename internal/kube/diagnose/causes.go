@@ -41,19 +41,24 @@ var causes = []cause{
 		"or Talos on them waits for its configuration", ""},
 	{finding, kind(gates.DriverMissing), "the driver's Pod does not run there, " +
 		"or its registrar has not reached the kubelet", "kubectl get csinodes -o yaml"},
-	{finding, kind(gates.NoCABundle), "its certificate controller does not run, or waits for its certificate", ""},
-	{finding, kind(gates.CAExpired), "its certificate controller has not renewed it, or a clock is wrong", ""},
+	{finding, kind(gates.NoCABundle), "its certificate controller does not run, or waits for its certificate",
+		""},
+	{finding, kind(gates.CAExpired), "its certificate controller has not renewed it, or a clock is wrong",
+		""},
 	{finding, kind(gates.NoObjects), "none was ever created", ""},
 
-	{missing, "CustomResourceDefinition", "its operator is not installed, or was installed without its CRDs", ""},
+	{missing, "CustomResourceDefinition", "its operator is not installed, or was installed without its CRDs",
+		""},
 	{missing, "StorageClass", "it is not installed, or its operator has not created it yet", ""},
 	{missing, "CSIDriver", "its driver is not deployed yet", ""},
-	{missing, "ValidatingWebhookConfiguration", "it is not installed, or its operator has not created it yet", ""},
+	{missing, "ValidatingWebhookConfiguration", "it is not installed, or its operator has not created it yet",
+		""},
 
 	{node, "cni plugin not initialized", "its network plugin (CNI) has not written its configuration: " +
 		"the plugin's Pod does not run there yet", ""},
 	{node, "NetworkPluginNotReady", "its network plugin (CNI) is not ready", ""},
-	{node, "network unavailable", "its network is not set up: the network plugin (CNI) has not reported it", ""},
+	{node, "network unavailable", "its network is not set up: the network plugin (CNI) has not reported it",
+		""},
 	{node, "Kubelet stopped posting node status", "its kubelet has stopped posting its status: " +
 		"the machine is off, cut off or out of memory", ""},
 	{node, "container runtime is down", "its container runtime does not answer", ""},
@@ -74,9 +79,11 @@ var causes = []cause{
 	{creation, "limitrange", "the namespace's LimitRange forbids its Pods", ""},
 	{creation, "", "its Pods cannot be created", ""},
 
-	{call, "certificate has expired", "the certificate of its server, or the CA that signed it, has expired", ""},
-	{call, "certificate signed by unknown authority", "its caBundle is not of the CA that signed its server's " +
-		"certificate: one of them was renewed alone", ""},
+	{call, "certificate has expired", "the certificate of its server, or the CA that signed it, has expired",
+		""},
+	{call, "certificate signed by unknown authority",
+		"its caBundle is not of the CA that signed its server's " +
+			"certificate: one of them was renewed alone", ""},
 	{call, "certificate is valid for", "its server's certificate is made for another name", ""},
 	{call, "x509:", "the API server does not accept its server's certificate", ""},
 	{call, "no endpoints available", "no Pod behind its Service is ready", ""},
@@ -94,8 +101,9 @@ var causes = []cause{
 }
 
 const (
-	unreachablePod = "the API server cannot reach its Pod: the network between control plane and Pods does not work"
-	noHandler      = "its server listens and has no handler at the configuration's path yet"
+	unreachablePod = "the API server cannot reach its Pod: the network between control plane and Pods " +
+		"does not work"
+	noHandler = "its server listens and has no handler at the configuration's path yet"
 )
 
 // known is the first cause of a topic whose sign is in the text; none is empty.

@@ -42,11 +42,12 @@ func Gate(typeName string, target gate.Target, v gate.Values) func(context.Conte
 	if e.lookAt != nil {
 		look = e.lookAt(v)
 	}
-	return run(client.New(target, v.String("address")), target, look, func(ctx context.Context, d *diagnosis) {
-		found := d.check(ctx, typeName, v)
-		e.collect(ctx, d, v, found)
-		d.conclude(ctx, found)
-	})
+	return run(client.New(target, v.String("address")), target, look,
+		func(ctx context.Context, d *diagnosis) {
+			found := d.check(ctx, typeName, v)
+			e.collect(ctx, d, v, found)
+			d.conclude(ctx, found)
+		})
 }
 
 // check runs the gate's own check. The dry runs of a webhook's check may hang, so
@@ -118,7 +119,8 @@ func (d *diagnosis) absent(ctx context.Context, m client.Missing) {
 		return
 	}
 	if m.Namespace != "" {
-		_, err := d.api.Get(ctx, client.Selection{Resource: client.Core("namespaces"), Name: m.Namespace}, "Namespace")
+		_, err := d.api.Get(ctx, client.Selection{Resource: client.Core("namespaces"), Name: m.Namespace},
+			"Namespace")
 		if gate.KindOf(err) == gate.NotFound {
 			d.because(fmt.Sprintf("namespace %s does not exist, so that nothing is in it", m.Namespace))
 			return

@@ -84,12 +84,14 @@ func (e *evidence) object(object *unstructured.Unstructured) {
 		e.miss(client.Title(object), err)
 		return
 	}
-	e.keep(path.Join("objects", strings.ToLower(object.GetKind()), object.GetNamespace(), object.GetName()+".yaml"), text)
+	e.keep(path.Join("objects", strings.ToLower(object.GetKind()), object.GetNamespace(),
+		object.GetName()+".yaml"), text)
 }
 
 // get reads an object and keeps it; nil if it does not exist, as the error says,
 // or could not be read.
-func (e *evidence) get(ctx context.Context, s client.Selection, kind string) (*unstructured.Unstructured, error) {
+func (e *evidence) get(ctx context.Context, s client.Selection, kind string) (*unstructured.Unstructured,
+	error) {
 	object, err := e.api.Get(ctx, s, kind)
 	if err != nil {
 		if gate.KindOf(err) != gate.NotFound {
@@ -170,7 +172,8 @@ func (e *evidence) eventsIn(ctx context.Context, namespace string) []event {
 	if known, ok := e.events[namespace]; ok {
 		return known
 	}
-	items, err := e.api.List(ctx, client.Selection{Resource: client.Core("events"), Namespace: namespace}, "Event")
+	items, err := e.api.List(ctx, client.Selection{Resource: client.Core("events"), Namespace: namespace},
+		"Event")
 	if err != nil {
 		e.miss("events"+in(namespace), err)
 	}
@@ -215,7 +218,8 @@ func eventTable(events []event) []byte {
 		if e.warning {
 			kind = "warning"
 		}
-		rows = append(rows, []any{e.at.UTC().Format(time.RFC3339), kind, fmt.Sprintf("%dx", e.times), e.reason,
+		rows = append(rows, []any{e.at.UTC().Format(time.RFC3339), kind, fmt.Sprintf("%dx", e.times),
+			e.reason,
 			strings.ToLower(e.kind) + "/" + e.name, strings.Join(strings.Fields(e.message), " ")})
 	}
 	return table(rows)

@@ -29,7 +29,8 @@ users: [{name: admin, user: {token: a}}]
 	c := client.New(target, "")
 	c.Attempt = 100 * time.Millisecond
 	begun := time.Now()
-	d := run(c, target, "kubectl get pods", func(context.Context, *diagnosis) { t.Error("explained") })(t.Context())
+	d := run(c, target, "kubectl get pods",
+		func(context.Context, *diagnosis) { t.Error("explained") })(t.Context())
 	if !strings.HasPrefix(d.Cause, host+" takes no connection or gives no answer: ") || d.Look != lookAtAPI {
 		t.Errorf("got %q, %q", d.Cause, d.Look)
 	}

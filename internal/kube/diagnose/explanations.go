@@ -88,7 +88,8 @@ func terminatingNamespaces(ctx context.Context, d *diagnosis) {
 			}
 		}
 		if len(why) > 0 {
-			d.because(fmt.Sprintf("namespace %s is being deleted and cannot end: %s", namespace.GetName(), strings.Join(why, "; ")),
+			d.because(fmt.Sprintf("namespace %s is being deleted and cannot end: %s", namespace.GetName(),
+				strings.Join(why, "; ")),
 				describe("Namespace", "", namespace.GetName()))
 		}
 	}
@@ -132,7 +133,8 @@ func collectNodes(ctx context.Context, d *diagnosis, _ gate.Values, _ error) {
 		if strings.Contains(cause, "network") {
 			// A network plugin is a DaemonSet; the other Pods wait for it.
 			d.pods(ctx, "kube-system", "", func(pod corev1.Pod) bool {
-				return slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "DaemonSet" })
+				return slices.ContainsFunc(pod.OwnerReferences,
+					func(o metav1.OwnerReference) bool { return o.Kind == "DaemonSet" })
 			})
 		}
 		d.because(cause, look)
@@ -145,7 +147,8 @@ func nodeCause(n corev1.Node) (text, look string) {
 	if why == "" {
 		return "", ""
 	}
-	return fmt.Sprintf("node %s: %s", n.Name, cmp.Or(known(node, why).text, why)), describe("Node", "", n.Name)
+	return fmt.Sprintf("node %s: %s", n.Name, cmp.Or(known(node, why).text, why)),
+		describe("Node", "", n.Name)
 }
 
 func lookAtService(v gate.Values) string {
@@ -232,7 +235,8 @@ func collectWebhook(ctx context.Context, d *diagnosis, v gate.Values, _ error) {
 	d.evidence.keep("webhook/"+w.Configuration+".txt", []byte(answers))
 	why := known(call, answers).text
 	if ready && known(call, answers).sign == "connection refused" {
-		why = "its Pod counts as ready although its webhook does not listen yet; it may still wait for its certificate"
+		why = "its Pod counts as ready although its webhook does not listen yet; it may still wait for " +
+			"its certificate"
 	}
 	if why != "" {
 		d.because(fmt.Sprintf("webhook configuration %s: %s", w.Configuration, why), logs)
@@ -264,7 +268,8 @@ func collectDefinitions(ctx context.Context, d *diagnosis, v gate.Values, found 
 	}
 	look := ""
 	for _, name := range names {
-		object, _ := d.evidence.get(ctx, client.Selection{Resource: client.Definitions, Name: name}, //nolint:errcheck // found has it
+		object, _ := d.evidence.get(ctx, client.Selection{Resource: client.Definitions, Name: name},
+			//nolint:errcheck // found has it
 			"CustomResourceDefinition")
 		if object != nil && look == "" && gates.CheckDefinition(object, v.String("version")) != nil {
 			look = describe("crd", "", name)
@@ -289,7 +294,8 @@ func collectObjects(ctx context.Context, d *diagnosis, v gate.Values, _ error) {
 	var objects []unstructured.Unstructured
 	if c.Name == "" {
 		objects = d.evidence.list(ctx, s, c.Kind)
-	} else if object, _ := d.evidence.get(ctx, s, c.Kind); object != nil { //nolint:errcheck // the check's finding has it
+	} else if object, _ := d.evidence.get(ctx, s,
+		c.Kind); object != nil { //nolint:errcheck // the check's finding has it
 		objects = append(objects, *object)
 	}
 	d.evidence.eventsIn(ctx, s.Namespace)
@@ -324,7 +330,8 @@ func stuck(object *unstructured.Unstructured, conditions ...string) string {
 	what := client.Title(object)
 	switch {
 	case object.GetDeletionTimestamp() != nil:
-		return fmt.Sprintf("%s is being deleted and waits for its finalizers: %s", what, strings.Join(object.GetFinalizers(), ", "))
+		return fmt.Sprintf("%s is being deleted and waits for its finalizers: %s", what,
+			strings.Join(object.GetFinalizers(), ", "))
 	case client.True(object, "spec", "suspend"):
 		return what + " is suspended"
 	case client.True(object, "spec", "paused"):
@@ -359,7 +366,8 @@ func stuck(object *unstructured.Unstructured, conditions ...string) string {
 // collectStorage explains a class whose volumes could not be created or mounted:
 // the class, its driver, the nodes, and the Pods that register the driver.
 func collectStorage(ctx context.Context, d *diagnosis, v gate.Values, _ error) {
-	class, _ := d.evidence.get(ctx, gates.Storage("storageclasses", v.String("name")), "StorageClass") //nolint:errcheck // found has it
+	class, _ := d.evidence.get(ctx, gates.Storage("storageclasses", v.String("name")),
+		"StorageClass") //nolint:errcheck // found has it
 	if class == nil {
 		return
 	}
@@ -374,7 +382,8 @@ func collectStorage(ctx context.Context, d *diagnosis, v gate.Values, _ error) {
 			d.workload(ctx, "DaemonSet", set.GetNamespace(), set.GetName())
 		}
 	}
-	d.evidence.get(ctx, gates.Storage("csidrivers", driver), "CSIDriver") //nolint:errcheck // the check's finding has it
+	d.evidence.get(ctx, gates.Storage("csidrivers", driver),
+		"CSIDriver") //nolint:errcheck // the check's finding has it
 	d.evidence.list(ctx, gates.Storage("csinodes", ""), "CSINode")
 }
 
@@ -404,9 +413,11 @@ func collectLoadBalancer(ctx context.Context, d *diagnosis, v gate.Values, found
 	}
 	d.pods(ctx, "", "app.kubernetes.io/name=metallb", nil)
 	if err == nil && len(pools) == 0 {
-		d.because("MetalLB has no IPAddressPool to take an address from", "kubectl get ipaddresspools.metallb.io -A")
+		d.because("MetalLB has no IPAddressPool to take an address from",
+			"kubectl get ipaddresspools.metallb.io -A")
 	}
 	if class := client.Text(object, "spec", "loadBalancerClass"); class != "" {
-		d.because(fmt.Sprintf("%s requests the load balancer class %s, which nothing may serve", client.Title(object), class))
+		d.because(fmt.Sprintf("%s requests the load balancer class %s, which nothing may serve",
+			client.Title(object), class))
 	}
 }

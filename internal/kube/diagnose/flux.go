@@ -93,7 +93,8 @@ func (all fluxObjects) blocker(object *unstructured.Unstructured) *unstructured.
 func (d *diagnosis) fluxRoot(ctx context.Context, object *unstructured.Unstructured, chain []string) {
 	what, kind, namespace := client.Title(object), object.GetKind(), object.GetNamespace()
 	if client.True(object, "spec", "suspend") {
-		d.because(what+" is suspended", fmt.Sprintf("kubectl -n %s patch %s %s --type merge -p '{\"spec\":{\"suspend\":false}}'",
+		d.because(what+" is suspended", fmt.Sprintf("kubectl -n %s patch %s %s --type merge -p "+
+			"'{\"spec\":{\"suspend\":false}}'",
 			namespace, strings.ToLower(kind), object.GetName()))
 		return
 	}
@@ -109,7 +110,8 @@ func (d *diagnosis) fluxRoot(ctx context.Context, object *unstructured.Unstructu
 	cause := what + ": " + why
 	switch {
 	case waits && len(chain) == 1:
-		cause = what + " waits for its dependencies although they are ready: Flux checks it again only after its interval"
+		cause = what + " waits for its dependencies although they are ready: Flux checks it again only " +
+			"after its interval"
 	case len(chain) > 1:
 		cause = fmt.Sprintf("%s blocks %s: %s", what, strings.Join(chain[:len(chain)-1], ", "), why)
 	}

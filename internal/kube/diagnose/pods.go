@@ -33,9 +33,11 @@ func (r podReport) title() string { return client.Titled("pod", r.pod.Namespace,
 
 // pods reads the Pods that a selector selects, with their logs, and looks for a
 // cause in them. Those with problems come first. matters may leave out others.
-func (d *diagnosis) pods(ctx context.Context, namespace, selector string, matters func(corev1.Pod) bool) []podReport {
+func (d *diagnosis) pods(ctx context.Context, namespace, selector string,
+	matters func(corev1.Pod) bool) []podReport {
 	e := d.evidence
-	items, err := d.api.List(ctx, client.Selection{Resource: client.Core("pods"), Namespace: namespace, Labels: selector}, "Pod")
+	items, err := d.api.List(ctx, client.Selection{Resource: client.Core("pods"), Namespace: namespace,
+		Labels: selector}, "Pod")
 	if err != nil {
 		e.miss("pods"+in(namespace), err)
 		return nil
@@ -51,7 +53,10 @@ func (d *diagnosis) pods(ctx context.Context, namespace, selector string, matter
 			e.object(&items[i])
 		}
 	}
-	slices.SortStableFunc(all, func(a, b podReport) int { return cmp.Compare(problems(b.pod), problems(a.pod)) })
+	slices.SortStableFunc(all, func(a, b podReport) int {
+		return cmp.Compare(problems(b.pod),
+			problems(a.pod))
+	})
 	for i := range all {
 		r := &all[i]
 		r.events = about(e.eventsIn(ctx, r.pod.Namespace), "Pod", r.pod.Name)
@@ -95,7 +100,8 @@ func containers(pod corev1.Pod) []corev1.ContainerStatus {
 // replaced, in one file.
 func (e *evidence) logs(ctx context.Context, r *podReport) {
 	if !e.redacts {
-		e.missed = append(e.missed, "log of "+r.title()+": left out, because secrets in it could not be hidden")
+		e.missed = append(e.missed, "log of "+r.title()+": left out, because secrets in it could not be "+
+			"hidden")
 		return
 	}
 	var b strings.Builder
@@ -114,7 +120,8 @@ func (e *evidence) logs(ctx context.Context, r *podReport) {
 }
 
 // log reads one container's last lines and returns the last of them.
-func (e *evidence) log(ctx context.Context, b *strings.Builder, r *podReport, container string, previous bool) string {
+func (e *evidence) log(ctx context.Context, b *strings.Builder, r *podReport, container string,
+	previous bool) string {
 	which := "container " + container
 	if previous {
 		which += ", before its last restart"
@@ -141,7 +148,8 @@ func (e *evidence) log(ctx context.Context, b *strings.Builder, r *podReport, co
 // and the command that shows more.
 func podCause(pods []podReport) (cause, look string) {
 	for i, read := range []func(podReport) string{
-		unschedulable, imagePull, missingReference, failedEvent, badConfig, crashing, unready, stuckOnNode, failedPod,
+		unschedulable, imagePull, missingReference, failedEvent, badConfig, crashing, unready, stuckOnNode,
+		failedPod,
 	} {
 		for _, r := range pods {
 			if problems(r.pod) == 0 {
@@ -149,7 +157,8 @@ func podCause(pods []podReport) (cause, look string) {
 			}
 			if why := read(r); why != "" {
 				if i == 5 { // crashing
-					return why, "kubectl -n " + r.pod.Namespace + " logs " + r.pod.Name + " --all-containers --previous"
+					return why, "kubectl -n " + r.pod.Namespace + " logs " + r.pod.Name +
+						" --all-containers --previous"
 				}
 				return why, describe("Pod", r.pod.Namespace, r.pod.Name)
 			}
@@ -189,7 +198,8 @@ func unschedulable(r podReport) string {
 }
 
 func imagePull(r podReport) string {
-	c, why, found := waiting(r, "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
+	c, why, found := waiting(r, "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
+		"RegistryUnavailable")
 	if !found {
 		return ""
 	}
@@ -206,7 +216,8 @@ func missingReference(r podReport) string {
 			name, after, quoted := strings.Cut(rest, `"`)
 			if found && quoted && strings.HasPrefix(after, " not found") {
 				name = strings.TrimPrefix(name, r.pod.Namespace+"/")
-				return fmt.Sprintf("%s does not exist, and %s needs it", client.Titled(kind, r.pod.Namespace, name), r.title())
+				return fmt.Sprintf("%s does not exist, and %s needs it",
+					client.Titled(kind, r.pod.Namespace, name), r.title())
 			}
 		}
 		if strings.HasPrefix(text, "couldn't find key ") {
@@ -243,7 +254,8 @@ func crashing(r podReport) string {
 		switch {
 		case ended == nil, ended.ExitCode == 0 && c.RestartCount == 0:
 		case ended.Reason == "OOMKilled":
-			return fmt.Sprintf("container %s of %s is killed because it uses more memory than its limit", c.Name, r.title())
+			return fmt.Sprintf("container %s of %s is killed because it uses more memory than its limit",
+				c.Name, r.title())
 		default:
 			why := fmt.Sprintf("container %s of %s ended with exit code %d, %d restarts so far",
 				c.Name, r.title(), ended.ExitCode, c.RestartCount)
@@ -280,7 +292,8 @@ func stuckOnNode(r podReport) string {
 	case r.pod.DeletionTimestamp != nil:
 		return r.title() + " is being deleted and does not end"
 	case r.pod.Spec.NodeName != "" && r.pod.Status.Phase == corev1.PodPending && len(containers(r.pod)) == 0:
-		return fmt.Sprintf("%s is scheduled to node %s, which has not reported on it", r.title(), r.pod.Spec.NodeName)
+		return fmt.Sprintf("%s is scheduled to node %s, which has not reported on it", r.title(),
+			r.pod.Spec.NodeName)
 	}
 	return ""
 }

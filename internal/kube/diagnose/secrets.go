@@ -126,7 +126,8 @@ func leaves(document any) []string {
 // the name of a file, such as a database's, is no secret.
 func redactor(secrets []string, names string) func(string) string {
 	masker := &secret.Masker{}
-	masker.Add(slices.DeleteFunc(slices.Clone(secrets), func(s string) bool { return strings.Contains(names, s) })...)
+	masker.Add(slices.DeleteFunc(slices.Clone(secrets),
+		func(s string) bool { return strings.Contains(names, s) })...)
 	return func(text string) string { return masker.Hide(secret.HideLikely(text)) }
 }
 
@@ -192,7 +193,8 @@ func certificatesIn(bundle string) string {
 	}
 	var all []string
 	for _, c := range client.Certificates(text) {
-		all = append(all, fmt.Sprintf("%q, valid from %s to %s", cmp.Or(c.Subject.CommonName, c.Subject.String()),
+		all = append(all, fmt.Sprintf("%q, valid from %s to %s",
+			cmp.Or(c.Subject.CommonName, c.Subject.String()),
 			c.NotBefore.UTC().Format(time.RFC3339), c.NotAfter.UTC().Format(time.RFC3339)))
 	}
 	if len(all) == 0 {
@@ -249,7 +251,8 @@ func (r installed) contains(m client.Missing, home string) bool {
 			Kind     string
 			Metadata struct{ Name, Namespace string }
 		}
-		if yaml.Unmarshal([]byte(document), &object) != nil || object.Kind != m.Kind || object.Metadata.Name != m.Name {
+		if yaml.Unmarshal([]byte(document), &object) != nil || object.Kind != m.Kind ||
+			object.Metadata.Name != m.Name {
 			continue
 		}
 		if m.Namespace == "" || cmp.Or(object.Metadata.Namespace, home) == m.Namespace {

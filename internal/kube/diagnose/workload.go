@@ -65,7 +65,8 @@ func uncreated(what string, events []event, kind, name string) string {
 		own := e.kind == kind && e.name == name ||
 			kind == "Deployment" && e.kind == "ReplicaSet" && strings.HasPrefix(e.name, name+"-")
 		if own && e.reason == "FailedCreate" {
-			return fmt.Sprintf("%s: %s: %s", what, known(creation, strings.ToLower(e.message)).text, client.Brief(e.message))
+			return fmt.Sprintf("%s: %s: %s", what, known(creation, strings.ToLower(e.message)).text,
+				client.Brief(e.message))
 		}
 	}
 	return ""
@@ -94,7 +95,8 @@ func (d *diagnosis) unplaced(ctx context.Context, set *unstructured.Unstructured
 	case len(nodes) == 0:
 		return what + ": there is no node"
 	case len(matching) == 0:
-		return fmt.Sprintf("%s: no node has the labels of its nodeSelector: %s", what, labels.Set(pod.NodeSelector))
+		return fmt.Sprintf("%s: no node has the labels of its nodeSelector: %s", what,
+			labels.Set(pod.NodeSelector))
 	case len(tainted) == len(matching):
 		return fmt.Sprintf("%s: every node that it selects has a taint that its Pods do not tolerate: %s",
 			what, client.Several(tainted))
@@ -107,7 +109,8 @@ func untolerated(taints []corev1.Taint, tolerations []corev1.Toleration) string 
 	for _, taint := range taints {
 		tolerated := slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
 			sameValue := t.Operator == corev1.TolerationOpExists || t.Value == taint.Value
-			return (t.Key == "" || t.Key == taint.Key) && (t.Effect == "" || t.Effect == taint.Effect) && sameValue
+			return (t.Key == "" || t.Key == taint.Key) && (t.Effect == "" || t.Effect == taint.Effect) &&
+				sameValue
 		})
 		if !tolerated && taint.Effect != corev1.TaintEffectPreferNoSchedule {
 			return taint.Key + ":" + string(taint.Effect)

@@ -23,10 +23,12 @@ import (
 // object exists. An object without conditions is closed: no controller has seen it.
 func condition() definition {
 	return definition{gate.Type{
-		Name:    "condition",
-		Summary: "an object, or every object that is selected, exists and has a condition or the values of fields",
+		Name: "condition",
+		Summary: "an object, or every object that is selected, exists and has a condition or the values " +
+			"of fields",
 		Attributes: map[string]gate.Attribute{
-			"kind": {Type: cty.String, Required: true, Valid: validName, Help: "the objects' kind: ClusterSecretStore"},
+			"kind": {Type: cty.String, Required: true, Valid: validName,
+				Help: "the objects' kind: ClusterSecretStore"},
 			"api_version": {Type: cty.String, Valid: validVersion,
 				Help: "the kind's group and version; needed only where several groups have the kind"},
 			"namespace": {Type: cty.String, Valid: validName,
@@ -41,8 +43,10 @@ func condition() definition {
 			"status": {Type: cty.String, Valid: validStatus,
 				Help: "the condition's status: True, False or Unknown; default True"},
 			"fields": {Type: cty.Map(cty.String), Valid: validFields,
-				Help: `values by path: { "status.state" = "deployed" }, with * for everything at a place and an entry's ` +
-					`type or number in a list: "status.disks.*.conditions.Ready.status"; a condition is checked as well ` +
+				Help: `values by path: { "status.state" = "deployed" }, ` +
+					`with * for everything at a place and an entry's ` +
+					`type or number in a list: "status.disks.*.conditions.Ready.status"; a condition is ` +
+					`checked as well ` +
 					`only if type or status is given`},
 			"exists": {Type: cty.Bool, Help: "true only requires the object, whatever its status"},
 		},
@@ -139,9 +143,11 @@ func (c Condition) Resolve(ctx context.Context, a *client.API) (client.Selection
 	case err != nil:
 		return client.Selection{}, err
 	case r.Namespaced && c.Name != "" && c.Namespace == "":
-		return client.Selection{}, gate.Permanent(fmt.Errorf("%s %s: the kind is namespaced; set namespace", c.Kind, c.Name))
+		return client.Selection{}, gate.Permanent(fmt.Errorf("%s %s: the kind is namespaced; set namespace",
+			c.Kind, c.Name))
 	case !r.Namespaced && c.Namespace != "":
-		return client.Selection{}, gate.Permanent(fmt.Errorf("%s: the kind is cluster-scoped; leave namespace out", c.Kind))
+		return client.Selection{}, gate.Permanent(fmt.Errorf("%s: the kind is cluster-scoped; leave "+
+			"namespace out", c.Kind))
 	}
 	return client.Selection{
 		Resource: r.GroupVersionResource, Namespace: c.Namespace, Labels: c.Selector, Name: c.Name,

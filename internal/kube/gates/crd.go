@@ -81,7 +81,8 @@ func validDefinitions(x cty.Value) error {
 	}
 	for _, name := range x.AsValueSlice() {
 		if plural, group, ok := strings.Cut(name.AsString(), "."); !ok || plural == "" || group == "" {
-			return fmt.Errorf("%q is not a definition's name such as ipaddresspools.metallb.io", name.AsString())
+			return fmt.Errorf("%q is not a definition's name such as ipaddresspools.metallb.io",
+				name.AsString())
 		}
 	}
 	return nil
@@ -89,7 +90,8 @@ func validDefinitions(x cty.Value) error {
 
 // checkOne checks a definition, then that the API serves its kind.
 func (d defined) checkOne(ctx context.Context, a *client.API, name string) error {
-	object, err := a.Get(ctx, client.Selection{Resource: client.Definitions, Name: name}, "CustomResourceDefinition")
+	object, err := a.Get(ctx, client.Selection{Resource: client.Definitions, Name: name},
+		"CustomResourceDefinition")
 	if err != nil {
 		return err
 	}
@@ -185,8 +187,9 @@ func checkBundle(what string, bundle []byte) error {
 	case len(certificates) == 0:
 		return &gate.Finding{Kind: NoCABundle, Text: what + " has a caBundle that holds no certificate"}
 	case last.Before(time.Now()):
-		return &gate.Finding{Kind: CAExpired, Text: fmt.Sprintf("%s has a caBundle whose CA has expired: on %s UTC",
-			what, last.UTC().Format(time.DateTime))}
+		return &gate.Finding{Kind: CAExpired,
+			Text: fmt.Sprintf("%s has a caBundle whose CA has expired: on %s UTC",
+				what, last.UTC().Format(time.DateTime))}
 	}
 	return nil
 }

@@ -83,7 +83,8 @@ func (o owned) exists(ctx context.Context, a *client.API) (bool, error) {
 	}
 	if len(lacks) > 0 {
 		return false, gate.Permanent(fmt.Errorf("%s exists and is not castle's: it lacks the label %s; "+
-			"delete it, have the stage use another name, or add the label if castle is to own it, and one day to delete it",
+			"delete it, have the stage use another name, or add the label if castle is to own it, and one "+
+			"day to delete it",
 			client.Title(object), strings.Join(lacks, ", ")))
 	}
 	return true, nil

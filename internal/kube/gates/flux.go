@@ -189,7 +189,8 @@ func (f *Flux) named(all []unstructured.Unstructured) ([]unstructured.Unstructur
 		}
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("no Kustomization %s exists yet%s", strings.Join(missing, ", "), in(f.namespace))
+		return nil, fmt.Errorf("no Kustomization %s exists yet%s", strings.Join(missing, ", "),
+			in(f.namespace))
 	}
 	return found, nil
 }

@@ -19,10 +19,10 @@ import (
 // until the first success, so that a new object's failure would otherwise hide
 // behind "not reconciled yet".
 func Unsettled(object *unstructured.Unstructured) (why string, waits bool) {
-	ready, judged := client.ConditionOf(object, "Ready")
+	ready, found := client.ConditionOf(object, "Ready")
 	stalled, _ := client.ConditionOf(object, "Stalled")
 	reconciling, _ := client.ConditionOf(object, "Reconciling")
-	generation, found := client.Observed(object)
+	generation, observed := client.Observed(object)
 	switch {
 	case object.GetDeletionTimestamp() != nil:
 		return "is being deleted", false
@@ -34,7 +34,7 @@ func Unsettled(object *unstructured.Unstructured) (why string, waits bool) {
 		return cmp.Or(ready.Why(), "is not ready"), ready.Reason == "DependencyNotReady"
 	case reconciling.Status == "True":
 		return cmp.Or(reconciling.Why(), "is being reconciled"), false
-	case !judged, !found, generation != object.GetGeneration():
+	case !found, !observed, generation != object.GetGeneration():
 		return "its last change is not reconciled yet", false
 	case ready.Status != "True":
 		return cmp.Or(ready.Why(), "is not ready"), false
@@ -206,7 +206,8 @@ func GetSource(ctx context.Context, a *client.API, ref Reference) (*unstructured
 	return getFlux(ctx, a, sourceGroup, ref)
 }
 
-func getFlux(ctx context.Context, a *client.API, group string, ref Reference) (*unstructured.Unstructured, error) {
+func getFlux(ctx context.Context, a *client.API, group string, ref Reference) (*unstructured.Unstructured,
+	error) {
 	r, err := a.ResolveIn(ctx, group, ref.Kind)
 	if err != nil {
 		return nil, err

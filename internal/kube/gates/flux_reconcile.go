@@ -128,7 +128,8 @@ func annotate(ctx context.Context, a *client.API, object *unstructured.Unstructu
 	if err != nil {
 		return err
 	}
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, requestedAt, now.UTC().Format(time.RFC3339Nano))
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, requestedAt,
+		now.UTC().Format(time.RFC3339Nano))
 	_, err = a.Dynamic.Resource(r.GroupVersionResource).Namespace(object.GetNamespace()).
 		Patch(ctx, object.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "castle"})
 	return err

@@ -37,7 +37,8 @@ func kubernetesAPI() definition {
 		Summary: "the Kubernetes API answers /readyz with a certificate of this cluster",
 		Attributes: map[string]gate.Attribute{
 			"address": {Type: cty.String, Valid: validAddress,
-				Help: "the host or host:port to connect to, such as the virtual address; default the kubeconfig's server"},
+				Help: "the host or host:port to connect to, such as the virtual address; default the " +
+					"kubeconfig's server"},
 			"endpoints": {Type: cty.List(cty.String), Valid: validAddresses,
 				Help: "each control plane's own host or host:port; every one has to be ready too"},
 		},
@@ -133,7 +134,8 @@ func validAddress(x cty.Value) error {
 		}
 		host = h
 	}
-	if host == "" || strings.ContainsAny(host, "/ []") || strings.Contains(host, ":") && net.ParseIP(host) == nil {
+	if host == "" || strings.ContainsAny(host, "/ []") || strings.Contains(host, ":") &&
+		net.ParseIP(host) == nil {
 		return fmt.Errorf("%q is not a host or host:port", x.AsString())
 	}
 	return nil
@@ -178,7 +180,8 @@ func Ready(ctx context.Context, a *client.API) error {
 		return gate.Permanent(fmt.Errorf("kubernetes API at %s refuses the kubeconfig's user: /readyz: %s",
 			a.Host, response.Status))
 	case response.StatusCode != http.StatusOK:
-		return fmt.Errorf("kubernetes API at %s: not ready: %s", a.Host, cmp.Or(FailedChecks(body), response.Status))
+		return fmt.Errorf("kubernetes API at %s: not ready: %s", a.Host,
+			cmp.Or(FailedChecks(body), response.Status))
 	case strings.TrimSpace(body) != "ok":
 		return fmt.Errorf("kubernetes API at %s: /readyz does not answer ok", a.Host)
 	}

@@ -25,7 +25,8 @@ func nodes() definition {
 			"count": {Type: cty.Number, Required: true, Valid: gate.ValidCount,
 				Help: "how many nodes have to be registered"},
 			"ready": {Type: cty.Bool,
-				Help: "false only requires that they are registered, for a cluster whose network comes later; default true"},
+				Help: "false only requires that they are registered, for a cluster whose network comes " +
+					"later; default true"},
 		},
 	}, func(v gate.Values) (Checker, error) {
 		return nodeCount{v.Int("count"), !v.Has("ready") || v.Bool("ready")}, nil
@@ -107,5 +108,6 @@ func NodeUnready(node corev1.Node) string {
 // lacksNetwork recognises the kubelet's message while the container runtime has
 // no network plugin that works.
 func lacksNetwork(message string) bool {
-	return strings.Contains(message, "NetworkPluginNotReady") || strings.Contains(message, "cni plugin not initialized")
+	return strings.Contains(message, "NetworkPluginNotReady") ||
+		strings.Contains(message, "cni plugin not initialized")
 }

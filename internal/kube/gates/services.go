@@ -24,8 +24,9 @@ func endpointSlice() definition {
 		Name:    "endpoint_slice",
 		Summary: "a Service has at least one ready endpoint",
 		Attributes: map[string]gate.Attribute{
-			"namespace": {Type: cty.String, Required: true, Valid: validName, Help: "the Service's namespace"},
-			"service":   {Type: cty.String, Required: true, Valid: validName, Help: "the Service's name"},
+			"namespace": {Type: cty.String, Required: true, Valid: validName,
+				Help: "the Service's namespace"},
+			"service": {Type: cty.String, Required: true, Valid: validName, Help: "the Service's name"},
 		},
 	}, func(v gate.Values) (Checker, error) {
 		return Service{v.String("namespace"), v.String("service")}, nil
@@ -86,7 +87,8 @@ func (s Service) Check(ctx context.Context, a *client.API) error {
 	return nil
 }
 
-// isReady reads absence as the API defines it: unknown readiness counts as ready, unknown termination as none.
+// isReady reads absence as the API defines it: unknown readiness counts as ready, unknown termination as
+// none.
 func isReady(c discoveryv1.EndpointConditions) bool {
 	ready := c.Ready == nil || *c.Ready
 	terminating := c.Terminating != nil && *c.Terminating
@@ -101,10 +103,12 @@ func loadBalancer() definition {
 		Name:    "load_balancer",
 		Summary: "a Service of type LoadBalancer has the requested address",
 		Attributes: map[string]gate.Attribute{
-			"namespace": {Type: cty.String, Required: true, Valid: validName, Help: "the Service's namespace"},
-			"service":   {Type: cty.String, Required: true, Valid: validName, Help: "the Service's name"},
+			"namespace": {Type: cty.String, Required: true, Valid: validName,
+				Help: "the Service's namespace"},
+			"service": {Type: cty.String, Required: true, Valid: validName, Help: "the Service's name"},
 			"address": {Type: cty.String, Valid: validIP,
-				Help: "the IP address that it has to have; default the one that the Service itself requests, or else any"},
+				Help: "the IP address that it has to have; default the one that the Service itself " +
+					"requests, or else any"},
 		},
 	}, func(v gate.Values) (Checker, error) {
 		return balanced{Service{v.String("namespace"), v.String("service")}, v.String("address")}, nil

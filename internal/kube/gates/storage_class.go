@@ -29,7 +29,8 @@ func storageClass() definition {
 				Help: "the CSI driver's name; default the class' provisioner"},
 			"default": {Type: cty.Bool, Help: "true requires that it is the cluster's one default class"},
 			"selector": {Type: cty.String, Valid: validSelector,
-				Help: "labels of the nodes that have to have the driver; default every node that takes any pod"},
+				Help: "labels of the nodes that have to have the driver; default every node that takes " +
+					"any pod"},
 		},
 	}, func(v gate.Values) (Checker, error) {
 		return storage{v.String("name"), v.String("driver"), v.String("selector"), v.Bool("default")}, nil
@@ -71,7 +72,8 @@ func (s storage) Check(ctx context.Context, a *client.API) error {
 
 // checkClass returns the driver's name.
 func (s storage) checkClass(ctx context.Context, a *client.API) (string, error) {
-	classes, err := client.ListAs[storagev1.StorageClass](ctx, a, Storage("storageclasses", ""), "StorageClass")
+	classes, err := client.ListAs[storagev1.StorageClass](ctx, a, Storage("storageclasses", ""),
+		"StorageClass")
 	if err != nil {
 		return "", err
 	}
@@ -140,7 +142,8 @@ func (s storage) checkNodes(ctx context.Context, a *client.API, driver string) e
 	case matter == 0:
 		return errors.New("no node takes pods yet")
 	case len(without) > 0:
-		return problem(DriverMissing, client.Titled("csidriver", "", driver), "not registered on %d of %d nodes: %s",
+		return problem(DriverMissing, client.Titled("csidriver", "", driver),
+			"not registered on %d of %d nodes: %s",
 			len(without), matter, client.Several(without))
 	}
 	return nil
@@ -151,7 +154,8 @@ func (s storage) checkNodes(ctx context.Context, a *client.API, driver string) e
 // that is not ready now will have to run the driver as well.
 func closedToPods(node corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
-		passing := strings.HasPrefix(taint.Key, "node.kubernetes.io/") && taint.Key != corev1.TaintNodeUnschedulable
+		passing := strings.HasPrefix(taint.Key, "node.kubernetes.io/") &&
+			taint.Key != corev1.TaintNodeUnschedulable
 		return !passing && taint.Effect != corev1.TaintEffectPreferNoSchedule
 	})
 }

@@ -38,7 +38,8 @@ func (p Probe) accepted(ctx context.Context, object *unstructured.Unstructured) 
 	case err == nil, apierrors.IsAlreadyExists(err): // admission comes before storage
 		return nil
 	case denied && p.has(by) && decided(err):
-		return gate.Permanent(fmt.Errorf("dry run of %s: webhook %s denies it: %s", p.Title(object), by, client.Brief(why)))
+		return gate.Permanent(fmt.Errorf("dry run of %s: webhook %s denies it: %s", p.Title(object), by,
+			client.Brief(why)))
 	}
 	return p.obstacle(object, err)
 }
@@ -67,9 +68,11 @@ func (p Probe) obstacle(object *unstructured.Unstructured, err error) error {
 	case denied && p.has(by):
 		return fmt.Errorf("%s: webhook %s cannot decide yet: %s", run, by, client.Brief(why))
 	case denied:
-		return fmt.Errorf("%s: webhook %s, which is not of %s, denies it: %s", run, by, p.configuration, client.Brief(why))
+		return fmt.Errorf("%s: webhook %s, which is not of %s, denies it: %s", run, by, p.configuration,
+			client.Brief(why))
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return gate.Permanent(fmt.Errorf("%s: the API refuses it before any webhook: %s", run, client.Brief(message)))
+		return gate.Permanent(fmt.Errorf("%s: the API refuses it before any webhook: %s", run,
+			client.Brief(message)))
 	case client.LacksPermission(err), message == "":
 		return err
 	}
@@ -110,7 +113,8 @@ func (p Probe) Create(ctx context.Context, object *unstructured.Unstructured) er
 	bounded, stop := context.WithTimeout(ctx, within)
 	defer stop()
 	_, err = p.a.Dynamic.Resource(r.GroupVersionResource).Namespace(namespace).
-		Create(bounded, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: "castle"})
+		Create(bounded, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll},
+			FieldManager: "castle"})
 	if bounded.Err() != nil && ctx.Err() == nil {
 		return fmt.Errorf("dry run of %s: no answer within %s: one of its webhooks hangs",
 			p.Title(object), within.Round(time.Second/2))

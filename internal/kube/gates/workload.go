@@ -25,8 +25,9 @@ func workload() definition {
 		Attributes: map[string]gate.Attribute{
 			"kind": {Type: cty.String, Required: true, Valid: validWorkload,
 				Help: "Deployment, DaemonSet, StatefulSet or Job"},
-			"namespace": {Type: cty.String, Required: true, Valid: validName, Help: "the workload's namespace"},
-			"name":      {Type: cty.String, Required: true, Valid: validName, Help: "the workload's name"},
+			"namespace": {Type: cty.String, Required: true, Valid: validName,
+				Help: "the workload's namespace"},
+			"name": {Type: cty.String, Required: true, Valid: validName, Help: "the workload's name"},
 			"desired": {Type: cty.Number, Valid: gate.ValidCount,
 				Help: "how many pods it has to request at least; default 1"},
 		},
@@ -106,7 +107,8 @@ func (r rollout) Check(ctx context.Context, a *client.API) error {
 	if requested < r.desired {
 		return fmt.Errorf("%s: %d of %d pods requested", what, requested, r.desired)
 	}
-	if ready := client.Number(object, 0, "status", "readyReplicas"); kind == "StatefulSet" && ready < requested {
+	if ready := client.Number(object, 0, "status", "readyReplicas"); kind == "StatefulSet" &&
+		ready < requested {
 		return fmt.Errorf("%s: %d of %d ready", what, ready, requested)
 	}
 	return nil
