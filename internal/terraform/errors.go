@@ -17,7 +17,8 @@ var (
 	// ErrStateLocked reports that another Terraform is using the state.
 	ErrStateLocked = errors.New("state locked")
 	// ErrStalePlan reports that the state has changed since the plan was made.
-	ErrStalePlan = errors.New("plan stale")
+	ErrStalePlan    = errors.New("plan stale")
+	errWantsUpgrade = errors.New("init needs -upgrade")
 )
 
 // Diagnostic is one error of Terraform's. A provider may have put secrets into its
@@ -33,15 +34,14 @@ func (d Diagnostic) text() string { return d.Summary + "\n" + d.Detail }
 
 func (d Diagnostic) consequence() bool { return consequence.MatchString(d.Summary) }
 
-func (d Diagnostic) notConfigured() bool { return notConfigured.MatchString(d.text()) }
-
 // AlreadyExists reports whether the object of a create existed before.
 func (d Diagnostic) AlreadyExists() bool { return alreadyExists.MatchString(d.text()) }
 
 // noSuchObject reports whether the object of an import does not exist. A provider's
 // text counts only if it can mean nothing else.
 func (d Diagnostic) noSuchObject() bool {
-	return d.Summary == summaryNoSuchObject || notFound.MatchString(d.text()) && !notFoundElse.MatchString(d.text())
+	text := d.text()
+	return d.Summary == summaryNoSuchObject || notFound.MatchString(text) && !notFoundElse.MatchString(text)
 }
 
 // line is the diagnostic in one line.
@@ -112,48 +112,42 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Is reports whether the error is one of this package's error values.
+// Is reports whether one of the diagnostics is the target.
 func (e *Error) Is(target error) bool {
-	importing := e.Command == "import"
-	switch target {
-	case ErrStateLocked:
-		return e.has(func(d Diagnostic) bool { return d.Summary == summaryStateLocked })
-	case ErrStalePlan:
-		return e.has(func(d Diagnostic) bool { return d.Summary == summaryStalePlan })
-	case ErrNotConfigured:
-		return importing && e.has(Diagnostic.notConfigured)
-	case ErrNoSuchObject:
-		return importing && e.has(Diagnostic.noSuchObject)
-	}
-	return false
-}
-
-func (e *Error) wantsUpgrade() bool {
-	return e.has(func(d Diagnostic) bool { return wantsUpgrade.MatchString(d.Detail) })
-}
-
-func (e *Error) has(match func(Diagnostic) bool) bool {
-	return slices.ContainsFunc(e.Diagnostics, match)
+	return slices.ContainsFunc(e.Diagnostics, func(d Diagnostic) bool {
+		switch target {
+		case ErrStateLocked:
+			return d.Summary == summaryStateLocked
+		case ErrStalePlan:
+			return d.Summary == summaryStalePlan
+		case ErrNotConfigured:
+			return e.Command == "import" && notConfigured.MatchString(d.text())
+		case ErrNoSuchObject:
+			return e.Command == "import" && d.noSuchObject()
+		case errWantsUpgrade:
+			return wantsUpgrade.MatchString(d.Detail)
+		}
+		return false
+	})
 }
 
 // failure makes the error of a command that failed. terraform-exec's own error counts
 // only if Terraform has written nothing.
-func (s *stream) failure(command string, err error, erroredState string) error {
+func (s *stream) failure(command string, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := &Error{Command: command, Diagnostics: s.errors, ErroredState: erroredState}
+	e := &Error{Command: command, Diagnostics: s.errors}
+	if errored := s.root.workdir().erroredPath(); exists(errored) {
+		e.ErroredState = errored
+	}
 	if len(e.Diagnostics) == 0 {
 		e.Diagnostics = fromText(s.text.String())
 	}
-	if e.lastLine = lastLine(s.text.String()); e.lastLine == "" {
+	lines := strings.Split(strings.TrimSpace(s.text.String()), "\n")
+	if e.lastLine = oneLine(lines[len(lines)-1]); e.lastLine == "" {
 		e.lastLine = oneLine(err.Error())
 	}
 	return e
-}
-
-func lastLine(text string) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return oneLine(lines[len(lines)-1])
 }
 
 // The parts of an error in text.

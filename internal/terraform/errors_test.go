@@ -2,15 +2,16 @@ package terraform
 
 import (
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 )
 
 func diagnose(t *testing.T, command string, lines ...string) error {
 	t.Helper()
-	s := &stream{}
+	s := running(&Root{})
 	feed(t, s, strings.Join(lines, "\n"))
-	return s.failure(command, errors.New("exit status 1"), "")
+	return s.failure(command, errors.New("exit status 1"))
 }
 
 const (
@@ -42,7 +43,7 @@ func TestErrorIsWhatTheServiceSaidAndNotWhomToAsk(t *testing.T) {
 }
 
 func TestAnErrorInTextLeavesOutTheSourceThatItQuotes(t *testing.T) {
-	s := &stream{}
+	s := running(&Root{})
 	if _, err := s.stderr().Write([]byte(`
 Error: Invalid value for variable
 
@@ -61,7 +62,7 @@ This was checked by the validation rule at variables.tf:38,3-13.
 `)); err != nil {
 		t.Fatal(err)
 	}
-	got := s.failure("import", errors.New("exit status 1"), "").Error()
+	got := s.failure("import", errors.New("exit status 1")).Error()
 	if want := "Invalid value for variable: The number of control planes must be odd. (castle.auto.tfvars.json:8)"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -76,11 +77,15 @@ func TestErrorWithoutDiagnosticsIsWhatWasSaidLast(t *testing.T) {
 	}
 }
 
-func TestErrorSaysWhereARescuedStateIs(t *testing.T) {
-	s := &stream{}
-	feed(t, s, quota)
-	if got := s.failure("apply", errors.New("exit status 1"), "/x/errored.tfstate").Error(); !strings.HasSuffix(got, "; the state could not be written and is in /x/errored.tfstate") {
-		t.Errorf("got %s", got)
+func TestErrorNamesTheErroredState(t *testing.T) {
+	r, home := fake(t)
+	errored := filepath.Join(r.Dir, "errored.tfstate")
+	put(t, errored, "{}")
+	put(t, filepath.Join(home, "apply.out"), quota)
+	put(t, filepath.Join(home, "apply.exit"), "1")
+	err := r.Apply(t.Context(), nil)
+	if err == nil || !strings.HasSuffix(err.Error(), "; the state could not be written and is in "+errored) {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package terraform
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -17,12 +18,12 @@ import (
 )
 
 // Exec runs any Terraform command in the work directory, with the same environment as
-// every other command and the caller's input and output. It returns Terraform's exit
-// code; a cancelled command has the context's cause as error.
-//
-// At a terminal Terraform becomes the foreground job: it can prompt, and a Ctrl-C
+// every other command and the caller's input and output, and returns Terraform's exit
+// code. At a terminal Terraform becomes the foreground job: it can prompt, and a Ctrl-C
 // reaches Terraform only.
-func (r *Root) Exec(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) (int, error) {
+func (r *Root) Exec(
+	ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer,
+) (exitCode int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.operation.begin(strings.Join(args[:min(1, len(args))], ""))()
@@ -30,7 +31,7 @@ func (r *Root) Exec(ctx context.Context, args []string, stdin io.Reader, stdout,
 	cmd.Dir, cmd.Env = r.Dir, entries(r.environment())
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = r.waitDelay()
+	cmd.WaitDelay = cmp.Or(r.WaitDelay, defaultWaitDelay)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	tty, ours := terminal(stdin)
 	if ours {
@@ -38,7 +39,7 @@ func (r *Root) Exec(ctx context.Context, args []string, stdin io.Reader, stdout,
 	}
 	runtime.LockOSThread() // as in command
 	defer runtime.UnlockOSThread()
-	err := cmd.Run()
+	err = cmd.Run()
 	if ours {
 		err = errors.Join(err, reclaim(tty))
 	}
@@ -46,7 +47,7 @@ func (r *Root) Exec(ctx context.Context, args []string, stdin io.Reader, stdout,
 	if ctx.Err() != nil {
 		return cmd.ProcessState.ExitCode(), context.Cause(ctx)
 	}
-	if exit := new(exec.ExitError); errors.As(err, &exit) {
+	if exit, is := errors.AsType[*exec.ExitError](err); is {
 		return exit.ExitCode(), nil
 	}
 	return 0, err
@@ -75,15 +76,15 @@ func reclaim(tty int) error {
 // the providers that castle configures. Nor are TF_CLI_ARGS* and TF_VAR_*, which
 // castle has resolved already.
 func allowed(name string) bool {
-	return slices.Contains([]string{"PATH", "HOME", "TMPDIR", "TF_CLI_CONFIG_FILE"}, name) || providerVariable(name)
+	return terraformVariables.MatchString(name) || providerVariables.MatchString(name)
 }
 
-// providerVariables are the variables that change where a provider connects, through
-// which proxy or as which user.
-var providerVariables = regexp.MustCompile(
-	`^(SSL_CERT_(FILE|DIR)|(?i:(HTTP|HTTPS|NO|ALL)_PROXY)|(INFISICAL|VAULT|PROXMOX_VE)_.*)$`)
-
-func providerVariable(name string) bool { return providerVariables.MatchString(name) }
+var (
+	terraformVariables = regexp.MustCompile(`^(PATH|HOME|TMPDIR|TF_CLI_CONFIG_FILE)$`)
+	// They change where a provider connects, through which proxy or as which user.
+	providerVariables = regexp.MustCompile(
+		`^(SSL_CERT_(FILE|DIR)|(?i:(HTTP|HTTPS|NO|ALL)_PROXY)|(INFISICAL|VAULT|PROXMOX_VE)_.*)$`)
+)
 
 // ProviderEnv returns the sorted entries of environ that providers read. They belong
 // to a stage's fingerprint.
@@ -91,7 +92,7 @@ func ProviderEnv(environ []string) []string {
 	var seen []string
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
-		if providerVariable(name) {
+		if providerVariables.MatchString(name) {
 			seen = append(seen, entry)
 		}
 	}

@@ -174,3 +174,9 @@ func calls(t *testing.T, home string) (lines []string, all []call) {
 	}
 	return lines, all
 }
+
+// running is the stream of a command of this root.
+func running(r *Root) *stream {
+	r.operation.begin("apply")
+	return &stream{root: r}
+}

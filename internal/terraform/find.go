@@ -39,9 +39,9 @@ type Binary struct{ Path, Version, SHA256 string }
 // returns the pinned version, which it downloads into cacheDir the first time
 // and verifies with HashiCorp's signature; notice tells the user so.
 func Find(ctx context.Context, cacheDir string, notice func(string)) (Binary, error) {
-	release := &pinnedRelease{cacheDir: cacheDir, notice: notice, ExactVersion: &releases.ExactVersion{
-		Product: product.Terraform, Version: version.Must(version.NewVersion(pinned)), Timeout: installTimeout,
-	}}
+	exact := &releases.ExactVersion{Product: product.Terraform, Timeout: installTimeout}
+	exact.Version = version.Must(version.NewVersion(pinned))
+	release := &pinnedRelease{ExactVersion: exact, cacheDir: cacheDir, notice: notice}
 	path, found, err := search(ctx, cacheDir, notice, release)
 	if err != nil || path == release.binary.Path {
 		return release.binary, err
@@ -176,12 +176,12 @@ func installed(
 		return Binary{}, context.Cause(ctx)
 	}
 	if err != nil {
-		return Binary{}, fmt.Errorf("terraform %s: there is none on PATH and it cannot be installed: %w", pinned, err)
+		return Binary{}, fmt.Errorf("terraform %s: not on PATH, and the installation failed: %w", pinned, err)
 	}
 	if b.SHA256, err = digestOf(path); err != nil {
 		return Binary{}, err
 	}
-	if err := writePrivate(filepath.Join(temp, "sha256"), []byte(b.SHA256+"\n")); err != nil {
+	if err := atomicfile.Write(filepath.Join(temp, "sha256"), []byte(b.SHA256+"\n")); err != nil {
 		return Binary{}, err
 	}
 	if err := os.RemoveAll(home); err != nil { // not there, or damaged

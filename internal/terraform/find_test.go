@@ -106,7 +106,7 @@ func TestAnInstallationThatFailsLeavesNothing(t *testing.T) {
 		put(t, filepath.Join(dir, "terraform"), "half")
 		return "", offline
 	})
-	if !errors.Is(err, offline) || !strings.Contains(err.Error(), "there is none on PATH") {
+	if !errors.Is(err, offline) || !strings.Contains(err.Error(), "not on PATH, and the installation failed") {
 		t.Errorf("got %v", err)
 	}
 	entries, err := os.ReadDir(cacheDir)

@@ -34,7 +34,8 @@ func (r *Root) Init(ctx context.Context) (err error) {
 	if err == nil && string(done) == digest && i.pluginsExist() && i.checkBackend() == nil {
 		return nil
 	}
-	if err := errors.Join(atomicfile.MkdirPrivate(r.PluginCache), atomicfile.MkdirPrivate(r.dataDir())); err != nil {
+	err = errors.Join(atomicfile.MkdirPrivate(r.PluginCache), atomicfile.MkdirPrivate(r.dataDir()))
+	if err != nil {
 		return err
 	}
 	unlock, err := lockFile(ctx, r.PluginCache+".lock")
@@ -77,7 +78,7 @@ func (i initialization) run(ctx context.Context) error {
 		})
 	}
 	err := run(false)
-	if failed, is := errors.AsType[*Error](err); !is || !failed.wantsUpgrade() {
+	if !errors.Is(err, errWantsUpgrade) {
 		return err
 	}
 	// The module requires other versions than its lock file has. If the module ships the

@@ -84,7 +84,7 @@ func readOrigins(body *hclsyntax.Body) (Origins, error) {
 func implied(home string) Origins {
 	var o Origins
 	for _, dir := range []string{
-		filepath.Join(home, ".terraform.d", "plugins"), filepath.Join(home, ".local", "share", "terraform", "plugins"),
+		filepath.Join(home, ".terraform.d/plugins"), filepath.Join(home, ".local/share/terraform/plugins"),
 		"/usr/local/share/terraform/plugins", "/usr/share/terraform/plugins",
 	} {
 		o.methods = append(o.methods, method{kind: "filesystem_mirror", place: dir})
@@ -141,10 +141,9 @@ func completed(source string) string {
 // machine, unpacked or packed.
 func Holds(dir, source string) bool {
 	machine := runtime.GOOS + "_" + runtime.GOARCH
-	for _, pattern := range []string{"*/" + machine, "terraform-provider-" + path.Base(source) + "_*_" + machine + ".zip"} {
-		if found, err := fs.Glob(os.DirFS(dir), path.Join(source, pattern)); err == nil && len(found) > 0 {
-			return true
-		}
-	}
-	return false
+	patterns := []string{"*/" + machine, "terraform-provider-" + path.Base(source) + "_*_" + machine + ".zip"}
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		found, err := fs.Glob(os.DirFS(dir), path.Join(source, pattern))
+		return err == nil && len(found) > 0
+	})
 }

@@ -15,6 +15,8 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
 // PlanOptions narrow a plan.
@@ -48,7 +50,7 @@ func (p *Plan) Discard() error {
 func (r *Root) Plan(ctx context.Context, o PlanOptions) (*Plan, error) {
 	p := &Plan{File: r.workdir().planPath(), Destroy: o.Destroy, root: r}
 	// Created first, so that it is never readable by others: Terraform keeps the mode.
-	if err := errors.Join(p.Discard(), writePrivate(p.File, nil)); err != nil {
+	if err := errors.Join(p.Discard(), atomicfile.Write(p.File, nil)); err != nil {
 		return nil, err
 	}
 	options := []tfexec.PlanOption{tfexec.Out(p.File), tfexec.Destroy(o.Destroy)}
@@ -73,7 +75,7 @@ func (r *Root) Restore(content []byte, changes []Change) (*Plan, error) {
 	p := &Plan{File: r.workdir().planPath(), Changes: changes, Empty: content == nil, root: r}
 	err := p.Discard()
 	if content != nil {
-		err = errors.Join(err, writePrivate(p.File, content))
+		err = errors.Join(err, atomicfile.Write(p.File, content))
 	}
 	return p, err
 }
@@ -187,15 +189,14 @@ func (p *Plan) ChangedAttributes(ctx context.Context) (map[string][]string, erro
 }
 
 func forcingReplacement(paths []any) []string {
-	found := map[string]bool{}
+	var names []string
 	for _, path := range paths {
-		if steps, ok := path.([]any); ok && len(steps) > 0 {
-			if name, ok := steps[0].(string); ok {
-				found[name] = true
-			}
+		if steps, is := path.([]any); is && len(steps) > 0 {
+			names = append(names, fmt.Sprint(steps[0]))
 		}
 	}
-	return slices.Sorted(maps.Keys(found))
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 func changedAttributes(before, after, afterUnknown any) []string {

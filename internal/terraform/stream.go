@@ -2,12 +2,12 @@ package terraform
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -17,9 +17,7 @@ import (
 // JSON. It keeps the planned changes and the errors, reports changes and writes the
 // log. Its writers never fail: Terraform would hang at a pipe that nobody reads.
 type stream struct {
-	log        io.Writer
-	onResource func(Change)
-	onError    func(Diagnostic)
+	root *Root // gets all that is reported
 
 	mu      sync.Mutex
 	rest    []byte // of an unfinished line
@@ -87,16 +85,13 @@ func (s *stream) line(line []byte) {
 		s.plain(append(line, '\n'))
 		return
 	}
-	if m.Type == "diagnostic" && m.Diagnostic != nil {
-		m := m.Diagnostic
-		d := Diagnostic{
-			Summary: m.Summary, Detail: m.Detail, Address: m.Address, File: m.Range.Filename, Line: m.Range.Start.Line,
-		}
-		s.write(d.long(m.Severity))
-		if m.Severity == "error" {
+	if of := m.Diagnostic; m.Type == "diagnostic" && of != nil {
+		d := Diagnostic{of.Summary, of.Detail, of.Address, of.Range.Filename, of.Range.Start.Line}
+		s.write(d.long(of.Severity))
+		if of.Severity == "error" {
 			s.errors = append(s.errors, d)
-			if s.onError != nil {
-				s.onError(d)
+			if s.root.OnError != nil {
+				s.root.OnError(d)
 			}
 		}
 		return
@@ -109,8 +104,9 @@ func (s *stream) line(line []byte) {
 	if c.Phase == Planned {
 		s.planned = append(s.planned, c)
 	}
-	if s.onResource != nil {
-		s.onResource(c)
+	s.root.operation.update(c)
+	if s.root.OnResource != nil {
+		s.root.OnResource(c)
 	}
 }
 
@@ -136,8 +132,8 @@ func (s *stream) plain(p []byte) {
 }
 
 func (s *stream) write(text string) {
-	if s.log != nil {
-		_, _ = io.WriteString(s.log, text) // a full disk must not stop Terraform
+	if s.root.Log != nil {
+		_, _ = io.WriteString(s.root.Log, text) // a full disk must not stop Terraform
 	}
 }
 
@@ -146,15 +142,12 @@ func (d Diagnostic) long(severity string) string {
 	var b strings.Builder
 	first := min(1, len(severity))
 	fmt.Fprintf(&b, "%s: %s\n", strings.ToUpper(severity[:first])+severity[first:], d.Summary)
-	var where []string
-	if d.Address != "" {
-		where = append(where, d.Address)
-	}
+	where := d.Address
 	if d.File != "" {
-		where = append(where, d.File+":"+strconv.Itoa(d.Line))
+		where = strings.TrimPrefix(fmt.Sprintf("%s, %s:%d", where, d.File, d.Line), ", ")
 	}
-	if len(where) > 0 {
-		fmt.Fprintf(&b, "  %s\n", strings.Join(where, ", "))
+	if where != "" {
+		fmt.Fprintf(&b, "  %s\n", where)
 	}
 	for line := range strings.Lines(d.Detail) {
 		fmt.Fprintf(&b, "  %s\n", strings.TrimRight(line, "\n"))
@@ -202,14 +195,12 @@ func (m *message) changed() (Change, bool) {
 	}
 	c := Change{
 		Address: on.Resource.Address, Type: on.Resource.Type, Action: on.Action,
-		ID: on.ID, Reason: on.Reason, Phase: phases[m.Type], Seconds: on.Seconds,
+		Reason: on.Reason, Phase: phases[m.Type], Seconds: on.Seconds,
 	}
 	if c.Action == "remove" { // from the state; it is not deleted
 		c.Action = "forget"
 	}
-	if on.Importing.ID != "" {
-		c.ID = on.Importing.ID
-	}
+	c.ID = cmp.Or(on.Importing.ID, on.ID)
 	return c, true
 }
 

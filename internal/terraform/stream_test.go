@@ -33,7 +33,7 @@ func TestStreamTellsChangesAndPassesOverWhatItDoesNotKnow(t *testing.T) {
 		{Address: "a.w", Type: "a", Action: "delete", Phase: Failed, Seconds: 1},
 	}
 	var got []Change
-	s := &stream{onResource: func(c Change) { got = append(got, c) }}
+	s := running(&Root{OnResource: func(c Change) { got = append(got, c) }})
 	feed(t, s, applied)
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -56,7 +56,7 @@ func feed(t *testing.T, s *stream, text string) {
 
 func TestStreamLogsTextAndWholeDiagnostics(t *testing.T) {
 	var log strings.Builder
-	s := &stream{log: &log}
+	s := running(&Root{Log: &log})
 	feed(t, s, "\x1b[0m\x1b[32mSuccessfully configured\x1b[0m\n"+
 		`{"@message":"a.b: Creating...","type":"apply_start"}`+"\n"+
 		`{"@message":"Error: no","type":"diagnostic","diagnostic":{"severity":"error","summary":"no","detail":"because\nof this","address":"a.b","range":{"filename":"main.tf","start":{"line":3}}}}`+"\n"+
@@ -73,7 +73,7 @@ func TestStreamLogsTextAndWholeDiagnostics(t *testing.T) {
 
 func TestStreamTakesLinesOfAnyLength(t *testing.T) {
 	var got []Change
-	s := &stream{onResource: func(c Change) { got = append(got, c) }}
+	s := running(&Root{OnResource: func(c Change) { got = append(got, c) }})
 	id := strings.Repeat("x", 3<<20)
 	if _, err := s.Write([]byte(`{"type":"apply_complete","hook":{"resource":{"addr":"a.b"},"action":"create","id_value":"` + id + `"}}` + "\n")); err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on 
 
 func TestStreamGoesOnWhenTheLogCannotBeWritten(t *testing.T) {
 	var got []Change
-	s := &stream{log: full{}, onResource: func(c Change) { got = append(got, c) }}
+	s := running(&Root{Log: full{}, OnResource: func(c Change) { got = append(got, c) }})
 	feed(t, s, applied)
 	if n, err := s.stderr().Write([]byte("text")); n != 4 || err != nil {
 		t.Errorf("stderr: %d, %v", n, err)

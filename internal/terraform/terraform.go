@@ -2,10 +2,9 @@
 // its init, plans and applies. It is the only user of terraform-exec and
 // hc-install.
 //
-// Terraform gets an allow-listed environment, its inputs come from a file that only
-// their owner can read, and no secret is ever an argument. Its JSON stream yields
-// the changes of each resource, a log in plain text and errors that name the
-// resource, the file and the line.
+// Terraform gets an allow-listed environment, its inputs come from a private file, and
+// no secret is ever an argument. Its JSON stream yields the changes of each resource, a
+// log in plain text and errors that name the resource, the file and the line.
 //
 // Cancelling a context sends Terraform one SIGINT, after which it finishes what it
 // has begun and writes its state. The error of a cancelled command is the context's
@@ -15,9 +14,11 @@
 package terraform
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -64,13 +65,6 @@ func (r *Root) workdir() workdir { return workdir{r.Dir, r.StatePath} }
 // dataDir holds Terraform's own files for this root.
 func (r *Root) dataDir() string { return filepath.Join(r.Dir, ".terraform") }
 
-func (r *Root) waitDelay() time.Duration {
-	if r.WaitDelay != 0 {
-		return r.WaitDelay
-	}
-	return defaultWaitDelay
-}
-
 // command runs one Terraform command. Each gets a tfexec.Terraform of its own: the
 // JSON commands leave their writer behind, which would get the secrets of the next one.
 func (r *Root) command(
@@ -86,12 +80,7 @@ func (r *Root) command(
 		return err
 	}
 	defer r.operation.begin(name)()
-	s := &stream{log: r.Log, onError: r.OnError, onResource: func(c Change) {
-		r.operation.update(c)
-		if r.OnResource != nil {
-			r.OnResource(c)
-		}
-	}}
+	s := &stream{root: r}
 	tf.SetStderr(s.stderr())
 	// terraform-exec ties the child's life to the thread that starts it; this
 	// keeps that thread alive until the child has ended.
@@ -100,16 +89,16 @@ func (r *Root) command(
 	runtime.UnlockOSThread()
 	s.flush()
 	chmodErr := r.workdir().makePrivate()
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		if unclean := errors.Join(r.settle(), chmodErr); unclean != nil {
 			return errors.Join(context.Cause(ctx), unclean)
 		}
 		return context.Cause(ctx)
+	case err != nil:
+		err = s.failure(name, err)
 	}
-	if err != nil {
-		return errors.Join(s.failure(name, err, r.workdir().errored()), chmodErr)
-	}
-	return chmodErr
+	return errors.Join(err, chmodErr)
 }
 
 func (r *Root) executor(extra map[string]string) (*tfexec.Terraform, error) {
@@ -118,13 +107,11 @@ func (r *Root) executor(extra map[string]string) (*tfexec.Terraform, error) {
 		return nil, err
 	}
 	env := r.environment()
-	for k, v := range extra {
-		env[k] = v
-	}
+	maps.Copy(env, extra)
 	if err := tf.SetEnv(env); err != nil {
 		return nil, err
 	}
-	return tf, tf.SetWaitDelay(r.waitDelay())
+	return tf, tf.SetWaitDelay(cmp.Or(r.WaitDelay, defaultWaitDelay))
 }
 
 // Kill ends at once every process of this root: Terraform, its providers and their
@@ -165,12 +152,5 @@ func (w workdir) makePrivate() error {
 
 // erroredPath is where Terraform leaves a state that it could not write.
 func (w workdir) erroredPath() string { return filepath.Join(w.dir, "errored.tfstate") }
-
-func (w workdir) errored() string {
-	if !exists(w.erroredPath()) {
-		return ""
-	}
-	return w.erroredPath()
-}
 
 func (w workdir) planPath() string { return filepath.Join(w.dir, "castle.tfplan") }

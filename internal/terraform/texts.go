@@ -27,11 +27,13 @@ var (
 
 	alreadyExists = regexp.MustCompile(`(?i)already exist|cannot re-use a name|already (in use|taken)`)
 
-	notFound = regexp.MustCompile(`(?i)non-existent remote object|\b404\b|\bnot found\b|does not exist|could not be found`)
+	notFound = regexp.MustCompile(`(?i)non-existent remote object|\b404\b|\bnot found\b|does not exist|` +
+		`could not be found`)
 	// The same words about something else: the configuration, a provider, a host that is
 	// another service, the user, the parent of the object.
-	notFoundElse = regexp.MustCompile(`(?i)in the configuration|provider|plugin|dial tcp|lookup |executable|no such file|` +
-		`api client|authenticat|credential|permission|(project|workspace|environment|folder)\b.*\bnot (be )?found`)
+	notFoundElse = regexp.MustCompile(`(?i)in the configuration|provider|plugin|dial tcp|lookup |executable|` +
+		`no such file|api client|authenticat|credential|permission|` +
+		`(project|workspace|environment|folder)\b.*\bnot (be )?found`)
 
 	// The plugin framework introduces the text of a service by a paragraph like this.
 	serviceText = regexp.MustCompile(`^[A-Z][A-Za-z ]* Error: `)
@@ -58,18 +60,18 @@ var failures = []struct {
 	text *regexp.Regexp
 }{
 	{Starting, regexp.MustCompile(`failed calling webhook .*(connection refused|no endpoints available|` +
-		`service \S+ not found|x509: certificate signed by unknown authority|x509: certificate is valid for |` +
+		`service \S+ not found|x509: certificate (signed by unknown authority|is valid for )|` +
 		`no route to host|connection reset by peer|operation not permitted|: EOF|i/o timeout|` +
 		`TLS handshake timeout|context deadline exceeded)`)},
 	{Locked, regexp.MustCompile(`can't lock file '[^']*' - got timeout|error: got lock request timeout`)},
-	{Throttled, regexp.MustCompile(`\[status-code=429\]|\b429 Too Many Requests|received an HTTP 429 response|` +
-		`the server has received too many requests|storage is \(re\)initializing`)},
+	{Throttled, regexp.MustCompile(`\[status-code=429\]|\b429 Too Many Requests|storage is \(re\)initializing|` +
+		`received an HTTP 429 response|the server has received too many requests`)},
 	{Overloaded, regexp.MustCompile(`\[status-code=5\d\d\]|received an HTTP (50[234]|59\d) response|` +
 		`\b(502 Bad Gateway|503 Service Unavailable|504 Gateway Time-?out)\b`)},
 	{Restarting, regexp.MustCompile(`etcdserver: (leader changed|request timed out|no leader|server stopped)|` +
-		`the server is currently unable to handle the request|apiserver is shutting down|` +
-		`the server was unable to return a response in the time allotted`)},
-	{Unreachable, regexp.MustCompile(`connect: connection refused|connect: no route to host|connection reset by peer|` +
+		`the server (is currently unable to handle the request|was unable to return a response in the time)|` +
+		`apiserver is shutting down`)},
+	{Unreachable, regexp.MustCompile(`connect: (connection refused|no route to host)|connection reset by peer|` +
 		`: i/o timeout|TLS handshake timeout|Client\.Timeout exceeded|"https?://[^"]*": (unexpected )?EOF|` +
 		`http2: (client connection lost|server sent GOAWAY)`)},
 }

@@ -82,14 +82,11 @@ func moduleFiles(module fs.FS) (map[string]fs.FileMode, error) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir():
-			if d.Name() == ".terraform" || d.Name() == ".git" {
-				return fs.SkipDir
-			}
-			return nil
+		case d.IsDir() && (d.Name() == ".terraform" || d.Name() == ".git"):
+			return fs.SkipDir
 		case name == overrideFile || name == inputsFile:
 			return fmt.Errorf("%s: castle writes a file of this name itself", name)
-		case excluded(name):
+		case d.IsDir() || excluded(name):
 			return nil
 		}
 		info, err := fs.Stat(module, name) // follows a link
@@ -111,11 +108,9 @@ func moduleFiles(module fs.FS) (map[string]fs.FileMode, error) {
 // excluded reports whether a file holds a state, or values that would bypass castle's.
 func excluded(name string) bool {
 	base := path.Base(name)
-	if strings.Contains(base, ".tfstate") {
-		return true
-	}
 	plain := strings.TrimSuffix(base, ".json")
-	return base == name && (plain == "terraform.tfvars" || strings.HasSuffix(plain, ".auto.tfvars"))
+	values := base == name && (plain == "terraform.tfvars" || strings.HasSuffix(plain, ".auto.tfvars"))
+	return values || strings.Contains(base, ".tfstate")
 }
 
 // copyFile copies one file unless the copy is there, and returns the original's digest.
@@ -145,7 +140,8 @@ func (w workdir) copyFile(module fs.FS, name string, mode fs.FileMode, before st
 
 // removeFile removes a file and the folders that are empty then.
 func (w workdir) removeFile(name string) error {
-	if err := os.Remove(filepath.Join(w.dir, filepath.FromSlash(name))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	err := os.Remove(filepath.Join(w.dir, filepath.FromSlash(name)))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
@@ -201,7 +197,7 @@ type Override struct {
 	InCluster  []string             // source addresses of the providers that castle configures
 	Kubeconfig string               // absolute path, for these providers
 	Inputs     map[string]cty.Value // of the module's variables
-	Kept       []byte               // instead of Inputs: a result of Root.Inputs; with neither, the file stays
+	Kept       []byte               // a result of Root.Inputs; without it and Inputs the file stays
 }
 
 // Inputs returns the file of the inputs of the module's variables, which holds secrets.
@@ -286,9 +282,6 @@ func inputs(values map[string]cty.Value) ([]byte, error) {
 	}
 	return json.MarshalIndent(plain, "", "  ")
 }
-
-// writePrivate writes a file that only its owner can read.
-func writePrivate(path string, data []byte) error { return writeMode(path, data, 0o600) }
 
 // writeMode sets the mode before the first byte is in the file, whatever the umask is
 // and whatever mode the file had.
