@@ -17,8 +17,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// bootstrapped makes the question about control planes 1…n with what a client
-// configuration of this role says.
+// bootstrapped creates the check of control planes 1…n with the client configuration
+// of this role.
 func (l *lab) bootstrapped(n int, r role.Role) gate.Exists {
 	l.t.Helper()
 	config, err := clientconfig.FromBytes(l.talosconfig(r, l.address(1)))
@@ -43,7 +43,7 @@ func (l *lab) bootstrapped(n int, r role.Role) gate.Exists {
 	return q
 }
 
-// known is a state that has these control planes, all of them running.
+// machinesKnown is a state that has these control planes, all of them running.
 func machinesKnown(numbers ...int) []gate.Known {
 	all := []gate.Known{{Address: "random_password.a"}}
 	for _, n := range numbers {
@@ -53,7 +53,7 @@ func machinesKnown(numbers ...int) []gate.Known {
 	return all
 }
 
-// answers waits until the question has an answer and compares it.
+// answers waits until the check succeeds and compares its result.
 func answers(t *testing.T, q gate.Exists, known []gate.Known, want bool) {
 	t.Helper()
 	wait(t, gate.Gate{Name: "answer", Check: func(ctx context.Context) error {
@@ -65,7 +65,7 @@ func answers(t *testing.T, q gate.Exists, known []gate.Known, want bool) {
 	}})
 }
 
-// refused waits until the question has an error that lasts, and returns it.
+// refused waits until the check has a permanent error, and returns it.
 func refused(t *testing.T, q gate.Exists, known []gate.Known) error {
 	t.Helper()
 	var lasting error
@@ -86,12 +86,12 @@ func TestBootstrappedReadsEtcdDataOfExistingMachines(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	q := l.bootstrapped(1, role.Admin)
 	if there, err := q.Lookup(t.Context(), machinesKnown()); there || err != nil {
-		t.Errorf("a machine that the state lacks was asked: %v, %v", there, err)
+		t.Errorf("a machine that the state lacks was queried: %v, %v", there, err)
 	}
 	off := machinesKnown(1)
 	off[1].Attributes["started"] = false
 	if there, err := q.Lookup(t.Context(), off); there || err != nil {
-		t.Errorf("a machine that is off was asked: %v, %v", there, err)
+		t.Errorf("a machine that is off was queried: %v, %v", there, err)
 	}
 	if there, err := q.Lookup(t.Context(), machinesKnown(1)); there || err == nil || gate.IsPermanent(err) ||
 		!strings.Contains(err.Error(), "connection refused") {
@@ -105,7 +105,7 @@ func TestBootstrappedReadsEtcdDataOfExistingMachines(t *testing.T) {
 	answers(t, q, machinesKnown(1), true)
 }
 
-// One control plane was lost and stands there anew: to bootstrap it would found
+// One control plane was lost and replaced by a blank one: its bootstrap would found
 // a second cluster beside the other two.
 func TestBootstrappedIsTrueWithDataOnOneControlPlane(t *testing.T) {
 	l := newLab(t, emulator.Delays{})

@@ -181,7 +181,7 @@ func preparing(n nodeView) hint {
 	}
 	return hint{
 		cause: "etcd on " + n.host() + " is stuck in Preparing: an old disk, or a member that used " +
-			"the same address before, is in the way; reset it",
+			"the same address before, blocks it; reset the machine",
 		look: talosctl(n.host(), "service etcd"),
 	}
 }

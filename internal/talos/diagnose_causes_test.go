@@ -9,8 +9,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 )
 
-// testifies makes the witness at 10.0.0.<id> whose etcd is in that state and,
-// if it runs, follows leader and lists ids.
+// nodeAt is the view of 10.0.0.<id>, whose etcd is in that state and, if it runs,
+// follows leader and lists ids.
 func nodeAt(id, leader uint64, state string, ids ...uint64) nodeView {
 	n := nodeView{endpoint: "10.0.0." + string(rune('0'+id)), links: []string{"ens18"}}
 	n.services = []*machineapi.ServiceInfo{{
@@ -70,8 +70,8 @@ func TestEtcdCauseNamesTheFirstCauseThatFits(t *testing.T) {
 			[]nodeView{nodeAt(1, 1, "Running", 1), nodeAt(2, 0, "Failed")},
 			"etcd on 10.0.0.2 is Failed: image is not there", "talosctl -n 10.0.0.2 logs etcd",
 		},
-		"nothing known":       {[]nodeView{nodeAt(1, 1, "Running", 1)}, "", ""},
-		"nobody may be asked": {[]nodeView{forbidden}, "", ""},
+		"nothing known":   {[]nodeView{nodeAt(1, 1, "Running", 1)}, "", ""},
+		"no role to read": {[]nodeView{forbidden}, "", ""},
 		"a port is no address": {[]nodeView{{endpoint: "10.0.0.9:50000",
 			problem: &problem{reason: "i/o timeout"}}}, "10.0.0.9 is off", "talosctl -n 10.0.0.9 version"},
 	} {
@@ -81,7 +81,7 @@ func TestEtcdCauseNamesTheFirstCauseThatFits(t *testing.T) {
 		}
 	}
 	if h := addressCause(netip.MustParseAddr("10.0.0.10"))([]nodeView{forbidden}); h != (hint{}) {
-		t.Errorf("nobody may be asked: %+v", h)
+		t.Errorf("no role to read: %+v", h)
 	}
 }
 

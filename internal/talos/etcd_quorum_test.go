@@ -8,7 +8,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// sees makes the view of the voter with that id: it follows leader and lists ids.
+// sees is the view of the voter with that id, which follows leader and lists ids.
 func sees(id, leader uint64, ids ...uint64) etcdView {
 	v := etcdView{
 		endpoint: string(rune('a' + id - 1)),

@@ -164,8 +164,8 @@ var plainErrors = []string{
 func (m *machines) explain(endpoint string, err error, subject string) *problem {
 	text := status.Convert(err).Message()
 	after := func(marker string) string {
-		_, rest, _ := strings.Cut(text, marker)
-		return strings.TrimRight(rest, `"`)
+		_, detail, _ := strings.Cut(text, marker)
+		return strings.TrimRight(detail, `"`)
 	}
 	p := &problem{endpoint: endpoint, reason: text}
 	switch code := status.Code(err); {

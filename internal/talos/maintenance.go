@@ -218,7 +218,7 @@ func (c *maintenance) addFinding(found *gate.Inspection, key, address string, m 
 				"or this one's secrets were lost",
 			Fixes: []string{
 				"use another machine for the cluster, or correct its address",
-				fmt.Sprintf("if nobody needs it any more, reset it with the talosconfig of its cluster: "+
+				fmt.Sprintf("if it is not needed any more, reset it with the talosconfig of its cluster: "+
 					"talosctl -e %s -n %s reset --graceful=false --reboot "+
 					"--system-labels-to-wipe STATE --system-labels-to-wipe EPHEMERAL", where, where),
 				"without that talosconfig, boot it from Talos' ISO, whose menu offers a reset",

@@ -20,7 +20,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// maintenance makes the preflight about machine 1, which waits for it this long.
+// maintenance creates the preflight for machine 1 with this timeout.
 func (l *lab) maintenance(patience time.Duration) *maintenance {
 	l.t.Helper()
 	config, err := clientconfig.FromBytes(l.talosconfig(role.Admin, l.address(1)))
@@ -33,7 +33,7 @@ func (l *lab) maintenance(patience time.Duration) *maintenance {
 	}
 }
 
-// inspects asks about machine 1, with what a state has configured.
+// inspects checks machine 1, with these addresses in the state.
 func inspects(t *testing.T, c *maintenance, recorded ...string) gate.Inspection {
 	t.Helper()
 	var known []gate.Known
@@ -61,11 +61,11 @@ func TestMaintenanceAcceptsAnUnconfiguredMachine(t *testing.T) {
 		t.Errorf("of a machine that was reset: %+v", f)
 	}
 	if len(f.Proof) != 1 || !f.Proof[0].Gone || f.Proof[0].ID != "cp-01" {
-		t.Errorf("it is proved left: %+v", f.Proof)
+		t.Errorf("the proof: %+v", f.Proof)
 	}
 }
 
-// Where some control plane is left, a second bootstrap would found a second cluster.
+// If another control plane still exists, a second bootstrap would found a second cluster.
 func TestMaintenanceLosesBootstrapWithTheLastControlPlane(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.bootNew(1)
@@ -77,7 +77,7 @@ func TestMaintenanceLosesBootstrapWithTheLastControlPlane(t *testing.T) {
 	}
 	c.endpoints["cp-02"], c.founders = l.address(2), []string{"cp-01", "cp-02"}
 	if f := inspects(t, c, configured, "bootstrap.cluster"); len(f.Lost) != 1 {
-		t.Errorf("one is silent: %q", f.Lost)
+		t.Errorf("one does not answer: %q", f.Lost)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestMaintenanceAcceptsAMachineWithTheClustersSecrets(t *testing.T) {
 			t.Errorf("recorded %v: %+v", recorded, f)
 		}
 		if len(f.Proof) != 1 || f.Proof[0].Gone || f.Proof[0].Fix == "" {
-			t.Errorf("it is no machine that a destroy has left: %+v", f.Proof)
+			t.Errorf("a machine with this cluster's configuration is not gone: %+v", f.Proof)
 		}
 	}
 }
@@ -116,16 +116,16 @@ func TestMaintenanceRejectsAnotherClustersMachine(t *testing.T) {
 	f = inspects(t, others.maintenance(patience), configured)
 	if len(f.Foreign) != 1 || f.Foreign[0].ConflictsWith != configured || len(f.Proof) != 1 ||
 		f.Proof[0].Gone {
-		t.Errorf("where the state takes it for its own: %+v", f)
+		t.Errorf("where the state has the machine: %+v", f)
 	}
 }
 
-// Talos refuses a caller without a certificate and closes the connection; whether its
-// words arrive is a race. Here they never do.
+// Talos rejects a caller without a certificate and closes the connection; whether its
+// answer arrives is a race. Here it never does.
 func TestMaintenanceTakesAClosedConnectionForConfigured(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
-	stranger := httptest.NewTLSServer(nil) // for its certificate, which nobody knows
-	defer stranger.Close()
+	unknown := httptest.NewTLSServer(nil) // for its certificate
+	defer unknown.Close()
 	door, err := net.Listen("tcp", net.JoinHostPort(l.address(1), "50000"))
 	if err != nil {
 		t.Fatal(err)
@@ -138,10 +138,10 @@ func TestMaintenanceTakesAClosedConnectionForConfigured(t *testing.T) {
 				return
 			}
 			caller := tls.Server(raw, &tls.Config{
-				Certificates: stranger.TLS.Certificates, ClientAuth: tls.RequestClientCert,
+				Certificates: unknown.TLS.Certificates, ClientAuth: tls.RequestClientCert,
 				NextProtos: []string{"h2"},
 			})
-			_ = caller.Handshake()              //nolint:errcheck // the caller tells what became of it
+			_ = caller.Handshake()              //nolint:errcheck // the test checks the caller
 			_ = raw.(*net.TCPConn).SetLinger(0) //nolint:errcheck // it is about to be closed
 			_ = raw.Close()                     //nolint:errcheck // rudely
 		}
@@ -169,16 +169,16 @@ func TestMaintenanceWaitsForAMachineThatDoesNotAnswer(t *testing.T) {
 		t.Errorf("one that the state has configured: %+v", f)
 	}
 
-	var told []string
-	patient := l.maintenance(patience)
-	found, err := patient.inspect(t.Context(), nil, func(text string) {
-		if told = append(told, text); len(told) == 1 {
+	var reported []string
+	waiting := l.maintenance(patience)
+	found, err := waiting.inspect(t.Context(), nil, func(text string) {
+		if reported = append(reported, text); len(reported) == 1 {
 			l.bootNew(1)
 		}
 	})
-	if err != nil || len(found.Unusable) > 0 || told[0] != "waiting for machine cp-01 at "+l.address(1)+
+	if err != nil || len(found.Unusable) > 0 || reported[0] != "waiting for machine cp-01 at "+l.address(1)+
 		": connection refused" {
-		t.Errorf("one that is starting: %+v, %v, told %q", found, err, told)
+		t.Errorf("one that is starting: %+v, %v, reported %q", found, err, reported)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestMaintenanceStopsWhenCancelled(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	c := l.maintenance(patience)
 	if _, err := c.inspect(ctx, nil, func(string) { stop() }); !errors.Is(err, context.Canceled) {
-		t.Errorf("called off: %v", err)
+		t.Errorf("cancelled: %v", err)
 	}
 	soon, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer stop()

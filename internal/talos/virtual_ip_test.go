@@ -58,19 +58,19 @@ func TestVirtualIPOpensOnceOneControlPlaneHasIt(t *testing.T) {
 func TestVirtualIPIsWatchedFromTheBootOfItsMachine(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	g := l.vipGate(l.talosconfig(role.Reader, l.address(1)))
-	asked, opened := make(chan struct{}, 1), make(chan error, 1)
+	checked, opened := make(chan struct{}, 1), make(chan error, 1)
 	go func() {
-		// Between two answers lies an hour, unless something has changed.
+		// Without a change, the next check comes an hour later.
 		opened <- gate.Wait(t.Context(), g, gate.Policy{Timeout: time.Hour, First: time.Hour,
 			Most: time.Hour},
 			gate.Listener{Answer: func(error) {
 				select {
-				case asked <- struct{}{}:
+				case checked <- struct{}{}:
 				default:
 				}
 			}})
 	}()
-	<-asked
+	<-checked
 	l.raise(1)
 	select {
 	case err := <-opened:
@@ -78,7 +78,7 @@ func TestVirtualIPIsWatchedFromTheBootOfItsMachine(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(patience):
-		t.Error("the address is there, and nobody has looked")
+		t.Error("the address exists, and the gate did not check again")
 	}
 }
 
@@ -147,14 +147,14 @@ func TestVirtualIPCountsStableChecksAgainAfterAMove(t *testing.T) {
 			}
 			return all
 		}
-		holders, asked := []string{"a", "a", "b", "b", "b", "b"}, 0
+		holders, checked := []string{"a", "a", "b", "b", "b", "b"}, 0
 		bound := gate.Gate{Name: "virtual_ip.api", Check: func(context.Context) error {
-			asked++
-			return g.checkHolder(at(holders[min(asked, len(holders))-1]))
+			checked++
+			return g.checkHolder(at(holders[min(checked, len(holders))-1]))
 		}}
 		if err := gate.Wait(t.Context(), bound, gate.Policy{Stable: 3}, gate.Listener{}); err != nil ||
-			asked != 6 {
-			t.Errorf("open after %d attempts (%v), want 6: two at a, the move, three at b", asked, err)
+			checked != 6 {
+			t.Errorf("open after %d attempts (%v), want 6: two at a, the move, three at b", checked, err)
 		}
 	})
 }
@@ -194,6 +194,6 @@ func TestVirtualIPRejectsItselfAsEndpoint(t *testing.T) {
 		gate.Target{Talosconfig: []byte("context: a\ncontexts: {a: {}}")},
 		gate.Values{"address": cty.StringVal(l.vip())})
 	if err == nil || !strings.Contains(err.Error(), "name every control plane") {
-		t.Errorf("nobody to ask: %v", err)
+		t.Errorf("no endpoints: %v", err)
 	}
 }

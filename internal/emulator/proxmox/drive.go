@@ -19,7 +19,7 @@ type drivePlan struct {
 	cloudInit  bool
 	importFrom string
 	format     string
-	rest       []property
+	options    []property
 }
 
 // planDrive validates a drive option. Its errors are those of a real node before
@@ -35,7 +35,7 @@ func (s *storages) planDrive(node, key, value string) (drivePlan, error) {
 		case "format":
 			p.format = part.value
 		default:
-			p.rest = append(p.rest, part)
+			p.options = append(p.options, part)
 		}
 	}
 	if p.volume == "" {
@@ -63,7 +63,7 @@ func (s *storages) planDrive(node, key, value string) (drivePlan, error) {
 	if p.fresh {
 		p.gigabytes, _ = strconv.ParseFloat(found[2], 64) //nolint:errcheck // the pattern is a number
 	}
-	p.rest = slices.DeleteFunc(p.rest, func(x property) bool { return x.key == "size" })
+	p.options = slices.DeleteFunc(p.options, func(x property) bool { return x.key == "size" })
 	var err error
 	if p.storage, err = s.byID(storage); err == nil && !slices.Contains(p.storage.Content, "images") {
 		err = internal("storage '%s' does not support content-type 'images'", storage)
@@ -96,12 +96,12 @@ func (s *storages) attach(g *guest, key string, p drivePlan) string {
 	case p.cloudInit:
 		name := fmt.Sprintf("vm-%d-cloudinit", g.ID)
 		volume := s.allocate(g, p.storage, name, "", 4<<20, "")
-		return printProperties(volume, append(p.rest, property{"media", "cdrom"}, property{"size", "4M"}))
+		return printProperties(volume, append(p.options, property{"media", "cdrom"}, property{"size", "4M"}))
 	case !p.fresh:
 		if p.format != "" {
-			p.rest = append(p.rest, property{"format", p.format})
+			p.options = append(p.options, property{"format", p.format})
 		}
-		value := printProperties(p.volume, p.rest)
+		value := printProperties(p.volume, p.options)
 		if d := s.volumes[volumeKey{g.Node, p.volume}]; d != nil {
 			value = setDriveSize(value, d.Size)
 		}
@@ -120,7 +120,7 @@ func (s *storages) attach(g *guest, key string, p drivePlan) string {
 		size = 4 << 20
 	}
 	volume := s.allocate(g, p.storage, "", p.format, size, source)
-	return printProperties(volume, append(p.rest, property{"size", printSize(size)}))
+	return printProperties(volume, append(p.options, property{"size", printSize(size)}))
 }
 
 // allocate creates a volume for a guest; without a name it uses the first free
@@ -191,8 +191,8 @@ func driveSize(options map[string]string, volume string) int64 {
 
 // setDriveSize rewrites the size option of a drive.
 func setDriveSize(value string, size int64) string {
-	volume, rest, _ := strings.Cut(value, ",")
-	parts := slices.DeleteFunc(parseProperties(rest, "file"),
+	volume, options, _ := strings.Cut(value, ",")
+	parts := slices.DeleteFunc(parseProperties(options, "file"),
 		func(p property) bool { return p.key == "size" })
 	return printProperties(volume, append(parts, property{"size", printSize(size)}))
 }

@@ -168,11 +168,11 @@ func parseProperties(s, defaultKey string) []property {
 	return all
 }
 
-// printProperties writes first, then the rest in alphabetical order.
-func printProperties(first string, rest []property) string {
-	slices.SortFunc(rest, func(a, b property) int { return strings.Compare(a.key, b.key) })
+// printProperties writes first, then the others in alphabetical order.
+func printProperties(first string, others []property) string {
+	slices.SortFunc(others, func(a, b property) int { return strings.Compare(a.key, b.key) })
 	out := []string{first}
-	for _, p := range rest {
+	for _, p := range others {
 		out = append(out, p.key+"="+p.value)
 	}
 	return strings.Join(out, ",")
@@ -182,7 +182,7 @@ func printProperties(first string, rest []property) string {
 // generated if none is given.
 func (g *guest) card(key, value string) (string, error) {
 	var model, mac string
-	var rest []property
+	var others []property
 	for _, p := range parseProperties(value, "model") {
 		switch p.key {
 		case "model":
@@ -192,7 +192,7 @@ func (g *guest) card(key, value string) (string, error) {
 		case "virtio", "e1000", "e1000e", "rtl8139", "vmxnet3":
 			model, mac = p.key, p.value
 		default:
-			rest = append(rest, p)
+			others = append(others, p)
 		}
 	}
 	if model == "" {
@@ -206,7 +206,7 @@ func (g *guest) card(key, value string) (string, error) {
 			mac = fmt.Sprintf("BC:24:11:%02X:%02X:%02X", b[0], b[1], b[2])
 		}
 	}
-	return printProperties(model+"="+strings.ToUpper(mac), rest), nil
+	return printProperties(model+"="+strings.ToUpper(mac), others), nil
 }
 
 func (g *guest) mac(key string) string {

@@ -78,18 +78,18 @@ func (s *storages) byID(id string) (Storage, error) {
 // file is the path of a volume.
 func (st Storage) file(volume string) string {
 	_, name, _ := strings.Cut(volume, ":")
-	kind, rest, ok := strings.Cut(name, "/")
+	kind, file, ok := strings.Cut(name, "/")
 	switch {
 	case st.Type != "dir":
 		return "/dev/pve/" + name
 	case !ok:
 		return path.Join(st.Path, "images", name)
 	case kind == "iso":
-		return path.Join(st.Path, "template/iso", rest)
+		return path.Join(st.Path, "template/iso", file)
 	case kind == "vztmpl":
-		return path.Join(st.Path, "template/cache", rest)
+		return path.Join(st.Path, "template/cache", file)
 	case kind == "import" || kind == "snippets":
-		return path.Join(st.Path, kind, rest)
+		return path.Join(st.Path, kind, file)
 	}
 	return path.Join(st.Path, "images", name)
 }

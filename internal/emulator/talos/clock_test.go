@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// clock is the fleet's time. It stands still until it is advanced, and runs what
-// falls due in the caller's goroutine, so that nothing is left under way.
+// clock is the fleet's time. It stops until it is advanced, and runs due timers in
+// the caller's goroutine, so that none is still running afterwards.
 type clock struct {
 	mu     sync.Mutex
 	now    time.Duration

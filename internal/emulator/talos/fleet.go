@@ -160,8 +160,8 @@ func (f *Fleet) MoveVirtualIP(virtual, to string) error {
 		return fmt.Errorf("no other control plane is in line for %s", virtual)
 	}
 	next := e.line[i]
-	rest := slices.Delete(slices.Delete(e.line, i, i+1), 0, 1)
-	e.line = slices.Concat([]*candidate{next}, rest, []*candidate{e.holder})
+	others := slices.Delete(slices.Delete(e.line, i, i+1), 0, 1)
+	e.line = slices.Concat([]*candidate{next}, others, []*candidate{e.holder})
 	f.elections.settle(cluster)
 	return nil
 }

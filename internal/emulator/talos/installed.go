@@ -24,7 +24,7 @@ type installed struct {
 	config       config.Provider
 	controlPlane bool
 	hostname     string // empty unless the configuration names one
-	ca           string // the issuing CA's certificate, which also tells clusters apart
+	ca           string // the issuing CA's certificate, which also identifies the cluster
 	caKey        []byte // on control planes
 	accepted     []byte // CA certificates for clients
 	sans         []string

@@ -45,7 +45,7 @@ func addresses(t *testing.T, c *client.Client) []string {
 }
 
 // wantHolder fails unless machine n alone, of those that run, has the virtual
-// address; 0 is nobody.
+// address; 0 is no machine.
 func (l *lab) wantHolder(n int) {
 	l.t.Helper()
 	for i := 1; l.fleet.Stage(l.address(i)) != talos.Off || i <= n; i++ {
@@ -130,7 +130,7 @@ func TestVirtualAddressIsLostWithoutAQuorum(t *testing.T) {
 	l.bootNew(2)
 	l.clock.advance(3 * step)
 	if held := l.holders[len(l.holders)-1]; held == "" {
-		t.Error("with a quorum again, nobody has the virtual address")
+		t.Error("with a quorum again, no machine has the virtual address")
 	}
 }
 

@@ -183,9 +183,9 @@ func (s *Server) revoke(token Token, path, prefix string, force bool) (any, *ref
 func (s *Server) list(prefix string, below bool) map[string]any {
 	all := map[string]any{}
 	for path, m := range s.mounts {
-		rest, is := strings.CutPrefix(path, prefix)
+		name, is := strings.CutPrefix(path, prefix)
 		if is == below {
-			all[rest] = map[string]any{"type": m.Type, "accessor": m.Accessor, "options": m.Options}
+			all[name] = map[string]any{"type": m.Type, "accessor": m.Accessor, "options": m.Options}
 		}
 	}
 	return all
