@@ -38,7 +38,7 @@ func infisical(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Setenv("INFISICAL_UNIVERSAL_AUTH_CLIENT_ID", "castle")
 		ts.Setenv("INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET", "open sesame")
 	case "put":
-		server.Put(folder, args[1], args[2])
+		server.SetSecret(folder, args[1], args[2])
 	case "list":
 		for _, s := range server.Secrets() {
 			fmt.Fprintf(ts.Stdout(), "%s=%s\n", s.Key, s.Value)

@@ -38,7 +38,7 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 			name:   "infisical", colour: Red, text: "lacks, or has empty: GITHUB_TOKEN.", fix: "in Infisical",
 		},
 		"a secret is empty": {
-			breaks: func(_ *testing.T, w *world) { w.vault.Put(w.folder, "ESO_CLIENT_ID", "") },
+			breaks: func(_ *testing.T, w *world) { w.vault.SetSecret(w.folder, "ESO_CLIENT_ID", "") },
 			name:   "infisical", colour: Red, text: "lacks, or has empty: ESO_CLIENT_ID.",
 			fix: "in Infisical",
 		},
@@ -102,7 +102,7 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 		},
 		"the token is root's": {
 			breaks: func(_ *testing.T, w *world) {
-				w.vault.Put(w.folder, "PROXMOX_TOKEN_ID", "root@pam!castle")
+				w.vault.SetSecret(w.folder, "PROXMOX_TOKEN_ID", "root@pam!castle")
 				w.hypervisor.SetToken("root@pam!castle=" + tokenSecret)
 			},
 			name: "proxmox.rights", colour: Yellow, text: "is one of root@pam", fix: "create a user",
@@ -155,7 +155,7 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 			name:   "infisical.clock", colour: Red, text: "ahead of Infisical", fix: "NTP",
 		},
 		"the repository refuses the token": {
-			breaks: func(_ *testing.T, w *world) { w.vault.Put(w.folder, "GITHUB_TOKEN", "expired-token") },
+			breaks: func(_ *testing.T, w *world) { w.vault.SetSecret(w.folder, "GITHUB_TOKEN", "expired-token") },
 			name:   "git", colour: Red, text: "401 Unauthorized", fix: "is valid",
 		},
 		"the repository is another one": {

@@ -145,7 +145,7 @@ func newWorld(t *testing.T, c proxmox.Config) *world {
 		"PROXMOX_TOKEN_ID": tokenID, "PROXMOX_TOKEN_SECRET": tokenSecret, "GITHUB_TOKEN": gitToken,
 		"ESO_CLIENT_ID": "external", "ESO_CLIENT_SECRET": "external-secret",
 	} {
-		w.vault.Put(w.folder, name, value)
+		w.vault.SetSecret(w.folder, name, value)
 	}
 	late := func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

@@ -60,7 +60,7 @@ func (w *vaultWorld) fill(but map[string]string) {
 	for name, value := range but {
 		all[name] = value
 	}
-	w.server.Put("secret", "ephemeral-castle/blue/lab", all)
+	w.server.SetSecret("secret", "ephemeral-castle/blue/lab", all)
 }
 
 func (w *vaultWorld) examine(t *testing.T) *Report {
@@ -230,7 +230,7 @@ func TestBrokenVaultIsReported(t *testing.T) {
 			"enable-versioning"},
 		"nothing was written": {func(_ *testing.T,
 			w *vaultWorld) {
-			w.server.Put("secret", "ephemeral-castle/blue/lab", nil)
+			w.server.SetSecret("secret", "ephemeral-castle/blue/lab", nil)
 		}, "vault", Red,
 			"there is nothing at ephemeral-castle/blue/lab", "castle secrets seed"},
 		"a secret is empty": {func(_ *testing.T,

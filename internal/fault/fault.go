@@ -31,7 +31,7 @@ func All() []Fault {
 		{"infisical-secret-exists", Yes, "Infisical holds the kubeconfig of an earlier cluster"},
 		{"etcd-learner", Duration, "the last member of etcd stays a learner that long"},
 		{"vip-moves", Duration,
-			"the virtual address moves to another control plane, once, that long after it was first assigned"},
+			"the virtual address moves to another control plane, once, that long after its assignment"},
 		{"api-restarts", Duration,
 			"the Kubernetes API is killed and restarts, once, that long after it first answered"},
 		{"crd-absent", Duration, "MetalLB is deployed, and its CRDs follow that much later"},
@@ -42,7 +42,7 @@ func All() []Fault {
 		{"ca-expired", Duration, "Longhorn's webhook serves with an expired CA"},
 		{"conditions-none", Duration, "the ClusterSecretStore has no status"},
 		{"kustomization-frozen", Yes,
-			"a Kustomization stays DependencyNotReady behind a ready dependency until a reconcile is triggered"},
+			"a Kustomization stays DependencyNotReady behind a ready dependency until a reconcile request"},
 	}
 }
 

@@ -30,7 +30,7 @@ func serve(t *testing.T, handler http.Handler) string {
 
 func vault() *emulator.Server {
 	v := emulator.New(emulator.Config{ClientID: "castle", ClientSecret: password})
-	v.Put(emulator.Folder{Workspace: "p1", Environment: "prod", Path: "/blue"}, "OTHER", "x")
+	v.SetSecret(emulator.Folder{Workspace: "p1", Environment: "prod", Path: "/blue"}, "OTHER", "x")
 	return v
 }
 
@@ -65,7 +65,7 @@ func TestASecretExistsOrNot(t *testing.T) {
 	if there, err := ask(t, host, blue(), password); there || err != nil {
 		t.Errorf("a secret that is not there: %v, %v", there, err)
 	}
-	v.Put(emulator.Folder{Workspace: "p1", Environment: "prod", Path: "/blue"}, "KUBECONFIG_CONTENT", "x")
+	v.SetSecret(emulator.Folder{Workspace: "p1", Environment: "prod", Path: "/blue"}, "KUBECONFIG_CONTENT", "x")
 	if there, err := ask(t, host+"/", blue(), password); !there || err != nil {
 		t.Errorf("a secret that is there: %v, %v", there, err)
 	}

@@ -40,7 +40,7 @@ func newWorld(t *testing.T) *world {
 	w.Policy("castle", policy(t, "secrets/vault"))
 	w.Token(token, emulator.Token{Policies: []string{"castle"}, TTL: 24 * time.Hour})
 	w.Mount("secret", emulator.Mount{Type: "kv", Options: map[string]string{"version": "2"}})
-	w.Put("secret", "ephemeral-castle/blue/proxmox", map[string]string{"GITHUB_TOKEN": "hush"})
+	w.SetSecret("secret", "ephemeral-castle/blue/proxmox", map[string]string{"GITHUB_TOKEN": "hush"})
 	w.place = Place{Server: w.serve(t, w.Server), Mount: "secret", Path: "ephemeral-castle/blue/proxmox"}
 	return w
 }

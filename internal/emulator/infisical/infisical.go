@@ -24,7 +24,7 @@ import (
 type Config struct {
 	ClientID     string // of the machine identity that may log in
 	ClientSecret string
-	Folders      []Folder         // that exist from the start; Put creates others
+	Folders      []Folder         // that exist from the start; SetSecret creates others
 	Now          func() time.Time // default time.Now; a secret's updatedAt
 }
 
@@ -95,8 +95,8 @@ func (s *Server) locked() (unlock func()) {
 	return s.mu.Unlock
 }
 
-// Put stores a secret as a person does in the web interface, and creates its folder.
-func (s *Server) Put(folder Folder, key, value string) {
+// SetSecret stores a secret as a person does in the web interface, and creates its folder.
+func (s *Server) SetSecret(folder Folder, key, value string) {
 	defer s.locked()()
 	folder = s.store.addFolder(folder)
 	if known := s.store.folders[folder][key]; known != nil {

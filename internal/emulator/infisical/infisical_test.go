@@ -68,7 +68,7 @@ const byName = "/api/v3/secrets/raw/KUBECONFIG?workspaceId=p1&environment=prod&t
 
 func TestSecretIsCreatedOnceChangedAndDeleted(t *testing.T) {
 	server, c := start(t)
-	server.Put(blue(), "OTHER", "x")
+	server.SetSecret(blue(), "OTHER", "x")
 	if status, _ := c.call("GET", byName, nil); status != 404 {
 		t.Fatalf("a missing secret: status %d", status)
 	}
@@ -106,9 +106,9 @@ func TestSecretIsCreatedOnceChangedAndDeleted(t *testing.T) {
 
 func TestListHasOneFolderOnly(t *testing.T) {
 	server, c := start(t)
-	server.Put(blue(), "B", "2")
-	server.Put(blue(), "A", "1")
-	server.Put(infisical.Folder{Workspace: "p1", Environment: "prod", Path: "/green"}, "C", "3")
+	server.SetSecret(blue(), "B", "2")
+	server.SetSecret(blue(), "A", "1")
+	server.SetSecret(infisical.Folder{Workspace: "p1", Environment: "prod", Path: "/green"}, "C", "3")
 	_, answer := c.call("GET", "/api/v3/secrets/raw?workspaceId=p1&environment=prod&secretPath=/blue/", nil)
 	secrets := answer["secrets"].([]any)
 	if len(secrets) != 2 || secrets[0].(map[string]any)["secretKey"] != "A" ||
@@ -146,7 +146,7 @@ func TestWrongCredentialsAreRejected(t *testing.T) {
 
 func TestThrottledRequestsGetA429(t *testing.T) {
 	server, c := start(t)
-	server.Put(blue(), "KUBECONFIG", "x")
+	server.SetSecret(blue(), "KUBECONFIG", "x")
 	server.Throttle(1, 3*time.Second)
 	if status, _ := c.call("GET", byName, nil); status != 429 {
 		t.Errorf("throttled: %d", status)
@@ -158,7 +158,7 @@ func TestThrottledRequestsGetA429(t *testing.T) {
 
 func TestRequestsHaveNoSecretValues(t *testing.T) {
 	server, c := start(t)
-	server.Put(blue(), "OTHER", "x")
+	server.SetSecret(blue(), "OTHER", "x")
 	c.call("POST", "/api/v3/secrets/raw/KUBECONFIG", inBlue("hush"))
 	requests := server.Requests()
 	if len(requests) != 2 || requests[1] != (infisical.Request{Method: "POST",

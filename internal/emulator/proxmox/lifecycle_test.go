@@ -51,6 +51,15 @@ func volumes(s *Server) []string {
 	return all
 }
 
+// generated are the options that a node generates.
+var generated = map[string]*regexp.Regexp{
+	"net0":    regexp.MustCompile(`^virtio=BC:24:11(:[0-9A-F]{2}){3},bridge=vmbr0,firewall=0$`),
+	"smbios1": regexp.MustCompile(`^uuid=[0-9a-f-]{36}$`),
+	"vmgenid": regexp.MustCompile(`^[0-9a-f-]{36}$`),
+	"digest":  regexp.MustCompile(`^[0-9a-f]{40}$`),
+	"meta":    regexp.MustCompile(`^creation-qemu=.*,ctime=\d+$`),
+}
+
 func TestCreatedVMIsStoredAsOnARealNode(t *testing.T) {
 	n := withImage(t, Config{})
 	if exit, _ := n.task("POST", "nodes/proxmox/qemu", order()); exit != "OK" {
@@ -68,12 +77,8 @@ func TestCreatedVMIsStoredAsOnARealNode(t *testing.T) {
 			t.Errorf("%s: got %#v, want %#v", key, config[key], want)
 		}
 	}
-	for key, form := range map[string]string{
-		"net0":    `^virtio=BC:24:11(:[0-9A-F]{2}){3},bridge=vmbr0,firewall=0$`,
-		"smbios1": `^uuid=[0-9a-f-]{36}$`, "vmgenid": `^[0-9a-f-]{36}$`,
-		"digest": `^[0-9a-f]{40}$`, "meta": `^creation-qemu=.*,ctime=\d+$`,
-	} {
-		if value, _ := config[key].(string); !regexp.MustCompile(form).MatchString(value) {
+	for key, form := range generated {
+		if value, _ := config[key].(string); !form.MatchString(value) {
 			t.Errorf("%s: %q", key, value)
 		}
 	}

@@ -184,6 +184,8 @@ cluster:
 	}
 }
 
+var credentials = regexp.MustCompile(`-data: .*`)
+
 func TestKubeconfigIsSignedByTheConfigurationsCA(t *testing.T) {
 	l := newLab(t)
 	l.raise(1, 1)
@@ -193,14 +195,15 @@ func TestKubeconfigIsSignedByTheConfigurationsCA(t *testing.T) {
 	}
 	text := string(raw)
 	if !strings.Contains(text, `server: "https://`+l.vip()+`:6443"`) {
-		t.Errorf("no endpoint in:\n%s", regexp.MustCompile(`-data: .*`).ReplaceAllString(text, "-data: …"))
+		t.Errorf("no endpoint in:\n%s", credentials.ReplaceAllString(text, "-data: …"))
 	}
 	field := func(name string) []byte {
-		found := regexp.MustCompile(name + `: (\S+)`).FindStringSubmatch(text)
-		if found == nil {
+		_, after, found := strings.Cut(text, name+": ")
+		if !found {
 			t.Fatalf("no %s", name)
 		}
-		data, err := base64.StdEncoding.DecodeString(found[1])
+		value, _, _ := strings.Cut(after, "\n")
+		data, err := base64.StdEncoding.DecodeString(value)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -146,8 +146,8 @@ func (s *Server) Leases() []string {
 	return slices.Sorted(maps.Keys(s.leases))
 }
 
-// Put writes a secret of a KV engine, version 2.
-func (s *Server) Put(mount, path string, values map[string]string) {
+// SetSecret writes a secret of a KV engine, version 2.
+func (s *Server) SetSecret(mount, path string, values map[string]string) {
 	defer s.locked()()
 	s.secrets[mount+"/"+path] = maps.Clone(values)
 }

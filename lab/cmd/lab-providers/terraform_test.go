@@ -208,7 +208,7 @@ func infisicalServer(t *testing.T) (*infisical.Server, infisical.Folder, []strin
 		t.Fatal(err)
 	}
 	folder := infisical.Folder{Workspace: "p1", Environment: "prod", Path: "/blue"}
-	server.Put(folder, "GITHUB_TOKEN", "a token")
+	server.SetSecret(folder, "GITHUB_TOKEN", "a token")
 	return server, folder, []string{"SSL_CERT_FILE=" + ca, "TF_VAR_host=" + listener.URL,
 		"INFISICAL_UNIVERSAL_AUTH_CLIENT_ID=machine", "INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET=open sesame"}
 }
@@ -249,7 +249,7 @@ func TestInfisicalSecretsAreReadMadeChangedAndDeleted(t *testing.T) {
 
 func TestAnExistingInfisicalSecretMustBeImported(t *testing.T) {
 	server, folder, env := infisicalServer(t)
-	server.Put(folder, "KUBECONFIG_CONTENT", "of an earlier cluster")
+	server.SetSecret(folder, "KUBECONFIG_CONTENT", "of an earlier cluster")
 	w := module(t, infisicalConfig, env...)
 	code, out := w.run("apply", "-auto-approve")
 	if code == 0 || !strings.Contains(out, "Error creating secret") ||

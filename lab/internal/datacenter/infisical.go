@@ -76,10 +76,10 @@ func (i *folders) fill(f infisical.Folder) {
 	}
 	i.filled[f] = true
 	for name, value := range i.secrets {
-		i.server.Put(f, name, value)
+		i.server.SetSecret(f, name, value)
 	}
 	if i.exists {
-		i.server.Put(f, "KUBECONFIG_CONTENT", "left by an earlier cluster")
+		i.server.SetSecret(f, "KUBECONFIG_CONTENT", "left by an earlier cluster")
 	}
 }
 

@@ -120,7 +120,7 @@ func TestTheEmulatorIsToldOfAsARealVault(t *testing.T) {
 
 	call(http.MethodPost, "secret/data/ephemeral-castle/blue/proxmox",
 		map[string]any{"data": map[string]string{"GITHUB_TOKEN": "hush"}})
-	fake.Put("secret", "ephemeral-castle/blue/proxmox", map[string]string{"GITHUB_TOKEN": "hush"})
+	fake.SetSecret("secret", "ephemeral-castle/blue/proxmox", map[string]string{"GITHUB_TOKEN": "hush"})
 	compare("all well", "usable", usable)
 
 	call(http.MethodPost, "sys/auth/approle", map[string]string{"type": "approle"})
