@@ -99,15 +99,15 @@ func newError(response *http.Response, body []byte) *Error {
 	if to, err := response.Location(); err == nil {
 		e.Redirect = to.Scheme + "://" + to.Host
 	}
-	var said struct {
+	var answer struct {
 		Message string   `json:"message"`
 		Errors  []string `json:"errors"`
 	}
-	if json.Unmarshal(body, &said) != nil {
+	if json.Unmarshal(body, &answer) != nil {
 		return e // a proxy's page
 	}
-	if e.Messages = said.Errors; said.Message != "" {
-		e.Messages = append([]string{said.Message}, said.Errors...)
+	if e.Messages = answer.Errors; answer.Message != "" {
+		e.Messages = append([]string{answer.Message}, answer.Errors...)
 	}
 	return e
 }

@@ -11,10 +11,13 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,12 +32,44 @@ type datacenter struct {
 	endpoint  string
 	ca        string // file
 	authority string // its content
+	requests  *requests
+}
+
+// requests counts requests by path.
+type requests struct {
+	mu    sync.Mutex
+	grown *sync.Cond
+	count map[string]int
+}
+
+// counting returns h with every request counted.
+func (r *requests) counting(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		r.mu.Lock()
+		r.count[strings.TrimPrefix(request.URL.Path, "/api2/json/")]++
+		r.grown.Broadcast()
+		r.mu.Unlock()
+		h.ServeHTTP(w, request)
+	})
+}
+
+// await returns when a path was requested n times.
+func (d datacenter) await(t *testing.T, path string, n int) {
+	t.Helper()
+	defer context.AfterFunc(t.Context(), d.requests.grown.Broadcast)()
+	d.requests.mu.Lock()
+	defer d.requests.mu.Unlock()
+	for d.requests.count[path] < n && t.Context().Err() == nil {
+		d.requests.grown.Wait()
+	}
 }
 
 func newDatacenter(t *testing.T, config emulator.Config) datacenter {
 	t.Helper()
 	config.Token = token
 	d := datacenter{Server: emulator.New(config), ca: filepath.Join(t.TempDir(), "ca.pem")}
+	d.requests = &requests{count: map[string]int{}}
+	d.requests.grown = sync.NewCond(&d.requests.mu)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -45,6 +80,7 @@ func newDatacenter(t *testing.T, config emulator.Config) datacenter {
 	}
 	d.authority = string(authority)
 	server := d.HTTPServer()
+	server.Handler = d.requests.counting(server.Handler)
 	server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13}
 	go server.ServeTLS(listener, "", "") //nolint:errcheck // ends with Close
 	t.Cleanup(func() {
@@ -107,9 +143,11 @@ func (d datacenter) build(t *testing.T, id int, name, tags string) {
 		"balloon": {"0"}, "keyboard": {"en-us"},
 		"numa": {"0"}, "protection": {"0"}, "tablet": {"1"}, "template": {"0"}, "nameserver": {"127.10.0.1"},
 		"net0": {"model=virtio,bridge=vmbr0,firewall=0"}, "ipconfig0": {"gw=127.10.0.1,ip=127.10.0.21/24"},
-		"ide2":  {"file=local-lvm:cloudinit,"},
-		"scsi0": {"file=local-lvm:0,import-from=local:import/blue-talos-v1.13.0.qcow2,size=21474836480,aio=io_uring,backup=1,iothread=1,ssd=0,discard=on,cache=none,replicate=1"},
-		"scsi1": {"file=local-lvm:50,format=raw,size=53687091200,aio=io_uring,backup=1,iothread=1,ssd=0,discard=on,cache=none,replicate=1"},
+		"ide2": {"file=local-lvm:cloudinit,"},
+		"scsi0": {"file=local-lvm:0,import-from=local:import/blue-talos-v1.13.0.qcow2," +
+			"size=21474836480,aio=io_uring,backup=1,iothread=1,ssd=0,discard=on,cache=none,replicate=1"},
+		"scsi1": {"file=local-lvm:50,format=raw," +
+			"size=53687091200,aio=io_uring,backup=1,iothread=1,ssd=0,discard=on,cache=none,replicate=1"},
 	}
 	params := map[string]any{}
 	for name := range form {

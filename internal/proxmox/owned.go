@@ -83,8 +83,8 @@ func machineOf(k gate.Known) Owned {
 	}
 	if k.MachineID.ID == strconv.Itoa(m.VM) && k.MachineID.UUID != "" {
 		m.UUID = k.MachineID.UUID
-	} else if blocks, _ := k.Attributes["smbios"].([]any); len(blocks) > 0 { //nolint:errcheck // other types count as none
-		smbios, _ := blocks[0].(map[string]any) //nolint:errcheck // likewise
+	} else if blocks, ok := k.Attributes["smbios"].([]any); ok && len(blocks) > 0 {
+		smbios, _ := blocks[0].(map[string]any) //nolint:errcheck // other types count as none
 		m.UUID = strings.ToLower(attributeString(smbios["uuid"]))
 	}
 	return m

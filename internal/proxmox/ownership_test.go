@@ -123,8 +123,8 @@ func TestRefusalsSpareOnlyCastlesOwnMachines(t *testing.T) {
 			foreign: []int{421}, want: "pve2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			claim := Ownership{Range: Range{421, 432}, Cluster: test.cluster, Foreign: test.foreign}
-			got := strings.Join(claim.Refusals(machine(test.change)), "; ")
+			o := Ownership{Range: Range{421, 432}, Cluster: test.cluster, Foreign: test.foreign}
+			got := strings.Join(o.Refusals(machine(test.change)), "; ")
 			if (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
 				t.Errorf("refused because %q, want %q", got, test.want)
 			}

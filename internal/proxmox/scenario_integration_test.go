@@ -108,7 +108,7 @@ func TestMachinesOfAKilledRunAreImported(t *testing.T) {
 	release := make(chan struct{})
 	d.Fail(emulator.Fault{Method: "POST", Path: "nodes/proxmox/qemu", Times: 3, Hold: release})
 	run := r.start(apply...)
-	d.asked(t, "nodes/proxmox/qemu", 3)
+	d.await(t, "nodes/proxmox/qemu", 3)
 	run.kill()
 	if state := r.must("state", "list"); strings.Contains(state, "_vm.") {
 		t.Fatalf("the state has the machines after all:\n%s", state)
@@ -148,7 +148,7 @@ func TestMachinesOfAnInterruptedRunAreInTheState(t *testing.T) {
 	release := make(chan struct{})
 	d.Fail(emulator.Fault{Method: "POST", Path: "nodes/proxmox/qemu", Times: 3, Hold: release})
 	run := r.start(apply...)
-	d.asked(t, "nodes/proxmox/qemu", 3)
+	d.await(t, "nodes/proxmox/qemu", 3)
 	run.interrupt()
 	close(release)
 	if err := run.wait(); err == nil {

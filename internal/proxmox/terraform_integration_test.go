@@ -97,17 +97,17 @@ func (r root) run(args ...string) (string, error) {
 
 // running is a Terraform that has been started.
 type running struct {
-	root
-	cmd  *exec.Cmd
-	said *output
+	root   root
+	cmd    *exec.Cmd
+	output *output
 }
 
 // start runs Terraform in a process group of its own.
 func (r root) start(args ...string) running {
 	r.t.Helper()
-	run := running{r, exec.CommandContext(r.t.Context(), "terraform", args...), &output{}}
+	run := running{r, exec.CommandContext(r.t.Context(), "terraform", args...), newOutput()}
 	run.cmd.Dir, run.cmd.Env, run.cmd.WaitDelay = r.dir, r.env, 10*time.Second
-	run.cmd.Stdout, run.cmd.Stderr = run.said, run.said
+	run.cmd.Stdout, run.cmd.Stderr = run.output, run.output
 	run.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := run.cmd.Start(); err != nil {
 		r.t.Fatal(err)
@@ -117,42 +117,58 @@ func (r root) start(args ...string) running {
 
 // kill ends Terraform and its plugins at once.
 func (r running) kill() {
-	r.t.Helper()
+	r.root.t.Helper()
 	if err := syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL); err != nil {
-		r.t.Fatal(err)
+		r.root.t.Fatal(err)
 	}
 	if err := r.cmd.Wait(); err == nil {
-		r.t.Error("a killed run ended as a success")
+		r.root.t.Error("a killed run ended as a success")
 	}
-	if err := os.Remove(filepath.Join(r.dir, ".terraform.tfstate.lock.info")); err != nil &&
+	if err := os.Remove(filepath.Join(r.root.dir, ".terraform.tfstate.lock.info")); err != nil &&
 		!os.IsNotExist(err) {
-		r.t.Fatal(err)
+		r.root.t.Fatal(err)
 	}
 }
 
 // interrupt sends Terraform one SIGINT and returns when it has noticed.
 func (r running) interrupt() {
-	r.t.Helper()
+	r.root.t.Helper()
 	if err := r.cmd.Process.Signal(os.Interrupt); err != nil {
-		r.t.Fatal(err)
+		r.root.t.Fatal(err)
 	}
-	for r.t.Context().Err() == nil && !strings.Contains(r.said.String(), "Interrupt received") {
-		time.Sleep(time.Millisecond)
-	}
+	r.output.await(r.root.t.Context(), "Interrupt received")
 }
 
 func (r running) wait() error { return r.cmd.Wait() }
 
 // output is a buffer that can be read while it is written.
 type output struct {
-	mu  sync.Mutex
-	all bytes.Buffer
+	mu    sync.Mutex
+	grown *sync.Cond
+	all   bytes.Buffer
+}
+
+func newOutput() *output {
+	o := &output{}
+	o.grown = sync.NewCond(&o.mu)
+	return o
 }
 
 func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.grown.Broadcast()
 	return o.all.Write(p)
+}
+
+// await returns when the output contains a text, or when ctx ends.
+func (o *output) await(ctx context.Context, text string) {
+	defer context.AfterFunc(ctx, o.grown.Broadcast)()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for ctx.Err() == nil && !strings.Contains(o.all.String(), text) {
+		o.grown.Wait()
+	}
 }
 
 func (o *output) String() string {

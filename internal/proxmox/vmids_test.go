@@ -265,7 +265,7 @@ func TestVMIDs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var foreign, hint, own, taken, imports, nuke, marks string
+			var foreign, hint, own, taken, imports, nuke, ids string
 			for _, f := range found.Foreign {
 				foreign, hint, taken, nuke = foreign+f.What, hint+f.Why+strings.Join(f.Fixes, ""),
 					taken+f.ConflictsWith, nuke+f.Nuke
@@ -281,10 +281,10 @@ func TestVMIDs(t *testing.T) {
 				}
 			}
 			for _, m := range found.MachineIDs {
-				marks += m.Address + " " + m.ID + " " + m.UUID
+				ids += m.Address + " " + m.ID + " " + m.UUID
 			}
-			if nuke != test.nuke || marks != test.mark {
-				t.Errorf("nuke %q, marks %q; want %q, %q", nuke, marks, test.nuke, test.mark)
+			if nuke != test.nuke || ids != test.mark {
+				t.Errorf("nuke %q, ids %q; want %q, %q", nuke, ids, test.nuke, test.mark)
 			}
 			if foreign != test.foreign {
 				t.Errorf("foreign: got  %s\nwant %s", foreign, test.foreign)

@@ -20,18 +20,18 @@ func TestVMIDsWaitsForAMachineBeingCreated(t *testing.T) {
 	d.build(t, 421, "blue-cp-01", "blue;castle")
 	done := make(chan gate.Inspection, 1)
 	c := check(t, d)
-	var said []string
+	var reports []string
 	go func() {
-		found, err := c.inspect(t.Context(), nil, func(text string) { said = append(said, text) })
+		found, err := c.inspect(t.Context(), nil, func(text string) { reports = append(reports, text) })
 		if err != nil {
 			t.Error(err)
 		}
 		done <- found
 	}()
-	d.asked(t, "nodes/proxmox/tasks", 3)
+	d.await(t, "nodes/proxmox/tasks", 3)
 	select {
 	case found := <-done:
-		t.Fatalf("judged a machine without name or tags: %+v", found)
+		t.Fatalf("a machine without name or tags is accepted: %+v", found)
 	default:
 	}
 	close(release)
@@ -39,26 +39,9 @@ func TestVMIDsWaitsForAMachineBeingCreated(t *testing.T) {
 		found.Ours[0].Import.ID != "proxmox/421" {
 		t.Errorf("when it was made: %+v", found)
 	}
-	if want := []string{"VM 421 on node proxmox is still being created; waiting for it"}; !slices.Equal(said,
-		want) {
-		t.Errorf("said %q, want %q", said, want)
-	}
-}
-
-// asked returns when a path was asked for n times.
-func (d datacenter) asked(t *testing.T, path string, n int) {
-	t.Helper()
-	for t.Context().Err() == nil {
-		count := 0
-		for _, r := range d.Requests() {
-			if r.Path == path {
-				count++
-			}
-		}
-		if count >= n {
-			return
-		}
-		time.Sleep(time.Millisecond)
+	want := []string{"VM 421 on node proxmox is still being created; waiting for it"}
+	if !slices.Equal(reports, want) {
+		t.Errorf("reports %q, want %q", reports, want)
 	}
 }
 

@@ -78,7 +78,7 @@ func TestAReadablePlaceIsUsable(t *testing.T) {
 func TestUsableReturnsTheProblem(t *testing.T) {
 	for name, c := range map[string]struct {
 		breaks   func(*testing.T, *world)
-		why, way string
+		why, fix string
 	}{
 		"sealed": {func(_ *testing.T, w *world) { w.Set(emulator.State{Sealed: true}) },
 			"it is sealed", "vault operator unseal"},
@@ -162,7 +162,7 @@ func TestUsableReturnsTheProblem(t *testing.T) {
 				t.Fatalf("not a problem: %v", err)
 			}
 			if !strings.Contains(problem.Reason, c.why) ||
-				!strings.Contains(strings.Join(problem.Fixes, "\n"), c.way) {
+				!strings.Contains(strings.Join(problem.Fixes, "\n"), c.fix) {
 				t.Errorf("%v", problem)
 			}
 			if strings.Contains(err.Error(), token) || strings.Contains(err.Error(), "hush") {
