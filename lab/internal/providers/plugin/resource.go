@@ -9,18 +9,18 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 )
 
-func (s *server) ValidateResourceConfig(_ context.Context,
+func (s *resources) ValidateResourceConfig(_ context.Context,
 	r *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
-	t, err := s.resource(r.TypeName)
+	t, err := s.find(r.TypeName)
 	if err != nil {
 		return nil, err
 	}
 	return &tfprotov6.ValidateResourceConfigResponse{Diagnostics: validate(t.Schema, t.Check, r.Config)}, nil
 }
 
-func (s *server) UpgradeResourceState(_ context.Context,
+func (s *resources) UpgradeResourceState(_ context.Context,
 	r *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse, error) {
-	t, err := s.resource(r.TypeName)
+	t, err := s.find(r.TypeName)
 	if err != nil {
 		return nil, err
 	}
@@ -38,9 +38,9 @@ func (s *server) UpgradeResourceState(_ context.Context,
 	return response, nil
 }
 
-func (s *server) ReadResource(ctx context.Context,
+func (s *resources) ReadResource(ctx context.Context,
 	r *tfprotov6.ReadResourceRequest) (*tfprotov6.ReadResourceResponse, error) {
-	t, err := s.resource(r.TypeName)
+	t, err := s.find(r.TypeName)
 	if err != nil {
 		return nil, err
 	}
@@ -81,9 +81,9 @@ func (c change) values() Change {
 	return Change{Prior: valuesOf(c.prior), Planned: valuesOf(c.next), Config: valuesOf(c.config)}
 }
 
-func (s *server) PlanResourceChange(ctx context.Context,
+func (s *resources) PlanResourceChange(ctx context.Context,
 	r *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
-	t, err := s.resource(r.TypeName)
+	t, err := s.find(r.TypeName)
 	if err != nil {
 		return nil, err
 	}
@@ -124,9 +124,9 @@ func (t Resource) plan(ctx context.Context, c *change, response *tfprotov6.PlanR
 	return nil
 }
 
-func (s *server) ApplyResourceChange(ctx context.Context,
+func (s *resources) ApplyResourceChange(ctx context.Context,
 	r *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
-	t, err := s.resource(r.TypeName)
+	t, err := s.find(r.TypeName)
 	if err != nil {
 		return nil, err
 	}
@@ -165,9 +165,9 @@ func (s *server) ApplyResourceChange(ctx context.Context,
 	return response, nil
 }
 
-func (s *server) ImportResourceState(ctx context.Context,
+func (s *resources) ImportResourceState(ctx context.Context,
 	r *tfprotov6.ImportResourceStateRequest) (*tfprotov6.ImportResourceStateResponse, error) {
-	t, err := s.resource(r.TypeName)
+	t, err := s.find(r.TypeName)
 	if err != nil {
 		return nil, err
 	}

@@ -19,9 +19,26 @@ func Serve(source string, p Provider) error {
 }
 
 // NewServer returns p as a protocol server, for Serve and for tests.
-func NewServer(p Provider) tfprotov6.ProviderServer { return &server{provider: p} }
+func NewServer(p Provider) tfprotov6.ProviderServer {
+	return &server{
+		ResourceServer: &resources{p.Resources}, DataSourceServer: &dataSources{p.Data},
+		FunctionServer: functions{}, EphemeralResourceServer: ephemeral{}, provider: p,
+	}
+}
 
-type server struct{ provider Provider }
+// server is the protocol in its parts.
+type server struct {
+	tfprotov6.ResourceServer
+	tfprotov6.DataSourceServer
+	tfprotov6.FunctionServer
+	tfprotov6.EphemeralResourceServer
+
+	provider Provider
+}
+
+type resources struct{ byName map[string]Resource }
+
+type dataSources struct{ byName map[string]DataSource }
 
 func (s *server) GetMetadata(context.Context,
 	*tfprotov6.GetMetadataRequest) (*tfprotov6.GetMetadataResponse, error) {
@@ -73,25 +90,25 @@ func (s *server) StopProvider(context.Context,
 	return &tfprotov6.StopProviderResponse{}, nil // tf6server cancels the contexts of what is under way
 }
 
-func (s *server) resource(name string) (Resource, error) {
-	r, ok := s.provider.Resources[name]
+func (s *resources) find(name string) (Resource, error) {
+	r, ok := s.byName[name]
 	if !ok {
 		return r, fmt.Errorf("this stand-in has no resource type %s", name)
 	}
 	return r, nil
 }
 
-func (s *server) data(name string) (DataSource, error) {
-	d, ok := s.provider.Data[name]
+func (s *dataSources) find(name string) (DataSource, error) {
+	d, ok := s.byName[name]
 	if !ok {
 		return d, fmt.Errorf("this stand-in has no data source %s", name)
 	}
 	return d, nil
 }
 
-func (s *server) ValidateDataResourceConfig(_ context.Context,
+func (s *dataSources) ValidateDataResourceConfig(_ context.Context,
 	r *tfprotov6.ValidateDataResourceConfigRequest) (*tfprotov6.ValidateDataResourceConfigResponse, error) {
-	d, err := s.data(r.TypeName)
+	d, err := s.find(r.TypeName)
 	if err != nil {
 		return nil, err
 	}
@@ -99,9 +116,9 @@ func (s *server) ValidateDataResourceConfig(_ context.Context,
 		nil
 }
 
-func (s *server) ReadDataSource(ctx context.Context,
+func (s *dataSources) ReadDataSource(ctx context.Context,
 	r *tfprotov6.ReadDataSourceRequest) (*tfprotov6.ReadDataSourceResponse, error) {
-	d, err := s.data(r.TypeName)
+	d, err := s.find(r.TypeName)
 	if err != nil {
 		return nil, err
 	}
