@@ -39,6 +39,9 @@ type app struct {
 	interrupts interrupts
 }
 
+// Command returns castle's command tree, for tests of what the documentation shows.
+func Command() *cobra.Command { return newRoot(&app{}) }
+
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "castle",
