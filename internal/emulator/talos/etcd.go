@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 )
 
 // etcdCluster is one raft group. Two bootstrapped machines are two groups, even
@@ -28,7 +28,7 @@ type member struct {
 	name    string // empty until its first start
 	learner bool
 	started bool // its data directory is in use: it serves whenever the machine is up
-	alarm   machineapi.EtcdMemberAlarm_AlarmType
+	alarm   pb.EtcdMemberAlarm_AlarmType
 }
 
 func (c *etcdCluster) add(m *machine, learner bool) *member {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -35,8 +35,8 @@ func localMember(m *machine, api string) (*member, error) {
 // EtcdMemberList reads the list of the local member or, without QueryLocal, of any
 // voter among the control planes.
 func (s *machineService) EtcdMemberList(
-	ctx context.Context, req *machineapi.EtcdMemberListRequest,
-) (*machineapi.EtcdMemberListResponse, error) {
+	ctx context.Context, req *pb.EtcdMemberListRequest,
+) (*pb.EtcdMemberListResponse, error) {
 	m := requestOf(ctx).target
 	e, err := localMember(m, "member list")
 	switch {
@@ -52,10 +52,10 @@ func (s *machineService) EtcdMemberList(
 	if e.cluster.elect() == 0 {
 		return nil, errors.New(etcdNoLeader)
 	}
-	list := &machineapi.EtcdMembers{}
+	list := &pb.EtcdMembers{}
 	for _, x := range e.cluster.members {
 		url := "https://" + x.machine.spec.Address
-		listed := &machineapi.EtcdMember{
+		listed := &pb.EtcdMember{
 			Id: x.id, Hostname: x.name, IsLearner: x.learner, PeerUrls: []string{url + ":2380"},
 		}
 		if x.name != "" {
@@ -64,19 +64,17 @@ func (s *machineService) EtcdMemberList(
 		list.LegacyMembers = append(list.LegacyMembers, x.name)
 		list.Members = append(list.Members, listed)
 	}
-	return &machineapi.EtcdMemberListResponse{Messages: []*machineapi.EtcdMembers{list}}, nil
+	return &pb.EtcdMemberListResponse{Messages: []*pb.EtcdMembers{list}}, nil
 }
 
 // EtcdStatus is the one call that a learner answers, too.
-func (s *machineService) EtcdStatus(
-	ctx context.Context, _ *emptypb.Empty,
-) (*machineapi.EtcdStatusResponse, error) {
+func (s *machineService) EtcdStatus(ctx context.Context, _ *emptypb.Empty) (*pb.EtcdStatusResponse, error) {
 	e, err := localMember(requestOf(ctx).target, "etcd status")
 	if err != nil {
 		return nil, err
 	}
 	c := e.cluster
-	state := &machineapi.EtcdMemberStatus{
+	state := &pb.EtcdMemberStatus{
 		MemberId: e.id, IsLearner: e.learner, ProtocolVersion: "3.6.9", StorageVersion: "3.6.0",
 		DbSize: 4 << 20, DbSizeInUse: 2 << 20,
 		Leader: c.elect(), RaftTerm: c.term, RaftIndex: c.index, RaftAppliedIndex: c.index,
@@ -88,13 +86,13 @@ func (s *machineService) EtcdStatus(
 		text := fmt.Sprintf("memberID:%d alarm:%s ", a.GetMemberId(), a.GetAlarm())
 		state.Errors = append(state.Errors, text)
 	}
-	return &machineapi.EtcdStatusResponse{Messages: []*machineapi.EtcdStatus{{MemberStatus: state}}}, nil
+	return &pb.EtcdStatusResponse{Messages: []*pb.EtcdStatus{{MemberStatus: state}}}, nil
 }
 
 // EtcdAlarmList lists the alarms of all members.
 func (s *machineService) EtcdAlarmList(
 	ctx context.Context, _ *emptypb.Empty,
-) (*machineapi.EtcdAlarmListResponse, error) {
+) (*pb.EtcdAlarmListResponse, error) {
 	e, err := localMember(requestOf(ctx).target, "etcd alarm list")
 	switch {
 	case err != nil:
@@ -104,15 +102,15 @@ func (s *machineService) EtcdAlarmList(
 	case e.cluster.elect() == 0:
 		return nil, errors.New("failed to list etcd alarms: " + etcdNoLeader)
 	}
-	list := []*machineapi.EtcdAlarm{{MemberAlarms: alarms(e.cluster)}}
-	return &machineapi.EtcdAlarmListResponse{Messages: list}, nil
+	list := []*pb.EtcdAlarm{{MemberAlarms: alarms(e.cluster)}}
+	return &pb.EtcdAlarmListResponse{Messages: list}, nil
 }
 
-func alarms(c *etcdCluster) []*machineapi.EtcdMemberAlarm {
-	var list []*machineapi.EtcdMemberAlarm
+func alarms(c *etcdCluster) []*pb.EtcdMemberAlarm {
+	var list []*pb.EtcdMemberAlarm
 	for _, e := range c.members {
-		if e.alarm != machineapi.EtcdMemberAlarm_NONE {
-			list = append(list, &machineapi.EtcdMemberAlarm{MemberId: e.id, Alarm: e.alarm})
+		if e.alarm != pb.EtcdMemberAlarm_NONE {
+			list = append(list, &pb.EtcdMemberAlarm{MemberId: e.id, Alarm: e.alarm})
 		}
 	}
 	return list
@@ -121,9 +119,9 @@ func alarms(c *etcdCluster) []*machineapi.EtcdMemberAlarm {
 // ServiceList lists the machine's services by name, as `talosctl services` shows them.
 func (s *machineService) ServiceList(
 	ctx context.Context, _ *emptypb.Empty,
-) (*machineapi.ServiceListResponse, error) {
+) (*pb.ServiceListResponse, error) {
 	m := requestOf(ctx).target
-	var list []*machineapi.ServiceInfo
+	var list []*pb.ServiceInfo
 	for _, id := range []string{"apid", "auditd", "containerd", "machined", "syslogd", "udevd"} {
 		list = append(list, healthy(id))
 	}
@@ -137,11 +135,11 @@ func (s *machineService) ServiceList(
 	if m.controlPlane() {
 		list = append(list, healthy("trustd"), etcdInfo(m))
 	}
-	slices.SortFunc(list, func(a, b *machineapi.ServiceInfo) int { return cmp.Compare(a.GetId(), b.GetId()) })
-	return &machineapi.ServiceListResponse{Messages: []*machineapi.ServiceList{{Services: list}}}, nil
+	slices.SortFunc(list, func(a, b *pb.ServiceInfo) int { return cmp.Compare(a.GetId(), b.GetId()) })
+	return &pb.ServiceListResponse{Messages: []*pb.ServiceList{{Services: list}}}, nil
 }
 
-func afterCRI(m *machine, id string) *machineapi.ServiceInfo {
+func afterCRI(m *machine, id string) *pb.ServiceInfo {
 	if m.ready {
 		return healthy(id)
 	}
@@ -150,7 +148,7 @@ func afterCRI(m *machine, id string) *machineapi.ServiceInfo {
 
 // etcdInfo is the state of etcd. It prepares while there is no cluster to join; a
 // learner runs and fails its health check.
-func etcdInfo(m *machine) *machineapi.ServiceInfo {
+func etcdInfo(m *machine) *pb.ServiceInfo {
 	switch {
 	case !m.ready:
 		return afterCRI(m, "etcd")
@@ -165,22 +163,22 @@ func etcdInfo(m *machine) *machineapi.ServiceInfo {
 	}
 }
 
-func healthy(id string) *machineapi.ServiceInfo {
-	return service(id, "Running", &machineapi.ServiceHealth{Healthy: true}, "Health check successful")
+func healthy(id string) *pb.ServiceInfo {
+	return service(id, "Running", &pb.ServiceHealth{Healthy: true}, "Health check successful")
 }
 
-func unhealthy(id, why string) *machineapi.ServiceInfo {
-	health := &machineapi.ServiceHealth{LastMessage: why}
+func unhealthy(id, why string) *pb.ServiceInfo {
+	health := &pb.ServiceHealth{LastMessage: why}
 	return service(id, "Running", health, "Health check failed: "+why)
 }
 
-func notYet(id, state, message string) *machineapi.ServiceInfo {
-	return service(id, state, &machineapi.ServiceHealth{Unknown: true}, message)
+func notYet(id, state, message string) *pb.ServiceInfo {
+	return service(id, state, &pb.ServiceHealth{Unknown: true}, message)
 }
 
-func service(id, state string, health *machineapi.ServiceHealth, message string) *machineapi.ServiceInfo {
-	events := &machineapi.ServiceEvents{Events: []*machineapi.ServiceEvent{
+func service(id, state string, health *pb.ServiceHealth, message string) *pb.ServiceInfo {
+	events := &pb.ServiceEvents{Events: []*pb.ServiceEvent{
 		{Msg: "Starting service", State: "Starting"}, {Msg: message, State: state},
 	}}
-	return &machineapi.ServiceInfo{Id: id, State: state, Health: health, Events: events}
+	return &pb.ServiceInfo{Id: id, State: state, Health: health, Events: events}
 }

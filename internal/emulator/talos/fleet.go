@@ -23,7 +23,7 @@ import (
 	"slices"
 	"time"
 
-	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 )
 
@@ -194,7 +194,7 @@ func (f *Fleet) HoldLastLearner(d time.Duration, begins, ends func()) {
 // RaiseAlarm sets an etcd alarm, "NOSPACE" or "CORRUPT", on the machine's member;
 // "NONE" clears it.
 func (f *Fleet) RaiseAlarm(machine, alarm string) error {
-	kind, known := machineapi.EtcdMemberAlarm_AlarmType_value[alarm]
+	kind, known := pb.EtcdMemberAlarm_AlarmType_value[alarm]
 	if !known {
 		return fmt.Errorf("etcd has no alarm %q", alarm)
 	}
@@ -203,6 +203,6 @@ func (f *Fleet) RaiseAlarm(machine, alarm string) error {
 	if m == nil || m.etcd == nil {
 		return fmt.Errorf("machine %s has no etcd member", machine)
 	}
-	m.etcd.alarm = machineapi.EtcdMemberAlarm_AlarmType(kind)
+	m.etcd.alarm = pb.EtcdMemberAlarm_AlarmType(kind)
 	return nil
 }

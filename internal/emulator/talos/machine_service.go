@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
-	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/api/storage"
 	"github.com/siderolabs/talos/pkg/machinery/role"
 	"google.golang.org/grpc/codes"
@@ -17,7 +17,7 @@ import (
 // machineService answers for the target of a request. The proxy holds the fleet's
 // mutex while a unary call runs; streams take it themselves.
 type machineService struct {
-	machineapi.UnimplementedMachineServiceServer
+	pb.UnimplementedMachineServiceServer
 	world *world
 	power *power
 	etcd  *etcd
@@ -27,25 +27,25 @@ func onlyOnControlPlanes(api string) error {
 	return status.Errorf(codes.Unimplemented, "%s is only available on control plane nodes", api)
 }
 
-func (s *machineService) Version(ctx context.Context, _ *emptypb.Empty) (*machineapi.VersionResponse, error) {
-	v := &machineapi.Version{
-		Version: &machineapi.VersionInfo{
+func (s *machineService) Version(ctx context.Context, _ *emptypb.Empty) (*pb.VersionResponse, error) {
+	v := &pb.Version{
+		Version: &pb.VersionInfo{
 			Tag: s.world.config.TalosVersion, Sha: "emulated", Os: "linux", Arch: "amd64",
 		},
-		Platform: &machineapi.PlatformInfo{Name: "nocloud", Mode: cloud{}.String()},
+		Platform: &pb.PlatformInfo{Name: "nocloud", Mode: cloud{}.String()},
 	}
 	if requestOf(ctx).target.installed != nil {
-		v.Features = &machineapi.FeaturesInfo{Rbac: true}
+		v.Features = &pb.FeaturesInfo{Rbac: true}
 	}
-	return &machineapi.VersionResponse{Messages: []*machineapi.Version{v}}, nil
+	return &pb.VersionResponse{Messages: []*pb.Version{v}}, nil
 }
 
 // ApplyConfiguration accepts a configuration from anyone in maintenance mode, and
 // from admins afterwards. The first one installs the machine: its API goes down
 // and returns with other certificates.
 func (s *machineService) ApplyConfiguration(
-	ctx context.Context, req *machineapi.ApplyConfigurationRequest,
-) (*machineapi.ApplyConfigurationResponse, error) {
+	ctx context.Context, req *pb.ApplyConfigurationRequest,
+) (*pb.ApplyConfigurationResponse, error) {
 	r := requestOf(ctx)
 	m := r.target
 	if m.installed != nil && !r.roles.Includes(role.Admin) {
@@ -65,7 +65,7 @@ func (s *machineService) ApplyConfiguration(
 	} else if c != nil { // a configuration without a machine section leaves maintenance mode as it is
 		s.power.apply(m, c, mode)
 	}
-	return &machineapi.ApplyConfigurationResponse{Messages: []*machineapi.ApplyConfiguration{
+	return &pb.ApplyConfigurationResponse{Messages: []*pb.ApplyConfiguration{
 		{Mode: mode, Warnings: warnings, ModeDetails: details},
 	}}, nil
 }
@@ -73,13 +73,13 @@ func (s *machineService) ApplyConfiguration(
 // applyMode decides how next comes into force. The emulator reboots only for
 // another role or CA; Talos has a longer list.
 func applyMode(
-	now, next *installed, wanted machineapi.ApplyConfigurationRequest_Mode,
-) (machineapi.ApplyConfigurationRequest_Mode, string) {
+	now, next *installed, wanted pb.ApplyConfigurationRequest_Mode,
+) (pb.ApplyConfigurationRequest_Mode, string) {
 	const (
-		auto     = machineapi.ApplyConfigurationRequest_AUTO
-		reboot   = machineapi.ApplyConfigurationRequest_REBOOT
-		noReboot = machineapi.ApplyConfigurationRequest_NO_REBOOT
-		staged   = machineapi.ApplyConfigurationRequest_STAGED
+		auto     = pb.ApplyConfigurationRequest_AUTO
+		reboot   = pb.ApplyConfigurationRequest_REBOOT
+		noReboot = pb.ApplyConfigurationRequest_NO_REBOOT
+		staged   = pb.ApplyConfigurationRequest_STAGED
 
 		withReboot    = "Applied configuration with a reboot"
 		withoutReboot = "Applied configuration without a reboot"
@@ -103,8 +103,8 @@ func applyMode(
 // Bootstrap founds etcd on the machine. Like Talos, it checks only the machine's
 // own disk: two bootstrapped machines are two clusters.
 func (s *machineService) Bootstrap(
-	ctx context.Context, _ *machineapi.BootstrapRequest,
-) (*machineapi.BootstrapResponse, error) {
+	ctx context.Context, _ *pb.BootstrapRequest,
+) (*pb.BootstrapResponse, error) {
 	m := requestOf(ctx).target
 	switch {
 	case !m.ready:
@@ -115,31 +115,27 @@ func (s *machineService) Bootstrap(
 		return nil, status.Error(codes.AlreadyExists, "etcd data directory is not empty")
 	}
 	s.etcd.found(m)
-	return &machineapi.BootstrapResponse{Messages: []*machineapi.Bootstrap{{}}}, nil
+	return &pb.BootstrapResponse{Messages: []*pb.Bootstrap{{}}}, nil
 }
 
 // actor is the id of a sequence that a caller started.
 const actor = "00000000-0000-4000-8000-000000000000"
 
-func (s *machineService) Reboot(
-	ctx context.Context, _ *machineapi.RebootRequest,
-) (*machineapi.RebootResponse, error) {
+func (s *machineService) Reboot(ctx context.Context, _ *pb.RebootRequest) (*pb.RebootResponse, error) {
 	s.power.boot(requestOf(ctx).target, s.world.config.Delays.Boot)
-	return &machineapi.RebootResponse{Messages: []*machineapi.Reboot{{ActorId: actor}}}, nil
+	return &pb.RebootResponse{Messages: []*pb.Reboot{{ActorId: actor}}}, nil
 }
 
 func (s *machineService) Shutdown(
-	ctx context.Context, _ *machineapi.ShutdownRequest,
-) (*machineapi.ShutdownResponse, error) {
+	ctx context.Context, _ *pb.ShutdownRequest,
+) (*pb.ShutdownResponse, error) {
 	s.power.shutDown(requestOf(ctx).target)
-	return &machineapi.ShutdownResponse{Messages: []*machineapi.Shutdown{{ActorId: actor}}}, nil
+	return &pb.ShutdownResponse{Messages: []*pb.Shutdown{{ActorId: actor}}}, nil
 }
 
 // Reset leaves etcd if it is graceful, wipes the disks, and starts in maintenance
 // mode or switches off.
-func (s *machineService) Reset(
-	ctx context.Context, req *machineapi.ResetRequest,
-) (*machineapi.ResetResponse, error) {
+func (s *machineService) Reset(ctx context.Context, req *pb.ResetRequest) (*pb.ResetResponse, error) {
 	m := requestOf(ctx).target
 	s.power.elections.resign(m)
 	if m.etcd != nil && req.GetGraceful() {
@@ -155,10 +151,10 @@ func (s *machineService) Reset(
 	} else {
 		s.power.shutDown(m)
 	}
-	return &machineapi.ResetResponse{Messages: []*machineapi.Reset{{ActorId: actor}}}, nil
+	return &pb.ResetResponse{Messages: []*pb.Reset{{ActorId: actor}}}, nil
 }
 
-func (s *machineService) Kubeconfig(_ *emptypb.Empty, out machineapi.MachineService_KubeconfigServer) error {
+func (s *machineService) Kubeconfig(_ *emptypb.Empty, out pb.MachineService_KubeconfigServer) error {
 	unlock := s.world.lock()
 	c := requestOf(out.Context()).target.installed
 	unlock()
@@ -173,7 +169,7 @@ func (s *machineService) Kubeconfig(_ *emptypb.Empty, out machineapi.MachineServ
 }
 
 // List knows one folder: etcd's, which has content after the bootstrap or the join.
-func (s *machineService) List(r *machineapi.ListRequest, out machineapi.MachineService_ListServer) error {
+func (s *machineService) List(r *pb.ListRequest, out pb.MachineService_ListServer) error {
 	unlock := s.world.lock()
 	m := requestOf(out.Context()).target
 	exists, data := m.ready && m.controlPlane() && r.GetRoot() == "/var/lib/etcd", m.etcd != nil
@@ -181,11 +177,11 @@ func (s *machineService) List(r *machineapi.ListRequest, out machineapi.MachineS
 	if !exists {
 		return status.Errorf(codes.Unknown, "lstat %s: no such file or directory", r.GetRoot())
 	}
-	err := out.Send(&machineapi.FileInfo{Name: r.GetRoot(), RelativeName: ".", IsDir: true})
+	err := out.Send(&pb.FileInfo{Name: r.GetRoot(), RelativeName: ".", IsDir: true})
 	if err != nil || !data {
 		return err
 	}
-	return out.Send(&machineapi.FileInfo{Name: r.GetRoot() + "/member", RelativeName: "member", IsDir: true})
+	return out.Send(&pb.FileInfo{Name: r.GetRoot() + "/member", RelativeName: "member", IsDir: true})
 }
 
 // storageService answers the calls about disks.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/cosi-project/runtime/api/v1alpha1"
-	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/api/storage"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"google.golang.org/grpc"
@@ -143,14 +143,14 @@ func (p *power) wipe(m *machine) {
 }
 
 // apply brings a configuration into force.
-func (p *power) apply(m *machine, c *installed, mode machineapi.ApplyConfigurationRequest_Mode) {
+func (p *power) apply(m *machine, c *installed, mode pb.ApplyConfigurationRequest_Mode) {
 	switch {
-	case mode == machineapi.ApplyConfigurationRequest_STAGED:
+	case mode == pb.ApplyConfigurationRequest_STAGED:
 		m.staged = c
 	case m.installed == nil:
 		m.staged = c
 		p.boot(m, p.world.config.Delays.Install)
-	case mode == machineapi.ApplyConfigurationRequest_REBOOT:
+	case mode == pb.ApplyConfigurationRequest_REBOOT:
 		m.staged = c
 		p.boot(m, p.world.config.Delays.Boot)
 	default:
@@ -205,7 +205,7 @@ func (p *power) listen(m *machine, source tlsSource) (*apid, error) {
 		grpc.UnaryInterceptor(proxy.unary),
 		grpc.StreamInterceptor(proxy.stream),
 	)}
-	machineapi.RegisterMachineServiceServer(s.grpc, &machineService{world: p.world, power: p, etcd: p.etcd})
+	pb.RegisterMachineServiceServer(s.grpc, &machineService{world: p.world, power: p, etcd: p.etcd})
 	storage.RegisterStorageServiceServer(s.grpc, &storageService{})
 	v1alpha1.RegisterStateServer(s.grpc, &resourceService{world: p.world})
 	go func() {
