@@ -46,9 +46,9 @@ func eachNode(rule func(nodeView) hint) func([]nodeView) hint {
 	}
 }
 
-// talosctl is a command for these hosts.
-func talosctl(hosts, command string) string {
-	return "talosctl -n " + strings.ReplaceAll(hosts, " ", "") + " " + command
+// because is the hint for a cause that talosctl shows on these hosts.
+func because(hosts, command, cause string) hint {
+	return hint{cause: cause, look: "talosctl -n " + strings.ReplaceAll(hosts, " ", "") + " " + command}
 }
 
 // unreachable finds a machine that does not answer, or not as a machine of this cluster.
@@ -60,20 +60,15 @@ func unreachable(nodes []nodeView) hint {
 		}
 		silent = append(silent, n)
 		if n.problem.kind == unknownCA {
-			return hint{
-				cause: n.host() + " waits for its configuration, or has an earlier cluster's; then reset it",
-				look:  talosctl(n.host(), "get machinestatus --insecure"),
-			}
+			return because(n.host(), "get machinestatus --insecure",
+				n.host()+" waits for its configuration, or has an earlier cluster's; then reset it")
 		}
 	}
 	if len(silent) == 0 {
 		return hint{}
 	}
-	return hint{
-		cause: hosts(silent) + " is off, boots or installs itself, or its address differs from the " +
-			"configuration",
-		look: talosctl(silent[0].host(), "version"),
-	}
+	return because(silent[0].host(), "version",
+		hosts(silent)+" is off, boots or installs itself, or its address differs from the configuration")
 }
 
 func alarm(n nodeView) hint {
@@ -84,7 +79,7 @@ func alarm(n nodeView) hint {
 	if n.etcd.alarms[0].GetAlarm() == machineapi.EtcdMemberAlarm_NOSPACE {
 		cause = "etcd's database is full: defragment it and disarm the alarm; until then it rejects writes"
 	}
-	return hint{cause: cause, look: talosctl(n.host(), "etcd alarm list")}
+	return because(n.host(), "etcd alarm list", cause)
 }
 
 // notBootstrapped fits if etcd waits on all machines for a cluster to join.
@@ -94,11 +89,10 @@ func notBootstrapped(nodes []nodeView) hint {
 			return hint{}
 		}
 	}
-	return hint{
-		cause: "etcd was never bootstrapped, or its data is gone: every control plane waits for a cluster " +
-			"to join",
-		look: talosctl(nodes[0].host(), "service etcd"), kind: gate.NeverBootstrapped,
-	}
+	h := because(nodes[0].host(), "service etcd",
+		"etcd was never bootstrapped, or its data is gone: every control plane waits for a cluster to join")
+	h.kind = gate.NeverBootstrapped
+	return h
 }
 
 func splitCluster(nodes []nodeView) hint {
@@ -106,21 +100,16 @@ func splitCluster(nodes []nodeView) hint {
 	if len(memberDisagreement(views, memberNames(views))) == 0 {
 		return hint{}
 	}
-	return hint{
-		cause: "two etcd clusters have formed: more than one control plane was bootstrapped, " +
-			"or the disk of an earlier cluster was used again",
-		look: talosctl(hosts(nodes), "etcd members"),
-	}
+	return because(hosts(nodes), "etcd members", "two etcd clusters have formed: more than one "+
+		"control plane was bootstrapped, or the disk of an earlier cluster was used again")
 }
 
 func noQuorum(n nodeView) hint {
 	if n.etcd.status == nil || n.etcd.status.GetLeader() != 0 {
 		return hint{}
 	}
-	return hint{
-		cause: "etcd has no quorum: more than half of its members must run and reach each other on port 2380",
-		look:  talosctl(n.host(), "logs etcd"),
-	}
+	return because(n.host(), "logs etcd",
+		"etcd has no quorum: more than half of its members must run and reach each other on port 2380")
 }
 
 // stuckLearner finds a member that is not promoted; etcd admits no other meanwhile.
@@ -134,18 +123,11 @@ func stuckLearner(nodes []nodeView) hint {
 		}
 		m, host := v.members[i], peerHost(v.members[i])
 		if m.GetHostname() == "" {
-			return hint{
-				cause: "etcd has admitted " + host +
-					", which has not started its member: its disk holds data " +
-					"of an earlier cluster, or it cannot reach the others on port 2380",
-				look: talosctl(host, "service etcd"),
-			}
+			return because(host, "service etcd", "etcd has admitted "+host+", which has not started its "+
+				"member: its disk holds an earlier cluster, or it cannot reach the others on port 2380")
 		}
-		return hint{
-			cause: names[m.GetId()] + " stays a learner: it does not catch up with the leader (slow disk, " +
-				"or port 2380 blocked between them), and no other machine can join meanwhile",
-			look: talosctl(host, "logs etcd"),
-		}
+		return because(host, "logs etcd", names[m.GetId()]+" stays a learner: it does not catch up with "+
+			"the leader (slow disk, or port 2380 blocked), and no other machine can join meanwhile")
 	}
 	return hint{}
 }
@@ -163,12 +145,8 @@ func ghostMember(nodes []nodeView) hint {
 	for _, n := range nodes {
 		for _, m := range n.etcd.members {
 			if a, err := netip.ParseAddr(peerHost(m)); err == nil && !known[a] {
-				return hint{
-					cause: fmt.Sprintf("etcd still counts a member at %s, which is none of the control "+
-						"planes: "+
-						"an earlier machine that was not removed", a),
-					look: talosctl(n.host(), "etcd members"),
-				}
+				return because(n.host(), "etcd members", fmt.Sprintf("etcd still counts a member at %s, "+
+					"which is none of the control planes: an earlier machine that was not removed", a))
 			}
 		}
 	}
@@ -179,11 +157,8 @@ func preparing(n nodeView) hint {
 	if n.service("etcd").GetState() != "Preparing" {
 		return hint{}
 	}
-	return hint{
-		cause: "etcd on " + n.host() + " is stuck in Preparing: an old disk, or a member that used " +
-			"the same address before, blocks it; reset the machine",
-		look: talosctl(n.host(), "service etcd"),
-	}
+	return because(n.host(), "service etcd", "etcd on "+n.host()+" is stuck in Preparing: an old disk, "+
+		"or a member that used the same address before, blocks it; reset the machine")
 }
 
 // unhealthy finds an etcd that fails for a reason that no other rule knows.
@@ -193,7 +168,7 @@ func unhealthy(n nodeView) hint {
 		return hint{}
 	}
 	cause := fmt.Sprintf("etcd on %s is %s: %s", n.host(), s.GetState(), lastEvent(s))
-	return hint{cause: cause, look: talosctl(n.host(), "logs etcd")}
+	return because(n.host(), "logs etcd", cause)
 }
 
 // addressCause finds the cause of a virtual address without a holder, with
@@ -221,23 +196,15 @@ func addressCause(address netip.Addr) func([]nodeView) hint {
 		slices.Sort(links)
 		switch len(holders) {
 		case 0:
-			return hint{
-				cause: "etcd is healthy, so the configuration names no virtual address, or a link that " +
-					"the machines do not have (theirs: " + strings.Join(slices.Compact(links), ", ") + ")",
-				look: talosctl(hosts(nodes), "get links"),
-			}
+			return because(hosts(nodes), "get links",
+				"etcd is healthy, so the configuration names no virtual address, or a link that "+
+					"the machines do not have (theirs: "+strings.Join(slices.Compact(links), ", ")+")")
 		case 1:
-			return hint{
-				cause: "its holder restarts, or loses its etcd session again and again (slow disks, lost " +
-					"packets)",
-				look: talosctl(holders[0], "logs controller-runtime"),
-			}
+			return because(holders[0], "logs controller-runtime",
+				"its holder restarts, or loses its etcd session again and again (slow disks, lost packets)")
 		}
-		return hint{
-			cause: strings.Join(holders, " and ") +
-				" do not elect together: each was bootstrapped, or one lost its connection to etcd",
-			look: talosctl(hosts(nodes), "etcd members"),
-		}
+		return because(hosts(nodes), "etcd members", strings.Join(holders, " and ")+
+			" do not elect together: each was bootstrapped, or one lost its connection to etcd")
 	}
 }
 

@@ -55,7 +55,7 @@ func TestEtcdCauseNamesTheFirstCauseThatFits(t *testing.T) {
 		},
 		"a learner that was added and did not start": {
 			[]nodeView{unstarted, nodeAt(2, 0, "Preparing")},
-			"has not started its member: its disk holds data of an earlier cluster",
+			"has not started its member: its disk holds an earlier cluster",
 			"talosctl -n 10.0.0.2 service etcd",
 		},
 		"a member that is no machine": {
