@@ -100,7 +100,7 @@ func stageNode(s topology.Stage) drawing.Node {
 		n.Label = count(len(s.Gates), "gate")
 	}
 	for _, gate := range s.Gates {
-		n.Lines = append(n.Lines, drawing.Line{Text: gate.Name, Late: gate.Late})
+		n.Lines = append(n.Lines, drawing.Line{Text: gate.Name, Deferred: gate.Late})
 	}
 	if s.GateSeconds != nil {
 		n.Note = strings.TrimPrefix(n.Note+" + "+duration(s.GateSeconds), " + ")

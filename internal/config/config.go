@@ -10,12 +10,12 @@
 //
 // # Files
 //
-// castle.hcl, in the repository's root and optional, speaks for all clusters:
+// castle.hcl, in the repository's root and optional, applies to all clusters:
 //
 //	required_castle_version = ">= 1.2"   # a development build satisfies everything
 //
 //	defaults {
-//	  timeout = "30m"                    # of stages that name none themselves
+//	  timeout = "30m"                    # of stages without their own
 //	  inputs  = { dns_servers = ["…"] }  # values below terraform.tfvars and above a variable's default
 //	}
 //
@@ -23,12 +23,12 @@
 //	  snapshots = 20                     # how many are kept of each stage's state, at least 2
 //	}
 //
-//	gitops {                             # of clusters that say nothing themselves
+//	gitops {                             # of clusters without their own
 //	  repository = "../fleet"            # a clone of what Flux reads, relative to this file
 //	}
 //
-// cluster.hcl lists the stages of a cluster; what a stage block says there wins
-// over the stage's own file (inputs and gate arguments key by key, needs as a whole):
+// cluster.hcl lists the stages of a cluster. A stage block there overrides the stage's
+// own file (inputs and gate arguments key by key, needs as a whole):
 //
 //	cluster { protect = true }
 //
@@ -52,17 +52,16 @@
 // The value of a variable comes from the first of: --var, --var-file (the last
 // file wins), TF_VAR_ in the environment, inputs in cluster.hcl, inputs in
 // stage.hcl, secrets.tfvars, terraform.tfvars, defaults in castle.hcl, the
-// variable's default. A tfvars value that stage.hcl wires is an error and never
-// silently ignored; an input in cluster.hcl settles the matter.
+// variable's default. A tfvars value for a variable that stage.hcl wires is an error,
+// unless cluster.hcl has an input for it.
 //
 // # Edges
 //
 // A reference to a layer's output is an edge to the stage that has the output.
-// `needs` names layers and is an edge to each of their enabled stages. What
-// castle connects to the cluster, generated providers and gates, has an edge to
-// the stage that has platform.kubeconfig or platform.talosconfig. What a gate
-// alone refers to does not hold back its stage, only the gate. An input that a
-// stronger origin replaces makes no edge.
+// `needs` names layers and is an edge to each of their enabled stages. Generated
+// providers and gates that connect to the cluster are an edge to the stage that has
+// platform.kubeconfig or platform.talosconfig. References in a gate delay the gate, not
+// its stage. An input that another value overrides makes no edge.
 //
 // # Expressions
 //

@@ -39,7 +39,7 @@ gate "webhook" "b" {
 }
 `
 
-func TestADisabledStagesGatesAreAskedByAnotherWithItsOwnVariables(t *testing.T) {
+func TestDelegatedGatesUseTheVariablesOfTheirOwnStage(t *testing.T) {
 	c := loaded(t, flown)
 	flux := stage(t, c, "flux")
 	var have []string
@@ -67,7 +67,7 @@ func TestADisabledStagesGatesAreAskedByAnotherWithItsOwnVariables(t *testing.T) 
 	}
 }
 
-func TestGatesThatAreAskedForADisabledStageWaitAsLongAsTheAskersSlowest(t *testing.T) {
+func TestDelegatedGatesWaitAsLongAsTheSlowestOwnGate(t *testing.T) {
 	gates := stage(t, loaded(t, flown), "flux").Gates
 	if own, a, b := gates[0].Policy.Timeout, gates[1].Policy.Timeout,
 		gates[2].Policy.Timeout; own != 15*time.Minute || a != own || b != 2*time.Minute {

@@ -189,7 +189,8 @@ func TestProblemsWithThePlatform(t *testing.T) {
 			}},
 		{"one without a talosconfig for a gate", small + "stage \"bare\" { source = \"platform/bare\" }\n" +
 			bare + "output \"kubeconfig\" { value = 1 }\n" +
-			"-- library/networking/metallb/stage.hcl --\nstage {}\ngate \"talos_etcd\" \"q\" { voters = 3 }\n",
+			"-- library/networking/metallb/stage.hcl --\nstage {}\n" +
+			"gate \"talos_etcd\" \"q\" { voters = 3 }\n",
 			[]string{metallb + ":2 | stage metallb: gate talos_etcd.q needs platform.talosconfig"}},
 		{"a platform that would need itself",
 			small + "stage \"bare\" { source = \"platform/bare\" }\n" + silent +

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"encoding/json"
 	"io/fs"
 	"maps"
@@ -17,8 +16,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// LibraryStage is a stage as its folder describes it, whatever a cluster makes
-// of it. As JSON it is what `castle stage` prints.
+// LibraryStage is a stage as its folder describes it. `castle stage` prints it as JSON.
 type LibraryStage struct {
 	Source  string `json:"source"` // networking/metallb
 	Layer   string `json:"layer"`
@@ -40,8 +38,8 @@ type LibraryStage struct {
 	Gates      []LibraryCheck    `json:"gates"`
 	Files      []string          `json:"files"` // paths below its folder
 
-	Folder   fs.FS           `json:"-"` // what holds Files
-	Problems hcl.Diagnostics `json:"-"` // what is wrong with the folder
+	Folder   fs.FS           `json:"-"` // holds Files
+	Problems hcl.Diagnostics `json:"-"`
 }
 
 // LibraryInput is a variable of a stage and where its value comes from.
@@ -76,7 +74,7 @@ type LibraryCheck struct {
 	Name      string            `json:"name"`   // workload.speaker
 	Proves    string            `json:"proves"` // what is true when it is open
 	Why       string            `json:"why"`    // the comment above it in stage.hcl
-	Needs     []string          `json:"needs"`  // layers: it is judged only after them
+	Needs     []string          `json:"needs"`  // layers: castle waits for it only after them
 	Arguments map[string]string `json:"arguments"`
 }
 
@@ -94,9 +92,7 @@ func ReadLibrary(o Options) []*LibraryStage {
 	for _, source := range l.sources() {
 		all = append(all, l.describe(l.definition(source), o))
 	}
-	slices.SortStableFunc(all, func(a, b *LibraryStage) int {
-		return cmp.Compare(layerIndex(a.Layer), layerIndex(b.Layer))
-	})
+	slices.SortStableFunc(all, func(a, b *LibraryStage) int { return layerIndex(a.Layer) - layerIndex(b.Layer) })
 	return all
 }
 
@@ -114,30 +110,27 @@ func (l *library) describe(d *definition, o Options) *LibraryStage {
 		s.Inputs = append(s.Inputs, l.input(d, d.variables[name]))
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.outputs)) {
-		s.Outputs = append(s.Outputs, LibraryOutput{name, d.outputs[name].Description,
-			d.outputs[name].Sensitive})
+		o := d.outputs[name]
+		s.Outputs = append(s.Outputs, LibraryOutput{name, o.Description, o.Sensitive})
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.providers)) {
-		address := d.providers[name]
-		s.Providers = append(s.Providers,
-			LibraryProvider{strings.TrimPrefix(address, "registry.terraform.io/"), d.versions[name],
-				slices.Contains(d.inCluster, address)})
+		source := strings.TrimPrefix(d.providers[name], "registry.terraform.io/")
+		wired := slices.Contains(d.inCluster, d.providers[name])
+		s.Providers = append(s.Providers, LibraryProvider{source, d.versions[name], wired})
 	}
 	for _, b := range d.gates {
 		i := slices.IndexFunc(o.Gates, func(t gate.Type) bool { return t.Name == b.labels[0] })
-		proves := ""
+		s.Gates = append(s.Gates, l.check(d, b))
 		if i >= 0 {
-			proves = o.Gates[i].Summary
+			s.Gates[len(s.Gates)-1].Proves = o.Gates[i].Summary
 		}
-		s.Gates = append(s.Gates, l.check(d, b, proves))
 	}
 	for _, b := range d.preflights {
 		i := slices.IndexFunc(o.Preflights, func(t gate.PreflightType) bool { return t.Name == b.labels[0] })
-		proves := ""
+		s.Preflights = append(s.Preflights, l.check(d, b))
 		if i >= 0 {
-			proves = o.Preflights[i].Summary
+			s.Preflights[len(s.Preflights)-1].Proves = o.Preflights[i].Summary
 		}
-		s.Preflights = append(s.Preflights, l.check(d, b, proves))
 	}
 	for _, b := range d.adopts {
 		s.Adopts = append(s.Adopts, LibraryAdopt{b.labels[0], l.text(d, b.args["id"])})
@@ -186,8 +179,8 @@ func (l *library) input(d *definition, v Variable) LibraryInput {
 	return in
 }
 
-func (l *library) check(d *definition, b *block, proves string) LibraryCheck {
-	c := LibraryCheck{Name: b.key(), Proves: proves, Why: l.comment(d, b.at), Needs: layerNames(b.needs),
+func (l *library) check(d *definition, b *block) LibraryCheck {
+	c := LibraryCheck{Name: b.key(), Why: l.comment(d, b.at), Needs: layerNames(b.needs),
 		Arguments: map[string]string{}}
 	for name, expr := range b.args {
 		c.Arguments[name] = l.text(d, expr)

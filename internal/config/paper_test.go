@@ -22,7 +22,7 @@ func TestStagesComeInLayerOrderThenFileOrder(t *testing.T) {
 	}
 }
 
-func TestEdgesAreWhatFlowsAndNoMore(t *testing.T) {
+func TestEdgesAreTheOutputsThatAreRead(t *testing.T) {
 	c := loaded(t, "")
 	for name, want := range map[string]string{
 		"infisical":        "",
@@ -148,7 +148,7 @@ gate "webhook" "a" { configuration = secrets.git_token.part }
 	}
 }
 
-func TestFlagsProvidersAndMarks(t *testing.T) {
+func TestFlagsAndProviders(t *testing.T) {
 	c := loaded(t, "")
 	platform, metallb := stage(t, c, "proxmox-talos"), stage(t, c, "metallb")
 	if !platform.EndsCluster || !stage(t, c, "infisical").Volatile || !stage(t, c, "vault-jwt").Persistent {

@@ -78,7 +78,7 @@ mine
 	}
 }
 
-func TestDefaultsOfCastleFileReachEveryStageThatIsSilent(t *testing.T) {
+func TestDefaultsOfCastleFileReachStagesWithoutTheirOwn(t *testing.T) {
 	c := loaded(t, `
 -- castle.hcl --
 required_castle_version = ">= 1.2, < 2.0"

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestSecretsAreWhatSecretsFileAndSensitiveVariablesHold(t *testing.T) {
+func TestSecretsComeFromSecretsFileAndSensitiveVariables(t *testing.T) {
 	got := loaded(t, `-- clusters/blue/proxmox/cluster.hcl --
 stage "seed" { source = "secrets/seed" }
 stage "other" { source = "secrets/other" }

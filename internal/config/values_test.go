@@ -182,7 +182,8 @@ stage "keys"      { source = "secrets/keys" }
 			changes: small + "-- " + tfvars + " --\n\nvault_token = \"mine\"\n",
 			want: []string{tfvars + ":2 | variable vault_token: set here, but stage vault-jwt wires it | " +
 				"<embedded>/stages/secrets/vault-jwt/stage.hcl:4 | " +
-				`write inputs = { vault_token = … } in stage "vault-jwt" of clusters/blue/proxmox/cluster.hcl`},
+				`write inputs = { vault_token = … } in stage "vault-jwt" of ` +
+				"clusters/blue/proxmox/cluster.hcl"},
 		},
 		{
 			name: "a value that one stage wires and another takes",
@@ -205,8 +206,9 @@ stage "keys"      { source = "secrets/keys" }
 			with:    func(o *Options) { o.Vars = map[string]string{"vault_tokn": "x"} },
 		},
 		{
-			name:    "a default that no stage in the library declares",
-			changes: "-- castle.hcl --\ndefaults {\n  inputs = {\n    metallb_chart_versoin = \"1\"\n  }\n}\n",
+			name: "a default that no stage in the library declares",
+			changes: "-- castle.hcl --\ndefaults {\n  inputs = {\n" +
+				"    metallb_chart_versoin = \"1\"\n  }\n}\n",
 			want: []string{
 				`castle.hcl:3 | variable metallb_chart_versoin: not declared | did you mean ` +
 					`"metallb_chart_version"?`,

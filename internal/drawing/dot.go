@@ -11,19 +11,23 @@ func (d Drawing) WriteDot(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "digraph %s {\n", quoted(d.Title))
 	notes := strings.Join(append([]string{d.Title}, d.Notes...), "\n")
-	fmt.Fprintf(&b, "  graph [rankdir=LR, compound=true, fontname=\"monospace\", labelloc=b, labeljust=l, label=%s];\n", left(notes))
+	fmt.Fprintf(&b, "  graph [rankdir=LR, compound=true, fontname=\"monospace\", labelloc=b, labeljust=l, "+
+		"label=%s];\n", left(notes))
 	b.WriteString("  node [shape=box, style=rounded, fontname=\"monospace\", fontsize=11];\n")
 	b.WriteString("  edge [fontname=\"monospace\", fontsize=9];\n")
 	for _, g := range d.Groups {
-		fmt.Fprintf(&b, "  subgraph %s {\n    label=%s;\n    style=\"rounded,dashed\";\n", quoted("cluster_"+g.Name), quoted(g.Name))
+		fmt.Fprintf(&b, "  subgraph %s {\n    label=%s;\n    style=\"rounded,dashed\";\n",
+			quoted("cluster_"+g.Name), quoted(g.Name))
 		for _, n := range g.Nodes {
-			fmt.Fprintf(&b, "    %s [label=%s, tooltip=%s%s];\n", quoted(n.Name), left(strings.Join(n.text(), "\n")), quoted(n.Hint), dotMark(n.Marked))
+			fmt.Fprintf(&b, "    %s [label=%s, tooltip=%s%s];\n", quoted(n.Name),
+				left(strings.Join(n.text(), "\n")), quoted(n.Hint), dotMark(n.Marked))
 		}
 		b.WriteString("  }\n")
 	}
 	for _, e := range d.Edges {
 		fmt.Fprintf(&b, "  %s -> %s [label=%s, edgetooltip=%s, labeltooltip=%[4]s, style=%s%s];\n",
-			quoted(e.From), quoted(e.To), quoted(d.label(e)), quoted(e.Hint), []string{"solid", "solid, penwidth=0.6", "dotted", "dashed"}[e.Style], dotMark(e.Marked))
+			quoted(e.From), quoted(e.To), quoted(d.label(e)), quoted(e.Hint),
+			[]string{"solid", "solid, penwidth=0.6", "dotted", "dashed"}[e.Style], dotMark(e.Marked))
 	}
 	b.WriteString("}\n")
 	_, err := io.WriteString(w, b.String())

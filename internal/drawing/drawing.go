@@ -1,23 +1,19 @@
-// Package drawing draws a graph whose nodes lie in groups, from left to right: as
-// SVG by itself, and as a text that Graphviz or Mermaid draw. It knows nothing
-// of what it draws.
-//
-// What all three share: a node is a box with a title and lines below it; what
-// leaves the node carries the node's mark; an arrow may end at one of the lines
-// instead of at the node; what is marked is drawn so that it stands out.
+// Package drawing draws a graph whose nodes lie in groups, from left to right: as SVG,
+// or as text for Graphviz or Mermaid. A node is a box with a title and lines below it;
+// its outgoing edges carry its label. An edge may end at a line instead of the node.
+// Marked nodes and edges stand out.
 package drawing
 
-// Drawing is what is drawn. Edges lead from nodes to others, and between groups
-// only from an earlier to a later one.
+// Drawing is a graph. Between groups, edges lead from an earlier to a later one.
 type Drawing struct {
 	Title  string
 	Notes  []string // below the drawing
 	Groups []Group
 	Edges  []Edge
-	Legend []Entry // which style of edge means what
+	Legend []Entry // the meanings of the styles
 }
 
-// Group is nodes that belong together.
+// Group is a group of nodes.
 type Group struct {
 	Name  string
 	Nodes []Node
@@ -25,18 +21,18 @@ type Group struct {
 
 // Node is one box.
 type Node struct {
-	Name   string // its title, and how edges name it; unlike any other node's
+	Name   string // unique; its title, and its name in edges
 	Note   string // beside the title
 	Lines  []Line
-	Hint   string // shown when pointed at
-	Label  string // what every edge from here carries
+	Hint   string // a tooltip
+	Label  string // of every edge from here
 	Marked bool
 }
 
 // Line is one line of text in a node.
 type Line struct {
-	Text string
-	Late bool // drawn in the style Dashed
+	Text     string
+	Deferred bool // drawn in the style Dashed
 }
 
 // Edge is one arrow.

@@ -29,10 +29,12 @@ func TestTextIsQuoted(t *testing.T) {
 	if err := d.WriteSVG(&svg); err != nil {
 		t.Fatal(err)
 	}
-	if want := `  "a \"b\" <c> & ` + "`d`" + ` #e; |f| \\g \\N ]h[ {i}\nend" -> "end" [`; !strings.Contains(dot.String(), want) {
+	want := `  "a \"b\" <c> & ` + "`d`" + ` #e; |f| \\g \\N ]h[ {i}\nend" -> "end" [`
+	if !strings.Contains(dot.String(), want) {
 		t.Errorf("no %s in\n%s", want, dot.String())
 	}
-	if want := `    n0["a #quot;b#quot; #lt;c#gt; #amp; #96;d#96; #35;e; |f| \g \N ]h[ {i}<br/>end<br/>`; !strings.Contains(mermaid.String(), want) {
+	want = `    n0["a #quot;b#quot; #lt;c#gt; #amp; #96;d#96; #35;e; |f| \g \N ]h[ {i}<br/>end<br/>`
+	if !strings.Contains(mermaid.String(), want) {
 		t.Errorf("no %s in\n%s", want, mermaid.String())
 	}
 	if lines := strings.Split(mermaid.String(), "\n"); lines[2] != "flowchart LR" {
@@ -61,19 +63,28 @@ func spread() drawing.Drawing {
 		Notes: []string{strings.Repeat("a note that is longer than the drawing is wide ", 12)},
 		Groups: []drawing.Group{
 			{Name: "first", Nodes: []drawing.Node{node("a", "1s"), node("b", ""), node("c", "")}},
-			{Name: "a group with a name that is longer than its node", Nodes: []drawing.Node{node("d", "20m00s", "one", "two", "three")}},
-			{Name: "left", Nodes: []drawing.Node{node("f", "", "one"), node("e", "", "a line that is longer than the title", "two"), node("g", "", "one")}},
-			{Name: "right", Nodes: []drawing.Node{node("h", "3s", strings.Fields(strings.Repeat("line ", 20))...), node("i", "")}},
+			{Name: "a group with a name that is longer than its node",
+				Nodes: []drawing.Node{node("d", "20m00s", "one", "two", "three")}},
+			{Name: "left",
+				Nodes: []drawing.Node{node("f", "", "one"),
+					node("e", "", "a line that is longer than the title", "two"), node("g", "", "one")}},
+			{Name: "right",
+				Nodes: []drawing.Node{node("h", "3s", strings.Fields(strings.Repeat("line ", 20))...),
+					node("i", "")}},
 			{Name: "alone", Nodes: []drawing.Node{node("j", "")}},
-			{Name: "last", Nodes: []drawing.Node{node("k", "", "one", "two"), node("l", "", "early", "late")}},
+			{Name: "last", Nodes: []drawing.Node{node("k", "", "one", "two"),
+				node("l", "", "early", "late")}},
 		},
 		Edges: []drawing.Edge{
 			edge("a", "d"), edge("b", "d"), edge("a", "e"), edge("a", "g"), edge("a", "l"), edge("c", "k"),
-			edge("d", "e"), edge("d", "f"), edge("d", "g"), edge("d", "h"), edge("d", "i"), edge("d", "k"), edge("d", "l"),
+			edge("d", "e"), edge("d", "f"), edge("d", "g"), edge("d", "h"), edge("d", "i"), edge("d", "k"),
+			edge("d", "l"),
 			edge("e", "f"), edge("f", "g"), edge("e", "g"), edge("e", "l"), edge("k", "l"),
-			{From: "h", To: "l", Line: "late", Style: drawing.Dashed}, {From: "g", To: "l", Line: "late", Style: drawing.Dashed, Marked: true},
+			{From: "h", To: "l", Line: "late", Style: drawing.Dashed},
+			{From: "g", To: "l", Line: "late", Style: drawing.Dashed, Marked: true},
 		},
-		Legend: []drawing.Entry{{Text: "so"}, {Text: strings.Repeat("and so ", 20)}, {Text: strings.Repeat("and not so ", 20)}},
+		Legend: []drawing.Entry{{Text: "so"}, {Text: strings.Repeat("and so ", 20)},
+			{Text: strings.Repeat("and not so ", 20)}},
 	}
 }
 
@@ -92,7 +103,8 @@ func TestAnSVGIsLegible(t *testing.T) {
 		many.Groups = append(many.Groups, group)
 	}
 	one := drawing.Group{Name: "g", Nodes: []drawing.Node{{Name: "n"}}}
-	for _, d := range []drawing.Drawing{spread(), many, {Title: "nothing"}, {Title: "one", Groups: []drawing.Group{one}}} {
+	for _, d := range []drawing.Drawing{spread(), many, {Title: "nothing"},
+		{Title: "one", Groups: []drawing.Group{one}}} {
 		t.Run(d.Title, func(t *testing.T) {
 			var out strings.Builder
 			if err := d.WriteSVG(&out); err != nil {

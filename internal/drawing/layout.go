@@ -107,7 +107,9 @@ func (l *layout) addGroups(d Drawing, home map[string]int) []*block {
 	for i := range d.Groups {
 		g := &d.Groups[i]
 		columns := longest(len(g.Nodes), func(yield func(from, to int)) {
-			named := func(name string) int { return slices.IndexFunc(g.Nodes, func(n Node) bool { return n.Name == name }) }
+			named := func(name string) int {
+				return slices.IndexFunc(g.Nodes, func(n Node) bool { return n.Name == name })
+			}
 			for _, e := range d.Edges {
 				if from, to := named(e.From), named(e.To); from >= 0 && to >= 0 && from != to {
 					yield(from, to)
@@ -167,7 +169,9 @@ func (r *rank) lane(from string) *block {
 // pass leads the route through the columns first to last, without last, of a block.
 func (r *route) pass(b *block, first, last int) {
 	for i := first; i < last; i++ {
-		at := slices.IndexFunc(b.columns[i].cells, func(c *cell) bool { return c.node == nil && c.from == r.edge.From })
+		at := slices.IndexFunc(b.columns[i].cells, func(c *cell) bool {
+			return c.node == nil && c.from == r.edge.From
+		})
 		if at < 0 {
 			b.add(i, &cell{from: r.edge.From})
 			at = len(b.columns[i].cells) - 1

@@ -90,7 +90,9 @@ func read(t *testing.T, svg string) picture {
 			}
 			text := string(inner.(xml.CharData))
 			size, x, y := number(e, "font-size"), number(e, "x")+at.x, number(e, "y")+at.y
-			p.texts = append(p.texts, area{text, x, y - 0.75*size, x + 0.602*size*float64(utf8.RuneCountInString(text)), y + 0.2*size})
+			p.texts = append(p.texts,
+				area{text, x, y - 0.75*size, x + 0.602*size*float64(utf8.RuneCountInString(text)),
+					y + 0.2*size})
 		}
 	}
 	return p
@@ -127,7 +129,8 @@ func points(t *testing.T, d string, shift point) []point {
 			mix := func(a, b, c, e float64) float64 {
 				return (1-s)*(1-s)*(1-s)*a + 3*(1-s)*(1-s)*s*b + 3*(1-s)*s*s*c + s*s*s*e
 			}
-			all = append(all, point{mix(from.x, c1.x, c2.x, at.x) + shift.x, mix(from.y, c1.y, c2.y, at.y) + shift.y})
+			all = append(all,
+				point{mix(from.x, c1.x, c2.x, at.x) + shift.x, mix(from.y, c1.y, c2.y, at.y) + shift.y})
 		}
 	}
 	return all

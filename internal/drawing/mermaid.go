@@ -40,7 +40,8 @@ func (d Drawing) WriteMermaid(w io.Writer) error {
 		}
 	}
 	if len(marked) > 0 {
-		fmt.Fprintf(&b, "  classDef marked stroke:#c2410c,stroke-width:3px\n  class %s marked\n", strings.Join(marked, ","))
+		fmt.Fprintf(&b, "  classDef marked stroke:#c2410c,stroke-width:3px\n  class %s marked\n",
+			strings.Join(marked, ","))
 	}
 	if len(links) > 0 {
 		fmt.Fprintf(&b, "  linkStyle %s stroke:#c2410c,stroke-width:3px\n", strings.Join(links, ","))

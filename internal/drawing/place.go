@@ -116,7 +116,9 @@ func (r *rank) sort(neighbours func(*cell) []*cell) {
 		var cells []*cell
 		for _, col := range b.columns {
 			for _, c := range col.cells {
-				outside := slices.DeleteFunc(slices.Clone(neighbours(c)), func(n *cell) bool { return n.block == b })
+				outside := slices.DeleteFunc(slices.Clone(neighbours(c)), func(n *cell) bool {
+					return n.block == b
+				})
 				if len(outside) > 0 {
 					cells = append(cells, c)
 				}

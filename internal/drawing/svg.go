@@ -16,14 +16,17 @@ const style = `
 .drawing .page { fill: #ffffff; } .drawing .group { fill: #f3f4f6; stroke: #d1d5db; }
 .drawing .box { fill: #ffffff; stroke: #6b7280; } .drawing text { fill: #1f2937; }
 .drawing .soft { fill: #4b5563; } .drawing .edge { fill: none; stroke: #6b7280; stroke-width: 1.4; }
-.drawing .thin { stroke-width: 0.7; } .drawing .dotted { stroke-dasharray: 1.5 3.5; stroke-linecap: round; } .drawing .dashed { stroke-dasharray: 7 4; }
-.drawing .tip { fill: #6b7280; } .drawing .edge.marked, .drawing .box.marked { stroke: #c2410c; stroke-width: 2.4; }
+.drawing .thin { stroke-width: 0.7; } .drawing .dotted { stroke-dasharray: 1.5 3.5; ` +
+	`stroke-linecap: round; } .drawing .dashed { stroke-dasharray: 7 4; }
+.drawing .tip { fill: #6b7280; } ` +
+	`.drawing .edge.marked, .drawing .box.marked { stroke: #c2410c; stroke-width: 2.4; }
 .drawing .tip.marked, .drawing text.marked { fill: #c2410c; }
 @media (prefers-color-scheme: dark) {
 .drawing .page { fill: #0d1117; } .drawing .group { fill: #161b22; stroke: #30363d; }
 .drawing .box { fill: #0d1117; stroke: #8b949e; } .drawing text { fill: #e6edf3; }
 .drawing .soft { fill: #a5aeb8; } .drawing .edge { stroke: #8b949e; } .drawing .tip { fill: #8b949e; }
-.drawing .edge.marked, .drawing .box.marked { stroke: #fb923c; } .drawing .tip.marked, .drawing text.marked { fill: #fb923c; }
+.drawing .edge.marked, .drawing .box.marked { stroke: #fb923c; } ` +
+	`.drawing .tip.marked, .drawing text.marked { fill: #fb923c; }
 }
 `
 
@@ -39,7 +42,8 @@ func (d Drawing) WriteSVG(w io.Writer) error {
 	top := margin + 1.5*titleSize + 8
 	below := top + l.height + 24
 	foot, end := d.foot(width, below)
-	fmt.Fprintf(&pic, `<svg xmlns="http://www.w3.org/2000/svg" class="drawing" role="img" width="%[1]s" height="%[2]s" viewBox="0 0 %[1]s %[2]s">`,
+	fmt.Fprintf(&pic, `<svg xmlns="http://www.w3.org/2000/svg" class="drawing" role="img" width="%[1]s" `+
+		`height="%[2]s" viewBox="0 0 %[1]s %[2]s">`,
 		px(width+2*margin), px(end+margin))
 	fmt.Fprintf(&pic, "\n<title>%s</title>\n<style>%s</style>\n", html.EscapeString(d.Title), style)
 	fmt.Fprintf(&pic, "<rect class=\"page\" width=\"100%%\" height=\"100%%\" rx=\"8\"/>\n")
@@ -73,22 +77,25 @@ func (p *svg) group(b *block) {
 	if b.group == nil {
 		return
 	}
-	fmt.Fprintf(p, "<rect class=\"group\" x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\" rx=\"8\"/>\n", px(b.x), px(b.y), px(b.w), px(b.h))
+	fmt.Fprintf(p, "<rect class=\"group\" x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\" rx=\"8\"/>\n", px(b.x),
+		px(b.y), px(b.w), px(b.h))
 	p.text(b.x+groupSide, b.y+groupTop-10, titleSize, "soft", "normal", b.group.Name)
 }
 
 func (p *svg) node(c *cell) {
 	n, x, w := c.node, c.column.x, nodeWidth(c.node)
 	fmt.Fprintf(p, "<g><title>%s</title>\n", html.EscapeString(n.Hint))
-	fmt.Fprintf(p, "<rect class=\"box%s\" x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\" rx=\"5\"/>\n", mark(n.Marked), px(x), px(c.y), px(w), px(c.h))
+	fmt.Fprintf(p, "<rect class=\"box%s\" x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\" rx=\"5\"/>\n",
+		mark(n.Marked), px(x), px(c.y), px(w), px(c.h))
 	base := c.y + titleHeight/2 + titleSize*0.35
 	p.text(x+nodePadding, base, titleSize, "", "bold", n.Name)
 	if n.Note != "" {
-		p.text(x+w-nodePadding-textWidth(n.Note, titleSize), base, titleSize, mark(n.Marked), "normal", n.Note)
+		p.text(x+w-nodePadding-textWidth(n.Note, titleSize), base, titleSize, mark(n.Marked),
+			"normal", n.Note)
 	}
 	for i, l := range n.Lines {
 		class := "soft"
-		if l.Late {
+		if l.Deferred {
 			class = ""
 		}
 		p.text(x+nodePadding, c.line(i)+lineSize*0.35, lineSize, class, "normal", l.Text)
@@ -121,8 +128,10 @@ func (p *svg) edge(l *layout, r route) {
 		y = end
 	}
 	kind := []string{"", " thin", " dotted", " dashed"}[r.edge.Style] + mark(r.edge.Marked)
-	fmt.Fprintf(p, "<g><title>%s</title><path class=\"edge%s\" d=\"%s\"/>", html.EscapeString(r.edge.Hint), kind, path.String())
-	fmt.Fprintf(p, "<path class=\"tip%s\" d=\"M%s %sl-8 -4v8z\"/></g>\n", mark(r.edge.Marked), px(last.column.x), px(y))
+	fmt.Fprintf(p, "<g><title>%s</title><path class=\"edge%s\" d=\"%s\"/>", html.EscapeString(r.edge.Hint),
+		kind, path.String())
+	fmt.Fprintf(p, "<path class=\"tip%s\" d=\"M%s %sl-8 -4v8z\"/></g>\n", mark(r.edge.Marked),
+		px(last.column.x), px(y))
 }
 
 // right is where a line leaves a cell's column for the next one: of the last
@@ -162,7 +171,8 @@ func (d Drawing) foot(width, y float64) (string, float64) {
 		if x > margin && x+w > margin+width {
 			x, y = margin, y+20
 		}
-		fmt.Fprintf(&p, "<path class=\"edge%s%s\" d=\"M%s %sh%s\"/>\n", []string{"", " thin", " dotted", " dashed"}[e.Style], mark(e.Marked), px(x), px(y), px(sample))
+		fmt.Fprintf(&p, "<path class=\"edge%s%s\" d=\"M%s %sh%s\"/>\n",
+			[]string{"", " thin", " dotted", " dashed"}[e.Style], mark(e.Marked), px(x), px(y), px(sample))
 		p.text(x+sample+8, y+lineSize*0.35, lineSize, "soft", "normal", e.Text)
 		x += w
 	}

@@ -82,7 +82,7 @@ func TestReverseTurnsEveryEdge(t *testing.T) {
 	}
 }
 
-func TestClosureIsWhatANodeStandsOn(t *testing.T) {
+func TestClosureIsEverythingThatANodeNeeds(t *testing.T) {
 	nodes, needs := castle()
 	got := graph.Closure(nodes, needs, "pool")
 	if want := []string{"infisical", "keys", "platform", "metallb", "pool"}; !slices.Equal(got, want) {
@@ -90,7 +90,7 @@ func TestClosureIsWhatANodeStandsOn(t *testing.T) {
 	}
 }
 
-func TestWalkStartsANodeWhenTheLastThingItNeedsEnds(t *testing.T) {
+func TestWalkStartsANodeWhenAllThatItNeedsHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, needs := castle()
 		release := map[string]chan struct{}{}
@@ -171,7 +171,7 @@ func TestWalkSkipsWhatNeedsAFailureAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestWalkNamesTheFirstFailureForEverythingBehindIt(t *testing.T) {
+func TestWalkNamesTheFirstFailureToAllThatNeedIt(t *testing.T) {
 	nodes, needs := castle()
 	causes := map[string]string{}
 	err := graph.Walk(t.Context(), nodes, needs, func(_ context.Context, n string) error {

@@ -1,5 +1,5 @@
-// Package secret knows which strings of a run must not be seen, and hides them
-// in everything that castle writes for people or keeps on disk.
+// Package secret hides the secrets of a run in everything that castle prints or writes
+// to disk: a Masker those that it was given, HideLikely those that look like one.
 package secret
 
 import (
@@ -14,24 +14,22 @@ import (
 	"sync"
 )
 
-// Mask is what stands in a secret's place.
+// Mask replaces a secret.
 const Mask = "(sensitive)"
 
 // shortest is the length below which a value is not masked: hiding every "1"
 // or "true" would make logs unreadable and protect nothing.
 const shortest = 6
 
-// Masker replaces known secrets. The zero value knows none; it is safe for
-// concurrent use.
+// Masker replaces known secrets. The zero value has none. It is safe for concurrent use.
 type Masker struct {
 	mu       sync.RWMutex
 	known    []string // longest first, so that a secret inside another goes last
 	replacer *strings.Replacer
 }
 
-// Add makes values secret from now on: as they are, each of their lines (Terraform
-// prints a PEM block line by line), as they look inside a JSON string or a URL, and
-// in base64.
+// Add makes values secret: as they are, each of their lines (Terraform prints a PEM
+// block line by line), escaped for JSON or a URL, and in base64.
 func (m *Masker) Add(values ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,8 +64,9 @@ func forms(v string) []string {
 	}
 	if strings.Contains(v, "\n") {
 		for line := range strings.Lines(v) {
-			// Of a kubeconfig, "nodes:" and the like are no secret, and castle's own words contain them.
-			if line = strings.TrimSpace(line); !strings.HasPrefix(line, "-----") && !key().MatchString(line) {
+			// In a kubeconfig, "nodes:" and the like are no secret, and castle prints such words.
+			if line = strings.TrimSpace(line); !strings.HasPrefix(line, "-----") &&
+				!harmless.MatchString(line) {
 				all = append(all, line)
 			}
 		}
@@ -75,11 +74,10 @@ func forms(v string) []string {
 	return all
 }
 
-// key is a line of YAML that has no value, or one that says nothing of its own:
-// a switch, a name, or what kind of document it is, as every object of a cluster does.
-func key() *regexp.Regexp {
-	return regexp.MustCompile(`^(- )?([A-Za-z-]+:( (true|false|null|\{\}|\[\]|\|))?|(apiVersion|kind|name|namespace|cluster|current-context): [A-Za-z0-9./@-]+)$`)
-}
+// harmless is a line of YAML without a value, or with one that is no secret: a switch, a
+// name, or the kind of the document.
+var harmless = regexp.MustCompile(`^(- )?([A-Za-z-]+:( (true|false|null|\{\}|\[\]|\|))?|` +
+	`(apiVersion|kind|name|namespace|cluster|current-context): [A-Za-z0-9./@-]+)$`)
 
 // Hide returns s with every known secret replaced by Mask.
 func (m *Masker) Hide(s string) string {
@@ -91,9 +89,9 @@ func (m *Masker) Hide(s string) string {
 	return m.replacer.Replace(s)
 }
 
-// Writer returns a writer that hides secrets and passes whole lines on to w, so
-// that a secret cut in two by buffering is still found. Close writes what is
-// left of an unfinished line; it does not close w.
+// Writer returns a writer that hides secrets and passes whole lines on to w, so that a
+// secret that a buffer cuts in two is found. Close writes the rest of an unfinished
+// line; it does not close w.
 func (m *Masker) Writer(w io.Writer) io.WriteCloser { return &lines{masker: m, to: w} }
 
 type lines struct {

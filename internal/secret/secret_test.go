@@ -12,7 +12,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/secret"
 )
 
-func TestASecretIsHiddenInEveryFormItIsWrittenIn(t *testing.T) {
+func TestASecretIsHiddenInEveryEncoding(t *testing.T) {
 	const value = `p&ss "w<rd/x`
 	for _, c := range []struct{ name, text, want string }{
 		{"as it is", "login with " + value + " failed", "login with (sensitive) failed"},
@@ -51,7 +51,8 @@ func TestEachLineOfASecretIsSecretButNotThePEMFrame(t *testing.T) {
 func TestTheFrameOfAKubeconfigIsNoSecret(t *testing.T) {
 	m := &secret.Masker{}
 	m.Add("contexts:\n  castle:\n    nodes:\n      - 192.168.1.221\n    key: bXkgc2VjcmV0\n")
-	if got, want := m.Hide("1 of 2 nodes: worker-01; key: bXkgc2VjcmV0"), "1 of 2 nodes: worker-01; (sensitive)"; got != want {
+	if got, want := m.Hide("1 of 2 nodes: worker-01; key: bXkgc2VjcmV0"),
+		"1 of 2 nodes: worker-01; (sensitive)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -93,7 +94,7 @@ func TestWriterFindsASecretThatIsWrittenInPieces(t *testing.T) {
 	}
 }
 
-func TestWriterTellsThatItCouldNotWrite(t *testing.T) {
+func TestWriterReturnsAnErrorOfTheOtherWriter(t *testing.T) {
 	full := errors.New("disk full")
 	w := (&secret.Masker{}).Writer(broken{full})
 	if _, err := w.Write([]byte("a line\n")); !errors.Is(err, full) {
@@ -123,9 +124,10 @@ func TestSecretsMayBeAddedWhileTextIsHidden(t *testing.T) {
 	all.Wait()
 }
 
-func TestOfAKubeconfigTheLinesThatEveryObjectHasStay(t *testing.T) {
+func TestCommonLinesOfAKubeconfigStay(t *testing.T) {
 	m := &secret.Masker{}
-	m.Add("apiVersion: v1\nkind: Config\nusers:\n- name: admin\n  user:\n    token: abcdefgh\n    insecure: true\n")
+	m.Add("apiVersion: v1\nkind: Config\nusers:\n- name: admin\n  user:\n    token: abcdefgh\n" +
+		"    insecure: true\n")
 	shown := "apiVersion: v1\nkind: Config\nusers:\nname: admin-01\ninsecure: true\n"
 	if got := m.Hide(shown); got != shown {
 		t.Errorf("got %q", got)
