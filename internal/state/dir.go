@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -74,9 +75,8 @@ func Open(root, cluster, platform string) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Dir{
-		path: filepath.Join(root, cluster, platform), cluster: cluster + "/" + platform, shared: sharedFileSystem,
-	}
+	d := &Dir{path: filepath.Join(root, cluster, platform), cluster: cluster + "/" + platform}
+	d.shared = sharedFileSystem
 	for _, dir := range []string{filepath.Dir(d.path), d.path, d.stages(), d.runs()} {
 		if err := atomicfile.MkdirPrivate(dir); err != nil {
 			return nil, err
@@ -147,26 +147,9 @@ func (d *Dir) Stages() ([]string, error) {
 // Clusters lists the clusters that have a state directory below root, each with
 // its platform: blue/proxmox. It creates nothing.
 func Clusters(root string) ([]string, error) {
-	root, err := filepath.Abs(root)
-	if err != nil {
-		return nil, err
+	layouts, err := fs.Glob(os.DirFS(root), "*/*/layout") // sorted
+	for i, file := range layouts {
+		layouts[i] = path.Dir(file)
 	}
-	layouts, err := filepath.Glob(filepath.Join(escapeGlob(root), "*", "*", "layout"))
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, file := range layouts { // Glob sorts
-		rel, err := filepath.Rel(root, filepath.Dir(file))
-		if err != nil {
-			return nil, err
-		}
-		names = append(names, filepath.ToSlash(rel))
-	}
-	return names, nil
-}
-
-// escapeGlob returns a pattern that matches path only.
-func escapeGlob(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+	return layouts, err
 }

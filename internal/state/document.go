@@ -82,7 +82,7 @@ type Recreation struct {
 	Run    string    `json:"run"`
 	Began  time.Time `json:"began"`
 	Rotate bool      `json:"rotate"` // destroys what the secrets layer generated, too
-	Razed  bool      `json:"razed"`  // everything was destroyed; what exists was created since
+	Destroyed  bool      `json:"razed"`  // everything was destroyed; what exists was created since
 }
 
 // Recreation is the document of an unfinished recreate.

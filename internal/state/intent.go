@@ -94,7 +94,8 @@ func (i *Intent) Replaces(address string) bool {
 }
 
 func (i *Intent) contains(match func(Intended) bool) bool {
-	return i != nil && slices.ContainsFunc(i.Changes, func(c Intended) bool { return c.creates() && match(c) })
+	creates := func(c Intended) bool { return c.creates() && match(c) }
+	return i != nil && slices.ContainsFunc(i.Changes, creates)
 }
 
 // intentLine is one line of the file: the run, a change, or the phase of a change.
@@ -133,7 +134,8 @@ func (i *Intent) lines() ([]byte, error) {
 			Address: c.Address, Type: c.Type, Action: c.Action, ID: c.ID, Before: c.Before,
 		}))
 		if phase := i.phases[c.Address]; phase != "" {
-			err = errors.Join(err, encoder.Encode(intentLine{Phase: phase, Address: c.Address, Action: c.Action}))
+			line := intentLine{Phase: phase, Address: c.Address, Action: c.Action}
+			err = errors.Join(err, encoder.Encode(line))
 		}
 	}
 	return text.Bytes(), err
@@ -184,7 +186,8 @@ func (f IntentFile) Begin(run string, changes []Intended) (*IntentLog, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := f.write(&Intent{Run: run, Began: time.Now().UTC(), New: !st.Exists, Changes: changes}); err != nil {
+	err = f.write(&Intent{Run: run, Began: time.Now().UTC(), New: !st.Exists, Changes: changes})
+	if err != nil {
 		return nil, err
 	}
 	lines, err := openLines(f.path())

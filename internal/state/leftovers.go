@@ -31,13 +31,17 @@ func (s *Stage) Remove() error {
 // Leftovers returns the folders that belong to no stage: a killed run prepared them
 // and never applied, or did not finish removing them. They can hold states and inputs.
 func (d *Dir) Leftovers() ([]string, error) {
-	all, err := filepath.Glob(filepath.Join(escapeGlob(d.path), removed+"*"))
+	aside, err := fs.Glob(os.DirFS(d.path), removed+"*")
 	if err != nil {
 		return nil, err
 	}
 	entries, err := os.ReadDir(d.stages())
 	if err != nil {
 		return nil, err
+	}
+	var all []string
+	for _, name := range aside {
+		all = append(all, filepath.Join(d.path, name))
 	}
 	for _, e := range entries {
 		if !d.Stage(e.Name()).known() {

@@ -75,11 +75,11 @@ func (e *HeldError) Error() string {
 		return text + fmt.Sprintf("castle cannot check from here whether it is alive: "+
 			"if neither castle nor Terraform runs for this cluster on %s any more, remove %s", e.Host, e.Path)
 	}
-	where := ""
+	text += fmt.Sprintf("wait until that %s ends, or interrupt it", e.command())
 	if e.Host != hostname() {
-		where = " on " + e.Host
+		text += " on " + e.Host
 	}
-	return text + fmt.Sprintf("wait until that %s ends, or interrupt it%s: kill -INT %d", e.command(), where, e.PID)
+	return text + fmt.Sprintf(": kill -INT %d", e.PID)
 }
 
 // command is the command that the run belongs to, as in its id.

@@ -110,7 +110,7 @@ func (s *Stage) LastKnown() (*State, error) {
 			"the next run looks for what the interrupted one was creating", unreadable.Reason)), nil
 	}
 	good.State.Notice = fmt.Sprintf("the state is unreadable (%v); the next run restores serial %d from %s",
-		unreadable.Reason, good.State.Serial, good.Taken.Local().Format(time.DateTime))
+		unreadable.Reason, good.State.Serial, good.taken())
 	return good.State, nil
 }
 
@@ -120,7 +120,7 @@ func (s *Stage) withFix(e *UnreadableError) error {
 	if good != nil && err == nil {
 		e.Fix = fmt.Sprintf("the newest good snapshot has serial %d and is from %s; "+
 			"restore it with `castle state restore %s %s`",
-			good.State.Serial, good.Taken.Local().Format(time.DateTime), s.dir.cluster, s.name)
+			good.State.Serial, good.taken(), s.dir.cluster, s.name)
 	}
 	return errors.Join(err, e)
 }
@@ -171,7 +171,8 @@ func (s *Stage) read() (*State, error) {
 		return nil, err
 	}
 	if good != nil || exists(s.Fingerprint().path) {
-		return nil, &UnreadableError{Path: s.StatePath(), Reason: errors.New("missing or empty, and it was not before")}
+		err = errors.New("missing or empty, and it was not before")
+		return nil, &UnreadableError{Path: s.StatePath(), Reason: err}
 	}
 	return noState(""), nil
 }

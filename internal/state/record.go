@@ -20,7 +20,7 @@ type Record struct {
 	EndsCluster bool            `json:"ends_cluster,omitempty"`
 	Persistent  bool            `json:"persistent,omitempty"`
 	Volatile    bool            `json:"volatile,omitempty"`
-	InCluster   []string        `json:"in_cluster,omitempty"` // source addresses of providers that castle configures
+	InCluster   []string        `json:"in_cluster,omitempty"` // providers that castle configures
 	Preflights  []RecordedCheck `json:"preflights,omitempty"`
 	Adopts      []RecordedAdopt `json:"adopts,omitempty"`
 	Castle      string          `json:"castle,omitempty"` // the version of castle that wrote this

@@ -17,7 +17,8 @@ import (
 type LineageError struct{ Copy, Of, Want string }
 
 func (e *LineageError) Error() string {
-	return fmt.Sprintf("%s belongs to another state: its lineage is %q, the stage's state has %q", e.Copy, e.Of, e.Want)
+	return fmt.Sprintf("%s belongs to another state: its lineage is %q, the stage's state has %q",
+		e.Copy, e.Of, e.Want)
 }
 
 // Copies are the states beside a stage's state, from which it can be restored.
@@ -64,20 +65,17 @@ func (c Copies) Check(from *Copy) error {
 		}
 		now = good.State
 	}
-	switch foreign := from.State.Lineage != now.Lineage; {
-	case foreign && from.errored:
-		return fmt.Errorf("%w; keep the right one and delete the other", c.lineage(from, now))
-	case foreign:
-		return c.lineage(from, now)
+	switch {
+	case from.State.Lineage != now.Lineage:
+		err = &LineageError{Copy: from.path, Of: from.State.Lineage, Want: now.Lineage}
 	case from.errored && from.State.SHA256 != now.SHA256 && from.State.Serial <= now.Serial:
-		return fmt.Errorf("%s has serial %d, which is not newer than serial %d of %s; keep the right one and delete the other",
+		err = fmt.Errorf("%s has serial %d, which is not newer than serial %d of %s",
 			from.path, from.State.Serial, now.Serial, c.stage.StatePath())
 	}
-	return nil
-}
-
-func (c Copies) lineage(from *Copy, now *State) error {
-	return &LineageError{Copy: from.path, Of: from.State.Lineage, Want: now.Lineage}
+	if err != nil && from.errored {
+		err = fmt.Errorf("%w; keep the right one and delete the other", err)
+	}
+	return err
 }
 
 // Restore replaces the state, which must be locked, by a copy that passes Check. It
@@ -180,7 +178,8 @@ func (c Copies) restoreNewest(cause *UnreadableError) (*State, error) {
 		return nil, err
 	}
 	if good == nil && (intent == nil || !intent.New) {
-		return nil, &UnreadableError{Path: cause.Path, Reason: fmt.Errorf("%w; there is no snapshot of it", cause.Reason)}
+		err = fmt.Errorf("%w; there is no snapshot of it", cause.Reason)
+		return nil, &UnreadableError{Path: cause.Path, Reason: err}
 	}
 	kept := c.keptPath("unreadable")
 	if err := os.Rename(c.stage.StatePath(), kept); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -188,13 +187,14 @@ func (c Copies) restoreNewest(cause *UnreadableError) (*State, error) {
 	}
 	text := fmt.Sprintf("stage %s: the state was unreadable (%v)", c.stage.name, cause.Reason)
 	if good == nil {
-		return noState(text + " and there was none before; it is kept in " + kept), atomicfile.SyncDir(c.stage.Dir())
+		text += " and there was none before; it is kept in " + kept
+		return noState(text), atomicfile.SyncDir(c.stage.Dir())
 	}
 	if err := atomicfile.Write(c.stage.StatePath(), good.data); err != nil {
 		return nil, err
 	}
 	good.State.Notice = fmt.Sprintf("%s; restored serial %d from %s, which lacks later changes",
-		text, good.State.Serial, good.Taken.Local().Format(time.DateTime))
+		text, good.State.Serial, good.taken())
 	return good.State, nil
 }
 
@@ -207,8 +207,8 @@ func (c Copies) restoreErrored() (notice string, err error) {
 	}
 	if errored.State == nil { // a full disk had no room for all of it either
 		path := c.keptPath("errored")
-		return fmt.Sprintf("stage %s: Terraform could not write the state, and errored.tfstate is incomplete (%v); "+
-			"it is kept in %s, and the state may lack the last changes",
+		return fmt.Sprintf("stage %s: Terraform could not write the state, and errored.tfstate is incomplete "+
+			"(%v); it is kept in %s, and the state may lack the last changes",
 			c.stage.name, errored.Reason, path), os.Rename(errored.path, path)
 	}
 	if err := c.Check(errored); err != nil {

@@ -33,6 +33,8 @@ type Copy struct {
 // Path returns the path of the copy's file.
 func (c *Copy) Path() string { return c.path }
 
+func (c *Copy) taken() string { return c.Taken.Local().Format(time.DateTime) }
+
 func readCopy(path string) (*Copy, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -42,7 +44,7 @@ func readCopy(path string) (*Copy, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Copy{Name: strings.TrimSuffix(filepath.Base(path), stateEnd), Taken: info.ModTime(), path: path, data: data}
+	c := &Copy{Name: strings.TrimSuffix(info.Name(), stateEnd), Taken: info.ModTime(), path: path, data: data}
 	if taken, err := time.Parse(snapshotTime, c.Name); err == nil {
 		c.Taken = taken
 	}
@@ -62,8 +64,11 @@ func (s *Stage) snapshots() snapshots {
 
 // paths returns the paths of all snapshots, the newest last.
 func (s snapshots) paths() ([]string, error) {
-	// Glob sorts, and the names begin with the time.
-	return filepath.Glob(filepath.Join(escapeGlob(s.dir), "*"+stateEnd))
+	names, err := fs.Glob(os.DirFS(s.dir), "*"+stateEnd) // sorted, and they begin with the time
+	for i, name := range names {
+		names[i] = filepath.Join(s.dir, name)
+	}
+	return names, err
 }
 
 // list returns all snapshots, the newest first, those that cannot be read too.

@@ -57,7 +57,8 @@ func (s *State) Managed() []Resource {
 // Has reports whether the state knows the resource at an address; one that was
 // only put aside for its replacement does not count.
 func (s *State) Has(address string) bool {
-	return slices.ContainsFunc(s.Resources, func(r Resource) bool { return r.Address == address && !r.Deposed })
+	current := func(r Resource) bool { return r.Address == address && !r.Deposed }
+	return slices.ContainsFunc(s.Resources, current)
 }
 
 // file is version 4 of the state format.

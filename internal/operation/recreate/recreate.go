@@ -75,7 +75,7 @@ func Prepare(c *cluster.Cluster, o Options) (*Plan, error) {
 }
 
 func continues(begun *state.Recreation, o Options) bool {
-	return begun != nil && begun.Razed && (begun.Rotate || !o.Rotate)
+	return begun != nil && begun.Destroyed && (begun.Rotate || !o.Rotate)
 }
 
 // Recreate razes the cluster and raises it again, as one run under one lock. If
@@ -158,7 +158,7 @@ func destroyFirst(ctx context.Context, r *run.Run, re *Plan) error {
 		}
 		return leftover
 	}
-	progress.Razed = true
+	progress.Destroyed = true
 	return r.Cluster.Dir.Recreation().Write(progress)
 }
 
