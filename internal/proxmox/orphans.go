@@ -22,6 +22,18 @@ type Orphan struct {
 	ID      int    `json:"vmid"`
 	Shared  bool   `json:"shared"`            // another Proxmox cluster may have a machine with that id
 	Refused string `json:"refused,omitempty"` // why it must not be deleted
+	Chosen  bool   `json:"chosen"`            // the user wants it deleted
+	Deleted bool   `json:"deleted"`
+}
+
+// Goes reports whether the disk may be deleted.
+func (o Orphan) Goes() bool { return o.Chosen && o.Refused == "" }
+
+func (o Orphan) String() string {
+	if o.Refused != "" {
+		return fmt.Sprintf("disk %s (%s)", o.Volume, o.Refused)
+	}
+	return "disk " + o.Volume
 }
 
 var ownDisk = regexp.MustCompile(`[:/]vm-(\d+)-(?:disk-\d+|cloudinit)(?:\.\w+)?$`)
@@ -125,7 +137,9 @@ func (r *Removal) free(ctx context.Context, o Orphan) error {
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(now, o) {
+	listed := o
+	listed.Chosen = false
+	if !slices.Contains(now, listed) {
 		return errors.New("has changed since the table was made; nothing was deleted here")
 	}
 	of := Guest{ID: o.ID, Node: o.Node}

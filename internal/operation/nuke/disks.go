@@ -9,22 +9,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 )
 
-// NukeDisk is a disk that carries an id of the range and that no guest uses.
-type Disk struct {
-	proxmox.Orphan
-	Chosen  bool `json:"chosen"` // --unreferenced-disks was given
-	Deleted bool `json:"deleted"`
-}
-
-// Goes reports whether the disk may be deleted.
-func (d Disk) Goes() bool { return d.Chosen && d.Refused == "" }
-
-func (d Disk) String() string {
-	if d.Refused != "" {
-		return fmt.Sprintf("disk %s (%s)", d.Volume, d.Refused)
-	}
-	return "disk " + d.Volume
-}
+// Disk is a disk that carries an id of the range and that no guest uses.
+type Disk = proxmox.Orphan
 
 // remember tells the claim what the clusters in this datacenter know of their machines.
 func (n *Nuke) noteMachines(raised []*recordedCluster) {
@@ -64,7 +50,8 @@ func (n *Nuke) findDisks(ctx context.Context) error {
 		if i >= 0 && (n.Guests[i].subject.Hidden || n.Guests[i].subject.Unreadable != "") {
 			continue // what that guest uses is not known
 		}
-		n.Disks = append(n.Disks, Disk{Orphan: o, Chosen: n.options.Unreferenced})
+		o.Chosen = n.options.Unreferenced
+		n.Disks = append(n.Disks, o)
 	}
 	return nil
 }
@@ -75,7 +62,7 @@ func (n *Nuke) deleteDisks(ctx context.Context, removal *proxmox.Removal) error 
 		if !d.Goes() {
 			continue
 		}
-		if err := removal.Free(ctx, d.Orphan); err != nil {
+		if err := removal.Free(ctx, *d); err != nil {
 			return err
 		}
 		d.Deleted = true
