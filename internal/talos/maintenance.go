@@ -205,7 +205,7 @@ func (c *maintenance) addFinding(found *gate.Inspection, key, address string, m 
 			found.Lost = append(found.Lost, address)
 		}
 		proof.Gone = true
-		proof.Reason = "the machine waits for another; disks other than Talos' own were not wiped"
+		proof.Reason = "the machine waits for a new configuration; disks other than Talos' own were not wiped"
 	case own:
 		found.Present = append(found.Present, what)
 		proof.Reason = "the machine runs with it"
