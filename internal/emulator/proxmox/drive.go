@@ -1,6 +1,7 @@
 package proxmox
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -95,7 +96,7 @@ func (s *storages) attach(g *guest, key string, p drivePlan) string {
 	switch {
 	case p.cloudInit:
 		name := fmt.Sprintf("vm-%d-cloudinit", g.ID)
-		volume := s.allocate(g, p.storage, name, "", 4<<20, "")
+		volume := s.allocate(g, p.storage, name, Disk{Size: 4 << 20, Format: "qcow2"})
 		return printProperties(volume, append(p.options, property{"media", "cdrom"}, property{"size", "4M"}))
 	case !p.fresh:
 		if p.format != "" {
@@ -107,38 +108,30 @@ func (s *storages) attach(g *guest, key string, p drivePlan) string {
 		}
 		return value
 	}
-	size, source := int64(p.gigabytes*(1<<30)), ""
+	d := Disk{Size: int64(p.gigabytes * (1 << 30)), Format: p.format, Source: p.importFrom}
 	switch {
 	case p.importFrom != "":
-		size = s.config.ImageSize
-		image := s.volumes[volumeKey{g.Node, p.importFrom}]
-		source = p.importFrom
-		if g.Image == "" && image != nil {
+		d.Size = s.config.ImageSize
+		if image := s.volumes[volumeKey{g.Node, p.importFrom}]; g.Image == "" && image != nil {
 			g.Image, g.ImageURL = p.importFrom[strings.LastIndexAny(p.importFrom, ":/")+1:], image.Source
 		}
 	case key == "efidisk0" || key == "tpmstate0":
-		size = 4 << 20
+		d.Size = 4 << 20
 	}
-	volume := s.allocate(g, p.storage, "", p.format, size, source)
-	return printProperties(volume, append(p.options, property{"size", printSize(size)}))
+	volume := s.allocate(g, p.storage, "", d)
+	return printProperties(volume, append(p.options, property{"size", printSize(d.Size)}))
 }
 
 // allocate creates a volume for a guest; without a name it uses the first free
 // vm-<id>-disk-<n>.
-func (s *storages) allocate(
-	g *guest, storage Storage, name, format string, size int64, source string,
-) string {
+func (s *storages) allocate(g *guest, storage Storage, name string, d Disk) string {
+	d.Owner, d.Content, d.Format = g.ID, "images", cmp.Or(d.Format, "raw")
 	if storage.Type != "dir" {
-		format = "raw"
-	} else if format == "" {
-		format = "raw"
-		if strings.HasSuffix(name, "cloudinit") {
-			format = "qcow2"
-		}
+		d.Format = "raw"
 	}
 	volume := func(name string) string {
 		if storage.Type == "dir" {
-			return fmt.Sprintf("%s:%d/%s.%s", storage.ID, g.ID, name, format)
+			return fmt.Sprintf("%s:%d/%s.%s", storage.ID, g.ID, name, d.Format)
 		}
 		return storage.ID + ":" + name
 	}
@@ -148,10 +141,9 @@ func (s *storages) allocate(
 			name = candidate
 		}
 	}
-	id := volume(name)
-	d := Disk{Volume: id, Owner: g.ID, Size: size, Format: format, Content: "images", Source: source}
+	d.Volume = volume(name)
 	s.add(g.Node, &d)
-	return id
+	return d.Volume
 }
 
 // printSize formats bytes in the largest unit that divides them.
@@ -177,13 +169,9 @@ func parseSize(s string) (int64, bool) {
 // driveSize reads the size option of the drive that holds a volume.
 func driveSize(options map[string]string, volume string) int64 {
 	for _, value := range options {
-		if !strings.HasPrefix(value, volume) {
-			continue
-		}
-		for _, p := range parseProperties(value, "file") {
-			if size, ok := parseSize(p.value); ok && p.key == "size" {
-				return size
-			}
+		if strings.HasPrefix(value, volume) {
+			size, _ := parseSize(parseProperties(value, "file").get("size"))
+			return size
 		}
 	}
 	return 0

@@ -69,14 +69,9 @@ func (g *guest) view() VM {
 	if tags := g.Config["tags"]; tags != "" {
 		v.Tags = strings.Split(tags, ";")
 	}
-	for _, p := range parseProperties(g.Config["ipconfig0"], "") {
-		switch p.key { // dhcp is no address: both stay zero
-		case "ip":
-			v.Address, _ = netip.ParsePrefix(p.value)
-		case "gw":
-			v.Gateway, _ = netip.ParseAddr(p.value)
-		}
-	}
+	network := parseProperties(g.Config["ipconfig0"], "")
+	v.Address, _ = netip.ParsePrefix(network.get("ip")) // dhcp is no address: both stay zero
+	v.Gateway, _ = netip.ParseAddr(network.get("gw"))
 	return v
 }
 
@@ -281,12 +276,7 @@ func snapshots(_ *call, g *guest) (any, error) {
 
 // agent reports whether the configuration enables the guest agent.
 func (g *guest) agent() bool {
-	for _, p := range parseProperties(g.Config["agent"], "enabled") {
-		if p.key == "enabled" {
-			return p.value == "1"
-		}
-	}
-	return false
+	return parseProperties(g.Config["agent"], "enabled").get("enabled") == "1"
 }
 
 func agentPing(_ *call, g *guest) (any, error) {

@@ -151,10 +151,22 @@ func (g *guest) digest() string {
 // property is one part of a property string such as "virtio=BC:24:…,bridge=vmbr0".
 type property struct{ key, value string }
 
+type properties []property
+
+// get returns the first value of a key; "" without one.
+func (all properties) get(key string) string {
+	for _, p := range all {
+		if p.key == key {
+			return p.value
+		}
+	}
+	return ""
+}
+
 // parseProperties splits a property string; a part without "=" is the value of
 // the default key.
-func parseProperties(s, defaultKey string) []property {
-	var all []property
+func parseProperties(s, defaultKey string) properties {
+	var all properties
 	for part := range strings.SplitSeq(s, ",") {
 		if part == "" {
 			continue

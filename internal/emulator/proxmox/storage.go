@@ -41,11 +41,11 @@ func (s *storages) routes() []route {
 	return []route{
 		{"GET", "nodes/{node}/storage", s.list},
 		{"GET", "nodes/{node}/query-url-metadata", queryURL},
-		{"GET", storage + "/status", s.status},
-		{"GET", storage + "/content", s.listContent},
-		{"GET", storage + "/content/{volume...}", s.show},
-		{"DELETE", storage + "/content/{volume...}", s.remove},
-		{"POST", storage + "/download-url", s.download},
+		{"GET", storage + "/status", s.on(storageStatus)},
+		{"GET", storage + "/content", s.on(s.listContent)},
+		{"GET", storage + "/content/{volume...}", s.on(s.show)},
+		{"DELETE", storage + "/content/{volume...}", s.on(s.remove)},
+		{"POST", storage + "/download-url", s.on(s.download)},
 	}
 }
 
@@ -78,27 +78,31 @@ func (s *storages) byID(id string) (Storage, error) {
 // file is the path of a volume.
 func (st Storage) file(volume string) string {
 	_, name, _ := strings.Cut(volume, ":")
-	kind, file, ok := strings.Cut(name, "/")
+	kind, file, _ := strings.Cut(name, "/")
+	folder := map[string]string{
+		"iso": "template/iso", "vztmpl": "template/cache", "import": "import", "snippets": "snippets",
+	}[kind]
 	switch {
 	case st.Type != "dir":
 		return "/dev/pve/" + name
-	case !ok:
+	case folder == "":
 		return path.Join(st.Path, "images", name)
-	case kind == "iso":
-		return path.Join(st.Path, "template/iso", file)
-	case kind == "vztmpl":
-		return path.Join(st.Path, "template/cache", file)
-	case kind == "import" || kind == "snippets":
-		return path.Join(st.Path, kind, file)
 	}
-	return path.Join(st.Path, "images", name)
+	return path.Join(st.Path, folder, file)
 }
 
-func (s *storages) status(c *call) (any, error) {
-	st, err := s.byID(c.vars["storage"])
-	if err != nil {
-		return nil, err
+// on is a handler for a call about one storage.
+func (s *storages) on(handle func(*call, Storage) (any, error)) handler {
+	return func(c *call) (any, error) {
+		st, err := s.byID(c.vars["storage"])
+		if err != nil {
+			return nil, err
+		}
+		return handle(c, st)
 	}
+}
+
+func storageStatus(_ *call, st Storage) (any, error) {
 	row := st.row()
 	delete(row, "storage")
 	row["total"], row["used"], row["avail"] = 1<<40, 0, 1<<40
@@ -130,11 +134,7 @@ func (d *Disk) row() map[string]any {
 	return row
 }
 
-func (s *storages) listContent(c *call) (any, error) {
-	st, err := s.byID(c.vars["storage"])
-	if err != nil {
-		return nil, err
-	}
+func (s *storages) listContent(c *call, st Storage) (any, error) {
 	rows := []any{}
 	for _, d := range s.sorted() {
 		content, vmid := cmp.Or(c.get("content"), d.Content), cmp.Or(c.get("vmid"), strconv.Itoa(d.Owner))
@@ -147,27 +147,20 @@ func (s *storages) listContent(c *call) (any, error) {
 }
 
 // volume finds the volume of a call, whose id may lack the storage.
-func (s *storages) volume(c *call) (Storage, *Disk, error) {
-	st, err := s.byID(c.vars["storage"])
-	if err != nil {
-		return st, nil, err
+func (s *storages) volume(c *call, st Storage) (*Disk, error) {
+	name := strings.TrimPrefix(c.vars["volume"], st.ID+":")
+	d := s.volumes[volumeKey{c.vars["node"], st.ID + ":" + name}]
+	switch {
+	case d == nil && st.Type != "dir":
+		return nil, internal("no such logical volume pve/%s", name)
+	case d == nil:
+		return nil, internal("volume_size_info on '%s:%s' failed - no format", st.ID, name)
 	}
-	id := c.vars["volume"]
-	if !strings.HasPrefix(id, st.ID+":") {
-		id = st.ID + ":" + id
-	}
-	d := s.volumes[volumeKey{c.vars["node"], id}]
-	if d == nil && st.Type != "dir" {
-		return st, nil, internal("no such logical volume pve/%s", strings.TrimPrefix(id, st.ID+":"))
-	}
-	if d == nil {
-		return st, nil, internal("volume_size_info on '%s' failed - no format", id)
-	}
-	return st, d, nil
+	return d, nil
 }
 
-func (s *storages) show(c *call) (any, error) {
-	st, d, err := s.volume(c)
+func (s *storages) show(c *call, st Storage) (any, error) {
+	d, err := s.volume(c, st)
 	if err != nil {
 		return nil, err
 	}
@@ -176,8 +169,8 @@ func (s *storages) show(c *call) (any, error) {
 
 // remove deletes a volume. For a file that does not exist the task succeeds, with
 // a warning in its log.
-func (s *storages) remove(c *call) (any, error) {
-	st, d, err := s.volume(c)
+func (s *storages) remove(c *call, st Storage) (any, error) {
+	d, err := s.volume(c, st)
 	if err != nil && st.Type != "dir" {
 		return nil, err
 	}
@@ -232,11 +225,7 @@ func checkName(content, name string) error {
 
 // download handles POST …/download-url. It fetches nothing: the file appears when
 // the task is over, with its URL.
-func (s *storages) download(c *call) (any, error) {
-	st, err := s.byID(c.vars["storage"])
-	if err != nil {
-		return nil, err
-	}
+func (s *storages) download(c *call, st Storage) (any, error) {
 	content, name := c.get("content"), unsafeName.ReplaceAllString(path.Base(c.get("filename")), "_")
 	switch {
 	case st.Type != "dir":

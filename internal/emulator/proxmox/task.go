@@ -99,19 +99,17 @@ func (s *tasks) wait(t *task, j job, fault *Fault) error {
 	if !ok {
 		duration = s.config.Duration
 	}
-	timer := time.NewTimer(duration)
-	defer timer.Stop()
-	interrupted := errors.New("received interrupt")
-	select {
-	case <-timer.C:
-	case <-t.ctx.Done():
-		return interrupted
-	}
+	over := make(chan struct{})
+	defer time.AfterFunc(duration, func() { close(over) }).Stop()
+	waits := []<-chan struct{}{over}
 	if fault != nil && fault.Hold != nil {
+		waits = append(waits, fault.Hold)
+	}
+	for _, done := range waits {
 		select {
-		case <-fault.Hold:
+		case <-done:
 		case <-t.ctx.Done():
-			return interrupted
+			return errors.New("received interrupt")
 		}
 	}
 	return nil
