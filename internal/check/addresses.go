@@ -27,15 +27,16 @@ func (c *cluster) gatewayOutside() bool {
 func checkAddresses(c *cluster, report reporter) {
 	if c.gatewayOutside() {
 		report("gateway-outside", c.gateway.at, "network.gateway: outside of the machines' network",
-			"%s makes the network %s, and no node has an address there. Set the gateway of the nodes' network, "+
-				"or network.prefix.", c.gateway.First, c.network)
+			"%s makes the network %s, which holds no node. Set the gateway of the nodes' network, or "+
+				"network.prefix.",
+			c.gateway.First, c.network)
 	}
 	all := c.hosts()
 	for _, h := range all {
 		for _, dns := range c.dns {
 			if h.First == dns.First && h.First != c.gateway.First {
 				report("node-is-dns", h.at, h.What+": a name server's address",
-					"%s is also in network.dns (%s): the machines would query themselves. Change one of them.",
+					"Machines would query themselves: %s is also in network.dns (%s). Change one of them.",
 					h.First, where(dns.at))
 			}
 		}
@@ -49,7 +50,7 @@ func checkAddresses(c *cluster, report reporter) {
 		// Even the prefix of a wrong gateway says which two addresses these are.
 		if what := reserved(c.network.Masked(), h.First); what != "" {
 			report("address-reserved", h.at, h.What+": "+what,
-				"%s is %s of %s, which no host can have. Choose another one.", h.First, what, c.network.Masked())
+				"No host can have %s, %s of %s. Choose another one.", h.First, what, c.network.Masked())
 		}
 	}
 }
@@ -119,8 +120,10 @@ func (c *cluster) checkNodesApart(report reporter, kind Kind, whose, field strin
 		if c.network.IsValid() && p.Overlaps(c.network) {
 			at, origin := c.subnetAt(field, c.gateway.at)
 			report(kind, at, fmt.Sprintf("network of %s: overlaps the machines'", whose),
-				"%s%s shares addresses with %s, the network of the gateway %s (%s): packets to machines there would "+
-					"not leave the node. Set cluster.network.%s in a patch of %s to another network, or move the machines.",
+				"%s%s shares addresses with %s, the network of the gateway %s (%s): packets to machines "+
+					"there "+
+					"would not leave the node. Set cluster.network.%s in a patch of %s to another network, "+
+					"or move the machines.",
 				p, origin, c.network, c.gateway.First, where(c.gateway.at), field, patchVariable)
 		}
 	}

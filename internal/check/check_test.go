@@ -25,15 +25,16 @@ import (
 func options(dir string) check.Options {
 	return check.Options{
 		Config: config.Options{
-			Repository: dir, Gates: cluster.GateTypes(), Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
+			Repository: dir, Gates: cluster.GateTypes(), Preflights: cluster.PreflightTypes(),
+			Exists:  cluster.ExistsTypes(),
 			Library: stages.Library, Templates: templates.Files, CastleVersion: "development",
 		},
 		StateDir: filepath.Join(dir, ".state"),
 	}
 }
 
-// said is what a user reads.
-func said(t *testing.T, r *check.Report) string {
+// printed is what a user reads.
+func printed(t *testing.T, r *check.Report) string {
 	t.Helper()
 	var w bytes.Buffer
 	if err := ui.WriteDiagnostics(&w, r.Diagnostics, r.Files, false); err != nil {
@@ -131,10 +132,10 @@ func archive(t *testing.T, path string) *txtar.Archive {
 	return a
 }
 
-// TestEachRuleSaysWhatIsWrongAndTheWayOut checks a fixture for every rule: its
-// name is the rule's, and what is said is asserted to the letter. With
+// TestEachRuleReportsProblemAndFix checks a fixture for every rule: its
+// name is the rule's, and the text is asserted to the letter. With
 // CASTLE_UPDATE_SCRIPTS the texts are written anew.
-func TestEachRuleSaysWhatIsWrongAndTheWayOut(t *testing.T) {
+func TestEachRuleReportsProblemAndFix(t *testing.T) {
 	fixtures, err := filepath.Glob("testdata/rules/*.txtar")
 	if err != nil {
 		t.Fatal(err)
@@ -152,10 +153,12 @@ func TestEachRuleSaysWhatIsWrongAndTheWayOut(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !slices.ContainsFunc(report.Diagnostics, func(d *hcl.Diagnostic) bool { return string(check.RuleOf(d)) == rule }) {
-				t.Errorf("the rule %s says nothing", rule)
+			if !slices.ContainsFunc(report.Diagnostics, func(d *hcl.Diagnostic) bool {
+				return string(check.RuleOf(d)) == rule
+			}) {
+				t.Errorf("the rule %s reports nothing", rule)
 			}
-			got := strings.ReplaceAll(said(t, report), dir, "$REPO")
+			got := strings.ReplaceAll(printed(t, report), dir, "$REPO")
 			want := slices.IndexFunc(fixture.Files, func(f txtar.File) bool { return f.Name == "want" })
 			switch {
 			case os.Getenv("CASTLE_UPDATE_SCRIPTS") != "":
@@ -178,17 +181,17 @@ func TestEachRuleSaysWhatIsWrongAndTheWayOut(t *testing.T) {
 	}
 }
 
-func TestCastlesOwnClustersPass(t *testing.T) {
+func TestRepositoryClustersPass(t *testing.T) {
 	report, err := check.Run(options("../.."))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := said(t, report); text != "" || len(report.Clusters) < 2 {
+	if text := printed(t, report); text != "" || len(report.Clusters) < 2 {
 		t.Errorf("checked %v:\n%s", report.Clusters, text)
 	}
 }
 
-func TestTheBasePasses(t *testing.T) {
+func TestBaseFixturePasses(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, archive(t, "testdata/base.txtar"))
 	start := time.Now()
@@ -197,7 +200,7 @@ func TestTheBasePasses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := said(t, report); text != "" {
+	if text := printed(t, report); text != "" {
 		t.Error(text)
 	}
 }

@@ -26,15 +26,19 @@ func checkDisabledGates(c *cluster, report reporter) {
 		if len(early) > 1 {
 			need = " need "
 		}
+		waiting += need + s.Layer
 		if by := s.Delegate; by != nil {
-			report("gates-unasked", s.At(), "stage "+s.Name+": disabled, and some stages that need its layer do not wait",
-				"%s, but a disabled stage makes no edge, and its gates are checked by stage %s, of layer %s. "+
-					"Wire an input to an output of %s where that matters.", waiting+need+s.Layer, by.Name, by.Layer, by.Name)
+			report("gates-unasked", s.At(),
+				"stage "+s.Name+": disabled, and not all that need its layer wait",
+				"%s, but a disabled stage makes no edge, and stage %s of layer %s checks its gates. "+
+					"Wire an input to an output of %s where that matters.", waiting, by.Name,
+				by.Layer, by.Name)
 			continue
 		}
 		report("gates-unasked", s.At(), "stage "+s.Name+": disabled, and no stage checks its gates",
-			"%s, but a disabled stage makes no edge: nothing waits until the objects of this stage are ready. "+
-				"%s; if nobody installs it, remove the block.", waiting+need+s.Layer, delegate(c.config.Waiters(s.Layer)))
+			"%s, but a disabled stage makes no edge: nothing waits until its objects are ready. "+
+				"%s; if nobody installs them, remove the block.", waiting,
+			delegate(c.config.Waiters(s.Layer)))
 	}
 }
 
@@ -42,11 +46,13 @@ func checkDisabledGates(c *cluster, report reporter) {
 func delegate(waiters []config.Waiter) string {
 	for _, w := range waiters {
 		if w.Stage.Layer == "gitops" {
-			return `If Flux installs it, write asked_by = "` + w.Stage.Name + `" here, and stage ` + w.Stage.Name +
+			name := w.Stage.Name
+			return `If Flux installs them, write asked_by = "` + name + `" here, and stage ` + name +
 				" checks its gates"
 		}
 	}
-	return "If something else installs it, name the stage that triggers that in asked_by, which then checks its gates"
+	return "If something else installs them, write asked_by with the stage that triggers it, which then " +
+		"checks its gates"
 }
 
 func waiter(w config.Waiter) string {

@@ -49,8 +49,9 @@ func (c *cluster) flux() *repository {
 			namespace = o.Namespace
 		}
 	}
-	folder := c.config.GitOps.Repository
-	read, err := gitops.Read(gitops.Options{Folder: folder, Path: path, Namespace: namespace, Variables: r.variables})
+	o := gitops.Options{Folder: c.config.GitOps.Repository, Path: path, Namespace: namespace,
+		Variables: r.variables}
+	read, err := gitops.Read(o)
 	if read != nil {
 		r.kustomizations = read.Kustomizations
 	}
@@ -95,15 +96,17 @@ func checkFlux(c *cluster, report reporter) {
 	}
 	for _, p := range r.problems {
 		if p.At.File == "" {
-			p.Message += fmt.Sprintf(". Flux begins at git_path (%s); castle new --gitops writes such a folder", where(c.at("git_path")))
+			p.Message += ". Flux begins at git_path (" + where(c.at("git_path")) +
+				"); castle new --gitops writes such a folder"
 		}
 		report("gitops-unreadable", r.at(p.At), "Flux's repository: not all can be read", "%s.", p.Message)
 	}
 	for _, k := range r.kustomizations {
 		for _, u := range k.Unset {
-			report("variable-unset", r.at(u.Object.At), fmt.Sprintf("%s: ${%s} is set nowhere", named(u.Object), u.Variable),
-				"Flux substitutes variables for Kustomization %s, and one without a value becomes empty. Set it in cluster_vars (%s), "+
-					"give it a default with ${%s:=…}, or write $${%s} if Flux should not substitute it.",
+			report("variable-unset", r.at(u.Object.At), named(u.Object)+": ${"+u.Variable+"} is set nowhere",
+				"Flux substitutes variables for Kustomization %s, and one without a value becomes empty. "+
+					"Set it in cluster_vars (%s), give it a default with ${%s:=…}, "+
+					"or write $${%s} if Flux should not substitute it.",
 				k.Key, where(c.at("cluster_vars")), u.Variable, u.Variable)
 		}
 	}
@@ -122,9 +125,11 @@ func checkOwners(c *cluster, report reporter) {
 				if verb == "" || k.Suspend {
 					continue
 				}
-				report("owned-twice", r.at(o.At), fmt.Sprintf("%s: stage %s %s, too", named(o), s.Stage.Name, verb),
-					"Flux applies it with Kustomization %s, Terraform has it at %s, and each reverts the other's changes at every "+
-						"interval or create. Delete it here, or leave it to Flux: %senabled = false in stage %s, %s.",
+				report("owned-twice", r.at(o.At), named(o)+": stage "+s.Stage.Name+" "+verb+", too",
+					"Flux applies it with Kustomization %s, Terraform has it at %s, and each reverts the "+
+						"other's changes "+
+						"at every interval or create. Delete it here, or leave it to Flux: "+
+						"%senabled = false in stage %s, %s.",
 					k.Key, where(s.At), r.without(s), s.Stage.Name, where(s.Stage.At()))
 			}
 		}
@@ -134,7 +139,8 @@ func checkOwners(c *cluster, report reporter) {
 // without says how a stage would create all but an object, or little less: without the
 // optional variable that asks for it. "" if there is none.
 func (r *repository) without(object tfeval.Object) string {
-	own := slices.DeleteFunc(slices.Clone(r.objects), func(o tfeval.Object) bool { return o.Stage != object.Stage })
+	foreign := func(o tfeval.Object) bool { return o.Stage != object.Stage }
+	own := slices.DeleteFunc(slices.Clone(r.objects), foreign)
 	for _, variable := range names(object.Stage.Variables) {
 		fallback, has := object.Stage.Variables[variable].Default()
 		if !has || !fallback.IsNull() {
@@ -174,11 +180,14 @@ func checkLeftToFlux(c *cluster, report reporter) {
 			continue
 		}
 		for _, b := range tfeval.Read(s, nil).Known("resource", "helm_release") {
-			if chart := b.Text("chart"); chart != "" && !strings.HasPrefix(chart, "./") && !r.installs(chart) {
-				report("left-to-nobody", s.At(), "stage "+s.Name+": left to Flux, which does not install it",
-					"Stage %s checks the gates of this one, and Flux installs no chart %s from git_path on (%s): they would not open. "+
-						"Add a HelmRelease to Flux's repository, or enable the stage.", s.Delegate.Name, chart, where(c.at("git_path")))
+			chart := b.Text("chart")
+			if chart == "" || strings.HasPrefix(chart, "./") || r.installs(chart) {
+				continue
 			}
+			report("left-to-nobody", s.At(), "stage "+s.Name+": left to Flux, which does not install it",
+				"Stage %s checks its gates, and Flux installs no chart %s from git_path on (%s): "+
+					"they would not open. Add a HelmRelease to Flux's repository, or enable the stage.",
+				s.Delegate.Name, chart, where(c.at("git_path")))
 		}
 	}
 }
@@ -196,8 +205,10 @@ func (r *repository) installs(chart string) bool {
 func (r *repository) shared(s tfeval.Object, o gitops.Object) string {
 	group := o.GroupVersionKind().Group
 	if s.Kind != tfeval.Release {
-		same := tfeval.Object{Group: group, Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
-		secret := tfeval.Object{Kind: "Secret", Namespace: o.GetNamespace(), Name: cmp.Or(field(o, "spec", "target", "name"), o.GetName())}
+		same := identity(o)
+		same.Group = group
+		name := cmp.Or(field(o, "spec", "target", "name"), o.GetName())
+		secret := tfeval.Object{Kind: "Secret", Namespace: o.GetNamespace(), Name: name}
 		switch {
 		case s.Is(same):
 			return "makes it"
@@ -212,7 +223,8 @@ func (r *repository) shared(s tfeval.Object, o gitops.Object) string {
 	}
 	target := field(o, "spec", "targetNamespace")
 	name := strings.TrimPrefix(target+"-"+o.GetName(), "-")
-	if s.Name == cmp.Or(field(o, "spec", "releaseName"), name) && s.Namespace == cmp.Or(target, o.GetNamespace()) {
+	name = cmp.Or(field(o, "spec", "releaseName"), name)
+	if s.Name == name && s.Namespace == cmp.Or(target, o.GetNamespace()) {
 		return "installs this release"
 	}
 	if chart := r.chartOf(o); chart == s.Chart && len(operators()[chart]) > 0 {
@@ -227,10 +239,12 @@ func (r *repository) chartOf(o gitops.Object) string {
 		return path.Base(chart)
 	}
 	ref := func(name string) string { return field(o, "spec", "chartRef", name) }
-	namespace := cmp.Or(ref("namespace"), o.GetNamespace())
+	want := tfeval.Object{
+		Kind: ref("kind"), Namespace: cmp.Or(ref("namespace"), o.GetNamespace()), Name: ref("name"),
+	}
 	for _, k := range r.kustomizations {
 		for _, source := range k.Objects {
-			if ref("name") != "" && source.GetKind() == ref("kind") && source.GetName() == ref("name") && source.GetNamespace() == namespace {
+			if want.Name != "" && identity(source).Is(want) {
 				return path.Base(cmp.Or(field(source, "spec", "url"), field(source, "spec", "chart")))
 			}
 		}
@@ -239,13 +253,15 @@ func (r *repository) chartOf(o gitops.Object) string {
 }
 
 func isRelease(o gitops.Object) bool {
-	return o.GetKind() == "HelmRelease" && o.GroupVersionKind().Group == "helm.toolkit.fluxcd.io"
+	return o.GetKind() == "HelmRelease" && o.GroupVersionKind().Group == toolkitHelm
 }
 
-// named is the kind and name of an object.
-func named(o gitops.Object) string {
-	return tfeval.Object{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}.String()
+// identity is an object's kind and name, without its group.
+func identity(o gitops.Object) tfeval.Object {
+	return tfeval.Object{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
 }
+
+func named(o gitops.Object) string { return identity(o).String() }
 
 // field is a string of an object, "" if it has none there.
 func field(o gitops.Object, fields ...string) string {

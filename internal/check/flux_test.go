@@ -10,30 +10,31 @@ import (
 	"github.com/ephemeral-castle/castle/internal/check"
 )
 
-// twice checks the duel of testdata/rules with further changes, and returns what is owned twice.
+// twice checks the fixture owned-twice with further changes, and returns the objects that it reports.
 func twice(t *testing.T, changes string) string {
 	t.Helper()
 	dir := t.TempDir()
-	write(t, dir, archive(t, "testdata/base.txtar"), archive(t, "testdata/rules/owned-twice.txtar"), txtar.Parse([]byte(changes)))
+	write(t, dir, archive(t, "testdata/base.txtar"), archive(t, "testdata/rules/owned-twice.txtar"),
+		txtar.Parse([]byte(changes)))
 	report, err := check.Run(options(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var said []string
+	var found []string
 	for _, d := range report.Diagnostics {
 		if d.Severity == hcl.DiagError {
 			t.Errorf("an error: %s", d.Summary)
 		}
 		if check.RuleOf(d) == "owned-twice" {
 			name, _, _ := strings.Cut(d.Summary, ":")
-			said = append(said, name)
+			found = append(found, name)
 		}
 	}
-	return strings.Join(said, ", ")
+	return strings.Join(found, ", ")
 }
 
-// What is Flux's alone is no duel: the way out that the rule names is one.
-func TestADisabledStageLeavesItToFlux(t *testing.T) {
+// The fix that the rule names works.
+func TestDisabledStageOwnsNothing(t *testing.T) {
 	got := twice(t, `
 -- edit clusters/blue/proxmox/cluster.hcl --
 -stage "metallb" { source = "networking/metallb" }
@@ -59,12 +60,12 @@ func TestADisabledStageLeavesItToFlux(t *testing.T) {
 	}
 }
 
-// What Flux does not apply owns nothing.
-func TestASuspendedKustomizationIsNoDuel(t *testing.T) {
+func TestSuspendedKustomizationOwnsNothing(t *testing.T) {
 	got := twice(t, `
 -- edit fleet/clusters/blue/infrastructure.yaml --
--spec: { interval: 1h, path: ./infrastructure, prune: true, sourceRef: { kind: GitRepository, name: flux-system } }
-+spec: { suspend: true, interval: 1h, path: ./infrastructure, prune: true, sourceRef: { kind: GitRepository, name: flux-system } }
+-  prune: true
++  prune: true
++  suspend: true
 `)
 	if strings.Contains(got, "longhorn") || !strings.Contains(got, "cluster-vars") {
 		t.Errorf("owned twice: %s", got)
@@ -72,7 +73,7 @@ func TestASuspendedKustomizationIsNoDuel(t *testing.T) {
 }
 
 // A stage of the user's own is read like castle's: names from variables, instances, manifests.
-func TestAStageOfOnesOwnOwnsWhatItMakes(t *testing.T) {
+func TestObjectsOfOwnStageAreCompared(t *testing.T) {
 	got := twice(t, `
 -- edit clusters/blue/proxmox/cluster.hcl --
 -stage "longhorn" { source = "storage/longhorn" }
@@ -147,7 +148,8 @@ kind: HelmRelease
 metadata: { name: other, namespace: later }
 spec: { chart: { spec: { chart: redis } } }
 `)
-	if want := "Namespace two, StorageClass fast, HelmRelease later/redis"; !strings.Contains(got, want) || strings.Contains(got, "none") || strings.Contains(got, "other") || strings.Contains(got, "key") {
+	if want := "Namespace two, StorageClass fast, HelmRelease later/redis"; !strings.Contains(got, want) ||
+		strings.Contains(got, "none") || strings.Contains(got, "other") || strings.Contains(got, "key") {
 		t.Errorf("owned twice: %s", got)
 	}
 }

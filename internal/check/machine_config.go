@@ -1,13 +1,19 @@
 package check
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/talos"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
@@ -82,4 +88,229 @@ func machineOf(b tfeval.Block) (talos.Machine, error) {
 		m.Patches = append(m.Patches, tfeval.Text(v))
 	}
 	return m, failed
+}
+
+// origin is where a part of a machine's configuration comes from: the user's patch that
+// has one of the words, or else the module.
+func origin(c *cluster, r rendered, words ...string) hcl.Range {
+	for _, w := range words {
+		if at, found := inPatch(c, w); found {
+			return at
+		}
+	}
+	return r.at
+}
+
+// inPatch finds the line of the user's patches that has a word.
+func inPatch(c *cluster, word string) (hcl.Range, bool) {
+	patches := c.variable(patchVariable)
+	for i, v := range tfeval.Elements(patches.Value) {
+		if !strings.Contains(tfeval.Text(v), word) {
+			continue
+		}
+		at := patches.At(strconv.Itoa(i))
+		if f := c.config.Files[at.Filename]; f != nil {
+			if line, found := lineWith(f.Bytes, patches.Whole(strconv.Itoa(i)), word); found {
+				return line, true
+			}
+		}
+		return at, true
+	}
+	return hcl.Range{}, false
+}
+
+// lineWith is the line of a file, within a range, that has a word.
+func lineWith(file []byte, within hcl.Range, word string) (hcl.Range, bool) {
+	if !within.CanSliceBytes(file) {
+		return hcl.Range{}, false
+	}
+	lines := hcl.NewRangeScannerFragment(file[:within.End.Byte], within.Filename, within.Start,
+		bufio.ScanLines)
+	for lines.Scan() {
+		if strings.Contains(string(lines.Bytes()), word) {
+			return lines.Range(), true
+		}
+	}
+	return hcl.Range{}, false
+}
+
+func checkPatches(c *cluster, report reporter) {
+	patches := c.variable(patchVariable)
+	version := strings.TrimSpace("Talos " + tfeval.Text(c.variable("talos_version").Value))
+	for i, v := range tfeval.Elements(patches.Value) {
+		if tfeval.Text(v) == "" {
+			continue
+		}
+		if err := talos.ReadPatch(tfeval.Text(v)); err != nil {
+			at, name := patches.At(strconv.Itoa(i)), fmt.Sprintf("%s[%d]", patchVariable, i)
+			report("patch-unreadable", at, name+": not readable as a patch",
+				"Talos reports: %s. Write it as in the reference of the machine configuration of %s.",
+				oneLine(secret.HideLikely(err.Error())), version)
+		}
+	}
+}
+
+// checkMachineConfigs reports a problem of several machines once.
+func checkMachineConfigs(c *cluster, report reporter) {
+	for _, r := range c.rendered {
+		var unknown *tfeval.UnknownError
+		if errors.As(r.err, &unknown) {
+			report("machine-config-unknown", r.at, "machine configuration: not checked",
+				"%s. Terraform and Talos check the configuration when it is applied.", unknown.Error())
+		}
+	}
+	if late, _ := tooNew(c); len(late) > 0 {
+		return // talos-too-old reports it
+	}
+	patchFails := func(v cty.Value) bool { return talos.ReadPatch(tfeval.Text(v)) != nil }
+	unreadable := slices.ContainsFunc(tfeval.Elements(c.variable(patchVariable).Value), patchFails)
+	var order []string
+	machines, at := map[string][]string{}, map[string]hcl.Range{}
+	add := func(r rendered, problem string) {
+		if machines[problem] == nil {
+			order, at[problem] = append(order, problem), origin(c, r, fieldOf(problem)...)
+		}
+		machines[problem] = append(machines[problem], r.machine)
+	}
+	for _, r := range c.rendered {
+		var unknown *tfeval.UnknownError
+		switch {
+		case r.err != nil && !errors.As(r.err, &unknown) && !unreadable:
+			add(r, r.err.Error())
+		case r.config != nil:
+			for _, p := range r.config.Problems() {
+				if len(c.config.Name+"-"+r.machine) <= longestLabel ||
+					!strings.Contains(p, "invalid hostname") {
+					add(r, p)
+				}
+			}
+		}
+	}
+	for _, problem := range order {
+		report("machine-config", at[problem], "machine configuration: refused by Talos",
+			"%s: %s. Correct %s or the patches of the stage.",
+			plural("node", machines[problem]), oneLine(secret.HideLikely(problem)), patchVariable)
+	}
+}
+
+// fieldOf is the field that Talos names at the end of a problem, such as (.machine.ca).
+func fieldOf(problem string) []string {
+	_, rest, ok := strings.Cut(problem, "(.")
+	switch {
+	case ok:
+		field, _, _ := strings.Cut(rest, ")")
+		return []string{field[strings.LastIndexByte(field, '.')+1:] + ":"}
+	case strings.Contains(problem, "virtual (shared) IP"):
+		return []string{"vip:"}
+	case strings.Contains(problem, "JSON6902"):
+		return []string{"op:"}
+	}
+	return nil
+}
+
+// absentModules are kernel modules that guides still name and no Talos has, with the remedy.
+func absentModules() map[string]string {
+	const iscsi = "that is the extension siderolabs/iscsi-tools, and the module is called iscsi_tcp"
+	return map[string]string{
+		"iscsi_generic": "iscsi_tcp does its work",
+		"iscsi":         "the module is called iscsi_tcp",
+		"libiscsi_tcp":  "iscsi_tcp brings it",
+		"open-iscsi":    iscsi,
+		"open_iscsi":    iscsi,
+		"longhorn":      "Longhorn needs nbd, iscsi_tcp and configfs",
+	}
+}
+
+// knownModules are modules of Talos' kernel and of its extensions that clusters load by name.
+func knownModules() []string {
+	return strings.Fields(`8021q amdgpu ahci bcache binfmt_misc bonding br_netfilter ceph cifs configfs
+		dm_cache dm_crypt dm_mirror dm_multipath dm_raid dm_snapshot dm_thin_pool drbd drbd_transport_tcp
+		dummy fuse gasket apex i915 i6300esb ib_umad ib_uverbs ip_gre ip_tables ip6_tables ip_vs ip_vs_rr
+		ip_vs_sh ip_vs_wrr ip6table_filter ip6table_nat iptable_filter iptable_mangle iptable_nat
+		iptable_raw ipmi_devintf ipmi_si iscsi_tcp it87 kvm kvm_amd kvm_intel macvlan mlx5_core mlx5_ib nbd
+		netconsole nf_conntrack nf_tables nfs nfsd nfsv4 nvidia nvidia_drm nvidia_modeset nvidia_uvm
+		nvme_fabrics nvme_rdma nvme_tcp nvmet nvmet_tcp openvswitch overlay raid456 rbd rdma_rxe rdma_ucm
+		scsi_transport_iscsi sunrpc target_core_mod tcm_loop thunderbolt tls tun udf uio uio_hv_generic
+		uio_pci_generic vduse vfio vfio_iommu_type1 vfio_pci vhost vhost_net vhost_vdpa vhost_vsock
+		virtio_balloon virtio_net vport_gre vrf vxlan wireguard xe xt_set zfs zram`)
+}
+
+func checkKernelModules(c *cluster, report reporter) {
+	loadedBy := map[string]rendered{} // a machine for each module
+	for _, r := range slices.Backward(c.rendered) {
+		if r.config != nil {
+			for _, name := range r.config.KernelModules() {
+				loadedBy[name] = r
+			}
+		}
+	}
+	for _, name := range names(loadedBy) {
+		at := origin(c, loadedBy[name], name)
+		if instead, is := absentModules()[name]; is {
+			report("kernel-module", at, "kernel module "+name+": does not exist",
+				"No kernel of Talos has it: %s. Remove it.", instead)
+			continue
+		}
+		canonical := strings.ReplaceAll(name, "-", "_")
+		if slices.Contains(knownModules(), canonical) {
+			continue
+		}
+		hint := config.DidYouMean(canonical, knownModules())
+		if hint == "" {
+			hint = ". If an extension of the schematic brings it, ignore this warning."
+		}
+		report("kernel-module-unknown", at, "kernel module "+name+": not known",
+			"castle knows it neither of Talos' kernel nor of an extension%s", hint)
+	}
+}
+
+// checkMachines looks at single fields. What all machines have is reported for one.
+func checkMachines(c *cluster, report reporter) {
+	version := tfeval.Text(c.variable("talos_version").Value)
+	reported := map[Kind]bool{}
+	once := func(kind Kind, at hcl.Range, summary, detail string, args ...any) {
+		if !reported[kind] {
+			report(kind, at, summary, detail, args...)
+		}
+		reported[kind] = true
+	}
+	for _, r := range c.rendered {
+		if r.config == nil {
+			continue
+		}
+		for _, vip := range r.config.VirtualAddresses() {
+			if r.role == "worker" {
+				report("vip-on-worker", origin(c, r, "Layer2VIPConfig", "HCloudVIPConfig"),
+					"node "+r.machine+": a VIP on a worker",
+					"The patch gives %s to every node, and only control planes may hold a VIP: it needs "+
+						"etcd. "+
+						"The variable vip gives it to them; remove the document.", vip)
+			}
+		}
+		missing := slices.DeleteFunc(slices.Clone(r.config.MachineCertSANs()), func(name string) bool {
+			return slices.Contains(r.config.APIServerCertSANs(), name)
+		})
+		if len(missing) > 0 {
+			once("machine-cert-sans", origin(c, r, "certSANs"), "machine.certSANs: names of Talos' own API",
+				"%s would be in the certificates of apid and trustd and not in that of the Kubernetes API; "+
+					"set on a running cluster, this has cut workers off. "+
+					"If the Kubernetes API is meant, write cluster.apiServer.certSANs.",
+				strings.Join(missing, ", "))
+		}
+		image := r.config.InstallImage()
+		_, tag, tagged := strings.Cut(image[strings.LastIndexByte(image, '/')+1:], ":")
+		if image == "" {
+			once("install-image-missing", r.at, "machine.install.image: no patch sets it",
+				"The provider would name the installer of its own Talos release, without the schematic's "+
+					"extensions. "+
+					"Set machine.install.image in config_patches.")
+		} else if version != "" && tagged && !strings.HasPrefix(tag, version) {
+			once("install-image-version", origin(c, r, image),
+				"machine.install.image: another Talos than talos_version",
+				"The machines boot %s (%s) and would install %s. Remove machine.install.image from the "+
+					"patch: "+
+					"the stage sets it from talos_version and talos_schematic_id.", version,
+				where(c.at("talos_version")), image)
+		}
+	}
 }

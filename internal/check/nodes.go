@@ -16,21 +16,23 @@ func checkNodes(c *cluster, report reporter) {
 			disks++
 		}
 		if name := c.hostname(m); len(name) > longestLabel {
-			report("name-too-long", c.at("nodes", m.name), fmt.Sprintf("node %s: its host name is too long", m.name),
-				"%s has %d characters, and a host name has %d at most. Shorten the node's name.", name, len(name), longestLabel)
+			report("name-too-long", c.at("nodes", m.name), "node "+m.name+": its host name is too long",
+				"%s has %d characters, the limit is %d. Shorten the node's name.", name, len(name),
+				longestLabel)
 		}
 	}
 	for _, w := range c.config.Open() {
 		for _, r := range w.Repetitions() {
 			report("key-twice", r.Second, fmt.Sprintf("variable %s: %s is there twice", w.Name, r.Key),
-				"The first one is at %s, and this one would replace it silently. Rename or remove one of them.", where(r.First))
+				"This one would silently replace that at %s. Rename or remove one of them.", where(r.First))
 		}
 	}
 	replicas := c.variable("longhorn_replica_count")
 	if n, known := tfeval.Whole(replicas.Value); known && disks > 0 && n > disks {
 		report("replicas-too-many", replicas.At(), "longhorn_replica_count: more than there are disks for",
-			"%d replicas need as many nodes with longhorn_disk, and there are %d (%s): no volume would become healthy. "+
-				"Set it to %d, or give more nodes a disk.", n, disks, where(c.at("nodes")), disks)
+			"%d replicas need as many nodes with longhorn_disk, and there are %d (%s): no volume would "+
+				"become "+
+				"healthy. Set it to %d, or give more nodes a disk.", n, disks, where(c.at("nodes")), disks)
 	}
 }
 
@@ -42,12 +44,14 @@ func compareMachines(c, other *cluster, report reporter) {
 	for _, m := range c.machines {
 		for _, o := range other.machines {
 			if m.id != 0 && m.id == o.id {
-				report("vm-id-shared", c.at("nodes", m.name, "vm_id"), fmt.Sprintf("node %s: a VM id of cluster %s", m.name, other.label),
+				report("vm-id-shared", c.at("nodes", m.name, "vm_id"), "node "+m.name+": a VM id of cluster "+
+					other.label,
 					"Its node %s has %d too (%s), and both clusters are on %s. Give one of them another id.",
 					o.name, m.id, where(other.at("nodes", o.name, "vm_id")), c.endpoint)
 			}
 			if c.hostname(m) == other.hostname(o) {
-				report("name-shared", c.at("nodes", m.name), fmt.Sprintf("node %s: the name of a machine of cluster %s", m.name, other.label),
+				report("name-shared", c.at("nodes", m.name),
+					"node "+m.name+": the name of a machine of cluster "+other.label,
 					"Both would have the name %s on %s; the other one is at %s. Rename one of them.",
 					c.hostname(m), c.endpoint, where(other.at("nodes", o.name)))
 			}
@@ -69,17 +73,17 @@ func compareAddresses(c, other *cluster, report reporter) {
 			case a.First != b.First:
 			case a.What == c.vip.What && b.What == other.vip.What:
 				report("vip-shared", a.at, "vip: that of cluster "+other.label,
-					"Both have %s (%s): kubectl would reach either of the two. Give one of them another address.",
-					a.First, where(b.at))
+					"Both have %s (%s): kubectl would reach either. Give one another address.", a.First,
+					where(b.at))
 			default:
-				report("address-shared", a.at, fmt.Sprintf("%s: an address of cluster %s", a.What, other.label),
-					"%s is that of %s there (%s). Give one of them another address.", a.First, b.What, where(b.at))
+				report("address-shared", a.at, a.What+": an address of cluster "+other.label,
+					"%s is that of %s there (%s). Give one another address.", a.First, b.What, where(b.at))
 			}
 		}
 		for _, p := range other.forwardPools() {
 			if p.addresses.holds(a.First) {
-				report("pool-holds-other", a.at, fmt.Sprintf("%s: in a pool of cluster %s", a.What, other.label),
-					"%s is in its pool %s (%s), and MetalLB would give it to a Service there. Change one of them.",
+				report("pool-holds-other", a.at, a.What+": in a pool of cluster "+other.label,
+					"MetalLB would give %s to a Service there: it is in pool %s (%s). Change one of them.",
 					a.First, p.text, where(p.addresses.at))
 			}
 		}
@@ -87,16 +91,18 @@ func compareAddresses(c, other *cluster, report reporter) {
 	for _, p := range c.forwardPools() {
 		for _, b := range other.hosts() {
 			if p.addresses.holds(b.First) {
-				report("pool-holds-other", p.addresses.at, fmt.Sprintf("pool %s: holds an address of cluster %s", p.text, other.label),
-					"%s is that of %s there (%s), and MetalLB would give it to a Service. Leave it out of the pool.",
+				report("pool-holds-other", p.addresses.at, "pool "+p.text+": holds an address of cluster "+
+					other.label,
+					"MetalLB would give %s, of %s there (%s), to a Service. Leave it out of the pool.",
 					b.First, b.What, where(b.at))
 			}
 		}
 		for _, o := range other.forwardPools() {
 			if p.addresses.overlaps(o.addresses) {
-				report("pools-shared", p.addresses.at, fmt.Sprintf("pool %s: overlaps a pool of cluster %s", p.text, other.label),
-					"The other one is %s (%s), and Services of both clusters would get the same addresses. Separate the pools.",
-					o.text, where(o.addresses.at))
+				report("pools-shared", p.addresses.at, "pool "+p.text+": overlaps a pool of cluster "+
+					other.label,
+					"Services of both clusters would get the same addresses; the other pool is %s (%s). "+
+						"Separate the pools.", o.text, where(o.addresses.at))
 			}
 		}
 	}

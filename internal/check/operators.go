@@ -8,6 +8,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
+const toolkitHelm = "helm.toolkit.fluxcd.io"
+
 // operators are charts that bring kinds of their own, and the API groups of these.
 // There is one of each in a cluster, whatever its release is called.
 func operators() map[string][]string {
@@ -17,7 +19,7 @@ func operators() map[string][]string {
 		"cilium":                 {"cilium.io"},
 		"cloudnative-pg":         {"postgresql.cnpg.io"},
 		"external-secrets":       {"external-secrets.io", "generators.external-secrets.io"},
-		"flux2":                  {"source.toolkit.fluxcd.io", "kustomize.toolkit.fluxcd.io", "helm.toolkit.fluxcd.io"},
+		"flux2":                  {"source.toolkit.fluxcd.io", "kustomize.toolkit.fluxcd.io", toolkitHelm},
 		"keda":                   {"keda.sh"},
 		"kube-prometheus-stack":  {"monitoring.coreos.com"},
 		"kyverno":                {"kyverno.io"},
@@ -41,10 +43,11 @@ type provider struct {
 // Flux itself does.
 func (r *repository) providersOf(o gitops.Object) []provider {
 	group := o.GroupVersionKind().Group
-	if !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io") || strings.HasSuffix(group, ".toolkit.fluxcd.io") ||
-		slices.ContainsFunc(r.objects, func(s tfeval.Object) bool {
-			return s.Kind == tfeval.Release && slices.Contains(operators()[s.Chart], group)
-		}) {
+	staged := func(s tfeval.Object) bool {
+		return s.Kind == tfeval.Release && slices.Contains(operators()[s.Chart], group)
+	}
+	if !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io") ||
+		strings.HasSuffix(group, ".toolkit.fluxcd.io") || slices.ContainsFunc(r.objects, staged) {
 		return nil
 	}
 	var all []provider
@@ -60,7 +63,9 @@ func (r *repository) providersOf(o gitops.Object) []provider {
 	return all
 }
 
-// checkOperators finds custom resources that Flux would apply before their kind exists.
+// checkOperators finds custom resources that Flux would apply before their kind exists:
+// in one Kustomization with the release that brings it (a CRD may be there: Flux applies
+// those first), or in one that does not wait for it.
 func checkOperators(c *cluster, report reporter) {
 	r := c.flux()
 	if r == nil {
@@ -68,47 +73,47 @@ func checkOperators(c *cluster, report reporter) {
 	}
 	for _, k := range r.kustomizations {
 		for _, o := range k.Objects {
-			if providers := r.providersOf(o); len(providers) > 0 {
-				r.checkBeside(k, o, providers, report)
-				r.checkBefore(k, o, providers, report)
+			providers := r.providersOf(o)
+			for _, p := range providers {
+				if p.kustomization == k && isRelease(p.object) {
+					report("beside-operator", r.at(o.At), named(o)+": beside its operator",
+						"Kustomization %s has it together with %s (%s), which brings its kind. Flux "+
+							"validates all objects "+
+							"before it applies any: as long as the kind is unknown it refuses them all, "+
+							"the operator too. "+
+							"Move it into a Kustomization of its own, with dependsOn: %s.",
+						k.Key, named(p.object), where(r.at(p.object.At)), k.Key.Name)
+				}
+			}
+			if missing := r.missingWait(k, providers); missing != "" {
+				p := providers[0]
+				report("before-operator", r.at(o.At), named(o)+": does not wait for its operator",
+					"%s (%s) brings its kind, with Kustomization %s, and %s may be applied before: it "+
+						"then fails, "+
+						"and is retried only after its retryInterval. It lacks %s.",
+					named(p.object), where(r.at(p.object.At)), p.kustomization.Key, k.Key, missing)
 			}
 		}
 	}
 }
 
-// checkBeside finds a custom resource in one Kustomization with the release that brings
-// its kind. A CRD may be there: Flux applies those first.
-func (r *repository) checkBeside(k *gitops.Kustomization, o gitops.Object, providers []provider, report reporter) {
-	for _, p := range providers {
-		if p.kustomization == k && isRelease(p.object) {
-			report("beside-operator", r.at(o.At), named(o)+": beside its operator",
-				"Kustomization %s has it together with %s (%s), which brings its kind. Flux validates all objects before it applies "+
-					"any: as long as the kind is unknown it refuses them all, the operator too. "+
-					"Move it into a Kustomization of its own, with dependsOn: %s.",
-				k.Key, named(p.object), where(r.at(p.object.At)), k.Key.Name)
-		}
-	}
-}
-
-// checkBefore finds a custom resource that does not wait for the provider of its kind.
-func (r *repository) checkBefore(k *gitops.Kustomization, o gitops.Object, providers []provider, report reporter) {
+// missingWait says what would make a Kustomization wait for one of the providers; "" if it waits.
+func (r *repository) missingWait(k *gitops.Kustomization, providers []provider) string {
 	first := r.before(k)
 	for _, p := range providers {
 		ready := p.kustomization.Waits() || !isRelease(p.object)
 		if p.kustomization == k || slices.Contains(first, p.kustomization) && ready {
-			return
+			return ""
 		}
 	}
-	p := providers[0]
-	missing := "dependsOn: " + p.kustomization.Key.Name
-	if slices.Contains(first, p.kustomization) {
-		missing = "wait: true in Kustomization " + p.kustomization.Key.String() +
+	switch {
+	case len(providers) == 0:
+		return ""
+	case slices.Contains(first, providers[0].kustomization):
+		return "wait: true in Kustomization " + providers[0].kustomization.Key.String() +
 			", which is otherwise ready before its releases are"
 	}
-	report("before-operator", r.at(o.At), named(o)+": does not wait for its operator",
-		"%s (%s) brings its kind, with Kustomization %s, and %s may be applied before: it then fails, and is retried "+
-			"only after its retryInterval. It lacks %s.",
-		named(p.object), where(r.at(p.object.At)), p.kustomization.Key, k.Key, missing)
+	return "dependsOn: " + providers[0].kustomization.Key.Name
 }
 
 // before are the Kustomizations that are ready before k is applied.

@@ -21,10 +21,10 @@ import (
 	"github.com/ephemeral-castle/castle/stages"
 )
 
-// TestPatchesAreThoseThatTerraformMakes lets real Terraform evaluate the locals of
+// TestPatchesEqualTerraforms lets real Terraform evaluate the locals of
 // the platform's module and the patches of each machine, and compares what castle
 // makes of the same expressions with it, as the documents that they are.
-func TestPatchesAreThoseThatTerraformMakes(t *testing.T) {
+func TestPatchesEqualTerraforms(t *testing.T) {
 	for _, name := range []string{"blue", "mini"} {
 		t.Run(name, func(t *testing.T) {
 			c, _ := config.Load(config.Options{Repository: "../..", Cluster: name, Library: stages.Library})
@@ -38,8 +38,12 @@ func TestPatchesAreThoseThatTerraformMakes(t *testing.T) {
 			for variable := range platform.Variables {
 				values[variable] = tfeval.StandIn(platform.Written(variable).Value)
 			}
-			values["talos_config_patches"] = cty.ListVal([]cty.Value{cty.StringVal("machine:\n  sysctls:\n    a.b: \"1\"\n")})
-			values["apiserver_extra_args"] = cty.MapVal(map[string]cty.Value{"audit-webhook-config-file": cty.StringVal("https://<k8s>&co")})
+			values["talos_config_patches"] = cty.ListVal([]cty.Value{
+				cty.StringVal("machine:\n  sysctls:\n    a.b: \"1\"\n"),
+			})
+			values["apiserver_extra_args"] = cty.MapVal(map[string]cty.Value{
+				"audit-webhook-config-file": cty.StringVal("https://<k8s>&co"),
+			})
 			m := tfeval.Read(platform, values)
 			var data *hclsyntax.Block
 			for _, b := range m.Blocks {
@@ -59,10 +63,12 @@ func TestPatchesAreThoseThatTerraformMakes(t *testing.T) {
 					t.Fatal(err)
 				}
 				if len(machine.Patches) < 4 || len(machine.Patches) != len(theirs[node]) {
-					t.Fatalf("%s: %d patches, Terraform has %d", node, len(machine.Patches), len(theirs[node]))
+					t.Fatalf("%s: %d patches, Terraform has %d", node, len(machine.Patches),
+						len(theirs[node]))
 				}
 				for i, patch := range machine.Patches {
-					if ours, other := document(t, patch), document(t, theirs[node][i]); !reflect.DeepEqual(ours, other) {
+					if ours, other := document(t, patch),
+						document(t, theirs[node][i]); !reflect.DeepEqual(ours, other) {
 						t.Errorf("%s: patch %d is\n%v\nand Terraform's\n%v", node, i, ours, other)
 					}
 				}
@@ -81,7 +87,8 @@ func document(t *testing.T, text string) any {
 }
 
 // applied returns the patches of each machine as an output of Terraform's.
-func applied(t *testing.T, s *config.Stage, m *tfeval.Module, data *hclsyntax.Block, values map[string]cty.Value) map[string][]string {
+func applied(t *testing.T, s *config.Stage, m *tfeval.Module, data *hclsyntax.Block,
+	values map[string]cty.Value) map[string][]string {
 	t.Helper()
 	dir := t.TempDir()
 	var module strings.Builder
@@ -96,7 +103,8 @@ func applied(t *testing.T, s *config.Stage, m *tfeval.Module, data *hclsyntax.Bl
 	patches := data.Body.Attributes["config_patches"].Expr.Range()
 	expr := string(patches.SliceBytes(bytesOf(t, s, patches.Filename)))
 	expr = strings.NewReplacer("each.key", "key", "each.value", "value").Replace(expr)
-	module.WriteString("output \"patches\" {\n  sensitive = true\n  value = { for key, value in var.nodes : key => " + expr + " }\n}\n")
+	module.WriteString("output \"patches\" {\n  sensitive = true\n" +
+		"  value = { for key, value in var.nodes : key => " + expr + " }\n}\n")
 	inputs := map[string]json.RawMessage{}
 	for name, v := range values {
 		text, err := ctyjson.Marshal(v, v.Type())
@@ -111,16 +119,19 @@ func applied(t *testing.T, s *config.Stage, m *tfeval.Module, data *hclsyntax.Bl
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string][]byte{"main.tf": []byte(module.String()), "terraform.tfvars.json": text} {
+	for name, content := range map[string][]byte{"main.tf": []byte(module.String()),
+		"terraform.tfvars.json": text} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var out []byte
-	for _, args := range [][]string{{"init", "-input=false"}, {"apply", "-input=false", "-auto-approve", "-no-color"}, {"output", "-json", "patches"}} {
+	for _, args := range [][]string{{"init", "-input=false"},
+		{"apply", "-input=false", "-auto-approve", "-no-color"}, {"output", "-json", "patches"}} {
 		cmd := exec.CommandContext(t.Context(), "terraform", args...)
 		cmd.Dir = dir
-		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TF_CLI_CONFIG_FILE=" + os.DevNull, "CHECKPOINT_DISABLE=1"}
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TF_CLI_CONFIG_FILE=" + os.DevNull,
+			"CHECKPOINT_DISABLE=1"}
 		if out, err = cmd.CombinedOutput(); err != nil {
 			t.Fatalf("terraform %s: %v\n%s", args[0], err, out)
 		}

@@ -11,8 +11,10 @@ import (
 
 // forwardPools are the pools that do not end before they begin.
 func (c *cluster) forwardPools() []pool {
-	return slices.DeleteFunc(slices.Clone(c.pools), func(p pool) bool { return p.addresses.First.Compare(p.addresses.Last) > 0 })
+	return slices.DeleteFunc(slices.Clone(c.pools), pool.reversed)
 }
+
+func (p pool) reversed() bool { return p.addresses.First.Compare(p.addresses.Last) > 0 }
 
 func checkPools(c *cluster, report reporter) {
 	used := c.hosts()
@@ -22,7 +24,7 @@ func checkPools(c *cluster, report reporter) {
 		}
 	}
 	for _, p := range c.pools {
-		if p.addresses.First.Compare(p.addresses.Last) > 0 {
+		if p.reversed() {
 			report("pool-reversed", p.addresses.at, "pool "+p.text+": ends before it begins",
 				"Write %s-%s.", p.addresses.Last, p.addresses.First)
 		}
@@ -44,14 +46,15 @@ func checkPools(c *cluster, report reporter) {
 		}
 		if len(held) > 0 {
 			report("pool-holds", p.addresses.at, "pool "+p.text+": holds addresses that are in use",
-				"It holds %s; MetalLB does not check and would give them to Services. Leave them out of the pool.",
+				"It holds %s; MetalLB would give them to Services. Leave them out of the pool.",
 				strings.Join(held, ", "))
 		}
 		c.checkReserved(p, report)
 		for _, other := range all[:i] {
 			if p.addresses.overlaps(other.addresses) {
 				report("pools-overlap", p.addresses.at, "pool "+p.text+": overlaps pool "+other.text,
-					"The other one is at %s; MetalLB refuses both. Join the ranges, or separate them.", where(other.addresses.at))
+					"MetalLB refuses both; the other one is at %s. Join or separate them.",
+					where(other.addresses.at))
 			}
 		}
 	}
@@ -63,8 +66,8 @@ func (c *cluster) checkReserved(p pool, report reporter) {
 	}
 	for _, a := range []netip.Addr{c.network.Addr(), broadcast(c.network)} {
 		if what := reserved(c.network, a); what != "" && p.addresses.holds(a) {
-			report("pool-reserved", p.addresses.at, fmt.Sprintf("pool %s: holds %s", p.text, what),
-				"%s is %s of %s and no Service can have it. Write the pool as a range without it.", a, what, c.network)
+			report("pool-reserved", p.addresses.at, "pool "+p.text+": holds "+what,
+				"No Service can have %s, %s of %s. Write the pool as a range without it.", a, what, c.network)
 		}
 	}
 }
@@ -84,7 +87,7 @@ func checkLoadBalancers(c *cluster, report reporter) {
 			continue
 		}
 		report("lb-ip-outside", a.at, "cluster_vars."+name+": in no pool",
-			"MetalLB gives a Service %s only if a pool holds it, and the pools are %s (%s). Change one of them.",
+			"MetalLB can give a Service %s only from a pool, and the pools are %s (%s). Change one of them.",
 			a.First, strings.Join(pools, ", "), where(c.at("metallb_addresses")))
 	}
 }

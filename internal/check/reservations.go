@@ -45,7 +45,8 @@ func (r IDRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) 
 // ReservationsOf returns what a cluster reserves. It may have problems.
 func ReservationsOf(c *config.Cluster) Reservations {
 	x := newCluster(c, config.Options{})
-	r := Reservations{Cluster: x.label, Network: x.network, Gateway: x.gateway.First, cluster: x, Addresses: x.hosts()}
+	r := Reservations{Cluster: x.label, Network: x.network, Gateway: x.gateway.First, cluster: x,
+		Addresses: x.hosts()}
 	for _, p := range x.forwardPools() {
 		r.Addresses = append(r.Addresses, p.addresses)
 	}

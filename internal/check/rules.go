@@ -35,96 +35,64 @@ type rule struct {
 	reads, summary, fix string
 }
 
-// rules is every rule, by theme.
+// rules is every rule: those with more to them than a name, errors and warnings.
 func rules() []rule {
-	return []rule{
+	all := []rule{
 		{kind: "gateway-outside", covers: []Kind{nodeOutside, vipOutside}},
 		{kind: nodeOutside, reads: "network.gateway network.prefix nodes.address",
 			summary: "outside of the network", fix: "Give the node an address of the gateway's network."},
 		{kind: "node-is-gateway", reads: "network.gateway nodes.address",
 			summary: "the gateway's address", fix: "Give the node an address of its own."},
-		{kind: "node-is-dns"},
 		{kind: "address-twice", reads: "nodes nodes.address",
 			summary: "the address of node %s", fix: "Give each node an address of its own."},
-		{kind: "address-reserved"},
 		{kind: vipOutside, reads: "network.gateway network.prefix vip",
 			summary: "outside of the network", fix: "Choose a free address of the gateway's network."},
 		{kind: "vip-is-node", reads: "nodes.address vip",
 			summary: "the address of node %s", fix: "Choose a free address of the network."},
 		{kind: "vip-is-gateway", reads: "network.gateway vip",
 			summary: "the gateway's address", fix: "Choose a free address of the network."},
-
-		{kind: "pool-reversed"},
-		{kind: "pool-outside"},
-		{kind: "pool-holds"},
-		{kind: "pool-reserved"},
-		{kind: "pools-overlap"},
-		{kind: "lb-ip-outside", warns: true},
-
-		{kind: "pods-overlap-nodes"},
-		{kind: "services-overlap-nodes"},
-		{kind: "pods-overlap-services"},
-
-		{kind: "controlplanes-even", reads: "nodes nodes.role", argument: config.Argument{Type: "talos_etcd", Name: "voters"},
-			summary: "an even number of control planes", fix: `Give 1, 3 or 5 nodes role = "controlplane".`},
-		{kind: "vm-id-twice", reads: "nodes nodes.vm_id", argument: config.Argument{Type: "vm_ids", Name: "vm_ids"},
-			summary: "the VM id of node %s", fix: "Give each node an id of its own."},
+		{kind: "controlplanes-even", reads: "nodes nodes.role",
+			argument: config.Argument{Type: "talos_etcd", Name: "voters"},
+			summary:  "an even number of control planes", fix: `Give 1, 3 or 5 nodes role = "controlplane".`},
+		{kind: "vm-id-twice", reads: "nodes nodes.vm_id",
+			argument: config.Argument{Type: "vm_ids", Name: "vm_ids"},
+			summary:  "the VM id of node %s", fix: "Give each node an id of its own."},
 		{kind: vmIDOutside, reads: "nodes.vm_id vm_id_range.first vm_id_range.last",
 			summary: "VM id outside of vm_id_range", fix: "Change the id or the range."},
 		{kind: "vm-ids-reversed", reads: "vm_id_range.first vm_id_range.last", covers: []Kind{vmIDOutside},
 			summary: "ends before it begins", fix: "Exchange first and last."},
-		{kind: "name-too-long"},
-		{kind: "key-twice"},
-		{kind: "replicas-too-many", warns: true},
-
-		{kind: "vm-id-shared"},
-		{kind: "vm-ids-overlap"},
-		{kind: "name-shared"},
-		{kind: "vip-shared"},
-		{kind: "address-shared"},
-		{kind: "pools-shared"},
-		{kind: "pool-holds-other"},
-
-		{kind: "gates-unasked", warns: true},
-		{kind: "owned-twice", warns: true},
-		{kind: "left-to-nobody", warns: true},
-		{kind: "beside-operator", warns: true},
-		{kind: "before-operator", warns: true},
-		{kind: "variable-unset", warns: true},
-		{kind: "gitops-unreadable", warns: true},
-
-		{kind: "patch-unreadable"},
-		{kind: "machine-config"},
-		{kind: "machine-config-unknown", warns: true},
-		{kind: "kernel-module"},
-		{kind: "kernel-module-unknown", warns: true},
-		{kind: "vip-on-worker"},
-		{kind: "machine-cert-sans", warns: true},
-		{kind: "install-image-missing"},
-		{kind: "install-image-version"},
-		{kind: "talos-too-old"},
-		{kind: "talos-unknown", warns: true},
-		{kind: "kubernetes-unsupported"},
-		{kind: "chart-old", warns: true},
-		{kind: "provider-unnamed"},
-		{kind: validation},
-
 		{kind: "secret-open", unquoted: true},
 		{kind: "secret-likely", unquoted: true},
 		{kind: "secret-named", warns: true, unquoted: true},
-
-		{kind: "configs-mode"},
-		{kind: "state-mode"},
 	}
+	for _, kind := range strings.Fields(`validation address-reserved node-is-dns
+		pool-reversed pool-outside pool-holds pool-reserved pools-overlap
+		pods-overlap-nodes services-overlap-nodes pods-overlap-services name-too-long key-twice
+		vm-id-shared vm-ids-overlap name-shared vip-shared address-shared pools-shared pool-holds-other
+		patch-unreadable machine-config kernel-module vip-on-worker install-image-missing
+		install-image-version talos-too-old kubernetes-unsupported provider-unnamed configs-mode
+		state-mode`) {
+		all = append(all, rule{kind: Kind(kind)})
+	}
+	for _, kind := range strings.Fields(
+		`lb-ip-outside replicas-too-many gates-unasked owned-twice left-to-nobody
+		beside-operator before-operator variable-unset gitops-unreadable machine-config-unknown
+		kernel-module-unknown machine-cert-sans talos-unknown chart-old`) {
+		all = append(all, rule{kind: Kind(kind), warns: true})
+	}
+	return all
 }
 
 // checks look at one cluster, comparisons at two.
 func checks() []func(*cluster, reporter) {
 	return []func(*cluster, reporter){
-		checkValidations, checkProviders, checkAddresses, checkSubnets, checkPools, checkLoadBalancers, checkNodes,
-		checkPatches, checkMachineConfigs, checkKernelModules, checkVIPOnWorkers, checkCertSANs, checkInstallImage,
-		checkTalosVersion, checkKubernetesVersion, checkChartVersions, checkSecrets, checkConfigsMode, checkStateMode,
-		checkDisabledGates, checkFlux, checkOwners, checkLeftToFlux, checkOperators,
+		checkValidations, checkProviders, checkAddresses, checkSubnets, checkPools, checkLoadBalancers,
+		checkNodes,
+		checkPatches, checkMachineConfigs, checkKernelModules, checkMachines, checkTalosVersion,
+		checkKubernetesVersion,
+		checkChartVersions, checkSecrets, checkModes, checkDisabledGates, checkFlux, checkOwners,
+		checkLeftToFlux,
+		checkOperators,
 	}
 }
 

@@ -33,7 +33,10 @@ func checkSecrets(c *cluster, report reporter) {
 				return true, nil
 			}
 			found = true
-			steps := steps(p)
+			var steps []string
+			for _, step := range p {
+				steps = append(steps, stepName(step))
+			}
 			certain, named := secret.Likely(tfeval.Text(v))
 			named = named || len(steps) > 0 && secret.LikelyName(steps[len(steps)-1])
 			name := strings.Join(append([]string{w.Name}, steps...), ".")
@@ -45,7 +48,7 @@ func checkSecrets(c *cluster, report reporter) {
 						"if the file was committed, replace the credential.", file)
 			case named:
 				report("secret-named", w.At(steps...), name+": named like a credential",
-					"This file belongs into Git. If the value is a secret, move it to Infisical, Vault or %s.", file)
+					"This file belongs into Git. If it is a secret, move it to Infisical, Vault or %s.", file)
 			}
 			return true, nil
 		})
@@ -57,69 +60,43 @@ func checkSecrets(c *cluster, report reporter) {
 	}
 }
 
-func steps(p cty.Path) []string {
-	var all []string
-	for _, step := range p {
-		switch s := step.(type) {
-		case cty.GetAttrStep:
-			all = append(all, s.Name)
-		case cty.IndexStep:
-			if n, ok := tfeval.Whole(s.Key); ok {
-				all = append(all, fmt.Sprint(n))
-			} else {
-				all = append(all, tfeval.Text(s.Key))
-			}
-		}
+func stepName(step cty.PathStep) string {
+	switch s := step.(type) {
+	case cty.GetAttrStep:
+		return s.Name
+	case cty.IndexStep:
+		return tfeval.Printed(s.Key)
 	}
-	return all
+	return ""
 }
 
-// others are the permissions of everybody but the owner.
-const others = 0o077
-
-// whole is the place of a file or folder as a whole.
-func whole(name string) hcl.Range {
-	return hcl.Range{Filename: name, Start: hcl.InitialPos, End: hcl.InitialPos}
-}
-
-// checkConfigsMode looks at the exported kubeconfig and talosconfig, which open the cluster.
-func checkConfigsMode(c *cluster, report reporter) {
+// checkModes looks at the exported kubeconfig and talosconfig, which open the cluster, and
+// at castle's state, which holds every secret of it.
+func checkModes(c *cluster, report reporter) {
+	wrong := func(kind Kind, file, shown, summary string, want os.FileMode) {
+		info, err := os.Stat(file)
+		if err != nil || info.Mode().Perm()&0o077 == 0 || !info.IsDir() && !info.Mode().IsRegular() {
+			return // it has not been written yet, or only its owner can open it
+		}
+		at := hcl.Range{Filename: shown, Start: hcl.InitialPos, End: hcl.InitialPos}
+		report(kind, at, summary, "Its mode is %04o and must be %04o: it holds secrets of the cluster. "+
+			"Run chmod %o %s", info.Mode().Perm(), want, want, shown)
+	}
 	dir := filepath.Join(c.config.Dir, "configs")
 	shown := path.Join("clusters", c.config.Name, c.config.Platform, "configs")
-	info, err := os.Stat(dir)
-	if err != nil || !info.IsDir() {
-		return // nothing has been exported yet
-	}
-	if mode := info.Mode().Perm(); mode&others != 0 {
-		report("configs-mode", whole(shown), "configs: open to others",
-			"The mode of %s is %04o and must be 0700. Run chmod 700 %s", shown, mode, shown)
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return // castle reports it when it writes there
-	}
+	wrong("configs-mode", dir, shown, "configs: open to others", 0o700)
+	entries, _ := os.ReadDir(dir) // castle reports an error when it writes there
 	for _, e := range entries {
-		info, err := e.Info()
-		if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&others != 0 {
-			name := path.Join(shown, e.Name())
-			report("configs-mode", whole(name), e.Name()+": readable by others",
-				"Its mode is %04o and must be 0600. Run chmod 600 %s", info.Mode().Perm(), name)
+		if e.Type().IsRegular() {
+			name := e.Name()
+			wrong("configs-mode", filepath.Join(dir, name), path.Join(shown, name),
+				name+": readable by others", 0o600)
 		}
-	}
-}
-
-// checkStateMode looks at castle's state, which holds every secret of the cluster.
-func checkStateMode(c *cluster, report reporter) {
-	if c.stateDir == "" {
-		return
 	}
 	name := filepath.Join(c.stateDir, c.config.Name)
 	for _, dir := range []string{c.stateDir, name, filepath.Join(name, c.config.Platform)} {
-		info, err := os.Stat(dir)
-		if err == nil && info.Mode().Perm()&others != 0 {
-			report("state-mode", whole(dir), "state directory: open to others",
-				"Its mode is %04o and must be 0700: it holds every secret of the cluster. Run chmod 700 %s",
-				info.Mode().Perm(), dir)
+		if c.stateDir != "" {
+			wrong("state-mode", dir, dir, "state directory: open to others", 0o700)
 		}
 	}
 }

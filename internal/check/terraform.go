@@ -7,7 +7,6 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
-	"github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
@@ -29,8 +28,8 @@ func checkValidations(c *cluster, report reporter) {
 			shared[name] = c.variable(name).Value
 		}
 		for _, f := range tfeval.Read(s, values).FailedValidations() {
-			x := invalid{c, f, "stage " + s.Name, s.Written}
-			x.report(report, validationRule(f.Reads), reported)
+			x := invalid{c, f, validationRule(f.Reads), "stage " + s.Name, s.Written}
+			x.report(report, reported)
 		}
 	}
 	if c.options.Library == nil {
@@ -38,7 +37,7 @@ func checkValidations(c *cluster, report reporter) {
 	}
 	for _, f := range tfeval.ReadContract(c.options.Library, contract, shared).FailedValidations() {
 		if r := validationRule(f.Reads); r.kind != validation {
-			invalid{c, f, "stage " + contract, c.variable}.report(report, r, reported)
+			invalid{c, f, r, "stage " + contract, c.variable}.report(report, reported)
 		}
 	}
 }
@@ -47,51 +46,36 @@ func checkValidations(c *cluster, report reporter) {
 type invalid struct {
 	cluster *cluster
 	failure tfeval.Failure
+	rule    rule
 	origin  string
 	written func(variable string) config.Written
 }
 
 // report reports each element that fails, or the variable as a whole.
-func (x invalid) report(report reporter, r rule, reported map[string]bool) {
-	f := x.failure
-	elements := f.Elements
+func (x invalid) report(report reporter, reported map[string]bool) {
+	f, r := x.failure, x.rule
+	elements, others := f.Elements, f.Others
 	if len(elements) == 0 {
 		elements = []string{""}
 	}
+	if len(others) == 0 {
+		others = elements
+	}
 	for i, element := range elements {
-		other := element
-		if len(f.Others) > 0 {
-			other = f.Others[i]
-		}
 		at, object := x.place(element)
-		summary := r.summary
-		switch {
-		case r.kind == validation && element != "":
-			summary = element + " is not valid"
-		case r.kind == validation:
-			summary = "not valid"
-		case strings.Contains(summary, "%s"):
-			summary = fmt.Sprintf(summary, other)
-		}
-		if r.kind == validation {
-			object = "variable " + f.Variable
-		}
+		summary, detail := strings.ReplaceAll(r.summary, "%s", others[i]), f.Message
 		key := fmt.Sprint(r.kind, at)
 		if r.kind == validation {
+			object, summary = "variable "+f.Variable, strings.TrimPrefix(element+" is not valid", " is ")
 			key += f.Message
+		} else if values := x.values(at, element, others[i]); len(values) > 0 {
+			detail += " Here, " + strings.Join(values, ", ") + ". " + r.fix
 		}
-		if reported[key] {
-			continue
+		if !reported[key] {
+			reported[key] = true
+			report(r.kind, at, object+": "+summary, "%s This is a validation of %s, %s.", detail, x.origin,
+				where(f.At))
 		}
-		reported[key] = true
-		detail := f.Message
-		if values := x.values(at, element, other); r.kind != validation && len(values) > 0 {
-			detail += " Here, " + strings.Join(values, ", ") + "."
-		}
-		if r.fix != "" {
-			detail += " " + r.fix
-		}
-		report(r.kind, at, object+": "+summary, "%s This is a validation of %s, %s.", detail, x.origin, where(f.At))
 	}
 }
 
@@ -103,69 +87,51 @@ func (x invalid) place(element string) (hcl.Range, string) {
 	if element == "" || own.Value.Type().IsPrimitiveType() {
 		return own.At(), f.Variable
 	}
-	steps := []string{element}
+	var attributes []string
 	for _, read := range f.Reads {
 		if of, attribute, ok := strings.Cut(read, "."); ok && of == f.Collection {
-			steps = append(steps, attribute)
+			attributes = append(attributes, attribute)
 		}
 	}
-	if len(steps) > 2 {
-		steps = steps[:1]
+	steps := []string{element}
+	if len(attributes) == 1 {
+		steps = append(steps, attributes...)
 	}
 	return x.written(f.Collection).At(steps...), strings.TrimSuffix(f.Collection, "s") + " " + element
 }
 
-// values are the values that the condition reads, with their places.
+// values are the single values that the condition reads, of all elements if none fails by
+// itself. Each has its place unless that is at.
 func (x invalid) values(at hcl.Range, elements ...string) []string {
 	var all []string
-	add := func(variable string, steps ...string) {
-		w := x.written(variable)
-		text := printed(w.Value, steps)
-		if text == "" || x.cluster.sensitive(variable) {
-			return
-		}
-		text = strings.Join(append([]string{variable}, steps...), ".") + " is " + text
-		if place := w.At(steps...); where(place) != where(at) {
-			text += " (" + where(place) + ")"
-		}
-		if !slices.Contains(all, text) {
-			all = append(all, text)
-		}
-	}
 	for _, read := range x.failure.Reads {
 		steps := strings.Split(read, ".")
-		variable, steps := steps[0], steps[1:]
-		switch nodes := tfeval.Map(x.written(variable).Value); {
-		case len(steps) == 0 || variable != x.failure.Collection && !x.written(variable).Value.Type().IsMapType():
-			add(variable, steps...)
-		case variable == x.failure.Collection:
-			for _, element := range elements {
-				add(variable, append([]string{element}, steps...)...)
+		w := x.written(steps[0])
+		of := []string{""}
+		if w.Value.Type().IsMapType() {
+			if of = elements; x.failure.Collection == "" {
+				of = names(tfeval.Map(w.Value))
 			}
-		default:
-			for _, element := range names(nodes) {
-				add(variable, append([]string{element}, steps...)...)
+		}
+		for _, element := range of {
+			path := slices.Clone(steps[1:])
+			if element != "" {
+				path = append([]string{element}, path...)
+			}
+			v := w.Value
+			for _, step := range path {
+				v = tfeval.Map(v)[step]
+			}
+			text := strings.Join(append(steps[:1:1], path...), ".") + " is " + tfeval.Printed(v)
+			if place := where(w.At(path...)); place != where(at) {
+				text += " (" + place + ")"
+			}
+			if tfeval.Printed(v) != "" && !x.cluster.sensitive(w.Name) && !slices.Contains(all, text) {
+				all = append(all, text)
 			}
 		}
 	}
 	return all
-}
-
-// printed is a single value within another one; "" if it is none.
-func printed(v cty.Value, steps []string) string {
-	for _, step := range steps {
-		if all := tfeval.Map(v); all != nil {
-			v = all[step]
-		}
-	}
-	if v == cty.NilVal || !v.Type().IsPrimitiveType() {
-		return ""
-	}
-	v, err := convert.Convert(v, cty.String)
-	if err != nil {
-		return ""
-	}
-	return tfeval.Text(v)
 }
 
 // checkProviders finds resources whose provider Terraform would guess to be
@@ -192,9 +158,11 @@ func checkProviders(c *cluster, report reporter) {
 				listed = "none"
 			}
 			report("provider-unnamed", b.DefRange(),
-				fmt.Sprintf("stage %s: %s belongs to a provider that is not named", s.Name, strings.Join(b.Labels, ".")),
+				fmt.Sprintf("stage %s: %s belongs to a provider that is not named", s.Name,
+					strings.Join(b.Labels, ".")),
 				"required_providers names %s, so Terraform would install hashicorp/%s, of any version. "+
-					"Add %s = { source = \"…\", version = \"…\" } to required_providers of %s.", listed, provider, provider, s.Source)
+					"Add %s = { source = \"…\", version = \"…\" } to required_providers of %s.", listed,
+				provider, provider, s.Source)
 		}
 	}
 }

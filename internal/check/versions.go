@@ -29,11 +29,12 @@ func checkTalosVersion(c *cluster, report reporter) {
 	}
 	if _, known := talos.SupportOf(release); !known {
 		report("talos-unknown", c.at("talos_version"), "talos_version: castle does not know "+release,
-			"It knows Talos up to %s, checks the machine configuration as that release would, and cannot say which "+
-				"Kubernetes goes with yours.", talos.Newest())
+			"It knows Talos up to %s, checks the machine configuration as that release would, and does "+
+				"not know "+
+				"which Kubernetes goes with yours.", talos.Newest())
 	}
 	if late, since := tooNew(c); len(late) > 0 {
-		report("talos-too-old", c.at("talos_version"), fmt.Sprintf("talos_version: %s is too old for the stage", release),
+		report("talos-too-old", c.at("talos_version"), "talos_version: "+release+" is too old for the stage",
 			"The machine configuration has documents that it does not know: %s. Choose %s or later.",
 			strings.Join(names(late), ", "), since)
 	}

@@ -1,6 +1,7 @@
 package gitops
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"strings"
@@ -28,24 +29,33 @@ func Build(folder string, k *Kustomization) ([]Object, error) {
 
 func build(f *files, k *Kustomization) ([]Object, error) {
 	if !f.isFolder(k.Path) {
-		return nil, Problems{{Message: fmt.Sprintf("Kustomization %s: the repository has no folder ./%s", k.Key, k.Path)}}
-	}
-	fields, file, err := kustomization(f, k)
-	if err != nil {
-		return nil, err
+		return nil,
+			Problems{
+				{Message: "Kustomization " + k.Key.String() + ": the repository has no folder ./" + k.Path},
+			}
 	}
 	sources := &sources{files: f, documents: map[string][]document{}, folders: map[string]bool{}}
+	fields, file := types.Kustomization{}, f.kustomizationFile(k.Path)
 	if file == "" {
 		file = path.Join(k.Path, konfig.DefaultKustomizationFileName())
-		for _, entry := range fields["resources"].([]any) {
-			sources.entry(Place{}, k.Path, entry.(string), true)
+		names, err := f.manifests(k.Path)
+		if err != nil {
+			return nil, err
 		}
+		for _, name := range names {
+			fields.Resources = append(fields.Resources, "./"+name)
+			sources.entry(Place{}, k.Path, name, true)
+		}
+	} else if data, err := f.read(file); err != nil {
+		return nil, Problems{{Place{File: file}, err.Error()}}
+	} else if err := yaml.Unmarshal(data, &fields); err != nil {
+		return nil, Problems{yamlProblem(file, err)}
 	}
 	sources.folder(k.Path)
 	if err := sources.problems.err(); err != nil {
 		return nil, err
 	}
-	data, err := yaml.Marshal(fields)
+	data, err := yaml.Marshal(k.spec.addTo(fields))
 	if err != nil {
 		return nil, err
 	}
@@ -68,56 +78,15 @@ func build(f *files, k *Kustomization) ([]Object, error) {
 	return all, nil
 }
 
-// kustomization is what Flux has kustomize build: the folder's own file, if it has
-// one, with what the Kustomization adds to it.
-func kustomization(f *files, k *Kustomization) (fields map[string]any, file string, err error) {
-	file = f.kustomizationFile(k.Path)
-	if file == "" {
-		names, err := f.manifests(k.Path)
-		if err != nil {
-			return nil, "", err
-		}
-		resources := []any{}
-		for _, n := range names {
-			resources = append(resources, "./"+n)
-		}
-		fields = map[string]any{"apiVersion": types.KustomizationVersion, "kind": types.KustomizationKind, "resources": resources}
-	} else {
-		data, err := f.read(file)
-		if err != nil {
-			return nil, "", Problems{{Place{File: file}, err.Error()}}
-		}
-		if err := yaml.Unmarshal(data, &fields); err != nil {
-			return nil, "", Problems{yamlProblem(file, err)}
-		}
-		if fields == nil {
-			fields = map[string]any{}
-		}
-	}
-	s := k.spec
-	set(fields, "namespace", s.TargetNamespace)
-	set(fields, "namePrefix", s.NamePrefix)
-	set(fields, "nameSuffix", s.NameSuffix)
-	more(fields, "patches", s.Patches...)
-	more(fields, "images", s.Images...)
-	for _, c := range s.Components {
-		more(fields, "components", c)
-	}
-	more(fields, "buildMetadata", types.OriginAnnotations) // where each object is written
-	return fields, file, nil
-}
-
-func set(fields map[string]any, name, value string) {
-	if value != "" {
-		fields[name] = value
-	}
-}
-
-func more(fields map[string]any, name string, values ...any) {
-	if len(values) > 0 {
-		have, _ := fields[name].([]any)
-		fields[name] = append(have, values...)
-	}
+// addTo adds to a kustomization.yaml what Flux lets kustomize do beside it.
+func (s spec) addTo(k types.Kustomization) types.Kustomization {
+	k.FixKustomization()
+	k.Namespace = cmp.Or(s.TargetNamespace, k.Namespace)
+	k.NamePrefix, k.NameSuffix = cmp.Or(s.NamePrefix, k.NamePrefix), cmp.Or(s.NameSuffix, k.NameSuffix)
+	k.Patches, k.Images = append(k.Patches, s.Patches...), append(k.Images, s.Images...)
+	k.Components = append(k.Components, s.Components...)
+	k.BuildMetadata = append(k.BuildMetadata, types.OriginAnnotations) // where each object is written
+	return k
 }
 
 // kustomizing keeps builds apart: kustomize has variables that all of them share

@@ -36,7 +36,8 @@ func openFolder(folder string) (*files, error) {
 
 // with replaces one file, or adds it.
 func (f *files) with(file string, contents []byte) *files {
-	return &files{FileSystem: filesys.MakeFsOnDisk(), root: f.root, instead: f.absolute(file), contents: contents}
+	return &files{FileSystem: filesys.MakeFsOnDisk(), root: f.root, instead: f.absolute(file),
+		contents: contents}
 }
 
 func (f *files) absolute(file string) string { return filepath.Join(f.root, filepath.FromSlash(file)) }
@@ -122,7 +123,8 @@ func undeprecated(data []byte) []byte {
 	if err := yaml.UnmarshalStrict(data, &k); err != nil || len(*k.CheckDeprecatedFields()) == 0 {
 		return data // kustomize reports an error
 	}
-	for _, p := range k.PatchesStrategicMerge { // kustomize's own conversion would look for files in the working directory
+	// kustomize's own conversion would look for files in the working directory
+	for _, p := range k.PatchesStrategicMerge {
 		if patch := string(p); strings.Contains(patch, "\n") {
 			k.Patches = append(k.Patches, types.Patch{Patch: patch})
 		} else {

@@ -172,7 +172,8 @@ func (r *reader) follow(k *Kustomization) {
 		switch {
 		case twice && other == r.root: // a bootstrap of Flux's own leaves the root in the repository
 		case twice:
-			r.problems.add(o.At, fmt.Errorf("Kustomization %s is declared twice; the other one is at %s", child.Key, other.At))
+			r.problems.add(o.At, fmt.Errorf("Kustomization %s is declared twice; the other one is at %s",
+				child.Key, other.At))
 		default:
 			r.follow(child)
 		}
@@ -184,8 +185,9 @@ func (r *reader) checkDependencies() {
 	for _, k := range r.found {
 		for _, n := range k.DependsOn {
 			if r.seen[n] == nil {
-				r.problems.add(k.At, fmt.Errorf("Kustomization %s depends on %s, which the repository does not declare: "+
-					"it would wait for ever", k.Key, n))
+				r.problems.add(k.At,
+					fmt.Errorf("Kustomization %s depends on %s, which the repository does not declare: "+
+						"it never starts", k.Key, n))
 			}
 		}
 		if cycle := r.cycle(k, nil); cycle != "" {

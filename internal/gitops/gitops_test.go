@@ -40,7 +40,8 @@ func shown(r *gitops.Repository) string {
 		}
 		b.WriteString("\n")
 		for _, o := range k.Objects {
-			b.WriteString("  " + o.GetAPIVersion() + " " + o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName() + " " + o.At.String() + "\n")
+			b.WriteString("  " + o.GetAPIVersion() + " " + o.GetKind() + " " + o.GetNamespace() + "/" +
+				o.GetName() + " " + o.At.String() + "\n")
 		}
 	}
 	return b.String()
@@ -85,7 +86,7 @@ spec:
   path: ./deploy
   prune: true
   sourceRef: { kind: OCIRepository, name: podinfo, namespace: apps }
--- clusters/blue/flux-system/gotk-sync.yaml --
+-- clusters/blue/flux/gotk-sync.yaml --
 apiVersion: kustomize.toolkit.fluxcd.io/v1
 kind: Kustomization
 metadata: { name: flux-system, namespace: flux-system }
@@ -134,11 +135,13 @@ metadata: { name: own }
 # nothing
 `
 
-func TestReadFollowsWhatFluxWould(t *testing.T) {
+func TestReadFollowsKustomizations(t *testing.T) {
 	dir := repository(t, tree)
-	r, err := gitops.Read(gitops.Options{Folder: dir, Path: "./clusters/blue", Variables: func(kind, namespace, name string) (map[string]string, bool) {
-		return map[string]string{"traefik_lb_ip": "192.0.2.240"}, kind+" "+namespace+"/"+name == "ConfigMap flux-system/cluster-vars"
-	}})
+	r, err := gitops.Read(gitops.Options{Folder: dir, Path: "./clusters/blue",
+		Variables: func(kind, namespace, name string) (map[string]string, bool) {
+			return map[string]string{"traefik_lb_ip": "192.0.2.240"}, kind+" "+namespace+"/"+
+				name == "ConfigMap flux-system/cluster-vars"
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +149,7 @@ func TestReadFollowsWhatFluxWould(t *testing.T) {
   kustomize.toolkit.fluxcd.io/v1 Kustomization flux-system/configs clusters/blue/configs.yaml:1
   kustomize.toolkit.fluxcd.io/v1 Kustomization flux-system/controllers clusters/blue/controllers.yaml:2
   kustomize.toolkit.fluxcd.io/v1 Kustomization flux-system/foreign clusters/blue/controllers.yaml:19
-  kustomize.toolkit.fluxcd.io/v1 Kustomization flux-system/flux-system clusters/blue/flux-system/gotk-sync.yaml:1
+  kustomize.toolkit.fluxcd.io/v1 Kustomization flux-system/flux-system clusters/blue/flux/gotk-sync.yaml:1
 flux-system/configs infrastructure/configs after flux-system/controllers
   cert-manager.io/v1 Issuer elsewhere/own infrastructure/configs/sub/issuer.yaml:1
 flux-system/controllers infrastructure/controllers
@@ -173,16 +176,17 @@ flux-system/foreign deploy elsewhere: OCIRepository apps/podinfo
 			if a := o.GetAnnotations(); a["ip"] != "192.0.2.240" || a["other"] != "none" {
 				t.Errorf("substituted %v", a)
 			}
-			if port := o.Object["spec"].(map[string]any)["ports"].([]any)[0].(map[string]any)["port"]; port != int64(3) {
+			if port :=
+				o.Object["spec"].(map[string]any)["ports"].([]any)[0].(map[string]any)["port"]; port != int64(
+				3) {
 				t.Errorf("a number in a variable became %T %v", port, port)
 			}
 		}
 	}
 }
 
-// What a cluster has beyond what is known stays as it is written; Flux itself
-// refuses what is not there.
-func TestVariablesThatAreNotKnown(t *testing.T) {
+// Read keeps a variable that it has no source for; Flux refuses a missing source.
+func TestUnknownVariablesAreKept(t *testing.T) {
 	dir := repository(t, tree)
 	r, err := gitops.Read(gitops.Options{Folder: dir, Path: "clusters/blue"})
 	if err != nil {
@@ -196,10 +200,13 @@ func TestVariablesThatAreNotKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.Substitute(objects, nil); err == nil || err.Error() != "substitute from 'ConfigMap/cluster-vars' error: it is not in namespace flux-system" {
+	if _, err := k.Substitute(objects, nil); err == nil ||
+		err.Error() != "substitute from 'ConfigMap/cluster-vars' error: it is not in namespace flux-system" {
 		t.Errorf("without its ConfigMap: %v", err)
 	}
-	objects, err = k.Substitute(objects, func(string, string, string) (map[string]string, bool) { return nil, true })
+	objects, err = k.Substitute(objects, func(string, string, string) (map[string]string, bool) {
+		return nil, true
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +226,7 @@ spec: { path: ./a, dependsOn: [{ name: b }], sourceRef: { kind: GitRepository, n
 apiVersion: kustomize.toolkit.fluxcd.io/v1
 kind: Kustomization
 metadata: { name: b, namespace: flux-system }
-spec: { path: ./b, dependsOn: [{ name: a }, { name: c }], sourceRef: { kind: GitRepository, name: flux-system } }
+spec: { path: ./b, dependsOn: [name: a, name: c], sourceRef: { name: flux-system, kind: GitRepository } }
 ---
 apiVersion: kustomize.toolkit.fluxcd.io/v1
 kind: Kustomization
@@ -261,28 +268,30 @@ apiVersion: v1
 kind: ConfigMap
 `)
 	_, err := gitops.Read(gitops.Options{Folder: dir, Path: "./clusters/blue"})
-	want := `a/kustomization.yaml:2: https://example.com/crds.yaml is not in this repository, so castle cannot read it; copy it in, or make it a source of Flux's with a Kustomization of its own
-a/kustomization.yaml:3: github.com/example/bases//x is not in this repository, so castle cannot read it; copy it in, or make it a source of Flux's with a Kustomization of its own
+	want := strings.NewReplacer("REMOTE", "not in this repository, so castle cannot read it; copy it in, "+
+		"or make it a source of Flux's with a Kustomization of its own",
+		"KS/", "Kustomization flux-system/").Replace(`a/kustomization.yaml:2: https://example.com/crds.yaml is REMOTE
+a/kustomization.yaml:3: github.com/example/bases//x is REMOTE
 a/kustomization.yaml:4: ../../outside.yaml is outside of the repository
 a/kustomization.yaml:5: missing.yaml does not exist
 a/kustomization.yaml:6: empty has no kustomization.yaml
-a/kustomization.yaml:8: http://example.com/patch.yaml is not in this repository, so castle cannot read it; copy it in, or make it a source of Flux's with a Kustomization of its own
+a/kustomization.yaml:8: http://example.com/patch.yaml is REMOTE
 a/kustomization.yaml:11: gone.txt does not exist
 b/broken.yaml:5: no YAML: mapping values are not allowed in this context
 b/itself.yaml:1: Secret without metadata.name
 b/nothing.yaml:2: no object of Kubernetes: it has no apiVersion or no kind
 b/nothing.yaml:4: ConfigMap without metadata.name
-clusters/blue/all.yaml:1: Kustomization flux-system/a depends on itself: flux-system/a → flux-system/b → flux-system/a
-clusters/blue/all.yaml:6: Kustomization flux-system/b depends on flux-system/c, which the repository does not declare: it would wait for ever
-clusters/blue/all.yaml:6: Kustomization flux-system/b depends on itself: flux-system/b → flux-system/a → flux-system/b
-clusters/blue/all.yaml:11: Kustomization flux-system/d: the repository has no folder ./d
-clusters/blue/all.yaml:16: Kustomization flux-system/e: spec.sourceRef names no source`
+clusters/blue/all.yaml:1: KS/a depends on itself: flux-system/a → flux-system/b → flux-system/a
+clusters/blue/all.yaml:6: KS/b depends on flux-system/c, which the repository does not declare: it never starts
+clusters/blue/all.yaml:6: KS/b depends on itself: flux-system/b → flux-system/a → flux-system/b
+clusters/blue/all.yaml:11: KS/d: the repository has no folder ./d
+clusters/blue/all.yaml:16: KS/e: spec.sourceRef names no source`)
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v", err)
 	}
 }
 
-func TestWhatIsDeclaredTwice(t *testing.T) {
+func TestObjectDeclaredTwiceIsAProblem(t *testing.T) {
 	dir := repository(t, `
 -- clusters/blue/a.yaml --
 apiVersion: v1
@@ -298,13 +307,14 @@ kind: ConfigMap
 metadata: { namespace: y, name: x }
 `)
 	_, err := gitops.Read(gitops.Options{Folder: dir, Path: "./clusters/blue"})
-	if err == nil || err.Error() != "clusters/blue/b.yaml:5: ConfigMap x is declared twice; the other one is at clusters/blue/a.yaml:1" {
+	if err == nil ||
+		err.Error() != "clusters/blue/b.yaml:5: ConfigMap x is declared twice; the other one is at "+
+			"clusters/blue/a.yaml:1" {
 		t.Errorf("got %v", err)
 	}
 }
 
-// What older repositories have means what it always did, and kustomize does not
-// complain on the stderr of whoever reads them.
+// Old fields work as ever, and kustomize prints no warnings to stderr.
 func TestDeprecatedFieldsAreRead(t *testing.T) {
 	dir := repository(t, `
 -- clusters/blue/kustomization.yaml --
@@ -345,7 +355,8 @@ spec: { selector: { app: x } }
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"apiVersion":"v1","kind":"Service","metadata":{"annotations":{"from":"file"},"labels":{"base":"yes","team":"ops"},"name":"x","namespace":"y"},` +
+	want := `{"apiVersion":"v1","kind":"Service","metadata":{"annotations":{"from":"file"},` +
+		`"labels":{"base":"yes","team":"ops"},"name":"x","namespace":"y"},` +
 		`"spec":{"externalName":"inline","selector":{"app":"x","base":"yes","team":"ops"}}}` + "\n"
 	if string(got) != want {
 		t.Errorf("built %s", got)
@@ -355,7 +366,7 @@ spec: { selector: { app: x } }
 	}
 }
 
-// However it is written: kustomize would fetch it.
+// kustomize would fetch each of these.
 func TestNothingIsFetched(t *testing.T) {
 	for _, text := range []string{
 		"resources: ['https://127.0.0.1:1/x.yaml']",
@@ -380,18 +391,22 @@ func TestNothingIsFetched(t *testing.T) {
 
 func TestNothingOutsideIsRead(t *testing.T) {
 	outside := repository(t, "-- secret.yaml --\napiVersion: v1\nkind: Secret\nmetadata: { name: x }\n")
-	dir := repository(t, "-- clusters/blue/a.yaml --\napiVersion: v1\nkind: ConfigMap\nmetadata: { name: x, namespace: y }\n")
-	if err := os.Symlink(filepath.Join(outside, "secret.yaml"), filepath.Join(dir, "clusters/blue/link.yaml")); err != nil {
+	dir := repository(t, "-- clusters/blue/a.yaml --\napiVersion: v1\nkind: ConfigMap\n"+
+		"metadata: { name: x, namespace: y }\n")
+	if err := os.Symlink(filepath.Join(outside, "secret.yaml"),
+		filepath.Join(dir, "clusters/blue/link.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := gitops.Read(gitops.Options{Folder: dir, Path: "./clusters/blue"}); err == nil || !strings.Contains(err.Error(), "outside of the repository") {
+	if _, err := gitops.Read(gitops.Options{Folder: dir, Path: "./clusters/blue"}); err == nil ||
+		!strings.Contains(err.Error(), "outside of the repository") {
 		t.Errorf("read through a link: %v", err)
 	}
 }
 
-func TestAFolderThatIsNotThere(t *testing.T) {
+func TestMissingFolderIsAnError(t *testing.T) {
 	dir := t.TempDir()
-	for _, o := range []gitops.Options{{Folder: filepath.Join(dir, "gone")}, {Folder: dir, Path: "./clusters/blue"}} {
+	for _, o := range []gitops.Options{{Folder: filepath.Join(dir, "gone")},
+		{Folder: dir, Path: "./clusters/blue"}} {
 		if _, err := gitops.Read(o); err == nil {
 			t.Errorf("%+v: no error", o)
 		}

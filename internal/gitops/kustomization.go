@@ -2,11 +2,12 @@ package gitops
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/kustomize/api/types"
 )
 
 // Kustomization is one of Flux's: a folder and how it is applied.
@@ -59,12 +60,12 @@ func (s source) String() string { return s.kind + " " + s.key.String() }
 
 // spec is what is read of a Kustomization's spec; the fields above change what is built.
 type spec struct {
-	TargetNamespace string   `json:"targetNamespace"`
-	NamePrefix      string   `json:"namePrefix"`
-	NameSuffix      string   `json:"nameSuffix"`
-	Patches         []any    `json:"patches"`
-	Images          []any    `json:"images"`
-	Components      []string `json:"components"`
+	TargetNamespace string        `json:"targetNamespace"`
+	NamePrefix      string        `json:"namePrefix"`
+	NameSuffix      string        `json:"nameSuffix"`
+	Patches         []types.Patch `json:"patches"`
+	Images          []types.Image `json:"images"`
+	Components      []string      `json:"components"`
 	CommonMetadata  struct {
 		Labels      map[string]string `json:"labels"`
 		Annotations map[string]string `json:"annotations"`
@@ -104,9 +105,12 @@ func IsKustomization(o *unstructured.Unstructured) bool {
 // Parse reads a Kustomization of Flux's.
 func Parse(o *unstructured.Unstructured) (*Kustomization, error) {
 	k := &Kustomization{Key: Key{o.GetNamespace(), o.GetName()}}
-	fields, _ := o.Object["spec"].(map[string]any)
 	s := &k.spec
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, s); err != nil {
+	data, err := json.Marshal(o.Object["spec"])
+	if err == nil {
+		err = json.Unmarshal(data, s)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("Kustomization %s: spec: %w", k.Key, err)
 	}
 	if s.SourceRef.Name == "" {
@@ -119,7 +123,8 @@ func Parse(o *unstructured.Unstructured) (*Kustomization, error) {
 		k.DependsOn = append(k.DependsOn, d.from(k.Key.Namespace))
 	}
 	if strings.Contains(k.Path, "${") {
-		return nil, fmt.Errorf("Kustomization %s: spec.path has a variable whose value castle does not know: %s", k.Key, s.Path)
+		return nil, fmt.Errorf("Kustomization %s: spec.path has a variable of unknown value: %s",
+			k.Key, s.Path)
 	}
 	return k, nil
 }

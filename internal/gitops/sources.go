@@ -56,12 +56,14 @@ func (s *sources) folder(folder string) {
 	k.FixKustomization()
 	at := func(text string) Place { return Place{file, lineOf(documents[0], text)} }
 	if len(k.HelmCharts) > 0 {
-		s.problems.add(at("helmCharts"), errors.New("helmCharts: Flux does not render charts here; make it a HelmRelease"))
+		s.problems.add(at("helmCharts"),
+			errors.New("helmCharts: Flux does not render charts here; make it a HelmRelease"))
 	}
 	for _, name := range slices.Concat(k.Resources, k.Components) {
 		s.entry(at(name), folder, name, true)
 	}
-	names := slices.Concat(k.Crds, k.Configurations, k.Generators, k.Transformers, k.Validators, []string{k.OpenAPI["path"]})
+	names := slices.Concat(k.Crds, k.Configurations, k.Generators, k.Transformers, k.Validators,
+		[]string{k.OpenAPI["path"]})
 	for _, p := range k.PatchesStrategicMerge {
 		names = append(names, string(p))
 	}
@@ -133,7 +135,8 @@ func (s *sources) manifest(file string) {
 		_ = d.Decode(&one) // a field of another type is missing; kustomize says more
 		switch {
 		case one.APIVersion == "" || one.Kind == "":
-			s.problems.add(Place{file, one.line}, errors.New("no object of Kubernetes: it has no apiVersion or no kind"))
+			s.problems.add(Place{file, one.line},
+				errors.New("no object of Kubernetes: it has no apiVersion or no kind"))
 		case one.Metadata.Name == "" && !strings.HasSuffix(one.Kind, "List"):
 			s.problems.add(Place{file, one.line}, fmt.Errorf("%s without metadata.name", one.Kind))
 		}
@@ -178,9 +181,8 @@ var yamlLine = regexp.MustCompile(`^(?:error converting YAML to JSON: )?yaml: (?
 
 // yamlProblem takes the line from the YAML parser's message.
 func yamlProblem(file string, err error) Problem {
-	found := yamlLine.FindStringSubmatch(err.Error())
-	p := Problem{Place{File: file}, "no YAML: " + err.Error()}
-	if found != nil {
+	p := Problem{Place{File: file}, err.Error()}
+	if found := yamlLine.FindStringSubmatch(err.Error()); found != nil {
 		p.Message = "no YAML: " + err.Error()[len(found[0]):]
 		p.At.Line, _ = strconv.Atoi(found[1])
 	}
@@ -192,7 +194,8 @@ func yamlProblem(file string, err error) Problem {
 func (s *sources) line(file, kind, name string) int {
 	best := document{}
 	for _, d := range s.documents[file] {
-		if d.Kind == kind && strings.Contains(name, d.Metadata.Name) && len(d.Metadata.Name) > len(best.Metadata.Name) {
+		if d.Kind == kind && strings.Contains(name, d.Metadata.Name) &&
+			len(d.Metadata.Name) > len(best.Metadata.Name) {
 			best = d
 		}
 	}
@@ -207,7 +210,8 @@ func (s *sources) twice() (Problem, bool) {
 			at := Place{file, d.line}
 			d.line = 0
 			if other, is := first[d]; is {
-				return Problem{at, fmt.Sprintf("%s %s is declared twice; the other one is at %s", d.Kind, d.Metadata.Name, other)}, true
+				return Problem{at, fmt.Sprintf("%s %s is declared twice; the other one is at %s", d.Kind,
+					d.Metadata.Name, other)}, true
 			}
 			first[d] = at
 		}

@@ -32,7 +32,8 @@ func (k *Kustomization) substituted(objects []Object, from Variables, keepUnknow
 		}
 		complete = complete && exists
 		if !exists && !s.Optional && !keepUnknown {
-			return nil, fmt.Errorf("substitute from '%s/%s' error: it is not in namespace %s", s.Kind, s.Name, k.Key.Namespace)
+			return nil, fmt.Errorf("substitute from '%s/%s' error: it is not in namespace %s", s.Kind, s.Name,
+				k.Key.Namespace)
 		}
 		maps.Copy(values, data)
 	}
@@ -85,7 +86,8 @@ func (k *Kustomization) noteUnset(text string, o Object, values map[string]strin
 
 // replace substitutes in the object's text, so that a variable may hold a number. It
 // returns the text as it was; "" if the object's label or annotation forbids it.
-func replace(o *unstructured.Unstructured, mapping func(string) (string, bool)) (*unstructured.Unstructured, string, error) {
+func replace(o *unstructured.Unstructured, mapping func(string) (string, bool)) (*unstructured.Unstructured,
+	string, error) {
 	const label = "kustomize.toolkit.fluxcd.io/substitute"
 	if o.GetLabels()[label] == "disabled" || o.GetAnnotations()[label] == "disabled" {
 		return o, "", nil

@@ -24,7 +24,7 @@ type Order struct {
 	values     map[string]any // by key, in the key's form
 	proposed   map[string]bool
 	others     []check.Reservations // of every cluster that the repository has
-	alone      bool           // no other platform has a cluster of this name
+	alone      bool                 // no other platform has a cluster of this name
 }
 
 var plainName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)

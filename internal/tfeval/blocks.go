@@ -84,7 +84,9 @@ func (m *Module) instances(b *hclsyntax.Block) []Block {
 		if one.Key = Text(key); one.Key == "" {
 			one.Key = fmt.Sprint(len(all))
 		}
-		one.each = map[string]cty.Value{"each": cty.ObjectVal(map[string]cty.Value{"key": key, "value": value})}
+		one.each = map[string]cty.Value{
+			"each": cty.ObjectVal(map[string]cty.Value{"key": key, "value": value}),
+		}
 		all = append(all, one)
 	}
 	return all

@@ -54,13 +54,12 @@ func (m *Module) FailedValidations() []Failure {
 func (m *Module) FailedPostconditions(b Block, self cty.Value) []string {
 	extra := map[string]cty.Value{"self": self}
 	var all []string
-	for _, lifecycle := range b.block.Body.Blocks {
+	for _, lifecycle := range b.block.Body.Blocks { // the only block with postconditions
 		for _, c := range lifecycle.Body.Blocks {
 			condition := c.Body.Attributes["condition"]
-			if lifecycle.Type != "lifecycle" || c.Type != "postcondition" || condition == nil || !m.fails(condition.Expr, extra) {
-				continue
+			if c.Type == "postcondition" && condition != nil && m.fails(condition.Expr, extra) {
+				all = append(all, m.message(c, "a postcondition of "+b.Name+" does not hold", extra))
 			}
-			all = append(all, m.message(c, "a postcondition of "+b.Name+" does not hold", extra))
 		}
 	}
 	return all
@@ -170,20 +169,15 @@ func partsOf(v cty.Value) *parts {
 func reads(expr hcl.Expression) []string {
 	elements, iterated := map[string]string{}, map[hclsyntax.Node]bool{}
 	var all []string
-	visit := func(do func(hclsyntax.Node)) {
-		_ = hclsyntax.VisitAll(expr.(hclsyntax.Node), func(n hclsyntax.Node) hcl.Diagnostics { // the function returns none
-			do(n)
-			return nil
-		})
-	}
-	visit(func(n hclsyntax.Node) {
+	visit(expr, func(n hclsyntax.Node) {
 		if loop, ok := n.(*hclsyntax.ForExpr); ok {
-			if over, ok := loop.CollExpr.(*hclsyntax.ScopeTraversalExpr); ok && over.Traversal.RootName() == "var" {
+			over, ok := loop.CollExpr.(*hclsyntax.ScopeTraversalExpr)
+			if ok && over.Traversal.RootName() == "var" {
 				elements[loop.ValVar], iterated[over] = second(over.Traversal), true
 			}
 		}
 	})
-	visit(func(n hclsyntax.Node) {
+	visit(expr, func(n hclsyntax.Node) {
 		t, ok := n.(*hclsyntax.ScopeTraversalExpr)
 		if !ok || iterated[t] {
 			return

@@ -56,7 +56,8 @@ func ReadContract(library fs.FS, source string, variables map[string]cty.Value) 
 		if err != nil {
 			continue
 		}
-		if f, diags := hclsyntax.ParseConfig(data, "<embedded>/stages/"+name, hcl.InitialPos); !diags.HasErrors() {
+		f, diags := hclsyntax.ParseConfig(data, "<embedded>/stages/"+name, hcl.InitialPos)
+		if !diags.HasErrors() {
 			files = append(files, f)
 		}
 	}
@@ -182,18 +183,21 @@ func (m *Module) local(name string) (cty.Value, error) {
 // missingFunction names a function in expr that tfeval does not have. It must be
 // found before evaluation: can() would turn its absence into false.
 func (m *Module) missingFunction(expr hcl.Expression) string {
-	node, ok := expr.(hclsyntax.Node)
-	if !ok {
-		return "of JSON"
-	}
 	found := ""
-	_ = hclsyntax.VisitAll(node, func(n hclsyntax.Node) hcl.Diagnostics { // the function returns none
+	visit(expr, func(n hclsyntax.Node) {
 		if call, ok := n.(*hclsyntax.FunctionCallExpr); ok && found == "" {
 			if _, known := m.functions[call.Name]; !known {
 				found = call.Name
 			}
 		}
-		return nil
 	})
 	return found
+}
+
+// visit calls do for all nodes of an expression in native syntax, as all that are read are.
+func visit(expr hcl.Expression, do func(hclsyntax.Node)) {
+	_ = hclsyntax.VisitAll(expr.(hclsyntax.Node), func(n hclsyntax.Node) hcl.Diagnostics { // it returns none
+		do(n)
+		return nil
+	})
 }

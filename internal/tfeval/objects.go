@@ -1,6 +1,10 @@
 package tfeval
 
 import (
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -25,7 +29,8 @@ const Release = "release"
 
 // Is reports whether two are one object.
 func (o Object) Is(other Object) bool {
-	return o.Group == other.Group && o.Kind == other.Kind && o.Namespace == other.Namespace && o.Name == other.Name
+	return o.Group == other.Group && o.Kind == other.Kind && o.Name == other.Name &&
+		o.Namespace == other.Namespace
 }
 
 func (o Object) String() string {
@@ -51,7 +56,8 @@ func (m *Module) Objects() []Object {
 func (m *Module) objects(b Block) []Object {
 	o := Object{Stage: m.stage, At: b.Range()}
 	var all []Object
-	switch kind, is := kindOf(b.Type); {
+	group, kind := kindOf(b.Type)
+	switch {
 	case b.Type == "helm_release":
 		o.Kind, o.Namespace, o.Name, o.Chart = Release, b.Text("namespace"), b.Text("name"), b.Text("chart")
 		if strings.HasPrefix(o.Chart, "./") {
@@ -66,8 +72,8 @@ func (m *Module) objects(b Block) []Object {
 		o.Group = groupOf(Text(Attribute(manifest, "apiVersion")))
 		o.Kind = Text(Attribute(manifest, "kind"))
 		o.Name, o.Namespace = Text(Attribute(metadata, "name")), Text(Attribute(metadata, "namespace"))
-	case is:
-		o.Group, o.Kind = kind.group, kind.kind
+	case kind != "":
+		o.Group, o.Kind = group, kind
 		for _, inner := range b.block.Body.Blocks {
 			if inner.Type == "metadata" {
 				o.Name, o.Namespace = textIn(b, inner.Body, "name"), textIn(b, inner.Body, "namespace")
@@ -77,7 +83,7 @@ func (m *Module) objects(b Block) []Object {
 		if err != nil || data == cty.NilVal {
 			data = cty.DynamicVal
 		}
-		if kind.kind == "ConfigMap" && data.IsWhollyKnown() && Map(data) != nil {
+		if kind == "ConfigMap" && data.IsWhollyKnown() && Map(data) != nil {
 			o.Data = map[string]string{}
 			for key, v := range Map(data) {
 				o.Data[key] = Text(v)
@@ -123,37 +129,115 @@ func groupOf(version string) string {
 	return group
 }
 
-// groupKind is a kind of object.
-type groupKind struct{ group, kind string }
+// groups lists the resources of the provider kubernetes by the API group of their objects.
+const groups = `core namespace secret config_map service service_account persistent_volume
+core persistent_volume_claim
+apps deployment daemon_set daemonset stateful_set
+batch job cron_job
+networking.k8s.io ingress network_policy
+rbac.authorization.k8s.io role role_binding cluster_role cluster_role_binding
+storage.k8s.io storage_class
+scheduling.k8s.io priority_class`
 
-// kindOf is the kind that a resource such as kubernetes_secret_v1 creates.
-func kindOf(resource string) (groupKind, bool) {
+// kindOf is the kind that a resource such as kubernetes_secret_v1 creates; "" if none is known.
+func kindOf(resource string) (group, kind string) {
 	name, is := strings.CutPrefix(resource, "kubernetes_")
 	if i := strings.LastIndex(name, "_v"); i > 0 {
 		name = name[:i]
 	}
-	kind, known := map[string]groupKind{
-		"namespace":               {"", "Namespace"},
-		"secret":                  {"", "Secret"},
-		"config_map":              {"", "ConfigMap"},
-		"service":                 {"", "Service"},
-		"service_account":         {"", "ServiceAccount"},
-		"persistent_volume":       {"", "PersistentVolume"},
-		"persistent_volume_claim": {"", "PersistentVolumeClaim"},
-		"deployment":              {"apps", "Deployment"},
-		"daemonset":               {"apps", "DaemonSet"},
-		"daemon_set":              {"apps", "DaemonSet"},
-		"stateful_set":            {"apps", "StatefulSet"},
-		"job":                     {"batch", "Job"},
-		"cron_job":                {"batch", "CronJob"},
-		"ingress":                 {"networking.k8s.io", "Ingress"},
-		"network_policy":          {"networking.k8s.io", "NetworkPolicy"},
-		"role":                    {"rbac.authorization.k8s.io", "Role"},
-		"role_binding":            {"rbac.authorization.k8s.io", "RoleBinding"},
-		"cluster_role":            {"rbac.authorization.k8s.io", "ClusterRole"},
-		"cluster_role_binding":    {"rbac.authorization.k8s.io", "ClusterRoleBinding"},
-		"storage_class":           {"storage.k8s.io", "StorageClass"},
-		"priority_class":          {"scheduling.k8s.io", "PriorityClass"},
-	}[name]
-	return kind, is && known
+	for line := range strings.Lines(groups) {
+		fields := strings.Fields(line)
+		if !is || !slices.Contains(fields[1:], name) {
+			continue
+		}
+		for word := range strings.SplitSeq(strings.Replace(name, "daemonset", "daemon_set", 1), "_") {
+			kind += strings.ToUpper(word[:1]) + word[1:]
+		}
+		return strings.TrimPrefix(fields[0], "core"), kind
+	}
+	return "", ""
+}
+
+var (
+	apiVersionLine = regexp.MustCompile(`(?m)^apiVersion: *(.+?) *$`)
+	kindLine       = regexp.MustCompile(`(?m)^kind: *(.+?) *$`)
+	nameLine       = regexp.MustCompile(`(?m)^metadata:\n(?:  .*\n)*?  name: *(.+?) *$`)
+	namespaceLine  = regexp.MustCompile(`(?m)^metadata:\n(?:  .*\n)*?  namespace: *(.+?) *$`)
+
+	insertion = regexp.MustCompile(`\{\{-? *\.(Release|Values)\.(\w+) *(?:\| *quote *)?-?\}\}`)
+)
+
+// chartObjects are the objects of a chart in the stage's own folder. Its templates
+// are not rendered: the head of each document says what it is.
+func (m *Module) chartObjects(b Block, release Object) []Object {
+	values := m.chartValues(b)
+	templates, err := fs.Glob(m.stage.Module, path.Join(release.Chart, "templates", "*.yaml"))
+	if err != nil {
+		return nil
+	}
+	var all []Object
+	for _, file := range templates {
+		data, err := fs.ReadFile(m.stage.Module, file)
+		if err != nil {
+			continue // Terraform reports it
+		}
+		for _, document := range strings.Split(string(data), "\n---") {
+			o, known := Object{Stage: release.Stage, At: release.At}, true
+			head := func(pattern *regexp.Regexp) string {
+				found := pattern.FindStringSubmatch(document)
+				if found == nil {
+					return ""
+				}
+				value, is := filled(strings.Trim(found[1], `"`), release, values)
+				known = known && is
+				return value
+			}
+			o.Group, o.Kind = groupOf(head(apiVersionLine)), head(kindLine)
+			o.Name, o.Namespace = head(nameLine), head(namespaceLine)
+			if known && o.Kind != "" && o.Name != "" {
+				all = append(all, o)
+			}
+		}
+	}
+	return all
+}
+
+// filled replaces the simplest insertions of a template; false if there are others.
+func filled(text string, release Object, values map[string]string) (string, bool) {
+	known := true
+	text = insertion.ReplaceAllStringFunc(text, func(s string) string {
+		found := insertion.FindStringSubmatch(s)
+		all := values
+		if found[1] == "Release" {
+			all = map[string]string{"Name": release.Name, "Namespace": release.Namespace}
+		}
+		known = known && all[found[2]] != ""
+		return all[found[2]]
+	})
+	return text, known && !strings.Contains(text, "{{")
+}
+
+// chartValues are the strings in values = [yamlencode({ … })] of a release.
+func (m *Module) chartValues(b Block) map[string]string {
+	all := map[string]string{}
+	attr := b.block.Body.Attributes["values"]
+	if attr == nil {
+		return all
+	}
+	lists, _ := hcl.ExprList(attr.Expr) // no other form can be read here
+	for _, e := range lists {
+		call, is := e.(*hclsyntax.FunctionCallExpr)
+		if !is || call.Name != "yamlencode" || len(call.Args) != 1 {
+			continue
+		}
+		pairs, _ := hcl.ExprMap(call.Args[0])
+		for _, kv := range pairs {
+			key, diags := kv.Key.Value(nil)
+			v, err := m.Evaluate(kv.Value, b.each)
+			if !diags.HasErrors() && err == nil && Text(v) != "" {
+				all[Text(key)] = Text(v)
+			}
+		}
+	}
+	return all
 }

@@ -35,7 +35,8 @@ func TestFailedValidationNamesItsElements(t *testing.T) {
 	for _, c := range []struct{ name, condition, want string }{
 		{"holds", `length(var.nodes) == 3`, ``},
 		{"one by itself", `alltrue([for n in var.nodes : n.id < 2])`, `reads nodes.id: nodes b`},
-		{"with another variable", `alltrue([for n in var.nodes : n.id != var.free])`, `reads free nodes.id: nodes b`},
+		{"with another variable", `alltrue([for n in var.nodes : n.id != var.free])`,
+			`reads free nodes.id: nodes b`},
 		{"each with another", `length(distinct([for n in var.nodes : n.id])) == length(var.nodes)`,
 			`reads nodes nodes.id: nodes c, beside a`},
 		{"a matter of all", `length([for n in var.nodes : n if n.id == 1]) == 1`, `reads nodes nodes.id: `},
@@ -45,13 +46,16 @@ func TestFailedValidationNamesItsElements(t *testing.T) {
 		{"an unknown function", `can(templatestring("x", {}))`, ``},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			text := "variable \"nodes\" {\n  validation {\n    condition = " + c.condition + "\n    error_message = \"No.\"\n  }\n}\n"
+			text := "variable \"nodes\" {\n  validation {\n    condition = " + c.condition +
+				"\n    error_message = \"No.\"\n  }\n}\n"
 			m := module(text, map[string]cty.Value{
-				"nodes": nodes, "names": texts("x1", "y1"), "free": cty.NumberIntVal(2), "unknown": cty.UnknownVal(cty.Number),
+				"nodes": nodes, "names": texts("x1", "y1"), "free": cty.NumberIntVal(2),
+				"unknown": cty.UnknownVal(cty.Number),
 			})
 			got := ""
 			for _, f := range m.FailedValidations() {
-				got = fmt.Sprintf("reads %s: %s", strings.Join(f.Reads, " "), strings.TrimSpace(f.Collection+" "+strings.Join(f.Elements, " ")))
+				got = fmt.Sprintf("reads %s: %s", strings.Join(f.Reads, " "),
+					strings.TrimSpace(f.Collection+" "+strings.Join(f.Elements, " ")))
 				if len(f.Others) > 0 {
 					got += ", beside " + strings.Join(f.Others, " ")
 				}
@@ -80,7 +84,8 @@ output "unknown" { value = data.y.z }
 	for _, b := range m.Instances("resource", "x") {
 		got = append(got, fmt.Sprintf("%s %s %s %v", b.Name, b.Key, b.Text("url"), b.Err))
 	}
-	want := []string{"one  https://h <nil>", "each 0 n <nil>", "each 1 m <nil>", "later   data.y is not known before a run"}
+	want := []string{"one  https://h <nil>", "each 0 n <nil>", "each 1 m <nil>",
+		"later   data.y is not known before a run"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}

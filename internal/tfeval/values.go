@@ -1,6 +1,9 @@
 package tfeval
 
-import "github.com/zclconf/go-cty/cty"
+import (
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+)
 
 // known reports whether v can be looked into at all.
 func known(v cty.Value) bool { return v != cty.NilVal && v.IsKnown() && !v.IsNull() }
@@ -11,6 +14,18 @@ func Text(v cty.Value) string {
 		return ""
 	}
 	return v.AsString()
+}
+
+// Printed returns a string, a number or a bool as a string, and "" for everything else.
+func Printed(v cty.Value) string {
+	if !known(v) || !v.Type().IsPrimitiveType() {
+		return ""
+	}
+	v, err := convert.Convert(v, cty.String)
+	if err != nil {
+		return ""
+	}
+	return Text(v)
 }
 
 // Whole returns a whole number.
