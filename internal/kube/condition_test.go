@@ -33,11 +33,13 @@ func TestCondition(t *testing.T) {
 			arguments: map[string]cty.Value{"kind": str("Deploiment"), "api_version": str("apps/v1")},
 			want:      "apps/v1 has no kind Deploiment", permanent: true,
 		},
-		{name: "true", serves: crd, arguments: infisical, objects: []fixture{{at + "infisical", stored(good)}}},
+		{name: "true", serves: crd, arguments: infisical,
+			objects: []fixture{{at + "infisical", stored(good)}}},
 		{name: "kind found without its version", serves: crd, arguments: all,
 			objects: []fixture{{at + "infisical", stored(good)}}},
 		{
-			name: "false", serves: crd, arguments: infisical, objects: []fixture{{at + "infisical", stored(bad)}},
+			name: "false", serves: crd, arguments: infisical,
+			objects: []fixture{{at + "infisical", stored(bad)}},
 			want: "clustersecretstore infisical: Ready is False: InvalidProviderConfig: unable to log in: " +
 				"no such host",
 		},
@@ -163,8 +165,9 @@ func TestConditionCompares(t *testing.T) {
 			`status.state is "", not deployed`},
 		{name: "no value", serves: engines, arguments: deployed, objects: is("refCount: 1"), want: what +
 			"has no status.state yet"},
-		{name: "no status", serves: engines, arguments: deployed, objects: []fixture{{at, "{kind: EngineImage}"}},
-			want: what + "has no status.state yet"},
+		{name: "no status", serves: engines, arguments: deployed,
+			objects: []fixture{{at, "{kind: EngineImage}"}},
+			want:    what + "has no status.state yet"},
 		{name: "a whole object", serves: engines, arguments: deployed, objects: is("state: {is: deployed}"),
 			want: what + "status.state is not a single value"},
 		{

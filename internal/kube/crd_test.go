@@ -36,7 +36,8 @@ func TestCRD(t *testing.T) {
 	what := "customresourcedefinition ipaddresspools.metallb.io: "
 	runTrials(t, "crd", []trial{
 		{name: "served", arguments: asks, serves: serves, objects: []fixture{good}},
-		{name: "served in the version", arguments: version("v1beta1"), serves: serves, objects: []fixture{good}},
+		{name: "served in the version", arguments: version("v1beta1"), serves: serves,
+			objects: []fixture{good}},
 		{name: "missing", arguments: asks,
 			want: "customresourcedefinition ipaddresspools.metallb.io does not exist yet"},
 		{
@@ -67,8 +68,9 @@ func TestCRD(t *testing.T) {
 				`metadata: {deletionTimestamp: "2026-01-01T00:00:00Z"}}`}},
 			want: what + "is being deleted",
 		},
-		{name: "another version", arguments: version("v1"), serves: serves, objects: []fixture{good}, want: what +
-			"serves v1beta1, v1beta2, not v1"},
+		{name: "another version", arguments: version("v1"), serves: serves, objects: []fixture{good},
+			want: what +
+				"serves v1beta1, v1beta2, not v1"},
 		{name: "a version that is only stored", arguments: version("v1alpha1"), serves: serves,
 			objects: []fixture{good}, want: what + "serves v1beta1, v1beta2, not v1alpha1"},
 		{name: "established, but not served yet", arguments: asks, objects: []fixture{good}, want: what +
@@ -80,7 +82,8 @@ func TestCRD(t *testing.T) {
 			objects: []fixture{converts("caBundle: " + encoded(authority(t)))}},
 		{name: "converts at an address of its own", arguments: asks, serves: serves,
 			objects: []fixture{converts("url: 'https://conversion.example.org'")}},
-		{name: "converts without an authority", arguments: asks, serves: serves, objects: []fixture{converts("")},
+		{name: "converts without an authority", arguments: asks, serves: serves,
+			objects: []fixture{converts("")},
 			want: what + "its conversion webhook has no caBundle: certificate controller has not injected " +
 				"the CA yet"},
 		{name: "converts with what is no authority", arguments: asks, serves: serves,

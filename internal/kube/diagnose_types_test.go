@@ -215,7 +215,8 @@ func TestAConditionIsExplained(t *testing.T) {
 	serves := []kind{{"external-secrets.io/v1", "ClusterSecretStore", "clustersecretstores", false}}
 	at := "/apis/external-secrets.io/v1/clustersecretstores/infisical"
 	definition := func(status string) fixture {
-		at := "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clustersecretstores.external-secrets.io"
+		at := "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" +
+			"clustersecretstores.external-secrets.io"
 		return fixture{at, `
 kind: CustomResourceDefinition
 spec: {group: external-secrets.io, names: {kind: ClusterSecretStore}, versions: [{name: v1beta1,

@@ -47,7 +47,8 @@ func TestAWorkloadIsExplained(t *testing.T) {
 		},
 		{
 			name: "no node",
-			objects: []fixture{web, webPod(`{phase: Pending, conditions: [{type: PodScheduled, status: "False",
+			objects: []fixture{web, webPod(`{phase: Pending, conditions: [{type: PodScheduled,
+				status: "False",
 				reason: Unschedulable,
   message: "0/2 nodes are available: 2 node(s) had untolerated taint {node.kubernetes.io/not-ready: }."}]}`)},
 			cause: "pod shop/web-1 fits on no node: 0/2 nodes are available: 2 node(s) had untolerated " +
@@ -127,7 +128,8 @@ func TestAWorkloadIsExplained(t *testing.T) {
 		},
 		{
 			name: "scaled to nothing",
-			objects: []fixture{{web.at, "{kind: Deployment, spec: {replicas: 0, selector: {matchLabels: {app: " +
+			objects: []fixture{{web.at, "{kind: Deployment, spec: {replicas: 0, selector: {matchLabels: " +
+				"{app: " +
 				"web}}}, status: {observedGeneration: 1}}"}},
 			cause: "deployment shop/web is scaled to 0",
 			look:  "kubectl -n shop describe deployment web",
@@ -177,6 +179,7 @@ status: {observedGeneration: 1, desiredNumberScheduled: 0}`}
 			name: "affinity", objects: []fixture{set("{tolerations: [{operator: Exists}]}"), node},
 			cause: "daemonset shop/agent: no node matches its nodeSelector and affinity",
 		},
-		{name: "no node at all", objects: []fixture{set("{}")}, cause: "daemonset shop/agent: there is no node"},
+		{name: "no node at all", objects: []fixture{set("{}")},
+			cause: "daemonset shop/agent: there is no node"},
 	})
 }

@@ -14,7 +14,8 @@ func TestEndpointSlice(t *testing.T) {
 	}
 	webhook := func(endpoints string) string { return of("metallb-webhook-service", endpoints) }
 	at := "/apis/discovery.k8s.io/v1/namespaces/metallb-system/endpointslices/"
-	service := fixture{"/api/v1/namespaces/metallb-system/services/metallb-webhook-service", "{kind: Service}"}
+	service := fixture{"/api/v1/namespaces/metallb-system/services/metallb-webhook-service",
+		"{kind: Service}"}
 	arguments := map[string]cty.Value{"namespace": str("metallb-system"),
 		"service": str("metallb-webhook-service")}
 	trials := []trial{

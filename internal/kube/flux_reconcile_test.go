@@ -78,7 +78,8 @@ func TestFluxReconcilesObjectsIdleBehindReadyOnes(t *testing.T) {
 		"a release behind a ready one": {objects: []fixture{git, {apps, applied}, {fluxCharts, charts},
 			{fluxReleases + "database", released}, {fluxReleases + "podinfo", releaseWaits}}, did: requests +
 			"helmrelease web/podinfo"},
-		"a release behind one that has failed": {objects: []fixture{git, {apps, applied}, {fluxCharts, charts},
+		"a release behind one that has failed": {objects: []fixture{git, {apps, applied},
+			{fluxCharts, charts},
 			{fluxReleases + "database", stuck}, {fluxReleases + "podinfo", releaseWaits}}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -106,19 +106,22 @@ func TestFlux(t *testing.T) {
 	}
 	runTrials(t, "flux", []trial{
 		{name: "converged", serves: flux,
-			objects: []fixture{git, {root, applied}, {fluxReleases + "podinfo", released}, {fluxCharts, charts}}},
+			objects: []fixture{git, {root, applied}, {fluxReleases + "podinfo", released},
+				{fluxCharts, charts}}},
 		{name: "without its helm controller", serves: flux[:1],
 			objects: []fixture{{root, `{kind: Kustomization, metadata: {generation: 1},
 			status: {observedGeneration: 1, conditions: [{type: Ready, status: "True"}]}}`}}},
-		{name: "an address of OCI charts has no status", serves: flux, objects: []fixture{git, {root, applied},
-			{fluxReleases + "podinfo", released}, {fluxCharts, ociCharts}}},
+		{name: "an address of OCI charts has no status", serves: flux,
+			objects: []fixture{git, {root, applied},
+				{fluxReleases + "podinfo", released}, {fluxCharts, ociCharts}}},
 		{name: "not installed", want: "the API serves no kind Kustomization in " +
 			"kustomize.toolkit.fluxcd.io yet"},
 		{name: "nothing to do", serves: flux, want: "no Kustomization exists yet"},
 		{
 			name: "nothing to do here", serves: flux,
-			arguments: map[string]cty.Value{"namespace": str("apps")}, objects: []fixture{git, {root, applied}},
-			want: "no Kustomization exists yet in namespace apps",
+			arguments: map[string]cty.Value{"namespace": str("apps")},
+			objects:   []fixture{git, {root, applied}},
+			want:      "no Kustomization exists yet in namespace apps",
 		},
 		{
 			name: "fresh", serves: flux, objects: []fixture{git, {root, fresh}},
@@ -195,7 +198,8 @@ func TestFlux(t *testing.T) {
 			want: "helmchart web/web-podinfo: does not exist yet",
 		},
 		{name: "release of its artifact's digest", serves: flux,
-			objects: []fixture{git, {root, applied}, {fluxReleases + "podinfo", packed("sha256:9")}, artifact}},
+			objects: []fixture{git, {root, applied}, {fluxReleases + "podinfo", packed("sha256:9")},
+				artifact}},
 		{name: "release of a Flux that notes no digest", serves: flux,
 			objects: []fixture{git, {root, applied}, {fluxReleases + "podinfo", packed("")}, artifact}},
 		{

@@ -10,7 +10,8 @@ func TestLoadBalancer(t *testing.T) {
 	const at = "/api/v1/namespaces/traefik/services/traefik"
 	asks := map[string]cty.Value{"namespace": str("traefik"), "service": str("traefik")}
 	service := func(annotations, spec, ingress string) []fixture {
-		return []fixture{{at, "{kind: Service, metadata: {annotations: {" + annotations + "}}, spec: {" + spec +
+		return []fixture{{at, "{kind: Service, metadata: {annotations: {" + annotations + "}}, spec: {" +
+			spec +
 			"}, status: {loadBalancer: {" + ingress + "}}}"}}
 	}
 	const balanced, given = "type: LoadBalancer", "ingress: [{ip: 192.0.2.30}]"
@@ -53,7 +54,8 @@ func TestLoadBalancer(t *testing.T) {
 				"is of type ClusterIP, not LoadBalancer"},
 		{
 			name: "being deleted", arguments: asks, want: what + "is being deleted",
-			objects: []fixture{{at, "{kind: Service, metadata: {deletionTimestamp: '2026-01-01T00:00:00Z'}, " +
+			objects: []fixture{{at, "{kind: Service, " +
+				"metadata: {deletionTimestamp: '2026-01-01T00:00:00Z'}, " +
 				"spec: {type: LoadBalancer}, status: {loadBalancer: {ingress: [{ip: 192.0.2.30}]}}}"}},
 		},
 	})

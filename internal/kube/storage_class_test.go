@@ -17,7 +17,8 @@ func TestStorageClass(t *testing.T) {
 		`storageclass.kubernetes.io/is-default-class: "false"`
 	longhorn, driver := class("longhorn"), fixture{drivers + "driver.longhorn.io", "{kind: CSIDriver}"}
 	node := func(name, spec string) fixture {
-		return fixture{"/api/v1/nodes/" + name, "{kind: Node, metadata: {labels: {name: " + name + "}}, spec: {" +
+		return fixture{"/api/v1/nodes/" + name, "{kind: Node, metadata: {labels: {name: " + name +
+			"}}, spec: {" +
 			spec + "}}"}
 	}
 	tainted := func(name, key, effect string) fixture {
@@ -67,12 +68,14 @@ func TestStorageClass(t *testing.T) {
 				tainted("w-03", "node.kubernetes.io/unschedulable", "NoSchedule")},
 		},
 		{
-			name: "one that is not ready now does", arguments: asks(), objects: []fixture{longhorn, driver, one,
+			name: "one that is not ready now does", arguments: asks(),
+			objects: []fixture{longhorn, driver, one,
 				there, tainted("w-02", "node.kubernetes.io/not-ready", "NoExecute")},
 			want: "csidriver driver.longhorn.io: not registered on 1 of 2 nodes: w-02",
 		},
 		{
-			name: "one that is only avoided does", arguments: asks(), objects: []fixture{longhorn, driver, one,
+			name: "one that is only avoided does", arguments: asks(),
+			objects: []fixture{longhorn, driver, one,
 				there, tainted("w-02", "example.org/busy", "PreferNoSchedule")},
 			want: "csidriver driver.longhorn.io: not registered on 1 of 2 nodes: w-02",
 		},
@@ -96,7 +99,8 @@ func TestStorageClass(t *testing.T) {
 			want:    "storageclass longhorn: its provisioner is driver.longhorn.io, not csi.example",
 		},
 		{name: "the default", arguments: theDefault,
-			objects: []fixture{class("longhorn", isDefault), class("other", isNoDefault), driver, one, there}},
+			objects: []fixture{class("longhorn", isDefault), class("other", isNoDefault), driver, one,
+				there}},
 		{name: "not the default", arguments: theDefault, objects: []fixture{class("longhorn", isNoDefault),
 			driver, one, there}, want: "storageclass longhorn: is not the default class"},
 		{

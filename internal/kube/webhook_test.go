@@ -43,7 +43,8 @@ func TestWebhook(t *testing.T) {
 	good := validating(entry(pool, authority), entry(l2, authority))
 	ready := fixture{webhookPods, `{kind: EndpointSlice, metadata: {labels: {kubernetes.io/service-name: ` +
 		`metallb-webhook-service}}, endpoints: [{conditions: {ready: true}}]}`}
-	starting := fixture{webhookPods, `{kind: EndpointSlice, metadata: {labels: {kubernetes.io/service-name: ` +
+	starting := fixture{webhookPods, `{kind: EndpointSlice, ` +
+		`metadata: {labels: {kubernetes.io/service-name: ` +
 		`metallb-webhook-service}}, endpoints: [{conditions: {ready: false}}]}`}
 	serves := []kind{{"metallb.io/v1beta1", "L2Advertisement", "l2advertisements", true}}
 	asks := func(more ...string) map[string]cty.Value {
@@ -70,7 +71,8 @@ func TestWebhook(t *testing.T) {
 	dry := "dry run of l2advertisement metallb-system/castle-probe: "
 	runTrials(t, "webhook", []trial{
 		{name: "serves", arguments: asks(), objects: []fixture{good, ready}},
-		{name: "serves and accepts", arguments: asks("accepts"), serves: serves, objects: []fixture{good, ready}},
+		{name: "serves and accepts", arguments: asks("accepts"), serves: serves,
+			objects: []fixture{good, ready}},
 		{
 			name: "accepts what is there already", arguments: asks("accepts"), serves: serves,
 			objects: []fixture{good, ready},
@@ -136,7 +138,8 @@ func TestWebhook(t *testing.T) {
 			want: "the API serves no kind L2Advertisement in metallb.io/v1beta1 yet",
 		},
 		{
-			name: "no namespace yet", arguments: asks("accepts"), serves: serves, objects: []fixture{good, ready},
+			name: "no namespace yet", arguments: asks("accepts"), serves: serves,
+			objects: []fixture{good, ready},
 			answers: answers(failure(404, metav1.StatusReasonNotFound,
 				`namespaces "metallb-system" not found`)),
 			want: dry + `namespaces "metallb-system" not found`,

@@ -12,35 +12,30 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// A stage that failed is explained as far as its surroundings can tell, and
-// castle leaves everything that it saw in the run's folder. Explaining changes
-// nothing: the stage has failed already, with the same error and exit code, and
-// an interrupt ends it at once.
-
-// diagnosisTime bounds what is asked about one failed stage.
+// DiagnosisTime bounds the diagnosis of one failed stage.
 const DiagnosisTime = 15 * time.Second
 
-// bounded asks, and leaves alone whoever does not come back in time.
-func Bounded(ctx context.Context, ask func(context.Context) gate.Diagnosis) gate.Diagnosis {
+// Bounded runs a diagnosis, and abandons one that does not return in time.
+func Bounded(ctx context.Context, inspect func(context.Context) gate.Diagnosis) gate.Diagnosis {
 	found := make(chan gate.Diagnosis, 1)
-	go func() { found <- ask(ctx) }()
+	go func() { found <- inspect(ctx) }()
 	select {
 	case d := <-found:
 		return d
 	case <-ctx.Done():
 	}
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return gate.Diagnosis{} // an interrupt waits for nobody
+		return gate.Diagnosis{} // an interrupt does not wait
 	}
 	select {
-	case d := <-found: // it was stopped and has something all the same
+	case d := <-found: // it was stopped and has a partial result
 		return d
 	case <-time.After(time.Second):
 		return gate.Diagnosis{}
 	}
 }
 
-// masked is a diagnosis without secrets; nil stays nil.
+// MaskDiagnosis returns a diagnosis without secrets; nil stays nil.
 func (r *Run) MaskDiagnosis(d *event.Diagnosis) *event.Diagnosis {
 	if d == nil {
 		return nil
@@ -52,19 +47,24 @@ func (r *Run) MaskDiagnosis(d *event.Diagnosis) *event.Diagnosis {
 	return &hidden
 }
 
-// finding is one thing that failed and what was found about it.
+// Finding is a closed gate or failed step, and its diagnosis.
 type Finding struct {
-	Report event.Diagnosis
-	Gate   string                               // its name; empty for a step of Terraform's
-	Kind   gate.Kind                            // of the gate's last answer
-	Ask    func(context.Context) gate.Diagnosis // nil once it has been asked
-	Found  gate.Diagnosis
+	Report  event.Diagnosis
+	Gate    string                               // its name; empty for a step of Terraform's
+	Kind    gate.Kind                            // of the gate's last answer
+	Inspect func(context.Context) gate.Diagnosis // nil once Found is set
+	Found   gate.Diagnosis
 }
 
-// lookNow explains a gate at the moment when it is given up: the stage's others
-// may go on for minutes, and what kept this one closed may be gone by then.
+// NewFinding is a closed gate before its diagnosis.
+func NewFinding(g *config.Gate, closed *GateError) *Finding {
+	return &Finding{Gate: g.Name(), Kind: gate.KindOf(closed), Report: waited(g, closed)}
+}
+
+// diagnoseNow diagnoses a gate when it times out: the stage's other gates may go on
+// for minutes, and the cause may be gone by then.
 func diagnoseNow(ctx context.Context, g *config.Gate, bound gate.Gate, closed *GateError) *Finding {
-	f := &Finding{Gate: g.Name(), Kind: gate.KindOf(closed), Report: Waited(g, closed)}
+	f := NewFinding(g, closed)
 	if bound.Diagnose != nil {
 		ctx, stop := context.WithTimeout(ctx, DiagnosisTime)
 		defer stop()
@@ -73,8 +73,8 @@ func diagnoseNow(ctx context.Context, g *config.Gate, bound gate.Gate, closed *G
 	return f
 }
 
-// waited says what was waited for, what was there instead and since when.
-func Waited(g *config.Gate, closed *GateError) event.Diagnosis {
+// waited reports the gate, its last answer and since when that was so.
+func waited(g *config.Gate, closed *GateError) event.Diagnosis {
 	d := event.Diagnosis{Since: time.Now(), Seen: strings.TrimPrefix(closed.Error(), "gate "+g.Name()+": ")}
 	d.Waited = fmt.Sprintf("gate %s: %s", g.Name(), g.Type.Summary)
 	if timeout := new(gate.TimeoutError); errors.As(closed, &timeout) {
@@ -88,7 +88,7 @@ func Waited(g *config.Gate, closed *GateError) event.Diagnosis {
 	return d
 }
 
-// empty reports whether there is nothing to say that Terraform has not said itself.
+// Empty reports whether the finding adds nothing to Terraform's own error.
 func (f *Finding) Empty() bool {
 	return f.Gate == "" && f.Found.Cause == "" && len(f.Found.Files) == 0
 }

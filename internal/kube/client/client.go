@@ -65,7 +65,7 @@ type API struct {
 	expires time.Time // of the kubeconfig's client certificate; zero if it has none
 
 	mu    sync.Mutex
-	known map[string]Resource // what resolve has found; kinds do not move
+	known map[string][]Resource // what find has found; kinds do not move
 }
 
 // New returns the cluster of a target, or, with an address (host or host:port),
@@ -93,7 +93,7 @@ func Open(kubeconfig []byte, address string) (*API, error) {
 		server.Host = withPort(address, server.Port())
 		config.Host = server.String()
 	}
-	a := &API{Host: server.Host, Server: server, known: map[string]Resource{}}
+	a := &API{Host: server.Host, Server: server, known: map[string][]Resource{}}
 	if certificates := Certificates(config.CertData); len(certificates) > 0 {
 		a.expires = certificates[0].NotAfter
 	}

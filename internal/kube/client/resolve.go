@@ -9,15 +9,13 @@ import (
 	"strings"
 
 	discovery "k8s.io/api/apidiscovery/v2"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
 // client-go's discovery and mapper take no context, so that a hanging API would
-// outlast an attempt. Checks need only the four look-ups here.
+// outlast an attempt. All look-ups here read the API's aggregated discovery.
 
 // Resource is a kind as the API serves it.
 type Resource struct {
@@ -43,83 +41,36 @@ func IsNotServed(err error) bool {
 
 // Resolve finds a kind in one version of one group: "apps/v1".
 func (a *API) Resolve(ctx context.Context, apiVersion, kind string) (Resource, error) {
-	return a.once(apiVersion+" "+kind, func() (Resource, error) {
-		gv, err := schema.ParseGroupVersion(apiVersion)
-		if err != nil {
-			return Resource{}, gate.Permanent(err)
-		}
-		path := "/apis/" + apiVersion
-		if gv.Group == "" {
-			path = "/api/" + gv.Version
-		}
-		var served metav1.APIResourceList
-		err = a.read(ctx, path, "application/json", &served)
-		if apierrors.IsNotFound(err) {
-			return Resource{}, NotServed{kind, apiVersion}
-		}
-		if err != nil {
-			return Resource{}, err
-		}
-		for _, r := range served.APIResources {
-			if r.Kind == kind && !strings.Contains(r.Name, "/") { // a/b is a subresource
-				return Resource{gv.WithResource(r.Name), r.Namespaced}, nil
-			}
-		}
-		if !strings.Contains(gv.Group, ".") {
-			// Only Kubernetes itself has such groups, and none of their kinds comes later.
-			return Resource{}, gate.Permanent(fmt.Errorf("%s has no kind %s", apiVersion, kind))
-		}
-		return Resource{}, NotServed{kind, apiVersion}
+	gv, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return Resource{}, gate.Permanent(err)
+	}
+	served := false
+	found, err := a.find(ctx, kind, apiVersion, func(at schema.GroupVersionKind) bool {
+		served = served || at.GroupVersion() == gv
+		return at == gv.WithKind(kind)
 	})
+	if err == nil && len(found) == 0 && served && !strings.Contains(gv.Group, ".") {
+		// Only Kubernetes itself has such groups, and none of their kinds comes later.
+		return Resource{}, gate.Permanent(fmt.Errorf("%s has no kind %s", apiVersion, kind))
+	}
+	return first(found, err, NotServed{kind, apiVersion})
 }
 
 // ResolveIn finds a kind in the first of a group's versions that has it, in the
 // API's order of preference.
 func (a *API) ResolveIn(ctx context.Context, group, kind string) (Resource, error) {
-	return a.once(group+"/* "+kind, func() (Resource, error) {
-		var served metav1.APIGroup
-		err := a.read(ctx, "/apis/"+group, "application/json", &served)
-		if apierrors.IsNotFound(err) {
-			return Resource{}, NotServed{kind, group}
-		}
-		if err != nil {
-			return Resource{}, err
-		}
-		versions := []string{served.PreferredVersion.GroupVersion}
-		for _, v := range served.Versions {
-			if !slices.Contains(versions, v.GroupVersion) {
-				versions = append(versions, v.GroupVersion)
-			}
-		}
-		for _, v := range versions {
-			if found, err := a.Resolve(ctx, v, kind); !IsNotServed(err) {
-				return found, err
-			}
-		}
-		return Resource{}, NotServed{kind, group}
+	found, err := a.find(ctx, kind, group+"/*", func(at schema.GroupVersionKind) bool {
+		return at.GroupKind() == schema.GroupKind{Group: group, Kind: kind}
 	})
+	return first(found, err, NotServed{kind, group})
 }
 
 // ResolveKind finds the one group that has a kind. A kind that several groups
 // have is permanently ambiguous.
 func (a *API) ResolveKind(ctx context.Context, kind string) (Resource, error) {
-	return a.once(kind, func() (Resource, error) {
-		groups, err := a.groups(ctx, kind)
-		if err != nil {
-			return Resource{}, err
-		}
-		var found []Resource
-		for _, group := range groups {
-			if r, ok := inGroup(group, kind); ok {
-				found = append(found, r)
-			}
-		}
-		switch len(found) {
-		case 0:
-			return Resource{}, NotServed{Kind: kind}
-		case 1:
-			return found[0], nil
-		}
+	found, err := a.find(ctx, kind, "", func(at schema.GroupVersionKind) bool { return at.Kind == kind })
+	if len(found) > 1 {
 		var candidates []string
 		for _, r := range found {
 			candidates = append(candidates, r.GroupVersion().String())
@@ -127,94 +78,87 @@ func (a *API) ResolveKind(ctx context.Context, kind string) (Resource, error) {
 		slices.Sort(candidates)
 		return Resource{}, gate.Permanent(fmt.Errorf("kind %s is ambiguous; set api_version to one of %s",
 			kind, strings.Join(candidates, ", ")))
-	})
+	}
+	return first(found, err, NotServed{Kind: kind})
 }
 
 // resolveBuiltin finds the kind of Kubernetes' own with this name, whatever its
 // case and the underscores in it.
 func (a *API) resolveBuiltin(ctx context.Context, name string) (Resource, error) {
 	name = strings.ReplaceAll(name, "_", "")
-	return a.once("builtin "+name, func() (Resource, error) {
-		groups, err := a.groups(ctx, name)
-		if err != nil {
-			return Resource{}, err
-		}
-		for _, group := range groups {
-			if strings.Contains(group.Name, ".") && !strings.HasSuffix(group.Name, ".k8s.io") {
-				continue
-			}
-			for _, version := range group.Versions {
-				for _, r := range version.Resources {
-					if r.ResponseKind == nil || !strings.EqualFold(r.ResponseKind.Kind, name) {
-						continue
-					}
-					if found, ok := inGroup(group, r.ResponseKind.Kind); ok {
-						return found, nil
-					}
-				}
-			}
-		}
-		return Resource{}, NotServed{Kind: name}
+	found, err := a.find(ctx, name, "builtin", func(at schema.GroupVersionKind) bool {
+		builtin := !strings.Contains(at.Group, ".") || strings.HasSuffix(at.Group, ".k8s.io")
+		return builtin && strings.EqualFold(at.Kind, name)
 	})
+	return first(found, err, NotServed{Kind: name})
 }
 
-// groups lists all groups with their kinds, in the search for one.
-func (a *API) groups(ctx context.Context, kind string) ([]discovery.APIGroupDiscovery, error) {
-	const list = "APIGroupDiscoveryList"
-	var all []discovery.APIGroupDiscovery
+func first(found []Resource, err error, absent NotServed) (Resource, error) {
+	if err == nil && len(found) == 0 {
+		err = absent
+	}
+	if err != nil {
+		return Resource{}, err
+	}
+	return found[0], nil
+}
+
+// find returns the kinds that match, of each group the first version that has it:
+// the API lists the preferred one first. It remembers what it has found, by kind
+// and scope of the search.
+func (a *API) find(ctx context.Context, kind, scope string,
+	match func(schema.GroupVersionKind) bool) ([]Resource, error) {
+	a.mu.Lock()
+	found := a.known[scope+" "+kind]
+	a.mu.Unlock()
+	if found != nil {
+		return found, nil
+	}
 	for _, root := range []string{"/api", "/apis"} {
-		var served discovery.APIGroupDiscoveryList
-		if err := a.read(ctx, root, "application/json;g=apidiscovery.k8s.io;v=v2;as="+list,
-			&served); err != nil {
+		served, err := a.groups(ctx, root, kind)
+		if err != nil {
 			return nil, err
 		}
-		if served.Kind != list {
-			return nil, gate.Permanent(fmt.Errorf(
-				"kind %s: this API does not list the kinds of its groups; set api_version", kind))
+		for _, group := range served {
+			if r, ok := inGroup(group, match); ok {
+				found = append(found, r)
+			}
 		}
-		all = append(all, served.Items...)
 	}
-	return all, nil
+	if found != nil {
+		a.mu.Lock()
+		a.known[scope+" "+kind] = found
+		a.mu.Unlock()
+	}
+	return found, nil
 }
 
-// inGroup finds a kind in a group's first version that has it: the API lists the preferred one first.
-func inGroup(group discovery.APIGroupDiscovery, kind string) (Resource, bool) {
+// groups reads the API's groups with their kinds, in the search for one.
+func (a *API) groups(ctx context.Context, root, kind string) ([]discovery.APIGroupDiscovery, error) {
+	const accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+	body, err := a.Raw.Get().AbsPath(root).SetHeader("Accept", accept).Do(ctx).Raw()
+	if err != nil {
+		return nil, err
+	}
+	var list discovery.APIGroupDiscoveryList
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, fmt.Errorf("kubernetes API at %s: %s: %w", a.Host, root, err)
+	}
+	if list.Kind != "APIGroupDiscoveryList" {
+		return nil, gate.Permanent(fmt.Errorf("kind %s: this API does not list the kinds of its groups",
+			kind))
+	}
+	return list.Items, nil
+}
+
+func inGroup(group discovery.APIGroupDiscovery, match func(schema.GroupVersionKind) bool) (Resource, bool) {
 	for _, version := range group.Versions {
+		at := schema.GroupVersion{Group: group.Name, Version: version.Version}
 		for _, r := range version.Resources {
-			if r.ResponseKind != nil && r.ResponseKind.Kind == kind {
-				at := schema.GroupVersion{Group: group.Name, Version: version.Version}
+			if r.ResponseKind != nil && match(at.WithKind(r.ResponseKind.Kind)) {
 				return Resource{at.WithResource(r.Resource), r.Scope == discovery.ScopeNamespace}, true
 			}
 		}
 	}
 	return Resource{}, false
-}
-
-// once remembers what find has found, but no failure.
-func (a *API) once(key string, find func() (Resource, error)) (Resource, error) {
-	a.mu.Lock()
-	known, ok := a.known[key]
-	a.mu.Unlock()
-	if ok {
-		return known, nil
-	}
-	found, err := find()
-	if err == nil {
-		a.mu.Lock()
-		a.known[key] = found
-		a.mu.Unlock()
-	}
-	return found, err
-}
-
-// read fetches a document that is no object.
-func (a *API) read(ctx context.Context, path, accept string, into any) error {
-	body, err := a.Raw.Get().AbsPath(path).SetHeader("Accept", accept).Do(ctx).Raw()
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("kubernetes API at %s: %s: %w", a.Host, path, err)
-	}
-	return nil
 }

@@ -1,7 +1,7 @@
-// Package diagnose explains why a stage failed. It asks the closed gates and the
-// cluster around them, groups what has one cause, and keeps what it saw in the run's
-// folder. It changes nothing: the stage has failed already, with the same error and
-// exit code, and an interrupt ends a diagnosis at once.
+// Package diagnose explains why a stage failed. It runs the diagnoses of the closed
+// gates and of the cluster around them, groups findings with the same cause, and
+// keeps the evidence in the run's folder. It changes nothing: the stage has failed
+// already, with the same error and exit code, and an interrupt ends a diagnosis at once.
 package diagnose
 
 import (
@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -21,14 +20,14 @@ import (
 	"github.com/ephemeral-castle/castle/internal/secret"
 )
 
-// subject is a failed stage: of the configuration, or of what was recorded.
+// Subject is a failed stage, of the configuration or of the record.
 type Subject struct {
 	Layer, Name string
 	Stage       *config.Stage // nil for one that is only recorded
 }
 
-// explained adds to a stage's error what its surroundings say. An error that
-// they can say nothing about, such as a refusal of a preflight, stays as it is.
+// Explain adds the likely causes to a stage's error. An error that has nothing to
+// diagnose, such as a refusal of a preflight, stays as it is.
 func Explain(ctx context.Context, r *run.Run, s Subject, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err
@@ -40,18 +39,17 @@ func Explain(ctx context.Context, r *run.Run, s Subject, err error) error {
 	return report(r, s, findings, err)
 }
 
-// look asks what can be found out about a stage's error.
+// Look diagnoses a stage's error.
 func Look(ctx context.Context, r *run.Run, s Subject, err error) []*run.Finding {
-	asking, stop := context.WithTimeout(ctx, run.DiagnosisTime)
+	bounded, stop := context.WithTimeout(ctx, run.DiagnosisTime)
 	defer stop()
-	findings := findings(asking, r, s, err)
-	var all sync.WaitGroup
-	for _, f := range findings {
-		if f.Ask != nil {
-			all.Go(func() { f.Found = run.Bounded(asking, f.Ask) })
+	findings := findings(bounded, r, s, err)
+	run.Each(findings, func(f *run.Finding) bool {
+		if f.Inspect != nil {
+			f.Found = run.Bounded(bounded, f.Inspect)
 		}
-	}
-	all.Wait()
+		return true
+	})
 	for _, f := range findings {
 		f.Report.Cause, f.Report.Next = f.Found.Cause, nextCommand(r, f.Found)
 		addFix(r, f)
@@ -60,18 +58,7 @@ func Look(ctx context.Context, r *run.Run, s Subject, err error) []*run.Finding 
 	return Group(slices.DeleteFunc(findings, (*run.Finding).Empty))
 }
 
-// gateInquiry lets a gate look round.
-func inspectGate(r *run.Run, s *config.Stage, g *config.Gate) func(context.Context) gate.Diagnosis {
-	return func(ctx context.Context) gate.Diagnosis {
-		bound, err := run.BindGate(r, s, g)
-		if err != nil || bound.Diagnose == nil {
-			return gate.Diagnosis{}
-		}
-		return bound.Diagnose(ctx)
-	}
-}
-
-// tell writes what was found, and shows the lines that matter.
+// report writes the evidence, and adds the lines that matter to the error.
 func report(r *run.Run, s Subject, findings []*run.Finding, err error) error {
 	files := map[string][]byte{}
 	folder := r.Files.DiagnosisPath(s.Name)
@@ -82,8 +69,10 @@ func report(r *run.Run, s Subject, findings []*run.Finding, err error) error {
 			files[name] = []byte(mask(r, string(data)))
 		}
 		d := r.MaskDiagnosis(&f.Report)
-		fmt.Fprintf(&summary, "waited for  %s\nseen        %s\nsince       %s\nlikely      %s\nnext        %s\n\n",
-			d.Waited, d.Seen, d.Since.UTC().Format(time.RFC3339), cmp.Or(d.Cause, "unknown"), cmp.Or(d.Next, "-"))
+		fmt.Fprintf(&summary, "waited for  %s\nseen        %s\nsince       %s\nlikely      %s\nnext       "+
+			" %s\n\n",
+			d.Waited, d.Seen, d.Since.UTC().Format(time.RFC3339), cmp.Or(d.Cause, "unknown"),
+			cmp.Or(d.Next, "-"))
 		if d.Cause != "" {
 			fmt.Fprintf(&hints, "\n  likely: %s", d.Cause)
 		}
@@ -93,12 +82,13 @@ func report(r *run.Run, s Subject, findings []*run.Finding, err error) error {
 		r.Notice(fmt.Sprintf("%s: not all of the diagnosis could be written: %v", s.Name, keepErr))
 	}
 	for _, f := range findings {
-		r.Emit(event.Event{Kind: event.Diagnosed, Layer: s.Layer, Stage: s.Name, Gate: f.Gate, Diagnosis: &f.Report})
+		r.Emit(event.Event{Kind: event.Diagnosed, Layer: s.Layer, Stage: s.Name, Gate: f.Gate,
+			Diagnosis: &f.Report})
 	}
 	return fmt.Errorf("%w%s\n  diagnosis: %s", err, hints.String(), folder)
 }
 
-// next completes the command to look further, so that it works when it is pasted.
+// nextCommand completes the command that shows more, so that it works when it is pasted.
 func nextCommand(r *run.Run, found gate.Diagnosis) string {
 	switch {
 	case strings.HasPrefix(found.Look, "kubectl "), strings.HasPrefix(found.Look, "helm "):
@@ -109,5 +99,5 @@ func nextCommand(r *run.Run, found gate.Diagnosis) string {
 	return found.Look
 }
 
-// hidden masks a text of others: what castle knows, and what looks like it.
+// mask hides the known secrets, and likely ones, in a text of others.
 func mask(r *run.Run, text string) string { return r.Cluster.Masker.Hide(secret.HideLikely(text)) }

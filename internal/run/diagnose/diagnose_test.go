@@ -17,6 +17,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
 // recordedRun is a run of a cluster with one stage, whose state has some resources.
@@ -30,7 +31,8 @@ func recordedRun(t *testing.T, stage, resources string) *run.Run {
 	if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf(`{"version": 4, "serial": 1, "lineage": "a", "outputs": {}, "resources": [%s]}`, resources)
+	text := fmt.Sprintf(`{"version": 4, "serial": 1, "lineage": "a", "outputs": {}, "resources": [%s]}`,
+		resources)
 	if err := os.WriteFile(at, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -50,8 +52,9 @@ func recordedRun(t *testing.T, stage, resources string) *run.Run {
 	return &run.Run{Cluster: c, Files: files, Journal: journal, Outputs: run.NewOutputs(c.Masker)}
 }
 
-func TestWhatIsMissingInAReleaseNamesTheStageThatInstalledIt(t *testing.T) {
-	r := recordedRun(t, "metallb", `{"mode": "managed", "type": "helm_release", "name": "this", "provider": "provider[\"registry.terraform.io/hashicorp/helm\"]",
+func TestAMissingObjectNamesTheStageOfItsRelease(t *testing.T) {
+	r := recordedRun(t, "metallb", `{"mode": "managed", "type": "helm_release", "name": "this",
+		"provider": "provider[\"registry.terraform.io/hashicorp/helm\"]",
 		"instances": [{"index_key": "a", "attributes": {"name": "metallb", "namespace": "metallb-system"}}]}`)
 	for release, want := range map[string]string{
 		"metallb-system/metallb": `castle terraform blue metallb -- apply -replace='helm_release.this["a"]'`,
@@ -64,8 +67,10 @@ func TestWhatIsMissingInAReleaseNamesTheStageThatInstalledIt(t *testing.T) {
 	}
 }
 
-func TestACreateThatWaitsForALostEtcdIsToldTheWayOut(t *testing.T) {
-	const bootstrap = `{"mode": "managed", "type": "talos_machine_bootstrap", "name": "this", "provider": "provider[\"registry.terraform.io/siderolabs/talos\"]", "instances": [{"attributes": {}}]}`
+func TestALostEtcdIsExplainedWithItsFix(t *testing.T) {
+	const bootstrap = `{"mode": "managed", "type": "talos_machine_bootstrap", "name": "this", ` +
+		`"provider": "provider[\"registry.terraform.io/siderolabs/talos\"]", ` +
+		`"instances": [{"attributes": {}}]}`
 	const fix = "castle destroy blue && castle create blue"
 	for name, tt := range map[string]struct {
 		resources   string
@@ -82,12 +87,14 @@ func TestACreateThatWaitsForALostEtcdIsToldTheWayOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := recordedRun(t, "machines", tt.resources)
 			if tt.made {
-				r.Emit(event.Event{Kind: event.Resource, Stage: "machines", Action: "create", Address: "talos_machine_bootstrap.this"})
+				r.Emit(event.Event{Kind: event.Resource, Stage: "machines", Action: "create",
+					Address: "talos_machine_bootstrap.this"})
 			}
 			f := &run.Finding{Gate: "talos_etcd.quorum", Kind: tt.kind, Found: gate.Diagnosis{Kind: tt.found}}
 			nodes := &run.Finding{Gate: "nodes.ready", Report: event.Diagnosis{Seen: "connection refused"}}
 			checkLostEtcd(r, Subject{Layer: "platform", Name: "machines"}, []*run.Finding{nodes, f})
-			if f.Report.Next != tt.want || (f.Report.Cause != "") != (tt.want != "") || nodes.Report.Cause != f.Report.Cause {
+			if f.Report.Next != tt.want || (f.Report.Cause != "") != (tt.want != "") ||
+				nodes.Report.Cause != f.Report.Cause {
 				t.Errorf("got %q, %q; want %q", f.Report.Cause, f.Report.Next, tt.want)
 			}
 		})
@@ -95,47 +102,55 @@ func TestACreateThatWaitsForALostEtcdIsToldTheWayOut(t *testing.T) {
 }
 
 func TestKnownFailuresOfTerraformAreRecognised(t *testing.T) {
-	for words, part := range map[string]string{
-		"helm_release.metallb: installation failed: cannot re-use a name that is still in use":  "is in the cluster and not in Terraform's state",
-		`Internal error occurred: failed calling webhook "pool.metallb.io": connection refused`: "an admission webhook stands in the way",
-		`no matches for kind "IPAddressPool" in version "metallb.io/v1beta1"`:                   "the operator whose CRDs define it has to be ready first",
-		"can't lock file '/var/lock/qemu-server/lock-421.conf' - got timeout":                   "Proxmox is still busy",
-		"unable to login to Infisical: status-code=401":                                         "INFISICAL_HOST=https://eu.infisical.com",
-		"the rack is on fire": "",
+	for _, known := range []struct{ words, part string }{
+		{"helm_release.metallb: installation failed: cannot re-use a name that is still in use",
+			"is in the cluster and not in Terraform's state"},
+		{`Internal error occurred: failed calling webhook "pool.metallb.io": connection refused`,
+			"an admission webhook does not answer"},
+		{`no matches for kind "IPAddressPool" in version "metallb.io/v1beta1"`,
+			"the operator whose CRDs define it has to be ready first"},
+		{"can't lock file '/var/lock/qemu-server/lock-421.conf' - got timeout", "Proxmox is still busy"},
+		{"unable to login to Infisical: status-code=401", "INFISICAL_HOST=https://eu.infisical.com"},
+		{"the rack is on fire", ""},
 	} {
-		cause, _ := stepCause(words)
+		words, part := known.words, known.part
+		cause, _ := terraform.CauseOf(words)
 		if (part == "") != (cause == "") || !strings.Contains(cause, part) {
 			t.Errorf("%s: got %q", words, cause)
 		}
 	}
 }
 
-func TestClosedGatesAreFoundInWhateverWrapsThem(t *testing.T) {
-	a, b := &run.GateError{Gate: "nodes.a", Err: errors.New("a")}, &run.GateError{Gate: "nodes.b", Err: errors.New("b")}
+func TestClosedGatesAreFoundInWrappedErrors(t *testing.T) {
+	a, b := &run.GateError{Gate: "nodes.a", Err: errors.New("a")},
+		&run.GateError{Gate: "nodes.b", Err: errors.New("b")}
 	err := fmt.Errorf("stage x: %w\n  log: y", errors.Join(a, fmt.Errorf("and %w", b), errors.New("c")))
 	if got := closedGates(err); len(got) != 2 || got[0] != a || got[1] != b {
 		t.Errorf("got %v", got)
 	}
 }
 
-func TestGatesThatAreClosedForOneReasonAreToldTogether(t *testing.T) {
+func TestGatesClosedForOneReasonAreGrouped(t *testing.T) {
 	one := func(gateName, cause, file string) *run.Finding {
 		return &run.Finding{
 			Gate: gateName, Report: event.Diagnosis{Waited: "gate " + gateName, Cause: cause},
 			Found: gate.Diagnosis{Files: map[string][]byte{file: nil}},
 		}
 	}
-	all := Group([]*run.Finding{one("workload.a", "no image", "a"), one("nodes.b", "", "b"), one("webhook.c", "no image", "c"), one("nodes.d", "", "d")})
-	if len(all) != 3 || all[0].Report.Waited != "gate workload.a; gate webhook.c waits for the same" || len(all[0].Found.Files) != 2 {
+	all := Group([]*run.Finding{one("workload.a", "no image", "a"), one("nodes.b", "", "b"),
+		one("webhook.c", "no image", "c"), one("nodes.d", "", "d")})
+	if len(all) != 3 || all[0].Report.Waited != "gate workload.a; gate webhook.c waits for the same" ||
+		len(all[0].Found.Files) != 2 {
 		t.Errorf("got %d: %+v", len(all), all[0])
 	}
 }
 
-func TestAGateIsExplainedWhenItIsGivenUpAndNotLater(t *testing.T) {
+func TestAGateIsExplainedWhenItTimesOut(t *testing.T) {
 	r := recordedRun(t, "metallb", "")
 	asked := 0
 	s := &config.Stage{Name: "metallb", Layer: "networking"}
-	g := &config.Gate{Label: "web", Of: s, Policy: gate.Policy{Timeout: time.Millisecond}, Type: gate.Type{Name: "workload"}}
+	g := &config.Gate{Label: "web", Of: s, Policy: gate.Policy{Timeout: time.Millisecond},
+		Type: gate.Type{Name: "workload"}}
 	s.Gates = []*config.Gate{g}
 	err := run.WaitBound(t.Context(), r, s, g, gate.Gate{
 		Name:     g.Name(),
@@ -146,7 +161,8 @@ func TestAGateIsExplainedWhenItIsGivenUpAndNotLater(t *testing.T) {
 		t.Fatalf("asked %d times when it was given up (%v)", asked, err)
 	}
 	findings := Look(t.Context(), r, Subject{s.Layer, s.Name, s}, fmt.Errorf("stage metallb: %w", err))
-	if asked != 1 || len(findings) != 1 || findings[0].Report.Cause != "no image" || findings[0].Report.Seen != "0 of 1 ready" {
+	if asked != 1 || len(findings) != 1 || findings[0].Report.Cause != "no image" ||
+		findings[0].Report.Seen != "0 of 1 ready" {
 		t.Errorf("asked %d times, found %+v", asked, findings)
 	}
 }

@@ -7,15 +7,14 @@ import (
 	"slices"
 
 	"github.com/ephemeral-castle/castle/internal/config"
-	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/run"
 )
 
-// findings lists what of a stage's error can be explained.
+// findings lists what can be diagnosed of a stage's error.
 func findings(ctx context.Context, r *run.Run, s Subject, err error) []*run.Finding {
 	closed := closedGates(err)
 	if out := (run.TimeoutError{}); len(closed) == 0 && errors.As(err, &out) {
-		closed = closedNow(ctx, r, s) // the whole stage had no more time, whatever its gates have
+		closed = closedNow(ctx, r, s) // the stage's time was up, not that of a gate
 	}
 	var all []*run.Finding
 	for _, closed := range closed {
@@ -25,20 +24,23 @@ func findings(ctx context.Context, r *run.Run, s Subject, err error) []*run.Find
 			case closed.Finding != nil:
 				all = append(all, closed.Finding)
 			default:
-				all = append(all, &run.Finding{Gate: g.Name(), Kind: gate.KindOf(closed), Report: run.Waited(g, closed), Ask: inspectGate(r, s.Stage, g)})
+				f := run.NewFinding(g, closed)
+				f.Inspect = inspectGate(r, s.Stage, g)
+				all = append(all, f)
 			}
 		}
 	}
 	if step := (*run.StepError)(nil); len(all) == 0 && errors.As(err, &step) {
-		all = append(all, &run.Finding{Report: stepReport(s.Name, step), Ask: inspectStep(r, s, step)})
+		all = append(all, &run.Finding{Report: stepReport(s.Name, step), Inspect: inspectStep(r, s, step)})
 	}
 	return all
 }
 
-// closedNow asks a stage's gates once more.
+// closedNow checks a stage's gates once more.
 func closedNow(ctx context.Context, r *run.Run, s Subject) []*run.GateError {
 	var closed []*run.GateError
-	for i, err := range run.Each(s.gates(), func(g *config.Gate) error { return run.CheckGate(ctx, r, s.Stage, g) }) {
+	for i, err := range run.Each(s.gates(),
+		func(g *config.Gate) error { return run.CheckGate(ctx, r, s.Stage, g) }) {
 		if err != nil {
 			closed = append(closed, &run.GateError{Gate: s.gates()[i].Name(), Err: err})
 		}
@@ -71,8 +73,8 @@ func closedGates(err error) []*run.GateError {
 	return nil
 }
 
-// together makes one finding of those that have the same cause: a Pod that does
-// not start closes several gates, and is one thing to mend.
+// Group makes one finding of those with the same cause: a Pod that does not start
+// closes several gates, and needs one fix.
 func Group(findings []*run.Finding) []*run.Finding {
 	var all []*run.Finding
 	for _, f := range findings {

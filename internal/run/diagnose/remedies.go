@@ -11,17 +11,17 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run"
 )
 
-// showWayOut says how to get out where the same castle command would fail in the
-// same way for ever.
+// addFix adds a fix where the same castle command would fail in the same way for ever.
 func addFix(r *run.Run, f *run.Finding) {
-	if way := reinstall(r, f.Found.Release); way != "" {
-		f.Report.Cause += "; without helm at hand, " + way + " brings it back too, but first removes all that the release has made"
+	if fix := reinstall(r, f.Found.Release); fix != "" {
+		f.Report.Cause += "; without helm, " + fix +
+			" recreates it too, but first removes everything of the release"
 	}
 }
 
-// startOver tells of a cluster that no create can complete: Terraform's state
-// says that etcd was bootstrapped, so that it never will be again, and no control
-// plane has one. Every other gate of the stage is closed because of that.
+// checkLostEtcd recognises a cluster that no create can complete: etcd runs on no
+// control plane, and Terraform's state has its bootstrap, so that Terraform never
+// does it again. Every other gate of the stage is closed because of that.
 func checkLostEtcd(r *run.Run, s Subject, findings []*run.Finding) {
 	// Where Talos answers for its services, the diagnosis is better evidence than the check.
 	lost := slices.ContainsFunc(findings, func(f *run.Finding) bool {
@@ -31,13 +31,13 @@ func checkLostEtcd(r *run.Run, s Subject, findings []*run.Finding) {
 		return
 	}
 	for _, f := range findings {
-		f.Report.Cause = "Terraform's state says that etcd was bootstrapped, and it runs on no control plane: all of them were lost or reset since, and nothing is left to join"
+		f.Report.Cause = "etcd was bootstrapped, by Terraform's state, and runs on no control plane: " +
+			"all of them were lost or reset since, and nothing is left to join"
 		f.Report.Next = fmt.Sprintf("%s && %s", r.Cluster.Command("destroy"), r.Cluster.Command("create"))
 	}
 }
 
-// reinstall is the command that installs a Helm release anew, if a stage of this
-// cluster has installed it.
+// reinstall is the command that installs a Helm release anew, if a stage installed it.
 func reinstall(r *run.Run, release string) string {
 	namespace, name, ok := strings.Cut(release, "/")
 	if !ok {
@@ -49,7 +49,8 @@ func reinstall(r *run.Run, release string) string {
 			continue
 		}
 		for _, res := range st.Managed() {
-			if res.Type == "helm_release" && res.Attributes["namespace"] == namespace && res.Attributes["name"] == name {
+			if res.Type == "helm_release" && res.Attributes["namespace"] == namespace &&
+				res.Attributes["name"] == name {
 				return r.Cluster.TerraformCommand(s.Name) + " apply -replace=" + cluster.Word(res.Address)
 			}
 		}
@@ -76,7 +77,8 @@ func bootstrappedBefore(r *run.Run, s Subject) bool {
 		return false
 	}
 	for _, e := range events {
-		if e.Kind == event.Resource && e.Action == "create" && strings.Contains(e.Address, "talos_machine_bootstrap.") {
+		if e.Kind == event.Resource && e.Action == "create" &&
+			strings.Contains(e.Address, "talos_machine_bootstrap.") {
 			return false
 		}
 	}
