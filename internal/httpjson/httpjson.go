@@ -1,8 +1,8 @@
 // Package httpjson is castle's client for APIs that exchange JSON over HTTP.
 //
-// It sends each request once: only the caller knows whether a request may be repeated. A response
-// other than success becomes an *Error with its status and the server's own messages, and never with
-// the body, which may hold a secret.
+// It sends each request once: only the caller knows whether a request may be repeated. A response other
+// than success becomes an *Error with its status and the server's own messages, and never with the body,
+// which may hold a secret.
 package httpjson
 
 import (
@@ -53,8 +53,8 @@ func Status(err error) int {
 	return 0
 }
 
-// Do sends body, unless it is nil, and decodes the response into answer, unless that is nil or the
-// response is empty. The server's errors are expected as "message" or "errors".
+// Do sends body, unless it is nil, and decodes the response into answer, unless that is nil or the response
+// is empty. The server's errors are expected as "message" or "errors".
 func (c *Client) Do(ctx context.Context, method, path string, body, answer any) error {
 	sent, err := json.Marshal(body)
 	if err != nil {

@@ -86,8 +86,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// explain adds the object and the fix to an error. It is permanent unless the server is unreachable,
-// busy or broken.
+// explain adds the object and the fix to an error. It is permanent unless the server is unreachable, busy
+// or broken.
 func (c *client) explain(object string, err error) error {
 	if err == nil {
 		return nil

@@ -1,8 +1,8 @@
 // Package infisical reads and writes secrets in Infisical, and checks for an adoption whether one exists.
 //
 // The Terraform provider's import has one answer for a missing secret and for a missing project,
-// environment or folder, so that a typing error would show only when the machines run. Here a secret
-// counts as absent only if its folder exists; everything else is an *Error with its reason.
+// environment or folder, so that a typing error would show only when the machines run. Here a secret counts
+// as absent only if its folder exists; everything else is an *Error with its reason.
 package infisical
 
 import (

@@ -1,10 +1,10 @@
 // Package probe checks addresses that no other client of castle's knows: does a port accept connections,
 // does a URL respond.
 //
-// It sees the listener of an address and nothing behind it, so its gates trust little. Each attempt makes its
-// own connection and has its own timeout. A proxy of the environment is never used: it would answer for an
-// address that does not exist. A redirect is a response and is not followed, since its target may be ready
-// when the page itself is not.
+// It sees the listener of an address and nothing behind it, so its gates trust little. Each attempt makes
+// its own connection and has its own timeout. A proxy of the environment is never used: it would answer for
+// an address that does not exist. A redirect is a response and is not followed, since its target may be
+// ready when the page itself is not.
 //
 // Nearly every failure here may heal: a name that does not resolve, a foreign certificate (an ingress
 // controller serves its own until the right one has been issued), any status. Only a URL with the wrong

@@ -1,12 +1,11 @@
 // Package proxmox reads and changes a Proxmox VE datacenter where Terraform must not be trusted alone:
 // before a stage builds (the preflight vm_ids), after a destroy (Search) and in a nuke (Removal).
 //
-// Session, token and requests are those of github.com/Telmate/proxmox-api-go. castle gives it an http.Client
-// whose transport sends each request once and keeps what the library drops: the status, the reason phrase, in
-// which releases before 8.4 put the only error text, and the body's message and errors. castle uses
-// NewClient,
-// SetAPIToken, GetJsonRetryable with one try for every read, and the plain requests Post and Delete. Not
-// used:
+// Session, token and requests are those of github.com/Telmate/proxmox-api-go. castle gives it an
+// http.Client whose transport sends each request once and keeps what the library drops: the status, the
+// reason phrase, in which releases before 8.4 put the only error text, and the body's message and errors.
+// castle uses NewClient, SetAPIToken, GetJsonRetryable with one try for every read, and the plain requests
+// Post and Delete. Not used:
 //
 //   - Login: castle has only API tokens.
 //   - GetVmList, GetVmConfig, GetTaskExitstatus, GetStorageContent, CheckPermissions and other typed reads:
@@ -23,9 +22,9 @@
 //	time out. GetNextID repeats for ever. Removal has its own guarded sequence.
 //
 // Two facts shape the rest. The list of guests is filtered by permission, so a guest that is not listed may
-// exist: only cluster/nextid knows whether an id is taken. And when the Terraform provider creates a machine
-// whose id exists, it repeats the request and treats the same answer as its own success: from then on a
-// foreign machine is in the state. The preflight is the only guard against that.
+// exist: only cluster/nextid knows whether an id is taken. And when the Terraform provider creates a
+// machine whose id exists, it repeats the request and treats the same answer as its own success: from then
+// on a foreign machine is in the state. The preflight is the only guard against that.
 package proxmox
 
 import (
@@ -169,8 +168,8 @@ func (c *Client) get(ctx context.Context, path string, out any) error {
 	return err
 }
 
-// call makes one request through the library. It is never repeated: only the caller knows what a lost answer
-// means.
+// call makes one request through the library. It is never repeated: only the caller knows what a lost
+// answer means.
 func (c *Client) call(ctx context.Context, method, path string, out any) (kept outcome, err error) {
 	limited, stop := context.WithTimeout(context.WithValue(ctx, outcomeKey{}, &kept), c.timeout)
 	defer stop()

@@ -130,8 +130,8 @@ func (d datacenter) client(t *testing.T) *Client {
 	return c
 }
 
-// build asks for a virtual machine as the provider does, up to the moment in
-// which the answer would reach Terraform.
+// build asks for a virtual machine as the provider does, up to the moment in which the answer would reach
+// Terraform.
 func (d datacenter) build(t *testing.T, id int, name, tags string) {
 	t.Helper()
 	form := url.Values{

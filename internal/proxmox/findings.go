@@ -29,8 +29,8 @@ func (c *vmCheck) notOwn(s slot, g Guest) string {
 }
 
 // recycled is why a guest is not the one that the state knows by this id. Where neither uuid nor hardware
-// address proves it, name and tags must be the expected ones, or those in the state if the configuration has
-// just changed.
+// address proves it, name and tags must be the expected ones, or those in the state if the configuration
+// has just changed.
 func (c *vmCheck) recycled(s slot, g Guest) string {
 	was := machineOf(*s.known)
 	switch same, proved := g.matches(was); {

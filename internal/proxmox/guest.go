@@ -128,8 +128,9 @@ func age(d time.Duration) string {
 	return ""
 }
 
-// blocked returns why Proxmox would not delete the machine, and how it can be deleted again. No API token can
-// remove a lock, only root on its node. A machine that is suspended to disk has a lock and can be deleted.
+// blocked returns why Proxmox would not delete the machine, and how it can be deleted again. No API token
+// can remove a lock, only root on its node. A machine that is suspended to disk has a lock and can be
+// deleted.
 func (g Guest) blocked() (reasons, fixes []string) {
 	if g.Lock != "" {
 		reasons = append(reasons, "locked ("+g.Lock+")")
@@ -152,17 +153,17 @@ type Config map[string]string
 
 // UnmarshalJSON accepts strings and numbers.
 func (c *Config) UnmarshalJSON(data []byte) error {
-	var raw map[string]any
-	decoder := json.NewDecoder(strings.NewReader(string(data)))
-	decoder.UseNumber()
-	if err := decoder.Decode(&raw); err != nil {
-		return err
-	}
+	var raw map[string]json.RawMessage
+	err := json.Unmarshal(data, &raw)
 	*c = Config{}
 	for key, value := range raw {
-		(*c)[key] = fmt.Sprint(value)
+		var text string
+		if json.Unmarshal(value, &text) != nil {
+			text = string(value)
+		}
+		(*c)[key] = text
 	}
-	return nil
+	return err
 }
 
 // on reads a boolean option. Anything unusual counts as set: it can only refuse.

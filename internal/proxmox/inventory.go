@@ -29,13 +29,13 @@ type result struct {
 	owned  Owned
 }
 
-// verdict is whether an object is proved gone, else why not and how to remove it.
-type verdict struct {
+// proof is whether an object is proved gone, else why not and how to remove it.
+type proof struct {
 	gone        bool
 	reason, fix string
 }
 
-func unproved(err error) verdict { return verdict{reason: notProved(err)} }
+func unproved(err error) proof { return proof{reason: notProved(err)} }
 
 func notProved(err error) string { return "not proved: " + err.Error() }
 
@@ -48,8 +48,8 @@ func (d foundDisk) is(o Owned) bool {
 	return o.Kind == Disk && o.Volume == d.owned.Volume && (d.shared || o.Node == d.owned.Node)
 }
 
-// remedy is how a disk is removed by hand. On shared storage it may be another Proxmox cluster's, which has a
-// machine with this id, too.
+// remedy is how a disk is removed by hand. On shared storage it may be another Proxmox cluster's, which has
+// a machine with this id, too.
 func (d foundDisk) remedy() string {
 	if d.shared {
 		return fmt.Sprintf("unless another Proxmox cluster that shares %s has a machine %d, %s",
@@ -95,9 +95,9 @@ func (v *inventory) check(ctx context.Context, all []Owned) []result {
 	}
 	for _, o := range all {
 		if o.Kind == Machine {
-			node, verdict := v.machine(ctx, o)
+			node, is := v.machine(ctx, o)
 			o.Node = cmp.Or(node, o.Node)
-			v.add(o, verdict)
+			v.add(o, is)
 		}
 	}
 	v.readDisks(ctx, all)
@@ -110,7 +110,7 @@ func (v *inventory) check(ctx context.Context, all []Owned) []result {
 	for _, d := range v.disks { // those that no state names
 		if _, taken := v.others[d.owned.VM]; !taken && !slices.ContainsFunc(all, d.is) {
 			reason := fmt.Sprintf("it carries the id of machine %d, which did not use it", d.owned.VM)
-			v.add(d.owned, verdict{reason: reason, fix: d.remedy()})
+			v.add(d.owned, proof{reason: reason, fix: d.remedy()})
 		}
 	}
 	for _, o := range all {
@@ -124,7 +124,7 @@ func (v *inventory) check(ctx context.Context, all []Owned) []result {
 	return v.results
 }
 
-func (v *inventory) add(o Owned, is verdict) {
+func (v *inventory) add(o Owned, is proof) {
 	object := event.OwnedObject{Kind: o.Kind, ID: o.ID(), Gone: is.gone, Reason: is.reason, Fix: is.fix}
 	if o.Node != "" {
 		object.Where = "node " + o.Node
@@ -133,23 +133,22 @@ func (v *inventory) add(o Owned, is verdict) {
 }
 
 // machine goes by the id, which the whole cluster knows, and by the identity, if the id is taken. node is
-// where
-// the machine is now.
-func (v *inventory) machine(ctx context.Context, o Owned) (node string, is verdict) {
+// where the machine is now.
+func (v *inventory) machine(ctx context.Context, o Owned) (node string, is proof) {
 	found, err := v.client.guestsOn(ctx, []int{o.VM})
 	g, exists := found[o.VM]
 	if err != nil || !exists {
-		return "", verdictOn(true, err)
+		return "", proofOf(true, err)
 	}
 	if g.Hidden {
-		return "", verdict{
+		return "", proof{
 			reason: "a guest that this API token may not see has this id",
 			fix:    fmt.Sprintf("give the token VM.Audit on /vms/%d to see what it is", o.VM),
 		}
 	}
 	if !g.isVM() {
 		v.others[o.VM] = nil // a container's disks have the same names; its configuration is not read
-		return "", verdict{gone: true, reason: "the id belongs to another guest now: " + g.describe()}
+		return "", proof{gone: true, reason: "the id belongs to another guest now: " + g.describe()}
 	}
 	config, err := v.client.Config(ctx, g.Node, o.VM)
 	if err != nil {
@@ -159,60 +158,60 @@ func (v *inventory) machine(ctx context.Context, o Owned) (node string, is verdi
 	same, proved := g.matches(o)
 	if proved && !same {
 		v.others[o.VM] = config
-		return "", verdict{gone: true, reason: "the id belongs to another machine now: " + g.describe()}
+		return "", proof{gone: true, reason: "the id belongs to another machine now: " + g.describe()}
 	}
 	if !proved && g.Name != o.Name {
 		reason := "not proved: the state had no hardware address to tell it from " + g.describe()
-		return g.Node, verdict{reason: reason}
+		return g.Node, proof{reason: reason}
 	}
 	fix := fmt.Sprintf("as root on node %s: qm stop %d && qm destroy %d --purge", g.Node, o.VM, o.VM)
 	if _, fixes := g.blocked(); len(fixes) > 0 {
 		fix = strings.Join(fixes, "; ")
 	}
-	return g.Node, verdict{reason: "still there: " + g.describe(), fix: fix}
+	return g.Node, proof{reason: "still there: " + g.describe(), fix: fix}
 }
 
-func verdictOn(gone bool, err error) verdict {
+func proofOf(gone bool, err error) proof {
 	if err != nil {
 		return unproved(err)
 	}
-	return verdict{gone: gone}
+	return proof{gone: gone}
 }
 
 // disk goes by the lists that were read; a list that could not be read is reported by itself.
-func (v *inventory) disk(o Owned) verdict {
+func (v *inventory) disk(o Owned) proof {
 	other, taken := v.others[o.VM]
 	i := slices.IndexFunc(v.disks, func(d foundDisk) bool { return d.is(o) })
 	switch exists := i >= 0; {
 	case exists && taken && other.uses(o.Volume):
-		return verdict{gone: true, reason: fmt.Sprintf("guest %d, another one, has a disk of this name now",
+		return proof{gone: true, reason: fmt.Sprintf("guest %d, another one, has a disk of this name now",
 			o.VM)}
 	case exists:
-		return verdict{reason: "still there", fix: v.disks[i].remedy()}
+		return proof{reason: "still there", fix: v.disks[i].remedy()}
 	case len(v.unread) > 0:
-		return verdict{reason: "not proved: not everything could be read"}
+		return proof{reason: "not proved: not everything could be read"}
 	}
-	return verdict{gone: true}
+	return proof{gone: true}
 }
 
 // file looks for an image, a snippet or another file.
-func (v *inventory) file(ctx context.Context, o Owned) verdict {
+func (v *inventory) file(ctx context.Context, o Owned) proof {
 	storage := storageOf(o.Volume)
 	volumes, err := v.client.Volumes(ctx, o.Node, storage, contentOf(o.Volume), 0)
 	if err != nil {
 		return unproved(err)
 	}
 	if _, exists := volumes[o.Volume]; exists {
-		return verdict{reason: "still there", fix: o.remedy()}
+		return proof{reason: "still there", fix: o.remedy()}
 	}
 	sees, err := allowed(ctx, v.client, "/storage/"+storage, "Datastore.Allocate")
 	if err == nil && !sees {
-		return verdict{
+		return proof{
 			reason: "not proved: this API token may not see all files there",
 			fix:    "give the token Datastore.Allocate on /storage/" + storage,
 		}
 	}
-	return verdictOn(true, err)
+	return proofOf(true, err)
 }
 
 // readDisks reads which disks carry the ids of the machines among all, on every storage of every node.

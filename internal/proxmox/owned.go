@@ -146,8 +146,8 @@ func Merge(all []Owned, more ...Owned) []Owned {
 	return all
 }
 
-// Without removes objects that castle no longer tracks, and the disks of machines among them. A disk without
-// its machine is only marked: the machine's id would find it again.
+// Without removes objects that castle no longer tracks, and the disks of machines among them. A disk
+// without its machine is only marked: the machine's id would find it again.
 func Without(all []Owned, untracked ...Owned) []Owned {
 	var left []Owned
 	for _, o := range all {
@@ -164,8 +164,8 @@ func Without(all []Owned, untracked ...Owned) []Owned {
 	return left
 }
 
-// GuestID returns the id of the guest that a resource in a state stands for, and whether it stands for one at
-// all. A guest whose id the state lacks is 0.
+// GuestID returns the id of the guest that a resource in a state stands for, and whether it stands for one
+// at all. A guest whose id the state lacks is 0.
 func GuestID(kind string, attributes map[string]any) (id int, isGuest bool) {
 	if !strings.HasPrefix(kind, "proxmox_") {
 		return 0, false

@@ -16,9 +16,9 @@ const (
 
 // Ownership decides which guests of a range castle may delete.
 //
-// An id alone proves nothing: ids are used again, and the next machine on one may be anybody's. Three things
-// have to agree: the range, castle's tag, and either a name that begins with the tag of a cluster or the pool
-// "castle".
+// An id alone proves nothing: ids are used again, and the next machine on one may be anybody's. Three
+// things have to agree: the range, castle's tag, and either a name that begins with the tag of a cluster or
+// the pool "castle".
 type Ownership struct {
 	Range   Range
 	Cluster string // only this cluster's machines; those of any, if empty

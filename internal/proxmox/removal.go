@@ -181,8 +181,8 @@ func (r *Removal) stop(ctx context.Context, g Guest) error {
 	return r.note(Step{Kind: StepStopped}, g)
 }
 
-// delete also takes the machine out of backup jobs. Disks that only carry its id stay: on a storage that two
-// datacenters share, they may be another machine's.
+// delete also takes the machine out of backup jobs. Disks that only carry its id stay: on a storage that
+// two datacenters share, they may be another machine's.
 func (r *Removal) delete(ctx context.Context, g Guest) error {
 	if err := r.note(Step{Kind: StepDelete, Volumes: g.Config.volumes()}, g); err != nil {
 		return err
@@ -259,8 +259,8 @@ func (r *Removal) note(step Step, g Guest) error {
 	return r.Note(step)
 }
 
-// finish waits until a task has ended; anything but success is an error. The task itself goes on when castle
-// stops waiting.
+// finish waits until a task has ended; anything but success is an error. The task itself goes on when
+// castle stops waiting.
 func (r *Removal) finish(ctx context.Context, upid string) error {
 	parts := strings.Split(upid, ":")
 	if len(parts) != 9 || parts[0] != "UPID" {
@@ -282,8 +282,8 @@ func (r *Removal) finish(ctx context.Context, upid string) error {
 	return err
 }
 
-// until repeats a check that changes nothing until it succeeds. A failed request is repeated, a refused token
-// ends it.
+// until repeats a check that changes nothing until it succeeds. A failed request is repeated, a refused
+// token ends it.
 func (r *Removal) until(ctx context.Context, what string, done func() (bool, error)) error {
 	timeout := cmp.Or(r.Timeout, 10*time.Minute)
 	deadline := time.Now().Add(timeout)

@@ -105,9 +105,9 @@ func TestRemoveStopsDeletesAndProves(t *testing.T) {
 	d.AddVM(stand(422, "blue-cp-02"))
 	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-9", Owner: 421, Content: "images"})
 	r := remover(t, d)
-	var story []string
+	var steps []string
 	r.Note = func(s Step) error {
-		story = append(story, fmt.Sprintf("%s %d %s %s %v %d", s.Kind, s.ID, s.Name, s.SMBIOS, s.Volumes,
+		steps = append(steps, fmt.Sprintf("%s %d %s %s %v %d", s.Kind, s.ID, s.Name, s.SMBIOS, s.Volumes,
 			len(changes(d))))
 		return nil
 	}
@@ -122,8 +122,8 @@ func TestRemoveStopsDeletesAndProves(t *testing.T) {
 		"task 421 blue-cp-01 uuid=421 [] 2",
 		"gone 421 blue-cp-01 uuid=421 [] 2", "left 421 blue-cp-01 uuid=421 [local-lvm:vm-421-disk-9] 2",
 	}
-	if !slices.Equal(story, want) {
-		t.Errorf("story\n%s\nwant\n%s", strings.Join(story, "\n"), strings.Join(want, "\n"))
+	if !slices.Equal(steps, want) {
+		t.Errorf("steps\n%s\nwant\n%s", strings.Join(steps, "\n"), strings.Join(want, "\n"))
 	}
 	if !remains.Gone || len(remains.Own) > 0 ||
 		!slices.Equal(remains.Unreferenced, []string{"local-lvm:vm-421-disk-9"}) {
@@ -140,8 +140,8 @@ func TestRemoveStopsDeletesAndProves(t *testing.T) {
 	}
 }
 
-// A machine that is replaced, renamed or changed between two looks is not
-// touched any more, whenever that happens.
+// A machine that is replaced, renamed or changed between two looks is not touched any more, whenever that
+// happens.
 func TestRemoveStopsWhenTheMachineHasChanged(t *testing.T) {
 	change := map[string]struct {
 		vm   func(*emulator.VM)

@@ -8,39 +8,36 @@ import (
 	"strings"
 )
 
-// Wanted are the privileges that a stage needs on a path: those in All, and at least one set of Either.
+// Wanted are the privileges that a stage needs on a path: at least one of the sets.
 type Wanted struct {
-	Path   string
-	All    []string
-	Either [][]string
+	Path string
+	Sets [][]string
 }
 
 // WantedFor lists the privileges that a token needs to create and destroy these machines: on their ids, on
-// the
-// storages of disks and of images, on the nodes, and on the bridge.
+// the storages of disks and of images, on the nodes, and on the bridge.
 func WantedFor(machines []int, nodes, disks, images []string, bridge string) []Wanted {
 	var all []Wanted
 	for _, id := range machines {
-		all = append(all, Wanted{Path: fmt.Sprintf("/vms/%d", id), All: []string{
+		all = append(all, Wanted{fmt.Sprintf("/vms/%d", id), [][]string{{
 			"VM.Allocate", "VM.Audit", "VM.Config.CPU", "VM.Config.Cloudinit", "VM.Config.Disk",
-			"VM.Config.HWType",
-			"VM.Config.Memory", "VM.Config.Network", "VM.Config.Options", "VM.PowerMgmt",
-		}})
+			"VM.Config.HWType", "VM.Config.Memory", "VM.Config.Network", "VM.Config.Options", "VM.PowerMgmt",
+		}}})
 	}
 	for _, s := range disks {
-		all = append(all,
-			Wanted{Path: "/storage/" + s, All: []string{"Datastore.AllocateSpace", "Datastore.Audit"}})
+		need := []string{"Datastore.AllocateSpace", "Datastore.Audit"}
+		all = append(all, Wanted{"/storage/" + s, [][]string{need}})
 	}
 	for _, s := range images { // the last one deletes the image with the cluster
 		need := []string{"Datastore.AllocateTemplate", "Datastore.Audit", "Datastore.Allocate"}
-		all = append(all, Wanted{Path: "/storage/" + s, All: need})
+		all = append(all, Wanted{"/storage/" + s, [][]string{need}})
 	}
 	for _, node := range nodes { // either set lets a node fetch an image from a URL
 		either := [][]string{{"Sys.AccessNetwork"}, {"Sys.Audit", "Sys.Modify"}}
-		all = append(all, Wanted{Path: "/nodes/" + node, Either: either})
+		all = append(all, Wanted{"/nodes/" + node, either})
 	}
 	if bridge != "" {
-		all = append(all, Wanted{Path: "/sdn/zones/localnetwork/" + bridge, All: []string{"SDN.Use"}})
+		all = append(all, Wanted{"/sdn/zones/localnetwork/" + bridge, [][]string{{"SDN.Use"}}})
 	}
 	return all
 }
@@ -53,18 +50,19 @@ func MissingRights(ctx context.Context, c *Client, wanted []Wanted) ([]string, e
 		if err != nil {
 			return nil, err
 		}
-		lack := absent(has, w.All)
 		complete := func(set []string) bool { return len(absent(has, set)) == 0 }
-		if len(w.Either) > 0 && !slices.ContainsFunc(w.Either, complete) {
+		if slices.ContainsFunc(w.Sets, complete) {
+			continue
+		}
+		lack := strings.Join(absent(has, w.Sets[0]), ", ")
+		if len(w.Sets) > 1 {
 			var sets []string
-			for _, set := range w.Either {
+			for _, set := range w.Sets {
 				sets = append(sets, strings.Join(set, " and "))
 			}
-			lack = append(lack, strings.Join(sets, " or "))
+			lack = strings.Join(sets, " or ")
 		}
-		if len(lack) > 0 {
-			missing = append(missing, strings.Join(lack, ", ")+" on "+w.Path)
-		}
+		missing = append(missing, lack+" on "+w.Path)
 	}
 	return missing, nil
 }

@@ -78,8 +78,8 @@ func TestTheRealProviderCreatesAndDestroys(t *testing.T) {
 	}
 }
 
-// This is not castle's behaviour but what castle must prevent: without the
-// preflight, the provider takes over a stranger's machine and deletes it.
+// This is not castle's behaviour but what castle must prevent: without the preflight, the provider takes
+// over a foreign machine and deletes it.
 func TestTheRealProviderAdoptsAForeignMachine(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	d.AddVM(emulator.VM{ID: 421, Name: "prod-database", Running: true, Config: map[string]string{
@@ -140,8 +140,7 @@ func TestMachinesOfAKilledRunAreImported(t *testing.T) {
 	d.checkEmpty(t)
 }
 
-// The provider does not give up a create that Terraform is asked to stop, so
-// one Ctrl-C loses no machine.
+// The provider does not give up a create that Terraform is asked to stop, so one Ctrl-C loses no machine.
 func TestMachinesOfAnInterruptedRunAreInTheState(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	r := newPlatform(t, d)
@@ -193,9 +192,9 @@ func TestAnImageThatIsAlreadyThereIsDownloadedAgain(t *testing.T) {
 	d.checkEmpty(t)
 }
 
-// With reboot_after_update = false the provider changes running machines and
-// leaves the restart to others. It refuses only to grow a disk together with a
-// change that needs a restart, so the two are made one after the other.
+// With reboot_after_update = false the provider changes running machines and leaves the restart to others.
+// It refuses only to grow a disk together with a change that needs a restart, so the two are made one after
+// the other.
 func TestChangesAreMadeWithoutARestart(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	r := newPlatform(t, d)

@@ -241,16 +241,16 @@ func TestGoneWaitsForARunningDeletion(t *testing.T) {
 	d.AddDisk(image())
 	hold := make(chan struct{})
 	d.deleteHeld(t, hold, image().Volume)
-	var told []string
+	var reports []string
 	things, err := Search{Client: d.client(t), Interval: time.Millisecond}.Gone(t.Context(), OwnedBy(state()),
 		func(text string) {
-			told = append(told, text)
+			reports = append(reports, text)
 			close(hold) // somebody waits for it
 		})
 	want := "image local:import/blue-talos-v1.13.0.qcow2: Proxmox' task imgdel is still running; " +
 		"waiting for it"
-	if err != nil || !slices.Equal(told, []string{want}) {
-		t.Fatalf("told %q, %v", told, err)
+	if err != nil || !slices.Equal(reports, []string{want}) {
+		t.Fatalf("reports %q, %v", reports, err)
 	}
 	for _, x := range things {
 		if !x.Gone {
@@ -297,8 +297,7 @@ func TestMergeReplacesAMachinesOldRecord(t *testing.T) {
 	}
 }
 
-// deleteHeld begins to delete a volume as the provider does; the task ends when
-// hold is closed.
+// deleteHeld begins to delete a volume as the provider does; the task ends when hold is closed.
 func (d datacenter) deleteHeld(t *testing.T, hold <-chan struct{}, volume string) {
 	t.Helper()
 	d.Fail(emulator.Fault{Method: http.MethodDelete, Path: "nodes/proxmox/storage/local/content/*/*",

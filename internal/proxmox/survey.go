@@ -40,8 +40,8 @@ func (c *Client) Survey(ctx context.Context, r Range) ([]Guest, error) {
 	return all, nil
 }
 
-// guestsOn returns the guests with these ids. It reads the taken ids before the list, so that guests that the
-// list hides are found.
+// guestsOn returns the guests with these ids. It reads the taken ids before the list, so that guests that
+// the list hides are found.
 func (c *Client) guestsOn(ctx context.Context, ids []int) (map[int]Guest, error) {
 	found := map[int]Guest{}
 	for _, id := range ids {

@@ -101,35 +101,15 @@ func (s Server) may(ctx context.Context, c *client, wanted map[string][]string, 
 		strings.Join(lacks, "; ")), fix)
 }
 
-// kind tells apart responses for which Vault has one status.
-type kind int
-
-const (
-	otherError kind = iota
-	invalidToken
-	revokeFailed // Vault has tried, and the database has not deleted its users
+// Texts of Vault's that tell apart responses of one status.
+var (
+	invalidToken = []string{"invalid token", "bad token"}
+	revokeFailed = []string{"failed to revoke"} // Vault has tried, and the database has not deleted its users
 )
 
-// kindOf recognises Vault's texts.
-func kindOf(err error) kind {
-	if httpjson.Status(err) == 0 {
-		return otherError
-	}
-	for text, kind := range map[string]kind{
-		"invalid token": invalidToken, "bad token": invalidToken, "failed to revoke": revokeFailed,
-	} {
-		if strings.Contains(err.Error(), text) {
-			return kind
-		}
-	}
-	return otherError
-}
-
-func redirectOf(err error) string {
-	if e := (*httpjson.Error)(nil); errors.As(err, &e) {
-		return e.Redirect
-	}
-	return ""
+func says(err error, texts []string) bool {
+	return httpjson.Status(err) != 0 &&
+		slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(err.Error(), text) })
 }
 
 func refusesCertificate(err error) bool {

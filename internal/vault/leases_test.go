@@ -35,11 +35,11 @@ func TestRevokeEndsTheEnginesLeases(t *testing.T) {
 		deletable bool
 		known     []gate.Known
 		left      []string
-		told      string
+		reports   string
 	}{
 		"its database answers": {deletable: true, known: []gate.Known{database}},
 		"its database is gone": {known: []gate.Known{database},
-			told: `failed to revoke "database-blue/creds/grafana/1"`},
+			reports: `failed to revoke "database-blue/creds/grafana/1"`},
 		"the state knows no such engine": {deletable: true, left: []string{"database-blue/creds/grafana/1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -47,16 +47,17 @@ func TestRevokeEndsTheEnginesLeases(t *testing.T) {
 			p := preflight(t, w, engine(t, w))
 			w.Lease("database-blue/creds/grafana/1", c.deletable)
 			w.Lease("database-bluer/creds/grafana/1", c.deletable)
-			var told []string
-			if err := p.Revoke(t.Context(), c.known, func(s string) { told = append(told, s) }); err != nil {
+			var reports []string
+			err := p.Revoke(t.Context(), c.known, func(s string) { reports = append(reports, s) })
+			if err != nil {
 				t.Fatal(err)
 			}
 			if left := w.Leases(); !slices.Equal(left, append(c.left, "database-bluer/creds/grafana/1")) {
 				t.Errorf("left: %q", left)
 			}
-			if text := strings.Join(told, "\n"); (text != "") != (c.told != "") ||
-				!strings.Contains(text, c.told) {
-				t.Errorf("told: %q", text)
+			if text := strings.Join(reports, "\n"); (text != "") != (c.reports != "") ||
+				!strings.Contains(text, c.reports) {
+				t.Errorf("reports: %q", text)
 			}
 		})
 	}

@@ -21,7 +21,7 @@ import (
 type mount struct {
 	server   Server
 	environ  []string
-	auth     bool   // an auth method; else an engine
+	kind     mountKind
 	path     string // jwt-blue
 	resource string // vault_jwt_auth_backend.cluster
 	setting  string // vault_jwt_path
@@ -31,8 +31,22 @@ type mount struct {
 	policy   string
 }
 
-// inspect also reports the mount as unseen if the state has it and the Vault cannot be used: a destroy would
-// fail after it has begun.
+// mountKind is how Vault calls a kind of mount. It requires sudo to enable and disable an auth method.
+type mountKind struct {
+	name, list, disable string
+	capabilities        []string
+}
+
+var manage = []string{"create", "update", "delete"}
+
+var mountKinds = map[string]mountKind{
+	"auth": {"auth method", "sys/auth", "vault auth disable ", []string{"create", "update", "delete",
+		"sudo"}},
+	"secrets": {"engine", "sys/mounts", "vault secrets disable ", manage},
+}
+
+// inspect also reports the mount as unseen if the state has it and the Vault cannot be used: a destroy
+// would fail after it has begun.
 func (m mount) inspect(ctx context.Context, known []gate.Known, _ func(string)) (gate.Inspection, error) {
 	var own *gate.Known
 	if i := m.in(known); i >= 0 {
@@ -54,7 +68,7 @@ func (m mount) in(known []gate.Known) int {
 
 // proof is the receipt's line on the mount that the state had.
 func (m mount) proof(found gate.Inspection) event.OwnedObject {
-	t := event.OwnedObject{Kind: m.kind(), ID: m.path, Where: m.server.Address}
+	t := event.OwnedObject{Kind: m.kind.name, ID: m.path, Where: m.server.Address}
 	switch {
 	case len(found.Unverified) > 0:
 		t.Reason = "not proved: " + found.Unverified[0].Why
@@ -89,7 +103,7 @@ func (m mount) find(ctx context.Context, own *gate.Known) (found gate.Inspection
 	var answer struct {
 		Data map[string]listed `json:"data"`
 	}
-	if err := c.call(ctx, http.MethodGet, m.list(), nil, &answer); err != nil {
+	if err := c.call(ctx, http.MethodGet, m.kind.list, nil, &answer); err != nil {
 		return found, m.server.problem("it does not list its mounts: "+err.Error(), checkVault)
 	}
 	existing, taken := answer.Data[m.path+"/"]
@@ -110,15 +124,9 @@ func (m mount) find(ctx context.Context, own *gate.Known) (found gate.Inspection
 	return found, nil
 }
 
-// capabilities are those that the token needs, by path: Vault requires sudo to enable and disable an auth
-// method.
+// capabilities are those that the token needs, by path.
 func (m mount) capabilities() map[string][]string {
-	all := map[string][]string{m.list(): {"read"}}
-	if m.auth {
-		all["sys/auth/"+m.path] = []string{"create", "update", "delete", "sudo"}
-	} else {
-		all["sys/mounts/"+m.path] = []string{"create", "update", "delete"}
-	}
+	all := map[string][]string{m.kind.list: {"read"}, m.kind.list + "/" + m.path: m.kind.capabilities}
 	if m.leases {
 		for _, how := range []string{revokePrefix, revokeForce} {
 			all[how+m.path] = []string{"update", "sudo"}
@@ -134,31 +142,12 @@ func (m mount) capabilities() map[string][]string {
 	return all
 }
 
-func (m mount) list() string {
-	if m.auth {
-		return "sys/auth"
-	}
-	return "sys/mounts"
-}
-
-func (m mount) kind() string {
-	if m.auth {
-		return "auth method"
-	}
-	return "engine"
-}
-
 func (m mount) name(path string) string {
-	return fmt.Sprintf("%s %s in the Vault at %s", m.kind(), strings.Trim(path, "/"), m.server.Address)
+	return fmt.Sprintf("%s %s in the Vault at %s", m.kind.name, strings.Trim(path, "/"), m.server.Address)
 }
 
 // disable is the command that removes the mount.
-func (m mount) disable() string {
-	if m.auth {
-		return "vault auth disable " + m.path
-	}
-	return "vault secrets disable " + m.path
-}
+func (m mount) disable() string { return m.kind.disable + m.path }
 
 // owns reports whether a mount is the state's. An intent, and a destroy's proof, have only its address.
 func (m mount) owns(own *gate.Known, existing listed) bool {
@@ -247,5 +236,5 @@ func (m mount) fix(err error) string {
 // failure is Vault's own and no reason to drop a lease.
 func notRevoked(err error) bool {
 	late := net.Error(nil)
-	return kindOf(err) == revokeFailed || errors.As(err, &late) && late.Timeout()
+	return says(err, revokeFailed) || errors.As(err, &late) && late.Timeout()
 }

@@ -84,7 +84,7 @@ func mounts() gate.PreflightType {
 		}),
 		New: func(name string, target gate.Target, v gate.Values) (gate.Preflight, error) {
 			m := mount{
-				server: ServerOf(v), environ: target.Environ, auth: v.String("kind") == "auth",
+				server: ServerOf(v), environ: target.Environ, kind: mountKinds[v.String("kind")],
 				path: strings.Trim(v.String("path"),
 					"/"), resource: v.String("resource"), setting: v.String("setting"),
 				policy: v.String("policy"), leases: v.Bool("leases"),
@@ -133,8 +133,8 @@ func validAddress(v cty.Value) error {
 }
 
 func validKind(v cty.Value) error {
-	if kind := v.AsString(); kind != "auth" && kind != "secrets" {
-		return fmt.Errorf("%q is neither \"auth\" nor \"secrets\"", kind)
+	if _, ok := mountKinds[v.AsString()]; !ok {
+		return fmt.Errorf("%q is neither \"auth\" nor \"secrets\"", v.AsString())
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ package vault
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -191,7 +192,7 @@ func (s Server) lookUp(ctx context.Context, c *client) (Token, error) {
 		return Token{}, p
 	}
 	switch {
-	case kindOf(err) == invalidToken:
+	case says(err, invalidToken):
 		err = s.problem("it does not know the token: it has expired or was revoked",
 			"make a new one, with castle's policy: "+makeToken)
 	case httpjson.Status(err) == http.StatusForbidden:
@@ -209,12 +210,11 @@ func (s Server) lookUp(ctx context.Context, c *client) (Token, error) {
 // redirected is the problem with a standby that redirects to the active node: castle does not send the
 // token to an address that is not configured. It is nil if err is anything else.
 func (s Server) redirected(err error) *Problem {
-	to := redirectOf(err)
-	if to == "" {
+	var e *httpjson.Error
+	if !errors.As(err, &e) || e.Redirect == "" {
 		return nil
 	}
-	return s.problem(fmt.Sprintf("it is a standby and redirects to %s, where castle does not send the token",
-		to),
+	return s.problem("it is a standby and redirects to "+e.Redirect+", where castle does not send the token",
 		"name the active node or the load balancer in vault_address",
 		"let the standby forward requests (its api_addr and cluster_addr)")
 }
