@@ -18,64 +18,65 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// answerTime is how long an adoption waits for an answer whether its object
-// exists: as long as a machine may take to start, and less than what Terraform
-// would be refused for.
+// answerTime bounds how long an adoption waits for an answer: as long as a machine
+// may take to start, and less than what Terraform would be refused for.
 const answerTime = 5 * time.Minute
 
-// adopt imports what exists outside and the state lacks, such as a secret that
-// an earlier cluster of this name has left, and returns the addresses. It comes
-// after the preflights' imports: what exists may be known by the machines that
-// they found.
-func adopt(ctx context.Context, r *run.Run, s *config.Stage, work *run.Workspace) (adopted []string, err error) {
-	st, err := r.ReadState(r.Cluster.Dir.Stage(s.Name))
+// adopt imports what exists and the state lacks, such as a secret that an earlier
+// cluster of this name has left. It comes after the preflights' imports: the machines
+// that they found may tell what exists.
+func (a *attempt) adopt(ctx context.Context) error {
+	st, err := a.run.ReadState(a.dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for _, a := range s.Adopts {
-		if cluster.HasResource(st, a.Address) {
+	for _, one := range a.stage.Adopts {
+		if cluster.HasResource(st, one.Address) {
 			continue
 		}
 		var found bool
-		err := r.Step(s.Name, s.Layer, "adopt", func() (err error) {
-			found, err = adoptOne(ctx, r, s, a, work, st)
+		err := a.step("adopt", func() (err error) {
+			found, err = a.adoptOne(ctx, one, st)
 			return err
 		})
 		if err != nil {
-			return adopted, fmt.Errorf("adopt %s: %w", a.Address, err)
+			return fmt.Errorf("adopt %s: %w", one.Address, err)
 		}
 		if found {
-			adopted = append(adopted, a.Address)
-			r.Emit(event.Event{Kind: event.Resource, Layer: s.Layer, Stage: s.Name, Address: a.Address, Action: "import", Text: "it exists already"})
+			a.adopted = append(a.adopted, one.Address)
+			a.run.Emit(event.Event{
+				Kind: event.Resource, Layer: a.stage.Layer, Stage: a.stage.Name,
+				Address: one.Address, Action: "import", Text: "it exists already",
+			})
 		}
 	}
-	return adopted, nil
+	return nil
 }
 
-func adoptOne(ctx context.Context, r *run.Run, s *config.Stage, a *config.Adopt, work *run.Workspace, st *state.State) (bool, error) {
-	id, diags := a.ID(s, r.Outputs.Scope(s))
+func (a *attempt) adoptOne(ctx context.Context, one *config.Adopt, st *state.State) (bool, error) {
+	id, diags := one.ID(a.stage, a.run.Outputs.Scope(a.stage))
 	if diags.HasErrors() {
 		return false, diags
 	}
 	if id == "" {
 		return false, nil
 	}
-	if a.Exists != nil {
-		if there, err := exists(ctx, r, s, a, st); err != nil || !there {
+	if one.Exists != nil {
+		if there, err := a.exists(ctx, one, st); err != nil || !there {
 			return false, err
 		}
 	}
-	err := work.Root.Import(ctx, a.Address, id)
+	err := a.work.Root.Import(ctx, one.Address, id)
 	if errors.Is(err, terraform.ErrNoSuchObject) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// exists asks whether an adoption has anything to import, until there is an
+// exists checks whether an adoption has anything to import, until there is an
 // answer, an error that lasts, or no time left.
-func exists(ctx context.Context, r *run.Run, s *config.Stage, a *config.Adopt, st *state.State) (there bool, err error) {
-	question, err := run.Question(r, s, a)
+func (a *attempt) exists(ctx context.Context, one *config.Adopt, st *state.State) (there bool, err error) {
+	question, err := run.Question(a.run, a.stage, one)
 	if err != nil {
 		return false, err
 	}
@@ -83,13 +84,13 @@ func exists(ctx context.Context, r *run.Run, s *config.Stage, a *config.Adopt, s
 		there, err = question.Lookup(ctx, cluster.Known(st))
 		return err
 	}}
-	policy := a.Exists.Policy
+	policy := one.Exists.Policy
 	if policy.Timeout == 0 {
 		policy.Timeout = answerTime
 	}
 	err = gate.Wait(ctx, asked, policy, gate.Listener{Answer: func(unknown error) {
 		if unknown != nil {
-			r.Notice(fmt.Sprintf("%s: adopt %s waits for an answer: %v", s.Name, a.Address, unknown))
+			a.run.Notice(fmt.Sprintf("%s: adopt %s waits for an answer: %v", a.stage.Name, one.Address, unknown))
 		}
 	}})
 	var late *gate.TimeoutError
@@ -101,26 +102,54 @@ func exists(ctx context.Context, r *run.Run, s *config.Stage, a *config.Adopt, s
 	}
 	err = fmt.Errorf("exists %s: %w", question.Name, errors.Unwrap(err))
 	if errors.Is(err, talos.ErrOtherSecrets) {
-		err = fmt.Errorf("%w; if a copy of the state that holds them is left, bring it back: %s; if none is, build the machines anew: %s",
-			err, r.Cluster.Command("state show"), r.Cluster.Command("recreate"))
+		err = fmt.Errorf("%w; if a copy of the state that holds them is left, bring it back: %s; "+
+			"if none is, build the machines anew: %s",
+			err, a.run.Cluster.Command("state show"), a.run.Cluster.Command("recreate"))
 	}
 	return false, err
 }
 
-// keepAdopted refuses a plan that would delete what was just adopted, be it to
-// make it anew: whoever adopts wants to keep. What was imported is forgotten
-// again, so that the next run refuses it too.
-func keepAdopted(ctx context.Context, r *run.Run, s *config.Stage, work *run.Workspace, plan *terraform.Plan, adopted []string) error {
+// keepAdopted refuses a plan that would delete or replace what was just adopted, and
+// untracks that again, so that the next run refuses it too.
+func (a *attempt) keepAdopted(ctx context.Context, plan *terraform.Plan) error {
 	var lost []string
 	for _, c := range plan.Changes {
-		if slices.Contains(adopted, c.Address) && (c.Action == "replace" || c.Action == "delete") {
+		if slices.Contains(a.adopted, c.Address) && (c.Action == "replace" || c.Action == "delete") {
 			lost = append(lost, c.Address)
 		}
 	}
 	if len(lost) == 0 {
 		return nil
 	}
-	err := fmt.Errorf("adopt %s: what exists differs so much from what the stage describes that Terraform would delete it and make it anew; nothing was changed. "+
-		"Correct the id in its adopt block, or the stage; or delete the object if nobody needs it", strings.Join(lost, ", "))
-	return errors.Join(err, work.Root.Untrack(ctx, lost))
+	err := fmt.Errorf("adopt %s: what exists differs so much from what the stage describes that Terraform would "+
+		"delete it and make it anew; nothing was changed. Correct the id in its adopt block, or the stage; "+
+		"or delete the object if nobody needs it", strings.Join(lost, ", "))
+	return errors.Join(err, a.work.Root.Untrack(ctx, lost))
+}
+
+// checkNothingToAdopt makes sure that nothing is to be adopted that the saved plan
+// would make anew, and that nothing was imported before it.
+func (a *attempt) checkNothingToAdopt(ctx context.Context) error {
+	if !a.approved.isExact() {
+		return nil
+	}
+	if a.before.SHA256 != a.approved.before.SHA256 {
+		return a.creation.saved.stale("something of it was imported first")
+	}
+	for _, one := range a.stage.Adopts {
+		if cluster.HasResource(a.before, one.Address) || one.Exists == nil {
+			continue
+		}
+		if id, diags := one.ID(a.stage, a.run.Outputs.Scope(a.stage)); diags.HasErrors() || id == "" {
+			continue
+		}
+		there, err := a.exists(ctx, one, a.before)
+		if err != nil {
+			return fmt.Errorf("adopt %s: %w", one.Address, err)
+		}
+		if there {
+			return a.creation.saved.stale(one.Address + ": it exists by now, and is to be adopted")
+		}
+	}
+	return nil
 }

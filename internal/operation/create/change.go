@@ -3,96 +3,100 @@ package create
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
-	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
+	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// change plans and applies. Only the plan says by which names the things are to be
-// found that the run may be killed over, so that there is one of everything that
-// could outlive its state. It costs about a second of a stage's first apply (half
-// of that to have the plan shown), beside 3 to 7 for the apply. What exists in the
-// state alone, such as keys and passwords, cannot be lost and found: it is applied
+// change plans and applies. Only a plan names the objects that a killed run may
+// leave behind, so everything that could outlive its state is planned first, which
+// costs about a second. Keys and passwords exist in the state alone and are applied
 // in one go.
-func (r *creation) change(ctx context.Context, s *config.Stage, work *run.Workspace, before *state.State,
-	adopted []string, pending []kube.PendingRelease, approved *approval) error {
-	if approved == nil && !before.Exists && len(s.Preflights) == 0 && len(adopted) == 0 && len(pending) == 0 && !outlivesState(s) {
-		return r.applyPlan(ctx, s, work, nil, nil)
+func (a *attempt) change(ctx context.Context) error {
+	first := a.approved == nil && !a.before.Exists && len(a.adopted) == 0 && len(a.pending) == 0
+	if first && !outlivesState(a.stage) {
+		return a.applyPlan(ctx, nil, nil)
 	}
-	plan, objects, err := r.plan(ctx, s, work, approved)
-	if err == nil && len(pending) > 0 && !approved.isExact() {
-		plan, objects, err = r.freeReleases(ctx, s, work, plan, objects, pending)
+	plan, objects, err := a.plan(ctx, a.approved)
+	if err == nil && len(a.pending) > 0 && !a.approved.isExact() {
+		plan, objects, err = a.freeReleases(ctx, plan, objects)
 	}
 	if err != nil {
 		return run.During("plan", err)
 	}
-	if err := keepAdopted(ctx, r.run, s, work, plan, adopted); err != nil {
+	if err := a.keepAdopted(ctx, plan); err != nil {
 		return errors.Join(err, plan.Discard())
 	}
-	if plan.Empty && approved != nil && !before.Exists { // it gets its state all the same
-		return errors.Join(plan.Discard(), r.applyPlan(ctx, s, work, nil, nil))
+	switch {
+	case plan.Empty && a.approved != nil && !a.before.Exists: // it still needs a state
+		return errors.Join(plan.Discard(), a.applyPlan(ctx, nil, nil))
+	case plan.Empty: // and the state has all that was in flight
+		return errors.Join(plan.Discard(), run.RecordStage(a.run, a.stage, a.work), a.dir.Intent().Clear())
 	}
-	if plan.Empty { // and all that was in flight is in the state
-		return errors.Join(plan.Discard(), run.RecordStage(r.run, s, work), r.run.Cluster.Dir.Stage(s.Name).Intent().Clear())
+	for _, check := range []func() error{
+		func() error { return a.confirmLosses(ctx, plan) },
+		func() error { return a.recheck(ctx) }, // the plan took a while
+		func() error { return run.RecordStage(a.run, a.stage, a.work) },
+	} {
+		if err := check(); err != nil {
+			return errors.Join(err, plan.Discard())
+		}
 	}
-	if err := r.confirmLosses(ctx, s, work, plan, approved); err != nil {
-		return errors.Join(err, plan.Discard())
-	}
-	// The plan took a while: ask once more what stands in the way.
-	if err := r.recheck(ctx, s); err != nil {
-		return errors.Join(err, plan.Discard())
-	}
-	if err := run.RecordStage(r.run, s, work); err != nil {
-		return errors.Join(err, plan.Discard())
-	}
-	return r.applyPlan(ctx, s, work, plan, r.intended(ctx, s, work, objects))
+	return a.applyPlan(ctx, plan, a.intended(ctx, objects))
 }
 
-func (r *creation) applyPlan(ctx context.Context, s *config.Stage, work *run.Workspace, plan *terraform.Plan, intended []state.Intended) error {
-	dir := r.run.Cluster.Dir.Stage(s.Name)
-	// What is replaced now could not be told from a stranger if castle died.
-	if err := errors.Join(cluster.MachineIDsNote(dir).Clear(), r.beginReviewed(dir)); err != nil {
-		return err
+func (a *attempt) applyPlan(ctx context.Context, plan *terraform.Plan, intended []state.Intended) error {
+	// The recorded identity would not fit a machine that is replaced now.
+	begun := errors.Join(cluster.MachineIDsNote(a.dir).Clear(), a.creation.saved.begin(a.dir))
+	if begun != nil {
+		return begun
 	}
-	return run.During("apply", r.run.Step(s.Name, s.Layer, "apply", func() error { return work.Apply(ctx, r.run, dir, plan, intended) }))
+	return run.During("apply", a.step("apply", func() error {
+		return a.work.Apply(ctx, a.run, a.dir, plan, intended)
+	}))
 }
 
-// freed removes the pending releases that a plan would write, and plans again if
-// there were any.
-func (r *creation) freeReleases(ctx context.Context, s *config.Stage, work *run.Workspace, plan *terraform.Plan, objects []terraform.Object,
-	pending []kube.PendingRelease) (*terraform.Plan, []terraform.Object, error) {
-	freed, err := r.removePending(ctx, objects, pending)
+// freeReleases removes the pending releases that a plan would write, and plans again
+// if there were any.
+func (a *attempt) freeReleases(ctx context.Context, plan *terraform.Plan, objects []terraform.Object) (
+	*terraform.Plan, []terraform.Object, error) {
+	freed, err := a.removePending(ctx, objects)
 	if !freed && err == nil {
 		return plan, objects, nil
 	}
 	if err := errors.Join(err, plan.Discard()); err != nil {
 		return nil, nil, err
 	}
-	return r.plan(ctx, s, work, nil)
+	return a.plan(ctx, nil)
 }
 
-// outlivesState reports whether a stage may make something that exists anywhere
-// but in its state: a preflight looks for nothing else.
+// outlivesState reports whether a stage may make something that exists outside of
+// its state.
 func outlivesState(s *config.Stage) bool {
-	return len(s.Preflights) > 0 || slices.ContainsFunc(s.Makers, func(provider string) bool { return !recovery.InStateOnly(provider) && !recovery.InMachines(provider) })
+	return len(s.Preflights) > 0 || slices.ContainsFunc(s.Makers, func(provider string) bool {
+		return !recovery.InStateOnly(provider) && !recovery.InMachines(provider)
+	})
 }
 
-// plan plans a stage, unless a plan was approved that fits as it is, and reads what
-// the objects are called that could outlive their state.
-func (r *creation) plan(ctx context.Context, s *config.Stage, work *run.Workspace, approved *approval) (plan *terraform.Plan, objects []terraform.Object, err error) {
-	err = r.run.Step(s.Name, s.Layer, "plan", func() (err error) {
+// plan plans a stage, unless an approved plan fits as it is, and reads the import
+// ids of the objects that could outlive their state.
+func (a *attempt) plan(ctx context.Context, approved *approval) (
+	plan *terraform.Plan, objects []terraform.Object, err error) {
+	err = a.step("plan", func() (err error) {
 		if approved.isExact() {
-			plan, err = approved.plan(work)
+			plan, err = approved.plan(a.work)
 		} else {
-			plan, err = work.Root.Plan(ctx, terraform.PlanOptions{})
+			plan, err = a.work.Root.Plan(ctx, terraform.PlanOptions{})
 		}
-		if err != nil || plan.Empty || !outlivesState(s) {
+		if err != nil || plan.Empty || !outlivesState(a.stage) {
 			return err
 		}
 		if objects, err = plan.Objects(ctx); err != nil {
@@ -101,4 +105,102 @@ func (r *creation) plan(ctx context.Context, s *config.Stage, work *run.Workspac
 		return err
 	})
 	return plan, objects, err
+}
+
+// confirmLosses asks before a plan replaces or destroys anything. It does not ask
+// about what finishes an interrupted run: half-made objects, and replacements that
+// were confirmed before.
+func (a *attempt) confirmLosses(ctx context.Context, plan *terraform.Plan) error {
+	c := a.creation
+	if a.approved != nil {
+		return c.saved.check(ctx, a.approved, plan, c.confirm == nil)
+	}
+	if c.confirm == nil {
+		return nil
+	}
+	intent, err := a.dir.Intent().Read()
+	if err != nil {
+		return err
+	}
+	st, err := a.run.ReadState(a.dir)
+	if err != nil {
+		return err
+	}
+	lost := review.Losses(plan.Changes, st, intent)
+	if len(lost) == 0 {
+		return nil
+	}
+	names, err := plan.ChangedAttributes(ctx)
+	if err != nil {
+		return err
+	}
+	loss := review.Loss{Stage: a.stage.Name, Layer: a.stage.Layer}
+	loss.Changes, _ = review.Summarize(lost, names, nil)
+	for i := range loss.Changes {
+		loss.Changes[i].Address = a.run.Cluster.Masker.Hide(loss.Changes[i].Address)
+	}
+	c.asking.Lock() // one question at a time
+	defer c.asking.Unlock()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if yes, err := c.confirm(ctx, loss); err != nil || yes {
+		return err
+	}
+	return &review.UnagreedError{Loss: loss}
+}
+
+// intended lists what a plan makes or changes, for the intent. An object that exists
+// already belongs to somebody else, so each is looked up first.
+func (a *attempt) intended(ctx context.Context, objects []terraform.Object) []state.Intended {
+	var all []state.Intended
+	for _, o := range objects {
+		c := state.Intended{Address: o.Address, Type: o.Type, Action: o.Action, ID: o.ID}
+		if o.ID != "" && o.Action != "update" && !recovery.IsMachine(o.Type) {
+			c.Before = a.existedBefore(ctx, o)
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// existedBefore looks an object up, through Terraform where castle cannot. Without an
+// answer it returns "": if the run is then killed, the object counts as the stage's
+// own only if Terraform reported that it began with it.
+func (a *attempt) existedBefore(ctx context.Context, o terraform.Object) state.Before {
+	adopted := func(adopt *config.Adopt) bool { return adopt.Address == o.Address }
+	if o.ID == o.WasID || slices.ContainsFunc(a.stage.Adopts, adopted) {
+		return state.Absent // its own goes first, or it is adopted wherever it comes from
+	}
+	yes, err := a.lookup().Has(ctx, o.Type, o.ID, func(string) {})
+	if errors.Is(err, recovery.ErrNoLookup) {
+		yes, err = a.work.Root.Exists(ctx, o.Address, o.ID)
+	}
+	switch {
+	case err != nil:
+		a.run.Notice(fmt.Sprintf("%s: cannot ask whether %s exists: %v", a.stage.Name, o.Address, err))
+		return ""
+	case yes:
+		return state.Present
+	}
+	return state.Absent
+}
+
+func (a *attempt) lookup() recovery.Lookup {
+	return recovery.Lookup{Cluster: a.run.Outputs.Target(), InCluster: a.stage.InCluster, Datacenter: a.datacenter}
+}
+
+// datacenter makes a client of the datacenter that the stage's preflights read.
+func (a *attempt) datacenter() (*proxmox.Client, error) {
+	for _, p := range a.stage.Preflights {
+		if p.Type.Name != proxmox.PreflightVMIDs {
+			continue
+		}
+		values, diags := p.Values(a.stage, a.run.Outputs.Scope(a.stage))
+		if diags.HasErrors() {
+			return nil, diags
+		}
+		return proxmox.ClientOf(values)
+	}
+	return nil, recovery.ErrNoLookup
 }

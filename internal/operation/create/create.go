@@ -19,24 +19,24 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run/review"
 )
 
-// CreateOptions narrow and sharpen a create.
+// Options narrow and sharpen a create.
 type Options struct {
 	Selection cluster.Selection
 	Refresh   bool // apply even what is up to date
 	// Adopt takes over what is the cluster's own by name, tags and node, though
-	// castle does not know that it made it.
+	// castle has no record of making it.
 	Adopt bool
-	// Plan is the file of a saved plan, which decides on everything else; Agree is
-	// not asked then, but if it is nil a stage that could not be planned may do anything.
+	// Plan is the file of a saved plan, which then decides instead of Confirm. If
+	// Confirm is nil, a stage that could not be planned may do anything.
 	Plan string
-	// Agree is asked before a stage replaces or destroys anything that it has made,
-	// for one stage at a time; nil: everybody agrees.
+	// Confirm is called before a stage replaces or destroys anything that it has made,
+	// for one stage at a time; nil confirms everything.
 	Confirm func(context.Context, review.Loss) (bool, error)
 }
 
-// Create raises the selected stages. What is up to date is left alone; what a
-// failed or killed run left unfinished is completed. The error joins the root
-// causes of what failed; package cli maps them to exit codes.
+// Run raises the selected stages. It leaves alone what is up to date and completes
+// what a failed or killed run left unfinished. The error joins the root causes of what
+// failed; package cli maps them to exit codes.
 func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 	chosen, err := o.Selection.Stages(c.Config.Stages)
 	if err != nil {
@@ -48,7 +48,7 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 			return err
 		}
 	}
-	doubts, err := c.CheckConfig()
+	warnings, err := c.CheckConfig()
 	if err != nil {
 		return err
 	}
@@ -56,95 +56,95 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 	if err != nil {
 		return err
 	}
-	for _, d := range doubts {
-		r.Notice(d)
+	for _, w := range warnings {
+		r.Notice(w)
 	}
 	creation := newCreation(r, o.Refresh)
 	creation.adopts, creation.confirm = o.Adopt, o.Confirm
-	if err := creation.followPlan(plan, chosen); err != nil {
+	if err := creation.saved.follow(plan, chosen); err != nil {
 		return r.End(err)
 	}
-	// What a destroy had proved gone before it was cut short may stand again.
-	if err = r.Cluster.Dir.Proof().Clear(); err == nil {
+	// What an interrupted destroy had proved gone may exist again.
+	if err = c.Dir.Proof().Clear(); err == nil {
 		err = creation.create(ctx, chosen)
 	}
 	if err == nil && len(chosen) == len(c.Config.Stages) {
-		err = r.Cluster.Dir.Recreation().Clear() // a recreate that was cut short is complete with it
+		err = c.Dir.Recreation().Clear() // this completes an interrupted recreate
 	}
 	return r.End(err)
 }
 
-// raiseStages raises stages in a run that has begun; refresh applies even what is up to date.
+// Stages raises stages in a run that has begun; refresh applies even what is up to date.
 func Stages(ctx context.Context, r *run.Run, stages []*config.Stage, refresh bool) error {
 	return newCreation(r, refresh).create(ctx, stages)
 }
 
 func newCreation(r *run.Run, refresh bool) *creation {
-	return &creation{run: r, refresh: refresh, prepared: map[*config.Stage]*preparation{}, refreshed: map[*config.Stage]*refreshOnce{}}
+	return &creation{
+		run: r, refresh: refresh, saved: &savedPlan{run: r}, workspaces: &workspaces{run: r},
+		refreshed: map[*config.Stage]*refreshOnce{},
+	}
 }
 
 // creation is a run that creates.
 type creation struct {
-	run       *run.Run
-	refresh   bool
-	adopts    bool                                             // see CreateOptions.Adopt
-	confirm   func(context.Context, review.Loss) (bool, error) // see CreateOptions.Agree
-	saved     *review.Saved                                    // the saved plan that is applied; may be nil
-	asking    sync.Mutex
-	preparing sync.Mutex // of stages that were not chosen
-	unchosen  []*run.Workspace
-	outcomes  outcomes
-	prepared  map[*config.Stage]*preparation
-	refreshed map[*config.Stage]*refreshOnce
+	run        *run.Run
+	refresh    bool
+	adopts     bool                                             // see Options.Adopt
+	confirm    func(context.Context, review.Loss) (bool, error) // see Options.Confirm
+	asking     sync.Mutex
+	saved      *savedPlan
+	workspaces *workspaces
+	outcomes   outcomes
+	refreshed  map[*config.Stage]*refreshOnce // the volatile stages
 }
 
-func (r *creation) create(ctx context.Context, chosen []*config.Stage) (err error) {
-	tasks := r.createTasks(chosen)
-	for _, s := range r.run.Cluster.Config.Stages {
+// refreshOnce reads a volatile stage again at most once in a run.
+type refreshOnce struct {
+	once sync.Once
+	err  error
+}
+
+func (c *creation) create(ctx context.Context, chosen []*config.Stage) (err error) {
+	tasks := c.createTasks(chosen)
+	stages := c.run.Cluster.Config.Stages
+	for _, s := range stages {
 		if s.Volatile {
-			r.refreshed[s] = &refreshOnce{}
+			c.refreshed[s] = &refreshOnce{}
 		}
 	}
 	preparing, stop := context.WithCancel(ctx)
-	done := r.prepareAll(preparing, chosen)
+	done := c.workspaces.prepareAll(preparing, chosen)
 	defer func() {
 		stop()
 		<-done
-		err = errors.Join(err, r.closeWorkspaces())
+		err = errors.Join(err, c.workspaces.close())
 	}()
 	skipped := map[*config.Stage]bool{}
 	err = graph.Walk(ctx, tasks, taskNeeds, func(ctx context.Context, t *task) error {
 		if err := t.do(ctx); err != nil {
-			s := t.stage
-			return diagnose.Explain(ctx, r.run, diagnose.Subject{Layer: s.Layer, Name: s.Name, Stage: s}, run.Failed(ctx, r.run, s.Layer, s.Name, err))
+			of := diagnose.Subject{Layer: t.stage.Layer, Name: t.stage.Name, Stage: t.stage}
+			return diagnose.Explain(ctx, c.run, of, run.Failed(ctx, c.run, of.Layer, of.Name, err))
 		}
 		return nil
 	}, func(s graph.Skipped[*task]) {
-		// A stage has up to three tasks; it is told once, and not if one of them
-		// has failed.
+		// A stage has up to three tasks: it is reported once, and not if one of them failed.
 		st := s.Node.stage
 		if skipped[st] || s.Cause.stage == st {
 			return
 		}
 		skipped[st] = true
-		r.run.Emit(event.Event{
+		c.run.Emit(event.Event{
 			Kind: event.StageSkipped, Layer: st.Layer, Stage: st.Name,
 			Text: fmt.Sprintf("dependency %s failed", s.Cause.name),
 		})
 	})
-	if err != nil || len(chosen) < len(r.run.Cluster.Config.Stages) {
+	if err != nil || len(chosen) < len(stages) {
 		return err
 	}
-	left, err := r.run.Cluster.UnlistedStages()
+	left, err := c.run.Cluster.UnlistedStages()
 	for _, u := range left {
-		r.run.Notice(u.String())
+		c.run.Notice(u.String())
 	}
 	return err
-}
-
-// renewal is the one time in a run that a volatile stage is read again, at the
-// moment the first stage that needs it is about to run.
-type refreshOnce struct {
-	once sync.Once
-	err  error
 }

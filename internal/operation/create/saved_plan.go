@@ -1,6 +1,7 @@
 package create
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,110 +10,213 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/graph"
+	"github.com/ephemeral-castle/castle/internal/planfile"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// follow makes the run one that applies a saved plan, if nothing has moved since.
-func (r *creation) followPlan(plan *review.Saved, chosen []*config.Stage) error {
+// savedPlan is the reviewed plan that a create applies. Its zero plan allows everything.
+type savedPlan struct {
+	run  *run.Run
+	plan *review.Saved // nil without one
+}
+
+// follow makes the run apply the plan, if nothing that it depends on has changed.
+func (p *savedPlan) follow(plan *review.Saved, chosen []*config.Stage) error {
 	if plan == nil {
 		return nil
 	}
-	r.saved = plan
-	moved, err := r.changedSince(chosen)
+	p.plan = plan
+	moved, err := p.changedSince(chosen)
 	if err != nil {
 		return err
 	}
 	if len(moved) > 0 {
-		return r.stale(moved...)
+		return p.stale(moved...)
 	}
-	r.run.Emit(event.Event{
-		Kind: event.Reviewed, Text: fmt.Sprintf("as planned %s in %s (sha256 %s)", plan.Plan.Made.Local().Format(time.DateTime), plan.Path, plan.Digest),
+	p.run.Emit(event.Event{
+		Kind: event.Reviewed,
+		Text: fmt.Sprintf("as planned %s in %s (sha256 %s)",
+			plan.Plan.Made.Local().Format(time.DateTime), plan.Path, plan.Digest),
 		Reviewed: &event.ReviewedPlan{File: plan.Path, SHA256: plan.Digest, Run: plan.Plan.Run, Made: plan.Plan.Made},
 	})
 	return nil
 }
 
-func (r *creation) stale(moved ...string) error {
-	return &review.StaleError{File: r.saved.Path, Moved: moved, Again: r.planAgain()}
+func (p *savedPlan) stale(moved ...string) error {
+	return &review.StaleError{File: p.plan.Path, Moved: moved, Again: p.planAgain()}
 }
 
 // planAgain is the command that saves a new plan of the same stages.
-func (r *creation) planAgain() string {
-	command := r.run.Cluster.Command("plan")
-	if len(r.saved.Plan.Stages) < len(r.run.Cluster.Config.Stages) {
+func (p *savedPlan) planAgain() string {
+	command := p.run.Cluster.Command("plan")
+	if len(p.plan.Plan.Stages) < len(p.run.Cluster.Config.Stages) {
 		var names []string
-		for _, s := range r.saved.Plan.Stages {
+		for _, s := range p.plan.Plan.Stages {
 			names = append(names, s.Name)
 		}
 		command += " --only " + strings.Join(names, ",")
 	}
-	return command + " --plan-out " + r.saved.Path
+	return command + " --plan-out " + p.plan.Path
 }
 
-// moved says what is not as it was when the plan was saved. Of a stage that this
-// very plan has begun to change, in a run that did not come to its end, the state
-// may have moved; what follows from it is for that stage's turn.
-func (r *creation) changedSince(chosen []*config.Stage) (moved []string, err error) {
-	if r.saved.Plan.Castle != r.run.Cluster.Options.Version {
-		moved = append(moved, fmt.Sprintf("castle: %s planned it, this is %s", r.saved.Plan.Castle, r.run.Cluster.Options.Version))
+// changedSince lists what differs from the time when the plan was saved. The state of
+// a stage that this plan has begun to change may differ; the stages after it are
+// compared when their turn comes.
+func (p *savedPlan) changedSince(chosen []*config.Stage) (moved []string, err error) {
+	c := p.run.Cluster
+	if p.plan.Plan.Castle != c.Options.Version {
+		moved = append(moved, fmt.Sprintf("castle: %s planned it, this is %s", p.plan.Plan.Castle, c.Options.Version))
 	}
-	now, err := review.ConfigurationFacts(r.run)
+	now, err := review.ConfigurationFacts(p.run)
 	if err != nil {
 		return nil, err
 	}
-	moved = append(moved, now.Changed(r.saved.Plan.Facts)...)
-	begun, silent := map[*config.Stage]bool{}, map[*config.Stage]bool{}
-	old := recalled(r.run)
-	for _, s := range r.run.Cluster.Config.Stages {
-		st, err := r.run.ReadState(r.run.Cluster.Dir.Stage(s.Name))
+	moved = append(moved, now.Changed(p.plan.Plan.Facts)...)
+	// unsettled stages have begun, or will output something only now that they run.
+	begun, unsettled := map[*config.Stage]bool{}, map[*config.Stage]bool{}
+	old := &run.Run{Cluster: c, Binary: p.run.Binary, Outputs: run.NewOutputs(c.Masker)}
+	for _, s := range c.Config.Stages {
+		st, err := p.run.ReadState(c.Dir.Stage(s.Name))
 		if err != nil {
 			return nil, err
 		}
-		old.Outputs.Set(s, run.RecordedOutputs(r.run.Cluster, s, st))
-		silent[s] = s.Volatile && !st.Exists // the plan heard what it will say
-		if begun[s], err = r.begun(s); err != nil {
+		old.Outputs.Set(s, run.RecordedOutputs(c, s, st))
+		if begun[s], err = p.begun(s); err != nil {
 			return nil, err
 		}
+		unsettled[s] = begun[s] || s.Volatile && !st.Exists
 	}
-	for _, one := range r.saved.Plan.Stages {
+	for _, one := range p.plan.Plan.Stages {
 		at := slices.IndexFunc(chosen, func(s *config.Stage) bool { return s.Name == one.Name })
 		if at < 0 {
 			moved = append(moved, fmt.Sprintf("stage %s: it is not in the configuration any more", one.Name))
 			continue
 		}
 		s := chosen[at]
-		after := slices.ContainsFunc(graph.Closure(r.run.Cluster.Config.Stages, run.StageNeeds, s.Needs...), func(n *config.Stage) bool { return begun[n] || silent[n] })
+		needs := graph.Closure(c.Config.Stages, run.StageNeeds, s.Needs...)
+		after := slices.ContainsFunc(needs, func(n *config.Stage) bool { return unsettled[n] })
 		facts, err := review.Facts(old, s, review.IsPlanned(one.State))
-		if err != nil && !after {
+		switch {
+		case err != nil && !after:
 			moved = append(moved, fmt.Sprintf("stage %s: %v", s.Name, err))
-		}
-		if err != nil {
-			continue
-		}
-		if differs := review.Differing(facts, one.Facts, begun[s], after); len(differs) > 0 {
-			moved = append(moved, fmt.Sprintf("stage %s: %s", s.Name, strings.Join(differs, ", ")))
+		case err == nil:
+			if differs := review.Differing(facts, one.Facts, begun[s], after); len(differs) > 0 {
+				moved = append(moved, fmt.Sprintf("stage %s: %s", s.Name, strings.Join(differs, ", ")))
+			}
 		}
 	}
 	return moved, nil
 }
 
-// recalled is this run as it would be if no stage had said anything yet.
-func recalled(r *run.Run) *run.Run {
-	return &run.Run{Cluster: r.Cluster, Binary: r.Binary, Outputs: run.NewOutputs(r.Cluster.Masker)}
-}
-
-// beginReviewed notes that the saved plan begins to change a stage.
-func (r *creation) beginReviewed(dir *state.Stage) error {
-	if r.saved == nil {
+// begin notes that the plan begins to change a stage.
+func (p *savedPlan) begin(dir *state.Stage) error {
+	if p.plan == nil {
 		return nil
 	}
-	return review.BegunNote(dir).Write(review.BegunPlan{SHA256: r.saved.Digest, Run: r.run.Id})
+	return review.BegunNote(dir).Write(review.BegunPlan{SHA256: p.plan.Digest, Run: p.run.Id})
 }
 
-// begun reports whether the saved plan had begun to change a stage before.
-func (r *creation) begun(s *config.Stage) (bool, error) {
-	note, err := review.BegunNote(r.run.Cluster.Dir.Stage(s.Name)).Value()
-	return note.SHA256 == r.saved.Digest, err
+// begun reports whether the plan had begun to change a stage before.
+func (p *savedPlan) begun(s *config.Stage) (bool, error) {
+	note, err := review.BegunNote(p.run.Cluster.Dir.Stage(s.Name)).Value()
+	return note.SHA256 == p.plan.Digest, err
+}
+
+// approval is what the plan allows for one stage. Where everything is as it was
+// reviewed, Terraform's own saved plan is applied. Otherwise the stage is planned
+// anew, and that may do no more than was reviewed:
+//
+//   - A stage that could not be planned, because its inputs were not known, may
+//     create, and change nothing that exists.
+//   - One that imports something first, or that this plan has begun and not
+//     finished, may do what remains of the reviewed changes.
+//   - One that had nothing to do may do nothing.
+type approval struct {
+	stage  *planfile.Stage
+	before *state.State // before anything was imported
+	exact  bool         // its saved plan fits
+}
+
+func (a *approval) isExact() bool { return a != nil && a.exact }
+
+// approve returns what the plan allows for a stage whose work directory is ready; nil
+// if the run follows no plan.
+func (p *savedPlan) approve(s *config.Stage, before *state.State) (*approval, error) {
+	if p.plan == nil {
+		return nil, nil
+	}
+	a := &approval{stage: p.plan.Plan.Stage(s.Name), before: before}
+	if a.stage == nil { // a volatile one that is read again
+		a.stage = &planfile.Stage{Name: s.Name, State: review.UpToDate}
+	}
+	if a.stage.Saved == nil && a.stage.State != review.Unchanged {
+		return a, nil
+	}
+	now, err := review.Facts(p.run, s, true)
+	if err != nil {
+		return nil, err
+	}
+	begun, err := p.begun(s)
+	if err != nil {
+		return nil, err
+	}
+	a.exact = len(now.Changed(a.stage.Facts)) == 0
+	if differs := review.Differing(now, a.stage.Facts, begun, false); len(differs) > 0 && a.stage.Saved != nil {
+		return nil, p.stale(strings.Join(differs, ", "))
+	}
+	return a, nil
+}
+
+// plan returns the stage's saved plan.
+func (a *approval) plan(work *run.Workspace) (*terraform.Plan, error) {
+	var changes []terraform.Change
+	for _, c := range a.stage.Changes {
+		changes = append(changes, terraform.Change{Address: c.Address, Action: c.Action, Phase: terraform.Planned})
+	}
+	return work.Root.Restore(a.stage.Saved, changes)
+}
+
+// check refuses a plan that was made in this run and does more than was reviewed.
+// With yes, a stage that could not be planned may do anything.
+func (p *savedPlan) check(ctx context.Context, a *approval, plan *terraform.Plan, yes bool) error {
+	if a.exact {
+		return nil
+	}
+	p.plan.Mu.Lock()
+	allowed, again := p.plan.Allowed[a.stage.Name]
+	p.plan.Mu.Unlock()
+	if !again {
+		allowed = a.stage.Changes
+	}
+	unplanned := !again && !review.IsPlanned(a.stage.State)
+	if unplanned && yes {
+		return nil
+	}
+	more := slices.DeleteFunc(slices.Clone(plan.Changes), func(c terraform.Change) bool {
+		if unplanned {
+			return review.OnlyCreates(c, !a.before.Has(c.Address))
+		}
+		return review.IsRemaining(c, allowed)
+	})
+	if len(more) == 0 {
+		if unplanned {
+			p.plan.Mu.Lock()
+			defer p.plan.Mu.Unlock()
+			p.plan.Allowed[a.stage.Name] = review.ChangesOf(plan)
+		}
+		return nil
+	}
+	names, err := plan.ChangedAttributes(ctx)
+	if err != nil {
+		return err
+	}
+	e := &review.UnreviewedError{File: p.plan.Path, Way: "plan again and have that reviewed: " + p.planAgain()}
+	if unplanned {
+		e.Way += "; or do it all the same: --yes"
+	}
+	e.Changes, _ = review.Summarize(more, names, nil)
+	return e
 }

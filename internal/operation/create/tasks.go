@@ -32,8 +32,8 @@ func taskNeeds(t *task) []*task { return t.needs }
 // reads from: a VM in the way is reported before anything has been changed.
 //
 // A gate with needs is judged after them.
-func (r *creation) createTasks(chosen []*config.Stage) []*task {
-	b := &taskBuilder{r: r, chosen: chosen, ready: map[*config.Stage]*task{}, asked: map[*config.Stage]*task{}}
+func (c *creation) createTasks(chosen []*config.Stage) []*task {
+	b := &taskBuilder{r: c, chosen: chosen, ready: map[*config.Stage]*task{}, asked: map[*config.Stage]*task{}}
 	order, err := graph.Sort(chosen, run.StageNeeds)
 	if err != nil {
 		order = chosen // the configuration has been proved free of cycles

@@ -1,0 +1,220 @@
+package create
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/recovery"
+	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+)
+
+// attempt is one try at applying one stage, from its inputs to the copy of its state.
+type attempt struct {
+	creation *creation
+	run      *run.Run
+	stage    *config.Stage
+	dir      *state.Stage
+	work     *run.Workspace
+
+	override terraform.Override
+	before   *state.State // with what an interrupted run had made
+	approved *approval    // by a saved plan; nil without one
+	pending  []kube.PendingRelease
+	adopted  []string // addresses
+}
+
+func (a *attempt) try(ctx context.Context) error {
+	release, err := a.run.Slot(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	inputs, diags := a.stage.Inputs(a.run.Outputs.Scope(a.stage))
+	if diags.HasErrors() {
+		return diags
+	}
+	a.run.MaskInputs(a.stage, inputs)
+	a.override, a.adopted = a.run.Override(a.stage), nil
+	a.override.Inputs = inputs
+	if err := a.initialise(ctx); err != nil {
+		return err
+	}
+	if a.before, err = a.run.ReadState(a.dir); err != nil {
+		return err
+	}
+	if a.approved, err = a.creation.saved.approve(a.stage, a.before); err != nil {
+		return err
+	}
+	a.pending = a.pendingReleases(ctx)
+	// Before the new record: only the old one may know what is in flight.
+	if err := a.importInterrupted(ctx); err != nil {
+		return err
+	}
+	if err := a.checkNothingToAdopt(ctx); err != nil {
+		return err
+	}
+	ready, err := a.dir.Fingerprint().Read()
+	if err != nil {
+		return err
+	}
+	first := run.RecordFirst(a.run, a.stage, a.work, a.before)
+	if err := errors.Join(a.dir.Fingerprint().Clear(), first, a.dir.Snapshot()); err != nil {
+		return err
+	}
+	if err := a.importOurs(ctx); err != nil {
+		return err
+	}
+	if !a.approved.isExact() {
+		if err := a.adopt(ctx); err != nil {
+			return err
+		}
+	}
+	err = a.change(ctx)
+	unconfirmed := errors.As(err, new(*review.UnagreedError)) || errors.As(err, new(*review.UnreviewedError))
+	if ready != nil && unconfirmed {
+		err = errors.Join(err, a.dir.Fingerprint().Write(*ready)) // nothing has changed
+	}
+	// Whatever the result: a state without a copy could not be restored.
+	err = errors.Join(err, a.dir.Snapshot())
+	a.noteMachineIDs(ctx)
+	return err
+}
+
+func (a *attempt) initialise(ctx context.Context) error {
+	if err := a.work.Root.Materialise(a.stage.Module, a.override); err != nil {
+		return err
+	}
+	return a.work.Root.Init(ctx)
+}
+
+// step runs one step of the stage.
+func (a *attempt) step(name string, do func() error) error {
+	return a.run.Step(a.stage.Name, a.stage.Layer, name, do)
+}
+
+// importInterrupted imports what an interrupted run was making of the stage. A
+// pending release does not exist yet: it is removed when it is planned.
+func (a *attempt) importInterrupted(ctx context.Context) error {
+	lost, err := recovery.InFlight(a.dir, a.before)
+	if err != nil {
+		return err
+	}
+	lost = slices.DeleteFunc(lost, func(c state.Intended) bool {
+		return slices.ContainsFunc(a.pending, func(p kube.PendingRelease) bool { return isRelease(p, c.Type, c.ID) })
+	})
+	if len(lost) == 0 {
+		return nil
+	}
+	if err := a.dir.Snapshot(); err != nil {
+		return err
+	}
+	at := cluster.StageRef{Name: a.stage.Name, Layer: a.stage.Layer}
+	if err := recovery.Import(ctx, a.run, at, a.work, lost, a.lookup()); err != nil {
+		return err
+	}
+	if err := a.initialise(ctx); err != nil { // the work directory may hold the recorded module now
+		return err
+	}
+	a.before, err = a.run.ReadState(a.dir)
+	return err
+}
+
+// inspect runs the stage's preflights again and hands over what each found, unless
+// something foreign is in the way.
+func (a *attempt) inspect(ctx context.Context, use func(gate.Inspection) error) error {
+	for _, p := range a.stage.Preflights {
+		found, err := run.Inspect(ctx, a.run, a.stage, p)
+		if err != nil {
+			return run.NoAnswer(p.Name(), err)
+		}
+		if err := run.Refuse(a.run, a.stage, p, found, a.creation.adopts); err != nil {
+			return err
+		}
+		if err := use(found); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// importOurs imports what a killed run made, so that it is not made twice.
+func (a *attempt) importOurs(ctx context.Context) error {
+	at := cluster.StageRef{Name: a.stage.Name, Layer: a.stage.Layer}
+	return a.inspect(ctx, func(found gate.Inspection) error {
+		if err := run.Untrack(ctx, a.run, at, a.work, found.Lost); err != nil {
+			return err
+		}
+		for _, own := range found.Ours {
+			if err := run.Import(ctx, a.run, at.Name, at.Layer, a.work, own.Import); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// recheck runs the preflights right before the apply. A plan that does not know of
+// an object that is the stage's own has to be made anew.
+func (a *attempt) recheck(ctx context.Context) error {
+	return a.inspect(ctx, func(found gate.Inspection) error {
+		if len(found.Ours) > 0 {
+			return &outdatedError{found.Ours[0].Import.What}
+		}
+		return nil
+	})
+}
+
+// outdatedError says that an object appeared while the stage was planned.
+type outdatedError struct{ what string }
+
+func (e *outdatedError) Error() string { return e.what + " appeared while the stage was planned" }
+
+// Transient says that the next try imports the object.
+func (e *outdatedError) Transient() bool { return true }
+
+// noteMachineIDs records the identities of the machines in the stage's state. A
+// failure is only reported: the state alone has to do then.
+func (a *attempt) noteMachineIDs(ctx context.Context) {
+	if ctx.Err() != nil {
+		return
+	}
+	if err := a.writeMachineIDs(ctx); err != nil {
+		a.run.Notice(fmt.Sprintf("%s: cannot note which machines these are: %v", a.stage.Name, err))
+	}
+}
+
+func (a *attempt) writeMachineIDs(ctx context.Context) error {
+	var ids []gate.MachineID
+	for _, p := range a.stage.Preflights {
+		if !p.Type.HasMachineIDs {
+			continue
+		}
+		found, err := run.Inspect(ctx, a.run, a.stage, p)
+		if err != nil {
+			return err
+		}
+		ids = append(ids, found.MachineIDs...)
+	}
+	before, err := cluster.MachineIDs(a.dir)
+	if err != nil {
+		return err
+	}
+	for _, old := range before { // also of a machine that is not there any more
+		if cluster.MachineIDOf(ids, old.Address) == (gate.MachineID{}) {
+			ids = append(ids, old)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return cluster.MachineIDsNote(a.dir).Write(ids)
+}

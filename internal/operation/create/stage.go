@@ -1,0 +1,213 @@
+package create
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// stage makes one stage ready, or finds that it is. With deferred gates it is not
+// ready before another task has waited for those.
+func (c *creation) stage(ctx context.Context, s *config.Stage, deferred bool) error {
+	if s.Timeout > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeoutCause(ctx, s.Timeout, run.TimeoutError{After: s.Timeout})
+		defer stop()
+	}
+	upToDate, err := c.upToDate(ctx, s)
+	switch {
+	case err != nil:
+		return err
+	case upToDate:
+		c.outcomes.set(s, event.StageUpToDate)
+	case s.Volatile:
+		return c.refreshStage(ctx, s)
+	default:
+		if err := c.raise(ctx, s); err != nil {
+			return err
+		}
+	}
+	if deferred {
+		return nil
+	}
+	return c.settle(ctx, s)
+}
+
+// waitDeferredGates waits for the gates that need other stages, and settles the stage.
+func (c *creation) waitDeferredGates(ctx context.Context, s *config.Stage, gates []*config.Gate) error {
+	if err := run.WaitGates(ctx, c.run, s, gates); err != nil {
+		return err
+	}
+	return c.settle(ctx, s)
+}
+
+// raise applies a stage and waits for its immediate gates.
+func (c *creation) raise(ctx context.Context, s *config.Stage) error {
+	for _, need := range s.Needs {
+		if need.Volatile {
+			if err := c.refreshStage(ctx, need); err != nil {
+				return fmt.Errorf("read %s again: %w", need.Name, err)
+			}
+		}
+	}
+	c.outcomes.set(s, event.StageReady)
+	c.run.Emit(event.Event{Kind: event.StageStarted, Layer: s.Layer, Stage: s.Name})
+	work, err := c.workspaces.get(ctx, s)
+	if err != nil {
+		return err
+	}
+	a := &attempt{creation: c, run: c.run, stage: s, work: work, dir: c.run.Cluster.Dir.Stage(s.Name)}
+	if err := c.run.Retry(ctx, s.Name, s.Layer, func(bool) error { return a.try(ctx) }); err != nil {
+		return err
+	}
+	if err := c.run.ReadOutputs(s); err != nil {
+		return err
+	}
+	return run.WaitGates(ctx, c.run, s, run.ImmediateGates(s))
+}
+
+// refreshStage reads a volatile stage again, once in a run and only when something
+// is about to use it: a token may have been rotated.
+func (c *creation) refreshStage(ctx context.Context, s *config.Stage) error {
+	one := c.refreshed[s]
+	one.once.Do(func() {
+		if one.err = c.raise(ctx, s); one.err == nil {
+			one.err = c.settle(ctx, s)
+		}
+	})
+	return one.err
+}
+
+// settle ends a stage whose gates are all open. From then on its fingerprint says
+// that it is up to date.
+func (c *creation) settle(ctx context.Context, s *config.Stage) error {
+	kind, took := c.outcomes.get(s)
+	if kind != event.StageUpToDate {
+		print, err := c.fingerprint(ctx, s)
+		if err != nil {
+			return err
+		}
+		if err := c.run.Cluster.Dir.Stage(s.Name).Fingerprint().Write(*print); err != nil {
+			return err
+		}
+	}
+	c.run.Emit(event.Event{Kind: kind, Layer: s.Layer, Stage: s.Name, Seconds: took.Seconds()})
+	return nil
+}
+
+// fingerprint digests everything that a stage's last good apply depended on.
+func (c *creation) fingerprint(ctx context.Context, s *config.Stage) (*state.Fingerprint, error) {
+	work, err := c.workspaces.get(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return run.Fingerprint(c.run, s, work.Root)
+}
+
+// upToDate reports whether a stage's fingerprint is unchanged and its gates are open
+// now. Its recorded outputs are known afterwards, whatever the answer.
+func (c *creation) upToDate(ctx context.Context, s *config.Stage) (bool, error) {
+	dir := c.run.Cluster.Dir.Stage(s.Name)
+	st, err := c.run.ReadState(dir)
+	if err != nil || !st.Exists {
+		return false, err
+	}
+	c.run.Outputs.Set(s, run.RecordedOutputs(c.run.Cluster, s, st))
+	old, err := dir.Fingerprint().Read()
+	if err != nil || old == nil || c.refresh {
+		return false, err
+	}
+	now, err := c.fingerprint(ctx, s)
+	if err != nil || len(now.Changed(old)) > 0 {
+		return false, err
+	}
+	if closed := run.FirstClosedGate(ctx, c.run, s, run.ImmediateGates(s)); closed != nil {
+		c.run.Emit(event.Event{
+			Kind: event.GateClosed, Layer: s.Layer, Stage: s.Name, Gate: closed.Gate, Text: closed.Error(),
+		})
+		return false, nil
+	}
+	return true, nil
+}
+
+// requireReady checks a stage that was not selected but is needed.
+func (c *creation) requireReady(ctx context.Context, s *config.Stage) error {
+	st, err := c.run.ReadState(c.run.Cluster.Dir.Stage(s.Name))
+	if err != nil {
+		return err
+	}
+	if !st.Exists {
+		return &cluster.UsageError{Message: fmt.Sprintf("needed but not selected, and never created; "+
+			"raise it first: castle create %s --to %s", c.run.Cluster.Config.Name, s.Name)}
+	}
+	c.run.Outputs.Set(s, run.RecordedOutputs(c.run.Cluster, s, st))
+	if closed := run.FirstClosedGate(ctx, c.run, s, s.Gates); closed != nil {
+		return fmt.Errorf("needed but not selected, and not ready: gate %s: %w", closed.Gate, closed)
+	}
+	return nil
+}
+
+// earlyPreflight runs a preflight before any stage has changed anything. It may fail
+// because a volatile secret was rotated, so that is read again once before it counts.
+func (c *creation) earlyPreflight(ctx context.Context, s *config.Stage, p *config.Preflight) error {
+	var found gate.Inspection
+	err := c.run.Step(s.Name, s.Layer, "preflight", func() (err error) {
+		if found, err = run.Inspect(ctx, c.run, s, p); err == nil || ctx.Err() != nil {
+			return err
+		}
+		for _, need := range p.Needs {
+			if need.Volatile {
+				if e := c.refreshStage(ctx, need); e != nil {
+					return errors.Join(err, e)
+				}
+				found, err = run.Inspect(ctx, c.run, s, p)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return run.NoAnswer(p.Name(), err)
+	}
+	if err := run.Refuse(c.run, s, p, found, c.adopts); err != nil {
+		return err
+	}
+	for _, own := range found.Ours {
+		if c.adopts {
+			c.run.Notice(fmt.Sprintf("%s is adopted as %s", own.Import.What, own.Import.Address))
+			continue
+		}
+		c.run.Notice(fmt.Sprintf("%s was made by a run that was killed; it is taken over", own.Import.What))
+	}
+	return nil
+}
+
+// outcomes remembers how each stage of a run will end if its gates open.
+type outcomes struct {
+	mu    sync.Mutex
+	kinds map[*config.Stage]event.Kind
+	began map[*config.Stage]time.Time
+}
+
+func (o *outcomes) set(s *config.Stage, k event.Kind) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.kinds == nil {
+		o.kinds, o.began = map[*config.Stage]event.Kind{}, map[*config.Stage]time.Time{}
+	}
+	o.kinds[s], o.began[s] = k, time.Now()
+}
+
+func (o *outcomes) get(s *config.Stage) (event.Kind, time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.kinds[s], time.Since(o.began[s])
+}
