@@ -27,8 +27,7 @@ func (e *Exists) Values(s *Stage, sc Scope) (gate.Values, hcl.Diagnostics) {
 	return e.block.values(s, sc)
 }
 
-// ID returns the import id of the resource for stage s; empty if there is
-// nothing to adopt.
+// ID returns the import id of the resource for stage s; empty: there is nothing to adopt.
 func (a *Adopt) ID(s *Stage, sc Scope) (string, hcl.Diagnostics) {
 	values, diags := a.block.values(s, sc)
 	return values.String("id"), diags

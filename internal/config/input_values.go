@@ -11,17 +11,16 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// binding is where one variable of one stage gets its value: an expression of
-// stage.hcl or cluster.hcl, or a value that is known already.
+// binding is the source of one variable of a stage: an expression of stage.hcl or
+// cluster.hcl, or a value.
 type binding struct {
-	expr  hcl.Expression // nil where value holds
-	value cty.Value
-	needs []need // the stages whose outputs expr reads
-	// written is where the value stands; its Name and Value are left open.
-	written Written
+	expr    hcl.Expression // nil where value holds
+	value   cty.Value
+	needs   []need  // the stages whose outputs expr reads
+	written Written // without Name and Value
 }
 
-// bind gives every variable of the stage its value's origin, by precedence.
+// bind binds every variable of the stage, by precedence.
 func (r *inputValues) bind(s *Stage) {
 	r.checkInputs(s, s.entry.settings.inputs)
 	r.checkInputs(s, s.definition.settings.inputs)
@@ -45,11 +44,12 @@ func (r *inputValues) binding(s *Stage, v Variable) *binding {
 	if x, ok := lookup(r.below, v.Name); ok {
 		return r.settled(x, v)
 	}
+	b := &binding{value: v.fallback, written: Written{at: v.declared}}
 	if v.Required {
 		r.missing[v.Name] = append(r.missing[v.Name], s)
-		return &binding{value: cty.UnknownVal(v.Type), written: Written{at: v.declared}}
+		b.value = cty.UnknownVal(v.Type)
 	}
-	return &binding{value: v.fallback, written: Written{at: v.declared}}
+	return b
 }
 
 func (in input) binding() *binding {
@@ -59,7 +59,7 @@ func (in input) binding() *binding {
 func (r *inputValues) settled(x value, v Variable) *binding {
 	settled, diags := x.settle(v)
 	r.load.report(diags...)
-	return &binding{value: settled, written: x.written()}
+	return &binding{value: settled, written: x.written}
 }
 
 func lookup(values []map[string]value, name string) (value, bool) {
@@ -71,14 +71,13 @@ func lookup(values []map[string]value, name string) (value, bool) {
 	return value{}, false
 }
 
-// checkWired reports a file's value for a variable that stage.hcl wires: it
-// would be ignored without a word, unless another stage takes it.
+// checkWired reports a file's value for a variable that stage.hcl wires, which would be
+// ignored, unless another stage takes it.
 func (r *inputValues) checkWired(s *Stage, name string) {
 	wired, ok := s.definition.settings.inputs[name]
 	_, overridden := s.entry.settings.inputs[name]
-	if !ok || overridden || slices.ContainsFunc(r.load.cluster.Stages, func(other *Stage) bool {
-		return other.takes(name)
-	}) {
+	takes := func(other *Stage) bool { return other.takes(name) }
+	if !ok || overridden || slices.ContainsFunc(r.load.cluster.Stages, takes) {
 		return
 	}
 	for _, values := range r.below {
@@ -133,7 +132,7 @@ func (r *inputValues) reportMissing() {
 	}
 }
 
-// settle converts a value to what the variable holds.
+// settle converts a value to the type of the variable.
 func (v Variable) settle(x cty.Value) (cty.Value, error) {
 	if x.IsNull() && !v.nullable {
 		if v.Required {

@@ -48,8 +48,8 @@ type definition struct {
 }
 
 func newLibrary(o Options, files map[string]*hcl.File) *library {
-	return &library{repository: o.Repository, embedded: o.Library, files: files,
-		known: map[string]*definition{}}
+	known := make(map[string]*definition)
+	return &library{repository: o.Repository, embedded: o.Library, files: files, known: known}
 }
 
 // sources returns every stage there is as "layer/stage", sorted.
@@ -63,16 +63,11 @@ func (l *library) sources() []string {
 		trees = append(trees, l.embedded)
 	}
 	for _, tree := range trees {
-		for _, layer := range Layers() {
-			entries, err := fs.ReadDir(tree, layer)
-			if err != nil {
-				continue // a tree need not have every layer
-			}
-			for _, e := range entries {
-				source := layer + "/" + e.Name()
-				if info, err := fs.Stat(tree, source); err == nil && info.IsDir() {
-					found[source] = true
-				}
+		names, _ := fs.Glob(tree, "*/*") // an error is that of a bad pattern
+		for _, name := range names {
+			info, err := fs.Stat(tree, name)
+			if err == nil && info.IsDir() && layerIndex(path.Dir(name)) >= 0 {
+				found[name] = true
 			}
 		}
 	}

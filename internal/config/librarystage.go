@@ -92,7 +92,8 @@ func ReadLibrary(o Options) []*LibraryStage {
 	for _, source := range l.sources() {
 		all = append(all, l.describe(l.definition(source), o))
 	}
-	slices.SortStableFunc(all, func(a, b *LibraryStage) int { return layerIndex(a.Layer) - layerIndex(b.Layer) })
+	byLayer := func(a, b *LibraryStage) int { return layerIndex(a.Layer) - layerIndex(b.Layer) }
+	slices.SortStableFunc(all, byLayer)
 	return all
 }
 

@@ -10,13 +10,13 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// Written is a value and where somebody has written it.
+// Written is a value and its place in a file.
 type Written struct {
 	Name  string    // of the variable
-	Value cty.Value // unknown as far as a run must find it out
+	Value cty.Value // unknown as far as it depends on outputs
 
-	at   hcl.Range      // of the name, or of what stands in no file: --var vip
-	expr hcl.Expression // nil where a default or a text holds
+	at   hcl.Range      // of the name, or of a value in no file: --var vip
+	expr hcl.Expression // nil for a default or a text
 }
 
 // Repetition is a key that an object has twice: the second hides the first.
@@ -25,15 +25,15 @@ type Repetition struct {
 	First, Second hcl.Range
 }
 
-// At returns where the value is written. Steps lead to a part of it, keys of
-// objects and positions in lists: At("cp-01", "address"). A part that is not
-// written by itself is where the nearest whole is.
+// At returns the place of the value. Steps lead to a part of it, keys of objects and
+// positions in lists: At("cp-01", "address"). A part without a place of its own has that
+// of the nearest whole.
 func (w Written) At(steps ...string) hcl.Range {
 	at, _ := w.find(steps)
 	return at
 }
 
-// Whole returns all that is written as the value of a part.
+// Whole returns the place of a whole expression.
 func (w Written) Whole(steps ...string) hcl.Range {
 	at, expr := w.find(steps)
 	if expr == nil {
@@ -94,10 +94,11 @@ func key(expr hcl.Expression) string {
 func (w Written) Repetitions() []Repetition { return repetitions(w.expr) }
 
 func repetitions(expr hcl.Expression) []Repetition {
-	var all []Repetition
 	if expr == nil {
 		return nil
 	}
+	var all []Repetition
+	parts, _ := hcl.ExprList(expr) // an error: it is no list
 	if pairs, diags := hcl.ExprMap(expr); !diags.HasErrors() {
 		seen := make(map[string]hcl.Range)
 		for _, kv := range pairs {
@@ -106,23 +107,17 @@ func repetitions(expr hcl.Expression) []Repetition {
 				all = append(all, Repetition{Key: name, First: first, Second: kv.Key.Range()})
 			}
 			seen[name] = kv.Key.Range()
-			all = append(all, repetitions(kv.Value)...)
+			parts = append(parts, kv.Value)
 		}
-		return all
 	}
-	elements, diags := hcl.ExprList(expr)
-	if diags.HasErrors() {
-		return nil
-	}
-	for _, e := range elements {
-		all = append(all, repetitions(e)...)
+	for _, p := range parts {
+		all = append(all, repetitions(p)...)
 	}
 	return all
 }
 
-// Written returns what a variable of the stage is given, as far as it is known
-// before a run, and where that is written. The default of a variable is
-// written where the variable is declared.
+// Written returns the value of a variable of the stage, as far as it is known before a
+// run, and its place. The place of a default is that of the variable's declaration.
 func (s *Stage) Written(variable string) Written {
 	b, ok := s.bindings[variable]
 	if !ok {
@@ -134,7 +129,7 @@ func (s *Stage) Written(variable string) Written {
 	return w
 }
 
-// Open returns what files say that belong into Git: terraform.tfvars, the
+// Open returns the values in the files that belong into Git: terraform.tfvars, the
 // defaults of castle.hcl and the inputs of cluster.hcl, used by a stage or not.
 func (c *Cluster) Open() []Written { return c.open }
 
@@ -143,7 +138,7 @@ func (r *inputValues) openValues(plain, defaults map[string]value) []Written {
 	var all []Written
 	for _, values := range []map[string]value{plain, defaults} {
 		for name, x := range values {
-			w := x.written()
+			w := x.written
 			w.Name, w.Value = name, x.value
 			all = append(all, w)
 		}
@@ -152,7 +147,7 @@ func (r *inputValues) openValues(plain, defaults map[string]value) []Written {
 		for name, in := range s.entry.settings.inputs {
 			v, diags := in.expr.Value(r.load.cluster.context())
 			if diags.HasErrors() {
-				v = cty.DynamicVal // it names an output: nothing that is written
+				v = cty.DynamicVal // it names an output
 			}
 			all = append(all, Written{Name: name, Value: v, at: in.at, expr: in.expr})
 		}
@@ -164,14 +159,7 @@ func (r *inputValues) openValues(plain, defaults map[string]value) []Written {
 	return all
 }
 
-func (x value) written() Written {
-	if x.expr == nil {
-		return Written{at: x.at}
-	}
-	return Written{at: x.name, expr: x.expr}
-}
-
-// Sources returns the module's Terraform files, as they were parsed, in the order of their names.
+// Sources returns the module's parsed Terraform files, by name.
 func (s *Stage) Sources() []*hcl.File {
 	var files []*hcl.File
 	for _, name := range slices.Sorted(maps.Keys(s.definition.files)) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/agext/levenshtein"
 	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
 )
 
 // problem makes an error. The summary begins with its object; the detail says in
@@ -17,6 +18,11 @@ func problem(at hcl.Range, summary, detail string, args ...any) *hcl.Diagnostic 
 		d.Subject = at.Ptr()
 	}
 	return d
+}
+
+// invalid is an unknown value and the error that explains it.
+func invalid(ty cty.Type, at hcl.Range, summary, detail string, args ...any) (cty.Value, hcl.Diagnostics) {
+	return cty.UnknownVal(ty), hcl.Diagnostics{problem(at, summary, detail, args...)}
 }
 
 // plain strips the expressions, from which a writer would print values: secrets, perhaps.
@@ -73,19 +79,19 @@ type Argument struct{ Type, Name string }
 
 // inOrder sorts diagnostics by file and line.
 func inOrder(diags hcl.Diagnostics) hcl.Diagnostics {
-	slices.SortStableFunc(diags, func(a, b *hcl.Diagnostic) int {
-		if a.Subject == nil || b.Subject == nil {
-			return cmp.Compare(subjects(a), subjects(b))
+	at := func(d *hcl.Diagnostic) hcl.Range {
+		if d.Subject == nil {
+			return hcl.Range{}
 		}
-		return cmp.Or(cmp.Compare(a.Subject.Filename, b.Subject.Filename),
-			cmp.Compare(a.Subject.Start.Byte, b.Subject.Start.Byte), cmp.Compare(a.Summary, b.Summary))
+		return *d.Subject
+	}
+	slices.SortStableFunc(diags, func(a, b *hcl.Diagnostic) int {
+		x, y := at(a), at(b)
+		if x.Filename == "" && y.Filename == "" {
+			return 0
+		}
+		return cmp.Or(cmp.Compare(x.Filename, y.Filename), cmp.Compare(x.Start.Byte, y.Start.Byte),
+			cmp.Compare(a.Summary, b.Summary))
 	})
 	return diags
-}
-
-func subjects(d *hcl.Diagnostic) int {
-	if d.Subject == nil {
-		return 0
-	}
-	return 1
 }

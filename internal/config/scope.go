@@ -8,11 +8,10 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// Scope is what is known when an expression is evaluated.
+// Scope is the outputs that are known when an expression is evaluated.
 type Scope struct {
-	// layer: the merged outputs of its stages, as far as they are known
-	Outputs map[string]map[string]cty.Value
-	Self    map[string]cty.Value // the stage's own outputs, for gates
+	Outputs map[string]map[string]cty.Value // by layer, merged from its stages
+	Self    map[string]cty.Value            // the stage's own outputs, for gates
 }
 
 // Inputs returns the value of every variable that has one. A layer's output
@@ -28,8 +27,8 @@ func (s *Stage) Inputs(sc Scope) (map[string]cty.Value, hcl.Diagnostics) {
 	return inputs, inOrder(distinct(diags))
 }
 
-// Foreseen returns the values of the variables as far as they are known before a
-// run, if these are the outputs that are known already.
+// Foreseen returns the values of the variables as far as they are known before a run,
+// given the outputs that are known.
 func (s *Stage) Foreseen(outputs map[string]map[string]cty.Value) map[string]cty.Value {
 	sc := s.beforehand()
 	for layer, known := range outputs {
@@ -54,17 +53,14 @@ func (s *Stage) input(name string, sc Scope) (cty.Value, hcl.Diagnostics) {
 	}
 	settled, err := v.settle(x)
 	if err != nil {
-		return cty.UnknownVal(v.Type),
-			hcl.Diagnostics{problem(b.expr.Range(),
-				fmt.Sprintf("stage %s: unsuitable input %s", s.Name, name),
-				"%s. The variable is %s, declared at %s.", err, v.constraint, place(v.declared))}
+		return invalid(v.Type, b.expr.Range(), fmt.Sprintf("stage %s: unsuitable input %s", s.Name, name),
+			"%s. The variable is %s, declared at %s.", err, v.constraint, place(v.declared))
 	}
 	return settled, nil
 }
 
-// evaluate returns the value of an expression whose references were found good
-// by follow. Only what the expression names is looked up, so that it can be
-// evaluated as soon as that is known.
+// evaluate returns the value of an expression whose references are checked. It looks
+// up the names of the expression alone, so that it works as soon as those are known.
 func (s *Stage) evaluate(expr hcl.Expression, sc Scope) (cty.Value, hcl.Diagnostics) {
 	var diags hcl.Diagnostics
 	found := make(map[string]map[string]cty.Value)
@@ -100,16 +96,15 @@ func (s *Stage) evaluate(expr hcl.Expression, sc Scope) (cty.Value, hcl.Diagnost
 
 // output looks up what r names among the outputs that are known.
 func (s *Stage) output(r reference, known map[string]cty.Value, owner *Stage) (cty.Value, hcl.Diagnostics) {
-	v, ok := known[r.name]
-	if ok {
+	if v, ok := known[r.name]; ok {
 		return v, nil
 	}
-	return cty.DynamicVal,
-		hcl.Diagnostics{problem(r.at, fmt.Sprintf("stage %s: %s.%s is not known", s.Name, r.root, r.name),
-			"It is an output of stage %s, which has not been applied or does not set it.", owner.Name)}
+	summary := fmt.Sprintf("stage %s: %s.%s is not known", s.Name, r.root, r.name)
+	return invalid(cty.DynamicPseudoType, r.at, summary,
+		"It is an output of stage %s, which has not been applied or does not set it.", owner.Name)
 }
 
-// context is what every expression may use.
+// context has what every expression may use.
 func (c *Cluster) context() *hcl.EvalContext {
 	return &hcl.EvalContext{
 		Functions: Functions(),
@@ -120,7 +115,7 @@ func (c *Cluster) context() *hcl.EvalContext {
 	}
 }
 
-// beforehand is the scope of a stage before any run: every output unknown.
+// beforehand is the scope of a stage before a run: every output is unknown.
 func (s *Stage) beforehand() Scope {
 	sc := Scope{Outputs: make(map[string]map[string]cty.Value), Self: make(map[string]cty.Value)}
 	for layer, owners := range s.cluster.owners {

@@ -265,13 +265,11 @@ func constant(attr *hcl.Attribute, want cty.Type, ctx *hcl.EvalContext) (cty.Val
 		return cty.UnknownVal(want), plain(diags)
 	}
 	converted, err := convertTo(v, want)
-	switch {
+	switch at := attr.Expr.Range(); {
 	case err != nil:
-		return cty.UnknownVal(want),
-			hcl.Diagnostics{problem(attr.Expr.Range(), "unsuitable value", "%s.", err)}
+		return invalid(want, at, "unsuitable value", "%s.", err)
 	case converted.IsNull():
-		return cty.UnknownVal(want), hcl.Diagnostics{problem(attr.Expr.Range(), "unsuitable value",
-			"A %s is needed, not null.", want.FriendlyName())}
+		return invalid(want, at, "unsuitable value", "A %s is needed, not null.", want.FriendlyName())
 	}
 	return converted, nil
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -21,14 +22,18 @@ type inputValues struct {
 	missing map[string][]*Stage // by variable without a value: the stages that require it
 }
 
-// value is one value and where it was given.
+// value is one value and its place.
 type value struct {
-	value cty.Value
-	text  bool // value is a text, to be parsed by the variable's type
-	at    hcl.Range
-	// Where a file assigns the value: its name there, and the expression.
-	name hcl.Range
-	expr hcl.Expression
+	value   cty.Value
+	text    bool // value is a text, to be parsed by the variable's type
+	at      hcl.Range
+	written Written // without Name and Value
+}
+
+// textValue is a value of the command line or the environment.
+func textValue(text, at string) value {
+	place := wholeFile(at)
+	return value{value: cty.StringVal(text), text: true, at: place, written: Written{at: place}}
 }
 
 // read reads the values, and reports names that no stage declares, except those in the
@@ -36,7 +41,7 @@ type value struct {
 func (r *inputValues) read(inputs map[string]input) {
 	vars := make(map[string]value)
 	for name, text := range r.load.options.Vars {
-		vars[name] = value{value: cty.StringVal(text), text: true, at: wholeFile("--var " + name)}
+		vars[name] = textValue(text, "--var "+name)
 	}
 	files := make(map[string]value)
 	for _, file := range r.load.options.VarFiles {
@@ -51,11 +56,14 @@ func (r *inputValues) read(inputs map[string]input) {
 	for _, kv := range r.load.options.Environ {
 		key, text, _ := strings.Cut(kv, "=")
 		if name, ok := strings.CutPrefix(key, "TF_VAR_"); ok {
-			environ[name] = value{value: cty.StringVal(text), text: true, at: wholeFile(key)}
+			environ[name] = textValue(text, key)
 		}
 	}
-	secrets, plain, defaults := r.readSecrets(), r.readTfvars("terraform.tfvars", true),
-		r.readDefaults(inputs)
+	secrets, plain := r.readSecrets(), r.readTfvars("terraform.tfvars", true)
+	defaults := make(map[string]value)
+	for name, in := range inputs {
+		defaults[name] = r.evaluate(in.expr, r.load.cluster.context(), in.at, in.at)
+	}
 	r.load.cluster.secrets, r.load.cluster.open = secrets, r.openValues(plain, defaults)
 	r.above = []map[string]value{vars, files, environ}
 	r.below = []map[string]value{secrets, plain, defaults}
@@ -112,19 +120,6 @@ func (r *inputValues) readTfvars(name string, quote bool) map[string]value {
 	return r.assignments(f)
 }
 
-func (r *inputValues) readDefaults(inputs map[string]input) map[string]value {
-	values := make(map[string]value)
-	for name, in := range inputs {
-		v, diags := in.expr.Value(r.load.cluster.context())
-		r.load.report(plain(diags)...)
-		if diags.HasErrors() {
-			v = cty.DynamicVal
-		}
-		values[name] = value{value: v, at: in.at, name: in.at, expr: in.expr}
-	}
-	return values
-}
-
 // assignments reads a file of names and constant values.
 func (r *inputValues) assignments(f *hcl.File) map[string]value {
 	values := make(map[string]value)
@@ -134,18 +129,23 @@ func (r *inputValues) assignments(f *hcl.File) map[string]value {
 	attrs, diags := f.Body.JustAttributes()
 	r.load.report(diags...)
 	for name, attr := range attrs {
-		v, diags := attr.Expr.Value(nil)
-		r.load.report(plain(diags)...)
-		if diags.HasErrors() {
-			v = cty.DynamicVal
-		}
-		values[name] = value{value: v, at: attr.Range, name: attr.NameRange, expr: attr.Expr}
+		values[name] = r.evaluate(attr.Expr, nil, attr.Range, attr.NameRange)
 	}
 	return values
 }
 
+func (r *inputValues) evaluate(expr hcl.Expression, ctx *hcl.EvalContext, at, name hcl.Range) value {
+	v, diags := expr.Value(ctx)
+	r.load.report(plain(diags)...)
+	if diags.HasErrors() {
+		v = cty.DynamicVal
+	}
+	return value{value: v, at: at, written: Written{at: name, expr: expr}}
+}
+
 // settle converts a value to the type of a variable.
 func (x value) settle(v Variable) (cty.Value, hcl.Diagnostics) {
+	const summary = "variable %s: unsuitable value"
 	known := x.value
 	if x.text && !v.literal {
 		expr, diags := hclsyntax.ParseExpression([]byte(known.AsString()), x.at.Filename, hcl.InitialPos)
@@ -153,16 +153,15 @@ func (x value) settle(v Variable) (cty.Value, hcl.Diagnostics) {
 			known, diags = expr.Value(nil)
 		}
 		if diags.HasErrors() {
-			return cty.UnknownVal(v.Type),
-				hcl.Diagnostics{problem(x.at, "variable "+v.Name+": unsuitable value",
-					"The variable is %s, declared at %s, so its text is read as an expression. %s: %s",
-					v.constraint, place(v.declared), diags[0].Summary, diags[0].Detail)}
+			return invalid(v.Type, x.at, fmt.Sprintf(summary, v.Name),
+				"The variable is %s, declared at %s, so its text is read as an expression. %s: %s",
+				v.constraint, place(v.declared), diags[0].Summary, diags[0].Detail)
 		}
 	}
 	settled, err := v.settle(known)
 	if err != nil {
-		return cty.UnknownVal(v.Type), hcl.Diagnostics{problem(x.at, "variable "+v.Name+": unsuitable value",
-			"%s. The variable is %s, declared at %s.", err, v.constraint, place(v.declared))}
+		return invalid(v.Type, x.at, fmt.Sprintf(summary, v.Name), "%s. The variable is %s, declared at %s.",
+			err, v.constraint, place(v.declared))
 	}
 	return settled, nil
 }
