@@ -29,7 +29,8 @@ func TestWriteLeavesTheOldContentWhenItFails(t *testing.T) {
 func TestFilesAndFoldersGetTheirModeWhateverTheUmask(t *testing.T) {
 	for _, umask := range []int{0, 0o277} {
 		dir := filepath.Join(t.TempDir(), "folder")
-		file, shared, log := filepath.Join(dir, "file"), filepath.Join(dir, "shared"), filepath.Join(dir, "log")
+		file, shared, log := filepath.Join(dir, "file"), filepath.Join(dir, "shared"),
+			filepath.Join(dir, "log")
 		old := syscall.Umask(umask)
 		err := errors.Join(MkdirPrivate(dir), Write(file, []byte("old")), Write(file, []byte("new")),
 			Create(shared, []byte("code"), 0o644))

@@ -1,11 +1,10 @@
-// Package planfile owns the file in which a reviewed plan is saved: what was
-// planned for each stage, what that depended on, and Terraform's own plans.
+// Package planfile owns the file of a saved plan: what was planned for each stage, the
+// facts that the plan depends on, and Terraform's own plans.
 //
-// It is a zip archive, so that a file that was cut short or altered is noticed:
-// manifest.json first, then one plan for each stage of which Terraform is to
-// change something. Terraform's plans hold the values of all variables in clear.
-// So the file is for its owner alone, written whole or not at all, and refused
-// where others can read it.
+// It is a zip archive, whose checksums detect a damaged file: manifest.json first, then
+// one Terraform plan for each stage that Terraform would change. Terraform's plans hold
+// the values of all variables in clear, so the file is private, written whole, and
+// refused if others can read it.
 package planfile
 
 import (
@@ -26,38 +25,37 @@ import (
 )
 
 // Extension ends the name of every plan file, so that one line of .gitignore
-// keeps them all out of Git.
+// excludes them all.
 const Extension = ".castleplan"
 
-// format is the version of the file's format that this package reads and writes.
-const format = 1
+const (
+	format   = 1 // the version of the file's format that this package reads and writes
+	manifest = "manifest.json"
+)
 
-const manifest = "manifest.json"
-
-// Plan is what a file holds.
+// Plan is the content of a file.
 type Plan struct {
 	Format   int       `json:"format"`
 	Cluster  string    `json:"cluster"`         // blue/proxmox
 	Castle   string    `json:"castle"`          // the version that planned
-	StateDir string    `json:"state_directory"` // the cluster's; Terraform's plans name paths in it
+	StateDir string    `json:"state_directory"` // the cluster's; Terraform's plans contain paths in it
 	Run      string    `json:"run"`
 	Made     time.Time `json:"made"`
-	// Facts are what all stages depend on: the configuration and Terraform.
+	// Facts are the inputs of all stages: the configuration and Terraform.
 	Facts  *state.Fingerprint `json:"facts"`
 	Stages []Stage            `json:"stages"`
 }
 
 // Stage is the plan of one stage.
 type Stage struct {
-	Name  string `json:"name"`
-	State string `json:"state"` // as `castle plan` said
-	// Facts are what the stage's plan depends on, as digests.
-	Facts   *state.Fingerprint `json:"facts"`
+	Name    string             `json:"name"`
+	State   string             `json:"state"` // as `castle plan` prints it
+	Facts   *state.Fingerprint `json:"facts"` // digests of the inputs of the stage's plan
 	Changes []Change           `json:"changes,omitempty"`
-	Saved   []byte             `json:"-"` // Terraform's own plan; nil if there is none to be applied
+	Saved   []byte             `json:"-"` // Terraform's own plan; nil if Terraform changes nothing
 }
 
-// Change is what was planned for one resource.
+// Change is the planned change of one resource.
 type Change struct {
 	Address string `json:"address"`
 	Action  string `json:"action"`
@@ -78,7 +76,7 @@ func Write(path string, p *Plan) (digest string, err error) {
 	var data bytes.Buffer
 	archive := zip.NewWriter(&data)
 	add := func(name string, content []byte) error {
-		// As it is: Terraform's plans are compressed already.
+		// Stored: Terraform's plans are compressed already.
 		w, err := archive.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store})
 		if err == nil {
 			_, err = w.Write(content)
@@ -108,27 +106,30 @@ func Read(path string) (p *Plan, digest string, err error) {
 		return nil, "", err
 	}
 	if p, err = parse(data); err != nil {
-		return nil, "", fmt.Errorf("%s: not a plan saved by `castle plan --plan-out`, or damaged: %w", path, err)
+		return nil, "", fmt.Errorf("%s: not a plan saved by `castle plan --plan-out`, or damaged: %w", path,
+			err)
 	}
 	if p.Format != format {
-		return nil, "", fmt.Errorf("%s has format %d, and this castle reads format %d; plan again", path, p.Format, format)
+		return nil, "", fmt.Errorf("%s: format %d, this castle reads format %d; plan again", path, p.Format,
+			format)
 	}
 	return p, digestOf(data), nil
 }
 
-// readPrivate reads a file that others cannot.
-func readPrivate(path string) (data []byte, err error) {
+// readPrivate refuses a file that others can read.
+func readPrivate(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
+	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return nil, fmt.Errorf("%s holds secrets and is readable by others (mode %04o); run chmod 600 %s", path, mode, path)
+		return nil, fmt.Errorf("%s holds secrets and is readable by others (mode %04o); run chmod 600 %s",
+			path, mode, path)
 	}
 	return io.ReadAll(f)
 }
@@ -140,7 +141,12 @@ func parse(data []byte) (*Plan, error) {
 	}
 	files := map[string][]byte{}
 	for _, f := range archive.File {
-		if files[f.Name], err = content(f); err != nil {
+		r, err := f.Open()
+		if err == nil {
+			files[f.Name], err = io.ReadAll(r) // checks the checksum
+			err = errors.Join(err, r.Close())
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", f.Name, err)
 		}
 	}
@@ -152,16 +158,6 @@ func parse(data []byte) (*Plan, error) {
 		p.Stages[i].Saved = files[saved(s.Name)]
 	}
 	return p, nil
-}
-
-// content reads a file of the archive, whose checksum must be right.
-func content(f *zip.File) (data []byte, err error) {
-	r, err := f.Open()
-	if err != nil {
-		return nil, err
-	}
-	data, err = io.ReadAll(r)
-	return data, errors.Join(err, r.Close())
 }
 
 func saved(stage string) string { return "stages/" + stage + ".tfplan" }

@@ -19,7 +19,9 @@ func saved(t *testing.T) (path, digest string) {
 	digest, err := planfile.Write(path, &planfile.Plan{
 		Cluster: "blue/proxmox", Castle: "1.2.3", Facts: facts,
 		Stages: []planfile.Stage{
-			{Name: "seed", State: "changes", Facts: facts, Changes: []planfile.Change{{Address: "a.b", Action: "create"}}, Saved: []byte("of Terraform's")},
+			{Name: "seed", State: "changes", Facts: facts,
+				Changes: []planfile.Change{{Address: "a.b", Action: "create"}},
+				Saved:   []byte("of Terraform's")},
 			{Name: "pool", State: "waits", Facts: facts},
 		},
 	})
@@ -29,14 +31,15 @@ func saved(t *testing.T) (path, digest string) {
 	return path, digest
 }
 
-func TestWhatIsReadIsWhatWasWritten(t *testing.T) {
+func TestReadReturnsTheWrittenPlan(t *testing.T) {
 	path, digest := saved(t)
 	p, read, err := planfile.Read(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	seed, pool := p.Stage("seed"), p.Stage("pool")
-	if read != digest || p.Cluster != "blue/proxmox" || string(seed.Saved) != "of Terraform's" || pool.Saved != nil || p.Stage("other") != nil {
+	if read != digest || p.Cluster != "blue/proxmox" || string(seed.Saved) != "of Terraform's" ||
+		pool.Saved != nil || p.Stage("other") != nil {
 		t.Errorf("read %+v with digest %s, want %s", p, read, digest)
 	}
 	if changed := pool.Facts.Changed(seed.Facts); len(changed) > 0 || len(pool.Facts.Changed(nil)) != 1 {
@@ -44,27 +47,29 @@ func TestWhatIsReadIsWhatWasWritten(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsNotWholeIsRefused(t *testing.T) {
+func TestReadRefusesADamagedFile(t *testing.T) {
 	path, _ := saved(t)
 	whole, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	broken := map[string][]byte{"empty": {}, "text": []byte("a plan"), "altered": bytes.Replace(whole, []byte("of Terraform's"), []byte("of somebody's!"), 1)}
+	broken := map[string][]byte{"empty": {}, "text": []byte("a plan"),
+		"altered": bytes.Replace(whole, []byte("of Terraform's"), []byte("of somebody's!"), 1)}
 	for n := 1; n < len(whole); n += 13 {
 		broken["cut short"] = whole[:n]
 		for name, data := range broken {
 			if err := os.WriteFile(path, data, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := planfile.Read(path); err == nil || !strings.Contains(err.Error(), "not a plan saved by `castle plan --plan-out`, or damaged: ") {
+			if _, _, err := planfile.Read(path); err == nil ||
+				!strings.Contains(err.Error(), "not a plan saved by `castle plan --plan-out`, or damaged: ") {
 				t.Fatalf("%s to %d bytes: %v", name, n, err)
 			}
 		}
 	}
 }
 
-func TestItIsForItsOwnerAlone(t *testing.T) {
+func TestAPlanFileIsPrivate(t *testing.T) {
 	path, _ := saved(t)
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {

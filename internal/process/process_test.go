@@ -51,7 +51,8 @@ func TestEndRunEndsAllOfOneRunAndNothingElse(t *testing.T) {
 		t.Errorf("ended: %q", ended)
 	}
 	var exit *exec.ExitError
-	if err := dead.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+	if err := dead.Wait(); !errors.As(err, &exit) ||
+		exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Errorf("the survivor ended with %v", err)
 	}
 	if left, err := OfRun(run); err != nil || len(left) != 0 {

@@ -70,23 +70,24 @@ func TestEverythingIsPrivateWhateverTheUmask(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = filepath.WalkDir(filepath.Join(root, "state", "blue"), func(path string, e fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			info, err := e.Info()
-			if err != nil {
-				return err
-			}
-			want := fs.FileMode(0o600)
-			if e.IsDir() {
-				want = 0o700
-			}
-			if got := info.Mode().Perm(); got != want {
-				t.Errorf("umask %#o: %s has mode %#o, want %#o", umask, path, got, want)
-			}
-			return nil
-		})
+		err = filepath.WalkDir(filepath.Join(root, "state", "blue"),
+			func(path string, e fs.DirEntry, err error) error {
+				if err != nil {
+					return err
+				}
+				info, err := e.Info()
+				if err != nil {
+					return err
+				}
+				want := fs.FileMode(0o600)
+				if e.IsDir() {
+					want = 0o700
+				}
+				if got := info.Mode().Perm(); got != want {
+					t.Errorf("umask %#o: %s has mode %#o, want %#o", umask, path, got, want)
+				}
+				return nil
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +115,8 @@ func writeOneOfEach(d *Dir) error {
 		return err
 	}
 	return errors.Join(s.SetRecord(Record{}), atomicfile.Write(s.StatePath(), goodState(1)), s.Snapshot(),
-		s.Fingerprint().Write(f), log.Close(), journal.Close(), lock.Unlock(), atomicfile.Write(d.Kubeconfig(), nil))
+		s.Fingerprint().Write(f), log.Close(), journal.Close(), lock.Unlock(),
+		atomicfile.Write(d.Kubeconfig(), nil))
 }
 
 func TestOpenRefusesALayoutFromTheFuture(t *testing.T) {

@@ -51,7 +51,7 @@ func inFlight(t *testing.T, s *Stage, inState ...string) []string {
 	return addresses
 }
 
-func TestIntentOfWhatWasNeverCutShortIsNone(t *testing.T) {
+func TestIntentIsNilWithoutAnInterruptedChange(t *testing.T) {
 	s := open(t).Stage("platform")
 	i, err := s.Intent().Read()
 	if i != nil || err != nil {
@@ -65,7 +65,7 @@ func TestIntentOfWhatWasNeverCutShortIsNone(t *testing.T) {
 	}
 }
 
-func TestIntentSaysWhatWasIntendedBeforeAnythingBegan(t *testing.T) {
+func TestIntentIsOnDiskBeforeAnythingBegins(t *testing.T) {
 	s, _ := begun(t)
 	i, err := s.Intent().Read()
 	if err != nil {
@@ -86,7 +86,7 @@ func TestIntentSaysWhatWasIntendedBeforeAnythingBegan(t *testing.T) {
 	}
 }
 
-func TestIntentInFlightIsWhatNeitherStateNorTerraformAnsweredFor(t *testing.T) {
+func TestInFlightIsNeitherInTheStateNorReportedAsFailed(t *testing.T) {
 	s, log := begun(t)
 	all := []string{`vm.node["cp-01"]`, `vm.node["cp-02"]`, "random_id.a"}
 	if got := inFlight(t, s); !reflect.DeepEqual(got, all) {
@@ -102,12 +102,13 @@ func TestIntentInFlightIsWhatNeitherStateNorTerraformAnsweredFor(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	log.Note(`vm.node["cp-02"]`, "create", Unsure)
-	if got := inFlight(t, s, "random_id.a", all[0]); !reflect.DeepEqual(got, []string{all[1], "secret.unasked"}) {
+	if got := inFlight(t, s, "random_id.a", all[0]); !reflect.DeepEqual(got,
+		[]string{all[1], "secret.unasked"}) {
 		t.Errorf("got %v", got)
 	}
 }
 
-func TestIntentThatIsSettledLeavesToItsOwnerWhatTheStateKnows(t *testing.T) {
+func TestSettleRemovesWhatTheStateHas(t *testing.T) {
 	s, log := begun(t)
 	log.Note(`vm.node["cp-02"]`, "create", Failed)
 	if err := log.Close(); err != nil {
@@ -127,7 +128,7 @@ func TestIntentThatIsSettledLeavesToItsOwnerWhatTheStateKnows(t *testing.T) {
 	}
 }
 
-func TestIntentCoversOnlyWhatItWasToMake(t *testing.T) {
+func TestIntentCoversOnlyWhatItWasToCreate(t *testing.T) {
 	s, log := begun(t)
 	log.Note(`vm.node["cp-02"]`, "create", Failed)
 	i, err := s.Intent().Read()
@@ -150,7 +151,7 @@ func TestIntentCoversOnlyWhatItWasToMake(t *testing.T) {
 	}
 }
 
-func TestIntentWithATornLastLineCountsWithoutIt(t *testing.T) {
+func TestIntentIgnoresATornLastLine(t *testing.T) {
 	for _, torn := range []string{`{"phase":"failed","address":"vm.node[\"cp-01\"]"`, "\x00\x00\x00\x00\n"} {
 		s, log := begun(t)
 		log.Note("random_id.a", "create", Failed)
@@ -163,7 +164,7 @@ func TestIntentWithATornLastLineCountsWithoutIt(t *testing.T) {
 	}
 }
 
-func TestIntentThatCannotBeReadIsNotTakenForNone(t *testing.T) {
+func TestADamagedIntentIsAnError(t *testing.T) {
 	s, _ := begun(t)
 	data, err := os.ReadFile(s.Intent().path())
 	if err != nil {
@@ -173,7 +174,8 @@ func TestIntentThatCannotBeReadIsNotTakenForNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = s.Intent().Read()
-	if err == nil || !strings.HasPrefix(err.Error(), s.Intent().path()+":1: ") || !strings.Contains(err.Error(), "delete the file") {
+	if err == nil || !strings.HasPrefix(err.Error(), s.Intent().path()+":1: ") ||
+		!strings.Contains(err.Error(), "delete the file") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -202,11 +204,12 @@ func fullDisk(t *testing.T) {
 	})
 }
 
-func TestIntentOnAFullDiskIsRefusedAndTheOneBeforeStays(t *testing.T) {
+func TestAFullDiskRefusesAnIntentAndKeepsThePreviousOne(t *testing.T) {
 	s, log := begun(t)
 	fullDisk(t)
 	tooLong := strings.Repeat("x", diskSize)
-	if _, err := s.Intent().Begin("r2", []Intended{{Address: tooLong, Action: "create"}}); !errors.Is(err, syscall.EFBIG) {
+	if _, err := s.Intent().Begin("r2", []Intended{{Address: tooLong, Action: "create"}}); !errors.Is(err,
+		syscall.EFBIG) {
 		t.Errorf("begin: %v", err)
 	}
 	log.Note(tooLong, "create", Failed)

@@ -13,7 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 )
 
-func TestJournalIsReadBackAndATornLastLineLeftOut(t *testing.T) {
+func TestJournalReadsBackWithoutATornLastLine(t *testing.T) {
 	d := open(t)
 	run, err := d.NewRun("create")
 	if err != nil {
@@ -26,7 +26,8 @@ func TestJournalIsReadBackAndATornLastLineLeftOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []event.Event{{Kind: event.RunStarted, Run: run.ID}, {Kind: event.Resource, Stage: "platform", Address: `a.b["k"]`, Seconds: 1.5}}
+	want := []event.Event{{Kind: event.RunStarted, Run: run.ID},
+		{Kind: event.Resource, Stage: "platform", Address: `a.b["k"]`, Seconds: 1.5}}
 	for i, e := range want {
 		if err := j.Append(e, i == 0); err != nil {
 			t.Fatal(err)
@@ -62,7 +63,7 @@ func TestJournalWithGarbageInTheMiddleIsAnErrorWithTheLine(t *testing.T) {
 	}
 }
 
-func TestJournalTakesEventsFromSeveralStagesAtOnce(t *testing.T) {
+func TestJournalAppendsConcurrentEvents(t *testing.T) {
 	run := open(t).Run("r")
 	j, err := run.Journal()
 	if err != nil {
@@ -72,7 +73,8 @@ func TestJournalTakesEventsFromSeveralStagesAtOnce(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 25 {
-				if err := j.Append(event.Event{Kind: event.Notice, Text: strings.Repeat("x", 3000)}, false); err != nil {
+				if err := j.Append(event.Event{Kind: event.Notice, Text: strings.Repeat("x", 3000)},
+					false); err != nil {
 					t.Error(err)
 				}
 			}
@@ -87,7 +89,7 @@ func TestJournalTakesEventsFromSeveralStagesAtOnce(t *testing.T) {
 	}
 }
 
-func TestOnlyARunThatWroteLeavesATrace(t *testing.T) {
+func TestARunWithoutOutputLeavesNothing(t *testing.T) {
 	d := open(t)
 	var want []string
 	for _, kind := range []string{"create", "unused", "destroy"} {

@@ -59,7 +59,8 @@ func TestLockIsHeldByAnotherCastleUntilItDies(t *testing.T) {
 	if !errors.As(err, &held) {
 		t.Fatalf("got %v, want a HeldError", err)
 	}
-	if held.Run != "other-run" || held.PID != other.Process.Pid || held.Host != hostname() || time.Since(held.Since) > time.Hour {
+	if held.Run != "other-run" || held.PID != other.Process.Pid || held.Host != hostname() ||
+		time.Since(held.Since) > time.Hour {
 		t.Errorf("holder: %+v", held)
 	}
 	if text := held.Error(); !strings.Contains(text, "cluster blue/proxmox: locked by run other-run") {
@@ -103,7 +104,7 @@ func TestLockIsHeldByAnotherCastleUntilItDies(t *testing.T) {
 	}
 }
 
-func TestLockDoesNotBelieveARecycledPID(t *testing.T) {
+func TestLockIgnoresARecycledPID(t *testing.T) {
 	d := open(t)
 	leave := func(h holder) {
 		t.Helper()
@@ -147,10 +148,11 @@ func TestLockDoesNotBelieveARecycledPID(t *testing.T) {
 	}
 }
 
-func TestWhetherAHolderOnAnotherMachineLivesIsOnlyKnownWhereTheKernelsLockIs(t *testing.T) {
+func TestLockOfAnotherMachineCountsOnASharedFileSystem(t *testing.T) {
 	d := open(t)
 	path := filepath.Join(d.Path(), "lock")
-	data, err := json.Marshal(holder{Run: "20261121T205135.000-create-0a1b2c", Host: "elsewhere", Boot: "its own", PID: 17, Since: time.Now().Add(-4 * time.Minute)})
+	data, err := json.Marshal(holder{Run: "20261121T205135.000-create-0a1b2c", Host: "elsewhere",
+		Boot: "its own", PID: 17, Since: time.Now().Add(-4 * time.Minute)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +162,8 @@ func TestWhetherAHolderOnAnotherMachineLivesIsOnlyKnownWhereTheKernelsLockIs(t *
 	if _, err := d.Lock("mine"); !errors.As(err, &held) {
 		t.Fatalf("a shared file system: got %v", err)
 	}
-	for _, want := range []string{"(process 17 on elsewhere)", "(4 minutes)", "castle cannot check from here whether it is alive", "on elsewhere any more, remove " + path} {
+	for _, want := range []string{"(process 17 on elsewhere)", "(4 minutes)",
+		"castle cannot check from here whether it is alive", "on elsewhere any more, remove " + path} {
 		if !strings.Contains(held.Error(), want) {
 			t.Errorf("%q is missing in %q", want, held)
 		}
@@ -178,13 +181,17 @@ func TestWhetherAHolderOnAnotherMachineLivesIsOnlyKnownWhereTheKernelsLockIs(t *
 	}
 }
 
-func TestWhoIsKeptOutHearsSinceWhenAndWhatToDo(t *testing.T) {
+func TestHeldErrorHasTheAgeAndTheFix(t *testing.T) {
 	for ago, want := range map[time.Duration]string{
-		time.Second: "(1 second)", 59 * time.Second: "(59 seconds)", 4*time.Minute + 30*time.Second: "(4 minutes)",
-		61 * time.Minute: "(1 hour)", 47 * time.Hour: "(47 hours)", 50 * time.Hour: "(2 days)", -time.Minute: "(0 seconds)",
+		time.Second: "(1 second)", 59 * time.Second: "(59 seconds)",
+		4*time.Minute + 30*time.Second: "(4 minutes)",
+		61 * time.Minute:               "(1 hour)", 47 * time.Hour: "(47 hours)", 50 * time.Hour: "(2 days)",
+		-time.Minute: "(0 seconds)",
 	} {
-		e := &HeldError{Cluster: "blue/proxmox", Run: "20261121T205135.000-destroy-0a1b2c", Host: hostname(), PID: 17, Since: time.Now().Add(-ago)}
-		if text := e.Error(); !strings.Contains(text, want+"\n  wait until that destroy ends, or interrupt it: kill -INT 17") {
+		e := &HeldError{Cluster: "blue/proxmox", Run: "20261121T205135.000-destroy-0a1b2c", Host: hostname(),
+			PID: 17, Since: time.Now().Add(-ago)}
+		if text := e.Error(); !strings.Contains(text,
+			want+"\n  wait until that destroy ends, or interrupt it: kill -INT 17") {
 			t.Errorf("%s: %s", ago, text)
 		}
 	}
@@ -204,7 +211,7 @@ func TestLockIgnoresATornHolder(t *testing.T) {
 	}
 }
 
-func TestLockKeepsOutASecondRunOfTheSameProcess(t *testing.T) {
+func TestLockExcludesASecondRunOfTheSameProcess(t *testing.T) {
 	d := open(t)
 	lock, err := d.Lock("first")
 	if err != nil {

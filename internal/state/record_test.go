@@ -26,7 +26,8 @@ func TestRecordKeepsPreflightValuesWithTheirTypes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.SetRecord(Record{Name: "platform", Layer: "platform", EndsCluster: true, Preflights: []RecordedCheck{check}}); err != nil {
+	if err := s.SetRecord(Record{Name: "platform", Layer: "platform", EndsCluster: true,
+		Preflights: []RecordedCheck{check}}); err != nil {
 		t.Fatal(err)
 	}
 	r, err := s.Record()
@@ -45,7 +46,7 @@ func TestRecordKeepsPreflightValuesWithTheirTypes(t *testing.T) {
 	}
 }
 
-func TestFingerprintSaysWhatChanged(t *testing.T) {
+func TestFingerprintNamesChangedParts(t *testing.T) {
 	chart := t.TempDir()
 	build := func(input, template string) *Fingerprint {
 		t.Helper()
@@ -55,8 +56,10 @@ func TestFingerprintSaysWhatChanged(t *testing.T) {
 		var f Fingerprint
 		f.Add("input metallb_chart_version", []byte(input))
 		err := errors.Join(
-			f.AddFS("module", fstest.MapFS{"main.tf": {Data: []byte("m")}, "chart/a.yaml": {Data: []byte("a")}}),
-			f.AddFile("chart", chart), f.AddFile("file", filepath.Join(chart, "values.yaml")), f.AddFile("missing", chart+"/none"))
+			f.AddFS("module", fstest.MapFS{"main.tf": {Data: []byte("m")},
+				"chart/a.yaml": {Data: []byte("a")}}),
+			f.AddFile("chart", chart), f.AddFile("file", filepath.Join(chart, "values.yaml")),
+			f.AddFile("missing", chart+"/none"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +82,8 @@ func TestFingerprintSaysWhatChanged(t *testing.T) {
 	}
 	next := build("0.15.2", "y")
 	next.Add("new")
-	if got, want := next.Changed(read), []string{"chart/values.yaml", "file", "input metallb_chart_version", "new"}; !slices.Equal(got, want) {
+	if got, want := next.Changed(read), []string{"chart/values.yaml", "file", "input metallb_chart_version",
+		"new"}; !slices.Equal(got, want) {
 		t.Errorf("changed: %q, want %q", got, want)
 	}
 	if got := read.Changed(next); !slices.Contains(got, "new") {

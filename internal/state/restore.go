@@ -207,7 +207,8 @@ func (c Copies) restoreErrored() (notice string, err error) {
 	}
 	if errored.State == nil { // a full disk had no room for all of it either
 		path := c.keptPath("errored")
-		return fmt.Sprintf("stage %s: Terraform could not write the state, and errored.tfstate is incomplete "+
+		return fmt.Sprintf("stage %s: Terraform could not write the state, and errored.tfstate is "+
+			"incomplete "+
 			"(%v); it is kept in %s, and the state may lack the last changes",
 			c.stage.name, errored.Reason, path), os.Rename(errored.path, path)
 	}

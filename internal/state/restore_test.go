@@ -26,7 +26,7 @@ func oldest(t *testing.T, s *Stage) *Copy {
 	return copies[len(copies)-1]
 }
 
-func TestRestoreKeepsWhatWasThereAndOutlivesACrash(t *testing.T) {
+func TestRestoreKeepsThePreviousStateAndSurvivesACrash(t *testing.T) {
 	_, s := locked(t)
 	snapshotted(t, s, 1)
 	write(t, s.StatePath(), goodState(2)) // of which there is no snapshot yet
@@ -74,7 +74,7 @@ func TestRestoreRefusesAnotherLineage(t *testing.T) {
 	}
 }
 
-func TestRestoringASnapshotPutsAsideWhatTerraformCouldNotWrite(t *testing.T) {
+func TestRestoringASnapshotKeepsTheErroredState(t *testing.T) {
 	_, s := locked(t)
 	snapshotted(t, s, 1)
 	snapshotted(t, s, 2)
@@ -88,7 +88,7 @@ func TestRestoringASnapshotPutsAsideWhatTerraformCouldNotWrite(t *testing.T) {
 	}
 }
 
-func TestWhatTerraformCouldNotWriteIsRefusedUnlessItFollows(t *testing.T) {
+func TestAnErroredStateIsRefusedUnlessItFollows(t *testing.T) {
 	foreign := []byte(strings.Replace(string(goodState(9)), `"lineage":"l"`, `"lineage":"another"`, 1))
 	for name, c := range map[string]struct{ present, errored []byte }{
 		"of another lineage":                       {goodState(2), foreign},
@@ -112,7 +112,7 @@ func TestWhatTerraformCouldNotWriteIsRefusedUnlessItFollows(t *testing.T) {
 	}
 }
 
-func TestWhatTerraformCouldNotWriteIsTakenOverOnce(t *testing.T) {
+func TestAnErroredStateIsRestoredOnce(t *testing.T) {
 	_, s := locked(t)
 	snapshotted(t, s, 1)
 	rescued := filepath.Join(s.Work(), "errored.tfstate")
@@ -123,7 +123,7 @@ func TestWhatTerraformCouldNotWriteIsTakenOverOnce(t *testing.T) {
 	}
 }
 
-func TestSoundRepairsNothingAndNamesTheWayOut(t *testing.T) {
+func TestCheckStateRepairsNothingAndNamesTheFix(t *testing.T) {
 	_, s := locked(t)
 	if err := s.CheckState(); err != nil {
 		t.Errorf("never applied: %v", err)
@@ -133,11 +133,13 @@ func TestSoundRepairsNothingAndNamesTheWayOut(t *testing.T) {
 		t.Errorf("good: %v", err)
 	}
 	write(t, s.StatePath(), goodState(5)[:50])
-	if err := s.CheckState(); err == nil || !strings.Contains(err.Error(), "serial 4") || !strings.Contains(err.Error(), "castle state restore blue/proxmox platform") {
+	if err := s.CheckState(); err == nil || !strings.Contains(err.Error(), "serial 4") ||
+		!strings.Contains(err.Error(), "castle state restore blue/proxmox platform") {
 		t.Errorf("unreadable: %v", err)
 	}
 	write(t, filepath.Join(s.Work(), "errored.tfstate"), goodState(5))
-	if err := s.CheckState(); err == nil || !strings.Contains(err.Error(), "castle state restore blue/proxmox platform --errored") {
+	if err := s.CheckState(); err == nil ||
+		!strings.Contains(err.Error(), "castle state restore blue/proxmox platform --errored") {
 		t.Errorf("not the newest: %v", err)
 	}
 	if content(t, s.StatePath()) != string(goodState(5)[:50]) {

@@ -11,7 +11,8 @@ import (
 
 func goodState(serial int) []byte {
 	return fmt.Appendf(nil, `{"version":4,"serial":%d,"lineage":"l","outputs":{},
-		"resources":[{"mode":"managed","type":"terraform_data","name":"a","provider":"provider[\"terraform.io/builtin/terraform\"]","instances":[{"attributes":{"id":"1"}}]}]}`, serial)
+		"resources":[{"mode":"managed","type":"terraform_data","name":"a","provider":`+
+		`"provider[\"terraform.io/builtin/terraform\"]","instances":[{"attributes":{"id":"1"}}]}]}`, serial)
 }
 
 func locked(t *testing.T) (*Dir, *Stage) {
@@ -93,7 +94,8 @@ func TestAnUnreadableStateIsRestoredFromTheNewestGoodSnapshot(t *testing.T) {
 				t.Fatal(err)
 			}
 			if st.Serial != 7 || len(st.Resources) != 1 || !strings.Contains(st.Notice, "restored serial 7") {
-				t.Errorf("got serial %d with %d resources, notice %q", st.Serial, len(st.Resources), st.Notice)
+				t.Errorf("got serial %d with %d resources, notice %q", st.Serial, len(st.Resources),
+					st.Notice)
 			}
 			if data, err := os.ReadFile(s.StatePath()); err != nil || string(data) != string(goodState(7)) {
 				t.Errorf("on disk: %s, %v", data, err)
@@ -163,7 +165,7 @@ func TestAnUnreadableStateWithoutASnapshotIsRefusedAndStays(t *testing.T) {
 	}
 }
 
-func TestTheEmptyStateOfAStageThatWasReadyIsNotANewOne(t *testing.T) {
+func TestAnEmptyStateOfAReadyStageIsUnreadable(t *testing.T) {
 	_, s := locked(t)
 	if err := s.Fingerprint().Write(Fingerprint{}); err != nil {
 		t.Fatal(err)
@@ -175,7 +177,7 @@ func TestTheEmptyStateOfAStageThatWasReadyIsNotANewOne(t *testing.T) {
 	}
 }
 
-func TestLastKnownIsTheSnapshotWhileNothingMayBeRepaired(t *testing.T) {
+func TestLastKnownReadsTheSnapshotAndRepairsNothing(t *testing.T) {
 	s := made(t, open(t), "platform")
 	snapshotted(t, s, 6)
 	write(t, s.StatePath(), nil)
@@ -219,7 +221,7 @@ func TestWithoutTheClusterLockNothingIsRepaired(t *testing.T) {
 	}
 }
 
-func TestTheStateThatTerraformCouldNotWriteIsTakenOver(t *testing.T) {
+func TestStateRestoresAnErroredState(t *testing.T) {
 	_, s := locked(t)
 	rescued := filepath.Join(s.Work(), "errored.tfstate")
 	snapshotted(t, s, 4)
@@ -239,7 +241,7 @@ func TestTheStateThatTerraformCouldNotWriteIsTakenOver(t *testing.T) {
 	}
 }
 
-func TestWhatTerraformCouldNotEvenLeaveIsKeptAndStopsNothing(t *testing.T) {
+func TestAnIncompleteErroredStateIsKept(t *testing.T) {
 	for name, left := range map[string]string{"empty": "", "cut short": "{"} {
 		t.Run(name, func(t *testing.T) {
 			_, s := locked(t)
@@ -248,7 +250,9 @@ func TestWhatTerraformCouldNotEvenLeaveIsKeptAndStopsNothing(t *testing.T) {
 			write(t, s.StatePath(), nil) // the disk was full, and so it was for what Terraform leaves then
 			write(t, rescued, []byte(left))
 			st, err := s.State()
-			if err != nil || st.Serial != 4 || !strings.Contains(st.Notice, "Terraform could not write the state") || !strings.Contains(st.Notice, "restored serial 4") {
+			if err != nil || st.Serial != 4 ||
+				!strings.Contains(st.Notice, "Terraform could not write the state") ||
+				!strings.Contains(st.Notice, "restored serial 4") {
 				t.Errorf("got %+v, %v", st, err)
 			}
 			kept, err := filepath.Glob(s.StatePath() + ".errored-*")

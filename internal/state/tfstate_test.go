@@ -12,11 +12,13 @@ const written = `{
   "outputs": {
     "vip": {"value": "10.0.0.5", "type": "string"},
     "ports": {"value": [80, 443], "type": ["list", "number"], "sensitive": true},
-    "node": {"value": {"name": "cp-1", "labels": {"a": "b"}}, "type": ["object", {"name": "string", "labels": ["map", "string"]}]},
+    "node": {"value": {"name": "cp-1", "labels": {"a": "b"}}, "type": ["object", {"name": "string", ` +
+	`"labels": ["map", "string"]}]},
     "none": {"value": null, "type": "dynamic"}
   },
   "resources": [
-    {"mode": "data", "type": "infisical_secrets", "name": "all", "provider": "provider[\"registry.terraform.io/infisical/infisical\"]",
+    {"mode": "data", "type": "infisical_secrets", "name": "all", "provider": ` +
+	`"provider[\"registry.terraform.io/infisical/infisical\"]",
      "instances": [{"schema_version": 0, "attributes": {"env_slug": "prod"}}]},
     {"mode": "managed", "type": "proxmox_virtual_environment_vm", "name": "node", "each": "map",
      "provider": "provider[\"registry.terraform.io/bpg/proxmox\"].second",
@@ -39,17 +41,21 @@ func TestStateHasAddressesProvidersAndAttributes(t *testing.T) {
 		r.Attributes = nil
 		got = append(got, r)
 	}
-	vm := Resource{Type: "proxmox_virtual_environment_vm", Provider: "registry.terraform.io/bpg/proxmox", Mode: "managed"}
-	release := Resource{Address: `module.apps["x"].module.deep.helm_release.r[0]`, Type: "helm_release", Provider: "registry.terraform.io/hashicorp/helm", Mode: "managed"}
+	vm := Resource{Type: "proxmox_virtual_environment_vm", Provider: "registry.terraform.io/bpg/proxmox",
+		Mode: "managed"}
+	release := Resource{Address: `module.apps["x"].module.deep.helm_release.r[0]`, Type: "helm_release",
+		Provider: "registry.terraform.io/hashicorp/helm", Mode: "managed"}
 	want := []Resource{
-		{Address: "data.infisical_secrets.all", Type: "infisical_secrets", Provider: "registry.terraform.io/infisical/infisical", Mode: "data"},
+		{Address: "data.infisical_secrets.all", Type: "infisical_secrets",
+			Provider: "registry.terraform.io/infisical/infisical", Mode: "data"},
 		vm, vm, release, release,
 	}
 	want[1].Address = `proxmox_virtual_environment_vm.node["cp-01"]`
 	want[2].Address, want[2].Tainted = `proxmox_virtual_environment_vm.node["say \"$${hi}\""]`, true
 	want[4].Deposed = true
 	if !slices.EqualFunc(got, want, func(a, b Resource) bool {
-		return a.Address == b.Address && a.Type == b.Type && a.Provider == b.Provider && a.Mode == b.Mode && a.Tainted == b.Tainted && a.Deposed == b.Deposed
+		return a.Address == b.Address && a.Type == b.Type && a.Provider == b.Provider && a.Mode == b.Mode &&
+			a.Tainted == b.Tainted && a.Deposed == b.Deposed
 	}) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
@@ -70,10 +76,12 @@ func TestStateOutputsKeepTheirTypes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]Output{
-		"vip":   {Value: cty.StringVal("10.0.0.5")},
-		"ports": {Value: cty.ListVal([]cty.Value{cty.NumberIntVal(80), cty.NumberIntVal(443)}), Sensitive: true},
+		"vip": {Value: cty.StringVal("10.0.0.5")},
+		"ports": {Value: cty.ListVal([]cty.Value{cty.NumberIntVal(80), cty.NumberIntVal(443)}),
+			Sensitive: true},
 		"node": {Value: cty.ObjectVal(map[string]cty.Value{
-			"name": cty.StringVal("cp-1"), "labels": cty.MapVal(map[string]cty.Value{"a": cty.StringVal("b")})})},
+			"name":   cty.StringVal("cp-1"),
+			"labels": cty.MapVal(map[string]cty.Value{"a": cty.StringVal("b")})})},
 		"none": {Value: cty.NullVal(cty.DynamicPseudoType)},
 	} {
 		got := s.Outputs[name]

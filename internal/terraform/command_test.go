@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-func TestPlanHasTheChangesAndApplyUsesItUpOnce(t *testing.T) {
+func TestPlanHasTheChangesAndApplyUsesItOnce(t *testing.T) {
 	r, home := fake(t)
-	put(t, filepath.Join(home, "plan.out"), applied)
-	put(t, filepath.Join(home, "plan.exit"), "2")
+	writeFile(t, filepath.Join(home, "plan.out"), applied)
+	writeFile(t, filepath.Join(home, "plan.exit"), "2")
 	p, err := r.Plan(t.Context(), PlanOptions{Destroy: true, Targets: []string{`a.b["c"]`}})
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,8 @@ func TestPlanHasTheChangesAndApplyUsesItUpOnce(t *testing.T) {
 	}
 	lines, _ := calls(t, home)
 	want := []string{
-		"plan -no-color -input=false -detailed-exitcode -lock-timeout=0s -out=" + p.File + " -lock=true -parallelism=10 -refresh=true -destroy -target=a.b[\"c\"] -json",
+		"plan -no-color -input=false -detailed-exitcode -lock-timeout=0s -out=" + p.File +
+			" -lock=true -parallelism=10 -refresh=true -destroy -target=a.b[\"c\"] -json",
 		"apply -no-color -auto-approve -input=false -lock=true -parallelism=10 -refresh=true -json " + p.File,
 	}
 	if !slices.Equal(lines, want) {
@@ -57,18 +58,18 @@ func TestAPlanWithoutChangesIsEmpty(t *testing.T) {
 
 func TestAFailedPlanOrApplyLeavesNoPlanBehind(t *testing.T) {
 	r, home := fake(t)
-	put(t, filepath.Join(home, "plan.exit"), "1")
+	writeFile(t, filepath.Join(home, "plan.exit"), "1")
 	if _, err := r.Plan(t.Context(), PlanOptions{}); err == nil {
 		t.Error("plan: no error")
 	}
-	put(t, filepath.Join(home, "plan.exit"), "2")
+	writeFile(t, filepath.Join(home, "plan.exit"), "2")
 	p, err := r.Plan(t.Context(), PlanOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, filepath.Join(home, "apply.exit"), "1")
-	put(t, filepath.Join(home, "apply.out"), stale)
-	put(t, filepath.Join(r.Dir, "errored.tfstate"), "{}")
+	writeFile(t, filepath.Join(home, "apply.exit"), "1")
+	writeFile(t, filepath.Join(home, "apply.out"), stale)
+	writeFile(t, filepath.Join(r.Dir, "errored.tfstate"), "{}")
 	err = r.Apply(t.Context(), p)
 	if !errors.Is(err, ErrStalePlan) || !strings.Contains(err.Error(), "errored.tfstate") {
 		t.Errorf("got %v", err)
@@ -78,12 +79,12 @@ func TestAFailedPlanOrApplyLeavesNoPlanBehind(t *testing.T) {
 	}
 }
 
-func TestTheLogHearsBothOutputs(t *testing.T) {
+func TestTheLogGetsBothOutputs(t *testing.T) {
 	r, home := fake(t)
 	var log bytes.Buffer
 	r.Log = &log
-	put(t, filepath.Join(home, "apply.out"), `{"@message":"a.b: Creating...","type":"apply_start"}`)
-	put(t, filepath.Join(home, "apply.err"), "a provider complains\n")
+	writeFile(t, filepath.Join(home, "apply.out"), `{"@message":"a.b: Creating...","type":"apply_start"}`)
+	writeFile(t, filepath.Join(home, "apply.err"), "a provider complains\n")
 	if err := r.Apply(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,7 @@ func TestTheLogHearsBothOutputs(t *testing.T) {
 
 func TestACancelledApplyIsInterruptedOnceAndReturnsTheCause(t *testing.T) {
 	r, home := fake(t)
-	put(t, filepath.Join(home, "apply.do"), "wait for interrupt")
+	writeFile(t, filepath.Join(home, "apply.do"), "wait for interrupt")
 	var log bytes.Buffer
 	r.Log = &log
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -118,7 +119,7 @@ func TestACancelledApplyIsInterruptedOnceAndReturnsTheCause(t *testing.T) {
 // its error for that cannot be printed.
 func TestACommandCancelledWhileItStartsLeavesNothingRunning(t *testing.T) {
 	r, home := fake(t)
-	put(t, filepath.Join(home, "apply.do"), "wait for interrupt")
+	writeFile(t, filepath.Join(home, "apply.do"), "wait for interrupt")
 	cause := errors.New("interrupt signal received")
 	first := func() int {
 		pids, err := r.processes()
@@ -168,9 +169,9 @@ func TestNothingIsStartedWhenTheContextIsCancelledAlready(t *testing.T) {
 	}
 }
 
-func TestKillEndsATerraformThatDoesNotListen(t *testing.T) {
+func TestKillEndsATerraformThatIgnoresInterrupts(t *testing.T) {
 	r, home := fake(t)
-	put(t, filepath.Join(home, "apply.do"), "ignore interrupts")
+	writeFile(t, filepath.Join(home, "apply.do"), "ignore interrupts")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("third interrupt")
 	started := make(chan struct{})
@@ -187,10 +188,10 @@ func TestKillEndsATerraformThatDoesNotListen(t *testing.T) {
 	}
 }
 
-func TestATerraformThatDoesNotListenIsKilledAfterTheWaitDelay(t *testing.T) {
+func TestATerraformIsKilledAfterTheWaitDelay(t *testing.T) {
 	r, home := fake(t)
 	r.WaitDelay = 50 * time.Millisecond
-	put(t, filepath.Join(home, "apply.do"), "ignore interrupts")
+	writeFile(t, filepath.Join(home, "apply.do"), "ignore interrupts")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	r.OnResource = func(Change) { cancel(context.Canceled) }
 	if err := r.Apply(ctx, nil); err != context.Canceled {
@@ -198,10 +199,11 @@ func TestATerraformThatDoesNotListenIsKilledAfterTheWaitDelay(t *testing.T) {
 	}
 }
 
-func TestImportSaysWhenThereIsNoSuchObject(t *testing.T) {
+func TestImportReportsThatThereIsNoSuchObject(t *testing.T) {
 	r, home := fake(t)
-	put(t, filepath.Join(home, "import.err"), "\nError: Cannot import non-existent remote object\n\nWhile attempting\n")
-	put(t, filepath.Join(home, "import.exit"), "1")
+	writeFile(t, filepath.Join(home, "import.err"),
+		"\nError: Cannot import non-existent remote object\n\nWhile attempting\n")
+	writeFile(t, filepath.Join(home, "import.exit"), "1")
 	if err := r.Import(t.Context(), `a.b["c"]`, "id-1"); !errors.Is(err, ErrNoSuchObject) {
 		t.Errorf("import: %v", err)
 	}

@@ -16,12 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestExecPassesOutputsAndTheExitCodeOn(t *testing.T) {
+func TestExecPassesOnOutputsAndTheExitCode(t *testing.T) {
 	r, home := fake(t)
 	r.Env = append(r.Env, "TF_VAR_x=1")
-	put(t, filepath.Join(home, "console.out"), "out")
-	put(t, filepath.Join(home, "console.err"), "err")
-	put(t, filepath.Join(home, "console.exit"), "7")
+	writeFile(t, filepath.Join(home, "console.out"), "out")
+	writeFile(t, filepath.Join(home, "console.err"), "err")
+	writeFile(t, filepath.Join(home, "console.exit"), "7")
 	var out, errs bytes.Buffer
 	code, err := r.Exec(t.Context(), []string{"console", "-no-color"}, strings.NewReader("in"), &out, &errs)
 	if code != 7 || err != nil || out.String() != "out" || errs.String() != "err" {
@@ -39,7 +39,7 @@ func TestExecPassesOutputsAndTheExitCodeOn(t *testing.T) {
 
 func TestACancelledExecIsInterruptedOnceAndReturnsTheCause(t *testing.T) {
 	r, home := fake(t)
-	put(t, filepath.Join(home, "apply.do"), "wait for interrupt")
+	writeFile(t, filepath.Join(home, "apply.do"), "wait for interrupt")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("interrupt signal received")
 	out, in, err := os.Pipe()
@@ -47,19 +47,19 @@ func TestACancelledExecIsInterruptedOnceAndReturnsTheCause(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	said := make(chan string)
+	output := make(chan string)
 	go func() {
 		lines := bufio.NewScanner(out)
 		lines.Scan()
-		cancel(cause) // it has said that it started
+		cancel(cause) // it has started
 		lines.Scan()
-		said <- lines.Text()
+		output <- lines.Text()
 	}()
 	code, err := r.Exec(ctx, []string{"apply"}, strings.NewReader(""), in, os.Stderr)
 	if code != 1 || err != cause {
 		t.Errorf("got %d, %v", code, err)
 	}
-	if got := <-said; got != "Interrupted once" {
+	if got := <-output; got != "Interrupted once" {
 		t.Errorf("got %q", got)
 	}
 	if err := in.Close(); err != nil {
@@ -69,9 +69,9 @@ func TestACancelledExecIsInterruptedOnceAndReturnsTheCause(t *testing.T) {
 
 // At a real terminal, Ctrl-C goes to the foreground job: Terraform must hear it
 // once, castle not at all, and castle must get the terminal back.
-func TestCtrlCAtATerminalReachesTerraformOnceAndCastleNotAtAll(t *testing.T) {
+func TestCtrlCAtATerminalReachesTerraformOnceAndNotCastle(t *testing.T) {
 	r, home := fake(t)
-	put(t, filepath.Join(home, "apply.do"), "wait for interrupt")
+	writeFile(t, filepath.Join(home, "apply.do"), "wait for interrupt")
 	master, terminal := openTerminal(t)
 	self, err := os.Executable()
 	if err != nil {
@@ -114,10 +114,12 @@ func TestCtrlCAtATerminalReachesTerraformOnceAndCastleNotAtAll(t *testing.T) {
 // execAtTerminal is the castle of the test above.
 func execAtTerminal() int {
 	dir := os.Getenv("CASTLE_TEST_DIR")
-	r := &Root{Binary: Binary{Path: os.Getenv("CASTLE_TEST_TERMINAL")}, Dir: dir, StatePath: dir + "/none", Env: os.Environ()}
+	r := &Root{Binary: Binary{Path: os.Getenv("CASTLE_TEST_TERMINAL")}, Dir: dir, StatePath: dir + "/none",
+		Env: os.Environ()}
 	code, err := r.Exec(context.Background(), []string{"apply"}, os.Stdin, os.Stdout, os.Stderr)
 	group, ttyErr := unix.IoctlGetInt(0, unix.TIOCGPGRP)
-	fmt.Printf("castle: exit %d, error %v, foreground again %v\n", code, err, ttyErr == nil && group == unix.Getpgrp())
+	fmt.Printf("castle: exit %d, error %v, foreground again %v\n", code, err, ttyErr == nil &&
+		group == unix.Getpgrp())
 	return 0
 }
 

@@ -63,7 +63,9 @@ func fakeTerraform(home string, args []string) int {
 	case "wait for interrupt":
 		interrupted := make(chan os.Signal, 2)
 		signal.Notify(interrupted, os.Interrupt)
-		fmt.Println(`{"@message":"a.b: Creating...","type":"apply_start","hook":{"resource":{"addr":"a.b","resource_type":"a"},"action":"create"}}`)
+		fmt.Println(`{"@message":"a.b: ` +
+			`Creating...","type":"apply_start","hook":{"resource":{"addr":"a.b","resource_type":"a"},` +
+			`"action":"create"}}`)
 		<-interrupted
 		select { // a second one would be one too many
 		case <-interrupted:
@@ -74,12 +76,16 @@ func fakeTerraform(home string, args []string) int {
 		return 1
 	case "ignore interrupts":
 		signal.Ignore(os.Interrupt)
-		fmt.Println(`{"@message":"a.b: Creating...","type":"apply_start","hook":{"resource":{"addr":"a.b","resource_type":"a"},"action":"create"}}`)
+		fmt.Println(`{"@message":"a.b: ` +
+			`Creating...","type":"apply_start","hook":{"resource":{"addr":"a.b","resource_type":"a"},` +
+			`"action":"create"}}`)
 		select {}
 	}
 	code, _ := strconv.Atoi(string(reply(args[0] + ".exit")))
 	return code
 }
+
+var backendPath = regexp.MustCompile(`path = "(.*)"`)
 
 // fakeInit fails if another one is using the plugin cache, and chooses the
 // backend that the override names.
@@ -92,17 +98,18 @@ func fakeInit(home string) int {
 	}
 	defer os.Remove(busy)
 	defer f.Close()
-	time.Sleep(30 * time.Millisecond) // long enough for another one to come in between
+	<-time.After(30 * time.Millisecond) // another init that does not wait comes in between
 	override, err := os.ReadFile("castle_override.tf")
 	if err != nil {
 		return 8
 	}
-	path := regexp.MustCompile(`path = "(.*)"`).FindSubmatch(override)[1]
+	path := backendPath.FindSubmatch(override)[1]
 	if other, err := os.ReadFile(filepath.Join(home, "backend")); err == nil {
 		path = other
 	}
 	state := fmt.Sprintf(`{"backend":{"type":"local","config":{"path":%q}}}`, path)
-	if err := os.WriteFile(filepath.Join(os.Getenv("TF_DATA_DIR"), "terraform.tfstate"), []byte(state), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(os.Getenv("TF_DATA_DIR"), "terraform.tfstate"), []byte(state),
+		0o600); err != nil {
 		return 8
 	}
 	return 0
@@ -120,14 +127,15 @@ func fake(t *testing.T) (*Root, string) {
 	if err := os.Symlink(self, path); err != nil {
 		t.Fatal(err)
 	}
-	put(t, filepath.Join(home, "version"), `{"terraform_version":"1.11.4"}`)
-	put(t, filepath.Join(home, "init.do"), "init")
+	writeFile(t, filepath.Join(home, "version"), `{"terraform_version":"1.11.4"}`)
+	writeFile(t, filepath.Join(home, "init.do"), "init")
 	work := t.TempDir()
 	r := &Root{
 		Binary: Binary{Path: path, Version: "1.11.4", SHA256: "x"},
 		Dir:    filepath.Join(work, "work"), StatePath: filepath.Join(work, "terraform.tfstate"),
-		PluginCache: filepath.Join(work, "plugins"), Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + work},
-		Run: "run-" + filepath.Base(work),
+		PluginCache: filepath.Join(work, "plugins"),
+		Env:         []string{"PATH=" + os.Getenv("PATH"), "HOME=" + work},
+		Run:         "run-" + filepath.Base(work),
 	}
 	if err := os.Mkdir(r.Dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -135,7 +143,7 @@ func fake(t *testing.T) (*Root, string) {
 	return r, home
 }
 
-func put(t *testing.T, path, text string) {
+func writeFile(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)

@@ -14,9 +14,9 @@ func TestFindTakesTheFirstTerraformThatIsRecentEnough(t *testing.T) {
 	_, old := fake(t)
 	_, broken := fake(t)
 	_, good := fake(t)
-	put(t, filepath.Join(old, "version"), `{"terraform_version":"1.8.5"}`)
-	put(t, filepath.Join(broken, "version"), "segmentation fault")
-	put(t, filepath.Join(good, "version"), `{"terraform_version":"1.9.0"}`)
+	writeFile(t, filepath.Join(old, "version"), `{"terraform_version":"1.8.5"}`)
+	writeFile(t, filepath.Join(broken, "version"), "segmentation fault")
+	writeFile(t, filepath.Join(good, "version"), `{"terraform_version":"1.9.0"}`)
 	t.Setenv("PATH", strings.Join([]string{"", "relative", t.TempDir(), old, broken, good}, ":"))
 	var notices []string
 	cacheDir := t.TempDir()
@@ -33,14 +33,15 @@ func TestFindTakesTheFirstTerraformThatIsRecentEnough(t *testing.T) {
 			t.Errorf("got %+v", b)
 		}
 	}
-	if len(notices) != 4 || !strings.Contains(notices[0], "1.8.5 is older than 1.9.0") || !strings.Contains(notices[1], broken) {
+	if len(notices) != 4 || !strings.Contains(notices[0], "1.8.5 is older than 1.9.0") ||
+		!strings.Contains(notices[1], broken) {
 		t.Errorf("notices: %q", notices)
 	}
 }
 
-func TestWhatWasFoundIsRememberedUntilTheFileChanges(t *testing.T) {
+func TestCachedBinaryIsValidUntilTheFileChanges(t *testing.T) {
 	cacheDir, path := t.TempDir(), filepath.Join(t.TempDir(), "terraform")
-	put(t, path, "one")
+	writeFile(t, path, "one")
 	if b, ok := cached(cacheDir, path); ok {
 		t.Errorf("remembered before it was found: %+v", b)
 	}
@@ -48,10 +49,11 @@ func TestWhatWasFoundIsRememberedUntilTheFileChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, ok := cached(cacheDir, path); !ok || again != found || found.Version != "1.9.0" || found.SHA256 == "" {
+	if again, ok := cached(cacheDir, path); !ok || again != found || found.Version != "1.9.0" ||
+		found.SHA256 == "" {
 		t.Errorf("got %+v, %t, want %+v", again, ok, found)
 	}
-	put(t, path, "another")
+	writeFile(t, path, "another")
 	if b, ok := cached(cacheDir, path); ok {
 		t.Errorf("remembered after a change: %+v", b)
 	}
@@ -59,7 +61,7 @@ func TestWhatWasFoundIsRememberedUntilTheFileChanges(t *testing.T) {
 	if err != nil || changed.SHA256 == found.SHA256 {
 		t.Errorf("after a change: %+v, %v", changed, err)
 	}
-	put(t, filepath.Join(cacheDir, "found.json"), "{")
+	writeFile(t, filepath.Join(cacheDir, "found.json"), "{")
 	if b, ok := cached(cacheDir, path); ok {
 		t.Errorf("remembered from half a file: %+v", b)
 	}
@@ -80,7 +82,8 @@ func TestTwoCastlesInstallOnce(t *testing.T) {
 	for range 3 {
 		all.Go(func() {
 			b, err := installed(t.Context(), cacheDir, install)
-			if err != nil || b.Version != pinned || b.Path != filepath.Join(cacheDir, pinned, "terraform") || b.SHA256 == "" {
+			if err != nil || b.Version != pinned || b.Path != filepath.Join(cacheDir, pinned, "terraform") ||
+				b.SHA256 == "" {
 				t.Errorf("got %+v, %v", b, err)
 			}
 		})
@@ -90,7 +93,7 @@ func TestTwoCastlesInstallOnce(t *testing.T) {
 		t.Errorf("installed %d times", installs)
 	}
 
-	put(t, filepath.Join(cacheDir, pinned, "terraform"), "damaged")
+	writeFile(t, filepath.Join(cacheDir, pinned, "terraform"), "damaged")
 	if _, err := installed(t.Context(), cacheDir, install); err != nil || installs != 2 {
 		t.Errorf("damaged: installed %d times, %v", installs, err)
 	}
@@ -103,10 +106,11 @@ func TestAnInstallationThatFailsLeavesNothing(t *testing.T) {
 	cacheDir := t.TempDir()
 	offline := errors.New("no route to host")
 	_, err := installed(t.Context(), cacheDir, func(_ context.Context, dir string) (string, error) {
-		put(t, filepath.Join(dir, "terraform"), "half")
+		writeFile(t, filepath.Join(dir, "terraform"), "half")
 		return "", offline
 	})
-	if !errors.Is(err, offline) || !strings.Contains(err.Error(), "not on PATH, and the installation failed") {
+	if !errors.Is(err, offline) || !strings.Contains(err.Error(),
+		"not on PATH, and the installation failed") {
 		t.Errorf("got %v", err)
 	}
 	entries, err := os.ReadDir(cacheDir)

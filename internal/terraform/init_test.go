@@ -18,10 +18,10 @@ func initialise(t *testing.T, r *Root) {
 	}
 }
 
-func TestInitRunsAgainOnlyWhenWhatItReadsHasChanged(t *testing.T) {
+func TestInitRunsAgainOnlyIfItsInputsHaveChanged(t *testing.T) {
 	r, home := fake(t)
 	config := filepath.Join(home, "terraformrc")
-	put(t, config, "1")
+	writeFile(t, config, "1")
 	r.Env = append(r.Env, "TF_CLI_CONFIG_FILE="+config)
 	module := fstest.MapFS{"main.tf": file("1"), "chart/values.yaml": file("1")}
 	runs := 0
@@ -41,23 +41,24 @@ func TestInitRunsAgainOnlyWhenWhatItReadsHasChanged(t *testing.T) {
 	expect("a file that init does not read", 0)
 	module["modules/sub/main.tf"] = file("1")
 	expect("configuration", 1)
-	put(t, config, "2")
+	writeFile(t, config, "2")
 	expect("command line configuration", 1)
-	put(t, filepath.Join(r.Dir, ".terraform.lock.hcl"), "changed")
+	writeFile(t, filepath.Join(r.Dir, ".terraform.lock.hcl"), "changed")
 	expect("lock file", 1)
 	r.Binary.SHA256 = "another Terraform"
 	expect("Terraform", 1)
 	link := filepath.Join(r.Dir, ".terraform/providers/example.com/a/b/1.0.0/linux_amd64")
-	put(t, filepath.Join(filepath.Dir(link), "x"), "")
+	writeFile(t, filepath.Join(filepath.Dir(link), "x"), "")
 	if err := os.Symlink(filepath.Join(r.PluginCache, "gone"), link); err != nil {
 		t.Fatal(err)
 	}
 	expect("provider gone from the cache", 1)
-	put(t, filepath.Join(r.Dir, ".terraform/terraform.tfstate"), `{"version": 3, "backend": {"ty`)
+	writeFile(t, filepath.Join(r.Dir, ".terraform/terraform.tfstate"), `{"version": 3, "backend": {"ty`)
 	expect("a power cut", 1)
 
 	lines, all := calls(t, home)
-	if want := "init -no-color -input=false -backend=true -get=true -upgrade=false -reconfigure -json"; lines[0] != want {
+	want := "init -no-color -input=false -backend=true -get=true -upgrade=false -reconfigure -json"
+	if lines[0] != want {
 		t.Errorf("got %q, want %q", lines[0], want)
 	}
 	if !strings.Contains(strings.Join(all[0].Env, "\n"), "TF_PLUGIN_CACHE_DIR="+r.PluginCache) {
@@ -68,14 +69,14 @@ func TestInitRunsAgainOnlyWhenWhatItReadsHasChanged(t *testing.T) {
 func TestInitThatFailedRunsAgain(t *testing.T) {
 	r, home := fake(t)
 	materialise(t, r, fstest.MapFS{}, Override{})
-	put(t, filepath.Join(home, "init.do"), "")
-	put(t, filepath.Join(home, "init.exit"), "1")
-	put(t, filepath.Join(home, "init.out"), quota)
+	writeFile(t, filepath.Join(home, "init.do"), "")
+	writeFile(t, filepath.Join(home, "init.exit"), "1")
+	writeFile(t, filepath.Join(home, "init.out"), quota)
 	var failed *Error
 	if err := r.Init(t.Context()); !errors.As(err, &failed) || failed.Command != "init" {
 		t.Fatalf("got %v", err)
 	}
-	put(t, filepath.Join(home, "init.do"), "init")
+	writeFile(t, filepath.Join(home, "init.do"), "init")
 	initialise(t, r)
 }
 
@@ -116,14 +117,16 @@ func TestInitWaitingForAnotherOneCanBeCancelled(t *testing.T) {
 func TestInitRefusesAModuleThatKeepsItsStateElsewhere(t *testing.T) {
 	r, home := fake(t)
 	materialise(t, r, fstest.MapFS{"zz_override.tf": file("backend")}, Override{})
-	put(t, filepath.Join(home, "backend"), "/somewhere/else")
+	writeFile(t, filepath.Join(home, "backend"), "/somewhere/else")
 	if err := r.Init(t.Context()); err == nil || !strings.Contains(err.Error(), "keeps its state elsewhere") {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestInitRenewsAnOutdatedLockFileUnlessTheModuleShipsIt(t *testing.T) {
-	const outdated = `{"type":"diagnostic","diagnostic":{"severity":"error","summary":"Failed to query available provider packages","detail":"locked provider x 1.0 does not match configured version constraint ~> 2; must use\nterraform init -upgrade to allow selection of new versions"}}`
+func TestInitUpgradesALockFileThatTheModuleDoesNotShip(t *testing.T) {
+	const outdated = `{"type":"diagnostic","diagnostic":{"severity":"error","summary":"Failed to query ` +
+		`available provider packages","detail":"locked provider x 1.0 does not match configured version ` +
+		`constraint ~> 2; must use\nterraform init -upgrade to allow selection of new versions"}}`
 	for _, test := range []struct {
 		module fstest.MapFS
 		want   int
@@ -133,14 +136,15 @@ func TestInitRenewsAnOutdatedLockFileUnlessTheModuleShipsIt(t *testing.T) {
 	} {
 		r, home := fake(t)
 		materialise(t, r, test.module, Override{})
-		put(t, filepath.Join(home, "init.do"), "")
-		put(t, filepath.Join(home, "init.exit"), "1")
-		put(t, filepath.Join(home, "init.out"), outdated)
+		writeFile(t, filepath.Join(home, "init.do"), "")
+		writeFile(t, filepath.Join(home, "init.exit"), "1")
+		writeFile(t, filepath.Join(home, "init.out"), outdated)
 		if err := r.Init(t.Context()); err == nil {
 			t.Error("no error")
 		}
 		lines, _ := calls(t, home)
-		if len(lines) != test.want || strings.Contains(lines[len(lines)-1], "-upgrade=true") != (test.want == 2) {
+		if len(lines) != test.want || strings.Contains(lines[len(lines)-1],
+			"-upgrade=true") != (test.want == 2) {
 			t.Errorf("calls: %q", lines)
 		}
 	}
@@ -151,7 +155,7 @@ func TestProviderHashesComeFromTheLockFile(t *testing.T) {
 	if got, err := r.ProviderHashes(); err != nil || len(got) != 0 {
 		t.Errorf("before init: %v, %v", got, err)
 	}
-	put(t, filepath.Join(r.Dir, ".terraform.lock.hcl"), `
+	writeFile(t, filepath.Join(r.Dir, ".terraform.lock.hcl"), `
 provider "registry.terraform.io/hashicorp/helm" {
   version     = "3.1.1"
   constraints = "~> 3.1"

@@ -57,8 +57,9 @@ func newSite(t *testing.T) *site {
 	})
 	p := &site{stage: dir.Stage("platform"), log: new(bytes.Buffer)}
 	p.root = &Root{
-		Binary: binary, Dir: p.stage.Work(), StatePath: p.stage.StatePath(), PluginCache: filepath.Join(root, ".plugins"),
-		Env: os.Environ(), Run: filepath.Base(filepath.Dir(root)), Log: p.log,
+		Binary: binary, Dir: p.stage.Work(), StatePath: p.stage.StatePath(),
+		PluginCache: filepath.Join(root, ".plugins"),
+		Env:         os.Environ(), Run: filepath.Base(filepath.Dir(root)), Log: p.log,
 		OnResource: func(c Change) { p.changes = append(p.changes, c) },
 	}
 	return p
@@ -129,7 +130,8 @@ output "token" {
 func simpleInputs() map[string]cty.Value {
 	return map[string]cty.Value{
 		"token": cty.StringVal(secret),
-		"nodes": cty.ObjectVal(map[string]cty.Value{"cp-1": cty.NumberIntVal(421), `say "${hi}"`: cty.NumberIntVal(1)}),
+		"nodes": cty.ObjectVal(map[string]cty.Value{"cp-1": cty.NumberIntVal(421),
+			`say "${hi}"`: cty.NumberIntVal(1)}),
 	}
 }
 
@@ -145,7 +147,8 @@ func TestIntegrationApplyPlanAndDestroy(t *testing.T) {
 	}
 	p.apply(t, plan)
 	s := p.state(t)
-	want := []string{"terraform_data.count[0]", `terraform_data.node["cp-1"]`, `terraform_data.node["say \"$${hi}\""]`}
+	want := []string{"terraform_data.count[0]", `terraform_data.node["cp-1"]`,
+		`terraform_data.node["say \"$${hi}\""]`}
 	if got := addresses(s); !slices.Equal(got, want) {
 		t.Errorf("state: got %q, want %q", got, want)
 	}
@@ -165,7 +168,8 @@ func TestIntegrationApplyPlanAndDestroy(t *testing.T) {
 		t.Errorf("provider: %q", s.Resources[0].Provider)
 	}
 	ids, token := s.Outputs["ids"], s.Outputs["token"]
-	if !ids.Value.RawEquals(cty.ObjectVal(map[string]cty.Value{"cp-1": cty.NumberIntVal(421), `say "${hi}"`: cty.NumberIntVal(1)})) || ids.Sensitive {
+	if !ids.Value.RawEquals(cty.ObjectVal(map[string]cty.Value{"cp-1": cty.NumberIntVal(421),
+		`say "${hi}"`: cty.NumberIntVal(1)})) || ids.Sensitive {
 		t.Errorf("ids: %#v", ids)
 	}
 	if token.Value.AsString() != secret || !token.Sensitive {
@@ -187,12 +191,13 @@ func TestIntegrationApplyPlanAndDestroy(t *testing.T) {
 	if len(targeted.Changes) != 1 || targeted.Changes[0].Action != "delete" {
 		t.Errorf("targeted: %+v", targeted.Changes)
 	}
-	forget := []string{"state", "rm", "-backup=" + p.root.StatePath + ".backup", "terraform_data.count[0]"}
-	if code, err := p.root.Exec(t.Context(), forget, strings.NewReader(""), io.Discard, io.Discard); code != 0 || err != nil {
+	remove := []string{"state", "rm", "-backup=" + p.root.StatePath + ".backup", "terraform_data.count[0]"}
+	if code, err := p.root.Exec(t.Context(), remove, strings.NewReader(""), io.Discard,
+		io.Discard); code != 0 || err != nil {
 		t.Fatalf("state rm: %d, %v", code, err)
 	}
 	if got := addresses(p.state(t)); slices.Contains(got, want[0]) || len(got) != 2 {
-		t.Errorf("after forgetting: %q", got)
+		t.Errorf("after state rm: %q", got)
 	}
 	if err := p.root.Apply(t.Context(), targeted); !errors.Is(err, ErrStalePlan) {
 		t.Errorf("a plan from before: %v", err)
@@ -213,10 +218,12 @@ func TestIntegrationApplyPlanAndDestroy(t *testing.T) {
 	}
 }
 
-func TestIntegrationTheChildSeesNoSecretArgumentAndNothingThatIsNotAllowed(t *testing.T) {
+func TestIntegrationTheChildGetsNoSecretArgument(t *testing.T) {
 	for name, value := range map[string]string{
-		"KUBE_HOST": "https://127.0.0.1:1", "KUBECONFIG": "/none", "TF_VAR_token": "wrong", "TF_CLI_ARGS_apply": "-lock=false",
-		"TF_LOG": "TRACE", "VAULT_ADDR": "https://127.0.0.1:2", "TF_CLI_CONFIG_FILE": filepath.Join(t.TempDir(), "none"),
+		"KUBE_HOST": "https://127.0.0.1:1", "KUBECONFIG": "/none", "TF_VAR_token": "wrong",
+		"TF_CLI_ARGS_apply": "-lock=false",
+		"TF_LOG":            "TRACE", "VAULT_ADDR": "https://127.0.0.1:2",
+		"TF_CLI_CONFIG_FILE": filepath.Join(t.TempDir(), "none"),
 	} {
 		t.Setenv(name, value)
 	}
@@ -229,16 +236,20 @@ resource "terraform_data" "probe" {
     command = "tr '\\0' '\\n' </proc/$PPID/cmdline >cmdline; env >environment"
   }
 }
-output "digest" { value = terraform_data.probe.output }`, map[string]cty.Value{"token": cty.StringVal(secret)})
+output "digest" { value = terraform_data.probe.output }`,
+		map[string]cty.Value{"token": cty.StringVal(secret)})
 	p.apply(t, nil)
-	if got := p.state(t).Outputs["digest"].Value.AsString(); got != fmt.Sprintf("%x", sha256.Sum256([]byte(secret))) {
+	if got := p.state(t).Outputs["digest"].Value.AsString(); got != fmt.Sprintf("%x",
+		sha256.Sum256([]byte(secret))) {
 		t.Errorf("the input that arrived is another one: %s", got)
 	}
-	cmdline, env := get(t, filepath.Join(p.root.Dir, "cmdline")), get(t, filepath.Join(p.root.Dir, "environment"))
+	cmdline, env := get(t, filepath.Join(p.root.Dir, "cmdline")),
+		get(t, filepath.Join(p.root.Dir, "environment"))
 	if !strings.Contains(cmdline, "apply\n") || strings.Contains(cmdline, secret) {
 		t.Errorf("command line: %q", cmdline)
 	}
-	for _, want := range []string{"CASTLE_RUN=" + p.root.Run + "\n", "VAULT_ADDR=https://127.0.0.1:2\n", "CHECKPOINT_DISABLE=1\n"} {
+	for _, want := range []string{"CASTLE_RUN=" + p.root.Run + "\n", "VAULT_ADDR=https://127.0.0.1:2\n",
+		"CHECKPOINT_DISABLE=1\n"} {
 		if !strings.Contains(env, want) {
 			t.Errorf("environment lacks %q", want)
 		}
@@ -289,7 +300,8 @@ resource "terraform_data" "after" { depends_on = [terraform_data.slow] }`, nil)
 		if err := p.root.Apply(ctx, nil); err != cause {
 			t.Errorf("got %v", err)
 		}
-		if !strings.Contains(p.log.String(), "Interrupt received") || strings.Contains(p.log.String(), "Two interrupts") {
+		if !strings.Contains(p.log.String(), "Interrupt received") ||
+			strings.Contains(p.log.String(), "Two interrupts") {
 			t.Errorf("log:\n%s", p.log)
 		}
 		if pids, err := p.root.processes(); err != nil || len(pids) != 0 {
@@ -297,7 +309,8 @@ resource "terraform_data" "after" { depends_on = [terraform_data.slow] }`, nil)
 		}
 		s := p.state(t)
 		got := addresses(s)
-		if s.Notice != "" || !slices.Contains(got, "terraform_data.first") || slices.Contains(got, "terraform_data.after") {
+		if s.Notice != "" || !slices.Contains(got, "terraform_data.first") ||
+			slices.Contains(got, "terraform_data.after") {
 			t.Errorf("state: %q, %q", got, s.Notice)
 		}
 		if test.made && (len(got) != 2 || !s.Resources[1].Tainted) {
@@ -319,7 +332,8 @@ func TestIntegrationAStateInUseIsLocked(t *testing.T) {
 resource "terraform_data" "slow" {
   provisioner "local-exec" { command = "until [ -e go ]; do sleep 0.05; done" }
 }`, nil)
-	other := &Root{Binary: p.root.Binary, Dir: p.root.Dir, StatePath: p.root.StatePath, PluginCache: p.root.PluginCache, Env: p.root.Env, Run: p.root.Run}
+	other := &Root{Binary: p.root.Binary, Dir: p.root.Dir, StatePath: p.root.StatePath,
+		PluginCache: p.root.PluginCache, Env: p.root.Env, Run: p.root.Run}
 	started := make(chan struct{})
 	p.root.OnResource = func(c Change) {
 		if c.Phase == Started {
@@ -337,7 +351,7 @@ resource "terraform_data" "slow" {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	put(t, filepath.Join(p.root.Dir, "go"), "")
+	writeFile(t, filepath.Join(p.root.Dir, "go"), "")
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
@@ -362,7 +376,7 @@ func TestIntegrationATruncatedStateIsRestored(t *testing.T) {
 	}
 }
 
-func TestIntegrationATerraformKilledInTheMiddleOfAnApplyLeavesAStateThatTheNextRunCompletes(t *testing.T) {
+func TestIntegrationTheNextRunCompletesAKilledApply(t *testing.T) {
 	p := newSite(t)
 	p.prepare(t, `
 resource "terraform_data" "first" {}
@@ -386,10 +400,11 @@ resource "terraform_data" "slow" {
 	if err := <-ended; err == nil {
 		t.Error("the killed apply reports success")
 	}
-	put(t, filepath.Join(p.root.Dir, "killed"), "")
+	writeFile(t, filepath.Join(p.root.Dir, "killed"), "")
 	p.root.OnResource = nil
 	p.apply(t, p.plan(t, PlanOptions{}))
-	if got := addresses(p.state(t)); !slices.Equal(got, []string{"terraform_data.first", "terraform_data.slow"}) {
+	if got := addresses(p.state(t)); !slices.Equal(got,
+		[]string{"terraform_data.first", "terraform_data.slow"}) {
 		t.Errorf("state: %q", got)
 	}
 }
@@ -400,21 +415,26 @@ func TestIntegrationErrorsNameResourceFileAndLine(t *testing.T) {
   provisioner "local-exec" { command = "exit 3" }
 }`, nil)
 	err := p.root.Apply(t.Context(), nil)
-	if err == nil || !strings.HasPrefix(err.Error(), "terraform_data.bad: local-exec provisioner error: ") || !strings.HasSuffix(err.Error(), "(main.tf:2)") {
+	if err == nil || !strings.HasPrefix(err.Error(), "terraform_data.bad: local-exec provisioner error: ") ||
+		!strings.HasSuffix(err.Error(), "(main.tf:2)") {
 		t.Errorf("apply: %v", err)
 	}
-	if err := p.root.Import(t.Context(), "terraform_data.none", "x"); err == nil || errors.Is(err, ErrNoSuchObject) {
+	if err := p.root.Import(t.Context(), "terraform_data.none", "x"); err == nil ||
+		errors.Is(err, ErrNoSuchObject) {
 		t.Errorf("import to an address that the configuration lacks: %v", err)
 	}
-	if err := p.root.Materialise(fstest.MapFS{"main.tf": file("resource \"terraform_data\" \"x\" {\n  nonsense = 1\n}")}, Override{}); err != nil {
+	if err := p.root.Materialise(fstest.MapFS{"main.tf": file("resource \"terraform_data\" \"x\" {\n  " +
+		"nonsense = 1\n}")}, Override{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.root.Plan(t.Context(), PlanOptions{}); err == nil ||
-		!strings.HasPrefix(err.Error(), "Unsupported argument: ") || !strings.HasSuffix(err.Error(), "(main.tf:2)") {
+		!strings.HasPrefix(err.Error(), "Unsupported argument: ") ||
+		!strings.HasSuffix(err.Error(), "(main.tf:2)") {
 		t.Errorf("plan: %v", err)
 	}
 	p.prepare(t, `resource "terraform_data" "bad" {}`, nil)
-	if err := p.root.Materialise(fstest.MapFS{"main.tf": file("resource \"terraform_data\" {")}, Override{}); err != nil {
+	if err := p.root.Materialise(fstest.MapFS{"main.tf": file("resource \"terraform_data\" {")},
+		Override{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.root.Init(t.Context()); err == nil || !strings.Contains(err.Error(), "main.tf:1") {
@@ -422,7 +442,7 @@ func TestIntegrationErrorsNameResourceFileAndLine(t *testing.T) {
 	}
 }
 
-func TestIntegrationWhatIsForgottenMayBeImportedAgain(t *testing.T) {
+func TestIntegrationAnUntrackedObjectCanBeImportedAgain(t *testing.T) {
 	p := newSite(t)
 	p.prepare(t, `resource "terraform_data" "adopted" {}`, nil)
 	for range 2 {
@@ -452,11 +472,13 @@ func TestIntegrationImportAndExec(t *testing.T) {
 	if code != 0 || err != nil || !json.Valid(out.Bytes()) {
 		t.Errorf("got %d, %v, %q, %q", code, err, out.String(), errs.String())
 	}
-	code, err = p.root.Exec(t.Context(), []string{"console"}, strings.NewReader("upper(\"heard\")\n"), &out, &errs)
+	code, err = p.root.Exec(t.Context(), []string{"console"}, strings.NewReader("upper(\"heard\")\n"), &out,
+		&errs)
 	if code != 0 || err != nil || !strings.Contains(out.String(), `"HEARD"`) {
 		t.Errorf("console: %d, %v, %q, %q", code, err, out.String(), errs.String())
 	}
-	if code, err := p.root.Exec(t.Context(), []string{"no-such-command"}, strings.NewReader(""), io.Discard, io.Discard); code != 1 || err != nil {
+	if code, err := p.root.Exec(t.Context(), []string{"no-such-command"}, strings.NewReader(""), io.Discard,
+		io.Discard); code != 1 || err != nil {
 		t.Errorf("a command that fails: %d, %v", code, err)
 	}
 }
@@ -464,9 +486,9 @@ func TestIntegrationImportAndExec(t *testing.T) {
 func TestIntegrationInitRunsOnceAndRefusesAnotherBackend(t *testing.T) {
 	p := newSite(t)
 	p.prepare(t, `resource "terraform_data" "a" {}`, nil)
-	said := p.log.Len()
+	before := p.log.Len()
 	p.prepare(t, `resource "terraform_data" "a" {}`, nil)
-	if p.log.Len() != said {
+	if p.log.Len() != before {
 		t.Errorf("init ran again:\n%s", p.log)
 	}
 	err := p.root.Materialise(fstest.MapFS{"zz_override.tf": file(`terraform { 
@@ -477,7 +499,8 @@ func TestIntegrationInitRunsOnceAndRefusesAnotherBackend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.root.Init(t.Context()); err == nil || !strings.Contains(err.Error(), "keeps its state elsewhere") {
+	if err := p.root.Init(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "keeps its state elsewhere") {
 		t.Errorf("got %v", err)
 	}
 }

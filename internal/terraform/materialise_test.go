@@ -39,38 +39,44 @@ func listing(t *testing.T, r *Root) []string {
 	return names
 }
 
-func TestMaterialiseCopiesTheModuleAndNothingThatDoesNotBelongToIt(t *testing.T) {
+func TestMaterialiseCopiesOnlyTheModule(t *testing.T) {
 	r, _ := fake(t)
 	script := file("#!/bin/sh")
 	script.Mode = 0o555
 	materialise(t, r, fstest.MapFS{
 		"main.tf": file("m"), "chart/templates/_helpers.tpl": file("h"), "scripts/run.sh": script,
-		".terraform/providers/x": file("old"), "terraform.tfstate": file("{}"), "terraform.tfvars": file("a = 1"), "z.auto.tfvars": file("a = 2"),
+		".terraform/providers/x": file("old"), "terraform.tfstate": file("{}"),
+		"terraform.tfvars": file("a = 1"), "z.auto.tfvars": file("a = 2"),
 		"chart/values.auto.tfvars": file("not Terraform's"),
 	}, Override{})
 	want := []string{
-		".castle-files.json", "castle_override.tf", "chart", "chart/templates", "chart/templates/_helpers.tpl",
+		".castle-files.json", "castle_override.tf", "chart", "chart/templates",
+		"chart/templates/_helpers.tpl",
 		"chart/values.auto.tfvars", "main.tf", "scripts", "scripts/run.sh",
 	}
 	if got := listing(t, r); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	if info, err := os.Stat(filepath.Join(r.Dir, "scripts/run.sh")); err != nil || info.Mode().Perm() != 0o700 {
+	if info, err := os.Stat(filepath.Join(r.Dir, "scripts/run.sh")); err != nil ||
+		info.Mode().Perm() != 0o700 {
 		t.Errorf("script: %v, %v", info.Mode(), err)
 	}
 }
 
-func TestMaterialiseRemovesWhatTheModuleNoLongerHasAndOnlyThat(t *testing.T) {
+func TestMaterialiseRemovesOnlyWhatTheModuleNoLongerHas(t *testing.T) {
 	r, _ := fake(t)
-	materialise(t, r, fstest.MapFS{"main.tf": file("1"), "old.tf": file("x"), "dir/deep/old.txt": file("x"), "was-a-file": file("x")}, Override{})
-	put(t, filepath.Join(r.Dir, ".terraform.lock.hcl"), "generated")
-	put(t, filepath.Join(r.Dir, "errored.tfstate"), "rescued")
-	put(t, filepath.Join(r.Dir, "written-by-a-resource.txt"), "w")
-	put(t, filepath.Join(r.Dir, ".terraform/modules/modules.json"), "{}")
+	materialise(t, r, fstest.MapFS{"main.tf": file("1"), "old.tf": file("x"), "dir/deep/old.txt": file("x"),
+		"was-a-file": file("x")}, Override{})
+	writeFile(t, filepath.Join(r.Dir, ".terraform.lock.hcl"), "generated")
+	writeFile(t, filepath.Join(r.Dir, "errored.tfstate"), "rescued")
+	writeFile(t, filepath.Join(r.Dir, "written-by-a-resource.txt"), "w")
+	writeFile(t, filepath.Join(r.Dir, ".terraform/modules/modules.json"), "{}")
 	materialise(t, r, fstest.MapFS{"main.tf": file("2"), "was-a-file/now.txt": file("n")}, Override{})
 	want := []string{
-		".castle-files.json", ".terraform", ".terraform/modules", ".terraform/modules/modules.json", ".terraform.lock.hcl",
-		"castle_override.tf", "errored.tfstate", "main.tf", "was-a-file", "was-a-file/now.txt", "written-by-a-resource.txt",
+		".castle-files.json", ".terraform", ".terraform/modules", ".terraform/modules/modules.json",
+		".terraform.lock.hcl",
+		"castle_override.tf", "errored.tfstate", "main.tf", "was-a-file", "was-a-file/now.txt",
+		"written-by-a-resource.txt",
 	}
 	if got := listing(t, r); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
@@ -84,23 +90,23 @@ func TestMaterialiseRestoresAChangedCopy(t *testing.T) {
 	r, _ := fake(t)
 	module := fstest.MapFS{"main.tf": file("right")}
 	materialise(t, r, module, Override{})
-	put(t, filepath.Join(r.Dir, "main.tf"), "edited by hand")
+	writeFile(t, filepath.Join(r.Dir, "main.tf"), "edited by hand")
 	materialise(t, r, module, Override{})
 	if got := get(t, filepath.Join(r.Dir, "main.tf")); got != "right" {
 		t.Errorf("main.tf: %q", got)
 	}
 }
 
-func TestMaterialiseKeepsALockFileThatInitCompletedUntilTheModuleShipsAnother(t *testing.T) {
+func TestMaterialiseKeepsALockFileUntilTheModuleShipsAnother(t *testing.T) {
 	r, _ := fake(t)
 	lock := filepath.Join(r.Dir, ".terraform.lock.hcl")
 	materialise(t, r, fstest.MapFS{".terraform.lock.hcl": file("shipped")}, Override{})
-	put(t, lock, "shipped and completed")
+	writeFile(t, lock, "shipped and completed")
 	materialise(t, r, fstest.MapFS{".terraform.lock.hcl": file("shipped")}, Override{})
 	if got := get(t, lock); got != "shipped and completed" {
 		t.Errorf("got %q", got)
 	}
-	put(t, lock, "") // by a power cut
+	writeFile(t, lock, "") // by a power cut
 	materialise(t, r, fstest.MapFS{".terraform.lock.hcl": file("shipped")}, Override{})
 	if got := get(t, lock); got != "shipped" {
 		t.Errorf("got %q", got)
@@ -122,12 +128,16 @@ terraform {
   }
 }`)}
 	materialise(t, r, module, Override{
-		InCluster:  []string{"registry.terraform.io/hashicorp/helm", "registry.terraform.io/hashicorp/kubernetes"},
+		InCluster: []string{"registry.terraform.io/hashicorp/helm",
+			"registry.terraform.io/hashicorp/kubernetes"},
 		Kubeconfig: "/state/kubeconfig",
 		Inputs: map[string]cty.Value{
-			"token": cty.StringVal("${secret}").Mark("sensitive"), "count": cty.MustParseNumberVal("12345678901234567890"),
+			"token":   cty.StringVal("${secret}").Mark("sensitive"),
+			"count":   cty.MustParseNumberVal("12345678901234567890"),
 			"nothing": cty.NullVal(cty.DynamicPseudoType), "on": cty.True,
-			"nodes": cty.ObjectVal(map[string]cty.Value{"a": cty.TupleVal([]cty.Value{cty.NumberFloatVal(0.5), cty.NullVal(cty.DynamicPseudoType)})}),
+			"nodes": cty.ObjectVal(map[string]cty.Value{
+				"a": cty.TupleVal([]cty.Value{cty.NumberFloatVal(0.5), cty.NullVal(cty.DynamicPseudoType)}),
+			}),
 			"empty": cty.ListValEmpty(cty.String),
 		},
 	})
@@ -159,7 +169,8 @@ provider "kubernetes" {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := `{"count":12345678901234567890,"empty":[],"nodes":{"a":[0.5,null]},"nothing":null,"on":true,"token":"${secret}"}`; string(got) != want {
+	if want := `{"count":12345678901234567890,"empty":[],"nodes":{"a":[0.5,null]},"nothing":null,"on":` +
+		`true,"token":"${secret}"}`; string(got) != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 
@@ -172,12 +183,13 @@ provider "kubernetes" {
 
 func TestMaterialiseIsPrivateWhateverTheUmask(t *testing.T) {
 	r, _ := fake(t)
-	put(t, filepath.Join(r.Dir, "castle.auto.tfvars.json"), "{}")
+	writeFile(t, filepath.Join(r.Dir, "castle.auto.tfvars.json"), "{}")
 	if err := os.Chmod(filepath.Join(r.Dir, "castle.auto.tfvars.json"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	old := syscall.Umask(0)
-	err := r.Materialise(fstest.MapFS{"main.tf": file("m"), "a/b": file("c")}, Override{Inputs: map[string]cty.Value{"x": cty.True}})
+	err := r.Materialise(fstest.MapFS{"main.tf": file("m"), "a/b": file("c")},
+		Override{Inputs: map[string]cty.Value{"x": cty.True}})
 	syscall.Umask(old)
 	if err != nil {
 		t.Fatal(err)
@@ -199,13 +211,18 @@ func TestMaterialiseRefuses(t *testing.T) {
 		o      Override
 		want   string
 	}{
-		"castle's own names": {fstest.MapFS{"castle_override.tf": file("x")}, Override{}, "castle_override.tf: castle writes"},
-		"unknown values":     {fstest.MapFS{}, Override{Inputs: map[string]cty.Value{"x": cty.UnknownVal(cty.String)}}, "input x: known after apply only"},
-		"other providers":    {fstest.MapFS{}, Override{InCluster: []string{"registry.terraform.io/acme/x"}}, "provider registry.terraform.io/acme/x"},
+		"castle's own names": {fstest.MapFS{"castle_override.tf": file("x")}, Override{},
+			"castle_override.tf: castle writes"},
+		"unknown values": {fstest.MapFS{},
+			Override{Inputs: map[string]cty.Value{"x": cty.UnknownVal(cty.String)}},
+			"input x: known after apply only"},
+		"other providers": {fstest.MapFS{}, Override{InCluster: []string{"registry.terraform.io/acme/x"}},
+			"provider registry.terraform.io/acme/x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, _ := fake(t)
-			if err := r.Materialise(test.module, test.o); err == nil || !strings.Contains(err.Error(), test.want) {
+			if err := r.Materialise(test.module, test.o); err == nil ||
+				!strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v", err)
 			}
 		})

@@ -7,11 +7,12 @@ import (
 	"testing"
 )
 
-func TestProvidersComeFromWhereTerraformIsTold(t *testing.T) {
+func TestOriginsFollowTerraformsConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	mirror, rc := filepath.Join(dir, "mirror"), filepath.Join(dir, "rc")
 	machine := runtime.GOOS + "_" + runtime.GOARCH
-	for _, held := range []string{"registry.terraform.io/bpg/proxmox/0.111.1/" + machine, "registry.terraform.io/acme/other/1.0.0/plan9_arm"} {
+	for _, held := range []string{"registry.terraform.io/bpg/proxmox/0.111.1/" + machine,
+		"registry.terraform.io/acme/other/1.0.0/plan9_arm"} {
 		if err := os.MkdirAll(filepath.Join(mirror, held), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -20,7 +21,8 @@ func TestProvidersComeFromWhereTerraformIsTold(t *testing.T) {
 	if err := os.MkdirAll(packed, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(packed, "terraform-provider-helm_3.1.0_"+machine+".zip"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(packed, "terraform-provider-helm_3.1.0_"+machine+".zip"), nil,
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	text := `provider_installation {
@@ -43,10 +45,12 @@ func TestProvidersComeFromWhereTerraformIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	for source, want := range map[string]Origin{
-		"registry.terraform.io/bpg/proxmox":     {Local: mirror},
-		"registry.terraform.io/hashicorp/helm":  {Local: mirror},
-		"registry.terraform.io/acme/other":      {URL: "https://mirror.example/v1/registry.terraform.io/acme/other/index.json"},
-		"registry.terraform.io/hashicorp/tls":   {URL: "https://registry.terraform.io/.well-known/terraform.json"},
+		"registry.terraform.io/bpg/proxmox":    {Local: mirror},
+		"registry.terraform.io/hashicorp/helm": {Local: mirror},
+		"registry.terraform.io/acme/other": {URL: "https://mirror.example/v1/registry.terraform.io/" +
+			"acme/other/index.json"},
+		"registry.terraform.io/hashicorp/tls": {URL: "https://registry.terraform.io/.well-known/" +
+			"terraform.json"},
 		"tofu.example/hashicorp/tls":            {URL: "https://tofu.example/.well-known/terraform.json"},
 		"registry.terraform.io/nobody/has-this": {},
 	} {
@@ -58,7 +62,8 @@ func TestProvidersComeFromWhereTerraformIsTold(t *testing.T) {
 		t.Error("a folder was read")
 	}
 	origins, err = ReadOrigins([]string{"HOME=" + t.TempDir()})
-	if got := origins.Of("registry.terraform.io/hashicorp/none-such"); err != nil || got.URL != "https://registry.terraform.io/.well-known/terraform.json" {
+	if got := origins.Of("registry.terraform.io/hashicorp/none-such"); err != nil ||
+		got.URL != "https://registry.terraform.io/.well-known/terraform.json" {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

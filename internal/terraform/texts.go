@@ -31,8 +31,8 @@ var (
 		`could not be found`)
 	// The same words about something else: the configuration, a provider, a host that is
 	// another service, the user, the parent of the object.
-	notFoundElse = regexp.MustCompile(`(?i)in the configuration|provider|plugin|dial tcp|lookup |executable|` +
-		`no such file|api client|authenticat|credential|permission|` +
+	notFoundElse = regexp.MustCompile(`(?i)in the configuration|provider|plugin|dial tcp|lookup |` +
+		`executable|no such file|api client|authenticat|credential|permission|` +
 		`(project|workspace|environment|folder)\b.*\bnot (be )?found`)
 
 	// The plugin framework introduces the text of a service by a paragraph like this.
@@ -64,23 +64,23 @@ var failures = []struct {
 		`no route to host|connection reset by peer|operation not permitted|: EOF|i/o timeout|` +
 		`TLS handshake timeout|context deadline exceeded)`)},
 	{Locked, regexp.MustCompile(`can't lock file '[^']*' - got timeout|error: got lock request timeout`)},
-	{Throttled, regexp.MustCompile(`\[status-code=429\]|\b429 Too Many Requests|storage is \(re\)initializing|` +
-		`received an HTTP 429 response|the server has received too many requests`)},
+	{Throttled, regexp.MustCompile(`\[status-code=429\]|\b429 Too Many Requests|` +
+		`received an HTTP 429 response|storage is \(re\)initializing|the server has received too many requests`)},
 	{Overloaded, regexp.MustCompile(`\[status-code=5\d\d\]|received an HTTP (50[234]|59\d) response|` +
 		`\b(502 Bad Gateway|503 Service Unavailable|504 Gateway Time-?out)\b`)},
-	{Restarting, regexp.MustCompile(`etcdserver: (leader changed|request timed out|no leader|server stopped)|` +
-		`the server (is currently unable to handle the request|was unable to return a response in the time)|` +
-		`apiserver is shutting down`)},
-	{Unreachable, regexp.MustCompile(`connect: (connection refused|no route to host)|connection reset by peer|` +
-		`: i/o timeout|TLS handshake timeout|Client\.Timeout exceeded|"https?://[^"]*": (unexpected )?EOF|` +
-		`http2: (client connection lost|server sent GOAWAY)`)},
+	{Restarting, regexp.MustCompile(`etcdserver: (leader changed|request timed out|no leader|` +
+		`server stopped)|apiserver is shutting down|the server (is currently unable to handle the request|` +
+		`was unable to return a response in the time allotted)`)},
+	{Unreachable, regexp.MustCompile(`connect: (connection refused|no route to host)|: i/o timeout|` +
+		`connection reset by peer|TLS handshake timeout|Client\.Timeout exceeded|` +
+		`"https?://[^"]*": (unexpected )?EOF|http2: (client connection lost|server sent GOAWAY)`)},
 }
 
 var (
 	// Another try is useless whatever else the text contains: the request was refused, the
 	// provider crashed, a limit lasts for hours, or no cluster is configured.
-	permanent = regexp.MustCompile(`(?i)denied the request|is invalid:|forbidden|unauthorized|toomanyrequests|` +
-		`plugin did not respond|dial tcp (127\.0\.0\.1|\[::1\]):80:`)
+	permanent = regexp.MustCompile(`(?i)denied the request|is invalid:|forbidden|unauthorized|` +
+		`toomanyrequests|plugin did not respond|dial tcp (127\.0\.0\.1|\[::1\]):80:`)
 	// The Talos provider tries everything again by itself, for ten minutes.
 	retriesItself = regexp.MustCompile(`(^|\.)talos_`)
 	// Several errors in one diagnostic, as Helm and others join them.
