@@ -4,23 +4,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
 	"strings"
 )
 
 // Error is an answer other than success.
 type Error struct {
-	Code   int               // HTTP status; 595 and above: a node does not answer
-	Text   string            // from the body's message, else from the reason phrase
-	Params map[string]string // what is wrong with which parameter
+	Code   int            // HTTP status; 595 and above: a node does not answer
+	Text   string         // from the body's message, else from the reason phrase
+	Params map[string]any // the problems of parameters, by name
 }
 
 func (e *Error) Error() string {
 	text := fmt.Sprintf("%d %s", e.Code, e.Text)
-	for _, name := range slices.Sorted(maps.Keys(e.Params)) {
-		text += fmt.Sprintf(" %s: %s", name, strings.TrimSpace(e.Params[name]))
+	for _, name := range sortedKeys(e.Params) {
+		text += fmt.Sprintf(" %s: %s", name, strings.TrimSpace(fmt.Sprint(e.Params[name])))
 	}
 	return text
 }
@@ -39,12 +37,7 @@ func newError(response *http.Response, body []byte) *Error {
 	if message := strings.TrimSpace(envelope.Message); message != "" {
 		e.Text = message
 	}
-	for name, text := range envelope.Errors {
-		if e.Params == nil {
-			e.Params = map[string]string{}
-		}
-		e.Params[name] = fmt.Sprint(text)
-	}
+	e.Params = envelope.Errors
 	return e
 }
 

@@ -45,16 +45,16 @@ func machine421() emulator.VM {
 }
 
 // ask returns what is not gone as "kind id: reason", and what is as "kind id".
-func ask(t *testing.T, d datacenter, s Search, traces []Owned) (left, gone []string) {
+func ask(t *testing.T, d datacenter, s Search, owned []Owned) (left, gone []string) {
 	t.Helper()
 	if s.Client == nil {
 		s.Client = d.client(t)
 	}
-	things, err := s.Gone(t.Context(), traces, func(string) {})
+	objects, err := s.Gone(t.Context(), owned, func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, x := range things {
+	for _, x := range objects {
 		if x.Gone {
 			gone = append(gone, x.Kind+" "+x.ID)
 		} else {
@@ -82,12 +82,12 @@ func TestGoneReturnsTheFixOfEachObject(t *testing.T) {
 	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-0", Owner: 421, Content: "images"})
 	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-9", Owner: 421, Content: "images", Node: "pve2"})
 	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-430-disk-0", Owner: 430, Content: "images"})
-	things, err := Search{Client: d.client(t)}.Gone(t.Context(), OwnedBy(state()), func(string) {})
+	objects, err := Search{Client: d.client(t)}.Gone(t.Context(), OwnedBy(state()), func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ways := map[string]string{}
-	for _, x := range things {
+	for _, x := range objects {
 		if x.Gone {
 			t.Errorf("%s %s counts as gone", x.Kind, x.ID)
 		}
@@ -126,9 +126,9 @@ func TestARecycledIdIsForeign(t *testing.T) {
 	}
 	// A disk of ours that it does not use is still ours.
 	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-7", Owner: 421, Content: "images"})
-	traces := append(OwnedBy(state()), Owned{Kind: Disk, Node: "proxmox", VM: 421,
+	owned := append(OwnedBy(state()), Owned{Kind: Disk, Node: "proxmox", VM: 421,
 		Volume: "local-lvm:vm-421-disk-7"})
-	if left, _ := ask(t, d, Search{}, traces); !slices.Equal(left,
+	if left, _ := ask(t, d, Search{}, owned); !slices.Equal(left,
 		[]string{"disk local-lvm:vm-421-disk-7: still there"}) {
 		t.Errorf("left %q", left)
 	}
@@ -229,10 +229,10 @@ func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestAnUnprovedMachineHasNoFix(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	d.AddVM(emulator.VM{ID: 421, Name: "prod-database"})
-	things, err := Search{Client: d.client(t)}.Gone(t.Context(),
+	objects, err := Search{Client: d.client(t)}.Gone(t.Context(),
 		[]Owned{{Kind: Machine, VM: 421, Name: "blue-cp-01"}}, func(string) {})
-	if err != nil || len(things) != 1 || things[0].Gone || things[0].Fix != "" {
-		t.Errorf("things %+v, %v", things, err)
+	if err != nil || len(objects) != 1 || objects[0].Gone || objects[0].Fix != "" {
+		t.Errorf("objects %+v, %v", objects, err)
 	}
 }
 
@@ -242,7 +242,7 @@ func TestGoneWaitsForARunningDeletion(t *testing.T) {
 	hold := make(chan struct{})
 	d.deleteHeld(t, hold, image().Volume)
 	var reports []string
-	things, err := Search{Client: d.client(t), Interval: time.Millisecond}.Gone(t.Context(), OwnedBy(state()),
+	objects, err := Search{Client: d.client(t), Interval: time.Millisecond}.Gone(t.Context(), OwnedBy(state()),
 		func(text string) {
 			reports = append(reports, text)
 			close(hold) // somebody waits for it
@@ -252,7 +252,7 @@ func TestGoneWaitsForARunningDeletion(t *testing.T) {
 	if err != nil || !slices.Equal(reports, []string{want}) {
 		t.Fatalf("reports %q, %v", reports, err)
 	}
-	for _, x := range things {
+	for _, x := range objects {
 		if !x.Gone {
 			t.Errorf("%s %s: %s", x.Kind, x.ID, x.Reason)
 		}
@@ -276,9 +276,9 @@ func TestCompleteAddsDisksOutsideTheState(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-0", Owner: 421, Content: "images"})
 	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-cloudinit", Owner: 421, Content: "images"})
-	traces := Search{Client: d.client(t)}.Complete(t.Context(), OwnedBy(state()))
+	owned := Search{Client: d.client(t)}.Complete(t.Context(), OwnedBy(state()))
 	var disks []string
-	for _, x := range traces {
+	for _, x := range owned {
 		if x.Kind == Disk {
 			disks = append(disks, x.Volume)
 		}
@@ -293,7 +293,7 @@ func TestMergeReplacesAMachinesOldRecord(t *testing.T) {
 		Volume: "local-lvm:vm-421-disk-0"}}
 	after := Merge(before, Owned{Kind: Machine, VM: 421, MACs: []string{"B"}}, before[1])
 	if len(after) != 2 || after[0].MACs[0] != "B" {
-		t.Errorf("traces %v", after)
+		t.Errorf("owned %v", after)
 	}
 }
 

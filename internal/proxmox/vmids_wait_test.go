@@ -104,7 +104,7 @@ func TestVMIDsOnANodeThatIsOffline(t *testing.T) {
 		known  []gate.Known
 		unsure bool
 	}{
-		"a stranger":                  {vm: emulator.VM{ID: 421, Name: "prod-database"}},
+		"a foreign machine":           {vm: emulator.VM{ID: 421, Name: "prod-database"}},
 		"one that could be ours":      {vm: ours(421, "blue-cp-01"), unsure: true},
 		"one whose name nobody knows": {vm: emulator.VM{ID: 421}, unsure: true},
 		"one that the state has": {vm: ours(421, "my-node"),
