@@ -98,15 +98,13 @@ func (c *client) explain(object string, err error) error {
 	switch {
 	case status == 401, status == 403 && login:
 		e.Fix = "Infisical refuses the machine identity: check INFISICAL_UNIVERSAL_AUTH_CLIENT_ID, " +
-			"_CLIENT_SECRET " +
-			"and the host, since the EU and US clouds do not share identities"
+			"_CLIENT_SECRET and the host, since the EU and US clouds do not share identities"
 	case status == 403:
 		e.Fix = "give the machine identity a role in the project that may read and write secrets there"
 	case errors.Is(err, errOther), status == 404 && login, status != 0 && status < 300:
 		e.Fix = "this is not Infisical: check the host"
 	case status == 404, status == 400:
-		e.Fix = "correct the name, or create the folder in Infisical: castle writes a secret only into an " +
-			"existing folder"
+		e.Fix = "correct the name, or create the folder in Infisical: castle creates no folders"
 	}
 	if errors.Is(err, errOther) || status != 0 && status < 500 && status != 429 {
 		return gate.Permanent(e)

@@ -65,7 +65,8 @@ func TestASecretExistsOrNot(t *testing.T) {
 	if there, err := ask(t, host, blue(), password); there || err != nil {
 		t.Errorf("a secret that is not there: %v, %v", there, err)
 	}
-	v.SetSecret(emulator.Folder{Workspace: "p1", Environment: "prod", Path: "/blue"}, "KUBECONFIG_CONTENT", "x")
+	v.SetSecret(emulator.Folder{Workspace: "p1", Environment: "prod", Path: "/blue"}, "KUBECONFIG_CONTENT",
+		"x")
 	if there, err := ask(t, host+"/", blue(), password); !there || err != nil {
 		t.Errorf("a secret that is there: %v, %v", there, err)
 	}

@@ -57,6 +57,11 @@ func (c *Client) Config(ctx context.Context, node string, id int) (Config, error
 	return config, err
 }
 
+// auditFix is the fix for a guest that the token may not see.
+func auditFix(id int) string {
+	return fmt.Sprintf("give the token VM.Audit on /vms/%d to see what it is", id)
+}
+
 // Node is one host of the datacenter.
 type Node struct {
 	Name   string `json:"node"`
@@ -132,8 +137,9 @@ func (c *Client) eachDiskStorage(
 
 // Volumes returns the sizes of a storage's volumes of one content type, by id; those of one guest, unless
 // that is 0. Volumes that the token may not see are left out: see seesDisks.
-func (c *Client) Volumes(ctx context.Context, node, storage, content string, guest int) (map[string]int64,
-	error) {
+func (c *Client) Volumes(
+	ctx context.Context, node, storage, content string, guest int,
+) (map[string]int64, error) {
 	query := url.Values{"content": {content}}
 	if guest != 0 {
 		query.Set("vmid", fmt.Sprint(guest))

@@ -138,8 +138,8 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	answer := &http.Response{Status: "200 OK", StatusCode: http.StatusOK, Header: http.Header{},
 		Request: request}
 	if kept.err = err; err != nil {
-		answer.Status, answer.StatusCode, body = "500 see outcome", http.StatusInternalServerError,
-			[]byte("{}")
+		body, answer.Status = []byte("{}"), "500 see outcome"
+		answer.StatusCode = http.StatusInternalServerError
 	}
 	answer.Body = io.NopCloser(bytes.NewReader(body))
 	return answer, nil

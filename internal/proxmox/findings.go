@@ -109,9 +109,8 @@ func (c *vmCheck) importOf(s slot, g Guest) gate.Import {
 // invisible is a guest that exists and that the token may not read.
 func invisible(s slot) gate.Foreign {
 	return gate.Foreign{
-		What: fmt.Sprintf("VM %d, which exists but is invisible to this API token", s.id),
-		Fixes: append(otherID(s), fmt.Sprintf("give the token VM.Audit on /vms/%d to see what it is",
-			s.id)),
+		What:       fmt.Sprintf("VM %d, which exists but is invisible to this API token", s.id),
+		Fixes:      append(otherID(s), auditFix(s.id)),
 		Unverified: s.known != nil,
 	}
 }

@@ -143,7 +143,7 @@ func (v *inventory) machine(ctx context.Context, o Owned) (node string, is proof
 	if g.Hidden {
 		return "", proof{
 			reason: "a guest that this API token may not see has this id",
-			fix:    fmt.Sprintf("give the token VM.Audit on /vms/%d to see what it is", o.VM),
+			fix:    auditFix(o.VM),
 		}
 	}
 	if !g.isVM() {
@@ -184,8 +184,7 @@ func (v *inventory) disk(o Owned) proof {
 	i := slices.IndexFunc(v.disks, func(d foundDisk) bool { return d.is(o) })
 	switch exists := i >= 0; {
 	case exists && taken && other.uses(o.Volume):
-		return proof{gone: true, reason: fmt.Sprintf("guest %d, another one, has a disk of this name now",
-			o.VM)}
+		return proof{gone: true, reason: fmt.Sprintf("another guest %d has a disk of this name now", o.VM)}
 	case exists:
 		return proof{reason: "still there", fix: v.disks[i].remedy()}
 	case len(v.unread) > 0:
@@ -234,8 +233,8 @@ func (v *inventory) readDisks(ctx context.Context, all []Owned) {
 				return err
 			}
 			for _, volume := range sortedKeys(volumes) {
-				v.disks = append(v.disks, foundDisk{Owned{Kind: Disk, Node: node, VM: id, Volume: volume},
-					shared})
+				disk := Owned{Kind: Disk, Node: node, VM: id, Volume: volume}
+				v.disks = append(v.disks, foundDisk{disk, shared})
 			}
 		}
 		if shared {

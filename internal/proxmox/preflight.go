@@ -55,8 +55,7 @@ func vmIDs() gate.PreflightType {
 			},
 			"resource": {
 				Type: cty.String, Valid: validResource,
-				Help: "The resource whose instances are the virtual machines, \"" + defaultResource +
-					"\" if not given.",
+				Help: "The resource of the machines' instances, \"" + defaultResource + "\" if not given.",
 			},
 			"insecure": {Type: cty.Bool, Help: "Accept any certificate."},
 			"ca_file": {Type: cty.String,

@@ -42,9 +42,8 @@ func (s Search) Gone(ctx context.Context, all []Owned, report func(string)) ([]e
 		if time.Since(began) >= timeout {
 			for i, task := range busy {
 				results[i].object.Gone = false
-				results[i].object.Reason = fmt.Sprintf("Proxmox' task %s is still running after %s",
-					task.Kind,
-					timeout)
+				reason := fmt.Sprintf("Proxmox' task %s is still running after %s", task.Kind, timeout)
+				results[i].object.Reason = reason
 			}
 			return objects(results), nil
 		}
@@ -90,8 +89,7 @@ func (s Search) Blocked(ctx context.Context, all []Owned) ([]event.OwnedObject, 
 	var blocked []event.OwnedObject
 	for _, o := range all {
 		i := slices.IndexFunc(listed, func(g Guest) bool {
-			return o.Kind == Machine && g.ID == o.VM &&
-				g.isVM()
+			return o.Kind == Machine && g.ID == o.VM && g.isVM()
 		})
 		if i < 0 {
 			continue

@@ -242,7 +242,8 @@ func TestGoneWaitsForARunningDeletion(t *testing.T) {
 	hold := make(chan struct{})
 	d.deleteHeld(t, hold, image().Volume)
 	var reports []string
-	objects, err := Search{Client: d.client(t), Interval: time.Millisecond}.Gone(t.Context(), OwnedBy(state()),
+	objects, err := Search{Client: d.client(t), Interval: time.Millisecond}.Gone(t.Context(),
+		OwnedBy(state()),
 		func(text string) {
 			reports = append(reports, text)
 			close(hold) // somebody waits for it

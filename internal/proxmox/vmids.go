@@ -43,8 +43,9 @@ type inspection struct {
 	found  gate.Inspection
 }
 
-func (c *vmCheck) inspect(ctx context.Context, known []gate.Known, report func(string)) (gate.Inspection,
-	error) {
+func (c *vmCheck) inspect(
+	ctx context.Context, known []gate.Known, report func(string),
+) (gate.Inspection, error) {
 	n := &inspection{check: c, report: report}
 	err := n.run(ctx, c.slots(known))
 	return n.found, err

@@ -40,8 +40,7 @@ type mountKind struct {
 var manage = []string{"create", "update", "delete"}
 
 var mountKinds = map[string]mountKind{
-	"auth": {"auth method", "sys/auth", "vault auth disable ", []string{"create", "update", "delete",
-		"sudo"}},
+	"auth":    {"auth method", "sys/auth", "vault auth disable ", append(slices.Clone(manage), "sudo")},
 	"secrets": {"engine", "sys/mounts", "vault secrets disable ", manage},
 }
 
@@ -115,8 +114,9 @@ func (m mount) find(ctx context.Context, own *gate.Known) (found gate.Inspection
 	default:
 		if other := m.overlapping(answer.Data); other != "" {
 			found.Foreign = []gate.Foreign{{
-				What: m.name(other), Why: "no path of a mount may begin with another's, and the stage's is " +
+				What: m.name(other), Why: "a mount's path may not begin with another's; the stage's is " +
 					m.path,
+
 				Fixes: []string{m.otherPath()},
 			}}
 		}

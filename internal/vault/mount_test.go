@@ -90,7 +90,7 @@ func TestInspectTellsOwnFromForeignMounts(t *testing.T) {
 				"accessor": "auth_jwt_0"}}}, why: "the stage's state knows none there",
 		},
 		"below it": {prepare: func(w *world) { w.Mount("auth/jwt-blue/more", jwt) },
-			why: "no path of a mount may begin with another's", ways: "vault_jwt_path"},
+			why: "a mount's path may not begin with another's", ways: "vault_jwt_path"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

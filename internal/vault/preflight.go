@@ -42,9 +42,8 @@ func required(help string, valid func(cty.Value) error) gate.Attribute {
 
 func secrets() gate.PreflightType {
 	return gate.PreflightType{
-		Name: Preflight,
-		Summary: "A Vault is unsealed, and the token of the environment, which is not root's, may read a " +
-			"secret there",
+		Name:    Preflight,
+		Summary: "A Vault is unsealed, and the environment's token, not root's, may read a secret there",
 		Attributes: attributes(map[string]gate.Attribute{
 			"mount": required("Where the KV engine is mounted.", nil),
 			"path":  required("The secret's path below the mount.", nil),
@@ -63,11 +62,10 @@ func secrets() gate.PreflightType {
 func mounts() gate.PreflightType {
 	return gate.PreflightType{
 		Name: PreflightMount,
-		Summary: "A path in a Vault is free or the stage's own, and the token may write there all that the " +
+		Summary: "A path in a Vault is free or the stage's own, and the token may write what the " +
 			"stage writes",
 		Attributes: attributes(map[string]gate.Attribute{
-			"kind": required(`What is mounted: "auth", a way to log in, or "secrets", an engine.`,
-				validKind),
+			"kind":     required(`What is mounted: an "auth" method or a "secrets" engine.`, validKind),
 			"path":     required(`Where, such as "jwt-blue".`, nil),
 			"resource": required(`The resource that is the mount, such as "vault_mount.database".`, nil),
 			"setting":  required("The variable that names another path.", nil),

@@ -57,8 +57,9 @@ func (p Place) Read(ctx context.Context, environ []string) (map[string]string, e
 
 // Add writes the names that are missing or empty, and returns those that exist, which it keeps. The write
 // fails if somebody else has written since.
-func (p Place) Add(ctx context.Context, environ []string, secrets map[string]string) (kept []string,
-	err error) {
+func (p Place) Add(
+	ctx context.Context, environ []string, secrets map[string]string,
+) (kept []string, err error) {
 	c, v, err := p.open(ctx, environ)
 	if err != nil {
 		return nil, err
@@ -130,8 +131,7 @@ func (p Place) isVersion2(ctx context.Context, c *client) error {
 		return p.Server.problem(fmt.Sprintf("%s is not a KV engine, but %s", p.Mount, m.Type), checkMount)
 	case m.Options["version"] != "2":
 		return p.Server.problem(fmt.Sprintf("the KV engine at %s is of version 1", p.Mount),
-			"make it one of version 2: vault kv enable-versioning "+p.Mount, "name another one in "+
-				"vault_kv_mount")
+			"make it one of version 2: vault kv enable-versioning "+p.Mount, "set vault_kv_mount to another")
 	}
 	return nil
 }

@@ -102,13 +102,11 @@ func (s Server) health(ctx context.Context, c *client) (Health, error) {
 	case !*answer.Initialized:
 		p = s.problem("it is not initialised", "initialise it: vault operator init")
 	case answer.Removed:
-		p = s.problem("it was removed from its cluster", "set vault_address to another node or to the load "+
-			"balancer")
+		p = s.problem("it was removed from its cluster", "set vault_address to another node")
 	case answer.Sealed:
 		p = s.problem("it is sealed", "unseal it: vault operator unseal")
 	case answer.Recovery == "secondary":
-		p = s.problem("it is a secondary for disaster recovery, which serves no requests",
-			"name the primary in vault_address")
+		p = s.problem("it is a secondary for disaster recovery", "name the primary in vault_address")
 	}
 	if p != nil {
 		return Health{}, p
