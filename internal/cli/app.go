@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -199,9 +198,6 @@ func (a *app) columns() int {
 	}
 	return 120
 }
-
-// table returns a writer that aligns tab-separated columns until it is flushed.
-func table(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
 // localTime formats a time for people, "-" if it is zero.
 func localTime(at time.Time) string {

@@ -4,10 +4,11 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"github.com/ephemeral-castle/castle/internal/cluster"
-	"github.com/ephemeral-castle/castle/internal/run/review"
 	"strings"
 	"sync"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/run/review"
 )
 
 // confirmCluster asks the user to type the cluster's name before an action that cannot

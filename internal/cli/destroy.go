@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/operation/destroy"
-	"github.com/spf13/cobra"
+	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
 func newDestroy(a *app) *cobra.Command {
@@ -123,7 +125,7 @@ func checkProtection(a *app, c *cluster.Cluster) error {
 
 // printDoomed lists the stages that a run would destroy, and remarks below them.
 func printDoomed(w io.Writer, title string, doomed []*destroy.Stage, remarks ...string) error {
-	t := table(w)
+	t := ui.NewTable(w)
 	fmt.Fprintln(t, title)
 	for _, d := range doomed {
 		how := ""

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/ephemeral-castle/castle/internal/operation/status"
 	"github.com/spf13/cobra"
+
+	"github.com/ephemeral-castle/castle/internal/operation/status"
+	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
 func newGate(a *app) *cobra.Command {
@@ -56,7 +58,7 @@ also with --wait; progress goes to stderr.`,
 }
 
 func printGates(w io.Writer, report status.GateReport) error {
-	t := table(w)
+	t := ui.NewTable(w)
 	fmt.Fprintf(t, "layer\tstage\tgate\t\n")
 	row := func(s status.StageGates, gate, answer string) {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", s.Layer, s.Name, gate, oneLine(answer))

@@ -2,9 +2,10 @@ package cli
 
 import (
 	"fmt"
-	"github.com/ephemeral-castle/castle/internal/operation/topology"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/ephemeral-castle/castle/internal/operation/topology"
 )
 
 // indent is the column at which a stage's dependencies begin.

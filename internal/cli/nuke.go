@@ -14,6 +14,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/operation/nuke"
 	"github.com/ephemeral-castle/castle/internal/process"
+	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
 func newNuke(a *app) *cobra.Command {
@@ -160,7 +161,7 @@ func verdict(deletes bool) string {
 }
 
 func printNuke(w io.Writer, n *nuke.Nuke) error {
-	t := table(w)
+	t := ui.NewTable(w)
 	fmt.Fprintf(t, "In the range %s at %s:\n", n.Range, n.Endpoint)
 	for _, d := range n.Disks {
 		fmt.Fprintf(t, "  %s\tdisk %s\t%s\t%s\t%s\t%s\n", verdict(d.Goes()), d.Volume, d.Node, d.Storage, bytes(d.Size),

@@ -13,6 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/operation/status"
 	"github.com/ephemeral-castle/castle/internal/secret"
+	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
 func newOutput(a *app) *cobra.Command {
@@ -44,7 +45,7 @@ func newOutput(a *app) *cobra.Command {
 // printOutputs prints all outputs; a sensitive value is masked.
 func printOutputs(a *app, all []status.OutputValue) error {
 	layers := map[string]map[string]any{}
-	t := table(a.stdout)
+	t := ui.NewTable(a.stdout)
 	for _, o := range all {
 		if layers[o.Layer] == nil {
 			layers[o.Layer] = map[string]any{}

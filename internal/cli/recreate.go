@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/operation/recreate"
-	"github.com/spf13/cobra"
 )
 
 func newRecreate(a *app) *cobra.Command {

@@ -12,6 +12,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/operation/seed"
 	"github.com/ephemeral-castle/castle/internal/secretstore"
+	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
 func newSecrets(a *app) *cobra.Command {
@@ -118,7 +119,7 @@ func askSecret(a *app, terminal *os.File, name string, optional bool) (string, e
 }
 
 func printSeeded(a *app, where string, done []seed.Seeded) error {
-	t := table(a.stdout)
+	t := ui.NewTable(a.stdout)
 	for _, d := range done {
 		result := "exists"
 		switch {

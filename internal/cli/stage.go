@@ -12,6 +12,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
+	"github.com/ephemeral-castle/castle/internal/ui"
 	"github.com/ephemeral-castle/castle/stages"
 )
 
@@ -72,7 +73,7 @@ a repository: the built-in stages.`,
 				return err
 			}
 			return a.print(map[string]any{"stages": all}, func() error {
-				t := table(a.stdout)
+				t := ui.NewTable(a.stdout)
 				fmt.Fprintf(t, "stage\tfrom\t\n")
 				for _, s := range all {
 					fmt.Fprintf(t, "%s\t%s\t%s\n", s.Source, stageOrigin(s), s.Summary)

@@ -8,9 +8,11 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/operation/repair"
-	"github.com/spf13/cobra"
+	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
 func newState(a *app) *cobra.Command {
@@ -52,7 +54,7 @@ STAGE may be a layer.`,
 				return err
 			}
 			list := stateList{Cluster: c.Config.Name, Platform: c.Config.Platform, Stages: []stateLine{}}
-			t := table(a.stdout)
+			t := ui.NewTable(a.stdout)
 			fmt.Fprintf(t, "layer\tstage\tserial\tlineage\tresources\tapplied\tsnapshots\t\n")
 			for _, s := range states {
 				list.Stages = append(list.Stages, stateLine{
@@ -108,7 +110,7 @@ and time, the newest first. No values. STAGE may be a layer.`,
 				Stages   []repair.StageState `json:"stages"`
 			}{c.Config.Name, c.Config.Platform, states}
 			return a.print(details, func() error {
-				t := table(a.stdout)
+				t := ui.NewTable(a.stdout)
 				for _, s := range states {
 					printState(t, s)
 				}

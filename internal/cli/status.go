@@ -5,8 +5,10 @@ import (
 	"io"
 	"strings"
 
-	"github.com/ephemeral-castle/castle/internal/operation/status"
 	"github.com/spf13/cobra"
+
+	"github.com/ephemeral-castle/castle/internal/operation/status"
+	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
 func newStatus(a *app) *cobra.Command {
@@ -33,7 +35,7 @@ gate once. Exit code 0 whatever the status is.`,
 }
 
 func printStatus(w io.Writer, s status.Status) error {
-	t := table(w)
+	t := ui.NewTable(w)
 	fmt.Fprintf(t, "layer\tstage\tstate\tgates\t\n")
 	for _, st := range s.Stages {
 		open := 0

@@ -3,8 +3,9 @@ package cli
 import (
 	"errors"
 
-	"github.com/ephemeral-castle/castle/internal/operation/repair"
 	"github.com/spf13/cobra"
+
+	"github.com/ephemeral-castle/castle/internal/operation/repair"
 )
 
 func newTerraform(a *app) *cobra.Command {

@@ -11,34 +11,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 )
 
-// Table prints rows in columns. In every cell a line break becomes a space.
-type Table struct{ w *tabwriter.Writer }
-
-// NewTable returns a table that writes to w; without a header, if none is given.
-func NewTable(w io.Writer, header ...any) Table {
-	t := Table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
-	if len(header) > 0 {
-		t.Row(append(header, "")...)
-	}
-	return t
-}
-
-// Row adds a row. Its last cell belongs to no column.
-func (t Table) Row(cells ...any) {
-	texts := make([]string, len(cells))
-	for i, c := range cells {
-		texts[i] = strings.ReplaceAll(fmt.Sprint(c), "\n", " ")
-	}
-	t.Line(strings.Join(texts, "\t"))
-}
-
-// Line adds a line as it is.
-func (t Table) Line(text string) {
-	fmt.Fprintln(t.w, text) //nolint:errcheck // Flush returns the error
-}
-
-// Flush prints the table.
-func (t Table) Flush() error { return t.w.Flush() }
+// NewTable returns a writer that aligns columns, separated by tabs, until it is flushed.
+func NewTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
 // barWidth is the length of the longest bar, in characters.
 const barWidth = 32
@@ -66,7 +40,8 @@ func writeSpans(w io.Writer, spans []*event.Span) {
 			last = s.Ended
 		}
 	}
-	t := NewTable(w, "layer", "stage", "result", "terraform", "gates", "total")
+	t := NewTable(w)
+	fmt.Fprintf(t, "layer\tstage\tresult\tterraform\tgates\ttotal\t\n")
 	for _, s := range spans {
 		terraform := time.Duration(0)
 		for step, took := range s.Steps {
@@ -74,10 +49,10 @@ func writeSpans(w io.Writer, spans []*event.Span) {
 				terraform += took
 			}
 		}
-		t.Row(s.Layer, s.Stage, result(s.Result), short(terraform), short(s.Steps["gates"]),
-			short(s.Ended.Sub(s.Started)), bar(first, last, s))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Layer, s.Stage, result(s.Result), short(terraform),
+			short(s.Steps["gates"]), short(s.Ended.Sub(s.Started)), bar(first, last, s))
 	}
-	t.Row("", "", "", "", "", short(last.Sub(first)), "")
+	fmt.Fprintf(t, "\t\t\t\t\t%s\t\n", short(last.Sub(first)))
 	t.Flush() //nolint:errcheck // a closed pipe: nobody reads the table
 }
 
