@@ -107,7 +107,8 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	d.fleet = talos.New(talos.Config{
 		Delays: talos.Realistic().Times(1 / c.Speed),
 		Hooks: talos.Hooks{
-			OnBootstrap: d.kube.bootstrapped, OnMachineConfigured: d.kube.configured, OnShutdown: d.switchedOff,
+			OnBootstrap: d.kube.bootstrapped, OnMachineConfigured: d.kube.configured,
+			OnShutdown:  d.switchedOff,
 			OnVirtualIP: d.kube.virtualIP, OnReset: d.reset,
 			OnError: func(address string, err error) { d.log.say("talos %s: %v", address, err) },
 		},

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 // fill puts a webhook's authority where the API server looks for it.
@@ -27,11 +29,21 @@ func each(fills ...fill) fill {
 	}
 }
 
+// unlessFault fills nothing in while a fault holds.
+func unlessFault(f *cluster.Fault, then fill) fill {
+	return func(ctx context.Context, namespace string, authority []byte) error {
+		if f.Holds() {
+			return nil
+		}
+		return then(ctx, namespace, authority)
+	}
+}
+
 // validating returns a fill that puts the authority into every entry of
 // validating webhook configurations that a chart has made.
-func (w *world) validating(names ...string) fill {
+func validating(w *cluster.View, names ...string) fill {
 	return func(ctx context.Context, _ string, authority []byte) error {
-		configurations := w.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+		configurations := w.Typed.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 		for _, name := range names {
 			c, err := configurations.Get(ctx, name, metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
@@ -59,15 +71,15 @@ func (w *world) validating(names ...string) fill {
 
 // converting returns a fill that puts the authority into the conversion webhook
 // of a CustomResourceDefinition that a chart has made.
-func (w *world) converting(name string) fill {
+func converting(w *cluster.View, name string) fill {
 	return func(ctx context.Context, _ string, authority []byte) error {
-		definitions := w.untyped.Resource(definitions())
+		definitions := w.Untyped.Resource(definitions())
 		d, err := definitions.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
 		bundle := base64.StdEncoding.EncodeToString(authority)
-		if err != nil || text(d.Object, "spec", "conversion", "webhook", "clientConfig",
+		if err != nil || cluster.Text(d.Object, "spec", "conversion", "webhook", "clientConfig",
 			"caBundle") == bundle {
 			return err
 		}

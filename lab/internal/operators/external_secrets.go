@@ -11,27 +11,29 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 // externalSecrets is the operator's three Deployments in one: the webhook, the
 // cert-controller that fills its authority in, and the controller that reviewers
 // stores and fetches secrets.
 type externalSecrets struct {
-	w    *world
+	w    *cluster.View
 	h    *webhook
 	http *http.Client
-	mute *fault          // it has not looked at the store yet
+	mute *cluster.Fault  // it has not looked at the store yet
 	good map[string]bool // what needs no further look, as it is now
 }
 
-func newExternalSecrets(w *world, routes Routes, client *http.Client) *externalSecrets {
+func newExternalSecrets(w *cluster.View, routes Routes, client *http.Client) *externalSecrets {
 	const path = "/validate-external-secrets-io-v1-"
-	return &externalSecrets{w: w, http: client, mute: w.fault("conditions-none"), good: map[string]bool{},
+	return &externalSecrets{w: w, http: client, mute: w.Fault("conditions-none"), good: map[string]bool{},
 		h: &webhook{
 			w: w, routes: routes, workload: "external-secrets-webhook", port: 10250,
 			service: "external-secrets-webhook", secret: "external-secrets-webhook",
-			fill: each(w.validating("secretstore-validate"),
-				w.fault("cabundle-empty").keeps(w.validating("externalsecret-validate"))),
+			fill: each(validating(w, "secretstore-validate"),
+				unlessFault(w.Fault("cabundle-empty"), validating(w, "externalsecret-validate"))),
 			// It listens as soon as it has a certificate; the caBundle comes last.
 			certified: 4 * time.Second, listens: 4 * time.Second,
 			reviewers: map[string]reviewer{
@@ -61,12 +63,12 @@ func generators() schema.GroupVersionResource {
 		Resource: "vaultdynamicsecrets"}
 }
 
-func (e *externalSecrets) look(ctx context.Context) error {
-	hook, err := e.w.deployment(ctx, e.h.workload)
+func (e *externalSecrets) Look(ctx context.Context) error {
+	hook, err := e.w.Deployment(ctx, e.h.workload)
 	if err != nil {
 		return err
 	}
-	rotator, err := e.w.deployment(ctx, "external-secrets-cert-controller")
+	rotator, err := e.w.Deployment(ctx, "external-secrets-cert-controller")
 	if err != nil {
 		return err
 	}
@@ -77,14 +79,14 @@ func (e *externalSecrets) look(ctx context.Context) error {
 	if err := e.h.look(ctx, namespace); err != nil {
 		return err
 	}
-	controller, err := e.w.deployment(ctx, "external-secrets")
+	controller, err := e.w.Deployment(ctx, "external-secrets")
 	if err != nil || controller == nil {
 		return err
 	}
 	return errors.Join(e.checkStores(ctx), e.fetchSecrets(ctx))
 }
 
-func (e *externalSecrets) close() { e.h.close() }
+func (e *externalSecrets) Close() { e.h.close() }
 
 func reviewStore(_ context.Context, r *admissionv1.AdmissionRequest) error {
 	if r.Operation == admissionv1.Delete {
@@ -94,14 +96,14 @@ func reviewStore(_ context.Context, r *admissionv1.AdmissionRequest) error {
 	if err := json.Unmarshal(r.Object.Raw, &store.Object); err != nil {
 		return err
 	}
-	if vault := nested(store.Object, "spec", "provider", "vault"); vault != nil {
+	if vault := cluster.Nested(store.Object, "spec", "provider", "vault"); vault != nil {
 		return reviewVault(vault, r.Kind.Kind == clusterStore, r.Namespace)
 	}
 	provider, found, err := unstructured.NestedMap(store.Object, "spec", "provider", "infisical")
 	if err != nil || !found {
 		return err // of another provider: the lab does not review it
 	}
-	at := func(path ...string) string { return text(provider, path...) }
+	at := func(path ...string) string { return cluster.Text(provider, path...) }
 	if at("secretsScope", "environmentSlug") == "" || at("secretsScope", "projectSlug") == "" {
 		return errors.New("secretsScope.projectSlug and secretsScope.environmentSlug cannot be empty")
 	}
@@ -122,19 +124,19 @@ func reviewStore(_ context.Context, r *admissionv1.AdmissionRequest) error {
 }
 
 // reviewVault does not ask for an authority, nor for a namespace in a ClusterSecretStore.
-func reviewVault(provider map[string]any, cluster bool, namespace string) error {
+func reviewVault(provider map[string]any, clusterWide bool, namespace string) error {
 	elsewhere := func(path ...string) bool {
-		named := text(provider, append(path, "namespace")...)
-		return !cluster && named != "" && named != namespace
+		named := cluster.Text(provider, append(path, "namespace")...)
+		return !clusterWide && named != "" && named != namespace
 	}
-	if jwt := nested(provider, "auth", "jwt"); jwt != nil {
+	if jwt := cluster.Nested(provider, "auth", "jwt"); jwt != nil {
 		account := []string{"auth", "jwt", "kubernetesServiceAccountToken"}
 		switch {
-		case nested(jwt, "secretRef") != nil:
+		case cluster.Nested(jwt, "secretRef") != nil:
 			if elsewhere("auth", "jwt", "secretRef") {
 				return fmt.Errorf("invalid Auth.Jwt.SecretRef: %w", errOtherNamespace)
 			}
-		case nested(provider, account...) == nil:
+		case cluster.Nested(provider, account...) == nil:
 			return errNoTokenSource
 		case elsewhere(append(account, "serviceAccountRef")...):
 			return fmt.Errorf("invalid Auth.Jwt.KubernetesServiceAccountToken.ServiceAccountRef: %w",
@@ -164,13 +166,4 @@ func reviewExternalSecret(_ context.Context, r *admissionv1.AdmissionRequest) er
 		return errors.New("either data or dataFrom should be specified")
 	}
 	return nil
-}
-
-// text reads a string of an object; what is not there or is none is empty.
-func text(object map[string]any, path ...string) string {
-	value, _, err := unstructured.NestedString(object, path...)
-	if err != nil {
-		return ""
-	}
-	return value
 }

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/ephemeral-castle/castle/internal/emulator/infisical"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 const store = `{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",
@@ -29,9 +31,9 @@ func TestAStoreIsReadyOnceItsIdentityMayLogIn(t *testing.T) {
 	s := newStage(t, 0, deployment("external-secrets", "external-secrets"), identity)
 	s.create(t, stores(), strings.ReplaceAll(store, "HOST", server.URL))
 	e := newExternalSecrets(s.world, routes{}, server.Client())
-	defer e.close()
+	defer e.Close()
 
-	err := e.look(t.Context())
+	err := e.Look(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "ClusterSecretStore infisical: ") ||
 		!strings.Contains(err.Error(), "401: Invalid credentials") {
 		t.Errorf("the lab's log says %v", err)
@@ -39,16 +41,16 @@ func TestAStoreIsReadyOnceItsIdentityMayLogIn(t *testing.T) {
 	if strings.Contains(err.Error(), "wrong") {
 		t.Errorf("the lab's log says the secret: %v", err)
 	}
-	if got := s.get(t, stores(), "", "infisical"); conditionOf(got.Object, "Ready") != "False" {
+	if got := s.get(t, stores(), "", "infisical"); cluster.ConditionOf(got.Object, "Ready") != "False" {
 		t.Errorf("status: %v", got.Object["status"])
 	}
 	identity.Data["clientSecret"] = []byte("right")
-	if _, err := s.world.typed.CoreV1().Secrets("external-secrets").Update(t.Context(), identity,
+	if _, err := s.world.Typed.CoreV1().Secrets("external-secrets").Update(t.Context(), identity,
 		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.look(t, e)
-	if got := s.get(t, stores(), "", "infisical"); conditionOf(got.Object, "Ready") != "True" {
+	if got := s.get(t, stores(), "", "infisical"); cluster.ConditionOf(got.Object, "Ready") != "True" {
 		t.Errorf("status: %v", got.Object["status"])
 	}
 }

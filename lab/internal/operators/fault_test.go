@@ -13,14 +13,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 // faulty is a stage on which a fault is to last for ten seconds, and what was told of it.
 func faulty(t *testing.T, name string, objects ...runtime.Object) (*stage, *[]string) {
 	t.Helper()
 	s, told := newStage(t, 0, objects...), &[]string{}
-	s.world.faults.Times = map[string]time.Duration{name: 10 * time.Second}
-	s.world.turn = func(turn Turn) {
+	s.world.Faults.Times = map[string]time.Duration{name: 10 * time.Second}
+	s.world.Turn = func(turn cluster.Turn) {
 		word := turn.Fault + " begins"
 		if turn.Ends {
 			word = turn.Fault + " ends"
@@ -39,18 +41,18 @@ func wantTold(t *testing.T, told *[]string, want ...string) {
 
 func TestAFaultHoldsForItsTimeAndNeverAgain(t *testing.T) {
 	s, told := faulty(t, "crd-absent")
-	f := s.world.fault("crd-absent")
+	f := s.world.Fault("crd-absent")
 	var held []bool
 	for _, pause := range []time.Duration{0, 9 * time.Second, time.Second, time.Hour} {
 		s.time = s.time.Add(pause)
-		held = append(held, f.holds())
+		held = append(held, f.Holds())
 	}
 	if held[0] != true || held[1] != true || held[2] != false || held[3] != false {
 		t.Errorf("it held: %v", held)
 	}
 	wantTold(t, told, "crd-absent begins", "crd-absent ends")
-	s.world.faults.Times["crd-absent"] = 0 // as an operator is told that comes after it
-	if over := s.world.fault("crd-absent"); over.holds() || over.comes() || !s.world.asked("crd-absent") {
+	s.world.Faults.Times["crd-absent"] = 0 // as an operator is told that comes after it
+	if over := s.world.Fault("crd-absent"); over.Holds() || over.Comes() || !s.world.Asked("crd-absent") {
 		t.Error("a fault that is over holds again, or is forgotten")
 	}
 	wantTold(t, told, "crd-absent begins", "crd-absent ends")
@@ -61,7 +63,7 @@ func TestMetalLBsHandlerIsMissingWhileTheWebhookRefuses(t *testing.T) {
 		configuration("metallb-webhook-configuration"))
 	r := routes{}
 	m := newMetalLB(s.world, r)
-	defer m.close()
+	defer m.Close()
 	s.look(t, m)
 	post := func(path string) int {
 		t.Helper()
@@ -101,7 +103,7 @@ func TestExternalSecretsSecondWebhookLacksAuthorityForAWhile(t *testing.T) {
 		deployment("external-secrets", "external-secrets-webhook"),
 		deployment("external-secrets", "external-secrets-cert-controller"))
 	e := newExternalSecrets(s.world, routes{}, nil)
-	defer e.close()
+	defer e.Close()
 	s.look(t, e)
 	if s.bundle(t, "secretstore-validate") == nil || s.bundle(t, "externalsecret-validate") != nil ||
 		!e.h.serving() {
@@ -126,11 +128,11 @@ func TestAStoreHasNoStatusForAWhile(t *testing.T) {
 		t.Errorf("status: %v", status)
 	}
 	s.time = s.time.Add(10 * time.Second)
-	if err := e.look(t.Context()); err == nil ||
+	if err := e.Look(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "ClusterSecretStore infisical") {
 		t.Errorf("the store names no credentials, and nobody says so: %v", err)
 	}
-	if got := conditionOf(s.get(t, stores(), "", "infisical").Object, "Ready"); got != "False" {
+	if got := cluster.ConditionOf(s.get(t, stores(), "", "infisical").Object, "Ready"); got != "False" {
 		t.Errorf("afterwards: Ready %q", got)
 	}
 	wantTold(t, told, "conditions-none begins", "conditions-none ends")
@@ -140,10 +142,10 @@ func TestLonghornsAuthorityHasExpiredAndIsRenewed(t *testing.T) {
 	s, told := faulty(t, "ca-expired", longhornObjects()...)
 	r := routes{}
 	l := newLonghorn(s.world, r)
-	defer l.close()
+	defer l.Close()
 	handshake := func() error {
 		t.Helper()
-		c, err := s.world.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(),
+		c, err := s.world.Typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(),
 			validator, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -151,7 +153,7 @@ func TestLonghornsAuthorityHasExpiredAndIsRenewed(t *testing.T) {
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(c.Webhooks[0].ClientConfig.CABundle)
 		connection, err := tls.Dial("tcp", r["longhorn-system/longhorn-manager:9502"], &tls.Config{
-			RootCAs: roots, ServerName: "longhorn-admission-webhook.longhorn-system.svc", Time: s.world.now})
+			RootCAs: roots, ServerName: "longhorn-admission-webhook.longhorn-system.svc", Time: s.world.Now})
 		if err == nil {
 			connection.Close()
 		}
@@ -180,7 +182,7 @@ func TestMetalLBsDefinitionsComeLate(t *testing.T) {
 			Name: "metallb-late-crds"}, Data: map[string]string{"crds.yaml": text}})
 	m := newMetalLB(s.world, routes{})
 	s.look(t, m)
-	if _, err := s.world.untyped.Resource(definitions()).Get(t.Context(), "ipaddresspools.metallb.io",
+	if _, err := s.world.Untyped.Resource(definitions()).Get(t.Context(), "ipaddresspools.metallb.io",
 		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("before its time: %v", err)
 	}
@@ -199,7 +201,7 @@ func TestTheSpeakersLabelComesLate(t *testing.T) {
 	m := newMetalLB(s.world, routes{})
 	label := func() string {
 		t.Helper()
-		n, err := s.world.typed.CoreV1().Nodes().Get(t.Context(), "worker-01", metav1.GetOptions{})
+		n, err := s.world.Typed.CoreV1().Nodes().Get(t.Context(), "worker-01", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +210,7 @@ func TestTheSpeakersLabelComesLate(t *testing.T) {
 	s.look(t, m)
 	wantTold(t, told) // its controller has not seen it
 	speaker.Status.ObservedGeneration = 1
-	if _, err := s.world.typed.AppsV1().DaemonSets("metallb-system").UpdateStatus(t.Context(), speaker,
+	if _, err := s.world.Typed.AppsV1().DaemonSets("metallb-system").UpdateStatus(t.Context(), speaker,
 		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +232,7 @@ func TestNobodyLabelsNodesUnasked(t *testing.T) {
 	s := newStage(t, 0, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-01"}}, speaker)
 	m := newMetalLB(s.world, routes{})
 	s.look(t, m)
-	n, err := s.world.typed.CoreV1().Nodes().Get(t.Context(), "worker-01", metav1.GetOptions{})
+	n, err := s.world.Typed.CoreV1().Nodes().Get(t.Context(), "worker-01", metav1.GetOptions{})
 	if err != nil || len(n.Labels) != 0 {
 		t.Errorf("labels: %v %v", n.Labels, err)
 	}

@@ -12,41 +12,44 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 // fetchSecrets makes the Secret of every ExternalSecret that has none, or has changed
 // since. Outside it is made anew after each refreshInterval, too.
 func (e *externalSecrets) fetchSecrets(ctx context.Context) error {
-	all, err := e.w.list(ctx, externals(), "")
+	all, err := e.w.List(ctx, externals(), "")
 	errs := []error{err}
 	for _, external := range all {
 		step := fmt.Sprintf("external secret %s %d", external.GetUID(), external.GetGeneration())
 		there, err := e.there(ctx, &external)
 		errs = append(errs, err)
-		if e.good[step] && there && conditionOf(external.Object, "Ready") == "True" ||
-			!e.w.passed(step, 2*time.Second) {
+		if e.good[step] && there && cluster.ConditionOf(external.Object, "Ready") == "True" ||
+			!e.w.Passed(step, 2*time.Second) {
 			continue
 		}
 		could, why := e.fetch(ctx, &external)
-		err = e.w.setStatus(ctx, externals(), &external, func(status map[string]any) {
+		err = e.w.SetStatus(ctx, externals(), &external, func(status map[string]any) {
 			if why != nil {
-				e.w.setCondition(status, "Ready", "False", "SecretSyncedError", could, 0)
+				e.w.SetCondition(status, "Ready", "False", "SecretSyncedError", could, 0)
 				return
 			}
 			status["binding"] = map[string]any{"name": target(&external)}
-			e.w.setCondition(status, "Ready", "True", "SecretSynced", "secret synced", 0)
+			e.w.SetCondition(status, "Ready", "True", "SecretSynced", "secret synced", 0)
 		})
 		e.good[step] = why == nil && err == nil
-		errs = append(errs, err, about("ExternalSecret "+external.GetNamespace()+"/"+external.GetName(), why))
+		errs = append(errs, err,
+			cluster.About("ExternalSecret "+external.GetNamespace()+"/"+external.GetName(), why))
 	}
 	return errors.Join(errs...)
 }
 
 // there says whether the Secret of an ExternalSecret is there.
 func (e *externalSecrets) there(ctx context.Context, external *unstructured.Unstructured) (bool, error) {
-	_, err := e.w.typed.CoreV1().Secrets(external.GetNamespace()).Get(ctx, target(external),
+	_, err := e.w.Typed.CoreV1().Secrets(external.GetNamespace()).Get(ctx, target(external),
 		metav1.GetOptions{})
-	return err == nil, unless(err, apierrors.IsNotFound)
+	return err == nil, cluster.Unless(err, apierrors.IsNotFound)
 }
 
 // fetch makes the Secret. If it cannot, it says so in the words of the condition, which
@@ -72,18 +75,18 @@ func (e *externalSecrets) named(ctx context.Context, external *unstructured.Unst
 	}
 	for i, entry := range entries {
 		one, _ := entry.(map[string]any)
-		ref := nested(one, "sourceRef", "storeRef")
+		ref := cluster.Nested(one, "sourceRef", "storeRef")
 		if ref == nil {
-			ref = nested(external.Object, "spec", "secretStoreRef")
+			ref = cluster.Nested(external.Object, "spec", "secretStoreRef")
 		}
-		remote := nested(one, "remoteRef")
+		remote := cluster.Nested(one, "remoteRef")
 		store, err := e.store(ctx, external, ref)
 		if err == nil {
-			data[text(one, "secretKey")], err = e.value(ctx, external, store, remote)
+			data[cluster.Text(one, "secretKey")], err = e.value(ctx, external, store, remote)
 		}
 		if err != nil {
 			return fmt.Errorf("error processing spec.data[%d] (key: %s), err: %w", i,
-				text(remote, "key"), err)
+				cluster.Text(remote, "key"), err)
 		}
 	}
 	return nil
@@ -101,12 +104,12 @@ func (e *externalSecrets) generated(ctx context.Context,
 		entry, _ := one.(map[string]any)
 		var made map[string]any
 		what := "sourceRef.generatorRef"
-		switch remote := nested(entry, "extract"); {
+		switch remote := cluster.Nested(entry, "extract"); {
 		case remote != nil:
 			what = "extract"
 			made, err = e.extract(ctx, external, entry, remote)
-		case nested(entry, "sourceRef", "generatorRef") != nil:
-			made, err = e.generate(ctx, external, nested(entry, "sourceRef", "generatorRef"))
+		case cluster.Nested(entry, "sourceRef", "generatorRef") != nil:
+			made, err = e.generate(ctx, external, cluster.Nested(entry, "sourceRef", "generatorRef"))
 		default:
 			err = errors.New("the lab's External Secrets knows extract and generators only")
 		}
@@ -124,9 +127,9 @@ func (e *externalSecrets) generated(ctx context.Context,
 
 func (e *externalSecrets) extract(ctx context.Context, external *unstructured.Unstructured, entry,
 	remote map[string]any) (map[string]any, error) {
-	ref := nested(entry, "sourceRef", "storeRef")
+	ref := cluster.Nested(entry, "sourceRef", "storeRef")
 	if ref == nil {
-		ref = nested(external.Object, "spec", "secretStoreRef")
+		ref = cluster.Nested(external.Object, "spec", "secretStoreRef")
 	}
 	store, err := e.store(ctx, external, ref)
 	if err != nil {
@@ -139,23 +142,23 @@ func (e *externalSecrets) extract(ctx context.Context, external *unstructured.Un
 // logged in with is not given back: what was made would end with it.
 func (e *externalSecrets) generate(ctx context.Context, external *unstructured.Unstructured,
 	ref map[string]any) (map[string]any, error) {
-	if kind := text(ref, "kind"); kind != "VaultDynamicSecret" {
+	if kind := cluster.Text(ref, "kind"); kind != "VaultDynamicSecret" {
 		return nil, fmt.Errorf("the lab has no generator %q", kind)
 	}
-	generator, err := e.w.untyped.Resource(generators()).Namespace(external.GetNamespace()).Get(ctx,
-		text(ref, "name"), metav1.GetOptions{})
+	generator, err := e.w.Untyped.Resource(generators()).Namespace(external.GetNamespace()).Get(ctx,
+		cluster.Text(ref, "name"), metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
-	vault, err := vaultScope{e.w.typed, false, external.GetNamespace()}.open(ctx,
-		nested(generator.Object, "spec", "provider"))
+	vault, err := vaultScope{e.w.Typed, false, external.GetNamespace()}.open(ctx,
+		cluster.Nested(generator.Object, "spec", "provider"))
 	if err != nil {
 		return nil, fmt.Errorf("error using generator: unable to setup Vault client: %w", err)
 	}
-	if method := text(generator.Object, "spec", "method"); method != "" && method != "GET" {
+	if method := cluster.Text(generator.Object, "spec", "method"); method != "" && method != "GET" {
 		return nil, fmt.Errorf("the lab's generator knows the method GET only, not %s", method)
 	}
-	made, err := vault.read(ctx, text(generator.Object, "spec", "path"))
+	made, err := vault.read(ctx, cluster.Text(generator.Object, "spec", "path"))
 	if err != nil {
 		return nil, fmt.Errorf("error using generator: %w", err)
 	}
@@ -170,12 +173,12 @@ const (
 // keep writes the Secret, unless it is somebody else's.
 func (e *externalSecrets) keep(ctx context.Context, external *unstructured.Unstructured,
 	data map[string][]byte) (could string, err error) {
-	policy := cmp.Or(text(external.Object, "spec", "target", "creationPolicy"), policyOwner)
+	policy := cmp.Or(cluster.Text(external.Object, "spec", "target", "creationPolicy"), policyOwner)
 	if policy != policyOwner && policy != "Orphan" {
 		return "could not update secret",
 			fmt.Errorf("the lab's External Secrets has no creationPolicy %s", policy)
 	}
-	secrets := e.w.typed.CoreV1().Secrets(external.GetNamespace())
+	secrets := e.w.Typed.CoreV1().Secrets(external.GetNamespace())
 	is, err := secrets.Get(ctx, target(external), metav1.GetOptions{})
 	missing := apierrors.IsNotFound(err)
 	if err != nil && !missing {
@@ -212,5 +215,5 @@ func (e *externalSecrets) keep(ctx context.Context, external *unstructured.Unstr
 
 // target is the name of the Secret that an ExternalSecret is made into.
 func target(external *unstructured.Unstructured) string {
-	return cmp.Or(text(external.Object, "spec", "target", "name"), external.GetName())
+	return cmp.Or(cluster.Text(external.Object, "spec", "target", "name"), external.GetName())
 }

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 const driver = "driver.longhorn.io"
@@ -19,28 +21,28 @@ const driver = "driver.longhorn.io"
 // longhorn is the manager and the driver deployer: nearly all that makes
 // Longhorn usable is made by them at run time and belongs to no Helm release.
 type longhorn struct {
-	w *world
+	w *cluster.View
 	h *webhook
 	// made is what was made since the manager is there. Like the manager, it makes nothing twice.
 	made map[string]bool
 }
 
-func newLonghorn(w *world, routes Routes) *longhorn {
+func newLonghorn(w *cluster.View, routes Routes) *longhorn {
 	l := &longhorn{w: w, made: map[string]bool{}}
 	l.h = &webhook{
 		w: w, routes: routes, workload: "longhorn-manager", port: 9502, service: "longhorn-admission-webhook",
 		fill: l.configure, certified: 4 * time.Second, listens: 4 * time.Second,
 		reviewers: map[string]reviewer{"/v1/webhook/validation": reviewLonghorn,
 			"/v1/webhook/mutation": anything},
-		expired: w.fault("ca-expired"),
+		expired: w.Fault("ca-expired"),
 	}
 	return l
 }
 
-func (l *longhorn) close() { l.h.close() }
+func (l *longhorn) Close() { l.h.close() }
 
-func (l *longhorn) look(ctx context.Context) error {
-	manager, err := l.w.daemonSet(ctx, l.h.workload)
+func (l *longhorn) Look(ctx context.Context) error {
+	manager, err := l.w.DaemonSet(ctx, l.h.workload)
 	if err != nil {
 		return err
 	}
@@ -49,9 +51,9 @@ func (l *longhorn) look(ctx context.Context) error {
 		if err := l.h.look(ctx, ""); err != nil || !gone {
 			return err
 		}
-		l.w.restart("longhorn volumes")
-		l.w.restart("longhorn disks")
-		l.w.restart("longhorn driver")
+		l.w.Restart("longhorn volumes")
+		l.w.Restart("longhorn disks")
+		l.w.Restart("longhorn driver")
 		clear(l.made)
 		return l.remove(ctx)
 	}
@@ -61,7 +63,7 @@ func (l *longhorn) look(ctx context.Context) error {
 	if err := l.label(ctx, manager.Namespace); err != nil {
 		return err
 	}
-	if !l.w.passed("longhorn volumes", 5*time.Second) {
+	if !l.w.Passed("longhorn volumes", 5*time.Second) {
 		return nil
 	}
 	if err := errors.Join(
@@ -70,8 +72,8 @@ func (l *longhorn) look(ctx context.Context) error {
 	); err != nil {
 		return err
 	}
-	deployer, err := l.w.deployment(ctx, "longhorn-driver-deployer")
-	if err != nil || deployer == nil || !l.w.passed("longhorn driver", 3*time.Second) {
+	deployer, err := l.w.Deployment(ctx, "longhorn-driver-deployer")
+	if err != nil || deployer == nil || !l.w.Passed("longhorn driver", 3*time.Second) {
 		return err
 	}
 	return errors.Join(l.once("driver", func() error {
@@ -92,7 +94,7 @@ func (l *longhorn) once(what string, do func() error) error {
 // label puts the labels on the manager's Pods by which the Services of the
 // webhook and the recovery backend find them.
 func (l *longhorn) label(ctx context.Context, namespace string) error {
-	pods, err := l.w.typed.CoreV1().Pods(namespace).List(ctx,
+	pods, err := l.w.Typed.CoreV1().Pods(namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: "app=" + l.h.workload})
 	if err != nil {
 		return err
@@ -103,7 +105,7 @@ func (l *longhorn) label(ctx context.Context, namespace string) error {
 		if p.Labels["longhorn.io/admission-webhook"] != "" || !podReady(&p) {
 			continue
 		}
-		if _, err := l.w.typed.CoreV1().Pods(namespace).Patch(ctx, p.Name, types.StrategicMergePatchType,
+		if _, err := l.w.Typed.CoreV1().Pods(namespace).Patch(ctx, p.Name, types.StrategicMergePatchType,
 			patch, metav1.PatchOptions{}); err != nil {
 			return err
 		}
@@ -113,46 +115,46 @@ func (l *longhorn) label(ctx context.Context, namespace string) error {
 
 // class makes the StorageClass that the chart wrote down in a ConfigMap.
 func (l *longhorn) class(ctx context.Context, namespace string) error {
-	text, err := l.w.typed.CoreV1().ConfigMaps(namespace).Get(ctx, "longhorn-storageclass",
+	text, err := l.w.Typed.CoreV1().ConfigMaps(namespace).Get(ctx, "longhorn-storageclass",
 		metav1.GetOptions{})
 	if err != nil {
-		return unless(err, apierrors.IsNotFound)
+		return cluster.Unless(err, apierrors.IsNotFound)
 	}
 	var class storagev1.StorageClass
 	if err := yaml.UnmarshalStrict([]byte(text.Data["storageclass.yaml"]), &class); err != nil {
 		return err
 	}
-	_, err = l.w.typed.StorageV1().StorageClasses().Create(ctx, &class, metav1.CreateOptions{})
-	return unless(err, apierrors.IsAlreadyExists)
+	_, err = l.w.Typed.StorageV1().StorageClasses().Create(ctx, &class, metav1.CreateOptions{})
+	return cluster.Unless(err, apierrors.IsAlreadyExists)
 }
 
 // driver deploys the CSI driver.
 func (l *longhorn) driver(ctx context.Context, namespace string) error {
 	yes := true
-	_, err := l.w.typed.StorageV1().CSIDrivers().Create(ctx, &storagev1.CSIDriver{
+	_, err := l.w.Typed.StorageV1().CSIDrivers().Create(ctx, &storagev1.CSIDriver{
 		ObjectMeta: metav1.ObjectMeta{Name: driver}, Spec: storagev1.CSIDriverSpec{PodInfoOnMount: &yes,
 			AttachRequired: &yes},
 	}, metav1.CreateOptions{})
-	if err := unless(err, apierrors.IsAlreadyExists); err != nil {
+	if err := cluster.Unless(err, apierrors.IsAlreadyExists); err != nil {
 		return err
 	}
 	three := int32(3)
 	for _, name := range []string{"csi-attacher", "csi-provisioner", "csi-resizer", "csi-snapshotter"} {
-		_, err := l.w.typed.AppsV1().Deployments(namespace).Create(ctx, &appsv1.Deployment{
+		_, err := l.w.Typed.AppsV1().Deployments(namespace).Create(ctx, &appsv1.Deployment{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: appsv1.DeploymentSpec{Replicas: &three, Selector: selector(name),
 				Template: l.pod(name, 10*time.Second)},
 		}, metav1.CreateOptions{})
-		if err := unless(err, apierrors.IsAlreadyExists); err != nil {
+		if err := cluster.Unless(err, apierrors.IsAlreadyExists); err != nil {
 			return err
 		}
 	}
-	_, err = l.w.typed.AppsV1().DaemonSets(namespace).Create(ctx, &appsv1.DaemonSet{
+	_, err = l.w.Typed.AppsV1().DaemonSets(namespace).Create(ctx, &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "longhorn-csi-plugin"},
 		Spec: appsv1.DaemonSetSpec{Selector: selector("longhorn-csi-plugin"),
 			Template: l.pod("longhorn-csi-plugin", 12*time.Second)},
 	}, metav1.CreateOptions{})
-	return unless(err, apierrors.IsAlreadyExists)
+	return cluster.Unless(err, apierrors.IsAlreadyExists)
 }
 
 func selector(app string) *metav1.LabelSelector {
@@ -162,7 +164,7 @@ func selector(app string) *metav1.LabelSelector {
 func (l *longhorn) pod(app string, ready time.Duration) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app},
-			Annotations: map[string]string{"lab.castle/ready-after": l.w.delay(ready)}},
+			Annotations: map[string]string{"lab.castle/ready-after": l.w.Delay(ready)}},
 		Spec: corev1.PodSpec{
 			ServiceAccountName: "longhorn-service-account", PriorityClassName: "longhorn-critical",
 			Containers: []corev1.Container{{Name: app, Image: "docker.io/longhornio/" + app}},
@@ -173,7 +175,7 @@ func (l *longhorn) pod(app string, ready time.Duration) corev1.PodTemplateSpec {
 // register is what the kubelet does once a node's CSI plugin is ready: the
 // node's CSINode names the driver.
 func (l *longhorn) register(ctx context.Context, namespace string) error {
-	pods, err := l.w.typed.CoreV1().Pods(namespace).List(ctx,
+	pods, err := l.w.Typed.CoreV1().Pods(namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: "app=longhorn-csi-plugin"})
 	if err != nil {
 		return err
@@ -193,10 +195,10 @@ func (l *longhorn) register(ctx context.Context, namespace string) error {
 
 func (l *longhorn) registerNode(ctx context.Context, name string) error {
 	entry := storagev1.CSINodeDriver{Name: driver, NodeID: name}
-	api := l.w.typed.StorageV1().CSINodes()
+	api := l.w.Typed.StorageV1().CSINodes()
 	have, err := api.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		node, err := l.w.typed.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		node, err := l.w.Typed.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -227,12 +229,4 @@ func podReady(p *corev1.Pod) bool {
 		}
 	}
 	return false
-}
-
-// unless takes an error of the given kind for none.
-func unless(err error, is func(error) bool) error {
-	if err != nil && is(err) {
-		return nil
-	}
-	return err
 }

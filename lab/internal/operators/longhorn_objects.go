@@ -9,6 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 const (
@@ -23,7 +25,7 @@ func longhornKind(resource string) schema.GroupVersionResource {
 // configure makes the webhook configurations, their authority already in them:
 // no chart brings them.
 func (l *longhorn) configure(ctx context.Context, namespace string, authority []byte) error {
-	api := l.w.typed.AdmissionregistrationV1()
+	api := l.w.Typed.AdmissionregistrationV1()
 	fail, none := admissionv1.Fail, admissionv1.SideEffectClassNone
 	client := func(path string) admissionv1.WebhookClientConfig {
 		port := int32(l.h.port)
@@ -54,7 +56,7 @@ func (l *longhorn) configure(ctx context.Context, namespace string, authority []
 		bytes.Equal(have.Webhooks[0].ClientConfig.CABundle, authority) {
 		return nil
 	}
-	if err := unless(err, apierrors.IsNotFound); err != nil {
+	if err := cluster.Unless(err, apierrors.IsNotFound); err != nil {
 		return err
 	}
 	// The second one says whether both are done.
@@ -87,11 +89,11 @@ func createOrUpdate[T metav1.Object](ctx context.Context, api writer[T], object 
 }
 
 func (l *longhorn) unconfigure(ctx context.Context) error {
-	api := l.w.typed.AdmissionregistrationV1()
+	api := l.w.Typed.AdmissionregistrationV1()
 	return errors.Join(
-		unless(api.MutatingWebhookConfigurations().Delete(ctx, mutator, metav1.DeleteOptions{}),
+		cluster.Unless(api.MutatingWebhookConfigurations().Delete(ctx, mutator, metav1.DeleteOptions{}),
 			apierrors.IsNotFound),
-		unless(api.ValidatingWebhookConfigurations().Delete(ctx, validator, metav1.DeleteOptions{}),
+		cluster.Unless(api.ValidatingWebhookConfigurations().Delete(ctx, validator, metav1.DeleteOptions{}),
 			apierrors.IsNotFound),
 	)
 }
@@ -101,9 +103,9 @@ func (l *longhorn) unconfigure(ctx context.Context) error {
 func (l *longhorn) remove(ctx context.Context) error {
 	return errors.Join(
 		l.unconfigure(ctx),
-		unless(l.w.typed.StorageV1().StorageClasses().Delete(ctx, "longhorn", metav1.DeleteOptions{}),
+		cluster.Unless(l.w.Typed.StorageV1().StorageClasses().Delete(ctx, "longhorn", metav1.DeleteOptions{}),
 			apierrors.IsNotFound),
-		unless(l.w.typed.StorageV1().CSIDrivers().Delete(ctx, driver, metav1.DeleteOptions{}),
+		cluster.Unless(l.w.Typed.StorageV1().CSIDrivers().Delete(ctx, driver, metav1.DeleteOptions{}),
 			apierrors.IsNotFound),
 	)
 }

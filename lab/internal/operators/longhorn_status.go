@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 // engineName is the only engine image's: outside it ends in a digest of the image's address.
@@ -19,12 +21,12 @@ const engineName = "ei-1ab00001"
 // nodes tells of every node that a manager runs on that it can hold volumes:
 // first the node itself, then its disk and the process that will run the engines.
 func (l *longhorn) nodes(ctx context.Context, manager *appsv1.DaemonSet) error {
-	pods, err := l.w.typed.CoreV1().Pods(manager.Namespace).List(ctx,
+	pods, err := l.w.Typed.CoreV1().Pods(manager.Namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: "app=" + l.h.workload})
 	if err != nil {
 		return err
 	}
-	later := l.w.passed("longhorn disks", 4*time.Second)
+	later := l.w.Passed("longhorn disks", 4*time.Second)
 	var errs []error
 	for _, p := range pods.Items {
 		if !podReady(&p) {
@@ -47,7 +49,7 @@ func (l *longhorn) node(ctx context.Context, manager *corev1.Pod) error {
 	return l.status(ctx, "nodes", longhornNode(manager), func(status map[string]any) {
 		for _, condition := range []string{"Ready", "Schedulable", "MountPropagation", "RequiredPackages",
 			"KernelModulesLoaded", "NFSClientInstalled", "Multipathd"} {
-			l.w.setCondition(status, condition, "True", "", "", 0)
+			l.w.SetCondition(status, condition, "True", "", "", 0)
 		}
 	})
 }
@@ -60,7 +62,7 @@ func (l *longhorn) disk(ctx context.Context, manager *corev1.Pod) error {
 			"storageScheduled": int64(0),
 		}
 		for _, condition := range []string{"Ready", "Schedulable"} {
-			l.w.setCondition(disk, condition, "True", "", "", 0)
+			l.w.SetCondition(disk, condition, "True", "", "", 0)
 		}
 		status["diskStatus"] = map[string]any{"default-disk": disk}
 	})
@@ -80,14 +82,15 @@ func (l *longhorn) instanceManager(ctx context.Context, manager *corev1.Pod, sta
 
 // engineImage deploys the engine to every node and says so once it is there.
 func (l *longhorn) engineImage(ctx context.Context, manager *appsv1.DaemonSet) error {
-	daemons := l.w.typed.AppsV1().DaemonSets(manager.Namespace)
+	daemons := l.w.Typed.AppsV1().DaemonSets(manager.Namespace)
 	err := l.once("engine image", func() error {
 		name := "engine-image-" + engineName
 		_, err := daemons.Create(ctx, &appsv1.DaemonSet{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec:       appsv1.DaemonSetSpec{Selector: selector(name), Template: l.pod(name, 15*time.Second)},
 		}, metav1.CreateOptions{})
-		return errors.Join(unless(err, apierrors.IsAlreadyExists), l.engineState(ctx, manager, "deploying"))
+		return errors.Join(cluster.Unless(err, apierrors.IsAlreadyExists),
+			l.engineState(ctx, manager, "deploying"))
 	})
 	if err != nil || l.made["engine"] {
 		return err
@@ -115,7 +118,7 @@ func (l *longhorn) engineState(ctx context.Context, manager *appsv1.DaemonSet, s
 // status changes the status of one of Longhorn's objects, which it makes if it is not there.
 func (l *longhorn) status(ctx context.Context, resource string, object *unstructured.Unstructured,
 	change func(map[string]any)) error {
-	api := l.w.untyped.Resource(longhornKind(resource)).Namespace(object.GetNamespace())
+	api := l.w.Untyped.Resource(longhornKind(resource)).Namespace(object.GetNamespace())
 	have, err := api.Get(ctx, object.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		have, err = api.Create(ctx, object, metav1.CreateOptions{})
@@ -123,7 +126,7 @@ func (l *longhorn) status(ctx context.Context, resource string, object *unstruct
 	if err != nil {
 		return err
 	}
-	return l.w.setStatus(ctx, longhornKind(resource), have, change)
+	return l.w.SetStatus(ctx, longhornKind(resource), have, change)
 }
 
 func longhornNode(manager *corev1.Pod) *unstructured.Unstructured {

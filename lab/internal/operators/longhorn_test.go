@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 func longhornObjects() []runtime.Object {
@@ -39,8 +41,8 @@ func longhornObjects() []runtime.Object {
 func TestLonghornsManagerMakesItsWebhookAndThenItsDriver(t *testing.T) {
 	s, r := newStage(t, 1, longhornObjects()...), routes{}
 	l := newLonghorn(s.world, r)
-	defer l.close()
-	webhooks := s.world.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	defer l.Close()
+	webhooks := s.world.Typed.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 
 	s.look(t, l)
 	if _, err := webhooks.Get(t.Context(), validator, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -56,21 +58,21 @@ func TestLonghornsManagerMakesItsWebhookAndThenItsDriver(t *testing.T) {
 	}
 	for name, want := range map[string]string{"longhorn-manager-worker-01": "longhorn-admission-webhook",
 		"longhorn-manager-worker-02": ""} {
-		pod, err := s.world.typed.CoreV1().Pods("longhorn-system").Get(t.Context(), name, metav1.GetOptions{})
+		pod, err := s.world.Typed.CoreV1().Pods("longhorn-system").Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil || pod.Labels["longhorn.io/admission-webhook"] != want {
 			t.Errorf("labels of %s: %v %v", name, pod.Labels, err)
 		}
 	}
 	s.later(t, 5*time.Second, l)
-	if _, err := s.world.typed.StorageV1().StorageClasses().Get(t.Context(), "longhorn",
+	if _, err := s.world.Typed.StorageV1().StorageClasses().Get(t.Context(), "longhorn",
 		metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
 	if got := s.get(t, longhornKind("nodes"), "longhorn-system",
-		"worker-01"); conditionOf(got.Object, "Schedulable") != "True" || s.disk(t) != "" {
+		"worker-01"); cluster.ConditionOf(got.Object, "Schedulable") != "True" || s.disk(t) != "" {
 		t.Errorf("node: %v", got.Object["status"])
 	}
-	if _, err := s.world.typed.AppsV1().DaemonSets("longhorn-system").Get(t.Context(), "longhorn-csi-plugin",
+	if _, err := s.world.Typed.AppsV1().DaemonSets("longhorn-system").Get(t.Context(), "longhorn-csi-plugin",
 		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the driver is there before its time: %v", err)
 	}
@@ -79,16 +81,16 @@ func TestLonghornsManagerMakesItsWebhookAndThenItsDriver(t *testing.T) {
 		t.Errorf("disk: %q", got)
 	}
 	if got := s.get(t, longhornKind("instancemanagers"), "longhorn-system",
-		"instance-manager-worker-01"); text(got.Object, "status", "currentState") != "running" {
+		"instance-manager-worker-01"); cluster.Text(got.Object, "status", "currentState") != "running" {
 		t.Errorf("instance manager: %v", got.Object["status"])
 	}
 	for _, name := range []string{"csi-attacher", "csi-provisioner", "csi-resizer", "csi-snapshotter"} {
-		if _, err := s.world.typed.AppsV1().Deployments("longhorn-system").Get(t.Context(), name,
+		if _, err := s.world.Typed.AppsV1().Deployments("longhorn-system").Get(t.Context(), name,
 			metav1.GetOptions{}); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := s.world.typed.AppsV1().DaemonSets("longhorn-system").Get(t.Context(), "longhorn-csi-plugin",
+	if _, err := s.world.Typed.AppsV1().DaemonSets("longhorn-system").Get(t.Context(), "longhorn-csi-plugin",
 		metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
@@ -102,15 +104,15 @@ func (s *stage) disk(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return conditionOf(map[string]any{"status": disk}, "Schedulable")
+	return cluster.ConditionOf(map[string]any{"status": disk}, "Schedulable")
 }
 
 func TestTheEngineIsDeployedOnceItIsOnEveryNode(t *testing.T) {
 	s := newStage(t, 0, longhornObjects()...)
 	l := newLonghorn(s.world, routes{})
-	defer l.close()
+	defer l.Close()
 	s.look(t, l)
-	daemons := s.world.typed.AppsV1().DaemonSets("longhorn-system")
+	daemons := s.world.Typed.AppsV1().DaemonSets("longhorn-system")
 	engine, err := daemons.Get(t.Context(), "engine-image-"+engineName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +126,8 @@ func TestTheEngineIsDeployedOnceItIsOnEveryNode(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.look(t, l)
-		if got := text(s.get(t, longhornKind("engineimages"), "longhorn-system", engineName).Object, "status",
+		if got := cluster.Text(s.get(t, longhornKind("engineimages"), "longhorn-system",
+			engineName).Object, "status",
 			"state"); got != step.state {
 			t.Errorf("%d of 2 ready: %s", step.ready, got)
 		}
@@ -170,9 +173,9 @@ func TestANodeHasTheDriverOnceItsPluginIsReady(t *testing.T) {
 		append(longhornObjects(), plugin,
 			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-01", UID: "n"}})...)
 	l := newLonghorn(s.world, routes{})
-	defer l.close()
+	defer l.Close()
 	s.look(t, l)
-	node, err := s.world.typed.StorageV1().CSINodes().Get(t.Context(), "worker-01", metav1.GetOptions{})
+	node, err := s.world.Typed.StorageV1().CSINodes().Get(t.Context(), "worker-01", metav1.GetOptions{})
 	if err != nil || len(node.Spec.Drivers) != 1 || node.Spec.Drivers[0].Name != "driver.longhorn.io" ||
 		node.OwnerReferences[0].UID != "n" {
 		t.Errorf("csi node: %+v %v", node, err)
@@ -182,18 +185,18 @@ func TestANodeHasTheDriverOnceItsPluginIsReady(t *testing.T) {
 func TestNothingOfLonghornOutlivesItsManager(t *testing.T) {
 	s, r := newStage(t, 0, longhornObjects()...), routes{}
 	l := newLonghorn(s.world, r)
-	defer l.close()
+	defer l.Close()
 	s.look(t, l)
-	if err := s.world.typed.AppsV1().DaemonSets("longhorn-system").Delete(t.Context(), "longhorn-manager",
+	if err := s.world.Typed.AppsV1().DaemonSets("longhorn-system").Delete(t.Context(), "longhorn-manager",
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.look(t, l)
-	_, class := s.world.typed.StorageV1().StorageClasses().Get(t.Context(), "longhorn", metav1.GetOptions{})
-	_, hook := s.world.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().
+	_, class := s.world.Typed.StorageV1().StorageClasses().Get(t.Context(), "longhorn", metav1.GetOptions{})
+	_, hook := s.world.Typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().
 		Get(t.Context(), validator,
 			metav1.GetOptions{})
-	_, driver := s.world.typed.StorageV1().CSIDrivers().Get(t.Context(), driver, metav1.GetOptions{})
+	_, driver := s.world.Typed.StorageV1().CSIDrivers().Get(t.Context(), driver, metav1.GetOptions{})
 	for _, err := range []error{class, hook, driver} {
 		if !apierrors.IsNotFound(err) {
 			t.Errorf("left over: %v", err)

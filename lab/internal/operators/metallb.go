@@ -12,27 +12,29 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 // metalLB is MetalLB's controller as far as it can be seen before a Service
 // asks for an address: its webhook. The real one's readiness has followed its
 // webhook in some versions and not in others; here it never does.
 type metalLB struct {
-	w *world
+	w *cluster.View
 	h *webhook
 
-	absent, nowhere *fault // its CRDs, its speaker's nodes
+	absent, nowhere *cluster.Fault // its CRDs, its speaker's nodes
 }
 
-func newMetalLB(w *world, routes Routes) *metalLB {
-	m := &metalLB{w: w, absent: w.fault("crd-absent"), nowhere: w.fault("daemonset-no-node")}
+func newMetalLB(w *cluster.View, routes Routes) *metalLB {
+	m := &metalLB{w: w, absent: w.Fault("crd-absent"), nowhere: w.Fault("daemonset-no-node")}
 	const path = "/validate-metallb-io-"
 	m.h = &webhook{
 		w: w, routes: routes, workload: "metallb-controller", port: 9443,
 		service: "metallb-webhook-service", secret: "metallb-webhook-cert",
-		fill:      each(w.validating("metallb-webhook-configuration"), w.converting("bgppeers.metallb.io")),
-		certified: 3 * time.Second, listens: 8 * time.Second, late: w.fault("webhook-late"),
-		refuses: w.fault("webhook-refuses"), refused: path + "v1beta1-l2advertisement",
+		fill:      each(validating(w, "metallb-webhook-configuration"), converting(w, "bgppeers.metallb.io")),
+		certified: 3 * time.Second, listens: 8 * time.Second, late: w.Fault("webhook-late"),
+		refuses: w.Fault("webhook-refuses"), refused: path + "v1beta1-l2advertisement",
 		reviewers: map[string]reviewer{
 			path + "v1beta1-ipaddresspool":    m.pool,
 			path + "v1beta1-l2advertisement":  m.advertisement,
@@ -45,12 +47,12 @@ func newMetalLB(w *world, routes Routes) *metalLB {
 	return m
 }
 
-func (m *metalLB) look(ctx context.Context) error {
+func (m *metalLB) Look(ctx context.Context) error {
 	return errors.Join(m.serve(ctx), m.define(ctx), m.place(ctx))
 }
 
 func (m *metalLB) serve(ctx context.Context) error {
-	d, err := m.w.deployment(ctx, m.h.workload)
+	d, err := m.w.Deployment(ctx, m.h.workload)
 	if err != nil {
 		return err
 	}
@@ -61,7 +63,7 @@ func (m *metalLB) serve(ctx context.Context) error {
 	return m.h.look(ctx, namespace)
 }
 
-func (m *metalLB) close() { m.h.close() }
+func (m *metalLB) Close() { m.h.close() }
 
 func pools() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "metallb.io", Version: "v1beta1", Resource: "ipaddresspools"}
@@ -88,7 +90,7 @@ func (m *metalLB) pool(ctx context.Context, r *admissionv1.AdmissionRequest) err
 	if err := json.Unmarshal(r.Object.Raw, &wanted.Object); err != nil {
 		return err
 	}
-	all, err := m.w.list(ctx, pools(), m.h.namespace)
+	all, err := m.w.List(ctx, pools(), m.h.namespace)
 	if err != nil {
 		return err
 	}

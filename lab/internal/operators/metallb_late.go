@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 // SpeakerLabel is what metallb-speaker selects of nodes where a fault asks for
@@ -18,12 +20,12 @@ const SpeakerLabel = "lab.castle/speaker"
 // define makes the CRDs that the chart wrote down in a ConfigMap. Helm has long
 // called the release deployed.
 func (m *metalLB) define(ctx context.Context) error {
-	if !m.w.asked("crd-absent") {
+	if !m.w.Asked("crd-absent") {
 		return nil
 	}
-	list, err := m.w.typed.CoreV1().ConfigMaps("").List(ctx,
+	list, err := m.w.Typed.CoreV1().ConfigMaps("").List(ctx,
 		metav1.ListOptions{FieldSelector: "metadata.name=metallb-late-crds"})
-	if err != nil || len(list.Items) == 0 || m.absent.holds() {
+	if err != nil || len(list.Items) == 0 || m.absent.Holds() {
 		return err
 	}
 	for text := range strings.SplitSeq(list.Items[0].Data["crds.yaml"], "\n---\n") {
@@ -34,8 +36,8 @@ func (m *metalLB) define(ctx context.Context) error {
 		if len(d.Object) == 0 {
 			continue
 		}
-		_, err := m.w.untyped.Resource(definitions()).Create(ctx, &d, metav1.CreateOptions{})
-		if err := unless(err, apierrors.IsAlreadyExists); err != nil {
+		_, err := m.w.Untyped.Resource(definitions()).Create(ctx, &d, metav1.CreateOptions{})
+		if err := cluster.Unless(err, apierrors.IsAlreadyExists); err != nil {
 			return err
 		}
 	}
@@ -44,22 +46,22 @@ func (m *metalLB) define(ctx context.Context) error {
 
 // place labels the nodes for the speaker.
 func (m *metalLB) place(ctx context.Context) error {
-	if !m.w.asked("daemonset-no-node") {
+	if !m.w.Asked("daemonset-no-node") {
 		return nil
 	}
-	list, err := m.w.typed.AppsV1().DaemonSets("").List(ctx,
+	list, err := m.w.Typed.AppsV1().DaemonSets("").List(ctx,
 		metav1.ListOptions{FieldSelector: "metadata.name=metallb-speaker"})
 	if err != nil || len(list.Items) == 0 || list.Items[0].Status.ObservedGeneration == 0 ||
-		m.nowhere.holds() {
+		m.nowhere.Holds() {
 		return err
 	}
-	nodes, err := m.w.typed.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "!" + SpeakerLabel})
+	nodes, err := m.w.Typed.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "!" + SpeakerLabel})
 	if err != nil {
 		return err
 	}
 	patch := []byte(`{"metadata":{"labels":{"` + SpeakerLabel + `":"true"}}}`)
 	for _, n := range nodes.Items {
-		if _, err := m.w.typed.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch,
+		if _, err := m.w.Typed.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch,
 			metav1.PatchOptions{}); err != nil {
 			return err
 		}

@@ -14,6 +14,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 // ask calls a webhook as the API server does, trusting the caBundle only.
@@ -48,7 +50,7 @@ func TestMetalLBsAuthorityConvertsItsPeersToo(t *testing.T) {
 	s := newStage(t, 1, deployment("metallb-system", "metallb-controller"),
 		configuration("metallb-webhook-configuration"))
 	m := newMetalLB(s.world, routes{})
-	defer m.close()
+	defer m.Close()
 	s.create(t, definitions(),
 		`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
 		"metadata":{"name":"bgppeers.metallb.io"},
@@ -57,7 +59,7 @@ func TestMetalLBsAuthorityConvertsItsPeersToo(t *testing.T) {
 	s.look(t, m)
 	s.later(t, 3*time.Second, m)
 	d := s.get(t, definitions(), "", "bgppeers.metallb.io")
-	got, err := base64.StdEncoding.DecodeString(text(d.Object, "spec", "conversion", "webhook",
+	got, err := base64.StdEncoding.DecodeString(cluster.Text(d.Object, "spec", "conversion", "webhook",
 		"clientConfig", "caBundle"))
 	if err != nil || len(got) == 0 || !bytes.Equal(got, s.bundle(t, "metallb-webhook-configuration")) {
 		t.Errorf("definition: %v %v", d.Object["spec"], err)
@@ -69,9 +71,9 @@ const metallbWorkload = "metallb-system/metallb-controller:9443"
 func TestMetalLBsWebhookIsTrustedBeforeItListensAndListensLate(t *testing.T) {
 	s, r := newStage(t, 1, deployment("metallb-system", "metallb-controller"),
 		configuration("metallb-webhook-configuration")), routes{}
-	s.world.faults.Times = map[string]time.Duration{"webhook-late": time.Minute}
+	s.world.Faults.Times = map[string]time.Duration{"webhook-late": time.Minute}
 	m := newMetalLB(s.world, r)
-	defer m.close()
+	defer m.Close()
 	s.look(t, m)
 	if s.bundle(t, "metallb-webhook-configuration") != nil {
 		t.Error("the caBundle is there before its time")
@@ -101,12 +103,12 @@ func TestMetalLBsWebhookIsTrustedBeforeItListensAndListensLate(t *testing.T) {
 func TestMetalLBStopsListeningWhenItsControllerIsGone(t *testing.T) {
 	s, r := newStage(t, 0, deployment("metallb-system", "metallb-controller")), routes{}
 	m := newMetalLB(s.world, r)
-	defer m.close()
+	defer m.Close()
 	s.look(t, m)
 	if len(r) != 1 {
 		t.Fatalf("routes: %v", r)
 	}
-	if err := s.world.typed.AppsV1().Deployments("metallb-system").Delete(t.Context(), "metallb-controller",
+	if err := s.world.Typed.AppsV1().Deployments("metallb-system").Delete(t.Context(), "metallb-controller",
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +121,7 @@ func TestMetalLBStopsListeningWhenItsControllerIsGone(t *testing.T) {
 func TestMetalLBJudgesPoolsInItsOwnWords(t *testing.T) {
 	s := newStage(t, 0, deployment("metallb-system", "metallb-controller"))
 	m := newMetalLB(s.world, routes{})
-	defer m.close()
+	defer m.Close()
 	s.look(t, m)
 	s.create(t, pools(), `{"apiVersion":"metallb.io/v1beta1","kind":"IPAddressPool",`+
 		`"metadata":{"name":"main","namespace":"metallb-system"},"spec":{`+

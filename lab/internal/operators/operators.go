@@ -23,6 +23,9 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
+	"github.com/ephemeral-castle/castle/lab/internal/operators/flux"
 )
 
 // Routes is the API server's way to the processes behind Pods; lab/internal/kubernetes has it.
@@ -33,13 +36,19 @@ type Routes interface {
 	Unregister(workload string)
 }
 
+// Faults and Turn belong to the cluster that the operators work in.
+type (
+	Faults = cluster.Faults
+	Turn   = cluster.Turn
+)
+
 // Config says where the operators work and how.
 type Config struct {
 	REST   *rest.Config
 	Routes Routes
-	Faults Faults
+	Faults cluster.Faults
 	// Turn is told that a fault begins or ends; nil tells nobody.
-	Turn func(Turn)
+	Turn func(cluster.Turn)
 	// Speed divides the time that the operators' steps take outside; 0 means no time at all.
 	Speed float64
 	// Repository is the folder that Flux follows; without one its contents are made up.
@@ -69,13 +78,13 @@ func Run(ctx context.Context, c Config) error {
 	if c.HTTP == nil {
 		c.HTTP = http.DefaultClient
 	}
-	w := newWorld(typed, untyped, c.Speed, time.Now)
-	a := newApplier(untyped, typed.Discovery())
-	w.faults, w.turn = c.Faults, c.Turn
+	w := cluster.New(typed, untyped, c.Speed, time.Now)
+	a := flux.NewApplier(untyped, typed.Discovery())
+	w.Faults, w.Turn = c.Faults, c.Turn
 	var all sync.WaitGroup
 	for name, o := range team(w, a, c) {
 		all.Go(func() {
-			defer o.close()
+			defer o.Close()
 			play(ctx, o, func(err error) {
 				if c.Log != nil {
 					c.Log(name, err)
@@ -89,21 +98,21 @@ func Run(ctx context.Context, c Config) error {
 
 // operator takes the next steps that are due.
 type operator interface {
-	look(ctx context.Context) error
-	close()
+	Look(ctx context.Context) error
+	Close()
 }
 
-func team(w *world, a *applier, c Config) map[string]operator {
-	var f *fleet
+func team(w *cluster.View, a *flux.Applier, c Config) map[string]operator {
+	var f *flux.Fleet
 	if c.Repository != "" {
-		f = newFleet(w, a, c.Repository)
+		f = flux.NewFleet(w, a, c.Repository)
 	}
 	return map[string]operator{
 		"metallb":          newMetalLB(w, c.Routes),
 		"longhorn":         newLonghorn(w, c.Routes),
 		"external-secrets": newExternalSecrets(w, c.Routes, c.HTTP),
-		"flux":             newFlux(w, f),
-		"helm":             newHelm(w, a, c),
+		"flux":             flux.New(w, f),
+		"helm":             flux.NewHelm(w, a, c.REST, c.HTTP),
 		"pgo":              newPGO(w, c.Dir),
 	}
 }
@@ -140,5 +149,5 @@ func safely(ctx context.Context, o operator) (err error) {
 			err = errors.Join(err, fmt.Errorf("panic: %v", r))
 		}
 	}()
-	return o.look(ctx)
+	return o.Look(ctx)
 }

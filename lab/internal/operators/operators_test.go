@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	untypedfake "k8s.io/client-go/dynamic/fake"
 	typedfake "k8s.io/client-go/kubernetes/fake"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 // routes records what was registered.
@@ -26,7 +28,7 @@ func (r routes) Unregister(workload string)        { delete(r, workload) }
 
 // stage is a cluster of fakes with a clock that stands still until it is moved.
 type stage struct {
-	world *world
+	world *cluster.View
 	time  time.Time
 }
 
@@ -34,13 +36,12 @@ func newStage(t *testing.T, speed float64, objects ...runtime.Object) *stage {
 	t.Helper()
 	kinds := map[schema.GroupVersionResource]string{
 		pools(): "IPAddressPoolList", stores(): "ClusterSecretStoreList", externals(): "ExternalSecretList",
-		repositories(): "GitRepositoryList", kustomizations(): "KustomizationList",
 		longhornKind("nodes"): "NodeList",
 		postgresClusters():    "PostgresClusterList", generators(): "VaultDynamicSecretList",
 		secretStores(): "SecretStoreList",
 	}
 	s := &stage{time: time.Date(2026, 2, 1, 12, 0, 0, 0, time.UTC)}
-	s.world = newWorld(typedfake.NewClientset(objects...),
+	s.world = cluster.New(typedfake.NewClientset(objects...),
 		untypedfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds),
 		speed, func() time.Time { return s.time })
 	return s
@@ -48,7 +49,7 @@ func newStage(t *testing.T, speed float64, objects ...runtime.Object) *stage {
 
 func (s *stage) look(t *testing.T, o operator) {
 	t.Helper()
-	if err := o.look(t.Context()); err != nil {
+	if err := o.Look(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -66,7 +67,7 @@ func (s *stage) create(t *testing.T, in schema.GroupVersionResource, text string
 	if err := object.UnmarshalJSON([]byte(text)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.world.untyped.Resource(in).Namespace(object.GetNamespace()).Create(t.Context(), &object,
+	if _, err := s.world.Untyped.Resource(in).Namespace(object.GetNamespace()).Create(t.Context(), &object,
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func (s *stage) create(t *testing.T, in schema.GroupVersionResource, text string
 func (s *stage) get(t *testing.T, in schema.GroupVersionResource, namespace,
 	name string) *unstructured.Unstructured {
 	t.Helper()
-	object, err := s.world.untyped.Resource(in).Namespace(namespace).Get(t.Context(), name,
+	object, err := s.world.Untyped.Resource(in).Namespace(namespace).Get(t.Context(), name,
 		metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +96,7 @@ func configuration(name string) *admissionregistrationv1.ValidatingWebhookConfig
 
 func (s *stage) bundle(t *testing.T, name string) []byte {
 	t.Helper()
-	c, err := s.world.typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(), name,
+	c, err := s.world.Typed.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(), name,
 		metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -124,20 +125,20 @@ func TestAFailingOperatorIsReportedOnce(t *testing.T) {
 
 type failing struct{ looked func() }
 
-func (f failing) look(context.Context) error {
+func (f failing) Look(context.Context) error {
 	f.looked()
 	panic("odd object")
 }
-func (f failing) close() {}
+func (f failing) Close() {}
 
 func create(t *testing.T, s *stage, object runtime.Object) {
 	t.Helper()
 	var err error
 	switch o := object.(type) {
 	case *corev1.Secret:
-		_, err = s.world.typed.CoreV1().Secrets(o.Namespace).Create(t.Context(), o, metav1.CreateOptions{})
+		_, err = s.world.Typed.CoreV1().Secrets(o.Namespace).Create(t.Context(), o, metav1.CreateOptions{})
 	case *corev1.ConfigMap:
-		_, err = s.world.typed.CoreV1().ConfigMaps(o.Namespace).Create(t.Context(), o, metav1.CreateOptions{})
+		_, err = s.world.Typed.CoreV1().ConfigMaps(o.Namespace).Create(t.Context(), o, metav1.CreateOptions{})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -17,13 +17,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ephemeral-castle/castle/lab/internal/postgres"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 // pgo is Crunchy's operator for PostgreSQL. Its database is real, but runs beside
 // the cluster, at the address that the cluster's Service asks MetalLB for. It is of
 // the release that the machine has, whatever the PostgresCluster asks for.
 type pgo struct {
-	w       *world
+	w       *cluster.View
 	dir     string
 	log     io.Writer
 	running map[types.UID]*database
@@ -38,11 +40,11 @@ type database struct {
 	begun    bool   // the user's own statements were run
 }
 
-func newPGO(w *world, dir string) *pgo {
+func newPGO(w *cluster.View, dir string) *pgo {
 	return &pgo{w: w, dir: dir, log: os.Stderr, running: map[types.UID]*database{}}
 }
 
-func (p *pgo) close() {
+func (p *pgo) Close() {
 	for _, d := range p.running {
 		d.server.Close() //nolint:errcheck // it ends with the process otherwise
 	}
@@ -58,12 +60,12 @@ const (
 	listenAddress = "metallb.io/loadBalancerIPs"
 )
 
-func (p *pgo) look(ctx context.Context) error {
-	operator, err := p.w.deployment(ctx, "pgo")
+func (p *pgo) Look(ctx context.Context) error {
+	operator, err := p.w.Deployment(ctx, "pgo")
 	if err != nil || operator == nil {
 		return err
 	}
-	all, err := p.w.list(ctx, postgresClusters(), "")
+	all, err := p.w.List(ctx, postgresClusters(), "")
 	if err != nil {
 		return err
 	}
@@ -71,7 +73,7 @@ func (p *pgo) look(ctx context.Context) error {
 	there := map[types.UID]bool{}
 	for _, c := range all {
 		there[c.GetUID()] = true
-		errs = append(errs, about(titled(&c), p.reconcile(ctx, &c)))
+		errs = append(errs, cluster.About(cluster.Titled(&c), p.reconcile(ctx, &c)))
 	}
 	for uid, d := range p.running {
 		if !there[uid] {
@@ -87,11 +89,11 @@ func (p *pgo) look(ctx context.Context) error {
 // is all that Flux's health check wants of it.
 func (p *pgo) reconcile(ctx context.Context, c *unstructured.Unstructured) error {
 	users, err := p.users(ctx, c)
-	due := p.w.passed("postgres "+string(c.GetUID()), 20*time.Second)
+	due := p.w.Passed("postgres "+string(c.GetUID()), 20*time.Second)
 	if err == nil && due && exposed(c) {
 		err = p.serve(ctx, c, users)
 	}
-	return errors.Join(err, p.w.setStatus(ctx, postgresClusters(), c, func(status map[string]any) {
+	return errors.Join(err, p.w.SetStatus(ctx, postgresClusters(), c, func(status map[string]any) {
 		d := p.running[c.GetUID()]
 		ready := due && (d != nil || !exposed(c))
 		if ready {
@@ -99,11 +101,11 @@ func (p *pgo) reconcile(ctx context.Context, c *unstructured.Unstructured) error
 				"PGBackRestRepoHostReady": "RepoHostReady", "PGBackRestReplicaRepoReady": "StanzaCreated",
 				"PGBackRestReplicaCreate": "RepoBackupComplete",
 			} {
-				p.w.setCondition(status, typ, "True", reason, "", c.GetGeneration())
+				p.w.SetCondition(status, typ, "True", reason, "", c.GetGeneration())
 			}
 		}
 		if d != nil && d.begun {
-			status["databaseInitSQL"] = text(c.Object, "spec", "databaseInitSQL", "name")
+			status["databaseInitSQL"] = cluster.Text(c.Object, "spec", "databaseInitSQL", "name")
 		}
 		status["instances"], status["observedGeneration"] = instances(c, ready), c.GetGeneration()
 	}))
@@ -129,7 +131,7 @@ func instances(c *unstructured.Unstructured, ready bool) []any {
 	all := []any{}
 	for i, one := range sets {
 		set, _ := one.(map[string]any)
-		name, replicas := text(set, "name"), max(1, whole(set, "replicas"))
+		name, replicas := cluster.Text(set, "name"), max(1, cluster.Whole(set, "replicas"))
 		if name == "" {
 			name = fmt.Sprintf("%02d", i)
 		}
@@ -145,7 +147,7 @@ func instances(c *unstructured.Unstructured, ready bool) []any {
 // exposed says whether anybody outside of the cluster could reach the database.
 // Nobody could see one that is for Pods only, so the lab has none for those.
 func exposed(c *unstructured.Unstructured) bool {
-	return text(c.Object, "spec", "service", "type") == "LoadBalancer"
+	return cluster.Text(c.Object, "spec", "service", "type") == "LoadBalancer"
 }
 
 // start makes the database anew: nothing is kept over a restart of the machines.
@@ -155,17 +157,18 @@ func (p *pgo) start(ctx context.Context, c *unstructured.Unstructured) (*databas
 		return nil, err
 	}
 	d := &database{place: netip.AddrPortFrom(at, 5432), password: rand.Text()}
-	if port := whole(c.Object, "spec", "port"); port > 0 {
+	if port := cluster.Whole(c.Object, "spec", "port"); port > 0 {
 		d.place = netip.AddrPortFrom(at, uint16(port))
 	}
-	if has, wanted := int64(postgres.Release()), whole(c.Object, "spec", "postgresVersion"); has < wanted {
+	if has, wanted := int64(postgres.Release()),
+		cluster.Whole(c.Object, "spec", "postgresVersion"); has < wanted {
 		fmt.Fprintf(p.log, "lab: %s is PostgreSQL %d, and that of the lab is %d: what a later release "+
 			"refuses passes here "+
 			//nolint:errcheck // a log
-			"(from 16, CREATEROLE grants only the roles that it has with ADMIN OPTION)\n", titled(c),
+			"(from 16, CREATEROLE grants only the roles that it has with ADMIN OPTION)\n", cluster.Titled(c),
 			wanted, has)
 	}
-	id, err := newIdentity(c.GetNamespace(), c.GetName()+"-primary", p.w.now(), 24*time.Hour)
+	id, err := newIdentity(c.GetNamespace(), c.GetName()+"-primary", p.w.Now(), 24*time.Hour)
 	if err != nil {
 		return nil, err
 	}
@@ -182,13 +185,14 @@ func (p *pgo) start(ctx context.Context, c *unstructured.Unstructured) (*databas
 
 // address is what MetalLB gives the Service: what it asks for, if a pool has that.
 func (p *pgo) address(ctx context.Context, c *unstructured.Unstructured) (netip.Addr, error) {
-	at, err := netip.ParseAddr(text(c.Object, "spec", "service", "metadata", "annotations", listenAddress))
+	at, err := netip.ParseAddr(cluster.Text(c.Object, "spec", "service", "metadata", "annotations",
+		listenAddress))
 	if err != nil {
 		return at,
 			fmt.Errorf("the lab's MetalLB gives a Service the address in its annotation %s, and no other: %w",
 				listenAddress, err)
 	}
-	all, err := p.w.list(ctx, pools(), "")
+	all, err := p.w.List(ctx, pools(), "")
 	if err != nil {
 		return at, err
 	}
@@ -210,12 +214,12 @@ func (p *pgo) address(ctx context.Context, c *unstructured.Unstructured) (netip.
 // begin runs the statements that the ConfigMap in databaseInitSQL holds, once. As
 // with psql, one that fails does not keep the next from being run.
 func (p *pgo) begin(ctx context.Context, c *unstructured.Unstructured, d *database) error {
-	name, key := text(c.Object, "spec", "databaseInitSQL", "name"),
-		text(c.Object, "spec", "databaseInitSQL", "key")
+	name, key := cluster.Text(c.Object, "spec", "databaseInitSQL", "name"),
+		cluster.Text(c.Object, "spec", "databaseInitSQL", "key")
 	if name == "" || d.begun {
 		return nil
 	}
-	config, err := p.w.typed.CoreV1().ConfigMaps(c.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
+	config, err := p.w.Typed.CoreV1().ConfigMaps(c.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("databaseInitSQL: %w", err)
 	}

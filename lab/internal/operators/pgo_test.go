@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ephemeral-castle/castle/lab/internal/postgres"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 // The facts are PGO's of release 5.7: internal/controller/postgrescluster/postgres.go and
@@ -35,7 +37,7 @@ func pguser(name string, data map[string]string) *corev1.Secret {
 
 func (s *stage) secret(t *testing.T, namespace, name string) *corev1.Secret {
 	t.Helper()
-	secret, err := s.world.typed.CoreV1().Secrets(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	secret, err := s.world.Typed.CoreV1().Secrets(namespace).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +46,7 @@ func (s *stage) secret(t *testing.T, namespace, name string) *corev1.Secret {
 
 func (s *stage) update(t *testing.T, secret *corev1.Secret) {
 	t.Helper()
-	if _, err := s.world.typed.CoreV1().Secrets(secret.Namespace).Update(t.Context(), secret,
+	if _, err := s.world.Typed.CoreV1().Secrets(secret.Namespace).Update(t.Context(), secret,
 		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +57,7 @@ func (s *stage) database(t *testing.T, spec string) *pgo {
 	t.Helper()
 	s.create(t, postgresClusters(), strings.ReplaceAll(tazlab, "SPEC", spec))
 	p := newPGO(s.world, t.TempDir())
-	t.Cleanup(p.close)
+	t.Cleanup(p.Close)
 	return p
 }
 
@@ -87,7 +89,8 @@ func TestPGOAdoptsASecretWithItsPassword(t *testing.T) {
 	}
 	// Flux's health check is content with a generation that was seen, whether PostgreSQL runs or not.
 	is := s.get(t, postgresClusters(), "db", "tazlab")
-	if whole(is.Object, "status", "observedGeneration") != 3 || conditionOf(is.Object, "Ready") != "" {
+	if cluster.Whole(is.Object, "status", "observedGeneration") != 3 ||
+		cluster.ConditionOf(is.Object, "Ready") != "" {
 		t.Errorf("status: %v", is.Object["status"])
 	}
 	if status := fmt.Sprint(is.Object["status"]); strings.Contains(status, "word") ||
@@ -141,7 +144,7 @@ func TestPGOKnowsASecretByItsLabels(t *testing.T) {
 	if got := s.secret(t, "db", other.Name); len(got.Data) != 1 || len(got.OwnerReferences) != 0 {
 		t.Errorf("the other: %q", got.Data)
 	}
-	if _, err := s.world.typed.CoreV1().Secrets("db").Get(t.Context(), gone.Name,
+	if _, err := s.world.Typed.CoreV1().Secrets("db").Get(t.Context(), gone.Name,
 		metav1.GetOptions{}); err == nil {
 		t.Error("the Secret of a user who is not asked for is still there")
 	}
@@ -178,14 +181,14 @@ func TestPGOsDatabaseTakesWhatTheSecretsSay(t *testing.T) {
 	var log bytes.Buffer
 	p.log = &log
 
-	if err := p.look(t.Context()); err == nil ||
+	if err := p.Look(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "127.0.7.6 is in no IPAddressPool") {
 		t.Fatalf("without a pool: %v", err)
 	}
 	s.create(t, pools(), `{"apiVersion":"metallb.io/v1beta1","kind":"IPAddressPool",`+
 		`"metadata":{"namespace":"metallb-system","name":"pool"},"spec":{`+
 		`"addresses":["127.0.7.4-127.0.7.7"]}}`)
-	if err := p.look(t.Context()); err != nil {
+	if err := p.Look(t.Context()); err != nil {
 		t.Fatalf("%v\n%s", err, log.String())
 	}
 	ask := func(database, user, password, statement string) string {
@@ -209,8 +212,8 @@ func TestPGOsDatabaseTakesWhatTheSecretsSay(t *testing.T) {
 		t.Errorf("without TLS: %s", got)
 	}
 	if got := s.get(t, postgresClusters(), "db",
-		"tazlab"); text(got.Object, "status", "databaseInitSQL") != "init" ||
-		conditionOf(got.Object, "PGBackRestRepoHostReady") != "True" {
+		"tazlab"); cluster.Text(got.Object, "status", "databaseInitSQL") != "init" ||
+		cluster.ConditionOf(got.Object, "PGBackRestRepoHostReady") != "True" {
 		t.Errorf("status: %v", got.Object["status"])
 	}
 

@@ -19,6 +19,8 @@ import (
 	applymetav1 "k8s.io/client-go/applyconfigurations/meta/v1"
 
 	"github.com/ephemeral-castle/castle/lab/internal/postgres"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 // user is one that a PostgresCluster asks for.
@@ -44,7 +46,7 @@ func (p *pgo) users(ctx context.Context, c *unstructured.Unstructured) ([]user, 
 	if err != nil {
 		return nil, err
 	}
-	found, err := p.w.typed.CoreV1().Secrets(c.GetNamespace()).List(ctx, metav1.ListOptions{
+	found, err := p.w.Typed.CoreV1().Secrets(c.GetNamespace()).List(ctx, metav1.ListOptions{
 		LabelSelector: pgoGroup + "/cluster=" + c.GetName() + "," + pgoGroup + "/pguser",
 	})
 	if err != nil {
@@ -62,7 +64,7 @@ func (p *pgo) users(ctx context.Context, c *unstructured.Unstructured) ([]user, 
 		if slices.ContainsFunc(all, func(u user) bool { return u.name == name }) {
 			there[name] = &s
 		} else if metav1.IsControlledBy(&s, c) {
-			if err := p.w.typed.CoreV1().Secrets(s.Namespace).Delete(ctx, s.Name,
+			if err := p.w.Typed.CoreV1().Secrets(s.Namespace).Delete(ctx, s.Name,
 				metav1.DeleteOptions{}); err != nil {
 				return nil, err
 			}
@@ -88,8 +90,8 @@ func asked(c *unstructured.Unstructured) ([]user, error) {
 	var all []user
 	for _, w := range wanted {
 		one, _ := w.(map[string]any)
-		u := user{name: text(one, "name"), options: text(one, "options"),
-			letters: text(one, "password", "type") == "AlphaNumeric"}
+		u := user{name: cluster.Text(one, "name"), options: cluster.Text(one, "options"),
+			letters: cluster.Text(one, "password", "type") == "AlphaNumeric"}
 		if u.databases, _, err = unstructured.NestedStringSlice(one, "databases"); err != nil {
 			return nil, err
 		}
@@ -115,7 +117,7 @@ func (p *pgo) adopt(ctx context.Context, c *unstructured.Unstructured, u user,
 		return string(data["verifier"]), nil
 	}
 	owner := metav1.NewControllerRef(c, c.GroupVersionKind())
-	_, err = p.w.typed.CoreV1().Secrets(c.GetNamespace()).Apply(ctx,
+	_, err = p.w.Typed.CoreV1().Secrets(c.GetNamespace()).Apply(ctx,
 		applycorev1.Secret(name, c.GetNamespace()).WithLabels(labels).WithData(data).
 			WithOwnerReferences(applymetav1.OwnerReference().WithAPIVersion(owner.APIVersion).
 				WithKind(owner.Kind).WithName(owner.Name).
@@ -139,7 +141,7 @@ func holds[V any](all, some map[string]V) bool {
 // a Secret with which nobody can log in.
 func (u user) data(c *unstructured.Unstructured, there *corev1.Secret) (map[string][]byte, error) {
 	host, port := c.GetName()+"-primary."+c.GetNamespace()+".svc",
-		fmt.Sprint(cmp.Or(whole(c.Object, "spec", "port"), 5432))
+		fmt.Sprint(cmp.Or(cluster.Whole(c.Object, "spec", "port"), 5432))
 	var password, verifier string
 	if there != nil {
 		password, verifier = string(there.Data["password"]), string(there.Data["verifier"])

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 const clusterStore = "ClusterSecretStore" // the other kind is in a namespace
@@ -19,7 +21,7 @@ const clusterStore = "ClusterSecretStore" // the other kind is in a namespace
 func (e *externalSecrets) checkStores(ctx context.Context) error {
 	var errs []error
 	for _, kind := range []schema.GroupVersionResource{stores(), secretStores()} {
-		all, err := e.w.list(ctx, kind, "")
+		all, err := e.w.List(ctx, kind, "")
 		errs = append(errs, err)
 		for _, store := range all {
 			errs = append(errs, e.checkStore(ctx, kind, &store))
@@ -31,32 +33,33 @@ func (e *externalSecrets) checkStores(ctx context.Context) error {
 func (e *externalSecrets) checkStore(ctx context.Context, kind schema.GroupVersionResource,
 	store *unstructured.Unstructured) error {
 	step := fmt.Sprintf("store %s %d", store.GetUID(), store.GetGeneration())
-	if e.good[step] && conditionOf(store.Object, "Ready") == "True" || !e.w.passed(step, 2*time.Second) ||
-		e.mute.holds() {
+	if e.good[step] && cluster.ConditionOf(store.Object, "Ready") == "True" ||
+		!e.w.Passed(step, 2*time.Second) ||
+		e.mute.Holds() {
 		return nil
 	}
 	unable, why := e.login(ctx, store)
-	err := e.w.setStatus(ctx, kind, store, func(status map[string]any) {
+	err := e.w.SetStatus(ctx, kind, store, func(status map[string]any) {
 		if why != nil {
-			e.w.setCondition(status, "Ready", "False", "InvalidProviderConfig", "unable to "+unable, 0)
+			e.w.SetCondition(status, "Ready", "False", "InvalidProviderConfig", "unable to "+unable, 0)
 			return
 		}
 		status["capabilities"] = "ReadWrite"
-		e.w.setCondition(status, "Ready", "True", "Valid", "store validated", 0)
+		e.w.SetCondition(status, "Ready", "True", "Valid", "store validated", 0)
 	})
 	e.good[step] = why == nil && err == nil
-	return errors.Join(err, about(store.GetKind()+" "+store.GetName(), why))
+	return errors.Join(err, cluster.About(store.GetKind()+" "+store.GetName(), why))
 }
 
 // login says what could not be done, in the words of the condition, and why.
 func (e *externalSecrets) login(ctx context.Context,
 	store *unstructured.Unstructured) (unable string, err error) {
-	provider := nested(store.Object, "spec", "provider", "vault")
+	provider := cluster.Nested(store.Object, "spec", "provider", "vault")
 	if provider == nil {
 		_, _, err := e.open(ctx, store)
 		return "create client", err
 	}
-	from := vaultScope{e.w.typed, store.GetKind() == clusterStore, store.GetNamespace()}
+	from := vaultScope{e.w.Typed, store.GetKind() == clusterStore, store.GetNamespace()}
 	client, err := from.open(ctx, provider)
 	if err != nil {
 		return "create client", err
@@ -78,17 +81,17 @@ func (e *externalSecrets) open(ctx context.Context,
 	if err != nil {
 		return infisicalClient{}, "", err
 	}
-	client := infisicalClient{http: e.http, host: text(provider, "hostAPI")}
+	client := infisicalClient{http: e.http, host: cluster.Text(provider, "hostAPI")}
 	var credentials [2]string
 	for i, which := range []string{"clientId", "clientSecret"} {
 		at := func(field string) string {
-			return text(provider, "auth", "universalAuthCredentials", which, field)
+			return cluster.Text(provider, "auth", "universalAuthCredentials", which, field)
 		}
 		namespace := store.GetNamespace()
 		if store.GetKind() == clusterStore {
 			namespace = at("namespace")
 		}
-		secret, err := e.w.typed.CoreV1().Secrets(namespace).Get(ctx, at("name"), metav1.GetOptions{})
+		secret, err := e.w.Typed.CoreV1().Secrets(namespace).Get(ctx, at("name"), metav1.GetOptions{})
 		if err != nil {
 			return client, "", err
 		}
@@ -105,16 +108,16 @@ func (e *externalSecrets) open(ctx context.Context,
 func (e *externalSecrets) store(ctx context.Context, external *unstructured.Unstructured,
 	ref map[string]any) (*unstructured.Unstructured, error) {
 	kind, in, namespace := "SecretStore", secretStores(), external.GetNamespace()
-	if text(ref, "kind") == clusterStore {
+	if cluster.Text(ref, "kind") == clusterStore {
 		kind, in, namespace = clusterStore, stores(), ""
 	}
-	store, err := e.w.untyped.Resource(in).Namespace(namespace).Get(ctx, text(ref, "name"),
+	store, err := e.w.Untyped.Resource(in).Namespace(namespace).Get(ctx, cluster.Text(ref, "name"),
 		metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("could not get %s %q, %w", kind, text(ref, "name"), err)
+		return nil, fmt.Errorf("could not get %s %q, %w", kind, cluster.Text(ref, "name"), err)
 	}
-	if conditionOf(store.Object, "Ready") != "True" {
-		return nil, fmt.Errorf("%s %q is not ready", kind, text(ref, "name"))
+	if cluster.ConditionOf(store.Object, "Ready") != "True" {
+		return nil, fmt.Errorf("%s %q is not ready", kind, cluster.Text(ref, "name"))
 	}
 	return store, nil
 }
@@ -122,12 +125,12 @@ func (e *externalSecrets) store(ctx context.Context, external *unstructured.Unst
 // value reads one value through a store.
 func (e *externalSecrets) value(ctx context.Context, external, store *unstructured.Unstructured,
 	remote map[string]any) ([]byte, error) {
-	if nested(store.Object, "spec", "provider", "vault") != nil {
+	if cluster.Nested(store.Object, "spec", "provider", "vault") != nil {
 		secret, err := e.values(ctx, external, store, remote)
 		if err != nil {
 			return nil, err
 		}
-		property := text(remote, "property")
+		property := cluster.Text(remote, "property")
 		if property == "" {
 			return json.Marshal(secret)
 		}
@@ -142,61 +145,25 @@ func (e *externalSecrets) value(ctx context.Context, external, store *unstructur
 		return nil, err
 	}
 	in := func(field string) string {
-		return text(store.Object, "spec", "provider", "infisical", "secretsScope", field)
+		return cluster.Text(store.Object, "spec", "provider", "infisical", "secretsScope", field)
 	}
 	value, err := client.read(ctx, token, scope{in("projectSlug"), in("environmentSlug"), in("secretsPath")},
-		text(remote, "key"))
+		cluster.Text(remote, "key"))
 	return []byte(value), err
 }
 
 // values reads a whole secret of Vault's.
 func (e *externalSecrets) values(ctx context.Context, external, store *unstructured.Unstructured,
 	remote map[string]any) (map[string]any, error) {
-	provider := nested(store.Object, "spec", "provider", "vault")
+	provider := cluster.Nested(store.Object, "spec", "provider", "vault")
 	if provider == nil {
 		return nil, errors.New("the lab's External Secrets extracts from Vault only")
 	}
-	vault, err := vaultScope{e.w.typed, store.GetKind() == clusterStore,
+	vault, err := vaultScope{e.w.Typed, store.GetKind() == clusterStore,
 		external.GetNamespace()}.open(ctx, provider)
 	if err != nil {
 		return nil, err
 	}
 	defer vault.leave(ctx)
-	return vault.secret(ctx, provider, text(remote, "key"))
-}
-
-// conditionOf reads a condition's status; empty if there is none.
-func conditionOf(object map[string]any, typ string) string { return ofCondition(object, typ, "status") }
-
-// messageOf reads what a condition says.
-func messageOf(object map[string]any, typ string) string { return ofCondition(object, typ, "message") }
-
-func ofCondition(object map[string]any, typ, field string) string {
-	all, _, err := unstructured.NestedSlice(object, "status", "conditions")
-	if err != nil {
-		return ""
-	}
-	for _, one := range all {
-		if c, ok := one.(map[string]any); ok && c["type"] == typ {
-			return text(c, field)
-		}
-	}
-	return ""
-}
-
-// about says which object an error is about.
-func about(what string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", what, err)
-}
-
-// whole reads a whole number of an object; what is not there or is none is 0.
-func whole(object map[string]any, path ...string) int64 {
-	value, _, err := unstructured.NestedInt64(object, path...)
-	if err != nil {
-		return 0
-	}
-	return value
+	return vault.secret(ctx, provider, cluster.Text(remote, "key"))
 }

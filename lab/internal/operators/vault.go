@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 var errNoSecret = errors.New("secret does not exist")
@@ -83,18 +85,10 @@ func (v *vaultClient) call(ctx context.Context, method, path string, body, answe
 	return numbers.Decode(answer)
 }
 
-// nested is an object in an object; nil if there is none.
-func nested(object map[string]any, path ...string) map[string]any {
-	for _, name := range path {
-		object, _ = object[name].(map[string]any)
-	}
-	return object
-}
-
 // secretAt is the path of a secret below a store's engine. The key may name the engine
 // itself, and for version 2 its data, too.
 func secretAt(provider map[string]any, key string) string {
-	mount, second := text(provider, "path"), text(provider, "version") != "v1"
+	mount, second := cluster.Text(provider, "path"), cluster.Text(provider, "version") != "v1"
 	if mount == "" {
 		if strings.Contains(key, "/data/") {
 			return key
@@ -119,7 +113,7 @@ func (v *vaultClient) secret(ctx context.Context, provider map[string]any,
 	if err != nil {
 		return nil, fmt.Errorf("cannot read secret data from Vault: %w", err)
 	}
-	if text(provider, "version") == "v1" {
+	if cluster.Text(provider, "version") == "v1" {
 		return found, nil
 	}
 	data, there := found["data"]

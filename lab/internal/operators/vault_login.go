@@ -15,6 +15,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 // vaultScope is where what a provider names is found. Only a ClusterSecretStore may
@@ -36,17 +38,17 @@ func (s vaultScope) open(ctx context.Context, provider map[string]any) (*vaultCl
 		return nil, err
 	}
 	v := &vaultClient{
-		address: strings.TrimSuffix(text(provider, "server"), "/"),
+		address: strings.TrimSuffix(cluster.Text(provider, "server"), "/"),
 		http: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 			DisableKeepAlives: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12,
 				RootCAs: roots},
 		}},
 	}
-	auth := nested(provider, "auth")
-	switch jwt := nested(auth, "jwt"); {
+	auth := cluster.Nested(provider, "auth")
+	switch jwt := cluster.Nested(auth, "jwt"); {
 	case auth == nil || s.namespace == "" && s.unknown(provider):
-	case nested(auth, "tokenSecretRef") != nil:
-		v.token, err = s.secret(ctx, nested(auth, "tokenSecretRef"))
+	case cluster.Nested(auth, "tokenSecretRef") != nil:
+		v.token, err = s.secret(ctx, cluster.Nested(auth, "tokenSecretRef"))
 	case jwt != nil:
 		err = s.jwt(ctx, v, jwt)
 	case len(auth) == 0:
@@ -60,10 +62,11 @@ func (s vaultScope) open(ctx context.Context, provider map[string]any) (*vaultCl
 // unknown says that a ClusterSecretStore leaves open whose credentials it takes: those
 // in the namespace of each ExternalSecret.
 func (s vaultScope) unknown(provider map[string]any) bool {
-	auth := nested(provider, "auth")
+	auth := cluster.Nested(provider, "auth")
 	for _, path := range [][]string{{"tokenSecretRef"}, {"jwt", "secretRef"},
 		{"jwt", "kubernetesServiceAccountToken", "serviceAccountRef"}} {
-		if ref := nested(auth, path...); s.cluster && ref != nil && text(ref, "namespace") == "" {
+		if ref := cluster.Nested(auth, path...); s.cluster && ref != nil &&
+			cluster.Text(ref, "namespace") == "" {
 			return true
 		}
 	}
@@ -74,7 +77,7 @@ func (s vaultScope) unknown(provider map[string]any) bool {
 // trusts those that the world trusts, and the lab's Vault is from none of them.
 func (s vaultScope) authorities(ctx context.Context, provider map[string]any) (*x509.CertPool, error) {
 	roots := x509.NewCertPool()
-	bundle, source := text(provider, "caBundle"), nested(provider, "caProvider")
+	bundle, source := cluster.Text(provider, "caBundle"), cluster.Nested(provider, "caProvider")
 	switch {
 	case bundle != "":
 		decoded, err := base64.StdEncoding.DecodeString(bundle)
@@ -98,14 +101,14 @@ func (s vaultScope) authorities(ctx context.Context, provider map[string]any) (*
 
 // authority reads what a caProvider names.
 func (s vaultScope) authority(ctx context.Context, source map[string]any) (string, error) {
-	named := text(source, "namespace")
+	named := cluster.Text(source, "namespace")
 	if s.cluster && named == "" {
 		return "", errors.New("missing namespace on caProvider secret")
 	}
 	if !s.cluster && named != "" && named != s.namespace {
 		return "", errOtherNamespace
 	}
-	switch kind := text(source, "type"); kind {
+	switch kind := cluster.Text(source, "type"); kind {
 	case "Secret":
 		found, err := s.secret(ctx, source)
 		if err != nil {
@@ -113,15 +116,15 @@ func (s vaultScope) authority(ctx context.Context, source map[string]any) (strin
 		}
 		return found, nil
 	case "ConfigMap":
-		config, err := s.k.CoreV1().ConfigMaps(s.of(source)).Get(ctx, text(source, "name"),
+		config, err := s.k.CoreV1().ConfigMaps(s.of(source)).Get(ctx, cluster.Text(source, "name"),
 			metav1.GetOptions{})
 		if err != nil {
 			return "", fmt.Errorf("failed to get cert from configmap: %w", err)
 		}
-		found, there := config.Data[text(source, "key")]
+		found, there := config.Data[cluster.Text(source, "key")]
 		if !there {
 			return "", fmt.Errorf("failed to get cert from configmap: %s has no %s", config.Name,
-				text(source, "key"))
+				cluster.Text(source, "key"))
 		}
 		return found, nil
 	default:
@@ -133,20 +136,21 @@ func (s vaultScope) authority(ctx context.Context, source map[string]any) (strin
 // where it may not be followed.
 func (s vaultScope) of(ref map[string]any) string {
 	if s.cluster {
-		return cmp.Or(text(ref, "namespace"), s.namespace)
+		return cmp.Or(cluster.Text(ref, "namespace"), s.namespace)
 	}
 	return s.namespace
 }
 
 func (s vaultScope) secret(ctx context.Context, ref map[string]any) (string, error) {
-	secret, err := s.k.CoreV1().Secrets(s.of(ref)).Get(ctx, text(ref, "name"), metav1.GetOptions{})
+	secret, err := s.k.CoreV1().Secrets(s.of(ref)).Get(ctx, cluster.Text(ref, "name"), metav1.GetOptions{})
 	if err != nil {
-		return "", fmt.Errorf("cannot get Kubernetes secret %q from namespace %q: %w", text(ref, "name"),
+		return "", fmt.Errorf("cannot get Kubernetes secret %q from namespace %q: %w",
+			cluster.Text(ref, "name"),
 			s.of(ref), err)
 	}
-	value, there := secret.Data[text(ref, "key")]
+	value, there := secret.Data[cluster.Text(ref, "key")]
 	if !there {
-		return "", fmt.Errorf("cannot find secret data for key: %q", text(ref, "key"))
+		return "", fmt.Errorf("cannot find secret data for key: %q", cluster.Text(ref, "key"))
 	}
 	return string(value), nil
 }
@@ -155,9 +159,9 @@ func (s vaultScope) secret(ctx context.Context, ref map[string]any) (string, err
 func (s vaultScope) jwt(ctx context.Context, v *vaultClient, auth map[string]any) error {
 	var token string
 	var err error
-	switch account := nested(auth, "kubernetesServiceAccountToken"); {
-	case nested(auth, "secretRef") != nil:
-		token, err = s.secret(ctx, nested(auth, "secretRef"))
+	switch account := cluster.Nested(auth, "kubernetesServiceAccountToken"); {
+	case cluster.Nested(auth, "secretRef") != nil:
+		token, err = s.secret(ctx, cluster.Nested(auth, "secretRef"))
 	case account != nil:
 		token, err = s.token(ctx, account)
 	default:
@@ -171,9 +175,10 @@ func (s vaultScope) jwt(ctx context.Context, v *vaultClient, auth map[string]any
 			ClientToken string `json:"client_token"`
 		}
 	}
-	path := "auth/" + cmp.Or(text(auth, "path"), "jwt") + "/login"
-	err = v.call(ctx, http.MethodPut, path, map[string]string{"role": strings.TrimSpace(text(auth, "role")),
-		"jwt": token}, &login)
+	path := "auth/" + cmp.Or(cluster.Text(auth, "path"), "jwt") + "/login"
+	err = v.call(ctx, http.MethodPut, path,
+		map[string]string{"role": strings.TrimSpace(cluster.Text(auth, "role")),
+			"jwt": token}, &login)
 	v.token, v.lent = login.Auth.ClientToken, err == nil
 	return err
 }
@@ -184,7 +189,7 @@ var errNoTokenSource = errors.New("neither `secretRef` nor `kubernetesServiceAcc
 // token asks the API server for a ServiceAccount's token, for ten minutes. It is always
 // for Vault, too, unless the older list of audiences says otherwise.
 func (s vaultScope) token(ctx context.Context, account map[string]any) (string, error) {
-	ref := nested(account, "serviceAccountRef")
+	ref := cluster.Nested(account, "serviceAccountRef")
 	older, there := account["audiences"].([]any)
 	if !there {
 		older = []any{"vault"}
@@ -194,14 +199,14 @@ func (s vaultScope) token(ctx context.Context, account map[string]any) (string, 
 	for _, a := range append(own[:len(own):len(own)], older...) {
 		audiences = append(audiences, fmt.Sprint(a))
 	}
-	seconds := cmp.Or(whole(account, "expirationSeconds"), 600)
-	made, err := s.k.CoreV1().ServiceAccounts(s.of(ref)).CreateToken(ctx, text(ref, "name"),
+	seconds := cmp.Or(cluster.Whole(account, "expirationSeconds"), 600)
+	made, err := s.k.CoreV1().ServiceAccounts(s.of(ref)).CreateToken(ctx, cluster.Text(ref, "name"),
 		&authenticationv1.TokenRequest{
 			Spec: authenticationv1.TokenRequestSpec{Audiences: audiences, ExpirationSeconds: &seconds},
 		}, metav1.CreateOptions{})
 	if err != nil {
 		return "", fmt.Errorf("cannot request Kubernetes service account token for service account %q: %w",
-			text(ref, "name"), err)
+			cluster.Text(ref, "name"), err)
 	}
 	return made.Status.Token, nil
 }

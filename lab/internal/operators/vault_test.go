@@ -27,6 +27,8 @@ import (
 
 	"github.com/ephemeral-castle/castle/lab/internal/vault"
 	"github.com/ephemeral-castle/castle/lab/internal/vault/vaulttest"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 // The facts are External Secrets' of release 2.9: providers/v1/vault, generators/v1/vault and
@@ -51,9 +53,9 @@ func newLanded(t *testing.T) *landed {
 	}
 	l := &landed{vault: vaulttest.Start(t, "../../.."), key: key,
 		stage: newStage(t, 0, deployment("external-secrets", "external-secrets"))}
-	l.stage.world.typed.(*typedfake.Clientset).PrependReactor("create", "serviceaccounts", l.sign)
+	l.stage.world.Typed.(*typedfake.Clientset).PrependReactor("create", "serviceaccounts", l.sign)
 	l.e = newExternalSecrets(l.stage.world, routes{}, http.DefaultClient)
-	t.Cleanup(l.e.close)
+	t.Cleanup(l.e.Close)
 
 	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
 	if err != nil {
@@ -150,7 +152,7 @@ func jwt(role, account string) string {
 // refusedFor looks, and holds what the lab's log says to be silent about secrets.
 func (l *landed) refusedFor(t *testing.T) string {
 	t.Helper()
-	err := l.e.look(t.Context())
+	err := l.e.Look(t.Context())
 	if err == nil {
 		return ""
 	}
@@ -216,16 +218,16 @@ func (l *landed) stores(t *testing.T) {
 				t.Errorf("the log says %q, want %q", log, c.log)
 			}
 			got := l.stage.get(t, stores(), "", name)
-			if is := messageOf(got.Object, "Ready"); is != c.message {
+			if is := cluster.MessageOf(got.Object, "Ready"); is != c.message {
 				t.Errorf("the condition says %q", is)
 			}
 			if want := map[bool]string{true: "Valid",
-				false: "InvalidProviderConfig"}[c.log == ""]; ofCondition(got.Object, "Ready",
+				false: "InvalidProviderConfig"}[c.log == ""]; cluster.OfCondition(got.Object, "Ready",
 				"reason") != want {
 				t.Errorf("status: %v", got.Object["status"])
 			}
 			if c.log != "" {
-				if err := l.stage.world.untyped.Resource(stores()).Delete(t.Context(), name,
+				if err := l.stage.world.Untyped.Resource(stores()).Delete(t.Context(), name,
 					metav1.DeleteOptions{}); err != nil {
 					t.Fatal(err)
 				}
@@ -241,9 +243,9 @@ func (l *landed) external(t *testing.T, name, spec string) (condition, log strin
 		fmt.Sprintf(`{"apiVersion":"external-secrets.io/v1","kind":"ExternalSecret",`+
 			`"metadata":{"namespace":"app","name":%q,"uid":%q,"generation":1},"spec":%s}`, name, name, spec))
 	log = l.refusedFor(t)
-	condition = messageOf(l.stage.get(t, externals(), "app", name).Object, "Ready")
+	condition = cluster.MessageOf(l.stage.get(t, externals(), "app", name).Object, "Ready")
 	if condition != "secret synced" {
-		if err := l.stage.world.untyped.Resource(externals()).Namespace("app").Delete(t.Context(), name,
+		if err := l.stage.world.Untyped.Resource(externals()).Namespace("app").Delete(t.Context(), name,
 			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -321,7 +323,7 @@ func (l *landed) namespaced(t *testing.T) {
 		"app")); condition != notRead || !strings.Contains(log, `ClusterSecretStore "unready" is not ready`) {
 		t.Errorf("%q, %q", condition, log)
 	}
-	if err := l.stage.world.untyped.Resource(stores()).Delete(t.Context(), "unready",
+	if err := l.stage.world.Untyped.Resource(stores()).Delete(t.Context(), "unready",
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -402,7 +404,7 @@ func (l *landed) targets(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	// What is deleted is made again, and a store that has changed is asked again.
-	if err := l.stage.world.typed.CoreV1().Secrets("app").Delete(t.Context(), "free",
+	if err := l.stage.world.Typed.CoreV1().Secrets("app").Delete(t.Context(), "free",
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -410,13 +412,13 @@ func (l *landed) targets(t *testing.T) {
 	l.stage.secret(t, "app", "free")
 	store := l.stage.get(t, stores(), "", "secret")
 	store.SetGeneration(2)
-	nested(store.Object, "spec", "provider", "vault")["server"] = "https://127.0.0.1:1"
-	if _, err := l.stage.world.untyped.Resource(stores()).Update(t.Context(), store,
+	cluster.Nested(store.Object, "spec", "provider", "vault")["server"] = "https://127.0.0.1:1"
+	if _, err := l.stage.world.Untyped.Resource(stores()).Update(t.Context(), store,
 		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if log := l.refusedFor(t); !strings.Contains(log, "connection refused") ||
-		conditionOf(l.stage.get(t, stores(), "", "secret").Object, "Ready") != "False" {
+		cluster.ConditionOf(l.stage.get(t, stores(), "", "secret").Object, "Ready") != "False" {
 		t.Errorf("a store that has changed: %q", log)
 	}
 }
@@ -435,7 +437,7 @@ func (l *landed) sealed(t *testing.T) {
 	}
 	for name, want := range map[string]string{"sealed-token": "unable to validate store",
 		"sealed-jwt": "unable to create client"} {
-		if is := messageOf(l.stage.get(t, stores(), "", name).Object, "Ready"); is != want {
+		if is := cluster.MessageOf(l.stage.get(t, stores(), "", name).Object, "Ready"); is != want {
 			t.Errorf("%s: %q", name, is)
 		}
 	}

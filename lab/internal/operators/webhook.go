@@ -18,6 +18,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 // A reviewer checks an admission request. Its error is the reason for a denial.
@@ -27,7 +29,7 @@ type reviewer func(ctx context.Context, request *admissionv1.AdmissionRequest) e
 // that nobody sees from the Pod: a certificate, the caBundle, and at last the
 // socket. In between, the API server's calls fail in three different ways.
 type webhook struct {
-	w        *world
+	w        *cluster.View
 	routes   Routes
 	workload string // metallb-controller
 	port     int    // of its container: 9443
@@ -39,10 +41,10 @@ type webhook struct {
 
 	certified, listens time.Duration // how long after its Pod is ready, outside
 
-	late    *fault // it does not listen yet
-	refuses *fault // it listens, but answers 404 at
+	late    *cluster.Fault // it does not listen yet
+	refuses *cluster.Fault // it listens, but answers 404 at
 	refused string
-	expired *fault // it serves under an authority that has expired
+	expired *cluster.Fault // it serves under an authority that has expired
 
 	namespace string // where its Pod is ready; "" if nowhere
 	server    *http.Server
@@ -65,7 +67,7 @@ func (h *webhook) look(ctx context.Context, namespace string) error {
 	if err := h.identify(); err != nil {
 		return err
 	}
-	if !h.w.passed(h.workload+" certified", h.certified) {
+	if !h.w.Passed(h.workload+" certified", h.certified) {
 		return nil
 	}
 	if err := h.keep(ctx); err != nil {
@@ -75,7 +77,7 @@ func (h *webhook) look(ctx context.Context, namespace string) error {
 		return err
 	}
 	if h.server == nil {
-		if !h.w.passed(h.workload+" listens", h.listens-h.certified) || h.late.holds() {
+		if !h.w.Passed(h.workload+" listens", h.listens-h.certified) || h.late.Holds() {
 			return nil
 		}
 		if err := h.listen(); err != nil {
@@ -83,8 +85,8 @@ func (h *webhook) look(ctx context.Context, namespace string) error {
 		}
 	}
 	// Whether anybody calls meanwhile or not, these begin and end in time.
-	h.refuses.holds()
-	h.expired.holds()
+	h.refuses.Holds()
+	h.expired.Holds()
 	return nil
 }
 
@@ -93,14 +95,14 @@ func (h *webhook) look(ctx context.Context, namespace string) error {
 func (h *webhook) identify() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	left, wanted := 365*24*time.Hour, h.expired.comes()
+	left, wanted := 365*24*time.Hour, h.expired.Comes()
 	if h.identity != nil && h.outdated == wanted {
 		return nil
 	}
 	if wanted {
 		left = -24 * time.Hour
 	}
-	made, err := newIdentity(h.namespace, h.service, h.w.now(), left)
+	made, err := newIdentity(h.namespace, h.service, h.w.Now(), left)
 	if err != nil {
 		return err
 	}
@@ -134,8 +136,8 @@ func (h *webhook) close() {
 	h.mu.Lock()
 	h.identity = nil
 	h.mu.Unlock()
-	h.w.restart(h.workload + " certified")
-	h.w.restart(h.workload + " listens")
+	h.w.Restart(h.workload + " certified")
+	h.w.Restart(h.workload + " listens")
 }
 
 // keep stores the certificate in its Secret, as rotators do.
@@ -143,7 +145,7 @@ func (h *webhook) keep(ctx context.Context) error {
 	if h.secret == "" {
 		return nil
 	}
-	secrets := h.w.typed.CoreV1().Secrets(h.namespace)
+	secrets := h.w.Typed.CoreV1().Secrets(h.namespace)
 	data := map[string][]byte{"ca.crt": h.identity.authority, corev1.TLSCertKey: h.identity.certificate,
 		corev1.TLSPrivateKeyKey: h.identity.key}
 	have, err := secrets.Get(ctx, h.secret, metav1.GetOptions{})
@@ -185,7 +187,7 @@ func (h *webhook) unless(path string, handler http.Handler) http.Handler {
 		return handler
 	}
 	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
-		if h.refuses.holds() {
+		if h.refuses.Holds() {
 			http.NotFound(out, in)
 			return
 		}

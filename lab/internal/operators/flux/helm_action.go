@@ -1,4 +1,4 @@
-package operators
+package flux
 
 import (
 	"bytes"
@@ -21,6 +21,8 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 // access is how Helm reaches the cluster, for one namespace.
@@ -129,5 +131,5 @@ func (h *helm) uninstall(namespace, name string) error {
 		return err
 	}
 	_, err = action.NewUninstall(to).Run(name)
-	return unless(err, func(err error) bool { return errors.Is(err, helmstorage.ErrReleaseNotFound) })
+	return cluster.Unless(err, func(err error) bool { return errors.Is(err, helmstorage.ErrReleaseNotFound) })
 }

@@ -1,4 +1,4 @@
-package operators
+package flux
 
 import (
 	"context"
@@ -11,21 +11,24 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/ephemeral-castle/castle/internal/gitops"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
-// fleet is a repository that is there: a folder, from which each Kustomization
+// Fleet is a repository that is there: a folder, from which each Kustomization
 // applies what Flux would. What it has applied once, it applies again only when it
 // is asked to, or changed.
-type fleet struct {
-	w      *world
-	a      *applier
+type Fleet struct {
+	w      *cluster.View
+	a      *Applier
 	folder string
 	built  map[string][]gitops.Object
 	held   map[string][]*unstructured.Unstructured // what was applied, by step
 }
 
-func newFleet(w *world, a *applier, folder string) *fleet {
-	return &fleet{w: w, a: a, folder: folder, built: map[string][]gitops.Object{},
+// NewFleet returns the repository in a folder.
+func NewFleet(w *cluster.View, a *Applier, folder string) *Fleet {
+	return &Fleet{w: w, a: a, folder: folder, built: map[string][]gitops.Object{},
 		held: map[string][]*unstructured.Unstructured{}}
 }
 
@@ -34,9 +37,9 @@ const manager = "kustomize-controller"
 
 // bring applies what a Kustomization holds. It returns what it applied, and what
 // is in the way of its being ready.
-func (t *fleet) bring(ctx context.Context, k *unstructured.Unstructured,
+func (t *Fleet) bring(ctx context.Context, k *unstructured.Unstructured,
 	revision string) ([]*unstructured.Unstructured, *obstacle, error) {
-	if err := t.w.hold(ctx, kustomizations(), k); err != nil {
+	if err := hold(ctx, t.w, kustomizations(), k); err != nil {
 		return nil, nil, err
 	}
 	parsed, err := gitops.Parse(k)
@@ -68,7 +71,7 @@ func (t *fleet) bring(ctx context.Context, k *unstructured.Unstructured,
 		return objects, nil, err
 	}
 	limit := duration(k, 5*time.Minute, "spec", "timeout")
-	if t.w.passed("health "+step, limit) {
+	if t.w.Passed("health "+step, limit) {
 		return objects,
 			&obstacle{reason: "HealthCheckFailed",
 				message: fmt.Sprintf("health check failed after %s: timeout waiting for: [%s]", limit,
@@ -81,7 +84,7 @@ func (t *fleet) bring(ctx context.Context, k *unstructured.Unstructured,
 }
 
 // build makes the objects, with their variables replaced.
-func (t *fleet) build(ctx context.Context, k *gitops.Kustomization,
+func (t *Fleet) build(ctx context.Context, k *gitops.Kustomization,
 	step string) ([]*unstructured.Unstructured, error) {
 	built, done := t.built[step]
 	if !done {
@@ -93,7 +96,7 @@ func (t *fleet) build(ctx context.Context, k *gitops.Kustomization,
 	}
 	var failed error
 	built, err := k.Substitute(built, func(kind, namespace, name string) (map[string]string, bool) {
-		values, there, err := t.w.offered(ctx, kind, namespace, name)
+		values, there, err := t.w.Offered(ctx, kind, namespace, name)
 		failed = errors.Join(failed, err)
 		return values, there
 	})
@@ -116,7 +119,7 @@ func (t *fleet) build(ctx context.Context, k *gitops.Kustomization,
 
 // apply writes namespaces and definitions before what needs them, as Flux does, and
 // stops at the first object that is refused.
-func (t *fleet) apply(ctx context.Context, k *unstructured.Unstructured,
+func (t *Fleet) apply(ctx context.Context, k *unstructured.Unstructured,
 	objects []*unstructured.Unstructured) error {
 	for _, first := range []bool{true, false} {
 		for _, o := range objects {
@@ -139,7 +142,7 @@ func isSame(o, k *unstructured.Unstructured) bool {
 }
 
 // prune removes what the Kustomization brought before and holds no longer.
-func (t *fleet) prune(ctx context.Context, k *unstructured.Unstructured,
+func (t *Fleet) prune(ctx context.Context, k *unstructured.Unstructured,
 	objects []*unstructured.Unstructured) error {
 	//nolint:errcheck // the API server has judged it
 	if prune, _, _ := unstructured.NestedBool(k.Object, "spec", "prune"); !prune {
@@ -147,7 +150,7 @@ func (t *fleet) prune(ctx context.Context, k *unstructured.Unstructured,
 	}
 	gone := slices.DeleteFunc(inventory(k), func(old *unstructured.Unstructured) bool {
 		return slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
-			return text(entry(o), "id") == text(entry(old), "id")
+			return cluster.Text(entry(o), "id") == cluster.Text(entry(old), "id")
 		})
 	})
 	return t.a.remove(ctx, gone)
@@ -169,19 +172,19 @@ func inventory(k *unstructured.Unstructured) []*unstructured.Unstructured {
 }
 
 // finish lets a deleted Kustomization go when what it brought is deleted.
-func (t *fleet) finish(ctx context.Context, k *unstructured.Unstructured) error {
+func (t *Fleet) finish(ctx context.Context, k *unstructured.Unstructured) error {
 	if !slices.Contains(k.GetFinalizers(), finalizer) {
 		return nil
 	}
 	if err := t.prune(ctx, k, nil); err != nil {
 		return err
 	}
-	return t.w.let(ctx, kustomizations(), k)
+	return let(ctx, t.w, kustomizations(), k)
 }
 
 // duration reads a duration of an object's.
 func duration(o *unstructured.Unstructured, otherwise time.Duration, path ...string) time.Duration {
-	if d, err := time.ParseDuration(text(o.Object, path...)); err == nil && d > 0 {
+	if d, err := time.ParseDuration(cluster.Text(o.Object, path...)); err == nil && d > 0 {
 		return d
 	}
 	return otherwise
@@ -194,7 +197,7 @@ func listed(objects []*unstructured.Unstructured) map[string]any {
 		entries = append(entries, entry(o))
 	}
 	slices.SortFunc(entries, func(a, b any) int {
-		return strings.Compare(text(a.(map[string]any), "id"), text(b.(map[string]any), "id"))
+		return strings.Compare(cluster.Text(a.(map[string]any), "id"), cluster.Text(b.(map[string]any), "id"))
 	})
 	return map[string]any{"entries": entries}
 }

@@ -1,4 +1,4 @@
-package operators
+package flux
 
 import (
 	"context"
@@ -17,14 +17,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 // helm is Flux's way of installing charts: the source-controller's part of it
 // (HelmRepository, HelmChart) here, the helm-controller's in helm_release.go. Helm
 // itself is real, and the repositories are those of the lab.
 type helm struct {
-	w       *world
-	a       *applier
+	w       *cluster.View
+	a       *Applier
 	config  *rest.Config
 	http    *http.Client
 	indexes map[string]*repo.IndexFile // by the repository's UID and generation
@@ -32,12 +34,13 @@ type helm struct {
 	failures map[string]failure
 }
 
-func newHelm(w *world, a *applier, c Config) *helm {
-	return &helm{w: w, a: a, config: c.REST, http: c.HTTP, indexes: map[string]*repo.IndexFile{},
+// NewHelm returns the helm-controller.
+func NewHelm(w *cluster.View, a *Applier, config *rest.Config, client *http.Client) *helm {
+	return &helm{w: w, a: a, config: config, http: client, indexes: map[string]*repo.IndexFile{},
 		failures: map[string]failure{}}
 }
 
-func (h *helm) close() {}
+func (h *helm) Close() {}
 
 func helmRepositories() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "source.toolkit.fluxcd.io", Version: "v1",
@@ -54,12 +57,12 @@ func helmReleases() schema.GroupVersionResource {
 		Resource: "helmreleases"}
 }
 
-func (h *helm) look(ctx context.Context) error {
-	source, err := h.w.deployment(ctx, "source-controller")
+func (h *helm) Look(ctx context.Context) error {
+	source, err := h.w.Deployment(ctx, "source-controller")
 	if err != nil {
 		return err
 	}
-	controller, err := h.w.deployment(ctx, "helm-controller")
+	controller, err := h.w.Deployment(ctx, "helm-controller")
 	if err != nil {
 		return err
 	}
@@ -75,12 +78,12 @@ func (h *helm) look(ctx context.Context) error {
 
 func (h *helm) each(ctx context.Context, in schema.GroupVersionResource,
 	do func(context.Context, *unstructured.Unstructured) error) error {
-	all, err := h.w.list(ctx, in, "")
+	all, err := h.w.List(ctx, in, "")
 	errs := []error{err}
 	for _, object := range all {
 		//nolint:errcheck // the API server has judged it
 		if suspended, _, _ := unstructured.NestedBool(object.Object, "spec", "suspend"); !suspended {
-			errs = append(errs, about(titled(&object), do(ctx, &object)))
+			errs = append(errs, cluster.About(cluster.Titled(&object), do(ctx, &object)))
 		}
 	}
 	return errors.Join(errs...)
@@ -93,21 +96,21 @@ func (h *helm) index(ctx context.Context, r *unstructured.Unstructured) error {
 		return nil
 	}
 	why := h.load(ctx, r)
-	if text(r.Object, "spec", "type") == "oci" {
-		return errors.Join(why, h.w.setStatus(ctx, helmRepositories(), r, func(status map[string]any) {
+	if cluster.Text(r.Object, "spec", "type") == "oci" {
+		return errors.Join(why, h.w.SetStatus(ctx, helmRepositories(), r, func(status map[string]any) {
 			clear(status)
 		}))
 	}
-	return h.w.setStatus(ctx, helmRepositories(), r, func(status map[string]any) {
+	return h.w.SetStatus(ctx, helmRepositories(), r, func(status map[string]any) {
 		handled(status, r)
 		if why != nil {
 			message := "failed to fetch Helm repository index: failed to cache index to temporary file: " +
 				why.Error()
-			h.w.setCondition(status, "FetchFailed", "True", "Failed", message, r.GetGeneration())
-			h.w.setCondition(status, "Ready", "False", "Failed", message, r.GetGeneration())
+			h.w.SetCondition(status, "FetchFailed", "True", "Failed", message, r.GetGeneration())
+			h.w.SetCondition(status, "Ready", "False", "Failed", message, r.GetGeneration())
 			return
 		}
-		dropCondition(status, "FetchFailed")
+		cluster.DropCondition(status, "FetchFailed")
 		h.stored(status, r, "Succeeded", "stored artifact: revision '"+digestOf(r)+"'", digestOf(r))
 	})
 }
@@ -115,16 +118,16 @@ func (h *helm) index(ctx context.Context, r *unstructured.Unstructured) error {
 // stored says that a source has its artifact.
 func (h *helm) stored(status map[string]any, source *unstructured.Unstructured, reason, message,
 	revision string) {
-	h.w.setCondition(status, "Ready", "True", reason, message, source.GetGeneration())
-	h.w.setCondition(status, "ArtifactInStorage", "True", reason, message, source.GetGeneration())
+	h.w.SetCondition(status, "Ready", "True", reason, message, source.GetGeneration())
+	h.w.SetCondition(status, "ArtifactInStorage", "True", reason, message, source.GetGeneration())
 	status["observedGeneration"] = source.GetGeneration()
-	if text(status, "artifact", "revision") == revision {
+	if cluster.Text(status, "artifact", "revision") == revision {
 		return
 	}
 	path := strings.ToLower(source.GetKind()) + "/" + source.GetNamespace() + "/" + source.GetName() +
 		"/artifact"
 	status["artifact"] = map[string]any{
-		"revision": revision, "path": path, "lastUpdateTime": h.w.now().UTC().Format(time.RFC3339),
+		"revision": revision, "path": path, "lastUpdateTime": h.w.Now().UTC().Format(time.RFC3339),
 		"url":    "http://source-controller.flux-system.svc.cluster.local./" + path,
 		"digest": digestOf(source),
 	}
@@ -132,12 +135,13 @@ func (h *helm) stored(status map[string]any, source *unstructured.Unstructured, 
 
 // digestOf stands for what an artifact's content would give.
 func digestOf(source *unstructured.Unstructured) string {
-	return "sha256:" + digest(text(source.Object, "spec", "url")+" "+text(source.Object, "spec", "chart"))
+	return "sha256:" + digest(cluster.Text(source.Object, "spec", "url")+" "+
+		cluster.Text(source.Object, "spec", "chart"))
 }
 
 // addressOf is where the lab has a repository's index and charts: a registry's, too.
 func addressOf(r *unstructured.Unstructured) string {
-	address := strings.TrimSuffix(text(r.Object, "spec", "url"), "/") + "/"
+	address := strings.TrimSuffix(cluster.Text(r.Object, "spec", "url"), "/") + "/"
 	if rest, oci := strings.CutPrefix(address, "oci://"); oci {
 		return "https://" + rest
 	}
@@ -184,11 +188,11 @@ func (h *helm) get(ctx context.Context, address string) ([]byte, error) {
 // version finds what a HelmChart asks for in its repository's index.
 func (h *helm) version(ctx context.Context,
 	c *unstructured.Unstructured) (*repo.ChartVersion, string, error) {
-	if kind := text(c.Object, "spec", "sourceRef", "kind"); kind != "HelmRepository" {
+	if kind := cluster.Text(c.Object, "spec", "sourceRef", "kind"); kind != "HelmRepository" {
 		return nil, "", fmt.Errorf("the lab has no charts from a %s", kind)
 	}
-	r, err := h.w.untyped.Resource(helmRepositories()).Namespace(c.GetNamespace()).Get(ctx,
-		text(c.Object, "spec", "sourceRef", "name"), metav1.GetOptions{})
+	r, err := h.w.Untyped.Resource(helmRepositories()).Namespace(c.GetNamespace()).Get(ctx,
+		cluster.Text(c.Object, "spec", "sourceRef", "name"), metav1.GetOptions{})
 	if err != nil {
 		return nil, "", fmt.Errorf("failed to get source: %w", err)
 	}
@@ -196,7 +200,7 @@ func (h *helm) version(ctx context.Context,
 	if index == nil {
 		return nil, "", errors.New("no artifact available for HelmRepository source '" + r.GetName() + "'")
 	}
-	name, version := text(c.Object, "spec", "chart"), text(c.Object, "spec", "version")
+	name, version := cluster.Text(c.Object, "spec", "chart"), cluster.Text(c.Object, "spec", "version")
 	found, err := index.Get(name, version)
 	if err != nil {
 		return nil, "",
@@ -220,9 +224,9 @@ func (h *helm) pull(ctx context.Context, c *unstructured.Unstructured) error {
 		return nil
 	}
 	found, _, why := h.version(ctx, c)
-	return h.w.setStatus(ctx, helmCharts(), c, func(status map[string]any) {
+	return h.w.SetStatus(ctx, helmCharts(), c, func(status map[string]any) {
 		if why != nil {
-			h.w.setCondition(status, "Ready", "False", "InvalidChartReference", why.Error(),
+			h.w.SetCondition(status, "Ready", "False", "InvalidChartReference", why.Error(),
 				c.GetGeneration())
 			return
 		}
@@ -237,15 +241,15 @@ func (h *helm) chart(ctx context.Context, r *unstructured.Unstructured) (*unstru
 	if err != nil || wanted == nil {
 		return nil, errors.Join(err, errors.New("the lab installs charts that spec.chart names"))
 	}
-	namespace := text(wanted, "sourceRef", "namespace")
+	namespace := cluster.Text(wanted, "sourceRef", "namespace")
 	if namespace == "" {
 		namespace = r.GetNamespace()
 	}
 	unstructured.RemoveNestedField(wanted, "sourceRef", "namespace")
-	if text(wanted, "version") == "" {
+	if cluster.Text(wanted, "version") == "" {
 		wanted["version"] = "*"
 	}
-	wanted["interval"] = text(r.Object, "spec", "interval")
+	wanted["interval"] = cluster.Text(r.Object, "spec", "interval")
 	c := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "HelmChart",
 		"metadata": map[string]any{"name": r.GetNamespace() + "-" + r.GetName(), "namespace": namespace},
@@ -254,15 +258,15 @@ func (h *helm) chart(ctx context.Context, r *unstructured.Unstructured) (*unstru
 	if err := h.a.apply(ctx, c, "helm-controller"); err != nil {
 		return nil, err
 	}
-	return h.w.untyped.Resource(helmCharts()).Namespace(namespace).Get(ctx, c.GetName(), metav1.GetOptions{})
+	return h.w.Untyped.Resource(helmCharts()).Namespace(namespace).Get(ctx, c.GetName(), metav1.GetOptions{})
 }
 
 // dropChart removes the HelmChart of a release that is gone.
 func (h *helm) dropChart(ctx context.Context, r *unstructured.Unstructured) error {
-	namespace, name, made := strings.Cut(text(r.Object, "status", "helmChart"), "/")
+	namespace, name, made := strings.Cut(cluster.Text(r.Object, "status", "helmChart"), "/")
 	if !made {
 		return nil
 	}
-	return unless(h.w.untyped.Resource(helmCharts()).Namespace(namespace).Delete(ctx, name,
+	return cluster.Unless(h.w.Untyped.Resource(helmCharts()).Namespace(namespace).Delete(ctx, name,
 		metav1.DeleteOptions{}), apierrors.IsNotFound)
 }

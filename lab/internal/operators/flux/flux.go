@@ -1,4 +1,7 @@
-package operators
+// Package flux does in the lab what Flux's controllers do outside: the source-, the
+// kustomize- and the helm-controller, on a folder that stands in for a Git
+// repository. Helm itself is real.
+package flux
 
 import (
 	"context"
@@ -12,26 +15,29 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 // flux is the source- and the kustomize-controller. There is no Git behind it:
 // a repository has one commit, made up from its address. What its Kustomizations
 // bring is in a folder, or made up (repository.go).
 type flux struct {
-	w      *world
-	fleet  *fleet  // nil: nobody named a folder
+	w      *cluster.View
+	fleet  *Fleet  // nil: nobody named a folder
 	frozen *frozen // nil when nobody asked for it, or it is over
 }
 
-func newFlux(w *world, fleet *fleet) *flux {
+// New returns the source- and the kustomize-controller; without a fleet, contents are made up.
+func New(w *cluster.View, fleet *Fleet) *flux {
 	f := &flux{w: w, fleet: fleet}
-	if w.faults.Frozen {
+	if w.Faults.Frozen {
 		f.frozen = &frozen{}
 	}
 	return f
 }
 
-func (f *flux) close() {}
+func (f *flux) Close() {}
 
 func repositories() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "source.toolkit.fluxcd.io", Version: "v1",
@@ -43,16 +49,16 @@ func kustomizations() schema.GroupVersionResource {
 		Resource: "kustomizations"}
 }
 
-func (f *flux) look(ctx context.Context) error {
+func (f *flux) Look(ctx context.Context) error {
 	var errs []error
-	source, err := f.w.deployment(ctx, "source-controller")
+	source, err := f.w.Deployment(ctx, "source-controller")
 	if err != nil {
 		return err
 	}
 	if source != nil {
 		errs = append(errs, f.each(ctx, repositories(), f.fetch))
 	}
-	kustomize, err := f.w.deployment(ctx, "kustomize-controller")
+	kustomize, err := f.w.Deployment(ctx, "kustomize-controller")
 	if err != nil {
 		return err
 	}
@@ -64,7 +70,7 @@ func (f *flux) look(ctx context.Context) error {
 
 func (f *flux) each(ctx context.Context, in schema.GroupVersionResource,
 	do func(context.Context, *unstructured.Unstructured) error) error {
-	all, err := f.w.list(ctx, in, "")
+	all, err := f.w.List(ctx, in, "")
 	errs := []error{err}
 	for _, object := range all {
 		if object.GetDeletionTimestamp() != nil {
@@ -72,7 +78,7 @@ func (f *flux) each(ctx context.Context, in schema.GroupVersionResource,
 				errs = append(errs, f.fleet.finish(ctx, &object))
 			}
 		} else {
-			errs = append(errs, about(object.GetKind()+" "+object.GetNamespace()+"/"+object.GetName(),
+			errs = append(errs, cluster.About(object.GetKind()+" "+object.GetNamespace()+"/"+object.GetName(),
 				do(ctx, &object)))
 		}
 	}
@@ -82,32 +88,32 @@ func (f *flux) each(ctx context.Context, in schema.GroupVersionResource,
 // fetch gives a repository its artifact, if there is what it logs in with.
 func (f *flux) fetch(ctx context.Context, repository *unstructured.Unstructured) error {
 	generation := repository.GetGeneration()
-	branch := text(repository.Object, "spec", "ref", "branch")
+	branch := cluster.Text(repository.Object, "spec", "ref", "branch")
 	if branch == "" {
 		branch = "master"
 	}
-	commit := sha1.Sum([]byte(text(repository.Object, "spec", "url") + " " + branch))
+	commit := sha1.Sum([]byte(cluster.Text(repository.Object, "spec", "url") + " " + branch))
 	revision := branch + "@sha1:" + hex.EncodeToString(commit[:])
 	step := fmt.Sprintf("fetch %s %d", repository.GetUID(), generation)
 	why := f.credentials(ctx, repository)
-	due := why == nil && f.w.passed(step, 3*time.Second)
-	return f.w.setStatus(ctx, repositories(), repository, func(status map[string]any) {
+	due := why == nil && f.w.Passed(step, 3*time.Second)
+	return f.w.SetStatus(ctx, repositories(), repository, func(status map[string]any) {
 		handled(status, repository)
 		switch {
 		case why != nil:
-			f.w.setCondition(status, "Ready", "False", "AuthenticationFailed", why.Error(), generation)
+			f.w.SetCondition(status, "Ready", "False", "AuthenticationFailed", why.Error(), generation)
 			return
 		case !due:
-			f.w.setCondition(status, "Reconciling", "True", "Progressing",
+			f.w.SetCondition(status, "Reconciling", "True", "Progressing",
 				"building artifact: new upstream revision '"+revision+"'", generation)
-			f.w.setCondition(status, "Ready", "Unknown", "Progressing",
+			f.w.SetCondition(status, "Ready", "Unknown", "Progressing",
 				"building artifact: new upstream revision '"+revision+"'", generation)
 			return
 		}
 		stored := "stored artifact for revision '" + revision + "'"
-		dropCondition(status, "Reconciling")
-		f.w.setCondition(status, "Ready", "True", "Succeeded", stored, generation)
-		f.w.setCondition(status, "ArtifactInStorage", "True", "Succeeded", stored, generation)
+		cluster.DropCondition(status, "Reconciling")
+		f.w.SetCondition(status, "Ready", "True", "Succeeded", stored, generation)
+		f.w.SetCondition(status, "ArtifactInStorage", "True", "Succeeded", stored, generation)
 		status["observedGeneration"] = generation
 		if artifact, ok := status["artifact"].(map[string]any); ok && artifact["revision"] == revision {
 			return
@@ -115,7 +121,7 @@ func (f *flux) fetch(ctx context.Context, repository *unstructured.Unstructured)
 		name := hex.EncodeToString(commit[:]) + ".tar.gz"
 		path := "gitrepository/" + repository.GetNamespace() + "/" + repository.GetName() + "/" + name
 		status["artifact"] = map[string]any{
-			"revision": revision, "path": path, "lastUpdateTime": f.w.now().UTC().Format(time.RFC3339),
+			"revision": revision, "path": path, "lastUpdateTime": f.w.Now().UTC().Format(time.RFC3339),
 			"url":    "http://source-controller." + repository.GetNamespace() + ".svc.cluster.local./" + path,
 			"digest": "sha256:" + hex.EncodeToString(make([]byte, 32)),
 		}
@@ -124,11 +130,11 @@ func (f *flux) fetch(ctx context.Context, repository *unstructured.Unstructured)
 
 // credentials wants the Secret that a repository names to hold some.
 func (f *flux) credentials(ctx context.Context, repository *unstructured.Unstructured) error {
-	name := text(repository.Object, "spec", "secretRef", "name")
+	name := cluster.Text(repository.Object, "spec", "secretRef", "name")
 	if name == "" {
 		return nil
 	}
-	secret, err := f.w.typed.CoreV1().Secrets(repository.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
+	secret, err := f.w.Typed.CoreV1().Secrets(repository.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("failed to get secret '%s/%s': %w", repository.GetNamespace(), name, err)
 	}
@@ -147,13 +153,13 @@ func (f *flux) apply(ctx context.Context, k *unstructured.Unstructured) error {
 		blocked = f.freeze(k)
 	}
 	step := fmt.Sprintf("apply %s %d %s", k.GetUID(), generation, revision)
-	if blocked == nil && !f.w.passed(step, 6*time.Second) {
-		return f.w.setStatus(ctx, kustomizations(), k, func(status map[string]any) {
+	if blocked == nil && !f.w.Passed(step, 6*time.Second) {
+		return f.w.SetStatus(ctx, kustomizations(), k, func(status map[string]any) {
 			handled(status, k)
 			status["lastAttemptedRevision"] = revision
-			f.w.setCondition(status, "Reconciling", "True", "Progressing", "Reconciliation in progress",
+			f.w.SetCondition(status, "Reconciling", "True", "Progressing", "Reconciliation in progress",
 				generation)
-			f.w.setCondition(status, "Ready", "Unknown", "Progressing", "Reconciliation in progress",
+			f.w.SetCondition(status, "Ready", "Unknown", "Progressing", "Reconciliation in progress",
 				generation)
 		})
 	}
@@ -164,25 +170,25 @@ func (f *flux) apply(ctx context.Context, k *unstructured.Unstructured) error {
 			return err
 		}
 	}
-	return f.w.setStatus(ctx, kustomizations(), k, func(status map[string]any) {
+	return f.w.SetStatus(ctx, kustomizations(), k, func(status map[string]any) {
 		handled(status, k)
 		if brought != nil {
 			status["inventory"] = listed(brought)
 		}
 		if blocked != nil && blocked.reason == "Progressing" {
 			status["lastAttemptedRevision"] = revision
-			f.w.setCondition(status, "Reconciling", "True", blocked.reason, blocked.message, generation)
-			f.w.setCondition(status, "Ready", "Unknown", blocked.reason, blocked.message, generation)
+			f.w.SetCondition(status, "Reconciling", "True", blocked.reason, blocked.message, generation)
+			f.w.SetCondition(status, "Ready", "Unknown", blocked.reason, blocked.message, generation)
 			return
 		}
-		dropCondition(status, "Reconciling")
+		cluster.DropCondition(status, "Reconciling")
 		if blocked != nil {
-			f.w.setCondition(status, "Ready", "False", blocked.reason, blocked.message, generation)
+			f.w.SetCondition(status, "Ready", "False", blocked.reason, blocked.message, generation)
 			return
 		}
 		status["lastAttemptedRevision"], status["lastAppliedRevision"], status["observedGeneration"] =
 			revision, revision, generation
-		f.w.setCondition(status, "Ready", "True", "ReconciliationSucceeded", "Applied revision: "+revision,
+		f.w.SetCondition(status, "Ready", "True", "ReconciliationSucceeded", "Applied revision: "+revision,
 			generation)
 	})
 }
@@ -192,17 +198,17 @@ type obstacle struct{ reason, message string }
 
 // blocked returns the revision that a Kustomization is to apply, or what is in its way.
 func (f *flux) blocked(ctx context.Context, k *unstructured.Unstructured) (string, *obstacle) {
-	at := func(field string) string { return text(k.Object, "spec", "sourceRef", field) }
+	at := func(field string) string { return cluster.Text(k.Object, "spec", "sourceRef", field) }
 	namespace := at("namespace")
 	if namespace == "" {
 		namespace = k.GetNamespace()
 	}
-	source, err := f.w.untyped.Resource(repositories()).Namespace(namespace).Get(ctx, at("name"),
+	source, err := f.w.Untyped.Resource(repositories()).Namespace(namespace).Get(ctx, at("name"),
 		metav1.GetOptions{})
 	if err != nil {
 		return "", &obstacle{"ArtifactFailed", err.Error()}
 	}
-	revision := text(source.Object, "status", "artifact", "revision")
+	revision := cluster.Text(source.Object, "status", "artifact", "revision")
 	if revision == "" {
 		return "", &obstacle{"ArtifactFailed", "Source artifact not found, retrying in 30s"}
 	}
@@ -212,14 +218,14 @@ func (f *flux) blocked(ctx context.Context, k *unstructured.Unstructured) (strin
 	}
 	for _, need := range needs {
 		one, _ := need.(map[string]any)
-		other, err := f.w.untyped.Resource(kustomizations()).Namespace(k.GetNamespace()).Get(ctx,
-			text(one, "name"), metav1.GetOptions{})
+		other, err := f.w.Untyped.Resource(kustomizations()).Namespace(k.GetNamespace()).Get(ctx,
+			cluster.Text(one, "name"), metav1.GetOptions{})
 		if err != nil {
 			return "", &obstacle{"DependencyNotReady", err.Error()}
 		}
-		if conditionOf(other.Object, "Ready") != "True" ||
-			text(other.Object, "status", "lastAppliedRevision") != revision {
-			return "", notReady(k.GetNamespace(), text(one, "name"))
+		if cluster.ConditionOf(other.Object, "Ready") != "True" ||
+			cluster.Text(other.Object, "status", "lastAppliedRevision") != revision {
+			return "", notReady(k.GetNamespace(), cluster.Text(one, "name"))
 		}
 	}
 	if err := f.substitutes(ctx, k); err != nil {
@@ -236,13 +242,13 @@ func (f *flux) substitutes(ctx context.Context, k *unstructured.Unstructured) er
 	}
 	for _, source := range sources {
 		one, _ := source.(map[string]any)
-		if optional, _ := one["optional"].(bool); optional || text(one, "kind") != "ConfigMap" {
+		if optional, _ := one["optional"].(bool); optional || cluster.Text(one, "kind") != "ConfigMap" {
 			continue
 		}
-		_, err := f.w.typed.CoreV1().ConfigMaps(k.GetNamespace()).Get(ctx, text(one, "name"),
+		_, err := f.w.Typed.CoreV1().ConfigMaps(k.GetNamespace()).Get(ctx, cluster.Text(one, "name"),
 			metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			return fmt.Errorf("substitute from 'ConfigMap/%s' error: %w", text(one, "name"), err)
+			return fmt.Errorf("substitute from 'ConfigMap/%s' error: %w", cluster.Text(one, "name"), err)
 		}
 		if err != nil {
 			return err

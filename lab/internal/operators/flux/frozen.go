@@ -1,4 +1,8 @@
-package operators
+package flux
+
+import (
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
+)
 
 import "k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -29,17 +33,17 @@ func (f *flux) freeze(k *unstructured.Unstructured) *obstacle {
 	request := k.GetAnnotations()[requested]
 	if f.frozen.who == "" {
 		f.frozen.who, f.frozen.request = k.GetName(), request
-		f.w.tell("kustomization-frozen", false)
+		f.w.Tell("kustomization-frozen", false)
 	}
 	if f.frozen.who != k.GetName() {
 		return nil
 	}
 	if f.frozen.request == request {
 		one, _ := needs[0].(map[string]any)
-		return notReady(k.GetNamespace(), text(one, "name"))
+		return notReady(k.GetNamespace(), cluster.Text(one, "name"))
 	}
 	f.frozen = nil
-	f.w.tell("kustomization-frozen", true)
+	f.w.Tell("kustomization-frozen", true)
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package operators
+package flux
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 // ownerLabel and ownerNamespaceLabel are how Flux marks what a Kustomization has applied.
@@ -36,15 +38,15 @@ func (f *flux) bring(ctx context.Context, k *unstructured.Unstructured,
 
 // pretend makes what the root Kustomization's folder holds. Other Kustomizations hold nothing.
 func (f *flux) pretend(ctx context.Context, k *unstructured.Unstructured) error {
-	if k.GetName() != text(k.Object, "spec", "sourceRef", "name") || k.GetLabels()[ownerLabel] != "" {
+	if k.GetName() != cluster.Text(k.Object, "spec", "sourceRef", "name") || k.GetLabels()[ownerLabel] != "" {
 		return nil
 	}
-	api := f.w.untyped.Resource(kustomizations()).Namespace(k.GetNamespace())
+	api := f.w.Untyped.Resource(kustomizations()).Namespace(k.GetNamespace())
 	for _, c := range children() {
 		spec := map[string]any{
 			"interval": "15m", "retryInterval": "1m", "prune": true, "wait": true, "path": "./" + c.name,
 			"sourceRef": map[string]any{"kind": "GitRepository",
-				"name": text(k.Object, "spec", "sourceRef", "name")},
+				"name": cluster.Text(k.Object, "spec", "sourceRef", "name")},
 			"postBuild": map[string]any{"substituteFrom": []any{
 				map[string]any{"kind": "ConfigMap", "name": "cluster-vars", "optional": false},
 			}},
@@ -58,7 +60,7 @@ func (f *flux) pretend(ctx context.Context, k *unstructured.Unstructured) error 
 				"labels": map[string]any{ownerLabel: k.GetName()}},
 			"spec": spec,
 		}}, metav1.CreateOptions{})
-		if err := unless(err, apierrors.IsAlreadyExists); err != nil {
+		if err := cluster.Unless(err, apierrors.IsAlreadyExists); err != nil {
 			return err
 		}
 	}
@@ -70,7 +72,7 @@ func (f *flux) prune(ctx context.Context) error {
 	if f.fleet != nil {
 		return nil // each is held until what it brought is gone
 	}
-	all, err := f.w.list(ctx, kustomizations(), "")
+	all, err := f.w.List(ctx, kustomizations(), "")
 	there := map[string]bool{}
 	for _, k := range all {
 		there[k.GetNamespace()+"/"+k.GetName()] = k.GetDeletionTimestamp() == nil
@@ -78,9 +80,9 @@ func (f *flux) prune(ctx context.Context) error {
 	errs := []error{err}
 	for _, k := range all {
 		if owner := k.GetLabels()[ownerLabel]; owner != "" && !there[k.GetNamespace()+"/"+owner] {
-			err := f.w.untyped.Resource(kustomizations()).Namespace(k.GetNamespace()).Delete(ctx, k.GetName(),
+			err := f.w.Untyped.Resource(kustomizations()).Namespace(k.GetNamespace()).Delete(ctx, k.GetName(),
 				metav1.DeleteOptions{})
-			errs = append(errs, unless(err, apierrors.IsNotFound))
+			errs = append(errs, cluster.Unless(err, apierrors.IsNotFound))
 		}
 	}
 	return errors.Join(errs...)

@@ -1,4 +1,7 @@
-package operators
+// Package cluster gives the lab's operators their cluster: clients for its API, a
+// clock that runs at the lab's speed, the faults that delay a step, and helpers for
+// the status and the conditions of custom resources.
+package cluster
 
 import (
 	"context"
@@ -15,32 +18,33 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// world is the cluster as the operators see it, and their clock.
-type world struct {
-	typed   kubernetes.Interface
-	untyped dynamic.Interface
+// View is the cluster as the operators see it, and their clock.
+type View struct {
+	Typed   kubernetes.Interface
+	Untyped dynamic.Interface
 	speed   float64
-	now     func() time.Time
-	faults  Faults
-	turn    func(Turn)
+	Now     func() time.Time
+	Faults  Faults
+	Turn    func(Turn)
 
 	mu    sync.Mutex
 	first map[string]time.Time
 }
 
-func newWorld(typed kubernetes.Interface, untyped dynamic.Interface, speed float64,
-	now func() time.Time) *world {
-	return &world{typed: typed, untyped: untyped, speed: speed, now: now, first: map[string]time.Time{}}
+// New returns a view through these clients, with a clock and the lab's speed.
+func New(typed kubernetes.Interface, untyped dynamic.Interface, speed float64,
+	now func() time.Time) *View {
+	return &View{Typed: typed, Untyped: untyped, speed: speed, Now: now, first: map[string]time.Time{}}
 }
 
-// passed says whether the time that a step takes outside has passed, at the
+// Passed says whether the time that a step takes outside has passed, at the
 // lab's speed, since the step was first asked about.
-func (w *world) passed(step string, outside time.Duration) bool {
+func (w *View) Passed(step string, outside time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	since, known := w.first[step]
 	if !known {
-		since = w.now()
+		since = w.Now()
 		w.first[step] = since
 	}
 	if w.speed == 0 {
@@ -48,27 +52,27 @@ func (w *world) passed(step string, outside time.Duration) bool {
 	} else {
 		outside = time.Duration(float64(outside) / w.speed)
 	}
-	return w.now().Sub(since) >= outside
+	return w.Now().Sub(since) >= outside
 }
 
-// restart resets the clock of a step.
-func (w *world) restart(step string) {
+// Restart resets the clock of a step.
+func (w *View) Restart(step string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.first, step)
 }
 
-// delay is what a Pod of the given time outside is annotated with.
-func (w *world) delay(outside time.Duration) string {
+// Delay is what a Pod of the given time outside is annotated with.
+func (w *View) Delay(outside time.Duration) string {
 	if w.speed == 0 {
 		return "0s"
 	}
 	return time.Duration(float64(outside) / w.speed).Round(time.Millisecond).String()
 }
 
-// deployment finds the ready Deployment of a name in whatever namespace; nil if none is.
-func (w *world) deployment(ctx context.Context, name string) (*appsv1.Deployment, error) {
-	list, err := w.typed.AppsV1().Deployments("").List(ctx,
+// Deployment finds the ready Deployment of a name in whatever namespace; nil if none is.
+func (w *View) Deployment(ctx context.Context, name string) (*appsv1.Deployment, error) {
+	list, err := w.Typed.AppsV1().Deployments("").List(ctx,
 		metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 	if err != nil {
 		return nil, err
@@ -81,9 +85,9 @@ func (w *world) deployment(ctx context.Context, name string) (*appsv1.Deployment
 	return nil, nil
 }
 
-// daemonSet finds the DaemonSet of a name that has a ready Pod, in whatever namespace; nil if none has.
-func (w *world) daemonSet(ctx context.Context, name string) (*appsv1.DaemonSet, error) {
-	list, err := w.typed.AppsV1().DaemonSets("").List(ctx,
+// DaemonSet finds the DaemonSet of a name that has a ready Pod, in whatever namespace; nil if none has.
+func (w *View) DaemonSet(ctx context.Context, name string) (*appsv1.DaemonSet, error) {
+	list, err := w.Typed.AppsV1().DaemonSets("").List(ctx,
 		metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 	if err != nil {
 		return nil, err
@@ -96,10 +100,10 @@ func (w *world) daemonSet(ctx context.Context, name string) (*appsv1.DaemonSet, 
 	return nil, nil
 }
 
-// list reads custom resources. A kind that is not there has no objects.
-func (w *world) list(ctx context.Context, in schema.GroupVersionResource,
+// List reads custom resources. A kind that is not there has no objects.
+func (w *View) List(ctx context.Context, in schema.GroupVersionResource,
 	namespace string) ([]unstructured.Unstructured, error) {
-	all, err := w.untyped.Resource(in).Namespace(namespace).List(ctx, metav1.ListOptions{})
+	all, err := w.Untyped.Resource(in).Namespace(namespace).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -109,8 +113,8 @@ func (w *world) list(ctx context.Context, in schema.GroupVersionResource,
 	return all.Items, nil
 }
 
-// setStatus writes the status that change makes of an object's, unless it is the same.
-func (w *world) setStatus(ctx context.Context, in schema.GroupVersionResource,
+// SetStatus writes the status that change makes of an object's, unless it is the same.
+func (w *View) SetStatus(ctx context.Context, in schema.GroupVersionResource,
 	object *unstructured.Unstructured, change func(status map[string]any)) error {
 	object = object.DeepCopy()
 	before, _, err := unstructured.NestedMap(object.Object, "status")
@@ -129,7 +133,7 @@ func (w *world) setStatus(ctx context.Context, in schema.GroupVersionResource,
 		return nil
 	}
 	object.Object["status"] = after
-	_, err = w.untyped.Resource(in).Namespace(object.GetNamespace()).UpdateStatus(ctx, object,
+	_, err = w.Untyped.Resource(in).Namespace(object.GetNamespace()).UpdateStatus(ctx, object,
 		metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil // gone, or changed: the next look sees it as it is then
@@ -137,11 +141,11 @@ func (w *world) setStatus(ctx context.Context, in schema.GroupVersionResource,
 	return err
 }
 
-// setCondition puts a condition into a status; its time changes with its value only.
-func (w *world) setCondition(status map[string]any, typ, value, reason, message string, generation int64) {
+// SetCondition puts a condition into a status; its time changes with its value only.
+func (w *View) SetCondition(status map[string]any, typ, value, reason, message string, generation int64) {
 	condition := map[string]any{
 		"type": typ, "status": value, "reason": reason, "message": message,
-		"lastTransitionTime": w.now().UTC().Format(time.RFC3339),
+		"lastTransitionTime": w.Now().UTC().Format(time.RFC3339),
 	}
 	if generation > 0 {
 		condition["observedGeneration"] = generation
@@ -161,8 +165,8 @@ func (w *world) setCondition(status map[string]any, typ, value, reason, message 
 	status["conditions"] = append(kept, condition)
 }
 
-// dropCondition takes a condition out of a status.
-func dropCondition(status map[string]any, typ string) {
+// DropCondition takes a condition out of a status.
+func DropCondition(status map[string]any, typ string) {
 	all, _ := status["conditions"].([]any)
 	kept := make([]any, 0, len(all))
 	for _, one := range all {
@@ -173,22 +177,22 @@ func dropCondition(status map[string]any, typ string) {
 	status["conditions"] = kept
 }
 
-// offered reads what a ConfigMap or Secret offers.
-func (w *world) offered(ctx context.Context, kind, namespace, name string) (map[string]string, bool, error) {
+// Offered reads what a ConfigMap or Secret offers.
+func (w *View) Offered(ctx context.Context, kind, namespace, name string) (map[string]string, bool, error) {
 	values := map[string]string{}
 	if kind == "Secret" {
-		secret, err := w.typed.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+		secret, err := w.Typed.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
-			return nil, false, unless(err, apierrors.IsNotFound)
+			return nil, false, Unless(err, apierrors.IsNotFound)
 		}
 		for k, v := range secret.Data {
 			values[k] = string(v)
 		}
 		return values, true, nil
 	}
-	config, err := w.typed.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+	config, err := w.Typed.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return nil, false, unless(err, apierrors.IsNotFound)
+		return nil, false, Unless(err, apierrors.IsNotFound)
 	}
 	return config.Data, true, nil
 }

@@ -1,4 +1,4 @@
-package operators
+package flux
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	helmstorage "helm.sh/helm/v3/pkg/storage/driver"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 // want is what a HelmRelease asks for.
@@ -37,7 +39,7 @@ func (h *helm) reconcile(ctx context.Context, r *unstructured.Unstructured) erro
 	if r.GetDeletionTimestamp() != nil {
 		return h.finish(ctx, r)
 	}
-	if err := h.w.hold(ctx, helmReleases(), r); err != nil {
+	if err := hold(ctx, h.w, helmReleases(), r); err != nil {
 		return err
 	}
 	blocked, wanted, chart := h.prepare(ctx, r)
@@ -45,7 +47,7 @@ func (h *helm) reconcile(ctx context.Context, r *unstructured.Unstructured) erro
 	if blocked == nil {
 		revision, message, blocked = h.bring(ctx, wanted)
 	}
-	return h.w.setStatus(ctx, helmReleases(), r, func(status map[string]any) {
+	return h.w.SetStatus(ctx, helmReleases(), r, func(status map[string]any) {
 		handled(status, r)
 		if chart != "" {
 			status["helmChart"] = chart
@@ -58,28 +60,28 @@ func (h *helm) reconcile(ctx context.Context, r *unstructured.Unstructured) erro
 		if revision > 0 {
 			status["history"] = []any{map[string]any{
 				"name": wanted.name, "namespace": wanted.namespace,
-				"chartName":    text(r.Object, "spec", "chart", "spec", "chart"),
+				"chartName":    cluster.Text(r.Object, "spec", "chart", "spec", "chart"),
 				"chartVersion": wanted.version, "version": int64(revision), "status": "deployed",
 			}}
 		}
 		if blocked != nil && blocked.reason == "Progressing" {
-			h.w.setCondition(status, "Reconciling", "True", blocked.reason, blocked.message,
+			h.w.SetCondition(status, "Reconciling", "True", blocked.reason, blocked.message,
 				r.GetGeneration())
-			h.w.setCondition(status, "Ready", "Unknown", blocked.reason, blocked.message, r.GetGeneration())
+			h.w.SetCondition(status, "Ready", "Unknown", blocked.reason, blocked.message, r.GetGeneration())
 			return
 		}
 		status["observedGeneration"] = r.GetGeneration()
-		dropCondition(status, "Reconciling")
+		cluster.DropCondition(status, "Reconciling")
 		if wanted != nil && wanted.stalled != "" {
-			h.w.setCondition(status, "Stalled", "True", "RetriesExceeded", wanted.stalled, r.GetGeneration())
+			h.w.SetCondition(status, "Stalled", "True", "RetriesExceeded", wanted.stalled, r.GetGeneration())
 		}
 		if blocked != nil {
-			h.w.setCondition(status, "Ready", "False", blocked.reason, blocked.message, r.GetGeneration())
+			h.w.SetCondition(status, "Ready", "False", blocked.reason, blocked.message, r.GetGeneration())
 			return
 		}
-		dropCondition(status, "Stalled")
-		h.w.setCondition(status, "Released", "True", "InstallSucceeded", message, r.GetGeneration())
-		h.w.setCondition(status, "Ready", "True", "InstallSucceeded", message, r.GetGeneration())
+		cluster.DropCondition(status, "Stalled")
+		h.w.SetCondition(status, "Released", "True", "InstallSucceeded", message, r.GetGeneration())
+		h.w.SetCondition(status, "Ready", "True", "InstallSucceeded", message, r.GetGeneration())
 	})
 }
 
@@ -91,12 +93,13 @@ func (h *helm) prepare(ctx context.Context, r *unstructured.Unstructured) (*obst
 	}
 	for _, need := range needs {
 		one, _ := need.(map[string]any)
-		namespace := firstOf(text(one, "namespace"), r.GetNamespace())
-		other, err := h.w.untyped.Resource(helmReleases()).Namespace(namespace).Get(ctx, text(one, "name"),
+		namespace := firstOf(cluster.Text(one, "namespace"), r.GetNamespace())
+		other, err := h.w.Untyped.Resource(helmReleases()).Namespace(namespace).Get(ctx,
+			cluster.Text(one, "name"),
 			metav1.GetOptions{})
-		if err != nil || conditionOf(other.Object, "Ready") != "True" ||
-			whole(other.Object, "status", "observedGeneration") != other.GetGeneration() {
-			return notReady(namespace, text(one, "name")), nil, ""
+		if err != nil || cluster.ConditionOf(other.Object, "Ready") != "True" ||
+			cluster.Whole(other.Object, "status", "observedGeneration") != other.GetGeneration() {
+			return notReady(namespace, cluster.Text(one, "name")), nil, ""
 		}
 	}
 	chart, err := h.chart(ctx, r)
@@ -104,10 +107,10 @@ func (h *helm) prepare(ctx context.Context, r *unstructured.Unstructured) (*obst
 		return &obstacle{"SourceNotReady", err.Error()}, nil, ""
 	}
 	where := chart.GetNamespace() + "/" + chart.GetName()
-	if conditionOf(chart.Object, "Ready") != "True" ||
-		whole(chart.Object, "status", "observedGeneration") != chart.GetGeneration() {
+	if cluster.ConditionOf(chart.Object, "Ready") != "True" ||
+		cluster.Whole(chart.Object, "status", "observedGeneration") != chart.GetGeneration() {
 		return &obstacle{"SourceNotReady", "HelmChart '" + where + "' is not ready: " +
-				firstOf(messageOf(chart.Object, "Ready"),
+				firstOf(cluster.MessageOf(chart.Object, "Ready"),
 					"latest generation of object has not been reconciled")},
 			nil, where
 	}
@@ -119,10 +122,10 @@ func (h *helm) prepare(ctx context.Context, r *unstructured.Unstructured) (*obst
 	if err != nil {
 		return &obstacle{"ValuesError", err.Error()}, nil, where
 	}
-	w := &want{name: text(r.Object, "spec", "releaseName"), namespace: r.GetNamespace(),
+	w := &want{name: cluster.Text(r.Object, "spec", "releaseName"), namespace: r.GetNamespace(),
 		version: found.Version, url: url, values: values,
 		timeout: duration(r, 5*time.Minute, "spec", "timeout")}
-	if target := text(r.Object, "spec", "targetNamespace"); target != "" {
+	if target := cluster.Text(r.Object, "spec", "targetNamespace"); target != "" {
 		w.namespace, w.name = target, firstOf(w.name, target+"-"+r.GetName())
 	}
 	w.name = firstOf(w.name, r.GetName())
@@ -131,7 +134,7 @@ func (h *helm) prepare(ctx context.Context, r *unstructured.Unstructured) (*obst
 	//nolint:errcheck // false
 	disabled, _, _ := unstructured.NestedBool(r.Object, "spec", "install", "disableWait")
 	w.wait = !disabled
-	w.retries = whole(r.Object, "spec", "install", "remediation", "retries")
+	w.retries = cluster.Whole(r.Object, "spec", "install", "remediation", "retries")
 	w.step = digest(fmt.Sprintf("%s %d %s %s %s", r.GetUID(), r.GetGeneration(), w.version,
 		r.GetAnnotations()[requested], spelled(values)))
 	return nil, w, where
@@ -176,7 +179,7 @@ func (h *helm) bring(ctx context.Context, w *want) (revision int, message string
 	if w.wait {
 		waits, err := h.waiting(ctx, last)
 		if err == nil && waits != "" {
-			if !h.w.passed("helm "+w.step, w.timeout) {
+			if !h.w.Passed("helm "+w.step, w.timeout) {
 				return last.Version, "",
 					&obstacle{"Progressing", fmt.Sprintf("Running '%s' action with timeout of %s", what,
 						w.timeout)}
@@ -199,12 +202,12 @@ func (h *helm) finish(ctx context.Context, r *unstructured.Unstructured) error {
 	history, _, _ := unstructured.NestedSlice(r.Object, "status", "history") //nolint:errcheck // written here
 	for _, one := range history {
 		made, _ := one.(map[string]any)
-		if err := h.uninstall(text(made, "namespace"), text(made, "name")); err != nil {
+		if err := h.uninstall(cluster.Text(made, "namespace"), cluster.Text(made, "name")); err != nil {
 			return err
 		}
 	}
 	if err := h.dropChart(ctx, r); err != nil {
 		return err
 	}
-	return h.w.let(ctx, helmReleases(), r)
+	return let(ctx, h.w, helmReleases(), r)
 }

@@ -1,4 +1,4 @@
-package operators
+package flux
 
 import (
 	"os"
@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	untypedfake "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 // kinds is what the fake API serves.
@@ -23,7 +25,7 @@ type kinds struct{ *meta.DefaultRESTMapper }
 func (kinds) Reset() {}
 
 // serving has an applier for the kinds of a test's repository; MetalLB's only if asked for.
-func serving(s *stage, metallb bool) *applier {
+func serving(s *stage, metallb bool) *Applier {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, meta.RESTScopeRoot)
 	m.Add(schema.GroupVersionKind{Group: "kustomize.toolkit.fluxcd.io", Version: "v1", Kind: "Kustomization"},
@@ -32,13 +34,13 @@ func serving(s *stage, metallb bool) *applier {
 		m.Add(schema.GroupVersionKind{Group: "metallb.io", Version: "v1beta1", Kind: "IPAddressPool"},
 			meta.RESTScopeNamespace)
 	}
-	return &applier{untyped: s.world.untyped, mapper: kinds{m}}
+	return &Applier{untyped: s.world.Untyped, mapper: kinds{m}}
 }
 
 // takesApply has the fake API take a server-side apply for an update: all that is
 // applied here belongs to one.
 func takesApply(s *stage) {
-	fake := s.world.untyped.(*untypedfake.FakeDynamicClient)
+	fake := s.world.Untyped.(*untypedfake.FakeDynamicClient)
 	fake.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		p := a.(clienttesting.PatchAction)
 		if p.GetPatchType() != types.ApplyPatchType {
@@ -112,7 +114,7 @@ func followed(t *testing.T, metallb bool) (*stage, *flux) {
 		"settings/pool.yaml":       poolYAML,
 		"operators/namespace.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: { name: metallb-system }\n",
 	})
-	return s, newFlux(s.world, newFleet(s.world, serving(s, metallb), dir))
+	return s, New(s.world, NewFleet(s.world, serving(s, metallb), dir))
 }
 
 func TestFluxAppliesWhatTheFolderHoldsInItsOrderAndWithVariables(t *testing.T) {
@@ -123,7 +125,7 @@ func TestFluxAppliesWhatTheFolderHoldsInItsOrderAndWithVariables(t *testing.T) {
 	settings := func() *unstructured.Unstructured {
 		return s.get(t, kustomizations(), "flux-system", "settings")
 	}
-	if got, want := messageOf(settings().Object, "Ready"),
+	if got, want := cluster.MessageOf(settings().Object, "Ready"),
 		`substitute from 'ConfigMap/cluster-vars' error: configmaps "cluster-vars" not found`; got != want {
 		t.Errorf("settings without cluster-vars: %q, want %q", got, want)
 	}
@@ -137,8 +139,9 @@ func TestFluxAppliesWhatTheFolderHoldsInItsOrderAndWithVariables(t *testing.T) {
 		pool.GetLabels()[ownerLabel] != "settings" {
 		t.Errorf("pool %v, labels %v, %v", addresses, pool.GetLabels(), err)
 	}
-	if got := inventory(settings()); len(got) != 1 || titled(got[0]) != "IPAddressPool/metallb-system/main" ||
-		conditionOf(settings().Object, "Ready") != "True" {
+	if got := inventory(settings()); len(got) != 1 ||
+		cluster.Titled(got[0]) != "IPAddressPool/metallb-system/main" ||
+		cluster.ConditionOf(settings().Object, "Ready") != "True" {
 		t.Errorf("settings: inventory %v, %v", got, settings().Object["status"])
 	}
 }
@@ -153,14 +156,14 @@ func TestAKindThatNobodyServesYetIsSaidAndTriedAgain(t *testing.T) {
 	settings := func() *unstructured.Unstructured {
 		return s.get(t, kustomizations(), "flux-system", "settings")
 	}
-	if got, want := messageOf(settings().Object, "Ready"),
+	if got, want := cluster.MessageOf(settings().Object, "Ready"),
 		`IPAddressPool/metallb-system/main dry-run failed: no matches for kind "IPAddressPool" in version `+
 			`"metallb.io/v1beta1"`; got != want {
 		t.Errorf("settings: %q, want %q", got, want)
 	}
 	f.fleet.a = serving(s, true)
 	s.look(t, f)
-	if got := conditionOf(settings().Object, "Ready"); got != "True" {
+	if got := cluster.ConditionOf(settings().Object, "Ready"); got != "True" {
 		t.Errorf("settings, once MetalLB is there: %v", settings().Object["status"])
 	}
 }
@@ -175,17 +178,21 @@ func TestADeletedKustomizationTakesWithItWhatItBrought(t *testing.T) {
 	settings := s.get(t, kustomizations(), "flux-system", "settings")
 	now := metav1.NewTime(s.time)
 	settings.SetDeletionTimestamp(&now) // the fake API deletes at once, finalizers or not
-	if _, err := s.world.untyped.Resource(kustomizations()).Namespace("flux-system").
+	if _, err := s.world.Untyped.Resource(kustomizations()).Namespace("flux-system").
 		Update(t.Context(), settings,
 			metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.look(t, f)
-	left, err := s.world.list(t.Context(), pools(), "")
+	left, err := s.world.List(t.Context(), pools(), "")
 	if err != nil || len(left) != 0 {
 		t.Errorf("left: %v %v", left, err)
 	}
 	if got := s.get(t, kustomizations(), "flux-system", "settings").GetFinalizers(); len(got) != 0 {
 		t.Errorf("held by %v", got)
 	}
+}
+
+func pools() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "metallb.io", Version: "v1beta1", Resource: "ipaddresspools"}
 }

@@ -1,4 +1,4 @@
-package operators
+package flux
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 
 	"helm.sh/helm/v3/pkg/chartutil"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
 // values puts together what a release is installed with.
@@ -21,12 +23,12 @@ func (h *helm) values(ctx context.Context, r *unstructured.Unstructured) (map[st
 	}
 	for _, f := range from {
 		one, _ := f.(map[string]any)
-		kind, name, key := text(one, "kind"), text(one, "name"),
-			firstOf(text(one, "valuesKey"), "values.yaml")
-		if text(one, "targetPath") != "" {
+		kind, name, key := cluster.Text(one, "kind"), cluster.Text(one, "name"),
+			firstOf(cluster.Text(one, "valuesKey"), "values.yaml")
+		if cluster.Text(one, "targetPath") != "" {
 			return nil, errors.New("the lab knows no valuesFrom with targetPath")
 		}
-		data, _, err := h.w.offered(ctx, kind, r.GetNamespace(), name)
+		data, _, err := h.w.Offered(ctx, kind, r.GetNamespace(), name)
 		if optional, _ := one["optional"].(bool); data == nil && err == nil && optional {
 			continue
 		}

@@ -1,4 +1,4 @@
-package operators
+package flux
 
 import (
 	"context"
@@ -17,10 +17,12 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+
+	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
-// applier writes and reads objects of whatever kind, as Flux's controllers do.
-type applier struct {
+// Applier writes and reads objects of whatever kind, as Flux's controllers do.
+type Applier struct {
 	untyped dynamic.Interface
 	mapper  interface {
 		meta.RESTMapper
@@ -28,13 +30,14 @@ type applier struct {
 	}
 }
 
-func newApplier(untyped dynamic.Interface, d discovery.DiscoveryInterface) *applier {
-	return &applier{untyped: untyped,
+// NewApplier returns an applier for the kinds that the API serves.
+func NewApplier(untyped dynamic.Interface, d discovery.DiscoveryInterface) *Applier {
+	return &Applier{untyped: untyped,
 		mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d))}
 }
 
 // at finds where an object belongs. A kind that came a moment ago is known, too.
-func (a *applier) at(kind schema.GroupVersionKind, namespace string) (dynamic.ResourceInterface, error) {
+func (a *Applier) at(kind schema.GroupVersionKind, namespace string) (dynamic.ResourceInterface, error) {
 	m, err := a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if meta.IsNoMatchError(err) {
 		a.mapper.Reset()
@@ -53,19 +56,19 @@ func (a *applier) at(kind schema.GroupVersionKind, namespace string) (dynamic.Re
 }
 
 // apply makes an object what it is to be, by server-side apply.
-func (a *applier) apply(ctx context.Context, o *unstructured.Unstructured, manager string) error {
+func (a *Applier) apply(ctx context.Context, o *unstructured.Unstructured, manager string) error {
 	api, err := a.at(o.GroupVersionKind(), o.GetNamespace())
 	if err == nil {
 		_, err = api.Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: manager, Force: true})
 	}
 	if err != nil {
-		return fmt.Errorf("%s dry-run failed: %w", titled(o), err)
+		return fmt.Errorf("%s dry-run failed: %w", cluster.Titled(o), err)
 	}
 	return nil
 }
 
 // unhealthy is the first object that is not what it is to be yet; empty if all are.
-func (a *applier) unhealthy(ctx context.Context, objects []*unstructured.Unstructured) (string, error) {
+func (a *Applier) unhealthy(ctx context.Context, objects []*unstructured.Unstructured) (string, error) {
 	for _, o := range objects {
 		api, err := a.at(o.GroupVersionKind(), o.GetNamespace())
 		if err != nil {
@@ -73,7 +76,7 @@ func (a *applier) unhealthy(ctx context.Context, objects []*unstructured.Unstruc
 		}
 		now, err := api.Get(ctx, o.GetName(), metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			return titled(o) + " status: 'NotFound'", nil
+			return cluster.Titled(o) + " status: 'NotFound'", nil
 		}
 		if err != nil {
 			return "", err
@@ -83,14 +86,14 @@ func (a *applier) unhealthy(ctx context.Context, objects []*unstructured.Unstruc
 			return "", err
 		}
 		if is.Status != status.CurrentStatus {
-			return titled(o) + " status: '" + is.Status.String() + "'", nil
+			return cluster.Titled(o) + " status: '" + is.Status.String() + "'", nil
 		}
 	}
 	return "", nil
 }
 
 // remove deletes objects that are no longer wanted, the last first. What is not there is gone.
-func (a *applier) remove(ctx context.Context, objects []*unstructured.Unstructured) error {
+func (a *Applier) remove(ctx context.Context, objects []*unstructured.Unstructured) error {
 	for _, o := range slices.Backward(objects) {
 		api, err := a.at(o.GroupVersionKind(), o.GetNamespace())
 		if meta.IsNoMatchError(err) {
@@ -100,20 +103,13 @@ func (a *applier) remove(ctx context.Context, objects []*unstructured.Unstructur
 			return err
 		}
 		background := metav1.DeletePropagationBackground
-		if err := unless(api.Delete(ctx, o.GetName(), metav1.DeleteOptions{PropagationPolicy: &background}),
+		if err := cluster.Unless(api.Delete(ctx, o.GetName(),
+			metav1.DeleteOptions{PropagationPolicy: &background}),
 			apierrors.IsNotFound); err != nil {
-			return fmt.Errorf("%s: %w", titled(o), err)
+			return fmt.Errorf("%s: %w", cluster.Titled(o), err)
 		}
 	}
 	return nil
-}
-
-// titled names an object as Flux does: Namespace/traefik, HelmRelease/traefik/traefik.
-func titled(o *unstructured.Unstructured) string {
-	if o.GetNamespace() == "" {
-		return o.GetKind() + "/" + o.GetName()
-	}
-	return o.GetKind() + "/" + o.GetNamespace() + "/" + o.GetName()
 }
 
 // entry is how an inventory notes an object, and noted reads it.
@@ -124,12 +120,13 @@ func entry(o *unstructured.Unstructured) map[string]any {
 }
 
 func noted(entry map[string]any) *unstructured.Unstructured {
-	part := strings.Split(text(entry, "id"), "_")
+	part := strings.Split(cluster.Text(entry, "id"), "_")
 	if len(part) != 4 {
 		return nil
 	}
 	o := &unstructured.Unstructured{}
-	o.SetGroupVersionKind(schema.GroupVersionKind{Group: part[2], Version: text(entry, "v"), Kind: part[3]})
+	o.SetGroupVersionKind(schema.GroupVersionKind{Group: part[2], Version: cluster.Text(entry, "v"),
+		Kind: part[3]})
 	o.SetNamespace(part[0])
 	o.SetName(strings.ReplaceAll(part[1], "__", ":")) // of RBAC
 	return o
@@ -139,25 +136,27 @@ func noted(entry map[string]any) *unstructured.Unstructured {
 const finalizer = "finalizers.fluxcd.io"
 
 // hold puts Flux's finalizer on an object, and let takes it off.
-func (w *world) hold(ctx context.Context, in schema.GroupVersionResource,
+func hold(ctx context.Context, w *cluster.View, in schema.GroupVersionResource,
 	o *unstructured.Unstructured) error {
 	if slices.Contains(o.GetFinalizers(), finalizer) {
 		return nil
 	}
-	return w.finalizers(ctx, in, o, append(o.GetFinalizers(), finalizer))
+	return finalizers(ctx, w, in, o, append(o.GetFinalizers(), finalizer))
 }
 
-func (w *world) let(ctx context.Context, in schema.GroupVersionResource, o *unstructured.Unstructured) error {
-	return w.finalizers(ctx, in, o, slices.DeleteFunc(o.GetFinalizers(), func(f string) bool {
+func let(ctx context.Context, w *cluster.View, in schema.GroupVersionResource,
+	o *unstructured.Unstructured) error {
+	return finalizers(ctx, w, in, o, slices.DeleteFunc(o.GetFinalizers(), func(f string) bool {
 		return f == finalizer
 	}))
 }
 
-func (w *world) finalizers(ctx context.Context, in schema.GroupVersionResource, o *unstructured.Unstructured,
+func finalizers(ctx context.Context, w *cluster.View, in schema.GroupVersionResource,
+	o *unstructured.Unstructured,
 	to []string) error {
 	changed := o.DeepCopy()
 	changed.SetFinalizers(to)
-	_, err := w.untyped.Resource(in).Namespace(o.GetNamespace()).Update(ctx, changed, metav1.UpdateOptions{})
+	_, err := w.Untyped.Resource(in).Namespace(o.GetNamespace()).Update(ctx, changed, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil // the next look sees it as it is then
 	}

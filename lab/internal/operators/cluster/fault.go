@@ -1,0 +1,89 @@
+package cluster
+
+import (
+	"sync"
+	"time"
+)
+
+// Faults are what may be asked to go wrong; internal/fault explains each.
+type Faults struct {
+	// Times say how long, by name; 0 is a fault that is over.
+	Times map[string]time.Duration
+	// Frozen is kustomization-frozen.
+	Frozen bool
+}
+
+// Turn is the moment when a fault begins or ends.
+type Turn struct {
+	Time  time.Time
+	Fault string
+	Ends  bool
+}
+
+// Fault stands in the way of a step that is due, for its time and then never
+// again. nil is one that nobody asked for.
+type Fault struct {
+	w     *View
+	name  string
+	lasts time.Duration
+
+	mu    sync.Mutex
+	began time.Time
+	over  bool
+}
+
+// Fault returns a fault by its name; nil is one that was not asked for.
+func (w *View) Fault(name string) *Fault {
+	lasts := w.Faults.Times[name]
+	if lasts == 0 {
+		return nil
+	}
+	return &Fault{w: w, name: name, lasts: lasts}
+}
+
+// Asked says whether there was to be such a fault, over or not.
+func (w *View) Asked(name string) bool {
+	_, asked := w.Faults.Times[name]
+	return asked
+}
+
+// Holds says whether the fault stands in the way. It is asked when the step is
+// due: the first time, the fault begins. Its end is told before anybody can see it.
+func (f *Fault) Holds() bool {
+	if f == nil {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.over {
+		return false
+	}
+	now := f.w.Now()
+	if f.began.IsZero() {
+		f.began = now
+		f.w.Tell(f.name, false)
+	}
+	if now.Sub(f.began) < f.lasts {
+		return true
+	}
+	f.over = true
+	f.w.Tell(f.name, true)
+	return false
+}
+
+// Comes says whether the fault is there or yet to begin.
+func (f *Fault) Comes() bool {
+	if f == nil {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.over
+}
+
+// Tell reports that a fault begins or ends.
+func (w *View) Tell(name string, ends bool) {
+	if w.Turn != nil {
+		w.Turn(Turn{Time: w.Now(), Fault: name, Ends: ends})
+	}
+}
