@@ -31,7 +31,7 @@ nothing: check yourself that no other host (a DHCP server, a printer) uses them.
 Nothing is overwritten, and castle writes no configuration that castle check refuses.
 
 With --gitops DIR, castle also generates the repository that Flux reads: Traefik,
-cert-manager, an example, and the cluster's selection of them, in order. DIR is new,
+cert-manager, an example, and the cluster's selection of them, in c. DIR is new,
 empty, a fresh clone of git_url, or was generated for another cluster: then castle
 adds only the cluster's folder. cluster.hcl refers to DIR, so that castle check finds
 objects that both Flux and a stage own.
@@ -54,7 +54,7 @@ An answers file holds lines KEY = VALUE, in HCL. No key is a secret.`,
 			if err != nil {
 				return err
 			}
-			order, err := scaffold.Begin(config.Options{
+			c, err := scaffold.Begin(config.Options{
 				Repository: options.Repository, Library: options.Library, Templates: options.Templates,
 				CastleVersion: options.Version,
 				Gates:         cluster.GateTypes(), Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
@@ -63,15 +63,15 @@ An answers file holds lines KEY = VALUE, in HCL. No key is a secret.`,
 				return &cluster.UsageError{Message: err.Error()}
 			}
 			if gitops != "" {
-				if err := order.GitOps(gitops); err != nil {
+				if err := c.GitOps(gitops); err != nil {
 					return nothingWritten(err)
 				}
 			}
-			chosen, err := answerKeys(a, order, given)
+			chosen, err := answerKeys(a, c, given)
 			if err != nil {
 				return err
 			}
-			return writeCluster(a, order, chosen, gitops, options)
+			return writeCluster(a, c, chosen, gitops, options)
 		},
 	}
 	f := cmd.Flags()
@@ -108,15 +108,15 @@ func readAnswers(set []string, file string) (map[string]string, error) {
 
 // answerKeys answers every key: from given, from the user or with castle's proposal. It
 // returns the proposals that it took, and reports all missing and invalid answers at once.
-func answerKeys(a *app, order *scaffold.Order, given map[string]string) (chosen []string, err error) {
+func answerKeys(a *app, c *scaffold.NewCluster, given map[string]string) (chosen []string, err error) {
 	var missing, wrong, names []string
-	keys := order.Keys()
+	keys := c.Keys()
 	for _, k := range keys {
 		names = append(names, k.Name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !slices.Contains(names, name) {
-			wrong = append(wrong, fmt.Sprintf("%s: template %s has no such key%s", name, order.Template,
+			wrong = append(wrong, fmt.Sprintf("%s: template %s has no such key%s", name, c.Template,
 				config.DidYouMean(name, names)))
 		}
 	}
@@ -127,23 +127,23 @@ func answerKeys(a *app, order *scaffold.Order, given map[string]string) (chosen 
 	input := bufio.NewReader(a.stdin)
 	for _, k := range keys {
 		text, isGiven := given[k.Name]
-		if !order.Wants(k) {
+		if !c.Uses(k) {
 			if isGiven {
-				wrong = append(wrong, fmt.Sprintf("%s: only used with secrets = %s", k.Name, k.Place))
+				wrong = append(wrong, fmt.Sprintf("%s: only used with secrets = %s", k.Name, k.Store))
 			}
 			continue
 		}
-		proposal := order.Propose(k)
+		proposal := c.Propose(k)
 		switch {
 		case isGiven:
 		case interactive && !k.Quiet:
-			if err := ask(a, input, order, k, proposal); err != nil {
+			if err := ask(a, input, c, k, proposal); err != nil {
 				return nil, err
 			}
 			continue
 		case proposal == "":
-			if order.Misses(k) {
-				missing = append(missing, fmt.Sprintf("  %-22s  %s", k.Name, k.Asks))
+			if c.Requires(k) {
+				missing = append(missing, fmt.Sprintf("  %-22s  %s", k.Name, k.Question))
 			}
 			continue
 		default:
@@ -152,7 +152,7 @@ func answerKeys(a *app, order *scaffold.Order, given map[string]string) (chosen 
 				chosen = append(chosen, fmt.Sprintf("%s = %s", k.Name, text))
 			}
 		}
-		if err := order.Answer(k, text); err != nil && !scaffold.Undecided(err) {
+		if err := c.Answer(k, text); err != nil && !errors.Is(err, scaffold.ErrDependency) {
 			if interactive {
 				return nil, &cluster.UsageError{Message: err.Error() + "; nothing was written"}
 			}
@@ -160,7 +160,7 @@ func answerKeys(a *app, order *scaffold.Order, given map[string]string) (chosen 
 		}
 	}
 	if len(missing) > 0 {
-		wrong = append(wrong, order.Label()+" requires answers:\n"+strings.Join(missing, "\n")+
+		wrong = append(wrong, c.Label()+" requires answers:\n"+strings.Join(missing, "\n")+
 			"\n  give each with --set KEY=VALUE, all in a file with --answers FILE, or on a terminal")
 	}
 	if len(wrong) > 0 {
@@ -170,10 +170,10 @@ func answerKeys(a *app, order *scaffold.Order, given map[string]string) (chosen 
 }
 
 // ask asks for one answer until it is valid. An empty line takes the proposal.
-func ask(a *app, input *bufio.Reader, order *scaffold.Order, k *scaffold.Key, proposal string) error {
+func ask(a *app, input *bufio.Reader, c *scaffold.NewCluster, k *scaffold.Key, proposal string) error {
 	defer a.interrupts.prompt()()
 	for {
-		fmt.Fprint(a.stderr, k.Asks)
+		fmt.Fprint(a.stderr, k.Question)
 		if proposal != "" {
 			fmt.Fprintf(a.stderr, " [%s]", proposal)
 		}
@@ -186,7 +186,7 @@ func ask(a *app, input *bufio.Reader, order *scaffold.Order, k *scaffold.Key, pr
 		if err != nil {
 			return err
 		}
-		if err = order.Answer(k, cmp.Or(strings.TrimSpace(typed), proposal)); err == nil {
+		if err = c.Answer(k, cmp.Or(strings.TrimSpace(typed), proposal)); err == nil {
 			return nil
 		}
 		fmt.Fprintf(a.stderr, "  %s\n", err)
@@ -195,15 +195,15 @@ func ask(a *app, input *bufio.Reader, order *scaffold.Order, k *scaffold.Key, pr
 
 // writeCluster writes the cluster, checks it beside the others and moves it into place;
 // folder is the directory of the repository that Flux reads.
-func writeCluster(a *app, order *scaffold.Order, chosen []string, folder string, o cluster.Options) (err error) {
-	draft, err := order.Write()
+func writeCluster(a *app, c *scaffold.NewCluster, chosen []string, folder string, o cluster.Options) (err error) {
+	draft, err := c.Write()
 	if err != nil {
 		return nothingWritten(err)
 	}
 	defer func() { err = errors.Join(err, draft.Close()) }()
 	repository := o.Repository
 	o.Repository, o.GitOps = draft.Repository, draft.GitOps
-	report, err := cluster.Check(o, order.Label())
+	report, err := cluster.Check(o, c.Label())
 	if err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func writeCluster(a *app, order *scaffold.Order, chosen []string, folder string,
 		return err
 	}
 	result := map[string]any{
-		"cluster": order.Label(), "template": order.Template, "files": draft.Files, "next": draft.Commands(),
+		"cluster": c.Label(), "template": c.Template, "files": draft.Files, "next": draft.Commands(),
 	}
 	if draft.GitOps != "" {
 		result["gitops_files"] = draft.GitOpsFiles
@@ -230,7 +230,7 @@ func writeCluster(a *app, order *scaffold.Order, chosen []string, folder string,
 			fmt.Fprintf(a.stdout, "Chosen by castle, unused by the repository's other clusters (keep the addresses out of the "+
 				"router's DHCP range):\n  %s\n", strings.Join(chosen, "\n  "))
 		}
-		fmt.Fprintf(a.stdout, "Wrote and checked %s: %s\n", order.Label(), strings.Join(draft.Files, ", "))
+		fmt.Fprintf(a.stdout, "Wrote and checked %s: %s\n", c.Label(), strings.Join(draft.Files, ", "))
 		if draft.GitOps != "" {
 			fmt.Fprintf(a.stdout, "Wrote the repository that Flux reads, %s: %s\nCommit and push it to git_url before you "+
 				"create the cluster; a rehearsal reads the folder itself.\n", folder, strings.Join(draft.GitOpsFiles, ", "))

@@ -1,6 +1,7 @@
 package scaffold
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -10,44 +11,77 @@ import (
 	"github.com/ephemeral-castle/castle/internal/check"
 )
 
-// What the answers say, once they are there.
+// answers are the valid answers so far, and the reservations of the other clusters.
+type answers struct {
+	cluster string
+	values  map[string]any // by key, in the key's form
+	others  []check.Reservations
+}
 
-func (o *Order) network() netip.Prefix          { return o.values["network"].(netip.Prefix) }
-func (o *Order) address(name string) netip.Addr { a, _ := o.values[name].(netip.Addr); return a }
-func (o *Order) count(name string) int          { n, _ := o.values[name].(int); return n }
-func (o *Order) machines() int                  { return o.count("control_planes") + o.count("workers") }
+func (a *answers) has(names ...string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { _, is := a.values[name]; return !is })
+}
 
-// available says why an address cannot be the cluster's. What is answered to the
-// keys of which this one is asked, or that come later, does not count.
-func (o *Order) available(a netip.Addr, besides ...string) error {
-	if err := o.usable(a); err != nil {
-		return err
-	}
-	if who := o.holder(a, besides...); who != "" {
-		return fmt.Errorf("%s is %s", a, who)
+func (a *answers) network() netip.Prefix { return a.values["network"].(netip.Prefix) }
+func (a *answers) machines() int         { return a.count("control_planes") + a.count("workers") }
+
+func (a *answers) address(name string) netip.Addr {
+	v, _ := a.values[name].(netip.Addr)
+	return v
+}
+
+func (a *answers) nodeAddresses() []netip.Addr {
+	v, _ := a.values["node_addresses"].([]netip.Addr)
+	return v
+}
+
+func (a *answers) count(name string) int {
+	n, _ := a.values[name].(int)
+	return n
+}
+
+// checkUsable returns why no machine of the network can have an address.
+func (a *answers) checkUsable(address netip.Addr) error {
+	network := a.network()
+	switch {
+	case !network.Contains(address):
+		return fmt.Errorf("%s is not in the network %s", address, network)
+	case address == network.Addr() || address == broadcast(network):
+		return fmt.Errorf("%s is the network's own or its broadcast address", address)
 	}
 	return nil
 }
 
-// holder says who has an address already, "" if nobody of whom is known here.
-func (o *Order) holder(a netip.Addr, besides ...string) string {
-	counts := func(key string) bool { return !slices.Contains(besides, key) }
-	nodes, _ := o.values["node_addresses"].([]netip.Addr)
+// checkFree returns why the cluster cannot have an address. It ignores the answers to
+// the keys in except: the one that is being answered, and later ones.
+func (a *answers) checkFree(address netip.Addr, except ...string) error {
+	if err := a.checkUsable(address); err != nil {
+		return err
+	}
+	if owner := a.owner(address, except...); owner != "" {
+		return fmt.Errorf("%s is %s", address, owner)
+	}
+	return nil
+}
+
+// owner describes the owner of an address, "" if none is known.
+func (a *answers) owner(address netip.Addr, except ...string) string {
+	counts := func(key string) bool { return !slices.Contains(except, key) }
 	switch {
-	case a == o.address("gateway"):
+	case address == a.address("gateway"):
 		return "the gateway's"
-	case a == o.address("dns"):
+	case address == a.address("dns"):
 		return "the name server's"
-	case counts("vip") && a == o.address("vip"):
+	case counts("vip") && address == a.address("vip"):
 		return "the VIP"
-	case counts("node_addresses") && slices.Contains(nodes, a):
+	case counts("node_addresses") && slices.Contains(a.nodeAddresses(), address):
 		return "a machine's"
-	case o.proxmox() == a:
+	case a.proxmox() == address:
 		return "that of Proxmox"
 	}
-	for _, c := range o.others {
+	for _, c := range a.others {
 		for _, r := range c.Addresses {
-			if r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0 {
+			if r.First.Compare(address) <= 0 && address.Compare(r.Last) <= 0 {
 				return fmt.Sprintf("that of %s of cluster %s", r.What, c.Cluster)
 			}
 		}
@@ -55,51 +89,33 @@ func (o *Order) holder(a netip.Addr, besides ...string) string {
 	return ""
 }
 
-// proxmox is the host's address, if the endpoint names one.
-func (o *Order) proxmox() netip.Addr {
-	text, _ := o.values["proxmox_endpoint"].(string)
+// proxmox returns the address in the Proxmox endpoint, if it has one.
+func (a *answers) proxmox() netip.Addr {
+	text, _ := a.values["proxmox_endpoint"].(string)
 	u, err := url.Parse(text)
 	if err != nil {
 		return netip.Addr{}
 	}
-	a, _ := netip.ParseAddr(u.Hostname()) //nolint:errcheck // a host name has none
-	return a
+	address, _ := netip.ParseAddr(u.Hostname()) //nolint:errcheck // it may be a host name
+	return address
 }
 
-// farthest is how many addresses are looked at for free ones.
-const farthest = 1 << 16
+// searchLimit bounds the addresses that a search for free ones looks at.
+const searchLimit = 1 << 16
 
-// free returns the first of n free addresses in a row, from start upward.
-func (o *Order) free(start netip.Addr, n int) (netip.Addr, bool) {
-	for a, i := start, 0; i < farthest && o.network().Contains(a); a, i = a.Next(), i+1 {
-		if o.row(a, n) {
-			return a, true
-		}
-	}
-	return netip.Addr{}, false
-}
-
-// row reports whether an address and those after it are free, n in all.
-func (o *Order) row(a netip.Addr, n int) bool {
+// freeRow reports whether n addresses from first on are free.
+func (a *answers) freeRow(first netip.Addr, n int) bool {
 	for range n {
-		if o.available(a) != nil {
+		if a.checkFree(first) != nil {
 			return false
 		}
-		a = a.Next()
+		first = first.Next()
 	}
 	return true
 }
 
-func span(first netip.Addr, n int) string {
-	end := first
-	for range n - 1 {
-		end = end.Next()
-	}
-	return first.String() + "-" + end.String()
-}
-
-// last is the broadcast address of a network.
-func last(p netip.Prefix) netip.Addr {
+// broadcast returns the broadcast address of a network.
+func broadcast(p netip.Prefix) netip.Addr {
 	b := p.Masked().Addr().As4()
 	for bit := p.Bits(); bit < 32; bit++ {
 		b[bit/8] |= 1 << (7 - bit%8)
@@ -109,15 +125,15 @@ func last(p netip.Prefix) netip.Addr {
 
 const poolSize = 10
 
-// proposeVIP looks from the network's end downward, away from where routers begin
-// to give addresses, for room for VIP, machines and pool in one block.
-func proposeVIP(o *Order) string {
-	for _, size := range []int{1 + o.machines() + poolSize, 1 + o.machines() + 1, 1} {
+// proposeVIP searches from the end of the network downward, because routers assign
+// addresses from its start, for one block for VIP, machines and pool.
+func proposeVIP(a *answers) string {
+	for _, size := range []int{1 + a.machines() + poolSize, 1 + a.machines() + 1, 1} {
 		for _, round := range []byte{10, 1} {
-			a := last(o.network())
-			for i := 0; i < farthest && o.network().Contains(a); a, i = a.Prev(), i+1 {
-				if a.As4()[3]%round == 0 && o.row(a, size) {
-					return a.String()
+			address := broadcast(a.network())
+			for i := 0; i < searchLimit && a.network().Contains(address); address, i = address.Prev(), i+1 {
+				if address.As4()[3]%round == 0 && a.freeRow(address, size) {
+					return address.String()
 				}
 			}
 		}
@@ -125,58 +141,75 @@ func proposeVIP(o *Order) string {
 	return ""
 }
 
-func proposeNodes(o *Order) string {
-	return o.proposeRange(o.address("vip").Next(), o.machines())
-}
+func proposeNodes(a *answers) string { return a.proposeRange(a.address("vip").Next(), a.machines()) }
 
-func proposeLonghornDisk(o *Order) string {
-	if o.values["install_disk"] == "/dev/sdb" {
-		return "/dev/sda"
-	}
-	return "/dev/sdb"
-}
-
-func proposePool(o *Order) string {
-	nodes := o.values["node_addresses"].([]netip.Addr)
+func proposePool(a *answers) string {
+	nodes := a.nodeAddresses()
 	for size := poolSize; size > 0; size /= 2 {
-		if text := o.proposeRange(nodes[len(nodes)-1].Next(), size); text != "" {
+		if text := a.proposeRange(nodes[len(nodes)-1].Next(), size); text != "" {
 			return text
 		}
 	}
 	return ""
 }
 
-// proposeRange looks behind start first, then in the whole network.
-func (o *Order) proposeRange(start netip.Addr, n int) string {
-	for _, from := range []netip.Addr{start, o.network().Addr()} {
-		if first, ok := o.free(from, n); ok {
-			return span(first, n)
+// proposeRange proposes n free addresses in a row, after start or else anywhere in the network.
+func (a *answers) proposeRange(start netip.Addr, n int) string {
+	for _, first := range []netip.Addr{start, a.network().Addr()} {
+		for i := 0; i < searchLimit && a.network().Contains(first); first, i = first.Next(), i+1 {
+			if !a.freeRow(first, n) {
+				continue
+			}
+			last := first
+			for range n - 1 {
+				last = last.Next()
+			}
+			return first.String() + "-" + last.String()
 		}
 	}
 	return ""
 }
 
-// proposeNetwork proposes the network that all the others are in.
-func proposeNetwork(o *Order) string {
-	var said netip.Prefix
-	for _, c := range o.others {
-		switch {
-		case !c.Network.IsValid() || c.Network == said:
-		case said.IsValid():
-			return ""
-		default:
-			said = c.Network
-		}
+func proposeLonghornDisk(a *answers) string {
+	if a.values["install_disk"] == "/dev/sdb" {
+		return "/dev/sda"
 	}
-	if !said.IsValid() {
-		return ""
-	}
-	return said.String()
+	return "/dev/sdb"
 }
 
-func proposeGateway(o *Order) string {
-	for _, c := range o.others {
-		if c.Network == o.network() {
+// fromOthers proposes the value that all other clusters with this variable have.
+func fromOthers(variable string) func(*answers) string {
+	return func(a *answers) string {
+		return common(a.others, func(c check.Reservations) string { return c.Text(variable) })
+	}
+}
+
+// common returns the one value that is not empty, "" if there are several.
+func common(all []check.Reservations, value func(check.Reservations) string) string {
+	result := ""
+	for _, c := range all {
+		v := value(c)
+		if v != "" && result != "" && v != result {
+			return ""
+		}
+		result = cmp.Or(v, result)
+	}
+	return result
+}
+
+// proposeNetwork proposes the network of all other clusters.
+func proposeNetwork(a *answers) string {
+	return common(a.others, func(c check.Reservations) string {
+		if !c.Network.IsValid() {
+			return ""
+		}
+		return c.Network.String()
+	})
+}
+
+func proposeGateway(a *answers) string {
+	for _, c := range a.others {
+		if c.Network == a.network() {
 			return c.Gateway.String()
 		}
 	}
@@ -184,29 +217,27 @@ func proposeGateway(o *Order) string {
 }
 
 const (
-	firstID = 401 // proposed where nothing is known
+	firstID = 401 // of the first proposal
 	idStep  = 10
 )
 
-func proposeVMID(o *Order) string {
+func proposeVMID(a *answers) string {
 	for id := firstID; ; id += idStep {
-		if _, _, taken := o.idTaken(id, o.lastID(id)); !taken {
+		if _, _, taken := a.idOwner(id, a.lastID(id)); !taken {
 			return strconv.Itoa(id)
 		}
 	}
 }
 
-// lastID is where a range of ids ends that has room to grow.
-func (o *Order) lastID(first int) int {
-	return first - 1 + (o.machines()+idStep-1)/idStep*idStep
-}
+// lastID returns the end of a range of ids with room to grow.
+func (a *answers) lastID(first int) int { return first - 1 + (a.machines()+idStep-1)/idStep*idStep }
 
-// ids is the cluster's range: with room to grow, as far as that is nobody's.
-func (o *Order) ids() check.IDRange {
-	first := o.count("vmid_start")
-	end := o.lastID(first)
+// ids returns the cluster's range of ids, with room to grow up to the next cluster's.
+func (a *answers) ids() check.IDRange {
+	first := a.count("vmid_start")
+	end := a.lastID(first)
 	for {
-		_, other, taken := o.idTaken(first, end)
+		_, other, taken := a.idOwner(first, end)
 		if !taken {
 			return check.IDRange{First: first, Last: end}
 		}
@@ -214,10 +245,10 @@ func (o *Order) ids() check.IDRange {
 	}
 }
 
-// idTaken says whose a range of ids is. On which Proxmox does not matter: nodes of
-// one datacenter have one range of ids, and different addresses.
-func (o *Order) idTaken(first, end int) (string, check.IDRange, bool) {
-	for _, c := range o.others {
+// idOwner returns the cluster that reserves an id of a range. The endpoint does not
+// matter: nodes of one datacenter share the ids and differ in their addresses.
+func (a *answers) idOwner(first, end int) (string, check.IDRange, bool) {
+	for _, c := range a.others {
 		for _, r := range c.VMIDs {
 			if first <= r.Last && r.First <= end {
 				return c.Cluster, r, true

@@ -3,26 +3,101 @@ package scaffold
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
 )
 
-// matching is the form of a text; what says it in words.
-func matching(pattern, what string) func(*Order, string) (any, error) {
-	re := regexp.MustCompile(pattern)
-	return func(_ *Order, s string) (any, error) {
-		if !re.MatchString(s) {
-			if strings.Contains(s, "@") { // there may be a password before it
-				return nil, fmt.Errorf("is not %s", what)
-			}
-			return nil, fmt.Errorf("%q is not %s", s, what)
+// ReadAnswers reads a file of lines KEY = VALUE, in HCL; a list becomes a text with commas.
+func ReadAnswers(file string) (map[string]string, map[string]*hcl.File, hcl.Diagnostics) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, nil, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "--answers: " + err.Error()}}
+	}
+	f, diags := hclsyntax.ParseConfig(data, file, hcl.InitialPos)
+	files := map[string]*hcl.File{file: f}
+	if diags.HasErrors() {
+		return nil, files, diags
+	}
+	attributes, diags := f.Body.JustAttributes()
+	answers := map[string]string{}
+	for name, attr := range attributes {
+		v, more := attr.Expr.Value(nil)
+		diags = append(diags, more...)
+		if more.HasErrors() {
+			continue
 		}
-		return s, nil
+		text, ok := asText(v)
+		if !ok {
+			diags = append(diags, &hcl.Diagnostic{
+				Severity: hcl.DiagError, Subject: attr.Expr.Range().Ptr(),
+				Summary: name + ": invalid answer", Detail: "An answer is a text, a number, or a list of " +
+					"these.",
+			})
+		}
+		answers[name] = text
+	}
+	return answers, files, diags
+}
+
+func asText(v cty.Value) (string, bool) {
+	if !v.IsNull() && v.Type().IsTupleType() {
+		var all []string
+		for _, e := range v.AsValueSlice() {
+			text, ok := asText(e)
+			if !ok {
+				return "", false
+			}
+			all = append(all, text)
+		}
+		return strings.Join(all, ","), true
+	}
+	text, err := convert.Convert(v, cty.String)
+	if err != nil || text.IsNull() || !text.IsKnown() {
+		return "", false
+	}
+	return text.AsString(), true
+}
+
+// form parses an answer. The answers so far include those that the key needs.
+type form = func(*answers, string) (any, error)
+
+// matching is the form of a text that matches re, which what describes.
+func matching(re *regexp.Regexp, what string) form {
+	return func(_ *answers, s string) (any, error) {
+		switch {
+		case re.MatchString(s):
+			return s, nil
+		case strings.Contains(s, "@"): // it may contain a password
+			return nil, fmt.Errorf("is not %s", what)
+		}
+		return nil, fmt.Errorf("%q is not %s", s, what)
 	}
 }
 
-func word(o *Order, s string) (any, error) { return matching(`^\S+$`, "one word")(o, s) }
+// The forms of texts.
+var (
+	wordForm = matching(regexp.MustCompile(`^\S+$`), "one word")
+	urlForm  = matching(regexp.MustCompile(`^https://[^/\s]+$`), "a https:// address without a path")
+	slugForm = matching(regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`), "lower-case letters, digits and hyphens")
+	diskForm = matching(regexp.MustCompile(`^/dev/[A-Za-z0-9/._:+-]+$`),
+		"a disk such as /dev/sda, /dev/nvme0n1 or /dev/disk/by-id/…")
+	endpointForm = matching(regexp.MustCompile(`^https://[^/\s@]+/?$`), "a https:// address without a path")
+	hostForm     = matching(regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$`),
+		"a host name without a domain")
+	storeForm   = matching(regexp.MustCompile(`^(infisical|vault|local)$`), "infisical, vault or local")
+	projectForm = matching(regexp.MustCompile(`^[0-9A-Za-z-]{8,}$`),
+		"an id such as 8f3c1d52-6a0e-4b7f-9d21-5e4c7a90b6d3")
+	gitForm = matching(regexp.MustCompile(`^https://[^/@\s]+/\S+$`),
+		"a https:// address without credentials in it")
+	pathForm = matching(regexp.MustCompile(`^\./\S*$`), "a path that begins with ./")
+)
 
 func number(s string, least, most int) (int, error) {
 	n, err := strconv.Atoi(s)
@@ -32,17 +107,17 @@ func number(s string, least, most int) (int, error) {
 	return n, nil
 }
 
-func controlPlanesForm(_ *Order, s string) (any, error) {
+func controlPlanesForm(_ *answers, s string) (any, error) {
 	n, err := number(s, 1, 9)
 	if err == nil && n%2 == 0 {
-		err = fmt.Errorf("%d is even: etcd then stands no more failures than with %d", n, n-1)
+		err = fmt.Errorf("%d is even: etcd then tolerates no more failures than with %d", n, n-1)
 	}
 	return n, err
 }
 
-func workersForm(_ *Order, s string) (any, error) { return number(s, 1, 99) }
+func workersForm(_ *answers, s string) (any, error) { return number(s, 1, 99) }
 
-func networkForm(_ *Order, s string) (any, error) {
+func networkForm(_ *answers, s string) (any, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil || !p.Addr().Is4() || p.Bits() < 8 || p.Bits() > 29 {
 		return nil, fmt.Errorf("%q is not an IPv4 network from /8 to /29, such as 192.168.1.0/24", s)
@@ -50,7 +125,7 @@ func networkForm(_ *Order, s string) (any, error) {
 	return p.Masked(), nil
 }
 
-func addressForm(_ *Order, s string) (any, error) { return parseAddress(s) }
+func addressForm(_ *answers, s string) (any, error) { return parseAddress(s) }
 
 func parseAddress(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
@@ -60,50 +135,38 @@ func parseAddress(s string) (netip.Addr, error) {
 	return a, nil
 }
 
-func gatewayForm(o *Order, s string) (any, error) {
-	a, err := parseAddress(s)
+func gatewayForm(a *answers, s string) (any, error) {
+	address, err := parseAddress(s)
 	if err != nil {
 		return nil, err
 	}
-	return a, o.usable(a)
+	return address, a.checkUsable(address)
 }
 
-// usable says why an address is none that a machine of the network can have.
-func (o *Order) usable(a netip.Addr) error {
-	network := o.network()
-	switch {
-	case !network.Contains(a):
-		return fmt.Errorf("%s is not in the network %s", a, network)
-	case a == network.Addr() || a == last(network):
-		return fmt.Errorf("%s is the network's own or its broadcast address", a)
-	}
-	return nil
-}
-
-func vipForm(o *Order, s string) (any, error) {
-	a, err := parseAddress(s)
+func vipForm(a *answers, s string) (any, error) {
+	address, err := parseAddress(s)
 	if err != nil {
 		return nil, err
 	}
-	return a, o.available(a, "vip", "node_addresses", "metallb_addresses")
+	return address, a.checkFree(address, "vip", "node_addresses", "metallb_addresses")
 }
 
-func nodeAddressesForm(o *Order, s string) (any, error) {
+func nodeAddressesForm(a *answers, s string) (any, error) {
 	var all []netip.Addr
 	for _, entry := range entries(s) {
 		first, end, err := parseRange(entry)
 		if err != nil {
 			return nil, err
 		}
-		for a := first; a.Compare(end) <= 0 && len(all) < o.machines(); a = a.Next() {
-			if err := o.available(a, "node_addresses", "metallb_addresses"); err != nil {
+		for address := first; address.Compare(end) <= 0 && len(all) < a.machines(); address = address.Next() {
+			if err := a.checkFree(address, "node_addresses", "metallb_addresses"); err != nil {
 				return nil, err
 			}
-			all = append(all, a)
+			all = append(all, address)
 		}
 	}
-	if len(all) < o.machines() {
-		return nil, fmt.Errorf("%q holds %d, and %d machines need one each", s, len(all), o.machines())
+	if len(all) < a.machines() {
+		return nil, fmt.Errorf("%q has %d, and %d machines need one each", s, len(all), a.machines())
 	}
 	return all, nil
 }
@@ -111,24 +174,24 @@ func nodeAddressesForm(o *Order, s string) (any, error) {
 // Pools are ranges of addresses: "192.168.1.240-192.168.1.249".
 type Pools []string
 
-// First is the first address of all.
+// First returns the first address of all.
 func (p Pools) First() string {
-	first, _, _ := parseRange(p[0]) //nolint:errcheck // the form has read it
+	first, _, _ := parseRange(p[0]) //nolint:errcheck // the form has parsed it
 	return first.String()
 }
 
-func poolsForm(o *Order, s string) (any, error) {
+func poolsForm(a *answers, s string) (any, error) {
 	pools := Pools(entries(s))
 	for _, entry := range pools {
 		first, end, err := parseRange(entry)
 		if err != nil {
 			return nil, err
 		}
-		if !o.network().Contains(end) {
-			return nil, fmt.Errorf("%s is not in the network %s", end, o.network())
+		if !a.network().Contains(end) {
+			return nil, fmt.Errorf("%s is not in the network %s", end, a.network())
 		}
-		for a := first; a.Compare(end) <= 0; a = a.Next() {
-			if err := o.available(a, "metallb_addresses"); err != nil {
+		for address := first; address.Compare(end) <= 0; address = address.Next() {
+			if err := a.checkFree(address, "metallb_addresses"); err != nil {
 				return nil, err
 			}
 		}
@@ -140,7 +203,7 @@ func entries(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// parseRange reads FIRST-LAST or one address.
+// parseRange parses FIRST-LAST or one address.
 func parseRange(entry string) (first, end netip.Addr, err error) {
 	from, to, is := strings.Cut(entry, "-")
 	if !is {
@@ -158,24 +221,21 @@ func parseRange(entry string) (first, end netip.Addr, err error) {
 	return first, end, nil
 }
 
-func diskForm(o *Order, s string) (any, error) {
-	return matching(`^/dev/[A-Za-z0-9/._:+-]+$`, "a disk such as /dev/sda, /dev/nvme0n1 or /dev/disk/by-id/…")(o, s)
-}
-
-func longhornDiskForm(o *Order, s string) (any, error) {
-	if s == o.values["install_disk"] {
+func longhornDiskForm(a *answers, s string) (any, error) {
+	if s == a.values["install_disk"] {
 		return nil, fmt.Errorf("%s is the disk that Talos is installed on", s)
 	}
-	return diskForm(o, s)
+	return diskForm(a, s)
 }
 
-func vmidForm(o *Order, s string) (any, error) {
+func vmidForm(a *answers, s string) (any, error) {
 	n, err := number(s, 100, 999_999_000)
 	if err != nil {
 		return nil, err
 	}
-	if other, ids, is := o.idTaken(n, n+o.machines()-1); is {
-		return nil, fmt.Errorf("%d to %d: cluster %s claims %d-%d", n, n+o.machines()-1, other, ids.First, ids.Last)
+	if other, ids, taken := a.idOwner(n, n+a.machines()-1); taken {
+		return nil, fmt.Errorf("%d to %d: cluster %s reserves %d-%d", n, n+a.machines()-1, other, ids.First,
+			ids.Last)
 	}
 	return n, nil
 }

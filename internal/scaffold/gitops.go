@@ -10,75 +10,75 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/gitops"
 )
 
 const (
 	// gitopsTemplate is the skeleton of the repository that Flux reads.
 	gitopsTemplate = "gitops"
-	// clusterFolder stands in it for the folder of the cluster, which git_path names.
+	// clusterFolder is the placeholder in it for the cluster's folder, git_path.
 	clusterFolder = "clusters/CLUSTER/"
 )
 
-// GitOps has the skeleton of Flux's repository written into a folder, too: all of it
-// where there is none, and only the cluster's part into one that has the rest.
-func (o *Order) GitOps(folder string) error {
+// GitOps makes Write also write the skeleton of Flux's repository to a folder: all of it,
+// or only the cluster's part if the folder has the rest.
+func (c *NewCluster) GitOps(folder string) error {
 	absolute, err := filepath.Abs(folder)
 	if err != nil {
 		return err
 	}
-	repository, err := filepath.EvalSymlinks(o.repository)
+	repository, err := filepath.EvalSymlinks(c.repository)
 	if err != nil {
 		return err
 	}
-	s := &skeleton{said: folder, folder: real(absolute)}
+	s := &skeleton{flag: folder, folder: resolve(absolute)}
 	inside, err := filepath.Rel(repository, s.folder)
 	if err != nil {
 		return err
 	}
 	top, _, _ := strings.Cut(filepath.ToSlash(inside), "/")
 	if inside == "." || slices.Contains([]string{"clusters", "stages", "templates"}, top) {
-		return fmt.Errorf("--gitops %s: that is the castle repository, and Flux reads one of its own", folder)
+		return fmt.Errorf("--gitops %s: this is the castle repository; Flux needs a repository of its own",
+			folder)
 	}
-	if s.parts, err = readParts(o.templates, gitopsTemplate); err != nil {
+	if s.parts, err = readParts(c.templates, gitopsTemplate); err != nil {
 		return err
 	}
-	if err := s.look(); err != nil {
+	if err := s.inspect(); err != nil {
 		return err
 	}
-	s.relative, err = filepath.Rel(filepath.Join(repository, "clusters", o.Cluster, o.Platform), s.folder)
-	o.skeleton = s
+	s.relative, err = filepath.Rel(filepath.Join(repository, "clusters", c.Name, c.Platform), s.folder)
+	c.skeleton = s
 	return err
 }
 
-// real is a path without symbolic links, as far as it exists.
-func real(p string) string {
+// resolve returns a path without symbolic links, as far as it exists.
+func resolve(p string) string {
 	if found, err := filepath.EvalSymlinks(p); err == nil || p == filepath.Dir(p) {
 		return found
 	}
-	return filepath.Join(real(filepath.Dir(p)), filepath.Base(p))
+	return filepath.Join(resolve(filepath.Dir(p)), filepath.Base(p))
 }
 
-// skeleton is what is written of Flux's repository.
+// skeleton is the part of Flux's repository that castle writes.
 type skeleton struct {
-	said     string // as the user names the folder
+	flag     string // the folder, as the user wrote it
 	folder   string // absolute
-	relative string // seen from the cluster's cluster.hcl
+	relative string // to the folder of cluster.hcl
 	parts    []part
-	joins    bool // the folder has all but the cluster's part
+	joins    bool // the folder has the skeleton from another cluster
 	readme   bool // the folder has a README.md of its own
 }
 
-// look finds out what the folder is: nothing, a fresh clone, or one that has the
-// skeleton from another cluster. Everything else is nobody's business but its owner's.
-func (s *skeleton) look() error {
+// inspect accepts a folder that does not exist, is empty or a fresh clone, or has the
+// skeleton from another cluster.
+func (s *skeleton) inspect() error {
 	entries, err := os.ReadDir(s.folder)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("--gitops %s: %w", s.said, err)
+		return fmt.Errorf("--gitops %s: %w", s.flag, err)
 	}
 	var ours, foreign []string
 	for _, e := range entries {
@@ -88,20 +88,22 @@ func (s *skeleton) look() error {
 			s.readme = true
 		case slices.ContainsFunc(s.parts, func(p part) bool { return strings.HasPrefix(p.name, name+"/") }):
 			ours = append(ours, name)
-		case !strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "LICENSE") && !strings.HasPrefix(name, "README"):
+		case !strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "LICENSE") &&
+			!strings.HasPrefix(name, "README"):
 			foreign = append(foreign, name)
 		}
 	}
 	s.joins = len(ours) > 0
 	if !s.joins && len(foreign) > 0 {
-		return fmt.Errorf("--gitops %s: it holds %s, and is neither empty nor a repository that Flux reads\n"+
-			"  take a new folder, or a fresh clone of git_url", s.said, few(foreign))
+		return fmt.Errorf("--gitops %s: it contains %s, and is neither empty nor a repository that Flux "+
+			"reads\n"+
+			"  choose a new folder, or a fresh clone of git_url", s.flag, shorten(foreign))
 	}
 	return nil
 }
 
-// few names the first of many.
-func few(names []string) string {
+// shorten lists the first of many names.
+func shorten(names []string) string {
 	const most = 3
 	if len(names) <= most {
 		return strings.Join(names, ", ")
@@ -109,13 +111,14 @@ func few(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// block is what cluster.hcl says of it.
+// block returns the block of cluster.hcl that refers to it.
 func (s *skeleton) block() []byte {
-	return fmt.Appendf(nil, "\n# A clone of git_url, which Flux reads: castle check compares who owns what.\ngitops {\n  repository = %q\n}\n", filepath.ToSlash(s.relative))
+	return fmt.Appendf(nil, "\n# A clone of git_url, which Flux reads: castle check finds objects with two "+
+		"owners.\ngitops {\n  repository = %q\n}\n", filepath.ToSlash(s.relative))
 }
 
-// writes are the files to write, by their names in the folder, and who renders them.
-func (s *skeleton) writes(cluster string) map[string]part {
+// files returns the files to write, by their names in the folder.
+func (s *skeleton) files(cluster string) map[string]part {
 	all := map[string]part{}
 	for _, p := range s.parts {
 		name, own := strings.CutPrefix(p.name, clusterFolder)
@@ -129,7 +132,7 @@ func (s *skeleton) writes(cluster string) map[string]part {
 	return all
 }
 
-// clusterPath is the cluster's folder in Flux's repository, as git_path says it.
+// clusterPath returns the cluster's folder in Flux's repository, from git_path.
 func (s *skeleton) clusterPath(gitPath string) (string, error) {
 	cluster := path.Clean(gitPath)
 	top, _, _ := strings.Cut(cluster, "/")
@@ -137,39 +140,38 @@ func (s *skeleton) clusterPath(gitPath string) (string, error) {
 		return strings.HasPrefix(p.name, top+"/") && !strings.HasPrefix(p.name, clusterFolder)
 	})
 	if cluster == "." || !filepath.IsLocal(cluster) || shared {
-		return "", fmt.Errorf("git_path %s: with --gitops it is a folder of the cluster's own, such as ./clusters/blue", gitPath)
+		return "", fmt.Errorf("git_path %s: with --gitops it must be a folder of its own, such as "+
+			"./clusters/blue", gitPath)
 	}
 	return cluster, nil
 }
 
-// view writes Flux's repository into a folder of the draft, as it will be.
-func (s *skeleton) view(to, cluster string, answers map[string]any) (files []string, err error) {
+// write writes a view of Flux's repository, with the cluster in it, to a folder of the draft.
+func (s *skeleton) write(to, cluster string, answers map[string]any) (files []string, err error) {
 	if _, err := os.Lstat(filepath.Join(s.folder, filepath.FromSlash(cluster))); err == nil {
-		return nil, fmt.Errorf("%s/%s is there already\n  name another folder with --set git_path=./…, or leave out --gitops", s.said, cluster)
+		return nil, fmt.Errorf("%s/%s already exists\n  choose another folder with --set git_path=./…, or "+
+			"leave out --gitops", s.flag, cluster)
 	}
-	if err := copyManifests(s.folder, to); err != nil {
+	if _, err := copyTree(os.DirFS(s.folder), to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	for name, p := range s.writes(cluster) {
+	for name, p := range s.files(cluster) {
 		data, err := p.render(answers)
 		if err != nil {
 			return nil, err
 		}
 		file := filepath.Join(to, filepath.FromSlash(name))
-		if err := makeFolder(filepath.Dir(file)); err != nil {
-			return nil, err
-		}
-		if err := atomicfile.Create(file, data, 0o644); err != nil {
+		if err := writeFile(file, data); err != nil {
 			return nil, err
 		}
 		files = append(files, name)
 	}
 	slices.Sort(files)
-	return files, s.fits(to, cluster)
+	return files, s.check(to, cluster)
 }
 
-// fits says what the cluster's part would look for in vain.
-func (s *skeleton) fits(view, cluster string) error {
+// check reports references of the cluster's part that the repository does not have.
+func (s *skeleton) check(view, cluster string) error {
 	_, err := gitops.Read(gitops.Options{Folder: view, Path: cluster})
 	var problems gitops.Problems
 	if !errors.As(err, &problems) {
@@ -177,8 +179,77 @@ func (s *skeleton) fits(view, cluster string) error {
 	}
 	for _, p := range problems {
 		if strings.HasPrefix(p.At.File, cluster+"/") {
-			return fmt.Errorf("--gitops %s: what would be written does not fit what is there: %w", s.said, p)
+			return fmt.Errorf("--gitops %s: the new files do not fit the existing ones: %w", s.flag, p)
 		}
 	}
-	return nil // what was there before is not this cluster's fault, and castle check tells of it
+	return nil // castle check reports problems of the existing files
+}
+
+// place moves the new files from the view to Flux's repository. Existing files stay. The
+// cluster's part comes last, because it makes Flux read the rest. undo removes them again.
+func (s *skeleton) place(view, cluster string, files []string) (undo func() error, err error) {
+	var placed []string
+	undo = func() error {
+		var errs []error
+		for _, p := range slices.Backward(placed) {
+			errs = append(errs, os.RemoveAll(p))
+		}
+		return errors.Join(errs...)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, undo())
+		}
+	}()
+	if _, err := os.Lstat(s.folder); errors.Is(err, fs.ErrNotExist) {
+		if err := makeFolder(s.folder); err != nil {
+			return undo, err
+		}
+		placed = append(placed, s.folder)
+	}
+	temp, err := os.MkdirTemp(s.folder, ".new-")
+	if err != nil {
+		return undo, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
+	for _, name := range files {
+		data, err := os.ReadFile(filepath.Join(view, filepath.FromSlash(name)))
+		if err == nil {
+			err = writeFile(filepath.Join(temp, filepath.FromSlash(name)), data)
+		}
+		if err != nil {
+			return undo, err
+		}
+	}
+	for _, name := range s.units(cluster, files) {
+		from, to := filepath.Join(temp, filepath.FromSlash(name)),
+			filepath.Join(s.folder, filepath.FromSlash(name))
+		if _, err := os.Lstat(to); err == nil {
+			return undo, fmt.Errorf("%s has appeared in the meantime; nothing was changed", to)
+		}
+		if err := makeFolder(filepath.Dir(to)); err != nil {
+			return undo, err
+		}
+		if err := os.Rename(from, to); err != nil {
+			return undo, err
+		}
+		placed = append(placed, to)
+	}
+	return undo, nil
+}
+
+// units returns the files and folders to move as a whole, in order.
+func (s *skeleton) units(cluster string, files []string) []string {
+	if s.joins {
+		return []string{cluster}
+	}
+	last, _, _ := strings.Cut(cluster, "/")
+	var units []string
+	for _, name := range files {
+		top, _, _ := strings.Cut(name, "/")
+		if top != last && !slices.Contains(units, top) {
+			units = append(units, top)
+		}
+	}
+	return append(units, last)
 }

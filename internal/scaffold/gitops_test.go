@@ -10,14 +10,14 @@ import (
 )
 
 // withGitOps is a draft of green, with Flux's repository in a new folder beside.
-func withGitOps(t *testing.T) (o *Order, d *Draft, fleet string) {
+func withGitOps(t *testing.T) (o *NewCluster, d *Draft, fleet string) {
 	t.Helper()
-	o = order(t)
+	o = newCluster(t)
 	fleet = filepath.Join(t.TempDir(), "deep", "fleet")
 	if err := o.GitOps(fleet); err != nil {
 		t.Fatal(err)
 	}
-	take(t, o, given("192.0.2.0/24", "192.0.2.1"))
+	answerAll(t, o, given("192.0.2.0/24", "192.0.2.1"))
 	d, err := o.Write()
 	if err != nil {
 		t.Fatal(err)
@@ -30,15 +30,17 @@ func withGitOps(t *testing.T) (o *Order, d *Draft, fleet string) {
 	return o, d, fleet
 }
 
-// Flux would read the skeleton without a problem: every folder and every dependency is there.
-func TestTheSkeletonIsWhatFluxReads(t *testing.T) {
+// Every folder and every dependency of the skeleton exists.
+func TestFluxReadsTheSkeletonWithoutProblems(t *testing.T) {
 	_, d, fleet := withGitOps(t)
 	if err := d.Place(); err != nil {
 		t.Fatal(err)
 	}
-	r, err := gitops.Read(gitops.Options{Folder: fleet, Path: "./clusters/green", Variables: func(kind, namespace, name string) (map[string]string, bool) {
-		return map[string]string{"traefik_lb_ip": "192.0.2.244", "cluster_name": "green"}, kind+" "+namespace+"/"+name == "ConfigMap flux-system/cluster-vars"
-	}})
+	r, err := gitops.Read(gitops.Options{Folder: fleet, Path: "./clusters/green",
+		Variables: func(kind, namespace, name string) (map[string]string, bool) {
+			return map[string]string{"traefik_lb_ip": "192.0.2.244", "cluster_name": "green"},
+				kind+" "+namespace+"/"+name == "ConfigMap flux-system/cluster-vars"
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,25 +61,27 @@ func TestTheSkeletonIsWhatFluxReads(t *testing.T) {
 			}
 		}
 		if k.Parent != nil && (!k.Wait || len(k.VariablesFrom) == 0) {
-			t.Errorf("%s is not waited for, or has no variables", k.Key.Name)
+			t.Errorf("%s has no wait, or no variables", k.Key.Name)
 		}
 	}
-	if got, want := strings.Join(order, "\n"), "flux-system\napps after infrastructure-resources\ninfrastructure-controllers\ninfrastructure-resources after infrastructure-controllers"; got != want {
+	if got, want := strings.Join(order, "\n"), "flux-system\napps after "+
+		"infrastructure-resources\ninfrastructure-controllers\ninfrastructure-resources after "+
+		"infrastructure-controllers"; got != want {
 		t.Errorf("got\n%s", got)
 	}
 }
 
-// Where the cluster cannot be placed, what Flux reads is taken away again.
-func TestBothArePlacedOrNeither(t *testing.T) {
+// If the cluster cannot be placed, the files for Flux are removed again.
+func TestPlaceMovesBothRepositoriesOrNeither(t *testing.T) {
 	o, d, fleet := withGitOps(t)
 	if err := os.RemoveAll(filepath.Join(d.Repository, "clusters")); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Place(); err == nil {
-		t.Error("placed what is not there")
+		t.Error("placed a missing cluster")
 	}
 	if _, err := os.Lstat(fleet); err == nil {
-		t.Error("Flux's repository is left")
+		t.Error("Flux's repository is left over")
 	}
 	if entries, err := os.ReadDir(filepath.Join(o.repository, "clusters")); err != nil || len(entries) > 0 {
 		t.Errorf("clusters: %v, %v", entries, err)

@@ -1,145 +1,144 @@
 package scaffold
 
 import (
-	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"net/netip"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/check"
 	"github.com/ephemeral-castle/castle/internal/config"
 )
 
-// Order is a cluster that is wanted: a template and the answers given so far.
-type Order struct {
-	Cluster, Platform, Template string
+// NewCluster is a cluster to generate: a template and the answers so far.
+type NewCluster struct {
+	Name, Platform, Template string
 
 	repository string
 	templates  fs.FS
 	parts      []part
-	skeleton   *skeleton // of Flux's repository; nil: none is wanted
+	skeleton   *skeleton // of Flux's repository; nil without --gitops
 	keys       []*Key
-	values     map[string]any // by key, in the key's form
-	proposed   map[string]bool
-	others     []check.Reservations // of every cluster that the repository has
-	alone      bool                 // no other platform has a cluster of this name
+	answers    answers
+	only       bool // no other platform has a cluster of this name
 }
 
-var plainName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
+// ErrDependency reports that the form of an answer depends on another one that is missing or wrong.
+var ErrDependency = errors.New("depends on an answer that is missing or wrong")
 
-// Begin reads a template and the repository's clusters. wanted is "green" or
-// "green/proxmox"; the platform is the template's first word, if it is not said.
-// o.Cluster is left open.
-func Begin(o config.Options, wanted, template string) (*Order, error) {
+var clusterName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
+
+// Begin reads a template and the repository's clusters. label is "green" or
+// "green/proxmox"; the default platform is the template's first word.
+func Begin(o config.Options, label, template string) (*NewCluster, error) {
 	templates := config.Templates(o.Repository, o.Templates)
 	parts, err := readTemplate(templates, template)
 	if err != nil {
 		return nil, err
 	}
-	name, platform, said := strings.Cut(wanted, "/")
-	if !said {
+	name, platform, given := strings.Cut(label, "/")
+	if !given {
 		platform, _, _ = strings.Cut(template, "-")
 	}
-	if !plainName.MatchString(name) || !plainName.MatchString(platform) {
-		return nil, fmt.Errorf("cluster %q: a name consists of lower-case letters, digits and inner hyphens, and so does a platform behind a slash: "+
-			"it becomes host names and a Proxmox tag", wanted)
+	if !clusterName.MatchString(name) || !clusterName.MatchString(platform) {
+		return nil, fmt.Errorf("cluster %q: the name and the platform after a slash consist of lower-case "+
+			"letters, digits "+
+			"and inner hyphens: they become host names and a Proxmox tag", label)
 	}
-	if err := vacant(o.Repository, name, platform); err != nil {
+	if err := checkVacant(o.Repository, name, platform); err != nil {
 		return nil, err
 	}
-	order := &Order{
-		Cluster: name, Platform: platform, Template: template,
-		repository: o.Repository, templates: templates, parts: parts, values: map[string]any{}, proposed: map[string]bool{}, alone: true,
+	c := &NewCluster{
+		Name: name, Platform: platform, Template: template, only: true,
+		repository: o.Repository, templates: templates, parts: parts, keys: keysOf(parts),
+		answers: answers{cluster: name, values: map[string]any{}},
 	}
-	order.keys = keysOf(parts)
 	labels, err := config.Clusters(o.Repository)
 	if err != nil {
 		return nil, err
 	}
 	for _, label := range labels {
 		o.Cluster = label
-		loaded, _ := config.Load(o) // what is wrong with others is not said here
-		order.others = append(order.others, check.ReservationsOf(loaded))
-		order.alone = order.alone && !strings.HasPrefix(label, name+"/")
+		loaded, _ := config.Load(o) // castle check reports the problems of other clusters
+		c.answers.others = append(c.answers.others, check.ReservationsOf(loaded))
+		c.only = c.only && !strings.HasPrefix(label, name+"/")
 	}
-	return order, nil
+	return c, nil
 }
 
-// Label is the cluster as castle names it: "green/proxmox".
-func (o *Order) Label() string { return o.Cluster + "/" + o.Platform }
+// Label returns the cluster's full name: "green/proxmox".
+func (c *NewCluster) Label() string { return c.Name + "/" + c.Platform }
 
-// Keys are what the template wants to know, in the order to ask in.
-func (o *Order) Keys() []*Key { return o.keys }
+// Keys returns the keys of the template, in the order in which they must be answered.
+func (c *NewCluster) Keys() []*Key { return c.keys }
 
-// Wants reports whether the answers so far leave a key of any use.
-func (o *Order) Wants(k *Key) bool { return k.Place == "" || o.values["secrets"] == k.Place }
+// Uses reports whether k is needed with the answers so far.
+func (c *NewCluster) Uses(k *Key) bool {
+	return k.Store == "" || c.answers.values["secrets"] == k.Store
+}
 
-// Answer takes an answer, and says what is wrong with it. The answers to the keys
-// before must have been taken.
-func (o *Order) Answer(k *Key, text string) error {
+// Answer sets an answer, or returns what is wrong with it. Earlier keys must be answered.
+func (c *NewCluster) Answer(k *Key, text string) error {
 	text = strings.TrimSpace(text)
 	if text == "" {
 		return fmt.Errorf("%s is empty", k.Name)
 	}
 	if strings.ContainsAny(text, "\"\\\n\r") || strings.Contains(text, "${") || strings.Contains(text, "%{") {
-		return fmt.Errorf(`%s: no answer has ", \, ${ or %%{ in it`, k.Name)
+		return fmt.Errorf(`%s: an answer cannot contain ", \, ${ or %%{`, k.Name)
 	}
-	if !o.answered(k.from...) {
-		return errUndecided
+	if !c.answers.has(k.needs...) {
+		return ErrDependency
 	}
-	v, err := k.form(o, text)
+	v, err := k.form(&c.answers, text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", k.Name, err)
 	}
-	o.values[k.Name] = v
+	c.answers.values[k.Name] = v
 	return nil
 }
 
-// Propose returns what castle would answer, "" if it cannot know.
-func (o *Order) Propose(k *Key) string {
-	if k.proposal == nil || !o.answered(k.from...) {
+// Propose returns castle's proposal, "" if it has none.
+func (c *NewCluster) Propose(k *Key) string {
+	if k.proposal == nil || !c.answers.has(k.needs...) {
 		return ""
 	}
-	return k.proposal(o)
+	return k.proposal(&c.answers)
 }
 
-// Misses reports whether k, which was not answered and has no proposal, must be
-// answered by the user. Otherwise a proposal will come with the answers that it
-// depends on.
-func (o *Order) Misses(k *Key) bool { return k.borrowed || o.answered(k.from...) }
+// Requires reports whether the user must answer k, which has neither an answer nor a
+// proposal. Otherwise a proposal follows from answers that are still missing.
+func (c *NewCluster) Requires(k *Key) bool { return k.borrowed || c.answers.has(k.needs...) }
 
-func (o *Order) answered(names ...string) bool {
-	return !slices.ContainsFunc(names, func(name string) bool { _, is := o.values[name]; return !is })
-}
-
-// fromOthers proposes what every other cluster says that says something.
-func fromOthers(variable string) func(*Order) string {
-	return func(o *Order) string {
-		said := ""
-		for _, c := range o.others {
-			value := c.Text(variable)
-			if value != "" && said != "" && value != said {
-				return ""
-			}
-			said = cmp.Or(said, value)
+// nodes returns the cluster's machines, control planes first.
+func (a *answers) nodes(addresses []netip.Addr) (nodes []Node) {
+	for i, address := range addresses {
+		n := Node{Name: fmt.Sprintf("cp-%02d", i+1), ControlPlane: true, ID: a.count("vmid_start") + i,
+			Address: address}
+		if w := i - a.count("control_planes"); w >= 0 {
+			n.Name, n.ControlPlane = fmt.Sprintf("worker-%02d", w+1), false
 		}
-		return said
+		nodes = append(nodes, n)
 	}
+	return nodes
 }
 
-// templatesIn names the templates of clusters that there are.
-func templatesIn(all fs.FS) []string {
-	entries, err := fs.ReadDir(all, ".")
-	if err != nil {
-		return nil // there are none
+// data returns the values that the template's files are rendered with.
+func (c *NewCluster) data() map[string]any {
+	data := map[string]any{"cluster": c.Name, "platform": c.Platform, "reference": c.Name}
+	if !c.only {
+		data["reference"] = c.Label()
 	}
-	var names []string
-	for _, e := range entries {
-		if e.IsDir() && e.Name() != gitopsTemplate {
-			names = append(names, e.Name())
-		}
+	a := &c.answers
+	maps.Copy(data, a.values)
+	data["replicas"] = min(a.count("workers"), 3)
+	if addresses := a.nodeAddresses(); len(addresses) > 0 {
+		data["nodes"] = a.nodes(addresses)
 	}
-	return names
+	if a.count("vmid_start") > 0 {
+		data["vm_ids"] = a.ids()
+	}
+	return data
 }

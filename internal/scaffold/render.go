@@ -10,14 +10,12 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-
-	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
-// secretsFile is for its user's eyes only.
+// secretsFile is readable by its owner only.
 const secretsFile = "secrets.tfvars"
 
-// Node is a machine of the cluster.
+// Node is a machine of the cluster, for templates.
 type Node struct {
 	Name         string
 	ControlPlane bool
@@ -25,59 +23,57 @@ type Node struct {
 	Address      netip.Addr
 }
 
-// Draft is a cluster that is written and not yet in its place. Repository is the
-// user's with the cluster in it, to be looked at; Close removes it.
+// Draft is a generated cluster that is not in its place yet. Repository is a view of the
+// user's repository with the cluster in it, for checks; Close removes it.
 type Draft struct {
 	Repository string
-	Files      []string // in the user's repository, once it is placed
-	Next       string   // what to do next
+	Files      []string // names in the user's repository
+	Next       string   // the next steps
 
-	GitOps      string   // Flux's repository with the cluster in it, likewise; empty: none was wanted
-	GitOpsFiles []string // in the folder that was named
+	GitOps      string   // the view of Flux's repository with the cluster in it; empty without --gitops
+	GitOpsFiles []string // names in Flux's repository
 
-	order *Order
-	path  string // of the cluster in Flux's repository
+	cluster *NewCluster
+	path    string // of the cluster in Flux's repository
 }
 
 // Write renders the template into a draft. Every key must have been answered.
-func (o *Order) Write() (d *Draft, err error) {
-	// Beside clusters/ and not in it: every folder there is a cluster.
-	half, err := os.MkdirTemp(o.repository, ".new-")
+func (c *NewCluster) Write() (d *Draft, err error) {
+	// Not in clusters/, where every folder is a cluster.
+	temp, err := os.MkdirTemp(c.repository, ".new-")
 	if err != nil {
 		return nil, err
 	}
-	d = &Draft{Repository: half, order: o}
+	d = &Draft{Repository: temp, cluster: c}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.Close())
 		}
 	}()
-	if err := d.mirror(); err != nil {
+	if err := d.linkRepository(); err != nil {
 		return d, err
 	}
-	answers := o.data()
-	d.Next = fmt.Sprintf("Next:\n  castle rehearse %[1]s\n  castle doctor %[1]s\n  castle create %[1]s\n", answers["reference"])
-	for _, p := range o.parts {
-		data, err := p.render(answers)
+	data := c.data()
+	d.Next = fmt.Sprintf("Next:\n  castle rehearse %[1]s\n  castle doctor %[1]s\n  castle create %[1]s\n",
+		data["reference"])
+	for _, p := range c.parts {
+		text, err := p.render(data)
 		if err != nil {
 			return d, err
 		}
 		if p.name == nextFile {
-			d.Next = string(data)
+			d.Next = string(text)
 			continue
 		}
-		if len(bytes.TrimSpace(data)) == 0 { // these answers do without it
+		if len(bytes.TrimSpace(text)) == 0 { // not needed with these answers
 			continue
 		}
-		if o.skeleton != nil && p.name == "cluster.hcl" {
-			data = append(data, o.skeleton.block()...)
+		if c.skeleton != nil && p.name == "cluster.hcl" {
+			text = append(text, c.skeleton.block()...)
 		}
-		name := path.Join("clusters", o.Cluster, o.Platform, p.name)
-		file := filepath.Join(half, filepath.FromSlash(name))
-		if err := makeFolder(filepath.Dir(file)); err != nil {
-			return d, err
-		}
-		if err := atomicfile.Create(file, data, 0o644); err != nil {
+		name := path.Join("clusters", c.Name, c.Platform, p.name)
+		file := filepath.Join(temp, filepath.FromSlash(name))
+		if err := writeFile(file, text); err != nil {
 			return d, err
 		}
 		if path.Base(p.name) == secretsFile {
@@ -87,49 +83,45 @@ func (o *Order) Write() (d *Draft, err error) {
 		}
 		d.Files = append(d.Files, name)
 	}
-	return d, d.writeGitOps(answers)
+	return d, d.writeGitOps(data)
 }
 
-// writeGitOps writes the skeleton of Flux's repository, if it is wanted.
-func (d *Draft) writeGitOps(answers map[string]any) (err error) {
-	s := d.order.skeleton
-	if s == nil {
+// writeGitOps writes the skeleton of Flux's repository, if the user wants it.
+func (d *Draft) writeGitOps(data map[string]any) (err error) {
+	c := d.cluster
+	if c.skeleton == nil {
 		return nil
 	}
-	gitPath, is := d.order.values["git_path"].(string)
+	gitPath, is := c.answers.values["git_path"].(string)
 	if !is {
-		return fmt.Errorf("--gitops: template %s has no git_path, so Flux would not find what is written", d.order.Template)
+		return fmt.Errorf("--gitops: template %s has no git_path, so Flux would not find the files",
+			c.Template)
 	}
-	if d.path, err = s.clusterPath(gitPath); err != nil {
+	if d.path, err = c.skeleton.clusterPath(gitPath); err != nil {
 		return err
 	}
 	d.GitOps = filepath.Join(d.Repository, "gitops")
-	d.GitOpsFiles, err = s.view(d.GitOps, d.path, answers)
+	d.GitOpsFiles, err = c.skeleton.write(d.GitOps, d.path, data)
 	return err
 }
 
-// mirror makes the draft's repository look like the user's, whatever a check looks at.
-func (d *Draft) mirror() error {
-	from, err := filepath.Abs(d.order.repository)
+// linkRepository links everything of the user's repository that a check reads.
+func (d *Draft) linkRepository() error {
+	from, err := filepath.Abs(d.cluster.repository)
 	if err != nil {
 		return err
 	}
 	all := []string{"castle.hcl", "stages", "templates"}
-	clusters, err := os.ReadDir(filepath.Join(from, "clusters"))
-	if err != nil {
-		return err
-	}
-	for _, e := range clusters {
-		if e.Name() != d.order.Cluster {
-			all = append(all, path.Join("clusters", e.Name()))
+	for _, folder := range []string{"clusters", path.Join("clusters", d.cluster.Name)} {
+		entries, err := os.ReadDir(filepath.Join(from, filepath.FromSlash(folder)))
+		if err != nil && (folder == "clusters" || !errors.Is(err, fs.ErrNotExist)) {
+			return err
 		}
-	}
-	platforms, err := os.ReadDir(filepath.Join(from, "clusters", d.order.Cluster))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	for _, e := range platforms {
-		all = append(all, path.Join("clusters", d.order.Cluster, e.Name()))
+		for _, e := range entries {
+			if folder != "clusters" || e.Name() != d.cluster.Name {
+				all = append(all, path.Join(folder, e.Name()))
+			}
+		}
 	}
 	for _, name := range all {
 		target := filepath.Join(from, filepath.FromSlash(name))
@@ -147,45 +139,14 @@ func (d *Draft) mirror() error {
 	return nil
 }
 
-// data is what the files of a template are rendered with.
-func (o *Order) data() map[string]any {
-	data := map[string]any{"cluster": o.Cluster, "platform": o.Platform, "reference": o.Cluster}
-	if !o.alone {
-		data["reference"] = o.Label()
-	}
-	for name, v := range o.values {
-		data[name] = v
-	}
-	data["replicas"] = min(o.count("workers"), 3)
-	if addresses, _ := o.values["node_addresses"].([]netip.Addr); len(addresses) > 0 {
-		data["nodes"] = o.nodes(addresses)
-	}
-	if o.count("vmid_start") > 0 {
-		data["vm_ids"] = o.ids()
-	}
-	return data
-}
-
-func (o *Order) nodes(addresses []netip.Addr) []Node {
-	var nodes []Node
-	for i, a := range addresses {
-		n := Node{Name: fmt.Sprintf("cp-%02d", i+1), ControlPlane: true, ID: o.count("vmid_start") + i, Address: a}
-		if w := i - o.count("control_planes"); w >= 0 {
-			n.Name, n.ControlPlane = fmt.Sprintf("worker-%02d", w+1), false
-		}
-		nodes = append(nodes, n)
-	}
-	return nodes
-}
-
-// Place moves the cluster to its place, whole or not at all, and so what Flux reads.
+// Place moves the cluster and the files that Flux reads into place: all of them or none.
 func (d *Draft) Place() (err error) {
-	o := d.order
-	if err := vacant(o.repository, o.Cluster, o.Platform); err != nil {
+	c := d.cluster
+	if err := checkVacant(c.repository, c.Name, c.Platform); err != nil {
 		return err
 	}
-	if o.skeleton != nil {
-		undo, failed := o.skeleton.place(d.GitOps, d.path, d.GitOpsFiles)
+	if c.skeleton != nil {
+		undo, failed := c.skeleton.place(d.GitOps, d.path, d.GitOpsFiles)
 		if failed != nil {
 			return failed
 		}
@@ -195,18 +156,18 @@ func (d *Draft) Place() (err error) {
 			}
 		}()
 	}
-	moved := path.Join("clusters", o.Cluster)
-	if _, err := os.Lstat(filepath.Join(o.repository, moved)); err == nil {
-		moved = path.Join(moved, o.Platform)
+	moved := path.Join("clusters", c.Name)
+	if _, err := os.Lstat(filepath.Join(c.repository, moved)); err == nil {
+		moved = path.Join(moved, c.Platform)
 	}
-	// Renaming onto a folder that has appeared meanwhile fails, unless that is empty.
-	return os.Rename(filepath.Join(d.Repository, moved), filepath.Join(o.repository, moved))
+	// Renaming fails if the folder has appeared in the meantime, unless it is empty.
+	return os.Rename(filepath.Join(d.Repository, moved), filepath.Join(c.repository, moved))
 }
 
-// Close removes what Place has not moved.
+// Close removes the files that Place has not moved.
 func (d *Draft) Close() error { return os.RemoveAll(d.Repository) }
 
-// Commands are the commands of Next.
+// Commands returns the commands in Next.
 func (d *Draft) Commands() []string {
 	commands := []string{}
 	for line := range strings.Lines(d.Next) {
@@ -217,11 +178,13 @@ func (d *Draft) Commands() []string {
 	return commands
 }
 
-func vacant(repository, cluster, platform string) error {
+// checkVacant refuses a cluster that exists.
+func checkVacant(repository, cluster, platform string) error {
 	folder := path.Join("clusters", cluster, platform)
 	switch _, err := os.Lstat(filepath.Join(repository, filepath.FromSlash(folder))); {
 	case err == nil:
-		return fmt.Errorf("%s is there already; nothing was changed\n  take another name, or CLUSTER/PLATFORM, or move it away", folder)
+		return fmt.Errorf("%s already exists; nothing was changed\n  choose another name, or "+
+			"CLUSTER/PLATFORM, or move it away", folder)
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/ephemeral-castle/castle/templates"
 )
 
-// order is one of a repository without clusters, with others claiming what they like.
-func order(t *testing.T, others ...check.Reservations) *Order {
+// newCluster begins a cluster in a repository whose other clusters have the given reservations.
+func newCluster(t *testing.T, others ...check.Reservations) *NewCluster {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "clusters"), 0o700); err != nil {
@@ -23,16 +23,16 @@ func order(t *testing.T, others ...check.Reservations) *Order {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.others = others
+	o.answers.others = others
 	return o
 }
 
-// take answers every key: with what is given, else with what is proposed.
-func take(t *testing.T, o *Order, given map[string]string) map[string]string {
+// answerAll answers every key: as given, else as proposed.
+func answerAll(t *testing.T, o *NewCluster, given map[string]string) map[string]string {
 	t.Helper()
-	said := map[string]string{}
+	answered := map[string]string{}
 	for _, k := range o.Keys() {
-		if !o.Wants(k) {
+		if !o.Uses(k) {
 			continue
 		}
 		text, is := given[k.Name]
@@ -42,15 +42,17 @@ func take(t *testing.T, o *Order, given map[string]string) map[string]string {
 		if err := o.Answer(k, text); err != nil {
 			t.Errorf("%v", err)
 		}
-		said[k.Name] = text
+		answered[k.Name] = text
 	}
-	return said
+	return answered
 }
 
 func given(network, gateway string) map[string]string {
 	return map[string]string{
-		"proxmox_endpoint": "https://192.0.2.2:8006", "proxmox_node": "pve", "network": network, "gateway": gateway,
-		"control_planes": "1", "workers": "2", "infisical_project_id": "12345678", "infisical_project_slug": "x", "git_url": "https://git.example.com/x",
+		"proxmox_endpoint": "https://192.0.2.2:8006", "proxmox_node": "pve", "network": network,
+		"gateway":        gateway,
+		"control_planes": "1", "workers": "2", "infisical_project_id": "12345678",
+		"infisical_project_slug": "x", "git_url": "https://git.example.com/x",
 	}
 }
 
@@ -58,39 +60,47 @@ func claim(what, first, last string) check.AddressRange {
 	return check.AddressRange{What: what, First: netip.MustParseAddr(first), Last: netip.MustParseAddr(last)}
 }
 
-func TestProposalsFitIntoWhatIsLeft(t *testing.T) {
+func TestProposalsUseFreeAddressesAndIDs(t *testing.T) {
 	for _, c := range []struct {
 		name, network, gateway string
 		others                 []check.AddressRange
 		ids                    []check.IDRange
 		want                   string
 	}{
-		{"an empty network", "192.0.2.0/24", "192.0.2.1", nil, nil, "192.0.2.240 192.0.2.241-192.0.2.243 192.0.2.244-192.0.2.253 401"},
-		{"the end is taken", "192.0.2.0/24", "192.0.2.254", []check.AddressRange{claim("a pool", "192.0.2.230", "192.0.2.249")}, []check.IDRange{{First: 395, Last: 405}},
+		{"an empty network", "192.0.2.0/24", "192.0.2.1", nil, nil,
+			"192.0.2.240 192.0.2.241-192.0.2.243 192.0.2.244-192.0.2.253 401"},
+		{"the end is taken", "192.0.2.0/24", "192.0.2.254",
+			[]check.AddressRange{claim("a pool", "192.0.2.230", "192.0.2.249")},
+			[]check.IDRange{{First: 395, Last: 405}},
 			"192.0.2.210 192.0.2.211-192.0.2.213 192.0.2.214-192.0.2.223 411"},
-		{"no room for a block", "192.0.2.0/28", "192.0.2.1", []check.AddressRange{claim("a node", "192.0.2.7", "192.0.2.7")}, nil,
+		{"no room for a block", "192.0.2.0/28", "192.0.2.1",
+			[]check.AddressRange{claim("a node", "192.0.2.7", "192.0.2.7")}, nil,
 			"192.0.2.10 192.0.2.11-192.0.2.13 192.0.2.3-192.0.2.4 401"},
-		{"a wide network", "10.0.0.0/8", "10.0.0.1", nil, nil, "10.255.255.240 10.255.255.241-10.255.255.243 10.255.255.244-10.255.255.253 401"},
+		{"a wide network", "10.0.0.0/8", "10.0.0.1", nil, nil,
+			"10.255.255.240 10.255.255.241-10.255.255.243 10.255.255.244-10.255.255.253 401"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o := order(t, check.Reservations{Cluster: "blue/proxmox", Addresses: c.others, VMIDs: c.ids})
-			said := take(t, o, given(c.network, c.gateway))
-			if got := strings.Join([]string{said["vip"], said["node_addresses"], said["metallb_addresses"], said["vmid_start"]}, " "); got != c.want {
+			o := newCluster(t, check.Reservations{Cluster: "blue/proxmox", Addresses: c.others, VMIDs: c.ids})
+			answered := answerAll(t, o, given(c.network, c.gateway))
+			if got := strings.Join([]string{answered["vip"], answered["node_addresses"],
+				answered["metallb_addresses"], answered["vmid_start"]}, " "); got != c.want {
 				t.Errorf("proposed %s, want %s", got, c.want)
 			}
 		})
 	}
 }
 
-func TestWhatIsFullProposesNothing(t *testing.T) {
-	o := order(t, check.Reservations{Cluster: "blue/proxmox", Addresses: []check.AddressRange{claim("the pool", "192.0.2.2", "192.0.2.254")}})
+func TestFullNetworkHasNoProposal(t *testing.T) {
+	o := newCluster(t, check.Reservations{Cluster: "blue/proxmox",
+		Addresses: []check.AddressRange{claim("the pool", "192.0.2.2", "192.0.2.254")}})
 	answers := given("192.0.2.0/24", "192.0.2.1")
 	for _, k := range o.Keys() {
 		if k.Name == "vip" {
 			if p := o.Propose(k); p != "" {
-				t.Errorf("proposed %s, which another cluster has", p)
+				t.Errorf("proposed %s of another cluster", p)
 			}
-			if err := o.Answer(k, "192.0.2.9"); err == nil || !strings.Contains(err.Error(), "that of the pool of cluster blue/proxmox") {
+			if err := o.Answer(k, "192.0.2.9"); err == nil ||
+				!strings.Contains(err.Error(), "that of the pool of cluster blue/proxmox") {
 				t.Errorf("taken: %v", err)
 			}
 			return
@@ -106,23 +116,24 @@ func TestWhatIsFullProposesNothing(t *testing.T) {
 }
 
 // The room to grow ends where another cluster begins.
-func TestTheRangeOfIDsEndsBeforeTheNext(t *testing.T) {
-	o := order(t, check.Reservations{Cluster: "blue/proxmox", VMIDs: []check.IDRange{{First: 505, Last: 510}}})
+func TestIDRangeEndsBeforeTheNextCluster(t *testing.T) {
+	o := newCluster(t, check.Reservations{Cluster: "blue/proxmox",
+		VMIDs: []check.IDRange{{First: 505, Last: 510}}})
 	answers := given("192.0.2.0/24", "192.0.2.1")
 	answers["vmid_start"] = "500"
-	take(t, o, answers)
-	if got := o.ids(); got != (check.IDRange{First: 500, Last: 504}) {
-		t.Errorf("claims %v", got)
+	answerAll(t, o, answers)
+	if got := o.answers.ids(); got != (check.IDRange{First: 500, Last: 504}) {
+		t.Errorf("reserves %v", got)
 	}
 }
 
-func TestADraftIsRemovedWithoutWhatItShows(t *testing.T) {
-	o := order(t)
+func TestCloseRemovesTheDraftOnly(t *testing.T) {
+	o := newCluster(t)
 	other := filepath.Join(o.repository, "clusters", "blue")
 	if err := os.Mkdir(other, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	take(t, o, given("192.0.2.0/24", "192.0.2.1"))
+	answerAll(t, o, given("192.0.2.0/24", "192.0.2.1"))
 	d, err := o.Write()
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 )
 
-// nextFile is shown and not copied: what there is to do next.
+// nextFile holds the next steps; it is printed and not copied.
 const nextFile = "next.txt"
 
 // part is one file of a template.
@@ -29,16 +29,27 @@ type part struct {
 
 // readTemplate reads the template of a cluster.
 func readTemplate(all fs.FS, name string) ([]part, error) {
-	names := templatesIn(all)
 	if name == gitopsTemplate {
-		return nil, fmt.Errorf("template %q is for the repository that Flux reads: castle new --gitops; of clusters there are %s", name, strings.Join(names, ", "))
+		return nil, fmt.Errorf("template %q is for the repository that Flux reads: use castle new "+
+			"--gitops; templates of clusters: %s",
+			name, strings.Join(templateNames(all), ", "))
 	}
 	return readParts(all, name)
 }
 
+// templateNames returns the names of the templates of clusters.
+func templateNames(all fs.FS) (names []string) {
+	entries, _ := fs.ReadDir(all, ".") //nolint:errcheck // no folder, no templates
+	for _, e := range entries {
+		if e.IsDir() && e.Name() != gitopsTemplate {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
 // readParts reads a template's files.
 func readParts(all fs.FS, name string) ([]part, error) {
-	names := templatesIn(all)
 	var parts []part
 	err := fs.WalkDir(all, name, func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -57,17 +68,17 @@ func readParts(all fs.FS, name string) ([]part, error) {
 	})
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) || err == nil && len(parts) == 0:
-		return nil, fmt.Errorf("there is no template %q; there are %s%s", name, strings.Join(names, ", "), config.DidYouMean(name, names))
-	case err != nil:
-		return nil, fmt.Errorf("%w", err)
+		names := templateNames(all)
+		return nil, fmt.Errorf("no template %q; choose one of %s%s", name, strings.Join(names, ", "),
+			config.DidYouMean(name, names))
 	}
-	return parts, nil
+	return parts, err
 }
 
-// answerName tells answers from the fields of what they consist of: .vip, not .Address.
+// answerName matches keys, not the fields of their values: .vip, not .Address.
 var answerName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
-// mentions returns the answers that the file uses, in order.
+// mentions returns the keys that the file uses, in order.
 func (p part) mentions() []string {
 	var names []string
 	add := func(ident []string) {

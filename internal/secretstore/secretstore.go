@@ -1,9 +1,10 @@
-// Package secretstore finds where a cluster's secrets are kept, from the stage that
-// reads them there, and puts there what is missing. Infisical and Vault are the
-// same to whoever uses it.
+// Package secretstore finds the store that a cluster reads its secrets from, by the stage
+// that reads them, and adds missing secrets to it. Infisical and Vault look the same to
+// its callers. A value that exists is never changed.
 package secretstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,47 +20,43 @@ import (
 	"github.com/ephemeral-castle/castle/internal/vault"
 )
 
-// Keeper keeps secrets by name.
-type Keeper interface {
+// Store holds secrets by name.
+type Store interface {
 	Read(ctx context.Context, environ []string) (map[string]string, error)
-	// Add writes those that are missing or empty, and returns the names of those
-	// that are there, which it leaves as they are.
+	// Add writes secrets that are missing or empty, and returns the names of those that
+	// exist, which it leaves unchanged.
 	Add(ctx context.Context, environ []string, secrets map[string]string) (kept []string, err error)
 }
 
-// Collection is what a stage reads from a keeper.
+// Collection is the set of secrets that a stage reads from a store.
 type Collection struct {
-	Keeper
-	Stage string
-	Where string // folder /blue of Infisical at https://eu.infisical.com
-	Names []string
-	// Optional are those of the names that the cluster does without.
-	Optional map[string]bool
+	Store    Store
+	Stage    string
+	Where    string // folder /blue of Infisical at https://eu.infisical.com
+	Names    []string
+	Optional map[string]bool // names that the cluster does not require
 }
 
 // Of finds the collection of a cluster.
 func Of(stages []*config.Stage) (*Collection, error) {
 	for _, s := range stages {
-		inputs, _ := s.Inputs(config.Scope{}) //nolint:errcheck // what other stages say is nothing that a first stage needs
-		reading := tfeval.Read(s, inputs)
+		inputs, _ := s.Inputs(config.Scope{}) //nolint:errcheck // the stage depends on no outputs
+		module := tfeval.Read(s, inputs)
 		c := &Collection{Stage: s.Name, Optional: map[string]bool{}}
-		switch {
-		case len(reading.Known("data", "infisical_secrets")) > 0:
-			c.infisical(reading)
-		case len(reading.Known("data", "vault_kv_secret_v2")) > 0:
-			if err := c.vault(s); err != nil {
-				return nil, err
-			}
-		default:
+		if sources := module.Known("data", "infisical_secrets"); len(sources) > 0 {
+			c.setInfisical(module, sources[0])
+		} else if len(module.Known("data", "vault_kv_secret_v2")) == 0 {
 			continue
+		} else if err := c.setVault(s); err != nil {
+			return nil, err
 		}
-		c.Names = slices.Sorted(maps.Values(texts(reading.Local("names"))))
+		c.Names = slices.Sorted(maps.Values(stringsOf(module.Local("names"))))
 		if len(c.Names) == 0 {
-			return nil, fmt.Errorf("stage %s does not say which secrets it reads: local.names is to be a map of their names", s.Name)
+			return nil, fmt.Errorf("stage %s: local.names must be a map of the names of its secrets", s.Name)
 		}
 		for name, v := range inputs {
 			if strings.HasSuffix(name, "_optional_secrets") {
-				for _, optional := range texts(v) {
+				for _, optional := range stringsOf(v) {
 					c.Optional[optional] = true
 				}
 			}
@@ -69,20 +66,20 @@ func Of(stages []*config.Stage) (*Collection, error) {
 	return nil, errors.New("no stage of this cluster reads its secrets from Infisical or a Vault")
 }
 
-func (c *Collection) infisical(r *tfeval.Module) {
-	source := r.Known("data", "infisical_secrets")[0]
-	f := infisical.Folder{Host: "https://app.infisical.com", Project: source.Text("workspace_id"), Environment: source.Text("env_slug"), Path: source.Text("folder_path")}
-	for _, p := range r.Known("provider", "infisical") {
-		if host := p.Text("host"); host != "" {
-			f.Host = host
-		}
+func (c *Collection) setInfisical(module *tfeval.Module, source tfeval.Block) {
+	f := infisical.Folder{
+		Host: "https://app.infisical.com", Project: source.Text("workspace_id"),
+		Environment: source.Text("env_slug"), Path: source.Text("folder_path"),
 	}
-	c.Keeper, c.Where = f, fmt.Sprintf("folder %s, environment %s, of Infisical at %s", f.Path, f.Environment, f.Host)
+	for _, p := range module.Known("provider", "infisical") {
+		f.Host = cmp.Or(p.Text("host"), f.Host)
+	}
+	c.Store = f
+	c.Where = fmt.Sprintf("folder %s, environment %s, of Infisical at %s", f.Path, f.Environment, f.Host)
 }
 
-// vault takes the place from the stage's preflight: a data source does not say
-// how to log in.
-func (c *Collection) vault(s *config.Stage) error {
+// setVault reads the address and login from the stage's preflight: a data source has no login.
+func (c *Collection) setVault(s *config.Stage) error {
 	for _, p := range s.Preflights {
 		if p.Type.Name != vault.Preflight {
 			continue
@@ -92,19 +89,20 @@ func (c *Collection) vault(s *config.Stage) error {
 			return diags
 		}
 		place := vault.PlaceOf(values)
-		c.Keeper, c.Where = place, fmt.Sprintf("%s below %s of the Vault at %s", place.Path, place.Mount, place.Server.Address)
+		c.Store = place
+		c.Where = fmt.Sprintf("%s below %s of the Vault at %s", place.Path, place.Mount, place.Server.Address)
 		return nil
 	}
-	return fmt.Errorf("stage %s has no preflight %q: that says where its secrets are", s.Name, vault.Preflight)
+	return fmt.Errorf("stage %s has no preflight %q, which names its Vault", s.Name, vault.Preflight)
 }
 
-// Missing are the names without a value, in their order.
-func (c *Collection) Missing(there map[string]string) []string {
-	return slices.DeleteFunc(slices.Clone(c.Names), func(name string) bool { return there[name] != "" })
+// Missing returns the names without a value, in their order.
+func (c *Collection) Missing(values map[string]string) []string {
+	return slices.DeleteFunc(slices.Clone(c.Names), func(name string) bool { return values[name] != "" })
 }
 
-// texts are the strings in a collection, by key or number.
-func texts(v cty.Value) map[string]string {
+// stringsOf returns the strings in a collection, by key; an element of a set is its own key.
+func stringsOf(v cty.Value) map[string]string {
 	all := map[string]string{}
 	if v == cty.NilVal || v.IsNull() || !v.IsWhollyKnown() || !v.CanIterateElements() {
 		return all
@@ -114,7 +112,7 @@ func texts(v cty.Value) map[string]string {
 		if element.Type() != cty.String || element.IsNull() {
 			continue
 		}
-		name := element.AsString() // a set's elements are their own keys
+		name := element.AsString()
 		if key.Type() == cty.String {
 			name = key.AsString()
 		}

@@ -37,7 +37,7 @@ func Prepare(ctx context.Context, c *cluster.Cluster) (*Seeding, error) {
 	if err != nil {
 		return nil, &cluster.UsageError{Message: err.Error()}
 	}
-	there, err := collection.Read(ctx, c.Options.Environ)
+	there, err := collection.Store.Read(ctx, c.Options.Environ)
 	for _, value := range there {
 		c.Masker.Add(value)
 	}
@@ -85,7 +85,7 @@ func (s *Seeding) Write(ctx context.Context, secrets map[string]string) ([]Seede
 	var kept []string
 	if len(missing) > 0 {
 		var err error
-		if kept, err = s.Collection.Add(ctx, s.castle.Options.Environ, missing); err != nil {
+		if kept, err = s.Collection.Store.Add(ctx, s.castle.Options.Environ, missing); err != nil {
 			return nil, s.castle.MaskError(vaultProblem(err))
 		}
 	}
