@@ -5,7 +5,7 @@
 //
 // How it thinks: package config says whether the files can be read and fit the
 // stages' variables. Here a rule has a Kind, under which docs/check.md describes it,
-// and looks at the values as far as they are known before a run. It reports the
+// and checks the values as far as they are known before a run. It reports the
 // place, what is wrong, why and what to do. A value that is unknown, or that config
 // has reported already, is skipped. A rule that can be wrong warns.
 //

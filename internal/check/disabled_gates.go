@@ -1,12 +1,13 @@
 package check
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/config"
 )
 
-// checkDisabledGates looks at disabled stages: `needs = [layer]` makes no edge to them,
+// checkDisabledGates checks disabled stages: `needs = [layer]` makes no edge to them,
 // so stages that need the layer start early, except the stage that checks their gates.
 func checkDisabledGates(c *cluster, report reporter) {
 	for _, s := range c.config.Disabled {
@@ -28,17 +29,15 @@ func checkDisabledGates(c *cluster, report reporter) {
 		}
 		waiting += need + s.Layer
 		if by := s.Delegate; by != nil {
-			report("gates-unasked", s.At(),
-				"stage "+s.Name+": disabled, and not all that need its layer wait",
+			report("gates-unasked", s.At(), "stage "+s.Name+": disabled, and some stages do not wait for it",
 				"%s, but a disabled stage makes no edge, and stage %s of layer %s checks its gates. "+
-					"Wire an input to an output of %s where that matters.", waiting, by.Name,
-				by.Layer, by.Name)
+					"Wire an input to an output of %[2]s where that matters.", waiting, by.Name, by.Layer)
 			continue
 		}
+		fix := delegate(c.config.Waiters(s.Layer))
 		report("gates-unasked", s.At(), "stage "+s.Name+": disabled, and no stage checks its gates",
 			"%s, but a disabled stage makes no edge: nothing waits until its objects are ready. "+
-				"%s; if nobody installs them, remove the block.", waiting,
-			delegate(c.config.Waiters(s.Layer)))
+				"%s; if nobody installs them, remove the block.", waiting, fix)
 	}
 }
 
@@ -46,9 +45,8 @@ func checkDisabledGates(c *cluster, report reporter) {
 func delegate(waiters []config.Waiter) string {
 	for _, w := range waiters {
 		if w.Stage.Layer == "gitops" {
-			name := w.Stage.Name
-			return `If Flux installs them, write asked_by = "` + name + `" here, and stage ` + name +
-				" checks its gates"
+			const fix = "If Flux installs them, write asked_by = %q here, and stage %[1]s checks its gates"
+			return fmt.Sprintf(fix, w.Stage.Name)
 		}
 	}
 	return "If something else installs them, write asked_by with the stage that triggers it, which then " +

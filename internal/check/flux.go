@@ -148,13 +148,13 @@ func (r *repository) without(object tfeval.Object) string {
 		}
 		inputs := object.Stage.Foreseen(r.outputs)
 		inputs[variable] = fallback
-		rest := tfeval.Read(object.Stage, inputs).Objects()
-		if len(rest) >= len(own) || slices.ContainsFunc(rest, object.Is) {
+		remaining := tfeval.Read(object.Stage, inputs).Objects()
+		if len(remaining) >= len(own) || slices.ContainsFunc(remaining, object.Is) {
 			continue // it asks for something else, or only names the object
 		}
 		var others []string
 		for _, o := range own {
-			if !o.Is(object) && !slices.ContainsFunc(rest, o.Is) {
+			if !o.Is(object) && !slices.ContainsFunc(remaining, o.Is) {
 				others = append(others, o.String())
 			}
 		}

@@ -50,7 +50,7 @@ func render(c *config.Cluster) []rendered {
 }
 
 // machineBlocks are the data sources for machine configurations, with stand-ins for
-// what is not known, such as secrets.
+// unknown values, such as secrets.
 func machineBlocks(s *config.Stage) []tfeval.Block {
 	values := map[string]cty.Value{}
 	for name := range s.Variables {
@@ -195,10 +195,10 @@ func checkMachineConfigs(c *cluster, report reporter) {
 
 // fieldOf is the field that Talos names at the end of a problem, such as (.machine.ca).
 func fieldOf(problem string) []string {
-	_, rest, ok := strings.Cut(problem, "(.")
+	_, after, ok := strings.Cut(problem, "(.")
 	switch {
 	case ok:
-		field, _, _ := strings.Cut(rest, ")")
+		field, _, _ := strings.Cut(after, ")")
 		return []string{field[strings.LastIndexByte(field, '.')+1:] + ":"}
 	case strings.Contains(problem, "virtual (shared) IP"):
 		return []string{"vip:"}
@@ -264,7 +264,7 @@ func checkKernelModules(c *cluster, report reporter) {
 	}
 }
 
-// checkMachines looks at single fields. What all machines have is reported for one.
+// checkMachines checks single fields. A problem of all machines is reported once.
 func checkMachines(c *cluster, report reporter) {
 	version := tfeval.Text(c.variable("talos_version").Value)
 	reported := map[Kind]bool{}

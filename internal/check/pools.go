@@ -72,7 +72,7 @@ func (c *cluster) checkReserved(p pool, report reporter) {
 	}
 }
 
-// checkLoadBalancers looks at the addresses that manifests of the Git repository get for Services.
+// checkLoadBalancers checks the addresses that manifests of the Git repository get for Services.
 func checkLoadBalancers(c *cluster, report reporter) {
 	vars := c.variable("cluster_vars")
 	values := tfeval.Map(vars.Value)

@@ -83,7 +83,7 @@ func rules() []rule {
 	return all
 }
 
-// checks look at one cluster, comparisons at two.
+// checks apply to one cluster, comparisons to two.
 func checks() []func(*cluster, reporter) {
 	return []func(*cluster, reporter){
 		checkValidations, checkProviders, checkAddresses, checkSubnets, checkPools, checkLoadBalancers,

@@ -23,7 +23,7 @@ func (c *cluster) sensitive(variable string) bool {
 	})
 }
 
-// checkSecrets looks at the values in files that belong into Git.
+// checkSecrets checks the values in files that belong into Git.
 func checkSecrets(c *cluster, report reporter) {
 	file := path.Join("clusters", c.config.Name, c.config.Platform, "secrets.tfvars")
 	for _, w := range c.config.Open() {
@@ -70,7 +70,7 @@ func stepName(step cty.PathStep) string {
 	return ""
 }
 
-// checkModes looks at the exported kubeconfig and talosconfig, which open the cluster, and
+// checkModes checks the exported kubeconfig and talosconfig, which open the cluster, and
 // at castle's state, which holds every secret of it.
 func checkModes(c *cluster, report reporter) {
 	wrong := func(kind Kind, file, shown, summary string, want os.FileMode) {

@@ -128,7 +128,7 @@ func Read(o Options) (*Repository, error) {
 		return nil, err
 	}
 	key := Key{cmp.Or(o.Namespace, rootName), rootName}
-	root := &Kustomization{Key: key, Path: clean(o.Path), Prune: true, source: source{"GitRepository", key}}
+	root := &Kustomization{Key: key, Path: clean(o.Path), source: source{"GitRepository", key}}
 	r := &reader{options: o, files: f, seen: map[Key]*Kustomization{}, root: root}
 	r.follow(root)
 	r.checkDependencies()

@@ -16,16 +16,14 @@ type Kustomization struct {
 	Path      string // in the repository: "infrastructure/controllers"; empty is its root
 	DependsOn []Key
 	Wait      bool // ready only when all its objects are
-	Prune     bool
 	Suspend   bool
 
-	Variables     map[string]string // postBuild.substitute
-	VariablesFrom []VariableSource  // postBuild.substituteFrom
+	VariablesFrom []VariableSource // postBuild.substituteFrom
 
 	At        Place          // where it is declared; none for the root
 	Parent    *Kustomization // that declares it; nil for the root
 	Objects   []Object       // what it applies, as far as its variables are known
-	Unset     []Unset        // what Flux would put nothing in the place of
+	Unset     []Unset        // variables that would become empty
 	Elsewhere string         // its source, if that is not this repository: it has no Objects
 
 	source source
@@ -58,7 +56,7 @@ type source struct {
 
 func (s source) String() string { return s.kind + " " + s.key.String() }
 
-// spec is what is read of a Kustomization's spec; the fields above change what is built.
+// spec holds the fields of a Kustomization's spec that Read needs.
 type spec struct {
 	TargetNamespace string        `json:"targetNamespace"`
 	NamePrefix      string        `json:"namePrefix"`
@@ -72,7 +70,6 @@ type spec struct {
 	} `json:"commonMetadata"`
 
 	Path         string      `json:"path"`
-	Prune        bool        `json:"prune"`
 	Wait         bool        `json:"wait"`
 	Suspend      bool        `json:"suspend"`
 	DependsOn    []reference `json:"dependsOn"`
@@ -97,7 +94,7 @@ func (r reference) from(namespace string) Key {
 // Waits reports whether it is ready only when what it has applied is.
 func (k *Kustomization) Waits() bool { return k.Wait || len(k.spec.HealthChecks) > 0 }
 
-// IsKustomization tells Flux's Kustomization from other objects.
+// IsKustomization reports whether an object is a Kustomization of Flux's.
 func IsKustomization(o *unstructured.Unstructured) bool {
 	return o.GetKind() == "Kustomization" && o.GroupVersionKind().Group == "kustomize.toolkit.fluxcd.io"
 }
@@ -116,9 +113,9 @@ func Parse(o *unstructured.Unstructured) (*Kustomization, error) {
 	if s.SourceRef.Name == "" {
 		return nil, fmt.Errorf("Kustomization %s: spec.sourceRef names no source", k.Key)
 	}
-	k.Path, k.Wait, k.Prune, k.Suspend = clean(s.Path), s.Wait, s.Prune, s.Suspend
+	k.Path, k.Wait, k.Suspend = clean(s.Path), s.Wait, s.Suspend
 	k.source = source{s.SourceRef.Kind, s.SourceRef.from(k.Key.Namespace)}
-	k.Variables, k.VariablesFrom = s.PostBuild.Substitute, s.PostBuild.SubstituteFrom
+	k.VariablesFrom = s.PostBuild.SubstituteFrom
 	for _, d := range s.DependsOn {
 		k.DependsOn = append(k.DependsOn, d.from(k.Key.Namespace))
 	}

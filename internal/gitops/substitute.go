@@ -37,7 +37,7 @@ func (k *Kustomization) substituted(objects []Object, from Variables, keepUnknow
 		}
 		maps.Copy(values, data)
 	}
-	maps.Copy(values, k.Variables)
+	maps.Copy(values, k.spec.PostBuild.Substitute)
 	if len(values) == 0 {
 		return objects, nil // Flux then leaves even $$ as it is
 	}

@@ -1,9 +1,7 @@
 package tfeval
 
 import (
-	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -43,7 +41,7 @@ func (m *Module) FailedValidations() []Failure {
 				Variable: variable.Labels[0], At: b.DefRange(), Reads: reads(condition.Expr),
 				Message: m.message(b, "The condition of its validation is not met.", nil),
 			}
-			m.blame(&f, condition.Expr)
+			blame(m, &f, condition.Expr)
 			all = append(all, f)
 		}
 	}
@@ -95,25 +93,25 @@ func (m *Module) message(b *hclsyntax.Block, otherwise string, extra map[string]
 
 // blame finds the elements of a collection that fail the condition by themselves, or
 // else each that fails it together with one before it.
-func (m *Module) blame(f *Failure, condition hcl.Expression) {
+func blame(m *Module, f *Failure, condition hcl.Expression) {
 	for _, read := range f.Reads {
 		name, _, _ := strings.Cut(read, ".")
-		parts := partsOf(m.variables[name])
-		if parts == nil || m.With(name, parts.of()).fails(condition, nil) {
+		keys, of := elements(m.variables[name])
+		if of == nil || m.With(name, of()).fails(condition, nil) {
 			continue
 		}
 		f.Collection = name
-		for _, key := range parts.keys {
-			if m.With(name, parts.of(key)).fails(condition, nil) {
+		for _, key := range keys {
+			if m.With(name, of(key)).fails(condition, nil) {
 				f.Elements = append(f.Elements, key)
 			}
 		}
 		if len(f.Elements) > 0 {
 			return
 		}
-		for i, key := range parts.keys {
-			for _, other := range parts.keys[:i] {
-				if m.With(name, parts.of(other, key)).fails(condition, nil) {
+		for i, key := range keys {
+			for _, other := range keys[:i] {
+				if m.With(name, of(other, key)).fails(condition, nil) {
 					f.Elements, f.Others = append(f.Elements, key), append(f.Others, other)
 					break
 				}
@@ -123,57 +121,43 @@ func (m *Module) blame(f *Failure, condition hcl.Expression) {
 	}
 }
 
-// parts are the elements of a map or a list, of which smaller ones can be made.
-type parts struct {
-	keys []string
-	of   func(keys ...string) cty.Value
-}
-
-func partsOf(v cty.Value) *parts {
-	switch {
-	case !known(v) || !v.IsWhollyKnown():
-		return nil
-	case v.Type().IsMapType():
-		all := v.AsValueMap()
-		return &parts{slices.Sorted(maps.Keys(all)), func(keys ...string) cty.Value {
-			some := map[string]cty.Value{}
-			for _, k := range keys {
-				some[k] = all[k]
-			}
-			if len(some) == 0 {
-				return cty.MapValEmpty(v.Type().ElementType())
-			}
-			return cty.MapVal(some)
-		}}
-	case v.Type().IsListType():
-		all, keys := v.AsValueSlice(), []string{}
-		for i := range all {
-			keys = append(keys, strconv.Itoa(i))
-		}
-		return &parts{keys, func(chosen ...string) cty.Value {
-			var some []cty.Value
-			for _, k := range chosen {
-				some = append(some, all[slices.Index(keys, k)])
-			}
-			if len(some) == 0 {
-				return cty.ListValEmpty(v.Type().ElementType())
-			}
-			return cty.ListVal(some)
-		}}
+// elements are the keys of a map or the positions of a list, and a function that makes a
+// smaller one of some of them; no function for other values.
+func elements(v cty.Value) (keys []string, of func(keys ...string) cty.Value) {
+	if !known(v) || !v.IsWhollyKnown() || !v.Type().IsMapType() && !v.Type().IsListType() {
+		return nil, nil
 	}
-	return nil
+	all := map[string]cty.Value{}
+	for it := v.ElementIterator(); it.Next(); {
+		key, value := it.Element()
+		keys = append(keys, Printed(key))
+		all[Printed(key)] = value
+	}
+	return keys, func(chosen ...string) cty.Value {
+		some, list := map[string]cty.Value{}, []cty.Value{}
+		for _, k := range chosen {
+			some[k], list = all[k], append(list, all[k])
+		}
+		switch isMap := v.Type().IsMapType(); {
+		case len(list) == 0:
+			return zero(v.Type())
+		case isMap:
+			return cty.MapVal(some)
+		}
+		return cty.ListVal(list)
+	}
 }
 
 // reads lists the variables that an expression relates, with the attributes that it
 // uses. The attributes of a collection's elements stand below the collection.
 func reads(expr hcl.Expression) []string {
-	elements, iterated := map[string]string{}, map[hclsyntax.Node]bool{}
+	loops, iterated := map[string]string{}, map[hclsyntax.Node]bool{}
 	var all []string
 	visit(expr, func(n hclsyntax.Node) {
 		if loop, ok := n.(*hclsyntax.ForExpr); ok {
 			over, ok := loop.CollExpr.(*hclsyntax.ScopeTraversalExpr)
 			if ok && over.Traversal.RootName() == "var" {
-				elements[loop.ValVar], iterated[over] = second(over.Traversal), true
+				loops[loop.ValVar], iterated[over] = second(over.Traversal), true
 			}
 		}
 	})
@@ -188,7 +172,7 @@ func reads(expr hcl.Expression) []string {
 				steps = append(steps, attr.Name)
 			}
 		}
-		if of, ok := elements[t.Traversal.RootName()]; ok {
+		if of, ok := loops[t.Traversal.RootName()]; ok {
 			all = append(all, strings.Join(append([]string{of}, steps...), "."))
 		} else if t.Traversal.RootName() == "var" {
 			all = append(all, strings.Join(steps, "."))

@@ -71,24 +71,18 @@ func newModule(s *config.Stage, variables map[string]cty.Value, files []*hcl.Fil
 		resources: map[string]map[string]cty.Value{},
 	}
 	for _, f := range files {
-		m.add(f)
+		if body, native := f.Body.(*hclsyntax.Body); native {
+			m.Blocks = append(m.Blocks, body.Blocks...)
+		}
 	}
-	return m
-}
-
-func (m *Module) add(f *hcl.File) {
-	body, native := f.Body.(*hclsyntax.Body)
-	if !native {
-		return
-	}
-	for _, b := range body.Blocks {
-		m.Blocks = append(m.Blocks, b)
-		if b.Type == "locals" {
-			for name, attr := range b.Body.Attributes {
+	for _, b := range m.Blocks {
+		for name, attr := range b.Body.Attributes {
+			if b.Type == "locals" {
 				m.locals[name] = attr.Expr
 			}
 		}
 	}
+	return m
 }
 
 // With returns the module with another value for a variable.
@@ -116,7 +110,7 @@ func objects(all map[string]map[string]cty.Value) map[string]cty.Value {
 // Evaluate returns the value of an expression; extra are further names, such as each.
 // The error is an *UnknownError where the expression needs more than is known.
 func (m *Module) Evaluate(expr hcl.Expression, extra map[string]cty.Value) (cty.Value, error) {
-	if name := m.missingFunction(expr); name != "" {
+	if name := missingFunction(m, expr); name != "" {
 		return cty.DynamicVal, &UnknownError{"function " + name}
 	}
 	scope := objects(m.resources)
@@ -182,7 +176,7 @@ func (m *Module) local(name string) (cty.Value, error) {
 
 // missingFunction names a function in expr that tfeval does not have. It must be
 // found before evaluation: can() would turn its absence into false.
-func (m *Module) missingFunction(expr hcl.Expression) string {
+func missingFunction(m *Module, expr hcl.Expression) string {
 	found := ""
 	visit(expr, func(n hclsyntax.Node) {
 		if call, ok := n.(*hclsyntax.FunctionCallExpr); ok && found == "" {

@@ -47,21 +47,21 @@ func (m *Module) Objects() []Object {
 	for range 2 { // a resource may name one that stands below it
 		all = nil
 		for _, b := range m.Known("resource", "") {
-			all = append(all, m.objects(b)...)
+			all = append(all, b.objects()...)
 		}
 	}
 	return all
 }
 
-func (m *Module) objects(b Block) []Object {
-	o := Object{Stage: m.stage, At: b.Range()}
+func (b Block) objects() []Object {
+	o := Object{Stage: b.module.stage, At: b.Range()}
 	var all []Object
 	group, kind := kindOf(b.Type)
 	switch {
 	case b.Type == "helm_release":
 		o.Kind, o.Namespace, o.Name, o.Chart = Release, b.Text("namespace"), b.Text("name"), b.Text("chart")
 		if strings.HasPrefix(o.Chart, "./") {
-			all = m.chartObjects(b, o)
+			all = b.chartObjects(o)
 		}
 	case b.Type == "kubernetes_manifest":
 		manifest, err := b.Value("manifest")
@@ -89,7 +89,7 @@ func (m *Module) objects(b Block) []Object {
 				o.Data[key] = Text(v)
 			}
 		}
-		m.note(b, o, data)
+		b.note(o, data)
 	}
 	if o.Name != "" {
 		all = append(all, o)
@@ -106,16 +106,16 @@ func textIn(b Block, body *hclsyntax.Body, argument string) string {
 }
 
 // note keeps what other expressions read of a single object: its names and its data.
-func (m *Module) note(b Block, o Object, data cty.Value) {
+func (b Block) note(o Object, data cty.Value) {
 	attributes := b.block.Body.Attributes
 	if attributes["count"] != nil || attributes["for_each"] != nil || o.Name == "" {
 		return
 	}
-	if m.resources[b.Type] == nil {
-		m.resources[b.Type] = map[string]cty.Value{}
+	if b.module.resources[b.Type] == nil {
+		b.module.resources[b.Type] = map[string]cty.Value{}
 	}
 	metadata := map[string]cty.Value{"name": cty.StringVal(o.Name), "namespace": cty.StringVal(o.Namespace)}
-	m.resources[b.Type][b.Name] = cty.ObjectVal(map[string]cty.Value{
+	b.module.resources[b.Type][b.Name] = cty.ObjectVal(map[string]cty.Value{
 		"metadata": cty.TupleVal([]cty.Value{cty.ObjectVal(metadata)}), "data": data,
 	})
 }
@@ -169,15 +169,15 @@ var (
 
 // chartObjects are the objects of a chart in the stage's own folder. Its templates
 // are not rendered: the head of each document says what it is.
-func (m *Module) chartObjects(b Block, release Object) []Object {
-	values := m.chartValues(b)
-	templates, err := fs.Glob(m.stage.Module, path.Join(release.Chart, "templates", "*.yaml"))
+func (b Block) chartObjects(release Object) []Object {
+	values := b.chartValues()
+	templates, err := fs.Glob(b.module.stage.Module, path.Join(release.Chart, "templates", "*.yaml"))
 	if err != nil {
 		return nil
 	}
 	var all []Object
 	for _, file := range templates {
-		data, err := fs.ReadFile(m.stage.Module, file)
+		data, err := fs.ReadFile(b.module.stage.Module, file)
 		if err != nil {
 			continue // Terraform reports it
 		}
@@ -218,7 +218,7 @@ func filled(text string, release Object, values map[string]string) (string, bool
 }
 
 // chartValues are the strings in values = [yamlencode({ … })] of a release.
-func (m *Module) chartValues(b Block) map[string]string {
+func (b Block) chartValues() map[string]string {
 	all := map[string]string{}
 	attr := b.block.Body.Attributes["values"]
 	if attr == nil {
@@ -233,7 +233,7 @@ func (m *Module) chartValues(b Block) map[string]string {
 		pairs, _ := hcl.ExprMap(call.Args[0])
 		for _, kv := range pairs {
 			key, diags := kv.Key.Value(nil)
-			v, err := m.Evaluate(kv.Value, b.each)
+			v, err := b.module.Evaluate(kv.Value, b.each)
 			if !diags.HasErrors() && err == nil && Text(v) != "" {
 				all[Text(key)] = Text(v)
 			}

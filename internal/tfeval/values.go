@@ -5,7 +5,7 @@ import (
 	"github.com/zclconf/go-cty/cty/convert"
 )
 
-// known reports whether v can be looked into at all.
+// known reports whether v has a value.
 func known(v cty.Value) bool { return v != cty.NilVal && v.IsKnown() && !v.IsNull() }
 
 // Text returns a string, and "" for everything else.
