@@ -66,54 +66,50 @@ func progress(voters int, views []etcdView, names map[uint64]string) (string, bo
 	return head, has == voters && len(learners) == 0
 }
 
-// memberDisagreement compares the member lists.
-func memberDisagreement(views []etcdView, names map[uint64]string) []string {
-	seen := map[string]bool{}
-	var lists []string
+// disagreement compares a value of the views, which read returns with its key; views
+// without a key are left out.
+func disagreement(label string, views []etcdView, read func(etcdView) (key, text string)) []string {
+	seen := map[string]bool{"": true}
+	var lines []string
 	for _, v := range views {
-		if v.members == nil {
-			continue
-		}
-		var ids []uint64
-		for _, m := range v.members {
-			ids = append(ids, m.GetId())
-		}
-		slices.Sort(ids)
-		if key := fmt.Sprint(ids); !seen[key] {
+		if key, text := read(v); !seen[key] {
 			seen[key] = true
-			var listed []string
-			for _, id := range ids {
-				listed = append(listed, names[id])
-			}
-			slices.Sort(listed)
-			lists = append(lists, fmt.Sprintf("%s lists %s", v.endpoint, strings.Join(listed, ", ")))
+			lines = append(lines, v.endpoint+" "+text)
 		}
 	}
-	if len(lists) < 2 {
+	if len(lines) < 2 {
 		return nil
 	}
-	return []string{"members differ: " + strings.Join(lists, ", but ")}
+	return []string{label + " differ: " + strings.Join(lines, ", but ")}
 }
 
-// leaderDisagreement compares the leaders, learners' views included.
+func memberDisagreement(views []etcdView, names map[uint64]string) []string {
+	return disagreement("members", views, func(v etcdView) (key, text string) {
+		var ids, listed []string
+		for _, m := range v.members {
+			ids, listed = append(ids, fmt.Sprint(m.GetId())), append(listed, names[m.GetId()])
+		}
+		slices.Sort(ids)
+		slices.Sort(listed)
+		return strings.Join(ids, " "), "lists " + strings.Join(listed, ", ")
+	})
+}
+
+// leaderDisagreement compares the leaders, learners' views included. A problem
+// explains a missing leader better.
 func leaderDisagreement(views []etcdView, names map[uint64]string) []string {
-	var details, followers []string
-	leaders := map[uint64]bool{}
+	var details []string
 	for _, v := range views {
-		leader := v.status.GetLeader()
-		switch {
-		case v.status == nil:
-		case leader == 0 && v.problem == nil: // with a problem, its reason is listed
+		if v.status != nil && v.status.GetLeader() == 0 && v.problem == nil {
 			details = append(details, v.endpoint+": no leader")
-		case leader != 0 && !leaders[leader]:
-			leaders[leader] = true
-			followers = append(followers, fmt.Sprintf("%s follows %s", v.endpoint, names[leader]))
 		}
 	}
-	if len(followers) > 1 {
-		details = append(details, "leaders differ: "+strings.Join(followers, ", but "))
-	}
-	return details
+	return append(details, disagreement("leaders", views, func(v etcdView) (key, text string) {
+		if leader := v.status.GetLeader(); leader != 0 {
+			return fmt.Sprint(leader), "follows " + names[leader]
+		}
+		return "", ""
+	})...)
 }
 
 // memberErrors lists each alarm once, and the other errors that members report.

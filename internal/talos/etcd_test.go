@@ -99,7 +99,7 @@ func TestEtcdGateFailsPermanentlyWhereWaitingCannotHelp(t *testing.T) {
 		"role may not read":       l.talosconfig(role.ImageVerifier, l.address(1)),
 		"etcd: no voter answers;": l.talosconfig(role.MetaWriter, l.address(1)),
 	} {
-		err := gate.Wait(t.Context(), l.gate(1, talosconfig), gate.Policy{Timeout: patience,
+		err := gate.Wait(t.Context(), l.gate(1, talosconfig), gate.Policy{Timeout: testTimeout,
 			First: time.Millisecond, Most: time.Millisecond}, gate.Listener{})
 		if !gate.IsPermanent(err) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q at once", err, want)

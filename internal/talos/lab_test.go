@@ -24,8 +24,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// patience is how long a test waits for what must come.
-const patience = 30 * time.Second
+// testTimeout bounds each wait of a test.
+const testTimeout = 30 * time.Second
 
 // lab is an emulated fleet, in a network of its own on the loopback, and the
 // secrets of the cluster that is to run there.
@@ -176,7 +176,7 @@ func (l *lab) retry(fn func(*client.Client) error, options ...client.OptionFunc)
 
 func wait(t *testing.T, g gate.Gate) {
 	t.Helper()
-	if err := gate.Wait(t.Context(), g, gate.Policy{Timeout: patience, First: time.Millisecond,
+	if err := gate.Wait(t.Context(), g, gate.Policy{Timeout: testTimeout, First: time.Millisecond,
 		Most: 20 * time.Millisecond}, gate.Listener{}); err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 // maintenance creates the preflight for machine 1 with this timeout.
-func (l *lab) maintenance(patience time.Duration) *maintenance {
+func (l *lab) maintenance(testTimeout time.Duration) *maintenance {
 	l.t.Helper()
 	config, err := clientconfig.FromBytes(l.talosconfig(role.Admin, l.address(1)))
 	if err != nil {
@@ -29,7 +29,7 @@ func (l *lab) maintenance(patience time.Duration) *maintenance {
 	}
 	return &maintenance{
 		config: config, endpoints: map[string]string{"cp-01": l.address(1)}, resource: "apply.node",
-		interval: time.Millisecond, timeout: patience,
+		interval: time.Millisecond, timeout: testTimeout,
 	}
 }
 
@@ -52,7 +52,7 @@ const configured = `apply.node["cp-01"]`
 func TestMaintenanceAcceptsAnUnconfiguredMachine(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.bootNew(1)
-	c := l.maintenance(patience)
+	c := l.maintenance(testTimeout)
 	if f := inspects(t, c); len(f.Foreign)+len(f.Unusable)+len(f.Lost)+len(f.Present)+len(f.Proof) > 0 {
 		t.Errorf("of a machine that no state knows: %+v", f)
 	}
@@ -91,7 +91,7 @@ func TestMaintenanceAcceptsAMachineWithTheClustersSecrets(t *testing.T) {
 		return nil
 	}})
 	for _, recorded := range [][]string{nil, {configured}} {
-		f := inspects(t, l.maintenance(patience), recorded...)
+		f := inspects(t, l.maintenance(testTimeout), recorded...)
 		if len(f.Foreign)+len(f.Unusable)+len(f.Lost) > 0 || len(f.Present) != 1 {
 			t.Errorf("recorded %v: %+v", recorded, f)
 		}
@@ -107,13 +107,13 @@ func TestMaintenanceRejectsAnotherClustersMachine(t *testing.T) {
 	answers(t, l.bootstrapped(1, role.Admin), machinesKnown(1), true)
 	others := newLab(t, emulator.Delays{})
 	others.network = l.network
-	f := inspects(t, others.maintenance(patience))
+	f := inspects(t, others.maintenance(testTimeout))
 	if len(f.Foreign) != 1 || f.Foreign[0].What != "machine cp-01 at "+l.address(1) ||
 		!strings.HasPrefix(f.Foreign[0].Why, "runs with other Talos secrets") ||
 		f.Foreign[0].ConflictsWith != "" || len(f.Proof) > 0 {
 		t.Errorf("%+v", f)
 	}
-	f = inspects(t, others.maintenance(patience), configured)
+	f = inspects(t, others.maintenance(testTimeout), configured)
 	if len(f.Foreign) != 1 || f.Foreign[0].ConflictsWith != configured || len(f.Proof) != 1 ||
 		f.Proof[0].Gone {
 		t.Errorf("where the state has the machine: %+v", f)
@@ -170,7 +170,7 @@ func TestMaintenanceWaitsForAMachineThatDoesNotAnswer(t *testing.T) {
 	}
 
 	var reported []string
-	waiting := l.maintenance(patience)
+	waiting := l.maintenance(testTimeout)
 	found, err := waiting.inspect(t.Context(), nil, func(text string) {
 		if reported = append(reported, text); len(reported) == 1 {
 			l.bootNew(1)
@@ -185,7 +185,7 @@ func TestMaintenanceWaitsForAMachineThatDoesNotAnswer(t *testing.T) {
 func TestMaintenanceStopsWhenCancelled(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	ctx, stop := context.WithCancel(t.Context())
-	c := l.maintenance(patience)
+	c := l.maintenance(testTimeout)
 	if _, err := c.inspect(ctx, nil, func(string) { stop() }); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}

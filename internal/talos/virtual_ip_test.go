@@ -77,7 +77,7 @@ func TestVirtualIPIsWatchedFromTheBootOfItsMachine(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Error("the address exists, and the gate did not check again")
 	}
 }
@@ -126,7 +126,7 @@ func TestVirtualIPFailsPermanentlyWithoutTheReaderRole(t *testing.T) {
 	l.raise(1)
 	wait(t, l.vipGate(l.talosconfig(role.Reader, l.address(1))))
 	err := gate.Wait(t.Context(), l.vipGate(l.talosconfig(role.EtcdBackup, l.address(1))),
-		gate.Policy{Timeout: patience}, gate.Listener{})
+		gate.Policy{Timeout: testTimeout}, gate.Listener{})
 	if !gate.IsPermanent(err) || !strings.Contains(err.Error(),
 		"role may not read addresses (os:reader may)") {
 		t.Errorf("got %v", err)
