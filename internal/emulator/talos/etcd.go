@@ -176,13 +176,9 @@ func (d *etcd) announceLater(m *machine) {
 	}
 	m.announcing = true
 	d.world.after(m, d.world.config.Delays.Kubernetes, func() {
-		if d.announced[ca] {
-			return
-		}
-		d.announced[ca] = true
-		if hook := d.world.config.Hooks.OnBootstrap; hook != nil {
-			spec := d.world.clusterSpec(m)
-			d.world.later(func() { hook(spec) })
+		if !d.announced[ca] {
+			d.announced[ca] = true
+			callLater(d.world, d.world.config.Hooks.OnBootstrap, d.world.clusterSpec(m))
 		}
 	})
 }

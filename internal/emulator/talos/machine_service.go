@@ -142,10 +142,7 @@ func (s *machineService) Reset(ctx context.Context, req *pb.ResetRequest) (*pb.R
 		m.etcd.leave()
 	}
 	s.power.wipe(m)
-	if hook := s.world.config.Hooks.OnReset; hook != nil {
-		address := m.spec.Address
-		s.world.later(func() { hook(address) })
-	}
+	callLater(s.world, s.world.config.Hooks.OnReset, m.spec.Address)
 	if req.GetReboot() {
 		s.power.boot(m, s.world.config.Delays.Boot)
 	} else {

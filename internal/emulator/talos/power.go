@@ -59,10 +59,7 @@ func (p *power) start(m *machine) {
 
 func (p *power) servicesUp(m *machine) {
 	m.ready = true
-	if hook := p.world.config.Hooks.OnMachineConfigured; hook != nil {
-		spec := p.world.machineSpec(m)
-		p.world.later(func() { hook(spec) })
-	}
+	callLater(p.world, p.world.config.Hooks.OnMachineConfigured, p.world.machineSpec(m))
 	p.etcd.resume(m)
 }
 
@@ -123,10 +120,7 @@ func (p *power) off(m *machine) {
 func (p *power) shutDown(m *machine) {
 	p.stop(m)
 	m.stage = Off
-	if hook := p.world.config.Hooks.OnShutdown; hook != nil {
-		address := m.spec.Address
-		p.world.later(func() { hook(address) })
-	}
+	callLater(p.world, p.world.config.Hooks.OnShutdown, m.spec.Address)
 }
 
 // wipe empties the machine's disks. The etcd cluster still counts its member.

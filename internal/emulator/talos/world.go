@@ -85,6 +85,13 @@ func (w *world) lock() (unlock func()) {
 // later keeps fn until the mutex is released, as hooks require.
 func (w *world) later(fn func()) { w.pending = append(w.pending, fn) }
 
+// callLater calls a hook, if it is set, once the mutex is released.
+func callLater[T any](w *world, hook func(T), value T) {
+	if hook != nil {
+		w.later(func() { hook(value) })
+	}
+}
+
 // after runs fn under the mutex once d has passed, unless the machine has lost
 // power or restarted in between.
 func (w *world) after(m *machine, d time.Duration, fn func()) {
