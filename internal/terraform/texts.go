@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// This file is the only place that recognises texts of Terraform, of providers and of
-// the services behind them.
+// This file and causes.go are the only places that recognise texts of Terraform, of
+// providers and of the services behind them.
 
 // Summaries of Terraform's own diagnostics.
 const (

@@ -14,6 +14,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
+// Object is an object of any kind.
+type Object = unstructured.Unstructured
+
 // Missing is an object that does not exist. It comes inside a gate.Finding of kind NotFound.
 type Missing struct{ Kind, Namespace, Name string }
 
@@ -26,7 +29,7 @@ func NotFound(kind, namespace, name string) error {
 
 // Get reads one object; namespace is empty for a cluster-scoped one. An object
 // that does not exist is a finding of kind NotFound.
-func (a *API) Get(ctx context.Context, in Selection, kind string) (*unstructured.Unstructured, error) {
+func (a *API) Get(ctx context.Context, in Selection, kind string) (*Object, error) {
 	object, err := a.Dynamic.Resource(in.Resource).Namespace(in.Namespace).Get(ctx, in.Name,
 		metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -37,7 +40,7 @@ func (a *API) Get(ctx context.Context, in Selection, kind string) (*unstructured
 
 // List reads the objects of a namespace, or of all where it is empty, that the
 // labels select. Lists of some APIs leave out the kind of their items.
-func (a *API) List(ctx context.Context, in Selection, kind string) ([]unstructured.Unstructured, error) {
+func (a *API) List(ctx context.Context, in Selection, kind string) ([]Object, error) {
 	found, err := a.Dynamic.Resource(in.Resource).Namespace(in.Namespace).
 		List(ctx, metav1.ListOptions{LabelSelector: in.Labels})
 	if err != nil {
@@ -52,7 +55,7 @@ func (a *API) List(ctx context.Context, in Selection, kind string) ([]unstructur
 }
 
 // ListIn lists a kind in whichever version of its group the API prefers.
-func (a *API) ListIn(ctx context.Context, group, kind, namespace string) ([]unstructured.Unstructured,
+func (a *API) ListIn(ctx context.Context, group, kind, namespace string) ([]Object,
 	error) {
 	r, err := a.ResolveIn(ctx, group, kind)
 	if err != nil {
@@ -66,7 +69,7 @@ func (a *API) ListIn(ctx context.Context, group, kind, namespace string) ([]unst
 }
 
 // As reads an object as the Go type of its kind.
-func As[T any](object unstructured.Unstructured) (T, error) {
+func As[T any](object Object) (T, error) {
 	var typed T
 	err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &typed)
 	if err != nil {
@@ -98,7 +101,7 @@ func Core(plural string) schema.GroupVersionResource {
 }
 
 // Title is an object as messages name it: deployment metallb-system/controller.
-func Title(object *unstructured.Unstructured) string {
+func Title(object *Object) string {
 	return Titled(object.GetKind(), object.GetNamespace(), object.GetName())
 }
 
@@ -117,7 +120,7 @@ type Condition struct {
 }
 
 // ConditionOf finds a condition by its type.
-func ConditionOf(object *unstructured.Unstructured, kind string) (Condition, bool) {
+func ConditionOf(object *Object, kind string) (Condition, bool) {
 	conditions, _, err := unstructured.NestedSlice(object.Object, "status", "conditions")
 	if err != nil {
 		return Condition{}, false
@@ -149,13 +152,13 @@ func (c Condition) Why() string {
 }
 
 // Observed is the generation that the object's controller has last acted on.
-func Observed(object *unstructured.Unstructured) (generation int64, found bool) {
+func Observed(object *Object) (generation int64, found bool) {
 	generation, found, err := unstructured.NestedInt64(object.Object, "status", "observedGeneration")
 	return generation, found && err == nil
 }
 
 // Text reads a string deep in an object; a missing one is empty.
-func Text(object *unstructured.Unstructured, path ...string) string {
+func Text(object *Object, path ...string) string {
 	found, _, err := unstructured.NestedString(object.Object, path...)
 	if err != nil {
 		return ""
@@ -164,7 +167,7 @@ func Text(object *unstructured.Unstructured, path ...string) string {
 }
 
 // Number reads a whole number deep in an object, or returns otherwise.
-func Number(object *unstructured.Unstructured, otherwise int64, path ...string) int64 {
+func Number(object *Object, otherwise int64, path ...string) int64 {
 	found, ok, err := unstructured.NestedInt64(object.Object, path...)
 	if err != nil || !ok {
 		return otherwise
@@ -173,7 +176,7 @@ func Number(object *unstructured.Unstructured, otherwise int64, path ...string) 
 }
 
 // True reads a boolean deep in an object; a missing one is false.
-func True(object *unstructured.Unstructured, path ...string) bool {
+func True(object *Object, path ...string) bool {
 	found, _, err := unstructured.NestedBool(object.Object, path...)
 	return err == nil && found
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -78,7 +77,7 @@ func (e *evidence) keep(name string, data []byte) {
 
 // object keeps an object as a person reads it: without the managed fields, and
 // without what could be a credential.
-func (e *evidence) object(object *unstructured.Unstructured) {
+func (e *evidence) object(object *client.Object) {
 	text, err := yaml.Marshal(shown(object))
 	if err != nil {
 		e.miss(client.Title(object), err)
@@ -90,7 +89,7 @@ func (e *evidence) object(object *unstructured.Unstructured) {
 
 // get reads an object and keeps it; nil if it does not exist, as the error says,
 // or could not be read.
-func (e *evidence) get(ctx context.Context, s client.Selection, kind string) (*unstructured.Unstructured,
+func (e *evidence) get(ctx context.Context, s client.Selection, kind string) (*client.Object,
 	error) {
 	object, err := e.api.Get(ctx, s, kind)
 	if err != nil {
@@ -104,7 +103,7 @@ func (e *evidence) get(ctx context.Context, s client.Selection, kind string) (*u
 }
 
 // list reads objects and keeps the first few of them.
-func (e *evidence) list(ctx context.Context, s client.Selection, kind string) []unstructured.Unstructured {
+func (e *evidence) list(ctx context.Context, s client.Selection, kind string) []client.Object {
 	objects, err := e.api.List(ctx, s, kind)
 	if err != nil {
 		e.miss(kind+"s"+in(s.Namespace), err)

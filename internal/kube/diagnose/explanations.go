@@ -247,7 +247,7 @@ func collectWebhook(ctx context.Context, d *diagnosis, v gate.Values, _ error) {
 // whole answers; a gate's finding is cut to one line.
 func dryRuns(ctx context.Context, w gates.Webhook, p gates.Probe) string {
 	var b strings.Builder
-	try := func(objects []*unstructured.Unstructured, argument string) {
+	try := func(objects []*client.Object, argument string) {
 		for _, object := range objects {
 			answer := "accepted"
 			if err := p.Create(ctx, object); err != nil {
@@ -291,7 +291,7 @@ func collectObjects(ctx context.Context, d *diagnosis, v gate.Values, _ error) {
 		d.evidence.miss(c.Kind, err)
 		return
 	}
-	var objects []unstructured.Unstructured
+	var objects []client.Object
 	if c.Name == "" {
 		objects = d.evidence.list(ctx, s, c.Kind)
 	} else if object, _ := d.evidence.get(ctx, s,
@@ -326,7 +326,7 @@ func lookAtObjects(v gate.Values) string {
 }
 
 // stuck says why an object makes no progress, by its own report in these conditions.
-func stuck(object *unstructured.Unstructured, conditions ...string) string {
+func stuck(object *client.Object, conditions ...string) string {
 	what := client.Title(object)
 	switch {
 	case object.GetDeletionTimestamp() != nil:

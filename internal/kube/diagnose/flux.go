@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 	"github.com/ephemeral-castle/castle/internal/kube/gates"
@@ -19,7 +17,7 @@ import (
 const lookAtFlux = "kubectl get -A kustomizations.kustomize.toolkit.fluxcd.io," +
 	"helmreleases.helm.toolkit.fluxcd.io,gitrepositories.source.toolkit.fluxcd.io"
 
-type fluxObjects map[gates.Reference]*unstructured.Unstructured
+type fluxObjects map[gates.Reference]*client.Object
 
 // collectFlux explains a repository that does not converge: the object for which
 // all others wait, then what that one waits for.
@@ -39,7 +37,7 @@ func collectFlux(ctx context.Context, d *diagnosis, v gate.Values, found error) 
 	for i := range appliers {
 		all[gates.ReferenceTo(&appliers[i])] = &appliers[i]
 	}
-	var waiting []*unstructured.Unstructured
+	var waiting []*client.Object
 	for i := range appliers {
 		if why, _ := gates.Unsettled(&appliers[i]); why != "" {
 			waiting = append(waiting, &appliers[i])
@@ -59,7 +57,7 @@ func collectFlux(ctx context.Context, d *diagnosis, v gate.Values, found error) 
 
 // root follows the dependencies of an object to the one that waits for no other,
 // and returns the way. Dependencies that form a cycle have no root.
-func (all fluxObjects) root(object *unstructured.Unstructured) (*unstructured.Unstructured, []string) {
+func (all fluxObjects) root(object *client.Object) (*client.Object, []string) {
 	chain := []string{client.Title(object)}
 	for {
 		next := all.blocker(object)
@@ -74,7 +72,7 @@ func (all fluxObjects) root(object *unstructured.Unstructured) (*unstructured.Un
 }
 
 // blocker is the first dependency of an object that is not settled.
-func (all fluxObjects) blocker(object *unstructured.Unstructured) *unstructured.Unstructured {
+func (all fluxObjects) blocker(object *client.Object) *client.Object {
 	needs, err := gates.Dependencies(object)
 	if err != nil {
 		return nil
@@ -90,7 +88,7 @@ func (all fluxObjects) blocker(object *unstructured.Unstructured) *unstructured.
 }
 
 // fluxRoot explains the object at the end of a chain.
-func (d *diagnosis) fluxRoot(ctx context.Context, object *unstructured.Unstructured, chain []string) {
+func (d *diagnosis) fluxRoot(ctx context.Context, object *client.Object, chain []string) {
 	what, kind, namespace := client.Title(object), object.GetKind(), object.GetNamespace()
 	if client.True(object, "spec", "suspend") {
 		d.because(what+" is suspended", fmt.Sprintf("kubectl -n %s patch %s %s --type merge -p "+
@@ -122,7 +120,7 @@ func (d *diagnosis) fluxRoot(ctx context.Context, object *unstructured.Unstructu
 var workloadPattern = regexp.MustCompile(`\b(Deployment|DaemonSet|StatefulSet)/([a-z0-9.-]+)/([a-z0-9.-]+)`)
 
 // fluxSource explains the source of an object, if that is not settled.
-func (d *diagnosis) fluxSource(ctx context.Context, object *unstructured.Unstructured) {
+func (d *diagnosis) fluxSource(ctx context.Context, object *client.Object) {
 	ref, ok := gates.SourceOf(object)
 	if !ok {
 		return

@@ -54,8 +54,7 @@ func (d *diagnosis) pods(ctx context.Context, namespace, selector string,
 		}
 	}
 	slices.SortStableFunc(all, func(a, b podReport) int {
-		return cmp.Compare(problems(b.pod),
-			problems(a.pod))
+		return cmp.Compare(problems(b.pod), problems(a.pod))
 	})
 	for i := range all {
 		r := &all[i]

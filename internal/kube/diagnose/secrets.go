@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"github.com/ephemeral-castle/castle/internal/kube/client"
@@ -136,7 +135,7 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 // shown is a copy of an object without likely credentials. Of Secrets and
 // ConfigMaps only the names of the keys are left.
-func shown(object *unstructured.Unstructured) map[string]any {
+func shown(object *client.Object) map[string]any {
 	copied := object.DeepCopy()
 	copied.SetManagedFields(nil)
 	annotations := copied.GetAnnotations()

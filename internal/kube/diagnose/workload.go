@@ -45,7 +45,7 @@ func (d *diagnosis) workload(ctx context.Context, kind, namespace, name string) 
 }
 
 // selectorOf reads the label selector of a workload; empty if it has none.
-func selectorOf(object *unstructured.Unstructured) string {
+func selectorOf(object *client.Object) string {
 	fields, found, err := unstructured.NestedMap(object.Object, "spec", "selector")
 	var typed metav1.LabelSelector
 	if err != nil || !found || runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &typed) != nil {
@@ -73,7 +73,7 @@ func uncreated(what string, events []event, kind, name string) string {
 }
 
 // unplaced says why a DaemonSet matches no node.
-func (d *diagnosis) unplaced(ctx context.Context, set *unstructured.Unstructured) string {
+func (d *diagnosis) unplaced(ctx context.Context, set *client.Object) string {
 	spec, _, err := unstructured.NestedMap(set.Object, "spec", "template", "spec")
 	var pod corev1.PodSpec
 	if err != nil || runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &pod) != nil {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube/client"
@@ -104,7 +103,7 @@ func (c Condition) Check(ctx context.Context, a *client.API) error {
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(objects, func(x, y unstructured.Unstructured) int {
+	slices.SortFunc(objects, func(x, y client.Object) int {
 		return cmp.Compare(client.Title(&x), client.Title(&y))
 	})
 	var closed []string
@@ -154,7 +153,7 @@ func (c Condition) Resolve(ctx context.Context, a *client.API) (client.Selection
 	}, nil
 }
 
-func (c Condition) find(ctx context.Context, a *client.API) ([]unstructured.Unstructured, error) {
+func (c Condition) find(ctx context.Context, a *client.API) ([]client.Object, error) {
 	s, err := c.Resolve(ctx, a)
 	if err != nil {
 		return nil, err
@@ -164,7 +163,7 @@ func (c Condition) find(ctx context.Context, a *client.API) ([]unstructured.Unst
 		if err != nil {
 			return nil, err
 		}
-		return []unstructured.Unstructured{*object}, nil
+		return []client.Object{*object}, nil
 	}
 	objects, err := a.List(ctx, s, c.Kind)
 	switch {
@@ -197,7 +196,7 @@ func in(namespace string) string {
 }
 
 // lacks says what an object lacks; empty if nothing.
-func (c Condition) lacks(object *unstructured.Unstructured) string {
+func (c Condition) lacks(object *client.Object) string {
 	if object.GetDeletionTimestamp() != nil {
 		return "is being deleted"
 	}
@@ -211,7 +210,7 @@ func (c Condition) lacks(object *unstructured.Unstructured) string {
 
 // unmet reports the condition's own message before its age: a controller may leave
 // status.observedGeneration behind exactly while it fails.
-func (c Condition) unmet(object *unstructured.Unstructured) string {
+func (c Condition) unmet(object *client.Object) string {
 	is, found := client.ConditionOf(object, c.condition)
 	switch {
 	case !found:
@@ -228,14 +227,14 @@ func (c Condition) unmet(object *unstructured.Unstructured) string {
 
 // outdated reports whether an object's controller has not seen the object's last
 // change, by its own report.
-func outdated(object *unstructured.Unstructured) bool {
+func outdated(object *client.Object) bool {
 	generation, found := client.Observed(object)
 	return found && generation != object.GetGeneration()
 }
 
 // checkFields compares fields of an object as text; empty if all are as wanted. A
 // status is outdated while the object's controller has not seen the last change.
-func checkFields(object *unstructured.Unstructured, want map[string]string) string {
+func checkFields(object *client.Object, want map[string]string) string {
 	for _, path := range slices.Sorted(maps.Keys(want)) {
 		for _, f := range find(object.Object, "", strings.Split(path, ".")) {
 			switch {

@@ -109,7 +109,7 @@ func (d defined) checkOne(ctx context.Context, a *client.API, name string) error
 
 // CheckDefinition returns the finding why a definition's kind is not served, in a
 // version if one is given; nil if nothing in the definition prevents it.
-func CheckDefinition(object *unstructured.Unstructured, version string) error {
+func CheckDefinition(object *client.Object, version string) error {
 	if err := terminating(object); err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func CheckDefinition(object *unstructured.Unstructured, version string) error {
 	return checkConversion(object)
 }
 
-func servedVersions(definition *unstructured.Unstructured) []string {
+func servedVersions(definition *client.Object) []string {
 	versions, _, err := unstructured.NestedSlice(definition.Object, "spec", "versions")
 	if err != nil {
 		return nil
@@ -154,7 +154,7 @@ func servedVersions(definition *unstructured.Unstructured) []string {
 }
 
 // checkConversion checks a definition's conversion webhook, if it has one.
-func checkConversion(definition *unstructured.Unstructured) error {
+func checkConversion(definition *client.Object) error {
 	config := func(field string) string {
 		return client.Text(definition, "spec", "conversion", "webhook", "clientConfig", field)
 	}

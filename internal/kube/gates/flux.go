@@ -8,9 +8,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/zclconf/go-cty/cty"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube/client"
@@ -161,7 +163,7 @@ func (f *Flux) Selections(ctx context.Context, a *client.API) ([]client.Selectio
 }
 
 // Appliers lists the Kustomizations and HelmReleases that matter.
-func (f *Flux) Appliers(ctx context.Context, a *client.API) ([]unstructured.Unstructured, error) {
+func (f *Flux) Appliers(ctx context.Context, a *client.API) ([]client.Object, error) {
 	kustomizations, err := a.ListIn(ctx, kustomizeGroup, "Kustomization", f.namespace)
 	if err != nil {
 		return nil, err
@@ -179,8 +181,8 @@ func (f *Flux) Appliers(ctx context.Context, a *client.API) ([]unstructured.Unst
 	return append(kustomizations, releases...), err
 }
 
-func (f *Flux) named(all []unstructured.Unstructured) ([]unstructured.Unstructured, error) {
-	var found []unstructured.Unstructured
+func (f *Flux) named(all []client.Object) ([]client.Object, error) {
+	var found []client.Object
 	missing := slices.Clone(f.names)
 	for _, k := range all {
 		if slices.Contains(f.names, k.GetName()) {
@@ -193,4 +195,123 @@ func (f *Flux) named(all []unstructured.Unstructured) ([]unstructured.Unstructur
 			in(f.namespace))
 	}
 	return found, nil
+}
+
+const (
+	// requestedAt asks Flux' controllers to reconcile an object now.
+	requestedAt = "reconcile.fluxcd.io/requestedAt"
+	// again is the least time between two requests for one object.
+	again = 30 * time.Second
+)
+
+// trigger makes a flux gate's TriggerReconcile. A Kustomization whose dependency or
+// source was not ready retries only after a pause, and after a failure only after a
+// longer one, which may be many minutes; on request, it retries at once.
+func (f *Flux) trigger(c *client.Cluster) func(context.Context) (string, error) {
+	return func(ctx context.Context) (did string, err error) {
+		err = c.Check(func(ctx context.Context, a *client.API) (err error) {
+			did, err = f.requestReconcile(ctx, a, time.Now())
+			return err
+		})(ctx)
+		return did, err
+	}
+}
+
+func (f *Flux) requestReconcile(ctx context.Context, a *client.API, now time.Time) (string, error) {
+	objects, err := f.objects(ctx, a)
+	if err != nil {
+		return "", err
+	}
+	var (
+		requested []string
+		errs      []error
+	)
+	for _, o := range objects {
+		if o.why == "" || o.source.why != "" || !isIdle(&o.object) || requestedLately(&o.object, now) {
+			continue
+		}
+		ready, err := dependenciesReady(ctx, a, o, objects)
+		if err == nil && ready {
+			err = annotate(ctx, a, &o.object, now)
+			if err == nil {
+				requested = append(requested, client.Title(&o.object))
+			}
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", client.Title(&o.object), err))
+		}
+	}
+	if len(requested) == 0 {
+		return "", errors.Join(errs...)
+	}
+	return "requested a reconcile of objects that are not ready although their dependencies are: " +
+		strings.Join(requested, ", "), errors.Join(errs...)
+}
+
+// isIdle reports whether a controller has seen an object and left it: it neither
+// works on it, nor is suspended, nor has given up until the object changes.
+func isIdle(object *client.Object) bool {
+	ready, found := client.ConditionOf(object, "Ready")
+	stalled, _ := client.ConditionOf(object, "Stalled")
+	return found && ready.Status != "Unknown" && stalled.Status != "True" &&
+		!client.True(object, "spec", "suspend") && object.GetDeletionTimestamp() == nil
+}
+
+// requestedLately reads the requests of any castle or person, so that two gates do
+// not request twice.
+func requestedLately(object *client.Object, now time.Time) bool {
+	last, err := time.Parse(time.RFC3339Nano, object.GetAnnotations()[requestedAt])
+	return err == nil && now.Sub(last).Abs() < again
+}
+
+// dependenciesReady reports whether everything that an object depends on has
+// converged. That may be outside of the gate's own objects.
+func dependenciesReady(ctx context.Context, a *client.API, o fluxObject, known []fluxObject) (bool, error) {
+	needs, err := Dependencies(&o.object)
+	if err != nil {
+		return false, err
+	}
+	for _, need := range needs {
+		if ready, err := dependencyReady(ctx, a, need, known); err != nil || !ready {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func dependencyReady(ctx context.Context, a *client.API, ref Reference, known []fluxObject) (bool, error) {
+	settled := func(o fluxObject) bool { return cmp.Or(o.why, o.source.why) == "" }
+	for _, o := range known {
+		if ref == ReferenceTo(&o.object) {
+			return settled(o), nil
+		}
+	}
+	object, err := getFlux(ctx, a, groupOf(ref.Kind), ref)
+	if gate.KindOf(err) == gate.NotFound {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	o, err := sources{a, map[Reference]source{}}.object(ctx, *object)
+	return settled(o) && err == nil, err
+}
+
+func groupOf(kind string) string {
+	if kind == "HelmRelease" {
+		return helmGroup
+	}
+	return kustomizeGroup
+}
+
+func annotate(ctx context.Context, a *client.API, object *client.Object, now time.Time) error {
+	r, err := a.ResolveIn(ctx, groupOf(object.GetKind()), object.GetKind())
+	if err != nil {
+		return err
+	}
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, requestedAt,
+		now.UTC().Format(time.RFC3339Nano))
+	_, err = a.Dynamic.Resource(r.GroupVersionResource).Namespace(object.GetNamespace()).
+		Patch(ctx, object.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "castle"})
+	return err
 }

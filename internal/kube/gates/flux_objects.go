@@ -18,7 +18,7 @@ import (
 // The conditions come before the generation: Flux leaves observedGeneration at -1
 // until the first success, so that a new object's failure would otherwise hide
 // behind "not reconciled yet".
-func Unsettled(object *unstructured.Unstructured) (why string, waits bool) {
+func Unsettled(object *client.Object) (why string, waits bool) {
 	ready, found := client.ConditionOf(object, "Ready")
 	stalled, _ := client.ConditionOf(object, "Stalled")
 	reconciling, _ := client.ConditionOf(object, "Reconciling")
@@ -44,7 +44,7 @@ func Unsettled(object *unstructured.Unstructured) (why string, waits bool) {
 
 // fluxObject is one Kustomization or HelmRelease with its source.
 type fluxObject struct {
-	object unstructured.Unstructured
+	object client.Object
 	why    string // it is not settled; empty if it is
 	waits  bool   // only for another one
 	source source
@@ -70,10 +70,10 @@ func (f *Flux) objects(ctx context.Context, a *client.API) ([]fluxObject, error)
 
 // object checks one object and its source. A HelmRelease's chart is packed from
 // its source by a HelmChart, which is the revision that it follows.
-func (s sources) object(ctx context.Context, object unstructured.Unstructured) (fluxObject, error) {
+func (s sources) object(ctx context.Context, object client.Object) (fluxObject, error) {
 	found := fluxObject{object: object}
 	found.why, found.waits = Unsettled(&object)
-	for _, of := range []func(*unstructured.Unstructured) (Reference, bool){SourceOf, chartOf} {
+	for _, of := range []func(*client.Object) (Reference, bool){SourceOf, chartOf} {
 		ref, has := of(&object)
 		if !has {
 			continue
@@ -94,7 +94,7 @@ func (s sources) object(ctx context.Context, object unstructured.Unstructured) (
 }
 
 // behind says whether an object has applied another revision than its source has.
-func behind(object *unstructured.Unstructured, from source) string {
+func behind(object *client.Object, from source) string {
 	applied, wanted := client.Text(object, "status", "lastAppliedRevision"), from.revision
 	if object.GetKind() == "HelmRelease" {
 		applied = client.Text(object, "status", "lastAttemptedRevision")
@@ -123,13 +123,13 @@ func behind(object *unstructured.Unstructured, from source) string {
 type Reference struct{ Kind, Namespace, Name string }
 
 // ReferenceTo is an object's own reference.
-func ReferenceTo(o *unstructured.Unstructured) Reference {
+func ReferenceTo(o *client.Object) Reference {
 	return Reference{o.GetKind(), o.GetNamespace(), o.GetName()}
 }
 
 // SourceOf reads the reference of a Kustomization or HelmRelease to its source. It
 // may have none that is an object of its own.
-func SourceOf(object *unstructured.Unstructured) (Reference, bool) {
+func SourceOf(object *client.Object) (Reference, bool) {
 	for _, path := range [][]string{
 		{"spec", "sourceRef"},                  // Kustomization
 		{"spec", "chartRef"},                   // HelmRelease of an OCIRepository or HelmChart
@@ -146,13 +146,13 @@ func SourceOf(object *unstructured.Unstructured) (Reference, bool) {
 }
 
 // chartOf is the HelmChart that Flux has created for a HelmRelease's own chart.
-func chartOf(object *unstructured.Unstructured) (Reference, bool) {
+func chartOf(object *client.Object) (Reference, bool) {
 	namespace, name, found := strings.Cut(client.Text(object, "status", "helmChart"), "/")
 	return Reference{"HelmChart", namespace, name}, found && object.GetKind() == "HelmRelease"
 }
 
 // Dependencies are the objects on which one of Flux' objects depends.
-func Dependencies(object *unstructured.Unstructured) ([]Reference, error) {
+func Dependencies(object *client.Object) ([]Reference, error) {
 	needs, _, err := unstructured.NestedSlice(object.Object, "spec", "dependsOn")
 	if err != nil {
 		return nil, fmt.Errorf("its dependsOn is not a list of references: %w", err)
@@ -202,11 +202,11 @@ func (s sources) of(ctx context.Context, ref Reference) (source, error) {
 }
 
 // GetSource reads a source.
-func GetSource(ctx context.Context, a *client.API, ref Reference) (*unstructured.Unstructured, error) {
+func GetSource(ctx context.Context, a *client.API, ref Reference) (*client.Object, error) {
 	return getFlux(ctx, a, sourceGroup, ref)
 }
 
-func getFlux(ctx context.Context, a *client.API, group string, ref Reference) (*unstructured.Unstructured,
+func getFlux(ctx context.Context, a *client.API, group string, ref Reference) (*client.Object,
 	error) {
 	r, err := a.ResolveIn(ctx, group, ref.Kind)
 	if err != nil {
@@ -219,7 +219,7 @@ func getFlux(ctx context.Context, a *client.API, group string, ref Reference) (*
 
 // SourceUnsettled says why a source has no current artifact, and the artifact's
 // revision. A HelmRepository of type oci is only an address: it has no status.
-func SourceUnsettled(object *unstructured.Unstructured) (why, revision string) {
+func SourceUnsettled(object *client.Object) (why, revision string) {
 	if object.GetKind() == "HelmRepository" && client.Text(object, "spec", "type") == "oci" {
 		return "", ""
 	}

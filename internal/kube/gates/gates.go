@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -101,7 +100,7 @@ func problem(kind gate.Kind, object, format string, args ...any) error {
 }
 
 // terminating is the finding that an object is being deleted; nil if it is not.
-func terminating(object *unstructured.Unstructured) error {
+func terminating(object *client.Object) error {
 	if object.GetDeletionTimestamp() == nil {
 		return nil
 	}

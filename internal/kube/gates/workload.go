@@ -8,7 +8,6 @@ import (
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	"github.com/zclconf/go-cty/cty"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -114,7 +113,7 @@ func (r rollout) Check(ctx context.Context, a *client.API) error {
 	return nil
 }
 
-func checkJob(job *unstructured.Unstructured) error {
+func checkJob(job *client.Object) error {
 	if complete, ok := client.ConditionOf(job, "Complete"); ok && complete.Status == "True" {
 		return nil
 	}
