@@ -54,7 +54,7 @@ func TestAFailureResetsStable(t *testing.T) {
 	})
 }
 
-func TestStableTakesTimeHoweverMuchChanges(t *testing.T) {
+func TestChangesDoNotShortenStable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script(nil)
 		g := s.gate()
@@ -133,7 +133,7 @@ func TestAnAttemptThatWasCutOffIsNotTheLastAnswer(t *testing.T) {
 	})
 }
 
-func TestATimeoutSaysThatItsReasonIsNew(t *testing.T) {
+func TestATimeoutReportsANewReasonWithoutItsAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		g := Gate{Name: "nodes.ready", Check: func(context.Context) error {
@@ -147,7 +147,7 @@ func TestATimeoutSaysThatItsReasonIsNew(t *testing.T) {
 	})
 }
 
-func TestATimeoutSaysThatNothingWasAnswered(t *testing.T) {
+func TestATimeoutReportsThatNoAttemptFinished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := Gate{Name: "nodes.ready", Check: func(ctx context.Context) error {
 			<-ctx.Done()
@@ -160,7 +160,7 @@ func TestATimeoutSaysThatNothingWasAnswered(t *testing.T) {
 	})
 }
 
-func TestATimeoutOfAnOpenGateSaysThatItWasNotStable(t *testing.T) {
+func TestATimeoutOfAnOpenGateReportsInstability(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := script(nil).gate()
 		err := Wait(t.Context(), g, Policy{Stable: 3, First: time.Minute, Most: time.Minute,

@@ -34,7 +34,7 @@ func TestACertificateOfAnotherClusterIsPermanent(t *testing.T) {
 	}
 }
 
-func TestRightsAreMissingForGood(t *testing.T) {
+func TestMissingPermissionsArePermanent(t *testing.T) {
 	f := newFakeAPI(t)
 	no := failure(403, metav1.StatusReasonForbidden,
 		`nodes is forbidden: User "guest" cannot list resource "nodes"`)
@@ -45,7 +45,7 @@ func TestRightsAreMissingForGood(t *testing.T) {
 			`list resource "nodes"`, true)
 }
 
-func TestWhatAdmissionForbidsMayPass(t *testing.T) {
+func TestAdmissionErrorsAreNotPermanent(t *testing.T) {
 	for _, message := range []string{
 		`pods "web" is forbidden: not yet ready to handle request`,
 		`pods "web" is forbidden: unable to create new content in namespace web because it is being ` +
@@ -82,7 +82,7 @@ func TestAnAttemptThatTheCallerEndsIsTheCallers(t *testing.T) {
 	}
 }
 
-func TestAKubeconfigThatSaysNothingIsPermanent(t *testing.T) {
+func TestAnUnreadableKubeconfigIsPermanent(t *testing.T) {
 	for name, tt := range map[string]struct{ kubeconfig, want string }{
 		"none":       {"", "kubeconfig: no platform has output one yet"},
 		"unreadable": {"users: [{token: hunter2-is-secret", "kubeconfig: is not valid YAML of kind Config"},
@@ -94,7 +94,7 @@ func TestAKubeconfigThatSaysNothingIsPermanent(t *testing.T) {
 	}
 }
 
-func TestTheEnvironmentLeadsNowhereElse(t *testing.T) {
+func TestTheEnvironmentDoesNotChangeTheCluster(t *testing.T) {
 	f := newFakeAPI(t)
 	f.answer("/readyz", 200, "ok")
 	t.Setenv("HTTPS_PROXY", "http://"+refusing(t))

@@ -229,7 +229,7 @@ func with(arguments map[string]cty.Value, name string, x cty.Value) map[string]c
 	return more
 }
 
-func TestConditionRefusesWhatContradictsItself(t *testing.T) {
+func TestConditionRefusesContradictions(t *testing.T) {
 	kind := gateType(t, "condition")
 	fields := cty.MapVal(map[string]cty.Value{"status.state": str("deployed")})
 	for why, values := range map[string]gate.Values{
@@ -263,7 +263,7 @@ func TestConditionRefusesWhatContradictsItself(t *testing.T) {
 	}
 }
 
-func TestConditionChoosesObjectsInOneWay(t *testing.T) {
+func TestConditionSelectsObjectsInOneWay(t *testing.T) {
 	both := gate.Values{"kind": str("Pod"), "name": str("a"), "selector": str("b=c")}
 	if err := gateType(t, "condition").Check(both); err == nil {
 		t.Error("a name and a selector are accepted together")

@@ -153,7 +153,7 @@ func TestAWorkloadIsExplained(t *testing.T) {
 	})
 }
 
-func TestADaemonSetForNoNodeSaysWhy(t *testing.T) {
+func TestADaemonSetWithoutANodeIsExplained(t *testing.T) {
 	set := func(spec string) fixture {
 		return fixture{"/apis/apps/v1/namespaces/shop/daemonsets/agent", `
 kind: DaemonSet

@@ -9,7 +9,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-func TestOnlyAnObjectWithTheLabelsIsTaken(t *testing.T) {
+func TestOnlyAnObjectWithTheLabelsIsAdopted(t *testing.T) {
 	f := newFakeAPI(t)
 	f.serves("v1", "Secret", "secrets", true)
 	at := "/api/v1/namespaces/flux-system/secrets/"

@@ -89,7 +89,7 @@ func TestEveryEndpointOfKubernetesAPIHasToBeReady(t *testing.T) {
 			"kubeconfig's user: /readyz: 403 Forbidden", true)
 }
 
-func TestKubernetesAPIIsAskedAgainOnceItListens(t *testing.T) {
+func TestKubernetesAPIIsCheckedAgainOnceItListens(t *testing.T) {
 	f, second := newFakeAPI(t), newFakeAPI(t)
 	f.answer("/readyz", 200, "ok")
 	second.answer("/readyz", 200, "ok")

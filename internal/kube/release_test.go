@@ -51,7 +51,7 @@ func TestUnfinishedReleasesAreFoundAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestSecretsThatComeWholeAreNotRead(t *testing.T) {
+func TestSecretsWithTheirDataAreNotRead(t *testing.T) {
 	f := newFakeAPI(t)
 	f.answer("/api/v1/secrets", 200, `{"kind":"SecretList","items":[{"data":{"release":"c2VjcmV0"}}]}`)
 	found, err := PendingReleases(t.Context(), gate.Target{Kubeconfig: f.kubeconfig()})

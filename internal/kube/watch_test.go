@@ -95,7 +95,7 @@ func onlyChanges() gate.Policy {
 	return gate.Policy{First: time.Hour, Most: time.Hour, Timeout: time.Hour}
 }
 
-func TestAGateWatchesWhatItLooksAt(t *testing.T) {
+func TestAGateWatchesTheObjectsThatItChecks(t *testing.T) {
 	for _, tt := range watchedGates(t) {
 		t.Run(tt.gate, func(t *testing.T) {
 			t.Parallel()

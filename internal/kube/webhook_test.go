@@ -212,7 +212,7 @@ func TestWebhook(t *testing.T) {
 	})
 }
 
-func TestAHangingWebhookIsToldFromAHangingAPI(t *testing.T) {
+func TestAHangingWebhookIsNotAHangingAPI(t *testing.T) {
 	f := newFakeAPI(t)
 	f.serves("metallb.io/v1beta1", "L2Advertisement", "l2advertisements", true)
 	f.answer(dryRun, hangs, nil)

@@ -134,7 +134,7 @@ func TestWorkload(t *testing.T) {
 	})
 }
 
-func TestWorkloadRefusesWhatItCannotJudge(t *testing.T) {
+func TestWorkloadRefusesOtherKinds(t *testing.T) {
 	kind := gateType(t, "workload")
 	if err := kind.Attributes["kind"].Valid(str("Pod")); err == nil {
 		t.Error("a Pod is taken for a workload")

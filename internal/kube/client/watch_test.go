@@ -98,7 +98,7 @@ func kindOf(resource string) Selection {
 	return Selection{Resource: schema.GroupVersionResource{Resource: resource}}
 }
 
-func TestAChangeBeforeTheWatchBeganIsTold(t *testing.T) {
+func TestAChangeBeforeTheWatchBeganIsSignalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, changed := watching(t, selecting(kindOf("nodes")))
 		if told(changed) != 1 {
@@ -152,7 +152,7 @@ func TestAWatchThatEndsBeginsAgain(t *testing.T) {
 	}
 }
 
-func TestAnAPIThatIsDownIsTriedNowAndThen(t *testing.T) {
+func TestAnAPIThatIsDownIsRetriedAtIntervals(t *testing.T) {
 	refused := errors.New("connection refused")
 	for name, fail := range map[string]func(*announcer){
 		"refusing":                   func(a *announcer) { a.down = refused },
@@ -198,7 +198,7 @@ func TestAWatchThatHangsIsGivenUp(t *testing.T) {
 	})
 }
 
-func TestWhatThereIsToWatchMayBecomeKnownLater(t *testing.T) {
+func TestSelectionsMayBecomeKnownLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var known []Selection
 		var missing error = NotServed{Kind: "Kustomization"}
