@@ -58,7 +58,8 @@ required, 4 a preflight refused, 5 a gate timed out, 6 something is left over,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	f := root.PersistentFlags()
-	f.StringVarP(&a.directory, "directory", "C", ".", "run in `DIR`; castle looks for clusters/ there and above")
+	f.StringVarP(&a.directory, "directory", "C", ".",
+		"run in `DIR`; castle looks for clusters/ there and above")
 	f.StringVar(&a.stateDir, "state-dir", "",
 		"keep state below `DIR` (default $CASTLE_STATE_DIR, $XDG_STATE_HOME/castle or ~/.local/state/castle)")
 	f.StringVarP(&a.output, "output", "o", "text", "output format: text or json")
@@ -70,16 +71,17 @@ required, 4 a preflight refused, 5 a gate timed out, 6 something is left over,
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		formats := strings.Fields(cmp.Or(cmd.Annotations[formatsKey], "text json"))
 		if !slices.Contains(formats, a.output) {
-			return usageError(cmd, fmt.Errorf("--output %q: choose one of %s", a.output, strings.Join(formats, ", ")))
+			return usageError(cmd, fmt.Errorf("--output %q: choose one of %s", a.output,
+				strings.Join(formats, ", ")))
 		}
 		if a.parallelism < 0 {
 			return usageError(cmd, fmt.Errorf("--parallelism %d is negative", a.parallelism))
 		}
 		return nil
 	}
-	root.AddCommand(newInit(a), newNew(a), newPlan(a), newCreate(a), newDestroy(a), newRecreate(a), newNuke(a),
-		newCheck(a), newDoctor(a), newStatus(a), newGate(a), newRehearse(a), newSecrets(a), newOutput(a), newEnv(a),
-		newGraph(a), newStage(a), newState(a), newTerraform(a), newVersion(a))
+	root.AddCommand(newInit(a), newNew(a), newPlan(a), newCreate(a), newDestroy(a), newRecreate(a),
+		newNuke(a), newCheck(a), newDoctor(a), newStatus(a), newGate(a), newRehearse(a), newSecrets(a),
+		newOutput(a), newEnv(a), newGraph(a), newStage(a), newState(a), newTerraform(a), newVersion(a))
 	return root
 }
 
@@ -101,7 +103,8 @@ func group(use, short, long string, subcommands ...*cobra.Command) *cobra.Comman
 func (a *app) valueFlags(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&a.vars, "var", nil,
 		"set a variable, `NAME=VALUE`; repeatable (not for secrets: other users can see it)")
-	cmd.Flags().StringArrayVar(&a.varFiles, "var-file", nil, "read variables from `FILE`; repeatable, the last one wins")
+	cmd.Flags().StringArrayVar(&a.varFiles, "var-file", nil,
+		"read variables from `FILE`; repeatable, the last one wins")
 }
 
 // open reads the cluster's configuration.

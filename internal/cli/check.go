@@ -65,18 +65,20 @@ func printCheck(a *app, r *check.Report) error {
 
 // checkProblem is a diagnostic as -o json prints it.
 type checkProblem struct {
-	Severity string `json:"severity"`       // error or warning
-	Rule     string `json:"rule,omitempty"` // of docs/check.md; empty: the files cannot be read or do not fit together
-	File     string `json:"file,omitempty"`
-	Line     int    `json:"line,omitempty"`
-	Summary  string `json:"summary"`
-	Detail   string `json:"detail,omitempty"`
+	Severity string `json:"severity"` // error or warning
+	// of docs/check.md; empty: the files cannot be read or do not fit together
+	Rule    string `json:"rule,omitempty"`
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"`
+	Summary string `json:"summary"`
+	Detail  string `json:"detail,omitempty"`
 }
 
 func checkJSON(r *check.Report) any {
 	problems := []checkProblem{}
 	for _, d := range r.Diagnostics {
-		p := checkProblem{Severity: "error", Rule: string(check.RuleOf(d)), Summary: d.Summary, Detail: d.Detail}
+		p := checkProblem{Severity: "error", Rule: string(check.RuleOf(d)), Summary: d.Summary,
+			Detail: d.Detail}
 		if d.Severity == hcl.DiagWarning {
 			p.Severity = "warning"
 		}

@@ -31,12 +31,16 @@ func TestSignalsWithinTheWindowCountAsOneInterrupt(t *testing.T) {
 	}
 	const instant, second = time.Millisecond, time.Second
 	for name, signals := range map[string][]signal{
-		"three by hand":                {{0, os.Interrupt, true}, {second, os.Interrupt, true}, {second, os.Interrupt, true}},
-		"two of timeout":               {{0, os.Interrupt, true}, {instant, os.Interrupt, false}},
-		"a wrapper that translates":    {{0, os.Interrupt, true}, {instant, syscall.SIGTERM, false}},
-		"a key that is held down":      {{0, os.Interrupt, true}, {400 * instant, os.Interrupt, false}, {400 * instant, os.Interrupt, true}},
-		"another right after a double": {{0, os.Interrupt, true}, {instant, os.Interrupt, false}, {signalWindow, os.Interrupt, true}},
-		"a terminal that is closed":    {{0, syscall.SIGHUP, true}, {second, syscall.SIGHUP, false}, {second, syscall.SIGHUP, false}, {second, syscall.SIGTERM, true}},
+		"three by hand": {{0, os.Interrupt, true}, {second, os.Interrupt, true},
+			{second, os.Interrupt, true}},
+		"two of timeout":            {{0, os.Interrupt, true}, {instant, os.Interrupt, false}},
+		"a wrapper that translates": {{0, os.Interrupt, true}, {instant, syscall.SIGTERM, false}},
+		"a key that is held down": {{0, os.Interrupt, true}, {400 * instant, os.Interrupt, false},
+			{400 * instant, os.Interrupt, true}},
+		"another right after a double": {{0, os.Interrupt, true}, {instant, os.Interrupt, false},
+			{signalWindow, os.Interrupt, true}},
+		"a terminal that is closed": {{0, syscall.SIGHUP, true}, {second, syscall.SIGHUP, false},
+			{second, syscall.SIGHUP, false}, {second, syscall.SIGTERM, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var counted interruptCounter
@@ -98,7 +102,8 @@ func TestBlockedStderrDoesNotDelayTheSignal(t *testing.T) {
 }
 
 func TestExitCodeNamesTheGravestCause(t *testing.T) {
-	closed := fmt.Errorf("stage metallb: %w", &run.GateError{Gate: "webhook.objects", Err: &gate.TimeoutError{}})
+	closed := fmt.Errorf("stage metallb: %w", &run.GateError{Gate: "webhook.objects",
+		Err: &gate.TimeoutError{}})
 	broken := errors.New("stage longhorn: apply: quota exceeded")
 	refused := fmt.Errorf("stage platform: %w", &run.PreflightError{Preflight: "vm_ids.free"})
 	for _, c := range []struct {
@@ -117,10 +122,12 @@ func TestExitCodeNamesTheGravestCause(t *testing.T) {
 		{"two gates", errors.Join(closed, closed), 5},
 		{"a gate and a failed stage", errors.Join(closed, broken), 1},
 		{"a gate and a preflight", errors.Join(closed, refused), 4},
-		{"something left over", &run.LeftoverError{Things: []event.OwnedObject{{Kind: "machine", ID: "421"}}}, 6},
+		{"something left over", &run.LeftoverError{Things: []event.OwnedObject{{Kind: "machine", ID: "421"}}},
+			6},
 		{"another run", &state.HeldError{}, 7},
 		{"the user's program", exitError(17), 17},
-		{"an interrupt and a failed stage", errors.Join(broken, fmt.Errorf("interrupted: %w", context.Canceled)), 130},
+		{"an interrupt and a failed stage", errors.Join(broken,
+			fmt.Errorf("interrupted: %w", context.Canceled)), 130},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := exitCode(c.err); got != c.want {

@@ -51,7 +51,8 @@ func confirmLoss(a *app) func(context.Context, review.Loss) (bool, error) {
 	})
 	return func(ctx context.Context, loss review.Loss) (bool, error) {
 		var text strings.Builder
-		fmt.Fprintf(&text, "%s/%s: the plan replaces or destroys existing resources:\n", loss.Layer, loss.Stage)
+		fmt.Fprintf(&text, "%s/%s: the plan replaces or destroys existing resources:\n", loss.Layer,
+			loss.Stage)
 		for _, c := range loss.Changes {
 			fmt.Fprintf(&text, "  %s\n", c)
 		}

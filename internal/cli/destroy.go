@@ -75,7 +75,8 @@ with the remedies: exit code 6. The same command verifies again.`,
 	selectionFlags(cmd, &o.Selection)
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&o.All, "all", false, "destroy persistent stages, too")
-	cmd.Flags().BoolVar(&o.Graceful, "graceful", false, "delete the resources inside the cluster before the cluster")
+	cmd.Flags().BoolVar(&o.Graceful, "graceful", false,
+		"delete the resources inside the cluster before the cluster")
 	a.valueFlags(cmd)
 	return cmd
 }
@@ -89,7 +90,8 @@ func keptStages(c *cluster.Cluster, o destroy.Options, doomed []*destroy.Stage) 
 	}
 	var names []string
 	for _, d := range all {
-		if !slices.ContainsFunc(doomed, func(x *destroy.Stage) bool { return x.Record.Name == d.Record.Name }) {
+		same := func(x *destroy.Stage) bool { return x.Record.Name == d.Record.Name }
+		if !slices.ContainsFunc(doomed, same) {
 			names = append(names, d.Record.Name)
 		}
 	}
@@ -107,8 +109,8 @@ func checkProtection(a *app, c *cluster.Cluster) error {
 	case c.Config.Protect && invalid != nil:
 		return invalid // it may hide that the cluster is protected
 	case c.Config.Protect:
-		return &unconfirmedError{fmt.Sprintf("%s is protected: remove `protect = true` from %s/cluster.hcl first",
-			c.Name(), c.Config.Dir)}
+		return &unconfirmedError{fmt.Sprintf("%s is protected: remove `protect = true` from "+
+			"%s/cluster.hcl first", c.Name(), c.Config.Dir)}
 	case invalid != nil:
 		more, first := "", invalid.Diagnostics[0]
 		if n := len(invalid.Diagnostics) - 1; n > 0 {
@@ -132,7 +134,8 @@ func printDoomed(w io.Writer, title string, doomed []*destroy.Stage, remarks ...
 		if d.EndsWithCluster {
 			how = "ends with the cluster"
 		}
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", d.Record.Layer, d.Record.Name, count(len(d.Resources), "resource"), how)
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", d.Record.Layer, d.Record.Name,
+			count(len(d.Resources), "resource"), how)
 	}
 	for _, remark := range remarks {
 		if remark != "" {

@@ -60,7 +60,8 @@ read (castle check lists its problems).`,
 
 // printReport writes a line for each finding, and its fix below it.
 func printReport(w io.Writer, r *doctor.Report, terminal bool) error {
-	codes := map[doctor.Colour]string{doctor.Green: "32", doctor.Yellow: "33", doctor.Red: "31", doctor.Grey: "2"}
+	codes := map[doctor.Colour]string{doctor.Green: "32", doctor.Yellow: "33", doctor.Red: "31",
+		doctor.Grey: "2"}
 	width := 0
 	for _, f := range r.Findings {
 		width = max(width, len(f.Name))

@@ -24,11 +24,12 @@ func newEnv(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(map[string]string{"KUBECONFIG": kubeconfig, "TALOSCONFIG": talosconfig}, func() error {
-				_, err := fmt.Fprintf(a.stdout, "export KUBECONFIG=%s\nexport TALOSCONFIG=%s\n",
-					process.Quote(kubeconfig), process.Quote(talosconfig))
-				return err
-			})
+			return a.print(map[string]string{"KUBECONFIG": kubeconfig, "TALOSCONFIG": talosconfig},
+				func() error {
+					_, err := fmt.Fprintf(a.stdout, "export KUBECONFIG=%s\nexport TALOSCONFIG=%s\n",
+						process.Quote(kubeconfig), process.Quote(talosconfig))
+					return err
+				})
 		},
 	}
 	a.valueFlags(cmd)

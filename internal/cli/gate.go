@@ -52,7 +52,8 @@ also with --wait; progress goes to stderr.`,
 		},
 	}
 	cmd.Flags().BoolVar(&o.Wait, "wait", false, "wait until each gate is open or times out")
-	cmd.Flags().DurationVar(&o.Timeout, "timeout", 0, "with --wait: wait `DURATION` for each gate instead of its stage's timeout")
+	cmd.Flags().DurationVar(&o.Timeout, "timeout", 0,
+		"with --wait: wait `DURATION` for each gate instead of its stage's timeout")
 	a.valueFlags(cmd)
 	return cmd
 }

@@ -70,7 +70,8 @@ func duration(seconds *float64) string {
 // runSummary names the run that the durations are from, and sums them up.
 func runSummary(g *topology.Graph) []string {
 	if g.Run == nil {
-		return []string{"No durations and no critical path: no create of all stages has applied anything and succeeded yet."}
+		return []string{"No durations and no critical path: no create of all stages has applied anything " +
+			"and succeeded yet."}
 	}
 	return g.Run.Lines()
 }

@@ -34,7 +34,8 @@ castle appends missing lines to a .gitignore only if you confirm it.`,
 				return &cluster.UsageError{Message: err.Error()}
 			}
 			result := map[string]any{
-				"repository": dir, "made": append([]string{}, done.Made...), "unignored": append([]string{}, done.Unignored...),
+				"repository": dir, "made": append([]string{}, done.Made...),
+				"unignored": append([]string{}, done.Unignored...),
 			}
 			err = a.print(result, func() error { return printInit(a, dir, done.Made) })
 			if err != nil || len(done.Unignored) == 0 {
@@ -69,7 +70,8 @@ func ignoreProblem(dir string, lines []string) string {
 func warnUnignored(a *app, repository string) error {
 	lines, err := scaffold.Unignored(repository)
 	if err == nil && len(lines) > 0 {
-		a.interrupts.say("castle: warning: " + ignoreProblem(repository, lines) + "; `castle init` adds the missing lines")
+		a.interrupts.say("castle: warning: " + ignoreProblem(repository, lines) +
+			"; `castle init` adds the missing lines")
 	}
 	return err
 }

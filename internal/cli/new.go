@@ -57,7 +57,8 @@ An answers file holds lines KEY = VALUE, in HCL. No key is a secret.`,
 			c, err := scaffold.Begin(config.Options{
 				Repository: options.Repository, Library: options.Library, Templates: options.Templates,
 				CastleVersion: options.Version,
-				Gates:         cluster.GateTypes(), Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
+				Gates:         cluster.GateTypes(), Preflights: cluster.PreflightTypes(),
+				Exists: cluster.ExistsTypes(),
 			}, args[0], template)
 			if err != nil {
 				return &cluster.UsageError{Message: err.Error()}
@@ -78,7 +79,8 @@ An answers file holds lines KEY = VALUE, in HCL. No key is a secret.`,
 	f.StringVar(&template, "template", "proxmox-talos", "use the template `NAME`")
 	f.StringArrayVar(&set, "set", nil, "answer `KEY=VALUE`; repeatable")
 	f.StringVar(&answers, "answers", "", "read answers from `FILE`; --set wins")
-	f.StringVar(&gitops, "gitops", "", "also write the repository that Flux reads to `DIR`, or add the cluster to it")
+	f.StringVar(&gitops, "gitops", "", "also write the repository that Flux reads to `DIR`, or add the "+
+		"cluster to it")
 	return cmd
 }
 
@@ -195,7 +197,8 @@ func ask(a *app, input *bufio.Reader, c *scaffold.NewCluster, k *scaffold.Key, p
 
 // writeCluster writes the cluster, checks it beside the others and moves it into place;
 // folder is the directory of the repository that Flux reads.
-func writeCluster(a *app, c *scaffold.NewCluster, chosen []string, folder string, o cluster.Options) (err error) {
+func writeCluster(a *app, c *scaffold.NewCluster, chosen []string, folder string,
+	o cluster.Options) (err error) {
 	draft, err := c.Write()
 	if err != nil {
 		return nothingWritten(err)
@@ -211,7 +214,8 @@ func writeCluster(a *app, c *scaffold.NewCluster, chosen []string, folder string
 		return err
 	}
 	if report.Diagnostics.HasErrors() {
-		return &cluster.UsageError{Message: "castle check refuses this configuration (see above); nothing was written"}
+		return &cluster.UsageError{Message: "castle check refuses this configuration (see above); nothing " +
+			"was written"}
 	}
 	if err := draft.Place(); err != nil {
 		return &cluster.UsageError{Message: err.Error()}
@@ -227,13 +231,14 @@ func writeCluster(a *app, c *scaffold.NewCluster, chosen []string, folder string
 	}
 	return a.print(result, func() error {
 		if len(chosen) > 0 {
-			fmt.Fprintf(a.stdout, "Chosen by castle, unused by the repository's other clusters (keep the addresses out of the "+
-				"router's DHCP range):\n  %s\n", strings.Join(chosen, "\n  "))
+			fmt.Fprintf(a.stdout, "Chosen by castle, unused by the repository's other clusters "+
+				"(keep the addresses out of the router's DHCP range):\n  %s\n", strings.Join(chosen, "\n  "))
 		}
 		fmt.Fprintf(a.stdout, "Wrote and checked %s: %s\n", c.Label(), strings.Join(draft.Files, ", "))
 		if draft.GitOps != "" {
-			fmt.Fprintf(a.stdout, "Wrote the repository that Flux reads, %s: %s\nCommit and push it to git_url before you "+
-				"create the cluster; a rehearsal reads the folder itself.\n", folder, strings.Join(draft.GitOpsFiles, ", "))
+			fmt.Fprintf(a.stdout, "Wrote the repository that Flux reads, %s: %s\nCommit and push it to "+
+				"git_url before you create the cluster; a rehearsal reads the folder itself.\n", folder,
+				strings.Join(draft.GitOpsFiles, ", "))
 		}
 		_, err := fmt.Fprint(a.stdout, draft.Next)
 		return err

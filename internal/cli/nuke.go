@@ -58,12 +58,15 @@ Exit code 6 if anything remains in the range, refused VMs included.`,
 		},
 	}
 	cmd.Flags().StringVar(&f.ids, "vmid-range", "", "the ids to clear, `FROM-TO` or one id")
-	cmd.Flags().StringVar(&f.cluster, "cluster", "", "only VMs of `CLUSTER`; endpoint and token from its record, unless given")
+	cmd.Flags().StringVar(&f.cluster, "cluster", "",
+		"only VMs of `CLUSTER`; endpoint and token from its record, unless given")
 	cmd.Flags().StringVar(&f.endpoint, "endpoint", "", "Proxmox API `URL` (default $PROXMOX_VE_ENDPOINT)")
 	cmd.Flags().StringVar(&f.ca, "ca-file", "", "trust the certificate in `FILE`, too")
-	cmd.Flags().BoolVar(&f.insecure, "insecure", false, "accept any certificate (default $PROXMOX_VE_INSECURE)")
+	cmd.Flags().BoolVar(&f.insecure, "insecure", false,
+		"accept any certificate (default $PROXMOX_VE_INSECURE)")
 	cmd.Flags().StringArrayVar(&f.foreign, "foreign", nil, "delete the foreign VM `ID`, too; repeatable")
-	cmd.Flags().BoolVar(&f.disks, "unreferenced-disks", false, "delete unreferenced disks with an id of the range, too")
+	cmd.Flags().BoolVar(&f.disks, "unreferenced-disks", false,
+		"delete unreferenced disks with an id of the range, too")
 	cmd.Flags().BoolVar(&f.yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "only list what is deleted and what stays")
 	return cmd
@@ -164,7 +167,8 @@ func printNuke(w io.Writer, n *nuke.Nuke) error {
 	t := ui.NewTable(w)
 	fmt.Fprintf(t, "In the range %s at %s:\n", n.Range, n.Endpoint)
 	for _, d := range n.Disks {
-		fmt.Fprintf(t, "  %s\tdisk %s\t%s\t%s\t%s\t%s\n", verdict(d.Goes()), d.Volume, d.Node, d.Storage, bytes(d.Size),
+		fmt.Fprintf(t, "  %s\tdisk %s\t%s\t%s\t%s\t%s\n", verdict(d.Goes()), d.Volume, d.Node, d.Storage,
+			bytes(d.Size),
 			strings.Join(diskRemarks(d), "; "))
 	}
 	if err := t.Flush(); err != nil { // the VMs have columns of their own
@@ -175,7 +179,8 @@ func printNuke(w io.Writer, n *nuke.Nuke) error {
 		if g.Goes() && g.Foreign {
 			why = "foreign; deleted because of --foreign"
 		}
-		fmt.Fprintf(t, "  %s\t%d\t%s\t%s\t%s\t%s\t%s\n", verdict(g.Goes()), g.ID, cmp.Or(g.Name, "-"), cmp.Or(g.Node, "-"),
+		fmt.Fprintf(t, "  %s\t%d\t%s\t%s\t%s\t%s\t%s\n", verdict(g.Goes()), g.ID, cmp.Or(g.Name, "-"),
+			cmp.Or(g.Node, "-"),
 			cmp.Or(g.Status, "-"), cmp.Or(strings.Join(g.Tags, ","), "no tags"), why)
 	}
 	if len(n.Guests) == 0 {

@@ -100,7 +100,8 @@ func printPlan(w io.Writer, p *plan.Plan) {
 			printNote(w, text)
 		}
 		if len(s.OnEarlier) > 0 {
-			printNote(w, fmt.Sprintf("planned with the present outputs of %s, which changes first", strings.Join(s.OnEarlier, ", ")))
+			printNote(w, fmt.Sprintf("planned with the present outputs of %s, which changes first",
+				strings.Join(s.OnEarlier, ", ")))
 		}
 	}
 	for _, u := range p.Unlisted {
@@ -117,7 +118,8 @@ func printSaved(w io.Writer, s *plan.SavedPlan) {
 	if s == nil {
 		return
 	}
-	fmt.Fprintf(w, "\nsaved in %s (sha256 %s); it holds secrets in clear text. To apply exactly this plan:\n  %s\n",
+	fmt.Fprintf(w, "\nsaved in %s (sha256 %s); it holds secrets in clear text. "+
+		"To apply exactly this plan:\n  %s\n",
 		s.Path, s.SHA256, s.Apply)
 	if len(s.Unplanned) > 0 {
 		fmt.Fprintf(w, "warning: not in the plan: %s. Create plans each in its turn and applies it "+
@@ -138,7 +140,8 @@ func checkPlanPath(directory, path string) error {
 		return &cluster.UsageError{Message: "--plan-out " + path + ": " + fmt.Sprintf(format, args...)}
 	}
 	if !strings.HasSuffix(path, plan.Extension) {
-		return refuse("the plan holds secrets; name it %s%s, which .gitignore excludes from Git", path, plan.Extension)
+		return refuse("the plan holds secrets; name it %s%s, which .gitignore excludes from Git", path,
+			plan.Extension)
 	}
 	repository, err := config.FindRepository(directory)
 	if err != nil {
@@ -153,8 +156,8 @@ func checkPlanPath(directory, path string) error {
 	}
 	lines, err := scaffold.Unignored(repository)
 	if err == nil && slices.Contains(lines, "*"+plan.Extension+"*") {
-		return refuse("the plan holds secrets, and the repository's .gitignore lacks *%s*: add it (`castle init`), "+
-			"or save the plan outside of %s", plan.Extension, repository)
+		return refuse("the plan holds secrets, and the repository's .gitignore lacks *%s*: "+
+			"add it (`castle init`), or save the plan outside of %s", plan.Extension, repository)
 	}
 	return err
 }
@@ -190,7 +193,8 @@ func planSummary(s plan.Stage) string {
 	}
 	var parts []string
 	for _, x := range [][2]string{
-		{"create", "create"}, {"adopt", "adopt"}, {"import", "import"}, {"update", "change"}, {"replace", "replace"},
+		{"create", "create"}, {"adopt", "adopt"}, {"import", "import"}, {"update", "change"},
+		{"replace", "replace"},
 		{"delete", "destroy"}, {"move", "move"}, {"forget", "forget"}, {"read", "read"},
 	} {
 		if n := s.Counts[x[0]]; n > 0 {

@@ -52,7 +52,8 @@ Asks for the cluster's name; without a terminal it requires --yes.`,
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&o.Rotate, "rotate", false, "replace keys, passwords and Talos' secrets, too")
-	cmd.Flags().BoolVar(&o.Graceful, "graceful", false, "delete the resources inside the cluster before the cluster")
+	cmd.Flags().BoolVar(&o.Graceful, "graceful", false,
+		"delete the resources inside the cluster before the cluster")
 	cmd.Flags().BoolVar(&o.Refresh, "refresh", false, "apply stages that are up to date, too")
 	a.valueFlags(cmd)
 	return cmd
@@ -62,8 +63,10 @@ Asks for the cluster's name; without a terminal it requires --yes.`,
 func printRecreate(a *app, c *cluster.Cluster, re *recreate.Plan) error {
 	switch {
 	case !re.Destroyed.IsZero():
-		_, err := fmt.Fprintf(a.stderr, "castle: %s: the recreate of %s has destroyed the cluster; resuming its create "+
-			"(to start over, run `castle destroy %s` first)\n", c.Name(), localTime(re.Destroyed), c.Config.Name)
+		_, err := fmt.Fprintf(a.stderr, "castle: %s: the recreate of %s has destroyed the cluster; "+
+			"resuming its create (to start over, run `castle destroy %s` first)\n",
+			c.Name(), localTime(re.Destroyed),
+			c.Config.Name)
 		return err
 	case len(re.Stages) == 0:
 		_, err := fmt.Fprintf(a.stderr, "castle: %s: nothing to destroy; creating it\n", c.Name())

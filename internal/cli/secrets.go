@@ -17,7 +17,8 @@ import (
 
 func newSecrets(a *app) *cobra.Command {
 	return group("secrets", "Write a cluster's secrets to Infisical or Vault",
-		"Write a cluster's secrets to the store that it reads them from: Infisical or Vault.", newSecretsSeed(a))
+		"Write a cluster's secrets to the store that it reads them from: Infisical or Vault.",
+		newSecretsSeed(a))
 }
 
 func newSecretsSeed(a *app) *cobra.Command {
@@ -72,7 +73,8 @@ secrets.tfvars of a cluster that had no store. It never shows a value.`,
 // askSecrets asks for the missing secrets. Without a terminal it lists them in the error.
 func askSecrets(a *app, s *seed.Seeding, secrets map[string]string) error {
 	if !isTerminal(a.stdin) {
-		return &cluster.UsageError{Message: fmt.Sprintf("%s: missing or empty: %s\n  give them in a file (--from), or run castle on a terminal",
+		return &cluster.UsageError{Message: fmt.Sprintf("%s: missing or empty: %s\n  give them in a file "+
+			"(--from), or run castle on a terminal",
 			s.Collection.Where, strings.Join(s.Missing, ", "))}
 	}
 	terminal := a.stdin.(*os.File)
@@ -110,7 +112,8 @@ func askSecret(a *app, terminal *os.File, name string, optional bool) (string, e
 		}
 		value := strings.TrimSpace(string(text))
 		if strings.HasPrefix(value, "-----BEGIN") { // the next prompts would read its other lines
-			return "", &cluster.UsageError{Message: name + ": pass a value of several lines in a file (--from); nothing was written"}
+			return "", &cluster.UsageError{Message: name +
+				": pass a value of several lines in a file (--from); nothing was written"}
 		}
 		if value != "" || optional {
 			return value, nil

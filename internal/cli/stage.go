@@ -56,7 +56,8 @@ func (a *app) libraryStage(source string) (*config.LibraryStage, error) {
 	if len(near) > 0 {
 		hint = "; did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return nil, &cluster.UsageError{Message: fmt.Sprintf("no stage %q%s\n  `castle stage list` lists all stages", source, hint)}
+	return nil, &cluster.UsageError{Message: fmt.Sprintf("no stage %q%s\n  `castle stage list` lists all "+
+		"stages", source, hint)}
 }
 
 func newStageList(a *app) *cobra.Command {
@@ -83,7 +84,8 @@ a repository: the built-in stages.`,
 				}
 				for _, s := range all {
 					if s.Problems.HasErrors() {
-						fmt.Fprintf(a.stderr, "castle: stage %s is invalid; `castle stage show %s` shows why\n", s.Source, s.Source)
+						fmt.Fprintf(a.stderr, "castle: stage %s is invalid; `castle stage show %s` "+
+							"shows why\n", s.Source, s.Source)
 					}
 				}
 				return nil
@@ -123,7 +125,8 @@ the copy is unchanged, the stage stays up to date.`,
 				return err
 			}
 			if s.Origin != "embedded" && !s.Shadows {
-				return &cluster.UsageError{Message: fmt.Sprintf("%s already is the repository's own; there is no built-in stage of this name", s.Origin)}
+				return &cluster.UsageError{Message: fmt.Sprintf("%s already is the repository's own; there "+
+					"is no built-in stage of this name", s.Origin)}
 			}
 			files, err := scaffold.Eject(o.Repository, o.Library, s.Source)
 			if errors.Is(err, scaffold.ErrExists) {
@@ -134,15 +137,16 @@ the copy is unchanged, the stage stays up to date.`,
 			}
 			folder := "stages/" + s.Source
 			slices.Sort(files)
-			return a.print(map[string]any{"source": s.Source, "folder": folder, "files": files}, func() error {
-				_, err := fmt.Fprintf(a.stdout, `copied %s: %s in %s
+			return a.print(map[string]any{"source": s.Source, "folder": folder, "files": files},
+				func() error {
+					_, err := fmt.Fprintf(a.stdout, `copied %s: %s in %s
 The copy overrides the built-in stage for every cluster of this repository, and an
 upgrade of castle does not change it. To go back, remove the folder.
 Next: change it, then check the effect with
   castle status CLUSTER
 `, s.Source, count(len(files), "file"), folder)
-				return err
-			})
+					return err
+				})
 		},
 	}
 }

@@ -45,7 +45,8 @@ terraform.tfvars, or in inputs in cluster.hcl. With the name of a file, print it
 
 func printStageFile(a *app, s *config.LibraryStage, name string) error {
 	if !slices.Contains(s.Files, name) {
-		return &cluster.UsageError{Message: fmt.Sprintf("%s has no file %q%s\n  its files: %s", s.Source, name,
+		return &cluster.UsageError{Message: fmt.Sprintf("%s has no file %q%s\n  its files: %s", s.Source,
+			name,
 			config.DidYouMean(name, s.Files), strings.Join(s.Files, ", "))}
 	}
 	text, err := fs.ReadFile(s.Folder, name)

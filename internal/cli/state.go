@@ -58,10 +58,12 @@ STAGE may be a layer.`,
 			fmt.Fprintf(t, "layer\tstage\tserial\tlineage\tresources\tapplied\tsnapshots\t\n")
 			for _, s := range states {
 				list.Stages = append(list.Stages, stateLine{
-					Name: s.Name, Layer: s.Layer, Serial: s.Serial, Lineage: s.Lineage, Resources: len(s.Resources),
-					Applied: s.Applied, Snapshots: len(s.Snapshots), Problem: s.Problem,
+					Name: s.Name, Layer: s.Layer, Serial: s.Serial, Lineage: s.Lineage,
+					Resources: len(s.Resources),
+					Applied:   s.Applied, Snapshots: len(s.Snapshots), Problem: s.Problem,
 				})
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%d\t%s\n", s.Layer, s.Name, serial(s.Serial), cmp.Or(s.Lineage, "-"),
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%d\t%s\n", s.Layer, s.Name, serial(s.Serial),
+					cmp.Or(s.Lineage, "-"),
 					len(s.Resources), localTime(s.Applied), len(s.Snapshots), oneLine(s.Problem))
 			}
 			return a.print(list, func() error {
@@ -121,7 +123,8 @@ and time, the newest first. No values. STAGE may be a layer.`,
 }
 
 func printState(t *tabwriter.Writer, s repair.StageState) {
-	fmt.Fprintf(t, "%s/%s: serial %s, lineage %s\n", s.Layer, s.Name, serial(s.Serial), cmp.Or(s.Lineage, "-"))
+	fmt.Fprintf(t, "%s/%s: serial %s, lineage %s\n", s.Layer, s.Name, serial(s.Serial),
+		cmp.Or(s.Lineage, "-"))
 	if s.Problem != "" {
 		fmt.Fprintf(t, "  %s\n", strings.ReplaceAll(s.Problem, "\n", "\n  "))
 	}
@@ -169,7 +172,8 @@ longer in the state. Asks for the cluster's name; without a terminal it requires
 				return err
 			}
 			if re.Same {
-				fmt.Fprintf(a.stderr, "castle: %s: the state of %s already is this snapshot (serial %d); nothing was changed\n",
+				fmt.Fprintf(a.stderr, "castle: %s: the state of %s already is this snapshot (serial %d); "+
+					"nothing was changed\n",
 					c.Name(), re.Stage, re.Serial)
 				return nil
 			}
@@ -184,13 +188,16 @@ longer in the state. Asks for the cluster's name; without a terminal it requires
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(a.stderr, "castle: restored serial %d of %s; `castle create %s` brings the stage up to date\n",
+			fmt.Fprintf(a.stderr, "castle: restored serial %d of %s; `castle create %s` brings the stage "+
+				"up to date\n",
 				re.Serial, re.Stage, c.Config.Name)
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&o.Snapshot, "snapshot", "newest", "the snapshot with this `SERIAL` or name, or newest")
-	cmd.Flags().BoolVar(&o.Errored, "errored", false, "use the state that Terraform could not write, if it is newer")
+	cmd.Flags().StringVar(&o.Snapshot, "snapshot", "newest",
+		"the snapshot with this `SERIAL` or name, or newest")
+	cmd.Flags().BoolVar(&o.Errored, "errored", false,
+		"use the state that Terraform could not write, if it is newer")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return cmd
 }
@@ -222,8 +229,9 @@ manages them. ADDRESS is that of a resource, with all its instances, or of a mod
 For an object that a destroy has left over, it is the name that destroy printed (421,
 local:snippets/user.yaml), and no later destroy checks it. castle refuses a state that
 it cannot read. Asks for the cluster's name; without a terminal it requires --yes.`,
-		Example: `  castle state forget blue proxmox-talos 'module.nodes.proxmox_virtual_environment_vm.this["worker-02"]'`,
-		Args:    usage(cobra.MinimumNArgs(3)),
+		Example: `  castle state forget blue proxmox-talos \
+    'module.nodes.proxmox_virtual_environment_vm.this["worker-02"]'`,
+		Args: usage(cobra.MinimumNArgs(3)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.openWith(cluster.Options{Cluster: args[0], Reporter: a.progress(), Recorded: true})
 			if err != nil {
@@ -237,7 +245,8 @@ it cannot read. Asks for the cluster's name; without a terminal it requires --ye
 			for _, res := range f.Resources {
 				fmt.Fprintf(a.stderr, "  %s\n", res)
 			}
-			fmt.Fprint(a.stderr, "They continue to exist, and castle no longer manages them: destroy leaves them and create makes\n"+
+			fmt.Fprint(a.stderr, "They continue to exist, and castle no longer manages them: destroy "+
+				"leaves them and create makes\n"+
 				"new ones. castle finds and imports only a VM that has this cluster's name and tags.\n")
 			if err := confirmCluster(a, c, "forget them", "nothing was forgotten", yes); err != nil {
 				return err
@@ -247,7 +256,8 @@ it cannot read. Asks for the cluster's name; without a terminal it requires --ye
 			}
 			fmt.Fprintf(a.stderr, "castle: forgot %s of %s", count(len(f.Resources), "resource"), f.Stage)
 			if f.Restorable() {
-				fmt.Fprintf(a.stderr, "; to undo: castle state restore %s %s --snapshot SERIAL (`castle state show` lists the serials)",
+				fmt.Fprintf(a.stderr, "; to undo: castle state restore %s %s --snapshot SERIAL (`castle "+
+					"state show` lists the serials)",
 					c.Config.Name, f.Stage)
 			}
 			fmt.Fprintln(a.stderr)
