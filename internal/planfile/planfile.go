@@ -1,31 +1,25 @@
-// Package planfile owns the file of a saved plan: what was planned for each stage, the
-// facts that the plan depends on, and Terraform's own plans.
-//
-// It is a zip archive, whose checksums detect a damaged file: manifest.json first, then
-// one Terraform plan for each stage that Terraform would change. Terraform's plans hold
-// the values of all variables in clear, so the file is private, written whole, and
-// refused if others can read it.
+// Package planfile owns the file of a saved plan: a zip archive, whose checksums detect
+// damage, of manifest.json and one Terraform plan for each stage that Terraform would
+// change. Terraform's plans hold the values of all variables in clear, so the file is
+// private, written whole, and refused if others can read it.
 package planfile
 
 import (
 	"archive/zip"
 	"bytes"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// Extension ends the name of every plan file, so that one line of .gitignore
-// excludes them all.
+// Extension ends the name of every plan file: one line of .gitignore excludes them all.
 const Extension = ".castleplan"
 
 const (
@@ -41,8 +35,8 @@ type Plan struct {
 	StateDir string    `json:"state_directory"` // the cluster's; Terraform's plans contain paths in it
 	Run      string    `json:"run"`
 	Made     time.Time `json:"made"`
-	// Facts are the inputs of all stages: the configuration and Terraform.
-	Facts  *state.Fingerprint `json:"facts"`
+
+	Facts  *state.Fingerprint `json:"facts"` // the inputs of all stages: the configuration and Terraform
 	Stages []Stage            `json:"stages"`
 }
 
@@ -63,11 +57,12 @@ type Change struct {
 
 // Stage returns the plan of a stage, or nil.
 func (p *Plan) Stage(name string) *Stage {
-	i := slices.IndexFunc(p.Stages, func(s Stage) bool { return s.Name == name })
-	if i < 0 {
-		return nil
+	for i := range p.Stages {
+		if p.Stages[i].Name == name {
+			return &p.Stages[i]
+		}
 	}
-	return &p.Stages[i]
+	return nil
 }
 
 // Write replaces the file at path and returns its digest.
@@ -75,25 +70,22 @@ func Write(path string, p *Plan) (digest string, err error) {
 	p.Format = format
 	var data bytes.Buffer
 	archive := zip.NewWriter(&data)
-	add := func(name string, content []byte) error {
-		// Stored: Terraform's plans are compressed already.
-		w, err := archive.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store})
-		if err == nil {
-			_, err = w.Write(content)
-		}
-		return err
-	}
 	text, err := json.MarshalIndent(p, "", "  ")
-	if err != nil {
-		return "", err
+	add := func(name string, content []byte) {
+		// Stored: Terraform's plans are compressed already.
+		w, createErr := archive.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store})
+		if createErr == nil {
+			_, createErr = w.Write(content)
+		}
+		err = errors.Join(err, createErr)
 	}
-	err = add(manifest, text)
+	add(manifest, text)
 	for _, s := range p.Stages {
 		if s.Saved != nil {
-			err = errors.Join(err, add(saved(s.Name), s.Saved))
+			add(saved(s.Name), s.Saved)
 		}
 	}
-	if err := errors.Join(err, archive.Close()); err != nil {
+	if err = errors.Join(err, archive.Close()); err != nil {
 		return "", err
 	}
 	return digestOf(data.Bytes()), atomicfile.Write(path, data.Bytes())
@@ -162,7 +154,4 @@ func parse(data []byte) (*Plan, error) {
 
 func saved(stage string) string { return "stages/" + stage + ".tfplan" }
 
-func digestOf(data []byte) string {
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
-}
+func digestOf(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }

@@ -79,10 +79,10 @@ func removeFile(path string) error {
 
 // Recreation is an unfinished recreate.
 type Recreation struct {
-	Run    string    `json:"run"`
-	Began  time.Time `json:"began"`
-	Rotate bool      `json:"rotate"` // destroys what the secrets layer generated, too
-	Destroyed  bool      `json:"razed"`  // everything was destroyed; what exists was created since
+	Run       string    `json:"run"`
+	Began     time.Time `json:"began"`
+	Rotate    bool      `json:"rotate"` // destroys what the secrets layer generated, too
+	Destroyed bool      `json:"razed"`  // everything was destroyed; what exists was created since
 }
 
 // Recreation is the document of an unfinished recreate.
@@ -90,8 +90,8 @@ func (d *Dir) Recreation() Document[Recreation] {
 	return Document[Recreation]{filepath.Join(d.path, "recreate.json")}
 }
 
-// Proof is the document of what an unfinished destroy has proved gone. What the
-// destroy removes from the state directory next cannot be checked again.
+// Proof is the document of what an unfinished destroy has proved gone: a stage that is
+// removed from the state directory cannot be checked again.
 func (d *Dir) Proof() Document[event.Receipt] {
 	return Document[event.Receipt]{filepath.Join(d.path, "proved.json")}
 }

@@ -3,7 +3,6 @@ package state
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -85,14 +84,14 @@ func Digest(fsys fs.FS) (string, error) {
 		writeSized(h, []byte(name))
 		writeSized(h, []byte(f.parts[name]))
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }
 
 func (f *Fingerprint) set(name string, digest []byte) {
 	if f.parts == nil {
 		f.parts = map[string]string{}
 	}
-	f.parts[name] = hex.EncodeToString(digest)
+	f.parts[name] = fmt.Sprintf("%x", digest)
 }
 
 // Changed returns the sorted names of the parts that differ from old, which may be

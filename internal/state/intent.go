@@ -23,8 +23,7 @@ type Intended struct {
 	Before  Before
 }
 
-// Before tells whether the object of a planned create existed beforehand. It is empty
-// if castle could not find out.
+// Before is whether the object of a planned create existed beforehand; empty if unknown.
 type Before string
 
 // The values of Before.
@@ -36,7 +35,7 @@ const (
 // creates reports whether the change creates an object that the state does not have.
 func (i Intended) creates() bool { return i.Action == "create" || i.Action == "replace" }
 
-// Phase tells how far Terraform has reported a change to be.
+// Phase is how far a change has come, as Terraform reported it.
 type Phase string
 
 // The phases of a change. Terraform reports that a change is done before it writes its
@@ -50,8 +49,7 @@ const (
 
 // Intent lists the changes of an apply or destroy that did not finish. A provider
 // creates an object before Terraform writes its state, so a run that is killed in
-// between leaves an object in no state. The intent is on disk before either, and
-// tells the next run what to look for.
+// between leaves an object in no state. The next run looks for it by the intent.
 type Intent struct {
 	Run     string // that wrote it
 	Began   time.Time
@@ -208,8 +206,8 @@ func (f IntentFile) write(i *Intent) error {
 	return errors.Join(atomicfile.Write(f.path(), text), atomicfile.SyncDir(f.stage.dir.stages()))
 }
 
-// Settle removes from the intent the resources that the state has now. If they leave
-// the state later, somebody decided so: they are not lost.
+// Settle removes from the intent the resources that the state has now. If they are
+// removed from the state later, they are not lost.
 func (f IntentFile) Settle() error {
 	i, err := f.Read()
 	if err != nil || i == nil {

@@ -90,10 +90,10 @@ func TestInFlightIsNeitherInTheStateNorReportedAsFailed(t *testing.T) {
 	s, log := begun(t)
 	all := []string{`vm.node["cp-01"]`, `vm.node["cp-02"]`, "random_id.a"}
 	if got := inFlight(t, s); !reflect.DeepEqual(got, all) {
-		t.Errorf("nothing said yet: %v", got)
+		t.Errorf("nothing reported yet: %v", got)
 	}
 	log.Note(`vm.node["cp-01"]`, "create", Started)
-	log.Note(`vm.node["cp-01"]`, "create", Done) // said before the state is written
+	log.Note(`vm.node["cp-01"]`, "create", Done) // reported before the state is written
 	log.Note(`vm.node["cp-02"]`, "delete", Done)
 	log.Note(`vm.node["cp-02"]`, "create", Failed)
 	log.Note("secret.theirs", "create", Started)

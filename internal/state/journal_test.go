@@ -98,7 +98,7 @@ func TestARunWithoutOutputLeavesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(run.ID, "-"+kind+"-") {
-			t.Errorf("id %q does not say %s", run.ID, kind)
+			t.Errorf("id %q does not contain %s", run.ID, kind)
 		}
 		if kind == "unused" {
 			continue

@@ -185,7 +185,7 @@ func (d *Dir) acquire(f *os.File, path string) (holder, error) {
 		e.Path = path
 		return holder{}, e
 	}
-	// If somebody has deleted the file meanwhile, this lock keeps nobody out.
+	// A lock on a file that was deleted meanwhile excludes no other run.
 	mine, err := f.Stat()
 	if err != nil {
 		return holder{}, err

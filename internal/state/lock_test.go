@@ -16,7 +16,7 @@ import (
 )
 
 // TestMain lets a test start this binary as another castle: it takes the lock
-// of CASTLE_TEST_LOCK, says so and holds it until it is killed.
+// of CASTLE_TEST_LOCK, prints that and holds it until it is killed.
 func TestMain(m *testing.M) {
 	if root := os.Getenv("CASTLE_TEST_LOCK"); root != "" {
 		d, err := Open(root, "blue", "proxmox")
@@ -79,7 +79,7 @@ func TestLockIsHeldByAnotherCastleUntilItDies(t *testing.T) {
 			t.Fatal(err)
 		}
 		if lock.Previous != "other-run" {
-			t.Errorf("previous run: %q; nobody has taken over from other-run yet", lock.Previous)
+			t.Errorf("previous run: %q; no run has taken over from other-run yet", lock.Previous)
 		}
 		if takes {
 			notice, err := lock.TakeOver(t.Context())
@@ -127,7 +127,7 @@ func TestLockIgnoresARecycledPID(t *testing.T) {
 	if _, err := d.Lock("mine"); !errors.As(err, &held) || held.Run != "old" {
 		t.Errorf("holder alive: got %v", err)
 	}
-	h.Start-- // the pid belongs to somebody else now
+	h.Start-- // the pid belongs to another process now
 	leave(h)
 	lock, err := d.Lock("mine")
 	if err != nil || lock.Previous != "old" {

@@ -21,7 +21,7 @@ type Run struct {
 }
 
 // NewRun makes an id for a run of a kind, such as "create". Ids sort by time. Nothing
-// is written before the first Log or Journal: a run that gets no lock leaves nothing.
+// is written before the first Log or Journal.
 func (d *Dir) NewRun(kind string) (*Run, error) {
 	var tail [3]byte
 	if _, err := rand.Read(tail[:]); err != nil {

@@ -235,7 +235,7 @@ func TestStateRestoresAnErroredState(t *testing.T) {
 		t.Error("errored.tfstate is still there")
 	}
 
-	write(t, rescued, goodState(3)) // older than the state: nobody can say which is right
+	write(t, rescued, goodState(3)) // older than the state: either can be right
 	if _, err := s.State(); err == nil || !strings.Contains(err.Error(), rescued) {
 		t.Errorf("older: got %v", err)
 	}

@@ -27,7 +27,6 @@ func (s *Stage) Work() string { return filepath.Join(s.Dir(), "work") }
 // StatePath returns the path of the Terraform state.
 func (s *Stage) StatePath() string { return filepath.Join(s.Dir(), "terraform.tfstate") }
 
-// record is the document of the stage's record.
 func (s *Stage) record() Document[Record] { return StageDocument[Record](s, "record") }
 
 // Record reads the stage's record. Without one the error is fs.ErrNotExist.

@@ -2,7 +2,6 @@ package state
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,7 +13,7 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 )
 
-// State is what a Terraform state says. castle reads the file itself: it takes
+// State is the content of a Terraform state. castle reads the file itself, which takes
 // microseconds, needs no provider and works when Terraform would not.
 type State struct {
 	Exists    bool   // false before the first apply
@@ -103,10 +102,9 @@ func parse(data []byte) (*State, error) {
 	if f.Lineage == "" {
 		return nil, errors.New("no lineage")
 	}
-	sum := sha256.Sum256(data)
 	s := &State{
 		Exists: true, Serial: f.Serial, Lineage: f.Lineage,
-		SHA256: hex.EncodeToString(sum[:]), Outputs: map[string]Output{},
+		SHA256: fmt.Sprintf("%x", sha256.Sum256(data)), Outputs: map[string]Output{},
 	}
 	for name, o := range f.Outputs {
 		t, err := ctyjson.UnmarshalType(o.Type)

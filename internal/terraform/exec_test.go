@@ -67,7 +67,7 @@ func TestACancelledExecIsInterruptedOnceAndReturnsTheCause(t *testing.T) {
 	}
 }
 
-// At a real terminal, Ctrl-C goes to the foreground job: Terraform must hear it
+// At a real terminal, Ctrl-C goes to the foreground job: Terraform must get it
 // once, castle not at all, and castle must get the terminal back.
 func TestCtrlCAtATerminalReachesTerraformOnceAndNotCastle(t *testing.T) {
 	r, home := fake(t)

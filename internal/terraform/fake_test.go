@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// TestMain makes this binary a Terraform when it is called by that name. What
-// the fake does for a command lies beside it: <command>.out and .err are what it
-// says, .exit is its exit code, .do names a special behaviour. It notes its
+// TestMain makes this binary a Terraform when it is called by that name. All that
+// the fake does for a command lies beside it: <command>.out and .err are its output,
+// .exit is its exit code, .do names a special behaviour. It records its
 // calls in the file calls.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "terraform" {

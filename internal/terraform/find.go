@@ -3,7 +3,6 @@ package terraform
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +20,7 @@ import (
 	"github.com/hashicorp/hc-install/product"
 	"github.com/hashicorp/hc-install/releases"
 	"github.com/hashicorp/hc-install/src"
+	tfjson "github.com/hashicorp/terraform-json"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
@@ -37,7 +37,7 @@ type Binary struct{ Path, Version, SHA256 string }
 
 // Find returns the first Terraform on PATH that is recent enough. Without one it
 // returns the pinned version, which it downloads into cacheDir the first time
-// and verifies with HashiCorp's signature; notice tells the user so.
+// and verifies with HashiCorp's signature; notice reports that.
 func Find(ctx context.Context, cacheDir string, notice func(string)) (Binary, error) {
 	exact := &releases.ExactVersion{Product: product.Terraform, Timeout: installTimeout}
 	exact.Version = version.Must(version.NewVersion(pinned))
@@ -63,10 +63,11 @@ type Candidate struct {
 func Preview(ctx context.Context, cacheDir string) (c Candidate, err error) {
 	c.Oldest, c.Pinned = oldest, pinned
 	c.Path, c.Version, err = search(ctx, cacheDir, func(why string) { c.Refused = append(c.Refused, why) })
-	if ctx.Err() != nil {
+	if err == nil || ctx.Err() != nil {
 		return c, err
 	}
-	if home := filepath.Join(cacheDir, pinned, "terraform"); err != nil && executable(home) {
+	home := filepath.Join(cacheDir, pinned, "terraform")
+	if info, err := os.Stat(home); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
 		c.Path, c.Version = home, pinned
 	}
 	return c, nil
@@ -104,11 +105,6 @@ func search(
 	return path, found, err
 }
 
-func executable(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
-}
-
 func versionOf(ctx context.Context, cacheDir, path string) (*version.Version, error) {
 	if b, ok := cached(cacheDir, path); ok {
 		return version.NewVersion(b.Version)
@@ -121,9 +117,7 @@ func versionOf(ctx context.Context, cacheDir, path string) (*version.Version, er
 	if err != nil {
 		return nil, err
 	}
-	var reported struct {
-		Version string `json:"terraform_version"`
-	}
+	var reported tfjson.VersionOutput
 	if err := json.Unmarshal(out, &reported); err != nil {
 		return nil, err
 	}
@@ -200,7 +194,7 @@ func digestOf(path string) (string, error) {
 	if _, err := io.Copy(h, f); err != nil {
 		return "", err
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }
 
 // cachedBinary is the version and digest of a binary, valid while its file is unchanged.

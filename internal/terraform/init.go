@@ -1,9 +1,9 @@
 package terraform
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -117,19 +117,15 @@ func (i initialization) digest() (string, error) {
 		}
 		fmt.Fprintf(h, "%q %x\n", file, sha256.Sum256(data))
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }
 
 // cliConfig is the path of Terraform's own configuration in an environment.
 func cliConfig(env map[string]string) string {
-	if file := env["TF_CLI_CONFIG_FILE"]; file != "" {
-		return file
-	}
-	return filepath.Join(env["HOME"], ".terraformrc")
+	return cmp.Or(env["TF_CLI_CONFIG_FILE"], filepath.Join(env["HOME"], ".terraformrc"))
 }
 
-// pluginsExist reports whether every provider that init has linked still exists:
-// somebody may have emptied the cache.
+// pluginsExist reports whether every provider that init has linked is still in the cache.
 func (i initialization) pluginsExist() bool {
 	providers := filepath.Join(i.root.dataDir(), "providers")
 	err := filepath.WalkDir(providers, func(path string, d fs.DirEntry, err error) error {
@@ -156,11 +152,9 @@ func (i initialization) checkBackend() error {
 	}
 	var chosen struct {
 		Backend struct {
-			Type   string `json:"type"`
-			Config struct {
-				Path string `json:"path"`
-			} `json:"config"`
-		} `json:"backend"`
+			Type   string
+			Config struct{ Path string }
+		}
 	}
 	if err := json.Unmarshal(data, &chosen); err != nil {
 		return err

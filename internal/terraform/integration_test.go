@@ -264,7 +264,7 @@ output "digest" { value = terraform_data.probe.output }`,
 	}
 }
 
-// onText cancels when the log says something.
+// onText cancels when the log contains a text.
 type onText struct {
 	io.Writer
 	text   string

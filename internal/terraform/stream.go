@@ -15,7 +15,7 @@ import (
 
 // stream reads the output of one command: JSON lines, or text where a command has no
 // JSON. It keeps the planned changes and the errors, reports changes and writes the
-// log. Its writers never fail: Terraform would hang at a pipe that nobody reads.
+// log. Its writers never fail: Terraform would hang at a full pipe.
 type stream struct {
 	root *Root // gets all that is reported
 
@@ -166,7 +166,7 @@ type Change struct {
 	Seconds float64 // since Started, in whole seconds as Terraform counts
 }
 
-// Phase tells how far a change has come.
+// Phase is how far a change has come.
 type Phase string
 
 // The phases of a change. A planned replacement is applied as a delete and a create.

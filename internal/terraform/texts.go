@@ -65,7 +65,8 @@ var failures = []struct {
 		`TLS handshake timeout|context deadline exceeded)`)},
 	{Locked, regexp.MustCompile(`can't lock file '[^']*' - got timeout|error: got lock request timeout`)},
 	{Throttled, regexp.MustCompile(`\[status-code=429\]|\b429 Too Many Requests|` +
-		`received an HTTP 429 response|storage is \(re\)initializing|the server has received too many requests`)},
+		`received an HTTP 429 response|storage is \(re\)initializing|` +
+		`the server has received too many requests`)},
 	{Overloaded, regexp.MustCompile(`\[status-code=5\d\d\]|received an HTTP (50[234]|59\d) response|` +
 		`\b(502 Bad Gateway|503 Service Unavailable|504 Gateway Time-?out)\b`)},
 	{Restarting, regexp.MustCompile(`etcdserver: (leader changed|request timed out|no leader|` +

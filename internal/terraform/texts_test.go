@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What the services behind the stages answer, in their own words.
+// The texts are answers of the services behind the stages.
 func TestFailureOfTellsTransientFromPermanent(t *testing.T) {
 	const call = `Internal error occurred: failed calling webhook ` +
 		`"ipaddresspoolvalidationwebhook.metallb.io": failed to call webhook: ` +

@@ -2,8 +2,8 @@ package terraform
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -119,8 +119,7 @@ func (w workdir) copyFile(module fs.FS, name string, mode fs.FileMode, before st
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(data)
-	digest := hex.EncodeToString(sum[:])
+	digest := fmt.Sprintf("%x", sha256.Sum256(data))
 	to := filepath.Join(w.dir, filepath.FromSlash(name))
 	there, err := os.ReadFile(to)
 	if err == nil && bytes.Equal(there, data) {
@@ -231,10 +230,7 @@ func (w workdir) override(o Override) ([]byte, error) {
 		SetAttributeValue("path", cty.StringVal(w.statePath))
 	names := w.localNames()
 	for _, source := range o.InCluster {
-		name, ok := names[source]
-		if !ok {
-			name = path.Base(source)
-		}
+		name := cmp.Or(names[source], path.Base(source))
 		f.Body().AppendNewline()
 		body := f.Body().AppendNewBlock("provider", []string{name}).Body()
 		config := cty.StringVal(o.Kubeconfig)
@@ -257,11 +253,7 @@ func (w workdir) localNames() map[string]string {
 	names := map[string]string{}
 	module, _ := tfconfig.LoadModule(w.dir)
 	for name, required := range module.RequiredProviders {
-		source := required.Source
-		if source == "" {
-			source = name
-		}
-		names[strings.ToLower(completed(source))] = name
+		names[strings.ToLower(completed(cmp.Or(required.Source, name)))] = name
 	}
 	return names
 }
