@@ -3,20 +3,13 @@ package gate
 import "errors"
 
 // Kind says what a finding or a diagnosis is about, for code that decides on it.
-// Texts are for people; only kinds that some code compares are listed.
+// Texts are for people. Here are the kinds that several packages compare; a kind
+// that one package's findings have stands there.
 type Kind string
 
 const (
 	// NotFound: the object does not exist (yet).
 	NotFound Kind = "not-found"
-	// NotServed: the API serves no kind of this name (yet).
-	NotServed Kind = "not-served"
-	// Unreachable: nothing answers at the address, or not in time.
-	Unreachable Kind = "unreachable"
-	// Denied: the credentials are refused or lack a permission.
-	Denied Kind = "denied"
-	// NotReady: the object exists and is not ready yet.
-	NotReady Kind = "not-ready"
 	// EtcdDown: every control plane answers and none runs etcd.
 	EtcdDown Kind = "etcd-down"
 	// NeverBootstrapped: every control plane waits to join an etcd that does not exist.

@@ -82,7 +82,7 @@ func TestALostEtcdIsExplainedWithItsFix(t *testing.T) {
 		"all wait to join":   {bootstrap, "", gate.NeverBootstrapped, false, fix},
 		"only now raised":    {bootstrap, gate.EtcdDown, "", true, ""},
 		"never bootstrapped": {"", gate.EtcdDown, "", false, ""},
-		"something else":     {bootstrap, gate.NotReady, "", false, ""},
+		"something else":     {bootstrap, gate.NotFound, "", false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := recordedRun(t, "machines", tt.resources)
