@@ -106,10 +106,10 @@ func TestConditionRefusesAScopeThatTheKindHasNot(t *testing.T) {
 	hopeless(t,
 		p.gate(t, "condition", args{"kind": text("StorageClass"), "namespace": text("default"),
 			"exists": cty.True}),
-		"StorageClass: the kind belongs to no namespace; leave namespace out")
+		"StorageClass: the kind is cluster-scoped; leave namespace out")
 	hopeless(t,
 		p.gate(t, "condition", args{"kind": text("ConfigMap"), "name": text("a"), "exists": cty.True}),
-		"ConfigMap a: the kind lives in namespaces; set namespace")
+		"ConfigMap a: the kind is namespaced; set namespace")
 	hopeless(t, p.gate(t, "condition", args{"kind": text("Event"), "exists": cty.True}),
 		"kind Event is ambiguous; set api_version to one of events.k8s.io/v1, v1")
 }

@@ -121,12 +121,12 @@ func TestWebhookStopsAtProbesThatCanNeverPass(t *testing.T) {
 
 	hopeless(t, p.gate(t, "webhook", asks("rejects", probe("bad", ", data: {a: {b: c}}"))),
 		"dry run of configmap "+ns+
-			"/bad: it does not get as far as a webhook: ConfigMap in version \"v1\" cannot be handled as "+
+			"/bad: the API refuses it before any webhook: ConfigMap in version \"v1\" cannot be handled as "+
 			"a ConfigMap: "+
 			"json: cannot unmarshal object into Go struct field ConfigMap.data of type string")
 	hopeless(t, p.gate(t, "webhook", asks("accepts", probe("good", ", data: {a/b: c}"))),
 		"dry run of configmap "+ns+
-			"/good: it does not get as far as a webhook: ConfigMap \"good\" is invalid: data[a/b]: "+
+			"/good: the API refuses it before any webhook: ConfigMap \"good\" is invalid: data[a/b]: "+
 			"Invalid value: \"a/b\": "+
 			"a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. "+
 			"'key.name', or 'KEY_NAME', or 'key-name', "+
