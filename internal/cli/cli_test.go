@@ -122,7 +122,7 @@ func TestExitCodeNamesTheGravestCause(t *testing.T) {
 		{"two gates", errors.Join(closed, closed), 5},
 		{"a gate and a failed stage", errors.Join(closed, broken), 1},
 		{"a gate and a preflight", errors.Join(closed, refused), 4},
-		{"something left over", &run.LeftoverError{Things: []event.OwnedObject{{Kind: "machine", ID: "421"}}},
+		{"something left over", &run.LeftoverError{Objects: []event.OwnedObject{{Kind: "machine", ID: "421"}}},
 			6},
 		{"another run", &state.HeldError{}, 7},
 		{"the user's program", exitError(17), 17},

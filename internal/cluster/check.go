@@ -30,13 +30,13 @@ func (c *Cluster) CheckConfig() ([]string, error) {
 	if diags.HasErrors() {
 		return nil, &ConfigError{Diagnostics: diags, Files: c.Config.Files}
 	}
-	var doubts []string
+	var warnings []string
 	for _, d := range diags {
 		place := ""
 		if d.Subject != nil {
 			place = fmt.Sprintf("%s:%d: ", d.Subject.Filename, d.Subject.Start.Line)
 		}
-		doubts = append(doubts, fmt.Sprintf("warning: %s%s. %s", place, d.Summary, d.Detail))
+		warnings = append(warnings, fmt.Sprintf("warning: %s%s. %s", place, d.Summary, d.Detail))
 	}
-	return doubts, nil
+	return warnings, nil
 }

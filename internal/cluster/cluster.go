@@ -159,7 +159,13 @@ func recordedName(root, reference string) (name, platform string, err error) {
 		}
 	}
 	if len(found) > 1 {
-		return "", "", &UsageError{Message: fmt.Sprintf("cluster %q: several are recorded; say %s", reference, strings.Join(found, " or "))}
+		return "", "", &UsageError{
+			Message: fmt.Sprintf(
+				"cluster %q: several are recorded; say %s",
+				reference,
+				strings.Join(found, " or "),
+			),
+		}
 	}
 	if len(found) == 1 {
 		name, platform, _ = strings.Cut(found[0], "/")

@@ -20,12 +20,12 @@ func MachineIDsNote(dir *state.Stage) state.Document[[]gate.MachineID] {
 // marksOf reads what was noted of a stage's things; nothing if nothing was.
 func MachineIDs(dir *state.Stage) ([]gate.MachineID, error) { return MachineIDsNote(dir).Value() }
 
-func MachineIDOf(marks []gate.MachineID, address string) gate.MachineID {
-	i := slices.IndexFunc(marks, func(m gate.MachineID) bool { return m.Address == address })
+func MachineIDOf(ids []gate.MachineID, address string) gate.MachineID {
+	i := slices.IndexFunc(ids, func(m gate.MachineID) bool { return m.Address == address })
 	if i < 0 {
 		return gate.MachineID{}
 	}
-	return marks[i]
+	return ids[i]
 }
 
 // disown has no later destroy ask for these things any more.
@@ -50,7 +50,9 @@ func UntrackHeld(dir *state.Stage, addresses []string) error {
 	if err != nil || len(held) == 0 {
 		return err
 	}
-	return HeldNote(dir).Write(slices.DeleteFunc(held, func(address string) bool { return slices.Contains(addresses, address) }))
+	return HeldNote(
+		dir,
+	).Write(slices.DeleteFunc(held, func(address string) bool { return slices.Contains(addresses, address) }))
 }
 
 func OwnedNote(dir *state.Stage) state.Document[[]proxmox.Owned] {
@@ -63,11 +65,19 @@ func Owned(dir *state.Stage) ([]proxmox.Owned, error) { return OwnedNote(dir).Va
 
 // known lists the managed resources of a state, with what castle has noted of
 // the things that they stand for.
-func Known(st *state.State, marks ...gate.MachineID) []gate.Known {
+func Known(st *state.State, ids ...gate.MachineID) []gate.Known {
 	var all []gate.Known
 	for _, res := range st.Resources {
 		if res.Mode == ManagedMode {
-			all = append(all, gate.Known{Address: res.Address, Type: res.Type, Attributes: res.Attributes, MachineID: MachineIDOf(marks, res.Address)})
+			all = append(
+				all,
+				gate.Known{
+					Address:    res.Address,
+					Type:       res.Type,
+					Attributes: res.Attributes,
+					MachineID:  MachineIDOf(ids, res.Address),
+				},
+			)
 		}
 	}
 	return all

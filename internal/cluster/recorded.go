@@ -47,7 +47,12 @@ type Unlisted struct {
 
 // String says what is left over, and the way out.
 func (u Unlisted) String() string {
-	return fmt.Sprintf("%s/%s is recorded and no longer in the configuration; a create leaves it: %s", u.Layer, u.Stage, u.Destroy)
+	return fmt.Sprintf(
+		"%s/%s is recorded and no longer in the configuration; a create leaves it: %s",
+		u.Layer,
+		u.Stage,
+		u.Destroy,
+	)
 }
 
 // unlisted are the recorded stages that no create touches.
@@ -115,7 +120,13 @@ func (c *Cluster) RecordedStage(name string) (StageRef, error) {
 		for _, p := range found {
 			names = append(names, p.Name)
 		}
-		return StageRef{}, &UsageError{Message: fmt.Sprintf("layer %s has several stages; name one: %s", name, strings.Join(names, ", "))}
+		return StageRef{}, &UsageError{
+			Message: fmt.Sprintf(
+				"layer %s has several stages; name one: %s",
+				name,
+				strings.Join(names, ", "),
+			),
+		}
 	}
 	return found[0], nil
 }

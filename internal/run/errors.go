@@ -15,17 +15,22 @@ import (
 // LeftoverError says what still exists after everything was deleted, or, of
 // Things, is not proved to be gone.
 type LeftoverError struct {
-	Left   []string
-	Things []event.OwnedObject
-	After  string // the command; "destroy" if empty
+	Left    []string
+	Objects []event.OwnedObject
+	After   string // the command; "destroy" if empty
 }
 
 func (e *LeftoverError) Error() string {
 	after := cmp.Or(e.After, "destroy")
-	if len(e.Things) == 0 {
+	if len(e.Objects) == 0 {
 		return "left over after " + after + ": " + strings.Join(e.Left, ", ")
 	}
-	return fmt.Sprintf("left over after %s, or not proved gone; the same command asks again:", after) + ListObjects(e.Things)
+	return fmt.Sprintf(
+		"left over after %s, or not proved gone; the same command asks again:",
+		after,
+	) + ListObjects(
+		e.Objects,
+	)
 }
 
 // fullDisk adds the way out to an error of the state directory's disk, which has
@@ -36,11 +41,16 @@ func fullDisk(err error, dir string) error {
 		return nil
 	}
 	full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
-	if text := err.Error(); !full && (!strings.Contains(text, syscall.ENOSPC.Error()) || !strings.Contains(text, dir)) {
+	if text := err.Error(); !full &&
+		(!strings.Contains(text, syscall.ENOSPC.Error()) || !strings.Contains(text, dir)) {
 		return err
 	}
-	return fmt.Errorf("%w\n  the disk of the state directory %s is full: make room there and give the same command again; "+
-		"it finds what this run has made", err, dir)
+	return fmt.Errorf(
+		"%w\n  the disk of the state directory %s is full: make room there and give the same command again; "+
+			"it finds what this run has made",
+		err,
+		dir,
+	)
 }
 
 // failed tells how a stage failed and names its error and, where Terraform has

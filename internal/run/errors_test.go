@@ -8,9 +8,14 @@ import (
 
 func TestPreflightErrorEndsInLinesToPaste(t *testing.T) {
 	err := &PreflightError{
-		Preflight: "vm_ids.free", Terraform: "castle terraform blue machines --", First: "castle create blue --only keys",
+		Preflight: "vm_ids.free", TerraformCommand: "castle terraform blue machines --", First: "castle create blue --only keys",
 		Foreign: []gate.Foreign{
-			{What: `VM 421 "a"`, Why: "no tags", Fixes: []string{"remove it"}, Import: &gate.Import{Address: `vm.node["it's"]`, ID: "pve/421"}},
+			{
+				What:   `VM 421 "a"`,
+				Why:    "no tags",
+				Fixes:  []string{"remove it"},
+				Import: &gate.Import{Address: `vm.node["it's"]`, ID: "pve/421"},
+			},
 			{What: `VM 422 "b"`, ConflictsWith: `vm.node["b"]`},
 		},
 	}

@@ -70,29 +70,40 @@ func (r *Run) reportInterrupt(kind event.Kind, times int) {
 	if kind == event.Waiting && len(works) == 0 {
 		return // it is about to end
 	}
-	said := event.Interruption{Times: times, Operations: works}
-	r.Emit(event.Event{Kind: kind, Text: interruptText(kind, said), Interruption: &said})
+	outputs := event.Interruption{Times: times, Operations: works}
+	r.Emit(event.Event{Kind: kind, Text: interruptText(kind, outputs), Interruption: &outputs})
 }
 
 // answer is what a user is told who has interrupted a run.
 func interruptText(kind event.Kind, i event.Interruption) string {
-	changing := slices.DeleteFunc(slices.Clone(i.Operations), func(w event.Operation) bool { return !mayChange(w.Command) })
+	changing := slices.DeleteFunc(
+		slices.Clone(i.Operations),
+		func(w event.Operation) bool { return !mayChange(w.Command) },
+	)
 	switch {
 	case kind == event.Waiting:
 		return "still waiting for Terraform" + listWork(i.Operations)
 	case i.Times == 1 && len(i.Operations) == 0:
 		return "interrupted; Terraform is at nothing now, and nothing new is started"
 	case i.Times == 1:
-		return "interrupted; Terraform finishes what it has begun and saves its state" + listWork(i.Operations)
+		return "interrupted; Terraform finishes what it has begun and saves its state" + listWork(
+			i.Operations,
+		)
 	case i.Times == 2 && len(changing) == 0:
-		return "still waiting for Terraform; a third interrupt kills it, and nothing is lost" + listWork(i.Operations)
+		return "still waiting for Terraform; a third interrupt kills it, and nothing is lost" + listWork(
+			i.Operations,
+		)
 	case i.Times == 2:
 		return "still waiting for Terraform; a third interrupt kills it, and what it is at now would be missing in its state " +
-			"or be half-made (the same command looks for it)" + listWork(changing)
+			"or be half-made (the same command looks for it)" + listWork(
+			changing,
+		)
 	case len(changing) == 0:
 		return "killed; nothing was lost"
 	default:
-		return "killed; what Terraform was at may be missing in its state or be half-made (the same command looks for it)" + listWork(changing)
+		return "killed; what Terraform was at may be missing in its state or be half-made (the same command looks for it)" + listWork(
+			changing,
+		)
 	}
 }
 

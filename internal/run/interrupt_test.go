@@ -14,7 +14,14 @@ import (
 func TestAnInterruptSaysWhatItWouldCost(t *testing.T) {
 	since := time.Now()
 	plan := event.Operation{Layer: "networking", Stage: "pool", Command: "plan", Since: since}
-	vm := event.Operation{Layer: "platform", Stage: "machines", Command: "apply", Address: `vm.cp["01"]`, Action: "create", Since: since}
+	vm := event.Operation{
+		Layer:   "platform",
+		Stage:   "machines",
+		Command: "apply",
+		Address: `vm.cp["01"]`,
+		Action:  "create",
+		Since:   since,
+	}
 	clock := since.Format(time.TimeOnly)
 	lines := map[string]string{
 		"plan": "\n  networking/pool: terraform plan since " + clock + " (0s)",

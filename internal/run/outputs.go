@@ -50,11 +50,15 @@ type Outputs struct {
 }
 
 func NewOutputs(masker *secret.Masker) *Outputs {
-	return &Outputs{masker: masker, layers: map[string]map[string]cty.Value{}, stages: map[string]map[string]cty.Value{}}
+	return &Outputs{
+		masker: masker,
+		layers: map[string]map[string]cty.Value{},
+		stages: map[string]map[string]cty.Value{},
+	}
 }
 
 // put replaces what a stage said. Sensitive values are masked from now on.
-func (o *Outputs) Set(s *config.Stage, said map[string]state.Output) {
+func (o *Outputs) Set(s *config.Stage, outputs map[string]state.Output) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	values := map[string]cty.Value{}
@@ -65,7 +69,7 @@ func (o *Outputs) Set(s *config.Stage, said map[string]state.Output) {
 	for name := range o.stages[s.Name] {
 		delete(layer, name)
 	}
-	for name, out := range said {
+	for name, out := range outputs {
 		if out.Sensitive || s.Outputs[name].Sensitive {
 			o.masker.Add(cluster.StringsIn(out.Value)...)
 		}
@@ -88,9 +92,9 @@ func RecordedOutputs(c *cluster.Cluster, s *config.Stage, st *state.State) map[s
 }
 
 // withNulls adds the outputs that are null: Terraform keeps none of those.
-func WithNulls(s *config.Stage, said map[string]state.Output) map[string]state.Output {
+func WithNulls(s *config.Stage, outputs map[string]state.Output) map[string]state.Output {
 	all := map[string]state.Output{}
-	maps.Copy(all, said)
+	maps.Copy(all, outputs)
 	for name := range s.Outputs {
 		if _, is := all[name]; !is {
 			all[name] = state.Output{Value: cty.NullVal(cty.DynamicPseudoType)}
@@ -117,7 +121,10 @@ func (o *Outputs) Target() gate.Target {
 		}
 		return []byte(v.AsString())
 	}
-	return gate.Target{Kubeconfig: text(cluster.KubeconfigOutput), Talosconfig: text(cluster.TalosconfigOutput)}
+	return gate.Target{
+		Kubeconfig:  text(cluster.KubeconfigOutput),
+		Talosconfig: text(cluster.TalosconfigOutput),
+	}
 }
 
 // hide makes the stage's sensitive inputs secret in everything that is written from now on.

@@ -28,11 +28,11 @@ func Question(r *Run, s *config.Stage, a *config.Adopt) (gate.Exists, error) {
 // PreflightError says that a stage was not started because something stands
 // where it would build.
 type PreflightError struct {
-	Preflight string
-	Foreign   []gate.Foreign
-	Terraform string // the command that runs Terraform on the stage, up to its "--"
-	Forget    string // the command that forgets a resource of the stage, up to its address
-	First     string // the command that it needs before it, if any
+	Preflight        string
+	Foreign          []gate.Foreign
+	TerraformCommand string // the command that runs Terraform on the stage, up to its "--"
+	UntrackCommand   string // the command that forgets a resource of the stage, up to its address
+	First            string // the command that it needs before it, if any
 }
 
 func (e *PreflightError) Error() string {
@@ -51,7 +51,12 @@ func (e *PreflightError) Error() string {
 			b.WriteString(e.commands("import " + process.Quote(f.Import.Address) + " " + f.Import.ID))
 		}
 		if f.Untrack != "" {
-			fmt.Fprintf(&b, "\n    - if it is gone for good, forget it:\n      %s %s", e.Forget, process.Quote(f.Untrack))
+			fmt.Fprintf(
+				&b,
+				"\n    - if it is gone for good, forget it:\n      %s %s",
+				e.UntrackCommand,
+				process.Quote(f.Untrack),
+			)
 		}
 		if f.ConflictsWith != "" {
 			b.WriteString("\n    - if what the state knows instead is gone for good, forget that:")
@@ -63,7 +68,7 @@ func (e *PreflightError) Error() string {
 
 // commands are the lines to paste for what Terraform is to do.
 func (e *PreflightError) commands(terraform string) string {
-	text := "\n      " + e.Terraform + " " + terraform
+	text := "\n      " + e.TerraformCommand + " " + terraform
 	if e.First != "" {
 		text = "\n      " + e.First + text
 	}
@@ -90,7 +95,9 @@ func Refuse(r *Run, s *config.Stage, p *config.Preflight, findings gate.Inspecti
 	}
 	for _, own := range findings.Ours {
 		if !claimed(own) {
-			own.AsForeign.Fixes = append([]string{"take it over as it is: " + r.Cluster.Command("create") + " --adopt"}, own.AsForeign.Fixes...)
+			own.AsForeign.Fixes = append(
+				[]string{"take it over as it is: " + r.Cluster.Command("create") + " --adopt"},
+				own.AsForeign.Fixes...)
 			inTheWay = append(inTheWay, own.AsForeign)
 		}
 	}
@@ -102,7 +109,12 @@ func Refuse(r *Run, s *config.Stage, p *config.Preflight, findings gate.Inspecti
 			inTheWay[i].Fixes = append(slices.Clone(f.Fixes), "delete it: "+nukeCommand(r, s, p, f.Nuke))
 		}
 	}
-	e := &PreflightError{Preflight: p.Name(), Foreign: inTheWay, Terraform: r.Cluster.TerraformCommand(s.Name), Forget: r.Cluster.UntrackCommand(s.Name)}
+	e := &PreflightError{
+		Preflight:        p.Name(),
+		Foreign:          inTheWay,
+		TerraformCommand: r.Cluster.TerraformCommand(s.Name),
+		UntrackCommand:   r.Cluster.UntrackCommand(s.Name),
+	}
 	var missing []string
 	for _, need := range s.Needs {
 		st, err := r.ReadState(r.Cluster.Dir.Stage(need.Name))
@@ -130,7 +142,9 @@ func nukeCommand(r *Run, s *config.Stage, p *config.Preflight, ids string) strin
 	if diags.HasErrors() {
 		return command
 	}
-	return command + " --endpoint " + gate.Values(values).String("endpoint") + ", with the API token in PROXMOX_VE_API_TOKEN"
+	return command + " --endpoint " + gate.Values(values).
+		String("endpoint") +
+		", with the API token in PROXMOX_VE_API_TOKEN"
 }
 
 // inspect asks one preflight of a stage.
@@ -162,7 +176,7 @@ func Inspect(ctx context.Context, r *Run, s *config.Stage, p *config.Preflight) 
 // with the marks; what a run was making when it was cut short; and what the state
 // knew when a destroy began that has not proved it all.
 func ExpectedResources(dir *state.Stage, st *state.State) ([]gate.Known, error) {
-	marks, err := cluster.MachineIDs(dir)
+	ids, err := cluster.MachineIDs(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +191,7 @@ func ExpectedResources(dir *state.Stage, st *state.State) ([]gate.Known, error) 
 	for _, c := range intent.InFlight(st.Has) {
 		held = append(held, c.Address)
 	}
-	all := cluster.Known(st, marks...)
+	all := cluster.Known(st, ids...)
 	for _, address := range held {
 		if !st.Has(address) {
 			all = append(all, gate.Known{Address: address})
@@ -196,7 +210,9 @@ func Untrack(ctx context.Context, r *Run, at cluster.StageRef, work *Workspace, 
 	if len(lost) == 0 {
 		return nil
 	}
-	r.Notice(fmt.Sprintf("%s: not what the stage has left it any more: %s", at.Name, strings.Join(lost, ", ")))
+	r.Notice(
+		fmt.Sprintf("%s: not what the stage has left it any more: %s", at.Name, strings.Join(lost, ", ")),
+	)
 	return r.Step(at.Name, at.Layer, "state rm", func() error { return work.Root.Untrack(ctx, lost) })
 }
 
@@ -205,6 +221,15 @@ func Import(ctx context.Context, r *Run, stage, layer string, work *Workspace, o
 	if err != nil {
 		return fmt.Errorf("import %s as %s: %w", one.What, one.Address, err)
 	}
-	r.Emit(event.Event{Kind: event.Resource, Layer: layer, Stage: stage, Address: one.Address, Action: "import", Text: one.What})
+	r.Emit(
+		event.Event{
+			Kind:    event.Resource,
+			Layer:   layer,
+			Stage:   stage,
+			Address: one.Address,
+			Action:  "import",
+			Text:    one.What,
+		},
+	)
 	return nil
 }

@@ -22,7 +22,7 @@ func RecordStage(r *Run, s *config.Stage, work *Workspace) error {
 	rec := state.Record{
 		Name: s.Name, Layer: s.Layer, Source: s.Source, Summary: s.Summary,
 		EndsCluster: s.EndsCluster, Persistent: s.Persistent, Volatile: s.Volatile,
-		InCluster: s.InCluster, Castle: r.Cluster.Options.Version, Run: r.Id, Applied: time.Now(),
+		InCluster: s.InCluster, Castle: r.Cluster.Options.Version, Run: r.ID, Applied: time.Now(),
 	}
 	var err error
 	if rec.Module, err = state.Digest(s.Module); err != nil {
@@ -50,7 +50,8 @@ func RecordStage(r *Run, s *config.Stage, work *Workspace) error {
 		if diags.HasErrors() {
 			return diags
 		}
-		if question, err := a.Exists.Type.New(a.Exists.Name(), gate.Target{}, values); err != nil || question.Object.ID == "" {
+		if question, err := a.Exists.Type.New(a.Exists.Name(), gate.Target{}, values); err != nil ||
+			question.Object.ID == "" {
 			continue
 		}
 		check, err := state.NewRecordedCheck(a.Exists.Type.Name, "", values)
@@ -146,7 +147,11 @@ func MaterialiseRecorded(ctx context.Context, r *Run, rec state.Record, work *Wo
 	if err != nil {
 		return err
 	}
-	override := terraform.Override{InCluster: rec.InCluster, Kubeconfig: r.Cluster.Dir.Kubeconfig(), Kept: inputs}
+	override := terraform.Override{
+		InCluster:  rec.InCluster,
+		Kubeconfig: r.Cluster.Dir.Kubeconfig(),
+		Kept:       inputs,
+	}
 	if err := work.Root.Materialise(module, override); err != nil {
 		return err
 	}

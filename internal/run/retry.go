@@ -51,7 +51,13 @@ func (r retry) String() string {
 // lasts, or the budget is used up. again is false for the first try.
 func (r *Run) Retry(ctx context.Context, stage, layer string, try func(again bool) error) error {
 	return retryBudget().run(ctx, try, func(next retry) {
-		e := event.Event{Kind: event.Retry, Layer: layer, Stage: stage, Text: next.String(), Seconds: next.pause.Seconds()}
+		e := event.Event{
+			Kind:    event.Retry,
+			Layer:   layer,
+			Stage:   stage,
+			Text:    next.String(),
+			Seconds: next.pause.Seconds(),
+		}
 		if step := (*StepError)(nil); errors.As(next.why, &step) {
 			e.Step = step.Step
 		}
@@ -123,5 +129,6 @@ func (e *noAnswerError) Unwrap() error { return e.error }
 
 // Transient says whether the answer may come at another try.
 func (e *noAnswerError) Transient() bool {
-	return errors.Is(e.error, io.EOF) || errors.Is(e.error, io.ErrUnexpectedEOF) || terraform.FailureOf(e.Error()) != terraform.Permanent
+	return errors.Is(e.error, io.EOF) || errors.Is(e.error, io.ErrUnexpectedEOF) ||
+		terraform.FailureOf(e.Error()) != terraform.Permanent
 }

@@ -51,7 +51,8 @@ func TestWhatLastsIsNotTriedAgain(t *testing.T) {
 		t.Errorf("%d tries, %d told, %v", count, len(told), err)
 	}
 	synctest.Test(t, func(t *testing.T) { // what comes after something that passes neither
-		if _, count, err := tries(t.Context(), 0, locked(), lasts); count != 2 || err.Error() != lasts.Error() {
+		if _, count, err := tries(t.Context(), 0, locked(), lasts); count != 2 ||
+			err.Error() != lasts.Error() {
 			t.Errorf("%d tries, %v", count, err)
 		}
 	})
@@ -71,7 +72,11 @@ func TestTheBudgetEndsByNumber(t *testing.T) {
 			}
 			pause = min(2*pause, 30*time.Second)
 		}
-		if step := (*StepError)(nil); !errors.As(err, &step) || !strings.HasSuffix(err.Error(), "got timeout; tried 6 times in "+spent.Round(time.Second).String()) {
+		if step := (*StepError)(nil); !errors.As(err, &step) ||
+			!strings.HasSuffix(
+				err.Error(),
+				"got timeout; tried 6 times in "+spent.Round(time.Second).String(),
+			) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -83,7 +88,8 @@ func TestTheBudgetEndsByTimeFromTheFirstFailure(t *testing.T) {
 		2 * time.Minute: 4, // the fourth begins within the five minutes
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			if _, count, err := tries(t.Context(), takes, locked()); count != want || !strings.Contains(err.Error(), fmt.Sprintf("tried %d times in ", want)) {
+			if _, count, err := tries(t.Context(), takes, locked()); count != want ||
+				!strings.Contains(err.Error(), fmt.Sprintf("tried %d times in ", want)) {
 				t.Errorf("%s each: %d tries, want %d: %v", takes, count, want, err)
 			}
 		})
@@ -119,7 +125,11 @@ func TestATimeOutBetweenTwoTriesSaysWhatThereWasToWaitFor(t *testing.T) {
 		ctx, stop := context.WithTimeoutCause(t.Context(), time.Second, TimeoutError{time.Second})
 		defer stop()
 		_, _, err := tries(ctx, 0, locked())
-		if err == nil || !strings.HasPrefix(err.Error(), "timed out after 1s, before retry 1 of 5: apply: can't lock file") {
+		if err == nil ||
+			!strings.HasPrefix(
+				err.Error(),
+				"timed out after 1s, before retry 1 of 5: apply: can't lock file",
+			) {
 			t.Errorf("got %v", err)
 		}
 	})

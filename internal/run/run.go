@@ -35,7 +35,7 @@ func parallelism(c *cluster.Cluster) int {
 // run is one command that holds the cluster's lock and keeps a journal.
 type Run struct {
 	Cluster    *cluster.Cluster
-	Id         string
+	ID         string
 	Files      *state.Run
 	lock       *state.Lock
 	Journal    *state.Journal
@@ -74,7 +74,7 @@ func begin(ctx context.Context, c *cluster.Cluster, kind string) (*Run, error) {
 		return nil, err
 	}
 	r := &Run{
-		Cluster: c, Id: files.ID, Files: files, lock: lock, Outputs: NewOutputs(c.Masker),
+		Cluster: c, ID: files.ID, Files: files, lock: lock, Outputs: NewOutputs(c.Masker),
 		slots: make(chan struct{}, parallelism(c)), Began: time.Now(),
 	}
 	r.running = r.workspaces.running
@@ -108,7 +108,9 @@ func (r *Run) End(err error) error {
 		e.Text = err.Error()
 	}
 	r.Emit(e)
-	return r.Cluster.MaskError(fullDisk(errors.Join(err, r.Journal.Close(), r.lock.Unlock()), r.Cluster.Dir.Path()))
+	return r.Cluster.MaskError(
+		fullDisk(errors.Join(err, r.Journal.Close(), r.lock.Unlock()), r.Cluster.Dir.Path()),
+	)
 }
 
 // emit masks an event, keeps it in the journal and shows it. Events that a
@@ -116,11 +118,14 @@ func (r *Run) End(err error) error {
 func (r *Run) Emit(e event.Event) {
 	r.emitting.Lock()
 	defer r.emitting.Unlock()
-	e.Time, e.Run, e.Text = time.Now(), r.Id, r.Cluster.Masker.Hide(e.Text)
+	e.Time, e.Run, e.Text = time.Now(), r.ID, r.Cluster.Masker.Hide(e.Text)
 	e.Diagnosis = r.MaskDiagnosis(e.Diagnosis)
 	if r.Journal != nil {
-		if err := r.Journal.Append(e, decisive(e.Kind)); err != nil && e.Kind != event.Notice && !errors.Is(err, os.ErrClosed) {
-			defer r.report(event.Event{Time: e.Time, Run: r.Id, Kind: event.Notice, Text: "journal: " + err.Error()})
+		if err := r.Journal.Append(e, decisive(e.Kind)); err != nil && e.Kind != event.Notice &&
+			!errors.Is(err, os.ErrClosed) {
+			defer r.report(
+				event.Event{Time: e.Time, Run: r.ID, Kind: event.Notice, Text: "journal: " + err.Error()},
+			)
 		}
 	}
 	r.report(e)
@@ -134,8 +139,14 @@ func (r *Run) report(e event.Event) {
 
 func decisive(k event.Kind) bool {
 	switch k {
-	case event.GateClosed, event.ReconcileTriggered, event.GateOpen, event.Notice, event.ResourceStarted, event.Resource,
-		event.Interrupted, event.Waiting:
+	case event.GateClosed,
+		event.ReconcileTriggered,
+		event.GateOpen,
+		event.Notice,
+		event.ResourceStarted,
+		event.Resource,
+		event.Interrupted,
+		event.Waiting:
 		return false
 	}
 	return true

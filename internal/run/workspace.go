@@ -19,13 +19,22 @@ import (
 // an intent that is on the disk before anything is changed. The intent goes when
 // the apply has come to its end and there is a copy of the state that it led to; a
 // failed one may have lost something, too.
-func (w *Workspace) Apply(ctx context.Context, r *Run, dir *state.Stage, plan *terraform.Plan, changes []state.Intended) error {
-	intent, err := dir.Intent().Begin(r.Id, changes)
+func (w *Workspace) Apply(
+	ctx context.Context,
+	r *Run,
+	dir *state.Stage,
+	plan *terraform.Plan,
+	changes []state.Intended,
+) error {
+	intent, err := dir.Intent().Begin(r.ID, changes)
 	if err != nil {
 		if plan != nil {
 			err = errors.Join(err, plan.Discard())
 		}
-		return fmt.Errorf("what is about to be changed cannot be written down, so nothing was changed: %w", err)
+		return fmt.Errorf(
+			"what is about to be changed cannot be written down, so nothing was changed: %w",
+			err,
+		)
 	}
 	w.intent.Store(intent)
 	err = w.Root.Apply(ctx, plan)
@@ -94,7 +103,7 @@ func (r *Run) OpenWorkspace(stage, layer string) (*Workspace, error) {
 	w := &Workspace{stage: stage, layer: layer, log: closers{log, file}}
 	w.Root = &terraform.Root{
 		Binary: binary, Dir: dir.Work(), StatePath: dir.StatePath(),
-		PluginCache: r.Cluster.Shared(".plugins"), Env: r.Cluster.Options.Environ, Run: r.Id, Log: log,
+		PluginCache: r.Cluster.Shared(".plugins"), Env: r.Cluster.Options.Environ, Run: r.ID, Log: log,
 		OnError: w.doubt,
 		OnResource: func(c terraform.Change) {
 			w.note(c)

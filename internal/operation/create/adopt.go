@@ -80,7 +80,7 @@ func (a *attempt) exists(ctx context.Context, one *config.Adopt, st *state.State
 	if err != nil {
 		return false, err
 	}
-	asked := gate.Gate{Name: question.Name, Check: func(ctx context.Context) (err error) {
+	question := gate.Gate{Name: question.Name, Check: func(ctx context.Context) (err error) {
 		there, err = question.Lookup(ctx, cluster.Known(st))
 		return err
 	}}
@@ -88,9 +88,11 @@ func (a *attempt) exists(ctx context.Context, one *config.Adopt, st *state.State
 	if policy.Timeout == 0 {
 		policy.Timeout = answerTime
 	}
-	err = gate.Wait(ctx, asked, policy, gate.Listener{Answer: func(unknown error) {
+	err = gate.Wait(ctx, question, policy, gate.Listener{Answer: func(unknown error) {
 		if unknown != nil {
-			a.run.Notice(fmt.Sprintf("%s: adopt %s waits for an answer: %v", a.stage.Name, one.Address, unknown))
+			a.run.Notice(
+				fmt.Sprintf("%s: adopt %s waits for an answer: %v", a.stage.Name, one.Address, unknown),
+			)
 		}
 	}})
 	var late *gate.TimeoutError
@@ -121,9 +123,12 @@ func (a *attempt) keepAdopted(ctx context.Context, plan *terraform.Plan) error {
 	if len(lost) == 0 {
 		return nil
 	}
-	err := fmt.Errorf("adopt %s: what exists differs so much from what the stage describes that Terraform would "+
-		"delete it and make it anew; nothing was changed. Correct the id in its adopt block, or the stage; "+
-		"or delete the object if nobody needs it", strings.Join(lost, ", "))
+	err := fmt.Errorf(
+		"adopt %s: what exists differs so much from what the stage describes that Terraform would "+
+			"delete it and make it anew; nothing was changed. Correct the id in its adopt block, or the stage; "+
+			"or delete the object if nobody needs it",
+		strings.Join(lost, ", "),
+	)
 	return errors.Join(err, a.work.Root.Untrack(ctx, lost))
 }
 

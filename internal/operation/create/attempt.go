@@ -109,7 +109,10 @@ func (a *attempt) importInterrupted(ctx context.Context) error {
 		return err
 	}
 	lost = slices.DeleteFunc(lost, func(c state.Intended) bool {
-		return slices.ContainsFunc(a.pending, func(p kube.PendingRelease) bool { return isRelease(p, c.Type, c.ID) })
+		return slices.ContainsFunc(
+			a.pending,
+			func(p kube.PendingRelease) bool { return isRelease(p, c.Type, c.ID) },
+		)
 	})
 	if len(lost) == 0 {
 		return nil

@@ -187,7 +187,11 @@ func (a *attempt) existedBefore(ctx context.Context, o terraform.Object) state.B
 }
 
 func (a *attempt) lookup() recovery.Lookup {
-	return recovery.Lookup{Cluster: a.run.Outputs.Target(), InCluster: a.stage.InCluster, Datacenter: a.datacenter}
+	return recovery.Lookup{
+		Cluster:    a.run.Outputs.Target(),
+		InCluster:  a.stage.InCluster,
+		Datacenter: a.datacenter,
+	}
 }
 
 // datacenter makes a client of the datacenter that the stage's preflights read.

@@ -42,19 +42,37 @@ func isRelease(p kube.PendingRelease, typ, id string) bool {
 // removePending removes the pending releases among the objects that the plan writes,
 // and reports whether there were any.
 func (a *attempt) removePending(ctx context.Context, objects []terraform.Object) (freed bool, err error) {
-	verbs := map[string]string{"pending-install": "installed", "pending-upgrade": "upgraded", "pending-rollback": "rolled back"}
+	verbs := map[string]string{
+		"pending-install":  "installed",
+		"pending-upgrade":  "upgraded",
+		"pending-rollback": "rolled back",
+	}
 	for _, p := range a.pending {
-		if !slices.ContainsFunc(objects, func(o terraform.Object) bool { return isRelease(p, o.Type, o.ID) }) {
+		if !slices.ContainsFunc(
+			objects,
+			func(o terraform.Object) bool { return isRelease(p, o.Type, o.ID) },
+		) {
 			continue
 		}
 		removed, err := kube.RemovePendingRelease(ctx, a.run.Outputs.Target(), p)
 		if err != nil {
-			return freed, fmt.Errorf("release %s/%s: remove its unfinished revision: %w", p.Namespace, p.Name, err)
+			return freed, fmt.Errorf(
+				"release %s/%s: remove its unfinished revision: %w",
+				p.Namespace,
+				p.Name,
+				err,
+			)
 		}
 		if removed {
 			freed = true
-			a.run.Notice(fmt.Sprintf("release %s/%s was being %s by a run that was killed; its unfinished revision is removed",
-				p.Namespace, p.Name, verbs[p.Status]))
+			a.run.Notice(
+				fmt.Sprintf(
+					"release %s/%s was being %s by a run that was killed; its unfinished revision is removed",
+					p.Namespace,
+					p.Name,
+					verbs[p.Status],
+				),
+			)
 		}
 	}
 	return freed, nil

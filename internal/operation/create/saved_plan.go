@@ -40,7 +40,12 @@ func (p *savedPlan) follow(plan *review.Saved, chosen []*config.Stage) error {
 		Kind: event.Reviewed,
 		Text: fmt.Sprintf("as planned %s in %s (sha256 %s)",
 			plan.Plan.Made.Local().Format(time.DateTime), plan.Path, plan.Digest),
-		Reviewed: &event.ReviewedPlan{File: plan.Path, SHA256: plan.Digest, Run: plan.Plan.Run, Made: plan.Plan.Made},
+		Reviewed: &event.ReviewedPlan{
+			File:   plan.Path,
+			SHA256: plan.Digest,
+			Run:    plan.Plan.Run,
+			Made:   plan.Plan.Made,
+		},
 	})
 	return nil
 }
@@ -68,7 +73,10 @@ func (p *savedPlan) planAgain() string {
 func (p *savedPlan) changedSince(chosen []*config.Stage) (moved []string, err error) {
 	c := p.run.Cluster
 	if p.plan.Plan.Castle != c.Options.Version {
-		moved = append(moved, fmt.Sprintf("castle: %s planned it, this is %s", p.plan.Plan.Castle, c.Options.Version))
+		moved = append(
+			moved,
+			fmt.Sprintf("castle: %s planned it, this is %s", p.plan.Plan.Castle, c.Options.Version),
+		)
 	}
 	now, err := review.ConfigurationFacts(p.run)
 	if err != nil {
@@ -116,7 +124,7 @@ func (p *savedPlan) begin(dir *state.Stage) error {
 	if p.plan == nil {
 		return nil
 	}
-	return review.BegunNote(dir).Write(review.BegunPlan{SHA256: p.plan.Digest, Run: p.run.Id})
+	return review.BegunNote(dir).Write(review.BegunPlan{SHA256: p.plan.Digest, Run: p.run.ID})
 }
 
 // begun reports whether the plan had begun to change a stage before.
@@ -164,7 +172,8 @@ func (p *savedPlan) approve(s *config.Stage, before *state.State) (*approval, er
 		return nil, err
 	}
 	a.exact = len(now.Changed(a.stage.Facts)) == 0
-	if differs := review.Differing(now, a.stage.Facts, begun, false); len(differs) > 0 && a.stage.Saved != nil {
+	if differs := review.Differing(now, a.stage.Facts, begun, false); len(differs) > 0 &&
+		a.stage.Saved != nil {
 		return nil, p.stale(strings.Join(differs, ", "))
 	}
 	return a, nil
@@ -174,7 +183,10 @@ func (p *savedPlan) approve(s *config.Stage, before *state.State) (*approval, er
 func (a *approval) plan(work *run.Workspace) (*terraform.Plan, error) {
 	var changes []terraform.Change
 	for _, c := range a.stage.Changes {
-		changes = append(changes, terraform.Change{Address: c.Address, Action: c.Action, Phase: terraform.Planned})
+		changes = append(
+			changes,
+			terraform.Change{Address: c.Address, Action: c.Action, Phase: terraform.Planned},
+		)
 	}
 	return work.Root.Restore(a.stage.Saved, changes)
 }
@@ -213,9 +225,12 @@ func (p *savedPlan) check(ctx context.Context, a *approval, plan *terraform.Plan
 	if err != nil {
 		return err
 	}
-	e := &review.UnreviewedError{File: p.plan.Path, Way: "plan again and have that reviewed: " + p.planAgain()}
+	e := &review.UnreviewedError{
+		File: p.plan.Path,
+		Fix:  "plan again and have that reviewed: " + p.planAgain(),
+	}
 	if unplanned {
-		e.Way += "; or do it all the same: --yes"
+		e.Fix += "; or do it all the same: --yes"
 	}
 	e.Changes, _ = review.Summarize(more, names, nil)
 	return e

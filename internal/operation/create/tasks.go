@@ -33,7 +33,12 @@ func taskNeeds(t *task) []*task { return t.needs }
 //
 // A gate with needs is judged after them.
 func (c *creation) createTasks(chosen []*config.Stage) []*task {
-	b := &taskBuilder{r: c, chosen: chosen, ready: map[*config.Stage]*task{}, asked: map[*config.Stage]*task{}}
+	b := &taskBuilder{
+		r:       c,
+		chosen:  chosen,
+		ready:   map[*config.Stage]*task{},
+		checked: map[*config.Stage]*task{},
+	}
 	order, err := graph.Sort(chosen, run.StageNeeds)
 	if err != nil {
 		order = chosen // the configuration has been proved free of cycles
@@ -75,7 +80,7 @@ type taskBuilder struct {
 	tasks      []*task
 	preflights []*task
 	ready      map[*config.Stage]*task // the task whose success means: this stage is ready
-	asked      map[*config.Stage]*task
+	checked    map[*config.Stage]*task
 }
 
 func (b *taskBuilder) add(t *task) *task {
@@ -89,7 +94,7 @@ func (b *taskBuilder) after(stages []*config.Stage) []*task {
 	for _, s := range stages {
 		t := b.ready[s]
 		if t == nil && !slices.Contains(b.chosen, s) {
-			t = b.ask(s)
+			t = b.check(s)
 		}
 		if t != nil && !slices.Contains(needs, t) {
 			needs = append(needs, t)
@@ -125,20 +130,20 @@ func (b *taskBuilder) addPreflights(s *config.Stage) {
 func (b *taskBuilder) connectLate(s *config.Stage) {
 	for _, g := range run.DeferredGates(s) {
 		for _, need := range b.after(g.Needs) {
-			if judged := b.ready[s]; !slices.Contains(judged.needs, need) {
-				judged.needs = append(judged.needs, need)
+			if waiting := b.ready[s]; !slices.Contains(waiting.needs, need) {
+				waiting.needs = append(waiting.needs, need)
 			}
 		}
 	}
 }
 
 // ask is the task of a stage that was not chosen but is needed.
-func (b *taskBuilder) ask(s *config.Stage) *task {
-	if t := b.asked[s]; t != nil {
+func (b *taskBuilder) check(s *config.Stage) *task {
+	if t := b.checked[s]; t != nil {
 		return t
 	}
 	t := b.add(&task{name: s.Name + " (not selected)", stage: s})
-	b.asked[s] = t
+	b.checked[s] = t
 	t.do = func(ctx context.Context) error { return b.r.requireReady(ctx, s) }
 	// Its own gates may read outputs of what it needs, so those are asked too.
 	t.needs = b.after(s.Needs)

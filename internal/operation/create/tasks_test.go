@@ -16,13 +16,17 @@ func library() map[string]*config.Stage {
 	keys := &config.Stage{Name: "keys", Layer: "secrets"}
 	platform := &config.Stage{
 		Name: "proxmox-talos", Layer: "platform", Needs: []*config.Stage{infisical, keys},
-		Preflights: []*config.Preflight{{Type: gate.PreflightType{Name: "vm_ids"}, Label: "free", Needs: []*config.Stage{infisical}}},
+		Preflights: []*config.Preflight{
+			{Type: gate.PreflightType{Name: "vm_ids"}, Label: "free", Needs: []*config.Stage{infisical}},
+		},
 	}
 	metallb := &config.Stage{Name: "metallb", Layer: "networking", Needs: []*config.Stage{platform}}
 	pool := &config.Stage{Name: "address-pool", Layer: "networking", Needs: []*config.Stage{metallb}}
 	sync := &config.Stage{
 		Name: "sync", Layer: "gitops", Needs: []*config.Stage{platform},
-		Gates: []*config.Gate{{Type: gate.Type{Name: "flux"}, Label: "converged", Needs: []*config.Stage{pool}}},
+		Gates: []*config.Gate{
+			{Type: gate.Type{Name: "flux"}, Label: "converged", Needs: []*config.Stage{pool}},
+		},
 	}
 	all := map[string]*config.Stage{}
 	for _, s := range []*config.Stage{infisical, keys, platform, metallb, pool, sync} {
@@ -62,7 +66,14 @@ func TestNothingIsChangedBeforeThePreflightsHavePassed(t *testing.T) {
 
 func TestAGateWithNeedsIsJudgedAfterThemAndItsStageAppliedBefore(t *testing.T) {
 	l := library()
-	needs := tasksOf(l["infisical"], l["keys"], l["proxmox-talos"], l["metallb"], l["address-pool"], l["sync"])
+	needs := tasksOf(
+		l["infisical"],
+		l["keys"],
+		l["proxmox-talos"],
+		l["metallb"],
+		l["address-pool"],
+		l["sync"],
+	)
 	if slices.Contains(needs["sync"], "address-pool") {
 		t.Errorf("sync waits for the address pool before it is applied: %v", needs["sync"])
 	}
@@ -77,7 +88,7 @@ func TestAStageThatWasNotSelectedIsAsked(t *testing.T) {
 	if got, want := needs["address-pool"], []string{"metallb (not selected)"}; !slices.Equal(got, want) {
 		t.Errorf("address-pool waits for %v, want %v", got, want)
 	}
-	if _, asked := needs["proxmox-talos (not selected)"]; !asked {
+	if _, question := needs["proxmox-talos (not selected)"]; !question {
 		t.Errorf("what metallb's own gates read from is not asked: %v", needs)
 	}
 }

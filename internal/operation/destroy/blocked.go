@@ -9,7 +9,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run"
 )
 
-// hinderedError says which machines Proxmox would not delete.
+// blockedError lists the machines that Proxmox would not delete.
 type blockedError struct {
 	begun   bool // some of the stage is gone already
 	objects []event.OwnedObject
@@ -22,27 +22,25 @@ func (e *blockedError) Error() string {
 	return "nothing of it was touched, as Proxmox would not delete:" + run.ListObjects(e.objects)
 }
 
-// hindered refuses to destroy a stage of which some machine would be left: the
-// others would be stopped and deleted for a half that nobody has asked for. What
-// cannot be asked hinders nobody; Terraform will hear it.
-func (r *destruction) checkBlocked(ctx context.Context, d *Stage) error {
-	traces := proxmox.OwnedBy(cluster.Known(d.state))
-	if len(traces) == 0 {
+// checkBlocked refuses to destroy a stage if Proxmox would keep one of its machines:
+// half a destroyed cluster helps nobody. Without an answer Terraform goes on.
+func (s *stageDestruction) checkBlocked(ctx context.Context) error {
+	owned := proxmox.OwnedBy(cluster.Known(s.stage.state))
+	if len(owned) == 0 {
 		return nil
 	}
-	client, err := r.datacenter(d)
+	client, err := s.destruction.datacenter(s.stage)
 	if err != nil {
 		return nil
 	}
-	things, err := proxmox.Search{Client: client}.Blocked(ctx, traces)
-	if err != nil || len(things) == 0 {
+	objects, err := proxmox.Search{Client: client}.Blocked(ctx, owned)
+	if err != nil || len(objects) == 0 {
 		return nil
 	}
-	return &blockedError{d.attempted, things}
+	return &blockedError{s.stage.attempted, objects}
 }
 
-// halfwayError is a destroy that failed after it had begun, with what has become
-// of the machines.
+// partialError is a destroy that failed after it had begun, with the machines' fate.
 type partialError struct {
 	err     error
 	objects []event.OwnedObject
@@ -54,30 +52,33 @@ func (e *partialError) Error() string {
 
 func (e *partialError) Unwrap() error { return e.err }
 
-// halfway asks, after a destroy has failed with err, what has become of the
-// stage's machines, disks and files, for the receipt and for whoever has to go on.
-func (r *destruction) partialFailure(ctx context.Context, d *Stage, err error) error {
-	traces, unread := cluster.Owned(r.run.Cluster.Dir.Stage(d.Record.Name))
-	if ctx.Err() != nil || unread != nil || len(traces) == 0 {
+// partialFailure looks up, after a destroy has failed with err, which of the stage's
+// machines, disks and files are left, for the receipt and the message.
+func (s *stageDestruction) partialFailure(ctx context.Context, err error) error {
+	owned, unread := cluster.Owned(s.dir)
+	if ctx.Err() != nil || unread != nil || len(owned) == 0 {
 		return err
 	}
-	client, unreached := r.datacenter(d)
+	client, unreached := s.destruction.datacenter(s.stage)
 	if unreached != nil {
 		return err
 	}
-	things := proxmox.Search{Client: client}.Now(ctx, traces)
-	if r.noteObjects(d.Record.Name, things) == nil { // all are gone; it failed at something else
+	objects := proxmox.Search{Client: client}.Now(ctx, owned)
+	if s.destruction.receipt.note(
+		s.stage.Record.Name,
+		objects,
+	) == nil { // all are gone; it failed at something else
 		return err
 	}
-	held, unheard := proxmox.Search{Client: client}.Blocked(ctx, traces)
+	blocked, blockErr := proxmox.Search{Client: client}.Blocked(ctx, owned)
 	var machines []event.OwnedObject
-	for _, t := range things {
+	for _, t := range objects {
 		if t.Kind != proxmox.Machine {
 			continue
 		}
-		// What nothing holds is no matter for hands: the same command destroys it.
+		// A machine that nothing blocks needs no fix: the same command destroys it.
 		free := func(h event.OwnedObject) bool { return h.ID != t.ID }
-		if unheard == nil && all(held, free) {
+		if blockErr == nil && every(blocked, free) {
 			t.Fix = ""
 		}
 		machines = append(machines, t)

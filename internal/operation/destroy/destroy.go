@@ -15,11 +15,13 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/graph"
+	"github.com/ephemeral-castle/castle/internal/process"
+	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/diagnose"
 )
 
-// DestroyOptions say what goes.
+// Options say what is destroyed.
 type Options struct {
 	Selection cluster.Selection
 	All       bool // persistent stages too
@@ -29,34 +31,31 @@ type Options struct {
 	KeepSecrets bool
 }
 
-// Destroy razes what Doomed says, in the reverse of the order in which it was
-// raised, and proves that nothing is left. Where the cluster itself goes, what is
-// inside it is not contacted: it is forgotten, but only after the cluster is
-// proved gone.
+// Run destroys the stages that Select returns and verifies that nothing is left.
 func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 	r, err := run.Begin(ctx, c, "destroy")
 	if err != nil {
 		return err
 	}
-	doomed, err := Restored(r, o)
+	stages, err := Restored(r, o)
 	if err == nil {
-		err = r.Cluster.Dir.Recreation().Clear() // from here on a recreate begins anew
+		err = c.Dir.Recreation().Clear() // from here on a recreate begins anew
 	}
 	if err != nil {
 		return r.End(err)
 	}
-	destruction, err := newDestruction(r, o.Graceful)
+	d, err := newDestruction(r, o.Graceful)
 	if err != nil {
 		return r.End(err)
 	}
-	if len(doomed)+len(destruction.objects) == 0 {
+	if len(stages)+len(d.receipt.objects) == 0 {
 		r.Notice("nothing stands; there is nothing to destroy")
 	}
-	return r.End(destruction.destroy(ctx, doomed))
+	return r.End(d.destroy(ctx, stages))
 }
 
-// mended is Doomed under the cluster lock: states that cannot be read are
-// restored first, and the user is told.
+// Restored is Select under the cluster's lock. It first restores states that cannot
+// be read, and reports that.
 func Restored(r *run.Run, o Options) ([]*Stage, error) {
 	names, err := r.Cluster.Dir.Stages()
 	if err != nil {
@@ -70,27 +69,24 @@ func Restored(r *run.Run, o Options) ([]*Stage, error) {
 	return Select(r.Cluster, o)
 }
 
+// Stages destroys stages in a run that has begun, in the reverse order of their needs.
+func Stages(ctx context.Context, r *run.Run, stages []*Stage, graceful bool) error {
+	d, err := newDestruction(r, graceful)
+	if err != nil {
+		return err
+	}
+	return d.destroy(ctx, stages)
+}
+
 // destruction is a run that destroys.
 type destruction struct {
 	run      *run.Run
 	all      []*Stage // everything that was recorded
 	graceful bool
+	receipt  *receipt
+
 	mu       sync.Mutex
-	deferred []*Stage // stages whose remains are archived when the cluster is gone
-
-	noting  sync.Mutex          // for what follows
-	objects []event.OwnedObject // what was owned, and whether it is gone
-	unasked []string            // what Terraform says it deleted, and castle cannot ask for
-	gone    map[string]bool     // stages
-}
-
-// razeStages destroys stages in a run that has begun, in the reverse order of their needs.
-func Stages(ctx context.Context, r *run.Run, doomed []*Stage, graceful bool) error {
-	destruction, err := newDestruction(r, graceful)
-	if err != nil {
-		return err
-	}
-	return destruction.destroy(ctx, doomed)
+	deferred []*Stage // archived when the cluster is gone
 }
 
 func newDestruction(r *run.Run, graceful bool) (*destruction, error) {
@@ -98,43 +94,98 @@ func newDestruction(r *run.Run, graceful bool) (*destruction, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &destruction{run: r, all: recorded, graceful: graceful, gone: map[string]bool{}}
-	return d, d.resumeReceipt()
+	d := &destruction{
+		run:      r,
+		all:      recorded,
+		graceful: graceful,
+		receipt:  &receipt{run: r, gone: map[string]bool{}},
+	}
+	return d, d.receipt.resume()
 }
 
-func (r *destruction) destroy(ctx context.Context, doomed []*Stage) error {
-	if err := r.checkTokens(ctx, doomed); err != nil {
+func (d *destruction) destroy(ctx context.Context, stages []*Stage) error {
+	if err := (&tokens{d, stages}).check(ctx); err != nil {
 		return err
 	}
 	byName := map[string]*Stage{}
-	for _, d := range doomed {
-		byName[d.Record.Name] = d
+	for _, s := range stages {
+		byName[s.Record.Name] = s
 	}
-	needs := func(d *Stage) []*Stage {
+	needs := func(s *Stage) []*Stage {
 		var all []*Stage
-		for _, name := range d.Record.Needs {
+		for _, name := range s.Record.Needs {
 			if need := byName[name]; need != nil {
 				all = append(all, need)
 			}
 		}
 		return all
 	}
-	err := graph.Walk(ctx, doomed, graph.Reverse(doomed, needs), func(ctx context.Context, d *Stage) error {
-		if err := r.destroyStage(ctx, d); err != nil {
-			of := diagnose.Subject{Layer: d.Record.Layer, Name: d.Record.Name}
-			return diagnose.Explain(ctx, r.run, of, run.Failed(ctx, r.run, of.Layer, of.Name, err))
+	err := graph.Walk(ctx, stages, graph.Reverse(stages, needs), func(ctx context.Context, s *Stage) error {
+		one := &stageDestruction{
+			destruction: d,
+			run:         d.run,
+			stage:       s,
+			dir:         d.run.Cluster.Dir.Stage(s.Record.Name),
+		}
+		if err := one.destroyStage(ctx); err != nil {
+			of := diagnose.Subject{Layer: s.Record.Layer, Name: s.Record.Name}
+			return diagnose.Explain(ctx, d.run, of, run.Failed(ctx, d.run, of.Layer, of.Name, err))
 		}
 		return nil
 	}, func(s graph.Skipped[*Stage]) {
-		r.run.Emit(event.Event{
+		d.run.Emit(event.Event{
 			Kind: event.StageSkipped, Layer: s.Node.Record.Layer, Stage: s.Node.Record.Name,
 			Text: s.Cause.Record.Name + " still stands",
 		})
 	})
-	for _, d := range r.deferred { // the platform was not proved gone
-		r.run.Emit(event.Event{
-			Kind: event.StageSkipped, Layer: d.Record.Layer, Stage: d.Record.Name, Text: "kept until the cluster is gone",
+	for _, s := range d.deferred { // the platform was not proved gone
+		d.run.Emit(event.Event{
+			Kind: event.StageSkipped, Layer: s.Record.Layer, Stage: s.Record.Name, Text: "kept until the cluster is gone",
 		})
 	}
-	return errors.Join(err, r.writeReceipt(doomed, err))
+	return errors.Join(err, d.receipt.write(d.all, stages, err))
+}
+
+// archiveDeferred archives what was inside the cluster, now that it is proved gone.
+func (d *destruction) archiveDeferred() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.deferred {
+		if err := d.run.Cluster.Dir.Stage(s.Record.Name).Archive(d.run.ID); err != nil {
+			return err
+		}
+		const how = "what was in the cluster ended with it; its state is kept in the archive"
+		if err := d.receipt.noteRemoved(s, how); err != nil {
+			return err
+		}
+		d.run.Emit(event.Event{
+			Kind: event.StageGone, Layer: s.Record.Layer, Stage: s.Record.Name, Text: "ended with the cluster",
+		})
+	}
+	d.deferred = nil
+	return d.run.Cluster.RemoveExports()
+}
+
+// datacenter makes a client of the datacenter that a stage's objects are in: the one
+// of its own preflight, else of another stage's, else the one that the environment
+// names for the Terraform provider.
+func (d *destruction) datacenter(s *Stage) (*proxmox.Client, error) {
+	for _, one := range append([]*Stage{s}, d.all...) {
+		recorded, err := cluster.Datacenters(one.Record)
+		if err != nil {
+			return nil, err
+		}
+		if len(recorded) > 0 {
+			return proxmox.NewClient(recorded[0].Options)
+		}
+	}
+	getenv := func(name string) string { return process.Getenv(d.run.Cluster.Options.Environ, name) }
+	o := proxmox.Options{Endpoint: getenv("PROXMOX_VE_ENDPOINT"), Token: getenv("PROXMOX_VE_API_TOKEN")}
+	if o.Endpoint == "" || o.Token == "" {
+		return nil, errors.New("no preflight vm_ids was recorded that says how to reach Proxmox; " +
+			"set PROXMOX_VE_ENDPOINT and PROXMOX_VE_API_TOKEN")
+	}
+	insecure := getenv("PROXMOX_VE_INSECURE")
+	o.Insecure = insecure == "1" || insecure == "true"
+	return proxmox.NewClient(o)
 }

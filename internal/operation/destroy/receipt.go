@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -16,16 +17,28 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run"
 )
 
-func all[T any](list []T, is func(T) bool) bool {
+// receipt collects what a destroy owned and whether it is gone. It is on disk before
+// castle forgets anything: a stage without its state cannot be verified again, and
+// the receipt of a killed run would lack what that run destroyed.
+type receipt struct {
+	run *run.Run
+
+	mu         sync.Mutex
+	objects    []event.OwnedObject
+	unverified []string        // Terraform says it deleted them, and castle cannot check
+	gone       map[string]bool // stages
+}
+
+func every[T any](list []T, is func(T) bool) bool {
 	return !slices.ContainsFunc(list, func(x T) bool { return !is(x) })
 }
 
-// keep notes what was found of a stage for the receipt. What is left is an error.
-func (r *destruction) noteObjects(stage string, things []event.OwnedObject) error {
-	r.noting.Lock()
-	defer r.noting.Unlock()
+// note records what was found of a stage. What is left is an error.
+func (r *receipt) note(stage string, objects []event.OwnedObject) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var left []event.OwnedObject
-	for _, t := range things {
+	for _, t := range objects {
 		t.Stage, t.Reason = stage, r.run.Cluster.Masker.Hide(t.Reason)
 		r.noteObject(t)
 		if !t.Gone {
@@ -33,56 +46,65 @@ func (r *destruction) noteObjects(stage string, things []event.OwnedObject) erro
 		}
 	}
 	if len(left) > 0 {
-		return &run.LeftoverError{Things: left}
+		return &run.LeftoverError{Objects: left}
 	}
-	return r.saveProved()
+	return r.save()
 }
 
-// forgotten notes that a stage is gone with its state, and with the cluster the
-// files that led to it.
-func (r *destruction) noteRemoved(d *Stage, how string) error {
+// noteRemoved records that a stage is gone with its state, and for the platform that
+// the exported files are gone.
+func (r *receipt) noteRemoved(d *Stage, how string) error {
 	name := d.Record.Name
 	err := r.removed(name, "state", how, r.run.Cluster.Dir.Stage(name).StatePath())
 	if d.Record.EndsCluster {
 		kubeconfigs, talosconfigs := r.run.Cluster.Exports()
-		err = errors.Join(err, r.removed(name, "kubeconfig", "", kubeconfigs...), r.removed(name, "talosconfig", "", talosconfigs...))
+		err = errors.Join(
+			err,
+			r.removed(name, "kubeconfig", "", kubeconfigs...),
+			r.removed(name, "talosconfig", "", talosconfigs...),
+		)
 	}
-	r.noting.Lock()
-	defer r.noting.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.gone[name] = true
 	return err
 }
 
-// removed notes which of these files are gone.
-func (r *destruction) removed(stage, kind, how string, paths ...string) error {
-	var things []event.OwnedObject
+// removed records which of these files are gone.
+func (r *receipt) removed(stage, kind, how string, paths ...string) error {
+	var objects []event.OwnedObject
 	for _, path := range paths {
 		t := event.OwnedObject{Kind: kind, ID: path, Gone: true, Reason: how}
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 			t.Gone, t.Reason, t.Fix = false, "still there", "rm "+process.Quote(path)
 		}
-		things = append(things, t)
+		objects = append(objects, t)
 	}
-	return r.noteObjects(stage, things)
+	return r.note(stage, objects)
 }
 
-// receipt writes what the run has proved, and tells it in a line. err is how the
-// walk ended.
-func (r *destruction) writeReceipt(doomed []*Stage, err error) error {
-	if len(r.objects) == 0 && len(doomed) == 0 {
+// write writes the receipt and reports it in a line. err is how the walk ended.
+func (r *receipt) write(all, destroyed []*Stage, err error) error {
+	if len(r.objects) == 0 && len(destroyed) == 0 {
 		return errors.Join(err, r.run.Cluster.Dir.RemoveLeftovers()) // there was nothing to prove
 	}
-	rec := &event.Receipt{Run: r.run.Id, Cluster: r.run.Cluster.Name(), Objects: r.objects, Kept: []event.KeptStage{}, Unverified: r.unasked}
-	rec.Proved = err == nil && all(rec.Objects, func(t event.OwnedObject) bool { return t.Gone })
+	rec := &event.Receipt{
+		Run:        r.run.ID,
+		Cluster:    r.run.Cluster.Name(),
+		Objects:    r.objects,
+		Kept:       []event.KeptStage{},
+		Unverified: r.unverified,
+	}
+	rec.Proved = err == nil && every(rec.Objects, func(t event.OwnedObject) bool { return t.Gone })
 	if rec.Objects == nil {
 		rec.Objects = []event.OwnedObject{}
 	}
 	if rec.Unverified == nil {
 		rec.Unverified = []string{}
 	}
-	for _, d := range r.all {
+	for _, d := range all {
 		name, why := d.Record.Name, "not selected"
-		going := slices.ContainsFunc(doomed, func(x *Stage) bool { return x.Record.Name == name })
+		going := slices.ContainsFunc(destroyed, func(x *Stage) bool { return x.Record.Name == name })
 		switch {
 		case going && r.gone[name]:
 			continue
@@ -150,10 +172,10 @@ func summary(rec *event.Receipt) string {
 	return strings.Join(parts, "; ")
 }
 
-// tally counts things by kind, in the order in which the kinds appear.
-func tally(things []event.OwnedObject) string {
+// tally counts objects by kind, in the order in which the kinds appear.
+func tally(objects []event.OwnedObject) string {
 	count, kinds := map[string]int{}, []string{}
-	for _, t := range things {
+	for _, t := range objects {
 		if count[t.Kind]++; count[t.Kind] == 1 {
 			kinds = append(kinds, t.Kind)
 		}
@@ -170,12 +192,8 @@ func tally(things []event.OwnedObject) string {
 	return strings.Join(kinds, ", ")
 }
 
-// What a destroy proves it keeps on the disk before it forgets what it was proved
-// of: a stage that is gone with its state cannot be asked for again, and a receipt
-// that lacks what a killed run had razed would prove little.
-
-// ReceiptDue reports whether a destroy that was killed has razed something of which
-// there is no receipt yet, or has left folders that belong to no stage.
+// ReceiptDue reports whether a killed destroy has destroyed something without a
+// receipt, or has left folders that belong to no stage.
 func ReceiptDue(c *cluster.Cluster) (bool, error) {
 	proved, err := c.Dir.Proof().Read()
 	if err != nil || proved != nil {
@@ -185,13 +203,13 @@ func ReceiptDue(c *cluster.Cluster) (bool, error) {
 	return len(remains) > 0, err
 }
 
-// resume takes over what a killed destroy had proved.
-func (r *destruction) resumeReceipt() error {
+// resume reads what a killed destroy had proved.
+func (r *receipt) resume() error {
 	proved, err := r.run.Cluster.Dir.Proof().Read()
 	if err != nil || proved == nil {
 		return err
 	}
-	r.unasked = proved.Unverified
+	r.unverified = proved.Unverified
 	for _, t := range proved.Objects {
 		r.noteObject(t)
 	}
@@ -204,8 +222,8 @@ func (r *destruction) resumeReceipt() error {
 	return nil
 }
 
-// note remembers what was found of a thing; it says more than what was found before.
-func (r *destruction) noteObject(t event.OwnedObject) {
+// noteObject replaces what was recorded of the object before.
+func (r *receipt) noteObject(t event.OwnedObject) {
 	same := func(x event.OwnedObject) bool {
 		return x.Stage == t.Stage && x.Kind == t.Kind && x.ID == t.ID && x.Where == t.Where
 	}
@@ -216,9 +234,9 @@ func (r *destruction) noteObject(t event.OwnedObject) {
 	r.objects = append(r.objects, t)
 }
 
-// retain writes what was proved so far; the caller holds noting.
-func (r *destruction) saveProved() error {
-	proved := &event.Receipt{Run: r.run.Id, Cluster: r.run.Cluster.Name(), Unverified: r.unasked}
+// save writes what was proved so far; the caller holds mu.
+func (r *receipt) save() error {
+	proved := &event.Receipt{Run: r.run.ID, Cluster: r.run.Cluster.Name(), Unverified: r.unverified}
 	for _, t := range r.objects {
 		if t.Gone {
 			proved.Objects = append(proved.Objects, t)

@@ -18,156 +18,174 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// restate brings what is known of a stage up to date with its state.
-func (r *destruction) restate(d *Stage) (err error) {
-	dir := r.run.Cluster.Dir.Stage(d.Record.Name)
-	if d.state, err = r.run.ReadState(dir); err != nil {
+// stageDestruction destroys one recorded stage.
+type stageDestruction struct {
+	destruction *destruction
+	run         *run.Run
+	stage       *Stage
+	dir         *state.Stage
+}
+
+// restate reads the stage's state again.
+func (s *stageDestruction) restate() (err error) {
+	if s.stage.state, err = s.run.ReadState(s.dir); err != nil {
 		return err
 	}
-	d.Resources = d.managed()
-	d.inFlight, err = recovery.InFlight(dir, d.state)
+	s.stage.Resources = s.stage.managed()
+	s.stage.inFlight, err = recovery.InFlight(s.dir, s.stage.state)
 	return err
 }
 
-// takeIn takes into the state what a run that was cut short was making of a
-// stage, so that it goes, too.
-func (r *destruction) importInterrupted(ctx context.Context, d *Stage, work *run.Workspace, lost []state.Intended) error {
-	if slices.ContainsFunc(lost, func(c state.Intended) bool { return recovery.IsInCluster(c.Type, d.Record.InCluster) }) {
-		if err := r.reachable(ctx); err != nil {
+// importInterrupted imports what an interrupted run was making, so that it is
+// destroyed too.
+func (s *stageDestruction) importInterrupted(
+	ctx context.Context,
+	work *run.Workspace,
+	lost []state.Intended,
+) error {
+	if slices.ContainsFunc(
+		lost,
+		func(c state.Intended) bool { return recovery.IsInCluster(c.Type, s.stage.Record.InCluster) },
+	) {
+		if err := s.destruction.reachable(ctx); err != nil {
 			return err
 		}
 	}
-	kubeconfig, err := os.ReadFile(r.run.Cluster.Dir.Kubeconfig())
+	kubeconfig, err := os.ReadFile(s.run.Cluster.Dir.Kubeconfig())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	o := recovery.Lookup{
-		Cluster: gate.Target{Kubeconfig: kubeconfig}, InCluster: d.Record.InCluster,
-		Datacenter: func() (*proxmox.Client, error) { return r.datacenter(d) },
+		Cluster: gate.Target{Kubeconfig: kubeconfig}, InCluster: s.stage.Record.InCluster,
+		Datacenter: func() (*proxmox.Client, error) { return s.destruction.datacenter(s.stage) },
 	}
-	if err := recovery.Import(ctx, r.run, cluster.StageRef{Name: d.Record.Name, Layer: d.Record.Layer}, work, lost, o); err != nil {
+	if err := recovery.Import(ctx, s.run, cluster.StageRef{Name: s.stage.Record.Name, Layer: s.stage.Record.Layer}, work, lost, o); err != nil {
 		return err
 	}
-	return r.restate(d)
+	return s.restate()
 }
 
-// stage razes one recorded stage.
-func (r *destruction) destroyStage(ctx context.Context, d *Stage) error {
-	err := r.run.Retry(ctx, d.Record.Name, d.Record.Layer, func(again bool) error { return r.destroyResources(ctx, d, again) })
-	if err != nil && !d.attempted {
+// destroyStage destroys the stage, verifies that it is gone, and removes its record.
+func (s *stageDestruction) destroyStage(ctx context.Context) error {
+	err := s.run.Retry(
+		ctx,
+		s.stage.Record.Name,
+		s.stage.Record.Layer,
+		func(again bool) error { return s.destroyResources(ctx, again) },
+	)
+	if err != nil && !s.stage.attempted {
 		return err
 	}
 	if err != nil {
-		return r.partialFailure(ctx, d, err)
+		return s.partialFailure(ctx, err)
 	}
-	if err := r.verify(ctx, d); err != nil {
+	if err := s.verify(ctx); err != nil {
 		return err
 	}
-	if d.EndsWithCluster {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.deferred = append(r.deferred, d)
+	if s.stage.EndsWithCluster {
+		s.destruction.mu.Lock()
+		defer s.destruction.mu.Unlock()
+		s.destruction.deferred = append(s.destruction.deferred, s.stage)
 		return nil
 	}
-	if d.Record.EndsCluster {
+	if s.stage.Record.EndsCluster {
 		// Before the platform's own record goes: a run killed in between finds
 		// it again and knows that the rest needs no cluster any more.
-		if err := r.archiveDeferred(); err != nil {
+		if err := s.destruction.archiveDeferred(); err != nil {
 			return err
 		}
 	}
-	dir := r.run.Cluster.Dir.Stage(d.Record.Name)
-	if err := dir.Remove(); err != nil {
+	if err := s.dir.Remove(); err != nil {
 		return err
 	}
-	if err := r.noteRemoved(d, ""); err != nil {
+	if err := s.destruction.receipt.noteRemoved(s.stage, ""); err != nil {
 		return err
 	}
-	r.run.Emit(event.Event{Kind: event.StageGone, Layer: d.Record.Layer, Stage: d.Record.Name})
+	s.run.Emit(event.Event{Kind: event.StageGone, Layer: s.stage.Record.Layer, Stage: s.stage.Record.Name})
 	return nil
 }
 
-// clear destroys what Terraform owns of a stage: all of it, or only what would
-// survive the cluster if the cluster ends anyway. What a killed run has left
-// unrecorded is imported first, so that it goes too. A stage that owns nothing
-// needs no Terraform. Another try begins with what the one before has left.
-func (r *destruction) destroyResources(ctx context.Context, d *Stage, again bool) (err error) {
-	if d.denied != nil {
-		return d.denied
+// destroyResources destroys what Terraform owns of a stage: all of it, or only what
+// would survive the cluster if the cluster ends anyway. What a killed run has left
+// unrecorded is imported first. A stage that owns nothing needs no Terraform.
+func (s *stageDestruction) destroyResources(ctx context.Context, again bool) (err error) {
+	if s.stage.denied != nil {
+		return s.stage.denied
 	}
 	if again {
-		if err := r.restate(d); err != nil {
+		if err := s.restate(); err != nil {
 			return err
 		}
 	}
-	ours, outdated, err := r.checkOwnership(ctx, d)
+	ours, outdated, err := s.checkOwnership(ctx)
 	if err != nil {
 		return err
 	}
-	lost := d.lost()
-	if len(d.targets()) == 0 && len(ours) == 0 && len(lost) == 0 {
-		return r.verifyAdopted(ctx, d, nil)
+	lost := s.stage.lost()
+	if len(s.stage.targets()) == 0 && len(ours) == 0 && len(lost) == 0 {
+		return s.verifyAdopted(ctx, nil)
 	}
-	if !d.begun {
-		d.begun = true
-		r.run.Emit(event.Event{Kind: event.StageStarted, Layer: d.Record.Layer, Stage: d.Record.Name})
+	if !s.stage.begun {
+		s.stage.begun = true
+		s.run.Emit(
+			event.Event{Kind: event.StageStarted, Layer: s.stage.Record.Layer, Stage: s.stage.Record.Name},
+		)
 	}
-	if err := r.checkBlocked(ctx, d); err != nil {
+	if err := s.checkBlocked(ctx); err != nil {
 		return err
 	}
-	release, err := r.run.Slot(ctx)
+	release, err := s.run.Slot(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	work, err := run.RecordedWorkspace(ctx, r.run, d.Record)
+	work, err := run.RecordedWorkspace(ctx, s.run, s.stage.Record)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, work.Close()) }()
-	dir := r.run.Cluster.Dir.Stage(d.Record.Name)
-	if err := errors.Join(dir.Fingerprint().Clear(), dir.Snapshot(), saveHeld(dir, d)); err != nil {
+	if err := errors.Join(s.dir.Fingerprint().Clear(), s.dir.Snapshot(), s.saveHeld()); err != nil {
 		return err
 	}
-	if err := run.Untrack(ctx, r.run, cluster.StageRef{Name: d.Record.Name, Layer: d.Record.Layer}, work, outdated); err != nil {
+	if err := run.Untrack(ctx, s.run, cluster.StageRef{Name: s.stage.Record.Name, Layer: s.stage.Record.Layer}, work, outdated); err != nil {
 		return err
 	}
 	for _, one := range ours {
-		if err := run.Import(ctx, r.run, d.Record.Name, d.Record.Layer, work, one); err != nil {
+		if err := run.Import(ctx, s.run, s.stage.Record.Name, s.stage.Record.Layer, work, one); err != nil {
 			return err
 		}
 	}
-	if err := r.importInterrupted(ctx, d, work, lost); err != nil {
+	if err := s.importInterrupted(ctx, work, lost); err != nil {
 		return err
 	}
-	if err := r.saveOwned(ctx, d); err != nil {
+	if err := s.saveOwned(ctx); err != nil {
 		return err
 	}
-	if err := r.revoke(ctx, d); err != nil {
+	if err := s.revoke(ctx); err != nil {
 		return err
 	}
-	return r.terraform(ctx, d, work)
+	return s.terraform(ctx, work)
 }
 
-// terraform has Terraform destroy what is in the state of a stage.
-func (r *destruction) terraform(ctx context.Context, d *Stage, work *run.Workspace) error {
-	targets := d.targets()
+// terraform destroys what is in the stage's state.
+func (s *stageDestruction) terraform(ctx context.Context, work *run.Workspace) error {
+	targets := s.stage.targets()
 	if len(targets) == 0 {
-		return r.verifyAdopted(ctx, d, nil)
+		return s.verifyAdopted(ctx, nil)
 	}
 	options := terraform.PlanOptions{Destroy: true}
 	switch {
-	case d.EndsWithCluster:
+	case s.stage.EndsWithCluster:
 		options.Targets = targets
-	case len(d.inCluster()) > 0:
-		if err := r.reachable(ctx); err != nil {
+	case len(s.stage.inCluster()) > 0:
+		if err := s.destruction.reachable(ctx); err != nil {
 			return err
 		}
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeoutCause(ctx, inClusterBound, r.timeoutCause())
+		ctx, stop = context.WithTimeoutCause(ctx, inClusterBound, s.destruction.timeoutCause())
 		defer stop()
 	}
-	err := r.run.Step(d.Record.Name, d.Record.Layer, "destroy", func() error {
+	err := s.run.Step(s.stage.Record.Name, s.stage.Record.Layer, "destroy", func() error {
 		plan, err := work.Root.Plan(ctx, options)
 		if err != nil {
 			return err
@@ -176,27 +194,32 @@ func (r *destruction) terraform(ctx context.Context, d *Stage, work *run.Workspa
 		for _, c := range plan.Changes {
 			intended = append(intended, state.Intended{Address: c.Address, Type: c.Type, Action: c.Action})
 		}
-		d.attempted = true
-		return work.Apply(ctx, r.run, r.run.Cluster.Dir.Stage(d.Record.Name), plan, intended)
+		s.stage.attempted = true
+		return work.Apply(ctx, s.run, s.dir, plan, intended)
 	})
 	if err == nil {
-		return r.verifyAdopted(ctx, d, targets)
+		return s.verifyAdopted(ctx, targets)
 	}
-	if !d.attempted && ctx.Err() == nil {
-		err = fmt.Errorf("%w\n  nothing of it was destroyed; if what does not answer is gone for good, forget what was kept there: %s %s ADDRESS",
-			err, r.run.Cluster.Command("state forget"), d.Record.Name)
+	if !s.stage.attempted && ctx.Err() == nil {
+		err = fmt.Errorf(
+			"%w\n  nothing of it was destroyed; if what does not answer is gone for good, forget what was kept there: %s %s ADDRESS",
+			err,
+			s.run.Cluster.Command("state forget"),
+			s.stage.Record.Name,
+		)
 	}
 	return run.During("destroy", err)
 }
 
-// ours asks the recorded preflights what a killed run of this cluster has made
-// that the state does not know. Foreign things are told and left alone; one that
-// the state takes for the stage's own would be destroyed with it, so nothing is.
-// Nor is anything while nobody can tell whether a thing is the stage's own. lost is
-// what the state knows and is not the stage's any more.
-func (r *destruction) checkOwnership(ctx context.Context, d *Stage) (ours []gate.Import, lost []string, err error) {
+// checkOwnership runs the recorded preflights. ours is what a killed run made and the
+// state does not know; lost is what the state knows and is not the stage's any more.
+// Foreign objects are reported and left alone. It refuses to go on if the state takes
+// a foreign object for the stage's own, or if the owner of one cannot be verified.
+func (s *stageDestruction) checkOwnership(
+	ctx context.Context,
+) (ours []gate.Import, lost []string, err error) {
 	var refused error
-	err = r.inspectRecorded(ctx, d, func(preflight string, f gate.Inspection) {
+	err = s.inspectRecorded(ctx, func(preflight string, f gate.Inspection) {
 		lost = append(lost, f.Lost...)
 		for _, own := range f.Ours {
 			ours = append(ours, own.Import)
@@ -210,24 +233,24 @@ func (r *destruction) checkOwnership(ctx context.Context, d *Stage) (ours []gate
 				mistaken = append(mistaken, foreign)
 				continue
 			}
-			r.run.Notice(fmt.Sprintf("%s is not this cluster's and stays", foreign.What))
+			s.run.Notice(fmt.Sprintf("%s is not this cluster's and stays", foreign.What))
 		}
 		if len(mistaken) > 0 {
 			refused = errors.Join(refused, &run.PreflightError{
-				Preflight: preflight, Foreign: mistaken, Terraform: r.run.Cluster.TerraformCommand(d.Record.Name), Forget: r.run.Cluster.UntrackCommand(d.Record.Name),
+				Preflight: preflight, Foreign: mistaken, TerraformCommand: s.run.Cluster.TerraformCommand(s.stage.Record.Name), UntrackCommand: s.run.Cluster.UntrackCommand(s.stage.Record.Name),
 			})
 		}
 	})
 	return ours, lost, errors.Join(err, refused)
 }
 
-func (r *destruction) inspectRecorded(ctx context.Context, d *Stage, see func(string, gate.Inspection)) error {
-	all, err := run.ExpectedResources(r.run.Cluster.Dir.Stage(d.Record.Name), d.state)
+func (s *stageDestruction) inspectRecorded(ctx context.Context, see func(string, gate.Inspection)) error {
+	all, err := run.ExpectedResources(s.dir, s.stage.state)
 	if err != nil {
 		return err
 	}
-	return r.eachRecorded(d, func(preflight gate.Preflight) error {
-		findings, err := preflight.Inspect(ctx, all, r.run.Notice)
+	return s.eachRecorded(func(preflight gate.Preflight) error {
+		findings, err := preflight.Inspect(ctx, all, s.run.Notice)
 		if err != nil {
 			return run.NoAnswer(preflight.Name, err)
 		}
@@ -236,14 +259,14 @@ func (r *destruction) inspectRecorded(ctx context.Context, d *Stage, see func(st
 	})
 }
 
-// revoke ends what a stage's things gave out.
-func (r *destruction) revoke(ctx context.Context, d *Stage) error {
-	return r.eachRecorded(d, func(preflight gate.Preflight) error {
+// revoke ends what the stage's objects gave out, such as Vault's leases.
+func (s *stageDestruction) revoke(ctx context.Context) error {
+	return s.eachRecorded(func(preflight gate.Preflight) error {
 		if preflight.Revoke == nil {
 			return nil
 		}
-		return r.run.Step(d.Record.Name, d.Record.Layer, "revoke", func() error {
-			if err := preflight.Revoke(ctx, cluster.Known(d.state), r.run.Notice); err != nil {
+		return s.run.Step(s.stage.Record.Name, s.stage.Record.Layer, "revoke", func() error {
+			if err := preflight.Revoke(ctx, cluster.Known(s.stage.state), s.run.Notice); err != nil {
 				return fmt.Errorf("%s: %w", preflight.Name, err)
 			}
 			return nil
@@ -251,9 +274,9 @@ func (r *destruction) revoke(ctx context.Context, d *Stage) error {
 	})
 }
 
-// eachRecorded does something with each preflight that was recorded of a stage.
-func (r *destruction) eachRecorded(d *Stage, do func(gate.Preflight) error) error {
-	for _, check := range d.Record.Preflights {
+// eachRecorded calls do with each recorded preflight of the stage.
+func (s *stageDestruction) eachRecorded(do func(gate.Preflight) error) error {
+	for _, check := range s.stage.Record.Preflights {
 		for _, typ := range cluster.PreflightTypes() {
 			if typ.Name != check.Type {
 				continue
@@ -262,7 +285,11 @@ func (r *destruction) eachRecorded(d *Stage, do func(gate.Preflight) error) erro
 			if err != nil {
 				return err
 			}
-			preflight, err := typ.New(check.Type+"."+check.Label, gate.Target{Environ: r.run.Cluster.Options.Environ}, values)
+			preflight, err := typ.New(
+				check.Type+"."+check.Label,
+				gate.Target{Environ: s.run.Cluster.Options.Environ},
+				values,
+			)
 			if err != nil {
 				return err
 			}
@@ -272,21 +299,4 @@ func (r *destruction) eachRecorded(d *Stage, do func(gate.Preflight) error) erro
 		}
 	}
 	return nil
-}
-
-// archiveDeferred forgets, now that the cluster is proved gone, what was inside it.
-func (r *destruction) archiveDeferred() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, d := range r.deferred {
-		if err := r.run.Cluster.Dir.Stage(d.Record.Name).Archive(r.run.Id); err != nil {
-			return err
-		}
-		if err := r.noteRemoved(d, "what was in the cluster ended with it; its state is kept in the archive"); err != nil {
-			return err
-		}
-		r.run.Emit(event.Event{Kind: event.StageGone, Layer: d.Record.Layer, Stage: d.Record.Name, Text: "ended with the cluster"})
-	}
-	r.deferred = nil
-	return r.run.Cluster.RemoveExports()
 }

@@ -11,26 +11,26 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// Doomed is one stage that a destroy would raze.
+// Stage is one recorded stage, as a destroy sees it.
 type Stage struct {
 	Record    state.Record
 	Resources []string // addresses of what Terraform owns
-	// Collapses says that what this stage has in the cluster ends with the
+	// EndsWithCluster says that what this stage has in the cluster ends with the
 	// cluster and is not deleted by itself.
 	EndsWithCluster bool
 
 	state    *state.State
-	inFlight []state.Intended // what a run that was cut short was making
+	inFlight []state.Intended // what an interrupted run was making
 	ended    bool             // the cluster ends with this destroy
-	begun    bool             // it was told that the stage has started
+	begun    bool             // its start was reported
 
-	attempted bool         // Terraform was told to destroy something
-	denied    *deniedError // why Proxmox will not hear of it
+	attempted bool         // Terraform began to destroy something
+	denied    *deniedError // Proxmox accepts no known token
 }
 
-// Doomed returns what a destroy with these options would raze, by layer and
+// Select returns the stages that a destroy with these options destroys, by layer and
 // inside a layer by name. It reads what the state directory recorded, whatever the
-// configuration says by now.
+// configuration says now.
 func Select(c *cluster.Cluster, o Options) ([]*Stage, error) {
 	all, err := RecordedStages(c)
 	if err != nil {
@@ -45,34 +45,37 @@ func Select(c *cluster.Cluster, o Options) ([]*Stage, error) {
 		return nil, err
 	}
 	stays := survivingSecrets(all)
-	var doomed, staying []*Stage
+	var selected, staying []*Stage
 	for i, d := range all {
 		switch {
 		case chosen[i] && (o.All || !d.Record.Persistent) && !(o.KeepSecrets && stays[d.Record.Name]):
-			doomed = append(doomed, d)
+			selected = append(selected, d)
 		case !d.Record.Persistent: // what is persistent outlives what it needs
 			staying = append(staying, d)
 		}
 	}
-	if err := o.checkDependents(doomed, staying); err != nil {
+	if err := o.checkDependents(selected, staying); err != nil {
 		return nil, err
 	}
-	ends := slices.ContainsFunc(doomed, func(d *Stage) bool { return d.Record.EndsCluster })
-	for _, d := range doomed {
+	ends := slices.ContainsFunc(selected, func(d *Stage) bool { return d.Record.EndsCluster })
+	for _, d := range selected {
 		d.ended = ends && !o.Graceful
-		lost := slices.ContainsFunc(d.inFlight, func(c state.Intended) bool { return recovery.IsInCluster(c.Type, d.Record.InCluster) })
+		lost := slices.ContainsFunc(
+			d.inFlight,
+			func(c state.Intended) bool { return recovery.IsInCluster(c.Type, d.Record.InCluster) },
+		)
 		d.EndsWithCluster = d.ended && (lost || len(d.inCluster()) > 0)
 	}
-	return doomed, nil
+	return selected, nil
 }
 
-// undermined refuses to take away what a stage that is not selected stands on:
-// what it has in a cluster that is gone could never be deleted, and without the
-// keys that it was made with, a cluster can never be reached again.
-func (o Options) checkDependents(doomed, staying []*Stage) error {
+// checkDependents refuses to destroy what a stage that is not selected needs: its
+// objects in a cluster that is gone could never be deleted, and without its keys a
+// cluster can never be reached again.
+func (o Options) checkDependents(selected, staying []*Stage) error {
 	below := map[string]bool{}
 	var names []string
-	for _, d := range doomed {
+	for _, d := range selected {
 		names = append(names, d.Record.Name)
 		below[d.Record.Name] = len(d.Resources) > 0
 	}
@@ -90,11 +93,13 @@ func (o Options) checkDependents(doomed, staying []*Stage) error {
 	if len(standing) == 0 {
 		return nil
 	}
-	return &cluster.UsageError{Message: fmt.Sprintf("%s would take away what others stand on: %s; destroy them with it: --only %s",
-		o.Selection, strings.Join(standing, ", "), strings.Join(append(names, standing...), ","))}
+	return &cluster.UsageError{
+		Message: fmt.Sprintf("%s would take away what others stand on: %s; destroy them with it: --only %s",
+			o.Selection, strings.Join(standing, ", "), strings.Join(append(names, standing...), ",")),
+	}
 }
 
-// recorded reads every recorded stage, by layer and inside a layer by name.
+// RecordedStages reads every recorded stage, by layer and inside a layer by name.
 func RecordedStages(c *cluster.Cluster) ([]*Stage, error) {
 	names, err := c.Dir.Stages()
 	if err != nil {
@@ -129,7 +134,7 @@ func RecordedStages(c *cluster.Cluster) ([]*Stage, error) {
 	return all, nil
 }
 
-// managed are the addresses of what Terraform owns.
+// managed returns the addresses of what Terraform owns.
 func (d *Stage) managed() []string {
 	var addresses []string
 	for _, res := range d.state.Resources {
@@ -140,10 +145,10 @@ func (d *Stage) managed() []string {
 	return addresses
 }
 
-// inCluster are the resources that the generated providers own.
+// inCluster returns the resources that the generated providers own.
 func (d *Stage) inCluster() []string { return d.owned(true) }
 
-// external are all others: they would survive the cluster.
+// external returns all others: they would survive the cluster.
 func (d *Stage) external() []string { return d.owned(false) }
 
 func (d *Stage) owned(inCluster bool) []string {
@@ -159,7 +164,7 @@ func (d *Stage) owned(inCluster bool) []string {
 // String names the stage in messages about the walk.
 func (d *Stage) String() string { return d.Record.Name }
 
-// targets are the addresses of what is to be destroyed by Terraform.
+// targets returns the addresses that Terraform is to destroy.
 func (d *Stage) targets() []string {
 	if d.EndsWithCluster {
 		return d.external()
@@ -167,20 +172,21 @@ func (d *Stage) targets() []string {
 	return d.Resources
 }
 
-// lost is what is in flight and does not end with the cluster.
+// lost returns what is in flight and does not end with the cluster.
 func (d *Stage) lost() []state.Intended {
 	return slices.DeleteFunc(slices.Clone(d.inFlight), func(c state.Intended) bool {
 		return d.ended && recovery.IsInCluster(c.Type, d.Record.InCluster)
 	})
 }
 
-// outliving are the recorded stages of the secrets layer that can stay while the
+// survivingSecrets returns the stages of the secrets layer that can stay when the
 // cluster goes: neither they nor what they need live in the cluster.
 func survivingSecrets(all []*Stage) map[string]bool {
 	stays, recorded := map[string]bool{}, map[string]bool{}
 	for _, d := range all {
 		recorded[d.Record.Name] = true
-		stays[d.Record.Name] = d.Record.Layer == cluster.SecretsLayer && len(d.Record.InCluster) == 0 && !d.Record.EndsCluster
+		stays[d.Record.Name] = d.Record.Layer == cluster.SecretsLayer && len(d.Record.InCluster) == 0 &&
+			!d.Record.EndsCluster
 	}
 	goes := func(need string) bool { return recorded[need] && !stays[need] }
 	for changed := true; changed; {

@@ -22,22 +22,24 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// A destroy works with what was recorded, and of that one thing goes stale by
-// itself: the API token, when somebody rotates it. So before anything is destroyed
-// Proxmox is asked whether it still takes the recorded one. If not, the others that
-// castle can know of are tried, and the first that is taken replaces it in what
-// was recorded.
+// tokens replaces a recorded API token that somebody has rotated since. The recorded
+// one is tried before anything is destroyed; if Proxmox refuses it, the first of the
+// other known tokens that Proxmox accepts takes its place in everything recorded.
+type tokens struct {
+	destruction *destruction
+	stages      []*Stage
+}
 
-// admit makes sure of the tokens of these stages. A stage without one fails when
-// its turn comes, and with it only what needs it.
-func (r *destruction) checkTokens(ctx context.Context, doomed []*Stage) error {
-	for _, d := range doomed {
+// check makes sure of the tokens of the stages. A stage without one fails when its
+// turn comes, and with it only what needs it.
+func (t *tokens) check(ctx context.Context) error {
+	for _, d := range t.stages {
 		asked, err := cluster.Datacenters(d.Record)
 		if err != nil {
 			return err
 		}
 		for _, recorded := range asked {
-			if err := r.checkToken(ctx, d, doomed, recorded.Options); err != nil {
+			if err := t.checkToken(ctx, d, recorded.Options); err != nil {
 				return err
 			}
 		}
@@ -45,12 +47,12 @@ func (r *destruction) checkTokens(ctx context.Context, doomed []*Stage) error {
 	return nil
 }
 
-func (r *destruction) checkToken(ctx context.Context, d *Stage, doomed []*Stage, recorded proxmox.Options) error {
+func (t *tokens) checkToken(ctx context.Context, d *Stage, recorded proxmox.Options) error {
 	refusal := tokenAccepted(ctx, recorded)
 	if proxmox.KindOf(refusal) != proxmox.Unauthorized {
 		return nil
 	}
-	token, from, tried := r.otherToken(ctx, d, recorded)
+	token, from, tried := t.otherToken(ctx, d, recorded)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -58,12 +60,18 @@ func (r *destruction) checkToken(ctx context.Context, d *Stage, doomed []*Stage,
 		d.denied = &deniedError{refusal, tried}
 		return nil
 	}
-	r.run.Cluster.Masker.Add(token)
-	r.run.Notice(fmt.Sprintf("stage %s: Proxmox refuses the API token that was recorded; taking %s instead", d.Record.Name, from))
-	return r.replaceToken(doomed, recorded.Token, token)
+	t.destruction.run.Cluster.Masker.Add(token)
+	t.destruction.run.Notice(
+		fmt.Sprintf(
+			"stage %s: Proxmox refuses the API token that was recorded; taking %s instead",
+			d.Record.Name,
+			from,
+		),
+	)
+	return t.replaceToken(recorded.Token, token)
 }
 
-// admitted asks whether Proxmox takes a token.
+// tokenAccepted returns nil if Proxmox accepts the token.
 func tokenAccepted(ctx context.Context, o proxmox.Options) error {
 	client, err := proxmox.NewClient(o)
 	if err != nil {
@@ -81,16 +89,23 @@ type deniedError struct {
 func (e *deniedError) Unwrap() error { return e.err }
 
 func (e *deniedError) Error() string {
-	return fmt.Sprintf("%v: the API token that was recorded is no longer valid, and nothing was destroyed\n  %s\n"+
-		"    - set PROXMOX_VE_API_TOKEN to the one that is valid now, user@realm!name=secret, and run the same command again",
-		e.err, strings.Join(e.tried, "\n  "))
+	return fmt.Sprintf(
+		"%v: the API token that was recorded is no longer valid, and nothing was destroyed\n  %s\n"+
+			"    - set PROXMOX_VE_API_TOKEN to the one that is valid now, user@realm!name=secret, and run the same command again",
+		e.err,
+		strings.Join(e.tried, "\n  "),
+	)
 }
 
 // otherToken looks for a token that the recorded datacenter takes: what the
 // configuration says now, what the environment says, and what the volatile stages
 // say when they are read again. It is shown to no other datacenter. Without one,
 // tried says why each was none.
-func (r *destruction) otherToken(ctx context.Context, d *Stage, recorded proxmox.Options) (token, from string, tried []string) {
+func (t *tokens) otherToken(
+	ctx context.Context,
+	d *Stage,
+	recorded proxmox.Options,
+) (token, from string, tried []string) {
 	try := func(from, token, endpoint string) bool {
 		o := recorded
 		switch o.Token = token; {
@@ -110,26 +125,32 @@ func (r *destruction) otherToken(ctx context.Context, d *Stage, recorded proxmox
 		return false
 	}
 	const configured, environment = "the configuration's", "PROXMOX_VE_API_TOKEN"
-	token, endpoint := r.configuredToken(d)
+	token, endpoint := t.configuredToken(d)
 	if try(configured, token, endpoint) {
 		return token, configured, nil
 	}
-	token, endpoint = process.Getenv(r.run.Cluster.Options.Environ, environment), process.Getenv(r.run.Cluster.Options.Environ, "PROXMOX_VE_ENDPOINT")
+	token, endpoint = process.Getenv(
+		t.destruction.run.Cluster.Options.Environ,
+		environment,
+	), process.Getenv(
+		t.destruction.run.Cluster.Options.Environ,
+		"PROXMOX_VE_ENDPOINT",
+	)
 	if try(environment, token, endpoint) {
 		return token, environment, nil
 	}
-	for _, v := range r.all {
+	for _, v := range t.destruction.all {
 		if !v.Record.Volatile || len(v.Resources) > 0 {
 			continue
 		}
 		from := "what " + v.Record.Layer + "/" + v.Record.Name + " says now"
-		token, err := r.reread(ctx, v, recorded.Token)
+		token, err := t.reread(ctx, v, recorded.Token)
 		if err != nil {
 			tried = append(tried, fmt.Sprintf("%s: %v", from, err))
 			continue
 		}
 		if token == "" { // it had learned of the new one before
-			token, _ = r.configuredToken(d)
+			token, _ = t.configuredToken(d)
 		}
 		if try(from, token, "") {
 			return token, from, nil
@@ -140,14 +161,14 @@ func (r *destruction) otherToken(ctx context.Context, d *Stage, recorded proxmox
 
 // configuredToken is the token, and for which endpoint, that the configuration
 // has for this stage by now, as far as it is valid and can be evaluated.
-func (r *destruction) configuredToken(d *Stage) (token, endpoint string) {
-	if r.run.Cluster.InvalidConfig != nil {
+func (t *tokens) configuredToken(d *Stage) (token, endpoint string) {
+	if t.destruction.run.Cluster.InvalidConfig != nil {
 		return "", ""
 	}
 	var found *config.Stage
-	for _, s := range r.run.Cluster.Config.Stages {
-		if st, err := r.run.Cluster.Dir.Stage(s.Name).LastKnown(); err == nil {
-			r.run.Outputs.Set(s, run.RecordedOutputs(r.run.Cluster, s, st))
+	for _, s := range t.destruction.run.Cluster.Config.Stages {
+		if st, err := t.destruction.run.Cluster.Dir.Stage(s.Name).LastKnown(); err == nil {
+			t.destruction.run.Outputs.Set(s, run.RecordedOutputs(t.destruction.run.Cluster, s, st))
 		}
 		if s.Name == d.Record.Name {
 			found = s
@@ -157,7 +178,7 @@ func (r *destruction) configuredToken(d *Stage) (token, endpoint string) {
 		return "", ""
 	}
 	for _, p := range found.Preflights {
-		values, diags := p.Values(found, r.run.Outputs.Scope(found))
+		values, diags := p.Values(found, t.destruction.run.Outputs.Scope(found))
 		if p.Type.Name != proxmox.PreflightVMIDs || diags.HasErrors() {
 			continue
 		}
@@ -170,9 +191,9 @@ func (r *destruction) configuredToken(d *Stage) (token, endpoint string) {
 
 // reread applies a stage that only reads as it was recorded, and returns what the
 // output that was token has become.
-func (r *destruction) reread(ctx context.Context, v *Stage, token string) (now string, err error) {
-	dir := r.run.Cluster.Dir.Stage(v.Record.Name)
-	work, err := run.RecordedWorkspace(ctx, r.run, v.Record)
+func (t *tokens) reread(ctx context.Context, v *Stage, token string) (now string, err error) {
+	dir := t.destruction.run.Cluster.Dir.Stage(v.Record.Name)
+	work, err := run.RecordedWorkspace(ctx, t.destruction.run, v.Record)
 	if err != nil {
 		return "", err
 	}
@@ -180,11 +201,16 @@ func (r *destruction) reread(ctx context.Context, v *Stage, token string) (now s
 	if err := errors.Join(dir.Fingerprint().Clear(), dir.Snapshot()); err != nil {
 		return "", err
 	}
-	err = r.run.Step(v.Record.Name, v.Record.Layer, "apply", func() error { return work.Root.Apply(ctx, nil) })
+	err = t.destruction.run.Step(
+		v.Record.Name,
+		v.Record.Layer,
+		"apply",
+		func() error { return work.Root.Apply(ctx, nil) },
+	)
 	if err = errors.Join(err, dir.Snapshot()); err != nil {
 		return "", err
 	}
-	st, err := r.run.ReadState(dir)
+	st, err := t.destruction.run.ReadState(dir)
 	if err != nil {
 		return "", err
 	}
@@ -205,9 +231,9 @@ func text(v cty.Value) string {
 
 // replaceToken puts a token in the place of another one in all that was recorded:
 // this run, a later one and castle nuke find it there.
-func (r *destruction) replaceToken(doomed []*Stage, old, token string) error {
-	for _, d := range slices.Concat(r.all, doomed) {
-		dir := r.run.Cluster.Dir.Stage(d.Record.Name)
+func (t *tokens) replaceToken(old, token string) error {
+	for _, d := range slices.Concat(t.destruction.all, t.stages) {
+		dir := t.destruction.run.Cluster.Dir.Stage(d.Record.Name)
 		for i, check := range d.Record.Preflights {
 			values, err := check.Decode()
 			if err != nil {

@@ -16,39 +16,48 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// account accounts for what Terraform says it deleted. The question that a create
-// asks before it adopts an object is asked once more: an object that is still
-// there is left over. Where there is no question, or no answer, the receipt says
-// that it rests on Terraform's word. What is in Proxmox is proved by itself.
-func (r *destruction) verifyAdopted(ctx context.Context, d *Stage, addresses []string) error {
-	var things []event.OwnedObject
+// verifyAdopted looks up what Terraform says it deleted, by the question that a create
+// asks before it adopts an object. An object that is still there is left over. Where
+// there is no question or no answer, the receipt says so. Proxmox is verified elsewhere.
+func (s *stageDestruction) verifyAdopted(ctx context.Context, addresses []string) error {
+	var objects []event.OwnedObject
 	asked := map[string]bool{}
-	for i := range d.Record.Adopts {
-		a := &d.Record.Adopts[i]
+	for i := range s.stage.Record.Adopts {
+		a := &s.stage.Record.Adopts[i]
 		if !a.Left && !slices.Contains(addresses, a.Address) {
 			continue
 		}
-		thing, err := r.verifyObject(ctx, a)
+		object, err := s.verifyObject(ctx, a)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			r.run.Notice(fmt.Sprintf("%s: nobody can tell whether %s is gone: %v", d.Record.Name, a.Address, err))
+			s.run.Notice(
+				fmt.Sprintf(
+					"%s: nobody can tell whether %s is gone: %v",
+					s.stage.Record.Name,
+					a.Address,
+					err,
+				),
+			)
 			continue
 		}
-		asked[a.Address], a.Left = true, !thing.Gone
-		things = append(things, thing)
+		asked[a.Address], a.Left = true, !object.Gone
+		objects = append(objects, object)
 	}
-	r.noteUnverified(d, addresses, asked)
-	if err := r.noteObjects(d.Record.Name, things); err != nil {
+	s.noteUnverified(addresses, asked)
+	if err := s.destruction.receipt.note(s.stage.Record.Name, objects); err != nil {
 		// The state does not know it any more; the next destroy has to ask again.
-		return errors.Join(err, r.run.Cluster.Dir.Stage(d.Record.Name).SetRecord(d.Record))
+		return errors.Join(err, s.dir.SetRecord(s.stage.Record))
 	}
 	return nil
 }
 
-// find asks whether an object is there.
-func (r *destruction) verifyObject(ctx context.Context, a *state.RecordedAdopt) (event.OwnedObject, error) {
+// verifyObject looks up one object.
+func (s *stageDestruction) verifyObject(
+	ctx context.Context,
+	a *state.RecordedAdopt,
+) (event.OwnedObject, error) {
 	types := cluster.ExistsTypes()
 	i := slices.IndexFunc(types, func(t gate.ExistsType) bool { return t.Name == a.Exists.Type })
 	if i < 0 {
@@ -58,8 +67,9 @@ func (r *destruction) verifyObject(ctx context.Context, a *state.RecordedAdopt) 
 	if err != nil {
 		return event.OwnedObject{}, err
 	}
-	target := gate.Target{Environ: r.run.Cluster.Options.Environ}
-	if target.Kubeconfig, err = os.ReadFile(r.run.Cluster.Dir.Kubeconfig()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	target := gate.Target{Environ: s.run.Cluster.Options.Environ}
+	if target.Kubeconfig, err = os.ReadFile(s.run.Cluster.Dir.Kubeconfig()); err != nil &&
+		!errors.Is(err, fs.ErrNotExist) {
 		return event.OwnedObject{}, err
 	}
 	question, err := types[i].New(a.Exists.Type, target, values)
@@ -67,79 +77,110 @@ func (r *destruction) verifyObject(ctx context.Context, a *state.RecordedAdopt) 
 		return event.OwnedObject{}, err
 	}
 	there, err := question.Lookup(ctx, nil)
-	thing := event.OwnedObject{Kind: question.Object.Kind, ID: question.Object.ID, Gone: !there}
+	object := event.OwnedObject{Kind: question.Object.Kind, ID: question.Object.ID, Gone: !there}
 	if there {
-		thing.Reason, thing.Fix = "still there", question.Object.Fix
+		object.Reason, object.Fix = "still there", question.Object.Fix
 	}
-	return thing, err
+	return object, err
 }
 
-// trust notes what Terraform says it deleted and castle has nobody to ask for.
-func (r *destruction) noteUnverified(d *Stage, addresses []string, asked map[string]bool) {
-	r.noting.Lock()
-	defer r.noting.Unlock()
-	for _, res := range d.state.Resources {
-		if slices.Contains(addresses, res.Address) && !asked[res.Address] && !proxmox.Owns(res.Type) && !recovery.InStateOnly(res.Provider) && !recovery.InMachines(res.Provider) {
-			r.unasked = append(r.unasked, d.Record.Name+": "+res.Address)
+// noteUnverified notes what Terraform says it deleted and castle cannot look up.
+func (s *stageDestruction) noteUnverified(addresses []string, asked map[string]bool) {
+	r := s.destruction.receipt
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, res := range s.stage.state.Resources {
+		if slices.Contains(addresses, res.Address) && !asked[res.Address] && !proxmox.Owns(res.Type) &&
+			!recovery.InStateOnly(res.Provider) &&
+			!recovery.InMachines(res.Provider) {
+			r.unverified = append(r.unverified, s.stage.Record.Name+": "+res.Address)
 		}
 	}
 }
 
-// prove asks what of a stage is still there: the datacenter for what its
-// resources stood for, the recorded preflights, and the state. Nothing is forgotten
-// before all of it is gone, and what cannot be asked is not.
-func (r *destruction) verify(ctx context.Context, d *Stage) error {
-	dir := r.run.Cluster.Dir.Stage(d.Record.Name)
-	st, err := dir.State()
+// verify checks what of the stage is still there: in the datacenter, by the recorded
+// preflights, and in the state. What cannot be checked does not count as gone.
+func (s *stageDestruction) verify(ctx context.Context) error {
+	st, err := s.dir.State()
 	if err != nil {
 		return err
 	}
-	d.state = st
-	traces, err := cluster.Owned(dir)
+	s.stage.state = st
+	owned, err := cluster.Owned(s.dir)
 	if err != nil {
 		return err
 	}
-	things, err := r.verifyOwned(ctx, d, proxmox.Merge(traces, proxmox.OwnedBy(cluster.Known(st))...))
+	objects, err := s.verifyOwned(ctx, proxmox.Merge(owned, proxmox.OwnedBy(cluster.Known(st))...))
 	if err != nil {
 		return err
 	}
-	err = r.inspectRecorded(ctx, d, func(_ string, f gate.Inspection) {
-		if slices.ContainsFunc(things, func(t event.OwnedObject) bool { return t.Kind == proxmox.Machine && !t.Gone }) {
+	err = s.inspectRecorded(ctx, func(_ string, f gate.Inspection) {
+		if slices.ContainsFunc(
+			objects,
+			func(t event.OwnedObject) bool { return t.Kind == proxmox.Machine && !t.Gone },
+		) {
 			return // it says the same
 		}
-		if things = append(things, f.Proof...); len(f.Proof) > 0 {
+		if objects = append(objects, f.Proof...); len(f.Proof) > 0 {
 			return
 		}
 		for _, what := range f.Present {
-			things = append(things, event.OwnedObject{Kind: "machine", ID: what, Reason: "still there", Fix: "remove it in Proxmox"})
+			objects = append(
+				objects,
+				event.OwnedObject{
+					Kind:   "machine",
+					ID:     what,
+					Reason: "still there",
+					Fix:    "remove it in Proxmox",
+				},
+			)
 		}
 	})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err != nil && all(things, func(t event.OwnedObject) bool { return t.Gone }) {
-		things = append(things, event.OwnedObject{Kind: "machines", ID: "of stage " + d.Record.Name, Reason: "not proved: " + err.Error()})
+	if err != nil && every(objects, func(t event.OwnedObject) bool { return t.Gone }) {
+		objects = append(
+			objects,
+			event.OwnedObject{
+				Kind:   "machines",
+				ID:     "of stage " + s.stage.Record.Name,
+				Reason: "not proved: " + err.Error(),
+			},
+		)
 	}
-	if !d.EndsWithCluster {
+	if !s.stage.EndsWithCluster {
 		for _, res := range cluster.Known(st) {
-			things = append(things, event.OwnedObject{Kind: "resource", ID: res.Address, Reason: "Terraform has it in its state"})
+			objects = append(
+				objects,
+				event.OwnedObject{Kind: "resource", ID: res.Address, Reason: "Terraform has it in its state"},
+			)
 		}
 	}
-	return r.noteObjects(d.Record.Name, things)
+	return s.destruction.receipt.note(s.stage.Record.Name, objects)
 }
 
-// traced asks the datacenter for what the stage's resources stood for.
-func (r *destruction) verifyOwned(ctx context.Context, d *Stage, traces []proxmox.Owned) (things []event.OwnedObject, err error) {
-	if len(traces) == 0 {
+// verifyOwned looks the stage's machines, disks and files up in the datacenter.
+func (s *stageDestruction) verifyOwned(
+	ctx context.Context,
+	owned []proxmox.Owned,
+) (objects []event.OwnedObject, err error) {
+	if len(owned) == 0 {
 		return nil, nil
 	}
-	client, err := r.datacenter(d)
+	client, err := s.destruction.datacenter(s.stage)
 	if err != nil {
-		return []event.OwnedObject{{Kind: "stage", ID: d.Record.Name, Reason: "what it had in Proxmox is not proved gone: " + err.Error()}}, nil
+		return []event.OwnedObject{
+			{
+				Kind:   "stage",
+				ID:     s.stage.Record.Name,
+				Reason: "what it had in Proxmox is not proved gone: " + err.Error(),
+			},
+		}, nil
 	}
-	err = r.run.Step(d.Record.Name, d.Record.Layer, "proof", func() error {
-		things, err = proxmox.Search{Client: client}.Gone(ctx, traces, r.run.Notice)
+	err = s.run.Step(s.stage.Record.Name, s.stage.Record.Layer, "proof", func() error {
+		objects, err = proxmox.Search{Client: client}.Gone(ctx, owned, s.run.Notice)
 		return err
 	})
-	return things, err
+	return objects, err
 }

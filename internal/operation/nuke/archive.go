@@ -35,7 +35,10 @@ func (n *Nuke) affectedStates(raised []*recordedCluster) []State {
 		case slices.ContainsFunc(c.ids, n.options.Range.Contains):
 			states = append(states, n.stateOf(c))
 		case c.unclear != "":
-			n.Remarks = append(n.Remarks, fmt.Sprintf("whether %s has machines in the range is not known: %s", c.name, c.unclear))
+			n.Remarks = append(
+				n.Remarks,
+				fmt.Sprintf("whether %s has machines in the range is not known: %s", c.name, c.unclear),
+			)
 		}
 	}
 	return states
@@ -43,7 +46,10 @@ func (n *Nuke) affectedStates(raised []*recordedCluster) []State {
 
 func (n *Nuke) stateOf(c *recordedCluster) State {
 	s := State{Cluster: c.name, IDs: c.ids, Archived: []string{}, dir: c.dir}
-	other := slices.IndexFunc(c.endpoints, func(e string) bool { return !proxmox.SameEndpoint(e, n.Endpoint) })
+	other := slices.IndexFunc(
+		c.endpoints,
+		func(e string) bool { return !proxmox.SameEndpoint(e, n.Endpoint) },
+	)
 	s.joint = len(c.endpoints) > 0 && other < 0
 	var beyond, staying []string
 	for _, id := range c.ids {
@@ -125,7 +131,12 @@ type archived struct {
 
 // archive forgets, of each cluster whose machines are all proved gone, what
 // ended with them. What was recorded is read anew, under the cluster's lock.
-func (n *Nuke) archive(taken map[int]bool, locks clusterLocks, report func(string), journal *state.Deletions) error {
+func (n *Nuke) archive(
+	taken map[int]bool,
+	locks clusterLocks,
+	report func(string),
+	journal *state.Deletions,
+) error {
 	raised, err := recordedClusters(n.root)
 	if err != nil {
 		return err

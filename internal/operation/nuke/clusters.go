@@ -169,7 +169,8 @@ func (d *recordedStage) outside() []string {
 	var left []string
 	for _, res := range d.state.Managed() {
 		_, isGuest := proxmox.GuestID(res.Type, res.Attributes)
-		if !isGuest && !recovery.InMachines(res.Provider) && !slices.Contains(d.Record.InCluster, res.Provider) {
+		if !isGuest && !recovery.InMachines(res.Provider) &&
+			!slices.Contains(d.Record.InCluster, res.Provider) {
 			left = append(left, res.Address)
 		}
 	}
@@ -187,8 +188,15 @@ func (c *recordedCluster) archive(stages []string, run, repository string) error
 		if err != nil {
 			return err
 		}
-		export := filepath.Join(repository, "clusters", filepath.FromSlash(c.name), "configs", filepath.Base(path))
-		if copied, err := os.ReadFile(export); repository != "" && err == nil && bytes.Equal(copied, content) {
+		export := filepath.Join(
+			repository,
+			"clusters",
+			filepath.FromSlash(c.name),
+			"configs",
+			filepath.Base(path),
+		)
+		if copied, err := os.ReadFile(export); repository != "" && err == nil &&
+			bytes.Equal(copied, content) {
 			if err := os.Remove(export); err != nil {
 				return err
 			}

@@ -16,7 +16,10 @@ type Disk = proxmox.Orphan
 func (n *Nuke) noteMachines(raised []*recordedCluster) {
 	n.ownership.Known = map[int]proxmox.Known{}
 	for _, c := range raised {
-		elsewhere := slices.ContainsFunc(c.endpoints, func(e string) bool { return !proxmox.SameEndpoint(e, n.Endpoint) })
+		elsewhere := slices.ContainsFunc(
+			c.endpoints,
+			func(e string) bool { return !proxmox.SameEndpoint(e, n.Endpoint) },
+		)
 		if len(c.endpoints) == 0 || elsewhere {
 			continue
 		}
@@ -77,8 +80,12 @@ func (n *Nuke) noAnswer(err error) error {
 	}
 	switch proxmox.KindOf(err) {
 	case proxmox.Other:
-		return fmt.Errorf("%w\n  nothing was deleted; is %s the right endpoint (--endpoint, PROXMOX_VE_ENDPOINT), "+
-			"can it be reached from here, and is its certificate known (--ca-file)?", err, n.Endpoint)
+		return fmt.Errorf(
+			"%w\n  nothing was deleted; is %s the right endpoint (--endpoint, PROXMOX_VE_ENDPOINT), "+
+				"can it be reached from here, and is its certificate known (--ca-file)?",
+			err,
+			n.Endpoint,
+		)
 	case proxmox.Unauthorized:
 		return fmt.Errorf("%w\n  nothing was deleted; %s does not know the API token: "+
 			"set another in PROXMOX_VE_API_TOKEN", err, n.Endpoint)

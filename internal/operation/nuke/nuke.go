@@ -83,7 +83,14 @@ func Survey(ctx context.Context, o Options) (*Nuke, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Nuke{Range: o.Range.String(), Guests: []Guest{}, States: []State{}, Disks: []Disk{}, options: o, root: root}
+	n := &Nuke{
+		Range:   o.Range.String(),
+		Guests:  []Guest{},
+		States:  []State{},
+		Disks:   []Disk{},
+		options: o,
+		root:    root,
+	}
 	n.ownership = proxmox.Ownership{Range: o.Range, Foreign: o.Foreign}
 	if o.Cluster != "" {
 		if err := n.choose(raised); err != nil {
@@ -126,9 +133,16 @@ func (n *Nuke) choose(raised []*recordedCluster) error {
 	}
 	switch {
 	case len(found) == 0 && len(names) == 0:
-		return &cluster.UsageError{Message: fmt.Sprintf("--cluster %s: nothing is recorded of any cluster; give the endpoint and the token instead", n.options.Cluster)}
+		return &cluster.UsageError{
+			Message: fmt.Sprintf(
+				"--cluster %s: nothing is recorded of any cluster; give the endpoint and the token instead",
+				n.options.Cluster,
+			),
+		}
 	case len(found) != 1:
-		return &cluster.UsageError{Message: fmt.Sprintf("--cluster %s: there are %s", n.options.Cluster, strings.Join(names, ", "))}
+		return &cluster.UsageError{
+			Message: fmt.Sprintf("--cluster %s: there are %s", n.options.Cluster, strings.Join(names, ", ")),
+		}
 	}
 	n.ownership.Cluster = name
 	have, given := found[0].datacenter, &n.options.Datacenter
@@ -151,7 +165,9 @@ func (n *Nuke) connect() error {
 	case d.Endpoint == "":
 		return &cluster.UsageError{Message: "no endpoint: say where Proxmox is with " + ways}
 	case d.Token == "":
-		return &cluster.UsageError{Message: "no API token: set PROXMOX_VE_API_TOKEN (a flag would show it to others), or name a --cluster that was recorded"}
+		return &cluster.UsageError{
+			Message: "no API token: set PROXMOX_VE_API_TOKEN (a flag would show it to others), or name a --cluster that was recorded",
+		}
 	}
 	if err := proxmox.CheckToken(d.Token); err != nil {
 		return &cluster.UsageError{Message: err.Error()}
@@ -174,7 +190,8 @@ func (n *Nuke) Going() []Guest {
 
 // Idle reports whether Run would change nothing at all.
 func (n *Nuke) NothingToDo() bool {
-	return len(n.Going()) == 0 && !slices.ContainsFunc(n.Disks, Disk.Goes) && !slices.ContainsFunc(n.States, func(s State) bool { return s.Stays == "" })
+	return len(n.Going()) == 0 && !slices.ContainsFunc(n.Disks, Disk.Goes) &&
+		!slices.ContainsFunc(n.States, func(s State) bool { return s.Stays == "" })
 }
 
 // Left is a *LeftoverError with what is still in the range, or nil.
@@ -247,7 +264,14 @@ func (n *Nuke) Run(ctx context.Context, report func(string)) (err error) {
 			if slices.ContainsFunc(n.Disks, func(d Disk) bool { return d.Volume == volume }) {
 				continue
 			}
-			n.Remarks = append(n.Remarks, fmt.Sprintf("%s carries VM %d's id, but its configuration did not name it; it is left", volume, g.ID))
+			n.Remarks = append(
+				n.Remarks,
+				fmt.Sprintf(
+					"%s carries VM %d's id, but its configuration did not name it; it is left",
+					volume,
+					g.ID,
+				),
+			)
 		}
 		if err != nil {
 			return n.stopped(err)
@@ -277,7 +301,10 @@ func (n *Nuke) verify(ctx context.Context) (map[int]bool, error) {
 		}
 		known := slices.ContainsFunc(n.Guests, func(g Guest) bool { return g.ID == id && !g.Deleted })
 		if taken[id] && !known {
-			n.Guests = append(n.Guests, Guest{ID: id, Refused: []string{"appeared while others were deleted"}})
+			n.Guests = append(
+				n.Guests,
+				Guest{ID: id, Refused: []string{"appeared while others were deleted"}},
+			)
 		}
 	}
 	return taken, nil

@@ -26,7 +26,10 @@ func TestWhatEndsWithTheMachines(t *testing.T) {
 	persistent := stageWith("vault", []string{"machines"})
 	persistent.Record.Persistent = true
 	c := &recordedCluster{roots: []string{"machines"}, stages: []*recordedStage{
-		stageWith("keys", nil), stageWith("machines", []string{"keys"}, 421.0), stageWith("operator", []string{"machines"}),
+		stageWith(
+			"keys",
+			nil,
+		), stageWith("machines", []string{"keys"}, 421.0), stageWith("operator", []string{"machines"}),
 		stageWith("pool", []string{"operator"}), persistent,
 	}}
 	var names []string
@@ -54,7 +57,8 @@ func TestStateStaysUnlessAllItsMachinesAreKnownToGo(t *testing.T) {
 		"nobody knows where":   {recordedCluster{ids: []int{421}}, "not recorded"},
 		"a state is not clear": {recordedCluster{endpoints: []string{here}, ids: []int{421}, unclear: "state unreadable"}, "unreadable"},
 	} {
-		if got := n.stateOf(&test.cluster).Stays; (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
+		if got := n.stateOf(&test.cluster).Stays; (got == "") != (test.want == "") ||
+			!strings.Contains(got, test.want) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
@@ -62,7 +66,9 @@ func TestStateStaysUnlessAllItsMachinesAreKnownToGo(t *testing.T) {
 
 func TestMachinesAreTakenFromTheStateToo(t *testing.T) {
 	c := &recordedCluster{}
-	if err := c.machines(stageWith("machines", nil, 421.0, 422.0)); err != nil || !slices.Equal(c.ids, []int{421, 422}) || len(c.roots) != 1 {
+	if err := c.machines(stageWith("machines", nil, 421.0, 422.0)); err != nil ||
+		!slices.Equal(c.ids, []int{421, 422}) ||
+		len(c.roots) != 1 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	if err := c.machines(stageWith("more", nil, nil)); err == nil {

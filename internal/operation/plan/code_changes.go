@@ -36,7 +36,13 @@ func codeChange(c *cluster.Cluster, s *config.Stage) (*CodeChange, error) {
 	if err != nil || now == rec.Module {
 		return nil, err
 	}
-	change := &CodeChange{Stage: s.Name, Layer: s.Layer, Source: s.Source, Castle: rec.Castle, Files: []string{}}
+	change := &CodeChange{
+		Stage:  s.Name,
+		Layer:  s.Layer,
+		Source: s.Source,
+		Castle: rec.Castle,
+		Files:  []string{},
+	}
 	applied, _, err := run.RecordedModule(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return change, nil
@@ -63,13 +69,16 @@ func differingFiles(applied, now fs.FS) ([]string, error) {
 		}
 		return nil
 	})
-	return names, errors.Join(err, fs.WalkDir(applied, ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || name == run.KeptInputs {
-			return err
-		}
-		if _, err := fs.Stat(now, name); errors.Is(err, fs.ErrNotExist) {
-			names = append(names, name)
-		}
-		return nil
-	}))
+	return names, errors.Join(
+		err,
+		fs.WalkDir(applied, ".", func(name string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || name == run.KeptInputs {
+				return err
+			}
+			if _, err := fs.Stat(now, name); errors.Is(err, fs.ErrNotExist) {
+				names = append(names, name)
+			}
+			return nil
+		}),
+	)
 }

@@ -60,7 +60,7 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) (_ *Plan, err error
 	if err != nil {
 		return nil, err
 	}
-	doubts, err := c.CheckConfig()
+	warnings, err := c.CheckConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -69,14 +69,19 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) (_ *Plan, err error
 		return nil, err
 	}
 	defer func() { err = r.End(err) }()
-	for _, d := range doubts {
+	for _, d := range warnings {
 		r.Notice(d)
 	}
 	p := &planning{run: r, unsound: map[*config.Stage]error{}, keeps: o.Out != ""}
 	if err := p.readStates(); err != nil {
 		return nil, err
 	}
-	plan := &Plan{Cluster: c.Config.Name, Platform: c.Config.Platform, Code: []CodeChange{}, Unlisted: []cluster.Unlisted{}}
+	plan := &Plan{
+		Cluster:  c.Config.Name,
+		Platform: c.Config.Platform,
+		Code:     []CodeChange{},
+		Unlisted: []cluster.Unlisted{},
+	}
 	if o.Selection.All() {
 		if plan.Unlisted, err = r.Cluster.UnlistedStages(); err != nil {
 			return nil, err
@@ -121,10 +126,12 @@ func (p *Plan) connect(chosen []*config.Stage) {
 	for i, s := range chosen {
 		for _, edge := range s.Edges() {
 			at := slices.Index(chosen, edge.From)
-			if at < 0 || p.Stages[at].State != review.Changes || p.Stages[at].outputsRead || len(edge.Values) == 0 && !edge.Connects {
+			if at < 0 || p.Stages[at].State != review.Changes || p.Stages[at].outputsRead ||
+				len(edge.Values) == 0 && !edge.Connects {
 				continue
 			}
-			if one := &p.Stages[i]; one.State == review.UpToDate || one.State == review.Unchanged || one.State == review.Changes {
+			if one := &p.Stages[i]; one.State == review.UpToDate || one.State == review.Unchanged ||
+				one.State == review.Changes {
 				one.OnEarlier = append(one.OnEarlier, edge.From.Name)
 			}
 		}

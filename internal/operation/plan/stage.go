@@ -86,7 +86,11 @@ func (p *planning) stage(ctx context.Context, s *config.Stage) plannedStage {
 func (p *planning) examine(ctx context.Context, s *config.Stage, one *plannedStage) error {
 	for _, x := range append([]*config.Stage{s}, s.Needs...) {
 		if err := p.unsound[x]; err != nil {
-			return fmt.Errorf("the state of stage %s needs a repair first, which a create would make: %w", x.Name, err)
+			return fmt.Errorf(
+				"the state of stage %s needs a repair first, which a create would make: %w",
+				x.Name,
+				err,
+			)
 		}
 	}
 	inputs, diags := s.Inputs(p.run.Outputs.Scope(s))
@@ -138,13 +142,14 @@ func (p *planning) missing(s *config.Stage, inputs bool) []string {
 	for _, edge := range s.Edges() {
 		for _, value := range edge.Values {
 			layer, name, _ := strings.Cut(value, ".")
-			if _, said := outputs[layer][name]; inputs && !said {
+			if _, outputs := outputs[layer][name]; inputs && !outputs {
 				names = append(names, value)
 			}
 		}
 	}
 	kubeconfig := cluster.PlatformLayer + "." + cluster.KubeconfigOutput
-	if len(s.InCluster) > 0 && p.run.Outputs.Target().Kubeconfig == nil && !slices.Contains(names, kubeconfig) {
+	if len(s.InCluster) > 0 && p.run.Outputs.Target().Kubeconfig == nil &&
+		!slices.Contains(names, kubeconfig) {
 		names = append(names, kubeconfig)
 	}
 	return names
@@ -187,7 +192,10 @@ func (p *planning) askPreflights(ctx context.Context, s *config.Stage, one *plan
 		}
 		one.imports = one.imports || len(findings.Ours) > 0
 		for _, own := range findings.Ours {
-			one.plan.Notes = append(one.plan.Notes, fmt.Sprintf("%s would be taken over as %s", own.Import.What, own.Import.Address))
+			one.plan.Notes = append(
+				one.plan.Notes,
+				fmt.Sprintf("%s would be taken over as %s", own.Import.What, own.Import.Address),
+			)
 		}
 	}
 	return nil
@@ -210,7 +218,12 @@ func (p *planning) clusterReachable(ctx context.Context, s *config.Stage) error 
 }
 
 // adoptable asks once what an adoption would find, and returns the addresses.
-func (p *planning) adoptable(ctx context.Context, s *config.Stage, st *state.State, one *plannedStage) (found []string, err error) {
+func (p *planning) adoptable(
+	ctx context.Context,
+	s *config.Stage,
+	st *state.State,
+	one *plannedStage,
+) (found []string, err error) {
 	for _, a := range s.Adopts {
 		if cluster.HasResource(st, a.Address) {
 			continue
@@ -237,7 +250,10 @@ func (p *planning) adoptable(ctx context.Context, s *config.Stage, st *state.Sta
 		switch {
 		case err != nil:
 			one.imports = true
-			one.plan.Notes = append(one.plan.Notes, fmt.Sprintf("%s would be adopted if it exists, which cannot be told now: %v", a.Address, err))
+			one.plan.Notes = append(
+				one.plan.Notes,
+				fmt.Sprintf("%s would be adopted if it exists, which cannot be told now: %v", a.Address, err),
+			)
 		case there:
 			one.imports = true
 			found = append(found, a.Address)

@@ -16,7 +16,13 @@ import (
 )
 
 // terraform asks Terraform for its plan, of which only names are kept.
-func (p *planning) terraform(ctx context.Context, s *config.Stage, inputs map[string]cty.Value, adopted []string, one *plannedStage) (err error) {
+func (p *planning) terraform(
+	ctx context.Context,
+	s *config.Stage,
+	inputs map[string]cty.Value,
+	adopted []string,
+	one *plannedStage,
+) (err error) {
 	release, err := p.run.Slot(ctx)
 	if err != nil {
 		return err
@@ -58,7 +64,10 @@ func (p *planning) terraform(ctx context.Context, s *config.Stage, inputs map[st
 		}
 	}
 	var names map[string][]string
-	if slices.ContainsFunc(plan.Changes, func(c terraform.Change) bool { return c.Action == "update" || c.Action == "replace" }) {
+	if slices.ContainsFunc(
+		plan.Changes,
+		func(c terraform.Change) bool { return c.Action == "update" || c.Action == "replace" },
+	) {
 		if names, err = plan.ChangedAttributes(ctx); err != nil {
 			return err
 		}
@@ -69,7 +78,13 @@ func (p *planning) terraform(ctx context.Context, s *config.Stage, inputs map[st
 
 // hear takes what a stage would say that was never applied and only reads, as when
 // the cluster's secrets have moved: the others are planned with that.
-func (p *planning) readOutputs(ctx context.Context, s *config.Stage, work *run.Workspace, plan *terraform.Plan, one *plannedStage) error {
+func (p *planning) readOutputs(
+	ctx context.Context,
+	s *config.Stage,
+	work *run.Workspace,
+	plan *terraform.Plan,
+	one *plannedStage,
+) error {
 	st, err := p.run.ReadState(p.run.Cluster.Dir.Stage(s.Name))
 	if err != nil || st.Exists || !s.Volatile || len(plan.Changes) > 0 {
 		return err
@@ -78,11 +93,11 @@ func (p *planning) readOutputs(ctx context.Context, s *config.Stage, work *run.W
 	if err != nil || !known {
 		return err
 	}
-	said := map[string]state.Output{}
+	outputs := map[string]state.Output{}
 	for name, v := range values {
-		said[name] = state.Output{Value: v}
+		outputs[name] = state.Output{Value: v}
 	}
-	p.run.Outputs.Set(s, run.WithNulls(s, said))
+	p.run.Outputs.Set(s, run.WithNulls(s, outputs))
 	one.plan.outputsRead = true
 	return nil
 }

@@ -69,7 +69,13 @@ func Prepare(c *cluster.Cluster, o Options) (*Plan, error) {
 		}
 	}
 	if len(all) == 0 && begun == nil { // the name of another cluster may have been meant
-		return nil, &cluster.UsageError{Message: fmt.Sprintf("%s: nothing stands that could be created again\n  `castle create %s` creates it", c.Name(), c.Options.Cluster)}
+		return nil, &cluster.UsageError{
+			Message: fmt.Sprintf(
+				"%s: nothing stands that could be created again\n  `castle create %s` creates it",
+				c.Name(),
+				c.Options.Cluster,
+			),
+		}
 	}
 	return re, nil
 }
@@ -82,7 +88,7 @@ func continues(begun *state.Recreation, o Options) bool {
 // not all is gone, nothing is raised. How far it has come is on disk before each
 // half, so that the same command goes on wherever it ended.
 func Run(ctx context.Context, c *cluster.Cluster, re *Plan) error {
-	doubts, err := c.CheckConfig()
+	warnings, err := c.CheckConfig()
 	if err != nil {
 		return err
 	}
@@ -90,7 +96,7 @@ func Run(ctx context.Context, c *cluster.Cluster, re *Plan) error {
 	if err != nil {
 		return err
 	}
-	for _, d := range doubts {
+	for _, d := range warnings {
 		r.Notice(d)
 	}
 	return r.End(recreate(ctx, r, re))
@@ -123,28 +129,31 @@ func recreate(ctx context.Context, r *run.Run, re *Plan) error {
 
 // razeFirst razes what was agreed on, and notes when all of it is gone.
 func destroyFirst(ctx context.Context, r *run.Run, re *Plan) error {
-	doomed, err := destroy.Restored(r, re.options.destroy())
+	stages, err := destroy.Restored(r, re.options.destroy())
 	if err != nil {
 		return err
 	}
-	for _, d := range doomed {
-		if !slices.ContainsFunc(re.Stages, func(x *destroy.Stage) bool { return x.Record.Name == d.Record.Name }) {
+	for _, d := range stages {
+		if !slices.ContainsFunc(
+			re.Stages,
+			func(x *destroy.Stage) bool { return x.Record.Name == d.Record.Name },
+		) {
 			return errChanged(r.Cluster)
 		}
 	}
-	if len(doomed) > 0 {
+	if len(stages) > 0 {
 		if err := checkReadable(ctx, r); err != nil {
 			return fmt.Errorf("%w\n  nothing was destroyed", err)
 		}
-		if doomed, err = destroy.Restored(r, re.options.destroy()); err != nil { // that was an apply
+		if stages, err = destroy.Restored(r, re.options.destroy()); err != nil { // that was an apply
 			return err
 		}
 	}
-	progress := state.Recreation{Run: r.Id, Began: r.Began, Rotate: re.options.Rotate}
+	progress := state.Recreation{Run: r.ID, Began: r.Began, Rotate: re.options.Rotate}
 	if err := r.Cluster.Dir.Recreation().Write(progress); err != nil {
 		return err
 	}
-	if err := destroyStages(ctx, r, doomed, re.options.Graceful); err != nil {
+	if err := destroyStages(ctx, r, stages, re.options.Graceful); err != nil {
 		return err
 	}
 	left, err := destroy.Select(r.Cluster, re.options.destroy())
@@ -163,11 +172,11 @@ func destroyFirst(ctx context.Context, r *run.Run, re *Plan) error {
 }
 
 // raze destroys what there is to destroy; of nothing there is no receipt.
-func destroyStages(ctx context.Context, r *run.Run, doomed []*destroy.Stage, graceful bool) error {
-	if due, err := destroy.ReceiptDue(r.Cluster); err != nil || len(doomed) == 0 && !due {
+func destroyStages(ctx context.Context, r *run.Run, stages []*destroy.Stage, graceful bool) error {
+	if due, err := destroy.ReceiptDue(r.Cluster); err != nil || len(stages) == 0 && !due {
 		return err
 	}
-	return destroy.Stages(ctx, r, doomed, graceful)
+	return destroy.Stages(ctx, r, stages, graceful)
 }
 
 // readable reads once more what volatile stages of the secrets layer say: whoever
@@ -183,5 +192,7 @@ func checkReadable(ctx context.Context, r *run.Run) error {
 }
 
 func errChanged(c *cluster.Cluster) error {
-	return &cluster.UsageError{Message: c.Name() + ": another run has changed the cluster meanwhile; nothing was done, look again"}
+	return &cluster.UsageError{
+		Message: c.Name() + ": another run has changed the cluster meanwhile; nothing was done, look again",
+	}
 }

@@ -65,7 +65,12 @@ func States(c *cluster.Cluster, name string) ([]StageState, error) {
 
 func stateOf(c *cluster.Cluster, p cluster.StageRef) (StageState, error) {
 	dir := c.Dir.Stage(p.Name)
-	one := StageState{Name: p.Name, Layer: p.Layer, Resources: []StateResource{}, Snapshots: []StateSnapshot{}}
+	one := StageState{
+		Name:      p.Name,
+		Layer:     p.Layer,
+		Resources: []StateResource{},
+		Snapshots: []StateSnapshot{},
+	}
 	rec, err := dir.Record()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return one, err
@@ -90,7 +95,9 @@ func stateOf(c *cluster.Cluster, p cluster.StageRef) (StageState, error) {
 		one.Serial, one.Lineage = st.Serial, st.Lineage
 		for _, res := range st.Resources {
 			one.Resources = append(one.Resources, StateResource{
-				Address: c.Masker.Hide(res.Address), Mode: res.Mode, Provider: res.Provider, Tainted: res.Tainted, Deposed: res.Deposed,
+				Address: c.Masker.Hide(
+					res.Address,
+				), Mode: res.Mode, Provider: res.Provider, Tainted: res.Tainted, Deposed: res.Deposed,
 			})
 		}
 	}

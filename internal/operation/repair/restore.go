@@ -55,7 +55,14 @@ func PrepareRestore(c *cluster.Cluster, o RestoreOptions) (*Restoration, error) 
 	if err != nil {
 		return nil, err
 	}
-	re := &Restoration{Stage: p.Name, Layer: p.Layer, Serial: copied.State.Serial, Taken: copied.Taken, copied: copied, sum: sum}
+	re := &Restoration{
+		Stage:  p.Name,
+		Layer:  p.Layer,
+		Serial: copied.State.Serial,
+		Taken:  copied.Taken,
+		copied: copied,
+		sum:    sum,
+	}
 	if !o.Errored {
 		re.Snapshot = copied.Name
 	}
@@ -80,7 +87,9 @@ func chosenCopy(c *cluster.Cluster, dir *state.Stage, stage string, o RestoreOpt
 	if o.Errored {
 		rescued, err := dir.Copies().Errored()
 		if err == nil && rescued == nil {
-			err = &cluster.UsageError{Message: fmt.Sprintf("stage %s: Terraform has left no state that it could not write", stage)}
+			err = &cluster.UsageError{
+				Message: fmt.Sprintf("stage %s: Terraform has left no state that it could not write", stage),
+			}
 		}
 		return rescued, err
 	}
@@ -111,13 +120,27 @@ func chosenCopy(c *cluster.Cluster, dir *state.Stage, stage string, o RestoreOpt
 	case len(there) == 0:
 		return nil, &cluster.UsageError{Message: fmt.Sprintf("stage %s has no good snapshot", stage)}
 	case len(found) == 0:
-		return nil, &cluster.UsageError{Message: fmt.Sprintf("stage %s has no good snapshot %q; there are the serials %s", stage, o.Snapshot, strings.Join(there, ", "))}
+		return nil, &cluster.UsageError{
+			Message: fmt.Sprintf(
+				"stage %s has no good snapshot %q; there are the serials %s",
+				stage,
+				o.Snapshot,
+				strings.Join(there, ", "),
+			),
+		}
 	case slices.ContainsFunc(found, differs):
 		var names []string
 		for _, s := range found {
 			names = append(names, s.Name)
 		}
-		return nil, &cluster.UsageError{Message: fmt.Sprintf("stage %s has several snapshots with serial %s that differ; name one: %s", stage, o.Snapshot, strings.Join(names, ", "))}
+		return nil, &cluster.UsageError{
+			Message: fmt.Sprintf(
+				"stage %s has several snapshots with serial %s that differ; name one: %s",
+				stage,
+				o.Snapshot,
+				strings.Join(names, ", "),
+			),
+		}
 	}
 	return found[0], nil
 }
@@ -154,7 +177,12 @@ func Restore(ctx context.Context, c *cluster.Cluster, re *Restoration) (aside []
 func unchanged(dir *state.Stage, stage, sum string) error {
 	now, err := dir.StateDigest()
 	if err == nil && now != sum {
-		err = &cluster.UsageError{Message: fmt.Sprintf("stage %s: another run has changed the state meanwhile; nothing was done, look again", stage)}
+		err = &cluster.UsageError{
+			Message: fmt.Sprintf(
+				"stage %s: another run has changed the state meanwhile; nothing was done, look again",
+				stage,
+			),
+		}
 	}
 	return err
 }

@@ -19,7 +19,14 @@ import (
 // inputs that a create would use, under the cluster's lock and with the state
 // snapshotted before. A state that a create would repair first is refused. name
 // is a stage's or that of a layer with one stage. It returns Terraform's exit code.
-func Terraform(ctx context.Context, c *cluster.Cluster, name string, args []string, stdin io.Reader, stdout, stderr io.Writer) (code int, err error) {
+func Terraform(
+	ctx context.Context,
+	c *cluster.Cluster,
+	name string,
+	args []string,
+	stdin io.Reader,
+	stdout, stderr io.Writer,
+) (code int, err error) {
 	if all := cluster.Refs(c.Config.Stages); len(cluster.Match(all, name)) == 0 {
 		return 0, cluster.UnknownStage("terraform", name, all)
 	}
@@ -28,7 +35,9 @@ func Terraform(ctx context.Context, c *cluster.Cluster, name string, args []stri
 		return 0, err
 	}
 	if len(chosen) > 1 {
-		return 0, &cluster.UsageError{Message: fmt.Sprintf("layer %s has several stages; name one: %s", name, stageNames(chosen))}
+		return 0, &cluster.UsageError{
+			Message: fmt.Sprintf("layer %s has several stages; name one: %s", name, stageNames(chosen)),
+		}
 	}
 	r, err := run.Begin(ctx, c, "terraform")
 	if err != nil {

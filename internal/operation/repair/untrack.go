@@ -65,7 +65,10 @@ func PrepareUntrack(c *cluster.Cluster, stage string, addresses []string) (*Untr
 	for _, address := range addresses {
 		if i := slices.IndexFunc(owned, func(t proxmox.Owned) bool { return t.ID() == address }); i >= 0 {
 			f.objects = append(f.objects, owned[i])
-			f.Resources = append(f.Resources, fmt.Sprintf("%s %s on node %s", owned[i].Kind, address, owned[i].Node))
+			f.Resources = append(
+				f.Resources,
+				fmt.Sprintf("%s %s on node %s", owned[i].Kind, address, owned[i].Node),
+			)
 			continue
 		}
 		if slices.Contains(held, address) && !st.Has(address) {
@@ -93,7 +96,8 @@ func match(c *cluster.Cluster, st *state.State, f *UntrackPlan, address string) 
 	for _, res := range st.Resources {
 		resource, _, _ := strings.Cut(res.Address, "[")
 		known[res.Address], known[resource] = true, true
-		if res.Address != address && !strings.HasPrefix(res.Address, address+"[") && !strings.HasPrefix(res.Address, address+".") {
+		if res.Address != address && !strings.HasPrefix(res.Address, address+"[") &&
+			!strings.HasPrefix(res.Address, address+".") {
 			continue
 		}
 		found = true
@@ -109,8 +113,16 @@ func match(c *cluster.Cluster, st *state.State, f *UntrackPlan, address string) 
 	for name := range known {
 		names = append(names, name)
 	}
-	return &cluster.UsageError{Message: fmt.Sprintf("stage %s: the state knows no %s%s\n  `castle state show %s %s` lists what it knows",
-		f.Stage, address, config.DidYouMean(address, names), c.Config.Name, f.Stage)}
+	return &cluster.UsageError{
+		Message: fmt.Sprintf(
+			"stage %s: the state knows no %s%s\n  `castle state show %s %s` lists what it knows",
+			f.Stage,
+			address,
+			config.DidYouMean(address, names),
+			c.Config.Name,
+			f.Stage,
+		),
+	}
 }
 
 // describe names a resource; of a virtual machine it says which one it is.
@@ -155,7 +167,11 @@ func untrack(ctx context.Context, r *run.Run, dir *state.Stage, f *UntrackPlan) 
 	rec, err := dir.Record()
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("a killed run has left no record of it; `%s` completes it: %w", r.Cluster.Command("create"), err)
+			return fmt.Errorf(
+				"a killed run has left no record of it; `%s` completes it: %w",
+				r.Cluster.Command("create"),
+				err,
+			)
 		}
 		return err
 	}

@@ -54,7 +54,13 @@ func (s *Seeding) Check(secrets map[string]string) error {
 	for name, value := range secrets {
 		switch {
 		case !slices.Contains(s.Collection.Names, name):
-			wrong = append(wrong, name+": stage "+s.Collection.Stage+" reads no such secret; it reads "+strings.Join(s.Collection.Names, ", "))
+			wrong = append(
+				wrong,
+				name+": stage "+s.Collection.Stage+" reads no such secret; it reads "+strings.Join(
+					s.Collection.Names,
+					", ",
+				),
+			)
 		case value == "":
 			wrong = append(wrong, name+": it is empty")
 		}
@@ -68,7 +74,9 @@ func (s *Seeding) Check(secrets map[string]string) error {
 	if len(wrong) == 0 {
 		return nil
 	}
-	return &cluster.UsageError{Message: "nothing was written to " + s.Collection.Where + "\n  " + strings.Join(wrong, "\n  ")}
+	return &cluster.UsageError{
+		Message: "nothing was written to " + s.Collection.Where + "\n  " + strings.Join(wrong, "\n  "),
+	}
 }
 
 // Write adds those of the secrets that are missing. What is there is never changed.
@@ -93,7 +101,15 @@ func (s *Seeding) Write(ctx context.Context, secrets map[string]string) ([]Seede
 	for _, name := range s.Collection.Names {
 		_, given := missing[name]
 		there := !slices.Contains(s.Missing, name) || slices.Contains(kept, name)
-		all = append(all, Seeded{Name: name, Written: given && !there, There: there || given, Optional: s.Collection.Optional[name]})
+		all = append(
+			all,
+			Seeded{
+				Name:     name,
+				Written:  given && !there,
+				There:    there || given,
+				Optional: s.Collection.Optional[name],
+			},
+		)
 	}
 	return all, nil
 }

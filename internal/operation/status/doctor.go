@@ -59,7 +59,10 @@ func doctorTarget(ctx context.Context, o cluster.Options, root string) (doctor.T
 		Known:   func(*config.Stage) ([]gate.Known, error) { return nil, nil },
 		Started: func(*config.Stage) bool { return false },
 	}
-	if _, err := os.Stat(filepath.Join(root, configured.Name, configured.Platform)); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(root, configured.Name, configured.Platform)); errors.Is(
+		err,
+		fs.ErrNotExist,
+	) {
 		return p, nil
 	}
 	dir, err := state.Open(root, configured.Name, configured.Platform)
@@ -72,7 +75,10 @@ func doctorTarget(ctx context.Context, o cluster.Options, root string) (doctor.T
 		return p, r.Cluster.MaskError(err)
 	}
 	p.Outputs = r.Outputs.Scope(&config.Stage{}).Outputs
-	p.Exists = slices.ContainsFunc(configured.Stages, func(s *config.Stage) bool { return s.EndsCluster && len(states[s].Resources) > 0 })
+	p.Exists = slices.ContainsFunc(
+		configured.Stages,
+		func(s *config.Stage) bool { return s.EndsCluster && len(states[s].Resources) > 0 },
+	)
 	p.Known = func(s *config.Stage) ([]gate.Known, error) {
 		marks, err := cluster.MachineIDs(dir.Stage(s.Name))
 		return cluster.Known(states[s], marks...), err

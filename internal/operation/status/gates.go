@@ -66,7 +66,10 @@ func Gates(ctx context.Context, c *cluster.Cluster, o GateOptions) (GateReport, 
 	if err != nil {
 		return report, c.MaskError(err)
 	}
-	report.Stages = run.Each(stages, func(s *config.Stage) StageGates { return gatesOf(ctx, r, s, states[s], o) })
+	report.Stages = run.Each(
+		stages,
+		func(s *config.Stage) StageGates { return gatesOf(ctx, r, s, states[s], o) },
+	)
 	if ctx.Err() != nil {
 		return report, context.Cause(ctx)
 	}
@@ -80,9 +83,19 @@ func unknownGates(c *cluster.Cluster, name string, all []cluster.StageRef) error
 		switch {
 		case s.Name != name:
 		case s.Delegate != nil:
-			return &cluster.UsageError{Message: fmt.Sprintf("gate: stage %s is disabled, and stage %s asks its gates: castle gate %s %s", name, s.Delegate.Name, c.Config.Name, s.Delegate.Name)}
+			return &cluster.UsageError{
+				Message: fmt.Sprintf(
+					"gate: stage %s is disabled, and stage %s asks its gates: castle gate %s %s",
+					name,
+					s.Delegate.Name,
+					c.Config.Name,
+					s.Delegate.Name,
+				),
+			}
 		default:
-			return &cluster.UsageError{Message: fmt.Sprintf("gate: stage %s is disabled, and no stage asks its gates", name)}
+			return &cluster.UsageError{
+				Message: fmt.Sprintf("gate: stage %s is disabled, and no stage asks its gates", name),
+			}
 		}
 	}
 	return cluster.UnknownStage("gate", name, all)
@@ -126,7 +139,10 @@ func gatesOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State, 
 	for i, g := range s.Gates {
 		answer := GateStatus{Name: g.Name(), Open: one.Missing == "" && closed[i] == nil, Reason: one.Missing}
 		if closed[i] != nil {
-			answer.Reason = strings.TrimPrefix(r.Cluster.Masker.Hide(closed[i].Error()), "gate "+g.Name()+": ")
+			answer.Reason = strings.TrimPrefix(
+				r.Cluster.Masker.Hide(closed[i].Error()),
+				"gate "+g.Name()+": ",
+			)
 		}
 		one.Gates = append(one.Gates, answer)
 	}
@@ -138,7 +154,11 @@ func missing(r *run.Run, s *config.Stage, st *state.State) string {
 	if st.Notice != "" {
 		return r.Cluster.Masker.Hide(st.Notice)
 	}
-	return fmt.Sprintf("never created; raise it with `castle create %s --to %s`", r.Cluster.Config.Name, s.Name)
+	return fmt.Sprintf(
+		"never created; raise it with `castle create %s --to %s`",
+		r.Cluster.Config.Name,
+		s.Name,
+	)
 }
 
 // waitAll waits for a stage's gates as a create does, and returns for each why it
@@ -161,7 +181,15 @@ func waitAll(ctx context.Context, r *run.Run, s *config.Stage, timeout time.Dura
 		return closed
 	}
 	for _, f := range diagnose.Look(ctx, r, diagnose.Subject{Layer: s.Layer, Name: s.Name, Stage: s}, errors.Join(closed...)) {
-		r.Emit(event.Event{Kind: event.Diagnosed, Layer: s.Layer, Stage: s.Name, Gate: f.Gate, Diagnosis: &f.Report})
+		r.Emit(
+			event.Event{
+				Kind:      event.Diagnosed,
+				Layer:     s.Layer,
+				Stage:     s.Name,
+				Gate:      f.Gate,
+				Diagnosis: &f.Report,
+			},
+		)
 	}
 	return closed
 }

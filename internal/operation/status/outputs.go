@@ -43,7 +43,13 @@ func Outputs(c *cluster.Cluster) ([]OutputValue, error) {
 func Configs(c *cluster.Cluster) (kubeconfig, talosconfig string, err error) {
 	for _, path := range []string{c.Dir.Kubeconfig(), c.Dir.Talosconfig()} {
 		if _, err := os.Stat(path); err != nil {
-			return "", "", &cluster.UsageError{Message: fmt.Sprintf("%s has no kubeconfig yet; raise it with `castle create %s`", c.Name(), c.Config.Name)}
+			return "", "", &cluster.UsageError{
+				Message: fmt.Sprintf(
+					"%s has no kubeconfig yet; raise it with `castle create %s`",
+					c.Name(),
+					c.Config.Name,
+				),
+			}
 		}
 	}
 	return c.Dir.Kubeconfig(), c.Dir.Talosconfig(), nil

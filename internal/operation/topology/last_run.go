@@ -122,7 +122,9 @@ func lastRaise(dir *state.Dir, cluster *config.Cluster) (id string, events []eve
 		}
 		first, last := events[0], events[len(events)-1]
 		kind, _, _ := strings.Cut(first.Text, " ")
-		if first.Kind != event.RunStarted || kind != "create" && kind != "recreate" || last.Kind != event.RunEnded || last.Text != "ok" {
+		if first.Kind != event.RunStarted || kind != "create" && kind != "recreate" ||
+			last.Kind != event.RunEnded ||
+			last.Text != "ok" {
 			continue
 		}
 		if razed := slices.IndexFunc(events, func(e event.Event) bool { return e.Kind == event.Receipted }); razed >= 0 {
@@ -142,7 +144,8 @@ func raisesAll(events []event.Event, cluster *config.Cluster) bool {
 		raised = raised || e.Kind == event.StageReady
 		ready[e.Stage] = ready[e.Stage] || e.Kind == event.StageReady || e.Kind == event.StageUpToDate
 	}
-	return raised && !slices.ContainsFunc(cluster.Stages, func(s *config.Stage) bool { return !ready[s.Name] })
+	return raised &&
+		!slices.ContainsFunc(cluster.Stages, func(s *config.Stage) bool { return !ready[s.Name] })
 }
 
 func (g *Graph) mark(id string, events []event.Event, cluster *config.Cluster) error {

@@ -38,7 +38,9 @@ func stagesOf(lines string) (all []*config.Stage, weight func(measured) time.Dur
 		s.Needs = named(own[1:])
 		if len(late) > 0 {
 			took[measured{s, true}.key()], _ = time.ParseDuration(late[0] + "s")
-			s.Gates = []*config.Gate{{Type: gate.Type{Name: "flux"}, Label: "converged", Needs: named(late[1:])}}
+			s.Gates = []*config.Gate{
+				{Type: gate.Type{Name: "flux"}, Label: "converged", Needs: named(late[1:])},
+			}
 		}
 	})
 	return all, func(n measured) time.Duration { return took[n.key()] }
@@ -114,7 +116,8 @@ func TestLayerByLayerIsWhatAScriptTakes(t *testing.T) {
 			if err != nil || layered != c.layered*time.Second {
 				t.Errorf("layer by layer: %s, %v; want %ds", layered, err, c.layered)
 			}
-			if _, path, err := graph.CriticalPath(nodes, measured.needs, weight); err != nil || path != c.path*time.Second {
+			if _, path, err := graph.CriticalPath(nodes, measured.needs, weight); err != nil ||
+				path != c.path*time.Second {
 				t.Errorf("critical path: %s, %v; want %ds", path, err, c.path)
 			}
 		})

@@ -23,7 +23,12 @@ func (r *Run) Lines() []string {
 		fmt.Sprintf("Critical path, %s: %s", Took(r.CriticalSeconds), path),
 	}
 	if r.LayeredSeconds != nil {
-		lines = append(lines, "Layer by layer, as a script runs them, the same durations add up to "+r.compared(*r.LayeredSeconds)+".")
+		lines = append(
+			lines,
+			"Layer by layer, as a script runs them, the same durations add up to "+r.compared(
+				*r.LayeredSeconds,
+			)+".",
+		)
 	}
 	return lines
 }
@@ -33,7 +38,12 @@ func (r *Run) compared(layered float64) string {
 	if Took(more) == Took(0) {
 		return "no more"
 	}
-	return fmt.Sprintf("%s: %s (%.0f%%) more than the critical path", Took(layered), Took(more), 100*more/r.CriticalSeconds)
+	return fmt.Sprintf(
+		"%s: %s (%.0f%%) more than the critical path",
+		Took(layered),
+		Took(more),
+		100*more/r.CriticalSeconds,
+	)
 }
 
 // Took is a duration in seconds as it is shown.

@@ -19,7 +19,9 @@ func InMachines(provider string) bool { return provider == "registry.terraform.i
 // inStateOnly reports whether what a provider makes exists nowhere but in the state.
 func InStateOnly(provider string) bool {
 	switch provider {
-	case "terraform.io/builtin/terraform", "registry.terraform.io/hashicorp/random", "registry.terraform.io/hashicorp/tls":
+	case "terraform.io/builtin/terraform",
+		"registry.terraform.io/hashicorp/random",
+		"registry.terraform.io/hashicorp/tls":
 		return true
 	}
 	return false

@@ -31,7 +31,10 @@ func InFlight(dir *state.Stage, st *state.State) ([]state.Intended, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(intent.InFlight(st.Has), func(c state.Intended) bool { return IsMachine(c.Type) || endsWithState(c.Type) }), nil
+	return slices.DeleteFunc(
+		intent.InFlight(st.Has),
+		func(c state.Intended) bool { return IsMachine(c.Type) || endsWithState(c.Type) },
+	), nil
 }
 
 // endsWithState reports whether resources of a type are nowhere but in the state,
@@ -43,7 +46,14 @@ func endsWithState(typ string) bool {
 
 // importLost imports what is in flight of a stage and exists. work holds the
 // stage's module.
-func Import(ctx context.Context, r *run.Run, at cluster.StageRef, work *run.Workspace, lost []state.Intended, o Lookup) error {
+func Import(
+	ctx context.Context,
+	r *run.Run,
+	at cluster.StageRef,
+	work *run.Workspace,
+	lost []state.Intended,
+	o Lookup,
+) error {
 	for _, c := range lost {
 		if err := importIfThere(ctx, r, at, work, c, o); err != nil {
 			return fmt.Errorf("%s was being made by a run that was cut short: %w", c.Address, err)
@@ -52,9 +62,21 @@ func Import(ctx context.Context, r *run.Run, at cluster.StageRef, work *run.Work
 	return nil
 }
 
-func importIfThere(ctx context.Context, r *run.Run, at cluster.StageRef, work *run.Workspace, c state.Intended, o Lookup) error {
+func importIfThere(
+	ctx context.Context,
+	r *run.Run,
+	at cluster.StageRef,
+	work *run.Workspace,
+	c state.Intended,
+	o Lookup,
+) error {
 	if c.ID == "" {
-		r.Notice(fmt.Sprintf("%s may have been made by a run that was cut short, and castle does not know how to look for it", c.Address))
+		r.Notice(
+			fmt.Sprintf(
+				"%s may have been made by a run that was cut short, and castle does not know how to look for it",
+				c.Address,
+			),
+		)
 		return nil
 	}
 	yes, err := o.Has(ctx, c.Type, c.ID, r.Notice)
@@ -77,14 +99,29 @@ func importIfThere(ctx context.Context, r *run.Run, at cluster.StageRef, work *r
 	if err != nil || !yes {
 		return err
 	}
-	r.Emit(event.Event{Kind: event.Resource, Layer: at.Layer, Stage: at.Name, Address: c.Address, Action: "import", Text: c.ID})
+	r.Emit(
+		event.Event{
+			Kind:    event.Resource,
+			Layer:   at.Layer,
+			Stage:   at.Name,
+			Address: c.Address,
+			Action:  "import",
+			Text:    c.ID,
+		},
+	)
 	r.Notice(fmt.Sprintf("%s (%s) was made by a run that was killed; it is taken over", c.Address, c.ID))
 	return nil
 }
 
 // importRecorded imports what only the module that made it knows: the
 // configuration has changed since. That module stays in the work directory.
-func importRecorded(ctx context.Context, r *run.Run, at cluster.StageRef, work *run.Workspace, c state.Intended) error {
+func importRecorded(
+	ctx context.Context,
+	r *run.Run,
+	at cluster.StageRef,
+	work *run.Workspace,
+	c state.Intended,
+) error {
 	rec, err := r.Cluster.Dir.Stage(at.Name).Record()
 	if err != nil {
 		return err

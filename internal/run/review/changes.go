@@ -47,7 +47,11 @@ func (c Change) String() string {
 	return line
 }
 
-func Summarize(changes []terraform.Change, names map[string][]string, adopted []string) (all []Change, counts map[string]int) {
+func Summarize(
+	changes []terraform.Change,
+	names map[string][]string,
+	adopted []string,
+) (all []Change, counts map[string]int) {
 	counts = map[string]int{}
 	for _, c := range changes {
 		one := Change{Address: c.Address, Action: c.Action, Reason: c.Reason, Attributes: names[c.Address]}

@@ -62,7 +62,8 @@ func ConfigurationFacts(r *run.Run) (*state.Fingerprint, error) {
 		f.Add("--var-file", data)
 	}
 	for _, kv := range r.Cluster.Options.Environ {
-		if name, value, _ := strings.Cut(kv, "="); declares(r.Cluster, strings.TrimPrefix(name, "TF_VAR_")) && strings.HasPrefix(name, "TF_VAR_") {
+		if name, value, _ := strings.Cut(kv, "="); declares(r.Cluster, strings.TrimPrefix(name, "TF_VAR_")) &&
+			strings.HasPrefix(name, "TF_VAR_") {
 			f.Add(name, []byte(value))
 		}
 	}
@@ -76,5 +77,8 @@ func ConfigurationFacts(r *run.Run) (*state.Fingerprint, error) {
 
 // declares reports whether any stage has a variable of that name.
 func declares(c *cluster.Cluster, variable string) bool {
-	return slices.ContainsFunc(c.Config.Stages, func(s *config.Stage) bool { _, is := s.Variables[variable]; return is })
+	return slices.ContainsFunc(
+		c.Config.Stages,
+		func(s *config.Stage) bool { _, is := s.Variables[variable]; return is },
+	)
 }

@@ -21,7 +21,9 @@ type UnagreedError struct{ Loss Loss }
 
 func (e *UnagreedError) Error() string {
 	var b strings.Builder
-	b.WriteString("not confirmed, nothing of it was changed; without a terminal, say --yes. It would lose what exists:")
+	b.WriteString(
+		"not confirmed, nothing of it was changed; without a terminal, say --yes. It would lose what exists:",
+	)
 	for _, c := range e.Loss.Changes {
 		fmt.Fprintf(&b, "\n  %s", c)
 	}
@@ -54,7 +56,7 @@ func Losses(changes []terraform.Change, st *state.State, intent *state.Intent) [
 type UnreviewedError struct {
 	File    string
 	Changes []Change
-	Way     string
+	Fix     string
 }
 
 func (e *UnreviewedError) Error() string {
@@ -63,5 +65,5 @@ func (e *UnreviewedError) Error() string {
 	for _, c := range e.Changes {
 		fmt.Fprintf(&b, "\n  %s", c)
 	}
-	return b.String() + "\n  " + e.Way
+	return b.String() + "\n  " + e.Fix
 }

@@ -34,8 +34,12 @@ type StaleError struct {
 }
 
 func (e *StaleError) Error() string {
-	return fmt.Sprintf("%s is out of date, and is not applied; since it was saved have changed:\n  %s\n  plan again and have that reviewed: %s",
-		e.File, strings.Join(e.Moved, "\n  "), e.Again)
+	return fmt.Sprintf(
+		"%s is out of date, and is not applied; since it was saved have changed:\n  %s\n  plan again and have that reviewed: %s",
+		e.File,
+		strings.Join(e.Moved, "\n  "),
+		e.Again,
+	)
 }
 
 // review reads a saved plan and returns the stages that it decides on.
@@ -45,21 +49,34 @@ func Open(c *cluster.Cluster, path string) (*Saved, []*config.Stage, error) {
 		return nil, nil, &cluster.UsageError{Message: "--plan: " + err.Error()}
 	}
 	if plan.Cluster != c.Name() {
-		return nil, nil, &cluster.UsageError{Message: fmt.Sprintf("--plan: %s is a plan of %s, not of %s", path, plan.Cluster, c.Name())}
+		return nil, nil, &cluster.UsageError{
+			Message: fmt.Sprintf("--plan: %s is a plan of %s, not of %s", path, plan.Cluster, c.Name()),
+		}
 	}
 	if plan.StateDir != c.Dir.Path() {
-		return nil, nil, &cluster.UsageError{Message: fmt.Sprintf("--plan: %s was made with the state directory %s, and this is %s: "+
-			"Terraform's plans name paths in it. Apply it where that is, or plan again here", path, plan.StateDir, c.Dir.Path())}
+		return nil, nil, &cluster.UsageError{
+			Message: fmt.Sprintf("--plan: %s was made with the state directory %s, and this is %s: "+
+				"Terraform's plans name paths in it. Apply it where that is, or plan again here", path, plan.StateDir, c.Dir.Path()),
+		}
 	}
-	chosen := slices.DeleteFunc(slices.Clone(c.Config.Stages), func(s *config.Stage) bool { return plan.Stage(s.Name) == nil })
-	return &Saved{Plan: plan, Path: path, Digest: digest, Allowed: map[string][]planfile.Change{}}, chosen, nil
+	chosen := slices.DeleteFunc(
+		slices.Clone(c.Config.Stages),
+		func(s *config.Stage) bool { return plan.Stage(s.Name) == nil },
+	)
+	return &Saved{
+		Plan:    plan,
+		Path:    path,
+		Digest:  digest,
+		Allowed: map[string][]planfile.Change{},
+	}, chosen, nil
 }
 
 // differing names what a stage's plan depends on and is not what it was. A stage
 // that was begun has another state, and what comes after one is told other things.
 func Differing(now, then *state.Fingerprint, begun, after bool) []string {
 	return slices.DeleteFunc(now.Changed(then), func(part string) bool {
-		return begun && (part == "state" || part == "intent") || after && (part == "cluster" || strings.HasPrefix(part, "variable "))
+		return begun && (part == "state" || part == "intent") ||
+			after && (part == "cluster" || strings.HasPrefix(part, "variable "))
 	})
 }
 
@@ -99,6 +116,7 @@ func IsRemaining(c terraform.Change, reviewed []planfile.Change) bool {
 		"replace": {"replace", "create", "update", "delete"},
 	}
 	return c.Action == "read" || slices.ContainsFunc(reviewed, func(was planfile.Change) bool {
-		return was.Address == c.Address && (was.Action == c.Action || c.Reason == "tainted" || slices.Contains(leaves[was.Action], c.Action))
+		return was.Address == c.Address &&
+			(was.Action == c.Action || c.Reason == "tainted" || slices.Contains(leaves[was.Action], c.Action))
 	})
 }

@@ -10,7 +10,10 @@ import (
 
 func TestWhatIsLeftOfAReviewedPlan(t *testing.T) {
 	reviewed := []planfile.Change{
-		{Address: "a.made", Action: "create"}, {Address: "a.taken", Action: "adopt"}, {Address: "a.changed", Action: "update"},
+		{
+			Address: "a.made",
+			Action:  "create",
+		}, {Address: "a.taken", Action: "adopt"}, {Address: "a.changed", Action: "update"},
 		{Address: "a.renewed", Action: "replace"}, {Address: "a.gone", Action: "delete"},
 	}
 	for _, test := range []struct {
