@@ -80,7 +80,7 @@ func (a *attempt) exists(ctx context.Context, one *config.Adopt, st *state.State
 	if err != nil {
 		return false, err
 	}
-	question := gate.Gate{Name: question.Name, Check: func(ctx context.Context) (err error) {
+	g := gate.Gate{Name: question.Name, Check: func(ctx context.Context) (err error) {
 		there, err = question.Lookup(ctx, cluster.Known(st))
 		return err
 	}}
@@ -88,7 +88,7 @@ func (a *attempt) exists(ctx context.Context, one *config.Adopt, st *state.State
 	if policy.Timeout == 0 {
 		policy.Timeout = answerTime
 	}
-	err = gate.Wait(ctx, question, policy, gate.Listener{Answer: func(unknown error) {
+	err = gate.Wait(ctx, g, policy, gate.Listener{Answer: func(unknown error) {
 		if unknown != nil {
 			a.run.Notice(
 				fmt.Sprintf("%s: adopt %s waits for an answer: %v", a.stage.Name, one.Address, unknown),
