@@ -21,18 +21,17 @@ type Finding struct {
 	Kind   Kind
 	Object string // "deployment metallb-system/controller"; empty if Text names it
 	Text   string
-	Err    error // the cause, if another error is; its text stands for an empty Text
+	Err    error // the cause, if any; it stands for an empty Object and Text
 }
 
 func (f *Finding) Error() string {
-	text := f.Text
-	if text == "" && f.Err != nil {
-		text = f.Err.Error()
+	if f.Text == "" && f.Err != nil {
+		return f.Err.Error()
 	}
 	if f.Object == "" {
-		return text
+		return f.Text
 	}
-	return f.Object + ": " + text
+	return f.Object + ": " + f.Text
 }
 
 func (f *Finding) Unwrap() error { return f.Err }
@@ -49,8 +48,7 @@ type permanent struct{ error }
 
 func (p permanent) Unwrap() error { return p.error }
 
-// Permanent marks an error that no waiting can heal, such as a kind of object
-// that the gate's type does not support. Wait returns it at once. Permanent(nil) is nil.
+// Permanent marks an error that no waiting can heal. Wait returns it at once.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -67,16 +65,14 @@ func IsPermanent(err error) bool {
 // Diagnosis is the evidence collected around a closed gate and the likely cause.
 // It never holds a Secret's data or any other credential.
 type Diagnosis struct {
-	// Files are written below the run's diagnosis folder, by slash-separated name:
-	// "pods/metallb-system/metallb-speaker-x2x9k.log". Gates that collect the same
-	// object give it the same name.
+	// Files are written below the run's diagnosis folder, by slash-separated name. Gates
+	// that collect the same object give it the same name.
 	Files map[string][]byte
 	// Kind is set where code decides on the cause; mostly empty.
 	Kind Kind
 	// Cause is the likely cause, one sentence; empty if no known cause fits.
 	Cause string
-	// Look is the command that shows more: "kubectl -n metallb-system describe
-	// daemonset metallb-speaker". The caller adds the kubeconfig or talosconfig.
+	// Look is the command that shows more. The caller adds the kubeconfig or talosconfig.
 	Look string
 	// Release is the installed Helm release, namespace/name, whose chart contains
 	// the missing object: it was deleted since, which Helm and Terraform do not notice.

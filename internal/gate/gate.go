@@ -18,15 +18,13 @@ type Gate struct {
 	// Check makes one attempt and returns nil when the gate is open, otherwise
 	// what is still missing, in words for a person. It must honour ctx.
 	Check func(ctx context.Context) error
-	// Changed, when set, signals that the objects behind Check may have changed, so
-	// that Wait need not sleep out its pause. The channel holds one signal, because
-	// a change while Wait does not listen must not be lost, and it signals whenever
-	// a watch begins. It is closed or abandoned when ctx ends. A gate without it is polled.
+	// Changed, when set, signals that the objects behind Check may have changed, and
+	// whenever a watch begins. The channel holds one signal, because a change while Wait
+	// does not listen must not be lost. A gate without Changed is polled.
 	Changed func(ctx context.Context) <-chan struct{}
-	// TriggerReconcile, when set, asks controllers to reconcile objects that stand
-	// still although nothing blocks them, and returns what it did; empty if nothing.
-	// Only Wait calls it, after a closed answer and at most every few seconds: Check
-	// itself never changes anything.
+	// TriggerReconcile, when set, asks controllers to reconcile objects that are idle
+	// although nothing blocks them, and returns what it did; empty if nothing. Only Wait
+	// calls it, at most every few seconds: Check itself never changes anything.
 	TriggerReconcile func(ctx context.Context) (did string, err error)
 	// Diagnose, when set, collects what may explain a closed gate.
 	Diagnose func(ctx context.Context) Diagnosis

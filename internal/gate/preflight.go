@@ -38,8 +38,7 @@ type MachineID struct {
 type Inspection struct {
 	// Foreign objects stand where the stage would build; the stage must not run.
 	Foreign []Foreign
-	// Unusable is what the stage cannot build on, such as a node that is offline. It
-	// stops a create; a destroy ignores it.
+	// Unusable is what the stage cannot build on, such as an offline node; a destroy ignores it.
 	Unusable []Foreign
 	// Unverified objects are in the state and cannot be inspected now. They stop a
 	// destroy, which would fail half-way; a create goes on to its gates.
@@ -49,12 +48,10 @@ type Inspection struct {
 	Ours []Own
 	// MachineIDs are the identities of what is in the state and exists.
 	MachineIDs []MachineID
-	// Lost are addresses in the state of objects that exist and do not belong to the
-	// stage any more, such as a machine that was reset. castle untracks them: a create
-	// makes them anew, and a destroy has nothing to do.
+	// Lost are addresses in the state of objects that do not belong to the stage any
+	// more, such as a machine that was reset. castle untracks them.
 	Lost []string
-	// Present names everything that exists now, in the state or not. After a destroy
-	// it must be empty.
+	// Present names everything that exists now; after a destroy it must be empty.
 	Present []string
 	// Proof is the receipt's entry for objects that outlive the cluster, such as
 	// machines that nobody deletes: whether the stage has left them.
@@ -68,16 +65,13 @@ type Foreign struct {
 	Fixes []string // one sentence each: remove it in Proxmox
 	// Import would make it the stage's own; nil if nothing could.
 	Import *Import
-	// ConflictsWith is the address in the state with the same ID that stands for
-	// another object; Terraform would confuse the two. Empty if there is none.
+	// ConflictsWith is the address in the state that has this ID and is another object.
 	ConflictsWith string
 	// Nuke is the range of ids with which castle nuke would remove it; empty if none.
 	Nuke string
-	// Untrack is the address in the state that stands for it, for the user to
-	// untrack if it is gone for good; empty if there is none.
+	// Untrack is the address in the state to untrack if the object is gone for good.
 	Untrack string
-	// Unverified says that it may be the stage's own, but cannot be inspected now: a
-	// destroy must not go past it either.
+	// Unverified: it may be the stage's own, but cannot be inspected now. It stops a destroy.
 	Unverified bool
 }
 

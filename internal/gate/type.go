@@ -20,13 +20,11 @@ type Attribute struct {
 type Target struct {
 	Kubeconfig  []byte
 	Talosconfig []byte
-	// Environ is the caller's environment, for what Terraform's providers read
-	// from there too: Infisical's credentials.
+	// Environ is the caller's environment, which holds Infisical's credentials.
 	Environ []string
 }
 
-// Type is one kind of gate: its block and how to make the gate from it. The
-// attributes timeout, stable and needs belong to every gate and are not listed.
+// Type is one kind of gate. Every gate also has the attributes timeout, stable and needs.
 type Type struct {
 	Name       string // the block's first label: "endpoint_slice"
 	Summary    string
@@ -64,12 +62,11 @@ type ExistsType struct {
 // Exists is an ExistsType bound to known arguments.
 type Exists struct {
 	Name string
-	// Object is what Lookup looks for, so that a destroy can verify with the same
-	// lookup that it is gone. It has no ID if it cannot outlive its machines.
+	// Object is what Lookup looks for, for the receipt of a destroy. It has no ID if it
+	// cannot outlive its machines.
 	Object Object
-	// Lookup is one attempt, and changes nothing. known lists what the stage's state
-	// already has. An error is not an answer: the lookup is repeated for a while,
-	// unless the error is Permanent.
+	// Lookup is one attempt, and changes nothing. known lists what the stage's state has.
+	// After an error that is not Permanent it is repeated for a while.
 	Lookup func(ctx context.Context, known []Known) (bool, error)
 }
 

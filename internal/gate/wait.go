@@ -22,9 +22,8 @@ const (
 	defaultFirst   = 250 * time.Millisecond
 	defaultMost    = 5 * time.Second
 
-	// A change leads to an attempt at once, except within the settle time after a
-	// closed answer. It doubles while changes come within longestSettle: the few of a
-	// rollout are seen without delay, a busy object ten times a second.
+	// After a closed answer, changes are ignored for the settle time. It doubles while they
+	// come fast: a rollout is seen without delay, a busy object ten times a second.
 	settle        = 10 * time.Millisecond
 	longestSettle = 100 * time.Millisecond
 	// reconcilePause is how long a gate is closed before a reconcile is triggered,
@@ -42,8 +41,7 @@ func (p Policy) withDefaults() Policy {
 	}
 }
 
-// TimeoutError is a gate that did not open in time, with its last answer and for
-// how long that was the answer.
+// TimeoutError is a gate that did not open in time, with its last answer.
 type TimeoutError struct {
 	Gate    string
 	Timeout time.Duration
@@ -76,9 +74,8 @@ type Listener struct {
 // resets the count. Wait ends with nil, a *TimeoutError, a Permanent error, or
 // the cause of ctx's cancellation, which is never success.
 //
-// Between closed answers it pauses, each time for longer, or until something
-// changed; a change during an attempt leads to another attempt. After a change the
-// pauses start anew, because its consequences may happen where no watch sees them.
+// Between closed answers it pauses, each time for longer, or until something changed.
+// After a change the pauses start anew: no watch may see the change's consequences.
 func Wait(ctx context.Context, g Gate, p Policy, l Listener) error {
 	p = p.withDefaults()
 	attempts, stop := context.WithTimeout(ctx, p.Timeout)
@@ -143,8 +140,7 @@ type wait struct {
 	failed     string    // the last trigger's error
 }
 
-// listen subscribes to changes after the first closed answer: an open gate needs
-// no watch. The watch itself signals what changed before it began.
+// listen subscribes to changes after the first closed answer: an open gate needs no watch.
 func (w *wait) listen(ctx context.Context) {
 	if w.gate.Changed != nil && !w.listening {
 		w.listening, w.changed = true, w.gate.Changed(ctx)
@@ -152,7 +148,7 @@ func (w *wait) listen(ctx context.Context) {
 }
 
 func (w *wait) answer(err error) {
-	if w.answered && sameAnswer(w.last, err) {
+	if w.answered && fmt.Sprint(w.last) == fmt.Sprint(err) {
 		return
 	}
 	w.answered, w.last, w.since = true, err, time.Now()
@@ -161,34 +157,22 @@ func (w *wait) answer(err error) {
 	}
 }
 
-func sameAnswer(a, b error) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Error() == b.Error()
-}
-
-// reconcile triggers a reconcile unless it did so lately. A failure is only
-// reported, because the gate may open without it.
+// reconcile triggers a reconcile unless it did so lately. It only reports a failure.
 func (w *wait) reconcile(ctx context.Context) {
 	if w.gate.TriggerReconcile == nil || time.Since(w.reconciled) < reconcilePause {
 		return
 	}
 	did, err := w.gate.TriggerReconcile(ctx)
 	w.reconciled = time.Now()
-	failed := ""
-	if err != nil {
-		failed = err.Error()
-	}
-	report := did != "" || failed != "" && failed != w.failed && ctx.Err() == nil
+	failed := fmt.Sprint(err)
+	report := did != "" || err != nil && failed != w.failed && ctx.Err() == nil
 	w.failed = failed
 	if report && w.listener.Reconcile != nil {
 		w.listener.Reconcile(did, err)
 	}
 }
 
-// pause sleeps for d, or until something changed, which it reports. It does not
-// listen during the settle time.
+// pause sleeps for d, or, after the settle time, until something changed, which it reports.
 func (w *wait) pause(ctx context.Context, d time.Duration) (changed bool) {
 	first := min(w.settle, d)
 	sleep(ctx, first)
