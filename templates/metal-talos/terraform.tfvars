@@ -56,7 +56,7 @@ nodes = {
 {{- end }}
 }
 
-# The card that gets the VIP is the one that is plugged in. Where there are several, say which:
+# The card that gets the VIP is the one with a cable. With several, choose one:
 # talos_uplink = "link.driver == \"igb\""
 
 # What Services of type LoadBalancer get.

@@ -1,5 +1,5 @@
-# {{ .cluster }}: which stages it consists of. `castle stage show SOURCE` says what each
-# makes, wants and proves. The values are in terraform.tfvars.
+# {{ .cluster }}: its stages. `castle stage show SOURCE` shows what each
+# creates, requires and checks. The values are in terraform.tfvars.
 
 cluster {
   protect = false # true: destroy and recreate refuse

@@ -1,5 +1,5 @@
 stage {
-  summary = "Puts Secrets into the cluster that operators adopt, before Flux brings the operators"
+  summary = "Creates Secrets that operators adopt, before Flux installs the operators"
 
   inputs = {
     database_passwords            = secrets.database_passwords

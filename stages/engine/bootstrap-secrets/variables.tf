@@ -33,7 +33,7 @@ variable "bootstrap_vault" {
 }
 
 variable "bootstrap_foreign_namespaces" {
-  description = "Namespaces of the Secrets that somebody else makes before this stage is applied. The others are made here."
+  description = "Namespaces of the Secrets that exist before this stage is applied. The stage creates the others."
   type        = set(string)
   default     = []
 }

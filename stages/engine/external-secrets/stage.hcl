@@ -1,5 +1,5 @@
 stage {
-  summary = "External Secrets brings Infisical's secrets into the cluster"
+  summary = "External Secrets copies Infisical's secrets into the cluster"
 
   inputs = {
     external_secrets_client_id     = secrets.eso_client_id
@@ -68,7 +68,7 @@ gate "endpoint_slice" "webhook" {
 }
 
 # The cert-controller fills the CA into one configuration after the other and
-# calls itself ready after the first. Nothing of what is sent here is kept.
+# reports ready after the first. The request is a dry run and stores nothing.
 gate "webhook" "store" {
   configuration = "secretstore-validate"
   stable        = 3
@@ -128,7 +128,7 @@ gate "webhook" "secret" {
     },
   ]
 
-  # It does not say what to fetch.
+  # It has no data to fetch.
   rejects = [
     {
       apiVersion = "external-secrets.io/v1"

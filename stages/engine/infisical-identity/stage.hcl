@@ -1,5 +1,5 @@
 stage {
-  summary = "What External Secrets logs in to Infisical with, where Flux brings External Secrets itself"
+  summary = "The Infisical identity of External Secrets, where Flux installs External Secrets"
 
   inputs = {
     external_secrets_client_id     = secrets.eso_client_id

@@ -1,5 +1,5 @@
 stage {
-  summary = "The store that ExternalSecrets read Infisical through"
+  summary = "The ClusterSecretStore through which ExternalSecrets read Infisical"
 
   inputs = {
     secret_store_namespace       = engine.external_secrets_namespace

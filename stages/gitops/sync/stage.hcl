@@ -37,8 +37,8 @@ adopt "kubernetes_config_map_v1.cluster_vars" {
   }
 }
 
-# Applied early, judged late: it converges only when addresses and volumes are
-# there, but need not wait for them to begin.
+# Applied early, with a deferred gate: it converges only when addresses and volumes
+# exist, but can start before them.
 gate "flux" "converged" {
   needs   = [networking, storage]
   timeout = "20m"

@@ -22,8 +22,8 @@ resource "helm_release" "address_pool" {
       error_message = "metallb_addresses has a range that ends before it begins."
     }
 
-    # MetalLB answers ARP for the addresses of its pools and asks nobody who else
-    # holds them: a pool with the API's address in it cuts the cluster off.
+    # MetalLB answers ARP for the addresses of its pools without checking for other
+    # owners: a pool that contains the API's address makes the cluster unreachable.
     precondition {
       condition     = length(local.inside) == 0
       error_message = "metallb_addresses contains ${join(", ", local.inside)}."

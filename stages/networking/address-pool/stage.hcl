@@ -1,5 +1,5 @@
 stage {
-  summary = "The addresses that MetalLB may give away"
+  summary = "The addresses that MetalLB may assign"
 
   inputs = {
     address_pool_namespace = networking.metallb_namespace
@@ -8,8 +8,8 @@ stage {
   }
 }
 
-# Neither says of itself whether it is in use. MetalLB's webhook has judged both
-# when Helm applied them; what is left is that they are still there.
+# Neither kind has a status. MetalLB's webhook validated both when Helm applied them,
+# so the gates only check that they exist.
 gate "condition" "pool" {
   api_version = "metallb.io/v1beta1"
   kind        = "IPAddressPool"

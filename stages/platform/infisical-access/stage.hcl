@@ -1,5 +1,5 @@
 stage {
-  summary = "Puts kubeconfig and talosconfig where the cluster's other secrets are, in Infisical"
+  summary = "Writes kubeconfig and talosconfig to the cluster's folder in Infisical"
 
   inputs = {
     kubeconfig       = platform.kubeconfig

@@ -36,9 +36,9 @@ resource "proxmox_virtual_environment_vm" "node" {
   machine     = "q35"
   on_boot     = true
 
-  # There is no guest agent to ask for a shutdown (and no agent block: after an
+  # No guest agent can shut the VM down (and no agent block: after an
   # import, even one that says "disabled" is a change), and nothing on these
-  # machines is worth a clean end when they are razed.
+  # machines needs a clean shutdown before they are destroyed.
   stop_on_destroy = true
   # A changed attribute would stop and start all machines at once, and etcd with them.
   reboot_after_update = false
@@ -113,7 +113,7 @@ resource "proxmox_virtual_environment_vm" "node" {
 
   lifecycle {
     # The image is the disk's origin, not its content: Talos upgrades itself in
-    # place, and a VM that was imported back does not say what it came from.
+    # place, and an imported VM does not have this attribute.
     ignore_changes = [disk[0].import_from]
   }
 }

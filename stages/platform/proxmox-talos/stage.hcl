@@ -1,5 +1,5 @@
 stage {
-  summary      = "Builds the machines on Proxmox and Kubernetes on them with Talos"
+  summary      = "Creates the machines on Proxmox, and Kubernetes on them with Talos"
   ends_cluster = true
 
   inputs = {
@@ -11,8 +11,8 @@ stage {
   }
 }
 
-# The provider takes over whatever stands at a VM id and later deletes it: only
-# this question keeps somebody else's VM safe.
+# The provider adopts any VM with the id and later deletes it: only this preflight
+# protects a foreign VM.
 preflight "vm_ids" "free" {
   endpoint   = var.proxmox_endpoint
   api_token  = var.proxmox_api_token

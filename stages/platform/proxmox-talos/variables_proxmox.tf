@@ -26,7 +26,7 @@ variable "proxmox_ca_file" {
 }
 
 variable "proxmox_insecure" {
-  description = "Do not verify the Proxmox API's certificate. Say it only where its CA cannot be had."
+  description = "Do not verify the Proxmox API's certificate. Use it only if its CA is not available."
   type        = bool
   default     = false
 

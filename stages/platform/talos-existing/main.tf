@@ -36,9 +36,9 @@ resource "talos_machine_configuration_apply" "node" {
   client_configuration        = var.client_configuration
   machine_configuration_input = data.talos_machine_configuration.node[each.key].machine_configuration
 
-  # Nobody deletes these machines: they are to wait for a configuration again. All go
-  # at once, and a graceful reset asks etcd for leave, which its last member never gets.
-  # All three are said, since release 0.10 of the provider stumbles over any that is not.
+  # The machines are reset, not deleted, and wait for a configuration again. All reset at
+  # once: a graceful reset leaves etcd first, which the last member cannot. All three
+  # arguments are set, because release 0.10 of the provider fails without one of them.
   on_destroy = {
     reset    = true
     graceful = false

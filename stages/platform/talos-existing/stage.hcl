@@ -1,5 +1,5 @@
 stage {
-  summary      = "Builds Kubernetes with Talos on machines that wait for it at known addresses"
+  summary      = "Creates Kubernetes with Talos on existing machines in maintenance mode"
   ends_cluster = true
 
   inputs = {

@@ -51,7 +51,7 @@ variable "talos_platform" {
 variable "talos_uplink" {
   description = <<-EOT
     Which card of a control plane gets the VIP, as a CEL expression that is true of exactly one of its links. The default is the
-    only card that is plugged in; with several, say which: link.driver == "igb", or mac(link.permanent_addr) == "00:1a:2b:3c:4d:5e".
+    only card with a cable; with several, choose one: link.driver == "igb", or mac(link.permanent_addr) == "00:1a:2b:3c:4d:5e".
   EOT
   type        = string
   default     = "link.type == 1 && link.kind == \"\" && link.link_state"

@@ -1,8 +1,8 @@
-# What several layers must agree on is made once, in the first layer. Nothing
-# here may change under a living cluster: hence every ignore_changes below.
+# Keys and passwords that several layers share are created once, in the first layer.
+# They must not change while the cluster exists: hence every ignore_changes below.
 
-# Signs the ServiceAccount tokens. It exists before the cluster does, so that
-# others can be told its public half ahead of time.
+# Signs the ServiceAccount tokens. It exists before the cluster, so that other
+# services can be given its public key in advance.
 resource "tls_private_key" "serviceaccount" {
   algorithm = "RSA"
   rsa_bits  = 2048

@@ -1,5 +1,5 @@
 stage {
-  summary = "Makes what must have one source: ServiceAccount keys, passwords, Talos' secrets"
+  summary = "Creates shared secrets: ServiceAccount keys, passwords, Talos' secrets"
 
   inputs = {
     cluster_name = cluster.name

@@ -1,3 +1,3 @@
 stage {
-  summary = "Hands on the secrets of secrets.tfvars, for clusters without a vault"
+  summary = "Outputs the secrets of secrets.tfvars, for clusters without a secret store"
 }

@@ -1,5 +1,5 @@
 stage {
-  summary    = "Lets Vault make database users, before there is a database"
+  summary    = "Lets Vault create database users, before the database exists"
   persistent = true
 
   inputs = {

@@ -4,8 +4,7 @@ provider "vault" {
   address      = var.vault_address
   ca_cert_file = var.vault_ca_cert_file
 
-  # It makes no other token: that would need more rights, and what is made with
-  # such a one ends with it.
+  # No child token: it would need more privileges, and its leases would end with it.
   skip_child_token = true
 
   dynamic "auth_login" {

@@ -1,5 +1,5 @@
 stage {
-  summary    = "Lets Vault verify the cluster's ServiceAccounts before there is a cluster"
+  summary    = "Lets Vault verify the cluster's ServiceAccounts, before the cluster exists"
   persistent = true
 
   inputs = {

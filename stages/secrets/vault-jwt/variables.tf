@@ -83,6 +83,6 @@ variable "vault_jwt_roles" {
 
   validation {
     condition     = alltrue([for name, role in var.vault_jwt_roles : length(role.audiences) > 0])
-    error_message = "A role without audiences would take a token that was made for somebody else: name at least one."
+    error_message = "A role without audiences would accept a token issued for another service: name at least one."
   }
 }

@@ -1,15 +1,15 @@
-# What castle needs beside the policy of secrets/vault for secrets/vault-jwt. The
+# The privileges for secrets/vault-jwt, in addition to the policy of secrets/vault. The
 # mount is jwt-<cluster>; another vault_jwt_path needs other paths here.
 #
-# Who may write policies and say who gets them can get at everything in this
-# Vault: such a token is kept like the root token, and lives no longer than a run.
+# A token that can write and assign policies can read everything in this Vault:
+# protect it like the root token, with a lifetime of one run.
 
-# The mount. Vault asks for sudo where a way to log in is made or taken away.
+# The mount. Vault requires sudo to enable or disable an auth method.
 path "sys/auth/jwt-*" {
   capabilities = ["create", "update", "delete", "sudo"]
 }
 
-# Terraform looks its mount up in the list, or by itself.
+# Terraform reads the mount from the list, or directly.
 path "sys/auth" {
   capabilities = ["read"]
 }
@@ -18,12 +18,12 @@ path "sys/mounts/auth/jwt-*" {
   capabilities = ["read"]
 }
 
-# What verifies a token, and which ServiceAccount gets what.
+# The keys that verify a token, and the roles of the ServiceAccounts.
 path "auth/jwt-*" {
   capabilities = ["create", "read", "update", "delete"]
 }
 
-# Its own policies, castle-<cluster>-<role>, and nobody else's.
+# The cluster's own policies only: castle-<cluster>-<role>.
 path "sys/policies/acl/castle-*" {
   capabilities = ["create", "read", "update", "delete"]
 }

@@ -18,7 +18,7 @@ locals {
     vault_reader_token      = "VAULT_READER_TOKEN"
   }
 
-  # What is no object is a secret whose last version was deleted.
+  # A secret whose last version was deleted is not an object.
   secrets = coalesce(jsondecode(data.vault_kv_secret_v2.cluster.data_json), {})
   value   = { for output, name in local.names : output => try(length(local.secrets[name]) > 0 ? local.secrets[name] : null, null) }
 }

@@ -55,7 +55,7 @@ resource "helm_release" "longhorn" {
       defaultSettings = {
         defaultDataPath                   = var.longhorn_data_path
         storageOverProvisioningPercentage = tostring(var.longhorn_over_provisioning_percentage)
-        # castle has asked before it destroys; otherwise uninstalling fails.
+        # Uninstalling fails without it; castle asks before it destroys.
         deletingConfirmationFlag = true
       }
     })],

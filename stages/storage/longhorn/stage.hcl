@@ -90,8 +90,8 @@ gate "webhook" "validator" {
   ]
 }
 
-# A manager tells of its node only after its webhook serves. Managers run where
-# Pods without tolerations do: on the workers.
+# A manager reports its node only after its webhook serves. Managers run where Pods
+# without tolerations do: on the workers.
 gate "condition" "nodes_ready" {
   api_version = "longhorn.io/v1beta2"
   kind        = "Node"
