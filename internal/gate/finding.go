@@ -2,9 +2,8 @@ package gate
 
 import "errors"
 
-// Kind says what a finding or a diagnosis is about, for code that decides on it.
-// Texts are for people. Here are the kinds that several packages compare; a kind
-// that one package's findings have stands there.
+// Kind says what a finding or a diagnosis is about, for code that decides on it. Texts are for people. Here
+// are the kinds that several packages compare; a kind that one package's findings have stands there.
 type Kind string
 
 const (
@@ -62,11 +61,11 @@ func IsPermanent(err error) bool {
 	return errors.As(err, &p)
 }
 
-// Diagnosis is the evidence collected around a closed gate and the likely cause.
-// It never holds a Secret's data or any other credential.
+// Diagnosis is the evidence collected around a closed gate and the likely cause. It never holds a Secret's
+// data or any other credential.
 type Diagnosis struct {
-	// Files are written below the run's diagnosis folder, by slash-separated name. Gates
-	// that collect the same object give it the same name.
+	// Files are written below the run's diagnosis folder, by slash-separated name. Gates that collect the
+	// same object give it the same name.
 	Files map[string][]byte
 	// Kind is set where code decides on the cause; mostly empty.
 	Kind Kind
@@ -74,7 +73,7 @@ type Diagnosis struct {
 	Cause string
 	// Look is the command that shows more. The caller adds the kubeconfig or talosconfig.
 	Look string
-	// Release is the installed Helm release, namespace/name, whose chart contains
-	// the missing object: it was deleted since, which Helm and Terraform do not notice.
+	// Release is the installed Helm release, namespace/name, whose chart contains the missing object: it was
+	// deleted since, which Helm and Terraform do not notice.
 	Release string
 }

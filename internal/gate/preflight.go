@@ -9,12 +9,12 @@ import (
 // Preflight is a PreflightType bound to known arguments.
 type Preflight struct {
 	Name string
-	// Inspect reads and changes nothing. known lists what the stage's state already
-	// has, so that a run recognises its own objects. report receives what it waits for.
+	// Inspect reads and changes nothing. known lists what the stage's state already has, so that a run
+	// recognises its own objects. report receives what it waits for.
 	Inspect func(ctx context.Context, known []Known, report func(string)) (Inspection, error)
-	// Revoke runs before a destroy deletes what the state knows: it ends what the
-	// objects issued and what would block their deletion, such as users that Vault has
-	// created in a database. report receives what could not be revoked. Optional.
+	// Revoke runs before a destroy deletes what the state knows: it ends what the objects issued and what
+	// would block their deletion, such as users that Vault has created in a database. report receives what
+	// could not be revoked. Optional.
 	Revoke func(ctx context.Context, known []Known, report func(string)) error
 }
 
@@ -40,21 +40,21 @@ type Inspection struct {
 	Foreign []Foreign
 	// Unusable is what the stage cannot build on, such as an offline node; a destroy ignores it.
 	Unusable []Foreign
-	// Unverified objects are in the state and cannot be inspected now. They stop a
-	// destroy, which would fail half-way; a create goes on to its gates.
+	// Unverified objects are in the state and cannot be inspected now. They stop a destroy, which would fail
+	// half-way; a create goes on to its gates.
 	Unverified []Foreign
-	// Ours match the stage's own in every way, but its state does not have them.
-	// They are imported before the plan, if castle made them or the user confirms.
+	// Ours match the stage's own in every way, but its state does not have them. They are imported before
+	// the plan, if castle made them or the user confirms.
 	Ours []Own
 	// MachineIDs are the identities of what is in the state and exists.
 	MachineIDs []MachineID
-	// Lost are addresses in the state of objects that do not belong to the stage any
-	// more, such as a machine that was reset. castle untracks them.
+	// Lost are addresses in the state of objects that do not belong to the stage any more, such as a machine
+	// that was reset. castle untracks them.
 	Lost []string
 	// Present names everything that exists now; after a destroy it must be empty.
 	Present []string
-	// Proof is the receipt's entry for objects that outlive the cluster, such as
-	// machines that nobody deletes: whether the stage has left them.
+	// Proof is the receipt's entry for objects that outlive the cluster, such as machines that nobody
+	// deletes: whether the stage has left them.
 	Proof []event.OwnedObject
 }
 

@@ -15,8 +15,8 @@ type Attribute struct {
 	Valid func(cty.Value) error
 }
 
-// Target is the cluster that a gate checks, as its platform describes it.
-// The configs are file contents; empty as long as no platform has output them.
+// Target is the cluster that a gate checks, as its platform describes it. The configs are file contents;
+// empty as long as no platform has output them.
 type Target struct {
 	Kubeconfig  []byte
 	Talosconfig []byte
@@ -29,16 +29,16 @@ type Type struct {
 	Name       string // the block's first label: "endpoint_slice"
 	Summary    string
 	Attributes map[string]Attribute
-	// Kubernetes and Talos say which of Target's files the gate reads. Either
-	// makes an edge from the gate's stage to the platform.
+	// Kubernetes and Talos say which of Target's files the gate reads. Either makes an edge from the gate's
+	// stage to the platform.
 	Kubernetes, Talos bool
 	// Check, when set, checks the attributes together; values may be unknown.
 	Check func(Values) error
 	New   func(name string, target Target, values Values) (Gate, error)
 }
 
-// PreflightType is one kind of preflight: a check of the outside world that
-// runs before a stage may change anything.
+// PreflightType is one kind of preflight: a check of the outside world that runs before a stage may change
+// anything.
 type PreflightType struct {
 	Name       string // the block's first label: "vm_ids"
 	Summary    string
@@ -49,8 +49,8 @@ type PreflightType struct {
 	HasMachineIDs bool
 }
 
-// ExistsType is one kind of exists block: how an adoption finds out whether its
-// object exists, where an import could not tell, or would take long to.
+// ExistsType is one kind of exists block: how an adoption finds out whether its object exists, where an
+// import could not tell, or would take long to.
 type ExistsType struct {
 	Name       string // the block's label: "talos_bootstrapped"
 	Summary    string
@@ -62,11 +62,11 @@ type ExistsType struct {
 // Exists is an ExistsType bound to known arguments.
 type Exists struct {
 	Name string
-	// Object is what Lookup looks for, for the receipt of a destroy. It has no ID if it
-	// cannot outlive its machines.
+	// Object is what Lookup looks for, for the receipt of a destroy. It has no ID if it cannot outlive its
+	// machines.
 	Object Object
-	// Lookup is one attempt, and changes nothing. known lists what the stage's state has.
-	// After an error that is not Permanent it is repeated for a while.
+	// Lookup is one attempt, and changes nothing. known lists what the stage's state has. After an error
+	// that is not Permanent it is repeated for a while.
 	Lookup func(ctx context.Context, known []Known) (bool, error)
 }
 

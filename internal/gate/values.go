@@ -9,9 +9,8 @@ import (
 	"github.com/zclconf/go-cty/cty/gocty"
 )
 
-// Values are a block's arguments, converted to their attributes' types. An
-// argument that was not given is absent. The accessors return the zero value
-// for what is absent, null or not yet known.
+// Values are a block's arguments, converted to their attributes' types. An argument that was not given is
+// absent. The accessors return the zero value for what is absent, null or not yet known.
 type Values map[string]cty.Value
 
 // Has reports whether the argument was given and is known.
@@ -49,8 +48,8 @@ func (v Values) Duration(name string) time.Duration {
 	return d
 }
 
-// Decode copies a list or map argument into the Go value that into points to.
-// It does nothing for an absent argument.
+// Decode copies a list or map argument into the Go value that into points to. It does nothing for an absent
+// argument.
 func (v Values) Decode(name string, into any) error {
 	if !v.Has(name) {
 		return nil

@@ -22,12 +22,12 @@ const (
 	defaultFirst   = 250 * time.Millisecond
 	defaultMost    = 5 * time.Second
 
-	// After a closed answer, changes are ignored for the settle time. It doubles while they
-	// come fast: a rollout is seen without delay, a busy object ten times a second.
+	// After a closed answer, changes are ignored for the settle time. It doubles while they come fast: a
+	// rollout is seen without delay, a busy object ten times a second.
 	settle        = 10 * time.Millisecond
 	longestSettle = 100 * time.Millisecond
-	// reconcilePause is how long a gate is closed before a reconcile is triggered,
-	// and the least time between two triggers.
+	// reconcilePause is how long a gate is closed before a reconcile is triggered, and the least time
+	// between two triggers.
 	reconcilePause = 5 * time.Second
 )
 
@@ -70,12 +70,11 @@ type Listener struct {
 	Reconcile func(did string, err error)
 }
 
-// Wait checks g until it has been open p.Stable times in a row. A closed answer
-// resets the count. Wait ends with nil, a *TimeoutError, a Permanent error, or
-// the cause of ctx's cancellation, which is never success.
+// Wait checks g until it has been open p.Stable times in a row. A closed answer resets the count. Wait ends
+// with nil, a *TimeoutError, a Permanent error, or the cause of ctx's cancellation, which is never success.
 //
-// Between closed answers it pauses, each time for longer, or until something changed.
-// After a change the pauses start anew: no watch may see the change's consequences.
+// Between closed answers it pauses, each time for longer, or until something changed. After a change the
+// pauses start anew: no watch may see the change's consequences.
 func Wait(ctx context.Context, g Gate, p Policy, l Listener) error {
 	p = p.withDefaults()
 	attempts, stop := context.WithTimeout(ctx, p.Timeout)
@@ -92,8 +91,8 @@ func Wait(ctx context.Context, g Gate, p Policy, l Listener) error {
 			if open++; open >= p.Stable {
 				return nil
 			}
-			// A change must not shorten this pause: a busy object would supply the
-			// consecutive successes within milliseconds.
+			// A change must not shorten this pause: a busy object would supply the consecutive successes
+			// within milliseconds.
 			pause = p.First
 			sleep(attempts, jitter(pause))
 		case IsPermanent(err):

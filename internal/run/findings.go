@@ -61,8 +61,8 @@ func NewFinding(g *config.Gate, closed *GateError) *Finding {
 	return &Finding{Gate: g.Name(), Kind: gate.KindOf(closed), Report: waited(g, closed)}
 }
 
-// diagnoseNow diagnoses a gate when it times out: the stage's other gates may go on
-// for minutes, and the cause may be gone by then.
+// diagnoseNow diagnoses a gate when it times out: the stage's other gates may go on for minutes, and the
+// cause may be gone by then.
 func diagnoseNow(ctx context.Context, g *config.Gate, bound gate.Gate, closed *GateError) *Finding {
 	f := NewFinding(g, closed)
 	if bound.Diagnose != nil {

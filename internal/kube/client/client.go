@@ -1,6 +1,6 @@
-// Package client connects to one cluster's Kubernetes API. It is the only user
-// of client-go, and owns what every check shares: the connection, how a kind is
-// found, how objects are read and watched, how errors read, and Helm's releases.
+// Package client connects to one cluster's Kubernetes API. It is the only user of client-go, and owns what
+// every check shares: the connection, how a kind is found, how objects are read and watched, how errors
+// read, and Helm's releases.
 //
 // Three rules hold for all checks and live here, so that no check need think of them:
 //
@@ -40,12 +40,12 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// DefaultAttempt bounds one check. A healthy API answers in milliseconds; one that
-// does not answer within this time is as good as down.
+// DefaultAttempt bounds one check. A healthy API answers in milliseconds; one that does not answer within
+// this time is as good as down.
 const DefaultAttempt = 10 * time.Second
 
-// Cluster leads to one cluster's API. It connects at the first check, because
-// gates are made long before their cluster exists.
+// Cluster leads to one cluster's API. It connects at the first check, because gates are made long before
+// their cluster exists.
 type Cluster struct {
 	Attempt time.Duration // bounds each check and each request of a watch
 	open    func() (*API, error)
@@ -58,8 +58,8 @@ type API struct {
 	HTTP    *http.Client
 	Raw     rest.Interface
 	Dynamic dynamic.Interface
-	// watching has connections of its own: one that hangs in a watch cannot be
-	// given up, and the next attempt would hang in it too.
+	// watching has connections of its own: one that hangs in a watch cannot be given up, and the next
+	// attempt would hang in it too.
 	watching metadata.Interface
 
 	expires time.Time // of the kubeconfig's client certificate; zero if it has none
@@ -68,8 +68,8 @@ type API struct {
 	known map[string][]Resource // what find has found; kinds do not move
 }
 
-// New returns the cluster of a target, or, with an address (host or host:port),
-// the same cluster through that address.
+// New returns the cluster of a target, or, with an address (host or host:port), the same cluster through
+// that address.
 func New(target gate.Target, address string) *Cluster {
 	return &Cluster{Attempt: DefaultAttempt, open: sync.OnceValues(func() (*API, error) {
 		return Open(target.Kubeconfig, address)
@@ -109,8 +109,8 @@ func Open(kubeconfig []byte, address string) (*API, error) {
 	return a, nil
 }
 
-// restConfig reads a kubeconfig's current context and nothing else: no
-// environment, no proxy from it, no service account.
+// restConfig reads a kubeconfig's current context and nothing else: no environment, no proxy from it, no
+// service account.
 func restConfig(kubeconfig []byte) (*rest.Config, error) {
 	if len(kubeconfig) == 0 {
 		return nil, errors.New("kubeconfig: no platform has output one yet")
@@ -150,8 +150,8 @@ func withPort(address, port string) string {
 	return net.JoinHostPort(address, port)
 }
 
-// Check makes a gate's Check of a function on the API: bounded, and with its
-// error explained. An attempt that the caller ended returns the caller's error.
+// Check makes a gate's Check of a function on the API: bounded, and with its error explained. An attempt
+// that the caller ended returns the caller's error.
 func (c *Cluster) Check(do func(context.Context, *API) error) func(context.Context) error {
 	return func(caller context.Context) error {
 		a, err := c.open()
@@ -177,8 +177,8 @@ func (c *Cluster) Check(do func(context.Context, *API) error) func(context.Conte
 	}
 }
 
-// Unauthorized is the error for a user that the API does not know. The API never
-// says why, but the kubeconfig's certificate may.
+// Unauthorized is the error for a user that the API does not know. The API never says why, but the
+// kubeconfig's certificate may.
 func (a *API) Unauthorized(message string) error {
 	if !a.expires.IsZero() && time.Now().After(a.expires) {
 		message = "its certificate has expired on " + day(a.expires)
@@ -186,16 +186,14 @@ func (a *API) Unauthorized(message string) error {
 	return a.refused(message)
 }
 
-// ClusterIdentity identifies the cluster of a kubeconfig: the SHA-256 of its
-// certificate authority. It contacts nobody. A cluster that was created anew has
-// another one, even at the same address.
+// ClusterIdentity identifies the cluster of a kubeconfig: the SHA-256 of its certificate authority. It
+// contacts nobody. A cluster that was created anew has another one, even at the same address.
 func ClusterIdentity(kubeconfig []byte) (string, error) {
 	config, err := restConfig(kubeconfig)
 	if err != nil {
 		return "", err
 	}
-	// The certificates are hashed, not the text: the same authority may be written
-	// with other line ends.
+	// The certificates are hashed, not the text: the same authority may be written with other line ends.
 	digest, found := sha256.New(), false
 	for block, rest := pem.Decode(config.CAData); block != nil; block, rest = pem.Decode(rest) {
 		found = true

@@ -18,8 +18,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// Explain puts an error of the client into words and marks it permanent if no
-// waiting can heal it. An answer that a check has already worded passes unchanged.
+// Explain puts an error of the client into words and marks it permanent if no waiting can heal it. An answer
+// that a check has already worded passes unchanged.
 func (a *API) Explain(err error) error {
 	var (
 		status  apierrors.APIStatus
@@ -54,16 +54,16 @@ func (a *API) refused(message string) error {
 		Brief(message)))
 }
 
-// isRefused reports whether the API does not know the user, or the user lacks a
-// permission. Admission forbids too, in other words: a namespace that terminates,
-// a used-up quota, an admission plugin that is not ready. All of that passes.
+// isRefused reports whether the API does not know the user, or the user lacks a permission. Admission
+// forbids too, in other words: a namespace that terminates, a used-up quota, an admission plugin that is not
+// ready. All of that passes.
 func isRefused(err error) bool {
 	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) &&
 		strings.Contains(err.Error(), `User "`)
 }
 
-// LacksPermission distinguishes a refusal of the user from one of the object: a
-// quota, a terminating namespace and the rules for Pods forbid as well.
+// LacksPermission distinguishes a refusal of the user from one of the object: a quota, a terminating
+// namespace and the rules for Pods forbid as well.
 func LacksPermission(err error) bool {
 	message := Message(err)
 	return apierrors.IsUnauthorized(err) ||
@@ -77,8 +77,8 @@ func Answered(err error) bool {
 	return errors.As(err, &status)
 }
 
-// Message is the API server's own message. It puts "Internal error occurred" in
-// front of a webhook that could not be called.
+// Message is the API server's own message. It puts "Internal error occurred" in front of a webhook that
+// could not be called.
 func Message(err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -119,9 +119,8 @@ func (a *API) Unreachable(err error) string {
 	return a.Explain(err).Error()
 }
 
-// expiry says that a certificate of the connection is not valid now, empty if all
-// are, and whether it stays so. An API server's own certificate may be renewed, or
-// a clock corrected.
+// expiry says that a certificate of the connection is not valid now, empty if all are, and whether it stays
+// so. An API server's own certificate may be renewed, or a clock corrected.
 func expiry(err error) (text string, permanent bool) {
 	var invalid x509.CertificateInvalidError
 	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired || invalid.Cert == nil {
@@ -182,8 +181,8 @@ func Brief(message string) string {
 	return message
 }
 
-// dated says whether a certificate is too old or too new, which x509 leaves to
-// be read from two moments behind it.
+// dated says whether a certificate is too old or too new, which x509 leaves to be read from two moments
+// behind it.
 func dated(message string) string {
 	before, moments, found := strings.Cut(message,
 		"certificate has expired or is not yet valid: current time ")
@@ -198,8 +197,7 @@ func dated(message string) string {
 	return before + says + end
 }
 
-// withoutCall leaves out which address the API server has called, so that the
-// result of the call fits.
+// withoutCall leaves out which address the API server has called, so that the result of the call fits.
 func withoutCall(message string) string {
 	before, call, found := strings.Cut(message, `failed to call webhook: Post "`)
 	_, came, ended := strings.Cut(call, `": `)

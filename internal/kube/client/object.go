@@ -27,8 +27,8 @@ func NotFound(kind, namespace, name string) error {
 	return &gate.Finding{Kind: gate.NotFound, Err: Missing{kind, namespace, name}}
 }
 
-// Get reads one object; namespace is empty for a cluster-scoped one. An object
-// that does not exist is a finding of kind NotFound.
+// Get reads one object; namespace is empty for a cluster-scoped one. An object that does not exist is a
+// finding of kind NotFound.
 func (a *API) Get(ctx context.Context, in Selection, kind string) (*Object, error) {
 	object, err := a.Dynamic.Resource(in.Resource).Namespace(in.Namespace).Get(ctx, in.Name,
 		metav1.GetOptions{})
@@ -38,8 +38,8 @@ func (a *API) Get(ctx context.Context, in Selection, kind string) (*Object, erro
 	return object, err
 }
 
-// List reads the objects of a namespace, or of all where it is empty, that the
-// labels select. Lists of some APIs leave out the kind of their items.
+// List reads the objects of a namespace, or of all where it is empty, that the labels select. Lists of some
+// APIs leave out the kind of their items.
 func (a *API) List(ctx context.Context, in Selection, kind string) ([]Object, error) {
 	found, err := a.Dynamic.Resource(in.Resource).Namespace(in.Namespace).
 		List(ctx, metav1.ListOptions{LabelSelector: in.Labels})

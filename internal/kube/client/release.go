@@ -12,9 +12,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// Exists reports whether an object exists. Its kind may be written in any case:
-// Terraform's types have no capitals (config_map, api_service). Only Kubernetes'
-// own kinds are known by such a name. namespace is empty for a cluster-scoped object.
+// Exists reports whether an object exists. Its kind may be written in any case: Terraform's types have no
+// capitals (config_map, api_service). Only Kubernetes' own kinds are known by such a name. namespace is
+// empty for a cluster-scoped object.
 func Exists(ctx context.Context, target gate.Target, kind, namespace, name string) (yes bool, err error) {
 	err = New(target, "").Check(func(ctx context.Context, a *API) error {
 		in, err := a.resolveBuiltin(ctx, kind)
@@ -32,9 +32,9 @@ func Exists(ctx context.Context, target gate.Target, kind, namespace, name strin
 	return yes, err
 }
 
-// PendingRelease is a revision of a Helm release that some Helm has begun: it
-// either works on it or was killed. Helm refuses the release to everybody until the
-// revision ends, and only the Helm that began it can end it.
+// PendingRelease is a revision of a Helm release that some Helm has begun: it either works on it or was
+// killed. Helm refuses the release to everybody until the revision ends, and only the Helm that began it can
+// end it.
 type PendingRelease struct {
 	Namespace, Name string
 	Status          string // pending-install, pending-upgrade or pending-rollback
@@ -49,8 +49,8 @@ const (
 	pendingRevisions = "owner=helm,status in (pending-install,pending-upgrade,pending-rollback)"
 )
 
-// PendingReleases lists the unfinished revisions of all namespaces. It reads the
-// Secrets' metadata, never their data: a revision holds every value of its chart.
+// PendingReleases lists the unfinished revisions of all namespaces. It reads the Secrets' metadata, never
+// their data: a revision holds every value of its chart.
 func PendingReleases(ctx context.Context, target gate.Target) ([]PendingRelease, error) {
 	var found []PendingRelease
 	err := New(target, "").Check(func(ctx context.Context, a *API) error {
@@ -94,9 +94,8 @@ func (a *API) revisions(ctx context.Context, selector string) ([]metav1.PartialO
 	return secrets.Items, nil
 }
 
-// RemovePendingRelease deletes one unfinished revision; what it has installed
-// stays. It deletes nothing, and reports that, if the revision is no longer as it
-// was listed: then its Helm is alive.
+// RemovePendingRelease deletes one unfinished revision; what it has installed stays. It deletes nothing, and
+// reports that, if the revision is no longer as it was listed: then its Helm is alive.
 func RemovePendingRelease(ctx context.Context, target gate.Target, r PendingRelease) (removed bool,
 	err error) {
 	err = New(target, "").Check(func(ctx context.Context, a *API) error {

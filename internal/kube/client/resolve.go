@@ -14,8 +14,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// client-go's discovery and mapper take no context, so that a hanging API would
-// outlast an attempt. All look-ups here read the API's aggregated discovery.
+// client-go's discovery and mapper take no context, so that a hanging API would outlast an attempt. All
+// look-ups here read the API's aggregated discovery.
 
 // Resource is a kind as the API serves it.
 type Resource struct {
@@ -57,8 +57,7 @@ func (a *API) Resolve(ctx context.Context, apiVersion, kind string) (Resource, e
 	return first(found, err, NotServed{kind, apiVersion})
 }
 
-// ResolveIn finds a kind in the first of a group's versions that has it, in the
-// API's order of preference.
+// ResolveIn finds a kind in the first of a group's versions that has it, in the API's order of preference.
 func (a *API) ResolveIn(ctx context.Context, group, kind string) (Resource, error) {
 	found, err := a.find(ctx, kind, group+"/*", func(at schema.GroupVersionKind) bool {
 		return at.GroupKind() == schema.GroupKind{Group: group, Kind: kind}
@@ -66,8 +65,7 @@ func (a *API) ResolveIn(ctx context.Context, group, kind string) (Resource, erro
 	return first(found, err, NotServed{kind, group})
 }
 
-// ResolveKind finds the one group that has a kind. A kind that several groups
-// have is permanently ambiguous.
+// ResolveKind finds the one group that has a kind. A kind that several groups have is permanently ambiguous.
 func (a *API) ResolveKind(ctx context.Context, kind string) (Resource, error) {
 	found, err := a.find(ctx, kind, "", func(at schema.GroupVersionKind) bool { return at.Kind == kind })
 	if len(found) > 1 {
@@ -82,8 +80,8 @@ func (a *API) ResolveKind(ctx context.Context, kind string) (Resource, error) {
 	return first(found, err, NotServed{Kind: kind})
 }
 
-// resolveBuiltin finds the kind of Kubernetes' own with this name, whatever its
-// case and the underscores in it.
+// resolveBuiltin finds the kind of Kubernetes' own with this name, whatever its case and the underscores in
+// it.
 func (a *API) resolveBuiltin(ctx context.Context, name string) (Resource, error) {
 	name = strings.ReplaceAll(name, "_", "")
 	found, err := a.find(ctx, name, "builtin", func(at schema.GroupVersionKind) bool {
@@ -103,9 +101,8 @@ func first(found []Resource, err error, absent NotServed) (Resource, error) {
 	return found[0], nil
 }
 
-// find returns the kinds that match, of each group the first version that has it:
-// the API lists the preferred one first. It remembers what it has found, by kind
-// and scope of the search.
+// find returns the kinds that match, of each group the first version that has it: the API lists the
+// preferred one first. It remembers what it has found, by kind and scope of the search.
 func (a *API) find(ctx context.Context, kind, scope string,
 	match func(schema.GroupVersionKind) bool) ([]Resource, error) {
 	a.mu.Lock()

@@ -11,15 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Selection is what a check reads and watches: a kind's objects in a namespace
-// (all where it is empty), narrowed by labels or by name.
+// Selection is what a check reads and watches: a kind's objects in a namespace (all where it is empty),
+// narrowed by labels or by name.
 type Selection struct {
 	Resource                schema.GroupVersionResource
 	Namespace, Labels, Name string
 }
 
-// Selections returns what to watch, as far as it is known. An error beside it
-// says that there will be more, so it is called again: soon, and after each change.
+// Selections returns what to watch, as far as it is known. An error beside it says that there will be more,
+// so it is called again: soon, and after each change.
 type Selections func(context.Context, *API) ([]Selection, error)
 
 // Definitions are the CRDs, where a kind comes from that is not served yet.
@@ -30,8 +30,8 @@ var Definitions = schema.GroupVersionResource{
 const (
 	// longestPause is between attempts to begin a watch: a restart of the API is soon over.
 	longestPause = time.Second
-	// leastPause and longestSearch are between calls of Selections, however much
-	// changes, and however little.
+	// leastPause and longestSearch are between calls of Selections, however much changes, and however
+	// little.
 	leastPause    = 100 * time.Millisecond
 	longestSearch = 4 * time.Second
 )
@@ -40,10 +40,9 @@ func pauses(longest time.Duration) wait.Backoff {
 	return wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 10, Cap: longest}
 }
 
-// Changes makes a gate's Changed of what there is to watch. A watch that ends or
-// cannot begin, because the API restarts or serves the kind only later, begins
-// again after a pause. Nothing is lost in between: whenever a watch begins, that
-// counts as a change.
+// Changes makes a gate's Changed of what there is to watch. A watch that ends or cannot begin, because the
+// API restarts or serves the kind only later, begins again after a pause. Nothing is lost in between:
+// whenever a watch begins, that counts as a change.
 func (c *Cluster) Changes(what Selections) func(context.Context) <-chan struct{} {
 	return func(ctx context.Context) <-chan struct{} {
 		w := &watches{
@@ -148,8 +147,8 @@ func (w *watches) follow(ctx context.Context, s Selection) {
 	}
 }
 
-// begin starts a watch within the bound. It requests the objects' metadata only:
-// all that matters is that one has changed.
+// begin starts a watch within the bound. It requests the objects' metadata only: all that matters is that
+// one has changed.
 func (w *watches) begin(ctx context.Context, s Selection) (watch.Interface, context.CancelFunc, error) {
 	ctx, end := context.WithCancel(ctx)
 	late := time.AfterFunc(w.bound, end)

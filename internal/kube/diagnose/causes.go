@@ -29,8 +29,8 @@ type cause struct {
 
 func kind(k gate.Kind) string { return string(k) }
 
-// causes are all known causes, within a topic the most telling first. Causes that a
-// Pod's status shows are in pods.go, those of the connection in client.Unreachable.
+// causes are all known causes, within a topic the most telling first. Causes that a Pod's status shows are
+// in pods.go, those of the connection in client.Unreachable.
 var causes = []cause{
 	{finding, kind(gates.Terminating), "its finalizers hold it up", ""},
 	{finding, kind(gates.WrongType), "only a Service of type LoadBalancer gets an address", ""},

@@ -1,11 +1,9 @@
-// Package diagnose explains a closed gate. It starts from the finding of the gate's
-// own check (package gates), collects evidence around it (objects, events, Pods,
-// logs), and names the first known cause in the order in which a person would look.
-// Known causes stand in one table (causes.go).
+// Package diagnose explains a closed gate. It starts from the finding of the gate's own check (package
+// gates), collects evidence around it (objects, events, Pods, logs), and names the first known cause in the
+// order in which a person would look. Known causes stand in one table (causes.go).
 //
-// A diagnosis reads and changes nothing, has bounds in time and size, and never
-// shows a Secret's data. What cannot be read is noted and skipped: half of an
-// explanation is better than none.
+// A diagnosis reads and changes nothing, has bounds in time and size, and never shows a Secret's data. What
+// cannot be read is noted and skipped: half of an explanation is better than none.
 package diagnose
 
 import (
@@ -50,8 +48,7 @@ func Gate(typeName string, target gate.Target, v gate.Values) func(context.Conte
 		})
 }
 
-// check runs the gate's own check. The dry runs of a webhook's check may hang, so
-// they come later.
+// check runs the gate's own check. The dry runs of a webhook's check may hang, so they come later.
 func (d *diagnosis) check(ctx context.Context, typeName string, v gate.Values) error {
 	checker, err := gates.NewChecker(typeName, v)
 	if err != nil || checker == nil || typeName == "webhook" {
@@ -80,8 +77,8 @@ func run(c *client.Cluster, target gate.Target, look string,
 	}
 }
 
-// because names a cause, unless a better one is known already. look, if given,
-// shows more than the gate's own command.
+// because names a cause, unless a better one is known already. look, if given, shows more than the gate's
+// own command.
 func (d *diagnosis) because(cause string, look ...string) {
 	if d.cause != "" || cause == "" {
 		return
@@ -129,8 +126,8 @@ func (d *diagnosis) absent(ctx context.Context, m client.Missing) {
 	what := client.Titled(m.Kind, m.Namespace, m.Name)
 	if r, found := d.evidence.releaseOf(ctx, m); found {
 		d.release = r.namespace + "/" + r.Name
-		// A rollback to the installed revision recreates what is missing and leaves
-		// everything else as it is.
+		// A rollback to the installed revision recreates what is missing and leaves everything else as it
+		// is.
 		d.because(fmt.Sprintf("%s is part of the Helm release %s, which is installed: it was deleted since, "+
 			"and Helm and Terraform do not notice that", what, d.release),
 			fmt.Sprintf("helm -n %s rollback %s %s", r.namespace, r.Name, r.revision))

@@ -75,8 +75,8 @@ func (e *evidence) keep(name string, data []byte) {
 	e.files[name] = data
 }
 
-// object keeps an object as a person reads it: without the managed fields, and
-// without what could be a credential.
+// object keeps an object as a person reads it: without the managed fields, and without what could be a
+// credential.
 func (e *evidence) object(object *client.Object) {
 	text, err := yaml.Marshal(shown(object))
 	if err != nil {
@@ -87,8 +87,7 @@ func (e *evidence) object(object *client.Object) {
 		object.GetName()+".yaml"), text)
 }
 
-// get reads an object and keeps it; nil if it does not exist, as the error says,
-// or could not be read.
+// get reads an object and keeps it; nil if it does not exist, as the error says, or could not be read.
 func (e *evidence) get(ctx context.Context, s client.Selection, kind string) (*client.Object,
 	error) {
 	object, err := e.api.Get(ctx, s, kind)
@@ -165,8 +164,7 @@ type event struct {
 	times           int32
 }
 
-// eventsIn reads the events of a namespace (all where it is empty) once, the
-// newest last, and keeps them.
+// eventsIn reads the events of a namespace (all where it is empty) once, the newest last, and keeps them.
 func (e *evidence) eventsIn(ctx context.Context, namespace string) []event {
 	if known, ok := e.events[namespace]; ok {
 		return known

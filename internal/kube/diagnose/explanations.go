@@ -23,8 +23,8 @@ import (
 // lookAtAPI is the command that shows the API's own readiness.
 const lookAtAPI = "kubectl get --raw '/readyz?verbose'"
 
-// explanation is how a closed gate of one type is explained: the command that
-// shows more, and the evidence to collect. found is the finding of the gate's check.
+// explanation is how a closed gate of one type is explained: the command that shows more, and the evidence
+// to collect. found is the finding of the gate's check.
 type explanation struct {
 	look    string
 	lookAt  func(gate.Values) string // instead of look
@@ -51,8 +51,8 @@ func Explains(typeName string) bool { return explanations[typeName].collect != n
 // recent is how old a warning may be to explain what fails now.
 const recent = 30 * time.Minute
 
-// Cluster explains a whole cluster, where only a failure inside of it is known:
-// recent warnings, namespaces that do not end, Pods with problems, and nodes.
+// Cluster explains a whole cluster, where only a failure inside of it is known: recent warnings, namespaces
+// that do not end, Pods with problems, and nodes.
 func Cluster(ctx context.Context, target gate.Target) gate.Diagnosis {
 	const look = "kubectl get events -A --field-selector type=Warning --sort-by .lastTimestamp"
 	return run(client.New(target, ""), target, look, func(ctx context.Context, d *diagnosis) {
@@ -95,8 +95,8 @@ func terminatingNamespaces(ctx context.Context, d *diagnosis) {
 	}
 }
 
-// collectAPI explains an API that is not ready: each of its own checks, each
-// control plane's own address, and the control plane's Pods.
+// collectAPI explains an API that is not ready: each of its own checks, each control plane's own address,
+// and the control plane's Pods.
 func collectAPI(ctx context.Context, d *diagnosis, v gate.Values, _ error) {
 	if _, body, err := gates.Readyz(ctx, d.api, "?verbose"); err != nil {
 		d.evidence.miss("/readyz", err)
@@ -159,8 +159,8 @@ func collectEndpoints(ctx context.Context, d *diagnosis, v gate.Values, _ error)
 	d.service(ctx, gates.Service{Namespace: v.String("namespace"), Name: v.String("service")})
 }
 
-// service explains a Service: its slices, its Pods, and the workloads that create
-// them. It returns the selector of the Pods.
+// service explains a Service: its slices, its Pods, and the workloads that create them. It returns the
+// selector of the Pods.
 func (d *diagnosis) service(ctx context.Context, s gates.Service) (selector string) {
 	object, err := d.evidence.get(ctx, s.Object(), "Service")
 	if object == nil {
@@ -208,8 +208,8 @@ func lookAtWebhook(v gate.Values) string {
 		"--field-selector metadata.name=" + v.String("configuration")
 }
 
-// collectWebhook explains an admission webhook: its configurations, its Services
-// and their Pods, and the API server's answer after it called it.
+// collectWebhook explains an admission webhook: its configurations, its Services and their Pods, and the API
+// server's answer after it called it.
 func collectWebhook(ctx context.Context, d *diagnosis, v gate.Values, _ error) {
 	w, err := gates.NewWebhook(v)
 	if err != nil {
@@ -243,8 +243,8 @@ func collectWebhook(ctx context.Context, d *diagnosis, v gate.Values, _ error) {
 	}
 }
 
-// dryRuns sends the gate's objects past the webhook once more, and writes down the
-// whole answers; a gate's finding is cut to one line.
+// dryRuns sends the gate's objects past the webhook once more, and writes down the whole answers; a gate's
+// finding is cut to one line.
 func dryRuns(ctx context.Context, w gates.Webhook, p gates.Probe) string {
 	var b strings.Builder
 	try := func(objects []*client.Object, argument string) {
@@ -363,8 +363,8 @@ func stuck(object *client.Object, conditions ...string) string {
 	return ""
 }
 
-// collectStorage explains a class whose volumes could not be created or mounted:
-// the class, its driver, the nodes, and the Pods that register the driver.
+// collectStorage explains a class whose volumes could not be created or mounted: the class, its driver, the
+// nodes, and the Pods that register the driver.
 func collectStorage(ctx context.Context, d *diagnosis, v gate.Values, _ error) {
 	class, _ := d.evidence.get(ctx, gates.Storage("storageclasses", v.String("name")),
 		"StorageClass") //nolint:errcheck // found has it
@@ -387,8 +387,8 @@ func collectStorage(ctx context.Context, d *diagnosis, v gate.Values, _ error) {
 	d.evidence.list(ctx, gates.Storage("csinodes", ""), "CSINode")
 }
 
-// collectLoadBalancer explains a Service without its address: the events of its
-// load balancer, MetalLB's address pools, and MetalLB's Pods.
+// collectLoadBalancer explains a Service without its address: the events of its load balancer, MetalLB's
+// address pools, and MetalLB's Pods.
 func collectLoadBalancer(ctx context.Context, d *diagnosis, v gate.Values, found error) {
 	s := gates.Service{Namespace: v.String("namespace"), Name: v.String("service")}
 	d.conclude(ctx, found)

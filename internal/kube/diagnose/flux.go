@@ -19,8 +19,8 @@ const lookAtFlux = "kubectl get -A kustomizations.kustomize.toolkit.fluxcd.io," 
 
 type fluxObjects map[gates.Reference]*client.Object
 
-// collectFlux explains a repository that does not converge: the object for which
-// all others wait, then what that one waits for.
+// collectFlux explains a repository that does not converge: the object for which all others wait, then what
+// that one waits for.
 func collectFlux(ctx context.Context, d *diagnosis, v gate.Values, found error) {
 	f, err := gates.NewFlux(v)
 	if err != nil {
@@ -55,8 +55,8 @@ func collectFlux(ctx context.Context, d *diagnosis, v gate.Values, found error) 
 	}
 }
 
-// root follows the dependencies of an object to the one that waits for no other,
-// and returns the way. Dependencies that form a cycle have no root.
+// root follows the dependencies of an object to the one that waits for no other, and returns the way.
+// Dependencies that form a cycle have no root.
 func (all fluxObjects) root(object *client.Object) (*client.Object, []string) {
 	chain := []string{client.Title(object)}
 	for {

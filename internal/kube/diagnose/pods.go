@@ -31,8 +31,8 @@ type podReport struct {
 
 func (r podReport) title() string { return client.Titled("pod", r.pod.Namespace, r.pod.Name) }
 
-// pods reads the Pods that a selector selects, with their logs, and looks for a
-// cause in them. Those with problems come first. matters may leave out others.
+// pods reads the Pods that a selector selects, with their logs, and looks for a cause in them. Those with
+// problems come first. matters may leave out others.
 func (d *diagnosis) pods(ctx context.Context, namespace, selector string,
 	matters func(corev1.Pod) bool) []podReport {
 	e := d.evidence
@@ -95,8 +95,7 @@ func containers(pod corev1.Pod) []corev1.ContainerStatus {
 	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 }
 
-// logs keeps the last lines of a Pod's containers, and of those that they
-// replaced, in one file.
+// logs keeps the last lines of a Pod's containers, and of those that they replaced, in one file.
 func (e *evidence) logs(ctx context.Context, r *podReport) {
 	if !e.redacts {
 		e.missed = append(e.missed, "log of "+r.title()+": left out, because secrets in it could not be "+
@@ -143,8 +142,8 @@ func (e *evidence) log(ctx context.Context, b *strings.Builder, r *podReport, co
 	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
 }
 
-// podCause is the first cause that any Pod shows, the most telling causes first,
-// and the command that shows more.
+// podCause is the first cause that any Pod shows, the most telling causes first, and the command that shows
+// more.
 func podCause(pods []podReport) (cause, look string) {
 	for i, read := range []func(podReport) string{
 		unschedulable, imagePull, missingReference, failedEvent, badConfig, crashing, unready, stuckOnNode,
@@ -176,8 +175,8 @@ func waiting(r podReport, reasons ...string) (c corev1.ContainerStatus, why stri
 	return c, "", false
 }
 
-// message is the newest message among events with a reason. The kubelet repeats
-// "Back-off pulling image" under the reason of the original error.
+// message is the newest message among events with a reason. The kubelet repeats "Back-off pulling image"
+// under the reason of the original error.
 func message(events []event, reason string) string {
 	for _, e := range events {
 		if e.reason == reason && !strings.HasPrefix(e.message, "Error: ") {

@@ -20,13 +20,12 @@ import (
 	"github.com/ephemeral-castle/castle/internal/secret"
 )
 
-// A Secret is never kept, and its data must not appear elsewhere either: in a log
-// that prints a password, an event, an annotation. So the values of all Secrets are
-// read first, only to hide them in everything else. Where they cannot be read, no
-// log is kept.
+// A Secret is never kept, and its data must not appear elsewhere either: in a log that prints a password, an
+// event, an annotation. So the values of all Secrets are read first, only to hide them in everything else.
+// Where they cannot be read, no log is kept.
 
-// shortestPart is the least length of a part of a Secret's value, such as one
-// setting of a configuration file, that is hidden on its own.
+// shortestPart is the least length of a part of a Secret's value, such as one setting of a configuration
+// file, that is hidden on its own.
 const shortestPart = 8
 
 // secretList is what matters here of a list of Secrets.
@@ -51,9 +50,8 @@ func (e *evidence) listSecrets(ctx context.Context, fields, labels string) (list
 
 var errUnreadable = errors.New("the API's list of Secrets is not readable")
 
-// readSecrets reads the values to hide; an error means that the API does not answer.
-// Helm's own Secrets are left out: they hold whole charts, which are no secret, and
-// their values, which castle's own masking knows.
+// readSecrets reads the values to hide; an error means that the API does not answer. Helm's own Secrets are
+// left out: they hold whole charts, which are no secret, and their values, which castle's own masking knows.
 func (e *evidence) readSecrets(ctx context.Context, bound time.Duration) error {
 	ctx, stop := context.WithTimeout(ctx, bound)
 	defer stop()
@@ -76,8 +74,8 @@ func (e *evidence) readSecrets(ctx context.Context, bound time.Duration) error {
 	return nil
 }
 
-// parts are the strings of a Secret's value to hide: all of a short text or a key,
-// and the single values of a file of settings, whose other words occur everywhere.
+// parts are the strings of a Secret's value to hide: all of a short text or a key, and the single values of
+// a file of settings, whose other words occur everywhere.
 func parts(value string) []string {
 	value = strings.TrimSpace(value)
 	var document any
@@ -121,8 +119,8 @@ func leaves(document any) []string {
 	return all
 }
 
-// redactor hides the Secrets' data and likely credentials. A value that is also
-// the name of a file, such as a database's, is no secret.
+// redactor hides the Secrets' data and likely credentials. A value that is also the name of a file, such as
+// a database's, is no secret.
 func redactor(secrets []string, names string) func(string) string {
 	masker := &secret.Masker{}
 	masker.Add(slices.DeleteFunc(slices.Clone(secrets),
@@ -133,8 +131,8 @@ func redactor(secrets []string, names string) func(string) string {
 // lastApplied is a second copy of an object, with everything that was in it.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// shown is a copy of an object without likely credentials. Of Secrets and
-// ConfigMaps only the names of the keys are left.
+// shown is a copy of an object without likely credentials. Of Secrets and ConfigMaps only the names of the
+// keys are left.
 func shown(object *client.Object) map[string]any {
 	copied := object.DeepCopy()
 	copied.SetManagedFields(nil)
@@ -157,8 +155,8 @@ func shown(object *client.Object) map[string]any {
 	return hidden
 }
 
-// hide goes through everything in an object. An environment variable has its
-// name beside its value, everything else has it before.
+// hide goes through everything in an object. An environment variable has its name beside its value,
+// everything else has it before.
 func hide(value any) any {
 	switch x := value.(type) {
 	case map[string]any:
@@ -208,8 +206,8 @@ type installed struct {
 	namespace, revision string
 }
 
-// releaseOf finds the installed Helm release whose chart contains an object. Helm's
-// record is opened in memory and none of it is kept: it holds every value of the chart.
+// releaseOf finds the installed Helm release whose chart contains an object. Helm's record is opened in
+// memory and none of it is kept: it holds every value of the chart.
 func (e *evidence) releaseOf(ctx context.Context, m client.Missing) (r installed, found bool) {
 	list, err := e.listSecrets(ctx, client.ReleaseType, "owner=helm,status=deployed")
 	if err != nil {

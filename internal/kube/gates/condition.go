@@ -17,9 +17,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
-// condition checks one entry of status.conditions of any object, or of several,
-// or fields that mean the same in a kind without conditions, or only that the
-// object exists. An object without conditions is closed: no controller has seen it.
+// condition checks one entry of status.conditions of any object, or of several, or fields that mean the same
+// in a kind without conditions, or only that the object exists. An object without conditions is closed: no
+// controller has seen it.
 func condition() definition {
 	return definition{gate.Type{
 		Name: "condition",
@@ -208,8 +208,8 @@ func (c Condition) lacks(object *client.Object) string {
 	return checkFields(object, c.fields)
 }
 
-// unmet reports the condition's own message before its age: a controller may leave
-// status.observedGeneration behind exactly while it fails.
+// unmet reports the condition's own message before its age: a controller may leave status.observedGeneration
+// behind exactly while it fails.
 func (c Condition) unmet(object *client.Object) string {
 	is, found := client.ConditionOf(object, c.condition)
 	switch {
@@ -225,15 +225,14 @@ func (c Condition) unmet(object *client.Object) string {
 	return ""
 }
 
-// outdated reports whether an object's controller has not seen the object's last
-// change, by its own report.
+// outdated reports whether an object's controller has not seen the object's last change, by its own report.
 func outdated(object *client.Object) bool {
 	generation, found := client.Observed(object)
 	return found && generation != object.GetGeneration()
 }
 
-// checkFields compares fields of an object as text; empty if all are as wanted. A
-// status is outdated while the object's controller has not seen the last change.
+// checkFields compares fields of an object as text; empty if all are as wanted. A status is outdated while
+// the object's controller has not seen the last change.
 func checkFields(object *client.Object, want map[string]string) string {
 	for _, path := range slices.Sorted(maps.Keys(want)) {
 		for _, f := range find(object.Object, "", strings.Split(path, ".")) {
@@ -253,9 +252,8 @@ func checkFields(object *client.Object, want map[string]string) string {
 // field is one value deep in an object, or why there is none.
 type field struct{ path, value, why string }
 
-// find follows the steps of a path from a place within an object. A step is a
-// key; in a list it is the type of an entry (a condition's), or its index. The
-// step * matches every entry, and requires at least one.
+// find follows the steps of a path from a place within an object. A step is a key; in a list it is the type
+// of an entry (a condition's), or its index. The step * matches every entry, and requires at least one.
 func find(at any, path string, steps []string) []field {
 	if len(steps) == 0 {
 		switch at.(type) {
@@ -284,8 +282,8 @@ func find(at any, path string, steps []string) []field {
 	return found
 }
 
-// entries names the entries of a map or a list; an entry of a list that has a
-// type goes by that, any other one by its index.
+// entries names the entries of a map or a list; an entry of a list that has a type goes by that, any other
+// one by its index.
 func entries(within any) map[string]any {
 	switch within := within.(type) {
 	case map[string]any:

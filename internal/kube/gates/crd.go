@@ -15,10 +15,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
-// crd checks that objects of a kind can be created: the definition is accepted
-// and established, and the API lists the kind, which it does a moment later.
-// Where a webhook converts versions, its CA must have been injected, or every read
-// of an older object fails.
+// crd checks that objects of a kind can be created: the definition is accepted and established, and the API
+// lists the kind, which it does a moment later. Where a webhook converts versions, its CA must have been
+// injected, or every read of an older object fails.
 func crd() definition {
 	return definition{gate.Type{
 		Name:    "crd",
@@ -60,8 +59,8 @@ func (d defined) Check(ctx context.Context, a *client.API) error {
 	return together(closed)
 }
 
-// Selections are the definitions. No object announces the moment, shortly after
-// one is established, from which on the API serves its kind: that is polled.
+// Selections are the definitions. No object announces the moment, shortly after one is established, from
+// which on the API serves its kind: that is polled.
 func (d defined) Selections(ctx context.Context, a *client.API) ([]client.Selection, error) {
 	var all []client.Selection
 	for _, name := range d.names {
@@ -107,8 +106,8 @@ func (d defined) checkOne(ctx context.Context, a *client.API, name string) error
 	return err
 }
 
-// CheckDefinition returns the finding why a definition's kind is not served, in a
-// version if one is given; nil if nothing in the definition prevents it.
+// CheckDefinition returns the finding why a definition's kind is not served, in a version if one is given;
+// nil if nothing in the definition prevents it.
 func CheckDefinition(object *client.Object, version string) error {
 	if err := terminating(object); err != nil {
 		return err
@@ -169,8 +168,8 @@ func checkConversion(definition *client.Object) error {
 	return checkBundle(what, bundle)
 }
 
-// checkBundle returns the finding why the API server cannot trust a webhook by its
-// caBundle. Whether it is the right one, only a call can tell.
+// checkBundle returns the finding why the API server cannot trust a webhook by its caBundle. Whether it is
+// the right one, only a call can tell.
 func checkBundle(what string, bundle []byte) error {
 	if len(bundle) == 0 {
 		return &gate.Finding{Kind: NoCABundle,

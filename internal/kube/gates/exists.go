@@ -15,8 +15,8 @@ import (
 
 // ExistsTypes lists the exists blocks that Kubernetes answers.
 //
-// An object that lacks the labels is foreign. Its adoption would end in its
-// deletion on the day when the stage is destroyed, so it is refused.
+// An object that lacks the labels is foreign. Its adoption would end in its deletion on the day when the
+// stage is destroyed, so it is refused.
 func ExistsTypes() []gate.ExistsType {
 	return []gate.ExistsType{{
 		Name:    "kubernetes_object",

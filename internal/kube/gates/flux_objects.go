@@ -12,12 +12,11 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
-// Unsettled says why one of Flux' objects has not reconciled its last change, and
-// whether it only waits for another. Empty if it has.
+// Unsettled says why one of Flux' objects has not reconciled its last change, and whether it only waits for
+// another. Empty if it has.
 //
-// The conditions come before the generation: Flux leaves observedGeneration at -1
-// until the first success, so that a new object's failure would otherwise hide
-// behind "not reconciled yet".
+// The conditions come before the generation: Flux leaves observedGeneration at -1 until the first success,
+// so that a new object's failure would otherwise hide behind "not reconciled yet".
 func Unsettled(object *client.Object) (why string, waits bool) {
 	ready, found := client.ConditionOf(object, "Ready")
 	stalled, _ := client.ConditionOf(object, "Stalled")
@@ -68,8 +67,8 @@ func (f *Flux) objects(ctx context.Context, a *client.API) ([]fluxObject, error)
 	return objects, nil
 }
 
-// object checks one object and its source. A HelmRelease's chart is packed from
-// its source by a HelmChart, which is the revision that it follows.
+// object checks one object and its source. A HelmRelease's chart is packed from its source by a HelmChart,
+// which is the revision that it follows.
 func (s sources) object(ctx context.Context, object client.Object) (fluxObject, error) {
 	found := fluxObject{object: object}
 	found.why, found.waits = Unsettled(&object)
@@ -127,8 +126,8 @@ func ReferenceTo(o *client.Object) Reference {
 	return Reference{o.GetKind(), o.GetNamespace(), o.GetName()}
 }
 
-// SourceOf reads the reference of a Kustomization or HelmRelease to its source. It
-// may have none that is an object of its own.
+// SourceOf reads the reference of a Kustomization or HelmRelease to its source. It may have none that is an
+// object of its own.
 func SourceOf(object *client.Object) (Reference, bool) {
 	for _, path := range [][]string{
 		{"spec", "sourceRef"},                  // Kustomization
@@ -217,8 +216,8 @@ func getFlux(ctx context.Context, a *client.API, group string, ref Reference) (*
 	}, ref.Kind)
 }
 
-// SourceUnsettled says why a source has no current artifact, and the artifact's
-// revision. A HelmRepository of type oci is only an address: it has no status.
+// SourceUnsettled says why a source has no current artifact, and the artifact's revision. A HelmRepository
+// of type oci is only an address: it has no status.
 func SourceUnsettled(object *client.Object) (why, revision string) {
 	if object.GetKind() == "HelmRepository" && client.Text(object, "spec", "type") == "oci" {
 		return "", ""

@@ -21,16 +21,16 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
-// Reachable is the gate kubernetes_api of the cluster that kubeconfig leads to,
-// for callers that must know that a cluster exists before they rely on its absence.
+// Reachable is the gate kubernetes_api of the cluster that kubeconfig leads to, for callers that must know
+// that a cluster exists before they rely on its absence.
 func Reachable(kubeconfig []byte) gate.Gate {
 	c := client.New(gate.Target{Kubeconfig: kubeconfig}, "")
 	return gate.Gate{Name: "kubernetes_api", Check: c.Check(Ready)}
 }
 
-// kubernetesAPI checks the API's own readiness through one address, which proves
-// that a virtual address leads to this cluster, and at each control plane's own
-// address: behind one address a single control plane would do.
+// kubernetesAPI checks the API's own readiness through one address, which proves that a virtual address
+// leads to this cluster, and at each control plane's own address: behind one address a single control plane
+// would do.
 func kubernetesAPI() definition {
 	return definition{typ: gate.Type{
 		Name:    "kubernetes_api",
@@ -86,8 +86,8 @@ func allReady(clusters []*client.Cluster) func(context.Context) error {
 	}
 }
 
-// anyChange signals an API that starts at one of the addresses: no API announces
-// that, but then a watch of an object that every cluster has can begin.
+// anyChange signals an API that starts at one of the addresses: no API announces that, but then a watch of
+// an object that every cluster has can begin.
 func anyChange(clusters []*client.Cluster) func(context.Context) <-chan struct{} {
 	system := client.Selection{Resource: client.Core("namespaces"), Name: metav1.NamespaceSystem}
 	return func(ctx context.Context) <-chan struct{} {
@@ -144,9 +144,9 @@ func validAddress(x cty.Value) error {
 // largestReadyz is more than /readyz ever answers: a line for each of its checks.
 const largestReadyz = 64 << 10
 
-// Readyz is the API's answer to /readyz, with each of its own checks if verbose.
-// It makes the request itself: client-go does not return the body of an error in
-// plain text, where the API names the checks that fail.
+// Readyz is the API's answer to /readyz, with each of its own checks if verbose. It makes the request
+// itself: client-go does not return the body of an error in plain text, where the API names the checks that
+// fail.
 func Readyz(ctx context.Context, a *client.API, query string) (*http.Response, string, error) {
 	url := a.Server.JoinPath("readyz").String() + query
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
@@ -167,8 +167,8 @@ func Readyz(ctx context.Context, a *client.API, query string) (*http.Response, s
 
 // Ready checks one API.
 func Ready(ctx context.Context, a *client.API) error {
-	// The next attempt makes a connection of its own: one that is kept could
-	// outlive the move of a virtual address and prove nothing about it.
+	// The next attempt makes a connection of its own: one that is kept could outlive the move of a virtual
+	// address and prove nothing about it.
 	defer utilnet.CloseIdleConnectionsFor(a.HTTP.Transport)
 	response, body, err := Readyz(ctx, a, "")
 	switch {

@@ -16,9 +16,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
-// endpointSlice checks that a Service has an endpoint. That proves that a pod's
-// readiness probe passed and no more; whether a webhook answers is checked by the
-// webhook gate.
+// endpointSlice checks that a Service has an endpoint. That proves that a pod's readiness probe passed and
+// no more; whether a webhook answers is checked by the webhook gate.
 func endpointSlice() definition {
 	return definition{gate.Type{
 		Name:    "endpoint_slice",
@@ -55,8 +54,8 @@ func (s Service) Object() client.Selection {
 	return client.Selection{Resource: client.Core("services"), Namespace: s.Namespace, Name: s.Name}
 }
 
-// Check requires one ready endpoint among all of a Service's slices: it has one
-// for each address family and for each hundred endpoints.
+// Check requires one ready endpoint among all of a Service's slices: it has one for each address family and
+// for each hundred endpoints.
 func (s Service) Check(ctx context.Context, a *client.API) error {
 	slices, err := client.ListAs[discoveryv1.EndpointSlice](ctx, a, s.Slices(), "EndpointSlice")
 	if err != nil {
@@ -95,9 +94,8 @@ func isReady(c discoveryv1.EndpointConditions) bool {
 	return ready && !terminating
 }
 
-// loadBalancer checks that a Service has the address that it was meant to have.
-// Just any address proves little: others were given the requested one, and an
-// announcer that may not use it takes another.
+// loadBalancer checks that a Service has the address that it was meant to have. Just any address proves
+// little: others were given the requested one, and an announcer that may not use it takes another.
 func loadBalancer() definition {
 	return definition{gate.Type{
 		Name:    "load_balancer",
@@ -172,8 +170,8 @@ func (b balanced) Check(ctx context.Context, a *client.API) error {
 	return nil
 }
 
-// requestedAddresses are the addresses that the Service itself requests: MetalLB's
-// annotation, by its present and its former name, or the field that came before both.
+// requestedAddresses are the addresses that the Service itself requests: MetalLB's annotation, by its
+// present and its former name, or the field that came before both.
 func requestedAddresses(service corev1.Service) []string {
 	list := cmp.Or(service.Annotations["metallb.io/loadBalancerIPs"],
 		service.Annotations["metallb.universe.tf/loadBalancerIPs"],

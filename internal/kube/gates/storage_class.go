@@ -16,9 +16,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
-// storageClass checks that a volume of a class could be created and mounted: the
-// class and its driver exist, and the kubelet of every node that takes pods has
-// registered the driver. A driver's pods run well before that.
+// storageClass checks that a volume of a class could be created and mounted: the class and its driver exist,
+// and the kubelet of every node that takes pods has registered the driver. A driver's pods run well before
+// that.
 func storageClass() definition {
 	return definition{gate.Type{
 		Name:    "storage_class",
@@ -149,9 +149,9 @@ func (s storage) checkNodes(ctx context.Context, a *client.API, driver string) e
 	return nil
 }
 
-// closedToPods reports whether somebody has set a node apart: a control plane, a
-// cordoned node, one for certain pods. Kubernetes' own taints do not count: a node
-// that is not ready now will have to run the driver as well.
+// closedToPods reports whether somebody has set a node apart: a control plane, a cordoned node, one for
+// certain pods. Kubernetes' own taints do not count: a node that is not ready now will have to run the
+// driver as well.
 func closedToPods(node corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
 		passing := strings.HasPrefix(taint.Key, "node.kubernetes.io/") &&

@@ -22,10 +22,10 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
-// webhook checks step by step: the configuration exists, every entry has a CA,
-// every server has a ready endpoint, and, if the gate has probes, the API server
-// gets them past the webhook. Only the last step proves that the webhook serves:
-// some controllers are ready and have a caBundle before their handlers exist.
+// webhook checks step by step: the configuration exists, every entry has a CA, every server has a ready
+// endpoint, and, if the gate has probes, the API server gets them past the webhook. Only the last step
+// proves that the webhook serves: some controllers are ready and have a caBundle before their handlers
+// exist.
 func webhook() definition {
 	return definition{gate.Type{
 		Name:    "webhook",
@@ -94,9 +94,8 @@ func (w Webhook) Of(kind string) client.Selection {
 	return client.Selection{Resource: resource, Name: w.Configuration}
 }
 
-// Selections are the configurations, the endpoints of every Service that they
-// name, and, while they are not served, the kinds of the probes. Nobody announces
-// that a server listens and has its handlers.
+// Selections are the configurations, the endpoints of every Service that they name, and, while they are not
+// served, the kinds of the probes. Nobody announces that a server listens and has its handlers.
 func (w Webhook) Selections(ctx context.Context, a *client.API) ([]client.Selection, error) {
 	var all []client.Selection
 	for _, kind := range WebhookKinds {
@@ -192,8 +191,8 @@ func (w Webhook) Probe(a *client.API, entries []Entry) Probe {
 	return Probe{a, w.Configuration, w.namespace, entries}
 }
 
-// Probe sends objects past a configuration's webhooks in a dry run: the API
-// server calls them as it would for real, and stores nothing.
+// Probe sends objects past a configuration's webhooks in a dry run: the API server calls them as it would
+// for real, and stores nothing.
 type Probe struct {
 	a                        *client.API
 	configuration, namespace string
@@ -227,10 +226,9 @@ func (p Probe) rejected(ctx context.Context, object *client.Object) error {
 	return p.obstacle(object, err)
 }
 
-// obstacle says what kept the webhooks from deciding on an object. A server that
-// does not listen yet, has no handler or another certificate, the object's
-// namespace or another webhook can come right. An object that the API itself finds
-// invalid cannot, and neither can a user without the permission to try.
+// obstacle says what kept the webhooks from deciding on an object. A server that does not listen yet, has no
+// handler or another certificate, the object's namespace or another webhook can come right. An object that
+// the API itself finds invalid cannot, and neither can a user without the permission to try.
 func (p Probe) obstacle(object *client.Object, err error) error {
 	by, why, denied := denial(err)
 	message, run := client.Message(err), "dry run of "+p.Title(object)
@@ -249,9 +247,8 @@ func (p Probe) obstacle(object *client.Object, err error) error {
 	return fmt.Errorf("%s: %s", run, client.Brief(message))
 }
 
-// decided reports whether a denial is about the object. A webhook that could not
-// decide, because it is busy or cannot read what it needs, denies as well, with the
-// code of an error of its own.
+// decided reports whether a denial is about the object. A webhook that could not decide, because it is busy
+// or cannot read what it needs, denies as well, with the code of an error of its own.
 func decided(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -274,8 +271,8 @@ func (p Probe) Create(ctx context.Context, object *client.Object) error {
 	}
 	object = object.DeepCopy()
 	object.SetNamespace(namespace)
-	// The API waits for its webhooks. A shorter bound than the attempt's tells a
-	// webhook that hangs from an API that hangs.
+	// The API waits for its webhooks. A shorter bound than the attempt's tells a webhook that hangs from an
+	// API that hangs.
 	within := client.DefaultAttempt
 	if end, ok := ctx.Deadline(); ok {
 		within = time.Until(end) * 3 / 4
@@ -301,8 +298,8 @@ func (p Probe) Title(object *client.Object) string {
 	return client.Titled(object.GetKind(), cmp.Or(object.GetNamespace(), p.namespace), object.GetName())
 }
 
-// denial reads which webhook denied, and why. A webhook that could not be called
-// is no denial: that answer begins with "failed calling webhook".
+// denial reads which webhook denied, and why. A webhook that could not be called is no denial: that answer
+// begins with "failed calling webhook".
 func denial(err error) (webhook, why string, denied bool) {
 	rest, ok := strings.CutPrefix(client.Message(err), `admission webhook "`)
 	if !ok {

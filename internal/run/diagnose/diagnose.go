@@ -1,7 +1,7 @@
-// Package diagnose explains why a stage failed. It runs the diagnoses of the closed
-// gates and of the cluster around them, groups findings with the same cause, and
-// keeps the evidence in the run's folder. It changes nothing: the stage has failed
-// already, with the same error and exit code, and an interrupt ends a diagnosis at once.
+// Package diagnose explains why a stage failed. It runs the diagnoses of the closed gates and of the cluster
+// around them, groups findings with the same cause, and keeps the evidence in the run's folder. It changes
+// nothing: the stage has failed already, with the same error and exit code, and an interrupt ends a
+// diagnosis at once.
 package diagnose
 
 import (
@@ -26,8 +26,8 @@ type Subject struct {
 	Stage       *config.Stage // nil for one that is only recorded
 }
 
-// Explain adds the likely causes to a stage's error. An error that has nothing to
-// diagnose, such as a refusal of a preflight, stays as it is.
+// Explain adds the likely causes to a stage's error. An error that has nothing to diagnose, such as a
+// refusal of a preflight, stays as it is.
 func Explain(ctx context.Context, r *run.Run, s Subject, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err

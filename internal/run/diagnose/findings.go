@@ -73,8 +73,8 @@ func closedGates(err error) []*run.GateError {
 	return nil
 }
 
-// Group makes one finding of those with the same cause: a Pod that does not start
-// closes several gates, and needs one fix.
+// Group makes one finding of those with the same cause: a Pod that does not start closes several gates, and
+// needs one fix.
 func Group(findings []*run.Finding) []*run.Finding {
 	var all []*run.Finding
 	for _, f := range findings {

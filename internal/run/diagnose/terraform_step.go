@@ -25,10 +25,9 @@ func stepReport(stage string, step *run.StepError) event.Diagnosis {
 	}
 }
 
-// inspectStep looks for the cause of a failed step: in Terraform's own text first,
-// then, if there is a cluster, in the stage's gates and in the cluster as a whole.
-// These two count as the cause only if Terraform waited in vain: after another
-// failure they are closed and wrong because of it.
+// inspectStep looks for the cause of a failed step: in Terraform's own text first, then, if there is a
+// cluster, in the stage's gates and in the cluster as a whole. These two count as the cause only if
+// Terraform waited in vain: after another failure they are closed and wrong because of it.
 func inspectStep(r *run.Run, s Subject, step *run.StepError) func(context.Context) gate.Diagnosis {
 	return func(ctx context.Context) gate.Diagnosis {
 		text := step.Err.Error()
