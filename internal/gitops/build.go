@@ -2,6 +2,7 @@ package gitops
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"path"
 	"strings"
@@ -99,11 +100,11 @@ func run(f *files, folder string) (built resmap.ResMap, err error) {
 	defer kustomizing.Unlock()
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("it gave up: %v", r)
+			err = fmt.Errorf("it panicked: %v", r)
 		}
 	}()
 	return krusty.MakeKustomizer(&krusty.Options{
-		LoadRestrictions: types.LoadRestrictionsNone, // the repository is the border, not the folder
+		LoadRestrictions: types.LoadRestrictionsNone, // files keeps it inside of the repository
 		PluginConfig:     types.DisabledPluginConfig(),
 	}).Run(f, folder)
 }
@@ -111,33 +112,25 @@ func run(f *files, folder string) (built resmap.ResMap, err error) {
 // object is what was built, and where it comes from.
 func (s *sources) object(k *Kustomization, r *resource.Resource) (Object, error) {
 	origin, err := r.GetOrigin()
-	if err != nil {
-		return Object{}, err
-	}
-	if err := r.SetOrigin(nil); err != nil {
-		return Object{}, err
-	}
-	data, err := r.MarshalJSON()
-	if err != nil {
-		return Object{}, err
-	}
+	err = errors.Join(err, r.SetOrigin(nil))
+	data, marshalErr := r.MarshalJSON()
 	o := Object{Unstructured: &unstructured.Unstructured{}}
-	if err := o.UnmarshalJSON(data); err != nil {
-		return Object{}, err
+	if err := errors.Join(err, marshalErr); err != nil {
+		return o, err
 	}
-	if common := k.spec.CommonMetadata; len(common.Labels) > 0 {
+	if err := o.UnmarshalJSON(data); err != nil {
+		return o, err
+	}
+	common := k.spec.CommonMetadata
+	if len(common.Labels) > 0 {
 		o.SetLabels(labels.Merge(o.GetLabels(), common.Labels))
 	}
-	if common := k.spec.CommonMetadata; len(common.Annotations) > 0 {
+	if len(common.Annotations) > 0 {
 		o.SetAnnotations(labels.Merge(o.GetAnnotations(), common.Annotations))
 	}
-	if origin != nil {
-		if origin.Path == "" { // a generator made it
-			o.At.File = path.Join(k.Path, origin.ConfiguredIn)
-		} else {
-			o.At.File = path.Join(k.Path, origin.Path)
-			o.At.Line = s.line(o.At.File, o.GetKind(), o.GetName())
-		}
+	if origin != nil { // a generator's object has no Path, and no line
+		o.At.File = path.Join(k.Path, cmp.Or(origin.Path, origin.ConfiguredIn))
+		o.At.Line = s.line(o.At.File, o.GetKind(), o.GetName())
 	}
 	return o, nil
 }

@@ -42,7 +42,6 @@ type Options struct {
 
 // Repository is what Flux would apply from a folder.
 type Repository struct {
-	Folder         string
 	Kustomizations []*Kustomization // the root first, each before those that it declares
 }
 
@@ -132,7 +131,7 @@ func Read(o Options) (*Repository, error) {
 	r := &reader{options: o, files: f, seen: map[Key]*Kustomization{}, root: root}
 	r.follow(root)
 	r.checkDependencies()
-	return &Repository{Folder: o.Folder, Kustomizations: r.found}, r.problems.err()
+	return &Repository{Kustomizations: r.found}, r.problems.err()
 }
 
 // reader is one Read.

@@ -270,7 +270,8 @@ kind: ConfigMap
 	_, err := gitops.Read(gitops.Options{Folder: dir, Path: "./clusters/blue"})
 	want := strings.NewReplacer("REMOTE", "not in this repository, so castle cannot read it; copy it in, "+
 		"or make it a source of Flux's with a Kustomization of its own",
-		"KS/", "Kustomization flux-system/").Replace(`a/kustomization.yaml:2: https://example.com/crds.yaml is REMOTE
+		"KS/", "Kustomization flux-system/", " f/", " flux-system/").Replace(
+		`a/kustomization.yaml:2: https://example.com/crds.yaml is REMOTE
 a/kustomization.yaml:3: github.com/example/bases//x is REMOTE
 a/kustomization.yaml:4: ../../outside.yaml is outside of the repository
 a/kustomization.yaml:5: missing.yaml does not exist
@@ -282,7 +283,7 @@ b/itself.yaml:1: Secret without metadata.name
 b/nothing.yaml:2: no object of Kubernetes: it has no apiVersion or no kind
 b/nothing.yaml:4: ConfigMap without metadata.name
 clusters/blue/all.yaml:1: KS/a depends on itself: flux-system/a → flux-system/b → flux-system/a
-clusters/blue/all.yaml:6: KS/b depends on flux-system/c, which the repository does not declare: it never starts
+clusters/blue/all.yaml:6: KS/b depends on f/c, which the repository does not declare: it never starts
 clusters/blue/all.yaml:6: KS/b depends on itself: flux-system/b → flux-system/a → flux-system/b
 clusters/blue/all.yaml:11: KS/d: the repository has no folder ./d
 clusters/blue/all.yaml:16: KS/e: spec.sourceRef names no source`)
