@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"time"
 
@@ -19,25 +20,24 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// Extension ends the name of every plan file: one line of .gitignore excludes them all.
-const Extension = ".castleplan"
-
 const (
+	// Extension ends the name of every plan file: one line of .gitignore excludes them all.
+	Extension = ".castleplan"
+
 	format   = 1 // the version of the file's format that this package reads and writes
 	manifest = "manifest.json"
 )
 
 // Plan is the content of a file.
 type Plan struct {
-	Format   int       `json:"format"`
-	Cluster  string    `json:"cluster"`         // blue/proxmox
-	Castle   string    `json:"castle"`          // the version that planned
-	StateDir string    `json:"state_directory"` // the cluster's; Terraform's plans contain paths in it
-	Run      string    `json:"run"`
-	Made     time.Time `json:"made"`
-
-	Facts  *state.Fingerprint `json:"facts"` // the inputs of all stages: the configuration and Terraform
-	Stages []Stage            `json:"stages"`
+	Format   int                `json:"format"`
+	Cluster  string             `json:"cluster"`         // blue/proxmox
+	Castle   string             `json:"castle"`          // the version that planned
+	StateDir string             `json:"state_directory"` // the cluster's; Terraform's plans contain paths in it
+	Run      string             `json:"run"`
+	Made     time.Time          `json:"made"`
+	Facts    *state.Fingerprint `json:"facts"` // the inputs of all stages
+	Stages   []Stage            `json:"stages"`
 }
 
 // Stage is the plan of one stage.
@@ -131,23 +131,19 @@ func parse(data []byte) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := map[string][]byte{}
-	for _, f := range archive.File {
-		r, err := f.Open()
-		if err == nil {
-			files[f.Name], err = io.ReadAll(r) // checks the checksum
-			err = errors.Join(err, r.Close())
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.Name, err)
-		}
-	}
 	p := &Plan{}
-	if err := json.Unmarshal(files[manifest], p); err != nil {
+	text, err := fs.ReadFile(archive, manifest) // with its checksum
+	if err == nil {
+		err = json.Unmarshal(text, p)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", manifest, err)
 	}
-	for i, s := range p.Stages {
-		p.Stages[i].Saved = files[saved(s.Name)]
+	for i := range p.Stages {
+		s := &p.Stages[i]
+		if s.Saved, err = fs.ReadFile(archive, saved(s.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%s: %w", saved(s.Name), err)
+		}
 	}
 	return p, nil
 }
