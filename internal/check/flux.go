@@ -37,7 +37,7 @@ func (c *cluster) flux() *repository {
 	c.repository = r
 	namespace := ""
 	for _, s := range c.config.Stages { // lower layers first
-		m := tfeval.Read(s, s.Foreseen(r.outputs))
+		m := tfeval.Read(s, s.KnownInputs(r.outputs))
 		r.objects = append(r.objects, m.Objects()...)
 		if r.outputs[s.Layer] == nil {
 			r.outputs[s.Layer] = map[string]cty.Value{}
@@ -146,7 +146,7 @@ func (r *repository) without(object tfeval.Object) string {
 		if !has || !fallback.IsNull() {
 			continue
 		}
-		inputs := object.Stage.Foreseen(r.outputs)
+		inputs := object.Stage.KnownInputs(r.outputs)
 		inputs[variable] = fallback
 		remaining := tfeval.Read(object.Stage, inputs).Objects()
 		if len(remaining) >= len(own) || slices.ContainsFunc(remaining, object.Is) {

@@ -110,7 +110,7 @@ func inPatch(c *cluster, word string) (hcl.Range, bool) {
 		}
 		at := patches.At(strconv.Itoa(i))
 		if f := c.config.Files[at.Filename]; f != nil {
-			if line, found := lineWith(f.Bytes, patches.Whole(strconv.Itoa(i)), word); found {
+			if line, found := lineWith(f.Bytes, patches.Range(strconv.Itoa(i)), word); found {
 				return line, true
 			}
 		}

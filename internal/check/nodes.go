@@ -21,7 +21,7 @@ func checkNodes(c *cluster, report reporter) {
 				longestLabel)
 		}
 	}
-	for _, w := range c.config.Open() {
+	for _, w := range c.config.Committed() {
 		for _, r := range w.Repetitions() {
 			report("key-twice", r.Second, fmt.Sprintf("variable %s: %s is there twice", w.Name, r.Key),
 				"This one would silently replace that at %s. Rename or remove one of them.", where(r.First))

@@ -145,7 +145,7 @@ func applied(t *testing.T, s *config.Stage, m *tfeval.Module, data *hclsyntax.Bl
 
 func bytesOf(t *testing.T, s *config.Stage, name string) []byte {
 	t.Helper()
-	for _, f := range s.Sources() {
+	for _, f := range s.TerraformFiles() {
 		if f.Body.MissingItemRange().Filename == name {
 			return f.Bytes
 		}

@@ -26,7 +26,7 @@ func (c *cluster) sensitive(variable string) bool {
 // checkSecrets checks the values in files that belong into Git.
 func checkSecrets(c *cluster, report reporter) {
 	file := path.Join("clusters", c.config.Name, c.config.Platform, "secrets.tfvars")
-	for _, w := range c.config.Open() {
+	for _, w := range c.config.Committed() {
 		private, found := c.sensitive(w.Name), false
 		_ = cty.Walk(w.Value, func(p cty.Path, v cty.Value) (bool, error) { // the function returns none
 			if tfeval.Text(v) == "" {

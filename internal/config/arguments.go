@@ -99,7 +99,7 @@ func (s *Stage) blocks() []*block {
 func (c *Cluster) Strings() []string {
 	found := make(map[string]bool)
 	for _, s := range c.Stages {
-		sc := s.beforehand()
+		sc := s.unknownScope()
 		inputs, _ := s.Inputs(sc) // Load has reported what is wrong
 		for _, v := range inputs {
 			collect(found, v)
@@ -113,7 +113,7 @@ func (c *Cluster) Strings() []string {
 			add(b.values(s, sc))
 		}
 		for _, g := range s.Gates {
-			add(g.Values(g.Of.beforehand()))
+			add(g.Values(g.Of.unknownScope()))
 		}
 	}
 	return slices.Sorted(maps.Keys(found))
@@ -128,7 +128,7 @@ func (c *Cluster) Secrets() []string {
 		collect(found, v.value)
 	}
 	for _, s := range c.Stages {
-		inputs, _ := s.Inputs(s.beforehand()) // Load has reported what is wrong
+		inputs, _ := s.Inputs(s.unknownScope()) // Load has reported what is wrong
 		for name, v := range inputs {
 			if s.Variables[name].Sensitive {
 				collect(found, v)

@@ -29,9 +29,9 @@ type Cluster struct {
 	// secrets are left out, so that a diagnostic names their line and no more.
 	Files map[string]*hcl.File
 
-	owners  map[string]map[string]*Stage // layer, output: the enabled stage that has it
-	secrets map[string]value             // of secrets.tfvars
-	open    []Written
+	owners    map[string]map[string]*Stage // layer, output: the enabled stage that has it
+	secrets   map[string]value             // of secrets.tfvars
+	committed []Written
 }
 
 // Stage is one Terraform root module of a cluster.
@@ -57,11 +57,11 @@ type Stage struct {
 	InCluster []string
 	// Providers are all providers that the module requires, local name to source address.
 	Providers map[string]string
-	// Makers are the source addresses of the providers of the root module's own
+	// ResourceProviders are the source addresses of the providers of the root module's own
 	// resources, data sources left out; "" stands for those of its child modules.
-	Makers    []string
-	Variables map[string]Variable
-	Outputs   map[string]Output
+	ResourceProviders []string
+	Variables         map[string]Variable
+	Outputs           map[string]Output
 
 	Preflights []*Preflight
 	Adopts     []*Adopt

@@ -176,7 +176,7 @@ func inputs(t *testing.T, s *Stage) map[string]cty.Value {
 
 // applied is a scope in which every output is the string "<layer>.<output>".
 func applied(s *Stage) Scope {
-	sc := s.beforehand()
+	sc := s.unknownScope()
 	for layer, outputs := range sc.Outputs {
 		for name := range maps.Clone(outputs) {
 			outputs[name] = cty.StringVal(layer + "." + name)

@@ -29,14 +29,14 @@ type definition struct {
 	module        fs.FS
 	file          string // stage.hcl, as diagnostics name it
 
-	files     map[string]*hcl.File // the module's Terraform files
-	variables map[string]Variable
-	outputs   map[string]Output
-	providers map[string]string // local name to source address
-	versions  map[string]string // local name to the versions that the module allows
-	inCluster []string
-	resources map[string]bool // managed: "infisical_secret.kubeconfig"
-	makers    []string        // providers of these; "" for those of child modules
+	files             map[string]*hcl.File // the module's Terraform files
+	variables         map[string]Variable
+	outputs           map[string]Output
+	providers         map[string]string // local name to source address
+	versions          map[string]string // local name to the versions that the module allows
+	inCluster         []string
+	resources         map[string]bool // managed: "infisical_secret.kubeconfig"
+	resourceProviders []string        // providers of these; "" for those of child modules
 
 	stage      stageBlock
 	settings   settings

@@ -98,7 +98,7 @@ func (l *loader) addStages(entries []*entry, timeout *hcl.Attribute) {
 			Name: e.Name, Layer: d.layer, Source: e.Source, Summary: d.stage.Summary, Module: d.module,
 			Origin:      d.origin,
 			EndsCluster: d.stage.EndsCluster, Persistent: d.stage.Persistent, Volatile: d.stage.Volatile,
-			InCluster: d.inCluster, Providers: d.providers, Makers: d.makers, Variables: d.variables,
+			InCluster: d.inCluster, Providers: d.providers, ResourceProviders: d.resourceProviders, Variables: d.variables,
 			Outputs: d.outputs,
 			cluster: l.cluster, definition: d, entry: e, bindings: make(map[string]*binding),
 		}
@@ -192,7 +192,7 @@ func (l *loader) checkTypes() {
 
 // checkValues evaluates all expressions of a stage, as far as they are known before a run.
 func (l *loader) checkValues(s *Stage) {
-	sc := s.beforehand()
+	sc := s.unknownScope()
 	_, diags := s.Inputs(sc)
 	l.report(diags...)
 	for _, b := range s.blocks() {
@@ -201,7 +201,7 @@ func (l *loader) checkValues(s *Stage) {
 	}
 	count := gate.Attribute{Type: cty.Number, Valid: gate.ValidCount}
 	for _, g := range s.Gates {
-		_, diags := g.Values(g.Of.beforehand())
+		_, diags := g.Values(g.Of.unknownScope())
 		l.report(diags...)
 		g.Policy.Timeout = l.policy(g.Of, g.block, "timeout", duration()).Duration("timeout")
 		g.Policy.Stable = l.policy(g.Of, g.block, "stable", count).Int("stable")
@@ -222,7 +222,7 @@ func (l *loader) policy(s *Stage, b *block, name string, takes gate.Attribute) g
 	if !ok {
 		return nil
 	}
-	v, diags := b.argument(s, name, expr, takes, s.beforehand())
+	v, diags := b.argument(s, name, expr, takes, s.unknownScope())
 	l.report(diags...)
 	if !diags.HasErrors() && !v.IsKnown() && len(references(expr)) > 0 {
 		l.problem(expr.Range(), b.of(s)+": "+name+" is not known before a run", "It can name no output.")

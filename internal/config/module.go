@@ -87,7 +87,7 @@ func (d *definition) readProviders(module *tfconfig.Module) {
 	if len(module.ModuleCalls) > 0 { // what is in them may use any of these, and more
 		made[""] = true
 	}
-	d.makers = slices.Sorted(maps.Keys(made))
+	d.resourceProviders = slices.Sorted(maps.Keys(made))
 	configured := make(map[string]bool)
 	for _, c := range module.ProviderConfigs {
 		configured[c.Name] = true

@@ -33,8 +33,8 @@ func (w Written) At(steps ...string) hcl.Range {
 	return at
 }
 
-// Whole returns the place of a whole expression.
-func (w Written) Whole(steps ...string) hcl.Range {
+// Range returns the place of a whole expression.
+func (w Written) Range(steps ...string) hcl.Range {
 	at, expr := w.find(steps)
 	if expr == nil {
 		return at
@@ -123,18 +123,18 @@ func (s *Stage) Written(variable string) Written {
 	if !ok {
 		return Written{Name: variable, Value: cty.DynamicVal}
 	}
-	v, _ := s.input(variable, s.beforehand()) // Load has reported what is wrong
+	v, _ := s.input(variable, s.unknownScope()) // Load has reported what is wrong
 	w := b.written
 	w.Name, w.Value = variable, v
 	return w
 }
 
-// Open returns the values in the files that belong into Git: terraform.tfvars, the
+// Committed returns the values in the files that belong into Git: terraform.tfvars, the
 // defaults of castle.hcl and the inputs of cluster.hcl, used by a stage or not.
-func (c *Cluster) Open() []Written { return c.open }
+func (c *Cluster) Committed() []Written { return c.committed }
 
-// openValues collects what Cluster.Open returns.
-func (r *inputValues) openValues(plain, defaults map[string]value) []Written {
+// committedValues collects what Cluster.Committed returns.
+func (r *inputValues) committedValues(plain, defaults map[string]value) []Written {
 	var all []Written
 	for _, values := range []map[string]value{plain, defaults} {
 		for name, x := range values {
@@ -159,8 +159,8 @@ func (r *inputValues) openValues(plain, defaults map[string]value) []Written {
 	return all
 }
 
-// Sources returns the module's parsed Terraform files, by name.
-func (s *Stage) Sources() []*hcl.File {
+// TerraformFiles returns the module's parsed Terraform files, by name.
+func (s *Stage) TerraformFiles() []*hcl.File {
 	var files []*hcl.File
 	for _, name := range slices.Sorted(maps.Keys(s.definition.files)) {
 		files = append(files, s.definition.files[name])

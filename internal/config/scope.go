@@ -27,10 +27,10 @@ func (s *Stage) Inputs(sc Scope) (map[string]cty.Value, hcl.Diagnostics) {
 	return inputs, inOrder(distinct(diags))
 }
 
-// Foreseen returns the values of the variables as far as they are known before a run,
+// KnownInputs returns the values of the variables as far as they are known before a run,
 // given the outputs that are known.
-func (s *Stage) Foreseen(outputs map[string]map[string]cty.Value) map[string]cty.Value {
-	sc := s.beforehand()
+func (s *Stage) KnownInputs(outputs map[string]map[string]cty.Value) map[string]cty.Value {
+	sc := s.unknownScope()
 	for layer, known := range outputs {
 		maps.Copy(sc.Outputs[layer], known)
 	}
@@ -115,8 +115,8 @@ func (c *Cluster) context() *hcl.EvalContext {
 	}
 }
 
-// beforehand is the scope of a stage before a run: every output is unknown.
-func (s *Stage) beforehand() Scope {
+// unknownScope is the scope of a stage before a run: every output is unknown.
+func (s *Stage) unknownScope() Scope {
 	sc := Scope{Outputs: make(map[string]map[string]cty.Value), Self: make(map[string]cty.Value)}
 	for layer, owners := range s.cluster.owners {
 		sc.Outputs[layer] = make(map[string]cty.Value)

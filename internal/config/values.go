@@ -64,7 +64,7 @@ func (r *inputValues) read(inputs map[string]input) {
 	for name, in := range inputs {
 		defaults[name] = r.evaluate(in.expr, r.load.cluster.context(), in.at, in.at)
 	}
-	r.load.cluster.secrets, r.load.cluster.open = secrets, r.openValues(plain, defaults)
+	r.load.cluster.secrets, r.load.cluster.committed = secrets, r.committedValues(plain, defaults)
 	r.above = []map[string]value{vars, files, environ}
 	r.below = []map[string]value{secrets, plain, defaults}
 

@@ -43,7 +43,7 @@ func (e *UnknownError) Error() string { return e.What + " is not known before a 
 
 // Read reads a stage's module; the values of variables may be unknown.
 func Read(s *config.Stage, variables map[string]cty.Value) *Module {
-	return newModule(s, variables, s.Sources())
+	return newModule(s, variables, s.TerraformFiles())
 }
 
 // ReadContract reads the variables of a library stage with the values that other

@@ -81,7 +81,7 @@ func (a *attempt) freeReleases(ctx context.Context, plan *terraform.Plan, object
 // outlivesState reports whether a stage may make something that exists outside of
 // its state.
 func outlivesState(s *config.Stage) bool {
-	return len(s.Preflights) > 0 || slices.ContainsFunc(s.Makers, func(provider string) bool {
+	return len(s.Preflights) > 0 || slices.ContainsFunc(s.ResourceProviders, func(provider string) bool {
 		return !recovery.InStateOnly(provider) && !recovery.InMachines(provider)
 	})
 }
