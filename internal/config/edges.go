@@ -67,15 +67,10 @@ func (c *connector) connect(s *Stage) {
 	}
 	s.needs = append(s.needs, c.layerNeeds(s, "stage "+s.Name, s.layerNeeds())...)
 	for _, p := range s.Preflights {
-		needs := c.blockNeeds(s, p.block)
-		p.Needs = c.distinctStages(s, needs)
-		s.needs = append(s.needs, needs...)
+		p.Needs = c.distinctStages(s, c.blockNeeds(s, p.block))
 	}
-	for _, a := range s.Adopts {
-		s.needs = append(s.needs, c.blockNeeds(s, a.block)...)
-		if a.Exists != nil {
-			s.needs = append(s.needs, c.blockNeeds(s, a.Exists.block)...)
-		}
+	for _, b := range s.blocks() {
+		s.needs = append(s.needs, c.blockNeeds(s, b)...)
 	}
 	c.connectPlatform(s)
 	s.Needs = c.distinctStages(s, s.needs)

@@ -95,11 +95,11 @@ func (l *loader) addStages(entries []*entry, timeout *hcl.Attribute) {
 			l.markPartial(d.layer)
 		}
 		s := &Stage{
-			Name: e.Name, Layer: d.layer, Source: e.Source, Summary: d.stage.Summary, Module: d.module,
-			Origin:      d.origin,
+			Name: e.Name, Layer: d.layer, Source: e.Source, Summary: d.stage.Summary,
+			Module: d.module, Origin: d.origin,
 			EndsCluster: d.stage.EndsCluster, Persistent: d.stage.Persistent, Volatile: d.stage.Volatile,
-			InCluster: d.inCluster, Providers: d.providers, ResourceProviders: d.resourceProviders, Variables: d.variables,
-			Outputs: d.outputs,
+			Providers: d.providers, ResourceProviders: d.resourceProviders, InCluster: d.inCluster,
+			Variables: d.variables, Outputs: d.outputs,
 			cluster: l.cluster, definition: d, entry: e, bindings: make(map[string]*binding),
 		}
 		if e.Enabled != nil && !*e.Enabled {

@@ -3,7 +3,9 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,31 +25,20 @@ func FindRepository(start string) (string, error) {
 		case err != nil && !errors.Is(err, os.ErrNotExist):
 			return "", err
 		case dir == filepath.Dir(dir):
-			return "",
-				fmt.Errorf("no castle repository: neither %s nor a folder above it holds a folder clusters/",
-					from)
+			return "", fmt.Errorf("no castle repository: "+
+				"neither %s nor a folder above it holds a folder clusters/", from)
 		}
 	}
 }
 
 // Clusters returns the clusters of a repository, "blue/proxmox", sorted.
 func Clusters(repository string) ([]string, error) {
-	files, err := filepath.Glob(filepath.Join(globLiteral(repository), "clusters", "*", "*", "cluster.hcl"))
-	if err != nil {
-		return nil, err
-	}
-	names := make([]string, 0, len(files))
-	for _, file := range files {
-		dir := filepath.Dir(file)
-		names = append(names, filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir))
+	names, err := fs.Glob(os.DirFS(repository), "clusters/*/*/cluster.hcl")
+	for i, name := range names {
+		names[i] = strings.TrimPrefix(path.Dir(name), "clusters/")
 	}
 	slices.Sort(names)
-	return names, nil
-}
-
-// globLiteral quotes what filepath.Glob would take for a pattern.
-func globLiteral(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+	return names, err
 }
 
 // resolve finds the one cluster that reference means.
