@@ -46,7 +46,7 @@ func TestClientReportsARefusedToken(t *testing.T) {
 		if strings.Contains(err.Error(), "wrong") {
 			t.Errorf("the error shows the secret: %v", err)
 		}
-		if got := len(d.Requests()); got != 1 {
+		if got := len(d.server.Requests()); got != 1 {
 			t.Errorf("a refused token was tried %d times, want 1", got)
 		}
 	}
@@ -82,8 +82,8 @@ func TestClientTrustsOnlyItsAuthorities(t *testing.T) {
 
 func TestTakenSeesHiddenGuests(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
-	d.AddVM(emulator.VM{ID: 421, Name: "secret", Hidden: true})
-	d.AddVM(emulator.VM{ID: 422, Name: "box", Kind: "lxc"})
+	d.server.AddVM(emulator.VM{ID: 421, Name: "secret", Hidden: true})
+	d.server.AddVM(emulator.VM{ID: 422, Name: "box", Kind: "lxc"})
 	c := d.client(t)
 	for id, want := range map[int]bool{421: true, 422: true, 423: false} {
 		if got, err := c.Taken(t.Context(), id); err != nil || got != want {
@@ -125,8 +125,8 @@ func TestCallEndsWithItsContext(t *testing.T) {
 
 func TestAnUnreachableNodeIsNotAMissingMachine(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
-	d.AddVM(emulator.VM{ID: 421})
-	d.SetOffline("proxmox", true)
+	d.server.AddVM(emulator.VM{ID: 421})
+	d.server.SetOffline("proxmox", true)
 	_, err := d.client(t).Config(t.Context(), "proxmox", 421)
 	var e *Error
 	if !errors.As(err, &e) || e.Code != 595 || e.Text != "No route to host" || KindOf(err) == Missing {
@@ -136,7 +136,7 @@ func TestAnUnreachableNodeIsNotAMissingMachine(t *testing.T) {
 
 func TestClientReadsAConfiguration(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
-	d.AddVM(emulator.VM{ID: 421, Tags: []string{"blue", "castle"}, Config: map[string]string{
+	d.server.AddVM(emulator.VM{ID: 421, Tags: []string{"blue", "castle"}, Config: map[string]string{
 		"net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0", "net1": "e1000=bc:24:11:00:00:02", "cores": "4",
 	}})
 	config, err := d.client(t).Config(t.Context(), "proxmox", 421)
@@ -151,7 +151,7 @@ func TestClientReadsAConfiguration(t *testing.T) {
 
 func TestAnUnexpectedAnswerIsAnError(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
-	d.Fail(emulator.Fault{Path: "cluster/resources", Times: 1, Drop: true})
+	d.server.Fail(emulator.Fault{Path: "cluster/resources", Times: 1, Drop: true})
 	if _, err := d.client(t).Guests(t.Context()); err == nil {
 		t.Error("a cut connection was taken for an answer")
 	}

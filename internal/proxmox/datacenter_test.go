@@ -28,7 +28,7 @@ const token = "castle@pve!castle=3f0c9a52-1b7e-4d55-9a51-0c8f3d1f6b27"
 
 // datacenter is an emulator that listens on loopback under a CA of its own.
 type datacenter struct {
-	*emulator.Server
+	server    *emulator.Server
 	endpoint  string
 	ca        string // file
 	authority string // its content
@@ -67,7 +67,7 @@ func (d datacenter) await(t *testing.T, path string, n int) {
 func newDatacenter(t *testing.T, config emulator.Config) datacenter {
 	t.Helper()
 	config.Token = token
-	d := datacenter{Server: emulator.New(config), ca: filepath.Join(t.TempDir(), "ca.pem")}
+	d := datacenter{server: emulator.New(config), ca: filepath.Join(t.TempDir(), "ca.pem")}
 	d.requests = &requests{count: map[string]int{}}
 	d.requests.grown = sync.NewCond(&d.requests.mu)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -79,13 +79,13 @@ func newDatacenter(t *testing.T, config emulator.Config) datacenter {
 		t.Fatal(err)
 	}
 	d.authority = string(authority)
-	server := d.HTTPServer()
+	server := d.server.HTTPServer()
 	server.Handler = d.requests.counting(server.Handler)
 	server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13}
 	go server.ServeTLS(listener, "", "") //nolint:errcheck // ends with Close
 	t.Cleanup(func() {
 		server.Close() //nolint:errcheck // the test is over
-		d.Close()
+		d.server.Close()
 	})
 	d.endpoint = "https://" + listener.Addr().String()
 	return d

@@ -15,15 +15,15 @@ func TestAnOrphanOfAnUnreadableGuestIsRefused(t *testing.T) {
 		want   string // part of why; empty if it may go
 	}{
 		"nobody": {},
-		"a machine out of reach": {change: func(d datacenter) { d.SetOffline("pve2", true) },
+		"a machine out of reach": {change: func(d datacenter) { d.server.SetOffline("pve2", true) },
 			want: `VM 500 "far" on node pve2 cannot be read, and may use it`},
 		"a token that sees a pool": {config: emulator.Config{Pool: "castle"},
 			want: "may not see every machine"},
 	} {
 		test.config.Nodes = []string{"proxmox", "pve2"}
 		d := newDatacenter(t, test.config)
-		d.AddVM(emulator.VM{ID: 500, Name: "far", Node: "pve2"})
-		d.AddDisk(disk)
+		d.server.AddVM(emulator.VM{ID: 500, Name: "far", Node: "pve2"})
+		d.server.AddDisk(disk)
 		if test.change != nil {
 			test.change(d)
 		}
@@ -40,7 +40,7 @@ func TestAnOrphanOfAnUnreadableGuestIsRefused(t *testing.T) {
 func TestFreeRefusesAChangedDisk(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	disk := emulator.Disk{Volume: "local-lvm:vm-422-disk-0", Owner: 422, Content: "images", Size: 1 << 30}
-	d.AddDisk(disk)
+	d.server.AddDisk(disk)
 	table := func() Orphan {
 		all, _, err := d.client(t).Orphans(t.Context(), Range{421, 432}, func(int) string { return "" })
 		if err != nil || len(all) != 1 {
@@ -49,12 +49,12 @@ func TestFreeRefusesAChangedDisk(t *testing.T) {
 		return all[0]
 	}
 	was, r := table(), remover(t, d)
-	d.AddVM(emulator.VM{ID: 422, Name: "new"})
+	d.server.AddVM(emulator.VM{ID: 422, Name: "new"})
 	if err := r.Free(t.Context(), was); err == nil || !strings.Contains(err.Error(), "VM 422 is there") {
 		t.Errorf("its id is taken: %v", err)
 	}
-	d.RemoveVM(422)
-	d.AddVM(emulator.VM{ID: 500, Config: map[string]string{"scsi3": disk.Volume}})
+	d.server.RemoveVM(422)
+	d.server.AddVM(emulator.VM{ID: 500, Config: map[string]string{"scsi3": disk.Volume}})
 	if err := r.Free(t.Context(), was); err == nil ||
 		!strings.Contains(err.Error(), "has changed since the table was made") {
 		t.Errorf("somebody uses it now: %v", err)
@@ -62,9 +62,9 @@ func TestFreeRefusesAChangedDisk(t *testing.T) {
 	if got := changes(d); len(got) > 0 {
 		t.Errorf("asked for %q", got)
 	}
-	d.RemoveVM(500)
-	d.AddDisk(disk)
-	if err := r.Free(t.Context(), table()); err != nil || len(d.Disks()) != 0 {
-		t.Errorf("%v, left %v", err, d.Disks())
+	d.server.RemoveVM(500)
+	d.server.AddDisk(disk)
+	if err := r.Free(t.Context(), table()); err != nil || len(d.server.Disks()) != 0 {
+		t.Errorf("%v, left %v", err, d.server.Disks())
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 func TestVMIDsIsMadeFromABlock(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
-	d.AddVM(ours(421, "blue-cp-01"))
+	d.server.AddVM(ours(421, "blue-cp-01"))
 	values := gate.Values{
 		"endpoint": cty.StringVal(d.endpoint), "api_token": cty.StringVal(token),
 		"ca_file":    cty.StringVal(d.ca),

@@ -45,7 +45,7 @@ func remover(t *testing.T, d datacenter) *Removal {
 // changes lists what was asked that changes anything.
 func changes(d datacenter) []string {
 	var all []string
-	for _, r := range d.Requests() {
+	for _, r := range d.server.Requests() {
 		if r.Method != "GET" {
 			all = append(all, r.Method+" "+r.Path)
 		}
@@ -55,13 +55,13 @@ func changes(d datacenter) []string {
 
 func TestSurveySeesEveryGuestInTheRange(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"}})
-	d.AddVM(stand(421, "blue-cp-01"))
-	d.AddVM(emulator.VM{ID: 422, Hidden: true})
-	d.AddVM(emulator.VM{ID: 423, Kind: "lxc", Name: "box"})
-	d.AddVM(emulator.VM{ID: 424, Name: "far", Node: "pve2"})
-	d.AddVM(emulator.VM{ID: 425, HA: true, Replicated: true, Pool: "castle"})
-	d.AddVM(emulator.VM{ID: 433, Name: "next door"})
-	d.SetOffline("pve2", true)
+	d.server.AddVM(stand(421, "blue-cp-01"))
+	d.server.AddVM(emulator.VM{ID: 422, Hidden: true})
+	d.server.AddVM(emulator.VM{ID: 423, Kind: "lxc", Name: "box"})
+	d.server.AddVM(emulator.VM{ID: 424, Name: "far", Node: "pve2"})
+	d.server.AddVM(emulator.VM{ID: 425, HA: true, Replicated: true, Pool: "castle"})
+	d.server.AddVM(emulator.VM{ID: 433, Name: "next door"})
+	d.server.SetOffline("pve2", true)
 	all, err := d.client(t).Survey(t.Context(), Range{421, 432})
 	if err != nil || len(all) != 5 {
 		t.Fatalf("found %+v, %v", all, err)
@@ -91,8 +91,8 @@ func TestSurveyFailsOnARequestError(t *testing.T) {
 	for _, path := range []string{"cluster/nextid", "cluster/resources", "cluster/replication",
 		"nodes/*/qemu/421/config"} {
 		d := newDatacenter(t, emulator.Config{})
-		d.AddVM(stand(421, "blue-cp-01"))
-		d.Fail(emulator.Fault{Path: path, Code: 500, Text: "cluster not ready - no quorum?"})
+		d.server.AddVM(stand(421, "blue-cp-01"))
+		d.server.Fail(emulator.Fault{Path: path, Code: 500, Text: "cluster not ready - no quorum?"})
 		if all, err := d.client(t).Survey(t.Context(), Range{421, 421}); err == nil {
 			t.Errorf("%s: found %+v", path, all)
 		}
@@ -101,9 +101,9 @@ func TestSurveyFailsOnARequestError(t *testing.T) {
 
 func TestRemoveStopsDeletesAndProves(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{Duration: 5 * time.Millisecond})
-	d.AddVM(stand(421, "blue-cp-01"))
-	d.AddVM(stand(422, "blue-cp-02"))
-	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-9", Owner: 421, Content: "images"})
+	d.server.AddVM(stand(421, "blue-cp-01"))
+	d.server.AddVM(stand(422, "blue-cp-02"))
+	d.server.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-9", Owner: 421, Content: "images"})
 	r := remover(t, d)
 	var steps []string
 	r.Note = func(s Step) error {
@@ -129,14 +129,15 @@ func TestRemoveStopsDeletesAndProves(t *testing.T) {
 		!slices.Equal(remains.Unreferenced, []string{"local-lvm:vm-421-disk-9"}) {
 		t.Errorf("remains %+v", remains)
 	}
-	for _, q := range d.Requests() {
+	for _, q := range d.server.Requests() {
 		if q.Method == "DELETE" &&
 			(q.Params.Get("purge") != "1" || q.Params.Get("destroy-unreferenced-disks") != "0") {
 			t.Errorf("deleted with %v", q.Params)
 		}
 	}
-	if vms := d.VMs(); len(vms) != 1 || vms[0].ID != 422 || !vms[0].Running || len(d.Disks()) != 3 {
-		t.Errorf("left: %+v %+v", vms, d.Disks())
+	if vms := d.server.VMs(); len(vms) != 1 || vms[0].ID != 422 || !vms[0].Running ||
+		len(d.server.Disks()) != 3 {
+		t.Errorf("left: %+v %+v", vms, d.server.Disks())
 	}
 }
 
@@ -173,10 +174,10 @@ func TestRemoveStopsWhenTheMachineHasChanged(t *testing.T) {
 				t.Skip("it runs")
 			}
 			d := newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"}})
-			d.AddVM(stand(421, "blue-cp-01"))
+			d.server.AddVM(stand(421, "blue-cp-01"))
 			was := surveyed(t, d, 421)
-			d.RemoveVM(421)
-			d.AddVM(other)
+			d.server.RemoveVM(421)
+			d.server.AddVM(other)
 			_, err := remover(t, d).Remove(t.Context(), was)
 			if err == nil || !strings.HasPrefix(err.Error(), "VM 421: ") ||
 				!strings.Contains(err.Error(), test.want) {
@@ -190,10 +191,10 @@ func TestRemoveStopsWhenTheMachineHasChanged(t *testing.T) {
 			var d datacenter
 			d = newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"},
 				OnStop: func(emulator.VM) {
-					d.RemoveVM(421)
-					d.AddVM(other)
+					d.server.RemoveVM(421)
+					d.server.AddVM(other)
 				}})
-			d.AddVM(stand(421, "blue-cp-01"))
+			d.server.AddVM(stand(421, "blue-cp-01"))
 			r := remover(t, d)
 			if name == "another node" || name == "invisible" || name == "running again" {
 				r.Timeout = time.Nanosecond // whether it stopped cannot be told
@@ -206,7 +207,7 @@ func TestRemoveStopsWhenTheMachineHasChanged(t *testing.T) {
 				t.Errorf("%v, want %s", err, test.want)
 			}
 			if got := changes(d); !slices.Equal(got, []string{"POST nodes/proxmox/qemu/421/status/stop"}) ||
-				len(d.VMs()) != 1 {
+				len(d.server.VMs()) != 1 {
 				t.Errorf("touched: %q", got)
 			}
 		})
@@ -215,9 +216,9 @@ func TestRemoveStopsWhenTheMachineHasChanged(t *testing.T) {
 
 func TestRemoveStopsWhenTheMachineHasDisappeared(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
-	d.AddVM(stand(421, "blue-cp-01"))
+	d.server.AddVM(stand(421, "blue-cp-01"))
 	was := surveyed(t, d, 421)
-	d.RemoveVM(421)
+	d.server.RemoveVM(421)
 	if _, err := remover(t, d).Remove(t.Context(), was); err == nil ||
 		!strings.Contains(err.Error(), "disappeared") || len(changes(d)) > 0 {
 		t.Errorf("%v, %q", err, changes(d))
@@ -230,14 +231,14 @@ func TestRemoveStopsOnAFailedTask(t *testing.T) {
 		{"DELETE", "nodes/*/qemu/421", "VM 421: delete: task UPID:"},
 	} {
 		d := newDatacenter(t, emulator.Config{})
-		d.AddVM(stand(421, "blue-cp-01"))
-		d.Fail(emulator.Fault{Method: test.method, Path: test.path, Task: "VM is locked (backup)"})
+		d.server.AddVM(stand(421, "blue-cp-01"))
+		d.server.Fail(emulator.Fault{Method: test.method, Path: test.path, Task: "VM is locked (backup)"})
 		remains, err := remover(t, d).Remove(t.Context(), surveyed(t, d, 421))
 		if err == nil || !strings.HasPrefix(err.Error(), test.want) ||
 			!strings.HasSuffix(err.Error(), ": VM is locked (backup)") || remains.Gone {
 			t.Errorf("%s: %v", test.method, err)
 		}
-		if len(d.VMs()) != 1 {
+		if len(d.server.VMs()) != 1 {
 			t.Error("it is gone")
 		}
 	}
@@ -246,9 +247,9 @@ func TestRemoveStopsOnAFailedTask(t *testing.T) {
 func TestRemoveRepeatsNothing(t *testing.T) {
 	for _, method := range []string{"POST", "DELETE"} {
 		d := newDatacenter(t, emulator.Config{})
-		d.AddVM(stand(421, "blue-cp-01"))
-		d.Fail(emulator.Fault{Method: method, Path: "nodes/*/qemu/421*", Drop: true})
-		d.Fail(emulator.Fault{Method: method, Path: "nodes/*/qemu/421/status/stop", Drop: true})
+		d.server.AddVM(stand(421, "blue-cp-01"))
+		d.server.Fail(emulator.Fault{Method: method, Path: "nodes/*/qemu/421*", Drop: true})
+		d.server.Fail(emulator.Fault{Method: method, Path: "nodes/*/qemu/421/status/stop", Drop: true})
 		if _, err := remover(t, d).Remove(t.Context(), surveyed(t, d, 421)); err == nil {
 			t.Errorf("%s: a lost answer was taken for success", method)
 		}
@@ -268,8 +269,8 @@ func TestRemoveEndsWithItsTimeout(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	hold := make(chan struct{})
 	defer close(hold)
-	d.AddVM(stand(421, "blue-cp-01"))
-	d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu/421/status/stop", Hold: hold})
+	d.server.AddVM(stand(421, "blue-cp-01"))
+	d.server.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu/421/status/stop", Hold: hold})
 	r := remover(t, d)
 	r.Timeout = 20 * time.Millisecond
 	if _, err := r.Remove(t.Context(), surveyed(t, d, 421)); err == nil ||
@@ -282,16 +283,18 @@ func TestRemoveEndsWithItsContext(t *testing.T) {
 	why := errors.New("interrupted")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	d := newDatacenter(t, emulator.Config{OnStop: func(emulator.VM) { cancel(why) }})
-	d.AddVM(stand(421, "blue-cp-01"))
-	if _, err := remover(t, d).Remove(ctx, surveyed(t, d, 421)); !errors.Is(err, why) || len(d.VMs()) != 1 {
+	d.server.AddVM(stand(421, "blue-cp-01"))
+	if _, err := remover(t, d).Remove(ctx, surveyed(t, d, 421)); !errors.Is(err, why) ||
+		len(d.server.VMs()) != 1 {
 		t.Errorf("%v, %q", err, changes(d))
 	}
 }
 
 func TestRemoveNamesTheDiskThatCouldNotBeFreed(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
-	d.AddVM(stand(421, "blue-cp-01"))
-	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-0", Owner: 421, Content: "images", Stuck: true})
+	d.server.AddVM(stand(421, "blue-cp-01"))
+	d.server.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-0", Owner: 421, Content: "images",
+		Stuck: true})
 	remains, err := remover(t, d).Remove(t.Context(), surveyed(t, d, 421))
 	if err != nil || !remains.Gone || !slices.Equal(remains.Own, []string{"local-lvm:vm-421-disk-0"}) {
 		t.Errorf("%+v, %v", remains, err)
@@ -300,7 +303,7 @@ func TestRemoveNamesTheDiskThatCouldNotBeFreed(t *testing.T) {
 
 func TestRemoveStopsWhenTheJournalFails(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
-	d.AddVM(stand(421, "blue-cp-01"))
+	d.server.AddVM(stand(421, "blue-cp-01"))
 	full := errors.New("no space left on device")
 	r := remover(t, d)
 	r.Note = func(Step) error { return full }

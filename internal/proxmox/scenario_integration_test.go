@@ -33,8 +33,8 @@ func (d datacenter) preflight(t *testing.T) gate.Inspection {
 
 func (d datacenter) checkEmpty(t *testing.T) {
 	t.Helper()
-	d.Idle()
-	if vms, disks := d.VMs(), d.Disks(); len(vms) > 0 || len(disks) > 0 {
+	d.server.Idle()
+	if vms, disks := d.server.VMs(), d.server.Disks(); len(vms) > 0 || len(disks) > 0 {
 		t.Errorf("left over: machines %v, volumes %v", vms, disks)
 	}
 }
@@ -55,7 +55,7 @@ func TestTheRealProviderCreatesAndDestroys(t *testing.T) {
 		t.Errorf("started %v, want three machines, blue-cp-02 with %s", started, want)
 	}
 	mu.Unlock()
-	for _, v := range d.VMs() {
+	for _, v := range d.server.VMs() {
 		if !v.Running || !slices.Equal(v.Tags, []string{"blue", "castle"}) ||
 			!strings.Contains(v.Config["scsi0"], "size=20G") ||
 			!strings.Contains(v.Config["scsi1"], "size=50G") ||
@@ -71,7 +71,7 @@ func TestTheRealProviderCreatesAndDestroys(t *testing.T) {
 	}
 	r.must(destroy...)
 	d.checkEmpty(t)
-	for _, request := range d.Requests() {
+	for _, request := range d.server.Requests() {
 		if request.Status == 501 {
 			t.Errorf("the provider needs %s %s", request.Method, request.Path)
 		}
@@ -82,7 +82,7 @@ func TestTheRealProviderCreatesAndDestroys(t *testing.T) {
 // over a foreign machine and deletes it.
 func TestTheRealProviderAdoptsAForeignMachine(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
-	d.AddVM(emulator.VM{ID: 421, Name: "prod-database", Running: true, Config: map[string]string{
+	d.server.AddVM(emulator.VM{ID: 421, Name: "prod-database", Running: true, Config: map[string]string{
 		"scsi0": "local-lvm:vm-421-disk-0,size=8G", "memory": "8192",
 		"net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0",
 	}})
@@ -93,11 +93,12 @@ func TestTheRealProviderAdoptsAForeignMachine(t *testing.T) {
 	}
 	r := newPlatform(t, d)
 	r.must(apply...)
-	if vm := d.VMs()[0]; vm.Name != "prod-database" || !strings.Contains(vm.Config["scsi0"], "size=20G") {
+	if vm := d.server.VMs()[0]; vm.Name != "prod-database" || !strings.Contains(vm.Config["scsi0"],
+		"size=20G") {
 		t.Errorf("the provider no longer adopts: %+v; the preflight could be gentler", vm)
 	}
 	r.must(destroy...)
-	for _, vm := range d.VMs() {
+	for _, vm := range d.server.VMs() {
 		t.Errorf("the provider spared %+v; the preflight could be gentler", vm)
 	}
 }
@@ -106,7 +107,7 @@ func TestMachinesOfAKilledRunAreImported(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	r := newPlatform(t, d)
 	release := make(chan struct{})
-	d.Fail(emulator.Fault{Method: "POST", Path: "nodes/proxmox/qemu", Times: 3, Hold: release})
+	d.server.Fail(emulator.Fault{Method: "POST", Path: "nodes/proxmox/qemu", Times: 3, Hold: release})
 	run := r.start(apply...)
 	d.await(t, "nodes/proxmox/qemu", 3)
 	run.kill()
@@ -128,7 +129,7 @@ func TestMachinesOfAKilledRunAreImported(t *testing.T) {
 		}
 	}
 	r.must(apply...)
-	for _, v := range d.VMs() {
+	for _, v := range d.server.VMs() {
 		if !v.Running || !strings.Contains(v.Config["scsi0"], "size=20G") {
 			t.Errorf("not completed: %+v", v)
 		}
@@ -145,7 +146,7 @@ func TestMachinesOfAnInterruptedRunAreInTheState(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	r := newPlatform(t, d)
 	release := make(chan struct{})
-	d.Fail(emulator.Fault{Method: "POST", Path: "nodes/proxmox/qemu", Times: 3, Hold: release})
+	d.server.Fail(emulator.Fault{Method: "POST", Path: "nodes/proxmox/qemu", Times: 3, Hold: release})
 	run := r.start(apply...)
 	d.await(t, "nodes/proxmox/qemu", 3)
 	run.interrupt()
@@ -171,9 +172,9 @@ func TestImportOfACompleteMachineDoesNotRestartIt(t *testing.T) {
 	for _, own := range d.preflight(t).Ours {
 		r.must("import", "-input=false", "-no-color", own.Import.Address, own.Import.ID)
 	}
-	before := len(d.Requests())
+	before := len(d.server.Requests())
 	r.must(apply...)
-	for _, request := range d.Requests()[before:] {
+	for _, request := range d.server.Requests()[before:] {
 		if strings.Contains(request.Path, "/status/") && request.Method != "GET" {
 			t.Errorf("%s %s", request.Method, request.Path)
 		}
@@ -185,7 +186,7 @@ func TestImportOfACompleteMachineDoesNotRestartIt(t *testing.T) {
 
 func TestAnImageThatIsAlreadyThereIsDownloadedAgain(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
-	d.AddDisk(image())
+	d.server.AddDisk(image())
 	r := newPlatform(t, d)
 	r.must(apply...)
 	r.must(destroy...)
@@ -199,7 +200,7 @@ func TestChangesAreMadeWithoutARestart(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	r := newPlatform(t, d)
 	r.must(apply...)
-	before := len(d.Requests())
+	before := len(d.server.Requests())
 	changed := module
 	for _, change := range [][]string{{"size         = 50", "size         = 60"},
 		{"cores = 4", "cores = 6", `"castle"]`, `"castle", "prod"]`}} {
@@ -210,13 +211,13 @@ func TestChangesAreMadeWithoutARestart(t *testing.T) {
 			t.Errorf("after %q a plan changes %v\n%s", change, changes, r.must("show", "-no-color", "plan"))
 		}
 	}
-	for _, v := range d.VMs() {
+	for _, v := range d.server.VMs() {
 		if !strings.HasSuffix(v.Config["scsi1"], "size=60G,ssd=0") || v.Config["cores"] != "6" ||
 			v.Config["tags"] != "blue;castle;prod" {
 			t.Errorf("not changed: %+v", v)
 		}
 	}
-	for _, request := range d.Requests()[before:] {
+	for _, request := range d.server.Requests()[before:] {
 		if request.Method == "POST" {
 			t.Errorf("%s %s", request.Method, request.Path)
 		}

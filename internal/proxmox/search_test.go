@@ -76,12 +76,13 @@ func TestGoneChecksEveryObjectOfAState(t *testing.T) {
 
 func TestGoneReturnsTheFixOfEachObject(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"}})
-	d.AddVM(machine421())
-	d.AddDisk(image())
-	d.AddDisk(emulator.Disk{Volume: "local:snippets/blue.yaml", Content: "snippets"})
-	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-0", Owner: 421, Content: "images"})
-	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-9", Owner: 421, Content: "images", Node: "pve2"})
-	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-430-disk-0", Owner: 430, Content: "images"})
+	d.server.AddVM(machine421())
+	d.server.AddDisk(image())
+	d.server.AddDisk(emulator.Disk{Volume: "local:snippets/blue.yaml", Content: "snippets"})
+	d.server.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-0", Owner: 421, Content: "images"})
+	d.server.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-9", Owner: 421, Content: "images",
+		Node: "pve2"})
+	d.server.AddDisk(emulator.Disk{Volume: "local-lvm:vm-430-disk-0", Owner: 430, Content: "images"})
 	objects, err := Search{Client: d.client(t)}.Gone(t.Context(), OwnedBy(state()), func(string) {})
 	if err != nil {
 		t.Fatal(err)
@@ -119,13 +120,13 @@ func TestARecycledIdIsForeign(t *testing.T) {
 	other := emulator.VM{ID: 421, Name: "prod-database", Running: true, Config: map[string]string{
 		"net0": "virtio=BC:24:11:00:00:99,bridge=vmbr0", "scsi0": "local-lvm:vm-421-disk-0,size=8G",
 	}}
-	d.AddVM(other)
+	d.server.AddVM(other)
 	left, gone := ask(t, d, Search{}, OwnedBy(state()))
 	if len(left) > 0 || len(gone) != 4 {
 		t.Errorf("left %q, gone %q", left, gone)
 	}
 	// A disk of ours that it does not use is still ours.
-	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-7", Owner: 421, Content: "images"})
+	d.server.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-7", Owner: 421, Content: "images"})
 	owned := append(OwnedBy(state()), Owned{Kind: Disk, Node: "proxmox", VM: 421,
 		Volume: "local-lvm:vm-421-disk-7"})
 	if left, _ := ask(t, d, Search{}, owned); !slices.Equal(left,
@@ -137,22 +138,23 @@ func TestARecycledIdIsForeign(t *testing.T) {
 func TestAFailedReadProvesNothing(t *testing.T) {
 	for name, spoil := range map[string]func(datacenter){
 		"datacenter": func(d datacenter) {
-			d.Fail(emulator.Fault{Path: "nodes", Code: 500, Text: "cluster not ready - no quorum?"})
+			d.server.Fail(emulator.Fault{Path: "nodes", Code: 500, Text: "cluster not ready - no quorum?"})
 		},
-		"node": func(d datacenter) { d.SetOffline("proxmox", true) },
+		"node": func(d datacenter) { d.server.SetOffline("proxmox", true) },
 		"storage": func(d datacenter) {
-			d.Fail(emulator.Fault{Path: "nodes/*/storage/local-lvm/content", Code: 500, Text: "timeout"})
+			d.server.Fail(emulator.Fault{Path: "nodes/*/storage/local-lvm/content", Code: 500,
+				Text: "timeout"})
 		},
 		"ids": func(d datacenter) {
-			d.Fail(emulator.Fault{Path: "cluster/nextid", Code: 500,
+			d.server.Fail(emulator.Fault{Path: "cluster/nextid", Code: 500,
 				Text: "no"})
 		},
 		"rights": func(d datacenter) {
-			d.Fail(emulator.Fault{Path: "access/permissions", Code: 403,
+			d.server.Fail(emulator.Fault{Path: "access/permissions", Code: 403,
 				Text: "no"})
 		},
 		"storage list": func(d datacenter) {
-			d.Fail(emulator.Fault{Path: "nodes/proxmox/storage", Code: 403,
+			d.server.Fail(emulator.Fault{Path: "nodes/proxmox/storage", Code: 403,
 				Text: "no"})
 		},
 	} {
@@ -228,7 +230,7 @@ func (l limited) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func TestAnUnprovedMachineHasNoFix(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
-	d.AddVM(emulator.VM{ID: 421, Name: "prod-database"})
+	d.server.AddVM(emulator.VM{ID: 421, Name: "prod-database"})
 	objects, err := Search{Client: d.client(t)}.Gone(t.Context(),
 		[]Owned{{Kind: Machine, VM: 421, Name: "blue-cp-01"}}, func(string) {})
 	if err != nil || len(objects) != 1 || objects[0].Gone || objects[0].Fix != "" {
@@ -238,7 +240,7 @@ func TestAnUnprovedMachineHasNoFix(t *testing.T) {
 
 func TestGoneWaitsForARunningDeletion(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
-	d.AddDisk(image())
+	d.server.AddDisk(image())
 	hold := make(chan struct{})
 	d.deleteHeld(t, hold, image().Volume)
 	var reports []string
@@ -262,7 +264,7 @@ func TestGoneWaitsForARunningDeletion(t *testing.T) {
 
 func TestGoneTimesOutOnARunningDeletion(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
-	d.AddDisk(image())
+	d.server.AddDisk(image())
 	hold := make(chan struct{})
 	defer close(hold)
 	d.deleteHeld(t, hold, image().Volume)
@@ -275,8 +277,8 @@ func TestGoneTimesOutOnARunningDeletion(t *testing.T) {
 
 func TestCompleteAddsDisksOutsideTheState(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
-	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-0", Owner: 421, Content: "images"})
-	d.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-cloudinit", Owner: 421, Content: "images"})
+	d.server.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-0", Owner: 421, Content: "images"})
+	d.server.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-cloudinit", Owner: 421, Content: "images"})
 	owned := Search{Client: d.client(t)}.Complete(t.Context(), OwnedBy(state()))
 	var disks []string
 	for _, x := range owned {
@@ -301,7 +303,7 @@ func TestMergeReplacesAMachinesOldRecord(t *testing.T) {
 // deleteHeld begins to delete a volume as the provider does; the task ends when hold is closed.
 func (d datacenter) deleteHeld(t *testing.T, hold <-chan struct{}, volume string) {
 	t.Helper()
-	d.Fail(emulator.Fault{Method: http.MethodDelete, Path: "nodes/proxmox/storage/local/content/*/*",
+	d.server.Fail(emulator.Fault{Method: http.MethodDelete, Path: "nodes/proxmox/storage/local/content/*/*",
 		Times: 1, Hold: hold})
 	path := "nodes/proxmox/storage/local/content/" + volume
 	if _, err := d.client(t).call(t.Context(), http.MethodDelete, path, nil); err != nil {

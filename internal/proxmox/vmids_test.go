@@ -255,7 +255,7 @@ func TestVMIDs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newDatacenter(t, emulator.Config{})
 			for _, vm := range test.vms {
-				d.AddVM(vm)
+				d.server.AddVM(vm)
 			}
 			c := check(t, d)
 			if test.change != nil {
@@ -304,7 +304,7 @@ func TestVMIDs(t *testing.T) {
 			if present := strings.Join(found.Present, "; "); present != test.present {
 				t.Errorf("present: got %s, want %s", present, test.present)
 			}
-			for _, r := range d.Requests() {
+			for _, r := range d.server.Requests() {
 				if r.Method != "GET" {
 					t.Errorf("the preflight sent %s %s", r.Method, r.Path)
 				}

@@ -14,9 +14,9 @@ import (
 
 func TestVMIDsWaitsForAMachineBeingCreated(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
-	d.AddDisk(image())
+	d.server.AddDisk(image())
 	release := make(chan struct{})
-	d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Hold: release})
+	d.server.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Hold: release})
 	d.build(t, 421, "blue-cp-01", "blue;castle")
 	done := make(chan gate.Inspection, 1)
 	c := check(t, d)
@@ -47,7 +47,7 @@ func TestVMIDsWaitsForAMachineBeingCreated(t *testing.T) {
 
 func TestVMIDsDoesNotWaitForAnAbandonedLock(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
-	d.AddVM(emulator.VM{ID: 421, Lock: "create"})
+	d.server.AddVM(emulator.VM{ID: 421, Lock: "create"})
 	found, err := check(t, d).inspect(t.Context(), nil, silent)
 	if err != nil {
 		t.Fatal(err)
@@ -63,10 +63,10 @@ func TestVMIDsDoesNotWaitForAnAbandonedLock(t *testing.T) {
 
 func TestVMIDsStopsWaitingWithItsContext(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
-	d.AddDisk(image())
+	d.server.AddDisk(image())
 	release := make(chan struct{})
 	defer close(release)
-	d.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Hold: release})
+	d.server.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Hold: release})
 	d.build(t, 421, "blue-cp-01", "blue;castle")
 	why := errors.New("the user pressed Ctrl-C")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -87,9 +87,9 @@ func TestVMIDsFailsClosedOnARequestError(t *testing.T) {
 		"nodes/proxmox/qemu/421/config": "595 Connection refused",
 	} {
 		d := newDatacenter(t, emulator.Config{})
-		d.AddVM(ours(421, "blue-cp-01"))
+		d.server.AddVM(ours(421, "blue-cp-01"))
 		code, text, _ := strings.Cut(answer, " ")
-		d.Fail(emulator.Fault{Path: path, Code: attributeInt(code), Text: text})
+		d.server.Fail(emulator.Fault{Path: path, Code: attributeInt(code), Text: text})
 		if found, err := check(t, d).inspect(t.Context(), nil, silent); err == nil ||
 			!strings.Contains(err.Error(), answer) {
 			t.Errorf("%s: %+v, %v", path, found, err)
@@ -113,8 +113,8 @@ func TestVMIDsOnANodeThatIsOffline(t *testing.T) {
 	} {
 		d := newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"}})
 		test.vm.Node = "pve2"
-		d.AddVM(test.vm)
-		d.SetOffline("pve2", true)
+		d.server.AddVM(test.vm)
+		d.server.SetOffline("pve2", true)
 		found, err := check(t, d).inspect(t.Context(), test.known, silent)
 		if err != nil || len(found.Foreign) != 1 || len(found.Ours)+len(found.Present) > 0 {
 			t.Fatalf("%s: %+v, %v", name, found, err)
@@ -131,7 +131,7 @@ func TestVMIDsOnANodeThatIsOffline(t *testing.T) {
 
 func TestVMIDsReportsUnusableNodes(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"}})
-	d.SetOffline("pve2", true)
+	d.server.SetOffline("pve2", true)
 	c := check(t, d)
 	c.node, c.nodes = "proxmox", map[string]string{"cp-01": "pve2", "wk-01": "pve9"}
 	found, err := c.inspect(t.Context(), nil, silent)

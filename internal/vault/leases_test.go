@@ -17,9 +17,9 @@ import (
 // engine is what secrets/vault-database asks for, with the policy beside it.
 func engine(t *testing.T, w *world) gate.Values {
 	t.Helper()
-	w.Policy("database", policy(t, "secrets/vault-database"))
-	w.Token(token, emulator.Token{Policies: []string{"castle", "database"}})
-	w.Mount("database-blue", emulator.Mount{Type: "database"})
+	w.server.Policy("database", policy(t, "secrets/vault-database"))
+	w.server.Token(token, emulator.Token{Policies: []string{"castle", "database"}})
+	w.server.Mount("database-blue", emulator.Mount{Type: "database"})
 	values := site(w)
 	values["kind"], values["path"], values["resource"] = cty.StringVal("secrets"),
 		cty.StringVal("database-blue"), cty.StringVal("vault_mount.database")
@@ -45,14 +45,15 @@ func TestRevokeEndsTheEnginesLeases(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			p := preflight(t, w, engine(t, w))
-			w.Lease("database-blue/creds/grafana/1", c.deletable)
-			w.Lease("database-bluer/creds/grafana/1", c.deletable)
+			w.server.Lease("database-blue/creds/grafana/1", c.deletable)
+			w.server.Lease("database-bluer/creds/grafana/1", c.deletable)
 			var reports []string
 			err := p.Revoke(t.Context(), c.known, func(s string) { reports = append(reports, s) })
 			if err != nil {
 				t.Fatal(err)
 			}
-			if left := w.Leases(); !slices.Equal(left, append(c.left, "database-bluer/creds/grafana/1")) {
+			if left := w.server.Leases(); !slices.Equal(left,
+				append(c.left, "database-bluer/creds/grafana/1")) {
 				t.Errorf("left: %q", left)
 			}
 			if text := strings.Join(reports, "\n"); (text != "") != (c.reports != "") ||
@@ -66,8 +67,8 @@ func TestRevokeEndsTheEnginesLeases(t *testing.T) {
 func TestRevokeKeepsLeasesItMayNotRevoke(t *testing.T) {
 	w := newWorld(t)
 	p := preflight(t, w, engine(t, w))
-	w.Lease("database-blue/creds/grafana/1", true)
-	w.Policy("database", strings.ReplaceAll(policy(t, "secrets/vault-database"), `"update", "sudo"`,
+	w.server.Lease("database-blue/creds/grafana/1", true)
+	w.server.Policy("database", strings.ReplaceAll(policy(t, "secrets/vault-database"), `"update", "sudo"`,
 		`"update"`))
 	err := p.Revoke(t.Context(), []gate.Known{database}, nil)
 	if err == nil || !strings.Contains(err.Error(), "it does not revoke the leases of database-blue") ||

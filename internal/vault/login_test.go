@@ -48,10 +48,10 @@ func TestALoginsTokenIsRevoked(t *testing.T) {
 			if err := does(t.Context(), w, preflight(t, w, values)); err != nil {
 				t.Errorf("as an AppRole: %v", err)
 			}
-			w.Mount("secret", emulator.Mount{Type: "kv"}) // of version 1
-			w.Policy("role", "")
+			w.server.Mount("secret", emulator.Mount{Type: "kv"}) // of version 1
+			w.server.Policy("role", "")
 			_ = does(t.Context(), w, preflight(t, w, values)) // it may fail now
-			if left := w.Tokens(); !slices.Equal(left, []string{token}) {
+			if left := w.server.Tokens(); !slices.Equal(left, []string{token}) {
 				t.Errorf("let in are still %q", left)
 			}
 		})
@@ -61,7 +61,7 @@ func TestALoginsTokenIsRevoked(t *testing.T) {
 func TestRootsLoginIsRevokedAndRefused(t *testing.T) {
 	w := newWorld(t)
 	w.onlyRole(gate.Values{}, policy(t, "secrets/vault"))
-	w.Policy("default", `
+	w.server.Policy("default", `
 path "auth/token/lookup-self" { capabilities = ["read"] }
 path "sys/capabilities-self" { capabilities = ["update"] }
 path "sys/internal/ui/mounts/*" { capabilities = ["read"] }
@@ -71,19 +71,19 @@ path "sys/internal/ui/mounts/*" { capabilities = ["read"] }
 	}
 	w = newWorld(t)
 	w.onlyRole(gate.Values{}, "")
-	w.Role("castle", "s3cret", "root")
+	w.server.Role("castle", "s3cret", "root")
 	if err := w.place.Usable(t.Context(), nil); err == nil {
 		t.Error("root's is taken")
 	}
-	if left := w.Tokens(); !slices.Equal(left, []string{token}) {
+	if left := w.server.Tokens(); !slices.Equal(left, []string{token}) {
 		t.Errorf("let in are still %q", left)
 	}
 }
 
 // onlyRole has castle ask as an AppRole with this policy, and without VAULT_TOKEN.
 func (w *world) onlyRole(values gate.Values, text string) {
-	w.Policy("role", text)
-	w.Role("castle", "s3cret", "role")
+	w.server.Policy("role", text)
+	w.server.Role("castle", "s3cret", "role")
 	w.environ = nil
 	w.place.Server.Role = Role{Mount: "approle", ID: "castle", Secret: "s3cret"}
 	values["role_mount"], values["role_id"], values["role_secret"] = cty.StringVal("approle"),

@@ -60,41 +60,44 @@ func TestInspectTellsOwnFromForeignMounts(t *testing.T) {
 		mistaken  bool
 	}{
 		"free": {},
-		"there and in the state": {prepare: func(w *world) { w.Mount("auth/jwt-blue", jwt) },
+		"there and in the state": {prepare: func(w *world) { w.server.Mount("auth/jwt-blue", jwt) },
 			known: []gate.Known{own}, present: true},
-		"there and in flight": {prepare: func(w *world) { w.Mount("auth/jwt-blue", jwt) },
+		"there and in flight": {prepare: func(w *world) { w.server.Mount("auth/jwt-blue", jwt) },
 			known: []gate.Known{{Address: own.Address}}, present: true},
 		"ended, and still known": {known: []gate.Known{own}},
 		"of the same name elsewhere": {prepare: func(w *world) {
-			w.Mount("jwt-blue",
+			w.server.Mount("jwt-blue",
 				emulator.Mount{Type: "kv"})
 		}},
 		"somebody else's": {
-			prepare: func(w *world) { w.Mount("auth/jwt-blue", jwt) }, why: "somebody else's, or the state " +
+			prepare: func(w *world) {
+				w.server.Mount("auth/jwt-blue",
+					jwt)
+			}, why: "somebody else's, or the state " +
 				"was lost", ways: "castle state restore",
 		},
-		"another way is named": {prepare: func(w *world) { w.Mount("auth/jwt-blue", jwt) },
+		"another way is named": {prepare: func(w *world) { w.server.Mount("auth/jwt-blue", jwt) },
 			why: "somebody else's", ways: "another path: vault_jwt_path"},
-		"it may be ended": {prepare: func(w *world) { w.Mount("auth/jwt-blue", jwt) },
+		"it may be ended": {prepare: func(w *world) { w.server.Mount("auth/jwt-blue", jwt) },
 			why: "somebody else's", ways: "vault auth disable jwt-blue"},
 		"mounted anew": {
 			prepare: func(w *world) {
-				w.Mount("auth/jwt-blue", emulator.Mount{Type: "jwt",
+				w.server.Mount("auth/jwt-blue", emulator.Mount{Type: "jwt",
 					Accessor: "auth_jwt_2"})
 			}, known: []gate.Known{own},
 			why: "it is not the one that the state knows", ways: "vault auth disable", mistaken: true,
 		},
 		"the state knows it elsewhere": {
-			prepare: func(w *world) { w.Mount("auth/jwt-blue", jwt) },
+			prepare: func(w *world) { w.server.Mount("auth/jwt-blue", jwt) },
 			known: []gate.Known{{Address: own.Address, Attributes: map[string]any{"path": "jwt",
 				"accessor": "auth_jwt_0"}}}, why: "the stage's state knows none there",
 		},
-		"below it": {prepare: func(w *world) { w.Mount("auth/jwt-blue/more", jwt) },
+		"below it": {prepare: func(w *world) { w.server.Mount("auth/jwt-blue/more", jwt) },
 			why: "a mount's path may not begin with another's", ways: "vault_jwt_path"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.Policy("castle", landing)
+			w.server.Policy("castle", landing)
 			if c.prepare != nil {
 				c.prepare(w)
 			}
@@ -117,7 +120,7 @@ func TestInspectTellsOwnFromForeignMounts(t *testing.T) {
 // TestInspectProvesAMountGone covers what a receipt says of the mount in the state.
 func TestInspectProvesAMountGone(t *testing.T) {
 	w := newWorld(t)
-	w.Policy("castle", landing)
+	w.server.Policy("castle", landing)
 	own := gate.Known{Address: "vault_jwt_auth_backend.cluster"}
 	if found := inspect(t, w, site(w)); len(found.Proof) > 0 {
 		t.Errorf("nobody had it: %+v", found.Proof)
@@ -126,12 +129,12 @@ func TestInspectProvesAMountGone(t *testing.T) {
 		found.Proof[0].Kind != "auth method" || found.Proof[0].ID != "jwt-blue" {
 		t.Errorf("gone: %+v", found.Proof)
 	}
-	w.Mount("auth/jwt-blue", emulator.Mount{Type: "jwt"})
+	w.server.Mount("auth/jwt-blue", emulator.Mount{Type: "jwt"})
 	if found := inspect(t, w, site(w), own); len(found.Proof) != 1 || found.Proof[0].Gone ||
 		found.Proof[0].Fix != "vault auth disable jwt-blue" {
 		t.Errorf("still there: %+v", found.Proof)
 	}
-	w.Set(emulator.State{Sealed: true})
+	w.server.Set(emulator.State{Sealed: true})
 	if found := inspect(t, w, site(w), own); len(found.Proof) != 1 || found.Proof[0].Gone ||
 		found.Proof[0].Reason != "not proved: it is sealed" {
 		t.Errorf("sealed: %+v", found.Proof)
@@ -140,7 +143,7 @@ func TestInspectProvesAMountGone(t *testing.T) {
 
 func TestInspectListsAllMissingCapabilities(t *testing.T) {
 	w := newWorld(t)
-	w.Policy("castle", `
+	w.server.Policy("castle", `
 path "sys/auth/jwt-*" { capabilities = ["update"] }
 path "sys/auth" { capabilities = ["read"] }
 path "auth/jwt-*" { capabilities = ["create", "read", "update", "delete"] }
@@ -160,7 +163,7 @@ path "auth/jwt-*" { capabilities = ["create", "read", "update", "delete"] }
 // A destroy would fail after it has begun.
 func TestAKnownMountInASealedVaultIsUnseen(t *testing.T) {
 	w := newWorld(t)
-	w.Set(emulator.State{Sealed: true})
+	w.server.Set(emulator.State{Sealed: true})
 	if found := inspect(t, w, site(w)); len(found.Unusable) != 1 || len(found.Unverified) > 0 {
 		t.Errorf("nothing is known: %+v", found)
 	}
@@ -173,7 +176,7 @@ func TestAKnownMountInASealedVaultIsUnseen(t *testing.T) {
 
 func TestAnEngineNeedsAKVEngineOfVersion2(t *testing.T) {
 	w := newWorld(t)
-	w.Policy("castle", `
+	w.server.Policy("castle", `
 path "sys/mounts" { capabilities = ["read"] }
 path "sys/mounts/database-*" { capabilities = ["create", "update", "delete"] }
 path "secret/data/blue/database" { capabilities = ["create", "read", "update"] }
@@ -186,12 +189,12 @@ path "secret/metadata/blue/database" { capabilities = ["read", "delete"] }
 	if found := inspect(t, w, values); len(found.Unusable)+len(found.Foreign) > 0 {
 		t.Errorf("free: %+v", found)
 	}
-	w.Mount("database-blue", emulator.Mount{Type: "database"})
+	w.server.Mount("database-blue", emulator.Mount{Type: "database"})
 	if found := inspect(t, w, values); len(found.Foreign) != 1 ||
 		!strings.Contains(strings.Join(found.Foreign[0].Fixes, ""), "vault secrets disable database-blue") {
 		t.Errorf("taken: %+v", found)
 	}
-	w.Mount("secret", emulator.Mount{Type: "kv"})
+	w.server.Mount("secret", emulator.Mount{Type: "kv"})
 	if found := inspect(t, w, values); len(found.Unusable) != 1 || !strings.Contains(found.Unusable[0].Why,
 		"of version 1") {
 		t.Errorf("version 1: %+v", found)

@@ -27,7 +27,7 @@ func policy(t *testing.T, stage string) string {
 
 // world is a Vault in which all is well, and how castle is told to ask it.
 type world struct {
-	*emulator.Server
+	server  *emulator.Server
 	place   Place
 	environ []string
 }
@@ -36,12 +36,12 @@ const token = "hvs.castle"
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{Server: emulator.New(), environ: []string{"VAULT_TOKEN=" + token}}
-	w.Policy("castle", policy(t, "secrets/vault"))
-	w.Token(token, emulator.Token{Policies: []string{"castle"}, TTL: 24 * time.Hour})
-	w.Mount("secret", emulator.Mount{Type: "kv", Options: map[string]string{"version": "2"}})
-	w.SetSecret("secret", "ephemeral-castle/blue/proxmox", map[string]string{"GITHUB_TOKEN": "hush"})
-	w.place = Place{Server: w.serve(t, w.Server), Mount: "secret", Path: "ephemeral-castle/blue/proxmox"}
+	w := &world{server: emulator.New(), environ: []string{"VAULT_TOKEN=" + token}}
+	w.server.Policy("castle", policy(t, "secrets/vault"))
+	w.server.Token(token, emulator.Token{Policies: []string{"castle"}, TTL: 24 * time.Hour})
+	w.server.Mount("secret", emulator.Mount{Type: "kv", Options: map[string]string{"version": "2"}})
+	w.server.SetSecret("secret", "ephemeral-castle/blue/proxmox", map[string]string{"GITHUB_TOKEN": "hush"})
+	w.place = Place{Server: w.serve(t, w.server), Mount: "secret", Path: "ephemeral-castle/blue/proxmox"}
 	return w
 }
 
@@ -63,12 +63,12 @@ func TestAReadablePlaceIsUsable(t *testing.T) {
 	if err := w.place.Usable(t.Context(), w.environ); err != nil {
 		t.Fatal(err)
 	}
-	w.Role("castle", "s3cret", "castle")
+	w.server.Role("castle", "s3cret", "castle")
 	w.place.Server.Role = Role{Mount: "approle", ID: "castle", Secret: "s3cret"}
 	if err := w.place.Usable(t.Context(), nil); err != nil {
 		t.Errorf("as an AppRole: %v", err)
 	}
-	w.Set(emulator.State{Standby: true}) // it forwards
+	w.server.Set(emulator.State{Standby: true}) // it forwards
 	if err := w.place.Usable(t.Context(), nil); err != nil {
 		t.Errorf("a standby: %v", err)
 	}
@@ -80,22 +80,22 @@ func TestUsableReturnsTheProblem(t *testing.T) {
 		breaks   func(*testing.T, *world)
 		why, fix string
 	}{
-		"sealed": {func(_ *testing.T, w *world) { w.Set(emulator.State{Sealed: true}) },
+		"sealed": {func(_ *testing.T, w *world) { w.server.Set(emulator.State{Sealed: true}) },
 			"it is sealed", "vault operator unseal"},
-		"uninitialised": {func(_ *testing.T, w *world) { w.Set(emulator.State{Uninitialised: true}) },
+		"uninitialised": {func(_ *testing.T, w *world) { w.server.Set(emulator.State{Uninitialised: true}) },
 			"it is not initialised", "vault operator init"},
-		"a DR secondary": {func(_ *testing.T, w *world) { w.Set(emulator.State{Secondary: true}) },
+		"a DR secondary": {func(_ *testing.T, w *world) { w.server.Set(emulator.State{Secondary: true}) },
 			"secondary for disaster recovery", "name the primary"},
 		"a standby that does not forward": {
 			func(_ *testing.T, w *world) {
-				w.Set(emulator.State{Standby: true, Active: "https://vault-2.example.org:8200"})
+				w.server.Set(emulator.State{Standby: true, Active: "https://vault-2.example.org:8200"})
 			},
 			"it is a standby and redirects to https://vault-2.example.org:8200",
 			"the active node or the load balancer",
 		},
 		"an AppRole at such a standby": {
 			func(_ *testing.T, w *world) {
-				w.Set(emulator.State{Standby: true, Active: "https://vault-2.example.org:8200"})
+				w.server.Set(emulator.State{Standby: true, Active: "https://vault-2.example.org:8200"})
 				w.place.Server.Role = Role{Mount: "approle", ID: "castle", Secret: "s3cret"}
 			},
 			"it is a standby and redirects to", "load balancer",
@@ -118,11 +118,11 @@ func TestUsableReturnsTheProblem(t *testing.T) {
 		}, "this is not a Vault: Moved Permanently (301)", "vault_address"},
 		"no token": {func(_ *testing.T, w *world) { w.environ = nil }, "VAULT_TOKEN is not set",
 			"set VAULT_TOKEN"},
-		"an expired token": {func(_ *testing.T, w *world) { w.Revoke(token) },
+		"an expired token": {func(_ *testing.T, w *world) { w.server.Revoke(token) },
 			"it has expired or was revoked", "make a new one"},
 		"root": {
 			func(_ *testing.T, w *world) {
-				w.Token(token,
+				w.server.Token(token,
 					emulator.Token{Policies: []string{"root"}})
 			}, "the token is root's", "vault token create",
 		},
@@ -134,19 +134,19 @@ func TestUsableReturnsTheProblem(t *testing.T) {
 		},
 		"no policy": {
 			func(_ *testing.T, w *world) {
-				w.Token(token,
+				w.server.Token(token,
 					emulator.Token{})
 			}, "the token has no policy for anything below it", "castle's policy",
 		},
 		"a policy for something else": {
 			func(_ *testing.T, w *world) {
-				w.Policy("castle", `path "secret/data/other/*" { capabilities = ["read"] }`)
+				w.server.Policy("castle", `path "secret/data/other/*" { capabilities = ["read"] }`)
 			},
 			"the token may not read secret/data/ephemeral-castle/blue/proxmox", "castle's policy",
 		},
-		"version 1": {func(_ *testing.T, w *world) { w.Mount("secret", emulator.Mount{Type: "kv"}) },
+		"version 1": {func(_ *testing.T, w *world) { w.server.Mount("secret", emulator.Mount{Type: "kv"}) },
 			"the KV engine at secret is of version 1", "vault kv enable-versioning secret"},
-		"no KV": {func(_ *testing.T, w *world) { w.Mount("secret", emulator.Mount{Type: "database"}) },
+		"no KV": {func(_ *testing.T, w *world) { w.server.Mount("secret", emulator.Mount{Type: "database"}) },
 			"secret is not a KV engine, but database", "vault_kv_mount"},
 		"no engine": {func(_ *testing.T, w *world) { w.place.Mount = "kv" },
 			"nothing is mounted at kv, or the token has no policy", "vault_kv_mount"},
@@ -178,7 +178,7 @@ func TestTheTokenIsNotSentToAnotherHost(t *testing.T) {
 	var asked int
 	other := w.serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
 	w.place.Server.CAFile += other.CAFile
-	w.Set(emulator.State{Standby: true, Active: other.Address})
+	w.server.Set(emulator.State{Standby: true, Active: other.Address})
 	if err := w.place.Usable(t.Context(), w.environ); err == nil || asked > 0 {
 		t.Errorf("%v, and the other host was asked %d times", err, asked)
 	}
