@@ -42,11 +42,11 @@ with the remedies: exit code 6. The same command verifies again.`,
 			if err := checkProtection(a, c); err != nil {
 				return err
 			}
-			doomed, err := destroy.Select(c, o)
+			toDestroy, err := destroy.Select(c, o)
 			if err != nil {
 				return err
 			}
-			kept, err := keptStages(c, o, doomed)
+			kept, err := keptStages(c, o, toDestroy)
 			if err != nil {
 				return err
 			}
@@ -55,12 +55,12 @@ with the remedies: exit code 6. The same command verifies again.`,
 				return err
 			}
 			switch {
-			case len(doomed) == 0 && due: // a killed run left only the verification
-			case len(doomed) == 0:
+			case len(toDestroy) == 0 && due: // a killed run left only the verification
+			case len(toDestroy) == 0:
 				fmt.Fprintf(a.stderr, "castle: %s: %s\n", c.Name(), cmp.Or(kept, "nothing to destroy"))
 				return nil
 			default:
-				err := printDoomed(a.stderr, "Would destroy: "+c.Name(), doomed, kept)
+				err := printStages(a.stderr, "Would destroy: "+c.Name(), toDestroy, kept)
 				if err == nil {
 					err = confirmCluster(a, c, "destroy it", "nothing was destroyed", yes)
 				}
@@ -82,7 +82,7 @@ with the remedies: exit code 6. The same command verifies again.`,
 }
 
 // keptStages describes the stages that stay because they are persistent, "" if there are none.
-func keptStages(c *cluster.Cluster, o destroy.Options, doomed []*destroy.Stage) (string, error) {
+func keptStages(c *cluster.Cluster, o destroy.Options, toDestroy []*destroy.Stage) (string, error) {
 	o.All = true
 	all, err := destroy.Select(c, o)
 	if err != nil {
@@ -91,7 +91,7 @@ func keptStages(c *cluster.Cluster, o destroy.Options, doomed []*destroy.Stage) 
 	var names []string
 	for _, d := range all {
 		same := func(x *destroy.Stage) bool { return x.Record.Name == d.Record.Name }
-		if !slices.ContainsFunc(doomed, same) {
+		if !slices.ContainsFunc(toDestroy, same) {
 			names = append(names, d.Record.Name)
 		}
 	}
@@ -125,11 +125,11 @@ func checkProtection(a *app, c *cluster.Cluster) error {
 	return nil
 }
 
-// printDoomed lists the stages that a run would destroy, and remarks below them.
-func printDoomed(w io.Writer, title string, doomed []*destroy.Stage, remarks ...string) error {
+// printStages lists the stages that a run would destroy, and remarks below them.
+func printStages(w io.Writer, title string, toDestroy []*destroy.Stage, remarks ...string) error {
 	t := ui.NewTable(w)
 	fmt.Fprintln(t, title)
-	for _, d := range doomed {
+	for _, d := range toDestroy {
 		how := ""
 		if d.EndsWithCluster {
 			how = "ends with the cluster"

@@ -139,7 +139,7 @@ func (i *interrupts) setRelay(f func(times int)) {
 	i.relay = f
 }
 
-// prompt marks that castle waits for input, until the returned function is called.
+// prompt records that castle waits for input, until the returned function is called.
 func (i *interrupts) prompt() (done func()) {
 	set := func(is bool) {
 		i.mu.Lock()

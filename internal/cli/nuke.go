@@ -199,7 +199,7 @@ func printNuke(w io.Writer, n *nuke.Nuke) error {
 	return t.Flush()
 }
 
-// diskRemarks explains why a disk stays, and names a risk that only the user can judge.
+// diskRemarks explains why a disk stays, and names a risk that only the user can assess.
 func diskRemarks(d nuke.Disk) []string {
 	var remarks []string
 	switch {

@@ -79,5 +79,5 @@ func printRecreate(a *app, c *cluster.Cluster, re *recreate.Plan) error {
 	if len(re.Persistent) > 0 {
 		persistent = "persistent stages stay: " + strings.Join(re.Persistent, ", ")
 	}
-	return printDoomed(a.stderr, "Would destroy and create again: "+c.Name(), re.Stages, kept, persistent)
+	return printStages(a.stderr, "Would destroy and create again: "+c.Name(), re.Stages, kept, persistent)
 }

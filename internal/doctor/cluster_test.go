@@ -155,8 +155,11 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 			name:   "infisical.clock", colour: Red, text: "ahead of Infisical", fix: "NTP",
 		},
 		"the repository refuses the token": {
-			breaks: func(_ *testing.T, w *world) { w.vault.SetSecret(w.folder, "GITHUB_TOKEN", "expired-token") },
-			name:   "git", colour: Red, text: "401 Unauthorized", fix: "is valid",
+			breaks: func(_ *testing.T, w *world) {
+				w.vault.SetSecret(w.folder, "GITHUB_TOKEN",
+					"expired-token")
+			},
+			name: "git", colour: Red, text: "401 Unauthorized", fix: "is valid",
 		},
 		"the repository is another one": {
 			breaks: func(_ *testing.T, w *world) { w.vars["git_url"] += "-two" },

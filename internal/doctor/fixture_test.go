@@ -42,7 +42,7 @@ const (
 	tokenID     = "castle@pve!castle"
 	tokenSecret = "3f0c9a52-1b7e-4d55-9a51-0c8f3d1f6b27"
 	gitToken    = "ghp_s3cr3ts3cr3t"
-	password    = "open sesame, said Ali"
+	password    = "open sesame, says Ali"
 )
 
 // TestMain makes this process trust its own CA: the system's

@@ -240,8 +240,8 @@ func (r *checkRun) names(ctx context.Context) []Finding {
 			})
 		}
 	}
-	if factory := r.text("talos_image_factory"); factory != "" && !isAddress(factory) {
-		hosts[factory] = hosts[factory] || false // Proxmox and the machines download from it
+	if registry := r.text("talos_image_factory"); registry != "" && !isAddress(registry) {
+		hosts[registry] = hosts[registry] || false // Proxmox and the machines download from it
 	}
 	if len(hosts) == 0 {
 		return green("the configuration has none")

@@ -56,7 +56,7 @@ func given(network, gateway string) map[string]string {
 	}
 }
 
-func claim(what, first, last string) check.AddressRange {
+func reserve(what, first, last string) check.AddressRange {
 	return check.AddressRange{What: what, First: netip.MustParseAddr(first), Last: netip.MustParseAddr(last)}
 }
 
@@ -70,11 +70,11 @@ func TestProposalsUseFreeAddressesAndIDs(t *testing.T) {
 		{"an empty network", "192.0.2.0/24", "192.0.2.1", nil, nil,
 			"192.0.2.240 192.0.2.241-192.0.2.243 192.0.2.244-192.0.2.253 401"},
 		{"the end is taken", "192.0.2.0/24", "192.0.2.254",
-			[]check.AddressRange{claim("a pool", "192.0.2.230", "192.0.2.249")},
+			[]check.AddressRange{reserve("a pool", "192.0.2.230", "192.0.2.249")},
 			[]check.IDRange{{First: 395, Last: 405}},
 			"192.0.2.210 192.0.2.211-192.0.2.213 192.0.2.214-192.0.2.223 411"},
 		{"no room for a block", "192.0.2.0/28", "192.0.2.1",
-			[]check.AddressRange{claim("a node", "192.0.2.7", "192.0.2.7")}, nil,
+			[]check.AddressRange{reserve("a node", "192.0.2.7", "192.0.2.7")}, nil,
 			"192.0.2.10 192.0.2.11-192.0.2.13 192.0.2.3-192.0.2.4 401"},
 		{"a wide network", "10.0.0.0/8", "10.0.0.1", nil, nil,
 			"10.255.255.240 10.255.255.241-10.255.255.243 10.255.255.244-10.255.255.253 401"},
@@ -92,7 +92,7 @@ func TestProposalsUseFreeAddressesAndIDs(t *testing.T) {
 
 func TestFullNetworkHasNoProposal(t *testing.T) {
 	o := newCluster(t, check.Reservations{Cluster: "blue/proxmox",
-		Addresses: []check.AddressRange{claim("the pool", "192.0.2.2", "192.0.2.254")}})
+		Addresses: []check.AddressRange{reserve("the pool", "192.0.2.2", "192.0.2.254")}})
 	answers := given("192.0.2.0/24", "192.0.2.1")
 	for _, k := range o.Keys() {
 		if k.Name == "vip" {

@@ -55,7 +55,8 @@ func doctorTarget(ctx context.Context, o cluster.Options, root string) (doctor.T
 	masker := &secret.Masker{}
 	masker.Add(configured.Secrets()...)
 	p := doctor.Target{
-		Name: configured.Name, Platform: configured.Platform, Stages: configured.Stages, Masker: masker, Plugins: filepath.Join(root, ".plugins"),
+		Name: configured.Name, Platform: configured.Platform, Stages: configured.Stages, Masker: masker,
+		Plugins: filepath.Join(root, ".plugins"),
 		Known:   func(*config.Stage) ([]gate.Known, error) { return nil, nil },
 		Started: func(*config.Stage) bool { return false },
 	}
@@ -80,8 +81,8 @@ func doctorTarget(ctx context.Context, o cluster.Options, root string) (doctor.T
 		func(s *config.Stage) bool { return s.EndsCluster && len(states[s].Resources) > 0 },
 	)
 	p.Known = func(s *config.Stage) ([]gate.Known, error) {
-		marks, err := cluster.MachineIDs(dir.Stage(s.Name))
-		return cluster.Known(states[s], marks...), err
+		ids, err := cluster.MachineIDs(dir.Stage(s.Name))
+		return cluster.Known(states[s], ids...), err
 	}
 	p.Started = func(s *config.Stage) bool {
 		_, err := dir.Stage(s.Name).Record()
