@@ -33,7 +33,7 @@ type Plan struct {
 	Format   int                `json:"format"`
 	Cluster  string             `json:"cluster"`         // blue/proxmox
 	Castle   string             `json:"castle"`          // the version that planned
-	StateDir string             `json:"state_directory"` // the cluster's; Terraform's plans contain paths in it
+	StateDir string             `json:"state_directory"` // Terraform's plans contain paths in it
 	Run      string             `json:"run"`
 	Made     time.Time          `json:"made"`
 	Facts    *state.Fingerprint `json:"facts"` // the inputs of all stages
