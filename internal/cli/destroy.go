@@ -104,7 +104,7 @@ func keptStages(c *cluster.Cluster, o destroy.Options, toDestroy []*destroy.Stag
 // checkProtection refuses to destroy a protected cluster. An invalid configuration is
 // only a warning, because the destroy uses the record.
 func checkProtection(a *app, c *cluster.Cluster) error {
-	invalid := c.Invalid()
+	invalid := c.InvalidConfig
 	switch {
 	case c.Config.Protect && invalid != nil:
 		return invalid // it may hide that the cluster is protected

@@ -114,10 +114,6 @@ func (o Options) Load() (*config.Cluster, error) {
 	return cluster, nil
 }
 
-// Invalid is what is wrong with the configuration, where Options.Recorded let
-// that pass; else nil.
-func (c *Cluster) Invalid() *ConfigError { return c.InvalidConfig }
-
 // Interruptible is a run that holds the cluster's lock, as a signal handler sees it.
 type Interruptible interface {
 	// Interrupt reports what ending the run would cost. It ends nothing: that is

@@ -43,8 +43,8 @@ func (e *PreflightError) Error() string {
 		if f.Why != "" {
 			fmt.Fprintf(&b, "\n    %s", f.Why)
 		}
-		for _, way := range f.Fixes {
-			fmt.Fprintf(&b, "\n    - %s", way)
+		for _, fix := range f.Fixes {
+			fmt.Fprintf(&b, "\n    - %s", fix)
 		}
 		if f.Import != nil {
 			b.WriteString("\n    - if it is this cluster's own after all, import it:")

@@ -9,7 +9,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-func TestTheRecordedModuleAndItsInputsSurviveAKillWhileItIsReplaced(t *testing.T) {
+func TestRecordedModuleSurvivesAKillDuringItsReplacement(t *testing.T) {
 	cluster, err := state.Open(t.TempDir(), "blue", "proxmox")
 	if err != nil {
 		t.Fatal(err)

@@ -18,14 +18,14 @@ func locked() error {
 	}})
 }
 
-// tries runs persist with a try that takes as long as it is told and answers in turn
-// what it is given, the last of it for ever.
+// tries retries a try that takes some time and returns the answers in turn, the last
+// of them for ever.
 func tries(ctx context.Context, takes time.Duration, answers ...error) (told []retry, count int, err error) {
 	err = retryBudget().run(ctx, func(again bool) error {
 		if again != (count > 0) {
-			return errors.New("the first try is not told from the others")
+			return errors.New("the first try is not distinguished from the others")
 		}
-		time.Sleep(takes)
+		<-time.After(takes)
 		count++
 		return answers[min(count, len(answers))-1]
 	}, func(r retry) { told = append(told, r) })
@@ -135,7 +135,7 @@ func TestATimeOutBetweenTwoTriesSaysWhatThereWasToWaitFor(t *testing.T) {
 	})
 }
 
-func TestAPreflightThatHasNoAnswerIsAskedAgainAndOneThatRefusesIsNot(t *testing.T) {
+func TestUnansweredPreflightIsRetriedAndARefusalIsNot(t *testing.T) {
 	for err, want := range map[error]bool{
 		NoAnswer("vm_ids.free", errors.New("proxmox: get version: dial tcp 10.0.0.9:8006: connect: connection refused")): true,
 		NoAnswer("vm_ids.free", errors.New("proxmox: get version: 401 Authentication failed!")):                          false,

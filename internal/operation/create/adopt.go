@@ -22,10 +22,19 @@ import (
 // may take to start, and less than what Terraform would be refused for.
 const answerTime = 5 * time.Minute
 
-// adopt imports what exists and the state lacks, such as a secret that an earlier
-// cluster of this name has left. It comes after the preflights' imports: the machines
-// that they found may tell what exists.
-func (a *attempt) adopt(ctx context.Context) error {
+// adoption imports what exists and a stage's state lacks, such as a secret that an
+// earlier cluster of this name has left.
+type adoption struct {
+	run       *run.Run
+	stage     *config.Stage
+	dir       *state.Stage
+	work      *run.Workspace
+	addresses []string // adopted by now
+}
+
+// adopt comes after the preflights' imports: the machines that they found may tell
+// what exists.
+func (a *adoption) adopt(ctx context.Context) error {
 	st, err := a.run.ReadState(a.dir)
 	if err != nil {
 		return err
@@ -35,7 +44,7 @@ func (a *attempt) adopt(ctx context.Context) error {
 			continue
 		}
 		var found bool
-		err := a.step("adopt", func() (err error) {
+		err := a.run.Step(a.stage.Name, a.stage.Layer, "adopt", func() (err error) {
 			found, err = a.adoptOne(ctx, one, st)
 			return err
 		})
@@ -43,7 +52,7 @@ func (a *attempt) adopt(ctx context.Context) error {
 			return fmt.Errorf("adopt %s: %w", one.Address, err)
 		}
 		if found {
-			a.adopted = append(a.adopted, one.Address)
+			a.addresses = append(a.addresses, one.Address)
 			a.run.Emit(event.Event{
 				Kind: event.Resource, Layer: a.stage.Layer, Stage: a.stage.Name,
 				Address: one.Address, Action: "import", Text: "it exists already",
@@ -53,7 +62,7 @@ func (a *attempt) adopt(ctx context.Context) error {
 	return nil
 }
 
-func (a *attempt) adoptOne(ctx context.Context, one *config.Adopt, st *state.State) (bool, error) {
+func (a *adoption) adoptOne(ctx context.Context, one *config.Adopt, st *state.State) (bool, error) {
 	id, diags := one.ID(a.stage, a.run.Outputs.Scope(a.stage))
 	if diags.HasErrors() {
 		return false, diags
@@ -75,7 +84,7 @@ func (a *attempt) adoptOne(ctx context.Context, one *config.Adopt, st *state.Sta
 
 // exists checks whether an adoption has anything to import, until there is an
 // answer, an error that lasts, or no time left.
-func (a *attempt) exists(ctx context.Context, one *config.Adopt, st *state.State) (there bool, err error) {
+func (a *adoption) exists(ctx context.Context, one *config.Adopt, st *state.State) (there bool, err error) {
 	question, err := run.Question(a.run, a.stage, one)
 	if err != nil {
 		return false, err
@@ -111,12 +120,12 @@ func (a *attempt) exists(ctx context.Context, one *config.Adopt, st *state.State
 	return false, err
 }
 
-// keepAdopted refuses a plan that would delete or replace what was just adopted, and
+// keep refuses a plan that would delete or replace what was just adopted, and
 // untracks that again, so that the next run refuses it too.
-func (a *attempt) keepAdopted(ctx context.Context, plan *terraform.Plan) error {
+func (a *adoption) keep(ctx context.Context, plan *terraform.Plan) error {
 	var lost []string
 	for _, c := range plan.Changes {
-		if slices.Contains(a.adopted, c.Address) && (c.Action == "replace" || c.Action == "delete") {
+		if slices.Contains(a.addresses, c.Address) && (c.Action == "replace" || c.Action == "delete") {
 			lost = append(lost, c.Address)
 		}
 	}
@@ -148,7 +157,7 @@ func (a *attempt) checkNothingToAdopt(ctx context.Context) error {
 		if id, diags := one.ID(a.stage, a.run.Outputs.Scope(a.stage)); diags.HasErrors() || id == "" {
 			continue
 		}
-		there, err := a.exists(ctx, one, a.before)
+		there, err := a.adoption.exists(ctx, one, a.before)
 		if err != nil {
 			return fmt.Errorf("adopt %s: %w", one.Address, err)
 		}

@@ -29,7 +29,7 @@ type attempt struct {
 	before   *state.State // with what an interrupted run had made
 	approved *approval    // by a saved plan; nil without one
 	pending  []kube.PendingRelease
-	adopted  []string // addresses
+	adoption *adoption
 }
 
 func (a *attempt) try(ctx context.Context) error {
@@ -43,7 +43,8 @@ func (a *attempt) try(ctx context.Context) error {
 		return diags
 	}
 	a.run.MaskInputs(a.stage, inputs)
-	a.override, a.adopted = a.run.Override(a.stage), nil
+	a.override = a.run.Override(a.stage)
+	a.adoption = &adoption{run: a.run, stage: a.stage, dir: a.dir, work: a.work}
 	a.override.Inputs = inputs
 	if err := a.initialise(ctx); err != nil {
 		return err
@@ -74,7 +75,7 @@ func (a *attempt) try(ctx context.Context) error {
 		return err
 	}
 	if !a.approved.isExact() {
-		if err := a.adopt(ctx); err != nil {
+		if err := a.adoption.adopt(ctx); err != nil {
 			return err
 		}
 	}

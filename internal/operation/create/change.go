@@ -21,7 +21,7 @@ import (
 // costs about a second. Keys and passwords exist in the state alone and are applied
 // in one go.
 func (a *attempt) change(ctx context.Context) error {
-	first := a.approved == nil && !a.before.Exists && len(a.adopted) == 0 && len(a.pending) == 0
+	first := a.approved == nil && !a.before.Exists && len(a.adoption.addresses) == 0 && len(a.pending) == 0
 	if first && !outlivesState(a.stage) {
 		return a.applyPlan(ctx, nil, nil)
 	}
@@ -32,7 +32,7 @@ func (a *attempt) change(ctx context.Context) error {
 	if err != nil {
 		return run.During("plan", err)
 	}
-	if err := a.keepAdopted(ctx, plan); err != nil {
+	if err := a.adoption.keep(ctx, plan); err != nil {
 		return errors.Join(err, plan.Discard())
 	}
 	switch {

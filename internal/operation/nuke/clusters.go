@@ -118,16 +118,16 @@ func (c *recordedCluster) machines(d *recordedStage) error {
 
 // remember takes from a stage by what its machines are told from others.
 func (c *recordedCluster) readMachines(d *recordedStage) error {
-	marks, err := cluster.MachineIDs(c.dir.Stage(d.Record.Name))
+	ids, err := cluster.MachineIDs(c.dir.Stage(d.Record.Name))
 	if err != nil {
 		return err
 	}
-	for _, m := range marks { // also of those that the state has lost
+	for _, m := range ids { // also of those that the state has lost
 		if id, err := strconv.Atoi(m.ID); err == nil {
 			c.machinesOf[id] = proxmox.Owned{Kind: proxmox.Machine, VM: id, UUID: m.UUID}
 		}
 	}
-	for _, t := range proxmox.OwnedBy(cluster.Known(d.state, marks...)) {
+	for _, t := range proxmox.OwnedBy(cluster.Known(d.state, ids...)) {
 		if t.Kind == proxmox.Machine {
 			c.machinesOf[t.VM] = t
 		}

@@ -121,8 +121,8 @@ func vaultProblem(err error) error {
 		return err
 	}
 	text := fmt.Sprintf("%s: %s", t.Object, t.Reason)
-	for _, way := range t.Fixes {
-		text += "\n  - " + way
+	for _, fix := range t.Fixes {
+		text += "\n  - " + fix
 	}
 	return errors.New(text)
 }

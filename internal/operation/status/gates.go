@@ -169,11 +169,11 @@ func waitAll(ctx context.Context, r *run.Run, s *config.Stage, timeout time.Dura
 	e := event.Event{Layer: s.Layer, Stage: s.Name, Step: "gates", Kind: event.StepStarted}
 	r.Emit(e)
 	closed = run.Each(s.Gates, func(g *config.Gate) error {
-		patient := *g
+		waiting := *g
 		if timeout > 0 {
-			patient.Policy.Timeout = timeout
+			waiting.Policy.Timeout = timeout
 		}
-		return run.WaitGate(ctx, r, s, &patient)
+		return run.WaitGate(ctx, r, s, &waiting)
 	})
 	e.Kind, e.Seconds = event.StepEnded, time.Since(began).Seconds()
 	r.Emit(e)

@@ -127,8 +127,8 @@ func lastRaise(dir *state.Dir, cluster *config.Cluster) (id string, events []eve
 			last.Text != "ok" {
 			continue
 		}
-		if razed := slices.IndexFunc(events, func(e event.Event) bool { return e.Kind == event.Receipted }); razed >= 0 {
-			events = events[razed:]
+		if destroyed := slices.IndexFunc(events, func(e event.Event) bool { return e.Kind == event.Receipted }); destroyed >= 0 {
+			events = events[destroyed:]
 		}
 		if raisesAll(events, cluster) {
 			return id, events, nil
@@ -207,14 +207,14 @@ func apart(events []event.Event, cluster *config.Cluster) []event.Event {
 		if len(run.DeferredGates(s)) == 0 {
 			continue
 		}
-		judged := -1
+		waited := -1
 		for i, e := range events {
 			if e.Stage == s.Name && e.Kind == event.StepStarted && e.Step == "gates" {
-				judged = i
+				waited = i
 			}
 		}
 		for i := range events {
-			if judged >= 0 && i >= judged && events[i].Stage == s.Name {
+			if waited >= 0 && i >= waited && events[i].Stage == s.Name {
 				events[i].Stage = measured{s, true}.key()
 			}
 		}
