@@ -88,6 +88,11 @@ soak: build ## Kill castle 200 times while it creates and destroys a cluster in 
 golden: ## Write the command line's golden files anew
 	CASTLE_UPDATE_SCRIPTS=1 go test ./cmd/castle
 
+.PHONY: docs
+docs: ## Draw docs/blue.svg anew with castle graph
+	@empty=$$(mktemp -d) && trap 'rm -rf "$$empty"' EXIT && \
+	go run ./cmd/castle graph blue -o svg --state-dir "$$empty" > "$$empty/blue.svg" && cp "$$empty/blue.svg" docs/blue.svg
+
 .PHONY: check
 check: tools ## Format, tidiness, vet, staticcheck, Terraform format, and the race detector
 	test -z "$$(gofmt -l cmd docs internal stages templates lab)"

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-func TestHelpAndReadmeListEveryFault(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
+func TestHelpAndLabMdListEveryFault(t *testing.T) {
+	page, err := os.ReadFile("../../docs/lab.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -17,7 +17,7 @@ func TestHelpAndReadmeListEveryFault(t *testing.T) {
 			t.Errorf("%s is listed twice, or has no summary", f)
 		}
 		seen[f.Name] = true
-		for name, text := range map[string]string{"help": Usage(), "README.md": string(readme)} {
+		for name, text := range map[string]string{"help": Usage(), "docs/lab.md": string(page)} {
 			if !strings.Contains(text, f.String()) {
 				t.Errorf("%s does not list %s", name, f)
 			}
