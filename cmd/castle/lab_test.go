@@ -33,6 +33,12 @@ func TestLab(t *testing.T) {
 	scripts(t, "mini", "testdata/lab")
 }
 
+// TestLabKills does the same with the scripts that kill castle in the middle of a
+// run. They have a rehearsal of their own, which takes place beside the other one.
+func TestLabKills(t *testing.T) {
+	scripts(t, "mini", "testdata/lab-kills")
+}
+
 // TestHandover does the same with the cluster handover, in which Flux follows a
 // folder of this repository, as it would follow Git.
 func TestHandover(t *testing.T) {
