@@ -48,7 +48,12 @@ Exit code 6 if anything remains in the range, refused VMs included.`,
 		Example: `  castle nuke --vmid-range 421-432 --cluster blue --dry-run
   castle nuke --vmid-range 421-432 --endpoint https://proxmox.example:8006
   castle nuke --vmid-range 421-432 --foreign=425 --yes`,
-		Args: usage(cobra.NoArgs),
+		Args: usage(func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("nuke takes no argument; name a cluster with --cluster %s", args[0])
+			}
+			return nil
+		}),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o, err := f.options(a)
 			if err != nil {
