@@ -7,8 +7,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// Check judges configurations without running or asking anything: the clusters
-// named, or every one of the repository. Cluster, Reporter and Recorded of o do not matter.
+// Check validates the named clusters, or all of the repository, offline. It ignores Cluster, Reporter and
+// Recorded of o.
 func Check(o Options, clusters ...string) (*check.Report, error) {
 	root, err := state.Root(o.StateDir, o.Environ)
 	if err != nil {
@@ -20,8 +20,8 @@ func Check(o Options, clusters ...string) (*check.Report, error) {
 	return check.Run(check.Options{Config: o.config(), Clusters: clusters, StateDir: root})
 }
 
-// judged asks what the configuration means before a run changes anything: an
-// error stops it, and what is only doubtful is returned, a line each.
+// CheckConfig checks the configuration before a run changes anything. It returns warnings, a line each;
+// an error stops the run.
 func (c *Cluster) CheckConfig() ([]string, error) {
 	diags, err := check.Loaded(c.Config, c.Options.config())
 	if err != nil {

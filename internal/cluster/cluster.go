@@ -24,11 +24,10 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// Reporter shows a run's events to whoever watches. It is called for one event
-// at a time.
+// Reporter shows a run's events to the user. The run calls it for one event at a time.
 type Reporter interface{ Report(event.Event) }
 
-// Options say which cluster is meant and what a command was given for it.
+// Options select a cluster and hold the flags that all commands share.
 type Options struct {
 	Repository string            // the castle repository's root; empty, if there is none and Recorded says that this is no matter
 	Cluster    string            // "blue" or "blue/proxmox"
@@ -48,7 +47,7 @@ type Options struct {
 	GitOps   string // the folder of Flux's repository, in the place of the one that the cluster names
 }
 
-// Castle is one cluster's configuration beside its state directory.
+// Cluster is one cluster's configuration beside its state directory.
 type Cluster struct {
 	Options       Options
 	Config        *config.Cluster
@@ -60,7 +59,7 @@ type Cluster struct {
 	active Interruptible // the run that holds the cluster's lock
 }
 
-// ConfigError holds what is wrong with a configuration, all of it at once.
+// ConfigError holds all errors of a configuration.
 type ConfigError struct {
 	Diagnostics hcl.Diagnostics
 	Files       map[string]*hcl.File // for quoting the lines
@@ -68,8 +67,8 @@ type ConfigError struct {
 
 func (e *ConfigError) Error() string { return e.Diagnostics.Error() }
 
-// Open reads and validates the cluster's configuration and opens its state
-// directory. Nothing is run. An invalid configuration is a *ConfigError.
+// Open reads and validates the cluster's configuration and opens its state directory. It runs nothing. An
+// invalid configuration is a *ConfigError.
 func Open(o Options) (*Cluster, error) {
 	cluster, err := o.Load()
 	var invalid *ConfigError
@@ -104,8 +103,7 @@ func Open(o Options) (*Cluster, error) {
 	return &Cluster{Options: o, Config: cluster, Dir: dir, Masker: masker, InvalidConfig: invalid}, nil
 }
 
-// load reads the cluster's configuration, which may be invalid: the error is a
-// *ConfigError then.
+// Load reads the cluster's configuration. The error is a *ConfigError if it is invalid.
 func (o Options) Load() (*config.Cluster, error) {
 	cluster, diags := config.Load(o.config())
 	if diags.HasErrors() {
@@ -138,11 +136,10 @@ func (c *Cluster) SetActive(r Interruptible) {
 	c.active = r
 }
 
-// Name is the cluster with its platform: "blue/proxmox".
+// Name returns the cluster with its platform: "blue/proxmox".
 func (c *Cluster) Name() string { return c.Config.Name + "/" + c.Config.Platform }
 
-// recordedName finds a cluster that the configuration does not know any more, but
-// of which something is recorded; "" if there is none.
+// recordedName finds a cluster that is recorded but no longer configured; "" if there is none.
 func recordedName(root, reference string) (name, platform string, err error) {
 	all, err := state.Clusters(root)
 	if err != nil {
@@ -169,8 +166,8 @@ func recordedName(root, reference string) (name, platform string, err error) {
 	return name, platform, nil
 }
 
-// outOfTree refuses a state directory inside the repository: `git clean` would
-// destroy it, and with it the knowledge of what runs.
+// OutOfTree refuses a state directory inside the repository: `git clean` would destroy it, and with it
+// the record of what exists.
 func OutOfTree(root, repository string) error {
 	if repository == "" {
 		return nil
@@ -183,7 +180,7 @@ func OutOfTree(root, repository string) error {
 	return nil
 }
 
-// config is how a cluster's configuration is read.
+// config returns the options to read the cluster's configuration with.
 func (o Options) config() config.Options {
 	return config.Options{
 		Repository: o.Repository, Cluster: o.Cluster,
@@ -193,14 +190,14 @@ func (o Options) config() config.Options {
 	}
 }
 
-// findBinary returns a function that finds Terraform when it is first needed.
+// FindBinary returns a function that finds Terraform on its first call.
 func (c *Cluster) FindBinary(ctx context.Context, notice func(string)) func() (terraform.Binary, error) {
 	return sync.OnceValues(func() (terraform.Binary, error) {
 		return terraform.Find(ctx, c.Shared(".terraform"), notice)
 	})
 }
 
-// shared is a folder of the state root that all clusters use.
+// Shared returns a folder of the state root that all clusters use.
 func (c *Cluster) Shared(name string) string {
 	return filepath.Join(filepath.Dir(filepath.Dir(c.Dir.Path())), name)
 }

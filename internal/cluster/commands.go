@@ -6,7 +6,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/process"
 )
 
-// word quotes s for a shell if it has to be.
+// Word quotes s for a shell if necessary.
 func Word(s string) string {
 	if strings.ContainsAny(s, " \t\n'\"\\$&;|<>()*?[]#~`!{}") {
 		return process.Quote(s)
@@ -14,18 +14,18 @@ func Word(s string) string {
 	return s
 }
 
-// terraformCommand is the command line that runs Terraform on a stage, up to its "--".
+// TerraformCommand returns the command line that runs Terraform on a stage, up to its "--".
 func (r *Cluster) TerraformCommand(stage string) string {
 	return r.Command("terraform") + " " + stage + " --"
 }
 
-// forgetCommand is the command line that forgets a resource of a stage, up to its address.
+// UntrackCommand returns the command line that untracks a resource of a stage, up to its address.
 func (r *Cluster) UntrackCommand(stage string) string { return r.Command("state forget") + " " + stage }
 
-// command is a castle command for the same cluster and state, as the user would type it.
+// Command returns a castle command for the same cluster and state directory, as the user would type it.
 func (r *Cluster) Command(name string) string { return r.CommandLine(name) + " " + r.Options.Cluster }
 
-// bare is a castle command for the same state.
+// CommandLine returns a castle command for the same state directory.
 func (r *Cluster) CommandLine(name string) string {
 	castle := "castle"
 	if r.Options.StateDir != "" {

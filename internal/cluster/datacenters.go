@@ -6,14 +6,13 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// datacenter is one that a stage's preflight was recorded to have asked, and the
-// ids that it asked about.
+// Datacenter is one that a stage's recorded preflight read, and the VM ids that it checked.
 type Datacenter struct {
 	Options proxmox.Options
 	Ids     []int
 }
 
-// datacentersOf reads from a record which datacenters a stage's machines are in.
+// Datacenters returns the datacenters of a recorded stage's machines.
 func Datacenters(rec state.Record) ([]Datacenter, error) {
 	var all []Datacenter
 	for _, check := range rec.Preflights {

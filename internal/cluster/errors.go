@@ -1,6 +1,6 @@
 package cluster
 
-// UsageError is a request that cannot be carried out as it was made.
+// UsageError reports a request that castle cannot carry out as given.
 type UsageError struct{ Message string }
 
 func (e *UsageError) Error() string { return e.Message }

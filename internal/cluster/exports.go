@@ -8,9 +8,10 @@ import (
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
-// configs is the cluster's folder for exported files.
+// ConfigsDir returns the cluster's folder for exported files.
 func (c *Cluster) ConfigsDir() string { return filepath.Join(c.Config.Dir, "configs") }
 
+// ReplaceFile writes a private file atomically, unless it has this content already.
 func ReplaceFile(path string, data []byte) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
 		return nil
@@ -21,7 +22,7 @@ func ReplaceFile(path string, data []byte) error {
 	return atomicfile.Write(path, data)
 }
 
-// withdraw removes the exported files: the cluster that they lead to is gone.
+// RemoveExports removes the exported files of a cluster that is gone.
 func (c *Cluster) RemoveExports() error {
 	kubeconfigs, talosconfigs := c.Exports()
 	for _, path := range append(kubeconfigs, talosconfigs...) {
@@ -32,7 +33,7 @@ func (c *Cluster) RemoveExports() error {
 	return nil
 }
 
-// exports are the paths of the exported files.
+// Exports returns the paths of the exported files.
 func (c *Cluster) Exports() (kubeconfigs, talosconfigs []string) {
 	with := func(path string) []string {
 		if c.Config.Dir == "" { // nobody knows where the repository was

@@ -4,8 +4,7 @@ import (
 	"errors"
 )
 
-// hiddenError is an error whose words have been masked. What it wraps can be
-// recognised but must not be printed.
+// maskedError is an error with masked text. Callers may match the wrapped error but must not print it.
 type maskedError struct {
 	text string
 	err  error
@@ -15,8 +14,8 @@ func (e *maskedError) Error() string { return e.text }
 
 func (e *maskedError) Unwrap() error { return e.err }
 
-// conceal masks every error that is joined in err: Terraform quotes values in
-// its messages, and not only those that it knows to be sensitive.
+// MaskError masks every error that is joined in err: Terraform also quotes values that it does not know
+// to be sensitive.
 func (c *Cluster) MaskError(err error) error {
 	if err == nil {
 		return nil

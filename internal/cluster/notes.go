@@ -13,13 +13,16 @@ import (
 // castle keeps, beside the state, by which each machine can be told from every
 // other, as it was seen after the last apply.
 
+// MachineIDsNote records what identifies each machine of a stage, as of its last apply. The state has
+// only the VM id, which Proxmox reuses for another machine.
 func MachineIDsNote(dir *state.Stage) state.Document[[]gate.MachineID] {
 	return state.StageDocument[[]gate.MachineID](dir, "machines")
 }
 
-// marksOf reads what was noted of a stage's things; nothing if nothing was.
+// MachineIDs reads the recorded identities of a stage's machines; none without a record.
 func MachineIDs(dir *state.Stage) ([]gate.MachineID, error) { return MachineIDsNote(dir).Value() }
 
+// MachineIDOf returns the identity of the machine at an address, or the zero value.
 func MachineIDOf(ids []gate.MachineID, address string) gate.MachineID {
 	i := slices.IndexFunc(ids, func(m gate.MachineID) bool { return m.Address == address })
 	if i < 0 {
@@ -28,7 +31,7 @@ func MachineIDOf(ids []gate.MachineID, address string) gate.MachineID {
 	return ids[i]
 }
 
-// disown has no later destroy ask for these things any more.
+// UntrackOwned removes objects from those that a later destroy verifies.
 func UntrackOwned(dir *state.Stage, things []proxmox.Owned) error {
 	traces, err := Owned(dir)
 	if err != nil || len(traces) == 0 {
@@ -37,14 +40,15 @@ func UntrackOwned(dir *state.Stage, things []proxmox.Owned) error {
 	return OwnedNote(dir).Write(proxmox.Without(traces, things...))
 }
 
+// HeldNote records the addresses that a destroy removed from the state before it verified them.
 func HeldNote(dir *state.Stage) state.Document[[]string] {
 	return state.StageDocument[[]string](dir, "held")
 }
 
-// heldBy reads what a destroy has held; nothing if none has come as far as that.
+// Held reads the addresses in HeldNote; none without a record.
 func Held(dir *state.Stage) ([]string, error) { return HeldNote(dir).Value() }
 
-// letLoose has no later destroy prove what these addresses stood for.
+// UntrackHeld removes addresses from those that a later destroy verifies.
 func UntrackHeld(dir *state.Stage, addresses []string) error {
 	held, err := Held(dir)
 	if err != nil || len(held) == 0 {
@@ -55,16 +59,15 @@ func UntrackHeld(dir *state.Stage, addresses []string) error {
 	).Write(slices.DeleteFunc(held, func(address string) bool { return slices.Contains(addresses, address) }))
 }
 
+// OwnedNote records the datacenter objects that a destroy of the stage has to verify.
 func OwnedNote(dir *state.Stage) state.Document[[]proxmox.Owned] {
 	return state.StageDocument[[]proxmox.Owned](dir, "owned")
 }
 
-// ownedBy reads what was remembered of a stage; nothing if no destroy has come
-// as far as that.
+// Owned reads the objects in OwnedNote; none without a record.
 func Owned(dir *state.Stage) ([]proxmox.Owned, error) { return OwnedNote(dir).Value() }
 
-// known lists the managed resources of a state, with what castle has noted of
-// the things that they stand for.
+// Known lists the managed resources of a state, with the recorded identities of their machines.
 func Known(st *state.State, ids ...gate.MachineID) []gate.Known {
 	var all []gate.Known
 	for _, res := range st.Resources {
@@ -83,9 +86,10 @@ func Known(st *state.State, ids ...gate.MachineID) []gate.Known {
 	return all
 }
 
-// managed is the mode of a resource that Terraform owns; the other is "data".
+// ManagedMode is the mode of a resource that Terraform manages; the other is "data".
 const ManagedMode = "managed"
 
+// HasResource reports whether a state contains an address.
 func HasResource(st *state.State, address string) bool {
 	for _, res := range st.Resources {
 		if res.Address == address {

@@ -13,8 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// sound refuses a state that a run would have to repair first: only create and
-// destroy do so by themselves.
+// CheckState refuses a state that needs a repair first: only create and destroy repair it themselves.
 func (c *Cluster) CheckState(stage string) error {
 	if err := c.Dir.Stage(stage).CheckState(); err != nil {
 		return c.MaskError(fmt.Errorf("stage %s: %w", stage, err))
@@ -22,7 +21,7 @@ func (c *Cluster) CheckState(stage string) error {
 	return nil
 }
 
-// stringsIn returns every string inside v, at any depth.
+// StringsIn returns every string inside v, at any depth.
 func StringsIn(v cty.Value) []string {
 	var found []string
 	err := cty.Walk(v, func(_ cty.Path, x cty.Value) (bool, error) {
@@ -37,15 +36,14 @@ func StringsIn(v cty.Value) []string {
 	return found
 }
 
-// Unlisted is a stage that was created and that the configuration does not list
-// any more, or lists as disabled.
+// Unlisted is a recorded stage that the configuration no longer lists, or lists as disabled.
 type Unlisted struct {
 	Stage   string `json:"stage"`
 	Layer   string `json:"layer"`
 	Destroy string `json:"destroy"` // the command that would raze it
 }
 
-// String says what is left over, and the way out.
+// String describes the stage and the command that destroys it.
 func (u Unlisted) String() string {
 	return fmt.Sprintf(
 		"%s/%s is recorded and no longer in the configuration; a create leaves it: %s",
@@ -55,7 +53,7 @@ func (u Unlisted) String() string {
 	)
 }
 
-// unlisted are the recorded stages that no create touches.
+// UnlistedStages returns the recorded stages that no create touches.
 func (r *Cluster) UnlistedStages() ([]Unlisted, error) {
 	places, err := r.RecordedStages("")
 	if err != nil {
@@ -75,8 +73,7 @@ func (r *Cluster) UnlistedStages() ([]Unlisted, error) {
 	return all, nil
 }
 
-// remembered returns the stages of the state directory that name selects; all
-// of them if it is empty.
+// RecordedStages returns the stages of the state directory that name selects, or all if it is empty.
 func (c *Cluster) RecordedStages(name string) ([]StageRef, error) {
 	names, err := c.Dir.Stages()
 	if err != nil {
@@ -109,7 +106,7 @@ func (c *Cluster) RecordedStages(name string) ([]StageRef, error) {
 	return chosen, nil
 }
 
-// oneRemembered is the one stage that name means.
+// RecordedStage returns the one recorded stage that name selects.
 func (c *Cluster) RecordedStage(name string) (StageRef, error) {
 	found, err := c.RecordedStages(name)
 	if err != nil {
@@ -131,8 +128,7 @@ func (c *Cluster) RecordedStage(name string) (StageRef, error) {
 	return found[0], nil
 }
 
-// layerOf is a stage's layer as it was recorded; where a killed run has left no
-// record, as it is configured.
+// layerOf returns a stage's recorded layer, or its configured one if a killed run left no record.
 func (c *Cluster) layerOf(stage string) (string, error) {
 	rec, err := c.Dir.Stage(stage).Record()
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -146,7 +142,7 @@ func (c *Cluster) layerOf(stage string) (string, error) {
 	return "", nil
 }
 
-// hideState masks from now on what a state's sensitive outputs say.
+// MaskOutputs masks a state's sensitive outputs from now on.
 func (c *Cluster) MaskOutputs(st *state.State) {
 	if st == nil {
 		return

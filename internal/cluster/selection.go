@@ -30,15 +30,14 @@ func (s Selection) String() string {
 	return strings.Join(flags, " ")
 }
 
-// All reports whether nothing is narrowed.
+// All reports whether the selection contains every stage.
 func (s Selection) All() bool { return len(s.Only) == 0 && s.From == "" && s.To == "" }
 
-// place is what a selection needs to know of a stage, configured or recorded.
+// StageRef names a stage, configured or recorded, and its layer.
 type StageRef struct{ Name, Layer string }
 
-// filter returns, for each of places in their order, whether it is selected.
-// A name that fits none is a *UsageError that lists the names there are, and
-// the nearest one.
+// Filter returns, for each of places in their order, whether it is selected. An unknown name is a
+// *UsageError that lists the known ones and suggests the nearest.
 func (s Selection) Filter(places []StageRef) ([]bool, error) {
 	chosen := make([]bool, len(places))
 	for i := range chosen {
@@ -77,6 +76,7 @@ func (s Selection) Filter(places []StageRef) ([]bool, error) {
 	return chosen, nil
 }
 
+// Match returns the indexes of the stages that a stage's or layer's name selects.
 func Match(places []StageRef, name string) []int {
 	var found []int
 	for i, p := range places {
@@ -87,6 +87,7 @@ func Match(places []StageRef, name string) []int {
 	return found
 }
 
+// UnknownStage returns the *UsageError for a name that selects no stage.
 func UnknownStage(flag, name string, places []StageRef) error {
 	var names []string
 	for _, p := range places {
@@ -100,6 +101,7 @@ func UnknownStage(flag, name string, places []StageRef) error {
 		flag, name, strings.Join(names, ", "), config.DidYouMean(name, names))}
 }
 
+// Refs returns the references of configured stages.
 func Refs(stages []*config.Stage) []StageRef {
 	places := make([]StageRef, len(stages))
 	for i, s := range stages {
@@ -108,7 +110,7 @@ func Refs(stages []*config.Stage) []StageRef {
 	return places
 }
 
-// stages returns the selected ones of a cluster's stages.
+// Stages returns the selected ones of a cluster's stages.
 func (s Selection) Stages(all []*config.Stage) ([]*config.Stage, error) {
 	chosen, err := s.Filter(Refs(all))
 	if err != nil {

@@ -12,20 +12,20 @@ import (
 	"github.com/ephemeral-castle/castle/internal/vault"
 )
 
-// GateTypes is every type of gate that a stage may use.
+// GateTypes returns every type of gate that a stage may use.
 func GateTypes() []gate.Type {
 	return slices.Concat(kube.GateTypes(), talos.GateTypes(), probe.GateTypes())
 }
 
-// PreflightTypes is every type of preflight that a stage may use.
+// PreflightTypes returns every type of preflight that a stage may use.
 func PreflightTypes() []gate.PreflightType {
 	return slices.Concat(proxmox.PreflightTypes(), talos.PreflightTypes(), vault.PreflightTypes())
 }
 
-// PreflightMaintenance is the preflight of platforms whose machines somebody else made.
+// PreflightMaintenance is the preflight of platforms on machines that exist already.
 const PreflightMaintenance = talos.PreflightMaintenance
 
-// ExistsTypes is every question that an adoption may ask.
+// ExistsTypes returns every type of lookup that an adoption may use.
 func ExistsTypes() []gate.ExistsType {
 	return slices.Concat(infisical.ExistsTypes(), kube.ExistsTypes(), talos.ExistsTypes())
 }

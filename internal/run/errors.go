@@ -12,8 +12,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 )
 
-// LeftoverError says what still exists after everything was deleted, or, of
-// Things, is not proved to be gone.
+// LeftoverError lists what still exists after a command deleted everything. An entry of Objects may also
+// be one that castle could not prove to be gone.
 type LeftoverError struct {
 	Left    []string
 	Objects []event.OwnedObject
@@ -33,9 +33,8 @@ func (e *LeftoverError) Error() string {
 	)
 }
 
-// fullDisk adds the way out to an error of the state directory's disk, which has
-// no room left for castle, or for Terraform, which names the file. A disk in the
-// datacenter may be full, too.
+// fullDisk adds a fix to the error of a full state directory. It also recognises Terraform's own error,
+// which names the file: the full disk may be one in the datacenter instead.
 func fullDisk(err error, dir string) error {
 	if err == nil {
 		return nil
@@ -53,9 +52,8 @@ func fullDisk(err error, dir string) error {
 	)
 }
 
-// failed tells how a stage failed and names its error and, where Terraform has
-// said something, the log that has all of it. A stage that was stopped with its
-// run has not failed: the run's own error says it all.
+// Failed reports that a stage failed, and adds the stage and Terraform's log to its error. A stage that
+// was stopped with its run did not fail: it returns the cause of the stop.
 func Failed(ctx context.Context, r *Run, layer, stage string, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		r.Emit(event.Event{Kind: event.StageStopped, Layer: layer, Stage: stage})
@@ -69,7 +67,7 @@ func Failed(ctx context.Context, r *Run, layer, stage string, err error) error {
 	return fmt.Errorf("stage %s: %w\n  log: %s", stage, err, path)
 }
 
-// during says which step an error comes from; nil stays nil.
+// During adds the step that failed to an error; nil stays nil.
 func During(step string, err error) error {
 	if err == nil {
 		return nil
@@ -77,7 +75,7 @@ func During(step string, err error) error {
 	return &StepError{step, err}
 }
 
-// stepError is what Terraform said in one of a stage's steps.
+// StepError is the error of one of a stage's Terraform steps.
 type StepError struct {
 	Step string
 	Err  error
@@ -87,7 +85,7 @@ func (e *StepError) Error() string { return e.Step + ": " + e.Err.Error() }
 
 func (e *StepError) Unwrap() error { return e.Err }
 
-// listed is a line for each thing, with the way out below it.
+// ListObjects returns a line for each object, with its fix below it.
 func ListObjects(things []event.OwnedObject) string {
 	var b strings.Builder
 	for _, t := range things {

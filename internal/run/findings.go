@@ -56,7 +56,7 @@ type Finding struct {
 	Found   gate.Diagnosis
 }
 
-// NewFinding is a closed gate before its diagnosis.
+// NewFinding returns the finding of a closed gate before its diagnosis.
 func NewFinding(g *config.Gate, closed *GateError) *Finding {
 	return &Finding{Gate: g.Name(), Kind: gate.KindOf(closed), Report: waited(g, closed)}
 }

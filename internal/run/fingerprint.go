@@ -19,6 +19,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
+// Fingerprint digests everything that a stage's apply depends on, to compare it with the last good apply.
 func Fingerprint(r *Run, s *config.Stage, root *terraform.Root) (*state.Fingerprint, error) {
 	f := &state.Fingerprint{}
 	if err := f.AddFS("module", s.Module); err != nil {
@@ -59,6 +60,7 @@ func Fingerprint(r *Run, s *config.Stage, root *terraform.Root) (*state.Fingerpr
 	return f, nil
 }
 
+// AddState adds the identity and digest of a stage's state to a fingerprint.
 func AddState(f *state.Fingerprint, dir *state.Stage) error {
 	st, err := dir.State()
 	if err == nil {
@@ -67,9 +69,8 @@ func AddState(f *state.Fingerprint, dir *state.Stage) error {
 	return err
 }
 
-// matters reports whether a variable of the environment decides what a stage's
-// Terraform does. Another provider's does not; nor does a credential, which may
-// be rotated, and lacks in the shell of somebody who only asks for the status.
+// matters reports whether an environment variable affects what a stage's Terraform does. Credentials do
+// not: they rotate, and a shell that only reads the status may lack them.
 func matters(s *config.Stage, name string) bool {
 	for _, credential := range []string{"SECRET", "TOKEN", "PASSWORD", "CLIENT_ID", "USERNAME"} {
 		if strings.Contains(name, credential) {
@@ -84,6 +85,7 @@ func matters(s *config.Stage, name string) bool {
 	return len(s.Providers) > 0 // a proxy, or whom to trust
 }
 
+// requires reports whether a stage uses a provider of that name.
 func requires(s *config.Stage, provider string) bool {
 	for _, source := range s.Providers {
 		if path.Base(source) == provider {
@@ -93,8 +95,8 @@ func requires(s *config.Stage, provider string) bool {
 	return false
 }
 
-// addInput adds a value, and the content of the files that it names: a changed
-// CA file is a change, though its path is the same.
+// addInput adds a value and the content of the files that it names: a CA file may change under the same
+// path.
 func addInput(f *state.Fingerprint, name string, v cty.Value, dir string) error {
 	data, err := ctyjson.Marshal(v, v.Type())
 	if err != nil {
@@ -116,7 +118,7 @@ func addInput(f *state.Fingerprint, name string, v cty.Value, dir string) error 
 	return nil
 }
 
-// changed names what differs from the stage's last good apply.
+// Changed lists the parts that differ from the stage's last good apply.
 func Changed(r *Run, s *config.Stage, old *state.Fingerprint) ([]string, error) {
 	binary, err := r.Binary()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// GateError is a gate that did not open, with the stage that it belongs to.
+// GateError is the error of a gate that did not open.
 type GateError struct {
 	Gate string
 	Err  error
@@ -24,7 +24,7 @@ func (e *GateError) Error() string { return e.Err.Error() }
 
 func (e *GateError) Unwrap() error { return e.Err }
 
-// gateOf binds a stage's gate to the cluster and to what the stages have said.
+// BindGate binds a stage's gate to the cluster and to the outputs that are known so far.
 func BindGate(r *Run, s *config.Stage, g *config.Gate) (gate.Gate, error) {
 	values, diags := g.Values(r.Outputs.Scope(s))
 	if diags.HasErrors() {
@@ -33,8 +33,8 @@ func BindGate(r *Run, s *config.Stage, g *config.Gate) (gate.Gate, error) {
 	return g.Type.New(g.Name(), r.Outputs.Target(), values)
 }
 
-// ask asks each gate once, side by side, and returns the first closed one in
-// the order of the stage's file, nil if all are open.
+// FirstClosedGate checks each gate once, in parallel. It returns the first closed one in the order of the
+// stage's file, or nil if all are open.
 func FirstClosedGate(ctx context.Context, r *Run, s *config.Stage, gates []*config.Gate) *GateError {
 	for i, err := range Each(gates, func(g *config.Gate) error { return CheckGate(ctx, r, s, g) }) {
 		if err != nil {
@@ -44,6 +44,7 @@ func FirstClosedGate(ctx context.Context, r *Run, s *config.Stage, gates []*conf
 	return nil
 }
 
+// CheckGate checks one gate once.
 func CheckGate(ctx context.Context, r *Run, s *config.Stage, g *config.Gate) error {
 	bound, err := BindGate(r, s, g)
 	if err != nil {
@@ -52,7 +53,7 @@ func CheckGate(ctx context.Context, r *Run, s *config.Stage, g *config.Gate) err
 	return bound.Check(ctx)
 }
 
-// judge waits until every gate is open.
+// WaitGates waits until every gate is open or has timed out.
 func WaitGates(ctx context.Context, r *Run, s *config.Stage, gates []*config.Gate) error {
 	if len(gates) == 0 {
 		return nil
@@ -62,6 +63,7 @@ func WaitGates(ctx context.Context, r *Run, s *config.Stage, gates []*config.Gat
 	})
 }
 
+// WaitGate binds a gate and waits until it is open or has timed out.
 func WaitGate(ctx context.Context, r *Run, s *config.Stage, g *config.Gate) error {
 	bound, err := BindGate(r, s, g)
 	if err != nil {
@@ -70,7 +72,7 @@ func WaitGate(ctx context.Context, r *Run, s *config.Stage, g *config.Gate) erro
 	return WaitBound(ctx, r, s, g, bound)
 }
 
-// waitFor waits for a gate that is bound already, and explains one that it gives up.
+// WaitBound waits for a gate that is bound already, and diagnoses it when it times out.
 func WaitBound(ctx context.Context, r *Run, s *config.Stage, g *config.Gate, bound gate.Gate) error {
 	err := gate.Wait(
 		ctx,
@@ -89,7 +91,7 @@ func WaitBound(ctx context.Context, r *Run, s *config.Stage, g *config.Gate, bou
 	return closed
 }
 
-// listen makes events of what a wait learns and does; of holds whose it is.
+// listener turns the progress of a wait into events; of names the stage and gate.
 func (r *Run) listener(of event.Event) gate.Listener {
 	say := func(kind event.Kind, text string) {
 		e := of
@@ -115,7 +117,7 @@ func (r *Run) listener(of event.Event) gate.Listener {
 	}
 }
 
-// each calls do for all items side by side and returns the answers in their order.
+// Each calls do for all items in parallel and returns the results in the order of the items.
 func Each[T, R any](items []T, do func(T) R) []R {
 	answers := make([]R, len(items))
 	var all sync.WaitGroup
@@ -126,18 +128,20 @@ func Each[T, R any](items []T, do func(T) R) []R {
 	return answers
 }
 
+// TimeoutError is the cause of a stage's context that ended because the stage's time was up.
 type TimeoutError struct{ After time.Duration }
 
 func (e TimeoutError) Error() string { return "timed out after " + e.After.String() }
 
+// StageNeeds returns the stages that a stage needs, as the edges of a graph.
 func StageNeeds(s *config.Stage) []*config.Stage { return s.Needs }
 
-// lateGates are the gates that wait for other stages than their own.
+// DeferredGates returns the gates that wait for stages other than their own.
 func DeferredGates(s *config.Stage) []*config.Gate {
 	return slices.DeleteFunc(slices.Clone(s.Gates), func(g *config.Gate) bool { return len(g.Needs) == 0 })
 }
 
-// earlyGates are the gates that are judged as soon as their stage is applied.
+// ImmediateGates returns the gates that castle checks as soon as their stage is applied.
 func ImmediateGates(s *config.Stage) []*config.Gate {
 	return slices.DeleteFunc(slices.Clone(s.Gates), func(g *config.Gate) bool { return len(g.Needs) > 0 })
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 )
 
-// reminder is how often an interrupted run says what it still waits for.
+// reminder is the interval at which an interrupted run repeats what it waits for.
 const reminder = 10 * time.Second
 
 // interrupts counts how often a run was interrupted.
@@ -48,7 +48,7 @@ func (r *Run) Interrupt(times int) {
 // Kill ends every Terraform of the run at once, with its providers.
 func (r *Run) Kill(ctx context.Context) error { return r.workspaces.kill(ctx) }
 
-// remind says again and again what an interrupted run waits for, until it has ended.
+// remind repeats what an interrupted run waits for, until the run has ended.
 func remind(r *Run, ended <-chan struct{}) {
 	again := time.NewTicker(reminder)
 	defer again.Stop()
@@ -65,6 +65,7 @@ func remind(r *Run, ended <-chan struct{}) {
 	}
 }
 
+// reportInterrupt emits what Terraform is doing and what ending the run now would cost.
 func (r *Run) reportInterrupt(kind event.Kind, times int) {
 	works := r.running()
 	if kind == event.Waiting && len(works) == 0 {
@@ -74,7 +75,7 @@ func (r *Run) reportInterrupt(kind event.Kind, times int) {
 	r.Emit(event.Event{Kind: kind, Text: interruptText(kind, outputs), Interruption: &outputs})
 }
 
-// answer is what a user is told who has interrupted a run.
+// interruptText returns the message for a user who has interrupted a run.
 func interruptText(kind event.Kind, i event.Interruption) string {
 	changing := slices.DeleteFunc(
 		slices.Clone(i.Operations),
@@ -107,13 +108,13 @@ func interruptText(kind event.Kind, i event.Interruption) string {
 	}
 }
 
-// changes reports whether a Terraform command may change something. What the user
-// has run by hand may.
+// mayChange reports whether a Terraform command may change something. A command that the user runs by
+// hand may.
 func mayChange(command string) bool {
 	return !slices.Contains([]string{"init", "plan", "show"}, command)
 }
 
-// list is one line for each thing that Terraform is at.
+// listWork returns a line for each operation that Terraform is working on.
 func listWork(works []event.Operation) string {
 	if len(works) == 0 {
 		return ""
@@ -131,7 +132,7 @@ func listWork(works []event.Operation) string {
 	return b.String()
 }
 
-// works are the things that Terraform is at, the oldest first.
+// running returns the operations that Terraform is working on, the oldest first.
 func (r *workspaces) running() []event.Operation {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,9 +15,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// export writes the kubeconfig and talosconfig that the platform said to the
-// state directory, where the generated providers read them, and copies them to
-// the cluster's configs folder for its user.
+// export writes the platform's kubeconfig and talosconfig to the state directory, where the generated
+// providers read them. It copies both to the cluster's configs folder for the user.
 func export(r *Run) error {
 	target := r.Outputs.Target()
 	for _, file := range []struct {
@@ -39,8 +38,8 @@ func export(r *Run) error {
 	return nil
 }
 
-// outputs are what the stages of a run have said so far. Each stage's outputs
-// are read once, from its state file, when it has been applied.
+// Outputs holds the outputs of a run's stages so far. Each stage's are read once, from its state file,
+// after its apply.
 type Outputs struct {
 	masker *secret.Masker
 
@@ -49,6 +48,7 @@ type Outputs struct {
 	stages map[string]map[string]cty.Value
 }
 
+// NewOutputs returns an empty set of outputs that adds sensitive values to masker.
 func NewOutputs(masker *secret.Masker) *Outputs {
 	return &Outputs{
 		masker: masker,
@@ -57,7 +57,7 @@ func NewOutputs(masker *secret.Masker) *Outputs {
 	}
 }
 
-// put replaces what a stage said. Sensitive values are masked from now on.
+// Set replaces a stage's outputs. It masks sensitive values from now on.
 func (o *Outputs) Set(s *config.Stage, outputs map[string]state.Output) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -78,8 +78,8 @@ func (o *Outputs) Set(s *config.Stage, outputs map[string]state.Output) {
 	o.stages[s.Name], o.layers[s.Layer] = values, layer
 }
 
-// outputsOf are what a stage has said by its state. One whose last apply was not
-// good, or was another module's, may not have come to an output.
+// RecordedOutputs returns the outputs in a stage's state. It adds null outputs only if the last apply
+// succeeded with the present module: any other may have stopped before an output.
 func RecordedOutputs(c *cluster.Cluster, s *config.Stage, st *state.State) map[string]state.Output {
 	dir := c.Dir.Stage(s.Name)
 	rec, recorded := dir.Record()
@@ -91,7 +91,7 @@ func RecordedOutputs(c *cluster.Cluster, s *config.Stage, st *state.State) map[s
 	return WithNulls(s, st.Outputs)
 }
 
-// withNulls adds the outputs that are null: Terraform keeps none of those.
+// WithNulls adds the outputs that are null: Terraform stores none of those.
 func WithNulls(s *config.Stage, outputs map[string]state.Output) map[string]state.Output {
 	all := map[string]state.Output{}
 	maps.Copy(all, outputs)
@@ -103,14 +103,14 @@ func WithNulls(s *config.Stage, outputs map[string]state.Output) map[string]stat
 	return all
 }
 
-// scope is what expressions of s may see now.
+// Scope returns the values that the expressions of a stage can use now.
 func (o *Outputs) Scope(s *config.Stage) config.Scope {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	return config.Scope{Outputs: maps.Clone(o.layers), Self: o.stages[s.Name]}
 }
 
-// target is the cluster as its platform describes it so far.
+// Target returns the cluster as the platform's outputs describe it so far.
 func (o *Outputs) Target() gate.Target {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -127,7 +127,7 @@ func (o *Outputs) Target() gate.Target {
 	}
 }
 
-// hide makes the stage's sensitive inputs secret in everything that is written from now on.
+// MaskInputs masks the stage's sensitive inputs in everything that castle writes from now on.
 func (r *Run) MaskInputs(s *config.Stage, inputs map[string]cty.Value) {
 	for name, v := range inputs {
 		if s.Variables[name].Sensitive {
@@ -136,7 +136,7 @@ func (r *Run) MaskInputs(s *config.Stage, inputs map[string]cty.Value) {
 	}
 }
 
-// readState reads a stage's state and tells the user what had to be repaired.
+// ReadState reads a stage's state and notifies the user of any repair.
 func (r *Run) ReadState(dir *state.Stage) (*state.State, error) {
 	st, err := dir.State()
 	if err != nil {
@@ -148,7 +148,7 @@ func (r *Run) ReadState(dir *state.Stage) (*state.State, error) {
 	return st, nil
 }
 
-// hear reads a stage's outputs after it was applied.
+// ReadOutputs reads a stage's outputs after its apply, and exports those of the platform.
 func (r *Run) ReadOutputs(s *config.Stage) error {
 	st, err := r.ReadState(r.Cluster.Dir.Stage(s.Name))
 	if err != nil {
@@ -161,8 +161,8 @@ func (r *Run) ReadOutputs(s *config.Stage) error {
 	return nil
 }
 
-// recall reads the states of all stages and what they have said, as far as that
-// can be read; where it cannot, the state's Notice says why.
+// LastKnownStates reads the newest readable state and the outputs of every stage. The Notice of a state
+// says why it could not be read.
 func LastKnownStates(r *Run) (map[*config.Stage]*state.State, error) {
 	states := map[*config.Stage]*state.State{}
 	for _, s := range r.Cluster.Config.Stages {

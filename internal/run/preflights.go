@@ -14,7 +14,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// question is what is asked to know whether an adoption has anything to import.
+// Question returns the lookup that decides whether an adoption imports anything.
 func Question(r *Run, s *config.Stage, a *config.Adopt) (gate.Exists, error) {
 	values, diags := a.Exists.Values(s, r.Outputs.Scope(s))
 	if diags.HasErrors() {
@@ -25,8 +25,8 @@ func Question(r *Run, s *config.Stage, a *config.Adopt) (gate.Exists, error) {
 	return a.Exists.Type.New(a.Exists.Name(), target, values)
 }
 
-// PreflightError says that a stage was not started because something stands
-// where it would build.
+// PreflightError reports that a preflight stopped a stage, because foreign objects occupy what it would
+// create.
 type PreflightError struct {
 	Preflight        string
 	Foreign          []gate.Foreign
@@ -66,7 +66,7 @@ func (e *PreflightError) Error() string {
 	return b.String()
 }
 
-// commands are the lines to paste for what Terraform is to do.
+// commands returns the lines to paste for a Terraform command on the stage.
 func (e *PreflightError) commands(terraform string) string {
 	text := "\n      " + e.TerraformCommand + " " + terraform
 	if e.First != "" {
@@ -75,9 +75,9 @@ func (e *PreflightError) commands(terraform string) string {
 	return text
 }
 
-// claims says which of the things that only the state is missing to be the stage's
-// own may be taken: those that a run was making when it was cut short, or all if
-// the user says so. Anything else of the same name and tags may be another castle's.
+// ownership returns which objects that look like the stage's own, but are missing from its state, castle
+// may import. Those are the ones that an interrupted run was creating, or all with --adopt: another
+// castle may use the same names and tags.
 func ownership(r *Run, s *config.Stage, adopts bool) (func(gate.Own) bool, error) {
 	if adopts {
 		return func(gate.Own) bool { return true }, nil
@@ -86,7 +86,7 @@ func ownership(r *Run, s *config.Stage, adopts bool) (func(gate.Own) bool, error
 	return func(own gate.Own) bool { return intent.Covers(own.Import.Address, own.Import.ID) }, err
 }
 
-// refuse is nil if nothing stands in the way of a stage.
+// Refuse returns a *PreflightError for the objects in a stage's way, or nil if there are none.
 func Refuse(r *Run, s *config.Stage, p *config.Preflight, findings gate.Inspection, adopts bool) error {
 	inTheWay := slices.Concat(findings.Unusable, findings.Foreign)
 	claimed, err := ownership(r, s, adopts)
@@ -131,8 +131,8 @@ func Refuse(r *Run, s *config.Stage, p *config.Preflight, findings gate.Inspecti
 	return e
 }
 
-// nukeCommand deletes machines by their ids. Where nothing was recorded of the
-// cluster yet, nuke has to be told where they are.
+// nukeCommand returns the command that deletes machines by their ids. It names the endpoint if nothing is
+// recorded of the cluster yet.
 func nukeCommand(r *Run, s *config.Stage, p *config.Preflight, ids string) string {
 	command := r.Cluster.CommandLine("nuke") + " --vmid-range " + ids
 	if rec, err := r.Cluster.Dir.Stage(s.Name).Record(); err == nil && len(rec.Preflights) > 0 {
@@ -147,7 +147,7 @@ func nukeCommand(r *Run, s *config.Stage, p *config.Preflight, ids string) strin
 		", with the API token in PROXMOX_VE_API_TOKEN"
 }
 
-// inspect asks one preflight of a stage.
+// Inspect runs one preflight of a stage.
 func Inspect(ctx context.Context, r *Run, s *config.Stage, p *config.Preflight) (gate.Inspection, error) {
 	scope := r.Outputs.Scope(s)
 	if inputs, diags := s.Inputs(scope); !diags.HasErrors() {
@@ -172,9 +172,8 @@ func Inspect(ctx context.Context, r *Run, s *config.Stage, p *config.Preflight) 
 	return preflight.Inspect(ctx, all, r.Notice)
 }
 
-// expected lists what a stage's preflights may find again: what its state knows,
-// with the marks; what a run was making when it was cut short; and what the state
-// knew when a destroy began that has not proved it all.
+// ExpectedResources lists the resources that a stage's preflights may find. They are in its state, in the
+// intent of an interrupted run, or held by a destroy that has not verified all of them.
 func ExpectedResources(dir *state.Stage, st *state.State) ([]gate.Known, error) {
 	ids, err := cluster.MachineIDs(dir)
 	if err != nil {
@@ -200,7 +199,7 @@ func ExpectedResources(dir *state.Stage, st *state.State) ([]gate.Known, error) 
 	return all, nil
 }
 
-// letGo takes out of the state what is not the stage's any more.
+// Untrack removes resources from the state that no longer belong to the stage.
 func Untrack(ctx context.Context, r *Run, at cluster.StageRef, work *Workspace, lost []string) error {
 	st, err := r.ReadState(r.Cluster.Dir.Stage(at.Name))
 	if err != nil {
@@ -216,6 +215,7 @@ func Untrack(ctx context.Context, r *Run, at cluster.StageRef, work *Workspace, 
 	return r.Step(at.Name, at.Layer, "state rm", func() error { return work.Root.Untrack(ctx, lost) })
 }
 
+// Import imports one object into a stage's state.
 func Import(ctx context.Context, r *Run, stage, layer string, work *Workspace, one gate.Import) error {
 	err := r.Step(stage, layer, "import", func() error { return work.Root.Import(ctx, one.Address, one.ID) })
 	if err != nil {

@@ -15,9 +15,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// record keeps what destroy will need of a stage, before anything is changed:
-// by then the configuration may say something else, or nothing. work holds the
-// inputs that the stage is applied with.
+// RecordStage records what a later destroy needs of a stage, before castle changes anything: the
+// configuration may differ by then. work holds the inputs of the apply.
 func RecordStage(r *Run, s *config.Stage, work *Workspace) error {
 	rec := state.Record{
 		Name: s.Name, Layer: s.Layer, Source: s.Source, Summary: s.Summary,
@@ -71,8 +70,8 @@ func RecordStage(r *Run, s *config.Stage, work *Workspace) error {
 	return dir.SetRecord(rec)
 }
 
-// recordFirst records a stage of which nothing is known yet, before anything is
-// imported. What was made keeps the record of what made it until that is changed.
+// RecordFirst records a stage that has no record yet, before castle imports anything. An existing record
+// stays until the next apply changes the stage.
 func RecordFirst(r *Run, s *config.Stage, work *Workspace, before *state.State) error {
 	if _, err := r.Cluster.Dir.Stage(s.Name).Record(); before.Exists && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -80,10 +79,9 @@ func RecordFirst(r *Run, s *config.Stage, work *Workspace, before *state.State) 
 	return RecordStage(r, s, work)
 }
 
-// keepModule copies the module that is about to be applied beside the state, with
-// its inputs. The work directory will not do: the next create prepares a newer
-// module there, any Terraform command other inputs, and somebody short of space may
-// have removed it. A destroy must use what made what is to be destroyed.
+// keepModule copies the module that is about to be applied, and its inputs, beside the state. A destroy
+// must use what created the resources; the work directory does not keep it, as later commands replace its
+// content.
 func keepModule(dir *state.Stage, module fs.FS, inputs []byte) error {
 	next := modulePath(dir) + nextSuffix
 	if err := os.RemoveAll(next); err != nil {
@@ -101,7 +99,7 @@ func keepModule(dir *state.Stage, module fs.FS, inputs []byte) error {
 	return os.Rename(next, modulePath(dir))
 }
 
-// recordedModule is the module of a stage's last apply and its inputs, nil if they
+// RecordedModule returns the module of a stage's last apply and its inputs. The inputs are nil if they
 // were not kept.
 func RecordedModule(dir *state.Stage) (module fs.FS, inputs []byte, err error) {
 	path := RecordedPath(dir)
@@ -115,8 +113,8 @@ func RecordedModule(dir *state.Stage) (module fs.FS, inputs []byte, err error) {
 	return os.DirFS(path), inputs, nil
 }
 
-// recordedPath is where the copy is. Where keepModule was killed between removing
-// the old copy and putting the new one in its place, the new one is whole.
+// RecordedPath returns the folder of the module's copy. If keepModule was killed before its rename, the
+// new copy is complete under its temporary name.
 func RecordedPath(dir *state.Stage) string {
 	path := modulePath(dir)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -125,8 +123,7 @@ func RecordedPath(dir *state.Stage) string {
 	return path
 }
 
-// recordedWork makes a stage's work directory what it was at the last apply, ready
-// for Terraform.
+// RecordedWorkspace opens a stage's workspace with the module of its last apply, ready for Terraform.
 func RecordedWorkspace(ctx context.Context, r *Run, rec state.Record) (*Workspace, error) {
 	if _, _, err := RecordedModule(r.Cluster.Dir.Stage(rec.Name)); err != nil {
 		return nil, err
@@ -141,7 +138,7 @@ func RecordedWorkspace(ctx context.Context, r *Run, rec state.Record) (*Workspac
 	return work, nil
 }
 
-// materialiseRecorded puts the module of a stage's last apply in its work directory.
+// MaterialiseRecorded writes the module of a stage's last apply to its work directory and runs init.
 func MaterialiseRecorded(ctx context.Context, r *Run, rec state.Record, work *Workspace) error {
 	module, inputs, err := RecordedModule(r.Cluster.Dir.Stage(rec.Name))
 	if err != nil {
@@ -158,8 +155,8 @@ func MaterialiseRecorded(ctx context.Context, r *Run, rec state.Record, work *Wo
 	return work.Root.Init(ctx)
 }
 
-// keptInputs lie in the module's copy, so that both are replaced in one step.
-// Files of such a name never reach a work directory.
+// KeptInputs is the file of the inputs in the module's copy, so that one rename replaces both. Files of
+// that name never reach a work directory.
 const KeptInputs = "recorded.auto.tfvars.json"
 
 const nextSuffix = ".next"

@@ -24,7 +24,7 @@ import (
 // the preflights; a Helm release of the library's is found again, as all of them
 // are installed with upgrade_install and none waits inside Helm.
 
-// budget bounds how often and how long a stage is tried again.
+// budget bounds how often and how long a run retries a stage.
 type budget struct {
 	retries     int           // beside the first try
 	first, most time.Duration // the pause before a retry, which doubles
@@ -35,7 +35,7 @@ func retryBudget() budget {
 	return budget{retries: 5, first: 2 * time.Second, most: 30 * time.Second, total: 5 * time.Minute}
 }
 
-// retry is what is said before another try.
+// retry describes the next attempt for the user.
 type retry struct {
 	number int
 	of     int
@@ -47,8 +47,8 @@ func (r retry) String() string {
 	return fmt.Sprintf("%d of %d in %s: %v", r.number, r.of, r.pause.Round(time.Second), r.why)
 }
 
-// persist tries a stage's changes until they succeed, fail for a reason that
-// lasts, or the budget is used up. again is false for the first try.
+// Retry attempts a stage's changes until they succeed, fail permanently, or the budget is used up. again
+// is false for the first attempt.
 func (r *Run) Retry(ctx context.Context, stage, layer string, try func(again bool) error) error {
 	return retryBudget().run(ctx, try, func(next retry) {
 		e := event.Event{
@@ -88,8 +88,8 @@ func (b budget) run(ctx context.Context, try func(again bool) error, tell func(r
 	}
 }
 
-// rest waits for the next try. An interrupt says all by itself; a time-out says
-// what there was to wait for.
+// sleep waits for the next attempt. A timeout returns an error that names the cause of the retry; an
+// interrupt needs none.
 func sleep(ctx context.Context, next retry) error {
 	select {
 	case <-time.After(next.pause):
@@ -103,8 +103,7 @@ func sleep(ctx context.Context, next retry) error {
 	return fmt.Errorf("%w, before retry %d of %d: %w", cause, next.number, next.of, next.why)
 }
 
-// jittered is a pause of about d: stages that failed together are not to come
-// back together.
+// jittered returns a pause of about d, so that stages that failed together do not retry together.
 func jittered(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }
@@ -116,18 +115,18 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// unanswered says that a preflight could not be asked. Without its answer
-// nothing is changed, but it may have one at the next try.
+// NoAnswer returns the error of a preflight that could not read its system. Nothing changes without an
+// answer, but the next attempt may get one.
 func NoAnswer(preflight string, err error) error {
 	return fmt.Errorf("preflight %s: %w", preflight, &noAnswerError{err})
 }
 
-// silence is an error of somebody who was asked, and did not answer.
+// noAnswerError is the error of a system that did not answer.
 type noAnswerError struct{ error }
 
 func (e *noAnswerError) Unwrap() error { return e.error }
 
-// Transient says whether the answer may come at another try.
+// Transient reports whether another attempt may get an answer.
 func (e *noAnswerError) Transient() bool {
 	return errors.Is(e.error, io.EOF) || errors.Is(e.error, io.ErrUnexpectedEOF) ||
 		terraform.FailureOf(e.Error()) != terraform.Permanent

@@ -32,7 +32,7 @@ func parallelism(c *cluster.Cluster) int {
 	return defaultParallelism
 }
 
-// run is one command that holds the cluster's lock and keeps a journal.
+// Run is one command that holds the cluster's lock and keeps a journal.
 type Run struct {
 	Cluster    *cluster.Cluster
 	ID         string
@@ -49,13 +49,13 @@ type Run struct {
 	running    func() []event.Operation // what Terraform is at
 }
 
-// observe returns a run that only looks: it holds no lock and keeps no journal.
+// Observe returns a run for reading only: it holds no lock and keeps no journal.
 func Observe(ctx context.Context, c *cluster.Cluster) *Run {
 	return &Run{Cluster: c, Outputs: NewOutputs(c.Masker), Binary: c.FindBinary(ctx, func(string) {})}
 }
 
-// begin takes the cluster's lock. If its holder died, whatever survives of that
-// run is ended first: two writers must never be beside each other.
+// Begin takes the cluster's lock. If the previous holder died, it first ends the processes that are left
+// of that run, so that there is only one writer.
 func Begin(ctx context.Context, c *cluster.Cluster, kind string) (*Run, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -99,8 +99,7 @@ func (r *Run) takeOver(ctx context.Context) error {
 	return err
 }
 
-// end closes the journal and releases the lock. It returns err with whatever
-// goes wrong on the way, masked.
+// End closes the journal and releases the lock. It returns err, joined with the errors of both, masked.
 func (r *Run) End(err error) error {
 	r.deactivate()
 	e := event.Event{Kind: event.RunEnded, Seconds: time.Since(r.Began).Seconds(), Text: "ok"}
@@ -113,8 +112,8 @@ func (r *Run) End(err error) error {
 	)
 }
 
-// emit masks an event, keeps it in the journal and shows it. Events that a
-// later run relies on are on disk when emit returns.
+// Emit masks an event, writes it to the journal and reports it. Events that a later run relies on are on
+// disk when Emit returns.
 func (r *Run) Emit(e event.Event) {
 	r.emitting.Lock()
 	defer r.emitting.Unlock()
@@ -137,6 +136,7 @@ func (r *Run) report(e event.Event) {
 	}
 }
 
+// decisive reports whether a later run relies on events of this kind.
 func decisive(k event.Kind) bool {
 	switch k {
 	case event.GateClosed,
@@ -152,9 +152,10 @@ func decisive(k event.Kind) bool {
 	return true
 }
 
+// Notice reports a text to the user and keeps it in the journal.
 func (r *Run) Notice(text string) { r.Emit(event.Event{Kind: event.Notice, Text: text}) }
 
-// step runs one step of a stage between two events, so that its time is known.
+// Step runs one step of a stage between two events, which record its duration.
 func (r *Run) Step(stage, layer, name string, do func() error) error {
 	e := event.Event{Layer: layer, Stage: stage, Step: name}
 	began := time.Now()
@@ -169,7 +170,7 @@ func (r *Run) Step(stage, layer, name string, do func() error) error {
 	return err
 }
 
-// slot waits for the right to run a Terraform process; the caller gives it back.
+// Slot waits until a Terraform process may run. The caller calls release afterwards.
 func (r *Run) Slot(ctx context.Context) (release func(), err error) {
 	select {
 	case r.slots <- struct{}{}:

@@ -5,8 +5,7 @@ import (
 	"sync"
 )
 
-// lateLog is a stage's log that comes into being with its first line: a run that
-// has nothing to do leaves no empty logs behind.
+// lazyLog creates a stage's log file with its first line, so that an idle run leaves no empty logs.
 type lazyLog struct {
 	open func() (io.WriteCloser, error)
 

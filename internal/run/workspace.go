@@ -15,10 +15,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// apply carries out a plan, or without one whatever the configuration says, under
-// an intent that is on the disk before anything is changed. The intent goes when
-// the apply has come to its end and there is a copy of the state that it led to; a
-// failed one may have lost something, too.
+// Apply applies a plan, or without one the configuration. It writes an intent to disk first, and clears
+// it only when the apply succeeded and the new state has a snapshot.
 func (w *Workspace) Apply(
 	ctx context.Context,
 	r *Run,
@@ -46,7 +44,7 @@ func (w *Workspace) Apply(
 	return dir.Intent().Clear()
 }
 
-// note keeps in the intent how far a change has come.
+// note records in the intent the progress of a change.
 func (w *Workspace) note(c terraform.Change) {
 	intent := w.intent.Load()
 	phases := map[terraform.Phase]state.Phase{
@@ -57,19 +55,20 @@ func (w *Workspace) note(c terraform.Change) {
 	}
 }
 
-// doubt keeps in the intent that a failed change may have made something all the
-// same: the answer may have been lost, or Terraform was interrupted.
+// doubt records in the intent that a failed change may still have created something: the answer was lost,
+// or Terraform was interrupted.
 func (w *Workspace) doubt(d terraform.Diagnostic) {
 	if intent := w.intent.Load(); intent != nil && d.Address != "" && !d.AlreadyExists() {
 		intent.Note(d.Address, "create", state.Unsure)
 	}
 }
 
+// Override returns how castle wires a stage's module to the cluster.
 func (r *Run) Override(s *config.Stage) terraform.Override {
 	return terraform.Override{InCluster: s.InCluster, Kubeconfig: r.Cluster.Dir.Kubeconfig()}
 }
 
-// roots remembers the root modules that a run works on, for whoever interrupts it.
+// workspaces lists the open workspaces of a run, for an interrupt or a kill.
 type workspaces struct {
 	mu  sync.Mutex
 	all []*Workspace
@@ -81,7 +80,7 @@ func (r *workspaces) add(w *Workspace) {
 	r.all = append(r.all, w)
 }
 
-// workshop is one stage's root module with its log.
+// Workspace is one stage's root module with its log and intent.
 type Workspace struct {
 	Root         *terraform.Root
 	stage, layer string
@@ -89,9 +88,10 @@ type Workspace struct {
 	intent       atomic.Pointer[state.IntentLog] // of the apply that goes on
 }
 
+// Close closes the stage's log.
 func (w *Workspace) Close() error { return w.log.Close() }
 
-// open returns the root module of a stage, with its log and its events wired up.
+// OpenWorkspace returns a stage's workspace, connected to its log and the run's events.
 func (r *Run) OpenWorkspace(stage, layer string) (*Workspace, error) {
 	binary, err := r.Binary()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run"
 )
 
-// task is one node of a run's walk.
+// task is one node of a run's graph.
 type task struct {
 	name  string
 	stage *config.Stage // whose task it is
@@ -21,17 +21,15 @@ func (t *task) String() string { return t.name }
 
 func taskNeeds(t *task) []*task { return t.needs }
 
-// createTasks turns the chosen stages into tasks. Three rules shape the edges:
+// createTasks turns the chosen stages into tasks. Three rules define the edges:
 //
-// A stage starts when the stages that it needs are ready, which for a stage with
-// late gates means judged, not only applied. What it needs but was not chosen is
-// asked whether it is ready; it is never taken for granted.
+// A stage starts when the stages that it needs are ready, their deferred gates included. A needed stage
+// that was not chosen gets a task that checks it.
 //
-// A preflight starts as soon as the outputs that it reads are there, and no stage
-// starts before all preflights have passed, except those that some preflight
-// reads from: a VM in the way is reported before anything has been changed.
+// A preflight starts as soon as its inputs are known. All preflights precede all stages, except the
+// stages whose outputs a preflight reads: castle reports a conflict before it changes anything.
 //
-// A gate with needs is judged after them.
+// A gate with needs waits for them.
 func (c *creation) createTasks(chosen []*config.Stage) []*task {
 	b := &taskBuilder{
 		r:       c,
@@ -63,7 +61,7 @@ func (c *creation) createTasks(chosen []*config.Stage) []*task {
 	return b.tasks
 }
 
-// readBy returns the stages that preflights read from, with all that these need.
+// readBy returns the stages that preflights read from, with everything that these need.
 func readBy(chosen []*config.Stage) []*config.Stage {
 	var read []*config.Stage
 	for _, s := range chosen {
@@ -88,7 +86,7 @@ func (b *taskBuilder) add(t *task) *task {
 	return t
 }
 
-// after returns the tasks that must have succeeded for stages to be ready.
+// after returns the tasks that must succeed for stages to be ready.
 func (b *taskBuilder) after(stages []*config.Stage) []*task {
 	var needs []*task
 	for _, s := range stages {
@@ -126,7 +124,7 @@ func (b *taskBuilder) addPreflights(s *config.Stage) {
 	}
 }
 
-// connectLate adds what a stage's late gates wait for, now that every stage has its task.
+// connectLate adds the needs of a stage's deferred gates, once every stage has its task.
 func (b *taskBuilder) connectLate(s *config.Stage) {
 	for _, g := range run.DeferredGates(s) {
 		for _, need := range b.after(g.Needs) {
@@ -137,7 +135,7 @@ func (b *taskBuilder) connectLate(s *config.Stage) {
 	}
 }
 
-// ask is the task of a stage that was not chosen but is needed.
+// check returns the task that checks a stage that was not chosen but is needed.
 func (b *taskBuilder) check(s *config.Stage) *task {
 	if t := b.checked[s]; t != nil {
 		return t

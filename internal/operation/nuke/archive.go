@@ -12,7 +12,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// NukeState is a cluster whose machines have ids in the range.
+// State is a cluster whose machines have ids in the range.
 type State struct {
 	Cluster  string   `json:"cluster"`
 	IDs      []int    `json:"vmids"`           // all its machines
@@ -26,8 +26,7 @@ type State struct {
 	joint bool // it lives in the datacenter that is cleared
 }
 
-// concerned are the clusters that have ids in the range, with what has to be
-// true before their states may go as far as it can be told now.
+// affectedStates returns the clusters with ids in the range, and why the state of one may have to stay.
 func (n *Nuke) affectedStates(raised []*recordedCluster) []State {
 	states := []State{}
 	for _, c := range raised {
@@ -76,7 +75,7 @@ func (n *Nuke) stateOf(c *recordedCluster) State {
 	return s
 }
 
-// clusterLocks are the locks of the clusters that a nuke takes machines from.
+// clusterLocks are the locks of the clusters that a nuke deletes machines of.
 type clusterLocks map[string]*clusterLock
 
 type clusterLock struct {
@@ -84,8 +83,8 @@ type clusterLock struct {
 	run  string
 }
 
-// lock keeps every other castle off the clusters in the range, and ends what
-// survives of one that died: it could be making machines this moment.
+// lock locks the clusters in the range. It ends processes that are left of a dead run, which could still
+// create machines.
 func (n *Nuke) lock(ctx context.Context, report func(string)) (clusterLocks, error) {
 	held := clusterLocks{}
 	for _, s := range n.States {
@@ -129,8 +128,8 @@ type archived struct {
 	Outside []string  `json:"outside,omitempty"`
 }
 
-// archive forgets, of each cluster whose machines are all proved gone, what
-// ended with them. What was recorded is read anew, under the cluster's lock.
+// archive archives the stages of each cluster whose machines are all verified as gone. It reads the
+// record again under the cluster's lock.
 func (n *Nuke) archive(
 	taken map[int]bool,
 	locks clusterLocks,

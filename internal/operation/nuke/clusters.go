@@ -17,7 +17,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// raisedCluster is what the state directory knows of a cluster's machines.
+// recordedCluster holds what the state directory records of a cluster's machines.
 type recordedCluster struct {
 	name       string // blue/proxmox
 	dir        *state.Dir
@@ -36,8 +36,8 @@ type recordedStage struct {
 	state  *state.State
 }
 
-// raisedIn reads all clusters that were recorded below a root. What cannot be
-// read of one keeps nobody from the machines of another: it is said in unclear.
+// recordedClusters reads all clusters below a state root. An unreadable one does not stop the others: its
+// unclear field gives the reason.
 func recordedClusters(root string) ([]*recordedCluster, error) {
 	names, err := state.Clusters(root)
 	if err != nil {
@@ -58,8 +58,8 @@ func recordedClusters(root string) ([]*recordedCluster, error) {
 	return all, nil
 }
 
-// read takes a cluster's machines from what the preflights were asked and from
-// the states; either may know one that the other does not.
+// read collects a cluster's machines from the recorded preflights and from the states, as either may lack
+// one.
 func (c *recordedCluster) read() error {
 	names, err := c.dir.Stages()
 	if err != nil {
@@ -116,7 +116,7 @@ func (c *recordedCluster) machines(d *recordedStage) error {
 	return nil
 }
 
-// remember takes from a stage by what its machines are told from others.
+// readMachines reads what identifies a stage's machines.
 func (c *recordedCluster) readMachines(d *recordedStage) error {
 	ids, err := cluster.MachineIDs(c.dir.Stage(d.Record.Name))
 	if err != nil {
@@ -135,9 +135,9 @@ func (c *recordedCluster) readMachines(d *recordedStage) error {
 	return nil
 }
 
-// ended are the stages that end with the cluster's machines: those that own
-// them and, unless they are persistent, those that need one of these. The
-// stages that own machines come last, so that a nuke cut short here finds them.
+// ended returns the stages that end with the machines: those that own machines and, unless persistent,
+// those that need one of these. Stages with machines come last, so that an interrupted nuke finds them
+// again.
 func (c *recordedCluster) ended() []*recordedStage {
 	gone := map[string]bool{}
 	for _, name := range c.roots {
@@ -164,7 +164,7 @@ func (c *recordedCluster) ended() []*recordedStage {
 	return append(above, roots...)
 }
 
-// outside are the stage's resources that the end of the machines did not end.
+// outside lists the stage's resources that still exist when the machines are gone.
 func (d *recordedStage) outside() []string {
 	var left []string
 	for _, res := range d.state.Managed() {
@@ -177,8 +177,8 @@ func (d *recordedStage) outside() []string {
 	return left
 }
 
-// forget archives stages and removes the files that led to the cluster, with
-// their copies in the repository if that is known.
+// archive archives stages and removes the cluster's kubeconfig and talosconfig, with their copies in a
+// known repository.
 func (c *recordedCluster) archive(stages []string, run, repository string) error {
 	for _, path := range []string{c.dir.Kubeconfig(), c.dir.Talosconfig()} {
 		content, err := os.ReadFile(path)

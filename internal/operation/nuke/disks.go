@@ -12,7 +12,7 @@ import (
 // Disk is a disk that carries an id of the range and that no guest uses.
 type Disk = proxmox.Orphan
 
-// remember tells the claim what the clusters in this datacenter know of their machines.
+// noteMachines passes the recorded machines of this datacenter's clusters to the ownership check.
 func (n *Nuke) noteMachines(raised []*recordedCluster) {
 	n.ownership.Known = map[int]proxmox.Known{}
 	for _, c := range raised {
@@ -29,8 +29,8 @@ func (n *Nuke) noteMachines(raised []*recordedCluster) {
 	}
 }
 
-// findDisks looks for disks that nothing uses. That not all could be looked at is
-// a remark: nothing is said to be gone for it.
+// findDisks finds disks that no guest uses. A storage that it could not read is a remark: castle never
+// reports a disk there as gone.
 func (n *Nuke) findDisks(ctx context.Context) error {
 	orphans, unseen, err := n.client.Orphans(ctx, n.options.Range, func(id int) string {
 		i := slices.IndexFunc(n.Guests, func(g Guest) bool { return g.ID == id })
@@ -73,7 +73,7 @@ func (n *Nuke) deleteDisks(ctx context.Context, removal *proxmox.Removal) error 
 	return nil
 }
 
-// unanswered adds to what Proxmox has not answered what can be done about it.
+// noAnswer adds a fix to an error of Proxmox.
 func (n *Nuke) noAnswer(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err

@@ -17,7 +17,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// NukeOptions say which ids are cleared and how their datacenter is reached.
+// Options select the ids to delete and the datacenter that has them.
 type Options struct {
 	StateDir string   // --state-dir; empty: from Environ
 	Environ  []string // the caller's environment
@@ -38,7 +38,7 @@ type Options struct {
 	Interval, Patience time.Duration
 }
 
-// Nuke is what would be deleted of a range of ids, found without any state.
+// Nuke lists what castle would delete in a range of ids, found without any state.
 type Nuke struct {
 	Range     string   `json:"range"`
 	Endpoint  string   `json:"endpoint"`
@@ -53,7 +53,7 @@ type Nuke struct {
 	ownership proxmox.Ownership
 }
 
-// NukeGuest is one guest in the range.
+// Guest is one guest in the range.
 type Guest struct {
 	ID      int      `json:"vmid"`
 	Name    string   `json:"name"`
@@ -72,8 +72,8 @@ type Guest struct {
 // Goes reports whether the guest may be deleted.
 func (g Guest) Goes() bool { return len(g.Refused) == 0 }
 
-// Survey looks at every guest in the range and at the clusters whose machines
-// have ids there, and changes nothing.
+// Survey reads every guest in the range and the clusters whose machines have ids there. It changes
+// nothing.
 func Survey(ctx context.Context, o Options) (*Nuke, error) {
 	root, err := state.Root(o.StateDir, o.Environ)
 	if err != nil {
@@ -119,7 +119,7 @@ func Survey(ctx context.Context, o Options) (*Nuke, error) {
 	return n, n.findDisks(ctx)
 }
 
-// choose finds the cluster that was named and takes from it what was not given.
+// choose finds the named cluster and completes the options from its record.
 func (n *Nuke) choose(raised []*recordedCluster) error {
 	name, _, whole := strings.Cut(n.options.Cluster, "/")
 	var found []*recordedCluster
@@ -183,18 +183,18 @@ func (n *Nuke) connect() error {
 // ParseRange reads a range of ids: "421-432", or "421" for one.
 func ParseRange(text string) (proxmox.Range, error) { return proxmox.ParseRange(text) }
 
-// Going are the guests that Run would delete.
+// Going returns the guests that Run would delete.
 func (n *Nuke) Going() []Guest {
 	return slices.DeleteFunc(slices.Clone(n.Guests), func(g Guest) bool { return !g.Goes() })
 }
 
-// Idle reports whether Run would change nothing at all.
+// NothingToDo reports whether Run would change nothing.
 func (n *Nuke) NothingToDo() bool {
 	return len(n.Going()) == 0 && !slices.ContainsFunc(n.Disks, Disk.Goes) &&
 		!slices.ContainsFunc(n.States, func(s State) bool { return s.Stays == "" })
 }
 
-// Left is a *LeftoverError with what is still in the range, or nil.
+// Left returns a *LeftoverError with everything that is still in the range, or nil.
 func (n *Nuke) Left() error {
 	var left []string
 	for _, g := range n.Guests {
@@ -224,9 +224,8 @@ func (g Guest) String() string {
 	return text
 }
 
-// Run deletes what goes and then archives the states whose machines are all
-// proved gone. It stops at the first thing that is not as Survey saw it, and
-// archives nothing then. report is told of each step.
+// Run deletes the guests and disks, and then archives the states whose machines are all verified as gone.
+// It stops at the first difference from Survey and archives nothing then. It reports each step.
 func (n *Nuke) Run(ctx context.Context, report func(string)) (err error) {
 	locks, err := n.lock(ctx, report)
 	defer func() { err = errors.Join(err, locks.unlock()) }()
@@ -290,8 +289,8 @@ func (n *Nuke) Run(ctx context.Context, report func(string)) (err error) {
 	return errors.Join(n.archive(taken, locks, report, journal), n.Left())
 }
 
-// prove asks of every id in the range whether it is free now. A guest that has
-// appeared meanwhile is left over like one that was refused.
+// verify reads for every id in the range whether a guest has it. A guest that appeared meanwhile counts
+// as refused.
 func (n *Nuke) verify(ctx context.Context) (map[int]bool, error) {
 	taken := map[int]bool{}
 	for id := n.options.Range.From; id <= n.options.Range.To; id++ {
@@ -310,7 +309,7 @@ func (n *Nuke) verify(ctx context.Context) (map[int]bool, error) {
 	return taken, nil
 }
 
-// stopped adds to why a nuke has stopped what it has left.
+// stopped adds to an error what a stopped nuke has left over.
 func (n *Nuke) stopped(err error) error {
 	for i := range n.States {
 		if n.States[i].Stays == "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// CodeChange says that a stage's module is another one than the one that was
-// applied: castle was upgraded, or somebody has changed it.
+// CodeChange reports that a stage's module differs from the applied one: castle was upgraded, or somebody
+// changed it.
 type CodeChange struct {
 	Stage  string   `json:"stage"`
 	Layer  string   `json:"layer"`
@@ -21,8 +21,7 @@ type CodeChange struct {
 	Files  []string `json:"files"`  // that differ; empty if what was applied is not kept
 }
 
-// codeChange compares a stage's module with the one that was applied last; nil if
-// it is the same, or if that was not recorded.
+// codeChange compares a stage's module with the applied one; nil if they are equal or none was recorded.
 func codeChange(c *cluster.Cluster, s *config.Stage) (*CodeChange, error) {
 	dir := c.Dir.Stage(s.Name)
 	rec, err := dir.Record()
@@ -53,7 +52,7 @@ func codeChange(c *cluster.Cluster, s *config.Stage) (*CodeChange, error) {
 	return change, err
 }
 
-// differingFiles names the files that only one of two modules has, or that differ.
+// differingFiles lists the files that differ or exist in only one of two modules.
 func differingFiles(applied, now fs.FS) ([]string, error) {
 	names := []string{}
 	err := fs.WalkDir(now, ".", func(name string, d fs.DirEntry, err error) error {

@@ -14,14 +14,14 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run/review"
 )
 
-// PlanOptions narrow a plan, and say whether it is kept.
+// Options narrow a plan and name the file to save it in.
 type Options struct {
 	Selection cluster.Selection
 	Out       string // the file that it is saved in; none if empty
 }
 
-// Plan is what a create would do now. As JSON it is a promise to scripts: fields
-// may be added, none changes its meaning.
+// Plan reports what a create would do now. Its JSON is stable for scripts: fields may be added, none
+// changes its meaning.
 type Plan struct {
 	Cluster  string             `json:"cluster"`
 	Platform string             `json:"platform"`
@@ -31,7 +31,7 @@ type Plan struct {
 	Saved    *SavedPlan         `json:"saved,omitempty"`
 }
 
-// StagePlan is one stage's part of a Plan.
+// Stage is one stage's part of a Plan.
 type Stage struct {
 	Name      string          `json:"name"`
 	Layer     string          `json:"layer"`
@@ -48,13 +48,9 @@ type Stage struct {
 	outputsRead bool // what it will say was heard, and is what the others were planned with
 }
 
-// Plan says what a create would do. It applies, imports and records nothing: no
-// state changes, and neither does what the status of a stage depends on. What
-// does not exist yet has no value here, so that a stage whose inputs come from one
-// that was never applied is not planned, unless that one only reads: what it would
-// say is known. The error joins what could not be
-// planned; the Plan holds all of it, too, and is nil only if nothing could be asked,
-// or if it could not be saved.
+// Run plans a create. It applies, imports and records nothing. A stage whose inputs are not known yet
+// waits, unless they come from a stage that only reads. The error joins all stages that could not be
+// planned; the Plan holds those too. The Plan is nil if castle could read nothing or could not save it.
 func Run(ctx context.Context, c *cluster.Cluster, o Options) (_ *Plan, err error) {
 	chosen, err := o.Selection.Stages(c.Config.Stages)
 	if err != nil {
@@ -120,8 +116,7 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) (_ *Plan, err error
 	return plan, errors.Join(errs...)
 }
 
-// connect notes which stages were planned with what a stage says that is itself
-// to be changed before them.
+// connect lists for each stage the earlier stages whose changed outputs it was planned with.
 func (p *Plan) connect(chosen []*config.Stage) {
 	for i, s := range chosen {
 		for _, edge := range s.Edges() {

@@ -11,7 +11,7 @@ import (
 // PlanExtension ends the names of the files that plans are saved in.
 const Extension = planfile.Extension
 
-// SavedPlan is the file that a plan was saved in.
+// SavedPlan describes the file of a saved plan.
 type SavedPlan struct {
 	Path   string `json:"path"`
 	SHA256 string `json:"sha256"`

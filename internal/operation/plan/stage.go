@@ -19,14 +19,14 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// planning is a creation that only says what it would do.
+// planning is one run of plan.
 type planning struct {
 	run     *run.Run
 	unsound map[*config.Stage]error // whose state a create would repair first
 	keeps   bool                    // Terraform's plans are to be saved
 }
 
-// plannedStage is a StagePlan, why it failed, and what Terraform has saved of it.
+// plannedStage is a stage's plan, its error, and Terraform's saved plan.
 type plannedStage struct {
 	plan    Stage
 	err     error
@@ -34,8 +34,7 @@ type plannedStage struct {
 	saved   []byte
 }
 
-// recallSound hears what the stages have said last. A state that has to be
-// repaired is left to a create.
+// readStates reads the outputs of all stages. It leaves states that need a repair to a create.
 func (p *planning) readStates() error {
 	for _, s := range p.run.Cluster.Config.Stages {
 		dir := p.run.Cluster.Dir.Stage(s.Name)
@@ -52,10 +51,10 @@ func (p *planning) readStates() error {
 	return nil
 }
 
-// answerAtOnce is how long somebody may take to answer a plan's question.
+// answerTime bounds each lookup of a plan.
 const answerTime = 15 * time.Second
 
-// stages plans all at once, but first those that read something.
+// stages plans all stages in parallel, but those that only read before the others.
 func (p *planning) stages(ctx context.Context, chosen []*config.Stage) []plannedStage {
 	made := make([]plannedStage, len(chosen))
 	for _, volatile := range []bool{true, false} {
@@ -82,7 +81,7 @@ func (p *planning) stage(ctx context.Context, s *config.Stage) plannedStage {
 	return one
 }
 
-// look finds out what a create would do with one stage, in the order in which it would.
+// examine plans one stage, in the order of a create's steps.
 func (p *planning) examine(ctx context.Context, s *config.Stage, one *plannedStage) error {
 	for _, x := range append([]*config.Stage{s}, s.Needs...) {
 		if err := p.unsound[x]; err != nil {
@@ -134,8 +133,7 @@ func (p *planning) examine(ctx context.Context, s *config.Stage, one *plannedSta
 	return p.terraform(ctx, s, inputs, adopted, one)
 }
 
-// missing names the outputs that a stage's module would be given and that no
-// stage has said yet.
+// missing lists the outputs that a stage's module needs and that no stage has yet.
 func (p *planning) missing(s *config.Stage, inputs bool) []string {
 	var names []string
 	outputs := p.run.Outputs.Scope(s).Outputs
@@ -155,7 +153,7 @@ func (p *planning) missing(s *config.Stage, inputs bool) []string {
 	return names
 }
 
-// nothingToDo reports whether a create would leave the stage alone.
+// upToDate reports whether a create would leave the stage unchanged.
 func (p *planning) upToDate(ctx context.Context, s *config.Stage, st *state.State, one *Stage) (bool, error) {
 	if !st.Exists {
 		return false, nil
@@ -175,7 +173,7 @@ func (p *planning) upToDate(ctx context.Context, s *config.Stage, st *state.Stat
 	return true, nil
 }
 
-// askPreflights notes what would be refused, and what would be taken over.
+// askPreflights records what the preflights would refuse or import.
 func (p *planning) askPreflights(ctx context.Context, s *config.Stage, one *plannedStage) error {
 	for _, pf := range s.Preflights {
 		findings, err := run.Inspect(ctx, p.run, s, pf)
@@ -201,9 +199,8 @@ func (p *planning) askPreflights(ctx context.Context, s *config.Stage, one *plan
 	return nil
 }
 
-// answers asks whether the cluster is there, for a stage that Terraform would
-// look for in it: the helm provider takes one that does not answer for one
-// without releases, and would plan all of them anew.
+// clusterReachable checks the cluster for a stage that has resources in it. The helm provider treats an
+// unreachable cluster as empty, and would plan all releases anew.
 func (p *planning) clusterReachable(ctx context.Context, s *config.Stage) error {
 	if len(s.InCluster) == 0 {
 		return nil
@@ -217,7 +214,7 @@ func (p *planning) clusterReachable(ctx context.Context, s *config.Stage) error 
 	return err
 }
 
-// adoptable asks once what an adoption would find, and returns the addresses.
+// adoptable looks up the stage's adoptions once and returns the addresses of those that exist.
 func (p *planning) adoptable(
 	ctx context.Context,
 	s *config.Stage,

@@ -15,7 +15,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// terraform asks Terraform for its plan, of which only names are kept.
+// terraform plans the stage with Terraform and keeps the names of the changes.
 func (p *planning) terraform(
 	ctx context.Context,
 	s *config.Stage,
@@ -76,8 +76,8 @@ func (p *planning) terraform(
 	return nil
 }
 
-// hear takes what a stage would say that was never applied and only reads, as when
-// the cluster's secrets have moved: the others are planned with that.
+// readOutputs keeps the planned outputs of a stage that only reads and was never applied, so that other
+// stages plan with them.
 func (p *planning) readOutputs(
 	ctx context.Context,
 	s *config.Stage,

@@ -16,7 +16,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// RecreateOptions sharpen a recreate.
+// Options change what a recreate destroys and applies.
 type Options struct {
 	Rotate   bool // what the secrets layer made goes too
 	Graceful bool // delete what is in the cluster properly before the cluster goes
@@ -27,7 +27,7 @@ func (o Options) destroy() destroy.Options {
 	return destroy.Options{Graceful: o.Graceful, KeepSecrets: !o.Rotate}
 }
 
-// Recreation is what a recreate would raze before it raises the cluster anew.
+// Plan lists what a recreate would destroy before it creates the cluster again.
 type Plan struct {
 	Stages     []*destroy.Stage
 	Kept       []string // stages of the secrets layer that stay
@@ -39,9 +39,8 @@ type Plan struct {
 	options Options
 }
 
-// Recreation returns what Recreate would do. A recreate that has razed what was
-// to go, and was then cut short, goes on with raising: what stands is its own.
-// Only one that is to rotate, and did not then, has to raze again.
+// Prepare returns what Run would do. A recreate that was interrupted after its destroy continues with the
+// create. It destroys again only if the user now asks to rotate secrets and the first part did not.
 func Prepare(c *cluster.Cluster, o Options) (*Plan, error) {
 	re := &Plan{options: o}
 	begun, err := c.Dir.Recreation().Read()
@@ -84,9 +83,8 @@ func continues(begun *state.Recreation, o Options) bool {
 	return begun != nil && begun.Destroyed && (begun.Rotate || !o.Rotate)
 }
 
-// Recreate razes the cluster and raises it again, as one run under one lock. If
-// not all is gone, nothing is raised. How far it has come is on disk before each
-// half, so that the same command goes on wherever it ended.
+// Run destroys the cluster and creates it again, as one run under one lock. It creates nothing if
+// anything is left over. The progress is on disk before each half, so that the same command resumes it.
 func Run(ctx context.Context, c *cluster.Cluster, re *Plan) error {
 	warnings, err := c.CheckConfig()
 	if err != nil {
@@ -127,7 +125,7 @@ func recreate(ctx context.Context, r *run.Run, re *Plan) error {
 	return r.Cluster.Dir.Recreation().Clear()
 }
 
-// razeFirst razes what was agreed on, and notes when all of it is gone.
+// destroyFirst destroys the confirmed stages, and records when all are gone.
 func destroyFirst(ctx context.Context, r *run.Run, re *Plan) error {
 	stages, err := destroy.Restored(r, re.options.destroy())
 	if err != nil {
@@ -171,7 +169,7 @@ func destroyFirst(ctx context.Context, r *run.Run, re *Plan) error {
 	return r.Cluster.Dir.Recreation().Write(progress)
 }
 
-// raze destroys what there is to destroy; of nothing there is no receipt.
+// destroyStages destroys the stages; without any it writes no receipt.
 func destroyStages(ctx context.Context, r *run.Run, stages []*destroy.Stage, graceful bool) error {
 	if due, err := destroy.ReceiptDue(r.Cluster); err != nil || len(stages) == 0 && !due {
 		return err
@@ -179,8 +177,8 @@ func destroyStages(ctx context.Context, r *run.Run, stages []*destroy.Stage, gra
 	return destroy.Stages(ctx, r, stages, graceful)
 }
 
-// readable reads once more what volatile stages of the secrets layer say: whoever
-// has lost the right to read it could raze the cluster and not raise it again.
+// checkReadable reads the volatile stages of the secrets layer once more. Without that access a create
+// after the destroy would fail.
 func checkReadable(ctx context.Context, r *run.Run) error {
 	var volatile []*config.Stage
 	for _, s := range r.Cluster.Config.Stages {

@@ -13,8 +13,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// StageState is what castle keeps of one stage: its Terraform state and the
-// snapshots of it. No value of a resource or output is in it.
+// StageState describes a stage's Terraform state and its snapshots, without any value of a resource or
+// output.
 type StageState struct {
 	Name      string          `json:"name"`
 	Layer     string          `json:"layer"`
@@ -27,7 +27,7 @@ type StageState struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// StateResource is one object that a state knows.
+// StateResource is one object in a state.
 type StateResource struct {
 	Address  string `json:"address"`
 	Mode     string `json:"mode"` // managed or data
@@ -45,8 +45,8 @@ type StateSnapshot struct {
 	Problem   string    `json:"problem,omitempty"` // why it cannot be restored
 }
 
-// States returns the states of the stages that are recorded, or of the one or the
-// layer that is named, by layer and inside a layer by name. Nothing is repaired.
+// States returns the states of the recorded stages, or of the named stage or layer, sorted by layer and
+// name. It repairs nothing.
 func States(c *cluster.Cluster, name string) ([]StageState, error) {
 	places, err := c.RecordedStages(name)
 	if err != nil {

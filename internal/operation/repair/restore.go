@@ -14,14 +14,14 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// RestoreOptions say which state is to take the place of a stage's.
+// RestoreOptions select the state that replaces a stage's.
 type RestoreOptions struct {
 	Stage    string
 	Snapshot string // a serial, a snapshot's name, or newest; empty: newest
 	Errored  bool   // what Terraform could not write, instead of a snapshot
 }
 
-// Restoration is what restoring a state would change.
+// Restoration describes what restoring a state would change.
 type Restoration struct {
 	Stage, Layer string
 	Snapshot     string // its name; empty: what Terraform could not write
@@ -36,8 +36,8 @@ type Restoration struct {
 	sum    string
 }
 
-// Restorable returns what Restore would do; nothing is changed. A copy that
-// cannot be read or is of another lineage is refused.
+// PrepareRestore returns what Restore would change; it changes nothing. It refuses a copy that is
+// unreadable or of another lineage.
 func PrepareRestore(c *cluster.Cluster, o RestoreOptions) (*Restoration, error) {
 	p, err := c.RecordedStage(o.Stage)
 	if err != nil {
@@ -145,7 +145,7 @@ func chosenCopy(c *cluster.Cluster, dir *state.Stage, stage string, o RestoreOpt
 	return found[0], nil
 }
 
-// without lists what one state knows and another does not.
+// without lists the resources that one state has and the other lacks.
 func without(c *cluster.Cluster, one, other *state.State) []string {
 	var missing []string
 	for _, res := range one.Resources {
@@ -157,8 +157,8 @@ func without(c *cluster.Cluster, one, other *state.State) []string {
 	return missing
 }
 
-// Restore carries out a Restoration under the cluster's lock, unless the state
-// has changed since it was made, and says where what was there is kept.
+// Restore replaces the state under the cluster's lock, unless it has changed since PrepareRestore. It
+// returns where it keeps the old files.
 func Restore(ctx context.Context, c *cluster.Cluster, re *Restoration) (aside []string, err error) {
 	r, err := run.Begin(ctx, c, "restore")
 	if err != nil {
@@ -173,7 +173,7 @@ func Restore(ctx context.Context, c *cluster.Cluster, re *Restoration) (aside []
 	return dir.Copies().Restore(re.copied)
 }
 
-// unchanged refuses to go on with what was decided about another state.
+// unchanged returns an error if the state has changed since the user's decision.
 func unchanged(dir *state.Stage, stage, sum string) error {
 	now, err := dir.StateDigest()
 	if err == nil && now != sum {

@@ -15,10 +15,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// Terraform runs any Terraform command in a stage's work directory, with the
-// inputs that a create would use, under the cluster's lock and with the state
-// snapshotted before. A state that a create would repair first is refused. name
-// is a stage's or that of a layer with one stage. It returns Terraform's exit code.
+// Terraform runs any Terraform command in a stage's work directory and returns its exit code. It holds
+// the cluster's lock, snapshots the state first, uses a create's inputs and refuses a state that needs a
+// repair. name is a stage's, or that of a layer with one stage.
 func Terraform(
 	ctx context.Context,
 	c *cluster.Cluster,
@@ -85,8 +84,8 @@ func Terraform(
 	return code, errors.Join(err, recordMade(r, s, work), clearMachineIDs(r, dir, before))
 }
 
-// doubtMarks forgets by what a stage's machines are told from others if its state
-// has changed: they may have been replaced.
+// clearMachineIDs clears the recorded machine identities if the state has changed: the command may have
+// replaced machines.
 func clearMachineIDs(r *run.Run, dir *state.Stage, before *state.State) error {
 	st, err := r.ReadState(dir)
 	if err != nil || st.SHA256 == before.SHA256 {
@@ -95,7 +94,7 @@ func clearMachineIDs(r *run.Run, dir *state.Stage, before *state.State) error {
 	return cluster.MachineIDsNote(dir).Clear()
 }
 
-// recordMade records a stage that a command made by hand, so that destroy finds it.
+// recordMade records a stage that a command created by hand, so that destroy finds it.
 func recordMade(r *run.Run, s *config.Stage, work *run.Workspace) error {
 	dir := r.Cluster.Dir.Stage(s.Name)
 	if _, err := dir.Record(); !errors.Is(err, fs.ErrNotExist) {

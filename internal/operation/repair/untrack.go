@@ -18,7 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// Forgetting is what would be removed from a stage's state.
+// UntrackPlan lists what Untrack would remove from a stage's records.
 type UntrackPlan struct {
 	Stage, Layer string
 	Resources    []string // what castle would not know any more, in words
@@ -30,11 +30,10 @@ type UntrackPlan struct {
 	sum       string
 }
 
-// Forgettable returns what Forget would remove; nothing is changed. An address
-// stands for what Terraform takes it for: a resource with all its instances, a
-// module with all its resources. What a destroy has left over is in no state any
-// more, and is called what the destroy has called it: 421, local:421/disk.raw.
-// One that neither is known of is refused, and so is a state that cannot be read or that Terraform could not write.
+// PrepareUntrack returns what Untrack would remove; it changes nothing. An address selects what it
+// selects in Terraform: all instances of a resource, all resources of a module. Leftovers of a destroy
+// are in no state; the id in the destroy's message selects those. PrepareUntrack refuses unknown
+// addresses, and states that are unreadable or that Terraform could not write.
 func PrepareUntrack(c *cluster.Cluster, stage string, addresses []string) (*UntrackPlan, error) {
 	p, err := c.RecordedStage(stage)
 	if err != nil {
@@ -88,7 +87,7 @@ func PrepareUntrack(c *cluster.Cluster, stage string, addresses []string) (*Untr
 	return f, nil
 }
 
-// Restorable reports whether a snapshot of the state leads back.
+// Restorable reports whether a snapshot can restore the resources.
 func (f *UntrackPlan) Restorable() bool { return len(f.instances) > 0 }
 
 func match(c *cluster.Cluster, st *state.State, f *UntrackPlan, address string) error {
@@ -125,7 +124,7 @@ func match(c *cluster.Cluster, st *state.State, f *UntrackPlan, address string) 
 	}
 }
 
-// describe names a resource; of a virtual machine it says which one it is.
+// describe names a resource; for a virtual machine it adds the id and node.
 func describe(res state.Resource) string {
 	id, ok := res.Attributes["vm_id"].(float64)
 	if !ok {
@@ -138,9 +137,8 @@ func describe(res state.Resource) string {
 	return text + ")"
 }
 
-// Forget carries out a Forgetting with Terraform's own state rm, under the
-// cluster's lock and with a snapshot before and after, unless the state has
-// changed since it was made.
+// Untrack carries out an UntrackPlan with Terraform's own state rm, under the cluster's lock. It
+// snapshots the state before and after, and refuses a state that has changed since PrepareUntrack.
 func Untrack(ctx context.Context, c *cluster.Cluster, f *UntrackPlan) (err error) {
 	r, err := run.Begin(ctx, c, "forget")
 	if err != nil {

@@ -13,8 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/vault"
 )
 
-// Seeding is the secrets of a cluster, as whoever keeps them has them, and what is
-// to be added.
+// Seeding compares a cluster's secrets with those in its secret store.
 type Seeding struct {
 	Collection *secretstore.Collection
 	Missing    []string // names without a value, optional ones, too
@@ -22,7 +21,7 @@ type Seeding struct {
 	castle *cluster.Cluster
 }
 
-// Seeded is what became of a name.
+// Seeded is the result for one secret.
 type Seeded struct {
 	Name     string `json:"name"`
 	Written  bool   `json:"written"` // now; else it was there already, or still is not
@@ -30,8 +29,7 @@ type Seeded struct {
 	Optional bool   `json:"optional"`
 }
 
-// Seed asks the keeper of the cluster's secrets which of them it lacks. Nothing is
-// changed, and no value is kept.
+// Prepare reads which of the cluster's secrets its store lacks. It changes nothing and keeps no value.
 func Prepare(ctx context.Context, c *cluster.Cluster) (*Seeding, error) {
 	collection, err := secretstore.Of(c.Config.Stages)
 	if err != nil {
@@ -47,8 +45,8 @@ func Prepare(ctx context.Context, c *cluster.Cluster) (*Seeding, error) {
 	return &Seeding{Collection: collection, Missing: collection.Missing(there), castle: c}, nil
 }
 
-// Check says what is wrong with the secrets that are to be added: names that no
-// stage reads, and names that would still be missing, all at once.
+// Check reports all problems with the secrets to add: names that no stage reads, and names that would
+// still be missing.
 func (s *Seeding) Check(secrets map[string]string) error {
 	var wrong []string
 	for name, value := range secrets {
@@ -79,7 +77,7 @@ func (s *Seeding) Check(secrets map[string]string) error {
 	}
 }
 
-// Write adds those of the secrets that are missing. What is there is never changed.
+// Write adds the missing ones of the secrets. It never changes an existing secret.
 func (s *Seeding) Write(ctx context.Context, secrets map[string]string) ([]Seeded, error) {
 	for _, value := range secrets {
 		s.castle.Masker.Add(value)
@@ -114,7 +112,7 @@ func (s *Seeding) Write(ctx context.Context, secrets map[string]string) ([]Seede
 	return all, nil
 }
 
-// unkept shows a Vault's problem as a preflight does.
+// vaultProblem adds Vault's fixes to an error, as a preflight prints them.
 func vaultProblem(err error) error {
 	t := (*vault.Problem)(nil)
 	if !errors.As(err, &t) {

@@ -19,9 +19,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// Doctor asks everything that a create of the cluster relies on, or of this machine
-// alone if o names none. It takes no lock, changes nothing and makes no state
-// directory. lab is where castle-lab is, empty if nowhere.
+// Doctor checks the prerequisites of a create of the cluster, or of this machine alone if o names none.
+// It takes no lock, changes nothing and makes no state directory. lab is the path of castle-lab, if any.
 func Doctor(ctx context.Context, o cluster.Options, lab string) (*doctor.Report, error) {
 	root, err := state.Root(o.StateDir, o.Environ)
 	if err != nil {

@@ -15,14 +15,14 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// GateOptions say which gates are asked, and how.
+// GateOptions select gates and how to check them.
 type GateOptions struct {
 	Of      string        // a stage's or a layer's name; empty: every stage's
 	Wait    bool          // until each is open or its time is over; else each is asked once
 	Timeout time.Duration // how long Wait waits for each; 0: as long as the gate says itself
 }
 
-// GateReport is what `castle gate` says of a cluster.
+// GateReport is the result of `castle gate` for a cluster.
 type GateReport struct {
 	Cluster  string       `json:"cluster"`
 	Platform string       `json:"platform"`
@@ -40,13 +40,11 @@ type StageGates struct {
 	Gates   []GateStatus `json:"gates"`
 }
 
-// Gates asks the gates of the selected stages side by side. A stage that was
-// never created is not open and not waited for: no gate of it could ever open.
+// Gates checks the gates of the selected stages in parallel. A stage that was never created counts as
+// closed, and Gates does not wait for it.
 //
-// It starts no Terraform, takes no lock and leaves no run behind. It changes
-// nothing that a run relies on (what a wait triggers is the cluster's own affair,
-// and nudging twice does no harm), so it may be used beside a create; and one
-// who asks every few seconds should find nothing but the answer.
+// It starts no Terraform, takes no lock and keeps no run. A wait may trigger a reconcile in the cluster,
+// which is harmless beside a create.
 func Gates(ctx context.Context, c *cluster.Cluster, o GateOptions) (GateReport, error) {
 	report := GateReport{Cluster: c.Config.Name, Platform: c.Config.Platform, Open: true}
 	stages := c.Config.Stages
@@ -77,7 +75,7 @@ func Gates(ctx context.Context, c *cluster.Cluster, o GateOptions) (GateReport, 
 	return report, nil
 }
 
-// notAsked says why no gates can be asked of what has this name.
+// unknownGates returns the error for a name without gates to check.
 func unknownGates(c *cluster.Cluster, name string, all []cluster.StageRef) error {
 	for _, s := range c.Config.Disabled {
 		switch {
@@ -101,7 +99,7 @@ func unknownGates(c *cluster.Cluster, name string, all []cluster.StageRef) error
 	return cluster.UnknownStage("gate", name, all)
 }
 
-// Closed is a *ClosedError unless everything is open.
+// Closed returns a *ClosedError unless everything is open.
 func (g GateReport) Closed() error {
 	all := &ClosedError{}
 	for _, s := range g.Stages {
@@ -149,7 +147,7 @@ func gatesOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State, 
 	return one
 }
 
-// missing says why a stage without a state has none.
+// missing returns the reason why a stage has no state.
 func missing(r *run.Run, s *config.Stage, st *state.State) string {
 	if st.Notice != "" {
 		return r.Cluster.Masker.Hide(st.Notice)
@@ -161,9 +159,8 @@ func missing(r *run.Run, s *config.Stage, st *state.State) string {
 	)
 }
 
-// waitAll waits for a stage's gates as a create does, and returns for each why it
-// did not open. What may explain that is told, and not kept: there is no run to
-// keep it with.
+// waitAll waits for a stage's gates as a create does, and returns the error of each. It reports their
+// diagnoses, but has no run to keep them in.
 func waitAll(ctx context.Context, r *run.Run, s *config.Stage, timeout time.Duration) (closed []error) {
 	began := time.Now()
 	e := event.Event{Layer: s.Layer, Stage: s.Name, Step: "gates", Kind: event.StepStarted}
@@ -194,7 +191,7 @@ func waitAll(ctx context.Context, r *run.Run, s *config.Stage, timeout time.Dura
 	return closed
 }
 
-// ClosedError says that not everything is open that was asked.
+// ClosedError counts the gates and stages that are not open.
 type ClosedError struct {
 	Closed, Asked int      // gates
 	Missing       []string // stages that could not be asked

@@ -18,7 +18,7 @@ type OutputValue struct {
 	Value              cty.Value
 }
 
-// Outputs returns what every stage has said, by layer and name.
+// Outputs returns the outputs of every stage, by layer and name.
 func Outputs(c *cluster.Cluster) ([]OutputValue, error) {
 	var all []OutputValue
 	for _, s := range c.Config.Stages {
@@ -38,8 +38,8 @@ func Outputs(c *cluster.Cluster) ([]OutputValue, error) {
 	return all, nil
 }
 
-// Configs returns the paths of the kubeconfig and talosconfig that the platform
-// said, and an error that says what to do where it has not yet.
+// Configs returns the paths of the platform's kubeconfig and talosconfig. The error for a missing one
+// names the command that creates it.
 func Configs(c *cluster.Cluster) (kubeconfig, talosconfig string, err error) {
 	for _, path := range []string{c.Dir.Kubeconfig(), c.Dir.Talosconfig()} {
 		if _, err := os.Stat(path); err != nil {

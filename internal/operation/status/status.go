@@ -25,7 +25,7 @@ const (
 	Interrupted = "interrupted" // a run ended in the middle of it
 )
 
-// Status is what `castle status` says of a cluster.
+// Status is the result of `castle status` for a cluster.
 type Status struct {
 	Cluster  string             `json:"cluster"`
 	Platform string             `json:"platform"`
@@ -43,7 +43,7 @@ type StageStatus struct {
 	Gates   []GateStatus `json:"gates"`
 }
 
-// GateStatus is what a gate answered when it was asked once.
+// GateStatus is the result of one check of a gate.
 type GateStatus struct {
 	Name   string `json:"name"`
 	Open   bool   `json:"open"`
@@ -62,8 +62,8 @@ func (s Status) AllReady() bool {
 	return true
 }
 
-// Status asks every gate once and compares every stage with what it was when it
-// last became ready. It changes nothing and starts no Terraform.
+// Run checks every gate once and compares every stage with its last good apply. It changes nothing and
+// starts no Terraform.
 func Run(ctx context.Context, c *cluster.Cluster) (Status, error) {
 	all := Status{Cluster: c.Config.Name, Platform: c.Config.Platform}
 	r := run.Observe(ctx, c)
@@ -136,9 +136,8 @@ func statusOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State)
 	return one, nil
 }
 
-// lastRun says how the run that last touched a stage without making it ready
-// left it: failed with a reason, or in the middle; a run that is alive has not
-// left it yet.
+// lastRun reads how the last run on an unready stage left it: failed with a reason, interrupted, or still
+// at work.
 func lastRun(r *run.Run, rec state.Record) (string, runOutcome) {
 	if held := r.Cluster.Dir.Holder(); held != nil {
 		// A destroy leaves a stage's record as it was, so that only its journal says so.
@@ -161,14 +160,14 @@ func lastRun(r *run.Run, rec state.Record) (string, runOutcome) {
 	return Interrupted, runOutcome{}
 }
 
-// outcome is a stage's result in one run, from its journal.
+// runOutcome is a stage's result in one run, from its journal.
 type runOutcome struct {
 	started bool
 	failure string            // empty unless it failed
 	closed  map[string]string // last reason of each gate that did not open
 }
 
-// outcome reads the journal of a run for what it did to a stage.
+// outcome reads a stage's result from the journal of a run.
 func outcome(r *run.Run, run, stage string) runOutcome {
 	found := runOutcome{closed: map[string]string{}}
 	events, err := r.Cluster.Dir.Run(run).Events()

@@ -14,8 +14,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// GraphRun is the run that a Graph's durations are of: the newest create, or
-// recreate, of all its stages that ended well and found something to do.
+// Run is the run that a Graph's durations come from: the newest successful create or recreate of all
+// stages that changed something.
 type Run struct {
 	ID      string    `json:"id"`
 	Began   time.Time `json:"began"`
@@ -33,21 +33,21 @@ type Run struct {
 	LayeredSeconds *float64 `json:"layered_seconds"`
 }
 
-// GraphStep is one step of the critical path: a stage, or what its late gates waited.
+// Step is one step of the critical path: a stage, or the wait for its deferred gates.
 type Step struct {
 	Stage   string  `json:"stage"`
 	Late    bool    `json:"late_gates"`
 	Seconds float64 `json:"seconds"`
 }
 
-// measured is a stage until its early gates are open, or its late gates: what
-// has a duration of its own in a run.
+// measured is a node with its own duration: a stage until its immediate gates are open, or its deferred
+// gates.
 type measured struct {
 	stage *config.Stage
 	late  bool
 }
 
-// measurable is what has a duration among stages, in their order.
+// measurable returns the nodes of the stages, in their order.
 func measurable(stages []*config.Stage) []measured {
 	var nodes []measured
 	for _, s := range stages {
@@ -59,7 +59,7 @@ func measurable(stages []*config.Stage) []measured {
 	return nodes
 }
 
-// key names its span in a timeline; no stage is called so.
+// key names the node's span in a timeline; no stage has such a name.
 func (m measured) key() string {
 	if m.late {
 		return m.stage.Name + " gates"
@@ -67,7 +67,7 @@ func (m measured) key() string {
 	return m.stage.Name
 }
 
-// ready is what has to be done for a stage to be ready.
+// ready returns the node that completes a stage.
 func ready(s *config.Stage) measured { return measured{s, len(run.DeferredGates(s)) > 0} }
 
 func (m measured) needs() []measured {

@@ -11,18 +11,12 @@ import (
 // sideBySide are the layers that a script raises at once, when those before are ready.
 func sideBySide() []string { return []string{"networking", "storage", "gitops"} }
 
-// layerByLayer returns what the nodes of a run take if each weighs the same and a
-// script runs them that knows layers only: one layer after the other and the last
-// three side by side, in each layer one stage after the other, in an order in which
-// each comes after what it needs, and with all of its gates open before the next.
-// Of the three, too, none begins a stage before what that needs is ready.
+// layerByLayer returns how long the nodes of a run take if a script runs them by layer, as TazLab's
+// create.sh did. Layers follow each other, except that networking, storage and gitops run in parallel;
+// the stages of a layer follow each other, each with all of its gates.
 //
-// This is the order of the script that castle takes the place of, TazLab's create.sh:
-// secrets, vault-jwt-config, vault-db-config, platform, engine, and then networking,
-// gitops and storage in parallel, with Flux's convergence at the end.
-//
-// It is the critical path of a graph in which each node also needs what the script
-// has before it: never less than that of what the stages need themselves.
+// It is the critical path of a graph in which each node also needs its predecessor in the script. So it
+// is never shorter than that of the stages themselves.
 func layerByLayer(nodes []measured, weight func(measured) time.Duration) (time.Duration, error) {
 	order, err := graph.Sort(nodes, measured.needs)
 	if err != nil {

@@ -4,8 +4,8 @@ import (
 	"fmt"
 )
 
-// Lines say which run it was, its critical path, and how much longer a script takes
-// that goes layer by layer: for `castle graph`, and for the end of a rehearsal.
+// Lines describe the run, its critical path, and how much longer a layer-by-layer script takes. `castle
+// graph` and a rehearsal print them.
 func (r *Run) Lines() []string {
 	path := ""
 	for i, s := range r.CriticalPath {
@@ -46,7 +46,7 @@ func (r *Run) compared(layered float64) string {
 	)
 }
 
-// Took is a duration in seconds as it is shown.
+// Took formats a duration in seconds.
 func Took(seconds float64) string {
 	if seconds < 60 {
 		return fmt.Sprintf("%.1fs", seconds)

@@ -9,9 +9,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 )
 
-// Graph is what `castle graph` shows of a cluster: its stages, what each waits for
-// and why, and how long the last complete create took. As JSON it is a promise to
-// scripts: fields may be added, none changes its meaning (docs/graph.md).
+// Graph is the result of `castle graph`: the stages, what each waits for and why, and the durations of
+// the last complete create. Its JSON is stable for scripts: fields may be added, none changes its meaning
+// (docs/graph.md).
 type Graph struct {
 	Cluster  string  `json:"cluster"`
 	Platform string  `json:"platform"`
@@ -20,7 +20,7 @@ type Graph struct {
 	Run      *Run    `json:"run"` // null: there is none to measure by
 }
 
-// GraphStage is one stage of a Graph.
+// Stage is one stage of a Graph.
 type Stage struct {
 	Name    string `json:"name"`
 	Layer   string `json:"layer"`
@@ -34,15 +34,15 @@ type Stage struct {
 	Critical    bool     `json:"critical"`                    // on the critical path
 }
 
-// GraphGate is a gate of a stage. A late one is judged only when other stages are
-// ready, too; nothing keeps its stage from being applied before.
+// Gate is a gate of a stage. castle checks a late one only when the other stages that it needs are ready;
+// its stage does not wait for them.
 type Gate struct {
 	Name string `json:"name"`
 	Late bool   `json:"late"`
 }
 
-// GraphEdge says that To, or one late gate of To, waits for From: until it is
-// applied and all Gates, which are From's, are open.
+// Edge reports that To, or one late gate of To, waits until From is applied and all Gates of From are
+// open.
 type Edge struct {
 	From       string   `json:"from"`
 	To         string   `json:"to"`
@@ -54,8 +54,8 @@ type Edge struct {
 	Critical   bool     `json:"critical"` // on the critical path
 }
 
-// Graph draws up the graph of the cluster that o names. It reads configuration and
-// journals, takes no lock and makes no state directory.
+// Build returns the graph of the cluster that o names. It reads configuration and journals, takes no lock
+// and makes no state directory.
 func Build(o cluster.Options) (*Graph, error) {
 	cluster, err := o.Load()
 	if err != nil {
@@ -75,7 +75,7 @@ func Build(o cluster.Options) (*Graph, error) {
 	return g, g.measure(o, cluster)
 }
 
-// addEdges adds what a stage, or one late gate of it, waits for.
+// addEdges adds the edges to a stage, or to one late gate of it.
 func (g *Graph) addEdges(edges []config.Edge, to *config.Stage, late string) {
 	for _, e := range edges {
 		edge := Edge{

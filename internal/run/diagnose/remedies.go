@@ -37,7 +37,7 @@ func checkLostEtcd(r *run.Run, s Subject, findings []*run.Finding) {
 	}
 }
 
-// reinstall is the command that installs a Helm release anew, if a stage installed it.
+// reinstall returns the command that installs a Helm release anew, if a stage installed it.
 func reinstall(r *run.Run, release string) string {
 	namespace, name, ok := strings.Cut(release, "/")
 	if !ok {
@@ -58,8 +58,7 @@ func reinstall(r *run.Run, release string) string {
 	return ""
 }
 
-// bootstrappedBefore reports whether the stage's state has a bootstrap of Talos that this run has not made.
-// Terraform never does one again.
+// bootstrappedBefore reports whether the stage's state has a Talos bootstrap from an earlier run.
 func bootstrappedBefore(r *run.Run, s Subject) bool {
 	st, err := r.Cluster.Dir.Stage(s.Name).LastKnown()
 	if err != nil {

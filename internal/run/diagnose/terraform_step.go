@@ -17,7 +17,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// stepReport says which step of Terraform's failed.
+// stepReport describes the Terraform step that failed.
 func stepReport(stage string, step *run.StepError) event.Diagnosis {
 	return event.Diagnosis{
 		Waited: fmt.Sprintf("Terraform, to %s stage %s", step.Step, stage),
@@ -25,9 +25,9 @@ func stepReport(stage string, step *run.StepError) event.Diagnosis {
 	}
 }
 
-// inspectStep looks for the cause of a failed step: in Terraform's own text first, then, if there is a
-// cluster, in the stage's gates and in the cluster as a whole. These two count as the cause only if
-// Terraform waited in vain: after another failure they are closed and wrong because of it.
+// inspectStep looks for the cause of a failed step: first in Terraform's own text, then in the stage's
+// gates and the cluster. The latter two count as a cause only if Terraform timed out: after any other
+// failure they are its effects.
 func inspectStep(r *run.Run, s Subject, step *run.StepError) func(context.Context) gate.Diagnosis {
 	return func(ctx context.Context) gate.Diagnosis {
 		text := step.Err.Error()
@@ -72,7 +72,7 @@ func inspectGate(r *run.Run, s *config.Stage, g *config.Gate) inspection {
 	}
 }
 
-// inspectClosedGates are the diagnoses of those of the stage's gates that are closed.
+// inspectClosedGates returns the diagnoses of the stage's closed gates.
 func inspectClosedGates(r *run.Run, s Subject) []inspection {
 	var all []inspection
 	for _, g := range s.gates() {

@@ -12,11 +12,10 @@ import (
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 )
 
-// inMachines reports whether what a provider makes lives in the machines alone
-// and ends with them.
+// InMachines reports whether a provider's resources exist only inside the machines and end with them.
 func InMachines(provider string) bool { return provider == "registry.terraform.io/siderolabs/talos" }
 
-// inStateOnly reports whether what a provider makes exists nowhere but in the state.
+// InStateOnly reports whether a provider's resources exist only in the state.
 func InStateOnly(provider string) bool {
 	switch provider {
 	case "terraform.io/builtin/terraform",
@@ -29,23 +28,23 @@ func InStateOnly(provider string) bool {
 
 var apiVersion = regexp.MustCompile(`_v\d+((alpha|beta)\d+)?$`)
 
-// kindOf is the kind of the objects that a type of the kubernetes provider stands for.
+// kindOf returns the Kubernetes kind that a resource type of the kubernetes provider manages.
 func kindOf(typ string) string {
 	return apiVersion.ReplaceAllString(strings.TrimPrefix(typ, "kubernetes_"), "")
 }
 
-// outside is where the objects of a stage are, as far as castle can ask for them.
+// Lookup finds the objects of a stage in the cluster and the datacenter.
 type Lookup struct {
 	Cluster    gate.Target
 	InCluster  []string // source addresses of the providers that castle wires to it
 	Datacenter func() (*proxmox.Client, error)
 }
 
-// errUnasked says that castle does not know whom to ask for an object.
+// ErrNoLookup reports that castle has no way to look up an object of that type.
 var ErrNoLookup = errors.New("nobody can be asked")
 
-// has reports whether an object exists, by what `terraform import` takes it by.
-// One that is being made is waited for, and report is told so.
+// Has reports whether an object exists, by the id that `terraform import` takes. It waits for one that is
+// still being created, and reports that.
 func (o Lookup) Has(ctx context.Context, typ, id string, report func(string)) (bool, error) {
 	first, second, both := strings.Cut(id, "/")
 	switch {
@@ -74,10 +73,11 @@ func isDownload(typ string) bool {
 	return typ == "proxmox_virtual_environment_download_file" || typ == "proxmox_download_file"
 }
 
+// IsMachine reports whether a resource type is a virtual machine.
 func IsMachine(typ string) bool { return typ == "proxmox_virtual_environment_vm" }
 
-// isInCluster reports whether the resources of a type are made by one of these
-// providers, which castle wires to the cluster.
+// IsInCluster reports whether the resources of a type come from one of these providers, which castle
+// connects to the cluster.
 func IsInCluster(typ string, providers []string) bool {
 	name, _, _ := strings.Cut(typ, "_")
 	return slices.Contains(providers, "registry.terraform.io/hashicorp/"+name)

@@ -24,8 +24,8 @@ import (
 // everything else. Machines are the one exception: the preflights find those, by
 // more than their id.
 
-// inFlight is what a stage's intent says that its state does not know, as far as
-// it can be anywhere but in the state.
+// InFlight returns the changes in a stage's intent that its state lacks, without those whose objects
+// exist only in the state. Machines are left to the preflights.
 func InFlight(dir *state.Stage, st *state.State) ([]state.Intended, error) {
 	intent, err := dir.Intent().Read()
 	if err != nil {
@@ -37,15 +37,14 @@ func InFlight(dir *state.Stage, st *state.State) ([]state.Intended, error) {
 	), nil
 }
 
-// endsWithState reports whether resources of a type are nowhere but in the state,
-// or in machines that end by themselves.
+// endsWithState reports whether resources of a type exist only in the state, or in machines that end by
+// themselves.
 func endsWithState(typ string) bool {
 	name, _, _ := strings.Cut(typ, "_")
 	return slices.Contains([]string{"terraform", "random", "tls", "talos"}, name)
 }
 
-// importLost imports what is in flight of a stage and exists. work holds the
-// stage's module.
+// Import imports the objects of interrupted changes that exist. work holds the stage's module.
 func Import(
 	ctx context.Context,
 	r *run.Run,
@@ -113,8 +112,8 @@ func importIfThere(
 	return nil
 }
 
-// importRecorded imports what only the module that made it knows: the
-// configuration has changed since. That module stays in the work directory.
+// importRecorded imports with the recorded module, because the configuration has changed since. That
+// module stays in the work directory.
 func importRecorded(
 	ctx context.Context,
 	r *run.Run,
@@ -132,7 +131,7 @@ func importRecorded(
 	return work.Root.Import(ctx, c.Address, c.ID)
 }
 
-// cutShort says what a run that did not come to its end may have made.
+// Summary describes the objects that an interrupted run may have created.
 func Summary(dir *state.Stage, st *state.State) string {
 	intent, err := dir.Intent().Read()
 	if err != nil {

@@ -19,7 +19,7 @@ const (
 	Failed      = "failed"      // it could not be planned: Reason says why
 )
 
-// PlannedChange is what would become of one resource.
+// Change is the planned change of one resource.
 type Change struct {
 	Address    string   `json:"address"`
 	Action     string   `json:"action"`               // create, update, replace, delete, forget, move, read or adopt
@@ -27,7 +27,7 @@ type Change struct {
 	Attributes []string `json:"attributes,omitempty"` // that change, or for which it is replaced; never their values
 }
 
-// String is the change as Terraform's users know it.
+// String formats the change with Terraform's signs.
 func (c Change) String() string {
 	signs := map[string]string{
 		"create": "+", "adopt": ">", "import": ">", "update": "~", "replace": "-/+", "delete": "-", "move": "=", "forget": ".",
@@ -47,6 +47,8 @@ func (c Change) String() string {
 	return line
 }
 
+// Summarize lists a plan's changes by address and counts them by action. A create of an adopted address
+// counts as an adoption.
 func Summarize(
 	changes []terraform.Change,
 	names map[string][]string,

@@ -14,13 +14,13 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// isPlanned reports whether a stage of this state was planned with its inputs.
+// IsPlanned reports whether Terraform planned a stage in this state with its inputs.
 func IsPlanned(state string) bool {
 	return slices.Contains([]string{UpToDate, Unchanged, Changes}, state)
 }
 
-// facts digests what the plan of a stage depends on. Of one that could not be
-// planned, that is what is known of it: the rest comes from other stages' states.
+// Facts digests what a stage's plan depends on. For a stage without a plan it covers the module and the
+// state: the inputs come from other stages.
 func Facts(r *run.Run, s *config.Stage, planned bool) (*state.Fingerprint, error) {
 	f := new(state.Fingerprint)
 	dir := r.Cluster.Dir.Stage(s.Name)
@@ -38,7 +38,7 @@ func Facts(r *run.Run, s *config.Stage, planned bool) (*state.Fingerprint, error
 	return f, dir.Intent().Fingerprint(f)
 }
 
-// configurationFacts digests what was configured, and the Terraform that planned it.
+// ConfigurationFacts digests the configuration files, variables and Terraform binary of a plan.
 func ConfigurationFacts(r *run.Run) (*state.Fingerprint, error) {
 	f := new(state.Fingerprint)
 	for name, path := range map[string]string{

@@ -9,14 +9,13 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// Loss is what a create is about to replace or destroy of a stage.
+// Loss lists the existing resources of a stage that a create is about to replace or destroy.
 type Loss struct {
 	Stage, Layer string
 	Changes      []Change
 }
 
-// UnagreedError says that a stage was left as it is because it would have lost
-// something, and nobody has agreed to that.
+// UnagreedError reports that castle left a stage unchanged because nobody confirmed its losses.
 type UnagreedError struct{ Loss Loss }
 
 func (e *UnagreedError) Error() string {
@@ -30,8 +29,8 @@ func (e *UnagreedError) Error() string {
 	return b.String()
 }
 
-// losses are the changes by which something is lost that was whole, or that no
-// run was told to end before.
+// Losses returns the changes that replace or delete an intact resource, unless an earlier run already
+// began that change.
 func Losses(changes []terraform.Change, st *state.State, intent *state.Intent) []terraform.Change {
 	aside := map[string]int{} // objects that were replaced and not yet deleted
 	for _, res := range st.Resources {
@@ -51,8 +50,8 @@ func Losses(changes []terraform.Change, st *state.State, intent *state.Intent) [
 	})
 }
 
-// UnreviewedError says that a stage was left as it is because its plan would do
-// what nobody has reviewed.
+// UnreviewedError reports that castle left a stage unchanged because its plan contains changes that
+// nobody has reviewed.
 type UnreviewedError struct {
 	File    string
 	Changes []Change

@@ -15,9 +15,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// review is the saved plan that a create applies. Before anything is changed, all
-// that the plan depends on is compared with what it depended on when it was saved;
-// before each stage, once more, as earlier stages may have said something else.
+// Saved is the saved plan that a create applies. Castle compares its facts before the first change, and
+// again before each stage: earlier stages may have changed the outputs.
 type Saved struct {
 	Plan         *planfile.Plan
 	Path, Digest string
@@ -26,7 +25,7 @@ type Saved struct {
 	Allowed map[string][]planfile.Change // of stages that were planned in this run
 }
 
-// StaleError says that a saved plan is not applied, as it was made for something else.
+// StaleError reports that castle does not apply a saved plan because its facts have changed.
 type StaleError struct {
 	File  string
 	Moved []string
@@ -42,7 +41,7 @@ func (e *StaleError) Error() string {
 	)
 }
 
-// review reads a saved plan and returns the stages that it decides on.
+// Open reads a saved plan and returns the stages that it contains.
 func Open(c *cluster.Cluster, path string) (*Saved, []*config.Stage, error) {
 	plan, digest, err := planfile.Read(path)
 	if err != nil {
@@ -71,8 +70,8 @@ func Open(c *cluster.Cluster, path string) (*Saved, []*config.Stage, error) {
 	}, chosen, nil
 }
 
-// differing names what a stage's plan depends on and is not what it was. A stage
-// that was begun has another state, and what comes after one is told other things.
+// Differing returns the parts of a stage's facts that changed since the plan. It ignores the state of a
+// stage that the plan has begun, and inputs after a stage that it has begun.
 func Differing(now, then *state.Fingerprint, begun, after bool) []string {
 	return slices.DeleteFunc(now.Changed(then), func(part string) bool {
 		return begun && (part == "state" || part == "intent") ||
@@ -80,16 +79,18 @@ func Differing(now, then *state.Fingerprint, begun, after bool) []string {
 	})
 }
 
-// begunNote says which saved plan has begun to change a stage last.
+// BegunNote records which saved plan last began to change a stage.
 func BegunNote(dir *state.Stage) state.Document[BegunPlan] {
 	return state.StageDocument[BegunPlan](dir, "reviewed")
 }
 
+// BegunPlan identifies a saved plan and the run that began to apply it.
 type BegunPlan struct {
 	SHA256 string `json:"sha256"`
 	Run    string `json:"run"`
 }
 
+// ChangesOf returns the changes of a Terraform plan for comparison with a saved one.
 func ChangesOf(plan *terraform.Plan) (all []planfile.Change) {
 	for _, c := range plan.Changes {
 		all = append(all, planfile.Change{Address: c.Address, Action: c.Action})
@@ -97,8 +98,8 @@ func ChangesOf(plan *terraform.Plan) (all []planfile.Change) {
 	return all
 }
 
-// onlyMakes reports whether a change leaves what exists as it is. What was imported
-// just now was not the stage's before, and what was made by half is no loss.
+// OnlyCreates reports whether a change keeps everything that exists. An update of a resource that this
+// run imported and the replacement of a tainted one count as such.
 func OnlyCreates(c terraform.Change, imported bool) bool {
 	switch c.Action {
 	case "create", "read", "import":
@@ -109,7 +110,7 @@ func OnlyCreates(c terraform.Change, imported bool) bool {
 	return c.Reason == "tainted"
 }
 
-// isLeft reports whether a change is what is left to do of those that were reviewed.
+// IsRemaining reports whether a change completes one of the reviewed changes.
 func IsRemaining(c terraform.Change, reviewed []planfile.Change) bool {
 	leaves := map[string][]string{
 		"create": {"create", "import", "update"}, "adopt": {"create", "import", "update"},
