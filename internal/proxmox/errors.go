@@ -41,6 +41,17 @@ func newError(response *http.Response, body []byte) *Error {
 	return e
 }
 
+// Transient reports whether the same request may succeed later: the node or a proxy
+// before it cannot answer now, or another task holds the guest's lock.
+func (e *Error) Transient() bool {
+	switch e.Code {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	locked := strings.Contains(e.Text, "can't lock file") || strings.Contains(e.Text, "got lock request timeout")
+	return e.Code >= 595 || locked
+}
+
 // Kind says what an error means to castle.
 type Kind int
 

@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"syscall"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/event"
@@ -126,8 +130,19 @@ type noAnswerError struct{ error }
 
 func (e *noAnswerError) Unwrap() error { return e.error }
 
-// Transient reports whether another attempt may get an answer.
+// Transient reports whether the answer may come at another try: the error says so
+// itself, or a connection failed.
 func (e *noAnswerError) Transient() bool {
-	return errors.Is(e.error, io.EOF) || errors.Is(e.error, io.ErrUnexpectedEOF) ||
-		terraform.FailureOf(e.Error()) != terraform.Permanent
+	var known interface{ Transient() bool }
+	if errors.As(e.error, &known) {
+		return known.Transient()
+	}
+	var network net.Error
+	if errors.As(e.error, &network) && network.Timeout() {
+		return true
+	}
+	return slices.ContainsFunc([]error{
+		io.EOF, io.ErrUnexpectedEOF, os.ErrDeadlineExceeded,
+		syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, syscall.EHOSTUNREACH, syscall.ETIMEDOUT,
+	}, func(passing error) bool { return errors.Is(e.error, passing) })
 }

@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
@@ -136,10 +141,16 @@ func TestATimeOutBetweenTwoTriesSaysWhatThereWasToWaitFor(t *testing.T) {
 }
 
 func TestUnansweredPreflightIsRetriedAndARefusalIsNot(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	for err, want := range map[error]bool{
-		NoAnswer("vm_ids.free", errors.New("proxmox: get version: dial tcp 10.0.0.9:8006: connect: connection refused")): true,
-		NoAnswer("vm_ids.free", errors.New("proxmox: get version: 401 Authentication failed!")):                          false,
-		error(&PreflightError{Preflight: "vm_ids.free"}):                                                                 false,
+		NoAnswer("vm_ids.free", fmt.Errorf("proxmox: get version: %w", refused)):               true,
+		NoAnswer("vm_ids.free", fmt.Errorf("proxmox: get version: %w", io.ErrUnexpectedEOF)):   true,
+		NoAnswer("vm_ids.free", &proxmox.Error{Code: 595, Text: "No route to host"}):           true,
+		NoAnswer("vm_ids.free", &proxmox.Error{Code: 503, Text: "Service Unavailable"}):        true,
+		NoAnswer("vm_ids.free", &proxmox.Error{Code: 500, Text: "can't lock file '/x.conf'"}):  true,
+		NoAnswer("vm_ids.free", &proxmox.Error{Code: 500, Text: "unable to read the storage"}): false,
+		NoAnswer("vm_ids.free", &proxmox.Error{Code: 401, Text: "Authentication failed!"}):     false,
+		error(&PreflightError{Preflight: "vm_ids.free"}):                                       false,
 	} {
 		if got := terraform.Transient(err); got != want {
 			t.Errorf("%v: %v, want %v", err, got, want)
