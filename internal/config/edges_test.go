@@ -7,7 +7,7 @@ func TestProblemsWithReferences(t *testing.T) {
 		return "-- library/networking/address-pool/stage.hcl --\nstage {\n  inputs = {\n    namespace = " +
 			expr + "\n  }\n}\n"
 	}
-	judge := func(expr string) string {
+	gated := func(expr string) string {
 		return "-- library/networking/metallb/stage.hcl --\nstage {}\ngate \"webhook\" \"a\" {\n" +
 			"  configuration = " + expr + "\n}\n"
 	}
@@ -66,15 +66,15 @@ func TestProblemsWithReferences(t *testing.T) {
 			[]string{
 				metallb + ":4 | input metallb_chart_version: var.metallb_repository is an input itself",
 			}},
-		{"an unknown variable", judge("var.metallb_chart_versio"),
+		{"an unknown variable", gated("var.metallb_chart_versio"),
 			[]string{
 				metallb +
 					`:3 | stage metallb: gate webhook.a: configuration: unknown var.metallb_chart_versio ` +
 					`| did you mean "metallb_chart_version"?`,
 			}},
-		{"an unknown own output", judge("self.metallb_namspace"),
+		{"an unknown own output", gated("self.metallb_namspace"),
 			[]string{metallb + `:3 | unknown self.metallb_namspace | did you mean "metallb_namespace"?`}},
-		{"an unknown function", judge(`uper("a")`),
+		{"an unknown function", gated(`uper("a")`),
 			[]string{metallb + `:3 | uper | Did you mean "upper"?`}},
 		{"two owners of an output",
 			"-- library/networking/address-pool/main.tf --\nvariable \"namespace\" {}\n" +
@@ -161,12 +161,12 @@ output "kubeconfig" { value = 1 }
 func TestCyclesNameTheirPath(t *testing.T) {
 	const wired = "-- library/networking/metallb/stage.hcl --\nstage {\n  inputs = {\n" +
 		"    metallb_repository = networking.address_pool_name\n  }\n}\n"
-	const judged = "-- library/networking/metallb/stage.hcl --\nstage {}\ngate \"webhook\" \"a\" {\n" +
+	const gated = "-- library/networking/metallb/stage.hcl --\nstage {}\ngate \"webhook\" \"a\" {\n" +
 		"  configuration = networking.address_pool_name\n}\n"
 	run(t, []problemTest{
 		{"through inputs", wired, []string{metallb + ":3 | cycle: metallb → address-pool → metallb | " +
 			"metallb needs address-pool (" + metallb + ":3), address-pool needs metallb (" + pool + ":2)"}},
-		{"through a gate", judged, []string{metallb + ":3 | cycle: metallb → address-pool → metallb"}},
+		{"through a gate", gated, []string{metallb + ":3 | cycle: metallb → address-pool → metallb"}},
 	})
 }
 

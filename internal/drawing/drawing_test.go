@@ -111,7 +111,7 @@ func TestAnSVGIsLegible(t *testing.T) {
 				t.Fatal(err)
 			}
 			p := read(t, out.String())
-			p.judge(t)
+			p.checkLegible(t)
 			if len(p.paths) != len(d.Edges) {
 				t.Errorf("%d edges drawn, want %d", len(p.paths), len(d.Edges))
 			}
@@ -136,7 +136,7 @@ func TestTheClustersAreLegible(t *testing.T) {
 			if len(p.boxes) < 10 || len(p.paths) < 20 {
 				t.Fatalf("%d nodes and %d edges: is this all?", len(p.boxes), len(p.paths))
 			}
-			p.judge(t)
+			p.checkLegible(t)
 		})
 	}
 }

@@ -98,12 +98,14 @@ func read(t *testing.T, svg string) picture {
 	return p
 }
 
+var pathPart = regexp.MustCompile(`[MHC][^MHC]*`)
+
 // points walks along a path in small steps.
 func points(t *testing.T, d string, shift point) []point {
 	t.Helper()
 	var all []point
 	var at point
-	for _, part := range regexp.MustCompile(`[MHC][^MHC]*`).FindAllString(d, -1) {
+	for _, part := range pathPart.FindAllString(d, -1) {
 		var v []float64
 		for _, f := range strings.Fields(part[1:]) {
 			n, err := strconv.ParseFloat(f, 64)
@@ -136,9 +138,9 @@ func points(t *testing.T, d string, shift point) []point {
 	return all
 }
 
-// judge fails the test where something lies on a text, a line runs behind a
+// checkLegible fails the test where something lies on a text, a line runs behind a
 // node, or something lies outside the picture.
-func (p picture) judge(t *testing.T) {
+func (p picture) checkLegible(t *testing.T) {
 	t.Helper()
 	page := area{"page", 0, 0, p.width, p.height}
 	for i, a := range p.texts {

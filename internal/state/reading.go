@@ -64,7 +64,7 @@ func (s *Stage) CheckState() error {
 		if err := s.Copies().Check(errored); err != nil {
 			return err
 		}
-		return errors.New(s.erroredFix(errored))
+		return errors.New(erroredFix(s, errored))
 	}
 	if !s.dir.locked.Load() { // then State repairs nothing either, and waits for a writer
 		_, err = s.State()
@@ -89,7 +89,7 @@ func (s *Stage) LastKnown() (*State, error) {
 		if err := s.Copies().Check(errored); err != nil {
 			return nil, &UnreadableError{Path: s.StatePath(), Reason: err}
 		}
-		errored.State.Notice = s.erroredFix(errored)
+		errored.State.Notice = erroredFix(s, errored)
 		return errored.State, nil
 	}
 	st, err := s.State()
@@ -125,7 +125,7 @@ func (s *Stage) withFix(e *UnreadableError) error {
 	return errors.Join(err, e)
 }
 
-func (s *Stage) erroredFix(errored *Copy) string {
+func erroredFix(s *Stage, errored *Copy) string {
 	return fmt.Sprintf("Terraform could not write the state and left serial %d in %s; "+
 		"the next create or destroy restores it, or `castle state restore %s %s --errored` does",
 		errored.State.Serial, errored.path, s.dir.cluster, s.name)

@@ -191,24 +191,24 @@ func (a *attempt) noteMachineIDs(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	if err := a.writeMachineIDs(ctx); err != nil {
+	if err := writeMachineIDs(ctx, a.run, a.stage, a.dir); err != nil {
 		a.run.Notice(fmt.Sprintf("%s: cannot note which machines these are: %v", a.stage.Name, err))
 	}
 }
 
-func (a *attempt) writeMachineIDs(ctx context.Context) error {
+func writeMachineIDs(ctx context.Context, r *run.Run, s *config.Stage, dir *state.Stage) error {
 	var ids []gate.MachineID
-	for _, p := range a.stage.Preflights {
+	for _, p := range s.Preflights {
 		if !p.Type.HasMachineIDs {
 			continue
 		}
-		found, err := run.Inspect(ctx, a.run, a.stage, p)
+		found, err := run.Inspect(ctx, r, s, p)
 		if err != nil {
 			return err
 		}
 		ids = append(ids, found.MachineIDs...)
 	}
-	before, err := cluster.MachineIDs(a.dir)
+	before, err := cluster.MachineIDs(dir)
 	if err != nil {
 		return err
 	}
@@ -220,5 +220,5 @@ func (a *attempt) writeMachineIDs(ctx context.Context) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return cluster.MachineIDsNote(a.dir).Write(ids)
+	return cluster.MachineIDsNote(dir).Write(ids)
 }
