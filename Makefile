@@ -38,11 +38,11 @@ define install
 endef
 
 .PHONY: help
-help: ## Say what there is to make
+help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 .PHONY: demo
-demo: build ## Raise the five-node cluster blue in the lab, and raze it: the whole thing, on this machine
+demo: build ## Create and destroy the five-node cluster blue in the lab on this machine
 	$(call say,rehearsing blue: create$(,) status$(,) create again$(,) destroy (about a minute))
 	bin/castle rehearse blue
 
@@ -58,13 +58,13 @@ build: tools ## Build castle, its lab and the providers for it into bin/
 	cd lab && go build -ldflags '-s -w $(kube_flags)' -o ../bin/castle-lab ./cmd/castle-lab
 
 .PHONY: vault
-vault: tools ## Build a real Vault for the lab and install PostgreSQL: for clusters that name them
+vault: tools ## Build a real Vault for the lab and install PostgreSQL, for clusters that use them
 	$(call install,/usr/lib/postgresql/*/bin/postgres:postgresql)
 	$(call say,building a real Vault for the lab (two minutes the first time))
 	cd lab/vault && go build -ldflags '-s -w' -o ../../bin/lab-vault .
 
 .PHONY: test
-test: build vault ## Run every test: unit, command line, real Terraform, the lab, and a rehearsal of blue
+test: build vault ## Run all tests: unit, command line, real Terraform, the lab, and a rehearsal of blue
 	$(call say,unit tests and command line$(,) with the race detector (three minutes the first time))
 	CGO_ENABLED=1 go test -timeout 30m -race ./...
 	$(MAKE) integration
@@ -85,16 +85,16 @@ soak: build ## Kill castle 200 times while it creates and destroys a cluster in 
 	CASTLE_SOAK_KILLS=$${CASTLE_SOAK_KILLS:-200} go test -timeout 6h -count 1 -tags integration -run '^TestSoak$$' -v ./cmd/castle
 
 .PHONY: golden
-golden: ## Write the command line's golden files anew
+golden: ## Update the golden files of the command line
 	CASTLE_UPDATE_SCRIPTS=1 go test ./cmd/castle
 
 .PHONY: docs
-docs: ## Draw docs/blue.svg anew with castle graph
+docs: ## Draw docs/blue.svg with castle graph
 	@empty=$$(mktemp -d) && trap 'rm -rf "$$empty"' EXIT && \
 	go run ./cmd/castle graph blue -o svg --state-dir "$$empty" > "$$empty/blue.svg" && cp "$$empty/blue.svg" docs/blue.svg
 
 .PHONY: check
-check: tools ## Format, tidiness, vet, staticcheck, Terraform format, and the race detector
+check: tools ## Check format, tidiness, vet, staticcheck, Terraform format, and tests with the race detector
 	test -z "$$(gofmt -l cmd docs internal stages templates lab)"
 	go mod tidy -diff
 	cd lab && go mod tidy -diff
