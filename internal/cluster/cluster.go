@@ -1,9 +1,9 @@
-// Package cluster is one cluster as castle finds it: its validated configuration
-// beside its state directory, and what the directory has recorded of it. Opening a
-// cluster runs nothing and takes no lock; package run does both.
+// Package cluster opens one cluster: its validated configuration beside its state
+// directory and the records in that. Opening a cluster runs nothing and takes no lock;
+// package run does both.
 //
-// It also names the types of gates, preflights and questions that exist, because
-// reading a configuration needs all of them.
+// It also lists all types of gates, preflights and lookups, because reading a
+// configuration needs them.
 package cluster
 
 import (
@@ -29,7 +29,7 @@ type Reporter interface{ Report(event.Event) }
 
 // Options select a cluster and hold the flags that all commands share.
 type Options struct {
-	Repository string            // the castle repository's root; empty, if there is none and Recorded says that this is no matter
+	Repository string            // the castle repository's root; empty with Recorded if there is none
 	Cluster    string            // "blue" or "blue/proxmox"
 	StateDir   string            // --state-dir; empty: from Environ
 	Vars       map[string]string // --var
@@ -41,10 +41,10 @@ type Options struct {
 	Version     string // castle's own
 	Library     fs.FS  // the embedded stages
 	Templates   fs.FS  // the embedded templates
-	// Recorded says that the command works from what was recorded, so that an
-	// invalid configuration need not stop it: see Castle.Invalid.
+	// Recorded tolerates an invalid configuration for a command that works from
+	// the records: see Cluster.InvalidConfig.
 	Recorded bool
-	GitOps   string // the folder of Flux's repository, in the place of the one that the cluster names
+	GitOps   string // the folder of Flux's repository; overrides the cluster's own
 }
 
 // Cluster is one cluster's configuration beside its state directory.
@@ -114,11 +114,11 @@ func (o Options) Load() (*config.Cluster, error) {
 
 // Interruptible is a run that holds the cluster's lock, as a signal handler sees it.
 type Interruptible interface {
-	// Interrupt reports what ending the run would cost. It ends nothing: that is
-	// for the run's context, or for Kill. times counts the user's interrupts.
+	// Interrupt reports what ending the run would cost. It ends nothing: the run's
+	// context and Kill do. times counts the user's interrupts.
 	Interrupt(times int)
-	// Kill ends every Terraform of the run at once, with its providers. What they
-	// were doing is lost; it is the answer to a third interrupt.
+	// Kill ends every Terraform of the run at once, with its providers, and loses
+	// their unfinished work. A third interrupt calls it.
 	Kill(ctx context.Context) error
 }
 

@@ -36,7 +36,7 @@ func (c *Cluster) RemoveExports() error {
 // Exports returns the paths of the exported files.
 func (c *Cluster) Exports() (kubeconfigs, talosconfigs []string) {
 	with := func(path string) []string {
-		if c.Config.Dir == "" { // nobody knows where the repository was
+		if c.Config.Dir == "" { // the repository is unknown
 			return []string{path}
 		}
 		return []string{path, filepath.Join(c.ConfigsDir(), filepath.Base(path))}

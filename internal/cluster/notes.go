@@ -8,11 +8,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// A machine's id is given to another one when it is gone, and the state does not
-// notice: it has no more than the id, and perhaps an address that was chosen. So
-// castle keeps, beside the state, by which each machine can be told from every
-// other, as it was seen after the last apply.
-
 // MachineIDsNote records what identifies each machine of a stage, as of its last apply. The state has
 // only the VM id, which Proxmox reuses for another machine.
 func MachineIDsNote(dir *state.Stage) state.Document[[]gate.MachineID] {
@@ -32,12 +27,12 @@ func MachineIDOf(ids []gate.MachineID, address string) gate.MachineID {
 }
 
 // UntrackOwned removes objects from those that a later destroy verifies.
-func UntrackOwned(dir *state.Stage, things []proxmox.Owned) error {
-	traces, err := Owned(dir)
-	if err != nil || len(traces) == 0 {
+func UntrackOwned(dir *state.Stage, objects []proxmox.Owned) error {
+	owned, err := Owned(dir)
+	if err != nil || len(owned) == 0 {
 		return err
 	}
-	return OwnedNote(dir).Write(proxmox.Without(traces, things...))
+	return OwnedNote(dir).Write(proxmox.Without(owned, objects...))
 }
 
 // HeldNote records the addresses that a destroy removed from the state before it verified them.

@@ -40,7 +40,7 @@ func StringsIn(v cty.Value) []string {
 type Unlisted struct {
 	Stage   string `json:"stage"`
 	Layer   string `json:"layer"`
-	Destroy string `json:"destroy"` // the command that would raze it
+	Destroy string `json:"destroy"` // the command that destroys it
 }
 
 // String describes the stage and the command that destroys it.

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestSelection(t *testing.T) {
+func TestSelectionFiltersStagesAndLayers(t *testing.T) {
 	places := []StageRef{
 		{"infisical", "secrets"}, {"keys", "secrets"}, {"proxmox-talos", "platform"},
 		{"metallb", "networking"}, {"address-pool", "networking"}, {"longhorn", "storage"},
@@ -42,7 +42,7 @@ func TestSelection(t *testing.T) {
 	}
 }
 
-func TestSelectionRefusesWhatIsNotThere(t *testing.T) {
+func TestSelectionRefusesUnknownNames(t *testing.T) {
 	places := []StageRef{{"keys", "secrets"}, {"metallb", "networking"}}
 	for _, c := range []struct {
 		selection Selection

@@ -30,8 +30,7 @@ func ExistsTypes() []gate.ExistsType {
 	return slices.Concat(infisical.ExistsTypes(), kube.ExistsTypes(), talos.ExistsTypes())
 }
 
-// The layers that are there before the cluster is, and the outputs in which the
-// platform says how to reach it.
+// The layers that exist before the cluster, and the platform's outputs that give access to it.
 const (
 	SecretsLayer      = "secrets"
 	PlatformLayer     = "platform"

@@ -86,9 +86,9 @@ func (e *StepError) Error() string { return e.Step + ": " + e.Err.Error() }
 func (e *StepError) Unwrap() error { return e.Err }
 
 // ListObjects returns a line for each object, with its fix below it.
-func ListObjects(things []event.OwnedObject) string {
+func ListObjects(objects []event.OwnedObject) string {
 	var b strings.Builder
-	for _, t := range things {
+	for _, t := range objects {
 		fmt.Fprintf(&b, "\n  %s %s", t.Kind, t.ID)
 		if t.Where != "" {
 			fmt.Fprintf(&b, " on %s", t.Where)

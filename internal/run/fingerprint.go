@@ -82,7 +82,7 @@ func matters(s *config.Stage, name string) bool {
 			return requires(s, provider)
 		}
 	}
-	return len(s.Providers) > 0 // a proxy, or whom to trust
+	return len(s.Providers) > 0 // a proxy or a CA
 }
 
 // requires reports whether a stage uses a provider of that name.

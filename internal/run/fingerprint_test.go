@@ -6,7 +6,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 )
 
-func TestWhatOfTheEnvironmentMakesAStageStale(t *testing.T) {
+func TestEnvironmentVariablesThatMakeAStageStale(t *testing.T) {
 	stage := func(providers ...string) *config.Stage {
 		s := &config.Stage{Providers: map[string]string{}}
 		for _, p := range providers {

@@ -17,7 +17,7 @@ type GateError struct {
 	Gate string
 	Err  error
 
-	Finding *Finding // what its surroundings said when it was given up; may be nil
+	Finding *Finding // its diagnosis at the timeout; may be nil
 }
 
 func (e *GateError) Error() string { return e.Err.Error() }

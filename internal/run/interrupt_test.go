@@ -11,7 +11,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/secret"
 )
 
-func TestAnInterruptSaysWhatItWouldCost(t *testing.T) {
+func TestAnInterruptPrintsWhatAKillWouldLose(t *testing.T) {
 	since := time.Now()
 	plan := event.Operation{Layer: "networking", Stage: "pool", Command: "plan", Since: since}
 	vm := event.Operation{
@@ -48,15 +48,15 @@ func TestAnInterruptSaysWhatItWouldCost(t *testing.T) {
 	}
 }
 
-// heard keeps what it is told.
-type heard struct{ events []event.Event }
+// recorder keeps the events that it receives.
+type recorder struct{ events []event.Event }
 
-func (h *heard) Report(e event.Event) { h.events = append(h.events, e) }
+func (h *recorder) Report(e event.Event) { h.events = append(h.events, e) }
 
-func TestAnInterruptedRunSaysNowAndThenWhatItWaitsFor(t *testing.T) {
+func TestAnInterruptedRunRepeatsWhatItWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told heard
-		c := &cluster.Cluster{Options: cluster.Options{Reporter: &told}, Masker: &secret.Masker{}}
+		var announced recorder
+		c := &cluster.Cluster{Options: cluster.Options{Reporter: &announced}, Masker: &secret.Masker{}}
 		r := &Run{Cluster: c}
 		r.activate()
 		working := []event.Operation{{Layer: "platform", Stage: "machines", Command: "apply"}}
@@ -69,13 +69,13 @@ func TestAnInterruptedRunSaysNowAndThenWhatItWaitsFor(t *testing.T) {
 		}
 		time.Sleep(10 * reminder)
 		var got []string
-		for _, e := range told.events {
+		for _, e := range announced.events {
 			got = append(got, string(e.Kind))
 		}
 		if strings.Join(got, " ") != "interrupted waiting waiting waiting interrupted" {
 			t.Errorf("got %q", got)
 		}
-		if last := told.events[4].Interruption; last.Times != 2 || len(last.Operations) != 1 {
+		if last := announced.events[4].Interruption; last.Times != 2 || len(last.Operations) != 1 {
 			t.Errorf("the second: %+v", last)
 		}
 	})

@@ -14,8 +14,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// Question returns the lookup that decides whether an adoption imports anything.
-func Question(r *Run, s *config.Stage, a *config.Adopt) (gate.Exists, error) {
+// AdoptionLookup returns the lookup that decides whether an adoption imports anything.
+func AdoptionLookup(r *Run, s *config.Stage, a *config.Adopt) (gate.Exists, error) {
 	values, diags := a.Exists.Values(s, r.Outputs.Scope(s))
 	if diags.HasErrors() {
 		return gate.Exists{}, diags
@@ -31,8 +31,8 @@ type PreflightError struct {
 	Preflight        string
 	Foreign          []gate.Foreign
 	TerraformCommand string // the command that runs Terraform on the stage, up to its "--"
-	UntrackCommand   string // the command that forgets a resource of the stage, up to its address
-	First            string // the command that it needs before it, if any
+	UntrackCommand   string // the command that untracks a resource of the stage, up to its address
+	First            string // the command to run before it, if any
 }
 
 func (e *PreflightError) Error() string {
@@ -89,12 +89,12 @@ func ownership(r *Run, s *config.Stage, adopts bool) (func(gate.Own) bool, error
 // Refuse returns a *PreflightError for the objects in a stage's way, or nil if there are none.
 func Refuse(r *Run, s *config.Stage, p *config.Preflight, findings gate.Inspection, adopts bool) error {
 	inTheWay := slices.Concat(findings.Unusable, findings.Foreign)
-	claimed, err := ownership(r, s, adopts)
+	owned, err := ownership(r, s, adopts)
 	if err != nil {
 		return err
 	}
 	for _, own := range findings.Ours {
-		if !claimed(own) {
+		if !owned(own) {
 			own.AsForeign.Fixes = append(
 				[]string{"take it over as it is: " + r.Cluster.Command("create") + " --adopt"},
 				own.AsForeign.Fixes...)

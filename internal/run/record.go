@@ -49,8 +49,8 @@ func RecordStage(r *Run, s *config.Stage, work *Workspace) error {
 		if diags.HasErrors() {
 			return diags
 		}
-		if question, err := a.Exists.Type.New(a.Exists.Name(), gate.Target{}, values); err != nil ||
-			question.Object.ID == "" {
+		if lookup, err := a.Exists.Type.New(a.Exists.Name(), gate.Target{}, values); err != nil ||
+			lookup.Object.ID == "" {
 			continue
 		}
 		check, err := state.NewRecordedCheck(a.Exists.Type.Name, "", values)

@@ -16,21 +16,17 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// What Terraform was refused for a reason that passes by itself is tried again:
-// a webhook that does not serve yet, a lock of Proxmox', an API server that
-// restarts. Everything else ends the stage at once.
+// A run retries Terraform after a transient error, such as a webhook that does not
+// serve yet, a Proxmox lock or a restarting API server. Any other error ends the stage.
 //
-// Another try is what the same command would do if it were given again, and
-// nothing less: the state is read and copied anew, the preflights are asked anew,
-// and what they find of ours is imported. A plan serves one try alone. So
-// whatever the failed one has left half-done is planned for: a machine that
-// Terraform has marked as tainted is replaced, and only if its id still passes
-// the preflights; a Helm release of the library's is found again, as all of them
-// are installed with upgrade_install and none waits inside Helm.
+// A retry does everything that repeating the command would do. It reads and snapshots
+// the state, runs the preflights, imports the stage's own objects and plans anew. So
+// it replaces a tainted machine only if its id still passes the preflights. The
+// library's Helm releases use upgrade_install and do not wait, so a retry finds them.
 
 // budget bounds how often and how long a run retries a stage.
 type budget struct {
-	retries     int           // beside the first try
+	retries     int           // beside the first attempt
 	first, most time.Duration // the pause before a retry, which doubles
 	total       time.Duration // from the first failure until a retry may begin at the latest
 }
@@ -69,7 +65,7 @@ func (r *Run) Retry(ctx context.Context, stage, layer string, try func(again boo
 	})
 }
 
-func (b budget) run(ctx context.Context, try func(again bool) error, tell func(retry)) error {
+func (b budget) run(ctx context.Context, try func(again bool) error, announce func(retry)) error {
 	began, pause := time.Now(), b.first
 	var failed time.Time
 	for number := 1; ; number++ {
@@ -84,7 +80,7 @@ func (b budget) run(ctx context.Context, try func(again bool) error, tell func(r
 		if number > b.retries || time.Since(failed)+next.pause > b.total {
 			return fmt.Errorf("%w; tried %s in %s", err, times(number), time.Since(began).Round(time.Second))
 		}
-		tell(next)
+		announce(next)
 		if err := sleep(ctx, next); err != nil {
 			return err
 		}

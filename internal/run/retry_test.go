@@ -23,9 +23,9 @@ func locked() error {
 	}})
 }
 
-// tries retries a try that takes some time and returns the answers in turn, the last
-// of them for ever.
-func tries(ctx context.Context, takes time.Duration, answers ...error) (told []retry, count int, err error) {
+// retryAfter retries an attempt that takes some time and returns the answers in turn, the last of them
+// for ever.
+func retryAfter(ctx context.Context, takes time.Duration, answers ...error) (announced []retry, count int, err error) {
 	err = retryBudget().run(ctx, func(again bool) error {
 		if again != (count > 0) {
 			return errors.New("the first try is not distinguished from the others")
@@ -33,44 +33,44 @@ func tries(ctx context.Context, takes time.Duration, answers ...error) (told []r
 		<-time.After(takes)
 		count++
 		return answers[min(count, len(answers))-1]
-	}, func(r retry) { told = append(told, r) })
-	return told, count, err
+	}, func(r retry) { announced = append(announced, r) })
+	return announced, count, err
 }
 
-func TestWhatPassesIsTriedAgainUntilItSucceeds(t *testing.T) {
+func TestATransientErrorIsRetriedUntilSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told, count, err := tries(t.Context(), time.Second, locked(), locked(), nil)
-		if err != nil || count != 3 || len(told) != 2 {
-			t.Fatalf("%d tries, %d told, %v", count, len(told), err)
+		announced, count, err := retryAfter(t.Context(), time.Second, locked(), locked(), nil)
+		if err != nil || count != 3 || len(announced) != 2 {
+			t.Fatalf("%d tries, %d told, %v", count, len(announced), err)
 		}
-		if got := told[0].String(); got != "1 of 5 in 2s: apply: can't lock file '/var/lock/qemu-server/lock-421.conf' - got timeout" {
+		if got := announced[0].String(); got != "1 of 5 in 2s: apply: can't lock file '/var/lock/qemu-server/lock-421.conf' - got timeout" {
 			t.Errorf("told: %s", got)
 		}
 	})
 }
 
-func TestWhatLastsIsNotTriedAgain(t *testing.T) {
+func TestAPermanentErrorIsNotRetried(t *testing.T) {
 	lasts := errors.New("the rack is on fire")
-	told, count, err := tries(t.Context(), 0, lasts)
-	if !errors.Is(err, lasts) || err.Error() != lasts.Error() || count != 1 || len(told) != 0 {
-		t.Errorf("%d tries, %d told, %v", count, len(told), err)
+	announced, count, err := retryAfter(t.Context(), 0, lasts)
+	if !errors.Is(err, lasts) || err.Error() != lasts.Error() || count != 1 || len(announced) != 0 {
+		t.Errorf("%d tries, %d told, %v", count, len(announced), err)
 	}
-	synctest.Test(t, func(t *testing.T) { // what comes after something that passes neither
-		if _, count, err := tries(t.Context(), 0, locked(), lasts); count != 2 ||
+	synctest.Test(t, func(t *testing.T) { // not even after a transient error
+		if _, count, err := retryAfter(t.Context(), 0, locked(), lasts); count != 2 ||
 			err.Error() != lasts.Error() {
 			t.Errorf("%d tries, %v", count, err)
 		}
 	})
 }
 
-func TestTheBudgetEndsByNumber(t *testing.T) {
+func TestRetriesEndAfterTheLargestNumber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told, count, err := tries(t.Context(), time.Second, locked())
-		if count != 6 || len(told) != 5 {
-			t.Errorf("%d tries, %d told", count, len(told))
+		announced, count, err := retryAfter(t.Context(), time.Second, locked())
+		if count != 6 || len(announced) != 5 {
+			t.Errorf("%d tries, %d told", count, len(announced))
 		}
 		pause, spent := 2*time.Second, 6*time.Second
-		for _, r := range told {
+		for _, r := range announced {
 			spent += r.pause
 			if r.pause < pause*8/10 || r.pause > pause*12/10 {
 				t.Errorf("pause %d is %s, want about %s", r.number, r.pause, pause)
@@ -87,13 +87,13 @@ func TestTheBudgetEndsByNumber(t *testing.T) {
 	})
 }
 
-func TestTheBudgetEndsByTimeFromTheFirstFailure(t *testing.T) {
+func TestRetriesEndAtATimeAfterTheFirstFailure(t *testing.T) {
 	for takes, want := range map[time.Duration]int{
-		time.Hour:       2, // however long the first one took, there is a second
+		time.Hour:       2, // a second attempt follows however long the first took
 		2 * time.Minute: 4, // the fourth begins within the five minutes
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			if _, count, err := tries(t.Context(), takes, locked()); count != want ||
+			if _, count, err := retryAfter(t.Context(), takes, locked()); count != want ||
 				!strings.Contains(err.Error(), fmt.Sprintf("tried %d times in ", want)) {
 				t.Errorf("%s each: %d tries, want %d: %v", takes, count, want, err)
 			}
@@ -101,7 +101,7 @@ func TestTheBudgetEndsByTimeFromTheFirstFailure(t *testing.T) {
 	}
 }
 
-func TestAnInterruptIsNeverFollowedByAnotherTry(t *testing.T) {
+func TestNoRetryFollowsAnInterrupt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // during a try
 		ctx, stop := context.WithCancelCause(t.Context())
 		count := 0
@@ -118,18 +118,18 @@ func TestAnInterruptIsNeverFollowedByAnotherTry(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, stop)
 		began := time.Now()
-		_, count, err := tries(ctx, 0, locked())
+		_, count, err := retryAfter(ctx, 0, locked())
 		if took := time.Since(began); count != 1 || !errors.Is(err, context.Canceled) || took != time.Second {
 			t.Errorf("%d tries, %v after %s", count, err, took)
 		}
 	})
 }
 
-func TestATimeOutBetweenTwoTriesSaysWhatThereWasToWaitFor(t *testing.T) {
+func TestATimeoutBetweenRetriesNamesTheirCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithTimeoutCause(t.Context(), time.Second, TimeoutError{time.Second})
 		defer stop()
-		_, _, err := tries(ctx, 0, locked())
+		_, _, err := retryAfter(ctx, 0, locked())
 		if err == nil ||
 			!strings.HasPrefix(
 				err.Error(),

@@ -2,10 +2,9 @@
 // workspaces in which Terraform works, the outputs of the stages, and how gates and
 // preflights are bound to them.
 //
-// A run decides nothing: the operations do. It holds what all of them need to do the
-// same way, such as how a stage is recorded before it changes, how a step is retried
-// and how an interrupt ends in order. It never writes to a terminal. All that it
-// reports goes to the Reporter and to the journal as an event, masked.
+// A run decides nothing: the operations do. It holds the steps that all of them share,
+// such as recording a stage before a change, retries and interrupts. It never writes to
+// a terminal: everything that it reports is a masked event for the Reporter and the journal.
 //
 // Observe returns a run without a lock, for commands that only read.
 package run
@@ -46,7 +45,7 @@ type Run struct {
 	Binary     func() (terraform.Binary, error)
 	Began      time.Time
 	emitting   sync.Mutex
-	running    func() []event.Operation // what Terraform is at
+	running    func() []event.Operation // Terraform's current operations
 }
 
 // Observe returns a run for reading only: it holds no lock and keeps no journal.
@@ -120,7 +119,7 @@ func (r *Run) Emit(e event.Event) {
 	e.Time, e.Run, e.Text = time.Now(), r.ID, r.Cluster.Masker.Hide(e.Text)
 	e.Diagnosis = r.MaskDiagnosis(e.Diagnosis)
 	if r.Journal != nil {
-		if err := r.Journal.Append(e, decisive(e.Kind)); err != nil && e.Kind != event.Notice &&
+		if err := r.Journal.Append(e, isDurable(e.Kind)); err != nil && e.Kind != event.Notice &&
 			!errors.Is(err, os.ErrClosed) {
 			defer r.report(
 				event.Event{Time: e.Time, Run: r.ID, Kind: event.Notice, Text: "journal: " + err.Error()},
@@ -136,8 +135,8 @@ func (r *Run) report(e event.Event) {
 	}
 }
 
-// decisive reports whether a later run relies on events of this kind.
-func decisive(k event.Kind) bool {
+// isDurable reports whether a later run relies on events of this kind.
+func isDurable(k event.Kind) bool {
 	switch k {
 	case event.GateClosed,
 		event.ReconcileTriggered,

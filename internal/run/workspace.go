@@ -55,9 +55,9 @@ func (w *Workspace) note(c terraform.Change) {
 	}
 }
 
-// doubt records in the intent that a failed change may still have created something: the answer was lost,
-// or Terraform was interrupted.
-func (w *Workspace) doubt(d terraform.Diagnostic) {
+// noteUnsure records in the intent that a failed change may still have created something: the answer was
+// lost, or Terraform was interrupted.
+func (w *Workspace) noteUnsure(d terraform.Diagnostic) {
 	if intent := w.intent.Load(); intent != nil && d.Address != "" && !d.AlreadyExists() {
 		intent.Note(d.Address, "create", state.Unsure)
 	}
@@ -85,7 +85,7 @@ type Workspace struct {
 	Root         *terraform.Root
 	stage, layer string
 	log          io.Closer
-	intent       atomic.Pointer[state.IntentLog] // of the apply that goes on
+	intent       atomic.Pointer[state.IntentLog] // of the running apply
 }
 
 // Close closes the stage's log.
@@ -104,7 +104,7 @@ func (r *Run) OpenWorkspace(stage, layer string) (*Workspace, error) {
 	w.Root = &terraform.Root{
 		Binary: binary, Dir: dir.Work(), StatePath: dir.StatePath(),
 		PluginCache: r.Cluster.Shared(".plugins"), Env: r.Cluster.Options.Environ, Run: r.ID, Log: log,
-		OnError: w.doubt,
+		OnError: w.noteUnsure,
 		OnResource: func(c terraform.Change) {
 			w.note(c)
 			e := event.Event{Layer: layer, Stage: stage, Address: c.Address, Action: c.Action}

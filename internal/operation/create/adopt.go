@@ -85,7 +85,7 @@ func (a *adoption) adoptOne(ctx context.Context, one *config.Adopt, st *state.St
 // exists checks whether an adoption has anything to import, until there is an
 // answer, an error that lasts, or no time left.
 func (a *adoption) exists(ctx context.Context, one *config.Adopt, st *state.State) (there bool, err error) {
-	question, err := run.Question(a.run, a.stage, one)
+	question, err := run.AdoptionLookup(a.run, a.stage, one)
 	if err != nil {
 		return false, err
 	}

@@ -12,7 +12,7 @@ import (
 // task is one node of a run's graph.
 type task struct {
 	name  string
-	stage *config.Stage // whose task it is
+	stage *config.Stage // that it belongs to
 	needs []*task
 	do    func(context.Context) error
 }
@@ -39,7 +39,7 @@ func (c *creation) createTasks(chosen []*config.Stage) []*task {
 	}
 	order, err := graph.Sort(chosen, run.StageNeeds)
 	if err != nil {
-		order = chosen // the configuration has been proved free of cycles
+		order = chosen // the configuration is valid, so it has no cycles
 	}
 	first := readBy(chosen)
 	for _, s := range order {
@@ -77,7 +77,7 @@ type taskBuilder struct {
 	chosen     []*config.Stage
 	tasks      []*task
 	preflights []*task
-	ready      map[*config.Stage]*task // the task whose success means: this stage is ready
+	ready      map[*config.Stage]*task // the task that completes a stage
 	checked    map[*config.Stage]*task
 }
 
@@ -143,7 +143,7 @@ func (b *taskBuilder) check(s *config.Stage) *task {
 	t := b.add(&task{name: s.Name + " (not selected)", stage: s})
 	b.checked[s] = t
 	t.do = func(ctx context.Context) error { return b.r.requireReady(ctx, s) }
-	// Its own gates may read outputs of what it needs, so those are asked too.
+	// Its gates may read outputs of the stages that it needs, so those are checked too.
 	t.needs = b.after(s.Needs)
 	return t
 }

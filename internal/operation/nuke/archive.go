@@ -16,20 +16,20 @@ import (
 type State struct {
 	Cluster  string   `json:"cluster"`
 	IDs      []int    `json:"vmids"`           // all its machines
-	Stays    string   `json:"stays,omitempty"` // why its state is left as it is
-	Archived []string `json:"archived"`        // its stages that were
-	// Outside names what those stages own that is neither a machine nor in the
-	// cluster: it is still there, and only the archive knows of it.
+	Stays    string   `json:"stays,omitempty"` // why its state stays
+	Archived []string `json:"archived"`        // its archived stages
+	// Outside lists their resources that are neither machines nor in the cluster:
+	// those still exist, and only the archive records them.
 	Outside []string `json:"outside,omitempty"`
 
-	dir   *state.Dir
-	joint bool // it lives in the datacenter that is cleared
+	dir  *state.Dir
+	here bool // it lives in the datacenter that is cleared
 }
 
 // affectedStates returns the clusters with ids in the range, and why the state of one may have to stay.
-func (n *Nuke) affectedStates(raised []*recordedCluster) []State {
+func (n *Nuke) affectedStates(recorded []*recordedCluster) []State {
 	states := []State{}
-	for _, c := range raised {
+	for _, c := range recorded {
 		switch {
 		case slices.ContainsFunc(c.ids, n.options.Range.Contains):
 			states = append(states, n.stateOf(c))
@@ -49,7 +49,7 @@ func (n *Nuke) stateOf(c *recordedCluster) State {
 		c.endpoints,
 		func(e string) bool { return !proxmox.SameEndpoint(e, n.Endpoint) },
 	)
-	s.joint = len(c.endpoints) > 0 && other < 0
+	s.here = len(c.endpoints) > 0 && other < 0
 	var beyond, staying []string
 	for _, id := range c.ids {
 		i := slices.IndexFunc(n.Guests, func(g Guest) bool { return g.ID == id })
@@ -88,7 +88,7 @@ type clusterLock struct {
 func (n *Nuke) lock(ctx context.Context, report func(string)) (clusterLocks, error) {
 	held := clusterLocks{}
 	for _, s := range n.States {
-		if !s.joint {
+		if !s.here {
 			continue
 		}
 		run, err := s.dir.NewRun("nuke")
@@ -136,17 +136,17 @@ func (n *Nuke) archive(
 	report func(string),
 	journal *state.Deletions,
 ) error {
-	raised, err := recordedClusters(n.root)
+	recorded, err := recordedClusters(n.root)
 	if err != nil {
 		return err
 	}
 	for i := range n.States {
 		s := &n.States[i]
-		at := slices.IndexFunc(raised, func(c *recordedCluster) bool { return c.name == s.Cluster })
+		at := slices.IndexFunc(recorded, func(c *recordedCluster) bool { return c.name == s.Cluster })
 		if s.Stays != "" || at < 0 || locks[s.Cluster] == nil {
 			continue
 		}
-		c := raised[at]
+		c := recorded[at]
 		if s.Stays = n.stateOf(c).Stays; s.Stays != "" {
 			continue
 		}

@@ -24,7 +24,7 @@ type recordedCluster struct {
 	datacenter proxmox.Options
 	endpoints  []string
 	ids        []int
-	machinesOf map[int]proxmox.Owned // what is known of them, by id
+	machinesOf map[int]proxmox.Owned // their recorded identities, by id
 	unclear    string                // why ids may not be all of them
 	stages     []*recordedStage
 	roots      []string // the stages that own machines
@@ -122,7 +122,7 @@ func (c *recordedCluster) readMachines(d *recordedStage) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range ids { // also of those that the state has lost
+	for _, m := range ids { // also machines that the state has lost
 		if id, err := strconv.Atoi(m.ID); err == nil {
 			c.machinesOf[id] = proxmox.Owned{Kind: proxmox.Machine, VM: id, UUID: m.UUID}
 		}

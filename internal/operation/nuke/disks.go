@@ -13,9 +13,9 @@ import (
 type Disk = proxmox.Orphan
 
 // noteMachines passes the recorded machines of this datacenter's clusters to the ownership check.
-func (n *Nuke) noteMachines(raised []*recordedCluster) {
+func (n *Nuke) noteMachines(recorded []*recordedCluster) {
 	n.ownership.Known = map[int]proxmox.Known{}
-	for _, c := range raised {
+	for _, c := range recorded {
 		elsewhere := slices.ContainsFunc(
 			c.endpoints,
 			func(e string) bool { return !proxmox.SameEndpoint(e, n.Endpoint) },
@@ -51,7 +51,7 @@ func (n *Nuke) findDisks(ctx context.Context) error {
 	for _, o := range orphans {
 		i := slices.IndexFunc(n.Guests, func(g Guest) bool { return g.ID == o.ID })
 		if i >= 0 && (n.Guests[i].subject.Hidden || n.Guests[i].subject.Unreadable != "") {
-			continue // what that guest uses is not known
+			continue // that guest's disks are unknown
 		}
 		o.Chosen = n.options.Unreferenced
 		n.Disks = append(n.Disks, o)

@@ -1,5 +1,5 @@
 // Package nuke deletes the machines of a range of VM ids without any state, and then
-// archives the states whose machines are all proved gone.
+// archives the states whose machines are all verified as gone.
 package nuke
 
 import (
@@ -24,15 +24,15 @@ type Options struct {
 	// Repository is where exported kubeconfigs are removed; empty: nowhere.
 	Repository string
 	Range      proxmox.Range
-	// Cluster limits what goes to one cluster's machines, and completes
-	// Datacenter by what was recorded of it: "blue" or "blue/proxmox".
+	// Cluster limits the nuke to one cluster's machines, and completes
+	// Datacenter from its record: "blue" or "blue/proxmox".
 	Cluster string
-	Foreign []int // ids that go though nothing says that they are castle's
-	// Unreferenced lets disks go that carry an id of the range and that no guest uses.
+	Foreign []int // ids to delete though nothing marks them as castle's
+	// Unreferenced also deletes disks that carry an id of the range and that no guest uses.
 	Unreferenced bool
 	Datacenter   proxmox.Options
-	// DefaultEndpoint is asked if neither Datacenter nor Cluster names one: who
-	// names a cluster does not mean another datacenter that the shell remembers.
+	// DefaultEndpoint applies if neither Datacenter nor Cluster names one: a named
+	// cluster has priority over the shell's environment.
 	DefaultEndpoint string
 	// Interval and Patience are those of a proxmox.Removal.
 	Interval, Patience time.Duration
@@ -42,11 +42,11 @@ type Options struct {
 type Nuke struct {
 	Range     string   `json:"range"`
 	Endpoint  string   `json:"endpoint"`
-	Disks     []Disk   `json:"disks"` // that nothing uses
+	Disks     []Disk   `json:"disks"` // that no guest uses
 	Guests    []Guest  `json:"guests"`
 	States    []State  `json:"states"`
 	Journal   string   `json:"journal,omitempty"`
-	Remarks   []string `json:"remarks,omitempty"` // what else is to be said at the end
+	Remarks   []string `json:"remarks,omitempty"` // further notes for the user
 	options   Options  // completed
 	root      string   // of all state directories
 	client    *proxmox.Client
@@ -62,8 +62,8 @@ type Guest struct {
 	Status  string   `json:"status"`
 	Tags    []string `json:"tags"`
 	Pool    string   `json:"pool,omitempty"`
-	Foreign bool     `json:"foreign"`           // goes because its id was named
-	Refused []string `json:"refused,omitempty"` // why it stays; it goes, if empty
+	Foreign bool     `json:"foreign"`           // deleted only because its id was named
+	Refused []string `json:"refused,omitempty"` // why castle does not delete it; deleted if empty
 	Deleted bool     `json:"deleted"`
 
 	subject proxmox.Guest
@@ -79,7 +79,7 @@ func Survey(ctx context.Context, o Options) (*Nuke, error) {
 	if err != nil {
 		return nil, err
 	}
-	raised, err := recordedClusters(root)
+	recorded, err := recordedClusters(root)
 	if err != nil {
 		return nil, err
 	}
@@ -93,14 +93,14 @@ func Survey(ctx context.Context, o Options) (*Nuke, error) {
 	}
 	n.ownership = proxmox.Ownership{Range: o.Range, Foreign: o.Foreign}
 	if o.Cluster != "" {
-		if err := n.choose(raised); err != nil {
+		if err := n.choose(recorded); err != nil {
 			return nil, err
 		}
 	}
 	if err := n.connect(); err != nil {
 		return nil, err
 	}
-	n.noteMachines(raised)
+	n.noteMachines(recorded)
 	subjects, err := n.client.Survey(ctx, o.Range)
 	if err != nil {
 		return nil, n.noAnswer(err)
@@ -115,16 +115,16 @@ func Survey(ctx context.Context, o Options) (*Nuke, error) {
 		g.Foreign = g.Goes() && len(owned.Refusals(s)) > 0
 		n.Guests = append(n.Guests, g)
 	}
-	n.States = n.affectedStates(raised)
+	n.States = n.affectedStates(recorded)
 	return n, n.findDisks(ctx)
 }
 
 // choose finds the named cluster and completes the options from its record.
-func (n *Nuke) choose(raised []*recordedCluster) error {
+func (n *Nuke) choose(recorded []*recordedCluster) error {
 	name, _, whole := strings.Cut(n.options.Cluster, "/")
 	var found []*recordedCluster
 	var names []string
-	for _, c := range raised {
+	for _, c := range recorded {
 		names = append(names, c.name)
 		cluster, _, _ := strings.Cut(c.name, "/")
 		if c.name == n.options.Cluster || !whole && cluster == name {
@@ -148,7 +148,7 @@ func (n *Nuke) choose(raised []*recordedCluster) error {
 	have, given := found[0].datacenter, &n.options.Datacenter
 	given.Endpoint = cmp.Or(given.Endpoint, have.Endpoint)
 	if !proxmox.SameEndpoint(given.Endpoint, have.Endpoint) {
-		return nil // a recorded token is not shown to anybody else
+		return nil // never send a recorded token to another endpoint
 	}
 	given.Token = cmp.Or(given.Token, have.Token)
 	if given.CA == "" && !given.Insecure {

@@ -22,7 +22,7 @@ func stageWith(name string, needs []string, ids ...any) *recordedStage {
 	return d
 }
 
-func TestWhatEndsWithTheMachines(t *testing.T) {
+func TestEndedStagesAreThoseThatNeedTheMachines(t *testing.T) {
 	persistent := stageWith("vault", []string{"machines"})
 	persistent.Record.Persistent = true
 	c := &recordedCluster{roots: []string{"machines"}, stages: []*recordedStage{
@@ -41,14 +41,14 @@ func TestWhatEndsWithTheMachines(t *testing.T) {
 	}
 }
 
-func TestStateStaysUnlessAllItsMachinesAreKnownToGo(t *testing.T) {
+func TestStateStaysUnlessAllItsMachinesAreDeleted(t *testing.T) {
 	const here = "https://proxmox.example:8006"
 	n := &Nuke{Endpoint: here, options: Options{Range: proxmox.Range{From: 421, To: 432}}, Guests: []Guest{
 		{ID: 421}, {ID: 422, Refused: []string{"protected"}},
 	}}
 	for name, test := range map[string]struct {
 		cluster recordedCluster
-		want    string // why it stays; it goes, if empty
+		want    string // why it stays; archived if empty
 	}{
 		"all go or are gone":   {recordedCluster{endpoints: []string{here}, ids: []int{421, 423}}, ""},
 		"one is refused":       {recordedCluster{endpoints: []string{here}, ids: []int{421, 422}}, "VM 422 stays"},
@@ -64,7 +64,7 @@ func TestStateStaysUnlessAllItsMachinesAreKnownToGo(t *testing.T) {
 	}
 }
 
-func TestMachinesAreTakenFromTheStateToo(t *testing.T) {
+func TestMachinesAreReadFromTheStateToo(t *testing.T) {
 	c := &recordedCluster{}
 	if err := c.machines(stageWith("machines", nil, 421.0, 422.0)); err != nil ||
 		!slices.Equal(c.ids, []int{421, 422}) ||

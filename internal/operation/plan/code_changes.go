@@ -18,7 +18,7 @@ type CodeChange struct {
 	Layer  string   `json:"layer"`
 	Source string   `json:"source"` // networking/metallb
 	Castle string   `json:"castle"` // the version that applied it
-	Files  []string `json:"files"`  // that differ; empty if what was applied is not kept
+	Files  []string `json:"files"`  // that differ; empty if the applied module is not recorded
 }
 
 // codeChange compares a stage's module with the applied one; nil if they are equal or none was recorded.

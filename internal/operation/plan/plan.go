@@ -38,14 +38,14 @@ type Stage struct {
 	State     string          `json:"state"`
 	Reason    string          `json:"reason,omitempty"`
 	Missing   []string        `json:"missing,omitempty"`    // outputs: "platform.kubeconfig"
-	Differs   []string        `json:"differs,omitempty"`    // what is not as it was at the last good apply
-	Refused   []string        `json:"refused,omitempty"`    // what its preflights refuse: create would stop here
-	Notes     []string        `json:"notes,omitempty"`      // what else create would do or meet
+	Differs   []string        `json:"differs,omitempty"`    // parts that changed since the last good apply
+	Refused   []string        `json:"refused,omitempty"`    // by its preflights: create would stop here
+	Notes     []string        `json:"notes,omitempty"`      // further effects of a create
 	Counts    map[string]int  `json:"counts,omitempty"`     // of Changes, by action
 	Changes   []review.Change `json:"changes,omitempty"`    // by address
-	OnEarlier []string        `json:"on_earlier,omitempty"` // stages that change first and may say something else then
+	OnEarlier []string        `json:"on_earlier,omitempty"` // stages that change first, and their outputs with them
 
-	outputsRead bool // what it will say was heard, and is what the others were planned with
+	outputsRead bool // its planned outputs are inputs of the others' plans
 }
 
 // Run plans a create. It applies, imports and records nothing. A stage whose inputs are not known yet
@@ -68,7 +68,7 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) (_ *Plan, err error
 	for _, d := range warnings {
 		r.Notice(d)
 	}
-	p := &planning{run: r, unsound: map[*config.Stage]error{}, keeps: o.Out != ""}
+	p := &planning{run: r, damaged: map[*config.Stage]error{}, keeps: o.Out != ""}
 	if err := p.readStates(); err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) (_ *Plan, err error
 		plan.Stages = append(plan.Stages, one.plan)
 	}
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx) // a question that was stopped is no answer
+		return nil, context.Cause(ctx) // an interrupted plan is incomplete
 	}
 	switch {
 	case o.Out != "" && len(errs) > 0:

@@ -16,9 +16,9 @@ type SavedPlan struct {
 	Path   string `json:"path"`
 	SHA256 string `json:"sha256"`
 	Apply  string `json:"apply"` // the command that applies it
-	// Unplanned are the stages of which it says nothing yet: their turn decides.
+	// Unplanned are the stages without a plan: castle plans those during the create.
 	Unplanned []string `json:"unplanned"`
-	// Imports are those that are planned anew, as something is imported first.
+	// Imports are the stages that castle plans again after an import.
 	Imports []string `json:"imports"`
 }
 

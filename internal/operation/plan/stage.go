@@ -22,15 +22,15 @@ import (
 // planning is one run of plan.
 type planning struct {
 	run     *run.Run
-	unsound map[*config.Stage]error // whose state a create would repair first
-	keeps   bool                    // Terraform's plans are to be saved
+	damaged map[*config.Stage]error // stages whose state a create would repair first
+	keeps   bool                    // save Terraform's plans
 }
 
 // plannedStage is a stage's plan, its error, and Terraform's saved plan.
 type plannedStage struct {
 	plan    Stage
 	err     error
-	imports bool // something is imported first, and no plan made before fits then
+	imports bool // an import comes first and makes any earlier plan outdated
 	saved   []byte
 }
 
@@ -39,7 +39,7 @@ func (p *planning) readStates() error {
 	for _, s := range p.run.Cluster.Config.Stages {
 		dir := p.run.Cluster.Dir.Stage(s.Name)
 		if err := dir.CheckState(); err != nil {
-			p.unsound[s] = err
+			p.damaged[s] = err
 			continue
 		}
 		st, err := p.run.ReadState(dir)
@@ -84,7 +84,7 @@ func (p *planning) stage(ctx context.Context, s *config.Stage) plannedStage {
 // examine plans one stage, in the order of a create's steps.
 func (p *planning) examine(ctx context.Context, s *config.Stage, one *plannedStage) error {
 	for _, x := range append([]*config.Stage{s}, s.Needs...) {
-		if err := p.unsound[x]; err != nil {
+		if err := p.damaged[x]; err != nil {
 			return fmt.Errorf(
 				"the state of stage %s needs a repair first, which a create would make: %w",
 				x.Name,
@@ -237,12 +237,12 @@ func (p *planning) adoptable(
 			one.plan.Notes = append(one.plan.Notes, a.Address+" would be adopted if it exists")
 			continue
 		}
-		question, err := run.Question(p.run, s, a)
+		lookup, err := run.AdoptionLookup(p.run, s, a)
 		if err != nil {
 			return nil, fmt.Errorf("adopt %s: %w", a.Address, err)
 		}
 		asking, stop := context.WithTimeout(ctx, answerTime)
-		there, err := question.Lookup(asking, cluster.Known(st))
+		there, err := lookup.Lookup(asking, cluster.Known(st))
 		stop()
 		switch {
 		case err != nil:

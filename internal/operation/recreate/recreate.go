@@ -18,8 +18,8 @@ import (
 
 // Options change what a recreate destroys and applies.
 type Options struct {
-	Rotate   bool // what the secrets layer made goes too
-	Graceful bool // delete what is in the cluster properly before the cluster goes
+	Rotate   bool // destroy the secrets layer too
+	Graceful bool // destroy the resources in the cluster before the cluster
 	Refresh  bool // apply even what is up to date
 }
 
@@ -32,8 +32,8 @@ type Plan struct {
 	Stages     []*destroy.Stage
 	Kept       []string // stages of the secrets layer that stay
 	Persistent []string
-	// Razed is when the recreate began that has razed already and goes on with
-	// raising; zero if there is none. Nothing is doomed then.
+	// Destroyed is when a recreate began that has destroyed the cluster and now
+	// resumes with its create; zero if there is none. Stages is empty then.
 	Destroyed time.Time
 
 	options Options
@@ -67,7 +67,7 @@ func Prepare(c *cluster.Cluster, o Options) (*Plan, error) {
 			re.Kept = append(re.Kept, d.Record.Name)
 		}
 	}
-	if len(all) == 0 && begun == nil { // the name of another cluster may have been meant
+	if len(all) == 0 && begun == nil { // the user may have mistyped the name
 		return nil, &cluster.UsageError{
 			Message: fmt.Sprintf(
 				"%s: nothing stands that could be created again\n  `castle create %s` creates it",
@@ -101,7 +101,7 @@ func Run(ctx context.Context, c *cluster.Cluster, re *Plan) error {
 }
 
 func recreate(ctx context.Context, r *run.Run, re *Plan) error {
-	// Without Terraform there would be ruins and nothing to raise anew with.
+	// Without Terraform a destroyed cluster could not be created again.
 	if _, err := r.Binary(); err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func destroyFirst(ctx context.Context, r *run.Run, re *Plan) error {
 		if err := checkReadable(ctx, r); err != nil {
 			return fmt.Errorf("%w\n  nothing was destroyed", err)
 		}
-		if stages, err = destroy.Restored(r, re.options.destroy()); err != nil { // that was an apply
+		if stages, err = destroy.Restored(r, re.options.destroy()); err != nil { // checkReadable has applied stages
 			return err
 		}
 	}

@@ -18,19 +18,19 @@ import (
 type RestoreOptions struct {
 	Stage    string
 	Snapshot string // a serial, a snapshot's name, or newest; empty: newest
-	Errored  bool   // what Terraform could not write, instead of a snapshot
+	Errored  bool   // restore the state that Terraform could not write, not a snapshot
 }
 
 // Restoration describes what restoring a state would change.
 type Restoration struct {
 	Stage, Layer string
-	Snapshot     string // its name; empty: what Terraform could not write
+	Snapshot     string // its name; empty: the state that Terraform could not write
 	Serial       uint64
 	Taken        time.Time
 	Present      string   // the state as it is, in words
-	Removed      []string // what the state knows now, and would not
-	Restored     []string // and the other way round
-	Same         bool     // the state is this already
+	Removed      []string // resources that the restore removes from the state
+	Restored     []string // resources that it adds
+	Same         bool     // the state is this one already
 
 	copied *state.Copy
 	sum    string
@@ -104,7 +104,7 @@ func chosenCopy(c *cluster.Cluster, dir *state.Stage, stage string, o RestoreOpt
 			return s, nil
 		}
 		if s.State == nil {
-			continue // it is no good one
+			continue // unreadable
 		}
 		if o.Snapshot == "" || o.Snapshot == "newest" {
 			return s, nil

@@ -21,12 +21,12 @@ import (
 // UntrackPlan lists what Untrack would remove from a stage's records.
 type UntrackPlan struct {
 	Stage, Layer string
-	Resources    []string // what castle would not know any more, in words
+	Resources    []string // what castle would no longer track, in words
 
-	addresses []string        // as they were asked for
-	instances []string        // what they stand for
-	objects   []proxmox.Owned // what a destroy would ask the datacenter for
-	held      []string        // addresses that a destroy has taken out of the state and not proved
+	addresses []string        // as the user gave them
+	instances []string        // that they select in the state
+	objects   []proxmox.Owned // that a destroy would look up in the datacenter
+	held      []string        // addresses that a destroy removed from the state and did not verify
 	sum       string
 }
 
@@ -198,11 +198,11 @@ func untrack(ctx context.Context, r *run.Run, dir *state.Stage, f *UntrackPlan) 
 	if err := os.Remove(backup); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return forgotten(dir, f)
+	return checkUntracked(dir, f)
 }
 
-// forgotten asks the state itself whether it knows any of it still.
-func forgotten(dir *state.Stage, f *UntrackPlan) error {
+// checkUntracked returns an error if the state still contains a removed resource.
+func checkUntracked(dir *state.Stage, f *UntrackPlan) error {
 	st, err := dir.State()
 	if err != nil {
 		return err

@@ -18,8 +18,8 @@ import (
 // GateOptions select gates and how to check them.
 type GateOptions struct {
 	Of      string        // a stage's or a layer's name; empty: every stage's
-	Wait    bool          // until each is open or its time is over; else each is asked once
-	Timeout time.Duration // how long Wait waits for each; 0: as long as the gate says itself
+	Wait    bool          // until each is open or timed out; else check each once
+	Timeout time.Duration // how long Wait waits for each; 0: the gate's own timeout
 }
 
 // GateReport is the result of `castle gate` for a cluster.
@@ -34,8 +34,8 @@ type GateReport struct {
 type StageGates struct {
 	Name  string `json:"name"`
 	Layer string `json:"layer"`
-	// Missing says why the stage's gates were not asked, if they were not:
-	// it was never created, or what it has said cannot be read.
+	// Missing says why castle did not check the gates: the stage was never
+	// created, or its state is unreadable.
 	Missing string       `json:"missing,omitempty"`
 	Gates   []GateStatus `json:"gates"`
 }
@@ -194,7 +194,7 @@ func waitAll(ctx context.Context, r *run.Run, s *config.Stage, timeout time.Dura
 // ClosedError counts the gates and stages that are not open.
 type ClosedError struct {
 	Closed, Asked int      // gates
-	Missing       []string // stages that could not be asked
+	Missing       []string // stages whose gates could not be checked
 }
 
 func (e *ClosedError) Error() string {

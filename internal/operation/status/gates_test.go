@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-func TestWhatIsNotOpenIsCounted(t *testing.T) {
+func TestClosedErrorCountsGatesAndStages(t *testing.T) {
 	for want, report := range map[string]GateReport{
 		"1 of 3 gates is closed":                                  {Stages: []StageGates{{Gates: gates(true, false, true)}}},
 		"2 of 3 gates are closed; could not be asked: pool, sync": {Stages: []StageGates{{Gates: gates(false)}, missingStages("pool"), {Gates: gates(true, false)}, missingStages("sync")}},

@@ -1,5 +1,5 @@
-// Package status reports what a cluster is now: its stages, gates and outputs. It
-// changes nothing and starts no Terraform.
+// Package status reports the present state of a cluster: its stages, gates and outputs.
+// It changes nothing and starts no Terraform.
 package status
 
 import (
@@ -20,7 +20,7 @@ import (
 const (
 	Absent      = "absent"      // never created, or destroyed
 	Ready       = "ready"       // up to date, every gate open
-	Stale       = "stale"       // what it depends on has changed since it was ready
+	Stale       = "stale"       // its inputs have changed since it was ready
 	Failed      = "failed"      // its last run failed, or a gate is closed now
 	Interrupted = "interrupted" // a run ended in the middle of it
 )
@@ -38,7 +38,7 @@ type StageStatus struct {
 	Name    string       `json:"name"`
 	Layer   string       `json:"layer"`
 	State   string       `json:"state"`
-	Changed []string     `json:"changed,omitempty"` // what makes it stale
+	Changed []string     `json:"changed,omitempty"` // the parts that make it stale
 	Reason  string       `json:"reason,omitempty"`  // why it failed
 	Gates   []GateStatus `json:"gates"`
 }
@@ -85,7 +85,7 @@ func Run(ctx context.Context, c *cluster.Cluster) (Status, error) {
 		return err
 	})...)
 	if ctx.Err() != nil {
-		return all, context.Cause(ctx) // a question that was stopped is no answer
+		return all, context.Cause(ctx) // an interrupted status is incomplete
 	}
 	return all, c.MaskError(err)
 }
@@ -111,7 +111,7 @@ func statusOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State)
 		if one.State == Interrupted {
 			one.Reason = r.Cluster.Masker.Hide(recovery.Summary(dir, st))
 		}
-	} else if one.Changed, err = run.Changed(r, s, old); err != nil { // an input is not known any more
+	} else if one.Changed, err = run.Changed(r, s, old); err != nil { // an input is no longer known
 		one.State, one.Reason = Stale, r.Cluster.Masker.Hide(err.Error())
 	} else if one.State = Ready; len(one.Changed) > 0 {
 		one.State = Stale
@@ -140,7 +140,7 @@ func statusOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State)
 // at work.
 func lastRun(r *run.Run, rec state.Record) (string, runOutcome) {
 	if held := r.Cluster.Dir.Holder(); held != nil {
-		// A destroy leaves a stage's record as it was, so that only its journal says so.
+		// A destroy keeps a stage's record, so that only its journal names the stage.
 		if outcome(r, held.Run, rec.Name).started || held.Run == rec.Run {
 			text := fmt.Sprintf("run %s (process %d on %s) is working on it", held.Run, held.PID, held.Host)
 			return Stale, runOutcome{failure: text}

@@ -22,14 +22,12 @@ type Run struct {
 	Seconds float64   `json:"seconds"` // from the first stage's start to the last one's end
 	// CriticalPath is the chain that took longest: nothing else makes the run shorter.
 	CriticalPath []Step `json:"critical_path"`
-	// CriticalSeconds is what its steps sum up to. What the run took beyond is spent
-	// between stages, on preflights above all; a turn (--parallelism) is waited for
-	// within a stage.
+	// CriticalSeconds is the sum of its steps. The rest of the run is spent between
+	// stages, mostly on preflights; a step includes its wait for --parallelism.
 	CriticalSeconds float64 `json:"critical_seconds"`
-	// LayeredSeconds is what the same steps take in the order of a script, TazLab's
-	// create.sh: layer by layer and stage by stage, with only networking, storage and
-	// gitops side by side. Like CriticalSeconds it holds nothing between stages. Null
-	// where a stage was up to date: how long a script is at that was not measured.
+	// LayeredSeconds is how long the same steps take in the order of TazLab's create.sh:
+	// see layerByLayer. Like CriticalSeconds it leaves out the time between stages. It is
+	// null if a stage was up to date, as its duration in a script was not measured.
 	LayeredSeconds *float64 `json:"layered_seconds"`
 }
 
@@ -100,17 +98,16 @@ func (g *Graph) measure(o cluster.Options, cluster *config.Cluster) error {
 	if err != nil {
 		return err
 	}
-	id, events, err := lastRaise(dir, cluster)
+	id, events, err := lastCreate(dir, cluster)
 	if err != nil || id == "" {
 		return err
 	}
-	return g.mark(id, events, cluster)
+	return g.setRun(id, events, cluster)
 }
 
-// lastRaise returns the run that a graph's durations are of, and what happened in
-// it, without what a recreate razed before. A journal that cannot be read is of
-// no run that ended well.
-func lastRaise(dir *state.Dir, cluster *config.Cluster) (id string, events []event.Event, err error) {
+// lastCreate returns the run that a graph's durations come from and its events, without the destroy of a
+// recreate. It skips unreadable journals, as such a run did not end well.
+func lastCreate(dir *state.Dir, cluster *config.Cluster) (id string, events []event.Event, err error) {
 	ids, err := dir.Runs()
 	if err != nil {
 		return "", nil, err
@@ -130,30 +127,30 @@ func lastRaise(dir *state.Dir, cluster *config.Cluster) (id string, events []eve
 		if destroyed := slices.IndexFunc(events, func(e event.Event) bool { return e.Kind == event.Receipted }); destroyed >= 0 {
 			events = events[destroyed:]
 		}
-		if raisesAll(events, cluster) {
+		if createdAll(events, cluster) {
 			return id, events, nil
 		}
 	}
 	return "", nil, nil
 }
 
-// raisesAll reports whether all stages were ready in the end, and some not before.
-func raisesAll(events []event.Event, cluster *config.Cluster) bool {
-	ready, raised := map[string]bool{}, false
+// createdAll reports whether all stages were ready in the end, and some not before.
+func createdAll(events []event.Event, cluster *config.Cluster) bool {
+	ready, created := map[string]bool{}, false
 	for _, e := range events {
-		raised = raised || e.Kind == event.StageReady
+		created = created || e.Kind == event.StageReady
 		ready[e.Stage] = ready[e.Stage] || e.Kind == event.StageReady || e.Kind == event.StageUpToDate
 	}
-	return raised &&
+	return created &&
 		!slices.ContainsFunc(cluster.Stages, func(s *config.Stage) bool { return !ready[s.Name] })
 }
 
-func (g *Graph) mark(id string, events []event.Event, cluster *config.Cluster) error {
+func (g *Graph) setRun(id string, events []event.Event, cluster *config.Cluster) error {
 	nodes := measurable(cluster.Stages)
 	spans := map[string]*event.Span{}
 	run := &Run{ID: id, CriticalPath: []Step{}}
 	var first, last time.Time
-	for _, s := range event.Timeline(apart(events, cluster)) {
+	for _, s := range event.Timeline(splitDeferredGates(events, cluster)) {
 		spans[s.Stage] = s
 		if first.IsZero() || s.Started.Before(first) {
 			first = s.Started
@@ -199,9 +196,9 @@ func (g *Graph) mark(id string, events []event.Event, cluster *config.Cluster) e
 	return nil
 }
 
-// apart makes spans of their own of what late gates waited: theirs is a stage's
-// last step "gates", which may begin long after the stage was applied.
-func apart(events []event.Event, cluster *config.Cluster) []event.Event {
+// splitDeferredGates gives the waits for deferred gates their own spans. Such a wait is a stage's last
+// step "gates", which may begin long after the apply.
+func splitDeferredGates(events []event.Event, cluster *config.Cluster) []event.Event {
 	events = slices.Clone(events)
 	for _, s := range cluster.Stages {
 		if len(run.DeferredGates(s)) == 0 {

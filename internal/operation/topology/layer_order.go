@@ -8,8 +8,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/graph"
 )
 
-// sideBySide are the layers that a script raises at once, when those before are ready.
-func sideBySide() []string { return []string{"networking", "storage", "gitops"} }
+// parallelLayers are the layers that the script runs in parallel once all others are ready.
+func parallelLayers() []string { return []string{"networking", "storage", "gitops"} }
 
 // layerByLayer returns how long the nodes of a run take if a script runs them by layer, as TazLab's
 // create.sh did. Layers follow each other, except that networking, storage and gitops run in parallel;
@@ -31,7 +31,7 @@ func layerByLayer(nodes []measured, weight func(measured) time.Duration) (time.D
 				before[n], last = last, n
 			}
 		}
-		if !slices.Contains(sideBySide(), layer) {
+		if !slices.Contains(parallelLayers(), layer) {
 			done = last
 		}
 	}

@@ -46,7 +46,7 @@ func stagesOf(lines string) (all []*config.Stage, weight func(measured) time.Dur
 	return all, func(n measured) time.Duration { return took[n.key()] }
 }
 
-func TestLayerByLayerIsWhatAScriptTakes(t *testing.T) {
+func TestLayerByLayerTakesAsLongAsTheScript(t *testing.T) {
 	for name, c := range map[string]struct {
 		stages        string
 		path, layered time.Duration

@@ -1,5 +1,5 @@
-// Package topology is the graph of a cluster's stages: what waits for what, how long
-// the last complete create took, and its critical path.
+// Package topology builds the graph of a cluster's stages: their edges, the durations
+// of the last complete create, and its critical path.
 package topology
 
 import (
@@ -17,7 +17,7 @@ type Graph struct {
 	Platform string  `json:"platform"`
 	Stages   []Stage `json:"stages"` // by layer, and inside a layer as cluster.hcl lists them
 	Edges    []Edge  `json:"edges"`
-	Run      *Run    `json:"run"` // null: there is none to measure by
+	Run      *Run    `json:"run"` // null without a complete create
 }
 
 // Stage is one stage of a Graph.
@@ -30,7 +30,7 @@ type Stage struct {
 	// Seconds is how long the run needed to make it ready without its late gates:
 	// null without a run, and where the run found nothing to do.
 	Seconds     *float64 `json:"seconds"`
-	GateSeconds *float64 `json:"late_gate_seconds,omitempty"` // and how long it waited for those
+	GateSeconds *float64 `json:"late_gate_seconds,omitempty"` // how long it waited for those
 	Critical    bool     `json:"critical"`                    // on the critical path
 }
 
@@ -49,7 +49,7 @@ type Edge struct {
 	Late       string   `json:"late_gate,omitempty"` // the gate of To that waits; empty: the whole stage does
 	Values     []string `json:"values"`              // the outputs of From that flow: "platform.vip"
 	Needs      bool     `json:"needs"`               // `needs` names From's layer
-	Connection bool     `json:"connection"`          // To reaches the cluster through what From says
+	Connection bool     `json:"connection"`          // To reaches the cluster through From's outputs
 	Gates      []string `json:"gates"`
 	Critical   bool     `json:"critical"` // on the critical path
 }

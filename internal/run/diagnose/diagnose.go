@@ -34,7 +34,7 @@ func Explain(ctx context.Context, r *run.Run, s Subject, err error) error {
 	}
 	findings := Look(ctx, r, s, err)
 	if len(findings) == 0 || ctx.Err() != nil {
-		return err // there is nothing to say, or the user has more urgent things to read
+		return err // no diagnosis, or the user has interrupted the run
 	}
 	return report(r, s, findings, err)
 }

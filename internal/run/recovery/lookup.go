@@ -54,11 +54,11 @@ func (o Lookup) Has(ctx context.Context, typ, id string, report func(string)) (b
 			return false, err
 		}
 		image := proxmox.Owned{Kind: proxmox.Image, Node: first, Volume: second}
-		things, err := proxmox.Search{Client: client}.Gone(ctx, []proxmox.Owned{image}, report)
+		found, err := proxmox.Search{Client: client}.Gone(ctx, []proxmox.Owned{image}, report)
 		if err != nil {
 			return false, err
 		}
-		return !things[0].Gone, nil
+		return !found[0].Gone, nil
 	case !IsInCluster(typ, o.InCluster):
 		return false, ErrNoLookup
 	case typ == "helm_release":

@@ -1,7 +1,7 @@
-// Package recovery finds what a run was changing when it was cut short, and imports
-// what exists into the stage's state. The next run does so, whether it creates or
-// destroys, and from then on Terraform changes, replaces or destroys the object like
-// any other. Machines are the exception: the preflights find those, by more than an id.
+// Package recovery finds the objects that an interrupted run was creating, and imports
+// those that exist into the stage's state. The next create or destroy does so, and from
+// then on Terraform manages them like any other. Machines are the exception: the
+// preflights find those, as a VM id alone does not identify a machine.
 package recovery
 
 import (
@@ -17,12 +17,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
-
-// What was being made when a run was cut short is looked for by the next one,
-// whether it creates or destroys, and what exists becomes the stage's own by a
-// `terraform import`. From then on it is changed, replaced or destroyed like
-// everything else. Machines are the one exception: the preflights find those, by
-// more than their id.
 
 // InFlight returns the changes in a stage's intent that its state lacks, without those whose objects
 // exist only in the state. Machines are left to the preflights.
@@ -80,7 +74,7 @@ func importIfThere(
 	}
 	yes, err := o.Has(ctx, c.Type, c.ID, r.Notice)
 	if errors.Is(err, ErrNoLookup) {
-		yes, err = true, nil // Terraform will say so
+		yes, err = true, nil // the import fails if it does not exist
 	}
 	if err != nil || !yes {
 		return err

@@ -9,14 +9,14 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// What a stage is planned to become.
+// The states of a stage in a plan.
 const (
-	UpToDate    = "current"     // nothing to do: Terraform would not even be started
-	Unchanged   = "unchanged"   // Terraform was asked and would change nothing
-	Changes     = "changes"     // Changes says what
-	Waits       = "waits"       // its inputs do not exist yet: Missing names them
-	Unreachable = "unreachable" // what it is to change is in a cluster that does not answer
-	Failed      = "failed"      // it could not be planned: Reason says why
+	UpToDate    = "current"     // a create would not start Terraform
+	Unchanged   = "unchanged"   // Terraform planned no change
+	Changes     = "changes"     // Changes lists them
+	Waits       = "waits"       // its inputs are known after apply: Missing names them
+	Unreachable = "unreachable" // its cluster does not answer
+	Failed      = "failed"      // its plan failed: Reason says why
 )
 
 // Change is the planned change of one resource.
@@ -34,7 +34,7 @@ func (c Change) String() string {
 	}
 	var why []string
 	if c.Reason != "" {
-		reason := strings.TrimPrefix(c.Reason, "delete_because_") // that it is deleted is said already
+		reason := strings.TrimPrefix(c.Reason, "delete_because_") // the sign shows the deletion
 		why = append(why, strings.ReplaceAll(reason, "_", " "))
 	}
 	if len(c.Attributes) > 0 {

@@ -32,7 +32,7 @@ func (e *UnagreedError) Error() string {
 // Losses returns the changes that replace or delete an intact resource, unless an earlier run already
 // began that change.
 func Losses(changes []terraform.Change, st *state.State, intent *state.Intent) []terraform.Change {
-	aside := map[string]int{} // objects that were replaced and not yet deleted
+	aside := map[string]int{} // replaced objects that still exist
 	for _, res := range st.Resources {
 		if res.Deposed {
 			aside[res.Address]++

@@ -1,5 +1,5 @@
-// Package review is what somebody has agreed to: saved plans with the facts that they
-// depend on, the changes that one allows, and the losses that a user confirms.
+// Package review decides whether a change was approved. It owns saved plans with the facts
+// that they depend on, the changes that a plan allows, and the losses that a user confirms.
 package review
 
 import (

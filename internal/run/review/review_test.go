@@ -8,7 +8,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-func TestWhatIsLeftOfAReviewedPlan(t *testing.T) {
+func TestRemainingChangesOfAReviewedPlan(t *testing.T) {
 	reviewed := []planfile.Change{
 		{
 			Address: "a.made",
@@ -21,7 +21,7 @@ func TestWhatIsLeftOfAReviewedPlan(t *testing.T) {
 		want                    bool
 	}{
 		{"a.made", "create", "", true},
-		{"a.made", "update", "", true}, // what a killed run had made is imported
+		{"a.made", "update", "", true}, // a killed run had created it; it is imported
 		{"a.made", "replace", "tainted", true},
 		{"a.made", "replace", "cannot_update", false},
 		{"a.made", "delete", "", false},
@@ -44,7 +44,7 @@ func TestWhatIsLeftOfAReviewedPlan(t *testing.T) {
 	}
 }
 
-func TestWhatOnlyMakesChangesNothingThatExists(t *testing.T) {
+func TestOnlyCreatesRefusesChangesOfExistingResources(t *testing.T) {
 	for _, test := range []struct {
 		action, reason string
 		imported, want bool
@@ -65,7 +65,7 @@ func TestWhatOnlyMakesChangesNothingThatExists(t *testing.T) {
 	}
 }
 
-func TestWhatAPlanHasBegunMayHaveMoved(t *testing.T) {
+func TestDifferingIgnoresChangesThatThePlanBegan(t *testing.T) {
 	facts := func(token, st, module string) *state.Fingerprint {
 		f := new(state.Fingerprint)
 		f.Add("variable token", []byte(token))
