@@ -66,14 +66,14 @@ Error: Invalid value for variable
     ├────────────────
     │ var.nodes is map of object with 2 elements
 
-The number of control planes must be odd.
+An even number of nodes is not allowed.
 
 This was checked by the validation rule at variables.tf:38,3-13.
 `)); err != nil {
 		t.Fatal(err)
 	}
 	got := s.failure("import", errors.New("exit status 1")).Error()
-	if want := "Invalid value for variable: The number of control planes must be odd. " +
+	if want := "Invalid value for variable: An even number of nodes is not allowed. " +
 		"(castle.auto.tfvars.json:8)"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
