@@ -42,7 +42,7 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 	if err != nil {
 		return err
 	}
-	var plan *review.Saved
+	var plan *review.ApprovedPlan
 	if o.Plan != "" {
 		if plan, chosen, err = review.Open(c, o.Plan); err != nil {
 			return err

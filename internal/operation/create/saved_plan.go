@@ -10,7 +10,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/graph"
-	"github.com/ephemeral-castle/castle/internal/planfile"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -20,11 +19,11 @@ import (
 // savedPlan is the reviewed plan that a create applies. Its zero plan allows everything.
 type savedPlan struct {
 	run  *run.Run
-	plan *review.Saved // nil without one
+	plan *review.ApprovedPlan // nil without one
 }
 
 // follow makes the run apply the plan, if nothing that it depends on has changed.
-func (p *savedPlan) follow(plan *review.Saved, chosen []*config.Stage) error {
+func (p *savedPlan) follow(plan *review.ApprovedPlan, chosen []*config.Stage) error {
 	if plan == nil {
 		return nil
 	}
@@ -143,7 +142,7 @@ func (p *savedPlan) begun(s *config.Stage) (bool, error) {
 //     finished, may do what remains of the reviewed changes.
 //   - One that had nothing to do may do nothing.
 type approval struct {
-	stage  *planfile.Stage
+	stage  *review.SavedStage
 	before *state.State // before anything was imported
 	exact  bool         // its saved plan fits
 }
@@ -158,7 +157,7 @@ func (p *savedPlan) approve(s *config.Stage, before *state.State) (*approval, er
 	}
 	a := &approval{stage: p.plan.Plan.Stage(s.Name), before: before}
 	if a.stage == nil { // a volatile one that is read again
-		a.stage = &planfile.Stage{Name: s.Name, State: review.UpToDate}
+		a.stage = &review.SavedStage{Name: s.Name, State: review.UpToDate}
 	}
 	if a.stage.Saved == nil && a.stage.State != review.Unchanged {
 		return a, nil

@@ -4,12 +4,11 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/config"
-	"github.com/ephemeral-castle/castle/internal/planfile"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 )
 
 // PlanExtension ends the names of the files that plans are saved in.
-const Extension = planfile.Extension
+const Extension = review.Extension
 
 // SavedPlan describes the file of a saved plan.
 type SavedPlan struct {
@@ -24,7 +23,7 @@ type SavedPlan struct {
 
 // save writes the plan to a file that a create applies exactly.
 func (p *planning) save(path string, plan *Plan, chosen []*config.Stage, made []plannedStage) error {
-	file := &planfile.Plan{
+	file := &review.SavedPlan{
 		Cluster:  p.run.Cluster.Name(),
 		Castle:   p.run.Cluster.Options.Version,
 		StateDir: p.run.Cluster.Dir.Path(),
@@ -42,12 +41,12 @@ func (p *planning) save(path string, plan *Plan, chosen []*config.Stage, made []
 		Imports:   []string{},
 	}
 	for i, s := range chosen {
-		one := planfile.Stage{Name: s.Name, State: made[i].plan.State, Saved: made[i].saved}
+		one := review.SavedStage{Name: s.Name, State: made[i].plan.State, Saved: made[i].saved}
 		if one.Facts, err = review.Facts(p.run, s, review.IsPlanned(one.State)); err != nil {
 			return err
 		}
 		for _, c := range made[i].plan.Changes {
-			one.Changes = append(one.Changes, planfile.Change{Address: c.Address, Action: c.Action})
+			one.Changes = append(one.Changes, review.SavedChange{Address: c.Address, Action: c.Action})
 		}
 		switch {
 		case !review.IsPlanned(one.State):
@@ -57,7 +56,7 @@ func (p *planning) save(path string, plan *Plan, chosen []*config.Stage, made []
 		}
 		file.Stages = append(file.Stages, one)
 	}
-	saved.SHA256, err = planfile.Write(path, file)
+	saved.SHA256, err = review.WriteSavedPlan(path, file)
 	plan.Saved = saved
 	return err
 }

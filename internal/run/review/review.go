@@ -10,19 +10,18 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
-	"github.com/ephemeral-castle/castle/internal/planfile"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// Saved is the saved plan that a create applies. Castle compares its facts before the first change, and
-// again before each stage: earlier stages may have changed the outputs.
-type Saved struct {
-	Plan         *planfile.Plan
+// ApprovedPlan is the saved plan that a create applies. Castle compares its facts before the first
+// change, and again before each stage: earlier stages may have changed the outputs.
+type ApprovedPlan struct {
+	Plan         *SavedPlan
 	Path, Digest string
 
 	Mu      sync.Mutex
-	Allowed map[string][]planfile.Change // of stages that were planned in this run
+	Allowed map[string][]SavedChange // of stages that were planned in this run
 }
 
 // StaleError reports that castle does not apply a saved plan because its facts have changed.
@@ -42,8 +41,8 @@ func (e *StaleError) Error() string {
 }
 
 // Open reads a saved plan and returns the stages that it contains.
-func Open(c *cluster.Cluster, path string) (*Saved, []*config.Stage, error) {
-	plan, digest, err := planfile.Read(path)
+func Open(c *cluster.Cluster, path string) (*ApprovedPlan, []*config.Stage, error) {
+	plan, digest, err := ReadSavedPlan(path)
 	if err != nil {
 		return nil, nil, &cluster.UsageError{Message: "--plan: " + err.Error()}
 	}
@@ -62,11 +61,11 @@ func Open(c *cluster.Cluster, path string) (*Saved, []*config.Stage, error) {
 		slices.Clone(c.Config.Stages),
 		func(s *config.Stage) bool { return plan.Stage(s.Name) == nil },
 	)
-	return &Saved{
+	return &ApprovedPlan{
 		Plan:    plan,
 		Path:    path,
 		Digest:  digest,
-		Allowed: map[string][]planfile.Change{},
+		Allowed: map[string][]SavedChange{},
 	}, chosen, nil
 }
 
@@ -91,9 +90,9 @@ type BegunPlan struct {
 }
 
 // ChangesOf returns the changes of a Terraform plan for comparison with a saved one.
-func ChangesOf(plan *terraform.Plan) (all []planfile.Change) {
+func ChangesOf(plan *terraform.Plan) (all []SavedChange) {
 	for _, c := range plan.Changes {
-		all = append(all, planfile.Change{Address: c.Address, Action: c.Action})
+		all = append(all, SavedChange{Address: c.Address, Action: c.Action})
 	}
 	return all
 }
@@ -111,12 +110,12 @@ func OnlyCreates(c terraform.Change, imported bool) bool {
 }
 
 // IsRemaining reports whether a change completes one of the reviewed changes.
-func IsRemaining(c terraform.Change, reviewed []planfile.Change) bool {
+func IsRemaining(c terraform.Change, reviewed []SavedChange) bool {
 	leaves := map[string][]string{
 		"create": {"create", "import", "update"}, "adopt": {"create", "import", "update"},
 		"replace": {"replace", "create", "update", "delete"},
 	}
-	return c.Action == "read" || slices.ContainsFunc(reviewed, func(was planfile.Change) bool {
+	return c.Action == "read" || slices.ContainsFunc(reviewed, func(was SavedChange) bool {
 		return was.Address == c.Address &&
 			(was.Action == c.Action || c.Reason == "tainted" || slices.Contains(leaves[was.Action], c.Action))
 	})

@@ -3,13 +3,12 @@ package review
 import (
 	"testing"
 
-	"github.com/ephemeral-castle/castle/internal/planfile"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
 func TestRemainingChangesOfAReviewedPlan(t *testing.T) {
-	reviewed := []planfile.Change{
+	reviewed := []SavedChange{
 		{
 			Address: "a.made",
 			Action:  "create",

@@ -1,8 +1,4 @@
-// Package planfile owns the file of a saved plan: a zip archive, whose checksums detect
-// damage, of manifest.json and one Terraform plan for each stage that Terraform would
-// change. Terraform's plans hold the values of all variables in clear, so the file is
-// private, written whole, and refused if others can read it.
-package planfile
+package review
 
 import (
 	"archive/zip"
@@ -24,12 +20,13 @@ const (
 	// Extension ends the name of every plan file: one line of .gitignore excludes them all.
 	Extension = ".castleplan"
 
-	format   = 1 // the version of the file's format that this package reads and writes
+	format   = 1 // the version of the file's format that castle reads and writes
 	manifest = "manifest.json"
 )
 
-// Plan is the content of a file.
-type Plan struct {
+// SavedPlan is the content of the file of a saved plan: a zip archive of manifest.json and one Terraform
+// plan for each stage to change. Those hold the values of all variables in clear, so the file is private.
+type SavedPlan struct {
 	Format   int                `json:"format"`
 	Cluster  string             `json:"cluster"`         // blue/proxmox
 	Castle   string             `json:"castle"`          // the version that planned
@@ -37,26 +34,26 @@ type Plan struct {
 	Run      string             `json:"run"`
 	Made     time.Time          `json:"made"`
 	Facts    *state.Fingerprint `json:"facts"` // the inputs of all stages
-	Stages   []Stage            `json:"stages"`
+	Stages   []SavedStage       `json:"stages"`
 }
 
-// Stage is the plan of one stage.
-type Stage struct {
+// SavedStage is the plan of one stage.
+type SavedStage struct {
 	Name    string             `json:"name"`
 	State   string             `json:"state"` // as `castle plan` prints it
 	Facts   *state.Fingerprint `json:"facts"` // digests of the inputs of the stage's plan
-	Changes []Change           `json:"changes,omitempty"`
+	Changes []SavedChange      `json:"changes,omitempty"`
 	Saved   []byte             `json:"-"` // Terraform's own plan; nil if Terraform changes nothing
 }
 
-// Change is the planned change of one resource.
-type Change struct {
+// SavedChange is the planned change of one resource.
+type SavedChange struct {
 	Address string `json:"address"`
 	Action  string `json:"action"`
 }
 
 // Stage returns the plan of a stage, or nil.
-func (p *Plan) Stage(name string) *Stage {
+func (p *SavedPlan) Stage(name string) *SavedStage {
 	for i := range p.Stages {
 		if p.Stages[i].Name == name {
 			return &p.Stages[i]
@@ -65,8 +62,8 @@ func (p *Plan) Stage(name string) *Stage {
 	return nil
 }
 
-// Write replaces the file at path and returns its digest.
-func Write(path string, p *Plan) (digest string, err error) {
+// WriteSavedPlan replaces the file at path and returns its digest.
+func WriteSavedPlan(path string, p *SavedPlan) (digest string, err error) {
 	p.Format = format
 	var data bytes.Buffer
 	archive := zip.NewWriter(&data)
@@ -82,7 +79,7 @@ func Write(path string, p *Plan) (digest string, err error) {
 	add(manifest, text)
 	for _, s := range p.Stages {
 		if s.Saved != nil {
-			add(saved(s.Name), s.Saved)
+			add(entryName(s.Name), s.Saved)
 		}
 	}
 	if err = errors.Join(err, archive.Close()); err != nil {
@@ -91,8 +88,8 @@ func Write(path string, p *Plan) (digest string, err error) {
 	return digestOf(data.Bytes()), atomicfile.Write(path, data.Bytes())
 }
 
-// Read reads a file and returns its digest, too.
-func Read(path string) (p *Plan, digest string, err error) {
+// ReadSavedPlan reads a file and returns its digest, too.
+func ReadSavedPlan(path string) (p *SavedPlan, digest string, err error) {
 	data, err := readPrivate(path)
 	if err != nil {
 		return nil, "", err
@@ -126,12 +123,12 @@ func readPrivate(path string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-func parse(data []byte) (*Plan, error) {
+func parse(data []byte) (*SavedPlan, error) {
 	archive, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{}
+	p := &SavedPlan{}
 	text, err := fs.ReadFile(archive, manifest) // with its checksum
 	if err == nil {
 		err = json.Unmarshal(text, p)
@@ -141,13 +138,13 @@ func parse(data []byte) (*Plan, error) {
 	}
 	for i := range p.Stages {
 		s := &p.Stages[i]
-		if s.Saved, err = fs.ReadFile(archive, saved(s.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%s: %w", saved(s.Name), err)
+		if s.Saved, err = fs.ReadFile(archive, entryName(s.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%s: %w", entryName(s.Name), err)
 		}
 	}
 	return p, nil
 }
 
-func saved(stage string) string { return "stages/" + stage + ".tfplan" }
+func entryName(stage string) string { return "stages/" + stage + ".tfplan" }
 
 func digestOf(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }

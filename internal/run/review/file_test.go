@@ -1,4 +1,4 @@
-package planfile_test
+package review
 
 import (
 	"bytes"
@@ -7,20 +7,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ephemeral-castle/castle/internal/planfile"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-func saved(t *testing.T) (path, digest string) {
+func writeSaved(t *testing.T) (path, digest string) {
 	t.Helper()
 	facts := new(state.Fingerprint)
 	facts.Add("variable token", []byte("hunter2-is-long"))
-	path = filepath.Join(t.TempDir(), "blue"+planfile.Extension)
-	digest, err := planfile.Write(path, &planfile.Plan{
+	path = filepath.Join(t.TempDir(), "blue"+Extension)
+	digest, err := WriteSavedPlan(path, &SavedPlan{
 		Cluster: "blue/proxmox", Castle: "1.2.3", Facts: facts,
-		Stages: []planfile.Stage{
+		Stages: []SavedStage{
 			{Name: "seed", State: "changes", Facts: facts,
-				Changes: []planfile.Change{{Address: "a.b", Action: "create"}},
+				Changes: []SavedChange{{Address: "a.b", Action: "create"}},
 				Saved:   []byte("of Terraform's")},
 			{Name: "pool", State: "waits", Facts: facts},
 		},
@@ -31,9 +30,9 @@ func saved(t *testing.T) (path, digest string) {
 	return path, digest
 }
 
-func TestReadReturnsTheWrittenPlan(t *testing.T) {
-	path, digest := saved(t)
-	p, read, err := planfile.Read(path)
+func TestReadSavedPlanReturnsTheWrittenPlan(t *testing.T) {
+	path, digest := writeSaved(t)
+	p, read, err := ReadSavedPlan(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,8 +46,8 @@ func TestReadReturnsTheWrittenPlan(t *testing.T) {
 	}
 }
 
-func TestReadRefusesADamagedFile(t *testing.T) {
-	path, _ := saved(t)
+func TestReadSavedPlanRefusesADamagedFile(t *testing.T) {
+	path, _ := writeSaved(t)
 	whole, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +60,7 @@ func TestReadRefusesADamagedFile(t *testing.T) {
 			if err := os.WriteFile(path, data, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := planfile.Read(path); err == nil ||
+			if _, _, err := ReadSavedPlan(path); err == nil ||
 				!strings.Contains(err.Error(), "not a plan saved by `castle plan --plan-out`, or damaged: ") {
 				t.Fatalf("%s to %d bytes: %v", name, n, err)
 			}
@@ -70,7 +69,7 @@ func TestReadRefusesADamagedFile(t *testing.T) {
 }
 
 func TestAPlanFileIsPrivate(t *testing.T) {
-	path, _ := saved(t)
+	path, _ := writeSaved(t)
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("%v %v", info.Mode(), err)
@@ -78,7 +77,7 @@ func TestAPlanFileIsPrivate(t *testing.T) {
 	if err := os.Chmod(path, 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := planfile.Read(path); err == nil || !strings.Contains(err.Error(), "chmod 600 "+path) {
+	if _, _, err := ReadSavedPlan(path); err == nil || !strings.Contains(err.Error(), "chmod 600 "+path) {
 		t.Errorf("got %v", err)
 	}
 }
