@@ -62,7 +62,7 @@ fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
 	f.StringVar(&speed, "speed", "fast", "speed of the lab's machines: fast, or `N` times real time (1: as "+
 		"measured)")
 	f.StringVar(&providers, "providers", "stand-in",
-		"`WHICH` Terraform providers: stand-in, or registry if one is reachable")
+		"`SOURCE` of the Terraform providers: stand-in, or registry if one is reachable")
 	f.StringArrayVar(&faults, "fault", nil, "inject a fault, `NAME=VALUE`; repeatable")
 	f.BoolVar(&keep, "keep", false, "keep the rehearsal's work directory and print its path")
 	f.StringVar(&report, "report", "", "write the commands and their durations to `FILE`, as JSON")

@@ -68,8 +68,8 @@ func command(stderr io.Writer, code *int) *cobra.Command {
 	speed := ""
 	cmd := &cobra.Command{
 		Use:           "castle-lab CLUSTER [-- COMMAND…]",
-		Short:         "Raise and raze a cluster on this machine, in a lab",
-		Long:          "Faults, injected with --fault:\n\n" + fault.Usage(),
+		Short:         "Create and destroy a cluster in a lab on this machine",
+		Long:          "Faults for --fault:\n\n" + fault.Usage(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -86,7 +86,7 @@ func command(stderr io.Writer, code *int) *cobra.Command {
 				return &rehearsal.UsageError{Err: err}
 			}
 			if o.Providers != "stand-in" && o.Providers != "registry" {
-				return &rehearsal.UsageError{Err: fmt.Errorf("--providers %q: neither stand-in nor registry",
+				return &rehearsal.UsageError{Err: fmt.Errorf("--providers %q: must be stand-in or registry",
 					o.Providers)}
 			}
 			o.Cluster, o.Command = args[0], args[1:]
@@ -96,13 +96,14 @@ func command(stderr io.Writer, code *int) *cobra.Command {
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &rehearsal.UsageError{Err: err} })
 	f := cmd.Flags()
-	f.StringVarP(&o.Directory, "directory", "C", ".", "work as if started in `DIR`")
+	f.StringVarP(&o.Directory, "directory", "C", ".",
+		"run in `DIR`; castle looks for clusters/ there and above")
 	f.StringVar(&speed, "speed", "fast",
-		"how fast the lab's machines are: fast, or `N` times as fast as real ones (1: as measured)")
+		"speed of the lab's machines: fast, or `N` times real time (1: as measured)")
 	f.StringVar(&o.Providers, "providers", "stand-in",
-		"`WHICH` Terraform providers: stand-in, or registry where one can be reached")
-	f.StringArrayVar(&o.Faults, "fault", nil, "inject a fault, `NAME=VALUE`; may be repeated")
-	f.BoolVar(&o.Keep, "keep", false, "keep the work directory and say where it is")
-	f.StringVar(&o.Report, "report", "", "write what was run and how long it took to `FILE`, as JSON")
+		"`SOURCE` of the Terraform providers: stand-in, or registry if one is reachable")
+	f.StringArrayVar(&o.Faults, "fault", nil, "inject a fault, `NAME=VALUE`; repeatable")
+	f.BoolVar(&o.Keep, "keep", false, "keep the rehearsal's work directory and print its path")
+	f.StringVar(&o.Report, "report", "", "write the commands and their durations to `FILE`, as JSON")
 	return cmd
 }

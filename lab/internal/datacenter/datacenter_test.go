@@ -128,7 +128,7 @@ func TestMachinesBeyondTheLoopbackAreNotBootedOutside(t *testing.T) {
 	d, log := start(t, Config{})
 	d.started(proxmox.VM{ID: 1, Name: "cp-01", Image: "nocloud.img",
 		Address: netip.MustParsePrefix("192.0.2.11/24")})
-	log.await(t, "not used outside a network namespace", 1)
+	log.await(t, "only inside its own network namespace", 1)
 	if s := d.fleet.Stage("192.0.2.11"); s != talos.Off {
 		t.Errorf("stage: %s", s)
 	}

@@ -71,7 +71,7 @@ func TestFrontRefusesAddressesOfTheWorld(t *testing.T) {
 	f := &front.Front{Authority: authority(t), Address: netip.MustParseAddr("192.0.2.1"),
 		Handler: func(string) http.Handler { return nil }}
 	err := f.Serve(t.Context(), nil)
-	if err == nil || !strings.Contains(err.Error(), "not used outside a network namespace") {
+	if err == nil || !strings.Contains(err.Error(), "only inside its own network namespace") {
 		t.Errorf("error: %v", err)
 	}
 }

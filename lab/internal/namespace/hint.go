@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// hint says what the machine's administrator would have to allow, or nil.
+// hint names the setting that the machine's administrator must change; nil if none is known.
 func hint(err error) error {
 	if os.Geteuid() == 0 && !errors.Is(err, syscall.EPERM) {
 		return nil
@@ -25,11 +25,10 @@ func hint(err error) error {
 		value, err := os.ReadFile(s.path)
 		if err == nil && strings.TrimSpace(string(value)) == s.closed {
 			name := strings.ReplaceAll(strings.TrimPrefix(s.path, "/proc/sys/"), "/", ".")
-			return fmt.Errorf("castle: hint: the lab needs namespaces of its own: run it as root, or "+
-				"allow them with: sysctl -w %s=%s", name, s.open)
+			return fmt.Errorf("castle: hint: the lab needs its own namespaces. Run it as root, or "+
+				"allow them: sysctl -w %s=%s", name, s.open)
 		}
 	}
-	return errors.New("castle: hint: the lab needs network, mount and process namespaces of its own: run " +
-		"it as root, " +
-		"or in a container that may make them (CAP_SYS_ADMIN and an unmasked /proc)")
+	return errors.New("castle: hint: the lab needs its own network, mount and process namespaces. " +
+		"Run it as root, or in a container with CAP_SYS_ADMIN and an unmasked /proc.")
 }

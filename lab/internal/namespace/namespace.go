@@ -50,7 +50,7 @@ func (p Proof) String() string { return p.network }
 // network is proved to be shut, and the loopback's always.
 func (p Proof) Allows(a netip.Addr) error {
 	if p.network == "" && !a.IsLoopback() {
-		return fmt.Errorf("address %s: not used outside a network namespace of the lab's own", a)
+		return fmt.Errorf("address %s: the lab uses it only inside its own network namespace", a)
 	}
 	return nil
 }
@@ -94,14 +94,14 @@ func Prove(outside string) (Proof, error) {
 // process may change anything about its network: it is not the one outside.
 func separate(outside string) (string, error) {
 	if outside == "" {
-		return "", errors.New("network: nothing to compare it with")
+		return "", errors.New("network: the namespace outside is not known")
 	}
 	inside, err := Network()
 	if err != nil {
 		return "", err
 	}
 	if inside == outside {
-		return "", fmt.Errorf("network: still the one outside, %s", outside)
+		return "", fmt.Errorf("network: this process is still in the namespace outside, %s", outside)
 	}
 	return inside, nil
 }

@@ -93,7 +93,7 @@ func TestProveRefusesTheNetworkOutside(t *testing.T) {
 	here, err := namespace.Network()
 	check(t, err)
 	if _, err := namespace.Prove(here); err == nil ||
-		!strings.Contains(err.Error(), "still the one outside") {
+		!strings.Contains(err.Error(), "network: this process is still in") {
 		t.Errorf("error: %v", err)
 	}
 	if _, err := namespace.Prove(""); err == nil {
@@ -119,7 +119,7 @@ func TestInitTouchesNothingOutside(t *testing.T) {
 	c := exec.Command(program(t), "namespace-init")
 	c.ExtraFiles = []*os.File{r}
 	out, err := c.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "still the one outside") {
+	if err == nil || !strings.Contains(string(out), "network: this process is still in") {
 		t.Errorf("init: %v: %s", err, out)
 	}
 	addresses, err := net.InterfaceAddrs()

@@ -20,7 +20,7 @@ const (
 	mountNamespace = "/proc/self/ns/mnt"
 )
 
-// order is what Run tells Init.
+// order is what Run sends to Init.
 type order struct {
 	Outside string // the caller's network namespace
 	Mounts  string // and its mount namespace
@@ -162,7 +162,7 @@ func apart(o order) error {
 	}
 	mounts, err := os.Readlink(mountNamespace)
 	if err == nil && mounts == o.Mounts {
-		err = fmt.Errorf("mounts: still the ones outside, %s", mounts)
+		err = fmt.Errorf("mounts: this process is still in the namespace outside, %s", mounts)
 	}
 	return err
 }

@@ -33,7 +33,7 @@ func Main(ctx context.Context, file string, stdin io.Reader, stdout, stderr io.W
 	if err != nil {
 		return 0, err
 	}
-	// It may name a secret; nobody needs it any more, --keep or not.
+	// The file may name a secret and is not needed any more, with --keep or without.
 	if err := errors.Join(json.Unmarshal(content, &p), os.Remove(file)); err != nil {
 		return 0, err
 	}
@@ -41,7 +41,7 @@ func Main(ctx context.Context, file string, stdin io.Reader, stdout, stderr io.W
 	if err != nil {
 		return 0, err
 	}
-	// Interrupts are castle's business; when it has ended, so has the round.
+	// castle handles interrupts; the round ends with castle.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt)
 	defer signal.Stop(signals)
@@ -113,8 +113,8 @@ func (r *round) run(ctx context.Context) (int, error) {
 	if err := r.readStages(); err != nil {
 		return 0, err
 	}
-	if err := r.readRun(); err != nil { // what a command has left in the state directory is its own affair
-		fmt.Fprintf(r.stderr, "castle: the report is without a critical path: %v\n", err)
+	if err := r.readRun(); err != nil { // a command may write anything into the state directory
+		fmt.Fprintf(r.stderr, "castle: the report has no critical path: %v\n", err)
 	}
 	r.summary(left, missing)
 	return code, r.report.write(r.plan.path("report.json"))
@@ -141,7 +141,7 @@ func (r *round) steps(ctx context.Context) (int, error) {
 			return 0, err
 		}
 		if len(changed) != 0 {
-			fmt.Fprintf(r.stderr, "castle: create was to find nothing to do, but changed %s\n",
+			fmt.Fprintf(r.stderr, "castle: the second create changed %s; it must change nothing\n",
 				strings.Join(changed, ", "))
 			return 1, nil
 		}

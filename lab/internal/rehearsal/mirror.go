@@ -24,10 +24,10 @@ const (
 	platform = "linux_amd64"
 )
 
-// errNotBuilt is a lab without one of its programs.
+// errNotBuilt reports a missing program of the lab.
 func errNotBuilt(path string) error {
 	return fmt.Errorf("%s is missing\ncastle: hint: run `make build` in a clone of castle (for lab-vault: "+
-		"`make vault`); it builds the lab's programs side by side into bin/", path)
+		"`make vault`); it builds the lab's programs into bin/", path)
 }
 
 // layOut puts the lab's provider programs, which stand beside castle-lab in

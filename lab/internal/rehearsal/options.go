@@ -41,15 +41,15 @@ func ParseSpeed(text string) (float64, error) {
 	}
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || n < 0.1 || n > 10000 {
-		return 0, fmt.Errorf("--speed %q: neither fast nor a number from 0.1 to 10000", text)
+		return 0, fmt.Errorf("--speed %q: must be fast or a number from 0.1 to 10000", text)
 	}
 	return n, nil
 }
 
-// UsageError is a rehearsal that cannot begin as it was asked for.
+// UsageError is an invalid argument or flag of a rehearsal.
 type UsageError struct{ Err error }
 
 func (e *UsageError) Error() string { return e.Err.Error() }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the cause.
 func (e *UsageError) Unwrap() error { return e.Err }

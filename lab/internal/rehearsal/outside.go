@@ -69,11 +69,12 @@ func Run(ctx context.Context, o Options, stderr io.Writer) (code int, err error)
 	sweep(work, notice)
 	defer func() {
 		if o.Keep {
-			fmt.Fprintf(stderr, "castle: kept: %s\n", work)
+			fmt.Fprintf(stderr, "castle: kept the work directory %s\n", work)
 			return
 		}
 		if code != 0 {
-			fmt.Fprintln(stderr, "castle: hint: the logs go with the rehearsal; --keep keeps them")
+			fmt.Fprintln(stderr, "castle: hint: castle deletes the logs with the work directory. "+
+				"To keep them, run the rehearsal again with --keep.")
 		}
 		err = errors.Join(err, os.RemoveAll(work))
 	}()

@@ -22,17 +22,17 @@ import (
 	"github.com/ephemeral-castle/castle/templates"
 )
 
-// notProven is what nobody should conclude from a rehearsal.
-const notProven = "The lab does not prove: Talos itself, images, CNI and kube-proxy, kubelets, the " +
-	"upstream charts, ARP, real disks."
+// notProven ends each summary: a rehearsal does not test these.
+const notProven = "The lab does not prove Talos itself, images, CNI, kube-proxy, kubelets, the " +
+	"upstream charts, ARP and real disks."
 
 // report is what --report writes.
 type report struct {
 	Result string        `json:"result"` // ok or failed
 	Steps  []reportStep  `json:"steps"`
 	Stages []reportStage `json:"stages"` // of the first run
-	// Run is what castle graph tells of the newest create that raised all stages, in
-	// the same fields (docs/graph.md); null if there was none.
+	// Run is the newest create of all stages as castle graph shows it, in the same
+	// fields (docs/graph.md); null if there was none.
 	Run       *topology.Run `json:"run"`
 	Leftovers []string      `json:"leftovers"`
 }
@@ -108,7 +108,7 @@ func (r *round) readStages() error {
 	return nil
 }
 
-// readRun asks castle where the time of the newest create went.
+// readRun reads the durations and the critical path of the newest create.
 func (r *round) readRun() error {
 	runs, err := r.runs()
 	if err != nil || len(runs) == 0 {
@@ -137,7 +137,7 @@ func (r *round) changedAgain() ([]string, error) {
 		return nil, err
 	}
 	if len(runs) < 2 {
-		return nil, errors.New("journal: the second create has left none")
+		return nil, errors.New("the second create wrote no journal")
 	}
 	var changed []string
 	for _, e := range runs[len(runs)-1] {
@@ -148,7 +148,7 @@ func (r *round) changedAgain() ([]string, error) {
 	return changed, nil
 }
 
-// summary is the rehearsal's result, on stdout. castle itself has told of the stages.
+// summary prints the rehearsal's result; castle itself has printed the stages.
 func (r *round) summary(left, missing []string) {
 	t := tabwriter.NewWriter(r.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(t, "\n")

@@ -51,12 +51,12 @@ func occupy(work string) (*os.File, error) {
 	return f, os.Rename(f.Name(), filepath.Join(work, lockName))
 }
 
-// sweep removes the work directories beside one that rehearsals have left that were
-// killed: some hundred megabytes each. Those that are kept have no lock.
+// sweep removes the work directories of killed rehearsals beside this one: some hundred
+// megabytes each. Those of --keep have no lock.
 func sweep(work string, notice func(string)) {
 	entries, err := os.ReadDir(filepath.Dir(work))
 	if err != nil {
-		return // what is left there is no reason not to rehearse
+		return // leftovers do not prevent a rehearsal
 	}
 	for _, e := range entries {
 		left := filepath.Join(filepath.Dir(work), e.Name())
@@ -64,10 +64,10 @@ func sweep(work string, notice func(string)) {
 			continue
 		}
 		if err := os.RemoveAll(left); err != nil {
-			notice(fmt.Sprintf("a rehearsal that was killed has left %s: %v", left, err))
+			notice(fmt.Sprintf("cannot delete the work directory %s of a killed rehearsal: %v", left, err))
 			continue
 		}
-		notice("removed what a rehearsal has left that was killed: " + left)
+		notice("deleted the work directory of a killed rehearsal: " + left)
 	}
 }
 
