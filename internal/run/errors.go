@@ -26,7 +26,7 @@ func (e *LeftoverError) Error() string {
 		return "left over after " + after + ": " + strings.Join(e.Left, ", ")
 	}
 	return fmt.Sprintf(
-		"left over after %s, or not proved gone; the same command asks again:",
+		"left over after %s, or not verified as gone; the same command checks again:",
 		after,
 	) + ListObjects(
 		e.Objects,

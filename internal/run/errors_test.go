@@ -27,7 +27,7 @@ func TestPreflightErrorEndsInLinesToPaste(t *testing.T) {
       castle create blue --only keys
       castle terraform blue machines -- import 'vm.node["it'\''s"]' pve/421
   VM 422 "b"
-    - if what the state knows instead is gone for good, forget that:
+    - if the object in the state is gone for good, remove it from the state:
       castle create blue --only keys
       castle terraform blue machines -- state rm 'vm.node["b"]'`
 	if got := err.Error(); got != want {

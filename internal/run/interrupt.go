@@ -85,9 +85,9 @@ func interruptText(kind event.Kind, i event.Interruption) string {
 	case kind == event.Waiting:
 		return "still waiting for Terraform" + listWork(i.Operations)
 	case i.Times == 1 && len(i.Operations) == 0:
-		return "interrupted; Terraform is at nothing now, and nothing new is started"
+		return "interrupted; no Terraform operation running, and castle starts nothing new"
 	case i.Times == 1:
-		return "interrupted; Terraform finishes what it has begun and saves its state" + listWork(
+		return "interrupted; Terraform finishes its operations and saves its state" + listWork(
 			i.Operations,
 		)
 	case i.Times == 2 && len(changing) == 0:
@@ -95,14 +95,14 @@ func interruptText(kind event.Kind, i event.Interruption) string {
 			i.Operations,
 		)
 	case i.Times == 2:
-		return "still waiting for Terraform; a third interrupt kills it, and what it is at now would be missing in its state " +
-			"or be half-made (the same command looks for it)" + listWork(
+		return "still waiting for Terraform; a third interrupt kills it, and these may be missing in its state " +
+			"or half-made (the same command looks for them)" + listWork(
 			changing,
 		)
 	case len(changing) == 0:
 		return "killed; nothing was lost"
 	default:
-		return "killed; what Terraform was at may be missing in its state or be half-made (the same command looks for it)" + listWork(
+		return "killed; these may be missing in its state or half-made (the same command looks for them)" + listWork(
 			changing,
 		)
 	}

@@ -59,7 +59,7 @@ func (e *PreflightError) Error() string {
 			)
 		}
 		if f.ConflictsWith != "" {
-			b.WriteString("\n    - if what the state knows instead is gone for good, forget that:")
+			b.WriteString("\n    - if the object in the state is gone for good, remove it from the state:")
 			b.WriteString(e.commands("state rm " + process.Quote(f.ConflictsWith)))
 		}
 	}
@@ -210,7 +210,7 @@ func Untrack(ctx context.Context, r *Run, at cluster.StageRef, work *Workspace, 
 		return nil
 	}
 	r.Notice(
-		fmt.Sprintf("%s: not what the stage has left it any more: %s", at.Name, strings.Join(lost, ", ")),
+		fmt.Sprintf("%s: no longer as the stage left it: %s", at.Name, strings.Join(lost, ", ")),
 	)
 	return r.Step(at.Name, at.Layer, "state rm", func() error { return work.Root.Untrack(ctx, lost) })
 }

@@ -30,7 +30,7 @@ func (w *Workspace) Apply(
 			err = errors.Join(err, plan.Discard())
 		}
 		return fmt.Errorf(
-			"what is about to be changed cannot be written down, so nothing was changed: %w",
+			"cannot record the intended changes, so nothing was changed: %w",
 			err,
 		)
 	}

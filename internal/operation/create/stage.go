@@ -147,7 +147,7 @@ func (c *creation) requireReady(ctx context.Context, s *config.Stage) error {
 	}
 	if !st.Exists {
 		return &cluster.UsageError{Message: fmt.Sprintf("needed but not selected, and never created; "+
-			"raise it first: castle create %s --to %s", c.run.Cluster.Config.Name, s.Name)}
+			"create it first: castle create %s --to %s", c.run.Cluster.Config.Name, s.Name)}
 	}
 	c.run.Outputs.Set(s, run.RecordedOutputs(c.run.Cluster, s, st))
 	if closed := run.FirstClosedGate(ctx, c.run, s, s.Gates); closed != nil {

@@ -213,6 +213,7 @@ func (n *Nuke) Left() error {
 	return &run.LeftoverError{Left: left, After: "nuke"}
 }
 
+// String describes the guest and why it stays.
 func (g Guest) String() string {
 	text := fmt.Sprintf("VM %d", g.ID)
 	if g.Name != "" {

@@ -7,7 +7,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run/review"
 )
 
-// PlanExtension ends the names of the files that plans are saved in.
+// Extension ends the names of the files that plans are saved in.
 const Extension = review.Extension
 
 // SavedPlan describes the file of a saved plan.

@@ -192,7 +192,7 @@ func (p *planning) askPreflights(ctx context.Context, s *config.Stage, one *plan
 		for _, own := range findings.Ours {
 			one.plan.Notes = append(
 				one.plan.Notes,
-				fmt.Sprintf("%s would be taken over as %s", own.Import.What, own.Import.Address),
+				fmt.Sprintf("%s would be imported as %s", own.Import.What, own.Import.Address),
 			)
 		}
 	}
@@ -249,7 +249,7 @@ func (p *planning) adoptable(
 			one.imports = true
 			one.plan.Notes = append(
 				one.plan.Notes,
-				fmt.Sprintf("%s would be adopted if it exists, which cannot be told now: %v", a.Address, err),
+				fmt.Sprintf("%s would be adopted if it exists, but its lookup failed: %v", a.Address, err),
 			)
 		case there:
 			one.imports = true

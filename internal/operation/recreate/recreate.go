@@ -70,7 +70,7 @@ func Prepare(c *cluster.Cluster, o Options) (*Plan, error) {
 	if len(all) == 0 && begun == nil { // the user may have mistyped the name
 		return nil, &cluster.UsageError{
 			Message: fmt.Sprintf(
-				"%s: nothing stands that could be created again\n  `castle create %s` creates it",
+				"%s: nothing to create again\n  `castle create %s` creates it",
 				c.Name(),
 				c.Options.Cluster,
 			),
@@ -117,7 +117,7 @@ func recreate(ctx context.Context, r *run.Run, re *Plan) error {
 	case !continues(begun, re.options):
 		return errChanged(r.Cluster)
 	default:
-		r.Notice(fmt.Sprintf("run %s has razed the cluster; going on with raising it", begun.Run))
+		r.Notice(fmt.Sprintf("run %s has destroyed the cluster; resuming with the create", begun.Run))
 	}
 	if err := create.Stages(ctx, r, r.Cluster.Config.Stages, re.options.Refresh); err != nil {
 		return err

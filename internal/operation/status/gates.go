@@ -153,7 +153,7 @@ func missing(r *run.Run, s *config.Stage, st *state.State) string {
 		return r.Cluster.Masker.Hide(st.Notice)
 	}
 	return fmt.Sprintf(
-		"never created; raise it with `castle create %s --to %s`",
+		"never created; create it with `castle create %s --to %s`",
 		r.Cluster.Config.Name,
 		s.Name,
 	)

@@ -26,7 +26,7 @@ func gates(open ...bool) (all []GateStatus) {
 	return all
 }
 
-// missing is a stage that was never created; its gates do not count.
+// missingStages returns a stage that was never created; its gates do not count.
 func missingStages(name string) StageGates {
 	return StageGates{Name: name, Missing: "never created", Gates: gates(false, false)}
 }

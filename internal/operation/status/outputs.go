@@ -45,7 +45,7 @@ func Configs(c *cluster.Cluster) (kubeconfig, talosconfig string, err error) {
 		if _, err := os.Stat(path); err != nil {
 			return "", "", &cluster.UsageError{
 				Message: fmt.Sprintf(
-					"%s has no kubeconfig yet; raise it with `castle create %s`",
+					"%s has no kubeconfig yet; create it with `castle create %s`",
 					c.Name(),
 					c.Config.Name,
 				),

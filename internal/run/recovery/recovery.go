@@ -66,7 +66,7 @@ func importIfThere(
 	if c.ID == "" {
 		r.Notice(
 			fmt.Sprintf(
-				"%s may have been made by a run that was cut short, and castle does not know how to look for it",
+				"%s may have been created by an interrupted run, and castle cannot look it up",
 				c.Address,
 			),
 		)

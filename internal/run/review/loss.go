@@ -21,7 +21,7 @@ type UnagreedError struct{ Loss Loss }
 func (e *UnagreedError) Error() string {
 	var b strings.Builder
 	b.WriteString(
-		"not confirmed, nothing of it was changed; without a terminal, say --yes. It would lose what exists:",
+		"not confirmed, nothing was changed; without a terminal, pass --yes. It would replace or destroy:",
 	)
 	for _, c := range e.Loss.Changes {
 		fmt.Fprintf(&b, "\n  %s", c)
@@ -60,7 +60,7 @@ type UnreviewedError struct {
 
 func (e *UnreviewedError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "nothing of it was changed, as %s does not hold what would be:", e.File)
+	fmt.Fprintf(&b, "nothing was changed, as %s does not contain these changes:", e.File)
 	for _, c := range e.Changes {
 		fmt.Fprintf(&b, "\n  %s", c)
 	}

@@ -33,7 +33,7 @@ type StaleError struct {
 
 func (e *StaleError) Error() string {
 	return fmt.Sprintf(
-		"%s is out of date, and is not applied; since it was saved have changed:\n  %s\n  plan again and have that reviewed: %s",
+		"%s is outdated and was not applied; these have changed since it was saved:\n  %s\n  plan again and have that reviewed: %s",
 		e.File,
 		strings.Join(e.Moved, "\n  "),
 		e.Again,
