@@ -55,14 +55,14 @@ func (f *Faults) set(name, value string) (err error) {
 	switch name {
 	case "ghost-vm":
 		if f.GhostVM, err = strconv.Atoi(value); err == nil && f.GhostVM < 100 {
-			err = fmt.Errorf("%s is no VM id: they begin at 100", value)
+			err = fmt.Errorf("%s is not a VM id; use a number of at least 100", value)
 		}
 	case "infisical-secret-exists":
 		f.SecretExists, err = strconv.ParseBool(value)
 	case "kustomization-frozen":
 		f.Frozen, err = strconv.ParseBool(value)
 	default:
-		err = fmt.Errorf("there is no such fault; there are %s", strings.Join(names, ", "))
+		err = fmt.Errorf("unknown fault; use one of %s", strings.Join(names, ", "))
 	}
 	return err
 }

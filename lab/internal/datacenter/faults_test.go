@@ -21,9 +21,9 @@ func TestParseFaults(t *testing.T) {
 		"webhook-late":      "write it as NAME=VALUE",
 		"webhook-late=soon": `fault webhook-late: invalid duration "soon"; use "90s" or "5m"`,
 		"webhook-late=-1s":  `fault webhook-late: invalid duration "-1s"`,
-		"ghost-vm=7":        "fault ghost-vm: 7 is no VM id",
+		"ghost-vm=7":        "fault ghost-vm: 7 is not a VM id; use a number of at least 100",
 		"ghost-vm=database": "fault ghost-vm: strconv",
-		"power-cut=tomorrow": "there is no such fault; there are ghost-vm=ID, infisical-secret-exists=1, " +
+		"power-cut=tomorrow": "unknown fault; use one of ghost-vm=ID, infisical-secret-exists=1, " +
 			"etcd-learner=DURATION, ",
 	} {
 		if _, err := ParseFaults([]string{text}); err == nil || !strings.Contains(err.Error(), want) {

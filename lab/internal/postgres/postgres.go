@@ -131,7 +131,7 @@ func (s *Server) answers(ctx context.Context, ask *exec.Cmd) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-s.done:
-			return errors.New("postgresql: it ended before it answered")
+			return errors.New("postgresql: the process ended before it was ready")
 		case <-again.C:
 		}
 	}

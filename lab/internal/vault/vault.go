@@ -91,7 +91,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 func (s *Server) ready(stdout io.Reader, bundle []byte) error {
 	var ready struct{ Address string }
 	if err := json.NewDecoder(stdout).Decode(&ready); err != nil {
-		return fmt.Errorf("it ended before it answered: %w", err)
+		return fmt.Errorf("the process ended before it was ready: %w", err)
 	}
 	kept, err := os.ReadFile(s.file)
 	if err == nil {
