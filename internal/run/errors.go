@@ -25,12 +25,8 @@ func (e *LeftoverError) Error() string {
 	if len(e.Objects) == 0 {
 		return "left over after " + after + ": " + strings.Join(e.Left, ", ")
 	}
-	return fmt.Sprintf(
-		"left over after %s, or not verified as gone; the same command checks again:",
-		after,
-	) + ListObjects(
-		e.Objects,
-	)
+	return "left over after " + after + ", or not verified as gone; the same command checks again:" +
+		ListObjects(e.Objects)
 }
 
 // fullDisk adds a fix to the error of a full state directory. It also recognises Terraform's own error,

@@ -11,12 +11,14 @@ import (
 type topic string
 
 const (
-	finding  topic = "finding"  // the kind of a check's finding
-	missing  topic = "missing"  // the kind of an object that does not exist
-	node     topic = "node"     // why a node is not ready
-	podEvent topic = "event"    // the reason of an event about a Pod that is pending
-	creation topic = "creation" // the API's answer to a controller that cannot create a Pod
-	call     topic = "call"     // the API server's answer after it called a webhook
+	finding topic = "finding" // the kind of a check's finding
+	missing topic = "missing" // the kind of an object that does not exist
+	node    topic = "node"    // why a node is not ready
+	// nodeNetwork is why a node waits for its network plugin.
+	nodeNetwork topic = "node network"
+	podEvent    topic = "event"    // the reason of an event about a Pod that is pending
+	creation    topic = "creation" // the API's answer to a controller that cannot create a Pod
+	call        topic = "call"     // the API server's answer after it called a webhook
 )
 
 // cause is a known cause: the sign by which it is recognised, and what it means.
@@ -54,10 +56,10 @@ var causes = []cause{
 	{missing, "ValidatingWebhookConfiguration", "it is not installed, or its operator has not created it yet",
 		""},
 
-	{node, "cni plugin not initialized", "its network plugin (CNI) has not written its configuration: " +
+	{nodeNetwork, "cni plugin not initialized", "its network plugin (CNI) has not written its configuration: " +
 		"the plugin's Pod does not run there yet", ""},
-	{node, "NetworkPluginNotReady", "its network plugin (CNI) is not ready", ""},
-	{node, "network unavailable", "its network is not set up: the network plugin (CNI) has not reported it",
+	{nodeNetwork, "NetworkPluginNotReady", "its network plugin (CNI) is not ready", ""},
+	{nodeNetwork, "network unavailable", "its network is not set up: the network plugin (CNI) has not reported it",
 		""},
 	{node, "Kubelet stopped posting node status", "its kubelet has stopped posting its status: " +
 		"the machine is off, cut off or out of memory", ""},

@@ -130,7 +130,7 @@ func collectNodes(ctx context.Context, d *diagnosis, _ gate.Values, _ error) {
 	d.evidence.eventsIn(ctx, "default") // the events about nodes
 	for _, n := range d.evidence.nodes(ctx) {
 		cause, look := nodeCause(n)
-		if strings.Contains(cause, "network") {
+		if known(nodeNetwork, gates.NodeUnready(n)).text != "" {
 			// A network plugin is a DaemonSet; the other Pods wait for it.
 			d.pods(ctx, "kube-system", "", func(pod corev1.Pod) bool {
 				return slices.ContainsFunc(pod.OwnerReferences,
@@ -147,7 +147,7 @@ func nodeCause(n corev1.Node) (text, look string) {
 	if why == "" {
 		return "", ""
 	}
-	return fmt.Sprintf("node %s: %s", n.Name, cmp.Or(known(node, why).text, why)),
+	return fmt.Sprintf("node %s: %s", n.Name, cmp.Or(known(nodeNetwork, why).text, known(node, why).text, why)),
 		describe("Node", "", n.Name)
 }
 
