@@ -175,7 +175,8 @@ func OutOfTree(root, repository string) error {
 	in, err := filepath.Rel(repository, root)
 	if err == nil && filepath.IsLocal(in) {
 		return &UsageError{Message: fmt.Sprintf("state directory %s lies inside the repository %s, "+
-			"where `git clean` would destroy it; choose another with --state-dir or CASTLE_STATE_DIR", root, repository)}
+			"where `git clean` would destroy it; choose another with --state-dir or CASTLE_STATE_DIR",
+			root, repository)}
 	}
 	return nil
 }

@@ -77,7 +77,8 @@ func matters(s *config.Stage, name string) bool {
 			return false
 		}
 	}
-	for prefix, provider := range map[string]string{"INFISICAL_": "infisical", "VAULT_": "vault", "PROXMOX_VE_": "proxmox"} {
+	for prefix, provider := range map[string]string{
+		"INFISICAL_": "infisical", "VAULT_": "vault", "PROXMOX_VE_": "proxmox"} {
 		if strings.HasPrefix(name, prefix) {
 			return requires(s, provider)
 		}

@@ -87,24 +87,19 @@ func interruptText(kind event.Kind, i event.Interruption) string {
 	case i.Times == 1 && len(i.Operations) == 0:
 		return "interrupted; no Terraform operation running, and castle starts nothing new"
 	case i.Times == 1:
-		return "interrupted; Terraform finishes its operations and saves its state" + listWork(
-			i.Operations,
-		)
+		return "interrupted; Terraform finishes its operations and saves its state" + listWork(i.Operations)
 	case i.Times == 2 && len(changing) == 0:
 		return "still waiting for Terraform; a third interrupt kills it, and nothing is lost" + listWork(
 			i.Operations,
 		)
 	case i.Times == 2:
-		return "still waiting for Terraform; a third interrupt kills it, and these may be missing in its state " +
-			"or half-made (the same command looks for them)" + listWork(
-			changing,
-		)
+		return "still waiting for Terraform; a third interrupt kills it, and these may be missing " +
+			"in its state or half-made (the same command looks for them)" + listWork(changing)
 	case len(changing) == 0:
 		return "killed; nothing was lost"
 	default:
-		return "killed; these may be missing in its state or half-made (the same command looks for them)" + listWork(
-			changing,
-		)
+		return "killed; these may be missing in its state or half-made (the same command looks for them)" +
+			listWork(changing)
 	}
 }
 

@@ -29,7 +29,8 @@ func export(r *Run) error {
 		if file.data == nil {
 			continue
 		}
-		for _, path := range []string{file.path, filepath.Join(r.Cluster.ConfigsDir(), filepath.Base(file.path))} {
+		copied := filepath.Join(r.Cluster.ConfigsDir(), filepath.Base(file.path))
+		for _, path := range []string{file.path, copied} {
 			if err := cluster.ReplaceFile(path, file.data); err != nil {
 				return err
 			}

@@ -25,7 +25,11 @@ func locked() error {
 
 // retryAfter retries an attempt that takes some time and returns the answers in turn, the last of them
 // for ever.
-func retryAfter(ctx context.Context, takes time.Duration, answers ...error) (announced []retry, count int, err error) {
+func retryAfter(
+	ctx context.Context,
+	takes time.Duration,
+	answers ...error,
+) (announced []retry, count int, err error) {
 	err = retryBudget().run(ctx, func(again bool) error {
 		if again != (count > 0) {
 			return errors.New("the first try is not distinguished from the others")

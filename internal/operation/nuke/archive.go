@@ -158,7 +158,9 @@ func (n *Nuke) archive(
 			s.Archived = append(s.Archived, d.Record.Name)
 			s.Outside = append(s.Outside, d.outside()...)
 		}
-		if err := journal.Append(archived{Time: time.Now().UTC(), Kind: "archive", Cluster: s.Cluster, Stages: s.Archived, Outside: s.Outside}); err != nil {
+		line := archived{Time: time.Now().UTC(), Kind: "archive", Cluster: s.Cluster,
+			Stages: s.Archived, Outside: s.Outside}
+		if err := journal.Append(line); err != nil {
 			return err
 		}
 		if err := c.archive(s.Archived, locks[s.Cluster].run, n.options.Repository); err != nil {

@@ -107,7 +107,8 @@ func Survey(ctx context.Context, o Options) (*Nuke, error) {
 	}
 	for _, s := range subjects {
 		g := Guest{
-			ID: s.ID, Name: s.Name, Kind: s.Kind, Node: s.Node, Status: s.Status, Tags: s.Tags(), Pool: s.Pool,
+			ID: s.ID, Name: s.Name, Kind: s.Kind, Node: s.Node, Status: s.Status,
+			Tags: s.Tags(), Pool: s.Pool,
 			Refused: n.ownership.Refusals(s), subject: s,
 		}
 		owned := n.ownership
@@ -166,7 +167,8 @@ func (n *Nuke) connect() error {
 		return &cluster.UsageError{Message: "no endpoint: say where Proxmox is with " + ways}
 	case d.Token == "":
 		return &cluster.UsageError{
-			Message: "no API token: set PROXMOX_VE_API_TOKEN (a flag would show it to others), or name a --cluster that was recorded",
+			Message: "no API token: set PROXMOX_VE_API_TOKEN (a flag would show it to others), " +
+				"or name a --cluster that was recorded",
 		}
 	}
 	if err := proxmox.CheckToken(d.Token); err != nil {

@@ -26,7 +26,7 @@ type Plan struct {
 	Cluster  string             `json:"cluster"`
 	Platform string             `json:"platform"`
 	Code     []CodeChange       `json:"code_changed"` // since it was applied
-	Stages   []Stage            `json:"stages"`       // by layer, and inside a layer as cluster.hcl lists them
+	Stages   []Stage            `json:"stages"`       // by layer, then as cluster.hcl lists them
 	Unlisted []cluster.Unlisted `json:"unlisted"`     // that a create leaves as they are
 	Saved    *SavedPlan         `json:"saved,omitempty"`
 }
@@ -43,7 +43,7 @@ type Stage struct {
 	Notes     []string        `json:"notes,omitempty"`      // further effects of a create
 	Counts    map[string]int  `json:"counts,omitempty"`     // of Changes, by action
 	Changes   []review.Change `json:"changes,omitempty"`    // by address
-	OnEarlier []string        `json:"on_earlier,omitempty"` // stages that change first, and their outputs with them
+	OnEarlier []string        `json:"on_earlier,omitempty"` // stages that change first
 
 	outputsRead bool // its planned outputs are inputs of the others' plans
 }

@@ -59,8 +59,9 @@ func Prepare(c *cluster.Cluster, o Options) (*Plan, error) {
 		return nil, err
 	}
 	for _, d := range all {
+		same := func(x *destroy.Stage) bool { return x.Record.Name == d.Record.Name }
 		switch {
-		case slices.ContainsFunc(re.Stages, func(x *destroy.Stage) bool { return x.Record.Name == d.Record.Name }):
+		case slices.ContainsFunc(re.Stages, same):
 		case d.Record.Persistent:
 			re.Persistent = append(re.Persistent, d.Record.Name)
 		default:
@@ -143,7 +144,7 @@ func destroyFirst(ctx context.Context, r *run.Run, re *Plan) error {
 		if err := checkReadable(ctx, r); err != nil {
 			return fmt.Errorf("%w\n  nothing was destroyed", err)
 		}
-		if stages, err = destroy.Restored(r, re.options.destroy()); err != nil { // checkReadable has applied stages
+		if stages, err = destroy.Restored(r, re.options.destroy()); err != nil { // it has applied
 			return err
 		}
 	}

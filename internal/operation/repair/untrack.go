@@ -154,7 +154,8 @@ func Untrack(ctx context.Context, c *cluster.Cluster, f *UntrackPlan) (err error
 			return run.Failed(ctx, r, f.Layer, f.Stage, err)
 		}
 	}
-	if err := errors.Join(cluster.UntrackOwned(dir, f.objects), cluster.UntrackHeld(dir, append(f.held, f.instances...))); err != nil {
+	err = cluster.UntrackOwned(dir, f.objects)
+	if err = errors.Join(err, cluster.UntrackHeld(dir, append(f.held, f.instances...))); err != nil {
 		return err
 	}
 	r.Notice(fmt.Sprintf("stage %s: forgotten: %s", f.Stage, strings.Join(f.Resources, ", ")))

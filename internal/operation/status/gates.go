@@ -177,7 +177,8 @@ func waitAll(ctx context.Context, r *run.Run, s *config.Stage, timeout time.Dura
 	if ctx.Err() != nil {
 		return closed
 	}
-	for _, f := range diagnose.Look(ctx, r, diagnose.Subject{Layer: s.Layer, Name: s.Name, Stage: s}, errors.Join(closed...)) {
+	subject := diagnose.Subject{Layer: s.Layer, Name: s.Name, Stage: s}
+	for _, f := range diagnose.Look(ctx, r, subject, errors.Join(closed...)) {
 		r.Emit(
 			event.Event{
 				Kind:      event.Diagnosed,

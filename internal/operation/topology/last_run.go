@@ -124,7 +124,8 @@ func lastCreate(dir *state.Dir, cluster *config.Cluster) (id string, events []ev
 			last.Text != "ok" {
 			continue
 		}
-		if destroyed := slices.IndexFunc(events, func(e event.Event) bool { return e.Kind == event.Receipted }); destroyed >= 0 {
+		isReceipt := func(e event.Event) bool { return e.Kind == event.Receipted }
+		if destroyed := slices.IndexFunc(events, isReceipt); destroyed >= 0 {
 			events = events[destroyed:]
 		}
 		if createdAll(events, cluster) {
@@ -171,7 +172,9 @@ func (g *Graph) setRun(id string, events []event.Event, cluster *config.Cluster)
 		return err
 	}
 	run.CriticalSeconds = seconds(length)
-	idle := func(n measured) bool { return spans[n.key()] == nil || spans[n.key()].Result == event.ResultUpToDate }
+	idle := func(n measured) bool {
+		return spans[n.key()] == nil || spans[n.key()].Result == event.ResultUpToDate
+	}
 	if !slices.ContainsFunc(nodes, idle) {
 		layered, err := layerByLayer(nodes, weight)
 		if err != nil {

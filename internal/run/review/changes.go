@@ -22,15 +22,16 @@ const (
 // Change is the planned change of one resource.
 type Change struct {
 	Address    string   `json:"address"`
-	Action     string   `json:"action"`               // create, update, replace, delete, forget, move, read or adopt
+	Action     string   `json:"action"`               // Terraform's, or adopt
 	Reason     string   `json:"reason,omitempty"`     // in Terraform's words: tainted, cannot_update …
-	Attributes []string `json:"attributes,omitempty"` // that change, or for which it is replaced; never their values
+	Attributes []string `json:"attributes,omitempty"` // names of those that change; never values
 }
 
 // String formats the change with Terraform's signs.
 func (c Change) String() string {
 	signs := map[string]string{
-		"create": "+", "adopt": ">", "import": ">", "update": "~", "replace": "-/+", "delete": "-", "move": "=", "forget": ".",
+		"create": "+", "adopt": ">", "import": ">", "update": "~", "replace": "-/+", "delete": "-",
+		"move": "=", "forget": ".",
 	}
 	var why []string
 	if c.Reason != "" {

@@ -138,7 +138,8 @@ func parse(data []byte) (*SavedPlan, error) {
 	}
 	for i := range p.Stages {
 		s := &p.Stages[i]
-		if s.Saved, err = fs.ReadFile(archive, entryName(s.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if s.Saved, err = fs.ReadFile(archive, entryName(s.Name)); err != nil &&
+			!errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("%s: %w", entryName(s.Name), err)
 		}
 	}

@@ -33,7 +33,8 @@ type StaleError struct {
 
 func (e *StaleError) Error() string {
 	return fmt.Sprintf(
-		"%s is outdated and was not applied; these have changed since it was saved:\n  %s\n  plan again and have that reviewed: %s",
+		"%s is outdated and was not applied; these have changed since it was saved:\n  %s\n"+
+			"  plan again and have that reviewed: %s",
 		e.File,
 		strings.Join(e.Moved, "\n  "),
 		e.Again,
@@ -54,7 +55,8 @@ func Open(c *cluster.Cluster, path string) (*ApprovedPlan, []*config.Stage, erro
 	if plan.StateDir != c.Dir.Path() {
 		return nil, nil, &cluster.UsageError{
 			Message: fmt.Sprintf("--plan: %s was made with the state directory %s, and this is %s: "+
-				"Terraform's plans name paths in it. Apply it where that is, or plan again here", path, plan.StateDir, c.Dir.Path()),
+				"Terraform's plans name paths in it. Apply it where that is, or plan again here",
+				path, plan.StateDir, c.Dir.Path()),
 		}
 	}
 	chosen := slices.DeleteFunc(
