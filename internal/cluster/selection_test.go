@@ -17,11 +17,15 @@ func TestSelectionFiltersStagesAndLayers(t *testing.T) {
 		selection Selection
 		want      []string
 	}{
-		{"nothing said selects all", Selection{}, []string{"infisical", "keys", "proxmox-talos", "metallb", "address-pool", "longhorn"}},
+		{"nothing said selects all", Selection{}, []string{"infisical", "keys", "proxmox-talos", "metallb",
+			"address-pool", "longhorn"}},
 		{"a stage", Selection{Only: []string{"keys"}}, []string{"keys"}},
-		{"a layer is all its stages", Selection{Only: []string{"networking"}}, []string{"metallb", "address-pool"}},
-		{"from a stage in the middle of a layer", Selection{From: "address-pool"}, []string{"address-pool", "longhorn"}},
-		{"up to a layer takes all of it", Selection{To: "networking"}, []string{"infisical", "keys", "proxmox-talos", "metallb", "address-pool"}},
+		{"a layer is all its stages", Selection{Only: []string{"networking"}},
+			[]string{"metallb", "address-pool"}},
+		{"from a stage in the middle of a layer", Selection{From: "address-pool"},
+			[]string{"address-pool", "longhorn"}},
+		{"up to a layer takes all of it", Selection{To: "networking"},
+			[]string{"infisical", "keys", "proxmox-talos", "metallb", "address-pool"}},
 		{"from and to", Selection{From: "platform", To: "metallb"}, []string{"proxmox-talos", "metallb"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -48,7 +52,8 @@ func TestSelectionRefusesUnknownNames(t *testing.T) {
 		selection Selection
 		words     string
 	}{
-		{Selection{Only: []string{"moat"}}, `--only: no stage or layer is called "moat"; there are secrets, keys, networking, metallb`},
+		{Selection{Only: []string{"moat"}},
+			`--only: no stage or layer is called "moat"; there are secrets, keys, networking, metallb`},
 		{Selection{From: "moat"}, "--from"},
 		{Selection{From: "metallb", To: "keys"}, "selects no stage"},
 	} {

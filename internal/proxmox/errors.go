@@ -45,10 +45,12 @@ func newError(response *http.Response, body []byte) *Error {
 // before it cannot answer now, or another task holds the guest's lock.
 func (e *Error) Transient() bool {
 	switch e.Code {
-	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,
+		http.StatusGatewayTimeout:
 		return true
 	}
-	locked := strings.Contains(e.Text, "can't lock file") || strings.Contains(e.Text, "got lock request timeout")
+	locked := strings.Contains(e.Text, "can't lock file") ||
+		strings.Contains(e.Text, "got lock request timeout")
 	return e.Code >= 595 || locked
 }
 

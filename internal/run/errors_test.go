@@ -8,7 +8,8 @@ import (
 
 func TestPreflightErrorEndsInLinesToPaste(t *testing.T) {
 	err := &PreflightError{
-		Preflight: "vm_ids.free", TerraformCommand: "castle terraform blue machines --", First: "castle create blue --only keys",
+		Preflight: "vm_ids.free", TerraformCommand: "castle terraform blue machines --",
+		First: "castle create blue --only keys",
 		Foreign: []gate.Foreign{
 			{
 				What:   `VM 421 "a"`,

@@ -33,16 +33,24 @@ func TestAnInterruptPrintsWhatAKillWouldLose(t *testing.T) {
 		works []event.Operation
 		want  string
 	}{
-		{event.Interrupted, 1, nil, "interrupted; no Terraform operation running, and castle starts nothing new"},
-		{event.Interrupted, 1, []event.Operation{plan, vm}, "interrupted; Terraform finishes its operations and saves its state:" + lines["plan"] + lines["vm"]},
+		{event.Interrupted, 1, nil,
+			"interrupted; no Terraform operation running, and castle starts nothing new"},
+		{event.Interrupted, 1, []event.Operation{plan, vm},
+			"interrupted; Terraform finishes its operations and saves its state:" +
+				lines["plan"] + lines["vm"]},
 		{event.Waiting, 1, []event.Operation{vm}, "still waiting for Terraform:" + lines["vm"]},
-		{event.Interrupted, 2, []event.Operation{plan}, "still waiting for Terraform; a third interrupt kills it, and nothing is lost:" + lines["plan"]},
-		{event.Interrupted, 2, []event.Operation{plan, vm}, "still waiting for Terraform; a third interrupt kills it, and these may be missing " +
-			"in its state or half-made (the same command looks for them):" + lines["vm"]},
+		{event.Interrupted, 2, []event.Operation{plan},
+			"still waiting for Terraform; a third interrupt kills it, and nothing is lost:" + lines["plan"]},
+		{event.Interrupted, 2, []event.Operation{plan, vm},
+			"still waiting for Terraform; a third interrupt kills it, and these may be missing " +
+				"in its state or half-made (the same command looks for them):" + lines["vm"]},
 		{event.Interrupted, 3, []event.Operation{plan}, "killed; nothing was lost"},
-		{event.Interrupted, 3, []event.Operation{vm}, "killed; these may be missing in its state or half-made (the same command looks for them):" + lines["vm"]},
+		{event.Interrupted, 3, []event.Operation{vm},
+			"killed; these may be missing in its state or half-made (the same command looks for them):" +
+				lines["vm"]},
 	} {
-		if got := interruptText(c.kind, event.Interruption{Times: c.times, Operations: c.works}); got != c.want {
+		if got := interruptText(c.kind,
+			event.Interruption{Times: c.times, Operations: c.works}); got != c.want {
 			t.Errorf("%s %d: got\n%s\nwant\n%s", c.kind, c.times, got, c.want)
 		}
 	}

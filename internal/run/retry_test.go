@@ -47,7 +47,8 @@ func TestATransientErrorIsRetriedUntilSuccess(t *testing.T) {
 		if err != nil || count != 3 || len(announced) != 2 {
 			t.Fatalf("%d tries, %d told, %v", count, len(announced), err)
 		}
-		if got := announced[0].String(); got != "1 of 5 in 2s: apply: can't lock file '/var/lock/qemu-server/lock-421.conf' - got timeout" {
+		if got := announced[0].String(); got != "1 of 5 in 2s: apply: can't lock file "+
+			"'/var/lock/qemu-server/lock-421.conf' - got timeout" {
 			t.Errorf("told: %s", got)
 		}
 	})

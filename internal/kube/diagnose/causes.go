@@ -56,10 +56,12 @@ var causes = []cause{
 	{missing, "ValidatingWebhookConfiguration", "it is not installed, or its operator has not created it yet",
 		""},
 
-	{nodeNetwork, "cni plugin not initialized", "its network plugin (CNI) has not written its configuration: " +
-		"the plugin's Pod does not run there yet", ""},
+	{nodeNetwork, "cni plugin not initialized",
+		"its network plugin (CNI) has not written its configuration: " +
+			"the plugin's Pod does not run there yet", ""},
 	{nodeNetwork, "NetworkPluginNotReady", "its network plugin (CNI) is not ready", ""},
-	{nodeNetwork, "network unavailable", "its network is not set up: the network plugin (CNI) has not reported it",
+	{nodeNetwork, "network unavailable",
+		"its network is not set up: the network plugin (CNI) has not reported it",
 		""},
 	{node, "Kubelet stopped posting node status", "its kubelet has stopped posting its status: " +
 		"the machine is off, cut off or out of memory", ""},

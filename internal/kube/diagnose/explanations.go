@@ -147,7 +147,8 @@ func nodeCause(n corev1.Node) (text, look string) {
 	if why == "" {
 		return "", ""
 	}
-	return fmt.Sprintf("node %s: %s", n.Name, cmp.Or(known(nodeNetwork, why).text, known(node, why).text, why)),
+	return fmt.Sprintf("node %s: %s", n.Name,
+			cmp.Or(known(nodeNetwork, why).text, known(node, why).text, why)),
 		describe("Node", "", n.Name)
 }
 

@@ -134,7 +134,8 @@ func (a *adoption) keep(ctx context.Context, plan *terraform.Plan) error {
 	}
 	err := fmt.Errorf(
 		"adopt %s: what exists differs so much from what the stage describes that Terraform would "+
-			"delete it and make it anew; nothing was changed. Correct the id in its adopt block, or the stage; "+
+			"delete it and make it anew; nothing was changed. Correct the id in its adopt block, or the "+
+			"stage; "+
 			"or delete the object if nobody needs it",
 		strings.Join(lost, ", "),
 	)

@@ -140,7 +140,8 @@ func (d *destruction) destroy(ctx context.Context, stages []*Stage) error {
 	})
 	for _, s := range d.deferred { // the platform was not proved gone
 		d.run.Emit(event.Event{
-			Kind: event.StageSkipped, Layer: s.Record.Layer, Stage: s.Record.Name, Text: "kept until the cluster is gone",
+			Kind: event.StageSkipped, Layer: s.Record.Layer, Stage: s.Record.Name,
+			Text: "kept until the cluster is gone",
 		})
 	}
 	return errors.Join(err, d.receipt.write(d.all, stages, err))
@@ -159,7 +160,8 @@ func (d *destruction) archiveDeferred() error {
 			return err
 		}
 		d.run.Emit(event.Event{
-			Kind: event.StageGone, Layer: s.Record.Layer, Stage: s.Record.Name, Text: "ended with the cluster",
+			Kind: event.StageGone, Layer: s.Record.Layer, Stage: s.Record.Name,
+			Text: "ended with the cluster",
 		})
 	}
 	d.deferred = nil

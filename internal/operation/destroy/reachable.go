@@ -57,7 +57,8 @@ func (d *destruction) endClusterHint() string {
 	if i < 0 {
 		return "forget it: " + d.run.Cluster.Command("state forget") + " STAGE ADDRESS…"
 	}
-	return "destroy its platform with it: leave --only, --from and --to out, or name " + d.all[i].Record.Name + ", too"
+	return "destroy its platform with it: leave --only, --from and --to out, or name " +
+		d.all[i].Record.Name + ", too"
 }
 
 // inClusterBound ends a deletion inside a cluster: a namespace may hang in

@@ -124,7 +124,8 @@ func (r *receipt) write(all, destroyed []*Stage, err error) error {
 		return err
 	}
 	if rec.Proved {
-		if err := errors.Join(r.run.Cluster.Dir.RemoveLeftovers(), r.run.Cluster.Dir.Proof().Clear()); err != nil {
+		if err := errors.Join(r.run.Cluster.Dir.RemoveLeftovers(),
+			r.run.Cluster.Dir.Proof().Clear()); err != nil {
 			return err
 		}
 	}

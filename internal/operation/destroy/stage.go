@@ -59,7 +59,8 @@ func (s *stageDestruction) importInterrupted(
 		Cluster: gate.Target{Kubeconfig: kubeconfig}, InCluster: s.stage.Record.InCluster,
 		Datacenter: func() (*proxmox.Client, error) { return s.destruction.datacenter(s.stage) },
 	}
-	if err := recovery.Import(ctx, s.run, cluster.StageRef{Name: s.stage.Record.Name, Layer: s.stage.Record.Layer}, work, lost, o); err != nil {
+	if err := recovery.Import(ctx, s.run,
+		cluster.StageRef{Name: s.stage.Record.Name, Layer: s.stage.Record.Layer}, work, lost, o); err != nil {
 		return err
 	}
 	return s.restate()
@@ -147,7 +148,9 @@ func (s *stageDestruction) destroyResources(ctx context.Context, again bool) (er
 	if err := errors.Join(s.dir.Fingerprint().Clear(), s.dir.Snapshot(), s.saveHeld()); err != nil {
 		return err
 	}
-	if err := run.Untrack(ctx, s.run, cluster.StageRef{Name: s.stage.Record.Name, Layer: s.stage.Record.Layer}, work, outdated); err != nil {
+	if err := run.Untrack(ctx, s.run,
+		cluster.StageRef{Name: s.stage.Record.Name, Layer: s.stage.Record.Layer}, work,
+		outdated); err != nil {
 		return err
 	}
 	for _, one := range ours {
@@ -202,7 +205,8 @@ func (s *stageDestruction) terraform(ctx context.Context, work *run.Workspace) e
 	}
 	if !s.stage.attempted && ctx.Err() == nil {
 		err = fmt.Errorf(
-			"%w\n  nothing of it was destroyed; if what does not answer is gone for good, forget what was kept there: %s %s ADDRESS",
+			"%w\n  nothing of it was destroyed; if what does not answer is gone for good, forget what was "+
+				"kept there: %s %s ADDRESS",
 			err,
 			s.run.Cluster.Command("state forget"),
 			s.stage.Record.Name,
@@ -237,7 +241,9 @@ func (s *stageDestruction) checkOwnership(
 		}
 		if len(mistaken) > 0 {
 			refused = errors.Join(refused, &run.PreflightError{
-				Preflight: preflight, Foreign: mistaken, TerraformCommand: s.run.Cluster.TerraformCommand(s.stage.Record.Name), UntrackCommand: s.run.Cluster.UntrackCommand(s.stage.Record.Name),
+				Preflight: preflight, Foreign: mistaken,
+				TerraformCommand: s.run.Cluster.TerraformCommand(s.stage.Record.Name),
+				UntrackCommand:   s.run.Cluster.UntrackCommand(s.stage.Record.Name),
 			})
 		}
 	})

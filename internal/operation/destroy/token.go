@@ -91,7 +91,8 @@ func (e *deniedError) Unwrap() error { return e.err }
 func (e *deniedError) Error() string {
 	return fmt.Sprintf(
 		"%v: the API token that was recorded is no longer valid, and nothing was destroyed\n  %s\n"+
-			"    - set PROXMOX_VE_API_TOKEN to the one that is valid now, user@realm!name=secret, and run the same command again",
+			"    - set PROXMOX_VE_API_TOKEN to the one that is valid now, user@realm!name=secret, and run "+
+			"the same command again",
 		e.err,
 		strings.Join(e.tried, "\n  "),
 	)
@@ -243,7 +244,8 @@ func (t *tokens) replaceToken(old, token string) error {
 				continue
 			}
 			values["api_token"] = cty.StringVal(token)
-			if d.Record.Preflights[i], err = state.NewRecordedCheck(check.Type, check.Label, values); err != nil {
+			if d.Record.Preflights[i], err = state.NewRecordedCheck(check.Type, check.Label,
+				values); err != nil {
 				return err
 			}
 			if err := dir.SetRecord(d.Record); err != nil {

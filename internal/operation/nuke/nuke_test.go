@@ -16,7 +16,8 @@ func stageWith(name string, needs []string, ids ...any) *recordedStage {
 	d := &recordedStage{Record: state.Record{Name: name, Needs: needs}, state: &state.State{}}
 	for _, id := range ids {
 		d.state.Resources = append(d.state.Resources, state.Resource{
-			Address: "proxmox_virtual_environment_vm.node", Type: "proxmox_virtual_environment_vm", Mode: cluster.ManagedMode, Attributes: map[string]any{"vm_id": id},
+			Address: "proxmox_virtual_environment_vm.node", Type: "proxmox_virtual_environment_vm",
+			Mode: cluster.ManagedMode, Attributes: map[string]any{"vm_id": id},
 		})
 	}
 	return d
@@ -50,12 +51,16 @@ func TestStateStaysUnlessAllItsMachinesAreDeleted(t *testing.T) {
 		cluster recordedCluster
 		want    string // why it stays; archived if empty
 	}{
-		"all go or are gone":   {recordedCluster{endpoints: []string{here}, ids: []int{421, 423}}, ""},
-		"one is refused":       {recordedCluster{endpoints: []string{here}, ids: []int{421, 422}}, "VM 422 stays"},
-		"one is out of range":  {recordedCluster{endpoints: []string{here}, ids: []int{421, 433}}, "outside the range"},
-		"somewhere else":       {recordedCluster{endpoints: []string{here, "https://other.example:8006"}, ids: []int{421}}, "are at https://other"},
-		"nobody knows where":   {recordedCluster{ids: []int{421}}, "not recorded"},
-		"a state is not clear": {recordedCluster{endpoints: []string{here}, ids: []int{421}, unclear: "state unreadable"}, "unreadable"},
+		"all go or are gone": {recordedCluster{endpoints: []string{here}, ids: []int{421, 423}}, ""},
+		"one is refused": {recordedCluster{endpoints: []string{here}, ids: []int{421, 422}},
+			"VM 422 stays"},
+		"one is out of range": {recordedCluster{endpoints: []string{here}, ids: []int{421, 433}},
+			"outside the range"},
+		"somewhere else": {recordedCluster{endpoints: []string{here, "https://other.example:8006"},
+			ids: []int{421}}, "are at https://other"},
+		"nobody knows where": {recordedCluster{ids: []int{421}}, "not recorded"},
+		"a state is not clear": {recordedCluster{endpoints: []string{here}, ids: []int{421},
+			unclear: "state unreadable"}, "unreadable"},
 	} {
 		if got := n.stateOf(&test.cluster).Stays; (got == "") != (test.want == "") ||
 			!strings.Contains(got, test.want) {

@@ -6,9 +6,14 @@ import (
 
 func TestClosedErrorCountsGatesAndStages(t *testing.T) {
 	for want, report := range map[string]GateReport{
-		"1 of 3 gates is closed":                                  {Stages: []StageGates{{Gates: gates(true, false, true)}}},
-		"2 of 3 gates are closed; could not be asked: pool, sync": {Stages: []StageGates{{Gates: gates(false)}, missingStages("pool"), {Gates: gates(true, false)}, missingStages("sync")}},
-		"could not be asked: pool":                                {Stages: []StageGates{{Gates: gates(true)}, missingStages("pool")}},
+		"1 of 3 gates is closed": {
+			Stages: []StageGates{{Gates: gates(true, false, true)}},
+		},
+		"2 of 3 gates are closed; could not be asked: pool, sync": {
+			Stages: []StageGates{{Gates: gates(false)}, missingStages("pool"), {Gates: gates(true, false)},
+				missingStages("sync")},
+		},
+		"could not be asked: pool": {Stages: []StageGates{{Gates: gates(true)}, missingStages("pool")}},
 	} {
 		if err := report.Closed(); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %q", err, want)

@@ -58,7 +58,8 @@ func TestOnlyCreatesRefusesChangesOfExistingResources(t *testing.T) {
 		{action: "delete"},
 		{action: "forget"},
 	} {
-		if got := OnlyCreates(terraform.Change{Action: test.action, Reason: test.reason}, test.imported); got != test.want {
+		if got := OnlyCreates(terraform.Change{Action: test.action, Reason: test.reason},
+			test.imported); got != test.want {
 			t.Errorf("%+v: %v", test, got)
 		}
 	}
