@@ -153,11 +153,8 @@ func recordedName(root, reference string) (name, platform string, err error) {
 	}
 	if len(found) > 1 {
 		return "", "", &UsageError{
-			Message: fmt.Sprintf(
-				"cluster %q: several are recorded; say %s",
-				reference,
-				strings.Join(found, " or "),
-			),
+			Message: fmt.Sprintf("cluster %q: several are recorded; say %s", reference,
+				strings.Join(found, " or ")),
 		}
 	}
 	if len(found) == 1 {

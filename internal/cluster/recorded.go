@@ -45,12 +45,8 @@ type Unlisted struct {
 
 // String describes the stage and the command that destroys it.
 func (u Unlisted) String() string {
-	return fmt.Sprintf(
-		"%s/%s is recorded and no longer in the configuration; a create leaves it: %s",
-		u.Layer,
-		u.Stage,
-		u.Destroy,
-	)
+	return fmt.Sprintf("%s/%s is recorded and no longer in the configuration; a create leaves it: %s",
+		u.Layer, u.Stage, u.Destroy)
 }
 
 // UnlistedStages returns the recorded stages that no create touches.
@@ -118,11 +114,8 @@ func (c *Cluster) RecordedStage(name string) (StageRef, error) {
 			names = append(names, p.Name)
 		}
 		return StageRef{}, &UsageError{
-			Message: fmt.Sprintf(
-				"layer %s has several stages; name one: %s",
-				name,
-				strings.Join(names, ", "),
-			),
+			Message: fmt.Sprintf("layer %s has several stages; name one: %s", name,
+				strings.Join(names, ", ")),
 		}
 	}
 	return found[0], nil

@@ -105,10 +105,8 @@ var (
 
 // eachDiskStorage calls read for each storage of the nodes that may hold disks; for a shared one until that
 // has succeeded. skip gets the nodes and storages that cannot be read.
-func (c *Client) eachDiskStorage(
-	ctx context.Context, nodes []Node, read func(node string, s Storage) error,
-	skip func(kind, id string, err error),
-) {
+func (c *Client) eachDiskStorage(ctx context.Context, nodes []Node, read func(node string, s Storage) error,
+	skip func(kind, id string, err error)) {
 	done := map[string]bool{}
 	for _, node := range nodes {
 		var storages []Storage

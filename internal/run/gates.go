@@ -74,12 +74,8 @@ func WaitGate(ctx context.Context, r *Run, s *config.Stage, g *config.Gate) erro
 
 // WaitBound waits for a gate that is bound already, and diagnoses it when it times out.
 func WaitBound(ctx context.Context, r *Run, s *config.Stage, g *config.Gate, bound gate.Gate) error {
-	err := gate.Wait(
-		ctx,
-		bound,
-		g.Policy,
-		r.listener(event.Event{Layer: s.Layer, Stage: s.Name, Gate: g.Name()}),
-	)
+	err := gate.Wait(ctx, bound, g.Policy,
+		r.listener(event.Event{Layer: s.Layer, Stage: s.Name, Gate: g.Name()}))
 	switch {
 	case err == nil:
 		return nil

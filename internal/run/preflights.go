@@ -51,12 +51,8 @@ func (e *PreflightError) Error() string {
 			b.WriteString(e.commands("import " + process.Quote(f.Import.Address) + " " + f.Import.ID))
 		}
 		if f.Untrack != "" {
-			fmt.Fprintf(
-				&b,
-				"\n    - if it is gone for good, forget it:\n      %s %s",
-				e.UntrackCommand,
-				process.Quote(f.Untrack),
-			)
+			fmt.Fprintf(&b, "\n    - if it is gone for good, forget it:\n      %s %s", e.UntrackCommand,
+				process.Quote(f.Untrack))
 		}
 		if f.ConflictsWith != "" {
 			b.WriteString("\n    - if the object in the state is gone for good, remove it from the state:")
@@ -209,9 +205,7 @@ func Untrack(ctx context.Context, r *Run, at cluster.StageRef, work *Workspace, 
 	if len(lost) == 0 {
 		return nil
 	}
-	r.Notice(
-		fmt.Sprintf("%s: no longer as the stage left it: %s", at.Name, strings.Join(lost, ", ")),
-	)
+	r.Notice(fmt.Sprintf("%s: no longer as the stage left it: %s", at.Name, strings.Join(lost, ", ")))
 	return r.Step(at.Name, at.Layer, "state rm", func() error { return work.Root.Untrack(ctx, lost) })
 }
 

@@ -83,10 +83,8 @@ func TestRetriesEndAfterTheLargestNumber(t *testing.T) {
 			pause = min(2*pause, 30*time.Second)
 		}
 		if step := (*StepError)(nil); !errors.As(err, &step) ||
-			!strings.HasSuffix(
-				err.Error(),
-				"got timeout; tried 6 times in "+spent.Round(time.Second).String(),
-			) {
+			!strings.HasSuffix(err.Error(),
+				"got timeout; tried 6 times in "+spent.Round(time.Second).String()) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -136,10 +134,8 @@ func TestATimeoutBetweenRetriesNamesTheirCause(t *testing.T) {
 		defer stop()
 		_, _, err := retryAfter(ctx, 0, locked())
 		if err == nil ||
-			!strings.HasPrefix(
-				err.Error(),
-				"timed out after 1s, before retry 1 of 5: apply: can't lock file",
-			) {
+			!strings.HasPrefix(err.Error(),
+				"timed out after 1s, before retry 1 of 5: apply: can't lock file") {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -17,22 +17,14 @@ import (
 
 // Apply applies a plan, or without one the configuration. It writes an intent to disk first, and clears
 // it only when the apply succeeded and the new state has a snapshot.
-func (w *Workspace) Apply(
-	ctx context.Context,
-	r *Run,
-	dir *state.Stage,
-	plan *terraform.Plan,
-	changes []state.Intended,
-) error {
+func (w *Workspace) Apply(ctx context.Context, r *Run, dir *state.Stage, plan *terraform.Plan,
+	changes []state.Intended) error {
 	intent, err := dir.Intent().Begin(r.ID, changes)
 	if err != nil {
 		if plan != nil {
 			err = errors.Join(err, plan.Discard())
 		}
-		return fmt.Errorf(
-			"cannot record the intended changes, so nothing was changed: %w",
-			err,
-		)
+		return fmt.Errorf("cannot record the intended changes, so nothing was changed: %w", err)
 	}
 	w.intent.Store(intent)
 	err = w.Root.Apply(ctx, plan)

@@ -117,9 +117,7 @@ func alarms(c *etcdCluster) []*pb.EtcdMemberAlarm {
 }
 
 // ServiceList lists the machine's services by name, as `talosctl services` shows them.
-func (s *machineService) ServiceList(
-	ctx context.Context, _ *emptypb.Empty,
-) (*pb.ServiceListResponse, error) {
+func (s *machineService) ServiceList(ctx context.Context, _ *emptypb.Empty) (*pb.ServiceListResponse, error) {
 	m := requestOf(ctx).target
 	var list []*pb.ServiceInfo
 	for _, id := range []string{"apid", "auditd", "containerd", "machined", "syslogd", "udevd"} {

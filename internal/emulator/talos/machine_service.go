@@ -126,9 +126,7 @@ func (s *machineService) Reboot(ctx context.Context, _ *pb.RebootRequest) (*pb.R
 	return &pb.RebootResponse{Messages: []*pb.Reboot{{ActorId: actor}}}, nil
 }
 
-func (s *machineService) Shutdown(
-	ctx context.Context, _ *pb.ShutdownRequest,
-) (*pb.ShutdownResponse, error) {
+func (s *machineService) Shutdown(ctx context.Context, _ *pb.ShutdownRequest) (*pb.ShutdownResponse, error) {
 	s.power.shutDown(requestOf(ctx).target)
 	return &pb.ShutdownResponse{Messages: []*pb.Shutdown{{ActorId: actor}}}, nil
 }

@@ -56,12 +56,8 @@ func (a *attempt) removePending(ctx context.Context, objects []terraform.Object)
 		}
 		removed, err := kube.RemovePendingRelease(ctx, a.run.Outputs.Target(), p)
 		if err != nil {
-			return freed, fmt.Errorf(
-				"release %s/%s: remove its unfinished revision: %w",
-				p.Namespace,
-				p.Name,
-				err,
-			)
+			return freed, fmt.Errorf("release %s/%s: remove its unfinished revision: %w", p.Namespace,
+				p.Name, err)
 		}
 		if removed {
 			freed = true

@@ -72,10 +72,8 @@ func (p *savedPlan) planAgain() string {
 func (p *savedPlan) changedSince(chosen []*config.Stage) (moved []string, err error) {
 	c := p.run.Cluster
 	if p.plan.Plan.Castle != c.Options.Version {
-		moved = append(
-			moved,
-			fmt.Sprintf("castle: %s planned it, this is %s", p.plan.Plan.Castle, c.Options.Version),
-		)
+		moved = append(moved,
+			fmt.Sprintf("castle: %s planned it, this is %s", p.plan.Plan.Castle, c.Options.Version))
 	}
 	now, err := review.ConfigurationFacts(p.run)
 	if err != nil {
@@ -182,10 +180,8 @@ func (p *savedPlan) approve(s *config.Stage, before *state.State) (*approval, er
 func (a *approval) plan(work *run.Workspace) (*terraform.Plan, error) {
 	var changes []terraform.Change
 	for _, c := range a.stage.Changes {
-		changes = append(
-			changes,
-			terraform.Change{Address: c.Address, Action: c.Action, Phase: terraform.Planned},
-		)
+		changes = append(changes,
+			terraform.Change{Address: c.Address, Action: c.Action, Phase: terraform.Planned})
 	}
 	return work.Root.Restore(a.stage.Saved, changes)
 }

@@ -66,14 +66,8 @@ func TestNothingIsChangedBeforeThePreflightsHavePassed(t *testing.T) {
 
 func TestAGateWithNeedsIsJudgedAfterThemAndItsStageAppliedBefore(t *testing.T) {
 	l := library()
-	needs := tasksOf(
-		l["infisical"],
-		l["keys"],
-		l["proxmox-talos"],
-		l["metallb"],
-		l["address-pool"],
-		l["sync"],
-	)
+	needs := tasksOf(l["infisical"], l["keys"], l["proxmox-talos"], l["metallb"], l["address-pool"],
+		l["sync"])
 	if slices.Contains(needs["sync"], "address-pool") {
 		t.Errorf("sync waits for the address pool before it is applied: %v", needs["sync"])
 	}

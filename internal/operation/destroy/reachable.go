@@ -22,11 +22,8 @@ func (d *destruction) reachable(ctx context.Context) error {
 		err = gate.Wait(ctx, kube.Reachable(kubeconfig), gate.Policy{Timeout: time.Minute}, gate.Listener{})
 	}
 	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf(
-			"what it has in the cluster cannot be deleted: %w\n  if the cluster is gone, %s",
-			err,
-			d.endClusterHint(),
-		)
+		return fmt.Errorf("what it has in the cluster cannot be deleted: %w\n  if the cluster is gone, %s",
+			err, d.endClusterHint())
 	}
 	return err
 }
@@ -67,9 +64,6 @@ const inClusterBound = 15 * time.Minute
 
 // timeoutCause is the error of a deletion that inClusterBound ended.
 func (d *destruction) timeoutCause() error {
-	return fmt.Errorf(
-		"the cluster did not finish deleting within %s; if it is gone, %s",
-		inClusterBound,
-		d.endClusterHint(),
-	)
+	return fmt.Errorf("the cluster did not finish deleting within %s; if it is gone, %s", inClusterBound,
+		d.endClusterHint())
 }

@@ -58,11 +58,8 @@ func (r *receipt) noteRemoved(d *Stage, how string) error {
 	err := r.removed(name, "state", how, r.run.Cluster.Dir.Stage(name).StatePath())
 	if d.Record.EndsCluster {
 		kubeconfigs, talosconfigs := r.run.Cluster.Exports()
-		err = errors.Join(
-			err,
-			r.removed(name, "kubeconfig", "", kubeconfigs...),
-			r.removed(name, "talosconfig", "", talosconfigs...),
-		)
+		err = errors.Join(err, r.removed(name, "kubeconfig", "", kubeconfigs...),
+			r.removed(name, "talosconfig", "", talosconfigs...))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

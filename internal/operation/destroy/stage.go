@@ -38,11 +38,8 @@ func (s *stageDestruction) restate() (err error) {
 
 // importInterrupted imports what an interrupted run was making, so that it is
 // destroyed too.
-func (s *stageDestruction) importInterrupted(
-	ctx context.Context,
-	work *run.Workspace,
-	lost []state.Intended,
-) error {
+func (s *stageDestruction) importInterrupted(ctx context.Context, work *run.Workspace,
+	lost []state.Intended) error {
 	if slices.ContainsFunc(
 		lost,
 		func(c state.Intended) bool { return recovery.IsInCluster(c.Type, s.stage.Record.InCluster) },
@@ -291,11 +288,8 @@ func (s *stageDestruction) eachRecorded(do func(gate.Preflight) error) error {
 			if err != nil {
 				return err
 			}
-			preflight, err := typ.New(
-				check.Type+"."+check.Label,
-				gate.Target{Environ: s.run.Cluster.Options.Environ},
-				values,
-			)
+			preflight, err := typ.New(check.Type+"."+check.Label,
+				gate.Target{Environ: s.run.Cluster.Options.Environ}, values)
 			if err != nil {
 				return err
 			}

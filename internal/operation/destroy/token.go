@@ -62,11 +62,8 @@ func (t *tokens) checkToken(ctx context.Context, d *Stage, recorded proxmox.Opti
 	}
 	t.destruction.run.Cluster.Masker.Add(token)
 	t.destruction.run.Notice(
-		fmt.Sprintf(
-			"stage %s: Proxmox refuses the API token that was recorded; taking %s instead",
-			d.Record.Name,
-			from,
-		),
+		fmt.Sprintf("stage %s: Proxmox refuses the API token that was recorded; taking %s instead",
+			d.Record.Name, from),
 	)
 	return t.replaceToken(recorded.Token, token)
 }
@@ -130,10 +127,7 @@ func (t *tokens) otherToken(
 	if try(configured, token, endpoint) {
 		return token, configured, nil
 	}
-	token, endpoint = process.Getenv(
-		t.destruction.run.Cluster.Options.Environ,
-		environment,
-	), process.Getenv(
+	token, endpoint = process.Getenv(t.destruction.run.Cluster.Options.Environ, environment), process.Getenv(
 		t.destruction.run.Cluster.Options.Environ,
 		"PROXMOX_VE_ENDPOINT",
 	)

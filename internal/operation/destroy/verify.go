@@ -33,12 +33,8 @@ func (s *stageDestruction) verifyAdopted(ctx context.Context, addresses []string
 		}
 		if err != nil {
 			s.run.Notice(
-				fmt.Sprintf(
-					"%s: nobody can tell whether %s is gone: %v",
-					s.stage.Record.Name,
-					a.Address,
-					err,
-				),
+				fmt.Sprintf("%s: nobody can tell whether %s is gone: %v", s.stage.Record.Name, a.Address,
+					err),
 			)
 			continue
 		}
@@ -151,10 +147,8 @@ func (s *stageDestruction) verify(ctx context.Context) error {
 	}
 	if !s.stage.EndsWithCluster {
 		for _, res := range cluster.Known(st) {
-			objects = append(
-				objects,
-				event.OwnedObject{Kind: "resource", ID: res.Address, Reason: "Terraform has it in its state"},
-			)
+			objects = append(objects,
+				event.OwnedObject{Kind: "resource", ID: res.Address, Reason: "Terraform has it in its state"})
 		}
 	}
 	return s.destruction.receipt.note(s.stage.Record.Name, objects)

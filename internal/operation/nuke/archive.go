@@ -34,10 +34,8 @@ func (n *Nuke) affectedStates(recorded []*recordedCluster) []State {
 		case slices.ContainsFunc(c.ids, n.options.Range.Contains):
 			states = append(states, n.stateOf(c))
 		case c.unclear != "":
-			n.Remarks = append(
-				n.Remarks,
-				fmt.Sprintf("whether %s has machines in the range is not known: %s", c.name, c.unclear),
-			)
+			n.Remarks = append(n.Remarks,
+				fmt.Sprintf("whether %s has machines in the range is not known: %s", c.name, c.unclear))
 		}
 	}
 	return states
@@ -130,12 +128,8 @@ type archived struct {
 
 // archive archives the stages of each cluster whose machines are all verified as gone. It reads the
 // record again under the cluster's lock.
-func (n *Nuke) archive(
-	taken map[int]bool,
-	locks clusterLocks,
-	report func(string),
-	journal *state.Deletions,
-) error {
+func (n *Nuke) archive(taken map[int]bool, locks clusterLocks, report func(string),
+	journal *state.Deletions) error {
 	recorded, err := recordedClusters(n.root)
 	if err != nil {
 		return err

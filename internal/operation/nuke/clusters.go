@@ -188,13 +188,8 @@ func (c *recordedCluster) archive(stages []string, run, repository string) error
 		if err != nil {
 			return err
 		}
-		export := filepath.Join(
-			repository,
-			"clusters",
-			filepath.FromSlash(c.name),
-			"configs",
-			filepath.Base(path),
-		)
+		export := filepath.Join(repository, "clusters", filepath.FromSlash(c.name), "configs",
+			filepath.Base(path))
 		if copied, err := os.ReadFile(export); repository != "" && err == nil &&
 			bytes.Equal(copied, content) {
 			if err := os.Remove(export); err != nil {

@@ -268,11 +268,8 @@ func (n *Nuke) Run(ctx context.Context, report func(string)) (err error) {
 			}
 			n.Remarks = append(
 				n.Remarks,
-				fmt.Sprintf(
-					"%s carries VM %d's id, but its configuration did not name it; it is left",
-					volume,
-					g.ID,
-				),
+				fmt.Sprintf("%s carries VM %d's id, but its configuration did not name it; it is left",
+					volume, g.ID),
 			)
 		}
 		if err != nil {
@@ -303,10 +300,8 @@ func (n *Nuke) verify(ctx context.Context) (map[int]bool, error) {
 		}
 		known := slices.ContainsFunc(n.Guests, func(g Guest) bool { return g.ID == id && !g.Deleted })
 		if taken[id] && !known {
-			n.Guests = append(
-				n.Guests,
-				Guest{ID: id, Refused: []string{"appeared while others were deleted"}},
-			)
+			n.Guests = append(n.Guests,
+				Guest{ID: id, Refused: []string{"appeared while others were deleted"}})
 		}
 	}
 	return taken, nil

@@ -85,11 +85,8 @@ func (p *planning) stage(ctx context.Context, s *config.Stage) plannedStage {
 func (p *planning) examine(ctx context.Context, s *config.Stage, one *plannedStage) error {
 	for _, x := range append([]*config.Stage{s}, s.Needs...) {
 		if err := p.damaged[x]; err != nil {
-			return fmt.Errorf(
-				"the state of stage %s needs a repair first, which a create would make: %w",
-				x.Name,
-				err,
-			)
+			return fmt.Errorf("the state of stage %s needs a repair first, which a create would make: %w",
+				x.Name, err)
 		}
 	}
 	inputs, diags := s.Inputs(p.run.Outputs.Scope(s))
@@ -190,10 +187,8 @@ func (p *planning) askPreflights(ctx context.Context, s *config.Stage, one *plan
 		}
 		one.imports = one.imports || len(findings.Ours) > 0
 		for _, own := range findings.Ours {
-			one.plan.Notes = append(
-				one.plan.Notes,
-				fmt.Sprintf("%s would be imported as %s", own.Import.What, own.Import.Address),
-			)
+			one.plan.Notes = append(one.plan.Notes,
+				fmt.Sprintf("%s would be imported as %s", own.Import.What, own.Import.Address))
 		}
 	}
 	return nil
@@ -247,10 +242,8 @@ func (p *planning) adoptable(
 		switch {
 		case err != nil:
 			one.imports = true
-			one.plan.Notes = append(
-				one.plan.Notes,
-				fmt.Sprintf("%s would be adopted if it exists, but its lookup failed: %v", a.Address, err),
-			)
+			one.plan.Notes = append(one.plan.Notes,
+				fmt.Sprintf("%s would be adopted if it exists, but its lookup failed: %v", a.Address, err))
 		case there:
 			one.imports = true
 			found = append(found, a.Address)

@@ -16,13 +16,8 @@ import (
 )
 
 // terraform plans the stage with Terraform and keeps the names of the changes.
-func (p *planning) terraform(
-	ctx context.Context,
-	s *config.Stage,
-	inputs map[string]cty.Value,
-	adopted []string,
-	one *plannedStage,
-) (err error) {
+func (p *planning) terraform(ctx context.Context, s *config.Stage, inputs map[string]cty.Value,
+	adopted []string, one *plannedStage) (err error) {
 	release, err := p.run.Slot(ctx)
 	if err != nil {
 		return err
@@ -78,13 +73,8 @@ func (p *planning) terraform(
 
 // readOutputs keeps the planned outputs of a stage that only reads and was never applied, so that other
 // stages plan with them.
-func (p *planning) readOutputs(
-	ctx context.Context,
-	s *config.Stage,
-	work *run.Workspace,
-	plan *terraform.Plan,
-	one *plannedStage,
-) error {
+func (p *planning) readOutputs(ctx context.Context, s *config.Stage, work *run.Workspace,
+	plan *terraform.Plan, one *plannedStage) error {
 	st, err := p.run.ReadState(p.run.Cluster.Dir.Stage(s.Name))
 	if err != nil || st.Exists || !s.Volatile || len(plan.Changes) > 0 {
 		return err

@@ -121,12 +121,8 @@ func chosenCopy(c *cluster.Cluster, dir *state.Stage, stage string, o RestoreOpt
 		return nil, &cluster.UsageError{Message: fmt.Sprintf("stage %s has no good snapshot", stage)}
 	case len(found) == 0:
 		return nil, &cluster.UsageError{
-			Message: fmt.Sprintf(
-				"stage %s has no good snapshot %q; there are the serials %s",
-				stage,
-				o.Snapshot,
-				strings.Join(there, ", "),
-			),
+			Message: fmt.Sprintf("stage %s has no good snapshot %q; there are the serials %s", stage,
+				o.Snapshot, strings.Join(there, ", ")),
 		}
 	case slices.ContainsFunc(found, differs):
 		var names []string
@@ -134,12 +130,8 @@ func chosenCopy(c *cluster.Cluster, dir *state.Stage, stage string, o RestoreOpt
 			names = append(names, s.Name)
 		}
 		return nil, &cluster.UsageError{
-			Message: fmt.Sprintf(
-				"stage %s has several snapshots with serial %s that differ; name one: %s",
-				stage,
-				o.Snapshot,
-				strings.Join(names, ", "),
-			),
+			Message: fmt.Sprintf("stage %s has several snapshots with serial %s that differ; name one: %s",
+				stage, o.Snapshot, strings.Join(names, ", ")),
 		}
 	}
 	return found[0], nil

@@ -18,14 +18,8 @@ import (
 // Terraform runs any Terraform command in a stage's work directory and returns its exit code. It holds
 // the cluster's lock, snapshots the state first, uses a create's inputs and refuses a state that needs a
 // repair. name is a stage's, or that of a layer with one stage.
-func Terraform(
-	ctx context.Context,
-	c *cluster.Cluster,
-	name string,
-	args []string,
-	stdin io.Reader,
-	stdout, stderr io.Writer,
-) (code int, err error) {
+func Terraform(ctx context.Context, c *cluster.Cluster, name string, args []string, stdin io.Reader,
+	stdout, stderr io.Writer) (code int, err error) {
 	if all := cluster.Refs(c.Config.Stages); len(cluster.Match(all, name)) == 0 {
 		return 0, cluster.UnknownStage("terraform", name, all)
 	}

@@ -64,10 +64,8 @@ func PrepareUntrack(c *cluster.Cluster, stage string, addresses []string) (*Untr
 	for _, address := range addresses {
 		if i := slices.IndexFunc(owned, func(t proxmox.Owned) bool { return t.ID() == address }); i >= 0 {
 			f.objects = append(f.objects, owned[i])
-			f.Resources = append(
-				f.Resources,
-				fmt.Sprintf("%s %s on node %s", owned[i].Kind, address, owned[i].Node),
-			)
+			f.Resources = append(f.Resources,
+				fmt.Sprintf("%s %s on node %s", owned[i].Kind, address, owned[i].Node))
 			continue
 		}
 		if slices.Contains(held, address) && !st.Has(address) {

@@ -59,10 +59,8 @@ func doctorTarget(ctx context.Context, o cluster.Options, root string) (doctor.T
 		Known:   func(*config.Stage) ([]gate.Known, error) { return nil, nil },
 		Started: func(*config.Stage) bool { return false },
 	}
-	if _, err := os.Stat(filepath.Join(root, configured.Name, configured.Platform)); errors.Is(
-		err,
-		fs.ErrNotExist,
-	) {
+	if _, err := os.Stat(filepath.Join(root, configured.Name, configured.Platform)); errors.Is(err,
+		fs.ErrNotExist) {
 		return p, nil
 	}
 	dir, err := state.Open(root, configured.Name, configured.Platform)

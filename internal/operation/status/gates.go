@@ -137,10 +137,8 @@ func gatesOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State, 
 	for i, g := range s.Gates {
 		answer := GateStatus{Name: g.Name(), Open: one.Missing == "" && closed[i] == nil, Reason: one.Missing}
 		if closed[i] != nil {
-			answer.Reason = strings.TrimPrefix(
-				r.Cluster.Masker.Hide(closed[i].Error()),
-				"gate "+g.Name()+": ",
-			)
+			answer.Reason = strings.TrimPrefix(r.Cluster.Masker.Hide(closed[i].Error()),
+				"gate "+g.Name()+": ")
 		}
 		one.Gates = append(one.Gates, answer)
 	}

@@ -38,12 +38,8 @@ func (r *Run) compared(layered float64) string {
 	if Took(more) == Took(0) {
 		return "no more"
 	}
-	return fmt.Sprintf(
-		"%s: %s (%.0f%%) more than the critical path",
-		Took(layered),
-		Took(more),
-		100*more/r.CriticalSeconds,
-	)
+	return fmt.Sprintf("%s: %s (%.0f%%) more than the critical path", Took(layered), Took(more),
+		100*more/r.CriticalSeconds)
 }
 
 // Took formats a duration in seconds.

@@ -39,14 +39,8 @@ func endsWithState(typ string) bool {
 }
 
 // Import imports the objects of interrupted changes that exist. work holds the stage's module.
-func Import(
-	ctx context.Context,
-	r *run.Run,
-	at cluster.StageRef,
-	work *run.Workspace,
-	lost []state.Intended,
-	o Lookup,
-) error {
+func Import(ctx context.Context, r *run.Run, at cluster.StageRef, work *run.Workspace,
+	lost []state.Intended, o Lookup) error {
 	for _, c := range lost {
 		if err := importIfThere(ctx, r, at, work, c, o); err != nil {
 			return fmt.Errorf("%s was being made by a run that was cut short: %w", c.Address, err)
@@ -55,20 +49,12 @@ func Import(
 	return nil
 }
 
-func importIfThere(
-	ctx context.Context,
-	r *run.Run,
-	at cluster.StageRef,
-	work *run.Workspace,
-	c state.Intended,
-	o Lookup,
-) error {
+func importIfThere(ctx context.Context, r *run.Run, at cluster.StageRef, work *run.Workspace,
+	c state.Intended, o Lookup) error {
 	if c.ID == "" {
 		r.Notice(
-			fmt.Sprintf(
-				"%s may have been created by an interrupted run, and castle cannot look it up",
-				c.Address,
-			),
+			fmt.Sprintf("%s may have been created by an interrupted run, and castle cannot look it up",
+				c.Address),
 		)
 		return nil
 	}
@@ -108,13 +94,8 @@ func importIfThere(
 
 // importRecorded imports with the recorded module, because the configuration has changed since. That
 // module stays in the work directory.
-func importRecorded(
-	ctx context.Context,
-	r *run.Run,
-	at cluster.StageRef,
-	work *run.Workspace,
-	c state.Intended,
-) error {
+func importRecorded(ctx context.Context, r *run.Run, at cluster.StageRef, work *run.Workspace,
+	c state.Intended) error {
 	rec, err := r.Cluster.Dir.Stage(at.Name).Record()
 	if err != nil {
 		return err

@@ -66,10 +66,8 @@ func (l *longhorn) Look(ctx context.Context) error {
 	if !l.w.Passed("longhorn volumes", 5*time.Second) {
 		return nil
 	}
-	if err := errors.Join(
-		l.once("class", func() error { return l.class(ctx, manager.Namespace) }),
-		l.engineImage(ctx, manager), l.nodes(ctx, manager),
-	); err != nil {
+	if err := errors.Join(l.once("class", func() error { return l.class(ctx, manager.Namespace) }),
+		l.engineImage(ctx, manager), l.nodes(ctx, manager)); err != nil {
 		return err
 	}
 	deployer, err := l.w.Deployment(ctx, "longhorn-driver-deployer")
