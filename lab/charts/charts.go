@@ -1,16 +1,15 @@
-// Package charts holds stand-ins for the charts that the stages install, and
-// serves them as the Helm repositories that the stages name.
+// Package charts holds stand-ins for the charts that the stages install, and serves them as the
+// Helm repositories that the stages name.
 //
-// A stand-in has the real one's names: namespaces, Services and their ports,
-// labels, CustomResourceDefinitions, webhook configurations, workloads. It has
-// neither its images nor its code: Pods are pretended, and what an operator
-// would do is done by lab/internal/operators. Its values are those that the
-// stages set, and its Pods take as long to become ready as images and start-up
-// took outside, divided by the lab's speed.
+// A stand-in has the real one's names: namespaces, Services and their ports, labels,
+// CustomResourceDefinitions, webhook configurations, workloads. It has neither its images nor its
+// code: Pods run no containers, and lab/internal/operators does the work of the operators. Its
+// values are those that the stages set. Its Pods take as long to become ready as the real images
+// and processes, divided by the lab's speed.
 //
-// For whoever builds the lab: make one Repositories, resolve every name in Hosts to the lab, and serve
-// Handler(host) there over TLS. Paths are those of the real repositories (an OCI registry has an index
-// here, too), so https://fluxcd-community.github.io/helm-charts works as it stands.
+// To use the package, create one Repositories, resolve every name in Hosts to the lab, and serve
+// Handler(host) there over TLS. Paths are those of the real repositories (an OCI registry has an
+// index here, too), so https://fluxcd-community.github.io/helm-charts works unchanged.
 package charts
 
 import (

@@ -16,8 +16,8 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/kubernetes"
 )
 
-// guard is an operator's webhook process, behind the Service and the Pods of
-// the same name. It judges as it is told to at the moment.
+// guard is an operator's webhook process, behind the Service and the Pods of the same name. A test
+// sets its verdict.
 type guard struct {
 	review atomic.Pointer[func(name string) *admissionv1.AdmissionResponse]
 }

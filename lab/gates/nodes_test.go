@@ -14,7 +14,7 @@ func TestNodesWaitsForKubeletAndNetwork(t *testing.T) {
 	p.node(t, "nodes-1")
 	becomes(t, g, "1 of 2 nodes registered: only nodes-1")
 
-	// Nobody plays the kubelet of this one but the test.
+	// Only the test acts as the kubelet of this node.
 	p.create(t, "", `{apiVersion: v1, kind: Node, metadata: {name: nodes-2}}`)
 	open(t, registered)
 	becomes(t, g, "1 of 2 nodes not ready: nodes-2 (has no condition Ready yet)")

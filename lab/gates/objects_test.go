@@ -27,8 +27,8 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/kubernetes"
 )
 
-// mapper finds the resource of a kind, and forgets what it knows when it does
-// not find one: a test may have made the kind a moment ago.
+// mapper finds the resource of a kind. It resets its cache on a miss, because a test may have
+// created the kind a moment ago.
 type mapper struct {
 	*restmapper.DeferredDiscoveryRESTMapper
 }

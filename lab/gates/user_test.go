@@ -60,7 +60,7 @@ func TestAGateStopsAtAnotherCluster(t *testing.T) {
 		": its certificate belongs to another cluster: the kubeconfig's authority has not signed it")
 }
 
-// What the caller ended is neither an answer nor success.
+// A cancelled check is neither a result nor a success.
 func TestAGateThatIsStoppedSaysSo(t *testing.T) {
 	p := control(t)
 	g := p.gate(t, "nodes", args{"count": number(1)})

@@ -10,8 +10,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// follower is a wait that hears of the cluster by its watches alone: it polls
-// so seldom that no answer comes from that.
+// follower is a wait that relies on its watches alone: its poll interval is too long to matter.
 type follower struct {
 	t       testing.TB
 	answers chan string

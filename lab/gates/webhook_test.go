@@ -72,7 +72,7 @@ func TestWebhookClimbsTheWholeLadder(t *testing.T) {
 	p.node(t, "guard")
 	p.create(t, ns, guardPods)
 
-	// Everything can be read now, and nobody listens.
+	// All objects are readable now, and no process listens.
 	becomesLike(t, g, good+calling+`Post "https://guard.`+ns+`.svc:443/?timeout=5s": dial tcp `,
 		`:443: connect: connection refused`)
 	process := &guard{}

@@ -1,16 +1,15 @@
-// Command lab-vault is a real Vault for rehearsals and tests: Vault's own core,
-// with the engines that castle's stages use, all of it in memory.
+// Command lab-vault is a real Vault for rehearsals and tests: Vault's own core, with the engines
+// that castle's stages use, all of it in memory.
 //
 //	lab-vault --address IP:PORT --certificate FILE --key FILE --keys FILE
 //
-// It initialises and unseals itself, writes what an operator would keep (the
-// root token and the unseal key) to the new file --keys, 0600, and then says on
-// stdout in one line of JSON where it answers. It ends when its standard input
-// does, so it never outlives who started it. What can go wrong with a Vault is
-// provoked through its own API: sys/seal, a token with a short life, a mount.
+// It initialises and unseals itself. It writes the operator's keys (the root token and the unseal
+// key) to the new file --keys with mode 0600. Then it prints its address to stdout in one line of
+// JSON. It ends when its standard input ends, so it never outlives its parent process. Tests
+// provoke the faults of a Vault through its own API: sys/seal, a token with a short life, a mount.
 //
-// Vault is under the Business Source License 1.1. This program is for tests on
-// one's own machine; it is never part of a release of castle.
+// Vault is under the Business Source License 1.1. This program is for tests on one's own machine;
+// it is never part of a release of castle.
 package main
 
 import (
@@ -77,7 +76,7 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// writeNew never overwrites, and nobody else can read what it writes.
+// writeNew writes a new file that only its owner can read; it never overwrites a file.
 func writeNew(path string, content any) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // version is what sys/health says, too.
 const version = "1.21.4"
 
-// operator is what whoever initialised a Vault keeps.
+// operator holds the keys that the initialisation of a Vault returns.
 type operator struct {
 	RootToken string `json:"root_token"`
 	UnsealKey string `json:"unseal_key"` // hexadecimal

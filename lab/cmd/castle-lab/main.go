@@ -1,7 +1,6 @@
-// Command castle-lab rehearses a cluster on this machine: it is what `castle
-// rehearse` runs, with the same arguments. One program is several processes:
-// the one that a user starts, the first one inside the namespaces, the one that
-// holds the datacenter, and the control plane's.
+// Command castle-lab rehearses a cluster on this machine. `castle rehearse` runs it with the same
+// arguments. One program serves as several processes: the one that a user starts, the first one
+// inside the namespaces, the one that holds the datacenter, and the control plane's.
 package main
 
 import (

@@ -15,7 +15,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/providers/plugin"
 )
 
-// facts are what is known of a real provider's schemas.
+// facts are the recorded properties of a real provider's schemas.
 type facts struct {
 	Version   string
 	Provider  schemaFacts
@@ -48,8 +48,8 @@ type attributeFacts struct {
 	WriteOnly                                           bool `json:"write_only"`
 }
 
-// TestStandInsMatchTheRealSchemas holds everything that the stand-ins say about
-// their types against the real providers. A stand-in may lack what is optional.
+// TestStandInsMatchTheRealSchemas compares the schemas of the stand-ins with those of the real
+// providers. A stand-in may omit optional attributes.
 func TestStandInsMatchTheRealSchemas(t *testing.T) {
 	folder := filepath.Join("..", "..", "..", "..", "shared", "provider-schemas")
 	if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {

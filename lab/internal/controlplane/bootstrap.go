@@ -71,7 +71,7 @@ spec:
 `
 )
 
-// applyBootstrap creates what is not there yet, in the order in which it stands.
+// applyBootstrap creates the missing objects in order.
 func applyBootstrap(ctx context.Context, c *kubernetes.Cluster, o Order) error {
 	objects, err := dynamic.NewForConfig(c.REST)
 	if err != nil {

@@ -47,7 +47,7 @@ type Order struct {
 	Manifests  []string
 	Repository string // the folder that Flux follows; empty: what it brings is made up
 
-	// Turn is told of the operators' faults; nil is told nothing.
+	// Turn is called when an operator's fault begins or ends; it may be nil.
 	Turn func(operators.Turn) `json:"-"`
 }
 
@@ -157,7 +157,7 @@ func (p *Process) Kill() {
 // Main is the process: it runs what stdin orders until it is killed.
 func Main(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	err := run(ctx, stdin, stdout)
-	// Whoever waits for the line gets the reason in its place.
+	// The parent process waits for the line and reads the reason in its place.
 	fmt.Fprintln(stdout, err)
 	return err
 }

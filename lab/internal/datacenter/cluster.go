@@ -75,8 +75,8 @@ func (k *kube) bootstrapped(spec talos.ClusterSpec) {
 	k.startCluster()
 }
 
-// startCluster starts the process; the caller holds the mutex. What a machine
-// does meanwhile is noticed when the API answers.
+// startCluster starts the process; the caller holds the mutex. The cluster picks up changes of a
+// machine in the meantime once the API answers.
 func (k *kube) startCluster() {
 	c := k.cluster
 	if c.upTo != nil {

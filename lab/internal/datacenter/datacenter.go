@@ -1,19 +1,18 @@
-// Package datacenter is the world that a rehearsal takes place in: Proxmox,
-// Talos, Infisical, Vault, chart repositories and Kubernetes, wired to each other as
-// they are outside.
+// Package datacenter simulates the environment of a rehearsal: Proxmox, Talos, Infisical, Vault,
+// chart repositories and Kubernetes, connected as the real ones are.
 //
 //	a VM is started          its machine boots Talos at the address of its ipconfig0
 //	a machine is bootstrapped  a control plane starts, with the CA, keys and names
 //	                         of the machine's configuration
 //	a virtual address moves  the API follows it
 //	a machine is configured  its node registers; a control plane also answers on :6443
-//	a VM is stopped          its machine is off, its node goes silent
-//	the last control plane is off  Kubernetes is gone, without a goodbye
-//	its VM is destroyed      and so is what it had stored
+//	a VM is stopped          its machine is off, its node stops its heartbeat
+//	the last control plane is off  Kubernetes is gone, without a shutdown
+//	its VM is destroyed      and so are its disks
 //	a machine is reset       likewise, and it waits for a configuration again
 //
-// Nothing here knows castle or the stages. It learns from what it is asked, as
-// the real ones do.
+// The package knows neither castle nor the stages. It learns from the requests that it serves, as
+// the real services do.
 package datacenter
 
 import (
@@ -57,7 +56,7 @@ type Config struct {
 	Vault *Vault
 	// Branches are what every Git repository has.
 	Branches []string
-	// Repository is the folder that Flux follows; empty: what it brings is made up.
+	// Repository is the folder that Flux applies; if empty, Flux applies generated objects.
 	Repository string
 	// Log gets a line for everything that happens; never a secret.
 	Log io.Writer
@@ -134,8 +133,8 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 	return d, nil
 }
 
-// handler answers for every host. What the configuration calls Proxmox, Infisical
-// or Vault may stand anywhere, so the path decides; charts belong to their hosts.
+// handler serves every host. The configuration may put Proxmox, Infisical or Vault at any host, so
+// the path selects the service; charts belong to their hosts.
 func (d *Datacenter) handler(repositories *charts.Repositories) func(host string) http.Handler {
 	shops := map[string]http.Handler{}
 	for _, h := range repositories.Hosts() {

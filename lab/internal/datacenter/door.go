@@ -35,7 +35,7 @@ func (k *kube) open(address string) {
 	go c.doors[address].serve(c.backend)
 }
 
-// shut closes an address and what is connected through it; the caller holds the mutex.
+// shut closes an address and its connections; the caller holds the mutex.
 func (k *kube) shut(address string) {
 	if door := k.cluster.doors[address]; door != nil {
 		door.listener.Close() //nolint:errcheck // it was open

@@ -14,7 +14,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators"
 )
 
-// Faults are what is to go wrong.
+// Faults are the failures to inject.
 type Faults struct {
 	// Times are those of the faults whose value is a DURATION, by name.
 	Times map[string]time.Duration

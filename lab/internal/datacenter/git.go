@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// git answers the first question of every Git client for whatever repository it is
-// asked about: which branches are there. There are no commits behind them; Flux'
-// stand-in fetches nothing. Who has no token sees nothing.
+// git answers the first request of every Git client, the list of branches, for any repository.
+// There are no commits behind them; Flux' stand-in fetches nothing. A request without a token gets
+// no list.
 func git(branches []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, token, _ := r.BasicAuth(); token == "" {

@@ -39,7 +39,7 @@ func newFolders(c Config) *folders {
 	i.secrets = map[string]string{
 		"PROXMOX_TOKEN_ID": proxmoxTokenID, "PROXMOX_TOKEN_SECRET": random(16),
 		"TALOS_SECRETBOX_KEY": base64.StdEncoding.EncodeToString(secretbox),
-		// Inside the cluster External Secrets logs in with what it is given.
+		// Inside the cluster External Secrets logs in with these credentials.
 		"ESO_CLIENT_ID": i.clientID, "ESO_CLIENT_SECRET": i.clientSecret,
 		"GITHUB_TOKEN": random(20), "GIT_USERNAME": "git",
 		"AWS_ACCESS_KEY_ID": strings.ToUpper(random(10)), "AWS_SECRET_ACCESS_KEY": random(20),
@@ -67,7 +67,7 @@ func (i *folders) handler() http.Handler {
 	})
 }
 
-// fill puts the user's secrets into a folder, once: what is deleted stays deleted.
+// fill puts the user's secrets into a folder, once: a deleted secret stays deleted.
 func (i *folders) fill(f infisical.Folder) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

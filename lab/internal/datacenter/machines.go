@@ -22,8 +22,8 @@ func taskDurations(speed float64) map[string]time.Duration {
 	return all
 }
 
-// storages hold anything that is put onto them: which one is for what is the
-// configuration's to say, not the lab's.
+// storages accept any content: the configuration, not the lab, chooses the storage for each kind of
+// content.
 func storages(names []string) []proxmox.Storage {
 	all := []proxmox.Storage{
 		{ID: "local", Type: "dir", Content: []string{"backup", "images", "import", "iso", "snippets",

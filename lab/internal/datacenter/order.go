@@ -30,7 +30,7 @@ plugins:
       namespaces: [kube-system]
 `
 
-// order turns what the machine configuration says into what is to run.
+// order translates the machine configuration into the control plane to run.
 func (k *kube) order(c *cluster) controlplane.Order {
 	s := c.spec
 	sans := slices.Clone(s.SANs)
@@ -63,7 +63,7 @@ func (k *kube) order(c *cluster) controlplane.Order {
 		Speed:     k.config.Speed, CoreDNS: s.CoreDNS, Repository: k.config.Repository,
 		Turn: func(t operators.Turn) { k.log.turn(t.Fault, t.Time, t.Ends) },
 	}
-	// What is about files and addresses of the machine has no place here.
+	// Arguments about files and addresses of the machine do not apply here.
 	if issuer := s.APIServerArgs["service-account-issuer"]; len(issuer) != 0 {
 		o.Kubernetes.Issuer = issuer[0]
 	}

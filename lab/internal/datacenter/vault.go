@@ -21,14 +21,14 @@ type Vault struct {
 // RoleSecret is the variable with an AppRole's secret id, as the environment has it.
 const RoleSecret = "TF_VAR_vault_role_secret_id"
 
-// The secrets that only whoever runs a Vault can have put into it.
+// The secrets that only the operator of a Vault can put into it.
 const (
 	vaultCA     = "VAULT_CA_CERT"
 	vaultReader = "VAULT_READER_TOKEN"
 )
 
-// landing is a Vault and what a user has put there before the first create. It
-// outlives the clusters of a rehearsal, as the real one does.
+// landing is a Vault with the contents that a user puts there before the first create. It outlives
+// the clusters of a rehearsal, as the real one does.
 type landing struct {
 	server *vault.Server
 	token  string // castle's
@@ -68,8 +68,8 @@ func (d *Datacenter) land(ctx context.Context) (*landing, error) {
 	return l, err
 }
 
-// credentials are a token that may do what castle needs, and for whoever wants
-// more, to break something on purpose say, where the operator's keys lie.
+// credentials returns environment variables: a token with the permissions that castle needs, and
+// the path of the operator's keys. The keys serve commands that break something on purpose.
 func (l *landing) credentials() map[string]string {
 	all := map[string]string{"VAULT_TOKEN": l.token, "CASTLE_LAB_VAULT_KEYS": l.server.KeysFile()}
 	if l.secret != "" {

@@ -2,9 +2,9 @@ package datacenter
 
 import "time"
 
-// virtualIP hears that a virtual address has another holder; "" is none. The
-// Kubernetes API answers there for as long as somebody holds it. What was
-// connected while it moved has to connect anew, as outside.
+// virtualIP records the new holder of a virtual address; "" is none. The Kubernetes API answers
+// there while the address has a holder. Clients have to reconnect after a move, as in a real
+// network.
 func (k *kube) virtualIP(virtual, holder string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

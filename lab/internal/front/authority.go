@@ -1,6 +1,6 @@
-// Package front is what the lab shows under the names and addresses of the
-// outside world: one certificate authority that signs for every host as it is
-// asked for, and HTTPS servers wherever a URL of the configuration leads.
+// Package front serves the names and addresses of the outside world in the lab. It has one
+// certificate authority, which signs a certificate for each host on demand, and HTTPS servers for
+// every URL of the configuration.
 package front
 
 import (
@@ -27,7 +27,7 @@ type Authority struct {
 	issued map[string]*tls.Certificate
 }
 
-// NewAuthority makes an authority that nobody outside the lab trusts.
+// NewAuthority returns a new authority, which only clients in the lab trust.
 func NewAuthority() (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

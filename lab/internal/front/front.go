@@ -25,8 +25,8 @@ type Front struct {
 	// Address is where host names resolve to, and Port where it always listens; 0 is 443.
 	Address netip.Addr
 	Port    uint16
-	// Handler answers for a host. It is not told which role the host plays:
-	// what is asked for says that.
+	// Handler returns the handler of a host. It does not know the role of the host: the request
+	// decides.
 	Handler func(host string) http.Handler
 }
 
@@ -58,7 +58,7 @@ func (f *Front) Serve(ctx context.Context, endpoints []network.Endpoint) error {
 		ReadHeaderTimeout: time.Minute,
 		// A Proxmox node speaks no HTTP/2, and its reason phrases need HTTP/1.1.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
-		// Clients that hang up in the middle of a handshake are nobody's concern.
+		// Clients that close the connection during a handshake are not worth a log line.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	for _, l := range listeners {

@@ -63,9 +63,9 @@ func runAPIServer(ctx context.Context, args []string, egress *egressselector.Egr
 	return prepared.Run(ctx)
 }
 
-// serverConfig configures the three servers of kube-apiserver. The egress
-// selector goes in between the generic configuration and what is derived from
-// it: webhooks, aggregation and the proxies all dial through it.
+// serverConfig configures the three servers of kube-apiserver. It sets the egress selector between
+// the generic configuration and the configurations derived from it: webhooks, aggregation and the
+// proxies all dial through the selector.
 func serverConfig(opts options.CompletedOptions, egress *egressselector.EgressSelector) (*app.Config, error) {
 	schemes := []*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme}
 	generic, informers, storage, err := controlplaneapiserver.BuildGenericConfig(opts.CompletedOptions,

@@ -51,7 +51,7 @@ func Start(ctx context.Context, c Config) (*Cluster, error) {
 	if l.REST, err = clientcmd.RESTConfigFromKubeConfig(l.Kubeconfig); err != nil {
 		return nil, err
 	}
-	// The lab is its own administrator and waits for nobody.
+	// The lab is its own administrator and needs no client-side rate limit.
 	l.REST.QPS, l.REST.Burst = 500, 1000
 	l.REST.WarningHandler = rest.NoWarnings{}
 	if l.Client, err = client.NewForConfig(l.REST); err != nil {

@@ -9,9 +9,9 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// startEtcd runs a one-member etcd and returns its client URL. It listens on
-// unix sockets in the private directory, for over TCP it would ask nobody who
-// he is, and it never syncs, for its data need not outlive the machine.
+// startEtcd runs a one-member etcd and returns its client URL. It listens on unix sockets in the
+// private directory, because over TCP it would authenticate no client. It never syncs, because its
+// data need not survive a crash of the machine.
 func startEtcd(ctx context.Context, dir string) (string, error) {
 	c := embed.NewConfig()
 	c.Dir = filepath.Join(dir, "etcd")
@@ -21,7 +21,7 @@ func startEtcd(ctx context.Context, dir string) (string, error) {
 	client := url.URL{Scheme: "unix", Path: filepath.Join(dir, "etcd.sock")}
 	peer := url.URL{Scheme: "unix", Path: filepath.Join(dir, "peer.sock")}
 	c.ListenClientUrls, c.ListenPeerUrls = []url.URL{client}, []url.URL{peer}
-	// Advertised addresses must read host:port; with a single member nobody dials them.
+	// Advertised addresses must have the form host:port; a single member never dials them.
 	advertised := []url.URL{{Scheme: "http", Host: "localhost:2380"}}
 	c.AdvertiseClientUrls, c.AdvertisePeerUrls = advertised, advertised
 	c.InitialCluster = c.InitialClusterFromName(c.Name)

@@ -164,8 +164,8 @@ func nodeReady(n *corev1.Node) corev1.ConditionStatus {
 	return ""
 }
 
-// await watches until an object is as it should be. A watch without a version
-// begins with what is there.
+// await watches until an object meets a condition. A watch without a resource version begins with
+// the existing objects.
 func await[T any](t *testing.T, open func() (watch.Interface, error), good func(T) bool) T {
 	t.Helper()
 	w, err := open()

@@ -35,7 +35,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// asNobody runs a command as an ordinary user.
+// asNobody runs a command as an unprivileged user.
 func asNobody(c *exec.Cmd) {
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 }
@@ -82,7 +82,7 @@ func start(t *testing.T, s namespace.Spec, args []string, how ...func(*exec.Cmd)
 	return c
 }
 
-// look runs the test program inside and returns what it saw.
+// look runs the test program inside and returns its view of the system.
 func look(t *testing.T, s namespace.Spec, dir string, how ...func(*exec.Cmd)) view {
 	t.Helper()
 	here, err := namespace.Network()

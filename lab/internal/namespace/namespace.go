@@ -1,16 +1,15 @@
-// Package namespace gives a command a network of its own, from which no packet
-// can leave, and file mounts that only it sees.
+// Package namespace runs a command in a network of its own, which no packet can leave, and with
+// file mounts that only the command sees.
 //
-// Run starts the program again as the first process of new network, mount and
-// process namespaces (and of a new user namespace where the caller is not
-// root). That process, Init, raises the loopback, gives it every address that
-// is asked for, mounts a hosts file, proves that the network is shut and only
-// then starts the command. When it ends, or whoever called Run, the kernel ends
-// everything in the process namespace; nothing survives a rehearsal.
+// Run starts the program again as the first process of new network, mount and process namespaces
+// (and of a new user namespace if the caller is not root). That process, Init, brings up the
+// loopback, adds the requested addresses, mounts a hosts file and proves that the network is
+// isolated. Only then it starts the command. When Init or the caller of Run ends, the kernel kills
+// everything in the process namespace; no process survives a rehearsal.
 //
-// The network is shut because there is nothing but the loopback in it: not
-// by rules that could be wrong. Prove looks at exactly that, and code that is
-// about to serve or call addresses of the real world asks for its Proof.
+// The network is isolated because it contains only the loopback: no firewall rule could be wrong.
+// Prove checks exactly this. Code that serves or calls addresses of the real world requires its
+// Proof.
 package namespace
 
 import (
@@ -36,7 +35,7 @@ type Spec struct {
 // Mount changes what the command sees at a path.
 type Mount struct {
 	Path string
-	// From is what it sees there; empty for the path as it is, but read-only.
+	// From is the file or folder to mount at Path; if empty, Path itself becomes read-only.
 	From string
 }
 

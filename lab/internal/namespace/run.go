@@ -93,8 +93,8 @@ func attributes(terminal bool) *syscall.SysProcAttr {
 	return a
 }
 
-// pass hands on what the child does not hear by itself. A terminal interrupts
-// all of its foreground; otherwise the child leads a group of its own.
+// pass forwards the signals that the child does not receive by itself. A terminal interrupts its
+// whole foreground process group; otherwise the child leads a group of its own.
 func pass(ctx context.Context, signals <-chan os.Signal, done <-chan struct{}, child *os.Process,
 	terminal bool) {
 	group := -child.Pid
@@ -122,8 +122,8 @@ func pass(ctx context.Context, signals <-chan os.Signal, done <-chan struct{}, c
 // IsInit says whether Run started this program.
 func IsInit(args []string) bool { return len(args) == 2 && args[1] == initArg }
 
-// Init sets the namespaces up, proves them and runs the command; its result is
-// the program's exit code. What goes wrong before the command is written to stderr.
+// Init sets up the namespaces, proves them and runs the command; its result is the program's exit
+// code. It writes an error that precedes the command to stderr.
 func Init(stderr io.Writer) int {
 	code, err := enter()
 	if err != nil {

@@ -56,9 +56,9 @@ func (m Mount) mount() error {
 	return unix.Mount("", path, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|kept, "")
 }
 
-// names lets the given hosts resolve to the front and nothing else to anything.
-// Whoever might ask the world for names outside the network (systemd-resolved
-// and nscd listen on sockets of the file system) is left out too.
+// names resolves the given hosts to the front and fails for all other names. It also disables the
+// resolvers that reach outside the network: systemd-resolved and nscd listen on sockets of the file
+// system.
 func (s Spec) names() error {
 	hosts := "127.0.0.1 localhost\n::1 localhost\n"
 	if name, err := os.Hostname(); err == nil {

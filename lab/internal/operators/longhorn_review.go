@@ -40,7 +40,7 @@ func reviewLonghorn(_ context.Context, r *admissionv1.AdmissionRequest) error {
 	return nil
 }
 
-// invalid is how Longhorn refuses: what it says is no mere "forbidden".
+// invalid returns Longhorn's form of a rejection, which has a reason other than "forbidden".
 func invalid(why string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Message: why, Reason: metav1.StatusReasonInvalid,

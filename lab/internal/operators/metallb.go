@@ -69,7 +69,7 @@ func pools() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "metallb.io", Version: "v1beta1", Resource: "ipaddresspools"}
 }
 
-// at refuses what is created outside of MetalLB's own namespace.
+// at rejects objects outside MetalLB's own namespace.
 func (m *metalLB) at(r *admissionv1.AdmissionRequest) error {
 	if r.Operation == admissionv1.Create && r.Namespace != m.h.namespace {
 		return fmt.Errorf("resource must be created in %s namespace", m.h.namespace)

@@ -1,15 +1,14 @@
-// Package operators does in the lab what the operators behind the stand-in
-// charts do outside: MetalLB, Longhorn, External Secrets, PGO and Flux.
+// Package operators does in the lab the work of the operators behind the stand-in charts: MetalLB,
+// Longhorn, External Secrets, PGO and Flux.
 //
-// Their Pods are pretended, so their work is done here, against the real API: a
-// webhook's certificate is made, its caBundle filled, its socket opened (in
-// that order and each a little later, as outside); custom resources are judged
-// and get the status that the real controllers give them, in their words.
+// The Pods of these charts run no containers, so this package does their work against the real API.
+// It creates a webhook's certificate, fills its caBundle and opens its socket, in that order and
+// with a delay before each step. It validates custom resources and sets the status that the real
+// controllers set, in their words.
 //
-// Every operator is a function that looks at the cluster and takes the next
-// step that is due. Nothing is remembered but when something was first seen, so
-// a step that failed is simply tried again with the next look. An operator whose
-// workload is not there does nothing.
+// Each operator is a function that reads the cluster and takes the next step that is due. It stores
+// only the time at which it first saw something, so the next pass retries a step that failed. An
+// operator whose workload is absent does nothing.
 package operators
 
 import (
@@ -47,7 +46,7 @@ type Config struct {
 	REST   *rest.Config
 	Routes Routes
 	Faults cluster.Faults
-	// Turn is told that a fault begins or ends; nil tells nobody.
+	// Turn is called when a fault begins or ends; it may be nil.
 	Turn func(cluster.Turn)
 	// Speed divides the time that the operators' steps take outside; 0 means no time at all.
 	Speed float64
@@ -57,12 +56,12 @@ type Config struct {
 	Dir string
 	// HTTP reaches Infisical; nil is http.DefaultClient, which trusts what SSL_CERT_FILE names.
 	HTTP *http.Client
-	// Log is told what an operator could not do; nil tells nobody.
+	// Log is called with the error of an operator; it may be nil.
 	Log func(operator string, err error)
 }
 
-// interval is how often an operator looks. Outside they are told at once; in
-// the lab nobody notices a quarter of a second.
+// interval is the time between two passes of an operator. The real operators watch; a delay of a
+// quarter of a second does not affect the lab.
 const interval = 250 * time.Millisecond
 
 // Run plays all operators until ctx ends, and then closes what they opened.

@@ -144,8 +144,8 @@ func instances(c *unstructured.Unstructured, ready bool) []any {
 	return all
 }
 
-// exposed says whether anybody outside of the cluster could reach the database.
-// Nobody could see one that is for Pods only, so the lab has none for those.
+// exposed reports whether the database is reachable from outside the cluster. The lab runs no
+// database that only Pods can reach, because no client in the lab could connect to it.
 func exposed(c *unstructured.Unstructured) bool {
 	return cluster.Text(c.Object, "spec", "service", "type") == "LoadBalancer"
 }
@@ -183,7 +183,8 @@ func (p *pgo) start(ctx context.Context, c *unstructured.Unstructured) (*databas
 	return d, err
 }
 
-// address is what MetalLB gives the Service: what it asks for, if a pool has that.
+// address returns the address that MetalLB assigns to the Service: the requested one, if a pool
+// contains it.
 func (p *pgo) address(ctx context.Context, c *unstructured.Unstructured) (netip.Addr, error) {
 	at, err := netip.ParseAddr(cluster.Text(c.Object, "spec", "service", "metadata", "annotations",
 		listenAddress))

@@ -217,7 +217,7 @@ func TestPGOsDatabaseTakesWhatTheSecretsSay(t *testing.T) {
 		t.Errorf("status: %v", got.Object["status"])
 	}
 
-	// PostgreSQL is told the verifier, so one of another password is what counts.
+	// PGO passes the verifier to PostgreSQL, so a verifier of another password takes effect.
 	mine := s.secret(t, "db", "tazlab-pguser-admin")
 	verifier, err := postgres.Verifier("another")
 	if err != nil {

@@ -38,9 +38,8 @@ const (
 	signs   = letters + "()*+,-./:;<=>?@[]^_{|}"
 )
 
-// users makes the Secret of each user what it is to be. A Secret that is there with
-// the labels is adopted, and its password kept; that of a user who is not asked for
-// any longer goes.
+// users reconciles the Secret of each user. It adopts an existing Secret with the labels and keeps
+// its password. It deletes the Secret of a user that the spec no longer lists.
 func (p *pgo) users(ctx context.Context, c *unstructured.Unstructured) ([]user, error) {
 	all, err := asked(c)
 	if err != nil {
@@ -100,9 +99,8 @@ func asked(c *unstructured.Unstructured) ([]user, error) {
 	return all, nil
 }
 
-// adopt has the Secret of a user hold what whoever connects needs, and returns the
-// verifier. It applies with force, so what others have put into it stays: castle's
-// labels do.
+// adopt writes the connection data into the Secret of a user and returns the verifier. It applies
+// with force, which keeps the fields of others, such as castle's labels.
 func (p *pgo) adopt(ctx context.Context, c *unstructured.Unstructured, u user,
 	there *corev1.Secret) (string, error) {
 	data, err := u.data(c, there)
@@ -136,9 +134,9 @@ func holds[V any](all, some map[string]V) bool {
 	return true
 }
 
-// data is what PGO puts into a user's Secret. A password that is there is kept. So is
-// a verifier, without being held against the password: one that is of another leaves
-// a Secret with which nobody can log in.
+// data returns the data that PGO puts into a user's Secret. It keeps an existing password. It keeps
+// an existing verifier, too, without a check against the password: with a verifier of another
+// password, no login succeeds.
 func (u user) data(c *unstructured.Unstructured, there *corev1.Secret) (map[string][]byte, error) {
 	host, port := c.GetName()+"-primary."+c.GetNamespace()+".svc",
 		fmt.Sprint(cmp.Or(cluster.Whole(c.Object, "spec", "port"), 5432))
@@ -188,7 +186,7 @@ func (u user) newPassword() (string, error) {
 	return string(made), nil
 }
 
-// write tells the database of its users, as often as what is asked for has changed.
+// write applies the users to the database whenever the spec has changed.
 func (d *database) write(ctx context.Context, users []user) error {
 	statements := told(users)
 	if statements == d.written {

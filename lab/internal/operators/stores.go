@@ -16,8 +16,8 @@ import (
 
 const clusterStore = "ClusterSecretStore" // the other kind is in a namespace
 
-// checkStores logs in at every store's Infisical or Vault. A store that is found good is
-// asked again only when it changes; outside it is every five minutes.
+// checkStores logs in to the Infisical or Vault of each store. It checks a valid store again only
+// after a change; the real External Secrets checks it every five minutes.
 func (e *externalSecrets) checkStores(ctx context.Context) error {
 	var errs []error
 	for _, kind := range []schema.GroupVersionResource{stores(), secretStores()} {

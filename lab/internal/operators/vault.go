@@ -28,7 +28,7 @@ func (v *vaultClient) lookup(ctx context.Context) error {
 	return v.call(ctx, http.MethodGet, "auth/token/lookup-self", nil, nil)
 }
 
-// leave gives back the token of a login. That one cannot is nobody's concern outside, either.
+// leave revokes the token of a login. It ignores an error, as External Secrets does.
 func (v *vaultClient) leave(ctx context.Context) {
 	if v.lent {
 		v.call(ctx, http.MethodPut, "auth/token/revoke-self", nil, nil) //nolint:errcheck // see above

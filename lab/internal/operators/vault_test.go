@@ -31,8 +31,8 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
-// The facts are External Secrets' of release 2.9: providers/v1/vault, generators/v1/vault and
-// pkg/controllers. The Vault is a real one, so what it refuses is not made up.
+// The facts come from External Secrets 2.9: providers/v1/vault, generators/v1/vault and
+// pkg/controllers. The Vault is a real one, so its errors are real.
 
 // landed is a cluster with a Vault outside, whose tokens Vault takes.
 type landed struct {
@@ -77,7 +77,7 @@ func newLanded(t *testing.T) *landed {
 		l.call(t, "auth/jwt/role/"+role, map[string]any{"role_type": "jwt", "user_claim": "sub",
 			"bound_audiences": []string{"vault"}, "token_policies": []string{policy}})
 	}
-	// as in a rehearsal, where the lab itself trusts all that it plays
+	// as in a rehearsal, where the lab itself trusts its stand-ins
 	t.Setenv("SSL_CERT_FILE", l.vault.CAFile())
 	bundle, err := os.ReadFile(l.vault.CAFile())
 	if err != nil {
@@ -284,7 +284,7 @@ func (l *landed) namespaced(t *testing.T) {
 		{"by-own", reads(`{"kind":"SecretStore","name":"mine"}`, "app"), "secret synced", ""},
 		{"extract", `{"secretStoreRef":{"kind":"ClusterSecretStore","name":"secret"},` +
 			`"dataFrom":[{"extract":{"key":"app"}}]}`, "secret synced", ""},
-		// Who forgets the kind means a SecretStore.
+		// The kind defaults to SecretStore.
 		{"no-kind", reads(`{"name":"secret"}`, "app"), notRead, `could not get SecretStore "secret"`},
 		{"referent", reads(`{"kind":"ClusterSecretStore","name":"referent"}`, "app"), notRead,
 			`role "no-role" could not be found`},
@@ -403,7 +403,7 @@ func (l *landed) targets(t *testing.T) {
 	if got := l.stage.secret(t, "app", "taken"); got.Data != nil {
 		t.Errorf("%+v", got)
 	}
-	// What is deleted is made again, and a store that has changed is asked again.
+	// The operator creates a deleted Secret again and checks a changed store again.
 	if err := l.stage.world.Typed.CoreV1().Secrets("app").Delete(t.Context(), "free",
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

@@ -25,9 +25,9 @@ import (
 // A reviewer checks an admission request. Its error is the reason for a denial.
 type reviewer func(ctx context.Context, request *admissionv1.AdmissionRequest) error
 
-// webhook is the life of one webhook server. Outside it takes several steps
-// that nobody sees from the Pod: a certificate, the caBundle, and at last the
-// socket. In between, the API server's calls fail in three different ways.
+// webhook is the life cycle of one webhook server. The real one takes several steps that the Pod's
+// status does not show: a certificate, the caBundle and then the socket. Before each step, the API
+// server's calls fail in a different way.
 type webhook struct {
 	w        *cluster.View
 	routes   Routes

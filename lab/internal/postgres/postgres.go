@@ -1,9 +1,9 @@
-// Package postgres runs the lab's real PostgreSQL, Debian's package: the
-// database that an operator would raise inside the cluster, for a Vault that
-// makes users in it. What it holds lies in a folder and is gone with that.
+// Package postgres runs the lab's real PostgreSQL, Debian's package. It is the database that an
+// operator would run inside the cluster, for a Vault that creates users in it. Its data lies in a
+// folder and disappears with the folder.
 //
-// PostgreSQL refuses to run as root, which the lab is inside its namespaces.
-// There it gets a user namespace of its own, in which the same user is another.
+// PostgreSQL refuses to run as root, and the lab is root inside its namespaces. There, PostgreSQL
+// runs in a user namespace of its own, which maps the same user to another id.
 package postgres
 
 import (
@@ -192,8 +192,8 @@ func Release() int {
 	return release
 }
 
-// Query asks a database something, as somebody with a password. It is what psql
-// reads, which stops at the first statement that fails, unless it is told otherwise.
+// Query runs statements in a database as a user with a password. psql reads the text, and stops at
+// the first statement that fails unless the text sets ON_ERROR_STOP otherwise.
 func Query(ctx context.Context, place netip.AddrPort, database, user, password,
 	statements string) (string, error) {
 	bin, err := programs()

@@ -16,8 +16,8 @@ const (
 	salted     = 16
 )
 
-// Verifier is what PostgreSQL keeps of a password, and takes in its place:
-// whoever has the verifier alone cannot log in.
+// Verifier returns the value that PostgreSQL stores, and accepts, in place of a password. The
+// verifier alone does not permit a login.
 // https://www.postgresql.org/docs/current/catalog-pg-authid.html
 func Verifier(password string) (string, error) {
 	for _, c := range password {

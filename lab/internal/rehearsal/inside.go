@@ -26,7 +26,7 @@ import (
 // exitLeftovers is castle's code for "something is left over".
 const exitLeftovers = 6
 
-// Main is the inside: it returns the exit code of the rehearsal.
+// Main runs the inner half of a rehearsal and returns its exit code.
 func Main(ctx context.Context, file string, stdin io.Reader, stdout, stderr io.Writer) (int, error) {
 	var p plan
 	content, err := os.ReadFile(file)
@@ -84,7 +84,7 @@ func (p *plan) datacenter(ctx context.Context, proof namespace.Proof) (*datacent
 	})
 }
 
-// round is the steps of one rehearsal.
+// round holds the steps of one rehearsal.
 type round struct {
 	plan           plan
 	stdin          io.Reader

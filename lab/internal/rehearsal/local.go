@@ -7,9 +7,8 @@ import (
 	"io/fs"
 )
 
-// localSecrets is the variable of secrets/local. Its values are the user's real
-// secrets, where there are any yet: a rehearsal has others of its own, and hands
-// them on where they win, in the environment.
+// localSecrets is the variable of secrets/local. Its values are the user's real secrets, if any. A
+// rehearsal generates its own and passes them in the environment, where they take precedence.
 const localSecrets = "local_secrets"
 
 const localVariable = "TF_VAR_" + localSecrets

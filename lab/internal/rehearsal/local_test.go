@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The file with a cluster's secrets is in no Git. With it and without, a rehearsal
-// has values of its own, and the real ones reach nobody inside.
+// The file with a cluster's secrets is not in Git. With and without it, a rehearsal uses values of
+// its own, and the real ones stay outside.
 func TestSecretsOfAFileHaveStandIns(t *testing.T) {
 	repository := t.TempDir()
 	dir := filepath.Join(repository, "clusters", "green", "proxmox")

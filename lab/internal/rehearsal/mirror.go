@@ -30,10 +30,9 @@ func errNotBuilt(path string) error {
 		"`make vault`); it builds the lab's programs into bin/", path)
 }
 
-// layOut puts the lab's provider programs, which stand beside castle-lab in
-// bin, where Terraform looks for the real ones in a filesystem mirror. They are
-// copied once and linked from there: Terraform holds on to their hashes, and
-// who builds anew during a rehearsal must not spoil it.
+// layOut puts the lab's provider programs from bin, where castle-lab is, into a filesystem mirror
+// for Terraform. It copies them once and links to the copies. Terraform records their hashes, so a
+// build during a rehearsal must not change them.
 func layOut(mirror, programs, bin string) error {
 	for _, name := range []string{standIns, proxmoxProgram} {
 		if err := copyProgram(filepath.Join(programs, name),

@@ -1,15 +1,13 @@
-// Package rehearsal raises and razes a cluster's unchanged configuration in the
-// lab. It has two halves, which run in two processes.
+// Package rehearsal creates and destroys a cluster's unchanged configuration in the lab. It has two
+// halves, which run in two processes.
 //
-// Outside, Run reads the configuration, collects what it names, lays out
-// everything that would otherwise come from a network, and enters a namespace.
-// Inside, Main proves that it is inside, starts the datacenter and runs castle,
-// or the given command, as a user would.
+// Outside, Run reads the configuration, collects the names in it, prepares everything that would
+// otherwise come from a network, and enters a namespace. Inside, Main proves that it is inside,
+// starts the datacenter and runs castle, or the given command, as a user would.
 //
-// Everything lies in one work directory: state, plugin cache, provider mirror,
-// logs, home. The repository is mounted read-only and its configs/ and the real
-// state directory are covered, so the kernel sees to it that a rehearsal cannot
-// touch what is real.
+// One work directory holds everything: state, plugin cache, provider mirror, logs, home. The
+// repository is mounted read-only, and mounts cover its configs/ and the real state directory. The
+// kernel thus keeps a rehearsal away from the real files.
 package rehearsal
 
 import (
@@ -21,7 +19,7 @@ import (
 // notice are gone, and what races, still does.
 const FastSpeed = 50
 
-// Options are a rehearsal as it was asked for.
+// Options are the arguments and flags of a rehearsal.
 type Options struct {
 	Cluster   string
 	Directory string // -C

@@ -165,10 +165,9 @@ func find(name, beside string, environ []string) (string, error) {
 	return "", exec.ErrNotFound
 }
 
-// mounts cover what is real: the repository becomes read-only, the cluster's
-// folder a double with the same files and configs/ of the rehearsal's own, and
-// the state directory an empty one. Nothing is made in the repository for it,
-// so that rehearsals do not get into each other's way.
+// mounts cover the real files. The repository becomes read-only, the cluster's folder a copy with
+// the rehearsal's own configs/, and the state directory an empty one. The mounts create nothing in
+// the repository, so rehearsals do not interfere with each other.
 func (p *plan) mounts(repository string) ([]namespace.Mount, error) {
 	double := p.path("cluster")
 	if err := os.MkdirAll(filepath.Join(double, "configs"), 0o700); err != nil {
@@ -204,7 +203,7 @@ func (p *plan) mounts(repository string) ([]namespace.Mount, error) {
 		mounts = append(mounts, namespace.Mount{Path: to, From: from})
 	}
 	mounts = append(mounts, namespace.Mount{Path: p.Survey.ClusterDir, From: double})
-	// Inside, whoever is to be trusted is the lab's authority.
+	// Inside, clients have to trust the lab's authority.
 	for _, file := range p.Survey.Certificates {
 		mounts = append(mounts, namespace.Mount{Path: file, From: p.path(bundleName)})
 	}

@@ -77,7 +77,7 @@ func inspect(repository string, o Options) (*survey, error) {
 	var inputs []map[string]cty.Value
 	sources, secrets := map[string]bool{}, map[string]bool{}
 	for _, stage := range loaded.Stages {
-		// What comes from other stages is not known yet, and need not be.
+		// Outputs of other stages are not known yet, and are not needed.
 		values, _ := stage.Inputs(config.Scope{}) //nolint:errcheck // see above
 		inputs = append(inputs, values)
 		s.modules = append(s.modules, stage.Module)
@@ -207,7 +207,7 @@ func secretNames(module fs.FS) ([]string, error) {
 		}
 		content, err := fs.ReadFile(module, name)
 		for _, m := range quoted.FindAllSubmatch(content, -1) {
-			// What ends so is what a cluster itself puts there.
+			// The cluster itself creates the secrets with this suffix.
 			if n := string(m[1]); !strings.HasSuffix(n, "_CONTENT") {
 				names = append(names, n)
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/process"
 )
 
-// lockName is a file in the work directory of a rehearsal that removes it at its end.
-// It is locked for as long as that rehearsal lives.
+// lockName is a file in the work directory of a rehearsal that removes the directory at its end.
+// The rehearsal holds the lock while it runs.
 const lockName = "rehearsal.lock"
 
 // cacheHome is castle's folder among the user's caches.
@@ -38,8 +38,8 @@ func workDirectory(environ []string, name string) (string, error) {
 	return os.MkdirTemp(parent, name+"-"+time.Now().Format("0102-1504")+"-")
 }
 
-// occupy locks a work directory until the returned file is closed. The lock is there
-// only once it is held: nobody takes the directory for one that was left behind.
+// occupy locks a work directory until the returned file is closed. It publishes the lock file only
+// once it holds the lock, so no sweep treats the directory as abandoned.
 func occupy(work string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(work, lockName+".new"), os.O_CREATE|os.O_RDWR|os.O_EXCL, 0o600)
 	if err != nil {
@@ -51,8 +51,8 @@ func occupy(work string) (*os.File, error) {
 	return f, os.Rename(f.Name(), filepath.Join(work, lockName))
 }
 
-// sweep removes the work directories of killed rehearsals beside this one: some hundred
-// megabytes each. Those of --keep have no lock.
+// sweep removes the work directories of killed rehearsals beside this one; each has some hundred
+// megabytes. Those of --keep have no lock.
 func sweep(work string, notice func(string)) {
 	entries, err := os.ReadDir(filepath.Dir(work))
 	if err != nil {
@@ -71,7 +71,7 @@ func sweep(work string, notice func(string)) {
 	}
 }
 
-// abandoned reports whether nobody holds a work directory's lock any more.
+// abandoned reports whether no process holds a work directory's lock any more.
 func abandoned(work string) bool {
 	f, err := os.OpenFile(filepath.Join(work, lockName), os.O_RDWR, 0)
 	if err != nil {

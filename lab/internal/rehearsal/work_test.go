@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestWhatAKilledRehearsalLeftGoes: not what lives, not what is kept, and nothing
-// that is no rehearsal's.
+// TestWhatAKilledRehearsalLeftGoes keeps live and kept work directories, and foreign files.
 func TestWhatAKilledRehearsalLeftGoes(t *testing.T) {
 	environ := []string{"XDG_CACHE_HOME=" + t.TempDir()}
 	folder := func(name string) string {

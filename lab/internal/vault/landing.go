@@ -37,7 +37,7 @@ func (s *Server) Token(ctx context.Context, name, policy string) (string, error)
 	return made.Auth.ClientToken, err
 }
 
-// AppRole lets whoever has the two ids log in, and do what the policy says.
+// AppRole permits a login with the two ids, and grants the policy to it.
 func (s *Server) AppRole(ctx context.Context, mount, id, secret, policy string) error {
 	role := "auth/" + mount + "/role/" + policy
 	for _, step := range []struct {

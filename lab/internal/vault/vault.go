@@ -1,7 +1,6 @@
-// Package vault runs the lab's real Vault and puts into it what its operator
-// and the user would have. The program lab-vault stands beside castle-lab: it
-// links Vault itself, so it is built apart, and a rehearsal of a cluster without
-// Vault does not need it.
+// Package vault runs the lab's real Vault and puts the contents of its operator and of the user
+// into it. The program lab-vault stands beside castle-lab. It links Vault itself, so it is built
+// separately; a rehearsal of a cluster without Vault does not need it.
 package vault
 
 import (
@@ -124,7 +123,7 @@ func (s *Server) Handler() http.Handler {
 // that its certificate is from.
 func (s *Server) URL() string { return s.address.String() }
 
-// CAFile is told of at URL.
+// CAFile returns the file with the certificate authority of URL.
 func (s *Server) CAFile() string { return s.ca }
 
 // RootToken may do everything.
@@ -133,7 +132,7 @@ func (s *Server) RootToken() string { return s.keys.RootToken }
 // KeysFile is the file with the root token and the unseal key.
 func (s *Server) KeysFile() string { return s.file }
 
-// Close ends Vault, and what it held is gone.
+// Close stops Vault and discards its contents.
 func (s *Server) Close() error {
 	err := s.stdin.Close()
 	if wait := s.process.Wait(); wait != nil {

@@ -20,8 +20,7 @@ type Turn struct {
 	Ends  bool
 }
 
-// Fault stands in the way of a step that is due, for its time and then never
-// again. nil is one that nobody asked for.
+// Fault delays a step that is due, for its duration and only once. A nil Fault delays nothing.
 type Fault struct {
 	w     *View
 	name  string
@@ -47,8 +46,8 @@ func (w *View) Asked(name string) bool {
 	return asked
 }
 
-// Holds says whether the fault stands in the way. It is asked when the step is
-// due: the first time, the fault begins. Its end is told before anybody can see it.
+// Holds reports whether the fault delays the step. The caller calls it when the step is due; the
+// first call starts the fault. It reports the end to Turn before the end takes effect.
 func (f *Fault) Holds() bool {
 	if f == nil {
 		return false

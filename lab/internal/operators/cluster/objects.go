@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Text reads a string of an object; what is not there or is none is empty.
+// Text returns a string field of an object, or "" if the field is absent or not a string.
 func Text(object map[string]any, path ...string) string {
 	value, _, err := unstructured.NestedString(object, path...)
 	if err != nil {
@@ -43,7 +43,7 @@ func OfCondition(object map[string]any, typ, field string) string {
 	return ""
 }
 
-// Whole reads a whole number of an object; what is not there or is none is 0.
+// Whole returns an integer field of an object, or 0 if the field is absent or not an integer.
 func Whole(object map[string]any, path ...string) int64 {
 	value, _, err := unstructured.NestedInt64(object, path...)
 	if err != nil {

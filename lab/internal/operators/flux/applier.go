@@ -55,7 +55,7 @@ func (a *Applier) at(kind schema.GroupVersionKind, namespace string) (dynamic.Re
 	return a.untyped.Resource(m.Resource).Namespace(namespace), nil
 }
 
-// apply makes an object what it is to be, by server-side apply.
+// apply brings an object to its desired state by server-side apply.
 func (a *Applier) apply(ctx context.Context, o *unstructured.Unstructured, manager string) error {
 	api, err := a.at(o.GroupVersionKind(), o.GetNamespace())
 	if err == nil {
@@ -67,7 +67,7 @@ func (a *Applier) apply(ctx context.Context, o *unstructured.Unstructured, manag
 	return nil
 }
 
-// unhealthy is the first object that is not what it is to be yet; empty if all are.
+// unhealthy returns the first object that is not ready, or "" if all objects are.
 func (a *Applier) unhealthy(ctx context.Context, objects []*unstructured.Unstructured) (string, error) {
 	for _, o := range objects {
 		api, err := a.at(o.GroupVersionKind(), o.GetNamespace())
@@ -92,7 +92,7 @@ func (a *Applier) unhealthy(ctx context.Context, objects []*unstructured.Unstruc
 	return "", nil
 }
 
-// remove deletes objects that are no longer wanted, the last first. What is not there is gone.
+// remove deletes outdated objects in reverse order. It ignores objects that are not found.
 func (a *Applier) remove(ctx context.Context, objects []*unstructured.Unstructured) error {
 	for _, o := range slices.Backward(objects) {
 		api, err := a.at(o.GroupVersionKind(), o.GetNamespace())
@@ -132,7 +132,7 @@ func noted(entry map[string]any) *unstructured.Unstructured {
 	return o
 }
 
-// finalizer keeps an object of Flux's until what it brought is gone.
+// finalizer keeps a Flux object until the objects that it applied are deleted.
 const finalizer = "finalizers.fluxcd.io"
 
 // hold puts Flux's finalizer on an object, and let takes it off.

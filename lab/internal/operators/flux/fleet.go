@@ -15,9 +15,8 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
-// Fleet is a repository that is there: a folder, from which each Kustomization
-// applies what Flux would. What it has applied once, it applies again only when it
-// is asked to, or changed.
+// Fleet is a repository on disk: a folder from which each Kustomization applies its path, as Flux
+// does. It applies a revision again only after a change or a reconcile request.
 type Fleet struct {
 	w      *cluster.View
 	a      *Applier
@@ -35,8 +34,8 @@ func NewFleet(w *cluster.View, a *Applier, folder string) *Fleet {
 // manager is who applies, in an object's managedFields.
 const manager = "kustomize-controller"
 
-// bring applies what a Kustomization holds. It returns what it applied, and what
-// is in the way of its being ready.
+// bring applies the objects of a Kustomization. It returns the applied objects and the reason why
+// the Kustomization is not ready.
 func (t *Fleet) bring(ctx context.Context, k *unstructured.Unstructured,
 	revision string) ([]*unstructured.Unstructured, *obstacle, error) {
 	if err := hold(ctx, t.w, kustomizations(), k); err != nil {
@@ -171,7 +170,8 @@ func inventory(k *unstructured.Unstructured) []*unstructured.Unstructured {
 	return all
 }
 
-// finish lets a deleted Kustomization go when what it brought is deleted.
+// finish removes the finalizer of a deleted Kustomization once the objects that it applied are
+// deleted.
 func (t *Fleet) finish(ctx context.Context, k *unstructured.Unstructured) error {
 	if !slices.Contains(k.GetFinalizers(), finalizer) {
 		return nil

@@ -19,9 +19,9 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
-// flux is the source- and the kustomize-controller. There is no Git behind it:
-// a repository has one commit, made up from its address. What its Kustomizations
-// bring is in a folder, or made up (repository.go).
+// flux is the source-controller and the kustomize-controller. It uses no Git: a repository has one
+// commit, derived from its address. Its Kustomizations apply a folder or generated objects
+// (repository.go).
 type flux struct {
 	w      *cluster.View
 	fleet  *Fleet  // nil: nobody named a folder
@@ -85,7 +85,7 @@ func (f *flux) each(ctx context.Context, in schema.GroupVersionResource,
 	return errors.Join(errs...)
 }
 
-// fetch gives a repository its artifact, if there is what it logs in with.
+// fetch gives a repository its artifact if the credentials that it refers to exist.
 func (f *flux) fetch(ctx context.Context, repository *unstructured.Unstructured) error {
 	generation := repository.GetGeneration()
 	branch := cluster.Text(repository.Object, "spec", "ref", "branch")
@@ -196,7 +196,7 @@ func (f *flux) apply(ctx context.Context, k *unstructured.Unstructured) error {
 // obstacle is why a Kustomization cannot be applied.
 type obstacle struct{ reason, message string }
 
-// blocked returns the revision that a Kustomization is to apply, or what is in its way.
+// blocked returns the revision that a Kustomization has to apply, or the obstacle that blocks it.
 func (f *flux) blocked(ctx context.Context, k *unstructured.Unstructured) (string, *obstacle) {
 	at := func(field string) string { return cluster.Text(k.Object, "spec", "sourceRef", field) }
 	namespace := at("namespace")

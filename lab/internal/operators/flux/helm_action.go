@@ -101,7 +101,7 @@ func (h *helm) run(ctx context.Context, to *action.Configuration, last *release.
 	return u.RunWithContext(ctx, w.name, chart, w.values)
 }
 
-// waiting names the first object of a release that is not what it is to be yet.
+// waiting returns the first object of a release that is not ready.
 func (h *helm) waiting(ctx context.Context, r *release.Release) (string, error) {
 	var objects []*unstructured.Unstructured
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(r.Manifest), 4096)

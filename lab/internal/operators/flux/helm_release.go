@@ -85,7 +85,7 @@ func (h *helm) reconcile(ctx context.Context, r *unstructured.Unstructured) erro
 	})
 }
 
-// prepare finds what a release stands on, or what is in its way.
+// prepare finds the prerequisites of a release, or returns the obstacle that blocks it.
 func (h *helm) prepare(ctx context.Context, r *unstructured.Unstructured) (*obstacle, *want, string) {
 	needs, _, err := unstructured.NestedSlice(r.Object, "spec", "dependsOn")
 	if err != nil {
@@ -140,9 +140,8 @@ func (h *helm) prepare(ctx context.Context, r *unstructured.Unstructured) (*obst
 	return nil, w, where
 }
 
-// bring installs or upgrades, and waits until what was installed is there. Helm is
-// asked once for each change, and what it refuses is tried again as often as the
-// HelmRelease's install.remediation says.
+// bring installs or upgrades a release and waits until its objects are ready. It calls Helm once
+// for each change, and retries a failure as often as the HelmRelease's install.remediation allows.
 func (h *helm) bring(ctx context.Context, w *want) (revision int, message string, blocked *obstacle) {
 	to, err := h.actions(w.namespace)
 	if err != nil {

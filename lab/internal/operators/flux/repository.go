@@ -17,7 +17,7 @@ const (
 	ownerNamespaceLabel = "kustomize.toolkit.fluxcd.io/namespace"
 )
 
-// child is a Kustomization that the lab's pretended repository holds.
+// child is a Kustomization in the lab's generated repository.
 type child struct{ name, after string }
 
 // children is the usual shape of such a repository: operators, then what
@@ -27,7 +27,7 @@ func children() []child {
 		{"apps", "infrastructure-configs"}}
 }
 
-// bring makes what a Kustomization holds, and says what is in the way of its being ready.
+// bring applies the objects of a Kustomization and returns the reason why it is not ready.
 func (f *flux) bring(ctx context.Context, k *unstructured.Unstructured,
 	revision string) ([]*unstructured.Unstructured, *obstacle, error) {
 	if f.fleet == nil {
@@ -36,7 +36,7 @@ func (f *flux) bring(ctx context.Context, k *unstructured.Unstructured,
 	return f.fleet.bring(ctx, k, revision)
 }
 
-// pretend makes what the root Kustomization's folder holds. Other Kustomizations hold nothing.
+// pretend creates the objects in the root Kustomization's folder. Other Kustomizations are empty.
 func (f *flux) pretend(ctx context.Context, k *unstructured.Unstructured) error {
 	if k.GetName() != cluster.Text(k.Object, "spec", "sourceRef", "name") || k.GetLabels()[ownerLabel] != "" {
 		return nil

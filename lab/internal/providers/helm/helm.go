@@ -1,11 +1,9 @@
-// Package helm stands in for hashicorp/helm 3.1.2, by way of the Helm SDK of
-// the same generation.
+// Package helm stands in for hashicorp/helm 3.1.2. It uses the Helm SDK of the same generation.
 //
-// It keeps what is awkward about the real one, because castle has to live with
-// it: a failed first install is not kept in the state, and the next attempt
-// finds its name in use; a release is taken for gone when the API cannot be
-// asked; a plan downloads the chart, and asks the cluster when upgrade_install
-// is set without a version; a changed local chart is no change by itself.
+// It keeps the awkward behaviour of the real provider, because castle has to handle it. The state
+// does not keep a failed first install, and the next attempt finds its name in use. An unreachable
+// API makes a release look deleted. A plan downloads the chart, and reads the cluster when
+// upgrade_install is set without a version. A changed local chart alone is no change.
 package helm
 
 import (

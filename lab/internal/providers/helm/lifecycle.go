@@ -50,7 +50,7 @@ func (p *provider) createRelease(_ context.Context, c plugin.Change) (plugin.Val
 	if err == nil {
 		return describe(made, v)
 	}
-	// What was left in the cluster is not kept in the state: see the package comment.
+	// The state does not keep a release that a failed install left behind: see the package comment.
 	if made == nil || !p.exists(v) {
 		return nil, &plugin.Problem{Summary: "installation failed", Detail: err.Error()}
 	}
@@ -96,7 +96,7 @@ func (p *provider) get(v plugin.Values) (*release.Release, error) {
 	return action.NewGet(c).Run(v.String("name"))
 }
 
-// exists is false when nobody can say: see the package comment.
+// exists returns false when the API is unreachable: see the package comment.
 func (p *provider) exists(v plugin.Values) bool {
 	_, err := p.get(v)
 	return err == nil

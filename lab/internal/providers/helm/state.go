@@ -42,7 +42,7 @@ func describe(r *release.Release, v plugin.Values) (plugin.Values, error) {
 	}, nil
 }
 
-// imported is a release that Terraform takes over: what it was installed with is unknown.
+// imported returns the state of an imported release; the values of its installation are unknown.
 func imported(b plugin.Block, r *release.Release) (plugin.Values, error) {
 	v, err := describe(r, nil)
 	if err != nil {

@@ -20,8 +20,8 @@ type api[T any] interface {
 	Delete(context.Context, string, metav1.DeleteOptions) error
 }
 
-// kind is one kind of object as a resource. What differs from kind to kind are its
-// functions; the calls are the same for all.
+// kind is one Kubernetes kind as a Terraform resource. Its functions hold the differences between
+// kinds; all kinds share the calls.
 type kind[T any] struct {
 	provider *provider
 	in       func(core corev1.CoreV1Interface, namespace string) api[T]

@@ -43,7 +43,7 @@ func TestANamespaceIsMadeLabelledAndDeleted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What Kubernetes itself adds is no change.
+	// A label that Kubernetes itself adds is no change.
 	made.Labels["kubernetes.io/metadata.name"] = "metallb-system"
 	if _, err := api.CoreV1().Namespaces().Update(t.Context(), made, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)

@@ -87,7 +87,7 @@ func (s *resources) PlanResourceChange(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	//lint:ignore SA1019 the old SDK sets it too, and that is what is stood in for
+	//lint:ignore SA1019 the old SDK sets it too, and the stand-in does the same
 	response := &tfprotov6.PlanResourceChangeResponse{PlannedPrivate: r.PriorPrivate,
 		UnsafeToUseLegacyTypeSystem: t.Legacy}
 	c, err := t.change(r.PriorState, r.ProposedNewState, r.Config)
@@ -130,7 +130,7 @@ func (s *resources) ApplyResourceChange(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	//lint:ignore SA1019 the old SDK sets it too, and that is what is stood in for
+	//lint:ignore SA1019 the old SDK sets it too, and the stand-in does the same
 	response := &tfprotov6.ApplyResourceChangeResponse{NewState: r.PriorState, Private: r.PlannedPrivate,
 		UnsafeToUseLegacyTypeSystem: t.Legacy}
 	c, err := t.change(r.PriorState, r.PlannedState, r.Config)

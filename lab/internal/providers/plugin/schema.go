@@ -37,11 +37,11 @@ type Resource struct {
 	// Plan may change a plan that the rules of this package have made. It is
 	// not called for a destroy. Optional.
 	Plan func(ctx context.Context, p *Plan) error
-	// Create makes the object and returns what it computed; the rest is taken
-	// from the plan. Values beside an error are kept, and the object is tainted.
+	// Create makes the object and returns the computed values; the plan supplies the rest. If
+	// Create returns values with an error, the state keeps them and the object is tainted.
 	Create func(ctx context.Context, c Change) (Values, error)
-	// Read returns what is different now, or nil if the object is gone. Without
-	// it the state is the truth.
+	// Read returns the values that differ, or nil if the object is gone. If Read is nil, a refresh
+	// keeps the state.
 	Read   func(ctx context.Context, state Values) (Values, error)
 	Update func(ctx context.Context, c Change) (Values, error)
 	Delete func(ctx context.Context, state Values) error // Optional.
@@ -52,12 +52,12 @@ type Resource struct {
 type DataSource struct {
 	Schema Block
 	Check  func(config Values) error // as in Resource
-	// Read returns what it computed; the rest is taken from the configuration.
+	// Read returns the computed values; the configuration supplies the rest.
 	Read func(ctx context.Context, config Values) (Values, error)
 }
 
-// Change is what a function that changes something is told. Prior is nil for a
-// new object. Config alone holds write-only values.
+// Change is the argument of the functions that change an object. Prior is nil for a new object.
+// Only Config holds write-only values.
 type Change struct{ Prior, Planned, Config Values }
 
 // Mode says how nested values are held.

@@ -9,8 +9,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// Serve speaks to the Terraform that started this process, until it is told to
-// stop. source is the provider's address, such as hashicorp/random.
+// Serve serves the Terraform process that started this one, until Terraform stops it. source is the
+// provider's address, such as hashicorp/random.
 func Serve(source string, p Provider) error {
 	return tf6server.Serve("registry.terraform.io/"+source, func() tfprotov6.ProviderServer {
 		return NewServer(p)
@@ -142,8 +142,8 @@ func (b Block) encode(v Values) (*tfprotov6.DynamicValue, error) {
 	return encode(object, b.Type())
 }
 
-// over lays what was computed over what was planned or configured. What is
-// still unknown then is null.
+// over merges the computed values over the planned or configured ones. Values that are still
+// unknown become null.
 func over(base, computed Values) Values {
 	all := Values{}
 	for name, x := range base {

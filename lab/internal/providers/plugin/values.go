@@ -7,8 +7,8 @@ import (
 	"github.com/zclconf/go-cty/cty/convert"
 )
 
-// Values are an object's attributes and blocks by name. The accessors return
-// the zero value for what is absent, null or not yet known.
+// Values are an object's attributes and blocks by name. The accessors return the zero value for an
+// absent, null or unknown value.
 type Values map[string]cty.Value
 
 // Known reports whether the value is there, not null and known in all its parts.

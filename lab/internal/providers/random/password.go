@@ -47,7 +47,7 @@ func password() plugin.Resource {
 		Check:  checkPassword,
 		Plan:   planNumeric,
 		Create: createPassword,
-		// Whatever is not Replace can only be a deprecated twin; nothing to do.
+		// Only the deprecated twin of an attribute changes without Replace; there is nothing to do.
 		Update: func(context.Context, plugin.Change) (plugin.Values, error) { return plugin.Values{}, nil },
 	}
 }

@@ -1,11 +1,9 @@
-// Package talos stands in for siderolabs/talos 0.10. What it generates comes
-// from Talos' own machinery, and what it asks of machines goes through Talos'
-// own client, so only the Terraform side is a stand-in.
+// Package talos stands in for siderolabs/talos 0.10. It generates configurations with Talos' own
+// machinery and calls machines through Talos' own client. Only the Terraform side is a stand-in.
 //
-// Each call behaves as in the real provider: it tries an insecure connection
-// first, as a machine in maintenance mode wants it, and one with the client
-// certificate if that fails; every error but InvalidArgument is tried again
-// until the resource's timeout, AlreadyExists included.
+// Each call behaves as in the real provider. It tries an insecure connection first, for a machine
+// in maintenance mode, and then one with the client certificate. It retries every error but
+// InvalidArgument until the resource's timeout, AlreadyExists included.
 package talos
 
 import (
@@ -16,7 +14,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/providers/plugin"
 )
 
-// What release 0.10.1 of the provider has built in, whatever machinery is linked here.
+// These versions are built into release 0.10.1 of the provider, whichever machinery is linked here.
 const (
 	defaultTalosVersion      = "v1.12"
 	defaultKubernetesVersion = "1.35.0"

@@ -66,7 +66,7 @@ func (c *client) read(ctx context.Context, path string) (map[string]json.RawMess
 		Data map[string]json.RawMessage `json:"data"`
 	}
 	err := c.call(ctx, http.MethodGet, path, nil, &answer)
-	// A deleted version of a secret is missing, and yet something is said of it.
+	// For a deleted version of a secret, Vault returns 404 with data.
 	if missing(err) && answer.Data != nil {
 		err = nil
 	}
@@ -81,7 +81,7 @@ func (c *client) delete(ctx context.Context, path string) error {
 	return c.call(ctx, http.MethodDelete, path, nil, nil)
 }
 
-// call asks for a path below /v1. What is not JSON is no answer of Vault's.
+// call requests a path below /v1. It treats a response that is not JSON as foreign to Vault.
 func (c *client) call(ctx context.Context, method, path string, body, answer any) error {
 	var sent io.Reader
 	if body != nil {

@@ -24,7 +24,7 @@ type mounted struct {
 	} `json:"config"`
 }
 
-// mountAt finds what is mounted; kind is sys/mounts or sys/auth.
+// mountAt returns the mount at a path; kind is sys/mounts or sys/auth.
 func (c *client) mountAt(ctx context.Context, kind, path string) (*mounted, error) {
 	data, err := c.read(ctx, kind)
 	if err != nil {

@@ -16,7 +16,8 @@ type object struct {
 	attributes map[string]plugin.Attribute
 	path       func(plugin.Values) string
 	fields     []string // those that go over as they are, both ways
-	// write adds to what is sent, and read to what has come, what has another form. Optional.
+	// write and read convert fields whose form differs, in the request and in the response.
+	// Optional.
 	write func(c plugin.Change, body map[string]any)
 	read  func(data map[string]json.RawMessage, state, found plugin.Values) error
 }
@@ -59,7 +60,7 @@ func (p *provider) resource(o object) plugin.Resource {
 	}
 }
 
-// send collects what is set, and what no longer is.
+// send collects the fields that are set, and those that no longer are.
 func (o object) send(c plugin.Change, body map[string]any) error {
 	for _, name := range o.fields {
 		t := o.attributes[name].Type
@@ -95,7 +96,7 @@ func zero(t cty.Type) string {
 	}
 }
 
-// readObject returns nil for what is gone.
+// readObject returns nil for a deleted object.
 func (p *provider) readObject(ctx context.Context, o object, state plugin.Values) (plugin.Values, error) {
 	data, err := p.client.read(ctx, o.path(state))
 	if missing(err) {
@@ -116,8 +117,8 @@ func (p *provider) readObject(ctx context.Context, o object, state plugin.Values
 	return found, err
 }
 
-// take reads one field. What is empty in Vault and absent here stays absent: the
-// old SDK knows no difference.
+// take reads one field. A field that is empty in Vault and absent here stays absent: the old SDK
+// does not distinguish the two.
 func take(data map[string]json.RawMessage, name string, t cty.Type, state, found plugin.Values) error {
 	raw, ok := data[name]
 	if !ok {
