@@ -1,5 +1,5 @@
 # blue: three control planes and two workers on one Proxmox host.
-# What each stage makes and needs: stages/README.md. Values: terraform.tfvars.
+# stages/README.md lists the inputs and outputs of each stage. Values: terraform.tfvars.
 
 stage "infisical" { source = "secrets/infisical" }
 stage "keys" { source = "secrets/keys" }

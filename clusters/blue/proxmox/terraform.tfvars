@@ -46,7 +46,7 @@ git_url    = "https://github.com/tazzo/tazlab-k8s"
 git_branch = "master"
 git_path   = "./clusters/tazlab-k8s"
 
-# What the repository's manifests substitute.
+# The variables that Flux substitutes in the repository's manifests.
 cluster_vars = {
   traefik_lb_ip = "192.168.1.240"
 }

@@ -1,7 +1,7 @@
-# handover: castle raises the machines, Kubernetes and Flux, and steps aside. External
-# Secrets, MetalLB and Longhorn are Flux's, from the repository in ../fleet; their gates
-# are asked by sync, so that a create ends when they work.
-# What changes hands with them: stages/README.md, "Who owns what".
+# handover: castle creates the machines, Kubernetes and Flux. Flux owns External Secrets,
+# MetalLB and Longhorn, from the repository in ../fleet. The stage sync checks their gates,
+# so that a create ends when they are ready.
+# stages/README.md, "Who owns what", lists the objects that change owners with them.
 
 # A clone of what git_url names.
 gitops { repository = "../fleet" }

@@ -26,8 +26,8 @@ nodes = {
 git_url  = "https://github.com/tazzo/tazlab-fleet" # CHANGE: where ../fleet is pushed to
 git_path = "./cluster"
 
-# What ../fleet substitutes. What castle's own stages check of a pool, nobody checks here:
-# keep it apart from the VIP and the nodes.
+# The variables that Flux substitutes in ../fleet. castle does not check this pool, as its own
+# stages would: keep it apart from the VIP and the nodes.
 cluster_vars = {
   metallb_addresses      = "192.168.1.204-192.168.1.207"
   infisical_project_slug = "ephemeral-castle" # CHANGE: Project settings

@@ -9,13 +9,13 @@ gitops { repository = "../fleet" }
 stage "vault" { source = "secrets/vault" }
 stage "keys" { source = "secrets/keys" }
 
-# These outlive the cluster: `castle destroy` leaves them, unless it is told --all.
+# These stages outlive the cluster: `castle destroy` keeps them unless you pass --all.
 stage "vault-jwt" { source = "secrets/vault-jwt" }
 stage "vault-database" { source = "secrets/vault-database" }
 
 stage "proxmox-talos" { source = "platform/proxmox-talos" }
 
-# What External Secrets and PGO have to find when they come.
+# External Secrets and PGO need these secrets when they start.
 stage "bootstrap-secrets" { source = "engine/bootstrap-secrets" }
 
 stage "metallb" { source = "networking/metallb" }
@@ -25,8 +25,8 @@ stage "longhorn" { source = "storage/longhorn" }
 
 stage "flux" { source = "gitops/flux" }
 
-# What ../fleet substitutes. Two of the values, the paths, are known once Vault is configured,
-# which is why Flux starts nothing before: it would ask Vault in vain.
+# The variables that Flux substitutes in ../fleet. Two of them, the paths, are known only once Vault
+# is configured. Flux therefore starts after Vault.
 stage "sync" {
   source = "gitops/sync"
 

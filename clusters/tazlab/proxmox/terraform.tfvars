@@ -9,7 +9,7 @@ vault_optional_secrets = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "ESO_CLI
 # The name that the cluster's tokens carry and that Vault looks for. It need not be an address.
 serviceaccount_issuer = "https://tazlab.example.org"
 
-# Who may log in at auth/jwt-tazlab, and what for.
+# The roles that may log in at auth/jwt-tazlab, and their policies.
 vault_jwt_roles = {
   grafana = { namespace = "grafana", service_account = "grafana", read = ["database-tazlab/creds/grafana"] }
 }

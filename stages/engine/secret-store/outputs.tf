@@ -1,6 +1,6 @@
 output "secret_store_name" {
   description = "Name of the ClusterSecretStore that ExternalSecrets refer to."
   value       = var.secret_store_name
-  # Whoever takes the name from here may use the store.
+  # A stage that reads the name may use the store.
   depends_on = [helm_release.secret_store]
 }

@@ -1,7 +1,7 @@
 stage {
   summary = "Points Flux at the Git repository that holds everything else"
 
-  # What it applies asks for secrets from the first minute on.
+  # The objects that it applies request secrets from the start.
   needs = [engine]
 
   inputs = {

@@ -7,8 +7,8 @@ provider "infisical" {
   }
 }
 
-# Whoever operates the cluster finds its access where its other secrets are.
-# Infisical refuses to create a secret that exists: stage.hcl adopts it first.
+# Infisical holds the access to the cluster beside the cluster's other secrets. It refuses to create
+# a secret that exists: stage.hcl adopts it first.
 resource "infisical_secret" "kubeconfig" {
   workspace_id = var.infisical_project_id
   env_slug     = var.infisical_environment

@@ -1,4 +1,4 @@
-# What castle adds to Talos' own machine configuration, one document a patch.
+# The patches that castle adds to Talos' own machine configuration, one document per patch.
 locals {
   patches = [
     yamlencode({
@@ -32,7 +32,7 @@ locals {
         serviceAccount = { key = base64encode(var.serviceaccount_private_key_pem) }
       }
     }),
-    # Whatever the only virtio card is called (ens18, enp6s18), the VIP finds it.
+    # The VIP selects the only virtio card, whatever its name (ens18, enp6s18).
     yamlencode({
       apiVersion = "v1alpha1"
       kind       = "LinkAliasConfig"

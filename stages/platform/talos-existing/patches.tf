@@ -1,4 +1,4 @@
-# What castle adds to Talos' own machine configuration, one document a patch.
+# The patches that castle adds to Talos' own machine configuration, one document per patch.
 locals {
   patches = [
     yamlencode({
@@ -27,7 +27,7 @@ locals {
         serviceAccount = { key = base64encode(var.serviceaccount_private_key_pem) }
       }
     }),
-    # Whatever the card is called (eno1, enp3s0), the VIP finds it.
+    # The VIP selects the card, whatever its name (eno1, enp3s0).
     yamlencode({
       apiVersion = "v1alpha1"
       kind       = "LinkAliasConfig"

@@ -37,8 +37,8 @@ resource "vault_database_secret_backend_role" "role" {
   max_ttl               = each.value.max_ttl
 }
 
-# Whoever restores the database by hand needs them, and so does what reads its
-# passwords from Vault. They go for good with the stage.
+# A manual restore of the database needs the passwords, and so do clients that read them from Vault.
+# Destroying the stage deletes them for good.
 resource "vault_kv_secret_v2" "passwords" {
   mount               = var.vault_kv_mount
   name                = var.vault_database_kv_path

@@ -1,6 +1,6 @@
-# What castle needs beside the policy of secrets/vault for secrets/vault-database.
-# The mount is database-<cluster>; another vault_database_path needs other paths
-# here. "secret" is where the KV engine is mounted.
+# castle needs these permissions for secrets/vault-database, in addition to the policy of
+# secrets/vault. The mount is database-<cluster>; another vault_database_path needs other paths
+# here. "secret" is the mount of the KV engine.
 
 path "sys/mounts/database-*" {
   capabilities = ["create", "read", "update", "delete"]

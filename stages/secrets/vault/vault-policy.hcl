@@ -1,9 +1,9 @@
-# What castle may do with the secrets of its clusters, as the policy "castle":
+# The policy "castle" grants castle access to the secrets of its clusters:
 #
 #   vault policy write castle vault-policy.hcl
 #   vault token create -orphan -policy=castle -period=24h
 #
-# "secret" is where the KV engine is mounted.
+# "secret" is the mount of the KV engine.
 
 # secrets/vault reads them, and `castle secrets seed` writes those that are missing.
 path "secret/data/ephemeral-castle/*" {

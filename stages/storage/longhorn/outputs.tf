@@ -6,6 +6,6 @@ output "longhorn_namespace" {
 output "storage_class_name" {
   description = "The StorageClass that Longhorn makes; it is the default one."
   value       = "longhorn"
-  # Whoever takes the name from here may claim volumes.
+  # A stage that reads the name may claim volumes.
   depends_on = [helm_release.longhorn]
 }
