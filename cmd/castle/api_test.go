@@ -20,15 +20,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// api speaks with the Kubernetes API of the cluster that is rehearsed:
+// api calls the Kubernetes API of the rehearsed cluster:
 //
 //	api get PATH          prints an object
-//	api create PATH FILE  makes one from a file of JSON
-//	api patch PATH FILE   changes one by a merge patch of JSON
-//	api delete PATH       deletes one
-//	api hold KIND         from now on whoever writes an object of the kind gets no answer
-//	api caught            waits until somebody waits for such an answer
-//	api letgo             holds nobody any more, except who waits already
+//	api create PATH FILE  creates an object from a JSON file
+//	api patch PATH FILE   applies a JSON merge patch to an object
+//	api delete PATH       deletes an object
+//	api hold KIND         holds the responses to all later writes of the kind
+//	api caught            waits until a client waits for a held response
+//	api letgo             stops holding; clients that already wait keep waiting
 func api(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: api get|create|patch|delete|hold|caught|letgo")
@@ -69,7 +69,7 @@ const (
 )
 
 func ask(ts *testscript.TestScript, method, path string, body []byte) []byte {
-	// A rehearsal has one API, whichever cluster's kubeconfig leads there.
+	// A rehearsal has one API; the kubeconfig of every cluster points to it.
 	configs, err := filepath.Glob(filepath.Join(ts.Getenv("CASTLE_STATE_DIR"), "*", "*", "kubeconfig"))
 	ts.Check(err)
 	if len(configs) == 0 {

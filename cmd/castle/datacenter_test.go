@@ -62,32 +62,32 @@ func (d *datacenter) environ(dir string) (map[string]string, error) {
 
 // proxmox acts on the script's datacenter:
 //
-//	proxmox start             it is there, where a script does not begin with one
-//	proxmox stop              nobody answers there any more
-//	proxmox disk VOLUME [ID]  a file, or a disk of this VM, appears
-//	proxmox free VOLUME       … and is gone
-//	proxmox add ID NAME [TAG] somebody's running VM appears, with any number of tags
-//	proxmox twin ID           another VM, with another uuid, takes this one's place; again: the first one
-//	proxmox remove ID         … and is gone
-//	proxmox hold              VMs that are created stay under construction
-//	proxmox hold-deletions    deletions of files do not end
-//	proxmox watched           until somebody asks for running tasks while one is held
-//	proxmox wait N            until N VMs were asked for
-//	proxmox release           what was held goes on
-//	proxmox locked ID start   the VM's next start, or stop, finds its lock taken
-//	proxmox lock ID NAME      somebody locks the VM: backup, migrate, …
-//	proxmox unlock ID         … and unlocks it
-//	proxmox locking ID        it is stopped, and then somebody locks it
-//	proxmox protect ID        nobody may remove the VM any more
-//	proxmox unprotect ID      … and again
-//	proxmox off               all VMs lose their power
-//	proxmox token SECRET      the API token's secret is another one from now on
-//	proxmox secret FILE       writes the API token that is let in to a file
-//	proxmox drop              the next VM is created, but the answer is lost
-//	proxmox break             no VM can be created any more
-//	proxmox refused N         … until N were asked for since
-//	proxmox list              VMs and volumes, a line each, on stdout
-//	proxmox created           how often a VM was asked for, on stdout
+//	proxmox start             starts it, if the script does not begin with a running one
+//	proxmox stop              stops it; requests get no answer
+//	proxmox disk VOLUME [ID]  adds a file, or a disk of this VM
+//	proxmox free VOLUME       removes the volume
+//	proxmox add ID NAME [TAG] adds a running foreign VM with any number of tags
+//	proxmox twin ID           replaces the VM by one with another uuid; again: restores the first one
+//	proxmox remove ID         removes the VM
+//	proxmox hold              keeps created VMs under construction
+//	proxmox hold-deletions    keeps deletions of files running
+//	proxmox watched           waits until a client lists the running tasks while one is held
+//	proxmox wait N            waits for N requests to create a VM
+//	proxmox release           lets held tasks continue
+//	proxmox locked ID start   fails the VM's next start, or stop, because its lock is taken
+//	proxmox lock ID NAME      locks the VM: backup, migrate, …
+//	proxmox unlock ID         unlocks the VM
+//	proxmox locking ID        locks the VM after it has stopped
+//	proxmox protect ID        sets the VM's protection, so that it cannot be removed
+//	proxmox unprotect ID      clears the VM's protection
+//	proxmox off               powers off all VMs
+//	proxmox token SECRET      changes the secret of the API token
+//	proxmox secret FILE       writes the valid API token to a file
+//	proxmox drop              creates the next VM, but drops the response
+//	proxmox break             fails each request to create a VM
+//	proxmox refused N         waits until it has refused N such requests
+//	proxmox list              prints VMs and volumes to stdout, one a line
+//	proxmox created           prints the number of VM creations to stdout
 func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: proxmox start|stop|disk|free|add|twin|remove|hold|hold-deletions|watched|wait|" +
@@ -202,8 +202,8 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// watched reports whether the running tasks were asked for twice since a file is
-// being deleted: after the first time, what was seen has been told.
+// watched reports whether a client has listed the running tasks twice since a file
+// deletion began. After the first time, the client has reported the task.
 func (d *datacenter) watched() bool {
 	deleting, asked := false, 0
 	for _, r := range d.proxmox.Requests() {
@@ -219,7 +219,7 @@ func (d *datacenter) watched() bool {
 // timedOut is Proxmox' own status for a node that does not answer in time.
 const timedOut = 596
 
-// await waits until this many VMs were asked for and got this status.
+// await waits for this many requests to create a VM that got this status.
 func (d *datacenter) await(ts *testscript.TestScript, status, n int) {
 	if !eventually(time.Minute, 10*time.Millisecond, func() bool { return d.creations(status) >= n }) {
 		ts.Fatalf("only %d VMs were asked for with status %d", d.creations(status), status)

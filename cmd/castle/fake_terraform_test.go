@@ -17,11 +17,11 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 )
 
-// fake is a Terraform that reads no configuration. A module's fake.json says
-// what it owns, what it outputs and when it fails; in strings, ${name} is the
-// value of the input of that name. What it was called with is appended to files
-// in HOME, the one place that castle hands on: record (stage and command), argv,
-// environ, and interrupts (those that it gets while it waits).
+// fake is a Terraform that reads no configuration. A module's fake.json defines
+// its resources, its outputs and its failures; ${name} in a string is the value of
+// the input of that name. The fake appends its calls to files in HOME, the one
+// place that castle passes on: record (stage and command), argv, environ, and
+// interrupts (those that it receives while it waits).
 type fake struct {
 	Resources map[string]string // address: the provider's source, "" for the built-in one
 	// Attributes are those that a resource has in the state, by address.
@@ -55,7 +55,7 @@ type fakeFailure struct {
 	Times           int    // how often it fails at most; for ever if zero
 }
 
-// fakePlan is what is saved in a plan's file, and read by apply.
+// fakePlan is the content of a plan file, which apply reads.
 type fakePlan struct {
 	Destroy bool
 	Targets []string

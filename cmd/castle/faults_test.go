@@ -87,7 +87,7 @@ func faulted(ts *testscript.TestScript, neg bool, args []string) {
 			matched = matched || words.MatchString(a.Text)
 		}
 	}
-	// Who asks for the first time after a fault that was over at once sees nothing of it.
+	// A gate whose first check follows a momentary fault does not see the fault.
 	if !matched && (seen || !momentary(begins, ends)) {
 		fail("no answer of the gate matches " + args[3])
 	}

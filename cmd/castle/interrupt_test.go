@@ -22,12 +22,12 @@ import (
 //
 //	begin NAME ARGS…               starts castle as the leader of a group
 //	begin -terminal NAME ARGS…     starts it in the foreground of a terminal
-//	says NAME REGEXP               waits until what it has printed matches
+//	says NAME REGEXP               waits until its output matches
 //	interrupt NAME int|term|hup    sends it a signal
-//	interrupt NAME group-term      sends it to all of its group
-//	interrupt NAME ctrl-c          types it at the terminal
+//	interrupt NAME group-term      sends SIGTERM to its process group
+//	interrupt NAME ctrl-c          types Ctrl-C at the terminal
 //	type NAME WORDS…               types a line at the terminal
-//	echoes NAME                    asserts that the terminal shows what is typed
+//	echoes NAME                    asserts that the terminal echoes input
 //	ended NAME CODE                waits for its end and asserts the exit code
 func interruptible() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){"begin": begin, "says": says,

@@ -23,12 +23,12 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// inLab names, inside, the folder of this test. What is called TF_VAR_ reaches the inside.
+// inLab holds, inside, the folder of this test. Variables named TF_VAR_… reach the inside.
 const inLab = "TF_VAR_castle_test_in_lab"
 
 // TestLab rehearses the cluster mini and runs the scripts of testdata/lab inside,
-// one after the other: castle as it is built, real Terraform, a real Kubernetes
-// API, and a Proxmox that can be asked what it saw.
+// one after the other. They use the built castle, real Terraform, a real Kubernetes
+// API, and a Proxmox that records its requests.
 func TestLab(t *testing.T) {
 	scripts(t, "mini", "testdata/lab")
 }

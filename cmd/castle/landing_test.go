@@ -59,12 +59,12 @@ type workloadKey struct{}
 // pod does what a workload of the cluster does that needs Vault:
 //
 //	pod token NAMESPACE ACCOUNT AUDIENCE FILE  writes a ServiceAccount's token, as the API server signs it
-//	pod login MOUNT ROLE FILE                  logs in at Vault with it
-//	pod read PATH                              reads something there
+//	pod login MOUNT ROLE FILE                  logs in to Vault with the token
+//	pod read PATH                              reads a path of Vault
 //	pod user PATH                              gets a database user, with a lease
-//	pod query ADDRESS DATABASE STATEMENT       asks the database as this user
+//	pod query ADDRESS DATABASE STATEMENT       queries the database as this user
 //
-// With !, Vault or the database is to refuse, and what it says is printed.
+// With !, pod expects Vault or the database to refuse, and prints its message.
 func pod(ts *testscript.TestScript, neg bool, args []string) {
 	w := ts.Value(workloadKey{}).(*workload)
 	if args[0] == "token" {

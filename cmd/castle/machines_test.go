@@ -20,8 +20,8 @@ import (
 
 type machinesKey struct{}
 
-// machines are one script's, which nobody made: number 1 is at $TF_VAR_machine_1.
-// The administrator of their cluster is in TF_VAR_client_configuration.
+// machines are the unmanaged machines of one script: number 1 is at $TF_VAR_machine_1.
+// TF_VAR_client_configuration holds the administrator credentials of their cluster.
 type machines struct {
 	talos      *emulator.Fleet
 	network    string
@@ -66,13 +66,13 @@ func (m *machines) environ() (map[string]string, error) {
 	}, nil
 }
 
-// talos acts on the script's machines, each called by its number:
+// talos acts on the script's machines, each identified by its number:
 //
-//	talos place N       it is on, and waits for a configuration
-//	talos configure N   it gets that of the script's cluster, and runs with it
-//	talos foreign N     … another cluster's
-//	talos reset N       it waits for a configuration again
-//	talos off N         nobody answers there any more
+//	talos place N       powers it on; it waits for a configuration
+//	talos configure N   configures it for the script's cluster
+//	talos foreign N     configures it for another cluster
+//	talos reset N       resets it; it waits for a configuration again
+//	talos off N         powers it off; requests get no answer
 func talos(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: talos place|configure|foreign|reset|off N")

@@ -45,7 +45,7 @@ func fakeOnPath(env *testscript.Env) error {
 		return err
 	}
 	env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
-	// A link would not do: the test binary is told by its name what to be.
+	// A link does not work: the test binary chooses its role by its name.
 	return os.WriteFile(filepath.Join(bin, "terraform"),
 		[]byte("#!/bin/sh\nGORACE="+race+" exec fake-terraform \"$@\"\n"), 0o755)
 }

@@ -20,8 +20,8 @@ import (
 
 const nukeToken = "castle@pve!test=7d1f0c3e-2b54-4a68-9f0e-1c2d3e4f5a6b"
 
-// TestNuke runs `castle nuke` against an emulated Proxmox on loopback. What was
-// raised before was raised by the fake Terraform of TestScript.
+// TestNuke runs `castle nuke` against an emulated Proxmox on loopback. The fake
+// Terraform of TestScript creates the clusters that exist before.
 func TestNuke(t *testing.T) {
 	run(t, "testdata/nuke", func(env *testscript.Env) error {
 		f := newFleet(env)
@@ -71,8 +71,8 @@ func newFleet(env *testscript.Env) *fleet {
 	return f
 }
 
-// stopped puts another machine of the same name in the place of one that was
-// stopped, or beside it, or keeps its task from ending, if the script asked for it.
+// stopped runs when a machine stops. If the script requested it, stopped replaces the
+// machine, adds another of the same name beside it, or keeps the task running.
 func (f *fleet) stopped(was emulator.VM) {
 	f.mu.Lock()
 	swap, beside, held := f.swaps[was.ID], f.spawns[was.ID], f.holds
@@ -116,17 +116,17 @@ func (f *fleet) add(v emulator.VM) {
 
 // vm acts on the script's datacenter:
 //
-//	vm add ID NAME [TAG…] [+PROPERTY…]   a running machine appears
-//	vm disk ID VOLUME [USER]             a disk with its id appears, used by the machine USER if named
-//	vm remove ID                         … is gone, disk and all
-//	vm swap ID                           … is replaced by another as soon as it is stopped
-//	vm spawn ID OTHER                    as soon as it is stopped, another appears beside it
-//	vm hold ID                           the task that stops it does not end
-//	vm await                             … until that has begun
-//	vm release                           … and goes on
-//	vm stick ID                          its disk cannot be freed
-//	vm list                              machines and volumes, a line each, on stdout
-//	vm asked                             what was asked for that changes anything, on stdout
+//	vm add ID NAME [TAG…] [+PROPERTY…]   adds a running machine
+//	vm disk ID VOLUME [USER]             adds a disk with its id, used by the machine USER if named
+//	vm remove ID                         removes the machine and its disks
+//	vm swap ID                           replaces the machine by another as soon as it stops
+//	vm spawn ID OTHER                    adds another machine beside it as soon as it stops
+//	vm hold ID                           keeps the task that stops it running
+//	vm await                             waits until that task has begun
+//	vm release                           lets that task continue
+//	vm stick ID                          makes its disk impossible to free
+//	vm list                              prints machines and volumes to stdout, one a line
+//	vm asked                             prints the requests that change anything to stdout
 func vm(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: vm add|disk|remove|swap|spawn|hold|await|release|stick|list|asked")

@@ -10,12 +10,12 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// visited is a web site on this machine that answers as it is told and remembers
-// who asked:
+// visited is a web site on this machine with configurable answers. It records its
+// requests:
 //
 //	site                starts it; the Terraform variable site is its URL
-//	answers PATH CODE   from now on this path answers so; 200 unless told
-//	asked PATH          waits until it has been asked for this path since it was told
+//	answers PATH CODE   sets the status of this path; the default is 200
+//	asked PATH          waits for a request of this path since the last answers
 type visited struct {
 	mu    sync.Mutex
 	codes map[string]int

@@ -66,7 +66,7 @@ func answerOf(res *http.Response, err error) ([]byte, error) {
 	return answer, err
 }
 
-// proxmox asks Proxmox below its node's path; the answer is what is in data.
+// proxmox sends a request to a path below the Proxmox node and returns the data of the response.
 func (l *soakLab) proxmox(method, path string, body any) json.RawMessage {
 	l.t.Helper()
 	address := strings.TrimSuffix(os.Getenv("PROXMOX_VE_ENDPOINT"), "/") + "/api2/json/nodes/proxmox/" + path

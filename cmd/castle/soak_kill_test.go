@@ -19,9 +19,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 )
 
-// kill kills castle: alone, so that its Terraform dies of its next line of output
-// or of the next run, or with all that it has started, as a power cut does. What
-// was being written at that moment may then be damaged.
+// kill kills castle, either alone or with all processes that it has started. Alone,
+// its Terraform dies of its next line of output or of the next run. With all, as in a
+// power cut, files that a process was writing may be damaged.
 func (k *soak) kill(a *attempt, m moment) {
 	death := "alone"
 	if k.rand.IntN(2) == 0 {
@@ -110,7 +110,7 @@ type carrier struct {
 
 var stageOf = regexp.MustCompile(`/stages/([^/]+)/`)
 
-// carriers finds them by what they carry; the network tells rehearsals apart.
+// carriers finds them by their environment; the network distinguishes rehearsals.
 func carriers() (found []carrier) {
 	here, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
@@ -148,8 +148,8 @@ func carriers() (found []carrier) {
 	return found
 }
 
-// damage does to files what a lost write leaves, and only to those that were
-// being written when the power went, or that nobody had told the disk to keep.
+// damage leaves files as a lost write does. It changes only files that a process was
+// writing at the power cut, or that no process had synced.
 func (h *soakHarm) damage(frozen []carrier) string {
 	type harm struct {
 		name string

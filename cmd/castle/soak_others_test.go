@@ -24,7 +24,7 @@ var (
 	soakFolders  = []string{soakFolder, "/somebody-else"}
 )
 
-// settle lets somebody else move in, and returns what is theirs.
+// settle creates foreign resources and returns them.
 func (l *soakLab) settle() map[string]string {
 	for _, id := range soakMachines {
 		l.proxmox("POST", "qemu", map[string]any{"vmid": id, "name": "prod-database", "memory": 2048,
@@ -55,7 +55,7 @@ func (l *soakLab) idle() {
 	}
 }
 
-// theirs is what is somebody else's, by name, byte for byte.
+// theirs returns the foreign resources by name, byte for byte.
 func (l *soakLab) theirs() map[string]string {
 	things := map[string]string{}
 	for _, id := range soakMachines {

@@ -18,9 +18,9 @@ import (
 	"time"
 )
 
-// What makes a soak another one. The names on the right reach the inside.
+// These variables configure a soak. The names on the right reach the inside.
 //
-//	CASTLE_SOAK_KILLS   how often castle is killed; 15 unless told
+//	CASTLE_SOAK_KILLS   how often the soak kills castle; the default is 15
 //	CASTLE_SOAK_SEED    replays a soak, as far as its timing allows
 //	CASTLE_SOAK_KEEP    any value: the rehearsal's work directory stays
 var soakSettings = map[string]string{"CASTLE_SOAK_KILLS": "TF_VAR_castle_test_kills",
@@ -203,8 +203,8 @@ type attempt struct {
 	err     error
 }
 
-// start starts castle. Nobody is there to answer a question, and what it prints
-// goes to a file: a pipe of this test would outlive it.
+// start starts castle without a terminal. The output goes to a file, because castle
+// would outlive a pipe of this test.
 func (k *soak) start(command string, more ...string) *attempt {
 	k.began++
 	a := &attempt{command: command, output: filepath.Join(k.out, fmt.Sprintf("%04d-%s", k.began, command)),

@@ -81,7 +81,7 @@ func (l *soakLab) objects(kind string) (lines []string) {
 	return lines
 }
 
-// machinesMade is how often Proxmox was asked for each machine.
+// machinesMade counts the requests to Proxmox to create each machine.
 func (l *soakLab) machinesMade() map[string]int {
 	made := map[string]int{}
 	for _, task := range l.rows("tasks") {
@@ -92,8 +92,8 @@ func (l *soakLab) machinesMade() map[string]int {
 	return made
 }
 
-// raised asserts that a create has made what it was to make, once, and that a
-// second one finds nothing to do.
+// raised asserts that a create has created each resource once, and that a second
+// create changes nothing.
 func (k *soak) raised() {
 	k.t.Helper()
 	k.same("in the datacenter", k.reference, k.inventory())

@@ -15,11 +15,11 @@ import (
 	"github.com/ephemeral-castle/castle/templates"
 )
 
-// TestTemplates goes, with castle as it is built, the way of somebody who has never
-// seen it: a repository, the smallest cluster of each template, check, rehearse. Each
-// template is rehearsed once, and so is each place for the secrets: a platform and a
-// place meet in nothing but the outputs that both places have. Proxmox' one has Flux
-// apply the skeleton of its repository.
+// TestTemplates follows the steps of a new user with the built castle: a repository,
+// the smallest cluster of each template, check, rehearse. It rehearses each template
+// once and each place for the secrets once: a platform and a place share only the
+// outputs that both places have. In the Proxmox rehearsal, Flux applies the skeleton
+// of its repository.
 func TestTemplates(t *testing.T) {
 	answers := []string{"network=192.168.1.0/24", "gateway=192.168.1.1", "control_planes=1", "workers=1",
 		"git_url=https://git.example.com/me/green"}
