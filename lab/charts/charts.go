@@ -46,7 +46,7 @@ func homes() []home {
 	}
 }
 
-// Options say what the repositories offer.
+// Options configure the contents of the repositories.
 type Options struct {
 	// Speed divides the time that Pods take to become ready; 1 is the time that they take outside.
 	Speed float64
@@ -103,7 +103,7 @@ func New(o Options) (*Repositories, error) {
 	return r, nil
 }
 
-// values are what every chart's own are followed by.
+// values returns the values that pack appends to every chart's own.
 func (o Options) values() string {
 	return fmt.Sprintf("lab:\n  speed: %g\n  lateCRDs: %t\n  speakerNodes: %q\n", o.Speed, o.LateCRDs,
 		o.SpeakerNodes)

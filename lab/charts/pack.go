@@ -9,8 +9,8 @@ import (
 	"path"
 )
 
-// pack makes a chart's archive: the chart's own files under the asked-for
-// version, the shared templates, and what the lab adds to the values.
+// pack makes a chart's archive: the chart's own files under the requested version, the shared
+// templates, and the values that the lab adds.
 func pack(chart, version, values string, tree fs.FS) ([]byte, error) {
 	var out bytes.Buffer
 	zip := gzip.NewWriter(&out)

@@ -63,7 +63,7 @@ func TestConditionWaitsForTheKindTheObjectAndItsController(t *testing.T) {
 		`namespace: NAMESPACE}, status: {observedGeneration: 2}}`)
 	open(t, g)
 
-	// An object with a finalizer stays, ready as ever, until somebody lets it go.
+	// An object with a finalizer stays, still ready, until the finalizer is removed.
 	p.change(t, ns, `{apiVersion: condition.example.org/v1, kind: Store, metadata: {name: vault, `+
 		`namespace: NAMESPACE, finalizers: [example.org/keep]}}`)
 	p.remove(t, ns, `{apiVersion: condition.example.org/v1, kind: Store, metadata: {name: vault, `+

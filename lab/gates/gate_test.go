@@ -29,8 +29,8 @@ func texts(list ...string) cty.Value {
 	return cty.ListVal(all)
 }
 
-// gate makes a gate of any type that Kubernetes can answer, after the same
-// judgement of its arguments that the configuration gets.
+// gate returns a gate of any type that Kubernetes can answer. It validates the arguments as castle
+// validates the configuration.
 func (p *plane) gate(t testing.TB, name string, arguments args) gate.Gate {
 	t.Helper()
 	for _, kind := range kube.GateTypes() {
@@ -109,7 +109,7 @@ func soon() gate.Policy {
 	return gate.Policy{Timeout: time.Minute, First: 20 * time.Millisecond, Most: 100 * time.Millisecond}
 }
 
-// opens waits for what the control plane's own controllers have to do first.
+// opens waits until the control plane's own controllers have caught up and the gate opens.
 func opens(t testing.TB, g gate.Gate) {
 	t.Helper()
 	check(t, gate.Wait(t.Context(), g, soon(), gate.Listener{}))

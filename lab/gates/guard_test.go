@@ -28,8 +28,8 @@ func allows(string) *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{Allowed: true}
 }
 
-// denies with a code, as admission libraries do: 403 for a judgement, 500 where
-// there could be none.
+// denies returns a rejection with a code, as admission libraries do: 403 for a verdict, 500 for an
+// error.
 func denies(code int32, message string) func(string) *admissionv1.AdmissionResponse {
 	return func(string) *admissionv1.AdmissionResponse {
 		return &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: code, Message: message}}
@@ -52,7 +52,7 @@ func (g *guard) listen(t testing.TB, p *plane, namespace string,
 	check(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
-	// handshakes that fail are what a test is about
+	// tests provoke failed handshakes
 	s := &http.Server{Handler: g, ErrorLog: log.New(io.Discard, "", 0)}
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}})) }()

@@ -19,10 +19,10 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// How long after a condition holds in the API does a gate open? The clock runs
-// from the answer to the write that made it true until Wait returns. The same
-// change is awaited by the status watcher of fluxcd/cli-utils, which is what
-// Helm 4 waits with, so that both run under the same load.
+// These tests measure the time from a condition that holds in the API to the gate that opens. The
+// clock runs from the response to the write that made the condition true until Wait returns. The
+// status watcher of fluxcd/cli-utils, which Helm 4 uses to wait, awaits the same change, so that
+// both run under the same load.
 const (
 	changes = 200
 	lanes   = 6 // changes at a time, as in a cluster that rises

@@ -12,7 +12,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// as is a kubeconfig of somebody else for the same control plane.
+// as returns the plane with the kubeconfig of another user.
 func (p *plane) as(t testing.TB, user *clientcmdapi.AuthInfo, authority []byte) *plane {
 	t.Helper()
 	config, err := clientcmd.Load(p.cluster.Kubeconfig)

@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/vault/vault"
 )
 
-// version is what sys/health says, too.
+// version is the version that sys/health returns, too.
 const version = "1.21.4"
 
 // operator holds the keys that the initialisation of a Vault returns.

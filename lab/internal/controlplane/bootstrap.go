@@ -18,8 +18,8 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/kubernetes"
 )
 
-// Talos applies these to every new cluster. Only what can be seen from outside
-// is here: the names, the kinds and where the Pods run.
+// Talos applies these to every new cluster. Only the parts that clients can see are here: the
+// names, the kinds and the nodes of the Pods.
 const (
 	everywhere = `
 apiVersion: apps/v1

@@ -1,11 +1,10 @@
-// Package controlplane runs Kubernetes and the operators in a process of their
-// own, so that they can end as a cluster ends whose machines are switched off:
-// at once. It is both sides: Start is the lab's, Main the process's.
+// Package controlplane runs Kubernetes and the operators in a process of their own. They can thus
+// end at once, like a cluster whose machines lose power. The package holds both sides: Start is the
+// lab's, Main the process's.
 //
-// The order, with all private keys, goes in by stdin; one line comes back on
-// stdout when the API answers and Talos' bootstrap manifests are applied.
-// Everything that the components log goes to a file. The process ends with the
-// lab, whatever happens to that.
+// The process reads its order, with all private keys, from stdin. It writes one line to stdout when
+// the API answers and Talos' bootstrap manifests are applied. The components log to a file. The
+// process ends with the lab, even if the lab is killed.
 package controlplane
 
 import (
@@ -38,7 +37,7 @@ const Arg = "control-plane"
 
 const ready = "ready"
 
-// Order is what runs.
+// Order describes the control plane to run.
 type Order struct {
 	Kubernetes kubernetes.Config
 	Operators  operators.Faults
@@ -129,7 +128,7 @@ func (p *Process) start(c *exec.Cmd) error {
 	return nil
 }
 
-// listen passes on what the process says, until it has ended.
+// listen forwards the output of the process until the process ends.
 func listen(out io.Closer, lines io.Reader, turn func(operators.Turn)) {
 	defer out.Close() //nolint:errcheck // it was read to its end
 	for decoder := json.NewDecoder(lines); ; {

@@ -134,7 +134,7 @@ func (k *kube) join(m talos.MachineSpec) {
 	})
 }
 
-// untilDone repeats what a kubelet would repeat, as long as the API lives.
+// untilDone retries an action of a kubelet while the API runs.
 func (k *kube) untilDone(what string, p *controlplane.Process, do func(context.Context) error) {
 	ctx, cancel := context.WithCancel(k.ctx)
 	defer cancel()
@@ -156,7 +156,7 @@ func (k *kube) untilDone(what string, p *controlplane.Process, do func(context.C
 	}
 }
 
-// off is what a machine's end means for the cluster.
+// off applies the power-off of a machine to the cluster.
 func (k *kube) off(address string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

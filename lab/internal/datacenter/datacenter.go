@@ -35,7 +35,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/network"
 )
 
-// Config says what the datacenter is like.
+// Config describes the datacenter.
 type Config struct {
 	Proof     namespace.Proof
 	Dir       string             // what it writes, 0700
@@ -54,7 +54,7 @@ type Config struct {
 	Secrets []string
 	// Vault is nil for a cluster that names none.
 	Vault *Vault
-	// Branches are what every Git repository has.
+	// Branches are the branches of every Git repository.
 	Branches []string
 	// Repository is the folder that Flux applies; if empty, Flux applies generated objects.
 	Repository string
@@ -166,8 +166,8 @@ func (d *Datacenter) handler(repositories *charts.Repositories) func(host string
 	}
 }
 
-// RepositoryHosts are the names that the datacenter answers to, whatever the
-// configuration says: the chart repositories'.
+// RepositoryHosts returns the hosts of the chart repositories, which the datacenter serves for
+// every configuration.
 func RepositoryHosts() ([]string, error) {
 	r, err := charts.New(charts.Options{Speed: 1})
 	if err != nil {
@@ -176,7 +176,7 @@ func RepositoryHosts() ([]string, error) {
 	return r.Hosts(), nil
 }
 
-// Credentials are what a user would hold: by variable of the environment.
+// Credentials returns the user's credentials by environment variable.
 func (d *Datacenter) Credentials() map[string]string {
 	all := map[string]string{
 		"PROXMOX_VE_API_TOKEN":                   d.folders.token,

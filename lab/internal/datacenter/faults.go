@@ -20,7 +20,7 @@ type Faults struct {
 	Times map[string]time.Duration
 	// Frozen is kustomization-frozen.
 	Frozen bool
-	// GhostVM is the id of a running VM that is somebody else's.
+	// GhostVM is the id of a running foreign VM.
 	GhostVM int
 	// SecretExists says that an earlier cluster left its kubeconfig in Infisical.
 	SecretExists bool
@@ -118,7 +118,7 @@ func (l *logger) turn(name string, at time.Time, ends bool) {
 	}
 }
 
-// underway says whether a fault has begun and not ended.
+// underway reports whether a fault has begun and not ended.
 func (l *logger) underway(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,8 +126,8 @@ func (l *logger) underway(name string) bool {
 	return !s.begins.IsZero() && s.ends.IsZero()
 }
 
-// remaining are the faults of operators that begin to work now: what an
-// operator has forgotten with its process, the datacenter has not.
+// remaining returns the faults for operators that start now. The datacenter keeps the faults'
+// progress, which an operator loses with its process.
 func (l *logger) remaining() operators.Faults {
 	f := operators.Faults{Times: maps.Clone(l.config.Faults.Times), Frozen: l.config.Faults.Frozen}
 	l.mu.Lock()

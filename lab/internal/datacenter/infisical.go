@@ -14,9 +14,8 @@ import (
 // proxmoxTokenID is the API token's name; its value is made anew for every lab.
 const proxmoxTokenID = "castle@pve!castle"
 
-// folders are Infisical and what a user has put there before the first create.
-// It needs no knowledge of the configuration: every folder that a client asks
-// for turns out to hold everything.
+// folders are Infisical with the contents that a user puts there before the first create. They need
+// no knowledge of the configuration: every folder that a client requests holds all secrets.
 type folders struct {
 	server                 *infisical.Server
 	clientID, clientSecret string

@@ -9,11 +9,11 @@ import (
 	"github.com/ephemeral-castle/castle/internal/emulator/talos"
 )
 
-// ghostDisk is the size of the disk of somebody else's VM.
+// ghostDisk is the size of the disk of the foreign VM.
 const ghostDisk = 200 << 30
 
-// Leftovers names what stands in the datacenter that was not there at first:
-// what a destroy should have removed.
+// Leftovers returns the resources in the datacenter that did not exist at the start: those that a
+// destroy should have deleted.
 func (d *Datacenter) Leftovers() []string {
 	all := []string{}
 	for _, vm := range d.proxmox.VMs() {
@@ -42,8 +42,8 @@ func (d *Datacenter) Leftovers() []string {
 	return all
 }
 
-// Missing names what was there at first and is not any more: somebody else's
-// VM, or a secret that the user had put into Infisical.
+// Missing returns the resources that existed at the start and no longer do: a foreign VM, or a
+// secret of the user in Infisical.
 func (d *Datacenter) Missing() []string {
 	all := []string{}
 	if id := d.config.Faults.GhostVM; id != 0 {

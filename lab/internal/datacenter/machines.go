@@ -9,7 +9,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/emulator/talos"
 )
 
-// taskDurations are what Proxmox takes on one small host with local storage.
+// taskDurations returns the durations of Proxmox tasks on one small host with local storage.
 func taskDurations(speed float64) map[string]time.Duration {
 	seconds := map[string]float64{
 		"download": 12, "qmcreate": 4, "qmstart": 2, "qmstop": 1, "qmshutdown": 8, "qmdestroy": 2,

@@ -8,7 +8,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/vault"
 )
 
-// Vault says what the configuration expects of a Vault.
+// Vault describes the Vault that the configuration expects.
 type Vault struct {
 	Program     string // lab-vault
 	Mount, Path string // of the secret that holds the cluster's bootstrap secrets
@@ -35,8 +35,8 @@ type landing struct {
 	secret string // its AppRole's secret id
 }
 
-// land starts the Vault. Unlike Infisical's emulator it is real, so it holds
-// what the configuration says and not whatever somebody asks for.
+// land starts the Vault. Unlike Infisical's emulator it is real, so it holds only the contents that
+// the configuration names.
 func (d *Datacenter) land(ctx context.Context) (*landing, error) {
 	c := d.config.Vault
 	s, err := vault.Start(ctx, vault.Options{

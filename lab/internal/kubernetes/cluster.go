@@ -122,7 +122,7 @@ type files struct{ dir string }
 
 func (f files) path(name string) string { return filepath.Join(f.dir, name) }
 
-// writeFiles puts what the components take as files into the private directory.
+// writeFiles writes the components' input files into the private directory.
 func writeFiles(c Config) (files, error) {
 	f := files{c.Dir}
 	ca, err := parseAuthority(c.CA)

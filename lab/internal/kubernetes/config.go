@@ -13,9 +13,8 @@ type KeyPair struct {
 	Certificate, Key []byte
 }
 
-// Config is what a control plane is started from: mostly what a machine
-// configuration says about it. It carries private keys: it travels over pipes,
-// never on a command line.
+// Config configures a control plane, mostly with values of a machine configuration. It contains
+// private keys: it travels over pipes, never on a command line.
 type Config struct {
 	Dir    string // everything that it writes, 0700; a second start there finds the same cluster again
 	Listen string // the API server's address and port on the loopback: 127.0.0.1:6443

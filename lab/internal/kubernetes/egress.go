@@ -19,9 +19,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Routes says which local process stands behind a workload's Pods. It may
-// change at any time: a webhook that is not registered yet is a webhook whose
-// process does not listen yet.
+// Routes map a workload's Pods to a local process. They may change at any time: a webhook without a
+// route is a webhook whose process does not listen yet.
 type Routes struct {
 	mu sync.RWMutex
 	to map[string]string
@@ -89,7 +88,7 @@ func (e *egress) dial(ctx context.Context, network, address string) (net.Conn, e
 	return c, err
 }
 
-// refused is the kernel's own answer, in the name of the address that was asked for.
+// refused returns the kernel's own error, with the requested address.
 func refused(network, address string) error {
 	a, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {

@@ -211,8 +211,8 @@ func create(ctx context.Context, c *kubernetes.Cluster, name string) error {
 	return err
 }
 
-// makeWebhook puts a Service before the operator's Pods, waits for its endpoint
-// and lets it judge ConfigMaps.
+// makeWebhook puts a Service before the operator's Pods, waits for its endpoint and registers a
+// webhook for ConfigMaps.
 func makeWebhook(ctx context.Context, t *testing.T, c *kubernetes.Cluster, ca []byte) {
 	t.Helper()
 	_, err := c.Client.CoreV1().Services("default").Create(ctx, &corev1.Service{

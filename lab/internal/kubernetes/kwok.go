@@ -18,7 +18,7 @@ import (
 	kwokclient "sigs.k8s.io/kwok/pkg/utils/client"
 )
 
-// ReadyAfter is the annotation by which a Pod says how long it takes to become ready.
+// ReadyAfter is the annotation that sets the time until a Pod becomes ready.
 const ReadyAfter = "lab.castle/ready-after"
 
 // leaseSeconds is how long a node's lease lasts; kwok renews it four times as often.

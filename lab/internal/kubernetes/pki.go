@@ -40,7 +40,7 @@ func parseAuthority(p KeyPair) (*authority, error) {
 	return &authority{certs[0], s}, nil
 }
 
-// subject says what a certificate is for.
+// subject describes the purpose of a certificate.
 type subject struct {
 	name string
 	org  string

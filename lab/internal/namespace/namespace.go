@@ -4,7 +4,7 @@
 // Run starts the program again as the first process of new network, mount and process namespaces
 // (and of a new user namespace if the caller is not root). That process, Init, brings up the
 // loopback, adds the requested addresses, mounts a hosts file and proves that the network is
-// isolated. Only then it starts the command. When Init or the caller of Run ends, the kernel kills
+// isolated. Only then does it start the command. When Init or the caller of Run ends, the kernel kills
 // everything in the process namespace; no process survives a rehearsal.
 //
 // The network is isolated because it contains only the loopback: no firewall rule could be wrong.
@@ -22,7 +22,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Spec is what the command finds inside.
+// Spec describes the environment of the command.
 type Spec struct {
 	Addresses []netip.Addr   // answered by this machine
 	Ranges    []netip.Prefix // likewise, whole
@@ -32,7 +32,7 @@ type Spec struct {
 	Files     string // an existing directory for the files that are mounted
 }
 
-// Mount changes what the command sees at a path.
+// Mount replaces a path in the command's view of the file system.
 type Mount struct {
 	Path string
 	// From is the file or folder to mount at Path; if empty, Path itself becomes read-only.

@@ -20,7 +20,7 @@ const (
 	mountNamespace = "/proc/self/ns/mnt"
 )
 
-// order is what Run sends to Init.
+// order is the message from Run to Init.
 type order struct {
 	Outside string // the caller's network namespace
 	Mounts  string // and its mount namespace
@@ -119,7 +119,7 @@ func pass(ctx context.Context, signals <-chan os.Signal, done <-chan struct{}, c
 	}
 }
 
-// IsInit says whether Run started this program.
+// IsInit reports whether Run started this program.
 func IsInit(args []string) bool { return len(args) == 2 && args[1] == initArg }
 
 // Init sets up the namespaces, proves them and runs the command; its result is the program's exit

@@ -1,10 +1,9 @@
-// Package network reads from a configuration what the lab's own Internet must
-// hold: every address, range and host name that occurs in any value.
+// Package network collects from a configuration the contents of the lab's own Internet: every
+// address, range and host name that occurs in any value.
 //
-// It does not know what a value means, and need not: an address that is there
-// and refuses connections does no harm, and one that is missing would be a
-// packet that wants to leave. So it takes whatever looks like an address or a
-// name, wherever in a text it stands.
+// It does not interpret a value. An extra address that refuses connections does no harm, and a
+// missing one would cause a packet to leave the lab. So the package collects everything that has
+// the form of an address or a name, at any place in a text.
 package network
 
 import (
@@ -18,11 +17,11 @@ import (
 	"strings"
 )
 
-// widest is the shortest prefix that is taken for a network of the user's own.
-// Beyond it lies 0.0.0.0/0 and its kind.
+// widest is the shortest prefix that counts as a network of the user's own. Shorter ones are
+// 0.0.0.0/0 and the like.
 const widest = 16
 
-// Names is what a configuration names.
+// Names are the addresses, networks and hosts in a configuration.
 type Names struct {
 	Addresses []netip.Addr
 	Ranges    []netip.Prefix // pools and networks, in as few prefixes as they need
@@ -30,7 +29,7 @@ type Names struct {
 	Endpoints []Endpoint // where URLs lead
 }
 
-// Endpoint is a place where somebody will be called.
+// Endpoint is an address that clients will call.
 type Endpoint struct {
 	Host string // a name or an address
 	Port uint16
@@ -54,7 +53,7 @@ var (
 	scp     = regexp.MustCompile(`^[a-z0-9_-]+@(` + domain + `):`)
 )
 
-// Find collects what the texts name, sorted and without duplicates.
+// Find returns the names in the texts, sorted and without duplicates.
 func Find(texts []string) Names {
 	addresses, ranges := map[netip.Addr]bool{}, map[netip.Prefix]bool{}
 	hosts, endpoints := map[string]bool{}, map[Endpoint]bool{}
@@ -106,14 +105,13 @@ func Find(texts []string) Names {
 	}
 }
 
-// ours says whether the loopback of the lab can be given the address.
+// ours reports whether the loopback of the lab can hold the address.
 func ours(a netip.Addr) bool {
 	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && a.As4()[0] != 0 &&
 		a.As4()[0] < 240
 }
 
-// wide says whether what follows an address makes it the name of a network too
-// large to be the user's own.
+// wide reports whether the text after an address makes it a network too large to be the user's own.
 func wide(rest string) bool {
 	bits, ok := strings.CutPrefix(rest, "/")
 	if !ok {

@@ -17,7 +17,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
-// faulty is a stage on which a fault is to last for ten seconds, and what was told of it.
+// faulty returns a stage with a fault of ten seconds, and the fault's reports.
 func faulty(t *testing.T, name string, objects ...runtime.Object) (*stage, *[]string) {
 	t.Helper()
 	s, told := newStage(t, 0, objects...), &[]string{}
@@ -225,7 +225,7 @@ func TestTheSpeakersLabelComesLate(t *testing.T) {
 	wantTold(t, told, "daemonset-no-node begins", "daemonset-no-node ends")
 }
 
-// Without a fault the stand-ins leave alone what the charts make.
+// Without a fault the stand-ins do not change the charts' objects.
 func TestNobodyLabelsNodesUnasked(t *testing.T) {
 	speaker := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "metallb-system",
 		Name: "metallb-speaker"}, Status: appsv1.DaemonSetStatus{ObservedGeneration: 1}}

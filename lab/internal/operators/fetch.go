@@ -45,7 +45,7 @@ func (e *externalSecrets) fetchSecrets(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// there says whether the Secret of an ExternalSecret is there.
+// there reports whether the Secret of an ExternalSecret exists.
 func (e *externalSecrets) there(ctx context.Context, external *unstructured.Unstructured) (bool, error) {
 	_, err := e.w.Typed.CoreV1().Secrets(external.GetNamespace()).Get(ctx, target(external),
 		metav1.GetOptions{})
@@ -92,7 +92,7 @@ func (e *externalSecrets) named(ctx context.Context, external *unstructured.Unst
 	return nil
 }
 
-// generated is what spec.dataFrom brings: whole secrets, and what generators make.
+// generated returns the data of spec.dataFrom: whole secrets, and the output of generators.
 func (e *externalSecrets) generated(ctx context.Context,
 	external *unstructured.Unstructured) (map[string][]byte, error) {
 	data := map[string][]byte{}
@@ -138,8 +138,8 @@ func (e *externalSecrets) extract(ctx context.Context, external *unstructured.Un
 	return e.values(ctx, external, store, remote)
 }
 
-// generate asks Vault for something that it makes anew each time. The token that it
-// logged in with is not given back: what was made would end with it.
+// generate requests a dynamic secret from Vault. It does not revoke the token of its login, because
+// Vault would revoke the secret's lease with it.
 func (e *externalSecrets) generate(ctx context.Context, external *unstructured.Unstructured,
 	ref map[string]any) (map[string]any, error) {
 	if kind := cluster.Text(ref, "kind"); kind != "VaultDynamicSecret" {
@@ -170,7 +170,7 @@ const (
 	managed     = "reconcile.external-secrets.io/managed"
 )
 
-// keep writes the Secret, unless it is somebody else's.
+// keep writes the Secret, unless it has a foreign owner.
 func (e *externalSecrets) keep(ctx context.Context, external *unstructured.Unstructured,
 	data map[string][]byte) (could string, err error) {
 	policy := cmp.Or(cluster.Text(external.Object, "spec", "target", "creationPolicy"), policyOwner)

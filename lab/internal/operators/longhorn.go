@@ -23,7 +23,8 @@ const driver = "driver.longhorn.io"
 type longhorn struct {
 	w *cluster.View
 	h *webhook
-	// made is what was made since the manager is there. Like the manager, it makes nothing twice.
+	// made records the objects created since the manager started. Like the manager, it creates no
+	// object twice.
 	made map[string]bool
 }
 
@@ -170,8 +171,8 @@ func (l *longhorn) pod(app string, ready time.Duration) corev1.PodTemplateSpec {
 	}
 }
 
-// register is what the kubelet does once a node's CSI plugin is ready: the
-// node's CSINode names the driver.
+// register does the kubelet's work once a node's CSI plugin is ready: it adds the driver to the
+// node's CSINode.
 func (l *longhorn) register(ctx context.Context, namespace string) error {
 	pods, err := l.w.Typed.CoreV1().Pods(namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: "app=longhorn-csi-plugin"})

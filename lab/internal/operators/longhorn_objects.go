@@ -59,7 +59,7 @@ func (l *longhorn) configure(ctx context.Context, namespace string, authority []
 	if err := cluster.Unless(err, apierrors.IsNotFound); err != nil {
 		return err
 	}
-	// The second one says whether both are done.
+	// The second one marks both as done.
 	if err := createOrUpdate(ctx, api.MutatingWebhookConfigurations(), mutating); err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
-// SpeakerLabel is what metallb-speaker selects of nodes where a fault asks for
-// it: none carries it, until the fault is over.
+// SpeakerLabel is the node selector of metallb-speaker during a fault: no node carries it until the
+// fault is over.
 const SpeakerLabel = "lab.castle/speaker"
 
 // define makes the CRDs that the chart wrote down in a ConfigMap. Helm has long

@@ -52,7 +52,7 @@ type Config struct {
 	Speed float64
 	// Repository is the folder that Flux follows; without one its contents are made up.
 	Repository string
-	// Dir is where databases keep what they hold.
+	// Dir is the directory of the databases' data.
 	Dir string
 	// HTTP reaches Infisical; nil is http.DefaultClient, which trusts what SSL_CERT_FILE names.
 	HTTP *http.Client
@@ -64,7 +64,7 @@ type Config struct {
 // quarter of a second does not affect the lab.
 const interval = 250 * time.Millisecond
 
-// Run plays all operators until ctx ends, and then closes what they opened.
+// Run runs all operators until ctx ends, and then closes their sockets and databases.
 func Run(ctx context.Context, c Config) error {
 	typed, err := kubernetes.NewForConfig(c.REST)
 	if err != nil {
@@ -140,8 +140,7 @@ func play(ctx context.Context, o operator, report func(error)) {
 	}
 }
 
-// safely keeps an operator that stumbles over somebody's odd object from
-// taking the lab with it.
+// safely recovers a panic of an operator, so that one malformed object does not stop the lab.
 func safely(ctx context.Context, o operator) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

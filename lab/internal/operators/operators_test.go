@@ -20,7 +20,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
-// routes records what was registered.
+// routes records the registered routes.
 type routes map[string]string
 
 func (r routes) Register(workload, address string) { r[workload] = address }

@@ -21,9 +21,9 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
-// pgo is Crunchy's operator for PostgreSQL. Its database is real, but runs beside
-// the cluster, at the address that the cluster's Service asks MetalLB for. It is of
-// the release that the machine has, whatever the PostgresCluster asks for.
+// pgo is Crunchy's operator for PostgreSQL. Its database is real, but runs beside the cluster, at
+// the address that the cluster's Service requests from MetalLB. Its version is that of the
+// machine's PostgreSQL, not that of the PostgresCluster.
 type pgo struct {
 	w       *cluster.View
 	dir     string
@@ -124,9 +124,9 @@ func (p *pgo) serve(ctx context.Context, c *unstructured.Unstructured, users []u
 	return errors.Join(d.write(ctx, users), p.begin(ctx, c, d))
 }
 
-// instances is what a status says of each set of Pods; a set without a name has a number.
+// instances returns the status of each set of Pods; a set without a name gets a number.
 func instances(c *unstructured.Unstructured, ready bool) []any {
-	//nolint:errcheck // the API server has judged it
+	//nolint:errcheck // the API server has validated it
 	sets, _, _ := unstructured.NestedSlice(c.Object, "spec", "instances")
 	all := []any{}
 	for i, one := range sets {
@@ -198,7 +198,7 @@ func (p *pgo) address(ctx context.Context, c *unstructured.Unstructured) (netip.
 		return at, err
 	}
 	for _, pool := range all {
-		//nolint:errcheck // MetalLB's webhook has judged it
+		//nolint:errcheck // MetalLB's webhook has validated it
 		addresses, _, _ := unstructured.NestedStringSlice(pool.Object, "spec", "addresses")
 		for _, text := range addresses {
 			blocks, _ := parseBlocks(text) //nolint:errcheck // likewise

@@ -33,7 +33,7 @@ type user struct {
 
 const (
 	pgoManager = "postgrescluster-controller" // who applies, in a Secret's managedFields
-	// signs are what a password is made of, unless it is to be of letters and digits.
+	// signs are the characters of a password, unless it has to consist of letters and digits.
 	letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 	signs   = letters + "()*+,-./:;<=>?@[]^_{|}"
 )
@@ -77,7 +77,7 @@ func (p *pgo) users(ctx context.Context, c *unstructured.Unstructured) ([]user, 
 	return all, nil
 }
 
-// asked are the users of a PostgresCluster: without any, one that is called like it.
+// asked returns the users of a PostgresCluster: if it lists none, one with its own name.
 func asked(c *unstructured.Unstructured) ([]user, error) {
 	wanted, there, err := unstructured.NestedSlice(c.Object, "spec", "users")
 	if err != nil {
@@ -199,8 +199,8 @@ func (d *database) write(ctx context.Context, users []user) error {
 	return nil
 }
 
-// told are the statements that make users and databases. Options that PostgreSQL does
-// not understand are left out, as PGO does. The superuser stays the lab's.
+// told returns the statements that create users and databases. It omits options that PostgreSQL
+// does not understand, as PGO does. It does not change the superuser, which belongs to the lab.
 func told(users []user) string {
 	var s strings.Builder
 	once := func(what, catalog, column, name string) {

@@ -51,7 +51,7 @@ func (e *externalSecrets) checkStore(ctx context.Context, kind schema.GroupVersi
 	return errors.Join(err, cluster.About(store.GetKind()+" "+store.GetName(), why))
 }
 
-// login says what could not be done, in the words of the condition, and why.
+// login returns the message of the condition for a failed login, and the reason.
 func (e *externalSecrets) login(ctx context.Context,
 	store *unstructured.Unstructured) (unable string, err error) {
 	provider := cluster.Nested(store.Object, "spec", "provider", "vault")
@@ -103,8 +103,8 @@ func (e *externalSecrets) open(ctx context.Context,
 	return client, token, err
 }
 
-// store finds the store that an ExternalSecret names. One that says no kind means a
-// SecretStore in its own namespace, and one that is not ready is not asked.
+// store returns the store of an ExternalSecret. The kind defaults to a SecretStore in the same
+// namespace. store returns an error for a store that is not ready.
 func (e *externalSecrets) store(ctx context.Context, external *unstructured.Unstructured,
 	ref map[string]any) (*unstructured.Unstructured, error) {
 	kind, in, namespace := "SecretStore", secretStores(), external.GetNamespace()

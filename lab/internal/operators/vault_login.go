@@ -19,9 +19,8 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
-// vaultScope is where what a provider names is found. Only a ClusterSecretStore may
-// reach into other namespaces than that of the ExternalSecret, the generator or the
-// SecretStore.
+// vaultScope resolves the references of a provider. Only a ClusterSecretStore may reach into
+// namespaces other than that of the ExternalSecret, the generator or the SecretStore.
 type vaultScope struct {
 	k         kubernetes.Interface
 	cluster   bool
@@ -99,7 +98,7 @@ func (s vaultScope) authorities(ctx context.Context, provider map[string]any) (*
 	return roots, nil
 }
 
-// authority reads what a caProvider names.
+// authority reads the certificates of a caProvider.
 func (s vaultScope) authority(ctx context.Context, source map[string]any) (string, error) {
 	named := cluster.Text(source, "namespace")
 	if s.cluster && named == "" {
@@ -132,8 +131,8 @@ func (s vaultScope) authority(ctx context.Context, source map[string]any) (strin
 	}
 }
 
-// of is the namespace of what a reference names; that in the reference is passed over
-// where it may not be followed.
+// of returns the namespace of a reference. It ignores the namespace in the reference unless the
+// provider may follow it.
 func (s vaultScope) of(ref map[string]any) string {
 	if s.cluster {
 		return cmp.Or(cluster.Text(ref, "namespace"), s.namespace)

@@ -149,7 +149,7 @@ func jwt(role, account string) string {
 		role, account)
 }
 
-// refusedFor looks, and holds what the lab's log says to be silent about secrets.
+// refusedFor runs a pass and checks that the lab's log contains no secret.
 func (l *landed) refusedFor(t *testing.T) string {
 	t.Helper()
 	err := l.e.Look(t.Context())
@@ -184,7 +184,7 @@ func (l *landed) stores(t *testing.T) {
 		"bundle": {`,"caBundle":"` + base64.StdEncoding.EncodeToString([]byte(bundle)) + `"`, withToken,
 			"store validated", ""},
 		"own-token": {fromSecret, jwt("reader", `{"name":"app","namespace":"app"}`), "store validated", ""},
-		// Whose token it will be is not known yet, so that is not asked.
+		// The owner of the token is not known yet, so the operator does not check it.
 		"referent": {fromSecret, jwt("no-role", `{"name":"app"}`), "store validated", ""},
 
 		"no-authority": {"", withToken, "unable to validate store",
@@ -315,7 +315,7 @@ func (l *landed) namespaced(t *testing.T) {
 	if got := l.stage.secret(t, "app", "extract"); string(got.Data["password"]) != "open-sesame" {
 		t.Errorf("extract: %q", got.Data)
 	}
-	// A store that is not ready is not asked.
+	// The operator does not query a store that is not ready.
 	l.stage.create(t, stores(), `{"apiVersion":"external-secrets.io/v1","kind":"ClusterSecretStore",`+
 		`"metadata":{"name":"unready","uid":"unready","generation":1},"spec":{"provider":{"vault":`+
 		l.provider("", withToken)+`}}}`)

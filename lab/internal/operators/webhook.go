@@ -120,7 +120,7 @@ func (h *webhook) present(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return &h.identity.server, nil
 }
 
-// serving says whether the API server can be answered.
+// serving reports whether the webhook can answer the API server.
 func (h *webhook) serving() bool { return h.server != nil }
 
 func (h *webhook) key() string {

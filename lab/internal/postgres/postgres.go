@@ -146,7 +146,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// command runs one of PostgreSQL's programs as somebody who is not root.
+// command runs one of PostgreSQL's programs as a user other than root.
 func command(ctx context.Context, o Options, program string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, program, args...)
 	c.Env = []string{"HOME=" + o.Dir, "TMPDIR=" + o.Dir, "LC_ALL=C", "PATH=" + filepath.Dir(program)}

@@ -9,8 +9,8 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 )
 
-// environ is the environment inside: what the user's has of terminal, language
-// and variables for Terraform, and nothing that would lead to the real world.
+// environ returns the environment inside: the user's variables for the terminal, the language and
+// Terraform, and none that would lead to the real world.
 func (p *plan) environ() []string {
 	keep := []string{"TERM", "LANG", "LC_ALL", "COLORTERM", "NO_COLOR", "TZ", "COLUMNS", "LINES", "SHELL",
 		"USER", "LOGNAME", "EDITOR"}

@@ -28,7 +28,7 @@ const bundleName = "ca.crt"
 // frontAddress is where every host name resolves to inside.
 const frontAddress = "127.0.0.2"
 
-// plan is what the outside tells the inside, in a private file.
+// plan is the message from the outer half to the inner one, in a private file.
 type plan struct {
 	Outside string // the network namespace that it must not be in
 	Work    string
@@ -225,8 +225,7 @@ func realState(environ []string) string {
 	return filepath.Join(process.Getenv(environ, "HOME"), ".local", "state", "castle")
 }
 
-// publish copies the report to where it was asked for, which may be a place
-// that the inside cannot write to.
+// publish copies the report to the requested path, which the inner half may be unable to write.
 func (p *plan) publish() error {
 	if p.Options.Report == "" {
 		return nil

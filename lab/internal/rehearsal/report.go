@@ -26,7 +26,7 @@ import (
 const notProven = "The lab does not prove Talos itself, images, CNI, kube-proxy, kubelets, the " +
 	"upstream charts, ARP and real disks."
 
-// report is what --report writes.
+// report is the content of --report.
 type report struct {
 	Result string        `json:"result"` // ok or failed
 	Steps  []reportStep  `json:"steps"`
@@ -130,7 +130,7 @@ func (r *round) readRun() error {
 	return nil
 }
 
-// changedAgain names what the last run changed.
+// changedAgain returns the resources that the last run changed.
 func (r *round) changedAgain() ([]string, error) {
 	runs, err := r.runs()
 	if err != nil {

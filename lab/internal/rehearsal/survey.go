@@ -23,7 +23,7 @@ import (
 	"github.com/ephemeral-castle/castle/templates"
 )
 
-// survey is what a configuration says about the world that it expects.
+// survey holds the facts of a configuration about its environment.
 type survey struct {
 	Name, Platform string
 	ClusterDir     string
@@ -141,8 +141,8 @@ func errorsOf(diags hcl.Diagnostics) hcl.Diagnostics {
 	return slices.DeleteFunc(diags, func(d *hcl.Diagnostic) bool { return d.Severity != hcl.DiagError })
 }
 
-// read takes what the platform's variables are called in the library; a stage
-// with other names still has the addresses and hosts, which are found by form.
+// read reads the platform's variables by their names in the library. A stage with other names still
+// has the addresses and hosts, which package network finds by form.
 func (s *survey) read(inputs []map[string]cty.Value) {
 	nodes, storages := map[string]bool{}, map[string]bool{}
 	for _, values := range inputs {

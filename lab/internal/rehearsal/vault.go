@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// vaultPolicy is what castle's token may do for a stage, as the stage brings it,
-	// written for the KV mount vaultMount.
+	// vaultPolicy is the file in a stage with the permissions of castle's token, written for the KV
+	// mount vaultMount.
 	vaultPolicy = "vault-policy.hcl"
 	vaultMount  = "secret"
 )
 
-// landing finds what the configuration expects of a Vault: that of the stage
-// that reads its secrets there, and for castle's token what all stages ask for.
+// landing finds the Vault that the configuration expects: that of the stage that reads its secrets
+// there. castle's token gets the permissions that all stages need.
 func (s *survey) landing(stages []*config.Stage, inputs []map[string]cty.Value) error {
 	var policies []string
 	for i, stage := range stages {

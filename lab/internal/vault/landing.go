@@ -20,8 +20,7 @@ func (s *Server) Fill(ctx context.Context, mount, path string, secrets map[strin
 	return s.Call(ctx, http.MethodPost, mount+"/data/"+path, map[string]any{"data": secrets}, nil)
 }
 
-// Token returns a token that may do what the policy says and nothing else. The
-// policy gets the name.
+// Token returns a token with the permissions of the policy and no others. The policy gets the name.
 func (s *Server) Token(ctx context.Context, name, policy string) (string, error) {
 	if err := s.Call(ctx, http.MethodPut, "sys/policies/acl/"+name, map[string]string{"policy": policy},
 		nil); err != nil {

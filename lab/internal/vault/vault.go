@@ -45,7 +45,7 @@ type Server struct {
 	stdin   io.Closer // Vault lives as long as it is open
 }
 
-// operator is what lab-vault writes down of its initialisation.
+// operator is lab-vault's record of its initialisation.
 type operator struct {
 	RootToken string `json:"root_token"`
 	UnsealKey string `json:"unseal_key"`

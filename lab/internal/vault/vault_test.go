@@ -11,7 +11,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/vault/vaulttest"
 )
 
-// ask asks through the handler, as somebody with that token.
+// ask sends a request to the handler with a token.
 func ask(s *vault.Server, method, path, token, body string) (int, string) {
 	r := httptest.NewRequest(method, "https://vault.example.org:8200/v1/"+path, strings.NewReader(body))
 	r.Header.Set("X-Vault-Token", token)

@@ -37,8 +37,8 @@ func New(typed kubernetes.Interface, untyped dynamic.Interface, speed float64,
 	return &View{Typed: typed, Untyped: untyped, speed: speed, Now: now, first: map[string]time.Time{}}
 }
 
-// Passed says whether the time that a step takes outside has passed, at the
-// lab's speed, since the step was first asked about.
+// Passed reports whether the real duration of a step has passed, at the lab's speed, since the
+// first call for the step.
 func (w *View) Passed(step string, outside time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -62,7 +62,7 @@ func (w *View) Restart(step string) {
 	delete(w.first, step)
 }
 
-// Delay is what a Pod of the given time outside is annotated with.
+// Delay returns the annotation of a Pod for its real start-up time.
 func (w *View) Delay(outside time.Duration) string {
 	if w.speed == 0 {
 		return "0s"
@@ -177,7 +177,7 @@ func DropCondition(status map[string]any, typ string) {
 	status["conditions"] = kept
 }
 
-// Offered reads what a ConfigMap or Secret offers.
+// Offered returns the data of a ConfigMap or Secret.
 func (w *View) Offered(ctx context.Context, kind, namespace, name string) (map[string]string, bool, error) {
 	values := map[string]string{}
 	if kind == "Secret" {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Faults are what may be asked to go wrong; internal/fault explains each.
+// Faults are the failures that a rehearsal can inject; internal/fault explains each.
 type Faults struct {
 	// Times say how long, by name; 0 is a fault that is over.
 	Times map[string]time.Duration
@@ -31,7 +31,7 @@ type Fault struct {
 	over  bool
 }
 
-// Fault returns a fault by its name; nil is one that was not asked for.
+// Fault returns a fault by its name, or nil if the rehearsal does not inject it.
 func (w *View) Fault(name string) *Fault {
 	lasts := w.Faults.Times[name]
 	if lasts == 0 {
@@ -40,7 +40,7 @@ func (w *View) Fault(name string) *Fault {
 	return &Fault{w: w, name: name, lasts: lasts}
 }
 
-// Asked says whether there was to be such a fault, over or not.
+// Asked reports whether the rehearsal injects the fault, over or not.
 func (w *View) Asked(name string) bool {
 	_, asked := w.Faults.Times[name]
 	return asked
@@ -70,7 +70,7 @@ func (f *Fault) Holds() bool {
 	return false
 }
 
-// Comes says whether the fault is there or yet to begin.
+// Comes reports whether the fault is active or yet to begin.
 func (f *Fault) Comes() bool {
 	if f == nil {
 		return false

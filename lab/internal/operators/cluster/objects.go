@@ -26,7 +26,7 @@ func Nested(object map[string]any, path ...string) map[string]any {
 // ConditionOf reads a condition's status; empty if there is none.
 func ConditionOf(object map[string]any, typ string) string { return OfCondition(object, typ, "status") }
 
-// MessageOf reads what a condition says.
+// MessageOf returns the message of a condition.
 func MessageOf(object map[string]any, typ string) string { return OfCondition(object, typ, "message") }
 
 // OfCondition reads a field of a condition; empty if there is none.
@@ -60,7 +60,7 @@ func Unless(err error, is func(error) bool) error {
 	return err
 }
 
-// About says which object an error is about.
+// About adds the name of the object to an error.
 func About(what string, err error) error {
 	if err == nil {
 		return nil

@@ -31,7 +31,7 @@ func NewFleet(w *cluster.View, a *Applier, folder string) *Fleet {
 		held: map[string][]*unstructured.Unstructured{}}
 }
 
-// manager is who applies, in an object's managedFields.
+// manager is the field manager in an object's managedFields.
 const manager = "kustomize-controller"
 
 // bring applies the objects of a Kustomization. It returns the applied objects and the reason why
@@ -140,10 +140,10 @@ func isSame(o, k *unstructured.Unstructured) bool {
 	return gitops.IsKustomization(o) && o.GetName() == k.GetName() && o.GetNamespace() == k.GetNamespace()
 }
 
-// prune removes what the Kustomization brought before and holds no longer.
+// prune deletes the objects that the Kustomization applied before and no longer contains.
 func (t *Fleet) prune(ctx context.Context, k *unstructured.Unstructured,
 	objects []*unstructured.Unstructured) error {
-	//nolint:errcheck // the API server has judged it
+	//nolint:errcheck // the API server has validated it
 	if prune, _, _ := unstructured.NestedBool(k.Object, "spec", "prune"); !prune {
 		return nil
 	}
@@ -155,7 +155,7 @@ func (t *Fleet) prune(ctx context.Context, k *unstructured.Unstructured,
 	return t.a.remove(ctx, gone)
 }
 
-// inventory is what a Kustomization has brought.
+// inventory returns the objects that a Kustomization has applied.
 func inventory(k *unstructured.Unstructured) []*unstructured.Unstructured {
 	//nolint:errcheck // written here
 	entries, _, _ := unstructured.NestedSlice(k.Object, "status", "inventory", "entries")

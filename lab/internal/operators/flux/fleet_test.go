@@ -19,12 +19,12 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
-// kinds is what the fake API serves.
+// kinds maps the kinds of the fake API to their resources.
 type kinds struct{ *meta.DefaultRESTMapper }
 
 func (kinds) Reset() {}
 
-// serving has an applier for the kinds of a test's repository; MetalLB's only if asked for.
+// serving returns an applier for the kinds of a test's repository, with MetalLB's on request.
 func serving(s *stage, metallb bool) *Applier {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, meta.RESTScopeRoot)

@@ -6,7 +6,7 @@ import (
 
 import "k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-// requested is the annotation by which somebody asks Flux to look again, now.
+// requested is the annotation that triggers a reconcile in Flux.
 const requested = "reconcile.fluxcd.io/requestedAt"
 
 // handled says in a status which request it answers, as Flux does.
@@ -23,8 +23,8 @@ type frozen struct {
 	request string // the last one before it froze
 }
 
-// freeze returns what a frozen Kustomization believes to be in its way, until
-// somebody asks it to look again.
+// freeze returns the obstacle that a frozen Kustomization still reports, until a reconcile request
+// arrives.
 func (f *flux) freeze(k *unstructured.Unstructured) *obstacle {
 	needs, _, err := unstructured.NestedSlice(k.Object, "spec", "dependsOn")
 	if f.frozen == nil || err != nil || len(needs) == 0 {

@@ -81,7 +81,7 @@ func (h *helm) each(ctx context.Context, in schema.GroupVersionResource,
 	all, err := h.w.List(ctx, in, "")
 	errs := []error{err}
 	for _, object := range all {
-		//nolint:errcheck // the API server has judged it
+		//nolint:errcheck // the API server has validated it
 		if suspended, _, _ := unstructured.NestedBool(object.Object, "spec", "suspend"); !suspended {
 			errs = append(errs, cluster.About(cluster.Titled(&object), do(ctx, &object)))
 		}
@@ -133,7 +133,7 @@ func (h *helm) stored(status map[string]any, source *unstructured.Unstructured, 
 	}
 }
 
-// digestOf stands for what an artifact's content would give.
+// digestOf returns a digest in place of that of an artifact's content.
 func digestOf(source *unstructured.Unstructured) string {
 	return "sha256:" + digest(cluster.Text(source.Object, "spec", "url")+" "+
 		cluster.Text(source.Object, "spec", "chart"))
@@ -185,7 +185,7 @@ func (h *helm) get(ctx context.Context, address string) ([]byte, error) {
 	return io.ReadAll(answer.Body)
 }
 
-// version finds what a HelmChart asks for in its repository's index.
+// version finds the version of a HelmChart in its repository's index.
 func (h *helm) version(ctx context.Context,
 	c *unstructured.Unstructured) (*repo.ChartVersion, string, error) {
 	if kind := cluster.Text(c.Object, "spec", "sourceRef", "kind"); kind != "HelmRepository" {
@@ -218,7 +218,7 @@ func (h *helm) version(ctx context.Context,
 	return found, at.String(), nil
 }
 
-// pull says whether a HelmChart can be had.
+// pull returns an error if a HelmChart cannot be downloaded.
 func (h *helm) pull(ctx context.Context, c *unstructured.Unstructured) error {
 	if c.GetDeletionTimestamp() != nil {
 		return nil

@@ -64,7 +64,7 @@ func (h *helm) actions(namespace string) (*action.Configuration, error) {
 	return c, c.Init(access{h.config, namespace}, namespace, "secret", func(string, ...any) {})
 }
 
-// description is by what a release in the cluster says for which change it was made.
+// description returns the description of a release, which identifies the change that made it.
 func description(step string) string { return "by Flux " + step[:16] }
 
 func chartName(w *want) string {

@@ -15,7 +15,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
-// want is what a HelmRelease asks for.
+// want is the desired state of a HelmRelease.
 type want struct {
 	name, namespace string // of Helm's release
 	step            string // changes with everything that makes for another release
@@ -28,7 +28,7 @@ type want struct {
 	stalled         string // why it is not tried any more
 }
 
-// failure is how often a step has failed, and what the last time said.
+// failure counts the failures of a step and holds the last message.
 type failure struct {
 	times int64
 	last  error
@@ -193,7 +193,7 @@ func (h *helm) bring(ctx context.Context, w *want) (revision int, message string
 		w.namespace, w.name, last.Version, chartName(w)), nil
 }
 
-// finish uninstalls what a deleted HelmRelease has installed, and lets it go.
+// finish uninstalls the release of a deleted HelmRelease, and then removes the finalizer.
 func (h *helm) finish(ctx context.Context, r *unstructured.Unstructured) error {
 	if !slices.Contains(r.GetFinalizers(), finalizer) {
 		return nil

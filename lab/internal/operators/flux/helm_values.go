@@ -14,7 +14,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
-// values puts together what a release is installed with.
+// values merges the values of a release.
 func (h *helm) values(ctx context.Context, r *unstructured.Unstructured) (map[string]any, error) {
 	merged := map[string]any{}
 	from, _, err := unstructured.NestedSlice(r.Object, "spec", "valuesFrom")

@@ -11,7 +11,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
-// ownerLabel and ownerNamespaceLabel are how Flux marks what a Kustomization has applied.
+// ownerLabel and ownerNamespaceLabel are Flux' labels on the objects that a Kustomization applies.
 const (
 	ownerLabel          = "kustomize.toolkit.fluxcd.io/name"
 	ownerNamespaceLabel = "kustomize.toolkit.fluxcd.io/namespace"
@@ -67,7 +67,7 @@ func (f *flux) pretend(ctx context.Context, k *unstructured.Unstructured) error 
 	return nil
 }
 
-// prune removes what a Kustomization that is gone has brought.
+// prune deletes the objects of a deleted Kustomization.
 func (f *flux) prune(ctx context.Context) error {
 	if f.fleet != nil {
 		return nil // each is held until what it brought is gone

@@ -32,7 +32,7 @@ func options(v plugin.Values) (o action.ChartPathOptions, name string) {
 	return o, name
 }
 
-// ownVersion reports whether the chart itself says which version it is: a folder or a URL.
+// ownVersion reports whether the chart itself sets its version: a folder or a URL.
 func ownVersion(name, repository string) bool {
 	if _, err := url.ParseRequestURI(name); err == nil {
 		return true

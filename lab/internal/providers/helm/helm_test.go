@@ -25,7 +25,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/providers/plugin/plugintest"
 )
 
-// cluster is what Helm sees of one: a store of releases and an API that takes everything.
+// cluster is Helm's view of a cluster: a store of releases and an API that accepts every object.
 type cluster struct {
 	releases *storage.Storage
 	api      *kubefake.FailingKubeClient

@@ -12,7 +12,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/providers/plugin"
 )
 
-// api is what client-go offers for one kind, in one namespace or in the cluster.
+// api is the interface of client-go for one kind, in one namespace or in the cluster.
 type api[T any] interface {
 	Create(context.Context, *T, metav1.CreateOptions) (*T, error)
 	Get(context.Context, string, metav1.GetOptions) (*T, error)
@@ -29,7 +29,7 @@ type kind[T any] struct {
 	clusterWide bool
 	build       func(planned plugin.Values) *T
 	values      func(have *T, state plugin.Values) plugin.Values
-	// patch is what an update changes besides the metadata; may be nil.
+	// patch returns the changes of an update besides the metadata; may be nil.
 	patch func(plugin.Change) map[string]any
 	// failed is how the real provider begins to say that an update failed.
 	failed string

@@ -1,8 +1,8 @@
-// Package kubernetes stands in for hashicorp/kubernetes, by way of client-go.
+// Package kubernetes stands in for hashicorp/kubernetes. It uses client-go.
 //
-// The real provider is built on Terraform's old SDK, and the resources here
-// behave so: an absent argument may have a default in the state, and what the
-// API server computes is shown unchanged until it has changed.
+// The real provider is built on Terraform's old SDK, and the resources here behave likewise. An
+// absent argument may have a default in the state. A plan shows values that the API server computes
+// as unchanged until they have changed.
 package kubernetes
 
 import (

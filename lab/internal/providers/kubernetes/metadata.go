@@ -44,8 +44,8 @@ func objectMeta(v plugin.Values) metav1.ObjectMeta {
 	}
 }
 
-// metadataValue is what the API has, with those labels and annotations that
-// Terraform may judge: not the ones that Kubernetes sets itself.
+// metadataValue returns the metadata in the API, without the labels and annotations that Kubernetes
+// sets itself: Terraform ignores those.
 func metadataValue(o metav1.ObjectMeta, state plugin.Values, namespaced bool) cty.Value {
 	known := metadataOf(state)
 	v := plugin.Values{
@@ -92,7 +92,7 @@ func internal(key string) bool {
 	return strings.HasSuffix(host, "kubernetes.io") || strings.HasSuffix(host, "k8s.io")
 }
 
-// withoutNulls drops what has no value, as the old SDK does.
+// withoutNulls drops null elements, as the old SDK does.
 func withoutNulls(p *plugin.Plan, name string) {
 	x := p.Change.Planned[name]
 	if x.IsNull() || !x.IsWhollyKnown() {

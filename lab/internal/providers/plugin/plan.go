@@ -32,7 +32,7 @@ func (p *Plan) Differs(names ...string) bool {
 // the state and the configuration, where those have it.
 type visit func(a Attribute, v, prior, config cty.Value) cty.Value
 
-// transform applies f to every attribute, then goes into what the configuration sets.
+// transform applies f to every attribute, then descends into the blocks of the configuration.
 func (b Block) transform(v, prior, config cty.Value, f visit) cty.Value {
 	if v.IsNull() || !v.IsKnown() {
 		return v

@@ -63,7 +63,7 @@ func (s *resources) ReadResource(ctx context.Context,
 	return response, nil
 }
 
-// change is what a plan or an apply request holds.
+// change holds the values of a plan or an apply request.
 type change struct{ prior, next, config cty.Value }
 
 func (t Resource) change(prior, next, config *tfprotov6.DynamicValue) (c change, err error) {

@@ -1,12 +1,10 @@
-// Package plugin is a small framework for stand-in Terraform providers: a
-// schema is data, a resource is a schema with functions over its values, and
-// the package speaks protocol 6 for both.
+// Package plugin is a small framework for stand-in Terraform providers: a schema is data, a
+// resource is a schema with functions over its values, and the package speaks protocol 6 for both.
 //
-// Planning follows the rules that providers built on HashiCorp's framework
-// follow: an absent argument takes its default; if the plan then equals the
-// state, nothing is planned; otherwise each computed value that no one sets is
-// unknown, except those that are said to survive an update (Keep); and a change
-// to an attribute marked Replace asks for a new object.
+// Planning follows the rules of HashiCorp's framework. An absent argument takes its default. If the
+// plan then equals the state, there is no change. Otherwise each computed value that the
+// configuration does not set is unknown, except those marked Keep, which survive an update. A
+// change to an attribute marked Replace replaces the object.
 package plugin
 
 import (
@@ -32,7 +30,7 @@ type Resource struct {
 	// defaults may differ from a configuration that is silent, and whose results
 	// may differ from the plan: Terraform then only logs that.
 	Legacy bool
-	// Check judges what no single attribute can; values may be unknown. Optional.
+	// Check validates rules across attributes; values may be unknown. Optional.
 	Check func(config Values) error
 	// Plan may change a plan that the rules of this package have made. It is
 	// not called for a destroy. Optional.
@@ -60,7 +58,7 @@ type DataSource struct {
 // Only Config holds write-only values.
 type Change struct{ Prior, Planned, Config Values }
 
-// Mode says how nested values are held.
+// Mode is the nesting mode of nested values.
 type Mode int
 
 // The modes.

@@ -126,8 +126,8 @@ func StringMap(m map[string]string) cty.Value {
 // Object is a nested object; give every attribute.
 func Object(v Values) cty.Value { return cty.ObjectVal(v) }
 
-// object makes a value of the block's type: what v lacks is null, an absent
-// list of blocks is empty, and write-only attributes are always null.
+// object makes a value of the block's type. Values absent from v are null, an absent list of blocks
+// is empty, and write-only attributes are always null.
 func (b Block) object(v Values) (cty.Value, error) {
 	all := map[string]cty.Value{}
 	for name, a := range b.Attributes {

@@ -25,7 +25,7 @@ func bootstrap() plugin.Resource {
 			return nil
 		},
 		Create: bootstrapMachine,
-		// A cluster is bootstrapped once; what changes is only noted.
+		// A cluster is bootstrapped once; an update only changes the state.
 		Update: func(context.Context, plugin.Change) (plugin.Values, error) { return plugin.Values{}, nil },
 		Import: func(context.Context, string) (plugin.Values, error) {
 			return plugin.Values{"id": cty.StringVal("machine_bootstrap")}, nil

@@ -52,7 +52,7 @@ func planMachineSecrets(_ context.Context, p *plugin.Plan) error {
 	case p.Change.Prior != nil && p.Change.Planned.Known("talos_version") &&
 		semver.Compare(canonical(p.Change.Planned.String("talos_version")),
 			canonical(p.Change.Prior.String("talos_version"))) < 0:
-		// secrets of a later version may lack what an earlier one needs
+		// secrets of a later version may lack a field that an earlier one needs
 		p.Forced = append(p.Forced, "talos_version")
 	}
 	if p.Change.Prior == nil {
@@ -107,8 +107,7 @@ func describeBundle(bundle *secrets.Bundle) (plugin.Values, error) {
 		"client_configuration": client}, nil
 }
 
-// updateMachineSecrets keeps the secrets, whatever changes. Only a certificate
-// that is about to end is made anew.
+// updateMachineSecrets keeps the secrets. It renews only a certificate that is about to expire.
 func updateMachineSecrets(_ context.Context, c plugin.Change) (plugin.Values, error) {
 	v := plugin.Values{"machine_secrets": c.Prior["machine_secrets"],
 		"client_configuration": c.Prior["client_configuration"]}

@@ -11,7 +11,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/providers/plugin"
 )
 
-// onDestroy says what becomes of the machine when its configuration goes: nothing,
+// onDestroy configures the fate of the machine when its configuration is destroyed: nothing happens
 // unless reset is true.
 func onDestroy() plugin.Attribute {
 	flag := func(or bool) plugin.Attribute {

@@ -54,7 +54,7 @@ func (f *failure) Error() string {
 	return strings.TrimSuffix(text, "\n")
 }
 
-// missing says whether there is nothing at a path.
+// missing reports whether err means that a path does not exist.
 func missing(err error) bool {
 	var f *failure
 	return errors.As(err, &f) && f.status == http.StatusNotFound

@@ -71,8 +71,8 @@ func (p *provider) connection() plugin.Resource {
 	return r
 }
 
-// readConnection sees what others have changed, but not the password, which
-// Vault does not give away, nor the URL, which it gives back in another form.
+// readConnection detects drift, except in the password, which Vault does not return, and in the
+// URL, which Vault returns in another form.
 func readConnection(data map[string]json.RawMessage, state, found plugin.Values) error {
 	found["plugin_name"] = cty.StringVal(postgresPlugin)
 	var details struct {

@@ -33,8 +33,8 @@ func (p *provider) secret() plugin.Resource {
 			"id":                   {Type: cty.String, Optional: true, Computed: true, Keep: true},
 		}},
 		Create: p.writeSecret, Update: p.writeSecret,
-		// Since it has write-only data, the real provider reads no data back: what
-		// somebody else has written is not seen.
+		// Since it has write-only data, the real provider reads no data back: a refresh does not
+		// detect drift.
 		Read: func(ctx context.Context, state plugin.Values) (plugin.Values, error) {
 			if state.Bool("disable_read") {
 				return plugin.Values{}, nil

@@ -24,7 +24,7 @@ type Resource struct {
 	State  cty.Value // null while there is no object
 }
 
-// Plan is what a provider plans.
+// Plan is a provider's plan.
 type Plan struct {
 	Prior, Planned cty.Value
 	Replaces       []string // the paths that need a new object
@@ -214,7 +214,7 @@ func complete(t *testing.T, b plugin.Block, v plugin.Values) cty.Value {
 	return cty.ObjectVal(all)
 }
 
-// propose is the configuration with what only the provider knows taken from the state.
+// propose returns the configuration, with the computed values from the state.
 func propose(b plugin.Block, prior, config cty.Value) cty.Value {
 	if prior.IsNull() {
 		return config
