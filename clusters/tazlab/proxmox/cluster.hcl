@@ -1,7 +1,7 @@
-# tazlab: the cluster comes and goes, its Vault stays. castle tells Vault what the
-# cluster will be before there is one, raises it, and leaves External Secrets and
-# PostgreSQL to Flux, from the repository in ../fleet.
-# The Vault, its tokens and its policies: docs/vault.md.
+# tazlab: the cluster is recreated, its Vault stays. castle configures Vault for the
+# cluster before the cluster exists, then creates the cluster. Flux installs External
+# Secrets and PostgreSQL, from the repository in ../fleet.
+# docs/vault.md describes the Vault, its tokens and its policies.
 
 # A clone of what git_url names.
 gitops { repository = "../fleet" }

@@ -41,8 +41,8 @@ gate "endpoint_slice" "webhook" {
   service   = "metallb-webhook-service"
 }
 
-# One handler after the other is registered, after the Pod is ready: only objects
-# that each accepts, and that each must refuse, prove that it judges. Nothing is kept.
+# MetalLB registers its handlers one by one after the Pod is ready. Only an object that each accepts
+# and one that each rejects prove that it validates. The gate stores no object.
 gate "webhook" "objects" {
   configuration = "metallb-webhook-configuration"
   stable        = 3

@@ -10,8 +10,8 @@ stage {
   }
 }
 
-# A configuration takes a machine over, whatever runs there: it goes to machines
-# that wait for one, and to those that this cluster's own secrets open.
+# Applying a configuration takes over a machine and its contents. So it goes only to machines in
+# maintenance mode, and to those that this cluster's own secrets open.
 preflight "talos_maintenance" "machines" {
   endpoints            = { for name, node in var.nodes : name => node.address }
   resource             = "talos_machine_configuration_apply.node"

@@ -3,8 +3,8 @@ locals {
   issuer = coalesce(var.serviceaccount_issuer, "https://${var.vip}:6443")
 }
 
-# Vault judges a token by its signature and asks no cluster: so this can be done
-# before there is one, and holds for every one that is raised with the same key.
+# Vault verifies a token by its signature and calls no cluster. So this works before the cluster
+# exists, and for every cluster with the same key.
 resource "vault_jwt_auth_backend" "cluster" {
   path         = local.path
   bound_issuer = local.issuer
