@@ -99,7 +99,7 @@ func TestFluxReconcilesOnceAndOpensWhenAllIsApplied(t *testing.T) {
 	open(t, g)
 	reconciles("")
 
-	// The root brings another one.
+	// The root applies another one.
 	p.create(t, ns, kustomization("late", "", fluxApplied))
 	closed(t, g, "kustomization "+ns+"/late: added since the attempt before")
 	open(t, g)

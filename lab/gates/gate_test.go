@@ -72,7 +72,7 @@ func values(t testing.TB, kind gate.Type, arguments args) gate.Values {
 	return checked
 }
 
-// closed asks once and wants this answer.
+// closed checks the gate once and expects this error.
 func closed(t testing.TB, g gate.Gate, want string) {
 	t.Helper()
 	err := g.Check(t.Context())
@@ -84,7 +84,7 @@ func closed(t testing.TB, g gate.Gate, want string) {
 	}
 }
 
-// hopeless asks once and wants this answer to end the wait.
+// hopeless checks the gate once and expects this error to end the wait.
 func hopeless(t testing.TB, g gate.Gate, want string) {
 	t.Helper()
 	err := g.Check(t.Context())
@@ -96,7 +96,7 @@ func hopeless(t testing.TB, g gate.Gate, want string) {
 	}
 }
 
-// open asks once.
+// open checks once that the gate is open.
 func open(t testing.TB, g gate.Gate) {
 	t.Helper()
 	if err := g.Check(t.Context()); err != nil {
@@ -104,7 +104,7 @@ func open(t testing.TB, g gate.Gate) {
 	}
 }
 
-// soon asks often. The time-out is spent only by a test that fails.
+// soon returns a policy with a short interval. Only a failing test reaches the timeout.
 func soon() gate.Policy {
 	return gate.Policy{Timeout: time.Minute, First: 20 * time.Millisecond, Most: 100 * time.Millisecond}
 }

@@ -43,8 +43,8 @@ func deniesBad(name string) *admissionv1.AdmissionResponse {
 	return allows(name)
 }
 
-// listen begins to serve for the Pods of a namespace's guard, with a
-// certificate, and returns how to end.
+// listen starts to serve for the Pods of a namespace's guard, with a certificate, and returns a
+// function that stops it.
 func (g *guard) listen(t testing.TB, p *plane, namespace string,
 	certificate kubernetes.KeyPair) (end func()) {
 	t.Helper()

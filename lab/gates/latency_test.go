@@ -73,7 +73,7 @@ func (l latencies) String() string {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// measure makes all changes and returns how long castle and its peer took for each.
+// measure makes all changes and returns the latencies of castle and its peer.
 func measure(t testing.TB) (castle, peer latencies) {
 	t.Helper()
 	p := control(t)
@@ -188,7 +188,7 @@ func (c change) make(ctx context.Context) (castle, peer time.Duration, err error
 	return max(0, ours.at.Sub(holds)), max(0, theirs.at.Sub(holds)), err
 }
 
-// ended is when a wait was over, and how.
+// ended holds the time and the result of the end of a wait.
 type ended struct {
 	at  time.Time
 	err error

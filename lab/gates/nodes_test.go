@@ -30,7 +30,7 @@ func TestNodesWaitsForKubeletAndNetwork(t *testing.T) {
 		"NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin "+
 		"not initialized)")
 
-	// The control plane itself taints a node whose network says that it is unavailable.
+	// The control plane itself taints a node with the condition NetworkUnavailable.
 	say(`{type: Ready, status: "True", reason: KubeletReady}, {type: NetworkUnavailable, status: "True", ` +
 		`reason: NoRouteCreated}`)
 	becomes(t, g, "1 of 2 nodes not ready: nodes-2 (network unavailable)")

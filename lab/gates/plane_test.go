@@ -32,8 +32,8 @@ type plane struct {
 	mapper  *mapper
 }
 
-// begun starts the control plane when the first test asks for it. It is a
-// variable of the package because a process can hold only one.
+// begun starts the control plane on the first call. It is a package variable because a process can
+// hold only one control plane.
 var begun func() (*plane, error)
 
 func TestMain(m *testing.M) {

@@ -34,7 +34,7 @@ func (p *plane) follow(t testing.TB, name string, arguments args) follower {
 	return f
 }
 
-// says waits until the gate gives this answer.
+// says waits until the gate returns this error.
 func (f follower) says(want string) {
 	f.t.Helper()
 	last := "nothing"

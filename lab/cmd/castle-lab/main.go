@@ -47,7 +47,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return say(stderr, err)
 }
 
-// say shows an error and returns its exit code.
+// say prints an error and returns its exit code.
 func say(stderr io.Writer, err error) int {
 	if invalid, ok := errors.AsType[*cluster.ConfigError](err); ok {
 		w := hcl.NewDiagnosticTextWriter(stderr, invalid.Files, 0, false)

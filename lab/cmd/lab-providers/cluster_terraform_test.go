@@ -83,9 +83,8 @@ output "secret" { value = kubernetes_secret_v1.s.metadata[0].name }
 // controlPlaneDir is the variable that makes the test binary a control plane.
 const controlPlaneDir = "LAB_PROVIDERS_CONTROL_PLANE"
 
-// runControlPlane is the lab's Kubernetes, in a process of its own because
-// Kubernetes ends only with its process. It says "ready" on stdout and lasts
-// until it is killed.
+// runControlPlane runs the lab's Kubernetes in a process of its own, because Kubernetes ends only
+// with its process. It prints "ready" to stdout and runs until it is killed.
 func runControlPlane(dir string) error {
 	bundle, err := secrets.NewBundle(secrets.NewFixedClock(time.Now()), config.TalosVersionCurrent)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/providers"
 )
 
-// TestMain lets the test binary be the providers too, because Terraform starts
-// it by a provider's name, and the control plane of the test that needs one.
+// TestMain runs the test binary as the providers, too, because Terraform starts it by a provider's
+// name. For the test that needs one, the binary also runs the control plane.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(controlPlaneDir); dir != "" {
 		if err := runControlPlane(dir); err != nil {

@@ -32,7 +32,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators"
 )
 
-// Arg is how Start calls this program: as Main.
+// Arg is the argument with which Start calls this program to run Main.
 const Arg = "control-plane"
 
 const ready = "ready"

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// One real Kubernetes goes through what machines do to it.
+// One real Kubernetes follows all state changes of its machines.
 func TestKubernetesLivesAndDiesWithItsMachines(t *testing.T) {
 	d, log := start(t, Config{})
 	port := freePort(t)

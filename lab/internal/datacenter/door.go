@@ -11,7 +11,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/emulator/talos"
 )
 
-// open lets an address answer for the API server; the caller holds the mutex.
+// open makes the API server answer at an address; the caller holds the mutex.
 func (k *kube) open(address string) {
 	c := k.cluster
 	if c.doors[address] != nil {

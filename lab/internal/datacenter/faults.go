@@ -22,7 +22,7 @@ type Faults struct {
 	Frozen bool
 	// GhostVM is the id of a running foreign VM.
 	GhostVM int
-	// SecretExists says that an earlier cluster left its kubeconfig in Infisical.
+	// SecretExists leaves the kubeconfig of an earlier cluster in Infisical.
 	SecretExists bool
 }
 
@@ -98,7 +98,7 @@ func (l *logger) sayAt(at time.Time, format string, args ...any) {
 // begins logs that a fault begins, once.
 func (l *logger) begins(name string) { l.turn(name, time.Now(), false) }
 
-// ends says that a fault is over.
+// ends reports the end of a fault.
 func (l *logger) ends(name string) { l.turn(name, time.Now(), true) }
 
 func (l *logger) turn(name string, at time.Time, ends bool) {

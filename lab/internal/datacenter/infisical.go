@@ -11,7 +11,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/emulator/infisical"
 )
 
-// proxmoxTokenID is the API token's name; its value is made anew for every lab.
+// proxmoxTokenID is the API token's name; every lab generates a new value.
 const proxmoxTokenID = "castle@pve!castle"
 
 // folders are Infisical with the contents that a user puts there before the first create. They need

@@ -2,8 +2,8 @@ package datacenter
 
 import "time"
 
-// restart is the fault api-restarts: the process is killed, and started anew on
-// the data that etcd has kept. Until it answers, every address of the API refuses.
+// restart is the fault api-restarts: it kills the process, and starts a new one on etcd's data.
+// Until that one answers, every address of the API refuses connections.
 func (k *kube) restart(c *cluster, after time.Duration) {
 	select {
 	case <-k.ctx.Done():

@@ -23,8 +23,8 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/controlplane"
 )
 
-// Two control planes, of which the second stays a learner longer than it would,
-// and takes the virtual address as soon as it votes: castle's own gates see both.
+// The second of two control planes stays a learner longer than usual, and takes the virtual address
+// as soon as it votes. castle's own gates detect both.
 func TestTheGatesSeeALearnerAndAMove(t *testing.T) {
 	const first, second, vip = "127.0.8.11", "127.0.8.12", "127.0.8.10"
 	d, log := start(t, Config{

@@ -21,7 +21,7 @@ import (
 // ReadyAfter is the annotation that sets the time until a Pod becomes ready.
 const ReadyAfter = "lab.castle/ready-after"
 
-// leaseSeconds is how long a node's lease lasts; kwok renews it four times as often.
+// leaseSeconds is the duration of a node's lease; kwok renews it four times as often.
 const leaseSeconds = 8
 
 // stages are kwok's own, with a Pod's readiness delayed.

@@ -39,7 +39,7 @@ type Mount struct {
 	From string
 }
 
-// Proof says that this process is inside. Only Prove makes one.
+// Proof proves that this process is inside. Only Prove returns one.
 type Proof struct{ network string }
 
 // String names the network namespace that was proved to be shut.

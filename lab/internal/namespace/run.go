@@ -28,9 +28,9 @@ type order struct {
 	Args    []string
 }
 
-// Run runs args in namespaces of its own and returns its exit code. The program
-// must call Init first thing when IsInit says so. Interrupts reach the command
-// once: from the terminal if it has one, else from here.
+// Run runs args in namespaces of its own and returns its exit code. The program must call Init
+// first when IsInit returns true. An interrupt reaches the command once: from the terminal if it
+// has one, otherwise from Run.
 func Run(ctx context.Context, s Spec, args, env []string) (int, error) {
 	outside, err := Network()
 	if err != nil {
@@ -78,7 +78,7 @@ func Run(ctx context.Context, s Spec, args, env []string) (int, error) {
 	return 0, err
 }
 
-// attributes asks for the namespaces, as root of a user namespace if need be.
+// attributes requests the namespaces, as root of a user namespace if necessary.
 func attributes(terminal bool) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,

@@ -123,7 +123,7 @@ func reviewStore(_ context.Context, r *admissionv1.AdmissionRequest) error {
 	return nil
 }
 
-// reviewVault does not ask for an authority, nor for a namespace in a ClusterSecretStore.
+// reviewVault requires neither an authority nor, in a ClusterSecretStore, a namespace.
 func reviewVault(provider map[string]any, clusterWide bool, namespace string) error {
 	elsewhere := func(path ...string) bool {
 		named := cluster.Text(provider, append(path, "namespace")...)

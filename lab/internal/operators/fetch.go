@@ -16,8 +16,8 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
-// fetchSecrets makes the Secret of every ExternalSecret that has none, or has changed
-// since. Outside it is made anew after each refreshInterval, too.
+// fetchSecrets creates the Secret of every ExternalSecret that has none, or has changed since. The
+// real operator also refreshes it after each refreshInterval.
 func (e *externalSecrets) fetchSecrets(ctx context.Context) error {
 	all, err := e.w.List(ctx, externals(), "")
 	errs := []error{err}
@@ -52,8 +52,8 @@ func (e *externalSecrets) there(ctx context.Context, external *unstructured.Unst
 	return err == nil, cluster.Unless(err, apierrors.IsNotFound)
 }
 
-// fetch makes the Secret. If it cannot, it says so in the words of the condition, which
-// never say why.
+// fetch creates the Secret. On failure it sets the message of the condition, which never contains
+// the cause.
 func (e *externalSecrets) fetch(ctx context.Context,
 	external *unstructured.Unstructured) (could string, err error) {
 	data, err := e.generated(ctx, external)

@@ -22,8 +22,7 @@ func longhornKind(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "longhorn.io", Version: "v1beta2", Resource: resource}
 }
 
-// configure makes the webhook configurations, their authority already in them:
-// no chart brings them.
+// configure creates the webhook configurations with their caBundle, because no chart contains them.
 func (l *longhorn) configure(ctx context.Context, namespace string, authority []byte) error {
 	api := l.w.Typed.AdmissionregistrationV1()
 	fail, none := admissionv1.Fail, admissionv1.SideEffectClassNone

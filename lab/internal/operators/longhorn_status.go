@@ -80,7 +80,7 @@ func (l *longhorn) instanceManager(ctx context.Context, manager *corev1.Pod, sta
 	}}, func(status map[string]any) { status["currentState"], status["ownerID"] = state, node })
 }
 
-// engineImage deploys the engine to every node and says so once it is there.
+// engineImage deploys the engine to every node and sets its status once it is deployed.
 func (l *longhorn) engineImage(ctx context.Context, manager *appsv1.DaemonSet) error {
 	daemons := l.w.Typed.AppsV1().DaemonSets(manager.Namespace)
 	err := l.once("engine image", func() error {

@@ -16,9 +16,9 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
-// metalLB is MetalLB's controller as far as it can be seen before a Service
-// asks for an address: its webhook. The real one's readiness has followed its
-// webhook in some versions and not in others; here it never does.
+// metalLB is the part of MetalLB's controller that is visible before a Service requests an address:
+// its webhook. The real one's readiness has followed its webhook in some versions and not in
+// others; here it never does.
 type metalLB struct {
 	w *cluster.View
 	h *webhook

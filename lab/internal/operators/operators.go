@@ -41,7 +41,7 @@ type (
 	Turn   = cluster.Turn
 )
 
-// Config says where the operators work and how.
+// Config configures the operators.
 type Config struct {
 	REST   *rest.Config
 	Routes Routes

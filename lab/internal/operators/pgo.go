@@ -150,7 +150,7 @@ func exposed(c *unstructured.Unstructured) bool {
 	return cluster.Text(c.Object, "spec", "service", "type") == "LoadBalancer"
 }
 
-// start makes the database anew: nothing is kept over a restart of the machines.
+// start creates a new database: no data survives a restart of the machines.
 func (p *pgo) start(ctx context.Context, c *unstructured.Unstructured) (*database, error) {
 	at, err := p.address(ctx, c)
 	if err != nil {
@@ -235,7 +235,7 @@ func (p *pgo) begin(ctx context.Context, c *unstructured.Unstructured, d *databa
 	return nil
 }
 
-// ask has the superuser run statements.
+// ask runs statements as the superuser.
 func (d *database) ask(ctx context.Context, statements string) (string, error) {
 	return postgres.Query(ctx, d.place, superuser, superuser, d.password, statements)
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
-// user is one that a PostgresCluster asks for.
+// user is a user in the spec of a PostgresCluster.
 type user struct {
 	name, options string
 	databases     []string
@@ -124,7 +124,7 @@ func (p *pgo) adopt(ctx context.Context, c *unstructured.Unstructured, u user,
 	return string(data["verifier"]), err
 }
 
-// holds says that a map has all that another one has.
+// holds reports whether a map contains all entries of another one.
 func holds[V any](all, some map[string]V) bool {
 	for key, value := range some {
 		if is, there := all[key]; !there || !reflect.DeepEqual(is, value) {

@@ -23,7 +23,7 @@ type vaultClient struct {
 	lent    bool // the token is of a login, and not the user's own
 }
 
-// lookup asks whether Vault knows the token.
+// lookup checks that Vault accepts the token.
 func (v *vaultClient) lookup(ctx context.Context) error {
 	return v.call(ctx, http.MethodGet, "auth/token/lookup-self", nil, nil)
 }

@@ -30,7 +30,7 @@ type vaultScope struct {
 var errOtherNamespace = errors.New("namespace should either be empty or match the namespace of the " +
 	"SecretStore for a namespaced SecretStore")
 
-// open logs in as a provider says, with the first of the ways that it names.
+// open logs in with the first login method that the provider names.
 func (s vaultScope) open(ctx context.Context, provider map[string]any) (*vaultClient, error) {
 	roots, err := s.authorities(ctx, provider)
 	if err != nil {
@@ -58,8 +58,8 @@ func (s vaultScope) open(ctx context.Context, provider map[string]any) (*vaultCl
 	return v, err
 }
 
-// unknown says that a ClusterSecretStore leaves open whose credentials it takes: those
-// in the namespace of each ExternalSecret.
+// unknown reports whether a ClusterSecretStore takes its credentials from the namespace of each
+// ExternalSecret.
 func (s vaultScope) unknown(provider map[string]any) bool {
 	auth := cluster.Nested(provider, "auth")
 	for _, path := range [][]string{{"tokenSecretRef"}, {"jwt", "secretRef"},
@@ -72,8 +72,8 @@ func (s vaultScope) unknown(provider map[string]any) bool {
 	return false
 }
 
-// authorities are those whose certificate Vault may show. Without any named, a Pod
-// trusts those that the world trusts, and the lab's Vault is from none of them.
+// authorities returns the authorities that may sign Vault's certificate. If the provider names
+// none, a Pod trusts the public ones, and none of them signed for the lab's Vault.
 func (s vaultScope) authorities(ctx context.Context, provider map[string]any) (*x509.CertPool, error) {
 	roots := x509.NewCertPool()
 	bundle, source := cluster.Text(provider, "caBundle"), cluster.Nested(provider, "caProvider")
@@ -185,8 +185,8 @@ func (s vaultScope) jwt(ctx context.Context, v *vaultClient, auth map[string]any
 var errNoTokenSource = errors.New("neither `secretRef` nor `kubernetesServiceAccountToken` was supplied " +
 	"as token source for jwt authentication")
 
-// token asks the API server for a ServiceAccount's token, for ten minutes. It is always
-// for Vault, too, unless the older list of audiences says otherwise.
+// token requests a ServiceAccount's token from the API server, for ten minutes. Its audiences
+// always include Vault, unless the older list of audiences overrides that.
 func (s vaultScope) token(ctx context.Context, account map[string]any) (string, error) {
 	ref := cluster.Nested(account, "serviceAccountRef")
 	older, there := account["audiences"].([]any)

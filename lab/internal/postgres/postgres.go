@@ -22,10 +22,10 @@ import (
 	"time"
 )
 
-// unprivileged is who PostgreSQL believes to be where the lab is root.
+// unprivileged is the user id of PostgreSQL where the lab is root.
 const unprivileged = 1000
 
-// Options say which PostgreSQL runs where.
+// Options configure a PostgreSQL server.
 type Options struct {
 	Dir      string // new and private
 	Place    netip.AddrPort

@@ -71,9 +71,8 @@ func copyProgram(to, from string) error {
 	return errors.Join(err, out.Close())
 }
 
-// download lets Terraform copy the real providers into the mirror, from
-// wherever its own configuration finds them. It is the one step that may need a
-// network, and it is taken outside.
+// download copies the real providers into the mirror with Terraform, from the sources in
+// Terraform's own configuration. It is the only step that may need a network, and it runs outside.
 func (s *survey) download(ctx context.Context, terraform, mirror, scratch string, environ []string) error {
 	for i, module := range s.modules {
 		dir := filepath.Join(scratch, fmt.Sprint(i))
@@ -105,7 +104,7 @@ func copyModule(dir string, module fs.FS) error {
 	})
 }
 
-// cliConfig lets Terraform install from the mirror and from nowhere else.
+// cliConfig restricts Terraform's installations to the mirror.
 func cliConfig(mirror string) string {
 	return fmt.Sprintf(`disable_checkpoint = true
 

@@ -19,7 +19,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/vault"
 )
 
-// Arg is how Run calls this program inside: as Main.
+// Arg is the argument with which Run calls this program inside to run Main.
 const Arg = "inside"
 
 // bundleName is the file with the certificate of the lab's authority.

@@ -111,8 +111,8 @@ func inspect(repository string, o Options) (*survey, error) {
 	return s, s.landing(loaded.Stages, inputs)
 }
 
-// expect reads which machines a stage wants to find waiting for it: those that
-// its preflight would ask.
+// expect collects the machines that a stage expects in maintenance mode: those that its preflight
+// checks.
 func (s *survey) expect(stage *config.Stage) error {
 	for _, p := range stage.Preflights {
 		if p.Type.Name != cluster.PreflightMaintenance {

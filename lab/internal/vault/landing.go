@@ -55,8 +55,8 @@ func (s *Server) AppRole(ctx context.Context, mount, id, secret, policy string) 
 	return nil
 }
 
-// Call asks Vault something as its operator. A new engine needs a moment before
-// it can be written to, and says so.
+// Call sends a request to Vault as its operator. It retries while a new engine
+// does not accept writes yet.
 func (s *Server) Call(ctx context.Context, method, path string, body, answer any) error {
 	for {
 		err := s.once(ctx, method, path, body, answer)

@@ -25,7 +25,7 @@ import (
 // Program is the name of the program that is Vault.
 const Program = "lab-vault"
 
-// Options say where a Vault runs.
+// Options configure a Vault.
 type Options struct {
 	Program   string     // lab-vault
 	Dir       string     // new and private; Vault itself keeps nothing there
@@ -86,7 +86,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// ready waits for what Vault says when it answers.
+// ready waits for the line that lab-vault prints when Vault answers.
 func (s *Server) ready(stdout io.Reader, bundle []byte) error {
 	var ready struct{ Address string }
 	if err := json.NewDecoder(stdout).Decode(&ready); err != nil {

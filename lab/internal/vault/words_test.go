@@ -21,8 +21,8 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/vault/vaulttest"
 )
 
-// TestTheEmulatorIsToldOfAsARealVault brings both into the same plights, and has
-// castle say the same of each: its fast tests trust the emulator.
+// TestTheEmulatorIsToldOfAsARealVault brings both into the same states and compares castle's
+// messages: its fast tests rely on the emulator.
 func TestTheEmulatorIsToldOfAsARealVault(t *testing.T) {
 	text, err := os.ReadFile("../../../stages/secrets/vault/vault-policy.hcl")
 	if err != nil {
@@ -70,7 +70,7 @@ func TestTheEmulatorIsToldOfAsARealVault(t *testing.T) {
 		call(http.MethodPut, "sys/policies/acl/"+name, map[string]string{"policy": text})
 		fake.Policy(name, text)
 	}
-	// compare has castle ask both, and wants the same words, these among them.
+	// compare runs castle against both, and expects the same message, which contains words.
 	compare := func(about, words string, ask func(context.Context, castle.Server, []string) string) {
 		t.Helper()
 		answers := map[string]string{}

@@ -7,7 +7,7 @@ import (
 
 // Faults are the failures that a rehearsal can inject; internal/fault explains each.
 type Faults struct {
-	// Times say how long, by name; 0 is a fault that is over.
+	// Times hold the durations by name; 0 is a fault that is over.
 	Times map[string]time.Duration
 	// Frozen is kustomization-frozen.
 	Frozen bool

@@ -112,7 +112,7 @@ func (a *Applier) remove(ctx context.Context, objects []*unstructured.Unstructur
 	return nil
 }
 
-// entry is how an inventory notes an object, and noted reads it.
+// entry encodes an object for an inventory, and noted decodes it.
 func entry(o *unstructured.Unstructured) map[string]any {
 	kind := o.GroupVersionKind()
 	return map[string]any{"id": strings.Join([]string{o.GetNamespace(), o.GetName(), kind.Group, kind.Kind},

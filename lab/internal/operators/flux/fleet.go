@@ -134,8 +134,8 @@ func (t *Fleet) apply(ctx context.Context, k *unstructured.Unstructured,
 	return nil
 }
 
-// isSame says that a repository holds its own root, as Flux's bootstrap leaves it.
-// castle makes the root, so that stays as castle has it.
+// isSame reports whether a repository contains its own root, as Flux's bootstrap leaves it. castle
+// creates the root, so the applier does not change it.
 func isSame(o, k *unstructured.Unstructured) bool {
 	return gitops.IsKustomization(o) && o.GetName() == k.GetName() && o.GetNamespace() == k.GetNamespace()
 }

@@ -9,7 +9,7 @@ import "k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 // requested is the annotation that triggers a reconcile in Flux.
 const requested = "reconcile.fluxcd.io/requestedAt"
 
-// handled says in a status which request it answers, as Flux does.
+// handled writes the handled reconcile request into a status, as Flux does.
 func handled(status map[string]any, object *unstructured.Unstructured) {
 	if at := object.GetAnnotations()[requested]; at != "" {
 		status["lastHandledReconcileAt"] = at

@@ -115,7 +115,7 @@ func (h *helm) index(ctx context.Context, r *unstructured.Unstructured) error {
 	})
 }
 
-// stored says that a source has its artifact.
+// stored sets the status of a source with an artifact.
 func (h *helm) stored(status map[string]any, source *unstructured.Unstructured, reason, message,
 	revision string) {
 	h.w.SetCondition(status, "Ready", "True", reason, message, source.GetGeneration())

@@ -25,7 +25,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/operators/cluster"
 )
 
-// access is how Helm reaches the cluster, for one namespace.
+// access gives Helm access to the cluster, for one namespace.
 type access struct {
 	config    *rest.Config
 	namespace string
@@ -34,7 +34,7 @@ type access struct {
 // ToRESTConfig is part of Helm's interface.
 func (a access) ToRESTConfig() (*rest.Config, error) { return rest.CopyConfig(a.config), nil }
 
-// ToRawKubeConfigLoader is part of Helm's interface, which asks it for the namespace.
+// ToRawKubeConfigLoader is part of Helm's interface, which reads the namespace from it.
 func (a access) ToRawKubeConfigLoader() clientcmd.ClientConfig {
 	overrides := &clientcmd.ConfigOverrides{}
 	overrides.Context.Namespace = a.namespace
@@ -72,8 +72,8 @@ func chartName(w *want) string {
 	return strings.TrimSuffix(name, "-"+w.version) + "@" + w.version
 }
 
-// run has Helm install a release, or upgrade the one there is. A failed first
-// install is in the way of the next, so it is removed.
+// run installs a release with Helm, or upgrades the existing one. A failed first install blocks the
+// next, so run removes it.
 func (h *helm) run(ctx context.Context, to *action.Configuration, last *release.Release,
 	w *want) (*release.Release, error) {
 	archive, err := h.get(ctx, w.url)

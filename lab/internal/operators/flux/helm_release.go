@@ -34,7 +34,7 @@ type failure struct {
 	last  error
 }
 
-// reconcile brings a release to what its HelmRelease says.
+// reconcile brings a release to the desired state of its HelmRelease.
 func (h *helm) reconcile(ctx context.Context, r *unstructured.Unstructured) error {
 	if r.GetDeletionTimestamp() != nil {
 		return h.finish(ctx, r)

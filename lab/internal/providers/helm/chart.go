@@ -13,7 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/providers/plugin"
 )
 
-// options says where the chart of v comes from.
+// options returns the source of v's chart.
 func options(v plugin.Values) (o action.ChartPathOptions, name string) {
 	name = strings.TrimSpace(v.String("chart"))
 	if repository := v.String("repository"); repository != "" {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// burst lets Helm ask for many kinds at once, as the real provider does.
+// burst permits Helm to request many kinds at once, as the real provider does.
 const burst = 100
 
 // getter makes Helm's clients from one kubeconfig, with nothing cached on disk.

@@ -24,7 +24,7 @@ import (
 
 type provider struct {
 	settings *cli.EnvSettings
-	// configuration is how Helm reaches the cluster, for one namespace.
+	// configuration gives Helm access to the cluster, for one namespace.
 	configuration func(namespace string) (*action.Configuration, error)
 	locate        sync.Mutex // downloads share a cache
 }

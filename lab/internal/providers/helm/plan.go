@@ -14,7 +14,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/providers/plugin"
 )
 
-// planRelease finds out the chart's version, and plans that whatever changes ends deployed.
+// planRelease reads the chart's version, and plans the status "deployed" for every change.
 func (p *provider) planRelease(_ context.Context, plan *plugin.Plan) error {
 	v := plan.Change.Planned
 	for _, name := range []string{"name", "namespace", "chart", "repository"} {
@@ -56,7 +56,7 @@ func (p *provider) planRelease(_ context.Context, plan *plugin.Plan) error {
 
 func sameVersion(a, b string) bool { return strings.TrimPrefix(a, "v") == strings.TrimPrefix(b, "v") }
 
-// installedVersion asks the cluster which version of the chart the release has, in any state; "" if
+// installedVersion reads the chart version of the release from the cluster, in any state; "" if
 // there is none.
 func (p *provider) installedVersion(v plugin.Values) (string, error) {
 	c, err := p.configuration(v.String("namespace"))

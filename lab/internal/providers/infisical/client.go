@@ -180,7 +180,7 @@ func (c *client) call(ctx context.Context, operation, method, path string, body,
 	}
 }
 
-// attempt makes one request; again is how long to wait before the next one, if there is to be one.
+// attempt makes one request; again is the delay before the next one, if a retry is due.
 func (c *client) attempt(ctx context.Context, operation, method, path string, body,
 	answer any) (again time.Duration, err error) {
 	sent, err := json.Marshal(body)

@@ -1,7 +1,6 @@
-// Package infisical stands in for infisical/infisical: universal auth and
-// tokens, secrets of one folder, and single secrets. Like the real provider it
-// logs in when it is configured, so a wrong host or credential fails every
-// operation, and it repeats a request only when the server says 429.
+// Package infisical stands in for infisical/infisical: universal auth and tokens, secrets of one
+// folder, and single secrets. Like the real provider it logs in when it is configured, so a wrong
+// host or credential fails every operation. It retries a request only after status 429.
 package infisical
 
 import (

@@ -53,7 +53,7 @@ func checkSecret(config plugin.Values) error {
 	return nil
 }
 
-// ask is the request for a change, with the value if it is to be set.
+// ask returns the request for a change, with the value if the change sets it.
 func ask(c plugin.Change) (request, error) {
 	w := folder(c.Planned)
 	r := request{WorkspaceID: w.workspace, Type: "shared", Environment: w.environment, SecretPath: w.path,

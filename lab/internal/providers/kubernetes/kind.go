@@ -31,7 +31,7 @@ type kind[T any] struct {
 	values      func(have *T, state plugin.Values) plugin.Values
 	// patch returns the changes of an update besides the metadata; may be nil.
 	patch func(plugin.Change) map[string]any
-	// failed is how the real provider begins to say that an update failed.
+	// failed is the start of the real provider's message for a failed update.
 	failed string
 }
 

@@ -51,8 +51,8 @@ func (b Block) transform(v, prior, config cty.Value, f visit) cty.Value {
 	return cty.ObjectVal(all)
 }
 
-// transform goes into the elements of a list or map. A set's elements have no
-// place to compare, so they stay as they are.
+// transform descends into the elements of a list or map. A set's elements have no index to compare,
+// so they stay unchanged.
 func (m Mode) transform(b Block, v, prior, config cty.Value, f visit) cty.Value {
 	if v.IsNull() || !v.IsKnown() || m == Set {
 		return v

@@ -16,7 +16,7 @@ import (
 // Provider is one provider: its own configuration and the types it serves.
 type Provider struct {
 	Schema Block
-	// Configure sees the provider block; values may be unknown during a plan. Optional.
+	// Configure receives the provider block; values may be unknown during a plan. Optional.
 	Configure func(ctx context.Context, config Values) error
 	Resources map[string]Resource
 	Data      map[string]DataSource
@@ -26,9 +26,9 @@ type Provider struct {
 type Resource struct {
 	Version int64 // of the schema
 	Schema  Block
-	// Legacy says that the real provider is built on the old SDK, whose
-	// defaults may differ from a configuration that is silent, and whose results
-	// may differ from the plan: Terraform then only logs that.
+	// Legacy marks a provider whose real one is built on the old SDK. Its defaults may differ from
+	// a configuration without the argument, and its results from the plan: Terraform then only logs
+	// the difference.
 	Legacy bool
 	// Check validates rules across attributes; values may be unknown. Optional.
 	Check func(config Values) error

@@ -14,7 +14,7 @@ import (
 
 const specials = "!@#$%&*()-_=+[]{}<>:?"
 
-// bcryptLongest is how much of a password bcrypt looks at.
+// bcryptLongest is the number of bytes of a password that bcrypt reads.
 const bcryptLongest = 72
 
 func password() plugin.Resource {

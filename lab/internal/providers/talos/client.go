@@ -36,7 +36,8 @@ func clientConfig(name string, v plugin.Values) (*clientconfig.Config, error) {
 		Key: decoded[2]}), nil
 }
 
-// call lets do talk to v's node through v's endpoint, until it works or limit is over.
+// call calls do with a client for v's node, through v's endpoint, until it succeeds or the limit
+// expires.
 func call(ctx context.Context, v plugin.Values, limit time.Duration,
 	do func(context.Context, *client.Client) error) error {
 	config, err := clientConfig("dynamic", v)

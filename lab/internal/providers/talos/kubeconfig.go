@@ -44,7 +44,7 @@ func kubeconfig() plugin.Resource {
 	}
 }
 
-// planKubeconfig asks for a new kubeconfig when the certificate in the old one is about to end.
+// planKubeconfig plans a new kubeconfig when the certificate in the old one is about to expire.
 func planKubeconfig(_ context.Context, p *plugin.Plan) error {
 	planEndpoint(p)
 	if p.Change.Prior == nil || !p.Change.Planned.Known("certificate_renewal_duration") {

@@ -17,7 +17,7 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/providers/plugin"
 )
 
-// renewal is how long before its end the administrator's certificate is renewed.
+// renewal is the remaining lifetime at which the administrator's certificate is renewed.
 const renewal = 30 * 24 * time.Hour
 
 func machineSecrets() plugin.Resource {

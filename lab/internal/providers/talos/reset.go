@@ -21,8 +21,8 @@ func onDestroy() plugin.Attribute {
 		"reboot": flag(false)})
 }
 
-// resetMachine wipes Talos' own partitions, once: the real provider does not try
-// again either. One that reboots is waited for until it lets anybody in.
+// resetMachine wipes Talos' own partitions, once: the real provider does not retry either. It waits
+// for a machine that reboots until the machine accepts a connection.
 func resetMachine(ctx context.Context, state plugin.Values) error {
 	wanted := state.Object("on_destroy")
 	if !wanted.Bool("reset") {

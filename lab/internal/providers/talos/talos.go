@@ -60,7 +60,7 @@ func object(like plugin.Attribute, attributes map[string]plugin.Attribute) plugi
 	return like
 }
 
-// access is the client_configuration: how an administrator is known to Talos.
+// access is the client_configuration: the administrator's credentials for Talos.
 func access(like plugin.Attribute) plugin.Attribute {
 	return object(like, map[string]plugin.Attribute{
 		"ca_certificate": like, "client_certificate": like, "client_key": secret(like),

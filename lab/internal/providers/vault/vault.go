@@ -1,9 +1,8 @@
-// Package vault stands in for hashicorp/vault: the auth, policy, mount, KV and
-// database types that the stages use, over the HTTP API of a Vault that is real.
+// Package vault stands in for hashicorp/vault: the auth, policy, mount, KV and database types that
+// the stages use, over the HTTP API of a real Vault.
 //
-// Like the real provider it makes itself a child of the token that it is given,
-// which a token without a policy for that is refused, unless the configuration
-// says skip_child_token.
+// Like the real provider it creates a child of its token, unless the configuration sets
+// skip_child_token. Vault rejects this for a token without a policy for it.
 package vault
 
 import (

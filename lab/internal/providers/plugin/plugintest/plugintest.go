@@ -81,8 +81,8 @@ func (r *Resource) Plan(config plugin.Values) (Plan, []*tfprotov6.Diagnostic) {
 	return p, nil
 }
 
-// Apply plans and applies config, which must not need a new object, and keeps
-// the state that comes back, beside diagnostics too.
+// Apply plans and applies config, which must not replace the object. It keeps the returned state,
+// even with diagnostics.
 func (r *Resource) Apply(config plugin.Values) []*tfprotov6.Diagnostic {
 	r.t.Helper()
 	p, diagnostics := r.Plan(config)
