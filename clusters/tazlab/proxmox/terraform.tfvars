@@ -14,7 +14,8 @@ vault_jwt_roles = {
   grafana = { namespace = "grafana", service_account = "grafana", read = ["database-tazlab/creds/grafana"] }
 }
 
-# The database that Flux brings. Vault stands outside, so it needs an address outside.
+# The database that Flux deploys. Vault is outside the cluster, so the database needs an external
+# address.
 vault_database_host = "192.168.1.184"
 vault_database_name = "tazlab"
 

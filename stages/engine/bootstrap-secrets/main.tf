@@ -10,8 +10,8 @@ locals {
   namespaces = toset([for name in local.wanted : name if name != null && !contains(var.bootstrap_foreign_namespaces, coalesce(name, "-"))])
 }
 
-# A Secret needs its namespace before Flux is there, so it is made here, and what
-# Flux brings leaves it out.
+# A Secret needs its namespace before Flux runs, so this stage creates it, and the repository of
+# Flux omits it.
 resource "kubernetes_namespace_v1" "wanted" {
   for_each = local.namespaces
 

@@ -94,7 +94,7 @@ gate "webhook" "store" {
     },
   ]
 
-  # The schema lets empty slugs pass; only the webhook knows better.
+  # The schema accepts empty slugs; only the webhook rejects them.
   rejects = [
     {
       apiVersion = "external-secrets.io/v1"

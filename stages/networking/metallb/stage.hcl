@@ -14,7 +14,7 @@ adopt "kubernetes_namespace_v1.metallb" {
   }
 }
 
-# The peers' definition has a conversion webhook, whose CA comes at run time.
+# The peers' definition has a conversion webhook, whose CA is set at run time.
 gate "crd" "kinds" {
   names = [
     "ipaddresspools.metallb.io",

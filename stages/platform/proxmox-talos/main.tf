@@ -18,7 +18,7 @@ resource "proxmox_virtual_environment_download_file" "talos" {
   file_name    = "${var.cluster_name}-talos-${var.talos_version}-${substr(var.talos_schematic_id, 0, 12)}.qcow2"
   url          = "https://${var.talos_image_factory}/image/${var.talos_schematic_id}/${var.talos_version}/nocloud-amd64.qcow2"
 
-  # The factory builds images anew and their size may differ: no reason to fetch one again.
+  # The factory rebuilds images and their size may differ: no reason to download one again.
   overwrite = false
   # A file of this name was left by a run of this cluster that was killed.
   overwrite_unmanaged = true
@@ -36,9 +36,8 @@ resource "proxmox_virtual_environment_vm" "node" {
   machine     = "q35"
   on_boot     = true
 
-  # No guest agent can shut the VM down (and no agent block: after an
-  # import, even one that says "disabled" is a change), and nothing on these
-  # machines needs a clean shutdown before they are destroyed.
+  # No guest agent can shut the VM down, and these machines need no clean shutdown before they are
+  # destroyed. An agent block, even a disabled one, would be a change after an import.
   stop_on_destroy = true
   # A changed attribute would stop and start all machines at once, and etcd with them.
   reboot_after_update = false

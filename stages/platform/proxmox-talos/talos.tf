@@ -46,7 +46,7 @@ resource "talos_machine_configuration_apply" "node" {
   depends_on = [proxmox_virtual_environment_vm.node]
 
   lifecycle {
-    # A machine that was built anew has a new network card and no configuration.
+    # A replaced machine has a new network card and no configuration.
     replace_triggered_by = [terraform_data.machine[each.key]]
   }
 }

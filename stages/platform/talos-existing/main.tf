@@ -26,7 +26,7 @@ data "talos_machine_configuration" "node" {
   )
 }
 
-# castle's preflight knows these by their address: node["<name>"].
+# castle's preflight finds these resources by their address in Terraform: node["<name>"].
 # Every call goes to the machine itself, never to the VIP: the VIP needs etcd.
 resource "talos_machine_configuration_apply" "node" {
   for_each = var.nodes

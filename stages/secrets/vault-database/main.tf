@@ -12,7 +12,7 @@ resource "vault_database_secret_backend_connection" "cluster" {
   name          = var.vault_database_name
   allowed_roles = sort(keys(var.vault_database_roles))
 
-  # The database comes with the cluster, much later.
+  # The database starts with the cluster, much later.
   verify_connection = false
 
   postgresql {

@@ -11,8 +11,7 @@ path "sys/mounts" {
   capabilities = ["read"]
 }
 
-# Connections, and which users Vault makes with them. Vault has no pattern that
-# leaves creds/ out; castle asks for none.
+# Connections and roles. Vault has no pattern that excludes creds/; castle requests no credentials.
 path "database-*" {
   capabilities = ["create", "read", "update", "delete"]
 }

@@ -1,5 +1,5 @@
-# The token comes from VAULT_TOKEN: it is the one secret that a user holds, unless
-# an AppRole takes its place.
+# The provider reads the token from VAULT_TOKEN. It is the only secret that a user holds, unless an
+# AppRole takes its place.
 provider "vault" {
   address      = var.vault_address
   ca_cert_file = var.vault_ca_cert_file

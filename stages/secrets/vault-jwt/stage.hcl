@@ -8,8 +8,8 @@ stage {
   }
 }
 
-# Vault's words for a path that is taken, and for a token that lacks something,
-# come when half is done.
+# Without this preflight, Vault reports a mount conflict or a missing permission only in the middle
+# of the apply.
 preflight "vault_mount" "free" {
   address     = var.vault_address
   ca_file     = var.vault_ca_cert_file

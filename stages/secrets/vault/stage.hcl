@@ -7,8 +7,8 @@ stage {
   }
 }
 
-# Terraform's words for a sealed Vault, an expired token and a missing policy are
-# much the same, and to root's token it has none.
+# Terraform's messages for a sealed Vault, an expired token and a missing policy are almost the
+# same. It has none for a root token.
 preflight "vault_secrets" "readable" {
   address     = var.vault_address
   ca_file     = var.vault_ca_cert_file

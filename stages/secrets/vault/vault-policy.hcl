@@ -10,7 +10,7 @@ path "secret/data/ephemeral-castle/*" {
   capabilities = ["create", "read", "update"]
 }
 
-# A secret whose last version was deleted is written anew.
+# castle writes a secret again whose last version was deleted.
 path "secret/metadata/ephemeral-castle/*" {
   capabilities = ["read"]
 }

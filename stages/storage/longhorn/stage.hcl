@@ -51,8 +51,8 @@ gate "workload" "manager" {
   timeout   = "15m"
 }
 
-# From here on nothing belongs to the Helm release: the managers and the driver
-# deployer make it at run time, and Helm's own wait never sees it.
+# The objects from here on do not belong to the Helm release. The managers and the driver deployer
+# create them at run time, and Helm's own wait does not cover them.
 gate "endpoint_slice" "webhook" {
   namespace = var.longhorn_namespace
   service   = "longhorn-admission-webhook"
