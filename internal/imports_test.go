@@ -12,9 +12,9 @@ import (
 
 const module = "github.com/ephemeral-castle/castle/"
 
-// table says which packages of castle each package may import; everything may
-// use atomicfile, event, process and secret. "lab" packages may import any other of the lab's.
-// Imports point down only, and a package that is not listed fails.
+// table lists the packages of castle that each package may import. Every package may use atomicfile, event,
+// process and secret; "lab" packages may import any other package of the lab. Imports point down only, and a
+// package that is not listed fails.
 func table() map[string][]string {
 	return map[string][]string{
 		"cmd/castle": {"internal/cli"},

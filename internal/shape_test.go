@@ -19,7 +19,7 @@ import (
 	"unicode/utf8"
 )
 
-// What the tree may measure. A tab counts as four columns.
+// These limits bound the tree. A tab counts as four columns.
 const (
 	mostFiles   = 25
 	mostLines   = 3500
@@ -228,8 +228,7 @@ func (s source) place(n ast.Node) string {
 	return fmt.Sprintf("%s:%d", s.path, 1+bytes.Count(s.text[:n.Pos()-s.file.FileStart], []byte("\n")))
 }
 
-// parsed returns every Go file of castle, lab included, without what stands in
-// for third-party modules.
+// parsed returns every Go file of castle, lab included, except the stubs of third-party modules.
 func parsed(t *testing.T) []source {
 	t.Helper()
 	var all []source
@@ -360,9 +359,8 @@ func constant(e ast.Expr, constants map[string]bool) bool {
 	return false
 }
 
-// bubbles returns the code that runs under synctest in a package's tests: the
-// calls of synctest.Test and of helpers that make such a call with a function of
-// their caller, and the functions that are used nowhere else.
+// bubbles returns the code of a package's tests that runs under synctest: calls of synctest.Test and of
+// helpers that make such a call. Functions that only this code uses count too.
 func bubbles(files []source) []ast.Node {
 	var found []ast.Node
 	var functions []*ast.FuncDecl

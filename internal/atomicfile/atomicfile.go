@@ -1,7 +1,6 @@
-// Package atomicfile writes files so that a crash at any moment leaves the old
-// content or the new one, never a part of either: a file is written aside,
-// flushed and renamed, and its folder is flushed too. Files and folders that can
-// hold secrets get their mode before the first byte, whatever the umask is.
+// Package atomicfile writes files so that a crash at any moment leaves the old content or the new one. It
+// writes a temporary file, flushes and renames it, and flushes its folder too. Files and folders that can
+// hold secrets get their mode before the first byte, independent of the umask.
 package atomicfile
 
 import (

@@ -47,7 +47,7 @@ func checkAddresses(c *cluster, report reporter) {
 		all = append(all, gateway)
 	}
 	for _, h := range all {
-		// Even the prefix of a wrong gateway says which two addresses these are.
+		// Even the prefix of a wrong gateway shows which two addresses these are.
 		if what := reserved(c.network.Masked(), h.First); what != "" {
 			report("address-reserved", h.at, h.What+": "+what,
 				"No host can have %s, %s of %s. Choose another one.", h.First, what, c.network.Masked())
@@ -55,7 +55,7 @@ func checkAddresses(c *cluster, report reporter) {
 	}
 }
 
-// reserved says which of a network's two reserved addresses a is; "" if none.
+// reserved names the reserved address of a network that a is; "" if neither.
 func reserved(network netip.Prefix, a netip.Addr) string {
 	switch {
 	case !network.IsValid() || network.Bits() > 30:
@@ -67,8 +67,8 @@ func reserved(network netip.Prefix, a netip.Addr) string {
 	return ""
 }
 
-// checkSubnets compares the networks inside the cluster, as the machine configuration
-// has them: Talos' defaults, or what a patch sets.
+// checkSubnets compares the networks inside the cluster in the machine configuration: Talos' defaults, or
+// those of a patch.
 func checkSubnets(c *cluster, report reporter) {
 	var config *talos.MachineConfig
 	for _, r := range c.rendered {

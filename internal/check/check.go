@@ -1,18 +1,15 @@
-// Package check finds what cannot be right in a configuration, or is doubtful:
-// whether addresses, networks, names, versions and machine configurations fit one
-// another, in a cluster and across all clusters of a repository. It contacts nobody
-// and runs nothing.
+// Package check finds errors and doubtful values in a configuration. It checks whether addresses, networks,
+// names, versions and machine configurations fit one another, in a cluster and across all clusters of a
+// repository. It contacts no server and runs nothing.
 //
-// How it thinks: package config says whether the files can be read and fit the
-// stages' variables. Here a rule has a Kind, under which docs/check.md describes it,
-// and checks the values as far as they are known before a run. It reports the
-// place, what is wrong, why and what to do. A value that is unknown, or that config
-// has reported already, is skipped. A rule that can be wrong warns.
+// Package config reports whether the files can be read and fit the stages' variables. A rule has a Kind,
+// under which docs/check.md describes it, and checks the values that are known before a run. It reports the
+// place, the problem, the reason and the fix. It skips a value that is unknown, or that config has reported
+// already. A rule that can be wrong warns.
 //
-// The stages' own Terraform is not repeated: their `validation` blocks are evaluated
-// by package tfeval, and a rule that is such a validation is known by the values that
-// the condition reads (rules.go). Machine configurations come from the patches in the
-// module, rendered and validated by Talos' own code.
+// The rules do not repeat the stages' own Terraform: package tfeval evaluates the `validation` blocks. A
+// rule that is such a validation is identified by the values that its condition reads (rules.go). Machine
+// configurations come from the patches in the module, rendered and validated by Talos' own code.
 package check
 
 import (
@@ -27,7 +24,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 )
 
-// Options say what is checked.
+// Options select the clusters to check.
 type Options struct {
 	Config   config.Options // Cluster is left open
 	Clusters []string       // "blue/proxmox"; empty: every cluster of the repository
@@ -102,7 +99,7 @@ func peers(o config.Options, all []string, c *cluster) []*cluster {
 	return others
 }
 
-// check applies every rule and adds to what config has reported.
+// check applies every rule and adds the findings to those of config.
 func (c *cluster) check(diags hcl.Diagnostics, others []*cluster, stateDir string) hcl.Diagnostics {
 	c.stateDir = stateDir
 	for _, find := range checks() {
@@ -122,7 +119,7 @@ func (c *cluster) compare(others []*cluster) hcl.Diagnostics {
 	return diags
 }
 
-// reporter takes a finding: its rule, the place, what is wrong, and why with what to do.
+// reporter receives a finding: its rule, the place, the problem, and the reason with the fix.
 type reporter func(kind Kind, at hcl.Range, summary, detail string, args ...any)
 
 func (c *cluster) reporter(diags *hcl.Diagnostics) reporter {

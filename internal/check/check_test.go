@@ -36,7 +36,7 @@ func options(dir string) check.Options {
 	}
 }
 
-// printed is what a user reads.
+// printed returns the output that a user reads.
 func printed(t *testing.T, r *check.Report) string {
 	t.Helper()
 	var w bytes.Buffer
@@ -138,9 +138,8 @@ func archive(t *testing.T, path string) *txtar.Archive {
 // validated finds the place of a validation that a finding names.
 var validated = regexp.MustCompile(`<embedded>/stages/(\S+):(\d+)\.$`)
 
-// withoutMessages replaces the error_message of a validation at the start of a finding
-// with $ERROR_MESSAGE, if it is the one of the validation whose place the finding names:
-// the module alone holds the text.
+// withoutMessages replaces an error_message at the start of a finding with $ERROR_MESSAGE. It must belong to
+// the validation whose place the finding names: only the module holds the text.
 func withoutMessages(t *testing.T, text string) string {
 	t.Helper()
 	lines := strings.Split(text, "\n")

@@ -16,7 +16,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
-// cluster is what the rules know of a cluster, as far as it is known before a run.
+// cluster holds the values of a cluster that are known before a run, for the rules.
 type cluster struct {
 	config   *config.Cluster
 	options  config.Options

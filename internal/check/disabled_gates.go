@@ -41,7 +41,7 @@ func checkDisabledGates(c *cluster, report reporter) {
 	}
 }
 
-// delegate says how another stage can check a disabled stage's gates.
+// delegate explains how another stage can check a disabled stage's gates.
 func delegate(waiters []config.Waiter) string {
 	for _, w := range waiters {
 		if w.Stage.Layer == "gitops" {

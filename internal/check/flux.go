@@ -18,7 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
-// repository is what Flux applies from its Git repository, beside what stages create.
+// repository holds the objects that Flux applies from its Git repository, beside those of the stages.
 type repository struct {
 	cluster        *cluster
 	kustomizations []*gitops.Kustomization
@@ -88,7 +88,7 @@ func (r *repository) at(p gitops.Place) hcl.Range {
 	return hcl.Range{Filename: filepath.ToSlash(file), Start: start, End: end}
 }
 
-// checkFlux reports what cannot be read, and variables for which Flux would substitute nothing.
+// checkFlux reports unreadable files, and variables for which Flux would substitute nothing.
 func checkFlux(c *cluster, report reporter) {
 	r := c.flux()
 	if r == nil {
@@ -136,8 +136,8 @@ func checkOwners(c *cluster, report reporter) {
 	}
 }
 
-// without says how a stage would create all but an object, or little less: without the
-// optional variable that asks for it. "" if there is none.
+// without explains how a stage would create everything except an object, or little less: without the
+// optional variable that enables it. It returns "" if there is none.
 func (r *repository) without(object tfeval.Object) string {
 	foreign := func(o tfeval.Object) bool { return o.Stage != object.Stage }
 	own := slices.DeleteFunc(slices.Clone(r.objects), foreign)
@@ -201,7 +201,7 @@ func (r *repository) installs(chart string) bool {
 	})
 }
 
-// shared says what a stage does that a manifest of Flux's does as well; "" for nothing.
+// shared names the action of a stage that a Flux manifest repeats; "" for none.
 func (r *repository) shared(s tfeval.Object, o gitops.Object) string {
 	group := o.GroupVersionKind().Group
 	if s.Kind != tfeval.Release {

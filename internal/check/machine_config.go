@@ -21,8 +21,8 @@ import (
 // patchVariable holds the user's own patches.
 const patchVariable = "talos_config_patches"
 
-// rendered is the configuration of one machine: what the module's data source
-// talos_machine_configuration would return, from the same expressions.
+// rendered is the configuration of one machine, as the module's data source talos_machine_configuration
+// would return it, from the same expressions.
 type rendered struct {
 	machine string // "cp-01"
 	role    string

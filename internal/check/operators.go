@@ -10,8 +10,8 @@ import (
 
 const toolkitHelm = "helm.toolkit.fluxcd.io"
 
-// operators are charts that bring kinds of their own, and the API groups of these.
-// There is one of each in a cluster, whatever its release is called.
+// operators lists charts that bring kinds of their own, with the API groups of these. A cluster has one of
+// each, under any release name.
 func operators() map[string][]string {
 	return map[string][]string{
 		"argo-cd":                {"argoproj.io"},
@@ -63,9 +63,9 @@ func (r *repository) providersOf(o gitops.Object) []provider {
 	return all
 }
 
-// checkOperators finds custom resources that Flux would apply before their kind exists:
-// in one Kustomization with the release that brings it (a CRD may be there: Flux applies
-// those first), or in one that does not wait for it.
+// checkOperators finds custom resources that Flux would apply before their kind exists. Either they share a
+// Kustomization with the release that brings it, or theirs does not wait for it. A CRD may share one: Flux
+// applies CRDs first.
 func checkOperators(c *cluster, report reporter) {
 	r := c.flux()
 	if r == nil {
@@ -97,7 +97,7 @@ func checkOperators(c *cluster, report reporter) {
 	}
 }
 
-// missingWait says what would make a Kustomization wait for one of the providers; "" if it waits.
+// missingWait explains how to make a Kustomization wait for one of the providers; "" if it waits.
 func (r *repository) missingWait(k *gitops.Kustomization, providers []provider) string {
 	first := r.before(k)
 	for _, p := range providers {

@@ -21,9 +21,8 @@ import (
 	"github.com/ephemeral-castle/castle/stages"
 )
 
-// TestPatchesEqualTerraforms lets real Terraform evaluate the locals of
-// the platform's module and the patches of each machine, and compares what castle
-// makes of the same expressions with it, as the documents that they are.
+// TestPatchesEqualTerraforms lets real Terraform evaluate the locals of the platform's module and the
+// patches of each machine. It compares them, as documents, with castle's evaluation of the same expressions.
 func TestPatchesEqualTerraforms(t *testing.T) {
 	for _, name := range []string{"blue", "mini"} {
 		t.Run(name, func(t *testing.T) {

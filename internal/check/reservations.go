@@ -21,7 +21,7 @@ type Reservations struct {
 	cluster *cluster
 }
 
-// AddressRange is addresses and what has them: "node cp-01". Both ends belong to it.
+// AddressRange is a range of addresses and its owner, such as "node cp-01". Both ends belong to it.
 type AddressRange struct {
 	What        string
 	First, Last netip.Addr
@@ -42,7 +42,7 @@ type IDRange struct{ First, Last int }
 
 func (r IDRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
 
-// ReservationsOf returns what a cluster reserves. It may have problems.
+// ReservationsOf returns the reservations of a cluster. The cluster may have problems.
 func ReservationsOf(c *config.Cluster) Reservations {
 	x := newCluster(c, config.Options{})
 	r := Reservations{Cluster: x.label, Network: x.network, Gateway: x.gateway.First, cluster: x,

@@ -20,7 +20,7 @@ const (
 	validation  Kind = "validation" // a validation that is none of the rules below
 )
 
-// rule says how the findings of a kind are reported.
+// rule defines how castle reports the findings of a kind.
 type rule struct {
 	kind     Kind
 	warns    bool
@@ -30,8 +30,8 @@ type rule struct {
 	// argument is one that config finds unsuitable for the same reason.
 	argument config.Argument
 
-	// A rule with reads is a validation of the stage's module, known by the values that
-	// its condition relates. The summary says what of the object it reports.
+	// A rule with reads is a validation of the stage's module, identified by the values that its condition
+	// relates. The summary describes the problem of the object.
 	reads, summary, fix string
 }
 

@@ -16,8 +16,8 @@ import (
 // names in every stage.
 const contract = "platform/proxmox-talos"
 
-// checkValidations evaluates the `validation` blocks of every variable, and those of the
-// contract that are rules, for stages of the user's own that leave them out.
+// checkValidations evaluates the `validation` blocks of every variable. For the user's own stages that lack
+// them, it adds those of the contract that are rules.
 func checkValidations(c *cluster, report reporter) {
 	reported := map[string]bool{} // several stages may share a variable
 	shared := map[string]cty.Value{}

@@ -67,8 +67,8 @@ func tooNew(c *cluster) (late map[string]bool, newest string) {
 	return late, newest
 }
 
-// checkChartVersions compares with the module's default: the version whose source the
-// gates were written from, as stages/README.md says.
+// checkChartVersions compares with the module's default: the gates follow the source of that version, as
+// stages/README.md states.
 func checkChartVersions(c *cluster, report reporter) {
 	for _, s := range c.config.Stages {
 		for _, name := range names(s.Variables) {

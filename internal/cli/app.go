@@ -20,7 +20,7 @@ import (
 	"github.com/ephemeral-castle/castle/templates"
 )
 
-// app holds what every command needs: streams, environment and the shared flags.
+// app holds the common parts of every command: streams, environment and the shared flags.
 type app struct {
 	version        string
 	stdin          io.Reader
@@ -38,7 +38,7 @@ type app struct {
 	interrupts interrupts
 }
 
-// Command returns castle's command tree, for tests of what the documentation shows.
+// Command returns castle's command tree, for tests of the documentation.
 func Command() *cobra.Command { return newRoot(&app{}) }
 
 func newRoot(a *app) *cobra.Command {

@@ -11,8 +11,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run/review"
 )
 
-// confirmCluster asks the user to type the cluster's name before an action that cannot
-// simply be undone; otherwise says what was not done.
+// confirmCluster asks the user to type the cluster's name before an action that is hard to undo. otherwise
+// describes the action that castle did not take.
 func confirmCluster(a *app, c *cluster.Cluster, action, otherwise string, yes bool) error {
 	return confirm(a, "the cluster's name", c.Config.Name, action, otherwise, yes)
 }

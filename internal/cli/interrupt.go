@@ -72,8 +72,8 @@ func (i *interruptCounter) count(sig os.Signal, now time.Time) bool {
 	return true
 }
 
-// interruptible returns a context that the first interrupt cancels, so that Terraform
-// finishes cleanly. The second only warns what the third would lose; the third kills.
+// interruptible returns a context that the first interrupt cancels, so that Terraform finishes cleanly. The
+// second only warns of the losses of a third; the third kills.
 func interruptible(parent context.Context, in *interrupts) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 3)
@@ -107,7 +107,7 @@ func dispatch(signals <-chan os.Signal, handle func(times int)) {
 	close(counted)
 }
 
-// interrupts knows what castle is doing, and handles an interrupt accordingly.
+// interrupts tracks castle's current work, and handles an interrupt accordingly.
 type interrupts struct {
 	stderr  io.Writer
 	command string // that castle was started with
@@ -201,7 +201,7 @@ func (i *interrupts) handle(ctx context.Context, times int, cancel context.Cance
 	}
 }
 
-// say writes a line while a run may be shown.
+// say writes a line, also while the terminal shows a run.
 func (i *interrupts) say(text string) {
 	i.mu.Lock()
 	lines := i.lines

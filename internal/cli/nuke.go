@@ -160,7 +160,7 @@ func checkNukeProtection(a *app, repository string, n *nuke.Nuke) error {
 	return nil
 }
 
-// verdict is a row's first column in the list of what a nuke deletes.
+// verdict is a row's first column in the list of a nuke.
 func verdict(deletes bool) string {
 	if deletes {
 		return "delete"

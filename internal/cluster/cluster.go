@@ -114,8 +114,8 @@ func (o Options) Load() (*config.Cluster, error) {
 
 // Interruptible is a run that holds the cluster's lock, as a signal handler sees it.
 type Interruptible interface {
-	// Interrupt reports what ending the run would cost. It ends nothing: the run's
-	// context and Kill do. times counts the user's interrupts.
+	// Interrupt reports the cost of ending the run now. It ends nothing: the run's context and Kill do.
+	// times counts the user's interrupts.
 	Interrupt(times int)
 	// Kill ends every Terraform of the run at once, with its providers, and loses
 	// their unfinished work. A third interrupt calls it.
@@ -163,8 +163,8 @@ func recordedName(root, reference string) (name, platform string, err error) {
 	return name, platform, nil
 }
 
-// OutOfTree refuses a state directory inside the repository: `git clean` would destroy it, and with it
-// the record of what exists.
+// OutOfTree refuses a state directory inside the repository: `git clean` would delete it, and with it the
+// record of all objects.
 func OutOfTree(root, repository string) error {
 	if repository == "" {
 		return nil

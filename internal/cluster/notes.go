@@ -8,8 +8,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// MachineIDsNote records what identifies each machine of a stage, as of its last apply. The state has
-// only the VM id, which Proxmox reuses for another machine.
+// MachineIDsNote records the identity of each machine of a stage, as of its last apply. The state has only
+// the VM id, which Proxmox reuses for another machine.
 func MachineIDsNote(dir *state.Stage) state.Document[[]gate.MachineID] {
 	return state.StageDocument[[]gate.MachineID](dir, "machines")
 }

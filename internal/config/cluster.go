@@ -49,8 +49,8 @@ type Stage struct {
 	// Needs are the stages that must be ready before this one starts: direct
 	// ones only, each once, in the order of Cluster.Stages.
 	Needs []*Stage
-	// NeedsPlatform says that the stage has generated providers or gates that
-	// connect with the platform's kubeconfig or talosconfig.
+	// NeedsPlatform reports whether the stage has generated providers or gates that connect with the
+	// platform's kubeconfig or talosconfig.
 	NeedsPlatform bool
 	// InCluster are the source addresses of the providers whose configuration
 	// castle generates: "registry.terraform.io/hashicorp/helm".

@@ -1,12 +1,11 @@
-// Package config turns a castle repository into a validated Cluster. It reads files
-// and the environment that it is given; it runs nothing and contacts nobody.
+// Package config turns a castle repository into a validated Cluster. It reads files and the given
+// environment; it runs nothing and contacts no server.
 //
-// Reading is one pass over the files and one over what they mean, and both go
-// on after an error, so that Load reports every problem at once with its file
-// and line. What only a run can know (the outputs of stages) stands in as an
-// unknown value, so that types, names and edges are checked before anything runs.
-// A loader drives the steps; fileReader, inputValues, blockReader and connector each
-// hold one. gohcl decodes the blocks of fixed arguments.
+// Load reads the files in one pass and evaluates them in another. Both go on after an error, so that Load
+// reports every problem at once with its file and line. Values that only a run knows, such as outputs, are
+// unknown values: types, names and edges are still checked before anything runs. A loader drives the steps;
+// fileReader, inputValues, blockReader and connector each hold one. gohcl decodes the blocks of fixed
+// arguments.
 //
 // # Files
 //
@@ -87,7 +86,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// Options say what Load reads.
+// Options configure Load.
 type Options struct {
 	// the repository's root, as FindRepository returns it; empty: there is none
 	Repository    string

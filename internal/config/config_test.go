@@ -114,8 +114,8 @@ func render(d *hcl.Diagnostic) string {
 	return fmt.Sprintf("%s: %s; %s", at, d.Summary, d.Detail)
 }
 
-// expect loads the changed library on paper and wants exactly these problems,
-// in order: each a place and words, separated by " | ", that the message has.
+// expect loads the changed library on paper and wants exactly these problems, in order. Each lists a place
+// and words of the message, separated by " | ".
 func expect(t *testing.T, changes string, want []string, with ...func(*Options)) {
 	t.Helper()
 	o := repository(t, changes)

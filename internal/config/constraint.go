@@ -38,7 +38,7 @@ func (c constraint) convert(v cty.Value) (cty.Value, error) {
 	return convertTo(v, c.ty)
 }
 
-// convertTo converts v, and says in an error where inside v it failed.
+// convertTo converts v; its error names the part of v that failed.
 func convertTo(v cty.Value, ty cty.Type) (cty.Value, error) {
 	converted, err := convert.Convert(v, ty)
 	if err == nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// Flux may install what a disabled stage would. The stage's gates hold for that, too:
-// asked_by delegates them to an enabled stage. They are evaluated with the variables
-// of the disabled stage; it has no outputs.
+// Flux may install the components of a disabled stage, and the stage's gates hold for them too: asked_by
+// delegates the gates to an enabled stage. They are evaluated with the variables of the disabled stage; it
+// has no outputs.
 
 // delegateGates gives the gates of every disabled stage to its delegate.
 func (r *blockReader) delegateGates() {

@@ -6,9 +6,8 @@ import (
 	"github.com/zclconf/go-cty/cty/function/stdlib"
 )
 
-// Functions are what expressions may call, as the package comment lists them.
-// Functions whose errors quote their argument, such as parseint and
-// jsondecode, are left out: it may be a secret.
+// Functions returns the functions of expressions, as the package comment lists them. It leaves out functions
+// whose errors quote their argument, such as parseint and jsondecode: it may be a secret.
 func Functions() map[string]function.Function {
 	return map[string]function.Function{
 		// numbers

@@ -143,8 +143,8 @@ func (v Variable) settle(x cty.Value) (cty.Value, error) {
 	return v.constraint.convert(x)
 }
 
-// bindGates binds the variables that the gates of a disabled stage name, and no others:
-// the stage is not applied, so nothing else needs a value.
+// bindGates binds only the variables that the gates of a disabled stage name: castle does not apply the
+// stage, so nothing else needs a value.
 func (r *inputValues) bindGates(s *Stage) {
 	r.checkInputs(s, s.entry.settings.inputs)
 	var bind func(expr hcl.Expression)

@@ -21,8 +21,8 @@ type LibraryStage struct {
 	Source  string `json:"source"` // networking/metallb
 	Layer   string `json:"layer"`
 	Summary string `json:"summary"`
-	// Origin is "embedded", or the repository's folder; Shadows says that this
-	// stands in the place of an embedded stage of the same name.
+	// Origin is "embedded", or the repository's folder; Shadows reports whether this replaces an embedded
+	// stage of the same name.
 	Origin      string `json:"origin"`
 	Shadows     bool   `json:"shadows"`
 	EndsCluster bool   `json:"ends_cluster"`
@@ -136,7 +136,7 @@ func (l *library) describe(d *definition, o Options) *LibraryStage {
 	for _, b := range d.adopts {
 		s.Adopts = append(s.Adopts, LibraryAdopt{b.labels[0], l.text(d, b.args["id"])})
 	}
-	// what cannot be read is among the problems
+	// unreadable files are among the problems
 	_ = fs.WalkDir(d.module, ".", func(name string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() {
 			s.Files = append(s.Files, name)
@@ -198,7 +198,7 @@ func (l *library) text(d *definition, expr hcl.Expression) string {
 	return string(expr.Range().SliceBytes(f.Bytes))
 }
 
-// comment is what the author says in the lines right above a block.
+// comment returns the author's comment in the lines right above a block.
 func (l *library) comment(d *definition, at hcl.Range) string {
 	f := l.files[d.file]
 	if f == nil {

@@ -129,11 +129,11 @@ func (s *Stage) Written(variable string) Written {
 	return w
 }
 
-// Committed returns the values in the files that belong into Git: terraform.tfvars, the
-// defaults of castle.hcl and the inputs of cluster.hcl, used by a stage or not.
+// Committed returns the values in the files that belong into Git: terraform.tfvars, defaults in castle.hcl
+// and inputs in cluster.hcl. It includes values that no stage uses.
 func (c *Cluster) Committed() []Written { return c.committed }
 
-// committedValues collects what Cluster.Committed returns.
+// committedValues collects the values for Cluster.Committed.
 func (r *inputValues) committedValues(plain, defaults map[string]value) []Written {
 	var all []Written
 	for _, values := range []map[string]value{plain, defaults} {

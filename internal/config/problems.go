@@ -10,8 +10,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// problem makes an error. The summary begins with its object; the detail says in
-// sentences what is wrong and what to do.
+// problem makes an error. The summary begins with its object; the detail explains the problem and the fix in
+// sentences.
 func problem(at hcl.Range, summary, detail string, args ...any) *hcl.Diagnostic {
 	d := &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(detail, args...)}
 	if at.Filename != "" {

@@ -146,7 +146,7 @@ func (c *connector) checkOutput(s *Stage, r reference, summary string) *hcl.Diag
 	return nil
 }
 
-// outputHint says where an output that no enabled stage has would come from.
+// outputHint explains which stage would provide an output that no enabled stage has.
 func (c *connector) outputHint(layer, output string) string {
 	if s := c.disabled(layer, output); s != nil {
 		return fmt.Sprintf("Stage %s has it, but is disabled at %s.", s.Name, place(s.entry.At))

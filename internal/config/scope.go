@@ -94,7 +94,7 @@ func (s *Stage) evaluate(expr hcl.Expression, sc Scope) (cty.Value, hcl.Diagnost
 	return v, plain(diags)
 }
 
-// output looks up what r names among the outputs that are known.
+// output looks up the output that r names among the known ones.
 func (s *Stage) output(r reference, known map[string]cty.Value, owner *Stage) (cty.Value, hcl.Diagnostics) {
 	if v, ok := known[r.name]; ok {
 		return v, nil
@@ -104,7 +104,7 @@ func (s *Stage) output(r reference, known map[string]cty.Value, owner *Stage) (c
 		"It is an output of stage %s, which has not been applied or does not set it.", owner.Name)
 }
 
-// context has what every expression may use.
+// context returns the values and functions that every expression may use.
 func (c *Cluster) context() *hcl.EvalContext {
 	return &hcl.EvalContext{
 		Functions: Functions(),

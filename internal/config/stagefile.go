@@ -52,7 +52,7 @@ type adoptSyntax struct {
 	} `hcl:"exists,block"`
 }
 
-// settings are what a stage block sets in stage.hcl and in cluster.hcl alike.
+// settings are the arguments of a stage block that stage.hcl and cluster.hcl share.
 type settings struct {
 	timeout *hcl.Attribute // nil where the block has none
 	inputs  map[string]input

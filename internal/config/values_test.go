@@ -8,7 +8,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// where says which origins set metallb_chart_version, and which of them wins.
+// TestTheStrongestOriginOfAValueWins lists the origins of metallb_chart_version and the winner.
 func TestTheStrongestOriginOfAValueWins(t *testing.T) {
 	const name = "metallb_chart_version"
 	files := map[string]string{

@@ -1,13 +1,11 @@
-// Package doctor checks everything that a create relies on before anything is created:
-// this machine, the secret store, Proxmox or the machines, the Git repository, names and
-// addresses. It changes nothing.
+// Package doctor checks the prerequisites of a create: this machine, the secret store, Proxmox or the
+// machines, the Git repository, names and addresses. It changes nothing.
 //
-// A check is a small function with a name that returns findings: green, yellow for a
-// warning, red for what would stop a create, grey for what could not be checked, with
-// the reason. Yellow and red findings carry a fix. Checks run concurrently, each with a
-// timeout, and are reported in the order of the list. The outputs of the secrets layer
-// come first, because others need them: they are evaluated from the stage's own
-// Terraform, with the store's answer in place of its data source, and stay in memory.
+// A check is a small function with a name that returns findings. Green passes, yellow is a warning, red
+// would stop a create, and grey means not checked, with the reason. Yellow and red findings carry a fix.
+// Checks run concurrently, each with a timeout, and are reported in the order of the list. The outputs of
+// the secrets layer come first, because other checks need them. castle evaluates them from the stage's own
+// Terraform, with the store's answer in place of the data source, and keeps them in memory.
 package doctor
 
 import (
@@ -87,7 +85,7 @@ type check struct {
 	run  func(context.Context) []Finding
 }
 
-// OfMachine checks this machine only. Only rehearsals need the lab, so no cluster's check asks for it.
+// OfMachine checks this machine only. Only rehearsals need the lab, so the check of a cluster omits it.
 func OfMachine(ctx context.Context, m Machine) (*Report, error) {
 	return run(ctx, &secret.Masker{}, &Report{}, append(m.checks(), check{"castle-lab", m.lab}))
 }

@@ -32,8 +32,8 @@ func (m Machine) terraform(ctx context.Context) []Finding {
 	return green("%s, %s", found.Version, found.Path)
 }
 
-// With less than minimumFree, a write may fail in the middle of a run; with less than
-// lowFree it may soon: providers take some hundred megabytes, every apply a snapshot.
+// With less than minimumFree, a write may fail during a run; with less than lowFree, it may fail soon.
+// Providers take some hundred megabytes, and every apply a snapshot.
 const (
 	minimumFree = 200 << 20
 	lowFree     = 1 << 30

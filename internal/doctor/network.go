@@ -23,7 +23,7 @@ type httpError string
 
 func (e httpError) Error() string { return string(e) }
 
-// response is what a check reads of an answer.
+// response holds the parts of an HTTP response that a check reads.
 type response struct {
 	header http.Header
 	body   string
@@ -53,7 +53,7 @@ func get(ctx context.Context, address string, prepare func(*http.Request)) (resp
 	return response{answer.Header, string(body)}, err
 }
 
-// dateOf returns the Date header of a server's answer, whatever its status; zero without one.
+// dateOf returns the Date header of a server's response of any status; zero without one.
 func dateOf(ctx context.Context, address string) (time.Time, error) {
 	answer, err := get(ctx, address+"/api/status", nil)
 	if err != nil && !errors.As(err, new(httpError)) {

@@ -32,7 +32,7 @@ func (r *checkRun) preflights(types ...string) (all []boundPreflight) {
 	return all
 }
 
-// inspect runs a preflight once. If it cannot, the findings say why.
+// inspect runs a preflight once. If it cannot, the findings explain why.
 func (r *checkRun) inspect(ctx context.Context, p boundPreflight) (gate.Inspection, []Finding) {
 	preflight, err := p.preflight.Type.New(p.preflight.Name(), gate.Target{Environ: r.machine.Environ},
 		p.values)

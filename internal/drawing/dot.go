@@ -43,7 +43,7 @@ func (n Node) text() []string {
 	return lines
 }
 
-// label is what an edge carries: its source's label, and the line where it ends.
+// label returns an edge's label: its source's label, and the line where it ends.
 func (d Drawing) label(e Edge) string {
 	var parts []string
 	for _, g := range d.Groups {

@@ -43,9 +43,8 @@ func TestTextIsQuoted(t *testing.T) {
 	read(t, svg.String()) // well-formed
 }
 
-// spread is a drawing with everything in it: groups beside and below one another,
-// edges inside a group, past groups and past nodes, to lines, and back from a
-// node that stands before its own need in the list.
+// spread is a drawing with everything in it: groups beside and below one another, and edges inside a group.
+// Other edges pass groups and nodes, lead to lines, and go back to an earlier node in the list.
 func spread() drawing.Drawing {
 	node := func(name, note string, lines ...string) drawing.Node {
 		n := drawing.Node{Name: name, Note: note, Hint: name}

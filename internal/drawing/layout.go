@@ -2,13 +2,11 @@ package drawing
 
 import "slices"
 
-// The layout is a layered one (Sugiyama, Tagawa and Toda, 1981), with groups as
-// what is layered first. A group's rank is the longest path of groups that leads
-// to it, so that groups which do not follow one another stand below each other;
-// inside a group the same is done with its nodes, by column. Where an edge passes
-// a column it gets a lane, an empty row as high as a line is thick, so that no
-// edge ever runs behind a node or a text: it bends only between columns.
-// Edges from one node share their lanes.
+// The layout is a layered one (Sugiyama, Tagawa and Toda, 1981) that layers groups first. A group's rank is
+// its longest path of groups, so that independent groups stand below each other. The nodes inside a group
+// are layered the same way, by column. Where an edge passes a column it gets a lane, an empty row as high as
+// a line is thick. So no edge runs behind a node or a text: it bends only between columns. Edges from one
+// node share their lanes.
 
 // layout is where everything is.
 type layout struct {
@@ -153,7 +151,7 @@ func (b *block) add(at int, c *cell) *cell {
 	return c
 }
 
-// lane returns the lane through the rank of what comes from a node.
+// lane returns the lane through the rank for the edges of a node.
 func (r *rank) lane(from string) *block {
 	for _, b := range r.blocks {
 		if b.group == nil && b.columns[0].cells[0].from == from {

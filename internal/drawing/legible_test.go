@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// picture is what a reader sees of an SVG.
+// picture holds the parts of an SVG that a reader sees.
 type picture struct {
 	width, height float64
 	texts, boxes  []area

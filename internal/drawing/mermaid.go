@@ -14,7 +14,7 @@ func (d Drawing) WriteMermaid(w io.Writer) error {
 		fmt.Fprintf(&b, "%%%% %s\n", strings.ReplaceAll(note, "\n", " "))
 	}
 	b.WriteString("flowchart LR\n")
-	// What is called "end" would end a block: nodes and groups go by numbers.
+	// A node called "end" would end a block: nodes and groups use numbers.
 	number := map[string]int{}
 	var marked []string
 	for i, g := range d.Groups {
@@ -50,8 +50,8 @@ func (d Drawing) WriteMermaid(w io.Writer) error {
 	return err
 }
 
-// mermaidText is a label. What Mermaid or Markdown could take for their own is
-// written as entities, which Mermaid spells without an ampersand.
+// mermaidText returns a label. It writes characters with a meaning in Mermaid or Markdown as entities, which
+// Mermaid spells without an ampersand.
 func mermaidText(s string) string {
 	return `"` + strings.NewReplacer(
 		"#", "#35;", `"`, "#quot;", "<", "#lt;", ">", "#gt;", "&", "#amp;", "`", "#96;",

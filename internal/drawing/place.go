@@ -63,9 +63,8 @@ func (c *cell) port() float64 {
 	return c.y + titleHeight/2
 }
 
-// place gives everything its place: the order that makes the edges bend least,
-// of those that some sweeps from left to right and back find, in which each cell
-// goes to the mean height of what it is connected with (the barycentre).
+// place positions all cells. Sweeps from left to right and back move each cell to the mean height of its
+// neighbours (the barycentre). place keeps the order in which the edges bend least.
 func (l *layout) place() {
 	l.stack()
 	best, order := l.cost(), l.order()
@@ -89,8 +88,7 @@ func (l *layout) place() {
 	l.stack()
 }
 
-// sort orders the rank by the mean height of neighbours. What has none stays
-// where it is.
+// sort orders the rank by the mean height of neighbours. A cell without neighbours stays.
 func (r *rank) sort(neighbours func(*cell) []*cell) {
 	mean := func(cells []*cell, otherwise float64) float64 {
 		sum, n := 0.0, 0
@@ -129,7 +127,7 @@ func (r *rank) sort(neighbours func(*cell) []*cell) {
 	slices.SortStableFunc(r.blocks, func(x, y *block) int { return cmp.Compare(height[x], height[y]) })
 }
 
-// cost is how far all edges go up and down; what crosses goes far.
+// cost returns the total vertical distance of all edges; crossing edges go far.
 func (l *layout) cost() float64 {
 	sum := 0.0
 	for _, r := range l.routes {

@@ -9,8 +9,8 @@ import (
 
 const margin = 20.0
 
-// style is the drawing's own: it brings its background, so that it is as legible
-// on a dark page as on a light one, and turns dark where the reader prefers that.
+// style belongs to the drawing. It brings its own background, so that it is legible on any page, and turns
+// dark where the reader prefers that.
 const style = `
 .drawing { font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; }
 .drawing .page { fill: #ffffff; } .drawing .group { fill: #f3f4f6; stroke: #d1d5db; }
@@ -134,8 +134,8 @@ func (p *svg) edge(l *layout, r route) {
 		px(last.column.x), px(y))
 }
 
-// right is where a line leaves a cell's column for the next one: of the last
-// column of a block that is the end of its whole rank.
+// right is where a line leaves a cell's column for the next one. For the last column of a block it is the
+// end of the whole rank.
 func (l *layout) right(c, next *cell) float64 {
 	if c.block == next.block {
 		return c.column.x + c.column.w

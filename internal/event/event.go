@@ -1,13 +1,12 @@
-// Package event defines what a run reports. The reporter prints events, the journal
-// keeps them and the report sums them up, so that all three agree. Events hold no
-// secret: a run masks every text before it sends it.
+// Package event defines the events of a run. The reporter prints them, the journal keeps them and the report
+// sums them up, so that all three agree. Events hold no secret: a run masks every text before it sends it.
 //
 // JSON names and values are file formats: journals of older versions are read.
 package event
 
 import "time"
 
-// Kind says what happened.
+// Kind is the type of an event.
 type Kind string
 
 // The kinds, in the order in which a run may send them.
@@ -65,7 +64,7 @@ type ReviewedPlan struct {
 	Made   time.Time `json:"made"`
 }
 
-// Diagnosis says why a gate stayed closed or a step failed, and what to do next.
+// Diagnosis explains why a gate stayed closed or a step failed, and the next step to take.
 type Diagnosis struct {
 	Waited string    `json:"waited"`          // the condition that was waited for
 	Seen   string    `json:"seen"`            // the state that was observed instead
@@ -75,7 +74,7 @@ type Diagnosis struct {
 	Folder string    `json:"folder"`          // holds everything that was found; empty: not kept
 }
 
-// Interruption is what an interrupted run still waits for.
+// Interruption names the steps that an interrupted run still waits for.
 type Interruption struct {
 	Times      int         `json:"times"` // interrupts so far
 	Operations []Operation `json:"works"`
@@ -91,7 +90,7 @@ type Operation struct {
 	Since   time.Time `json:"since"`
 }
 
-// Receipt lists what a destroy verified.
+// Receipt lists the objects that a destroy verified.
 type Receipt struct {
 	Run     string        `json:"run"`
 	Cluster string        `json:"cluster"`

@@ -48,8 +48,8 @@ func Timeline(events []Event) []*Span {
 
 func (s *Span) add(e Event) {
 	if e.Kind == StageStarted && (s.Result == "" && !s.started || s.Result == ResultUpToDate) {
-		// A preflight may have run long before, and a volatile stage that is up to date
-		// starts again when something is about to use its outputs.
+		// A preflight may have run long before. A volatile stage that is up to date starts again when
+		// another stage is about to use its outputs.
 		s.Started, s.started, s.Result = e.Time, true, ""
 	}
 	s.Ended = e.Time

@@ -2,8 +2,8 @@ package gate
 
 import "errors"
 
-// Kind says what a finding or a diagnosis is about, for code that decides on it. Texts are for people. Here
-// are the kinds that several packages compare; a kind that one package's findings have stands there.
+// Kind classifies a finding or a diagnosis, for code that decides on it; texts are for people. These kinds
+// are compared by several packages; a kind of one package's findings is defined there.
 type Kind string
 
 const (
@@ -15,7 +15,7 @@ const (
 	NeverBootstrapped Kind = "never-bootstrapped"
 )
 
-// Finding is an error of a known kind: why a gate is closed, or what was found of an object.
+// Finding is an error of a known kind: why a gate is closed, or the problem of an object.
 type Finding struct {
 	Kind   Kind
 	Object string // "deployment metallb-system/controller"; empty if Text names it

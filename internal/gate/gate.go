@@ -3,9 +3,9 @@
 // talos, proxmox).
 //
 // A Gate's Check is one attempt. Wait repeats it, so `create` waits for exactly what `status` checks once.
-// Gates fail closed: a gate that is not proved open is closed, "does not exist yet" is an ordinary reason to
-// wait, and only an error marked Permanent ends a wait early. Code that decides on an answer compares its
-// Kind, never its text.
+// Gates fail closed: a gate that is not proved open is closed. "does not exist yet" is an ordinary reason to
+// wait; only an error marked Permanent ends a wait early. Code that decides on an answer compares its Kind,
+// never its text.
 package gate
 
 import "context"
@@ -14,17 +14,17 @@ import "context"
 type Gate struct {
 	// Name is the gate's type and label, as in the stage's file: "endpoint_slice.webhook".
 	Name string
-	// Check makes one attempt and returns nil when the gate is open, otherwise what is still missing, in
-	// words for a person. It must honour ctx.
+	// Check makes one attempt and returns nil when the gate is open, otherwise an error that names the
+	// missing part for a person. It must honour ctx.
 	Check func(ctx context.Context) error
 	// Changed, when set, signals that the objects behind Check may have changed, and whenever a watch
 	// begins. The channel holds one signal, because a change while Wait does not listen must not be lost. A
 	// gate without Changed is polled.
 	Changed func(ctx context.Context) <-chan struct{}
 	// TriggerReconcile, when set, asks controllers to reconcile objects that are idle although nothing
-	// blocks them, and returns what it did; empty if nothing. Only Wait calls it, at most every few seconds:
+	// blocks them, and describes its action; empty if none. Only Wait calls it, at most every few seconds:
 	// Check itself never changes anything.
 	TriggerReconcile func(ctx context.Context) (did string, err error)
-	// Diagnose, when set, collects what may explain a closed gate.
+	// Diagnose, when set, collects evidence that may explain a closed gate.
 	Diagnose func(ctx context.Context) Diagnosis
 }

@@ -9,12 +9,12 @@ import (
 // Preflight is a PreflightType bound to known arguments.
 type Preflight struct {
 	Name string
-	// Inspect reads and changes nothing. known lists what the stage's state already has, so that a run
-	// recognises its own objects. report receives what it waits for.
+	// Inspect reads and changes nothing. known lists the objects in the stage's state, so that a run
+	// recognises them as its own. report receives the reason for each wait.
 	Inspect func(ctx context.Context, known []Known, report func(string)) (Inspection, error)
-	// Revoke runs before a destroy deletes what the state knows: it ends what the objects issued and what
-	// would block their deletion, such as users that Vault has created in a database. report receives what
-	// could not be revoked. Optional.
+	// Revoke runs before a destroy deletes the objects in the state. It ends credentials that they issued
+	// and removes blockers of their deletion, such as users that Vault has created in a database. report
+	// receives each failure to revoke. Optional.
 	Revoke func(ctx context.Context, known []Known, report func(string)) error
 }
 
@@ -34,11 +34,11 @@ type MachineID struct {
 	UUID    string `json:"uuid"`
 }
 
-// Inspection is what a preflight found of the objects that the stage is to own.
+// Inspection is the result of a preflight for the objects that the stage is to own.
 type Inspection struct {
 	// Foreign objects stand where the stage would build; the stage must not run.
 	Foreign []Foreign
-	// Unusable is what the stage cannot build on, such as an offline node; a destroy ignores it.
+	// Unusable lists objects that the stage cannot build on, such as an offline node; a destroy ignores it.
 	Unusable []Foreign
 	// Unverified objects are in the state and cannot be inspected now. They stop a destroy, which would fail
 	// half-way; a create goes on to its gates.
@@ -46,15 +46,15 @@ type Inspection struct {
 	// Ours match the stage's own in every way, but its state does not have them. They are imported before
 	// the plan, if castle made them or the user confirms.
 	Ours []Own
-	// MachineIDs are the identities of what is in the state and exists.
+	// MachineIDs are the identities of the existing machines in the state.
 	MachineIDs []MachineID
-	// Lost are addresses in the state of objects that do not belong to the stage any more, such as a machine
-	// that was reset. castle untracks them.
+	// Lost are addresses in the state of objects that no longer belong to the stage, such as a machine that
+	// was reset. castle untracks them.
 	Lost []string
 	// Present names everything that exists now; after a destroy it must be empty.
 	Present []string
-	// Proof is the receipt's entry for objects that outlive the cluster, such as machines that nobody
-	// deletes: whether the stage has left them.
+	// Proof is the receipt's entry for objects that outlive the cluster, such as physical machines: whether
+	// the stage has released them.
 	Proof []event.OwnedObject
 }
 

@@ -11,7 +11,7 @@ type Attribute struct {
 	Type     cty.Type // the expression's value is converted to it
 	Required bool
 	Help     string // one sentence, for messages and documentation
-	// Valid, when set, checks a known, non-null value and returns what is wrong with it.
+	// Valid, when set, checks a known, non-null value and returns its problem.
 	Valid func(cty.Value) error
 }
 
@@ -29,8 +29,8 @@ type Type struct {
 	Name       string // the block's first label: "endpoint_slice"
 	Summary    string
 	Attributes map[string]Attribute
-	// Kubernetes and Talos say which of Target's files the gate reads. Either makes an edge from the gate's
-	// stage to the platform.
+	// Kubernetes and Talos report which of Target's files the gate reads. Either makes an edge from the
+	// gate's stage to the platform.
 	Kubernetes, Talos bool
 	// Check, when set, checks the attributes together; values may be unknown.
 	Check func(Values) error
@@ -45,12 +45,12 @@ type PreflightType struct {
 	Attributes map[string]Attribute
 	Check      func(Values) error // as in Type
 	New        func(name string, target Target, values Values) (Preflight, error)
-	// HasMachineIDs says that its inspections return MachineIDs: it also runs after each apply.
+	// HasMachineIDs reports whether its inspections return MachineIDs: then it also runs after each apply.
 	HasMachineIDs bool
 }
 
-// ExistsType is one kind of exists block: how an adoption finds out whether its object exists, where an
-// import could not tell, or would take long to.
+// ExistsType is one kind of exists block. An adoption uses it to check that its object exists, where an
+// import gives no clear answer or takes long.
 type ExistsType struct {
 	Name       string // the block's label: "talos_bootstrapped"
 	Summary    string
@@ -62,8 +62,8 @@ type ExistsType struct {
 // Exists is an ExistsType bound to known arguments.
 type Exists struct {
 	Name string
-	// Object is what Lookup looks for, for the receipt of a destroy. It has no ID if it cannot outlive its
-	// machines.
+	// Object is the object that Lookup looks for, for the receipt of a destroy. It has no ID if it cannot
+	// outlive its machines.
 	Object Object
 	// Lookup is one attempt, and changes nothing. known lists what the stage's state has. After an error
 	// that is not Permanent it is repeated for a while.

@@ -10,7 +10,7 @@ import (
 )
 
 // Values are a block's arguments, converted to their attributes' types. An argument that was not given is
-// absent. The accessors return the zero value for what is absent, null or not yet known.
+// absent. The accessors return the zero value for absent, null or unknown arguments.
 type Values map[string]cty.Value
 
 // Has reports whether the argument was given and is known.

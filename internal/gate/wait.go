@@ -62,11 +62,11 @@ func (e *TimeoutError) Error() string {
 
 func (e *TimeoutError) Unwrap() error { return e.Last }
 
-// Listener receives what a Wait learns and does. Both functions are optional.
+// Listener receives the progress of a Wait. Both functions are optional.
 type Listener struct {
 	// Answer receives every answer that differs from the one before; nil for an open gate.
 	Answer func(closed error)
-	// Reconcile receives what TriggerReconcile did or, once per error, why it failed.
+	// Reconcile receives the result of TriggerReconcile or, once per error, its failure.
 	Reconcile func(did string, err error)
 }
 

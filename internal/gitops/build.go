@@ -79,7 +79,7 @@ func build(f *files, k *Kustomization) ([]Object, error) {
 	return all, nil
 }
 
-// addTo adds to a kustomization.yaml what Flux lets kustomize do beside it.
+// addTo adds the fields to a kustomization.yaml that Flux passes to kustomize.
 func (s spec) addTo(k types.Kustomization) types.Kustomization {
 	k.FixKustomization()
 	k.Namespace = cmp.Or(s.TargetNamespace, k.Namespace)
@@ -109,7 +109,7 @@ func run(f *files, folder string) (built resmap.ResMap, err error) {
 	}).Run(f, folder)
 }
 
-// object is what was built, and where it comes from.
+// object returns a built resource as an Object, with its place in the sources.
 func (s *sources) object(k *Kustomization, r *resource.Resource) (Object, error) {
 	origin, err := r.GetOrigin()
 	err = errors.Join(err, r.SetOrigin(nil))

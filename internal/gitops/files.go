@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// files is the repository as kustomize sees it: the folder on the disk and nothing
-// outside of it, with one file added or replaced, where Flux would write one.
+// files is the repository as kustomize sees it: the folder on the disk and nothing outside of it. One file
+// may be added or replaced, where Flux would write one.
 type files struct {
 	filesys.FileSystem
 	root     string // absolute, without symbolic links
@@ -88,12 +88,12 @@ func (f *files) kustomizationFile(folder string) string {
 	return ""
 }
 
-// ignored is what Flux's source-controller leaves out of every repository.
+// ignored lists the files that Flux's source-controller leaves out of every repository.
 const ignored = " .git .github .circleci .travis.yml .gitlab-ci.yml appveyor.yml .drone.yml cloudbuild.yaml" +
 	" codeship-services.yml codeship-steps.yml .goreleaser.yml .sops.yaml .flux.yaml "
 
-// manifests is what Flux applies of a folder without a kustomization.yaml: all
-// manifests below it, and folders that have a kustomization.yaml.
+// manifests lists the files that Flux applies from a folder without a kustomization.yaml: all manifests
+// below it, and folders that have a kustomization.yaml.
 func (f *files) manifests(folder string) ([]string, error) {
 	var all []string
 	base := f.absolute(folder)

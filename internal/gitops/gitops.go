@@ -1,17 +1,14 @@
 // Package gitops reads a GitOps repository as Flux would: which Flux
 // Kustomizations there are, in which order, and which objects each applies.
 //
-// How it thinks: Flux begins with one Kustomization (the root, which castle makes)
-// and finds the others among the objects that this one applies. Read follows them
-// through a local folder, and Build is one step of it, for the lab's
-// kustomize-controller: kustomize builds a folder that has a kustomization.yaml, and
-// of one without all manifests are applied. A Kustomization is Flux's object here,
-// and kustomization.yaml is kustomize's file.
+// Flux begins with one Kustomization, the root, and finds the others among the objects that it applies. Read
+// follows them through a local folder. Build is one step of Read, for the lab's kustomize-controller:
+// kustomize builds a folder with a kustomization.yaml; in any other folder, all manifests apply. A
+// Kustomization is Flux's object here, and kustomization.yaml is kustomize's file.
 //
-// Nothing is contacted: a remote resource in a kustomization.yaml is a problem, and a
-// Kustomization of another source has no objects. A .sourceignore is not read. Every
-// problem is reported, with file and line, before kustomize, whose messages seldom
-// have them.
+// Read contacts nothing: a remote resource in a kustomization.yaml is a problem, and a Kustomization of
+// another source has no objects. It does not read .sourceignore. It reports every problem with file and line
+// before kustomize runs, whose messages seldom have them.
 //
 // github.com/fluxcd/pkg/kustomize is not used, although v1.40.0 fits the tree's
 // versions. Its Build reloads kustomize's OpenAPI schema each time: 430 ms for each
@@ -32,7 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Options say what Read reads.
+// Options configure Read.
 type Options struct {
 	Folder    string    // a local clone of the repository
 	Path      string    // where the root begins in it: castle's git_path, "./clusters/blue"
@@ -40,7 +37,7 @@ type Options struct {
 	Variables Variables // the known ConfigMaps and Secrets of the cluster; may be nil
 }
 
-// Repository is what Flux would apply from a folder.
+// Repository lists the Kustomizations and objects that Flux would apply from a folder.
 type Repository struct {
 	Kustomizations []*Kustomization // the root first, each before those that it declares
 }
@@ -119,8 +116,8 @@ func (p Problems) err() error {
 // rootName is the name that Flux's own bootstrap and castle give the root.
 const rootName = "flux-system"
 
-// Read follows every Kustomization from the root on. The error, if there is one, is
-// Problems; the repository then holds what could be read.
+// Read follows every Kustomization from the root on. A non-nil error is Problems; the repository then holds
+// everything that Read could read.
 func Read(o Options) (*Repository, error) {
 	f, err := openFolder(o.Folder)
 	if err != nil {

@@ -27,7 +27,7 @@ func repository(t *testing.T, files string) string {
 	return dir
 }
 
-// shown is what was read: each Kustomization, and what it applies with its places.
+// shown prints each Kustomization of a repository, and the objects that it applies with their places.
 func shown(r *gitops.Repository) string {
 	var b strings.Builder
 	for _, k := range r.Kustomizations {
@@ -185,7 +185,7 @@ flux-system/foreign deploy elsewhere: OCIRepository apps/podinfo
 	}
 }
 
-// Read keeps a variable that it has no source for; Flux refuses a missing source.
+// TestUnknownVariablesAreKept covers variables without a source; Flux refuses a missing source.
 func TestUnknownVariablesAreKept(t *testing.T) {
 	dir := repository(t, tree)
 	r, err := gitops.Read(gitops.Options{Folder: dir, Path: "clusters/blue"})
@@ -315,7 +315,7 @@ metadata: { namespace: y, name: x }
 	}
 }
 
-// Old fields work as ever, and kustomize prints no warnings to stderr.
+// TestDeprecatedFieldsAreRead covers old fields: they work, and kustomize prints no warnings to stderr.
 func TestDeprecatedFieldsAreRead(t *testing.T) {
 	dir := repository(t, `
 -- clusters/blue/kustomization.yaml --
@@ -367,7 +367,7 @@ spec: { selector: { app: x } }
 	}
 }
 
-// kustomize would fetch each of these.
+// TestNothingIsFetched covers resources that kustomize would fetch.
 func TestNothingIsFetched(t *testing.T) {
 	for _, text := range []string{
 		"resources: ['https://127.0.0.1:1/x.yaml']",

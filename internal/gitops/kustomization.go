@@ -91,7 +91,7 @@ func (r reference) from(namespace string) Key {
 	return Key{cmp.Or(r.Namespace, namespace), r.Name}
 }
 
-// Waits reports whether it is ready only when what it has applied is.
+// Waits reports whether the Kustomization is ready only when its objects are ready.
 func (k *Kustomization) Waits() bool { return k.Wait || len(k.spec.HealthChecks) > 0 }
 
 // IsKustomization reports whether an object is a Kustomization of Flux's.

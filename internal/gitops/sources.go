@@ -91,7 +91,7 @@ func (s *sources) folder(folder string) {
 	}
 }
 
-// remote is what kustomize would fetch.
+// remote matches resources that kustomize would fetch.
 var remote = regexp.MustCompile(`://|^[\w.-]+@|^git::|^(?i:gh:|(www\.)?github\.com[/:])`)
 
 // entry checks a file or folder that a kustomization.yaml names.

@@ -2,15 +2,13 @@ package graph
 
 import "time"
 
-// CriticalPath returns the chain of nodes, each needing the one before, whose
-// weights sum up to the most, and that sum: what a walk takes at least, however
-// much runs side by side, so that only a node on it is worth making faster.
-// What weighs nothing does not begin the path. Of equal paths it is the one whose
-// nodes come first. Needs outside nodes are ignored. The error is a *CycleError.
+// CriticalPath returns the chain of nodes with the greatest total weight, each needing the one before, and
+// that total. The total is the minimum duration of a walk with unlimited parallelism: only a faster node on
+// the path shortens the walk. The path does not begin with a node without weight. Of equal paths, the one
+// with the earliest nodes wins. Needs outside nodes are ignored. The error is a *CycleError.
 //
-// It is the longest path through a directed acyclic graph, found in one pass over
-// an order of its nodes (Sedgewick and Wayne, Algorithms, 4th edition, section 4.4,
-// "critical path method"; the method is Kelley and Walker's of 1959).
+// The algorithm finds the longest path through a directed acyclic graph, in one pass in topological order
+// (Sedgewick and Wayne, Algorithms, 4th edition, section 4.4, "critical path method").
 func CriticalPath[N comparable](nodes []N, needs func(N) []N,
 	weight func(N) time.Duration) ([]N, time.Duration, error) {
 	order, err := Sort(nodes, needs)

@@ -68,8 +68,8 @@ func (s *sorter[N]) visit(n N) error {
 	return nil
 }
 
-// Reverse returns the needs of the opposite direction: what had to come first
-// now comes last. Needs outside nodes are dropped.
+// Reverse returns the needs of the opposite direction: the first nodes come last. Needs outside nodes are
+// dropped.
 func Reverse[N comparable](nodes []N, needs func(N) []N) func(N) []N {
 	reversed := map[N][]N{}
 	for _, n := range nodes {

@@ -11,14 +11,12 @@ type Skipped[N comparable] struct {
 	Node, Cause N
 }
 
-// Walk runs do for every node, each as soon as all that it needs has returned
-// nil, and all that can run side by side at once; limiting is the business of
-// do. It returns when no node is running any more.
+// Walk runs do for every node, as soon as do has returned nil for all nodes that it needs. Nodes run in
+// parallel without a limit; do may limit itself. Walk returns when no node is running any more.
 //
-// The error joins the failures of do in the order of nodes: root causes only,
-// never what was skipped for them. skipped, if not nil, is told each node that
-// was not started. When ctx ends nothing new is started, and the error holds
-// the context's cause even if no node failed.
+// The error joins the failures of do in the order of nodes: root causes only, never skipped nodes. skipped,
+// if not nil, receives each node that was not started. When ctx ends, nothing new starts, and the error
+// holds the context's cause even if no node failed.
 func Walk[N comparable](ctx context.Context, nodes []N, needs func(N) []N,
 	do func(context.Context, N) error, skipped func(Skipped[N]),
 ) error {
@@ -67,8 +65,8 @@ type walk[N comparable] struct {
 	ended   chan ending[N]
 }
 
-// advance skips and starts whatever can be decided now. Skipping one node can
-// decide another, so it goes round until nothing changes.
+// advance skips and starts every node that is decided now. Skipping one node can decide another, so it
+// repeats until nothing changes.
 func (w *walk[N]) advance(ctx context.Context) {
 	for changed := true; changed; {
 		changed = false

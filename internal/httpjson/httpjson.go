@@ -1,8 +1,8 @@
 // Package httpjson is castle's client for APIs that exchange JSON over HTTP.
 //
-// It sends each request once: only the caller knows whether a request may be repeated. A response other
-// than success becomes an *Error with its status and the server's own messages, and never with the body,
-// which may hold a secret.
+// It sends each request once: only the caller knows whether a request may be repeated. A response other than
+// success becomes an *Error with its status and the server's own messages. The error never holds the body,
+// which may contain a secret.
 package httpjson
 
 import (

@@ -69,7 +69,7 @@ func (c *client) login(ctx context.Context) error {
 	return nil
 }
 
-// Error is a failed request and what to do about it.
+// Error is a failed request and its fix.
 type Error struct {
 	Object string // secret TOKEN in folder /blue, environment prod, …
 	Err    error

@@ -1,8 +1,8 @@
 // Package infisical reads and writes secrets in Infisical, and checks for an adoption whether one exists.
 //
-// The Terraform provider's import has one answer for a missing secret and for a missing project,
-// environment or folder, so that a typing error would show only when the machines run. Here a secret counts
-// as absent only if its folder exists; everything else is an *Error with its reason.
+// The Terraform provider's import has one answer for a missing secret, project, environment and folder, so a
+// typing error would show only when the machines run. Here a secret counts as absent only if its folder
+// exists; everything else is an *Error with its reason.
 package infisical
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/httpjson"
 )
 
-// ExistsTypes lists what an adoption may ask Infisical.
+// ExistsTypes lists the lookups in Infisical for an adoption.
 func ExistsTypes() []gate.ExistsType {
 	return []gate.ExistsType{{
 		Name:    "infisical_secret",

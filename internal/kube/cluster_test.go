@@ -103,7 +103,7 @@ func TestTheEnvironmentDoesNotChangeTheCluster(t *testing.T) {
 	expect(t, f, newGate(t, "kubernetes_api", f.kubeconfig(), nil).Check(t.Context()), "", false)
 }
 
-// refusing is an address of the loopback where nobody listens.
+// refusing returns a loopback address without a listener.
 func refusing(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -114,7 +114,7 @@ func refusing(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// hanging is a cluster that takes connections and never says a word.
+// hanging returns a cluster that accepts connections and never answers.
 func hanging(t *testing.T) (*client.Cluster, string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -11,7 +11,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// diagnosed is a closed gate in a cluster, and what its diagnosis must say.
+// diagnosed is a closed gate in a cluster, with the expected diagnosis.
 type diagnosed struct {
 	name      string
 	serves    []kind
@@ -25,7 +25,7 @@ type diagnosed struct {
 	holds     map[string]string
 }
 
-// everyCluster are the kinds that are looked at whatever the gate.
+// everyCluster lists the kinds that a diagnosis reads for every gate.
 func everyCluster() []kind {
 	return []kind{
 		{"v1", "Secret", "secrets", true}, {"v1", "Pod", "pods", true}, {"v1", "Event", "events", true},
@@ -78,7 +78,7 @@ func (tt diagnosed) verify(t *testing.T, f *fakeAPI, d gate.Diagnosis) {
 	}
 }
 
-// event puts an event about an object.
+// eventOn returns an event about an object.
 func eventOn(namespace, kind, name, reason, message string) fixture {
 	return fixture{
 		"/api/v1/namespaces/" + namespace + "/events/" + name + "." + strings.ToLower(reason),

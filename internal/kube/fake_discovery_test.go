@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// kind is what the fake API serves: "apps/v1", "Deployment", "deployments".
+// kind is a kind that the fake API serves: "apps/v1", "Deployment", "deployments".
 type kind struct {
 	apiVersion, kind, plural string
 	namespaced               bool
@@ -37,8 +37,8 @@ func (f *fakeAPI) serves(apiVersion, name, plural string, namespaced bool) {
 	f.kinds = append(f.kinds, kind{apiVersion, name, plural, namespaced})
 }
 
-// collects says whether a path is the list of a kind that is served; those that
-// every cluster has need not be told.
+// collects reports whether a path is the list of a served kind. Tests need not list the kinds that every
+// cluster has.
 func (f *fakeAPI) collects(at string) bool {
 	if slices.Contains([]string{"nodes", "endpointslices", "storageclasses", "csinodes"}, path.Base(at)) {
 		return true

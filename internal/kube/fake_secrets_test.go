@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 )
 
-// secrets answers what is asked of Secrets: a list picked by labels and type, as
-// a whole or without what is in them, and a deletion with its preconditions.
+// secrets answers requests for Secrets: a list selected by labels and type, with or without their data, and
+// a deletion with its preconditions.
 func (f *fakeAPI) secrets(r *http.Request) (answer, bool) {
 	at := r.URL.Path
 	switch {

@@ -20,10 +20,9 @@ import (
 
 const token = "token-of-the-test"
 
-// fakeAPI is a Kubernetes API of a few paths: objects where they were put,
-// lists of what lies below, discovery of the kinds it was told to serve,
-// watches that tell of what is put later, and whatever other answer a test has
-// set for a path.
+// fakeAPI is a Kubernetes API of a few paths. It serves objects at their paths, lists of the objects below,
+// discovery of the configured kinds, watches of later objects, and any other answer that a test sets for a
+// path.
 type fakeAPI struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -200,7 +199,7 @@ func annotate(object map[string]any, body io.Reader) error {
 	return nil
 }
 
-// below lists what a collection holds, in all namespaces if its path names none.
+// below lists the objects of a collection, in all namespaces if its path names none.
 func (f *fakeAPI) below(r *http.Request) []any {
 	selector, err := labels.Parse(r.URL.Query().Get("labelSelector"))
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // fixture is an object at its path.
 type fixture struct{ at, object string }
 
-// trial is one attempt of a gate, and what it must answer.
+// trial is one attempt of a gate, with its expected answer.
 type trial struct {
 	name      string
 	serves    []kind

@@ -93,7 +93,7 @@ func TestKubernetesAPIIsCheckedAgainOnceItListens(t *testing.T) {
 	f, second := newFakeAPI(t), newFakeAPI(t)
 	f.answer("/readyz", 200, "ok")
 	second.answer("/readyz", 200, "ok")
-	// The second control plane's address, where nobody listens yet.
+	// The second control plane's address has no listener yet.
 	later := refusing(t)
 	g := newGate(t, "kubernetes_api", f.kubeconfig(),
 		map[string]cty.Value{"endpoints": cty.ListVal([]cty.Value{str(later)})})

@@ -12,7 +12,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// watched is a gate that one object opens, and what the gate has to watch for it.
+// watched is a gate that one object opens, with the requests that watch it.
 type watched struct {
 	gate      string
 	arguments map[string]cty.Value
@@ -79,7 +79,7 @@ func watchedGates(t *testing.T) []watched {
 			objects: []fixture{{fluxKustomizations + "flux-system", applied}},
 			opens:   fixture{fluxRepository, repository},
 			watches: []string{
-				// What is not served yet is waited for where it would be defined.
+				// The gate watches the definitions for a kind that is not served yet.
 				"/apis/apiextensions.k8s.io/v1/customresourcedefinitions?",
 				"/apis/helm.toolkit.fluxcd.io/v2/namespaces/flux-system/helmreleases?",
 				"/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/flux-system/kustomizations?",

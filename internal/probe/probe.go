@@ -1,14 +1,14 @@
-// Package probe checks addresses that no other client of castle's knows: does a port accept connections,
-// does a URL respond.
+// Package probe checks addresses that no other client of castle knows: it tests whether a port accepts
+// connections and whether a URL responds.
 //
 // It sees the listener of an address and nothing behind it, so its gates trust little. Each attempt makes
 // its own connection and has its own timeout. A proxy of the environment is never used: it would answer for
 // an address that does not exist. A redirect is a response and is not followed, since its target may be
 // ready when the page itself is not.
 //
-// Nearly every failure here may heal: a name that does not resolve, a foreign certificate (an ingress
-// controller serves its own until the right one has been issued), any status. Only a URL with the wrong
-// scheme fails for good.
+// Nearly every failure may heal: a name that does not resolve, a foreign certificate, any status. An ingress
+// controller serves its own certificate until the right one is issued. Only a URL with the wrong scheme
+// fails permanently.
 package probe
 
 import (

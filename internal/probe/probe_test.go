@@ -23,7 +23,7 @@ func typed(t *testing.T, name string) gate.Type {
 	return GateTypes()[i]
 }
 
-// validate is what reading a block with these arguments reports.
+// validate returns the error of reading a block with these arguments.
 func validate(t *testing.T, name string, v gate.Values) error {
 	t.Helper()
 	typ := typed(t, name)
@@ -94,12 +94,12 @@ func listen(t *testing.T, serve func(net.Conn)) (address string) {
 	return l.Addr().String()
 }
 
-// silent keeps every connection, and says nothing.
+// silent keeps every connection open and sends nothing.
 func silent(t *testing.T) func(net.Conn) {
 	return func(c net.Conn) { t.Cleanup(func() { c.Close() }) }
 }
 
-// free is an address of this machine where nobody listens.
+// free returns an address of this machine without a listener.
 func free(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,8 +1,7 @@
-// Package process owns what castle knows of processes: their environment, how a
-// command line is quoted for a shell, and the machine's process table, by which it
-// ends what is left of a run. A process belongs to a run if its environment, which children inherit,
-// holds CASTLE_RUN with the run's id. Another user's environment cannot be read,
-// and a process that has ended has none, waited for or not.
+// Package process owns what castle knows of processes: their environment, the quoting of a command line for
+// a shell, and the process table, through which it ends the leftovers of a run. A process belongs to a run
+// if its environment, which children inherit, holds CASTLE_RUN with the run's id. castle cannot read another
+// user's environment, and a process that has ended has none, waited for or not.
 package process
 
 import (
@@ -84,7 +83,7 @@ const (
 	pollInterval = 10 * time.Millisecond
 )
 
-// EndRun kills what OfRun finds and returns it once all of it is gone.
+// EndRun kills the processes that OfRun finds and returns them once all are gone.
 func EndRun(ctx context.Context, run string, entries ...string) ([]string, error) {
 	if run == "" {
 		return nil, errors.New("end processes: no run given")

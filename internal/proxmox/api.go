@@ -103,8 +103,8 @@ var (
 	errInactive = errors.New("it is not active")
 )
 
-// eachDiskStorage calls read for each storage of the nodes that may hold disks; for a shared one until that
-// has succeeded. skip gets the nodes and storages that cannot be read.
+// eachDiskStorage calls read for each storage of the nodes that may hold disks; for a shared one only until
+// it succeeds. skip receives the nodes and storages that cannot be read.
 func (c *Client) eachDiskStorage(ctx context.Context, nodes []Node, read func(node string, s Storage) error,
 	skip func(kind, id string, err error)) {
 	done := map[string]bool{}

@@ -1,30 +1,24 @@
-// Package proxmox reads and changes a Proxmox VE datacenter where Terraform must not be trusted alone:
+// Package proxmox reads and changes a Proxmox VE datacenter where castle must not rely on Terraform alone:
 // before a stage builds (the preflight vm_ids), after a destroy (Search) and in a nuke (Removal).
 //
 // Session, token and requests are those of github.com/Telmate/proxmox-api-go. castle gives it an
-// http.Client whose transport sends each request once and keeps what the library drops: the status, the
-// reason phrase, in which releases before 8.4 put the only error text, and the body's message and errors.
-// castle uses NewClient, SetAPIToken, GetJsonRetryable with one try for every read, and the plain requests
-// Post and Delete. Not used:
+// http.Client whose transport sends each request once and keeps the parts that the library drops: the
+// status, the reason phrase (the only error text before release 8.4), and the body's message and errors.
+// castle uses NewClient, SetAPIToken, GetJsonRetryable with one try for every read, Post and Delete. It
+// does not use:
 //
 //   - Login: castle has only API tokens.
-//   - GetVmList, GetVmConfig, GetTaskExitstatus, GetStorageContent, CheckPermissions and other typed reads:
+//   - GetVmList, GetVmConfig, GetTaskExitstatus, GetStorageContent, CheckPermissions and other typed
+//     reads: they panic on unusual answers, drop filters or read more than requested.
+//   - StopVm and StatusChangeVm, which repeat a refused stop, and DeleteVmParams, which also deletes
+//     the machine's HA resource and ignores the error.
+//   - VmRef's methods, DeleteVolume and every wait for a task: they sleep through a cancellation, and
+//     some never time out. GetNextID repeats for ever. Removal has its own guarded sequence.
 //
-// they
-//
-//	  panic on unusual answers, drop filters or read more than asked.
-//	- StopVm and StatusChangeVm, which repeat a refused stop, and DeleteVmParams, which also deletes the
-//	  machine's HA resource and ignores the error.
-//	- VmRef's methods, DeleteVolume and every wait for a task: they sleep through a cancellation, and some
-//
-// never
-//
-//	time out. GetNextID repeats for ever. Removal has its own guarded sequence.
-//
-// Two facts shape the rest. The list of guests is filtered by permission, so a guest that is not listed may
-// exist: only cluster/nextid knows whether an id is taken. And when the Terraform provider creates a
-// machine whose id exists, it repeats the request and treats the same answer as its own success: from then
-// on a foreign machine is in the state. The preflight is the only guard against that.
+// Two facts shape the rest. Proxmox filters the list of guests by permission, so a guest that is not listed
+// may exist: only cluster/nextid knows whether an id is taken. When the Terraform provider creates a machine
+// whose id exists, it repeats the request and treats the same answer as success. From then on a foreign
+// machine is in the state; the preflight is the only guard against that.
 package proxmox
 
 import (
@@ -48,7 +42,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/httpjson"
 )
 
-// Options say how to reach a datacenter.
+// Options configure the connection to a datacenter.
 type Options struct {
 	Endpoint string // https://host:8006; a path is ignored
 	Token    string // user@realm!name=secret
@@ -111,7 +105,7 @@ func parseEndpoint(endpoint string) (*url.URL, error) {
 	return u, nil
 }
 
-// outcome is what a request came to. It travels in the request's context.
+// outcome is the result of a request. It travels in the request's context.
 type outcome struct {
 	err  error
 	data json.RawMessage
@@ -123,8 +117,8 @@ type outcomeKey struct{}
 // transport sends the library's requests and keeps their outcomes.
 type transport struct{ base http.RoundTripper }
 
-// RoundTrip answers the library with the body, or with an empty API error, which is the one failure for
-// which it neither repeats the request nor sleeps.
+// RoundTrip answers the library with the body or an empty API error. That error is the only failure after
+// which the library neither repeats the request nor sleeps.
 func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	kept, ok := request.Context().Value(outcomeKey{}).(*outcome)
 	if !ok {
@@ -168,8 +162,8 @@ func (c *Client) get(ctx context.Context, path string, out any) error {
 	return err
 }
 
-// call makes one request through the library. It is never repeated: only the caller knows what a lost
-// answer means.
+// call makes one request through the library and never repeats it: only the caller knows the meaning of a
+// lost answer.
 func (c *Client) call(ctx context.Context, method, path string, out any) (kept outcome, err error) {
 	limited, stop := context.WithTimeout(context.WithValue(ctx, outcomeKey{}, &kept), c.timeout)
 	defer stop()

@@ -41,8 +41,8 @@ func newError(response *http.Response, body []byte) *Error {
 	return e
 }
 
-// Transient reports whether the same request may succeed later: the node or a proxy
-// before it cannot answer now, or another task holds the guest's lock.
+// Transient reports whether the same request may succeed later: the node or its proxy cannot answer now, or
+// another task holds the guest's lock.
 func (e *Error) Transient() bool {
 	switch e.Code {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,
@@ -54,7 +54,7 @@ func (e *Error) Transient() bool {
 	return e.Code >= 595 || locked
 }
 
-// Kind says what an error means to castle.
+// Kind classifies an error for castle.
 type Kind int
 
 // The kinds of errors.

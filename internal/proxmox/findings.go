@@ -28,9 +28,9 @@ func (c *vmCheck) notOwn(s slot, g Guest) string {
 	return ""
 }
 
-// recycled is why a guest is not the one that the state knows by this id. Where neither uuid nor hardware
-// address proves it, name and tags must be the expected ones, or those in the state if the configuration
-// has just changed.
+// recycled returns why a guest is not the one that the state has under this id. If neither uuid nor hardware
+// address proves it, name and tags must match. They may match the state instead of the configuration, which
+// may have just changed.
 func (c *vmCheck) recycled(s slot, g Guest) string {
 	was := machineOf(*s.known)
 	switch same, proved := g.matches(was); {
@@ -86,8 +86,8 @@ func (c *vmCheck) untracked(ctx context.Context, s slot, g Guest) gate.Own {
 	}}
 }
 
-// nukeRange is the range with which castle nuke would delete a guest as this cluster's; empty if it would
-// not, or if that is not known.
+// nukeRange returns the range with which castle nuke would delete a guest as this cluster's. It is empty if
+// nuke would keep the guest, or if that is unknown.
 func (c *vmCheck) nukeRange(ctx context.Context, g Guest) string {
 	r := Range{From: g.ID, To: g.ID}
 	if !g.isVM() || len(g.missing(c.tags)) > 0 {
@@ -100,7 +100,7 @@ func (c *vmCheck) nukeRange(ctx context.Context, g Guest) string {
 	return r.String()
 }
 
-// importOf says how a guest becomes the machine of its slot's key.
+// importOf returns the import that makes a guest the machine of its slot's key.
 func (c *vmCheck) importOf(s slot, g Guest) gate.Import {
 	what := fmt.Sprintf("VM %d %q", g.ID, g.Name)
 	return gate.Import{Address: c.address(s.key), ID: fmt.Sprintf("%s/%d", g.Node, g.ID), What: what}

@@ -69,8 +69,8 @@ func (g Guest) path() string {
 	return fmt.Sprintf("nodes/%s/%s/%d", url.PathEscape(g.Node), g.Kind, g.ID)
 }
 
-// matches reports whether the guest is a machine that a state knows, and whether that is proved: by the
-// uuid, else by a hardware address, which can be chosen.
+// matches reports whether the guest is a machine in a state, and whether that is proved: by the uuid, else
+// by a hardware address, which a user can choose.
 func (g Guest) matches(m Owned) (same, proved bool) {
 	uuid, macs := g.Config.uuid(), g.Config.macs()
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 )
 
-// inventory is what one look at a datacenter finds of owned objects.
+// inventory is the result of one search of a datacenter for owned objects.
 type inventory struct {
 	client  *Client
 	err     error // why the datacenter cannot be read
@@ -132,8 +132,8 @@ func (v *inventory) add(o Owned, is proof) {
 	v.results = append(v.results, result{object, o})
 }
 
-// machine goes by the id, which the whole cluster knows, and by the identity, if the id is taken. node is
-// where the machine is now.
+// machine looks a machine up by id, which is unique in the cluster, then by its identity if the id is taken.
+// node is the machine's current node.
 func (v *inventory) machine(ctx context.Context, o Owned) (node string, is proof) {
 	found, err := v.client.guestsOn(ctx, []int{o.VM})
 	g, exists := found[o.VM]

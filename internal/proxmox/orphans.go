@@ -12,8 +12,8 @@ import (
 	"strconv"
 )
 
-// Orphan is a disk that carries the id of a range in its name and that no guest uses, as a deleted machine
-// may leave it.
+// Orphan is a disk with an id of the range in its name that no guest uses, such as a leftover of a deleted
+// machine.
 type Orphan struct {
 	Volume  string `json:"volume"`
 	Node    string `json:"node"`
@@ -38,8 +38,8 @@ func (o Orphan) String() string {
 
 var ownDisk = regexp.MustCompile(`[:/]vm-(\d+)-(?:disk-\d+|cloudinit)(?:\.\w+)?$`)
 
-// Orphans lists the unused disks of a range, and what could not be read. stays returns why a guest will
-// keep its id; "" if it goes or there is none.
+// Orphans lists the unused disks of a range, and the unreadable nodes and storages. stays returns why a
+// guest will keep its id; "" if it goes or does not exist.
 func (c *Client) Orphans(
 	ctx context.Context, r Range, stays func(id int) string,
 ) (orphans []Orphan, unread []string, err error) {
@@ -93,8 +93,8 @@ func disksOf(ctx context.Context, c *Client, r Range) (found []Orphan, unread []
 	return found, unread, err
 }
 
-// usedVolumes reads the configuration of every guest, any of which may use a disk that carries another's
-// id. doubt is why the answer is not certain.
+// usedVolumes reads the configuration of every guest: any may use a disk that carries another id. doubt
+// explains why the answer is not certain.
 func usedVolumes(ctx context.Context, c *Client) (used func(volume string) bool, doubt string, err error) {
 	if all, err := allowed(ctx, c, "/vms", "VM.Audit"); err != nil {
 		return nil, "", err

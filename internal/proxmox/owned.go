@@ -10,8 +10,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// Owned is an object in a datacenter that a resource in a Terraform state stands for, and that must be gone
-// when the resource was destroyed. It is recorded while that goes on, because the state loses it.
+// Owned is the object in a datacenter of a resource in a Terraform state, which must be gone after a
+// destroy. castle records it first, because the state loses it.
 type Owned struct {
 	Kind string `json:"kind"`           // machine, disk, image, snippet or file
 	Node string `json:"node,omitempty"` // where it was
@@ -53,8 +53,7 @@ const (
 // Owns reports whether resources of a type own objects in a datacenter.
 func Owns(typ string) bool { return typ == typeVM || typ == typeDownload || typ == typeFile }
 
-// OwnedBy lists the objects of resources. Resources of other types own nothing that a datacenter could be
-// asked for.
+// OwnedBy lists the objects of resources. Resources of other types own no object in a datacenter.
 func OwnedBy(known []gate.Known) []Owned {
 	var all []Owned
 	for _, k := range known {

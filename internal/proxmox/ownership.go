@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// castleTag is on every virtual machine of castle's platform stages, beside the name of the cluster;
-// castlePool is the pool that may replace the machine's name as a proof.
+// castleTag is on every virtual machine of castle's platform stages, beside the cluster's name. castlePool
+// is the pool that may replace the machine's name as a proof.
 const (
 	castleTag  = "castle"
 	castlePool = "castle"
@@ -69,7 +69,7 @@ func (o Ownership) Refusals(g Guest) []string {
 	return why
 }
 
-// foreign is what the guest lacks to be castle's own.
+// foreign returns the properties that the guest lacks to be castle's own.
 func (o Ownership) foreign(g Guest) string {
 	if known, ok := o.Known[g.ID]; ok {
 		if same, proved := g.matches(known.Machine); proved && !same {

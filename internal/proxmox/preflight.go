@@ -24,10 +24,9 @@ func PreflightTypes() []gate.PreflightType { return []gate.PreflightType{vmIDs()
 
 // vmIDs refuses to create machines where a foreign guest exists.
 //
-// A guest that the state does not know is castle's own only if it is a virtual machine with every tag and
-// exactly the expected name, on the expected node. The name is the key in vm_ids unless names says
-// otherwise. castle never guesses names: a guess that is right by accident would hand a foreign machine to
-// Terraform.
+// A guest outside the state is castle's own only if it is a virtual machine on the expected node, with every
+// tag and exactly the expected name. The name is the key in vm_ids unless names sets it. castle never
+// guesses names: a guess that is right by accident would hand a foreign machine to Terraform.
 func vmIDs() gate.PreflightType {
 	required := func(t cty.Type, valid func(cty.Value) error, help string) gate.Attribute {
 		return gate.Attribute{Type: t, Required: true, Valid: valid, Help: help}

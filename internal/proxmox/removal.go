@@ -14,7 +14,7 @@ import (
 )
 
 // Removal deletes virtual machines that an Ownership does not refuse, one after the other. It stops at the
-// first surprise and repeats nothing: the next Survey shows what a request without an answer has done.
+// first surprise and repeats nothing: the next Survey shows the effect of a request without an answer.
 type Removal struct {
 	Client    *Client
 	Ownership Ownership
@@ -38,7 +38,7 @@ type Step struct {
 	Text    string    `json:"text,omitempty"`
 }
 
-// StepKind says what a Step is about.
+// StepKind is the type of a Step.
 type StepKind string
 
 // The kinds of steps, in the order in which they come for a machine.
@@ -71,7 +71,7 @@ func (s Step) String() string {
 	return ""
 }
 
-// Remains is what is left of a deleted machine.
+// Remains lists the leftovers of a deleted machine.
 type Remains struct {
 	Gone         bool     // it is proved gone
 	Own          []string // volumes of its configuration: they could not be freed
@@ -275,7 +275,7 @@ func (r *Removal) finish(ctx context.Context, upid string) error {
 		err := r.Client.get(ctx, path, &task)
 		return task.Status == "stopped", err
 	})
-	// With warnings the task has succeeded as well; remainsOf finds what it could not free.
+	// With warnings the task has succeeded as well; remainsOf finds the leftovers.
 	if err == nil && task.Exit != "OK" && !strings.HasPrefix(task.Exit, "WARNINGS") {
 		err = fmt.Errorf("task %s: %s", upid, cmp.Or(task.Exit, "ended without a status"))
 	}

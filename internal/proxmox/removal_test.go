@@ -23,7 +23,7 @@ func stand(id int, name string) emulator.VM {
 		}}
 }
 
-// surveyed is what a survey of VM 421 to 432 says of one guest.
+// surveyed returns one guest of a survey of VM 421 to 432.
 func surveyed(t *testing.T, d datacenter, id int) Guest {
 	t.Helper()
 	all, err := d.client(t).Survey(t.Context(), Range{421, 432})
@@ -42,7 +42,7 @@ func remover(t *testing.T, d datacenter) *Removal {
 		Interval: time.Millisecond, Timeout: time.Minute}
 }
 
-// changes lists what was asked that changes anything.
+// changes lists the requests that change anything.
 func changes(d datacenter) []string {
 	var all []string
 	for _, r := range d.server.Requests() {
@@ -115,7 +115,7 @@ func TestRemoveStopsDeletesAndProves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The last number: what had been asked for by then. Each step is told of first.
+	// The last number counts the requests so far. castle reports each step first.
 	want := []string{
 		"stop 421 blue-cp-01 uuid=421 [] 0", "stopped 421 blue-cp-01 uuid=421 [] 1",
 		"delete 421 blue-cp-01 uuid=421 [local-lvm:vm-421-disk-0 local-lvm:vm-421-disk-1] 1",

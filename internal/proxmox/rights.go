@@ -14,8 +14,8 @@ type Wanted struct {
 	Sets [][]string
 }
 
-// WantedFor lists the privileges that a token needs to create and destroy these machines: on their ids, on
-// the storages of disks and of images, on the nodes, and on the bridge.
+// WantedFor lists the privileges that a token needs to create and destroy these machines. They cover their
+// ids, the storages of disks and images, the nodes and the bridge.
 func WantedFor(machines []int, nodes, disks, images []string, bridge string) []Wanted {
 	var all []Wanted
 	for _, id := range machines {
@@ -42,7 +42,7 @@ func WantedFor(machines []int, nodes, disks, images []string, bridge string) []W
 	return all
 }
 
-// MissingRights lists what the token lacks of the wanted privileges, by path.
+// MissingRights lists the wanted privileges that the token lacks, by path.
 func MissingRights(ctx context.Context, c *Client, wanted []Wanted) ([]string, error) {
 	var missing []string
 	for _, w := range wanted {
@@ -81,8 +81,8 @@ func ExcessRights(ctx context.Context, c *Client) ([]string, error) {
 	}), err
 }
 
-// privileges are those of the token on a path such as /storage/local. A value says only whether it is
-// inherited.
+// privileges returns the token's privileges on a path such as /storage/local. A value only tells whether the
+// privilege is inherited.
 func privileges(ctx context.Context, c *Client, on string) (map[string]int, error) {
 	var all map[string]map[string]int
 	err := c.get(ctx, "access/permissions?path="+url.QueryEscape(on), &all)

@@ -15,7 +15,7 @@ import (
 
 func newPlatform(t *testing.T, d datacenter) root { return newRoot(t, d, module) }
 
-// preflight is what castle asks before it lets Terraform apply the module.
+// preflight runs castle's preflight before Terraform applies the module.
 func (d datacenter) preflight(t *testing.T) gate.Inspection {
 	t.Helper()
 	c := &vmCheck{
@@ -78,8 +78,8 @@ func TestTheRealProviderCreatesAndDestroys(t *testing.T) {
 	}
 }
 
-// This is not castle's behaviour but what castle must prevent: without the preflight, the provider takes
-// over a foreign machine and deletes it.
+// The provider, not castle, behaves this way: without the preflight, it takes over a foreign machine and
+// deletes it.
 func TestTheRealProviderAdoptsAForeignMachine(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	d.server.AddVM(emulator.VM{ID: 421, Name: "prod-database", Running: true, Config: map[string]string{
@@ -141,7 +141,7 @@ func TestMachinesOfAKilledRunAreImported(t *testing.T) {
 	d.checkEmpty(t)
 }
 
-// The provider does not give up a create that Terraform is asked to stop, so one Ctrl-C loses no machine.
+// After an interrupt of Terraform the provider completes a create, so one Ctrl-C loses no machine.
 func TestMachinesOfAnInterruptedRunAreInTheState(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	r := newPlatform(t, d)

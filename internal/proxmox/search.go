@@ -23,8 +23,8 @@ type Search struct {
 	Timeout  time.Duration // of waiting for tasks; ten minutes, if 0
 }
 
-// Gone checks each object, and each other disk with the id of a machine among them. It reports once what it
-// waits for. The error is that of a context that has ended.
+// Gone checks each object, and each other disk with the id of a machine among them. It reports each reason
+// to wait once. The error is that of a context that has ended.
 func (s Search) Gone(ctx context.Context, all []Owned, report func(string)) ([]event.OwnedObject, error) {
 	timeout := cmp.Or(s.Timeout, 10*time.Minute)
 	began, reported := time.Now(), false

@@ -17,7 +17,7 @@ import (
 
 const mac = "BC:24:11:00:00:21"
 
-// state is what Terraform knows of one machine with one disk, its image and a snippet.
+// state returns the state of one machine with one disk, its image and a snippet.
 func state() []gate.Known {
 	return []gate.Known{
 		{Address: `proxmox_virtual_environment_vm.node["cp-01"]`, Type: "proxmox_virtual_environment_vm",
@@ -44,7 +44,7 @@ func machine421() emulator.VM {
 		Config: map[string]string{"net0": "virtio=" + mac + ",bridge=vmbr0"}}
 }
 
-// ask returns what is not gone as "kind id: reason", and what is as "kind id".
+// ask returns the remaining objects as "kind id: reason", and the deleted ones as "kind id".
 func ask(t *testing.T, d datacenter, s Search, owned []Owned) (left, gone []string) {
 	t.Helper()
 	if s.Client == nil {

@@ -162,9 +162,8 @@ func (n *inspection) guest(ctx context.Context, s slot, listed Guest) error {
 	return nil
 }
 
-// settled reads a guest's configuration. While a guest is being created it has a lock and neither name nor
-// tags; the task goes on after the run that started it, so castle waits. A lock that no task holds any more
-// stays for ever.
+// settled reads a guest's configuration. A guest in creation has a lock and neither name nor tags. The task
+// outlives the run that started it, so castle waits. A lock without a task stays for ever.
 func (n *inspection) settled(ctx context.Context, s slot, listed Guest) (Guest, error) {
 	client := n.check.client
 	ctx, cancel := context.WithTimeout(ctx, n.check.timeout)

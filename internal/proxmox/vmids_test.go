@@ -23,7 +23,7 @@ func check(t *testing.T, d datacenter) *vmCheck {
 	}
 }
 
-// silent hears what a preflight waits for.
+// silent discards the reports of a preflight.
 func silent(string) {}
 
 func known(address string, attributes map[string]any) gate.Known {
@@ -42,7 +42,7 @@ func uuid(vm emulator.VM, uuid string) emulator.VM {
 	return vm
 }
 
-// noted is what castle has kept of a machine.
+// noted returns a machine with castle's recorded identity.
 func noted(k gate.Known, id, uuid string) gate.Known {
 	k.MachineID = gate.MachineID{Address: k.Address, ID: id, UUID: uuid}
 	return k

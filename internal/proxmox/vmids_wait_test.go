@@ -97,7 +97,7 @@ func TestVMIDsFailsClosedOnARequestError(t *testing.T) {
 	}
 }
 
-// Whatever stands on a node that is offline is there, though nobody can read it.
+// TestVMIDsOnANodeThatIsOffline: a machine on an offline node exists, though castle cannot read it.
 func TestVMIDsOnANodeThatIsOffline(t *testing.T) {
 	for name, test := range map[string]struct {
 		vm     emulator.VM

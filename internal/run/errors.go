@@ -12,8 +12,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 )
 
-// LeftoverError lists what still exists after a command deleted everything. An entry of Objects may also
-// be one that castle could not prove to be gone.
+// LeftoverError lists the objects that still exist after a command deleted everything. It includes objects
+// that castle could not prove to be gone.
 type LeftoverError struct {
 	Left    []string
 	Objects []event.OwnedObject

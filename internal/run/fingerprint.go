@@ -69,8 +69,8 @@ func AddState(f *state.Fingerprint, dir *state.Stage) error {
 	return err
 }
 
-// matters reports whether an environment variable affects what a stage's Terraform does. Credentials do
-// not: they rotate, and a shell that only reads the status may lack them.
+// matters reports whether an environment variable affects a stage's Terraform. Credentials do not: they
+// rotate, and a shell that only reads the status may lack them.
 func matters(s *config.Stage, name string) bool {
 	for _, credential := range []string{"SECRET", "TOKEN", "PASSWORD", "CLIENT_ID", "USERNAME"} {
 		if strings.Contains(name, credential) {

@@ -11,7 +11,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 )
 
-// reminder is the interval at which an interrupted run repeats what it waits for.
+// reminder is the interval at which an interrupted run repeats the steps that it waits for.
 const reminder = 10 * time.Second
 
 // interrupts counts how often a run was interrupted.
@@ -32,8 +32,8 @@ func (r *Run) deactivate() {
 	close(r.interrupts.ended)
 }
 
-// Interrupt reports what ending the run would cost, which depends on how often
-// the user has interrupted it, and repeats it until the run has ended.
+// Interrupt reports the cost of ending the run, which grows with the number of interrupts. It repeats the
+// report until the run has ended.
 func (r *Run) Interrupt(times int) {
 	r.interrupts.mu.Lock()
 	first := r.interrupts.times == 0
@@ -48,7 +48,7 @@ func (r *Run) Interrupt(times int) {
 // Kill ends every Terraform of the run at once, with its providers.
 func (r *Run) Kill(ctx context.Context) error { return r.workspaces.kill(ctx) }
 
-// remind repeats what an interrupted run waits for, until the run has ended.
+// remind repeats the pending steps of an interrupted run until the run has ended.
 func remind(r *Run, ended <-chan struct{}) {
 	again := time.NewTicker(reminder)
 	defer again.Stop()
@@ -65,7 +65,7 @@ func remind(r *Run, ended <-chan struct{}) {
 	}
 }
 
-// reportInterrupt emits what Terraform is doing and what ending the run now would cost.
+// reportInterrupt emits Terraform's current steps and the cost of ending the run now.
 func (r *Run) reportInterrupt(kind event.Kind, times int) {
 	works := r.running()
 	if kind == event.Waiting && len(works) == 0 {

@@ -163,7 +163,7 @@ func (r *Run) ReadOutputs(s *config.Stage) error {
 }
 
 // LastKnownStates reads the newest readable state and the outputs of every stage. The Notice of a state
-// says why it could not be read.
+// explains why it could not be read.
 func LastKnownStates(r *Run) (map[*config.Stage]*state.State, error) {
 	states := map[*config.Stage]*state.State{}
 	for _, s := range r.Cluster.Config.Stages {

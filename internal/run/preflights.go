@@ -25,8 +25,7 @@ func AdoptionLookup(r *Run, s *config.Stage, a *config.Adopt) (gate.Exists, erro
 	return a.Exists.Type.New(a.Exists.Name(), target, values)
 }
 
-// PreflightError reports that a preflight stopped a stage, because foreign objects occupy what it would
-// create.
+// PreflightError reports that a preflight stopped a stage, because foreign objects are in the way.
 type PreflightError struct {
 	Preflight        string
 	Foreign          []gate.Foreign

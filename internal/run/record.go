@@ -15,8 +15,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// RecordStage records what a later destroy needs of a stage, before castle changes anything: the
-// configuration may differ by then. work holds the inputs of the apply.
+// RecordStage records the facts that a later destroy needs, before castle changes anything: the
+// configuration may have changed by then. work holds the inputs of the apply.
 func RecordStage(r *Run, s *config.Stage, work *Workspace) error {
 	rec := state.Record{
 		Name: s.Name, Layer: s.Layer, Source: s.Source, Summary: s.Summary,
@@ -79,9 +79,8 @@ func RecordFirst(r *Run, s *config.Stage, work *Workspace, before *state.State) 
 	return RecordStage(r, s, work)
 }
 
-// keepModule copies the module that is about to be applied, and its inputs, beside the state. A destroy
-// must use what created the resources; the work directory does not keep it, as later commands replace its
-// content.
+// keepModule copies the module and its inputs beside the state before the apply. A destroy must use the
+// module that created the resources; later commands replace the work directory's content.
 func keepModule(dir *state.Stage, module fs.FS, inputs []byte) error {
 	next := modulePath(dir) + nextSuffix
 	if err := os.RemoveAll(next); err != nil {

@@ -126,8 +126,7 @@ type noAnswerError struct{ error }
 
 func (e *noAnswerError) Unwrap() error { return e.error }
 
-// Transient reports whether the answer may come at another try: the error says so
-// itself, or a connection failed.
+// Transient reports whether another try may succeed: the error reports that itself, or a connection failed.
 func (e *noAnswerError) Transient() bool {
 	var known interface{ Transient() bool }
 	if errors.As(e.error, &known) {

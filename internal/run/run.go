@@ -1,10 +1,9 @@
-// Package run is one locked run of one cluster: its journal and events, the
-// workspaces in which Terraform works, the outputs of the stages, and how gates and
-// preflights are bound to them.
+// Package run is one locked run of one cluster. It holds the journal and events, the workspaces in which
+// Terraform works, and the outputs of the stages. It binds gates and preflights to them.
 //
-// A run decides nothing: the operations do. It holds the steps that all of them share,
-// such as recording a stage before a change, retries and interrupts. It never writes to
-// a terminal: everything that it reports is a masked event for the Reporter and the journal.
+// A run decides nothing: the operations do. It holds the steps that all of them share, such as recording a
+// stage before a change, retries and interrupts. It never writes to a terminal: it sends masked events to
+// the Reporter and the journal.
 //
 // Observe returns a run without a lock, for commands that only read.
 package run

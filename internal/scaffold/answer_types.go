@@ -68,7 +68,7 @@ func asText(v cty.Value) (string, bool) {
 // form parses an answer. The answers so far include those that the key needs.
 type form = func(*answers, string) (any, error)
 
-// matching is the form of a text that matches re, which what describes.
+// matching is the form of a text that matches re; what describes the form.
 func matching(re *regexp.Regexp, what string) form {
 	return func(_ *answers, s string) (any, error) {
 		switch {

@@ -20,8 +20,8 @@ const (
 	clusterFolder = "clusters/CLUSTER/"
 )
 
-// GitOps makes Write also write the skeleton of Flux's repository to a folder: all of it,
-// or only the cluster's part if the folder has the rest.
+// GitOps makes Write also write the skeleton of Flux's repository to a folder. If the folder has the rest,
+// Write adds only the cluster's part.
 func (c *NewCluster) GitOps(folder string) error {
 	absolute, err := filepath.Abs(folder)
 	if err != nil {

@@ -30,7 +30,7 @@ func withGitOps(t *testing.T) (o *NewCluster, d *Draft, fleet string) {
 	return o, d, fleet
 }
 
-// Every folder and every dependency of the skeleton exists.
+// TestFluxReadsTheSkeletonWithoutProblems proves that every folder and dependency of the skeleton exists.
 func TestFluxReadsTheSkeletonWithoutProblems(t *testing.T) {
 	_, d, fleet := withGitOps(t)
 	if err := d.Place(); err != nil {

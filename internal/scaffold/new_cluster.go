@@ -80,7 +80,7 @@ func (c *NewCluster) Uses(k *Key) bool {
 	return k.Store == "" || c.answers.values["secrets"] == k.Store
 }
 
-// Answer sets an answer, or returns what is wrong with it. Earlier keys must be answered.
+// Answer sets an answer, or returns its problem. Earlier keys must be answered.
 func (c *NewCluster) Answer(k *Key, text string) error {
 	text = strings.TrimSpace(text)
 	if text == "" {

@@ -19,8 +19,8 @@ type Key struct {
 	proposal func(*answers) string
 }
 
-// Keys returns the keys of castle's own templates, in the order in which they must be
-// answered: a key comes after those that it depends on.
+// Keys returns the keys of castle's own templates, in the order of the questions: a key follows those that
+// it depends on.
 func Keys() []*Key {
 	network := []string{"network"}
 	machines := []string{"network", "gateway", "dns", "control_planes", "workers"}
@@ -102,8 +102,8 @@ func derived() map[string][]string {
 	}
 }
 
-// keysOf returns the keys that a template's files mention with those that they need, and
-// a plain text key for each name that castle does not know.
+// keysOf returns the keys that a template's files mention, with their dependencies. Each name that castle
+// does not know becomes a plain text key.
 func keysOf(parts []part) []*Key {
 	all := Keys()
 	var wanted, own []string

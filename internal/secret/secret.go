@@ -1,5 +1,5 @@
-// Package secret hides the secrets of a run in everything that castle prints or writes
-// to disk: a Masker those that it was given, HideLikely those that look like one.
+// Package secret hides the secrets of a run in all output and files of castle. A Masker hides known secrets;
+// HideLikely hides texts that look like secrets.
 package secret
 
 import (
@@ -28,8 +28,8 @@ type Masker struct {
 	replacer *strings.Replacer
 }
 
-// Add makes values secret: as they are, each of their lines (Terraform prints a PEM
-// block line by line), escaped for JSON or a URL, and in base64.
+// Add makes values secret: unchanged, by line, escaped for JSON or a URL, and in base64. Terraform prints a
+// PEM block line by line.
 func (m *Masker) Add(values ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

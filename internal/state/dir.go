@@ -2,10 +2,9 @@
 // Terraform states with their snapshots, records, fingerprints, journals and
 // logs. It runs no Terraform and knows none of its commands, only its files.
 //
-// Everything below a cluster's directory is readable by its owner alone. castle
-// replaces its own files whole, so that a crash at any moment leaves the old or
-// the new content. Terraform writes its state in place, which can leave half a
-// file: the newest snapshot that can be read then takes its place.
+// Only the owner can read a cluster's directory. castle replaces its own files whole, so that a crash at any
+// moment leaves the old or the new content. Terraform writes its state in place, which can leave half a
+// file: the newest readable snapshot then replaces it.
 //
 //	<root>/<cluster>/<platform>/
 //	  layout  lock  recreate.json  proved.json  kubeconfig  talosconfig

@@ -16,8 +16,8 @@ import (
 // Document is a JSON file that is replaced whole.
 type Document[T any] struct{ path string }
 
-// StageDocument returns a stage's document with a name such as "machines", for what
-// a later run has to know and the state does not hold. It is archived with the stage.
+// StageDocument returns a stage's document with a name such as "machines", for facts that a later run needs
+// and the state lacks. It is archived with the stage.
 func StageDocument[T any](s *Stage, name string) Document[T] {
 	return Document[T]{filepath.Join(s.Dir(), name+".json")}
 }
@@ -90,8 +90,8 @@ func (d *Dir) Recreation() Document[Recreation] {
 	return Document[Recreation]{filepath.Join(d.path, "recreate.json")}
 }
 
-// Proof is the document of what an unfinished destroy has proved gone: a stage that is
-// removed from the state directory cannot be checked again.
+// Proof is the document of the objects that an unfinished destroy has proved gone: a stage that is removed
+// from the state directory cannot be checked again.
 func (d *Dir) Proof() Document[event.Receipt] {
 	return Document[event.Receipt]{filepath.Join(d.path, "proved.json")}
 }

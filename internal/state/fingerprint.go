@@ -14,8 +14,8 @@ import (
 	"slices"
 )
 
-// Fingerprint has one digest for each named part of what a stage depends on, so that
-// it can name the parts that changed. The zero value is ready to use.
+// Fingerprint has one digest for each named dependency of a stage, so that it can name the parts that
+// changed. The zero value is ready to use.
 type Fingerprint struct {
 	parts map[string]string
 }
@@ -112,7 +112,7 @@ func (f *Fingerprint) Changed(old *Fingerprint) []string {
 // MarshalJSON writes the digests by the names of their parts.
 func (f Fingerprint) MarshalJSON() ([]byte, error) { return json.Marshal(f.parts) }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON reads the output of MarshalJSON.
 func (f *Fingerprint) UnmarshalJSON(data []byte) error { return json.Unmarshal(data, &f.parts) }
 
 func writeSized(w io.Writer, data []byte) {

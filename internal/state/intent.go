@@ -231,8 +231,8 @@ type IntentLog struct {
 	err   error
 }
 
-// Note writes the phase of the change at an address to disk. Close returns what could
-// not be written; the change then counts as not having come that far.
+// Note writes the phase of the change at an address to disk. Close returns the write errors; the change then
+// counts as not having come that far.
 func (l *IntentLog) Note(address, action string, phase Phase) {
 	err := l.lines.add(intentLine{Phase: phase, Address: address, Action: action}, true)
 	l.lines.mu.Lock()

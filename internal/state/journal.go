@@ -50,8 +50,8 @@ func (l *lineFile) add(v any, sync bool) error {
 	return l.file.Sync()
 }
 
-// eachLine calls do with each whole line of data and what follows it. A last line
-// without an end was cut short and is left out.
+// eachLine calls do with each whole line of data and the rest after it. It skips a last line without an end,
+// which was cut short.
 func eachLine(data []byte, do func(number int, line, rest []byte) error) error {
 	for number := 1; ; number++ {
 		line, rest, whole := bytes.Cut(data, []byte{'\n'})

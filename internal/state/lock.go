@@ -60,8 +60,8 @@ type HeldError struct {
 	Host    string
 	PID     int
 	Since   time.Time
-	// Path is the lock file if only a person can check whether the holder is alive:
-	// it is on another machine that shares the file system.
+	// Path is the lock file if only a person can check that the holder is alive: the holder runs on another
+	// machine that shares the file system.
 	Path string
 }
 
@@ -163,7 +163,7 @@ func (d *Dir) Holder() *HeldError {
 	return h.held(d.cluster)
 }
 
-// acquire locks f and returns what its last holder left in it.
+// acquire locks f and returns the record of its last holder.
 func (d *Dir) acquire(f *os.File, path string) (holder, error) {
 	if err := f.Chmod(0o600); err != nil {
 		return holder{}, err

@@ -32,10 +32,9 @@ func (e *UnreadableError) Error() string {
 
 func (e *UnreadableError) Unwrap() error { return e.Reason }
 
-// State reads the Terraform state. If it cannot be read and this process holds the
-// cluster lock, the newest good snapshot replaces it and Notice reports that;
-// otherwise the error is an *UnreadableError. An unreadable state never counts as an
-// empty one: Terraform would create everything a second time.
+// State reads the Terraform state. If it is unreadable and this process holds the cluster lock, the newest
+// good snapshot replaces it and Notice reports that. Otherwise the error is an *UnreadableError. An
+// unreadable state never counts as empty: Terraform would create everything a second time.
 func (s *Stage) State() (*State, error) {
 	if s.dir.locked.Load() {
 		return s.Copies().repair()
@@ -77,9 +76,8 @@ func (s *Stage) CheckState() error {
 	return err
 }
 
-// LastKnown reads the state as State does, but where State under the cluster lock
-// would repair the state, it returns the result of that repair and changes nothing.
-// Notice reports that.
+// LastKnown reads the state as State does, but never repairs it. Where State would repair it under the
+// cluster lock, LastKnown returns the result of that repair; Notice reports it.
 func (s *Stage) LastKnown() (*State, error) {
 	errored, err := s.Copies().Errored()
 	if err != nil {
@@ -151,9 +149,9 @@ func (s *Stage) StateDigest() (string, error) {
 	return f.parts["state"], err
 }
 
-// read reads the state as it is. No file, or an empty one, of a stage that has no
-// good snapshot and was never ready is a state that does not exist yet: Terraform
-// creates the empty file for its lock before it changes anything.
+// read reads the state unchanged. A missing or empty file is a state that does not exist yet, if the stage
+// has no good snapshot and was never ready. Terraform creates the empty file for its lock before it changes
+// anything.
 func (s *Stage) read() (*State, error) {
 	data, err := os.ReadFile(s.StatePath())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -9,8 +9,7 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 )
 
-// Record holds what destroy needs to know of a stage, whatever the configuration is
-// by then.
+// Record holds the facts of a stage that a destroy needs, independent of the later configuration.
 type Record struct {
 	Name        string          `json:"name"`
 	Layer       string          `json:"layer"`

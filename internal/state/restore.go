@@ -44,9 +44,8 @@ func (c Copies) Errored() (*Copy, error) {
 	return errored, nil
 }
 
-// Check returns an error unless the copy may replace the state: it can be read, has
-// the same lineage and, if it is errored.tfstate, is newer. The newest good snapshot
-// stands for a state that cannot be read.
+// Check returns an error unless the copy may replace the state. The copy must be readable, of the same
+// lineage and, if it is errored.tfstate, newer. The newest good snapshot stands for an unreadable state.
 func (c Copies) Check(from *Copy) error {
 	if from.State == nil {
 		return &UnreadableError{Path: from.path, Reason: from.Reason}

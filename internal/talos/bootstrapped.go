@@ -58,7 +58,7 @@ type bootstrapped struct {
 	resource  string
 }
 
-// etcdData is what one machine reports about etcd's data directory.
+// etcdData is one machine's report about etcd's data directory.
 type etcdData struct {
 	present bool
 	foreign bool     // the machine belongs to a cluster with other secrets
@@ -140,8 +140,7 @@ func (m *machines) queryEtcdData(ctx context.Context, endpoint string) etcdData 
 	return etcdData{present: present, problem: problem}
 }
 
-// readEtcdData checks what Talos itself checks before a bootstrap: whether etcd's
-// data directory is empty.
+// readEtcdData makes the check of Talos before a bootstrap: whether etcd's data directory is empty.
 func (m *machines) readEtcdData(ctx context.Context, endpoint string) (present bool, p *problem) {
 	p = m.call(ctx, endpoint, "etcd's data directory", func(c *client.Client) error {
 		services, err := c.ServiceInfo(ctx, "etcd")

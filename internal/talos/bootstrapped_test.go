@@ -105,8 +105,8 @@ func TestBootstrappedReadsEtcdDataOfExistingMachines(t *testing.T) {
 	answers(t, q, machinesKnown(1), true)
 }
 
-// One control plane was lost and replaced by a blank one: its bootstrap would found
-// a second cluster beside the other two.
+// TestBootstrappedIsTrueWithDataOnOneControlPlane replaces a lost control plane by a blank one: its
+// bootstrap would found a second cluster.
 func TestBootstrappedIsTrueWithDataOnOneControlPlane(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.bootNew(1)

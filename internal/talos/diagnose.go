@@ -16,8 +16,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// nodeView is what one control plane reports about itself, as far as a reader may
-// see it and it holds no secret: never machine configurations or operator specs.
+// nodeView is one control plane's report about itself. It holds only resources that a reader may see and no
+// secrets: never machine configurations or operator specs.
 type nodeView struct {
 	endpoint  string
 	problem   *problem // why there is no report

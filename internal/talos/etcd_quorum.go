@@ -11,8 +11,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// checkQuorum returns nil if etcd has exactly the wanted voters, each of them
-// answered itself, and all agree. Otherwise the error lists what is missing.
+// checkQuorum returns nil if etcd has exactly the wanted voters, each of them answered itself, and all
+// agree. Otherwise the error lists the missing parts.
 func checkQuorum(voters int, views []etcdView) error {
 	names := memberNames(views)
 	var problems []*problem

@@ -182,7 +182,7 @@ func wait(t *testing.T, g gate.Gate) {
 	}
 }
 
-// says waits until the gate is closed for exactly that reason.
+// says waits until the gate is closed for exactly this reason.
 func says(t *testing.T, g gate.Gate, want string) {
 	t.Helper()
 	wait(t, gate.Gate{Name: "reason", Check: func(ctx context.Context) error {

@@ -106,8 +106,8 @@ func queryAll[A any](ctx context.Context, m *machines, query func(context.Contex
 	return answers, nil
 }
 
-// call connects to one machine for one attempt: a connection that is kept pauses
-// after each failure before it dials again. subject is what do reads.
+// call connects to one machine for one attempt: a kept connection pauses after each failure before it dials
+// again. subject names the resource that do reads.
 func (m *machines) call(
 	ctx context.Context, endpoint, subject string, do func(*client.Client) error,
 ) *problem {
@@ -153,14 +153,14 @@ type problem struct {
 	permanent bool
 }
 
-// plainErrors are the parts of gRPC's long error texts that say enough.
+// plainErrors are the informative parts of gRPC's long error texts.
 var plainErrors = []string{
 	"connection refused", "no route to host", "network is unreachable", "connection reset by peer",
 	"i/o timeout", "no such host",
 }
 
-// explain turns a failed call into a problem: here alone are the texts of Talos
-// and gRPC recognised. subject is what the call reads.
+// explain turns a failed call into a problem. Only explain recognises the texts of Talos and gRPC. subject
+// names the resource that the call reads.
 func (m *machines) explain(endpoint string, err error, subject string) *problem {
 	text := status.Convert(err).Message()
 	after := func(marker string) string {

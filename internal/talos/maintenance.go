@@ -25,10 +25,10 @@ const PreflightMaintenance = "talos_maintenance"
 
 // maintenanceType refuses to configure a foreign machine.
 //
-// A machine in maintenance mode accepts a configuration from anybody, and so does
-// one of another cluster whose secrets are at hand; either is then installed again.
-// So the stage may configure a machine only if it waits for a configuration or
-// admits this cluster's administrator, which proves that this cluster configured it.
+// A machine in maintenance mode accepts a configuration from anybody, and a configured machine accepts one
+// from the owner of its secrets. Either installs it again. So the stage may configure a machine only if it
+// waits for a configuration, or accepts this cluster's administrator, which proves that this cluster
+// configured it.
 //
 // The machines outlive the cluster. After a destroy the same check verifies that
 // each machine of the state waits for a configuration again.
@@ -78,7 +78,7 @@ type maintenance struct {
 	timeout   time.Duration // for them: they may be starting
 }
 
-// owner says whose configuration a machine has; zero before the first attempt.
+// owner tells who configured a machine; zero before the first attempt.
 type owner int
 
 const (
@@ -88,7 +88,7 @@ const (
 	unknown // it does not answer
 )
 
-// ownership is what one attempt has found out about a machine.
+// ownership is the result of one attempt for a machine.
 type ownership struct {
 	owner  owner
 	reason string // why the owner is unknown
@@ -194,8 +194,7 @@ func (c *maintenance) describe(key string) string {
 	return fmt.Sprintf("machine %s at %s", key, c.endpoints[key])
 }
 
-// addFinding adds what a machine's ownership means for the stage. recorded means
-// that the state has it configured.
+// addFinding adds the finding for a machine's ownership. recorded means that the state has it configured.
 func (c *maintenance) addFinding(found *gate.Inspection, key, address string, m ownership, recorded bool) {
 	what, where := c.describe(key), c.endpoints[key]
 	proof := event.OwnedObject{Kind: "machine configuration", ID: key, Where: where}

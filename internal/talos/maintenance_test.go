@@ -65,7 +65,8 @@ func TestMaintenanceAcceptsAnUnconfiguredMachine(t *testing.T) {
 	}
 }
 
-// If another control plane still exists, a second bootstrap would found a second cluster.
+// TestMaintenanceLosesBootstrapWithTheLastControlPlane: with another control plane, a second bootstrap would
+// found a second cluster.
 func TestMaintenanceLosesBootstrapWithTheLastControlPlane(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.bootNew(1)
@@ -120,8 +121,8 @@ func TestMaintenanceRejectsAnotherClustersMachine(t *testing.T) {
 	}
 }
 
-// Talos rejects a caller without a certificate and closes the connection; whether its
-// answer arrives is a race. Here it never does.
+// TestMaintenanceTakesAClosedConnectionForConfigured covers a race: Talos rejects a caller without a
+// certificate and closes the connection, and its answer may not arrive.
 func TestMaintenanceTakesAClosedConnectionForConfigured(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	unknown := httptest.NewTLSServer(nil) // for its certificate

@@ -94,7 +94,7 @@ func newVirtualIPGate(talosconfig []byte, values gate.Values) (*virtualIPGate, e
 	return g, ownAddresses(values.String("address"), m.endpoints)
 }
 
-// addressView is what one control plane reports about the virtual address.
+// addressView is one control plane's report about the virtual address.
 type addressView struct {
 	endpoint string
 	problem  *problem

@@ -2,8 +2,8 @@ package terraform
 
 import "strings"
 
-// cause is a failure that is known: the parts of the text by which it is recognised
-// (all of them, in lower case), what it means, and the command that shows more.
+// cause is a known failure: the parts of the text that identify it (all of them, in lower case), its
+// meaning, and the command that shows more.
 type cause struct {
 	signs      []string
 	text, look string
@@ -93,7 +93,7 @@ func containsAll(text string, parts []string) bool {
 var gaveUp = []string{"deadline exceeded", "timed out", "timeout", "would exceed context deadline",
 	"not ready", "did not finish"}
 
-// GaveUpWaiting reports whether a step's text says that it waited in vain.
+// GaveUpWaiting reports whether a step's text describes a wait that timed out.
 func GaveUpWaiting(text string) bool {
 	text = strings.ToLower(text)
 	for _, sign := range gaveUp {

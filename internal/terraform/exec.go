@@ -17,10 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exec runs any Terraform command in the work directory, with the same environment as
-// every other command and the caller's input and output, and returns Terraform's exit
-// code. At a terminal Terraform becomes the foreground job: it can prompt, and a Ctrl-C
-// reaches Terraform only.
+// Exec runs any Terraform command in the work directory and returns Terraform's exit code. The environment
+// is that of every other command; input and output are the caller's. At a terminal Terraform becomes the
+// foreground job: it can prompt, and a Ctrl-C reaches Terraform only.
 func (r *Root) Exec(
 	ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer,
 ) (exitCode int, err error) {

@@ -15,10 +15,9 @@ import (
 	"time"
 )
 
-// TestMain makes this binary a Terraform when it is called by that name. All that
-// the fake does for a command lies beside it: <command>.out and .err are its output,
-// .exit is its exit code, .do names a special behaviour. It records its
-// calls in the file calls.
+// TestMain makes this binary a Terraform when it is called by that name. The fake reads its behaviour for a
+// command from files beside it: <command>.out and .err are its output, .exit is its exit code, .do names a
+// special behaviour. It records its calls in the file calls.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "terraform" {
 		// os.Exit would take a second when the tests look for races.
@@ -162,7 +161,7 @@ func get(t *testing.T, path string) string {
 	return string(data)
 }
 
-// calls returns what the fake was asked to do, as command lines.
+// calls returns the calls of the fake, as command lines.
 func calls(t *testing.T, home string) (lines []string, all []call) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(home, "calls"))

@@ -59,7 +59,7 @@ type Candidate struct {
 	Oldest, Pinned string   // the oldest version that castle uses, and the one it would download
 }
 
-// Preview returns what Find would use. It downloads nothing and writes nothing.
+// Preview returns the Terraform that Find would use. It downloads nothing and writes nothing.
 func Preview(ctx context.Context, cacheDir string) (c Candidate, err error) {
 	c.Oldest, c.Pinned = oldest, pinned
 	c.Path, c.Version, err = search(ctx, cacheDir, func(why string) { c.Refused = append(c.Refused, why) })
@@ -73,8 +73,8 @@ func Preview(ctx context.Context, cacheDir string) (c Candidate, err error) {
 	return c, nil
 }
 
-// search returns the first Terraform on PATH that is recent enough and its version,
-// else what another source installs.
+// search returns the first recent Terraform on PATH and its version, else the one that another source
+// installs.
 func search(
 	ctx context.Context, cacheDir string, notice func(string), others ...src.Source,
 ) (path, found string, err error) {

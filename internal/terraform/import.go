@@ -73,9 +73,8 @@ var importIDs = map[string]string{
 
 var attribute = regexp.MustCompile(`\{\w+\}`)
 
-// importID returns an object's id; empty if its values do not contain it, if castle does
-// not know the type, or if there is nothing outside the state. unknown marks the values
-// that are known after apply only.
+// importID returns an object's id. It is empty if the values lack it, if castle does not know the type, or
+// if the object exists only in the state. unknown marks values that are known only after apply.
 func importID(typ string, values, unknown any) string {
 	id, known := importIDs[typ], true
 	from, _ := values.(map[string]any)

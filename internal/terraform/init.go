@@ -62,7 +62,7 @@ func (r *Root) Init(ctx context.Context) (err error) {
 	return atomicfile.Write(i.stampPath(), []byte(digest))
 }
 
-// initialization is what one Init of a root reads and writes.
+// initialization holds the inputs and results of one Init of a root.
 type initialization struct{ root *Root }
 
 func (i initialization) run(ctx context.Context) error {
@@ -192,8 +192,8 @@ func (r *Root) ProviderHashes() (map[string]string, error) {
 	return hashes, nil
 }
 
-// lockFile waits until this process alone holds the lock on a file and returns
-// what releases it. The kernel releases it too when the process ends.
+// lockFile waits until this process alone holds the lock on a file and returns its release function. The
+// kernel releases it too when the process ends.
 func lockFile(ctx context.Context, path string) (unlock func() error, err error) {
 	if err := atomicfile.MkdirPrivate(filepath.Dir(path)); err != nil {
 		return nil, err

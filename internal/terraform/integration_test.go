@@ -26,8 +26,8 @@ import (
 
 const secret = "tr0ub4dor-and-3"
 
-// site is one stage in a state directory, with the Terraform that is on PATH.
-// terraform_data is built into Terraform, so none of this needs a network.
+// site is one stage in a state directory, with the Terraform on PATH. terraform_data is built into
+// Terraform, so the tests need no network.
 type site struct {
 	root    *Root
 	stage   *state.Stage

@@ -80,8 +80,8 @@ func (r *Root) Restore(content []byte, changes []Change) (*Plan, error) {
 	return p, err
 }
 
-// Apply applies exactly p and deletes it, whatever the result: a plan serves once. A
-// nil p plans and applies in one go.
+// Apply applies exactly p and deletes it after every result: a plan serves once. A nil p plans and applies
+// in one step.
 func (r *Root) Apply(ctx context.Context, p *Plan) (err error) {
 	var options []tfexec.ApplyOption
 	if p != nil {
@@ -140,8 +140,8 @@ func (p *Plan) Objects(ctx context.Context) ([]Object, error) {
 	return objects, err
 }
 
-// Outputs returns the outputs that an apply of p would leave, without those that are
-// null. known is false if one of them is known after apply only. They may be secret.
+// Outputs returns the outputs that an apply of p would leave, without null ones. known is false if one of
+// them is known only after apply. They may be secret.
 func (p *Plan) Outputs(ctx context.Context) (outputs map[string]cty.Value, known bool, err error) {
 	outputs, known = map[string]cty.Value{}, true
 	err = p.show(ctx, func(shown *tfjson.Plan) error {

@@ -122,7 +122,7 @@ func (e stderr) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Terraform colours a few lines of init even with -no-color.
+// colours matches the colours in a few lines of init, which Terraform prints even with -no-color.
 var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 func (s *stream) plain(p []byte) {

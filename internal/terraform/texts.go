@@ -78,8 +78,8 @@ var failures = []struct {
 }
 
 var (
-	// Another try is useless whatever else the text contains: the request was refused, the
-	// provider crashed, a limit lasts for hours, or no cluster is configured.
+	// Another try is useless, independent of other text: the request was refused, the provider crashed, a
+	// limit lasts for hours, or no cluster is configured.
 	permanent = regexp.MustCompile(`(?i)denied the request|is invalid:|forbidden|unauthorized|` +
 		`toomanyrequests|plugin did not respond|dial tcp (127\.0\.0\.1|\[::1\]):80:`)
 	// The Talos provider tries everything again by itself, for ten minutes.

@@ -275,8 +275,8 @@ func inputs(values map[string]cty.Value) ([]byte, error) {
 	return json.MarshalIndent(plain, "", "  ")
 }
 
-// writeMode sets the mode before the first byte is in the file, whatever the umask is
-// and whatever mode the file had.
+// writeMode sets the mode before the first byte is in the file, independent of the umask and of the file's
+// old mode.
 func writeMode(path string, data []byte, mode os.FileMode) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, mode)
 	if err != nil {

@@ -15,8 +15,8 @@ type Failure struct {
 	Variable string    // that the block belongs to
 	Message  string    // the module's own
 	At       hcl.Range // the block
-	// Reads are the values that the condition relates, such as "nodes.vm_id" for an
-	// attribute of each node, sorted. They say what the validation is about.
+	// Reads are the values that the condition relates, such as "nodes.vm_id" for an attribute of each node,
+	// sorted. They identify the subject of the validation.
 	Reads []string
 	// Collection is the variable whose Elements fail the condition, by key or position;
 	// empty if it is not a matter of single elements. Others are those without which
@@ -72,8 +72,8 @@ func (m *Module) fails(condition hcl.Expression, extra map[string]cty.Value) boo
 	return err == nil && known(v) && v.False()
 }
 
-// message is the error_message of a block. That of a validation (extra is nil) is not
-// shown if it has a sensitive variable in it.
+// message returns the error_message of a block. It omits that of a validation (extra is nil) with a
+// sensitive variable in it.
 func (m *Module) message(b *hclsyntax.Block, otherwise string, extra map[string]cty.Value) string {
 	attr := b.Body.Attributes["error_message"]
 	if attr == nil {
@@ -121,8 +121,8 @@ func blame(m *Module, f *Failure, condition hcl.Expression) {
 	}
 }
 
-// elements are the keys of a map or the positions of a list, and a function that makes a
-// smaller one of some of them; no function for other values.
+// elements returns the keys of a map or the positions of a list, and a function that selects some of them.
+// For other values, the function is nil.
 func elements(v cty.Value) (keys []string, of func(keys ...string) cty.Value) {
 	if !known(v) || !v.IsWhollyKnown() || !v.Type().IsMapType() && !v.Type().IsListType() {
 		return nil, nil

@@ -1,11 +1,10 @@
 // Package tfeval evaluates a stage's Terraform offline: locals, the arguments of
 // blocks, outputs, validations and the objects that resources make.
 //
-// How it thinks: a module is evaluated with the values that its variables have, as
-// far as they are known before a run, and with Terraform's own functions where they
-// are pure. An expression that needs more (a resource's attribute, a function that
-// tfeval does not have) is unknown, and nothing is concluded from it. Data sources
-// are unknown until SetData gives their results. Files in JSON syntax are not read.
+// A module is evaluated with the values of its variables that are known before a run, and with Terraform's
+// own pure functions. An expression that needs more is unknown, such as a resource's attribute or a function
+// that tfeval lacks, and nothing is concluded from it. Data sources are unknown until SetData gives their
+// results. Files in JSON syntax are not read.
 package tfeval
 
 import (

@@ -40,8 +40,8 @@ func (o Object) String() string {
 	return o.Kind + " " + o.Namespace + "/" + o.Name
 }
 
-// Objects lists what the stage's resources create, as far as its name is known.
-// Expressions, Outputs among them, know the objects from then on.
+// Objects lists the objects with known names that the stage's resources create. Later expressions, Outputs
+// among them, know the objects.
 func (m *Module) Objects() []Object {
 	var all []Object
 	for range 2 { // a resource may name one that stands below it
@@ -105,7 +105,7 @@ func textIn(b Block, body *hclsyntax.Body, argument string) string {
 	return Text(v)
 }
 
-// note keeps what other expressions read of a single object: its names and its data.
+// note keeps the names and data of a single object for other expressions.
 func (b Block) note(o Object, data cty.Value) {
 	attributes := b.block.Body.Attributes
 	if attributes["count"] != nil || attributes["for_each"] != nil || o.Name == "" {
@@ -167,8 +167,8 @@ var (
 	insertion = regexp.MustCompile(`\{\{-? *\.(Release|Values)\.(\w+) *(?:\| *quote *)?-?\}\}`)
 )
 
-// chartObjects are the objects of a chart in the stage's own folder. Its templates
-// are not rendered: the head of each document says what it is.
+// chartObjects returns the objects of a chart in the stage's own folder. It does not render the templates:
+// the head of each document names kind and object.
 func (b Block) chartObjects(release Object) []Object {
 	values := b.chartValues()
 	templates, err := fs.Glob(b.module.stage.Module, path.Join(release.Chart, "templates", "*.yaml"))

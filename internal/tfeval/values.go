@@ -61,8 +61,8 @@ func Map(v cty.Value) map[string]cty.Value {
 	return v.AsValueMap()
 }
 
-// StandIn replaces what is unknown in v by a value of its type: a word for a string,
-// and an empty collection.
+// StandIn replaces the unknown parts of v by values of their types: a word for a string, and an empty
+// collection.
 func StandIn(v cty.Value) cty.Value {
 	stood, err := cty.Transform(v, func(_ cty.Path, v cty.Value) (cty.Value, error) {
 		if v.IsKnown() {

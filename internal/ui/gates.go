@@ -6,8 +6,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 )
 
-// gateDelay is how long a gate is closed before a line says why. Every gate is closed
-// at first; only the ones that stay closed matter.
+// gateDelay is how long a gate is closed before a line explains why. Every gate is closed at first; only the
+// ones that stay closed matter.
 const gateDelay = 3 * time.Second
 
 // closedGate is a gate that has not opened yet.

@@ -67,7 +67,7 @@ func (s *step) schedule(pause time.Duration) {
 	s.timer.Reset(pause)
 }
 
-// heartbeat prints what a step is doing, unless it ended, or had a line, while the timer fired.
+// heartbeat prints the progress of a step, unless it ended, or had a line, while the timer fired.
 func (l *Lines) heartbeat(s *step) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,8 +17,8 @@ func NewTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 
 // barWidth is the length of the longest bar, in characters.
 const barWidth = 32
 
-// WriteTimeline prints one row for each stage of a run: its result, how long Terraform
-// and the gates took, and when in the run that was; then the receipt, if there is one.
+// WriteTimeline prints one row for each stage of a run: its result, the durations of Terraform and of the
+// gates, and their time in the run. The receipt follows, if there is one.
 func WriteTimeline(w io.Writer, events []event.Event) {
 	if spans := event.Timeline(events); len(spans) > 0 {
 		writeSpans(w, spans)

@@ -54,9 +54,8 @@ func (a Answers) Report(e event.Event) {
 // diagnosticWidth is where the text of a diagnostic is wrapped on a terminal.
 const diagnosticWidth = 100
 
-// WriteDiagnostics prints the problems of a configuration: each with its place, the
-// line there and what to do. A place is only named, and its line not printed, where
-// it may hold a secret or is no file, such as --var.
+// WriteDiagnostics prints the problems of a configuration: each with its place, the line there and a fix. It
+// omits the line if the line may hold a secret or the place is no file, such as --var.
 func WriteDiagnostics(w io.Writer, diags hcl.Diagnostics, files map[string]*hcl.File, terminal bool) error {
 	width := uint(0)
 	if terminal {

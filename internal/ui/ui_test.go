@@ -85,7 +85,7 @@ func TestTimesCountFromTheFirstEvent(t *testing.T) {
 
 var colour = regexp.MustCompile("\x1b\\[[0-9]*m")
 
-// screen is what a terminal of endless width shows of what was written to it.
+// screen returns the text that a terminal of endless width shows for written.
 func screen(written string) string {
 	var lines []string
 	for line := range strings.SplitSeq(written, "\n") {

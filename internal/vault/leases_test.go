@@ -14,7 +14,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/httpjson"
 )
 
-// engine is what secrets/vault-database asks for, with the policy beside it.
+// engine returns the arguments of secrets/vault-database, with the policy beside it.
 func engine(t *testing.T, w *world) gate.Values {
 	t.Helper()
 	w.server.Policy("database", policy(t, "secrets/vault-database"))
@@ -84,7 +84,8 @@ func TestRevokeKeepsLeasesItMayNotRevoke(t *testing.T) {
 	}
 }
 
-// A Vault with a failure of its own says nothing of the users, who may be deleted yet.
+// TestOnlyFailedRevocationsDropLeases covers a Vault with an internal failure: it reports nothing about the
+// users.
 func TestOnlyFailedRevocationsDropLeases(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error

@@ -11,8 +11,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// A login's token is revoked as soon as castle is done with it, whatever came of it. VAULT_TOKEN is
-// somebody's, and stays.
+// TestALoginsTokenIsRevoked covers success and failure. VAULT_TOKEN belongs to the user, and stays.
 func TestALoginsTokenIsRevoked(t *testing.T) {
 	for name, does := range map[string]func(context.Context, *world, gate.Preflight) error{
 		"usable": func(ctx context.Context, w *world, _ gate.Preflight) error {

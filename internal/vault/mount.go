@@ -14,10 +14,10 @@ import (
 	"github.com/ephemeral-castle/castle/internal/httpjson"
 )
 
-// mount is an auth method or an engine of a stage, and what else the stage writes.
+// mount is an auth method or an engine of a stage, with the stage's other objects in Vault.
 //
-// A mount carries no owner, so it is the stage's own only if the state has its accessor, which no other
-// mount ever gets, or if an interrupted run was creating it.
+// A mount carries no owner. It is the stage's own only if the state has its accessor, which is unique, or if
+// an interrupted run was creating it.
 type mount struct {
 	server   Server
 	environ  []string
@@ -44,8 +44,8 @@ var mountKinds = map[string]mountKind{
 	"secrets": {"engine", "sys/mounts", "vault secrets disable ", manage},
 }
 
-// inspect also reports the mount as unseen if the state has it and the Vault cannot be used: a destroy
-// would fail after it has begun.
+// inspect also reports the mount as unseen if the state has it and the Vault is unusable: a destroy would
+// fail halfway.
 func (m mount) inspect(ctx context.Context, known []gate.Known, _ func(string)) (gate.Inspection, error) {
 	var own *gate.Known
 	if i := m.in(known); i >= 0 {

@@ -17,7 +17,7 @@ path "auth/jwt-*" { capabilities = ["create", "read", "update", "delete"] }
 path "sys/policies/acl/castle-*" { capabilities = ["create", "read", "update", "delete"] }
 `
 
-// site is what a stage like secrets/vault-jwt asks for in a world.
+// site returns the arguments of a stage like secrets/vault-jwt in a world.
 func site(w *world) gate.Values {
 	return gate.Values{
 		"address": cty.StringVal(w.place.Server.Address), "ca_file": cty.StringVal(w.place.Server.CAFile),
@@ -117,7 +117,7 @@ func TestInspectTellsOwnFromForeignMounts(t *testing.T) {
 	}
 }
 
-// TestInspectProvesAMountGone covers what a receipt says of the mount in the state.
+// TestInspectProvesAMountGone covers the receipt's entry for the mount in the state.
 func TestInspectProvesAMountGone(t *testing.T) {
 	w := newWorld(t)
 	w.server.Policy("castle", landing)

@@ -13,8 +13,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// The types of preflights: whether secrets can be read, and whether a stage can mount something and write
-// what belongs to it.
+// The preflight types check whether secrets can be read, and whether a stage can create a mount and write
+// its content.
 const (
 	Preflight      = "vault_secrets"
 	PreflightMount = "vault_mount"

@@ -72,7 +72,7 @@ func (s Server) Health(ctx context.Context, environ []string) (Health, error) {
 	return s.health(ctx, c)
 }
 
-// healthPath makes every node answer with a body, which says what the status would.
+// healthPath makes every node answer with a body, which holds the status.
 const healthPath = "sys/health?standbyok=true&perfstandbyok=true&sealedcode=200&uninitcode=200" +
 	"&drsecondarycode=200&removedcode=200&haunhealthycode=200"
 
@@ -205,8 +205,8 @@ func (s Server) lookUp(ctx context.Context, c *client) (Token, error) {
 	return Token{Left: time.Duration(token.Data.TTL) * time.Second}, err
 }
 
-// redirected is the problem with a standby that redirects to the active node: castle does not send the
-// token to an address that is not configured. It is nil if err is anything else.
+// redirected returns the problem with a standby that redirects to the active node: castle sends the token
+// only to configured addresses. It is nil for any other err.
 func (s Server) redirected(err error) *Problem {
 	var e *httpjson.Error
 	if !errors.As(err, &e) || e.Redirect == "" {

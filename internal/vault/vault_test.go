@@ -25,7 +25,7 @@ func policy(t *testing.T, stage string) string {
 	return string(text)
 }
 
-// world is a Vault in which all is well, and how castle is told to ask it.
+// world is a healthy Vault, and the configuration with which castle reaches it.
 type world struct {
 	server  *emulator.Server
 	place   Place
@@ -74,7 +74,7 @@ func TestAReadablePlaceIsUsable(t *testing.T) {
 	}
 }
 
-// Each case breaks one thing of a world, which has its own reason and fix.
+// TestUsableReturnsTheProblem breaks one part of a world per case, with its own reason and fix.
 func TestUsableReturnsTheProblem(t *testing.T) {
 	for name, c := range map[string]struct {
 		breaks   func(*testing.T, *world)

@@ -1,10 +1,9 @@
 // Package infisical emulates an Infisical server in memory: the part of its HTTP
 // API that castle and the Terraform provider use.
 //
-// It answers as the real one does where a client can tell the difference: a secret
-// is created once (a second POST is 400, never an overwrite), folders must exist, a
-// missing object is 404, wrong credentials are 401, and a busy server is 429. The
-// error texts differ between versions of the real server; clients match on the
+// It answers as the real one does where a client can tell the difference. A secret is created once: a second
+// POST is 400, never an overwrite. Folders must exist, a missing object is 404, wrong credentials are 401,
+// and a busy server is 429. The error texts differ between versions of the real server; clients match on the
 // status and on /already exist/.
 package infisical
 
@@ -20,7 +19,7 @@ import (
 	"time"
 )
 
-// Config is what a Server accepts and how it behaves.
+// Config sets the credentials that a Server accepts, and its behaviour.
 type Config struct {
 	ClientID     string // of the machine identity that may log in
 	ClientSecret string

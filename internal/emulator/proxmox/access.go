@@ -91,7 +91,7 @@ func (a *access) login(c *call) (any, error) {
 	}, nil
 }
 
-// everything is what castle needs, on all paths.
+// everything grants the privileges that castle needs, on all paths.
 func everything() map[string][]string {
 	return map[string][]string{
 		"/": {"Sys.Audit", "Sys.Modify"},

@@ -26,7 +26,7 @@ func (l *cluster) routes() []route {
 	}
 }
 
-// resources lists what the caller may see.
+// resources lists the objects that the caller may see.
 func (l *cluster) resources(c *call) (any, error) {
 	rows, kind := []any{}, c.get("type")
 	if kind == "" || kind == "node" {

@@ -36,9 +36,8 @@ func (f *failure) body(silent bool) string {
 	return string(out)
 }
 
-// write sends the error with its reason phrase. net/http cannot set one, so write
-// takes the connection over where the protocol allows that; a real node closes it
-// after an error, too.
+// write sends the error with its reason phrase. net/http cannot set one, so write takes the connection over
+// where the protocol allows that. A real node closes it after an error, too.
 func (f *failure) write(w http.ResponseWriter, r *http.Request, silent bool) {
 	const kind = "application/json;charset=UTF-8"
 	body := f.body(silent)

@@ -40,8 +40,8 @@ type VM struct {
 	Started         time.Time
 }
 
-// guest is a VM as the server keeps it: name, tags, lock, protection, template and
-// address are only in Config, as in a real configuration file.
+// guest is a VM as the server keeps it. As in a real configuration file, only Config holds name, tags, lock,
+// protection, template and address.
 type guest VM
 
 func (g *guest) name() string { return cmp.Or(g.Config["name"], "VM "+strconv.Itoa(g.ID)) }

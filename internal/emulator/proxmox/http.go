@@ -179,8 +179,8 @@ func (c *call) read(r *http.Request) error {
 	return nil
 }
 
-// parse reads parameters from the query and from the body, which counts as a form
-// whatever its Content-Type is, unless that is JSON.
+// parse reads parameters from the query and from the body. The body counts as a form under any Content-Type
+// except JSON.
 func (c *call) parse(query string, body []byte, contentType string) error {
 	bad := &failure{code: http.StatusBadRequest, text: "unable to decode request parameters"}
 	if strings.HasPrefix(contentType, "application/json") {

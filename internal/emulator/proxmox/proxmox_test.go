@@ -52,8 +52,8 @@ type answer struct {
 	body    string
 }
 
-// send writes a request by hand, since a real client would hide what matters:
-// the reason phrase, trailing slashes, escapes, a missing Content-Type.
+// send writes a request by hand, since a real client would hide the relevant parts: the reason phrase,
+// trailing slashes, escapes, a missing Content-Type.
 func (n node) send(method, path, form string, headers ...string) answer {
 	n.t.Helper()
 	// the certificate is the test server's own

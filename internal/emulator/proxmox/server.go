@@ -2,15 +2,14 @@
 // API that castle and Terraform's bpg/proxmox provider use, with the intermediate
 // states, the error texts and the quirks of the real one.
 //
-// It is a state machine, not a recording. An operation that takes time on a real
-// node is a task here: the call returns a task id at once, and the effect comes
-// when the task's duration is over. A VM in creation is locked and has no name
-// until then. Tasks outlive the client that started them, as on a real node;
-// therefore a killed run leaves half a cluster behind.
+// It is a state machine, not a recording. An operation that takes time on a real node is a task here: the
+// call returns a task id at once, and the effect follows the task's duration. A VM in creation is locked and
+// has no name until then. Tasks outlive the client that started them, as on a real node: a killed run leaves
+// half a cluster behind.
 //
-// The parts are types of their own: api reads and writes HTTP, access knows the
-// callers, guests, power, storages and cluster answer the calls, tasks run what
-// takes time. One mutex guards them all; api holds it while a handler runs.
+// The parts are types of their own. api reads and writes HTTP; access knows the callers; guests, power,
+// storages and cluster answer the calls; tasks run operations that take time. One mutex guards them all; api
+// holds it while a handler runs.
 //
 // Deliberately missing: clones, containers beyond occupying an id, migration,
 // snapshots beyond the empty list, pending changes (a change to a running VM is
@@ -28,15 +27,14 @@ import (
 	"time"
 )
 
-// Config describes the datacenter. The zero value is one node named proxmox with
-// the two storages of a fresh installation, tasks that take no time, and no way to
-// log in: Token or Password should be set.
+// Config describes the datacenter. The zero value is one node named proxmox with the two storages of a fresh
+// installation and tasks that take no time. It has no login: set Token or Password.
 type Config struct {
 	Token          string // the API token that is accepted: "castle@pve!castle=<secret>"
 	User, Password string // a login for access/ticket; none while Password is empty
 	Nodes          []string
 	Storages       []Storage
-	// Pool, when set, limits every caller to what an ACL on /pool/<Pool> allows.
+	// Pool, when set, limits every caller to the rights of an ACL on /pool/<Pool>.
 	Pool string
 	// Version decides the form of errors: before 8.4 a body carries no message,
 	// before 9.1.5 the answer to a bad token explains it.

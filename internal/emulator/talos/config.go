@@ -6,7 +6,7 @@ import "time"
 type Config struct {
 	// Port is apid's port on every machine; 50000 when zero.
 	Port int
-	// TalosVersion is what the Version call reports; v1.13.0 when empty.
+	// TalosVersion is the version that the Version call reports; v1.13.0 when empty.
 	TalosVersion string
 	Delays       Delays
 	Hooks        Hooks
@@ -15,7 +15,7 @@ type Config struct {
 	AfterFunc func(d time.Duration, f func()) (stop func() bool)
 }
 
-// Delays says how long a machine takes for each step.
+// Delays is how long a machine takes for each step.
 type Delays struct {
 	Boot       time.Duration // power on to an API that answers
 	Install    time.Duration // first configuration accepted to the API of the installed system

@@ -2,11 +2,10 @@
 // each machine's own address, real machine configurations, certificates and
 // kubeconfigs, the real order of events and the real error texts.
 //
-// A Fleet is a set of machines that can reach each other. A machine boots into
-// maintenance mode, accepts a configuration from anyone, restarts with a
-// certificate of that configuration's CA and from then on accepts only clients of
-// that CA. Control planes that share the CA form an etcd cluster after one of them
-// is bootstrapped. No Kubernetes runs: Hooks carry what a caller needs to start one.
+// A Fleet is a set of machines that can reach each other. A machine boots into maintenance mode and accepts
+// a configuration from anyone. It restarts with a certificate of that configuration's CA, and from then on
+// accepts only clients of that CA. Control planes that share the CA form an etcd cluster after one of them
+// is bootstrapped. No Kubernetes runs: through Hooks, a caller can start one.
 //
 // The fleet's parts share a world: the machines, the clock and the mutex. power
 // runs machines, etcd runs their members, elections assign virtual addresses, and
@@ -144,9 +143,8 @@ func (f *Fleet) InLine(virtual string) []string {
 	return all
 }
 
-// MoveVirtualIP takes the virtual address from its holder, which becomes the last
-// in line, and gives it to another candidate: the machine with that address or
-// hostname, or the next in line if to is empty.
+// MoveVirtualIP takes the virtual address from its holder, which becomes the last in line. It gives the
+// address to the candidate with that address or hostname, or to the next in line if to is empty.
 func (f *Fleet) MoveVirtualIP(virtual, to string) error {
 	defer f.world.lock()()
 	cluster, e := f.elections.decided(virtual)

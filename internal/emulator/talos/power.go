@@ -85,7 +85,7 @@ func (p *power) startWaitingWorkers() {
 	}
 }
 
-// stop takes the API down at once and cancels what is pending; requests in flight finish.
+// stop takes the API down at once and cancels pending steps; requests in flight finish.
 func (p *power) stop(m *machine) {
 	p.elections.resign(m)
 	if m.down != nil {
@@ -106,7 +106,7 @@ func (p *power) stop(m *machine) {
 	}
 }
 
-// off is a power cut: it takes the API down and breaks what was in flight.
+// off is a power cut: it takes the API down and breaks requests in flight.
 func (p *power) off(m *machine) {
 	if m.server != nil {
 		p.world.later(m.server.grpc.Stop)
@@ -209,7 +209,7 @@ func (p *power) listen(m *machine, source tlsSource) (*apid, error) {
 	return s, nil
 }
 
-// retire frees the address at once and lets what is in flight finish.
+// retire frees the address at once and lets requests in flight finish.
 func (s *apid) retire() {
 	_ = s.listener.Close() //nolint:errcheck // the server may have closed it
 	go s.grpc.GracefulStop()

@@ -41,7 +41,7 @@ type route struct {
 	many  bool     // answers are collected, each labelled with its node
 }
 
-// request is what a handler knows about its caller; it travels in the context.
+// request holds a handler's facts about its caller; it travels in the context.
 type request struct {
 	target *machine // the machine that answers, which may differ from the connected one
 	roles  role.Set

@@ -56,7 +56,7 @@ func (s *resourceService) target(ctx context.Context) *server.State {
 	return server.NewState(state.Filter(requestOf(ctx).target.resources, readable))
 }
 
-// readable refuses what Talos refuses, with its texts, and what is not emulated.
+// readable refuses the reads that Talos refuses, with its texts, and those that are not emulated.
 func readable(_ context.Context, access state.Access) error {
 	switch {
 	case !access.Verb.Readonly():

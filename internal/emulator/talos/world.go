@@ -8,7 +8,7 @@ import (
 	"github.com/cosi-project/runtime/pkg/state"
 )
 
-// world is what the parts of a fleet share. Its mutex guards all of them.
+// world is the state that the parts of a fleet share. Its mutex guards all of them.
 type world struct {
 	config Config
 	ctx    context.Context // until Close
@@ -32,7 +32,7 @@ type machine struct {
 	down      context.CancelFunc
 	ready     bool // container runtime and kubelet are up: bootstrap is available
 
-	// What the disks hold.
+	// The disks hold these.
 	installed *installed // the configuration in force; nil on a blank disk
 	staged    *installed // comes into force at the next start
 	etcd      *member
@@ -69,7 +69,7 @@ func (w *world) find(name string) *machine {
 	return nil
 }
 
-// lock takes the mutex. unlock releases it and then runs what later has kept.
+// lock takes the mutex. unlock releases it and then runs the pending functions.
 func (w *world) lock() (unlock func()) {
 	w.mu.Lock()
 	return func() {
@@ -103,7 +103,7 @@ func (w *world) after(m *machine, d time.Duration, fn func()) {
 	}))
 }
 
-// inTime runs fn under the mutex once d has passed, whatever the machines do meanwhile.
+// inTime runs fn under the mutex once d has passed, independent of the machines.
 func (w *world) inTime(d time.Duration, fn func()) (stop func() bool) {
 	return w.config.AfterFunc(d, func() {
 		defer w.lock()()

@@ -1,6 +1,6 @@
-// Package vault emulates a Vault server, as far as castle reads it before a change:
-// its health, a token and its capabilities, the mounts, leases, and one version of
-// each secret. A test of the lab compares its answers with those of a real Vault.
+// Package vault emulates the parts of a Vault server that castle reads before a change: health, a token and
+// its capabilities, the mounts, leases, and one version of each secret. A test of the lab compares its
+// answers with those of a real Vault.
 package vault
 
 import (
@@ -167,7 +167,7 @@ func (r rule) covers(path string) int {
 	return len(path) + 1
 }
 
-// capabilities lists what a token may do at a path: the closest rule decides.
+// capabilities lists a token's capabilities at a path: the closest rule decides.
 func (p policies) capabilities(t Token, path string) []string {
 	if slices.Contains(t.Policies, "root") {
 		return []string{"root"}

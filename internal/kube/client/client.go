@@ -1,14 +1,14 @@
-// Package client connects to one cluster's Kubernetes API. It is the only user of client-go, and owns what
-// every check shares: the connection, how a kind is found, how objects are read and watched, how errors
-// read, and Helm's releases.
+// Package client connects to one cluster's Kubernetes API. It is the only user of client-go. It owns the
+// parts that every check shares: the connection, the lookup of kinds, reads and watches of objects, the
+// texts of errors, and Helm's releases.
 //
-// Three rules hold for all checks and live here, so that no check need think of them:
+// Three rules hold for all checks and live here, so that no check need repeat them:
 //
-//   - An attempt has a bound of its own, so that an API that hangs costs one
-//     attempt and not the whole wait.
-//   - What can still come (a refused connection, an object, a kind that no CRD
-//     serves yet) is waited for. What cannot (a certificate of another cluster, a
-//     user without permissions) is permanent.
+//   - Each attempt has its own timeout, so that an API that hangs costs one attempt
+//     and not the whole wait.
+//   - A check waits for conditions that may still pass: a refused connection, a
+//     missing object, a kind without a CRD. Others are permanent: a certificate of
+//     another cluster, a user without permissions.
 //   - The cluster is reached with its kubeconfig alone. Neither the environment
 //     nor a pod's service account can lead a check to another cluster.
 package client
@@ -120,7 +120,7 @@ func restConfig(kubeconfig []byte) (*rest.Config, error) {
 	case clientcmd.IsConfigurationInvalid(err), clientcmd.IsEmptyConfig(err):
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	case err != nil:
-		// A parser's error may quote what it could not read, keys included.
+		// A parser's error may quote the unreadable text, keys included.
 		return nil, errors.New("kubeconfig: is not valid YAML of kind Config")
 	}
 	if err := rest.LoadTLSFiles(config); err != nil {
@@ -177,7 +177,7 @@ func (c *Cluster) Check(do func(context.Context, *API) error) func(context.Conte
 	}
 }
 
-// Unauthorized is the error for a user that the API does not know. The API never says why, but the
+// Unauthorized is the error for a user that the API does not know. The API never gives a reason, but the
 // kubeconfig's certificate may.
 func (a *API) Unauthorized(message string) error {
 	if !a.expires.IsZero() && time.Now().After(a.expires) {
@@ -186,8 +186,8 @@ func (a *API) Unauthorized(message string) error {
 	return a.refused(message)
 }
 
-// ClusterIdentity identifies the cluster of a kubeconfig: the SHA-256 of its certificate authority. It
-// contacts nobody. A cluster that was created anew has another one, even at the same address.
+// ClusterIdentity identifies the cluster of a kubeconfig: the SHA-256 of its certificate authority. It needs
+// no connection. A cluster that was created anew has another identity, even at the same address.
 func ClusterIdentity(kubeconfig []byte) (string, error) {
 	config, err := restConfig(kubeconfig)
 	if err != nil {

@@ -87,7 +87,7 @@ func Message(err error) string {
 	return strings.TrimPrefix(status.Status().Message, "Internal error occurred: ")
 }
 
-// Unreachable says what it means that the API does not answer as it should.
+// Unreachable explains why the API does not answer as it should.
 func (a *API) Unreachable(err error) string {
 	var (
 		foreign x509.UnknownAuthorityError
@@ -119,8 +119,8 @@ func (a *API) Unreachable(err error) string {
 	return a.Explain(err).Error()
 }
 
-// expiry says that a certificate of the connection is not valid now, empty if all are, and whether it stays
-// so. An API server's own certificate may be renewed, or a clock corrected.
+// expiry reports that a certificate of the connection is not valid now; empty if all are. permanent is false
+// if that may change: a server's certificate may be renewed, or a clock corrected.
 func expiry(err error) (text string, permanent bool) {
 	var invalid x509.CertificateInvalidError
 	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired || invalid.Cert == nil {
@@ -181,8 +181,8 @@ func Brief(message string) string {
 	return message
 }
 
-// dated says whether a certificate is too old or too new, which x509 leaves to be read from two moments
-// behind it.
+// dated reports whether a certificate is expired or not yet valid. x509 only gives the two times behind its
+// message.
 func dated(message string) string {
 	before, moments, found := strings.Cut(message,
 		"certificate has expired or is not yet valid: current time ")

@@ -88,14 +88,14 @@ func (a *API) revisions(ctx context.Context, selector string) ([]metav1.PartialO
 	}
 	var secrets metav1.PartialObjectMetadataList
 	if err := json.Unmarshal(body, &secrets); err != nil || secrets.Kind != "PartialObjectMetadataList" {
-		// An error of the parser could quote what it failed on.
+		// An error of the parser could quote its input.
 		return nil, fmt.Errorf("kubernetes API at %s: cannot list Secrets without their data", a.Host)
 	}
 	return secrets.Items, nil
 }
 
-// RemovePendingRelease deletes one unfinished revision; what it has installed stays. It deletes nothing, and
-// reports that, if the revision is no longer as it was listed: then its Helm is alive.
+// RemovePendingRelease deletes one unfinished revision; its objects stay. It deletes nothing, and reports
+// that, if the revision has changed since it was listed: then its Helm is alive.
 func RemovePendingRelease(ctx context.Context, target gate.Target, r PendingRelease) (removed bool,
 	err error) {
 	err = New(target, "").Check(func(ctx context.Context, a *API) error {

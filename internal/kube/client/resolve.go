@@ -80,8 +80,7 @@ func (a *API) ResolveKind(ctx context.Context, kind string) (Resource, error) {
 	return first(found, err, NotServed{Kind: kind})
 }
 
-// resolveBuiltin finds the kind of Kubernetes' own with this name, whatever its case and the underscores in
-// it.
+// resolveBuiltin finds the built-in kind with this name; it ignores case and underscores.
 func (a *API) resolveBuiltin(ctx context.Context, name string) (Resource, error) {
 	name = strings.ReplaceAll(name, "_", "")
 	found, err := a.find(ctx, name, "builtin", func(at schema.GroupVersionKind) bool {
@@ -101,8 +100,8 @@ func first(found []Resource, err error, absent NotServed) (Resource, error) {
 	return found[0], nil
 }
 
-// find returns the kinds that match, of each group the first version that has it: the API lists the
-// preferred one first. It remembers what it has found, by kind and scope of the search.
+// find returns the matching kinds, of each group the first version that has it: the API lists the preferred
+// one first. It caches its results, by kind and scope of the search.
 func (a *API) find(ctx context.Context, kind, scope string,
 	match func(schema.GroupVersionKind) bool) ([]Resource, error) {
 	a.mu.Lock()

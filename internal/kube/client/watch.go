@@ -11,15 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Selection is what a check reads and watches: a kind's objects in a namespace (all where it is empty),
-// narrowed by labels or by name.
+// Selection is the set of objects that a check reads and watches: a kind in a namespace (all where it is
+// empty), narrowed by labels or by name.
 type Selection struct {
 	Resource                schema.GroupVersionResource
 	Namespace, Labels, Name string
 }
 
-// Selections returns what to watch, as far as it is known. An error beside it says that there will be more,
-// so it is called again: soon, and after each change.
+// Selections returns the known selections to watch. An error beside them means that more will follow, so it
+// is called again: soon, and after each change.
 type Selections func(context.Context, *API) ([]Selection, error)
 
 // Definitions are the CRDs, where a kind comes from that is not served yet.
@@ -40,9 +40,9 @@ func pauses(longest time.Duration) wait.Backoff {
 	return wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 10, Cap: longest}
 }
 
-// Changes makes a gate's Changed of what there is to watch. A watch that ends or cannot begin, because the
-// API restarts or serves the kind only later, begins again after a pause. Nothing is lost in between:
-// whenever a watch begins, that counts as a change.
+// Changes makes a gate's Changed from its selections. A watch that ends or cannot begin, because the API
+// restarts or serves the kind only later, begins again after a pause. Nothing is lost in between: each
+// beginning of a watch counts as a change.
 func (c *Cluster) Changes(what Selections) func(context.Context) <-chan struct{} {
 	return func(ctx context.Context) <-chan struct{} {
 		w := &watches{
@@ -72,7 +72,7 @@ type watches struct {
 	wake    chan struct{} // signals manage
 }
 
-// manage begins and ends watches as it becomes known what there is to watch.
+// manage begins and ends watches as the selections become known.
 func (w *watches) manage(ctx context.Context) {
 	defer close(w.changed)
 	defer w.all.Wait()

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
-// announcer is an API of which only watches are asked, in memory, so that a
-// test's time is its own. A test waits for the watches to rest before it looks.
+// announcer is an in-memory API that serves only watches, so that a test controls its time. A test waits
+// until the watches are idle before it looks.
 type announcer struct {
 	mu    sync.Mutex
 	down  error                         // what a watch is refused with
@@ -70,14 +70,14 @@ func (a *announcer) set(change func(*announcer)) {
 	change(a)
 }
 
-// watching begins the watches of what in a bubble of synctest.
+// watching starts the watches of the selections in a bubble of synctest.
 func watching(t *testing.T, what Selections) (*announcer, <-chan struct{}) {
 	a := &announcer{open: map[string]*watch.FakeWatcher{}}
 	c := &Cluster{Attempt: 10 * time.Second, open: func() (*API, error) { return &API{watching: a}, nil }}
 	return a, c.Changes(what)(t.Context())
 }
 
-// told counts the changes that are waiting to be heard.
+// told counts the pending changes.
 func told(changed <-chan struct{}) int {
 	synctest.Wait()
 	for n := 0; ; n++ {
@@ -89,7 +89,7 @@ func told(changed <-chan struct{}) int {
 	}
 }
 
-// selecting is for a test that knows from the start what to watch.
+// selecting returns selections that a test knows from the start.
 func selecting(all ...Selection) Selections {
 	return func(context.Context, *API) ([]Selection, error) { return all, nil }
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/gates"
 )
 
-// topic says of what a cause's sign is a part.
+// topic is the subject of a cause's sign.
 type topic string
 
 const (
@@ -21,7 +21,7 @@ const (
 	call        topic = "call"     // the API server's answer after it called a webhook
 )
 
-// cause is a known cause: the sign by which it is recognised, and what it means.
+// cause is a known cause: the sign that identifies it, and its meaning.
 type cause struct {
 	topic topic
 	sign  string

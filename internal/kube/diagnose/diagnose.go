@@ -2,8 +2,8 @@
 // gates), collects evidence around it (objects, events, Pods, logs), and names the first known cause in the
 // order in which a person would look. Known causes stand in one table (causes.go).
 //
-// A diagnosis reads and changes nothing, has bounds in time and size, and never shows a Secret's data. What
-// cannot be read is noted and skipped: half of an explanation is better than none.
+// A diagnosis reads and changes nothing, has bounds in time and size, and never shows a Secret's data. It
+// notes and skips unreadable objects: half of an explanation is better than none.
 package diagnose
 
 import (
@@ -126,8 +126,7 @@ func (d *diagnosis) absent(ctx context.Context, m client.Missing) {
 	what := client.Titled(m.Kind, m.Namespace, m.Name)
 	if r, found := d.evidence.releaseOf(ctx, m); found {
 		d.release = r.namespace + "/" + r.Name
-		// A rollback to the installed revision recreates what is missing and leaves everything else as it
-		// is.
+		// A rollback to the installed revision recreates the missing objects and keeps all others.
 		d.because(fmt.Sprintf("%s is part of the Helm release %s, which is installed: it was deleted since, "+
 			"and Helm and Terraform do not notice that", what, d.release),
 			fmt.Sprintf("helm -n %s rollback %s %s", r.namespace, r.Name, r.revision))

@@ -56,7 +56,7 @@ func (e *evidence) finish() (map[string][]byte, func(string) string) {
 	return e.files, redact
 }
 
-// miss notes what could not be read.
+// miss notes a failed read.
 func (e *evidence) miss(what string, err error) {
 	e.missed = append(e.missed, what+": "+e.api.Explain(err).Error())
 }
@@ -75,8 +75,7 @@ func (e *evidence) keep(name string, data []byte) {
 	e.files[name] = data
 }
 
-// object keeps an object as a person reads it: without the managed fields, and without what could be a
-// credential.
+// object keeps an object in readable form: without managed fields and possible credentials.
 func (e *evidence) object(object *client.Object) {
 	text, err := yaml.Marshal(shown(object))
 	if err != nil {
@@ -87,7 +86,8 @@ func (e *evidence) object(object *client.Object) {
 		object.GetName()+".yaml"), text)
 }
 
-// get reads an object and keeps it; nil if it does not exist, as the error says, or could not be read.
+// get reads an object and keeps it. It returns nil if the object does not exist, which the error states, or
+// could not be read.
 func (e *evidence) get(ctx context.Context, s client.Selection, kind string) (*client.Object,
 	error) {
 	object, err := e.api.Get(ctx, s, kind)

@@ -23,8 +23,8 @@ import (
 // lookAtAPI is the command that shows the API's own readiness.
 const lookAtAPI = "kubectl get --raw '/readyz?verbose'"
 
-// explanation is how a closed gate of one type is explained: the command that shows more, and the evidence
-// to collect. found is the finding of the gate's check.
+// explanation explains a closed gate of one type: the command that shows more, and the evidence to collect.
+// found is the finding of the gate's check.
 type explanation struct {
 	look    string
 	lookAt  func(gate.Values) string // instead of look
@@ -48,11 +48,11 @@ var explanations = map[string]explanation{
 // Explains reports whether the gate type has an explanation.
 func Explains(typeName string) bool { return explanations[typeName].collect != nil }
 
-// recent is how old a warning may be to explain what fails now.
+// recent is the maximum age of a warning that may explain a current failure.
 const recent = 30 * time.Minute
 
-// Cluster explains a whole cluster, where only a failure inside of it is known: recent warnings, namespaces
-// that do not end, Pods with problems, and nodes.
+// Cluster explains a whole cluster when a failure inside of it has no known place. It reports recent
+// warnings, namespaces that do not end, Pods with problems, and nodes.
 func Cluster(ctx context.Context, target gate.Target) gate.Diagnosis {
 	const look = "kubectl get events -A --field-selector type=Warning --sort-by .lastTimestamp"
 	return run(client.New(target, ""), target, look, func(ctx context.Context, d *diagnosis) {
@@ -141,7 +141,7 @@ func collectNodes(ctx context.Context, d *diagnosis, _ gate.Values, _ error) {
 	}
 }
 
-// nodeCause says why a node is not ready; empty if it is.
+// nodeCause explains why a node is not ready; empty if it is.
 func nodeCause(n corev1.Node) (text, look string) {
 	why := gates.NodeUnready(n)
 	if why == "" {
@@ -326,7 +326,7 @@ func lookAtObjects(v gate.Values) string {
 	return command
 }
 
-// stuck says why an object makes no progress, by its own report in these conditions.
+// stuck explains why an object makes no progress, from its own conditions.
 func stuck(object *client.Object, conditions ...string) string {
 	what := client.Title(object)
 	switch {

@@ -19,8 +19,8 @@ const lookAtFlux = "kubectl get -A kustomizations.kustomize.toolkit.fluxcd.io," 
 
 type fluxObjects map[gates.Reference]*client.Object
 
-// collectFlux explains a repository that does not converge: the object for which all others wait, then what
-// that one waits for.
+// collectFlux explains a repository that does not converge: the object for which all others wait, then the
+// dependency of that one.
 func collectFlux(ctx context.Context, d *diagnosis, v gate.Values, found error) {
 	f, err := gates.NewFlux(v)
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 	logTime  = 1500 * time.Millisecond
 )
 
-// podReport is a Pod with what is known about it.
+// podReport is a Pod with the evidence about it.
 type podReport struct {
 	pod      corev1.Pod
 	events   []event           // warnings about it, the newest first

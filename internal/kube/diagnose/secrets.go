@@ -24,11 +24,11 @@ import (
 // event, an annotation. So the values of all Secrets are read first, only to hide them in everything else.
 // Where they cannot be read, no log is kept.
 
-// shortestPart is the least length of a part of a Secret's value, such as one setting of a configuration
-// file, that is hidden on its own.
+// shortestPart is the minimum length of a part of a Secret's value that castle hides on its own, such as one
+// setting of a file.
 const shortestPart = 8
 
-// secretList is what matters here of a list of Secrets.
+// secretList holds the relevant fields of a list of Secrets.
 type secretList struct {
 	Items []struct {
 		Metadata struct {
@@ -74,8 +74,8 @@ func (e *evidence) readSecrets(ctx context.Context, bound time.Duration) error {
 	return nil
 }
 
-// parts are the strings of a Secret's value to hide: all of a short text or a key, and the single values of
-// a file of settings, whose other words occur everywhere.
+// parts returns the strings of a Secret's value to hide: a short text or a key as a whole, and the single
+// values of a settings file.
 func parts(value string) []string {
 	value = strings.TrimSpace(value)
 	var document any
@@ -182,7 +182,7 @@ func hide(value any) any {
 	return value
 }
 
-// certificatesIn says in a few words which certificates a caBundle holds.
+// certificatesIn describes in a few words the certificates in a caBundle.
 func certificatesIn(bundle string) string {
 	text, err := base64.StdEncoding.DecodeString(bundle)
 	if err != nil {
@@ -200,7 +200,7 @@ func certificatesIn(bundle string) string {
 	return "(certificate of " + strings.Join(all, "; ") + ")"
 }
 
-// installed is what matters here of a Helm release.
+// installed holds the relevant fields of a Helm release.
 type installed struct {
 	Name, Manifest      string
 	namespace, revision string

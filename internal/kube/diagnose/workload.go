@@ -25,8 +25,8 @@ func collectWorkload(ctx context.Context, d *diagnosis, v gate.Values, _ error) 
 	d.workload(ctx, v.String("kind"), v.String("namespace"), v.String("name"))
 }
 
-// workload explains a Deployment, DaemonSet, StatefulSet or Job: what its controllers could not create, its
-// Pods, and its own status.
+// workload explains a Deployment, DaemonSet, StatefulSet or Job: the objects that its controllers could not
+// create, its Pods, and its own status.
 func (d *diagnosis) workload(ctx context.Context, kind, namespace, name string) {
 	object, err := d.evidence.get(ctx, gates.WorkloadSelection(kind, namespace, name), kind)
 	if object == nil {
@@ -58,7 +58,7 @@ func selectorOf(object *client.Object) string {
 	return selector.String()
 }
 
-// uncreated says why a workload's controller cannot create its Pods. A Deployment leaves that to its
+// uncreated explains why a workload's controller cannot create its Pods. A Deployment leaves that to its
 // ReplicaSets.
 func uncreated(what string, events []event, kind, name string) string {
 	for _, e := range slices.Backward(events) {
@@ -72,7 +72,7 @@ func uncreated(what string, events []event, kind, name string) string {
 	return ""
 }
 
-// unplaced says why a DaemonSet matches no node.
+// unplaced explains why a DaemonSet matches no node.
 func (d *diagnosis) unplaced(ctx context.Context, set *client.Object) string {
 	spec, _, err := unstructured.NestedMap(set.Object, "spec", "template", "spec")
 	var pod corev1.PodSpec

@@ -195,7 +195,7 @@ func in(namespace string) string {
 	return " in namespace " + namespace
 }
 
-// lacks says what an object lacks; empty if nothing.
+// lacks names the condition that an object lacks; empty if none.
 func (c Condition) lacks(object *client.Object) string {
 	if object.GetDeletionTimestamp() != nil {
 		return "is being deleted"

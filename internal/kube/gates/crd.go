@@ -16,8 +16,8 @@ import (
 )
 
 // crd checks that objects of a kind can be created: the definition is accepted and established, and the API
-// lists the kind, which it does a moment later. Where a webhook converts versions, its CA must have been
-// injected, or every read of an older object fails.
+// lists the kind. Where a webhook converts versions, its CA must have been injected, or every read of an
+// older object fails.
 func crd() definition {
 	return definition{gate.Type{
 		Name:    "crd",
@@ -106,8 +106,8 @@ func (d defined) checkOne(ctx context.Context, a *client.API, name string) error
 	return err
 }
 
-// CheckDefinition returns the finding why a definition's kind is not served, in a version if one is given;
-// nil if nothing in the definition prevents it.
+// CheckDefinition returns why a definition's kind is not served, in a version if one is given. It is nil if
+// nothing in the definition prevents it.
 func CheckDefinition(object *client.Object, version string) error {
 	if err := terminating(object); err != nil {
 		return err

@@ -24,9 +24,9 @@ const (
 	sourceGroup    = "source.toolkit.fluxcd.io"
 )
 
-// flux checks that the cluster matches its repository: every Kustomization and HelmRelease has reconciled
-// its last change, from sources that have an artifact, and none is behind its source. A root may add others
-// at any time, so the gate belongs with a stable above 1; an attempt that sees other objects than the one
+// flux checks that the cluster matches its repository. Every Kustomization and HelmRelease has reconciled
+// its last change, from sources with an artifact, and none is behind its source. A root may add others at
+// any time, so the gate belongs with a stable above 1. An attempt that sees other objects than the one
 // before is closed.
 func flux() definition {
 	return definition{gate.Type{
@@ -134,9 +134,8 @@ func (f *Flux) changed(objects []fluxObject) error {
 	return errors.New(client.Several(changed))
 }
 
-// Selections are all kinds that decide whether Flux has converged. Which sources matter is known only from
-// the objects that use them, so all are watched, and a kind that this Flux does not have is requested in
-// vain now and then.
+// Selections are all kinds that decide whether Flux has converged. Only the objects name their sources, so
+// all sources are watched. castle retries a kind that this Flux lacks now and then.
 func (f *Flux) Selections(ctx context.Context, a *client.API) ([]client.Selection, error) {
 	var (
 		all  []client.Selection
@@ -203,9 +202,8 @@ const (
 	again = 30 * time.Second
 )
 
-// trigger makes a flux gate's TriggerReconcile. A Kustomization whose dependency or source was not ready
-// retries only after a pause, and after a failure only after a longer one, which may be many minutes; on
-// request, it retries at once.
+// trigger makes a flux gate's TriggerReconcile. A Kustomization retries only after a pause when a dependency
+// or source was not ready, and after a failure maybe many minutes later. On request, it retries at once.
 func (f *Flux) trigger(c *client.Cluster) func(context.Context) (string, error) {
 	return func(ctx context.Context) (did string, err error) {
 		err = c.Check(func(ctx context.Context, a *client.API) (err error) {
@@ -247,8 +245,8 @@ func (f *Flux) requestReconcile(ctx context.Context, a *client.API, now time.Tim
 		strings.Join(requested, ", "), errors.Join(errs...)
 }
 
-// isIdle reports whether a controller has seen an object and left it: it neither works on it, nor is
-// suspended, nor has given up until the object changes.
+// isIdle reports whether a controller has seen an object and works on it no more. An object that is
+// suspended or stalled until it changes is not idle.
 func isIdle(object *client.Object) bool {
 	ready, found := client.ConditionOf(object, "Ready")
 	stalled, _ := client.ConditionOf(object, "Stalled")
@@ -262,8 +260,8 @@ func requestedLately(object *client.Object, now time.Time) bool {
 	return err == nil && now.Sub(last).Abs() < again
 }
 
-// dependenciesReady reports whether everything that an object depends on has converged. That may be outside
-// of the gate's own objects.
+// dependenciesReady reports whether all dependencies of an object have converged. They may be outside of the
+// gate's own objects.
 func dependenciesReady(ctx context.Context, a *client.API, o fluxObject, known []fluxObject) (bool, error) {
 	needs, err := Dependencies(&o.object)
 	if err != nil {

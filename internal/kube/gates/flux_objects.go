@@ -12,8 +12,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
-// Unsettled says why one of Flux' objects has not reconciled its last change, and whether it only waits for
-// another. Empty if it has.
+// Unsettled explains why one of Flux' objects has not reconciled its last change; empty if it has. waits
+// reports whether it only waits for another object.
 //
 // The conditions come before the generation: Flux leaves observedGeneration at -1 until the first success,
 // so that a new object's failure would otherwise hide behind "not reconciled yet".
@@ -92,7 +92,7 @@ func (s sources) object(ctx context.Context, object client.Object) (fluxObject, 
 	return found, nil
 }
 
-// behind says whether an object has applied another revision than its source has.
+// behind explains which other revision than its source's an object has applied.
 func behind(object *client.Object, from source) string {
 	applied, wanted := client.Text(object, "status", "lastAppliedRevision"), from.revision
 	if object.GetKind() == "HelmRelease" {
@@ -216,8 +216,8 @@ func getFlux(ctx context.Context, a *client.API, group string, ref Reference) (*
 	}, ref.Kind)
 }
 
-// SourceUnsettled says why a source has no current artifact, and the artifact's revision. A HelmRepository
-// of type oci is only an address: it has no status.
+// SourceUnsettled explains why a source has no current artifact, and returns the artifact's revision. A
+// HelmRepository of type oci is only an address: it has no status.
 func SourceUnsettled(object *client.Object) (why, revision string) {
 	if object.GetKind() == "HelmRepository" && client.Text(object, "spec", "type") == "oci" {
 		return "", ""

@@ -21,16 +21,16 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
-// Reachable is the gate kubernetes_api of the cluster that kubeconfig leads to, for callers that must know
-// that a cluster exists before they rely on its absence.
+// Reachable is the gate kubernetes_api of the kubeconfig's cluster, for callers that must prove that a
+// cluster exists before they rely on its absence.
 func Reachable(kubeconfig []byte) gate.Gate {
 	c := client.New(gate.Target{Kubeconfig: kubeconfig}, "")
 	return gate.Gate{Name: "kubernetes_api", Check: c.Check(Ready)}
 }
 
 // kubernetesAPI checks the API's own readiness through one address, which proves that a virtual address
-// leads to this cluster, and at each control plane's own address: behind one address a single control plane
-// would do.
+// leads to this cluster. It also checks each control plane's own address: behind one address a single
+// control plane would do.
 func kubernetesAPI() definition {
 	return definition{typ: gate.Type{
 		Name:    "kubernetes_api",

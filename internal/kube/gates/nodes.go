@@ -14,8 +14,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
-// nodes counts. More nodes than wanted are welcome, but every registered one has to be ready: one that is
-// not is an old one that came back, or a part of this cluster that died.
+// nodes counts nodes. More than wanted are welcome, but every registered one has to be ready: an unready one
+// is an old node that came back, or has died.
 func nodes() definition {
 	return definition{gate.Type{
 		Name:    "nodes",
@@ -74,8 +74,8 @@ func listNodes(ctx context.Context, a *client.API, selector string) ([]corev1.No
 	return found, err
 }
 
-// NodeUnready says why a node takes no pods yet; empty if it does. A node that was cordoned by hand is
-// ready. Whether it has a podCIDR proves nothing: many networks hand out addresses of their own.
+// NodeUnready explains why a node takes no pods yet; empty if it does. A node that was cordoned by hand is
+// ready. A podCIDR proves nothing: many networks hand out addresses of their own.
 func NodeUnready(node corev1.Node) string {
 	var ready *corev1.NodeCondition
 	network := false

@@ -16,8 +16,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
-// endpointSlice checks that a Service has an endpoint. That proves that a pod's readiness probe passed and
-// no more; whether a webhook answers is checked by the webhook gate.
+// endpointSlice checks that a Service has an endpoint. That proves only that a pod's readiness probe passed;
+// the webhook gate checks that a webhook answers.
 func endpointSlice() definition {
 	return definition{gate.Type{
 		Name:    "endpoint_slice",

@@ -16,7 +16,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
-// storageClass checks that a volume of a class could be created and mounted: the class and its driver exist,
+// storageClass checks that a volume of a class could be created and mounted. The class and its driver exist,
 // and the kubelet of every node that takes pods has registered the driver. A driver's pods run well before
 // that.
 func storageClass() definition {

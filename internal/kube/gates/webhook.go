@@ -22,10 +22,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
-// webhook checks step by step: the configuration exists, every entry has a CA, every server has a ready
-// endpoint, and, if the gate has probes, the API server gets them past the webhook. Only the last step
-// proves that the webhook serves: some controllers are ready and have a caBundle before their handlers
-// exist.
+// webhook checks step by step: the configuration exists, every entry has a CA, and every server has a ready
+// endpoint. If the gate has probes, they must pass the webhook. Only that step proves that the webhook
+// serves: some controllers are ready and have a caBundle before their handlers exist.
 func webhook() definition {
 	return definition{gate.Type{
 		Name:    "webhook",
@@ -94,8 +93,8 @@ func (w Webhook) Of(kind string) client.Selection {
 	return client.Selection{Resource: resource, Name: w.Configuration}
 }
 
-// Selections are the configurations, the endpoints of every Service that they name, and, while they are not
-// served, the kinds of the probes. Nobody announces that a server listens and has its handlers.
+// Selections are the configurations, the endpoints of every Service that they name, and the kinds of the
+// probes until the API serves them. No object announces that a server listens and has its handlers.
 func (w Webhook) Selections(ctx context.Context, a *client.API) ([]client.Selection, error) {
 	var all []client.Selection
 	for _, kind := range WebhookKinds {
@@ -226,9 +225,9 @@ func (p Probe) rejected(ctx context.Context, object *client.Object) error {
 	return p.obstacle(object, err)
 }
 
-// obstacle says what kept the webhooks from deciding on an object. A server that does not listen yet, has no
-// handler or another certificate, the object's namespace or another webhook can come right. An object that
-// the API itself finds invalid cannot, and neither can a user without the permission to try.
+// obstacle explains why the webhooks did not decide on an object. Some obstacles pass: a server without
+// listener, handler or right certificate, a missing namespace, another webhook. An object that the API
+// itself finds invalid is permanent, and so is a user without permission.
 func (p Probe) obstacle(object *client.Object, err error) error {
 	by, why, denied := denial(err)
 	message, run := client.Message(err), "dry run of "+p.Title(object)
@@ -247,8 +246,8 @@ func (p Probe) obstacle(object *client.Object, err error) error {
 	return fmt.Errorf("%s: %s", run, client.Brief(message))
 }
 
-// decided reports whether a denial is about the object. A webhook that could not decide, because it is busy
-// or cannot read what it needs, denies as well, with the code of an error of its own.
+// decided reports whether a denial is about the object. A webhook that is busy or cannot read its inputs
+// denies as well, with a different error code.
 func decided(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

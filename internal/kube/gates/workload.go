@@ -14,9 +14,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
-// workload checks with kstatus, and closes where kstatus accepts too little: a DaemonSet without a node, a
-// Job that only runs, a StatefulSet that is updated by hand, and any object that its controller has not
-// seen.
+// workload checks with kstatus, and closes where kstatus accepts too little. It rejects a DaemonSet without
+// a node, a running Job, a StatefulSet with manual updates, and any object that its controller has not seen.
 func workload() definition {
 	return definition{gate.Type{
 		Name:    "workload",

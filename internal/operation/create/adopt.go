@@ -18,12 +18,12 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// answerTime bounds how long an adoption waits for an answer: as long as a machine
-// may take to start, and less than what Terraform would be refused for.
+// answerTime bounds how long an adoption waits for an answer: long enough for a machine to start. Terraform
+// would be refused for longer.
 const answerTime = 5 * time.Minute
 
-// adoption imports what exists and a stage's state lacks, such as a secret that an
-// earlier cluster of this name has left.
+// adoption imports existing objects that a stage's state lacks, such as a secret of an earlier cluster of
+// this name.
 type adoption struct {
 	run       *run.Run
 	stage     *config.Stage
@@ -32,8 +32,7 @@ type adoption struct {
 	addresses []string // adopted by now
 }
 
-// adopt comes after the preflights' imports: the machines that they found may tell
-// what exists.
+// adopt runs after the preflights' imports: the imported machines may tell which objects exist.
 func (a *adoption) adopt(ctx context.Context) error {
 	st, err := a.run.ReadState(a.dir)
 	if err != nil {
@@ -120,8 +119,8 @@ func (a *adoption) exists(ctx context.Context, one *config.Adopt, st *state.Stat
 	return false, err
 }
 
-// keep refuses a plan that would delete or replace what was just adopted, and
-// untracks that again, so that the next run refuses it too.
+// keep refuses a plan that would delete or replace a newly adopted object. It untracks the object again, so
+// that the next run refuses the plan too.
 func (a *adoption) keep(ctx context.Context, plan *terraform.Plan) error {
 	var lost []string
 	for _, c := range plan.Changes {

@@ -56,7 +56,7 @@ func (a *attempt) try(ctx context.Context) error {
 		return err
 	}
 	a.pending = a.pendingReleases(ctx)
-	// Before the new record: only the old one may know what is in flight.
+	// Before the new record: only the old one may list the changes in flight.
 	if err := a.importInterrupted(ctx); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (a *attempt) try(ctx context.Context) error {
 	if ready != nil && unconfirmed {
 		err = errors.Join(err, a.dir.Fingerprint().Write(*ready)) // nothing has changed
 	}
-	// Whatever the result: a state without a copy could not be restored.
+	// After every result: a state without a copy could not be restored.
 	err = errors.Join(err, a.dir.Snapshot())
 	a.noteMachineIDs(ctx)
 	return err
@@ -102,8 +102,8 @@ func (a *attempt) step(name string, do func() error) error {
 	return a.run.Step(a.stage.Name, a.stage.Layer, name, do)
 }
 
-// importInterrupted imports what an interrupted run was making of the stage. A
-// pending release does not exist yet: it is removed when it is planned.
+// importInterrupted imports the objects that an interrupted run was making for the stage. A pending release
+// does not exist yet: it is removed when it is planned.
 func (a *attempt) importInterrupted(ctx context.Context) error {
 	lost, err := recovery.InFlight(a.dir, a.before)
 	if err != nil {
@@ -132,8 +132,8 @@ func (a *attempt) importInterrupted(ctx context.Context) error {
 	return err
 }
 
-// inspect runs the stage's preflights again and hands over what each found, unless
-// something foreign is in the way.
+// inspect runs the stage's preflights again and passes each inspection to use, unless a foreign object is in
+// the way.
 func (a *attempt) inspect(ctx context.Context, use func(gate.Inspection) error) error {
 	for _, p := range a.stage.Preflights {
 		found, err := run.Inspect(ctx, a.run, a.stage, p)
@@ -150,7 +150,7 @@ func (a *attempt) inspect(ctx context.Context, use func(gate.Inspection) error) 
 	return nil
 }
 
-// importOurs imports what a killed run made, so that it is not made twice.
+// importOurs imports the objects that a killed run made, so that no run makes them twice.
 func (a *attempt) importOurs(ctx context.Context) error {
 	at := cluster.StageRef{Name: a.stage.Name, Layer: a.stage.Layer}
 	return a.inspect(ctx, func(found gate.Inspection) error {
@@ -177,12 +177,12 @@ func (a *attempt) recheck(ctx context.Context) error {
 	})
 }
 
-// outdatedError says that an object appeared while the stage was planned.
+// outdatedError reports that an object appeared while the stage was planned.
 type outdatedError struct{ what string }
 
 func (e *outdatedError) Error() string { return e.what + " appeared while the stage was planned" }
 
-// Transient says that the next try imports the object.
+// Transient returns true: the next try imports the object.
 func (e *outdatedError) Transient() bool { return true }
 
 // noteMachineIDs records the identities of the machines in the stage's state. A

@@ -16,10 +16,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// change plans and applies. Only a plan names the objects that a killed run may
-// leave behind, so everything that could outlive its state is planned first, which
-// costs about a second. Keys and passwords exist in the state alone and are applied
-// in one go.
+// change plans and applies. Only a plan names the objects that a killed run may leave behind. So castle
+// plans everything that could outlive its state first, which costs about a second. Keys and passwords exist
+// only in the state and are applied without a saved plan.
 func (a *attempt) change(ctx context.Context) error {
 	first := a.approved == nil && !a.before.Exists && len(a.adoption.addresses) == 0 && len(a.pending) == 0
 	if first && !outlivesState(a.stage) {
@@ -107,9 +106,8 @@ func (a *attempt) plan(ctx context.Context, approved *approval) (
 	return plan, objects, err
 }
 
-// confirmLosses asks before a plan replaces or destroys anything. It does not ask
-// about what finishes an interrupted run: half-made objects, and replacements that
-// were confirmed before.
+// confirmLosses asks before a plan replaces or destroys anything. It does not ask about the rest of an
+// interrupted run: partly created objects, and replacements that were confirmed before.
 func (a *attempt) confirmLosses(ctx context.Context, plan *terraform.Plan) error {
 	c := a.creation
 	if a.approved != nil {
@@ -150,8 +148,8 @@ func (a *attempt) confirmLosses(ctx context.Context, plan *terraform.Plan) error
 	return &review.UnagreedError{Loss: loss}
 }
 
-// intended lists what a plan makes or changes, for the intent. An object that exists
-// already belongs to somebody else, so each is looked up first.
+// intended lists the objects that a plan creates or changes, for the intent. An existing object belongs to
+// somebody else, so castle looks each up first.
 func (a *attempt) intended(ctx context.Context, objects []terraform.Object) []state.Intended {
 	var all []state.Intended
 	for _, o := range objects {
@@ -164,9 +162,8 @@ func (a *attempt) intended(ctx context.Context, objects []terraform.Object) []st
 	return all
 }
 
-// existedBefore looks an object up, through Terraform where castle cannot. Without an
-// answer it returns "": if the run is then killed, the object counts as the stage's
-// own only if Terraform reported that it began with it.
+// existedBefore looks an object up, through Terraform where castle cannot. Without an answer it returns "".
+// If the run is then killed, the object counts as the stage's own only if Terraform reported its creation.
 func (a *attempt) existedBefore(ctx context.Context, o terraform.Object) state.Before {
 	adopted := func(adopt *config.Adopt) bool { return adopt.Address == o.Address }
 	if o.ID == o.WasID || slices.ContainsFunc(a.stage.Adopts, adopted) {

@@ -1,7 +1,6 @@
-// Package create raises stages. A create is a walk over tasks: a stage is one task; a
-// preflight is one of its own, so that it runs before any stage changes anything; and
-// a deferred gate, which waits for other stages, is one too. Gates alone decide what
-// is ready, never the end of Terraform.
+// Package create raises stages. A create is a walk over tasks. A stage is a task. A preflight is a separate
+// task, so that it runs before any stage changes anything. A deferred gate, which waits for other stages, is
+// one too. Gates alone decide what is ready, never the end of Terraform.
 package create
 
 import (
@@ -23,8 +22,8 @@ import (
 type Options struct {
 	Selection cluster.Selection
 	Refresh   bool // apply even what is up to date
-	// Adopt takes over what is the cluster's own by name, tags and node, though
-	// castle has no record of making it.
+	// Adopt takes over objects that match the cluster by name, tags and node, though castle has no record of
+	// making them.
 	Adopt bool
 	// Plan is the file of a saved plan, which then decides instead of Confirm. If
 	// Confirm is nil, a stage that could not be planned may do anything.
@@ -34,9 +33,8 @@ type Options struct {
 	Confirm func(context.Context, review.Loss) (bool, error)
 }
 
-// Run raises the selected stages. It leaves alone what is up to date and completes
-// what a failed or killed run left unfinished. The error joins the root causes of what
-// failed; package cli maps them to exit codes.
+// Run raises the selected stages. It skips stages that are up to date and completes the work of a failed or
+// killed run. The error joins the root causes; package cli maps them to exit codes.
 func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 	chosen, err := o.Selection.Stages(c.Config.Stages)
 	if err != nil {
@@ -64,7 +62,7 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 	if err := creation.saved.follow(plan, chosen); err != nil {
 		return r.End(err)
 	}
-	// What an interrupted destroy had proved gone may exist again.
+	// Objects that an interrupted destroy proved gone may exist again.
 	if err = c.Dir.Proof().Clear(); err == nil {
 		err = creation.create(ctx, chosen)
 	}
@@ -74,7 +72,7 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 	return r.End(err)
 }
 
-// Stages raises stages in a run that has begun; refresh applies even what is up to date.
+// Stages raises stages in a run that has begun; refresh applies even stages that are up to date.
 func Stages(ctx context.Context, r *run.Run, stages []*config.Stage, refresh bool) error {
 	return newCreation(r, refresh).create(ctx, stages)
 }

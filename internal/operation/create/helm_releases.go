@@ -12,18 +12,18 @@ import (
 // A killed Helm leaves its release pending, and every later Helm refuses to touch a
 // pending release. Removing the pending revision is safe here:
 //
-//   - No Helm of castle's works on it: this run holds the cluster's lock and has ended
-//     what survived of the last one. A revision that changes during the plan belongs
-//     to somebody who is alive, and is not removed.
+//   - No Helm of castle works on it: this run holds the cluster's lock and has ended
+//     the survivors of the last run. A revision that changes during the plan belongs
+//     to a running Helm, and castle keeps it.
 //   - It is this stage's own: its plan writes a release of this name and namespace.
-//     Others are not touched: Flux may be installing them.
+//     castle keeps all others: Flux may be installing them.
 //   - Nothing is lost: the objects carry Helm's annotations with the release's name, so
-//     the next install takes them over; after an upgrade the previous revision is left.
+//     the next install adopts them. After an upgrade the previous revision is left.
 
 const helmProvider = "registry.terraform.io/hashicorp/helm"
 
-// pendingReleases lists the cluster's pending Helm releases for a stage that uses
-// Helm. Without an answer the stage goes on: Helm then reports what it refuses.
+// pendingReleases lists the cluster's pending Helm releases for a stage that uses Helm. If the API does not
+// answer, the stage goes on: Helm then reports the releases that it refuses.
 func (a *attempt) pendingReleases(ctx context.Context) []kube.PendingRelease {
 	if !slices.Contains(a.stage.InCluster, helmProvider) {
 		return nil

@@ -66,9 +66,8 @@ func (p *savedPlan) planAgain() string {
 	return command + " --plan-out " + p.plan.Path
 }
 
-// changedSince lists what differs from the time when the plan was saved. The state of
-// a stage that this plan has begun to change may differ; the stages after it are
-// compared when their turn comes.
+// changedSince lists the differences from the saved plan. The state of a stage that this plan has begun to
+// change may differ; later stages are compared when their turn comes.
 func (p *savedPlan) changedSince(chosen []*config.Stage) (moved []string, err error) {
 	c := p.run.Cluster
 	if p.plan.Plan.Castle != c.Options.Version {
@@ -130,9 +129,9 @@ func (p *savedPlan) begun(s *config.Stage) (bool, error) {
 	return note.SHA256 == p.plan.Digest, err
 }
 
-// approval is what the plan allows for one stage. Where everything is as it was
-// reviewed, Terraform's own saved plan is applied. Otherwise the stage is planned
-// anew, and that may do no more than was reviewed:
+// approval holds the changes that the plan allows for one stage. If nothing differs from the review, castle
+// applies Terraform's own saved plan. Otherwise it plans the stage anew, and the new plan may do no more
+// than was reviewed:
 //
 //   - A stage that could not be planned, because its inputs were not known, may
 //     create, and change nothing that exists.
@@ -147,8 +146,8 @@ type approval struct {
 
 func (a *approval) isExact() bool { return a != nil && a.exact }
 
-// approve returns what the plan allows for a stage whose work directory is ready; nil
-// if the run follows no plan.
+// approve returns the plan's approval for a stage whose work directory is ready; nil if the run follows no
+// plan.
 func (p *savedPlan) approve(s *config.Stage, before *state.State) (*approval, error) {
 	if p.plan == nil {
 		return nil, nil

@@ -87,8 +87,7 @@ func (c *creation) refreshStage(ctx context.Context, s *config.Stage) error {
 	return one.err
 }
 
-// settle ends a stage whose gates are all open. From then on its fingerprint says
-// that it is up to date.
+// settle ends a stage whose gates are all open. From then on its fingerprint marks it as up to date.
 func (c *creation) settle(ctx context.Context, s *config.Stage) error {
 	kind, took := c.outcomes.get(s)
 	if kind != event.StageUpToDate {
@@ -113,8 +112,8 @@ func (c *creation) fingerprint(ctx context.Context, s *config.Stage) (*state.Fin
 	return run.Fingerprint(c.run, s, work.Root)
 }
 
-// upToDate reports whether a stage's fingerprint is unchanged and its gates are open
-// now. Its recorded outputs are known afterwards, whatever the answer.
+// upToDate reports whether a stage's fingerprint is unchanged and its gates are open now. In either case it
+// reads the recorded outputs.
 func (c *creation) upToDate(ctx context.Context, s *config.Stage) (bool, error) {
 	dir := c.run.Cluster.Dir.Stage(s.Name)
 	st, err := c.run.ReadState(dir)

@@ -61,7 +61,7 @@ func (c *creation) createTasks(chosen []*config.Stage) []*task {
 	return b.tasks
 }
 
-// readBy returns the stages that preflights read from, with everything that these need.
+// readBy returns the stages that preflights read from, with all of their needs.
 func readBy(chosen []*config.Stage) []*config.Stage {
 	var read []*config.Stage
 	for _, s := range chosen {

@@ -9,8 +9,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run"
 )
 
-// library is the stage library's shape: a volatile and a local root, a platform
-// with a preflight, two branches, and a root Kustomization that is judged late.
+// library has the shape of the stage library: a volatile and a local root, a platform with a preflight, two
+// branches, and a root Kustomization with a late gate.
 func library() map[string]*config.Stage {
 	infisical := &config.Stage{Name: "infisical", Layer: "secrets", Volatile: true}
 	keys := &config.Stage{Name: "keys", Layer: "secrets"}

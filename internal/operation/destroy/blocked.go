@@ -22,8 +22,8 @@ func (e *blockedError) Error() string {
 	return "nothing of it was touched, as Proxmox would not delete:" + run.ListObjects(e.objects)
 }
 
-// checkBlocked refuses to destroy a stage if Proxmox would keep one of its machines:
-// half a destroyed cluster helps nobody. Without an answer Terraform goes on.
+// checkBlocked refuses to destroy a stage if Proxmox would keep one of its machines: a half destroyed
+// cluster is useless. If Proxmox does not answer, Terraform goes on.
 func (s *stageDestruction) checkBlocked(ctx context.Context) error {
 	owned := proxmox.OwnedBy(cluster.Known(s.stage.state))
 	if len(owned) == 0 {
@@ -52,8 +52,8 @@ func (e *partialError) Error() string {
 
 func (e *partialError) Unwrap() error { return e.err }
 
-// partialFailure looks up, after a destroy has failed with err, which of the stage's
-// machines, disks and files are left, for the receipt and the message.
+// partialFailure looks up the remaining machines, disks and files of the stage after a destroy has failed
+// with err, for the receipt and the message.
 func (s *stageDestruction) partialFailure(ctx context.Context, err error) error {
 	owned, unread := cluster.Owned(s.dir)
 	if ctx.Err() != nil || unread != nil || len(owned) == 0 {

@@ -1,10 +1,10 @@
-// Package destroy deletes recorded stages in the reverse order of their needs and
-// verifies that nothing remains. It works from what the state directory recorded, so
-// that stages that were renamed or removed since are destroyed too.
+// Package destroy deletes recorded stages in the reverse order of their needs and verifies that nothing
+// remains. It works from the records in the state directory, so that it also destroys stages that were
+// renamed or removed since.
 //
-// If the cluster itself ends, its inside is not contacted: the external parts of its
-// stages and the platform are destroyed and verified first, then the rest is archived.
-// Nothing is forgotten before it is proved gone, and a receipt says how.
+// If the cluster itself ends, castle does not contact its inside. It first destroys and verifies the
+// external parts of its stages and the platform, then archives the rest. castle untracks nothing before it
+// is proved gone, and a receipt records the proof.
 package destroy
 
 import (
@@ -21,13 +21,13 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run/diagnose"
 )
 
-// Options say what is destroyed.
+// Options select the stages to destroy.
 type Options struct {
 	Selection cluster.Selection
 	All       bool // persistent stages too
-	// Graceful deletes what is in the cluster properly, though the cluster ends.
+	// Graceful deletes the objects in the cluster properly, though the cluster ends.
 	Graceful bool
-	// KeepSecrets leaves what the secrets layer holds, where it needs no cluster.
+	// KeepSecrets keeps the stages of the secrets layer that need no cluster.
 	KeepSecrets bool
 }
 
@@ -147,7 +147,7 @@ func (d *destruction) destroy(ctx context.Context, stages []*Stage) error {
 	return errors.Join(err, d.receipt.write(d.all, stages, err))
 }
 
-// archiveDeferred archives what was inside the cluster, now that it is proved gone.
+// archiveDeferred archives the stages inside the cluster, now that it is proved gone.
 func (d *destruction) archiveDeferred() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -168,9 +168,8 @@ func (d *destruction) archiveDeferred() error {
 	return d.run.Cluster.RemoveExports()
 }
 
-// datacenter makes a client of the datacenter that a stage's objects are in: the one
-// of its own preflight, else of another stage's, else the one that the environment
-// names for the Terraform provider.
+// datacenter makes a client of the datacenter of a stage's objects. It comes from the stage's own preflight,
+// else from another stage's, else from the environment of the Terraform provider.
 func (d *destruction) datacenter(s *Stage) (*proxmox.Client, error) {
 	for _, one := range append([]*Stage{s}, d.all...) {
 		recorded, err := cluster.Datacenters(one.Record)

@@ -8,8 +8,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 )
 
-// saveOwned records what the stage owns in the datacenter before it is destroyed:
-// afterwards the state does not say it, and a later destroy may have to verify it.
+// saveOwned records the stage's objects in the datacenter before castle destroys them: the state loses them,
+// and a later destroy may have to verify them.
 func (s *stageDestruction) saveOwned(ctx context.Context) error {
 	st, err := s.dir.State()
 	if err != nil {
@@ -33,8 +33,8 @@ func (s *stageDestruction) saveOwned(ctx context.Context) error {
 	return cluster.OwnedNote(s.dir).Write(owned)
 }
 
-// saveHeld records the addresses of what the stage owns before they are destroyed, so
-// that a destroy after a kill still verifies that a machine was released.
+// saveHeld records the addresses of the stage's objects before castle destroys them, so that a destroy after
+// a kill still verifies that a machine was released.
 func (s *stageDestruction) saveHeld() error {
 	if len(s.stage.Record.Preflights) == 0 {
 		return nil

@@ -45,7 +45,7 @@ func (d *destruction) kubeconfig() ([]byte, error) {
 	return nil, err
 }
 
-// endClusterHint says how to end what is in the cluster without contacting it.
+// endClusterHint explains how to end the objects in the cluster without contacting it.
 func (d *destruction) endClusterHint() string {
 	if d.graceful {
 		return "leave --graceful out: what is in it ends with it"

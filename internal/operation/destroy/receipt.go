@@ -17,9 +17,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run"
 )
 
-// receipt collects what a destroy owned and whether it is gone. It is on disk before
-// castle forgets anything: a stage without its state cannot be verified again, and
-// the receipt of a killed run would lack what that run destroyed.
+// receipt collects the objects of a destroy and whether they are gone. castle writes it before it untracks
+// anything: a stage without its state cannot be verified again, and a killed run would lose its results.
 type receipt struct {
 	run *run.Run
 
@@ -33,7 +32,7 @@ func every[T any](list []T, is func(T) bool) bool {
 	return !slices.ContainsFunc(list, func(x T) bool { return !is(x) })
 }
 
-// note records what was found of a stage. What is left is an error.
+// note records the objects of a stage. A remaining object is an error.
 func (r *receipt) note(stage string, objects []event.OwnedObject) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,7 +200,7 @@ func ReceiptDue(c *cluster.Cluster) (bool, error) {
 	return len(remains) > 0, err
 }
 
-// resume reads what a killed destroy had proved.
+// resume reads the proofs of a killed destroy.
 func (r *receipt) resume() error {
 	proved, err := r.run.Cluster.Dir.Proof().Read()
 	if err != nil || proved == nil {
@@ -220,7 +219,7 @@ func (r *receipt) resume() error {
 	return nil
 }
 
-// noteObject replaces what was recorded of the object before.
+// noteObject replaces the earlier record of the object.
 func (r *receipt) noteObject(t event.OwnedObject) {
 	same := func(x event.OwnedObject) bool {
 		return x.Stage == t.Stage && x.Kind == t.Kind && x.ID == t.ID && x.Where == t.Where
@@ -232,7 +231,7 @@ func (r *receipt) noteObject(t event.OwnedObject) {
 	r.objects = append(r.objects, t)
 }
 
-// save writes what was proved so far; the caller holds mu.
+// save writes the proofs so far; the caller holds mu.
 func (r *receipt) save() error {
 	proved := &event.Receipt{Run: r.run.ID, Cluster: r.run.Cluster.Name(), Unverified: r.unverified}
 	for _, t := range r.objects {

@@ -36,8 +36,7 @@ func (s *stageDestruction) restate() (err error) {
 	return err
 }
 
-// importInterrupted imports what an interrupted run was making, so that it is
-// destroyed too.
+// importInterrupted imports the objects that an interrupted run was making, so that they are destroyed too.
 func (s *stageDestruction) importInterrupted(ctx context.Context, work *run.Workspace,
 	lost []state.Intended) error {
 	if slices.ContainsFunc(
@@ -103,9 +102,9 @@ func (s *stageDestruction) destroyStage(ctx context.Context) error {
 	return nil
 }
 
-// destroyResources destroys what Terraform owns of a stage: all of it, or only what
-// would survive the cluster if the cluster ends anyway. What a killed run has left
-// unrecorded is imported first. A stage that owns nothing needs no Terraform.
+// destroyResources destroys the Terraform resources of a stage: all of them, or only the survivors if the
+// cluster ends anyway. It first imports objects that a killed run has not recorded. A stage without
+// resources needs no Terraform.
 func (s *stageDestruction) destroyResources(ctx context.Context, again bool) (err error) {
 	if s.stage.denied != nil {
 		return s.stage.denied
@@ -167,7 +166,7 @@ func (s *stageDestruction) destroyResources(ctx context.Context, again bool) (er
 	return s.terraform(ctx, work)
 }
 
-// terraform destroys what is in the stage's state.
+// terraform destroys the resources in the stage's state.
 func (s *stageDestruction) terraform(ctx context.Context, work *run.Workspace) error {
 	targets := s.stage.targets()
 	if len(targets) == 0 {
@@ -212,10 +211,10 @@ func (s *stageDestruction) terraform(ctx context.Context, work *run.Workspace) e
 	return run.During("destroy", err)
 }
 
-// checkOwnership runs the recorded preflights. ours is what a killed run made and the
-// state does not know; lost is what the state knows and is not the stage's any more.
-// Foreign objects are reported and left alone. It refuses to go on if the state takes
-// a foreign object for the stage's own, or if the owner of one cannot be verified.
+// checkOwnership runs the recorded preflights. ours lists objects that a killed run made and the state
+// lacks; lost lists objects in the state that no longer belong to the stage. Foreign objects are reported
+// and left alone. It fails if the state treats a foreign object as the stage's own, or if castle cannot
+// verify an owner.
 func (s *stageDestruction) checkOwnership(
 	ctx context.Context,
 ) (ours []gate.Import, lost []string, err error) {
@@ -262,7 +261,7 @@ func (s *stageDestruction) inspectRecorded(ctx context.Context, see func(string,
 	})
 }
 
-// revoke ends what the stage's objects gave out, such as Vault's leases.
+// revoke ends the credentials that the stage's objects issued, such as Vault's leases.
 func (s *stageDestruction) revoke(ctx context.Context) error {
 	return s.eachRecorded(func(preflight gate.Preflight) error {
 		if preflight.Revoke == nil {

@@ -15,8 +15,8 @@ import (
 type Stage struct {
 	Record    state.Record
 	Resources []string // addresses of what Terraform owns
-	// EndsWithCluster says that what this stage has in the cluster ends with the
-	// cluster and is not deleted by itself.
+	// EndsWithCluster reports that the stage's objects in the cluster end with the cluster and are not
+	// deleted one by one.
 	EndsWithCluster bool
 
 	state    *state.State
@@ -28,9 +28,8 @@ type Stage struct {
 	denied    *deniedError // Proxmox accepts no known token
 }
 
-// Select returns the stages that a destroy with these options destroys, by layer and
-// inside a layer by name. It reads what the state directory recorded, whatever the
-// configuration says now.
+// Select returns the stages that a destroy with these options destroys, by layer and inside a layer by name.
+// It reads the records in the state directory, never the current configuration.
 func Select(c *cluster.Cluster, o Options) ([]*Stage, error) {
 	all, err := RecordedStages(c)
 	if err != nil {
@@ -69,9 +68,8 @@ func Select(c *cluster.Cluster, o Options) ([]*Stage, error) {
 	return selected, nil
 }
 
-// checkDependents refuses to destroy what a stage that is not selected needs: its
-// objects in a cluster that is gone could never be deleted, and without its keys a
-// cluster can never be reached again.
+// checkDependents refuses to destroy a stage if one that is not selected needs it. Objects in a cluster that
+// is gone could never be deleted, and a cluster without its keys never reached.
 func (o Options) checkDependents(selected, staying []*Stage) error {
 	below := map[string]bool{}
 	var names []string
@@ -134,7 +132,7 @@ func RecordedStages(c *cluster.Cluster) ([]*Stage, error) {
 	return all, nil
 }
 
-// managed returns the addresses of what Terraform owns.
+// managed returns the addresses of the resources that Terraform manages.
 func (d *Stage) managed() []string {
 	var addresses []string
 	for _, res := range d.state.Resources {
@@ -172,15 +170,15 @@ func (d *Stage) targets() []string {
 	return d.Resources
 }
 
-// lost returns what is in flight and does not end with the cluster.
+// lost returns the changes in flight whose objects do not end with the cluster.
 func (d *Stage) lost() []state.Intended {
 	return slices.DeleteFunc(slices.Clone(d.inFlight), func(c state.Intended) bool {
 		return d.ended && recovery.IsInCluster(c.Type, d.Record.InCluster)
 	})
 }
 
-// survivingSecrets returns the stages of the secrets layer that can stay when the
-// cluster goes: neither they nor what they need live in the cluster.
+// survivingSecrets returns the stages of the secrets layer that can stay when the cluster goes: neither they
+// nor their needs live in the cluster.
 func survivingSecrets(all []*Stage) map[string]bool {
 	stays, recorded := map[string]bool{}, map[string]bool{}
 	for _, d := range all {

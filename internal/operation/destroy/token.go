@@ -22,16 +22,16 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// tokens replaces a recorded API token that somebody has rotated since. The recorded
-// one is tried before anything is destroyed; if Proxmox refuses it, the first of the
-// other known tokens that Proxmox accepts takes its place in everything recorded.
+// tokens replaces a recorded API token that somebody has rotated since. castle tries the recorded one before
+// it destroys anything. If Proxmox refuses it, the first known token that Proxmox accepts replaces it in all
+// records.
 type tokens struct {
 	destruction *destruction
 	stages      []*Stage
 }
 
-// check makes sure of the tokens of the stages. A stage without one fails when its
-// turn comes, and with it only what needs it.
+// check verifies the tokens of the stages. A stage without one fails only when its turn comes, and with it
+// only its dependents.
 func (t *tokens) check(ctx context.Context) error {
 	for _, d := range t.stages {
 		asked, err := cluster.Datacenters(d.Record)
@@ -77,7 +77,7 @@ func tokenAccepted(ctx context.Context, o proxmox.Options) error {
 	return client.Admitted(ctx)
 }
 
-// deniedError says that no token is known that Proxmox takes.
+// deniedError reports that Proxmox accepts no known token.
 type deniedError struct {
 	err   error
 	tried []string
@@ -95,10 +95,9 @@ func (e *deniedError) Error() string {
 	)
 }
 
-// otherToken looks for a token that the recorded datacenter takes: what the
-// configuration says now, what the environment says, and what the volatile stages
-// say when they are read again. It is shown to no other datacenter. Without one,
-// tried says why each was none.
+// otherToken looks for a token that the recorded datacenter accepts: from the current configuration, from
+// the environment, and from the volatile stages, which it reads again. It shows the token to no other
+// datacenter. If it finds none, tried explains why each failed.
 func (t *tokens) otherToken(
 	ctx context.Context,
 	d *Stage,
@@ -154,8 +153,8 @@ func (t *tokens) otherToken(
 	return "", "", tried
 }
 
-// configuredToken is the token, and for which endpoint, that the configuration
-// has for this stage by now, as far as it is valid and can be evaluated.
+// configuredToken returns the token, and its endpoint, that the current configuration has for this stage, as
+// far as it can be evaluated.
 func (t *tokens) configuredToken(d *Stage) (token, endpoint string) {
 	if t.destruction.run.Cluster.InvalidConfig != nil {
 		return "", ""
@@ -184,8 +183,8 @@ func (t *tokens) configuredToken(d *Stage) (token, endpoint string) {
 	return "", ""
 }
 
-// reread applies a stage that only reads as it was recorded, and returns what the
-// output that was token has become.
+// reread applies a stage that only reads as it was recorded, and returns the new value of the output that
+// held token.
 func (t *tokens) reread(ctx context.Context, v *Stage, token string) (now string, err error) {
 	dir := t.destruction.run.Cluster.Dir.Stage(v.Record.Name)
 	work, err := run.RecordedWorkspace(ctx, t.destruction.run, v.Record)
@@ -224,8 +223,8 @@ func text(v cty.Value) string {
 	return v.AsString()
 }
 
-// replaceToken puts a token in the place of another one in all that was recorded:
-// this run, a later one and castle nuke find it there.
+// replaceToken replaces a token by another one in all records: this run, a later one and castle nuke find it
+// there.
 func (t *tokens) replaceToken(old, token string) error {
 	for _, d := range slices.Concat(t.destruction.all, t.stages) {
 		dir := t.destruction.run.Cluster.Dir.Stage(d.Record.Name)

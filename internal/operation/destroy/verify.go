@@ -16,9 +16,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// verifyAdopted looks up what Terraform says it deleted, by the question that a create
-// asks before it adopts an object. An object that is still there is left over. Where
-// there is no question or no answer, the receipt says so. Proxmox is verified elsewhere.
+// verifyAdopted looks up objects that Terraform reports as deleted, with the lookup that a create uses
+// before it adopts an object. An object that still exists is a leftover. Without a lookup or an answer, the
+// receipt reports that. Proxmox is verified elsewhere.
 func (s *stageDestruction) verifyAdopted(ctx context.Context, addresses []string) error {
 	var objects []event.OwnedObject
 	asked := map[string]bool{}
@@ -80,7 +80,7 @@ func (s *stageDestruction) verifyObject(
 	return object, err
 }
 
-// noteUnverified notes what Terraform says it deleted and castle cannot look up.
+// noteUnverified notes objects that Terraform reports as deleted and castle cannot look up.
 func (s *stageDestruction) noteUnverified(addresses []string, asked map[string]bool) {
 	r := s.destruction.receipt
 	r.mu.Lock()
@@ -94,8 +94,8 @@ func (s *stageDestruction) noteUnverified(addresses []string, asked map[string]b
 	}
 }
 
-// verify checks what of the stage is still there: in the datacenter, by the recorded
-// preflights, and in the state. What cannot be checked does not count as gone.
+// verify checks which objects of the stage still exist: in the datacenter, by the recorded preflights, and
+// in the state. An object that cannot be checked does not count as gone.
 func (s *stageDestruction) verify(ctx context.Context) error {
 	st, err := s.dir.State()
 	if err != nil {

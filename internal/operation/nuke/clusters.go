@@ -17,7 +17,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// recordedCluster holds what the state directory records of a cluster's machines.
+// recordedCluster holds the state directory's records of a cluster's machines.
 type recordedCluster struct {
 	name       string // blue/proxmox
 	dir        *state.Dir
@@ -116,7 +116,7 @@ func (c *recordedCluster) machines(d *recordedStage) error {
 	return nil
 }
 
-// readMachines reads what identifies a stage's machines.
+// readMachines reads the identities of a stage's machines.
 func (c *recordedCluster) readMachines(d *recordedStage) error {
 	ids, err := cluster.MachineIDs(c.dir.Stage(d.Record.Name))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package nuke deletes the machines of a range of VM ids without any state, and then
-// archives the states whose machines are all verified as gone.
+// Package nuke deletes the machines of a range of VM ids without any state. It then archives the states
+// whose machines are all verified as gone.
 package nuke
 
 import (
@@ -38,7 +38,7 @@ type Options struct {
 	Interval, Patience time.Duration
 }
 
-// Nuke lists what castle would delete in a range of ids, found without any state.
+// Nuke lists the objects that castle would delete in a range of ids, found without any state.
 type Nuke struct {
 	Range     string   `json:"range"`
 	Endpoint  string   `json:"endpoint"`
@@ -307,7 +307,7 @@ func (n *Nuke) verify(ctx context.Context) (map[int]bool, error) {
 	return taken, nil
 }
 
-// stopped adds to an error what a stopped nuke has left over.
+// stopped adds the leftovers of a stopped nuke to an error.
 func (n *Nuke) stopped(err error) error {
 	for i := range n.States {
 		if n.States[i].Stays == "" {

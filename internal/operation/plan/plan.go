@@ -1,5 +1,5 @@
-// Package plan reports what a create would do, stage by stage, and saves it on
-// request. It applies, imports and records nothing.
+// Package plan reports the changes of a create, stage by stage, and saves them on request. It applies,
+// imports and records nothing.
 package plan
 
 import (
@@ -20,8 +20,8 @@ type Options struct {
 	Out       string // the file that it is saved in; none if empty
 }
 
-// Plan reports what a create would do now. Its JSON is stable for scripts: fields may be added, none
-// changes its meaning.
+// Plan reports the changes that a create would make now. Its JSON is stable for scripts: fields may be
+// added, none changes its meaning.
 type Plan struct {
 	Cluster  string             `json:"cluster"`
 	Platform string             `json:"platform"`

@@ -170,7 +170,7 @@ func (p *planning) upToDate(ctx context.Context, s *config.Stage, st *state.Stat
 	return true, nil
 }
 
-// askPreflights records what the preflights would refuse or import.
+// askPreflights records the objects that the preflights would refuse or import.
 func (p *planning) askPreflights(ctx context.Context, s *config.Stage, one *plannedStage) error {
 	for _, pf := range s.Preflights {
 		findings, err := run.Inspect(ctx, p.run, s, pf)

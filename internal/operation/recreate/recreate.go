@@ -16,7 +16,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// Options change what a recreate destroys and applies.
+// Options configure a recreate.
 type Options struct {
 	Rotate   bool // destroy the secrets layer too
 	Graceful bool // destroy the resources in the cluster before the cluster
@@ -27,7 +27,7 @@ func (o Options) destroy() destroy.Options {
 	return destroy.Options{Graceful: o.Graceful, KeepSecrets: !o.Rotate}
 }
 
-// Plan lists what a recreate would destroy before it creates the cluster again.
+// Plan lists the stages that a recreate would destroy before it creates the cluster again.
 type Plan struct {
 	Stages     []*destroy.Stage
 	Kept       []string // stages of the secrets layer that stay
@@ -39,8 +39,8 @@ type Plan struct {
 	options Options
 }
 
-// Prepare returns what Run would do. A recreate that was interrupted after its destroy continues with the
-// create. It destroys again only if the user now asks to rotate secrets and the first part did not.
+// Prepare returns the plan of Run. An interrupted recreate continues with the create after its destroy. It
+// destroys again only if the user now asks to rotate secrets and the first part did not.
 func Prepare(c *cluster.Cluster, o Options) (*Plan, error) {
 	re := &Plan{options: o}
 	begun, err := c.Dir.Recreation().Read()

@@ -23,7 +23,7 @@ type StageState struct {
 	Resources []StateResource `json:"resources"`
 	Applied   time.Time       `json:"applied,omitzero"` // when a run last began to apply it
 	Snapshots []StateSnapshot `json:"snapshots"`        // the newest first
-	// Problem says why the state is unusable, and how to repair it.
+	// Problem explains why the state is unusable, and how to repair it.
 	Problem string `json:"problem,omitempty"`
 }
 

@@ -21,7 +21,7 @@ type RestoreOptions struct {
 	Errored  bool   // restore the state that Terraform could not write, not a snapshot
 }
 
-// Restoration describes what restoring a state would change.
+// Restoration describes the changes of a restore.
 type Restoration struct {
 	Stage, Layer string
 	Snapshot     string // its name; empty: the state that Terraform could not write
@@ -36,7 +36,7 @@ type Restoration struct {
 	sum    string
 }
 
-// PrepareRestore returns what Restore would change; it changes nothing. It refuses a copy that is
+// PrepareRestore returns the changes that Restore would make; it changes nothing. It refuses a copy that is
 // unreadable or of another lineage.
 func PrepareRestore(c *cluster.Cluster, o RestoreOptions) (*Restoration, error) {
 	p, err := c.RecordedStage(o.Stage)

@@ -15,8 +15,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// Terraform runs any Terraform command in a stage's work directory and returns its exit code. It holds
-// the cluster's lock, snapshots the state first, uses a create's inputs and refuses a state that needs a
+// Terraform runs any Terraform command in a stage's work directory and returns its exit code. It holds the
+// cluster's lock, snapshots the state first and uses a create's inputs. It refuses a state that needs a
 // repair. name is a stage's, or that of a layer with one stage.
 func Terraform(ctx context.Context, c *cluster.Cluster, name string, args []string, stdin io.Reader,
 	stdout, stderr io.Writer) (code int, err error) {

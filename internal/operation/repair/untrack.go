@@ -18,7 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// UntrackPlan lists what Untrack would remove from a stage's records.
+// UntrackPlan lists the objects that Untrack would remove from a stage's records.
 type UntrackPlan struct {
 	Stage, Layer string
 	Resources    []string // what castle would no longer track, in words
@@ -30,9 +30,9 @@ type UntrackPlan struct {
 	sum       string
 }
 
-// PrepareUntrack returns what Untrack would remove; it changes nothing. An address selects what it
-// selects in Terraform: all instances of a resource, all resources of a module. Leftovers of a destroy
-// are in no state; the id in the destroy's message selects those. PrepareUntrack refuses unknown
+// PrepareUntrack returns the objects that Untrack would remove; it changes nothing. An address selects the
+// same objects as in Terraform: all instances of a resource, all resources of a module. Leftovers of a
+// destroy are in no state; the id in the destroy's message selects those. PrepareUntrack refuses unknown
 // addresses, and states that are unreadable or that Terraform could not write.
 func PrepareUntrack(c *cluster.Cluster, stage string, addresses []string) (*UntrackPlan, error) {
 	p, err := c.RecordedStage(stage)

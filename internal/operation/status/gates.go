@@ -34,8 +34,8 @@ type GateReport struct {
 type StageGates struct {
 	Name  string `json:"name"`
 	Layer string `json:"layer"`
-	// Missing says why castle did not check the gates: the stage was never
-	// created, or its state is unreadable.
+	// Missing explains why castle did not check the gates: the stage was never created, or its state is
+	// unreadable.
 	Missing string       `json:"missing,omitempty"`
 	Gates   []GateStatus `json:"gates"`
 }

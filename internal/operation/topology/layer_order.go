@@ -11,9 +11,9 @@ import (
 // parallelLayers are the layers that the script runs in parallel once all others are ready.
 func parallelLayers() []string { return []string{"networking", "storage", "gitops"} }
 
-// layerByLayer returns how long the nodes of a run take if a script runs them by layer, as TazLab's
-// create.sh did. Layers follow each other, except that networking, storage and gitops run in parallel;
-// the stages of a layer follow each other, each with all of its gates.
+// layerByLayer returns the duration of a run in which a script runs the nodes by layer, as TazLab's
+// create.sh did. Layers follow each other, except that networking, storage and gitops run in parallel. The
+// stages of a layer follow each other, each with all of its gates.
 //
 // It is the critical path of a graph in which each node also needs its predecessor in the script. So it
 // is never shorter than that of the stages themselves.

@@ -10,8 +10,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/graph"
 )
 
-// stagesOf makes stages of lines such as "networking/pool 3 metallb | 2 sync": what it
-// takes and needs, and the same of its late gate.
+// stagesOf makes stages of lines such as "networking/pool 3 metallb | 2 sync": duration and needs, then
+// those of the late gate.
 func stagesOf(lines string) (all []*config.Stage, weight func(measured) time.Duration) {
 	byName, took := map[string]*config.Stage{}, map[string]time.Duration{}
 	each := func(visit func(s *config.Stage, own, late []string)) {

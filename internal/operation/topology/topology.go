@@ -9,8 +9,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 )
 
-// Graph is the result of `castle graph`: the stages, what each waits for and why, and the durations of
-// the last complete create. Its JSON is stable for scripts: fields may be added, none changes its meaning
+// Graph is the result of `castle graph`: the stages, the needs of each with their reasons, and the durations
+// of the last complete create. Its JSON is stable for scripts: fields may be added, none changes its meaning
 // (docs/graph.md).
 type Graph struct {
 	Cluster  string  `json:"cluster"`
@@ -27,15 +27,15 @@ type Stage struct {
 	Source  string `json:"source"`
 	Summary string `json:"summary"`
 	Gates   []Gate `json:"gates"`
-	// Seconds is how long the run needed to make it ready without its late gates:
-	// null without a run, and where the run found nothing to do.
+	// Seconds is the time that the run took to make it ready without its late gates. It is null without a
+	// run, and where the run found no changes.
 	Seconds     *float64 `json:"seconds"`
 	GateSeconds *float64 `json:"late_gate_seconds,omitempty"` // how long it waited for those
 	Critical    bool     `json:"critical"`                    // on the critical path
 }
 
-// Gate is a gate of a stage. castle checks a late one only when the other stages that it needs are ready;
-// its stage does not wait for them.
+// Gate is a gate of a stage. castle checks a late gate only when the other stages that it needs are ready;
+// its own stage does not wait for them.
 type Gate struct {
 	Name string `json:"name"`
 	Late bool   `json:"late"`

@@ -1,7 +1,6 @@
 // Package diagnose explains why a stage failed. It runs the diagnoses of the closed gates and of the cluster
 // around them, groups findings with the same cause, and keeps the evidence in the run's folder. It changes
-// nothing: the stage has failed already, with the same error and exit code, and an interrupt ends a
-// diagnosis at once.
+// nothing, neither the stage's error nor its exit code. An interrupt ends a diagnosis at once.
 package diagnose
 
 import (

@@ -10,7 +10,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run"
 )
 
-// findings lists what can be diagnosed of a stage's error.
+// findings lists the parts of a stage's error that castle can diagnose.
 func findings(ctx context.Context, r *run.Run, s Subject, err error) []*run.Finding {
 	closed := closedGates(err)
 	if out := (run.TimeoutError{}); len(closed) == 0 && errors.As(err, &out) {

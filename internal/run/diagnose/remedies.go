@@ -19,9 +19,9 @@ func addFix(r *run.Run, f *run.Finding) {
 	}
 }
 
-// checkLostEtcd recognises a cluster that no create can complete: etcd runs on no control plane, and
-// Terraform's state has its bootstrap, so that Terraform never does it again. Every other gate of the stage
-// is closed because of that.
+// checkLostEtcd recognises a cluster that no create can complete. etcd runs on no control plane, but
+// Terraform's state has its bootstrap, so Terraform never repeats it. Every other gate of the stage is
+// closed because of that.
 func checkLostEtcd(r *run.Run, s Subject, findings []*run.Finding) {
 	// Where Talos answers for its services, the diagnosis is better evidence than the check.
 	lost := slices.ContainsFunc(findings, func(f *run.Finding) bool {

@@ -92,7 +92,7 @@ func importIfThere(ctx context.Context, r *run.Run, at cluster.StageRef, work *r
 	return nil
 }
 
-// importRecorded imports with the recorded module, because the configuration has changed since. That
+// importRecorded imports with the recorded module, because the configuration has changed since. The recorded
 // module stays in the work directory.
 func importRecorded(ctx context.Context, r *run.Run, at cluster.StageRef, work *run.Workspace,
 	c state.Intended) error {

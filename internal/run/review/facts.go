@@ -19,8 +19,8 @@ func IsPlanned(state string) bool {
 	return slices.Contains([]string{UpToDate, Unchanged, Changes}, state)
 }
 
-// Facts digests what a stage's plan depends on. For a stage without a plan it covers the module and the
-// state: the inputs come from other stages.
+// Facts digests the inputs of a stage's plan. For a stage without a plan it covers the module and the state:
+// the inputs come from other stages.
 func Facts(r *run.Run, s *config.Stage, planned bool) (*state.Fingerprint, error) {
 	f := new(state.Fingerprint)
 	dir := r.Cluster.Dir.Stage(s.Name)

@@ -15,7 +15,7 @@ type Loss struct {
 	Changes      []Change
 }
 
-// UnagreedError reports that castle left a stage unchanged because nobody confirmed its losses.
+// UnagreedError reports that castle left a stage unchanged because its losses were not confirmed.
 type UnagreedError struct{ Loss Loss }
 
 func (e *UnagreedError) Error() string {
@@ -50,8 +50,7 @@ func Losses(changes []terraform.Change, st *state.State, intent *state.Intent) [
 	})
 }
 
-// UnreviewedError reports that castle left a stage unchanged because its plan contains changes that
-// nobody has reviewed.
+// UnreviewedError reports that castle left a stage unchanged because its plan contains unreviewed changes.
 type UnreviewedError struct {
 	File    string
 	Changes []Change
