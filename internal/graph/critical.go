@@ -8,7 +8,7 @@ import "time"
 // with the earliest nodes wins. Needs outside nodes are ignored. The error is a *CycleError.
 //
 // The algorithm finds the longest path through a directed acyclic graph, in one pass in topological order
-// (Sedgewick and Wayne, Algorithms, 4th edition, section 4.4, "critical path method").
+// (Sedgewick and Wayne, Algorithms, 4th edition, 4.4, "critical path method"; Kelley and Walker, 1959).
 func CriticalPath[N comparable](nodes []N, needs func(N) []N,
 	weight func(N) time.Duration) ([]N, time.Duration, error) {
 	order, err := Sort(nodes, needs)

@@ -32,7 +32,7 @@ func (r *Run) deactivate() {
 	close(r.interrupts.ended)
 }
 
-// Interrupt reports the cost of ending the run, which grows with the number of interrupts. It repeats the
+// Interrupt reports the cost of ending the run, which depends on the number of interrupts. It repeats the
 // report until the run has ended.
 func (r *Run) Interrupt(times int) {
 	r.interrupts.mu.Lock()
