@@ -15,21 +15,21 @@ func Word(s string) string {
 }
 
 // TerraformCommand returns the command line that runs Terraform on a stage, up to its "--".
-func (r *Cluster) TerraformCommand(stage string) string {
-	return r.Command("terraform") + " " + stage + " --"
+func (c *Cluster) TerraformCommand(stage string) string {
+	return c.Command("terraform") + " " + stage + " --"
 }
 
 // UntrackCommand returns the command line that untracks a resource of a stage, up to its address.
-func (r *Cluster) UntrackCommand(stage string) string { return r.Command("state forget") + " " + stage }
+func (c *Cluster) UntrackCommand(stage string) string { return c.Command("state forget") + " " + stage }
 
 // Command returns a castle command for the same cluster and state directory, as the user would type it.
-func (r *Cluster) Command(name string) string { return r.CommandLine(name) + " " + r.Options.Cluster }
+func (c *Cluster) Command(name string) string { return c.CommandLine(name) + " " + c.Options.Cluster }
 
 // CommandLine returns a castle command for the same state directory.
-func (r *Cluster) CommandLine(name string) string {
+func (c *Cluster) CommandLine(name string) string {
 	castle := "castle"
-	if r.Options.StateDir != "" {
-		castle += " --state-dir " + process.Quote(r.Options.StateDir)
+	if c.Options.StateDir != "" {
+		castle += " --state-dir " + process.Quote(c.Options.StateDir)
 	}
 	return castle + " " + name
 }

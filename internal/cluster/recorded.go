@@ -50,18 +50,18 @@ func (u Unlisted) String() string {
 }
 
 // UnlistedStages returns the recorded stages that no create touches.
-func (r *Cluster) UnlistedStages() ([]Unlisted, error) {
-	places, err := r.RecordedStages("")
+func (c *Cluster) UnlistedStages() ([]Unlisted, error) {
+	places, err := c.RecordedStages("")
 	if err != nil {
 		return nil, err
 	}
 	all := []Unlisted{}
 	for _, p := range places {
-		if len(Match(Refs(r.Config.Stages), p.Name)) > 0 {
+		if len(Match(Refs(c.Config.Stages), p.Name)) > 0 {
 			continue
 		}
-		command := r.Command("destroy") + " --only " + p.Name
-		if rec, err := r.Dir.Stage(p.Name).Record(); err == nil && rec.Persistent {
+		command := c.Command("destroy") + " --only " + p.Name
+		if rec, err := c.Dir.Stage(p.Name).Record(); err == nil && rec.Persistent {
 			command += " --all"
 		}
 		all = append(all, Unlisted{Stage: p.Name, Layer: p.Layer, Destroy: command})

@@ -1,5 +1,7 @@
 package gitops
 
+//lint:file-ignore SA1019 repositories still use the patch fields that kustomize has deprecated
+
 import (
 	"fmt"
 	"os"

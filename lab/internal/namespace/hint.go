@@ -30,5 +30,5 @@ func hint(err error) error {
 		}
 	}
 	return errors.New("castle: hint: the lab needs its own network, mount and process namespaces. " +
-		"Run it as root, or in a container with CAP_SYS_ADMIN and an unmasked /proc.")
+		"Run it as root, or in a container with CAP_SYS_ADMIN and an unmasked /proc")
 }

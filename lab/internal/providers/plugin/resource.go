@@ -87,9 +87,9 @@ func (s *resources) PlanResourceChange(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
+	response := &tfprotov6.PlanResourceChangeResponse{PlannedPrivate: r.PriorPrivate}
 	//lint:ignore SA1019 the old SDK sets it too, and the stand-in does the same
-	response := &tfprotov6.PlanResourceChangeResponse{PlannedPrivate: r.PriorPrivate,
-		UnsafeToUseLegacyTypeSystem: t.Legacy}
+	response.UnsafeToUseLegacyTypeSystem = t.Legacy
 	c, err := t.change(r.PriorState, r.ProposedNewState, r.Config)
 	if err == nil && !c.next.IsNull() {
 		err = t.plan(ctx, &c, response)
@@ -130,9 +130,9 @@ func (s *resources) ApplyResourceChange(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
+	response := &tfprotov6.ApplyResourceChangeResponse{NewState: r.PriorState, Private: r.PlannedPrivate}
 	//lint:ignore SA1019 the old SDK sets it too, and the stand-in does the same
-	response := &tfprotov6.ApplyResourceChangeResponse{NewState: r.PriorState, Private: r.PlannedPrivate,
-		UnsafeToUseLegacyTypeSystem: t.Legacy}
+	response.UnsafeToUseLegacyTypeSystem = t.Legacy
 	c, err := t.change(r.PriorState, r.PlannedState, r.Config)
 	if err != nil {
 		response.Diagnostics = diagnostics(err)
