@@ -23,8 +23,7 @@ type castleSyntax struct {
 		Inputs  *hcl.Attribute `hcl:"inputs,optional"`
 	} `hcl:"defaults,block"`
 	State *struct {
-		Snapshots   *float64  `hcl:"snapshots,optional"`
-		SnapshotsAt hcl.Range `hcl:"snapshots,attr_value_range"`
+		Snapshots *hcl.Attribute `hcl:"snapshots,optional"`
 	} `hcl:"state,block"`
 	GitOps []*gitopsBlock `hcl:"gitops,block"`
 }
@@ -41,12 +40,12 @@ type clusterSyntax struct {
 
 // entry is one stage block of cluster.hcl.
 type entry struct {
-	Name     string    `hcl:"name,label"`
-	NameAt   hcl.Range `hcl:"name,label_range"`
-	At       hcl.Range `hcl:",def_range"`
-	Source   string    `hcl:"source"`
-	SourceAt hcl.Range `hcl:"source,attr_value_range"`
-	Enabled  *bool     `hcl:"enabled,optional"`
+	Name     string         `hcl:"name,label"`
+	NameAt   hcl.Range      `hcl:"name,label_range"`
+	At       hcl.Range      `hcl:",def_range"`
+	Source   string         `hcl:"source"`
+	SourceAt hcl.Range      `hcl:"source,attr_value_range"`
+	Enabled  *hcl.Attribute `hcl:"enabled,optional"`
 	// Delegate is the stage that checks the gates of this one, which is disabled.
 	Delegate   string         `hcl:"asked_by,optional"`
 	DelegateAt hcl.Range      `hcl:"asked_by,attr_value_range"`
@@ -55,6 +54,7 @@ type entry struct {
 	Needs      *hcl.Attribute `hcl:"needs,optional"`
 	Gates      []blockSyntax  `hcl:"gate,block"`
 
+	disabled bool // Enabled is false
 	settings settings
 	gates    []*block
 }
@@ -107,15 +107,21 @@ func (r *fileReader) readCastle() {
 		l.report(diags...)
 	}
 	if file.State != nil && file.State.Snapshots != nil {
-		l.cluster.Snapshots = l.snapshots(*file.State.Snapshots, file.State.SnapshotsAt)
+		l.cluster.Snapshots = l.snapshots(file.State.Snapshots)
 	}
 	r.addGitOps(file.GitOps, filepath.Join(l.options.Repository, "castle.hcl"))
 }
 
-// snapshots returns n, or 0 where it is not suitable.
-func (l *loader) snapshots(n float64, at hcl.Range) int {
+// snapshots returns the attribute's number, or 0 where it is not suitable.
+func (l *loader) snapshots(attr *hcl.Attribute) int {
+	v, diags := constant(attr, cty.Number, nil)
+	l.report(diags...)
+	if !v.IsKnown() {
+		return 0
+	}
+	n, _ := v.AsBigFloat().Float64()
 	if n != math.Trunc(n) || n < minSnapshots || n > math.MaxInt32 {
-		l.problem(at, "castle.hcl: unsuitable snapshots",
+		l.problem(attr.Expr.Range(), "castle.hcl: unsuitable snapshots",
 			"%v is no whole number of at least %d: how many snapshots castle keeps of each stage's state.",
 			n, minSnapshots)
 		return 0
@@ -174,7 +180,9 @@ func (r *fileReader) readEntry(e *entry) {
 		r.load.problem(e.NameAt, "stage "+e.Name+": unsuitable name",
 			"A name has letters, digits, - and _ and begins with a letter.")
 	}
-	var diags hcl.Diagnostics
+	enabled, diags := constant(e.Enabled, cty.Bool, r.load.cluster.context())
+	r.load.report(diags...)
+	e.disabled = enabled.IsKnown() && enabled.False()
 	e.settings, diags = readSettings(e.Timeout, e.Inputs, e.Needs)
 	r.load.report(diags...)
 	e.gates, diags = readBlocks("gate", "stage "+e.Name+": ", e.Gates)

@@ -36,7 +36,7 @@ func (r *blockReader) delegate(s *Stage) *Stage {
 			detail, args...)
 		return nil
 	}
-	if e.Enabled == nil || *e.Enabled {
+	if !e.disabled {
 		return refuse("the stage is enabled",
 			"castle checks the gates of an enabled stage with the stage. Remove "+
 				"asked_by, or set enabled = false because Flux installs what the stage would.")

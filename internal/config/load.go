@@ -102,7 +102,7 @@ func (l *loader) addStages(entries []*entry, timeout *hcl.Attribute) {
 			Variables: d.variables, Outputs: d.outputs,
 			cluster: l.cluster, definition: d, entry: e, bindings: make(map[string]*binding),
 		}
-		if e.Enabled != nil && !*e.Enabled {
+		if e.disabled {
 			l.cluster.Disabled = append(l.cluster.Disabled, s)
 			continue
 		}
