@@ -36,6 +36,15 @@ const (
 	RunEnded           Kind = "run_ended"
 )
 
+// Durable reports whether a later run relies on events of this kind.
+func (k Kind) Durable() bool {
+	switch k {
+	case GateClosed, ReconcileTriggered, GateOpen, Notice, ResourceStarted, Resource, Interrupted, Waiting:
+		return false
+	}
+	return true
+}
+
 // Event is one change of state in a run.
 type Event struct {
 	Time    time.Time `json:"time"`
@@ -56,6 +65,16 @@ type Event struct {
 	Interruption *Interruption `json:"interruption,omitempty"`
 }
 
+// Masked returns the event with its text and diagnosis passed through hide.
+func (e Event) Masked(hide func(string) string) Event {
+	e.Text = hide(e.Text)
+	if e.Diagnosis != nil {
+		masked := e.Diagnosis.Masked(hide)
+		e.Diagnosis = &masked
+	}
+	return e
+}
+
 // ReviewedPlan names the file of a saved plan and the run that made it.
 type ReviewedPlan struct {
 	File   string    `json:"file"`
@@ -72,6 +91,12 @@ type Diagnosis struct {
 	Cause  string    `json:"cause,omitempty"` // the likely one; empty: none is known
 	Next   string    `json:"next,omitempty"`  // the command to look further, or the fix
 	Folder string    `json:"folder"`          // holds everything that was found; empty: not kept
+}
+
+// Masked returns the diagnosis with its texts passed through hide.
+func (d Diagnosis) Masked(hide func(string) string) Diagnosis {
+	d.Waited, d.Seen, d.Cause, d.Next = hide(d.Waited), hide(d.Seen), hide(d.Cause), hide(d.Next)
+	return d
 }
 
 // Interruption names the steps that an interrupted run still waits for.

@@ -211,5 +211,5 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // jitter spreads a pause over ±20 %, so that gates which fail together do not poll together.
 func jitter(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
+	return d - d/5 + rand.N(2*d/5+1)
 }

@@ -35,18 +35,6 @@ func Bounded(ctx context.Context, inspect func(context.Context) gate.Diagnosis) 
 	}
 }
 
-// MaskDiagnosis returns a diagnosis without secrets; nil stays nil.
-func (r *Run) MaskDiagnosis(d *event.Diagnosis) *event.Diagnosis {
-	if d == nil {
-		return nil
-	}
-	hidden := *d
-	for _, text := range []*string{&hidden.Waited, &hidden.Seen, &hidden.Cause, &hidden.Next} {
-		*text = r.Cluster.Masker.Hide(*text)
-	}
-	return &hidden
-}
-
 // Finding is a closed gate or failed step, and its diagnosis.
 type Finding struct {
 	Report  event.Diagnosis

@@ -115,39 +115,20 @@ func (r *Run) End(err error) error {
 func (r *Run) Emit(e event.Event) {
 	r.emitting.Lock()
 	defer r.emitting.Unlock()
-	e.Time, e.Run, e.Text = time.Now(), r.ID, r.Cluster.Masker.Hide(e.Text)
-	e.Diagnosis = r.MaskDiagnosis(e.Diagnosis)
+	e.Time, e.Run = time.Now(), r.ID
+	e = e.Masked(r.Cluster.Masker.Hide)
+	reported := []event.Event{e}
 	if r.Journal != nil {
-		if err := r.Journal.Append(e, isDurable(e.Kind)); err != nil && e.Kind != event.Notice &&
-			!errors.Is(err, os.ErrClosed) {
-			defer r.report(
-				event.Event{Time: e.Time, Run: r.ID, Kind: event.Notice, Text: "journal: " + err.Error()},
-			)
+		if err := r.Journal.Append(e); err != nil && e.Kind != event.Notice && !errors.Is(err, os.ErrClosed) {
+			failed := event.Event{Time: e.Time, Run: r.ID, Kind: event.Notice, Text: "journal: " + err.Error()}
+			reported = append(reported, failed)
 		}
 	}
-	r.report(e)
-}
-
-func (r *Run) report(e event.Event) {
-	if r.Cluster.Options.Reporter != nil {
-		r.Cluster.Options.Reporter.Report(e)
+	for _, e := range reported {
+		if r.Cluster.Options.Reporter != nil {
+			r.Cluster.Options.Reporter.Report(e)
+		}
 	}
-}
-
-// isDurable reports whether a later run relies on events of this kind.
-func isDurable(k event.Kind) bool {
-	switch k {
-	case event.GateClosed,
-		event.ReconcileTriggered,
-		event.GateOpen,
-		event.Notice,
-		event.ResourceStarted,
-		event.Resource,
-		event.Interrupted,
-		event.Waiting:
-		return false
-	}
-	return true
 }
 
 // Notice reports a text to the user and keeps it in the journal.

@@ -19,7 +19,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -27,28 +26,10 @@ import (
 	"sync/atomic"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
-	"github.com/ephemeral-castle/castle/internal/process"
 )
 
 // layout is the version of the directory's layout that this package reads and writes.
 const layout = 1
-
-// Root returns the folder of all clusters' state directories: flag if given,
-// else CASTLE_STATE_DIR, XDG_STATE_HOME/castle or HOME/.local/state/castle of environ.
-func Root(flag string, environ []string) (string, error) {
-	get := func(name string) string { return process.Getenv(environ, name) }
-	switch {
-	case flag != "":
-		return filepath.Abs(flag)
-	case get("CASTLE_STATE_DIR") != "":
-		return filepath.Abs(get("CASTLE_STATE_DIR"))
-	case filepath.IsAbs(get("XDG_STATE_HOME")): // the specification says to ignore a relative one
-		return filepath.Join(get("XDG_STATE_HOME"), "castle"), nil
-	case filepath.IsAbs(get("HOME")):
-		return filepath.Join(get("HOME"), ".local", "state", "castle"), nil
-	}
-	return "", errors.New("state directory: neither CASTLE_STATE_DIR nor HOME is set")
-}
 
 // Dir is the state directory of one cluster on one platform.
 type Dir struct {
@@ -141,14 +122,4 @@ func (d *Dir) Stages() ([]string, error) {
 		}
 	}
 	return names, nil
-}
-
-// Clusters lists the clusters that have a state directory below root, each with
-// its platform: blue/proxmox. It creates nothing.
-func Clusters(root string) ([]string, error) {
-	layouts, err := fs.Glob(os.DirFS(root), "*/*/layout") // sorted
-	for i, file := range layouts {
-		layouts[i] = path.Dir(file)
-	}
-	return layouts, err
 }

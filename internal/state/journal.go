@@ -69,9 +69,8 @@ func eachLine(data []byte, do func(number int, line, rest []byte) error) error {
 // concurrent use.
 type Journal struct{ lines *lineFile }
 
-// Append writes one event. With sync it and all before it have reached the disk
-// when Append returns.
-func (j *Journal) Append(e event.Event, sync bool) error { return j.lines.add(e, sync) }
+// Append writes one event. If it is durable, it and all before it have reached the disk when Append returns.
+func (j *Journal) Append(e event.Event) error { return j.lines.add(e, e.Kind.Durable()) }
 
 // Close flushes the journal to disk and closes it.
 func (j *Journal) Close() error {

@@ -28,8 +28,8 @@ func TestJournalReadsBackWithoutATornLastLine(t *testing.T) {
 	}
 	want := []event.Event{{Kind: event.RunStarted, Run: run.ID},
 		{Kind: event.Resource, Stage: "platform", Address: `a.b["k"]`, Seconds: 1.5}}
-	for i, e := range want {
-		if err := j.Append(e, i == 0); err != nil {
+	for _, e := range want {
+		if err := j.Append(e); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -73,8 +73,8 @@ func TestJournalAppendsConcurrentEvents(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 25 {
-				if err := j.Append(event.Event{Kind: event.Notice, Text: strings.Repeat("x", 3000)},
-					false); err != nil {
+				e := event.Event{Kind: event.Notice, Text: strings.Repeat("x", 3000)}
+				if err := j.Append(e); err != nil {
 					t.Error(err)
 				}
 			}

@@ -67,7 +67,7 @@ func report(r *run.Run, s Subject, findings []*run.Finding, err error) error {
 		for name, data := range f.Found.Files {
 			files[name] = []byte(mask(r, string(data)))
 		}
-		d := r.MaskDiagnosis(&f.Report)
+		d := f.Report.Masked(r.Cluster.Masker.Hide)
 		fmt.Fprintf(&summary, "waited for  %s\nseen        %s\nsince       %s\nlikely      %s\nnext       "+
 			" %s\n\n",
 			d.Waited, d.Seen, d.Since.UTC().Format(time.RFC3339), cmp.Or(d.Cause, "unknown"),
