@@ -120,8 +120,8 @@ func (r *Run) Emit(e event.Event) {
 	reported := []event.Event{e}
 	if r.Journal != nil {
 		if err := r.Journal.Append(e); err != nil && e.Kind != event.Notice && !errors.Is(err, os.ErrClosed) {
-			failed := event.Event{Time: e.Time, Run: r.ID, Kind: event.Notice, Text: "journal: " + err.Error()}
-			reported = append(reported, failed)
+			text := "journal: " + err.Error()
+			reported = append(reported, event.Event{Time: e.Time, Run: r.ID, Kind: event.Notice, Text: text})
 		}
 	}
 	for _, e := range reported {
