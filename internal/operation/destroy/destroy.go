@@ -10,11 +10,18 @@ package destroy
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/graph"
+	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
@@ -41,17 +48,10 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 	if err == nil {
 		err = c.Dir.Recreation().Clear() // from here on a recreate begins anew
 	}
-	if err != nil {
-		return r.End(err)
+	if err == nil {
+		err = Stages(ctx, r, stages, o.Graceful)
 	}
-	d, err := newDestruction(r, o.Graceful)
-	if err != nil {
-		return r.End(err)
-	}
-	if len(stages)+len(d.receipt.objects) == 0 {
-		r.Notice("nothing stands; there is nothing to destroy")
-	}
-	return r.End(d.destroy(ctx, stages))
+	return r.End(err)
 }
 
 // Restored is Select under the cluster's lock. It first restores states that cannot
@@ -69,15 +69,6 @@ func Restored(r *run.Run, o Options) ([]*Stage, error) {
 	return Select(r.Cluster, o)
 }
 
-// Stages destroys stages in a run that has begun, in the reverse order of their needs.
-func Stages(ctx context.Context, r *run.Run, stages []*Stage, graceful bool) error {
-	d, err := newDestruction(r, graceful)
-	if err != nil {
-		return err
-	}
-	return d.destroy(ctx, stages)
-}
-
 // destruction is a run that destroys.
 type destruction struct {
 	run      *run.Run
@@ -89,62 +80,44 @@ type destruction struct {
 	deferred []*Stage // archived when the cluster is gone
 }
 
-func newDestruction(r *run.Run, graceful bool) (*destruction, error) {
-	recorded, err := RecordedStages(r.Cluster)
+// Stages destroys stages in a run that has begun, in the reverse order of their needs.
+func Stages(ctx context.Context, r *run.Run, stages []*Stage, graceful bool) error {
+	all, err := RecordedStages(r.Cluster)
 	if err != nil {
-		return nil, err
-	}
-	d := &destruction{
-		run:      r,
-		all:      recorded,
-		graceful: graceful,
-		receipt:  &receipt{run: r, gone: map[string]bool{}},
-	}
-	return d, d.receipt.resume()
-}
-
-func (d *destruction) destroy(ctx context.Context, stages []*Stage) error {
-	if err := (&tokens{d, stages}).check(ctx); err != nil {
 		return err
 	}
-	byName := map[string]*Stage{}
-	for _, s := range stages {
-		byName[s.Record.Name] = s
+	d := &destruction{run: r, all: all, graceful: graceful}
+	if d.receipt, err = newReceipt(r); err != nil {
+		return err
 	}
-	needs := func(s *Stage) []*Stage {
-		var all []*Stage
-		for _, name := range s.Record.Needs {
-			if need := byName[name]; need != nil {
-				all = append(all, need)
-			}
-		}
-		return all
+	if len(stages)+len(d.receipt.rec.Objects) == 0 {
+		r.Notice("nothing stands; there is nothing to destroy")
 	}
-	err := graph.Walk(ctx, stages, graph.Reverse(stages, needs), func(ctx context.Context, s *Stage) error {
-		one := &stageDestruction{
-			destruction: d,
-			run:         d.run,
-			stage:       s,
-			dir:         d.run.Cluster.Dir.Stage(s.Record.Name),
-		}
-		if err := one.destroyStage(ctx); err != nil {
-			of := diagnose.Subject{Layer: s.Record.Layer, Name: s.Record.Name}
-			return diagnose.Explain(ctx, d.run, of, run.Failed(ctx, d.run, of.Layer, of.Name, err))
-		}
-		return nil
-	}, func(s graph.Skipped[*Stage]) {
-		d.run.Emit(event.Event{
-			Kind: event.StageSkipped, Layer: s.Node.Record.Layer, Stage: s.Node.Record.Name,
-			Text: s.Cause.Record.Name + " still stands",
+	if err := (&tokens{r, all, stages}).check(ctx); err != nil {
+		return err
+	}
+	err = graph.Walk(ctx, stages, graph.Reverse(stages, needsAmong(stages)), d.destroyStage,
+		func(s graph.Skipped[*Stage]) {
+			d.emit(event.StageSkipped, s.Node, s.Cause.Record.Name+" still stands")
 		})
-	})
 	for _, s := range d.deferred { // the platform was not proved gone
-		d.run.Emit(event.Event{
-			Kind: event.StageSkipped, Layer: s.Record.Layer, Stage: s.Record.Name,
-			Text: "kept until the cluster is gone",
-		})
+		d.emit(event.StageSkipped, s, "kept until the cluster is gone")
 	}
-	return errors.Join(err, d.receipt.write(d.all, stages, err))
+	return errors.Join(err, d.receipt.write(all, stages, err))
+}
+
+func (d *destruction) emit(kind event.Kind, s *Stage, text string) {
+	d.run.Emit(event.Event{Kind: kind, Layer: s.Record.Layer, Stage: s.Record.Name, Text: text})
+}
+
+// destroyStage destroys a stage and explains its failure.
+func (d *destruction) destroyStage(ctx context.Context, s *Stage) error {
+	err := d.destroyAndVerify(ctx, s)
+	if err == nil {
+		return nil
+	}
+	of := diagnose.Subject{Layer: s.Record.Layer, Name: s.Record.Name}
+	return diagnose.Explain(ctx, d.run, of, run.Failed(ctx, d.run, of.Layer, of.Name, err))
 }
 
 // archiveDeferred archives the stages inside the cluster, now that it is proved gone.
@@ -152,17 +125,14 @@ func (d *destruction) archiveDeferred() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range d.deferred {
-		if err := d.run.Cluster.Dir.Stage(s.Record.Name).Archive(d.run.ID); err != nil {
+		if err := s.dir.Archive(d.run.ID); err != nil {
 			return err
 		}
 		const how = "what was in the cluster ended with it; its state is kept in the archive"
 		if err := d.receipt.noteRemoved(s, how); err != nil {
 			return err
 		}
-		d.run.Emit(event.Event{
-			Kind: event.StageGone, Layer: s.Record.Layer, Stage: s.Record.Name,
-			Text: "ended with the cluster",
-		})
+		d.emit(event.StageGone, s, "ended with the cluster")
 	}
 	d.deferred = nil
 	return d.run.Cluster.RemoveExports()
@@ -189,4 +159,48 @@ func (d *destruction) datacenter(s *Stage) (*proxmox.Client, error) {
 	insecure := getenv("PROXMOX_VE_INSECURE")
 	o.Insecure = insecure == "1" || insecure == "true"
 	return proxmox.NewClient(o)
+}
+
+// reachable waits until the cluster answers. The helm provider treats a cluster that
+// does not answer as one without releases, and would report them as destroyed.
+func (d *destruction) reachable(ctx context.Context) error {
+	kubeconfig, err := d.kubeconfig()
+	if err == nil {
+		err = gate.Wait(ctx, kube.Reachable(kubeconfig), gate.Policy{Timeout: time.Minute}, gate.Listener{})
+	}
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("what it has in the cluster cannot be deleted: %w\n  if the cluster is gone, %s",
+			err, d.endClusterHint())
+	}
+	return err
+}
+
+// kubeconfig returns the authoritative one. If somebody has removed it, it is written
+// again from the platform's state, for the providers.
+func (d *destruction) kubeconfig() ([]byte, error) {
+	data, err := os.ReadFile(d.run.Cluster.Dir.Kubeconfig())
+	if !errors.Is(err, fs.ErrNotExist) {
+		return data, err
+	}
+	for _, s := range d.all {
+		out, ok := s.state.Outputs[cluster.KubeconfigOutput]
+		if ok && s.Record.Layer == cluster.PlatformLayer {
+			data = []byte(text(out.Value))
+			return data, cluster.ReplaceFile(d.run.Cluster.Dir.Kubeconfig(), data)
+		}
+	}
+	return nil, err
+}
+
+// endClusterHint explains how to end the objects in the cluster without contacting it.
+func (d *destruction) endClusterHint() string {
+	if d.graceful {
+		return "leave --graceful out: what is in it ends with it"
+	}
+	i := slices.IndexFunc(d.all, func(s *Stage) bool { return s.Record.EndsCluster })
+	if i < 0 {
+		return "forget it: " + d.run.Cluster.Command("state forget") + " STAGE ADDRESS…"
+	}
+	return "destroy its platform with it: leave --only, --from and --to out, or name " +
+		d.all[i].Record.Name + ", too"
 }

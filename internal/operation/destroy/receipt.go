@@ -14,7 +14,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/process"
+	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/recovery"
 )
 
 // receipt collects the objects of a destroy and whether they are gone. castle writes it before it untracks
@@ -22,91 +24,126 @@ import (
 type receipt struct {
 	run *run.Run
 
-	mu         sync.Mutex
-	objects    []event.OwnedObject
-	unverified []string        // Terraform says it deleted them, and castle cannot check
-	gone       map[string]bool // stages
+	mu   sync.Mutex
+	rec  event.Receipt
+	gone map[string]bool // stages
 }
 
-func every[T any](list []T, is func(T) bool) bool {
-	return !slices.ContainsFunc(list, func(x T) bool { return !is(x) })
+// newReceipt returns the receipt of a run. It begins with the proofs of a killed destroy.
+func newReceipt(of *run.Run) (*receipt, error) {
+	r := &receipt{run: of, gone: map[string]bool{}, rec: event.Receipt{
+		Run: of.ID, Cluster: of.Cluster.Name(),
+		Objects: []event.OwnedObject{}, Kept: []event.KeptStage{}, Unverified: []string{},
+	}}
+	proved, err := of.Cluster.Dir.Proof().Value()
+	if err != nil {
+		return nil, err
+	}
+	r.rec.Unverified = append(r.rec.Unverified, proved.Unverified...)
+	r.rec.Objects = append(r.rec.Objects, proved.Objects...)
+	for _, o := range proved.Objects {
+		path := of.Cluster.Dir.Stage(o.Stage).StatePath()
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			r.noteObject(event.OwnedObject{Stage: o.Stage, Kind: "state", ID: path, Gone: true})
+		}
+	}
+	return r, nil
 }
+
+func isLeft(o event.OwnedObject) bool { return !o.Gone }
 
 // note records the objects of a stage. A remaining object is an error.
 func (r *receipt) note(stage string, objects []event.OwnedObject) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var left []event.OwnedObject
-	for _, t := range objects {
-		t.Stage, t.Reason = stage, r.run.Cluster.Masker.Hide(t.Reason)
-		r.noteObject(t)
-		if !t.Gone {
-			left = append(left, t)
+	for _, o := range objects {
+		o.Stage, o.Reason = stage, r.run.Cluster.Masker.Hide(o.Reason)
+		r.noteObject(o)
+		if isLeft(o) {
+			left = append(left, o)
 		}
 	}
 	if len(left) > 0 {
 		return &run.LeftoverError{Objects: left}
 	}
-	return r.save()
+	// The proofs so far.
+	proved := r.rec
+	proved.Objects = slices.DeleteFunc(slices.Clone(r.rec.Objects), isLeft)
+	if len(proved.Objects)+len(proved.Unverified) == 0 {
+		return nil
+	}
+	return r.run.Cluster.Dir.Proof().Write(proved)
+}
+
+// noteObject replaces the earlier record of the object.
+func (r *receipt) noteObject(o event.OwnedObject) {
+	same := func(x event.OwnedObject) bool {
+		return x.Stage == o.Stage && x.Kind == o.Kind && x.ID == o.ID && x.Where == o.Where
+	}
+	if i := slices.IndexFunc(r.rec.Objects, same); i >= 0 {
+		r.rec.Objects[i] = o
+		return
+	}
+	r.rec.Objects = append(r.rec.Objects, o)
+}
+
+// noteUnverified notes objects that Terraform reports as deleted and castle cannot look up.
+func (r *receipt) noteUnverified(s *Stage, addresses []string, asked map[string]bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, res := range s.state.Resources {
+		if slices.Contains(addresses, res.Address) && !asked[res.Address] && !proxmox.Owns(res.Type) &&
+			!recovery.InStateOnly(res.Provider) && !recovery.InMachines(res.Provider) {
+			r.rec.Unverified = append(r.rec.Unverified, s.Record.Name+": "+res.Address)
+		}
+	}
 }
 
 // noteRemoved records that a stage is gone with its state, and for the platform that
 // the exported files are gone.
-func (r *receipt) noteRemoved(d *Stage, how string) error {
-	name := d.Record.Name
-	err := r.removed(name, "state", how, r.run.Cluster.Dir.Stage(name).StatePath())
-	if d.Record.EndsCluster {
+func (r *receipt) noteRemoved(s *Stage, how string) error {
+	err := r.removed(s, "state", how, s.dir.StatePath())
+	if s.Record.EndsCluster {
 		kubeconfigs, talosconfigs := r.run.Cluster.Exports()
-		err = errors.Join(err, r.removed(name, "kubeconfig", "", kubeconfigs...),
-			r.removed(name, "talosconfig", "", talosconfigs...))
+		err = errors.Join(err, r.removed(s, "kubeconfig", "", kubeconfigs...),
+			r.removed(s, "talosconfig", "", talosconfigs...))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.gone[name] = true
+	r.gone[s.Record.Name] = true
 	return err
 }
 
 // removed records which of these files are gone.
-func (r *receipt) removed(stage, kind, how string, paths ...string) error {
+func (r *receipt) removed(s *Stage, kind, how string, paths ...string) error {
 	var objects []event.OwnedObject
 	for _, path := range paths {
-		t := event.OwnedObject{Kind: kind, ID: path, Gone: true, Reason: how}
+		o := event.OwnedObject{Kind: kind, ID: path, Gone: true, Reason: how}
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-			t.Gone, t.Reason, t.Fix = false, "still there", "rm "+process.Quote(path)
+			o.Gone, o.Reason, o.Fix = false, "still there", "rm "+process.Quote(path)
 		}
-		objects = append(objects, t)
+		objects = append(objects, o)
 	}
-	return r.note(stage, objects)
+	return r.note(s.Record.Name, objects)
 }
 
 // write writes the receipt and reports it in a line. err is how the walk ended.
 func (r *receipt) write(all, destroyed []*Stage, err error) error {
-	if len(r.objects) == 0 && len(destroyed) == 0 {
-		return errors.Join(err, r.run.Cluster.Dir.RemoveLeftovers()) // there was nothing to prove
+	rec, dir := &r.rec, r.run.Cluster.Dir
+	if len(rec.Objects) == 0 && len(destroyed) == 0 {
+		return errors.Join(err, dir.RemoveLeftovers()) // there was nothing to prove
 	}
-	rec := &event.Receipt{
-		Run:        r.run.ID,
-		Cluster:    r.run.Cluster.Name(),
-		Objects:    r.objects,
-		Kept:       []event.KeptStage{},
-		Unverified: r.unverified,
-	}
-	rec.Proved = err == nil && every(rec.Objects, func(t event.OwnedObject) bool { return t.Gone })
-	if rec.Objects == nil {
-		rec.Objects = []event.OwnedObject{}
-	}
-	if rec.Unverified == nil {
-		rec.Unverified = []string{}
-	}
-	for _, d := range all {
-		name, why := d.Record.Name, "not selected"
+	rec.Proved = err == nil && !slices.ContainsFunc(rec.Objects, isLeft)
+	for _, s := range all {
+		name, why := s.Record.Name, "not selected"
 		going := slices.ContainsFunc(destroyed, func(x *Stage) bool { return x.Record.Name == name })
 		switch {
 		case going && r.gone[name]:
 			continue
 		case going:
 			why = "not proved gone"
-		case d.Record.Persistent:
+		case s.Record.Persistent:
 			why = "persistent"
 		}
 		rec.Kept = append(rec.Kept, event.KeptStage{Stage: name, Reason: why})
@@ -120,8 +157,7 @@ func (r *receipt) write(all, destroyed []*Stage, err error) error {
 		return err
 	}
 	if rec.Proved {
-		if err := errors.Join(r.run.Cluster.Dir.RemoveLeftovers(),
-			r.run.Cluster.Dir.Proof().Clear()); err != nil {
+		if err := errors.Join(dir.RemoveLeftovers(), dir.Proof().Clear()); err != nil {
 			return err
 		}
 	}
@@ -131,62 +167,55 @@ func (r *receipt) write(all, destroyed []*Stage, err error) error {
 
 // summary is a receipt in one line.
 func summary(rec *event.Receipt) string {
-	var gone, left []event.OwnedObject
-	for _, t := range rec.Objects {
-		if t.Gone {
-			gone = append(gone, t)
-		} else {
-			left = append(left, t)
-		}
-	}
+	gone, left := tally(rec.Objects, true), tally(rec.Objects, false)
 	var parts []string
-	switch {
-	case rec.Proved:
-		parts = append(parts, "Gone: "+tally(gone)+": proved")
-	case len(left) > 0:
-		parts = append(parts, "Not proved gone: "+tally(left))
-		fallthrough
-	default:
-		if len(gone) > 0 {
-			parts = append(parts, "gone: "+tally(gone))
-		}
+	if left != "" {
+		parts = append(parts, "Not proved gone: "+left)
 	}
-	if n := len(rec.Unverified); n == 1 {
-		parts = append(parts, "on Terraform's word alone: 1 resource")
-	} else if n > 1 {
-		parts = append(parts, fmt.Sprintf("on Terraform's word alone: %d resources", n))
+	if rec.Proved {
+		parts = append(parts, "Gone: "+gone+": proved")
+	} else if gone != "" {
+		parts = append(parts, "gone: "+gone)
 	}
-	stays := map[string][]string{}
+	if len(rec.Unverified) > 0 {
+		parts = append(parts, "on Terraform's word alone: "+count(len(rec.Unverified), "resource"))
+	}
+	stages := map[string][]string{} // by the reason why they stay
 	for _, s := range rec.Kept {
-		stays[s.Reason] = append(stays[s.Reason], s.Stage)
+		stages[s.Reason] = append(stages[s.Reason], s.Stage)
 	}
 	for _, s := range rec.Kept {
-		if names := stays[s.Reason]; names != nil {
+		if names := stages[s.Reason]; names[0] == s.Stage {
 			parts = append(parts, "staying ("+s.Reason+"): "+strings.Join(names, ", "))
-			delete(stays, s.Reason)
 		}
 	}
 	return strings.Join(parts, "; ")
 }
 
-// tally counts objects by kind, in the order in which the kinds appear.
-func tally(objects []event.OwnedObject) string {
-	count, kinds := map[string]int{}, []string{}
-	for _, t := range objects {
-		if count[t.Kind]++; count[t.Kind] == 1 {
-			kinds = append(kinds, t.Kind)
+// tally counts the objects that are gone, or that are not, by kind, in the order in which the kinds appear.
+func tally(objects []event.OwnedObject, gone bool) string {
+	numbers, kinds := map[string]int{}, []string{}
+	for _, o := range objects {
+		if o.Gone != gone {
+			continue
+		}
+		if numbers[o.Kind]++; numbers[o.Kind] == 1 {
+			kinds = append(kinds, o.Kind)
 		}
 	}
 	for i, kind := range kinds {
-		switch n := count[kind]; {
-		case kind == "kubeconfig" || kind == "talosconfig":
-		case n == 1:
-			kinds[i] = "1 " + kind
-		default:
-			kinds[i] = fmt.Sprintf("%d %ss", n, kind)
+		if kind != "kubeconfig" && kind != "talosconfig" {
+			kinds[i] = count(numbers[kind], kind)
 		}
 	}
 	return strings.Join(kinds, ", ")
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // ReceiptDue reports whether a killed destroy has destroyed something without a
@@ -198,49 +227,4 @@ func ReceiptDue(c *cluster.Cluster) (bool, error) {
 	}
 	remains, err := c.Dir.Leftovers()
 	return len(remains) > 0, err
-}
-
-// resume reads the proofs of a killed destroy.
-func (r *receipt) resume() error {
-	proved, err := r.run.Cluster.Dir.Proof().Read()
-	if err != nil || proved == nil {
-		return err
-	}
-	r.unverified = proved.Unverified
-	for _, t := range proved.Objects {
-		r.noteObject(t)
-	}
-	for _, t := range proved.Objects {
-		path := r.run.Cluster.Dir.Stage(t.Stage).StatePath()
-		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-			r.noteObject(event.OwnedObject{Stage: t.Stage, Kind: "state", ID: path, Gone: true})
-		}
-	}
-	return nil
-}
-
-// noteObject replaces the earlier record of the object.
-func (r *receipt) noteObject(t event.OwnedObject) {
-	same := func(x event.OwnedObject) bool {
-		return x.Stage == t.Stage && x.Kind == t.Kind && x.ID == t.ID && x.Where == t.Where
-	}
-	if i := slices.IndexFunc(r.objects, same); i >= 0 {
-		r.objects[i] = t
-		return
-	}
-	r.objects = append(r.objects, t)
-}
-
-// save writes the proofs so far; the caller holds mu.
-func (r *receipt) save() error {
-	proved := &event.Receipt{Run: r.run.ID, Cluster: r.run.Cluster.Name(), Unverified: r.unverified}
-	for _, t := range r.objects {
-		if t.Gone {
-			proved.Objects = append(proved.Objects, t)
-		}
-	}
-	if len(proved.Objects)+len(proved.Unverified) == 0 {
-		return nil
-	}
-	return r.run.Cluster.Dir.Proof().Write(*proved)
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/event"
@@ -18,125 +19,80 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// stageDestruction destroys one recorded stage.
-type stageDestruction struct {
-	destruction *destruction
-	run         *run.Run
-	stage       *Stage
-	dir         *state.Stage
-}
+// inClusterBound ends a deletion inside a cluster: a namespace may hang in
+// Terminating for ever.
+const inClusterBound = 15 * time.Minute
 
-// restate reads the stage's state again.
-func (s *stageDestruction) restate() (err error) {
-	if s.stage.state, err = s.run.ReadState(s.dir); err != nil {
-		return err
-	}
-	s.stage.Resources = s.stage.managed()
-	s.stage.inFlight, err = recovery.InFlight(s.dir, s.stage.state)
-	return err
-}
-
-// importInterrupted imports the objects that an interrupted run was making, so that they are destroyed too.
-func (s *stageDestruction) importInterrupted(ctx context.Context, work *run.Workspace,
-	lost []state.Intended) error {
-	if slices.ContainsFunc(
-		lost,
-		func(c state.Intended) bool { return recovery.IsInCluster(c.Type, s.stage.Record.InCluster) },
-	) {
-		if err := s.destruction.reachable(ctx); err != nil {
-			return err
-		}
-	}
-	kubeconfig, err := os.ReadFile(s.run.Cluster.Dir.Kubeconfig())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	o := recovery.Lookup{
-		Cluster: gate.Target{Kubeconfig: kubeconfig}, InCluster: s.stage.Record.InCluster,
-		Datacenter: func() (*proxmox.Client, error) { return s.destruction.datacenter(s.stage) },
-	}
-	if err := recovery.Import(ctx, s.run,
-		cluster.StageRef{Name: s.stage.Record.Name, Layer: s.stage.Record.Layer}, work, lost, o); err != nil {
-		return err
-	}
-	return s.restate()
-}
-
-// destroyStage destroys the stage, verifies that it is gone, and removes its record.
-func (s *stageDestruction) destroyStage(ctx context.Context) error {
-	err := s.run.Retry(
-		ctx,
-		s.stage.Record.Name,
-		s.stage.Record.Layer,
-		func(again bool) error { return s.destroyResources(ctx, again) },
-	)
-	if err != nil && !s.stage.attempted {
-		return err
+// destroyAndVerify destroys the stage, verifies that it is gone, and removes its record.
+func (d *destruction) destroyAndVerify(ctx context.Context, s *Stage) error {
+	err := d.run.Retry(ctx, s.Record.Name, s.Record.Layer, func(again bool) error {
+		return d.destroyResources(ctx, s, again)
+	})
+	if err != nil && s.attempted {
+		return d.partialFailure(ctx, s, err)
 	}
 	if err != nil {
-		return s.partialFailure(ctx, err)
-	}
-	if err := s.verify(ctx); err != nil {
 		return err
 	}
-	if s.stage.EndsWithCluster {
-		s.destruction.mu.Lock()
-		defer s.destruction.mu.Unlock()
-		s.destruction.deferred = append(s.destruction.deferred, s.stage)
+	if err := d.verify(ctx, s); err != nil {
+		return err
+	}
+	if s.EndsWithCluster {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.deferred = append(d.deferred, s)
 		return nil
 	}
-	if s.stage.Record.EndsCluster {
+	if s.Record.EndsCluster {
 		// Before the platform's own record goes: a run killed in between finds
 		// it again and knows that the rest needs no cluster any more.
-		if err := s.destruction.archiveDeferred(); err != nil {
+		if err := d.archiveDeferred(); err != nil {
 			return err
 		}
 	}
 	if err := s.dir.Remove(); err != nil {
 		return err
 	}
-	if err := s.destruction.receipt.noteRemoved(s.stage, ""); err != nil {
+	if err := d.receipt.noteRemoved(s, ""); err != nil {
 		return err
 	}
-	s.run.Emit(event.Event{Kind: event.StageGone, Layer: s.stage.Record.Layer, Stage: s.stage.Record.Name})
+	d.emit(event.StageGone, s, "")
 	return nil
 }
 
 // destroyResources destroys the Terraform resources of a stage: all of them, or only the survivors if the
 // cluster ends anyway. It first imports objects that a killed run has not recorded. A stage without
 // resources needs no Terraform.
-func (s *stageDestruction) destroyResources(ctx context.Context, again bool) (err error) {
-	if s.stage.denied != nil {
-		return s.stage.denied
+func (d *destruction) destroyResources(ctx context.Context, s *Stage, again bool) (err error) {
+	if s.denied != nil {
+		return s.denied
 	}
 	if again {
-		if err := s.restate(); err != nil {
+		if err := s.restate(d.run); err != nil {
 			return err
 		}
 	}
-	ours, outdated, err := s.checkOwnership(ctx)
+	ours, outdated, err := d.checkOwnership(ctx, s)
 	if err != nil {
 		return err
 	}
-	lost := s.stage.lost()
-	if len(s.stage.targets()) == 0 && len(ours) == 0 && len(lost) == 0 {
-		return s.verifyAdopted(ctx, nil)
+	lost := s.lost()
+	if len(s.targets()) == 0 && len(ours) == 0 && len(lost) == 0 {
+		return d.verifyAdopted(ctx, s, nil)
 	}
-	if !s.stage.begun {
-		s.stage.begun = true
-		s.run.Emit(
-			event.Event{Kind: event.StageStarted, Layer: s.stage.Record.Layer, Stage: s.stage.Record.Name},
-		)
+	if !s.begun {
+		s.begun = true
+		d.emit(event.StageStarted, s, "")
 	}
-	if err := s.checkBlocked(ctx); err != nil {
+	if err := d.checkBlocked(ctx, s); err != nil {
 		return err
 	}
-	release, err := s.run.Slot(ctx)
+	release, err := d.run.Slot(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	work, err := run.RecordedWorkspace(ctx, s.run, s.stage.Record)
+	work, err := run.RecordedWorkspace(ctx, d.run, s.Record)
 	if err != nil {
 		return err
 	}
@@ -144,47 +100,78 @@ func (s *stageDestruction) destroyResources(ctx context.Context, again bool) (er
 	if err := errors.Join(s.dir.Fingerprint().Clear(), s.dir.Snapshot(), s.saveHeld()); err != nil {
 		return err
 	}
-	if err := run.Untrack(ctx, s.run,
-		cluster.StageRef{Name: s.stage.Record.Name, Layer: s.stage.Record.Layer}, work,
-		outdated); err != nil {
+	if err := run.Untrack(ctx, d.run, s.ref(), work, outdated); err != nil {
 		return err
 	}
 	for _, one := range ours {
-		if err := run.Import(ctx, s.run, s.stage.Record.Name, s.stage.Record.Layer, work, one); err != nil {
+		if err := run.Import(ctx, d.run, s.Record.Name, s.Record.Layer, work, one); err != nil {
 			return err
 		}
 	}
-	if err := s.importInterrupted(ctx, work, lost); err != nil {
+	if err := d.importInterrupted(ctx, s, work, lost); err != nil {
 		return err
 	}
-	if err := s.saveOwned(ctx); err != nil {
+	if err := d.saveOwned(ctx, s); err != nil {
 		return err
 	}
-	if err := s.revoke(ctx); err != nil {
+	if err := d.revoke(ctx, s); err != nil {
 		return err
 	}
-	return s.terraform(ctx, work)
+	return d.terraform(ctx, s, work)
+}
+
+// restate reads the stage's state again.
+func (s *Stage) restate(r *run.Run) error {
+	st, err := r.ReadState(s.dir)
+	if err != nil {
+		return err
+	}
+	return s.setState(st)
+}
+
+// importInterrupted imports the objects that an interrupted run was making, so that they are destroyed too.
+func (d *destruction) importInterrupted(ctx context.Context, s *Stage, work *run.Workspace,
+	lost []state.Intended) error {
+	isInCluster := func(c state.Intended) bool { return recovery.IsInCluster(c.Type, s.Record.InCluster) }
+	if slices.ContainsFunc(lost, isInCluster) {
+		if err := d.reachable(ctx); err != nil {
+			return err
+		}
+	}
+	kubeconfig, err := os.ReadFile(d.run.Cluster.Dir.Kubeconfig())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	o := recovery.Lookup{
+		Cluster: gate.Target{Kubeconfig: kubeconfig}, InCluster: s.Record.InCluster,
+		Datacenter: func() (*proxmox.Client, error) { return d.datacenter(s) },
+	}
+	if err := recovery.Import(ctx, d.run, s.ref(), work, lost, o); err != nil {
+		return err
+	}
+	return s.restate(d.run)
 }
 
 // terraform destroys the resources in the stage's state.
-func (s *stageDestruction) terraform(ctx context.Context, work *run.Workspace) error {
-	targets := s.stage.targets()
+func (d *destruction) terraform(ctx context.Context, s *Stage, work *run.Workspace) error {
+	targets := s.targets()
 	if len(targets) == 0 {
-		return s.verifyAdopted(ctx, nil)
+		return d.verifyAdopted(ctx, s, nil)
 	}
 	options := terraform.PlanOptions{Destroy: true}
 	switch {
-	case s.stage.EndsWithCluster:
+	case s.EndsWithCluster:
 		options.Targets = targets
-	case len(s.stage.inCluster()) > 0:
-		if err := s.destruction.reachable(ctx); err != nil {
+	case s.hasInCluster():
+		if err := d.reachable(ctx); err != nil {
 			return err
 		}
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeoutCause(ctx, inClusterBound, s.destruction.timeoutCause())
+		ctx, stop = context.WithTimeoutCause(ctx, inClusterBound, fmt.Errorf("the cluster did not finish "+
+			"deleting within %s; if it is gone, %s", inClusterBound, d.endClusterHint()))
 		defer stop()
 	}
-	err := s.run.Step(s.stage.Record.Name, s.stage.Record.Layer, "destroy", func() error {
+	err := d.run.Step(s.Record.Name, s.Record.Layer, "destroy", func() error {
 		plan, err := work.Root.Plan(ctx, options)
 		if err != nil {
 			return err
@@ -193,20 +180,15 @@ func (s *stageDestruction) terraform(ctx context.Context, work *run.Workspace) e
 		for _, c := range plan.Changes {
 			intended = append(intended, state.Intended{Address: c.Address, Type: c.Type, Action: c.Action})
 		}
-		s.stage.attempted = true
-		return work.Apply(ctx, s.run, s.dir, plan, intended)
+		s.attempted = true
+		return work.Apply(ctx, d.run, s.dir, plan, intended)
 	})
 	if err == nil {
-		return s.verifyAdopted(ctx, targets)
+		return d.verifyAdopted(ctx, s, targets)
 	}
-	if !s.stage.attempted && ctx.Err() == nil {
-		err = fmt.Errorf(
-			"%w\n  nothing of it was destroyed; if what does not answer is gone for good, forget what was "+
-				"kept there: %s %s ADDRESS",
-			err,
-			s.run.Cluster.Command("state forget"),
-			s.stage.Record.Name,
-		)
+	if !s.attempted && ctx.Err() == nil {
+		err = fmt.Errorf("%w\n  nothing of it was destroyed; if what does not answer is gone for good, "+
+			"forget what was kept there: %s ADDRESS", err, d.run.Cluster.UntrackCommand(s.Record.Name))
 	}
 	return run.During("destroy", err)
 }
@@ -215,87 +197,101 @@ func (s *stageDestruction) terraform(ctx context.Context, work *run.Workspace) e
 // lacks; lost lists objects in the state that no longer belong to the stage. Foreign objects are reported
 // and left alone. It fails if the state treats a foreign object as the stage's own, or if castle cannot
 // verify an owner.
-func (s *stageDestruction) checkOwnership(
-	ctx context.Context,
+func (d *destruction) checkOwnership(
+	ctx context.Context, s *Stage,
 ) (ours []gate.Import, lost []string, err error) {
 	var refused error
-	err = s.inspectRecorded(ctx, func(preflight string, f gate.Inspection) {
+	err = d.inspectRecorded(ctx, s, func(preflight string, f gate.Inspection) {
 		lost = append(lost, f.Lost...)
 		for _, own := range f.Ours {
 			ours = append(ours, own.Import)
 		}
 		mistaken := slices.Clone(f.Unverified)
 		for _, foreign := range f.Foreign {
-			if foreign.ConflictsWith != "" || foreign.Unverified {
-				if foreign.ConflictsWith != "" {
-					foreign.Fixes = nil // they are for a create
-				}
+			switch {
+			case foreign.ConflictsWith != "":
+				foreign.Fixes = nil // they are for a create
 				mistaken = append(mistaken, foreign)
-				continue
+			case foreign.Unverified:
+				mistaken = append(mistaken, foreign)
+			default:
+				d.run.Notice(fmt.Sprintf("%s is not this cluster's and stays", foreign.What))
 			}
-			s.run.Notice(fmt.Sprintf("%s is not this cluster's and stays", foreign.What))
 		}
 		if len(mistaken) > 0 {
 			refused = errors.Join(refused, &run.PreflightError{
 				Preflight: preflight, Foreign: mistaken,
-				TerraformCommand: s.run.Cluster.TerraformCommand(s.stage.Record.Name),
-				UntrackCommand:   s.run.Cluster.UntrackCommand(s.stage.Record.Name),
+				TerraformCommand: d.run.Cluster.TerraformCommand(s.Record.Name),
+				UntrackCommand:   d.run.Cluster.UntrackCommand(s.Record.Name),
 			})
 		}
 	})
 	return ours, lost, errors.Join(err, refused)
 }
 
-func (s *stageDestruction) inspectRecorded(ctx context.Context, see func(string, gate.Inspection)) error {
-	all, err := run.ExpectedResources(s.dir, s.stage.state)
+// inspectRecorded passes the name and result of each recorded preflight to see.
+func (d *destruction) inspectRecorded(
+	ctx context.Context, s *Stage, see func(string, gate.Inspection),
+) error {
+	known, err := run.ExpectedResources(s.dir, s.state)
 	if err != nil {
 		return err
 	}
-	return s.eachRecorded(func(preflight gate.Preflight) error {
-		findings, err := preflight.Inspect(ctx, all, s.run.Notice)
+	preflights, err := s.preflights(d.run.Cluster.Options.Environ)
+	if err != nil {
+		return err
+	}
+	for _, p := range preflights {
+		findings, err := p.Inspect(ctx, known, d.run.Notice)
 		if err != nil {
-			return run.NoAnswer(preflight.Name, err)
+			return run.NoAnswer(p.Name, err)
 		}
-		see(preflight.Name, findings)
-		return nil
-	})
+		see(p.Name, findings)
+	}
+	return nil
 }
 
 // revoke ends the credentials that the stage's objects issued, such as Vault's leases.
-func (s *stageDestruction) revoke(ctx context.Context) error {
-	return s.eachRecorded(func(preflight gate.Preflight) error {
-		if preflight.Revoke == nil {
-			return nil
+func (d *destruction) revoke(ctx context.Context, s *Stage) error {
+	preflights, err := s.preflights(d.run.Cluster.Options.Environ)
+	if err != nil {
+		return err
+	}
+	for _, p := range preflights {
+		if p.Revoke == nil {
+			continue
 		}
-		return s.run.Step(s.stage.Record.Name, s.stage.Record.Layer, "revoke", func() error {
-			if err := preflight.Revoke(ctx, cluster.Known(s.stage.state), s.run.Notice); err != nil {
-				return fmt.Errorf("%s: %w", preflight.Name, err)
+		err := d.run.Step(s.Record.Name, s.Record.Layer, "revoke", func() error {
+			if err := p.Revoke(ctx, cluster.Known(s.state), d.run.Notice); err != nil {
+				return fmt.Errorf("%s: %w", p.Name, err)
 			}
 			return nil
 		})
-	})
-}
-
-// eachRecorded calls do with each recorded preflight of the stage.
-func (s *stageDestruction) eachRecorded(do func(gate.Preflight) error) error {
-	for _, check := range s.stage.Record.Preflights {
-		for _, typ := range cluster.PreflightTypes() {
-			if typ.Name != check.Type {
-				continue
-			}
-			values, err := check.Decode()
-			if err != nil {
-				return err
-			}
-			preflight, err := typ.New(check.Type+"."+check.Label,
-				gate.Target{Environ: s.run.Cluster.Options.Environ}, values)
-			if err != nil {
-				return err
-			}
-			if err := do(preflight); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// preflights returns the recorded preflights of the stage.
+func (s *Stage) preflights(environ []string) ([]gate.Preflight, error) {
+	var all []gate.Preflight
+	types := cluster.PreflightTypes()
+	for _, check := range s.Record.Preflights {
+		i := slices.IndexFunc(types, func(t gate.PreflightType) bool { return t.Name == check.Type })
+		if i < 0 {
+			continue
+		}
+		values, err := check.Decode()
+		if err != nil {
+			return nil, err
+		}
+		p, err := types[i].New(check.Type+"."+check.Label, gate.Target{Environ: environ}, values)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return all, nil
 }

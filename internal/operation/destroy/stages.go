@@ -7,6 +7,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/graph"
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
@@ -19,13 +20,14 @@ type Stage struct {
 	// deleted one by one.
 	EndsWithCluster bool
 
+	dir      *state.Stage
 	state    *state.State
 	inFlight []state.Intended // what an interrupted run was making
 	ended    bool             // the cluster ends with this destroy
 	begun    bool             // its start was reported
 
-	attempted bool         // Terraform began to destroy something
-	denied    *deniedError // Proxmox accepts no known token
+	attempted bool  // Terraform began to destroy something
+	denied    error // Proxmox accepts no known token
 }
 
 // Select returns the stages that a destroy with these options destroys, by layer and inside a layer by name.
@@ -36,8 +38,8 @@ func Select(c *cluster.Cluster, o Options) ([]*Stage, error) {
 		return nil, err
 	}
 	places := make([]cluster.StageRef, len(all))
-	for i, d := range all {
-		places[i] = cluster.StageRef{Name: d.Record.Name, Layer: d.Record.Layer}
+	for i, s := range all {
+		places[i] = s.ref()
 	}
 	chosen, err := o.Selection.Filter(places)
 	if err != nil {
@@ -45,25 +47,21 @@ func Select(c *cluster.Cluster, o Options) ([]*Stage, error) {
 	}
 	stays := survivingSecrets(all)
 	var selected, staying []*Stage
-	for i, d := range all {
+	for i, s := range all {
 		switch {
-		case chosen[i] && (o.All || !d.Record.Persistent) && !(o.KeepSecrets && stays[d.Record.Name]):
-			selected = append(selected, d)
-		case !d.Record.Persistent: // what is persistent outlives what it needs
-			staying = append(staying, d)
+		case chosen[i] && (o.All || !s.Record.Persistent) && !(o.KeepSecrets && stays[s.Record.Name]):
+			selected = append(selected, s)
+		case !s.Record.Persistent: // what is persistent outlives what it needs
+			staying = append(staying, s)
 		}
 	}
 	if err := o.checkDependents(selected, staying); err != nil {
 		return nil, err
 	}
-	ends := slices.ContainsFunc(selected, func(d *Stage) bool { return d.Record.EndsCluster })
-	for _, d := range selected {
-		d.ended = ends && !o.Graceful
-		lost := slices.ContainsFunc(
-			d.inFlight,
-			func(c state.Intended) bool { return recovery.IsInCluster(c.Type, d.Record.InCluster) },
-		)
-		d.EndsWithCluster = d.ended && (lost || len(d.inCluster()) > 0)
+	ends := slices.ContainsFunc(selected, func(s *Stage) bool { return s.Record.EndsCluster })
+	for _, s := range selected {
+		s.ended = ends && !o.Graceful
+		s.EndsWithCluster = s.ended && (len(s.lost()) < len(s.inFlight) || s.hasInCluster())
 	}
 	return selected, nil
 }
@@ -71,21 +69,18 @@ func Select(c *cluster.Cluster, o Options) ([]*Stage, error) {
 // checkDependents refuses to destroy a stage if one that is not selected needs it. Objects in a cluster that
 // is gone could never be deleted, and a cluster without its keys never reached.
 func (o Options) checkDependents(selected, staying []*Stage) error {
-	below := map[string]bool{}
-	var names []string
-	for _, d := range selected {
-		names = append(names, d.Record.Name)
-		below[d.Record.Name] = len(d.Resources) > 0
+	var names, standing []string
+	nodes := slices.Clone(staying)
+	for _, s := range selected {
+		names = append(names, s.Record.Name)
+		if len(s.Resources) > 0 {
+			nodes = append(nodes, s)
+		}
 	}
-	var standing []string
-	for grown := true; grown; {
-		grown = false
-		for _, d := range staying {
-			on := func(need string) bool { return below[need] }
-			if !below[d.Record.Name] && slices.ContainsFunc(d.Record.Needs, on) {
-				below[d.Record.Name], grown = true, true
-				standing = append(standing, d.Record.Name)
-			}
+	isSelected := func(s *Stage) bool { return slices.Contains(selected, s) }
+	for _, s := range staying {
+		if slices.ContainsFunc(graph.Closure(nodes, needsAmong(nodes), s), isSelected) {
+			standing = append(standing, s.Record.Name)
 		}
 	}
 	if len(standing) == 0 {
@@ -105,95 +100,88 @@ func RecordedStages(c *cluster.Cluster) ([]*Stage, error) {
 	}
 	var all []*Stage
 	for _, name := range names {
-		dir := c.Dir.Stage(name)
-		rec, err := dir.Record()
+		s := &Stage{dir: c.Dir.Stage(name)}
+		if s.Record, err = s.dir.Record(); err != nil {
+			return nil, err
+		}
+		st, err := s.dir.LastKnown()
 		if err != nil {
 			return nil, err
 		}
-		st, err := dir.LastKnown()
-		if err != nil {
+		c.MaskOutputs(st)
+		if err := s.setState(st); err != nil {
 			return nil, err
 		}
-		for _, out := range st.Outputs {
-			if out.Sensitive {
-				c.Masker.Add(cluster.StringsIn(out.Value)...)
-			}
-		}
-		lost, err := recovery.InFlight(dir, st)
-		if err != nil {
-			return nil, err
-		}
-		d := &Stage{Record: rec, state: st, inFlight: lost}
-		d.Resources = d.managed()
-		all = append(all, d)
+		all = append(all, s)
 	}
-	layer := func(d *Stage) int { return slices.Index(config.Layers(), d.Record.Layer) }
+	layer := func(s *Stage) int { return slices.Index(config.Layers(), s.Record.Layer) }
 	slices.SortStableFunc(all, func(a, b *Stage) int { return layer(a) - layer(b) })
 	return all, nil
 }
 
-// managed returns the addresses of the resources that Terraform manages.
-func (d *Stage) managed() []string {
-	var addresses []string
-	for _, res := range d.state.Resources {
-		if res.Mode == cluster.ManagedMode {
-			addresses = append(addresses, res.Address)
-		}
+func (s *Stage) setState(st *state.State) (err error) {
+	s.state, s.Resources = st, nil
+	for _, res := range st.Managed() {
+		s.Resources = append(s.Resources, res.Address)
 	}
-	return addresses
-}
-
-// inCluster returns the resources that the generated providers own.
-func (d *Stage) inCluster() []string { return d.owned(true) }
-
-// external returns all others: they would survive the cluster.
-func (d *Stage) external() []string { return d.owned(false) }
-
-func (d *Stage) owned(inCluster bool) []string {
-	var addresses []string
-	for _, res := range d.state.Resources {
-		if res.Mode == cluster.ManagedMode && slices.Contains(d.Record.InCluster, res.Provider) == inCluster {
-			addresses = append(addresses, res.Address)
-		}
-	}
-	return addresses
+	s.inFlight, err = recovery.InFlight(s.dir, st)
+	return err
 }
 
 // String names the stage in messages about the walk.
-func (d *Stage) String() string { return d.Record.Name }
+func (s *Stage) String() string { return s.Record.Name }
 
-// targets returns the addresses that Terraform is to destroy.
-func (d *Stage) targets() []string {
-	if d.EndsWithCluster {
-		return d.external()
+func (s *Stage) ref() cluster.StageRef {
+	return cluster.StageRef{Name: s.Record.Name, Layer: s.Record.Layer}
+}
+
+// inCluster reports whether one of the generated providers owns the resource.
+func (s *Stage) inCluster(res state.Resource) bool {
+	return slices.Contains(s.Record.InCluster, res.Provider)
+}
+
+func (s *Stage) hasInCluster() bool { return slices.ContainsFunc(s.state.Managed(), s.inCluster) }
+
+// targets returns the addresses that Terraform is to destroy. If the stage ends with the cluster, those are
+// the ones that would survive it.
+func (s *Stage) targets() []string {
+	if !s.EndsWithCluster {
+		return s.Resources
 	}
-	return d.Resources
+	var external []string
+	for _, res := range s.state.Managed() {
+		if !s.inCluster(res) {
+			external = append(external, res.Address)
+		}
+	}
+	return external
 }
 
 // lost returns the changes in flight whose objects do not end with the cluster.
-func (d *Stage) lost() []state.Intended {
-	return slices.DeleteFunc(slices.Clone(d.inFlight), func(c state.Intended) bool {
-		return d.ended && recovery.IsInCluster(c.Type, d.Record.InCluster)
+func (s *Stage) lost() []state.Intended {
+	return slices.DeleteFunc(slices.Clone(s.inFlight), func(c state.Intended) bool {
+		return s.ended && recovery.IsInCluster(c.Type, s.Record.InCluster)
 	})
+}
+
+// needsAmong returns a function that returns the stages among these that a stage needs.
+func needsAmong(stages []*Stage) func(*Stage) []*Stage {
+	return func(s *Stage) []*Stage {
+		return slices.DeleteFunc(slices.Clone(stages), func(other *Stage) bool {
+			return !slices.Contains(s.Record.Needs, other.Record.Name)
+		})
+	}
 }
 
 // survivingSecrets returns the stages of the secrets layer that can stay when the cluster goes: neither they
 // nor their needs live in the cluster.
 func survivingSecrets(all []*Stage) map[string]bool {
-	stays, recorded := map[string]bool{}, map[string]bool{}
-	for _, d := range all {
-		recorded[d.Record.Name] = true
-		stays[d.Record.Name] = d.Record.Layer == cluster.SecretsLayer && len(d.Record.InCluster) == 0 &&
-			!d.Record.EndsCluster
+	goes := func(s *Stage) bool {
+		return s.Record.Layer != cluster.SecretsLayer || len(s.Record.InCluster) > 0 || s.Record.EndsCluster
 	}
-	goes := func(need string) bool { return recorded[need] && !stays[need] }
-	for changed := true; changed; {
-		changed = false
-		for _, d := range all {
-			if stays[d.Record.Name] && slices.ContainsFunc(d.Record.Needs, goes) {
-				stays[d.Record.Name], changed = false, true
-			}
-		}
+	stays := map[string]bool{}
+	for _, s := range all {
+		stays[s.Record.Name] = !slices.ContainsFunc(graph.Closure(all, needsAmong(all), s), goes)
 	}
 	return stays
 }

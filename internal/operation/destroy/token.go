@@ -26,20 +26,20 @@ import (
 // it destroys anything. If Proxmox refuses it, the first known token that Proxmox accepts replaces it in all
 // records.
 type tokens struct {
-	destruction *destruction
-	stages      []*Stage
+	run         *run.Run
+	all, stages []*Stage // that are recorded, and to destroy
 }
 
 // check verifies the tokens of the stages. A stage without one fails only when its turn comes, and with it
 // only its dependents.
 func (t *tokens) check(ctx context.Context) error {
-	for _, d := range t.stages {
-		asked, err := cluster.Datacenters(d.Record)
+	for _, s := range t.stages {
+		datacenters, err := cluster.Datacenters(s.Record)
 		if err != nil {
 			return err
 		}
-		for _, recorded := range asked {
-			if err := t.checkToken(ctx, d, recorded.Options); err != nil {
+		for _, recorded := range datacenters {
+			if err := t.checkToken(ctx, s, recorded.Options); err != nil {
 				return err
 			}
 		}
@@ -47,24 +47,24 @@ func (t *tokens) check(ctx context.Context) error {
 	return nil
 }
 
-func (t *tokens) checkToken(ctx context.Context, d *Stage, recorded proxmox.Options) error {
+func (t *tokens) checkToken(ctx context.Context, s *Stage, recorded proxmox.Options) error {
 	refusal := tokenAccepted(ctx, recorded)
 	if proxmox.KindOf(refusal) != proxmox.Unauthorized {
 		return nil
 	}
-	token, from, tried := t.otherToken(ctx, d, recorded)
+	token, from, tried := t.otherToken(ctx, s, recorded)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if token == "" {
-		d.denied = &deniedError{refusal, tried}
+		s.denied = fmt.Errorf("%w: the API token that was recorded is no longer valid, and nothing was "+
+			"destroyed\n  %s\n    - set PROXMOX_VE_API_TOKEN to the one that is valid now, "+
+			"user@realm!name=secret, and run the same command again", refusal, strings.Join(tried, "\n  "))
 		return nil
 	}
-	t.destruction.run.Cluster.Masker.Add(token)
-	t.destruction.run.Notice(
-		fmt.Sprintf("stage %s: Proxmox refuses the API token that was recorded; taking %s instead",
-			d.Record.Name, from),
-	)
+	t.run.Cluster.Masker.Add(token)
+	t.run.Notice(fmt.Sprintf("stage %s: Proxmox refuses the API token that was recorded; taking %s instead",
+		s.Record.Name, from))
 	return t.replaceToken(recorded.Token, token)
 }
 
@@ -77,35 +77,16 @@ func tokenAccepted(ctx context.Context, o proxmox.Options) error {
 	return client.Admitted(ctx)
 }
 
-// deniedError reports that Proxmox accepts no known token.
-type deniedError struct {
-	err   error
-	tried []string
-}
-
-func (e *deniedError) Unwrap() error { return e.err }
-
-func (e *deniedError) Error() string {
-	return fmt.Sprintf(
-		"%v: the API token that was recorded is no longer valid, and nothing was destroyed\n  %s\n"+
-			"    - set PROXMOX_VE_API_TOKEN to the one that is valid now, user@realm!name=secret, and run "+
-			"the same command again",
-		e.err,
-		strings.Join(e.tried, "\n  "),
-	)
-}
-
 // otherToken looks for a token that the recorded datacenter accepts: from the current configuration, from
 // the environment, and from the volatile stages, which it reads again. It shows the token to no other
 // datacenter. If it finds none, tried explains why each failed.
 func (t *tokens) otherToken(
-	ctx context.Context,
-	d *Stage,
-	recorded proxmox.Options,
+	ctx context.Context, s *Stage, recorded proxmox.Options,
 ) (token, from string, tried []string) {
 	try := func(from, token, endpoint string) bool {
 		o := recorded
-		switch o.Token = token; {
+		o.Token = token
+		switch {
 		case token == "":
 			tried = append(tried, from+" is not known")
 		case token == recorded.Token:
@@ -122,18 +103,16 @@ func (t *tokens) otherToken(
 		return false
 	}
 	const configured, environment = "the configuration's", "PROXMOX_VE_API_TOKEN"
-	token, endpoint := t.configuredToken(d)
+	token, endpoint := t.configuredToken(s)
 	if try(configured, token, endpoint) {
 		return token, configured, nil
 	}
-	token, endpoint = process.Getenv(t.destruction.run.Cluster.Options.Environ, environment), process.Getenv(
-		t.destruction.run.Cluster.Options.Environ,
-		"PROXMOX_VE_ENDPOINT",
-	)
-	if try(environment, token, endpoint) {
+	environ := t.run.Cluster.Options.Environ
+	token = process.Getenv(environ, environment)
+	if try(environment, token, process.Getenv(environ, "PROXMOX_VE_ENDPOINT")) {
 		return token, environment, nil
 	}
-	for _, v := range t.destruction.all {
+	for _, v := range t.all {
 		if !v.Record.Volatile || len(v.Resources) > 0 {
 			continue
 		}
@@ -144,7 +123,7 @@ func (t *tokens) otherToken(
 			continue
 		}
 		if token == "" { // it had learned of the new one before
-			token, _ = t.configuredToken(d)
+			token, _ = t.configuredToken(s)
 		}
 		if try(from, token, "") {
 			return token, from, nil
@@ -155,24 +134,23 @@ func (t *tokens) otherToken(
 
 // configuredToken returns the token, and its endpoint, that the current configuration has for this stage, as
 // far as it can be evaluated.
-func (t *tokens) configuredToken(d *Stage) (token, endpoint string) {
-	if t.destruction.run.Cluster.InvalidConfig != nil {
+func (t *tokens) configuredToken(of *Stage) (token, endpoint string) {
+	c := t.run.Cluster
+	if c.InvalidConfig != nil {
 		return "", ""
 	}
-	var found *config.Stage
-	for _, s := range t.destruction.run.Cluster.Config.Stages {
-		if st, err := t.destruction.run.Cluster.Dir.Stage(s.Name).LastKnown(); err == nil {
-			t.destruction.run.Outputs.Set(s, run.RecordedOutputs(t.destruction.run.Cluster, s, st))
-		}
-		if s.Name == d.Record.Name {
-			found = s
+	for _, s := range c.Config.Stages {
+		if st, err := c.Dir.Stage(s.Name).LastKnown(); err == nil {
+			t.run.Outputs.Set(s, run.RecordedOutputs(c, s, st))
 		}
 	}
-	if found == nil {
+	i := slices.IndexFunc(c.Config.Stages, func(s *config.Stage) bool { return s.Name == of.Record.Name })
+	if i < 0 {
 		return "", ""
 	}
+	found := c.Config.Stages[i]
 	for _, p := range found.Preflights {
-		values, diags := p.Values(found, t.destruction.run.Outputs.Scope(found))
+		values, diags := p.Values(found, t.run.Outputs.Scope(found))
 		if p.Type.Name != proxmox.PreflightVMIDs || diags.HasErrors() {
 			continue
 		}
@@ -185,30 +163,25 @@ func (t *tokens) configuredToken(d *Stage) (token, endpoint string) {
 
 // reread applies a stage that only reads as it was recorded, and returns the new value of the output that
 // held token.
-func (t *tokens) reread(ctx context.Context, v *Stage, token string) (now string, err error) {
-	dir := t.destruction.run.Cluster.Dir.Stage(v.Record.Name)
-	work, err := run.RecordedWorkspace(ctx, t.destruction.run, v.Record)
+func (t *tokens) reread(ctx context.Context, s *Stage, token string) (now string, err error) {
+	work, err := run.RecordedWorkspace(ctx, t.run, s.Record)
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, work.Close()) }()
-	if err := errors.Join(dir.Fingerprint().Clear(), dir.Snapshot()); err != nil {
+	if err := errors.Join(s.dir.Fingerprint().Clear(), s.dir.Snapshot()); err != nil {
 		return "", err
 	}
-	err = t.destruction.run.Step(
-		v.Record.Name,
-		v.Record.Layer,
-		"apply",
-		func() error { return work.Root.Apply(ctx, nil) },
-	)
-	if err = errors.Join(err, dir.Snapshot()); err != nil {
+	apply := func() error { return work.Root.Apply(ctx, nil) }
+	err = t.run.Step(s.Record.Name, s.Record.Layer, "apply", apply)
+	if err = errors.Join(err, s.dir.Snapshot()); err != nil {
 		return "", err
 	}
-	st, err := t.destruction.run.ReadState(dir)
+	st, err := t.run.ReadState(s.dir)
 	if err != nil {
 		return "", err
 	}
-	for name, out := range v.state.Outputs {
+	for name, out := range s.state.Outputs {
 		if text(out.Value) == token {
 			now = text(st.Outputs[name].Value)
 		}
@@ -226,9 +199,8 @@ func text(v cty.Value) string {
 // replaceToken replaces a token by another one in all records: this run, a later one and castle nuke find it
 // there.
 func (t *tokens) replaceToken(old, token string) error {
-	for _, d := range slices.Concat(t.destruction.all, t.stages) {
-		dir := t.destruction.run.Cluster.Dir.Stage(d.Record.Name)
-		for i, check := range d.Record.Preflights {
+	for _, s := range slices.Concat(t.all, t.stages) {
+		for i, check := range s.Record.Preflights {
 			values, err := check.Decode()
 			if err != nil {
 				return err
@@ -237,15 +209,15 @@ func (t *tokens) replaceToken(old, token string) error {
 				continue
 			}
 			values["api_token"] = cty.StringVal(token)
-			if d.Record.Preflights[i], err = state.NewRecordedCheck(check.Type, check.Label,
-				values); err != nil {
+			s.Record.Preflights[i], err = state.NewRecordedCheck(check.Type, check.Label, values)
+			if err != nil {
 				return err
 			}
-			if err := dir.SetRecord(d.Record); err != nil {
+			if err := s.dir.SetRecord(s.Record); err != nil {
 				return err
 			}
 		}
-		if err := replaceInput(dir, old, token); err != nil {
+		if err := replaceInput(s.dir, old, token); err != nil {
 			return err
 		}
 	}
@@ -261,12 +233,9 @@ func replaceInput(dir *state.Stage, old, replacement string) error {
 	if err != nil {
 		return err
 	}
-	was, err := json.Marshal(old)
-	if err != nil {
-		return err
-	}
-	is, err := json.Marshal(replacement)
-	if err != nil {
+	was, wasErr := json.Marshal(old)
+	is, isErr := json.Marshal(replacement)
+	if err := errors.Join(wasErr, isErr); err != nil {
 		return err
 	}
 	changed := bytes.ReplaceAll(inputs, was, is)

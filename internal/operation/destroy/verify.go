@@ -12,168 +12,230 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
-	"github.com/ephemeral-castle/castle/internal/run/recovery"
+	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
+
+// checkBlocked refuses to destroy a stage if Proxmox would keep one of its machines: a half destroyed
+// cluster is useless. If Proxmox does not answer, Terraform goes on.
+func (d *destruction) checkBlocked(ctx context.Context, s *Stage) error {
+	owned := proxmox.OwnedBy(cluster.Known(s.state))
+	if len(owned) == 0 {
+		return nil
+	}
+	client, err := d.datacenter(s)
+	if err != nil {
+		return nil
+	}
+	objects, err := proxmox.Search{Client: client}.Blocked(ctx, owned)
+	if err != nil || len(objects) == 0 {
+		return nil
+	}
+	begun := "nothing of it was touched"
+	if s.attempted {
+		begun = "not gone on with"
+	}
+	return errors.New(begun + ", as Proxmox would not delete:" + run.ListObjects(objects))
+}
+
+// partialFailure looks up the remaining machines, disks and files of the stage after a destroy has failed
+// with err, for the receipt and the message.
+func (d *destruction) partialFailure(ctx context.Context, s *Stage, err error) error {
+	owned, unread := cluster.Owned(s.dir)
+	if ctx.Err() != nil || unread != nil || len(owned) == 0 {
+		return err
+	}
+	client, unreached := d.datacenter(s)
+	if unreached != nil {
+		return err
+	}
+	objects := proxmox.Search{Client: client}.Now(ctx, owned)
+	if d.receipt.note(s.Record.Name, objects) == nil { // all are gone; it failed at something else
+		return err
+	}
+	blocked, blockErr := proxmox.Search{Client: client}.Blocked(ctx, owned)
+	var machines []event.OwnedObject
+	for _, machine := range objects {
+		if machine.Kind != proxmox.Machine {
+			continue
+		}
+		// A machine that nothing blocks needs no fix: the same command destroys it.
+		same := func(o event.OwnedObject) bool { return o.ID == machine.ID }
+		if blockErr == nil && !slices.ContainsFunc(blocked, same) {
+			machine.Fix = ""
+		}
+		machines = append(machines, machine)
+	}
+	return fmt.Errorf("%w\n  by now:%s", err, run.ListObjects(machines))
+}
+
+// saveOwned records the stage's objects in the datacenter before castle destroys them: the state loses them,
+// and a later destroy may have to verify them.
+func (d *destruction) saveOwned(ctx context.Context, s *Stage) error {
+	st, err := s.dir.State()
+	if err != nil {
+		return err
+	}
+	owned, err := cluster.Owned(s.dir)
+	if err != nil {
+		return err
+	}
+	ids, err := cluster.MachineIDs(s.dir)
+	if err != nil {
+		return err
+	}
+	owned = proxmox.Merge(owned, proxmox.OwnedBy(cluster.Known(st, ids...))...)
+	if len(owned) == 0 {
+		return nil
+	}
+	if client, err := d.datacenter(s); err == nil {
+		owned = proxmox.Search{Client: client}.Complete(ctx, owned)
+	}
+	return cluster.OwnedNote(s.dir).Write(owned)
+}
+
+// saveHeld records the addresses of the stage's objects before castle destroys them, so that a destroy after
+// a kill still verifies that a machine was released.
+func (s *Stage) saveHeld() error {
+	if len(s.Record.Preflights) == 0 {
+		return nil
+	}
+	held, err := cluster.Held(s.dir)
+	if err != nil {
+		return err
+	}
+	for _, address := range s.Resources {
+		if !slices.Contains(held, address) {
+			held = append(held, address)
+		}
+	}
+	return cluster.HeldNote(s.dir).Write(held)
+}
 
 // verifyAdopted looks up objects that Terraform reports as deleted, with the lookup that a create uses
 // before it adopts an object. An object that still exists is a leftover. Without a lookup or an answer, the
 // receipt reports that. Proxmox is verified elsewhere.
-func (s *stageDestruction) verifyAdopted(ctx context.Context, addresses []string) error {
+func (d *destruction) verifyAdopted(ctx context.Context, s *Stage, addresses []string) error {
 	var objects []event.OwnedObject
 	asked := map[string]bool{}
-	for i := range s.stage.Record.Adopts {
-		a := &s.stage.Record.Adopts[i]
+	for i := range s.Record.Adopts {
+		a := &s.Record.Adopts[i]
 		if !a.Left && !slices.Contains(addresses, a.Address) {
 			continue
 		}
-		object, err := s.verifyObject(ctx, a)
+		object, err := lookUp(ctx, d.run.Cluster, a.Exists)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			s.run.Notice(
-				fmt.Sprintf("%s: nobody can tell whether %s is gone: %v", s.stage.Record.Name, a.Address,
-					err),
-			)
+			d.run.Notice(fmt.Sprintf("%s: nobody can tell whether %s is gone: %v", s.Record.Name, a.Address,
+				err))
 			continue
 		}
 		asked[a.Address], a.Left = true, !object.Gone
 		objects = append(objects, object)
 	}
-	s.noteUnverified(addresses, asked)
-	if err := s.destruction.receipt.note(s.stage.Record.Name, objects); err != nil {
+	d.receipt.noteUnverified(s, addresses, asked)
+	if err := d.receipt.note(s.Record.Name, objects); err != nil {
 		// The state does not know it any more; the next destroy has to ask again.
-		return errors.Join(err, s.dir.SetRecord(s.stage.Record))
+		return errors.Join(err, s.dir.SetRecord(s.Record))
 	}
 	return nil
 }
 
-// verifyObject looks up one object.
-func (s *stageDestruction) verifyObject(
-	ctx context.Context,
-	a *state.RecordedAdopt,
-) (event.OwnedObject, error) {
+// lookUp looks up the object of an adoption.
+func lookUp(
+	ctx context.Context, c *cluster.Cluster, exists state.RecordedCheck,
+) (object event.OwnedObject, err error) {
 	types := cluster.ExistsTypes()
-	i := slices.IndexFunc(types, func(t gate.ExistsType) bool { return t.Name == a.Exists.Type })
+	i := slices.IndexFunc(types, func(t gate.ExistsType) bool { return t.Name == exists.Type })
 	if i < 0 {
-		return event.OwnedObject{}, fmt.Errorf("this castle does not know the question %s", a.Exists.Type)
+		return object, fmt.Errorf("this castle does not know the question %s", exists.Type)
 	}
-	values, err := a.Exists.Decode()
+	values, err := exists.Decode()
 	if err != nil {
-		return event.OwnedObject{}, err
+		return object, err
 	}
-	target := gate.Target{Environ: s.run.Cluster.Options.Environ}
-	if target.Kubeconfig, err = os.ReadFile(s.run.Cluster.Dir.Kubeconfig()); err != nil &&
-		!errors.Is(err, fs.ErrNotExist) {
-		return event.OwnedObject{}, err
+	target := gate.Target{Environ: c.Options.Environ}
+	target.Kubeconfig, err = os.ReadFile(c.Dir.Kubeconfig())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return object, err
 	}
-	question, err := types[i].New(a.Exists.Type, target, values)
+	question, err := types[i].New(exists.Type, target, values)
 	if err != nil {
-		return event.OwnedObject{}, err
+		return object, err
 	}
 	there, err := question.Lookup(ctx, nil)
-	object := event.OwnedObject{Kind: question.Object.Kind, ID: question.Object.ID, Gone: !there}
+	object = event.OwnedObject{Kind: question.Object.Kind, ID: question.Object.ID, Gone: !there}
 	if there {
 		object.Reason, object.Fix = "still there", question.Object.Fix
 	}
 	return object, err
 }
 
-// noteUnverified notes objects that Terraform reports as deleted and castle cannot look up.
-func (s *stageDestruction) noteUnverified(addresses []string, asked map[string]bool) {
-	r := s.destruction.receipt
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, res := range s.stage.state.Resources {
-		if slices.Contains(addresses, res.Address) && !asked[res.Address] && !proxmox.Owns(res.Type) &&
-			!recovery.InStateOnly(res.Provider) &&
-			!recovery.InMachines(res.Provider) {
-			r.unverified = append(r.unverified, s.stage.Record.Name+": "+res.Address)
-		}
-	}
-}
-
 // verify checks which objects of the stage still exist: in the datacenter, by the recorded preflights, and
 // in the state. An object that cannot be checked does not count as gone.
-func (s *stageDestruction) verify(ctx context.Context) error {
+func (d *destruction) verify(ctx context.Context, s *Stage) error {
 	st, err := s.dir.State()
 	if err != nil {
 		return err
 	}
-	s.stage.state = st
+	s.state = st
 	owned, err := cluster.Owned(s.dir)
 	if err != nil {
 		return err
 	}
-	objects, err := s.verifyOwned(ctx, proxmox.Merge(owned, proxmox.OwnedBy(cluster.Known(st))...))
+	objects, err := d.verifyOwned(ctx, s, proxmox.Merge(owned, proxmox.OwnedBy(cluster.Known(st))...))
 	if err != nil {
 		return err
 	}
-	err = s.inspectRecorded(ctx, func(_ string, f gate.Inspection) {
-		if slices.ContainsFunc(
-			objects,
-			func(t event.OwnedObject) bool { return t.Kind == proxmox.Machine && !t.Gone },
-		) {
+	err = d.inspectRecorded(ctx, s, func(_ string, f gate.Inspection) {
+		remains := func(o event.OwnedObject) bool { return o.Kind == proxmox.Machine && !o.Gone }
+		if slices.ContainsFunc(objects, remains) {
 			return // it says the same
 		}
 		if objects = append(objects, f.Proof...); len(f.Proof) > 0 {
 			return
 		}
-		for _, what := range f.Present {
-			objects = append(
-				objects,
-				event.OwnedObject{
-					Kind:   "machine",
-					ID:     what,
-					Reason: "still there",
-					Fix:    "remove it in Proxmox",
-				},
-			)
+		for _, id := range f.Present {
+			objects = append(objects, event.OwnedObject{
+				Kind: "machine", ID: id, Reason: "still there", Fix: "remove it in Proxmox",
+			})
 		}
 	})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err != nil && every(objects, func(t event.OwnedObject) bool { return t.Gone }) {
-		objects = append(
-			objects,
-			event.OwnedObject{
-				Kind:   "machines",
-				ID:     "of stage " + s.stage.Record.Name,
-				Reason: "not proved: " + err.Error(),
-			},
-		)
+	if err != nil && !slices.ContainsFunc(objects, isLeft) {
+		objects = append(objects, event.OwnedObject{
+			Kind: "machines", ID: "of stage " + s.Record.Name, Reason: "not proved: " + err.Error(),
+		})
 	}
-	if !s.stage.EndsWithCluster {
-		for _, res := range cluster.Known(st) {
+	if !s.EndsWithCluster {
+		for _, res := range st.Managed() {
 			objects = append(objects,
 				event.OwnedObject{Kind: "resource", ID: res.Address, Reason: "Terraform has it in its state"})
 		}
 	}
-	return s.destruction.receipt.note(s.stage.Record.Name, objects)
+	return d.receipt.note(s.Record.Name, objects)
 }
 
 // verifyOwned looks the stage's machines, disks and files up in the datacenter.
-func (s *stageDestruction) verifyOwned(
-	ctx context.Context,
-	owned []proxmox.Owned,
+func (d *destruction) verifyOwned(
+	ctx context.Context, s *Stage, owned []proxmox.Owned,
 ) (objects []event.OwnedObject, err error) {
 	if len(owned) == 0 {
 		return nil, nil
 	}
-	client, err := s.destruction.datacenter(s.stage)
+	client, err := d.datacenter(s)
 	if err != nil {
-		return []event.OwnedObject{
-			{
-				Kind:   "stage",
-				ID:     s.stage.Record.Name,
-				Reason: "what it had in Proxmox is not proved gone: " + err.Error(),
-			},
-		}, nil
+		return []event.OwnedObject{{
+			Kind: "stage", ID: s.Record.Name,
+			Reason: "what it had in Proxmox is not proved gone: " + err.Error(),
+		}}, nil
 	}
-	err = s.run.Step(s.stage.Record.Name, s.stage.Record.Layer, "proof", func() error {
-		objects, err = proxmox.Search{Client: client}.Gone(ctx, owned, s.run.Notice)
+	err = d.run.Step(s.Record.Name, s.Record.Layer, "proof", func() error {
+		objects, err = proxmox.Search{Client: client}.Gone(ctx, owned, d.run.Notice)
 		return err
 	})
 	return objects, err
