@@ -96,8 +96,7 @@ func (b *bootstrapped) check(ctx context.Context, known []gate.Known) (bool, err
 	case len(problems) == 0:
 		return false, nil
 	}
-	head := "cannot determine whether the cluster is bootstrapped"
-	return false, notReady(head, reasons(problems), problems)
+	return false, notReady("cannot determine whether the cluster is bootstrapped", problems)
 }
 
 // existing are the addresses of all machines, or of those that the state has,

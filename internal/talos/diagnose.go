@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -16,79 +18,57 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// nodeView is one control plane's report about itself. It holds only resources that a reader may see and no
-// secrets: never machine configurations or operator specs.
-type nodeView struct {
-	endpoint  string
-	problem   *problem // why there is no report
-	services  []*machineapi.ServiceInfo
-	addresses []network.AddressStatusSpec
-	links     []string
-	etcd      etcdView
-}
-
 // diagnose queries every control plane and lets causeOf find the likely cause.
 func (m *machines) diagnose(ctx context.Context, causeOf func([]nodeView) hint) gate.Diagnosis {
-	nodes, _ := queryAll(ctx, m, m.queryNode) //nolint:errcheck // what came in time is worth reporting
-	d := gate.Diagnosis{Files: map[string][]byte{}}
+	nodes, _ := m.queryNodes(ctx, "services", m.readAll) //nolint:errcheck // what came in time is worth reporting
+	likely := causeOf(nodes)
+	d := gate.Diagnosis{Files: map[string][]byte{}, Kind: likely.kind, Cause: likely.cause, Look: likely.look}
 	for _, n := range nodes {
-		folder := "talos/" + strings.ReplaceAll(n.endpoint, "/", "_") + "/"
-		for file, report := range map[string]func() []byte{
-			"services.txt": n.servicesReport, "etcd.txt": n.etcdReport, "addresses.txt": n.addressesReport,
+		for file, report := range map[string][]byte{
+			"services.txt": n.servicesReport(), "etcd.txt": n.etcdReport(), "addresses.txt": n.addressesReport(),
 		} {
 			if n.problem != nil {
-				d.Files[folder+file] = []byte("no answer: " + n.problem.reason + "\n")
-			} else {
-				d.Files[folder+file] = report()
+				report = fmt.Appendf(nil, "no answer: %s\n", n.problem.reason)
 			}
+			var text bytes.Buffer
+			columns := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+			columns.Write(report) //nolint:errcheck // a buffer takes everything
+			columns.Flush()       //nolint:errcheck // likewise
+			d.Files["talos/"+strings.ReplaceAll(n.endpoint, "/", "_")+"/"+file] = text.Bytes()
 		}
 	}
-	likely := causeOf(nodes)
-	d.Kind, d.Cause, d.Look = likely.kind, likely.cause, likely.look
 	return d
 }
 
-// queryNode reads etcd last: without etcd that call may hang until the attempt ends.
-func (m *machines) queryNode(ctx context.Context, endpoint string) nodeView {
-	n := nodeView{endpoint: endpoint, etcd: etcdView{endpoint: endpoint}}
-	n.problem = m.call(ctx, endpoint, "services", func(c *client.Client) error {
-		services, err := first(c.ServiceList(ctx))
-		if err != nil {
-			return err
-		}
-		n.services = services.GetServices()
-		n.addresses, _ = addressesOf(ctx, c) //nolint:errcheck // the file lacks them then
-		n.links, _ = linksOf(ctx, c)         //nolint:errcheck // likewise
-		if err := n.etcd.read(ctx, c); err != nil {
-			n.etcd.problem = m.explain(endpoint, err, "etcd")
-		}
-		return nil
-	})
-	return n
+// readAll reads etcd last: without etcd that call may hang until the attempt ends.
+func (m *machines) readAll(ctx context.Context, c *client.Client, n *nodeView) error {
+	services, err := first(c.ServiceList(ctx))
+	if err != nil {
+		return err
+	}
+	n.services = services.GetServices()
+	_ = readAddresses(ctx, c, n) // the file lacks them then
+	_ = readLinks(ctx, c, n)     // likewise
+	if err := readEtcd(ctx, c, n); err != nil {
+		n.etcdProblem = m.explain(n.endpoint, err, "etcd")
+	}
+	return nil
 }
 
-// linksOf lists the network links that a configuration can name, with their aliases.
-func linksOf(ctx context.Context, c *client.Client) ([]string, error) {
+// readLinks reads the network links that a configuration can name, with their aliases.
+func readLinks(ctx context.Context, c *client.Client, n *nodeView) error {
 	list, err := safe.StateListAll[*network.LinkStatus](ctx, c.COSI)
-	if err != nil {
-		return nil, err
-	}
-	var all []string
 	for link := range list.All() {
 		if kind := link.TypedSpec().Kind; !link.TypedSpec().Physical() && kind != "bond" && kind != "vlan" {
 			continue // lo, and the links of containers
 		}
 		name := link.Metadata().ID()
-		var aliases []string
-		for alias := range network.AllLinkAliases(link) {
-			aliases = append(aliases, alias)
-		}
-		if len(aliases) != 0 {
+		if aliases := slices.Collect(network.AllLinkAliases(link)); len(aliases) > 0 {
 			name += " (" + strings.Join(aliases, ", ") + ")"
 		}
-		all = append(all, name)
+		n.links = append(n.links, name)
 	}
-	return all, nil
+	return err
 }
 
 // service returns the machine's service of that name; nil if it has none.
@@ -107,38 +87,23 @@ func (n nodeView) host() string { return hostOf(n.endpoint) }
 // recentEvents is how many events of a service a report lists.
 const recentEvents = 8
 
-// table writes rows of cells in columns.
-func table(rows ...[]string) []byte {
-	var text bytes.Buffer
-	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		fmt.Fprintln(w, strings.Join(row, "\t")) //nolint:errcheck // a buffer takes everything
-	}
-	w.Flush() //nolint:errcheck // likewise
-	return text.Bytes()
-}
-
 // servicesReport lists every service, then the last events of the unhealthy ones.
 func (n nodeView) servicesReport() []byte {
-	rows := [][]string{{"SERVICE", "STATE", "HEALTH", "LAST EVENT"}}
+	text := []byte("SERVICE\tSTATE\tHEALTH\tLAST EVENT\n")
 	var details []byte
 	for _, s := range n.services {
-		rows = append(rows, []string{s.GetId(), s.GetState(), health(s), lastEvent(s)})
+		text = fmt.Appendf(text, "%s\t%s\t%s\t%s\n", s.GetId(), s.GetState(), health(s), lastEvent(s))
 		if health(s) == "OK" {
 			continue
 		}
+		details = fmt.Appendf(details, "\nEVENTS OF %s\n", s.GetId())
 		events := s.GetEvents().GetEvents()
-		last := [][]string{{"\nEVENTS OF " + s.GetId()}}
 		for _, e := range events[max(0, len(events)-recentEvents):] {
-			at := "-"
-			if e.GetTs().IsValid() {
-				at = e.GetTs().AsTime().UTC().Format(time.RFC3339)
-			}
-			last = append(last, []string{at, e.GetState(), e.GetMsg()})
+			details = fmt.Appendf(details, "%s\t%s\t%s\n", e.GetTs().AsTime().Format(time.RFC3339), e.GetState(),
+				e.GetMsg())
 		}
-		details = append(details, table(last...)...)
 	}
-	return append(table(rows...), details...)
+	return append(text, details...)
 }
 
 // health is the value that talosctl shows.
@@ -162,43 +127,233 @@ func lastEvent(s *machineapi.ServiceInfo) string {
 }
 
 // etcdReport is the status of the machine's own member, and the members that it lists.
-func (n nodeView) etcdReport() []byte {
-	var rows [][]string
-	if n.etcd.problem != nil {
-		rows = append(rows, []string{"no answer: " + n.etcd.problem.reason})
+func (n nodeView) etcdReport() (text []byte) {
+	if n.etcdProblem != nil {
+		text = fmt.Appendf(text, "no answer: %s\n", n.etcdProblem.reason)
 	}
-	if s := n.etcd.status; s != nil {
-		rows = append(rows,
-			[]string{"member", fmt.Sprintf("%016x", s.GetMemberId())},
-			[]string{"leader", fmt.Sprintf("%016x", s.GetLeader())},
-			[]string{"learner", fmt.Sprint(s.GetIsLearner())},
-			[]string{"raft", fmt.Sprintf("term %d, index %d, applied %d",
-				s.GetRaftTerm(), s.GetRaftIndex(), s.GetRaftAppliedIndex())},
-			[]string{"database", fmt.Sprintf("%d bytes, %d in use", s.GetDbSize(), s.GetDbSizeInUse())},
-			[]string{"errors", strings.Join(s.GetErrors(), "; ")},
-		)
+	if s := n.status; s != nil {
+		text = fmt.Appendf(text, "member\t%016x\nleader\t%016x\nlearner\t%t\n", s.GetMemberId(), s.GetLeader(),
+			s.GetIsLearner())
+		text = fmt.Appendf(text, "raft\tterm %d, index %d, applied %d\n", s.GetRaftTerm(), s.GetRaftIndex(),
+			s.GetRaftAppliedIndex())
+		text = fmt.Appendf(text, "database\t%d bytes, %d in use\n", s.GetDbSize(), s.GetDbSizeInUse())
+		text = fmt.Appendf(text, "errors\t%s\n", strings.Join(s.GetErrors(), "; "))
 	}
-	text := table(rows...)
-	if len(n.etcd.members) != 0 {
-		rows = [][]string{{"\nMEMBER", "NAME", "LEARNER", "PEERS"}}
-		for _, m := range n.etcd.members {
-			rows = append(rows, []string{
-				fmt.Sprintf("%016x", m.GetId()), m.GetHostname(), fmt.Sprint(m.GetIsLearner()),
-				strings.Join(m.GetPeerUrls(), ","),
-			})
-		}
-		text = append(text, table(rows...)...)
+	if len(n.members) > 0 {
+		text = append(text, "\nMEMBER\tNAME\tLEARNER\tPEERS\n"...)
 	}
-	for _, a := range n.etcd.alarms {
+	for _, m := range n.members {
+		text = fmt.Appendf(text, "%016x\t%s\t%t\t%s\n", m.GetId(), m.GetHostname(), m.GetIsLearner(),
+			strings.Join(m.GetPeerUrls(), ","))
+	}
+	for _, a := range n.alarms {
 		text = fmt.Appendf(text, "\nalarm %s on %016x\n", a.GetAlarm(), a.GetMemberId())
 	}
 	return text
 }
 
 func (n nodeView) addressesReport() []byte {
-	rows := [][]string{{"LINK", "ADDRESS"}}
+	text := []byte("LINK\tADDRESS\n")
 	for _, a := range n.addresses {
-		rows = append(rows, []string{a.LinkName, a.Address.String()})
+		text = fmt.Appendf(text, "%s\t%s\n", a.LinkName, a.Address)
 	}
-	return fmt.Appendf(table(rows...), "\nlinks: %s\n", strings.Join(n.links, ", "))
+	return fmt.Appendf(text, "\nlinks: %s\n", strings.Join(n.links, ", "))
+}
+
+// hint is a likely cause and a command that shows more; empty if no known cause fits.
+type hint struct {
+	cause, look string
+	kind        gate.Kind // for code that decides on the cause; mostly empty
+}
+
+// etcdRules find the cause of an etcd that is not healthy. A rule stands before
+// those whose findings would follow from its own.
+var etcdRules = []func([]nodeView) hint{
+	unreachable, eachNode(alarm), notBootstrapped, splitCluster, eachNode(noQuorum),
+	stuckLearner, ghostMember, eachNode(preparing), eachNode(unhealthy),
+}
+
+// etcdCause returns the hint of the first rule that fits.
+func etcdCause(nodes []nodeView) hint {
+	return firstHint(etcdRules, func(rule func([]nodeView) hint) hint { return rule(nodes) })
+}
+
+// eachNode is a rule that fits if it fits one of the nodes.
+func eachNode(rule func(nodeView) hint) func([]nodeView) hint {
+	return func(nodes []nodeView) hint { return firstHint(nodes, rule) }
+}
+
+func firstHint[T any](all []T, hintOf func(T) hint) hint {
+	for _, one := range all {
+		if h := hintOf(one); h != (hint{}) {
+			return h
+		}
+	}
+	return hint{}
+}
+
+// because is the hint for a cause that talosctl shows on these hosts.
+func because(hosts, command, cause string) hint {
+	return hint{cause: cause, look: "talosctl -n " + strings.ReplaceAll(hosts, " ", "") + " " + command}
+}
+
+// unreachable finds a machine that does not answer, or not as a machine of this cluster.
+func unreachable(nodes []nodeView) hint {
+	var silent []nodeView
+	for _, n := range nodes {
+		if n.problem == nil || n.problem.permanent {
+			continue
+		}
+		silent = append(silent, n)
+		if n.problem.kind == unknownCA {
+			return because(n.host(), "get machinestatus --insecure",
+				n.host()+" waits for its configuration, or has an earlier cluster's; then reset it")
+		}
+	}
+	if len(silent) == 0 {
+		return hint{}
+	}
+	return because(silent[0].host(), "version",
+		hosts(silent)+" is off, boots or installs itself, or its address differs from the configuration")
+}
+
+func alarm(n nodeView) hint {
+	if len(n.alarms) == 0 {
+		return hint{}
+	}
+	cause := "the data of an etcd member is damaged: reset that machine, and it joins again"
+	if n.alarms[0].GetAlarm() == machineapi.EtcdMemberAlarm_NOSPACE {
+		cause = "etcd's database is full: defragment it and disarm the alarm; until then it rejects writes"
+	}
+	return because(n.host(), "etcd alarm list", cause)
+}
+
+// notBootstrapped fits if etcd waits on all machines for a cluster to join.
+func notBootstrapped(nodes []nodeView) hint {
+	for _, n := range nodes {
+		if n.service("etcd").GetState() != "Preparing" {
+			return hint{}
+		}
+	}
+	h := because(nodes[0].host(), "service etcd",
+		"etcd was never bootstrapped, or its data is gone: every control plane waits for a cluster to join")
+	h.kind = gate.NeverBootstrapped
+	return h
+}
+
+func splitCluster(nodes []nodeView) hint {
+	if len(memberDisagreement(nodes, memberNames(nodes))) == 0 {
+		return hint{}
+	}
+	return because(hosts(nodes), "etcd members", "two etcd clusters have formed: more than one "+
+		"control plane was bootstrapped, or the disk of an earlier cluster was used again")
+}
+
+func noQuorum(n nodeView) hint {
+	if n.status == nil || n.status.GetLeader() != 0 {
+		return hint{}
+	}
+	return because(n.host(), "logs etcd",
+		"etcd has no quorum: more than half of its members must run and reach each other on port 2380")
+}
+
+// stuckLearner finds a member that is not promoted; etcd admits no other meanwhile.
+func stuckLearner(nodes []nodeView) hint {
+	names := memberNames(nodes)
+	for _, n := range nodes {
+		i := slices.IndexFunc(n.members, (*machineapi.EtcdMember).GetIsLearner)
+		if i < 0 {
+			continue
+		}
+		m, host := n.members[i], peerHost(n.members[i])
+		if m.GetHostname() == "" {
+			return because(host, "service etcd", "etcd has admitted "+host+", which has not started its "+
+				"member: its disk holds an earlier cluster, or it cannot reach the others on port 2380")
+		}
+		return because(host, "logs etcd", names[m.GetId()]+" stays a learner: it does not catch up with "+
+			"the leader (slow disk, or port 2380 blocked), and no other machine can join meanwhile")
+	}
+	return hint{}
+}
+
+// ghostMember finds a member that belongs to none of the control planes.
+func ghostMember(nodes []nodeView) hint {
+	known := map[netip.Addr]bool{}
+	for _, n := range nodes {
+		a, err := netip.ParseAddr(n.host())
+		if err != nil {
+			return hint{} // a host name does not show which member it is
+		}
+		known[a] = true
+	}
+	for _, n := range nodes {
+		for _, m := range n.members {
+			if a, err := netip.ParseAddr(peerHost(m)); err == nil && !known[a] {
+				return because(n.host(), "etcd members", fmt.Sprintf("etcd still counts a member at %s, "+
+					"which is none of the control planes: an earlier machine that was not removed", a))
+			}
+		}
+	}
+	return hint{}
+}
+
+func preparing(n nodeView) hint {
+	if n.service("etcd").GetState() != "Preparing" {
+		return hint{}
+	}
+	return because(n.host(), "service etcd", "etcd on "+n.host()+" is stuck in Preparing: an old disk, "+
+		"or a member that used the same address before, blocks it; reset the machine")
+}
+
+// unhealthy finds an etcd that fails for a reason that no other rule knows.
+func unhealthy(n nodeView) hint {
+	s := n.service("etcd")
+	if s == nil || s.GetState() == "Running" && health(s) != "Fail" {
+		return hint{}
+	}
+	return because(n.host(), "logs etcd",
+		fmt.Sprintf("etcd on %s is %s: %s", n.host(), s.GetState(), lastEvent(s)))
+}
+
+// addressCause finds the cause of a virtual address without a holder, with
+// several, or with a new one again and again.
+func addressCause(address netip.Addr) func([]nodeView) hint {
+	return func(nodes []nodeView) hint {
+		if h := etcdCause(nodes); h.cause != "" {
+			if unreachable(nodes) != h {
+				h.cause = "the control planes elect the holder through etcd, and " + h.cause
+			}
+			return h
+		}
+		var holders, links []string
+		for _, n := range nodes {
+			if n.problem != nil {
+				return hint{} // its reason is the whole cause
+			}
+			links = append(links, n.links...)
+			if n.linkWith(address) != "" {
+				holders = append(holders, n.host())
+			}
+		}
+		slices.Sort(links)
+		switch len(holders) {
+		case 0:
+			return because(hosts(nodes), "get links",
+				"etcd is healthy, so the configuration names no virtual address, or a link that "+
+					"the machines do not have (theirs: "+strings.Join(slices.Compact(links), ", ")+")")
+		case 1:
+			return because(holders[0], "logs controller-runtime",
+				"its holder restarts, or loses its etcd session again and again (slow disks, lost packets)")
+		}
+		return because(hosts(nodes), "etcd members", strings.Join(holders, " and ")+
+			" do not elect together: each was bootstrapped, or one lost its connection to etcd")
+	}
+}
+
+func hosts(nodes []nodeView) string {
+	var all []string
+	for _, n := range nodes {
+		all = append(all, n.host())
+	}
+	return strings.Join(all, ", ")
 }

@@ -12,19 +12,17 @@ import (
 // nodeAt is the view of 10.0.0.<id>, whose etcd is in that state and, if it runs,
 // follows leader and lists ids.
 func nodeAt(id, leader uint64, state string, ids ...uint64) nodeView {
-	n := nodeView{endpoint: "10.0.0." + string(rune('0'+id)), links: []string{"ens18"}}
+	n := sees(id, leader, ids...)
+	if state != "Running" {
+		n = nodeView{etcdProblem: &problem{reason: "etcd does not run yet"}}
+	}
+	n.endpoint, n.links = "10.0.0."+string(rune('0'+id)), []string{"ens18"}
 	n.services = []*machineapi.ServiceInfo{{
 		Id: "etcd", State: state, Health: &machineapi.ServiceHealth{Healthy: state == "Running"},
 		Events: &machineapi.ServiceEvents{Events: []*machineapi.ServiceEvent{{Msg: "image is not there",
 			State: state}}},
 	}}
-	n.etcd.endpoint = n.endpoint
-	if state != "Running" {
-		n.etcd.problem = &problem{endpoint: n.endpoint, reason: "etcd does not run yet"}
-		return n
-	}
-	n.etcd = sees(id, leader, ids...)
-	for _, m := range n.etcd.members {
+	for _, m := range n.members {
 		m.PeerUrls = []string{"https://10.0.0." + string(rune('0'+m.GetId())) + ":2380"}
 	}
 	return n
@@ -38,7 +36,7 @@ func at(n nodeView, address string) nodeView {
 
 func TestEtcdCauseNamesTheFirstCauseThatFits(t *testing.T) {
 	unstarted := nodeAt(1, 1, "Running", 1, 2)
-	unstarted.etcd.members[1].IsLearner, unstarted.etcd.members[1].Hostname = true, ""
+	unstarted.members[1].IsLearner, unstarted.members[1].Hostname = true, ""
 	forbidden := nodeView{endpoint: "10.0.0.1", problem: &problem{endpoint: "10.0.0.1",
 		reason: "the role may not", permanent: true}}
 	for name, c := range map[string]struct {

@@ -3,6 +3,10 @@ package talos
 import (
 	"context"
 	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
 
 	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
@@ -26,7 +30,8 @@ func etcdType() gate.Type {
 			if err != nil {
 				return gate.Gate{}, fmt.Errorf("gate %s: %w", name, err)
 			}
-			return gate.Gate{Name: name, Check: g.check, Diagnose: g.diagnose}, nil
+			diagnose := func(ctx context.Context) gate.Diagnosis { return g.machines.diagnose(ctx, etcdCause) }
+			return gate.Gate{Name: name, Check: g.check, Diagnose: diagnose}, nil
 		},
 	}
 }
@@ -50,40 +55,21 @@ func newEtcdGate(talosconfig []byte, values gate.Values) (*etcdGate, error) {
 }
 
 func (g *etcdGate) check(ctx context.Context) error {
-	views, err := queryAll(ctx, g.machines, g.machines.queryEtcd)
+	nodes, err := g.machines.queryNodes(ctx, "etcd", readEtcd)
 	if err != nil {
 		return err
 	}
-	return checkQuorum(g.voters, views)
+	return checkQuorum(g.voters, nodes)
 }
 
-func (g *etcdGate) diagnose(ctx context.Context) gate.Diagnosis {
-	return g.machines.diagnose(ctx, etcdCause)
-}
-
-// etcdView is the state of etcd as one control plane reports it. A learner does
-// not answer calls for members and alarms.
-type etcdView struct {
-	endpoint string
-	problem  *problem // why the view is empty or incomplete
-	status   *machineapi.EtcdMemberStatus
-	members  []*machineapi.EtcdMember
-	alarms   []*machineapi.EtcdMemberAlarm
-}
-
-func (m *machines) queryEtcd(ctx context.Context, endpoint string) etcdView {
-	v := etcdView{endpoint: endpoint}
-	v.problem = m.call(ctx, endpoint, "etcd", func(c *client.Client) error { return v.read(ctx, c) })
-	return v
-}
-
-func (v *etcdView) read(ctx context.Context, c *client.Client) error {
+// readEtcd reads the state of etcd. A learner does not answer calls for members and alarms.
+func readEtcd(ctx context.Context, c *client.Client, n *nodeView) error {
 	status, err := first(c.EtcdStatus(ctx))
 	if err != nil {
 		return err
 	}
-	v.status = status.GetMemberStatus()
-	if v.status.GetIsLearner() {
+	n.status = status.GetMemberStatus()
+	if n.status.GetIsLearner() {
 		return nil
 	}
 	// The local member's list differs where two clusters have formed side by side.
@@ -91,8 +77,158 @@ func (v *etcdView) read(ctx context.Context, c *client.Client) error {
 	if err != nil {
 		return err
 	}
-	v.members = list.GetMembers()
+	n.members = list.GetMembers()
 	alarms, err := first(c.EtcdAlarmList(ctx))
-	v.alarms = alarms.GetMemberAlarms()
+	n.alarms = alarms.GetMemberAlarms()
 	return err
+}
+
+// checkQuorum returns nil if etcd has exactly the wanted voters, each of them answered itself, and all
+// agree. Otherwise the error lists the missing parts.
+func checkQuorum(voters int, nodes []nodeView) error {
+	names, problems := memberNames(nodes), problemsOf(nodes)
+	details := slices.Concat(memberDisagreement(nodes, names), leaderDisagreement(nodes, names),
+		memberErrors(nodes, names))
+	head, complete := progress(voters, nodes, names)
+	if complete && len(problems)+len(details) == 0 {
+		if details = uncheckedVoters(nodes, names); len(details) == 0 {
+			return nil
+		}
+	}
+	err := notReady(head, problems, details...)
+	running := func(n nodeView) bool { return n.problem == nil || n.problem.kind != etcdDown }
+	if !slices.ContainsFunc(nodes, running) {
+		return &gate.Finding{Kind: gate.EtcdDown, Err: err}
+	}
+	return err
+}
+
+// progress counts voters and learners in the first member list that there is.
+func progress(voters int, nodes []nodeView, names map[uint64]string) (string, bool) {
+	first := slices.IndexFunc(nodes, func(n nodeView) bool { return n.members != nil })
+	if first < 0 {
+		return "etcd: no voter answers", false
+	}
+	var learners []string
+	for _, m := range nodes[first].members {
+		if m.GetIsLearner() {
+			learners = append(learners, names[m.GetId()])
+		}
+	}
+	has := len(nodes[first].members) - len(learners)
+	head := fmt.Sprintf("etcd: %d of %d voters", has, voters)
+	if has > voters {
+		head = fmt.Sprintf("etcd: %d voters where %d are wanted", has, voters)
+	}
+	if len(learners) > 0 { // etcd admits one at a time
+		head += fmt.Sprintf(", %d learner (%s)", len(learners), strings.Join(learners, ", "))
+	}
+	return head, has == voters && len(learners) == 0
+}
+
+// disagreement compares a value of the nodes, which read returns with its key; nodes
+// without a key are left out.
+func disagreement(label string, nodes []nodeView, read func(nodeView) (key, text string)) []string {
+	seen := map[string]bool{"": true}
+	var lines []string
+	for _, n := range nodes {
+		if key, text := read(n); !seen[key] {
+			seen[key] = true
+			lines = append(lines, n.endpoint+" "+text)
+		}
+	}
+	if len(lines) < 2 {
+		return nil
+	}
+	return []string{label + " differ: " + strings.Join(lines, ", but ")}
+}
+
+func memberDisagreement(nodes []nodeView, names map[uint64]string) []string {
+	return disagreement("members", nodes, func(n nodeView) (key, text string) {
+		var ids, listed []string
+		for _, m := range n.members {
+			ids, listed = append(ids, fmt.Sprint(m.GetId())), append(listed, names[m.GetId()])
+		}
+		slices.Sort(ids)
+		slices.Sort(listed)
+		return strings.Join(ids, " "), "lists " + strings.Join(listed, ", ")
+	})
+}
+
+// leaderDisagreement compares the leaders, learners' views included. A problem
+// explains a missing leader better.
+func leaderDisagreement(nodes []nodeView, names map[uint64]string) []string {
+	var details []string
+	for _, n := range nodes {
+		if n.status != nil && n.status.GetLeader() == 0 && n.problem == nil {
+			details = append(details, n.endpoint+": no leader")
+		}
+	}
+	return append(details, disagreement("leaders", nodes, func(n nodeView) (key, text string) {
+		if leader := n.status.GetLeader(); leader != 0 {
+			return fmt.Sprint(leader), "follows " + names[leader]
+		}
+		return "", ""
+	})...)
+}
+
+// memberErrors lists each alarm once, and the other errors that members report.
+func memberErrors(nodes []nodeView, names map[uint64]string) []string {
+	var details []string
+	for _, n := range nodes {
+		for _, a := range n.alarms {
+			details = append(details, fmt.Sprintf("alarm %s on %s", a.GetAlarm(), names[a.GetMemberId()]))
+		}
+		for _, e := range n.status.GetErrors() {
+			e = strings.TrimSpace(e)
+			if e != "etcdserver: no leader" && !strings.Contains(e, "alarm:") { // both are listed already
+				details = append(details, n.endpoint+": "+e)
+			}
+		}
+	}
+	slices.Sort(details)
+	return slices.Compact(details)
+}
+
+// uncheckedVoters names the voters that no endpoint reaches: two endpoints may
+// lead to the same machine.
+func uncheckedVoters(nodes []nodeView, names map[uint64]string) []string {
+	missing := maps.Clone(names)
+	for _, n := range nodes {
+		delete(missing, n.status.GetMemberId())
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return []string{"no endpoint leads to " + strings.Join(slices.Sorted(maps.Values(missing)), ", ")}
+}
+
+// memberNames names every listed member: by hostname, or by address until it has started.
+func memberNames(nodes []nodeView) map[uint64]string {
+	names := map[uint64]string{}
+	for _, n := range nodes {
+		for _, m := range n.members {
+			names[m.GetId()] = m.GetHostname()
+			if m.GetHostname() == "" {
+				names[m.GetId()] = peerHost(m) + ", not started"
+			}
+		}
+	}
+	for _, n := range nodes {
+		for _, id := range []uint64{n.status.GetMemberId(), n.status.GetLeader()} {
+			if id != 0 && names[id] == "" {
+				names[id] = fmt.Sprintf("member %016x", id)
+			}
+		}
+	}
+	return names
+}
+
+func peerHost(m *machineapi.EtcdMember) string {
+	for _, peer := range m.GetPeerUrls() {
+		if u, err := url.Parse(peer); err == nil && u.Hostname() != "" {
+			return u.Hostname()
+		}
+	}
+	return fmt.Sprintf("member %016x", m.GetId())
 }

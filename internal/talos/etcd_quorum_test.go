@@ -9,8 +9,8 @@ import (
 )
 
 // sees is the view of the voter with that id, which follows leader and lists ids.
-func sees(id, leader uint64, ids ...uint64) etcdView {
-	v := etcdView{
+func sees(id, leader uint64, ids ...uint64) nodeView {
+	v := nodeView{
 		endpoint: string(rune('a' + id - 1)),
 		status:   &machineapi.EtcdMemberStatus{MemberId: id, Leader: leader},
 	}
@@ -29,17 +29,17 @@ func TestCheckQuorumReportsWhatIsMissing(t *testing.T) {
 		PeerUrls: []string{"https://10.0.0.2:2380"}})
 	for want, c := range map[string]struct {
 		voters int
-		views  []etcdView
+		views  []nodeView
 	}{
-		"": {2, []etcdView{sees(1, 1, 1, 2), sees(2, 1, 1, 2)}},
+		"": {2, []nodeView{sees(1, 1, 1, 2), sees(2, 1, 1, 2)}},
 		"etcd: 2 of 2 voters; leaders differ: a follows cp-1, but b follows cp-2": {2,
-			[]etcdView{sees(1, 1, 1, 2), sees(2, 2, 1, 2)}},
+			[]nodeView{sees(1, 1, 1, 2), sees(2, 2, 1, 2)}},
 		"etcd: 1 of 2 voters; members differ: a lists cp-1, but b lists cp-2; leaders differ: a follows " +
-			"cp-1, but b follows cp-2": {2, []etcdView{sees(1, 1, 1), sees(2, 2, 2)}},
+			"cp-1, but b follows cp-2": {2, []nodeView{sees(1, 1, 1), sees(2, 2, 2)}},
 		"etcd: 2 of 2 voters; b: no leader": {2,
-			[]etcdView{sees(1, 1, 1, 2), sees(2, 0, 1, 2)}},
-		"etcd: 1 of 1 voters; a: etcdserver: corrupt cluster": {1, []etcdView{corrupt}},
-		"etcd: 1 of 2 voters, 1 learner (10.0.0.2, not started); b, c: etcd does not run yet": {2, []etcdView{
+			[]nodeView{sees(1, 1, 1, 2), sees(2, 0, 1, 2)}},
+		"etcd: 1 of 1 voters; a: etcdserver: corrupt cluster": {1, []nodeView{corrupt}},
+		"etcd: 1 of 2 voters, 1 learner (10.0.0.2, not started); b, c: etcd does not run yet": {2, []nodeView{
 			starting,
 			{endpoint: "b", problem: &problem{endpoint: "b", reason: "etcd does not run yet"}},
 			{endpoint: "c", problem: &problem{endpoint: "c", reason: "etcd does not run yet"}},
@@ -56,17 +56,17 @@ func TestCheckQuorumReportsWhatIsMissing(t *testing.T) {
 }
 
 func TestCheckQuorumMarksThatEtcdRunsNowhere(t *testing.T) {
-	down := func(endpoint string) etcdView {
-		return etcdView{endpoint: endpoint, problem: &problem{endpoint: endpoint, kind: etcdDown}}
+	down := func(endpoint string) nodeView {
+		return nodeView{endpoint: endpoint, problem: &problem{endpoint: endpoint, kind: etcdDown}}
 	}
-	refused := etcdView{endpoint: "b", problem: &problem{endpoint: "b", reason: "connection refused"}}
+	refused := nodeView{endpoint: "b", problem: &problem{endpoint: "b", reason: "connection refused"}}
 	for name, c := range map[string]struct {
-		views []etcdView
+		views []nodeView
 		want  gate.Kind
 	}{
-		"all answer, none runs it": {[]etcdView{down("a"), down("b")}, gate.EtcdDown},
-		"one does not answer":      {[]etcdView{down("a"), refused}, ""},
-		"one runs it":              {[]etcdView{sees(1, 1, 1), down("b")}, ""},
+		"all answer, none runs it": {[]nodeView{down("a"), down("b")}, gate.EtcdDown},
+		"one does not answer":      {[]nodeView{down("a"), refused}, ""},
+		"one runs it":              {[]nodeView{sees(1, 1, 1), down("b")}, ""},
 	} {
 		if err := checkQuorum(3, c.views); gate.KindOf(err) != c.want {
 			t.Errorf("%s: got kind %q of %v, want %q", name, gate.KindOf(err), err, c.want)

@@ -1,3 +1,10 @@
+// Package talos checks Talos machines through their own API. It connects directly to each machine with the
+// cluster's talosconfig. It never uses the virtual address, which moves, or another machine, which may be
+// down.
+//
+// A machine that boots, installs itself or waits for its configuration is not ready: refused connections and
+// unknown certificates are reasons to wait. An error is permanent only if waiting cannot help: a worker
+// among the control planes, or a talosconfig without the role for a gate's reads.
 package talos
 
 import (
@@ -13,14 +20,19 @@ import (
 	"time"
 
 	"github.com/siderolabs/crypto/x509"
+	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	clientconfig "github.com/siderolabs/talos/pkg/machinery/client/config"
+	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 	"github.com/zclconf/go-cty/cty"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
+
+// GateTypes returns the gates that read the state of Talos machines.
+func GateTypes() []gate.Type { return []gate.Type{etcdType(), virtualIPType()} }
 
 // attempt bounds one check of all machines: some calls hang until their deadline
 // on a machine whose etcd does not run.
@@ -106,11 +118,33 @@ func queryAll[A any](ctx context.Context, m *machines, query func(context.Contex
 	return answers, nil
 }
 
+// nodeView is one control plane's report about itself, as far as it was read. It holds only resources that
+// a reader may see and no secrets: never machine configurations or operator specs.
+type nodeView struct {
+	endpoint    string
+	problem     *problem // why the report is empty or incomplete
+	services    []*machineapi.ServiceInfo
+	addresses   []network.AddressStatusSpec
+	links       []string
+	etcdProblem *problem // why a diagnosis lacks the rest
+	status      *machineapi.EtcdMemberStatus
+	members     []*machineapi.EtcdMember
+	alarms      []*machineapi.EtcdMemberAlarm
+}
+
+// queryNodes lets read fill the view of each machine. subject names the resource that it reads.
+func (m *machines) queryNodes(ctx context.Context, subject string,
+	read func(context.Context, *client.Client, *nodeView) error) ([]nodeView, error) {
+	return queryAll(ctx, m, func(ctx context.Context, endpoint string) nodeView {
+		n := nodeView{endpoint: endpoint}
+		n.problem = m.call(ctx, endpoint, subject, func(c *client.Client) error { return read(ctx, c, &n) })
+		return n
+	})
+}
+
 // call connects to one machine for one attempt: a kept connection pauses after each failure before it dials
 // again. subject names the resource that do reads.
-func (m *machines) call(
-	ctx context.Context, endpoint, subject string, do func(*client.Client) error,
-) *problem {
+func (m *machines) call(ctx context.Context, endpoint, subject string, do func(*client.Client) error) *problem {
 	c, err := client.New(ctx, client.WithConfig(m.config), client.WithEndpoints(endpoint),
 		client.WithDefaultGRPCDialOptions())
 	if err != nil {
@@ -195,30 +229,34 @@ func (m *machines) explain(endpoint string, err error, subject string) *problem 
 	return p
 }
 
-// notReady is the error of a closed gate: the progress, then the details. It is
-// permanent if one of the machines' problems is.
-func notReady(progress string, details []string, problems []*problem) error {
-	err := errors.New(strings.Join(append([]string{progress}, details...), "; "))
+// notReady is the error of a closed gate: the progress, the machines that did not answer (those with the same
+// reason share a line), then the details. It is permanent if one of the machines' problems is.
+func notReady(progress string, problems []*problem, details ...string) error {
+	lines := []string{progress}
+	endpoints := map[string]string{}
+	for _, p := range problems {
+		endpoints[p.reason] = strings.TrimPrefix(endpoints[p.reason]+", "+p.endpoint, ", ")
+	}
+	for _, p := range problems {
+		if line := endpoints[p.reason] + ": " + p.reason; !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	err := errors.New(strings.Join(append(lines, details...), "; "))
 	if slices.ContainsFunc(problems, func(p *problem) bool { return p.permanent }) {
 		return gate.Permanent(err)
 	}
 	return err
 }
 
-// reasons lists the machines that did not answer; those with the same reason share a line.
-func reasons(problems []*problem) []string {
-	var lines []string
-	endpoints := map[string][]string{}
-	for _, p := range problems {
-		if endpoints[p.reason] == nil {
-			lines = append(lines, p.reason)
+func problemsOf(nodes []nodeView) []*problem {
+	var all []*problem
+	for _, n := range nodes {
+		if n.problem != nil {
+			all = append(all, n.problem)
 		}
-		endpoints[p.reason] = append(endpoints[p.reason], p.endpoint)
 	}
-	for i, reason := range lines {
-		lines[i] = strings.Join(endpoints[reason], ", ") + ": " + reason
-	}
-	return lines
+	return all
 }
 
 // hostOf is an endpoint without its port.

@@ -1,6 +1,7 @@
 package talos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,9 +41,11 @@ func virtualIPType() gate.Type {
 			if err != nil {
 				return gate.Gate{}, fmt.Errorf("gate %s: %w", name, err)
 			}
-			return gate.Gate{
-				Name: name, Check: g.check, Changed: g.machines.addressChanges, Diagnose: g.diagnose,
-			}, nil
+			diagnose := func(ctx context.Context) gate.Diagnosis {
+				return g.machines.diagnose(ctx, addressCause(g.address))
+			}
+			return gate.Gate{Name: name, Check: g.check, Changed: g.machines.addressChanges,
+				Diagnose: diagnose}, nil
 		},
 	}
 }
@@ -94,97 +97,68 @@ func newVirtualIPGate(talosconfig []byte, values gate.Values) (*virtualIPGate, e
 	return g, ownAddresses(values.String("address"), m.endpoints)
 }
 
-// addressView is one control plane's report about the virtual address.
-type addressView struct {
-	endpoint string
-	problem  *problem
-	link     string // that has the address; empty if none has
-}
-
 func (g *virtualIPGate) check(ctx context.Context) error {
-	views, err := queryAll(ctx, g.machines, g.queryAddress)
+	nodes, err := g.machines.queryNodes(ctx, "addresses", readAddresses)
 	if err != nil {
 		return err
 	}
-	return g.checkHolder(views)
+	return g.checkHolder(nodes)
 }
 
-func (g *virtualIPGate) diagnose(ctx context.Context) gate.Diagnosis {
-	return g.machines.diagnose(ctx, addressCause(g.address))
-}
-
-func (g *virtualIPGate) queryAddress(ctx context.Context, endpoint string) addressView {
-	v := addressView{endpoint: endpoint}
-	v.problem = g.machines.call(ctx, endpoint, "addresses", func(c *client.Client) error {
-		addresses, err := addressesOf(ctx, c)
-		for _, a := range addresses {
-			if a.Address.Addr().Unmap() == g.address.Unmap() {
-				v.link = a.LinkName
-			}
-		}
-		return err
-	})
-	return v
-}
-
-// addressesOf lists the addresses in force, not those in the configuration.
-func addressesOf(ctx context.Context, c *client.Client) ([]network.AddressStatusSpec, error) {
+// readAddresses reads the addresses in force, not those in the configuration.
+func readAddresses(ctx context.Context, c *client.Client, n *nodeView) error {
 	list, err := safe.StateListAll[*network.AddressStatus](ctx, c.COSI)
-	if err != nil {
-		return nil, err
-	}
-	var all []network.AddressStatusSpec
 	for a := range list.All() {
-		all = append(all, *a.TypedSpec())
+		n.addresses = append(n.addresses, *a.TypedSpec())
 	}
-	return all, nil
+	return err
+}
+
+// linkWith returns the link that has the address; empty if none has.
+func (n nodeView) linkWith(address netip.Addr) string {
+	for _, a := range n.addresses {
+		if a.Address.Addr().Unmap() == address.Unmap() {
+			return a.LinkName
+		}
+	}
+	return ""
 }
 
 // checkHolder returns nil if all machines answered, exactly one has the address,
 // and it had the address before. A move closes the gate once: a wait with stable
 // counts from the beginning.
-func (g *virtualIPGate) checkHolder(views []addressView) error {
+func (g *virtualIPGate) checkHolder(nodes []nodeView) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	var holders, with, without []string
-	var problems []*problem
-	for _, v := range views {
-		switch {
-		case v.problem != nil:
-			problems = append(problems, v.problem)
-		case v.link != "":
-			holders, with = append(holders, v.endpoint), append(with, v.endpoint+" ("+v.link+")")
-		default:
-			without = append(without, v.endpoint)
+	for _, n := range nodes {
+		if link := n.linkWith(g.address); link != "" {
+			holders, with = append(holders, n.endpoint), append(with, n.endpoint+" ("+link+")")
+		} else if n.problem == nil {
+			without = append(without, n.endpoint)
 		}
 	}
-	fault := ""
+	fault, problems := "", problemsOf(nodes)
 	switch {
 	case len(holders) > 1:
 		fault = fmt.Sprintf("%d control planes have it: %s", len(holders), strings.Join(with, ", "))
 	case len(holders) == 1:
-		if from := g.setHolder(holders[0]); from != "" {
-			fault = "moved from " + from + " to " + holders[0]
-		} else if len(problems) == 0 {
+		from := cmp.Or(g.holder, holders[0])
+		g.holder = holders[0]
+		switch {
+		case from != g.holder:
+			fault = "moved from " + from + " to " + g.holder
+		case len(problems) == 0:
 			return nil
-		} else {
-			fault = holders[0] + " has it, but not every control plane answers"
+		default:
+			fault = g.holder + " has it, but not every control plane answers"
 		}
 	case len(without) == 0:
 		fault = "no control plane answers"
 	default:
 		fault = "missing on " + strings.Join(without, ", ")
 	}
-	return notReady(fmt.Sprintf("virtual address %s: %s", g.address, fault), reasons(problems), problems)
-}
-
-// setHolder records the holder and returns the previous one if it was another.
-func (g *virtualIPGate) setHolder(to string) (from string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.holder != to {
-		from = g.holder
-	}
-	g.holder = to
-	return from
+	return notReady(fmt.Sprintf("virtual address %s: %s", g.address, fault), problems)
 }
 
 // The pauses before a watch that failed or ended starts again.

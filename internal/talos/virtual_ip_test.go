@@ -114,7 +114,8 @@ func TestVirtualIPIsClosedWhileAControlPlaneIsDown(t *testing.T) {
 
 func TestVirtualIPIsClosedWhileTwoMachinesHaveIt(t *testing.T) {
 	g := &virtualIPGate{address: netip.MustParseAddr("10.0.0.10")}
-	two := []addressView{{endpoint: "a", link: "ens18"}, {endpoint: "b"}, {endpoint: "c", link: "ens18"}}
+	two := []nodeView{at(nodeView{endpoint: "a"}, "10.0.0.10/32"), {endpoint: "b"},
+		at(nodeView{endpoint: "c"}, "10.0.0.10/32")}
 	if err := g.checkHolder(two); err == nil ||
 		err.Error() != "virtual address 10.0.0.10: 2 control planes have it: a (ens18), c (ens18)" {
 		t.Errorf("got %v", err)
@@ -135,22 +136,22 @@ func TestVirtualIPFailsPermanentlyWithoutTheReaderRole(t *testing.T) {
 
 func TestVirtualIPCountsStableChecksAgainAfterAMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := &virtualIPGate{}
-		at := func(holder string) []addressView {
-			var all []addressView
+		g := &virtualIPGate{address: netip.MustParseAddr("10.0.0.10")}
+		held := func(holder string) []nodeView {
+			var all []nodeView
 			for _, e := range []string{"a", "b"} {
-				c := addressView{endpoint: e}
+				n := nodeView{endpoint: e}
 				if e == holder {
-					c.link = "ens18"
+					n = at(n, "10.0.0.10/32")
 				}
-				all = append(all, c)
+				all = append(all, n)
 			}
 			return all
 		}
 		holders, checked := []string{"a", "a", "b", "b", "b", "b"}, 0
 		bound := gate.Gate{Name: "virtual_ip.api", Check: func(context.Context) error {
 			checked++
-			return g.checkHolder(at(holders[min(checked, len(holders))-1]))
+			return g.checkHolder(held(holders[min(checked, len(holders))-1]))
 		}}
 		if err := gate.Wait(t.Context(), bound, gate.Policy{Stable: 3}, gate.Listener{}); err != nil ||
 			checked != 6 {
