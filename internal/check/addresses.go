@@ -79,7 +79,8 @@ func checkSubnets(c *cluster, report reporter) {
 	if config == nil {
 		return
 	}
-	pods, services := prefixes(config.PodNetworks()), prefixes(config.ServiceNetworks())
+	network := config.Cluster().Network()
+	pods, services := prefixes(network.PodCIDRs()), prefixes(network.ServiceCIDRs())
 	c.checkNodesApart(report, "pods-overlap-nodes", "Pods", "podSubnets", pods)
 	c.checkNodesApart(report, "services-overlap-nodes", "Services", "serviceSubnets", services)
 	for _, p := range pods {

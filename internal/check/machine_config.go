@@ -239,8 +239,8 @@ func checkKernelModules(c *cluster, report reporter) {
 	loadedBy := map[string]rendered{} // a machine for each module
 	for _, r := range slices.Backward(c.rendered) {
 		if r.config != nil {
-			for _, name := range r.config.KernelModules() {
-				loadedBy[name] = r
+			for _, module := range r.config.Machine().Kernel().Modules() {
+				loadedBy[module.Name()] = r
 			}
 		}
 	}
@@ -278,17 +278,17 @@ func checkMachines(c *cluster, report reporter) {
 		if r.config == nil {
 			continue
 		}
-		for _, vip := range r.config.VirtualAddresses() {
+		for _, vip := range r.config.NetworkVirtualIPConfigs() {
 			if r.role == "worker" {
 				report("vip-on-worker", origin(c, r, "Layer2VIPConfig", "HCloudVIPConfig"),
 					"node "+r.machine+": a VIP on a worker",
 					"The patch gives %s to every node, and only control planes may hold a VIP: it needs "+
 						"etcd. "+
-						"The variable vip gives it to them; remove the document.", vip)
+						"The variable vip gives it to them; remove the document.", vip.VIP())
 			}
 		}
-		missing := slices.DeleteFunc(slices.Clone(r.config.MachineCertSANs()), func(name string) bool {
-			return slices.Contains(r.config.APIServerCertSANs(), name)
+		missing := slices.DeleteFunc(slices.Clone(r.config.Machine().Security().CertSANs()), func(name string) bool {
+			return slices.Contains(r.config.Cluster().CertSANs(), name)
 		})
 		if len(missing) > 0 {
 			once("machine-cert-sans", origin(c, r, "certSANs"), "machine.certSANs: names of Talos' own API",

@@ -53,12 +53,12 @@ func tooNew(c *cluster) (late map[string]bool, newest string) {
 		if r.config == nil {
 			continue
 		}
-		for _, kind := range r.config.Kinds() {
-			since, err := version.NewVersion(talos.KindSince(kind))
+		for _, document := range r.config.Documents() {
+			since, err := version.NewVersion(talos.KindSince(document.Kind()))
 			if err != nil || !own.LessThan(since) {
 				continue
 			}
-			late[kind] = true
+			late[document.Kind()] = true
 			if last == nil || last.LessThan(since) {
 				last, newest = since, since.Original()
 			}

@@ -1,18 +1,21 @@
 package talos
 
 import (
+	"cmp"
 	"errors"
-	"net/netip"
-	"slices"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/siderolabs/crypto/x509"
+	machineapi "github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/compatibility"
 	"github.com/siderolabs/talos/pkg/machinery/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/configpatcher"
 	"github.com/siderolabs/talos/pkg/machinery/config/generate"
 	"github.com/siderolabs/talos/pkg/machinery/config/generate/secrets"
 	"github.com/siderolabs/talos/pkg/machinery/config/machine"
+	"github.com/siderolabs/talos/pkg/machinery/gendata"
 )
 
 // Machine holds the arguments of Terraform's data source talos_machine_configuration.
@@ -23,7 +26,7 @@ type Machine struct {
 }
 
 // MachineConfig is a machine's configuration, rendered with placeholders for its secrets.
-type MachineConfig struct{ provider config.Provider }
+type MachineConfig struct{ config.Provider }
 
 // noImage is the installer as long as no patch names one.
 const noImage = "castle.invalid/no-installer"
@@ -97,74 +100,77 @@ func (disk) InContainer() bool     { return false }
 
 // Problems returns the errors of Talos' own validation.
 func (m *MachineConfig) Problems() []string {
-	_, err := m.provider.Validate(disk{})
+	_, err := m.Validate(disk{})
 	return causes(err)
 }
 
 // causes flattens the errors that machinery joins.
 func causes(err error) []string {
 	var several interface{ WrappedErrors() []error } // hashicorp/go-multierror
-	if errors.As(err, &several) {
-		var all []string
-		for _, e := range several.WrappedErrors() {
-			all = append(all, causes(e)...)
-		}
-		return all
-	}
 	if err == nil {
 		return nil
+	} else if !errors.As(err, &several) {
+		return []string{err.Error()}
 	}
-	return []string{err.Error()}
+	var all []string
+	for _, e := range several.WrappedErrors() {
+		all = append(all, causes(e)...)
+	}
+	return all
 }
 
 // InstallImage is the installer that a patch names, or "" where none does.
 func (m *MachineConfig) InstallImage() string {
-	if image := m.provider.Machine().Install().Image(); image != noImage {
+	if image := m.Machine().Install().Image(); image != noImage {
 		return image
 	}
 	return ""
 }
 
-// KernelModules are the names of the modules that the machine loads.
-func (m *MachineConfig) KernelModules() []string {
-	var names []string
-	for _, module := range m.provider.Machine().Kernel().Modules() {
-		names = append(names, module.Name())
-	}
-	return names
-}
+// Support is the range of Kubernetes releases that a release of Talos runs.
+type Support struct{ From, To string } // "1.31", "1.36"
 
-// MachineCertSANs are further names of Talos' own API.
-func (m *MachineConfig) MachineCertSANs() []string { return m.provider.Machine().Security().CertSANs() }
-
-// APIServerCertSANs are further names of the Kubernetes API.
-func (m *MachineConfig) APIServerCertSANs() []string { return m.provider.Cluster().CertSANs() }
-
-// VirtualAddresses are the virtual addresses in configuration documents.
-func (m *MachineConfig) VirtualAddresses() []netip.Addr {
-	var all []netip.Addr
-	for _, c := range m.provider.NetworkVirtualIPConfigs() {
-		all = append(all, c.VIP())
-	}
-	return all
-}
-
-// PodNetworks are the networks of Pods.
-func (m *MachineConfig) PodNetworks() []string { return m.provider.Cluster().Network().PodCIDRs() }
-
-// ServiceNetworks are the networks of Services.
-func (m *MachineConfig) ServiceNetworks() []string {
-	return m.provider.Cluster().Network().ServiceCIDRs()
-}
-
-// Kinds are the sorted kinds of the documents beside v1alpha1.
-func (m *MachineConfig) Kinds() []string {
-	var kinds []string
-	for _, d := range m.provider.Documents() {
-		if d.Kind() != "v1alpha1" && d.Kind() != "" {
-			kinds = append(kinds, d.Kind())
+// SupportOf returns the support of a release of Talos, such as v1.13.0; false if
+// machinery does not know it.
+func SupportOf(release string) (s Support, known bool) {
+	for minor := range 100 {
+		if version := fmt.Sprintf("1.%d", minor); Suits(release, version+".0") {
+			s.From, s.To = cmp.Or(s.From, version), version
 		}
 	}
-	slices.Sort(kinds)
-	return slices.Compact(kinds)
+	return s, s.From != ""
+}
+
+// Suits reports whether a release of Talos runs a release of Kubernetes.
+func Suits(release, kubernetes string) bool {
+	target, err := compatibility.ParseTalosVersion(&machineapi.VersionInfo{Tag: release})
+	if err != nil {
+		return false
+	}
+	version, err := compatibility.ParseKubernetesVersion(kubernetes)
+	return err == nil && version.SupportedWith(target) == nil
+}
+
+// Newest is the newest minor release of Talos that castle knows: "v1.13".
+func Newest() string { return Minor(gendata.VersionTag) }
+
+// KindSince returns the minor release of Talos that introduced a kind of document;
+// "" for kinds that stages and patches are unlikely to use.
+func KindSince(kind string) string {
+	switch kind {
+	case "UserVolumeConfig", "EthernetConfig":
+		return "v1.10"
+	case "RawVolumeConfig":
+		return "v1.11"
+	case "HostnameConfig", "Layer2VIPConfig", "LinkAliasConfig", "LinkConfig", "ResolverConfig", "BondConfig",
+		"VLANConfig", "RegistryMirrorConfig":
+		return "v1.12"
+	}
+	return ""
+}
+
+// Minor is the minor release of a release: v1.13 of v1.13.0.
+func Minor(release string) string {
+	parts := strings.SplitN(release, ".", 3)
+	return strings.Join(parts[:min(len(parts), 2)], ".")
 }
