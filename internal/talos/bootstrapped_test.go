@@ -56,7 +56,7 @@ func machinesKnown(numbers ...int) []gate.Known {
 // answers waits until the check succeeds and compares its result.
 func answers(t *testing.T, q gate.Exists, known []gate.Known, want bool) {
 	t.Helper()
-	wait(t, gate.Gate{Name: "answer", Check: func(ctx context.Context) error {
+	await(t, gate.Gate{Name: "answer", Check: func(ctx context.Context) error {
 		got, err := q.Lookup(ctx, known)
 		if err == nil && got != want {
 			return gate.Permanent(fmt.Errorf("bootstrapped: %v, want %v", got, want))
@@ -69,7 +69,7 @@ func answers(t *testing.T, q gate.Exists, known []gate.Known, want bool) {
 func refused(t *testing.T, q gate.Exists, known []gate.Known) error {
 	t.Helper()
 	var lasting error
-	wait(t, gate.Gate{Name: "refusal", Check: func(ctx context.Context) error {
+	await(t, gate.Gate{Name: "refusal", Check: func(ctx context.Context) error {
 		there, err := q.Lookup(ctx, known)
 		if err == nil {
 			return gate.Permanent(fmt.Errorf("an answer: %v", there))

@@ -20,7 +20,7 @@ import (
 
 // diagnose queries every control plane and lets causeOf find the likely cause.
 func (m *machines) diagnose(ctx context.Context, causeOf func([]nodeView) hint) gate.Diagnosis {
-	nodes, _ := m.queryNodes(ctx, "services", m.readAll) //nolint:errcheck // what came in time is worth reporting
+	nodes, _ := m.queryNodes(ctx, "services", m.readAll) //nolint:errcheck // what came in time counts
 	likely := causeOf(nodes)
 	d := gate.Diagnosis{Files: map[string][]byte{}, Kind: likely.kind, Cause: likely.cause, Look: likely.look}
 	for _, n := range nodes {

@@ -19,7 +19,7 @@ import (
 // explains waits until the gate's diagnosis has the cause and the command.
 func explains(t *testing.T, g gate.Gate, cause, look string) (d gate.Diagnosis) {
 	t.Helper()
-	wait(t, gate.Gate{Name: "diagnosis", Check: func(ctx context.Context) error {
+	await(t, gate.Gate{Name: "diagnosis", Check: func(ctx context.Context) error {
 		if d = g.Diagnose(ctx); !strings.Contains(d.Cause, cause) || d.Look != look {
 			return fmt.Errorf("got cause %q and look %q, want %q and %q", d.Cause, d.Look, cause, look)
 		}
@@ -49,7 +49,7 @@ func TestDiagnosisReportsEveryMachineWithoutSecrets(t *testing.T) {
 	l.raise(3)
 	g := l.gate(3, l.talosconfig(role.Reader, l.addresses(3)...))
 	says(t, g, "etcd: 1 of 3 voters, 1 learner (blue-02); "+l.address(3)+": etcd does not run yet")
-	wait(t, l.vipGate(l.talosconfig(role.Reader, l.address(1))))
+	await(t, l.vipGate(l.talosconfig(role.Reader, l.address(1))))
 	d := explains(t, g, "blue-02 stays a learner", "talosctl -n "+l.address(2)+" logs etcd")
 	folder := "talos/" + l.address(1) + "/"
 	holds(t, d, folder+"services.txt", "apid        Running  OK", "etcd        Running  OK")
@@ -79,10 +79,10 @@ func TestDiagnosisNamesTheLikelyCause(t *testing.T) {
 	explains(t, l.vipGate(one), "elect the holder through etcd, and etcd was never bootstrapped", service)
 
 	l.bootstrap(1)
-	wait(t, l.vipGate(one))
+	await(t, l.vipGate(one))
 	l.configure(2, machine.TypeControlPlane)
 	etcd, address := l.gate(2, two), l.vipGate(two)
-	wait(t, etcd)
+	await(t, etcd)
 	explains(t, address, "its holder restarts, or loses its etcd session",
 		"talosctl -n "+l.address(1)+" logs controller-runtime")
 	if err := l.fleet.RaiseAlarm("blue-01", "NOSPACE"); err != nil {
@@ -108,7 +108,7 @@ func TestDiagnosisListsLinksWhereTheVirtualAddressIsMissing(t *testing.T) {
 		machine.TypeControlPlane)
 	l.bootstrap(1)
 	config := l.talosconfig(role.Reader, l.address(1))
-	wait(t, l.gate(1, config))
+	await(t, l.gate(1, config))
 	explains(t, l.vipGate(config), "or a link that the machines do not have (theirs: eth0)",
 		"talosctl -n "+l.address(1)+" get links")
 }

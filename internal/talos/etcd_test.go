@@ -19,7 +19,7 @@ func TestEtcdGateOpensOnceEveryControlPlaneVotes(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	g := l.gate(3, l.talosconfig(role.Reader, l.addresses(3)...))
 	l.raise(3)
-	wait(t, g)
+	await(t, g)
 }
 
 func TestEtcdGateNamesALearner(t *testing.T) {
@@ -29,7 +29,7 @@ func TestEtcdGateNamesALearner(t *testing.T) {
 	g := l.gate(3, l.talosconfig(role.Admin, l.addresses(3)...))
 	says(t, g, "etcd: 2 of 3 voters, 1 learner (blue-03)")
 	l.fleet.ReleaseLearner("blue-03")
-	wait(t, g)
+	await(t, g)
 }
 
 func TestEtcdGateWaitsWhileAMachineBootsAndInstalls(t *testing.T) {
@@ -47,14 +47,14 @@ func TestEtcdGateWaitsWhileAMachineBootsAndInstalls(t *testing.T) {
 	g = l.gate(1, l.talosconfig(role.Admin, l.address(2)))
 	says(t, g, "etcd: no voter answers; "+l.address(2)+": etcd does not run yet")
 	l.bootstrap(2)
-	wait(t, g)
+	await(t, g)
 }
 
 func TestEtcdGateIsClosedWhileAControlPlaneIsDown(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.raise(3)
 	g := l.gate(3, l.talosconfig(role.Admin, l.addresses(3)...))
-	wait(t, g)
+	await(t, g)
 	l.fleet.Halt(l.address(1))
 	says(t, g, "etcd: 3 of 3 voters; "+l.address(1)+": connection refused")
 	l.fleet.Halt(l.address(2))
@@ -66,7 +66,7 @@ func TestEtcdGateIsClosedOnAnAlarm(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.raise(1)
 	g := l.gate(1, l.talosconfig(role.Admin, l.address(1)))
-	wait(t, g)
+	await(t, g)
 	if err := l.fleet.RaiseAlarm("blue-01", "NOSPACE"); err != nil {
 		t.Fatal(err)
 	}
@@ -76,14 +76,14 @@ func TestEtcdGateIsClosedOnAnAlarm(t *testing.T) {
 func TestEtcdGateIsClosedOnTooManyVoters(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.raise(3)
-	wait(t, l.gate(3, l.talosconfig(role.Admin, l.addresses(3)...)))
+	await(t, l.gate(3, l.talosconfig(role.Admin, l.addresses(3)...)))
 	says(t, l.gate(2, l.talosconfig(role.Admin, l.addresses(3)...)), "etcd: 3 voters where 2 are wanted")
 }
 
 func TestEtcdGateChecksEveryVoterDirectly(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.raise(2)
-	wait(t, l.gate(2, l.talosconfig(role.Admin, l.addresses(2)...)))
+	await(t, l.gate(2, l.talosconfig(role.Admin, l.addresses(2)...)))
 	// Two ways to write one machine's address.
 	same := l.gate(2, l.talosconfig(role.Admin, l.address(1), l.address(1)+":50000"))
 	says(t, same, "etcd: 2 of 2 voters; no endpoint leads to blue-02")
@@ -92,7 +92,7 @@ func TestEtcdGateChecksEveryVoterDirectly(t *testing.T) {
 func TestEtcdGateFailsPermanentlyWhereWaitingCannotHelp(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.raise(1)
-	wait(t, l.gate(1, l.talosconfig(role.Admin, l.address(1))))
+	await(t, l.gate(1, l.talosconfig(role.Admin, l.address(1))))
 	l.configure(2, machine.TypeWorker)
 	for want, talosconfig := range map[string][]byte{
 		"is a worker":             l.talosconfig(role.Admin, l.addresses(2)...),

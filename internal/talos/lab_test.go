@@ -165,7 +165,7 @@ func (l *lab) raise(n int) {
 // retry calls fn with a new connection each time until it succeeds.
 func (l *lab) retry(fn func(*client.Client) error, options ...client.OptionFunc) {
 	l.t.Helper()
-	wait(l.t, gate.Gate{Name: "step", Check: func(ctx context.Context) error {
+	await(l.t, gate.Gate{Name: "step", Check: func(ctx context.Context) error {
 		c, err := client.New(ctx, options...)
 		if err != nil {
 			return gate.Permanent(err)
@@ -174,7 +174,7 @@ func (l *lab) retry(fn func(*client.Client) error, options ...client.OptionFunc)
 	}})
 }
 
-func wait(t *testing.T, g gate.Gate) {
+func await(t *testing.T, g gate.Gate) {
 	t.Helper()
 	if err := gate.Wait(t.Context(), g, gate.Policy{Timeout: testTimeout, First: time.Millisecond,
 		Most: 20 * time.Millisecond}, gate.Listener{}); err != nil {
@@ -185,7 +185,7 @@ func wait(t *testing.T, g gate.Gate) {
 // says waits until the gate is closed for exactly this reason.
 func says(t *testing.T, g gate.Gate, want string) {
 	t.Helper()
-	wait(t, gate.Gate{Name: "reason", Check: func(ctx context.Context) error {
+	await(t, gate.Gate{Name: "reason", Check: func(ctx context.Context) error {
 		switch err := g.Check(ctx); {
 		case err == nil:
 			return errors.New("the gate is open")

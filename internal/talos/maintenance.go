@@ -12,6 +12,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	clientconfig "github.com/siderolabs/talos/pkg/machinery/client/config"
 	"github.com/zclconf/go-cty/cty"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -94,24 +95,23 @@ type ownership struct {
 	reason string // why the owner is unknown
 }
 
-func (c *maintenance) inspect(
-	ctx context.Context, known []gate.Known, report func(string),
-) (gate.Inspection, error) {
+func (c *maintenance) inspect(ctx context.Context, known []gate.Known, report func(string)) (gate.Inspection,
+	error) {
+	recorded := map[string]string{} // the addresses in the state
+	for _, k := range known {
+		recorded[k.Address] = k.Address
+	}
 	keys := slices.Sorted(maps.Keys(c.endpoints))
 	machines, err := c.query(ctx, keys, report)
-	recorded := func(address string) bool {
-		return slices.ContainsFunc(known, func(k gate.Known) bool { return k.Address == address })
-	}
 	var found gate.Inspection
 	blank := 0
 	for i, key := range keys {
-		address := fmt.Sprintf("%s[%q]", c.resource, key)
-		c.addFinding(&found, key, address, machines[i], recorded(address))
+		c.addFinding(&found, key, recorded[fmt.Sprintf("%s[%q]", c.resource, key)], machines[i])
 		if slices.Contains(c.founders, key) && machines[i].owner == unconfigured {
 			blank++
 		}
 	}
-	if blank > 0 && blank == len(c.founders) && recorded(c.founding) {
+	if blank > 0 && blank == len(c.founders) && recorded[c.founding] != "" {
 		found.Lost = append(found.Lost, c.founding)
 	}
 	return found, err
@@ -120,12 +120,8 @@ func (c *maintenance) inspect(
 // query checks all machines, and repeats for those that do not answer until the
 // timeout. It fails only if it is cancelled; a deadline ends only the wait.
 func (c *maintenance) query(ctx context.Context, keys []string, report func(string)) ([]ownership, error) {
-	within, stop := context.WithTimeout(ctx, c.timeout)
-	defer stop()
-	next := time.NewTicker(c.interval)
-	defer next.Stop()
 	found, reported := make([]ownership, len(keys)), map[string]bool{}
-	for {
+	once := func(within context.Context) (done bool, _ error) {
 		m := &machines{config: c.config, timeout: attempt}
 		var queried []int
 		for i, key := range keys {
@@ -134,7 +130,7 @@ func (c *maintenance) query(ctx context.Context, keys []string, report func(stri
 			}
 		}
 		answers, err := queryAll(ctx, m, m.queryOwnership)
-		pending := false
+		done = true
 		for j, i := range queried {
 			if err == nil || found[i].owner == 0 { // an interrupted attempt knows less than the one before it
 				found[i] = answers[j]
@@ -142,26 +138,20 @@ func (c *maintenance) query(ctx context.Context, keys []string, report func(stri
 			if found[i].owner != unknown {
 				continue
 			}
-			pending = true
+			done = false
 			text := fmt.Sprintf("waiting for %s: %s", c.describe(keys[i]), found[i].reason)
 			if !reported[text] && within.Err() == nil {
 				reported[text] = true
 				report(text)
 			}
 		}
-		if !pending {
-			return found, nil
-		}
-		select {
-		case <-next.C:
-			continue
-		case <-within.Done():
-		}
-		if errors.Is(ctx.Err(), context.Canceled) {
-			return found, context.Cause(ctx)
-		}
-		return found, nil
+		return done, nil
 	}
+	err := wait.PollUntilContextTimeout(ctx, c.interval, c.timeout, true, once)
+	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
+		return found, context.Cause(ctx)
+	}
+	return found, nil
 }
 
 // queryOwnership finds out whose configuration one machine has.
@@ -194,48 +184,42 @@ func (c *maintenance) describe(key string) string {
 	return fmt.Sprintf("machine %s at %s", key, c.endpoints[key])
 }
 
-// addFinding adds the finding for a machine's ownership. recorded means that the state has it configured.
-func (c *maintenance) addFinding(found *gate.Inspection, key, address string, m ownership, recorded bool) {
-	what, where := c.describe(key), c.endpoints[key]
+// addFinding adds the finding for a machine's ownership. recorded is the address at which the state has it
+// configured; empty if it does not.
+func (c *maintenance) addFinding(found *gate.Inspection, key, recorded string, m ownership) {
+	where := c.endpoints[key]
 	proof := event.OwnedObject{Kind: "machine configuration", ID: key, Where: where}
+	f := gate.Foreign{What: c.describe(key)}
 	switch m.owner {
 	case unconfigured:
-		if recorded {
-			found.Lost = append(found.Lost, address)
+		if recorded != "" {
+			found.Lost = append(found.Lost, recorded)
 		}
 		proof.Gone = true
 		proof.Reason = "the machine waits for a new configuration; disks other than Talos' own were not wiped"
 	case own:
-		found.Present = append(found.Present, what)
+		found.Present = append(found.Present, f.What)
 		proof.Reason = "the machine runs with it"
 		proof.Fix = "create the cluster again, which includes the machine, and destroy it; " +
 			"or reset the machine: boot it from Talos' ISO, whose menu offers that"
 	case foreign:
-		f := gate.Foreign{
-			What: what,
-			Why: "runs with other Talos secrets than this cluster's: it belongs to another cluster, " +
-				"or this one's secrets were lost",
-			Fixes: []string{
-				"use another machine for the cluster, or correct its address",
-				fmt.Sprintf("if it is not needed any more, reset it with the talosconfig of its cluster: "+
-					"talosctl -e %s -n %s reset --graceful=false --reboot "+
-					"--system-labels-to-wipe STATE --system-labels-to-wipe EPHEMERAL", where, where),
-				"without that talosconfig, boot it from Talos' ISO, whose menu offers a reset",
-			},
+		f.Why = "runs with other Talos secrets than this cluster's: it belongs to another cluster, " +
+			"or this one's secrets were lost"
+		f.Fixes = []string{
+			"use another machine for the cluster, or correct its address",
+			fmt.Sprintf("if it is not needed any more, reset it with the talosconfig of its cluster: "+
+				"talosctl -e %s -n %s reset --graceful=false --reboot "+
+				"--system-labels-to-wipe STATE --system-labels-to-wipe EPHEMERAL", where, where),
+			"without that talosconfig, boot it from Talos' ISO, whose menu offers a reset",
 		}
-		if recorded {
-			f.ConflictsWith = address
-		}
+		f.ConflictsWith = recorded
 		found.Foreign = append(found.Foreign, f)
 		proof.Reason = "the machine runs with another cluster's configuration"
 	default:
-		f := gate.Foreign{
-			What: what, Why: "does not answer: " + m.reason,
-			Fixes: []string{"switch it on with Talos on its disk or in its drive, " +
-				"and compare the address with the one on its screen"},
-		}
-		if recorded {
-			f.Untrack = address
+		f.Why, f.Untrack = "does not answer: "+m.reason, recorded
+		f.Fixes = []string{"switch it on with Talos on its disk or in its drive, " +
+			"and compare the address with the one on its screen"}
+		if recorded != "" {
 			found.Unverified = append(found.Unverified, f)
 		} else {
 			found.Unusable = append(found.Unusable, f)
@@ -244,7 +228,7 @@ func (c *maintenance) addFinding(found *gate.Inspection, key, address string, m 
 		proof.Fix = "switch it on; if it is gone for good, remove it from the state with castle state forget"
 	}
 	// A machine that the state never had needs no proof, unless it has this cluster's configuration.
-	if recorded || m.owner == own {
+	if recorded != "" || m.owner == own {
 		found.Proof = append(found.Proof, proof)
 	}
 }

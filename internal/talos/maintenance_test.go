@@ -85,7 +85,7 @@ func TestMaintenanceLosesBootstrapWithTheLastControlPlane(t *testing.T) {
 func TestMaintenanceAcceptsAMachineWithTheClustersSecrets(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.configure(1, machine.TypeControlPlane)
-	wait(t, gate.Gate{Name: "running", Check: func(context.Context) error {
+	await(t, gate.Gate{Name: "running", Check: func(context.Context) error {
 		if l.fleet.Stage(l.address(1)) != emulator.Running {
 			return errors.New("not yet")
 		}

@@ -33,14 +33,14 @@ func (l *lab) vipGate(talosconfig []byte) gate.Gate {
 func (l *lab) raiseHeld(n int) gate.Gate {
 	l.t.Helper()
 	l.raise(1)
-	wait(l.t, l.vipGate(l.talosconfig(role.Reader, l.address(1))))
+	await(l.t, l.vipGate(l.talosconfig(role.Reader, l.address(1))))
 	for i := 2; i <= n; i++ {
 		l.configure(i, machine.TypeControlPlane)
 	}
 	config := l.talosconfig(role.Reader, l.addresses(n)...)
-	wait(l.t, l.gate(n, config))
+	await(l.t, l.gate(n, config))
 	g := l.vipGate(config)
-	wait(l.t, g)
+	await(l.t, g)
 	return g
 }
 
@@ -52,7 +52,7 @@ func TestVirtualIPOpensOnceOneControlPlaneHasIt(t *testing.T) {
 	}
 	says(t, g, "virtual address "+l.vip()+": missing on "+strings.Join(l.addresses(3), ", "))
 	l.bootstrap(1)
-	wait(t, g)
+	await(t, g)
 }
 
 func TestVirtualIPIsWatchedFromTheBootOfItsMachine(t *testing.T) {
@@ -85,7 +85,7 @@ func TestVirtualIPIsWatchedFromTheBootOfItsMachine(t *testing.T) {
 func TestVirtualIPIsClosedOnceAfterAMove(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	g := l.raiseHeld(2)
-	wait(t, gate.Gate{Name: "move", Check: func(context.Context) error {
+	await(t, gate.Gate{Name: "move", Check: func(context.Context) error {
 		return l.fleet.MoveVirtualIP(l.vip(),
 			l.address(2))
 	}})
@@ -125,7 +125,7 @@ func TestVirtualIPIsClosedWhileTwoMachinesHaveIt(t *testing.T) {
 func TestVirtualIPFailsPermanentlyWithoutTheReaderRole(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.raise(1)
-	wait(t, l.vipGate(l.talosconfig(role.Reader, l.address(1))))
+	await(t, l.vipGate(l.talosconfig(role.Reader, l.address(1))))
 	err := gate.Wait(t.Context(), l.vipGate(l.talosconfig(role.EtcdBackup, l.address(1))),
 		gate.Policy{Timeout: testTimeout}, gate.Listener{})
 	if !gate.IsPermanent(err) || !strings.Contains(err.Error(),
