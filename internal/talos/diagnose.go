@@ -18,26 +18,28 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// diagnose queries every control plane and lets causeOf find the likely cause.
-func (m *machines) diagnose(ctx context.Context, causeOf func([]nodeView) hint) gate.Diagnosis {
-	nodes, _ := m.queryNodes(ctx, "services", m.readAll) //nolint:errcheck // what came in time counts
-	likely := causeOf(nodes)
-	d := gate.Diagnosis{Files: map[string][]byte{}, Kind: likely.kind, Cause: likely.cause, Look: likely.look}
-	for _, n := range nodes {
-		for file, report := range map[string][]byte{
-			"services.txt": n.servicesReport(), "etcd.txt": n.etcdReport(), "addresses.txt": n.addressesReport(),
-		} {
-			if n.problem != nil {
-				report = fmt.Appendf(nil, "no answer: %s\n", n.problem.reason)
+// diagnosis returns a gate's Diagnose, which queries every control plane and lets causeOf find the likely
+// cause.
+func (m *machines) diagnosis(causeOf rule) func(context.Context) gate.Diagnosis {
+	return func(ctx context.Context) gate.Diagnosis {
+		nodes, _ := m.queryNodes(ctx, "services", m.readAll) //nolint:errcheck // what came in time counts
+		d := causeOf(nodes)
+		d.Files = map[string][]byte{}
+		for _, n := range nodes {
+			for file, report := range map[string][]byte{"services.txt": n.servicesReport(),
+				"etcd.txt": n.etcdReport(), "addresses.txt": n.addressesReport()} {
+				if n.problem != nil {
+					report = fmt.Appendf(nil, "no answer: %s\n", n.problem.reason)
+				}
+				var text bytes.Buffer
+				columns := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+				columns.Write(report) //nolint:errcheck // a buffer takes everything
+				columns.Flush()       //nolint:errcheck // likewise
+				d.Files["talos/"+strings.ReplaceAll(n.endpoint, "/", "_")+"/"+file] = text.Bytes()
 			}
-			var text bytes.Buffer
-			columns := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-			columns.Write(report) //nolint:errcheck // a buffer takes everything
-			columns.Flush()       //nolint:errcheck // likewise
-			d.Files["talos/"+strings.ReplaceAll(n.endpoint, "/", "_")+"/"+file] = text.Bytes()
 		}
+		return d
 	}
-	return d
 }
 
 // readAll reads etcd last: without etcd that call may hang until the attempt ends.
@@ -99,8 +101,8 @@ func (n nodeView) servicesReport() []byte {
 		details = fmt.Appendf(details, "\nEVENTS OF %s\n", s.GetId())
 		events := s.GetEvents().GetEvents()
 		for _, e := range events[max(0, len(events)-recentEvents):] {
-			details = fmt.Appendf(details, "%s\t%s\t%s\n", e.GetTs().AsTime().Format(time.RFC3339), e.GetState(),
-				e.GetMsg())
+			at := e.GetTs().AsTime().Format(time.RFC3339)
+			details = fmt.Appendf(details, "%s\t%s\t%s\n", at, e.GetState(), e.GetMsg())
 		}
 	}
 	return append(text, details...)
@@ -132,8 +134,8 @@ func (n nodeView) etcdReport() (text []byte) {
 		text = fmt.Appendf(text, "no answer: %s\n", n.etcdProblem.reason)
 	}
 	if s := n.status; s != nil {
-		text = fmt.Appendf(text, "member\t%016x\nleader\t%016x\nlearner\t%t\n", s.GetMemberId(), s.GetLeader(),
-			s.GetIsLearner())
+		text = fmt.Appendf(text, "member\t%016x\nleader\t%016x\nlearner\t%t\n",
+			s.GetMemberId(), s.GetLeader(), s.GetIsLearner())
 		text = fmt.Appendf(text, "raft\tterm %d, index %d, applied %d\n", s.GetRaftTerm(), s.GetRaftIndex(),
 			s.GetRaftAppliedIndex())
 		text = fmt.Appendf(text, "database\t%d bytes, %d in use\n", s.GetDbSize(), s.GetDbSizeInUse())
@@ -160,45 +162,43 @@ func (n nodeView) addressesReport() []byte {
 	return fmt.Appendf(text, "\nlinks: %s\n", strings.Join(n.links, ", "))
 }
 
-// hint is a likely cause and a command that shows more; empty if no known cause fits.
-type hint struct {
-	cause, look string
-	kind        gate.Kind // for code that decides on the cause; mostly empty
-}
+// rule returns the likely cause that it knows, and a command that shows more; no Cause if it does not fit.
+type rule = func([]nodeView) gate.Diagnosis
 
-// etcdRules find the cause of an etcd that is not healthy. A rule stands before
-// those whose findings would follow from its own.
-var etcdRules = []func([]nodeView) hint{
+// etcdRules find the likely cause of an etcd that is not healthy. A rule stands before those whose
+// findings would follow from its own.
+var etcdRules = []rule{
 	unreachable, eachNode(alarm), notBootstrapped, splitCluster, eachNode(noQuorum),
 	stuckLearner, ghostMember, eachNode(preparing), eachNode(unhealthy),
 }
 
-// etcdCause returns the hint of the first rule that fits.
-func etcdCause(nodes []nodeView) hint {
-	return firstHint(etcdRules, func(rule func([]nodeView) hint) hint { return rule(nodes) })
+// etcdCause returns the cause of the first rule that fits.
+func etcdCause(nodes []nodeView) gate.Diagnosis {
+	return firstCause(etcdRules, func(r rule) gate.Diagnosis { return r(nodes) })
 }
 
 // eachNode is a rule that fits if it fits one of the nodes.
-func eachNode(rule func(nodeView) hint) func([]nodeView) hint {
-	return func(nodes []nodeView) hint { return firstHint(nodes, rule) }
+func eachNode(of func(nodeView) gate.Diagnosis) rule {
+	return func(nodes []nodeView) gate.Diagnosis { return firstCause(nodes, of) }
 }
 
-func firstHint[T any](all []T, hintOf func(T) hint) hint {
+func firstCause[T any](all []T, causeOf func(T) gate.Diagnosis) gate.Diagnosis {
 	for _, one := range all {
-		if h := hintOf(one); h != (hint{}) {
+		if h := causeOf(one); h.Cause != "" {
 			return h
 		}
 	}
-	return hint{}
+	return gate.Diagnosis{}
 }
 
-// because is the hint for a cause that talosctl shows on these hosts.
-func because(hosts, command, cause string) hint {
-	return hint{cause: cause, look: "talosctl -n " + strings.ReplaceAll(hosts, " ", "") + " " + command}
+// because is a cause that talosctl shows on these hosts.
+func because(hosts, command, cause string) gate.Diagnosis {
+	hosts = strings.ReplaceAll(hosts, " ", "")
+	return gate.Diagnosis{Cause: cause, Look: "talosctl -n " + hosts + " " + command}
 }
 
 // unreachable finds a machine that does not answer, or not as a machine of this cluster.
-func unreachable(nodes []nodeView) hint {
+func unreachable(nodes []nodeView) gate.Diagnosis {
 	var silent []nodeView
 	for _, n := range nodes {
 		if n.problem == nil || n.problem.permanent {
@@ -211,15 +211,15 @@ func unreachable(nodes []nodeView) hint {
 		}
 	}
 	if len(silent) == 0 {
-		return hint{}
+		return gate.Diagnosis{}
 	}
 	return because(silent[0].host(), "version",
 		hosts(silent)+" is off, boots or installs itself, or its address differs from the configuration")
 }
 
-func alarm(n nodeView) hint {
+func alarm(n nodeView) gate.Diagnosis {
 	if len(n.alarms) == 0 {
-		return hint{}
+		return gate.Diagnosis{}
 	}
 	cause := "the data of an etcd member is damaged: reset that machine, and it joins again"
 	if n.alarms[0].GetAlarm() == machineapi.EtcdMemberAlarm_NOSPACE {
@@ -229,36 +229,36 @@ func alarm(n nodeView) hint {
 }
 
 // notBootstrapped fits if etcd waits on all machines for a cluster to join.
-func notBootstrapped(nodes []nodeView) hint {
+func notBootstrapped(nodes []nodeView) gate.Diagnosis {
 	for _, n := range nodes {
 		if n.service("etcd").GetState() != "Preparing" {
-			return hint{}
+			return gate.Diagnosis{}
 		}
 	}
 	h := because(nodes[0].host(), "service etcd",
 		"etcd was never bootstrapped, or its data is gone: every control plane waits for a cluster to join")
-	h.kind = gate.NeverBootstrapped
+	h.Kind = gate.NeverBootstrapped
 	return h
 }
 
-func splitCluster(nodes []nodeView) hint {
+func splitCluster(nodes []nodeView) gate.Diagnosis {
 	if len(memberDisagreement(nodes, memberNames(nodes))) == 0 {
-		return hint{}
+		return gate.Diagnosis{}
 	}
 	return because(hosts(nodes), "etcd members", "two etcd clusters have formed: more than one "+
 		"control plane was bootstrapped, or the disk of an earlier cluster was used again")
 }
 
-func noQuorum(n nodeView) hint {
+func noQuorum(n nodeView) gate.Diagnosis {
 	if n.status == nil || n.status.GetLeader() != 0 {
-		return hint{}
+		return gate.Diagnosis{}
 	}
 	return because(n.host(), "logs etcd",
 		"etcd has no quorum: more than half of its members must run and reach each other on port 2380")
 }
 
 // stuckLearner finds a member that is not promoted; etcd admits no other meanwhile.
-func stuckLearner(nodes []nodeView) hint {
+func stuckLearner(nodes []nodeView) gate.Diagnosis {
 	names := memberNames(nodes)
 	for _, n := range nodes {
 		i := slices.IndexFunc(n.members, (*machineapi.EtcdMember).GetIsLearner)
@@ -273,16 +273,16 @@ func stuckLearner(nodes []nodeView) hint {
 		return because(host, "logs etcd", names[m.GetId()]+" stays a learner: it does not catch up with "+
 			"the leader (slow disk, or port 2380 blocked), and no other machine can join meanwhile")
 	}
-	return hint{}
+	return gate.Diagnosis{}
 }
 
 // ghostMember finds a member that belongs to none of the control planes.
-func ghostMember(nodes []nodeView) hint {
+func ghostMember(nodes []nodeView) gate.Diagnosis {
 	known := map[netip.Addr]bool{}
 	for _, n := range nodes {
 		a, err := netip.ParseAddr(n.host())
 		if err != nil {
-			return hint{} // a host name does not show which member it is
+			return gate.Diagnosis{} // a host name does not show which member it is
 		}
 		known[a] = true
 	}
@@ -294,22 +294,22 @@ func ghostMember(nodes []nodeView) hint {
 			}
 		}
 	}
-	return hint{}
+	return gate.Diagnosis{}
 }
 
-func preparing(n nodeView) hint {
+func preparing(n nodeView) gate.Diagnosis {
 	if n.service("etcd").GetState() != "Preparing" {
-		return hint{}
+		return gate.Diagnosis{}
 	}
 	return because(n.host(), "service etcd", "etcd on "+n.host()+" is stuck in Preparing: an old disk, "+
 		"or a member that used the same address before, blocks it; reset the machine")
 }
 
 // unhealthy finds an etcd that fails for a reason that no other rule knows.
-func unhealthy(n nodeView) hint {
+func unhealthy(n nodeView) gate.Diagnosis {
 	s := n.service("etcd")
 	if s == nil || s.GetState() == "Running" && health(s) != "Fail" {
-		return hint{}
+		return gate.Diagnosis{}
 	}
 	return because(n.host(), "logs etcd",
 		fmt.Sprintf("etcd on %s is %s: %s", n.host(), s.GetState(), lastEvent(s)))
@@ -317,18 +317,18 @@ func unhealthy(n nodeView) hint {
 
 // addressCause finds the cause of a virtual address without a holder, with
 // several, or with a new one again and again.
-func addressCause(address netip.Addr) func([]nodeView) hint {
-	return func(nodes []nodeView) hint {
-		if h := etcdCause(nodes); h.cause != "" {
-			if unreachable(nodes) != h {
-				h.cause = "the control planes elect the holder through etcd, and " + h.cause
+func addressCause(address netip.Addr) rule {
+	return func(nodes []nodeView) gate.Diagnosis {
+		if h := etcdCause(nodes); h.Cause != "" {
+			if unreachable(nodes).Cause != h.Cause {
+				h.Cause = "the control planes elect the holder through etcd, and " + h.Cause
 			}
 			return h
 		}
 		var holders, links []string
 		for _, n := range nodes {
 			if n.problem != nil {
-				return hint{} // its reason is the whole cause
+				return gate.Diagnosis{} // its reason is the whole cause
 			}
 			links = append(links, n.links...)
 			if n.linkWith(address) != "" {

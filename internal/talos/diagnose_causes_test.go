@@ -74,11 +74,11 @@ func TestEtcdCauseNamesTheFirstCauseThatFits(t *testing.T) {
 			problem: &problem{reason: "i/o timeout"}}}, "10.0.0.9 is off", "talosctl -n 10.0.0.9 version"},
 	} {
 		h := etcdCause(c.nodes)
-		if !strings.Contains(h.cause, c.cause) || (c.cause == "" && h.cause != "") || h.look != c.look {
-			t.Errorf("%s: got %q and %q", name, h.cause, h.look)
+		if !strings.Contains(h.Cause, c.cause) || (c.cause == "" && h.Cause != "") || h.Look != c.look {
+			t.Errorf("%s: got %q and %q", name, h.Cause, h.Look)
 		}
 	}
-	if h := addressCause(netip.MustParseAddr("10.0.0.10"))([]nodeView{forbidden}); h != (hint{}) {
+	if h := addressCause(netip.MustParseAddr("10.0.0.10"))([]nodeView{forbidden}); h.Cause != "" {
 		t.Errorf("no role to read: %+v", h)
 	}
 }
@@ -87,8 +87,8 @@ func TestAddressCauseNamesTwoHolders(t *testing.T) {
 	h := addressCause(netip.MustParseAddr("10.0.0.10"))([]nodeView{
 		at(nodeAt(1, 1, "Running", 1, 2), "10.0.0.10/32"), at(nodeAt(2, 1, "Running", 1, 2), "10.0.0.10/32"),
 	})
-	if !strings.HasPrefix(h.cause, "10.0.0.1 and 10.0.0.2 do not elect together") ||
-		h.look != "talosctl -n 10.0.0.1,10.0.0.2 etcd members" {
+	if !strings.HasPrefix(h.Cause, "10.0.0.1 and 10.0.0.2 do not elect together") ||
+		h.Look != "talosctl -n 10.0.0.1,10.0.0.2 etcd members" {
 		t.Errorf("got %+v", h)
 	}
 }

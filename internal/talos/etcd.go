@@ -30,8 +30,7 @@ func etcdType() gate.Type {
 			if err != nil {
 				return gate.Gate{}, fmt.Errorf("gate %s: %w", name, err)
 			}
-			diagnose := func(ctx context.Context) gate.Diagnosis { return g.machines.diagnose(ctx, etcdCause) }
-			return gate.Gate{Name: name, Check: g.check, Diagnose: diagnose}, nil
+			return gate.Gate{Name: name, Check: g.check, Diagnose: g.machines.diagnosis(etcdCause)}, nil
 		},
 	}
 }

@@ -144,7 +144,8 @@ func (m *machines) queryNodes(ctx context.Context, subject string,
 
 // call connects to one machine for one attempt: a kept connection pauses after each failure before it dials
 // again. subject names the resource that do reads.
-func (m *machines) call(ctx context.Context, endpoint, subject string, do func(*client.Client) error) *problem {
+func (m *machines) call(ctx context.Context, endpoint, subject string,
+	do func(*client.Client) error) *problem {
 	c, err := client.New(ctx, client.WithConfig(m.config), client.WithEndpoints(endpoint),
 		client.WithDefaultGRPCDialOptions())
 	if err != nil {

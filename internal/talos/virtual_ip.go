@@ -41,11 +41,8 @@ func virtualIPType() gate.Type {
 			if err != nil {
 				return gate.Gate{}, fmt.Errorf("gate %s: %w", name, err)
 			}
-			diagnose := func(ctx context.Context) gate.Diagnosis {
-				return g.machines.diagnose(ctx, addressCause(g.address))
-			}
 			return gate.Gate{Name: name, Check: g.check, Changed: g.machines.addressChanges,
-				Diagnose: diagnose}, nil
+				Diagnose: g.machines.diagnosis(addressCause(g.address))}, nil
 		},
 	}
 }
