@@ -287,9 +287,9 @@ func checkMachines(c *cluster, report reporter) {
 						"The variable vip gives it to them; remove the document.", vip.VIP())
 			}
 		}
-		missing := slices.DeleteFunc(slices.Clone(r.config.Machine().Security().CertSANs()), func(name string) bool {
-			return slices.Contains(r.config.Cluster().CertSANs(), name)
-		})
+		kubernetes := r.config.Cluster().CertSANs()
+		missing := slices.DeleteFunc(slices.Clone(r.config.Machine().Security().CertSANs()),
+			func(name string) bool { return slices.Contains(kubernetes, name) })
 		if len(missing) > 0 {
 			once("machine-cert-sans", origin(c, r, "certSANs"), "machine.certSANs: names of Talos' own API",
 				"%s would be in the certificates of apid and trustd and not in that of the Kubernetes API; "+
