@@ -31,15 +31,15 @@ type Output struct {
 	Sensitive bool
 }
 
-// Resource is one object in a state.
+// Resource is one object in a state. Its JSON has no values.
 type Resource struct {
-	Address    string // module.a.helm_release.b["c"], data.x.y
-	Type       string // helm_release
-	Provider   string // source address: registry.terraform.io/hashicorp/helm
-	Mode       string // managed or data
-	Tainted    bool   // made, but not wholly
-	Deposed    bool   // replaced, but not yet deleted
-	Attributes map[string]any
+	Address    string         `json:"address"`           // module.a.helm_release.b["c"], data.x.y
+	Type       string         `json:"-"`                 // helm_release
+	Mode       string         `json:"mode"`              // managed or data
+	Provider   string         `json:"provider"`          // registry.terraform.io/hashicorp/helm
+	Tainted    bool           `json:"tainted,omitempty"` // made, but not wholly
+	Deposed    bool           `json:"deposed,omitempty"` // replaced, but not yet deleted
+	Attributes map[string]any `json:"-"`
 }
 
 // Managed returns the resources that Terraform owns, data sources left out.

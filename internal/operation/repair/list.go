@@ -16,24 +16,15 @@ import (
 // StageState describes a stage's Terraform state and its snapshots, without any value of a resource or
 // output.
 type StageState struct {
-	Name      string          `json:"name"`
-	Layer     string          `json:"layer"`
-	Serial    uint64          `json:"serial"`
-	Lineage   string          `json:"lineage"`
-	Resources []StateResource `json:"resources"`
-	Applied   time.Time       `json:"applied,omitzero"` // when a run last began to apply it
-	Snapshots []StateSnapshot `json:"snapshots"`        // the newest first
+	Name      string           `json:"name"`
+	Layer     string           `json:"layer"`
+	Serial    uint64           `json:"serial"`
+	Lineage   string           `json:"lineage"`
+	Resources []state.Resource `json:"resources"`
+	Applied   time.Time        `json:"applied,omitzero"` // when a run last began to apply it
+	Snapshots []StateSnapshot  `json:"snapshots"`        // the newest first
 	// Problem explains why the state is unusable, and how to repair it.
 	Problem string `json:"problem,omitempty"`
-}
-
-// StateResource is one object in a state.
-type StateResource struct {
-	Address  string `json:"address"`
-	Mode     string `json:"mode"` // managed or data
-	Provider string `json:"provider"`
-	Tainted  bool   `json:"tainted,omitempty"`
-	Deposed  bool   `json:"deposed,omitempty"`
 }
 
 // StateSnapshot is one copy of an earlier state.
@@ -66,10 +57,7 @@ func States(c *cluster.Cluster, name string) ([]StageState, error) {
 func stateOf(c *cluster.Cluster, p cluster.StageRef) (StageState, error) {
 	dir := c.Dir.Stage(p.Name)
 	one := StageState{
-		Name:      p.Name,
-		Layer:     p.Layer,
-		Resources: []StateResource{},
-		Snapshots: []StateSnapshot{},
+		Name: p.Name, Layer: p.Layer, Resources: []state.Resource{}, Snapshots: []StateSnapshot{},
 	}
 	rec, err := dir.Record()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -81,8 +69,14 @@ func stateOf(c *cluster.Cluster, p cluster.StageRef) (StageState, error) {
 		return one, err
 	}
 	for _, copied := range copies {
-		c.MaskOutputs(copied.State)
-		one.Snapshots = append(one.Snapshots, snapshotOf(c, copied))
+		snapshot := StateSnapshot{Name: copied.Name, Taken: copied.Taken}
+		if copied.State == nil {
+			snapshot.Problem = c.Masker.Hide(copied.Reason.Error())
+		} else {
+			c.MaskOutputs(copied.State)
+			snapshot.Serial, snapshot.Resources = copied.State.Serial, len(copied.State.Resources)
+		}
+		one.Snapshots = append(one.Snapshots, snapshot)
 	}
 	st, err := dir.State()
 	switch {
@@ -94,11 +88,8 @@ func stateOf(c *cluster.Cluster, p cluster.StageRef) (StageState, error) {
 		c.MaskOutputs(st)
 		one.Serial, one.Lineage = st.Serial, st.Lineage
 		for _, res := range st.Resources {
-			one.Resources = append(one.Resources, StateResource{
-				Address: c.Masker.Hide(
-					res.Address,
-				), Mode: res.Mode, Provider: res.Provider, Tainted: res.Tainted, Deposed: res.Deposed,
-			})
+			res.Address = c.Masker.Hide(res.Address)
+			one.Resources = append(one.Resources, res)
 		}
 	}
 	rescued, err := dir.Copies().Errored()
@@ -109,14 +100,4 @@ func stateOf(c *cluster.Cluster, p cluster.StageRef) (StageState, error) {
 		one.Problem = strings.TrimPrefix(one.Problem+"\n"+c.Masker.Hide(err.Error()), "\n")
 	}
 	return one, nil
-}
-
-func snapshotOf(c *cluster.Cluster, copied *state.Copy) StateSnapshot {
-	one := StateSnapshot{Name: copied.Name, Taken: copied.Taken}
-	if copied.State == nil {
-		one.Problem = c.Masker.Hide(copied.Reason.Error())
-		return one
-	}
-	one.Serial, one.Resources = copied.State.Serial, len(copied.State.Resources)
-	return one
 }

@@ -44,7 +44,7 @@ func PrepareRestore(c *cluster.Cluster, o RestoreOptions) (*Restoration, error) 
 		return nil, err
 	}
 	dir := c.Dir.Stage(p.Name)
-	copied, err := chosenCopy(c, dir, p.Name, o)
+	copied, err := chosenCopy(dir, p.Name, o)
 	if err != nil {
 		return nil, c.MaskError(err)
 	}
@@ -56,26 +56,22 @@ func PrepareRestore(c *cluster.Cluster, o RestoreOptions) (*Restoration, error) 
 		return nil, err
 	}
 	re := &Restoration{
-		Stage:  p.Name,
-		Layer:  p.Layer,
-		Serial: copied.State.Serial,
-		Taken:  copied.Taken,
-		copied: copied,
-		sum:    sum,
+		Stage: p.Name, Layer: p.Layer, Serial: copied.State.Serial, Taken: copied.Taken,
+		copied: copied, sum: sum,
 	}
 	if !o.Errored {
 		re.Snapshot = copied.Name
 	}
 	now, err := dir.State()
-	if unreadable := new(state.UnreadableError); errors.As(err, &unreadable) {
-		now, err = &state.State{}, nil
+	switch unreadable, is := errors.AsType[*state.UnreadableError](err); {
+	case is:
+		now = &state.State{}
 		re.Present = "unreadable: " + c.Masker.Hide(unreadable.Reason.Error())
-	} else if err == nil {
+	case err != nil:
+		return nil, err
+	default:
 		re.Present = fmt.Sprintf("serial %d", now.Serial)
 		re.Same = now.SHA256 == copied.State.SHA256 && !o.Errored
-	}
-	if err != nil {
-		return nil, err
 	}
 	c.MaskOutputs(now)
 	c.MaskOutputs(copied.State)
@@ -83,13 +79,14 @@ func PrepareRestore(c *cluster.Cluster, o RestoreOptions) (*Restoration, error) 
 	return re, nil
 }
 
-func chosenCopy(c *cluster.Cluster, dir *state.Stage, stage string, o RestoreOptions) (*state.Copy, error) {
+func chosenCopy(dir *state.Stage, stage string, o RestoreOptions) (*state.Copy, error) {
+	refuse := func(format string, args ...any) (*state.Copy, error) {
+		return nil, &cluster.UsageError{Message: "stage " + stage + fmt.Sprintf(format, args...)}
+	}
 	if o.Errored {
 		rescued, err := dir.Copies().Errored()
 		if err == nil && rescued == nil {
-			err = &cluster.UsageError{
-				Message: fmt.Sprintf("stage %s: Terraform has left no state that it could not write", stage),
-			}
+			return refuse(": Terraform has left no state that it could not write")
 		}
 		return rescued, err
 	}
@@ -98,7 +95,7 @@ func chosenCopy(c *cluster.Cluster, dir *state.Stage, stage string, o RestoreOpt
 		return nil, err
 	}
 	var found []*state.Copy
-	var there []string
+	var serials, names []string // of the good ones, and of those found
 	for _, s := range copies {
 		if s.Name == o.Snapshot {
 			return s, nil
@@ -110,29 +107,21 @@ func chosenCopy(c *cluster.Cluster, dir *state.Stage, stage string, o RestoreOpt
 			return s, nil
 		}
 		serial := strconv.FormatUint(s.State.Serial, 10)
-		there = append(there, serial)
+		serials = append(serials, serial)
 		if serial == o.Snapshot {
-			found = append(found, s)
+			found, names = append(found, s), append(names, s.Name)
 		}
 	}
 	differs := func(s *state.Copy) bool { return s.State.SHA256 != found[0].State.SHA256 }
 	switch {
-	case len(there) == 0:
-		return nil, &cluster.UsageError{Message: fmt.Sprintf("stage %s has no good snapshot", stage)}
+	case len(serials) == 0:
+		return refuse(" has no good snapshot")
 	case len(found) == 0:
-		return nil, &cluster.UsageError{
-			Message: fmt.Sprintf("stage %s has no good snapshot %q; there are the serials %s", stage,
-				o.Snapshot, strings.Join(there, ", ")),
-		}
+		return refuse(" has no good snapshot %q; there are the serials %s", o.Snapshot,
+			strings.Join(serials, ", "))
 	case slices.ContainsFunc(found, differs):
-		var names []string
-		for _, s := range found {
-			names = append(names, s.Name)
-		}
-		return nil, &cluster.UsageError{
-			Message: fmt.Sprintf("stage %s has several snapshots with serial %s that differ; name one: %s",
-				stage, o.Snapshot, strings.Join(names, ", ")),
-		}
+		return refuse(" has several snapshots with serial %s that differ; name one: %s", o.Snapshot,
+			strings.Join(names, ", "))
 	}
 	return found[0], nil
 }
@@ -169,12 +158,8 @@ func Restore(ctx context.Context, c *cluster.Cluster, re *Restoration) (aside []
 func unchanged(dir *state.Stage, stage, sum string) error {
 	now, err := dir.StateDigest()
 	if err == nil && now != sum {
-		err = &cluster.UsageError{
-			Message: fmt.Sprintf(
-				"stage %s: another run has changed the state meanwhile; nothing was done, look again",
-				stage,
-			),
-		}
+		err = &cluster.UsageError{Message: "stage " + stage +
+			": another run has changed the state meanwhile; nothing was done, look again"}
 	}
 	return err
 }

@@ -20,24 +20,26 @@ import (
 // repair. name is a stage's, or that of a layer with one stage.
 func Terraform(ctx context.Context, c *cluster.Cluster, name string, args []string, stdin io.Reader,
 	stdout, stderr io.Writer) (code int, err error) {
-	if all := cluster.Refs(c.Config.Stages); len(cluster.Match(all, name)) == 0 {
+	all := cluster.Refs(c.Config.Stages)
+	found := cluster.Match(all, name)
+	switch {
+	case len(found) == 0:
 		return 0, cluster.UnknownStage("terraform", name, all)
-	}
-	chosen, err := cluster.Selection{Only: []string{name}}.Stages(c.Config.Stages)
-	if err != nil {
-		return 0, err
-	}
-	if len(chosen) > 1 {
+	case len(found) > 1:
+		var names []string
+		for _, i := range found {
+			names = append(names, all[i].Name)
+		}
 		return 0, &cluster.UsageError{
-			Message: fmt.Sprintf("layer %s has several stages; name one: %s", name, stageNames(chosen)),
+			Message: fmt.Sprintf("layer %s has several stages; name one: %s", name, strings.Join(names, ", ")),
 		}
 	}
+	s := c.Config.Stages[found[0]]
 	r, err := run.Begin(ctx, c, "terraform")
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = r.End(err) }()
-	s := chosen[0]
 	for _, other := range c.Config.Stages {
 		if err := c.CheckState(other.Name); err != nil {
 			return 0, err
@@ -53,11 +55,11 @@ func Terraform(ctx context.Context, c *cluster.Cluster, name string, args []stri
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, work.Close()) }()
-	override := r.Override(s)
 	inputs, diags := s.Inputs(r.Outputs.Scope(s))
 	if diags.HasErrors() {
 		return 0, diags
 	}
+	override := r.Override(s)
 	override.Inputs = inputs
 	if err := work.Root.Materialise(s.Module, override); err != nil {
 		return 0, err
@@ -99,12 +101,4 @@ func recordMade(r *run.Run, s *config.Stage, work *run.Workspace) error {
 		return err
 	}
 	return run.RecordStage(r, s, work)
-}
-
-func stageNames(stages []*config.Stage) string {
-	names := make([]string, len(stages))
-	for i, s := range stages {
-		names[i] = s.Name
-	}
-	return strings.Join(names, ", ")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -106,33 +107,18 @@ func match(c *cluster.Cluster, st *state.State, f *UntrackPlan, address string) 
 	if found {
 		return nil
 	}
-	var names []string
-	for name := range known {
-		names = append(names, name)
-	}
-	return &cluster.UsageError{
-		Message: fmt.Sprintf(
-			"stage %s: the state knows no %s%s\n  `castle state show %s %s` lists what it knows",
-			f.Stage,
-			address,
-			config.DidYouMean(address, names),
-			c.Config.Name,
-			f.Stage,
-		),
-	}
+	return &cluster.UsageError{Message: fmt.Sprintf(
+		"stage %s: the state knows no %s%s\n  `castle state show %s %s` lists what it knows", f.Stage, address,
+		config.DidYouMean(address, slices.Collect(maps.Keys(known))), c.Config.Name, f.Stage)}
 }
 
 // describe names a resource; for a virtual machine it adds the id and node.
 func describe(res state.Resource) string {
-	id, ok := res.Attributes["vm_id"].(float64)
-	if !ok {
+	id, isVM := res.Attributes["vm_id"].(float64)
+	if !isVM {
 		return res.Address
 	}
-	text := fmt.Sprintf("%s (VM %d", res.Address, int(id))
-	if node, ok := res.Attributes["node_name"].(string); ok {
-		text += " on node " + node
-	}
-	return text + ")"
+	return fmt.Sprintf("%s (VM %d on node %v)", res.Address, int(id), res.Attributes["node_name"])
 }
 
 // Untrack carries out an UntrackPlan with Terraform's own state rm, under the cluster's lock. It
@@ -162,14 +148,11 @@ func Untrack(ctx context.Context, c *cluster.Cluster, f *UntrackPlan) (err error
 
 func untrack(ctx context.Context, r *run.Run, dir *state.Stage, f *UntrackPlan) (err error) {
 	rec, err := dir.Record()
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("a killed run has left no record of it; `%s` completes it: %w",
+			r.Cluster.Command("create"), err)
+	}
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf(
-				"a killed run has left no record of it; `%s` completes it: %w",
-				r.Cluster.Command("create"),
-				err,
-			)
-		}
 		return err
 	}
 	work, err := run.RecordedWorkspace(ctx, r, rec)
@@ -197,11 +180,6 @@ func untrack(ctx context.Context, r *run.Run, dir *state.Stage, f *UntrackPlan) 
 	if err := os.Remove(backup); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return checkUntracked(dir, f)
-}
-
-// checkUntracked returns an error if the state still contains a removed resource.
-func checkUntracked(dir *state.Stage, f *UntrackPlan) error {
 	st, err := dir.State()
 	if err != nil {
 		return err

@@ -59,24 +59,23 @@ func doctorTarget(ctx context.Context, o cluster.Options, root string) (doctor.T
 		Known:   func(*config.Stage) ([]gate.Known, error) { return nil, nil },
 		Started: func(*config.Stage) bool { return false },
 	}
-	if _, err := os.Stat(filepath.Join(root, configured.Name, configured.Platform)); errors.Is(err,
-		fs.ErrNotExist) {
+	_, err = os.Stat(filepath.Join(root, configured.Name, configured.Platform))
+	if errors.Is(err, fs.ErrNotExist) {
 		return p, nil
 	}
 	dir, err := state.Open(root, configured.Name, configured.Platform)
 	if err != nil {
 		return p, err
 	}
-	r := run.Observe(ctx, (&cluster.Cluster{Options: o, Config: configured, Dir: dir, Masker: masker}))
+	r := run.Observe(ctx, &cluster.Cluster{Options: o, Config: configured, Dir: dir, Masker: masker})
 	states, err := run.LastKnownStates(r)
 	if err != nil {
 		return p, r.Cluster.MaskError(err)
 	}
 	p.Outputs = r.Outputs.Scope(&config.Stage{}).Outputs
-	p.Exists = slices.ContainsFunc(
-		configured.Stages,
-		func(s *config.Stage) bool { return s.EndsCluster && len(states[s].Resources) > 0 },
-	)
+	p.Exists = slices.ContainsFunc(configured.Stages, func(s *config.Stage) bool {
+		return s.EndsCluster && len(states[s].Resources) > 0
+	})
 	p.Known = func(s *config.Stage) ([]gate.Known, error) {
 		ids, err := cluster.MachineIDs(dir.Stage(s.Name))
 		return cluster.Known(states[s], ids...), err

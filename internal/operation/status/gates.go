@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,16 +48,14 @@ type StageGates struct {
 // which is harmless beside a create.
 func Gates(ctx context.Context, c *cluster.Cluster, o GateOptions) (GateReport, error) {
 	report := GateReport{Cluster: c.Config.Name, Platform: c.Config.Platform, Open: true}
-	stages := c.Config.Stages
+	stages, all := c.Config.Stages, cluster.Refs(c.Config.Stages)
 	if o.Of != "" {
-		all := cluster.Refs(stages)
-		found := cluster.Match(all, o.Of)
-		if len(found) == 0 {
-			return report, unknownGates(c, o.Of, all)
-		}
 		stages = nil
-		for _, i := range found {
+		for _, i := range cluster.Match(all, o.Of) {
 			stages = append(stages, c.Config.Stages[i])
+		}
+		if stages == nil {
+			return report, unknownGates(c, o.Of, all)
 		}
 	}
 	r := run.Observe(ctx, c)
@@ -64,10 +63,9 @@ func Gates(ctx context.Context, c *cluster.Cluster, o GateOptions) (GateReport, 
 	if err != nil {
 		return report, c.MaskError(err)
 	}
-	report.Stages = run.Each(
-		stages,
-		func(s *config.Stage) StageGates { return gatesOf(ctx, r, s, states[s], o) },
-	)
+	report.Stages = run.Each(stages, func(s *config.Stage) StageGates {
+		return gatesOf(ctx, r, s, states[s], o)
+	})
 	if ctx.Err() != nil {
 		return report, context.Cause(ctx)
 	}
@@ -78,23 +76,15 @@ func Gates(ctx context.Context, c *cluster.Cluster, o GateOptions) (GateReport, 
 // unknownGates returns the error for a name without gates to check.
 func unknownGates(c *cluster.Cluster, name string, all []cluster.StageRef) error {
 	for _, s := range c.Config.Disabled {
-		switch {
-		case s.Name != name:
-		case s.Delegate != nil:
-			return &cluster.UsageError{
-				Message: fmt.Sprintf(
-					"gate: stage %s is disabled, and stage %s asks its gates: castle gate %s %s",
-					name,
-					s.Delegate.Name,
-					c.Config.Name,
-					s.Delegate.Name,
-				),
-			}
-		default:
-			return &cluster.UsageError{
-				Message: fmt.Sprintf("gate: stage %s is disabled, and no stage asks its gates", name),
-			}
+		if s.Name != name {
+			continue
 		}
+		text := fmt.Sprintf("gate: stage %s is disabled, and no stage asks its gates", name)
+		if s.Delegate != nil {
+			text = fmt.Sprintf("gate: stage %s is disabled, and stage %s asks its gates: castle gate %s %s",
+				name, s.Delegate.Name, c.Config.Name, s.Delegate.Name)
+		}
+		return &cluster.UsageError{Message: text}
 	}
 	return cluster.UnknownStage("gate", name, all)
 }
@@ -137,8 +127,8 @@ func gatesOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State, 
 	for i, g := range s.Gates {
 		answer := GateStatus{Name: g.Name(), Open: one.Missing == "" && closed[i] == nil, Reason: one.Missing}
 		if closed[i] != nil {
-			answer.Reason = strings.TrimPrefix(r.Cluster.Masker.Hide(closed[i].Error()),
-				"gate "+g.Name()+": ")
+			text := r.Cluster.Masker.Hide(closed[i].Error())
+			answer.Reason = strings.TrimPrefix(text, "gate "+g.Name()+": ")
 		}
 		one.Gates = append(one.Gates, answer)
 	}
@@ -150,42 +140,29 @@ func missing(r *run.Run, s *config.Stage, st *state.State) string {
 	if st.Notice != "" {
 		return r.Cluster.Masker.Hide(st.Notice)
 	}
-	return fmt.Sprintf(
-		"never created; create it with `castle create %s --to %s`",
-		r.Cluster.Config.Name,
-		s.Name,
-	)
+	return fmt.Sprintf("never created; create it with `castle create %s --to %s`", r.Cluster.Config.Name,
+		s.Name)
 }
 
 // waitAll waits for a stage's gates as a create does, and returns the error of each. It reports their
 // diagnoses, but has no run to keep them in.
 func waitAll(ctx context.Context, r *run.Run, s *config.Stage, timeout time.Duration) (closed []error) {
-	began := time.Now()
-	e := event.Event{Layer: s.Layer, Stage: s.Name, Step: "gates", Kind: event.StepStarted}
-	r.Emit(e)
-	closed = run.Each(s.Gates, func(g *config.Gate) error {
-		waiting := *g
-		if timeout > 0 {
-			waiting.Policy.Timeout = timeout
-		}
-		return run.WaitGate(ctx, r, s, &waiting)
+	err := r.Step(s.Name, s.Layer, "gates", func() error {
+		closed = run.Each(s.Gates, func(g *config.Gate) error {
+			waiting := *g
+			waiting.Policy.Timeout = cmp.Or(timeout, g.Policy.Timeout)
+			return run.WaitGate(ctx, r, s, &waiting)
+		})
+		return errors.Join(closed...)
 	})
-	e.Kind, e.Seconds = event.StepEnded, time.Since(began).Seconds()
-	r.Emit(e)
 	if ctx.Err() != nil {
 		return closed
 	}
 	subject := diagnose.Subject{Layer: s.Layer, Name: s.Name, Stage: s}
-	for _, f := range diagnose.Look(ctx, r, subject, errors.Join(closed...)) {
-		r.Emit(
-			event.Event{
-				Kind:      event.Diagnosed,
-				Layer:     s.Layer,
-				Stage:     s.Name,
-				Gate:      f.Gate,
-				Diagnosis: &f.Report,
-			},
-		)
+	for _, f := range diagnose.Look(ctx, r, subject, err) {
+		e := event.Event{Kind: event.Diagnosed, Layer: s.Layer, Stage: s.Name, Gate: f.Gate}
+		e.Diagnosis = &f.Report
+		r.Emit(e)
 	}
 	return closed
 }

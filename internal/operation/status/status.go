@@ -7,6 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
@@ -41,6 +46,8 @@ type StageStatus struct {
 	Changed []string     `json:"changed,omitempty"` // the parts that make it stale
 	Reason  string       `json:"reason,omitempty"`  // why it failed
 	Gates   []GateStatus `json:"gates"`
+
+	err error
 }
 
 // GateStatus is the result of one check of a gate.
@@ -54,12 +61,7 @@ type GateStatus struct {
 
 // AllReady reports whether every stage is ready.
 func (s Status) AllReady() bool {
-	for _, st := range s.Stages {
-		if st.State != Ready {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(s.Stages, func(one StageStatus) bool { return one.State != Ready })
 }
 
 // Run checks every gate once and compares every stage with its last good apply. It changes nothing and
@@ -74,16 +76,14 @@ func Run(ctx context.Context, c *cluster.Cluster) (Status, error) {
 	if all.Unlisted, err = r.Cluster.UnlistedStages(); err != nil {
 		return all, c.MaskError(err)
 	}
-	all.Stages = make([]StageStatus, len(c.Config.Stages))
-	err = errors.Join(run.Each(c.Config.Stages, func(s *config.Stage) error {
+	all.Stages = run.Each(c.Config.Stages, func(s *config.Stage) StageStatus {
 		one, err := statusOf(ctx, r, s, states[s])
-		for i, x := range c.Config.Stages {
-			if x == s {
-				all.Stages[i] = one
-			}
-		}
-		return err
-	})...)
+		one.err = err
+		return one
+	})
+	for _, one := range all.Stages {
+		err = errors.Join(err, one.err)
+	}
 	if ctx.Err() != nil {
 		return all, context.Cause(ctx) // an interrupted status is incomplete
 	}
@@ -191,4 +191,43 @@ func outcome(r *run.Run, run, stage string) runOutcome {
 		}
 	}
 	return found
+}
+
+// OutputValue is one output of a layer.
+type OutputValue struct {
+	Layer, Stage, Name string
+	Sensitive          bool
+	Value              cty.Value
+}
+
+// Outputs returns the outputs of every stage, by layer and name.
+func Outputs(c *cluster.Cluster) ([]OutputValue, error) {
+	var all []OutputValue
+	for _, s := range c.Config.Stages {
+		st, err := c.Dir.Stage(s.Name).State()
+		if err != nil {
+			return nil, err
+		}
+		start := len(all)
+		for name, out := range st.Outputs {
+			all = append(all, OutputValue{
+				Layer: s.Layer, Stage: s.Name, Name: name, Value: out.Value,
+				Sensitive: out.Sensitive || s.Outputs[name].Sensitive,
+			})
+		}
+		slices.SortFunc(all[start:], func(a, b OutputValue) int { return strings.Compare(a.Name, b.Name) })
+	}
+	return all, nil
+}
+
+// Configs returns the paths of the platform's kubeconfig and talosconfig. The error for a missing one
+// names the command that creates it.
+func Configs(c *cluster.Cluster) (kubeconfig, talosconfig string, err error) {
+	for _, path := range []string{c.Dir.Kubeconfig(), c.Dir.Talosconfig()} {
+		if _, err := os.Stat(path); err != nil {
+			return "", "", &cluster.UsageError{Message: fmt.Sprintf(
+				"%s has no kubeconfig yet; create it with `castle create %s`", c.Name(), c.Config.Name)}
+		}
+	}
+	return c.Dir.Kubeconfig(), c.Dir.Talosconfig(), nil
 }
