@@ -137,9 +137,8 @@ func (d *datacenter) rights(ctx context.Context) []Finding {
 		images = append(images, image.Text("datastore_id"))
 	}
 	slices.Sort(images)
-	missing, err := proxmox.MissingRights(ctx, d.client,
-		proxmox.WantedFor(ids, d.nodes, disks, slices.Compact(images),
-			d.bridge))
+	images = slices.Compact(images)
+	missing, err := proxmox.MissingRights(ctx, d.client, ids, d.nodes, disks, images, d.bridge)
 	if err != nil {
 		return grey("%v", reason(ctx, err))
 	}
@@ -153,7 +152,7 @@ func (d *datacenter) rights(ctx context.Context) []Finding {
 	switch {
 	case err != nil:
 		return grey("%v", reason(ctx, err))
-	case strings.HasPrefix(d.client.User(), "root@pam!"):
+	case strings.HasPrefix(d.client.User, "root@pam!"):
 		return yellow(fix, "the API token is one of root@pam")
 	case len(excess) > 0:
 		return yellow(fix, "the API token has more privileges than it needs: on / %s",

@@ -8,58 +8,39 @@ import (
 	"net/url"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
 
-// User is the token's name without its secret: user@realm!name.
-func (c *Client) User() string {
-	name, _, _ := strings.Cut(c.token, "=")
-	return name
-}
-
 // Admitted returns an error unless the datacenter accepts the token.
-func (c *Client) Admitted(ctx context.Context) error { return c.get(ctx, "version", nil) }
+func (c *Client) Admitted(ctx context.Context) error {
+	_, err := get[any](ctx, c, "version")
+	return err
+}
 
 // Clock returns the datacenter's time with a second's accuracy; zero if its answer has none.
 func (c *Client) Clock(ctx context.Context) (time.Time, error) {
-	kept, err := c.call(ctx, http.MethodGet, "version", nil)
+	date, err := c.call(ctx, http.MethodGet, "version", nil)
 	if err != nil && !errors.As(err, new(*Error)) {
 		return time.Time{}, err
 	}
-	at, err := http.ParseTime(kept.date)
-	if err != nil {
-		return time.Time{}, nil // no reason to doubt anything
-	}
+	at, _ := http.ParseTime(date) //nolint:errcheck // then it is zero
 	return at, nil
 }
 
 // Guests lists the guests that the token may see. One that is not listed may exist all the same: see Taken.
 func (c *Client) Guests(ctx context.Context) ([]Guest, error) {
-	var all []Guest
-	err := c.get(ctx, "cluster/resources?type=vm", &all)
-	return all, err
+	return get[[]Guest](ctx, c, "cluster/resources?type=vm")
 }
 
 // Taken reports whether any guest has this id, visible to the token or not, containers included.
 func (c *Client) Taken(ctx context.Context, id int) (bool, error) {
-	err := c.get(ctx, fmt.Sprintf("cluster/nextid?vmid=%d", id), nil)
+	_, err := get[any](ctx, c, fmt.Sprintf("cluster/nextid?vmid=%d", id))
 	if KindOf(err) == Taken {
 		return true, nil
 	}
 	return false, err
-}
-
-// Config reads a virtual machine's configuration, with its pending changes.
-func (c *Client) Config(ctx context.Context, node string, id int) (Config, error) {
-	var config Config
-	err := c.get(ctx, fmt.Sprintf("nodes/%s/qemu/%d/config", url.PathEscape(node), id), &config)
-	return config, err
-}
-
-// auditFix is the fix for a guest that the token may not see.
-func auditFix(id int) string {
-	return fmt.Sprintf("give the token VM.Audit on /vms/%d to see what it is", id)
 }
 
 // Node is one host of the datacenter.
@@ -71,11 +52,7 @@ type Node struct {
 const offline = "offline"
 
 // Nodes lists the hosts; this needs no privilege.
-func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
-	var all []Node
-	err := c.get(ctx, "nodes", &all)
-	return all, err
-}
+func (c *Client) Nodes(ctx context.Context) ([]Node, error) { return get[[]Node](ctx, c, "nodes") }
 
 // Storage is a storage as one node sees it.
 type Storage struct {
@@ -92,9 +69,7 @@ func (s Storage) Holds(content string) bool {
 
 // Storages lists the enabled storages of a node that the token may see.
 func (c *Client) Storages(ctx context.Context, node string) ([]Storage, error) {
-	var all []Storage
-	err := c.get(ctx, fmt.Sprintf("nodes/%s/storage?enabled=1", url.PathEscape(node)), &all)
-	return all, err
+	return get[[]Storage](ctx, c, pathOf("nodes/%s/storage?enabled=1", node))
 }
 
 // A storage that is not read, because of one of these, is not an error of a request.
@@ -140,13 +115,12 @@ func (c *Client) Volumes(
 ) (map[string]int64, error) {
 	query := url.Values{"content": {content}}
 	if guest != 0 {
-		query.Set("vmid", fmt.Sprint(guest))
+		query.Set("vmid", strconv.Itoa(guest))
 	}
-	var rows []struct {
+	rows, err := get[[]struct {
 		ID   string  `json:"volid"`
 		Size float64 `json:"size"`
-	}
-	err := c.get(ctx, storagePath(node, storage)+"?"+query.Encode(), &rows)
+	}](ctx, c, storagePath(node, storage)+"?"+query.Encode())
 	all := map[string]int64{}
 	for _, row := range rows {
 		all[row.ID] = int64(row.Size)
@@ -155,13 +129,14 @@ func (c *Client) Volumes(
 }
 
 func storagePath(node, storage string) string {
-	return fmt.Sprintf("nodes/%s/storage/%s/content", url.PathEscape(node), url.PathEscape(storage))
+	return pathOf("nodes/%s/storage/%s/content", node, storage)
 }
 
 // Fetchable returns an error unless a node can fetch a URL; nothing is fetched.
 func (c *Client) Fetchable(ctx context.Context, node, address string) error {
-	query := "url=" + url.QueryEscape(address)
-	return c.get(ctx, fmt.Sprintf("nodes/%s/query-url-metadata?%s", url.PathEscape(node), query), nil)
+	query := url.Values{"url": {address}}
+	_, err := get[any](ctx, c, pathOf("nodes/%s/query-url-metadata?", node)+query.Encode())
+	return err
 }
 
 // task is a worker that is running on a node.
@@ -173,13 +148,11 @@ type task struct {
 // running lists the tasks of a node that have not ended and that the token may see; those of one guest,
 // unless that is 0.
 func (c *Client) running(ctx context.Context, node string, guest int) ([]task, error) {
-	path := fmt.Sprintf("nodes/%s/tasks?source=active", url.PathEscape(node))
+	path := pathOf("nodes/%s/tasks?source=active", node)
 	if guest != 0 {
 		path += fmt.Sprintf("&vmid=%d", guest)
 	}
-	var all []task
-	err := c.get(ctx, path, &all)
-	return all, err
+	return get[[]task](ctx, c, path)
 }
 
 // concerns reports whether a task may still remove, or make, an object. Deletions name only the storage, so
@@ -187,15 +160,11 @@ func (c *Client) running(ctx context.Context, node string, guest int) ([]task, e
 func (k task) concerns(o Owned, exists bool) bool {
 	switch {
 	case strings.HasPrefix(k.Kind, "qm"):
-		return o.VM != 0 && k.ID == fmt.Sprint(o.VM)
+		return o.VM != 0 && k.ID == strconv.Itoa(o.VM)
 	case k.Kind == "download":
 		return o.isFile() && k.ID == path.Base(o.Volume)
 	case k.Kind == "imgdel":
-		_, storage, found := strings.Cut(k.ID, "@")
-		if !found {
-			storage = k.ID
-		}
-		return exists && storage == storageOf(o.Volume)
+		return exists && strings.HasSuffix("@"+k.ID, "@"+storageOf(o.Volume)) // 421@local-lvm, or local-lvm
 	}
 	return false
 }

@@ -22,7 +22,6 @@
 package proxmox
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -42,6 +41,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/httpjson"
 )
 
+// requestTimeout bounds one request. It is a little more than a node waits for another one.
+const requestTimeout = 40 * time.Second
+
 // Options configure the connection to a datacenter.
 type Options struct {
 	Endpoint string // https://host:8006; a path is ignored
@@ -49,123 +51,121 @@ type Options struct {
 	// CA is a PEM certificate, or the path of a file with one, that is trusted besides the system's
 	// (SSL_CERT_FILE included).
 	CA       string
-	Insecure bool          // accept any certificate
-	Timeout  time.Duration // of one request; 40 s if zero, a little more than a node waits for another
+	Insecure bool // accept any certificate
 }
 
 // Client reads one datacenter; only a Removal changes it. It is safe for concurrent use.
 type Client struct {
-	api     *pve.Client
-	token   string
-	timeout time.Duration
+	api *pve.Client
+	// User is the token's name without its secret: user@realm!name.
+	User string
 }
 
 // NewClient makes a client. It does not contact the datacenter.
 func NewClient(o Options) (*Client, error) {
-	endpoint, err := parseEndpoint(o.Endpoint)
+	host, err := hostOf(o.Endpoint)
 	if err != nil {
 		return nil, err
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12,
-		InsecureSkipVerify: o.Insecure} //nolint:gosec // asked for
+	config := &tls.Config{InsecureSkipVerify: o.Insecure} //nolint:gosec // asked for
 	if o.CA != "" {
-		if config.RootCAs, err = x509.SystemCertPool(); err != nil {
-			return nil, fmt.Errorf("ca_file: system certificates: %w", err)
+		if config.RootCAs, err = x509.SystemCertPool(); err == nil {
+			err = httpjson.AddRoots(config.RootCAs, o.CA)
 		}
-		if err := httpjson.AddRoots(config.RootCAs, o.CA); err != nil {
+		if err != nil {
 			return nil, fmt.Errorf("ca_file: %w", err)
 		}
 	}
-	return newClient(o, "https://"+endpoint.Host+"/api2/json", &http.Transport{
+	return newClient(o.Token, "https://"+host+"/api2/json", &http.Transport{
 		Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, IdleConnTimeout: time.Minute,
 	})
 }
 
-func newClient(o Options, address string, base http.RoundTripper) (*Client, error) {
-	c := &Client{token: o.Token, timeout: cmp.Or(o.Timeout, 40*time.Second)}
-	var err error
-	c.api, err = pve.NewClient(address, &http.Client{Transport: transport{base}}, "", nil, "", 0, false)
+func newClient(token, address string, base http.RoundTripper) (*Client, error) {
+	api, err := pve.NewClient(address, &http.Client{Transport: transport{base}}, "", nil, "", 0, false)
 	if err != nil {
 		return nil, err
 	}
-	name, secret, _ := strings.Cut(o.Token, "=")
+	name, secret, _ := strings.Cut(token, "=")
 	var id pve.ApiTokenID
 	if id.Parse(name) == nil { // without a token, Proxmox answers 401
-		c.api.SetAPIToken(id, pve.ApiTokenSecret(secret))
+		api.SetAPIToken(id, pve.ApiTokenSecret(secret))
 	}
-	return c, nil
+	return &Client{api, name}, nil
 }
 
-func parseEndpoint(endpoint string) (*url.URL, error) {
+// hostOf returns the host and port of an endpoint.
+func hostOf(endpoint string) (string, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf(`endpoint %q is not an address such as "https://proxmox.example:8006"`,
+		return "", fmt.Errorf(`endpoint %q is not an address such as "https://proxmox.example:8006"`,
 			endpoint)
 	}
-	return u, nil
+	return u.Host, nil
 }
 
 // outcome is the result of a request. It travels in the request's context.
 type outcome struct {
+	data any // where the data is decoded to; nil if nobody needs it
+	date string
 	err  error
-	data json.RawMessage
-	date string // the Date header
 }
 
 type outcomeKey struct{}
 
-// transport sends the library's requests and keeps their outcomes.
+// transport sends the library's requests once, and keeps their outcomes.
 type transport struct{ base http.RoundTripper }
 
-// RoundTrip answers the library with the body or an empty API error. That error is the only failure after
-// which the library neither repeats the request nor sleeps.
+// RoundTrip answers the library with an empty object, whatever the outcome is: after most failures it would
+// sleep or repeat the request.
 func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
-	kept, ok := request.Context().Value(outcomeKey{}).(*outcome)
-	if !ok {
-		return nil, errors.New("request outside of Client.call")
-	}
-	var body []byte
+	kept := request.Context().Value(outcomeKey{}).(*outcome)
 	response, err := t.base.RoundTrip(request)
 	if err == nil {
-		body, err = kept.read(response)
+		err = kept.read(response)
 	}
-	answer := &http.Response{Status: "200 OK", StatusCode: http.StatusOK, Header: http.Header{},
-		Request: request}
-	if kept.err = err; err != nil {
-		body, answer.Status = []byte("{}"), "500 see outcome"
-		answer.StatusCode = http.StatusInternalServerError
-	}
-	answer.Body = io.NopCloser(bytes.NewReader(body))
-	return answer, nil
+	kept.err = err
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("{}"))}, nil
 }
 
-func (o *outcome) read(response *http.Response) ([]byte, error) {
+func (o *outcome) read(response *http.Response) error {
 	defer response.Body.Close() //nolint:errcheck // it is only read
 	o.date = response.Header.Get("Date")
 	body, err := io.ReadAll(io.LimitReader(response.Body, 32<<20))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if response.StatusCode/100 != 2 {
-		return nil, newError(response, body)
+		return newError(response, body)
 	}
-	envelope := struct{ Data *json.RawMessage }{&o.data}
+	envelope := struct{ Data any }{o.data}
 	if err := json.Unmarshal(body, &envelope); err != nil {
-		return nil, fmt.Errorf("unexpected answer: %w", err)
+		return fmt.Errorf("unexpected answer: %w", err)
 	}
-	return body, nil
+	return nil
 }
 
-// get decodes the data of a path, which may have a query, into out, unless that is nil.
-func (c *Client) get(ctx context.Context, path string, out any) error {
-	_, err := c.call(ctx, http.MethodGet, path, out)
-	return err
+// get reads the data of a path, which may have a query.
+func get[T any](ctx context.Context, c *Client, path string) (data T, err error) {
+	_, err = c.call(ctx, http.MethodGet, path, &data)
+	return data, err
+}
+
+// pathOf formats a path. Texts among args are escaped.
+func pathOf(path string, args ...any) string {
+	for i, arg := range args {
+		if text, ok := arg.(string); ok {
+			args[i] = url.PathEscape(text)
+		}
+	}
+	return fmt.Sprintf(path, args...)
 }
 
 // call makes one request through the library and never repeats it: only the caller knows the meaning of a
-// lost answer.
-func (c *Client) call(ctx context.Context, method, path string, out any) (kept outcome, err error) {
-	limited, stop := context.WithTimeout(context.WithValue(ctx, outcomeKey{}, &kept), c.timeout)
+// lost answer. It decodes the data into out, unless that is nil, and returns the Date header.
+func (c *Client) call(ctx context.Context, method, path string, out any) (date string, err error) {
+	kept := &outcome{data: out}
+	limited, stop := context.WithTimeout(context.WithValue(ctx, outcomeKey{}, kept), requestTimeout)
 	defer stop()
 	switch method {
 	case http.MethodPost:
@@ -173,22 +173,90 @@ func (c *Client) call(ctx context.Context, method, path string, out any) (kept o
 	case http.MethodDelete:
 		err = c.api.Delete(limited, "/"+path)
 	default:
-		var data map[string]any
-		err = c.api.GetJsonRetryable(limited, "/"+path, &data, 1)
+		err = c.api.GetJsonRetryable(limited, "/"+path, new(map[string]any), 1)
 	}
-	if err = cmp.Or(kept.err, err); err == nil && out != nil && len(kept.data) > 0 {
-		if err = json.Unmarshal(kept.data, out); err != nil {
-			err = fmt.Errorf("unexpected answer: %w", err)
-		}
-	}
-	switch {
+	switch err = cmp.Or(kept.err, err); {
 	case err == nil:
-		return kept, nil
+		return kept.date, nil
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	case limited.Err() != nil:
-		err = fmt.Errorf("no answer within %s: %w", c.timeout, os.ErrDeadlineExceeded)
+		err = fmt.Errorf("no answer within %s: %w", requestTimeout, os.ErrDeadlineExceeded)
 	}
 	path, _, _ = strings.Cut(path, "?")
-	return kept, fmt.Errorf("proxmox: %s %s: %w", strings.ToLower(method), path, err)
+	return kept.date, fmt.Errorf("proxmox: %s %s: %w", strings.ToLower(method), path, err)
+}
+
+// Error is an answer other than success.
+type Error struct {
+	Code   int            // HTTP status; 595 and above: a node does not answer
+	Text   string         // from the body's message, else from the reason phrase
+	Params map[string]any // the problems of parameters, by name
+}
+
+func (e *Error) Error() string {
+	text := fmt.Sprintf("%d %s", e.Code, e.Text)
+	for _, name := range sortedKeys(e.Params) {
+		text += fmt.Sprintf(" %s: %s", name, strings.TrimSpace(fmt.Sprint(e.Params[name])))
+	}
+	return text
+}
+
+// newError reads the text from wherever this release puts it.
+func newError(response *http.Response, body []byte) *Error {
+	_, reason, _ := strings.Cut(response.Status, " ")
+	var envelope struct {
+		Message string
+		Errors  map[string]any
+	}
+	_ = json.Unmarshal(body, &envelope) // an empty body is usual for 401 and 595
+	return &Error{response.StatusCode, cmp.Or(strings.TrimSpace(envelope.Message), reason), envelope.Errors}
+}
+
+// Transient reports whether the same request may succeed later: the node or its proxy cannot answer now, or
+// another task holds the guest's lock.
+func (e *Error) Transient() bool {
+	switch e.Code {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,
+		http.StatusGatewayTimeout:
+		return true
+	}
+	locked := strings.Contains(e.Text, "can't lock file") ||
+		strings.Contains(e.Text, "got lock request timeout")
+	return e.Code >= 595 || locked
+}
+
+// Kind classifies an error for castle.
+type Kind int
+
+// The kinds of errors.
+const (
+	Other        Kind = iota
+	Refused           // an answer of any other kind, of an API that is there
+	Unauthorized      // the token itself is refused
+	Forbidden         // the token lacks a privilege
+	Missing           // the guest does not exist, at least not on that node
+	Taken             // a guest with this id exists already
+	Unreachable       // the node does not answer
+)
+
+// KindOf returns the kind of an error. Missing and Taken share their status with other answers, so only
+// Proxmox's texts tell them apart.
+func KindOf(err error) Kind {
+	var e *Error
+	switch {
+	case !errors.As(err, &e):
+		return Other
+	case e.Code >= 595:
+		return Unreachable
+	case e.Code == http.StatusUnauthorized:
+		return Unauthorized
+	case strings.Contains(e.Error(), "already exists"):
+		return Taken
+	case e.Code == http.StatusNotFound, strings.Contains(e.Text, "does not exist"):
+		return Missing
+	case e.Code == http.StatusForbidden:
+		return Forbidden
+	}
+	return Refused
 }

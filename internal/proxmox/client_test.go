@@ -11,12 +11,15 @@ import (
 	emulator "github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 )
 
+// vm421 is a machine of which nothing was read yet.
+var vm421 = Guest{ID: 421, Kind: "qemu", Node: "proxmox"}
+
 func TestClientReadsTheErrorFromBodyOrReasonPhrase(t *testing.T) {
 	// Before 8.4 the text stands in the reason phrase only.
 	for _, version := range []string{"8.3.5", "8.4.1", "9.1.9"} {
 		t.Run(version, func(t *testing.T) {
 			d := newDatacenter(t, emulator.Config{Version: version})
-			_, err := d.client(t).Config(t.Context(), "proxmox", 421)
+			_, err := d.client(t).configured(t.Context(), vm421)
 			want := "proxmox: get nodes/proxmox/qemu/421/config: 500 Configuration file " +
 				"'nodes/proxmox/qemu-server/421.conf' does not exist"
 			if err == nil || err.Error() != want {
@@ -94,7 +97,7 @@ func TestTakenSeesHiddenGuests(t *testing.T) {
 	if err != nil || len(guests) != 1 || guests[0].ID != 422 || guests[0].Kind != "lxc" {
 		t.Errorf("the list shows %+v, %v", guests, err)
 	}
-	if _, err := c.Config(t.Context(), "proxmox", 421); KindOf(err) != Forbidden {
+	if _, err := c.configured(t.Context(), vm421); KindOf(err) != Forbidden {
 		t.Errorf("the hidden machine's configuration: %v", err)
 	}
 }
@@ -127,7 +130,7 @@ func TestAnUnreachableNodeIsNotAMissingMachine(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	d.server.AddVM(emulator.VM{ID: 421})
 	d.server.SetOffline("proxmox", true)
-	_, err := d.client(t).Config(t.Context(), "proxmox", 421)
+	_, err := d.client(t).configured(t.Context(), vm421)
 	var e *Error
 	if !errors.As(err, &e) || e.Code != 595 || e.Text != "No route to host" || KindOf(err) == Missing {
 		t.Errorf("got %v", err)
@@ -139,13 +142,13 @@ func TestClientReadsAConfiguration(t *testing.T) {
 	d.server.AddVM(emulator.VM{ID: 421, Tags: []string{"blue", "castle"}, Config: map[string]string{
 		"net0": "virtio=BC:24:11:00:00:01,bridge=vmbr0", "net1": "e1000=bc:24:11:00:00:02", "cores": "4",
 	}})
-	config, err := d.client(t).Config(t.Context(), "proxmox", 421)
+	g, err := d.client(t).configured(t.Context(), vm421)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config["cores"] != "4" || !slices.Equal(splitTags(config["tags"]), []string{"blue", "castle"}) ||
-		!slices.Equal(config.macs(), []string{"BC:24:11:00:00:01", "BC:24:11:00:00:02"}) {
-		t.Errorf("configuration %v", config)
+	if g.Config["cores"] != "4" || !slices.Equal(g.Tags(), []string{"blue", "castle"}) ||
+		!slices.Equal(g.Config.macs(), []string{"BC:24:11:00:00:01", "BC:24:11:00:00:02"}) {
+		t.Errorf("configuration %v", g.Config)
 	}
 }
 
@@ -155,8 +158,7 @@ func TestAnUnexpectedAnswerIsAnError(t *testing.T) {
 	if _, err := d.client(t).Guests(t.Context()); err == nil {
 		t.Error("a cut connection was taken for an answer")
 	}
-	var list []string
-	if err := d.client(t).get(t.Context(), "version", &list); err == nil ||
+	if _, err := get[[]string](t.Context(), d.client(t), "version"); err == nil ||
 		!strings.Contains(err.Error(), "unexpected answer") {
 		t.Errorf("an object where a list was expected: %v", err)
 	}

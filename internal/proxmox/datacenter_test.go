@@ -1,6 +1,7 @@
 package proxmox
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -153,9 +154,10 @@ func (d datacenter) build(t *testing.T, id int, name, tags string) {
 	for name := range form {
 		params[name] = form.Get(name)
 	}
-	ctx := context.WithValue(t.Context(), outcomeKey{}, &outcome{})
+	kept := &outcome{}
+	ctx := context.WithValue(t.Context(), outcomeKey{}, kept)
 	err := d.client(t).api.Post(ctx, params, "/nodes/proxmox/qemu")
-	if err != nil {
+	if err = cmp.Or(kept.err, err); err != nil {
 		t.Fatalf("build VM %d: %v", id, err)
 	}
 }

@@ -2,10 +2,11 @@ package proxmox
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -34,40 +35,35 @@ type Guest struct {
 	Replicated bool   `json:"-"` // a replication job copies it
 }
 
-// with adds the configuration.
-func (g Guest) with(c Config) Guest {
-	g.Config, g.Name, g.Lock = c, cmp.Or(c["name"], g.Name), c["lock"]
-	return g
+// configured reads the guest's configuration, with its pending changes.
+func (c *Client) configured(ctx context.Context, g Guest) (Guest, error) {
+	config, err := get[Config](ctx, c, g.path()+"/config")
+	if err == nil {
+		g.Config, g.Name, g.Lock = config, cmp.Or(config["name"], g.Name), config["lock"]
+	}
+	return g, err
 }
 
 // Tags are the guest's tags, in Proxmox's order.
 func (g Guest) Tags() []string {
+	tags := g.ListedTags
 	if g.Config != nil {
-		return splitTags(g.Config["tags"])
+		tags = g.Config["tags"]
 	}
-	return splitTags(g.ListedTags)
-}
-
-func splitTags(tags string) []string {
 	return strings.FieldsFunc(tags, func(r rune) bool { return r == ';' || r == ',' || r == ' ' })
 }
 
 // missing returns the wanted tags that the guest lacks; Proxmox lower-cases tags.
-func (g Guest) missing(want []string) []string { return lacking(g.Tags(), want) }
-
-func lacking(have, want []string) []string {
+func (g Guest) missing(want []string) []string {
+	has := g.Tags()
 	return slices.DeleteFunc(slices.Clone(want), func(tag string) bool {
-		return slices.ContainsFunc(have, func(h string) bool { return strings.EqualFold(h, tag) })
+		return slices.ContainsFunc(has, func(h string) bool { return strings.EqualFold(h, tag) })
 	})
 }
 
 func (g Guest) isVM() bool { return g.Kind == "qemu" }
 
-func (g Guest) protected() bool { return on(g.Config["protection"]) }
-
-func (g Guest) path() string {
-	return fmt.Sprintf("nodes/%s/%s/%d", url.PathEscape(g.Node), g.Kind, g.ID)
-}
+func (g Guest) path() string { return pathOf("nodes/%s/%s/%d", g.Node, g.Kind, g.ID) }
 
 // matches reports whether the guest is a machine in a state, and whether that is proved: by the uuid, else
 // by a hardware address, which a user can choose.
@@ -140,12 +136,125 @@ func (g Guest) blocked() (reasons, fixes []string) {
 			fmt.Sprintf("when what has locked it (%s) has ended, run the same command again; "+
 				"if nothing is going on any more, as root on node %s: qm unlock %d", g.Lock, g.Node, g.ID))
 	}
-	if g.protected() {
+	if on(g.Config["protection"]) {
 		reasons = append(reasons, "protected")
 		fixes = append(fixes, fmt.Sprintf("its owner may take the protection away in Proxmox (Options), "+
 			"or as root on node %s: qm set %d --protection 0", g.Node, g.ID))
 	}
 	return reasons, fixes
+}
+
+// Survey reads every guest in a range, in the order of their ids, with everything that Ownership needs. An
+// unanswered question about one guest is in its Unreadable; any other is an error.
+func (c *Client) Survey(ctx context.Context, r Range) ([]Guest, error) {
+	var ids []int
+	for id := r.From; id <= r.To; id++ {
+		ids = append(ids, id)
+	}
+	found, err := c.guestsOn(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	replicated, err := replicated(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	var all []Guest
+	for _, id := range slices.Sorted(maps.Keys(found)) {
+		var err error
+		g := found[id]
+		g.HA, g.Replicated = g.HAState != "", replicated[strconv.Itoa(id)]
+		if g.isVM() { // the list is a little old
+			if g, err = c.configured(ctx, g); err == nil {
+				err = c.refresh(ctx, &g)
+			}
+		}
+		switch KindOf(err) {
+		case Missing: // gone since it was listed
+			continue
+		case Unreachable:
+			g.Unreadable = fmt.Sprintf("node %s does not answer (%v)", g.Node, errors.Unwrap(err))
+		case Forbidden:
+			g.Unreadable = "its configuration may not be read (VM.Audit)"
+		default:
+			if err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, g)
+	}
+	return all, nil
+}
+
+// guestsOn returns the guests with these ids. It reads the taken ids before the list, so that guests that
+// the list hides are found.
+func (c *Client) guestsOn(ctx context.Context, ids []int) (map[int]Guest, error) {
+	found := map[int]Guest{}
+	for _, id := range ids {
+		if taken, err := c.Taken(ctx, id); err != nil {
+			return nil, err
+		} else if taken {
+			found[id] = Guest{ID: id, Hidden: true}
+		}
+	}
+	if len(found) == 0 {
+		return nil, nil
+	}
+	listed, err := c.Guests(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range listed {
+		if slices.Contains(ids, g.ID) {
+			found[g.ID] = g
+		}
+	}
+	for id, g := range found {
+		if !g.Hidden {
+			continue
+		}
+		if still, err := c.Taken(ctx, id); err != nil {
+			return nil, err
+		} else if !still { // it has gone since the first request
+			delete(found, id)
+		}
+	}
+	return found, nil
+}
+
+// refresh reads whether the guest runs and whether it is highly available.
+func (c *Client) refresh(ctx context.Context, g *Guest) error {
+	now, err := get[struct {
+		Status string `json:"status"`
+		HA     struct {
+			Managed any `json:"managed"` // a number, or a boolean, or a string of one
+		} `json:"ha"`
+	}](ctx, c, g.path()+"/status/current")
+	if err != nil {
+		return err
+	}
+	g.Status = now.Status
+	g.HA = g.HA || now.HA.Managed != nil && on(fmt.Sprint(now.HA.Managed))
+	return nil
+}
+
+// replicated holds the ids of the guests that a replication job exists for.
+func replicated(ctx context.Context, c *Client) (map[string]bool, error) {
+	jobs, err := get[[]struct {
+		Guest json.Number `json:"guest"`
+		ID    string      `json:"id"` // 421-0
+	}](ctx, c, "cluster/replication")
+	all := map[string]bool{}
+	for _, j := range jobs {
+		guest, _, _ := strings.Cut(j.ID, "-")
+		all[guest], all[j.Guest.String()] = true, true
+	}
+	return all, err
+}
+
+// auditFix is the fix for a guest that the token may not see.
+func auditFix(id int) string {
+	return fmt.Sprintf("give the token VM.Audit on /vms/%d to see what it is", id)
 }
 
 // Config is a virtual machine's configuration. Options that are numbers in the API are strings here.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -96,38 +95,35 @@ func disksOf(ctx context.Context, c *Client, r Range) (found []Orphan, unread []
 // usedVolumes reads the configuration of every guest: any may use a disk that carries another id. doubt
 // explains why the answer is not certain.
 func usedVolumes(ctx context.Context, c *Client) (used func(volume string) bool, doubt string, err error) {
-	if all, err := allowed(ctx, c, "/vms", "VM.Audit"); err != nil {
+	has, err := c.rightsOn(ctx, "/vms")
+	if err != nil {
 		return nil, "", err
-	} else if !all {
+	}
+	if !has.include("VM.Audit") {
 		doubt = "this API token may not see every machine (VM.Audit on /vms), and one may use it"
 	}
 	listed, err := c.Guests(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	var configs []Config
-	for _, g := range listed {
-		var config Config
-		if err := c.get(ctx, g.path()+"/config", &config); err != nil && KindOf(err) != Missing {
+	for i, g := range listed {
+		if listed[i], err = c.configured(ctx, g); err != nil && KindOf(err) != Missing {
 			doubt = fmt.Sprintf("%s cannot be read, and may use it", g)
 		}
-		configs = append(configs, config)
 	}
 	return func(volume string) bool {
-		return slices.ContainsFunc(configs, func(config Config) bool { return config.uses(volume) })
+		return slices.ContainsFunc(listed, func(g Guest) bool { return g.Config.uses(volume) })
 	}, doubt, nil
 }
 
 // Free deletes a disk that nothing uses and whose id is free, and proves that it is gone. Both are checked
 // again before.
-func (r *Removal) Free(ctx context.Context, o Orphan) error {
-	if err := r.free(ctx, o); err != nil {
-		return fmt.Errorf("disk %s: %w", o.Volume, err)
-	}
-	return nil
-}
-
-func (r *Removal) free(ctx context.Context, o Orphan) error {
+func (r *Removal) Free(ctx context.Context, o Orphan) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("disk %s: %w", o.Volume, err)
+		}
+	}()
 	if taken, err := r.Client.Taken(ctx, o.ID); err != nil {
 		return err
 	} else if taken {
@@ -147,19 +143,18 @@ func (r *Removal) free(ctx context.Context, o Orphan) error {
 		return err
 	}
 	var task string
-	path := storagePath(o.Node, o.Storage) + "/" + url.PathEscape(o.Volume)
+	path := storagePath(o.Node, o.Storage) + pathOf("/%s", o.Volume)
 	_, err = r.Client.call(ctx, http.MethodDelete, path, &task)
 	if err == nil && task != "" {
 		err = r.finish(ctx, task)
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = r.until(ctx, "its task has ended, but it is still there", func() (bool, error) {
+			volumes, err := r.Client.Volumes(ctx, o.Node, o.Storage, "images", o.ID)
+			_, exists := volumes[o.Volume]
+			return !exists, err
+		})
 	}
-	err = r.until(ctx, "its task has ended, but it is still there", func() (bool, error) {
-		volumes, err := r.Client.Volumes(ctx, o.Node, o.Storage, "images", o.ID)
-		_, exists := volumes[o.Volume]
-		return !exists, err
-	})
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package proxmox
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -53,20 +54,50 @@ const (
 // Owns reports whether resources of a type own objects in a datacenter.
 func Owns(typ string) bool { return typ == typeVM || typ == typeDownload || typ == typeFile }
 
+// attributes are those of a resource in a state that castle reads. One of another type counts as none.
+type attributes struct {
+	ID     string   `json:"id"`
+	VM     int      `json:"vm_id"`
+	Name   string   `json:"name"`
+	Node   string   `json:"node_name"`
+	MACs   []string `json:"mac_addresses"`
+	Tags   []string `json:"tags"`
+	SMBIOS []struct {
+		UUID string `json:"uuid"`
+	} `json:"smbios"`
+	Disks []struct {
+		Storage string `json:"datastore_id"`
+		Path    string `json:"path_in_datastore"`
+	} `json:"disk"`
+}
+
+func readAttributes(all map[string]any) (a attributes) {
+	text, err := json.Marshal(all)
+	if err == nil {
+		_ = json.Unmarshal(text, &a) // it decodes all that it can
+	}
+	return a
+}
+
 // OwnedBy lists the objects of resources. Resources of other types own no object in a datacenter.
 func OwnedBy(known []gate.Known) []Owned {
+	kinds := map[string]string{"import": Image, "iso": Image, "snippets": Snippet} // by content type
 	var all []Owned
 	for _, k := range known {
-		switch k.Type {
-		case typeVM:
-			if m := machineOf(k); m.VM != 0 {
-				all = append(append(all, m), m.disks(k.Attributes["disk"])...)
+		if !Owns(k.Type) {
+			continue
+		}
+		switch a := readAttributes(k.Attributes); {
+		case k.Type == typeVM && a.VM != 0:
+			all = append(all, machineOf(k))
+			for _, d := range a.Disks { // one without the id existed before the machine
+				if d.Storage != "" && strings.Contains("/"+d.Path, fmt.Sprintf("/vm-%d-", a.VM)) {
+					volume := d.Storage + ":" + d.Path
+					all = append(all, Owned{Kind: Disk, Node: a.Node, VM: a.VM, Volume: volume})
+				}
 			}
-		case typeDownload, typeFile:
-			if id := attributeString(k.Attributes["id"]); strings.Contains(id, ":") {
-				node := attributeString(k.Attributes["node_name"])
-				all = append(all, Owned{Kind: kindOfFile(id), Node: node, Volume: id})
-			}
+		case k.Type != typeVM && strings.Contains(a.ID, ":"):
+			all = append(all, Owned{Kind: cmp.Or(kinds[contentOf(a.ID)], File), Node: a.Node, Volume: a.ID})
 		}
 	}
 	return all
@@ -75,42 +106,15 @@ func OwnedBy(known []gate.Known) []Owned {
 // machineOf is the machine of a resource. The provider keeps no uuid in its state unless the configuration
 // has one, so castle's own record comes first.
 func machineOf(k gate.Known) Owned {
-	m := Owned{
-		Kind: Machine, Node: attributeString(k.Attributes["node_name"]),
-		VM:   attributeInt(k.Attributes["vm_id"]),
-		Name: attributeString(k.Attributes["name"]), MACs: attributeStrings(k.Attributes["mac_addresses"]),
-	}
-	if k.MachineID.ID == strconv.Itoa(m.VM) && k.MachineID.UUID != "" {
+	a := readAttributes(k.Attributes)
+	macs := slices.DeleteFunc(a.MACs, func(mac string) bool { return mac == "" })
+	m := Owned{Kind: Machine, Node: a.Node, VM: a.VM, Name: a.Name, MACs: macs}
+	if k.MachineID.ID == strconv.Itoa(a.VM) && k.MachineID.UUID != "" {
 		m.UUID = k.MachineID.UUID
-	} else if blocks, ok := k.Attributes["smbios"].([]any); ok && len(blocks) > 0 {
-		smbios, _ := blocks[0].(map[string]any) //nolint:errcheck // other types count as none
-		m.UUID = strings.ToLower(attributeString(smbios["uuid"]))
+	} else if len(a.SMBIOS) > 0 {
+		m.UUID = strings.ToLower(a.SMBIOS[0].UUID)
 	}
 	return m
-}
-
-// disks are those that the machine's state names and that carry its id; others existed before it.
-func (o Owned) disks(blocks any) []Owned {
-	var all []Owned
-	list, _ := blocks.([]any) //nolint:errcheck // other types count as none
-	for _, block := range list {
-		disk, _ := block.(map[string]any) //nolint:errcheck // likewise
-		storage, name := attributeString(disk["datastore_id"]), attributeString(disk["path_in_datastore"])
-		if storage != "" && strings.Contains("/"+name, fmt.Sprintf("/vm-%d-", o.VM)) {
-			all = append(all, Owned{Kind: Disk, Node: o.Node, VM: o.VM, Volume: storage + ":" + name})
-		}
-	}
-	return all
-}
-
-func kindOfFile(volume string) string {
-	switch contentOf(volume) {
-	case "import", "iso":
-		return Image
-	case "snippets":
-		return Snippet
-	}
-	return File
 }
 
 // contentOf is the content type that a file's volume id carries.
@@ -165,47 +169,10 @@ func Without(all []Owned, untracked ...Owned) []Owned {
 
 // GuestID returns the id of the guest that a resource in a state stands for, and whether it stands for one
 // at all. A guest whose id the state lacks is 0.
-func GuestID(kind string, attributes map[string]any) (id int, isGuest bool) {
+func GuestID(kind string, all map[string]any) (id int, isGuest bool) {
 	if !strings.HasPrefix(kind, "proxmox_") {
 		return 0, false
 	}
-	id = attributeInt(attributes["vm_id"])
+	id = readAttributes(all).VM
 	return id, id != 0 || strings.HasSuffix(kind, "_vm") || strings.HasSuffix(kind, "_container")
-}
-
-// attributeInt reads a number as Terraform's state or Proxmox writes it; 0 if there is none.
-func attributeInt(v any) int {
-	switch n := v.(type) {
-	case int:
-		return n
-	case int64:
-		return int(n)
-	case float64:
-		return int(n)
-	case json.Number, string:
-		i, err := strconv.Atoi(fmt.Sprint(n))
-		if err == nil {
-			return i
-		}
-	}
-	return 0
-}
-
-func attributeString(v any) string {
-	s, _ := v.(string) //nolint:errcheck // other types count as none
-	return s
-}
-
-func attributeStrings(v any) []string {
-	if all, ok := v.([]string); ok {
-		return all
-	}
-	var all []string
-	list, _ := v.([]any) //nolint:errcheck // other types count as none
-	for _, x := range list {
-		if s, ok := x.(string); ok {
-			all = append(all, s)
-		}
-	}
-	return all
 }

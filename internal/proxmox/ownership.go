@@ -55,7 +55,7 @@ func (o Ownership) Refusals(g Guest) []string {
 		applies bool
 		text    string
 	}{
-		{g.protected(), "protected"},
+		{on(g.Config["protection"]), "protected"},
 		{on(g.Config["template"]), "a template"},
 		{lock != "", "locked (" + lock + ")"},
 		{g.HA, "managed by high availability"},

@@ -67,7 +67,7 @@ func vmIDs() gate.PreflightType {
 }
 
 func validEndpoint(v cty.Value) error {
-	_, err := parseEndpoint(v.AsString())
+	_, err := hostOf(v.AsString())
 	return err
 }
 
@@ -167,12 +167,9 @@ func ClientOf(v gate.Values) (*Client, error) {
 
 // SameEndpoint reports whether two addresses are those of the same API.
 func SameEndpoint(a, b string) bool {
-	first, err := parseEndpoint(a)
-	if err != nil {
-		return false
-	}
-	second, err := parseEndpoint(b)
-	return err == nil && strings.EqualFold(first.Host, second.Host)
+	first, err := hostOf(a)
+	second, other := hostOf(b)
+	return err == nil && other == nil && strings.EqualFold(first, second)
 }
 
 func newVMIDs(name string, _ gate.Target, v gate.Values) (gate.Preflight, error) {

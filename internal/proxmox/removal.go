@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -80,15 +79,12 @@ type Remains struct {
 
 // Remove stops and deletes one surveyed machine, and proves that it is gone. It checks before each of the
 // two that the machine is still the same.
-func (r *Removal) Remove(ctx context.Context, was Guest) (Remains, error) {
-	remains, err := r.remove(ctx, was)
-	if err != nil {
-		err = fmt.Errorf("VM %d: %w", was.ID, err)
-	}
-	return remains, err
-}
-
-func (r *Removal) remove(ctx context.Context, was Guest) (Remains, error) {
+func (r *Removal) Remove(ctx context.Context, was Guest) (remains Remains, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("VM %d: %w", was.ID, err)
+		}
+	}()
 	now, err := r.same(ctx, was)
 	if err != nil {
 		return Remains{}, err
@@ -168,13 +164,12 @@ func (r *Removal) stop(ctx context.Context, g Guest) error {
 	if err == nil {
 		err = r.finish(ctx, task)
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = r.until(ctx, "still running", func() (bool, error) {
+			err := r.Client.refresh(ctx, &g)
+			return g.Status == "stopped", err
+		})
 	}
-	err = r.until(ctx, "still running", func() (bool, error) {
-		err := refresh(ctx, r.Client, &g)
-		return g.Status == "stopped", err
-	})
 	if err != nil {
 		return err
 	}
@@ -187,16 +182,15 @@ func (r *Removal) delete(ctx context.Context, g Guest) error {
 	if err := r.note(Step{Kind: StepDelete, Volumes: g.Config.volumes()}, g); err != nil {
 		return err
 	}
-	query := url.Values{"purge": {"1"}, "destroy-unreferenced-disks": {"0"}}
 	var task string
-	_, err := r.Client.call(ctx, http.MethodDelete, g.path()+"?"+query.Encode(), &task)
+	_, err := r.Client.call(ctx, http.MethodDelete, g.path()+"?purge=1&destroy-unreferenced-disks=0", &task)
+	if err == nil {
+		if err := r.note(Step{Kind: StepTask, Task: task}, g); err != nil {
+			return err
+		}
+		err = r.finish(ctx, task)
+	}
 	if err != nil {
-		return fmt.Errorf("delete: %w", err)
-	}
-	if err := r.note(Step{Kind: StepTask, Task: task}, g); err != nil {
-		return err
-	}
-	if err := r.finish(ctx, task); err != nil {
 		return fmt.Errorf("delete: %w", err)
 	}
 	return nil
@@ -212,11 +206,11 @@ func (r *Removal) gone(ctx context.Context, g Guest) (Remains, error) {
 	if err != nil {
 		return Remains{}, err
 	}
+	remains := Remains{Gone: true}
 	if err := r.note(Step{Kind: StepGone}, g); err != nil {
-		return Remains{Gone: true}, err
+		return remains, err
 	}
-	remains, err := remainsOf(ctx, r.Client, g)
-	if err != nil {
+	if err := r.readRemains(ctx, g, &remains); err != nil {
 		return remains, fmt.Errorf("is gone, but its storages cannot be read: %w", err)
 	}
 	if left := slices.Concat(remains.Own, remains.Unreferenced); len(left) > 0 {
@@ -225,29 +219,29 @@ func (r *Removal) gone(ctx context.Context, g Guest) (Remains, error) {
 	return remains, nil
 }
 
-// remainsOf looks for volumes that carry the machine's id. Backups are no remains.
-func remainsOf(ctx context.Context, c *Client, g Guest) (Remains, error) {
-	found, own := Remains{Gone: true}, g.Config.volumes()
-	var storages []string
-	for _, volume := range own {
-		if storage := storageOf(volume); !slices.Contains(storages, storage) {
-			storages = append(storages, storage)
+// readRemains looks for volumes that carry the machine's id. Backups are no remains.
+func (r *Removal) readRemains(ctx context.Context, g Guest, remains *Remains) error {
+	own := g.Config.volumes()
+	read := map[string]bool{}
+	for _, drive := range own {
+		storage := storageOf(drive)
+		if read[storage] {
+			continue
 		}
-	}
-	for _, storage := range storages {
-		volumes, err := c.Volumes(ctx, g.Node, storage, "images", g.ID)
+		read[storage] = true
+		volumes, err := r.Client.Volumes(ctx, g.Node, storage, "images", g.ID)
 		if err != nil {
-			return found, err
+			return err
 		}
 		for _, volume := range sortedKeys(volumes) {
 			if slices.Contains(own, volume) {
-				found.Own = append(found.Own, volume)
+				remains.Own = append(remains.Own, volume)
 			} else {
-				found.Unreferenced = append(found.Unreferenced, volume)
+				remains.Unreferenced = append(remains.Unreferenced, volume)
 			}
 		}
 	}
-	return found, nil
+	return nil
 }
 
 func (r *Removal) note(step Step, g Guest) error {
@@ -270,12 +264,12 @@ func (r *Removal) finish(ctx context.Context, upid string) error {
 		Status string `json:"status"`
 		Exit   string `json:"exitstatus"`
 	}
-	path := fmt.Sprintf("nodes/%s/tasks/%s/status", url.PathEscape(parts[1]), url.PathEscape(upid))
+	path := pathOf("nodes/%s/tasks/%s/status", parts[1], upid)
 	err := r.until(ctx, "task "+upid+" still runs", func() (bool, error) {
-		err := r.Client.get(ctx, path, &task)
+		_, err := r.Client.call(ctx, http.MethodGet, path, &task)
 		return task.Status == "stopped", err
 	})
-	// With warnings the task has succeeded as well; remainsOf finds the leftovers.
+	// With warnings the task has succeeded as well; readRemains finds the leftovers.
 	if err == nil && task.Exit != "OK" && !strings.HasPrefix(task.Exit, "WARNINGS") {
 		err = fmt.Errorf("task %s: %s", upid, cmp.Or(task.Exit, "ended without a status"))
 	}

@@ -8,110 +8,88 @@ import (
 	"strings"
 )
 
-// Wanted are the privileges that a stage needs on a path: at least one of the sets.
-type Wanted struct {
-	Path string
-	Sets [][]string
+// rights are a token's privileges on a path. A value only tells whether the privilege is inherited.
+type rights map[string]int
+
+// rightsOn returns the token's rights on a path such as /storage/local.
+func (c *Client) rightsOn(ctx context.Context, path string) (rights, error) {
+	all, err := get[map[string]rights](ctx, c, "access/permissions?"+url.Values{"path": {path}}.Encode())
+	return all[path], err
 }
 
-// WantedFor lists the privileges that a token needs to create and destroy these machines. They cover their
-// ids, the storages of disks and images, the nodes and the bridge.
-func WantedFor(machines []int, nodes, disks, images []string, bridge string) []Wanted {
-	var all []Wanted
+func (r rights) missing(want ...string) []string {
+	return slices.DeleteFunc(slices.Clone(want), func(privilege string) bool {
+		_, ok := r[privilege]
+		return ok
+	})
+}
+
+func (r rights) include(privilege string) bool { return len(r.missing(privilege)) == 0 }
+
+// MissingRights lists the privileges that the token lacks to create and destroy these machines. They cover
+// their ids, the storages of disks and images, the nodes and the bridge.
+func MissingRights(ctx context.Context, c *Client, machines []int, nodes, disks, images []string,
+	bridge string) (lacks []string, err error) {
+	type need struct {
+		path    string
+		all, or []string
+	}
+	var needs []need
 	for _, id := range machines {
-		all = append(all, Wanted{fmt.Sprintf("/vms/%d", id), [][]string{{
+		needs = append(needs, need{path: fmt.Sprintf("/vms/%d", id), all: []string{
 			"VM.Allocate", "VM.Audit", "VM.Config.CPU", "VM.Config.Cloudinit", "VM.Config.Disk",
 			"VM.Config.HWType", "VM.Config.Memory", "VM.Config.Network", "VM.Config.Options", "VM.PowerMgmt",
-		}}})
+		}})
 	}
 	for _, s := range disks {
-		need := []string{"Datastore.AllocateSpace", "Datastore.Audit"}
-		all = append(all, Wanted{"/storage/" + s, [][]string{need}})
+		all := []string{"Datastore.AllocateSpace", "Datastore.Audit"}
+		needs = append(needs, need{path: "/storage/" + s, all: all})
 	}
 	for _, s := range images { // the last one deletes the image with the cluster
-		need := []string{"Datastore.AllocateTemplate", "Datastore.Audit", "Datastore.Allocate"}
-		all = append(all, Wanted{"/storage/" + s, [][]string{need}})
+		all := []string{"Datastore.AllocateTemplate", "Datastore.Audit", "Datastore.Allocate"}
+		needs = append(needs, need{path: "/storage/" + s, all: all})
 	}
-	for _, node := range nodes { // either set lets a node fetch an image from a URL
-		either := [][]string{{"Sys.AccessNetwork"}, {"Sys.Audit", "Sys.Modify"}}
-		all = append(all, Wanted{"/nodes/" + node, either})
+	for _, node := range nodes { // either lets a node fetch an image from a URL
+		needs = append(needs,
+			need{"/nodes/" + node, []string{"Sys.AccessNetwork"}, []string{"Sys.Audit", "Sys.Modify"}})
 	}
 	if bridge != "" {
-		all = append(all, Wanted{"/sdn/zones/localnetwork/" + bridge, [][]string{{"SDN.Use"}}})
+		needs = append(needs, need{path: "/sdn/zones/localnetwork/" + bridge, all: []string{"SDN.Use"}})
 	}
-	return all
-}
-
-// MissingRights lists the wanted privileges that the token lacks, by path.
-func MissingRights(ctx context.Context, c *Client, wanted []Wanted) ([]string, error) {
-	var missing []string
-	for _, w := range wanted {
-		has, err := privileges(ctx, c, w.Path)
+	for _, n := range needs {
+		has, err := c.rightsOn(ctx, n.path)
 		if err != nil {
 			return nil, err
 		}
-		complete := func(set []string) bool { return len(absent(has, set)) == 0 }
-		if slices.ContainsFunc(w.Sets, complete) {
+		missing := has.missing(n.all...)
+		if len(missing) == 0 || n.or != nil && len(has.missing(n.or...)) == 0 {
 			continue
 		}
-		lack := strings.Join(absent(has, w.Sets[0]), ", ")
-		if len(w.Sets) > 1 {
-			var sets []string
-			for _, set := range w.Sets {
-				sets = append(sets, strings.Join(set, " and "))
-			}
-			lack = strings.Join(sets, " or ")
+		text := strings.Join(missing, ", ")
+		if n.or != nil {
+			text += " or " + strings.Join(n.or, " and ")
 		}
-		missing = append(missing, lack+" on "+w.Path)
+		lacks = append(lacks, text+" on "+n.path)
 	}
-	return missing, nil
+	return lacks, nil
 }
 
 // ExcessRights lists privileges on the whole datacenter that no cluster needs and that make the token a key
 // to everything.
 func ExcessRights(ctx context.Context, c *Client) ([]string, error) {
-	has, err := privileges(ctx, c, "/")
-	return slices.DeleteFunc(sortedKeys(has), func(p string) bool {
-		switch p {
-		case "Permissions.Modify", "Realm.Allocate", "Realm.AllocateUser", "User.Modify", "Sys.Console",
-			"Sys.PowerMgmt":
-			return false
-		}
-		return true
-	}), err
-}
-
-// privileges returns the token's privileges on a path such as /storage/local. A value only tells whether the
-// privilege is inherited.
-func privileges(ctx context.Context, c *Client, on string) (map[string]int, error) {
-	var all map[string]map[string]int
-	err := c.get(ctx, "access/permissions?path="+url.QueryEscape(on), &all)
-	return all[on], err
-}
-
-func absent(has map[string]int, want []string) []string {
-	return slices.DeleteFunc(slices.Clone(want), func(p string) bool {
-		_, ok := has[p]
-		return ok
-	})
-}
-
-// allowed reports whether the token has a privilege on a path.
-func allowed(ctx context.Context, c *Client, on, privilege string) (bool, error) {
-	has, err := privileges(ctx, c, on)
-	_, ok := has[privilege]
-	return ok && err == nil, err
+	has, err := c.rightsOn(ctx, "/")
+	powerful := []string{"Permissions.Modify", "Realm.Allocate", "Realm.AllocateUser", "Sys.Console",
+		"Sys.PowerMgmt", "User.Modify"}
+	return slices.DeleteFunc(powerful, func(p string) bool { return !has.include(p) }), err
 }
 
 // seesDisks reports whether a storage lists all disks of a guest that is gone. A privilege on the guest
 // itself may have gone with it.
-func seesDisks(ctx context.Context, c *Client, storage string, guest int) (bool, error) {
-	has, err := privileges(ctx, c, "/storage/"+storage)
-	if err != nil || len(absent(has, []string{"Datastore.Allocate"})) == 0 {
-		return err == nil, err
+func (c *Client) seesDisks(ctx context.Context, storage string, guest int) (bool, error) {
+	has, err := c.rightsOn(ctx, "/storage/"+storage)
+	if err != nil || has.include("Datastore.Allocate") || !has.include("Datastore.Audit") {
+		return has.include("Datastore.Allocate"), err
 	}
-	if len(absent(has, []string{"Datastore.Audit"})) > 0 {
-		return false, nil
-	}
-	return allowed(ctx, c, fmt.Sprintf("/vms/%d", guest), "VM.Config.Disk")
+	has, err = c.rightsOn(ctx, fmt.Sprintf("/vms/%d", guest))
+	return has.include("VM.Config.Disk"), err
 }

@@ -3,6 +3,7 @@ package proxmox
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,47 +30,43 @@ func (s Search) Gone(ctx context.Context, all []Owned, report func(string)) ([]e
 	timeout := cmp.Or(s.Timeout, 10*time.Minute)
 	began, reported := time.Now(), false
 	for {
-		v, tasks := newInventory(ctx,
-			s.Client) // tasks first: one that ends before the check has had its effect
-		results := v.check(ctx, all)
-		if ctx.Err() != nil {
-			return objects(results), context.Cause(ctx)
-		}
-		busy := busy(results, tasks)
-		if len(busy) == 0 {
-			return objects(results), nil
-		}
-		if time.Since(began) >= timeout {
+		v := newInventory(ctx, s.Client)
+		tasks := v.tasks(ctx) // before the check: one that ends before it has had its effect
+		objects := v.check(ctx, all)
+		busy := v.busy(tasks)
+		switch {
+		case ctx.Err() != nil:
+			return objects, context.Cause(ctx)
+		case len(busy) == 0:
+			return objects, nil
+		case time.Since(began) >= timeout:
 			for i, task := range busy {
-				results[i].object.Gone = false
 				reason := fmt.Sprintf("Proxmox' task %s is still running after %s", task.Kind, timeout)
-				results[i].object.Reason = reason
+				objects[i].Gone, objects[i].Reason = false, reason
 			}
-			return objects(results), nil
-		}
-		if !reported {
-			reported = true
+			return objects, nil
+		case !reported:
 			for _, i := range slices.Sorted(maps.Keys(busy)) {
 				report(fmt.Sprintf("%s %s: Proxmox' task %s is still running; waiting for it",
-					results[i].object.Kind, results[i].object.ID, busy[i].Kind))
+					objects[i].Kind, objects[i].ID, busy[i].Kind))
 			}
 		}
+		reported = true
 		if err := sleep(ctx, cmp.Or(s.Interval, time.Second)); err != nil {
-			return objects(results), err
+			return objects, err
 		}
 	}
 }
 
 // Now is Gone without waiting for tasks.
 func (s Search) Now(ctx context.Context, all []Owned) []event.OwnedObject {
-	v, _ := newInventory(ctx, s.Client)
-	return objects(v.check(ctx, all))
+	return newInventory(ctx, s.Client).check(ctx, all)
 }
 
 // Complete adds the disks with the ids of the machines among all that the token can see now: cloud-init
 // drives are in no state.
 func (s Search) Complete(ctx context.Context, all []Owned) []Owned {
-	v, _ := newInventory(ctx, s.Client)
+	v := newInventory(ctx, s.Client)
 	v.readDisks(ctx, all)
 	for _, d := range v.disks {
 		if !slices.ContainsFunc(all, d.is) {
@@ -94,42 +91,82 @@ func (s Search) Blocked(ctx context.Context, all []Owned) ([]event.OwnedObject, 
 		if i < 0 {
 			continue
 		}
-		g := listed[i]
-		config, err := s.Client.Config(ctx, g.Node, o.VM)
+		g, err := s.Client.configured(ctx, listed[i])
 		if KindOf(err) == Missing {
 			continue // gone since it was listed
-		}
-		if err != nil {
+		} else if err != nil {
 			return nil, err
 		}
-		g = g.with(config)
 		if reasons, fixes := g.blocked(); len(fixes) > 0 {
-			blocked = append(blocked, event.OwnedObject{
-				Kind: Machine, ID: o.ID(), Where: "node " + g.Node,
-				Reason: fmt.Sprintf("%q, %s", g.Name, strings.Join(reasons, ", ")),
-				Fix:    strings.Join(fixes, "; "),
-			})
+			reason := fmt.Sprintf("%q, %s", g.Name, strings.Join(reasons, ", "))
+			blocked = append(blocked, event.OwnedObject{Kind: Machine, ID: o.ID(), Where: "node " + g.Node,
+				Reason: reason, Fix: strings.Join(fixes, "; ")})
 		}
 	}
 	return blocked, nil
 }
 
-func objects(results []result) []event.OwnedObject {
-	var all []event.OwnedObject
-	for _, r := range results {
-		all = append(all, r.object)
+// inventory is the result of one search of a datacenter for owned objects.
+type inventory struct {
+	client  *Client
+	err     error // why the datacenter cannot be read
+	nodes   []Node
+	disks   []foundDisk
+	read    map[string]bool     // node/storage whose disks are known; /storage if it is shared
+	unread  []event.OwnedObject // nodes and storages that could not be read
+	others  map[int]Config      // by id: the other guest that has it now
+	owned   []Owned             // the objects that were looked for
+	objects []event.OwnedObject // whether each of them is gone, then unread
+}
+
+type foundDisk struct {
+	owned  Owned
+	shared bool
+}
+
+func (d foundDisk) is(o Owned) bool {
+	return o.Kind == Disk && o.Volume == d.owned.Volume && (d.shared || o.Node == d.owned.Node)
+}
+
+// remedy is how a disk is removed by hand. On shared storage it may be another Proxmox cluster's, which has
+// a machine with this id, too.
+func (d foundDisk) remedy() string {
+	if d.shared {
+		return fmt.Sprintf("unless another Proxmox cluster that shares %s has a machine %d, %s",
+			storageOf(d.owned.Volume), d.owned.VM, d.owned.remedy())
+	}
+	return d.owned.remedy()
+}
+
+// remedy is how a volume is removed by hand.
+func (o Owned) remedy() string {
+	return fmt.Sprintf("as root on node %s: pvesm free %s", o.Node, o.Volume)
+}
+
+func newInventory(ctx context.Context, c *Client) *inventory {
+	v := &inventory{client: c, read: map[string]bool{}, others: map[int]Config{}}
+	v.nodes, v.err = c.Nodes(ctx)
+	return v
+}
+
+// tasks lists the running tasks by node, as far as the nodes answer.
+func (v *inventory) tasks(ctx context.Context) map[string][]task {
+	all := map[string][]task{}
+	for _, node := range v.nodes {
+		if node.Status != offline {
+			all[node.Name], _ = v.client.running(ctx, node.Name, 0) //nolint:errcheck // then none
+		}
 	}
 	return all
 }
 
-// busy are the results that a task may still change, by index.
-func busy(results []result, tasks map[string][]task) map[int]task {
+// busy are the indexes of the objects that a task may still change, with that task.
+func (v *inventory) busy(tasks map[string][]task) map[int]task {
 	found := map[int]task{}
-	for i, r := range results {
+	for i, o := range v.owned {
 		for node, running := range tasks {
 			for _, task := range running {
-				if (r.owned.Node == node || r.owned.Kind == Machine) &&
-					task.concerns(r.owned, !r.object.Gone) {
+				if (o.Node == node || o.Kind == Machine) && task.concerns(o, !v.objects[i].Gone) {
 					found[i] = task
 				}
 			}
@@ -138,11 +175,209 @@ func busy(results []result, tasks map[string][]task) map[int]task {
 	return found
 }
 
+// check looks for each object, and for other disks with the ids of machines among them.
+func (v *inventory) check(ctx context.Context, all []Owned) []event.OwnedObject {
+	kinds := []string{Machine, Disk, Image, Snippet, File}
+	all = slices.SortedStableFunc(slices.Values(all), func(a, b Owned) int {
+		return cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind))
+	})
+	if v.err != nil {
+		for _, o := range all {
+			v.add(o, unproved(v.err))
+		}
+		return v.objects
+	}
+	for _, o := range all {
+		if o.Kind == Machine {
+			node, found := v.machine(ctx, o)
+			o.Node = cmp.Or(node, o.Node)
+			v.add(o, found)
+		}
+	}
+	v.readDisks(ctx, all)
+	v.checkRights(ctx, all)
+	for _, o := range all {
+		if o.Kind == Disk && !o.Left {
+			v.add(o, v.disk(o))
+		}
+	}
+	for _, d := range v.disks { // those that no state names
+		if _, taken := v.others[d.owned.VM]; !taken && !slices.ContainsFunc(all, d.is) {
+			reason := fmt.Sprintf("it carries the id of machine %d, which did not use it", d.owned.VM)
+			v.add(d.owned, event.OwnedObject{Reason: reason, Fix: d.remedy()})
+		}
+	}
+	for _, o := range all {
+		if o.isFile() {
+			v.add(o, v.file(ctx, o))
+		}
+	}
+	v.objects = append(v.objects, v.unread...)
+	return v.objects
+}
+
+// add completes what was found out about an object.
+func (v *inventory) add(o Owned, found event.OwnedObject) {
+	found.Kind, found.ID = o.Kind, o.ID()
+	if o.Node != "" {
+		found.Where = "node " + o.Node
+	}
+	v.owned, v.objects = append(v.owned, o), append(v.objects, found)
+}
+
+func unproved(err error) event.OwnedObject {
+	return event.OwnedObject{Reason: "not proved: " + err.Error()}
+}
+
+// machine looks a machine up by id, which is unique in the cluster, then by its identity if the id is taken.
+// node is the machine's current node.
+func (v *inventory) machine(ctx context.Context, o Owned) (node string, found event.OwnedObject) {
+	guests, err := v.client.guestsOn(ctx, []int{o.VM})
+	g, exists := guests[o.VM]
+	if err == nil && g.isVM() {
+		g, err = v.client.configured(ctx, g)
+	}
+	same, proved := g.matches(o)
+	switch {
+	case err != nil:
+		return "", unproved(err)
+	case !exists:
+		return "", event.OwnedObject{Gone: true}
+	case g.Hidden:
+		reason := "a guest that this API token may not see has this id"
+		return "", event.OwnedObject{Reason: reason, Fix: auditFix(o.VM)}
+	case !g.isVM():
+		v.others[o.VM] = nil // a container's disks have the same names; its configuration is not read
+		reason := "the id belongs to another guest now: " + g.describe()
+		return "", event.OwnedObject{Gone: true, Reason: reason}
+	case proved && !same:
+		v.others[o.VM] = g.Config
+		reason := "the id belongs to another machine now: " + g.describe()
+		return "", event.OwnedObject{Gone: true, Reason: reason}
+	case !proved && g.Name != o.Name:
+		reason := "not proved: the state had no hardware address to tell it from " + g.describe()
+		return g.Node, event.OwnedObject{Reason: reason}
+	}
+	fix := fmt.Sprintf("as root on node %s: qm stop %d && qm destroy %d --purge", g.Node, o.VM, o.VM)
+	if _, fixes := g.blocked(); len(fixes) > 0 {
+		fix = strings.Join(fixes, "; ")
+	}
+	return g.Node, event.OwnedObject{Reason: "still there: " + g.describe(), Fix: fix}
+}
+
+// disk goes by the lists that were read; a list that could not be read is reported by itself.
+func (v *inventory) disk(o Owned) event.OwnedObject {
+	other := v.others[o.VM]
+	i := slices.IndexFunc(v.disks, func(d foundDisk) bool { return d.is(o) })
+	switch exists := i >= 0; {
+	case exists && other.uses(o.Volume):
+		reason := fmt.Sprintf("another guest %d has a disk of this name now", o.VM)
+		return event.OwnedObject{Gone: true, Reason: reason}
+	case exists:
+		return event.OwnedObject{Reason: "still there", Fix: v.disks[i].remedy()}
+	case len(v.unread) > 0:
+		return unproved(errors.New("not everything could be read"))
+	}
+	return event.OwnedObject{Gone: true}
+}
+
+// file looks for an image, a snippet or another file.
+func (v *inventory) file(ctx context.Context, o Owned) event.OwnedObject {
+	volumes, err := v.client.Volumes(ctx, o.Node, storageOf(o.Volume), contentOf(o.Volume), 0)
+	if err != nil {
+		return unproved(err)
+	}
+	if _, exists := volumes[o.Volume]; exists {
+		return event.OwnedObject{Reason: "still there", Fix: o.remedy()}
+	}
+	has, err := v.client.rightsOn(ctx, "/storage/"+storageOf(o.Volume))
+	switch {
+	case err != nil:
+		return unproved(err)
+	case !has.include("Datastore.Allocate"):
+		return unseen("files", storageOf(o.Volume))
+	}
+	return event.OwnedObject{Gone: true}
+}
+
+// unseen is an object, or all of a storage, of which the token may not see everything that matters.
+func unseen(what, storage string) event.OwnedObject {
+	return event.OwnedObject{
+		Reason: "not proved: this API token may not see all " + what + " there",
+		Fix:    "give the token Datastore.Allocate on /storage/" + storage,
+	}
+}
+
+// readDisks reads which disks carry the ids of the machines among all, on every storage of every node.
+func (v *inventory) readDisks(ctx context.Context, all []Owned) {
+	var ids []int
+	for _, o := range all {
+		if o.Kind == Machine {
+			ids = append(ids, o.VM)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	v.client.eachDiskStorage(ctx, v.nodes, func(node string, s Storage) error {
+		shared := s.Shared == 1
+		for _, id := range ids {
+			volumes, err := v.client.Volumes(ctx, node, s.ID, "images", id)
+			if err != nil {
+				return err
+			}
+			for _, volume := range sortedKeys(volumes) {
+				disk := Owned{Kind: Disk, Node: node, VM: id, Volume: volume}
+				v.disks = append(v.disks, foundDisk{disk, shared})
+			}
+		}
+		if shared {
+			node = "" // the same everywhere
+		}
+		v.read[node+"/"+s.ID] = true
+		return nil
+	}, v.cannotRead)
+}
+
+// checkRights reports storages that have had disks of all and that the token does not see, or only in part.
+func (v *inventory) checkRights(ctx context.Context, all []Owned) {
+	checked := map[string]bool{}
+	for _, o := range all {
+		storage := storageOf(o.Volume)
+		if o.Kind != Disk || checked[storage] {
+			continue
+		}
+		checked[storage] = true
+		sees, err := v.client.seesDisks(ctx, storage, o.VM)
+		switch {
+		case err != nil:
+			v.cannotRead("storage", storage, err)
+		case !sees:
+			object := unseen("disks", storage)
+			object.Kind, object.ID = "storage", storage
+			v.unread = append(v.unread, object)
+		case !v.read["/"+storage] && !v.read[o.Node+"/"+storage] && len(v.unread) == 0:
+			v.cannotRead("storage", storage+" on node "+o.Node,
+				errors.New("the node does not list it for disks"))
+		}
+	}
+}
+
+func (v *inventory) cannotRead(kind, id string, err error) {
+	object := unproved(err)
+	object.Kind, object.ID = kind, id
+	if kind == "node" {
+		object.Fix = "run the same command again when it is back; " +
+			"one that is gone for good has to leave the Proxmox cluster: pvecm delnode " + id
+	}
+	v.unread = append(v.unread, object)
+}
+
 func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -200,7 +200,7 @@ func TestAPartialListProvesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newDatacenter(t, emulator.Config{})
 			insecure := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
-			client, err := newClient(Options{Token: token}, d.endpoint+"/api2/json",
+			client, err := newClient(token, d.endpoint+"/api2/json",
 				limited{insecure, c.rights})
 			if err != nil {
 				t.Fatal(err)

@@ -29,10 +29,42 @@ type vmCheck struct {
 // slot is one id to check: one that the stage wants, one that its state knows, or both.
 type slot struct {
 	id    int
-	key   string      // in vm_ids; empty if only the state knows the id
 	known *gate.Known // the instance in the state that has this id
-	// elsewhere is the instance in the state at this key's address, if it has another id.
+	// The others are of the machine in vm_ids; empty if only the state knows the id.
+	key     string
+	address string // proxmox_virtual_environment_vm.node["cp-01"]
+	name    string
+	node    string // empty if it may be any
+	// elsewhere is the instance in the state at the address, if it has another id.
 	elsewhere *gate.Known
+}
+
+// slots lists every id that matters, in ascending order.
+func (c *vmCheck) slots(known []gate.Known) []slot {
+	byID := map[int]*slot{}
+	byAddress := map[string]*gate.Known{}
+	for i, k := range known {
+		if id := machineOf(k).VM; id != 0 && strings.HasPrefix(k.Address, c.resource+"[") {
+			byID[id] = &slot{id: id, known: &known[i]}
+			byAddress[k.Address] = &known[i]
+		}
+	}
+	for key, id := range c.ids {
+		s := slot{id: id, key: key, address: c.resource + "[" + strconv.Quote(key) + "]",
+			name: cmp.Or(c.names[key], key), node: cmp.Or(c.nodes[key], c.node)}
+		if had := byID[id]; had != nil {
+			s.known = had.known
+		}
+		if k := byAddress[s.address]; k != s.known {
+			s.elsewhere = k
+		}
+		byID[id] = &s
+	}
+	var slots []slot
+	for _, id := range slices.Sorted(maps.Keys(byID)) {
+		slots = append(slots, *byID[id])
+	}
+	return slots
 }
 
 // inspection is one run of the preflight.
@@ -65,98 +97,47 @@ func (n *inspection) run(ctx context.Context, slots []slot) (err error) {
 		return err
 	}
 	for _, s := range slots {
-		g, exists := guests[s.id]
-		switch {
-		case !exists:
+		if g, exists := guests[s.id]; !exists {
 			n.checkNode(s)
-		case g.Hidden:
-			n.foreign(invisible(s))
-		default:
-			if err := n.guest(ctx, s, g); err != nil {
-				return err
-			}
+		} else if err := n.guest(ctx, s, g); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// slots lists every id that matters, in ascending order.
-func (c *vmCheck) slots(known []gate.Known) []slot {
-	byID := map[int]*slot{}
-	byAddress := map[string]*gate.Known{}
-	for i, k := range known {
-		id := attributeInt(k.Attributes["vm_id"])
-		if id == 0 || !strings.HasPrefix(k.Address, c.resource+"[") {
-			continue
-		}
-		byID[id] = &slot{id: id, known: &known[i]}
-		byAddress[k.Address] = &known[i]
-	}
-	for key, id := range c.ids {
-		s := byID[id]
-		if s == nil {
-			s = &slot{id: id}
-			byID[id] = s
-		}
-		s.key = key
-		if k := byAddress[c.address(key)]; k != nil && k != s.known {
-			s.elsewhere = k
-		}
-	}
-	slots := make([]slot, 0, len(byID))
-	for _, id := range slices.Sorted(maps.Keys(byID)) {
-		slots = append(slots, *byID[id])
-	}
-	return slots
-}
-
-func (c *vmCheck) address(key string) string { return c.resource + "[" + strconv.Quote(key) + "]" }
-
-// name is the name of a key's virtual machine.
-func (c *vmCheck) name(key string) string { return cmp.Or(c.names[key], key) }
-
-// nodeOf is the node of a key's virtual machine; empty if it may be any.
-func (c *vmCheck) nodeOf(key string) string { return cmp.Or(c.nodes[key], c.node) }
-
-func (n *inspection) foreign(f gate.Foreign) { n.found.Foreign = append(n.found.Foreign, f) }
-
 // guest sorts one guest into foreign, ours and known.
-func (n *inspection) guest(ctx context.Context, s slot, listed Guest) error {
+func (n *inspection) guest(ctx context.Context, s slot, g Guest) error {
 	c := n.check
-	if !listed.isVM() {
-		n.foreign(c.foreign(ctx, s, listed, "a container, not a virtual machine"))
+	foreign := func(f gate.Foreign) error {
+		n.found.Foreign = append(n.found.Foreign, f)
 		return nil
-	}
-	if n.statusOf(listed.Node) == offline {
-		n.foreign(c.unreachable(s, listed))
-		return nil
-	}
-	g, err := n.settled(ctx, s, listed)
-	switch KindOf(err) {
-	case Missing:
-		return nil // gone since it was listed
-	case Forbidden:
-		n.foreign(invisible(s))
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	why := ""
-	if s.known != nil {
-		why = c.recycled(s, g)
-	} else {
-		why = c.notOwn(s, g)
 	}
 	switch {
-	case why != "":
-		n.foreign(c.foreign(ctx, s, g, why))
-		return nil
-	case s.known == nil:
+	case g.Hidden:
+		return foreign(s.invisible())
+	case !g.isVM():
+		return foreign(c.foreign(ctx, s, g, "a container, not a virtual machine"))
+	case n.statusOf(g.Node) == offline:
+		return foreign(s.unreachable(g))
+	}
+	g, err := n.settled(ctx, s, g)
+	switch {
+	case KindOf(err) == Missing:
+		return nil // gone since it was listed
+	case KindOf(err) == Forbidden:
+		return foreign(s.invisible())
+	case err != nil:
+		return err
+	}
+	if why := c.difference(s, g); why != "" {
+		return foreign(c.foreign(ctx, s, g, why))
+	}
+	if uuid := g.Config.uuid(); s.known == nil {
 		n.found.Ours = append(n.found.Ours, c.untracked(ctx, s, g))
-	case g.Config.uuid() != "":
-		mark := gate.MachineID{Address: s.known.Address, ID: strconv.Itoa(s.id), UUID: g.Config.uuid()}
-		n.found.MachineIDs = append(n.found.MachineIDs, mark)
+	} else if uuid != "" {
+		id := gate.MachineID{Address: s.known.Address, ID: strconv.Itoa(s.id), UUID: uuid}
+		n.found.MachineIDs = append(n.found.MachineIDs, id)
 	}
 	n.found.Present = append(n.found.Present, g.String())
 	return nil
@@ -170,30 +151,24 @@ func (n *inspection) settled(ctx context.Context, s slot, listed Guest) (Guest, 
 	defer cancel()
 	reported, abandoned := false, 0
 	for {
-		config, err := client.Config(ctx, listed.Node, s.id)
+		g, err := client.configured(ctx, listed)
+		if err != nil || g.Lock != "create" || s.known != nil || abandoned > 1 {
+			return g, err
+		}
+		tasks, err := client.running(ctx, g.Node, s.id)
 		if err != nil {
-			return Guest{}, err
+			return g, err
 		}
-		g := listed.with(config)
-		if g.Lock != "create" || s.known != nil || abandoned > 1 {
-			return g, nil
-		}
-		tasks, err := client.running(ctx, listed.Node, s.id)
-		switch {
-		case err != nil:
-			return Guest{}, err
-		case len(tasks) == 0:
-			abandoned++ // twice: the lock is set just before the task appears
-		default:
+		abandoned++ // twice: the lock is set just before the task appears
+		if len(tasks) > 0 {
 			abandoned = 0
 			if !reported {
-				reported = true
-				n.report(fmt.Sprintf("VM %d on node %s is still being created; waiting for it", s.id,
-					listed.Node))
+				n.report(fmt.Sprintf("VM %d on node %s is still being created; waiting for it", s.id, g.Node))
 			}
+			reported = true
 		}
 		if err := sleep(ctx, n.check.interval); err != nil {
-			return Guest{}, fmt.Errorf("VM %d is still being created: %w", s.id, err)
+			return g, fmt.Errorf("VM %d is still being created: %w", s.id, err)
 		}
 	}
 }
@@ -209,25 +184,146 @@ func (n *inspection) statusOf(name string) string {
 
 // checkNode reports a problem with the node that a machine is to be created on.
 func (n *inspection) checkNode(s slot) {
-	node := n.check.nodeOf(s.key)
-	if s.key == "" || node == "" {
+	if s.node == "" {
 		return
 	}
-	unfit := gate.Foreign{}
-	switch n.statusOf(node) {
+	unfit := gate.Foreign{What: fmt.Sprintf("node %s, where %s is to be built, ", s.node, s.key)}
+	switch n.statusOf(s.node) {
 	case offline:
-		unfit.What = fmt.Sprintf("node %s, where %s is to be built, is offline", node, s.key)
+		unfit.What += "is offline"
 		unfit.Fixes = []string{"bring it back", "give " + s.key + " another node"}
 	case "":
 		var names []string
 		for _, n := range n.nodes {
 			names = append(names, n.Name)
 		}
-		unfit.What = fmt.Sprintf("node %s, where %s is to be built, does not exist; there is %s",
-			node, s.key, strings.Join(names, ", "))
+		unfit.What += "does not exist; there is " + strings.Join(names, ", ")
 		unfit.Fixes = []string{"give " + s.key + " a node that is there"}
 	default:
 		return
 	}
 	n.found.Unusable = append(n.found.Unusable, unfit)
+}
+
+// difference returns why a guest is not the machine that the stage's state has under this id; if it has
+// none, why the guest cannot be castle's own.
+func (c *vmCheck) difference(s slot, g Guest) string {
+	missing := g.missing(c.tags)
+	if s.known != nil {
+		return s.recycled(g, missing)
+	}
+	switch {
+	case g.Lock == "create":
+		return "its creation was never finished"
+	case g.Name != s.name:
+		return fmt.Sprintf("castle's own would be called %q", s.name)
+	case len(missing) > 0:
+		return "castle's own would be tagged " + strings.Join(missing, ", ")
+	case s.node != "" && g.Node != s.node:
+		return "castle's own would be on node " + s.node
+	case s.elsewhere != nil:
+		return fmt.Sprintf("%s has VM %d in the state", s.address, machineOf(*s.elsewhere).VM)
+	}
+	return ""
+}
+
+// recycled returns why a guest is not the one that the state has under this id. If neither uuid nor hardware
+// address proves it, name and tags must match. They may match the state instead of the configuration, which
+// may have just changed.
+func (s slot) recycled(g Guest, missing []string) string {
+	was, tags := machineOf(*s.known), readAttributes(s.known.Attributes).Tags
+	same, proved := g.matches(was)
+	switch {
+	case proved && same:
+		return ""
+	case proved && was.UUID != "" && g.Config.uuid() != "":
+		return fmt.Sprintf("the state knows this id as another machine (uuid %s, and this one's is %s)",
+			was.UUID, g.Config.uuid())
+	case proved:
+		return fmt.Sprintf("the state knows this id as another machine (%s)", strings.Join(was.MACs, ", "))
+	case g.Name != was.Name && (s.key == "" || g.Name != s.name):
+		return fmt.Sprintf("the state knows this id as %q", cmp.Or(was.Name, s.name))
+	case len(missing) > 0 && (len(tags) == 0 || len(g.missing(tags)) > 0):
+		return "it is no longer tagged " + strings.Join(missing, ", ")
+	}
+	return ""
+}
+
+// foreign describes a guest that blocks an id, why it is foreign, and the fixes. After none of them does a
+// create remove it.
+func (c *vmCheck) foreign(ctx context.Context, s slot, g Guest, why string) gate.Foreign {
+	f := gate.Foreign{What: g.describe(), Why: why}
+	if s.known == nil && g.isVM() && g.Lock == "create" {
+		f.Fixes = s.fixes(
+			fmt.Sprintf("remove it as root on node %s: qm unlock %d && qm destroy %d", g.Node, g.ID, g.ID))
+		return f
+	}
+	f.Fixes = s.fixes("remove it in Proxmox")
+	if s.known != nil {
+		f.ConflictsWith = s.known.Address
+		return f
+	}
+	f.Nuke = c.nukeRange(ctx, g)
+	// It may be the stage's own after all, renamed, moved or without its tags since.
+	if g.isVM() && s.elsewhere == nil && (g.Name == s.name || len(g.missing(c.tags)) == 0) {
+		f.Import = new(s.importOf(g))
+	}
+	return f
+}
+
+// untracked is a guest that is ours by name, tags and node, but not in the state.
+func (c *vmCheck) untracked(ctx context.Context, s slot, g Guest) gate.Own {
+	return gate.Own{Import: s.importOf(g), AsForeign: gate.Foreign{
+		What: g.describe(), Fixes: s.fixes(), Nuke: c.nukeRange(ctx, g),
+		Why: "its name, tags and node are those of " + s.key + ", but nothing here knows that castle made it",
+	}}
+}
+
+// nukeRange returns the range with which castle nuke would delete a guest as this cluster's. It is empty if
+// nuke would keep the guest, or if that is unknown.
+func (c *vmCheck) nukeRange(ctx context.Context, g Guest) string {
+	r := Range{From: g.ID, To: g.ID}
+	if !g.isVM() || len(g.missing(c.tags)) > 0 {
+		return ""
+	}
+	all, err := c.client.Survey(ctx, r)
+	if err != nil || len(all) != 1 || len(Ownership{Range: r}.Refusals(all[0])) > 0 {
+		return ""
+	}
+	return r.String()
+}
+
+// importOf returns the import that makes a guest the slot's machine.
+func (s slot) importOf(g Guest) gate.Import {
+	what := fmt.Sprintf("VM %d %q", g.ID, g.Name)
+	return gate.Import{Address: s.address, ID: fmt.Sprintf("%s/%d", g.Node, g.ID), What: what}
+}
+
+// invisible is a guest that exists and that the token may not read.
+func (s slot) invisible() gate.Foreign {
+	return gate.Foreign{
+		What:       fmt.Sprintf("VM %d, which exists but is invisible to this API token", s.id),
+		Fixes:      s.fixes(auditFix(s.id)),
+		Unverified: s.known != nil,
+	}
+}
+
+// unreachable is a guest of which only the list's line can be read, since its node is offline.
+func (s slot) unreachable(g Guest) gate.Foreign {
+	// A list does not always know the names of guests on such a node.
+	unnamed := g.Name == "" || g.Name == fmt.Sprintf("VM %d", g.ID)
+	return gate.Foreign{
+		What:       g.describe(),
+		Why:        fmt.Sprintf("node %s is offline, so its owner is unknown", g.Node),
+		Fixes:      s.fixes(fmt.Sprintf("bring node %s back", g.Node)),
+		Unverified: s.known != nil || unnamed || g.Name == s.name,
+	}
+}
+
+// fixes adds others to the fix for a machine of the configuration.
+func (s slot) fixes(others ...string) []string {
+	if s.key == "" {
+		return others
+	}
+	return append([]string{fmt.Sprintf("give %s another VM id", s.key)}, others...)
 }

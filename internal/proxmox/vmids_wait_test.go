@@ -3,6 +3,7 @@ package proxmox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -88,8 +89,11 @@ func TestVMIDsFailsClosedOnARequestError(t *testing.T) {
 	} {
 		d := newDatacenter(t, emulator.Config{})
 		d.server.AddVM(ours(421, "blue-cp-01"))
-		code, text, _ := strings.Cut(answer, " ")
-		d.server.Fail(emulator.Fault{Path: path, Code: attributeInt(code), Text: text})
+		var code int
+		if _, err := fmt.Sscan(answer, &code); err != nil {
+			t.Fatal(err)
+		}
+		d.server.Fail(emulator.Fault{Path: path, Code: code, Text: answer[len("500 "):]})
 		if found, err := check(t, d).inspect(t.Context(), nil, silent); err == nil ||
 			!strings.Contains(err.Error(), answer) {
 			t.Errorf("%s: %+v, %v", path, found, err)
