@@ -2,6 +2,7 @@ package nuke
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
@@ -36,6 +38,22 @@ type recordedStage struct {
 	state  *state.State
 }
 
+// State is a cluster whose machines have ids in the range.
+type State struct {
+	Cluster  string   `json:"cluster"`
+	IDs      []int    `json:"vmids"`           // all its machines
+	Stays    string   `json:"stays,omitempty"` // why its state stays
+	Archived []string `json:"archived"`        // its archived stages
+	// Outside lists their resources that are neither machines nor in the cluster:
+	// those still exist, and only the archive records them.
+	Outside []string `json:"outside,omitempty"`
+
+	dir  *state.Dir
+	here bool        // it lives in the datacenter that is cleared
+	lock *state.Lock // held while the nuke runs
+	run  string
+}
+
 // recordedClusters reads all clusters below a state root. An unreadable one does not stop the others: its
 // unclear field gives the reason.
 func recordedClusters(root string) ([]*recordedCluster, error) {
@@ -58,6 +76,15 @@ func recordedClusters(root string) ([]*recordedCluster, error) {
 	return all, nil
 }
 
+// elsewhere returns a recorded endpoint of the cluster's machines that is not this one, or "".
+func (c *recordedCluster) elsewhere(endpoint string) string {
+	i := slices.IndexFunc(c.endpoints, func(e string) bool { return !proxmox.SameEndpoint(e, endpoint) })
+	if i < 0 {
+		return ""
+	}
+	return c.endpoints[i]
+}
+
 // read collects a cluster's machines from the recorded preflights and from the states, as either may lack
 // one.
 func (c *recordedCluster) read() error {
@@ -65,28 +92,28 @@ func (c *recordedCluster) read() error {
 	if err != nil {
 		return err
 	}
-	var unclear error
+	var unclear []error
 	for _, name := range names {
-		d := &recordedStage{Record: state.Record{Name: name}}
-		rec, err := c.dir.Stage(name).Record()
-		if err == nil {
-			d.Record = rec
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			unclear = errors.Join(unclear, err)
+		d := &recordedStage{}
+		if d.Record, err = c.dir.Stage(name).Record(); err != nil {
+			d.Record = state.Record{Name: name}
+			if !errors.Is(err, fs.ErrNotExist) {
+				unclear = append(unclear, err)
+			}
 		}
 		if d.state, err = c.dir.Stage(name).LastKnown(); err != nil {
-			unclear = errors.Join(unclear, err)
+			unclear = append(unclear, err)
 			d.state = &state.State{}
 		}
 		if d.state.Notice != "" { // an older state may lack a machine
-			unclear = errors.Join(unclear, fmt.Errorf("stage %s: %s", name, d.state.Notice))
+			unclear = append(unclear, fmt.Errorf("stage %s: %s", name, d.state.Notice))
 		}
 		c.stages = append(c.stages, d)
-		unclear = errors.Join(unclear, c.machines(d), c.readMachines(d))
+		unclear = append(unclear, c.machines(d), c.readMachines(d))
 	}
 	slices.Sort(c.ids)
 	c.ids = slices.Compact(c.ids)
-	return unclear
+	return errors.Join(unclear...)
 }
 
 func (c *recordedCluster) machines(d *recordedStage) error {
@@ -143,12 +170,10 @@ func (c *recordedCluster) ended() []*recordedStage {
 	for _, name := range c.roots {
 		gone[name] = true
 	}
-	for grown := true; grown; {
-		grown = false
+	for range c.stages { // each pass ends those that need one of the pass before
 		for _, d := range c.stages {
-			needs := slices.ContainsFunc(d.Record.Needs, func(need string) bool { return gone[need] })
-			if !gone[d.Record.Name] && !d.Record.Persistent && needs {
-				gone[d.Record.Name], grown = true, true
+			if slices.ContainsFunc(d.Record.Needs, func(need string) bool { return gone[need] }) {
+				gone[d.Record.Name] = gone[d.Record.Name] || !d.Record.Persistent
 			}
 		}
 	}
@@ -169,8 +194,8 @@ func (d *recordedStage) outside() []string {
 	var left []string
 	for _, res := range d.state.Managed() {
 		_, isGuest := proxmox.GuestID(res.Type, res.Attributes)
-		if !isGuest && !recovery.InMachines(res.Provider) &&
-			!slices.Contains(d.Record.InCluster, res.Provider) {
+		inside := recovery.InMachines(res.Provider) || slices.Contains(d.Record.InCluster, res.Provider)
+		if !isGuest && !inside {
 			left = append(left, res.Address)
 		}
 	}
@@ -188,10 +213,9 @@ func (c *recordedCluster) archive(stages []string, run, repository string) error
 		if err != nil {
 			return err
 		}
-		export := filepath.Join(repository, "clusters", filepath.FromSlash(c.name), "configs",
-			filepath.Base(path))
-		if copied, err := os.ReadFile(export); repository != "" && err == nil &&
-			bytes.Equal(copied, content) {
+		export := filepath.Join(repository, "clusters", c.name, "configs", filepath.Base(path))
+		copied, err := os.ReadFile(export)
+		if repository != "" && err == nil && bytes.Equal(copied, content) {
 			if err := os.Remove(export); err != nil {
 				return err
 			}
@@ -206,4 +230,126 @@ func (c *recordedCluster) archive(stages []string, run, repository string) error
 		}
 	}
 	return c.dir.Recreation().Clear()
+}
+
+// affectedStates returns the clusters with ids in the range, and why the state of one may have to stay.
+func (n *Nuke) affectedStates(recorded []*recordedCluster) []State {
+	states := []State{}
+	for _, c := range recorded {
+		switch {
+		case slices.ContainsFunc(c.ids, n.options.Range.Contains):
+			states = append(states, n.stateOf(c))
+		case c.unclear != "":
+			n.Remarks = append(n.Remarks,
+				fmt.Sprintf("whether %s has machines in the range is not known: %s", c.name, c.unclear))
+		}
+	}
+	return states
+}
+
+func (n *Nuke) stateOf(c *recordedCluster) State {
+	other := c.elsewhere(n.Endpoint)
+	s := State{Cluster: c.name, IDs: c.ids, Archived: []string{}, dir: c.dir,
+		here: len(c.endpoints) > 0 && other == ""}
+	var beyond, staying []string
+	for _, id := range c.ids {
+		if !n.options.Range.Contains(id) {
+			beyond = append(beyond, strconv.Itoa(id))
+		} else if g := n.guest(id); g != nil && !g.Goes() {
+			staying = append(staying, strconv.Itoa(id))
+		}
+	}
+	switch {
+	case len(c.endpoints) == 0:
+		s.Stays = "where its machines are was not recorded"
+	case other != "":
+		s.Stays = fmt.Sprintf("its machines are at %s, not here", other)
+	case c.unclear != "":
+		s.Stays = c.unclear
+	case len(beyond) > 0:
+		s.Stays = "VM " + strings.Join(beyond, ", ") + " lies outside the range"
+	case len(staying) > 0:
+		s.Stays = "VM " + strings.Join(staying, ", ") + " stays"
+	}
+	return s
+}
+
+// lock locks the clusters that the nuke deletes machines of. It ends processes that are left of a dead run,
+// which could still create machines.
+func (n *Nuke) lock(ctx context.Context, report func(string)) error {
+	for i := range n.States {
+		s := &n.States[i]
+		if !s.here {
+			continue
+		}
+		run, err := s.dir.NewRun("nuke")
+		if err != nil {
+			return err
+		}
+		s.run = run.ID
+		if s.lock, err = s.dir.Lock(run.ID); err != nil {
+			return err
+		}
+		notice, err := s.lock.TakeOver(ctx)
+		if err != nil {
+			return err
+		}
+		if notice != "" {
+			report(s.Cluster + ": " + notice)
+		}
+	}
+	return nil
+}
+
+func (n *Nuke) unlock() error {
+	var errs []error
+	for _, s := range n.States {
+		if s.lock != nil {
+			errs = append(errs, s.lock.Unlock())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// archive archives the stages of each cluster whose machines are all verified as gone. It reads the
+// record again under the cluster's lock.
+func (n *Nuke) archive(taken map[int]bool, report func(string), journal *state.Deletions) error {
+	recorded, err := recordedClusters(n.root)
+	if err != nil {
+		return err
+	}
+	for i := range n.States {
+		s := &n.States[i]
+		at := slices.IndexFunc(recorded, func(c *recordedCluster) bool { return c.name == s.Cluster })
+		if s.Stays != "" || at < 0 || s.lock == nil {
+			continue
+		}
+		c := recorded[at]
+		if s.Stays = n.stateOf(c).Stays; s.Stays != "" {
+			continue
+		}
+		if at := slices.IndexFunc(c.ids, func(id int) bool { return taken[id] }); at >= 0 {
+			s.Stays = fmt.Sprintf("VM %d is there", c.ids[at])
+			continue
+		}
+		for _, d := range c.ended() {
+			s.Archived = append(s.Archived, d.Record.Name)
+			s.Outside = append(s.Outside, d.outside()...)
+		}
+		line := struct {
+			Time    time.Time `json:"time"`
+			Kind    string    `json:"kind"`
+			Cluster string    `json:"cluster"`
+			Stages  []string  `json:"stages"`
+			Outside []string  `json:"outside,omitempty"`
+		}{time.Now().UTC(), "archive", s.Cluster, s.Archived, s.Outside}
+		if err := journal.Append(line); err != nil {
+			return err
+		}
+		if err := c.archive(s.Archived, s.run, n.options.Repository); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		report(fmt.Sprintf("%s: archived %s", c.name, strings.Join(s.Archived, ", ")))
+	}
+	return nil
 }

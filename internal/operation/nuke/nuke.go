@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
@@ -34,8 +33,6 @@ type Options struct {
 	// DefaultEndpoint applies if neither Datacenter nor Cluster names one: a named
 	// cluster has priority over the shell's environment.
 	DefaultEndpoint string
-	// Interval and Patience are those of a proxmox.Removal.
-	Interval, Patience time.Duration
 }
 
 // Nuke lists the objects that castle would delete in a range of ids, found without any state.
@@ -72,6 +69,9 @@ type Guest struct {
 // Goes reports whether the guest may be deleted.
 func (g Guest) Goes() bool { return len(g.Refused) == 0 }
 
+// Disk is a disk that carries an id of the range and that no guest uses.
+type Disk = proxmox.Orphan
+
 // Survey reads every guest in the range and the clusters whose machines have ids there. It changes
 // nothing.
 func Survey(ctx context.Context, o Options) (*Nuke, error) {
@@ -83,15 +83,8 @@ func Survey(ctx context.Context, o Options) (*Nuke, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Nuke{
-		Range:   o.Range.String(),
-		Guests:  []Guest{},
-		States:  []State{},
-		Disks:   []Disk{},
-		options: o,
-		root:    root,
-	}
-	n.ownership = proxmox.Ownership{Range: o.Range, Foreign: o.Foreign}
+	n := &Nuke{Range: o.Range.String(), Guests: []Guest{}, Disks: []Disk{}, options: o, root: root}
+	n.ownership = proxmox.Ownership{Range: o.Range, Foreign: o.Foreign, Known: map[int]proxmox.Known{}}
 	if o.Cluster != "" {
 		if err := n.choose(recorded); err != nil {
 			return nil, err
@@ -100,19 +93,23 @@ func Survey(ctx context.Context, o Options) (*Nuke, error) {
 	if err := n.connect(); err != nil {
 		return nil, err
 	}
-	n.noteMachines(recorded)
+	for _, c := range recorded {
+		if len(c.endpoints) == 0 || c.elsewhere(n.Endpoint) != "" {
+			continue
+		}
+		for id, machine := range c.machinesOf {
+			n.ownership.Known[id] = proxmox.Known{Cluster: c.name, Machine: machine}
+		}
+	}
 	subjects, err := n.client.Survey(ctx, o.Range)
 	if err != nil {
 		return nil, n.noAnswer(err)
 	}
+	owned := n.ownership
+	owned.Foreign = nil
 	for _, s := range subjects {
-		g := Guest{
-			ID: s.ID, Name: s.Name, Kind: s.Kind, Node: s.Node, Status: s.Status,
-			Tags: s.Tags(), Pool: s.Pool,
-			Refused: n.ownership.Refusals(s), subject: s,
-		}
-		owned := n.ownership
-		owned.Foreign = nil
+		g := Guest{ID: s.ID, Name: s.Name, Kind: s.Kind, Node: s.Node, Status: s.Status, Tags: s.Tags(),
+			Pool: s.Pool, Refused: n.ownership.Refusals(s), subject: s}
 		g.Foreign = g.Goes() && len(owned.Refusals(s)) > 0
 		n.Guests = append(n.Guests, g)
 	}
@@ -122,30 +119,23 @@ func Survey(ctx context.Context, o Options) (*Nuke, error) {
 
 // choose finds the named cluster and completes the options from its record.
 func (n *Nuke) choose(recorded []*recordedCluster) error {
-	name, _, whole := strings.Cut(n.options.Cluster, "/")
 	var found []*recordedCluster
 	var names []string
 	for _, c := range recorded {
 		names = append(names, c.name)
-		cluster, _, _ := strings.Cut(c.name, "/")
-		if c.name == n.options.Cluster || !whole && cluster == name {
+		name, _, _ := strings.Cut(c.name, "/")
+		if n.options.Cluster == c.name || n.options.Cluster == name {
 			found = append(found, c)
 		}
 	}
 	switch {
-	case len(found) == 0 && len(names) == 0:
-		return &cluster.UsageError{
-			Message: fmt.Sprintf(
-				"--cluster %s: nothing is recorded of any cluster; give the endpoint and the token instead",
-				n.options.Cluster,
-			),
-		}
+	case len(names) == 0:
+		return usageError("--cluster %s: nothing is recorded of any cluster; give the endpoint and the "+
+			"token instead", n.options.Cluster)
 	case len(found) != 1:
-		return &cluster.UsageError{
-			Message: fmt.Sprintf("--cluster %s: there are %s", n.options.Cluster, strings.Join(names, ", ")),
-		}
+		return usageError("--cluster %s: there are %s", n.options.Cluster, strings.Join(names, ", "))
 	}
-	n.ownership.Cluster = name
+	n.ownership.Cluster, _, _ = strings.Cut(n.options.Cluster, "/")
 	have, given := found[0].datacenter, &n.options.Datacenter
 	given.Endpoint = cmp.Or(given.Endpoint, have.Endpoint)
 	if !proxmox.SameEndpoint(given.Endpoint, have.Endpoint) {
@@ -158,41 +148,92 @@ func (n *Nuke) choose(recorded []*recordedCluster) error {
 	return nil
 }
 
-func (n *Nuke) connect() error {
+func usageError(format string, args ...any) error {
+	return &cluster.UsageError{Message: fmt.Sprintf(format, args...)}
+}
+
+func (n *Nuke) connect() (err error) {
 	d := n.options.Datacenter
 	d.Endpoint = cmp.Or(d.Endpoint, n.options.DefaultEndpoint)
-	ways := "--endpoint or PROXMOX_VE_ENDPOINT, or --cluster of one that was recorded"
 	switch {
 	case d.Endpoint == "":
-		return &cluster.UsageError{Message: "no endpoint: say where Proxmox is with " + ways}
+		return usageError("no endpoint: say where Proxmox is with --endpoint or PROXMOX_VE_ENDPOINT, " +
+			"or --cluster of one that was recorded")
 	case d.Token == "":
-		return &cluster.UsageError{
-			Message: "no API token: set PROXMOX_VE_API_TOKEN (a flag would show it to others), " +
-				"or name a --cluster that was recorded",
-		}
+		return usageError("no API token: set PROXMOX_VE_API_TOKEN (a flag would show it to others), " +
+			"or name a --cluster that was recorded")
 	}
-	if err := proxmox.CheckToken(d.Token); err != nil {
-		return &cluster.UsageError{Message: err.Error()}
+	if err = proxmox.CheckToken(d.Token); err == nil {
+		n.client, err = proxmox.NewClient(d)
 	}
-	client, err := proxmox.NewClient(d)
 	if err != nil {
 		return &cluster.UsageError{Message: err.Error()}
 	}
-	n.client, n.Endpoint = client, d.Endpoint
+	n.Endpoint = d.Endpoint
 	return nil
 }
 
 // ParseRange reads a range of ids: "421-432", or "421" for one.
 func ParseRange(text string) (proxmox.Range, error) { return proxmox.ParseRange(text) }
 
-// Going returns the guests that Run would delete.
-func (n *Nuke) Going() []Guest {
-	return slices.DeleteFunc(slices.Clone(n.Guests), func(g Guest) bool { return !g.Goes() })
+// guest returns the guest with an id; nil if there is none.
+func (n *Nuke) guest(id int) *Guest {
+	i := slices.IndexFunc(n.Guests, func(g Guest) bool { return g.ID == id })
+	if i < 0 {
+		return nil
+	}
+	return &n.Guests[i]
+}
+
+// findDisks finds disks that no guest uses. A storage that it could not read is a remark: castle never
+// reports a disk there as gone.
+func (n *Nuke) findDisks(ctx context.Context) error {
+	orphans, unseen, err := n.client.Orphans(ctx, n.options.Range, func(id int) string {
+		if g := n.guest(id); g != nil && !g.Goes() {
+			return fmt.Sprintf("guest %d stays", id)
+		}
+		return ""
+	})
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil && n.options.Unreferenced:
+		return n.noAnswer(err)
+	case err != nil:
+		n.Remarks = append(n.Remarks, fmt.Sprintf("which disks nothing uses could not be asked: %v", err))
+	}
+	n.Remarks = append(n.Remarks, unseen...)
+	for _, o := range orphans {
+		if g := n.guest(o.ID); g != nil && (g.subject.Hidden || g.subject.Unreadable != "") {
+			continue // that guest's disks are unknown
+		}
+		o.Chosen = n.options.Unreferenced
+		n.Disks = append(n.Disks, o)
+	}
+	return nil
+}
+
+// noAnswer adds a fix to an error of Proxmox.
+func (n *Nuke) noAnswer(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	fix := ""
+	switch proxmox.KindOf(err) {
+	case proxmox.Other:
+		fix = fmt.Sprintf("; is %s the right endpoint (--endpoint, PROXMOX_VE_ENDPOINT), can it be reached "+
+			"from here, and is its certificate known (--ca-file)?", n.Endpoint)
+	case proxmox.Unauthorized:
+		fix = fmt.Sprintf("; %s does not know the API token: set another in PROXMOX_VE_API_TOKEN", n.Endpoint)
+	case proxmox.Forbidden:
+		fix = "; the API token lacks a privilege: give it one, or set another in PROXMOX_VE_API_TOKEN"
+	}
+	return fmt.Errorf("%w\n  nothing was deleted%s", err, fix)
 }
 
 // NothingToDo reports whether Run would change nothing.
 func (n *Nuke) NothingToDo() bool {
-	return len(n.Going()) == 0 && !slices.ContainsFunc(n.Disks, Disk.Goes) &&
+	return !slices.ContainsFunc(n.Guests, Guest.Goes) && !slices.ContainsFunc(n.Disks, Disk.Goes) &&
 		!slices.ContainsFunc(n.States, func(s State) bool { return s.Stays == "" })
 }
 
@@ -230,9 +271,8 @@ func (g Guest) String() string {
 // Run deletes the guests and disks, and then archives the states whose machines are all verified as gone.
 // It stops at the first difference from Survey and archives nothing then. It reports each step.
 func (n *Nuke) Run(ctx context.Context, report func(string)) (err error) {
-	locks, err := n.lock(ctx, report)
-	defer func() { err = errors.Join(err, locks.unlock()) }()
-	if err != nil {
+	defer func() { err = errors.Join(err, n.unlock()) }()
+	if err := n.lock(ctx, report); err != nil {
 		return err
 	}
 	journal, err := state.NewDeletions(n.root)
@@ -241,52 +281,62 @@ func (n *Nuke) Run(ctx context.Context, report func(string)) (err error) {
 	}
 	n.Journal = journal.Path
 	defer func() { err = errors.Join(err, journal.Close()) }()
-	removal := &proxmox.Removal{
-		Client: n.client, Ownership: n.ownership, Interval: n.options.Interval, Timeout: n.options.Patience,
+	err = n.delete(ctx, &proxmox.Removal{Client: n.client, Ownership: n.ownership,
 		Note: func(s proxmox.Step) error {
 			if text := s.String(); text != "" {
 				report(text)
 			}
 			return journal.Append(s)
-		},
+		}})
+	var taken map[int]bool
+	if err == nil {
+		taken, err = n.verify(ctx)
 	}
-	var stuck []string
+	if err != nil {
+		for i := range n.States {
+			n.States[i].Stays = cmp.Or(n.States[i].Stays, "the nuke did not come to its end")
+		}
+		return errors.Join(err, n.Left())
+	}
+	return errors.Join(n.archive(taken, report, journal), n.Left())
+}
+
+// delete deletes the guests, then the disks.
+func (n *Nuke) delete(ctx context.Context, removal *proxmox.Removal) error {
 	for i := range n.Guests {
 		g := &n.Guests[i]
 		if !g.Goes() {
 			continue
 		}
-		if err := ctx.Err(); err != nil {
-			return n.stopped(context.Cause(ctx))
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 		remains, err := removal.Remove(ctx, g.subject)
 		g.Deleted = remains.Gone
-		stuck = append(stuck, remains.Own...)
 		for _, volume := range remains.Unreferenced {
-			if slices.ContainsFunc(n.Disks, func(d Disk) bool { return d.Volume == volume }) {
-				continue
+			if !slices.ContainsFunc(n.Disks, func(d Disk) bool { return d.Volume == volume }) {
+				n.Remarks = append(n.Remarks, fmt.Sprintf(
+					"%s carries VM %d's id, but its configuration did not name it; it is left", volume, g.ID))
 			}
-			n.Remarks = append(
-				n.Remarks,
-				fmt.Sprintf("%s carries VM %d's id, but its configuration did not name it; it is left",
-					volume, g.ID),
-			)
+		}
+		if err == nil && len(remains.Own) > 0 {
+			err = &run.LeftoverError{Left: remains.Own, After: "nuke"}
 		}
 		if err != nil {
-			return n.stopped(err)
-		}
-		if len(stuck) > 0 {
-			return n.stopped(&run.LeftoverError{Left: stuck, After: "nuke"})
+			return err
 		}
 	}
-	if err := n.deleteDisks(ctx, removal); err != nil {
-		return n.stopped(err)
+	for i := range n.Disks {
+		d := &n.Disks[i]
+		if !d.Goes() {
+			continue
+		}
+		if err := removal.Free(ctx, *d); err != nil {
+			return err
+		}
+		d.Deleted = true
 	}
-	taken, err := n.verify(ctx)
-	if err != nil {
-		return n.stopped(err)
-	}
-	return errors.Join(n.archive(taken, locks, report, journal), n.Left())
+	return nil
 }
 
 // verify reads for every id in the range whether a guest has it. A guest that appeared meanwhile counts
@@ -298,21 +348,10 @@ func (n *Nuke) verify(ctx context.Context) (map[int]bool, error) {
 		if taken[id], err = n.client.Taken(ctx, id); err != nil {
 			return nil, err
 		}
-		known := slices.ContainsFunc(n.Guests, func(g Guest) bool { return g.ID == id && !g.Deleted })
-		if taken[id] && !known {
+		if g := n.guest(id); taken[id] && (g == nil || g.Deleted) {
 			n.Guests = append(n.Guests,
 				Guest{ID: id, Refused: []string{"appeared while others were deleted"}})
 		}
 	}
 	return taken, nil
-}
-
-// stopped adds the leftovers of a stopped nuke to an error.
-func (n *Nuke) stopped(err error) error {
-	for i := range n.States {
-		if n.States[i].Stays == "" {
-			n.States[i].Stays = "the nuke did not come to its end"
-		}
-	}
-	return errors.Join(err, n.Left())
 }
