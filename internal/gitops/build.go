@@ -30,13 +30,12 @@ func Build(folder string, k *Kustomization) ([]Object, error) {
 
 func build(f *files, k *Kustomization) ([]Object, error) {
 	if !f.isFolder(k.Path) {
-		return nil,
-			Problems{
-				{Message: "Kustomization " + k.Key.String() + ": the repository has no folder ./" + k.Path},
-			}
+		return nil, Problems{{Message: fmt.Sprintf("Kustomization %s: the repository has no folder ./%s", k.Key,
+			k.Path)}}
 	}
+	clear(f.replaced)
 	sources := &sources{files: f, documents: map[string][]document{}, folders: map[string]bool{}}
-	fields, file := types.Kustomization{}, f.kustomizationFile(k.Path)
+	fields, file := sources.folder(k.Path), f.kustomizationFile(k.Path)
 	if file == "" {
 		file = path.Join(k.Path, konfig.DefaultKustomizationFileName())
 		names, err := f.manifests(k.Path)
@@ -47,12 +46,7 @@ func build(f *files, k *Kustomization) ([]Object, error) {
 			fields.Resources = append(fields.Resources, "./"+name)
 			sources.entry(Place{}, k.Path, name, true)
 		}
-	} else if data, err := f.read(file); err != nil {
-		return nil, Problems{{Place{File: file}, err.Error()}}
-	} else if err := yaml.Unmarshal(data, &fields); err != nil {
-		return nil, Problems{yamlProblem(file, err)}
 	}
-	sources.folder(k.Path)
 	if err := sources.problems.err(); err != nil {
 		return nil, err
 	}
@@ -60,7 +54,8 @@ func build(f *files, k *Kustomization) ([]Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	built, err := run(f.with(file, data), f.absolute(k.Path))
+	f.replaced[f.absolute(file)] = data
+	built, err := run(f, f.absolute(k.Path))
 	if err != nil {
 		if twice, is := sources.twice(); is && strings.Contains(err.Error(), "already registered id") {
 			return nil, Problems{twice}

@@ -42,20 +42,37 @@ type document struct {
 	line int
 }
 
-// folder reads a folder's kustomization.yaml and all files and folders that it names.
-func (s *sources) folder(folder string) {
+// folder reads a folder's kustomization.yaml and all files and folders that it names. kustomize gets the file
+// without deprecated fields: it would warn of each on this process's stderr.
+func (s *sources) folder(folder string) (k types.Kustomization) {
 	file := s.files.kustomizationFile(folder)
 	if file == "" || s.folders[folder] {
-		return
+		return k
 	}
 	s.folders[folder] = true
-	documents := s.parse(file)
-	data, err := s.files.read(file)
-	k := types.Kustomization{}
-	if err != nil || len(documents) == 0 || k8syaml.Unmarshal(data, &k) != nil {
-		return // kustomize reports fields of another type
+	data, documents := s.parse(file)
+	if len(documents) == 0 {
+		return k
 	}
+	if err := k8syaml.Unmarshal(data, &k); err != nil {
+		s.problems = append(s.problems, yamlProblem(file, err))
+		return k
+	}
+	// kustomize's own conversion would look for files in the working directory.
+	for _, p := range k.PatchesStrategicMerge {
+		if patch := string(p); strings.Contains(patch, "\n") {
+			k.Patches = append(k.Patches, types.Patch{Patch: patch})
+		} else {
+			k.Patches = append(k.Patches, types.Patch{Path: patch})
+		}
+	}
+	k.PatchesStrategicMerge = nil
 	k.FixKustomization()
+	if k.FixKustomizationPreMarshalling(nil) == nil && new(types.Kustomization).Unmarshal(data) == nil {
+		if changed, err := k8syaml.Marshal(k); err == nil {
+			s.files.replaced[s.files.absolute(file)] = changed
+		}
+	} // or kustomize reports the error
 	at := func(text string) Place { return Place{file, lineOf(documents[0], text)} }
 	if len(k.HelmCharts) > 0 {
 		s.problems.add(at("helmCharts"),
@@ -66,10 +83,7 @@ func (s *sources) folder(folder string) {
 	}
 	names := slices.Concat(k.Crds, k.Configurations, k.Generators, k.Transformers, k.Validators,
 		[]string{k.OpenAPI["path"]})
-	for _, p := range k.PatchesStrategicMerge {
-		names = append(names, string(p))
-	}
-	for _, p := range slices.Concat(k.Patches, k.PatchesJson6902) {
+	for _, p := range k.Patches {
 		names = append(names, p.Path)
 	}
 	for _, r := range k.Replacements {
@@ -91,6 +105,7 @@ func (s *sources) folder(folder string) {
 		}
 		s.entry(at(text), folder, name, false)
 	}
+	return k
 }
 
 // remote matches resources that kustomize would fetch.
@@ -111,7 +126,7 @@ func (s *sources) entry(at Place, folder, name string, manifests bool) {
 		}
 		s.folder(target)
 	default:
-		_, err := s.files.read(target)
+		_, err := s.files.ReadFile(s.files.absolute(target))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			s.problems.add(at, fmt.Errorf("%s does not exist", name))
@@ -129,7 +144,8 @@ func (s *sources) manifest(file string) {
 		return
 	}
 	s.documents[file] = nil
-	for _, d := range s.parse(file) {
+	_, documents := s.parse(file)
+	for _, d := range documents {
 		if len(d.Content) != 1 || d.Content[0].Tag == "!!null" {
 			continue // nothing between two ---
 		}
@@ -146,23 +162,22 @@ func (s *sources) manifest(file string) {
 	}
 }
 
-// parse reads the documents of a file.
-func (s *sources) parse(file string) []*yaml.Node {
-	data, err := s.files.read(file)
+// parse reads a file and its documents.
+func (s *sources) parse(file string) (data []byte, documents []*yaml.Node) {
+	data, err := s.files.ReadFile(s.files.absolute(file))
 	if err != nil {
 		s.problems.add(Place{File: file}, err)
-		return nil
+		return nil, nil
 	}
-	var all []*yaml.Node
 	for decoder := yaml.NewDecoder(bytes.NewReader(data)); ; {
 		n := &yaml.Node{}
 		if err := decoder.Decode(n); errors.Is(err, io.EOF) {
-			return all
+			return data, documents
 		} else if err != nil {
 			s.problems = append(s.problems, yamlProblem(file, err))
-			return nil
+			return nil, nil
 		}
-		all = append(all, n)
+		documents = append(documents, n)
 	}
 }
 
