@@ -51,10 +51,8 @@ func (c *cluster) flux() *repository {
 	}
 	o := gitops.Options{Folder: c.config.GitOps.Repository, Path: path, Namespace: namespace,
 		Variables: r.variables}
-	read, err := gitops.Read(o)
-	if read != nil {
-		r.kustomizations = read.Kustomizations
-	}
+	var err error
+	r.kustomizations, err = gitops.Read(o)
 	if !errors.As(err, &r.problems) && err != nil {
 		r.problems = gitops.Problems{{Message: err.Error()}}
 	}

@@ -37,11 +37,6 @@ type Options struct {
 	Variables Variables // the known ConfigMaps and Secrets of the cluster; may be nil
 }
 
-// Repository lists the Kustomizations and objects that Flux would apply from a folder.
-type Repository struct {
-	Kustomizations []*Kustomization // the root first, each before those that it declares
-}
-
 // Place is a line of a file of the repository; Line is 0 where it is not known.
 type Place struct {
 	File string // relative to the repository, with slashes
@@ -116,19 +111,19 @@ func (p Problems) err() error {
 // rootName is the name that Flux's own bootstrap and castle give the root.
 const rootName = "flux-system"
 
-// Read follows every Kustomization from the root on. A non-nil error is Problems; the repository then holds
-// everything that Read could read.
-func Read(o Options) (*Repository, error) {
+// Read returns the Kustomizations that Flux would apply: the root first, each before those that it declares.
+// A non-nil error is Problems; the Kustomizations are then everything that Read could read.
+func Read(o Options) ([]*Kustomization, error) {
 	f, err := openFolder(o.Folder)
 	if err != nil {
 		return nil, err
 	}
 	key := Key{cmp.Or(o.Namespace, rootName), rootName}
-	root := &Kustomization{Key: key, Path: clean(o.Path), source: source{"GitRepository", key}}
+	root := &Kustomization{Key: key, Path: clean(o.Path), source: "GitRepository " + key.String()}
 	r := &reader{options: o, files: f, seen: map[Key]*Kustomization{}, root: root}
 	r.follow(root)
 	r.checkDependencies()
-	return &Repository{Kustomizations: r.found}, r.problems.err()
+	return r.found, r.problems.err()
 }
 
 // reader is one Read.
@@ -145,7 +140,7 @@ func (r *reader) follow(k *Kustomization) {
 	r.seen[k.Key] = k
 	r.found = append(r.found, k)
 	if k.source != r.root.source {
-		k.Elsewhere = k.source.String()
+		k.Elsewhere = k.source
 		return
 	}
 	objects, err := build(r.files, k)

@@ -28,9 +28,9 @@ func repository(t *testing.T, files string) string {
 }
 
 // shown prints each Kustomization of a repository, and the objects that it applies with their places.
-func shown(r *gitops.Repository) string {
+func shown(all []*gitops.Kustomization) string {
 	var b strings.Builder
-	for _, k := range r.Kustomizations {
+	for _, k := range all {
 		b.WriteString(k.Key.String() + " " + k.Path)
 		for _, d := range k.DependsOn {
 			b.WriteString(" after " + d.String())
@@ -162,7 +162,7 @@ flux-system/foreign deploy elsewhere: OCIRepository apps/podinfo
 	if got := shown(r); got != want {
 		t.Errorf("got\n%s", got)
 	}
-	for _, o := range r.Kustomizations[2].Objects {
+	for _, o := range r[2].Objects {
 		switch o.GetKind() {
 		case "Namespace":
 			if o.GetLabels()["patched"] != "yes" || o.GetAnnotations() != nil {
@@ -192,7 +192,7 @@ func TestUnknownVariablesAreKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := r.Kustomizations[2]
+	k := r[2]
 	if a := k.Objects[2].GetAnnotations(); a["ip"] != "${traefik_lb_ip}" {
 		t.Errorf("substituted %v", a)
 	}
@@ -352,7 +352,7 @@ spec: { selector: { app: x } }
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := r.Kustomizations[0].Objects[0].MarshalJSON()
+	got, err := r[0].Objects[0].MarshalJSON()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,10 +4,15 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"regexp"
+	"slices"
 	"strings"
 
+	"github.com/fluxcd/pkg/envsubst"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/kustomize/api/types"
+	"sigs.k8s.io/yaml"
 )
 
 // Kustomization is one of Flux's: a folder and how it is applied.
@@ -26,7 +31,7 @@ type Kustomization struct {
 	Unset     []Unset        // variables that would become empty
 	Elsewhere string         // its source, if that is not this repository: it has no Objects
 
-	source source
+	source string // of the manifests: "GitRepository flux-system/flux-system"
 	spec   spec
 }
 
@@ -47,14 +52,6 @@ type Unset struct {
 	Variable string
 	Object   Object
 }
-
-// source is where the manifests come from.
-type source struct {
-	kind string
-	key  Key
-}
-
-func (s source) String() string { return s.kind + " " + s.key.String() }
 
 // spec holds the fields of a Kustomization's spec that Read needs.
 type spec struct {
@@ -87,9 +84,7 @@ type reference struct {
 	Name      string `json:"name"`
 }
 
-func (r reference) from(namespace string) Key {
-	return Key{cmp.Or(r.Namespace, namespace), r.Name}
-}
+func (r reference) from(namespace string) Key { return Key{cmp.Or(r.Namespace, namespace), r.Name} }
 
 // Waits reports whether the Kustomization is ready only when its objects are ready.
 func (k *Kustomization) Waits() bool { return k.Wait || len(k.spec.HealthChecks) > 0 }
@@ -114,8 +109,8 @@ func Parse(o *unstructured.Unstructured) (*Kustomization, error) {
 		return nil, fmt.Errorf("Kustomization %s: spec.sourceRef names no source", k.Key)
 	}
 	k.Path, k.Wait, k.Suspend = clean(s.Path), s.Wait, s.Suspend
-	k.source = source{s.SourceRef.Kind, s.SourceRef.from(k.Key.Namespace)}
 	k.VariablesFrom = s.PostBuild.SubstituteFrom
+	k.source = s.SourceRef.Kind + " " + s.SourceRef.from(k.Key.Namespace).String()
 	for _, d := range s.DependsOn {
 		k.DependsOn = append(k.DependsOn, d.from(k.Key.Namespace))
 	}
@@ -124,4 +119,100 @@ func Parse(o *unstructured.Unstructured) (*Kustomization, error) {
 			k.Key, s.Path)
 	}
 	return k, nil
+}
+
+// Variables returns the data of a ConfigMap or Secret, and whether it exists.
+type Variables func(kind, namespace, name string) (map[string]string, bool)
+
+// Substitute replaces the ${variables} of objects, as Flux does after a build. A
+// source that does not exist is an error unless it is optional.
+func (k *Kustomization) Substitute(objects []Object, from Variables) ([]Object, error) {
+	return k.substituted(objects, from, false)
+}
+
+// substituted leaves ${name} in place for a caller that does not know all sources.
+func (k *Kustomization) substituted(objects []Object, from Variables, keepUnknown bool) ([]Object, error) {
+	values, complete := map[string]string{}, true
+	for _, s := range k.VariablesFrom {
+		var data map[string]string
+		exists := false
+		if from != nil {
+			data, exists = from(s.Kind, k.Key.Namespace, s.Name)
+		}
+		complete = complete && exists
+		if !exists && !s.Optional && !keepUnknown {
+			return nil, fmt.Errorf("substitute from '%s/%s' error: it is not in namespace %s", s.Kind, s.Name,
+				k.Key.Namespace)
+		}
+		maps.Copy(values, data)
+	}
+	maps.Copy(values, k.spec.PostBuild.Substitute)
+	if len(values) == 0 {
+		return objects, nil // Flux then leaves even $$ as it is
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if !variableName.MatchString(name) {
+			return nil, fmt.Errorf("variable %s: a name has letters, digits and underscores", name)
+		}
+	}
+	mapping := func(name string) (string, bool) {
+		v, known := values[name]
+		if !known && !complete && keepUnknown {
+			v = "${" + name + "}"
+		}
+		return strings.ReplaceAll(v, "\n", ""), true // Flux is not strict: an unknown variable becomes empty
+	}
+	var all []Object
+	for _, o := range objects {
+		changed, text, err := replace(o.Unstructured, mapping)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s %s: %w", o.At, o.GetKind(), o.GetName(), err)
+		}
+		all = append(all, Object{changed, o.At})
+		if complete {
+			k.noteUnset(text, all[len(all)-1], values)
+		}
+	}
+	return all, nil
+}
+
+var (
+	variableName = regexp.MustCompile(`^[_a-zA-Z][_a-zA-Z0-9]*$`)
+	// plainVariable is a variable without a default, or an escaped dollar sign.
+	plainVariable = regexp.MustCompile(`\$\$|\$\{([_a-zA-Z][_a-zA-Z0-9]*)\}`)
+)
+
+// noteUnset notes which variables in an object's text no source has.
+func (k *Kustomization) noteUnset(text string, o Object, values map[string]string) {
+	seen := map[string]bool{"": true}
+	for _, found := range plainVariable.FindAllStringSubmatch(text, -1) {
+		if _, known := values[found[1]]; !known && !seen[found[1]] {
+			seen[found[1]] = true
+			k.Unset = append(k.Unset, Unset{found[1], o})
+		}
+	}
+}
+
+// replace substitutes in the object's text, so that a variable may hold a number. It
+// returns the text as it was; "" if the object's label or annotation forbids it.
+func replace(o *unstructured.Unstructured, mapping func(string) (string, bool)) (*unstructured.Unstructured,
+	string, error) {
+	const label = "kustomize.toolkit.fluxcd.io/substitute"
+	if o.GetLabels()[label] == "disabled" || o.GetAnnotations()[label] == "disabled" {
+		return o, "", nil
+	}
+	text, err := yaml.Marshal(o.Object)
+	if err != nil {
+		return nil, "", err
+	}
+	replaced, err := envsubst.Eval(string(text), mapping)
+	if err != nil || replaced == string(text) {
+		return o, string(text), err
+	}
+	changed := &unstructured.Unstructured{}
+	data, err := yaml.YAMLToJSON([]byte(replaced))
+	if err == nil {
+		err = changed.UnmarshalJSON(data)
+	}
+	return changed, string(text), err
 }

@@ -45,7 +45,7 @@ func TestFluxReadsTheSkeletonWithoutProblems(t *testing.T) {
 		t.Fatal(err)
 	}
 	var order []string
-	for _, k := range r.Kustomizations {
+	for _, k := range r {
 		text := k.Key.Name
 		for _, on := range k.DependsOn {
 			text += " after " + on.Name
