@@ -2,16 +2,18 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
@@ -34,6 +36,7 @@ type app struct {
 	vars        []string
 	varFiles    []string
 	verbose     bool
+	yes         bool // of the commands that ask
 
 	interrupts interrupts
 }
@@ -85,6 +88,18 @@ required, 4 a preflight refused, 5 a gate timed out, 6 something is left over,
 	return root
 }
 
+func newVersion(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print castle's version",
+		Args:  usage(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			v := map[string]string{"version": a.version, "go": runtime.Version()}
+			return a.print(v, func(w io.Writer) { fmt.Fprintf(w, "castle %s (%s)\n", v["version"], v["go"]) })
+		},
+	}
+}
+
 // formatsKey annotates a command whose output formats are not text and json.
 const formatsKey = "formats"
 
@@ -99,21 +114,46 @@ func group(use, short, long string, subcommands ...*cobra.Command) *cobra.Comman
 	return cmd
 }
 
-// valueFlags adds the flags that set variables.
-func (a *app) valueFlags(cmd *cobra.Command) {
+// valueFlags adds the flags that set variables, and returns cmd.
+func (a *app) valueFlags(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().StringArrayVar(&a.vars, "var", nil,
 		"set a variable, `NAME=VALUE`; repeatable (not for secrets: other users can see it)")
 	cmd.Flags().StringArrayVar(&a.varFiles, "var-file", nil,
 		"read variables from `FILE`; repeatable, the last one wins")
+	return cmd
 }
 
-// open reads the cluster's configuration.
-func (a *app) open(name string, reporter cluster.Reporter) (*cluster.Cluster, error) {
-	return a.openWith(cluster.Options{Cluster: name, Reporter: reporter})
+// action is the work of a command with its cluster and the arguments that follow its name.
+type action func(ctx context.Context, c *cluster.Cluster, args []string) error
+
+// onCluster returns a RunE that opens the cluster named by the first argument. A nil reporter prints only
+// the answers to interrupts.
+func (a *app) onCluster(reporter func() cluster.Reporter, do action) func(*cobra.Command, []string) error {
+	return a.opening(cluster.Options{}, reporter, do)
 }
 
-// openWith completes o and opens the cluster that it names.
-func (a *app) openWith(o cluster.Options) (*cluster.Cluster, error) {
+// onRecorded is onCluster for a command that works from the records.
+func (a *app) onRecorded(reporter func() cluster.Reporter, do action) func(*cobra.Command, []string) error {
+	return a.opening(cluster.Options{Recorded: true}, reporter, do)
+}
+
+func (a *app) opening(o cluster.Options, reporter func() cluster.Reporter,
+	do action) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		o.Cluster = args[0]
+		if reporter != nil {
+			o.Reporter = reporter()
+		}
+		c, err := a.open(o)
+		if err != nil {
+			return err
+		}
+		return do(cmd.Context(), c, args[1:])
+	}
+}
+
+// open completes o and opens the cluster that it names.
+func (a *app) open(o cluster.Options) (*cluster.Cluster, error) {
 	o, err := a.complete(o)
 	if err != nil {
 		return nil, err
@@ -122,28 +162,27 @@ func (a *app) openWith(o cluster.Options) (*cluster.Cluster, error) {
 		o.Reporter = ui.NewAnswers(a.stderr)
 	}
 	c, err := cluster.Open(o)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		a.interrupts.update(func(i *interrupts) { i.cluster = c })
 	}
-	a.interrupts.setCluster(c)
-	return c, nil
+	return c, err
 }
 
-// complete adds the shared flags and the embedded library to o.
+// complete adds the shared flags and the embedded library to o. Only Recorded accepts a directory outside
+// of a repository.
 func (a *app) complete(o cluster.Options) (cluster.Options, error) {
-	repository, err := a.repository()
-	if err != nil {
-		return o, err
+	if _, err := os.Stat(a.directory); err != nil {
+		return o, refuse("--directory: %v", err)
 	}
-	if repository == "" && !o.Recorded {
-		_, err := config.FindRepository(a.directory)
-		return o, &cluster.UsageError{Message: err.Error()}
+	repository, err := config.FindRepository(a.directory)
+	if err != nil && !o.Recorded {
+		return o, refuse("%v", err)
 	}
 	vars := map[string]string{}
 	for _, v := range a.vars {
 		name, value, ok := strings.Cut(v, "=")
 		if !ok {
-			return o, &cluster.UsageError{Message: fmt.Sprintf("--var %s: write it as NAME=VALUE", v)}
+			return o, refuse("--var %s: write it as NAME=VALUE", v)
 		}
 		vars[name] = value
 	}
@@ -153,53 +192,49 @@ func (a *app) complete(o cluster.Options) (cluster.Options, error) {
 	return o, nil
 }
 
-// repository returns the castle repository that --directory lies in, "" if there is none.
-func (a *app) repository() (string, error) {
-	if _, err := os.Stat(a.directory); err != nil {
-		return "", &cluster.UsageError{Message: "--directory: " + err.Error()}
-	}
-	repository, err := config.FindRepository(a.directory)
-	if err != nil {
-		return "", nil //nolint:nilerr // some commands need none
-	}
-	return repository, nil
-}
-
-// runReporter returns the reporter of a run, and a function to call after it.
-func (a *app) runReporter() (cluster.Reporter, func()) {
+// runReporter returns the reporter of a run that changes the cluster.
+func (a *app) runReporter() cluster.Reporter {
 	surviveClosedPipe()
 	if a.output == "json" {
-		return ui.NewJSON(a.stdout), func() {}
+		return ui.NewJSON(a.stdout)
 	}
-	lines := a.progress()
-	return lines, func() { lines.Timeline(a.stdout) }
+	return a.progress()
 }
 
 // progress returns a reporter that writes to stderr.
-func (a *app) progress() *ui.Lines {
+func (a *app) progress() cluster.Reporter {
 	lines := ui.NewLines(a.stderr, isTerminal(a.stderr), a.verbose)
-	a.interrupts.setLines(lines)
+	a.interrupts.update(func(i *interrupts) { i.lines = lines })
 	return lines
 }
 
-// print writes v as JSON if -o json is given, and calls text otherwise.
-func (a *app) print(v any, text func() error) error {
+// timeline prints the timeline of a run, unless its events are printed as JSON.
+func (a *app) timeline() {
 	if a.output != "json" {
-		return text()
+		a.interrupts.lines.Timeline(a.stdout)
+	}
+}
+
+// print writes v as JSON if -o json is given, else the text that write writes; its tabs align columns.
+func (a *app) print(v any, write func(w io.Writer)) error {
+	if a.output != "json" {
+		return printTable(a.stdout, write)
 	}
 	e := json.NewEncoder(a.stdout)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
 }
 
-// columns returns the width of the output: that of the terminal, else 120.
-func (a *app) columns() int {
-	if f, ok := a.stdout.(*os.File); ok {
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 2*indent {
-			return width
-		}
+// printTable writes the text that write writes; its tabs align columns.
+func printTable(w io.Writer, write func(w io.Writer)) error {
+	var text strings.Builder
+	t := ui.NewTable(&text)
+	write(t)
+	if err := t.Flush(); err != nil {
+		return err
 	}
-	return 120
+	_, err := io.WriteString(w, text.String())
+	return err
 }
 
 // localTime formats a time for people, "-" if it is zero.
@@ -208,4 +243,71 @@ func localTime(at time.Time) string {
 		return "-"
 	}
 	return at.Local().Format(time.DateTime)
+}
+
+// unknownCommand refuses an argument of the root command and suggests the nearest command.
+func unknownCommand(root *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("unknown command %q", args[0])
+	if near := root.SuggestionsFor(args[0]); len(near) > 0 {
+		text += fmt.Sprintf("; did you mean %q?", near[0])
+	}
+	return refuse("%s\n  `castle --help` lists the commands", text)
+}
+
+// oneCluster accepts the name of a cluster and nothing else.
+func (a *app) oneCluster() cobra.PositionalArgs { return a.cluster(cobra.ExactArgs(1)) }
+
+// cluster requires a cluster, which check may follow by more. Without one it lists the clusters.
+func (a *app) cluster(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return usage(func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return errors.New("no cluster given" + a.clusters())
+		}
+		return check(cmd, args)
+	})
+}
+
+// optionalCluster accepts at most one cluster. The flags for values require it.
+func (a *app) optionalCluster() cobra.PositionalArgs {
+	return usage(cobra.MatchAll(cobra.MaximumNArgs(1), func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 && len(a.vars)+len(a.varFiles) > 0 {
+			return errors.New("--var and --var-file require a cluster" + a.clusters())
+		}
+		return nil
+	}))
+}
+
+// clusters lists the repository's clusters for an error message.
+func (a *app) clusters() string {
+	repository, err := config.FindRepository(a.directory)
+	if err != nil {
+		return ""
+	}
+	clusters, err := config.Clusters(repository)
+	if err != nil || len(clusters) == 0 {
+		return ""
+	}
+	return "; choose one of " + strings.Join(clusters, ", ")
+}
+
+// usage makes an argument error a *castle.UsageError that shows the command's usage.
+func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usageError(cmd, err)
+		}
+		return nil
+	}
+}
+
+func usageError(cmd *cobra.Command, err error) error {
+	return refuse("%v\n  usage: %s", err, cmd.UseLine())
+}
+
+// refuse returns a *cluster.UsageError.
+func refuse(format string, args ...any) error {
+	return &cluster.UsageError{Message: fmt.Sprintf(format, args...)}
 }

@@ -169,11 +169,13 @@ func TestFindLabTakesAnExecutableFileOnPath(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := findLab(strings.Join([]string{folder, plain, good}, ":"))
+	t.Setenv("PATH", strings.Join([]string{folder, plain, good}, ":"))
+	got, err := findLab()
 	if err != nil || got != filepath.Join(good, labName) {
 		t.Errorf("got %s, %v", got, err)
 	}
-	if _, err := findLab(strings.Join([]string{folder, plain}, ":")); !is[*cluster.UsageError](err) {
+	t.Setenv("PATH", strings.Join([]string{folder, plain}, ":"))
+	if _, err := findLab(); !is[*cluster.UsageError](err) {
 		t.Errorf("without one: %v", err)
 	}
 }

@@ -13,25 +13,31 @@ import (
 
 // confirmCluster asks the user to type the cluster's name before an action that is hard to undo. otherwise
 // describes the action that castle did not take.
-func confirmCluster(a *app, c *cluster.Cluster, action, otherwise string, yes bool) error {
-	return confirm(a, "the cluster's name", c.Config.Name, action, otherwise, yes)
+func confirmCluster(a *app, c *cluster.Cluster, action, otherwise string) error {
+	return confirm(a, "the cluster's name", c.Config.Name, action, otherwise)
 }
 
 // confirm asks the user to type want, which word describes.
-func confirm(a *app, word, want, action, otherwise string, yes bool) error {
-	if yes {
+func confirm(a *app, word, want, action, otherwise string) error {
+	if a.yes {
 		return nil
 	}
 	if !isTerminal(a.stdin) {
 		return &unconfirmedError{"not confirmed, " + otherwise + "; without a terminal, pass --yes"}
 	}
-	defer a.interrupts.prompt()()
-	fmt.Fprintf(a.stderr, "Type %s to %s (%s): ", word, action, want)
-	typed, err := bufio.NewReader(a.stdin).ReadString('\n')
-	if strings.TrimSpace(typed) != want {
+	typed, err := a.prompt(fmt.Sprintf("Type %s to %s (%s): ", word, action, want))
+	if typed != want {
 		return &unconfirmedError{"not confirmed, " + otherwise}
 	}
 	return err
+}
+
+// prompt asks the user for one line.
+func (a *app) prompt(question string) (string, error) {
+	defer a.interrupts.prompt()()
+	fmt.Fprint(a.stderr, question)
+	typed, err := bufio.NewReader(a.stdin).ReadString('\n')
+	return strings.TrimSpace(typed), err
 }
 
 // confirmLoss returns how a run asks whether a stage may replace or destroy resources.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -11,13 +12,11 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/operation/destroy"
-	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
 func newDestroy(a *app) *cobra.Command {
 	o := destroy.Options{}
-	yes := false
-	cmd := &cobra.Command{
+	cmd := a.valueFlags(&cobra.Command{
 		Use:   "destroy CLUSTER",
 		Short: "Destroy a cluster and verify that nothing remains",
 		Long: `Destroy the recorded stages of a cluster in reverse order. If the platform is
@@ -33,12 +32,7 @@ for deletions that are in progress. runs/<id>/receipt.json in the state director
 records the result. If anything remains or could not be verified, castle lists it
 with the remedies: exit code 6. The same command verifies again.`,
 		Args: a.oneCluster(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			reporter, done := a.runReporter()
-			c, err := a.openWith(cluster.Options{Cluster: args[0], Reporter: reporter, Recorded: true})
-			if err != nil {
-				return err
-			}
+		RunE: a.onRecorded(a.runReporter, func(ctx context.Context, c *cluster.Cluster, _ []string) error {
 			if err := checkProtection(a, c); err != nil {
 				return err
 			}
@@ -62,22 +56,21 @@ with the remedies: exit code 6. The same command verifies again.`,
 			default:
 				err := printStages(a.stderr, "Would destroy: "+c.Name(), toDestroy, kept)
 				if err == nil {
-					err = confirmCluster(a, c, "destroy it", "nothing was destroyed", yes)
+					err = confirmCluster(a, c, "destroy it", "nothing was destroyed")
 				}
 				if err != nil {
 					return err
 				}
 			}
-			defer done()
-			return destroy.Run(cmd.Context(), c, o)
-		},
-	}
+			defer a.timeline()
+			return destroy.Run(ctx, c, o)
+		}),
+	})
 	selectionFlags(cmd, &o.Selection)
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&a.yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&o.All, "all", false, "destroy persistent stages, too")
 	cmd.Flags().BoolVar(&o.Graceful, "graceful", false,
 		"delete the resources inside the cluster before the cluster")
-	a.valueFlags(cmd)
 	return cmd
 }
 
@@ -95,10 +88,15 @@ func keptStages(c *cluster.Cluster, o destroy.Options, toDestroy []*destroy.Stag
 			names = append(names, d.Record.Name)
 		}
 	}
+	return remark("persistent stages stay unless --all is given: ", names), nil
+}
+
+// remark returns text with names, "" if there are none.
+func remark(text string, names []string) string {
 	if len(names) == 0 {
-		return "", nil
+		return ""
 	}
-	return "persistent stages stay unless --all is given: " + strings.Join(names, ", "), nil
+	return text + strings.Join(names, ", ")
 }
 
 // checkProtection refuses to destroy a protected cluster. An invalid configuration is
@@ -127,20 +125,20 @@ func checkProtection(a *app, c *cluster.Cluster) error {
 
 // printStages lists the stages that a run would destroy, and remarks below them.
 func printStages(w io.Writer, title string, toDestroy []*destroy.Stage, remarks ...string) error {
-	t := ui.NewTable(w)
-	fmt.Fprintln(t, title)
-	for _, d := range toDestroy {
-		how := ""
-		if d.EndsWithCluster {
-			how = "ends with the cluster"
+	return printTable(w, func(w io.Writer) {
+		fmt.Fprintln(w, title)
+		for _, d := range toDestroy {
+			how := ""
+			if d.EndsWithCluster {
+				how = "ends with the cluster"
+			}
+			resources := count(len(d.Resources), "resource")
+			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", d.Record.Layer, d.Record.Name, resources, how)
 		}
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", d.Record.Layer, d.Record.Name,
-			count(len(d.Resources), "resource"), how)
-	}
-	for _, remark := range remarks {
-		if remark != "" {
-			fmt.Fprintf(t, "  %s\n", remark)
+		for _, remark := range remarks {
+			if remark != "" {
+				fmt.Fprintf(w, "  %s\n", remark)
+			}
 		}
-	}
-	return t.Flush()
+	})
 }

@@ -5,16 +5,18 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/drawing"
 	"github.com/ephemeral-castle/castle/internal/operation/topology"
+	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
 func newGraph(a *app) *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := a.valueFlags(&cobra.Command{
 		Use:   "graph CLUSTER",
 		Short: "Show the dependency graph and the critical path of the last run",
 		Long: `Show the stages of a cluster by layer, their dependencies with the reason for each,
@@ -47,15 +49,11 @@ changes nothing.`,
 			case "svg":
 				return newDrawing(g).WriteSVG(a.stdout)
 			}
-			return a.print(g, func() error {
-				_, err := io.WriteString(a.stdout, graphText(g, a.columns()))
-				return err
-			})
+			return a.print(g, func(w io.Writer) { printGraph(w, g, ui.Columns(a.stdout, 120)) })
 		},
-	}
+	})
 	// It replaces the shared flag.
 	cmd.Flags().StringVarP(&a.output, "output", "o", "text", "output format: text, dot, mermaid, json or svg")
-	a.valueFlags(cmd)
 	return cmd
 }
 
@@ -145,7 +143,7 @@ func edgeHint(e topology.Edge) string {
 		reasons = append(reasons, "connects to the cluster")
 	}
 	if len(e.Values) > 0 {
-		reasons = append(reasons, "reads "+strings.Join(e.Values, ", "))
+		reasons = append(reasons, remark("reads ", e.Values))
 	}
 	if e.Needs {
 		reasons = append(reasons, "needs")
@@ -154,9 +152,103 @@ func edgeHint(e topology.Edge) string {
 	if e.Late != "" {
 		to += "'s gate " + e.Late
 	}
-	hint := fmt.Sprintf("%s waits for %s: %s", to, e.From, strings.Join(reasons, "; "))
-	if len(e.Gates) > 0 {
-		hint += "\ngates: " + strings.Join(e.Gates, ", ")
+	return fmt.Sprintf("%s waits for %s: %s%s", to, e.From, strings.Join(reasons, "; "),
+		remark("\ngates: ", e.Gates))
+}
+
+// indent is the column at which a stage's dependencies begin.
+const indent = 33
+
+// printGraph writes a paragraph per layer, in it each stage with its dependencies and gates.
+func printGraph(w io.Writer, g *topology.Graph, columns int) {
+	layer, columns := "", max(columns, 2*indent)
+	for _, s := range g.Stages {
+		if s.Layer != layer {
+			layer = s.Layer
+			fmt.Fprintln(w, layer)
+		}
+		mark := " "
+		if s.Critical {
+			mark = "*"
+		}
+		head := fmt.Sprintf("%s %-20s %8s", mark, s.Name, duration(s.Seconds))
+		for _, line := range graphLines(g, s) {
+			for _, part := range wrap(line, columns-indent) {
+				fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%-*s%s", indent, head, part), " "))
+				head = ""
+			}
+		}
+		if head != "" {
+			fmt.Fprintln(w, strings.TrimRight(head, " "))
+		}
 	}
-	return hint
+	fmt.Fprintln(w)
+	for _, line := range runSummary(g) {
+		fmt.Fprintln(w, strings.Join(wrap(line, columns), "\n"))
+	}
+	if g.Run != nil {
+		fmt.Fprintln(w, "* on the critical path")
+	}
+}
+
+// graphLines lists the dependencies of a stage by reason, and its gates.
+func graphLines(g *topology.Graph, s topology.Stage) (lines []string) {
+	add := func(what string, names []string) {
+		if len(names) > 0 {
+			lines = append(lines, what+" "+strings.Join(names, ", "))
+		}
+	}
+	// before adds the stages that s, or its deferred gate late, waits for with this reason.
+	before := func(what, late string, reason func(topology.Edge) bool) {
+		var names []string
+		for _, e := range g.Edges {
+			if e.To == s.Name && e.Late == late && reason(e) {
+				names = append(names, e.From)
+			}
+		}
+		add(what, names)
+	}
+	before("connects to", "", func(e topology.Edge) bool { return e.Connection })
+	before("reads", "", carriesValues)
+	before("needs", "", func(e topology.Edge) bool { return e.Needs })
+	var gates []string
+	for _, gate := range s.Gates {
+		if !gate.Late {
+			gates = append(gates, gate.Name)
+		}
+	}
+	add("gates", gates)
+	for _, gate := range s.Gates {
+		if gate.Late {
+			text := strings.TrimSuffix("deferred gate "+gate.Name+" "+duration(s.GateSeconds), " ")
+			before(text+", after", gate.Name, func(topology.Edge) bool { return true })
+		}
+	}
+	return lines
+}
+
+// carriesValues reports whether a stage reads outputs along e other than those that
+// castle connects with.
+func carriesValues(e topology.Edge) bool {
+	return slices.ContainsFunc(e.Values, func(v string) bool {
+		return v != "platform.kubeconfig" && v != "platform.talosconfig"
+	})
+}
+
+// wrap breaks a text between words, and indents every line but the first.
+func wrap(s string, columns int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Split(s, " ") {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line+" "+word) > columns:
+			lines = append(lines, line)
+			line = "  " + word
+		default:
+			line += " " + word
+		}
+	}
+	return append(lines, line)
 }

@@ -117,37 +117,20 @@ type interrupts struct {
 	lines     *ui.Lines        // shows the run, unless it is shown as JSON
 	prompting bool             // castle waits for the user's input
 	show      func()           // makes the terminal show input again; nil unless hidden
-	relay     func(times int)  // forwards interrupts instead
+	relay     func(times int)  // forwards every interrupt; the first one also cancels the context
 }
 
-func (i *interrupts) setCluster(c *cluster.Cluster) {
+// update changes the state that an interrupt reads.
+func (i *interrupts) update(change func(i *interrupts)) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.cluster = c
-}
-
-func (i *interrupts) setLines(l *ui.Lines) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.lines = l
-}
-
-// setRelay forwards every interrupt to f; the first one also cancels the context.
-func (i *interrupts) setRelay(f func(times int)) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.relay = f
+	change(i)
 }
 
 // prompt records that castle waits for input, until the returned function is called.
 func (i *interrupts) prompt() (done func()) {
-	set := func(is bool) {
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		i.prompting = is
-	}
-	set(true)
-	return func() { set(false) }
+	i.update(func(i *interrupts) { i.prompting = true })
+	return func() { i.update(func(i *interrupts) { i.prompting = false }) }
 }
 
 // hideInput disables the terminal's echo until show is called or castle is interrupted.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -16,6 +17,69 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
 )
+
+func newInit(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "init [DIR]",
+		Short: "Initialize a repository",
+		Long: `Initialize a castle repository in DIR, or in the current directory: clusters/,
+castle.hcl with settings for all clusters, and a .gitignore that keeps kubeconfigs,
+Terraform states and secrets.tfvars out of Git. Existing files stay unchanged;
+castle appends missing lines to a .gitignore only if you confirm it.`,
+		Args: usage(cobra.MaximumNArgs(1)),
+		RunE: func(_ *cobra.Command, args []string) error {
+			dir := strings.Join(args, "")
+			if !filepath.IsAbs(dir) {
+				dir = filepath.Join(a.directory, dir)
+			}
+			done, err := scaffold.Init(dir)
+			if err != nil {
+				return refuse("%v", err)
+			}
+			result := map[string]any{
+				"repository": dir, "made": append([]string{}, done.Made...),
+				"unignored": append([]string{}, done.Unignored...),
+			}
+			err = a.print(result, func(w io.Writer) { printInit(w, dir, done.Made) })
+			if err != nil || len(done.Unignored) == 0 {
+				return err
+			}
+			return offerIgnore(a, dir, done.Unignored)
+		},
+	}
+}
+
+func printInit(w io.Writer, dir string, made []string) {
+	if len(made) == 0 {
+		fmt.Fprintf(w, "%s is already a castle repository\n", dir)
+		return
+	}
+	flag := ""
+	if dir != "." {
+		flag = "-C " + dir + " "
+	}
+	fmt.Fprintf(w, "initialized castle repository %s: %s\nNext:\n  castle %snew green\n", dir,
+		strings.Join(made, ", "), flag)
+}
+
+// ignoreProblem describes the lines that a .gitignore lacks.
+func ignoreProblem(dir string, lines []string) string {
+	return fmt.Sprintf("%s lacks %s: keys, states or secrets of a cluster could get into Git",
+		filepath.Join(dir, ".gitignore"), strings.Join(lines, ", "))
+}
+
+// offerIgnore asks whether castle may append lines to an existing .gitignore.
+func offerIgnore(a *app, dir string, lines []string) error {
+	if !isTerminal(a.stdin) {
+		return &unconfirmedError{ignoreProblem(dir, lines) + "; add the missing lines"}
+	}
+	typed, err := a.prompt(ignoreProblem(dir, lines) + ".\nAppend the missing lines? (y/N): ")
+	if err != nil || !slices.Contains([]string{"y", "yes"}, strings.ToLower(typed)) {
+		return &unconfirmedError{fmt.Sprintf("%s was not changed; add %s", filepath.Join(dir, ".gitignore"),
+			strings.Join(lines, ", "))}
+	}
+	return scaffold.Ignore(dir, lines)
+}
 
 func newNew(a *app) *cobra.Command {
 	var template, answers, gitops string
@@ -61,7 +125,7 @@ An answers file holds lines KEY = VALUE, in HCL. No key is a secret.`,
 				Exists: cluster.ExistsTypes(),
 			}, args[0], template)
 			if err != nil {
-				return &cluster.UsageError{Message: err.Error()}
+				return refuse("%v", err)
 			}
 			if gitops != "" {
 				if err := c.GitOps(gitops); err != nil {
@@ -85,7 +149,7 @@ An answers file holds lines KEY = VALUE, in HCL. No key is a secret.`,
 }
 
 func nothingWritten(err error) error {
-	return &cluster.UsageError{Message: err.Error() + "\ncastle: nothing was written"}
+	return refuse("%v\ncastle: nothing was written", err)
 }
 
 // readAnswers reads the answers of the command line.
@@ -101,7 +165,7 @@ func readAnswers(set []string, file string) (map[string]string, error) {
 	for _, s := range set {
 		key, value, ok := strings.Cut(s, "=")
 		if !ok {
-			return nil, &cluster.UsageError{Message: fmt.Sprintf("--set %s: write it as KEY=VALUE", s)}
+			return nil, refuse("--set %s: write it as KEY=VALUE", s)
 		}
 		given[key] = value
 	}
@@ -124,7 +188,7 @@ func answerKeys(a *app, c *scaffold.NewCluster, given map[string]string) (chosen
 	}
 	interactive := isTerminal(a.stdin)
 	if interactive && len(wrong) > 0 { // not after a dozen questions
-		return nil, &cluster.UsageError{Message: strings.Join(wrong, "\ncastle: ")}
+		return nil, refuse("%s", strings.Join(wrong, "\ncastle: "))
 	}
 	input := bufio.NewReader(a.stdin)
 	for _, k := range keys {
@@ -156,7 +220,7 @@ func answerKeys(a *app, c *scaffold.NewCluster, given map[string]string) (chosen
 		}
 		if err := c.Answer(k, text); err != nil && !errors.Is(err, scaffold.ErrDependency) {
 			if interactive {
-				return nil, &cluster.UsageError{Message: err.Error() + "; nothing was written"}
+				return nil, refuse("%v; nothing was written", err)
 			}
 			wrong = append(wrong, err.Error())
 		}
@@ -214,14 +278,18 @@ func writeCluster(a *app, c *scaffold.NewCluster, chosen []string, folder string
 		return err
 	}
 	if report.Diagnostics.HasErrors() {
-		return &cluster.UsageError{Message: "castle check refuses this configuration (see above); nothing " +
-			"was written"}
+		return refuse("castle check refuses this configuration (see above); nothing was written")
 	}
 	if err := draft.Place(); err != nil {
-		return &cluster.UsageError{Message: err.Error()}
+		return refuse("%v", err)
 	}
-	if err := warnUnignored(a, repository); err != nil {
+	lines, err := scaffold.Unignored(repository)
+	if err != nil {
 		return err
+	}
+	if len(lines) > 0 {
+		a.interrupts.say("castle: warning: " + ignoreProblem(repository, lines) +
+			"; `castle init` adds the missing lines")
 	}
 	result := map[string]any{
 		"cluster": c.Label(), "template": c.Template, "files": draft.Files, "next": draft.Commands(),
@@ -229,18 +297,17 @@ func writeCluster(a *app, c *scaffold.NewCluster, chosen []string, folder string
 	if draft.GitOps != "" {
 		result["gitops_files"] = draft.GitOpsFiles
 	}
-	return a.print(result, func() error {
+	return a.print(result, func(w io.Writer) {
 		if len(chosen) > 0 {
-			fmt.Fprintf(a.stdout, "Chosen by castle, unused by the repository's other clusters "+
+			fmt.Fprintf(w, "Chosen by castle, unused by the repository's other clusters "+
 				"(keep the addresses out of the router's DHCP range):\n  %s\n", strings.Join(chosen, "\n  "))
 		}
-		fmt.Fprintf(a.stdout, "Wrote and checked %s: %s\n", c.Label(), strings.Join(draft.Files, ", "))
+		fmt.Fprintf(w, "Wrote and checked %s: %s\n", c.Label(), strings.Join(draft.Files, ", "))
 		if draft.GitOps != "" {
-			fmt.Fprintf(a.stdout, "Wrote the repository that Flux reads, %s: %s\nCommit and push it to "+
+			fmt.Fprintf(w, "Wrote the repository that Flux reads, %s: %s\nCommit and push it to "+
 				"git_url before you create the cluster; a rehearsal reads the folder itself.\n", folder,
 				strings.Join(draft.GitOpsFiles, ", "))
 		}
-		_, err := fmt.Fprint(a.stdout, draft.Next)
-		return err
+		fmt.Fprint(w, draft.Next)
 	})
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,11 +15,13 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/operation/nuke"
 	"github.com/ephemeral-castle/castle/internal/process"
-	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
 func newNuke(a *app) *cobra.Command {
-	var f nukeFlags
+	o := nuke.Options{}
+	var ids string
+	var foreign []string
+	var dry bool
 	cmd := &cobra.Command{
 		Use:   "nuke --vmid-range FROM-TO",
 		Short: "Delete castle's VMs in a range of ids without any state",
@@ -55,90 +58,81 @@ Exit code 6 if anything remains in the range, refused VMs included.`,
 			return nil
 		}),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o, err := f.options(a)
-			if err != nil {
+			if err := completeNuke(a, &o, ids, foreign); err != nil {
 				return usageError(cmd, err)
 			}
-			return runNuke(cmd, a, o, f)
+			n, err := nuke.Survey(cmd.Context(), o)
+			switch {
+			case err != nil:
+				return err
+			case dry:
+				return a.print(n, func(w io.Writer) { printNuke(w, n) })
+			}
+			return runNuke(cmd.Context(), a, n, o.Repository)
 		},
 	}
-	cmd.Flags().StringVar(&f.ids, "vmid-range", "", "the ids to clear, `FROM-TO` or one id")
-	cmd.Flags().StringVar(&f.cluster, "cluster", "",
+	f := cmd.Flags()
+	f.StringVar(&ids, "vmid-range", "", "the ids to clear, `FROM-TO` or one id")
+	f.StringVar(&o.Cluster, "cluster", "",
 		"only VMs of `CLUSTER`; endpoint and token from its record, unless given")
-	cmd.Flags().StringVar(&f.endpoint, "endpoint", "", "Proxmox API `URL` (default $PROXMOX_VE_ENDPOINT)")
-	cmd.Flags().StringVar(&f.ca, "ca-file", "", "trust the certificate in `FILE`, too")
-	cmd.Flags().BoolVar(&f.insecure, "insecure", false,
+	f.StringVar(&o.Datacenter.Endpoint, "endpoint", "", "Proxmox API `URL` (default $PROXMOX_VE_ENDPOINT)")
+	f.StringVar(&o.Datacenter.CA, "ca-file", "", "trust the certificate in `FILE`, too")
+	f.BoolVar(&o.Datacenter.Insecure, "insecure", false,
 		"accept any certificate (default $PROXMOX_VE_INSECURE)")
-	cmd.Flags().StringArrayVar(&f.foreign, "foreign", nil, "delete the foreign VM `ID`, too; repeatable")
-	cmd.Flags().BoolVar(&f.disks, "unreferenced-disks", false,
+	f.StringArrayVar(&foreign, "foreign", nil, "delete the foreign VM `ID`, too; repeatable")
+	f.BoolVar(&o.Unreferenced, "unreferenced-disks", false,
 		"delete unreferenced disks with an id of the range, too")
-	cmd.Flags().BoolVar(&f.yes, "yes", false, "do not ask")
-	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "only list what is deleted and what stays")
+	f.BoolVar(&a.yes, "yes", false, "do not ask")
+	f.BoolVar(&dry, "dry-run", false, "only list what is deleted and what stays")
 	return cmd
 }
 
-type nukeFlags struct {
-	ids, cluster, endpoint, ca string
-	foreign                    []string
-	insecure, yes, dry, disks  bool
-}
-
-// options completes the flags with the environment.
-func (f nukeFlags) options(a *app) (nuke.Options, error) {
-	o := nuke.Options{StateDir: a.stateDir, Environ: a.environ, Cluster: f.cluster, Unreferenced: f.disks}
-	if f.ids == "" {
-		return o, errors.New("requires --vmid-range, such as --vmid-range 421-432")
+// completeNuke adds the ids and the environment to the options that the flags have set.
+func completeNuke(a *app, o *nuke.Options, ids string, foreign []string) error {
+	if ids == "" {
+		return errors.New("requires --vmid-range, such as --vmid-range 421-432")
 	}
 	var err error
-	if o.Range, err = nuke.ParseRange(f.ids); err != nil {
-		return o, fmt.Errorf("--vmid-range: %w", err)
+	if o.Range, err = nuke.ParseRange(ids); err != nil {
+		return fmt.Errorf("--vmid-range: %w", err)
 	}
-	for _, text := range f.foreign {
+	for _, text := range foreign {
 		id, err := strconv.Atoi(text)
 		switch {
 		case err != nil:
-			return o, fmt.Errorf("--foreign %q is not a VM id; pass one id per flag", text)
+			return fmt.Errorf("--foreign %q is not a VM id; pass one id per flag", text)
 		case !o.Range.Contains(id):
-			return o, fmt.Errorf("--foreign %d is outside the range %s", id, o.Range)
+			return fmt.Errorf("--foreign %d is outside the range %s", id, o.Range)
 		}
 		o.Foreign = append(o.Foreign, id)
 	}
-	if o.Repository, err = config.FindRepository(a.directory); err != nil {
-		o.Repository = "" // it needs none
-	}
-	o.Datacenter.Endpoint, o.DefaultEndpoint = f.endpoint, process.Getenv(a.environ, "PROXMOX_VE_ENDPOINT")
+	o.StateDir, o.Environ = a.stateDir, a.environ
+	o.Repository, _ = config.FindRepository(a.directory) //nolint:errcheck // it needs none
+	o.DefaultEndpoint = process.Getenv(a.environ, "PROXMOX_VE_ENDPOINT")
 	o.Datacenter.Token = process.Getenv(a.environ, "PROXMOX_VE_API_TOKEN")
-	o.Datacenter.CA, o.Datacenter.Insecure = f.ca, f.insecure
-	if text := process.Getenv(a.environ, "PROXMOX_VE_INSECURE"); text != "" && !f.insecure {
+	if text := process.Getenv(a.environ, "PROXMOX_VE_INSECURE"); text != "" && !o.Datacenter.Insecure {
 		if o.Datacenter.Insecure, err = strconv.ParseBool(text); err != nil {
-			return o, fmt.Errorf("PROXMOX_VE_INSECURE=%s is neither true nor false", text)
+			return fmt.Errorf("PROXMOX_VE_INSECURE=%s is neither true nor false", text)
 		}
 	}
-	return o, nil
+	return nil
 }
 
-func runNuke(cmd *cobra.Command, a *app, o nuke.Options, f nukeFlags) error {
-	n, err := nuke.Survey(cmd.Context(), o)
-	if err != nil {
-		return err
-	}
-	if f.dry {
-		return a.print(n, func() error { return printNuke(a.stdout, n) })
-	}
-	if err := printNuke(a.stderr, n); err != nil {
+func runNuke(ctx context.Context, a *app, n *nuke.Nuke, repository string) error {
+	if err := printTable(a.stderr, func(w io.Writer) { printNuke(w, n) }); err != nil {
 		return err
 	}
 	if n.NothingToDo() {
 		return errors.Join(printNuked(a, n), n.Left())
 	}
-	if err := checkNukeProtection(a, o.Repository, n); err != nil {
+	if err := checkNukeProtection(a, repository, n); err != nil {
 		return err
 	}
-	if err := confirm(a, "the range", n.Range, "delete them", "nothing was deleted", f.yes); err != nil {
+	if err := confirm(a, "the range", n.Range, "delete them", "nothing was deleted"); err != nil {
 		return err
 	}
 	surviveClosedPipe()
-	err = n.Run(cmd.Context(), a.interrupts.say)
+	err := n.Run(ctx, a.interrupts.say)
 	return errors.Join(printNuked(a, n), err)
 }
 
@@ -149,7 +143,7 @@ func checkNukeProtection(a *app, repository string, n *nuke.Nuke) error {
 		return nil
 	}
 	for _, s := range n.States {
-		c, err := a.openWith(cluster.Options{Cluster: s.Cluster, Recorded: true})
+		c, err := a.open(cluster.Options{Cluster: s.Cluster, Recorded: true})
 		if err != nil {
 			continue // the repository does not have it
 		}
@@ -168,40 +162,37 @@ func verdict(deletes bool) string {
 	return "KEEP"
 }
 
-func printNuke(w io.Writer, n *nuke.Nuke) error {
-	t := ui.NewTable(w)
-	fmt.Fprintf(t, "In the range %s at %s:\n", n.Range, n.Endpoint)
-	for _, d := range n.Disks {
-		fmt.Fprintf(t, "  %s\tdisk %s\t%s\t%s\t%s\t%s\n", verdict(d.Goes()), d.Volume, d.Node, d.Storage,
-			bytes(d.Size),
-			strings.Join(diskRemarks(d), "; "))
-	}
-	if err := t.Flush(); err != nil { // the VMs have columns of their own
-		return err
+func printNuke(w io.Writer, n *nuke.Nuke) {
+	fmt.Fprintf(w, "In the range %s at %s:\n", n.Range, n.Endpoint)
+	for i, d := range n.Disks {
+		end := "\n"
+		if i == len(n.Disks)-1 {
+			end = "\f" // the VMs have columns of their own
+		}
+		fmt.Fprintf(w, "  %s\tdisk %s\t%s\t%s\t%s\t%s%s", verdict(d.Goes()), d.Volume, d.Node, d.Storage,
+			bytes(d.Size), strings.Join(diskRemarks(d), "; "), end)
 	}
 	for _, g := range n.Guests {
 		why := strings.Join(g.Refused, ", ")
 		if g.Goes() && g.Foreign {
 			why = "foreign; deleted because of --foreign"
 		}
-		fmt.Fprintf(t, "  %s\t%d\t%s\t%s\t%s\t%s\t%s\n", verdict(g.Goes()), g.ID, cmp.Or(g.Name, "-"),
-			cmp.Or(g.Node, "-"),
-			cmp.Or(g.Status, "-"), cmp.Or(strings.Join(g.Tags, ","), "no tags"), why)
+		fmt.Fprintf(w, "  %s\t%d\t%s\t%s\t%s\t%s\t%s\n", verdict(g.Goes()), g.ID, cmp.Or(g.Name, "-"),
+			cmp.Or(g.Node, "-"), cmp.Or(g.Status, "-"), cmp.Or(strings.Join(g.Tags, ","), "no tags"), why)
 	}
 	if len(n.Guests) == 0 {
-		fmt.Fprintf(t, "  no VM has any of these ids\n")
+		fmt.Fprintf(w, "  no VM has any of these ids\n")
 	}
 	for _, s := range n.States {
 		if s.Stays != "" {
-			fmt.Fprintf(t, "  the state of %s stays: %s\n", s.Cluster, s.Stays)
+			fmt.Fprintf(w, "  the state of %s stays: %s\n", s.Cluster, s.Stays)
 			continue
 		}
-		fmt.Fprintf(t, "  the state of %s is archived when its VMs are gone\n", s.Cluster)
+		fmt.Fprintf(w, "  the state of %s is archived when its VMs are gone\n", s.Cluster)
 	}
 	for _, remark := range n.Remarks {
-		fmt.Fprintf(t, "  %s\n", remark)
+		fmt.Fprintf(w, "  %s\n", remark)
 	}
-	return t.Flush()
 }
 
 // diskRemarks explains why a disk stays, and names a risk that only the user can assess.
@@ -231,37 +222,34 @@ func bytes(n int64) string {
 
 // printNuked prints the result of a nuke.
 func printNuked(a *app, n *nuke.Nuke) error {
-	return a.print(n, func() error {
-		var text strings.Builder
-		line := func(format string, args ...any) { fmt.Fprintf(&text, format+"\n", args...) }
+	return a.print(n, func(w io.Writer) {
 		for _, g := range n.Guests {
 			if g.Deleted {
-				line("deleted  VM %d %q on node %s", g.ID, g.Name, g.Node)
+				fmt.Fprintf(w, "deleted  VM %d %q on node %s\n", g.ID, g.Name, g.Node)
 			}
 		}
 		for _, d := range n.Disks {
 			if d.Deleted {
-				line("deleted  disk %s on node %s", d.Volume, d.Node)
+				fmt.Fprintf(w, "deleted  disk %s on node %s\n", d.Volume, d.Node)
 			}
 		}
 		for _, s := range n.States {
 			switch {
 			case len(s.Archived) > 0:
-				line("archived  the state of %s: %s", s.Cluster, strings.Join(s.Archived, ", "))
+				fmt.Fprintf(w, "archived  the state of %s: %s\n", s.Cluster, strings.Join(s.Archived, ", "))
 			case s.Stays != "":
-				line("kept  the state of %s: %s", s.Cluster, s.Stays)
+				fmt.Fprintf(w, "kept  the state of %s: %s\n", s.Cluster, s.Stays)
 			}
 			if len(s.Outside) > 0 {
-				line("outside  still exists, recorded only in the archive: %s", strings.Join(s.Outside, ", "))
+				fmt.Fprintf(w, "outside  still exists, recorded only in the archive: %s\n",
+					strings.Join(s.Outside, ", "))
 			}
 		}
 		for _, remark := range n.Remarks {
-			line("note  %s", remark)
+			fmt.Fprintf(w, "note  %s\n", remark)
 		}
 		if n.Journal != "" {
-			line("journal  %s", n.Journal)
+			fmt.Fprintf(w, "journal  %s\n", n.Journal)
 		}
-		_, err := io.WriteString(a.stdout, text.String())
-		return err
 	})
 }

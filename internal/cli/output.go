@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -12,55 +14,70 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/operation/status"
+	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/secret"
-	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
+func newEnv(a *app) *cobra.Command {
+	return a.valueFlags(&cobra.Command{
+		Use:   "env CLUSTER",
+		Short: "Print shell exports for kubectl and talosctl",
+		Long:  "Print shell exports for kubectl and talosctl: eval \"$(castle env blue)\".",
+		Args:  a.oneCluster(),
+		RunE: a.onCluster(nil, func(_ context.Context, c *cluster.Cluster, _ []string) error {
+			kubeconfig, talosconfig, err := status.Configs(c)
+			if err != nil {
+				return err
+			}
+			all := map[string]string{"KUBECONFIG": kubeconfig, "TALOSCONFIG": talosconfig}
+			return a.print(all, func(w io.Writer) {
+				fmt.Fprintf(w, "export KUBECONFIG=%s\nexport TALOSCONFIG=%s\n", process.Quote(kubeconfig),
+					process.Quote(talosconfig))
+			})
+		}),
+	})
+}
+
 func newOutput(a *app) *cobra.Command {
-	cmd := &cobra.Command{
+	return a.valueFlags(&cobra.Command{
 		Use:   "output CLUSTER [NAME]",
 		Short: "Print stage outputs",
 		Long: `Print the outputs of all layers, sensitive values masked, or the value of one output
 (kubeconfig, or platform.kubeconfig), even if it is sensitive.`,
 		Args: a.cluster(cobra.MaximumNArgs(2)),
-		RunE: func(_ *cobra.Command, args []string) error {
-			c, err := a.open(args[0], nil)
-			if err != nil {
-				return err
-			}
+		RunE: a.onCluster(nil, func(_ context.Context, c *cluster.Cluster, args []string) error {
 			all, err := status.Outputs(c)
 			if err != nil {
 				return err
 			}
-			if len(args) == 2 {
-				return printOutput(a, all, args[1])
+			if len(args) > 0 {
+				return printOutput(a, all, args[0])
 			}
 			return printOutputs(a, all)
-		},
-	}
-	a.valueFlags(cmd)
-	return cmd
+		}),
+	})
 }
 
 // printOutputs prints all outputs; a sensitive value is masked.
 func printOutputs(a *app, all []status.OutputValue) error {
 	layers := map[string]map[string]any{}
-	t := ui.NewTable(a.stdout)
+	var table strings.Builder
 	for _, o := range all {
-		if layers[o.Layer] == nil {
-			layers[o.Layer] = map[string]any{}
-		}
 		text, err := render(o.Value)
 		if err != nil {
 			return err
+		}
+		if layers[o.Layer] == nil {
+			layers[o.Layer] = map[string]any{}
 		}
 		layers[o.Layer][o.Name] = ctyjson.SimpleJSONValue{Value: o.Value}
 		if o.Sensitive {
 			text, layers[o.Layer][o.Name] = secret.Mask, secret.Mask
 		}
-		fmt.Fprintf(t, "%s.%s\t%s\n", o.Layer, o.Name, strings.ReplaceAll(strings.TrimSpace(text), "\n", " "))
+		text = strings.ReplaceAll(strings.TrimSpace(text), "\n", " ")
+		fmt.Fprintf(&table, "%s.%s\t%s\n", o.Layer, o.Name, text)
 	}
-	return a.print(layers, t.Flush)
+	return a.print(layers, func(w io.Writer) { fmt.Fprint(w, table.String()) })
 }
 
 // printOutput prints the value of one output.
@@ -73,24 +90,24 @@ func printOutput(a *app, all []status.OutputValue, name string) error {
 			found = append(found, o)
 		}
 	}
-	if len(found) != 1 {
-		why := fmt.Sprintf("no output %q", name)
-		if len(found) > 1 {
-			why = fmt.Sprintf("output %q is ambiguous; prefix it with its layer", name)
-		}
-		if len(names) == 0 {
-			return &cluster.UsageError{Message: why + "; nothing has been created yet"}
-		}
-		slices.Sort(names)
-		return &cluster.UsageError{Message: why + "; choose one of " + strings.Join(names, ", ")}
+	slices.Sort(names)
+	choice := "choose one of " + strings.Join(names, ", ")
+	switch {
+	case len(all) == 0:
+		return refuse("no output %q; nothing has been created yet", name)
+	case len(found) == 0:
+		return refuse("no output %q; %s", name, choice)
+	case len(found) > 1:
+		return refuse("output %q is ambiguous; prefix it with its layer; %s", name, choice)
 	}
-	return a.print(ctyjson.SimpleJSONValue{Value: found[0].Value}, func() error {
-		text, err := render(found[0].Value)
-		if err == nil {
-			_, err = fmt.Fprintln(a.stdout, strings.TrimSuffix(text, "\n"))
-		}
-		return err
-	})
+	if a.output == "json" {
+		return a.print(ctyjson.SimpleJSONValue{Value: found[0].Value}, nil)
+	}
+	text, err := render(found[0].Value)
+	if err == nil {
+		_, err = fmt.Fprintln(a.stdout, strings.TrimSuffix(text, "\n"))
+	}
+	return err
 }
 
 // render returns a string unchanged and any other value as JSON.

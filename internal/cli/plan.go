@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
-	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/operation/plan"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
@@ -19,7 +20,7 @@ import (
 
 func newPlan(a *app) *cobra.Command {
 	o := plan.Options{}
-	cmd := &cobra.Command{
+	cmd := a.valueFlags(&cobra.Command{
 		Use:   "plan CLUSTER",
 		Short: "Show what create would change",
 		Long: `Show, per stage, the resources that create would create, change, replace and destroy,
@@ -36,33 +37,22 @@ clear text, secrets included: only its owner can read it, its name must be
 *` + plan.Extension + `, and it may lie in the castle repository only where .gitignore excludes it.
 It is valid for this state directory and this version of castle, on any machine.`,
 		Args: a.oneCluster(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.open(args[0], a.progress())
-			if err != nil {
-				return err
+		RunE: a.onCluster(a.progress, func(ctx context.Context, c *cluster.Cluster, _ []string) error {
+			if o.Out != "" {
+				if err := checkPlanPath(c.Options.Repository, o.Out); err != nil {
+					return refuse("--plan-out %s: %v", o.Out, err)
+				}
 			}
-			if err := checkPlanPath(a.directory, o.Out); err != nil {
-				return err
-			}
-			plan, failed := plan.Run(cmd.Context(), c, o)
+			plan, failed := plan.Run(ctx, c, o)
 			if plan == nil {
 				return failed
 			}
-			err = a.print(plan, func() error {
-				printPlan(a.stdout, plan)
-				printSaved(a.stdout, plan.Saved)
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-			return failed
-		},
-	}
+			return cmp.Or(a.print(plan, func(w io.Writer) { printPlan(w, plan) }), failed)
+		}),
+	})
 	selectionFlags(cmd, &o.Selection)
 	cmd.Flags().StringVar(&o.Out, "plan-out", "",
 		"save the plan in `FILE"+plan.Extension+"`, for create --plan; it holds secrets")
-	a.valueFlags(cmd)
 	return cmd
 }
 
@@ -71,11 +61,8 @@ func printPlan(w io.Writer, p *plan.Plan) {
 	code := map[string]bool{}
 	for _, c := range p.Code {
 		code[c.Stage] = true
-		files := ""
-		if len(c.Files) > 0 {
-			files = ": " + strings.Join(c.Files, ", ")
-		}
-		fmt.Fprintf(w, "stage %s: code changed since castle %s applied it%s\n", c.Source, c.Castle, files)
+		fmt.Fprintf(w, "stage %s: code changed since castle %s applied it%s\n", c.Source, c.Castle,
+			remark(": ", c.Files))
 	}
 	if len(p.Code) > 0 {
 		fmt.Fprintln(w)
@@ -107,6 +94,7 @@ func printPlan(w io.Writer, p *plan.Plan) {
 	for _, u := range p.Unlisted {
 		fmt.Fprintln(w, u)
 	}
+	printSaved(w, p.Saved)
 }
 
 func printNote(w io.Writer, text string) {
@@ -119,8 +107,7 @@ func printSaved(w io.Writer, s *plan.SavedPlan) {
 		return
 	}
 	fmt.Fprintf(w, "\nsaved in %s (sha256 %s); it holds secrets in clear text. "+
-		"To apply exactly this plan:\n  %s\n",
-		s.Path, s.SHA256, s.Apply)
+		"To apply exactly this plan:\n  %s\n", s.Path, s.SHA256, s.Apply)
 	if len(s.Unplanned) > 0 {
 		fmt.Fprintf(w, "warning: not in the plan: %s. Create plans each in its turn and applies it "+
 			"if it changes no existing resource, or with --yes\n", strings.Join(s.Unplanned, ", "))
@@ -132,49 +119,29 @@ func printSaved(w io.Writer, s *plan.SavedPlan) {
 }
 
 // checkPlanPath refuses a path under which a saved plan could get into Git.
-func checkPlanPath(directory, path string) error {
-	if path == "" {
-		return nil
-	}
-	refuse := func(format string, args ...any) error {
-		return &cluster.UsageError{Message: "--plan-out " + path + ": " + fmt.Sprintf(format, args...)}
-	}
+func checkPlanPath(repository, path string) error {
 	if !strings.HasSuffix(path, plan.Extension) {
-		return refuse("the plan holds secrets; name it %s%s, which .gitignore excludes from Git", path,
+		return fmt.Errorf("the plan holds secrets; name it %s%s, which .gitignore excludes from Git", path,
 			plan.Extension)
 	}
-	repository, err := config.FindRepository(directory)
+	folder, err := filepath.Abs(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
-	inside, err := isBelow(repository, path)
-	if err != nil {
-		return refuse("%v", err) // before anything is planned
+	folder, err1 := filepath.EvalSymlinks(folder)
+	root, err2 := filepath.EvalSymlinks(repository)
+	if err := errors.Join(err1, err2); err != nil {
+		return err // before anything is planned
 	}
-	if !inside {
+	if in, err := filepath.Rel(root, folder); err != nil || !filepath.IsLocal(in) {
 		return nil
 	}
 	lines, err := scaffold.Unignored(repository)
 	if err == nil && slices.Contains(lines, "*"+plan.Extension+"*") {
-		return refuse("the plan holds secrets, and the repository's .gitignore lacks *%s*: "+
+		return fmt.Errorf("the plan holds secrets, and the repository's .gitignore lacks *%s*: "+
 			"add it (`castle init`), or save the plan outside of %s", plan.Extension, repository)
 	}
 	return err
-}
-
-// isBelow reports whether a file would be below a folder, links resolved.
-func isBelow(folder, file string) (bool, error) {
-	abs, err := filepath.Abs(filepath.Dir(file))
-	if err != nil {
-		return false, err
-	}
-	real, err1 := filepath.EvalSymlinks(abs)
-	folder, err2 := filepath.EvalSymlinks(folder)
-	if err := errors.Join(err1, err2); err != nil {
-		return false, err
-	}
-	in, err := filepath.Rel(folder, real)
-	return err == nil && filepath.IsLocal(in), nil
 }
 
 // planSummary summarizes a stage's plan in a line.
@@ -191,18 +158,12 @@ func planSummary(s plan.Stage) string {
 	case review.Failed:
 		return "cannot be planned: " + firstLine(s.Reason)
 	}
+	verbs := map[string]string{"update": "change", "delete": "destroy"} // others are called by their action
 	var parts []string
-	for _, x := range [][2]string{
-		{"create", "create"}, {"adopt", "adopt"}, {"import", "import"}, {"update", "change"},
-		{"replace", "replace"},
-		{"delete", "destroy"}, {"move", "move"}, {"forget", "forget"}, {"read", "read"},
-	} {
-		if n := s.Counts[x[0]]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d to %s", n, x[1]))
+	for _, action := range strings.Fields("create adopt import update replace delete move forget read") {
+		if n := s.Counts[action]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d to %s", n, cmp.Or(verbs[action], action)))
 		}
 	}
-	if len(parts) == 0 {
-		return "only outputs change"
-	}
-	return strings.Join(parts, ", ")
+	return cmp.Or(strings.Join(parts, ", "), "only outputs change")
 }

@@ -10,9 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/fault"
-	"github.com/ephemeral-castle/castle/internal/process"
 )
 
 const labName = "castle-lab"
@@ -70,7 +68,7 @@ fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
 }
 
 func runLab(ctx context.Context, a *app, argv []string) error {
-	lab, err := findLab(process.Getenv(a.environ, "PATH"))
+	lab, err := findLab()
 	if err != nil {
 		return err
 	}
@@ -80,14 +78,15 @@ func runLab(ctx context.Context, a *app, argv []string) error {
 	if err := run.Start(); err != nil {
 		return fmt.Errorf("%s: %w", labName, err)
 	}
-	a.interrupts.setRelay(func(times int) {
+	relay := func(times int) {
 		switch { // the castle inside handles it; the cancelled context sent the first one
 		case times > 3:
 			_ = run.Process.Kill() // it fails only if the process has ended
 		case times > 1:
 			_ = run.Process.Signal(os.Interrupt)
 		}
-	})
+	}
+	a.interrupts.update(func(i *interrupts) { i.relay = relay })
 	err = run.Wait()
 	var exit *exec.ExitError
 	switch {
@@ -101,18 +100,17 @@ func runLab(ctx context.Context, a *app, argv []string) error {
 	return fmt.Errorf("%s: %w", labName, err)
 }
 
-// findLab finds castle-lab beside castle or on path.
-func findLab(path string) (string, error) {
+// findLab finds castle-lab beside castle or on PATH.
+func findLab() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", err
 	}
-	for _, dir := range append([]string{filepath.Dir(self)}, filepath.SplitList(path)...) {
-		file := filepath.Join(dir, labName)
-		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+	for _, name := range []string{filepath.Join(filepath.Dir(self), labName), labName} {
+		if file, err := exec.LookPath(name); err == nil {
 			return file, nil
 		}
 	}
-	return "", &cluster.UsageError{Message: labName + " is neither beside castle nor on PATH; " +
-		"it comes with the source: run `make build` in a clone of castle, which builds both into bin/"}
+	return "", refuse("%s is neither beside castle nor on PATH; it comes with the source: run `make build` "+
+		"in a clone of castle, which builds both into bin/", labName)
 }

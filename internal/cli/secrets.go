@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -12,7 +14,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/operation/seed"
 	"github.com/ephemeral-castle/castle/internal/secretstore"
-	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
 func newSecrets(a *app) *cobra.Command {
@@ -23,7 +24,7 @@ func newSecrets(a *app) *cobra.Command {
 
 func newSecretsSeed(a *app) *cobra.Command {
 	from := ""
-	cmd := &cobra.Command{
+	cmd := a.valueFlags(&cobra.Command{
 		Use:   "seed CLUSTER",
 		Short: "Write missing secrets to Infisical or Vault; existing ones stay unchanged",
 		Long: `Write the secrets that a cluster reads and that are missing or empty in its folder of
@@ -33,7 +34,7 @@ castle asks for the values without showing the input, or reads them from a file 
 mode 0600: NAME = "value" lines, <<EOT for values of several lines, or the
 secrets.tfvars of a cluster that had no store. It never shows a value.`,
 		Args: a.oneCluster(),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: a.onCluster(nil, func(ctx context.Context, c *cluster.Cluster, _ []string) error {
 			secrets := map[string]string{}
 			if from != "" {
 				read, files, diags := secretstore.ReadFile(from)
@@ -42,11 +43,7 @@ secrets.tfvars of a cluster that had no store. It never shows a value.`,
 				}
 				secrets = read
 			}
-			c, err := a.open(args[0], nil)
-			if err != nil {
-				return err
-			}
-			s, err := seed.Prepare(cmd.Context(), c)
+			s, err := seed.Prepare(ctx, c)
 			if err != nil {
 				return err
 			}
@@ -58,24 +55,22 @@ secrets.tfvars of a cluster that had no store. It never shows a value.`,
 			if err := s.Check(secrets); err != nil {
 				return err
 			}
-			done, err := s.Write(cmd.Context(), secrets)
+			done, err := s.Write(ctx, secrets)
 			if err != nil {
 				return err
 			}
 			return printSeeded(a, s.Collection.Where, done)
-		},
-	}
+		}),
+	})
 	cmd.Flags().StringVar(&from, "from", "", "read the secrets from `FILE`, mode 0600")
-	a.valueFlags(cmd)
 	return cmd
 }
 
 // askSecrets asks for the missing secrets. Without a terminal it lists them in the error.
 func askSecrets(a *app, s *seed.Seeding, secrets map[string]string) error {
 	if !isTerminal(a.stdin) {
-		return &cluster.UsageError{Message: fmt.Sprintf("%s: missing or empty: %s\n  give them in a file "+
-			"(--from), or run castle on a terminal",
-			s.Collection.Where, strings.Join(s.Missing, ", "))}
+		return refuse("%s: missing or empty: %s\n  give them in a file (--from), or run castle on a terminal",
+			s.Collection.Where, strings.Join(s.Missing, ", "))
 	}
 	terminal := a.stdin.(*os.File)
 	defer a.interrupts.prompt()()
@@ -108,12 +103,12 @@ func askSecret(a *app, terminal *os.File, name string, optional bool) (string, e
 		text, err := term.ReadPassword(int(terminal.Fd()))
 		fmt.Fprintln(a.stderr)
 		if err != nil {
-			return "", errors.Join(&cluster.UsageError{Message: "no answer; nothing was written"}, err)
+			return "", errors.Join(refuse("no answer; nothing was written"), err)
 		}
 		value := strings.TrimSpace(string(text))
 		if strings.HasPrefix(value, "-----BEGIN") { // the next prompts would read its other lines
-			return "", &cluster.UsageError{Message: name +
-				": pass a value of several lines in a file (--from); nothing was written"}
+			return "", refuse("%s: pass a value of several lines in a file (--from); nothing was written",
+				name)
 		}
 		if value != "" || optional {
 			return value, nil
@@ -122,16 +117,16 @@ func askSecret(a *app, terminal *os.File, name string, optional bool) (string, e
 }
 
 func printSeeded(a *app, where string, done []seed.Seeded) error {
-	t := ui.NewTable(a.stdout)
-	for _, d := range done {
-		result := "exists"
-		switch {
-		case d.Written:
-			result = "written"
-		case !d.There:
-			result = "skipped"
+	return a.print(map[string]any{"where": where, "secrets": done}, func(w io.Writer) {
+		for _, d := range done {
+			result := "exists"
+			switch {
+			case d.Written:
+				result = "written"
+			case !d.There:
+				result = "skipped"
+			}
+			fmt.Fprintf(w, "%s\t%s\n", d.Name, result)
 		}
-		fmt.Fprintf(t, "%s\t%s\n", d.Name, result)
-	}
-	return a.print(map[string]any{"where": where, "secrets": done}, t.Flush)
+	})
 }

@@ -3,6 +3,9 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -13,7 +16,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
 	"github.com/ephemeral-castle/castle/internal/ui"
-	"github.com/ephemeral-castle/castle/stages"
 )
 
 func newStage(a *app) *cobra.Command {
@@ -26,12 +28,12 @@ name.`,
 
 // library returns every stage: the built-in ones and those of the repository, if there is one.
 func (a *app) library() ([]*config.LibraryStage, error) {
-	repository, err := a.repository()
+	o, err := a.complete(cluster.Options{Recorded: true})
 	if err != nil {
 		return nil, err
 	}
 	return config.ReadLibrary(config.Options{
-		Repository: repository, Library: stages.Library,
+		Repository: o.Repository, Library: o.Library,
 		Gates: cluster.GateTypes(), Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
 	}), nil
 }
@@ -56,8 +58,7 @@ func (a *app) libraryStage(source string) (*config.LibraryStage, error) {
 	if len(near) > 0 {
 		hint = "; did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return nil, &cluster.UsageError{Message: fmt.Sprintf("no stage %q%s\n  `castle stage list` lists all "+
-		"stages", source, hint)}
+	return nil, refuse("no stage %q%s\n  `castle stage list` lists all stages", source, hint)
 }
 
 func newStageList(a *app) *cobra.Command {
@@ -73,25 +74,162 @@ a repository: the built-in stages.`,
 			if err != nil {
 				return err
 			}
-			return a.print(map[string]any{"stages": all}, func() error {
-				t := ui.NewTable(a.stdout)
-				fmt.Fprintf(t, "stage\tfrom\t\n")
+			return a.print(map[string]any{"stages": all}, func(w io.Writer) {
+				fmt.Fprintf(w, "stage\tfrom\t\n")
 				for _, s := range all {
-					fmt.Fprintf(t, "%s\t%s\t%s\n", s.Source, stageOrigin(s), s.Summary)
-				}
-				if err := t.Flush(); err != nil {
-					return err
-				}
-				for _, s := range all {
+					fmt.Fprintf(w, "%s\t%s\t%s\n", s.Source, stageOrigin(s), s.Summary)
 					if s.Problems.HasErrors() {
-						fmt.Fprintf(a.stderr, "castle: stage %s is invalid; `castle stage show %s` "+
-							"shows why\n", s.Source, s.Source)
+						fmt.Fprintf(a.stderr, "castle: stage %s is invalid; `castle stage show %[1]s` "+
+							"shows why\n", s.Source)
 					}
 				}
-				return nil
 			})
 		},
 	}
+}
+
+func newStageShow(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show LAYER/STAGE [FILE]",
+		Short: "Show a stage's inputs, outputs, providers and gates, or one of its files",
+		Long: `Show a stage's purpose, its inputs with their types and the origin of their values, its
+outputs, required providers, preflights and gates. Set inputs that are not wired in
+terraform.tfvars, or in inputs in cluster.hcl. With the name of a file, print it.`,
+		Example: "  castle stage show networking/metallb\n" +
+			"  castle stage show secrets/vault vault-policy.hcl | vault policy write castle -",
+		Args: usage(cobra.RangeArgs(1, 2)),
+		RunE: func(_ *cobra.Command, args []string) error {
+			s, err := a.libraryStage(args[0])
+			if err != nil {
+				return err
+			}
+			if len(args) == 2 {
+				return printStageFile(a, s, args[1])
+			}
+			if s.Problems.HasErrors() {
+				return &cluster.ConfigError{Diagnostics: s.Problems}
+			}
+			return a.print(s, func(w io.Writer) { page{w, ui.Columns(a.stdout, 120)}.stage(s) })
+		},
+	}
+}
+
+func printStageFile(a *app, s *config.LibraryStage, name string) error {
+	if !slices.Contains(s.Files, name) {
+		return refuse("%s has no file %q%s\n  its files: %s", s.Source, name,
+			config.DidYouMean(name, s.Files), strings.Join(s.Files, ", "))
+	}
+	text, err := fs.ReadFile(s.Folder, name)
+	if err == nil {
+		_, err = a.stdout.Write(text)
+	}
+	return err
+}
+
+// page writes lines, broken at the terminal's width.
+type page struct {
+	w       io.Writer
+	columns int
+}
+
+func (p page) line(indent int, text string) {
+	for _, part := range wrap(text, p.columns-indent) {
+		fmt.Fprintf(p.w, "%s%s\n", strings.Repeat(" ", indent), part)
+	}
+}
+
+// list writes a heading and an entry for each item: its head, and details below.
+func list[T any](p page, heading string, items []T, entry func(T) (head string, below []string)) {
+	if len(items) == 0 {
+		return
+	}
+	fmt.Fprintf(p.w, "\n%s\n", heading)
+	for _, item := range items {
+		head, below := entry(item)
+		p.line(2, head)
+		for _, text := range below {
+			if text != "" {
+				p.line(6, text)
+			}
+		}
+	}
+}
+
+func (p page) stage(s *config.LibraryStage) {
+	fmt.Fprintf(p.w, "%s (%s): %s\n", s.Source, stageOrigin(s), s.Summary)
+	if s.EndsCluster {
+		p.line(0, "ends_cluster: the resources inside the cluster end with it")
+	}
+	if s.Persistent {
+		p.line(0, "persistent: destroy leaves it unless --all is given")
+	}
+	if s.Volatile {
+		p.line(0, "volatile: castle refreshes it whenever a dependent will run")
+	}
+	if len(s.Needs) > 0 {
+		p.line(0, "needs "+strings.Join(s.Needs, ", "))
+	}
+	list(p, "inputs", s.Inputs, input)
+	list(p, "outputs", s.Outputs, func(o config.LibraryOutput) (string, []string) {
+		return o.Name + sensitive(o.Sensitive), []string{oneLine(o.Description)}
+	})
+	list(p, "providers", s.Providers, func(v config.LibraryProvider) (string, []string) {
+		head := strings.TrimSpace(v.Source + " " + v.Versions)
+		if v.Wired {
+			head += ", configured by castle from platform.kubeconfig"
+		}
+		return head, nil
+	})
+	list(p, "preflights, before any change", s.Preflights, checkLines)
+	list(p, "adopts existing resources", s.Adopts, func(x config.LibraryAdopt) (string, []string) {
+		return x.Address, []string{"id " + oneLine(x.ID)}
+	})
+	list(p, "gates, all open before the stage is ready", s.Gates, checkLines)
+	fmt.Fprintf(p.w, "\nfiles, printed by castle stage show %s FILE\n", s.Source)
+	p.line(2, strings.Join(s.Files, ", "))
+}
+
+func input(in config.LibraryInput) (string, []string) {
+	head, from, kind := in.Name, "", ""
+	if len(in.Type) < 40 {
+		head += "  " + in.Type
+	} else {
+		kind = "type " + in.Type
+	}
+	head += sensitive(in.Sensitive)
+	switch {
+	case in.Wired != "":
+		from = "wired to " + oneLine(in.Wired)
+		if len(in.From) > 0 {
+			from += ", from " + strings.Join(in.From, " or ")
+		}
+	case in.Required:
+		head += ", required"
+	case in.Default != nil:
+		head += ", default " + string(in.Default)
+	}
+	return head, []string{oneLine(in.Description), from, kind}
+}
+
+func checkLines(c config.LibraryCheck) (string, []string) {
+	head := c.Name + ": " + c.Proves
+	if len(c.Needs) > 0 {
+		head += "; deferred gate, after " + strings.Join(c.Needs, ", ")
+	}
+	var arguments []string
+	for _, name := range slices.Sorted(maps.Keys(c.Arguments)) {
+		if text := c.Arguments[name]; !strings.Contains(text, "\n") {
+			arguments = append(arguments, name+" = "+text)
+		}
+	}
+	return head, []string{c.Why, strings.Join(arguments, ", ")}
+}
+
+func sensitive(is bool) string {
+	if is {
+		return ", sensitive"
+	}
+	return ""
 }
 
 // stageOrigin describes where a stage comes from.
@@ -125,28 +263,26 @@ the copy is unchanged, the stage stays up to date.`,
 				return err
 			}
 			if s.Origin != "embedded" && !s.Shadows {
-				return &cluster.UsageError{Message: fmt.Sprintf("%s already is the repository's own; there "+
-					"is no built-in stage of this name", s.Origin)}
+				return refuse("%s already is the repository's own; there is no built-in stage of this name",
+					s.Origin)
 			}
 			files, err := scaffold.Eject(o.Repository, o.Library, s.Source)
 			if errors.Is(err, scaffold.ErrExists) {
-				return &cluster.UsageError{Message: err.Error()}
+				return refuse("%v", err)
 			}
 			if err != nil {
 				return err
 			}
-			folder := "stages/" + s.Source
 			slices.Sort(files)
-			return a.print(map[string]any{"source": s.Source, "folder": folder, "files": files},
-				func() error {
-					_, err := fmt.Fprintf(a.stdout, `copied %s: %s in %s
+			result := map[string]any{"source": s.Source, "folder": "stages/" + s.Source, "files": files}
+			return a.print(result, func(w io.Writer) {
+				fmt.Fprintf(w, `copied %s: %s in stages/%[1]s
 The copy overrides the built-in stage for every cluster of this repository, and an
 upgrade of castle does not change it. To go back, remove the folder.
 Next: change it, then check the effect with
   castle status CLUSTER
-`, s.Source, count(len(files), "file"), folder)
-					return err
-				})
+`, s.Source, count(len(files), "file"))
+			})
 		},
 	}
 }

@@ -2,17 +2,18 @@ package cli
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/operation/repair"
-	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
 func newState(a *app) *cobra.Command {
@@ -23,14 +24,16 @@ values. No valid configuration is required.`,
 		newStateList(a), newStateShow(a), newStateRestore(a), newStateForget(a))
 }
 
-// openStates reads the recorded states of a cluster, or of one stage if it is named.
-func openStates(a *app, args []string) (*cluster.Cluster, []repair.StageState, error) {
-	c, err := a.openWith(cluster.Options{Cluster: args[0], Recorded: true})
-	if err != nil {
-		return nil, nil, err
-	}
-	states, err := repair.States(c, strings.Join(args[1:], ""))
-	return c, states, err
+// onStates returns a RunE that reads the recorded states of a cluster, or of one stage if it is named.
+func (a *app) onStates(do func(c *cluster.Cluster, states []repair.StageState) error) func(*cobra.Command,
+	[]string) error {
+	return a.onRecorded(nil, func(_ context.Context, c *cluster.Cluster, args []string) error {
+		states, err := repair.States(c, strings.Join(args, ""))
+		if err != nil {
+			return err
+		}
+		return do(c, states)
+	})
 }
 
 func serial(n uint64) string {
@@ -40,49 +43,7 @@ func serial(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-func newStateList(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "list CLUSTER [STAGE]",
-		Short: "List the stages with their states and snapshots",
-		Long: `List the stages that have a state, with serial, lineage and number of resources, the
-time of the last apply, the number of snapshots, and its problem, if it has one.
-STAGE may be a layer.`,
-		Args: a.cluster(cobra.MaximumNArgs(2)),
-		RunE: func(_ *cobra.Command, args []string) error {
-			c, states, err := openStates(a, args)
-			if err != nil {
-				return err
-			}
-			list := stateList{Cluster: c.Config.Name, Platform: c.Config.Platform, Stages: []stateLine{}}
-			t := ui.NewTable(a.stdout)
-			fmt.Fprintf(t, "layer\tstage\tserial\tlineage\tresources\tapplied\tsnapshots\t\n")
-			for _, s := range states {
-				list.Stages = append(list.Stages, stateLine{
-					Name: s.Name, Layer: s.Layer, Serial: s.Serial, Lineage: s.Lineage,
-					Resources: len(s.Resources),
-					Applied:   s.Applied, Snapshots: len(s.Snapshots), Problem: s.Problem,
-				})
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\t%d\t%s\n", s.Layer, s.Name, serial(s.Serial),
-					cmp.Or(s.Lineage, "-"),
-					len(s.Resources), localTime(s.Applied), len(s.Snapshots), oneLine(s.Problem))
-			}
-			return a.print(list, func() error {
-				if len(states) == 0 {
-					fmt.Fprintf(a.stderr, "castle: %s has no state of any stage\n", c.Name())
-				}
-				return t.Flush()
-			})
-		},
-	}
-}
-
-// stateList is the JSON of `castle state list`.
-type stateList struct {
-	Cluster  string      `json:"cluster"`
-	Platform string      `json:"platform"`
-	Stages   []stateLine `json:"stages"`
-}
-
+// stateLine is a stage in the JSON of `castle state list`.
 type stateLine struct {
 	Name      string    `json:"name"`
 	Layer     string    `json:"layer"`
@@ -94,6 +55,47 @@ type stateLine struct {
 	Problem   string    `json:"problem,omitempty"`
 }
 
+func newStateList(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list CLUSTER [STAGE]",
+		Short: "List the stages with their states and snapshots",
+		Long: `List the stages that have a state, with serial, lineage and number of resources, the
+time of the last apply, the number of snapshots, and its problem, if it has one.
+STAGE may be a layer.`,
+		Args: a.cluster(cobra.MaximumNArgs(2)),
+		RunE: a.onStates(func(c *cluster.Cluster, states []repair.StageState) error {
+			lines := []stateLine{}
+			for _, s := range states {
+				lines = append(lines, stateLine{
+					Name: s.Name, Layer: s.Layer, Serial: s.Serial, Lineage: s.Lineage,
+					Resources: len(s.Resources), Applied: s.Applied, Snapshots: len(s.Snapshots),
+					Problem: s.Problem,
+				})
+			}
+			return a.print(statesJSON(c, lines), func(w io.Writer) {
+				if len(states) == 0 {
+					fmt.Fprintf(a.stderr, "castle: %s has no state of any stage\n", c.Name())
+				}
+				fmt.Fprintf(w, "layer\tstage\tserial\tlineage\tresources\tapplied\tsnapshots\t\n")
+				for _, s := range lines {
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%d\t%s\n", s.Layer, s.Name, serial(s.Serial),
+						cmp.Or(s.Lineage, "-"), s.Resources, localTime(s.Applied), s.Snapshots,
+						oneLine(s.Problem))
+				}
+			})
+		}),
+	}
+}
+
+// statesJSON is a document about the stages of a cluster.
+func statesJSON(c *cluster.Cluster, stages any) any {
+	return struct {
+		Cluster  string `json:"cluster"`
+		Platform string `json:"platform"`
+		Stages   any    `json:"stages"`
+	}{c.Config.Name, c.Config.Platform, stages}
+}
+
 func newStateShow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show CLUSTER [STAGE]",
@@ -101,32 +103,21 @@ func newStateShow(a *app) *cobra.Command {
 		Long: `Show the addresses of the resources in a stage's state, and its snapshots with serial
 and time, the newest first. No values. STAGE may be a layer.`,
 		Args: a.cluster(cobra.MaximumNArgs(2)),
-		RunE: func(_ *cobra.Command, args []string) error {
-			c, states, err := openStates(a, args)
-			if err != nil {
-				return err
-			}
-			details := struct {
-				Cluster  string              `json:"cluster"`
-				Platform string              `json:"platform"`
-				Stages   []repair.StageState `json:"stages"`
-			}{c.Config.Name, c.Config.Platform, states}
-			return a.print(details, func() error {
-				t := ui.NewTable(a.stdout)
+		RunE: a.onStates(func(c *cluster.Cluster, states []repair.StageState) error {
+			return a.print(statesJSON(c, states), func(w io.Writer) {
 				for _, s := range states {
-					printState(t, s)
+					printState(w, s)
 				}
-				return t.Flush()
 			})
-		},
+		}),
 	}
 }
 
-func printState(t *tabwriter.Writer, s repair.StageState) {
-	fmt.Fprintf(t, "%s/%s: serial %s, lineage %s\n", s.Layer, s.Name, serial(s.Serial),
+func printState(w io.Writer, s repair.StageState) {
+	fmt.Fprintf(w, "%s/%s: serial %s, lineage %s\n", s.Layer, s.Name, serial(s.Serial),
 		cmp.Or(s.Lineage, "-"))
 	if s.Problem != "" {
-		fmt.Fprintf(t, "  %s\n", strings.ReplaceAll(s.Problem, "\n", "\n  "))
+		fmt.Fprintf(w, "  %s\n", strings.ReplaceAll(s.Problem, "\n", "\n  "))
 	}
 	for _, res := range s.Resources {
 		note := ""
@@ -136,20 +127,19 @@ func printState(t *tabwriter.Writer, s repair.StageState) {
 		case res.Tainted:
 			note = "tainted: created in part"
 		}
-		fmt.Fprintf(t, "  %s\t%s\t%s\n", res.Address, res.Provider, note)
+		fmt.Fprintf(w, "  %s\t%s\t%s\n", res.Address, res.Provider, note)
 	}
 	for _, snap := range s.Snapshots {
 		what := snap.Problem
 		if what == "" {
 			what = fmt.Sprintf("serial %d\t%s", snap.Serial, count(snap.Resources, "resource"))
 		}
-		fmt.Fprintf(t, "  snapshot %s\t%s\t%s\n", snap.Name, localTime(snap.Taken), what)
+		fmt.Fprintf(w, "  snapshot %s\t%s\t%s\n", snap.Name, localTime(snap.Taken), what)
 	}
 }
 
 func newStateRestore(a *app) *cobra.Command {
 	o := repair.RestoreOptions{}
-	yes := false
 	cmd := &cobra.Command{
 		Use:   "restore CLUSTER STAGE",
 		Short: "Restore a stage's state from a snapshot",
@@ -157,31 +147,28 @@ func newStateRestore(a *app) *cobra.Command {
 could not write. castle locks the cluster, keeps the present state and prints its path.
 It refuses a state of another lineage. Resources created since the snapshot are no
 longer in the state. Asks for the cluster's name; without a terminal it requires --yes.`,
-		Args: usage(cobra.ExactArgs(2)),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		Args: usage(cobra.MatchAll(cobra.ExactArgs(2), func(cmd *cobra.Command, _ []string) error {
 			if o.Errored && cmd.Flags().Changed("snapshot") {
-				return usageError(cmd, fmt.Errorf("--errored cannot be combined with --snapshot"))
+				return errors.New("--errored cannot be combined with --snapshot")
 			}
-			c, err := a.openWith(cluster.Options{Cluster: args[0], Reporter: a.progress(), Recorded: true})
-			if err != nil {
-				return err
-			}
-			o.Stage = args[1]
+			return nil
+		})),
+		RunE: a.onRecorded(a.progress, func(ctx context.Context, c *cluster.Cluster, args []string) error {
+			o.Stage = args[0]
 			re, err := repair.PrepareRestore(c, o)
 			if err != nil {
 				return err
 			}
 			if re.Same {
 				fmt.Fprintf(a.stderr, "castle: %s: the state of %s already is this snapshot (serial %d); "+
-					"nothing was changed\n",
-					c.Name(), re.Stage, re.Serial)
+					"nothing was changed\n", c.Name(), re.Stage, re.Serial)
 				return nil
 			}
-			printRestore(a, c, re)
-			if err := confirmCluster(a, c, "restore it", "nothing was restored", yes); err != nil {
+			printRestore(a.stderr, c, re)
+			if err := confirmCluster(a, c, "restore it", "nothing was restored"); err != nil {
 				return err
 			}
-			aside, err := repair.Restore(cmd.Context(), c, re)
+			aside, err := repair.Restore(ctx, c, re)
 			for _, path := range aside {
 				fmt.Fprintf(a.stderr, "castle: kept the previous state in %s\n", path)
 			}
@@ -189,37 +176,36 @@ longer in the state. Asks for the cluster's name; without a terminal it requires
 				return err
 			}
 			fmt.Fprintf(a.stderr, "castle: restored serial %d of %s; `castle create %s` brings the stage "+
-				"up to date\n",
-				re.Serial, re.Stage, c.Config.Name)
+				"up to date\n", re.Serial, re.Stage, c.Config.Name)
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&o.Snapshot, "snapshot", "newest",
 		"the snapshot with this `SERIAL` or name, or newest")
 	cmd.Flags().BoolVar(&o.Errored, "errored", false,
 		"use the state that Terraform could not write, if it is newer")
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&a.yes, "yes", false, "do not ask")
 	return cmd
 }
 
 // printRestore shows the changes of a restore.
-func printRestore(a *app, c *cluster.Cluster, re *repair.Restoration) {
+func printRestore(w io.Writer, c *cluster.Cluster, re *repair.Restoration) {
 	from := "snapshot " + re.Snapshot
 	if re.Snapshot == "" {
 		from = "the state that Terraform could not write"
 	}
-	fmt.Fprintf(a.stderr, "Would restore in %s, stage %s:\n  now: %s\n  then: serial %d of %s (%s)\n",
-		c.Name(), re.Stage, re.Present, re.Serial, localTime(re.Taken), from)
-	if len(re.Removed) > 0 {
-		fmt.Fprintf(a.stderr, "  no longer in the state: %s\n", strings.Join(re.Removed, ", "))
-	}
-	if len(re.Restored) > 0 {
-		fmt.Fprintf(a.stderr, "  in the state again: %s\n", strings.Join(re.Restored, ", "))
+	fmt.Fprintf(w, "Would restore in %s, stage %s:\n  now: %s\n  then: serial %d of %s (%s)\n", c.Name(),
+		re.Stage, re.Present, re.Serial, localTime(re.Taken), from)
+	for _, change := range []string{
+		remark("no longer in the state: ", re.Removed), remark("in the state again: ", re.Restored),
+	} {
+		if change != "" {
+			fmt.Fprintf(w, "  %s\n", change)
+		}
 	}
 }
 
 func newStateForget(a *app) *cobra.Command {
-	yes := false
 	cmd := &cobra.Command{
 		Use:   "forget CLUSTER STAGE ADDRESS…",
 		Short: "Remove resources from a stage's state without deleting them",
@@ -232,38 +218,57 @@ it cannot read. Asks for the cluster's name; without a terminal it requires --ye
 		Example: `  castle state forget blue proxmox-talos \
     'module.nodes.proxmox_virtual_environment_vm.this["worker-02"]'`,
 		Args: usage(cobra.MinimumNArgs(3)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.openWith(cluster.Options{Cluster: args[0], Reporter: a.progress(), Recorded: true})
+		RunE: a.onRecorded(a.progress, func(ctx context.Context, c *cluster.Cluster, args []string) error {
+			f, err := repair.PrepareUntrack(c, args[0], args[1:])
 			if err != nil {
 				return err
 			}
-			f, err := repair.PrepareUntrack(c, args[1], args[2:])
-			if err != nil {
+			fmt.Fprintf(a.stderr, `Would remove from the state of %s, stage %s:
+  %s
+They continue to exist, and castle no longer manages them: destroy leaves them and create makes
+new ones. castle finds and imports only a VM that has this cluster's name and tags.
+`, c.Name(), f.Stage, strings.Join(f.Resources, "\n  "))
+			if err := confirmCluster(a, c, "forget them", "nothing was forgotten"); err != nil {
 				return err
 			}
-			fmt.Fprintf(a.stderr, "Would remove from the state of %s, stage %s:\n", c.Name(), f.Stage)
-			for _, res := range f.Resources {
-				fmt.Fprintf(a.stderr, "  %s\n", res)
-			}
-			fmt.Fprint(a.stderr, "They continue to exist, and castle no longer manages them: destroy "+
-				"leaves them and create makes\n"+
-				"new ones. castle finds and imports only a VM that has this cluster's name and tags.\n")
-			if err := confirmCluster(a, c, "forget them", "nothing was forgotten", yes); err != nil {
+			if err := repair.Untrack(ctx, c, f); err != nil {
 				return err
 			}
-			if err := repair.Untrack(cmd.Context(), c, f); err != nil {
-				return err
-			}
-			fmt.Fprintf(a.stderr, "castle: forgot %s of %s", count(len(f.Resources), "resource"), f.Stage)
+			undo := ""
 			if f.Restorable() {
-				fmt.Fprintf(a.stderr, "; to undo: castle state restore %s %s --snapshot SERIAL (`castle "+
-					"state show` lists the serials)",
-					c.Config.Name, f.Stage)
+				undo = fmt.Sprintf("; to undo: castle state restore %s %s --snapshot SERIAL (`castle state "+
+					"show` lists the serials)", c.Config.Name, f.Stage)
 			}
-			fmt.Fprintln(a.stderr)
+			fmt.Fprintf(a.stderr, "castle: forgot %s of %s%s\n", count(len(f.Resources), "resource"), f.Stage,
+				undo)
 			return nil
-		},
+		}),
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&a.yes, "yes", false, "do not ask")
 	return cmd
+}
+
+func newTerraform(a *app) *cobra.Command {
+	return a.valueFlags(&cobra.Command{
+		Use:   "terraform CLUSTER STAGE -- ARGS…",
+		Short: "Run a Terraform command on a stage",
+		Long: `Run a Terraform command in a stage's work directory, with the inputs that create
+would use. castle locks the cluster and takes a snapshot of the state first. STAGE may
+be a layer that has one stage.`,
+		Example: `  castle terraform blue proxmox-talos -- plan
+  castle terraform blue metallb -- state list`,
+		Args: usage(func(cmd *cobra.Command, args []string) error {
+			if cmd.ArgsLenAtDash() != 2 || len(args) < 3 {
+				return errors.New("requires a cluster, a stage, -- and Terraform's arguments")
+			}
+			return nil
+		}),
+		RunE: a.onCluster(nil, func(ctx context.Context, c *cluster.Cluster, args []string) error {
+			code, err := repair.Terraform(ctx, c, args[0], args[1:], a.stdin, a.stdout, a.stderr)
+			if err == nil && code != 0 {
+				return exitError(code)
+			}
+			return err
+		}),
+	})
 }

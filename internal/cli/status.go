@@ -1,51 +1,45 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/operation/status"
-	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
 func newStatus(a *app) *cobra.Command {
-	cmd := &cobra.Command{
+	return a.valueFlags(&cobra.Command{
 		Use:   "status CLUSTER",
 		Short: "Show stage and gate status",
 		Long: `Show whether each stage is absent, ready, stale, failed or interrupted, and check every
 gate once. Exit code 0 whatever the status is.`,
 		Args: a.oneCluster(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.open(args[0], nil)
+		RunE: a.onCluster(nil, func(ctx context.Context, c *cluster.Cluster, _ []string) error {
+			s, err := status.Run(ctx, c)
 			if err != nil {
 				return err
 			}
-			status, err := status.Run(cmd.Context(), c)
-			if err != nil {
-				return err
-			}
-			return a.print(status, func() error { return printStatus(a.stdout, status) })
-		},
-	}
-	a.valueFlags(cmd)
-	return cmd
+			return a.print(s, func(w io.Writer) { printStatus(w, s) })
+		}),
+	})
 }
 
-func printStatus(w io.Writer, s status.Status) error {
-	t := ui.NewTable(w)
-	fmt.Fprintf(t, "layer\tstage\tstate\tgates\t\n")
+func printStatus(w io.Writer, s status.Status) {
+	fmt.Fprintf(w, "layer\tstage\tstate\tgates\t\n")
 	for _, st := range s.Stages {
-		open := 0
-		var closed []string
+		open, closed := 0, ""
 		for _, g := range st.Gates {
 			switch {
 			case g.Open:
 				open++
 			case !g.Recorded: // the stage's reason already shows it
-				closed = append(closed, oneLine(g.Name+": "+g.Reason))
+				closed += fmt.Sprintf("\t\t\t\t%s\n", oneLine(g.Name+": "+g.Reason))
 			}
 		}
 		gates := ""
@@ -56,18 +50,72 @@ func printStatus(w io.Writer, s status.Status) error {
 		if reason == "" && len(st.Changed) > 0 {
 			reason = "changed: " + strings.Join(st.Changed, ", ")
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", st.Layer, st.Name, st.State, gates, reason)
-		for _, c := range closed {
-			fmt.Fprintf(t, "\t\t\t\t%s\n", c)
-		}
-	}
-	if err := t.Flush(); err != nil {
-		return err
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n%s", st.Layer, st.Name, st.State, gates, reason, closed)
 	}
 	for _, u := range s.Unlisted {
-		if _, err := fmt.Fprintln(w, u); err != nil {
-			return err
+		fmt.Fprintln(w, u)
+	}
+}
+
+func newGate(a *app) *cobra.Command {
+	o := status.GateOptions{}
+	cmd := a.valueFlags(&cobra.Command{
+		Use:   "gate CLUSTER [STAGE|LAYER]",
+		Short: "Check gates once, or wait until they are open",
+		Long: `Check each gate once: all gates, or those of one stage or layer. With --wait, wait
+for each gate as create does, with its stage's timeout. The command starts no Terraform
+and takes no lock, so it may run beside a create.
+
+Exit code 0 only if all gates are open, else 5. A stage that was never created counts
+as closed, and castle does not wait for it. With -o json, stdout holds one document,
+also with --wait; progress goes to stderr.`,
+		Example: `  castle gate blue
+  castle gate blue networking --wait
+  castle gate blue metallb --wait --timeout 2m -o json`,
+		Args: a.cluster(cobra.MatchAll(cobra.MaximumNArgs(2), func(*cobra.Command, []string) error {
+			switch {
+			case !o.Wait && o.Timeout != 0:
+				return errors.New("--timeout requires --wait; without it each gate is checked once")
+			case o.Timeout < 0:
+				return fmt.Errorf("--timeout %s is negative", o.Timeout)
+			}
+			return nil
+		})),
+		RunE: a.onCluster(a.progress, func(ctx context.Context, c *cluster.Cluster, args []string) error {
+			o.Of = strings.Join(args, "")
+			report, err := status.Gates(ctx, c, o)
+			if err != nil {
+				return err
+			}
+			err = a.print(report, func(w io.Writer) { printGates(w, report) })
+			return errors.Join(err, report.Closed())
+		}),
+	})
+	cmd.Flags().BoolVar(&o.Wait, "wait", false, "wait until each gate is open or times out")
+	cmd.Flags().DurationVar(&o.Timeout, "timeout", 0,
+		"with --wait: wait `DURATION` for each gate instead of its stage's timeout")
+	return cmd
+}
+
+func printGates(w io.Writer, report status.GateReport) {
+	fmt.Fprintf(w, "layer\tstage\tgate\t\n")
+	for _, s := range report.Stages {
+		row := func(gate, answer string) {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Layer, s.Name, gate, oneLine(answer))
+		}
+		switch {
+		case s.Missing != "":
+			row("-", s.Missing)
+			continue
+		case len(s.Gates) == 0:
+			row("-", "has no gates")
+		}
+		for _, g := range s.Gates {
+			answer := "open"
+			if !g.Open {
+				answer = "closed: " + g.Reason
+			}
+			row(g.Name, answer)
 		}
 	}
-	return nil
 }

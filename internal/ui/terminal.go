@@ -66,19 +66,19 @@ func (l *live) draw() {
 	}
 	// A line that wraps cannot be cleared as one.
 	text := []rune("  … " + strings.Join(parts, " · "))
-	if most := columns(l.w) - 1; len(text) > most {
+	if most := Columns(l.w, 80) - 1; len(text) > most {
 		text = append(text[:most-1], '…')
 	}
 	fmt.Fprintf(l.w, "\x1b[2m%s\x1b[0m", string(text))
 	l.drawn = true
 }
 
-// columns is a terminal's width, or a narrow one where it is not known.
-func columns(w io.Writer) int {
+// Columns returns a terminal's width, or unknown if w is not a terminal.
+func Columns(w io.Writer, unknown int) int {
 	if f, ok := w.(*os.File); ok {
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 2 {
 			return width
 		}
 	}
-	return 80
+	return unknown
 }
