@@ -33,7 +33,7 @@ const (
 	Receipted          Kind = "receipt"       // with Receipt
 	Interrupted        Kind = "interrupted"   // once for each interrupt; with Interruption
 	Waiting            Kind = "waiting"       // from time to time after an interrupt; with Interruption
-	RunEnded           Kind = "run_ended"
+	RunEnded           Kind = "run_ended"     // Text is RunOK or the error
 )
 
 // Durable reports whether a later run relies on events of this kind.
@@ -64,6 +64,12 @@ type Event struct {
 	Receipt      *Receipt      `json:"receipt,omitempty"`
 	Interruption *Interruption `json:"interruption,omitempty"`
 }
+
+// RunOK is the Text of RunEnded if the run had no error.
+const RunOK = "ok"
+
+// Succeeded reports whether the event ends a run that had no error.
+func (e Event) Succeeded() bool { return e.Kind == RunEnded && e.Text == RunOK }
 
 // Masked returns the event with its text and diagnosis passed through hide.
 func (e Event) Masked(hide func(string) string) Event {

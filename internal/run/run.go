@@ -100,7 +100,7 @@ func (r *Run) takeOver(ctx context.Context) error {
 // End closes the journal and releases the lock. It returns err, joined with the errors of both, masked.
 func (r *Run) End(err error) error {
 	r.deactivate()
-	e := event.Event{Kind: event.RunEnded, Seconds: time.Since(r.Began).Seconds(), Text: "ok"}
+	e := event.Event{Kind: event.RunEnded, Seconds: time.Since(r.Began).Seconds(), Text: event.RunOK}
 	if err != nil {
 		e.Text = err.Error()
 	}

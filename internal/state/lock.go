@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -75,19 +74,11 @@ func (e *HeldError) Error() string {
 		return text + fmt.Sprintf("castle cannot check from here whether it is alive: "+
 			"if neither castle nor Terraform runs for this cluster on %s any more, remove %s", e.Host, e.Path)
 	}
-	text += fmt.Sprintf("wait until that %s ends, or interrupt it", e.command())
+	text += fmt.Sprintf("wait until that %s ends, or interrupt it", RunKind(e.Run))
 	if e.Host != hostname() {
 		text += " on " + e.Host
 	}
 	return text + fmt.Sprintf(": kill -INT %d", e.PID)
-}
-
-// command is the command that the run belongs to, as in its id.
-func (e *HeldError) command() string {
-	if parts := strings.Split(e.Run, "-"); len(parts) == 3 {
-		return parts[1]
-	}
-	return "run"
 }
 
 // age returns a duration in its largest unit.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
@@ -29,6 +30,14 @@ func (d *Dir) NewRun(kind string) (*Run, error) {
 	}
 	now := time.Now().UTC().Format("20060102T150405.000")
 	return d.Run(fmt.Sprintf("%s-%s-%s", now, kind, hex.EncodeToString(tail[:]))), nil
+}
+
+// RunKind returns the kind that a run's id names; "run" if the id has another form.
+func RunKind(id string) string {
+	if parts := strings.Split(id, "-"); len(parts) == 3 {
+		return parts[1]
+	}
+	return "run"
 }
 
 // Run returns the run with an id, recorded or not.

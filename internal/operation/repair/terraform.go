@@ -30,9 +30,8 @@ func Terraform(ctx context.Context, c *cluster.Cluster, name string, args []stri
 		for _, i := range found {
 			names = append(names, all[i].Name)
 		}
-		return 0, &cluster.UsageError{
-			Message: fmt.Sprintf("layer %s has several stages; name one: %s", name, strings.Join(names, ", ")),
-		}
+		return 0, &cluster.UsageError{Message: fmt.Sprintf("layer %s has several stages; name one: %s", name,
+			strings.Join(names, ", "))}
 	}
 	s := c.Config.Stages[found[0]]
 	r, err := run.Begin(ctx, c, "terraform")

@@ -1,9 +1,9 @@
 package topology
 
 import (
+	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -98,60 +98,47 @@ func (g *Graph) measure(o cluster.Options, cluster *config.Cluster) error {
 	if err != nil {
 		return err
 	}
-	id, events, err := lastCreate(dir, cluster)
-	if err != nil || id == "" {
-		return err
-	}
-	return g.setRun(id, events, cluster)
-}
-
-// lastCreate returns the run that a graph's durations come from and its events, without the destroy of a
-// recreate. It skips unreadable journals, as such a run did not end well.
-func lastCreate(dir *state.Dir, cluster *config.Cluster) (id string, events []event.Event, err error) {
 	ids, err := dir.Runs()
 	if err != nil {
-		return "", nil, err
+		return err
 	}
 	for _, id := range ids {
-		events, err := dir.Run(id).Events()
-		if err != nil || len(events) == 0 {
-			continue
-		}
-		first, last := events[0], events[len(events)-1]
-		kind, _, _ := strings.Cut(first.Text, " ")
-		if first.Kind != event.RunStarted || kind != "create" && kind != "recreate" ||
-			last.Kind != event.RunEnded ||
-			last.Text != "ok" {
-			continue
-		}
-		isReceipt := func(e event.Event) bool { return e.Kind == event.Receipted }
-		if destroyed := slices.IndexFunc(events, isReceipt); destroyed >= 0 {
-			events = events[destroyed:]
-		}
-		if createdAll(events, cluster) {
-			return id, events, nil
+		if events := createEvents(dir.Run(id), cluster); events != nil {
+			return g.setRun(id, events, cluster)
 		}
 	}
-	return "", nil, nil
+	return nil
 }
 
-// createdAll reports whether all stages were ready in the end, and some not before.
-func createdAll(events []event.Event, cluster *config.Cluster) bool {
+// createEvents returns the events of a run that a graph's durations can come from, without the destroy of a
+// recreate; nil for any other run. A run with an unreadable journal did not end well.
+func createEvents(r *state.Run, cluster *config.Cluster) []event.Event {
+	if kind := state.RunKind(r.ID); kind != "create" && kind != "recreate" {
+		return nil
+	}
+	events, err := r.Events()
+	if err != nil || len(events) == 0 || !events[len(events)-1].Succeeded() {
+		return nil
+	}
+	isReceipt := func(e event.Event) bool { return e.Kind == event.Receipted }
+	events = events[max(0, slices.IndexFunc(events, isReceipt)):]
 	ready, created := map[string]bool{}, false
 	for _, e := range events {
 		created = created || e.Kind == event.StageReady
 		ready[e.Stage] = ready[e.Stage] || e.Kind == event.StageReady || e.Kind == event.StageUpToDate
 	}
-	return created &&
-		!slices.ContainsFunc(cluster.Stages, func(s *config.Stage) bool { return !ready[s.Name] })
+	never := func(s *config.Stage) bool { return !ready[s.Name] }
+	if !created || slices.ContainsFunc(cluster.Stages, never) {
+		return nil
+	}
+	return events
 }
 
 func (g *Graph) setRun(id string, events []event.Event, cluster *config.Cluster) error {
 	nodes := measurable(cluster.Stages)
 	spans := map[string]*event.Span{}
-	run := &Run{ID: id, CriticalPath: []Step{}}
 	var first, last time.Time
-	for _, s := range event.Timeline(splitDeferredGates(events, cluster)) {
+	for _, s := range event.Timeline(splitDeferredGates(events, nodes)) {
 		spans[s.Stage] = s
 		if first.IsZero() || s.Started.Before(first) {
 			first = s.Started
@@ -160,7 +147,6 @@ func (g *Graph) setRun(id string, events []event.Event, cluster *config.Cluster)
 			last = s.Ended
 		}
 	}
-	run.Began, run.Seconds = first, seconds(last.Sub(first))
 	weight := func(n measured) time.Duration {
 		if s := spans[n.key()]; s != nil {
 			return s.Ended.Sub(s.Started)
@@ -171,29 +157,29 @@ func (g *Graph) setRun(id string, events []event.Event, cluster *config.Cluster)
 	if err != nil {
 		return err
 	}
-	run.CriticalSeconds = seconds(length)
-	idle := func(n measured) bool {
-		return spans[n.key()] == nil || spans[n.key()].Result == event.ResultUpToDate
+	g.Run = &Run{
+		ID: id, Began: first, Seconds: seconds(last.Sub(first)),
+		CriticalPath: []Step{}, CriticalSeconds: seconds(length),
 	}
-	if !slices.ContainsFunc(nodes, idle) {
+	complete := true
+	for _, n := range nodes {
+		if s := spans[n.key()]; s == nil || s.Result == event.ResultUpToDate {
+			complete = false
+			continue
+		}
+		stage := g.stage(n.stage.Name)
+		if n.late {
+			stage.GateSeconds = new(seconds(weight(n)))
+		} else {
+			stage.Seconds = new(seconds(weight(n)))
+		}
+	}
+	if complete {
 		layered, err := layerByLayer(nodes, weight)
 		if err != nil {
 			return err
 		}
-		took := seconds(layered)
-		run.LayeredSeconds = &took
-	}
-	g.Run = run
-	for _, n := range nodes {
-		if idle(n) {
-			continue
-		}
-		took := seconds(weight(n))
-		if n.late {
-			g.stage(n.stage.Name).GateSeconds = &took
-		} else {
-			g.stage(n.stage.Name).Seconds = &took
-		}
+		g.Run.LayeredSeconds = new(seconds(layered))
 	}
 	g.markPath(path, weight)
 	return nil
@@ -201,21 +187,19 @@ func (g *Graph) setRun(id string, events []event.Event, cluster *config.Cluster)
 
 // splitDeferredGates gives the waits for deferred gates their own spans. Such a wait is a stage's last
 // step "gates", which may begin long after the apply.
-func splitDeferredGates(events []event.Event, cluster *config.Cluster) []event.Event {
+func splitDeferredGates(events []event.Event, nodes []measured) []event.Event {
+	began := map[string]int{} // the last step "gates" of a stage
+	for i, e := range events {
+		if e.Kind == event.StepStarted && e.Step == "gates" {
+			began[e.Stage] = i
+		}
+	}
 	events = slices.Clone(events)
-	for _, s := range cluster.Stages {
-		if len(run.DeferredGates(s)) == 0 {
-			continue
-		}
-		waited := -1
-		for i, e := range events {
-			if e.Stage == s.Name && e.Kind == event.StepStarted && e.Step == "gates" {
-				waited = i
-			}
-		}
-		for i := range events {
-			if waited >= 0 && i >= waited && events[i].Stage == s.Name {
-				events[i].Stage = measured{s, true}.key()
+	for _, n := range nodes {
+		i, waited := began[n.stage.Name]
+		for ; n.late && waited && i < len(events); i++ {
+			if events[i].Stage == n.stage.Name {
+				events[i].Stage = n.key()
 			}
 		}
 	}
@@ -238,3 +222,78 @@ func (g *Graph) markPath(path []measured, weight func(measured) time.Duration) {
 }
 
 func seconds(d time.Duration) float64 { return math.Round(d.Seconds()*1000) / 1000 }
+
+// parallelLayers are the layers that the script runs in parallel once all others are ready.
+func parallelLayers() []string { return []string{"networking", "storage", "gitops"} }
+
+// layerByLayer returns the duration of a run in which a script runs the nodes by layer, as TazLab's
+// create.sh did. Layers follow each other, except that networking, storage and gitops run in parallel. The
+// stages of a layer follow each other, each with all of its gates.
+//
+// It is the critical path of a graph in which each node also needs its predecessor in the script. So it
+// is never shorter than that of the stages themselves.
+func layerByLayer(nodes []measured, weight func(measured) time.Duration) (time.Duration, error) {
+	order, err := graph.Sort(nodes, measured.needs)
+	if err != nil {
+		return 0, err
+	}
+	before := map[measured]measured{} // the first one's is no node, which is none
+	var done measured
+	for _, layer := range config.Layers() {
+		last := done
+		for _, n := range order {
+			if n.stage.Layer == layer {
+				before[n], last = last, n
+			}
+		}
+		if !slices.Contains(parallelLayers(), layer) {
+			done = last
+		}
+	}
+	needs := func(n measured) []measured { return append(n.needs(), before[n]) }
+	_, length, err := graph.CriticalPath(nodes, needs, weight)
+	return length, err
+}
+
+// Lines describe the run, its critical path, and how much longer a layer-by-layer script takes. `castle
+// graph` and a rehearsal print them.
+func (r *Run) Lines() []string {
+	path := ""
+	for i, s := range r.CriticalPath {
+		if i > 0 {
+			path += " → "
+		}
+		path += s.Stage
+		if s.Late {
+			path += " (late gates)"
+		}
+		path += " " + Took(s.Seconds)
+	}
+	lines := []string{
+		fmt.Sprintf("Durations of run %s, which took %s.", r.ID, Took(r.Seconds)),
+		fmt.Sprintf("Critical path, %s: %s", Took(r.CriticalSeconds), path),
+	}
+	if r.LayeredSeconds != nil {
+		lines = append(lines, "Layer by layer, as a script runs them, the same durations add up to "+
+			r.compared(*r.LayeredSeconds)+".")
+	}
+	return lines
+}
+
+func (r *Run) compared(layered float64) string {
+	more := layered - r.CriticalSeconds
+	if Took(more) == Took(0) {
+		return "no more"
+	}
+	return fmt.Sprintf("%s: %s (%.0f%%) more than the critical path", Took(layered), Took(more),
+		100*more/r.CriticalSeconds)
+}
+
+// Took formats a duration in seconds.
+func Took(seconds float64) string {
+	if seconds < 60 {
+		return fmt.Sprintf("%.1fs", seconds)
+	}
+	whole := int(seconds + 0.5)
+	return fmt.Sprintf("%dm%02ds", whole/60, whole%60)
+}
