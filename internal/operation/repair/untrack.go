@@ -109,7 +109,8 @@ func match(c *cluster.Cluster, st *state.State, f *UntrackPlan, address string) 
 	}
 	return &cluster.UsageError{Message: fmt.Sprintf(
 		"stage %s: the state knows no %s%s\n  `castle state show %s %s` lists what it knows",
-		f.Stage, address, config.DidYouMean(address, slices.Collect(maps.Keys(known))), c.Config.Name, f.Stage)}
+		f.Stage, address, config.DidYouMean(address, slices.Collect(maps.Keys(known))),
+		c.Config.Name, f.Stage)}
 }
 
 // describe names a resource; for a virtual machine it adds the id and node.
