@@ -70,10 +70,8 @@ func Known(st *state.State, ids ...gate.MachineID) []gate.Known {
 			all = append(
 				all,
 				gate.Known{
-					Address:    res.Address,
-					Type:       res.Type,
-					Attributes: res.Attributes,
-					MachineID:  MachineIDOf(ids, res.Address),
+					Address: res.Address, Type: res.Type, Attributes: res.Attributes,
+					MachineID: MachineIDOf(ids, res.Address),
 				},
 			)
 		}

@@ -77,10 +77,8 @@ func (r *Run) reportInterrupt(kind event.Kind, times int) {
 
 // interruptText returns the message for a user who has interrupted a run.
 func interruptText(kind event.Kind, i event.Interruption) string {
-	changing := slices.DeleteFunc(
-		slices.Clone(i.Operations),
-		func(w event.Operation) bool { return !mayChange(w.Command) },
-	)
+	changing := slices.DeleteFunc(slices.Clone(i.Operations),
+		func(w event.Operation) bool { return !mayChange(w.Command) })
 	switch {
 	case kind == event.Waiting:
 		return "still waiting for Terraform" + listWork(i.Operations)
@@ -90,8 +88,7 @@ func interruptText(kind event.Kind, i event.Interruption) string {
 		return "interrupted; Terraform finishes its operations and saves its state" + listWork(i.Operations)
 	case i.Times == 2 && len(changing) == 0:
 		return "still waiting for Terraform; a third interrupt kills it, and nothing is lost" + listWork(
-			i.Operations,
-		)
+			i.Operations)
 	case i.Times == 2:
 		return "still waiting for Terraform; a third interrupt kills it, and these may be missing " +
 			"in its state or half-made (the same command looks for them)" + listWork(changing)

@@ -22,10 +22,7 @@ func export(r *Run) error {
 	for _, file := range []struct {
 		path string
 		data []byte
-	}{
-		{r.Cluster.Dir.Kubeconfig(), target.Kubeconfig},
-		{r.Cluster.Dir.Talosconfig(), target.Talosconfig},
-	} {
+	}{{r.Cluster.Dir.Kubeconfig(), target.Kubeconfig}, {r.Cluster.Dir.Talosconfig(), target.Talosconfig}} {
 		if file.data == nil {
 			continue
 		}
@@ -52,9 +49,7 @@ type Outputs struct {
 // NewOutputs returns an empty set of outputs that adds sensitive values to masker.
 func NewOutputs(masker *secret.Masker) *Outputs {
 	return &Outputs{
-		masker: masker,
-		layers: map[string]map[string]cty.Value{},
-		stages: map[string]map[string]cty.Value{},
+		masker: masker, layers: map[string]map[string]cty.Value{}, stages: map[string]map[string]cty.Value{},
 	}
 }
 
@@ -123,8 +118,7 @@ func (o *Outputs) Target() gate.Target {
 		return []byte(v.AsString())
 	}
 	return gate.Target{
-		Kubeconfig:  text(cluster.KubeconfigOutput),
-		Talosconfig: text(cluster.TalosconfigOutput),
+		Kubeconfig: text(cluster.KubeconfigOutput), Talosconfig: text(cluster.TalosconfigOutput),
 	}
 }
 

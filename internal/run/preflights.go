@@ -105,8 +105,7 @@ func Refuse(r *Run, s *config.Stage, p *config.Preflight, findings gate.Inspecti
 		}
 	}
 	e := &PreflightError{
-		Preflight:        p.Name(),
-		Foreign:          inTheWay,
+		Preflight: p.Name(), Foreign: inTheWay,
 		TerraformCommand: r.Cluster.TerraformCommand(s.Name),
 		UntrackCommand:   r.Cluster.UntrackCommand(s.Name),
 	}
@@ -216,12 +215,8 @@ func Import(ctx context.Context, r *Run, stage, layer string, work *Workspace, o
 	}
 	r.Emit(
 		event.Event{
-			Kind:    event.Resource,
-			Layer:   layer,
-			Stage:   stage,
-			Address: one.Address,
-			Action:  "import",
-			Text:    one.What,
+			Kind: event.Resource, Layer: layer, Stage: stage, Address: one.Address, Action: "import",
+			Text: one.What,
 		},
 	)
 	return nil

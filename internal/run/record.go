@@ -144,9 +144,7 @@ func MaterialiseRecorded(ctx context.Context, r *Run, rec state.Record, work *Wo
 		return err
 	}
 	override := terraform.Override{
-		InCluster:  rec.InCluster,
-		Kubeconfig: r.Cluster.Dir.Kubeconfig(),
-		Kept:       inputs,
+		InCluster: rec.InCluster, Kubeconfig: r.Cluster.Dir.Kubeconfig(), Kept: inputs,
 	}
 	if err := work.Root.Materialise(module, override); err != nil {
 		return err

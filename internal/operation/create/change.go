@@ -185,9 +185,7 @@ func (a *attempt) existedBefore(ctx context.Context, o terraform.Object) state.B
 
 func (a *attempt) lookup() recovery.Lookup {
 	return recovery.Lookup{
-		Cluster:    a.run.Outputs.Target(),
-		InCluster:  a.stage.InCluster,
-		Datacenter: a.datacenter,
+		Cluster: a.run.Outputs.Target(), InCluster: a.stage.InCluster, Datacenter: a.datacenter,
 	}
 }
 

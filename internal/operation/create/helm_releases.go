@@ -48,10 +48,8 @@ func (a *attempt) removePending(ctx context.Context, objects []terraform.Object)
 		"pending-rollback": "rolled back",
 	}
 	for _, p := range a.pending {
-		if !slices.ContainsFunc(
-			objects,
-			func(o terraform.Object) bool { return isRelease(p, o.Type, o.ID) },
-		) {
+		if !slices.ContainsFunc(objects,
+			func(o terraform.Object) bool { return isRelease(p, o.Type, o.ID) }) {
 			continue
 		}
 		removed, err := kube.RemovePendingRelease(ctx, a.run.Outputs.Target(), p)
@@ -64,10 +62,7 @@ func (a *attempt) removePending(ctx context.Context, objects []terraform.Object)
 			a.run.Notice(
 				fmt.Sprintf(
 					"release %s/%s was being %s by a run that was killed; its unfinished revision is removed",
-					p.Namespace,
-					p.Name,
-					verbs[p.Status],
-				),
+					p.Namespace, p.Name, verbs[p.Status]),
 			)
 		}
 	}

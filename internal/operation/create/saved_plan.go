@@ -40,10 +40,7 @@ func (p *savedPlan) follow(plan *review.ApprovedPlan, chosen []*config.Stage) er
 		Text: fmt.Sprintf("as planned %s in %s (sha256 %s)",
 			plan.Plan.Made.Local().Format(time.DateTime), plan.Path, plan.Digest),
 		Reviewed: &event.ReviewedPlan{
-			File:   plan.Path,
-			SHA256: plan.Digest,
-			Run:    plan.Plan.Run,
-			Made:   plan.Plan.Made,
+			File: plan.Path, SHA256: plan.Digest, Run: plan.Plan.Run, Made: plan.Plan.Made,
 		},
 	})
 	return nil
@@ -220,8 +217,7 @@ func (p *savedPlan) check(ctx context.Context, a *approval, plan *terraform.Plan
 		return err
 	}
 	e := &review.UnreviewedError{
-		File: p.plan.Path,
-		Fix:  "plan again and have that reviewed: " + p.planAgain(),
+		File: p.plan.Path, Fix: "plan again and have that reviewed: " + p.planAgain(),
 	}
 	if unplanned {
 		e.Fix += "; or do it all the same: --yes"

@@ -32,10 +32,7 @@ func taskNeeds(t *task) []*task { return t.needs }
 // A gate with needs waits for them.
 func (c *creation) createTasks(chosen []*config.Stage) []*task {
 	b := &taskBuilder{
-		r:       c,
-		chosen:  chosen,
-		ready:   map[*config.Stage]*task{},
-		checked: map[*config.Stage]*task{},
+		r: c, chosen: chosen, ready: map[*config.Stage]*task{}, checked: map[*config.Stage]*task{},
 	}
 	order, err := graph.Sort(chosen, run.StageNeeds)
 	if err != nil {

@@ -36,11 +36,7 @@ func codeChange(c *cluster.Cluster, s *config.Stage) (*CodeChange, error) {
 		return nil, err
 	}
 	change := &CodeChange{
-		Stage:  s.Name,
-		Layer:  s.Layer,
-		Source: s.Source,
-		Castle: rec.Castle,
-		Files:  []string{},
+		Stage: s.Name, Layer: s.Layer, Source: s.Source, Castle: rec.Castle, Files: []string{},
 	}
 	applied, _, err := run.RecordedModule(dir)
 	if errors.Is(err, fs.ErrNotExist) {

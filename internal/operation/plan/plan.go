@@ -73,9 +73,7 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) (_ *Plan, err error
 		return nil, err
 	}
 	plan := &Plan{
-		Cluster:  c.Config.Name,
-		Platform: c.Config.Platform,
-		Code:     []CodeChange{},
+		Cluster: c.Config.Name, Platform: c.Config.Platform, Code: []CodeChange{},
 		Unlisted: []cluster.Unlisted{},
 	}
 	if o.Selection.All() {

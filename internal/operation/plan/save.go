@@ -24,21 +24,16 @@ type SavedPlan struct {
 // save writes the plan to a file that a create applies exactly.
 func (p *planning) save(path string, plan *Plan, chosen []*config.Stage, made []plannedStage) error {
 	file := &review.SavedPlan{
-		Cluster:  p.run.Cluster.Name(),
-		Castle:   p.run.Cluster.Options.Version,
-		StateDir: p.run.Cluster.Dir.Path(),
-		Run:      p.run.ID,
-		Made:     time.Now().UTC(),
+		Cluster: p.run.Cluster.Name(), Castle: p.run.Cluster.Options.Version,
+		StateDir: p.run.Cluster.Dir.Path(), Run: p.run.ID, Made: time.Now().UTC(),
 	}
 	var err error
 	if file.Facts, err = review.ConfigurationFacts(p.run); err != nil {
 		return err
 	}
 	saved := &SavedPlan{
-		Path:      path,
-		Apply:     p.run.Cluster.Command("create") + " --plan " + path,
-		Unplanned: []string{},
-		Imports:   []string{},
+		Path: path, Apply: p.run.Cluster.Command("create") + " --plan " + path,
+		Unplanned: []string{}, Imports: []string{},
 	}
 	for i, s := range chosen {
 		one := review.SavedStage{Name: s.Name, State: made[i].plan.State, Saved: made[i].saved}

@@ -210,12 +210,8 @@ func (p *planning) clusterReachable(ctx context.Context, s *config.Stage) error 
 }
 
 // adoptable looks up the stage's adoptions once and returns the addresses of those that exist.
-func (p *planning) adoptable(
-	ctx context.Context,
-	s *config.Stage,
-	st *state.State,
-	one *plannedStage,
-) (found []string, err error) {
+func (p *planning) adoptable(ctx context.Context, s *config.Stage, st *state.State,
+	one *plannedStage) (found []string, err error) {
 	for _, a := range s.Adopts {
 		if cluster.HasResource(st, a.Address) {
 			continue

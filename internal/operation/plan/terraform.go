@@ -59,10 +59,8 @@ func (p *planning) terraform(ctx context.Context, s *config.Stage, inputs map[st
 		}
 	}
 	var names map[string][]string
-	if slices.ContainsFunc(
-		plan.Changes,
-		func(c terraform.Change) bool { return c.Action == "update" || c.Action == "replace" },
-	) {
+	if slices.ContainsFunc(plan.Changes,
+		func(c terraform.Change) bool { return c.Action == "update" || c.Action == "replace" }) {
 		if names, err = plan.ChangedAttributes(ctx); err != nil {
 			return err
 		}

@@ -70,11 +70,8 @@ func Prepare(c *cluster.Cluster, o Options) (*Plan, error) {
 	}
 	if len(all) == 0 && begun == nil { // the user may have mistyped the name
 		return nil, &cluster.UsageError{
-			Message: fmt.Sprintf(
-				"%s: nothing to create again\n  `castle create %s` creates it",
-				c.Name(),
-				c.Options.Cluster,
-			),
+			Message: fmt.Sprintf("%s: nothing to create again\n  `castle create %s` creates it", c.Name(),
+				c.Options.Cluster),
 		}
 	}
 	return re, nil
@@ -133,10 +130,8 @@ func destroyFirst(ctx context.Context, r *run.Run, re *Plan) error {
 		return err
 	}
 	for _, d := range stages {
-		if !slices.ContainsFunc(
-			re.Stages,
-			func(x *destroy.Stage) bool { return x.Record.Name == d.Record.Name },
-		) {
+		if !slices.ContainsFunc(re.Stages,
+			func(x *destroy.Stage) bool { return x.Record.Name == d.Record.Name }) {
 			return errChanged(r.Cluster)
 		}
 	}

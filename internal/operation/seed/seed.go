@@ -55,9 +55,7 @@ func (s *Seeding) Check(secrets map[string]string) error {
 			wrong = append(
 				wrong,
 				name+": stage "+s.Collection.Stage+" reads no such secret; it reads "+strings.Join(
-					s.Collection.Names,
-					", ",
-				),
+					s.Collection.Names, ", "),
 			)
 		case value == "":
 			wrong = append(wrong, name+": it is empty")
@@ -102,9 +100,7 @@ func (s *Seeding) Write(ctx context.Context, secrets map[string]string) ([]Seede
 		all = append(
 			all,
 			Seeded{
-				Name:     name,
-				Written:  given && !there,
-				There:    there || given,
+				Name: name, Written: given && !there, There: there || given,
 				Optional: s.Collection.Optional[name],
 			},
 		)

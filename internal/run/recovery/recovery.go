@@ -25,10 +25,8 @@ func InFlight(dir *state.Stage, st *state.State) ([]state.Intended, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(
-		intent.InFlight(st.Has),
-		func(c state.Intended) bool { return IsMachine(c.Type) || endsWithState(c.Type) },
-	), nil
+	return slices.DeleteFunc(intent.InFlight(st.Has),
+		func(c state.Intended) bool { return IsMachine(c.Type) || endsWithState(c.Type) }), nil
 }
 
 // endsWithState reports whether resources of a type exist only in the state, or in machines that end by
@@ -80,12 +78,8 @@ func importIfThere(ctx context.Context, r *run.Run, at cluster.StageRef, work *r
 	}
 	r.Emit(
 		event.Event{
-			Kind:    event.Resource,
-			Layer:   at.Layer,
-			Stage:   at.Name,
-			Address: c.Address,
-			Action:  "import",
-			Text:    c.ID,
+			Kind: event.Resource, Layer: at.Layer, Stage: at.Name, Address: c.Address,
+			Action: "import", Text: c.ID,
 		},
 	)
 	r.Notice(fmt.Sprintf("%s (%s) was made by a run that was killed; it is taken over", c.Address, c.ID))

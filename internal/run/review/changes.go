@@ -50,11 +50,8 @@ func (c Change) String() string {
 
 // Summarize lists a plan's changes by address and counts them by action. A create of an adopted address
 // counts as an adoption.
-func Summarize(
-	changes []terraform.Change,
-	names map[string][]string,
-	adopted []string,
-) (all []Change, counts map[string]int) {
+func Summarize(changes []terraform.Change, names map[string][]string,
+	adopted []string) (all []Change, counts map[string]int) {
 	counts = map[string]int{}
 	for _, c := range changes {
 		one := Change{Address: c.Address, Action: c.Action, Reason: c.Reason, Attributes: names[c.Address]}

@@ -77,8 +77,6 @@ func ConfigurationFacts(r *run.Run) (*state.Fingerprint, error) {
 
 // declares reports whether any stage has a variable of that name.
 func declares(c *cluster.Cluster, variable string) bool {
-	return slices.ContainsFunc(
-		c.Config.Stages,
-		func(s *config.Stage) bool { _, is := s.Variables[variable]; return is },
-	)
+	return slices.ContainsFunc(c.Config.Stages,
+		func(s *config.Stage) bool { _, is := s.Variables[variable]; return is })
 }

@@ -21,8 +21,7 @@ type UnagreedError struct{ Loss Loss }
 func (e *UnagreedError) Error() string {
 	var b strings.Builder
 	b.WriteString(
-		"not confirmed, nothing was changed; without a terminal, pass --yes. It would replace or destroy:",
-	)
+		"not confirmed, nothing was changed; without a terminal, pass --yes. It would replace or destroy:")
 	for _, c := range e.Loss.Changes {
 		fmt.Fprintf(&b, "\n  %s", c)
 	}

@@ -59,15 +59,10 @@ func Open(c *cluster.Cluster, path string) (*ApprovedPlan, []*config.Stage, erro
 				path, plan.StateDir, c.Dir.Path()),
 		}
 	}
-	chosen := slices.DeleteFunc(
-		slices.Clone(c.Config.Stages),
-		func(s *config.Stage) bool { return plan.Stage(s.Name) == nil },
-	)
+	chosen := slices.DeleteFunc(slices.Clone(c.Config.Stages),
+		func(s *config.Stage) bool { return plan.Stage(s.Name) == nil })
 	return &ApprovedPlan{
-		Plan:    plan,
-		Path:    path,
-		Digest:  digest,
-		Allowed: map[string][]SavedChange{},
+		Plan: plan, Path: path, Digest: digest, Allowed: map[string][]SavedChange{},
 	}, chosen, nil
 }
 
