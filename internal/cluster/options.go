@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"io/fs"
 
 	"github.com/hashicorp/hcl/v2"
@@ -63,3 +64,6 @@ func (e *ConfigError) Error() string { return e.Diagnostics.Error() }
 type UsageError struct{ Message string }
 
 func (e *UsageError) Error() string { return e.Message }
+
+// Usagef returns a *UsageError.
+func Usagef(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
@@ -20,22 +22,26 @@ import (
 )
 
 // Fingerprint digests everything that a stage's apply depends on, to compare it with the last good apply.
-func Fingerprint(r *Run, s *config.Stage, root *terraform.Root) (*state.Fingerprint, error) {
-	f := &state.Fingerprint{}
+func Fingerprint(r *Run, s *config.Stage) (*state.Fingerprint, error) {
+	binary, err := r.Binary()
+	if err != nil {
+		return nil, err
+	}
+	f, dir := &state.Fingerprint{}, r.Cluster.Dir.Stage(s.Name)
 	if err := f.AddFS("module", s.Module); err != nil {
 		return nil, err
 	}
-	inputs, diags := s.Inputs(r.Outputs.Scope(s))
-	if diags.HasErrors() {
-		return nil, diags
+	inputs, err := Inputs(r, s)
+	if err != nil {
+		return nil, err
 	}
 	for name, v := range inputs {
-		if err := addInput(f, name, v, root.Dir); err != nil {
+		if err := addInput(f, name, v, dir.Work()); err != nil {
 			return nil, err
 		}
 	}
-	f.Add("terraform", []byte(root.Binary.SHA256))
-	hashes, err := root.ProviderHashes()
+	f.Add("terraform", []byte(binary.SHA256))
+	hashes, err := (&terraform.Root{Dir: dir.Work()}).ProviderHashes()
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +53,7 @@ func Fingerprint(r *Run, s *config.Stage, root *terraform.Root) (*state.Fingerpr
 			f.Add("environment "+name, []byte(value))
 		}
 	}
-	if err := AddState(f, r.Cluster.Dir.Stage(s.Name)); err != nil {
+	if err := AddState(f, dir); err != nil {
 		return nil, err
 	}
 	if kubeconfig := r.Outputs.Target().Kubeconfig; s.NeedsPlatform && kubeconfig != nil {
@@ -80,20 +86,11 @@ func matters(s *config.Stage, name string) bool {
 	for prefix, provider := range map[string]string{
 		"INFISICAL_": "infisical", "VAULT_": "vault", "PROXMOX_VE_": "proxmox"} {
 		if strings.HasPrefix(name, prefix) {
-			return requires(s, provider)
+			return slices.ContainsFunc(slices.Collect(maps.Values(s.Providers)),
+				func(source string) bool { return path.Base(source) == provider })
 		}
 	}
 	return len(s.Providers) > 0 // a proxy or a CA
-}
-
-// requires reports whether a stage uses a provider of that name.
-func requires(s *config.Stage, provider string) bool {
-	for _, source := range s.Providers {
-		if path.Base(source) == provider {
-			return true
-		}
-	}
-	return false
 }
 
 // addInput adds a value and the content of the files that it names: a CA file may change under the same
@@ -121,11 +118,7 @@ func addInput(f *state.Fingerprint, name string, v cty.Value, dir string) error 
 
 // Changed lists the parts that differ from the stage's last good apply.
 func Changed(r *Run, s *config.Stage, old *state.Fingerprint) ([]string, error) {
-	binary, err := r.Binary()
-	if err != nil {
-		return nil, err
-	}
-	now, err := Fingerprint(r, s, &terraform.Root{Binary: binary, Dir: r.Cluster.Dir.Stage(s.Name).Work()})
+	now, err := Fingerprint(r, s)
 	if err != nil {
 		return nil, err
 	}

@@ -15,63 +15,61 @@ import (
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// export writes the platform's kubeconfig and talosconfig to the state directory, where the generated
-// providers read them. It copies both to the cluster's configs folder for the user.
-func export(r *Run) error {
-	target := r.Outputs.Target()
-	for _, file := range []struct {
-		path string
-		data []byte
-	}{{r.Cluster.Dir.Kubeconfig(), target.Kubeconfig}, {r.Cluster.Dir.Talosconfig(), target.Talosconfig}} {
-		if file.data == nil {
-			continue
-		}
-		copied := filepath.Join(r.Cluster.ConfigsDir(), filepath.Base(file.path))
-		for _, path := range []string{file.path, copied} {
-			if err := cluster.ReplaceFile(path, file.data); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // Outputs holds the outputs of a run's stages so far. Each stage's are read once, from its state file,
 // after its apply.
 type Outputs struct {
 	masker *secret.Masker
 
 	mu     sync.RWMutex
-	layers map[string]map[string]cty.Value // the layer's outputs, its stages' merged
-	stages map[string]map[string]cty.Value
+	stages map[*config.Stage]map[string]cty.Value
 }
 
 // NewOutputs returns an empty set of outputs that adds sensitive values to masker.
 func NewOutputs(masker *secret.Masker) *Outputs {
-	return &Outputs{
-		masker: masker, layers: map[string]map[string]cty.Value{}, stages: map[string]map[string]cty.Value{},
-	}
+	return &Outputs{masker: masker, stages: map[*config.Stage]map[string]cty.Value{}}
 }
 
 // Set replaces a stage's outputs. It masks sensitive values from now on.
 func (o *Outputs) Set(s *config.Stage, outputs map[string]state.Output) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	values := map[string]cty.Value{}
-	layer := maps.Clone(o.layers[s.Layer])
-	if layer == nil {
-		layer = map[string]cty.Value{}
-	}
-	for name := range o.stages[s.Name] {
-		delete(layer, name)
-	}
 	for name, out := range outputs {
 		if out.Sensitive || s.Outputs[name].Sensitive {
 			o.masker.Add(cluster.StringsIn(out.Value)...)
 		}
-		values[name], layer[name] = out.Value, out.Value
+		values[name] = out.Value
 	}
-	o.stages[s.Name], o.layers[s.Layer] = values, layer
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stages[s] = values
+}
+
+// Scope returns the values that the expressions of a stage can use now: those of a layer are its stages'.
+func (o *Outputs) Scope(s *config.Stage) config.Scope {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	layers := map[string]map[string]cty.Value{}
+	for from, values := range o.stages {
+		if layers[from.Layer] == nil {
+			layers[from.Layer] = map[string]cty.Value{}
+		}
+		maps.Copy(layers[from.Layer], values)
+	}
+	return config.Scope{Outputs: layers, Self: o.stages[s]}
+}
+
+// Target returns the cluster as the platform's outputs describe it so far.
+func (o *Outputs) Target() gate.Target {
+	outputs := o.Scope(nil).Outputs[cluster.PlatformLayer]
+	text := func(name string) []byte {
+		v, ok := outputs[name]
+		if !ok || !v.IsKnown() || v.IsNull() || v.Type() != cty.String {
+			return nil
+		}
+		return []byte(v.AsString())
+	}
+	return gate.Target{
+		Kubeconfig: text(cluster.KubeconfigOutput), Talosconfig: text(cluster.TalosconfigOutput),
+	}
 }
 
 // RecordedOutputs returns the outputs in a stage's state. It adds null outputs only if the last apply
@@ -99,36 +97,18 @@ func WithNulls(s *config.Stage, outputs map[string]state.Output) map[string]stat
 	return all
 }
 
-// Scope returns the values that the expressions of a stage can use now.
-func (o *Outputs) Scope(s *config.Stage) config.Scope {
-	o.mu.RLock()
-	defer o.mu.RUnlock()
-	return config.Scope{Outputs: maps.Clone(o.layers), Self: o.stages[s.Name]}
-}
-
-// Target returns the cluster as the platform's outputs describe it so far.
-func (o *Outputs) Target() gate.Target {
-	o.mu.RLock()
-	defer o.mu.RUnlock()
-	text := func(name string) []byte {
-		v, ok := o.layers[cluster.PlatformLayer][name]
-		if !ok || !v.IsKnown() || v.IsNull() || v.Type() != cty.String {
-			return nil
-		}
-		return []byte(v.AsString())
+// Inputs evaluates a stage's inputs. It masks the sensitive ones from now on.
+func Inputs(r *Run, s *config.Stage) (map[string]cty.Value, error) {
+	inputs, diags := s.Inputs(r.Outputs.Scope(s))
+	if diags.HasErrors() {
+		return nil, diags
 	}
-	return gate.Target{
-		Kubeconfig: text(cluster.KubeconfigOutput), Talosconfig: text(cluster.TalosconfigOutput),
-	}
-}
-
-// MaskInputs masks the stage's sensitive inputs in everything that castle writes from now on.
-func (r *Run) MaskInputs(s *config.Stage, inputs map[string]cty.Value) {
 	for name, v := range inputs {
 		if s.Variables[name].Sensitive {
 			r.Cluster.Masker.Add(cluster.StringsIn(v)...)
 		}
 	}
+	return inputs, nil
 }
 
 // ReadState reads a stage's state and notifies the user of any repair.
@@ -143,6 +123,24 @@ func (r *Run) ReadState(dir *state.Stage) (*state.State, error) {
 	return st, nil
 }
 
+// export writes the platform's kubeconfig and talosconfig to the state directory, where the generated
+// providers read them. It copies both to the cluster's configs folder for the user.
+func export(r *Run) error {
+	target, dir := r.Outputs.Target(), r.Cluster.Dir
+	for path, data := range map[string][]byte{
+		dir.Kubeconfig(): target.Kubeconfig, dir.Talosconfig(): target.Talosconfig,
+	} {
+		if data == nil {
+			continue
+		}
+		copied := filepath.Join(r.Cluster.ConfigsDir(), filepath.Base(path))
+		if err := errors.Join(cluster.ReplaceFile(path, data), cluster.ReplaceFile(copied, data)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // ReadOutputs reads a stage's outputs after its apply, and exports those of the platform.
 func (r *Run) ReadOutputs(s *config.Stage) error {
 	st, err := r.ReadState(r.Cluster.Dir.Stage(s.Name))
@@ -154,6 +152,15 @@ func (r *Run) ReadOutputs(s *config.Stage) error {
 		return export(r)
 	}
 	return nil
+}
+
+// ReadRecorded reads a stage's state, and its outputs as the last apply left them.
+func ReadRecorded(r *Run, s *config.Stage) (*state.State, error) {
+	st, err := r.ReadState(r.Cluster.Dir.Stage(s.Name))
+	if err == nil {
+		r.Outputs.Set(s, RecordedOutputs(r.Cluster, s, st))
+	}
+	return st, err
 }
 
 // LastKnownStates reads the newest readable state and the outputs of every stage. The Notice of a state

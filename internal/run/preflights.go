@@ -8,21 +8,58 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
-	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
-// AdoptionLookup returns the lookup that decides whether an adoption imports anything.
-func AdoptionLookup(r *Run, s *config.Stage, a *config.Adopt) (gate.Exists, error) {
-	values, diags := a.Exists.Values(s, r.Outputs.Scope(s))
+// Adoption is an object that a stage adopts if it exists, because its state lacks it.
+type Adoption struct {
+	Address, ID string
+
+	Name   string // of the lookup
+	Lookup func(context.Context, []gate.Known) (bool, error) // nil: the import finds out
+	Policy gate.Policy                                       // how long castle repeats the lookup
+}
+
+// Adoptions returns the adoptions of a stage whose id is known.
+func Adoptions(r *Run, s *config.Stage, st *state.State) ([]Adoption, error) {
+	var all []Adoption
+	for _, a := range s.Adopts {
+		// One that only waits for its deletion counts, too.
+		if slices.ContainsFunc(st.Resources, func(r state.Resource) bool { return r.Address == a.Address }) {
+			continue
+		}
+		id, diags := a.ID(s, r.Outputs.Scope(s))
+		one := Adoption{Address: a.Address, ID: id}
+		var err error
+		switch {
+		case diags.HasErrors():
+			err = diags
+		case id == "":
+			continue
+		case a.Exists != nil:
+			err = one.bind(r, s, a.Exists)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("adopt %s: %w", a.Address, err)
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// bind binds the lookup that decides whether an adoption imports anything.
+func (a *Adoption) bind(r *Run, s *config.Stage, e *config.Exists) error {
+	values, diags := e.Values(s, r.Outputs.Scope(s))
 	if diags.HasErrors() {
-		return gate.Exists{}, diags
+		return diags
 	}
 	target := r.Outputs.Target()
 	target.Environ = r.Cluster.Options.Environ
-	return a.Exists.Type.New(a.Exists.Name(), target, values)
+	exists, err := e.Type.New(e.Name(), target, values)
+	a.Name, a.Lookup, a.Policy = exists.Name, exists.Lookup, e.Policy
+	return err
 }
 
 // PreflightError reports that a preflight stopped a stage, because foreign objects are in the way.
@@ -143,11 +180,8 @@ func nukeCommand(r *Run, s *config.Stage, p *config.Preflight, ids string) strin
 
 // Inspect runs one preflight of a stage.
 func Inspect(ctx context.Context, r *Run, s *config.Stage, p *config.Preflight) (gate.Inspection, error) {
-	scope := r.Outputs.Scope(s)
-	if inputs, diags := s.Inputs(scope); !diags.HasErrors() {
-		r.MaskInputs(s, inputs)
-	}
-	values, diags := p.Values(s, scope)
+	Inputs(r, s) //nolint:errcheck // it masks them, and the preflight may not need all
+	values, diags := p.Values(s, r.Outputs.Scope(s))
 	if diags.HasErrors() {
 		return gate.Inspection{}, diags
 	}
@@ -191,33 +225,4 @@ func ExpectedResources(dir *state.Stage, st *state.State) ([]gate.Known, error) 
 		}
 	}
 	return all, nil
-}
-
-// Untrack removes resources from the state that no longer belong to the stage.
-func Untrack(ctx context.Context, r *Run, at cluster.StageRef, work *Workspace, lost []string) error {
-	st, err := r.ReadState(r.Cluster.Dir.Stage(at.Name))
-	if err != nil {
-		return err
-	}
-	lost = slices.DeleteFunc(slices.Clone(lost), func(address string) bool { return !st.Has(address) })
-	if len(lost) == 0 {
-		return nil
-	}
-	r.Notice(fmt.Sprintf("%s: no longer as the stage left it: %s", at.Name, strings.Join(lost, ", ")))
-	return r.Step(at.Name, at.Layer, "state rm", func() error { return work.Root.Untrack(ctx, lost) })
-}
-
-// Import imports one object into a stage's state.
-func Import(ctx context.Context, r *Run, stage, layer string, work *Workspace, one gate.Import) error {
-	err := r.Step(stage, layer, "import", func() error { return work.Root.Import(ctx, one.Address, one.ID) })
-	if err != nil {
-		return fmt.Errorf("import %s as %s: %w", one.What, one.Address, err)
-	}
-	r.Emit(
-		event.Event{
-			Kind: event.Resource, Layer: layer, Stage: stage, Address: one.Address, Action: "import",
-			Text: one.What,
-		},
-	)
-	return nil
 }

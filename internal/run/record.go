@@ -12,16 +12,16 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/state"
-	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// RecordStage records the facts that a later destroy needs, before castle changes anything: the
-// configuration may have changed by then. work holds the inputs of the apply.
-func RecordStage(r *Run, s *config.Stage, work *Workspace) error {
+// Record records the facts that a later destroy needs, before castle changes anything: the configuration
+// may have changed by then. The workspace holds the inputs of the apply.
+func (w *Workspace) Record(s *config.Stage) error {
+	scope := w.Run.Outputs.Scope(s)
 	rec := state.Record{
 		Name: s.Name, Layer: s.Layer, Source: s.Source, Summary: s.Summary,
 		EndsCluster: s.EndsCluster, Persistent: s.Persistent, Volatile: s.Volatile,
-		InCluster: s.InCluster, Castle: r.Cluster.Options.Version, Run: r.ID, Applied: time.Now(),
+		InCluster: s.InCluster, Castle: w.Run.Cluster.Options.Version, Run: w.Run.ID, Applied: time.Now(),
 	}
 	var err error
 	if rec.Module, err = state.Digest(s.Module); err != nil {
@@ -31,7 +31,7 @@ func RecordStage(r *Run, s *config.Stage, work *Workspace) error {
 		rec.Needs = append(rec.Needs, need.Name)
 	}
 	for _, p := range s.Preflights {
-		values, diags := p.Values(s, r.Outputs.Scope(s))
+		values, diags := p.Values(s, scope)
 		if diags.HasErrors() {
 			return diags
 		}
@@ -45,12 +45,12 @@ func RecordStage(r *Run, s *config.Stage, work *Workspace) error {
 		if a.Exists == nil {
 			continue
 		}
-		values, diags := a.Exists.Values(s, r.Outputs.Scope(s))
+		values, diags := a.Exists.Values(s, scope)
 		if diags.HasErrors() {
 			return diags
 		}
-		if lookup, err := a.Exists.Type.New(a.Exists.Name(), gate.Target{}, values); err != nil ||
-			lookup.Object.ID == "" {
+		lookup, err := a.Exists.Type.New(a.Exists.Name(), gate.Target{}, values)
+		if err != nil || lookup.Object.ID == "" {
 			continue
 		}
 		check, err := state.NewRecordedCheck(a.Exists.Type.Name, "", values)
@@ -59,24 +59,23 @@ func RecordStage(r *Run, s *config.Stage, work *Workspace) error {
 		}
 		rec.Adopts = append(rec.Adopts, state.RecordedAdopt{Address: a.Address, Exists: check})
 	}
-	inputs, err := work.Root.Inputs()
+	inputs, err := w.Root.Inputs()
 	if err != nil {
 		return err
 	}
-	dir := r.Cluster.Dir.Stage(s.Name)
-	if err := keepModule(dir, s.Module, inputs); err != nil {
+	if err := keepModule(w.Dir, s.Module, inputs); err != nil {
 		return err
 	}
-	return dir.SetRecord(rec)
+	return w.Dir.SetRecord(rec)
 }
 
 // RecordFirst records a stage that has no record yet, before castle imports anything. An existing record
 // stays until the next apply changes the stage.
-func RecordFirst(r *Run, s *config.Stage, work *Workspace, before *state.State) error {
-	if _, err := r.Cluster.Dir.Stage(s.Name).Record(); before.Exists && !errors.Is(err, fs.ErrNotExist) {
+func (w *Workspace) RecordFirst(s *config.Stage, before *state.State) error {
+	if _, err := w.Dir.Record(); before.Exists && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return RecordStage(r, s, work)
+	return w.Record(s)
 }
 
 // keepModule copies the module and its inputs beside the state before the apply. A destroy must use the
@@ -124,32 +123,14 @@ func RecordedPath(dir *state.Stage) string {
 
 // RecordedWorkspace opens a stage's workspace with the module of its last apply, ready for Terraform.
 func RecordedWorkspace(ctx context.Context, r *Run, rec state.Record) (*Workspace, error) {
-	if _, _, err := RecordedModule(r.Cluster.Dir.Stage(rec.Name)); err != nil {
-		return nil, err
-	}
 	work, err := r.OpenWorkspace(rec.Name, rec.Layer)
 	if err != nil {
 		return nil, err
 	}
-	if err := MaterialiseRecorded(ctx, r, rec, work); err != nil {
+	if err := work.PrepareRecorded(ctx); err != nil {
 		return nil, errors.Join(err, work.Close())
 	}
 	return work, nil
-}
-
-// MaterialiseRecorded writes the module of a stage's last apply to its work directory and runs init.
-func MaterialiseRecorded(ctx context.Context, r *Run, rec state.Record, work *Workspace) error {
-	module, inputs, err := RecordedModule(r.Cluster.Dir.Stage(rec.Name))
-	if err != nil {
-		return err
-	}
-	override := terraform.Override{
-		InCluster: rec.InCluster, Kubeconfig: r.Cluster.Dir.Kubeconfig(), Kept: inputs,
-	}
-	if err := work.Root.Materialise(module, override); err != nil {
-		return err
-	}
-	return work.Root.Init(ctx)
 }
 
 // KeptInputs is the file of the inputs in the module's copy, so that one rename replaces both. Files of

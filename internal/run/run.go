@@ -62,6 +62,23 @@ func Begin(ctx context.Context, c *cluster.Cluster, kind string) (*Run, error) {
 	return r, fullDisk(err, c.Dir.Path())
 }
 
+// BeginChecked is Begin for a command that follows the configuration: it checks that first, and reports the
+// warnings.
+func BeginChecked(ctx context.Context, c *cluster.Cluster, kind string) (*Run, error) {
+	warnings, err := c.CheckConfig()
+	if err != nil {
+		return nil, err
+	}
+	r, err := Begin(ctx, c, kind)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range warnings {
+		r.Notice(w)
+	}
+	return r, nil
+}
+
 func begin(ctx context.Context, c *cluster.Cluster, kind string) (*Run, error) {
 	files, err := c.Dir.NewRun(kind)
 	if err != nil {

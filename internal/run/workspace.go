@@ -5,21 +5,117 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
+// Workspace is one stage's root module in a run, with its log and intent.
+type Workspace struct {
+	Run          *Run
+	Root         *terraform.Root
+	Dir          *state.Stage
+	stage, layer string
+	log          io.Closer // masks what it writes to file
+	file         lazyLog
+	intent       atomic.Pointer[state.IntentLog] // of the running apply
+}
+
+// OpenWorkspace returns a stage's workspace, connected to its log and the run's events.
+func (r *Run) OpenWorkspace(stage, layer string) (*Workspace, error) {
+	binary, err := r.Binary()
+	if err != nil {
+		return nil, err
+	}
+	w := &Workspace{Run: r, Dir: r.Cluster.Dir.Stage(stage), stage: stage, layer: layer}
+	w.file.open = func() (io.WriteCloser, error) { return r.Files.Log(stage) }
+	log := r.Cluster.Masker.Writer(&w.file)
+	w.log = log
+	w.Root = &terraform.Root{
+		Binary: binary, Dir: w.Dir.Work(), StatePath: w.Dir.StatePath(),
+		PluginCache: r.Cluster.Shared(".plugins"), Env: r.Cluster.Options.Environ, Run: r.ID, Log: log,
+		OnError: w.noteUnsure, OnResource: w.onResource,
+	}
+	r.workspaces.add(w)
+	return w, nil
+}
+
+// Close closes the stage's log.
+func (w *Workspace) Close() error { return errors.Join(w.log.Close(), w.file.Close()) }
+
+// lazyLog creates a stage's log file with its first line, so that an idle run leaves no empty logs.
+type lazyLog struct {
+	open func() (io.WriteCloser, error)
+	file io.WriteCloser
+}
+
+func (l *lazyLog) Write(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if l.file == nil {
+		file, err := l.open()
+		if err != nil {
+			return 0, err
+		}
+		l.file = file
+	}
+	return l.file.Write(p)
+}
+
+func (l *lazyLog) Close() error {
+	if l.file == nil {
+		return nil
+	}
+	return l.file.Close()
+}
+
+// Step runs one step of the stage.
+func (w *Workspace) Step(name string, do func() error) error {
+	return w.Run.Step(w.stage, w.layer, name, do)
+}
+
+// Prepare writes a stage's module and its inputs to the work directory and runs init. With nil inputs the
+// module is not ready for anything else.
+func (w *Workspace) Prepare(ctx context.Context, s *config.Stage, inputs map[string]cty.Value) error {
+	return w.prepare(ctx, s.Module, terraform.Override{InCluster: s.InCluster, Inputs: inputs})
+}
+
+// PrepareRecorded writes the module and inputs of the stage's last apply to the work directory and runs init.
+func (w *Workspace) PrepareRecorded(ctx context.Context) error {
+	rec, err := w.Dir.Record()
+	if err != nil {
+		return err
+	}
+	module, inputs, err := RecordedModule(w.Dir)
+	if err != nil {
+		return err
+	}
+	return w.prepare(ctx, module, terraform.Override{InCluster: rec.InCluster, Kept: inputs})
+}
+
+func (w *Workspace) prepare(ctx context.Context, module fs.FS, o terraform.Override) error {
+	o.Kubeconfig = w.Run.Cluster.Dir.Kubeconfig()
+	if err := w.Root.Materialise(module, o); err != nil {
+		return err
+	}
+	return w.Root.Init(ctx)
+}
+
 // Apply applies a plan, or without one the configuration. It writes an intent to disk first, and clears
 // it only when the apply succeeded and the new state has a snapshot.
-func (w *Workspace) Apply(ctx context.Context, r *Run, dir *state.Stage, plan *terraform.Plan,
-	changes []state.Intended) error {
-	intent, err := dir.Intent().Begin(r.ID, changes)
+func (w *Workspace) Apply(ctx context.Context, plan *terraform.Plan, changes []state.Intended) error {
+	intent, err := w.Dir.Intent().Begin(w.Run.ID, changes)
 	if err != nil {
 		if plan != nil {
 			err = errors.Join(err, plan.Discard())
@@ -30,21 +126,27 @@ func (w *Workspace) Apply(ctx context.Context, r *Run, dir *state.Stage, plan *t
 	err = w.Root.Apply(ctx, plan)
 	w.intent.Store(nil)
 	noted := intent.Close()
-	if err = errors.Join(err, dir.Snapshot()); err != nil {
+	if err = errors.Join(err, w.Dir.Snapshot()); err != nil {
 		return errors.Join(err, noted)
 	}
-	return dir.Intent().Clear()
+	return w.Dir.Intent().Clear()
 }
 
-// note records in the intent the progress of a change.
-func (w *Workspace) note(c terraform.Change) {
-	intent := w.intent.Load()
-	phases := map[terraform.Phase]state.Phase{
-		terraform.Started: state.Started, terraform.Done: state.Done, terraform.Failed: state.Failed,
+// onResource records the progress of a change in the intent, and reports it.
+func (w *Workspace) onResource(c terraform.Change) {
+	e := event.Event{Layer: w.layer, Stage: w.stage, Address: c.Address, Action: c.Action}
+	switch c.Phase {
+	case terraform.Started:
+		e.Kind = event.ResourceStarted
+	case terraform.Done, terraform.Failed:
+		e.Kind, e.Text, e.Seconds = event.Resource, string(c.Phase), c.Seconds
+	default:
+		return
 	}
-	if phase := phases[c.Phase]; intent != nil && phase != "" {
-		intent.Note(c.Address, c.Action, phase)
+	if intent := w.intent.Load(); intent != nil {
+		intent.Note(c.Address, c.Action, state.Phase(c.Phase)) // these three have the same names there
 	}
+	w.Run.Emit(e)
 }
 
 // noteUnsure records in the intent that a failed change may still have created something: the answer was
@@ -55,9 +157,35 @@ func (w *Workspace) noteUnsure(d terraform.Diagnostic) {
 	}
 }
 
-// Override returns how castle wires a stage's module to the cluster.
-func (r *Run) Override(s *config.Stage) terraform.Override {
-	return terraform.Override{InCluster: s.InCluster, Kubeconfig: r.Cluster.Dir.Kubeconfig()}
+// Untrack removes resources from the state that no longer belong to the stage.
+func (w *Workspace) Untrack(ctx context.Context, lost []string) error {
+	st, err := w.Run.ReadState(w.Dir)
+	if err != nil {
+		return err
+	}
+	lost = slices.DeleteFunc(slices.Clone(lost), func(address string) bool { return !st.Has(address) })
+	if len(lost) == 0 {
+		return nil
+	}
+	w.Run.Notice(fmt.Sprintf("%s: no longer as the stage left it: %s", w.stage, strings.Join(lost, ", ")))
+	return w.Step("state rm", func() error { return w.Root.Untrack(ctx, lost) })
+}
+
+// Import imports one object into the stage's state.
+func (w *Workspace) Import(ctx context.Context, one gate.Import) error {
+	err := w.Step("import", func() error { return w.Root.Import(ctx, one.Address, one.ID) })
+	if err != nil {
+		return fmt.Errorf("import %s as %s: %w", one.What, one.Address, err)
+	}
+	w.ReportImport(one.Address, one.What)
+	return nil
+}
+
+// ReportImport reports that an object was imported; text describes it.
+func (w *Workspace) ReportImport(address, text string) {
+	w.Run.Emit(event.Event{
+		Kind: event.Resource, Layer: w.layer, Stage: w.stage, Address: address, Action: "import", Text: text,
+	})
 }
 
 // workspaces lists the open workspaces of a run, for an interrupt or a kill.
@@ -72,66 +200,13 @@ func (r *workspaces) add(w *Workspace) {
 	r.all = append(r.all, w)
 }
 
-// Workspace is one stage's root module with its log and intent.
-type Workspace struct {
-	Root         *terraform.Root
-	stage, layer string
-	log          io.Closer
-	intent       atomic.Pointer[state.IntentLog] // of the running apply
-}
-
-// Close closes the stage's log.
-func (w *Workspace) Close() error { return w.log.Close() }
-
-// OpenWorkspace returns a stage's workspace, connected to its log and the run's events.
-func (r *Run) OpenWorkspace(stage, layer string) (*Workspace, error) {
-	binary, err := r.Binary()
-	if err != nil {
-		return nil, err
-	}
-	file := &lazyLog{open: func() (io.WriteCloser, error) { return r.Files.Log(stage) }}
-	log := r.Cluster.Masker.Writer(file)
-	dir := r.Cluster.Dir.Stage(stage)
-	w := &Workspace{stage: stage, layer: layer, log: closers{log, file}}
-	w.Root = &terraform.Root{
-		Binary: binary, Dir: dir.Work(), StatePath: dir.StatePath(),
-		PluginCache: r.Cluster.Shared(".plugins"), Env: r.Cluster.Options.Environ, Run: r.ID, Log: log,
-		OnError: w.noteUnsure,
-		OnResource: func(c terraform.Change) {
-			w.note(c)
-			e := event.Event{Layer: layer, Stage: stage, Address: c.Address, Action: c.Action}
-			switch c.Phase {
-			case terraform.Started:
-				e.Kind = event.ResourceStarted
-			case terraform.Done, terraform.Failed:
-				e.Kind, e.Text, e.Seconds = event.Resource, string(c.Phase), c.Seconds
-			default:
-				return
-			}
-			r.Emit(e)
-		},
-	}
-	r.workspaces.add(w)
-	return w, nil
-}
-
-type closers []io.Closer
-
-func (c closers) Close() error {
-	var errs []error
-	for _, x := range c {
-		errs = append(errs, x.Close())
-	}
-	return errors.Join(errs...)
-}
-
 func (r *workspaces) kill(ctx context.Context) error {
 	r.mu.Lock()
 	all := slices.Clone(r.all)
 	r.mu.Unlock()
 	var errs []error
-	for _, root := range all {
-		errs = append(errs, root.Root.Kill(ctx))
+	for _, w := range all {
+		errs = append(errs, w.Root.Kill(ctx))
 	}
 	return errors.Join(errs...)
 }

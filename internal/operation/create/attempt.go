@@ -14,7 +14,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/state"
-	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
 // attempt is one try at applying one stage, from its inputs to the copy of its state.
@@ -25,11 +24,10 @@ type attempt struct {
 	dir      *state.Stage
 	work     *run.Workspace
 
-	override terraform.Override
 	before   *state.State // with what an interrupted run had made
 	approved *approval    // by a saved plan; nil without one
 	pending  []kube.PendingRelease
-	adoption *adoption
+	adopted  []string // addresses
 }
 
 func (a *attempt) try(ctx context.Context) error {
@@ -38,15 +36,12 @@ func (a *attempt) try(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	inputs, diags := a.stage.Inputs(a.run.Outputs.Scope(a.stage))
-	if diags.HasErrors() {
-		return diags
+	a.adopted = nil
+	inputs, err := run.Inputs(a.run, a.stage)
+	if err != nil {
+		return err
 	}
-	a.run.MaskInputs(a.stage, inputs)
-	a.override = a.run.Override(a.stage)
-	a.adoption = &adoption{run: a.run, stage: a.stage, dir: a.dir, work: a.work}
-	a.override.Inputs = inputs
-	if err := a.initialise(ctx); err != nil {
+	if err := a.work.Prepare(ctx, a.stage, inputs); err != nil {
 		return err
 	}
 	if a.before, err = a.run.ReadState(a.dir); err != nil {
@@ -57,8 +52,17 @@ func (a *attempt) try(ctx context.Context) error {
 	}
 	a.pending = a.pendingReleases(ctx)
 	// Before the new record: only the old one may list the changes in flight.
-	if err := a.importInterrupted(ctx); err != nil {
+	imported, err := a.importInterrupted(ctx)
+	if err != nil {
 		return err
+	}
+	if imported { // the work directory may hold the recorded module now
+		if err := a.work.Prepare(ctx, a.stage, inputs); err != nil {
+			return err
+		}
+		if a.before, err = a.run.ReadState(a.dir); err != nil {
+			return err
+		}
 	}
 	if err := a.checkNothingToAdopt(ctx); err != nil {
 		return err
@@ -67,7 +71,7 @@ func (a *attempt) try(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	first := run.RecordFirst(a.run, a.stage, a.work, a.before)
+	first := a.work.RecordFirst(a.stage, a.before)
 	if err := errors.Join(a.dir.Fingerprint().Clear(), first, a.dir.Snapshot()); err != nil {
 		return err
 	}
@@ -75,7 +79,7 @@ func (a *attempt) try(ctx context.Context) error {
 		return err
 	}
 	if !a.approved.isExact() {
-		if err := a.adoption.adopt(ctx); err != nil {
+		if err := a.adopt(ctx); err != nil {
 			return err
 		}
 	}
@@ -86,50 +90,32 @@ func (a *attempt) try(ctx context.Context) error {
 	}
 	// After every result: a state without a copy could not be restored.
 	err = errors.Join(err, a.dir.Snapshot())
-	a.noteMachineIDs(ctx)
+	if ctx.Err() == nil {
+		if idErr := a.noteMachineIDs(ctx); idErr != nil { // the state alone has to do then
+			a.run.Notice(fmt.Sprintf("%s: cannot note which machines these are: %v", a.stage.Name, idErr))
+		}
+	}
 	return err
 }
 
-func (a *attempt) initialise(ctx context.Context) error {
-	if err := a.work.Root.Materialise(a.stage.Module, a.override); err != nil {
-		return err
-	}
-	return a.work.Root.Init(ctx)
-}
-
-// step runs one step of the stage.
-func (a *attempt) step(name string, do func() error) error {
-	return a.run.Step(a.stage.Name, a.stage.Layer, name, do)
-}
-
-// importInterrupted imports the objects that an interrupted run was making for the stage. A pending release
-// does not exist yet: it is removed when it is planned.
-func (a *attempt) importInterrupted(ctx context.Context) error {
+// importInterrupted imports the objects that an interrupted run was making for the stage, and reports
+// whether it was making any. A pending release does not exist yet: it is removed when it is planned.
+func (a *attempt) importInterrupted(ctx context.Context) (bool, error) {
 	lost, err := recovery.InFlight(a.dir, a.before)
 	if err != nil {
-		return err
+		return false, err
 	}
 	lost = slices.DeleteFunc(lost, func(c state.Intended) bool {
-		return slices.ContainsFunc(
-			a.pending,
-			func(p kube.PendingRelease) bool { return isRelease(p, c.Type, c.ID) },
-		)
+		isPending := func(p kube.PendingRelease) bool { return isRelease(p, c.Type, c.ID) }
+		return slices.ContainsFunc(a.pending, isPending)
 	})
 	if len(lost) == 0 {
-		return nil
+		return false, nil
 	}
 	if err := a.dir.Snapshot(); err != nil {
-		return err
+		return false, err
 	}
-	at := cluster.StageRef{Name: a.stage.Name, Layer: a.stage.Layer}
-	if err := recovery.Import(ctx, a.run, at, a.work, lost, a.lookup()); err != nil {
-		return err
-	}
-	if err := a.initialise(ctx); err != nil { // the work directory may hold the recorded module now
-		return err
-	}
-	a.before, err = a.run.ReadState(a.dir)
-	return err
+	return true, recovery.Import(ctx, a.work, lost, a.lookup())
 }
 
 // inspect runs the stage's preflights again and passes each inspection to use, unless a foreign object is in
@@ -152,13 +138,12 @@ func (a *attempt) inspect(ctx context.Context, use func(gate.Inspection) error) 
 
 // importOurs imports the objects that a killed run made, so that no run makes them twice.
 func (a *attempt) importOurs(ctx context.Context) error {
-	at := cluster.StageRef{Name: a.stage.Name, Layer: a.stage.Layer}
 	return a.inspect(ctx, func(found gate.Inspection) error {
-		if err := run.Untrack(ctx, a.run, at, a.work, found.Lost); err != nil {
+		if err := a.work.Untrack(ctx, found.Lost); err != nil {
 			return err
 		}
 		for _, own := range found.Ours {
-			if err := run.Import(ctx, a.run, at.Name, at.Layer, a.work, own.Import); err != nil {
+			if err := a.work.Import(ctx, own.Import); err != nil {
 				return err
 			}
 		}
@@ -166,8 +151,8 @@ func (a *attempt) importOurs(ctx context.Context) error {
 	})
 }
 
-// recheck runs the preflights right before the apply. A plan that does not know of
-// an object that is the stage's own has to be made anew.
+// recheck runs the preflights right before the apply. A plan that does not know of an object that is the
+// stage's own has to be made anew.
 func (a *attempt) recheck(ctx context.Context) error {
 	return a.inspect(ctx, func(found gate.Inspection) error {
 		if len(found.Ours) > 0 {
@@ -185,30 +170,20 @@ func (e *outdatedError) Error() string { return e.what + " appeared while the st
 // Transient returns true: the next try imports the object.
 func (e *outdatedError) Transient() bool { return true }
 
-// noteMachineIDs records the identities of the machines in the stage's state. A
-// failure is only reported: the state alone has to do then.
-func (a *attempt) noteMachineIDs(ctx context.Context) {
-	if ctx.Err() != nil {
-		return
-	}
-	if err := writeMachineIDs(ctx, a.run, a.stage, a.dir); err != nil {
-		a.run.Notice(fmt.Sprintf("%s: cannot note which machines these are: %v", a.stage.Name, err))
-	}
-}
-
-func writeMachineIDs(ctx context.Context, r *run.Run, s *config.Stage, dir *state.Stage) error {
+// noteMachineIDs records the identities of the machines in the stage's state.
+func (a *attempt) noteMachineIDs(ctx context.Context) error {
 	var ids []gate.MachineID
-	for _, p := range s.Preflights {
+	for _, p := range a.stage.Preflights {
 		if !p.Type.HasMachineIDs {
 			continue
 		}
-		found, err := run.Inspect(ctx, r, s, p)
+		found, err := run.Inspect(ctx, a.run, a.stage, p)
 		if err != nil {
 			return err
 		}
 		ids = append(ids, found.MachineIDs...)
 	}
-	before, err := cluster.MachineIDs(dir)
+	before, err := cluster.MachineIDs(a.dir)
 	if err != nil {
 		return err
 	}
@@ -220,5 +195,5 @@ func writeMachineIDs(ctx context.Context, r *run.Run, s *config.Stage, dir *stat
 	if len(ids) == 0 {
 		return nil
 	}
-	return cluster.MachineIDsNote(dir).Write(ids)
+	return cluster.MachineIDsNote(a.dir).Write(ids)
 }

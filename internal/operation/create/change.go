@@ -20,34 +20,40 @@ import (
 // plans everything that could outlive its state first, which costs about a second. Keys and passwords exist
 // only in the state and are applied without a saved plan.
 func (a *attempt) change(ctx context.Context) error {
-	first := a.approved == nil && !a.before.Exists && len(a.adoption.addresses) == 0 && len(a.pending) == 0
+	first := a.approved == nil && !a.before.Exists && len(a.adopted) == 0 && len(a.pending) == 0
 	if first && !outlivesState(a.stage) {
 		return a.applyPlan(ctx, nil, nil)
 	}
 	plan, objects, err := a.plan(ctx, a.approved)
 	if err == nil && len(a.pending) > 0 && !a.approved.isExact() {
-		plan, objects, err = a.freeReleases(ctx, plan, objects)
+		var freed bool
+		if freed, err = a.removePending(ctx, objects); freed || err != nil {
+			if err = errors.Join(err, plan.Discard()); err == nil {
+				plan, objects, err = a.plan(ctx, nil)
+			}
+		}
 	}
 	if err != nil {
 		return run.During("plan", err)
 	}
-	if err := a.adoption.keep(ctx, plan); err != nil {
+	if err := a.keepAdopted(ctx, plan); err != nil {
 		return errors.Join(err, plan.Discard())
 	}
 	switch {
 	case plan.Empty && a.approved != nil && !a.before.Exists: // it still needs a state
 		return errors.Join(plan.Discard(), a.applyPlan(ctx, nil, nil))
 	case plan.Empty: // and the state has all that was in flight
-		return errors.Join(plan.Discard(), run.RecordStage(a.run, a.stage, a.work), a.dir.Intent().Clear())
+		return errors.Join(plan.Discard(), a.work.Record(a.stage), a.dir.Intent().Clear())
 	}
-	for _, check := range []func() error{
-		func() error { return a.confirmLosses(ctx, plan) },
-		func() error { return a.recheck(ctx) }, // the plan took a while
-		func() error { return run.RecordStage(a.run, a.stage, a.work) },
-	} {
-		if err := check(); err != nil {
-			return errors.Join(err, plan.Discard())
-		}
+	err = a.confirmLosses(ctx, plan)
+	if err == nil {
+		err = a.recheck(ctx) // the plan took a while
+	}
+	if err == nil {
+		err = a.work.Record(a.stage)
+	}
+	if err != nil {
+		return errors.Join(err, plan.Discard())
 	}
 	return a.applyPlan(ctx, plan, a.intended(ctx, objects))
 }
@@ -58,38 +64,21 @@ func (a *attempt) applyPlan(ctx context.Context, plan *terraform.Plan, intended 
 	if begun != nil {
 		return begun
 	}
-	return run.During("apply", a.step("apply", func() error {
-		return a.work.Apply(ctx, a.run, a.dir, plan, intended)
-	}))
+	return run.During("apply", a.work.Step("apply", func() error { return a.work.Apply(ctx, plan, intended) }))
 }
 
-// freeReleases removes the pending releases that a plan would write, and plans again
-// if there were any.
-func (a *attempt) freeReleases(ctx context.Context, plan *terraform.Plan, objects []terraform.Object) (
-	*terraform.Plan, []terraform.Object, error) {
-	freed, err := a.removePending(ctx, objects)
-	if !freed && err == nil {
-		return plan, objects, nil
-	}
-	if err := errors.Join(err, plan.Discard()); err != nil {
-		return nil, nil, err
-	}
-	return a.plan(ctx, nil)
-}
-
-// outlivesState reports whether a stage may make something that exists outside of
-// its state.
+// outlivesState reports whether a stage may make something that exists outside of its state.
 func outlivesState(s *config.Stage) bool {
 	return len(s.Preflights) > 0 || slices.ContainsFunc(s.ResourceProviders, func(provider string) bool {
 		return !recovery.InStateOnly(provider) && !recovery.InMachines(provider)
 	})
 }
 
-// plan plans a stage, unless an approved plan fits as it is, and reads the import
-// ids of the objects that could outlive their state.
+// plan plans a stage, unless an approved plan fits as it is, and reads the import ids of the objects that
+// could outlive their state.
 func (a *attempt) plan(ctx context.Context, approved *approval) (
 	plan *terraform.Plan, objects []terraform.Object, err error) {
-	err = a.step("plan", func() (err error) {
+	err = a.work.Step("plan", func() (err error) {
 		if approved.isExact() {
 			plan, err = approved.plan(a.work)
 		} else {
@@ -183,23 +172,22 @@ func (a *attempt) existedBefore(ctx context.Context, o terraform.Object) state.B
 	return state.Absent
 }
 
+// lookup finds objects in the cluster, and in the datacenter that the stage's preflights read.
 func (a *attempt) lookup() recovery.Lookup {
+	datacenter := func() (*proxmox.Client, error) {
+		for _, p := range a.stage.Preflights {
+			if p.Type.Name != proxmox.PreflightVMIDs {
+				continue
+			}
+			values, diags := p.Values(a.stage, a.run.Outputs.Scope(a.stage))
+			if diags.HasErrors() {
+				return nil, diags
+			}
+			return proxmox.ClientOf(values)
+		}
+		return nil, recovery.ErrNoLookup
+	}
 	return recovery.Lookup{
-		Cluster: a.run.Outputs.Target(), InCluster: a.stage.InCluster, Datacenter: a.datacenter,
+		Cluster: a.run.Outputs.Target(), InCluster: a.stage.InCluster, Datacenter: datacenter,
 	}
-}
-
-// datacenter makes a client of the datacenter that the stage's preflights read.
-func (a *attempt) datacenter() (*proxmox.Client, error) {
-	for _, p := range a.stage.Preflights {
-		if p.Type.Name != proxmox.PreflightVMIDs {
-			continue
-		}
-		values, diags := p.Values(a.stage, a.run.Outputs.Scope(a.stage))
-		if diags.HasErrors() {
-			return nil, diags
-		}
-		return proxmox.ClientOf(values)
-	}
-	return nil, recovery.ErrNoLookup
 }

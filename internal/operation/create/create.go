@@ -40,30 +40,25 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 	if err != nil {
 		return err
 	}
-	var plan *review.ApprovedPlan
+	var plan *review.SavedPlan
 	if o.Plan != "" {
 		if plan, chosen, err = review.Open(c, o.Plan); err != nil {
 			return err
 		}
 	}
-	warnings, err := c.CheckConfig()
+	r, err := run.BeginChecked(ctx, c, "create")
 	if err != nil {
 		return err
 	}
-	r, err := run.Begin(ctx, c, "create")
-	if err != nil {
-		return err
+	creation := &creation{run: r, refresh: o.Refresh, adopts: o.Adopt, confirm: o.Confirm}
+	if plan != nil {
+		creation.saved = &savedPlan{run: r, plan: plan}
+		err = creation.saved.follow(chosen)
 	}
-	for _, w := range warnings {
-		r.Notice(w)
+	if err == nil { // objects that an interrupted destroy proved gone may exist again
+		err = c.Dir.Proof().Clear()
 	}
-	creation := newCreation(r, o.Refresh)
-	creation.adopts, creation.confirm = o.Adopt, o.Confirm
-	if err := creation.saved.follow(plan, chosen); err != nil {
-		return r.End(err)
-	}
-	// Objects that an interrupted destroy proved gone may exist again.
-	if err = c.Dir.Proof().Clear(); err == nil {
+	if err == nil {
 		err = creation.create(ctx, chosen)
 	}
 	if err == nil && len(chosen) == len(c.Config.Stages) {
@@ -74,50 +69,33 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 
 // Stages raises stages in a run that has begun; refresh applies even stages that are up to date.
 func Stages(ctx context.Context, r *run.Run, stages []*config.Stage, refresh bool) error {
-	return newCreation(r, refresh).create(ctx, stages)
-}
-
-func newCreation(r *run.Run, refresh bool) *creation {
-	return &creation{
-		run: r, refresh: refresh, saved: &savedPlan{run: r}, workspaces: &workspaces{run: r},
-		refreshed: map[*config.Stage]*refreshOnce{},
-	}
+	return (&creation{run: r, refresh: refresh}).create(ctx, stages)
 }
 
 // creation is a run that creates.
 type creation struct {
-	run        *run.Run
-	refresh    bool
-	adopts     bool                                             // see Options.Adopt
-	confirm    func(context.Context, review.Loss) (bool, error) // see Options.Confirm
-	asking     sync.Mutex
-	saved      *savedPlan
-	workspaces *workspaces
-	outcomes   outcomes
-	refreshed  map[*config.Stage]*refreshOnce // the volatile stages
-}
-
-// refreshOnce reads a volatile stage again at most once in a run.
-type refreshOnce struct {
-	once sync.Once
-	err  error
+	run      *run.Run
+	refresh  bool
+	adopts   bool                                             // see Options.Adopt
+	confirm  func(context.Context, review.Loss) (bool, error) // see Options.Confirm
+	asking   sync.Mutex
+	saved    *savedPlan // nil without one
+	progress map[*config.Stage]*progress
 }
 
 func (c *creation) create(ctx context.Context, chosen []*config.Stage) (err error) {
-	tasks := c.createTasks(chosen)
-	stages := c.run.Cluster.Config.Stages
-	for _, s := range stages {
-		if s.Volatile {
-			c.refreshed[s] = &refreshOnce{}
-		}
+	order, err := graph.Sort(chosen, run.StageNeeds)
+	if err != nil {
+		return err
 	}
-	preparing, stop := context.WithCancel(ctx)
-	done := c.workspaces.prepareAll(preparing, chosen)
-	defer func() {
-		stop()
-		<-done
-		err = errors.Join(err, c.workspaces.close())
-	}()
+	tasks := c.createTasks(order)
+	stages := c.run.Cluster.Config.Stages
+	c.progress = map[*config.Stage]*progress{}
+	for _, s := range stages {
+		c.progress[s] = &progress{}
+	}
+	finish := c.prepareAll(ctx, order)
+	defer func() { err = errors.Join(err, finish()) }()
 	skipped := map[*config.Stage]bool{}
 	err = graph.Walk(ctx, tasks, taskNeeds, func(ctx context.Context, t *task) error {
 		if err := t.do(ctx); err != nil {

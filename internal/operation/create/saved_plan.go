@@ -16,18 +16,15 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// savedPlan is the reviewed plan that a create applies. Its zero plan allows everything.
+// savedPlan is the reviewed plan that a create applies. Castle compares its facts before the first change,
+// and again before each stage: earlier stages may have changed the outputs.
 type savedPlan struct {
 	run  *run.Run
-	plan *review.ApprovedPlan // nil without one
+	plan *review.SavedPlan
 }
 
-// follow makes the run apply the plan, if nothing that it depends on has changed.
-func (p *savedPlan) follow(plan *review.ApprovedPlan, chosen []*config.Stage) error {
-	if plan == nil {
-		return nil
-	}
-	p.plan = plan
+// follow refuses the plan if anything that it depends on has changed.
+func (p *savedPlan) follow(chosen []*config.Stage) error {
 	moved, err := p.changedSince(chosen)
 	if err != nil {
 		return err
@@ -37,10 +34,10 @@ func (p *savedPlan) follow(plan *review.ApprovedPlan, chosen []*config.Stage) er
 	}
 	p.run.Emit(event.Event{
 		Kind: event.Reviewed,
-		Text: fmt.Sprintf("as planned %s in %s (sha256 %s)",
-			plan.Plan.Made.Local().Format(time.DateTime), plan.Path, plan.Digest),
+		Text: fmt.Sprintf("as planned %s in %s (sha256 %s)", p.plan.Made.Local().Format(time.DateTime),
+			p.plan.Path, p.plan.Digest),
 		Reviewed: &event.ReviewedPlan{
-			File: plan.Path, SHA256: plan.Digest, Run: plan.Plan.Run, Made: plan.Plan.Made,
+			File: p.plan.Path, SHA256: p.plan.Digest, Run: p.plan.Run, Made: p.plan.Made,
 		},
 	})
 	return nil
@@ -53,9 +50,9 @@ func (p *savedPlan) stale(moved ...string) error {
 // planAgain is the command that saves a new plan of the same stages.
 func (p *savedPlan) planAgain() string {
 	command := p.run.Cluster.Command("plan")
-	if len(p.plan.Plan.Stages) < len(p.run.Cluster.Config.Stages) {
+	if len(p.plan.Stages) < len(p.run.Cluster.Config.Stages) {
 		var names []string
-		for _, s := range p.plan.Plan.Stages {
+		for _, s := range p.plan.Stages {
 			names = append(names, s.Name)
 		}
 		command += " --only " + strings.Join(names, ",")
@@ -67,15 +64,15 @@ func (p *savedPlan) planAgain() string {
 // change may differ; later stages are compared when their turn comes.
 func (p *savedPlan) changedSince(chosen []*config.Stage) (moved []string, err error) {
 	c := p.run.Cluster
-	if p.plan.Plan.Castle != c.Options.Version {
+	if p.plan.Castle != c.Options.Version {
 		moved = append(moved,
-			fmt.Sprintf("castle: %s planned it, this is %s", p.plan.Plan.Castle, c.Options.Version))
+			fmt.Sprintf("castle: %s planned it, this is %s", p.plan.Castle, c.Options.Version))
 	}
 	now, err := review.ConfigurationFacts(p.run)
 	if err != nil {
 		return nil, err
 	}
-	moved = append(moved, now.Changed(p.plan.Plan.Facts)...)
+	moved = append(moved, now.Changed(p.plan.Facts)...)
 	// unsettled stages have begun, or will output something only now that they run.
 	begun, unsettled := map[*config.Stage]bool{}, map[*config.Stage]bool{}
 	old := &run.Run{Cluster: c, Binary: p.run.Binary, Outputs: run.NewOutputs(c.Masker)}
@@ -90,7 +87,7 @@ func (p *savedPlan) changedSince(chosen []*config.Stage) (moved []string, err er
 		}
 		unsettled[s] = begun[s] || s.Volatile && !st.Exists
 	}
-	for _, one := range p.plan.Plan.Stages {
+	for _, one := range p.plan.Stages {
 		at := slices.IndexFunc(chosen, func(s *config.Stage) bool { return s.Name == one.Name })
 		if at < 0 {
 			moved = append(moved, fmt.Sprintf("stage %s: it is not in the configuration any more", one.Name))
@@ -112,9 +109,9 @@ func (p *savedPlan) changedSince(chosen []*config.Stage) (moved []string, err er
 	return moved, nil
 }
 
-// begin notes that the plan begins to change a stage.
+// begin notes that the plan begins to change a stage. Without a plan it does nothing.
 func (p *savedPlan) begin(dir *state.Stage) error {
-	if p.plan == nil {
+	if p == nil {
 		return nil
 	}
 	return review.BegunNote(dir).Write(review.BegunPlan{SHA256: p.plan.Digest, Run: p.run.ID})
@@ -146,10 +143,10 @@ func (a *approval) isExact() bool { return a != nil && a.exact }
 // approve returns the plan's approval for a stage whose work directory is ready; nil if the run follows no
 // plan.
 func (p *savedPlan) approve(s *config.Stage, before *state.State) (*approval, error) {
-	if p.plan == nil {
+	if p == nil {
 		return nil, nil
 	}
-	a := &approval{stage: p.plan.Plan.Stage(s.Name), before: before}
+	a := &approval{stage: p.plan.Stage(s.Name), before: before}
 	if a.stage == nil { // a volatile one that is read again
 		a.stage = &review.SavedStage{Name: s.Name, State: review.UpToDate}
 	}
@@ -182,34 +179,25 @@ func (a *approval) plan(work *run.Workspace) (*terraform.Plan, error) {
 	return work.Root.Restore(a.stage.Saved, changes)
 }
 
-// check refuses a plan that was made in this run and does more than was reviewed.
-// With yes, a stage that could not be planned may do anything.
+// check refuses a plan that was made in this run and does more than was reviewed. With yes, a stage that could
+// not be planned may do anything.
 func (p *savedPlan) check(ctx context.Context, a *approval, plan *terraform.Plan, yes bool) error {
-	if a.exact {
-		return nil
-	}
-	p.plan.Mu.Lock()
-	allowed, again := p.plan.Allowed[a.stage.Name]
-	p.plan.Mu.Unlock()
-	if !again {
-		allowed = a.stage.Changes
-	}
-	unplanned := !again && !review.IsPlanned(a.stage.State)
-	if unplanned && yes {
+	unplanned := !review.IsPlanned(a.stage.State)
+	if a.exact || unplanned && yes {
 		return nil
 	}
 	more := slices.DeleteFunc(slices.Clone(plan.Changes), func(c terraform.Change) bool {
 		if unplanned {
 			return review.OnlyCreates(c, !a.before.Has(c.Address))
 		}
-		return review.IsRemaining(c, allowed)
+		return review.IsRemaining(c, a.stage.Changes)
 	})
-	if len(more) == 0 {
-		if unplanned {
-			p.plan.Mu.Lock()
-			defer p.plan.Mu.Unlock()
-			p.plan.Allowed[a.stage.Name] = review.ChangesOf(plan)
-		}
+	switch {
+	case len(more) == 0 && unplanned: // a further attempt may do what remains of this plan
+		a.stage.State = review.Changes
+		a.stage.Changes, _ = review.Summarize(plan.Changes, nil, nil)
+		return nil
+	case len(more) == 0:
 		return nil
 	}
 	names, err := plan.ChangedAttributes(ctx)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -12,7 +11,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/run"
-	"github.com/ephemeral-castle/castle/internal/state"
 )
 
 // stage makes one stage ready, or finds that it is. With deferred gates it is not
@@ -28,7 +26,7 @@ func (c *creation) stage(ctx context.Context, s *config.Stage, deferred bool) er
 	case err != nil:
 		return err
 	case upToDate:
-		c.outcomes.set(s, event.StageUpToDate)
+		c.progress[s].outcome, c.progress[s].began = event.StageUpToDate, time.Now()
 	case s.Volatile:
 		return c.refreshStage(ctx, s)
 	default:
@@ -39,7 +37,7 @@ func (c *creation) stage(ctx context.Context, s *config.Stage, deferred bool) er
 	if deferred {
 		return nil
 	}
-	return c.settle(ctx, s)
+	return c.settle(s)
 }
 
 // waitDeferredGates waits for the gates that need other stages, and settles the stage.
@@ -47,7 +45,7 @@ func (c *creation) waitDeferredGates(ctx context.Context, s *config.Stage, gates
 	if err := run.WaitGates(ctx, c.run, s, gates); err != nil {
 		return err
 	}
-	return c.settle(ctx, s)
+	return c.settle(s)
 }
 
 // raise applies a stage and waits for its immediate gates.
@@ -59,9 +57,9 @@ func (c *creation) raise(ctx context.Context, s *config.Stage) error {
 			}
 		}
 	}
-	c.outcomes.set(s, event.StageReady)
+	c.progress[s].outcome, c.progress[s].began = event.StageReady, time.Now()
 	c.run.Emit(event.Event{Kind: event.StageStarted, Layer: s.Layer, Stage: s.Name})
-	work, err := c.workspaces.get(ctx, s)
+	work, err := c.workspace(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -78,20 +76,20 @@ func (c *creation) raise(ctx context.Context, s *config.Stage) error {
 // refreshStage reads a volatile stage again, once in a run and only when something
 // is about to use it: a token may have been rotated.
 func (c *creation) refreshStage(ctx context.Context, s *config.Stage) error {
-	one := c.refreshed[s]
-	one.once.Do(func() {
-		if one.err = c.raise(ctx, s); one.err == nil {
-			one.err = c.settle(ctx, s)
+	p := c.progress[s]
+	p.refresh.Do(func() {
+		if p.refreshErr = c.raise(ctx, s); p.refreshErr == nil {
+			p.refreshErr = c.settle(s)
 		}
 	})
-	return one.err
+	return p.refreshErr
 }
 
 // settle ends a stage whose gates are all open. From then on its fingerprint marks it as up to date.
-func (c *creation) settle(ctx context.Context, s *config.Stage) error {
-	kind, took := c.outcomes.get(s)
-	if kind != event.StageUpToDate {
-		print, err := c.fingerprint(ctx, s)
+func (c *creation) settle(s *config.Stage) error {
+	p := c.progress[s]
+	if p.outcome != event.StageUpToDate {
+		print, err := run.Fingerprint(c.run, s)
 		if err != nil {
 			return err
 		}
@@ -99,34 +97,26 @@ func (c *creation) settle(ctx context.Context, s *config.Stage) error {
 			return err
 		}
 	}
-	c.run.Emit(event.Event{Kind: kind, Layer: s.Layer, Stage: s.Name, Seconds: took.Seconds()})
+	c.run.Emit(event.Event{Kind: p.outcome, Layer: s.Layer, Stage: s.Name, Seconds: time.Since(p.began).Seconds()})
 	return nil
-}
-
-// fingerprint digests everything that a stage's last good apply depended on.
-func (c *creation) fingerprint(ctx context.Context, s *config.Stage) (*state.Fingerprint, error) {
-	work, err := c.workspaces.get(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	return run.Fingerprint(c.run, s, work.Root)
 }
 
 // upToDate reports whether a stage's fingerprint is unchanged and its gates are open now. In either case it
 // reads the recorded outputs.
 func (c *creation) upToDate(ctx context.Context, s *config.Stage) (bool, error) {
 	dir := c.run.Cluster.Dir.Stage(s.Name)
-	st, err := c.run.ReadState(dir)
+	st, err := run.ReadRecorded(c.run, s)
 	if err != nil || !st.Exists {
 		return false, err
 	}
-	c.run.Outputs.Set(s, run.RecordedOutputs(c.run.Cluster, s, st))
 	old, err := dir.Fingerprint().Read()
 	if err != nil || old == nil || c.refresh {
 		return false, err
 	}
-	now, err := c.fingerprint(ctx, s)
-	if err != nil || len(now.Changed(old)) > 0 {
+	if _, err := c.workspace(ctx, s); err != nil {
+		return false, err
+	}
+	if changed, err := run.Changed(c.run, s, old); err != nil || len(changed) > 0 {
 		return false, err
 	}
 	if closed := run.FirstClosedGate(ctx, c.run, s, run.ImmediateGates(s)); closed != nil {
@@ -140,15 +130,14 @@ func (c *creation) upToDate(ctx context.Context, s *config.Stage) (bool, error) 
 
 // requireReady checks a stage that was not selected but is needed.
 func (c *creation) requireReady(ctx context.Context, s *config.Stage) error {
-	st, err := c.run.ReadState(c.run.Cluster.Dir.Stage(s.Name))
+	st, err := run.ReadRecorded(c.run, s)
 	if err != nil {
 		return err
 	}
 	if !st.Exists {
-		return &cluster.UsageError{Message: fmt.Sprintf("needed but not selected, and never created; "+
-			"create it first: castle create %s --to %s", c.run.Cluster.Config.Name, s.Name)}
+		return cluster.Usagef("needed but not selected, and never created; create it first: "+
+			"castle create %s --to %s", c.run.Cluster.Config.Name, s.Name)
 	}
-	c.run.Outputs.Set(s, run.RecordedOutputs(c.run.Cluster, s, st))
 	if closed := run.FirstClosedGate(ctx, c.run, s, s.Gates); closed != nil {
 		return fmt.Errorf("needed but not selected, and not ready: gate %s: %w", closed.Gate, closed)
 	}
@@ -187,26 +176,4 @@ func (c *creation) earlyPreflight(ctx context.Context, s *config.Stage, p *confi
 		c.run.Notice(fmt.Sprintf("%s was made by a run that was killed; it is taken over", own.Import.What))
 	}
 	return nil
-}
-
-// outcomes remembers how each stage of a run will end if its gates open.
-type outcomes struct {
-	mu    sync.Mutex
-	kinds map[*config.Stage]event.Kind
-	began map[*config.Stage]time.Time
-}
-
-func (o *outcomes) set(s *config.Stage, k event.Kind) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.kinds == nil {
-		o.kinds, o.began = map[*config.Stage]event.Kind{}, map[*config.Stage]time.Time{}
-	}
-	o.kinds[s], o.began[s] = k, time.Now()
-}
-
-func (o *outcomes) get(s *config.Stage) (event.Kind, time.Duration) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.kinds[s], time.Since(o.began[s])
 }

@@ -21,7 +21,7 @@ func (t *task) String() string { return t.name }
 
 func taskNeeds(t *task) []*task { return t.needs }
 
-// createTasks turns the chosen stages into tasks. Three rules define the edges:
+// createTasks turns the chosen stages, each after its needs, into tasks. Three rules define the edges:
 //
 // A stage starts when the stages that it needs are ready, their deferred gates included. A needed stage
 // that was not chosen gets a task that checks it.
@@ -31,24 +31,21 @@ func taskNeeds(t *task) []*task { return t.needs }
 //
 // A gate with needs waits for them.
 func (c *creation) createTasks(chosen []*config.Stage) []*task {
-	b := &taskBuilder{
-		r: c, chosen: chosen, ready: map[*config.Stage]*task{}, checked: map[*config.Stage]*task{},
-	}
-	order, err := graph.Sort(chosen, run.StageNeeds)
-	if err != nil {
-		order = chosen // the configuration is valid, so it has no cycles
-	}
-	first := readBy(chosen)
-	for _, s := range order {
-		if slices.Contains(first, s) {
-			b.addStage(s)
+	b := &taskBuilder{creation: c, ready: map[*config.Stage]*task{}}
+	var read []*config.Stage // by preflights
+	for _, s := range chosen {
+		for _, p := range s.Preflights {
+			read = append(read, p.Needs...)
 		}
+	}
+	for _, s := range graph.Closure(chosen, run.StageNeeds, read...) {
+		b.addStage(s)
 	}
 	for _, s := range chosen {
 		b.addPreflights(s)
 	}
-	for _, s := range order {
-		if !slices.Contains(first, s) {
+	for _, s := range chosen {
+		if b.ready[s] == nil {
 			b.addStage(s)
 		}
 	}
@@ -58,24 +55,11 @@ func (c *creation) createTasks(chosen []*config.Stage) []*task {
 	return b.tasks
 }
 
-// readBy returns the stages that preflights read from, with all of their needs.
-func readBy(chosen []*config.Stage) []*config.Stage {
-	var read []*config.Stage
-	for _, s := range chosen {
-		for _, p := range s.Preflights {
-			read = append(read, p.Needs...)
-		}
-	}
-	return graph.Closure(chosen, run.StageNeeds, read...)
-}
-
 type taskBuilder struct {
-	r          *creation
-	chosen     []*config.Stage
+	creation   *creation
 	tasks      []*task
 	preflights []*task
-	ready      map[*config.Stage]*task // the task that completes a stage
-	checked    map[*config.Stage]*task
+	ready      map[*config.Stage]*task // the task that completes a stage, or checks one that was not chosen
 }
 
 func (b *taskBuilder) add(t *task) *task {
@@ -83,15 +67,18 @@ func (b *taskBuilder) add(t *task) *task {
 	return t
 }
 
-// after returns the tasks that must succeed for stages to be ready.
+// after returns the tasks that must succeed for stages to be ready. The chosen ones have their tasks by now.
 func (b *taskBuilder) after(stages []*config.Stage) []*task {
 	var needs []*task
 	for _, s := range stages {
 		t := b.ready[s]
-		if t == nil && !slices.Contains(b.chosen, s) {
-			t = b.check(s)
+		if t == nil {
+			t = b.add(&task{name: s.Name + " (not selected)", stage: s})
+			t.do = func(ctx context.Context) error { return b.creation.requireReady(ctx, s) }
+			// Its gates may read outputs of the stages that it needs, so those are checked too.
+			b.ready[s], t.needs = t, b.after(s.Needs)
 		}
-		if t != nil && !slices.Contains(needs, t) {
+		if !slices.Contains(needs, t) {
 			needs = append(needs, t)
 		}
 	}
@@ -102,12 +89,12 @@ func (b *taskBuilder) addStage(s *config.Stage) {
 	apply := b.add(&task{name: s.Name, stage: s})
 	apply.needs = append(b.after(s.Needs), b.preflights...)
 	late := run.DeferredGates(s)
-	apply.do = func(ctx context.Context) error { return b.r.stage(ctx, s, len(late) > 0) }
+	apply.do = func(ctx context.Context) error { return b.creation.stage(ctx, s, len(late) > 0) }
 	b.ready[s] = apply
 	if len(late) > 0 {
 		b.ready[s] = b.add(&task{
 			name: s.Name + " gates", stage: s, needs: []*task{apply},
-			do: func(ctx context.Context) error { return b.r.waitDeferredGates(ctx, s, late) },
+			do: func(ctx context.Context) error { return b.creation.waitDeferredGates(ctx, s, late) },
 		})
 	}
 }
@@ -116,7 +103,7 @@ func (b *taskBuilder) addPreflights(s *config.Stage) {
 	for _, p := range s.Preflights {
 		b.preflights = append(b.preflights, b.add(&task{
 			name: "preflight " + p.Name(), stage: s, needs: b.after(p.Needs),
-			do: func(ctx context.Context) error { return b.r.earlyPreflight(ctx, s, p) },
+			do: func(ctx context.Context) error { return b.creation.earlyPreflight(ctx, s, p) },
 		}))
 	}
 }
@@ -130,17 +117,4 @@ func (b *taskBuilder) connectLate(s *config.Stage) {
 			}
 		}
 	}
-}
-
-// check returns the task that checks a stage that was not chosen but is needed.
-func (b *taskBuilder) check(s *config.Stage) *task {
-	if t := b.checked[s]; t != nil {
-		return t
-	}
-	t := b.add(&task{name: s.Name + " (not selected)", stage: s})
-	b.checked[s] = t
-	t.do = func(ctx context.Context) error { return b.r.requireReady(ctx, s) }
-	// Its gates may read outputs of the stages that it needs, so those are checked too.
-	t.needs = b.after(s.Needs)
-	return t
 }

@@ -4,95 +4,77 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/ephemeral-castle/castle/internal/config"
-	"github.com/ephemeral-castle/castle/internal/graph"
+	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/run"
 )
 
-// workspaces prepares work directories while earlier stages are applied: the
-// module's copy, castle's override and terraform init.
-type workspaces struct {
-	run    *run.Run
-	chosen map[*config.Stage]*preparation
+// progress is what a run knows of one stage. Its fields are written by one task of the stage at a time.
+type progress struct {
+	outcome event.Kind // how it ends if its gates open
+	began   time.Time
 
-	mu     sync.Mutex // for the others, which are prepared when they are needed
-	others []*run.Workspace
+	prepared   chan struct{} // closed when the workspace is ready; nil for a stage that was not chosen
+	work       *run.Workspace
+	prepareErr error
+
+	refresh    sync.Once // for a volatile stage, which is read again at most once
+	refreshErr error
 }
 
-type preparation struct {
-	ready chan struct{}
-	work  *run.Workspace
-	err   error
-}
-
-// prepareAll prepares the chosen stages in the background in the order of their
-// needs, one after the other: concurrent inits race for the plugin cache. The
-// returned channel is closed when nothing is being prepared any more.
-func (w *workspaces) prepareAll(ctx context.Context, chosen []*config.Stage) <-chan struct{} {
-	w.chosen = map[*config.Stage]*preparation{}
-	for _, s := range chosen {
-		w.chosen[s] = &preparation{ready: make(chan struct{})}
+// prepareAll prepares the work directories of stages in the background while earlier ones are applied: the
+// module's copy, castle's override and terraform init. It takes one after the other: concurrent inits race
+// for the plugin cache. finish ends that and closes all logs.
+func (c *creation) prepareAll(ctx context.Context, stages []*config.Stage) (finish func() error) {
+	for _, s := range stages {
+		c.progress[s].prepared = make(chan struct{})
 	}
-	order, err := graph.Sort(chosen, run.StageNeeds)
-	if err != nil {
-		order = chosen
-	}
+	ctx, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for _, s := range order {
-			p := w.chosen[s]
-			p.work, p.err = w.prepare(ctx, s)
-			close(p.ready)
+		for _, s := range stages {
+			c.prepare(ctx, s)
+			close(c.progress[s].prepared)
 		}
 	}()
-	return done
+	return func() error {
+		stop()
+		<-done
+		var errs []error
+		for _, p := range c.progress {
+			if p.work != nil {
+				errs = append(errs, p.work.Close())
+			}
+		}
+		return errors.Join(errs...)
+	}
 }
 
-func (w *workspaces) prepare(ctx context.Context, s *config.Stage) (*run.Workspace, error) {
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+func (c *creation) prepare(ctx context.Context, s *config.Stage) {
+	p := c.progress[s]
+	if p.prepareErr = context.Cause(ctx); p.prepareErr != nil {
+		return
 	}
-	work, err := w.run.OpenWorkspace(s.Name, s.Layer)
-	if err != nil {
-		return nil, err
+	if p.work, p.prepareErr = c.run.OpenWorkspace(s.Name, s.Layer); p.prepareErr == nil {
+		p.prepareErr = c.run.Retry(ctx, s.Name, s.Layer,
+			func(bool) error { return p.work.Prepare(ctx, s, nil) })
 	}
-	if err := work.Root.Materialise(s.Module, w.run.Override(s)); err != nil {
-		return work, err
-	}
-	return work, w.run.Retry(ctx, s.Name, s.Layer, func(bool) error { return work.Root.Init(ctx) })
 }
 
-// get waits until a stage is prepared, and prepares one that was not chosen.
-func (w *workspaces) get(ctx context.Context, s *config.Stage) (*run.Workspace, error) {
-	p := w.chosen[s]
-	if p == nil {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		work, err := w.prepare(ctx, s)
-		w.others = append(w.others, work)
-		return work, err
+// workspace waits until a stage's workspace is prepared, and prepares that of one that was not chosen.
+func (c *creation) workspace(ctx context.Context, s *config.Stage) (*run.Workspace, error) {
+	p := c.progress[s]
+	if p.prepared == nil {
+		c.prepare(ctx, s)
+		return p.work, p.prepareErr
 	}
 	select {
-	case <-p.ready:
-		return p.work, p.err
+	case <-p.prepared:
+		return p.work, p.prepareErr
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-}
-
-// close closes the logs of all stages.
-func (w *workspaces) close() error {
-	all := w.others
-	for _, p := range w.chosen {
-		all = append(all, p.work)
-	}
-	var errs []error
-	for _, work := range all {
-		if work != nil {
-			errs = append(errs, work.Close())
-		}
-	}
-	return errors.Join(errs...)
 }

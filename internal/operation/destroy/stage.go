@@ -100,11 +100,11 @@ func (d *destruction) destroyResources(ctx context.Context, s *Stage, again bool
 	if err := errors.Join(s.dir.Fingerprint().Clear(), s.dir.Snapshot(), s.saveHeld()); err != nil {
 		return err
 	}
-	if err := run.Untrack(ctx, d.run, s.ref(), work, outdated); err != nil {
+	if err := work.Untrack(ctx, outdated); err != nil {
 		return err
 	}
 	for _, one := range ours {
-		if err := run.Import(ctx, d.run, s.Record.Name, s.Record.Layer, work, one); err != nil {
+		if err := work.Import(ctx, one); err != nil {
 			return err
 		}
 	}
@@ -146,7 +146,7 @@ func (d *destruction) importInterrupted(ctx context.Context, s *Stage, work *run
 		Cluster: gate.Target{Kubeconfig: kubeconfig}, InCluster: s.Record.InCluster,
 		Datacenter: func() (*proxmox.Client, error) { return d.datacenter(s) },
 	}
-	if err := recovery.Import(ctx, d.run, s.ref(), work, lost, o); err != nil {
+	if err := recovery.Import(ctx, work, lost, o); err != nil {
 		return err
 	}
 	return s.restate(d.run)
@@ -181,7 +181,7 @@ func (d *destruction) terraform(ctx context.Context, s *Stage, work *run.Workspa
 			intended = append(intended, state.Intended{Address: c.Address, Type: c.Type, Action: c.Action})
 		}
 		s.attempted = true
-		return work.Apply(ctx, d.run, s.dir, plan, intended)
+		return work.Apply(ctx, plan, intended)
 	})
 	if err == nil {
 		return d.verifyAdopted(ctx, s, targets)

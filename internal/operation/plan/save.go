@@ -24,7 +24,7 @@ type SavedPlan struct {
 // save writes the plan to a file that a create applies exactly.
 func (p *planning) save(path string, plan *Plan, chosen []*config.Stage, made []plannedStage) error {
 	file := &review.SavedPlan{
-		Cluster: p.run.Cluster.Name(), Castle: p.run.Cluster.Options.Version,
+		Path: path, Cluster: p.run.Cluster.Name(), Castle: p.run.Cluster.Options.Version,
 		StateDir: p.run.Cluster.Dir.Path(), Run: p.run.ID, Made: time.Now().UTC(),
 	}
 	var err error
@@ -41,7 +41,7 @@ func (p *planning) save(path string, plan *Plan, chosen []*config.Stage, made []
 			return err
 		}
 		for _, c := range made[i].plan.Changes {
-			one.Changes = append(one.Changes, review.SavedChange{Address: c.Address, Action: c.Action})
+			one.Changes = append(one.Changes, review.Change{Address: c.Address, Action: c.Action})
 		}
 		switch {
 		case !review.IsPlanned(one.State):
@@ -51,7 +51,7 @@ func (p *planning) save(path string, plan *Plan, chosen []*config.Stage, made []
 		}
 		file.Stages = append(file.Stages, one)
 	}
-	saved.SHA256, err = review.WriteSavedPlan(path, file)
-	plan.Saved = saved
+	err = file.Write()
+	saved.SHA256, plan.Saved = file.Digest, saved
 	return err
 }

@@ -42,11 +42,9 @@ func (p *planning) readStates() error {
 			p.damaged[s] = err
 			continue
 		}
-		st, err := p.run.ReadState(dir)
-		if err != nil {
+		if _, err := run.ReadRecorded(p.run, s); err != nil {
 			return err
 		}
-		p.run.Outputs.Set(s, run.RecordedOutputs(p.run.Cluster, s, st))
 	}
 	return nil
 }
@@ -89,16 +87,15 @@ func (p *planning) examine(ctx context.Context, s *config.Stage, one *plannedSta
 				x.Name, err)
 		}
 	}
-	inputs, diags := s.Inputs(p.run.Outputs.Scope(s))
-	one.plan.Missing = p.missing(s, diags.HasErrors())
+	inputs, err := run.Inputs(p.run, s)
+	one.plan.Missing = p.missing(s, err != nil)
 	switch {
 	case len(one.plan.Missing) > 0:
 		one.plan.State = review.Waits
 		return nil
-	case diags.HasErrors():
-		return diags
+	case err != nil:
+		return err
 	}
-	p.run.MaskInputs(s, inputs)
 	st, err := p.run.ReadState(p.run.Cluster.Dir.Stage(s.Name))
 	if err != nil {
 		return err
@@ -212,28 +209,18 @@ func (p *planning) clusterReachable(ctx context.Context, s *config.Stage) error 
 // adoptable looks up the stage's adoptions once and returns the addresses of those that exist.
 func (p *planning) adoptable(ctx context.Context, s *config.Stage, st *state.State,
 	one *plannedStage) (found []string, err error) {
-	for _, a := range s.Adopts {
-		if cluster.HasResource(st, a.Address) {
-			continue
-		}
-		id, diags := a.ID(s, p.run.Outputs.Scope(s))
-		if diags.HasErrors() {
-			return nil, diags
-		}
-		switch {
-		case id == "":
-			continue
-		case a.Exists == nil:
+	all, err := run.Adoptions(p.run, s, st)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range all {
+		if a.Lookup == nil {
 			one.imports = true
 			one.plan.Notes = append(one.plan.Notes, a.Address+" would be adopted if it exists")
 			continue
 		}
-		lookup, err := run.AdoptionLookup(p.run, s, a)
-		if err != nil {
-			return nil, fmt.Errorf("adopt %s: %w", a.Address, err)
-		}
 		asking, stop := context.WithTimeout(ctx, answerTime)
-		there, err := lookup.Lookup(asking, cluster.Known(st))
+		there, err := a.Lookup(asking, cluster.Known(st))
 		stop()
 		switch {
 		case err != nil:

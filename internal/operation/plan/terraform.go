@@ -28,12 +28,7 @@ func (p *planning) terraform(ctx context.Context, s *config.Stage, inputs map[st
 		return err
 	}
 	defer func() { err = errors.Join(err, work.Close()) }()
-	override := p.run.Override(s)
-	override.Inputs = inputs
-	if err := work.Root.Materialise(s.Module, override); err != nil {
-		return err
-	}
-	if err := work.Root.Init(ctx); err != nil {
+	if err := work.Prepare(ctx, s, inputs); err != nil {
 		return err
 	}
 	var plan *terraform.Plan

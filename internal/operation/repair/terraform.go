@@ -43,27 +43,20 @@ func Terraform(ctx context.Context, c *cluster.Cluster, name string, args []stri
 		if err := c.CheckState(other.Name); err != nil {
 			return 0, err
 		}
-		st, err := r.ReadState(c.Dir.Stage(other.Name))
-		if err != nil {
+		if _, err := run.ReadRecorded(r, other); err != nil {
 			return 0, err
 		}
-		r.Outputs.Set(other, run.RecordedOutputs(r.Cluster, other, st))
 	}
 	work, err := r.OpenWorkspace(s.Name, s.Layer)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, work.Close()) }()
-	inputs, diags := s.Inputs(r.Outputs.Scope(s))
-	if diags.HasErrors() {
-		return 0, diags
-	}
-	override := r.Override(s)
-	override.Inputs = inputs
-	if err := work.Root.Materialise(s.Module, override); err != nil {
+	inputs, err := run.Inputs(r, s)
+	if err != nil {
 		return 0, err
 	}
-	if err := work.Root.Init(ctx); err != nil {
+	if err := work.Prepare(ctx, s, inputs); err != nil {
 		return 0, err
 	}
 	dir := c.Dir.Stage(s.Name)
@@ -99,5 +92,5 @@ func recordMade(r *run.Run, s *config.Stage, work *run.Workspace) error {
 	if err != nil || !st.Exists {
 		return err
 	}
-	return run.RecordStage(r, s, work)
+	return work.Record(s)
 }

@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ephemeral-castle/castle/internal/cluster"
-	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
@@ -36,37 +34,36 @@ func endsWithState(typ string) bool {
 	return slices.Contains([]string{"terraform", "random", "tls", "talos"}, name)
 }
 
-// Import imports the objects of interrupted changes that exist. work holds the stage's module.
-func Import(ctx context.Context, r *run.Run, at cluster.StageRef, work *run.Workspace,
-	lost []state.Intended, o Lookup) error {
+// Import imports the objects of interrupted changes that exist. work holds the stage's module; afterwards
+// it may hold the recorded one.
+func Import(ctx context.Context, work *run.Workspace, lost []state.Intended, o Lookup) error {
 	for _, c := range lost {
-		if err := importIfThere(ctx, r, at, work, c, o); err != nil {
+		if err := importIfThere(ctx, work, c, o); err != nil {
 			return fmt.Errorf("%s was being made by a run that was cut short: %w", c.Address, err)
 		}
 	}
 	return nil
 }
 
-func importIfThere(ctx context.Context, r *run.Run, at cluster.StageRef, work *run.Workspace,
-	c state.Intended, o Lookup) error {
+func importIfThere(ctx context.Context, work *run.Workspace, c state.Intended, o Lookup) error {
+	notice := work.Run.Notice
 	if c.ID == "" {
-		r.Notice(
-			fmt.Sprintf("%s may have been created by an interrupted run, and castle cannot look it up",
-				c.Address),
-		)
+		notice(c.Address + " may have been created by an interrupted run, and castle cannot look it up")
 		return nil
 	}
-	yes, err := o.Has(ctx, c.Type, c.ID, r.Notice)
+	yes, err := o.Has(ctx, c.Type, c.ID, notice)
 	if errors.Is(err, ErrNoLookup) {
 		yes, err = true, nil // the import fails if it does not exist
 	}
 	if err != nil || !yes {
 		return err
 	}
-	err = r.Step(at.Name, at.Layer, "import", func() error {
+	err = work.Step("import", func() error {
 		err := work.Root.Import(ctx, c.Address, c.ID)
-		if errors.Is(err, terraform.ErrNotConfigured) {
-			err = importRecorded(ctx, r, at, work, c)
+		if errors.Is(err, terraform.ErrNotConfigured) { // the configuration has changed since
+			if err = work.PrepareRecorded(ctx); err == nil {
+				err = work.Root.Import(ctx, c.Address, c.ID)
+			}
 		}
 		if errors.Is(err, terraform.ErrNoSuchObject) {
 			yes, err = false, nil
@@ -76,28 +73,9 @@ func importIfThere(ctx context.Context, r *run.Run, at cluster.StageRef, work *r
 	if err != nil || !yes {
 		return err
 	}
-	r.Emit(
-		event.Event{
-			Kind: event.Resource, Layer: at.Layer, Stage: at.Name, Address: c.Address,
-			Action: "import", Text: c.ID,
-		},
-	)
-	r.Notice(fmt.Sprintf("%s (%s) was made by a run that was killed; it is taken over", c.Address, c.ID))
+	work.ReportImport(c.Address, c.ID)
+	notice(fmt.Sprintf("%s (%s) was made by a run that was killed; it is taken over", c.Address, c.ID))
 	return nil
-}
-
-// importRecorded imports with the recorded module, because the configuration has changed since. The recorded
-// module stays in the work directory.
-func importRecorded(ctx context.Context, r *run.Run, at cluster.StageRef, work *run.Workspace,
-	c state.Intended) error {
-	rec, err := r.Cluster.Dir.Stage(at.Name).Record()
-	if err != nil {
-		return err
-	}
-	if err := run.MaterialiseRecorded(ctx, r, rec, work); err != nil {
-		return err
-	}
-	return work.Root.Import(ctx, c.Address, c.ID)
 }
 
 // Summary describes the objects that an interrupted run may have created.

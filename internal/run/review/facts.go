@@ -11,7 +11,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
-	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
 // IsPlanned reports whether Terraform planned a stage in this state with its inputs.
@@ -25,11 +24,8 @@ func Facts(r *run.Run, s *config.Stage, planned bool) (*state.Fingerprint, error
 	f := new(state.Fingerprint)
 	dir := r.Cluster.Dir.Stage(s.Name)
 	if planned {
-		binary, err := r.Binary()
-		if err != nil {
-			return nil, err
-		}
-		if f, err = run.Fingerprint(r, s, &terraform.Root{Binary: binary, Dir: dir.Work()}); err != nil {
+		var err error
+		if f, err = run.Fingerprint(r, s); err != nil {
 			return nil, err
 		}
 	} else if err := errors.Join(f.AddFS("module", s.Module), run.AddState(f, dir)); err != nil {

@@ -35,6 +35,9 @@ type SavedPlan struct {
 	Made     time.Time          `json:"made"`
 	Facts    *state.Fingerprint `json:"facts"` // the inputs of all stages
 	Stages   []SavedStage       `json:"stages"`
+
+	Path   string `json:"-"`
+	Digest string `json:"-"` // SHA-256 of the file
 }
 
 // SavedStage is the plan of one stage.
@@ -42,14 +45,8 @@ type SavedStage struct {
 	Name    string             `json:"name"`
 	State   string             `json:"state"` // as `castle plan` prints it
 	Facts   *state.Fingerprint `json:"facts"` // digests of the inputs of the stage's plan
-	Changes []SavedChange      `json:"changes,omitempty"`
+	Changes []Change           `json:"changes,omitempty"` // only addresses and actions
 	Saved   []byte             `json:"-"` // Terraform's own plan; nil if Terraform changes nothing
-}
-
-// SavedChange is the planned change of one resource.
-type SavedChange struct {
-	Address string `json:"address"`
-	Action  string `json:"action"`
 }
 
 // Stage returns the plan of a stage, or nil.
@@ -62,8 +59,8 @@ func (p *SavedPlan) Stage(name string) *SavedStage {
 	return nil
 }
 
-// WriteSavedPlan replaces the file at path and returns its digest.
-func WriteSavedPlan(path string, p *SavedPlan) (digest string, err error) {
+// Write replaces the file at p.Path and sets the digest.
+func (p *SavedPlan) Write() error {
 	p.Format = format
 	var data bytes.Buffer
 	archive := zip.NewWriter(&data)
@@ -83,26 +80,27 @@ func WriteSavedPlan(path string, p *SavedPlan) (digest string, err error) {
 		}
 	}
 	if err = errors.Join(err, archive.Close()); err != nil {
-		return "", err
+		return err
 	}
-	return digestOf(data.Bytes()), atomicfile.Write(path, data.Bytes())
+	p.Digest = digestOf(data.Bytes())
+	return atomicfile.Write(p.Path, data.Bytes())
 }
 
-// ReadSavedPlan reads a file and returns its digest, too.
-func ReadSavedPlan(path string) (p *SavedPlan, digest string, err error) {
+// ReadSavedPlan reads a file.
+func ReadSavedPlan(path string) (*SavedPlan, error) {
 	data, err := readPrivate(path)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	if p, err = parse(data); err != nil {
-		return nil, "", fmt.Errorf("%s: not a plan saved by `castle plan --plan-out`, or damaged: %w", path,
-			err)
+	p, err := parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: not a plan saved by `castle plan --plan-out`, or damaged: %w", path, err)
 	}
 	if p.Format != format {
-		return nil, "", fmt.Errorf("%s: format %d, this castle reads format %d; plan again", path, p.Format,
-			format)
+		return nil, fmt.Errorf("%s: format %d, this castle reads format %d; plan again", path, p.Format, format)
 	}
-	return p, digestOf(data), nil
+	p.Path, p.Digest = path, digestOf(data)
+	return p, nil
 }
 
 // readPrivate refuses a file that others can read.

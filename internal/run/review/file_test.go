@@ -15,31 +15,31 @@ func writeSaved(t *testing.T) (path, digest string) {
 	facts := new(state.Fingerprint)
 	facts.Add("variable token", []byte("hunter2-is-long"))
 	path = filepath.Join(t.TempDir(), "blue"+Extension)
-	digest, err := WriteSavedPlan(path, &SavedPlan{
-		Cluster: "blue/proxmox", Castle: "1.2.3", Facts: facts,
+	p := &SavedPlan{
+		Path: path, Cluster: "blue/proxmox", Castle: "1.2.3", Facts: facts,
 		Stages: []SavedStage{
 			{Name: "seed", State: "changes", Facts: facts,
-				Changes: []SavedChange{{Address: "a.b", Action: "create"}},
+				Changes: []Change{{Address: "a.b", Action: "create"}},
 				Saved:   []byte("of Terraform's")},
 			{Name: "pool", State: "waits", Facts: facts},
 		},
-	})
-	if err != nil {
+	}
+	if err := p.Write(); err != nil {
 		t.Fatal(err)
 	}
-	return path, digest
+	return path, p.Digest
 }
 
 func TestReadSavedPlanReturnsTheWrittenPlan(t *testing.T) {
 	path, digest := writeSaved(t)
-	p, read, err := ReadSavedPlan(path)
+	p, err := ReadSavedPlan(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	seed, pool := p.Stage("seed"), p.Stage("pool")
-	if read != digest || p.Cluster != "blue/proxmox" || string(seed.Saved) != "of Terraform's" ||
+	if p.Digest != digest || p.Cluster != "blue/proxmox" || string(seed.Saved) != "of Terraform's" ||
 		pool.Saved != nil || p.Stage("other") != nil {
-		t.Errorf("read %+v with digest %s, want %s", p, read, digest)
+		t.Errorf("read %+v with digest %s, want %s", p, p.Digest, digest)
 	}
 	if changed := pool.Facts.Changed(seed.Facts); len(changed) > 0 || len(pool.Facts.Changed(nil)) != 1 {
 		t.Errorf("facts differ: %v", changed)
@@ -60,7 +60,7 @@ func TestReadSavedPlanRefusesADamagedFile(t *testing.T) {
 			if err := os.WriteFile(path, data, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := ReadSavedPlan(path); err == nil ||
+			if _, err := ReadSavedPlan(path); err == nil ||
 				!strings.Contains(err.Error(), "not a plan saved by `castle plan --plan-out`, or damaged: ") {
 				t.Fatalf("%s to %d bytes: %v", name, n, err)
 			}
@@ -77,7 +77,7 @@ func TestAPlanFileIsPrivate(t *testing.T) {
 	if err := os.Chmod(path, 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := ReadSavedPlan(path); err == nil || !strings.Contains(err.Error(), "chmod 600 "+path) {
+	if _, err := ReadSavedPlan(path); err == nil || !strings.Contains(err.Error(), "chmod 600 "+path) {
 		t.Errorf("got %v", err)
 	}
 }

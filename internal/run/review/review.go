@@ -6,23 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
-
-// ApprovedPlan is the saved plan that a create applies. Castle compares its facts before the first
-// change, and again before each stage: earlier stages may have changed the outputs.
-type ApprovedPlan struct {
-	Plan         *SavedPlan
-	Path, Digest string
-
-	Mu      sync.Mutex
-	Allowed map[string][]SavedChange // of stages that were planned in this run
-}
 
 // StaleError reports that castle does not apply a saved plan because its facts have changed.
 type StaleError struct {
@@ -42,28 +31,20 @@ func (e *StaleError) Error() string {
 }
 
 // Open reads a saved plan and returns the stages that it contains.
-func Open(c *cluster.Cluster, path string) (*ApprovedPlan, []*config.Stage, error) {
-	plan, digest, err := ReadSavedPlan(path)
-	if err != nil {
-		return nil, nil, &cluster.UsageError{Message: "--plan: " + err.Error()}
+func Open(c *cluster.Cluster, path string) (*SavedPlan, []*config.Stage, error) {
+	plan, err := ReadSavedPlan(path)
+	switch {
+	case err != nil:
+		return nil, nil, cluster.Usagef("--plan: %v", err)
+	case plan.Cluster != c.Name():
+		return nil, nil, cluster.Usagef("--plan: %s is a plan of %s, not of %s", path, plan.Cluster, c.Name())
+	case plan.StateDir != c.Dir.Path():
+		return nil, nil, cluster.Usagef("--plan: %s was made with the state directory %s, and this is %s: "+
+			"Terraform's plans name paths in it. Apply it where that is, or plan again here",
+			path, plan.StateDir, c.Dir.Path())
 	}
-	if plan.Cluster != c.Name() {
-		return nil, nil, &cluster.UsageError{
-			Message: fmt.Sprintf("--plan: %s is a plan of %s, not of %s", path, plan.Cluster, c.Name()),
-		}
-	}
-	if plan.StateDir != c.Dir.Path() {
-		return nil, nil, &cluster.UsageError{
-			Message: fmt.Sprintf("--plan: %s was made with the state directory %s, and this is %s: "+
-				"Terraform's plans name paths in it. Apply it where that is, or plan again here",
-				path, plan.StateDir, c.Dir.Path()),
-		}
-	}
-	chosen := slices.DeleteFunc(slices.Clone(c.Config.Stages),
-		func(s *config.Stage) bool { return plan.Stage(s.Name) == nil })
-	return &ApprovedPlan{
-		Plan: plan, Path: path, Digest: digest, Allowed: map[string][]SavedChange{},
-	}, chosen, nil
+	return plan, slices.DeleteFunc(slices.Clone(c.Config.Stages),
+		func(s *config.Stage) bool { return plan.Stage(s.Name) == nil }), nil
 }
 
 // Differing returns the parts of a stage's facts that changed since the plan. It ignores the state of a
@@ -86,14 +67,6 @@ type BegunPlan struct {
 	Run    string `json:"run"`
 }
 
-// ChangesOf returns the changes of a Terraform plan for comparison with a saved one.
-func ChangesOf(plan *terraform.Plan) (all []SavedChange) {
-	for _, c := range plan.Changes {
-		all = append(all, SavedChange{Address: c.Address, Action: c.Action})
-	}
-	return all
-}
-
 // OnlyCreates reports whether a change keeps everything that exists. An update of a resource that this
 // run imported and the replacement of a tainted one count as such.
 func OnlyCreates(c terraform.Change, imported bool) bool {
@@ -107,12 +80,12 @@ func OnlyCreates(c terraform.Change, imported bool) bool {
 }
 
 // IsRemaining reports whether a change completes one of the reviewed changes.
-func IsRemaining(c terraform.Change, reviewed []SavedChange) bool {
+func IsRemaining(c terraform.Change, reviewed []Change) bool {
 	leaves := map[string][]string{
 		"create": {"create", "import", "update"}, "adopt": {"create", "import", "update"},
 		"replace": {"replace", "create", "update", "delete"},
 	}
-	return c.Action == "read" || slices.ContainsFunc(reviewed, func(was SavedChange) bool {
+	return c.Action == "read" || slices.ContainsFunc(reviewed, func(was Change) bool {
 		return was.Address == c.Address &&
 			(was.Action == c.Action || c.Reason == "tainted" || slices.Contains(leaves[was.Action], c.Action))
 	})

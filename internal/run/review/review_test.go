@@ -8,7 +8,7 @@ import (
 )
 
 func TestRemainingChangesOfAReviewedPlan(t *testing.T) {
-	reviewed := []SavedChange{
+	reviewed := []Change{
 		{
 			Address: "a.made",
 			Action:  "create",
