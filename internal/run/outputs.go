@@ -134,7 +134,8 @@ func export(r *Run) error {
 			continue
 		}
 		copied := filepath.Join(r.Cluster.ConfigsDir(), filepath.Base(path))
-		if err := errors.Join(cluster.ReplaceFile(path, data), cluster.ReplaceFile(copied, data)); err != nil {
+		err := errors.Join(cluster.ReplaceFile(path, data), cluster.ReplaceFile(copied, data))
+		if err != nil {
 			return err
 		}
 	}

@@ -17,7 +17,7 @@ import (
 type Adoption struct {
 	Address, ID string
 
-	Name   string // of the lookup
+	Name   string                                            // of the lookup
 	Lookup func(context.Context, []gate.Known) (bool, error) // nil: the import finds out
 	Policy gate.Policy                                       // how long castle repeats the lookup
 }

@@ -70,7 +70,8 @@ func (a *attempt) exists(ctx context.Context, one run.Adoption, known []gate.Kno
 	}
 	err = gate.Wait(ctx, g, policy, gate.Listener{Answer: func(unknown error) {
 		if unknown != nil {
-			a.run.Notice(fmt.Sprintf("%s: adopt %s waits for an answer: %v", a.stage.Name, one.Address, unknown))
+			a.run.Notice(fmt.Sprintf("%s: adopt %s waits for an answer: %v",
+				a.stage.Name, one.Address, unknown))
 		}
 	}})
 	var late *gate.TimeoutError

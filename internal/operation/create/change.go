@@ -64,7 +64,8 @@ func (a *attempt) applyPlan(ctx context.Context, plan *terraform.Plan, intended 
 	if begun != nil {
 		return begun
 	}
-	return run.During("apply", a.work.Step("apply", func() error { return a.work.Apply(ctx, plan, intended) }))
+	apply := func() error { return a.work.Apply(ctx, plan, intended) }
+	return run.During("apply", a.work.Step("apply", apply))
 }
 
 // outlivesState reports whether a stage may make something that exists outside of its state.

@@ -12,8 +12,8 @@ import (
 // A killed Helm leaves its release pending, and every later Helm refuses to touch a pending release. Removing
 // the pending revision is safe here:
 //
-//   - No Helm of castle works on it: this run holds the cluster's lock and has ended the survivors of the last
-//     run. A revision that changes during the plan belongs to a running Helm, and castle keeps it.
+//   - No Helm of castle works on it: this run holds the cluster's lock and has ended the survivors of the
+//     last run. A revision that changes during the plan belongs to a running Helm, and castle keeps it.
 //   - It is this stage's own: its plan writes a release of this name and namespace. castle keeps all others:
 //     Flux may be installing them.
 //   - Nothing is lost: the objects carry Helm's annotations with the release's name, so the next install
@@ -51,7 +51,8 @@ func (a *attempt) removePending(ctx context.Context, objects []terraform.Object)
 		}
 		removed, err := kube.RemovePendingRelease(ctx, a.run.Outputs.Target(), p)
 		if err != nil {
-			return freed, fmt.Errorf("release %s/%s: remove its unfinished revision: %w", p.Namespace, p.Name, err)
+			return freed, fmt.Errorf("release %s/%s: remove its unfinished revision: %w",
+				p.Namespace, p.Name, err)
 		}
 		if removed {
 			freed = true

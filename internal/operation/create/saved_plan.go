@@ -179,8 +179,8 @@ func (a *approval) plan(work *run.Workspace) (*terraform.Plan, error) {
 	return work.Root.Restore(a.stage.Saved, changes)
 }
 
-// check refuses a plan that was made in this run and does more than was reviewed. With yes, a stage that could
-// not be planned may do anything.
+// check refuses a plan that was made in this run and does more than was reviewed. With yes, a stage that
+// could not be planned may do anything.
 func (p *savedPlan) check(ctx context.Context, a *approval, plan *terraform.Plan, yes bool) error {
 	unplanned := !review.IsPlanned(a.stage.State)
 	if a.exact || unplanned && yes {

@@ -97,7 +97,8 @@ func (c *creation) settle(s *config.Stage) error {
 			return err
 		}
 	}
-	c.run.Emit(event.Event{Kind: p.outcome, Layer: s.Layer, Stage: s.Name, Seconds: time.Since(p.began).Seconds()})
+	took := time.Since(p.began).Seconds()
+	c.run.Emit(event.Event{Kind: p.outcome, Layer: s.Layer, Stage: s.Name, Seconds: took})
 	return nil
 }
 

@@ -43,10 +43,10 @@ type SavedPlan struct {
 // SavedStage is the plan of one stage.
 type SavedStage struct {
 	Name    string             `json:"name"`
-	State   string             `json:"state"` // as `castle plan` prints it
-	Facts   *state.Fingerprint `json:"facts"` // digests of the inputs of the stage's plan
+	State   string             `json:"state"`             // as `castle plan` prints it
+	Facts   *state.Fingerprint `json:"facts"`             // digests of the inputs of the stage's plan
 	Changes []Change           `json:"changes,omitempty"` // only addresses and actions
-	Saved   []byte             `json:"-"` // Terraform's own plan; nil if Terraform changes nothing
+	Saved   []byte             `json:"-"`                 // Terraform's own plan; nil without changes
 }
 
 // Stage returns the plan of a stage, or nil.
@@ -97,7 +97,8 @@ func ReadSavedPlan(path string) (*SavedPlan, error) {
 		return nil, fmt.Errorf("%s: not a plan saved by `castle plan --plan-out`, or damaged: %w", path, err)
 	}
 	if p.Format != format {
-		return nil, fmt.Errorf("%s: format %d, this castle reads format %d; plan again", path, p.Format, format)
+		return nil, fmt.Errorf("%s: format %d, this castle reads format %d; plan again",
+			path, p.Format, format)
 	}
 	p.Path, p.Digest = path, digestOf(data)
 	return p, nil
