@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"maps"
 	"path"
+	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -31,8 +32,7 @@ type Module struct {
 	data      cty.Value                       // results of data sources; NilVal: none are known
 	resources map[string]map[string]cty.Value // by type and name, as far as objects are known
 	functions map[string]function.Function
-	evaluated map[string]cty.Value // locals
-	pending   map[string]bool      // locals that are being evaluated
+	evaluated map[string]cty.Value // locals; NilVal while one is being evaluated
 }
 
 // UnknownError names the first thing that an expression needs and that is not known before a run.
@@ -66,8 +66,7 @@ func ReadContract(library fs.FS, source string, variables map[string]cty.Value) 
 func newModule(s *config.Stage, variables map[string]cty.Value, files []*hcl.File) *Module {
 	m := &Module{
 		stage: s, locals: map[string]hcl.Expression{}, variables: variables, functions: functions(),
-		evaluated: map[string]cty.Value{}, pending: map[string]bool{},
-		resources: map[string]map[string]cty.Value{},
+		evaluated: map[string]cty.Value{}, resources: map[string]map[string]cty.Value{},
 	}
 	for _, f := range files {
 		if body, native := f.Body.(*hclsyntax.Body); native {
@@ -95,10 +94,10 @@ func (m *Module) With(variable string, value cty.Value) *Module {
 
 // SetData gives the results of data sources, by type and name.
 func (m *Module) SetData(results map[string]map[string]cty.Value) {
-	m.data, m.evaluated = cty.ObjectVal(objects(results)), map[string]cty.Value{}
+	m.data, m.evaluated = cty.ObjectVal(objectsOf(results)), map[string]cty.Value{}
 }
 
-func objects(all map[string]map[string]cty.Value) map[string]cty.Value {
+func objectsOf(all map[string]map[string]cty.Value) map[string]cty.Value {
 	types := map[string]cty.Value{}
 	for of, named := range all {
 		types[of] = cty.ObjectVal(named)
@@ -112,7 +111,7 @@ func (m *Module) Evaluate(expr hcl.Expression, extra map[string]cty.Value) (cty.
 	if name := missingFunction(m, expr); name != "" {
 		return cty.DynamicVal, &UnknownError{"function " + name}
 	}
-	scope := objects(m.resources)
+	scope := objectsOf(m.resources)
 	scope["path"] = cty.ObjectVal(map[string]cty.Value{"module": cty.StringVal(".")})
 	if m.data != cty.NilVal {
 		scope["data"] = m.data
@@ -125,7 +124,7 @@ func (m *Module) Evaluate(expr hcl.Expression, extra map[string]cty.Value) (cty.
 		switch {
 		case root == "var" && known:
 			variables[name] = v
-		case root == "local" && m.locals[name] != nil:
+		case root == "local":
 			v, err := m.local(name)
 			if err != nil {
 				return cty.DynamicVal, err
@@ -158,17 +157,16 @@ func second(t hcl.Traversal) string {
 }
 
 func (m *Module) local(name string) (cty.Value, error) {
-	if v, ok := m.evaluated[name]; ok {
+	v, started := m.evaluated[name]
+	if m.locals[name] == nil || started && v == cty.NilVal {
+		return cty.DynamicVal, &UnknownError{"local." + name}
+	} else if started {
 		return v, nil
 	}
-	if m.pending[name] {
-		return cty.DynamicVal, &UnknownError{"local." + name}
-	}
-	m.pending[name] = true
+	m.evaluated[name] = cty.NilVal
 	v, err := m.Evaluate(m.locals[name], nil)
-	delete(m.pending, name)
-	if err == nil {
-		m.evaluated[name] = v
+	if m.evaluated[name] = v; err != nil {
+		delete(m.evaluated, name) // it may be known later
 	}
 	return v, err
 }
@@ -193,4 +191,115 @@ func visit(expr hcl.Expression, do func(hclsyntax.Node)) {
 		do(n)
 		return nil
 	})
+}
+
+// Block is one instance of a resource, a data source or a provider.
+type Block struct {
+	Type, Name string // the labels; a provider has one only, which is both
+	Key        string // of for_each
+	Err        error  // why the instances of the block are not known; the other fields then speak of all
+
+	each   map[string]cty.Value
+	block  *hclsyntax.Block
+	module *Module
+}
+
+// Range is where the block is declared.
+func (b Block) Range() hcl.Range { return b.block.DefRange() }
+
+// Value evaluates an argument; NilVal if the block does not have it.
+func (b Block) Value(argument string) (cty.Value, error) { return b.in(b.block.Body, argument) }
+
+func (b Block) in(body *hclsyntax.Body, argument string) (cty.Value, error) {
+	attr := body.Attributes[argument]
+	if attr == nil {
+		return cty.NilVal, nil
+	}
+	return b.module.Evaluate(attr.Expr, b.each)
+}
+
+// Text is an argument that is a string; "" if it is not known or not set.
+func (b Block) Text(argument string) string { return b.textIn(b.block.Body, argument) }
+
+func (b Block) textIn(body *hclsyntax.Body, argument string) string {
+	v, err := b.in(body, argument)
+	if err != nil {
+		return ""
+	}
+	return Text(v)
+}
+
+// Instances lists the instances of the blocks of a kind (resource, data, provider)
+// and a type; the empty type stands for all. Where for_each is not known, a block
+// with Err stands for them.
+func (m *Module) Instances(kind, typ string) []Block {
+	var all []Block
+	for _, b := range m.Blocks {
+		if b.Type == kind && len(b.Labels) > 0 && (typ == "" || b.Labels[0] == typ) {
+			all = append(all, m.instances(b)...)
+		}
+	}
+	return all
+}
+
+// Known lists the instances that are known.
+func (m *Module) Known(kind, typ string) []Block {
+	return slices.DeleteFunc(m.Instances(kind, typ), func(b Block) bool { return b.Err != nil })
+}
+
+func (m *Module) instances(b *hclsyntax.Block) []Block {
+	one := Block{Type: b.Labels[0], Name: b.Labels[len(b.Labels)-1], block: b, module: m}
+	count, err := one.Value("count")
+	if n, ok := Whole(count); err == nil && ok && n == 0 {
+		return nil
+	}
+	if b.Body.Attributes["for_each"] == nil {
+		return []Block{one}
+	}
+	v, err := one.Value("for_each")
+	if err == nil && (!v.IsKnown() || v.IsNull() || !v.CanIterateElements()) {
+		err = &UnknownError{"for_each"}
+	}
+	if one.Err = err; err != nil {
+		return []Block{one}
+	}
+	var all []Block
+	for it := v.ElementIterator(); it.Next(); {
+		key, value := it.Element()
+		if one.Key = Text(key); one.Key == "" {
+			one.Key = fmt.Sprint(len(all))
+		}
+		one.each = map[string]cty.Value{
+			"each": cty.ObjectVal(map[string]cty.Value{"key": key, "value": value}),
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// Local is a local value; NilVal if there is none or it is not known.
+func (m *Module) Local(name string) cty.Value {
+	if v, err := m.local(name); err == nil {
+		return v
+	}
+	return cty.NilVal
+}
+
+// Has reports whether the module has any block of a kind.
+func (m *Module) Has(kind string) bool {
+	return slices.ContainsFunc(m.Blocks, func(b *hclsyntax.Block) bool { return b.Type == kind })
+}
+
+// Outputs are the outputs whose values are known.
+func (m *Module) Outputs() map[string]cty.Value {
+	all := map[string]cty.Value{}
+	for _, b := range m.Blocks {
+		if b.Type != "output" || len(b.Labels) != 1 || b.Body.Attributes["value"] == nil {
+			continue
+		}
+		if v, err := m.Evaluate(b.Body.Attributes["value"].Expr, nil); err == nil && v.IsWhollyKnown() {
+			all[b.Labels[0]] = v
+		}
+	}
+	return all
 }

@@ -1,10 +1,10 @@
 package tfeval
 
 import (
+	"cmp"
 	"io/fs"
 	"path"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -76,7 +76,7 @@ func (b Block) objects() []Object {
 		o.Group, o.Kind = group, kind
 		for _, inner := range b.block.Body.Blocks {
 			if inner.Type == "metadata" {
-				o.Name, o.Namespace = textIn(b, inner.Body, "name"), textIn(b, inner.Body, "namespace")
+				o.Name, o.Namespace = b.textIn(inner.Body, "name"), b.textIn(inner.Body, "namespace")
 			}
 		}
 		data, err := b.Value("data")
@@ -97,14 +97,6 @@ func (b Block) objects() []Object {
 	return all
 }
 
-func textIn(b Block, body *hclsyntax.Body, argument string) string {
-	v, err := b.in(body, argument)
-	if err != nil {
-		return ""
-	}
-	return Text(v)
-}
-
 // note keeps the names and data of a single object for other expressions.
 func (b Block) note(o Object, data cty.Value) {
 	attributes := b.block.Body.Attributes
@@ -122,38 +114,35 @@ func (b Block) note(o Object, data cty.Value) {
 
 // groupOf is the group of an apiVersion; "" for the core group.
 func groupOf(version string) string {
-	group, _, ok := strings.Cut(version, "/")
-	if !ok {
-		return ""
+	if group, _, ok := strings.Cut(version, "/"); ok {
+		return group
 	}
-	return group
+	return ""
 }
 
-// groups lists the resources of the provider kubernetes by the API group of their objects.
-const groups = `core namespace secret config_map service service_account persistent_volume
-core persistent_volume_claim
-apps deployment daemon_set daemonset stateful_set
-batch job cron_job
-networking.k8s.io ingress network_policy
-rbac.authorization.k8s.io role role_binding cluster_role cluster_role_binding
-storage.k8s.io storage_class
-scheduling.k8s.io priority_class`
+// groups lists the kinds that the provider kubernetes makes, by API group.
+var groups = map[string]string{
+	"": "Namespace Secret ConfigMap Service ServiceAccount PersistentVolume PersistentVolumeClaim",
 
-// kindOf is the kind that a resource such as kubernetes_secret_v1 creates; "" if none is known.
-func kindOf(resource string) (group, kind string) {
-	name, is := strings.CutPrefix(resource, "kubernetes_")
-	if i := strings.LastIndex(name, "_v"); i > 0 {
-		name = name[:i]
-	}
-	for line := range strings.Lines(groups) {
-		fields := strings.Fields(line)
-		if !is || !slices.Contains(fields[1:], name) {
-			continue
+	"apps":                      "Deployment DaemonSet StatefulSet",
+	"batch":                     "Job CronJob",
+	"networking.k8s.io":         "Ingress NetworkPolicy",
+	"rbac.authorization.k8s.io": "Role RoleBinding ClusterRole ClusterRoleBinding",
+	"storage.k8s.io":            "StorageClass",
+	"scheduling.k8s.io":         "PriorityClass",
+}
+
+var providerVersion = regexp.MustCompile(`_v\d\w*$`)
+
+// kindOf is the group and kind that a resource such as kubernetes_secret_v1 creates; "" if none is known.
+func kindOf(resource string) (string, string) {
+	words := strings.ReplaceAll(providerVersion.ReplaceAllString(resource, ""), "_", "")
+	for group, kinds := range groups {
+		for kind := range strings.FieldsSeq(kinds) {
+			if strings.EqualFold("kubernetes"+kind, words) {
+				return group, kind
+			}
 		}
-		for word := range strings.SplitSeq(strings.Replace(name, "daemonset", "daemon_set", 1), "_") {
-			kind += strings.ToUpper(word[:1]) + word[1:]
-		}
-		return strings.TrimPrefix(fields[0], "core"), kind
 	}
 	return "", ""
 }
@@ -164,36 +153,32 @@ var (
 	nameLine       = regexp.MustCompile(`(?m)^metadata:\n(?:  .*\n)*?  name: *(.+?) *$`)
 	namespaceLine  = regexp.MustCompile(`(?m)^metadata:\n(?:  .*\n)*?  namespace: *(.+?) *$`)
 
-	insertion = regexp.MustCompile(`\{\{-? *\.(Release|Values)\.(\w+) *(?:\| *quote *)?-?\}\}`)
+	insertion = regexp.MustCompile(`\{\{-? *\.((?:Release|Values)\.\w+) *(?:\| *quote *)?-?\}\}`)
 )
 
 // chartObjects returns the objects of a chart in the stage's own folder. It does not render the templates:
 // the head of each document names kind and object.
 func (b Block) chartObjects(release Object) []Object {
 	values := b.chartValues()
-	templates, err := fs.Glob(b.module.stage.Module, path.Join(release.Chart, "templates", "*.yaml"))
-	if err != nil {
-		return nil
-	}
+	values["Release.Name"], values["Release.Namespace"] = release.Name, release.Namespace
+	fill := func(s string) string { return cmp.Or(values[insertion.FindStringSubmatch(s)[1]], s) }
+	// The pattern is well-formed.
+	templates, _ := fs.Glob(b.module.stage.Module, path.Join(release.Chart, "templates", "*.yaml"))
 	var all []Object
 	for _, file := range templates {
 		data, err := fs.ReadFile(b.module.stage.Module, file)
 		if err != nil {
 			continue // Terraform reports it
 		}
-		for _, document := range strings.Split(string(data), "\n---") {
-			o, known := Object{Stage: release.Stage, At: release.At}, true
-			head := func(pattern *regexp.Regexp) string {
-				found := pattern.FindStringSubmatch(document)
-				if found == nil {
-					return ""
-				}
-				value, is := filled(strings.Trim(found[1], `"`), release, values)
-				known = known && is
-				return value
+		text := insertion.ReplaceAllStringFunc(string(data), fill)
+		for document := range strings.SplitSeq(text, "\n---") {
+			head := func(line *regexp.Regexp) string {
+				found := append(line.FindStringSubmatch(document), "", "")
+				return strings.Trim(found[1], `"`)
 			}
-			o.Group, o.Kind = groupOf(head(apiVersionLine)), head(kindLine)
-			o.Name, o.Namespace = head(nameLine), head(namespaceLine)
+			o := Object{Stage: release.Stage, At: release.At, Group: groupOf(head(apiVersionLine)),
+				Kind: head(kindLine), Name: head(nameLine), Namespace: head(namespaceLine)}
+			known := !strings.Contains(o.Group+o.Kind+o.Name+o.Namespace, "{{")
 			if known && o.Kind != "" && o.Name != "" {
 				all = append(all, o)
 			}
@@ -202,22 +187,7 @@ func (b Block) chartObjects(release Object) []Object {
 	return all
 }
 
-// filled replaces the simplest insertions of a template; false if there are others.
-func filled(text string, release Object, values map[string]string) (string, bool) {
-	known := true
-	text = insertion.ReplaceAllStringFunc(text, func(s string) string {
-		found := insertion.FindStringSubmatch(s)
-		all := values
-		if found[1] == "Release" {
-			all = map[string]string{"Name": release.Name, "Namespace": release.Namespace}
-		}
-		known = known && all[found[2]] != ""
-		return all[found[2]]
-	})
-	return text, known && !strings.Contains(text, "{{")
-}
-
-// chartValues are the strings in values = [yamlencode({ … })] of a release.
+// chartValues are the strings in values = [yamlencode({ … })] of a release, as "Values.name".
 func (b Block) chartValues() map[string]string {
 	all := map[string]string{}
 	attr := b.block.Body.Attributes["values"]
@@ -235,7 +205,7 @@ func (b Block) chartValues() map[string]string {
 			key, diags := kv.Key.Value(nil)
 			v, err := b.module.Evaluate(kv.Value, b.each)
 			if !diags.HasErrors() && err == nil && Text(v) != "" {
-				all[Text(key)] = Text(v)
+				all["Values."+Text(key)] = Text(v)
 			}
 		}
 	}

@@ -1,8 +1,22 @@
 package tfeval
 
 import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2/ext/tryfunc"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
+	"github.com/zclconf/go-cty/cty/function"
+	"github.com/zclconf/go-cty/cty/function/stdlib"
+	"github.com/zclconf/go-cty/cty/gocty"
+
+	"github.com/ephemeral-castle/castle/internal/config"
 )
 
 // known reports whether v has a value.
@@ -21,20 +35,14 @@ func Printed(v cty.Value) string {
 	if !known(v) || !v.Type().IsPrimitiveType() {
 		return ""
 	}
-	v, err := convert.Convert(v, cty.String)
-	if err != nil {
-		return ""
-	}
+	v, _ = convert.Convert(v, cty.String) // every primitive type has a text
 	return Text(v)
 }
 
 // Whole returns a whole number.
-func Whole(v cty.Value) (int, bool) {
-	if !known(v) || v.Type() != cty.Number || !v.AsBigFloat().IsInt() {
-		return 0, false
-	}
-	n, _ := v.AsBigFloat().Int64()
-	return int(n), true
+func Whole(v cty.Value) (n int, ok bool) {
+	ok = known(v) && v.Type() == cty.Number && gocty.FromCtyValue(v, &n) == nil
+	return n, ok
 }
 
 // Attribute returns an attribute of an object; unknown if it has none.
@@ -64,15 +72,12 @@ func Map(v cty.Value) map[string]cty.Value {
 // StandIn replaces the unknown parts of v by values of their types: a word for a string, and an empty
 // collection.
 func StandIn(v cty.Value) cty.Value {
-	stood, err := cty.Transform(v, func(_ cty.Path, v cty.Value) (cty.Value, error) {
+	stood, _ := cty.Transform(v, func(_ cty.Path, v cty.Value) (cty.Value, error) { // which never fails
 		if v.IsKnown() {
 			return v, nil
 		}
 		return zero(v.Type()), nil
 	})
-	if err != nil {
-		return v
-	}
 	return stood
 }
 
@@ -98,4 +103,126 @@ func zero(t cty.Type) cty.Value {
 		return cty.ObjectVal(attributes)
 	}
 	return cty.NullVal(t)
+}
+
+// functions are those that behave as Terraform's do. Nothing is marked as sensitive
+// here, so sensitive and nonsensitive return their argument.
+func functions() map[string]function.Function {
+	all := maps.Clone(config.Functions())
+	delete(all, "replace") // Terraform's knows regular expressions
+	maps.Copy(all, map[string]function.Function{
+		"alltrue":      allFunc(true),
+		"anytrue":      allFunc(false),
+		"base64encode": fixed(base64Encode, cty.String, cty.String),
+		"can":          tryfunc.CanFunc,
+		"cidrhost":     fixed(cidrHost, cty.String, cty.String, cty.Number),
+		"coalesce":     anything(coalesce),
+		"endswith":     partFunc(strings.HasSuffix),
+		"length":       fixed(length, cty.Number, cty.DynamicPseudoType),
+		"jsondecode":   stdlib.JSONDecodeFunc,
+		"nonsensitive": anything(same),
+		"regex":        stdlib.RegexFunc,
+		"sensitive":    anything(same),
+		"signum":       stdlib.SignumFunc,
+		"startswith":   partFunc(strings.HasPrefix),
+		"strcontains":  partFunc(strings.Contains),
+		"tobool":       stdlib.MakeToFunc(cty.Bool),
+		"tonumber":     stdlib.MakeToFunc(cty.Number),
+		"try":          tryfunc.TryFunc,
+		// Every JSON text is YAML, and means the same document.
+		"yamlencode": stdlib.JSONEncodeFunc,
+	})
+	return all
+}
+
+// impl computes a function of known values.
+type impl = func(args []cty.Value) (cty.Value, error)
+
+func fixed(of impl, result cty.Type, params ...cty.Type) function.Function {
+	spec := &function.Spec{
+		Type: function.StaticReturnType(result),
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) { return of(args) },
+	}
+	for _, t := range params {
+		spec.Params = append(spec.Params, function.Parameter{
+			Name: "value", Type: t, AllowDynamicType: t == cty.DynamicPseudoType,
+		})
+	}
+	return function.New(spec)
+}
+
+// allFunc is alltrue, or anytrue: one element can decide against the others.
+func allFunc(all bool) function.Function {
+	return fixed(func(args []cty.Value) (cty.Value, error) {
+		result := cty.BoolVal(all)
+		for _, v := range args[0].AsValueSlice() {
+			switch {
+			case v.IsNull():
+				return cty.False, nil
+			case !v.IsKnown():
+				result = cty.UnknownVal(cty.Bool)
+			case v.True() != all:
+				return v, nil
+			}
+		}
+		return result, nil
+	}, cty.Bool, cty.List(cty.Bool))
+}
+
+func base64Encode(args []cty.Value) (cty.Value, error) {
+	return cty.StringVal(base64.StdEncoding.EncodeToString([]byte(args[0].AsString()))), nil
+}
+
+func partFunc(has func(s, part string) bool) function.Function {
+	return fixed(func(args []cty.Value) (cty.Value, error) {
+		return cty.BoolVal(has(args[0].AsString(), args[1].AsString())), nil
+	}, cty.Bool, cty.String, cty.String)
+}
+
+// length counts the characters of a string too.
+func length(args []cty.Value) (cty.Value, error) {
+	if args[0].Type() == cty.String {
+		return stdlib.Strlen(args[0])
+	}
+	return stdlib.Length(args[0])
+}
+
+// cidrHost counts addresses of an IPv4 network, from its end if negative.
+func cidrHost(args []cty.Value) (cty.Value, error) {
+	prefix, err := netip.ParsePrefix(args[0].AsString())
+	if err != nil || !prefix.Addr().Is4() {
+		return cty.NilVal, fmt.Errorf("invalid CIDR expression %s", args[0].AsString())
+	}
+	host, _ := args[1].AsBigFloat().Int64()
+	size := int64(1) << (32 - prefix.Bits())
+	if host < 0 {
+		host += size
+	}
+	if host < 0 || host >= size {
+		return cty.NilVal, fmt.Errorf("prefix of %d has no host number %d", prefix.Bits(), host)
+	}
+	first := binary.BigEndian.Uint32(prefix.Masked().Addr().AsSlice())
+	address, _ := netip.AddrFromSlice(binary.BigEndian.AppendUint32(nil, first+uint32(host)))
+	return cty.StringVal(address.String()), nil
+}
+
+// anything makes a function of values of any types, which may be unknown.
+func anything(of impl) function.Function {
+	return function.New(&function.Spec{
+		VarParam: &function.Parameter{Name: "value", Type: cty.DynamicPseudoType, AllowNull: true,
+			AllowUnknown: true, AllowDynamicType: true},
+		Type: func(args []cty.Value) (cty.Type, error) {
+			v, err := of(args)
+			return v.Type(), err
+		},
+		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) { return of(args) },
+	})
+}
+
+func same(args []cty.Value) (cty.Value, error) { return args[0], nil }
+
+// coalesce passes over empty strings too, as Terraform's does.
+func coalesce(args []cty.Value) (cty.Value, error) {
+	empty := func(v cty.Value) bool { return v.RawEquals(cty.StringVal("")) }
+	return stdlib.Coalesce(slices.DeleteFunc(slices.Clone(args), empty)...)
 }
