@@ -4,6 +4,7 @@ import (
 	"crypto/subtle"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 )
 
@@ -14,34 +15,31 @@ const (
 	csrf   = "6A5E0000:Y3NyZg"
 )
 
-// access authenticates callers and reports their privileges.
-type access struct {
-	config     *Config
-	privileges map[string][]string // by path; nil: what castle needs
-}
-
-func (a *access) routes() []route {
-	return []route{
-		{"GET", "version", a.version},
-		{"GET", "access/permissions", a.permissions},
-		{"POST", loginPath, a.login},
-	}
-}
-
 // loginPath is the one call that needs no credentials.
 const loginPath = "access/ticket"
 
-func (a *access) version(*call) (any, error) {
-	parts := append(strings.SplitN(a.config.Version, ".", 3), "", "")
+func version(c *call) (any, error) {
+	parts := append(strings.SplitN(c.s.config.Version, ".", 3), "", "")
 	release := strings.TrimSuffix(parts[0]+"."+parts[1], ".")
-	return map[string]any{"version": a.config.Version, "release": release, "repoid": "8f2c4a61"}, nil
+	return map[string]any{"version": c.s.config.Version, "release": release, "repoid": "8f2c4a61"}, nil
+}
+
+// before reports whether the configured release is older than the given one.
+func (c *Config) before(want ...int) bool {
+	have := append(strings.Split(c.Version, "."), make([]string, len(want))...)
+	for i, w := range want {
+		if h, _ := strconv.Atoi(have[i]); h != w { //nolint:errcheck // a part that is no number counts as 0
+			return h < w
+		}
+	}
+	return false
 }
 
 // authenticate returns the caller's user or token id.
-func (a *access) authenticate(r *http.Request) (string, error) {
+func (c *Config) authenticate(r *http.Request) (string, error) {
 	header := r.Header.Get("Authorization")
 	if token, ok := strings.CutPrefix(header, "PVEAPIToken="); ok {
-		return a.authenticateToken(token)
+		return c.authenticateToken(token)
 	}
 	given, ok := strings.CutPrefix(header, "PVEAuthCookie=")
 	if cookie, err := r.Cookie("PVEAuthCookie"); !ok && err == nil {
@@ -50,39 +48,43 @@ func (a *access) authenticate(r *http.Request) (string, error) {
 	switch {
 	case !ok:
 		return "", unauthorized("No ticket")
-	case a.config.Password == "" || given != fmt.Sprintf(ticket, a.config.User):
-		return "", unauthorized(a.refusal("permission denied - invalid PVE ticket"))
+	case c.Password == "" || given != fmt.Sprintf(ticket, c.User):
+		return "", c.refuse("permission denied - invalid PVE ticket")
 	case r.Method != http.MethodGet && r.Header.Get("CSRFPreventionToken") != csrf:
 		return "", unauthorized("Permission denied - invalid csrf token")
 	}
-	return a.config.User, nil
+	return c.User, nil
 }
 
-func (a *access) authenticateToken(token string) (string, error) {
+func (c *Config) authenticateToken(token string) (string, error) {
 	given, _, _ := strings.Cut(token, "=")
-	if a.config.Token != "" && equal(token, a.config.Token) {
+	known, _, _ := strings.Cut(c.Token, "=")
+	switch {
+	case equal(token, c.Token):
 		return given, nil
-	}
-	if known, _, _ := strings.Cut(a.config.Token, "="); given == known {
-		return "", unauthorized(a.refusal("invalid token value!"))
+	case given == known:
+		return "", c.refuse("invalid token value!")
 	}
 	user, name, _ := strings.Cut(given, "!")
-	return "", unauthorized(a.refusal(fmt.Sprintf("no such token '%s' for user '%s'", name, user)))
+	return "", c.refuse(fmt.Sprintf("no such token '%s' for user '%s'", name, user))
 }
 
-func equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+// equal compares secrets; an empty one is never right.
+func equal(given, want string) bool {
+	return want != "" && subtle.ConstantTimeCompare([]byte(given), []byte(want)) == 1
+}
 
-// refusal is one text for all cases since 9.1.5, and the given one before.
-func (a *access) refusal(older string) string {
-	if a.config.before(9, 1, 5) {
-		return older
+// refuse has one text for all cases since 9.1.5, and the given one before.
+func (c *Config) refuse(older string) error {
+	if c.before(9, 1, 5) {
+		return unauthorized(older)
 	}
-	return "Authentication failed!"
+	return unauthorized("Authentication failed!")
 }
 
-func (a *access) login(c *call) (any, error) {
-	user := a.config.User
-	if a.config.Password == "" || c.get("username") != user || !equal(c.get("password"), a.config.Password) {
+func login(c *call) (any, error) {
+	user, password := c.s.config.User, c.s.config.Password
+	if c.get("username") != user || !equal(c.get("password"), password) {
 		return nil, &failure{code: http.StatusUnauthorized, text: "authentication failure", envelope: true}
 	}
 	return map[string]any{
@@ -91,31 +93,27 @@ func (a *access) login(c *call) (any, error) {
 	}, nil
 }
 
-// everything grants the privileges that castle needs, on all paths.
-func everything() map[string][]string {
-	return map[string][]string{
-		"/": {"Sys.Audit", "Sys.Modify"},
-		"/vms": {
-			"VM.Allocate", "VM.Audit", "VM.PowerMgmt", "VM.Config.CPU", "VM.Config.Cloudinit",
-			"VM.Config.Disk",
-			"VM.Config.HWType", "VM.Config.Memory", "VM.Config.Network", "VM.Config.Options",
-		},
-		"/storage": {
-			"Datastore.Allocate", "Datastore.AllocateSpace", "Datastore.AllocateTemplate", "Datastore.Audit",
-		},
-		"/sdn": {"SDN.Use"},
-	}
+// needed are the privileges that castle needs, by path.
+var needed = map[string][]string{
+	"/": {"Sys.Audit", "Sys.Modify"},
+	"/vms": {
+		"VM.Allocate", "VM.Audit", "VM.PowerMgmt", "VM.Config.CPU", "VM.Config.Cloudinit", "VM.Config.Disk",
+		"VM.Config.HWType", "VM.Config.Memory", "VM.Config.Network", "VM.Config.Options",
+	},
+	"/storage": {
+		"Datastore.Allocate", "Datastore.AllocateSpace", "Datastore.AllocateTemplate", "Datastore.Audit",
+	},
+	"/sdn": {"SDN.Use"},
 }
 
-// permissions lists the caller's privileges by path. Without a pool these are all
-// that castle needs.
-func (a *access) permissions(c *call) (any, error) {
-	granted := a.privileges
-	if granted == nil {
-		granted = everything()
-		if pool := a.config.Pool; pool != "" {
-			granted = map[string][]string{"/pool/" + pool: granted["/vms"], "/storage": granted["/storage"]}
-		}
+// permissions lists the caller's privileges by path: those that castle needs, unless SetPrivileges or a pool
+// replaces them.
+func permissions(c *call) (any, error) {
+	granted := c.s.privileges
+	if pool := c.s.config.Pool; granted == nil && pool != "" {
+		granted = map[string][]string{"/pool/" + pool: needed["/vms"], "/storage": needed["/storage"]}
+	} else if granted == nil {
+		granted = needed
 	}
 	all, path, best := map[string]map[string]int{}, c.get("path"), ""
 	for on, names := range granted {
@@ -128,11 +126,9 @@ func (a *access) permissions(c *call) (any, error) {
 			best = on
 		}
 	}
-	switch {
-	case path == "":
+	if path == "" {
 		return all, nil
-	case best == "":
-		return map[string]any{path: map[string]int{}}, nil
 	}
+	all[""] = map[string]int{} // without a match
 	return map[string]any{path: all[best]}, nil
 }

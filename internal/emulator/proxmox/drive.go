@@ -11,138 +11,108 @@ import (
 
 var newDisk = regexp.MustCompile(`^([^:/]+):(\d+(?:\.\d+)?)$`)
 
+// imageSize is the virtual size of every imported image.
+const imageSize = 8 << 30
+
 // drivePlan is a valid drive option before anything is created.
 type drivePlan struct {
-	storage    Storage
-	volume     string  // an existing volume, none or cdrom
-	gigabytes  float64 // of a new disk
-	fresh      bool
-	cloudInit  bool
-	importFrom string
-	format     string
-	options    []property
+	volume    string // an existing volume, none or cdrom; empty for a new one
+	storage   Storage
+	disk      Disk // the new volume
+	cloudInit bool
+	options   properties
 }
 
 // planDrive validates a drive option. Its errors are those of a real node before
 // it starts a worker.
-func (s *storages) planDrive(node, key, value string) (drivePlan, error) {
-	var p drivePlan
-	for _, part := range parseProperties(value, "file") {
-		switch part.key {
-		case "file", "volume":
-			p.volume = part.value
-		case "import-from":
-			p.importFrom = part.value
-		case "format":
-			p.format = part.value
-		default:
-			p.options = append(p.options, part)
-		}
-	}
-	if p.volume == "" {
+func (c *call) planDrive(node, key, value string) (p drivePlan, err error) {
+	p.options = parseProperties(value, "file")
+	volume := cmp.Or(p.options.take("file"), p.options.take("volume"))
+	source := p.options.take("import-from")
+	id, name, _ := strings.Cut(volume, ":")
+	found := newDisk.FindStringSubmatch(volume)
+	switch p.cloudInit = name == "cloudinit"; {
+	case volume == "":
 		return p, badParameter(key,
 			"invalid format - format error\nfile: property is missing and it is not optional\n")
-	}
-	storage, name, _ := strings.Cut(p.volume, ":")
-	found := newDisk.FindStringSubmatch(p.volume)
-	p.fresh, p.cloudInit = found != nil, name == "cloudinit"
-	if p.importFrom != "" {
-		if found == nil || found[2] != "0" {
-			return p, badParameter(key,
-				"'import-from' requires special syntax - use <storage ID>:0,import-from=<source>")
+	case source != "" && (found == nil || found[2] != "0"):
+		return p, badParameter(key,
+			"'import-from' requires special syntax - use <storage ID>:0,import-from=<source>")
+	case found == nil && !p.cloudInit:
+		if c.s.disks[volumeKey{node, volume}] == nil && ownerOf(volume) != 0 {
+			return p, internal("volume '%s' does not exist", volume)
 		}
-		if err := s.checkSource(node, key, p.importFrom); err != nil {
+		p.volume = volume
+		return p, nil
+	case p.cloudInit:
+		p.disk = Disk{Size: 4 << 20, Format: "qcow2"}
+		p.options["media"] = "cdrom"
+	case source != "":
+		if err := c.checkSource(node, key, source); err != nil {
 			return p, err
 		}
+		p.disk = Disk{Size: imageSize, Format: p.options.take("format"), Source: source}
+	case key == "efidisk0" || key == "tpmstate0":
+		p.disk = Disk{Size: 4 << 20, Format: p.options.take("format")}
+	default:
+		gigabytes, _ := strconv.ParseFloat(found[2], 64) //nolint:errcheck // the pattern is a number
+		p.disk = Disk{Size: int64(gigabytes * (1 << 30)), Format: p.options.take("format")}
 	}
-	if !p.fresh && !p.cloudInit {
-		if d := s.volumes[volumeKey{node, p.volume}]; d == nil && ownerOf(p.volume) != 0 {
-			return p, internal("volume '%s' does not exist", p.volume)
-		}
-		return p, nil
-	}
-	if p.fresh {
-		p.gigabytes, _ = strconv.ParseFloat(found[2], 64) //nolint:errcheck // the pattern is a number
-	}
-	p.options = slices.DeleteFunc(p.options, func(x property) bool { return x.key == "size" })
-	var err error
-	if p.storage, err = s.byID(storage); err == nil && !slices.Contains(p.storage.Content, "images") {
-		err = internal("storage '%s' does not support content-type 'images'", storage)
+	p.storage, err = c.s.config.storage(id)
+	if err == nil && !slices.Contains(p.storage.Content, "images") {
+		err = internal("storage '%s' does not support content-type 'images'", id)
 	}
 	return p, err
 }
 
-func (s *storages) checkSource(node, key, volume string) error {
+func (c *call) checkSource(node, key, volume string) error {
 	id, name, ok := strings.Cut(volume, ":")
 	if !ok {
-		return forbidden("", "") // only root may use a path on the node
+		return forbidden("") // only root may use a path on the node
 	}
-	if _, err := s.byID(id); err != nil {
+	if _, err := c.s.config.storage(id); err != nil {
 		return err
 	}
 	kind, _, inFolder := strings.Cut(name, "/")
 	if inFolder && kind != "import" && ownerOf(volume) == 0 {
-		text := fmt.Sprintf("%s has wrong type '%s' - needs to be 'images' or 'import'", volume, kind)
-		return badParameter(key, text)
+		return badParameter(key, "%s has wrong type '%s' - needs to be 'images' or 'import'", volume, kind)
 	}
-	if s.volumes[volumeKey{node, volume}] == nil {
+	if c.s.disks[volumeKey{node, volume}] == nil {
 		return internal("could not get size of %s", volume)
 	}
 	return nil
 }
 
 // attach executes a plan and returns the option to store.
-func (s *storages) attach(g *guest, key string, p drivePlan) string {
-	switch {
-	case p.cloudInit:
-		name := fmt.Sprintf("vm-%d-cloudinit", g.ID)
-		volume := s.allocate(g, p.storage, name, Disk{Size: 4 << 20, Format: "qcow2"})
-		return printProperties(volume, append(p.options, property{"media", "cdrom"}, property{"size", "4M"}))
-	case !p.fresh:
-		if p.format != "" {
-			p.options = append(p.options, property{"format", p.format})
-		}
-		value := printProperties(p.volume, p.options)
-		if d := s.volumes[volumeKey{g.Node, p.volume}]; d != nil {
-			value = setDriveSize(value, d.Size)
-		}
-		return value
+func (p drivePlan) attach(s *Server, g *guest) string {
+	if p.volume == "" {
+		p.volume = p.allocate(s, g)
 	}
-	d := Disk{Size: int64(p.gigabytes * (1 << 30)), Format: p.format, Source: p.importFrom}
-	switch {
-	case p.importFrom != "":
-		d.Size = s.config.ImageSize
-		if image := s.volumes[volumeKey{g.Node, p.importFrom}]; g.Image == "" && image != nil {
-			g.Image, g.ImageURL = p.importFrom[strings.LastIndexAny(p.importFrom, ":/")+1:], image.Source
-		}
-	case key == "efidisk0" || key == "tpmstate0":
-		d.Size = 4 << 20
+	if image := s.disks[volumeKey{g.Node, p.disk.Source}]; image != nil && g.Image == "" {
+		g.Image, g.ImageURL = image.Volume[strings.LastIndexAny(image.Volume, ":/")+1:], image.Source
 	}
-	volume := s.allocate(g, p.storage, "", d)
-	return printProperties(volume, append(p.options, property{"size", printSize(d.Size)}))
+	if d := s.disks[volumeKey{g.Node, p.volume}]; d != nil {
+		p.options["size"] = printSize(d.Size)
+	}
+	return printProperties(p.volume, p.options)
 }
 
-// allocate creates a volume for a guest; without a name it uses the first free
-// vm-<id>-disk-<n>.
-func (s *storages) allocate(g *guest, storage Storage, name string, d Disk) string {
+// allocate creates the new volume. A disk gets the first free name vm-<id>-disk-<n>.
+func (p drivePlan) allocate(s *Server, g *guest) string {
+	d := p.disk
 	d.Owner, d.Content, d.Format = g.ID, "images", cmp.Or(d.Format, "raw")
-	if storage.Type != "dir" {
-		d.Format = "raw"
-	}
 	volume := func(name string) string {
-		if storage.Type == "dir" {
-			return fmt.Sprintf("%s:%d/%s.%s", storage.ID, g.ID, name, d.Format)
-		}
-		return storage.ID + ":" + name
+		return fmt.Sprintf("%s:%d/vm-%[2]d-%s.%s", p.storage.ID, g.ID, name, d.Format)
 	}
-	for n := 0; name == ""; n++ {
-		candidate := fmt.Sprintf("vm-%d-disk-%d", g.ID, n)
-		if s.volumes[volumeKey{g.Node, volume(candidate)}] == nil {
-			name = candidate
-		}
+	if p.storage.Type != "dir" {
+		d.Format = "raw"
+		volume = func(name string) string { return fmt.Sprintf("%s:vm-%d-%s", p.storage.ID, g.ID, name) }
 	}
-	d.Volume = volume(name)
-	s.add(g.Node, &d)
+	d.Volume = volume("cloudinit")
+	for n := 0; !p.cloudInit && (n == 0 || s.disks[volumeKey{g.Node, d.Volume}] != nil); n++ {
+		d.Volume = volume("disk-" + strconv.Itoa(n))
+	}
+	s.disks.store(g.Node, d)
 	return d.Volume
 }
 
@@ -166,21 +136,10 @@ func parseSize(s string) (int64, bool) {
 	return int64(n * float64(unit)), err == nil && n >= 0
 }
 
-// driveSize reads the size option of the drive that holds a volume.
-func driveSize(options map[string]string, volume string) int64 {
-	for _, value := range options {
-		if strings.HasPrefix(value, volume) {
-			size, _ := parseSize(parseProperties(value, "file").get("size"))
-			return size
-		}
-	}
-	return 0
-}
-
 // setDriveSize rewrites the size option of a drive.
 func setDriveSize(value string, size int64) string {
-	volume, options, _ := strings.Cut(value, ",")
-	parts := slices.DeleteFunc(parseProperties(options, "file"),
-		func(p property) bool { return p.key == "size" })
-	return printProperties(volume, append(parts, property{"size", printSize(size)}))
+	volume, rest, _ := strings.Cut(value, ",")
+	options := parseProperties(rest, "file")
+	options["size"] = printSize(size)
+	return printProperties(volume, options)
 }

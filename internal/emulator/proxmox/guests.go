@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -44,13 +43,49 @@ type VM struct {
 // protection, template and address.
 type guest VM
 
+// flags are the values of an option that AddVM and others switch on or off; an empty one removes it.
+var flags = map[bool]string{true: "1"}
+
+// AddVM adds a guest to the datacenter without an API call, with the disks that
+// its Config names.
+func (s *Server) AddVM(v VM) {
+	defer s.locked()()
+	g := guest(v)
+	g.Node, g.Kind, g.Config = cmp.Or(v.Node, s.config.Nodes[0]), cmp.Or(v.Kind, "qemu"), map[string]string{}
+	maps.Copy(g.Config, v.Config)
+	for key, value := range map[string]string{
+		"name": v.Name, "lock": v.Lock, "tags": strings.Join(v.Tags, ";"),
+		"protection": flags[v.Protection], "template": flags[v.Template],
+	} {
+		g.set(key, cmp.Or(value, g.Config[key]))
+	}
+	if g.Running && g.Started.IsZero() {
+		g.Started = time.Now()
+	}
+	s.guests[v.ID] = &g
+	if v.Pool != "" {
+		s.pools[v.Pool] = true
+	}
+	for volume, size := range g.ownVolumes() {
+		s.disks.store(g.Node, Disk{Volume: volume, Owner: g.ID, Size: size, Format: "raw", Content: "images"})
+	}
+}
+
 func (g *guest) name() string { return cmp.Or(g.Config["name"], "VM "+strconv.Itoa(g.ID)) }
+
+func (g *guest) path() string { return g.Kind + "/" + strconv.Itoa(g.ID) }
 
 func (g *guest) status() string {
 	if g.Running {
 		return "running"
 	}
 	return "stopped"
+}
+
+func (g *guest) set(key, value string) {
+	if g.Config[key] = value; value == "" {
+		delete(g.Config, key)
+	}
 }
 
 // locked is the error for a guest with a lock; nil without one.
@@ -70,8 +105,8 @@ func (g *guest) view() VM {
 		v.Tags = strings.Split(tags, ";")
 	}
 	network := parseProperties(g.Config["ipconfig0"], "")
-	v.Address, _ = netip.ParsePrefix(network.get("ip")) // dhcp is no address: both stay zero
-	v.Gateway, _ = netip.ParseAddr(network.get("gw"))
+	v.Address, _ = netip.ParsePrefix(network["ip"]) // dhcp is no address: both stay zero
+	v.Gateway, _ = netip.ParseAddr(network["gw"])
 	return v
 }
 
@@ -98,16 +133,14 @@ func (g *guest) row() map[string]any {
 	return row
 }
 
-// ownVolumes are the volumes that are deleted with the guest: its drives, attached
+// ownVolumes are the volumes that are deleted with the guest, with their sizes: its drives, attached
 // or not, but no CD image that other guests may use.
-func (g *guest) ownVolumes() []string {
-	var own []string
-	for _, key := range sortedKeys(g.Config) {
-		if kindOf(key) != drive && !strings.HasPrefix(key, "unused") {
-			continue
-		}
-		if volume, _, _ := strings.Cut(g.Config[key], ","); ownerOf(volume) == g.ID {
-			own = append(own, volume)
+func (g *guest) ownVolumes() map[string]int64 {
+	own := map[string]int64{}
+	for key, value := range g.Config {
+		volume, rest, _ := strings.Cut(value, ",")
+		if (kindOf(key) == drive || isUnused(key)) && ownerOf(volume) == g.ID {
+			own[volume], _ = parseSize(parseProperties(rest, "file")["size"]) // 0 without one
 		}
 	}
 	return own
@@ -117,150 +150,64 @@ var ownedVolume = regexp.MustCompile(`^[^:]+:(?:\d+/)?(?:vm|base)-(\d+)-`)
 
 // ownerOf reads the guest's id from a volume's name; 0 if it belongs to none.
 func ownerOf(volume string) int {
-	found := ownedVolume.FindStringSubmatch(volume)
-	if found == nil {
-		return 0
+	id := 0
+	if found := ownedVolume.FindStringSubmatch(volume); found != nil {
+		id, _ = strconv.Atoi(found[1]) //nolint:errcheck // the pattern is a number
 	}
-	id, _ := strconv.Atoi(found[1])
 	return id
 }
 
-// guests keeps the guests and answers the calls about their configuration.
-type guests struct {
-	config  *Config
-	tasks   *tasks
-	storage *storages
-	mu      *sync.Mutex // for the hooks, which run without it
-	all     map[int]*guest
-	pools   map[string]string // id -> comment
-}
-
-func (s *guests) routes() []route {
-	return []route{
-		{"GET", "cluster/nextid", s.nextID},
-		{"GET", "nodes/{node}/qemu", s.list},
-		{"POST", "nodes/{node}/qemu", s.create},
-		{"GET", "nodes/{node}/lxc/{vmid}/config", s.showContainer},
-		{"GET", guestPath + "/config", s.on("VM.Audit", showConfig)},
-		{"PUT", guestPath + "/config", s.on("VM.Config.Options", s.update)},
-		{"POST", guestPath + "/config", s.on("VM.Config.Options", s.updateTask)},
-		{"PUT", guestPath + "/resize", s.on("VM.Config.Disk", s.resize)},
-		{"PUT", guestPath + "/cloudinit", s.on("VM.Config.Cloudinit", regenerate)},
-		{"GET", guestPath + "/snapshot", s.on("VM.Audit", snapshots)},
-		{"POST", guestPath + "/agent/ping", s.on("VM.GuestAgent.Audit", agentPing)},
-		{"GET", guestPath + "/agent/network-get-interfaces", s.on("VM.GuestAgent.Audit", agentInterfaces)},
-	}
-}
-
-const guestPath = "nodes/{node}/qemu/{vmid}"
-
-// on is a handler for a call about one guest. It checks, in the order of a real
+// onGuest is a handler for a call about one guest. It checks, in the order of a real
 // node, first the privilege and then whether the guest exists.
-func (s *guests) on(privilege string, handle func(*call, *guest) (any, error)) handler {
+func onGuest(kind, privilege string, handle func(*call, *guest) (any, error)) handler {
 	return func(c *call) (any, error) {
-		if c.get("skiplock") != "" {
-			return nil, rootOnly()
-		}
-		g, err := s.find(c, "qemu", privilege)
-		if err != nil {
-			return nil, err
+		s, id, node := c.s, c.vmid(), c.get("node")
+		g := s.guests[id]
+		switch {
+		case g == nil && s.config.Pool != "", g != nil && !c.visible(g):
+			return nil, forbidden(fmt.Sprintf(" (/vms/%d, %s)", id, privilege))
+		case g == nil || g.Node != node || g.Kind != kind:
+			return nil, missing(node, kind, id)
 		}
 		return handle(c, g)
 	}
 }
 
-func (s *guests) find(c *call, kind, privilege string) (*guest, error) {
-	id := c.vmid()
-	g := s.all[id]
-	if (g == nil && s.config.Pool != "") || (g != nil && !s.visible(g)) {
-		return nil, forbidden(fmt.Sprintf("/vms/%d", id), privilege)
-	}
-	if g == nil || g.Node != c.vars["node"] || g.Kind != kind {
-		return nil, missing(c.vars["node"], kind, id)
-	}
-	return g, nil
+// missing is the answer for a guest that does not exist, or not on that node.
+func missing(node, kind string, id int) *failure {
+	folder := strings.Replace(kind, "qemu", "qemu-server", 1)
+	return internal("Configuration file 'nodes/%s/%s/%d.conf' does not exist", node, folder, id)
 }
 
 // visible reports whether the caller has privileges on a guest.
-func (s *guests) visible(g *guest) bool {
-	return !g.Hidden && (s.config.Pool == "" || g.Pool == s.config.Pool)
+func (c *call) visible(g *guest) bool {
+	return !g.Hidden && (c.s.config.Pool == "" || g.Pool == c.s.config.Pool)
 }
 
 // rows lists the guests by id; row returns nil for those that the list leaves out.
-func (s *guests) rows(row func(*guest) map[string]any) []any {
+func (c *call) rows(row func(*guest) map[string]any) []any {
 	rows := []any{}
-	for _, id := range sortedKeys(s.all) {
-		if r := row(s.all[id]); r != nil {
+	for _, id := range sortedKeys(c.s.guests) {
+		if r := row(c.s.guests[id]); r != nil {
 			rows = append(rows, r)
 		}
 	}
 	return rows
 }
 
-func (s *guests) add(v VM) {
-	g := guest(v)
-	g.Node, g.Kind, g.Config = cmp.Or(v.Node, s.config.Nodes[0]), cmp.Or(v.Kind, "qemu"), map[string]string{}
-	maps.Copy(g.Config, v.Config)
-	set := func(key, value string, on bool) {
-		if on {
-			g.Config[key] = value
-		}
-	}
-	set("name", v.Name, v.Name != "")
-	set("lock", v.Lock, v.Lock != "")
-	set("tags", strings.Join(v.Tags, ";"), len(v.Tags) > 0)
-	set("protection", "1", v.Protection)
-	set("template", "1", v.Template)
-	if g.Running && g.Started.IsZero() {
-		g.Started = time.Now()
-	}
-	s.all[v.ID] = &g
-	if v.Pool != "" {
-		s.pools[v.Pool] = ""
-	}
-	for _, volume := range g.ownVolumes() {
-		d := Disk{Volume: volume, Owner: g.ID, Size: driveSize(g.Config, volume), Format: "raw",
-			Content: "images"}
-		s.storage.add(g.Node, &d)
-	}
-}
-
 // nextID knows every guest, visible or not, containers included: only this call
 // shows whether an id is in use.
-func (s *guests) nextID(c *call) (any, error) {
-	want := c.get("vmid")
-	if want == "" {
-		id := 100
-		for s.all[id] != nil {
-			id++
-		}
+func nextID(c *call) (any, error) {
+	if id := c.vmid(); id != 0 && c.s.guests[id] != nil {
+		return nil, badParameter("vmid", "VM %d already exists", id)
+	} else if id != 0 {
 		return strconv.Itoa(id), nil
 	}
-	id, err := strconv.Atoi(want)
-	switch {
-	case err != nil || id < 100:
-		return nil, badParameter("vmid", "invalid format - value does not look like a valid VM ID\n")
-	case s.all[id] != nil:
-		return nil, badParameter("vmid", fmt.Sprintf("VM %d already exists", id))
+	id := 100
+	for c.s.guests[id] != nil {
+		id++
 	}
-	return want, nil
-}
-
-func (s *guests) list(c *call) (any, error) {
-	return s.rows(func(g *guest) map[string]any {
-		if g.Kind != "qemu" || g.Node != c.vars["node"] || !s.visible(g) {
-			return nil
-		}
-		return g.row()
-	}), nil
-}
-
-func (s *guests) showContainer(c *call) (any, error) {
-	g, err := s.find(c, "lxc", "VM.Audit")
-	if err != nil {
-		return nil, err
-	}
-	return showConfig(c, g)
+	return strconv.Itoa(id), nil
 }
 
 func showConfig(_ *call, g *guest) (any, error) { return g.show(), nil }
@@ -268,15 +215,9 @@ func showConfig(_ *call, g *guest) (any, error) { return g.show(), nil }
 // regenerate writes the cloud-init drive again, without a visible effect.
 func regenerate(*call, *guest) (any, error) { return nil, nil }
 
-func snapshots(_ *call, g *guest) (any, error) {
-	return []any{map[string]any{
-		"name": "current", "description": "You are here!", "digest": g.digest(), "running": number(g.Running),
-	}}, nil
-}
-
 // agent reports whether the configuration enables the guest agent.
 func (g *guest) agent() bool {
-	return parseProperties(g.Config["agent"], "enabled").get("enabled") == "1"
+	return parseProperties(g.Config["agent"], "enabled")["enabled"] == "1"
 }
 
 func agentPing(_ *call, g *guest) (any, error) {
@@ -289,8 +230,8 @@ func agentPing(_ *call, g *guest) (any, error) {
 	return map[string]any{"result": map[string]any{}}, nil
 }
 
-// agentInterfaces reports the address of ipconfig0 on the first card.
-func agentInterfaces(c *call, g *guest) (any, error) {
+// agentCards reports the address of ipconfig0 on the first card.
+func agentCards(c *call, g *guest) (any, error) {
 	if _, err := agentPing(c, g); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"path"
@@ -13,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -22,8 +22,8 @@ const prefix = "/api2/json/"
 // Request is one call as it arrived, with the answer that it got.
 type Request struct {
 	Method string
-	Path   string // decoded, below /api2/json, without the leading slash
-	Params url.Values
+	Path   string     // decoded, below /api2/json, without the leading slash
+	Params url.Values // of the path, the query and the body
 	Status int
 	Error  string // the error's text; empty when the call was accepted
 	At     time.Time
@@ -49,224 +49,280 @@ type Fault struct {
 	Drop bool
 }
 
-// route is one call of the API; a pattern is one of http.ServeMux below prefix.
-// Handlers run under the lock.
-type route struct {
-	method, pattern string
-	handle          handler
+// routes has the handler of each call, by a pattern of http.ServeMux below prefix.
+var routes = map[string]handler{
+	"GET version":                       version,
+	"GET access/permissions":            permissions,
+	"POST " + loginPath:                 login,
+	"GET cluster/resources":             resources,
+	"GET cluster/nextid":                nextID,
+	"DELETE cluster/ha/resources/{sid}": removeHA,
+	"GET cluster/replication":           replication,
+	"GET pools":                         listPools,
+	"GET nodes":                         func(c *call) (any, error) { return nodeRows(c.s), nil },
+
+	"GET nodes/{node}/tasks":               listTasks,
+	"DELETE nodes/{node}/tasks/{upid}":     onTask((*task).cancel),
+	"GET nodes/{node}/tasks/{upid}/status": onTask((*task).status),
+	"GET nodes/{node}/tasks/{upid}/log":    onTask((*task).lines),
+
+	"GET nodes/{node}/storage":                                  listStorages,
+	"GET nodes/{node}/query-url-metadata":                       queryURL,
+	"GET nodes/{node}/storage/{storage}/content":                onStorage(listContent),
+	"GET nodes/{node}/storage/{storage}/content/{volume...}":    onStorage(showVolume),
+	"DELETE nodes/{node}/storage/{storage}/content/{volume...}": onStorage(removeVolume),
+	"POST nodes/{node}/storage/{storage}/download-url":          onStorage(download),
+
+	"POST nodes/{node}/qemu":                             create,
+	"GET nodes/{node}/lxc/{vmid}/config":                 onGuest("lxc", "VM.Audit", showConfig),
+	"GET " + guestPath + "/config":                       onGuest("qemu", "VM.Audit", showConfig),
+	"PUT " + guestPath + "/config":                       onGuest("qemu", "VM.Config.Options", update),
+	"PUT " + guestPath + "/resize":                       onGuest("qemu", "VM.Config.Disk", resize),
+	"PUT " + guestPath + "/cloudinit":                    onGuest("qemu", "VM.Config.Cloudinit", regenerate),
+	"POST " + guestPath + "/agent/ping":                  onGuest("qemu", "VM.GuestAgent.Audit", agentPing),
+	"GET " + guestPath + "/agent/network-get-interfaces": onGuest("qemu", "VM.GuestAgent.Audit", agentCards),
+	"GET " + guestPath + "/status/current":               onGuest("qemu", "VM.Audit", showStatus),
+	"POST " + guestPath + "/status/start":                power("start", start),
+	"POST " + guestPath + "/status/stop":                 power("stop", stop),
+	"POST " + guestPath + "/status/shutdown":             power("shutdown", shutdown),
+	"POST " + guestPath + "/status/reboot":               power("reboot", reboot),
+	"DELETE " + guestPath:                                onGuest("qemu", "VM.Allocate", destroy),
 }
 
+const guestPath = "nodes/{node}/qemu/{vmid}"
+
+// handler answers a call, under the server's mutex.
 type handler func(*call) (any, error)
 
 // call is a request on its way through a handler.
 type call struct {
-	method string
-	path   string
-	route  route
-	vars   map[string]string // the wildcards of the route's pattern
-	params url.Values
-	user   string // root@pam, or user@realm!token
-	fault  *Fault
+	s       *Server
+	request Request
+	user    string // root@pam, or user@realm!token
+	fault   *Fault
 }
 
-func (c *call) get(name string) string { return c.params.Get(name) }
+func (c *call) get(name string) string { return c.request.Params.Get(name) }
 
 // flag reads a boolean parameter as lenient as the real schema does.
 func (c *call) flag(name string) bool {
-	on, err := parseBool(c.get(name))
-	return err == nil && on
+	on, ok := parseBool(c.get(name))
+	return ok && on
 }
 
 func (c *call) vmid() int {
-	id, _ := strconv.Atoi(c.vars["vmid"]) //nolint:errcheck // 0 is no guest's id
+	id, _ := strconv.Atoi(c.get("vmid")) //nolint:errcheck // 0 is no guest's id
 	return id
 }
 
-// api reads requests, runs their handlers and writes the answers.
-type api struct {
-	config   *Config
-	mu       *sync.Mutex
-	mux      *http.ServeMux
-	access   *access
-	guests   *guests
-	cluster  *cluster
-	faults   []*Fault
-	requests []Request
+// Handler answers the API below /api2/json. Reason phrases, the only error text of
+// older releases, need HTTP/1.1: see HTTPServer.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", serve(s, nil))
+	for pattern, handle := range routes {
+		mux.HandleFunc(strings.Replace(pattern, " ", " "+prefix, 1), serve(s, handle))
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		u := r.URL // a slash at the end has no effect
+		u.Path, u.RawPath = strings.TrimSuffix(u.Path, "/"), strings.TrimSuffix(u.RawPath, "/")
+		mux.ServeHTTP(w, r)
+	})
 }
 
-// register adds the routes, and an answer to all other requests.
-func (a *api) register(routes []route) {
-	a.mux = http.NewServeMux()
-	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { a.serve(w, r, route{}) })
-	for _, to := range routes {
-		a.mux.HandleFunc(to.method+" "+prefix+to.pattern, func(w http.ResponseWriter, r *http.Request) {
-			a.serve(w, r, to)
-		})
+const contentType = "application/json;charset=UTF-8"
+
+// serve runs a handler, records the request and writes the answer.
+func serve(s *Server, handle handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c := &call{s: s, fault: &Fault{}, request: Request{
+			Method: r.Method, Path: strings.TrimPrefix(r.URL.Path, prefix), Params: url.Values{},
+		}}
+		data, err := c.run(r, handle)
+		fail, ok := errors.AsType[*failure](err)
+		if err != nil && !ok {
+			fail = internal("%v", err)
+		}
+		c.record(fail)
+		switch {
+		case c.fault.Drop:
+			panic(http.ErrAbortHandler) // closes the connection
+		case fail != nil:
+			fail.write(w, s.config.before(8, 4, 0))
+		default:
+			w.Header().Set("Content-Type", contentType)
+			w.Header().Set("Server", "pve-api-daemon/3.0")
+			json.NewEncoder(w).Encode(map[string]any{"data": data}) //nolint:errcheck // the client is gone
+		}
 	}
 }
 
-// ServeHTTP ignores a slash at the end of the path.
-func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	r.URL.Path, r.URL.RawPath = strings.TrimSuffix(r.URL.Path, "/"), strings.TrimSuffix(r.URL.RawPath, "/")
-	a.mux.ServeHTTP(w, r)
-}
-
-func (a *api) serve(w http.ResponseWriter, r *http.Request, to route) {
-	c := &call{
-		method: r.Method, path: strings.TrimPrefix(r.URL.Path, prefix), route: to,
-		vars: map[string]string{}, params: url.Values{},
+// run reads the request, authenticates the caller and runs the call's handler.
+func (c *call) run(r *http.Request, handle handler) (_ any, err error) {
+	if err := c.read(r); err != nil {
+		return nil, err
 	}
-	err := c.read(r)
-	var data any
-	if err == nil {
-		data, err = a.answer(c, r)
+	if handle == nil {
+		text := fmt.Sprintf("Method '%s /%s' not implemented", c.request.Method, c.request.Path)
+		return nil, &failure{code: http.StatusNotImplemented, text: text, envelope: true}
 	}
-	var fail *failure
-	if err != nil && !errors.As(err, &fail) {
-		fail = internal("%v", err)
+	s := c.s
+	defer s.locked()()
+	if c.request.Path != loginPath {
+		if c.user, err = s.config.authenticate(r); err != nil {
+			return nil, err
+		}
 	}
-	a.record(c, fail)
+	id, node, params := c.vmid(), c.get("node"), c.request.Params
+	c.fault = c.takeFault()
+	if g := s.guests[id]; g != nil && c.fault.Lock != "" {
+		g.set("lock", c.fault.Lock)
+	}
 	switch {
-	case c.fault != nil && c.fault.Drop:
-		drop(w)
-	case fail == nil:
-		w.Header().Set("Content-Type", "application/json;charset=UTF-8")
-		w.Header().Set("Server", "pve-api-daemon/3.0")
-		if err := json.NewEncoder(w).Encode(map[string]any{"data": data}); err != nil {
-			drop(w)
-		}
-	default:
-		if fail.code == http.StatusUnauthorized && !fail.envelope {
-			select {
-			case <-time.After(a.config.AuthDelay):
-			case <-r.Context().Done():
-			}
-		}
-		fail.write(w, r, a.config.before(8, 4, 0))
+	case c.fault.Code != 0:
+		return nil, &failure{code: c.fault.Code, text: c.fault.Text, envelope: c.fault.Code < 595}
+	case params.Has("vmid") && (id < 100 || id > 999999999):
+		return nil, badParameter("vmid", "invalid format - value does not look like a valid VM ID\n")
+	case params.Has("skiplock"):
+		return nil, badParameter("skiplock", "Only root may use this option.")
+	case node != "" && !slices.Contains(s.config.Nodes, node):
+		return nil, internal("hostname lookup '%s' failed - failed to get address info for: %[1]s: "+
+			"Name or service not known", node)
+	case s.offline[node]:
+		return nil, &failure{code: 595, text: "No route to host"}
 	}
+	return handle(c)
 }
 
 var wildcard = regexp.MustCompile(`\{(\w+)`)
 
-// read reads the parameters and the wildcards of the path.
+// read reads the parameters from the query, the body and the path. The body counts as a form under any
+// Content-Type except JSON.
 func (c *call) read(r *http.Request) error {
 	body, err := io.ReadAll(r.Body)
-	switch {
-	case err != nil:
-		return &failure{code: http.StatusBadRequest, text: "bad request"}
-	case len(body) > 0 && (r.Method == http.MethodGet || r.Method == http.MethodDelete):
+	if len(body) > 0 && (r.Method == http.MethodGet || r.Method == http.MethodDelete) {
 		text := fmt.Sprintf("Unexpected content for method '%s'", r.Method)
 		return &failure{code: http.StatusNotImplemented, text: text}
 	}
-	if err := c.parse(r.URL.RawQuery, body, r.Header.Get("Content-Type")); err != nil {
-		return err
-	}
-	if c.route.handle == nil {
-		text := fmt.Sprintf("Method '%s /%s' not implemented", c.method, c.path)
-		return &failure{code: http.StatusNotImplemented, text: text, envelope: true}
-	}
-	for _, name := range wildcard.FindAllStringSubmatch(c.route.pattern, -1) {
-		c.vars[name[1]] = r.PathValue(name[1])
-	}
-	if id := c.vmid(); strings.Contains(c.route.pattern, "{vmid}") && (id < 100 || id > 999999999) {
-		return badParameter("vmid", "invalid format - value does not look like a valid VM ID\n")
-	}
-	for name, value := range c.vars {
-		if c.params.Has(name) && c.get(name) != value {
-			return badParameter(name, "duplicate parameter (already defined in URI) with conflicting values!")
-		}
-	}
-	return nil
-}
-
-// parse reads parameters from the query and from the body. The body counts as a form under any Content-Type
-// except JSON.
-func (c *call) parse(query string, body []byte, contentType string) error {
-	bad := &failure{code: http.StatusBadRequest, text: "unable to decode request parameters"}
-	if strings.HasPrefix(contentType, "application/json") {
+	params := c.request.Params
+	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") {
 		var fields map[string]any
-		if err := json.Unmarshal(body, &fields); err != nil {
-			return bad
-		}
+		err = errors.Join(err, json.Unmarshal(body, &fields))
 		for name, value := range fields {
-			c.params.Set(name, fmt.Sprint(value))
+			params.Set(name, fmt.Sprint(value))
 		}
 		body = nil
 	}
-	for _, part := range []string{string(body), query} {
-		values, err := url.ParseQuery(part)
-		if err != nil {
-			return bad
+	for _, part := range []string{string(body), r.URL.RawQuery} {
+		values, bad := url.ParseQuery(part)
+		err = errors.Join(err, bad)
+		maps.Copy(params, values)
+	}
+	if err != nil {
+		return &failure{code: http.StatusBadRequest, text: "unable to decode request parameters"}
+	}
+	for _, found := range wildcard.FindAllStringSubmatch(r.Pattern, -1) {
+		name, value := found[1], r.PathValue(found[1])
+		if params.Has(name) && c.get(name) != value {
+			return badParameter(name, "duplicate parameter (already defined in URI) with conflicting values!")
 		}
-		for name, all := range values {
-			c.params[name] = all
-		}
+		params.Set(name, value)
 	}
 	return nil
 }
 
-// answer authenticates the caller and runs the call's handler.
-func (a *api) answer(c *call, r *http.Request) (_ any, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if c.route.pattern != loginPath {
-		if c.user, err = a.access.authenticate(r); err != nil {
-			return nil, err
-		}
-	}
-	c.fault = a.takeFault(c)
-	if f := c.fault; f != nil && f.Code != 0 {
-		return nil, &failure{code: f.Code, text: f.Text, envelope: f.Code < 595}
-	}
-	if g := a.guests.all[c.vmid()]; g != nil && c.fault != nil && c.fault.Lock != "" {
-		g.Config["lock"] = c.fault.Lock
-	}
-	if node, ok := c.vars["node"]; ok {
-		switch {
-		case !slices.Contains(a.config.Nodes, node):
-			return nil, internal("hostname lookup '%s' failed - failed to get address info for: %s: "+
-				"Name or service not known", node, node)
-		case a.cluster.offline[node]:
-			return nil, &failure{code: 595, text: "No route to host"}
-		}
-	}
-	return c.route.handle(c)
-}
-
-func (a *api) takeFault(c *call) *Fault {
-	for i, f := range a.faults {
-		ok, err := path.Match(f.Path, c.path)
-		if !ok || err != nil || f.Method != "" && f.Method != c.method {
+// takeFault returns the fault that affects the call; an empty one if there is none.
+func (c *call) takeFault() *Fault {
+	s := c.s
+	for i, f := range s.faults {
+		ok, err := path.Match(f.Path, c.request.Path)
+		if !ok || err != nil || f.Method != "" && f.Method != c.request.Method {
 			continue
 		}
 		if f.Times > 0 {
 			if f.Times--; f.Times == 0 {
-				a.faults = slices.Delete(slices.Clone(a.faults), i, i+1)
+				s.faults = slices.Delete(s.faults, i, i+1)
 			}
 		}
 		return f
 	}
-	return nil
+	return &Fault{}
 }
 
-func (a *api) record(c *call, fail *failure) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	kept := Request{Method: c.method, Path: c.path, Params: c.params, Status: http.StatusOK, At: time.Now()}
+func (c *call) record(fail *failure) {
+	defer c.s.locked()()
+	r := c.request
+	r.Status, r.At = http.StatusOK, time.Now()
 	if fail != nil {
-		kept.Status, kept.Error = fail.code, cmp.Or(fail.text, http.StatusText(fail.code))
+		r.Status, r.Error = fail.code, cmp.Or(fail.text, http.StatusText(fail.code))
 	}
-	if kept.Params.Has("password") {
-		kept.Params.Set("password", "")
+	if r.Params.Has("password") {
+		r.Params.Set("password", "")
 	}
-	a.requests = append(a.requests, kept)
+	c.s.requests = append(c.s.requests, r)
 }
 
-// drop closes the connection without an answer.
-func drop(w http.ResponseWriter) {
-	if hijacker, ok := w.(http.Hijacker); ok {
-		if conn, _, err := hijacker.Hijack(); err == nil {
-			conn.Close() //nolint:errcheck // the connection is given up
-		}
+// failure is an answer with an HTTP status of 400 or more.
+type failure struct {
+	code     int
+	text     string            // first line is the reason phrase
+	params   map[string]string // the errors by parameter
+	envelope bool              // the body is a JSON envelope; otherwise it is empty
+}
+
+func (f *failure) Error() string { return f.text }
+
+// body is empty without an envelope. Before 8.4 (silent) the text was only in the
+// reason phrase.
+func (f *failure) body(silent bool) string {
+	if !f.envelope {
+		return ""
+	}
+	answer := map[string]any{"data": nil}
+	if !silent {
+		answer["message"] = f.text + "\n"
+	}
+	if len(f.params) > 0 {
+		answer["errors"] = f.params
+	}
+	out, _ := json.Marshal(answer) //nolint:errcheck // strings only
+	return string(out)
+}
+
+// write sends the error with its reason phrase. net/http cannot set one, so write takes the connection over
+// where the protocol allows that. A real node closes it after an error, too.
+func (f *failure) write(w http.ResponseWriter, silent bool) {
+	body := f.body(silent)
+	conn, buffer, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		w.Header().Set("Content-Type", contentType)
+		w.WriteHeader(f.code)
+		io.WriteString(w, body) //nolint:errcheck // the client is gone
+		return
+	}
+	defer conn.Close() //nolint:errcheck // the answer is flushed
+	reason, _, _ := strings.Cut(f.text, "\n")
+	fmt.Fprintf(buffer, "HTTP/1.1 %d %s\r\nServer: pve-api-daemon/3.0\r\nConnection: close\r\n"+
+		"Content-Type: %s\r\nContent-Length: %d\r\n\r\n%s", f.code, reason, contentType, len(body), body)
+	buffer.Flush() //nolint:errcheck // the client is gone
+}
+
+// internal is the answer to an exception in a real node's handler.
+func internal(format string, args ...any) *failure {
+	return &failure{code: http.StatusInternalServerError, text: fmt.Sprintf(format, args...), envelope: true}
+}
+
+// badParameter is a schema violation. Most texts end in a newline on a real node;
+// those of raise_param_exc do not.
+func badParameter(name, format string, args ...any) *failure {
+	return &failure{
+		code: http.StatusBadRequest, text: "Parameter verification failed.",
+		params: map[string]string{name: fmt.Sprintf(format, args...)}, envelope: true,
 	}
 }
+
+func forbidden(detail string) *failure {
+	return &failure{code: http.StatusForbidden, text: "Permission check failed" + detail, envelope: true}
+}
+
+func unauthorized(text string) *failure { return &failure{code: http.StatusUnauthorized, text: text} }

@@ -1,6 +1,7 @@
 package proxmox
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha1"
 	"encoding/hex"
@@ -15,7 +16,8 @@ import (
 type kind int
 
 const (
-	unknown kind = iota
+	unknown  kind = iota
+	argument      // of the call: no option
 	text
 	integer
 	boolean
@@ -25,45 +27,36 @@ const (
 	hostname
 )
 
-var numbered = regexp.MustCompile(`^([a-z-]+?)(\d+)$`)
+// kinds are the parameters that castle's stages and the provider may send; # is a number.
+var kinds = map[kind]string{
+	argument: "vmid node pool start digest delete background_delay force unique",
+	hostname: "name",
+	tagList:  "tags",
+	integer:  "cores sockets vcpus cpuunits balloon shares migrate_speed",
+	boolean: `acpi kvm tdf localtime freeze onboot autostart tablet protection template numa keephugepages
+		ciupgrade reboot`,
+	text: `description memory cpu cpulimit bios boot bootdisk agent ostype keyboard scsihw cicustom ciuser
+		cipassword sshkeys nameserver searchdomain citype vga smbios# vmgenid machine args hookscript hotplug
+		startup startdate watchdog arch affinity rng# audio# hugepages ivshmem vmstatestorage ipconfig#
+		serial# usb# hostpci# numa# parallel# virtiofs#`,
+	drive: "efidisk# tpmstate# scsi# virtio# sata# ide#",
+	nic:   "net#",
+}
 
-// kindOf knows the VM options that castle's stages and the provider may send.
+var digits = regexp.MustCompile(`\d+$`)
+
 func kindOf(key string) kind {
-	switch key {
-	case "name":
-		return hostname
-	case "tags":
-		return tagList
-	case "cores", "sockets", "vcpus", "cpuunits", "balloon", "shares", "migrate_speed":
-		return integer
-	case "acpi", "kvm", "tdf", "localtime", "freeze", "onboot", "autostart", "tablet", "protection",
-		"template",
-		"numa", "keephugepages", "ciupgrade", "reboot":
-		return boolean
-	case "description", "memory", "cpu", "cpulimit", "bios", "boot", "bootdisk", "agent", "ostype",
-		"keyboard",
-		"scsihw", "cicustom", "ciuser", "cipassword", "sshkeys", "nameserver", "searchdomain", "citype",
-		"vga",
-		"smbios1", "vmgenid", "machine", "args", "hookscript", "hotplug", "startup", "startdate", "watchdog",
-		"arch", "affinity", "rng0", "audio0", "hugepages", "ivshmem", "vmstatestorage":
-		return text
-	case "efidisk0", "tpmstate0":
-		return drive
-	}
-	found := numbered.FindStringSubmatch(key)
-	if found == nil {
-		return unknown
-	}
-	switch found[1] {
-	case "scsi", "virtio", "sata", "ide":
-		return drive
-	case "net":
-		return nic
-	case "ipconfig", "serial", "usb", "hostpci", "numa", "parallel", "virtiofs":
-		return text
+	key = digits.ReplaceAllString(key, "#")
+	for kind, names := range kinds {
+		if slices.Contains(strings.Fields(names), key) {
+			return kind
+		}
 	}
 	return unknown
 }
+
+// isUnused reports whether an option is a disk that was detached.
+func isUnused(key string) bool { return strings.HasPrefix(key, "unused") }
 
 const dnsLabel = `[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?`
 
@@ -79,19 +72,18 @@ func plain(key, value string) (string, error) {
 		}
 	case integer:
 		if _, err := strconv.Atoi(value); err != nil {
-			return "", badParameter(key, fmt.Sprintf("type check ('integer') failed - got '%s'\n", value))
+			return "", badParameter(key, "type check ('integer') failed - got '%s'\n", value)
 		}
 	case boolean:
-		on, err := parseBool(value)
-		if err != nil {
-			return "", badParameter(key, fmt.Sprintf("type check ('boolean') failed - got '%s'\n", value))
+		on, ok := parseBool(value)
+		if !ok {
+			return "", badParameter(key, "type check ('boolean') failed - got '%s'\n", value)
 		}
-		if !on {
-			return "0", nil
-		}
-		return "1", nil
-	case tagList:
-		return uniqueTags(value), nil
+		return strconv.Itoa(number(on)), nil
+	case tagList: // as a datacenter does by default: in lower case and sorted
+		tags := splitList(strings.ToLower(value))
+		slices.Sort(tags)
+		return strings.Join(slices.Compact(tags), ";"), nil
 	case text:
 		return strings.TrimRight(value, " \t\r\n"), nil
 	case unknown:
@@ -101,21 +93,14 @@ func plain(key, value string) (string, error) {
 	return value, nil
 }
 
-func parseBool(value string) (bool, error) {
+func parseBool(value string) (on, ok bool) {
 	switch strings.ToLower(value) {
 	case "1", "on", "yes", "true":
-		return true, nil
+		return true, true
 	case "0", "off", "no", "false":
-		return false, nil
+		return false, true
 	}
-	return false, fmt.Errorf("%q is no boolean", value)
-}
-
-// uniqueTags lower-cases, sorts and joins tags, as a datacenter does by default.
-func uniqueTags(value string) string {
-	tags := splitList(strings.ToLower(value))
-	slices.Sort(tags)
-	return strings.Join(slices.Compact(tags), ";")
+	return false, false
 }
 
 func splitList(value string) []string {
@@ -148,77 +133,55 @@ func (g *guest) digest() string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// property is one part of a property string such as "virtio=BC:24:…,bridge=vmbr0".
-type property struct{ key, value string }
-
-type properties []property
-
-// get returns the first value of a key; "" without one.
-func (all properties) get(key string) string {
-	for _, p := range all {
-		if p.key == key {
-			return p.value
-		}
-	}
-	return ""
-}
+// properties are the parts of a property string such as "virtio=BC:24:…,bridge=vmbr0".
+type properties map[string]string
 
 // parseProperties splits a property string; a part without "=" is the value of
 // the default key.
 func parseProperties(s, defaultKey string) properties {
-	var all properties
+	all := properties{}
 	for part := range strings.SplitSeq(s, ",") {
-		if part == "" {
-			continue
+		if key, value, ok := strings.Cut(part, "="); ok {
+			all[key] = value
+		} else if part != "" {
+			all[defaultKey] = part
 		}
-		key, value, ok := strings.Cut(part, "=")
-		if !ok {
-			key, value = defaultKey, part
-		}
-		all = append(all, property{key, value})
 	}
 	return all
 }
 
+// take removes a property and returns its value.
+func (all properties) take(key string) string {
+	defer delete(all, key)
+	return all[key]
+}
+
 // printProperties writes first, then the others in alphabetical order.
-func printProperties(first string, others []property) string {
-	slices.SortFunc(others, func(a, b property) int { return strings.Compare(a.key, b.key) })
-	out := []string{first}
-	for _, p := range others {
-		out = append(out, p.key+"="+p.value)
+func printProperties(first string, others properties) string {
+	for _, key := range sortedKeys(others) {
+		first += "," + key + "=" + others[key]
 	}
-	return strings.Join(out, ",")
+	return first
 }
 
 // card returns a network card as it is stored: with a MAC address, which is
 // generated if none is given.
 func (g *guest) card(key, value string) (string, error) {
-	var model, mac string
-	var others []property
-	for _, p := range parseProperties(value, "model") {
-		switch p.key {
-		case "model":
-			model = p.value
-		case "macaddr":
-			mac = p.value
-		case "virtio", "e1000", "e1000e", "rtl8139", "vmxnet3":
-			model, mac = p.key, p.value
-		default:
-			others = append(others, p)
+	options := parseProperties(value, "model")
+	model, mac := options.take("model"), options.take("macaddr")
+	for _, known := range []string{"virtio", "e1000", "e1000e", "rtl8139", "vmxnet3"} {
+		if options[known] != "" {
+			model, mac = known, options.take(known)
 		}
 	}
 	if model == "" {
 		return "", badParameter(key,
 			"invalid format - format error\nmodel: property is missing and it is not optional\n")
 	}
-	if mac == "" {
-		if mac = g.mac(key); mac == "" {
-			var b [3]byte
-			rand.Read(b[:]) //nolint:errcheck // never fails
-			mac = fmt.Sprintf("BC:24:11:%02X:%02X:%02X", b[0], b[1], b[2])
-		}
-	}
-	return printProperties(model+"="+strings.ToUpper(mac), others), nil
+	var b [3]byte
+	rand.Read(b[:]) //nolint:errcheck // never fails
+	mac = cmp.Or(mac, g.mac(key), fmt.Sprintf("BC:24:11:%02X:%02X:%02X", b[0], b[1], b[2]))
+	return printProperties(model+"="+strings.ToUpper(mac), options), nil
 }
 
 func (g *guest) mac(key string) string {

@@ -3,32 +3,11 @@ package proxmox
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
 
-// power answers the calls that start, stop and delete guests.
-type power struct{ guests *guests }
-
-func (p *power) routes() []route {
-	manage := func(verb string, do func(*guest) error, hooks ...func(VM)) route {
-		handle := p.guests.on("VM.PowerMgmt", p.verb(verb, do, hooks...))
-		return route{"POST", guestPath + "/status/" + verb, handle}
-	}
-	c := p.guests.config
-	return []route{
-		{"DELETE", guestPath, p.guests.on("VM.Allocate", p.destroy)},
-		{"GET", guestPath + "/status/current", p.guests.on("VM.Audit", status)},
-		manage("start", start, c.OnStart),
-		manage("stop", stop, c.OnStop),
-		manage("shutdown", shutdown, c.OnStop),
-		manage("reboot", reboot, c.OnStop, c.OnStart),
-	}
-}
-
-func status(_ *call, g *guest) (any, error) {
+func showStatus(_ *call, g *guest) (any, error) {
 	out := g.row()
 	out["qmpstatus"] = g.status()
 	out["cpus"] = out["maxcpu"]
@@ -43,46 +22,30 @@ func status(_ *call, g *guest) (any, error) {
 	return out, nil
 }
 
-// errStopped ends a stop successfully that has nothing to stop, without its hook.
-var errStopped = errors.New("already stopped")
-
-// verb starts the task of a status verb. Under high availability the call only
+// power is the handler of a status verb: it starts the verb's task. Under high availability the call only
 // leaves a request, whose task ends at once.
-func (p *power) verb(verb string, do func(*guest) error, hooks ...func(VM)) func(*call, *guest) (any, error) {
-	return func(c *call, g *guest) (any, error) {
-		id, changed := strconv.Itoa(g.ID), true
-		work := job{node: g.Node, kind: "qm" + verb, id: id}
-		work.do = func(*task) error {
-			if p.guests.all[g.ID] != g {
+func power(verb string, do func(*task, *guest) error) handler {
+	return onGuest("qemu", "VM.PowerMgmt", func(c *call, g *guest) (any, error) {
+		work := func(t *task) error {
+			if c.s.guests[g.ID] != g {
 				return missing(g.Node, "qemu", g.ID)
 			}
 			if err := g.locked(); err != nil {
 				return err
 			}
-			err := do(g)
-			if errors.Is(err, errStopped) {
-				changed, err = false, nil
-			}
-			return err
-		}
-		work.after = func() {
-			for _, hook := range hooks {
-				if changed {
-					p.guests.notify(hook, g.ID)
-				}
-			}
+			return do(t, g)
 		}
 		if !g.HA || verb == "reboot" {
-			return p.guests.tasks.launch(c, work), nil
+			return c.launch("qm"+verb, g.ID, work).upid, nil
 		}
+		worker := &call{s: c.s, request: c.request, user: "root@pam", fault: &Fault{}}
+		worker.launch("qm"+verb, g.ID, work)
 		kind := "ha" + strings.Replace(verb, "shutdown", "stop", 1)
-		upid := p.guests.tasks.launch(c, job{node: g.Node, kind: kind, id: id})
-		p.guests.tasks.launch(&call{user: "root@pam"}, work)
-		return upid, nil
-	}
+		return c.launch(kind, g.ID, func(*task) error { return nil }).upid, nil
+	})
 }
 
-func start(g *guest) error {
+func start(t *task, g *guest) error {
 	switch {
 	case g.Config["template"] == "1":
 		return errors.New("you can't start a vm if it's a template")
@@ -90,37 +53,38 @@ func start(g *guest) error {
 		return fmt.Errorf("VM %d already running", g.ID)
 	}
 	g.Running, g.Started = true, time.Now()
+	t.tell(t.s.config.OnStart, g)
 	return nil
 }
 
-func stop(g *guest) error {
-	if !g.Running {
-		return errStopped
+// stop has no effect on a guest that is off.
+func stop(t *task, g *guest) error {
+	if g.Running {
+		g.Running = false
+		t.tell(t.s.config.OnStop, g)
 	}
-	g.Running = false
 	return nil
 }
 
 // shutdown always works: every guest obeys.
-func shutdown(g *guest) error {
+func shutdown(t *task, g *guest) error {
 	if !g.Running {
 		return fmt.Errorf("VM %d not running", g.ID)
 	}
-	return stop(g)
+	return stop(t, g)
 }
 
-func reboot(g *guest) error {
-	if !g.Running {
-		return fmt.Errorf("VM %d not running", g.ID)
+func reboot(t *task, g *guest) error {
+	if err := shutdown(t, g); err != nil {
+		return err
 	}
-	g.Started = time.Now()
-	return nil
+	return start(t, g)
 }
 
-// destroy handles DELETE nodes/{node}/qemu/{vmid}.
-func (p *power) destroy(c *call, g *guest) (any, error) {
-	purge, unreferenced := c.flag("purge"), c.flag("destroy-unreferenced-disks")
+func destroy(c *call, g *guest) (any, error) {
+	s := c.s
 	check := func() error {
+		purge := c.flag("purge")
 		switch {
 		case g.Config["protection"] == "1":
 			return internal("can't remove VM %d - protection mode enabled", g.ID)
@@ -138,11 +102,8 @@ func (p *power) destroy(c *call, g *guest) (any, error) {
 	if err := check(); err != nil {
 		return nil, err
 	}
-	s := p.guests
-	var deleted VM
-	j := job{node: g.Node, kind: "qmdestroy", id: strconv.Itoa(g.ID)}
-	j.do = func(t *task) error {
-		if s.all[g.ID] != g {
+	return c.launch("qmdestroy", g.ID, func(t *task) error {
+		if s.guests[g.ID] != g {
 			return missing(g.Node, "qemu", g.ID)
 		}
 		if err := check(); err != nil {
@@ -152,27 +113,20 @@ func (p *power) destroy(c *call, g *guest) (any, error) {
 			return err
 		}
 		own := g.ownVolumes()
-		for key, d := range s.storage.volumes {
-			if unreferenced && key.node == g.Node && d.Owner == g.ID && !slices.Contains(own, d.Volume) {
-				own = append(own, d.Volume)
-			}
-		}
-		for _, volume := range own {
-			if d := s.storage.volumes[volumeKey{g.Node, volume}]; d != nil && d.Stuck {
+		for _, d := range s.disks.sorted() {
+			_, attached := own[d.Volume]
+			unreferenced := c.flag("destroy-unreferenced-disks") && d.Owner == g.ID
+			switch {
+			case d.Node != g.Node || !attached && !unreferenced:
+			case d.Stuck:
 				t.warn("Could not remove disk '%s', check manually: lvremove '%[1]s' error: "+
-					"Logical volume in use.", volume)
-				continue
+					"Logical volume in use.", d.Volume)
+			default:
+				s.disks.free(d.Node, d.Volume)
 			}
-			s.storage.free(g.Node, volume)
 		}
-		deleted = g.view()
-		delete(s.all, g.ID)
+		t.tell(s.config.OnDestroy, g)
+		delete(s.guests, g.ID)
 		return nil
-	}
-	j.after = func() {
-		if s.config.OnDestroy != nil {
-			s.config.OnDestroy(deleted)
-		}
-	}
-	return s.tasks.launch(c, j), nil
+	}).upid, nil
 }

@@ -7,20 +7,17 @@
 // has no name until then. Tasks outlive the client that started them, as on a real node: a killed run leaves
 // half a cluster behind.
 //
-// The parts are types of their own. api reads and writes HTTP; access knows the callers; guests, power,
-// storages and cluster answer the calls; tasks run operations that take time. One mutex guards them all; api
-// holds it while a handler runs.
+// Server holds the state. A call reads one request, and the table of routes has its handler, which runs under
+// the server's mutex; tasks run operations that take time.
 //
-// Deliberately missing: clones, containers beyond occupying an id, migration,
-// snapshots beyond the empty list, pending changes (a change to a running VM is
-// visible at once), and everything that needs SSH.
+// Deliberately missing: clones, containers beyond occupying an id, migration, snapshots, pending changes (a
+// change to a running VM is visible at once), and everything that needs SSH.
 package proxmox
 
 import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -41,8 +38,6 @@ type Config struct {
 	Version   string
 	Duration  time.Duration            // of a task that Durations does not name
 	Durations map[string]time.Duration // by task type: qmcreate, qmstart, qmdestroy, resize, download, …
-	AuthDelay time.Duration            // before a 401; 3 s on a real node
-	ImageSize int64                    // virtual size of every imported image, in bytes
 	// The hooks get the VM after its task has taken effect and before the task is
 	// reported as finished. They run without a lock.
 	OnStart, OnStop, OnDestroy func(VM)
@@ -58,14 +53,19 @@ type Storage struct {
 
 // Server is the datacenter. It is safe for concurrent use.
 type Server struct {
-	config  *Config
-	api     *api
-	access  *access
-	guests  *guests
-	storage *storages
-	cluster *cluster
-	tasks   *tasks
-	mu      *sync.Mutex // guards all of them
+	config     Config
+	ctx        context.Context // ends all tasks
+	cancel     context.CancelFunc
+	mu         sync.Mutex // guards all that follows
+	guests     map[int]*guest
+	disks      disks
+	pools      map[string]bool
+	offline    map[string]bool     // nodes
+	privileges map[string][]string // of every caller, by path; nil: what castle needs
+	faults     []*Fault
+	requests   []Request
+	tasks      []*task
+	idle       *sync.Cond // on mu: a task has ended
 }
 
 // New creates a datacenter without guests. Close ends its tasks.
@@ -80,28 +80,18 @@ func New(c Config) *Server {
 			{ID: "local-lvm", Type: "lvmthin", Content: []string{"images", "rootdir"}},
 		}
 	}
-	c.Version, c.ImageSize = cmp.Or(c.Version, "9.1.9"), cmp.Or(c.ImageSize, 8<<30)
-	s := &Server{config: &c, mu: &sync.Mutex{}, access: &access{config: &c}}
-	s.tasks = &tasks{config: &c, mu: s.mu, idle: sync.NewCond(s.mu), serial: 0x1000}
-	s.tasks.ctx, s.tasks.cancel = context.WithCancel(context.Background())
-	s.storage = &storages{config: &c, tasks: s.tasks, volumes: map[volumeKey]*Disk{}}
-	s.guests = &guests{
-		config: &c, tasks: s.tasks, storage: s.storage, mu: s.mu, all: map[int]*guest{},
-		pools: map[string]string{},
+	c.Version = cmp.Or(c.Version, "9.1.9")
+	s := &Server{
+		config: c, guests: map[int]*guest{}, disks: disks{},
+		pools: map[string]bool{}, offline: map[string]bool{},
 	}
 	if c.Pool != "" {
-		s.guests.pools[c.Pool] = ""
+		s.pools[c.Pool] = true
 	}
-	s.cluster = &cluster{config: &c, guests: s.guests, offline: map[string]bool{}}
-	s.api = &api{config: &c, mu: s.mu, access: s.access, guests: s.guests, cluster: s.cluster}
-	s.api.register(slices.Concat(s.access.routes(), s.cluster.routes(), s.tasks.routes(), s.storage.routes(),
-		s.guests.routes(), (&power{guests: s.guests}).routes()))
+	s.idle = sync.NewCond(&s.mu)
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
-
-// Handler answers the API below /api2/json. Reason phrases, the only error text of
-// older releases, need HTTP/1.1: see HTTPServer.
-func (s *Server) Handler() http.Handler { return s.api }
 
 // HTTPServer is an HTTP/1.1 server for Handler; a real node does not speak HTTP/2.
 func (s *Server) HTTPServer() *http.Server {
@@ -114,15 +104,15 @@ func (s *Server) HTTPServer() *http.Server {
 
 // Close stops the running tasks without effect and waits for them.
 func (s *Server) Close() {
-	s.tasks.cancel()
+	s.cancel()
 	s.Idle()
 }
 
 // Idle waits until no task is running.
 func (s *Server) Idle() {
 	defer s.locked()()
-	for s.tasks.active > 0 {
-		s.tasks.idle.Wait()
+	for slices.ContainsFunc(s.tasks, (*task).running) {
+		s.idle.Wait()
 	}
 }
 
@@ -134,19 +124,19 @@ func (s *Server) locked() (unlock func()) {
 // Requests lists every call so far, oldest first, without credentials.
 func (s *Server) Requests() []Request {
 	defer s.locked()()
-	return slices.Clone(s.api.requests)
+	return slices.Clone(s.requests)
 }
 
 // Fail adds a fault. The oldest that matches a call wins.
 func (s *Server) Fail(f Fault) {
 	defer s.locked()()
-	s.api.faults = append(s.api.faults, &f)
+	s.faults = append(s.faults, &f)
 }
 
 // SetOffline takes a node off the network, or brings it back.
 func (s *Server) SetOffline(node string, offline bool) {
 	defer s.locked()()
-	s.cluster.offline[node] = offline
+	s.offline[node] = offline
 }
 
 // SetToken replaces the token that is accepted.
@@ -159,57 +149,48 @@ func (s *Server) SetToken(token string) {
 // same unless it is named. The API reports them and enforces none.
 func (s *Server) SetPrivileges(all map[string][]string) {
 	defer s.locked()()
-	s.access.privileges = all
-}
-
-// AddVM adds a guest to the datacenter without an API call, with the disks that
-// its Config names.
-func (s *Server) AddVM(v VM) {
-	defer s.locked()()
-	s.guests.add(v)
+	s.privileges = all
 }
 
 // SetLock locks a guest (backup, migrate, …) or, with "", unlocks it.
-func (s *Server) SetLock(id int, lock string) { s.setOption(id, "lock", lock) }
+func (s *Server) SetLock(id int, lock string) {
+	s.with(id, func(g *guest) { g.set("lock", lock) })
+}
 
 // SetProtection switches a guest's protection against deletion on or off.
 func (s *Server) SetProtection(id int, on bool) {
-	s.setOption(id, "protection", map[bool]string{true: "1"}[on])
-}
-
-func (s *Server) setOption(id int, key, value string) {
-	defer s.locked()()
-	if g := s.guests.all[id]; g != nil {
-		delete(g.Config, key)
-		if value != "" {
-			g.Config[key] = value
-		}
-	}
+	s.with(id, func(g *guest) { g.set("protection", flags[on]) })
 }
 
 // PowerOff stops a guest as a power cut does, without a task or a hook.
 func (s *Server) PowerOff(id int) {
-	defer s.locked()()
-	if g := s.guests.all[id]; g != nil {
-		g.Running = false
-	}
+	s.with(id, func(g *guest) { g.Running = false })
 }
 
 // RemoveVM deletes a guest and its disks without an API call.
 func (s *Server) RemoveVM(id int) {
+	s.with(id, func(g *guest) {
+		for volume := range g.ownVolumes() {
+			s.disks.free(g.Node, volume)
+		}
+		delete(s.guests, id)
+	})
+}
+
+// with changes a guest, if it exists.
+func (s *Server) with(id int, change func(*guest)) {
 	defer s.locked()()
-	if g := s.guests.all[id]; g != nil {
-		s.storage.free(g.Node, g.ownVolumes()...)
-		delete(s.guests.all, id)
+	if g := s.guests[id]; g != nil {
+		change(g)
 	}
 }
 
 // VMs lists every guest, hidden ones included, by id.
 func (s *Server) VMs() []VM {
 	defer s.locked()()
-	all := make([]VM, 0, len(s.guests.all))
-	for _, id := range slices.Sorted(maps.Keys(s.guests.all)) {
-		all = append(all, s.guests.all[id].view())
+	all := []VM{}
+	for _, id := range sortedKeys(s.guests) {
+		all = append(all, s.guests[id].view())
 	}
 	return all
 }
@@ -217,20 +198,20 @@ func (s *Server) VMs() []VM {
 // AddDisk adds a volume to a storage, such as an orphaned disk.
 func (s *Server) AddDisk(d Disk) {
 	defer s.locked()()
-	s.storage.add(cmp.Or(d.Node, s.config.Nodes[0]), &d)
+	s.disks.store(cmp.Or(d.Node, s.config.Nodes[0]), d)
 }
 
 // RemoveDisk removes a volume from its storage without an API call.
 func (s *Server) RemoveDisk(node, volume string) {
 	defer s.locked()()
-	s.storage.free(node, volume)
+	s.disks.free(node, volume)
 }
 
 // Disks lists every volume, by node and name.
 func (s *Server) Disks() []Disk {
 	defer s.locked()()
 	all := []Disk{}
-	for _, d := range s.storage.sorted() {
+	for _, d := range s.disks.sorted() {
 		all = append(all, *d)
 	}
 	return all

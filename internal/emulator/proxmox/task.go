@@ -5,158 +5,126 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
-// task is a worker process of a node. It runs while its exit status is empty.
+// task is a worker process of a node.
 type task struct {
+	s                          *Server
 	upid, node, kind, id, user string
-	pid                        int64
+	pid                        int
 	started, ended             time.Time
-	exit                       string
+	exit                       string // empty while it runs
 	log                        []string
+	warnings                   int
 	ctx                        context.Context // ends with the server, or when the task is stopped
 	stop                       context.CancelFunc
+	undo                       func()   // runs instead of its work if it is stopped or a fault ends it
+	hooks                      []func() // run without the lock before the task has ended
 }
 
-// job is the work of a task when its duration is over. do and undo run under the
-// lock, after runs without it.
-type job struct {
-	node, kind, id string
-	do             func(*task) error
-	undo           func() // replaces do if the task is stopped or a fault ends it
-	after          func()
-}
-
-// tasks runs the tasks of all nodes and answers the calls about them.
-type tasks struct {
-	config *Config
-	mu     *sync.Mutex
-	ctx    context.Context // ends all tasks
-	cancel context.CancelFunc
-	all    []*task
-	active int        // tasks that run
-	idle   *sync.Cond // on mu: active has fallen to 0
-	serial int64
-}
-
-func (s *tasks) routes() []route {
-	return []route{
-		{"GET", "nodes/{node}/tasks", s.list},
-		{"DELETE", taskPath, s.about((*task).cancel)},
-		{"GET", taskPath + "/status", s.about((*task).status)},
-		{"GET", taskPath + "/log", s.about((*task).lines)},
+// launch starts a task for a call. When the task's duration is over, do runs under the lock.
+func (c *call) launch(kind string, id any, do func(*task) error) *task {
+	s, now := c.s, time.Now()
+	t := &task{
+		s: s, node: c.get("node"), kind: kind, id: fmt.Sprint(id), user: c.user, pid: 0x1001 + len(s.tasks),
+		started: now,
 	}
-}
-
-const taskPath = "nodes/{node}/tasks/{upid}"
-
-// launch starts a task for a call and returns its UPID.
-func (s *tasks) launch(c *call, j job) string {
-	s.serial++
-	now := time.Now()
-	t := &task{node: j.node, kind: j.kind, id: j.id, user: c.user, pid: s.serial, started: now}
 	t.upid = fmt.Sprintf("UPID:%s:%08X:%08X:%08X:%s:%s:%s:",
 		t.node, t.pid, t.pid*97, now.Unix(), t.kind, t.id, t.user)
 	t.ctx, t.stop = context.WithCancel(s.ctx)
-	s.all = append(s.all, t)
-	s.active++
-	go s.work(t, j, c.fault)
-	return t.upid
+	s.tasks = append(s.tasks, t)
+	go t.work(c.fault, do)
+	return t
 }
 
-func (s *tasks) work(t *task, j job, fault *Fault) {
-	err := s.wait(t, j, fault)
-	s.mu.Lock()
-	if err == nil && fault != nil && fault.Task != "" {
-		err = errors.New(fault.Task)
+func (t *task) work(fault *Fault, do func(*task) error) {
+	err := t.wait(fault)
+	t.s.mu.Lock()
+	if err == nil {
+		err = do(t)
+	} else if t.undo != nil {
+		t.undo()
+	}
+	t.s.mu.Unlock()
+	for _, hook := range t.hooks {
+		hook()
+	}
+	defer t.s.locked()()
+	t.finish(err)
+}
+
+// wait returns after the task's duration, or with the error that ends the task without effect.
+func (t *task) wait(fault *Fault) error {
+	duration, ok := t.s.config.Durations[t.kind]
+	if !ok {
+		duration = t.s.config.Duration
+	}
+	select {
+	case <-time.After(duration):
+	case <-t.ctx.Done():
+	}
+	if fault.Hold != nil {
+		select {
+		case <-fault.Hold:
+		case <-t.ctx.Done():
+		}
 	}
 	switch {
-	case err == nil && j.do != nil:
-		err = j.do(t)
-	case err == nil:
-	case j.undo != nil:
-		j.undo()
-	}
-	s.mu.Unlock()
-	if err == nil && j.after != nil {
-		j.after()
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t.finish(err)
-	if s.active--; s.active == 0 {
-		s.idle.Broadcast()
-	}
-}
-
-// wait returns after the task's duration, or with an error when it is stopped.
-func (s *tasks) wait(t *task, j job, fault *Fault) error {
-	duration, ok := s.config.Durations[j.kind]
-	if !ok {
-		duration = s.config.Duration
-	}
-	over := make(chan struct{})
-	defer time.AfterFunc(duration, func() { close(over) }).Stop()
-	waits := []<-chan struct{}{over}
-	if fault != nil && fault.Hold != nil {
-		waits = append(waits, fault.Hold)
-	}
-	for _, done := range waits {
-		select {
-		case <-done:
-		case <-t.ctx.Done():
-			return errors.New("received interrupt")
-		}
+	case t.ctx.Err() != nil:
+		return errors.New("received interrupt")
+	case fault.Task != "":
+		return errors.New(fault.Task)
 	}
 	return nil
 }
 
+// tell calls a hook, if it is set, with a guest as it is now.
+func (t *task) tell(hook func(VM), g *guest) {
+	if v := g.view(); hook != nil {
+		t.hooks = append(t.hooks, func() { hook(v) })
+	}
+}
+
 // warn logs an error that does not fail the task.
 func (t *task) warn(format string, args ...any) {
+	t.warnings++
 	t.log = append(t.log, "WARN: "+fmt.Sprintf(format, args...))
 }
 
 func (t *task) finish(err error) {
-	warnings := 0
-	for _, line := range t.log {
-		if strings.HasPrefix(line, "WARN: ") {
-			warnings++
-		}
-	}
 	t.ended = time.Now()
 	t.stop()
-	switch {
+	last := "TASK OK"
+	switch t.exit = "OK"; {
 	case err != nil:
-		t.exit = err.Error()
-		t.log = append(t.log, "TASK ERROR: "+t.exit)
-	case warnings > 0:
-		t.exit = fmt.Sprintf("WARNINGS: %d", warnings)
-		t.log = append(t.log, "TASK WARNINGS: "+strconv.Itoa(warnings))
-	default:
-		t.exit = "OK"
-		t.log = append(t.log, "TASK OK")
+		t.exit, last = err.Error(), "TASK ERROR: "+err.Error()
+	case t.warnings > 0:
+		t.exit = fmt.Sprintf("WARNINGS: %d", t.warnings)
+		last = "TASK " + t.exit
 	}
+	t.log = append(t.log, last)
+	t.s.idle.Broadcast()
 }
 
-// about is a handler for a call about one task.
-func (s *tasks) about(handle func(*task) any) handler {
+// onTask is a handler for a call about one task.
+func onTask(handle func(*task) any) handler {
 	return func(c *call) (any, error) {
-		upid := c.vars["upid"]
+		upid := c.get("upid")
 		if parts := strings.Split(upid, ":"); len(parts) != 9 || parts[0] != "UPID" {
 			return nil, badParameter("upid", "unable to parse worker upid")
 		}
-		for _, t := range s.all {
-			if t.upid == upid && t.node == c.vars["node"] {
+		for _, t := range c.s.tasks {
+			if t.upid == upid && t.node == c.get("node") {
 				return handle(t), nil
 			}
 		}
 		return nil, badParameter("upid", "no such task")
 	}
 }
+
+func (t *task) running() bool { return t.exit == "" }
 
 // cancel stops a task that runs; on one that has ended it has no effect.
 func (t *task) cancel() any {
@@ -178,7 +146,7 @@ func (t *task) status() any {
 	if token != "" {
 		out["tokenid"] = token
 	}
-	if t.exit != "" {
+	if !t.running() {
 		out["status"], out["exitstatus"] = "stopped", t.exit
 	}
 	return out
@@ -192,18 +160,16 @@ func (t *task) lines() any {
 	return lines
 }
 
-// list shows a node's tasks, newest first; source=active leaves out those that
-// have ended.
-func (s *tasks) list(c *call) (any, error) {
-	rows := []any{}
-	for _, t := range slices.Backward(s.all) {
-		ended := t.exit != ""
-		if t.node != c.vars["node"] || (c.get("vmid") != "" && c.get("vmid") != t.id) ||
-			(c.get("source") == "active" && ended) {
+// listTasks shows a node's tasks, newest first; source=active leaves out those that have ended.
+func listTasks(c *call) (any, error) {
+	rows, vmid := []any{}, c.get("vmid")
+	for _, t := range slices.Backward(c.s.tasks) {
+		if t.node != c.get("node") || vmid != "" && vmid != t.id ||
+			c.get("source") == "active" && !t.running() {
 			continue
 		}
 		row := t.row()
-		if ended {
+		if !t.running() {
 			row["endtime"], row["status"] = t.ended.Unix(), t.exit
 		}
 		rows = append(rows, row)
