@@ -145,7 +145,7 @@ func checkPlanPath(repository, path string) error {
 }
 
 // planSummary summarizes a stage's plan in a line.
-func planSummary(s plan.Stage) string {
+func planSummary(s *plan.Stage) string {
 	switch s.State {
 	case review.UpToDate:
 		return "up to date"

@@ -56,11 +56,16 @@ func Failed(ctx context.Context, r *Run, layer, stage string, err error) error {
 		return context.Cause(ctx)
 	}
 	r.Emit(event.Event{Kind: event.StageFailed, Layer: layer, Stage: stage, Text: err.Error()})
+	return WithLog(r, stage, fmt.Errorf("stage %s: %w", stage, err))
+}
+
+// WithLog adds Terraform's log of a stage to an error, if there is one.
+func WithLog(r *Run, stage string, err error) error {
 	path := r.Files.LogPath(stage)
 	if info, statErr := os.Stat(path); statErr != nil || info.Size() == 0 {
-		return fmt.Errorf("stage %s: %w", stage, err)
+		return err
 	}
-	return fmt.Errorf("stage %s: %w\n  log: %s", stage, err, path)
+	return fmt.Errorf("%w\n  log: %s", err, path)
 }
 
 // During adds the step that failed to an error; nil stays nil.

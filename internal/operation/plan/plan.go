@@ -6,12 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
+	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/state"
 )
 
 // Options narrow a plan and name the file to save it in.
@@ -26,7 +29,7 @@ type Plan struct {
 	Cluster  string             `json:"cluster"`
 	Platform string             `json:"platform"`
 	Code     []CodeChange       `json:"code_changed"` // since it was applied
-	Stages   []Stage            `json:"stages"`       // by layer, then as cluster.hcl lists them
+	Stages   []*Stage           `json:"stages"`       // by layer, then as cluster.hcl lists them
 	Unlisted []cluster.Unlisted `json:"unlisted"`     // that a create leaves as they are
 	Saved    *SavedPlan         `json:"saved,omitempty"`
 }
@@ -45,7 +48,36 @@ type Stage struct {
 	Changes   []review.Change `json:"changes,omitempty"`    // by address
 	OnEarlier []string        `json:"on_earlier,omitempty"` // stages that change first
 
-	outputsRead bool // its planned outputs are inputs of the others' plans
+	config      *config.Stage
+	recorded    *state.State
+	err         error
+	imports     bool   // an import comes first and makes any earlier plan outdated
+	saved       []byte // Terraform's own plan
+	outputsRead bool   // its planned outputs are inputs of the others' plans
+}
+
+// CodeChange reports that a stage's module differs from the applied one: castle was upgraded, or somebody
+// changed it.
+type CodeChange struct {
+	Stage  string   `json:"stage"`
+	Layer  string   `json:"layer"`
+	Source string   `json:"source"` // networking/metallb
+	Castle string   `json:"castle"` // the version that applied it
+	Files  []string `json:"files"`  // that differ; empty if the applied module is not recorded
+}
+
+// Extension ends the names of the files that plans are saved in.
+const Extension = review.Extension
+
+// SavedPlan describes the file of a saved plan.
+type SavedPlan struct {
+	Path   string `json:"path"`
+	SHA256 string `json:"sha256"`
+	Apply  string `json:"apply"` // the command that applies it
+	// Unplanned are the stages without a plan: castle plans those during the create.
+	Unplanned []string `json:"unplanned"`
+	// Imports are the stages that castle plans again after an import.
+	Imports []string `json:"imports"`
 }
 
 // Run plans a create. It applies, imports and records nothing. A stage whose inputs are not known yet
@@ -56,18 +88,11 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) (_ *Plan, err error
 	if err != nil {
 		return nil, err
 	}
-	warnings, err := c.CheckConfig()
-	if err != nil {
-		return nil, err
-	}
-	r, err := run.Begin(ctx, c, "plan")
+	r, err := run.BeginChecked(ctx, c, "plan")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = r.End(err) }()
-	for _, d := range warnings {
-		r.Notice(d)
-	}
 	p := &planning{run: r, damaged: map[*config.Stage]error{}, keeps: o.Out != ""}
 	if err := p.readStates(); err != nil {
 		return nil, err
@@ -77,7 +102,7 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) (_ *Plan, err error
 		Unlisted: []cluster.Unlisted{},
 	}
 	if o.Selection.All() {
-		if plan.Unlisted, err = r.Cluster.UnlistedStages(); err != nil {
+		if plan.Unlisted, err = c.UnlistedStages(); err != nil {
 			return nil, err
 		}
 	}
@@ -90,41 +115,39 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) (_ *Plan, err error
 			plan.Code = append(plan.Code, *code)
 		}
 	}
-	var errs []error
-	made := p.stages(ctx, chosen)
-	for i, one := range made {
-		if one.err != nil {
-			errs = append(errs, fmt.Errorf("stage %s: %w", chosen[i].Name, one.err))
-		}
-		plan.Stages = append(plan.Stages, one.plan)
-	}
+	plan.Stages = p.stages(ctx, chosen)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx) // an interrupted plan is incomplete
+	}
+	var errs []error
+	for _, s := range plan.Stages {
+		if s.err != nil {
+			errs = append(errs, fmt.Errorf("stage %s: %w", s.Name, s.err))
+		}
 	}
 	switch {
 	case o.Out != "" && len(errs) > 0:
 		errs = append(errs, fmt.Errorf("%s was not written: not all could be planned", o.Out))
 	case o.Out != "":
-		if err := p.save(o.Out, plan, chosen, made); err != nil {
+		if err := p.save(o.Out, plan); err != nil {
 			return nil, err
 		}
 	}
-	plan.connect(chosen)
+	plan.connect()
 	plan.mask(c.Masker.Hide)
 	return plan, errors.Join(errs...)
 }
 
 // connect lists for each stage the earlier stages whose changed outputs it was planned with.
-func (p *Plan) connect(chosen []*config.Stage) {
-	for i, s := range chosen {
-		for _, edge := range s.Edges() {
-			at := slices.Index(chosen, edge.From)
+func (p *Plan) connect() {
+	for _, one := range p.Stages {
+		for _, edge := range one.config.Edges() {
+			at := slices.IndexFunc(p.Stages, func(s *Stage) bool { return s.config == edge.From })
 			if at < 0 || p.Stages[at].State != review.Changes || p.Stages[at].outputsRead ||
 				len(edge.Values) == 0 && !edge.Connects {
 				continue
 			}
-			if one := &p.Stages[i]; one.State == review.UpToDate || one.State == review.Unchanged ||
-				one.State == review.Changes {
+			if review.IsPlanned(one.State) {
 				one.OnEarlier = append(one.OnEarlier, edge.From.Name)
 			}
 		}
@@ -133,19 +156,84 @@ func (p *Plan) connect(chosen []*config.Stage) {
 
 // mask hides secrets in every text.
 func (p *Plan) mask(hide func(string) string) {
-	all := func(texts []string) {
-		for i := range texts {
-			texts[i] = hide(texts[i])
-		}
-	}
-	for i := range p.Stages {
-		s := &p.Stages[i]
+	for _, s := range p.Stages {
 		s.Reason = hide(s.Reason)
-		all(s.Differs)
-		all(s.Refused)
-		all(s.Notes)
+		for _, texts := range [][]string{s.Differs, s.Refused, s.Notes} {
+			for i := range texts {
+				texts[i] = hide(texts[i])
+			}
+		}
 		for j := range s.Changes {
 			s.Changes[j].Address = hide(s.Changes[j].Address)
 		}
 	}
+}
+
+// codeChange compares a stage's module with the applied one; nil if they are equal or none was recorded.
+func codeChange(c *cluster.Cluster, s *config.Stage) (*CodeChange, error) {
+	dir := c.Dir.Stage(s.Name)
+	rec, err := dir.Record()
+	if errors.Is(err, fs.ErrNotExist) || err == nil && rec.Module == "" {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	now, err := state.Digest(s.Module)
+	if err != nil || now == rec.Module {
+		return nil, err
+	}
+	change := &CodeChange{
+		Stage: s.Name, Layer: s.Layer, Source: s.Source, Castle: rec.Castle, Files: []string{},
+	}
+	applied, _, err := run.RecordedModule(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return change, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var was, is state.Fingerprint
+	if err := errors.Join(was.AddFS("", applied), is.AddFS("", s.Module)); err != nil {
+		return nil, err
+	}
+	differing := slices.DeleteFunc(is.Changed(&was), func(file string) bool { return file == run.KeptInputs })
+	change.Files = append(change.Files, differing...)
+	return change, nil
+}
+
+// save writes the plan to a file that a create applies exactly.
+func (p *planning) save(path string, plan *Plan) error {
+	c := p.run.Cluster
+	file := &review.SavedPlan{
+		Path: path, Cluster: c.Name(), Castle: c.Options.Version, StateDir: c.Dir.Path(), Run: p.run.ID,
+		Made: time.Now().UTC(),
+	}
+	var err error
+	if file.Facts, err = review.ConfigurationFacts(p.run); err != nil {
+		return err
+	}
+	plan.Saved = &SavedPlan{
+		Path: path, Apply: c.Command("create") + " --plan " + path,
+		Unplanned: []string{}, Imports: []string{},
+	}
+	for _, s := range plan.Stages {
+		one := review.SavedStage{Name: s.Name, State: s.State, Saved: s.saved}
+		if one.Facts, err = review.Facts(p.run, s.config, review.IsPlanned(s.State)); err != nil {
+			return err
+		}
+		for _, c := range s.Changes {
+			one.Changes = append(one.Changes, review.Change{Address: c.Address, Action: c.Action})
+		}
+		switch {
+		case !review.IsPlanned(s.State):
+			plan.Saved.Unplanned = append(plan.Saved.Unplanned, s.Name)
+		case s.State == review.Changes && s.saved == nil:
+			plan.Saved.Imports = append(plan.Saved.Imports, s.Name)
+		}
+		file.Stages = append(file.Stages, one)
+	}
+	err = file.Write()
+	plan.Saved.SHA256 = file.Digest
+	return err
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/kube"
@@ -17,7 +19,11 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
 )
+
+// answerTime bounds each lookup of a plan.
+const answerTime = 15 * time.Second
 
 // planning is one run of plan.
 type planning struct {
@@ -26,19 +32,10 @@ type planning struct {
 	keeps   bool                    // save Terraform's plans
 }
 
-// plannedStage is a stage's plan, its error, and Terraform's saved plan.
-type plannedStage struct {
-	plan    Stage
-	err     error
-	imports bool // an import comes first and makes any earlier plan outdated
-	saved   []byte
-}
-
 // readStates reads the outputs of all stages. It leaves states that need a repair to a create.
 func (p *planning) readStates() error {
 	for _, s := range p.run.Cluster.Config.Stages {
-		dir := p.run.Cluster.Dir.Stage(s.Name)
-		if err := dir.CheckState(); err != nil {
+		if err := p.run.Cluster.Dir.Stage(s.Name).CheckState(); err != nil {
 			p.damaged[s] = err
 			continue
 		}
@@ -49,17 +46,20 @@ func (p *planning) readStates() error {
 	return nil
 }
 
-// answerTime bounds each lookup of a plan.
-const answerTime = 15 * time.Second
-
 // stages plans all stages in parallel, but those that only read before the others.
-func (p *planning) stages(ctx context.Context, chosen []*config.Stage) []plannedStage {
-	made := make([]plannedStage, len(chosen))
+func (p *planning) stages(ctx context.Context, chosen []*config.Stage) []*Stage {
+	made := make([]*Stage, len(chosen))
 	for _, volatile := range []bool{true, false} {
 		var all sync.WaitGroup
 		for i, s := range chosen {
 			if s.Volatile == volatile {
-				all.Go(func() { made[i] = p.stage(ctx, s) })
+				made[i] = &Stage{Name: s.Name, Layer: s.Layer, config: s}
+				all.Go(func() {
+					if err := p.examine(ctx, made[i]); err != nil {
+						made[i].State, made[i].Reason = review.Failed, err.Error()
+						made[i].err = run.WithLog(p.run, s.Name, err)
+					}
+				})
 			}
 		}
 		all.Wait()
@@ -67,20 +67,9 @@ func (p *planning) stages(ctx context.Context, chosen []*config.Stage) []planned
 	return made
 }
 
-func (p *planning) stage(ctx context.Context, s *config.Stage) plannedStage {
-	one := plannedStage{plan: Stage{Name: s.Name, Layer: s.Layer, State: review.Failed}}
-	if one.err = p.examine(ctx, s, &one); one.err != nil {
-		one.plan.State, one.plan.Reason = review.Failed, one.err.Error()
-		path := p.run.Files.LogPath(s.Name)
-		if info, err := os.Stat(path); err == nil && info.Size() > 0 {
-			one.err = fmt.Errorf("%w\n  log: %s", one.err, path)
-		}
-	}
-	return one
-}
-
 // examine plans one stage, in the order of a create's steps.
-func (p *planning) examine(ctx context.Context, s *config.Stage, one *plannedStage) error {
+func (p *planning) examine(ctx context.Context, one *Stage) error {
+	s, dir := one.config, p.run.Cluster.Dir.Stage(one.Name)
 	for _, x := range append([]*config.Stage{s}, s.Needs...) {
 		if err := p.damaged[x]; err != nil {
 			return fmt.Errorf("the state of stage %s needs a repair first, which a create would make: %w",
@@ -88,43 +77,47 @@ func (p *planning) examine(ctx context.Context, s *config.Stage, one *plannedSta
 		}
 	}
 	inputs, err := run.Inputs(p.run, s)
-	one.plan.Missing = p.missing(s, err != nil)
+	one.Missing = p.missing(s, err != nil)
 	switch {
-	case len(one.plan.Missing) > 0:
-		one.plan.State = review.Waits
+	case len(one.Missing) > 0:
+		one.State = review.Waits
 		return nil
 	case err != nil:
 		return err
 	}
-	st, err := p.run.ReadState(p.run.Cluster.Dir.Stage(s.Name))
-	if err != nil {
+	if one.recorded, err = p.run.ReadState(dir); err != nil {
 		return err
 	}
-	if err := p.askPreflights(ctx, s, one); err != nil {
+	if err := p.askPreflights(ctx, one); err != nil {
 		return err
 	}
-	if current, err := p.upToDate(ctx, s, st, &one.plan); err != nil || current {
+	if current, err := p.upToDate(ctx, one, dir); err != nil || current {
 		return err
 	}
-	if intent, err := p.run.Cluster.Dir.Stage(s.Name).Intent().Read(); err != nil {
+	if intent, err := dir.Intent().Read(); err != nil {
 		return err
 	} else if intent != nil {
-		one.plan.Notes = append(one.plan.Notes, recovery.Summary(p.run.Cluster.Dir.Stage(s.Name), st))
-		lost, err := recovery.InFlight(p.run.Cluster.Dir.Stage(s.Name), st)
+		one.note("%s", recovery.Summary(dir, one.recorded))
+		lost, err := recovery.InFlight(dir, one.recorded)
 		if err != nil {
 			return err
 		}
 		one.imports = one.imports || len(lost) > 0
 	}
 	if err := p.clusterReachable(ctx, s); err != nil {
-		one.plan.State, one.plan.Reason = review.Unreachable, err.Error()
+		one.State, one.Reason = review.Unreachable, err.Error()
 		return ctx.Err()
 	}
-	adopted, err := p.adoptable(ctx, s, st, one)
+	adopted, err := p.adoptable(ctx, one)
 	if err != nil {
 		return err
 	}
-	return p.terraform(ctx, s, inputs, adopted, one)
+	return p.terraform(ctx, one, inputs, adopted)
+}
+
+// note adds a further effect of a create.
+func (s *Stage) note(format string, args ...any) {
+	s.Notes = append(s.Notes, fmt.Sprintf(format, args...))
 }
 
 // missing lists the outputs that a stage's module needs and that no stage has yet.
@@ -134,7 +127,7 @@ func (p *planning) missing(s *config.Stage, inputs bool) []string {
 	for _, edge := range s.Edges() {
 		for _, value := range edge.Values {
 			layer, name, _ := strings.Cut(value, ".")
-			if _, outputs := outputs[layer][name]; inputs && !outputs {
+			if _, known := outputs[layer][name]; inputs && !known {
 				names = append(names, value)
 			}
 		}
@@ -148,19 +141,20 @@ func (p *planning) missing(s *config.Stage, inputs bool) []string {
 }
 
 // upToDate reports whether a create would leave the stage unchanged.
-func (p *planning) upToDate(ctx context.Context, s *config.Stage, st *state.State, one *Stage) (bool, error) {
-	if !st.Exists {
+func (p *planning) upToDate(ctx context.Context, one *Stage, dir *state.Stage) (bool, error) {
+	if !one.recorded.Exists {
 		return false, nil
 	}
-	old, err := p.run.Cluster.Dir.Stage(s.Name).Fingerprint().Read()
+	old, err := dir.Fingerprint().Read()
 	if err != nil || old == nil {
 		return false, err
 	}
-	if one.Differs, err = run.Changed(p.run, s, old); err != nil || len(one.Differs) > 0 {
+	if one.Differs, err = run.Changed(p.run, one.config, old); err != nil || len(one.Differs) > 0 {
 		return false, err
 	}
-	if closed := run.FirstClosedGate(ctx, p.run, s, run.ImmediateGates(s)); closed != nil {
-		one.Notes = append(one.Notes, fmt.Sprintf("gate %s is closed: %v", closed.Gate, closed))
+	closed := run.FirstClosedGate(ctx, p.run, one.config, run.ImmediateGates(one.config))
+	if closed != nil {
+		one.note("gate %s is closed: %v", closed.Gate, closed)
 		return false, nil
 	}
 	one.State = review.UpToDate
@@ -168,24 +162,23 @@ func (p *planning) upToDate(ctx context.Context, s *config.Stage, st *state.Stat
 }
 
 // askPreflights records the objects that the preflights would refuse or import.
-func (p *planning) askPreflights(ctx context.Context, s *config.Stage, one *plannedStage) error {
-	for _, pf := range s.Preflights {
-		findings, err := run.Inspect(ctx, p.run, s, pf)
+func (p *planning) askPreflights(ctx context.Context, one *Stage) error {
+	for _, pf := range one.config.Preflights {
+		findings, err := run.Inspect(ctx, p.run, one.config, pf)
 		if err != nil {
 			return run.NoAnswer(pf.Name(), err)
 		}
-		refused := new(run.PreflightError)
-		switch err := run.Refuse(p.run, s, pf, findings, false); {
-		case errors.As(err, &refused):
-			one.plan.Refused = append(one.plan.Refused, err.Error())
+		err = run.Refuse(p.run, one.config, pf, findings, false)
+		switch {
+		case errors.As(err, new(*run.PreflightError)):
+			one.Refused = append(one.Refused, err.Error())
 			continue
 		case err != nil:
 			return err
 		}
-		one.imports = one.imports || len(findings.Ours) > 0
 		for _, own := range findings.Ours {
-			one.plan.Notes = append(one.plan.Notes,
-				fmt.Sprintf("%s would be imported as %s", own.Import.What, own.Import.Address))
+			one.imports = true
+			one.note("%s would be imported as %s", own.Import.What, own.Import.Address)
 		}
 	}
 	return nil
@@ -207,30 +200,94 @@ func (p *planning) clusterReachable(ctx context.Context, s *config.Stage) error 
 }
 
 // adoptable looks up the stage's adoptions once and returns the addresses of those that exist.
-func (p *planning) adoptable(ctx context.Context, s *config.Stage, st *state.State,
-	one *plannedStage) (found []string, err error) {
-	all, err := run.Adoptions(p.run, s, st)
+func (p *planning) adoptable(ctx context.Context, one *Stage) (found []string, err error) {
+	all, err := run.Adoptions(p.run, one.config, one.recorded)
 	if err != nil {
 		return nil, err
 	}
 	for _, a := range all {
 		if a.Lookup == nil {
 			one.imports = true
-			one.plan.Notes = append(one.plan.Notes, a.Address+" would be adopted if it exists")
+			one.note("%s would be adopted if it exists", a.Address)
 			continue
 		}
 		asking, stop := context.WithTimeout(ctx, answerTime)
-		there, err := a.Lookup(asking, cluster.Known(st))
+		there, err := a.Lookup(asking, cluster.Known(one.recorded))
 		stop()
-		switch {
-		case err != nil:
-			one.imports = true
-			one.plan.Notes = append(one.plan.Notes,
-				fmt.Sprintf("%s would be adopted if it exists, but its lookup failed: %v", a.Address, err))
-		case there:
-			one.imports = true
+		one.imports = one.imports || there || err != nil
+		if err != nil {
+			one.note("%s would be adopted if it exists, but its lookup failed: %v", a.Address, err)
+		} else if there {
 			found = append(found, a.Address)
 		}
 	}
 	return found, nil
+}
+
+// terraform plans the stage with Terraform and keeps the names of the changes.
+func (p *planning) terraform(ctx context.Context, one *Stage, inputs map[string]cty.Value,
+	adopted []string) (err error) {
+	release, err := p.run.Slot(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	work, err := p.run.OpenWorkspace(one.Name, one.Layer)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, work.Close()) }()
+	if err := work.Prepare(ctx, one.config, inputs); err != nil {
+		return err
+	}
+	var plan *terraform.Plan
+	err = work.Step("plan", func() (err error) {
+		plan, err = work.Root.Plan(ctx, terraform.PlanOptions{})
+		return err
+	})
+	if err != nil {
+		return run.During("plan", err)
+	}
+	defer func() { err = errors.Join(err, plan.Discard()) }()
+	if plan.Empty {
+		one.State = review.Unchanged
+		return nil
+	}
+	one.State = review.Changes
+	if err := p.readOutputs(ctx, one, plan); err != nil {
+		return err
+	}
+	if p.keeps && !one.imports {
+		if one.saved, err = os.ReadFile(plan.File); err != nil {
+			return err
+		}
+	}
+	var names map[string][]string
+	altered := func(c terraform.Change) bool { return c.Action == "update" || c.Action == "replace" }
+	if slices.ContainsFunc(plan.Changes, altered) {
+		if names, err = plan.ChangedAttributes(ctx); err != nil {
+			return err
+		}
+	}
+	one.Changes, one.Counts = review.Summarize(plan.Changes, names, adopted)
+	return nil
+}
+
+// readOutputs keeps the planned outputs of a stage that only reads and was never applied, so that other
+// stages plan with them.
+func (p *planning) readOutputs(ctx context.Context, one *Stage, plan *terraform.Plan) error {
+	if one.recorded.Exists || !one.config.Volatile || len(plan.Changes) > 0 {
+		return nil
+	}
+	values, known, err := plan.Outputs(ctx)
+	if err != nil || !known {
+		return err
+	}
+	outputs := map[string]state.Output{}
+	for name, v := range values {
+		outputs[name] = state.Output{Value: v}
+	}
+	p.run.Outputs.Set(one.config, run.WithNulls(one.config, outputs))
+	one.outputsRead = true
+	return nil
 }
