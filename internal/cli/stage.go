@@ -170,7 +170,7 @@ func (p page) stage(s *config.LibraryStage) {
 		p.line(0, "needs "+strings.Join(s.Needs, ", "))
 	}
 	list(p, "inputs", s.Inputs, input)
-	list(p, "outputs", s.Outputs, func(o config.LibraryOutput) (string, []string) {
+	list(p, "outputs", s.Outputs, func(o config.Output) (string, []string) {
 		return o.Name + sensitive(o.Sensitive), []string{oneLine(o.Description)}
 	})
 	list(p, "providers", s.Providers, func(v config.LibraryProvider) (string, []string) {

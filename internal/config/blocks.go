@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,16 +19,13 @@ type blockReader struct{ load *loader }
 
 // addGates gives the stage its gates.
 func (r *blockReader) addGates(s *Stage) {
-	types := r.load.options.Gates
+	name := func(t gate.Type) string { return t.Name }
 	for _, b := range s.definition.gates {
-		i := r.findType(s, b, len(types), func(i int) string { return types[i].Name })
-		if i < 0 {
-			continue
+		if t := findType(r, s, b, r.load.options.Gates, name); t != nil {
+			own := b.overriddenBy(s.entry.gates)
+			r.setArguments(s, own, t.Attributes, t.Check, "timeout", "stable", "needs")
+			s.Gates = append(s.Gates, &Gate{Type: *t, Label: b.labels[1], Of: s, block: own})
 		}
-		merged := b.overriddenBy(s.entry.gates)
-		merged.takes, merged.check = types[i].Attributes, types[i].Check
-		r.checkArguments(s, merged, "timeout", "stable", "needs")
-		s.Gates = append(s.Gates, &Gate{Type: types[i], Label: b.labels[1], Of: s, block: merged})
 	}
 	r.checkOverrides(s)
 }
@@ -35,21 +33,17 @@ func (r *blockReader) addGates(s *Stage) {
 // add gives the stage its gates, preflights and adoptions.
 func (r *blockReader) add(s *Stage) {
 	r.addGates(s)
-	types := r.load.options.Preflights
+	name := func(t gate.PreflightType) string { return t.Name }
 	for _, b := range s.definition.preflights {
-		i := r.findType(s, b, len(types), func(i int) string { return types[i].Name })
-		if i < 0 {
-			continue
+		if t := findType(r, s, b, r.load.options.Preflights, name); t != nil {
+			own := b.overriddenBy(nil)
+			r.setArguments(s, own, t.Attributes, t.Check)
+			s.Preflights = append(s.Preflights, &Preflight{Type: *t, Label: b.labels[1], block: own})
 		}
-		own := b.overriddenBy(nil)
-		own.takes, own.check = types[i].Attributes, types[i].Check
-		r.checkArguments(s, own)
-		s.Preflights = append(s.Preflights, &Preflight{Type: types[i], Label: b.labels[1], block: own})
 	}
 	for _, b := range s.definition.adopts {
 		own := b.overriddenBy(nil)
-		own.takes = map[string]gate.Attribute{"id": {Type: cty.String, Required: true}}
-		r.checkArguments(s, own)
+		r.setArguments(s, own, map[string]gate.Attribute{"id": {Type: cty.String, Required: true}}, nil)
 		own.takes = map[string]gate.Attribute{"id": {Type: cty.String}} // null: nothing to adopt
 		r.checkAddress(s, own)
 		s.Adopts = append(s.Adopts, &Adopt{Address: b.labels[0], Exists: r.exists(s, b.exists), block: own})
@@ -61,43 +55,39 @@ func (r *blockReader) exists(s *Stage, b *block) *Exists {
 	if b == nil {
 		return nil
 	}
-	types := r.load.options.Exists
-	i := r.findType(s, b, len(types), func(i int) string { return types[i].Name })
-	if i < 0 {
+	t := findType(r, s, b, r.load.options.Exists, func(t gate.ExistsType) string { return t.Name })
+	if t == nil {
 		return nil
 	}
 	own := b.overriddenBy(nil)
-	own.takes, own.check = types[i].Attributes, types[i].Check
-	r.checkArguments(s, own, "timeout")
-	return &Exists{Type: types[i], block: own}
+	r.setArguments(s, own, t.Attributes, t.Check, "timeout")
+	return &Exists{Type: *t, block: own}
 }
 
-// findType returns the index of the block's type among n, or reports it and returns -1.
-func (r *blockReader) findType(s *Stage, b *block, n int, name func(int) string) int {
-	names := make([]string, n)
-	for i := range names {
-		names[i] = name(i)
+// findType returns the block's type, or reports that there is none and returns nil.
+func findType[T any](r *blockReader, s *Stage, b *block, types []T, name func(T) string) *T {
+	var names []string
+	for i, t := range types {
+		if name(t) == b.labels[0] {
+			return &types[i]
+		}
+		names = append(names, name(t))
 	}
-	i := slices.Index(names, b.labels[0])
-	if i < 0 {
-		r.load.problem(b.at, b.of(s)+": unknown type "+b.labels[0],
-			"castle has no %s of this type%s", b.kind, orStop(DidYouMean(b.labels[0], names)))
-	}
-	return i
+	r.load.diags.add(b.at, b.of(s)+": unknown type "+b.labels[0],
+		"castle has no %s of this type%s", b.kind, hint(b.labels[0], names))
+	return nil
 }
 
 // overriddenBy returns a copy of the block, with the arguments of the override of its key.
 func (b *block) overriddenBy(overrides []*block) *block {
 	merged := *b
-	merged.args, merged.places = maps.Clone(b.args), maps.Clone(b.places)
+	merged.args = maps.Clone(b.args)
 	for _, o := range overrides {
-		if o.key() != b.key() {
-			continue
-		}
-		maps.Copy(merged.args, o.args)
-		maps.Copy(merged.places, o.places)
-		if o.needs != nil {
-			merged.needs = o.needs
+		if o.key() == b.key() {
+			maps.Copy(merged.args, o.args)
+			if o.needs != nil {
+				merged.needs = o.needs
+			}
 		}
 	}
 	return &merged
@@ -110,39 +100,44 @@ func (r *blockReader) checkOverrides(s *Stage) {
 	}
 	for _, o := range s.entry.gates {
 		if !slices.Contains(keys, o.key()) {
-			r.load.problem(o.at, fmt.Sprintf("stage %s: no gate %s to override", s.Name, o.key()),
-				"%s has none of this type and label%s", s.definition.file, orStop(DidYouMean(o.key(), keys)))
+			r.load.diags.add(o.at, fmt.Sprintf("stage %s: no gate %s to override", s.Name, o.key()),
+				"%s has none of this type and label%s", s.definition.file, hint(o.key(), keys))
 		}
 	}
 }
 
-func (r *blockReader) checkArguments(s *Stage, b *block, common ...string) {
-	names := append(slices.Sorted(maps.Keys(b.takes)), common...)
-	for _, name := range slices.Sorted(maps.Keys(b.args)) {
+// setArguments gives a block the arguments of its type, and reports those that it lacks or does not take.
+// Those that all types have are common.
+func (r *blockReader) setArguments(s *Stage, b *block, takes map[string]gate.Attribute,
+	check func(gate.Values) error, common ...string) {
+	b.takes, b.check = takes, check
+	names := slices.AppendSeq(common, maps.Keys(takes))
+	for name, arg := range b.args {
 		if !slices.Contains(names, name) {
-			r.load.problem(b.places[name], b.of(s)+": unknown argument "+name,
-				"This type of %s does not take it%s", b.kind, orStop(DidYouMean(name, names)))
+			r.load.diags.add(arg.NameRange, b.of(s)+": unknown argument "+name,
+				"This type of %s does not take it%s", b.kind, hint(name, names))
 			delete(b.args, name)
 		}
 	}
-	for _, name := range names {
-		if _, ok := b.args[name]; !ok && b.takes[name].Required {
-			r.load.problem(b.at, b.of(s)+": missing argument "+name,
-				"%s", strings.TrimSuffix("It is required: "+b.takes[name].Help, ": "))
-			b.args[name] = hcl.StaticExpr(cty.DynamicVal, b.at)
+	for name, attribute := range takes {
+		if b.args[name] == nil && attribute.Required {
+			r.load.diags.add(b.at, b.of(s)+": missing argument "+name,
+				"%s", strings.TrimSuffix("It is required: "+attribute.Help, ": "))
+			b.args[name] = unknownArgument(name, b.at)
 		}
 	}
+}
+
+// unknownArgument stands in for an argument that has been reported.
+func unknownArgument(name string, at hcl.Range) *hcl.Attribute {
+	return &hcl.Attribute{Name: name, Expr: hcl.StaticExpr(cty.DynamicVal, at)}
 }
 
 // checkAddress reports an adoption of a resource that the root module does not have.
 // castle does not read child modules.
 func (r *blockReader) checkAddress(s *Stage, b *block) {
-	address := b.labels[0]
+	address, resource := b.labels[0], ""
 	t, diags := hclsyntax.ParseTraversalAbs([]byte(address), b.at.Filename, hcl.InitialPos)
-	if !diags.HasErrors() && t.RootName() == "module" {
-		return
-	}
-	resource := ""
 	if !diags.HasErrors() && len(t) > 1 {
 		if name, ok := t[1].(hcl.TraverseAttr); ok {
 			resource = t.RootName() + "." + name.Name
@@ -150,10 +145,143 @@ func (r *blockReader) checkAddress(s *Stage, b *block) {
 	}
 	switch {
 	case resource == "":
-		r.load.problem(b.at, b.of(s)+": unsuitable address", "%q is not of the form <type>.<name>.", address)
-	case !s.definition.resources[resource]:
-		r.load.problem(b.at, b.of(s)+": unknown resource",
-			"The module %s has no resource %s%s", s.Source, resource,
-			orStop(DidYouMean(resource, slices.Collect(maps.Keys(s.definition.resources)))))
+		r.load.diags.add(b.at, b.of(s)+": unsuitable address", "%q is not of the form <type>.<name>.",
+			address)
+	case t.RootName() != "module" && !s.definition.resources[resource]:
+		r.load.diags.add(b.at, b.of(s)+": unknown resource", "The module %s has no resource %s%s", s.Source,
+			resource, hint(resource, slices.Collect(maps.Keys(s.definition.resources))))
 	}
+}
+
+// of is the block's name in messages that name its stage, too.
+func (b *block) of(s *Stage) string { return "stage " + s.Name + ": " + b.name() }
+
+// Values returns the gate's arguments in the scope of the stage that has it.
+func (g *Gate) Values(sc Scope) (gate.Values, hcl.Diagnostics) { return g.block.values(g.Of, sc) }
+
+// Values returns the preflight's arguments for stage s.
+func (p *Preflight) Values(s *Stage, sc Scope) (gate.Values, hcl.Diagnostics) {
+	return p.block.values(s, sc)
+}
+
+// Values returns the arguments for stage s.
+func (e *Exists) Values(s *Stage, sc Scope) (gate.Values, hcl.Diagnostics) {
+	return e.block.values(s, sc)
+}
+
+// ID returns the import id of the resource for stage s; empty: there is nothing to adopt.
+func (a *Adopt) ID(s *Stage, sc Scope) (string, hcl.Diagnostics) {
+	values, diags := a.block.values(s, sc)
+	return values.String("id"), diags
+}
+
+// values evaluates a block's arguments. A null one counts as not set.
+func (b *block) values(s *Stage, sc Scope) (gate.Values, hcl.Diagnostics) {
+	var diags hcl.Diagnostics
+	values := make(gate.Values)
+	for _, name := range slices.Sorted(maps.Keys(b.takes)) {
+		arg := b.args[name]
+		if arg == nil {
+			continue
+		}
+		v, more := b.argument(s, arg, b.takes[name], sc)
+		diags = append(diags, more...)
+		if !v.IsNull() {
+			values[name] = v
+		}
+	}
+	if b.check == nil || diags.HasErrors() {
+		return values, distinct(diags)
+	}
+	if err := b.check(values); err != nil {
+		diags = append(diags, problem(b.at, b.of(s)+": unsuitable arguments", "%s.", err))
+	}
+	return values, diags
+}
+
+func (b *block) argument(s *Stage, arg *hcl.Attribute, takes gate.Attribute,
+	sc Scope) (cty.Value, hcl.Diagnostics) {
+	v, diags := s.evaluate(arg.Expr, sc)
+	if diags.HasErrors() {
+		return cty.UnknownVal(takes.Type), diags
+	}
+	v, err := convertTo(v, takes.Type)
+	switch {
+	case err != nil:
+	case v.IsNull() && takes.Required:
+		err = errors.New("a value is needed, not null")
+	case takes.Valid != nil && v.IsWhollyKnown() && !v.IsNull():
+		err = takes.Valid(v)
+	}
+	if err != nil {
+		d := problem(arg.Expr.Range(), b.of(s)+": unsuitable "+arg.Name, "%s.", err)
+		d.Extra = Argument{Type: b.labels[0], Name: arg.Name}
+		return cty.UnknownVal(takes.Type), append(diags, d)
+	}
+	return v, diags
+}
+
+// blocks are the stage's preflights and adoptions.
+func (s *Stage) blocks() []*block {
+	var all []*block
+	for _, p := range s.Preflights {
+		all = append(all, p.block)
+	}
+	for _, a := range s.Adopts {
+		all = append(all, a.block)
+		if a.Exists != nil {
+			all = append(all, a.Exists.block)
+		}
+	}
+	return all
+}
+
+// Strings returns every string in the cluster's known values, nested ones too,
+// sorted and each once. The lab finds addresses and hosts there.
+func (c *Cluster) Strings() []string {
+	found := make(map[string]bool)
+	add := func(values map[string]cty.Value, _ hcl.Diagnostics) { // Load has reported what is wrong
+		for _, v := range values {
+			collect(found, v)
+		}
+	}
+	for _, s := range c.Stages {
+		add(s.Inputs(s.unknownScope()))
+		for _, b := range s.blocks() {
+			add(b.values(s, s.unknownScope()))
+		}
+		for _, g := range s.Gates {
+			add(g.Values(g.Of.unknownScope()))
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// Secrets returns every string that is secret before a run: those of secrets.tfvars,
+// and the values of sensitive variables. Another stage may take such a value without
+// calling it sensitive.
+func (c *Cluster) Secrets() []string {
+	found := make(map[string]bool)
+	for _, w := range c.secrets {
+		collect(found, w.Value)
+	}
+	for _, s := range c.Stages {
+		inputs, _ := s.Inputs(s.unknownScope()) // Load has reported what is wrong
+		for name, v := range inputs {
+			if s.Variables[name].Sensitive {
+				collect(found, v)
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// collect adds every known string inside v, at any depth, to found.
+func collect(found map[string]bool, v cty.Value) {
+	cty.Walk(v, func(_ cty.Path, v cty.Value) (bool, error) { //nolint:errcheck // the function returns none
+		if text(v) != "" {
+			found[text(v)] = true
+		}
+		return true, nil
+	})
 }

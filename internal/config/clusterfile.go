@@ -1,7 +1,7 @@
 package config
 
 import (
-	"math"
+	"cmp"
 	"os"
 	"path/filepath"
 	"time"
@@ -16,7 +16,7 @@ import (
 
 // castleSyntax is castle.hcl.
 type castleSyntax struct {
-	Version   *string   `hcl:"required_castle_version,optional"`
+	Version   string    `hcl:"required_castle_version,optional"`
 	VersionAt hcl.Range `hcl:"required_castle_version,attr_value_range"`
 	Defaults  *struct {
 		Timeout *hcl.Attribute `hcl:"timeout,optional"`
@@ -25,7 +25,7 @@ type castleSyntax struct {
 	State *struct {
 		Snapshots *hcl.Attribute `hcl:"snapshots,optional"`
 	} `hcl:"state,block"`
-	GitOps []*gitopsBlock `hcl:"gitops,block"`
+	GitOps *gitopsBlock `hcl:"gitops,block"`
 }
 
 // clusterSyntax is cluster.hcl.
@@ -34,8 +34,8 @@ type clusterSyntax struct {
 		Protect *hcl.Attribute `hcl:"protect,optional"`
 		At      hcl.Range      `hcl:",def_range"`
 	} `hcl:"cluster,block"`
-	GitOps []*gitopsBlock `hcl:"gitops,block"`
-	Stages []*entry       `hcl:"stage,block"`
+	GitOps *gitopsBlock `hcl:"gitops,block"`
+	Stages []*entry     `hcl:"stage,block"`
 }
 
 // entry is one stage block of cluster.hcl.
@@ -59,28 +59,10 @@ type entry struct {
 	gates    []*block
 }
 
-// gitopsBlock is the block gitops, and the file that it is in.
+// gitopsBlock is the block gitops.
 type gitopsBlock struct {
 	Repository   string    `hcl:"repository"`
 	RepositoryAt hcl.Range `hcl:"repository,attr_value_range"`
-	At           hcl.Range `hcl:",def_range"`
-
-	file string
-}
-
-// GitOps is a clone of the repository that Flux reads. castle reads it as it is: it
-// neither pulls nor writes.
-type GitOps struct {
-	Repository string    // the folder to read; absolute
-	Named      string    // the folder that the file names; another one for castle new only
-	At         hcl.Range // of the name
-}
-
-// fileReader reads castle.hcl and cluster.hcl.
-type fileReader struct {
-	load     *loader
-	defaults settings     // of castle.hcl; timeout and inputs
-	gitops   *gitopsBlock // of cluster.hcl, else of castle.hcl
 }
 
 const (
@@ -88,163 +70,129 @@ const (
 	minSnapshots     = 2 // the state before the last change, and after it
 )
 
-// readCastle reads castle.hcl, where there is one. Where it has an error, no snapshot
-// is dropped.
-func (r *fileReader) readCastle() {
-	l := r.load
+// readCastle reads castle.hcl, where there is one, and returns its defaults for all stages. Where it has an
+// error, no snapshot is dropped.
+func (l *loader) readCastle() (defaults settings) {
 	f, diags := l.library.read(os.DirFS(l.options.Repository), "castle.hcl", "castle.hcl", true)
 	var file castleSyntax
-	diags = decode(f, diags, l.cluster.context(), &file)
-	l.report(diags...)
-	if !diags.HasErrors() {
+	if l.diags.decode(f, diags, l.cluster.context(), &file) {
 		l.cluster.Snapshots = defaultSnapshots
 	}
-	if file.Version != nil {
-		r.checkVersion(*file.Version, file.VersionAt)
-	}
-	if file.Defaults != nil {
-		r.defaults, diags = readSettings(file.Defaults.Timeout, file.Defaults.Inputs, nil)
-		l.report(diags...)
-	}
+	l.checkVersion(file.Version, file.VersionAt)
 	if file.State != nil && file.State.Snapshots != nil {
 		l.cluster.Snapshots = l.snapshots(file.State.Snapshots)
 	}
-	r.addGitOps(file.GitOps, filepath.Join(l.options.Repository, "castle.hcl"))
+	l.gitops = file.GitOps
+	if file.Defaults == nil {
+		return settings{}
+	}
+	return l.diags.readSettings(file.Defaults.Timeout, file.Defaults.Inputs, nil)
 }
 
 // snapshots returns the attribute's number, or 0 where it is not suitable.
 func (l *loader) snapshots(attr *hcl.Attribute) int {
-	v, diags := constant(attr, cty.Number, nil)
-	l.report(diags...)
-	if !v.IsKnown() {
+	v := l.diags.constant(attr, cty.Number, nil)
+	n := gate.Values{attr.Name: v}.Int(attr.Name)
+	if v.IsKnown() && n < minSnapshots {
+		l.diags.add(attr.Expr.Range(), "castle.hcl: unsuitable snapshots",
+			"%s is no whole number of at least %d: how many snapshots castle keeps of each stage's state.",
+			v.AsBigFloat().Text('g', -1), minSnapshots)
 		return 0
 	}
-	n, _ := v.AsBigFloat().Float64()
-	if n != math.Trunc(n) || n < minSnapshots || n > math.MaxInt32 {
-		l.problem(attr.Expr.Range(), "castle.hcl: unsuitable snapshots",
-			"%v is no whole number of at least %d: how many snapshots castle keeps of each stage's state.",
-			n, minSnapshots)
-		return 0
-	}
-	return int(n)
+	return n
 }
 
-func (r *fileReader) checkVersion(required string, at hcl.Range) {
+func (l *loader) checkVersion(required string, at hcl.Range) {
+	if required == "" {
+		return
+	}
 	constraints, err := version.NewConstraint(required)
 	if err != nil {
-		r.load.problem(at, "castle.hcl: unsuitable required_castle_version",
+		l.diags.add(at, "castle.hcl: unsuitable required_castle_version",
 			`%s. Write a constraint such as ">= 1.2".`, err)
 		return
 	}
-	own, err := version.NewVersion(r.load.options.CastleVersion)
+	own, err := version.NewVersion(l.options.CastleVersion)
 	if err == nil && !constraints.Check(own) { // a development build has no version
-		r.load.problem(at, "castle: version "+own.String()+" does not suit this repository",
+		l.diags.add(at, "castle: version "+own.String()+" does not suit this repository",
 			"It requires castle %s.", required)
 	}
 }
 
 // readCluster reads cluster.hcl. A file that cannot be read may protect the cluster,
 // so it does.
-func (r *fileReader) readCluster() []*entry {
-	l := r.load
+func (l *loader) readCluster() []*entry {
 	f, diags := l.library.read(os.DirFS(l.cluster.Dir), "cluster.hcl", l.file("cluster.hcl"), true)
 	l.cluster.Protect = diags.HasErrors()
 	var file clusterSyntax
-	l.report(decode(f, diags, l.cluster.context(), &file)...)
+	l.diags.decode(f, diags, l.cluster.context(), &file)
 	seen := make(blockNames)
 	for _, b := range file.Cluster {
-		l.report(seen.add("cluster", "", b.At)...)
-		protect, diags := constant(b.Protect, cty.Bool, l.cluster.context())
-		l.report(diags...)
+		seen.isFirst(&l.diags, "cluster", "", b.At)
+		protect := l.diags.constant(b.Protect, cty.Bool, l.cluster.context())
 		l.cluster.Protect = l.cluster.Protect || b.Protect != nil && (!protect.IsKnown() || protect.True())
 	}
-	r.addGitOps(file.GitOps, filepath.Join(l.cluster.Dir, "cluster.hcl"))
+	l.gitops = cmp.Or(file.GitOps, l.gitops)
 	var entries []*entry
 	for _, e := range file.Stages {
-		if diags := seen.add("stage "+e.Name, "", e.At); diags != nil {
-			l.report(diags...)
-			continue
+		if seen.isFirst(&l.diags, "stage "+e.Name, "", e.At) {
+			l.readEntry(e)
+			entries = append(entries, e)
 		}
-		r.readEntry(e)
-		entries = append(entries, e)
 	}
 	return entries
 }
 
-func (r *fileReader) readEntry(e *entry) {
+func (l *loader) readEntry(e *entry) {
 	switch {
 	case layerIndex(e.Name) >= 0:
-		r.load.problem(e.NameAt, "stage "+e.Name+": named like a layer",
+		l.diags.add(e.NameAt, "stage "+e.Name+": named like a layer",
 			"A stage's name may not be a layer's name, so that --only %s can mean one thing only.", e.Name)
 	case !hclsyntax.ValidIdentifier(e.Name):
-		r.load.problem(e.NameAt, "stage "+e.Name+": unsuitable name",
+		l.diags.add(e.NameAt, "stage "+e.Name+": unsuitable name",
 			"A name has letters, digits, - and _ and begins with a letter.")
 	}
-	enabled, diags := constant(e.Enabled, cty.Bool, r.load.cluster.context())
-	r.load.report(diags...)
+	enabled := l.diags.constant(e.Enabled, cty.Bool, l.cluster.context())
 	e.disabled = enabled.IsKnown() && enabled.False()
-	e.settings, diags = readSettings(e.Timeout, e.Inputs, e.Needs)
-	r.load.report(diags...)
-	e.gates, diags = readBlocks("gate", "stage "+e.Name+": ", e.Gates)
-	r.load.report(diags...)
-}
-
-func (r *fileReader) addGitOps(blocks []*gitopsBlock, file string) {
-	seen := make(blockNames)
-	for _, b := range blocks {
-		if diags := seen.add("gitops", "", b.At); diags != nil {
-			r.load.report(diags...)
-			continue
-		}
-		r.gitops, b.file = b, file
-	}
+	e.settings = l.diags.readSettings(e.Timeout, e.Inputs, e.Needs)
+	e.gates = l.diags.readBlocks("gate", "stage "+e.Name+": ", e.Gates)
 }
 
 // readGitOps reads the clone of Flux's repository; a relative path is relative to the
 // file that names it. A clone need not exist everywhere castle runs, so a missing one
 // is a warning.
-func (r *fileReader) readGitOps() {
-	if r.gitops == nil || r.gitops.Repository == "" {
+func (l *loader) readGitOps() {
+	if l.gitops == nil || l.gitops.Repository == "" {
 		return
 	}
-	folder := filepath.FromSlash(r.gitops.Repository)
+	at, folder := l.gitops.RepositoryAt, filepath.FromSlash(l.gitops.Repository)
 	if !filepath.IsAbs(folder) {
-		file := r.gitops.file // castle new reads a repository through links
-		if real, err := filepath.EvalSymlinks(file); err == nil {
+		file := filepath.Join(l.options.Repository, at.Filename)
+		if real, err := filepath.EvalSymlinks(file); err == nil { // castle new reads links
 			file = real
 		}
 		folder = filepath.Join(filepath.Dir(file), folder)
 	}
 	named := folder
-	if r.load.options.GitOps != "" {
-		folder = r.load.options.GitOps
-	}
+	folder = cmp.Or(l.options.GitOps, folder)
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
-		d := problem(r.gitops.RepositoryAt, "gitops: no repository there",
+		d := problem(at, "gitops: no repository there",
 			"%s is no folder, so castle does not compare what its stages and Flux own. Clone there the "+
 				"repository that git_url names, or correct the path: it is relative to this file.", folder)
 		d.Severity = hcl.DiagWarning
-		r.load.report(d)
+		l.diags.report(d)
 		return
 	}
-	r.load.cluster.GitOps = &GitOps{Repository: folder, Named: named, At: r.gitops.RepositoryAt}
+	l.cluster.GitOps = &GitOps{Repository: folder, Named: named, At: at}
 }
 
-// timeout returns the first of the timeouts that is set, or 0.
-func (l *loader) timeout(attributes ...*hcl.Attribute) time.Duration {
-	for _, attr := range attributes {
-		if attr == nil {
-			continue
-		}
-		v, diags := constant(attr, cty.String, l.cluster.context())
-		l.report(diags...)
-		if !v.IsKnown() {
-			return 0
-		}
+// timeout returns the duration of an attribute, or 0 where it is absent or unsuitable.
+func (l *loader) timeout(attr *hcl.Attribute) time.Duration {
+	v := l.diags.constant(attr, cty.String, l.cluster.context())
+	if v.IsKnown() {
 		if err := gate.ValidDuration(v); err != nil {
-			l.problem(attr.Expr.Range(), "timeout: unsuitable value", "%s.", err)
+			l.diags.add(attr.Expr.Range(), "timeout: unsuitable value", "%s.", err)
 		}
-		return gate.Values{"timeout": v}.Duration("timeout")
 	}
-	return 0
+	return gate.Values{"timeout": v}.Duration("timeout")
 }

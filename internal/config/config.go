@@ -1,87 +1,20 @@
 // Package config turns a castle repository into a validated Cluster. It reads files and the given
-// environment; it runs nothing and contacts no server.
+// environment; it runs nothing and contacts no server. docs/configuration.md describes the files, where
+// values come from, and the names and functions of expressions.
 //
 // Load reads the files in one pass and evaluates them in another. Both go on after an error, so that Load
 // reports every problem at once with its file and line. Values that only a run knows, such as outputs, are
-// unknown values: types, names and edges are still checked before anything runs. A loader drives the steps;
-// fileReader, inputValues, blockReader and connector each hold one. gohcl decodes the blocks of fixed
-// arguments.
-//
-// # Files
-//
-// castle.hcl, in the repository's root and optional, applies to all clusters:
-//
-//	required_castle_version = ">= 1.2"   # a development build satisfies everything
-//
-//	defaults {
-//	  timeout = "30m"                    # of stages without their own
-//	  inputs  = { dns_servers = ["…"] }  # values below terraform.tfvars and above a variable's default
-//	}
-//
-//	state {
-//	  snapshots = 20                     # how many are kept of each stage's state, at least 2
-//	}
-//
-//	gitops {                             # of clusters without their own
-//	  repository = "../fleet"            # a clone of what Flux reads, relative to this file
-//	}
-//
-// cluster.hcl lists the stages of a cluster. A stage block there overrides the stage's
-// own file (inputs and gate arguments key by key, needs as a whole):
-//
-//	cluster { protect = true }
-//
-//	gitops { repository = "../../../fleet" }
-//
-//	stage "metallb" {
-//	  source  = "networking/metallb"
-//	  enabled = true                      # false: somebody else installs it, or nobody does
-//	  asked_by = "sync"                   # of a disabled stage: the stage that checks its gates
-//	  timeout = "10m"
-//	  needs   = [engine]
-//	  inputs  = { … }
-//	  gate "endpoint_slice" "webhook" { timeout = "10m" }
-//	}
-//
-// stage.hcl, in the stage's folder, holds one stage block and the blocks
-// preflight, adopt and gate.
-//
-// # Values
-//
-// The value of a variable comes from the first of: --var, --var-file (the last
-// file wins), TF_VAR_ in the environment, inputs in cluster.hcl, inputs in
-// stage.hcl, secrets.tfvars, terraform.tfvars, defaults in castle.hcl, the
-// variable's default. A tfvars value for a variable that stage.hcl wires is an error,
-// unless cluster.hcl has an input for it.
-//
-// # Edges
-//
-// A reference to a layer's output is an edge to the stage that has the output.
-// `needs` names layers and is an edge to each of their enabled stages. Generated
-// providers and gates that connect to the cluster are an edge to the stage that has
-// platform.kubeconfig or platform.talosconfig. References in a gate delay the gate, not
-// its stage. An input that another value overrides makes no edge.
-//
-// # Expressions
-//
-// An expression may name <layer>.X, an output of the same or an earlier layer;
-// var.X, the stage's variables (in inputs only those that no inputs set);
-// self.X, the stage's own outputs, in gates; cluster.name and cluster.platform.
-// It may call, each as in Terraform:
-//
-//	numbers      abs ceil floor max min
-//	strings      chomp format formatlist indent join lower replace split substr
-//	             title trim trimprefix trimspace trimsuffix upper
-//	collections  coalesce coalescelist compact concat contains distinct element
-//	             flatten keys length lookup merge range reverse setintersection
-//	             setsubtract setunion slice sort values zipmap
-//	conversions  jsonencode tolist tomap toset tostring
-//
-// length counts collections and not characters, and replace knows no regular expressions.
+// unknown values: types, names and edges are still checked before anything runs. A loader drives the steps
+// and reads the cluster's files; inputValues, blockReader and connector hold one step each.
 package config
 
 import (
 	"io/fs"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/ext/typeexpr"
+	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
@@ -98,7 +31,7 @@ type Options struct {
 	Preflights    []gate.PreflightType
 	Exists        []gate.ExistsType
 	Library       fs.FS // the embedded stages: networking/metallb/main.tf
-	Templates     fs.FS // the embedded templates
+	Templates     fs.FS // the embedded templates, for castle new
 	CastleVersion string
 	// GitOps replaces the folder of Flux's repository that the cluster names: castle
 	// new has it elsewhere at first.
@@ -109,3 +42,159 @@ type Options struct {
 func Layers() []string {
 	return []string{"secrets", "platform", "engine", "networking", "storage", "gitops"}
 }
+
+// Cluster is a configuration, valid where Load reported no error.
+type Cluster struct {
+	Name, Platform string // "blue", "proxmox"
+	Dir            string // <repository>/clusters/blue/proxmox
+	Protect        bool   // destroy refuses; true also where cluster.hcl cannot be read
+	// Snapshots is how many castle keeps of each stage's state; 0, which is all, where
+	// castle.hcl cannot be read.
+	Snapshots int
+	GitOps    *GitOps // nil: no clone of Flux's repository is named, or it does not exist
+	// Stages are the enabled stages by layer, and inside a layer as cluster.hcl lists them.
+	Stages []*Stage
+	// Disabled are the stages that cluster.hcl lists with enabled = false.
+	Disabled []*Stage
+	// Files holds the sources that diagnostics may quote. Files that may hold
+	// secrets are left out, so that a diagnostic names their line and no more.
+	Files map[string]*hcl.File
+
+	owners    map[string]map[string]*Stage // layer, output: the enabled stage that has it
+	secrets   map[string]Written           // of secrets.tfvars
+	committed []Written
+}
+
+// GitOps is a clone of the repository that Flux reads. castle reads it as it is: it
+// neither pulls nor writes.
+type GitOps struct {
+	Repository string    // the folder to read; absolute
+	Named      string    // the folder that the file names; another one for castle new only
+	At         hcl.Range // of the name
+}
+
+// Stage is one Terraform root module of a cluster.
+type Stage struct {
+	Name, Layer, Source string // "metallb", "networking", "networking/metallb"
+	Summary             string
+	Module              fs.FS  // the root module's files
+	Origin              string // "embedded", or the repository's folder that shadows it
+
+	EndsCluster, Persistent, Volatile bool
+
+	Timeout time.Duration // 0: none
+	// Delegate is the stage that checks the gates of this one, which is disabled; or nil.
+	Delegate *Stage
+	// Needs are the stages that must be ready before this one starts: direct
+	// ones only, each once, in the order of Cluster.Stages.
+	Needs []*Stage
+	// NeedsPlatform reports whether the stage has generated providers or gates that connect with the
+	// platform's kubeconfig or talosconfig.
+	NeedsPlatform bool
+	// InCluster are the source addresses of the providers whose configuration
+	// castle generates: "registry.terraform.io/hashicorp/helm".
+	InCluster []string
+	// Providers are all providers that the module requires, local name to source address.
+	Providers map[string]string
+	// ResourceProviders are the source addresses of the providers of the root module's own
+	// resources, data sources left out; "" stands for those of its child modules.
+	ResourceProviders []string
+	Variables         map[string]Variable
+	Outputs           map[string]Output
+
+	Preflights []*Preflight
+	Adopts     []*Adopt
+	Gates      []*Gate
+
+	cluster    *Cluster
+	definition *definition
+	entry      *entry
+	bindings   map[string]*Written // by variable; a Value of NilVal stands for the value of expr
+	needs      []need
+}
+
+// Variable is an input variable that a root module declares.
+type Variable struct {
+	Name        string
+	Description string
+	Type        cty.Type // without the marks of optional attributes
+	Sensitive   bool
+	Required    bool // it has no default
+
+	constraint cty.Type           // with these marks
+	defaults   *typeexpr.Defaults // of optional attributes; may be nil
+	fallback   cty.Value          // the default, converted; cty.NilVal where Required
+	literal    bool               // a text (--var, TF_VAR_) is the value, not an expression
+	nullable   bool               // null is a value, and not the default
+	declared   hcl.Range
+}
+
+// Output is an output value that a root module declares.
+type Output struct {
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	Sensitive   bool   `json:"sensitive"`
+
+	declared hcl.Range
+}
+
+// Gate is a gate block with the policy to wait for it.
+type Gate struct {
+	Type   gate.Type
+	Label  string
+	Policy gate.Policy
+	// Needs are the stages that must be ready before castle waits for the gate, beyond
+	// those that its own stage needs. The stage is applied without waiting for them.
+	Needs []*Stage
+	// Of is the stage whose stage.hcl has the gate: the one that checks it, or a
+	// disabled one that delegates it (asked_by).
+	Of *Stage
+
+	block *block
+	needs []need
+}
+
+// Name is the gate's type and label, after the name of the stage that delegates it:
+// "endpoint_slice.webhook", "metallb.endpoint_slice.webhook".
+func (g *Gate) Name() string {
+	name := g.Type.Name + "." + g.Label
+	if g.Of.Delegate != nil {
+		return g.Of.Name + "." + name
+	}
+	return name
+}
+
+// Preflight is a preflight block.
+type Preflight struct {
+	Type  gate.PreflightType
+	Label string
+	// Needs are the stages whose outputs the preflight reads, itself or through
+	// the stage's inputs. It may run as soon as these are ready.
+	Needs []*Stage
+
+	block *block
+}
+
+// Name is the preflight's type and label: "vm_ids.free".
+func (p *Preflight) Name() string { return p.Type.Name + "." + p.Label }
+
+// Adopt is an adopt block: a resource that is imported, where it exists and the
+// state lacks it, before the stage is planned.
+type Adopt struct {
+	Address string // infisical_secret.kubeconfig
+	// Exists looks whether there is anything to import; nil: the import tries.
+	Exists *Exists
+
+	block *block
+}
+
+// Exists is the exists block inside an adopt block.
+type Exists struct {
+	Type   gate.ExistsType
+	Policy gate.Policy // how long castle repeats it
+
+	block *block
+}
+
+// Name is the type: "talos_bootstrapped".
+func (e *Exists) Name() string { return e.Type.Name }

@@ -109,7 +109,7 @@ func loaded(t *testing.T, changes string, with ...func(*Options)) *Cluster {
 func render(d *hcl.Diagnostic) string {
 	at := "-"
 	if d.Subject != nil {
-		at = place(*d.Subject)
+		at = fmt.Sprintf("%s:%d", d.Subject.Filename, d.Subject.Start.Line)
 	}
 	return fmt.Sprintf("%s: %s; %s", at, d.Summary, d.Detail)
 }

@@ -20,7 +20,7 @@ func (r *blockReader) delegateGates() {
 		}
 		if delegate := r.delegate(s); delegate != nil {
 			s.Delegate = delegate
-			r.load.report(s.definition.diags...)
+			r.load.diags.report(s.definition.diags.Diagnostics...)
 			r.addGates(s)
 			r.load.values.bindGates(s)
 			delegate.Gates, s.Gates = append(delegate.Gates, s.Gates...), nil
@@ -30,42 +30,40 @@ func (r *blockReader) delegateGates() {
 
 // delegate finds the stage that asked_by names.
 func (r *blockReader) delegate(s *Stage) *Stage {
-	e, l := s.entry, r.load
+	e := s.entry
 	refuse := func(problem, detail string, args ...any) *Stage {
-		l.problem(e.DelegateAt, fmt.Sprintf("stage %s: asked_by = %q: %s", s.Name, e.Delegate, problem),
-			detail, args...)
+		r.load.diags.add(e.DelegateAt, fmt.Sprintf("stage %s: asked_by = %q: %s", s.Name, e.Delegate,
+			problem), detail, args...)
 		return nil
 	}
-	if !e.disabled {
-		return refuse("the stage is enabled",
-			"castle checks the gates of an enabled stage with the stage. Remove "+
-				"asked_by, or set enabled = false because Flux installs what the stage would.")
-	}
-	named := func(o *Stage) bool { return o.Name == e.Delegate }
-	i := slices.IndexFunc(l.cluster.Stages, named)
-	if i < 0 {
-		if j := slices.IndexFunc(l.cluster.Disabled, named); j >= 0 {
-			return refuse("disabled itself",
-				"It is disabled at %s. Name the enabled stage that installs what %s would.",
-				place(l.cluster.Disabled[j].entry.At), s.Name)
+	var found *Stage
+	var enabled []string
+	for _, o := range slices.Concat(r.load.cluster.Stages, r.load.cluster.Disabled) {
+		if o.Name == e.Delegate {
+			found = o
 		}
-		var names []string
-		for _, o := range l.cluster.Stages {
-			names = append(names, o.Name)
+		if !o.entry.disabled {
+			enabled = append(enabled, o.Name)
 		}
-		return refuse("no such stage", "Name an enabled stage of this cluster%s",
-			orStop(DidYouMean(e.Delegate, names)))
 	}
-	delegate := l.cluster.Stages[i]
 	switch {
-	case layerIndex(delegate.Layer) < layerIndex(s.Layer):
+	case !e.disabled:
+		return refuse("the stage is enabled", "castle checks the gates of an enabled stage with the stage. "+
+			"Remove asked_by, or set enabled = false because Flux installs what the stage would.")
+	case found == nil:
+		return refuse("no such stage", "Name an enabled stage of this cluster%s", hint(e.Delegate, enabled))
+	case found.entry.disabled:
+		return refuse("disabled itself",
+			"It is disabled at %s. Name the enabled stage that installs what %s would.",
+			Place(found.entry.At), s.Name)
+	case layerIndex(found.Layer) < layerIndex(s.Layer):
 		return refuse("of an earlier layer",
 			"Stage %s is of layer %s; gates of layer %s need a stage of the same or a later layer.",
-			delegate.Name, delegate.Layer, s.Layer)
+			found.Name, found.Layer, s.Layer)
 	case len(s.definition.gates) == 0:
 		return refuse("no gates", "%s has no gates. Remove asked_by.", s.Source)
 	}
-	return delegate
+	return found
 }
 
 // extendTimeouts lets delegated gates wait as long as the slowest of the stage's own:

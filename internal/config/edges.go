@@ -62,9 +62,6 @@ type connector struct{ load *loader }
 // becomes an unknown value, so that it is not reported twice.
 func (c *connector) connect(s *Stage) {
 	c.connectInputs(s)
-	for _, name := range slices.Sorted(maps.Keys(s.bindings)) {
-		s.needs = append(s.needs, s.bindings[name].needs...)
-	}
 	s.needs = append(s.needs, c.layerNeeds(s, "stage "+s.Name, s.layerNeeds())...)
 	for _, p := range s.Preflights {
 		p.Needs = c.distinctStages(s, c.blockNeeds(s, p.block))
@@ -85,14 +82,12 @@ func (c *connector) connect(s *Stage) {
 // connectInputs finds the needs of the stage's inputs.
 func (c *connector) connectInputs(s *Stage) {
 	for _, name := range slices.Sorted(maps.Keys(s.bindings)) {
-		b := s.bindings[name]
-		if b.expr == nil {
-			continue
-		}
-		needs, ok := c.references(s, b.expr, site{of: "input " + name, input: true})
-		b.needs = needs
-		if !ok {
-			b.expr, b.value = nil, cty.UnknownVal(s.Variables[name].Type)
+		if b := s.bindings[name]; b.Value == cty.NilVal {
+			needs, ok := c.references(s, b.expr, site{of: "input " + name, input: true})
+			b.needs, s.needs = needs, append(s.needs, needs...)
+			if !ok {
+				b.Value = cty.UnknownVal(s.Variables[name].Type)
+			}
 		}
 	}
 }
@@ -100,10 +95,11 @@ func (c *connector) connectInputs(s *Stage) {
 func (c *connector) blockNeeds(s *Stage, b *block) []need {
 	var needs []need
 	for _, name := range slices.Sorted(maps.Keys(b.args)) {
-		more, ok := c.references(s, b.args[name], site{of: b.name() + ": " + name, gate: b.kind == "gate"})
+		expr := b.args[name].Expr
+		more, ok := c.references(s, expr, site{of: b.name() + ": " + name, gate: b.kind == "gate"})
 		needs = append(needs, more...)
 		if !ok {
-			b.args[name] = hcl.StaticExpr(cty.DynamicVal, b.args[name].Range())
+			b.args[name] = unknownArgument(name, expr.Range())
 		}
 	}
 	return needs
@@ -116,15 +112,15 @@ func (c *connector) layerNeeds(s *Stage, of string, names []layerName) []need {
 	for _, n := range names {
 		switch index := layerIndex(n.name); {
 		case index < 0:
-			c.load.problem(n.at, of+": needs unknown layer "+n.name,
-				"The layers are %s%s", all, orStop(DidYouMean(n.name, Layers())))
+			c.load.diags.add(n.at, of+": needs unknown layer "+n.name,
+				"The layers are %s%s", all, hint(n.name, Layers()))
 			continue
 		case index == layerIndex(s.Layer):
-			c.load.problem(n.at, of+": needs its own layer", "Inside layer %s, order comes from outputs: "+
+			c.load.diags.add(n.at, of+": needs its own layer", "Inside layer %s, order comes from outputs: "+
 				"wire an input to %s.<output> of the stage that comes first.", s.Layer, s.Layer)
 			continue
 		case index > layerIndex(s.Layer):
-			c.load.problem(n.at, of+": needs the later layer "+n.name, "The order of layers is %s.", all)
+			c.load.diags.add(n.at, of+": needs the later layer "+n.name, "The order of layers is %s.", all)
 			continue
 		}
 		for _, other := range c.load.cluster.Stages {
@@ -143,7 +139,7 @@ func (c *connector) connectPlatform(s *Stage) {
 		s.NeedsPlatform = true
 		of := fmt.Sprintf("stage %s: provider %s", s.Name, address)
 		if c.platformOutput(s, "kubeconfig", of, s.entry.At) == s {
-			c.load.problem(s.entry.At, of+" would need the stage's own kubeconfig",
+			c.load.diags.add(s.entry.At, of+" would need the stage's own kubeconfig",
 				"castle configures the provider "+
 					"from platform.kubeconfig, which this stage itself has. Configure the provider in %s.",
 				s.Source)
@@ -168,11 +164,11 @@ func (c *connector) platformOutput(s *Stage, output, of string, at hcl.Range) *S
 	owner := c.load.cluster.owners["platform"][output]
 	switch {
 	case layerIndex(s.Layer) < layerIndex("platform"):
-		c.load.problem(at, of+" needs the platform",
+		c.load.diags.add(at, of+" needs the platform",
 			"Stage %s is of layer %s, which comes before the platform.", s.Name, s.Layer)
 		return nil
 	case owner == nil && !c.load.partial["platform"]:
-		c.load.problem(at, of+" needs platform."+output, "castle connects it with this output. %s",
+		c.load.diags.add(at, of+" needs platform."+output, "castle connects it with this output. %s",
 			c.outputHint("platform", output))
 	case owner != nil && owner != s:
 		s.needs = append(s.needs, need{stage: owner, at: at, reads: "platform." + output, connects: true})
@@ -195,13 +191,7 @@ func (c *connector) distinctStages(s *Stage, needs []need) []*Stage {
 // stage that needs another one waits for that one's gates.
 func (c *connector) checkCycles() {
 	stages := slices.Clone(c.load.cluster.Stages)
-	needs := func(s *Stage) []*Stage {
-		var all []*Stage
-		for _, n := range s.allNeeds() {
-			all = append(all, n.stage)
-		}
-		return all
-	}
+	needs := func(s *Stage) []*Stage { return c.distinctStages(s, s.allNeeds()) }
 	for {
 		_, err := graph.Sort(stages, needs)
 		var cycle *graph.CycleError[*Stage]
@@ -213,17 +203,13 @@ func (c *connector) checkCycles() {
 	}
 }
 
-// allNeeds returns one need for each stage that must be ready before s is.
+// allNeeds returns the needs of the stage and of its gates.
 func (s *Stage) allNeeds() []need {
 	all := slices.Clone(s.needs)
 	for _, g := range s.Gates {
 		all = append(all, g.needs...)
 	}
-	seen := map[*Stage]bool{s: true}
-	return slices.DeleteFunc(all, func(n need) bool {
-		defer func() { seen[n.stage] = true }()
-		return seen[n.stage]
-	})
+	return all
 }
 
 func (c *connector) reportCycle(path []*Stage) {
@@ -234,10 +220,10 @@ func (c *connector) reportCycle(path []*Stage) {
 		needs := path[i].allNeeds()
 		n := needs[slices.IndexFunc(needs, func(n need) bool { return n.stage == s })]
 		names = append(names, s.Name)
-		hops = append(hops, fmt.Sprintf("%s needs %s (%s)", path[i].Name, s.Name, place(n.at)))
+		hops = append(hops, fmt.Sprintf("%s needs %s (%s)", path[i].Name, s.Name, Place(n.at)))
 		if i == 0 {
 			first = n.at
 		}
 	}
-	c.load.problem(first, "cycle: "+strings.Join(names, " → "), "%s.", strings.Join(hops, ", "))
+	c.load.diags.add(first, "cycle: "+strings.Join(names, " → "), "%s.", strings.Join(hops, ", "))
 }

@@ -12,8 +12,6 @@ import (
 	"github.com/hashicorp/hcl/v2/ext/typeexpr"
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
-
-	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
 // LibraryStage is a stage as its folder describes it. `castle stage` prints it as JSON.
@@ -31,7 +29,7 @@ type LibraryStage struct {
 
 	Needs      []string          `json:"needs"` // layers
 	Inputs     []LibraryInput    `json:"inputs"`
-	Outputs    []LibraryOutput   `json:"outputs"`
+	Outputs    []Output          `json:"outputs"`
 	Providers  []LibraryProvider `json:"providers"`
 	Preflights []LibraryCheck    `json:"preflights"`
 	Adopts     []LibraryAdopt    `json:"adopts"`
@@ -53,13 +51,6 @@ type LibraryInput struct {
 	// Wired is the expression of stage.hcl that sets it; empty: the user does.
 	Wired string   `json:"wired,omitempty"`
 	From  []string `json:"from"` // the stages that have the outputs which Wired reads
-}
-
-// LibraryOutput is an output of a stage.
-type LibraryOutput struct {
-	Name        string `json:"name"`
-	Description string `json:"description"`
-	Sensitive   bool   `json:"sensitive"`
 }
 
 // LibraryProvider is a provider that a stage requires.
@@ -88,56 +79,57 @@ type LibraryAdopt struct {
 // name: those of o.Library, and those of o.Repository, which may be empty.
 func ReadLibrary(o Options) []*LibraryStage {
 	l := newLibrary(o, map[string]*hcl.File{})
+	proves := make(map[string]string)
+	for _, t := range o.Gates {
+		proves["gate "+t.Name] = t.Summary
+	}
+	for _, t := range o.Preflights {
+		proves["preflight "+t.Name] = t.Summary
+	}
 	var all []*LibraryStage
 	for _, source := range l.sources() {
-		all = append(all, l.describe(l.definition(source), o))
+		all = append(all, l.describe(l.definition(source), proves))
 	}
 	byLayer := func(a, b *LibraryStage) int { return layerIndex(a.Layer) - layerIndex(b.Layer) }
 	slices.SortStableFunc(all, byLayer)
 	return all
 }
 
-func (l *library) describe(d *definition, o Options) *LibraryStage {
+// describe needs the summaries of the types of gates and preflights.
+func (l *library) describe(d *definition, proves map[string]string) *LibraryStage {
+	of := &d.stage
 	s := &LibraryStage{
-		Source: d.source, Layer: d.layer, Summary: d.stage.Summary, Origin: d.origin,
-		Shadows:     d.origin != "embedded" && l.embeds(d.source),
-		EndsCluster: d.stage.EndsCluster, Persistent: d.stage.Persistent, Volatile: d.stage.Volatile,
-		Needs: layerNames(d.settings.needs), Inputs: []LibraryInput{}, Outputs: []LibraryOutput{},
-		Providers:  []LibraryProvider{},
-		Preflights: []LibraryCheck{}, Adopts: []LibraryAdopt{}, Gates: []LibraryCheck{}, Files: []string{},
-		Folder: d.module, Problems: inOrder(distinct(d.diags)),
+		Source: of.Source, Layer: of.Layer, Summary: of.Summary, Origin: of.Origin,
+		EndsCluster: of.EndsCluster, Persistent: of.Persistent, Volatile: of.Volatile,
+		Needs: layerNames(d.settings.needs), Inputs: []LibraryInput{}, Outputs: []Output{},
+		Providers: []LibraryProvider{}, Adopts: []LibraryAdopt{}, Files: []string{},
+		Preflights: l.checks(d, d.preflights, proves), Gates: l.checks(d, d.gates, proves),
+		Folder: of.Module, Problems: InOrder(distinct(d.diags.Diagnostics)),
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.variables)) {
-		s.Inputs = append(s.Inputs, l.input(d, d.variables[name]))
+	if l.embedded != nil && of.Origin != "embedded" {
+		_, err := fs.Stat(l.embedded, of.Source)
+		s.Shadows = err == nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.outputs)) {
-		o := d.outputs[name]
-		s.Outputs = append(s.Outputs, LibraryOutput{name, o.Description, o.Sensitive})
+	for _, name := range slices.Sorted(maps.Keys(of.Variables)) {
+		s.Inputs = append(s.Inputs, l.input(d, of.Variables[name]))
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.providers)) {
-		source := strings.TrimPrefix(d.providers[name], "registry.terraform.io/")
-		wired := slices.Contains(d.inCluster, d.providers[name])
+	for _, name := range slices.Sorted(maps.Keys(of.Outputs)) {
+		s.Outputs = append(s.Outputs, of.Outputs[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(of.Providers)) {
+		source := strings.TrimPrefix(of.Providers[name], "registry.terraform.io/")
+		wired := slices.Contains(of.InCluster, of.Providers[name])
 		s.Providers = append(s.Providers, LibraryProvider{source, d.versions[name], wired})
 	}
-	for _, b := range d.gates {
-		i := slices.IndexFunc(o.Gates, func(t gate.Type) bool { return t.Name == b.labels[0] })
-		s.Gates = append(s.Gates, l.check(d, b))
-		if i >= 0 {
-			s.Gates[len(s.Gates)-1].Proves = o.Gates[i].Summary
-		}
-	}
-	for _, b := range d.preflights {
-		i := slices.IndexFunc(o.Preflights, func(t gate.PreflightType) bool { return t.Name == b.labels[0] })
-		s.Preflights = append(s.Preflights, l.check(d, b))
-		if i >= 0 {
-			s.Preflights[len(s.Preflights)-1].Proves = o.Preflights[i].Summary
-		}
-	}
 	for _, b := range d.adopts {
-		s.Adopts = append(s.Adopts, LibraryAdopt{b.labels[0], l.text(d, b.args["id"])})
+		adopt := LibraryAdopt{Address: b.labels[0]}
+		if id := b.args["id"]; id != nil {
+			adopt.ID = l.text(d, id.Expr)
+		}
+		s.Adopts = append(s.Adopts, adopt)
 	}
 	// unreadable files are among the problems
-	_ = fs.WalkDir(d.module, ".", func(name string, e fs.DirEntry, err error) error {
+	_ = fs.WalkDir(of.Module, ".", func(name string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() {
 			s.Files = append(s.Files, name)
 		}
@@ -146,18 +138,9 @@ func (l *library) describe(d *definition, o Options) *LibraryStage {
 	return s
 }
 
-// embeds reports whether the binary has a stage of this name.
-func (l *library) embeds(source string) bool {
-	if l.embedded == nil {
-		return false
-	}
-	_, err := fs.Stat(l.embedded, source)
-	return err == nil
-}
-
 func (l *library) input(d *definition, v Variable) LibraryInput {
 	in := LibraryInput{
-		Name: v.Name, Type: typeText(v.constraint.ty), Description: v.Description, Sensitive: v.Sensitive,
+		Name: v.Name, Type: typeText(v.constraint), Description: v.Description, Sensitive: v.Sensitive,
 		Required: v.Required, From: []string{},
 	}
 	if !v.Required && !v.Sensitive && v.fallback.IsWhollyKnown() {
@@ -172,7 +155,7 @@ func (l *library) input(d *definition, v Variable) LibraryInput {
 	in.Wired = l.text(d, wired.expr)
 	for _, r := range references(wired.expr) {
 		for _, source := range l.provides(r.root, r.name) {
-			if source != d.source && !slices.Contains(in.From, source) {
+			if source != d.stage.Source && !slices.Contains(in.From, source) {
 				in.From = append(in.From, source)
 			}
 		}
@@ -180,57 +163,46 @@ func (l *library) input(d *definition, v Variable) LibraryInput {
 	return in
 }
 
-func (l *library) check(d *definition, b *block) LibraryCheck {
-	c := LibraryCheck{Name: b.key(), Why: l.comment(d, b.at), Needs: layerNames(b.needs),
-		Arguments: map[string]string{}}
-	for name, expr := range b.args {
-		c.Arguments[name] = l.text(d, expr)
+// checks describes gates or preflights.
+func (l *library) checks(d *definition, blocks []*block, proves map[string]string) []LibraryCheck {
+	checks := []LibraryCheck{}
+	for _, b := range blocks {
+		c := LibraryCheck{Name: b.key(), Proves: proves[b.kind+" "+b.labels[0]], Why: l.comment(d, b.at),
+			Needs: layerNames(b.needs), Arguments: map[string]string{}}
+		for name, arg := range b.args {
+			c.Arguments[name] = l.text(d, arg.Expr)
+		}
+		checks = append(checks, c)
 	}
-	return c
+	return checks
 }
 
 // text is an expression as it stands in stage.hcl.
 func (l *library) text(d *definition, expr hcl.Expression) string {
-	f := l.files[d.file]
-	if f == nil || expr == nil {
-		return ""
-	}
-	return string(expr.Range().SliceBytes(f.Bytes))
+	return string(expr.Range().SliceBytes(l.files[d.file].Bytes))
 }
 
 // comment returns the author's comment in the lines right above a block.
 func (l *library) comment(d *definition, at hcl.Range) string {
-	f := l.files[d.file]
-	if f == nil {
-		return ""
-	}
-	lines := strings.Split(string(f.Bytes), "\n")
 	var found []string
-	for i := at.Start.Line - 2; i >= 0; i-- {
-		text, ok := strings.CutPrefix(strings.TrimSpace(lines[i]), "#")
+	lines := strings.Split(string(l.files[d.file].Bytes), "\n")
+	for _, line := range slices.Backward(lines[:at.Start.Line-1]) {
+		text, ok := strings.CutPrefix(strings.TrimSpace(line), "#")
 		if !ok {
 			break
 		}
-		found = append([]string{strings.TrimSpace(text)}, found...)
+		found = append(found, strings.TrimSpace(text))
 	}
+	slices.Reverse(found)
 	return strings.Join(found, " ")
 }
 
 // typeText writes a type as it stands in Terraform, optional attributes included.
 func typeText(t cty.Type) string {
 	switch {
-	case t.IsListType():
-		return "list(" + typeText(t.ElementType()) + ")"
-	case t.IsSetType():
-		return "set(" + typeText(t.ElementType()) + ")"
-	case t.IsMapType():
-		return "map(" + typeText(t.ElementType()) + ")"
-	case t.IsTupleType():
-		var elements []string
-		for _, e := range t.TupleElementTypes() {
-			elements = append(elements, typeText(e))
-		}
-		return "tuple([" + strings.Join(elements, ", ") + "])"
+	case t.IsCollectionType():
+		kind, _, _ := strings.Cut(t.FriendlyName(), " ") // list of string
+		return kind + "(" + typeText(t.ElementType()) + ")"
 	case t.IsObjectType():
 		attributes := t.AttributeTypes()
 		var fields []string

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"path"
@@ -8,10 +10,10 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
-	"github.com/hashicorp/hcl/v2/json"
+	"github.com/hashicorp/hcl/v2/ext/typeexpr"
 	"github.com/hashicorp/terraform-config-inspect/tfconfig"
 	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
 )
 
 // inClusterProviders are the providers that castle configures where a module does not.
@@ -19,49 +21,38 @@ func inClusterProviders() []string {
 	return []string{"registry.terraform.io/hashicorp/helm", "registry.terraform.io/hashicorp/kubernetes"}
 }
 
-func parse(src []byte, name string) (*hcl.File, hcl.Diagnostics) {
-	if strings.HasSuffix(name, ".json") {
-		return json.Parse(src, name)
-	}
-	return hclsyntax.ParseConfig(src, name, hcl.InitialPos)
-}
-
 // readModule reads the Terraform files of a root module. Types, defaults and places
 // come from the files themselves, the rest from terraform-config-inspect.
 func (d *definition) readModule(l *library, folder string) {
-	entries, err := fs.ReadDir(d.module, ".")
+	entries, err := fs.ReadDir(d.stage.Module, ".")
 	if err != nil {
-		d.report(problem(hcl.Range{}, "stage "+d.source+": not readable", "%s.", err))
-		return
+		d.diags.add(hcl.Range{}, "stage "+d.stage.Source+": not readable", "%s.", err)
 	}
 	module := tfconfig.NewModule(folder)
 	for _, e := range entries {
-		if e.IsDir() || strings.HasPrefix(e.Name(), ".") || !strings.HasSuffix(e.Name(), ".tf") &&
-			!strings.HasSuffix(e.Name(), ".tf.json") {
+		name := e.Name()
+		terraform := strings.HasSuffix(name, ".tf") || strings.HasSuffix(name, ".tf.json")
+		if e.IsDir() || strings.HasPrefix(name, ".") || !terraform {
 			continue
 		}
-		f, diags := l.read(d.module, e.Name(), path.Join(folder, e.Name()), true)
-		d.report(diags...)
+		f, diags := l.read(d.stage.Module, name, path.Join(folder, name), true)
+		d.diags.report(diags...)
 		if diags.HasErrors() || f == nil {
 			continue
 		}
-		d.files[e.Name()] = f
-		d.report(tfconfig.LoadModuleFromFile(f, module)...)
+		d.files[name] = f
+		d.diags.report(tfconfig.LoadModuleFromFile(f, module)...)
 		d.readDeclarations(f)
 	}
 	for name, v := range module.Variables {
-		own := d.variables[name]
+		own := d.stage.Variables[name]
 		own.Description, own.Sensitive = v.Description, v.Sensitive
-		d.variables[name] = own
+		d.stage.Variables[name] = own
 	}
 	for name, o := range module.Outputs {
-		own := d.outputs[name]
+		own := d.stage.Outputs[name]
 		own.Description, own.Sensitive = o.Description, o.Sensitive
-		d.outputs[name] = own
-	}
-	d.resources = make(map[string]bool)
-	for _, r := range module.ManagedResources {
-		d.resources[r.Type+"."+r.Name] = true
+		d.stage.Outputs[name] = own
 	}
 	d.readProviders(module)
 }
@@ -69,35 +60,33 @@ func (d *definition) readModule(l *library, folder string) {
 // readProviders lists the providers that the module requires, by required_providers or
 // by a resource, and those of them that castle configures.
 func (d *definition) readProviders(module *tfconfig.Module) {
-	d.providers = make(map[string]string)
+	s := &d.stage
 	for _, resources := range []map[string]*tfconfig.Resource{module.ManagedResources, module.DataResources} {
 		for _, r := range resources {
-			d.providers[r.Provider.Name] = sourceAddress(r.Provider.Name, "")
+			s.Providers[r.Provider.Name] = sourceAddress(r.Provider.Name, "")
 		}
 	}
-	d.versions = make(map[string]string)
 	for name, r := range module.RequiredProviders {
-		d.providers[name] = sourceAddress(name, r.Source)
+		s.Providers[name] = sourceAddress(name, r.Source)
 		d.versions[name] = strings.Join(r.VersionConstraints, ", ")
 	}
 	made := make(map[string]bool)
 	for _, r := range module.ManagedResources {
-		made[d.providers[r.Provider.Name]] = true
+		d.resources[r.Type+"."+r.Name] = true
+		made[s.Providers[r.Provider.Name]] = true
 	}
 	if len(module.ModuleCalls) > 0 { // what is in them may use any of these, and more
 		made[""] = true
 	}
-	d.resourceProviders = slices.Sorted(maps.Keys(made))
-	configured := make(map[string]bool)
-	for _, c := range module.ProviderConfigs {
-		configured[c.Name] = true
-	}
-	for name, address := range d.providers {
-		if slices.Contains(inClusterProviders(), address) && !configured[name] {
-			d.inCluster = append(d.inCluster, address)
+	s.ResourceProviders = slices.Sorted(maps.Keys(made))
+	for name, address := range s.Providers {
+		configures := func(c *tfconfig.ProviderConfig) bool { return c.Name == name }
+		if slices.Contains(inClusterProviders(), address) &&
+			!slices.ContainsFunc(slices.Collect(maps.Values(module.ProviderConfigs)), configures) {
+			s.InCluster = append(s.InCluster, address)
 		}
 	}
-	slices.Sort(d.inCluster)
+	slices.Sort(s.InCluster)
 }
 
 // sourceAddress completes a provider's source as Terraform does.
@@ -122,43 +111,118 @@ func (d *definition) readDeclarations(f *hcl.File) {
 	for _, b := range content.Blocks {
 		name := b.Labels[0]
 		if b.Type == "output" {
-			d.outputs[name] = Output{Name: name, declared: b.DefRange}
-			continue
+			d.stage.Outputs[name] = Output{Name: name, declared: b.DefRange}
+		} else {
+			d.stage.Variables[name] = d.diags.readVariable(b)
 		}
-		v, diags := readVariable(b)
-		d.variables[name] = v
-		d.report(diags...)
 	}
 }
 
-func readVariable(b *hcl.Block) (Variable, hcl.Diagnostics) {
-	v := Variable{Name: b.Labels[0], Type: cty.DynamicPseudoType, Required: true, literal: true,
+func (p *problems) readVariable(b *hcl.Block) Variable {
+	v := Variable{Name: b.Labels[0], Required: true, constraint: cty.DynamicPseudoType, literal: true,
 		nullable: true, declared: b.DefRange}
-	v.constraint.ty = cty.DynamicPseudoType
 	content, _, diags := b.Body.PartialContent(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{
 		{Name: "type"}, {Name: "default"}, {Name: "nullable"},
 	}})
+	p.report(diags...)
 	// Terraform reports an unsuitable nullable itself; here it counts as absent.
-	if x, _ := constant(content.Attributes["nullable"], cty.Bool, nil); x.IsKnown() {
+	if x := new(problems).constant(content.Attributes["nullable"], cty.Bool, nil); x.IsKnown() {
 		v.nullable = x.True()
 	}
 	if attr, ok := content.Attributes["type"]; ok {
-		c, more := readConstraint(attr.Expr)
-		diags = append(diags, more...)
-		v.constraint, v.Type, v.literal = c, c.ty.WithoutOptionalAttributesDeep(), c.ty.IsPrimitiveType()
+		v.constraint, v.defaults = p.readType(attr.Expr)
+		v.literal = v.constraint.IsPrimitiveType()
 	}
+	v.Type = v.constraint.WithoutOptionalAttributesDeep()
 	if attr, ok := content.Attributes["default"]; ok {
-		x, more := attr.Expr.Value(nil)
-		diags = append(diags, plain(more)...)
-		v.Required, v.fallback = false, cty.UnknownVal(v.Type)
-		if !more.HasErrors() {
-			var err error
-			if v.fallback, err = v.constraint.convert(x); err != nil {
-				v.fallback = cty.UnknownVal(v.Type)
-				diags = append(diags, problem(attr.Expr.Range(), "variable "+v.Name+": unsuitable default",
-					"%s.", err))
+		x, diags := attr.Expr.Value(nil)
+		p.report(plain(diags)...)
+		fallback, err := v.convert(x)
+		if err != nil && !diags.HasErrors() {
+			p.add(attr.Expr.Range(), "variable "+v.Name+": unsuitable default", "%s.", err)
+		}
+		v.Required, v.fallback = false, fallback
+		if err != nil || diags.HasErrors() {
+			v.fallback = cty.UnknownVal(v.Type)
+		}
+	}
+	return v
+}
+
+// readType reads a type, with the defaults of optional attributes.
+func (p *problems) readType(expr hcl.Expression) (cty.Type, *typeexpr.Defaults) {
+	switch hcl.ExprAsKeyword(expr) { // Terraform's old words for collections of anything
+	case "list":
+		return cty.List(cty.DynamicPseudoType), nil
+	case "map":
+		return cty.Map(cty.DynamicPseudoType), nil
+	}
+	ty, defaults, diags := typeexpr.TypeConstraintWithDefaults(expr)
+	p.report(diags...)
+	if diags.HasErrors() {
+		return cty.DynamicPseudoType, nil
+	}
+	return ty, defaults
+}
+
+// Default returns the variable's default, and false where it has none.
+func (v Variable) Default() (cty.Value, bool) { return v.fallback, !v.Required }
+
+// Declared is where the module declares the variable.
+func (v Variable) Declared() hcl.Range { return v.declared }
+
+// settle returns the value of the variable where it is set to x.
+func (v Variable) settle(x cty.Value) (cty.Value, error) {
+	if x.IsNull() && !v.nullable {
+		if v.Required {
+			return cty.NilVal, v.mismatch(errors.New("null is not allowed"))
+		}
+		return v.fallback, nil
+	}
+	x, err := v.convert(x)
+	return x, v.mismatch(err)
+}
+
+// mismatch adds the variable's type and place to an error.
+func (v Variable) mismatch(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w. The variable is %s, declared at %s", err, typeexpr.TypeString(v.Type),
+		Place(v.declared))
+}
+
+func (v Variable) convert(x cty.Value) (cty.Value, error) {
+	if v.defaults != nil {
+		x = v.defaults.Apply(x)
+	}
+	return convertTo(x, v.constraint)
+}
+
+// convertTo converts v; its error names the part of v that failed.
+func convertTo(v cty.Value, ty cty.Type) (cty.Value, error) {
+	converted, err := convert.Convert(v, ty)
+	var p cty.PathError
+	if errors.As(err, &p) && len(p.Path) > 0 {
+		return cty.NilVal, fmt.Errorf("%s: %w", renderPath(p.Path), err)
+	}
+	return converted, err
+}
+
+func renderPath(p cty.Path) string {
+	var b strings.Builder
+	for _, step := range p {
+		switch s := step.(type) {
+		case cty.GetAttrStep:
+			b.WriteString("." + s.Name)
+		case cty.IndexStep:
+			switch s.Key.Type() {
+			case cty.String:
+				fmt.Fprintf(&b, "[%q]", s.Key.AsString())
+			case cty.Number:
+				b.WriteString("[" + s.Key.AsBigFloat().Text('f', -1) + "]")
 			}
 		}
 	}
-	return v, diags
+	return strings.TrimPrefix(b.String(), ".")
 }

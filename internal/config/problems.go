@@ -10,6 +10,16 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
+// problems collects diagnostics.
+type problems struct{ hcl.Diagnostics }
+
+func (p *problems) report(diags ...*hcl.Diagnostic) { p.Diagnostics = append(p.Diagnostics, diags...) }
+
+// add reports an error, as problem makes it.
+func (p *problems) add(at hcl.Range, summary, detail string, args ...any) {
+	p.report(problem(at, summary, detail, args...))
+}
+
 // problem makes an error. The summary begins with its object; the detail explains the problem and the fix in
 // sentences.
 func problem(at hcl.Range, summary, detail string, args ...any) *hcl.Diagnostic {
@@ -47,6 +57,27 @@ func distinct(diags hcl.Diagnostics) hcl.Diagnostics {
 	})
 }
 
+// InOrder sorts diagnostics by file and line. Those without a place keep their order.
+func InOrder(diags hcl.Diagnostics) hcl.Diagnostics {
+	slices.SortStableFunc(diags, func(a, b *hcl.Diagnostic) int {
+		x, y := Subject(a), Subject(b)
+		if x.Filename == "" && y.Filename == "" {
+			return 0
+		}
+		return cmp.Or(cmp.Compare(x.Filename, y.Filename), cmp.Compare(x.Start.Byte, y.Start.Byte),
+			cmp.Compare(a.Summary, b.Summary))
+	})
+	return diags
+}
+
+// Subject is the place of a diagnostic, or the zero range.
+func Subject(d *hcl.Diagnostic) hcl.Range {
+	if d.Subject == nil {
+		return hcl.Range{}
+	}
+	return *d.Subject
+}
+
 // DidYouMean returns `; did you mean "x"?` for the nearest of names, or
 // nothing where none is near.
 func DidYouMean(name string, names []string) string {
@@ -62,36 +93,22 @@ func DidYouMean(name string, names []string) string {
 	return fmt.Sprintf("; did you mean %q?", best)
 }
 
-// place renders a position, for the detail of a problem elsewhere.
-func place(at hcl.Range) string { return fmt.Sprintf("%s:%d", at.Filename, at.Start.Line) }
+// hint is DidYouMean, or the full stop of a sentence where no name is near.
+func hint(name string, names []string) string { return cmp.Or(DidYouMean(name, names), ".") }
+
+// Place names a position within a sentence: its file and line, or its file alone where the range is empty.
+func Place(at hcl.Range) string {
+	if at.Empty() {
+		return at.Filename
+	}
+	return fmt.Sprintf("%s:%d", at.Filename, at.Start.Line)
+}
 
 // wholeFile is the place of a value that fills a file, or stands in none.
 func wholeFile(name string) hcl.Range {
 	return hcl.Range{Filename: name, Start: hcl.InitialPos, End: hcl.InitialPos}
 }
 
-// orStop returns a hint, or a full stop where there is none.
-func orStop(hint string) string { return cmp.Or(hint, ".") }
-
 // Argument names an argument of a gate or preflight type. It is the Extra of a
 // diagnostic that finds the argument unsuitable.
 type Argument struct{ Type, Name string }
-
-// inOrder sorts diagnostics by file and line.
-func inOrder(diags hcl.Diagnostics) hcl.Diagnostics {
-	at := func(d *hcl.Diagnostic) hcl.Range {
-		if d.Subject == nil {
-			return hcl.Range{}
-		}
-		return *d.Subject
-	}
-	slices.SortStableFunc(diags, func(a, b *hcl.Diagnostic) int {
-		x, y := at(a), at(b)
-		if x.Filename == "" && y.Filename == "" {
-			return 0
-		}
-		return cmp.Or(cmp.Compare(x.Filename, y.Filename), cmp.Compare(x.Start.Byte, y.Start.Byte),
-			cmp.Compare(a.Summary, b.Summary))
-	})
-	return diags
-}

@@ -195,7 +195,7 @@ stage "metallb" {
 		{"an adoption with two questions",
 			gates("adopt \"module.a.b.c\" {\n  id = \"a\"\n  exists \"talos_bootstrapped\" { endpoint = " +
 				"\"a\" }\n  exists \"talos_bootstrapped\" { endpoint = \"b\" }\n}"),
-			[]string{metallb + `:5 | second block exists | ` + metallb + `:4`}},
+			[]string{metallb + `:5 | Duplicate exists block | ` + metallb + `:4`}},
 		{"a question with bad arguments",
 			gates("adopt \"module.a.b.c\" {\n  id = \"a\"\n  exists \"talos_bootstrapped\" {\n" +
 				"    endpont = cluster.name\n    timeout = \"soon\"\n  }\n}"),

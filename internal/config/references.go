@@ -50,19 +50,18 @@ func (c *connector) references(s *Stage, expr hcl.Expression, at site) ([]need, 
 	ok := true
 	for _, r := range references(expr) {
 		if d := c.check(s, r, at); d != nil {
-			c.load.report(d)
+			c.load.diags.report(d)
 			ok = false
 			continue
 		}
+		owner := c.load.cluster.owners[r.root][r.name]
 		switch {
 		case r.root == "var" && !at.input:
 			needs = append(needs, s.bindings[r.name].needs...)
+		case owner != nil:
+			needs = append(needs, need{stage: owner, at: r.at, reads: r.root + "." + r.name})
 		case layerIndex(r.root) >= 0:
-			if owner := c.load.cluster.owners[r.root][r.name]; owner != nil {
-				needs = append(needs, need{stage: owner, at: r.at, reads: r.root + "." + r.name})
-			} else {
-				ok = false // of a layer that could not be read: reported already
-			}
+			ok = false // of a layer that could not be read: reported already
 		}
 	}
 	return needs, ok
@@ -70,78 +69,57 @@ func (c *connector) references(s *Stage, expr hcl.Expression, at site) ([]need, 
 
 // check reports a wrong name.
 func (c *connector) check(s *Stage, r reference, at site) *hcl.Diagnostic {
-	summary := fmt.Sprintf("stage %s: %s: ", s.Name, at.of)
+	name, file := r.root+"."+r.name, c.load.file("cluster.hcl")
+	wrong := func(what, detail string, args ...any) *hcl.Diagnostic {
+		return problem(r.at, fmt.Sprintf("stage %s: %s: %s", s.Name, at.of, what), detail, args...)
+	}
 	roots := append([]string{"var", "self", "cluster"}, Layers()...)
 	if !slices.Contains(roots, r.root) {
-		return problem(r.at, summary+"unknown name "+r.root,
-			"An expression may name var, cluster, a layer and, in a gate, self%s",
-			orStop(DidYouMean(r.root, roots)))
+		return wrong("unknown name "+r.root,
+			"An expression may name var, cluster, a layer and, in a gate, self%s", hint(r.root, roots))
 	}
 	if r.name == "" {
-		return problem(r.at, summary+r.root+" as a whole", "Name one of its values: %s.<name>.", r.root)
+		return wrong(r.root+" as a whole", "Name one of its values: %s.<name>.", r.root)
 	}
-	unknown := func(of string, names []string) *hcl.Diagnostic {
-		return problem(r.at, fmt.Sprintf("%sunknown %s.%s", summary, r.root, r.name), "%s%s",
-			of, orStop(DidYouMean(r.name, names)))
-	}
-	switch r.root {
-	case "cluster":
-		if names := []string{"name", "platform"}; !slices.Contains(names, r.name) {
-			return unknown("There are cluster.name and cluster.platform", names)
-		}
-	case "self":
-		if !at.gate {
-			return problem(r.at, summary+"self is not known here",
-				"A stage's own outputs are known to its gates only.")
-		}
-		if s.Delegate != nil {
-			return problem(r.at, summary+"self."+r.name+" is not known",
-				"Stage %s is disabled at %s, so it is not "+
-					"applied and has no outputs. Name a variable of it instead, or write the argument "+
-					"anew in its block of %s.",
-				s.Name, place(s.entry.At), c.load.file("cluster.hcl"))
-		}
-		if _, ok := s.Outputs[r.name]; !ok {
-			return unknown("The module "+s.Source+" has no such output", slices.Collect(maps.Keys(s.Outputs)))
-		}
-	case "var":
-		b := s.bindings[r.name]
-		if b == nil {
-			return unknown("The module "+s.Source+" declares no such variable",
-				slices.Collect(maps.Keys(s.Variables)))
-		}
-		if at.input && b.expr != nil {
-			return problem(r.at, summary+"var."+r.name+" is an input itself",
-				"Inputs can name only variables that no inputs set; repeat the expression that sets var.%s.",
-				r.name)
-		}
-	default:
-		return c.checkOutput(s, r, summary)
-	}
-	return nil
-}
-
-func (c *connector) checkOutput(s *Stage, r reference, summary string) *hcl.Diagnostic {
-	name := r.root + "." + r.name
 	_, own := s.Outputs[r.name]
-	switch owner := c.load.cluster.owners[r.root][r.name]; {
+	binding := s.bindings[r.name]
+	owner := c.load.cluster.owners[r.root][r.name]
+	parts := []string{"name", "platform"} // of cluster
+	switch {
+	case r.root == "cluster" && !slices.Contains(parts, r.name):
+		return wrong("unknown "+name, "There are cluster.name and cluster.platform%s", hint(r.name, parts))
+	case r.root == "self" && !at.gate:
+		return wrong("self is not known here", "A stage's own outputs are known to its gates only.")
+	case r.root == "self" && s.Delegate != nil:
+		return wrong(name+" is not known",
+			"Stage %s is disabled at %s, so it is not applied and has no outputs. Name a variable of it "+
+				"instead, or write the argument anew in its block of %s.", s.Name, Place(s.entry.At), file)
+	case r.root == "self" && !own:
+		return wrong("unknown "+name, "The module %s has no such output%s", s.Source,
+			hint(r.name, slices.Collect(maps.Keys(s.Outputs))))
+	case r.root == "var" && binding == nil:
+		return wrong("unknown "+name, "The module %s declares no such variable%s", s.Source,
+			hint(r.name, slices.Collect(maps.Keys(s.Variables))))
+	case r.root == "var" && at.input && binding.Value == cty.NilVal:
+		return wrong(name+" is an input itself",
+			"Inputs can name only variables that no inputs set; repeat the expression that sets %s.", name)
 	case layerIndex(r.root) > layerIndex(s.Layer):
-		return problem(r.at, summary+name+" belongs to a later layer",
+		return wrong(name+" belongs to a later layer",
 			"Stage %s is of layer %s; references point to the same or an earlier layer. The order is %s.",
 			s.Name, s.Layer, strings.Join(Layers(), ", "))
 	case own && r.root == s.Layer:
-		return problem(r.at, summary+name+" is the stage's own output",
+		return wrong(name+" is the stage's own output",
 			"It is known only after the stage. A gate names it self.%s.", r.name)
-	case owner == nil && !c.load.partial[r.root]:
-		detail, file := c.outputHint(r.root, r.name), c.load.file("cluster.hcl")
+	case layerIndex(r.root) >= 0 && owner == nil && !c.load.partial[r.root]:
+		detail := c.outputHint(r.root, r.name)
 		if maker := c.disabled(r.root, r.name); maker != nil && s.Delegate == nil {
 			detail += fmt.Sprintf(" Enable it; or disable %s, too, so that the system that installs %s "+
-				"installs both; "+
-				"or write the value itself in the block of %s in %s.", s.Name, maker.Name, s.Name, file)
+				"installs both; or write the value itself in the block of %s in %s.", s.Name, maker.Name,
+				s.Name, file)
 		} else if maker != nil {
 			detail += fmt.Sprintf(" Write the value itself in the block of %s in %s.", s.Name, file)
 		}
-		return problem(r.at, summary+"unknown output "+name, "%s", detail)
+		return wrong("unknown output "+name, "%s", detail)
 	}
 	return nil
 }
@@ -149,7 +127,7 @@ func (c *connector) checkOutput(s *Stage, r reference, summary string) *hcl.Diag
 // outputHint explains which stage would provide an output that no enabled stage has.
 func (c *connector) outputHint(layer, output string) string {
 	if s := c.disabled(layer, output); s != nil {
-		return fmt.Sprintf("Stage %s has it, but is disabled at %s.", s.Name, place(s.entry.At))
+		return fmt.Sprintf("Stage %s has it, but is disabled at %s.", s.Name, Place(s.entry.At))
 	}
 	if sources := c.load.library.provides(layer, output); len(sources) > 0 {
 		return fmt.Sprintf("No enabled stage has it; %s would: add a stage with that source to %s.",
@@ -159,8 +137,8 @@ func (c *connector) outputHint(layer, output string) string {
 	if len(outputs) == 0 {
 		return fmt.Sprintf("No stage of layer %s has it, enabled or not.", layer)
 	}
-	if hint := DidYouMean(output, outputs); hint != "" {
-		return fmt.Sprintf("No stage of layer %s has it%s", layer, hint)
+	if similar := DidYouMean(output, outputs); similar != "" {
+		return fmt.Sprintf("No stage of layer %s has it%s", layer, similar)
 	}
 	return fmt.Sprintf("No stage of layer %s has it; its outputs are %s.", layer, strings.Join(outputs, ", "))
 }

@@ -54,22 +54,18 @@ func resolve(repository, reference string) (name, platform string, err error) {
 		return "", "", fmt.Errorf("no clusters: there is no clusters/<name>/<platform>/cluster.hcl in %s",
 			repository)
 	}
-	if slices.Contains(all, reference) {
-		name, platform, _ = strings.Cut(reference, "/")
-		return name, platform, nil
-	}
-	var names, platforms []string
 	wanted, wantedPlatform, hasPlatform := strings.Cut(reference, "/")
+	var names, platforms []string
 	for _, c := range all {
 		n, p, _ := strings.Cut(c, "/")
-		if !slices.Contains(names, n) {
-			names = append(names, n)
-		}
+		names = append(names, n)
 		if n == wanted {
 			platforms = append(platforms, p)
 		}
 	}
 	switch {
+	case slices.Contains(all, reference):
+		return wanted, wantedPlatform, nil
 	case len(platforms) == 0:
 		return "", "", fmt.Errorf("cluster %q: not known; there are %s%s", wanted, strings.Join(all, ", "),
 			DidYouMean(wanted, names))
@@ -81,4 +77,37 @@ func resolve(repository, reference string) (name, platform string, err error) {
 			strings.Join(platforms, " or "+wanted+"/"))
 	}
 	return wanted, platforms[0], nil
+}
+
+// templates lays the repository's templates/ over the embedded ones, file by file.
+type templates struct{ over, under fs.FS }
+
+// Templates are the embedded template files, shadowed by those in the repository.
+func Templates(repository string, embedded fs.FS) fs.FS {
+	return templates{os.DirFS(filepath.Join(repository, "templates")), embedded}
+}
+
+// Open opens the repository's file, or else the embedded one.
+func (t templates) Open(name string) (fs.File, error) {
+	f, err := t.over.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return t.under.Open(name)
+	}
+	return f, err
+}
+
+// ReadDir lists the files of both, each name once.
+func (t templates) ReadDir(name string) ([]fs.DirEntry, error) {
+	entries, err := fs.ReadDir(t.over, name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	under, errUnder := fs.ReadDir(t.under, name)
+	if err != nil && errUnder != nil {
+		return nil, err
+	}
+	entries = append(entries, under...)
+	byName := func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) }
+	slices.SortStableFunc(entries, byName)
+	return slices.CompactFunc(entries, func(a, b fs.DirEntry) bool { return a.Name() == b.Name() }), nil
 }

@@ -50,6 +50,7 @@ func TestClusterReferences(t *testing.T) {
 }
 
 func TestTheRepositoryShadowsStagesByFolderAndTemplatesByFile(t *testing.T) {
+	all := fs.FS(nil)
 	c := loaded(t, `
 -- stages/networking/metallb/stage.hcl --
 stage { summary = "My own" }
@@ -58,7 +59,9 @@ output "metallb_namespace" { value = "mine" }
 -- templates/a.tmpl --
 mine
 `, func(o *Options) {
-		o.Templates = fstest.MapFS{"a.tmpl": {Data: []byte("embedded")}, "b.tmpl": {Data: []byte("embedded")}}
+		all = Templates(o.Repository, fstest.MapFS{
+			"a.tmpl": {Data: []byte("embedded")}, "b.tmpl": {Data: []byte("embedded")},
+		})
 	})
 	s := stage(t, c, "metallb")
 	if s.Summary != "My own" || s.Origin != "stages/networking/metallb" || len(s.Gates) != 0 ||
@@ -69,11 +72,11 @@ mine
 		t.Errorf("main.tf: %q %v", src, err)
 	}
 	for name, want := range map[string]string{"a.tmpl": "mine\n", "b.tmpl": "embedded"} {
-		if src, err := fs.ReadFile(c.Templates, name); err != nil || string(src) != want {
+		if src, err := fs.ReadFile(all, name); err != nil || string(src) != want {
 			t.Errorf("%s: %q %v", name, src, err)
 		}
 	}
-	if entries, err := fs.ReadDir(c.Templates, "."); err != nil || len(entries) != 2 {
+	if entries, err := fs.ReadDir(all, "."); err != nil || len(entries) != 2 {
 		t.Errorf("templates: %v %v", entries, err)
 	}
 }

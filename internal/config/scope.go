@@ -6,6 +6,8 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/function"
+	"github.com/zclconf/go-cty/cty/function/stdlib"
 )
 
 // Scope is the outputs that are known when an expression is evaluated.
@@ -17,14 +19,13 @@ type Scope struct {
 // Inputs returns the value of every variable that has one. A layer's output
 // that sc lacks is an error that names the stage and the output.
 func (s *Stage) Inputs(sc Scope) (map[string]cty.Value, hcl.Diagnostics) {
-	var diags hcl.Diagnostics
+	var diags, more hcl.Diagnostics
 	inputs := make(map[string]cty.Value, len(s.bindings))
 	for name := range s.bindings {
-		v, more := s.input(name, sc)
+		inputs[name], more = s.input(name, sc)
 		diags = append(diags, more...)
-		inputs[name] = v
 	}
-	return inputs, inOrder(distinct(diags))
+	return inputs, InOrder(distinct(diags))
 }
 
 // KnownInputs returns the values of the variables as far as they are known before a run,
@@ -34,18 +35,15 @@ func (s *Stage) KnownInputs(outputs map[string]map[string]cty.Value) map[string]
 	for layer, known := range outputs {
 		maps.Copy(sc.Outputs[layer], known)
 	}
-	inputs := make(map[string]cty.Value, len(s.bindings))
-	for name := range s.bindings {
-		inputs[name], _ = s.input(name, sc) // Load has reported what is wrong
-	}
+	inputs, _ := s.Inputs(sc) // Load has reported what is wrong
 	return inputs
 }
 
 // input returns the value of one variable.
 func (s *Stage) input(name string, sc Scope) (cty.Value, hcl.Diagnostics) {
 	b, v := s.bindings[name], s.Variables[name]
-	if b.expr == nil {
-		return b.value, nil
+	if b.Value != cty.NilVal {
+		return b.Value, nil
 	}
 	x, diags := s.evaluate(b.expr, sc)
 	if diags.HasErrors() {
@@ -53,8 +51,8 @@ func (s *Stage) input(name string, sc Scope) (cty.Value, hcl.Diagnostics) {
 	}
 	settled, err := v.settle(x)
 	if err != nil {
-		return invalid(v.Type, b.expr.Range(), fmt.Sprintf("stage %s: unsuitable input %s", s.Name, name),
-			"%s. The variable is %s, declared at %s.", err, v.constraint, place(v.declared))
+		summary := fmt.Sprintf("stage %s: unsuitable input %s", s.Name, name)
+		return invalid(v.Type, b.expr.Range(), summary, "%s.", err)
 	}
 	return settled, nil
 }
@@ -128,4 +126,34 @@ func (s *Stage) unknownScope() Scope {
 		sc.Self[name] = cty.DynamicVal
 	}
 	return sc
+}
+
+// Functions returns the functions of expressions. It leaves out those whose errors quote their argument, such
+// as parseint and jsondecode: it may be a secret.
+func Functions() map[string]function.Function {
+	return map[string]function.Function{
+		// numbers
+		"abs": stdlib.AbsoluteFunc, "ceil": stdlib.CeilFunc, "floor": stdlib.FloorFunc,
+		"max": stdlib.MaxFunc, "min": stdlib.MinFunc,
+		// strings
+		"chomp": stdlib.ChompFunc, "format": stdlib.FormatFunc, "formatlist": stdlib.FormatListFunc,
+		"indent": stdlib.IndentFunc, "join": stdlib.JoinFunc, "lower": stdlib.LowerFunc,
+		"replace": stdlib.ReplaceFunc, "split": stdlib.SplitFunc, "substr": stdlib.SubstrFunc,
+		"title": stdlib.TitleFunc, "trim": stdlib.TrimFunc, "trimprefix": stdlib.TrimPrefixFunc,
+		"trimspace": stdlib.TrimSpaceFunc, "trimsuffix": stdlib.TrimSuffixFunc, "upper": stdlib.UpperFunc,
+		// collections
+		"coalesce": stdlib.CoalesceFunc, "coalescelist": stdlib.CoalesceListFunc,
+		"compact": stdlib.CompactFunc, "concat": stdlib.ConcatFunc, "contains": stdlib.ContainsFunc,
+		"distinct": stdlib.DistinctFunc, "element": stdlib.ElementFunc, "flatten": stdlib.FlattenFunc,
+		"keys": stdlib.KeysFunc, "length": stdlib.LengthFunc, "lookup": stdlib.LookupFunc,
+		"merge": stdlib.MergeFunc, "range": stdlib.RangeFunc, "reverse": stdlib.ReverseListFunc,
+		"setintersection": stdlib.SetIntersectionFunc, "setsubtract": stdlib.SetSubtractFunc,
+		"setunion": stdlib.SetUnionFunc, "slice": stdlib.SliceFunc, "sort": stdlib.SortFunc,
+		"values": stdlib.ValuesFunc, "zipmap": stdlib.ZipmapFunc,
+		// conversions
+		"jsonencode": stdlib.JSONEncodeFunc, "tolist": stdlib.MakeToFunc(cty.List(cty.DynamicPseudoType)),
+		"tomap":    stdlib.MakeToFunc(cty.Map(cty.DynamicPseudoType)),
+		"toset":    stdlib.MakeToFunc(cty.Set(cty.DynamicPseudoType)),
+		"tostring": stdlib.MakeToFunc(cty.String),
+	}
 }

@@ -34,10 +34,10 @@ type stageBlock struct {
 
 // blockSyntax is a gate or preflight block.
 type blockSyntax struct {
-	Type       string         `hcl:"type,label"`
-	Label      string         `hcl:"label,label"`
-	At         hcl.Range      `hcl:",def_range"`
-	Attributes hcl.Attributes `hcl:",remain"`
+	Type  string         `hcl:"type,label"`
+	Label string         `hcl:"label,label"`
+	At    hcl.Range      `hcl:",def_range"`
+	Args  hcl.Attributes `hcl:",remain"`
 }
 
 // adoptSyntax is an adopt block, with its exists block.
@@ -45,24 +45,18 @@ type adoptSyntax struct {
 	Address string         `hcl:"address,label"`
 	At      hcl.Range      `hcl:",def_range"`
 	ID      *hcl.Attribute `hcl:"id,optional"`
-	Exists  []struct {
-		Type       string         `hcl:"type,label"`
-		At         hcl.Range      `hcl:",def_range"`
-		Attributes hcl.Attributes `hcl:",remain"`
+	Exists  *struct {
+		Type string         `hcl:"type,label"`
+		At   hcl.Range      `hcl:",def_range"`
+		Args hcl.Attributes `hcl:",remain"`
 	} `hcl:"exists,block"`
 }
 
 // settings are the arguments of a stage block that stage.hcl and cluster.hcl share.
 type settings struct {
 	timeout *hcl.Attribute // nil where the block has none
-	inputs  map[string]input
+	inputs  map[string]Written
 	needs   []layerName // nil where the block has none
-}
-
-// input is one key of inputs = { … }.
-type input struct {
-	expr hcl.Expression
-	at   hcl.Range
 }
 
 // layerName is one element of needs = [ … ].
@@ -76,10 +70,9 @@ type block struct {
 	kind   string // "gate"
 	labels []string
 	at     hcl.Range
-	args   map[string]hcl.Expression
-	places map[string]hcl.Range // of the arguments' names
-	needs  []layerName          // nil where the block has none
-	exists *block               // of an adopt block, if it has one
+	args   hcl.Attributes
+	needs  []layerName // nil where the block has none
+	exists *block      // of an adopt block, if it has one
 
 	// The arguments of the block's type, once the type is known.
 	takes map[string]gate.Attribute
@@ -95,181 +88,156 @@ func (b *block) name() string { return b.kind + " " + b.key() }
 // readStageFile reads a stage's stage.hcl.
 func (d *definition) readStageFile(l *library, folder string) {
 	d.file = path.Join(folder, "stage.hcl")
-	f, diags := l.read(d.module, "stage.hcl", d.file, true)
+	s := &d.stage
+	of := "stage " + s.Source + ": "
+	f, diags := l.read(s.Module, "stage.hcl", d.file, true)
 	if f == nil && !diags.HasErrors() {
-		d.report(problem(wholeFile(d.file), "stage "+d.source+": no stage.hcl",
-			"A stage's folder holds Terraform files and one stage.hcl with a stage block."))
+		d.diags.add(wholeFile(d.file), of+"no stage.hcl",
+			"A stage's folder holds Terraform files and one stage.hcl with a stage block.")
 	}
 	file := stageSyntax{Stage: &stageBlock{}}
-	d.report(decode(f, diags, nil, &file)...)
-	d.stage = *file.Stage
-	if d.stage.EndsCluster && d.layer != "platform" {
-		d.report(problem(d.stage.EndsClusterAt, "stage "+d.source+": ends_cluster outside the platform",
-			"Only a stage of the layer platform can end the cluster; this one belongs to %s.", d.layer))
+	d.diags.decode(f, diags, nil, &file)
+	b := file.Stage
+	s.Summary, s.EndsCluster, s.Persistent, s.Volatile = b.Summary, b.EndsCluster, b.Persistent, b.Volatile
+	if s.EndsCluster && s.Layer != "platform" {
+		d.diags.add(b.EndsClusterAt, of+"ends_cluster outside the platform",
+			"Only a stage of the layer platform can end the cluster; this one belongs to %s.", s.Layer)
 	}
-	d.settings, diags = readSettings(d.stage.Timeout, d.stage.Inputs, d.stage.Needs)
-	d.report(diags...)
-	d.gates, diags = readBlocks("gate", "stage "+d.source+": ", file.Gates)
-	d.report(diags...)
-	d.preflights, diags = readBlocks("preflight", "stage "+d.source+": ", file.Preflights)
-	d.report(diags...)
+	d.settings = d.diags.readSettings(b.Timeout, b.Inputs, b.Needs)
+	d.gates = d.diags.readBlocks("gate", of, file.Gates)
+	d.preflights = d.diags.readBlocks("preflight", of, file.Preflights)
 	seen := make(blockNames)
 	for _, a := range file.Adopts {
-		if diags := seen.add("adopt "+a.Address, "stage "+d.source+": ", a.At); diags != nil {
-			d.report(diags...)
-			continue
+		adopt := &block{kind: "adopt", labels: []string{a.Address}, at: a.At, args: hcl.Attributes{}}
+		if a.ID != nil {
+			adopt.args["id"] = a.ID
 		}
-		adopt, diags := readAdopt(a)
-		d.adopts = append(d.adopts, adopt)
-		d.report(diags...)
+		if e := a.Exists; e != nil {
+			adopt.exists = &block{kind: "exists", labels: []string{e.Type}, at: e.At, args: e.Args}
+		}
+		if seen.isFirst(&d.diags, adopt.name(), of, a.At) {
+			d.adopts = append(d.adopts, adopt)
+		}
 	}
 }
 
-// decode decodes a parsed file, which may be nil. An error in a line that has a syntax
-// error follows from that, and is not reported.
-func decode(f *hcl.File, syntax hcl.Diagnostics, ctx *hcl.EvalContext, into any) hcl.Diagnostics {
+// decode decodes a parsed file, which may be nil, and reports whether it is without error. An error in a line
+// that has a syntax error follows from that, and is not reported.
+func (p *problems) decode(f *hcl.File, syntax hcl.Diagnostics, ctx *hcl.EvalContext, into any) bool {
+	p.report(syntax...)
 	if f == nil {
-		return syntax
+		return !syntax.HasErrors()
 	}
 	line := func(d *hcl.Diagnostic) int { return d.Subject.Start.Line }
 	diags := slices.DeleteFunc(plain(gohcl.DecodeBody(f.Body, ctx, into)), func(d *hcl.Diagnostic) bool {
 		return slices.ContainsFunc(syntax, func(s *hcl.Diagnostic) bool { return line(s) == line(d) })
 	})
-	return append(syntax, diags...)
+	p.report(diags...)
+	return !syntax.HasErrors() && !diags.HasErrors()
 }
 
 // readSettings reads the settings of a stage block; each attribute may be nil.
-func readSettings(timeout, inputs, needs *hcl.Attribute) (settings, hcl.Diagnostics) {
-	s := settings{timeout: timeout}
-	var diags, more hcl.Diagnostics
-	if inputs != nil {
-		s.inputs, diags = readInputs(inputs.Expr)
-	}
-	if needs != nil {
-		s.needs, more = readNeeds(needs.Expr)
-	}
-	return s, append(diags, more...)
+func (p *problems) readSettings(timeout, inputs, needs *hcl.Attribute) settings {
+	return settings{timeout: timeout, inputs: p.readInputs(inputs), needs: p.readNeeds(needs)}
 }
 
-func readInputs(expr hcl.Expression) (map[string]input, hcl.Diagnostics) {
-	pairs, diags := hcl.ExprMap(expr)
-	if diags.HasErrors() {
-		return nil, hcl.Diagnostics{problem(expr.Range(), "inputs: not a list of names and values",
-			"Write inputs = { name = value }.")}
+func (p *problems) readInputs(attr *hcl.Attribute) map[string]Written {
+	if attr == nil {
+		return nil
 	}
-	inputs := make(map[string]input)
+	pairs, diags := hcl.ExprMap(attr.Expr)
+	if diags.HasErrors() {
+		p.add(attr.Expr.Range(), "inputs: not a list of names and values", "Write inputs = { name = value }.")
+	}
+	inputs := make(map[string]Written)
 	for _, kv := range pairs {
-		key, more := constant(&hcl.Attribute{Expr: kv.Key}, cty.String, nil)
-		diags = append(diags, more...)
+		key := p.constant(&hcl.Attribute{Expr: kv.Key}, cty.String, nil)
 		if !key.IsKnown() {
 			continue
 		}
 		name := key.AsString()
 		if first, twice := inputs[name]; twice {
-			diags = append(diags, problem(kv.Key.Range(), "input "+name+": set twice",
-				"The first one is at %s.", place(first.at)))
+			p.add(kv.Key.Range(), "input "+name+": set twice", "The first one is at %s.", Place(first.at))
 			continue
 		}
-		inputs[name] = input{expr: kv.Value, at: kv.Key.Range()}
+		inputs[name] = Written{Name: name, at: kv.Key.Range(), expr: kv.Value}
 	}
-	return inputs, diags
+	return inputs
 }
 
-func readNeeds(expr hcl.Expression) ([]layerName, hcl.Diagnostics) {
-	exprs, diags := hcl.ExprList(expr)
+func (p *problems) readNeeds(attr *hcl.Attribute) []layerName {
+	if attr == nil {
+		return nil
+	}
+	exprs, diags := hcl.ExprList(attr.Expr)
 	if diags.HasErrors() {
-		return nil, hcl.Diagnostics{problem(expr.Range(), "needs: not a list of layers",
-			"Write needs = [engine, storage].")}
+		p.add(attr.Expr.Range(), "needs: not a list of layers", "Write needs = [engine, storage].")
+		return nil
 	}
 	needs := make([]layerName, 0, len(exprs))
 	for _, e := range exprs {
 		name := hcl.ExprAsKeyword(e)
 		if name == "" {
-			diags = append(diags, problem(e.Range(), "needs: not a layer's name",
-				"Layers are named without quotes: needs = [engine, storage]."))
+			p.add(e.Range(), "needs: not a layer's name",
+				"Layers are named without quotes: needs = [engine, storage].")
 			continue
 		}
 		needs = append(needs, layerName{name: name, at: e.Range()})
 	}
-	return needs, diags
+	return needs
 }
 
 // readBlocks reads gates or preflights, each name once. of begins the messages.
-func readBlocks(kind, of string, all []blockSyntax) ([]*block, hcl.Diagnostics) {
+func (p *problems) readBlocks(kind, of string, all []blockSyntax) []*block {
 	var blocks []*block
-	var diags hcl.Diagnostics
 	seen := make(blockNames)
 	for _, x := range all {
-		b, more := newBlock(kind, x.At, x.Attributes, x.Type, x.Label)
-		if second := seen.add(b.name(), of, b.at); second != nil {
-			diags = append(diags, second...)
+		b := &block{kind: kind, labels: []string{x.Type, x.Label}, at: x.At, args: x.Args}
+		if !seen.isFirst(p, b.name(), of, b.at) {
 			continue
 		}
-		blocks, diags = append(blocks, b), append(diags, more...)
-	}
-	return blocks, diags
-}
-
-func newBlock(kind string, at hcl.Range, attrs hcl.Attributes, labels ...string) (*block, hcl.Diagnostics) {
-	b := &block{kind: kind, labels: labels, at: at, args: map[string]hcl.Expression{},
-		places: map[string]hcl.Range{}}
-	var diags hcl.Diagnostics
-	for name, attr := range attrs {
-		if name == "needs" && kind == "gate" {
-			b.needs, diags = readNeeds(attr.Expr)
-			continue
+		if kind == "gate" {
+			b.needs = p.readNeeds(b.args["needs"])
+			delete(b.args, "needs")
 		}
-		b.args[name], b.places[name] = attr.Expr, attr.NameRange
+		blocks = append(blocks, b)
 	}
-	return b, diags
-}
-
-func readAdopt(a adoptSyntax) (*block, hcl.Diagnostics) {
-	attrs := hcl.Attributes{}
-	if a.ID != nil {
-		attrs["id"] = a.ID
-	}
-	b, diags := newBlock("adopt", a.At, attrs, a.Address)
-	seen := make(blockNames)
-	for _, e := range a.Exists {
-		if second := seen.add("exists", b.name()+": ", e.At); second != nil {
-			diags = append(diags, second...)
-			continue
-		}
-		exists, more := newBlock("exists", e.At, e.Attributes, e.Type)
-		b.exists, diags = exists, append(diags, more...)
-	}
-	return b, diags
+	return blocks
 }
 
 // blockNames are the blocks of a file by name, and where each begins.
 type blockNames map[string]hcl.Range
 
-// add adds a block, or reports that it is the second of its name.
-func (n blockNames) add(name, of string, at hcl.Range) hcl.Diagnostics {
-	if first, twice := n[name]; twice {
-		return hcl.Diagnostics{problem(at, of+"second block "+name, "The first one is at %s.", place(first))}
+// isFirst notes a block, or reports that it is the second of its name.
+func (n blockNames) isFirst(p *problems, name, of string, at hcl.Range) bool {
+	first, twice := n[name]
+	if twice {
+		p.add(at, of+"second block "+name, "The first one is at %s.", Place(first))
+		return false
 	}
 	n[name] = at
-	return nil
+	return true
 }
 
 // constant evaluates an attribute that must be known before a run and must not be
 // null. An absent or unsuitable one is unknown.
-func constant(attr *hcl.Attribute, want cty.Type, ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
+func (p *problems) constant(attr *hcl.Attribute, want cty.Type, ctx *hcl.EvalContext) cty.Value {
 	if attr == nil {
-		return cty.UnknownVal(want), nil
+		return cty.UnknownVal(want)
 	}
 	v, diags := attr.Expr.Value(ctx)
 	if diags.HasErrors() {
-		return cty.UnknownVal(want), plain(diags)
+		p.report(plain(diags)...)
+		return cty.UnknownVal(want)
 	}
-	converted, err := convertTo(v, want)
-	switch at := attr.Expr.Range(); {
+	v, err := convertTo(v, want)
+	switch {
 	case err != nil:
-		return invalid(want, at, "unsuitable value", "%s.", err)
-	case converted.IsNull():
-		return invalid(want, at, "unsuitable value", "A %s is needed, not null.", want.FriendlyName())
+		p.add(attr.Expr.Range(), "unsuitable value", "%s.", err)
+	case v.IsNull():
+		p.add(attr.Expr.Range(), "unsuitable value", "A %s is needed, not null.", want.FriendlyName())
+	default:
+		return v
 	}
-	return converted, nil
+	return cty.UnknownVal(want)
 }

@@ -17,151 +17,266 @@ import (
 // stages to them. A value belongs to every variable of its name.
 type inputValues struct {
 	load    *loader
-	above   []map[string]value  // these override inputs; the strongest first
-	below   []map[string]value  // inputs override these; the strongest first
-	missing map[string][]*Stage // by variable without a value: the stages that require it
-}
-
-// value is one value and its place.
-type value struct {
-	value   cty.Value
-	text    bool // value is a text, to be parsed by the variable's type
-	at      hcl.Range
-	written Written // without Name and Value
+	above   map[string]Written   // these override inputs
+	below   []map[string]Written // inputs override these; the strongest first
+	missing map[string][]*Stage  // by variable without a value: the stages that require it
 }
 
 // textValue is a value of the command line or the environment.
-func textValue(text, at string) value {
-	place := wholeFile(at)
-	return value{value: cty.StringVal(text), text: true, at: place, written: Written{at: place}}
+func textValue(name, text, at string) Written {
+	return Written{Name: name, Value: cty.StringVal(text), at: wholeFile(at), text: true}
 }
 
 // read reads the values, and reports names that no stage declares, except those in the
 // environment, which other programs may use.
-func (r *inputValues) read(inputs map[string]input) {
-	vars := make(map[string]value)
-	for name, text := range r.load.options.Vars {
-		vars[name] = textValue(text, "--var "+name)
-	}
-	files := make(map[string]value)
-	for _, file := range r.load.options.VarFiles {
-		f, diags := r.load.library.read(os.DirFS(filepath.Dir(file)), filepath.Base(file), file, false)
-		r.load.report(diags...)
+func (r *inputValues) read(inputs map[string]Written) {
+	l, given := r.load, make(map[string]Written)
+	for _, file := range l.options.VarFiles {
+		f, diags := l.library.read(os.DirFS(filepath.Dir(file)), filepath.Base(file), file, false)
+		l.diags.report(diags...)
 		if f == nil && !diags.HasErrors() {
-			r.load.problem(hcl.Range{}, "--var-file "+file+": no such file", "")
+			l.diags.add(hcl.Range{}, "--var-file "+file+": no such file", "")
 		}
-		maps.Copy(files, r.assignments(f))
+		maps.Copy(given, r.assignments(f))
 	}
-	environ := make(map[string]value)
-	for _, kv := range r.load.options.Environ {
+	for name, text := range l.options.Vars {
+		given[name] = textValue(name, text, "--var "+name)
+	}
+	r.above = make(map[string]Written)
+	for _, kv := range l.options.Environ {
 		key, text, _ := strings.Cut(kv, "=")
 		if name, ok := strings.CutPrefix(key, "TF_VAR_"); ok {
-			environ[name] = textValue(text, key)
+			r.above[name] = textValue(name, text, key)
 		}
 	}
+	maps.Copy(r.above, given)
 	secrets, plain := r.readSecrets(), r.readTfvars("terraform.tfvars", true)
-	defaults := make(map[string]value)
+	defaults := make(map[string]Written)
 	for name, in := range inputs {
-		defaults[name] = r.evaluate(in.expr, r.load.cluster.context(), in.at, in.at)
+		defaults[name] = r.evaluate(in, l.cluster.context())
 	}
-	r.load.cluster.secrets, r.load.cluster.committed = secrets, r.committedValues(plain, defaults)
-	r.above = []map[string]value{vars, files, environ}
-	r.below = []map[string]value{secrets, plain, defaults}
+	r.below = []map[string]Written{secrets, plain, defaults}
+	l.cluster.secrets, l.cluster.committed = secrets, r.committedValues(plain, defaults)
 
 	declared := make(map[string]bool)
-	for _, s := range slices.Concat(r.load.cluster.Stages, r.load.cluster.Disabled) {
+	for _, s := range slices.Concat(l.cluster.Stages, l.cluster.Disabled) {
 		for name := range s.Variables {
 			declared[name] = true
 		}
 	}
-	if len(r.load.partial) == 0 {
-		for _, values := range []map[string]value{vars, files, secrets, plain} {
+	if len(l.partial) == 0 {
+		for _, values := range []map[string]Written{given, secrets, plain} {
 			r.reportUndeclared(values, declared, "No stage of this cluster declares it%s")
 		}
 	}
-	for name := range defaults {
-		if declared[name] {
-			continue
-		}
-		for _, source := range r.load.library.sources() { // other clusters may have these stages
-			for name := range r.load.library.definition(source).variables {
+	undeclared := func(name string) bool { return !declared[name] }
+	if slices.ContainsFunc(slices.Collect(maps.Keys(defaults)), undeclared) {
+		for _, source := range l.library.sources() { // other clusters may have these stages
+			for name := range l.library.definition(source).stage.Variables {
 				declared[name] = true
 			}
 		}
 		r.reportUndeclared(defaults, declared, "No stage declares it%s")
-		return
 	}
 }
 
-func (r *inputValues) reportUndeclared(values map[string]value, declared map[string]bool, detail string) {
-	for _, name := range slices.Sorted(maps.Keys(values)) {
+func (r *inputValues) reportUndeclared(values map[string]Written, declared map[string]bool, detail string) {
+	for name, x := range values {
 		if !declared[name] {
-			names := slices.Collect(maps.Keys(declared))
-			r.load.problem(values[name].at, "variable "+name+": not declared", detail,
-				orStop(DidYouMean(name, names)))
+			r.load.diags.add(x.at, "variable "+name+": not declared", detail,
+				hint(name, slices.Collect(maps.Keys(declared))))
 		}
 	}
 }
 
 // readSecrets reads secrets.tfvars, which no other user may be able to read.
-func (r *inputValues) readSecrets() map[string]value {
+func (r *inputValues) readSecrets() map[string]Written {
 	name := "secrets.tfvars"
 	info, err := os.Stat(filepath.Join(r.load.cluster.Dir, name))
 	if err == nil && info.Mode().Perm()&0o077 != 0 {
-		r.load.problem(wholeFile(r.load.file(name)), name+": readable by others",
+		r.load.diags.add(wholeFile(r.load.file(name)), name+": readable by others",
 			"Its mode is %04o and must be 0600. Run chmod 600 %s", info.Mode().Perm(), r.load.file(name))
 	}
 	return r.readTfvars(name, false)
 }
 
-func (r *inputValues) readTfvars(name string, quote bool) map[string]value {
+func (r *inputValues) readTfvars(name string, quote bool) map[string]Written {
 	f, diags := r.load.library.read(os.DirFS(r.load.cluster.Dir), name, r.load.file(name), quote)
-	r.load.report(diags...)
+	r.load.diags.report(diags...)
 	return r.assignments(f)
 }
 
 // assignments reads a file of names and constant values.
-func (r *inputValues) assignments(f *hcl.File) map[string]value {
-	values := make(map[string]value)
+func (r *inputValues) assignments(f *hcl.File) map[string]Written {
+	values := make(map[string]Written)
 	if f == nil {
 		return values
 	}
 	attrs, diags := f.Body.JustAttributes()
-	r.load.report(diags...)
+	r.load.diags.report(diags...)
 	for name, attr := range attrs {
-		values[name] = r.evaluate(attr.Expr, nil, attr.Range, attr.NameRange)
+		values[name] = r.evaluate(Written{Name: name, at: attr.NameRange, expr: attr.Expr}, nil)
 	}
 	return values
 }
 
-func (r *inputValues) evaluate(expr hcl.Expression, ctx *hcl.EvalContext, at, name hcl.Range) value {
-	v, diags := expr.Value(ctx)
-	r.load.report(plain(diags)...)
-	if diags.HasErrors() {
-		v = cty.DynamicVal
+func (r *inputValues) evaluate(w Written, ctx *hcl.EvalContext) Written {
+	v, diags := w.expr.Value(ctx)
+	r.load.diags.report(plain(diags)...)
+	if w.Value = v; diags.HasErrors() {
+		w.Value = cty.DynamicVal
 	}
-	return value{value: v, at: at, written: Written{at: name, expr: expr}}
+	return w
+}
+
+// bind binds every variable of the stage, by precedence.
+func (r *inputValues) bind(s *Stage) {
+	r.checkInputs(s)
+	for name, v := range s.Variables {
+		s.bindings[name] = r.binding(s, v)
+	}
+}
+
+// bindGates binds only the variables that the gates of a disabled stage name: castle does not apply the
+// stage, so nothing else needs a value.
+func (r *inputValues) bindGates(s *Stage) {
+	r.checkInputs(s)
+	var bind func(expr hcl.Expression)
+	bind = func(expr hcl.Expression) {
+		for _, ref := range references(expr) {
+			v, declared := s.Variables[ref.name]
+			if ref.root != "var" || !declared || s.bindings[ref.name] != nil {
+				continue
+			}
+			b := r.binding(s, v)
+			s.bindings[ref.name] = b
+			if b.Value == cty.NilVal {
+				bind(b.expr)
+			}
+		}
+	}
+	for _, g := range s.Gates {
+		for _, arg := range g.block.args {
+			bind(arg.Expr)
+		}
+	}
+}
+
+func (r *inputValues) binding(s *Stage, v Variable) *Written {
+	if x, ok := r.above[v.Name]; ok {
+		r.checkWired(s, v.Name)
+		return r.settle(x, v)
+	}
+	if in, ok := s.entry.settings.inputs[v.Name]; ok {
+		return &in
+	}
+	if in, ok := s.definition.settings.inputs[v.Name]; ok {
+		r.checkWired(s, v.Name)
+		return &in
+	}
+	for _, values := range r.below {
+		if x, ok := values[v.Name]; ok {
+			return r.settle(x, v)
+		}
+	}
+	b := &Written{Name: v.Name, Value: v.fallback, at: v.declared}
+	if v.Required {
+		r.missing[v.Name] = append(r.missing[v.Name], s)
+		b.Value = cty.UnknownVal(v.Type)
+	}
+	return b
 }
 
 // settle converts a value to the type of a variable.
-func (x value) settle(v Variable) (cty.Value, hcl.Diagnostics) {
-	const summary = "variable %s: unsuitable value"
-	known := x.value
+func (r *inputValues) settle(x Written, v Variable) *Written {
+	var err error
 	if x.text && !v.literal {
-		expr, diags := hclsyntax.ParseExpression([]byte(known.AsString()), x.at.Filename, hcl.InitialPos)
-		if !diags.HasErrors() {
-			known, diags = expr.Value(nil)
-		}
-		if diags.HasErrors() {
-			return invalid(v.Type, x.at, fmt.Sprintf(summary, v.Name),
-				"The variable is %s, declared at %s, so its text is read as an expression. %s: %s",
-				v.constraint, place(v.declared), diags[0].Summary, diags[0].Detail)
-		}
+		x.Value, err = parse(x.Value.AsString())
+		err = v.mismatch(err)
 	}
-	settled, err := v.settle(known)
+	if err == nil {
+		x.Value, err = v.settle(x.Value)
+	}
 	if err != nil {
-		return invalid(v.Type, x.at, fmt.Sprintf(summary, v.Name), "%s. The variable is %s, declared at %s.",
-			err, v.constraint, place(v.declared))
+		r.load.diags.add(x.at, "variable "+v.Name+": unsuitable value", "%s.", err)
+		x.Value = cty.UnknownVal(v.Type)
 	}
-	return settled, nil
+	return &x
+}
+
+// parse evaluates the text of an expression.
+func parse(text string) (cty.Value, error) {
+	expr, diags := hclsyntax.ParseExpression([]byte(text), "", hcl.InitialPos)
+	if !diags.HasErrors() {
+		var v cty.Value
+		if v, diags = expr.Value(nil); !diags.HasErrors() {
+			return v, nil
+		}
+	}
+	return cty.NilVal, fmt.Errorf("its text is read as an expression: %s: %s", diags[0].Summary,
+		strings.TrimSuffix(diags[0].Detail, "."))
+}
+
+// checkWired reports a file's value for a variable that stage.hcl wires, which would be
+// ignored, unless another stage takes it.
+func (r *inputValues) checkWired(s *Stage, name string) {
+	wired, ok := s.definition.settings.inputs[name]
+	_, overridden := s.entry.settings.inputs[name]
+	takes := func(other *Stage) bool { return other.takes(name) }
+	if !ok || overridden || slices.ContainsFunc(r.load.cluster.Stages, takes) {
+		return
+	}
+	for _, values := range r.below {
+		if x, ok := values[name]; ok {
+			r.load.diags.add(x.at, fmt.Sprintf("variable %s: set here, but stage %s wires it", name, s.Name),
+				"%s sets it for the stage, and this value would be ignored. To override the wiring, write "+
+					"inputs = { %s = … } in stage %q of %s; else remove this line.",
+				Place(wired.at), name, s.Name, r.load.file("cluster.hcl"))
+		}
+	}
+}
+
+// takes reports whether the stage leaves a variable to the files.
+func (s *Stage) takes(name string) bool {
+	_, declared := s.Variables[name]
+	_, wired := s.definition.settings.inputs[name]
+	_, overridden := s.entry.settings.inputs[name]
+	return declared && !wired && !overridden
+}
+
+// checkInputs reports inputs of cluster.hcl and stage.hcl for variables that the module does not declare.
+func (r *inputValues) checkInputs(s *Stage) {
+	if len(s.Variables) == 0 && s.definition.diags.HasErrors() {
+		return
+	}
+	for _, inputs := range []map[string]Written{s.entry.settings.inputs, s.definition.settings.inputs} {
+		for name, in := range inputs {
+			if _, ok := s.Variables[name]; !ok {
+				r.load.diags.add(in.at, fmt.Sprintf("stage %s: unknown input %s", s.Name, name),
+					"The module %s declares no variable of this name%s", s.Source,
+					hint(name, slices.Collect(maps.Keys(s.Variables))))
+			}
+		}
+	}
+}
+
+func (r *inputValues) reportMissing() {
+	for name, requiring := range r.missing {
+		var stages []string
+		for _, s := range requiring {
+			stages = append(stages, s.Name)
+		}
+		v := requiring[0].Variables[name]
+		where := "Set it in " + r.load.file("terraform.tfvars")
+		if v.Sensitive {
+			where = fmt.Sprintf("It is sensitive: set it in %s (mode 0600) or as TF_VAR_%s",
+				r.load.file("secrets.tfvars"), name)
+		}
+		noun := "stage"
+		if len(stages) > 1 {
+			noun = "stages"
+		}
+		r.load.diags.add(v.declared, "variable "+name+": no value", "It is required by %s %s. %s.", noun,
+			strings.Join(stages, ", "), where)
+	}
 }
