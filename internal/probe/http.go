@@ -52,12 +52,11 @@ func web() gate.Type {
 		},
 		Check: possible,
 		New: func(name string, _ gate.Target, v gate.Values) (gate.Gate, error) {
-			p, err := newPage(v)
+			p, command, err := newPage(v)
 			if err != nil {
 				return gate.Gate{}, err
 			}
-			check := bound(p.check)
-			return gate.Gate{Name: name, Check: check, Diagnose: diagnose(check, p.command)}, nil
+			return bind(name, p.check, command), nil
 		},
 	}
 }
@@ -110,16 +109,15 @@ func validPath(x cty.Value) error {
 
 // possible refuses contradictions. Values that are not known yet are checked once they are.
 func possible(v gate.Values) error {
+	plain := strings.HasPrefix(strings.ToLower(v.String("url")), "http:")
+	for _, name := range []string{"ca_file", "insecure"} {
+		if plain && v.Has(name) {
+			return errors.New(name +
+				" is about certificates, and an http URL has none: write https, or leave it out")
+		}
+	}
 	if v.Has("ca_file") && v.Bool("insecure") {
 		return errors.New("ca_file selects the accepted certificates and insecure accepts any: leave one out")
-	}
-	if strings.HasPrefix(strings.ToLower(v.String("url")), "http:") {
-		for _, name := range []string{"ca_file", "insecure"} {
-			if v.Has(name) {
-				return errors.New(name +
-					" is about certificates, and an http URL has none: write https, or leave it out")
-			}
-		}
 	}
 	return nil
 }
@@ -127,44 +125,44 @@ func possible(v gate.Values) error {
 // page is the URL of a gate, and the expected response.
 type page struct {
 	url      *url.URL
-	status   []int // empty: any 2xx
+	name     string // the URL without its password
+	status   []int  // empty: any 2xx
 	contains string
 	caFile   string
 	tls      *tls.Config
-	command  string // for a user to look further
 }
 
-func newPage(v gate.Values) (*page, error) {
-	p := &page{
+// newPage also returns the command for a user to look further.
+func newPage(v gate.Values) (p *page, command string, err error) {
+	p = &page{
 		contains: v.String("contains"), caFile: v.String("ca_file"),
 		tls: &tls.Config{InsecureSkipVerify: v.Bool("insecure")},
 	}
-	var err error
 	if p.url, err = url.Parse(v.String("url")); err != nil {
-		return nil, errNoURL
+		return nil, "", errNoURL
 	}
 	if err := v.Decode("status", &p.status); err != nil {
-		return nil, fmt.Errorf("status: %w", err)
+		return nil, "", fmt.Errorf("status: %w", err)
 	}
-	p.command = "curl --verbose " + process.Quote(p.url.Redacted())
+	p.name = p.url.Redacted()
+	command = "curl --verbose "
 	if v.Bool("insecure") {
-		p.command = "curl --verbose --insecure " + process.Quote(p.url.Redacted())
+		command += "--insecure "
 	}
 	if p.caFile != "" {
-		p.command = "curl --verbose --cacert " + process.Quote(p.caFile) + " " +
-			process.Quote(p.url.Redacted())
+		command += "--cacert " + process.Quote(p.caFile) + " "
 		p.tls.RootCAs = x509.NewCertPool()
 		if err := httpjson.AddRoots(p.tls.RootCAs, p.caFile); err != nil {
-			return nil, fmt.Errorf("ca_file: %w", err)
+			return nil, "", fmt.Errorf("ca_file: %w", err)
 		}
 	}
-	return p, nil
+	return p, command + process.Quote(p.name), nil
 }
 
 func (p *page) check(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url.String(), http.NoBody)
 	if err != nil {
-		return faultOf(p.url.Redacted(), err)
+		return faultOf(p.name, err)
 	}
 	request.Header.Set("User-Agent", "castle")
 	client := &http.Client{
@@ -188,7 +186,7 @@ func (p *page) check(ctx context.Context) error {
 	case bytes.Contains(body, []byte(p.contains)): // even if the rest is missing
 		return nil
 	case err != nil:
-		return faultOf(p.url.Redacted()+": "+answers+", then", err)
+		return faultOf(p.name+": "+answers+", then", err)
 	case len(body) == largest:
 		return p.fault(fmt.Sprintf("%s, without %q in the first MiB", answers, p.contains), "")
 	}
@@ -235,22 +233,21 @@ func causeOf(code int) string {
 
 // failed explains a request without a response.
 func (p *page) failed(err error) error {
-	const ownCertificate = "an ingress controller shows a certificate of its own until the right one has " +
-		"been issued"
+	trusted := "that this machine trusts (ca_file names another)"
+	if p.caFile != "" {
+		trusted = "of " + p.caFile
+	}
 	var unknown x509.UnknownAuthorityError
 	switch {
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return gate.Permanent(p.fault("speaks http, not https: write url with http", ""))
-	case errors.As(err, &unknown) && p.caFile != "":
-		return p.fault("its certificate is signed by no authority of "+p.caFile, ownCertificate)
 	case errors.As(err, &unknown):
-		return p.fault("its certificate is signed by no authority that this machine trusts (ca_file names "+
-			"another)",
-			ownCertificate)
+		return p.fault("its certificate is signed by no authority "+trusted,
+			"an ingress controller shows a certificate of its own until the right one has been issued")
 	}
-	return faultOf(p.url.Redacted(), err)
+	return faultOf(p.name, err)
 }
 
 func (p *page) fault(seen, cause string) error {
-	return &fault{seen: p.url.Redacted() + ": " + seen, cause: cause}
+	return &fault{seen: p.name + ": " + seen, cause: cause}
 }

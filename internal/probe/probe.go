@@ -19,9 +19,12 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
@@ -32,9 +35,10 @@ const attempt = 5 * time.Second
 // GateTypes lists the gates that need nothing but an address.
 func GateTypes() []gate.Type { return []gate.Type{tcp(), web()} }
 
-// bound gives a check its own deadline; the caller's context ends with its own cause.
-func bound(check func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
+// bind returns a gate whose check has its own deadline; the caller's context ends with its own cause. To
+// diagnose, it checks once more; command looks further.
+func bind(name string, check func(context.Context) error, command string) gate.Gate {
+	bounded := func(ctx context.Context) error {
 		limited, stop := context.WithTimeout(ctx, attempt)
 		defer stop()
 		err := check(limited)
@@ -43,22 +47,16 @@ func bound(check func(context.Context) error) func(context.Context) error {
 		}
 		return err
 	}
-}
-
-// diagnose checks once more and returns the likely cause; command looks further.
-func diagnose(check func(context.Context) error, command string) func(context.Context) gate.Diagnosis {
-	return func(ctx context.Context) gate.Diagnosis {
-		d := gate.Diagnosis{Look: command}
-		err := check(ctx)
-		seen := &fault{}
-		switch {
-		case err == nil:
+	diagnose := func(ctx context.Context) gate.Diagnosis {
+		d, err := gate.Diagnosis{Look: command}, bounded(ctx)
+		if err == nil {
 			d.Cause = "it was late: it answers now"
-		case errors.As(err, &seen):
+		} else if seen, is := errors.AsType[*fault](err); is {
 			d.Cause = seen.cause
 		}
 		return d
 	}
+	return gate.Gate{Name: name, Check: bounded, Diagnose: diagnose}
 }
 
 // fault is the observed state instead of the wanted one.
@@ -71,27 +69,20 @@ func (f *fault) Error() string { return f.seen }
 
 // faultOf explains a request without a response, without the layers that repeat the address.
 func faultOf(what string, err error) *fault {
-	var (
-		name        *net.DNSError
-		number      syscall.Errno
-		certificate *tls.CertificateVerificationError
-		request     *url.Error
-	)
 	f := &fault{}
-	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 		f.seen = fmt.Sprintf("no answer within %s", attempt)
 		f.cause = "nothing has that address, something on the way drops the packets, or the server hangs"
-	case errors.As(err, &name) && name.IsNotFound:
+	} else if name, is := errors.AsType[*net.DNSError](err); is && name.IsNotFound {
 		f.seen = "the name " + name.Name + " does not resolve"
 		f.cause = "the name is not in the DNS that this machine uses, or not yet"
-	case errors.As(err, &number):
+	} else if number, is := errors.AsType[syscall.Errno](err); is {
 		f.seen, f.cause = number.Error(), causes[number]
-	case errors.As(err, &certificate):
+	} else if certificate, is := errors.AsType[*tls.CertificateVerificationError](err); is {
 		f.seen = brief(certificate.Err)
-	case errors.As(err, &request):
+	} else if request, is := errors.AsType[*url.Error](err); is {
 		f.seen = brief(request.Err)
-	default:
+	} else {
 		f.seen = brief(err)
 	}
 	f.seen = what + ": " + f.seen
@@ -114,4 +105,77 @@ func brief(err error) string {
 		return string(runes[:longest]) + "…"
 	}
 	return text
+}
+
+// tcp checks that a port accepts connections and keeps them:
+//
+//	gate "tcp" "ssh" { address = "10.0.0.5:22" }
+func tcp() gate.Type {
+	return gate.Type{
+		Name:    "tcp",
+		Summary: "a port accepts connections and keeps them",
+		Attributes: map[string]gate.Attribute{
+			"address": {Type: cty.String, Required: true, Valid: validAddress,
+				Help: `The address: "host:port".`},
+		},
+		New: func(name string, _ gate.Target, v gate.Values) (gate.Gate, error) {
+			address := v.String("address")
+			host, port, err := net.SplitHostPort(address)
+			if err != nil {
+				return gate.Gate{}, err
+			}
+			check := func(ctx context.Context) error { return kept(ctx, address) }
+			return bind(name, check, "nc -vz "+host+" "+port), nil
+		},
+	}
+}
+
+// settling is how long a connection has to last. A proxy in front of nothing accepts connections too, and
+// closes them as soon as it finds no backend.
+const settling = 200 * time.Millisecond
+
+func kept(ctx context.Context, address string) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return faultOf(address, err)
+	}
+	defer conn.Close() //nolint:errcheck // nothing was written
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if err := conn.SetReadDeadline(time.Now().Add(settling)); err != nil {
+		return faultOf(address, err)
+	}
+	_, err = conn.Read(make([]byte, 1))
+	switch {
+	case err == nil, errors.Is(err, os.ErrDeadlineExceeded): // the server has spoken, or waits for the client
+		return nil
+	case ctx.Err() != nil:
+		return faultOf(address, ctx.Err())
+	}
+	return &fault{
+		seen:  address + ": takes connections and ends them at once",
+		cause: "a proxy or load balancer stands there with nothing behind it",
+	}
+}
+
+func validAddress(x cty.Value) error {
+	host, port, err := net.SplitHostPort(x.AsString())
+	if err != nil || !plainHost(host) {
+		return fmt.Errorf(`%q is not an address such as "10.0.0.5:22"`, x.AsString())
+	}
+	return validPort(port)
+}
+
+// plainHost accepts a name or an IP address, one of IPv6 without its brackets.
+func plainHost(host string) bool {
+	if strings.Contains(host, ":") {
+		return net.ParseIP(host) != nil
+	}
+	return host != "" && !strings.ContainsAny(host, "/@ []'")
+}
+
+func validPort(port string) error {
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("%q is not a port number", port)
+	}
+	return nil
 }
