@@ -7,15 +7,20 @@ package infisical
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/httpjson"
+	"github.com/ephemeral-castle/castle/internal/process"
 )
 
 // ExistsTypes lists the lookups in Infisical for an adoption.
@@ -24,10 +29,8 @@ func ExistsTypes() []gate.ExistsType {
 		Name:    "infisical_secret",
 		Summary: "A shared secret is in a folder of Infisical; the folder has to exist",
 		Attributes: map[string]gate.Attribute{
-			"host": {
-				Type: cty.String, Required: true, Valid: validHost,
-				Help: "Infisical's address, such as \"https://eu.infisical.com\".",
-			},
+			"host": {Type: cty.String, Required: true, Valid: validHost,
+				Help: "Infisical's address, such as \"https://eu.infisical.com\"."},
 			"project_id":  {Type: cty.String, Required: true, Help: "The project's id."},
 			"environment": {Type: cty.String, Required: true, Help: "The environment's slug."},
 			"folder":      {Type: cty.String, Required: true, Help: "The folder's path, \"/\" for the root."},
@@ -103,4 +106,187 @@ func (s secret) get(ctx context.Context) (bool, error) {
 		err = errOther
 	}
 	return false, err
+}
+
+// attempt bounds one request.
+const attempt = 15 * time.Second
+
+const rawSecrets = "/api/v3/secrets/raw"
+
+// errOther is a response that Infisical does not send.
+var errOther = errors.New("the response is not Infisical's")
+
+// client sends requests as the Terraform provider does: with the machine identity of the environment.
+type client struct {
+	api        httpjson.Client
+	id, secret string
+}
+
+func newClient(host string, environ []string) *client {
+	return &client{
+		api: httpjson.Client{Base: strings.TrimSuffix(host, "/"), Header: http.Header{},
+			HTTP: http.Client{Timeout: attempt}},
+		id:     process.Getenv(environ, "INFISICAL_UNIVERSAL_AUTH_CLIENT_ID"),
+		secret: process.Getenv(environ, "INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET"),
+	}
+}
+
+// loginError is a failed login: its statuses mean something else than those of a read.
+type loginError struct{ error }
+
+func (e loginError) Unwrap() error { return e.error }
+
+// login gets a token, once.
+func (c *client) login(ctx context.Context) error {
+	switch {
+	case c.api.Header.Get("Authorization") != "":
+		return nil
+	case c.id == "" || c.secret == "":
+		return gate.Permanent(errors.New("no machine identity: " +
+			"set INFISICAL_UNIVERSAL_AUTH_CLIENT_ID and INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET"))
+	}
+	var answer struct {
+		AccessToken string `json:"accessToken"`
+	}
+	body := map[string]string{"clientId": c.id, "clientSecret": c.secret}
+	err := c.api.Do(ctx, http.MethodPost, "/api/v1/auth/universal-auth/login", body, &answer)
+	if err == nil && answer.AccessToken == "" {
+		err = errOther
+	}
+	if err != nil {
+		return loginError{fmt.Errorf("log in: %w", err)}
+	}
+	c.api.Header.Set("Authorization", "Bearer "+answer.AccessToken)
+	return nil
+}
+
+// Error is a failed request and its fix.
+type Error struct {
+	Object string // secret TOKEN in folder /blue, environment prod, …
+	Err    error
+	Fix    string // empty if castle knows none
+}
+
+func (e *Error) Error() string {
+	text := fmt.Sprintf("%s: %v", e.Object, e.Err)
+	if e.Fix != "" {
+		text += "; " + e.Fix
+	}
+	return text
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// explain adds the object and the fix to an error. It is permanent unless the server is unreachable, busy
+// or broken.
+func (c *client) explain(object string, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &Error{Object: fmt.Sprintf("%s of Infisical at %s", object, c.api.Base), Err: err}
+	status := httpjson.Status(err)
+	login := errors.As(err, &loginError{})
+	switch {
+	case status == 401, status == 403 && login:
+		e.Fix = "Infisical refuses the machine identity: check INFISICAL_UNIVERSAL_AUTH_CLIENT_ID, " +
+			"_CLIENT_SECRET and the host, since the EU and US clouds do not share identities"
+	case status == 403:
+		e.Fix = "give the machine identity a role in the project that may read and write secrets there"
+	case errors.Is(err, errOther), status == 404 && login, status != 0 && status < 300:
+		e.Fix = "this is not Infisical: check the host"
+	case status == 404, status == 400:
+		e.Fix = "correct the name, or create the folder in Infisical: castle creates no folders"
+	}
+	if errors.Is(err, errOther) || status != 0 && status < 500 && status != 429 {
+		return gate.Permanent(e)
+	}
+	return e
+}
+
+// Folder is a folder of secrets in a project's environment.
+type Folder struct{ Host, Project, Environment, Path string }
+
+func (f Folder) String() string {
+	return fmt.Sprintf("folder %s, environment %s, project %s", f.Path, f.Environment, f.Project)
+}
+
+func (f Folder) query(values bool) url.Values {
+	return url.Values{
+		"workspaceId": {f.Project}, "environment": {f.Environment}, "secretPath": {f.Path},
+		"viewSecretValue": {fmt.Sprint(values)},
+	}
+}
+
+// Identified reports whether an environment holds a machine identity.
+func Identified(environ []string) bool {
+	c := newClient("", environ)
+	return c.id != "" && c.secret != ""
+}
+
+// Read returns the folder's secrets by name. Errors are of type *Error. The caller must not print the values.
+func (f Folder) Read(ctx context.Context, environ []string) (map[string]string, error) {
+	c := newClient(f.Host, environ)
+	all, err := f.read(ctx, c)
+	return all, c.explain(f.String(), err)
+}
+
+func (f Folder) read(ctx context.Context, c *client) (map[string]string, error) {
+	if err := c.login(ctx); err != nil {
+		return nil, err
+	}
+	type entries []struct {
+		Key   string `json:"secretKey"`
+		Value string `json:"secretValue"`
+	}
+	var answer struct {
+		Secrets *entries `json:"secrets"`
+		Imports []struct {
+			Secrets entries `json:"secrets"`
+		} `json:"imports"`
+	}
+	query := f.query(true)
+	query.Set("include_imports", "true")
+	if err := c.api.Do(ctx, http.MethodGet, rawSecrets+"?"+query.Encode(), nil, &answer); err != nil {
+		return nil, err
+	}
+	if answer.Secrets == nil {
+		return nil, errOther
+	}
+	all := map[string]string{}
+	for _, imported := range slices.Backward(answer.Imports) {
+		for _, s := range imported.Secrets {
+			all[s.Key] = s.Value
+		}
+	}
+	for _, s := range *answer.Secrets { // the folder's own secrets override imported ones
+		all[s.Key] = s.Value
+	}
+	return all, nil
+}
+
+// Add writes the secrets that are missing or empty. It returns the names of those that exist, which it keeps.
+func (f Folder) Add(ctx context.Context, environ []string, secrets map[string]string) (kept []string,
+	err error) {
+	c := newClient(f.Host, environ)
+	existing, err := f.read(ctx, c)
+	if err != nil {
+		return nil, c.explain(f.String(), err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(secrets)) {
+		method := http.MethodPost // which Infisical refuses where a secret exists
+		if value, exists := existing[name]; value != "" {
+			kept = append(kept, name)
+			continue
+		} else if exists {
+			method = http.MethodPatch
+		}
+		body := map[string]any{
+			"workspaceId": f.Project, "environment": f.Environment, "secretPath": f.Path, "type": "shared",
+			"secretValue": secrets[name],
+		}
+		if err := c.api.Do(ctx, method, rawSecrets+"/"+url.PathEscape(name), body, nil); err != nil {
+			return kept, c.explain(fmt.Sprintf("secret %s in %s", name, f), err)
+		}
+	}
+	return kept, nil
 }

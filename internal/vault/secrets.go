@@ -2,7 +2,6 @@ package vault
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -27,16 +26,12 @@ type version struct {
 
 // Usable is nil if the place's secrets can be read with the environment's token. Errors are of type *Problem.
 func (p Place) Usable(ctx context.Context, environ []string) error {
-	c, v, err := p.open(ctx, environ)
-	if err != nil {
-		return err
-	}
-	defer c.close(ctx)
-	if len(v.Data) == 0 {
+	all, err := p.Read(ctx, environ)
+	if err == nil && len(all) == 0 {
 		return p.Server.problem(fmt.Sprintf("there is nothing at %s below %s yet", p.Path, p.Mount),
 			"write the cluster's secrets: castle secrets seed CLUSTER", "check vault_kv_path")
 	}
-	return nil
+	return err
 }
 
 // Read returns the secrets by name; none if they were never written. The caller must not print the values.
@@ -57,9 +52,8 @@ func (p Place) Read(ctx context.Context, environ []string) (map[string]string, e
 
 // Add writes the names that are missing or empty, and returns those that exist, which it keeps. The write
 // fails if somebody else has written since.
-func (p Place) Add(
-	ctx context.Context, environ []string, secrets map[string]string,
-) (kept []string, err error) {
+func (p Place) Add(ctx context.Context, environ []string, secrets map[string]string) (kept []string,
+	err error) {
 	c, v, err := p.open(ctx, environ)
 	if err != nil {
 		return nil, err
@@ -85,8 +79,8 @@ func (p Place) Add(
 		return nil, err
 	}
 	body := map[string]any{"data": all, "options": map[string]int{"cas": v.Metadata.Version}}
-	if err := c.call(ctx, http.MethodPost, p.data(), body, nil); err != nil {
-		return nil, p.Server.problem(fmt.Sprintf("%s cannot be written: %v", p.data(), err),
+	if err := c.api.Do(ctx, http.MethodPost, p.data(), body, nil); err != nil {
+		return nil, p.Server.failed(p.data()+" cannot be written", err,
 			"try again: somebody else may have written at the same time")
 	}
 	return kept, nil
@@ -112,21 +106,18 @@ func (p Place) open(ctx context.Context, environ []string) (*client, version, er
 
 // isVersion2 refuses the KV engine's first version, which has no check-and-set and other paths.
 func (p Place) isVersion2(ctx context.Context, c *client) error {
-	var mount struct {
-		Data struct {
-			Type    string            `json:"type"`
-			Options map[string]string `json:"options"`
-		} `json:"data"`
-	}
-	err := c.call(ctx, http.MethodGet, "sys/internal/ui/mounts/"+p.Mount, nil, &mount)
+	m, err := get[struct {
+		Type    string            `json:"type"`
+		Options map[string]string `json:"options"`
+	}](ctx, c, "sys/internal/ui/mounts/"+p.Mount)
 	const checkMount = "check vault_kv_mount"
-	switch m := mount.Data; {
+	switch {
 	case httpjson.Status(err) == http.StatusForbidden:
 		return p.Server.problem(fmt.Sprintf(
 			"nothing is mounted at %s, or the token has no policy for anything below it", p.Mount),
 			checkMount, "give the token castle's policy, written for this mount: "+makeToken)
 	case err != nil:
-		return p.Server.problem(fmt.Sprintf("the mount %s cannot be read: %v", p.Mount, err), checkMount)
+		return p.Server.failed(fmt.Sprintf("the mount %s cannot be read", p.Mount), err, checkMount)
 	case m.Type != "kv":
 		return p.Server.problem(fmt.Sprintf("%s is not a KV engine, but %s", p.Mount, m.Type), checkMount)
 	case m.Options["version"] != "2":
@@ -141,37 +132,28 @@ func (p Place) read(ctx context.Context, c *client) (version, error) {
 	if err := p.may(ctx, c, "read"); err != nil {
 		return version{}, err
 	}
-	var answer struct {
-		Data version `json:"data"`
-	}
-	err := c.call(ctx, http.MethodGet, p.data(), nil, &answer)
+	v, err := get[version](ctx, c, p.data())
 	if httpjson.Status(err) == http.StatusNotFound {
 		return p.deleted(ctx, c)
+	} else if err != nil {
+		err = p.Server.failed(p.data()+" cannot be read", err, checkVault)
 	}
-	if err != nil {
-		return version{}, p.Server.problem(fmt.Sprintf("%s cannot be read: %v", p.data(), err), checkVault)
-	}
-	return answer.Data, nil
+	return v, err
 }
 
 // deleted returns the number of the last version, deleted or not, for a write's check-and-set.
-func (p Place) deleted(ctx context.Context, c *client) (v version, err error) {
-	var answer struct {
-		Data struct {
-			CurrentVersion json.Number `json:"current_version"`
-		} `json:"data"`
-	}
+func (p Place) deleted(ctx context.Context, c *client) (v version, _ error) {
 	path := p.Mount + "/metadata/" + p.Path
-	err = c.call(ctx, http.MethodGet, path, nil, &answer)
+	last, err := get[struct {
+		Version int `json:"current_version"`
+	}](ctx, c, path)
 	if status := httpjson.Status(err); status == http.StatusNotFound || status == http.StatusForbidden {
 		return v, nil // if there are versions after all, the write fails
+	} else if err != nil {
+		return v, p.Server.failed(path+" cannot be read", err, checkVault)
 	}
-	if err != nil {
-		return v, p.Server.problem(fmt.Sprintf("%s cannot be read: %v", path, err), checkVault)
-	}
-	number, err := answer.Data.CurrentVersion.Int64()
-	v.Metadata.Version = int(number)
-	return v, err
+	v.Metadata.Version = last.Version
+	return v, nil
 }
 
 func (p Place) may(ctx context.Context, c *client, want string) error {

@@ -7,9 +7,14 @@
 package vault
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -56,6 +61,17 @@ func (s Server) problem(reason string, fixes ...string) *Problem {
 	return &Problem{Object: "Vault at " + s.Address, Reason: reason, Fixes: fixes}
 }
 
+// failed is the problem of a failed request. A standby may redirect to the active node, but castle sends the
+// token only to configured addresses.
+func (s Server) failed(reason string, err error, fixes ...string) *Problem {
+	if e, is := errors.AsType[*httpjson.Error](err); is && e.Redirect != "" {
+		return s.problem("it is a standby and redirects to "+e.Redirect+", where castle does not send the token",
+			"name the active node or the load balancer in vault_address",
+			"let the standby forward requests (its api_addr and cluster_addr)")
+	}
+	return s.problem(reason+": "+err.Error(), fixes...)
+}
+
 const (
 	checkAddress = "check vault_address"
 	checkVault   = "check the Vault's log"
@@ -76,7 +92,7 @@ func (s Server) Health(ctx context.Context, environ []string) (Health, error) {
 const healthPath = "sys/health?standbyok=true&perfstandbyok=true&sealedcode=200&uninitcode=200" +
 	"&drsecondarycode=200&removedcode=200&haunhealthycode=200"
 
-func (s Server) health(ctx context.Context, c *client) (Health, error) {
+func (s Server) health(ctx context.Context, c *client) (h Health, err error) {
 	var answer struct {
 		Initialized *bool  `json:"initialized"`
 		Sealed      bool   `json:"sealed"`
@@ -86,32 +102,28 @@ func (s Server) health(ctx context.Context, c *client) (Health, error) {
 		Version     string `json:"version"`
 		Time        int64  `json:"server_time_utc"`
 	}
-	err := c.call(ctx, http.MethodGet, healthPath, nil, &answer)
-	var p *Problem
+	err = c.api.Do(ctx, http.MethodGet, healthPath, nil, &answer)
 	switch {
 	case refusesCertificate(err):
-		p = s.problem("no trusted authority has signed its certificate: "+err.Error(),
+		return h, s.problem("no trusted authority has signed its certificate: "+err.Error(),
 			"set vault_ca_cert_file to the certificate of the authority that signed it")
 	case httpjson.Status(err) != 0:
-		p = s.problem("this is not a Vault: "+err.Error(), checkAddress)
+		return h, s.problem("this is not a Vault: "+err.Error(), checkAddress)
 	case err != nil:
-		p = s.problem("it does not answer: "+err.Error(),
+		return h, s.problem("it does not answer: "+err.Error(),
 			checkAddress+", the network in between and the Vault")
 	case answer.Initialized == nil:
-		p = s.problem("this is not a Vault: its response has no health", checkAddress)
+		return h, s.problem("this is not a Vault: its response has no health", checkAddress)
 	case !*answer.Initialized:
-		p = s.problem("it is not initialised", "initialise it: vault operator init")
+		return h, s.problem("it is not initialised", "initialise it: vault operator init")
 	case answer.Removed:
-		p = s.problem("it was removed from its cluster", "set vault_address to another node")
+		return h, s.problem("it was removed from its cluster", "set vault_address to another node")
 	case answer.Sealed:
-		p = s.problem("it is sealed", "unseal it: vault operator unseal")
+		return h, s.problem("it is sealed", "unseal it: vault operator unseal")
 	case answer.Recovery == "secondary":
-		p = s.problem("it is a secondary for disaster recovery", "name the primary in vault_address")
+		return h, s.problem("it is a secondary for disaster recovery", "name the primary in vault_address")
 	}
-	if p != nil {
-		return Health{}, p
-	}
-	h := Health{Standby: answer.Standby, Version: answer.Version}
+	h = Health{Standby: answer.Standby, Version: answer.Version}
 	if answer.Time > 0 {
 		h.Time = time.Unix(answer.Time, 0)
 	}
@@ -141,7 +153,7 @@ func (s Server) logIn(ctx context.Context, environ []string) (*client, Token, er
 	if s.Role.ID != "" {
 		err = s.appRole(ctx, c)
 	} else if token := process.Getenv(environ, "VAULT_TOKEN"); token != "" {
-		c.setToken(token)
+		c.api.Header.Set("X-Vault-Token", token)
 	} else {
 		err = s.problem("VAULT_TOKEN is not set", "set VAULT_TOKEN to a token with castle's policy, "+
 			"or vault_role_id and vault_role_secret_id to an AppRole's")
@@ -163,56 +175,131 @@ func (s Server) appRole(ctx context.Context, c *client) error {
 		} `json:"auth"`
 	}
 	body := map[string]string{"role_id": s.Role.ID, "secret_id": s.Role.Secret}
-	err := c.call(ctx, http.MethodPost, "auth/"+s.Role.Mount+"/login", body, &answer)
-	if p := s.redirected(err); p != nil {
-		return p
-	}
+	err := c.api.Do(ctx, http.MethodPost, "auth/"+s.Role.Mount+"/login", body, &answer)
 	if err != nil {
-		return s.problem("AppRole is refused at auth/"+s.Role.Mount+": "+err.Error(),
+		return s.failed("AppRole is refused at auth/"+s.Role.Mount, err,
 			"check vault_role_id, vault_role_secret_id and how long the latter is valid")
 	}
-	c.setToken(answer.Auth.ClientToken)
+	c.api.Header.Set("X-Vault-Token", answer.Auth.ClientToken)
 	c.own = true
 	return nil
 }
 
 // lookUp refuses root's token: the secrets that it reads would be worth less than itself.
 func (s Server) lookUp(ctx context.Context, c *client) (Token, error) {
-	var token struct {
-		Data struct {
-			Policies         []string `json:"policies"`
-			IdentityPolicies []string `json:"identity_policies"`
-			TTL              int64    `json:"ttl"`
-		} `json:"data"`
-	}
-	err := c.call(ctx, http.MethodGet, "auth/token/lookup-self", nil, &token)
-	if p := s.redirected(err); p != nil {
-		return Token{}, p
-	}
+	token, err := get[struct {
+		Policies         []string `json:"policies"`
+		IdentityPolicies []string `json:"identity_policies"`
+		TTL              int64    `json:"ttl"`
+	}](ctx, c, "auth/token/lookup-self")
 	switch {
-	case says(err, invalidToken):
+	case says(err, "invalid token", "bad token"):
 		err = s.problem("it does not know the token: it has expired or was revoked",
 			"make a new one, with castle's policy: "+makeToken)
 	case httpjson.Status(err) == http.StatusForbidden:
 		err = s.problem("the token may not look itself up",
 			"give it the policy default, too, and castle's: "+makeToken)
 	case err != nil:
-		err = s.problem("it does not look up the token: "+err.Error(), checkVault)
-	case slices.Contains(slices.Concat(token.Data.Policies, token.Data.IdentityPolicies), "root"):
+		err = s.failed("it does not look up the token", err, checkVault)
+	case slices.Contains(slices.Concat(token.Policies, token.IdentityPolicies), "root"):
 		err = s.problem("the token is root's: castle uses one with only the rights that it needs",
 			"make such a token: "+makeToken)
 	}
-	return Token{Left: time.Duration(token.Data.TTL) * time.Second}, err
+	return Token{Left: time.Duration(token.TTL) * time.Second}, err
 }
 
-// redirected returns the problem with a standby that redirects to the active node: castle sends the token
-// only to configured addresses. It is nil for any other err.
-func (s Server) redirected(err error) *Problem {
-	var e *httpjson.Error
-	if !errors.As(err, &e) || e.Redirect == "" {
+// attempt bounds one request, and goodbye the revocation of a login's token.
+const (
+	attempt = 15 * time.Second
+	goodbye = 3 * time.Second
+)
+
+type client struct {
+	api httpjson.Client
+	own bool // the token is of a login of castle's own
+}
+
+func newClient(s Server, environ []string) (*client, error) {
+	c := &client{api: httpjson.Client{
+		Base: strings.TrimSuffix(s.Address, "/") + "/v1/", Header: http.Header{"X-Vault-Request": {"true"}},
+		// No redirect is followed: the token is for this Vault.
+		HTTP: http.Client{Timeout: attempt, CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		}},
+	}}
+	authority := cmp.Or(s.CAFile, process.Getenv(environ, "VAULT_CACERT"))
+	if authority == "" {
+		return c, nil
+	}
+	roots := x509.NewCertPool()
+	if err := httpjson.AddRoots(roots, authority); err != nil {
+		return nil, s.problem("the certificate of its authority cannot be read: "+err.Error(),
+			"check vault_ca_cert_file")
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
+	c.api.HTTP.Transport = transport
+	return c, nil
+}
+
+// get returns the data of a response.
+func get[T any](ctx context.Context, c *client, path string) (T, error) {
+	var answer struct {
+		Data T `json:"data"`
+	}
+	err := c.api.Do(ctx, http.MethodGet, path, nil, &answer)
+	return answer.Data, err
+}
+
+// close revokes the token of a login, also after an interrupt. It expires by itself, so a failure is ignored.
+func (c *client) close(ctx context.Context) {
+	if !c.own {
+		return
+	}
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+	defer stop()
+	_ = c.api.Do(ctx, http.MethodPost, "auth/token/revoke-self", nil, nil) //nolint:errcheck // see above
+}
+
+// may checks that the token has all wanted capabilities, by path, and lists those that it lacks.
+func (s Server) may(ctx context.Context, c *client, wanted map[string][]string, fix string) error {
+	paths := slices.Sorted(maps.Keys(wanted))
+	var answer struct {
+		Data map[string]json.RawMessage `json:"data"`
+	}
+	body := map[string][]string{"paths": paths}
+	if err := c.api.Do(ctx, http.MethodPost, "sys/capabilities-self", body, &answer); err != nil {
+		return s.failed("it does not list the token's capabilities", err,
+			"give the token the policy default, too")
+	}
+	var lacks []string
+	for _, path := range paths {
+		var has []string
+		if err := json.Unmarshal(answer.Data[path], &has); err != nil {
+			return s.problem("it does not list the token's capabilities", checkVault)
+		}
+		missing := slices.DeleteFunc(slices.Clone(wanted[path]),
+			func(want string) bool { return slices.Contains(has, want) })
+		if len(missing) > 0 {
+			lacks = append(lacks, strings.Join(missing, ", ")+" "+path)
+		}
+	}
+	if len(lacks) == 0 {
 		return nil
 	}
-	return s.problem("it is a standby and redirects to "+e.Redirect+", where castle does not send the token",
-		"name the active node or the load balancer in vault_address",
-		"let the standby forward requests (its api_addr and cluster_addr)")
+	return s.problem(fmt.Sprintf("the token may not %s: no policy of its own allows it",
+		strings.Join(lacks, "; ")), fix)
+}
+
+// says reports whether Vault's error has one of its texts that tell apart responses of one status.
+func says(err error, texts ...string) bool {
+	return httpjson.Status(err) != 0 &&
+		slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(err.Error(), text) })
+}
+
+func refusesCertificate(err error) bool {
+	var unknown x509.UnknownAuthorityError
+	var name x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	return errors.As(err, &unknown) || errors.As(err, &name) || errors.As(err, &invalid)
 }
