@@ -65,7 +65,8 @@ func (s Server) problem(reason string, fixes ...string) *Problem {
 // token only to configured addresses.
 func (s Server) failed(reason string, err error, fixes ...string) *Problem {
 	if e, is := errors.AsType[*httpjson.Error](err); is && e.Redirect != "" {
-		return s.problem("it is a standby and redirects to "+e.Redirect+", where castle does not send the token",
+		return s.problem(
+			"it is a standby and redirects to "+e.Redirect+", where castle does not send the token",
 			"name the active node or the load balancer in vault_address",
 			"let the standby forward requests (its api_addr and cluster_addr)")
 	}
