@@ -11,7 +11,6 @@ import (
 	"cmp"
 	"crypto/rand"
 	"fmt"
-	"net/http"
 	"path"
 	"slices"
 	"strings"
@@ -19,12 +18,11 @@ import (
 	"time"
 )
 
-// Config sets the credentials that a Server accepts, and its behaviour.
+// Config sets the credentials that a Server accepts, and its folders.
 type Config struct {
 	ClientID     string // of the machine identity that may log in
 	ClientSecret string
-	Folders      []Folder         // that exist from the start; SetSecret creates others
-	Now          func() time.Time // default time.Now; a secret's updatedAt
+	Folders      []Folder // that exist from the start; SetSecret creates others
 }
 
 // Folder is a path in an environment of a project.
@@ -67,8 +65,9 @@ type Request struct {
 type Server struct {
 	config Config
 
-	mu        sync.Mutex
-	store     store
+	mu        sync.Mutex // guards all that follows
+	folders   map[Folder]map[string]*Secret
+	forbidden map[string]bool // workspaces
 	tokens    map[string]bool
 	requests  []Request
 	throttled int
@@ -77,14 +76,12 @@ type Server struct {
 
 // New returns a server with config's folders and no secrets.
 func New(config Config) *Server {
-	if config.Now == nil {
-		config.Now = time.Now
+	s := &Server{
+		config: config, tokens: map[string]bool{}, forbidden: map[string]bool{},
+		folders: map[Folder]map[string]*Secret{},
 	}
-	s := &Server{config: config, tokens: map[string]bool{}, store: store{
-		now: config.Now, folders: map[Folder]map[string]*Secret{}, forbidden: map[string]bool{},
-	}}
 	for _, f := range config.Folders {
-		s.store.addFolder(f)
+		s.addFolder(f)
 	}
 	return s
 }
@@ -94,29 +91,47 @@ func (s *Server) locked() (unlock func()) {
 	return s.mu.Unlock
 }
 
+// addFolder creates the folder and its parents.
+func (s *Server) addFolder(f Folder) Folder {
+	f = f.clean()
+	for at := f; ; at.Path = path.Dir(at.Path) {
+		if s.folders[at] == nil {
+			s.folders[at] = map[string]*Secret{}
+		}
+		if at.Path == "/" {
+			return f
+		}
+	}
+}
+
 // SetSecret stores a secret as a person does in the web interface, and creates its folder.
 func (s *Server) SetSecret(folder Folder, key, value string) {
 	defer s.locked()()
-	folder = s.store.addFolder(folder)
-	if known := s.store.folders[folder][key]; known != nil {
-		known.Value = value
-		s.store.touch(known)
-		return
-	}
-	s.store.insert(&Secret{Folder: folder, Key: key, Value: value})
+	folder = s.addFolder(folder)
+	secret := cmp.Or(s.folders[folder][key], &Secret{Folder: folder, Key: key})
+	secret.Value = value
+	s.save(secret)
+}
+
+// save stores a new or changed secret.
+func (s *Server) save(secret *Secret) {
+	secret.ID = cmp.Or(secret.ID, uuid())
+	secret.Version++
+	secret.Updated = time.Now().UTC()
+	s.folders[secret.Folder][secret.Key] = secret
 }
 
 // Remove deletes a secret without an API call.
 func (s *Server) Remove(folder Folder, key string) {
 	defer s.locked()()
-	delete(s.store.folders[folder.clean()], key)
+	delete(s.folders[folder.clean()], key)
 }
 
 // Secrets returns a copy of all secrets, ordered by folder and key.
 func (s *Server) Secrets() []Secret {
 	defer s.locked()()
 	var all []Secret
-	for _, folder := range s.store.folders {
+	for _, folder := range s.folders {
 		for _, secret := range folder {
 			all = append(all, *secret)
 		}
@@ -132,7 +147,7 @@ func (s *Server) Secrets() []Secret {
 // Forbid removes the identity's role in a project.
 func (s *Server) Forbid(workspace string) {
 	defer s.locked()()
-	s.store.forbidden[workspace] = true
+	s.forbidden[workspace] = true
 }
 
 // Requests returns the requests so far, in order.
@@ -148,29 +163,9 @@ func (s *Server) Throttle(n int, retryAfter time.Duration) {
 	s.throttled, s.retry = n, retryAfter
 }
 
-// Handler serves the API, at the root of a host.
-func (s *Server) Handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /api/v1/auth/universal-auth/login", s.answer(s.login))
-	for pattern, handle := range map[string]func(*http.Request) (any, error){
-		"GET /api/v3/secrets/raw":          s.store.list,
-		"GET /api/v3/secrets/raw/id/{id}":  s.store.getByID,
-		"GET /api/v3/secrets/raw/{key}":    s.store.get,
-		"POST /api/v3/secrets/raw/{key}":   s.store.create,
-		"PATCH /api/v3/secrets/raw/{key}":  s.store.update,
-		"DELETE /api/v3/secrets/raw/{key}": s.store.remove,
-	} {
-		mux.HandleFunc(pattern, s.answer(s.authorised(handle)))
-	}
-	mux.HandleFunc("/", s.answer(func(r *http.Request) (any, error) {
-		return nil, notFound("Route %s:%s not found", r.Method, r.URL.Path)
-	}))
-	return mux
-}
-
 func uuid() string {
-	var b [16]byte
-	rand.Read(b[:]) //nolint:errcheck // never fails
+	b := make([]byte, 16)
+	rand.Read(b) //nolint:errcheck // never fails
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
