@@ -12,7 +12,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,7 +23,9 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/secret"
+	"github.com/ephemeral-castle/castle/internal/talos"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
@@ -96,23 +100,31 @@ func OfCluster(ctx context.Context, m Machine, t Target) (*Report, error) {
 	r.readSecrets(ctx)
 	checks := append(m.checks(), check{"providers", r.providers})
 	checks = append(checks, vaultChecks(r)...)
-	if found := r.secrets.findings; len(found) > 0 {
-		checks = append(checks, check{r.secrets.store, func(context.Context) []Finding { return found }})
+	if len(r.secrets.findings) > 0 {
+		checks = append(checks, done(r.secrets.store, r.secrets.findings))
 	}
 	for _, host := range r.secrets.hosts {
 		checks = append(checks, clock("infisical.clock", "Infisical",
 			func(ctx context.Context) (time.Time, error) { return dateOf(ctx, host) }))
 	}
 	checks = append(checks, proxmoxChecks(r)...)
-	checks = append(checks, r.talosMachines()...)
-	if address := r.text("git_url"); address != "" {
-		checks = append(checks, check{"git", func(ctx context.Context) []Finding {
-			return r.repository(ctx,
-				address)
+	for _, p := range r.preflights(talos.PreflightMaintenance) {
+		// Before the cluster's secrets exist, no machine can be its own.
+		checks = append(checks, check{"machines", func(ctx context.Context) []Finding {
+			return r.inspect(ctx, p, "each waits for its configuration")
 		}})
+	}
+	if address := r.text("git_url"); address != "" {
+		checks = append(checks,
+			check{"git", func(ctx context.Context) []Finding { return r.repository(ctx, address) }})
 	}
 	checks = append(checks, check{"addresses", r.addresses}, check{"names", r.names})
 	return run(ctx, t.Masker, &Report{Cluster: t.Name, Platform: t.Platform}, checks)
+}
+
+// done is a check that has its findings.
+func done(name string, found []Finding) check {
+	return check{name, func(context.Context) []Finding { return found }}
 }
 
 // checkRun is one run of the checks of a cluster.
@@ -125,28 +137,32 @@ type checkRun struct {
 // run runs all checks concurrently and reports in their order.
 func run(ctx context.Context, hide *secret.Masker, report *Report, checks []check) (*Report, error) {
 	results := make([][]Finding, len(checks))
-	var all sync.WaitGroup
-	for i, c := range checks {
-		all.Go(func() {
-			within, stop := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
-			defer stop()
-			results[i] = c.run(within)
-		})
-	}
-	all.Wait()
+	each(checks, func(i int, c check) {
+		within, stop := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
+		defer stop()
+		results[i] = c.run(within)
+	})
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx) // an interrupted check has no result
 	}
 	report.Healthy, report.Findings = true, []Finding{}
 	for i, found := range results {
 		for _, f := range found {
-			f.Name = strings.TrimSuffix(checks[i].name+"."+f.Name, ".")
-			f.Text, f.Fix = oneLine(hide.Hide(f.Text)), oneLine(hide.Hide(f.Fix))
+			f.Name, f.Text, f.Fix = checks[i].name, oneLine(hide.Hide(f.Text)), oneLine(hide.Hide(f.Fix))
 			report.Healthy = report.Healthy && f.Colour != Red
 			report.Findings = append(report.Findings, f)
 		}
 	}
 	return report, nil
+}
+
+// each calls do for all items concurrently, and waits.
+func each[T any](items []T, do func(int, T)) {
+	var all sync.WaitGroup
+	for i, item := range items {
+		all.Go(func() { do(i, item) })
+	}
+	all.Wait()
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
@@ -163,8 +179,9 @@ func red(fix, format string, args ...any) []Finding {
 	return []Finding{{Colour: Red, Text: fmt.Sprintf(format, args...), Fix: fix}}
 }
 
-func grey(format string, args ...any) []Finding {
-	return []Finding{{Colour: Grey, Text: "not checked: " + fmt.Sprintf(format, args...)}}
+// grey is a check that could not be made, since a request failed or something is not known.
+func grey(why any) []Finding {
+	return []Finding{{Colour: Grey, Text: fmt.Sprintf("not checked: %v", why)}}
 }
 
 // orGreen returns found, or a green finding if there is none.
@@ -185,4 +202,80 @@ func reason(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	return err
+}
+
+// boundPreflight is a stage's preflight with those of its values that are known.
+type boundPreflight struct {
+	stage     *config.Stage
+	preflight *config.Preflight
+	values    gate.Values
+}
+
+// preflights returns the preflights of the given types.
+func (r *checkRun) preflights(types ...string) (all []boundPreflight) {
+	for _, s := range r.target.Stages {
+		for _, p := range s.Preflights {
+			if slices.Contains(types, p.Type.Name) {
+				// unknown values are left out
+				values, _ := p.Values(s, config.Scope{Outputs: r.target.Outputs}) //nolint:errcheck
+				all = append(all, boundPreflight{s, p, values})
+			}
+		}
+	}
+	return all
+}
+
+// inspect runs a preflight once, and reports the objects that would stop a create. free is the finding if
+// nothing exists yet.
+func (r *checkRun) inspect(ctx context.Context, p boundPreflight, free string) (found []Finding) {
+	preflight, err := p.preflight.Type.New(p.preflight.Name(), gate.Target{Environ: r.machine.Environ},
+		p.values)
+	if err != nil {
+		return red("", "%v", err)
+	}
+	state, err := r.target.Known(p.stage)
+	if err != nil {
+		return red("", "%v", err)
+	}
+	saw, err := preflight.Inspect(ctx, state, func(string) {})
+	if err != nil {
+		return grey(reason(ctx, err))
+	}
+	if p.preflight.Type.Name == proxmox.PreflightVMIDs {
+		saw.Unusable = nil // proxmox.nodes reports them
+	}
+	for _, f := range slices.Concat(saw.Foreign, saw.Unusable, saw.Unverified) {
+		what := strings.TrimSuffix(f.What+"; "+f.Why, "; ")
+		if obstacle := red(strings.Join(f.Fixes, "; or "), "%s", what); !slices.Contains(found, obstacle[0]) {
+			found = append(found, obstacle...)
+		}
+	}
+	fix := fmt.Sprintf("import it: castle create %s/%s --adopt", r.target.Name, r.target.Platform)
+	for _, own := range saw.Ours {
+		if !r.target.Started(p.stage) {
+			found = append(found,
+				red(fix, "%s looks like the cluster's own, but no state here has it", own.Import.What)...)
+		}
+	}
+	if len(saw.Present) > 0 {
+		free = "of this cluster: " + strings.Join(saw.Present, ", ")
+	}
+	return orGreen(found, "%s", free)
+}
+
+// existingAddresses returns the addresses of machines that must exist before a create.
+func (r *checkRun) existingAddresses() map[netip.Addr]bool {
+	all := map[netip.Addr]bool{}
+	for _, p := range r.preflights(talos.PreflightMaintenance) {
+		endpoints := map[string]string{}
+		if err := p.values.Decode("endpoints", &endpoints); err != nil {
+			continue // the configuration's validation reports it
+		}
+		for _, endpoint := range endpoints {
+			if a, err := netip.ParseAddr(endpoint); err == nil {
+				all[a] = true
+			}
+		}
+	}
+	return all
 }

@@ -21,13 +21,10 @@ func (m Machine) terraform(ctx context.Context) []Finding {
 	case err != nil:
 		return red("", "%v", reason(ctx, err))
 	case found.Path == "":
-		refused := ""
-		for _, why := range found.Refused {
-			refused += "; " + why
-		}
+		missing := fmt.Sprintf("no Terraform %s or newer on PATH", found.Oldest)
 		return yellow(fmt.Sprintf("install Terraform %s or newer; otherwise the first run downloads %s from "+
 			"releases.hashicorp.com", found.Oldest, found.Pinned),
-			"no Terraform %s or newer on PATH%s", found.Oldest, refused)
+			"%s", strings.Join(append([]string{missing}, found.Refused...), "; "))
 	}
 	return green("%s, %s", found.Version, found.Path)
 }
@@ -55,8 +52,7 @@ func (m Machine) state(context.Context) []Finding {
 	switch {
 	case !disk.Writable:
 		found = append(found, red("make "+disk.Nearest+" writable, or choose another directory with "+
-			"--state-dir",
-			"%s is not writable", disk.Nearest)...)
+			"--state-dir", "%s is not writable", disk.Nearest)...)
 	case disk.Free < minimumFree:
 		found = append(found, red(room, "%s: only %s", m.StateRoot, free)...)
 	case disk.Free < lowFree:
@@ -70,8 +66,7 @@ func (m Machine) state(context.Context) []Finding {
 
 func (m Machine) lab(context.Context) []Finding {
 	if m.Lab == "" {
-		return yellow("run `make build` in a clone of castle, which builds castle-lab beside castle into "+
-			"bin/",
+		return yellow("run `make build` in a clone of castle, which builds castle-lab beside it into bin/",
 			"not beside castle and not on PATH: castle rehearse is not available")
 	}
 	return green("%s", m.Lab)
@@ -93,7 +88,7 @@ func (r *checkRun) providers(ctx context.Context) []Finding {
 	}
 	origins, err := terraform.ReadOrigins(r.machine.Environ)
 	if err != nil {
-		return grey("cannot read Terraform's CLI configuration: %v", err)
+		return grey(fmt.Errorf("cannot read Terraform's CLI configuration: %w", err))
 	}
 	const fix = "check the network and its proxy (HTTPS_PROXY), or configure a mirror in " +
 		"provider_installation of TF_CLI_CONFIG_FILE"
@@ -110,8 +105,7 @@ func (r *checkRun) providers(ctx context.Context) []Finding {
 		case at.URL == "":
 			found = append(found, red("add it to the mirror, or allow `direct` in provider_installation",
 				"%s: no mirror of Terraform's CLI configuration has it for %s_%s, and no other source is "+
-					"allowed",
-				short, runtime.GOOS, runtime.GOARCH)...)
+					"allowed", short, runtime.GOOS, runtime.GOARCH)...)
 			continue
 		}
 		err, done := asked[at.URL]
@@ -134,9 +128,8 @@ func (r *checkRun) providers(ctx context.Context) []Finding {
 		good = append(good, "in a mirror on this machine: "+strings.Join(mirrored, ", "))
 	}
 	if len(reachable) > 0 {
-		good = append(good, fmt.Sprintf("%s answers, for %s",
-			strings.Join(slices.Sorted(maps.Keys(asked)), " and "),
-			strings.Join(reachable, ", ")))
+		answering := strings.Join(slices.Sorted(maps.Keys(asked)), " and ")
+		good = append(good, fmt.Sprintf("%s answers, for %s", answering, strings.Join(reachable, ", ")))
 	}
 	return orGreen(found, "%s", strings.Join(good, "; "))
 }

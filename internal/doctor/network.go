@@ -12,10 +12,11 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
 // httpError is an answer of a server other than the one that the check needs.
@@ -59,10 +60,7 @@ func dateOf(ctx context.Context, address string) (time.Time, error) {
 	if err != nil && !errors.As(err, new(httpError)) {
 		return time.Time{}, err
 	}
-	at, err := http.ParseTime(answer.header.Get("Date"))
-	if err != nil {
-		return time.Time{}, nil //nolint:nilerr // a server without a clock is no problem
-	}
+	at, _ := http.ParseTime(answer.header.Get("Date")) //nolint:errcheck // then it is zero
 	return at, nil
 }
 
@@ -79,24 +77,18 @@ func clock(name, whose string, read func(context.Context) (time.Time, error)) ch
 		before := time.Now()
 		theirs, err := read(ctx)
 		after := time.Now()
-		if err != nil {
-			return grey("%s: %v", whose, reason(ctx, err))
-		}
-		if theirs.IsZero() {
-			return grey("%s sends no Date header", whose)
+		switch {
+		case err != nil:
+			return grey(fmt.Errorf("%s: %w", whose, reason(ctx, err)))
+		case theirs.IsZero():
+			return grey(whose + " sends no Date header")
 		}
 		// The other clock was read at some moment between before and after.
-		var skew time.Duration
-		if early := before.Add(-time.Second).Sub(theirs); early > 0 {
-			skew = early
-		} else if late := theirs.Sub(after); late > 0 {
-			skew = late
-		}
+		skew := max(before.Add(-time.Second).Sub(theirs), theirs.Sub(after), 0).Round(time.Second)
 		direction := "ahead of"
 		if theirs.After(after) {
 			direction = "behind"
 		}
-		skew = skew.Round(time.Second)
 		const fix = "set both clocks by NTP: timedatectl, chronyc tracking"
 		switch {
 		case skew > skewError:
@@ -114,7 +106,7 @@ func clock(name, whose string, read func(context.Context) (time.Time, error)) ch
 func (r *checkRun) repository(ctx context.Context, address string) []Finding {
 	token := r.text("git_token")
 	if token == "" && r.secrets.unread != "" {
-		return grey("the token for %s is not known: %s", address, r.secrets.unread)
+		return grey(fmt.Sprintf("the token for %s is not known: %s", address, r.secrets.unread))
 	}
 	refs, err := references(ctx, address, r.text("git_username"), token)
 	switch {
@@ -151,14 +143,21 @@ func references(ctx context.Context, address, user, token string) (string, error
 	return strings.ReplaceAll(answer.body, "\x00", "\n"), nil
 }
 
-// ports are those of the APIs of Talos and Kubernetes: a host that answers there at an
-// address of the cluster is another cluster.
-var ports = []string{"50000", "6443"}
-
 // dialTimeout limits a connection attempt: inside a network an answer takes milliseconds.
 const dialTimeout = 2 * time.Second
 
-// addresses checks that no other host uses an address of the cluster.
+func dial(ctx context.Context, host, port string) error {
+	ctx, stop := context.WithTimeout(ctx, dialTimeout)
+	defer stop()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(host, port))
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// addresses checks that no other host uses an address of the cluster. One that answers on a port of the APIs
+// of Talos or Kubernetes is another cluster.
 func (r *checkRun) addresses(ctx context.Context) []Finding {
 	wanted := r.wantedAddresses()
 	if len(wanted) == 0 {
@@ -167,35 +166,26 @@ func (r *checkRun) addresses(ctx context.Context) []Finding {
 	if r.target.Exists {
 		return green("used by this cluster, which exists; castle status checks it")
 	}
-	ctx, stop := context.WithTimeout(ctx, dialTimeout)
-	defer stop()
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	taken := map[string][]string{}
-	for address := range wanted {
-		for _, port := range ports {
-			all.Go(func() {
-				conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(address, port))
-				if err != nil {
-					return
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				taken[address] = append(taken[address], port)
-				conn.Close() //nolint:errcheck // nothing was written
-			})
+	sorted, ports := slices.Sorted(maps.Keys(wanted)), []string{"50000", "6443"}
+	taken := make([][]string, len(sorted))
+	each(sorted, func(i int, address string) {
+		failed := make([]error, len(ports))
+		each(ports, func(j int, port string) { failed[j] = dial(ctx, address, port) })
+		for j, port := range ports {
+			if failed[j] == nil {
+				taken[i] = append(taken[i], port)
+			}
+		}
+	})
+	var found []Finding
+	for i, address := range sorted {
+		if len(taken[i]) > 0 {
+			found = append(found, red("choose another address, or shut the host down; if it is this "+
+				"cluster, its state is elsewhere (--state-dir)", "a host answers at %s (%s) on %s", address,
+				wanted[address], strings.Join(taken[i], " and "))...)
 		}
 	}
-	all.Wait()
-	var found []Finding
-	for _, address := range slices.Sorted(maps.Keys(taken)) {
-		slices.Sort(taken[address])
-		found = append(found, red("choose another address, or shut the host down; if it is this cluster, "+
-			"its state is elsewhere (--state-dir)",
-			"a host answers at %s (%s) on %s", address, wanted[address],
-			strings.Join(taken[address], " and "))...)
-	}
-	return orGreen(found, "no host answers at %s on %s", strings.Join(slices.Sorted(maps.Keys(wanted)), ", "),
+	return orGreen(found, "no host answers at %s on %s", strings.Join(sorted, ", "),
 		strings.Join(ports, " or "))
 }
 
@@ -204,20 +194,13 @@ func (r *checkRun) addresses(ctx context.Context) []Finding {
 func (r *checkRun) wantedAddresses() map[string]string {
 	wanted, existing := map[string]string{}, r.existingAddresses()
 	add := func(v cty.Value, owner string) {
-		if a, err := netip.ParseAddr(known(v)); err == nil && !existing[a.String()] {
+		if a, err := netip.ParseAddr(tfeval.Text(v)); err == nil && !existing[a] {
 			wanted[a.String()] = owner
 		}
 	}
 	add(r.variable("vip"), "vip")
-	nodes := r.variable("nodes")
-	if nodes == cty.NilVal || !nodes.CanIterateElements() {
-		return wanted
-	}
-	for it := nodes.ElementIterator(); it.Next(); {
-		key, node := it.Element()
-		if node.Type().IsObjectType() && node.Type().HasAttribute("address") && key.Type() == cty.String {
-			add(node.GetAttr("address"), "node "+key.AsString())
-		}
+	for name, node := range tfeval.Map(r.variable("nodes")) {
+		add(tfeval.Attribute(node, "address"), "node "+name)
 	}
 	return wanted
 }
@@ -226,33 +209,27 @@ func (r *checkRun) wantedAddresses() map[string]string {
 // for other machines than this one.
 func (r *checkRun) names(ctx context.Context) []Finding {
 	hosts := map[string]bool{} // whether this machine needs it
+	add := func(host string, needed bool) {
+		if host != "" && !isAddress(host) {
+			hosts[host] = hosts[host] || needed
+		}
+	}
 	for _, s := range r.target.Stages {
 		for name, v := range r.inputs(s) {
 			// The issuer is only a name in tokens; no client connects to it.
-			if host := hostOf(known(v)); host != "" && name != "serviceaccount_issuer" {
-				hosts[host] = true
-				continue
+			needed := v.Type() == cty.String && name != "serviceaccount_issuer"
+			for _, text := range stringsIn(v) {
+				add(hostOf(text), needed)
 			}
-			walkStrings(v, func(text string) {
-				if host := hostOf(text); host != "" {
-					hosts[host] = hosts[host] || false
-				}
-			})
 		}
 	}
-	if registry := r.text("talos_image_factory"); registry != "" && !isAddress(registry) {
-		hosts[registry] = hosts[registry] || false // Proxmox and the machines download from it
-	}
+	add(r.text("talos_image_factory"), false) // Proxmox and the machines download from it
 	if len(hosts) == 0 {
 		return green("the configuration has none")
 	}
 	sorted := slices.Sorted(maps.Keys(hosts))
 	failed := make([]error, len(sorted))
-	var all sync.WaitGroup
-	for i, host := range sorted {
-		all.Go(func() { _, failed[i] = r.machine.Resolve(ctx, host) })
-	}
-	all.Wait()
+	each(sorted, func(i int, host string) { _, failed[i] = r.machine.Resolve(ctx, host) })
 	var found []Finding
 	for i, host := range sorted {
 		switch {
@@ -261,23 +238,22 @@ func (r *checkRun) names(ctx context.Context) []Finding {
 			found = append(found, red("check the name and this machine's DNS (/etc/resolv.conf, a VPN)",
 				"%s does not resolve: %v", host, reason(ctx, failed[i]))...)
 		default:
-			found = append(found, yellow("check the name; if only the cluster's machines use it, they must "+
-				"resolve it",
-				"%s does not resolve here: %v", host, reason(ctx, failed[i]))...)
+			found = append(found,
+				yellow("check the name; if only the cluster's machines use it, they must resolve it",
+					"%s does not resolve here: %v", host, reason(ctx, failed[i]))...)
 		}
 	}
 	return orGreen(found, "%s", strings.Join(sorted, ", "))
 }
 
-// hostOf returns the host name of a URL; empty for an address and for a name that only
-// the cluster resolves.
+// hostOf returns the host name of a URL; empty for a name that only the cluster resolves.
 func hostOf(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" && u.Scheme != "oci" {
 		return ""
 	}
 	host := strings.ToLower(u.Hostname())
-	if isAddress(host) || strings.HasSuffix(host, ".svc") || strings.HasSuffix(host, ".cluster.local") {
+	if strings.HasSuffix(host, ".svc") || strings.HasSuffix(host, ".cluster.local") {
 		return ""
 	}
 	return host

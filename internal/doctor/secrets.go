@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"sync"
+	"slices"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -34,11 +34,10 @@ type secrets struct {
 func (r *checkRun) readSecrets(ctx context.Context) {
 	ctx, stop := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 	defer stop()
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	results := make([]secrets, len(r.target.Stages))
-	outputs := map[string]cty.Value{}
-	for i, s := range r.target.Stages {
+	layers, layer := map[string]map[string]cty.Value{}, map[string]cty.Value{}
+	maps.Copy(layers, r.target.Outputs)
+	maps.Copy(layer, layers[secretsLayer])
+	for _, s := range r.target.Stages {
 		if s.Layer != secretsLayer {
 			continue
 		}
@@ -46,152 +45,117 @@ func (r *checkRun) readSecrets(ctx context.Context) {
 		if module.Has("resource") {
 			continue // its outputs are known after apply
 		}
-		all.Go(func() {
-			if sources := module.Known("data", "infisical_secrets"); len(sources) > 0 {
-				results[i] = r.readInfisical(ctx, s, module, sources)
-			} else {
-				results[i] = r.readVault(ctx, s, module)
+		if sources := module.Known("data", "infisical_secrets"); len(sources) > 0 {
+			r.readInfisical(ctx, s, module, sources)
+		} else {
+			r.readVault(ctx, s, module)
+		}
+		for name, v := range module.Outputs() {
+			if s.Outputs[name].Sensitive {
+				r.target.Masker.Add(stringsIn(v)...)
 			}
-			own := module.Outputs()
-			mu.Lock()
-			defer mu.Unlock()
-			maps.Copy(outputs, own)
-			for name, v := range own {
-				if s.Outputs[name].Sensitive {
-					walkStrings(v, func(text string) { r.target.Masker.Add(text) })
-				}
+			if !v.IsNull() || layer[name] == cty.NilVal {
+				layer[name] = v
 			}
-		})
-	}
-	all.Wait()
-	layers, layer := map[string]map[string]cty.Value{}, map[string]cty.Value{}
-	maps.Copy(layers, r.target.Outputs)
-	maps.Copy(layer, layers[secretsLayer])
-	for name, v := range outputs {
-		if !v.IsNull() || layer[name] == cty.NilVal {
-			layer[name] = v
 		}
 	}
 	layers[secretsLayer] = layer
 	r.target.Outputs = layers
-	for _, one := range results {
-		r.secrets.findings = append(r.secrets.findings, one.findings...)
-		r.secrets.hosts = append(r.secrets.hosts, one.hosts...)
-		r.secrets.unread = cmp.Or(r.secrets.unread, one.unread)
-		if len(one.findings) > 0 {
-			r.secrets.store = one.store
-		}
-	}
+}
+
+// failed notes why the outputs of the layer are not known.
+func (s *secrets) failed(unread string, found []Finding) {
+	s.unread, s.findings = cmp.Or(s.unread, unread), append(s.findings, found...)
 }
 
 const identity = "INFISICAL_UNIVERSAL_AUTH_CLIENT_ID and INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET"
 
 // readInfisical reads the secrets for a stage's data sources from Infisical.
 func (r *checkRun) readInfisical(ctx context.Context, s *config.Stage, module *tfeval.Module,
-	sources []tfeval.Block) secrets {
+	sources []tfeval.Block) {
 	host := "https://app.infisical.com" // the provider's default
 	for _, p := range module.Known("provider", "infisical") {
 		host = cmp.Or(p.Text("host"), host)
 	}
-	result := secrets{store: "infisical", hosts: []string{host}}
+	r.secrets.store, r.secrets.hosts = "infisical", append(r.secrets.hosts, host)
 	data := map[string]cty.Value{}
 	for _, source := range sources {
-		f := infisical.Folder{
-			Host: host, Project: source.Text("workspace_id"), Environment: source.Text("env_slug"),
-			Path: source.Text("folder_path"),
-		}
+		f := infisical.Folder{Host: host, Project: source.Text("workspace_id"),
+			Environment: source.Text("env_slug"), Path: source.Text("folder_path")}
 		if !infisical.Identified(r.machine.Environ) {
-			result.unread = identity + " are not set, and the secrets have not been read"
-			result.findings = append(result.findings,
+			r.secrets.failed(identity+" are not set, and the secrets have not been read",
 				red("set them to those of the machine identity that Terraform uses",
-					"%s: %s are not both set", s.Name, identity)...)
+					"%s: %s are not both set", s.Name, identity))
 			continue
 		}
 		values, err := f.Read(ctx, r.machine.Environ)
 		if err != nil {
-			result.unread = "Infisical's secrets could not be read"
 			what, fix := reason(ctx, err).Error(), "check infisical_host and the network"
 			if e := (*infisical.Error)(nil); errors.As(err, &e) && e.Fix != "" {
 				what, fix = fmt.Sprintf("%s: %v", e.Object, e.Err), e.Fix
 			}
-			result.findings = append(result.findings, red(fix, "%s", what)...)
+			r.secrets.failed("Infisical's secrets could not be read", red(fix, "%s", what))
 			continue
 		}
-		entry := cty.Object(map[string]cty.Type{"value": cty.String})
-		all := cty.MapValEmpty(entry)
-		if len(values) > 0 {
-			entries := map[string]cty.Value{}
-			for name, value := range values {
-				entries[name] = cty.ObjectVal(map[string]cty.Value{"value": cty.StringVal(value)})
-				r.target.Masker.Add(value)
-			}
-			all = cty.MapVal(entries)
+		entries := map[string]cty.Value{}
+		for name, value := range values {
+			entries[name] = cty.ObjectVal(map[string]cty.Value{"value": cty.StringVal(value)})
 		}
-		data[source.Name] = cty.ObjectVal(map[string]cty.Value{"secrets": all})
+		data[source.Name] = cty.ObjectVal(map[string]cty.Value{"secrets": cty.ObjectVal(entries)})
 		where := fmt.Sprintf("%s, environment %s, at %s", f.Path, f.Environment, host)
-		result.findings = append(result.findings,
-			complete(module, source, data[source.Name], s.Name, where, len(values),
-				"add them in Infisical")...)
+		r.complete(module, source, data[source.Name], values, s.Name, where, "add them in Infisical")
 	}
 	module.SetData(map[string]map[string]cty.Value{"infisical_secrets": data})
-	return result
 }
 
-// readVault reads the secrets for a stage's data source from Vault. The stage's preflight
+// readVault reads the secrets for a stage's data source from Vault, if it has one. The stage's preflight
 // has the address and the login.
-func (r *checkRun) readVault(ctx context.Context, s *config.Stage, module *tfeval.Module) secrets {
+func (r *checkRun) readVault(ctx context.Context, s *config.Stage, module *tfeval.Module) {
 	sources := module.Known("data", "vault_kv_secret_v2")
-	if len(sources) == 0 {
-		return secrets{}
+	isVault := func(p *config.Preflight) bool { return p.Type.Name == vault.Preflight }
+	i := slices.IndexFunc(s.Preflights, isVault)
+	if len(sources) == 0 || i < 0 {
+		return
 	}
-	failed := func(why string, found []Finding) secrets {
-		return secrets{store: "vault", unread: why,
-			findings: found}
+	r.secrets.store = "vault"
+	values, diags := s.Preflights[i].Values(s, config.Scope{Outputs: r.target.Outputs})
+	if diags.HasErrors() {
+		r.secrets.failed("the address of its Vault is not known", red("", "%v", diags))
+		return
 	}
-	for _, p := range s.Preflights {
-		if p.Type.Name != vault.Preflight {
-			continue
-		}
-		values, diags := p.Values(s, config.Scope{Outputs: r.target.Outputs})
-		if diags.HasErrors() {
-			return failed("the address of its Vault is not known", red("", "%v", diags))
-		}
-		place := vault.PlaceOf(values)
-		const unread = "Vault's secrets could not be read"
-		if _, err := place.Server.Token(ctx, r.machine.Environ); err != nil {
-			return failed(unread, vaultUnavailable())
-		}
-		stored, err := place.Read(ctx, r.machine.Environ)
-		if err == nil && len(stored) == 0 {
-			err = place.Usable(ctx, r.machine.Environ) // it explains why there are none
-		}
-		if err != nil {
-			return failed(unread, vaultProblem(ctx, err))
-		}
-		for _, value := range stored {
-			r.target.Masker.Add(value)
-		}
-		text, err := json.Marshal(stored)
-		if err != nil {
-			return failed("", red("", "%v", err))
-		}
-		self := cty.ObjectVal(map[string]cty.Value{"data_json": cty.StringVal(string(text))})
-		module.SetData(map[string]map[string]cty.Value{"vault_kv_secret_v2": {sources[0].Name: self}})
-		where := fmt.Sprintf("%s below %s at %s", place.Path, place.Mount, place.Server.Address)
-		return secrets{store: "vault", findings: complete(module, sources[0], self, s.Name, where,
-			len(stored),
-			fmt.Sprintf("castle secrets seed %s/%s", r.target.Name, r.target.Platform))}
+	place := vault.PlaceOf(values)
+	const unread = "Vault's secrets could not be read"
+	if _, err := place.Server.Token(ctx, r.machine.Environ); err != nil {
+		r.secrets.failed(unread, vaultUnavailable())
+		return
 	}
-	return secrets{store: "vault"}
+	stored, err := place.Read(ctx, r.machine.Environ)
+	if err == nil && len(stored) == 0 {
+		err = place.Usable(ctx, r.machine.Environ) // it explains why there are none
+	}
+	text, unencoded := json.Marshal(stored)
+	if err = cmp.Or(err, unencoded); err != nil {
+		r.secrets.failed(unread, vaultProblem(ctx, err))
+		return
+	}
+	self := cty.ObjectVal(map[string]cty.Value{"data_json": cty.StringVal(string(text))})
+	module.SetData(map[string]map[string]cty.Value{"vault_kv_secret_v2": {sources[0].Name: self}})
+	where := fmt.Sprintf("%s below %s at %s", place.Path, place.Mount, place.Server.Address)
+	r.complete(module, sources[0], self, stored, s.Name, where,
+		fmt.Sprintf("castle secrets seed %s/%s", r.target.Name, r.target.Platform))
 }
 
-// complete checks the store's answer against the postconditions of the data source.
-func complete(module *tfeval.Module, source tfeval.Block, self cty.Value, stage, where string, n int,
-	fix string) (found []Finding) {
+// complete masks a store's values, and checks its answer against the postconditions of the data source.
+func (r *checkRun) complete(module *tfeval.Module, source tfeval.Block, self cty.Value,
+	values map[string]string, stage, where, fix string) {
+	r.target.Masker.Add(slices.Collect(maps.Values(values))...)
+	var found []Finding
 	for _, why := range module.FailedPostconditions(source, self) {
 		found = append(found, red(fix, "%s", why)...)
 	}
-	return orGreen(found, "%s: %d secrets; those that %s requires exist and are not empty", where, n, stage)
+	r.secrets.findings = append(r.secrets.findings,
+		orGreen(found, "%s: %d secrets; those that %s requires exist and are not empty", where, len(values),
+			stage)...)
 }
 
 // inputs returns the values of a stage's variables, unknown where they are outputs of
@@ -200,7 +164,7 @@ func (r *checkRun) inputs(s *config.Stage) map[string]cty.Value {
 	inputs, _ := s.Inputs(config.Scope{Outputs: r.target.Outputs}) //nolint:errcheck // see above
 	for name, v := range inputs {
 		if s.Variables[name].Sensitive {
-			walkStrings(v, func(text string) { r.target.Masker.Add(text) })
+			r.target.Masker.Add(stringsIn(v)...)
 		}
 	}
 	return inputs
@@ -220,25 +184,18 @@ func (r *checkRun) variable(name string) cty.Value {
 }
 
 // text returns the value of a string variable, "" if it is not known.
-func (r *checkRun) text(name string) string { return known(r.variable(name)) }
+func (r *checkRun) text(name string) string { return tfeval.Text(r.variable(name)) }
 
-// known returns the string v, "" if it is none or not known.
-func known(v cty.Value) string {
-	if v == cty.NilVal || !v.IsKnown() || v.IsNull() || v.Type() != cty.String {
-		return ""
-	}
-	return v.AsString()
-}
-
-// walkStrings calls f with every string inside v that is not empty.
-func walkStrings(v cty.Value, f func(string)) {
+// stringsIn returns every string inside v that is not empty.
+func stringsIn(v cty.Value) (all []string) {
 	if v == cty.NilVal {
-		return
+		return nil
 	}
 	_ = cty.Walk(v, func(_ cty.Path, inner cty.Value) (bool, error) { // the function returns no error
-		if text := known(inner); text != "" {
-			f(text)
+		if text := tfeval.Text(inner); text != "" {
+			all = append(all, text)
 		}
 		return true, nil
 	})
+	return all
 }

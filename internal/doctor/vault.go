@@ -1,16 +1,16 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/zclconf/go-cty/cty"
-
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 	"github.com/ephemeral-castle/castle/internal/vault"
 )
 
@@ -29,8 +29,14 @@ func vaultChecks(r *checkRun) (all []check) {
 			all = append(all, serverChecks(r.machine.Environ, server)...)
 		}
 		if p.preflight.Type.Name == vault.PreflightMount {
-			mounts = append(mounts, check{"vault.mounts",
-				func(ctx context.Context) []Finding { return r.mount(ctx, p) }})
+			mounts = append(mounts, check{"vault.mounts", func(ctx context.Context) []Finding {
+				if _, err := server.Token(ctx, r.machine.Environ); err != nil {
+					return vaultUnavailable()
+				}
+				free := fmt.Sprintf("%s is free for %s, and the token may write to it",
+					p.values.String("path"), p.stage.Name)
+				return r.inspect(ctx, p, free)
+			}})
 		}
 	}
 	all = append(all, mounts...)
@@ -93,44 +99,18 @@ func vaultProblem(ctx context.Context, err error) []Finding {
 	return red("check the Vault and the network", "%v", reason(ctx, err))
 }
 
-// mount runs a preflight vault_mount.
-func (r *checkRun) mount(ctx context.Context, p boundPreflight) []Finding {
-	if _, err := vault.ServerOf(p.values).Token(ctx, r.machine.Environ); err != nil {
-		return vaultUnavailable()
-	}
-	saw, found := r.inspect(ctx, p)
-	if found != nil {
-		return found
-	}
-	found = obstacles(slices.Concat(saw.Foreign, saw.Unusable)...)
-	if len(saw.Present) > 0 {
-		return orGreen(found, "of this cluster: %s", strings.Join(saw.Present, ", "))
-	}
-	return orGreen(found, "%s is free for %s, and the token may write to it", p.values.String("path"),
-		p.stage.Name)
-}
-
 // database checks that the database answers for which Vault creates users. It is created
 // with the cluster; Vault must reach it, not this machine, so a failure is a warning.
 func (r *checkRun) database(ctx context.Context, host string) []Finding {
 	if !r.target.Exists {
 		return grey("the database is created with the cluster")
 	}
-	port := "5432"
-	if v := r.variable("vault_database_port"); v != cty.NilVal && v.Type() == cty.Number {
-		port = v.AsBigFloat().Text('f', 0)
-	}
-	address := net.JoinHostPort(host, port)
-	ctx, stop := context.WithTimeoutCause(ctx, dialTimeout, os.ErrDeadlineExceeded)
-	defer stop()
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-	if err != nil {
+	port := cmp.Or(tfeval.Printed(r.variable("vault_database_port")), "5432")
+	if err := dial(ctx, host, port); err != nil {
 		return yellow("check PostgreSQL and its Service in the cluster; if only this machine cannot reach "+
-			"it, ask Vault: "+
-			"vault read database-<cluster>/creds/<role>",
-			"the database at %s does not answer, so Vault cannot create users for it: %v", address,
-			reason(ctx, err))
+			"it, ask Vault: vault read database-<cluster>/creds/<role>",
+			"the database at %s does not answer, so Vault cannot create users for it: %v",
+			net.JoinHostPort(host, port), reason(ctx, err))
 	}
-	conn.Close() //nolint:errcheck // nothing was written
-	return green("the database at %s answers", address)
+	return green("the database at %s answers", net.JoinHostPort(host, port))
 }
