@@ -123,8 +123,8 @@ webhooks: [{name: pool.metallb.io, clientConfig: {caBundle: ` + bundle +
 			look: "kubectl -n metallb-system logs -l app=metallb,component=controller --all-containers " +
 				"--tail=100",
 			holds: map[string]string{
-				"webhook/metallb.txt": `dry run of ipaddresspool metallb-system/castle-probe, ` +
-					`which the gate accepts: failed calling webhook "pool.metallb.io": failed to call ` +
+				"webhook/metallb.txt": `dry run of ipaddresspool metallb-system/castle-probe: ` +
+					`failed calling webhook "pool.metallb.io": failed to call ` +
 					`webhook: Post "https://webhook.metallb-system.svc:443/validate?timeout=10s": dial ` +
 					`tcp 10.96.0.7:443: connect: connection refused`,
 				"objects/validatingwebhookconfiguration/metallb.yaml": `caBundle: (certificate of "`,

@@ -12,9 +12,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/gates"
 )
 
-// PendingRelease is an unfinished revision of a Helm release.
-type PendingRelease = client.PendingRelease
-
 // GateTypes lists the gates that Kubernetes answers, each with its Diagnose.
 func GateTypes() []gate.Type {
 	types := gates.Types()
@@ -28,9 +25,6 @@ func GateTypes() []gate.Type {
 	return types
 }
 
-// ExistsTypes lists the exists blocks that Kubernetes answers.
-func ExistsTypes() []gate.ExistsType { return gates.ExistsTypes() }
-
 // Reachable is the gate kubernetes_api of a kubeconfig's cluster.
 func Reachable(kubeconfig []byte) gate.Gate { return gates.Reachable(kubeconfig) }
 
@@ -41,23 +35,3 @@ func Survey(ctx context.Context, target gate.Target) gate.Diagnosis {
 
 // ClusterIdentity identifies the cluster of a kubeconfig by its CA.
 func ClusterIdentity(kubeconfig []byte) (string, error) { return client.ClusterIdentity(kubeconfig) }
-
-// Exists reports whether an object of a built-in kind exists.
-func Exists(ctx context.Context, target gate.Target, kind, namespace, name string) (bool, error) {
-	return client.Exists(ctx, target, kind, namespace, name)
-}
-
-// ReleaseExists reports whether Helm has any revision of a release.
-func ReleaseExists(ctx context.Context, target gate.Target, namespace, name string) (bool, error) {
-	return client.ReleaseExists(ctx, target, namespace, name)
-}
-
-// PendingReleases lists the unfinished revisions of all namespaces.
-func PendingReleases(ctx context.Context, target gate.Target) ([]PendingRelease, error) {
-	return client.PendingReleases(ctx, target)
-}
-
-// RemovePendingRelease deletes an unfinished revision, unless it has changed since it was listed.
-func RemovePendingRelease(ctx context.Context, target gate.Target, r PendingRelease) (bool, error) {
-	return client.RemovePendingRelease(ctx, target, r)
-}

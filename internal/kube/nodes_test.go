@@ -62,7 +62,7 @@ func TestNodes(t *testing.T) {
 		{
 			name: "one without a network plugin", arguments: two,
 			objects: []fixture{{cp, readyNode}, {worker, newNode}},
-			want: "1 of 2 nodes not ready: blue-w-01 (no network yet: container runtime network not " +
+			want: "1 of 2 nodes not ready: blue-w-01 (KubeletNotReady: container runtime network not " +
 				"ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns " +
 				"error: cni plugin not initialized)",
 		},

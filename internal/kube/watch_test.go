@@ -36,7 +36,8 @@ func watchedGates(t *testing.T) []watched {
 				"service": str("web")},
 			opens: fixture{slices + "/a", `{kind: EndpointSlice, ` +
 				`metadata: {labels: {kubernetes.io/service-name: web}}, endpoints: [{}]}`},
-			watches: []string{slices + "?kubernetes.io/service-name=web"},
+			watches: []string{"/api/v1/namespaces/default/services?metadata.name=web",
+				slices + "?kubernetes.io/service-name=web"},
 		},
 		{
 			gate: "workload", arguments: is("Deployment", "controller"),
@@ -62,6 +63,7 @@ func watchedGates(t *testing.T) []watched {
 				`metadata: {labels: {kubernetes.io/service-name: metallb-webhook-service}}, ` +
 				`endpoints: [{}]}`},
 			watches: []string{
+				"/api/v1/namespaces/metallb-system/services?metadata.name=metallb-webhook-service",
 				admission + "mutatingwebhookconfigurations?metadata.name=metallb", admission +
 					"validatingwebhookconfigurations?metadata.name=metallb",
 				"/apis/discovery.k8s.io/v1/namespaces/metallb-system/endpointslices?" +
@@ -79,12 +81,9 @@ func watchedGates(t *testing.T) []watched {
 			objects: []fixture{{fluxKustomizations + "flux-system", applied}},
 			opens:   fixture{fluxRepository, repository},
 			watches: []string{
-				// The gate watches the definitions for a kind that is not served yet.
-				"/apis/apiextensions.k8s.io/v1/customresourcedefinitions?",
-				"/apis/helm.toolkit.fluxcd.io/v2/namespaces/flux-system/helmreleases?",
-				"/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/flux-system/kustomizations?",
+				"/apis/helm.toolkit.fluxcd.io/v2/helmreleases?",
+				"/apis/kustomize.toolkit.fluxcd.io/v1/kustomizations?",
 				"/apis/source.toolkit.fluxcd.io/v1/gitrepositories?",
-				"/apis/source.toolkit.fluxcd.io/v1/helmrepositories?",
 			},
 		},
 	}
@@ -144,7 +143,7 @@ func TestAGateWaitsForItsKindToBeServed(t *testing.T) {
 	}
 }
 
-func TestADefinitionIsFollowedUntilItsKindIsServed(t *testing.T) {
+func TestAKindIsPolledUntilItIsServed(t *testing.T) {
 	f := newFakeAPI(t)
 	f.add(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ipaddresspools.metallb.io",
 		`{kind: CustomResourceDefinition,
@@ -154,7 +153,7 @@ func TestADefinitionIsFollowedUntilItsKindIsServed(t *testing.T) {
 		map[string]cty.Value{"names": cty.ListVal([]cty.Value{str("ipaddresspools.metallb.io")})})
 	closed, done := make(chan error, 8), make(chan error)
 	go func() {
-		done <- gate.Wait(t.Context(), g, onlyChanges(),
+		done <- gate.Wait(t.Context(), g, gate.Policy{},
 			gate.Listener{Answer: func(err error) { closed <- err }})
 	}()
 	if err := <-closed; err == nil {
@@ -186,7 +185,9 @@ func TestAWatchOutlivesItsConnection(t *testing.T) {
 func TestChangedEndsWithItsContext(t *testing.T) {
 	f := newFakeAPI(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	changed := newGate(t, "nodes", f.kubeconfig(), map[string]cty.Value{"count": num(1)}).Changed(ctx)
+	g := newGate(t, "nodes", f.kubeconfig(), map[string]cty.Value{"count": num(1)})
+	expect(t, f, g.Check(ctx), "0 of 1 nodes registered", false)
+	changed := g.Changed(ctx)
 	<-f.watching
 	cancel()
 	for range changed { // ends, or the test does not

@@ -228,9 +228,8 @@ func TestAHangingWebhookIsNotAHangingAPI(t *testing.T) {
 		return err
 	})(t.Context()), "", false)
 	c.Attempt = 2 * time.Second
-	err = c.Check(func(ctx context.Context,
-		a *client.API) error {
-		return w.Probe(a, nil).Create(ctx, object)
+	err = c.Check(func(ctx context.Context, a *client.API) error {
+		return w.Create(ctx, a, object)
 	})(t.Context())
 	expect(t, f, err, "dry run of l2advertisement metallb-system/castle-probe: no answer within 1.5s: one "+
 		"of its webhooks hangs", false)

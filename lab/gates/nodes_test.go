@@ -26,7 +26,7 @@ func TestNodesWaitsForKubeletAndNetwork(t *testing.T) {
 	say(`{type: Ready, status: "False", reason: KubeletNotReady, message: "container runtime network not ` +
 		`ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni ` +
 		`plugin not initialized"}`)
-	becomes(t, g, "1 of 2 nodes not ready: nodes-2 (no network yet: container runtime network not ready: "+
+	becomes(t, g, "1 of 2 nodes not ready: nodes-2 (KubeletNotReady: container runtime network not ready: "+
 		"NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin "+
 		"not initialized)")
 

@@ -14,6 +14,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -26,7 +27,6 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -47,7 +47,7 @@ const DefaultAttempt = 10 * time.Second
 // Cluster leads to one cluster's API. It connects at the first check, because gates are made long before
 // their cluster exists.
 type Cluster struct {
-	Attempt time.Duration // bounds each check and each request of a watch
+	Attempt time.Duration // bounds each check and the beginning of each watch
 	open    func() (*API, error)
 }
 
@@ -58,14 +58,14 @@ type API struct {
 	HTTP    *http.Client
 	Raw     rest.Interface
 	Dynamic dynamic.Interface
+	// Read receives the selection and the result of each read. A copy of the API may have another Read.
+	Read func(Selection, ...Object)
 	// watching has connections of its own: one that hangs in a watch cannot be given up, and the next
 	// attempt would hang in it too.
 	watching metadata.Interface
 
 	expires time.Time // of the kubeconfig's client certificate; zero if it has none
-
-	mu    sync.Mutex
-	known map[string][]Resource // what find has found; kinds do not move
+	known   *sync.Map // what find has found, as []Resource; kinds do not move
 }
 
 // New returns the cluster of a target, or, with an address (host or host:port), the same cluster through
@@ -75,9 +75,6 @@ func New(target gate.Target, address string) *Cluster {
 		return Open(target.Kubeconfig, address)
 	})}
 }
-
-// API returns the cluster's connection, made at the first call.
-func (c *Cluster) API() (*API, error) { return c.open() }
 
 // Open connects with a kubeconfig, to another address than its server if one is given.
 func Open(kubeconfig []byte, address string) (*API, error) {
@@ -93,7 +90,7 @@ func Open(kubeconfig []byte, address string) (*API, error) {
 		server.Host = withPort(address, server.Port())
 		config.Host = server.String()
 	}
-	a := &API{Host: server.Host, Server: server, known: map[string][]Resource{}}
+	a := &API{Host: server.Host, Server: server, Read: func(Selection, ...Object) {}, known: &sync.Map{}}
 	if certificates := Certificates(config.CertData); len(certificates) > 0 {
 		a.expires = certificates[0].NotAfter
 	}
@@ -144,10 +141,12 @@ func withPort(address, port string) string {
 	if _, _, err := net.SplitHostPort(address); err == nil {
 		return address
 	}
-	if port == "" {
-		port = "443"
-	}
-	return net.JoinHostPort(address, port)
+	return net.JoinHostPort(address, cmp.Or(port, "443"))
+}
+
+// Do makes one attempt of a function on a target's API.
+func Do(ctx context.Context, target gate.Target, do func(context.Context, *API) error) error {
+	return New(target, "").Check(do)(ctx)
 }
 
 // Check makes a gate's Check of a function on the API: bounded, and with its error explained. An attempt
@@ -170,20 +169,9 @@ func (c *Cluster) Check(do func(context.Context, *API) error) func(context.Conte
 			// Its connection may lead to a machine that is gone.
 			utilnet.CloseIdleConnectionsFor(a.HTTP.Transport)
 			return fmt.Errorf("kubernetes API at %s: no answer within %s", a.Host, c.Attempt)
-		case apierrors.IsUnauthorized(err):
-			return a.Unauthorized(Message(err))
 		}
 		return a.Explain(err)
 	}
-}
-
-// Unauthorized is the error for a user that the API does not know. The API never gives a reason, but the
-// kubeconfig's certificate may.
-func (a *API) Unauthorized(message string) error {
-	if !a.expires.IsZero() && time.Now().After(a.expires) {
-		message = "its certificate has expired on " + day(a.expires)
-	}
-	return a.refused(message)
 }
 
 // ClusterIdentity identifies the cluster of a kubeconfig: the SHA-256 of its certificate authority. It needs

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -21,64 +22,52 @@ import (
 // Explain puts an error of the client into words and marks it permanent if no waiting can heal it. An answer
 // that a check has already worded passes unchanged.
 func (a *API) Explain(err error) error {
-	var (
-		status  apierrors.APIStatus
-		foreign x509.UnknownAuthorityError
-		request *url.Error
-	)
 	at := func(text string) error { return fmt.Errorf("kubernetes API at %s: %s", a.Host, text) }
-	expired, permanent := expiry(err)
-	switch {
-	case gate.IsPermanent(err):
+	if _, worded := errors.AsType[*gate.Finding](err); worded || gate.IsPermanent(err) {
 		return err
-	case expired != "" && permanent:
+	}
+	if expired, permanent := expiry(err); permanent {
 		return gate.Permanent(at(expired))
-	case expired != "":
+	} else if expired != "" {
 		return at(expired)
-	case errors.As(err, &foreign):
+	}
+	if _, foreign := errors.AsType[x509.UnknownAuthorityError](err); foreign {
 		return gate.Permanent(at("its certificate belongs to another cluster: " +
 			"the kubeconfig's authority has not signed it"))
-	case isRefused(err):
-		errors.As(err, &status)
-		return a.refused(status.Status().Message)
-	case errors.As(err, &status):
+	}
+	if LacksPermission(err) {
+		return a.Refused(Message(err))
+	}
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		return at(Brief(status.Status().Message))
-	case errors.As(err, &request):
+	}
+	if request, ok := errors.AsType[*url.Error](err); ok {
 		return at(Brief(reason(request.Err)))
 	}
 	return err
 }
 
-func (a *API) refused(message string) error {
+// Refused is the error for a user that the API refuses. The API gives no reason, but the kubeconfig's
+// certificate may.
+func (a *API) Refused(message string) error {
+	if !a.expires.IsZero() && time.Now().After(a.expires) {
+		message = "its certificate has expired on " + day(a.expires)
+	}
 	return gate.Permanent(fmt.Errorf("kubernetes API at %s refuses the kubeconfig's user: %s", a.Host,
 		Brief(message)))
 }
 
-// isRefused reports whether the API does not know the user, or the user lacks a permission. Admission
+// LacksPermission reports whether the API does not know the user, or the user lacks a permission. Admission
 // forbids too, in other words: a namespace that terminates, a used-up quota, an admission plugin that is not
 // ready. All of that passes.
-func isRefused(err error) bool {
-	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) &&
-		strings.Contains(err.Error(), `User "`)
-}
-
-// LacksPermission distinguishes a refusal of the user from one of the object: a quota, a terminating
-// namespace and the rules for Pods forbid as well.
 func LacksPermission(err error) bool {
 	message := Message(err)
-	return apierrors.IsUnauthorized(err) ||
-		apierrors.IsForbidden(err) && strings.Contains(message, `User "`) &&
-			strings.Contains(message, `" cannot `)
+	return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) &&
+		strings.Contains(message, `User "`) && strings.Contains(message, `" cannot `)
 }
 
-// Answered reports whether an error is the API's own answer.
-func Answered(err error) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status)
-}
-
-// Message is the API server's own message. It puts "Internal error occurred" in front of a webhook that
-// could not be called.
+// Message is the API server's own message; empty if it has not answered. The API server puts "Internal error
+// occurred" in front of a webhook that could not be called.
 func Message(err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -89,12 +78,10 @@ func Message(err error) string {
 
 // Unreachable explains why the API does not answer as it should.
 func (a *API) Unreachable(err error) string {
-	var (
-		foreign x509.UnknownAuthorityError
-		name    x509.HostnameError
-		lookup  *net.DNSError
-	)
 	expired, _ := expiry(err)
+	_, foreign := errors.AsType[x509.UnknownAuthorityError](err)
+	_, misnamed := errors.AsType[x509.HostnameError](err)
+	_, unresolved := errors.AsType[*net.DNSError](err)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Sprintf("a machine has the address %s, but no kube-apiserver listens there: "+
@@ -104,13 +91,13 @@ func (a *API) Unreachable(err error) string {
 			"or no control plane holds the virtual address", a.Host)
 	case expired != "":
 		return fmt.Sprintf("the certificates of %s are not valid now: %s", a.Host, expired)
-	case errors.As(err, &foreign):
+	case foreign:
 		return fmt.Sprintf("another cluster answers at %s, or this one was created anew with other keys",
 			a.Host)
-	case errors.As(err, &name):
+	case misnamed:
 		return fmt.Sprintf("the API server's certificate is not made for %s: "+
 			"the address is missing in the cluster's apiServer.certSANs", a.Host)
-	case errors.As(err, &lookup):
+	case unresolved:
 		return fmt.Sprintf("the resolver does not know the name of %s", a.Host)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Sprintf("%s takes no connection or gives no answer: no machine has the address, "+
@@ -153,14 +140,10 @@ func day(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // reason leaves out the layers that repeat the address.
 func reason(err error) string {
-	var (
-		number      syscall.Errno
-		certificate *tls.CertificateVerificationError
-	)
-	switch {
-	case errors.As(err, &number):
+	if number, ok := errors.AsType[syscall.Errno](err); ok {
 		return number.Error()
-	case errors.As(err, &certificate):
+	}
+	if certificate, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return certificate.Err.Error()
 	}
 	return err.Error()
@@ -169,42 +152,26 @@ func reason(err error) string {
 // longest is how much of a message of the cluster is repeated.
 const longest = 240
 
-// Brief makes one short line of a message.
+var (
+	// x509 gives the two times behind its message only.
+	ended    = regexp.MustCompile(`certificate has expired or is not yet valid: current time \S+ is after `)
+	notBegun = regexp.MustCompile(`certificate has expired or is not yet valid: current time \S+ is before `)
+	// calls is the address that the API server has called.
+	calls = regexp.MustCompile(`failed to call webhook: Post "[^"]*": `)
+)
+
+// Brief makes one short line of a message. Of a long one it keeps the result of a call, not the address.
 func Brief(message string) string {
-	message = dated(strings.Join(strings.Fields(message), " "))
+	message = strings.Join(strings.Fields(message), " ")
+	message = ended.ReplaceAllString(message, "certificate has expired on ")
+	message = notBegun.ReplaceAllString(message, "certificate is not valid before ")
 	if len([]rune(message)) > longest {
-		message = withoutCall(message)
+		message = calls.ReplaceAllString(message, "")
 	}
 	if runes := []rune(message); len(runes) > longest {
 		return string(runes[:longest]) + "…"
 	}
 	return message
-}
-
-// dated reports whether a certificate is expired or not yet valid. x509 only gives the two times behind its
-// message.
-func dated(message string) string {
-	before, moments, found := strings.Cut(message,
-		"certificate has expired or is not yet valid: current time ")
-	parts := strings.SplitN(moments, " ", 4)
-	if !found || len(parts) < 4 {
-		return message
-	}
-	says, end := "certificate has expired on ", parts[3]
-	if parts[2] == "before" {
-		says = "certificate is not valid before "
-	}
-	return before + says + end
-}
-
-// withoutCall leaves out which address the API server has called, so that the result of the call fits.
-func withoutCall(message string) string {
-	before, call, found := strings.Cut(message, `failed to call webhook: Post "`)
-	_, came, ended := strings.Cut(call, `": `)
-	if !found || !ended {
-		return message
-	}
-	return before + came
 }
 
 // Most is how many objects a message names before it only counts.

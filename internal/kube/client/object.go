@@ -17,10 +17,22 @@ import (
 // Object is an object of any kind.
 type Object = unstructured.Unstructured
 
-// Missing is an object that does not exist. It comes inside a gate.Finding of kind NotFound.
-type Missing struct{ Kind, Namespace, Name string }
+// Reference identifies an object.
+type Reference struct{ Kind, Namespace, Name string }
 
-func (m Missing) Error() string { return Titled(m.Kind, m.Namespace, m.Name) + " does not exist yet" }
+// String is the object as messages name it: deployment metallb-system/controller.
+func (r Reference) String() string { return Titled(r.Kind, r.Namespace, r.Name) }
+
+// ReferenceTo is an object's own reference.
+func ReferenceTo(o *Object) Reference { return Reference{o.GetKind(), o.GetNamespace(), o.GetName()} }
+
+// ReleaseType selects the Secrets in which Helm 3 and 4 keep the revisions of releases.
+const ReleaseType = "type=helm.sh/release.v1"
+
+// Missing is an object that does not exist. It comes inside a gate.Finding of kind NotFound.
+type Missing Reference
+
+func (m Missing) Error() string { return Reference(m).String() + " does not exist yet" }
 
 // NotFound is the finding that an object does not exist.
 func NotFound(kind, namespace, name string) error {
@@ -32,10 +44,15 @@ func NotFound(kind, namespace, name string) error {
 func (a *API) Get(ctx context.Context, in Selection, kind string) (*Object, error) {
 	object, err := a.Dynamic.Resource(in.Resource).Namespace(in.Namespace).Get(ctx, in.Name,
 		metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, NotFound(kind, in.Namespace, in.Name)
+	if err != nil {
+		a.Read(in)
+		if apierrors.IsNotFound(err) {
+			err = NotFound(kind, in.Namespace, in.Name)
+		}
+		return nil, err
 	}
-	return object, err
+	a.Read(in, *object)
+	return object, nil
 }
 
 // List reads the objects of a namespace, or of all where it is empty, that the labels select. Lists of some
@@ -44,6 +61,10 @@ func (a *API) List(ctx context.Context, in Selection, kind string) ([]Object, er
 	found, err := a.Dynamic.Resource(in.Resource).Namespace(in.Namespace).
 		List(ctx, metav1.ListOptions{LabelSelector: in.Labels})
 	if err != nil {
+		a.Read(in)
+		if apierrors.IsNotFound(err) {
+			err = NotServed{kind, in.Resource.GroupVersion().String()} // it was, when it was resolved
+		}
 		return nil, err
 	}
 	for i := range found.Items {
@@ -51,28 +72,25 @@ func (a *API) List(ctx context.Context, in Selection, kind string) ([]Object, er
 			found.Items[i].SetKind(kind)
 		}
 	}
+	a.Read(in, found.Items...)
 	return found.Items, nil
 }
 
 // ListIn lists a kind in whichever version of its group the API prefers.
-func (a *API) ListIn(ctx context.Context, group, kind, namespace string) ([]Object,
-	error) {
+func (a *API) ListIn(ctx context.Context, group, kind, namespace string) ([]Object, error) {
 	r, err := a.ResolveIn(ctx, group, kind)
 	if err != nil {
 		return nil, err
 	}
-	objects, err := a.List(ctx, Selection{Resource: r.GroupVersionResource, Namespace: namespace}, kind)
-	if apierrors.IsNotFound(err) {
-		return nil, NotServed{kind, group}
-	}
-	return objects, err
+	return a.List(ctx, Selection{Resource: r.GroupVersionResource, Namespace: namespace}, kind)
 }
+
+var fromUnstructured = runtime.DefaultUnstructuredConverter.FromUnstructured
 
 // As reads an object as the Go type of its kind.
 func As[T any](object Object) (T, error) {
 	var typed T
-	err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &typed)
-	if err != nil {
+	if err := fromUnstructured(object.Object, &typed); err != nil {
 		return typed, fmt.Errorf("%s: %w", Title(&object), err)
 	}
 	return typed, nil
@@ -100,10 +118,8 @@ func Core(plural string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: plural}
 }
 
-// Title is an object as messages name it: deployment metallb-system/controller.
-func Title(object *Object) string {
-	return Titled(object.GetKind(), object.GetNamespace(), object.GetName())
-}
+// Title is an object as messages name it.
+func Title(object *Object) string { return ReferenceTo(object).String() }
 
 // Titled is Title of an object that is known by its name only.
 func Titled(kind, namespace, object string) string {
@@ -115,27 +131,22 @@ func Titled(kind, namespace, object string) string {
 
 // Condition is one entry of an object's status.conditions.
 type Condition struct {
-	Type, Status, Reason, Message string
-	ObservedGeneration            int64 // 0 where the controller does not set it
+	Type               string `json:"type"`
+	Status             string `json:"status"`
+	Reason             string `json:"reason"`
+	Message            string `json:"message"`
+	ObservedGeneration int64  `json:"observedGeneration"` // 0 where the controller does not set it
 }
 
-// ConditionOf finds a condition by its type.
+// ConditionOf finds a condition by its type; one that is not readable is as good as none.
 func ConditionOf(object *Object, kind string) (Condition, bool) {
-	conditions, _, err := unstructured.NestedSlice(object.Object, "status", "conditions")
-	if err != nil {
-		return Condition{}, false
-	}
+	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
 	for _, entry := range conditions {
+		var c Condition
 		fields, ok := entry.(map[string]any)
-		if !ok || fields["type"] != kind {
-			continue
+		if ok && fields["type"] == kind && fromUnstructured(fields, &c) == nil {
+			return c, true
 		}
-		c := Condition{Type: kind}
-		c.Status, _ = fields["status"].(string)
-		c.Reason, _ = fields["reason"].(string)
-		c.Message, _ = fields["message"].(string)
-		c.ObservedGeneration, _ = fields["observedGeneration"].(int64)
-		return c, true
 	}
 	return Condition{}, false
 }
@@ -153,30 +164,26 @@ func (c Condition) Why() string {
 
 // Observed is the generation that the object's controller has last acted on.
 func Observed(object *Object) (generation int64, found bool) {
-	generation, found, err := unstructured.NestedInt64(object.Object, "status", "observedGeneration")
-	return generation, found && err == nil
+	generation, found, _ = unstructured.NestedInt64(object.Object, "status", "observedGeneration")
+	return generation, found
 }
 
-// Text reads a string deep in an object; a missing one is empty.
+// Text reads a string deep in an object; one that is missing, or no string, is empty.
 func Text(object *Object, path ...string) string {
-	found, _, err := unstructured.NestedString(object.Object, path...)
-	if err != nil {
-		return ""
-	}
+	found, _, _ := unstructured.NestedString(object.Object, path...)
 	return found
 }
 
 // Number reads a whole number deep in an object, or returns otherwise.
 func Number(object *Object, otherwise int64, path ...string) int64 {
-	found, ok, err := unstructured.NestedInt64(object.Object, path...)
-	if err != nil || !ok {
-		return otherwise
+	if found, ok, _ := unstructured.NestedInt64(object.Object, path...); ok {
+		return found
 	}
-	return found
+	return otherwise
 }
 
-// True reads a boolean deep in an object; a missing one is false.
+// True reads a boolean deep in an object; one that is missing is false.
 func True(object *Object, path ...string) bool {
-	found, _, err := unstructured.NestedBool(object.Object, path...)
-	return err == nil && found
+	found, _, _ := unstructured.NestedBool(object.Object, path...)
+	return found
 }

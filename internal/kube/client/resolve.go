@@ -35,8 +35,8 @@ func (e NotServed) Error() string {
 
 // IsNotServed reports whether err is NotServed or wraps it.
 func IsNotServed(err error) bool {
-	var absent NotServed
-	return errors.As(err, &absent)
+	_, absent := errors.AsType[NotServed](err)
+	return absent
 }
 
 // Resolve finds a kind in one version of one group: "apps/v1".
@@ -46,74 +46,52 @@ func (a *API) Resolve(ctx context.Context, apiVersion, kind string) (Resource, e
 		return Resource{}, gate.Permanent(err)
 	}
 	served := false
-	found, err := a.find(ctx, kind, apiVersion, func(at schema.GroupVersionKind) bool {
+	found, err := a.find(ctx, NotServed{kind, apiVersion}, func(at schema.GroupVersionKind) bool {
 		served = served || at.GroupVersion() == gv
 		return at == gv.WithKind(kind)
 	})
-	if err == nil && len(found) == 0 && served && !strings.Contains(gv.Group, ".") {
+	if IsNotServed(err) && served && !strings.Contains(gv.Group, ".") {
 		// Only Kubernetes itself has such groups, and none of their kinds comes later.
-		return Resource{}, gate.Permanent(fmt.Errorf("%s has no kind %s", apiVersion, kind))
+		err = gate.Permanent(fmt.Errorf("%s has no kind %s", apiVersion, kind))
 	}
-	return first(found, err, NotServed{kind, apiVersion})
+	return found, err
 }
 
 // ResolveIn finds a kind in the first of a group's versions that has it, in the API's order of preference.
 func (a *API) ResolveIn(ctx context.Context, group, kind string) (Resource, error) {
-	found, err := a.find(ctx, kind, group+"/*", func(at schema.GroupVersionKind) bool {
+	return a.find(ctx, NotServed{kind, group}, func(at schema.GroupVersionKind) bool {
 		return at.GroupKind() == schema.GroupKind{Group: group, Kind: kind}
 	})
-	return first(found, err, NotServed{kind, group})
 }
 
 // ResolveKind finds the one group that has a kind. A kind that several groups have is permanently ambiguous.
 func (a *API) ResolveKind(ctx context.Context, kind string) (Resource, error) {
-	found, err := a.find(ctx, kind, "", func(at schema.GroupVersionKind) bool { return at.Kind == kind })
-	if len(found) > 1 {
-		var candidates []string
-		for _, r := range found {
-			candidates = append(candidates, r.GroupVersion().String())
-		}
-		slices.Sort(candidates)
-		return Resource{}, gate.Permanent(fmt.Errorf("kind %s is ambiguous; set api_version to one of %s",
-			kind, strings.Join(candidates, ", ")))
-	}
-	return first(found, err, NotServed{Kind: kind})
+	return a.find(ctx, NotServed{Kind: kind},
+		func(at schema.GroupVersionKind) bool { return at.Kind == kind })
 }
 
-// resolveBuiltin finds the built-in kind with this name; it ignores case and underscores.
-func (a *API) resolveBuiltin(ctx context.Context, name string) (Resource, error) {
+// ResolveBuiltin finds the built-in kind with this name; it ignores case and underscores.
+func (a *API) ResolveBuiltin(ctx context.Context, name string) (Resource, error) {
 	name = strings.ReplaceAll(name, "_", "")
-	found, err := a.find(ctx, name, "builtin", func(at schema.GroupVersionKind) bool {
+	return a.find(ctx, NotServed{name, "Kubernetes' own groups"}, func(at schema.GroupVersionKind) bool {
 		builtin := !strings.Contains(at.Group, ".") || strings.HasSuffix(at.Group, ".k8s.io")
 		return builtin && strings.EqualFold(at.Kind, name)
 	})
-	return first(found, err, NotServed{Kind: name})
 }
 
-func first(found []Resource, err error, absent NotServed) (Resource, error) {
-	if err == nil && len(found) == 0 {
-		err = absent
+// find returns the kind that matches, in the first version of its group that has it: the API lists the
+// preferred one first. It caches its results.
+func (a *API) find(ctx context.Context, wanted NotServed, match func(schema.GroupVersionKind) bool) (
+	Resource, error) {
+	if known, ok := a.known.Load(wanted); ok {
+		return known.(Resource), nil
 	}
-	if err != nil {
-		return Resource{}, err
-	}
-	return found[0], nil
-}
-
-// find returns the matching kinds, of each group the first version that has it: the API lists the preferred
-// one first. It caches its results, by kind and scope of the search.
-func (a *API) find(ctx context.Context, kind, scope string,
-	match func(schema.GroupVersionKind) bool) ([]Resource, error) {
-	a.mu.Lock()
-	found := a.known[scope+" "+kind]
-	a.mu.Unlock()
-	if found != nil {
-		return found, nil
-	}
+	var found []Resource
 	for _, root := range []string{"/api", "/apis"} {
-		served, err := a.groups(ctx, root, kind)
+		served, err := a.groups(ctx, root, wanted.Kind)
 		if err != nil {
-			return nil, err
+			a.Read(Selection{Resource: Definitions})
+			return Resource{}, err
 		}
 		for _, group := range served {
 			if r, ok := inGroup(group, match); ok {
@@ -121,12 +99,21 @@ func (a *API) find(ctx context.Context, kind, scope string,
 			}
 		}
 	}
-	if found != nil {
-		a.mu.Lock()
-		a.known[scope+" "+kind] = found
-		a.mu.Unlock()
+	switch {
+	case len(found) == 0:
+		a.Read(Selection{Resource: Definitions}) // a definition is the first sign of the kind
+		return Resource{}, wanted
+	case len(found) > 1 && wanted.Where == "":
+		var candidates []string
+		for _, r := range found {
+			candidates = append(candidates, r.GroupVersion().String())
+		}
+		slices.Sort(candidates)
+		return Resource{}, gate.Permanent(fmt.Errorf("kind %s is ambiguous; set api_version to one of %s",
+			wanted.Kind, strings.Join(candidates, ", ")))
 	}
-	return found, nil
+	a.known.Store(wanted, found[0])
+	return found[0], nil
 }
 
 // groups reads the API's groups with their kinds, in the search for one.

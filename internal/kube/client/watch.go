@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
 // Selection is the set of objects that a check reads and watches: a kind in a namespace (all where it is
@@ -18,44 +20,52 @@ type Selection struct {
 	Namespace, Labels, Name string
 }
 
-// Selections returns the known selections to watch. An error beside them means that more will follow, so it
-// is called again: soon, and after each change.
-type Selections func(context.Context, *API) ([]Selection, error)
-
 // Definitions are the CRDs, where a kind comes from that is not served yet.
 var Definitions = schema.GroupVersionResource{
 	Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
 }
 
-const (
-	// longestPause is between attempts to begin a watch: a restart of the API is soon over.
-	longestPause = time.Second
-	// leastPause and longestSearch are between calls of Selections, however much changes, and however
-	// little.
-	leastPause    = 100 * time.Millisecond
-	longestSearch = 4 * time.Second
-)
+// longestPause is between attempts to begin a watch: a restart of the API is soon over.
+const longestPause = time.Second
 
-func pauses(longest time.Duration) wait.Backoff {
-	return wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 10, Cap: longest}
+func pauses() wait.Backoff {
+	return wait.Backoff{Duration: longestPause / 4, Factor: 2, Jitter: 0.2, Steps: 10, Cap: longestPause}
 }
 
-// Changes makes a gate's Changed from its selections. A watch that ends or cannot begin, because the API
-// restarts or serves the kind only later, begins again after a pause. Nothing is lost in between: each
+// Gate makes a gate of a check. Its Changed watches everything that the last attempt has read.
+func (c *Cluster) Gate(name string, check func(context.Context, *API) error) gate.Gate {
+	attempts := make(chan map[Selection]bool, 1)
+	return gate.Gate{Name: name, Changed: c.changes(attempts),
+		Check: c.Check(func(ctx context.Context, a *API) error {
+			read, recording := map[Selection]bool{}, *a
+			recording.Read = func(s Selection, _ ...Object) { read[s] = true }
+			err := check(ctx, &recording)
+			select {
+			case <-attempts: // nothing watches yet: only the last attempt counts
+			default:
+			}
+			select {
+			case attempts <- read:
+			default:
+			}
+			return err
+		})}
+}
+
+// changes makes a gate's Changed of what its attempts read. A watch that ends or cannot begin, because the
+// API restarts or serves the kind only later, begins again after a pause. Nothing is lost in between: each
 // beginning of a watch counts as a change.
-func (c *Cluster) Changes(what Selections) func(context.Context) <-chan struct{} {
+func (c *Cluster) changes(attempts <-chan map[Selection]bool) func(context.Context) <-chan struct{} {
 	return func(ctx context.Context) <-chan struct{} {
-		w := &watches{
-			what: what, bound: c.Attempt, running: map[Selection]context.CancelFunc{},
-			changed: make(chan struct{}, 1), wake: make(chan struct{}, 1),
-		}
+		w := &watches{bound: c.Attempt, running: map[Selection]context.CancelFunc{},
+			changed: make(chan struct{}, 1)}
 		a, err := c.open()
 		if err != nil {
 			close(w.changed) // a check returns the error
 			return w.changed
 		}
 		w.api = a
-		go w.manage(ctx)
+		go w.manage(ctx, attempts)
 		return w.changed
 	}
 }
@@ -63,70 +73,42 @@ func (c *Cluster) Changes(what Selections) func(context.Context) <-chan struct{}
 // watches are all watches of one gate.
 type watches struct {
 	api     *API
-	what    Selections
 	bound   time.Duration // on each request, but not on a watch that has begun
 	running map[Selection]context.CancelFunc
 	all     sync.WaitGroup
-
 	changed chan struct{} // signals the gate; holds one, because a check sees everything at once
-	wake    chan struct{} // signals manage
 }
 
-// manage begins and ends watches as the selections become known.
-func (w *watches) manage(ctx context.Context) {
+// manage begins the watches that are new after an attempt, and ends those that are not needed any more.
+func (w *watches) manage(ctx context.Context, attempts <-chan map[Selection]bool) {
 	defer close(w.changed)
 	defer w.all.Wait()
-	missing := false
-	for pause := pauses(longestSearch); ctx.Err() == nil; {
-		err := w.arrange(ctx)
-		if missing && err == nil {
-			w.signal() // nothing else signals that a kind is served now
-		}
-		missing = err != nil
-		var again <-chan time.Time
-		if missing {
-			again = time.After(pause.Step())
-		}
-		sleep(ctx, leastPause)
+	for {
+		var read map[Selection]bool
 		select {
 		case <-ctx.Done():
-		case <-again:
-		case <-w.wake:
-			pause = pauses(longestSearch)
+			return
+		case read = <-attempts:
+		}
+		for s := range read {
+			if w.running[s] == nil {
+				following, end := context.WithCancel(ctx)
+				w.running[s] = end
+				w.all.Go(func() { w.follow(following, s) })
+			}
+		}
+		for s, end := range w.running {
+			if !read[s] {
+				end()
+				delete(w.running, s)
+			}
 		}
 	}
-}
-
-// arrange begins the watches that are new and ends those that are not needed any more.
-func (w *watches) arrange(ctx context.Context) error {
-	asking, stop := context.WithTimeout(ctx, w.bound)
-	defer stop()
-	all, err := w.what(asking, w.api)
-	if IsNotServed(err) {
-		all = append(all, Selection{Resource: Definitions})
-	}
-	wanted := map[Selection]bool{}
-	for _, s := range all {
-		wanted[s] = true
-		if w.running[s] != nil {
-			continue
-		}
-		following, end := context.WithCancel(ctx)
-		w.running[s] = end
-		w.all.Go(func() { w.follow(following, s) })
-	}
-	for s, end := range w.running {
-		if !wanted[s] && err == nil {
-			end()
-			delete(w.running, s)
-		}
-	}
-	return err
 }
 
 // follow signals every event of a selection.
 func (w *watches) follow(ctx context.Context, s Selection) {
-	for pause := pauses(longestPause); ctx.Err() == nil; sleep(ctx, pause.Step()) {
+	for pause := pauses(); ctx.Err() == nil; sleep(ctx, pause.Step()) {
 		events, end, err := w.begin(ctx, s)
 		if err != nil {
 			continue
@@ -142,7 +124,7 @@ func (w *watches) follow(ctx context.Context, s Selection) {
 		events.Stop()
 		end()
 		if time.Since(began) > longestPause {
-			pause = pauses(longestPause) // the API did not drop the connection at once
+			pause = pauses() // the API did not drop the connection at once
 		}
 	}
 }
@@ -167,11 +149,9 @@ func (w *watches) begin(ctx context.Context, s Selection) (watch.Interface, cont
 
 // signal reports a change. One that waits to be received stands for both.
 func (w *watches) signal() {
-	for _, to := range []chan struct{}{w.changed, w.wake} {
-		select {
-		case to <- struct{}{}:
-		default:
-		}
+	select {
+	case w.changed <- struct{}{}:
+	default:
 	}
 }
 

@@ -70,11 +70,23 @@ func (a *announcer) set(change func(*announcer)) {
 	change(a)
 }
 
-// watching starts the watches of the selections in a bubble of synctest.
-func watching(t *testing.T, what Selections) (*announcer, <-chan struct{}) {
+// watching starts the watches of what an attempt has read, in a bubble of synctest, and returns where later
+// attempts report.
+func watching(t *testing.T, read ...Selection) (*announcer, chan<- map[Selection]bool, <-chan struct{}) {
 	a := &announcer{open: map[string]*watch.FakeWatcher{}}
 	c := &Cluster{Attempt: 10 * time.Second, open: func() (*API, error) { return &API{watching: a}, nil }}
-	return a, c.Changes(what)(t.Context())
+	attempts := make(chan map[Selection]bool, 1)
+	attempts <- reads(read...)
+	return a, attempts, c.changes(attempts)(t.Context())
+}
+
+// reads are the selections of one attempt.
+func reads(all ...Selection) map[Selection]bool {
+	read := map[Selection]bool{}
+	for _, s := range all {
+		read[s] = true
+	}
+	return read
 }
 
 // told counts the pending changes.
@@ -89,18 +101,13 @@ func told(changed <-chan struct{}) int {
 	}
 }
 
-// selecting returns selections that a test knows from the start.
-func selecting(all ...Selection) Selections {
-	return func(context.Context, *API) ([]Selection, error) { return all, nil }
-}
-
 func kindOf(resource string) Selection {
 	return Selection{Resource: schema.GroupVersionResource{Resource: resource}}
 }
 
 func TestAChangeBeforeTheWatchBeganIsSignalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, changed := watching(t, selecting(kindOf("nodes")))
+		_, _, changed := watching(t, kindOf("nodes"))
 		if told(changed) != 1 {
 			t.Error("a watch that begins must tell: something may have changed before")
 		}
@@ -113,7 +120,7 @@ func TestAChangeBeforeTheWatchBeganIsSignalled(t *testing.T) {
 
 func TestEveryEventIsAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, changed := watching(t, selecting(kindOf("nodes"), kindOf("pods")))
+		a, _, changed := watching(t, kindOf("nodes"), kindOf("pods"))
 		told(changed)
 		for _, resource := range []string{"nodes", "pods", "nodes"} {
 			a.open[resource].Delete(&metav1.PartialObjectMetadata{})
@@ -131,7 +138,7 @@ func TestAWatchThatEndsBeginsAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, changed := watching(t, selecting(kindOf("nodes")))
+				a, _, changed := watching(t, kindOf("nodes"))
 				time.Sleep(time.Minute)
 				told(changed)
 				end(a.open["nodes"])
@@ -160,7 +167,7 @@ func TestAnAPIThatIsDownIsRetriedAtIntervals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, changed := watching(t, selecting(kindOf("nodes")))
+				a, _, changed := watching(t, kindOf("nodes"))
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				a.set(fail)
@@ -183,7 +190,7 @@ func TestAnAPIThatIsDownIsRetriedAtIntervals(t *testing.T) {
 
 func TestAWatchThatHangsIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, changed := watching(t, selecting(kindOf("nodes")))
+		a, _, changed := watching(t, kindOf("nodes"))
 		time.Sleep(time.Minute)
 		told(changed)
 		a.set(func(a *announcer) { a.hangs = true })
@@ -198,46 +205,25 @@ func TestAWatchThatHangsIsGivenUp(t *testing.T) {
 	})
 }
 
-func TestSelectionsMayBecomeKnownLater(t *testing.T) {
+func TestTheLastAttemptDecidesWhatIsWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var known []Selection
-		var missing error = NotServed{Kind: "Kustomization"}
-		a, changed := watching(t, func(context.Context, *API) ([]Selection, error) {
-			return append([]Selection{kindOf("nodes")}, known...), missing
-		})
+		a, attempts, changed := watching(t, kindOf("nodes"), Selection{Resource: Definitions})
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if want := []string{"customresourcedefinitions",
 			"nodes"}; !slices.Equal(slices.Sorted(slices.Values(a.begun)), want) {
 			t.Errorf("watches %v, want %v", a.begun, want)
 		}
-		synctest.Wait()
-		known, missing = []Selection{kindOf("kustomizations")}, nil
-		a.open[Definitions.Resource].Add(&metav1.PartialObjectMetadata{})
-		time.Sleep(leastPause)
-		if told(changed); !slices.Contains(a.begun, "kustomizations") {
+		told(changed)
+		attempts <- reads(kindOf("nodes"), kindOf("kustomizations"))
+		if told(changed) != 1 || !slices.Contains(a.begun, "kustomizations") {
 			t.Errorf("watches %v once the kind is served", a.begun)
 		}
 		if !a.open[Definitions.Resource].IsStopped() {
 			t.Error("definitions are still watched, although no kind is missing")
 		}
-	})
-}
-
-func TestABusySelectionDoesNotHurryTheSearchForMore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		asked := 0
-		a, changed := watching(t, func(context.Context, *API) ([]Selection, error) {
-			asked++
-			return []Selection{kindOf("nodes")}, nil
-		})
-		told(changed)
-		for range 1000 {
-			a.open["nodes"].Modify(&metav1.PartialObjectMetadata{})
-			time.Sleep(10 * time.Millisecond)
-		}
-		if synctest.Wait(); asked > 102 {
-			t.Errorf("asked %d times in ten seconds what to watch", asked)
+		if n := len(a.begun); n != 3 {
+			t.Errorf("%d watches were begun, want 3: one that goes on is not begun again", n)
 		}
 	})
 }

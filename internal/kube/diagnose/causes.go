@@ -7,118 +7,107 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/gates"
 )
 
-// topic is the subject of a cause's sign.
-type topic string
+// The known causes. castle's own findings are found by their kind, missing objects by theirs, and the texts
+// of other programs by a sign in them. Causes that a Pod's status shows are in pods.go, those of the
+// connection in client.Unreachable.
 
-const (
-	finding topic = "finding" // the kind of a check's finding
-	missing topic = "missing" // the kind of an object that does not exist
-	node    topic = "node"    // why a node is not ready
-	// nodeNetwork is why a node waits for its network plugin.
-	nodeNetwork topic = "node network"
-	podEvent    topic = "event"    // the reason of an event about a Pod that is pending
-	creation    topic = "creation" // the API's answer to a controller that cannot create a Pod
-	call        topic = "call"     // the API server's answer after it called a webhook
-)
-
-// cause is a known cause: the sign that identifies it, and its meaning.
-type cause struct {
-	topic topic
-	sign  string
-	text  string
-	look  string // the command that shows more; mostly empty
+// findings are the causes of a check's findings.
+var findings = map[gate.Kind]string{
+	gates.Terminating:    "its finalizers hold it up",
+	gates.WrongType:      "only a Service of type LoadBalancer gets an address",
+	gates.NotAccepted:    "another definition uses its names",
+	gates.NotEstablished: "the API server has not finished installing it",
+	gates.WrongVersion:   "the operator has another version than its objects",
+	gates.NodesMissing: "the missing machines do not run, do not reach the API, " +
+		"or Talos on them waits for its configuration",
+	gates.NeverReported: "its kubelet has registered it and reported nothing since",
+	gates.NoNetwork:     "its network is not set up: the network plugin (CNI) has not reported it",
+	gates.DriverMissing: "the driver's Pod does not run there, or its registrar has not reached the kubelet",
+	gates.NoCABundle:    "its certificate controller does not run, or waits for its certificate",
+	gates.CAExpired:     "its certificate controller has not renewed it, or a clock is wrong",
+	gates.WebhookHangs:  noAnswer,
+	gates.NotDenied: "the API server does not call it: its rules or selectors leave the object out, " +
+		"or it accepts everything",
+	gates.NoObjects: "none was ever created",
 }
 
-func kind(k gate.Kind) string { return string(k) }
+// missing are the causes of objects that do not exist, by kind.
+var missing = map[string]string{
+	"CustomResourceDefinition":       "its operator is not installed, or was installed without its CRDs",
+	"StorageClass":                   "it is not installed, or its operator has not created it yet",
+	"CSIDriver":                      "its driver is not deployed yet",
+	"ValidatingWebhookConfiguration": "it is not installed, or its operator has not created it yet",
+}
 
-// causes are all known causes, within a topic the most telling first. Causes that a Pod's status shows are
-// in pods.go, those of the connection in client.Unreachable.
-var causes = []cause{
-	{finding, kind(gates.Terminating), "its finalizers hold it up", ""},
-	{finding, kind(gates.WrongType), "only a Service of type LoadBalancer gets an address", ""},
-	{finding, kind(gates.NotAccepted), "another definition uses its names", ""},
-	{finding, kind(gates.NotEstablished), "the API server has not finished installing it", ""},
-	{finding, kind(gates.WrongVersion), "the operator has another version than its objects", ""},
-	{finding, kind(gates.NodesMissing), "the missing machines do not run, do not reach the API, " +
-		"or Talos on them waits for its configuration", ""},
-	{finding, kind(gates.DriverMissing), "the driver's Pod does not run there, " +
-		"or its registrar has not reached the kubelet", "kubectl get csinodes -o yaml"},
-	{finding, kind(gates.NoCABundle), "its certificate controller does not run, or waits for its certificate",
-		""},
-	{finding, kind(gates.CAExpired), "its certificate controller has not renewed it, or a clock is wrong",
-		""},
-	{finding, kind(gates.NoObjects), "none was ever created", ""},
+// signs are parts of texts of one other program with the causes that they show, the most telling first.
+type signs []struct{ sign, cause string }
 
-	{missing, "CustomResourceDefinition", "its operator is not installed, or was installed without its CRDs",
-		""},
-	{missing, "StorageClass", "it is not installed, or its operator has not created it yet", ""},
-	{missing, "CSIDriver", "its driver is not deployed yet", ""},
-	{missing, "ValidatingWebhookConfiguration", "it is not installed, or its operator has not created it yet",
-		""},
-
-	{nodeNetwork, "cni plugin not initialized",
-		"its network plugin (CNI) has not written its configuration: " +
-			"the plugin's Pod does not run there yet", ""},
-	{nodeNetwork, "NetworkPluginNotReady", "its network plugin (CNI) is not ready", ""},
-	{nodeNetwork, "network unavailable",
-		"its network is not set up: the network plugin (CNI) has not reported it",
-		""},
-	{node, "Kubelet stopped posting node status", "its kubelet has stopped posting its status: " +
-		"the machine is off, cut off or out of memory", ""},
-	{node, "container runtime is down", "its container runtime does not answer", ""},
-	{node, "PLEG is not healthy", "its container runtime does not answer in time", ""},
-	{node, "has no condition Ready", "its kubelet has registered it and reported nothing since", ""},
-
-	{podEvent, "FailedCreatePodSandBox", "the node's network or container runtime cannot set up", ""},
-	{podEvent, "FailedAttachVolume", "cannot attach a volume of", ""},
-	{podEvent, "FailedMapVolume", "cannot map a volume of", ""},
-	{podEvent, "FailedMount", "cannot mount a volume of", ""},
-
-	{creation, "violates podsecurity", "the namespace's Pod Security level forbids its Pods", ""},
-	{creation, "exceeded quota", "the namespace's quota is used up", ""},
-	{creation, "serviceaccount", "its ServiceAccount does not exist", ""},
-	{creation, "failed calling webhook", "an admission webhook does not answer", ""},
-	{creation, "denied the request", "an admission webhook denies its Pods", ""},
-	{creation, "no priorityclass", "its PriorityClass does not exist", ""},
-	{creation, "limitrange", "the namespace's LimitRange forbids its Pods", ""},
-	{creation, "", "its Pods cannot be created", ""},
-
-	{call, "certificate has expired", "the certificate of its server, or the CA that signed it, has expired",
-		""},
-	{call, "certificate signed by unknown authority",
-		"its caBundle is not of the CA that signed its server's " +
-			"certificate: one of them was renewed alone", ""},
-	{call, "certificate is valid for", "its server's certificate is made for another name", ""},
-	{call, "x509:", "the API server does not accept its server's certificate", ""},
-	{call, "no endpoints available", "no Pod behind its Service is ready", ""},
-	{call, "connection refused", "its server does not listen, and no endpoint is ready", ""},
-	{call, "no route to host", unreachablePod, ""},
-	{call, "i/o timeout", unreachablePod, ""},
-	{call, "context deadline exceeded", "its server takes the call and does not answer in time, " +
-		"or the network between control plane and Pods drops it", ""},
-	{call, "the server could not find the requested resource", noHandler, ""},
-	{call, "unexpected response code: 404", noHandler, ""},
-	{call, "service \"", "its Service does not exist", ""},
-	{call, "which the gate rejects: accepted", "the API server does not call it: its rules or selectors " +
-		"leave the probe's object out, or it accepts everything", ""},
-	{call, ": EOF", "its server ends the connection without an answer", ""},
+// cause is the first one whose sign is in the text; empty if none is.
+func (all signs) cause(text string) string {
+	for _, s := range all {
+		if strings.Contains(text, s.sign) {
+			return s.cause
+		}
+	}
+	return ""
 }
 
 const (
-	unreachablePod = "the API server cannot reach its Pod: the network between control plane and Pods " +
-		"does not work"
+	noAnswer = "its server takes the call and does not answer in time, " +
+		"or the network between control plane and Pods drops it"
+	unreachablePod = "the API server cannot reach its Pod: " +
+		"the network between control plane and Pods does not work"
 	noHandler = "its server listens and has no handler at the configuration's path yet"
 )
 
-// known is the first cause of a topic whose sign is in the text; none is empty.
-func known(of topic, text string) cause {
-	if text == "" {
-		return cause{}
+var (
+	// network are the kubelet's reasons why a node waits for its network plugin.
+	network = signs{
+		{"cni plugin not initialized", "its network plugin (CNI) has not written its configuration: " +
+			"the plugin's Pod does not run there yet"},
+		{"NetworkPluginNotReady", "its network plugin (CNI) is not ready"},
 	}
-	for _, c := range causes {
-		if c.topic == of && strings.Contains(text, c.sign) {
-			return c
-		}
+	// kubelet are its other reasons why a node is not ready.
+	kubelet = signs{
+		{"Kubelet stopped posting node status", "its kubelet has stopped posting its status: " +
+			"the machine is off, cut off or out of memory"},
+		{"container runtime is down", "its container runtime does not answer"},
+		{"PLEG is not healthy", "its container runtime does not answer in time"},
 	}
-	return cause{}
-}
+	// podEvents are the reasons of events about a Pod that is pending.
+	podEvents = signs{
+		{"FailedCreatePodSandBox", "the node's network or container runtime cannot set up"},
+		{"FailedAttachVolume", "cannot attach a volume of"},
+		{"FailedMapVolume", "cannot map a volume of"},
+		{"FailedMount", "cannot mount a volume of"},
+	}
+	// creation is the API's answer to a controller that cannot create a Pod.
+	creation = signs{
+		{"violates podsecurity", "the namespace's Pod Security level forbids its Pods"},
+		{"exceeded quota", "the namespace's quota is used up"},
+		{"serviceaccount", "its ServiceAccount does not exist"},
+		{"failed calling webhook", "an admission webhook does not answer"},
+		{"denied the request", "an admission webhook denies its Pods"},
+		{"no priorityclass", "its PriorityClass does not exist"},
+		{"limitrange", "the namespace's LimitRange forbids its Pods"},
+		{"", "its Pods cannot be created"},
+	}
+	// calls is the API server's answer after it called a webhook with a ready endpoint.
+	calls = signs{
+		{"certificate has expired", "the certificate of its server, or the CA that signed it, has expired"},
+		{"certificate signed by unknown authority", "its caBundle is not of the CA that signed its " +
+			"server's certificate: one of them was renewed alone"},
+		{"certificate is valid for", "its server's certificate is made for another name"},
+		{"x509:", "the API server does not accept its server's certificate"},
+		{"no endpoints available", "no Pod behind its Service is ready"},
+		{"connection refused", "its Pod counts as ready although its webhook does not listen yet; " +
+			"it may still wait for its certificate"},
+		{"no route to host", unreachablePod},
+		{"i/o timeout", unreachablePod},
+		{"context deadline exceeded", noAnswer},
+		{"the server could not find the requested resource", noHandler},
+		{"unexpected response code: 404", noHandler},
+		{`service "`, "its Service does not exist"},
+		{": EOF", "its server ends the connection without an answer"},
+	}
+)

@@ -21,6 +21,7 @@ import (
 
 const (
 	totalTime   = 10 * time.Second // for everything around one gate
+	checkTime   = 5 * time.Second  // for the gate's own check: the dry run of a webhook may hang
 	firstAnswer = 4 * time.Second  // for the first request: an API that hangs is a finding
 )
 
@@ -29,6 +30,7 @@ type diagnosis struct {
 	api      *client.API
 	target   gate.Target // for other addresses of the same cluster
 	evidence *evidence
+	read     []client.Object // what the gate's check has read
 
 	cause, look, release string // as in gate.Diagnosis
 }
@@ -36,38 +38,40 @@ type diagnosis struct {
 // Gate makes the Diagnose of a gate of the type with these arguments.
 func Gate(typeName string, target gate.Target, v gate.Values) func(context.Context) gate.Diagnosis {
 	e := explanations[typeName]
-	look := e.look
-	if e.lookAt != nil {
-		look = e.lookAt(v)
-	}
-	return run(client.New(target, v.String("address")), target, look,
-		func(ctx context.Context, d *diagnosis) {
-			found := d.check(ctx, typeName, v)
-			e.collect(ctx, d, v, found)
-			d.conclude(ctx, found)
-		})
+	return run(target, v.String("address"), e.look(v), func(ctx context.Context, d *diagnosis) {
+		found := d.check(ctx, typeName, v)
+		e.collect(ctx, d, v, found)
+		d.conclude(ctx, found)
+	})
 }
 
-// check runs the gate's own check. The dry runs of a webhook's check may hang, so they come later.
+// check runs the gate's own check. What it reads is evidence.
 func (d *diagnosis) check(ctx context.Context, typeName string, v gate.Values) error {
-	checker, err := gates.NewChecker(typeName, v)
-	if err != nil || checker == nil || typeName == "webhook" {
+	check, err := gates.CheckOf(typeName, v)
+	if err != nil || check == nil {
 		return err
 	}
-	return checker.Check(ctx, d.api)
+	recording := *d.api
+	recording.Read = func(_ client.Selection, objects ...client.Object) {
+		d.read = append(d.read, objects...)
+		d.evidence.objects(objects)
+	}
+	ctx, stop := context.WithTimeout(ctx, checkTime)
+	defer stop()
+	return check(ctx, &recording)
 }
 
-func run(c *client.Cluster, target gate.Target, look string,
+func run(target gate.Target, address, look string,
 	explain func(context.Context, *diagnosis)) func(context.Context) gate.Diagnosis {
 	return func(caller context.Context) gate.Diagnosis {
-		a, err := c.API()
+		a, err := client.Open(target.Kubeconfig, address)
 		if err != nil {
 			return gate.Diagnosis{Cause: err.Error()}
 		}
 		ctx, stop := context.WithTimeout(caller, totalTime)
 		defer stop()
 		d := &diagnosis{api: a, target: target, evidence: newEvidence(a), look: look}
-		if err := d.evidence.readSecrets(ctx, min(c.Attempt, firstAnswer)); err != nil {
+		if err := d.evidence.readSecrets(ctx, firstAnswer); err != nil {
 			return gate.Diagnosis{Cause: a.Unreachable(err), Look: lookAtAPI}
 		}
 		d.evidence.nodes(ctx)
@@ -89,32 +93,42 @@ func (d *diagnosis) because(cause string, look ...string) {
 
 // conclude names the cause of a check's finding, if its kind has one.
 func (d *diagnosis) conclude(ctx context.Context, found error) {
-	var (
-		missing   client.Missing
-		notServed client.NotServed
-	)
-	switch {
-	case errors.As(found, &missing):
-		d.absent(ctx, missing)
-	case errors.As(found, &notServed):
-		d.unserved(ctx, notServed)
-	default:
+	if absent, ok := errors.AsType[client.Missing](found); ok {
+		d.absent(ctx, client.Reference(absent))
+	} else if unserved, ok := errors.AsType[client.NotServed](found); ok {
+		d.unserved(ctx, unserved)
+	} else {
 		d.advise(found)
 	}
 }
 
+// get reads an object and keeps it; nil if it does not exist, which is a cause, or could not be read.
+func (d *diagnosis) get(ctx context.Context, s client.Selection, kind string) *client.Object {
+	object, err := d.api.Get(ctx, s, kind)
+	switch {
+	case err == nil:
+		d.evidence.object(object)
+	case gate.KindOf(err) == gate.NotFound:
+		d.conclude(ctx, err)
+	default:
+		d.evidence.miss(client.Titled(kind, s.Namespace, s.Name), err)
+	}
+	return object
+}
+
 // advise names the cause of a finding's kind.
 func (d *diagnosis) advise(found error, look ...string) {
-	if c := known(finding, string(gate.KindOf(found))); c.text != "" {
-		d.because(found.Error()+"; "+c.text, append(look, c.look)...)
+	if cause := findings[gate.KindOf(found)]; cause != "" {
+		d.because(found.Error()+"; "+cause, look...)
 	}
 }
 
 // absent explains an object that does not exist although something waits for it.
-func (d *diagnosis) absent(ctx context.Context, m client.Missing) {
+func (d *diagnosis) absent(ctx context.Context, m client.Reference) {
 	if d.cause != "" {
 		return
 	}
+	kind, look := strings.ToLower(m.Kind), "kubectl get "+strings.ToLower(m.Kind)
 	if m.Namespace != "" {
 		_, err := d.api.Get(ctx, client.Selection{Resource: client.Core("namespaces"), Name: m.Namespace},
 			"Namespace")
@@ -122,47 +136,40 @@ func (d *diagnosis) absent(ctx context.Context, m client.Missing) {
 			d.because(fmt.Sprintf("namespace %s does not exist, so that nothing is in it", m.Namespace))
 			return
 		}
+		d.evidence.eventsIn(ctx, m.Namespace)
+		look = "kubectl -n " + m.Namespace + " get all," + kind
 	}
-	what := client.Titled(m.Kind, m.Namespace, m.Name)
 	if r, found := d.evidence.releaseOf(ctx, m); found {
 		d.release = r.namespace + "/" + r.Name
 		// A rollback to the installed revision recreates the missing objects and keeps all others.
 		d.because(fmt.Sprintf("%s is part of the Helm release %s, which is installed: it was deleted since, "+
-			"and Helm and Terraform do not notice that", what, d.release),
+			"and Helm and Terraform do not notice that", m, d.release),
 			fmt.Sprintf("helm -n %s rollback %s %s", r.namespace, r.Name, r.revision))
 		return
 	}
-	look := "kubectl get " + strings.ToLower(m.Kind)
-	if m.Namespace != "" {
-		d.evidence.eventsIn(ctx, m.Namespace)
-		look = "kubectl -n " + m.Namespace + " get all," + strings.ToLower(m.Kind)
-	}
-	why := cmp.Or(known(missing, m.Kind).text, "it was never created, or it was deleted")
-	d.because(what+" does not exist: "+why, look)
+	why := cmp.Or(missing[m.Kind], "it was never created, or it was deleted")
+	d.because(fmt.Sprintf("%s does not exist: %s", m, why), look)
 }
 
 // unserved explains a kind that the API does not serve.
 func (d *diagnosis) unserved(ctx context.Context, absent client.NotServed) {
-	group, version, grouped := strings.Cut(absent.Where, "/")
-	if !grouped {
-		version = ""
-	}
+	group, version, _ := strings.Cut(absent.Where, "/")
 	all, err := d.api.List(ctx, client.Selection{Resource: client.Definitions}, "CustomResourceDefinition")
 	if err != nil {
 		d.evidence.miss("CustomResourceDefinitions", err)
 	}
-	for i := range all {
-		definition := &all[i]
-		if client.Text(definition, "spec", "names", "kind") != absent.Kind ||
-			group != "" && client.Text(definition, "spec", "group") != group {
-			continue
+	for _, definition := range all {
+		if client.Text(&definition, "spec", "names", "kind") == absent.Kind &&
+			(group == "" || client.Text(&definition, "spec", "group") == group) {
+			d.evidence.object(&definition)
+			if found := gates.CheckDefinition(&definition, version); found != nil {
+				d.advise(found, "kubectl describe crd "+definition.GetName())
+			}
+			return
 		}
-		d.evidence.object(definition)
-		d.advise(gates.CheckDefinition(definition, version), describe("crd", "", definition.GetName()))
-		return
 	}
-	d.because(fmt.Sprintf("there is no CustomResourceDefinition for %s: %s",
-		absent.Kind, known(missing, "CustomResourceDefinition").text), "kubectl get crds")
+	d.because(fmt.Sprintf("there is no CustomResourceDefinition for %s: %s", absent.Kind,
+		missing["CustomResourceDefinition"]), "kubectl get crds")
 }
 
 // describe is the command that shows an object with its events.

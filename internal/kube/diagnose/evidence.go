@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
@@ -34,14 +33,14 @@ type evidence struct {
 	secrets []string // values of the cluster's Secrets
 	redacts bool     // secrets is known, so that logs can be kept without them
 
-	events   map[string][]event // by namespace
+	events   map[string][]corev1.Event // by namespace
 	machines []corev1.Node
 	muted    map[string]bool // nodes whose kubelet does not return logs
 }
 
 func newEvidence(a *client.API) *evidence {
 	return &evidence{api: a, files: map[string][]byte{}, room: totalRoom,
-		events: map[string][]event{}, muted: map[string]bool{}}
+		events: map[string][]corev1.Event{}, muted: map[string]bool{}}
 }
 
 // finish returns the files, and the function that hides the Secrets' data.
@@ -86,32 +85,11 @@ func (e *evidence) object(object *client.Object) {
 		object.GetName()+".yaml"), text)
 }
 
-// get reads an object and keeps it. It returns nil if the object does not exist, which the error states, or
-// could not be read.
-func (e *evidence) get(ctx context.Context, s client.Selection, kind string) (*client.Object,
-	error) {
-	object, err := e.api.Get(ctx, s, kind)
-	if err != nil {
-		if gate.KindOf(err) != gate.NotFound {
-			e.miss(client.Titled(kind, s.Namespace, s.Name), err)
-		}
-		return nil, err
+// objects keeps the first few objects.
+func (e *evidence) objects(all []client.Object) {
+	for i := range all[:min(len(all), mostObjects)] {
+		e.object(&all[i])
 	}
-	e.object(object)
-	return object, nil
-}
-
-// list reads objects and keeps the first few of them.
-func (e *evidence) list(ctx context.Context, s client.Selection, kind string) []client.Object {
-	objects, err := e.api.List(ctx, s, kind)
-	if err != nil {
-		e.miss(kind+"s"+in(s.Namespace), err)
-		return nil
-	}
-	for i := range objects[:min(len(objects), mostObjects)] {
-		e.object(&objects[i])
-	}
-	return objects
 }
 
 func in(namespace string) string {
@@ -126,8 +104,13 @@ func (e *evidence) nodes(ctx context.Context) []corev1.Node {
 	if e.machines != nil {
 		return e.machines
 	}
+	items, err := e.api.List(ctx, client.Selection{Resource: client.Core("nodes")}, "Node")
+	if err != nil {
+		e.miss("nodes", err)
+	}
+	e.objects(items)
 	var rows [][]any
-	for _, item := range e.list(ctx, client.Selection{Resource: client.Core("nodes")}, "Node") {
+	for _, item := range items {
 		node, err := client.As[corev1.Node](item)
 		if err != nil {
 			continue
@@ -155,38 +138,17 @@ func table(rows [][]any) []byte {
 	return []byte(b.String())
 }
 
-// event is one event of the cluster, as far as it matters here.
-type event struct {
-	at              time.Time
-	warning         bool
-	kind, name      string // of the object that it is about
-	reason, message string
-	times           int32
-}
-
 // eventsIn reads the events of a namespace (all where it is empty) once, the newest last, and keeps them.
-func (e *evidence) eventsIn(ctx context.Context, namespace string) []event {
+func (e *evidence) eventsIn(ctx context.Context, namespace string) []corev1.Event {
 	if known, ok := e.events[namespace]; ok {
 		return known
 	}
-	items, err := e.api.List(ctx, client.Selection{Resource: client.Core("events"), Namespace: namespace},
-		"Event")
+	all, err := client.ListAs[corev1.Event](ctx, e.api,
+		client.Selection{Resource: client.Core("events"), Namespace: namespace}, "Event")
 	if err != nil {
 		e.miss("events"+in(namespace), err)
 	}
-	var all []event
-	for _, item := range items {
-		one, err := client.As[corev1.Event](item)
-		if err != nil {
-			continue // an event that cannot be read explains nothing
-		}
-		all = append(all, event{
-			at: lastTime(one), warning: one.Type == corev1.EventTypeWarning,
-			kind: one.InvolvedObject.Kind, name: one.InvolvedObject.Name,
-			reason: one.Reason, message: strings.TrimSpace(one.Message), times: max(one.Count, 1),
-		})
-	}
-	slices.SortStableFunc(all, func(a, b event) int { return a.at.Compare(b.at) })
+	slices.SortStableFunc(all, func(a, b corev1.Event) int { return lastTime(a).Compare(lastTime(b)) })
 	e.events[namespace] = all
 	e.keep("events/"+cmp.Or(namespace, "all")+".txt", eventTable(all))
 	return all
@@ -194,41 +156,35 @@ func (e *evidence) eventsIn(ctx context.Context, namespace string) []event {
 
 // lastTime is when an event happened last; its creator may have set any of these.
 func lastTime(e corev1.Event) time.Time {
-	at := e.CreationTimestamp.Time
+	times := []time.Time{
+		e.CreationTimestamp.Time, e.FirstTimestamp.Time, e.LastTimestamp.Time, e.EventTime.Time,
+	}
 	if e.Series != nil {
-		at = e.Series.LastObservedTime.Time
+		times = append(times, e.Series.LastObservedTime.Time)
 	}
-	for _, other := range []time.Time{
-		e.CreationTimestamp.Time, e.FirstTimestamp.Time, e.EventTime.Time, e.LastTimestamp.Time,
-	} {
-		if other.After(at) {
-			at = other
-		}
-	}
-	return at
+	return slices.MaxFunc(times, time.Time.Compare)
 }
 
-func eventTable(events []event) []byte {
+func eventTable(events []corev1.Event) []byte {
 	var rows [][]any
 	for _, e := range events {
-		kind := "normal"
-		if e.warning {
-			kind = "warning"
-		}
-		rows = append(rows, []any{e.at.UTC().Format(time.RFC3339), kind, fmt.Sprintf("%dx", e.times),
-			e.reason,
-			strings.ToLower(e.kind) + "/" + e.name, strings.Join(strings.Fields(e.message), " ")})
+		rows = append(rows, []any{lastTime(e).UTC().Format(time.RFC3339), strings.ToLower(e.Type),
+			fmt.Sprintf("%dx", max(e.Count, 1)), e.Reason,
+			strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Name,
+			strings.Join(strings.Fields(e.Message), " ")})
 	}
 	return table(rows)
 }
 
 // about returns the warnings about one object, the newest first.
-func about(events []event, kind, name string) []event {
-	var found []event
+func about(events []corev1.Event, kind, name string) []corev1.Event {
+	var found []corev1.Event
 	for _, e := range slices.Backward(events) {
-		if e.warning && e.kind == kind && e.name == name {
+		if isWarning(e) && e.InvolvedObject.Kind == kind && e.InvolvedObject.Name == name {
 			found = append(found, e)
 		}
 	}
 	return found
 }
+
+func isWarning(e corev1.Event) bool { return e.Type == corev1.EventTypeWarning }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
-	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
 func TestAHangingAPIIsACauseAndCostsLittleTime(t *testing.T) {
@@ -26,11 +25,11 @@ clusters: [{name: blue, cluster: {server: "https://%s"}}]
 contexts: [{name: blue, context: {cluster: blue, user: admin}}]
 users: [{name: admin, user: {token: a}}]
 `, host)}
-	c := client.New(target, "")
-	c.Attempt = 100 * time.Millisecond
+	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
 	begun := time.Now()
-	d := run(c, target, "kubectl get pods",
-		func(context.Context, *diagnosis) { t.Error("explained") })(t.Context())
+	d := run(target, "", "kubectl get pods",
+		func(context.Context, *diagnosis) { t.Error("explained") })(ctx)
 	if !strings.HasPrefix(d.Cause, host+" takes no connection or gives no answer: ") || d.Look != lookAtAPI {
 		t.Errorf("got %q, %q", d.Cause, d.Look)
 	}

@@ -23,26 +23,27 @@ import (
 // lookAtAPI is the command that shows the API's own readiness.
 const lookAtAPI = "kubectl get --raw '/readyz?verbose'"
 
-// explanation explains a closed gate of one type: the command that shows more, and the evidence to collect.
-// found is the finding of the gate's check.
+// explanation explains a closed gate of one type: the command that shows more, and the collection of evidence
+// beside what the gate's check reads. found is the finding of the check.
 type explanation struct {
-	look    string
-	lookAt  func(gate.Values) string // instead of look
+	look    func(gate.Values) string
 	collect func(ctx context.Context, d *diagnosis, v gate.Values, found error)
 }
 
+func always(look string) func(gate.Values) string { return func(gate.Values) string { return look } }
+
 // explanations has an entry for every gate type.
 var explanations = map[string]explanation{
-	"kubernetes_api": {look: lookAtAPI, collect: collectAPI},
-	"nodes":          {look: "kubectl describe nodes", collect: collectNodes},
-	"endpoint_slice": {lookAt: lookAtService, collect: collectEndpoints},
-	"webhook":        {lookAt: lookAtWebhook, collect: collectWebhook},
-	"workload":       {lookAt: lookAtWorkload, collect: collectWorkload},
-	"crd":            {look: "kubectl get crds", collect: collectDefinitions},
-	"condition":      {lookAt: lookAtObjects, collect: collectObjects},
-	"storage_class":  {look: "kubectl get storageclasses,csidrivers,csinodes", collect: collectStorage},
-	"load_balancer":  {lookAt: lookAtService, collect: collectLoadBalancer},
-	"flux":           {look: lookAtFlux, collect: collectFlux},
+	"kubernetes_api": {always(lookAtAPI), collectAPI},
+	"nodes":          {always("kubectl describe nodes"), collectNodes},
+	"endpoint_slice": {lookAtService, collectEndpoints},
+	"webhook":        {lookAtWebhook, collectWebhook},
+	"workload":       {lookAtWorkload, collectWorkload},
+	"crd":            {lookAtDefinitions, collectNothing},
+	"condition":      {lookAtObjects, collectObjects},
+	"storage_class":  {always("kubectl get storageclasses,csidrivers,csinodes"), collectStorage},
+	"load_balancer":  {lookAtService, collectLoadBalancer},
+	"flux":           {always(lookAtFlux), collectFlux},
 }
 
 // Explains reports whether the gate type has an explanation.
@@ -55,9 +56,9 @@ const recent = 30 * time.Minute
 // warnings, namespaces that do not end, Pods with problems, and nodes.
 func Cluster(ctx context.Context, target gate.Target) gate.Diagnosis {
 	const look = "kubectl get events -A --field-selector type=Warning --sort-by .lastTimestamp"
-	return run(client.New(target, ""), target, look, func(ctx context.Context, d *diagnosis) {
-		warnings := slices.DeleteFunc(slices.Clone(d.evidence.eventsIn(ctx, "")), func(e event) bool {
-			return !e.warning || time.Since(e.at) > recent
+	return run(target, "", look, func(ctx context.Context, d *diagnosis) {
+		warnings := slices.DeleteFunc(slices.Clone(d.evidence.eventsIn(ctx, "")), func(e corev1.Event) bool {
+			return !isWarning(e) || time.Since(lastTime(e)) > recent
 		})
 		d.evidence.keep("warnings.txt", eventTable(warnings))
 		terminatingNamespaces(ctx, d)
@@ -89,8 +90,7 @@ func terminatingNamespaces(ctx context.Context, d *diagnosis) {
 		}
 		if len(why) > 0 {
 			d.because(fmt.Sprintf("namespace %s is being deleted and cannot end: %s", namespace.GetName(),
-				strings.Join(why, "; ")),
-				describe("Namespace", "", namespace.GetName()))
+				strings.Join(why, "; ")), describe("Namespace", "", namespace.GetName()))
 		}
 	}
 }
@@ -129,27 +129,26 @@ func collectAPI(ctx context.Context, d *diagnosis, v gate.Values, _ error) {
 func collectNodes(ctx context.Context, d *diagnosis, _ gate.Values, _ error) {
 	d.evidence.eventsIn(ctx, "default") // the events about nodes
 	for _, n := range d.evidence.nodes(ctx) {
-		cause, look := nodeCause(n)
-		if known(nodeNetwork, gates.NodeUnready(n)).text != "" {
+		found := gates.NodeUnready(n)
+		if found != nil && (found.Kind == gates.NoNetwork || network.cause(found.Text) != "") {
 			// A network plugin is a DaemonSet; the other Pods wait for it.
 			d.pods(ctx, "kube-system", "", func(pod corev1.Pod) bool {
 				return slices.ContainsFunc(pod.OwnerReferences,
 					func(o metav1.OwnerReference) bool { return o.Kind == "DaemonSet" })
 			})
 		}
-		d.because(cause, look)
+		d.because(nodeCause(n))
 	}
 }
 
 // nodeCause explains why a node is not ready; empty if it is.
 func nodeCause(n corev1.Node) (text, look string) {
-	why := gates.NodeUnready(n)
-	if why == "" {
+	found := gates.NodeUnready(n)
+	if found == nil {
 		return "", ""
 	}
-	return fmt.Sprintf("node %s: %s", n.Name,
-			cmp.Or(known(nodeNetwork, why).text, known(node, why).text, why)),
-		describe("Node", "", n.Name)
+	why := cmp.Or(findings[found.Kind], network.cause(found.Text), kubelet.cause(found.Text), found.Text)
+	return found.Object + ": " + why, describe("Node", "", n.Name)
 }
 
 func lookAtService(v gate.Values) string {
@@ -157,18 +156,16 @@ func lookAtService(v gate.Values) string {
 }
 
 func collectEndpoints(ctx context.Context, d *diagnosis, v gate.Values, _ error) {
-	d.service(ctx, gates.Service{Namespace: v.String("namespace"), Name: v.String("service")})
+	d.service(ctx, gates.ServiceOf(v))
 }
 
-// service explains a Service: its slices, its Pods, and the workloads that create them. It returns the
-// selector of the Pods.
+// service explains a Service: its Pods, and the workloads that create them. It returns the selector of the
+// Pods.
 func (d *diagnosis) service(ctx context.Context, s gates.Service) (selector string) {
-	object, err := d.evidence.get(ctx, s.Object(), "Service")
+	object := d.get(ctx, s.Object(), "Service")
 	if object == nil {
-		d.conclude(ctx, err)
 		return ""
 	}
-	d.evidence.list(ctx, s.Slices(), "EndpointSlice")
 	d.evidence.eventsIn(ctx, s.Namespace)
 	service, err := client.As[corev1.Service](*object)
 	if err != nil || len(service.Spec.Selector) == 0 {
@@ -177,27 +174,22 @@ func (d *diagnosis) service(ctx context.Context, s gates.Service) (selector stri
 	}
 	selector = labels.SelectorFromSet(service.Spec.Selector).String()
 	if pods := d.pods(ctx, s.Namespace, selector, nil); len(pods) == 0 {
-		d.creators(ctx, s.Namespace, selector)
+		d.creators(ctx, s.Namespace, service.Spec.Selector)
 		d.because(fmt.Sprintf("no Pod has the labels that %s selects: %s", client.Title(object), selector))
 	}
 	return selector
 }
 
 // creators explains the workloads whose Pods would have some labels and do not exist.
-func (d *diagnosis) creators(ctx context.Context, namespace, selector string) {
-	wanted, err := labels.Parse(selector)
-	if err != nil {
-		return
-	}
+func (d *diagnosis) creators(ctx context.Context, namespace string, wanted map[string]string) {
 	for _, kind := range []string{"Deployment", "DaemonSet", "StatefulSet"} {
 		objects, err := d.api.List(ctx, gates.WorkloadSelection(kind, namespace, ""), kind)
 		if err != nil {
 			d.evidence.miss(kind+"s", err)
-			continue
 		}
 		for _, o := range objects {
-			set, _, err := unstructured.NestedStringMap(o.Object, "spec", "template", "metadata", "labels")
-			if err == nil && wanted.Matches(labels.Set(set)) {
+			has, _, err := unstructured.NestedStringMap(o.Object, "spec", "template", "metadata", "labels")
+			if err == nil && labels.SelectorFromSet(wanted).Matches(labels.Set(has)) {
 				d.workload(ctx, kind, namespace, o.GetName())
 			}
 		}
@@ -209,99 +201,47 @@ func lookAtWebhook(v gate.Values) string {
 		"--field-selector metadata.name=" + v.String("configuration")
 }
 
-// collectWebhook explains an admission webhook: its configurations, its Services and their Pods, and the API
-// server's answer after it called it.
-func collectWebhook(ctx context.Context, d *diagnosis, v gate.Values, _ error) {
+// collectWebhook explains an admission webhook: its Services and their Pods, and the API server's whole
+// answer after it called it; a gate's finding is cut to one line.
+func collectWebhook(ctx context.Context, d *diagnosis, v gate.Values, found error) {
 	w, err := gates.NewWebhook(v)
 	if err != nil {
 		return
 	}
-	for _, kind := range gates.WebhookKinds {
-		d.evidence.get(ctx, w.Of(kind), kind) //nolint:errcheck // Entries returns it
-	}
 	entries, err := w.Entries(ctx, d.api)
 	if err != nil {
-		d.conclude(ctx, err)
-		return
+		return // the check's finding too
 	}
-	ready, logs := true, ""
+	logs := ""
 	for _, s := range gates.Services(entries) {
-		ready = s.Check(ctx, d.api) == nil && ready
 		if selector := d.service(ctx, s); selector != "" {
 			logs = fmt.Sprintf("kubectl -n %s logs -l %s --all-containers --tail=100", s.Namespace, selector)
 		}
 	}
-	d.advise(w.CheckServers(ctx, d.api, entries), logs)
-	answers := dryRuns(ctx, w, w.Probe(d.api, entries))
-	d.evidence.keep("webhook/"+w.Configuration+".txt", []byte(answers))
-	why := known(call, answers).text
-	if ready && known(call, answers).sign == "connection refused" {
-		why = "its Pod counts as ready although its webhook does not listen yet; it may still wait for " +
-			"its certificate"
+	if dry, ok := errors.AsType[*gate.Finding](found); ok && client.Message(dry) != "" {
+		d.evidence.keep("webhook/"+w.Configuration+".txt", []byte(dry.Object+": "+client.Message(dry)+"\n"))
 	}
-	if why != "" {
-		d.because(fmt.Sprintf("webhook configuration %s: %s", w.Configuration, why), logs)
+	if cause := calls.cause(client.Message(found)); gate.KindOf(found) == gates.WebhookCall && cause != "" {
+		d.because(fmt.Sprintf("webhook configuration %s: %s", w.Configuration, cause), logs)
 	}
+	d.advise(found, logs)
 }
 
-// dryRuns sends the gate's objects past the webhook once more, and writes down the whole answers; a gate's
-// finding is cut to one line.
-func dryRuns(ctx context.Context, w gates.Webhook, p gates.Probe) string {
-	var b strings.Builder
-	try := func(objects []*client.Object, argument string) {
-		for _, object := range objects {
-			answer := "accepted"
-			if err := p.Create(ctx, object); err != nil {
-				answer = cmp.Or(client.Message(err), err.Error())
-			}
-			fmt.Fprintf(&b, "dry run of %s, which the gate %s: %s\n", p.Title(object), argument, answer)
-		}
-	}
-	try(w.Accepts, "accepts")
-	try(w.Rejects, "rejects")
-	return b.String()
-}
-
-func collectDefinitions(ctx context.Context, d *diagnosis, v gate.Values, found error) {
+func lookAtDefinitions(v gate.Values) string {
 	var names []string
-	if err := v.Decode("names", &names); err != nil {
-		return
+	if v.Decode("names", &names) != nil {
+		return "kubectl get crds"
 	}
-	look := ""
-	for _, name := range names {
-		object, _ := d.evidence.get(ctx, client.Selection{Resource: client.Definitions, Name: name},
-			//nolint:errcheck // found has it
-			"CustomResourceDefinition")
-		if object != nil && look == "" && gates.CheckDefinition(object, v.String("version")) != nil {
-			look = describe("crd", "", name)
-		}
-	}
-	if look != "" {
-		d.advise(found, look)
-	}
+	return "kubectl describe crd " + strings.Join(names, " ")
 }
+
+func collectNothing(context.Context, *diagnosis, gate.Values, error) {}
 
 // collectObjects explains the objects of a condition gate.
 func collectObjects(ctx context.Context, d *diagnosis, v gate.Values, _ error) {
-	c, err := gates.NewCondition(v)
-	if err != nil {
-		return
-	}
-	s, err := c.Resolve(ctx, d.api)
-	if err != nil {
-		d.evidence.miss(c.Kind, err)
-		return
-	}
-	var objects []client.Object
-	if c.Name == "" {
-		objects = d.evidence.list(ctx, s, c.Kind)
-	} else if object, _ := d.evidence.get(ctx, s,
-		c.Kind); object != nil { //nolint:errcheck // the check's finding has it
-		objects = append(objects, *object)
-	}
-	d.evidence.eventsIn(ctx, s.Namespace)
-	for i := range objects {
-		d.because(stuck(&objects[i], "Stalled", "Ready", "Available", "Degraded"))
+	d.evidence.eventsIn(ctx, v.String("namespace"))
+	for i := range d.read {
+		d.because(noProgress(&d.read[i], "Stalled", "Ready", "Available", "Degraded"))
 	}
 }
 
@@ -314,20 +254,18 @@ func lookAtObjects(v gate.Values) string {
 	if v.String("name") != "" {
 		return describe(kind, v.String("namespace"), v.String("name"))
 	}
-	command := "kubectl get " + kind + " -o yaml"
+	where := " -A"
 	if namespace := v.String("namespace"); namespace != "" {
-		command += " -n " + namespace
-	} else {
-		command += " -A"
+		where = " -n " + namespace
 	}
 	if selector := v.String("selector"); selector != "" {
-		command += " -l '" + selector + "'"
+		where += " -l '" + selector + "'"
 	}
-	return command
+	return "kubectl get " + kind + " -o yaml" + where
 }
 
-// stuck explains why an object makes no progress, from its own conditions.
-func stuck(object *client.Object, conditions ...string) string {
+// noProgress explains why an object makes no progress, from its own conditions.
+func noProgress(object *client.Object, conditions ...string) string {
 	what := client.Title(object)
 	switch {
 	case object.GetDeletionTimestamp() != nil:
@@ -364,61 +302,64 @@ func stuck(object *client.Object, conditions ...string) string {
 	return ""
 }
 
-// collectStorage explains a class whose volumes could not be created or mounted: the class, its driver, the
-// nodes, and the Pods that register the driver.
-func collectStorage(ctx context.Context, d *diagnosis, v gate.Values, _ error) {
-	class, _ := d.evidence.get(ctx, gates.Storage("storageclasses", v.String("name")),
-		"StorageClass") //nolint:errcheck // found has it
-	if class == nil {
-		return
+func lookAtWorkload(v gate.Values) string {
+	return describe(v.String("kind"), v.String("namespace"), v.String("name"))
+}
+
+func collectWorkload(ctx context.Context, d *diagnosis, v gate.Values, _ error) {
+	d.workload(ctx, v.String("kind"), v.String("namespace"), v.String("name"))
+}
+
+// collectStorage explains a class whose volumes could not be created or mounted: the Pods that register its
+// driver.
+func collectStorage(ctx context.Context, d *diagnosis, v gate.Values, found error) {
+	driver := v.String("driver")
+	for _, o := range d.read {
+		if o.GetKind() == "StorageClass" && o.GetName() == v.String("name") {
+			driver = cmp.Or(driver, client.Text(&o, "provisioner"))
+		}
 	}
-	driver := cmp.Or(v.String("driver"), client.Text(class, "provisioner"))
 	sets, err := d.api.List(ctx, gates.WorkloadSelection("DaemonSet", "", ""), "DaemonSet")
 	if err != nil {
 		d.evidence.miss("DaemonSets", err)
 	}
 	for _, set := range sets { // those that mount the folder of the driver's socket
 		spec, err := json.Marshal(set.Object["spec"])
-		if err == nil && strings.Contains(string(spec), "/plugins/"+driver) {
+		if err == nil && driver != "" && strings.Contains(string(spec), "/plugins/"+driver) {
 			d.workload(ctx, "DaemonSet", set.GetNamespace(), set.GetName())
 		}
 	}
-	d.evidence.get(ctx, gates.Storage("csidrivers", driver),
-		"CSIDriver") //nolint:errcheck // the check's finding has it
-	d.evidence.list(ctx, gates.Storage("csinodes", ""), "CSINode")
+	if gate.KindOf(found) == gates.DriverMissing {
+		d.advise(found, "kubectl get csinodes -o yaml")
+	}
 }
 
 // collectLoadBalancer explains a Service without its address: the events of its load balancer, MetalLB's
 // address pools, and MetalLB's Pods.
 func collectLoadBalancer(ctx context.Context, d *diagnosis, v gate.Values, found error) {
-	s := gates.Service{Namespace: v.String("namespace"), Name: v.String("service")}
 	d.conclude(ctx, found)
-	object, _ := d.evidence.get(ctx, s.Object(), "Service") //nolint:errcheck // found has it
-	if object == nil {
+	if len(d.read) == 0 {
 		return
 	}
-	for _, e := range about(d.evidence.eventsIn(ctx, s.Namespace), "Service", s.Name) {
-		d.because(fmt.Sprintf("%s gets no address: %s", client.Title(object), client.Brief(e.message)))
+	service, namespace := client.Title(&d.read[0]), v.String("namespace")
+	for _, e := range about(d.evidence.eventsIn(ctx, namespace), "Service", v.String("service")) {
+		d.because(fmt.Sprintf("%s gets no address: %s", service, client.Brief(e.Message)))
 	}
 	pools, err := d.api.ListIn(ctx, "metallb.io", "IPAddressPool", "")
-	var absent client.NotServed
 	switch {
-	case errors.As(err, &absent):
+	case client.IsNotServed(err):
 		d.because("the cluster has no MetalLB, so nothing assigns addresses to Services")
 		return
 	case err != nil:
 		d.evidence.miss("IPAddressPools", err)
 	}
-	for i := range pools {
-		d.evidence.object(&pools[i])
-	}
+	d.evidence.objects(pools)
 	d.pods(ctx, "", "app.kubernetes.io/name=metallb", nil)
 	if err == nil && len(pools) == 0 {
 		d.because("MetalLB has no IPAddressPool to take an address from",
 			"kubectl get ipaddresspools.metallb.io -A")
 	}
-	if class := client.Text(object, "spec", "loadBalancerClass"); class != "" {
-		d.because(fmt.Sprintf("%s requests the load balancer class %s, which nothing may serve",
-			client.Title(object), class))
+	if class := client.Text(&d.read[0], "spec", "loadBalancerClass"); class != "" {
+		d.because(service + " requests the load balancer class " + class + ", which nothing may serve")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -25,11 +26,11 @@ const (
 // podReport is a Pod with the evidence about it.
 type podReport struct {
 	pod      corev1.Pod
-	events   []event           // warnings about it, the newest first
+	events   []corev1.Event    // warnings about it, the newest first
 	lastLine map[string]string // of each container's log
 }
 
-func (r podReport) title() string { return client.Titled("pod", r.pod.Namespace, r.pod.Name) }
+func (r podReport) String() string { return client.Titled("pod", r.pod.Namespace, r.pod.Name) }
 
 // pods reads the Pods that a selector selects, with their logs, and looks for a cause in them. Those with
 // problems come first. matters may leave out others.
@@ -74,20 +75,16 @@ func problems(pod corev1.Pod) int {
 		weight += 2
 	}
 	for _, c := range containers(pod) {
-		if c.RestartCount > 0 {
-			weight++
-		}
+		weight += int(min(c.RestartCount, 1))
 	}
 	return weight
 }
 
 func podReady(pod corev1.Pod) bool {
-	if pod.Status.Phase == corev1.PodSucceeded {
-		return true
-	}
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
+	return pod.Status.Phase == corev1.PodSucceeded ||
+		slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		})
 }
 
 // containers are all of a Pod's containers that have a status, in the order of their start.
@@ -98,8 +95,8 @@ func containers(pod corev1.Pod) []corev1.ContainerStatus {
 // logs keeps the last lines of a Pod's containers, and of those that they replaced, in one file.
 func (e *evidence) logs(ctx context.Context, r *podReport) {
 	if !e.redacts {
-		e.missed = append(e.missed, "log of "+r.title()+": left out, because secrets in it could not be "+
-			"hidden")
+		e.missed = append(e.missed,
+			fmt.Sprintf("log of %s: left out, because secrets in it could not be hidden", r))
 		return
 	}
 	var b strings.Builder
@@ -134,7 +131,7 @@ func (e *evidence) log(ctx context.Context, b *strings.Builder, r *podReport, co
 		Param("previous", fmt.Sprint(previous)).Do(ctx).Raw()
 	if err != nil {
 		e.muted[r.pod.Spec.NodeName] = ctx.Err() != nil // its other logs would take as long
-		e.miss("log of "+r.title()+", "+which, err)
+		e.miss(fmt.Sprintf("log of %s, %s", r, which), err)
 		return ""
 	}
 	text := strings.TrimRight(string(body), "\n")
@@ -145,19 +142,19 @@ func (e *evidence) log(ctx context.Context, b *strings.Builder, r *podReport, co
 // podCause is the first cause that any Pod shows, the most telling causes first, and the command that shows
 // more.
 func podCause(pods []podReport) (cause, look string) {
-	for i, read := range []func(podReport) string{
-		unschedulable, imagePull, missingReference, failedEvent, badConfig, crashing, unready, stuckOnNode,
-		failedPod,
+	for _, read := range []func(podReport) string{
+		unschedulable, imagePull, missingReference, failedEvent, badConfig, crashing, unready, stuck,
 	} {
 		for _, r := range pods {
 			if problems(r.pod) == 0 {
 				continue
 			}
-			if why := read(r); why != "" {
-				if i == 5 { // crashing
-					return why, "kubectl -n " + r.pod.Namespace + " logs " + r.pod.Name +
-						" --all-containers --previous"
-				}
+			switch why := read(r); why {
+			case "":
+			case crashing(r):
+				return why, fmt.Sprintf("kubectl -n %s logs %s --all-containers --previous", r.pod.Namespace,
+					r.pod.Name)
+			default:
 				return why, describe("Pod", r.pod.Namespace, r.pod.Name)
 			}
 		}
@@ -177,10 +174,10 @@ func waiting(r podReport, reasons ...string) (c corev1.ContainerStatus, why stri
 
 // message is the newest message among events with a reason. The kubelet repeats "Back-off pulling image"
 // under the reason of the original error.
-func message(events []event, reason string) string {
+func message(events []corev1.Event, reason string) string {
 	for _, e := range events {
-		if e.reason == reason && !strings.HasPrefix(e.message, "Error: ") {
-			return e.message
+		if e.Reason == reason && !strings.HasPrefix(e.Message, "Error: ") {
+			return strings.TrimSpace(e.Message)
 		}
 	}
 	return ""
@@ -189,7 +186,7 @@ func message(events []event, reason string) string {
 func unschedulable(r podReport) string {
 	for _, c := range r.pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return fmt.Sprintf("%s fits on no node: %s", r.title(), client.Brief(c.Message))
+			return fmt.Sprintf("%s fits on no node: %s", r, client.Brief(c.Message))
 		}
 	}
 	return ""
@@ -201,25 +198,23 @@ func imagePull(r podReport) string {
 	if !found {
 		return ""
 	}
-	return fmt.Sprintf("image %s of %s cannot be pulled: %s", c.Image, r.title(),
+	return fmt.Sprintf("image %s of %s cannot be pulled: %s", c.Image, r,
 		client.Brief(cmp.Or(message(r.events, "Failed"), why)))
 }
+
+var notFound = regexp.MustCompile(`(secret|configmap) "([^"]*)" not found`)
 
 // missingReference is a Secret or ConfigMap that a Pod mounts or reads and that does not exist.
 func missingReference(r podReport) string {
 	_, waits, _ := waiting(r, "CreateContainerConfigError")
 	for _, text := range []string{message(r.events, "FailedMount"), waits} {
-		for _, kind := range []string{"secret", "configmap"} {
-			_, rest, found := strings.Cut(text, kind+` "`)
-			name, after, quoted := strings.Cut(rest, `"`)
-			if found && quoted && strings.HasPrefix(after, " not found") {
-				name = strings.TrimPrefix(name, r.pod.Namespace+"/")
-				return fmt.Sprintf("%s does not exist, and %s needs it",
-					client.Titled(kind, r.pod.Namespace, name), r.title())
-			}
+		if m := notFound.FindStringSubmatch(text); m != nil {
+			name := strings.TrimPrefix(m[2], r.pod.Namespace+"/")
+			return fmt.Sprintf("%s does not exist, and %s needs it",
+				client.Titled(m[1], r.pod.Namespace, name), r)
 		}
 		if strings.HasPrefix(text, "couldn't find key ") {
-			return fmt.Sprintf("%s: %s", r.title(), client.Brief(text))
+			return fmt.Sprintf("%s: %s", r, client.Brief(text))
 		}
 	}
 	return ""
@@ -227,12 +222,9 @@ func missingReference(r podReport) string {
 
 // failedEvent is a failure that an event reports while the Pod starts.
 func failedEvent(r podReport) string {
-	for _, c := range causes {
-		if c.topic != podEvent {
-			continue
-		}
-		if why := message(r.events, c.sign); why != "" && r.pod.Status.Phase != corev1.PodRunning {
-			return fmt.Sprintf("%s %s: %s", c.text, r.title(), client.Brief(why))
+	for _, e := range podEvents {
+		if why := message(r.events, e.sign); why != "" && r.pod.Status.Phase != corev1.PodRunning {
+			return fmt.Sprintf("%s %s: %s", e.cause, r, client.Brief(why))
 		}
 	}
 	return ""
@@ -243,7 +235,7 @@ func badConfig(r podReport) string {
 	if !found {
 		return ""
 	}
-	return fmt.Sprintf("container %s of %s cannot start: %s", c.Name, r.title(), client.Brief(why))
+	return fmt.Sprintf("container %s of %s cannot start: %s", c.Name, r, client.Brief(why))
 }
 
 func crashing(r podReport) string {
@@ -253,10 +245,10 @@ func crashing(r podReport) string {
 		case ended == nil, ended.ExitCode == 0 && c.RestartCount == 0:
 		case ended.Reason == "OOMKilled":
 			return fmt.Sprintf("container %s of %s is killed because it uses more memory than its limit",
-				c.Name, r.title())
+				c.Name, r)
 		default:
 			why := fmt.Sprintf("container %s of %s ended with exit code %d, %d restarts so far",
-				c.Name, r.title(), ended.ExitCode, c.RestartCount)
+				c.Name, r, ended.ExitCode, c.RestartCount)
 			return why + lastLog(cmp.Or(r.lastLine[c.Name], ended.Message))
 		}
 	}
@@ -275,7 +267,7 @@ func unready(r podReport) string {
 		if c.State.Running == nil || c.Ready {
 			continue
 		}
-		why := fmt.Sprintf("container %s of %s runs but is not ready", c.Name, r.title())
+		why := fmt.Sprintf("container %s of %s runs but is not ready", c.Name, r)
 		if probe := message(r.events, "Unhealthy"); probe != "" {
 			return why + ": " + client.Brief(probe)
 		}
@@ -284,22 +276,17 @@ func unready(r podReport) string {
 	return ""
 }
 
-// stuckOnNode is a Pod that its node does not start or end.
-func stuckOnNode(r podReport) string {
+// stuck is a Pod that its node does not start or end, or that has failed.
+func stuck(r podReport) string {
+	pod := r.pod
 	switch {
-	case r.pod.DeletionTimestamp != nil:
-		return r.title() + " is being deleted and does not end"
-	case r.pod.Spec.NodeName != "" && r.pod.Status.Phase == corev1.PodPending && len(containers(r.pod)) == 0:
-		return fmt.Sprintf("%s is scheduled to node %s, which has not reported on it", r.title(),
-			r.pod.Spec.NodeName)
+	case pod.DeletionTimestamp != nil:
+		return fmt.Sprintf("%s is being deleted and does not end", r)
+	case pod.Spec.NodeName != "" && pod.Status.Phase == corev1.PodPending && len(containers(pod)) == 0:
+		return fmt.Sprintf("%s is scheduled to node %s, which has not reported on it", r, pod.Spec.NodeName)
+	case pod.Status.Phase == corev1.PodFailed:
+		return fmt.Sprintf("%s failed: %s", r,
+			client.Brief(cmp.Or(pod.Status.Message, pod.Status.Reason, "its status has no reason")))
 	}
 	return ""
-}
-
-func failedPod(r podReport) string {
-	if r.pod.Status.Phase != corev1.PodFailed {
-		return ""
-	}
-	return fmt.Sprintf("%s failed: %s", r.title(),
-		client.Brief(cmp.Or(r.pod.Status.Message, r.pod.Status.Reason, "its status has no reason")))
 }

@@ -57,7 +57,7 @@ func (e *evidence) readSecrets(ctx context.Context, bound time.Duration) error {
 	defer stop()
 	list, err := e.listSecrets(ctx, "type!=helm.sh/release.v1", "")
 	switch {
-	case client.Answered(err), errors.Is(err, errUnreadable):
+	case client.Message(err) != "", errors.Is(err, errUnreadable):
 		e.miss("secrets, to hide their data", err)
 		return nil
 	case err != nil:
@@ -208,7 +208,7 @@ type installed struct {
 
 // releaseOf finds the installed Helm release whose chart contains an object. Helm's record is opened in
 // memory and none of it is kept: it holds every value of the chart.
-func (e *evidence) releaseOf(ctx context.Context, m client.Missing) (r installed, found bool) {
+func (e *evidence) releaseOf(ctx context.Context, m client.Reference) (r installed, found bool) {
 	list, err := e.listSecrets(ctx, client.ReleaseType, "owner=helm,status=deployed")
 	if err != nil {
 		e.miss("Helm's releases", err)
@@ -242,7 +242,7 @@ func openRelease(data []byte) (r installed, ok bool) {
 }
 
 // contains reports whether a release's manifest has an object; home is the release's namespace.
-func (r installed) contains(m client.Missing, home string) bool {
+func (r installed) contains(m client.Reference, home string) bool {
 	for document := range strings.SplitSeq(r.Manifest, "\n---") {
 		var object struct {
 			Kind     string

@@ -11,26 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
 
-	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 	"github.com/ephemeral-castle/castle/internal/kube/gates"
 )
 
-func lookAtWorkload(v gate.Values) string {
-	return describe(v.String("kind"), v.String("namespace"), v.String("name"))
-}
-
-func collectWorkload(ctx context.Context, d *diagnosis, v gate.Values, _ error) {
-	d.workload(ctx, v.String("kind"), v.String("namespace"), v.String("name"))
-}
-
 // workload explains a Deployment, DaemonSet, StatefulSet or Job: the objects that its controllers could not
 // create, its Pods, and its own status.
 func (d *diagnosis) workload(ctx context.Context, kind, namespace, name string) {
-	object, err := d.evidence.get(ctx, gates.WorkloadSelection(kind, namespace, name), kind)
+	object := d.get(ctx, gates.WorkloadSelection(kind, namespace, name), kind)
 	if object == nil {
-		d.conclude(ctx, err)
 		return
 	}
 	d.because(uncreated(client.Title(object), d.evidence.eventsIn(ctx, namespace), kind, name))
@@ -41,7 +32,7 @@ func (d *diagnosis) workload(ctx context.Context, kind, namespace, name string) 
 		client.Number(object, 0, "status", "desiredNumberScheduled") == 0 {
 		d.because(d.unplaced(ctx, object))
 	}
-	d.because(stuck(object, "Progressing"))
+	d.because(noProgress(object, "Progressing"))
 }
 
 // selectorOf reads the label selector of a workload; empty if it has none.
@@ -60,13 +51,14 @@ func selectorOf(object *client.Object) string {
 
 // uncreated explains why a workload's controller cannot create its Pods. A Deployment leaves that to its
 // ReplicaSets.
-func uncreated(what string, events []event, kind, name string) string {
+func uncreated(what string, events []corev1.Event, kind, name string) string {
 	for _, e := range slices.Backward(events) {
-		own := e.kind == kind && e.name == name ||
-			kind == "Deployment" && e.kind == "ReplicaSet" && strings.HasPrefix(e.name, name+"-")
-		if own && e.reason == "FailedCreate" {
-			return fmt.Sprintf("%s: %s: %s", what, known(creation, strings.ToLower(e.message)).text,
-				client.Brief(e.message))
+		of := e.InvolvedObject
+		own := of.Kind == kind && of.Name == name ||
+			kind == "Deployment" && of.Kind == "ReplicaSet" && strings.HasPrefix(of.Name, name+"-")
+		if own && e.Reason == "FailedCreate" {
+			return fmt.Sprintf("%s: %s: %s", what, creation.cause(strings.ToLower(e.Message)),
+				client.Brief(e.Message))
 		}
 	}
 	return ""
@@ -107,11 +99,8 @@ func (d *diagnosis) unplaced(ctx context.Context, set *client.Object) string {
 // untolerated is the first taint that keeps Pods with these tolerations away.
 func untolerated(taints []corev1.Taint, tolerations []corev1.Toleration) string {
 	for _, taint := range taints {
-		tolerated := slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
-			sameValue := t.Operator == corev1.TolerationOpExists || t.Value == taint.Value
-			return (t.Key == "" || t.Key == taint.Key) && (t.Effect == "" || t.Effect == taint.Effect) &&
-				sameValue
-		})
+		tolerated := slices.ContainsFunc(tolerations,
+			func(t corev1.Toleration) bool { return t.ToleratesTaint(klog.Background(), &taint, false) })
 		if !tolerated && taint.Effect != corev1.TaintEffectPreferNoSchedule {
 			return taint.Key + ":" + string(taint.Effect)
 		}

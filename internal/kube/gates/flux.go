@@ -1,13 +1,11 @@
 package gates
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
@@ -16,12 +14,6 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube/client"
-)
-
-const (
-	kustomizeGroup = "kustomize.toolkit.fluxcd.io"
-	helmGroup      = "helm.toolkit.fluxcd.io"
-	sourceGroup    = "source.toolkit.fluxcd.io"
 )
 
 // flux checks that the cluster matches its repository. Every Kustomization and HelmRelease has reconciled
@@ -33,20 +25,31 @@ func flux() definition {
 		Name:    "flux",
 		Summary: "every Flux Kustomization and HelmRelease is reconciled from its source's revision",
 		Attributes: map[string]gate.Attribute{
-			"namespace": {Type: cty.String, Valid: validName, Help: "the objects' namespace; default all"},
-			"names": {Type: cty.List(cty.String), Valid: validNames,
+			"namespace": named("the objects' namespace; default all"),
+			"names": {Type: cty.List(cty.String), Valid: validEach(1, validName),
 				Help: "the only Kustomizations that matter, without HelmReleases; default all of both"},
 		},
-	}, func(v gate.Values) (Checker, error) { return NewFlux(v) }}
+		New: func(name string, target gate.Target, v gate.Values) (gate.Gate, error) {
+			f, err := NewFlux(v)
+			if err != nil {
+				return gate.Gate{}, err
+			}
+			c := client.New(target, "")
+			g := c.Gate(name, f.check)
+			g.TriggerReconcile = f.trigger(c)
+			return g, nil
+		},
+	}, func(v gate.Values) (Check, error) {
+		f, err := NewFlux(v)
+		return f.check, err
+	}}
 }
 
 // Flux is a flux gate's arguments and the objects of its last attempt.
 type Flux struct {
 	namespace string
 	names     []string
-
-	mu   sync.Mutex
-	seen []string
+	seen      []string
 }
 
 // NewFlux reads the arguments.
@@ -58,66 +61,23 @@ func NewFlux(v gate.Values) (*Flux, error) {
 	return f, nil
 }
 
-// Check is closed by an object or source that is not settled.
-func (f *Flux) Check(ctx context.Context, a *client.API) error {
-	objects, err := f.objects(ctx, a)
+// check is closed by an object or source that is not settled, or by other objects than before.
+func (f *Flux) check(ctx context.Context, a *client.API) error {
+	objects, err := f.Objects(ctx, a)
 	if err != nil {
 		return err
 	}
-	var closed []unsettled
+	var closed []*gate.Finding
+	var now, changed []string
 	for _, o := range objects {
-		if o.source.why != "" {
-			closed = append(closed, unsettled{what: o.source.what, why: o.source.why})
-		}
-		if o.why != "" {
-			closed = append(closed, unsettled{client.Title(&o.object), o.why, o.waits})
-		}
+		closed = append(closed, o.Source.Finding, o.Finding)
+		now = append(now, client.Title(o.Object))
 	}
-	changed := f.changed(objects)
-	if len(closed) > 0 {
-		return report(closed)
-	}
-	return changed
-}
-
-// unsettled is one object that is not as it should be.
-type unsettled struct {
-	what, why string
-	waits     bool // only for another one
-}
-
-// report names causes before consequences, and each object once.
-func report(all []unsettled) error {
-	slices.SortFunc(all, func(x, y unsettled) int {
-		if x.waits != y.waits {
-			if x.waits {
-				return 1
-			}
-			return -1
-		}
-		return cmp.Compare(x.what, y.what)
-	})
-	var lines []string
-	for _, u := range slices.Compact(all) {
-		lines = append(lines, u.what+": "+u.why)
-	}
-	return errors.New(client.Several(lines))
-}
-
-// changed compares the objects with those of the attempt before.
-func (f *Flux) changed(objects []fluxObject) error {
-	var now []string
-	for _, o := range objects {
-		now = append(now, client.Title(&o.object))
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	before := f.seen
 	f.seen = now
-	if before == nil {
-		return nil
+	if err := together(closed); err != nil || before == nil {
+		return err
 	}
-	var changed []string
 	for _, what := range now {
 		if !slices.Contains(before, what) {
 			changed = append(changed, what+": added since the attempt before")
@@ -128,69 +88,39 @@ func (f *Flux) changed(objects []fluxObject) error {
 			changed = append(changed, what+": removed since the attempt before")
 		}
 	}
-	if len(changed) == 0 {
-		return nil
+	if len(changed) > 0 {
+		return errors.New(client.Several(changed))
 	}
-	return errors.New(client.Several(changed))
+	return nil
 }
 
-// Selections are all kinds that decide whether Flux has converged. Only the objects name their sources, so
-// all sources are watched. castle retries a kind that this Flux lacks now and then.
-func (f *Flux) Selections(ctx context.Context, a *client.API) ([]client.Selection, error) {
-	var (
-		all  []client.Selection
-		errs []error
-	)
-	for _, k := range []struct{ group, kind, namespace string }{
-		{kustomizeGroup, "Kustomization", f.namespace},
-		{helmGroup, "HelmRelease", f.namespace},
-		{sourceGroup, "GitRepository", ""},
-		{sourceGroup, "HelmRepository", ""},
-		{sourceGroup, "HelmChart", ""},
-		{sourceGroup, "OCIRepository", ""},
-		{sourceGroup, "Bucket", ""},
-	} {
-		r, err := a.ResolveIn(ctx, k.group, k.kind)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		all = append(all, client.Selection{Resource: r.GroupVersionResource, Namespace: k.namespace})
-	}
-	return all, errors.Join(errs...)
-}
-
-// Appliers lists the Kustomizations and HelmReleases that matter.
-func (f *Flux) Appliers(ctx context.Context, a *client.API) ([]client.Object, error) {
-	kustomizations, err := a.ListIn(ctx, kustomizeGroup, "Kustomization", f.namespace)
+// Objects reads the Kustomizations and HelmReleases that matter.
+func (f *Flux) Objects(ctx context.Context, a *client.API) ([]*FluxObject, error) {
+	all, err := readFlux(ctx, a)
 	if err != nil {
 		return nil, err
 	}
-	if len(f.names) > 0 {
-		return f.named(kustomizations)
-	}
-	if len(kustomizations) == 0 {
-		return nil, errors.New("no Kustomization exists yet" + in(f.namespace))
-	}
-	releases, err := a.ListIn(ctx, helmGroup, "HelmRelease", f.namespace)
-	if client.IsNotServed(err) {
-		return kustomizations, nil // Flux without its helm-controller
-	}
-	return append(kustomizations, releases...), err
-}
-
-func (f *Flux) named(all []client.Object) ([]client.Object, error) {
-	var found []client.Object
+	var found []*FluxObject
 	missing := slices.Clone(f.names)
-	for _, k := range all {
-		if slices.Contains(f.names, k.GetName()) {
-			found = append(found, k)
-			missing = slices.DeleteFunc(missing, func(name string) bool { return name == k.GetName() })
+	kustomizations := 0
+	for _, o := range all {
+		kind, name := o.Object.GetKind(), o.Object.GetName()
+		wanted := len(f.names) == 0 || kind == "Kustomization" && slices.Contains(f.names, name)
+		if !wanted || f.namespace != "" && o.Object.GetNamespace() != f.namespace {
+			continue
+		}
+		found = append(found, o)
+		missing = slices.DeleteFunc(missing, func(one string) bool { return one == name })
+		if kind == "Kustomization" {
+			kustomizations++
 		}
 	}
-	if len(missing) > 0 {
+	switch {
+	case len(missing) > 0:
 		return nil, fmt.Errorf("no Kustomization %s exists yet%s", strings.Join(missing, ", "),
 			in(f.namespace))
+	case kustomizations == 0:
+		return nil, errors.New("no Kustomization exists yet" + in(f.namespace))
 	}
 	return found, nil
 }
@@ -215,7 +145,7 @@ func (f *Flux) trigger(c *client.Cluster) func(context.Context) (string, error) 
 }
 
 func (f *Flux) requestReconcile(ctx context.Context, a *client.API, now time.Time) (string, error) {
-	objects, err := f.objects(ctx, a)
+	objects, err := f.Objects(ctx, a)
 	if err != nil {
 		return "", err
 	}
@@ -224,19 +154,16 @@ func (f *Flux) requestReconcile(ctx context.Context, a *client.API, now time.Tim
 		errs      []error
 	)
 	for _, o := range objects {
-		if o.why == "" || o.source.why != "" || !isIdle(&o.object) || requestedLately(&o.object, now) {
+		blocked := o.Source.Finding != nil ||
+			slices.ContainsFunc(o.Needs, func(need *FluxObject) bool { return !need.settled() })
+		if o.Finding == nil || blocked || !isIdle(o.Object) || requestedLately(o.Object, now) {
 			continue
 		}
-		ready, err := dependenciesReady(ctx, a, o, objects)
-		if err == nil && ready {
-			err = annotate(ctx, a, &o.object, now)
-			if err == nil {
-				requested = append(requested, client.Title(&o.object))
-			}
+		if err := annotate(ctx, a, o.Object, now); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", client.Title(o.Object), err))
+			continue
 		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", client.Title(&o.object), err))
-		}
+		requested = append(requested, client.Title(o.Object))
 	}
 	if len(requested) == 0 {
 		return "", errors.Join(errs...)
@@ -260,48 +187,8 @@ func requestedLately(object *client.Object, now time.Time) bool {
 	return err == nil && now.Sub(last).Abs() < again
 }
 
-// dependenciesReady reports whether all dependencies of an object have converged. They may be outside of the
-// gate's own objects.
-func dependenciesReady(ctx context.Context, a *client.API, o fluxObject, known []fluxObject) (bool, error) {
-	needs, err := Dependencies(&o.object)
-	if err != nil {
-		return false, err
-	}
-	for _, need := range needs {
-		if ready, err := dependencyReady(ctx, a, need, known); err != nil || !ready {
-			return false, err
-		}
-	}
-	return true, nil
-}
-
-func dependencyReady(ctx context.Context, a *client.API, ref Reference, known []fluxObject) (bool, error) {
-	settled := func(o fluxObject) bool { return cmp.Or(o.why, o.source.why) == "" }
-	for _, o := range known {
-		if ref == ReferenceTo(&o.object) {
-			return settled(o), nil
-		}
-	}
-	object, err := getFlux(ctx, a, groupOf(ref.Kind), ref)
-	if gate.KindOf(err) == gate.NotFound {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	o, err := sources{a, map[Reference]source{}}.object(ctx, *object)
-	return settled(o) && err == nil, err
-}
-
-func groupOf(kind string) string {
-	if kind == "HelmRelease" {
-		return helmGroup
-	}
-	return kustomizeGroup
-}
-
 func annotate(ctx context.Context, a *client.API, object *client.Object, now time.Time) error {
-	r, err := a.ResolveIn(ctx, groupOf(object.GetKind()), object.GetKind())
+	r, err := a.ResolveIn(ctx, fluxGroups[object.GetKind()], object.GetKind())
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package gates
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -12,88 +11,104 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
-// Unsettled explains why one of Flux' objects has not reconciled its last change; empty if it has. waits
-// reports whether it only waits for another object.
+// fluxGroups are the groups of the kinds that apply something; sources are in sourceGroup.
+var fluxGroups = map[string]string{
+	"Kustomization": "kustomize.toolkit.fluxcd.io", "HelmRelease": "helm.toolkit.fluxcd.io",
+}
+
+const sourceGroup = "source.toolkit.fluxcd.io"
+
+// FluxObject is one Kustomization or HelmRelease.
+type FluxObject struct {
+	Object  *client.Object
+	Finding *gate.Finding // why it has not reconciled its last change; nil if it has
+	Source  FluxSource
+	Needs   []*FluxObject // its dependencies; nil for one that does not exist
+}
+
+func (o *FluxObject) settled() bool { return o != nil && o.Finding == nil && o.Source.Finding == nil }
+
+// FluxSource is the source of an object; empty if it has none.
+type FluxSource struct {
+	Object   *client.Object // nil if it does not exist
+	Finding  *gate.Finding  // why it has no current artifact; nil if it has
+	kind     string
+	revision string // of its artifact
+}
+
+// readFlux reads the Kustomizations and HelmReleases of all namespaces: a dependency may be anywhere.
+func readFlux(ctx context.Context, a *client.API) ([]*FluxObject, error) {
+	objects, err := a.ListIn(ctx, fluxGroups["Kustomization"], "Kustomization", "")
+	if err != nil {
+		return nil, err
+	}
+	releases, err := a.ListIn(ctx, fluxGroups["HelmRelease"], "HelmRelease", "")
+	if err != nil && !client.IsNotServed(err) { // there may be no helm-controller
+		return nil, err
+	}
+	objects = append(objects, releases...)
+	var all []*FluxObject
+	known := map[client.Reference]*FluxObject{}
+	from := sources{a, map[string]sourcesOfKind{}}
+	for i := range objects {
+		o := &FluxObject{Object: &objects[i], Finding: unsettled(&objects[i])}
+		if o.Source, err = from.of(ctx, o.Object); err != nil {
+			return nil, err
+		}
+		if o.Finding == nil {
+			o.Finding = behind(o.Object, o.Source)
+		}
+		all = append(all, o)
+		known[client.ReferenceTo(o.Object)] = o
+	}
+	for _, o := range all {
+		needs, _, _ := unstructured.NestedSlice(o.Object.Object, "spec", "dependsOn")
+		for _, need := range needs {
+			fields, _ := need.(map[string]any)
+			name, _ := fields["name"].(string)
+			namespace, _ := fields["namespace"].(string)
+			o.Needs = append(o.Needs, known[client.Reference{Kind: o.Object.GetKind(),
+				Namespace: cmp.Or(namespace, o.Object.GetNamespace()), Name: name}])
+		}
+	}
+	return all, nil
+}
+
+// unsettled is the finding why one of Flux' objects has not reconciled its last change; nil if it has.
 //
 // The conditions come before the generation: Flux leaves observedGeneration at -1 until the first success,
 // so that a new object's failure would otherwise hide behind "not reconciled yet".
-func Unsettled(object *client.Object) (why string, waits bool) {
+func unsettled(object *client.Object) *gate.Finding {
 	ready, found := client.ConditionOf(object, "Ready")
 	stalled, _ := client.ConditionOf(object, "Stalled")
 	reconciling, _ := client.ConditionOf(object, "Reconciling")
 	generation, observed := client.Observed(object)
+	why, kind := "", gate.Kind("")
 	switch {
 	case object.GetDeletionTimestamp() != nil:
-		return "is being deleted", false
+		return terminating(object)
 	case client.True(object, "spec", "suspend"):
-		return "is suspended", false
+		why, kind = "is suspended", Suspended
 	case stalled.Status == "True":
-		return "stalled: " + stalled.Why(), false
+		why = "stalled: " + stalled.Why()
+	case ready.Status == "False" && ready.Reason == "DependencyNotReady":
+		why, kind = ready.Why(), Waits
 	case ready.Status == "False":
-		return cmp.Or(ready.Why(), "is not ready"), ready.Reason == "DependencyNotReady"
+		why = cmp.Or(ready.Why(), "is not ready")
 	case reconciling.Status == "True":
-		return cmp.Or(reconciling.Why(), "is being reconciled"), false
+		why = cmp.Or(reconciling.Why(), "is being reconciled")
 	case !found, !observed, generation != object.GetGeneration():
-		return "its last change is not reconciled yet", false
+		why = "its last change is not reconciled yet"
 	case ready.Status != "True":
-		return cmp.Or(ready.Why(), "is not ready"), false
+		why = cmp.Or(ready.Why(), "is not ready")
+	default:
+		return nil
 	}
-	return "", false
+	return problem(kind, client.Title(object), "%s", why)
 }
 
-// fluxObject is one Kustomization or HelmRelease with its source.
-type fluxObject struct {
-	object client.Object
-	why    string // it is not settled; empty if it is
-	waits  bool   // only for another one
-	source source
-}
-
-// objects reads everything that matters, and the sources of it.
-func (f *Flux) objects(ctx context.Context, a *client.API) ([]fluxObject, error) {
-	appliers, err := f.Appliers(ctx, a)
-	if err != nil {
-		return nil, err
-	}
-	from := sources{a, map[Reference]source{}}
-	var objects []fluxObject
-	for _, object := range appliers {
-		o, err := from.object(ctx, object)
-		if err != nil {
-			return nil, err
-		}
-		objects = append(objects, o)
-	}
-	return objects, nil
-}
-
-// object checks one object and its source. A HelmRelease's chart is packed from its source by a HelmChart,
-// which is the revision that it follows.
-func (s sources) object(ctx context.Context, object client.Object) (fluxObject, error) {
-	found := fluxObject{object: object}
-	found.why, found.waits = Unsettled(&object)
-	for _, of := range []func(*client.Object) (Reference, bool){SourceOf, chartOf} {
-		ref, has := of(&object)
-		if !has {
-			continue
-		}
-		from, err := s.of(ctx, ref)
-		if err != nil {
-			return fluxObject{}, err
-		}
-		found.source = from
-		if from.why != "" {
-			break
-		}
-	}
-	if found.why == "" {
-		found.why = behind(&object, found.source)
-	}
-	return found, nil
-}
-
-// behind explains which other revision than its source's an object has applied.
-func behind(object *client.Object, from source) string {
+// behind is the finding that an object has applied another revision than its source's.
+func behind(object *client.Object, from FluxSource) *gate.Finding {
 	applied, wanted := client.Text(object, "status", "lastAppliedRevision"), from.revision
 	if object.GetKind() == "HelmRelease" {
 		applied = client.Text(object, "status", "lastAttemptedRevision")
@@ -106,29 +121,33 @@ func behind(object *client.Object, from source) string {
 				wanted = digest
 			}
 			if applied == "" {
-				return "" // a Flux that does not record it
+				return nil // a Flux that does not record it
 			}
 		default:
-			return ""
+			return nil
 		}
 	}
-	if from.why != "" || wanted == "" || applied == wanted {
-		return ""
+	if from.Finding != nil || wanted == "" || applied == wanted {
+		return nil
 	}
-	return fmt.Sprintf("has applied %s, its source is at %s", cmp.Or(applied, "nothing"), wanted)
+	return problem("", client.Title(object), "has applied %s, its source is at %s",
+		cmp.Or(applied, "nothing"), wanted)
 }
 
-// Reference identifies one of Flux' objects.
-type Reference struct{ Kind, Namespace, Name string }
-
-// ReferenceTo is an object's own reference.
-func ReferenceTo(o *client.Object) Reference {
-	return Reference{o.GetKind(), o.GetNamespace(), o.GetName()}
+// sources reads each kind of source once in an attempt, however many use it.
+type sources struct {
+	a     *client.API
+	kinds map[string]sourcesOfKind
 }
 
-// SourceOf reads the reference of a Kustomization or HelmRelease to its source. It may have none that is an
-// object of its own.
-func SourceOf(object *client.Object) (Reference, bool) {
+type sourcesOfKind struct {
+	objects   map[client.Reference]*client.Object
+	notServed error
+}
+
+// of reads the source of an object. A HelmRelease's chart is packed from its source by a HelmChart, which is
+// the revision that it follows.
+func (s sources) of(ctx context.Context, object *client.Object) (source FluxSource, err error) {
 	for _, path := range [][]string{
 		{"spec", "sourceRef"},                  // Kustomization
 		{"spec", "chartRef"},                   // HelmRelease of an OCIRepository or HelmChart
@@ -138,94 +157,45 @@ func SourceOf(object *client.Object) (Reference, bool) {
 			return client.Text(object, append(path[:len(path):len(path)], field)...)
 		}
 		if at("name") != "" {
-			return Reference{at("kind"), cmp.Or(at("namespace"), object.GetNamespace()), at("name")}, true
+			source, err = s.get(ctx, client.Reference{Kind: at("kind"),
+				Namespace: cmp.Or(at("namespace"), object.GetNamespace()), Name: at("name")})
+			break
 		}
 	}
-	return Reference{}, false
-}
-
-// chartOf is the HelmChart that Flux has created for a HelmRelease's own chart.
-func chartOf(object *client.Object) (Reference, bool) {
-	namespace, name, found := strings.Cut(client.Text(object, "status", "helmChart"), "/")
-	return Reference{"HelmChart", namespace, name}, found && object.GetKind() == "HelmRelease"
-}
-
-// Dependencies are the objects on which one of Flux' objects depends.
-func Dependencies(object *client.Object) ([]Reference, error) {
-	needs, _, err := unstructured.NestedSlice(object.Object, "spec", "dependsOn")
-	if err != nil {
-		return nil, fmt.Errorf("its dependsOn is not a list of references: %w", err)
+	namespace, name, packed := strings.Cut(client.Text(object, "status", "helmChart"), "/")
+	if packed && object.GetKind() == "HelmRelease" && source.Finding == nil && err == nil {
+		return s.get(ctx, client.Reference{Kind: "HelmChart", Namespace: namespace, Name: name})
 	}
-	var all []Reference
-	for _, need := range needs {
-		fields, _ := need.(map[string]any)
-		name, _ := fields["name"].(string)
-		namespace, _ := fields["namespace"].(string)
-		all = append(all, Reference{object.GetKind(), cmp.Or(namespace, object.GetNamespace()), name})
+	return source, err
+}
+
+// get finds a source. A HelmRepository of type oci is only an address: it has no status.
+func (s sources) get(ctx context.Context, ref client.Reference) (FluxSource, error) {
+	known, ok := s.kinds[ref.Kind]
+	if !ok {
+		objects, err := s.a.ListIn(ctx, sourceGroup, ref.Kind, "")
+		if err != nil && !client.IsNotServed(err) {
+			return FluxSource{}, err
+		}
+		known = sourcesOfKind{map[client.Reference]*client.Object{}, err}
+		for i := range objects {
+			known.objects[client.ReferenceTo(&objects[i])] = &objects[i]
+		}
+		s.kinds[ref.Kind] = known
 	}
-	return all, nil
-}
-
-// source is the state of one source.
-type source struct {
-	what     string // as messages name it
-	kind     string
-	why      string // it is not settled; empty if it is
-	revision string // of its artifact
-}
-
-// sources reads each source once in an attempt, however many use it.
-type sources struct {
-	a    *client.API
-	seen map[Reference]source
-}
-
-func (s sources) of(ctx context.Context, ref Reference) (source, error) {
-	if known, ok := s.seen[ref]; ok {
-		return known, nil
-	}
-	from := source{what: client.Titled(ref.Kind, ref.Namespace, ref.Name), kind: ref.Kind}
-	object, err := GetSource(ctx, s.a, ref)
+	source := FluxSource{Object: known.objects[ref], kind: ref.Kind}
 	switch {
-	case client.IsNotServed(err):
-		from.why = err.Error()
-	case gate.KindOf(err) == gate.NotFound:
-		from.why = "does not exist yet"
-	case err != nil:
-		return source{}, err
+	case known.notServed != nil:
+		source.Finding = problem("", ref.String(), "%s", known.notServed)
+	case source.Object == nil:
+		source.Finding = problem(gate.NotFound, ref.String(), "does not exist yet")
+	case ref.Kind == "HelmRepository" && client.Text(source.Object, "spec", "type") == "oci":
 	default:
-		from.why, from.revision = SourceUnsettled(object)
+		source.Finding = unsettled(source.Object)
+		source.revision = client.Text(source.Object, "status", "artifact", "revision")
+		if source.Finding == nil && source.revision == "" {
+			source.Finding = problem("", ref.String(), "has no artifact yet")
+		}
 	}
-	s.seen[ref] = from
-	return from, nil
-}
-
-// GetSource reads a source.
-func GetSource(ctx context.Context, a *client.API, ref Reference) (*client.Object, error) {
-	return getFlux(ctx, a, sourceGroup, ref)
-}
-
-func getFlux(ctx context.Context, a *client.API, group string, ref Reference) (*client.Object,
-	error) {
-	r, err := a.ResolveIn(ctx, group, ref.Kind)
-	if err != nil {
-		return nil, err
-	}
-	return a.Get(ctx, client.Selection{
-		Resource: r.GroupVersionResource, Namespace: ref.Namespace, Name: ref.Name,
-	}, ref.Kind)
-}
-
-// SourceUnsettled explains why a source has no current artifact, and returns the artifact's revision. A
-// HelmRepository of type oci is only an address: it has no status.
-func SourceUnsettled(object *client.Object) (why, revision string) {
-	if object.GetKind() == "HelmRepository" && client.Text(object, "spec", "type") == "oci" {
-		return "", ""
-	}
-	why, _ = Unsettled(object)
-	revision = client.Text(object, "status", "artifact", "revision")
-	if why == "" && revision == "" {
-		why = "has no artifact yet"
-	}
-	return why, revision
+	return source, nil
 }

@@ -8,9 +8,11 @@
 package gates
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
@@ -22,7 +24,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
-// Kinds of findings, beside gate.NotFound, for which package diagnose knows a cause.
+// Kinds of findings, beside gate.NotFound, on which package diagnose decides.
 const (
 	Terminating    gate.Kind = "terminating"
 	WrongType      gate.Kind = "wrong-type"
@@ -30,24 +32,26 @@ const (
 	NotAccepted    gate.Kind = "not-accepted"
 	NotEstablished gate.Kind = "not-established"
 	NodesMissing   gate.Kind = "nodes-missing"
+	NeverReported  gate.Kind = "never-reported" // a node without the condition Ready
+	NoNetwork      gate.Kind = "no-network"     // a node without a network for Pods
 	DriverMissing  gate.Kind = "driver-missing"
 	NoCABundle     gate.Kind = "no-ca-bundle"
 	CAExpired      gate.Kind = "ca-expired"
+	WebhookCall    gate.Kind = "webhook-call" // the API server reports a failed call; Err is its answer
+	WebhookHangs   gate.Kind = "webhook-hangs"
+	NotDenied      gate.Kind = "not-denied" // no webhook denies an object that it has to deny
 	NoObjects      gate.Kind = "no-objects"
+	Suspended      gate.Kind = "suspended"
+	Waits          gate.Kind = "waits" // one of Flux' objects waits for another one
 )
 
-// Checker is a gate's check, bound to its arguments.
-type Checker interface {
-	// Check is one attempt.
-	Check(ctx context.Context, a *client.API) error
-	// Selections are the objects whose changes may open the gate.
-	Selections(ctx context.Context, a *client.API) ([]client.Selection, error)
-}
+// Check is a gate's check, bound to its arguments: one attempt.
+type Check func(ctx context.Context, a *client.API) error
 
-// definition is a gate type and how to make its Checker.
+// definition is a gate type and how to make its Check; bind is nil if the type has a New of its own.
 type definition struct {
 	typ  gate.Type
-	bind func(gate.Values) (Checker, error)
+	bind func(gate.Values) (Check, error)
 }
 
 func definitions() []definition {
@@ -63,15 +67,21 @@ func Types() []gate.Type {
 	for _, d := range definitions() {
 		d.typ.Kubernetes = true
 		if d.typ.New == nil {
-			d.typ.New = d.gate
+			d.typ.New = func(name string, target gate.Target, v gate.Values) (gate.Gate, error) {
+				check, err := d.bind(v)
+				if err != nil {
+					return gate.Gate{}, err
+				}
+				return client.New(target, "").Gate(name, check), nil
+			}
 		}
 		all = append(all, d.typ)
 	}
 	return all
 }
 
-// NewChecker makes the Checker of a gate type; nil for a type that has none.
-func NewChecker(name string, v gate.Values) (Checker, error) {
+// CheckOf makes the Check of a gate type; nil for a type that has none.
+func CheckOf(name string, v gate.Values) (Check, error) {
 	for _, d := range definitions() {
 		if d.typ.Name == name && d.bind != nil {
 			return d.bind(v)
@@ -80,43 +90,61 @@ func NewChecker(name string, v gate.Values) (Checker, error) {
 	return nil, nil
 }
 
-// gate makes a gate of a Checker.
-func (d definition) gate(name string, target gate.Target, v gate.Values) (gate.Gate, error) {
-	checker, err := d.bind(v)
-	if err != nil {
-		return gate.Gate{}, err
+// one is the Check of a single object.
+func one(s client.Selection, kind string, check func(*client.Object) error) Check {
+	return func(ctx context.Context, a *client.API) error {
+		object, err := a.Get(ctx, s, kind)
+		if err != nil {
+			return err
+		}
+		return check(object)
 	}
-	c := client.New(target, "")
-	g := gate.Gate{Name: name, Check: c.Check(checker.Check), Changed: c.Changes(checker.Selections)}
-	if f, ok := checker.(*Flux); ok {
-		g.TriggerReconcile = f.trigger(c)
-	}
-	return g, nil
 }
 
 // problem is a finding about an object.
-func problem(kind gate.Kind, object, format string, args ...any) error {
+func problem(kind gate.Kind, object, format string, args ...any) *gate.Finding {
 	return &gate.Finding{Kind: kind, Object: object, Text: fmt.Sprintf(format, args...)}
 }
 
 // terminating is the finding that an object is being deleted; nil if it is not.
-func terminating(object *client.Object) error {
+func terminating(object *client.Object) *gate.Finding {
 	if object.GetDeletionTimestamp() == nil {
 		return nil
 	}
 	return problem(Terminating, client.Title(object), "is being deleted")
 }
 
-// together joins the findings of several objects; the first one's kind stands for all.
-func together(all []error) error {
+// together joins the findings of several objects, each once, those that wait for another one last; nil
+// is no finding. The first one's kind stands for all.
+func together(all []*gate.Finding) error {
+	all = slices.DeleteFunc(all, func(f *gate.Finding) bool { return f == nil })
 	if len(all) == 0 {
 		return nil
 	}
-	var texts []string
-	for _, err := range all {
-		texts = append(texts, err.Error())
+	waits := func(f *gate.Finding) int {
+		if f.Kind == Waits {
+			return 1
+		}
+		return 0
 	}
-	return &gate.Finding{Kind: gate.KindOf(all[0]), Text: client.Several(texts), Err: all[0]}
+	slices.SortStableFunc(all, func(x, y *gate.Finding) int {
+		return cmp.Or(waits(x)-waits(y), cmp.Compare(x.Object, y.Object))
+	})
+	var texts []string
+	for _, f := range all {
+		texts = append(texts, f.Error())
+	}
+	return &gate.Finding{Kind: all[0].Kind, Text: client.Several(slices.Compact(texts)), Err: all[0]}
+}
+
+// named is an attribute for the name of an object.
+func named(help string) gate.Attribute {
+	return gate.Attribute{Type: cty.String, Valid: validName, Help: help}
+}
+
+func required(a gate.Attribute) gate.Attribute {
+	a.Required = true
+	return a
 }
 
 // validName refuses names that would change the path of a request.
@@ -131,20 +159,34 @@ func validName(x cty.Value) error {
 	return nil
 }
 
-// validNames requires at least one name.
-func validNames(x cty.Value) error {
-	if x.LengthInt() == 0 {
-		return errors.New("is empty; name at least one")
-	}
-	for _, name := range x.AsValueSlice() {
-		if name.IsNull() {
-			return errors.New("a name is required, not null")
+// validEach checks the elements of a list, which has at least so many.
+func validEach(least int, valid func(cty.Value) error) func(cty.Value) error {
+	return func(x cty.Value) error {
+		if x.LengthInt() < least {
+			return errors.New("is empty; name at least one")
 		}
-		if err := validName(name); err != nil {
-			return err
+		for _, element := range x.AsValueSlice() {
+			if element.IsNull() {
+				return errors.New("a value is required, not null")
+			}
+			if err := valid(element); err != nil {
+				return err
+			}
 		}
+		return nil
 	}
-	return nil
+}
+
+// oneOf accepts these words.
+func oneOf(words ...string) func(cty.Value) error {
+	return func(x cty.Value) error {
+		if slices.Contains(words, x.AsString()) {
+			return nil
+		}
+		last := len(words) - 1
+		return fmt.Errorf("%q is not one of %s and %s", x.AsString(), strings.Join(words[:last], ", "),
+			words[last])
+	}
 }
 
 // validWord refuses values that cannot be an identifier.
@@ -153,14 +195,6 @@ func validWord(x cty.Value) error {
 		return fmt.Errorf("%q is not a single word", x.AsString())
 	}
 	return nil
-}
-
-func validStatus(x cty.Value) error {
-	switch x.AsString() {
-	case "True", "False", "Unknown":
-		return nil
-	}
-	return fmt.Errorf("%q is not one of True, False and Unknown", x.AsString())
 }
 
 // validVersion requires "v1" or "group/v1".

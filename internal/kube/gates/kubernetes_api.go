@@ -39,7 +39,7 @@ func kubernetesAPI() definition {
 			"address": {Type: cty.String, Valid: validAddress,
 				Help: "the host or host:port to connect to, such as the virtual address; default the " +
 					"kubeconfig's server"},
-			"endpoints": {Type: cty.List(cty.String), Valid: validAddresses,
+			"endpoints": {Type: cty.List(cty.String), Valid: validEach(0, validAddress),
 				Help: "each control plane's own host or host:port; every one has to be ready too"},
 		},
 		New: func(name string, target gate.Target, v gate.Values) (gate.Gate, error) {
@@ -47,56 +47,51 @@ func kubernetesAPI() definition {
 			if err := v.Decode("endpoints", &endpoints); err != nil {
 				return gate.Gate{}, fmt.Errorf("endpoints: %w", err)
 			}
-			clusters := []*client.Cluster{client.New(target, v.String("address"))}
-			for _, endpoint := range endpoints {
-				clusters = append(clusters, client.New(target, endpoint))
+			var all []gate.Gate
+			for _, address := range append([]string{v.String("address")}, endpoints...) {
+				all = append(all, client.New(target, address).Gate(name, Ready))
 			}
-			return gate.Gate{Name: name, Check: allReady(clusters), Changed: anyChange(clusters)}, nil
+			return gate.Gate{Name: name, Check: checkAll(all), Changed: anyChange(all)}, nil
 		},
 	}}
 }
 
-// allReady checks all addresses side by side, and names all that are not ready.
-func allReady(clusters []*client.Cluster) func(context.Context) error {
+// checkAll checks the gates of all addresses side by side, and names all that are closed.
+func checkAll(gates []gate.Gate) func(context.Context) error {
 	return func(ctx context.Context) error {
-		answers := make([]error, len(clusters))
+		answers := make([]error, len(gates))
 		var all sync.WaitGroup
-		for i, c := range clusters {
-			all.Go(func() { answers[i] = c.Check(Ready)(ctx) })
+		for i, g := range gates {
+			all.Go(func() { answers[i] = g.Check(ctx) })
 		}
 		all.Wait()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		var closed []string
-		permanent := false
 		for _, err := range answers {
 			if err != nil && !slices.Contains(closed, err.Error()) {
 				closed = append(closed, err.Error())
-				permanent = permanent || gate.IsPermanent(err)
 			}
 		}
-		switch {
+		switch err := errors.New(client.Several(closed)); {
 		case len(closed) == 0:
 			return nil
-		case permanent:
-			return gate.Permanent(errors.New(client.Several(closed)))
+		case slices.ContainsFunc(answers, gate.IsPermanent):
+			return gate.Permanent(err)
+		default:
+			return err
 		}
-		return errors.New(client.Several(closed))
 	}
 }
 
-// anyChange signals an API that starts at one of the addresses: no API announces that, but then a watch of
-// an object that every cluster has can begin.
-func anyChange(clusters []*client.Cluster) func(context.Context) <-chan struct{} {
-	system := client.Selection{Resource: client.Core("namespaces"), Name: metav1.NamespaceSystem}
+// anyChange signals a change of any of the gates.
+func anyChange(gates []gate.Gate) func(context.Context) <-chan struct{} {
 	return func(ctx context.Context) <-chan struct{} {
 		changed := make(chan struct{}, 1)
 		var all sync.WaitGroup
-		for _, c := range clusters {
-			changes := c.Changes(func(context.Context, *client.API) ([]client.Selection, error) {
-				return []client.Selection{system}, nil
-			})(ctx)
+		for _, g := range gates {
+			changes := g.Changed(ctx)
 			all.Go(func() {
 				for range changes {
 					select {
@@ -112,18 +107,6 @@ func anyChange(clusters []*client.Cluster) func(context.Context) <-chan struct{}
 		}()
 		return changed
 	}
-}
-
-func validAddresses(x cty.Value) error {
-	for _, address := range x.AsValueSlice() {
-		if address.IsNull() {
-			return errors.New("an address is required, not null")
-		}
-		if err := validAddress(address); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func validAddress(x cty.Value) error {
@@ -165,8 +148,10 @@ func Readyz(ctx context.Context, a *client.API, query string) (*http.Response, s
 	return response, string(body), err
 }
 
-// Ready checks one API.
+// Ready checks one API. No API announces that it starts, but then a watch of an object that every cluster has
+// can begin.
 func Ready(ctx context.Context, a *client.API) error {
+	a.Read(client.Selection{Resource: client.Core("namespaces"), Name: metav1.NamespaceSystem})
 	// The next attempt makes a connection of its own: one that is kept could outlive the move of a virtual
 	// address and prove nothing about it.
 	defer utilnet.CloseIdleConnectionsFor(a.HTTP.Transport)
@@ -174,11 +159,8 @@ func Ready(ctx context.Context, a *client.API) error {
 	switch {
 	case err != nil:
 		return err
-	case response.StatusCode == http.StatusUnauthorized:
-		return a.Unauthorized("/readyz: " + response.Status)
-	case response.StatusCode == http.StatusForbidden:
-		return gate.Permanent(fmt.Errorf("kubernetes API at %s refuses the kubeconfig's user: /readyz: %s",
-			a.Host, response.Status))
+	case response.StatusCode == http.StatusUnauthorized, response.StatusCode == http.StatusForbidden:
+		return a.Refused("/readyz: " + response.Status)
 	case response.StatusCode != http.StatusOK:
 		return fmt.Errorf("kubernetes API at %s: not ready: %s", a.Host,
 			cmp.Or(FailedChecks(body), response.Status))

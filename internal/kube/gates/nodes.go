@@ -3,12 +3,14 @@ package gates
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube/client"
@@ -23,44 +25,35 @@ func nodes() definition {
 		Attributes: map[string]gate.Attribute{
 			"count": {Type: cty.Number, Required: true, Valid: gate.ValidCount,
 				Help: "how many nodes have to be registered"},
-			"ready": {Type: cty.Bool,
-				Help: "false only requires that they are registered, for a cluster whose network comes " +
-					"later; default true"},
+			"ready": {Type: cty.Bool, Help: "false only requires that they are registered, for a cluster " +
+				"whose network comes later; default true"},
 		},
-	}, func(v gate.Values) (Checker, error) {
-		return nodeCount{v.Int("count"), !v.Has("ready") || v.Bool("ready")}, nil
+	}, func(v gate.Values) (Check, error) {
+		return func(ctx context.Context, a *client.API) error {
+			found, err := listNodes(ctx, a, "")
+			if err != nil {
+				return err
+			}
+			return countNodes(found, v.Int("count"), !v.Has("ready") || v.Bool("ready"))
+		}, nil
 	}}
 }
 
-// nodeCount is a nodes gate's arguments.
-type nodeCount struct {
-	count int
-	ready bool
-}
-
-func (n nodeCount) Selections(context.Context, *client.API) ([]client.Selection, error) {
-	return []client.Selection{{Resource: client.Core("nodes")}}, nil
-}
-
-func (n nodeCount) Check(ctx context.Context, a *client.API) error {
-	found, err := listNodes(ctx, a, "")
-	if err != nil {
-		return err
-	}
+func countNodes(found []corev1.Node, count int, ready bool) error {
 	var names, unready []string
 	for _, node := range found {
 		names = append(names, node.Name)
-		if why := NodeUnready(node); why != "" {
-			unready = append(unready, fmt.Sprintf("%s (%s)", node.Name, why))
+		if why := NodeUnready(node); why != nil {
+			unready = append(unready, fmt.Sprintf("%s (%s)", node.Name, why.Text))
 		}
 	}
 	switch {
 	case len(found) == 0:
-		return problem(NodesMissing, "", "0 of %d nodes registered", n.count)
-	case len(found) < n.count:
-		return problem(NodesMissing, "", "%d of %d nodes registered: only %s",
-			len(found), n.count, strings.Join(names, ", "))
-	case n.ready && len(unready) > 0:
+		return problem(NodesMissing, "", "0 of %d nodes registered", count)
+	case len(found) < count:
+		return problem(NodesMissing, "", "%d of %d nodes registered: only %s", len(found), count,
+			strings.Join(names, ", "))
+	case ready && len(unready) > 0:
 		return fmt.Errorf("%d of %d nodes not ready: %s", len(unready), len(found), client.Several(unready))
 	}
 	return nil
@@ -74,11 +67,12 @@ func listNodes(ctx context.Context, a *client.API, selector string) ([]corev1.No
 	return found, err
 }
 
-// NodeUnready explains why a node takes no pods yet; empty if it does. A node that was cordoned by hand is
-// ready. A podCIDR proves nothing: many networks hand out addresses of their own.
-func NodeUnready(node corev1.Node) string {
+// NodeUnready is the finding why a node takes no pods yet; nil if it does. A node that was cordoned by hand
+// is ready. A podCIDR proves nothing: many networks hand out addresses of their own.
+func NodeUnready(node corev1.Node) *gate.Finding {
 	var ready *corev1.NodeCondition
-	network := false
+	network := slices.ContainsFunc(node.Spec.Taints,
+		func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeNetworkUnavailable })
 	for i, c := range node.Status.Conditions {
 		switch c.Type {
 		case corev1.NodeNetworkUnavailable:
@@ -87,25 +81,141 @@ func NodeUnready(node corev1.Node) string {
 			ready = &node.Status.Conditions[i]
 		}
 	}
-	for _, taint := range node.Spec.Taints {
-		network = network || taint.Key == corev1.TaintNodeNetworkUnavailable
-	}
+	what := "node " + node.Name
 	switch {
 	case ready == nil:
-		return "has no condition Ready yet"
-	case ready.Status == corev1.ConditionFalse && lacksNetwork(ready.Message):
-		return "no network yet: " + client.Brief(ready.Message)
+		return problem(NeverReported, what, "has no condition Ready yet")
 	case ready.Status != corev1.ConditionTrue:
-		return cmp.Or(client.Condition{Reason: ready.Reason, Message: ready.Message}.Why(), "not ready")
+		why := client.Condition{Reason: ready.Reason, Message: ready.Message}.Why()
+		return problem("", what, "%s", cmp.Or(why, "not ready"))
 	case network:
-		return "network unavailable"
+		return problem(NoNetwork, what, "network unavailable")
 	}
-	return ""
+	return nil
 }
 
-// lacksNetwork recognises the kubelet's message while the container runtime has no network plugin that
-// works.
-func lacksNetwork(message string) bool {
-	return strings.Contains(message, "NetworkPluginNotReady") ||
-		strings.Contains(message, "cni plugin not initialized")
+// storageClass checks that a volume of a class could be created and mounted. The class and its driver exist,
+// and the kubelet of every node that takes pods has registered the driver. A driver's pods run well before
+// that.
+func storageClass() definition {
+	return definition{gate.Type{
+		Name:    "storage_class",
+		Summary: "a storage class exists and its CSI driver is registered on every node",
+		Attributes: map[string]gate.Attribute{
+			"name":    required(named("the class' name")),
+			"driver":  named("the CSI driver's name; default the class' provisioner"),
+			"default": {Type: cty.Bool, Help: "true requires that it is the cluster's one default class"},
+			"selector": {Type: cty.String, Valid: validSelector,
+				Help: "labels of the nodes that have to have the driver; default every node that takes " +
+					"any pod"},
+		},
+	}, func(v gate.Values) (Check, error) {
+		return storage{v.String("name"), v.String("driver"), v.String("selector"), v.Bool("default")}.check,
+			nil
+	}}
+}
+
+// Storage selects a kind of the storage API, one object if named.
+func Storage(plural, name string) client.Selection {
+	return client.Selection{Resource: storagev1.SchemeGroupVersion.WithResource(plural), Name: name}
+}
+
+// storage is a storage_class gate's arguments.
+type storage struct {
+	class, driver, selector string
+	isDefault               bool
+}
+
+func (s storage) check(ctx context.Context, a *client.API) error {
+	driver, err := s.checkClass(ctx, a)
+	if err != nil {
+		return err
+	}
+	csi, err := a.Get(ctx, Storage("csidrivers", driver), "CSIDriver")
+	if err != nil {
+		return err
+	}
+	if found := terminating(csi); found != nil {
+		return found
+	}
+	return s.checkNodes(ctx, a, driver)
+}
+
+// checkClass returns the driver's name.
+func (s storage) checkClass(ctx context.Context, a *client.API) (string, error) {
+	classes, err := client.ListAs[storagev1.StorageClass](ctx, a, Storage("storageclasses", ""),
+		"StorageClass")
+	if err != nil {
+		return "", err
+	}
+	at := slices.IndexFunc(classes, func(c storagev1.StorageClass) bool { return c.Name == s.class })
+	if at < 0 {
+		return "", client.NotFound("StorageClass", "", s.class)
+	}
+	var defaults []string
+	for _, one := range classes {
+		if one.Annotations["storageclass.kubernetes.io/is-default-class"] == "true" ||
+			one.Annotations["storageclass.beta.kubernetes.io/is-default-class"] == "true" {
+			defaults = append(defaults, one.Name)
+		}
+	}
+	class, what := classes[at], client.Titled("storageclass", "", s.class)
+	switch {
+	case class.DeletionTimestamp != nil:
+		return "", problem(Terminating, what, "is being deleted")
+	case s.driver != "" && class.Provisioner != s.driver:
+		return "", fmt.Errorf("%s: its provisioner is %s, not %s", what, class.Provisioner, s.driver)
+	case s.isDefault && !slices.Contains(defaults, s.class):
+		return "", fmt.Errorf("%s: is not the default class", what)
+	case s.isDefault && len(defaults) > 1:
+		slices.Sort(defaults)
+		return "", fmt.Errorf("%s: is not the only default class: %s", what, strings.Join(defaults, ", "))
+	}
+	return cmp.Or(s.driver, class.Provisioner), nil
+}
+
+// checkNodes requires that every node that matters lists the driver.
+func (s storage) checkNodes(ctx context.Context, a *client.API, driver string) error {
+	nodes, err := listNodes(ctx, a, s.selector)
+	if err != nil {
+		return err
+	}
+	csi, err := client.ListAs[storagev1.CSINode](ctx, a, Storage("csinodes", ""), "CSINode")
+	if err != nil {
+		return err
+	}
+	matter, without := 0, []string(nil)
+	for _, node := range nodes {
+		if s.selector == "" && closedToPods(node) {
+			continue
+		}
+		matter++
+		if !slices.ContainsFunc(csi, func(one storagev1.CSINode) bool {
+			return one.Name == node.Name && slices.ContainsFunc(one.Spec.Drivers,
+				func(d storagev1.CSINodeDriver) bool { return d.Name == driver })
+		}) {
+			without = append(without, node.Name)
+		}
+	}
+	switch {
+	case matter == 0 && s.selector != "":
+		return fmt.Errorf("no node with %s exists yet", s.selector)
+	case matter == 0:
+		return errors.New("no node takes pods yet")
+	case len(without) > 0:
+		return problem(DriverMissing, client.Titled("csidriver", "", driver),
+			"not registered on %d of %d nodes: %s", len(without), matter, client.Several(without))
+	}
+	return nil
+}
+
+// closedToPods reports whether somebody has set a node apart: a control plane, a cordoned node, one for
+// certain pods. Kubernetes' own taints do not count: a node that is not ready now will have to run the
+// driver as well.
+func closedToPods(node corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
+		passing := strings.HasPrefix(taint.Key, "node.kubernetes.io/") &&
+			taint.Key != corev1.TaintNodeUnschedulable
+		return !passing && taint.Effect != corev1.TaintEffectPreferNoSchedule
+	})
 }

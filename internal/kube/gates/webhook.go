@@ -30,16 +30,18 @@ func webhook() definition {
 		Name:    "webhook",
 		Summary: "an admission webhook serves, and accepts and rejects what it should",
 		Attributes: map[string]gate.Attribute{
-			"configuration": {Type: cty.String, Required: true, Valid: validName,
-				Help: "the name of the Validating- or MutatingWebhookConfiguration, or of both"},
-			"namespace": {Type: cty.String, Valid: validName,
-				Help: "the namespace of the probes' objects if they name none"},
+			"configuration": required(named("the name of the Validating- or MutatingWebhookConfiguration, " +
+				"or of both")),
+			"namespace": named("the namespace of the probes' objects if they name none"),
 			"accepts": {Type: cty.DynamicPseudoType, Valid: validManifest,
 				Help: "objects (or YAML) that a dry run has to accept"},
 			"rejects": {Type: cty.DynamicPseudoType, Valid: validManifest,
 				Help: "objects (or YAML) that the webhook has to deny in a dry run"},
 		},
-	}, func(v gate.Values) (Checker, error) { return NewWebhook(v) }}
+	}, func(v gate.Values) (Check, error) {
+		w, err := NewWebhook(v)
+		return w.check, err
+	}}
 }
 
 // Webhook is a webhook gate's arguments.
@@ -61,55 +63,28 @@ func NewWebhook(v gate.Values) (w Webhook, err error) {
 	return w, nil
 }
 
-// Check takes all steps.
-func (w Webhook) Check(ctx context.Context, a *client.API) error {
+func (w Webhook) check(ctx context.Context, a *client.API) error {
 	entries, err := w.Entries(ctx, a)
 	if err != nil {
 		return err
 	}
-	if err := w.CheckServers(ctx, a, entries); err != nil {
+	if err := w.checkServers(ctx, a, entries); err != nil {
 		return err
 	}
-	p := w.Probe(a, entries)
+	own := func(name string) bool {
+		return slices.ContainsFunc(entries, func(e Entry) bool { return e.Name == name })
+	}
 	for _, object := range w.Accepts {
-		if err := p.accepted(ctx, object); err != nil {
+		if err := w.probe(ctx, a, object, false, own); err != nil {
 			return err
 		}
 	}
 	for _, object := range w.Rejects {
-		if err := p.rejected(ctx, object); err != nil {
+		if err := w.probe(ctx, a, object, true, own); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// WebhookKinds are the kinds of webhook configurations.
-var WebhookKinds = []string{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"}
-
-// Of selects the webhook configuration of that kind.
-func (w Webhook) Of(kind string) client.Selection {
-	resource := admissionv1.SchemeGroupVersion.WithResource(strings.ToLower(kind) + "s")
-	return client.Selection{Resource: resource, Name: w.Configuration}
-}
-
-// Selections are the configurations, the endpoints of every Service that they name, and the kinds of the
-// probes until the API serves them. No object announces that a server listens and has its handlers.
-func (w Webhook) Selections(ctx context.Context, a *client.API) ([]client.Selection, error) {
-	var all []client.Selection
-	for _, kind := range WebhookKinds {
-		all = append(all, w.Of(kind))
-	}
-	entries, err := w.Entries(ctx, a)
-	errs := []error{err}
-	for _, service := range Services(entries) {
-		all = append(all, service.Slices())
-	}
-	for _, object := range slices.Concat(w.Accepts, w.Rejects) {
-		_, err := a.Resolve(ctx, object.GetAPIVersion(), object.GetKind())
-		errs = append(errs, err)
-	}
-	return all, errors.Join(errs...)
 }
 
 // Entry is one webhook of a configuration.
@@ -122,8 +97,9 @@ type Entry struct {
 func (w Webhook) Entries(ctx context.Context, a *client.API) ([]Entry, error) {
 	var entries []Entry
 	found := false
-	for _, kind := range WebhookKinds {
-		object, err := a.Get(ctx, w.Of(kind), kind)
+	for _, kind := range []string{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"} {
+		resource := admissionv1.SchemeGroupVersion.WithResource(strings.ToLower(kind) + "s")
+		object, err := a.Get(ctx, client.Selection{Resource: resource, Name: w.Configuration}, kind)
 		if gate.KindOf(err) == gate.NotFound {
 			continue
 		}
@@ -166,84 +142,60 @@ func Services(entries []Entry) []Service {
 	return all
 }
 
-// CheckServers checks everything that can be read without calling the webhook.
-func (w Webhook) CheckServers(ctx context.Context, a *client.API, entries []Entry) error {
+// checkServers checks everything that can be read without calling the webhook.
+func (w Webhook) checkServers(ctx context.Context, a *client.API, entries []Entry) error {
 	for _, e := range entries {
 		if e.Client.URL != nil && len(e.Client.CABundle) == 0 {
 			continue // the CAs that the API server's own system trusts
 		}
 		what := fmt.Sprintf("webhook configuration %s: %s", w.Configuration, e.Name)
-		if err := checkBundle(what, e.Client.CABundle); err != nil {
-			return err
+		if found := checkBundle(what, e.Client.CABundle); found != nil {
+			return found
 		}
 	}
 	for _, service := range Services(entries) {
-		if err := service.Check(ctx, a); err != nil {
+		if err := service.check(ctx, a); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Probe sends objects past the webhooks.
-func (w Webhook) Probe(a *client.API, entries []Entry) Probe {
-	return Probe{a, w.Configuration, w.namespace, entries}
-}
-
-// Probe sends objects past a configuration's webhooks in a dry run: the API server calls them as it would
-// for real, and stores nothing.
-type Probe struct {
-	a                        *client.API
-	configuration, namespace string
-	entries                  []Entry
-}
-
-// accepted requires that the webhooks let an object pass.
-func (p Probe) accepted(ctx context.Context, object *client.Object) error {
-	err := p.Create(ctx, object)
+// probe sends an object past the webhooks in a dry run: the API server calls them as it would for real, and
+// stores nothing. They have to let it pass, or one of the configuration's own has to deny it.
+//
+// Some obstacles pass: a server without listener, handler or right certificate, a missing namespace, another
+// webhook. An object that the API itself finds invalid is permanent, and so is a user without permission.
+func (w Webhook) probe(ctx context.Context, a *client.API, object *client.Object, denies bool,
+	own func(webhook string) bool) error {
+	err := w.Create(ctx, a, object)
 	by, why, denied := denial(err)
+	denied, foreign := denied && own(by), denied && !own(by)
+	passed := err == nil || apierrors.IsAlreadyExists(err) // admission comes before storage
+	answer := client.Message(err)
+	found := &gate.Finding{Object: w.title(object), Err: err}
 	switch {
-	case err == nil, apierrors.IsAlreadyExists(err): // admission comes before storage
+	case passed && denies:
+		return problem(NotDenied, found.Object, "no webhook of %s denies it", w.Configuration)
+	case passed, denies && denied && decided(err):
 		return nil
-	case denied && p.has(by) && decided(err):
-		return gate.Permanent(fmt.Errorf("dry run of %s: webhook %s denies it: %s", p.Title(object), by,
-			client.Brief(why)))
-	}
-	return p.obstacle(object, err)
-}
-
-// rejected requires that one of these webhooks denies an object.
-func (p Probe) rejected(ctx context.Context, object *client.Object) error {
-	err := p.Create(ctx, object)
-	by, _, denied := denial(err)
-	switch {
-	case denied && p.has(by) && decided(err):
-		return nil
-	case err == nil, apierrors.IsAlreadyExists(err):
-		return fmt.Errorf("dry run of %s: no webhook of %s denies it", p.Title(object), p.configuration)
-	}
-	return p.obstacle(object, err)
-}
-
-// obstacle explains why the webhooks did not decide on an object. Some obstacles pass: a server without
-// listener, handler or right certificate, a missing namespace, another webhook. An object that the API
-// itself finds invalid is permanent, and so is a user without permission.
-func (p Probe) obstacle(object *client.Object, err error) error {
-	by, why, denied := denial(err)
-	message, run := client.Message(err), "dry run of "+p.Title(object)
-	switch {
-	case denied && p.has(by):
-		return fmt.Errorf("%s: webhook %s cannot decide yet: %s", run, by, client.Brief(why))
+	case denied && decided(err):
+		found.Text = fmt.Sprintf("webhook %s denies it: %s", by, client.Brief(why))
+		return gate.Permanent(found)
 	case denied:
-		return fmt.Errorf("%s: webhook %s, which is not of %s, denies it: %s", run, by, p.configuration,
+		found.Text = fmt.Sprintf("webhook %s cannot decide yet: %s", by, client.Brief(why))
+	case foreign:
+		found.Text = fmt.Sprintf("webhook %s, which is not of %s, denies it: %s", by, w.Configuration,
 			client.Brief(why))
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return gate.Permanent(fmt.Errorf("%s: the API refuses it before any webhook: %s", run,
-			client.Brief(message)))
-	case client.LacksPermission(err), message == "":
+		found.Text = "the API refuses it before any webhook: " + client.Brief(answer)
+		return gate.Permanent(found)
+	case client.LacksPermission(err), answer == "":
 		return err
+	default:
+		found.Kind, found.Text = WebhookCall, client.Brief(answer)
 	}
-	return fmt.Errorf("%s: %s", run, client.Brief(message))
+	return found
 }
 
 // decided reports whether a denial is about the object. A webhook that is busy or cannot read its inputs
@@ -259,14 +211,14 @@ func decided(err error) bool {
 }
 
 // Create makes the dry run.
-func (p Probe) Create(ctx context.Context, object *client.Object) error {
-	r, err := p.a.Resolve(ctx, object.GetAPIVersion(), object.GetKind())
+func (w Webhook) Create(ctx context.Context, a *client.API, object *client.Object) error {
+	r, err := a.Resolve(ctx, object.GetAPIVersion(), object.GetKind())
 	if err != nil {
 		return err
 	}
 	namespace := ""
 	if r.Namespaced {
-		namespace = cmp.Or(object.GetNamespace(), p.namespace, metav1.NamespaceDefault)
+		namespace = cmp.Or(object.GetNamespace(), w.namespace, metav1.NamespaceDefault)
 	}
 	object = object.DeepCopy()
 	object.SetNamespace(namespace)
@@ -278,23 +230,18 @@ func (p Probe) Create(ctx context.Context, object *client.Object) error {
 	}
 	bounded, stop := context.WithTimeout(ctx, within)
 	defer stop()
-	_, err = p.a.Dynamic.Resource(r.GroupVersionResource).Namespace(namespace).
-		Create(bounded, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll},
-			FieldManager: "castle"})
+	_, err = a.Dynamic.Resource(r.GroupVersionResource).Namespace(namespace).Create(bounded, object,
+		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: "castle"})
 	if bounded.Err() != nil && ctx.Err() == nil {
-		return fmt.Errorf("dry run of %s: no answer within %s: one of its webhooks hangs",
-			p.Title(object), within.Round(time.Second/2))
+		return problem(WebhookHangs, w.title(object), "no answer within %s: one of its webhooks hangs",
+			within.Round(time.Second/2))
 	}
 	return err
 }
 
-func (p Probe) has(webhook string) bool {
-	return slices.ContainsFunc(p.entries, func(e Entry) bool { return e.Name == webhook })
-}
-
-// Title is the probe's object as messages name it.
-func (p Probe) Title(object *client.Object) string {
-	return client.Titled(object.GetKind(), cmp.Or(object.GetNamespace(), p.namespace), object.GetName())
+func (w Webhook) title(object *client.Object) string {
+	return "dry run of " + client.Titled(object.GetKind(), cmp.Or(object.GetNamespace(), w.namespace),
+		object.GetName())
 }
 
 // denial reads which webhook denied, and why. A webhook that could not be called is no denial: that answer

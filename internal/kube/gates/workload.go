@@ -1,13 +1,18 @@
 package gates
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	"github.com/zclconf/go-cty/cty"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -23,9 +28,8 @@ func workload() definition {
 		Attributes: map[string]gate.Attribute{
 			"kind": {Type: cty.String, Required: true, Valid: validWorkload,
 				Help: "Deployment, DaemonSet, StatefulSet or Job"},
-			"namespace": {Type: cty.String, Required: true, Valid: validName,
-				Help: "the workload's namespace"},
-			"name": {Type: cty.String, Required: true, Valid: validName, Help: "the workload's name"},
+			"namespace": required(named("the workload's namespace")),
+			"name":      required(named("the workload's name")),
 			"desired": {Type: cty.Number, Valid: gate.ValidCount,
 				Help: "how many pods it has to request at least; default 1"},
 		},
@@ -35,13 +39,13 @@ func workload() definition {
 			}
 			return nil
 		},
-	}, func(v gate.Values) (Checker, error) {
-		kind := v.String("kind")
+	}, func(v gate.Values) (Check, error) {
+		kind, desired := v.String("kind"), int64(max(v.Int("desired"), 1))
 		if err := validWorkload(cty.StringVal(kind)); err != nil {
 			return nil, fmt.Errorf("kind: %w", err)
 		}
-		return rollout{kind, WorkloadSelection(kind, v.String("namespace"), v.String("name")),
-			int64(max(v.Int("desired"), 1))}, nil
+		return one(WorkloadSelection(kind, v.String("namespace"), v.String("name")), kind,
+			func(object *client.Object) error { return checkWorkload(object, desired) }), nil
 	}}
 }
 
@@ -57,29 +61,9 @@ var workloads = map[string]schema.GroupVersionResource{
 	"Job":         {Group: "batch", Version: "v1", Resource: "jobs"},
 }
 
-func validWorkload(x cty.Value) error {
-	if _, ok := workloads[x.AsString()]; !ok {
-		return fmt.Errorf("%q is not one of Deployment, DaemonSet, StatefulSet and Job", x.AsString())
-	}
-	return nil
-}
+var validWorkload = oneOf("Deployment", "DaemonSet", "StatefulSet", "Job")
 
-// rollout is a workload gate's arguments.
-type rollout struct {
-	kind    string
-	object  client.Selection
-	desired int64
-}
-
-func (r rollout) Selections(context.Context, *client.API) ([]client.Selection, error) {
-	return []client.Selection{r.object}, nil
-}
-
-func (r rollout) Check(ctx context.Context, a *client.API) error {
-	object, err := a.Get(ctx, r.object, r.kind)
-	if err != nil {
-		return err
-	}
+func checkWorkload(object *client.Object, desired int64) error {
 	what, kind := client.Title(object), object.GetKind()
 	if _, seen := client.Observed(object); !seen && kind != "Job" {
 		return fmt.Errorf("%s: its controller has not seen it yet", what)
@@ -102,8 +86,8 @@ func (r rollout) Check(ctx context.Context, a *client.API) error {
 	if kind == "DaemonSet" {
 		requested = client.Number(object, 0, "status", "desiredNumberScheduled")
 	}
-	if requested < r.desired {
-		return fmt.Errorf("%s: %d of %d pods requested", what, requested, r.desired)
+	if requested < desired {
+		return fmt.Errorf("%s: %d of %d pods requested", what, requested, desired)
 	}
 	if ready := client.Number(object, 0, "status", "readyReplicas"); kind == "StatefulSet" &&
 		ready < requested {
@@ -133,4 +117,150 @@ func phrase(message string) string {
 		what = "created"
 	}
 	return fmt.Sprintf("%s of %s %s", have, want, what)
+}
+
+// endpointSlice checks that a Service has an endpoint. That proves only that a pod's readiness probe passed;
+// the webhook gate checks that a webhook answers.
+func endpointSlice() definition {
+	return definition{gate.Type{
+		Name:    "endpoint_slice",
+		Summary: "a Service has at least one ready endpoint",
+		Attributes: map[string]gate.Attribute{
+			"namespace": required(named("the Service's namespace")),
+			"service":   required(named("the Service's name")),
+		},
+	}, func(v gate.Values) (Check, error) { return ServiceOf(v).check, nil }}
+}
+
+// Service is a Service by its name.
+type Service struct{ Namespace, Name string }
+
+// ServiceOf reads the Service from a gate's arguments.
+func ServiceOf(v gate.Values) Service { return Service{v.String("namespace"), v.String("service")} }
+
+// Slices selects the Service's EndpointSlices.
+func (s Service) Slices() client.Selection {
+	return client.Selection{
+		Resource:  discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
+		Namespace: s.Namespace,
+		Labels:    discoveryv1.LabelServiceName + "=" + s.Name,
+	}
+}
+
+// Object selects the Service itself.
+func (s Service) Object() client.Selection {
+	return client.Selection{Resource: client.Core("services"), Namespace: s.Namespace, Name: s.Name}
+}
+
+// check requires one ready endpoint among all of a Service's slices: it has one for each address family and
+// for each hundred endpoints.
+func (s Service) check(ctx context.Context, a *client.API) error {
+	slices, err := client.ListAs[discoveryv1.EndpointSlice](ctx, a, s.Slices(), "EndpointSlice")
+	if err != nil {
+		return err
+	}
+	ready, all := 0, 0
+	for _, slice := range slices {
+		if slice.DeletionTimestamp != nil {
+			continue
+		}
+		for _, endpoint := range slice.Endpoints {
+			all++
+			// The API defines absence: unknown readiness counts as ready, unknown termination as none.
+			c := endpoint.Conditions
+			if (c.Ready == nil || *c.Ready) && (c.Terminating == nil || !*c.Terminating) {
+				ready++
+			}
+		}
+	}
+	what := client.Titled("service", s.Namespace, s.Name)
+	switch {
+	case all == 0:
+		if _, err := a.Get(ctx, s.Object(), "Service"); err != nil {
+			return err
+		}
+		return fmt.Errorf("%s: no endpoints yet", what)
+	case ready == 0:
+		return fmt.Errorf("%s: 0 of %d endpoints ready", what, all)
+	}
+	return nil
+}
+
+// loadBalancer checks that a Service has the address that it was meant to have. Just any address proves
+// little: others were given the requested one, and an announcer that may not use it takes another.
+func loadBalancer() definition {
+	return definition{gate.Type{
+		Name:    "load_balancer",
+		Summary: "a Service of type LoadBalancer has the requested address",
+		Attributes: map[string]gate.Attribute{
+			"namespace": required(named("the Service's namespace")),
+			"service":   required(named("the Service's name")),
+			"address": {Type: cty.String, Valid: validIP, Help: "the IP address that it has to have; " +
+				"default the one that the Service itself requests, or else any"},
+		},
+	}, func(v gate.Values) (Check, error) {
+		return one(ServiceOf(v).Object(), "Service",
+			func(object *client.Object) error { return checkAddress(object, v.String("address")) }), nil
+	}}
+}
+
+func validIP(x cty.Value) error {
+	if _, err := netip.ParseAddr(x.AsString()); err != nil {
+		return fmt.Errorf("%q is not an IP address", x.AsString())
+	}
+	return nil
+}
+
+// checkAddress requires an address, or the ones that the Service requests if it is empty.
+func checkAddress(object *client.Object, address string) error {
+	if found := terminating(object); found != nil {
+		return found
+	}
+	service, err := client.As[corev1.Service](*object)
+	if err != nil {
+		return err
+	}
+	var has, lacks []string
+	for _, ingress := range service.Status.LoadBalancer.Ingress {
+		has = append(has, cmp.Or(ingress.IP, ingress.Hostname))
+	}
+	requested := []string{address}
+	if address == "" {
+		requested = requestedAddresses(service)
+	}
+	for _, want := range requested {
+		if !slices.ContainsFunc(has, func(one string) bool { return canonical(one) == canonical(want) }) {
+			lacks = append(lacks, want)
+		}
+	}
+	what := client.Title(object)
+	switch {
+	case service.Spec.Type != corev1.ServiceTypeLoadBalancer:
+		return problem(WrongType, what, "is of type %s, not LoadBalancer",
+			cmp.Or(service.Spec.Type, corev1.ServiceTypeClusterIP))
+	case len(has) == 0 && len(requested) == 0:
+		return fmt.Errorf("%s: has no address yet", what)
+	case len(has) == 0:
+		return fmt.Errorf("%s: has no address yet, and requests %s", what, strings.Join(requested, ", "))
+	case len(lacks) > 0:
+		return fmt.Errorf("%s: has %s, not %s", what, strings.Join(has, ", "), strings.Join(lacks, ", "))
+	}
+	return nil
+}
+
+// requestedAddresses are the addresses that the Service itself requests: MetalLB's annotation, by its
+// present and its former name, or the field that came before both.
+func requestedAddresses(service corev1.Service) []string {
+	list := cmp.Or(service.Annotations["metallb.io/loadBalancerIPs"],
+		service.Annotations["metallb.universe.tf/loadBalancerIPs"],
+		service.Spec.LoadBalancerIP) //nolint:staticcheck // deprecated, and still what many charts set
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// canonical is the one form of an address that may be written in several ways.
+func canonical(address string) string {
+	if parsed, err := netip.ParseAddr(address); err == nil {
+		return parsed.Unmap().String()
+	}
+	return address
 }
