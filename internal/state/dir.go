@@ -123,3 +123,35 @@ func (d *Dir) Stages() ([]string, error) {
 	}
 	return names, nil
 }
+
+// Leftovers returns the folders that belong to no stage: a killed run prepared them
+// and never applied, or did not finish removing them. They can hold states and inputs.
+func (d *Dir) Leftovers() ([]string, error) {
+	aside, err := fs.Glob(os.DirFS(d.path), removed+"*")
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(d.stages())
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, name := range aside {
+		all = append(all, filepath.Join(d.path, name))
+	}
+	for _, e := range entries {
+		if !d.Stage(e.Name()).known() {
+			all = append(all, filepath.Join(d.stages(), e.Name()))
+		}
+	}
+	return all, nil
+}
+
+// RemoveLeftovers deletes them. No run may be working on the cluster.
+func (d *Dir) RemoveLeftovers() error {
+	all, err := d.Leftovers()
+	for _, path := range all {
+		err = errors.Join(err, os.RemoveAll(path))
+	}
+	return err
+}

@@ -3,7 +3,6 @@ package state
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
@@ -16,15 +15,13 @@ import (
 
 // Fingerprint has one digest for each named dependency of a stage, so that it can name the parts that
 // changed. The zero value is ready to use.
-type Fingerprint struct {
-	parts map[string]string
-}
+type Fingerprint map[string]string
 
 // Add adds data to the part with a name. The pieces are kept apart: "ab", "c" is
 // not "a", "bc".
 func (f *Fingerprint) Add(name string, data ...[]byte) {
 	h := sha256.New()
-	writeSized(h, []byte(f.parts[name]))
+	writeSized(h, []byte((*f)[name]))
 	for _, d := range data {
 		writeSized(h, d)
 	}
@@ -80,18 +77,18 @@ func Digest(fsys fs.FS) (string, error) {
 		return "", err
 	}
 	h := sha256.New()
-	for _, name := range slices.Sorted(maps.Keys(f.parts)) {
+	for _, name := range slices.Sorted(maps.Keys(f)) {
 		writeSized(h, []byte(name))
-		writeSized(h, []byte(f.parts[name]))
+		writeSized(h, []byte(f[name]))
 	}
 	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }
 
 func (f *Fingerprint) set(name string, digest []byte) {
-	if f.parts == nil {
-		f.parts = map[string]string{}
+	if *f == nil {
+		*f = Fingerprint{}
 	}
-	f.parts[name] = fmt.Sprintf("%x", digest)
+	(*f)[name] = fmt.Sprintf("%x", digest)
 }
 
 // Changed returns the sorted names of the parts that differ from old, which may be
@@ -100,20 +97,12 @@ func (f *Fingerprint) Changed(old *Fingerprint) []string {
 	if old == nil {
 		old = new(Fingerprint)
 	}
-	all := maps.Clone(old.parts)
-	if all == nil {
-		all = map[string]string{}
-	}
-	maps.Copy(all, f.parts)
-	maps.DeleteFunc(all, func(name, _ string) bool { return f.parts[name] == old.parts[name] })
+	all := Fingerprint{}
+	maps.Copy(all, *old)
+	maps.Copy(all, *f)
+	maps.DeleteFunc(all, func(name, _ string) bool { return (*f)[name] == (*old)[name] })
 	return slices.Sorted(maps.Keys(all))
 }
-
-// MarshalJSON writes the digests by the names of their parts.
-func (f Fingerprint) MarshalJSON() ([]byte, error) { return json.Marshal(f.parts) }
-
-// UnmarshalJSON reads the output of MarshalJSON.
-func (f *Fingerprint) UnmarshalJSON(data []byte) error { return json.Unmarshal(data, &f.parts) }
 
 func writeSized(w io.Writer, data []byte) {
 	var size [8]byte

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
@@ -16,11 +17,12 @@ import (
 
 // Intended is one change of a plan that Terraform applies.
 type Intended struct {
-	Address string
-	Type    string
-	Action  string // create, replace, update or delete
-	ID      string // for `terraform import`; empty if unknown
-	Before  Before
+	Phase   Phase  `json:"phase,omitempty"` // as Terraform reported it; empty before that
+	Address string `json:"address"`
+	Type    string `json:"type,omitempty"`
+	Action  string `json:"action"`       // create, replace, update or delete
+	ID      string `json:"id,omitempty"` // for `terraform import`; empty if unknown
+	Before  Before `json:"before,omitempty"`
 }
 
 // Before is whether the object of a planned create existed beforehand; empty if unknown.
@@ -51,12 +53,10 @@ const (
 // creates an object before Terraform writes its state, so a run that is killed in
 // between leaves an object in no state. The next run looks for it by the intent.
 type Intent struct {
-	Run     string // that wrote it
-	Began   time.Time
-	New     bool // the stage had no state then
-	Changes []Intended
-
-	phases map[string]Phase // by address
+	Run     string     `json:"run"` // that wrote it
+	Began   time.Time  `json:"began"`
+	New     bool       `json:"new,omitempty"` // the stage had no state then
+	Changes []Intended `json:"-"`
 }
 
 // InFlight returns the changes that may have created an object that is not in the
@@ -69,9 +69,8 @@ func (i *Intent) InFlight(inState func(address string) bool) []Intended {
 	}
 	var all []Intended
 	for _, c := range i.Changes {
-		phase := i.phases[c.Address]
-		begun := c.Before == Absent || c.Before == "" && phase != ""
-		if c.creates() && begun && phase != Failed && !inState(c.Address) {
+		begun := c.Before == Absent || c.Before == "" && c.Phase != ""
+		if c.creates() && begun && c.Phase != Failed && !inState(c.Address) {
 			all = append(all, c)
 		}
 	}
@@ -96,44 +95,37 @@ func (i *Intent) contains(match func(Intended) bool) bool {
 	return i != nil && slices.ContainsFunc(i.Changes, creates)
 }
 
-// intentLine is one line of the file: the run, a change, or the phase of a change.
-type intentLine struct {
-	Run     string    `json:"run,omitempty"`
-	Began   time.Time `json:"began,omitzero"`
-	New     bool      `json:"new,omitempty"`
-	Phase   Phase     `json:"phase,omitempty"`
-	Address string    `json:"address"`
-	Type    string    `json:"type,omitempty"`
-	Action  string    `json:"action"`
-	ID      string    `json:"id,omitempty"`
-	Before  Before    `json:"before,omitempty"`
-}
-
-func (i *Intent) add(line intentLine) {
-	switch {
-	case line.Run != "":
-		i.Run, i.Began, i.New = line.Run, line.Began, line.New
-	case line.Phase == "":
-		i.Changes = append(i.Changes, Intended{
-			Address: line.Address, Type: line.Type, Action: line.Action, ID: line.ID, Before: line.Before,
-		})
-	case line.Action != "delete": // the other half of a replacement
-		i.phases[line.Address] = line.Phase
+// add adds a line of the file: the run, a change, or the phase of a change.
+func (i *Intent) add(line []byte) error {
+	var c Intended
+	if err := json.Unmarshal(line, &c); err != nil {
+		return err
 	}
+	switch {
+	case c.Address == "":
+		return json.Unmarshal(line, i)
+	case c.Phase == "":
+		i.Changes = append(i.Changes, c)
+	case c.Action != "delete": // the other half of a replacement
+		for n := range i.Changes {
+			if i.Changes[n].Address == c.Address {
+				i.Changes[n].Phase = c.Phase
+			}
+		}
+	}
+	return nil
 }
 
 // lines encodes the intent as in its file.
 func (i *Intent) lines() ([]byte, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
-	err := encoder.Encode(intentLine{Run: i.Run, Began: i.Began, New: i.New})
+	err := encoder.Encode(i)
 	for _, c := range i.Changes {
-		err = errors.Join(err, encoder.Encode(intentLine{
-			Address: c.Address, Type: c.Type, Action: c.Action, ID: c.ID, Before: c.Before,
-		}))
-		if phase := i.phases[c.Address]; phase != "" {
-			line := intentLine{Phase: phase, Address: c.Address, Action: c.Action}
-			err = errors.Join(err, encoder.Encode(line))
+		reached := Intended{Phase: c.Phase, Address: c.Address, Action: c.Action}
+		c.Phase = ""
+		if err = errors.Join(err, encoder.Encode(c)); reached.Phase != "" {
+			err = errors.Join(err, encoder.Encode(reached))
 		}
 	}
 	return text.Bytes(), err
@@ -159,13 +151,9 @@ func (f IntentFile) Read() (*Intent, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &Intent{phases: map[string]Phase{}}
-	err = eachLine(data, func(number int, text, rest []byte) error {
-		var line intentLine
-		switch err := json.Unmarshal(text, &line); {
-		case err == nil:
-			i.add(line)
-		case len(rest) > 0: // a power cut can damage the last line only
+	i := &Intent{}
+	err = eachLine(data, func(number int, line, rest []byte) error {
+		if err := i.add(line); err != nil && len(rest) > 0 { // a power cut can damage the last line only
 			return fmt.Errorf("%s:%d: %w; the file lists what an interrupted run was creating: "+
 				"look for those objects, then delete the file", f.path(), number, err)
 		}
@@ -188,11 +176,8 @@ func (f IntentFile) Begin(run string, changes []Intended) (*IntentLog, error) {
 	if err != nil {
 		return nil, err
 	}
-	lines, err := openLines(f.path())
-	if err != nil {
-		return nil, err
-	}
-	return &IntentLog{lines: lines}, nil
+	journal, err := openJournal(f.path())
+	return &IntentLog{journal: journal}, err
 }
 
 func (f IntentFile) write(i *Intent) error {
@@ -227,22 +212,24 @@ func (f IntentFile) Clear() error { return removeFile(f.path()) }
 // IntentLog appends phases to the intent of a running change. It is safe for
 // concurrent use.
 type IntentLog struct {
-	lines *lineFile
-	err   error
+	journal *Journal
+
+	mu  sync.Mutex
+	err error
 }
 
 // Note writes the phase of the change at an address to disk. Close returns the write errors; the change then
 // counts as not having come that far.
 func (l *IntentLog) Note(address, action string, phase Phase) {
-	err := l.lines.add(intentLine{Phase: phase, Address: address, Action: action}, true)
-	l.lines.mu.Lock()
-	defer l.lines.mu.Unlock()
+	err := l.journal.Append(Intended{Phase: phase, Address: address, Action: action})
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.err = errors.Join(l.err, err)
 }
 
 // Close closes the file, which stays until IntentFile.Clear.
 func (l *IntentLog) Close() error {
-	l.lines.mu.Lock()
-	defer l.lines.mu.Unlock()
-	return errors.Join(l.err, l.lines.file.Close())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return errors.Join(l.err, l.journal.Close())
 }

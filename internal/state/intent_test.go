@@ -155,7 +155,7 @@ func TestIntentIgnoresATornLastLine(t *testing.T) {
 	for _, torn := range []string{`{"phase":"failed","address":"vm.node[\"cp-01\"]"`, "\x00\x00\x00\x00\n"} {
 		s, log := begun(t)
 		log.Note("random_id.a", "create", Failed)
-		if _, err := log.lines.file.WriteString(torn); err != nil {
+		if _, err := log.journal.file.WriteString(torn); err != nil {
 			t.Fatal(err)
 		}
 		if got := inFlight(t, s); !reflect.DeepEqual(got, []string{`vm.node["cp-01"]`, `vm.node["cp-02"]`}) {

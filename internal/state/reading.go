@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// A state that another run is writing is whole again in an instant. Without the
-	// lock it is read this often before it counts as unreadable.
+	// A state that another run is writing is whole again in an instant. It is read this often before it
+	// counts as unreadable.
 	readAttempts = 5
 	readInterval = 20 * time.Millisecond
 )
@@ -39,6 +39,11 @@ func (s *Stage) State() (*State, error) {
 	if s.dir.locked.Load() {
 		return s.Copies().repair()
 	}
+	return s.readWhole()
+}
+
+// readWhole reads the state and repairs nothing. It waits for a writer.
+func (s *Stage) readWhole() (*State, error) {
 	for attempt := 1; ; attempt++ {
 		st, err := s.read()
 		unreadable, is := errors.AsType[*UnreadableError](err)
@@ -65,14 +70,7 @@ func (s *Stage) CheckState() error {
 		}
 		return errors.New(erroredFix(s, errored))
 	}
-	if !s.dir.locked.Load() { // then State repairs nothing either, and waits for a writer
-		_, err = s.State()
-		return err
-	}
-	_, err = s.read()
-	if unreadable, is := errors.AsType[*UnreadableError](err); is {
-		return s.withFix(unreadable)
-	}
+	_, err = s.readWhole()
 	return err
 }
 
@@ -90,20 +88,16 @@ func (s *Stage) LastKnown() (*State, error) {
 		errored.State.Notice = erroredFix(s, errored)
 		return errored.State, nil
 	}
-	st, err := s.State()
+	st, err := s.readWhole()
 	unreadable, is := errors.AsType[*UnreadableError](err)
 	if !is {
 		return st, err
 	}
-	good, readErr := s.snapshots().newestGood()
-	if readErr != nil {
-		return nil, errors.Join(err, readErr)
+	good, err := s.Copies().replacement(unreadable)
+	if err != nil {
+		return nil, err
 	}
 	if good == nil {
-		intent, readErr := s.Intent().Read()
-		if readErr != nil || intent == nil || !intent.New {
-			return nil, errors.Join(unreadable, readErr)
-		}
 		return noState(fmt.Sprintf("the state is unreadable (%v) and there was none before; "+
 			"the next run looks for what the interrupted one was creating", unreadable.Reason)), nil
 	}
@@ -114,7 +108,7 @@ func (s *Stage) LastKnown() (*State, error) {
 
 // withFix adds the newest good snapshot to an error.
 func (s *Stage) withFix(e *UnreadableError) error {
-	good, err := s.snapshots().newestGood()
+	good, err := s.Copies().newestGood()
 	if good != nil && err == nil {
 		e.Fix = fmt.Sprintf("the newest good snapshot has serial %d and is from %s; "+
 			"restore it with `castle state restore %s %s`",
@@ -132,21 +126,15 @@ func erroredFix(s *Stage, errored *Copy) string {
 // Snapshot keeps a copy of the state and removes the oldest copies beyond
 // Dir.KeepSnapshots. A state that cannot be read is an error; State repairs it.
 func (s *Stage) Snapshot() error {
-	if st, err := s.read(); err != nil || !st.Exists {
-		return err
-	}
-	data, err := os.ReadFile(s.StatePath())
-	if err != nil {
-		return err
-	}
-	return s.snapshots().add(data)
+	_, err := s.Copies().snapshot()
+	return err
 }
 
 // StateDigest returns a digest of the state's file as it is.
 func (s *Stage) StateDigest() (string, error) {
 	var f Fingerprint
 	err := f.AddFile("state", s.StatePath())
-	return f.parts["state"], err
+	return f["state"], err
 }
 
 // read reads the state unchanged. A missing or empty file is a state that does not exist yet, if the stage
@@ -164,7 +152,7 @@ func (s *Stage) read() (*State, error) {
 		}
 		return st, nil
 	}
-	good, err := s.snapshots().newestGood()
+	good, err := s.Copies().newestGood()
 	if err != nil {
 		return nil, err
 	}

@@ -27,9 +27,6 @@ type Copies struct{ stage *Stage }
 // Copies returns the copies of the stage's state.
 func (s *Stage) Copies() Copies { return Copies{s} }
 
-// Snapshots returns the snapshots, the newest first, those that cannot be read too.
-func (c Copies) Snapshots() ([]*Copy, error) { return c.stage.snapshots().list() }
-
 // Errored returns errored.tfstate, which Terraform leaves in the work directory when
 // it cannot write the state itself (disk full), or nil.
 func (c Copies) Errored() (*Copy, error) {
@@ -58,7 +55,7 @@ func (c Copies) Check(from *Copy) error {
 		return err
 	}
 	if !now.Exists {
-		good, err := c.stage.snapshots().newestGood()
+		good, err := c.newestGood()
 		if err != nil || good == nil {
 			return err
 		}
@@ -86,8 +83,12 @@ func (c Copies) Restore(from *Copy) (kept []string, err error) {
 	if err := c.outdate("state restored"); err != nil {
 		return nil, err
 	}
-	if kept, err = c.keepPresent(); err != nil {
+	aside, err := c.keepPresent()
+	if err != nil {
 		return nil, err
+	}
+	if aside != "" {
+		kept = append(kept, aside)
 	}
 	if err := atomicfile.Write(c.stage.StatePath(), from.data); err != nil {
 		return kept, err
@@ -119,29 +120,22 @@ func (c Copies) outdate(reason string) error {
 	return c.stage.Fingerprint().Write(*f)
 }
 
-// keepPresent keeps the state as it is: as a snapshot or, if it cannot be read, as a
-// file beside it.
-func (c Copies) keepPresent() ([]string, error) {
-	err := c.stage.Snapshot()
-	if err == nil {
-		paths, err := c.stage.snapshots().paths()
-		if now, readErr := c.stage.read(); readErr != nil || !now.Exists || len(paths) == 0 {
-			return nil, errors.Join(err, readErr)
-		}
-		return paths[len(paths)-1:], err
-	}
+// keepPresent keeps the state as it is, as a snapshot or, if it cannot be read, as a file beside it. It
+// returns that path, or "" if there is no state.
+func (c Copies) keepPresent() (path string, err error) {
+	path, err = c.snapshot()
 	if !errors.As(err, new(*UnreadableError)) {
-		return nil, err
+		return path, err
 	}
 	data, err := os.ReadFile(c.stage.StatePath())
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(data) == 0 {
-		return nil, nil
+		return "", nil
 	}
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	path := c.keptPath("unreadable")
-	return []string{path}, atomicfile.Write(path, data)
+	path = c.keptPath("unreadable")
+	return path, atomicfile.Write(path, data)
 }
 
 func (c Copies) keptPath(why string) string {
@@ -164,21 +158,27 @@ func (c Copies) repair() (*State, error) {
 	return st, err
 }
 
-// restoreNewest replaces an unreadable state, which is kept, by the newest good
-// snapshot. An interrupted first apply has none, and there was no state before it: the
-// intent holds all that the unreadable state could.
-func (c Copies) restoreNewest(cause *UnreadableError) (*State, error) {
-	good, err := c.stage.snapshots().newestGood()
-	if err != nil {
-		return nil, err
+// replacement returns the newest good snapshot for an unreadable state, or the error if there is none. It is
+// nil after an interrupted first apply: there was no state before it, and the intent holds all that the
+// unreadable state could.
+func (c Copies) replacement(none error) (*Copy, error) {
+	good, err := c.newestGood()
+	if good != nil || err != nil {
+		return good, err
 	}
 	intent, err := c.stage.Intent().Read()
+	if err == nil && (intent == nil || !intent.New) {
+		err = none
+	}
+	return nil, err
+}
+
+// restoreNewest puts the replacement of an unreadable state in its place, and keeps the old file.
+func (c Copies) restoreNewest(cause *UnreadableError) (*State, error) {
+	none := fmt.Errorf("%w; there is no snapshot of it", cause.Reason)
+	good, err := c.replacement(&UnreadableError{Path: cause.Path, Reason: none})
 	if err != nil {
 		return nil, err
-	}
-	if good == nil && (intent == nil || !intent.New) {
-		err = fmt.Errorf("%w; there is no snapshot of it", cause.Reason)
-		return nil, &UnreadableError{Path: cause.Path, Reason: err}
 	}
 	kept := c.keptPath("unreadable")
 	if err := os.Rename(c.stage.StatePath(), kept); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -207,8 +207,7 @@ func (c Copies) restoreErrored() (notice string, err error) {
 	if errored.State == nil { // a full disk had no room for all of it either
 		path := c.keptPath("errored")
 		return fmt.Sprintf("stage %s: Terraform could not write the state, and errored.tfstate is "+
-			"incomplete "+
-			"(%v); it is kept in %s, and the state may lack the last changes",
+			"incomplete (%v); it is kept in %s, and the state may lack the last changes",
 			c.stage.name, errored.Reason, path), os.Rename(errored.path, path)
 	}
 	if err := c.Check(errored); err != nil {

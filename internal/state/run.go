@@ -2,11 +2,12 @@ package state
 
 import (
 	"crypto/rand"
-	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -29,7 +30,7 @@ func (d *Dir) NewRun(kind string) (*Run, error) {
 		return nil, err
 	}
 	now := time.Now().UTC().Format("20060102T150405.000")
-	return d.Run(fmt.Sprintf("%s-%s-%s", now, kind, hex.EncodeToString(tail[:]))), nil
+	return d.Run(fmt.Sprintf("%s-%s-%x", now, kind, tail)), nil
 }
 
 // RunKind returns the kind that a run's id names; "run" if the id has another form.
@@ -55,40 +56,47 @@ func (r *Run) Log(stage string) (io.WriteCloser, error) { return atomicfile.Appe
 func (r *Run) ReceiptPath() string { return filepath.Join(r.dir, "receipt.json") }
 
 // Journal opens the run's journal for appending.
-func (r *Run) Journal() (*Journal, error) {
-	lines, err := openLines(r.journalPath())
-	if err != nil {
-		return nil, err
-	}
-	return &Journal{lines: lines}, nil
-}
+func (r *Run) Journal() (*Journal, error) { return openJournal(r.journalPath()) }
 
 // Events reads the run's journal. A last line that was cut short is left out;
 // without a journal the error is fs.ErrNotExist.
-func (r *Run) Events() ([]event.Event, error) { return readJournal(r.journalPath()) }
+func (r *Run) Events() ([]event.Event, error) {
+	path := r.journalPath()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var events []event.Event
+	err = eachLine(data, func(number int, line, _ []byte) error {
+		var e event.Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return fmt.Errorf("%s:%d: %w", path, number, err)
+		}
+		events = append(events, e)
+		return nil
+	})
+	return events, err
+}
 
 func (r *Run) journalPath() string { return filepath.Join(r.dir, "journal.jsonl") }
 
 // DiagnosisPath returns the folder of the files about a failed stage.
 func (r *Run) DiagnosisPath(stage string) string { return filepath.Join(r.dir, "diagnosis", stage) }
 
-// KeepDiagnosis writes files, by slash-separated name, into that folder.
-func (r *Run) KeepDiagnosis(stage string, files map[string][]byte) error {
-	var errs []error
-	for name, data := range files {
-		errs = append(errs, writeInside(r.DiagnosisPath(stage), filepath.FromSlash(name), data))
-	}
-	return errors.Join(errs...)
-}
-
-// writeInside refuses a name that leads out of dir.
-func writeInside(dir, name string, data []byte) error {
-	if !filepath.IsLocal(name) {
-		return fmt.Errorf("%s: outside %s", name, dir)
-	}
-	path := filepath.Join(dir, name)
-	if err := atomicfile.MkdirPrivate(filepath.Dir(path)); err != nil {
+// KeepDiagnosis writes files, by slash-separated name, into that folder. It refuses a name that leads out of
+// the folder.
+func (r *Run) KeepDiagnosis(stage string, files map[string][]byte) (err error) {
+	dir := r.DiagnosisPath(stage)
+	if err := atomicfile.MkdirPrivate(dir); err != nil {
 		return err
 	}
-	return os.WriteFile(path, data, 0o600)
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	for name, data := range files {
+		err = errors.Join(err, root.MkdirAll(path.Dir(name), 0o700), root.WriteFile(name, data, 0o600))
+	}
+	return err
 }

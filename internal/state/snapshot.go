@@ -52,85 +52,77 @@ func readCopy(path string) (*Copy, error) {
 	return c, nil
 }
 
-// snapshots is the folder of a stage's snapshots.
-type snapshots struct {
-	dir  string
-	keep int // how many; all if zero
-}
-
-func (s *Stage) snapshots() snapshots {
-	return snapshots{dir: filepath.Join(s.Dir(), "snapshots"), keep: s.dir.snapshots}
-}
-
 // paths returns the paths of all snapshots, the newest last.
-func (s snapshots) paths() ([]string, error) {
-	names, err := fs.Glob(os.DirFS(s.dir), "*"+stateEnd) // sorted, and they begin with the time
+func (c Copies) paths() ([]string, error) {
+	dir := filepath.Join(c.stage.Dir(), "snapshots")
+	names, err := fs.Glob(os.DirFS(dir), "*"+stateEnd) // sorted, and they begin with the time
 	for i, name := range names {
-		names[i] = filepath.Join(s.dir, name)
+		names[i] = filepath.Join(dir, name)
 	}
 	return names, err
 }
 
-// list returns all snapshots, the newest first, those that cannot be read too.
-func (s snapshots) list() ([]*Copy, error) {
-	paths, err := s.paths()
+// Snapshots returns the snapshots, the newest first, those that cannot be read too.
+func (c Copies) Snapshots() ([]*Copy, error) {
+	paths, err := c.paths()
 	if err != nil {
 		return nil, err
 	}
 	var copies []*Copy
 	for _, path := range slices.Backward(paths) {
-		c, err := readCopy(path)
+		one, err := readCopy(path)
 		if errors.Is(err, fs.ErrNotExist) { // a run has just removed it
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		copies = append(copies, c)
+		copies = append(copies, one)
 	}
 	return copies, nil
 }
 
 // newestGood returns the newest snapshot that can be read, or nil.
-func (s snapshots) newestGood() (*Copy, error) {
-	paths, err := s.paths()
-	if err != nil {
-		return nil, err
+func (c Copies) newestGood() (*Copy, error) {
+	all, err := c.Snapshots()
+	if i := slices.IndexFunc(all, func(one *Copy) bool { return one.State != nil }); i >= 0 {
+		return all[i], nil
 	}
-	for _, path := range slices.Backward(paths) {
-		c, err := readCopy(path)
-		if err != nil || c.State != nil {
-			return c, err
-		}
-	}
-	return nil, nil
+	return nil, err
 }
 
-// add keeps data unless the newest snapshot is the same, and removes the oldest
-// snapshots beyond keep.
-func (s snapshots) add(data []byte) error {
-	paths, err := s.paths()
+// snapshot keeps a copy of the state unless the newest snapshot is the same, and removes the oldest
+// snapshots beyond Dir.KeepSnapshots. It returns the copy's path, or "" if there is no state yet.
+func (c Copies) snapshot() (path string, err error) {
+	if st, err := c.stage.read(); err != nil || !st.Exists {
+		return "", err
+	}
+	data, err := os.ReadFile(c.stage.StatePath())
 	if err != nil {
-		return err
+		return "", err
+	}
+	paths, err := c.paths()
+	if err != nil {
+		return "", err
 	}
 	if len(paths) > 0 {
-		newest, err := os.ReadFile(paths[len(paths)-1])
-		if err == nil && bytes.Equal(newest, data) {
-			return nil
+		path = paths[len(paths)-1]
+		if newest, err := os.ReadFile(path); err == nil && bytes.Equal(newest, data) {
+			return path, nil
 		}
-	}
-	if err := atomicfile.MkdirPrivate(s.dir); err != nil {
-		return err
 	}
 	// A copy, never a link: Terraform overwrites its state in place.
-	name := time.Now().UTC().Format(snapshotTime) + stateEnd
-	if err := atomicfile.Write(filepath.Join(s.dir, name), data); err != nil {
-		return err
+	path = filepath.Join(c.stage.Dir(), "snapshots", time.Now().UTC().Format(snapshotTime)+stateEnd)
+	if err := atomicfile.MkdirPrivate(filepath.Dir(path)); err != nil {
+		return "", err
 	}
-	for ; s.keep > 0 && len(paths) >= s.keep; paths = paths[1:] {
+	if err := atomicfile.Write(path, data); err != nil {
+		return "", err
+	}
+	for keep := c.stage.dir.snapshots; keep > 0 && len(paths) >= keep; paths = paths[1:] {
 		if err := os.Remove(paths[0]); err != nil {
-			return err
+			return "", err
 		}
 	}
-	return nil
+	return path, nil
 }

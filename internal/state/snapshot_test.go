@@ -52,7 +52,7 @@ func TestSnapshotKeepsTheNewestOnes(t *testing.T) {
 		snapshotted(t, s, serial)
 		snapshotted(t, s, serial) // the same again takes no place
 	}
-	paths, err := s.snapshots().paths()
+	paths, err := s.Copies().paths()
 	if err != nil || len(paths) != 20 {
 		t.Fatalf("%d snapshots, %v", len(paths), err)
 	}
@@ -83,7 +83,7 @@ func TestAnUnreadableStateIsRestoredFromTheNewestGoodSnapshot(t *testing.T) {
 			_, s := locked(t)
 			snapshotted(t, s, 7)
 			snapshotted(t, s, 8)
-			paths, err := s.snapshots().paths()
+			paths, err := s.Copies().paths()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -69,6 +69,25 @@ func (s *Stage) Archive(run string) error {
 	return errors.Join(atomicfile.SyncDir(archive), atomicfile.SyncDir(s.dir.stages()))
 }
 
+// removed begins the name of a stage's folder while it is being deleted.
+const removed = ".removed-"
+
+// Remove deletes everything of the stage. It leaves stages/ first, in one step, so
+// that an interrupted removal never looks like a stage that has lost its state.
+func (s *Stage) Remove() error {
+	aside := filepath.Join(s.dir.path, removed+s.name)
+	if err := os.RemoveAll(aside); err != nil {
+		return err
+	}
+	if err := os.Rename(s.Dir(), aside); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	return errors.Join(atomicfile.SyncDir(s.dir.stages()), os.RemoveAll(aside))
+}
+
 // CopyFS copies a folder's files to a new one, as os.CopyFS does, and flushes them.
 func CopyFS(dir string, files fs.FS) error {
 	if err := os.CopyFS(dir, files); err != nil {

@@ -313,7 +313,7 @@ func (n *Nuke) unlock() error {
 
 // archive archives the stages of each cluster whose machines are all verified as gone. It reads the
 // record again under the cluster's lock.
-func (n *Nuke) archive(taken map[int]bool, report func(string), journal *state.Deletions) error {
+func (n *Nuke) archive(taken map[int]bool, report func(string), journal *state.Journal) error {
 	recorded, err := recordedClusters(n.root)
 	if err != nil {
 		return err
