@@ -23,7 +23,7 @@ func table() map[string][]string {
 			"internal/operation/plan", "internal/operation/recreate", "internal/operation/repair",
 			"internal/operation/seed", "internal/operation/status", "internal/operation/topology",
 			"internal/state", "internal/check", "internal/config", "internal/doctor", "internal/drawing",
-			"internal/scaffold", "internal/fault", "internal/secretstore", "internal/state", "internal/ui",
+			"internal/scaffold", "internal/fault", "internal/state", "internal/ui",
 			"stages", "templates"},
 		"internal/operation/create": {"internal/cluster", "internal/config", "internal/graph",
 			"internal/gate", "internal/kube", "internal/proxmox", "internal/run", "internal/run/diagnose",

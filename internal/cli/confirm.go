@@ -3,7 +3,9 @@ package cli
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 
@@ -37,6 +39,10 @@ func (a *app) prompt(question string) (string, error) {
 	defer a.interrupts.prompt()()
 	fmt.Fprint(a.stderr, question)
 	typed, err := bufio.NewReader(a.stdin).ReadString('\n')
+	if errors.Is(err, io.EOF) {
+		fmt.Fprintln(a.stderr)
+		err = errors.New("no answer")
+	}
 	return strings.TrimSpace(typed), err
 }
 

@@ -1,20 +1,21 @@
 package cli
 
 import (
-	"bufio"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/spf13/cobra"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
-	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
 )
 
@@ -118,12 +119,7 @@ An answers file holds lines KEY = VALUE, in HCL. No key is a secret.`,
 			if err != nil {
 				return err
 			}
-			c, err := scaffold.Begin(config.Options{
-				Repository: options.Repository, Library: options.Library, Templates: options.Templates,
-				CastleVersion: options.Version,
-				Gates:         cluster.GateTypes(), Preflights: cluster.PreflightTypes(),
-				Exists: cluster.ExistsTypes(),
-			}, args[0], template)
+			c, err := scaffold.Begin(options.Config(), args[0], template)
 			if err != nil {
 				return refuse("%v", err)
 			}
@@ -132,9 +128,13 @@ An answers file holds lines KEY = VALUE, in HCL. No key is a secret.`,
 					return nothingWritten(err)
 				}
 			}
-			chosen, err := answerKeys(a, c, given)
+			var ask scaffold.Ask
+			if isTerminal(a.stdin) {
+				ask = a.prompt
+			}
+			chosen, err := c.Fill(given, ask)
 			if err != nil {
-				return err
+				return nothingWritten(err)
 			}
 			return writeCluster(a, c, chosen, gitops, options)
 		},
@@ -148,19 +148,20 @@ An answers file holds lines KEY = VALUE, in HCL. No key is a secret.`,
 	return cmd
 }
 
-func nothingWritten(err error) error {
-	return refuse("%v\ncastle: nothing was written", err)
-}
+func nothingWritten(err error) error { return errors.Join(err, refuse("nothing was written")) }
 
 // readAnswers reads the answers of the command line.
 func readAnswers(set []string, file string) (map[string]string, error) {
 	given := map[string]string{}
 	if file != "" {
-		answers, files, diags := scaffold.ReadAnswers(file)
-		if diags.HasErrors() {
-			return nil, &cluster.ConfigError{Diagnostics: diags, Files: files}
+		const form = "An answer is a text, a number, or a list of these."
+		err := readTexts("--answers", file, false, form, func(name string, v cty.Value) (ok bool) {
+			given[name], ok = asText(v)
+			return ok
+		})
+		if err != nil {
+			return nil, err
 		}
-		given = answers
 	}
 	for _, s := range set {
 		key, value, ok := strings.Cut(s, "=")
@@ -172,91 +173,54 @@ func readAnswers(set []string, file string) (map[string]string, error) {
 	return given, nil
 }
 
-// answerKeys answers every key: from given, from the user or with castle's proposal. It
-// returns the proposals that it took, and reports all missing and invalid answers at once.
-func answerKeys(a *app, c *scaffold.NewCluster, given map[string]string) (chosen []string, err error) {
-	var missing, wrong, names []string
-	keys := c.Keys()
-	for _, k := range keys {
-		names = append(names, k.Name)
-	}
-	for _, name := range slices.Sorted(maps.Keys(given)) {
-		if !slices.Contains(names, name) {
-			wrong = append(wrong, fmt.Sprintf("%s: template %s has no such key%s", name, c.Template,
-				config.DidYouMean(name, names)))
+// asText returns a text or a number as text, and a list of these with commas.
+func asText(v cty.Value) (string, bool) {
+	if !v.IsNull() && v.Type().IsTupleType() {
+		var all []string
+		for _, e := range v.AsValueSlice() {
+			text, ok := asText(e)
+			if !ok {
+				return "", false
+			}
+			all = append(all, text)
 		}
+		return strings.Join(all, ","), true
 	}
-	interactive := isTerminal(a.stdin)
-	if interactive && len(wrong) > 0 { // not after a dozen questions
-		return nil, refuse("%s", strings.Join(wrong, "\ncastle: "))
+	text, err := convert.Convert(v, cty.String)
+	if err != nil || text.IsNull() || !text.IsKnown() {
+		return "", false
 	}
-	input := bufio.NewReader(a.stdin)
-	for _, k := range keys {
-		text, isGiven := given[k.Name]
-		if !c.Uses(k) {
-			if isGiven {
-				wrong = append(wrong, fmt.Sprintf("%s: only used with secrets = %s", k.Name, k.Store))
-			}
-			continue
-		}
-		proposal := c.Propose(k)
-		switch {
-		case isGiven:
-		case interactive && !k.Quiet:
-			if err := ask(a, input, c, k, proposal); err != nil {
-				return nil, err
-			}
-			continue
-		case proposal == "":
-			if c.Requires(k) {
-				missing = append(missing, fmt.Sprintf("  %-22s  %s", k.Name, k.Question))
-			}
-			continue
-		default:
-			text = proposal
-			if !k.Quiet {
-				chosen = append(chosen, fmt.Sprintf("%s = %s", k.Name, text))
-			}
-		}
-		if err := c.Answer(k, text); err != nil && !errors.Is(err, scaffold.ErrDependency) {
-			if interactive {
-				return nil, refuse("%v; nothing was written", err)
-			}
-			wrong = append(wrong, err.Error())
-		}
-	}
-	if len(missing) > 0 {
-		wrong = append(wrong, c.Label()+" requires answers:\n"+strings.Join(missing, "\n")+
-			"\n  give each with --set KEY=VALUE, all in a file with --answers FILE, or on a terminal")
-	}
-	if len(wrong) > 0 {
-		return nil, nothingWritten(errors.New(strings.Join(wrong, "\ncastle: ")))
-	}
-	return chosen, nil
+	return text.AsString(), true
 }
 
-// ask asks for one answer until it is valid. An empty line takes the proposal.
-func ask(a *app, input *bufio.Reader, c *scaffold.NewCluster, k *scaffold.Key, proposal string) error {
-	defer a.interrupts.prompt()()
-	for {
-		fmt.Fprint(a.stderr, k.Question)
-		if proposal != "" {
-			fmt.Fprintf(a.stderr, " [%s]", proposal)
-		}
-		fmt.Fprint(a.stderr, ": ")
-		typed, err := input.ReadString('\n')
-		if errors.Is(err, io.EOF) {
-			fmt.Fprintln(a.stderr)
-			return &cluster.UsageError{Message: "no answer; nothing was written"}
-		}
-		if err != nil {
-			return err
-		}
-		if err = c.Answer(k, cmp.Or(strings.TrimSpace(typed), proposal)); err == nil {
-			return nil
-		}
-		fmt.Fprintf(a.stderr, "  %s\n", err)
+// readTexts reads a file of lines NAME = VALUE, in HCL, which a flag names. store reports whether a value
+// has this form. Diagnostics do not quote a private file.
+func readTexts(flag, file string, private bool, form string,
+	store func(name string, v cty.Value) bool) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return refuse("%s: %v", flag, err)
 	}
+	f, diags := hclsyntax.ParseConfig(text, file, hcl.InitialPos)
+	attributes := hcl.Attributes{}
+	if !diags.HasErrors() {
+		attributes, diags = f.Body.JustAttributes()
+	}
+	for name, attr := range attributes {
+		v, more := attr.Expr.Value(nil)
+		diags = append(diags, more...)
+		if !more.HasErrors() && !store(name, v) {
+			diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Subject: attr.NameRange.Ptr(),
+				Summary: name + ": invalid value", Detail: form})
+		}
+	}
+	if private {
+		f = &hcl.File{}
+	}
+	if diags.HasErrors() {
+		return &cluster.ConfigError{Diagnostics: diags, Files: map[string]*hcl.File{file: f}}
+	}
+	return nil
 }
 
 // writeCluster writes the cluster, checks it beside the others and moves it into place;

@@ -9,11 +9,12 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
 	"golang.org/x/term"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/operation/seed"
-	"github.com/ephemeral-castle/castle/internal/secretstore"
 )
 
 func newSecrets(a *app) *cobra.Command {
@@ -37,11 +38,9 @@ secrets.tfvars of a cluster that had no store. It never shows a value.`,
 		RunE: a.onCluster(nil, func(ctx context.Context, c *cluster.Cluster, _ []string) error {
 			secrets := map[string]string{}
 			if from != "" {
-				read, files, diags := secretstore.ReadFile(from)
-				if diags.HasErrors() {
-					return &cluster.ConfigError{Diagnostics: diags, Files: files}
+				if err := readSecrets(from, secrets); err != nil {
+					return err
 				}
-				secrets = read
 			}
 			s, err := seed.Prepare(ctx, c)
 			if err != nil {
@@ -64,6 +63,29 @@ secrets.tfvars of a cluster that had no store. It never shows a value.`,
 	})
 	cmd.Flags().StringVar(&from, "from", "", "read the secrets from `FILE`, mode 0600")
 	return cmd
+}
+
+// readSecrets reads a file of NAME = "value" lines, or a secrets.tfvars, that only its owner can read.
+func readSecrets(file string, secrets map[string]string) error {
+	if info, err := os.Stat(file); err == nil && info.Mode().Perm()&0o077 != 0 {
+		return refuse("%s: readable by others. The file holds secrets, so its mode must be 0600. Run "+
+			"chmod 600 %[1]s", file)
+	}
+	const form = "A secret is a text in quotes, or <<EOT … EOT."
+	return readTexts("--from", file, true, form, func(name string, v cty.Value) bool {
+		values := map[string]cty.Value{name: v}
+		if name == "local_secrets" && v.CanIterateElements() { // the variable of secrets/local
+			values = v.AsValueMap()
+		}
+		for name, v := range values {
+			text, err := convert.Convert(v, cty.String)
+			if err != nil || text.IsNull() {
+				return false
+			}
+			secrets[name] = text.AsString()
+		}
+		return true
+	})
 }
 
 // askSecrets asks for the missing secrets. Without a terminal it lists them in the error.

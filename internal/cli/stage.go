@@ -32,10 +32,7 @@ func (a *app) library() ([]*config.LibraryStage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return config.ReadLibrary(config.Options{
-		Repository: o.Repository, Library: o.Library,
-		Gates: cluster.GateTypes(), Preflights: cluster.PreflightTypes(), Exists: cluster.ExistsTypes(),
-	}), nil
+	return config.ReadLibrary(o.Config()), nil
 }
 
 // libraryStage returns the stage with this source.

@@ -17,13 +17,13 @@ func Check(o Options, clusters ...string) (*check.Report, error) {
 	if err := OutOfTree(root, o.Repository); err != nil {
 		return nil, err
 	}
-	return check.Run(check.Options{Config: o.config(), Clusters: clusters, StateDir: root})
+	return check.Run(check.Options{Config: o.Config(), Clusters: clusters, StateDir: root})
 }
 
 // CheckConfig checks the configuration before a run changes anything. It returns warnings, a line each;
 // an error stops the run.
 func (c *Cluster) CheckConfig() ([]string, error) {
-	diags, err := check.Loaded(c.Config, c.Options.config())
+	diags, err := check.Loaded(c.Config, c.Options.Config())
 	if err != nil {
 		return nil, err
 	}

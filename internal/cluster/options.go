@@ -35,15 +35,15 @@ type Options struct {
 
 // Load reads the cluster's configuration. The error is a *ConfigError if it is invalid.
 func (o Options) Load() (*config.Cluster, error) {
-	cluster, diags := config.Load(o.config())
+	cluster, diags := config.Load(o.Config())
 	if diags.HasErrors() {
 		return cluster, &ConfigError{Diagnostics: diags, Files: cluster.Files}
 	}
 	return cluster, nil
 }
 
-// config returns the options to read the cluster's configuration with.
-func (o Options) config() config.Options {
+// Config returns the options to read the cluster's configuration with.
+func (o Options) Config() config.Options {
 	return config.Options{
 		Repository: o.Repository, Cluster: o.Cluster,
 		Vars: o.Vars, VarFiles: o.VarFiles, Environ: o.Environ,

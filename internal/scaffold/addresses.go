@@ -52,29 +52,27 @@ func (a *answers) checkUsable(address netip.Addr) error {
 	return nil
 }
 
-// checkFree returns why the cluster cannot have an address. It ignores the answers to
-// the keys in except: the one that is being answered, and later ones.
-func (a *answers) checkFree(address netip.Addr, except ...string) error {
+// checkFree returns why the cluster cannot have an address.
+func (a *answers) checkFree(address netip.Addr) error {
 	if err := a.checkUsable(address); err != nil {
 		return err
 	}
-	if owner := a.owner(address, except...); owner != "" {
+	if owner := a.owner(address); owner != "" {
 		return fmt.Errorf("%s is %s", address, owner)
 	}
 	return nil
 }
 
 // owner describes the owner of an address, "" if none is known.
-func (a *answers) owner(address netip.Addr, except ...string) string {
-	counts := func(key string) bool { return !slices.Contains(except, key) }
+func (a *answers) owner(address netip.Addr) string {
 	switch {
 	case address == a.address("gateway"):
 		return "the gateway's"
 	case address == a.address("dns"):
 		return "the name server's"
-	case counts("vip") && address == a.address("vip"):
+	case address == a.address("vip"):
 		return "the VIP"
-	case counts("node_addresses") && slices.Contains(a.nodeAddresses(), address):
+	case slices.Contains(a.nodeAddresses(), address):
 		return "a machine's"
 	case a.proxmox() == address:
 		return "that of Proxmox"
@@ -103,15 +101,15 @@ func (a *answers) proxmox() netip.Addr {
 // searchLimit bounds the addresses that a search for free ones looks at.
 const searchLimit = 1 << 16
 
-// freeRow reports whether n addresses from first on are free.
-func (a *answers) freeRow(first netip.Addr, n int) bool {
-	for range n {
-		if a.checkFree(first) != nil {
-			return false
+// freeRow returns the last of n addresses from first on, and whether all are free.
+func (a *answers) freeRow(first netip.Addr, n int) (last netip.Addr, free bool) {
+	for address := first; n > 0; address, n = address.Next(), n-1 {
+		if a.checkFree(address) != nil {
+			return last, false
 		}
-		first = first.Next()
+		last = address
 	}
-	return true
+	return last, true
 }
 
 // broadcast returns the broadcast address of a network.
@@ -132,7 +130,7 @@ func proposeVIP(a *answers) string {
 		for _, round := range []byte{10, 1} {
 			address := broadcast(a.network())
 			for i := 0; i < searchLimit && a.network().Contains(address); address, i = address.Prev(), i+1 {
-				if address.As4()[3]%round == 0 && a.freeRow(address, size) {
+				if _, free := a.freeRow(address, size); free && address.As4()[3]%round == 0 {
 					return address.String()
 				}
 			}
@@ -157,14 +155,9 @@ func proposePool(a *answers) string {
 func (a *answers) proposeRange(start netip.Addr, n int) string {
 	for _, first := range []netip.Addr{start, a.network().Addr()} {
 		for i := 0; i < searchLimit && a.network().Contains(first); first, i = first.Next(), i+1 {
-			if !a.freeRow(first, n) {
-				continue
+			if last, free := a.freeRow(first, n); free {
+				return first.String() + "-" + last.String()
 			}
-			last := first
-			for range n - 1 {
-				last = last.Next()
-			}
-			return first.String() + "-" + last.String()
 		}
 	}
 	return ""

@@ -2,68 +2,12 @@ package scaffold
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
-
-	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
-	"github.com/zclconf/go-cty/cty"
-	"github.com/zclconf/go-cty/cty/convert"
 )
-
-// ReadAnswers reads a file of lines KEY = VALUE, in HCL; a list becomes a text with commas.
-func ReadAnswers(file string) (map[string]string, map[string]*hcl.File, hcl.Diagnostics) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, nil, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "--answers: " + err.Error()}}
-	}
-	f, diags := hclsyntax.ParseConfig(data, file, hcl.InitialPos)
-	files := map[string]*hcl.File{file: f}
-	if diags.HasErrors() {
-		return nil, files, diags
-	}
-	attributes, diags := f.Body.JustAttributes()
-	answers := map[string]string{}
-	for name, attr := range attributes {
-		v, more := attr.Expr.Value(nil)
-		diags = append(diags, more...)
-		if more.HasErrors() {
-			continue
-		}
-		text, ok := asText(v)
-		if !ok {
-			diags = append(diags, &hcl.Diagnostic{
-				Severity: hcl.DiagError, Subject: attr.Expr.Range().Ptr(),
-				Summary: name + ": invalid answer", Detail: "An answer is a text, a number, or a list of " +
-					"these.",
-			})
-		}
-		answers[name] = text
-	}
-	return answers, files, diags
-}
-
-func asText(v cty.Value) (string, bool) {
-	if !v.IsNull() && v.Type().IsTupleType() {
-		var all []string
-		for _, e := range v.AsValueSlice() {
-			text, ok := asText(e)
-			if !ok {
-				return "", false
-			}
-			all = append(all, text)
-		}
-		return strings.Join(all, ","), true
-	}
-	text, err := convert.Convert(v, cty.String)
-	if err != nil || text.IsNull() || !text.IsKnown() {
-		return "", false
-	}
-	return text.AsString(), true
-}
 
 // form parses an answer. The answers so far include those that the key needs.
 type form = func(*answers, string) (any, error)
@@ -117,6 +61,8 @@ func controlPlanesForm(_ *answers, s string) (any, error) {
 
 func workersForm(_ *answers, s string) (any, error) { return number(s, 1, 99) }
 
+func anyForm(_ *answers, s string) (any, error) { return s, nil }
+
 func networkForm(_ *answers, s string) (any, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil || !p.Addr().Is4() || p.Bits() < 8 || p.Bits() > 29 {
@@ -124,8 +70,6 @@ func networkForm(_ *answers, s string) (any, error) {
 	}
 	return p.Masked(), nil
 }
-
-func addressForm(_ *answers, s string) (any, error) { return parseAddress(s) }
 
 func parseAddress(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
@@ -135,40 +79,23 @@ func parseAddress(s string) (netip.Addr, error) {
 	return a, nil
 }
 
-func gatewayForm(a *answers, s string) (any, error) {
-	address, err := parseAddress(s)
-	if err != nil {
-		return nil, err
-	}
-	return address, a.checkUsable(address)
-}
-
-func vipForm(a *answers, s string) (any, error) {
-	address, err := parseAddress(s)
-	if err != nil {
-		return nil, err
-	}
-	return address, a.checkFree(address, "vip", "node_addresses", "metallb_addresses")
-}
-
-func nodeAddressesForm(a *answers, s string) (any, error) {
-	var all []netip.Addr
-	for _, entry := range entries(s) {
-		first, end, err := parseRange(entry)
+// address is the form of an address that check accepts.
+func address(check func(*answers, netip.Addr) error) form {
+	return func(a *answers, s string) (any, error) {
+		address, err := parseAddress(s)
 		if err != nil {
 			return nil, err
 		}
-		for address := first; address.Compare(end) <= 0 && len(all) < a.machines(); address = address.Next() {
-			if err := a.checkFree(address, "node_addresses", "metallb_addresses"); err != nil {
-				return nil, err
-			}
-			all = append(all, address)
-		}
+		return address, check(a, address)
 	}
-	if len(all) < a.machines() {
-		return nil, fmt.Errorf("%q has %d, and %d machines need one each", s, len(all), a.machines())
+}
+
+func nodeAddressesForm(a *answers, s string) (any, error) {
+	all, err := a.freeAddresses(s, a.machines())
+	if err == nil && len(all) < a.machines() {
+		err = fmt.Errorf("%q has %d, and %d machines need one each", s, len(all), a.machines())
 	}
-	return all, nil
+	return all, err
 }
 
 // Pools are ranges of addresses: "192.168.1.240-192.168.1.249".
@@ -176,27 +103,30 @@ type Pools []string
 
 // First returns the first address of all.
 func (p Pools) First() string {
-	first, _, _ := parseRange(p[0]) //nolint:errcheck // the form has parsed it
-	return first.String()
+	first, _, _ := strings.Cut(p[0], "-")
+	return first
 }
 
 func poolsForm(a *answers, s string) (any, error) {
-	pools := Pools(entries(s))
-	for _, entry := range pools {
+	_, err := a.freeAddresses(s, math.MaxInt)
+	return Pools(entries(s)), err
+}
+
+// freeAddresses returns the addresses in a list of ranges, at most a number of them; all must be free.
+func (a *answers) freeAddresses(s string, most int) (all []netip.Addr, err error) {
+	for _, entry := range entries(s) {
 		first, end, err := parseRange(entry)
 		if err != nil {
 			return nil, err
 		}
-		if !a.network().Contains(end) {
-			return nil, fmt.Errorf("%s is not in the network %s", end, a.network())
-		}
-		for address := first; address.Compare(end) <= 0; address = address.Next() {
-			if err := a.checkFree(address, "metallb_addresses"); err != nil {
+		for address := first; !end.Less(address) && len(all) < most; address = address.Next() {
+			if err := a.checkFree(address); err != nil {
 				return nil, err
 			}
+			all = append(all, address)
 		}
 	}
-	return pools, nil
+	return all, nil
 }
 
 func entries(s string) []string {

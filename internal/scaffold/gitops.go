@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -36,7 +35,7 @@ func (c *NewCluster) GitOps(folder string) error {
 	if err != nil {
 		return err
 	}
-	top, _, _ := strings.Cut(filepath.ToSlash(inside), "/")
+	top, _, _ := strings.Cut(inside, "/")
 	if inside == "." || slices.Contains([]string{"clusters", "stages", "templates"}, top) {
 		return fmt.Errorf("--gitops %s: this is the castle repository; Flux needs a repository of its own",
 			folder)
@@ -94,47 +93,26 @@ func (s *skeleton) inspect() error {
 		}
 	}
 	s.joins = len(ours) > 0
-	if !s.joins && len(foreign) > 0 {
-		return fmt.Errorf("--gitops %s: it contains %s, and is neither empty nor a repository that Flux "+
-			"reads\n"+
-			"  choose a new folder, or a fresh clone of git_url", s.flag, shorten(foreign))
+	if s.joins || len(foreign) == 0 {
+		return nil
 	}
-	return nil
-}
-
-// shorten lists the first of many names.
-func shorten(names []string) string {
-	const most = 3
-	if len(names) <= most {
-		return strings.Join(names, ", ")
+	names := strings.Join(foreign, ", ")
+	if more := len(foreign) - 3; more > 0 {
+		names = fmt.Sprintf("%s and %d more", strings.Join(foreign[:3], ", "), more)
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	return fmt.Errorf("--gitops %s: it contains %s, and is neither empty nor a repository that Flux reads\n"+
+		"  choose a new folder, or a fresh clone of git_url", s.flag, names)
 }
 
 // block returns the block of cluster.hcl that refers to it.
 func (s *skeleton) block() []byte {
 	return fmt.Appendf(nil, "\n# A clone of git_url, which Flux reads: castle check finds objects with two "+
-		"owners.\ngitops {\n  repository = %q\n}\n", filepath.ToSlash(s.relative))
-}
-
-// files returns the files to write, by their names in the folder.
-func (s *skeleton) files(cluster string) map[string]part {
-	all := map[string]part{}
-	for _, p := range s.parts {
-		name, own := strings.CutPrefix(p.name, clusterFolder)
-		switch {
-		case own:
-			all[path.Join(cluster, name)] = p
-		case !s.joins && !(s.readme && p.name == "README.md"):
-			all[p.name] = p
-		}
-	}
-	return all
+		"owners.\ngitops {\n  repository = %q\n}\n", s.relative)
 }
 
 // clusterPath returns the cluster's folder in Flux's repository, from git_path.
 func (s *skeleton) clusterPath(gitPath string) (string, error) {
-	cluster := path.Clean(gitPath)
+	cluster := filepath.Clean(gitPath)
 	top, _, _ := strings.Cut(cluster, "/")
 	shared := slices.ContainsFunc(s.parts, func(p part) bool {
 		return strings.HasPrefix(p.name, top+"/") && !strings.HasPrefix(p.name, clusterFolder)
@@ -143,31 +121,41 @@ func (s *skeleton) clusterPath(gitPath string) (string, error) {
 		return "", fmt.Errorf("git_path %s: with --gitops it must be a folder of its own, such as "+
 			"./clusters/blue", gitPath)
 	}
+	if _, err := os.Lstat(filepath.Join(s.folder, cluster)); err == nil {
+		return "", fmt.Errorf("%s/%s already exists\n  choose another folder with --set git_path=./…, or "+
+			"leave out --gitops", s.flag, cluster)
+	}
 	return cluster, nil
 }
 
-// write writes a view of Flux's repository, with the cluster in it, to a folder of the draft.
-func (s *skeleton) write(to, cluster string, answers map[string]any) (files []string, err error) {
-	if _, err := os.Lstat(filepath.Join(s.folder, filepath.FromSlash(cluster))); err == nil {
-		return nil, fmt.Errorf("%s/%s already exists\n  choose another folder with --set git_path=./…, or "+
-			"leave out --gitops", s.flag, cluster)
+// write writes a view of Flux's repository, with the cluster in it, to a folder of the draft. It returns the
+// cluster's folder there and the new files.
+func (s *skeleton) write(to, gitPath string, answers map[string]any) (cluster string, files []string,
+	err error) {
+	if cluster, err = s.clusterPath(gitPath); err != nil {
+		return "", nil, err
 	}
 	if _, err := copyTree(os.DirFS(s.folder), to); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+		return "", nil, err
 	}
-	for name, p := range s.files(cluster) {
+	for _, p := range s.parts {
+		name := p.name
+		if own, is := strings.CutPrefix(name, clusterFolder); is {
+			name = filepath.Join(cluster, own)
+		} else if s.joins || s.readme && name == "README.md" {
+			continue
+		}
 		data, err := p.render(answers)
 		if err != nil {
-			return nil, err
+			return "", nil, err
 		}
-		file := filepath.Join(to, filepath.FromSlash(name))
-		if err := writeFile(file, data); err != nil {
-			return nil, err
+		if err := writeFile(filepath.Join(to, name), data); err != nil {
+			return "", nil, err
 		}
 		files = append(files, name)
 	}
 	slices.Sort(files)
-	return files, s.check(to, cluster)
+	return cluster, files, s.check(to, cluster)
 }
 
 // check reports references of the cluster's part that the repository does not have.
@@ -185,57 +173,51 @@ func (s *skeleton) check(view, cluster string) error {
 	return nil // castle check reports problems of the existing files
 }
 
-// place moves the new files from the view to Flux's repository. Existing files stay. The
-// cluster's part comes last, because it makes Flux read the rest. undo removes them again.
-func (s *skeleton) place(view, cluster string, files []string) (undo func() error, err error) {
+// place moves the new files from the view to Flux's repository. Existing files stay. The cluster's part comes
+// last, because it makes Flux read the rest. If it fails, it removes them again.
+func (s *skeleton) place(view, cluster string, files []string) (err error) {
 	var placed []string
-	undo = func() error {
-		var errs []error
-		for _, p := range slices.Backward(placed) {
-			errs = append(errs, os.RemoveAll(p))
-		}
-		return errors.Join(errs...)
-	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, undo())
+			for _, p := range slices.Backward(placed) {
+				err = errors.Join(err, os.RemoveAll(p))
+			}
 		}
 	}()
 	if _, err := os.Lstat(s.folder); errors.Is(err, fs.ErrNotExist) {
-		if err := makeFolder(s.folder); err != nil {
-			return undo, err
-		}
 		placed = append(placed, s.folder)
+		if err := makeFolder(s.folder); err != nil {
+			return err
+		}
 	}
 	temp, err := os.MkdirTemp(s.folder, ".new-")
 	if err != nil {
-		return undo, err
+		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
 	for _, name := range files {
-		data, err := os.ReadFile(filepath.Join(view, filepath.FromSlash(name)))
+		data, err := os.ReadFile(filepath.Join(view, name))
 		if err == nil {
-			err = writeFile(filepath.Join(temp, filepath.FromSlash(name)), data)
+			err = writeFile(filepath.Join(temp, name), data)
 		}
 		if err != nil {
-			return undo, err
+			return err
 		}
 	}
 	for _, name := range s.units(cluster, files) {
-		from, to := filepath.Join(temp, filepath.FromSlash(name)),
-			filepath.Join(s.folder, filepath.FromSlash(name))
+		to := filepath.Join(s.folder, name)
 		if _, err := os.Lstat(to); err == nil {
-			return undo, fmt.Errorf("%s has appeared in the meantime; nothing was changed", to)
+			return fmt.Errorf("%s has appeared in the meantime; nothing was changed", to)
 		}
 		if err := makeFolder(filepath.Dir(to)); err != nil {
-			return undo, err
+			return err
 		}
-		if err := os.Rename(from, to); err != nil {
-			return undo, err
+		if err := os.Rename(filepath.Join(temp, name), to); err != nil {
+			return err
 		}
 		placed = append(placed, to)
 	}
-	return undo, nil
+	return nil
 }
 
 // units returns the files and folders to move as a whole, in order.
@@ -246,8 +228,7 @@ func (s *skeleton) units(cluster string, files []string) []string {
 	last, _, _ := strings.Cut(cluster, "/")
 	var units []string
 	for _, name := range files {
-		top, _, _ := strings.Cut(name, "/")
-		if top != last && !slices.Contains(units, top) {
+		if top, _, _ := strings.Cut(name, "/"); top != last && !slices.Contains(units, top) {
 			units = append(units, top)
 		}
 	}

@@ -1,12 +1,14 @@
 package scaffold
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/check"
@@ -21,13 +23,13 @@ type NewCluster struct {
 	templates  fs.FS
 	parts      []part
 	skeleton   *skeleton // of Flux's repository; nil without --gitops
-	keys       []*Key
+	keys       []*key
 	answers    answers
 	only       bool // no other platform has a cluster of this name
 }
 
-// ErrDependency reports that the form of an answer depends on another one that is missing or wrong.
-var ErrDependency = errors.New("depends on an answer that is missing or wrong")
+// errDependency reports that the form of an answer depends on another one that is missing or wrong.
+var errDependency = errors.New("depends on an answer that is missing or wrong")
 
 var clusterName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`)
 
@@ -45,8 +47,7 @@ func Begin(o config.Options, label, template string) (*NewCluster, error) {
 	}
 	if !clusterName.MatchString(name) || !clusterName.MatchString(platform) {
 		return nil, fmt.Errorf("cluster %q: the name and the platform after a slash consist of lower-case "+
-			"letters, digits "+
-			"and inner hyphens: they become host names and a Proxmox tag", label)
+			"letters, digits and inner hyphens: they become host names and a Proxmox tag", label)
 	}
 	if err := checkVacant(o.Repository, name, platform); err != nil {
 		return nil, err
@@ -72,45 +73,113 @@ func Begin(o config.Options, label, template string) (*NewCluster, error) {
 // Label returns the cluster's full name: "green/proxmox".
 func (c *NewCluster) Label() string { return c.Name + "/" + c.Platform }
 
-// Keys returns the keys of the template, in the order in which they must be answered.
-func (c *NewCluster) Keys() []*Key { return c.keys }
+// Ask asks the user a question and returns the answer, one line.
+type Ask func(question string) (string, error)
 
-// Uses reports whether k is needed with the answers so far.
-func (c *NewCluster) Uses(k *Key) bool {
-	return k.Store == "" || c.answers.values["secrets"] == k.Store
+// Fill answers every key: from given, from ask or with castle's proposal. It returns the proposals that it
+// took. If ask is nil, the error joins all missing and invalid answers.
+func (c *NewCluster) Fill(given map[string]string, ask Ask) (chosen []string, err error) {
+	var names, missing []string
+	for _, k := range c.keys {
+		names = append(names, k.name)
+	}
+	var wrong []error
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if !slices.Contains(names, name) {
+			wrong = append(wrong, fmt.Errorf("%s: template %s has no such key%s", name, c.Template,
+				config.DidYouMean(name, names)))
+		}
+	}
+	for _, k := range c.keys {
+		if ask != nil && len(wrong) > 0 { // not after a dozen questions
+			break
+		}
+		text, isGiven := given[k.name]
+		proposal := c.propose(k)
+		switch {
+		case !c.uses(k):
+			if isGiven {
+				wrong = append(wrong, fmt.Errorf("%s: only used with secrets = %s", k.name, k.store))
+			}
+			continue
+		case isGiven:
+		case ask != nil && !k.quiet:
+			if err := c.ask(k, proposal, ask); err != nil {
+				return nil, err
+			}
+			continue
+		case proposal == "":
+			if k.borrowed || c.answers.has(k.needs...) { // else a proposal follows from missing answers
+				missing = append(missing, fmt.Sprintf("\n  %-22s  %s", k.name, k.question))
+			}
+			continue
+		default:
+			text = proposal
+			if !k.quiet {
+				chosen = append(chosen, k.name+" = "+text)
+			}
+		}
+		if err := c.answer(k, text); err != nil && !errors.Is(err, errDependency) {
+			wrong = append(wrong, err)
+		}
+	}
+	if len(missing) > 0 {
+		wrong = append(wrong, fmt.Errorf("%s requires answers:%s\n  give each with --set KEY=VALUE, all in "+
+			"a file with --answers FILE, or on a terminal", c.Label(), strings.Join(missing, "")))
+	}
+	return chosen, errors.Join(wrong...)
 }
 
-// Answer sets an answer, or returns its problem. Earlier keys must be answered.
-func (c *NewCluster) Answer(k *Key, text string) error {
+// ask asks for one answer until it is valid. An empty one takes the proposal.
+func (c *NewCluster) ask(k *key, proposal string, ask Ask) error {
+	question := k.question + ": "
+	if proposal != "" {
+		question = fmt.Sprintf("%s [%s]: ", k.question, proposal)
+	}
+	for problem := ""; ; {
+		typed, err := ask(problem + question)
+		if err != nil {
+			return err
+		}
+		if err = c.answer(k, cmp.Or(typed, proposal)); err == nil {
+			return nil
+		}
+		problem = fmt.Sprintf("  %s\n", err)
+	}
+}
+
+// uses reports whether k is needed with the answers so far.
+func (c *NewCluster) uses(k *key) bool {
+	return k.store == "" || c.answers.values["secrets"] == k.store
+}
+
+// answer sets an answer, or returns its problem. Earlier keys must be answered.
+func (c *NewCluster) answer(k *key, text string) error {
 	text = strings.TrimSpace(text)
 	if text == "" {
-		return fmt.Errorf("%s is empty", k.Name)
+		return fmt.Errorf("%s is empty", k.name)
 	}
 	if strings.ContainsAny(text, "\"\\\n\r") || strings.Contains(text, "${") || strings.Contains(text, "%{") {
-		return fmt.Errorf(`%s: an answer cannot contain ", \, ${ or %%{`, k.Name)
+		return fmt.Errorf(`%s: an answer cannot contain ", \, ${ or %%{`, k.name)
 	}
 	if !c.answers.has(k.needs...) {
-		return ErrDependency
+		return errDependency
 	}
 	v, err := k.form(&c.answers, text)
 	if err != nil {
-		return fmt.Errorf("%s: %w", k.Name, err)
+		return fmt.Errorf("%s: %w", k.name, err)
 	}
-	c.answers.values[k.Name] = v
+	c.answers.values[k.name] = v
 	return nil
 }
 
-// Propose returns castle's proposal, "" if it has none.
-func (c *NewCluster) Propose(k *Key) string {
+// propose returns castle's proposal, "" if it has none.
+func (c *NewCluster) propose(k *key) string {
 	if k.proposal == nil || !c.answers.has(k.needs...) {
 		return ""
 	}
 	return k.proposal(&c.answers)
 }
-
-// Requires reports whether the user must answer k, which has neither an answer nor a
-// proposal. Otherwise a proposal follows from answers that are still missing.
-func (c *NewCluster) Requires(k *Key) bool { return k.borrowed || c.answers.has(k.needs...) }
 
 // nodes returns the cluster's machines, control planes first.
 func (a *answers) nodes(addresses []netip.Addr) (nodes []Node) {

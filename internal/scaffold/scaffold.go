@@ -9,15 +9,107 @@
 package scaffold
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/config"
 )
+
+//go:embed castle.hcl
+var castleFile string
+
+// ignored are the lines of .gitignore that keep keys, states, secrets and saved plans,
+// which hold all of these, out of Git.
+var ignored = []string{"**/configs/", "*.tfstate*", "secrets.tfvars", "*.castleplan*"}
+
+const ignoreComment = "# Keys, state and secrets of the clusters: never in Git.\n"
+
+// Initialized is the result of Init.
+type Initialized struct {
+	Made      []string // "clusters/", ".gitignore", "castle.hcl"
+	Unignored []string // lines that an existing .gitignore lacks
+}
+
+// Init initializes a castle repository in dir. Existing files stay unchanged.
+func Init(dir string) (Initialized, error) {
+	var done Initialized
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return done, err
+	}
+	clusters := filepath.Join(dir, "clusters")
+	info, err := os.Stat(clusters)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if above, err := config.FindRepository(filepath.Dir(dir)); err == nil {
+			return done, fmt.Errorf("%s is inside the castle repository %s; nothing was written\n"+
+				"  `castle new` adds a cluster there", dir, above)
+		}
+		done.Made = append(done.Made, "clusters/")
+	case err != nil:
+		return done, err
+	case !info.IsDir():
+		return done, fmt.Errorf("%s is not a directory; nothing was written", clusters)
+	}
+	// .gitignore comes first: it keeps the keys of every later cluster out of Git.
+	for _, file := range [][2]string{
+		{".gitignore", ignoreComment + strings.Join(ignored, "\n") + "\n"}, {"castle.hcl", castleFile},
+	} {
+		switch err := writeFile(filepath.Join(dir, file[0]), []byte(file[1])); {
+		case err == nil:
+			done.Made = append(done.Made, file[0])
+		case !errors.Is(err, fs.ErrExist):
+			return done, err
+		}
+	}
+	if err := makeFolder(clusters); err != nil {
+		return done, err
+	}
+	done.Unignored, err = Unignored(dir)
+	return done, err
+}
+
+// Unignored returns the lines that the .gitignore of dir lacks; all, if there is none. It
+// compares literally, so that an equivalent pattern counts as missing.
+func Unignored(dir string) ([]string, error) {
+	data, err := os.ReadFile(filepath.Join(dir, ".gitignore"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var lines []string
+	for line := range strings.Lines(string(data)) {
+		lines = append(lines, strings.TrimSpace(line))
+	}
+	return slices.DeleteFunc(slices.Clone(ignored),
+		func(line string) bool { return slices.Contains(lines, line) }), nil
+}
+
+// Ignore appends lines to the .gitignore of dir.
+func Ignore(dir string, lines []string) error {
+	path := filepath.Join(dir, ".gitignore")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	text := "\n" + ignoreComment + strings.Join(lines, "\n") + "\n"
+	if len(data) > 0 && data[len(data)-1] != '\n' {
+		text = "\n" + text
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Sync(), f.Close())
+}
 
 // ErrExists is wrapped by the error of Eject for a stage that the repository already has.
 var ErrExists = errors.New("already in the repository; nothing was changed")
@@ -26,8 +118,8 @@ var ErrExists = errors.New("already in the repository; nothing was changed")
 // then on, and returns the names of the files. The copy has the fingerprint of the
 // original, so the stage stays up to date.
 func Eject(repository string, library fs.FS, source string) (files []string, err error) {
-	folder := path.Join("stages", source)
-	to := filepath.Join(repository, filepath.FromSlash(folder))
+	folder := filepath.Join("stages", source)
+	to := filepath.Join(repository, folder)
 	if _, err := os.Lstat(to); err == nil {
 		return nil, fmt.Errorf("%s: %w\n  it overrides the built-in stage; move it away to eject that again",
 			folder, ErrExists)
@@ -53,7 +145,7 @@ func Eject(repository string, library fs.FS, source string) (files []string, err
 		return nil, err
 	}
 	for _, name := range names {
-		files = append(files, path.Join(folder, name))
+		files = append(files, filepath.Join(folder, name))
 	}
 	// Renaming fails if the folder has appeared in the meantime, unless it is empty.
 	return files, os.Rename(whole, to)
@@ -75,12 +167,12 @@ func copyTree(from fs.FS, to string) (names []string, err error) {
 			return err
 		}
 		names = append(names, name)
-		return writeFile(filepath.Join(to, filepath.FromSlash(name)), data)
+		return writeFile(filepath.Join(to, name), data)
 	})
 	return names, err
 }
 
-// writeFile writes a new file of the repository, and its folder.
+// writeFile creates a file of the repository, and its folder.
 func writeFile(path string, data []byte) error {
 	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return err
@@ -88,19 +180,8 @@ func writeFile(path string, data []byte) error {
 	return atomicfile.Create(path, data, 0o644)
 }
 
-// makeFolder creates a folder of the repository, and its parents, readable like the rest
-// of the repository: castle's umask is for its own files.
+// makeFolder creates a folder of the repository and its parents, readable like the rest of the repository.
 func makeFolder(path string) error {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return nil
-	}
-	if parent := filepath.Dir(path); parent != path {
-		if err := makeFolder(parent); err != nil {
-			return err
-		}
-	}
-	if err := os.Mkdir(path, 0o755); err != nil {
-		return err
-	}
-	return os.Chmod(path, 0o755)
+	defer syscall.Umask(syscall.Umask(0o022)) // castle's umask is for its own files
+	return os.MkdirAll(path, 0o755)
 }

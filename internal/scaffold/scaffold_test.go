@@ -31,18 +31,18 @@ func newCluster(t *testing.T, others ...check.Reservations) *NewCluster {
 func answerAll(t *testing.T, o *NewCluster, given map[string]string) map[string]string {
 	t.Helper()
 	answered := map[string]string{}
-	for _, k := range o.Keys() {
-		if !o.Uses(k) {
+	for _, k := range o.keys {
+		if !o.uses(k) {
 			continue
 		}
-		text, is := given[k.Name]
+		text, is := given[k.name]
 		if !is {
-			text = o.Propose(k)
+			text = o.propose(k)
 		}
-		if err := o.Answer(k, text); err != nil {
+		if err := o.answer(k, text); err != nil {
 			t.Errorf("%v", err)
 		}
-		answered[k.Name] = text
+		answered[k.name] = text
 	}
 	return answered
 }
@@ -94,22 +94,22 @@ func TestFullNetworkHasNoProposal(t *testing.T) {
 	o := newCluster(t, check.Reservations{Cluster: "blue/proxmox",
 		Addresses: []check.AddressRange{reserve("the pool", "192.0.2.2", "192.0.2.254")}})
 	answers := given("192.0.2.0/24", "192.0.2.1")
-	for _, k := range o.Keys() {
-		if k.Name == "vip" {
-			if p := o.Propose(k); p != "" {
+	for _, k := range o.keys {
+		if k.name == "vip" {
+			if p := o.propose(k); p != "" {
 				t.Errorf("proposed %s of another cluster", p)
 			}
-			if err := o.Answer(k, "192.0.2.9"); err == nil ||
+			if err := o.answer(k, "192.0.2.9"); err == nil ||
 				!strings.Contains(err.Error(), "that of the pool of cluster blue/proxmox") {
 				t.Errorf("taken: %v", err)
 			}
 			return
 		}
-		text, is := answers[k.Name]
+		text, is := answers[k.name]
 		if !is {
-			text = o.Propose(k)
+			text = o.propose(k)
 		}
-		if err := o.Answer(k, text); err != nil {
+		if err := o.answer(k, text); err != nil {
 			t.Fatal(err)
 		}
 	}

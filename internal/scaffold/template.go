@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"strings"
 	"text/template"
-	"text/template/parse"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -30,9 +29,8 @@ type part struct {
 // readTemplate reads the template of a cluster.
 func readTemplate(all fs.FS, name string) ([]part, error) {
 	if name == gitopsTemplate {
-		return nil, fmt.Errorf("template %q is for the repository that Flux reads: use castle new "+
-			"--gitops; templates of clusters: %s",
-			name, strings.Join(templateNames(all), ", "))
+		return nil, fmt.Errorf("template %q is for the repository that Flux reads: use castle new --gitops; "+
+			"templates of clusters: %s", name, strings.Join(templateNames(all), ", "))
 	}
 	return readParts(all, name)
 }
@@ -66,8 +64,7 @@ func readParts(all fs.FS, name string) ([]part, error) {
 		parts = append(parts, part{strings.TrimPrefix(file, name+"/"), text})
 		return nil
 	})
-	switch {
-	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) || err == nil && len(parts) == 0:
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) || err == nil && len(parts) == 0 {
 		names := templateNames(all)
 		return nil, fmt.Errorf("no template %q; choose one of %s%s", name, strings.Join(names, ", "),
 			config.DidYouMean(name, names))
@@ -75,60 +72,21 @@ func readParts(all fs.FS, name string) ([]part, error) {
 	return parts, err
 }
 
-// answerName matches keys, not the fields of their values: .vip, not .Address.
-var answerName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+// quoted and mention match inside an action of a template: a text, and a key such as .vip or $.vip. A field
+// of a key's value begins with a capital: .Address.
+var (
+	action  = regexp.MustCompile(`\{\{.*?\}\}`)
+	quoted  = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+	mention = regexp.MustCompile(`[ ({$]\.([a-z][a-z0-9_]*)`)
+)
 
 // mentions returns the keys that the file uses, in order.
-func (p part) mentions() []string {
-	var names []string
-	add := func(ident []string) {
-		if len(ident) > 0 && answerName.MatchString(ident[0]) {
-			names = append(names, ident[0])
+func (p part) mentions() (names []string) {
+	for _, a := range action.FindAllString(p.text.Root.String(), -1) { // without comments
+		for _, m := range mention.FindAllStringSubmatch(quoted.ReplaceAllString(a, ""), -1) {
+			names = append(names, m[1])
 		}
 	}
-	var walk func(n parse.Node)
-	pipe := func(n *parse.PipeNode) {
-		if n == nil {
-			return
-		}
-		for _, c := range n.Cmds {
-			for _, arg := range c.Args {
-				walk(arg)
-			}
-		}
-	}
-	list := func(n *parse.ListNode) {
-		if n == nil {
-			return
-		}
-		for _, inner := range n.Nodes {
-			walk(inner)
-		}
-	}
-	branch := func(b parse.BranchNode) { pipe(b.Pipe); list(b.List); list(b.ElseList) }
-	walk = func(n parse.Node) {
-		switch n := n.(type) {
-		case *parse.ListNode:
-			list(n)
-		case *parse.ActionNode:
-			pipe(n.Pipe)
-		case *parse.PipeNode:
-			pipe(n)
-		case *parse.FieldNode:
-			add(n.Ident)
-		case *parse.VariableNode:
-			add(n.Ident[1:])
-		case *parse.ChainNode:
-			walk(n.Node)
-		case *parse.IfNode:
-			branch(n.BranchNode)
-		case *parse.RangeNode:
-			branch(n.BranchNode)
-		case *parse.WithNode:
-			branch(n.BranchNode)
-		}
-	}
-	list(p.text.Root)
 	return names
 }
 

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 )
@@ -38,28 +37,30 @@ type Draft struct {
 }
 
 // Write renders the template into a draft. Every key must have been answered.
-func (c *NewCluster) Write() (d *Draft, err error) {
+func (c *NewCluster) Write() (*Draft, error) {
 	// Not in clusters/, where every folder is a cluster.
 	temp, err := os.MkdirTemp(c.repository, ".new-")
 	if err != nil {
 		return nil, err
 	}
-	d = &Draft{Repository: temp, cluster: c}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, d.Close())
-		}
-	}()
-	if err := d.linkRepository(); err != nil {
-		return d, err
+	d := &Draft{Repository: temp, cluster: c}
+	if err := d.write(c.data()); err != nil {
+		return nil, errors.Join(err, d.Close())
 	}
-	data := c.data()
+	return d, nil
+}
+
+func (d *Draft) write(data map[string]any) error {
+	c := d.cluster
+	if err := d.linkRepository(); err != nil {
+		return err
+	}
 	d.Next = fmt.Sprintf("Next:\n  castle rehearse %[1]s\n  castle doctor %[1]s\n  castle create %[1]s\n",
 		data["reference"])
 	for _, p := range c.parts {
 		text, err := p.render(data)
 		if err != nil {
-			return d, err
+			return err
 		}
 		if p.name == nextFile {
 			d.Next = string(text)
@@ -71,24 +72,18 @@ func (c *NewCluster) Write() (d *Draft, err error) {
 		if c.skeleton != nil && p.name == "cluster.hcl" {
 			text = append(text, c.skeleton.block()...)
 		}
-		name := path.Join("clusters", c.Name, c.Platform, p.name)
-		file := filepath.Join(temp, filepath.FromSlash(name))
+		name := filepath.Join("clusters", c.Name, c.Platform, p.name)
+		file := filepath.Join(d.Repository, name)
 		if err := writeFile(file, text); err != nil {
-			return d, err
+			return err
 		}
-		if path.Base(p.name) == secretsFile {
+		if filepath.Base(p.name) == secretsFile {
 			if err := os.Chmod(file, 0o600); err != nil {
-				return d, err
+				return err
 			}
 		}
 		d.Files = append(d.Files, name)
 	}
-	return d, d.writeGitOps(data)
-}
-
-// writeGitOps writes the skeleton of Flux's repository, if the user wants it.
-func (d *Draft) writeGitOps(data map[string]any) (err error) {
-	c := d.cluster
 	if c.skeleton == nil {
 		return nil
 	}
@@ -97,11 +92,9 @@ func (d *Draft) writeGitOps(data map[string]any) (err error) {
 		return fmt.Errorf("--gitops: template %s has no git_path, so Flux would not find the files",
 			c.Template)
 	}
-	if d.path, err = c.skeleton.clusterPath(gitPath); err != nil {
-		return err
-	}
+	var err error
 	d.GitOps = filepath.Join(d.Repository, "gitops")
-	d.GitOpsFiles, err = c.skeleton.write(d.GitOps, d.path, data)
+	d.path, d.GitOpsFiles, err = c.skeleton.write(d.GitOps, gitPath, data)
 	return err
 }
 
@@ -111,57 +104,47 @@ func (d *Draft) linkRepository() error {
 	if err != nil {
 		return err
 	}
-	all := []string{"castle.hcl", "stages", "templates"}
-	for _, folder := range []string{"clusters", path.Join("clusters", d.cluster.Name)} {
-		entries, err := os.ReadDir(filepath.Join(from, filepath.FromSlash(folder)))
-		if err != nil && (folder == "clusters" || !errors.Is(err, fs.ErrNotExist)) {
+	own := filepath.Join("clusters", d.cluster.Name)
+	for _, pattern := range []string{"castle.hcl", "stages", "templates", "clusters/*", own + "/*"} {
+		names, err := fs.Glob(os.DirFS(from), pattern)
+		if err != nil {
 			return err
 		}
-		for _, e := range entries {
-			if folder != "clusters" || e.Name() != d.cluster.Name {
-				all = append(all, path.Join(folder, e.Name()))
+		for _, name := range names {
+			if name == own {
+				continue
 			}
-		}
-	}
-	for _, name := range all {
-		target := filepath.Join(from, filepath.FromSlash(name))
-		if _, err := os.Stat(target); errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		link := filepath.Join(d.Repository, filepath.FromSlash(name))
-		if err := makeFolder(filepath.Dir(link)); err != nil {
-			return err
-		}
-		if err := os.Symlink(target, link); err != nil {
-			return err
+			link := filepath.Join(d.Repository, name)
+			if err := makeFolder(filepath.Dir(link)); err != nil {
+				return err
+			}
+			if err := os.Symlink(filepath.Join(from, name), link); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
 // Place moves the cluster and the files that Flux reads into place: all of them or none.
-func (d *Draft) Place() (err error) {
+func (d *Draft) Place() error {
 	c := d.cluster
 	if err := checkVacant(c.repository, c.Name, c.Platform); err != nil {
 		return err
 	}
-	if c.skeleton != nil {
-		undo, failed := c.skeleton.place(d.GitOps, d.path, d.GitOpsFiles)
-		if failed != nil {
-			return failed
-		}
-		defer func() {
-			if err != nil {
-				err = errors.Join(err, undo())
-			}
-		}()
-	}
-	moved := path.Join("clusters", c.Name)
+	moved := filepath.Join("clusters", c.Name)
 	if _, err := os.Lstat(filepath.Join(c.repository, moved)); err == nil {
-		moved = path.Join(moved, c.Platform)
+		moved = filepath.Join(moved, c.Platform)
 	}
+	from, to := filepath.Join(d.Repository, moved), filepath.Join(c.repository, moved)
 	// Renaming fails if the folder has appeared in the meantime, unless it is empty.
-	return os.Rename(filepath.Join(d.Repository, moved), filepath.Join(c.repository, moved))
+	err := os.Rename(from, to)
+	if err == nil && c.skeleton != nil {
+		if err = c.skeleton.place(d.GitOps, d.path, d.GitOpsFiles); err != nil {
+			err = errors.Join(err, os.Rename(to, from))
+		}
+	}
+	return err
 }
 
 // Close removes the files that Place has not moved.
@@ -180,13 +163,14 @@ func (d *Draft) Commands() []string {
 
 // checkVacant refuses a cluster that exists.
 func checkVacant(repository, cluster, platform string) error {
-	folder := path.Join("clusters", cluster, platform)
-	switch _, err := os.Lstat(filepath.Join(repository, filepath.FromSlash(folder))); {
-	case err == nil:
+	folder := filepath.Join("clusters", cluster, platform)
+	_, err := os.Lstat(filepath.Join(repository, folder))
+	if err == nil {
 		return fmt.Errorf("%s already exists; nothing was changed\n  choose another name, or "+
 			"CLUSTER/PLATFORM, or move it away", folder)
-	case !errors.Is(err, fs.ErrNotExist):
-		return err
 	}
-	return nil
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
