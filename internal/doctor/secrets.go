@@ -42,7 +42,7 @@ func (r *checkRun) readSecrets(ctx context.Context) {
 			continue
 		}
 		module := tfeval.Read(s, r.inputs(s))
-		if module.Has("resource") {
+		if len(module.Instances("resource", "")) > 0 {
 			continue // its outputs are known after apply
 		}
 		if sources := module.Known("data", "infisical_secrets"); len(sources) > 0 {

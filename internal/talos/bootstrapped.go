@@ -58,13 +58,6 @@ type bootstrapped struct {
 	resource  string
 }
 
-// etcdData is one machine's report about etcd's data directory.
-type etcdData struct {
-	present bool
-	foreign bool     // the machine belongs to a cluster with other secrets
-	problem *problem // why the answer is unknown
-}
-
 // ErrOtherSecrets means that machines belong to another cluster than the wanted
 // one, or that this cluster's secrets were lost and generated again.
 var ErrOtherSecrets = errors.New(
@@ -74,22 +67,20 @@ var ErrOtherSecrets = errors.New(
 // existing machine answers that it has none.
 func (b *bootstrapped) check(ctx context.Context, known []gate.Known) (bool, error) {
 	m := &machines{config: b.config, timeout: attempt, endpoints: b.existing(known)}
-	answers, err := queryAll(ctx, m, m.queryEtcdData)
+	nodes, err := queryAll(ctx, m, m.queryEtcdData)
 	if err != nil {
 		return false, err
 	}
-	var problems []*problem
 	var foreign []string
-	for i, a := range answers {
+	for _, n := range nodes {
 		switch {
-		case a.present:
+		case n.hasEtcdData:
 			return true, nil
-		case a.foreign:
-			foreign = append(foreign, m.endpoints[i])
-		case a.problem != nil:
-			problems = append(problems, a.problem)
+		case n.problem != nil && n.problem.kind == otherSecrets:
+			foreign = append(foreign, n.endpoint)
 		}
 	}
+	problems := problemsOf(nodes)
 	switch {
 	case len(foreign) > 0:
 		return false, gate.Permanent(fmt.Errorf("%s: %w", strings.Join(foreign, ", "), ErrOtherSecrets))
@@ -104,16 +95,13 @@ func (b *bootstrapped) check(ctx context.Context, known []gate.Known) (bool, err
 func (b *bootstrapped) existing(known []gate.Known) []string {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(b.endpoints)) {
-		if b.resource == "" {
-			all = append(all, b.endpoints[key])
-			continue
-		}
-		for _, k := range known {
+		runs := func(k gate.Known) bool {
 			started, reported := k.Attributes["started"].(bool)
 			own := k.Address == fmt.Sprintf("%s[%q]", b.resource, key) || k.Address == b.resource
-			if own && (started || !reported) {
-				all = append(all, b.endpoints[key])
-			}
+			return own && (started || !reported)
+		}
+		if b.resource == "" || slices.ContainsFunc(known, runs) {
+			all = append(all, b.endpoints[key])
 		}
 	}
 	return all
@@ -121,27 +109,28 @@ func (b *bootstrapped) existing(known []gate.Known) []string {
 
 // queryEtcdData reads a machine's answer. A machine in maintenance mode shows an
 // unknown certificate, as a foreign one does; it has no data.
-func (m *machines) queryEtcdData(ctx context.Context, endpoint string) etcdData {
-	present, problem := m.readEtcdData(ctx, endpoint)
-	if problem != nil && problem.kind == unknownCA {
+func (m *machines) queryEtcdData(ctx context.Context, endpoint string) nodeView {
+	n := nodeView{endpoint: endpoint}
+	m.readEtcdData(ctx, &n)
+	if n.problem != nil && n.problem.kind == unknownCA {
 		maintenance, err := m.inMaintenance(ctx, endpoint)
 		if err == nil && maintenance {
-			return etcdData{}
+			return nodeView{endpoint: endpoint}
 		}
-		present, problem = m.readEtcdData(ctx, endpoint) // it may have got its configuration just now
-		if err == nil && problem != nil && problem.kind == unknownCA {
-			return etcdData{foreign: true}
+		m.readEtcdData(ctx, &n) // it may have got its configuration just now
+		if err == nil && n.problem != nil && n.problem.kind == unknownCA {
+			n.problem.kind = otherSecrets
 		}
 	}
-	if problem != nil && problem.kind == rejectsCaller {
-		problem.permanent = true // a machine of this cluster does not know this administrator
+	if n.problem != nil && n.problem.kind == rejectsCaller {
+		n.problem.permanent = true // a machine of this cluster does not know this administrator
 	}
-	return etcdData{present: present, problem: problem}
+	return n
 }
 
 // readEtcdData makes the check of Talos before a bootstrap: whether etcd's data directory is empty.
-func (m *machines) readEtcdData(ctx context.Context, endpoint string) (present bool, p *problem) {
-	p = m.call(ctx, endpoint, "etcd's data directory", func(c *client.Client) error {
+func (m *machines) readEtcdData(ctx context.Context, n *nodeView) {
+	n.problem = m.call(ctx, n.endpoint, "etcd's data directory", func(c *client.Client) error {
 		services, err := c.ServiceInfo(ctx, "etcd")
 		if err != nil {
 			return err
@@ -154,10 +143,10 @@ func (m *machines) readEtcdData(ctx context.Context, endpoint string) (present b
 			return fmt.Errorf("is starting: etcd is %s: %s", s.GetState(), lastEvent(s))
 		}
 		files, err := c.LS(ctx, &machineapi.ListRequest{Root: "/var/lib/etcd"})
-		for err == nil && !present {
+		for err == nil && !n.hasEtcdData {
 			var file *machineapi.FileInfo
 			if file, err = files.Recv(); err == nil {
-				present = file.GetError() == "" && strings.Trim(file.GetRelativeName(), ".") != ""
+				n.hasEtcdData = file.GetError() == "" && strings.Trim(file.GetRelativeName(), ".") != ""
 			}
 		}
 		if errors.Is(err, io.EOF) || err != nil && strings.Contains(err.Error(), "no such file") {
@@ -165,7 +154,6 @@ func (m *machines) readEtcdData(ctx context.Context, endpoint string) (present b
 		}
 		return err
 	})
-	return present, p
 }
 
 // inMaintenance reports whether a machine admits anybody because it waits for its

@@ -26,39 +26,27 @@ func etcdType() gate.Type {
 		},
 		Talos: true,
 		New: func(name string, target gate.Target, values gate.Values) (gate.Gate, error) {
-			g, err := newEtcdGate(target.Talosconfig, values)
+			m, err := newMachines(target.Talosconfig, values)
+			voters := values.Int("voters")
+			if err == nil && len(m.endpoints) < voters {
+				err = fmt.Errorf("%d voters are wanted and %d endpoints known (%v): "+
+					"name every control plane in endpoints", voters, len(m.endpoints), m.endpoints)
+			}
 			if err != nil {
 				return gate.Gate{}, fmt.Errorf("gate %s: %w", name, err)
 			}
-			return gate.Gate{Name: name, Check: g.check, Diagnose: g.machines.diagnosis(etcdCause)}, nil
+			check := func(ctx context.Context) error { return m.checkQuorum(ctx, voters) }
+			return gate.Gate{Name: name, Check: check, Diagnose: m.diagnosis(etcdCause)}, nil
 		},
 	}
 }
 
-type etcdGate struct {
-	machines *machines
-	voters   int
-}
-
-func newEtcdGate(talosconfig []byte, values gate.Values) (*etcdGate, error) {
-	m, err := newMachines(talosconfig, values)
-	if err != nil {
-		return nil, err
-	}
-	g := &etcdGate{machines: m, voters: values.Int("voters")}
-	if len(m.endpoints) < g.voters {
-		return nil, fmt.Errorf("%d voters are wanted and %d endpoints known (%v): "+
-			"name every control plane in endpoints", g.voters, len(m.endpoints), m.endpoints)
-	}
-	return g, nil
-}
-
-func (g *etcdGate) check(ctx context.Context) error {
-	nodes, err := g.machines.queryNodes(ctx, "etcd", readEtcd)
+func (m *machines) checkQuorum(ctx context.Context, voters int) error {
+	nodes, err := m.queryNodes(ctx, "etcd", readEtcd)
 	if err != nil {
 		return err
 	}
-	return checkQuorum(g.voters, nodes)
+	return quorum(voters, nodes)
 }
 
 // readEtcd reads the state of etcd. A learner does not answer calls for members and alarms.
@@ -82,9 +70,9 @@ func readEtcd(ctx context.Context, c *client.Client, n *nodeView) error {
 	return err
 }
 
-// checkQuorum returns nil if etcd has exactly the wanted voters, each of them answered itself, and all
+// quorum returns nil if etcd has exactly the wanted voters, each of them answered itself, and all
 // agree. Otherwise the error lists the missing parts.
-func checkQuorum(voters int, nodes []nodeView) error {
+func quorum(voters int, nodes []nodeView) error {
 	names, problems := memberNames(nodes), problemsOf(nodes)
 	details := slices.Concat(memberDisagreement(nodes, names), leaderDisagreement(nodes, names),
 		memberErrors(nodes, names))

@@ -45,7 +45,7 @@ func TestCheckQuorumReportsWhatIsMissing(t *testing.T) {
 			{endpoint: "c", problem: &problem{endpoint: "c", reason: "etcd does not run yet"}},
 		}},
 	} {
-		err := checkQuorum(c.voters, c.views)
+		err := quorum(c.voters, c.views)
 		switch {
 		case want == "" && err != nil:
 			t.Errorf("whole, but: %v", err)
@@ -68,7 +68,7 @@ func TestCheckQuorumMarksThatEtcdRunsNowhere(t *testing.T) {
 		"one does not answer":      {[]nodeView{down("a"), refused}, ""},
 		"one runs it":              {[]nodeView{sees(1, 1, 1), down("b")}, ""},
 	} {
-		if err := checkQuorum(3, c.views); gate.KindOf(err) != c.want {
+		if err := quorum(3, c.views); gate.KindOf(err) != c.want {
 			t.Errorf("%s: got kind %q of %v, want %q", name, gate.KindOf(err), err, c.want)
 		}
 	}

@@ -110,12 +110,12 @@ func TestEtcdGateFailsPermanentlyWhereWaitingCannotHelp(t *testing.T) {
 func TestEtcdGateTimesOutOnAMachineThatNeverAnswers(t *testing.T) {
 	l := newLab(t, emulator.Delays{})
 	l.mute(l.address(1))
-	g, err := newEtcdGate(l.talosconfig(role.Admin, l.address(1)), gate.Values{"voters": cty.NumberIntVal(1)})
+	m, err := newMachines(l.talosconfig(role.Admin, l.address(1)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.machines.timeout = 50 * time.Millisecond
-	err = g.check(t.Context())
+	m.timeout = 50 * time.Millisecond
+	err = m.checkQuorum(t.Context(), 1)
 	if err == nil || errors.Is(err, context.DeadlineExceeded) || err.Error() != "etcd: no voter answers; "+
 		l.address(1)+": no answer within 50ms" {
 		t.Errorf("got %v", err)

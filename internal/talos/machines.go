@@ -130,6 +130,7 @@ type nodeView struct {
 	status      *machineapi.EtcdMemberStatus
 	members     []*machineapi.EtcdMember
 	alarms      []*machineapi.EtcdMemberAlarm
+	hasEtcdData bool
 }
 
 // queryNodes lets read fill the view of each machine. subject names the resource that it reads.
@@ -177,6 +178,7 @@ const (
 	otherProblem  problemKind = iota
 	etcdDown                  // the API answers, etcd does not run
 	unknownCA                 // an authority signed the machine's certificate that is not the cluster's
+	otherSecrets              // the machine was configured with another cluster's secrets
 	rejectsCaller             // the machine trusts the cluster's CA and not this client
 )
 

@@ -15,6 +15,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/client"
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
 	"github.com/zclconf/go-cty/cty"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
@@ -34,15 +35,34 @@ func virtualIPType() gate.Type {
 			if err := values.Decode("endpoints", &endpoints); err != nil || !values.Has("address") {
 				return nil //nolint:nilerr // not all is known yet: New checks it
 			}
-			return ownAddresses(values.String("address"), endpoints)
+			address, _ := netip.ParseAddr(values.String("address")) // validAddress has accepted it
+			return ownAddresses(address, endpoints)
 		},
 		New: func(name string, target gate.Target, values gate.Values) (gate.Gate, error) {
-			g, err := newVirtualIPGate(target.Talosconfig, values)
+			g := &virtualIPGate{}
+			m, err := newMachines(target.Talosconfig, values)
+			if err == nil {
+				g.address, err = netip.ParseAddr(values.String("address"))
+			}
+			switch {
+			case err != nil:
+			case len(m.endpoints) == 0:
+				err = errors.New("the talosconfig has no endpoints: name every control plane in endpoints")
+			default:
+				err = ownAddresses(g.address, m.endpoints)
+			}
 			if err != nil {
 				return gate.Gate{}, fmt.Errorf("gate %s: %w", name, err)
 			}
-			return gate.Gate{Name: name, Check: g.check, Changed: g.machines.addressChanges,
-				Diagnose: g.machines.diagnosis(addressCause(g.address))}, nil
+			check := func(ctx context.Context) error {
+				nodes, err := m.queryNodes(ctx, "addresses", readAddresses)
+				if err != nil {
+					return err
+				}
+				return g.checkHolder(nodes)
+			}
+			return gate.Gate{Name: name, Check: check, Changed: m.addressChanges,
+				Diagnose: m.diagnosis(addressCause(g.address))}, nil
 		},
 	}
 }
@@ -56,50 +76,20 @@ func validAddress(x cty.Value) error {
 
 // ownAddresses rejects the virtual address as an endpoint: its holder would answer
 // twice, and no machine while it is missing.
-func ownAddresses(virtual string, endpoints []string) error {
+func ownAddresses(virtual netip.Addr, endpoints []string) error {
 	for _, e := range endpoints {
-		if sameAddress(hostOf(e), virtual) {
+		if a, err := netip.ParseAddr(hostOf(e)); err == nil && a.Unmap() == virtual.Unmap() {
 			return fmt.Errorf("%s is the virtual address itself: name the machines' own in endpoints", e)
 		}
 	}
 	return nil
 }
 
-func sameAddress(a, b string) bool {
-	x, err := netip.ParseAddr(a)
-	y, err2 := netip.ParseAddr(b)
-	return err == nil && err2 == nil && x.Unmap() == y.Unmap()
-}
-
 type virtualIPGate struct {
-	machines *machines
-	address  netip.Addr
+	address netip.Addr
 
 	mu     sync.Mutex
 	holder string // the last machine that had the address alone; empty before
-}
-
-func newVirtualIPGate(talosconfig []byte, values gate.Values) (*virtualIPGate, error) {
-	m, err := newMachines(talosconfig, values)
-	if err != nil {
-		return nil, err
-	}
-	g := &virtualIPGate{machines: m}
-	if g.address, err = netip.ParseAddr(values.String("address")); err != nil {
-		return nil, fmt.Errorf("address: %w", err)
-	}
-	if len(m.endpoints) == 0 {
-		return nil, errors.New("the talosconfig has no endpoints: name every control plane in endpoints")
-	}
-	return g, ownAddresses(values.String("address"), m.endpoints)
-}
-
-func (g *virtualIPGate) check(ctx context.Context) error {
-	nodes, err := g.machines.queryNodes(ctx, "addresses", readAddresses)
-	if err != nil {
-		return err
-	}
-	return g.checkHolder(nodes)
 }
 
 // readAddresses reads the addresses in force, not those in the configuration.
@@ -158,12 +148,6 @@ func (g *virtualIPGate) checkHolder(nodes []nodeView) error {
 	return notReady(fmt.Sprintf("virtual address %s: %s", g.address, fault), problems)
 }
 
-// The pauses before a watch that failed or ended starts again.
-const (
-	firstPause   = 250 * time.Millisecond
-	longestPause = 2 * time.Second
-)
-
 // addressChanges is a gate's Changed: it signals when a machine's addresses may
 // have changed. A watch that ends because its machine restarts is started again,
 // and its start counts as a change.
@@ -176,23 +160,14 @@ func (m *machines) addressChanges(ctx context.Context) <-chan struct{} {
 		}
 	}
 	for _, endpoint := range m.endpoints {
-		go func() {
-			for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, longestPause) {
-				if m.watchAddresses(ctx, endpoint, signal) {
-					pause = firstPause
-				}
-				select {
-				case <-ctx.Done():
-				case <-time.After(pause):
-				}
-			}
-		}()
+		watch := func(ctx context.Context) { m.watchAddresses(ctx, endpoint, signal) }
+		go wait.UntilWithContext(ctx, watch, time.Second)
 	}
 	return changed
 }
 
-// watchAddresses returns when the watch has ended, and whether it had started.
-func (m *machines) watchAddresses(ctx context.Context, endpoint string, signal func()) (started bool) {
+// watchAddresses returns when the watch has ended.
+func (m *machines) watchAddresses(ctx context.Context, endpoint string, signal func()) {
 	m.call(ctx, endpoint, "addresses", func(c *client.Client) error {
 		stream, err := v1alpha1.NewStateClient(c.Conn()).Watch(ctx, &v1alpha1.WatchRequest{
 			Namespace: network.NamespaceName, Type: network.AddressStatusType, ApiVersion: 1,
@@ -200,11 +175,9 @@ func (m *machines) watchAddresses(ctx context.Context, endpoint string, signal f
 		})
 		for err == nil {
 			if _, err = stream.Recv(); err == nil { // the first message confirms the start
-				started = true
 				signal()
 			}
 		}
 		return err
 	})
-	return started
 }

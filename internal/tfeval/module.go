@@ -285,11 +285,6 @@ func (m *Module) Local(name string) cty.Value {
 	return cty.NilVal
 }
 
-// Has reports whether the module has any block of a kind.
-func (m *Module) Has(kind string) bool {
-	return slices.ContainsFunc(m.Blocks, func(b *hclsyntax.Block) bool { return b.Type == kind })
-}
-
 // Outputs are the outputs whose values are known.
 func (m *Module) Outputs() map[string]cty.Value {
 	all := map[string]cty.Value{}
