@@ -2,14 +2,13 @@ package talos
 
 import "time"
 
+// version is the Talos of every machine.
+const version = "v1.13.0"
+
 // Config is how a Fleet behaves. Its zero value is a fleet that takes no time.
 type Config struct {
-	// Port is apid's port on every machine; 50000 when zero.
-	Port int
-	// TalosVersion is the version that the Version call reports; v1.13.0 when empty.
-	TalosVersion string
-	Delays       Delays
-	Hooks        Hooks
+	Delays Delays
+	Hooks  Hooks
 	// AfterFunc runs f once d has passed, unless stopped before. Tests that drive
 	// time themselves set it; nil means time.AfterFunc.
 	AfterFunc func(d time.Duration, f func()) (stop func() bool)
@@ -39,12 +38,12 @@ func Realistic() Delays {
 
 // Times returns the delays multiplied by factor: 0.1 is ten times as fast.
 func (d Delays) Times(factor float64) Delays {
-	scale := func(x time.Duration) time.Duration { return time.Duration(float64(x) * factor) }
-	return Delays{
-		Boot: scale(d.Boot), Install: scale(d.Install), Services: scale(d.Services), Etcd: scale(d.Etcd),
-		Join: scale(d.Join), Promote: scale(d.Promote), Kubernetes: scale(d.Kubernetes),
-		Campaign: scale(d.Campaign), Session: scale(d.Session),
+	for _, x := range []*time.Duration{
+		&d.Boot, &d.Install, &d.Services, &d.Etcd, &d.Join, &d.Promote, &d.Kubernetes, &d.Campaign, &d.Session,
+	} {
+		*x = time.Duration(float64(*x) * factor)
 	}
+	return d
 }
 
 // Hooks report events to the fleet's owner. All are optional. They run one after
@@ -64,19 +63,8 @@ type Hooks struct {
 	OnShutdown func(address string)
 	// OnReset is called when a caller has wiped a machine's disks.
 	OnReset func(address string)
-	// OnCall is called for every request that a machine has answered.
-	OnCall func(Call)
 	// OnError is called for errors that no client gets, such as an address in use.
 	OnError func(address string, err error)
-}
-
-// Call is one request and how it ended. It carries no payload, so no secrets.
-type Call struct {
-	Address string   // the machine that was connected to
-	Method  string   // "/machine.MachineService/Bootstrap"
-	Nodes   []string // its destination; empty for the machine itself
-	Roles   []string // of the caller: "os:admin", "os:reader" in maintenance
-	Err     error    // nil, or the gRPC status
 }
 
 // Machine is one (virtual) computer that boots Talos from a blank disk.

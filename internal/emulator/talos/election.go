@@ -53,17 +53,14 @@ func virtualIPs(c config.Provider) []virtualIP {
 	return list
 }
 
-// elections assigns the virtual addresses of all clusters.
-type elections struct{ world *world }
-
 // campaignLater lets a machine whose etcd member votes compete for its virtual
 // addresses, as soon as it has seen that etcd is healthy.
-func (l *elections) campaignLater(m *machine) {
+func (d *etcd) campaignLater(m *machine) {
 	if m.campaigns {
 		return
 	}
 	m.campaigns = true
-	l.world.after(m, l.world.config.Delays.Campaign, func() {
+	d.world.after(m, d.world.config.Delays.Campaign, func() {
 		for _, v := range virtualIPs(m.installed.config) {
 			// Talos waits silently for a link that the machine does not have.
 			if len(m.spec.Links) != 0 && v.link != "" && !slices.Contains(m.spec.Links, v.link) {
@@ -73,12 +70,12 @@ func (l *elections) campaignLater(m *machine) {
 			e.leave(func(c *candidate) bool { return c.machine == m }) // from an earlier life
 			e.line = append(e.line, &candidate{machine: m})
 		}
-		l.settle(m.etcd.cluster)
+		d.settle(m.etcd.cluster)
 	})
 }
 
 // resign removes the machine from all elections, as its clean shutdown does.
-func (l *elections) resign(m *machine) {
+func (d *etcd) resign(m *machine) {
 	m.campaigns = false
 	if m.etcd == nil {
 		return
@@ -86,11 +83,11 @@ func (l *elections) resign(m *machine) {
 	for _, e := range m.etcd.cluster.elections {
 		e.leave(func(c *candidate) bool { return c.machine == m && !c.lost })
 	}
-	l.settle(m.etcd.cluster)
+	d.settle(m.etcd.cluster)
 }
 
 // losePower keeps the machine's place in line until its session ends.
-func (l *elections) losePower(m *machine) {
+func (d *etcd) losePower(m *machine) {
 	if m.etcd == nil {
 		return
 	}
@@ -107,23 +104,23 @@ func (l *elections) losePower(m *machine) {
 	if len(lost) == 0 {
 		return
 	}
-	l.settle(cluster)
-	l.world.inTime(l.world.config.Delays.Session, func() {
+	d.settle(cluster)
+	d.world.inTime(d.world.config.Delays.Session, func() {
 		for _, e := range cluster.elections {
 			e.leave(func(c *candidate) bool { return slices.Contains(lost, c) })
 		}
-		l.settle(cluster)
+		d.settle(cluster)
 	})
 }
 
 // endSessionsWithoutQuorum takes all virtual addresses back if etcd has no quorum
 // again by the end of the sessions.
-func (l *elections) endSessionsWithoutQuorum(c *etcdCluster) {
+func (d *etcd) endSessionsWithoutQuorum(c *etcdCluster) {
 	if c.ending || len(c.elections) == 0 || c.elect() != 0 {
 		return
 	}
 	c.ending = true
-	l.world.inTime(l.world.config.Delays.Session, func() {
+	d.world.inTime(d.world.config.Delays.Session, func() {
 		c.ending = false
 		if c.elect() != 0 {
 			return
@@ -134,13 +131,13 @@ func (l *elections) endSessionsWithoutQuorum(c *etcdCluster) {
 			}
 			e.line = nil
 		}
-		l.settle(c)
+		d.settle(c)
 	})
 }
 
 // settle gives every virtual address to the first in line. Without a quorum the
 // holder keeps it, and no other machine gets it.
-func (l *elections) settle(c *etcdCluster) {
+func (d *etcd) settle(c *etcdCluster) {
 	for _, e := range c.elections {
 		var first *candidate
 		if len(e.line) != 0 && !e.line[0].lost {
@@ -150,30 +147,30 @@ func (l *elections) settle(c *etcdCluster) {
 			first = nil
 		}
 		if first != e.holder {
-			l.assign(e, first)
+			d.assign(e, first)
 		}
 	}
 }
 
-func (l *elections) assign(e *election, to *candidate) {
+func (d *etcd) assign(e *election, to *candidate) {
 	address, holder := netip.PrefixFrom(e.address, e.address.BitLen()), ""
 	if e.holder != nil {
-		l.world.dropAddress(e.holder.machine, e.holder.machine.uplink(), address)
+		d.world.dropAddress(e.holder.machine, e.holder.machine.uplink(), address)
 	}
 	if to != nil {
-		l.world.addAddress(to.machine, to.machine.uplink(), address)
+		d.world.addAddress(to.machine, to.machine.uplink(), address)
 		holder = to.machine.spec.Address
 	}
 	e.holder = to
-	if hook := l.world.config.Hooks.OnVirtualIP; hook != nil {
-		l.world.later(func() { hook(e.address.String(), holder) })
+	if hook := d.world.config.Hooks.OnVirtualIP; hook != nil {
+		d.world.later(func() { hook(e.address.String(), holder) })
 	}
 }
 
 // decided finds the election that has a holder for the virtual address.
-func (l *elections) decided(virtual string) (*etcdCluster, *election) {
+func (d *etcd) decided(virtual string) (*etcdCluster, *election) {
 	address, _ := netip.ParseAddr(virtual) //nolint:errcheck // no election has the zero address
-	for _, m := range l.world.machines {
+	for _, m := range d.world.machines {
 		if m.etcd == nil {
 			continue
 		}

@@ -75,7 +75,6 @@ func (c *etcdCluster) elect() uint64 {
 // etcd runs the members of all machines.
 type etcd struct {
 	world       *world
-	elections   *elections
 	held        map[string]bool // machines whose member stays a learner
 	lastLearner *heldLearner
 	announced   map[string]bool // the clusters, by CA, for which OnBootstrap was called
@@ -139,8 +138,8 @@ func (d *etcd) advance() {
 			}
 		case m.etcd.serves() && !m.etcd.learner:
 			d.announceLater(m)
-			d.elections.campaignLater(m)
-			d.elections.settle(m.etcd.cluster)
+			d.campaignLater(m)
+			d.settle(m.etcd.cluster)
 		}
 	}
 }

@@ -40,7 +40,6 @@ type lab struct {
 	configured []talos.MachineSpec
 	shutDown   []string
 	holders    []string // of the virtual address, one after another
-	calls      []talos.Call
 }
 
 func newLab(t *testing.T) *lab {
@@ -81,7 +80,6 @@ func newLab(t *testing.T) *lab {
 				})
 			},
 			OnShutdown: func(a string) { record(func() { l.shutDown = append(l.shutDown, a) }) },
-			OnCall:     func(c talos.Call) { record(func() { l.calls = append(l.calls, c) }) },
 			OnError:    func(a string, err error) { t.Errorf("machine %s: %v", a, err) },
 		},
 	})

@@ -8,7 +8,7 @@
 // is bootstrapped. No Kubernetes runs: through Hooks, a caller can start one.
 //
 // The fleet's parts share a world: the machines, the clock and the mutex. power
-// runs machines, etcd runs their members, elections assign virtual addresses, and
+// runs machines, etcd runs their members and assigns virtual addresses, and
 // the services answer calls. Everything that takes time runs through
 // Config.AfterFunc, so a test can drive time, and a power cut cancels what the
 // machine had pending. Hooks run after the mutex is released.
@@ -23,34 +23,24 @@ import (
 	"time"
 
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
-	"github.com/siderolabs/talos/pkg/machinery/constants"
 )
 
 // Fleet is a set of emulated machines.
 type Fleet struct {
-	world     *world
-	power     *power
-	etcd      *etcd
-	elections *elections
+	world *world
+	power *power
+	etcd  *etcd
 }
 
 // New returns a fleet without machines.
 func New(c Config) *Fleet {
-	if c.Port == 0 {
-		c.Port = constants.ApidPort
-	}
-	if c.TalosVersion == "" {
-		c.TalosVersion = "v1.13.0"
-	}
 	if c.AfterFunc == nil {
 		c.AfterFunc = func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
 	}
 	w := &world{config: c}
 	w.ctx, w.end = context.WithCancel(context.Background())
-	elections := &elections{world: w}
-	etcd := &etcd{world: w, elections: elections, held: map[string]bool{}, announced: map[string]bool{}}
-	power := &power{world: w, etcd: etcd, elections: elections}
-	return &Fleet{world: w, power: power, etcd: etcd, elections: elections}
+	etcd := &etcd{world: w, held: map[string]bool{}, announced: map[string]bool{}}
+	return &Fleet{world: w, power: &power{world: w, etcd: etcd}, etcd: etcd}
 }
 
 // Boot switches a machine on. A machine whose address is known keeps its disks; a
@@ -130,7 +120,7 @@ func (f *Fleet) Close() {
 // its holder first; none while there is no holder.
 func (f *Fleet) InLine(virtual string) []string {
 	defer f.world.lock()()
-	_, e := f.elections.decided(virtual)
+	_, e := f.etcd.decided(virtual)
 	if e == nil {
 		return nil
 	}
@@ -147,7 +137,7 @@ func (f *Fleet) InLine(virtual string) []string {
 // address to the candidate with that address or hostname, or to the next in line if to is empty.
 func (f *Fleet) MoveVirtualIP(virtual, to string) error {
 	defer f.world.lock()()
-	cluster, e := f.elections.decided(virtual)
+	cluster, e := f.etcd.decided(virtual)
 	if e == nil {
 		return fmt.Errorf("no machine has the virtual address %s", virtual)
 	}
@@ -160,7 +150,7 @@ func (f *Fleet) MoveVirtualIP(virtual, to string) error {
 	next := e.line[i]
 	others := slices.Delete(slices.Delete(e.line, i, i+1), 0, 1)
 	e.line = slices.Concat([]*candidate{next}, others, []*candidate{e.holder})
-	f.elections.settle(cluster)
+	f.etcd.settle(cluster)
 	return nil
 }
 

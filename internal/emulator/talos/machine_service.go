@@ -29,9 +29,7 @@ func onlyOnControlPlanes(api string) error {
 
 func (s *machineService) Version(ctx context.Context, _ *emptypb.Empty) (*pb.VersionResponse, error) {
 	v := &pb.Version{
-		Version: &pb.VersionInfo{
-			Tag: s.world.config.TalosVersion, Sha: "emulated", Os: "linux", Arch: "amd64",
-		},
+		Version:  &pb.VersionInfo{Tag: version, Sha: "emulated", Os: "linux", Arch: "amd64"},
 		Platform: &pb.PlatformInfo{Name: "nocloud", Mode: cloud{}.String()},
 	}
 	if requestOf(ctx).target.installed != nil {
@@ -73,31 +71,19 @@ func (s *machineService) ApplyConfiguration(
 // applyMode decides how next comes into force. The emulator reboots only for
 // another role or CA; Talos has a longer list.
 func applyMode(
-	now, next *installed, wanted pb.ApplyConfigurationRequest_Mode,
-) (pb.ApplyConfigurationRequest_Mode, string) {
-	const (
-		auto     = pb.ApplyConfigurationRequest_AUTO
-		reboot   = pb.ApplyConfigurationRequest_REBOOT
-		noReboot = pb.ApplyConfigurationRequest_NO_REBOOT
-		staged   = pb.ApplyConfigurationRequest_STAGED
-
-		withReboot    = "Applied configuration with a reboot"
-		withoutReboot = "Applied configuration without a reboot"
-	)
+	now, next *installed, mode pb.ApplyConfigurationRequest_Mode,
+) (_ pb.ApplyConfigurationRequest_Mode, details string) {
+	const reboot, noReboot = pb.ApplyConfigurationRequest_REBOOT, pb.ApplyConfigurationRequest_NO_REBOOT
 	switch {
-	case wanted == staged:
-		return staged, "Staged configuration to be applied after the next reboot"
-	case now == nil && (wanted == auto || wanted == reboot):
-		return noReboot, withoutReboot
-	case wanted == reboot:
-		return reboot, withReboot
-	case wanted == auto && (now.controlPlane != next.controlPlane || now.ca != next.ca):
-		return reboot, withReboot
-	case wanted == auto:
-		return noReboot, withoutReboot
+	case mode == pb.ApplyConfigurationRequest_STAGED:
+		return mode, "Staged configuration to be applied after the next reboot"
+	case mode == reboot && now != nil:
+	case mode == pb.ApplyConfigurationRequest_AUTO && now != nil &&
+		(now.controlPlane != next.controlPlane || now.ca != next.ca):
 	default:
-		return wanted, withoutReboot
+		return noReboot, "Applied configuration without a reboot"
 	}
+	return reboot, "Applied configuration with a reboot"
 }
 
 // Bootstrap founds etcd on the machine. Like Talos, it checks only the machine's
@@ -135,7 +121,7 @@ func (s *machineService) Shutdown(ctx context.Context, _ *pb.ShutdownRequest) (*
 // mode or switches off.
 func (s *machineService) Reset(ctx context.Context, req *pb.ResetRequest) (*pb.ResetResponse, error) {
 	m := requestOf(ctx).target
-	s.power.elections.resign(m)
+	s.etcd.resign(m)
 	if m.etcd != nil && req.GetGraceful() {
 		m.etcd.leave()
 	}

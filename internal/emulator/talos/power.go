@@ -18,10 +18,9 @@ import (
 
 // power starts, configures, stops and wipes machines.
 type power struct {
-	world     *world
-	etcd      *etcd
-	elections *elections
-	servers   []*apid // every server since New, so that Close leaves none
+	world   *world
+	etcd    *etcd
+	servers []*apid // every server since New, so that Close leaves none
 }
 
 // boot starts the machine; start follows when its delay has passed.
@@ -37,21 +36,22 @@ func (p *power) boot(m *machine, delay time.Duration) {
 // start brings the API up, in maintenance mode or with the configuration's certificates.
 func (p *power) start(m *machine) {
 	p.world.bringUpNetwork(m)
-	if m.installed == nil {
-		if p.serve(m, maintenanceTLS) {
-			m.stage = Maintenance
+	stage, source := Maintenance, tlsSource(maintenanceTLS)
+	if m.installed != nil {
+		signer := p.signer(m.installed)
+		if m.awaitsSigner = signer == nil; m.awaitsSigner {
+			return // trustd of a control plane signs for workers: startWaitingWorkers continues
 		}
+		stage, source = Running, m.installed.serverTLS(signer)
+	}
+	if err := p.serve(m, source); err != nil {
+		p.world.fail(m, err)
 		return
 	}
-	signer := p.signer(m.installed)
-	if m.awaitsSigner = signer == nil; m.awaitsSigner {
-		return // trustd of a control plane signs for workers: startWaitingWorkers continues
+	m.stage = stage
+	if stage == Running {
+		p.world.after(m, p.world.config.Delays.Services, func() { p.servicesUp(m) })
 	}
-	if !p.serve(m, m.installed.serverTLS(signer)) {
-		return
-	}
-	m.stage = Running
-	p.world.after(m, p.world.config.Delays.Services, func() { p.servicesUp(m) })
 	if m.controlPlane() {
 		p.startWaitingWorkers()
 	}
@@ -87,7 +87,7 @@ func (p *power) startWaitingWorkers() {
 
 // stop takes the API down at once and cancels pending steps; requests in flight finish.
 func (p *power) stop(m *machine) {
-	p.elections.resign(m)
+	p.etcd.resign(m)
 	if m.down != nil {
 		m.down()
 	}
@@ -102,7 +102,7 @@ func (p *power) stop(m *machine) {
 		m.server = nil
 	}
 	if m.etcd != nil {
-		p.elections.endSessionsWithoutQuorum(m.etcd.cluster)
+		p.etcd.endSessionsWithoutQuorum(m.etcd.cluster)
 	}
 }
 
@@ -111,7 +111,7 @@ func (p *power) off(m *machine) {
 	if m.server != nil {
 		p.world.later(m.server.grpc.Stop)
 	}
-	p.elections.losePower(m)
+	p.etcd.losePower(m)
 	p.stop(m)
 	m.stage = Off
 }
@@ -138,24 +138,24 @@ func (p *power) wipe(m *machine) {
 
 // apply brings a configuration into force.
 func (p *power) apply(m *machine, c *installed, mode pb.ApplyConfigurationRequest_Mode) {
-	switch {
-	case mode == pb.ApplyConfigurationRequest_STAGED:
-		m.staged = c
-	case m.installed == nil:
-		m.staged = c
-		p.boot(m, p.world.config.Delays.Install)
-	case mode == pb.ApplyConfigurationRequest_REBOOT:
-		m.staged = c
-		p.boot(m, p.world.config.Delays.Boot)
-	default:
+	if mode == pb.ApplyConfigurationRequest_NO_REBOOT && m.installed != nil {
 		moved := !slices.Equal(virtualIPs(m.installed.config), virtualIPs(c.config))
 		if moved {
-			p.elections.resign(m)
+			p.etcd.resign(m)
 		}
 		m.installed = c
 		if moved {
 			p.etcd.advance()
 		}
+		return
+	}
+	m.staged = c
+	switch {
+	case mode == pb.ApplyConfigurationRequest_STAGED:
+	case m.installed == nil:
+		p.boot(m, p.world.config.Delays.Install)
+	default:
+		p.boot(m, p.world.config.Delays.Boot)
 	}
 }
 
@@ -170,26 +170,15 @@ type apid struct {
 // tlsSource creates the TLS configuration of a machine's API.
 type tlsSource func(*machine) (*tls.Config, error)
 
-// serve starts the machine's API and reports whether that worked.
-func (p *power) serve(m *machine, source tlsSource) bool {
-	s, err := p.listen(m, source)
-	if err != nil {
-		p.world.fail(m, err)
-		return false
-	}
-	m.server = s
-	p.servers = append(p.servers, s)
-	return true
-}
-
-func (p *power) listen(m *machine, source tlsSource) (*apid, error) {
+// serve starts the machine's API.
+func (p *power) serve(m *machine, source tlsSource) error {
 	config, err := source(m)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	l, err := net.Listen("tcp", net.JoinHostPort(m.spec.Address, strconv.Itoa(p.world.config.Port)))
+	l, err := net.Listen("tcp", net.JoinHostPort(m.spec.Address, strconv.Itoa(constants.ApidPort)))
 	if err != nil {
-		return nil, fmt.Errorf("apid: %w", err)
+		return fmt.Errorf("apid: %w", err)
 	}
 	// Without client certificates, every caller is a reader and nothing is routed.
 	proxy := &proxy{world: p.world, machine: m, maintenance: config.ClientAuth == tls.NoClientCert}
@@ -206,7 +195,9 @@ func (p *power) listen(m *machine, source tlsSource) (*apid, error) {
 		defer close(s.done)
 		_ = s.grpc.Serve(l) //nolint:errcheck // it ends when the listener or the server is closed
 	}()
-	return s, nil
+	m.server = s
+	p.servers = append(p.servers, s)
+	return nil
 }
 
 // retire frees the address at once and lets requests in flight finish.

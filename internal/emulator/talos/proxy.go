@@ -2,12 +2,12 @@ package talos
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"path"
 	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
+	"github.com/siderolabs/talos/pkg/machinery/constants"
 	"github.com/siderolabs/talos/pkg/machinery/role"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -16,8 +16,6 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
 // proxy handles every request to one API server: it identifies the caller and
@@ -35,12 +33,6 @@ type target struct {
 	err  error
 }
 
-// route is the destination in a request's metadata.
-type route struct {
-	nodes []string // none: the machine itself
-	many  bool     // answers are collected, each labelled with its node
-}
-
 // request holds a handler's facts about its caller; it travels in the context.
 type request struct {
 	target *machine // the machine that answers, which may differ from the connected one
@@ -56,12 +48,12 @@ func requestOf(ctx context.Context) request {
 
 // callerRoles reads the roles from the client certificate's organisations.
 // Maintenance mode makes everyone a reader.
-func callerRoles(ctx context.Context, maintenance bool) role.Set {
-	if maintenance {
+func (p *proxy) callerRoles(ctx context.Context) role.Set {
+	if p.maintenance {
 		return role.MakeSet(role.Reader)
 	}
-	if p, ok := peer.FromContext(ctx); ok {
-		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(info.State.PeerCertificates) > 0 {
+	if caller, ok := peer.FromContext(ctx); ok {
+		if info, ok := caller.AuthInfo.(credentials.TLSInfo); ok && len(info.State.PeerCertificates) > 0 {
 			roles, _ := role.Parse(info.State.PeerCertificates[0].Subject.Organization)
 			return roles
 		}
@@ -88,35 +80,23 @@ func allowedRoles(method string) role.Set {
 
 func notAuthorized() error { return status.Error(codes.PermissionDenied, "not authorized") }
 
-// routeOf reads the metadata "node" (one target, answer passed on unchanged) and
-// "nodes" (a fan-out).
-func routeOf(md metadata.MD) (route, error) {
-	node, nodes := md.Get("node"), md.Get("nodes")
-	switch {
-	case len(node) > 1:
-		return route{}, status.Error(codes.InvalidArgument, "node metadata must be single-valued")
-	case len(nodes) > 0:
-		return route{nodes: nodes, many: true}, nil
-	default:
-		return route{nodes: node}, nil
-	}
-}
-
-// enter identifies the caller and the targets of a request.
-func (p *proxy) enter(ctx context.Context, method string) (call Call, to route, targets []target) {
-	roles := callerRoles(ctx, p.maintenance)
-	call = Call{Address: p.machine.spec.Address, Method: method, Roles: roles.Strings()}
+// enter identifies the caller and the targets of a request. The metadata "node" names one target, whose
+// answer is passed on unchanged; those of "nodes" are collected (many), each labelled with its node.
+func (p *proxy) enter(ctx context.Context, method string) (targets []target, many bool, err error) {
+	var nodes []string
 	if md, ok := metadata.FromIncomingContext(ctx); ok && !p.maintenance {
-		if to, call.Err = routeOf(md); call.Err != nil {
-			return call, to, nil
+		if nodes = md.Get("node"); len(nodes) > 1 {
+			return nil, false, status.Error(codes.InvalidArgument, "node metadata must be single-valued")
+		}
+		if all := md.Get("nodes"); len(all) > 0 {
+			nodes, many = all, true
 		}
 	}
-	if to.many && strings.HasPrefix(method, "/cosi.") {
-		call.Err = status.Errorf(codes.InvalidArgument,
+	if many && strings.HasPrefix(method, "/cosi.") {
+		return nil, false, status.Errorf(codes.InvalidArgument,
 			"one-2-many proxying is not supported for method %s", method)
-		return call, to, nil
 	}
-	call.Nodes = to.nodes
+	roles := p.callerRoles(ctx)
 	admit := func(node string, m *machine, err error) {
 		if err == nil && !allowedRoles(method).IncludesAny(roles) {
 			err = notAuthorized()
@@ -124,63 +104,56 @@ func (p *proxy) enter(ctx context.Context, method string) (call Call, to route, 
 		ctx := context.WithValue(ctx, requestKey{}, request{target: m, roles: roles})
 		targets = append(targets, target{node: node, ctx: ctx, err: err})
 	}
-	if len(to.nodes) == 0 {
-		admit("", p.machine, nil)
-	}
-	for _, node := range to.nodes {
-		m, err := p.reach(to, node)
+	for _, node := range nodes {
+		m, err := p.reach(node, len(nodes) == 1)
 		admit(node, m, err)
 	}
-	return call, to, targets
+	if len(nodes) == 0 {
+		admit("", p.machine, nil)
+	}
+	return targets, many, nil
 }
 
 // reach returns the machine that this apid would connect to for node, or the error
-// of that connection.
-func (p *proxy) reach(r route, node string) (*machine, error) {
+// of that connection. alone says that the request has no other target.
+func (p *proxy) reach(node string, alone bool) (*machine, error) {
 	defer p.world.lock()()
 	if !p.machine.controlPlane() {
 		// A worker's apid has no client certificate of its own.
-		if len(r.nodes) == 1 && node == p.machine.spec.Address {
+		if alone && node == p.machine.spec.Address {
 			return p.machine, nil
 		}
 		return nil, status.Error(codes.PermissionDenied, "no request forwarding")
 	}
 	if _, _, err := net.SplitHostPort(node); node == "" || err == nil {
-		return nil, status.Error(codes.Internal, fmt.Sprintf("invalid target %q", node))
+		return nil, status.Errorf(codes.Internal, "invalid target %q", node)
 	}
-	connection := func(desc string) (*machine, error) {
-		return nil, status.Errorf(codes.Unavailable, `connection error: desc = "transport: %s"`, desc)
+	refuse := func(format string, args ...any) (*machine, error) {
+		return nil, status.Errorf(codes.Unavailable, `connection error: desc = "transport: `+format+`"`, args...)
 	}
-	dial := fmt.Sprintf("Error while dialing: dial tcp %s:%d: connect: ", node, p.world.config.Port)
+	const dial = "Error while dialing: dial tcp %s:%d: connect: "
 	m := p.world.find(node)
 	switch {
 	case m == nil && strings.ContainsFunc(node, func(r rune) bool { return r >= 'g' && r <= 'z' }):
 		return nil, status.Error(codes.Unavailable, "name resolver error: produced zero addresses")
 	case m == nil || m.stage == Off:
-		return connection(dial + "no route to host")
+		return refuse(dial+"no route to host", node, constants.ApidPort)
 	case m.stage == Booting:
-		return connection(dial + "connection refused")
+		return refuse(dial+"connection refused", node, constants.ApidPort)
 	case m.stage == Maintenance || m.installed.ca != p.machine.installed.ca:
-		return connection("authentication handshake failed: tls: failed to verify certificate: x509: " +
+		return refuse("authentication handshake failed: tls: failed to verify certificate: x509: " +
 			"certificate signed by unknown authority")
 	}
 	return m, nil
-}
-
-func (p *proxy) record(call *Call) {
-	if hook := p.world.config.Hooks.OnCall; hook != nil {
-		hook(*call)
-	}
 }
 
 // unary runs the handler under the fleet's mutex.
 func (p *proxy) unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
 ) (any, error) {
-	call, to, targets := p.enter(ctx, info.FullMethod)
-	defer p.record(&call)
-	if call.Err != nil {
-		return nil, call.Err
+	targets, many, err := p.enter(ctx, info.FullMethod)
+	if err != nil {
+		return nil, err
 	}
 	send := func(t target) (any, error) {
 		if t.err != nil {
@@ -189,106 +162,74 @@ func (p *proxy) unary(
 		defer p.world.lock()()
 		return handle(t.ctx, req)
 	}
-	if !to.many {
-		var resp any
-		resp, call.Err = send(targets[0])
-		return resp, call.Err
+	if !many {
+		return send(targets[0])
 	}
-	response, list, err := newResponse(info.FullMethod)
-	if err != nil {
-		return nil, err
-	}
+	// Every response is a list of messages that begin with their metadata, as Empty does. Empty keeps the
+	// fields that it does not know, so all answers fit into one EmptyResponse.
+	all := &common.EmptyResponse{}
 	for _, t := range targets {
-		resp, err := send(t)
+		part, label := &common.EmptyResponse{}, &common.Metadata{Hostname: t.node}
+		answer, err := send(t)
+		if m, ok := answer.(proto.Message); ok && err == nil {
+			err = convert(m, part)
+		}
 		if err != nil {
-			call.Err = err
-			element := list.NewElement()
-			label(element.Message(), errorMetadata(t.node, err))
-			list.Append(element)
-		} else if m, ok := resp.(proto.Message); ok {
-			part := messages(m.ProtoReflect())
-			for i := range part.Len() {
-				label(part.Get(i).Message(), &common.Metadata{Hostname: t.node})
-				list.Append(part.Get(i))
-			}
+			part.Messages, label = []*common.Empty{{}}, errorMetadata(t.node, err)
+		}
+		for _, m := range part.GetMessages() {
+			m.Metadata = label
+			all.Messages = append(all.Messages, m)
 		}
 	}
-	return response.Interface(), nil
+	return all, nil
+}
+
+func convert(from, to proto.Message) error {
+	data, err := proto.Marshal(from)
+	if err != nil {
+		return err
+	}
+	return proto.Unmarshal(data, to)
 }
 
 func (p *proxy) stream(
 	srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler,
 ) error {
-	call, to, targets := p.enter(s.Context(), info.FullMethod)
-	defer p.record(&call)
-	if call.Err != nil {
-		return call.Err
+	targets, many, err := p.enter(s.Context(), info.FullMethod)
+	if err != nil {
+		return err
 	}
 	for _, t := range targets {
-		routed := &routedStream{ServerStream: s, ctx: t.ctx}
-		if to.many {
-			routed.node = t.node
-		}
 		err := t.err
 		if err == nil {
-			err = handle(srv, routed)
+			err = handle(srv, &routedStream{ServerStream: s, ctx: t.ctx, node: t.node, many: many})
 		}
-		if err == nil {
-			continue
+		if err != nil && many {
+			err = s.SendMsg(&common.Empty{Metadata: errorMetadata(t.node, err)})
 		}
-		call.Err = err
-		if !to.many {
-			return err
-		}
-		if err := s.SendMsg(&common.Empty{Metadata: errorMetadata(t.node, err)}); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// routedStream has the target in its context and labels messages with node, if set.
+// routedStream has the target in its context, and labels messages that are collected.
 type routedStream struct {
 	grpc.ServerStream
 	ctx  context.Context
 	node string
+	many bool
 }
 
 func (s *routedStream) Context() context.Context { return s.ctx }
 
 func (s *routedStream) SendMsg(m any) error {
-	if data, ok := m.(*common.Data); ok && s.node != "" {
+	if data, ok := m.(*common.Data); ok && s.many {
 		data.Metadata = &common.Metadata{Hostname: s.node}
 	}
 	return s.ServerStream.SendMsg(m)
-}
-
-// newResponse creates an empty response of a method and its list "messages", whose
-// elements carry "metadata": every unary response of the API has this form.
-func newResponse(method string) (protoreflect.Message, protoreflect.List, error) {
-	name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(method, "/"), "/", "."))
-	d, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
-	if err != nil {
-		return nil, nil, status.Error(codes.Unimplemented, err.Error())
-	}
-	m, ok := d.(protoreflect.MethodDescriptor)
-	if !ok {
-		return nil, nil, status.Errorf(codes.Unimplemented, "%s is no method", name)
-	}
-	t, err := protoregistry.GlobalTypes.FindMessageByName(m.Output().FullName())
-	if err != nil {
-		return nil, nil, status.Error(codes.Internal, err.Error())
-	}
-	response := t.New()
-	return response, messages(response), nil
-}
-
-func messages(response protoreflect.Message) protoreflect.List {
-	return response.Mutable(response.Descriptor().Fields().ByName("messages")).List()
-}
-
-func label(m protoreflect.Message, metadata *common.Metadata) {
-	m.Set(m.Descriptor().Fields().ByName("metadata"), protoreflect.ValueOfMessage(metadata.ProtoReflect()))
 }
 
 func errorMetadata(node string, err error) *common.Metadata {

@@ -2,7 +2,6 @@ package talos
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 
 	"github.com/cosi-project/runtime/api/v1alpha1"
@@ -64,8 +63,7 @@ func readable(_ context.Context, access state.Access) error {
 	case access.ResourceType != network.AddressStatusType && access.ResourceType != network.LinkStatusType:
 		return status.Errorf(codes.PermissionDenied, "resource type %q is not supported", access.ResourceType)
 	case access.ResourceNamespace != network.NamespaceName:
-		namespace := access.ResourceNamespace
-		return status.Errorf(codes.PermissionDenied, "namespace %q is not supported", namespace)
+		return status.Errorf(codes.PermissionDenied, "namespace %q is not supported", access.ResourceNamespace)
 	}
 	return nil
 }
@@ -93,9 +91,7 @@ func (w *world) addLink(m *machine, name string, spec network.LinkStatusSpec) {
 	spec.LinkState, spec.OperationalState = true, nethelpers.OperStateUp
 	link := network.NewLinkStatus(network.NamespaceName, name)
 	*link.TypedSpec() = spec
-	if err := m.resources.Create(w.ctx, link); err != nil {
-		w.fail(m, fmt.Errorf("link %s: %w", name, err))
-	}
+	w.fail(m, m.resources.Create(w.ctx, link))
 }
 
 func (w *world) addAddress(m *machine, link string, address netip.Prefix) {
@@ -106,14 +102,10 @@ func (w *world) addAddress(m *machine, link string, address netip.Prefix) {
 	if address.Addr().Is6() {
 		a.TypedSpec().Family = nethelpers.FamilyInet6
 	}
-	if err := m.resources.Create(w.ctx, a); err != nil {
-		w.fail(m, fmt.Errorf("address %s: %w", address, err))
-	}
+	w.fail(m, m.resources.Create(w.ctx, a))
 }
 
 func (w *world) dropAddress(m *machine, link string, address netip.Prefix) {
 	a := network.NewAddressStatus(network.NamespaceName, network.AddressID(link, address))
-	if err := m.resources.Destroy(w.ctx, a.Metadata()); err != nil {
-		w.fail(m, fmt.Errorf("address %s: %w", address, err))
-	}
+	w.fail(m, m.resources.Destroy(w.ctx, a.Metadata()))
 }

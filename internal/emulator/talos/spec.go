@@ -27,16 +27,10 @@ type ClusterSpec struct {
 	SANs []string
 
 	ServiceCIDRs, PodCIDRs []string
-	DNSDomain              string
-	KubernetesVersion      string // "v1.36.3"
 	// APIServerArgs are cluster.apiServer.extraArgs, such as service-account-issuer.
-	APIServerArgs map[string][]string
-	// SecretboxKey is cluster.secretboxEncryptionSecret, base64, or empty.
-	SecretboxKey    string
+	APIServerArgs   map[string][]string
 	CoreDNS         bool
 	InlineManifests []Manifest
-	// Bootstrapper is the machine that was bootstrapped.
-	Bootstrapper MachineSpec
 }
 
 // Manifest is one of cluster.inlineManifests.
@@ -61,7 +55,7 @@ func (w *world) machineSpec(m *machine) MachineSpec {
 		Address: m.spec.Address, Hostname: m.hostname(), ControlPlane: m.controlPlane(),
 		ClusterName:       m.installed.config.Cluster().Name(),
 		KubernetesVersion: imageTag(machine.Kubelet().Image()),
-		TalosVersion:      w.config.TalosVersion,
+		TalosVersion:      version,
 		Labels:            map[string]string{},
 		Annotations:       map[string]string{},
 		Taints:            map[string]string{},
@@ -84,12 +78,8 @@ func (w *world) clusterSpec(m *machine) ClusterSpec {
 		Name: cluster.Name(), Endpoint: cluster.Endpoint().String(), APIPort: cluster.LocalAPIServerPort(),
 		SANs:         apiServerSANs(cluster),
 		ServiceCIDRs: cluster.Network().ServiceCIDRs(), PodCIDRs: cluster.Network().PodCIDRs(),
-		DNSDomain:         cluster.Network().DNSDomain(),
-		KubernetesVersion: imageTag(cluster.APIServer().Image()),
-		APIServerArgs:     cluster.APIServer().ExtraArgs(),
-		SecretboxKey:      cluster.SecretboxEncryptionSecret(),
-		CoreDNS:           cluster.CoreDNS().Enabled(),
-		Bootstrapper:      w.machineSpec(m),
+		APIServerArgs: cluster.APIServer().ExtraArgs(),
+		CoreDNS:       cluster.CoreDNS().Enabled(),
 	}
 	for _, v := range virtualIPs(m.installed.config) {
 		spec.VIPs = append(spec.VIPs, v.address.String())

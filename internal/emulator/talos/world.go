@@ -113,9 +113,9 @@ func (w *world) inTime(d time.Duration, fn func()) (stop func() bool) {
 	})
 }
 
-// fail reports an error that no client can get.
+// fail reports an error, if there is one, that no client can get.
 func (w *world) fail(m *machine, err error) {
-	if hook := w.config.Hooks.OnError; hook != nil {
+	if hook := w.config.Hooks.OnError; hook != nil && err != nil {
 		address := m.spec.Address
 		w.later(func() { hook(address, err) })
 	}
