@@ -19,20 +19,10 @@ type timer struct {
 	run func()
 }
 
-func (c *clock) afterFunc(d time.Duration, run func()) (stop func() bool) {
+func (c *clock) afterFunc(d time.Duration, run func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := &timer{due: c.now + d, run: run}
-	c.timers = append(c.timers, t)
-	return func() bool { return c.drop(t) }
-}
-
-func (c *clock) drop(t *timer) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before := len(c.timers)
-	c.timers = slices.DeleteFunc(c.timers, func(x *timer) bool { return x == t })
-	return len(c.timers) < before
+	c.timers = append(c.timers, &timer{due: c.now + d, run: run})
 }
 
 // advance lets d pass.

@@ -193,7 +193,7 @@ func TestKubeconfigIsSignedByTheConfigurationsCA(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(raw)
-	if !strings.Contains(text, `server: "https://`+l.vip()+`:6443"`) {
+	if !strings.Contains(text, "server: https://"+l.vip()+":6443\n") {
 		t.Errorf("no endpoint in:\n%s", credentials.ReplaceAllString(text, "-data: …"))
 	}
 	field := func(name string) []byte {

@@ -9,9 +9,8 @@ const version = "v1.13.0"
 type Config struct {
 	Delays Delays
 	Hooks  Hooks
-	// AfterFunc runs f once d has passed, unless stopped before. Tests that drive
-	// time themselves set it; nil means time.AfterFunc.
-	AfterFunc func(d time.Duration, f func()) (stop func() bool)
+	// AfterFunc runs f once d has passed. Tests that drive time themselves set it; nil means time.AfterFunc.
+	AfterFunc func(d time.Duration, f func())
 }
 
 // Delays is how long a machine takes for each step.
@@ -39,7 +38,8 @@ func Realistic() Delays {
 // Times returns the delays multiplied by factor: 0.1 is ten times as fast.
 func (d Delays) Times(factor float64) Delays {
 	for _, x := range []*time.Duration{
-		&d.Boot, &d.Install, &d.Services, &d.Etcd, &d.Join, &d.Promote, &d.Kubernetes, &d.Campaign, &d.Session,
+		&d.Boot, &d.Install, &d.Services, &d.Etcd, &d.Join, &d.Promote, &d.Kubernetes, &d.Campaign,
+		&d.Session,
 	} {
 		*x = time.Duration(float64(*x) * factor)
 	}

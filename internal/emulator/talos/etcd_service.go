@@ -121,17 +121,17 @@ func (s *machineService) ServiceList(ctx context.Context, _ *emptypb.Empty) (*pb
 	m := requestOf(ctx).target
 	var list []*pb.ServiceInfo
 	for _, id := range []string{"apid", "auditd", "containerd", "machined", "syslogd", "udevd"} {
-		list = append(list, healthy(id))
+		list = append(list, service(id, "Running", ""))
 	}
 	if m.installed != nil {
-		cri := notYet("cri", "Waiting", "Waiting for network")
+		cri := service("cri", "Waiting", "Waiting for network")
 		if m.ready {
-			cri = healthy("cri")
+			cri = service("cri", "Running", "")
 		}
 		list = append(list, afterCRI(m, "kubelet"), cri)
 	}
 	if m.controlPlane() {
-		list = append(list, healthy("trustd"), etcdInfo(m))
+		list = append(list, service("trustd", "Running", ""), etcdInfo(m))
 	}
 	slices.SortFunc(list, func(a, b *pb.ServiceInfo) int { return cmp.Compare(a.GetId(), b.GetId()) })
 	return &pb.ServiceListResponse{Messages: []*pb.ServiceList{{Services: list}}}, nil
@@ -139,42 +139,34 @@ func (s *machineService) ServiceList(ctx context.Context, _ *emptypb.Empty) (*pb
 
 func afterCRI(m *machine, id string) *pb.ServiceInfo {
 	if m.ready {
-		return healthy(id)
+		return service(id, "Running", "")
 	}
-	return notYet(id, "Waiting", `Waiting for service "cri" to be "up"`)
+	return service(id, "Waiting", `Waiting for service "cri" to be "up"`)
 }
 
 // etcdInfo is the state of etcd. It prepares while there is no cluster to join; a
 // learner runs and fails its health check.
 func etcdInfo(m *machine) *pb.ServiceInfo {
 	switch {
-	case !m.ready:
-		return afterCRI(m, "etcd")
-	case m.etcd == nil || !m.etcd.serves():
-		return notYet("etcd", "Preparing", "Running pre state")
-	case m.etcd.learner:
-		return unhealthy("etcd", etcdNoLearners)
-	case m.etcd.cluster.elect() == 0:
-		return unhealthy("etcd", "context deadline exceeded")
-	default:
-		return healthy("etcd")
+	case m.ready && (m.etcd == nil || !m.etcd.serves()):
+		return service("etcd", "Preparing", "Running pre state")
+	case m.ready && m.etcd.learner:
+		return service("etcd", "Running", etcdNoLearners)
+	case m.ready && m.etcd.cluster.elect() == 0:
+		return service("etcd", "Running", "context deadline exceeded")
 	}
+	return afterCRI(m, "etcd")
 }
 
-func healthy(id string) *pb.ServiceInfo {
-	return service(id, "Running", &pb.ServiceHealth{Healthy: true}, "Health check successful")
-}
-
-func unhealthy(id, why string) *pb.ServiceInfo {
-	health := &pb.ServiceHealth{LastMessage: why}
-	return service(id, "Running", health, "Health check failed: "+why)
-}
-
-func notYet(id, state, message string) *pb.ServiceInfo {
-	return service(id, state, &pb.ServiceHealth{Unknown: true}, message)
-}
-
-func service(id, state string, health *pb.ServiceHealth, message string) *pb.ServiceInfo {
+// service is a service with the reason why it does not run or is not healthy; empty for a healthy one.
+func service(id, state, why string) *pb.ServiceInfo {
+	health, message := &pb.ServiceHealth{Unknown: true}, why
+	if state == "Running" {
+		health, message = &pb.ServiceHealth{Healthy: why == "", LastMessage: why}, "Health check successful"
+		if why != "" {
+			message = "Health check failed: " + why
+		}
+	}
 	events := &pb.ServiceEvents{Events: []*pb.ServiceEvent{
 		{Msg: "Starting service", State: "Starting"}, {Msg: message, State: state},
 	}}

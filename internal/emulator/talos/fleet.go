@@ -35,7 +35,7 @@ type Fleet struct {
 // New returns a fleet without machines.
 func New(c Config) *Fleet {
 	if c.AfterFunc == nil {
-		c.AfterFunc = func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
+		c.AfterFunc = func(d time.Duration, f func()) { time.AfterFunc(d, f) }
 	}
 	w := &world{config: c}
 	w.ctx, w.end = context.WithCancel(context.Background())

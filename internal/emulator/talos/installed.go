@@ -6,7 +6,6 @@ import (
 	"compress/gzip"
 	"crypto/tls"
 	stdx509 "crypto/x509"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
@@ -17,6 +16,8 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config"
 	talosconfig "github.com/siderolabs/talos/pkg/machinery/config/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/configloader"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // installed is a machine configuration that Talos has accepted.
@@ -123,27 +124,6 @@ func serverTLS(ca *x509.CertificateAuthority, m *machine, more []string) (*tls.C
 	return &tls.Config{Certificates: []tls.Certificate{*pair.Certificate}, MinVersion: tls.VersionTLS13}, nil
 }
 
-const kubeconfigText = `apiVersion: v1
-kind: Config
-clusters:
-- name: %[1]q
-  cluster:
-    server: %[2]q
-    certificate-authority-data: %[3]s
-users:
-- name: %[4]q
-  user:
-    client-certificate-data: %[5]s
-    client-key-data: %[6]s
-contexts:
-- name: %[4]q
-  context:
-    cluster: %[1]q
-    namespace: default
-    user: %[4]q
-current-context: %[4]q
-`
-
 // adminKubeconfig generates a kubeconfig with a new admin certificate and packs it
 // as the API sends it: a gzipped tar of one file.
 func adminKubeconfig(cluster talosconfig.ClusterConfig) ([]byte, error) {
@@ -169,9 +149,21 @@ func adminKubeconfig(cluster talosconfig.ClusterConfig) ([]byte, error) {
 		cas = append(cas, accepted.Crt...)
 	}
 	cas = append(cas, cluster.IssuingCA().Crt...)
-	encode := base64.StdEncoding.EncodeToString
-	return pack("kubeconfig", fmt.Appendf(nil, kubeconfigText, cluster.Name(), cluster.Endpoint().String(),
-		encode(cas), "admin@"+cluster.Name(), encode(client.CrtPEM), encode(client.KeyPEM)))
+	name := "admin@" + cluster.Name()
+	config, err := clientcmd.Write(clientcmdapi.Config{
+		Clusters: map[string]*clientcmdapi.Cluster{
+			cluster.Name(): {Server: cluster.Endpoint().String(), CertificateAuthorityData: cas},
+		},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{
+			name: {ClientCertificateData: client.CrtPEM, ClientKeyData: client.KeyPEM},
+		},
+		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: cluster.Name(), AuthInfo: name}},
+		CurrentContext: name,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return pack("kubeconfig", config)
 }
 
 func pack(name string, content []byte) ([]byte, error) {

@@ -92,10 +92,6 @@ func (p *power) stop(m *machine) {
 		m.down()
 	}
 	m.life++
-	for _, stop := range m.timers {
-		stop()
-	}
-	m.timers = nil
 	m.ready, m.announcing, m.awaitsSigner = false, false, false
 	if m.server != nil {
 		m.server.retire()

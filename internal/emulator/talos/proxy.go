@@ -129,7 +129,8 @@ func (p *proxy) reach(node string, alone bool) (*machine, error) {
 		return nil, status.Errorf(codes.Internal, "invalid target %q", node)
 	}
 	refuse := func(format string, args ...any) (*machine, error) {
-		return nil, status.Errorf(codes.Unavailable, `connection error: desc = "transport: `+format+`"`, args...)
+		format = `connection error: desc = "transport: ` + format + `"`
+		return nil, status.Errorf(codes.Unavailable, format, args...)
 	}
 	const dial = "Error while dialing: dial tcp %s:%d: connect: "
 	m := p.world.find(node)

@@ -63,7 +63,8 @@ func readable(_ context.Context, access state.Access) error {
 	case access.ResourceType != network.AddressStatusType && access.ResourceType != network.LinkStatusType:
 		return status.Errorf(codes.PermissionDenied, "resource type %q is not supported", access.ResourceType)
 	case access.ResourceNamespace != network.NamespaceName:
-		return status.Errorf(codes.PermissionDenied, "namespace %q is not supported", access.ResourceNamespace)
+		return status.Errorf(codes.PermissionDenied, "namespace %q is not supported",
+			access.ResourceNamespace)
 	}
 	return nil
 }

@@ -25,7 +25,6 @@ type machine struct {
 	spec      Machine
 	stage     Stage
 	life      int // counts starts and power cuts: a pending step of an earlier life is void
-	timers    []func() bool
 	server    *apid
 	resources state.CoreState // of the running system
 	up        context.Context // as long as it runs
@@ -96,16 +95,16 @@ func callLater[T any](w *world, hook func(T), value T) {
 // power or restarted in between.
 func (w *world) after(m *machine, d time.Duration, fn func()) {
 	life := m.life
-	m.timers = append(m.timers, w.inTime(d, func() {
+	w.inTime(d, func() {
 		if m.life == life {
 			fn()
 		}
-	}))
+	})
 }
 
 // inTime runs fn under the mutex once d has passed, independent of the machines.
-func (w *world) inTime(d time.Duration, fn func()) (stop func() bool) {
-	return w.config.AfterFunc(d, func() {
+func (w *world) inTime(d time.Duration, fn func()) {
+	w.config.AfterFunc(d, func() {
 		defer w.lock()()
 		if !w.closed {
 			fn()
