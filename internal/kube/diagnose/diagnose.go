@@ -154,11 +154,8 @@ func (d *diagnosis) absent(ctx context.Context, m client.Reference) {
 // unserved explains a kind that the API does not serve.
 func (d *diagnosis) unserved(ctx context.Context, absent client.NotServed) {
 	group, version, _ := strings.Cut(absent.Where, "/")
-	all, err := d.api.List(ctx, client.Selection{Resource: client.Definitions}, "CustomResourceDefinition")
-	if err != nil {
-		d.evidence.miss("CustomResourceDefinitions", err)
-	}
-	for _, definition := range all {
+	all := client.Selection{Resource: client.Definitions}
+	for _, definition := range d.evidence.list(ctx, all, "CustomResourceDefinition") {
 		if client.Text(&definition, "spec", "names", "kind") == absent.Kind &&
 			(group == "" || client.Text(&definition, "spec", "group") == group) {
 			d.evidence.object(&definition)

@@ -92,6 +92,15 @@ func (e *evidence) objects(all []client.Object) {
 	}
 }
 
+// list reads objects; it notes those that it cannot read.
+func (e *evidence) list(ctx context.Context, s client.Selection, kind string) []client.Object {
+	found, err := e.api.List(ctx, s, kind)
+	if err != nil {
+		e.miss(kind+"s"+in(s.Namespace), err)
+	}
+	return found
+}
+
 func in(namespace string) string {
 	if namespace == "" {
 		return ""
@@ -104,10 +113,7 @@ func (e *evidence) nodes(ctx context.Context) []corev1.Node {
 	if e.machines != nil {
 		return e.machines
 	}
-	items, err := e.api.List(ctx, client.Selection{Resource: client.Core("nodes")}, "Node")
-	if err != nil {
-		e.miss("nodes", err)
-	}
+	items := e.list(ctx, client.Selection{Resource: client.Core("nodes")}, "Node")
 	e.objects(items)
 	var rows [][]any
 	for _, item := range items {

@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -70,21 +69,17 @@ func Cluster(ctx context.Context, target gate.Target) gate.Diagnosis {
 }
 
 func terminatingNamespaces(ctx context.Context, d *diagnosis) {
-	namespaces, err := d.api.List(ctx, client.Selection{Resource: client.Core("namespaces")}, "Namespace")
-	if err != nil {
-		d.evidence.miss("namespaces", err)
-	}
-	for i := range namespaces {
-		namespace := &namespaces[i]
+	all := client.Selection{Resource: client.Core("namespaces")}
+	for _, namespace := range d.evidence.list(ctx, all, "Namespace") {
 		if namespace.GetDeletionTimestamp() == nil {
 			continue
 		}
-		d.evidence.object(namespace)
+		d.evidence.object(&namespace)
 		var why []string
 		for _, kind := range []string{
 			"NamespaceDeletionDiscoveryFailure", "NamespaceFinalizersRemaining", "NamespaceContentRemaining",
 		} {
-			if c, found := client.ConditionOf(namespace, kind); found && c.Status == "True" {
+			if c, found := client.ConditionOf(&namespace, kind); found && c.Status == "True" {
 				why = append(why, client.Brief(c.Message))
 			}
 		}
@@ -172,28 +167,12 @@ func (d *diagnosis) service(ctx context.Context, s gates.Service) (selector stri
 		d.because(client.Title(object) + " has no selector: its owner has to create its endpoints too")
 		return ""
 	}
-	selector = labels.SelectorFromSet(service.Spec.Selector).String()
-	if pods := d.pods(ctx, s.Namespace, selector, nil); len(pods) == 0 {
-		d.creators(ctx, s.Namespace, service.Spec.Selector)
-		d.because(fmt.Sprintf("no Pod has the labels that %s selects: %s", client.Title(object), selector))
+	wanted := labels.SelectorFromSet(service.Spec.Selector)
+	if pods := d.pods(ctx, s.Namespace, wanted.String(), nil); len(pods) == 0 {
+		d.creators(ctx, s.Namespace, wanted)
+		d.because(fmt.Sprintf("no Pod has the labels that %s selects: %s", client.Title(object), wanted))
 	}
-	return selector
-}
-
-// creators explains the workloads whose Pods would have some labels and do not exist.
-func (d *diagnosis) creators(ctx context.Context, namespace string, wanted map[string]string) {
-	for _, kind := range []string{"Deployment", "DaemonSet", "StatefulSet"} {
-		objects, err := d.api.List(ctx, gates.WorkloadSelection(kind, namespace, ""), kind)
-		if err != nil {
-			d.evidence.miss(kind+"s", err)
-		}
-		for _, o := range objects {
-			has, _, err := unstructured.NestedStringMap(o.Object, "spec", "template", "metadata", "labels")
-			if err == nil && labels.SelectorFromSet(wanted).Matches(labels.Set(has)) {
-				d.workload(ctx, kind, namespace, o.GetName())
-			}
-		}
-	}
+	return wanted.String()
 }
 
 func lookAtWebhook(v gate.Values) string {
@@ -319,10 +298,7 @@ func collectStorage(ctx context.Context, d *diagnosis, v gate.Values, found erro
 			driver = cmp.Or(driver, client.Text(&o, "provisioner"))
 		}
 	}
-	sets, err := d.api.List(ctx, gates.WorkloadSelection("DaemonSet", "", ""), "DaemonSet")
-	if err != nil {
-		d.evidence.miss("DaemonSets", err)
-	}
+	sets := d.evidence.list(ctx, gates.WorkloadSelection("DaemonSet", "", ""), "DaemonSet")
 	for _, set := range sets { // those that mount the folder of the driver's socket
 		spec, err := json.Marshal(set.Object["spec"])
 		if err == nil && driver != "" && strings.Contains(string(spec), "/plugins/"+driver) {

@@ -98,9 +98,7 @@ func (d *diagnosis) fluxSource(o *gates.FluxObject) {
 		source := o.Source.Object
 		d.evidence.object(source)
 		d.because(found.Error(), describe(source.GetKind(), source.GetNamespace(), source.GetName()))
-	case found.Kind == gate.NotFound:
-		d.because(fmt.Sprintf("%s does not exist, and %s needs it", found.Object, client.Title(o.Object)))
 	default:
-		d.because(found.Error())
+		d.because(fmt.Sprintf("%s does not exist, and %s needs it", found.Object, client.Title(o.Object)))
 	}
 }

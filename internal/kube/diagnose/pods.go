@@ -11,8 +11,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/klog/v2"
 
 	"github.com/ephemeral-castle/castle/internal/kube/client"
+	"github.com/ephemeral-castle/castle/internal/kube/gates"
 )
 
 const (
@@ -37,12 +41,8 @@ func (r podReport) String() string { return client.Titled("pod", r.pod.Namespace
 func (d *diagnosis) pods(ctx context.Context, namespace, selector string,
 	matters func(corev1.Pod) bool) []podReport {
 	e := d.evidence
-	items, err := d.api.List(ctx, client.Selection{Resource: client.Core("pods"), Namespace: namespace,
+	items := e.list(ctx, client.Selection{Resource: client.Core("pods"), Namespace: namespace,
 		Labels: selector}, "Pod")
-	if err != nil {
-		e.miss("pods"+in(namespace), err)
-		return nil
-	}
 	var all []podReport
 	for i := range items {
 		pod, err := client.As[corev1.Pod](items[i])
@@ -289,4 +289,98 @@ func stuck(r podReport) string {
 			client.Brief(cmp.Or(pod.Status.Message, pod.Status.Reason, "its status has no reason")))
 	}
 	return ""
+}
+
+// creator is the part of a workload that creates Pods.
+type creator struct {
+	Spec struct {
+		Selector metav1.LabelSelector   `json:"selector"`
+		Template corev1.PodTemplateSpec `json:"template"`
+	} `json:"spec"`
+}
+
+// workload explains a Deployment, DaemonSet, StatefulSet or Job: the objects that its controllers could not
+// create, its Pods, and its own status.
+func (d *diagnosis) workload(ctx context.Context, kind, namespace, name string) {
+	object := d.get(ctx, gates.WorkloadSelection(kind, namespace, name), kind)
+	if object == nil {
+		return
+	}
+	d.because(uncreated(client.Title(object), d.evidence.eventsIn(ctx, namespace), kind, name))
+	set, err := client.As[creator](*object)
+	if err != nil {
+		return
+	}
+	selector, err := metav1.LabelSelectorAsSelector(&set.Spec.Selector)
+	if err == nil && !selector.Empty() {
+		d.pods(ctx, namespace, selector.String(), nil)
+	}
+	if _, seen := client.Observed(object); kind == "DaemonSet" && seen &&
+		client.Number(object, 0, "status", "desiredNumberScheduled") == 0 {
+		d.because(client.Title(object) + ": " + unplaced(set.Spec.Template.Spec, d.evidence.nodes(ctx)))
+	}
+	d.because(noProgress(object, "Progressing"))
+}
+
+// uncreated explains why a workload's controller cannot create its Pods. A Deployment leaves that to its
+// ReplicaSets.
+func uncreated(what string, events []corev1.Event, kind, name string) string {
+	for _, e := range slices.Backward(events) {
+		of := e.InvolvedObject
+		own := of.Kind == kind && of.Name == name ||
+			kind == "Deployment" && of.Kind == "ReplicaSet" && strings.HasPrefix(of.Name, name+"-")
+		if own && e.Reason == "FailedCreate" {
+			return fmt.Sprintf("%s: %s: %s", what, creation.cause(strings.ToLower(e.Message)),
+				client.Brief(e.Message))
+		}
+	}
+	return ""
+}
+
+// unplaced explains why a DaemonSet's Pods match no node.
+func unplaced(pod corev1.PodSpec, nodes []corev1.Node) string {
+	var matching, tainted []string
+	for _, n := range nodes {
+		if !labels.SelectorFromSet(pod.NodeSelector).Matches(labels.Set(n.Labels)) {
+			continue
+		}
+		matching = append(matching, n.Name)
+		if taint := untolerated(n.Spec.Taints, pod.Tolerations); taint != "" {
+			tainted = append(tainted, n.Name+" ("+taint+")")
+		}
+	}
+	switch {
+	case len(nodes) == 0:
+		return "there is no node"
+	case len(matching) == 0:
+		return "no node has the labels of its nodeSelector: " + labels.Set(pod.NodeSelector).String()
+	case len(tainted) == len(matching):
+		return "every node that it selects has a taint that its Pods do not tolerate: " +
+			client.Several(tainted)
+	}
+	return "no node matches its nodeSelector and affinity"
+}
+
+// untolerated is the first taint that keeps Pods with these tolerations away.
+func untolerated(taints []corev1.Taint, tolerations []corev1.Toleration) string {
+	for _, taint := range taints {
+		tolerated := slices.ContainsFunc(tolerations,
+			func(t corev1.Toleration) bool { return t.ToleratesTaint(klog.Background(), &taint, false) })
+		if !tolerated && taint.Effect != corev1.TaintEffectPreferNoSchedule {
+			return taint.Key + ":" + string(taint.Effect)
+		}
+	}
+	return ""
+}
+
+// creators explains the workloads whose Pods would have some labels and do not exist.
+func (d *diagnosis) creators(ctx context.Context, namespace string, wanted labels.Selector) {
+	for _, kind := range []string{"Deployment", "DaemonSet", "StatefulSet"} {
+		for _, o := range d.evidence.list(ctx, gates.WorkloadSelection(kind, namespace, ""), kind) {
+			set, err := client.As[creator](o)
+			if err == nil && wanted.Matches(labels.Set(set.Spec.Template.Labels)) {
+				d.workload(ctx, kind, namespace, o.GetName())
+			}
+		}
+	}
 }

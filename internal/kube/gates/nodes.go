@@ -115,8 +115,8 @@ func storageClass() definition {
 	}}
 }
 
-// Storage selects a kind of the storage API, one object if named.
-func Storage(plural, name string) client.Selection {
+// storageOf selects a kind of the storage API, one object if named.
+func storageOf(plural, name string) client.Selection {
 	return client.Selection{Resource: storagev1.SchemeGroupVersion.WithResource(plural), Name: name}
 }
 
@@ -131,7 +131,7 @@ func (s storage) check(ctx context.Context, a *client.API) error {
 	if err != nil {
 		return err
 	}
-	csi, err := a.Get(ctx, Storage("csidrivers", driver), "CSIDriver")
+	csi, err := a.Get(ctx, storageOf("csidrivers", driver), "CSIDriver")
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (s storage) check(ctx context.Context, a *client.API) error {
 
 // checkClass returns the driver's name.
 func (s storage) checkClass(ctx context.Context, a *client.API) (string, error) {
-	classes, err := client.ListAs[storagev1.StorageClass](ctx, a, Storage("storageclasses", ""),
+	classes, err := client.ListAs[storagev1.StorageClass](ctx, a, storageOf("storageclasses", ""),
 		"StorageClass")
 	if err != nil {
 		return "", err
@@ -180,7 +180,7 @@ func (s storage) checkNodes(ctx context.Context, a *client.API, driver string) e
 	if err != nil {
 		return err
 	}
-	csi, err := client.ListAs[storagev1.CSINode](ctx, a, Storage("csinodes", ""), "CSINode")
+	csi, err := client.ListAs[storagev1.CSINode](ctx, a, storageOf("csinodes", ""), "CSINode")
 	if err != nil {
 		return err
 	}

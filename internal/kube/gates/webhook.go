@@ -72,7 +72,7 @@ func (w Webhook) check(ctx context.Context, a *client.API) error {
 		return err
 	}
 	own := func(name string) bool {
-		return slices.ContainsFunc(entries, func(e Entry) bool { return e.Name == name })
+		return slices.ContainsFunc(entries, func(e admissionv1.ValidatingWebhook) bool { return e.Name == name })
 	}
 	for _, object := range w.Accepts {
 		if err := w.probe(ctx, a, object, false, own); err != nil {
@@ -87,15 +87,9 @@ func (w Webhook) check(ctx context.Context, a *client.API) error {
 	return nil
 }
 
-// Entry is one webhook of a configuration.
-type Entry struct {
-	Name   string
-	Client admissionv1.WebhookClientConfig
-}
-
 // Entries reads the webhooks of the configurations, of either kind.
-func (w Webhook) Entries(ctx context.Context, a *client.API) ([]Entry, error) {
-	var entries []Entry
+func (w Webhook) Entries(ctx context.Context, a *client.API) ([]admissionv1.ValidatingWebhook, error) {
+	var entries []admissionv1.ValidatingWebhook
 	found := false
 	for _, kind := range []string{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"} {
 		resource := admissionv1.SchemeGroupVersion.WithResource(strings.ToLower(kind) + "s")
@@ -112,9 +106,7 @@ func (w Webhook) Entries(ctx context.Context, a *client.API) ([]Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, webhook := range typed.Webhooks {
-			entries = append(entries, Entry{webhook.Name, webhook.ClientConfig})
-		}
+		entries = append(entries, typed.Webhooks...)
 	}
 	switch {
 	case !found:
@@ -128,13 +120,13 @@ func (w Webhook) Entries(ctx context.Context, a *client.API) ([]Entry, error) {
 }
 
 // Services are the Services that serve webhooks, each once.
-func Services(entries []Entry) []Service {
+func Services(entries []admissionv1.ValidatingWebhook) []Service {
 	var all []Service
 	for _, e := range entries {
-		if e.Client.Service == nil {
+		if e.ClientConfig.Service == nil {
 			continue
 		}
-		service := Service{e.Client.Service.Namespace, e.Client.Service.Name}
+		service := Service{e.ClientConfig.Service.Namespace, e.ClientConfig.Service.Name}
 		if !slices.Contains(all, service) {
 			all = append(all, service)
 		}
@@ -143,13 +135,13 @@ func Services(entries []Entry) []Service {
 }
 
 // checkServers checks everything that can be read without calling the webhook.
-func (w Webhook) checkServers(ctx context.Context, a *client.API, entries []Entry) error {
+func (w Webhook) checkServers(ctx context.Context, a *client.API, entries []admissionv1.ValidatingWebhook) error {
 	for _, e := range entries {
-		if e.Client.URL != nil && len(e.Client.CABundle) == 0 {
+		if e.ClientConfig.URL != nil && len(e.ClientConfig.CABundle) == 0 {
 			continue // the CAs that the API server's own system trusts
 		}
 		what := fmt.Sprintf("webhook configuration %s: %s", w.Configuration, e.Name)
-		if found := checkBundle(what, e.Client.CABundle); found != nil {
+		if found := checkBundle(what, e.ClientConfig.CABundle); found != nil {
 			return found
 		}
 	}
