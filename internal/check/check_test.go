@@ -40,7 +40,7 @@ func options(dir string) check.Options {
 func printed(t *testing.T, r *check.Report) string {
 	t.Helper()
 	var w bytes.Buffer
-	if err := ui.WriteDiagnostics(&w, r.Diagnostics, r.Files, false); err != nil {
+	if _, err := ui.WriteDiagnostics(&w, r.Diagnostics, r.Files, false); err != nil {
 		t.Fatal(err)
 	}
 	return w.String()

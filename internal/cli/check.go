@@ -12,6 +12,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/doctor"
 	"github.com/ephemeral-castle/castle/internal/operation/status"
+	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
 func newCheck(a *app) *cobra.Command {
@@ -67,7 +68,7 @@ func printCheck(a *app, r *check.Report) error {
 		problems = append(problems, p)
 	}
 	if a.output != "json" {
-		if _, err := writeDiagnostics(a.stderr, r.Diagnostics, r.Files); err != nil {
+		if _, err := ui.WriteDiagnostics(a.stderr, r.Diagnostics, r.Files, isTerminal(a.stderr)); err != nil {
 			return err
 		}
 	}

@@ -17,7 +17,6 @@ import (
 	"syscall"
 
 	"github.com/go-logr/logr"
-	"github.com/hashicorp/hcl/v2"
 	"golang.org/x/term"
 	"k8s.io/klog/v2"
 
@@ -58,7 +57,7 @@ func explain(w io.Writer, err error) {
 	switch {
 	case err == nil, is[exitError](err):
 	case errors.As(err, &invalid):
-		n, err := writeDiagnostics(w, invalid.Diagnostics, invalid.Files)
+		n, err := ui.WriteDiagnostics(w, invalid.Diagnostics, invalid.Files, isTerminal(w))
 		if err != nil {
 			fmt.Fprintln(w, "castle:", invalid.Diagnostics)
 		}
@@ -74,23 +73,6 @@ func explain(w io.Writer, err error) {
 			}
 		}
 	}
-}
-
-// writeDiagnostics writes diagnostics with their source lines and returns how many have
-// one. A diagnostic without a source concerns the command line and is written as an error.
-func writeDiagnostics(w io.Writer, all hcl.Diagnostics, files map[string]*hcl.File) (int, error) {
-	var located hcl.Diagnostics
-	for _, d := range all {
-		if d.Subject != nil {
-			located = append(located, d)
-			continue
-		}
-		fmt.Fprintln(w, "castle:", strings.TrimSuffix(d.Summary+". "+d.Detail, ". "))
-	}
-	if len(located) == 0 {
-		return 0, nil
-	}
-	return len(located), ui.WriteDiagnostics(w, located, files, isTerminal(w))
 }
 
 // The exit codes of every command.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/scaffold"
+	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
 func newInit(a *app) *cobra.Command {
@@ -238,7 +239,8 @@ func writeCluster(a *app, c *scaffold.NewCluster, chosen []string, folder string
 	if err != nil {
 		return err
 	}
-	if _, err := writeDiagnostics(a.stderr, report.Diagnostics, report.Files); err != nil {
+	_, err = ui.WriteDiagnostics(a.stderr, report.Diagnostics, report.Files, isTerminal(a.stderr))
+	if err != nil {
 		return err
 	}
 	if report.Diagnostics.HasErrors() {

@@ -119,10 +119,7 @@ func (l *Lines) text(e event.Event) string {
 	case event.Reviewed:
 		return e.Text
 	case event.StageStarted:
-		if e.Text != "" {
-			return "started: " + e.Text
-		}
-		return "started"
+		return strings.TrimSuffix("started: "+e.Text, ": ")
 	case event.StepEnded:
 		if e.Text == "" && (l.verbose || e.Seconds >= 1) {
 			return fmt.Sprintf("%s %s", e.Step, l.paint.dim(seconds(e.Seconds)))
@@ -144,10 +141,7 @@ func (l *Lines) text(e event.Event) string {
 	case event.StageUpToDate:
 		return l.paint.green("up to date")
 	case event.StageGone:
-		if e.Text != "" {
-			return l.paint.green("gone") + ": " + e.Text
-		}
-		return l.paint.green("gone")
+		return strings.TrimSuffix(l.paint.green("gone")+": "+e.Text, ": ")
 	case event.StageFailed:
 		return l.paint.red("failed: ") + e.Text
 	case event.Diagnosed:
@@ -177,24 +171,16 @@ func (l *Lines) diagnosis(e event.Event) string {
 	if d == nil {
 		return ""
 	}
-	head := l.paint.yellow("diagnosis")
-	if d.Folder != "" {
-		head += " in " + d.Folder
+	text := strings.TrimSuffix(l.paint.yellow("diagnosis")+" in "+d.Folder, " in ")
+	for _, line := range [][2]string{
+		{"waited for", d.Waited}, {"seen", d.Seen}, {"since", ago(d.Since, e.Time)},
+		{"likely", cmp.Or(d.Cause, "no known cause")}, {"next", d.Next},
+	} {
+		if line[1] != "" {
+			text += fmt.Sprintf("\n%-10s  %s", line[0], strings.ReplaceAll(line[1], "\n", " "))
+		}
 	}
-	lines := []string{
-		head,
-		"waited for  " + d.Waited,
-		"seen        " + d.Seen,
-		"since       " + ago(d.Since, e.Time),
-		"likely      " + cmp.Or(d.Cause, "no known cause"),
-	}
-	if d.Next != "" {
-		lines = append(lines, "next        "+d.Next)
-	}
-	for i := range lines {
-		lines[i] = strings.ReplaceAll(lines[i], "\n", " ")
-	}
-	return strings.Join(lines, "\n")
+	return text
 }
 
 // ago renders a moment and how long before now it was.

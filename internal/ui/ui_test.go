@@ -239,7 +239,7 @@ func TestDiagnosticsPrintNoLineOfASecretFile(t *testing.T) {
 		return &hcl.Range{Filename: file, Start: start, End: end}
 	}
 	var w bytes.Buffer
-	err := ui.WriteDiagnostics(&w, hcl.Diagnostics{
+	_, err := ui.WriteDiagnostics(&w, hcl.Diagnostics{
 		{
 			Severity: hcl.DiagError, Summary: "node: unsuitable", Detail: "Say why.",
 			Subject: at("terraform.tfvars", 1, 0, 12),

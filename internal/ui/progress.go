@@ -15,12 +15,10 @@ const (
 	lastHeartbeat  = time.Minute
 )
 
-// progressive is the verb of a step in which Terraform changes or reads something.
-func progressive(step string) string {
-	return map[string]string{
-		"plan": "planning", "apply": "applying", "destroy": "destroying", "import": "importing",
-		"adopt": "importing",
-	}[step]
+// progressive holds the verb of each step in which Terraform changes or reads something.
+var progressive = map[string]string{
+	"plan": "planning", "apply": "applying", "destroy": "destroying", "import": "importing",
+	"adopt": "importing",
 }
 
 // step is a step of Terraform in progress.
@@ -37,7 +35,7 @@ func (l *Lines) track(e event.Event) {
 	s := l.steps[e.Stage]
 	switch e.Kind {
 	case event.StepStarted:
-		if progressive(e.Step) != "" && s == nil {
+		if progressive[e.Step] != "" && s == nil {
 			s = &step{started: e}
 			s.timer = time.AfterFunc(firstHeartbeat, func() { l.heartbeat(s) })
 			l.steps[e.Stage] = s
@@ -80,7 +78,7 @@ func (l *Lines) heartbeat(s *step) {
 
 // String names the resource that has been in progress longest.
 func (s *step) String() string {
-	text := "still " + progressive(s.started.Step) + ": "
+	text := "still " + progressive[s.started.Step] + ": "
 	if len(s.resources) == 0 {
 		return text + since(s.started.Time)
 	}
@@ -92,3 +90,69 @@ func (s *step) String() string {
 }
 
 func since(t time.Time) string { return time.Since(t).Round(time.Second).String() }
+
+// gateDelay is how long a gate is closed before a line explains why. Every gate is closed at first; only the
+// ones that stay closed matter.
+const gateDelay = 3 * time.Second
+
+// closedGate is a gate that has not opened yet.
+type closedGate struct {
+	last    event.Event // the latest reason
+	printed bool        // some reason was printed
+	timer   *time.Timer // prints last; nil once it is printed
+}
+
+// reportsGate reports whether a gate's event gets a line now. A closed gate gets one
+// every gateDelay at most, with the latest reason.
+func (l *Lines) reportsGate(e event.Event) bool {
+	if l.verbose {
+		return true
+	}
+	key := e.Stage + " " + e.Gate
+	g := l.gates[key]
+	if e.Kind == event.GateOpen {
+		if g == nil {
+			return false
+		}
+		g.stop()
+		delete(l.gates, key)
+		return g.printed
+	}
+	if g == nil {
+		g = &closedGate{}
+		l.gates[key] = g
+	}
+	g.last = e
+	if g.timer == nil {
+		g.timer = time.AfterFunc(gateDelay, func() { l.printGate(key, g) })
+	}
+	return false
+}
+
+func (g *closedGate) stop() {
+	if g.timer != nil {
+		g.timer.Stop()
+	}
+}
+
+// printGate prints why a gate is still closed.
+func (l *Lines) printGate(key string, g *closedGate) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.gates[key] != g {
+		return // it opened while the timer fired
+	}
+	g.printed, g.timer = true, nil
+	g.last.Time = time.Now()
+	l.line(g.last)
+}
+
+// dropGates drops the closed gates of a stage that does not wait for them any more.
+func (l *Lines) dropGates(stage string) {
+	for key, g := range l.gates {
+		if g.last.Stage == stage {
+			g.stop()
+			delete(l.gates, key)
+		}
+	}
+}
