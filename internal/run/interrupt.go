@@ -130,17 +130,11 @@ func (r *workspaces) running() []event.Operation {
 	defer r.mu.Unlock()
 	all := []event.Operation{}
 	for _, w := range r.all {
-		doing := w.Root.Operation()
-		if doing == nil {
-			continue
-		}
-		one := event.Operation{Layer: w.layer, Stage: w.stage, Command: doing.Command, Since: doing.Since}
-		if len(doing.Resources) == 0 {
-			all = append(all, one)
-		}
-		for _, b := range doing.Resources {
-			one.Address, one.Action, one.Since = b.Address, b.Action, b.Since
-			all = append(all, one)
+		for _, o := range w.Root.Operations() {
+			all = append(all, event.Operation{
+				Layer: w.layer, Stage: w.stage,
+				Command: o.Command, Address: o.Address, Action: o.Action, Since: o.Since,
+			})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b event.Operation) int { return a.Since.Compare(b.Since) })

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	tfjson "github.com/hashicorp/terraform-json"
 )
 
 var (
@@ -21,14 +23,9 @@ var (
 	errWantsUpgrade = errors.New("init needs -upgrade")
 )
 
-// Diagnostic is one error of Terraform's. A provider may have put secrets into its
-// texts: they must be masked before they are shown.
-type Diagnostic struct {
-	Summary, Detail string
-	Address         string // of the resource, if any
-	File            string // relative to the root module, if any
-	Line            int
-}
+// Diagnostic is one error or warning of Terraform's. A provider may have put secrets into its
+// texts: they must be masked before they are shown. A file in Range is relative to the root module.
+type Diagnostic tfjson.Diagnostic
 
 func (d Diagnostic) text() string { return d.Summary + "\n" + d.Detail }
 
@@ -53,8 +50,8 @@ func (d Diagnostic) line() string {
 	if detail := oneLine(d.gist()); detail != "" {
 		text += ": " + detail
 	}
-	if d.File != "" {
-		text += fmt.Sprintf(" (%s:%d)", d.File, d.Line)
+	if d.Range != nil {
+		text += fmt.Sprintf(" (%s:%d)", d.Range.Filename, d.Range.Start.Line)
 	}
 	return text
 }
@@ -179,8 +176,8 @@ func fromText(text string) []Diagnostic {
 			if m := about.FindStringSubmatch(line); m != nil {
 				d.Address = m[1]
 			} else if m := place.FindStringSubmatch(line); m != nil {
-				d.File = m[1]
-				d.Line, _ = strconv.Atoi(m[2]) // digits, by the pattern
+				d.Range = &tfjson.Range{Filename: m[1]}
+				d.Range.Start.Line, _ = strconv.Atoi(m[2]) // digits, by the pattern
 			} else if !strings.HasPrefix(line, "   ") && !quoted.MatchString(line) {
 				detail = append(detail, line)
 			}

@@ -197,13 +197,11 @@ func digestOf(path string) (string, error) {
 	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }
 
-// cachedBinary is the version and digest of a binary, valid while its file is unchanged.
+// cachedBinary is a binary whose version and digest are valid while its file is unchanged.
 type cachedBinary struct {
-	Path     string
+	Binary   Binary
 	Size     int64
 	Modified time.Time
-	Version  string
-	SHA256   string
 }
 
 func cacheFile(cacheDir string) string { return filepath.Join(cacheDir, "found.json") }
@@ -218,11 +216,8 @@ func cached(cacheDir, path string) (Binary, bool) {
 	if readErr != nil || statErr != nil || json.Unmarshal(data, &known) != nil {
 		return Binary{}, false
 	}
-	same := known.Path == path && known.Size == info.Size() && known.Modified.Equal(info.ModTime())
-	if !same || known.Version == "" || known.SHA256 == "" {
-		return Binary{}, false
-	}
-	return Binary{Path: path, Version: known.Version, SHA256: known.SHA256}, true
+	same := known.Size == info.Size() && known.Modified.Equal(info.ModTime())
+	return known.Binary, same && known.Binary.Path == path
 }
 
 // cache computes a binary's digest and keeps it with its version.
@@ -235,10 +230,10 @@ func cache(cacheDir, path, version string) (Binary, error) {
 	if err != nil {
 		return Binary{}, err
 	}
-	data, err := json.Marshal(cachedBinary{path, info.Size(), info.ModTime().UTC(), version, digest})
+	b := Binary{path, version, digest}
+	data, err := json.Marshal(cachedBinary{b, info.Size(), info.ModTime().UTC()})
 	if err != nil {
 		return Binary{}, err
 	}
-	return Binary{Path: path, Version: version, SHA256: digest},
-		errors.Join(atomicfile.MkdirPrivate(cacheDir), atomicfile.Write(cacheFile(cacheDir), data))
+	return b, errors.Join(atomicfile.MkdirPrivate(cacheDir), atomicfile.Write(cacheFile(cacheDir), data))
 }

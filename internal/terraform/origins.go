@@ -19,13 +19,20 @@ import (
 // Origins are the places from which Terraform installs providers: provider_installation
 // of TF_CLI_CONFIG_FILE or ~/.terraformrc, else the implied mirror folders and the
 // registries.
-type Origins struct{ methods []method }
+type Origins struct {
+	Folders []method `hcl:"filesystem_mirror,block"`
+	Mirrors []method `hcl:"network_mirror,block"`
+	Direct  []method `hcl:"direct,block"`
+	Rest    hcl.Body `hcl:",remain"`
+}
 
 // method is one block inside provider_installation.
 type method struct {
-	kind             string // filesystem_mirror, network_mirror, direct
-	place            string // path or url
-	include, exclude []string
+	Path    string   `hcl:"path,optional"`
+	URL     string   `hcl:"url,optional"`
+	Include []string `hcl:"include,optional"`
+	Exclude []string `hcl:"exclude,optional"`
+	Rest    hcl.Body `hcl:",remain"`
 }
 
 // Origin is where one provider comes from.
@@ -45,76 +52,52 @@ func ReadOrigins(environ []string) (Origins, error) {
 	if err != nil {
 		return Origins{}, err
 	}
+	var config struct {
+		Installation *Origins `hcl:"provider_installation,block"`
+		Rest         hcl.Body `hcl:",remain"`
+	}
 	f, diags := hclsyntax.ParseConfig(text, file, hcl.InitialPos)
-	if diags.HasErrors() {
-		return Origins{}, unreadable(file, diags)
+	if !diags.HasErrors() {
+		diags = gohcl.DecodeBody(f.Body, nil, &config)
 	}
-	for _, b := range f.Body.(*hclsyntax.Body).Blocks {
-		if b.Type == "provider_installation" {
-			return readOrigins(b.Body)
-		}
+	if diags.HasErrors() { // without the text of the file: it may hold tokens for registries
+		return Origins{}, fmt.Errorf("%s:%d: %s", file, diags[0].Subject.Start.Line, diags[0].Summary)
 	}
-	return implied(env["HOME"]), nil
-}
-
-// unreadable leaves out the text of the file: it may hold tokens for registries.
-func unreadable(file string, diags hcl.Diagnostics) error {
-	return fmt.Errorf("%s:%d: %s", file, diags[0].Subject.Start.Line, diags[0].Summary)
-}
-
-func readOrigins(body *hclsyntax.Body) (Origins, error) {
-	var o Origins
-	for _, b := range body.Blocks {
-		var is struct {
-			Path    string   `hcl:"path,optional"`
-			URL     string   `hcl:"url,optional"`
-			Include []string `hcl:"include,optional"`
-			Exclude []string `hcl:"exclude,optional"`
-			Rest    hcl.Body `hcl:",remain"`
-		}
-		if diags := gohcl.DecodeBody(b.Body, nil, &is); diags.HasErrors() {
-			return o, unreadable(b.Body.SrcRange.Filename, diags)
-		}
-		o.methods = append(o.methods, method{b.Type, is.Path + is.URL, is.Include, is.Exclude})
+	if config.Installation == nil {
+		return implied(env["HOME"]), nil
 	}
-	return o, nil
+	return *config.Installation, nil
 }
 
 // implied returns the origins without provider_installation.
 func implied(home string) Origins {
-	var o Origins
+	o := Origins{Direct: []method{{}}}
 	for _, dir := range []string{
 		filepath.Join(home, ".terraform.d/plugins"), filepath.Join(home, ".local/share/terraform/plugins"),
 		"/usr/local/share/terraform/plugins", "/usr/share/terraform/plugins",
 	} {
-		o.methods = append(o.methods, method{kind: "filesystem_mirror", place: dir})
+		o.Folders = append(o.Folders, method{Path: dir})
 	}
-	o.methods = append(o.methods, method{kind: "direct"})
 	return o
 }
 
 // Of returns the origin of a provider, by its source address.
 func (o Origins) Of(source string) Origin {
-	var url string
-	for _, m := range o.methods {
-		if !m.takes(source) {
-			continue
-		}
-		host, rest, _ := strings.Cut(source, "/")
-		switch m.kind {
-		case "filesystem_mirror":
-			if Holds(m.place, source) {
-				return Origin{Local: m.place}
-			}
-		case "network_mirror":
-			url = strings.TrimSuffix(m.place, "/") + "/" + host + "/" + rest + "/index.json"
-		case "direct":
-			if url == "" {
-				url = "https://" + host + "/.well-known/terraform.json"
-			}
+	takes := func(m method) bool { return m.takes(source) }
+	for _, m := range o.Folders {
+		if takes(m) && Holds(m.Path, source) {
+			return Origin{Local: m.Path}
 		}
 	}
-	return Origin{URL: url}
+	host, _, _ := strings.Cut(source, "/")
+	if i := slices.IndexFunc(o.Mirrors, takes); i >= 0 {
+		mirror := strings.TrimSuffix(o.Mirrors[i].URL, "/")
+		return Origin{URL: mirror + "/" + source + "/index.json"}
+	}
+	if slices.ContainsFunc(o.Direct, takes) {
+		return Origin{URL: "https://" + host + "/.well-known/terraform.json"}
+	}
+	return Origin{}
 }
 
 func (m method) takes(source string) bool {
@@ -122,8 +105,8 @@ func (m method) takes(source string) bool {
 		ok, err := path.Match(completed(pattern), source)
 		return err == nil && ok
 	}
-	included := len(m.include) == 0 || slices.ContainsFunc(m.include, match)
-	return included && !slices.ContainsFunc(m.exclude, match)
+	included := len(m.Include) == 0 || slices.ContainsFunc(m.Include, match)
+	return included && !slices.ContainsFunc(m.Exclude, match)
 }
 
 // completed completes a source address or a pattern: "hashicorp/*".

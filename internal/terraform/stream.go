@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	tfjson "github.com/hashicorp/terraform-json"
 )
 
 // stream reads the output of one command: JSON lines, or text where a command has no
@@ -32,7 +34,7 @@ type message struct {
 	Text         string `json:"@message"`
 	Type         string
 	Change, Hook *subject
-	Diagnostic   *diagnostic
+	Diagnostic   *Diagnostic
 }
 
 type subject struct {
@@ -44,14 +46,6 @@ type subject struct {
 	ID             string  `json:"id_value"`
 	Seconds        float64 `json:"elapsed_seconds"`
 	Importing      struct{ ID string }
-}
-
-type diagnostic struct {
-	Severity, Summary, Detail, Address string
-	Range                              struct {
-		Filename string
-		Start    struct{ Line int }
-	}
 }
 
 // Write reads a piece of the standard output.
@@ -85,13 +79,12 @@ func (s *stream) line(line []byte) {
 		s.plain(append(line, '\n'))
 		return
 	}
-	if of := m.Diagnostic; m.Type == "diagnostic" && of != nil {
-		d := Diagnostic{of.Summary, of.Detail, of.Address, of.Range.Filename, of.Range.Start.Line}
-		s.write(d.long(of.Severity))
-		if of.Severity == "error" {
-			s.errors = append(s.errors, d)
+	if d := m.Diagnostic; m.Type == "diagnostic" && d != nil {
+		s.write(d.long())
+		if d.Severity == tfjson.DiagnosticSeverityError {
+			s.errors = append(s.errors, *d)
 			if s.root.OnError != nil {
-				s.root.OnError(d)
+				s.root.OnError(*d)
 			}
 		}
 		return
@@ -138,13 +131,14 @@ func (s *stream) write(text string) {
 }
 
 // long is the whole diagnostic, for the log.
-func (d Diagnostic) long(severity string) string {
+func (d Diagnostic) long() string {
 	var b strings.Builder
+	severity := string(d.Severity)
 	first := min(1, len(severity))
 	fmt.Fprintf(&b, "%s: %s\n", strings.ToUpper(severity[:first])+severity[first:], d.Summary)
 	where := d.Address
-	if d.File != "" {
-		where = strings.TrimPrefix(fmt.Sprintf("%s, %s:%d", where, d.File, d.Line), ", ")
+	if r := d.Range; r != nil {
+		where = strings.TrimPrefix(fmt.Sprintf("%s, %s:%d", where, r.Filename, r.Start.Line), ", ")
 	}
 	if where != "" {
 		fmt.Fprintf(&b, "  %s\n", where)
@@ -204,47 +198,40 @@ func (m *message) changed() (Change, bool) {
 	return c, true
 }
 
-// Operation is a running Terraform command.
+// Operation is a running Terraform command, or a resource that it is changing.
 type Operation struct {
-	Command   string // init, plan, apply, import …
-	Since     time.Time
-	Resources []ResourceOperation // the oldest first
-}
-
-// ResourceOperation is a resource that Terraform is changing.
-type ResourceOperation struct {
-	Address string
+	Command string // init, plan, apply, import …
+	Address string // of the resource; empty: the command
 	Action  string // create, update, delete …
 	Since   time.Time
 }
 
-// Operation returns the running command, or nil. It may be called beside any other
-// method.
-func (r *Root) Operation() *Operation {
+// Operations returns the resources that the running command is changing, the oldest first, or the command if
+// there are none. It may be called beside any other method.
+func (r *Root) Operations() []Operation {
 	r.operation.mu.Lock()
 	defer r.operation.mu.Unlock()
-	if r.operation.now == nil {
-		return nil
+	now := r.operation.now
+	if len(now) > 1 {
+		now = now[1:]
 	}
-	now := *r.operation.now
-	now.Resources = slices.Clone(now.Resources)
-	return &now
+	return slices.Clone(now)
 }
 
 // operation follows a root's commands, one after the other.
 type operation struct {
 	mu  sync.Mutex
-	now *Operation
+	now []Operation // the command, then the resources
 }
 
 // begin records a command until the returned function is called.
 func (o *operation) begin(command string) (end func()) {
-	set := func(now *Operation) {
+	set := func(now []Operation) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.now = now
 	}
-	set(&Operation{Command: command, Since: time.Now()})
+	set([]Operation{{Command: command, Since: time.Now()}})
 	return func() { set(nil) }
 }
 
@@ -253,9 +240,9 @@ func (o *operation) update(c Change) {
 	defer o.mu.Unlock()
 	switch c.Phase {
 	case Started:
-		o.now.Resources = append(o.now.Resources, ResourceOperation{c.Address, c.Action, time.Now()})
+		o.now = append(o.now, Operation{o.now[0].Command, c.Address, c.Action, time.Now()})
 	case Done, Failed:
-		o.now.Resources = slices.DeleteFunc(o.now.Resources, func(r ResourceOperation) bool {
+		o.now = slices.DeleteFunc(o.now, func(r Operation) bool {
 			return r.Address == c.Address && r.Action == c.Action
 		})
 	}

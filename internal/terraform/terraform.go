@@ -31,7 +31,7 @@ import (
 )
 
 // Root is one stage's root module in its work directory. It runs one command at
-// a time; only Kill and Operation may be called beside another method.
+// a time; only Kill and Operations may be called beside another method.
 type Root struct {
 	Binary      Binary
 	Dir         string           // the work directory, absolute: holds the module's copy

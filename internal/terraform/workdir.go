@@ -134,7 +134,10 @@ func (w workdir) copyFile(module fs.FS, name string, mode fs.FileMode, before st
 	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 		return "", err
 	}
-	return digest, writeMode(to, data, mode)
+	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	return digest, atomicfile.Create(to, data, mode)
 }
 
 // removeFile removes a file and the folders that are empty then.
@@ -273,18 +276,4 @@ func inputs(values map[string]cty.Value) ([]byte, error) {
 		plain[name] = data
 	}
 	return json.MarshalIndent(plain, "", "  ")
-}
-
-// writeMode sets the mode before the first byte is in the file, independent of the umask and of the file's
-// old mode.
-func writeMode(path string, data []byte, mode os.FileMode) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, mode)
-	if err != nil {
-		return err
-	}
-	err = errors.Join(f.Chmod(mode), f.Truncate(0))
-	if err == nil {
-		_, err = f.Write(data)
-	}
-	return errors.Join(err, f.Close())
 }
