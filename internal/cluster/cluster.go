@@ -8,9 +8,12 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
@@ -24,8 +27,7 @@ type Cluster struct {
 	Masker        *secret.Masker
 	InvalidConfig *ConfigError
 
-	mu     sync.Mutex
-	active Interruptible // the run that holds the cluster's lock
+	active atomic.Pointer[Interruptible] // the run that holds the cluster's lock
 }
 
 // Open reads and validates the cluster's configuration and opens its state directory. It runs nothing. An
@@ -76,17 +78,14 @@ type Interruptible interface {
 
 // Active returns the run that holds the cluster's lock, nil if there is none.
 func (c *Cluster) Active() Interruptible {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.active
+	if r := c.active.Load(); r != nil {
+		return *r
+	}
+	return nil
 }
 
 // SetActive registers the run that holds the cluster's lock; nil when it has ended.
-func (c *Cluster) SetActive(r Interruptible) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.active = r
-}
+func (c *Cluster) SetActive(r Interruptible) { c.active.Store(&r) }
 
 // Name returns the cluster with its platform: "blue/proxmox".
 func (c *Cluster) Name() string { return c.Config.Name + "/" + c.Config.Platform }
@@ -96,4 +95,58 @@ func (c *Cluster) FindBinary(ctx context.Context, notice func(string)) func() (t
 	return sync.OnceValues(func() (terraform.Binary, error) {
 		return terraform.Find(ctx, c.Shared(".terraform"), notice)
 	})
+}
+
+// Word quotes s for a shell if necessary.
+func Word(s string) string {
+	if strings.ContainsAny(s, " \t\n'\"\\$&;|<>()*?[]#~`!{}") {
+		return process.Quote(s)
+	}
+	return s
+}
+
+// TerraformCommand returns the command line that runs Terraform on a stage, up to its "--".
+func (c *Cluster) TerraformCommand(stage string) string {
+	return c.Command("terraform") + " " + stage + " --"
+}
+
+// UntrackCommand returns the command line that untracks a resource of a stage, up to its address.
+func (c *Cluster) UntrackCommand(stage string) string { return c.Command("state forget") + " " + stage }
+
+// Command returns a castle command for the same cluster and state directory, as the user would type it.
+func (c *Cluster) Command(name string) string { return c.CommandLine(name) + " " + c.Options.Cluster }
+
+// CommandLine returns a castle command for the same state directory.
+func (c *Cluster) CommandLine(name string) string {
+	castle := "castle"
+	if c.Options.StateDir != "" {
+		castle += " --state-dir " + process.Quote(c.Options.StateDir)
+	}
+	return castle + " " + name
+}
+
+// maskedError is an error with masked text. Callers may match the wrapped error but must not print it.
+type maskedError struct {
+	text string
+	err  error
+}
+
+func (e *maskedError) Error() string { return e.text }
+
+func (e *maskedError) Unwrap() error { return e.err }
+
+// MaskError masks every error that is joined in err: Terraform also quotes values that it does not know
+// to be sensitive.
+func (c *Cluster) MaskError(err error) error {
+	if err == nil {
+		return nil
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []error
+		for _, e := range joined.Unwrap() {
+			all = append(all, c.MaskError(e))
+		}
+		return errors.Join(all...)
+	}
+	return &maskedError{text: c.Masker.Hide(err.Error()), err: err}
 }

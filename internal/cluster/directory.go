@@ -1,10 +1,12 @@
 package cluster
 
 import (
-	"fmt"
+	"bytes"
+	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -21,10 +23,8 @@ func recordedName(root, reference string) (name, platform string, err error) {
 		}
 	}
 	if len(found) > 1 {
-		return "", "", &UsageError{
-			Message: fmt.Sprintf("cluster %q: several are recorded; say %s", reference,
-				strings.Join(found, " or ")),
-		}
+		return "", "", Usagef("cluster %q: several are recorded; say %s", reference,
+			strings.Join(found, " or "))
 	}
 	if len(found) == 1 {
 		name, platform, _ = strings.Cut(found[0], "/")
@@ -40,9 +40,8 @@ func OutOfTree(root, repository string) error {
 	}
 	in, err := filepath.Rel(repository, root)
 	if err == nil && filepath.IsLocal(in) {
-		return &UsageError{Message: fmt.Sprintf("state directory %s lies inside the repository %s, "+
-			"where `git clean` would destroy it; choose another with --state-dir or CASTLE_STATE_DIR",
-			root, repository)}
+		return Usagef("state directory %s lies inside the repository %s, where `git clean` would destroy "+
+			"it; choose another with --state-dir or CASTLE_STATE_DIR", root, repository)
 	}
 	return nil
 }
@@ -50,4 +49,40 @@ func OutOfTree(root, repository string) error {
 // Shared returns a folder of the state root that all clusters use.
 func (c *Cluster) Shared(name string) string {
 	return filepath.Join(filepath.Dir(filepath.Dir(c.Dir.Path())), name)
+}
+
+// ConfigsDir returns the cluster's folder for exported files.
+func (c *Cluster) ConfigsDir() string { return filepath.Join(c.Config.Dir, "configs") }
+
+// ReplaceFile writes a private file atomically, unless it has this content already.
+func ReplaceFile(path string, data []byte) error {
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return atomicfile.Write(path, data)
+}
+
+// RemoveExports removes the exported files of a cluster that is gone.
+func (c *Cluster) RemoveExports() error {
+	kubeconfigs, talosconfigs := c.Exports()
+	for _, path := range append(kubeconfigs, talosconfigs...) {
+		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Exports returns the paths of the exported files.
+func (c *Cluster) Exports() (kubeconfigs, talosconfigs []string) {
+	with := func(path string) []string {
+		if c.Config.Dir == "" { // the repository is unknown
+			return []string{path}
+		}
+		return []string{path, filepath.Join(c.ConfigsDir(), filepath.Base(path))}
+	}
+	return with(c.Dir.Kubeconfig()), with(c.Dir.Talosconfig())
 }

@@ -3,11 +3,21 @@ package cluster
 import (
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 
+	"github.com/ephemeral-castle/castle/internal/check"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/infisical"
+	"github.com/ephemeral-castle/castle/internal/kube"
+	"github.com/ephemeral-castle/castle/internal/probe"
+	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/talos"
+	"github.com/ephemeral-castle/castle/internal/vault"
 )
 
 // Reporter shows a run's events to the user. The run calls it for one event at a time.
@@ -50,6 +60,66 @@ func (o Options) Config() config.Options {
 		Gates: GateTypes(), Preflights: PreflightTypes(), Exists: ExistsTypes(),
 		Library: o.Library, Templates: o.Templates, CastleVersion: o.Version, GitOps: o.GitOps,
 	}
+}
+
+// GateTypes returns every type of gate that a stage may use.
+func GateTypes() []gate.Type {
+	return slices.Concat(kube.GateTypes(), talos.GateTypes(), probe.GateTypes())
+}
+
+// PreflightTypes returns every type of preflight that a stage may use.
+func PreflightTypes() []gate.PreflightType {
+	return slices.Concat(proxmox.PreflightTypes(), talos.PreflightTypes(), vault.PreflightTypes())
+}
+
+// PreflightMaintenance is the preflight of platforms on machines that exist already.
+const PreflightMaintenance = talos.PreflightMaintenance
+
+// ExistsTypes returns every type of lookup that an adoption may use.
+func ExistsTypes() []gate.ExistsType {
+	return slices.Concat(infisical.ExistsTypes(), kube.ExistsTypes(), talos.ExistsTypes())
+}
+
+// The layers that exist before the cluster, and the platform's outputs that give access to it.
+const (
+	SecretsLayer      = "secrets"
+	PlatformLayer     = "platform"
+	KubeconfigOutput  = "kubeconfig"
+	TalosconfigOutput = "talosconfig"
+)
+
+// Check validates the named clusters, or all of the repository, offline. It ignores Cluster, Reporter and
+// Recorded of o.
+func Check(o Options, clusters ...string) (*check.Report, error) {
+	root, err := state.Root(o.StateDir, o.Environ)
+	if err != nil {
+		return nil, err
+	}
+	if err := OutOfTree(root, o.Repository); err != nil {
+		return nil, err
+	}
+	return check.Run(check.Options{Config: o.Config(), Clusters: clusters, StateDir: root})
+}
+
+// CheckConfig checks the configuration before a run changes anything. It returns warnings, a line each;
+// an error stops the run.
+func (c *Cluster) CheckConfig() ([]string, error) {
+	diags, err := check.Loaded(c.Config, c.Options.Config())
+	if err != nil {
+		return nil, err
+	}
+	if diags.HasErrors() {
+		return nil, &ConfigError{Diagnostics: diags, Files: c.Config.Files}
+	}
+	var warnings []string
+	for _, d := range diags {
+		place := ""
+		if d.Subject != nil {
+			place = fmt.Sprintf("%s:%d: ", d.Subject.Filename, d.Subject.Start.Line)
+		}
+		warnings = append(warnings, fmt.Sprintf("warning: %s%s. %s", place, d.Summary, d.Detail))
+	}
+	return warnings, nil
 }
 
 // ConfigError holds all errors of a configuration.

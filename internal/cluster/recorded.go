@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -57,7 +56,7 @@ func (c *Cluster) UnlistedStages() ([]Unlisted, error) {
 	}
 	all := []Unlisted{}
 	for _, p := range places {
-		if len(Match(Refs(c.Config.Stages), p.Name)) > 0 {
+		if slices.ContainsFunc(c.Config.Stages, func(s *config.Stage) bool { return s.Name == p.Name }) {
 			continue
 		}
 		command := c.Command("destroy") + " --only " + p.Name
@@ -85,21 +84,18 @@ func (c *Cluster) RecordedStages(name string) ([]StageRef, error) {
 	}
 	rank := func(p StageRef) int { return slices.Index(config.Layers(), p.Layer) }
 	slices.SortStableFunc(all, func(a, b StageRef) int { return rank(a) - rank(b) })
-	if name == "" {
+	switch {
+	case name == "":
 		return all, nil
+	case len(all) == 0:
+		return nil, Usagef("%s has no state of any stage", c.Name())
 	}
-	if len(all) == 0 {
-		return nil, &UsageError{Message: fmt.Sprintf("%s has no state of any stage", c.Name())}
-	}
-	found := Match(all, name)
-	if len(found) == 0 {
-		return nil, UnknownStage("state", name, all)
-	}
+	found, err := Find("state", name, all)
 	var chosen []StageRef
 	for _, i := range found {
 		chosen = append(chosen, all[i])
 	}
-	return chosen, nil
+	return chosen, err
 }
 
 // RecordedStage returns the one recorded stage that name selects.
@@ -108,17 +104,8 @@ func (c *Cluster) RecordedStage(name string) (StageRef, error) {
 	if err != nil {
 		return StageRef{}, err
 	}
-	if len(found) > 1 {
-		var names []string
-		for _, p := range found {
-			names = append(names, p.Name)
-		}
-		return StageRef{}, &UsageError{
-			Message: fmt.Sprintf("layer %s has several stages; name one: %s", name,
-				strings.Join(names, ", ")),
-		}
-	}
-	return found[0], nil
+	i, err := FindOne("state", name, found)
+	return found[i], err
 }
 
 // layerOf returns a stage's recorded layer, or its configured one if a killed run left no record.

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -44,61 +43,69 @@ func (s Selection) Filter(places []StageRef) ([]bool, error) {
 		chosen[i] = len(s.Only) == 0
 	}
 	for _, name := range s.Only {
-		found := Match(places, name)
-		if len(found) == 0 {
-			return nil, UnknownStage("--only", name, places)
+		found, err := Find("--only", name, places)
+		if err != nil {
+			return nil, err
 		}
 		for _, i := range found {
 			chosen[i] = true
 		}
 	}
 	if s.From != "" {
-		found := Match(places, s.From)
-		if len(found) == 0 {
-			return nil, UnknownStage("--from", s.From, places)
+		found, err := Find("--from", s.From, places)
+		if err != nil {
+			return nil, err
 		}
-		for i := range found[0] {
-			chosen[i] = false
-		}
+		clear(chosen[:found[0]])
 	}
 	if s.To != "" {
-		found := Match(places, s.To)
-		if len(found) == 0 {
-			return nil, UnknownStage("--to", s.To, places)
+		found, err := Find("--to", s.To, places)
+		if err != nil {
+			return nil, err
 		}
-		for i := found[len(found)-1] + 1; i < len(places); i++ {
-			chosen[i] = false
-		}
+		clear(chosen[found[len(found)-1]+1:])
 	}
 	if !slices.Contains(chosen, true) && len(places) > 0 {
-		return nil, &UsageError{Message: fmt.Sprintf("%s selects no stage", s)}
+		return nil, Usagef("%s selects no stage", s)
 	}
 	return chosen, nil
 }
 
-// Match returns the indexes of the stages that a stage's or layer's name selects.
-func Match(places []StageRef, name string) []int {
+// Find returns the indexes of the stages that a stage's or layer's name selects, at least one.
+func Find(flag, name string, places []StageRef) ([]int, error) {
 	var found []int
+	var names []string
 	for i, p := range places {
 		if p.Name == name || p.Layer == name {
 			found = append(found, i)
 		}
-	}
-	return found
-}
-
-// UnknownStage returns the *UsageError for a name that selects no stage.
-func UnknownStage(flag, name string, places []StageRef) error {
-	var names []string
-	for _, p := range places {
 		for _, n := range []string{p.Layer, p.Name} {
 			if !slices.Contains(names, n) {
 				names = append(names, n)
 			}
 		}
 	}
-	return &UsageError{Message: fmt.Sprintf("%s: no stage or layer is called %q; there are %s%s",
-		flag, name, strings.Join(names, ", "), config.DidYouMean(name, names))}
+	if len(found) == 0 {
+		return nil, Usagef("%s: no stage or layer is called %q; there are %s%s", flag, name,
+			strings.Join(names, ", "), config.DidYouMean(name, names))
+	}
+	return found, nil
+}
+
+// FindOne returns the index of the one stage that a stage's or layer's name selects.
+func FindOne(flag, name string, places []StageRef) (int, error) {
+	found, err := Find(flag, name, places)
+	if err != nil {
+		return 0, err
+	}
+	if len(found) == 1 {
+		return found[0], nil
+	}
+	var names []string
+	for _, i := range found {
+		names = append(names, places[i].Name)
+	}
+	return 0, Usagef("layer %s has several stages; name one: %s", name, strings.Join(names, ", "))
 }
 
 // Refs returns the references of configured stages.

@@ -203,7 +203,7 @@ func Inspect(ctx context.Context, r *Run, s *config.Stage, p *config.Preflight) 
 // ExpectedResources lists the resources that a stage's preflights may find. They are in its state, in the
 // intent of an interrupted run, or held by a destroy that has not verified all of them.
 func ExpectedResources(dir *state.Stage, st *state.State) ([]gate.Known, error) {
-	ids, err := cluster.MachineIDs(dir)
+	ids, err := cluster.MachineIDs(dir).Value()
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +211,7 @@ func ExpectedResources(dir *state.Stage, st *state.State) ([]gate.Known, error) 
 	if err != nil {
 		return nil, err
 	}
-	held, err := cluster.Held(dir)
+	held, err := cluster.Held(dir).Value()
 	if err != nil {
 		return nil, err
 	}

@@ -183,7 +183,7 @@ func (a *attempt) noteMachineIDs(ctx context.Context) error {
 		}
 		ids = append(ids, found.MachineIDs...)
 	}
-	before, err := cluster.MachineIDs(a.dir)
+	before, err := cluster.MachineIDs(a.dir).Value()
 	if err != nil {
 		return err
 	}
@@ -195,5 +195,5 @@ func (a *attempt) noteMachineIDs(ctx context.Context) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return cluster.MachineIDsNote(a.dir).Write(ids)
+	return cluster.MachineIDs(a.dir).Write(ids)
 }

@@ -60,7 +60,7 @@ func (a *attempt) change(ctx context.Context) error {
 
 func (a *attempt) applyPlan(ctx context.Context, plan *terraform.Plan, intended []state.Intended) error {
 	// The recorded identity would not fit a machine that is replaced now.
-	begun := errors.Join(cluster.MachineIDsNote(a.dir).Clear(), a.creation.saved.begin(a.dir))
+	begun := errors.Join(cluster.MachineIDs(a.dir).Clear(), a.creation.saved.begin(a.dir))
 	if begun != nil {
 		return begun
 	}

@@ -41,7 +41,7 @@ func (d *destruction) checkBlocked(ctx context.Context, s *Stage) error {
 // partialFailure looks up the remaining machines, disks and files of the stage after a destroy has failed
 // with err, for the receipt and the message.
 func (d *destruction) partialFailure(ctx context.Context, s *Stage, err error) error {
-	owned, unread := cluster.Owned(s.dir)
+	owned, unread := cluster.Owned(s.dir).Value()
 	if ctx.Err() != nil || unread != nil || len(owned) == 0 {
 		return err
 	}
@@ -76,11 +76,11 @@ func (d *destruction) saveOwned(ctx context.Context, s *Stage) error {
 	if err != nil {
 		return err
 	}
-	owned, err := cluster.Owned(s.dir)
+	owned, err := cluster.Owned(s.dir).Value()
 	if err != nil {
 		return err
 	}
-	ids, err := cluster.MachineIDs(s.dir)
+	ids, err := cluster.MachineIDs(s.dir).Value()
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (d *destruction) saveOwned(ctx context.Context, s *Stage) error {
 	if client, err := d.datacenter(s); err == nil {
 		owned = proxmox.Search{Client: client}.Complete(ctx, owned)
 	}
-	return cluster.OwnedNote(s.dir).Write(owned)
+	return cluster.Owned(s.dir).Write(owned)
 }
 
 // saveHeld records the addresses of the stage's objects before castle destroys them, so that a destroy after
@@ -100,7 +100,7 @@ func (s *Stage) saveHeld() error {
 	if len(s.Record.Preflights) == 0 {
 		return nil
 	}
-	held, err := cluster.Held(s.dir)
+	held, err := cluster.Held(s.dir).Value()
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (s *Stage) saveHeld() error {
 			held = append(held, address)
 		}
 	}
-	return cluster.HeldNote(s.dir).Write(held)
+	return cluster.Held(s.dir).Write(held)
 }
 
 // verifyAdopted looks up objects that Terraform reports as deleted, with the lookup that a create uses
@@ -181,7 +181,7 @@ func (d *destruction) verify(ctx context.Context, s *Stage) error {
 		return err
 	}
 	s.state = st
-	owned, err := cluster.Owned(s.dir)
+	owned, err := cluster.Owned(s.dir).Value()
 	if err != nil {
 		return err
 	}

@@ -145,7 +145,7 @@ func (c *recordedCluster) machines(d *recordedStage) error {
 
 // readMachines reads the identities of a stage's machines.
 func (c *recordedCluster) readMachines(d *recordedStage) error {
-	ids, err := cluster.MachineIDs(c.dir.Stage(d.Record.Name))
+	ids, err := cluster.MachineIDs(c.dir.Stage(d.Record.Name)).Value()
 	if err != nil {
 		return err
 	}

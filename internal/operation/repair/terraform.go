@@ -3,10 +3,8 @@ package repair
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
-	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
@@ -20,20 +18,11 @@ import (
 // repair. name is a stage's, or that of a layer with one stage.
 func Terraform(ctx context.Context, c *cluster.Cluster, name string, args []string, stdin io.Reader,
 	stdout, stderr io.Writer) (code int, err error) {
-	all := cluster.Refs(c.Config.Stages)
-	found := cluster.Match(all, name)
-	switch {
-	case len(found) == 0:
-		return 0, cluster.UnknownStage("terraform", name, all)
-	case len(found) > 1:
-		var names []string
-		for _, i := range found {
-			names = append(names, all[i].Name)
-		}
-		return 0, &cluster.UsageError{Message: fmt.Sprintf("layer %s has several stages; name one: %s", name,
-			strings.Join(names, ", "))}
+	at, err := cluster.FindOne("terraform", name, cluster.Refs(c.Config.Stages))
+	if err != nil {
+		return 0, err
 	}
-	s := c.Config.Stages[found[0]]
+	s := c.Config.Stages[at]
 	r, err := run.Begin(ctx, c, "terraform")
 	if err != nil {
 		return 0, err
@@ -79,7 +68,7 @@ func clearMachineIDs(r *run.Run, dir *state.Stage, before *state.State) error {
 	if err != nil || st.SHA256 == before.SHA256 {
 		return err
 	}
-	return cluster.MachineIDsNote(dir).Clear()
+	return cluster.MachineIDs(dir).Clear()
 }
 
 // recordMade records a stage that a command created by hand, so that destroy finds it.

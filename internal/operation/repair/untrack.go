@@ -53,11 +53,11 @@ func PrepareUntrack(c *cluster.Cluster, stage string, addresses []string) (*Untr
 		return nil, c.MaskError(err)
 	}
 	c.MaskOutputs(st)
-	owned, err := cluster.Owned(dir)
+	owned, err := cluster.Owned(dir).Value()
 	if err != nil {
 		return nil, err
 	}
-	held, err := cluster.Held(dir)
+	held, err := cluster.Held(dir).Value()
 	if err != nil {
 		return nil, err
 	}

@@ -77,7 +77,7 @@ func doctorTarget(ctx context.Context, o cluster.Options, root string) (doctor.T
 		return s.EndsCluster && len(states[s].Resources) > 0
 	})
 	p.Known = func(s *config.Stage) ([]gate.Known, error) {
-		ids, err := cluster.MachineIDs(dir.Stage(s.Name))
+		ids, err := cluster.MachineIDs(dir.Stage(s.Name)).Value()
 		return cluster.Known(states[s], ids...), err
 	}
 	p.Started = func(s *config.Stage) bool {

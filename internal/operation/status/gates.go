@@ -48,14 +48,15 @@ type StageGates struct {
 // which is harmless beside a create.
 func Gates(ctx context.Context, c *cluster.Cluster, o GateOptions) (GateReport, error) {
 	report := GateReport{Cluster: c.Config.Name, Platform: c.Config.Platform, Open: true}
-	stages, all := c.Config.Stages, cluster.Refs(c.Config.Stages)
+	stages := c.Config.Stages
 	if o.Of != "" {
-		stages = nil
-		for _, i := range cluster.Match(all, o.Of) {
-			stages = append(stages, c.Config.Stages[i])
+		found, err := cluster.Find("gate", o.Of, cluster.Refs(stages))
+		if err != nil {
+			return report, unknownGates(c, o.Of, err)
 		}
-		if stages == nil {
-			return report, unknownGates(c, o.Of, all)
+		stages = nil
+		for _, i := range found {
+			stages = append(stages, c.Config.Stages[i])
 		}
 	}
 	r := run.Observe(ctx, c)
@@ -73,8 +74,8 @@ func Gates(ctx context.Context, c *cluster.Cluster, o GateOptions) (GateReport, 
 	return report, nil
 }
 
-// unknownGates returns the error for a name without gates to check.
-func unknownGates(c *cluster.Cluster, name string, all []cluster.StageRef) error {
+// unknownGates returns the error for a name without gates to check; unknown unless it is a disabled stage's.
+func unknownGates(c *cluster.Cluster, name string, unknown error) error {
 	for _, s := range c.Config.Disabled {
 		if s.Name != name {
 			continue
@@ -86,7 +87,7 @@ func unknownGates(c *cluster.Cluster, name string, all []cluster.StageRef) error
 		}
 		return &cluster.UsageError{Message: text}
 	}
-	return cluster.UnknownStage("gate", name, all)
+	return unknown
 }
 
 // Closed returns a *ClosedError unless everything is open.
