@@ -3,33 +3,106 @@ package check
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 
-	"github.com/ephemeral-castle/castle/internal/talos"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
+
+// AddressRange is a range of addresses and its owner, such as "node cp-01". Both ends belong to it.
+type AddressRange struct {
+	What        string
+	First, Last netip.Addr
+
+	at hcl.Range // where it is written
+}
+
+// holds reports whether an address is in the range.
+func (r AddressRange) holds(a netip.Addr) bool {
+	return r.First.IsValid() && a.IsValid() && r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0
+}
+
+// overlaps reports whether two ranges share addresses.
+func (r AddressRange) overlaps(o AddressRange) bool { return r.holds(o.First) || o.holds(r.First) }
+
+// reversed reports whether the range ends before it begins.
+func (r AddressRange) reversed() bool { return r.First.Compare(r.Last) > 0 }
+
+// IDRange is a range of VM ids. Both ends belong to it; the zero range is none.
+type IDRange struct{ First, Last int }
+
+func (r IDRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
+
+// Reservations are the addresses and VM ids of a cluster, which no other one may have.
+type Reservations struct {
+	Cluster   string // blue/proxmox
+	Network   netip.Prefix
+	Gateway   netip.Addr
+	Addresses []AddressRange
+	VMIDs     []IDRange
+
+	cluster *cluster
+}
+
+// ReservationsOf returns the reservations of a cluster. The cluster may have problems.
+func ReservationsOf(c *config.Cluster) Reservations {
+	x := newCluster(c, config.Options{})
+	r := Reservations{Cluster: x.label, Network: x.network, Gateway: x.gateway.First, cluster: x,
+		Addresses: x.hosts()}
+	for _, p := range x.forwardPools() {
+		p.What = "the " + p.What
+		r.Addresses = append(r.Addresses, p)
+	}
+	for _, a := range x.dns {
+		if a.First.IsValid() {
+			r.Addresses = append(r.Addresses, a)
+		}
+	}
+	if x.ids != (IDRange{}) {
+		r.VMIDs = append(r.VMIDs, x.ids)
+	}
+	for _, m := range x.machines {
+		if m.id != 0 {
+			r.VMIDs = append(r.VMIDs, IDRange{m.id, m.id})
+		}
+	}
+	return r
+}
+
+// Text returns the value of a variable that is a string.
+func (r Reservations) Text(variable string) string { return r.cluster.text(variable) }
+
+// hosts are the machines and the VIP, as far as their addresses are known.
+func (c *cluster) hosts() []AddressRange {
+	var all []AddressRange
+	for _, m := range c.machines {
+		all = append(all, m.address)
+	}
+	return slices.DeleteFunc(append(all, c.vip), func(a AddressRange) bool { return !a.First.IsValid() })
+}
+
+// forwardPools are the pools that do not end before they begin.
+func (c *cluster) forwardPools() []AddressRange {
+	return slices.DeleteFunc(slices.Clone(c.pools), AddressRange.reversed)
+}
 
 // gatewayOutside reports whether the gateway's network holds no machine at all.
 // Then the gateway is wrong, and nothing is concluded from its network.
 func (c *cluster) gatewayOutside() bool {
-	known := 0
-	for _, m := range c.machines {
-		if c.network.Contains(m.address.First) {
-			return false
-		}
-		if m.address.First.IsValid() {
-			known++
-		}
-	}
-	return c.network.IsValid() && known > 0
+	known := func(m machine) bool { return m.address.First.IsValid() }
+	inside := func(m machine) bool { return c.network.Contains(m.address.First) }
+	return c.network.IsValid() && slices.ContainsFunc(c.machines, known) &&
+		!slices.ContainsFunc(c.machines, inside)
 }
 
 func checkAddresses(c *cluster, report reporter) {
 	if c.gatewayOutside() {
 		report("gateway-outside", c.gateway.at, "network.gateway: outside of the machines' network",
 			"%s makes the network %s, which holds no node. Set the gateway of the nodes' network, or "+
-				"network.prefix.",
-			c.gateway.First, c.network)
+				"network.prefix.", c.gateway.First, c.network)
 	}
 	all := c.hosts()
 	for _, h := range all {
@@ -37,7 +110,7 @@ func checkAddresses(c *cluster, report reporter) {
 			if h.First == dns.First && h.First != c.gateway.First {
 				report("node-is-dns", h.at, h.What+": a name server's address",
 					"Machines would query themselves: %s is also in network.dns (%s). Change one of them.",
-					h.First, where(dns.at))
+					h.First, config.Place(dns.at))
 			}
 		}
 	}
@@ -70,26 +143,18 @@ func reserved(network netip.Prefix, a netip.Addr) string {
 // checkSubnets compares the networks inside the cluster in the machine configuration: Talos' defaults, or
 // those of a patch.
 func checkSubnets(c *cluster, report reporter) {
-	var config *talos.MachineConfig
-	for _, r := range c.rendered {
-		if config = r.config; config != nil {
-			break
-		}
-	}
-	if config == nil {
+	i := slices.IndexFunc(c.rendered, func(r rendered) bool { return r.config != nil })
+	if i < 0 {
 		return
 	}
-	network := config.Cluster().Network()
+	network := c.rendered[i].config.Cluster().Network()
 	pods, services := prefixes(network.PodCIDRs()), prefixes(network.ServiceCIDRs())
 	c.checkNodesApart(report, "pods-overlap-nodes", "Pods", "podSubnets", pods)
 	c.checkNodesApart(report, "services-overlap-nodes", "Services", "serviceSubnets", services)
 	for _, p := range pods {
 		for _, s := range services {
 			if p.Overlaps(s) {
-				at, _ := c.subnetAt("podSubnets", c.at(patchVariable))
-				if _, patched := inPatch(c, "podSubnets"); !patched {
-					at, _ = c.subnetAt("serviceSubnets", c.at(patchVariable))
-				}
+				at := origin(c, c.at(patchVariable), "podSubnets", "serviceSubnets")
 				report("pods-overlap-services", at, "network of Pods: overlaps that of Services",
 					"Pods have %s and Services %s, so an address could belong to either. "+
 						"Set cluster.network.podSubnets and serviceSubnets apart.", p, s)
@@ -108,24 +173,131 @@ func prefixes(texts []string) []netip.Prefix {
 	return all
 }
 
-// subnetAt is the patch that sets a field of cluster.network, or else another place.
-func (c *cluster) subnetAt(field string, otherwise hcl.Range) (hcl.Range, string) {
-	if at, found := inPatch(c, field); found {
-		return at, ""
-	}
-	return otherwise, ", Talos' default,"
-}
-
 func (c *cluster) checkNodesApart(report reporter, kind Kind, whose, field string, subnets []netip.Prefix) {
+	at, patched := inPatch(c, field)
+	source := ""
+	if !patched {
+		at, source = c.gateway.at, ", Talos' default,"
+	}
 	for _, p := range subnets {
 		if c.network.IsValid() && p.Overlaps(c.network) {
-			at, origin := c.subnetAt(field, c.gateway.at)
 			report(kind, at, fmt.Sprintf("network of %s: overlaps the machines'", whose),
 				"%s%s shares addresses with %s, the network of the gateway %s (%s): packets to machines "+
-					"there "+
-					"would not leave the node. Set cluster.network.%s in a patch of %s to another network, "+
-					"or move the machines.",
-				p, origin, c.network, c.gateway.First, where(c.gateway.at), field, patchVariable)
+					"there would not leave the node. Set cluster.network.%s in a patch of %s to another "+
+					"network, or move the machines.", p, source, c.network, c.gateway.First,
+				config.Place(c.gateway.at), field, patchVariable)
+		}
+	}
+}
+
+func checkPools(c *cluster, report reporter) {
+	used := c.hosts()
+	for _, a := range append([]AddressRange{c.gateway}, c.dns...) {
+		if a.First.IsValid() && (a.What == c.gateway.What || a.First != c.gateway.First) {
+			used = append(used, a)
+		}
+	}
+	for _, p := range c.pools {
+		if p.reversed() {
+			report("pool-reversed", p.at, p.What+": ends before it begins", "Write %s-%s.", p.Last, p.First)
+		}
+	}
+	all := c.forwardPools()
+	for i, p := range all {
+		if c.network.IsValid() && !c.gatewayOutside() &&
+			!(c.network.Contains(p.First) && c.network.Contains(p.Last)) {
+			report("pool-outside", p.at, p.What+": outside of the network",
+				"MetalLB answers ARP for these addresses in %s, the network of the gateway %s (%s). "+
+					"Choose addresses of this network, outside of the router's DHCP range.",
+				c.network, c.gateway.First, config.Place(c.gateway.at))
+		}
+		var held []string
+		for _, a := range used {
+			if p.holds(a.First) {
+				held = append(held, fmt.Sprintf("%s (%s, %s)", a.First, a.What, config.Place(a.at)))
+			}
+		}
+		if len(held) > 0 {
+			report("pool-holds", p.at, p.What+": holds addresses that are in use",
+				"It holds %s; MetalLB would give them to Services. Leave them out of the pool.",
+				strings.Join(held, ", "))
+		}
+		if c.network.IsValid() {
+			for _, a := range []netip.Addr{c.network.Addr(), broadcast(c.network)} {
+				if what := reserved(c.network, a); what != "" && p.holds(a) {
+					report("pool-reserved", p.at, p.What+": holds "+what,
+						"No Service can have %s, %s of %s. Write the pool as a range without it.", a, what,
+						c.network)
+				}
+			}
+		}
+		for _, other := range all[:i] {
+			if p.overlaps(other) {
+				report("pools-overlap", p.at, p.What+": overlaps "+other.What,
+					"MetalLB refuses both; the other one is at %s. Join or separate them.",
+					config.Place(other.at))
+			}
+		}
+	}
+}
+
+// checkLoadBalancers checks the addresses that manifests of the Git repository get for Services.
+func checkLoadBalancers(c *cluster, report reporter) {
+	var pools []string
+	for _, v := range tfeval.Elements(c.variable("metallb_addresses").Value) {
+		pools = append(pools, tfeval.Text(v))
+	}
+	values := tfeval.Map(c.variable("cluster_vars").Value)
+	for _, name := range names(values) {
+		a := c.single("", values[name], "cluster_vars", name)
+		holds := func(p AddressRange) bool { return p.holds(a.First) }
+		if len(c.pools) > 0 && strings.HasSuffix(name, "_lb_ip") && a.First.IsValid() &&
+			!slices.ContainsFunc(c.pools, holds) {
+			report("lb-ip-outside", a.at, "cluster_vars."+name+": in no pool",
+				"MetalLB can give a Service %s only from a pool, and the pools are %s (%s). Change one of "+
+					"them.", a.First, strings.Join(pools, ", "), config.Place(c.at("metallb_addresses")))
+		}
+	}
+}
+
+// compareAddresses compares machines, VIPs and pools of two clusters.
+func compareAddresses(c, other *cluster, report reporter) {
+	for _, a := range c.hosts() {
+		for _, b := range other.hosts() {
+			switch {
+			case a.First != b.First:
+			case a.What == c.vip.What && b.What == other.vip.What:
+				report("vip-shared", a.at, "vip: that of cluster "+other.label,
+					"Both have %s (%s): kubectl would reach either. Give one another address.", a.First,
+					config.Place(b.at))
+			default:
+				report("address-shared", a.at, a.What+": an address of cluster "+other.label,
+					"%s is that of %s there (%s). Give one another address.", a.First, b.What,
+					config.Place(b.at))
+			}
+		}
+		for _, p := range other.forwardPools() {
+			if p.holds(a.First) {
+				report("pool-holds-other", a.at, a.What+": in a pool of cluster "+other.label,
+					"MetalLB would give %s to a Service there: it is in %s (%s). Change one of them.",
+					a.First, p.What, config.Place(p.at))
+			}
+		}
+	}
+	for _, p := range c.forwardPools() {
+		for _, b := range other.hosts() {
+			if p.holds(b.First) {
+				report("pool-holds-other", p.at, p.What+": holds an address of cluster "+other.label,
+					"MetalLB would give %s, of %s there (%s), to a Service. Leave it out of the pool.",
+					b.First, b.What, config.Place(b.at))
+			}
+		}
+		for _, o := range other.forwardPools() {
+			if p.overlaps(o) {
+				report("pools-shared", p.at, p.What+": overlaps a pool of cluster "+other.label,
+					"Services of both clusters would get the same addresses; the other one is %s (%s). "+
+						"Separate the pools.", o.What, config.Place(o.at))
+			}
 		}
 	}
 }

@@ -13,11 +13,9 @@
 package check
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -55,14 +53,13 @@ func Run(o Options) (*Report, error) {
 		options.Cluster = name
 		loaded, diags := config.Load(options)
 		maps.Copy(report.Files, loaded.Files)
-		if loaded.Name == "" {
-			report.Diagnostics = append(report.Diagnostics, diags...)
-			continue
+		if loaded.Name != "" {
+			c := newCluster(loaded, options)
+			report.Clusters = append(report.Clusters, c.label)
+			diags = c.check(diags, checked, o.StateDir)
+			checked = append(checked, c)
 		}
-		c := newCluster(loaded, options)
-		report.Clusters = append(report.Clusters, c.label)
-		report.Diagnostics = append(report.Diagnostics, c.check(diags, checked, o.StateDir)...)
-		checked = append(checked, c)
+		report.Diagnostics = append(report.Diagnostics, diags...)
 	}
 	if len(chosen) < len(all) {
 		for _, c := range checked {
@@ -89,12 +86,10 @@ func peers(o config.Options, all []string, c *cluster) []*cluster {
 	o.Vars, o.VarFiles, o.Environ = nil, nil, nil
 	var others []*cluster
 	for _, name := range all {
-		if name == c.label {
-			continue
+		if o.Cluster = name; name != c.label {
+			loaded, _ := config.Load(o)
+			others = append(others, newCluster(loaded, o))
 		}
-		o.Cluster = name
-		loaded, _ := config.Load(o)
-		others = append(others, newCluster(loaded, o))
 	}
 	return others
 }
@@ -112,9 +107,8 @@ func (c *cluster) check(diags hcl.Diagnostics, others []*cluster, stateDir strin
 func (c *cluster) compare(others []*cluster) hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	for _, other := range others {
-		for _, find := range comparisons() {
-			find(c, other, c.reporter(&diags))
-		}
+		compareMachines(c, other, c.reporter(&diags))
+		compareAddresses(c, other, c.reporter(&diags))
 	}
 	return diags
 }
@@ -129,7 +123,7 @@ func (c *cluster) reporter(diags *hcl.Diagnostics) reporter {
 			Severity: hcl.DiagError, Summary: c.masker.Hide(summary),
 			Detail: c.masker.Hide(fmt.Sprintf(detail, args...)), Extra: extra{kind, r.unquoted},
 		}
-		if r.warns {
+		if r.Warns {
 			d.Severity = hcl.DiagWarning
 		}
 		if at.Filename != "" {
@@ -157,40 +151,25 @@ func RuleOf(d *hcl.Diagnostic) Kind {
 // tidy sorts diagnostics, removes duplicates, and keeps a line that holds a secret
 // from being quoted by another diagnostic.
 func tidy(diags hcl.Diagnostics) hcl.Diagnostics {
-	var kept, private hcl.Diagnostics
+	var private hcl.Diagnostics
 	seen := map[string]bool{}
-	for _, d := range diags {
-		key := subject(d).String() + "\x00" + d.Summary + "\x00" + d.Detail
-		if seen[key] {
-			continue
-		}
-		seen[key] = true
-		kept = append(kept, d)
+	diags = slices.DeleteFunc(config.InOrder(diags), func(d *hcl.Diagnostic) bool {
 		if e, _ := d.Extra.(extra); e.unquoted {
 			private = append(private, d)
 		}
-	}
-	for _, d := range kept {
+		key := config.Subject(d).String() + "\x00" + d.Summary + "\x00" + d.Detail
+		defer func() { seen[key] = true }()
+		return seen[key]
+	})
+	for _, d := range diags {
 		if slices.ContainsFunc(private, func(s *hcl.Diagnostic) bool { return sameLine(d, s) }) {
 			d.Extra = extra{RuleOf(d), true}
 		}
 	}
-	slices.SortStableFunc(kept, func(a, b *hcl.Diagnostic) int {
-		x, y := subject(a), subject(b)
-		return cmp.Or(cmp.Compare(x.Filename, y.Filename), cmp.Compare(x.Start.Byte, y.Start.Byte),
-			strings.Compare(a.Summary, b.Summary))
-	})
-	return kept
+	return diags
 }
 
 func sameLine(a, b *hcl.Diagnostic) bool {
-	x, y := subject(a), subject(b)
+	x, y := config.Subject(a), config.Subject(b)
 	return x.Filename == y.Filename && x.Start.Line <= y.End.Line && y.Start.Line <= x.End.Line
-}
-
-func subject(d *hcl.Diagnostic) hcl.Range {
-	if d.Subject == nil {
-		return hcl.Range{}
-	}
-	return *d.Subject
 }

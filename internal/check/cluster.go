@@ -1,7 +1,6 @@
 package check
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -29,12 +28,10 @@ type cluster struct {
 	gateway  AddressRange
 	dns      []AddressRange
 	vip      AddressRange
-	machines []machine // by name
-	ids      IDRange   // vm_id_range
-	pools    []pool
+	machines []machine      // by name
+	ids      IDRange        // vm_id_range
+	pools    []AddressRange // the entries of metallb_addresses
 	rendered []rendered
-
-	repository *repository // see flux
 }
 
 // machine is one of the variable nodes.
@@ -45,16 +42,10 @@ type machine struct {
 	storage bool // it has a disk for Longhorn
 }
 
-// pool is one entry of metallb_addresses.
-type pool struct {
-	text      string
-	addresses AddressRange
-}
-
 func newCluster(c *config.Cluster, o config.Options) *cluster {
 	x := &cluster{config: c, options: o, label: c.Name + "/" + c.Platform, masker: &secret.Masker{}}
 	x.masker.Add(c.Secrets()...)
-	x.endpoint = strings.TrimRight(strings.ToLower(tfeval.Text(x.variable("proxmox_endpoint").Value)), "/")
+	x.endpoint = strings.TrimRight(strings.ToLower(x.text("proxmox_endpoint")), "/")
 	network := x.variable("network").Value
 	x.gateway = x.single("the gateway", tfeval.Attribute(network, "gateway"), "network", "gateway")
 	if bits, ok := tfeval.Whole(tfeval.Attribute(network, "prefix")); ok && x.gateway.First.IsValid() {
@@ -78,7 +69,7 @@ func newCluster(c *config.Cluster, o config.Options) *cluster {
 	x.ids.Last, _ = tfeval.Whole(tfeval.Attribute(ids, "last"))
 	for i, v := range tfeval.Elements(x.variable("metallb_addresses").Value) {
 		if p, ok := readPool(tfeval.Text(v)); ok {
-			p.addresses.at = x.at("metallb_addresses", strconv.Itoa(i))
+			p.at = x.at("metallb_addresses", strconv.Itoa(i))
 			x.pools = append(x.pools, p)
 		}
 	}
@@ -101,6 +92,9 @@ func (c *cluster) variable(name string) config.Written {
 	return found.Written(name)
 }
 
+// text is the value of a variable that is a string.
+func (c *cluster) text(name string) string { return tfeval.Text(c.variable(name).Value) }
+
 // at is where a part of a variable is written.
 func (c *cluster) at(variable string, steps ...string) hcl.Range {
 	return c.variable(variable).At(steps...)
@@ -118,17 +112,18 @@ func (c *cluster) single(what string, v cty.Value, variable string, steps ...str
 	return AddressRange{What: what, First: a, Last: a, at: c.at(variable, steps...)}
 }
 
-func readPool(entry string) (pool, bool) {
-	p := pool{text: entry, addresses: AddressRange{What: "the pool " + entry}}
+// readPool reads a network, or a range such as 192.168.1.200-192.168.1.220.
+func readPool(entry string) (AddressRange, bool) {
+	pool := AddressRange{What: "pool " + entry}
 	if prefix, err := netip.ParsePrefix(entry); err == nil && prefix.Addr().Is4() {
-		p.addresses.First, p.addresses.Last = prefix.Masked().Addr(), broadcast(prefix)
-		return p, true
+		pool.First, pool.Last = prefix.Masked().Addr(), broadcast(prefix)
+		return pool, true
 	}
 	from, to, _ := strings.Cut(entry, "-")
-	first, err := netip.ParseAddr(from)
-	last, otherErr := netip.ParseAddr(to)
-	p.addresses.First, p.addresses.Last = first, last
-	return p, err == nil && otherErr == nil
+	var err, otherErr error
+	pool.First, err = netip.ParseAddr(from)
+	pool.Last, otherErr = netip.ParseAddr(to)
+	return pool, err == nil && otherErr == nil
 }
 
 // broadcast is the last address of an IPv4 network.
@@ -140,24 +135,8 @@ func broadcast(p netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// where names a place within a sentence.
-func where(at hcl.Range) string {
-	if at.Start.Line == 0 || at.Empty() {
-		return at.Filename
-	}
-	return fmt.Sprintf("%s:%d", at.Filename, at.Start.Line)
-}
-
 // names returns the sorted keys of a map.
 func names[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // oneLine makes a sentence's part of a text of several lines.
 func oneLine(s string) string { return strings.TrimSuffix(strings.Join(strings.Fields(s), " "), ".") }
-
-// plural is "node a" or "nodes a, b".
-func plural(noun string, all []string) string {
-	if len(all) > 1 {
-		noun += "s"
-	}
-	return noun + " " + strings.Join(all, ", ")
-}

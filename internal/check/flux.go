@@ -14,6 +14,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gitops"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
@@ -27,14 +28,13 @@ type repository struct {
 	outputs        map[string]map[string]cty.Value // of each layer, likewise
 }
 
-// flux reads the repository; nil where no clone of it is named, or Flux has no path in it.
-func (c *cluster) flux() *repository {
-	path := tfeval.Text(c.variable("git_path").Value)
-	if c.config.GitOps == nil || path == "" || c.repository != nil {
-		return c.repository
+// checkFlux reads the repository and checks it, unless no clone of it is named, or Flux has no path in it.
+func checkFlux(c *cluster, report reporter) {
+	path := c.text("git_path")
+	if c.config.GitOps == nil || path == "" {
+		return
 	}
 	r := &repository{cluster: c, outputs: map[string]map[string]cty.Value{}}
-	c.repository = r
 	namespace := ""
 	for _, s := range c.config.Stages { // lower layers first
 		m := tfeval.Read(s, s.KnownInputs(r.outputs))
@@ -56,7 +56,10 @@ func (c *cluster) flux() *repository {
 	if !errors.As(err, &r.problems) && err != nil {
 		r.problems = gitops.Problems{{Message: err.Error()}}
 	}
-	return r
+	r.checkContent(report)
+	r.checkOwners(report)
+	r.checkLeftToFlux(report)
+	r.checkOperators(report)
 }
 
 // variables are those that a ConfigMap of a stage gives Flux to substitute.
@@ -86,15 +89,12 @@ func (r *repository) at(p gitops.Place) hcl.Range {
 	return hcl.Range{Filename: filepath.ToSlash(file), Start: start, End: end}
 }
 
-// checkFlux reports unreadable files, and variables for which Flux would substitute nothing.
-func checkFlux(c *cluster, report reporter) {
-	r := c.flux()
-	if r == nil {
-		return
-	}
+// checkContent reports unreadable files, and variables for which Flux would substitute nothing.
+func (r *repository) checkContent(report reporter) {
+	c := r.cluster
 	for _, p := range r.problems {
 		if p.At.File == "" {
-			p.Message += ". Flux begins at git_path (" + where(c.at("git_path")) +
+			p.Message += ". Flux begins at git_path (" + config.Place(c.at("git_path")) +
 				"); castle new --gitops writes such a folder"
 		}
 		report("gitops-unreadable", r.at(p.At), "Flux's repository: not all can be read", "%s.", p.Message)
@@ -105,17 +105,13 @@ func checkFlux(c *cluster, report reporter) {
 				"Flux substitutes variables for Kustomization %s, and one without a value becomes empty. "+
 					"Set it in cluster_vars (%s), give it a default with ${%s:=…}, "+
 					"or write $${%s} if Flux should not substitute it.",
-				k.Key, where(c.at("cluster_vars")), u.Variable, u.Variable)
+				k.Key, config.Place(c.at("cluster_vars")), u.Variable, u.Variable)
 		}
 	}
 }
 
 // checkOwners finds objects that both Flux and a stage apply.
-func checkOwners(c *cluster, report reporter) {
-	r := c.flux()
-	if r == nil {
-		return
-	}
+func (r *repository) checkOwners(report reporter) {
 	for _, k := range r.kustomizations {
 		for _, o := range k.Objects {
 			for _, s := range r.objects {
@@ -125,10 +121,9 @@ func checkOwners(c *cluster, report reporter) {
 				}
 				report("owned-twice", r.at(o.At), named(o)+": stage "+s.Stage.Name+" "+verb+", too",
 					"Flux applies it with Kustomization %s, Terraform has it at %s, and each reverts the "+
-						"other's changes "+
-						"at every interval or create. Delete it here, or leave it to Flux: "+
+						"other's changes at every interval or create. Delete it here, or leave it to Flux: "+
 						"%senabled = false in stage %s, %s.",
-					k.Key, where(s.At), r.without(s), s.Stage.Name, where(s.Stage.At()))
+					k.Key, config.Place(s.At), r.without(s), s.Stage.Name, config.Place(s.Stage.At()))
 			}
 		}
 	}
@@ -156,7 +151,7 @@ func (r *repository) without(object tfeval.Object) string {
 				others = append(others, o.String())
 			}
 		}
-		fix := fmt.Sprintf("no %s, %s", variable, where(object.Stage.Written(variable).At()))
+		fix := fmt.Sprintf("no %s, %s", variable, config.Place(object.Stage.Written(variable).At()))
 		if len(others) > 0 {
 			fix += fmt.Sprintf(" (which leaves %s to Flux, too)", strings.Join(others, " and "))
 		}
@@ -167,13 +162,12 @@ func (r *repository) without(object tfeval.Object) string {
 
 // checkLeftToFlux finds a disabled stage whose gates wait for a chart that Flux does not
 // install. Other sources of Flux's are not known, so nothing is concluded beside them.
-func checkLeftToFlux(c *cluster, report reporter) {
-	r := c.flux()
+func (r *repository) checkLeftToFlux(report reporter) {
 	elsewhere := func(k *gitops.Kustomization) bool { return k.Elsewhere != "" }
-	if r == nil || len(r.problems) > 0 || slices.ContainsFunc(r.kustomizations, elsewhere) {
+	if len(r.problems) > 0 || slices.ContainsFunc(r.kustomizations, elsewhere) {
 		return
 	}
-	for _, s := range c.config.Disabled {
+	for _, s := range r.cluster.config.Disabled {
 		if s.Delegate == nil || s.Delegate.Layer != "gitops" {
 			continue
 		}
@@ -185,7 +179,7 @@ func checkLeftToFlux(c *cluster, report reporter) {
 			report("left-to-nobody", s.At(), "stage "+s.Name+": left to Flux, which does not install it",
 				"Stage %s checks its gates, and Flux installs no chart %s from git_path on (%s): "+
 					"they would not open. Add a HelmRelease to Flux's repository, or enable the stage.",
-				s.Delegate.Name, chart, where(c.at("git_path")))
+				s.Delegate.Name, chart, config.Place(r.cluster.at("git_path")))
 		}
 	}
 }

@@ -2,12 +2,14 @@ package check
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/hashicorp/go-version"
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
@@ -31,41 +33,30 @@ type rendered struct {
 	err     error // why there is no config; a *tfeval.UnknownError is no problem of the user's
 }
 
-// render renders the configuration of every machine of every stage.
+// render renders the configuration of every machine of every stage, with stand-ins for unknown values, such
+// as secrets.
 func render(c *config.Cluster) []rendered {
 	var all []rendered
 	for _, s := range c.Stages {
-		for _, b := range machineBlocks(s) {
-			r := rendered{machine: b.Key, at: b.Range(), err: b.Err}
-			if b.Key == "" {
-				r.machine = s.Name
-			}
+		values := map[string]cty.Value{}
+		for name := range s.Variables {
+			values[name] = tfeval.StandIn(s.Written(name).Value)
+		}
+		for _, b := range tfeval.Read(s, values).Instances("data", "talos_machine_configuration") {
+			r := rendered{machine: cmp.Or(b.Key, s.Name), at: b.Range(), err: b.Err}
+			var m talos.Machine
 			if r.err == nil {
-				r.role, r.config, r.err = renderOne(b)
+				m, r.err = machineOf(b)
+			}
+			r.role = m.Type
+			// A validation of the module reports another role.
+			if r.err == nil && (r.role == "controlplane" || r.role == "worker") {
+				r.config, r.err = talos.Render(m)
 			}
 			all = append(all, r)
 		}
 	}
 	return all
-}
-
-// machineBlocks are the data sources for machine configurations, with stand-ins for
-// unknown values, such as secrets.
-func machineBlocks(s *config.Stage) []tfeval.Block {
-	values := map[string]cty.Value{}
-	for name := range s.Variables {
-		values[name] = tfeval.StandIn(s.Written(name).Value)
-	}
-	return tfeval.Read(s, values).Instances("data", "talos_machine_configuration")
-}
-
-func renderOne(b tfeval.Block) (role string, config *talos.MachineConfig, err error) {
-	m, err := machineOf(b)
-	if err != nil || m.Type != "controlplane" && m.Type != "worker" {
-		return m.Type, nil, err // a validation of the module reports another role
-	}
-	config, err = talos.Render(m)
-	return m.Type, config, err
 }
 
 // machineOf evaluates the arguments of the data source.
@@ -90,15 +81,14 @@ func machineOf(b tfeval.Block) (talos.Machine, error) {
 	return m, failed
 }
 
-// origin is where a part of a machine's configuration comes from: the user's patch that
-// has one of the words, or else the module.
-func origin(c *cluster, r rendered, words ...string) hcl.Range {
+// origin is the line of the user's patches that has one of the words, or else another place.
+func origin(c *cluster, otherwise hcl.Range, words ...string) hcl.Range {
 	for _, w := range words {
 		if at, found := inPatch(c, w); found {
 			return at
 		}
 	}
-	return r.at
+	return otherwise
 }
 
 // inPatch finds the line of the user's patches that has a word.
@@ -108,10 +98,16 @@ func inPatch(c *cluster, word string) (hcl.Range, bool) {
 		if !strings.Contains(tfeval.Text(v), word) {
 			continue
 		}
-		at := patches.At(strconv.Itoa(i))
-		if f := c.config.Files[at.Filename]; f != nil {
-			if line, found := lineWith(f.Bytes, patches.Range(strconv.Itoa(i)), word); found {
-				return line, true
+		at, within := patches.At(strconv.Itoa(i)), patches.Range(strconv.Itoa(i))
+		f := c.config.Files[at.Filename]
+		if f == nil || !within.CanSliceBytes(f.Bytes) {
+			return at, true
+		}
+		lines := hcl.NewRangeScannerFragment(f.Bytes[:within.End.Byte], within.Filename, within.Start,
+			bufio.ScanLines)
+		for lines.Scan() {
+			if strings.Contains(string(lines.Bytes()), word) {
+				return lines.Range(), true
 			}
 		}
 		return at, true
@@ -119,77 +115,56 @@ func inPatch(c *cluster, word string) (hcl.Range, bool) {
 	return hcl.Range{}, false
 }
 
-// lineWith is the line of a file, within a range, that has a word.
-func lineWith(file []byte, within hcl.Range, word string) (hcl.Range, bool) {
-	if !within.CanSliceBytes(file) {
-		return hcl.Range{}, false
-	}
-	lines := hcl.NewRangeScannerFragment(file[:within.End.Byte], within.Filename, within.Start,
-		bufio.ScanLines)
-	for lines.Scan() {
-		if strings.Contains(string(lines.Bytes()), word) {
-			return lines.Range(), true
-		}
-	}
-	return hcl.Range{}, false
-}
-
 func checkPatches(c *cluster, report reporter) {
 	patches := c.variable(patchVariable)
-	version := strings.TrimSpace("Talos " + tfeval.Text(c.variable("talos_version").Value))
+	release := strings.TrimSpace("Talos " + c.text("talos_version"))
 	for i, v := range tfeval.Elements(patches.Value) {
-		if tfeval.Text(v) == "" {
-			continue
-		}
-		if err := talos.ReadPatch(tfeval.Text(v)); err != nil {
+		if err := talos.ReadPatch(tfeval.Text(v)); err != nil && tfeval.Text(v) != "" {
 			at, name := patches.At(strconv.Itoa(i)), fmt.Sprintf("%s[%d]", patchVariable, i)
 			report("patch-unreadable", at, name+": not readable as a patch",
 				"Talos reports: %s. Write it as in the reference of the machine configuration of %s.",
-				oneLine(secret.HideLikely(err.Error())), version)
+				oneLine(secret.HideLikely(err.Error())), release)
 		}
 	}
 }
 
 // checkMachineConfigs reports a problem of several machines once.
 func checkMachineConfigs(c *cluster, report reporter) {
+	patchFails := func(v cty.Value) bool { return talos.ReadPatch(tfeval.Text(v)) != nil }
+	unreadable := slices.ContainsFunc(tfeval.Elements(c.variable(patchVariable).Value), patchFails)
+	problems := map[string][]rendered{}
 	for _, r := range c.rendered {
-		var unknown *tfeval.UnknownError
-		if errors.As(r.err, &unknown) {
+		unknown, is := errors.AsType[*tfeval.UnknownError](r.err)
+		switch {
+		case is:
 			report("machine-config-unknown", r.at, "machine configuration: not checked",
 				"%s. Terraform and Talos check the configuration when it is applied.", unknown.Error())
+		case r.err != nil && !unreadable:
+			problems[r.err.Error()] = append(problems[r.err.Error()], r)
+		case r.config != nil:
+			for _, p := range r.config.Problems() {
+				if len(c.config.Name+"-"+r.machine) <= longestLabel ||
+					!strings.Contains(p, "invalid hostname") {
+					problems[p] = append(problems[p], r)
+				}
+			}
 		}
 	}
 	if late, _ := tooNew(c); len(late) > 0 {
 		return // talos-too-old reports it
 	}
-	patchFails := func(v cty.Value) bool { return talos.ReadPatch(tfeval.Text(v)) != nil }
-	unreadable := slices.ContainsFunc(tfeval.Elements(c.variable(patchVariable).Value), patchFails)
-	var order []string
-	machines, at := map[string][]string{}, map[string]hcl.Range{}
-	add := func(r rendered, problem string) {
-		if machines[problem] == nil {
-			order, at[problem] = append(order, problem), origin(c, r, fieldOf(problem)...)
+	for _, problem := range names(problems) {
+		var machines []string
+		for _, r := range problems[problem] {
+			machines = append(machines, r.machine)
 		}
-		machines[problem] = append(machines[problem], r.machine)
-	}
-	for _, r := range c.rendered {
-		var unknown *tfeval.UnknownError
-		switch {
-		case r.err != nil && !errors.As(r.err, &unknown) && !unreadable:
-			add(r, r.err.Error())
-		case r.config != nil:
-			for _, p := range r.config.Problems() {
-				if len(c.config.Name+"-"+r.machine) <= longestLabel ||
-					!strings.Contains(p, "invalid hostname") {
-					add(r, p)
-				}
-			}
+		noun := "node"
+		if len(machines) > 1 {
+			noun = "nodes"
 		}
-	}
-	for _, problem := range order {
-		report("machine-config", at[problem], "machine configuration: refused by Talos",
-			"%s: %s. Correct %s or the patches of the stage.",
-			plural("node", machines[problem]), oneLine(secret.HideLikely(problem)), patchVariable)
+		report("machine-config", origin(c, problems[problem][0].at, fieldOf(problem)...),
+			"machine configuration: refused by Talos", "%s %s: %s. Correct %s or the patches of the stage.",
+			noun, strings.Join(machines, ", "), oneLine(secret.HideLikely(problem)), patchVariable)
 	}
 }
 
@@ -245,28 +220,25 @@ func checkKernelModules(c *cluster, report reporter) {
 		}
 	}
 	for _, name := range names(loadedBy) {
-		at := origin(c, loadedBy[name], name)
-		if instead, is := absentModules()[name]; is {
-			report("kernel-module", at, "kernel module "+name+": does not exist",
-				"No kernel of Talos has it: %s. Remove it.", instead)
-			continue
-		}
+		at := origin(c, loadedBy[name].at, name)
 		canonical := strings.ReplaceAll(name, "-", "_")
-		if slices.Contains(knownModules(), canonical) {
-			continue
-		}
 		hint := config.DidYouMean(canonical, knownModules())
 		if hint == "" {
 			hint = ". If an extension of the schematic brings it, ignore this warning."
 		}
-		report("kernel-module-unknown", at, "kernel module "+name+": not known",
-			"castle knows it neither of Talos' kernel nor of an extension%s", hint)
+		if instead, is := absentModules()[name]; is {
+			report("kernel-module", at, "kernel module "+name+": does not exist",
+				"No kernel of Talos has it: %s. Remove it.", instead)
+		} else if !slices.Contains(knownModules(), canonical) {
+			report("kernel-module-unknown", at, "kernel module "+name+": not known",
+				"castle knows it neither of Talos' kernel nor of an extension%s", hint)
+		}
 	}
 }
 
 // checkMachines checks single fields. A problem of all machines is reported once.
 func checkMachines(c *cluster, report reporter) {
-	version := tfeval.Text(c.variable("talos_version").Value)
+	release := c.text("talos_version")
 	reported := map[Kind]bool{}
 	once := func(kind Kind, at hcl.Range, summary, detail string, args ...any) {
 		if !reported[kind] {
@@ -280,18 +252,18 @@ func checkMachines(c *cluster, report reporter) {
 		}
 		for _, vip := range r.config.NetworkVirtualIPConfigs() {
 			if r.role == "worker" {
-				report("vip-on-worker", origin(c, r, "Layer2VIPConfig", "HCloudVIPConfig"),
+				report("vip-on-worker", origin(c, r.at, "Layer2VIPConfig", "HCloudVIPConfig"),
 					"node "+r.machine+": a VIP on a worker",
 					"The patch gives %s to every node, and only control planes may hold a VIP: it needs "+
-						"etcd. "+
-						"The variable vip gives it to them; remove the document.", vip.VIP())
+						"etcd. The variable vip gives it to them; remove the document.", vip.VIP())
 			}
 		}
 		kubernetes := r.config.Cluster().CertSANs()
 		missing := slices.DeleteFunc(slices.Clone(r.config.Machine().Security().CertSANs()),
 			func(name string) bool { return slices.Contains(kubernetes, name) })
 		if len(missing) > 0 {
-			once("machine-cert-sans", origin(c, r, "certSANs"), "machine.certSANs: names of Talos' own API",
+			once("machine-cert-sans", origin(c, r.at, "certSANs"),
+				"machine.certSANs: names of Talos' own API",
 				"%s would be in the certificates of apid and trustd and not in that of the Kubernetes API; "+
 					"set on a running cluster, this has cut workers off. "+
 					"If the Kubernetes API is meant, write cluster.apiServer.certSANs.",
@@ -302,15 +274,91 @@ func checkMachines(c *cluster, report reporter) {
 		if image == "" {
 			once("install-image-missing", r.at, "machine.install.image: no patch sets it",
 				"The provider would name the installer of its own Talos release, without the schematic's "+
-					"extensions. "+
-					"Set machine.install.image in config_patches.")
-		} else if version != "" && tagged && !strings.HasPrefix(tag, version) {
-			once("install-image-version", origin(c, r, image),
+					"extensions. Set machine.install.image in config_patches.")
+		} else if release != "" && tagged && !strings.HasPrefix(tag, release) {
+			once("install-image-version", origin(c, r.at, image),
 				"machine.install.image: another Talos than talos_version",
 				"The machines boot %s (%s) and would install %s. Remove machine.install.image from the "+
-					"patch: "+
-					"the stage sets it from talos_version and talos_schematic_id.", version,
-				where(c.at("talos_version")), image)
+					"patch: the stage sets it from talos_version and talos_schematic_id.", release,
+				config.Place(c.at("talos_version")), image)
+		}
+	}
+}
+
+func checkKubernetesVersion(c *cluster, report reporter) {
+	release, kubernetes := c.text("talos_version"), c.text("kubernetes_version")
+	support, known := talos.SupportOf(release)
+	if known && kubernetes != "" && !talos.Suits(release, kubernetes) {
+		report("kubernetes-unsupported", c.at("kubernetes_version"),
+			fmt.Sprintf("kubernetes_version: %s does not go with Talos %s", kubernetes, release),
+			"Talos %s (%s) runs Kubernetes %s to %s. Change one of the versions.",
+			talos.Minor(release), config.Place(c.at("talos_version")), support.From, support.To)
+	}
+}
+
+func checkTalosVersion(c *cluster, report reporter) {
+	release := c.text("talos_version")
+	if _, err := version.NewVersion(release); err != nil {
+		return // a validation of the module reports it
+	}
+	if _, known := talos.SupportOf(release); !known {
+		report("talos-unknown", c.at("talos_version"), "talos_version: castle does not know "+release,
+			"It knows Talos up to %s, checks the machine configuration as that release would, and does not "+
+				"know which Kubernetes goes with yours.", talos.Newest())
+	}
+	if late, since := tooNew(c); len(late) > 0 {
+		report("talos-too-old", c.at("talos_version"), "talos_version: "+release+" is too old for the stage",
+			"The machine configuration has documents that it does not know: %s. Choose %s or later.",
+			strings.Join(names(late), ", "), since)
+	}
+}
+
+// tooNew returns the kinds of documents that the cluster's Talos does not know yet, and
+// the release that knows them all.
+func tooNew(c *cluster) (late map[string]bool, newest string) {
+	own, err := version.NewVersion(talos.Minor(c.text("talos_version")))
+	if err != nil {
+		return nil, ""
+	}
+	late = map[string]bool{}
+	var last *version.Version
+	for _, r := range c.rendered {
+		if r.config == nil {
+			continue
+		}
+		for _, document := range r.config.Documents() {
+			since, err := version.NewVersion(talos.KindSince(document.Kind()))
+			if err != nil || !own.LessThan(since) {
+				continue
+			}
+			late[document.Kind()] = true
+			if last == nil || last.LessThan(since) {
+				last, newest = since, since.Original()
+			}
+		}
+	}
+	return late, newest
+}
+
+// checkChartVersions compares with the module's default: the gates follow the source of that version, as
+// stages/README.md states.
+func checkChartVersions(c *cluster, report reporter) {
+	for _, s := range c.config.Stages {
+		for _, name := range names(s.Variables) {
+			fallback, _ := s.Variables[name].Default()
+			if !strings.HasSuffix(name, "_chart_version") {
+				continue
+			}
+			written := s.Written(name)
+			own, err := version.NewVersion(tfeval.Text(written.Value))
+			known, otherErr := version.NewVersion(tfeval.Text(fallback))
+			if err != nil || otherErr != nil || !own.LessThan(known) {
+				continue
+			}
+			report("chart-old", written.At(), fmt.Sprintf("%s: %s is older than the gates", name, own),
+				"The gates of %s were written for %s (%s) and may check objects that %s does not have. "+
+					"Choose %s or later, or set the gates' arguments in stage %q of cluster.hcl.",
+				s.Source, known, config.Place(s.Variables[name].Declared()), own, known, s.Name)
 		}
 	}
 }

@@ -2,7 +2,10 @@ package check
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
+	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
@@ -24,15 +27,16 @@ func checkNodes(c *cluster, report reporter) {
 	for _, w := range c.config.Committed() {
 		for _, r := range w.Repetitions() {
 			report("key-twice", r.Second, fmt.Sprintf("variable %s: %s is there twice", w.Name, r.Key),
-				"This one would silently replace that at %s. Rename or remove one of them.", where(r.First))
+				"This one would silently replace that at %s. Rename or remove one of them.",
+				config.Place(r.First))
 		}
 	}
 	replicas := c.variable("longhorn_replica_count")
 	if n, known := tfeval.Whole(replicas.Value); known && disks > 0 && n > disks {
 		report("replicas-too-many", replicas.At(), "longhorn_replica_count: more than there are disks for",
 			"%d replicas need as many nodes with longhorn_disk, and there are %d (%s): no volume would "+
-				"become "+
-				"healthy. Set it to %d, or give more nodes a disk.", n, disks, where(c.at("nodes")), disks)
+				"become healthy. Set it to %d, or give more nodes a disk.", n, disks,
+			config.Place(c.at("nodes")), disks)
 	}
 }
 
@@ -44,16 +48,16 @@ func compareMachines(c, other *cluster, report reporter) {
 	for _, m := range c.machines {
 		for _, o := range other.machines {
 			if m.id != 0 && m.id == o.id {
-				report("vm-id-shared", c.at("nodes", m.name, "vm_id"), "node "+m.name+": a VM id of cluster "+
-					other.label,
+				report("vm-id-shared", c.at("nodes", m.name, "vm_id"),
+					"node "+m.name+": a VM id of cluster "+other.label,
 					"Its node %s has %d too (%s), and both clusters are on %s. Give one of them another id.",
-					o.name, m.id, where(other.at("nodes", o.name, "vm_id")), c.endpoint)
+					o.name, m.id, config.Place(other.at("nodes", o.name, "vm_id")), c.endpoint)
 			}
 			if c.hostname(m) == other.hostname(o) {
 				report("name-shared", c.at("nodes", m.name),
 					"node "+m.name+": the name of a machine of cluster "+other.label,
 					"Both would have the name %s on %s; the other one is at %s. Rename one of them.",
-					c.hostname(m), c.endpoint, where(other.at("nodes", o.name)))
+					c.hostname(m), c.endpoint, config.Place(other.at("nodes", o.name)))
 			}
 		}
 	}
@@ -61,49 +65,48 @@ func compareMachines(c, other *cluster, report reporter) {
 	if c.ids != none && other.ids != none && c.ids.First <= other.ids.Last && other.ids.First <= c.ids.Last {
 		report("vm-ids-overlap", c.at("vm_id_range"), "vm_id_range: overlaps that of cluster "+other.label,
 			"This cluster reserves %s and the other one %s (%s), both on %s. Separate the ranges.",
-			c.ids, other.ids, where(other.at("vm_id_range")), c.endpoint)
+			c.ids, other.ids, config.Place(other.at("vm_id_range")), c.endpoint)
 	}
 }
 
-// compareAddresses compares machines, VIPs and pools.
-func compareAddresses(c, other *cluster, report reporter) {
-	for _, a := range c.hosts() {
-		for _, b := range other.hosts() {
-			switch {
-			case a.First != b.First:
-			case a.What == c.vip.What && b.What == other.vip.What:
-				report("vip-shared", a.at, "vip: that of cluster "+other.label,
-					"Both have %s (%s): kubectl would reach either. Give one another address.", a.First,
-					where(b.at))
-			default:
-				report("address-shared", a.at, a.What+": an address of cluster "+other.label,
-					"%s is that of %s there (%s). Give one another address.", a.First, b.What, where(b.at))
+// checkDisabledGates checks disabled stages: `needs = [layer]` makes no edge to them,
+// so stages that need the layer start early, except the stage that checks their gates.
+func checkDisabledGates(c *cluster, report reporter) {
+	for _, s := range c.config.Disabled {
+		var early []string
+		fix := "If something else installs them, write asked_by with the stage that triggers it, which " +
+			"then checks its gates"
+		waiters := c.config.Waiters(s.Layer)
+		ofFlux := func(w config.Waiter) bool { return w.Stage.Layer == "gitops" }
+		if i := slices.IndexFunc(waiters, ofFlux); i >= 0 {
+			fix = fmt.Sprintf("If Flux installs them, write asked_by = %q here, and stage %[1]s checks its "+
+				"gates", waiters[i].Stage.Name)
+		}
+		for _, w := range waiters {
+			waiter := "stage " + w.Stage.Name
+			if w.Gate != nil {
+				waiter = "gate " + w.Gate.Name() + " of " + waiter
+			}
+			if w.Stage != s.Delegate {
+				early = append(early, waiter)
 			}
 		}
-		for _, p := range other.forwardPools() {
-			if p.addresses.holds(a.First) {
-				report("pool-holds-other", a.at, a.What+": in a pool of cluster "+other.label,
-					"MetalLB would give %s to a Service there: it is in pool %s (%s). Change one of them.",
-					a.First, p.text, where(p.addresses.at))
-			}
+		if !s.HasGates() || len(early) == 0 {
+			continue
 		}
-	}
-	for _, p := range c.forwardPools() {
-		for _, b := range other.hosts() {
-			if p.addresses.holds(b.First) {
-				report("pool-holds-other", p.addresses.at, "pool "+p.text+": holds an address of cluster "+
-					other.label,
-					"MetalLB would give %s, of %s there (%s), to a Service. Leave it out of the pool.",
-					b.First, b.What, where(b.at))
-			}
+		need := " needs "
+		if len(early) > 1 {
+			need = " need "
 		}
-		for _, o := range other.forwardPools() {
-			if p.addresses.overlaps(o.addresses) {
-				report("pools-shared", p.addresses.at, "pool "+p.text+": overlaps a pool of cluster "+
-					other.label,
-					"Services of both clusters would get the same addresses; the other pool is %s (%s). "+
-						"Separate the pools.", o.text, where(o.addresses.at))
-			}
+		waiting := strings.Join(early, " and ") + need + s.Layer
+		if by := s.Delegate; by != nil {
+			report("gates-unasked", s.At(), "stage "+s.Name+": disabled, and some stages do not wait for it",
+				"%s, but a disabled stage makes no edge, and stage %s of layer %s checks its gates. "+
+					"Wire an input to an output of %[2]s where that matters.", waiting, by.Name, by.Layer)
+		} else {
+			report("gates-unasked", s.At(), "stage "+s.Name+": disabled, and no stage checks its gates",
+				"%s, but a disabled stage makes no edge: nothing waits until its objects are ready. "+
+					"%s; if nobody installs them, remove the block.", waiting, fix)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gitops"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
@@ -66,11 +67,7 @@ func (r *repository) providersOf(o gitops.Object) []provider {
 // checkOperators finds custom resources that Flux would apply before their kind exists. Either they share a
 // Kustomization with the release that brings it, or theirs does not wait for it. A CRD may share one: Flux
 // applies CRDs first.
-func checkOperators(c *cluster, report reporter) {
-	r := c.flux()
-	if r == nil {
-		return
-	}
+func (r *repository) checkOperators(report reporter) {
 	for _, k := range r.kustomizations {
 		for _, o := range k.Objects {
 			providers := r.providersOf(o)
@@ -78,20 +75,18 @@ func checkOperators(c *cluster, report reporter) {
 				if p.kustomization == k && isRelease(p.object) {
 					report("beside-operator", r.at(o.At), named(o)+": beside its operator",
 						"Kustomization %s has it together with %s (%s), which brings its kind. Flux "+
-							"validates all objects "+
-							"before it applies any: as long as the kind is unknown it refuses them all, "+
-							"the operator too. "+
-							"Move it into a Kustomization of its own, with dependsOn: %s.",
-						k.Key, named(p.object), where(r.at(p.object.At)), k.Key.Name)
+							"validates all objects before it applies any: as long as the kind is unknown it "+
+							"refuses them all, the operator too. Move it into a Kustomization of its own, "+
+							"with dependsOn: %s.",
+						k.Key, named(p.object), config.Place(r.at(p.object.At)), k.Key.Name)
 				}
 			}
 			if missing := r.missingWait(k, providers); missing != "" {
 				p := providers[0]
 				report("before-operator", r.at(o.At), named(o)+": does not wait for its operator",
-					"%s (%s) brings its kind, with Kustomization %s, and %s may be applied before: it "+
-						"then fails, "+
-						"and is retried only after its retryInterval. It lacks %s.",
-					named(p.object), where(r.at(p.object.At)), p.kustomization.Key, k.Key, missing)
+					"%s (%s) brings its kind, with Kustomization %s, and %s may be applied before: it then "+
+						"fails, and is retried only after its retryInterval. It lacks %s.",
+					named(p.object), config.Place(r.at(p.object.At)), p.kustomization.Key, k.Key, missing)
 			}
 		}
 	}

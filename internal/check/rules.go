@@ -20,10 +20,10 @@ const (
 	validation  Kind = "validation" // a validation that is none of the rules below
 )
 
-// rule defines how castle reports the findings of a kind.
-type rule struct {
-	kind     Kind
-	warns    bool
+// Rule defines how castle reports the findings of a kind.
+type Rule struct {
+	Kind     Kind
+	Warns    bool
 	unquoted bool // the line holds a secret and is not printed
 	// covers are rules that are not reported beside this one: they follow from it.
 	covers []Kind
@@ -35,79 +35,71 @@ type rule struct {
 	reads, summary, fix string
 }
 
-// rules is every rule: those with more to them than a name, errors and warnings.
-func rules() []rule {
-	all := []rule{
-		{kind: "gateway-outside", covers: []Kind{nodeOutside, vipOutside}},
-		{kind: nodeOutside, reads: "network.gateway network.prefix nodes.address",
+// Rules is every rule: those with more to them than a name, errors and warnings.
+func Rules() []Rule {
+	all := []Rule{
+		{Kind: "gateway-outside", covers: []Kind{nodeOutside, vipOutside}},
+		{Kind: nodeOutside, reads: "network.gateway network.prefix nodes.address",
 			summary: "outside of the network", fix: "Give the node an address of the gateway's network."},
-		{kind: "node-is-gateway", reads: "network.gateway nodes.address",
+		{Kind: "node-is-gateway", reads: "network.gateway nodes.address",
 			summary: "the gateway's address", fix: "Give the node an address of its own."},
-		{kind: "address-twice", reads: "nodes nodes.address",
+		{Kind: "address-twice", reads: "nodes nodes.address",
 			summary: "the address of node %s", fix: "Give each node an address of its own."},
-		{kind: vipOutside, reads: "network.gateway network.prefix vip",
+		{Kind: vipOutside, reads: "network.gateway network.prefix vip",
 			summary: "outside of the network", fix: "Choose a free address of the gateway's network."},
-		{kind: "vip-is-node", reads: "nodes.address vip",
+		{Kind: "vip-is-node", reads: "nodes.address vip",
 			summary: "the address of node %s", fix: "Choose a free address of the network."},
-		{kind: "vip-is-gateway", reads: "network.gateway vip",
+		{Kind: "vip-is-gateway", reads: "network.gateway vip",
 			summary: "the gateway's address", fix: "Choose a free address of the network."},
-		{kind: "controlplanes-even", reads: "nodes nodes.role",
+		{Kind: "controlplanes-even", reads: "nodes nodes.role",
 			argument: config.Argument{Type: "talos_etcd", Name: "voters"},
 			summary:  "an even number of control planes", fix: `Give 1, 3 or 5 nodes role = "controlplane".`},
-		{kind: "vm-id-twice", reads: "nodes nodes.vm_id",
+		{Kind: "vm-id-twice", reads: "nodes nodes.vm_id",
 			argument: config.Argument{Type: "vm_ids", Name: "vm_ids"},
 			summary:  "the VM id of node %s", fix: "Give each node an id of its own."},
-		{kind: vmIDOutside, reads: "nodes.vm_id vm_id_range.first vm_id_range.last",
+		{Kind: vmIDOutside, reads: "nodes.vm_id vm_id_range.first vm_id_range.last",
 			summary: "VM id outside of vm_id_range", fix: "Change the id or the range."},
-		{kind: "vm-ids-reversed", reads: "vm_id_range.first vm_id_range.last", covers: []Kind{vmIDOutside},
+		{Kind: "vm-ids-reversed", reads: "vm_id_range.first vm_id_range.last", covers: []Kind{vmIDOutside},
 			summary: "ends before it begins", fix: "Exchange first and last."},
-		{kind: "secret-open", unquoted: true},
-		{kind: "secret-likely", unquoted: true},
-		{kind: "secret-named", warns: true, unquoted: true},
+		{Kind: "secret-open", unquoted: true},
+		{Kind: "secret-likely", unquoted: true},
+		{Kind: "secret-named", Warns: true, unquoted: true},
 	}
-	for _, kind := range strings.Fields(`validation address-reserved node-is-dns
+	for kind := range strings.FieldsSeq(`validation address-reserved node-is-dns
 		pool-reversed pool-outside pool-holds pool-reserved pools-overlap
 		pods-overlap-nodes services-overlap-nodes pods-overlap-services name-too-long key-twice
 		vm-id-shared vm-ids-overlap name-shared vip-shared address-shared pools-shared pool-holds-other
 		patch-unreadable machine-config kernel-module vip-on-worker install-image-missing
 		install-image-version talos-too-old kubernetes-unsupported provider-unnamed configs-mode
 		state-mode`) {
-		all = append(all, rule{kind: Kind(kind)})
+		all = append(all, Rule{Kind: Kind(kind)})
 	}
-	for _, kind := range strings.Fields(
+	for kind := range strings.FieldsSeq(
 		`lb-ip-outside replicas-too-many gates-unasked owned-twice left-to-nobody
 		beside-operator before-operator variable-unset gitops-unreadable machine-config-unknown
 		kernel-module-unknown machine-cert-sans talos-unknown chart-old`) {
-		all = append(all, rule{kind: Kind(kind), warns: true})
+		all = append(all, Rule{Kind: Kind(kind), Warns: true})
 	}
 	return all
 }
 
-// checks apply to one cluster, comparisons to two.
+// checks are the functions that apply the rules about one cluster.
 func checks() []func(*cluster, reporter) {
 	return []func(*cluster, reporter){
 		checkValidations, checkProviders, checkAddresses, checkSubnets, checkPools, checkLoadBalancers,
-		checkNodes,
-		checkPatches, checkMachineConfigs, checkKernelModules, checkMachines, checkTalosVersion,
-		checkKubernetesVersion,
-		checkChartVersions, checkSecrets, checkModes, checkDisabledGates, checkFlux, checkOwners,
-		checkLeftToFlux,
-		checkOperators,
+		checkNodes, checkPatches, checkMachineConfigs, checkKernelModules, checkMachines, checkTalosVersion,
+		checkKubernetesVersion, checkChartVersions, checkSecrets, checkModes, checkDisabledGates, checkFlux,
 	}
 }
 
-func comparisons() []func(c, other *cluster, report reporter) {
-	return []func(c, other *cluster, report reporter){compareMachines, compareAddresses}
-}
-
-func ruleOf(kind Kind) rule {
-	all := rules()
-	return all[slices.IndexFunc(all, func(r rule) bool { return r.kind == kind })]
+func ruleOf(kind Kind) Rule {
+	all := Rules()
+	return all[slices.IndexFunc(all, func(r Rule) bool { return r.Kind == kind })]
 }
 
 // validationRule is the rule for a validation that relates values, or the general one.
-func validationRule(reads []string) rule {
-	for _, r := range rules() {
+func validationRule(reads []string) Rule {
+	for _, r := range Rules() {
 		if r.reads != "" && r.reads == strings.Join(reads, " ") {
 			return r
 		}
@@ -115,30 +107,15 @@ func validationRule(reads []string) rule {
 	return ruleOf(validation)
 }
 
-// Rule is a rule as docs/check.md lists it.
-type Rule struct {
-	Kind  Kind
-	Warns bool
-}
-
-// Rules lists every rule.
-func Rules() []Rule {
-	var all []Rule
-	for _, r := range rules() {
-		all = append(all, Rule{r.kind, r.warns})
-	}
-	return all
-}
-
 // withoutCovered drops findings that follow from another one.
 func withoutCovered(diags hcl.Diagnostics) hcl.Diagnostics {
 	covered, arguments := map[Kind]bool{}, map[config.Argument]bool{}
-	for _, r := range rules() {
-		if slices.ContainsFunc(diags, func(d *hcl.Diagnostic) bool { return RuleOf(d) == r.kind }) {
-			for _, kind := range r.covers {
-				covered[kind] = true
+	for _, d := range diags {
+		if kind := RuleOf(d); kind != "" {
+			arguments[ruleOf(kind).argument] = true
+			for _, other := range ruleOf(kind).covers {
+				covered[other] = true
 			}
-			arguments[r.argument] = true
 		}
 	}
 	return slices.DeleteFunc(diags, func(d *hcl.Diagnostic) bool {

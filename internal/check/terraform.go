@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,16 +29,15 @@ func checkValidations(c *cluster, report reporter) {
 			shared[name] = c.variable(name).Value
 		}
 		for _, f := range tfeval.Read(s, values).FailedValidations() {
-			x := invalid{c, f, validationRule(f.Reads), "stage " + s.Name, s.Written}
-			x.report(report, reported)
+			invalid{c, f, validationRule(f.Reads), s.Name, s.Written}.report(report, reported)
 		}
 	}
 	if c.options.Library == nil {
 		return
 	}
 	for _, f := range tfeval.ReadContract(c.options.Library, contract, shared).FailedValidations() {
-		if r := validationRule(f.Reads); r.kind != validation {
-			invalid{c, f, r, "stage " + contract, c.variable}.report(report, reported)
+		if r := validationRule(f.Reads); r.Kind != validation {
+			invalid{c, f, r, contract, c.variable}.report(report, reported)
 		}
 	}
 }
@@ -46,8 +46,8 @@ func checkValidations(c *cluster, report reporter) {
 type invalid struct {
 	cluster *cluster
 	failure tfeval.Failure
-	rule    rule
-	origin  string
+	rule    Rule
+	stage   string
 	written func(variable string) config.Written
 }
 
@@ -64,8 +64,8 @@ func (x invalid) report(report reporter, reported map[string]bool) {
 	for i, element := range elements {
 		at, object := x.place(element)
 		summary, detail := strings.ReplaceAll(r.summary, "%s", others[i]), f.Message
-		key := fmt.Sprint(r.kind, at)
-		if r.kind == validation {
+		key := fmt.Sprint(r.Kind, at)
+		if r.Kind == validation {
 			object, summary = "variable "+f.Variable, strings.TrimPrefix(element+" is not valid", " is ")
 			key += f.Message
 		} else if values := x.values(at, element, others[i]); len(values) > 0 {
@@ -73,8 +73,8 @@ func (x invalid) report(report reporter, reported map[string]bool) {
 		}
 		if !reported[key] {
 			reported[key] = true
-			report(r.kind, at, object+": "+summary, "%s This is a validation of %s, %s.", detail, x.origin,
-				where(f.At))
+			report(r.Kind, at, object+": "+summary, "%s This is a validation of stage %s, %s.", detail,
+				x.stage, config.Place(f.At))
 		}
 	}
 }
@@ -87,15 +87,14 @@ func (x invalid) place(element string) (hcl.Range, string) {
 	if element == "" || own.Value.Type().IsPrimitiveType() {
 		return own.At(), f.Variable
 	}
-	var attributes []string
+	steps := []string{element}
 	for _, read := range f.Reads {
 		if of, attribute, ok := strings.Cut(read, "."); ok && of == f.Collection {
-			attributes = append(attributes, attribute)
+			steps = append(steps, attribute)
 		}
 	}
-	steps := []string{element}
-	if len(attributes) == 1 {
-		steps = append(steps, attributes...)
+	if len(steps) > 2 { // it is a matter of several attributes
+		steps = steps[:1]
 	}
 	return x.written(f.Collection).At(steps...), strings.TrimSuffix(f.Collection, "s") + " " + element
 }
@@ -123,7 +122,7 @@ func (x invalid) values(at hcl.Range, elements ...string) []string {
 				v = tfeval.Map(v)[step]
 			}
 			text := strings.Join(append(steps[:1:1], path...), ".") + " is " + tfeval.Printed(v)
-			if place := where(w.At(path...)); place != where(at) {
+			if place := config.Place(w.At(path...)); place != config.Place(at) {
 				text += " (" + place + ")"
 			}
 			if tfeval.Printed(v) != "" && !x.cluster.sensitive(w.Name) && !slices.Contains(all, text) {
@@ -139,7 +138,15 @@ func (x invalid) values(at hcl.Range, elements ...string) []string {
 func checkProviders(c *cluster, report reporter) {
 	for _, s := range c.config.Stages {
 		m := tfeval.Read(s, nil)
-		named := requiredProviders(m)
+		var named []string
+		for _, b := range m.Blocks {
+			for _, inner := range b.Body.Blocks {
+				if b.Type == "terraform" && inner.Type == "required_providers" {
+					named = append(named, names(inner.Body.Attributes)...)
+				}
+			}
+		}
+		slices.Sort(named)
 		for _, b := range m.Blocks {
 			if (b.Type != "resource" && b.Type != "data" && b.Type != "ephemeral") || len(b.Labels) != 2 {
 				continue
@@ -153,29 +160,11 @@ func checkProviders(c *cluster, report reporter) {
 			if provider == "terraform" || slices.Contains(named, provider) {
 				continue // terraform_data is part of Terraform
 			}
-			listed := strings.Join(named, ", ")
-			if listed == "" {
-				listed = "none"
-			}
-			report("provider-unnamed", b.DefRange(),
-				fmt.Sprintf("stage %s: %s belongs to a provider that is not named", s.Name,
-					strings.Join(b.Labels, ".")),
+			report("provider-unnamed", b.DefRange(), fmt.Sprintf(
+				"stage %s: %s belongs to a provider that is not named", s.Name, strings.Join(b.Labels, ".")),
 				"required_providers names %s, so Terraform would install hashicorp/%s, of any version. "+
-					"Add %s = { source = \"…\", version = \"…\" } to required_providers of %s.", listed,
-				provider, provider, s.Source)
+					"Add %s = { source = \"…\", version = \"…\" } to required_providers of %s.",
+				cmp.Or(strings.Join(named, ", "), "none"), provider, provider, s.Source)
 		}
 	}
-}
-
-func requiredProviders(m *tfeval.Module) []string {
-	var all []string
-	for _, b := range m.Blocks {
-		for _, inner := range b.Body.Blocks {
-			if b.Type == "terraform" && inner.Type == "required_providers" {
-				all = append(all, names(inner.Body.Attributes)...)
-			}
-		}
-	}
-	slices.Sort(all)
-	return all
 }
