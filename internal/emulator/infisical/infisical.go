@@ -156,8 +156,7 @@ func (s *Server) Requests() []Request {
 	return slices.Clone(s.requests)
 }
 
-// Throttle fails the next n requests with 429 and a Retry-After of the given whole
-// seconds.
+// Throttle fails the next n requests with 429 and a Retry-After of the given whole seconds.
 func (s *Server) Throttle(n int, retryAfter time.Duration) {
 	defer s.locked()()
 	s.throttled, s.retry = n, retryAfter

@@ -23,8 +23,7 @@ type drivePlan struct {
 	options   properties
 }
 
-// planDrive validates a drive option. Its errors are those of a real node before
-// it starts a worker.
+// planDrive validates a drive option. Its errors are those of a real node before it starts a worker.
 func (c *call) planDrive(node, key, value string) (p drivePlan, err error) {
 	p.options = parseProperties(value, "file")
 	volume := cmp.Or(p.options.take("file"), p.options.take("volume"))

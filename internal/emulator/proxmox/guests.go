@@ -27,8 +27,7 @@ type VM struct {
 	Lock       string // create, backup, …
 	Protection bool
 	Template   bool
-	// Config holds the raw options as the API stores them. In AddVM the fields above
-	// take precedence.
+	// Config holds the raw options as the API stores them. In AddVM the fields above take precedence.
 	Config map[string]string
 	// Address and Gateway come from ipconfig0; both are zero without one.
 	Address netip.Prefix
@@ -46,8 +45,7 @@ type guest VM
 // flags are the values of an option that AddVM and others switch on or off; an empty one removes it.
 var flags = map[bool]string{true: "1"}
 
-// AddVM adds a guest to the datacenter without an API call, with the disks that
-// its Config names.
+// AddVM adds a guest to the datacenter without an API call, with the disks that its Config names.
 func (s *Server) AddVM(v VM) {
 	defer s.locked()()
 	g := guest(v)

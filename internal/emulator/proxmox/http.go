@@ -32,8 +32,7 @@ type Request struct {
 // Fault changes the effect of the calls that it matches.
 type Fault struct {
 	Method string // any, if empty
-	// Path is a pattern of path.Match for the decoded path below /api2/json:
-	// "nodes/*/qemu/421/status/start".
+	// Path is a pattern of path.Match for the decoded path below /api2/json: "nodes/*/qemu/421/status/start".
 	Path  string
 	Times int // how many calls it affects; all, if 0
 	// Code, when set, answers with this status and Text and does nothing else.
@@ -272,8 +271,7 @@ type failure struct {
 
 func (f *failure) Error() string { return f.text }
 
-// body is empty without an envelope. Before 8.4 (silent) the text was only in the
-// reason phrase.
+// body is empty without an envelope. Before 8.4 (silent) the text was only in the reason phrase.
 func (f *failure) body(silent bool) string {
 	if !f.envelope {
 		return ""

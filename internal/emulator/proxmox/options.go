@@ -62,8 +62,7 @@ const dnsLabel = `[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?`
 
 var dnsName = regexp.MustCompile(`^` + dnsLabel + `(\.` + dnsLabel + `)*$`)
 
-// plain validates an option that is neither drive nor network card and returns
-// the value to store.
+// plain validates an option that is neither drive nor network card and returns the value to store.
 func plain(key, value string) (string, error) {
 	switch kindOf(key) {
 	case hostname:
@@ -107,8 +106,7 @@ func splitList(value string) []string {
 	return strings.FieldsFunc(value, func(r rune) bool { return strings.ContainsRune(";, \t", r) })
 }
 
-// show is the configuration in JSON: integers and booleans are numbers, everything
-// else is a string.
+// show is the configuration in JSON: integers and booleans are numbers, everything else is a string.
 func (g *guest) show() map[string]any {
 	out := map[string]any{"digest": g.digest()}
 	for key, value := range g.Config {
@@ -136,8 +134,7 @@ func (g *guest) digest() string {
 // properties are the parts of a property string such as "virtio=BC:24:…,bridge=vmbr0".
 type properties map[string]string
 
-// parseProperties splits a property string; a part without "=" is the value of
-// the default key.
+// parseProperties splits a property string; a part without "=" is the value of the default key.
 func parseProperties(s, defaultKey string) properties {
 	all := properties{}
 	for part := range strings.SplitSeq(s, ",") {
@@ -164,8 +161,7 @@ func printProperties(first string, others properties) string {
 	return first
 }
 
-// card returns a network card as it is stored: with a MAC address, which is
-// generated if none is given.
+// card returns a network card as it is stored: with a MAC address, which is generated if none is given.
 func (g *guest) card(key, value string) (string, error) {
 	options := parseProperties(value, "model")
 	model, mac := options.take("model"), options.take("macaddr")

@@ -20,8 +20,7 @@ type Disk struct {
 	Size    int64
 	Format  string
 	Content string // images, import, iso, …
-	// Source is the URL of a downloaded file, or the volume that a disk was
-	// imported from.
+	// Source is the URL of a downloaded file, or the volume that a disk was imported from.
 	Source   string
 	Checksum string // with which a download was verified
 	Stuck    bool   // cannot be freed when its guest is deleted
@@ -131,8 +130,7 @@ func showVolume(c *call, st Storage) (any, error) {
 	return map[string]any{"path": st.file(d.Volume), "size": d.Size, "used": d.Size, "format": d.Format}, nil
 }
 
-// removeVolume deletes a volume. For a file that does not exist the task succeeds, with
-// a warning in its log.
+// removeVolume deletes a volume. For a file that does not exist the task succeeds, with a warning in its log.
 func removeVolume(c *call, st Storage) (any, error) {
 	d, err := c.volume(st)
 	if err != nil && st.Type != "dir" {

@@ -46,9 +46,8 @@ func (d Delays) Times(factor float64) Delays {
 	return d
 }
 
-// Hooks report events to the fleet's owner. All are optional. They run one after
-// another in the goroutine that made the change, without a lock, so they may call
-// the Fleet.
+// Hooks report events to the fleet's owner. All are optional. They run one after another in the goroutine
+// that made the change, without a lock, so they may call the Fleet.
 type Hooks struct {
 	// OnBootstrap is called once for each cluster: its first etcd member serves
 	// and a control plane would now start.

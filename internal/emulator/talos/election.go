@@ -8,10 +8,9 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/config"
 )
 
-// election assigns one virtual address. Talos keeps it in etcd, independent of
-// Kubernetes: the first candidate has the address, the others are in line. A
-// machine that shuts down leaves the line at once; one that loses power stays
-// until its session has ended.
+// election assigns one virtual address. Talos keeps it in etcd, independent of Kubernetes: the first
+// candidate has the address, the others are in line. A machine that shuts down leaves the line at once; one
+// that loses power stays until its session has ended.
 type election struct {
 	address netip.Addr
 	line    []*candidate

@@ -8,8 +8,7 @@ import (
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 )
 
-// etcdCluster is one raft group. Two bootstrapped machines are two groups, even
-// under the same CA.
+// etcdCluster is one raft group. Two bootstrapped machines are two groups, even under the same CA.
 type etcdCluster struct {
 	members   []*member
 	leader    uint64 // as of the last elect

@@ -7,11 +7,10 @@
 // accepts only clients of that CA. Control planes that share the CA form an etcd cluster after one of them
 // is bootstrapped. No Kubernetes runs: through Hooks, a caller can start one.
 //
-// The fleet's parts share a world: the machines, the clock and the mutex. power
-// runs machines, etcd runs their members and assigns virtual addresses, and
-// the services answer calls. Everything that takes time runs through
-// Config.AfterFunc, so a test can drive time, and a power cut cancels what the
-// machine had pending. Hooks run after the mutex is released.
+// The fleet's parts share a world: the machines, the clock and the mutex. power runs machines, etcd runs
+// their members and assigns virtual addresses, and the services answer calls. Everything that takes time runs
+// through Config.AfterFunc, so a test can drive time, and a power cut cancels what the machine had pending.
+// Hooks run after the mutex is released.
 package talos
 
 import (
@@ -43,8 +42,7 @@ func New(c Config) *Fleet {
 	return &Fleet{world: w, power: &power{world: w, etcd: etcd}, etcd: etcd}
 }
 
-// Boot switches a machine on. A machine whose address is known keeps its disks; a
-// new one has blank disks.
+// Boot switches a machine on. A machine whose address is known keeps its disks; a new one has blank disks.
 func (f *Fleet) Boot(spec Machine) error {
 	return f.switchOn(spec, func(m *machine) { f.power.boot(m, f.world.config.Delays.Boot) })
 }
@@ -170,17 +168,15 @@ func (f *Fleet) ReleaseLearner(machine string) {
 	}
 }
 
-// HoldLastLearner keeps the etcd member of the last control plane a learner for d
-// longer than it would be one, once. It calls begins when the member could have
-// been promoted, and ends just before it is. The last control plane is the one
-// that completes those configured at that moment; a first member is none.
+// HoldLastLearner keeps the etcd member of the last control plane a learner for d longer than it would be
+// one, once. It calls begins when the member could have been promoted, and ends just before it is. The last
+// control plane is the one that completes those configured at that moment; a first member is none.
 func (f *Fleet) HoldLastLearner(d time.Duration, begins, ends func()) {
 	defer f.world.lock()()
 	f.etcd.lastLearner = &heldLearner{d: d, begins: begins, ends: ends}
 }
 
-// RaiseAlarm sets an etcd alarm, "NOSPACE" or "CORRUPT", on the machine's member;
-// "NONE" clears it.
+// RaiseAlarm sets an etcd alarm, "NOSPACE" or "CORRUPT", on the machine's member; "NONE" clears it.
 func (f *Fleet) RaiseAlarm(machine, alarm string) error {
 	kind, known := pb.EtcdMemberAlarm_AlarmType_value[alarm]
 	if !known {

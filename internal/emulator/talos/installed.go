@@ -95,8 +95,7 @@ func (c *installed) serverTLS(signer *installed) tlsSource {
 	}
 }
 
-// maintenanceTLS is the TLS of maintenance mode: an unknown certificate, and none
-// of the client.
+// maintenanceTLS is the TLS of maintenance mode: an unknown certificate, and none of the client.
 func maintenanceTLS(m *machine) (*tls.Config, error) {
 	ca, err := x509.NewSelfSignedCertificateAuthority(x509.Organization("talos"))
 	if err != nil {

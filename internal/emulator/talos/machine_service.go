@@ -38,9 +38,8 @@ func (s *machineService) Version(ctx context.Context, _ *emptypb.Empty) (*pb.Ver
 	return &pb.VersionResponse{Messages: []*pb.Version{v}}, nil
 }
 
-// ApplyConfiguration accepts a configuration from anyone in maintenance mode, and
-// from admins afterwards. The first one installs the machine: its API goes down
-// and returns with other certificates.
+// ApplyConfiguration accepts a configuration from anyone in maintenance mode, and from admins afterwards. The
+// first one installs the machine: its API goes down and returns with other certificates.
 func (s *machineService) ApplyConfiguration(
 	ctx context.Context, req *pb.ApplyConfigurationRequest,
 ) (*pb.ApplyConfigurationResponse, error) {
@@ -117,8 +116,7 @@ func (s *machineService) Shutdown(ctx context.Context, _ *pb.ShutdownRequest) (*
 	return &pb.ShutdownResponse{Messages: []*pb.Shutdown{{ActorId: actor}}}, nil
 }
 
-// Reset leaves etcd if it is graceful, wipes the disks, and starts in maintenance
-// mode or switches off.
+// Reset leaves etcd if it is graceful, wipes the disks, and starts in maintenance mode or switches off.
 func (s *machineService) Reset(ctx context.Context, req *pb.ResetRequest) (*pb.ResetResponse, error) {
 	m := requestOf(ctx).target
 	s.etcd.resign(m)

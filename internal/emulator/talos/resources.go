@@ -69,8 +69,7 @@ func readable(_ context.Context, access state.Access) error {
 	return nil
 }
 
-// bringUpNetwork creates the resources of a system that has just started: its
-// links and its own addresses.
+// bringUpNetwork creates the resources of a system that has just started: its links and its own addresses.
 func (w *world) bringUpNetwork(m *machine) {
 	m.resources = inmem.NewState(network.NamespaceName)
 	if m.down != nil {

@@ -21,9 +21,8 @@ type ClusterSpec struct {
 	AggregatorCACert, AggregatorCAKey []byte
 	ServiceAccountKey                 []byte
 
-	// SANs are all names and addresses of the API server's certificate: the
-	// configured ones, the endpoint, the standard ones and the first service
-	// address. The control planes' own addresses are not among them.
+	// SANs are all names and addresses of the API server's certificate: the configured ones, the endpoint,
+	// the standard ones and the first service address. The control planes' own addresses are not among them.
 	SANs []string
 
 	ServiceCIDRs, PodCIDRs []string

@@ -91,8 +91,7 @@ func callLater[T any](w *world, hook func(T), value T) {
 	}
 }
 
-// after runs fn under the mutex once d has passed, unless the machine has lost
-// power or restarted in between.
+// after runs fn under the mutex once d has passed, unless the machine has lost power or restarted in between.
 func (w *world) after(m *machine, d time.Duration, fn func()) {
 	life := m.life
 	w.inTime(d, func() {

@@ -4,6 +4,7 @@
 package vault
 
 import (
+	"cmp"
 	"maps"
 	"regexp"
 	"slices"
@@ -128,9 +129,7 @@ func (s *Server) Policy(name, text string) {
 // Mount adds a mount at a path such as "secret" or "auth/jwt-blue".
 func (s *Server) Mount(path string, m Mount) {
 	defer s.locked()()
-	if m.Accessor == "" {
-		m.Accessor = m.Type + "_0a1b2c3d"
-	}
+	m.Accessor = cmp.Or(m.Accessor, m.Type+"_0a1b2c3d")
 	s.mounts[path+"/"] = m
 }
 
