@@ -150,17 +150,13 @@ func (d *datacenter) onlineNodes(ctx context.Context) []Finding {
 	if err != nil {
 		return grey(reason(ctx, err))
 	}
-	statuses := map[string]string{}
-	for _, n := range nodes {
-		statuses[n.Name] = n.Status
-	}
 	var found []Finding
 	for _, name := range d.nodes {
-		status, exists := statuses[name]
+		status, exists := nodes[name]
 		switch {
 		case !exists:
 			found = append(found, red("correct proxmox_node_name, or node_name of the machines",
-				"no node %s, only %s", name, strings.Join(slices.Sorted(maps.Keys(statuses)), ", "))...)
+				"no node %s, only %s", name, strings.Join(slices.Sorted(maps.Keys(nodes)), ", "))...)
 		case status != "online":
 			found = append(found,
 				red("start it, or choose another node for its machines", "node %s is %s", name, status)...)

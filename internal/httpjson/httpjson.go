@@ -7,6 +7,7 @@ package httpjson
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -14,7 +15,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"strings"
 )
@@ -38,16 +38,12 @@ type Error struct {
 
 func (e *Error) Error() string {
 	text := strings.TrimSuffix(strings.Join(strings.Fields(strings.Join(e.Messages, "; ")), " "), ".")
-	if text == "" {
-		text = http.StatusText(e.Status)
-	}
-	return fmt.Sprintf("%s (%d)", text, e.Status)
+	return fmt.Sprintf("%s (%d)", cmp.Or(text, http.StatusText(e.Status)), e.Status)
 }
 
 // Status returns the HTTP status of an *Error, and 0 for any other error.
 func Status(err error) int {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Status
 	}
 	return 0
@@ -56,14 +52,13 @@ func Status(err error) int {
 // Do sends body, unless it is nil, and decodes the response into answer, unless that is nil or the response
 // is empty. The server's errors are expected as "message" or "errors".
 func (c *Client) Do(ctx context.Context, method, path string, body, answer any) error {
-	sent, err := json.Marshal(body)
-	if err != nil {
-		return err
+	var sent bytes.Buffer
+	if body != nil {
+		if err := json.NewEncoder(&sent).Encode(body); err != nil {
+			return err
+		}
 	}
-	if body == nil {
-		sent = nil
-	}
-	request, err := http.NewRequestWithContext(ctx, method, c.Base+path, bytes.NewReader(sent))
+	request, err := http.NewRequestWithContext(ctx, method, c.Base+path, &sent)
 	if err != nil {
 		return err
 	}
@@ -71,10 +66,8 @@ func (c *Client) Do(ctx context.Context, method, path string, body, answer any) 
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("User-Agent", "castle")
 	response, err := c.HTTP.Do(request)
-	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
-		return wrapped.Err // the rest repeats the address
-	} else if err != nil {
-		return err
+	if err != nil {
+		return errors.Unwrap(err) // the rest repeats the address
 	}
 	defer response.Body.Close() //nolint:errcheck // it is only read
 	received, err := io.ReadAll(io.LimitReader(response.Body, largest))
@@ -87,9 +80,8 @@ func (c *Client) Do(ctx context.Context, method, path string, body, answer any) 
 		return nil
 	}
 	if json.Unmarshal(received, answer) != nil {
-		// The decoder's message could quote a secret.
-		return &Error{Status: response.StatusCode,
-			Messages: []string{"the response is not the expected JSON"}}
+		const text = "the response is not the expected JSON" // the decoder's message could quote a secret
+		return &Error{Status: response.StatusCode, Messages: []string{text}}
 	}
 	return nil
 }
@@ -106,9 +98,10 @@ func newError(response *http.Response, body []byte) *Error {
 	if json.Unmarshal(body, &answer) != nil {
 		return e // a proxy's page
 	}
-	if e.Messages = answer.Errors; answer.Message != "" {
-		e.Messages = append([]string{answer.Message}, answer.Errors...)
+	if answer.Message != "" {
+		e.Messages = []string{answer.Message}
 	}
+	e.Messages = append(e.Messages, answer.Errors...)
 	return e
 }
 

@@ -1,19 +1,12 @@
 // Package proxmox reads and changes a Proxmox VE datacenter where castle must not rely on Terraform alone:
 // before a stage builds (the preflight vm_ids), after a destroy (Search) and in a nuke (Removal).
 //
-// Session, token and requests are those of github.com/Telmate/proxmox-api-go. castle gives it an
-// http.Client whose transport sends each request once and keeps the parts that the library drops: the
-// status, the reason phrase (the only error text before release 8.4), and the body's message and errors.
-// castle uses NewClient, SetAPIToken, GetJsonRetryable with one try for every read, Post and Delete. It
-// does not use:
-//
-//   - Login: castle has only API tokens.
-//   - GetVmList, GetVmConfig, GetTaskExitstatus, GetStorageContent, CheckPermissions and other typed
-//     reads: they panic on unusual answers, drop filters or read more than requested.
-//   - StopVm and StatusChangeVm, which repeat a refused stop, and DeleteVmParams, which also deletes
-//     the machine's HA resource and ignores the error.
-//   - VmRef's methods, DeleteVolume and every wait for a task: they sleep through a cancellation, and
-//     some never time out. GetNextID repeats for ever. Removal has its own guarded sequence.
+// Session, token and requests are those of github.com/Telmate/proxmox-api-go: NewClient, SetAPIToken,
+// GetJsonRetryable with one try, Post and Delete. castle gives it an http.Client whose transport sends each
+// request once and keeps the parts that the library drops: the status, the reason phrase (the only error text
+// before release 8.4), and the body's message and errors. The library's typed reads panic on unusual answers
+// or drop filters; its StopVm, deletions and waits repeat what was refused, sleep through a cancellation or
+// never time out. So Removal has its own guarded sequence.
 //
 // Two facts shape the rest. Proxmox filters the list of guests by permission, so a guest that is not listed
 // may exist: only cluster/nextid knows whether an id is taken. When the Terraform provider creates a machine

@@ -139,15 +139,8 @@ func (r *Removal) Free(ctx context.Context, o Orphan) (err error) {
 		return errors.New("has changed since the table was made; nothing was deleted here")
 	}
 	of := Guest{ID: o.ID, Node: o.Node}
-	if err := r.note(Step{Kind: StepFree, Volumes: []string{o.Volume}}, of); err != nil {
-		return err
-	}
-	var task string
 	path := storagePath(o.Node, o.Storage) + pathOf("/%s", o.Volume)
-	_, err = r.Client.call(ctx, http.MethodDelete, path, &task)
-	if err == nil && task != "" {
-		err = r.finish(ctx, task)
-	}
+	err = r.send(ctx, of, Step{Kind: StepFree, Volumes: []string{o.Volume}}, http.MethodDelete, path)
 	if err == nil {
 		err = r.until(ctx, "its task has ended, but it is still there", func() (bool, error) {
 			volumes, err := r.Client.Volumes(ctx, o.Node, o.Storage, "images", o.ID)

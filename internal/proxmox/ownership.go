@@ -7,12 +7,9 @@ import (
 	"strings"
 )
 
-// castleTag is on every virtual machine of castle's platform stages, beside the cluster's name. castlePool
-// is the pool that may replace the machine's name as a proof.
-const (
-	castleTag  = "castle"
-	castlePool = "castle"
-)
+// castleTag is on every virtual machine of castle's platform stages, beside the cluster's name. A pool of
+// that name may replace the machine's name as a proof.
+const castleTag = "castle"
 
 // Ownership decides which guests of a range castle may delete.
 //
@@ -83,7 +80,7 @@ func (o Ownership) foreign(g Guest) string {
 	if missing := g.missing(want); len(missing) > 0 {
 		return "not tagged " + strings.Join(missing, ", ")
 	}
-	if g.Pool == castlePool {
+	if g.Pool == castleTag {
 		return ""
 	}
 	named := func(tag string) bool {
@@ -93,7 +90,7 @@ func (o Ownership) foreign(g Guest) string {
 	if slices.ContainsFunc(g.Tags(), named) {
 		return ""
 	}
-	return fmt.Sprintf("neither named after a cluster that it is tagged with nor in the pool %q", castlePool)
+	return fmt.Sprintf("neither named after a cluster that it is tagged with nor in the pool %q", castleTag)
 }
 
 // Range is a span of guest ids, both ends included.
@@ -108,13 +105,11 @@ func ParseRange(text string) (Range, error) {
 	if !isSpan {
 		to = from
 	}
-	r := Range{}
-	var err error
-	if r.From, err = strconv.Atoi(from); err == nil {
-		r.To, err = strconv.Atoi(to)
-	}
+	first, err := strconv.Atoi(from)
+	last, wrong := strconv.Atoi(to)
+	r := Range{first, last}
 	switch {
-	case err != nil:
+	case err != nil || wrong != nil:
 		return Range{}, fmt.Errorf("%q is not a range of VM ids such as 421-432", text)
 	case r.From < 100 || r.To > 999999999:
 		return Range{}, fmt.Errorf("range %s: VM ids go from 100 to 999999999", text)

@@ -42,20 +42,14 @@ func vmIDs() gate.PreflightType {
 				"The id of each virtual machine, by the key of its resource instance."),
 			"tags": required(cty.List(cty.String), validTags,
 				"The tags that every virtual machine of this cluster carries."),
-			"names": {
-				Type: cty.Map(cty.String),
-				Help: "The name of each virtual machine, by key; the key itself where it is not given.",
-			},
+			"names": {Type: cty.Map(cty.String),
+				Help: "The name of each virtual machine, by key; the key itself where it is not given."},
 			"node_name": {Type: cty.String,
 				Help: "The node that the virtual machines belong on; any, if not given."},
-			"node_names": {
-				Type: cty.Map(cty.String),
-				Help: "The node of each virtual machine, by key, where it is not node_name.",
-			},
-			"resource": {
-				Type: cty.String, Valid: validResource,
-				Help: "The resource of the machines' instances, \"" + defaultResource + "\" if not given.",
-			},
+			"node_names": {Type: cty.Map(cty.String),
+				Help: "The node of each virtual machine, by key, where it is not node_name."},
+			"resource": {Type: cty.String, Valid: validResource,
+				Help: "The resource of the machines' instances, \"" + defaultResource + "\" if not given."},
 			"insecure": {Type: cty.Bool, Help: "Accept any certificate."},
 			"ca_file": {Type: cty.String,
 				Help: "A certificate to trust besides the system's: PEM text or a file's path."},
@@ -89,7 +83,7 @@ func validIDs(v cty.Value) error {
 	}
 	seen := map[int64]string{}
 	var wrong []error
-	for _, key := range slices.Sorted(maps.Keys(v.AsValueMap())) {
+	for _, key := range sortedKeys(v.AsValueMap()) {
 		element := v.AsValueMap()[key]
 		if element.IsNull() || !element.IsKnown() {
 			continue
@@ -124,15 +118,12 @@ func validResource(v cty.Value) error {
 
 // checkVMIDs checks names and node_names against vm_ids.
 func checkVMIDs(v gate.Values) error {
-	if !v.Has("vm_ids") {
-		return nil
-	}
 	var wrong []error
 	for _, attribute := range []string{"names", "node_names"} {
-		if !v.Has(attribute) {
+		if !v.Has("vm_ids") || !v.Has(attribute) {
 			continue
 		}
-		for _, key := range slices.Sorted(maps.Keys(v[attribute].AsValueMap())) {
+		for _, key := range sortedKeys(v[attribute].AsValueMap()) {
 			if _, ok := v["vm_ids"].AsValueMap()[key]; !ok {
 				wrong = append(wrong, fmt.Errorf("%s: %q is not a key of vm_ids", attribute, key))
 			}

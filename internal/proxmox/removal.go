@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // Removal deletes virtual machines that an Ownership does not refuse, one after the other. It stops at the
@@ -34,7 +36,6 @@ type Step struct {
 	Meta    string    `json:"meta,omitempty"`    // when it was created
 	Volumes []string  `json:"volumes,omitempty"`
 	Task    string    `json:"task,omitempty"`
-	Text    string    `json:"text,omitempty"`
 }
 
 // StepKind is the type of a Step.
@@ -100,10 +101,7 @@ func (r *Removal) Remove(ctx context.Context, was Guest) (remains Remains, err e
 			return Remains{}, fmt.Errorf("was stopped and is %s again; somebody wants it to run", now.Status)
 		}
 	}
-	if err := r.delete(ctx, was); err != nil {
-		return Remains{}, err
-	}
-	return r.gone(ctx, was)
+	return r.delete(ctx, was)
 }
 
 // same reads the machine again and refuses to go on if anything but its status has changed. Nothing closes
@@ -156,14 +154,7 @@ func differences(was, now Guest) []string {
 }
 
 func (r *Removal) stop(ctx context.Context, g Guest) error {
-	if err := r.note(Step{Kind: StepStop}, g); err != nil {
-		return err
-	}
-	var task string
-	_, err := r.Client.call(ctx, http.MethodPost, g.path()+"/status/stop", &task)
-	if err == nil {
-		err = r.finish(ctx, task)
-	}
+	err := r.send(ctx, g, Step{Kind: StepStop}, http.MethodPost, g.path()+"/status/stop")
 	if err == nil {
 		err = r.until(ctx, "still running", func() (bool, error) {
 			err := r.Client.refresh(ctx, &g)
@@ -177,36 +168,22 @@ func (r *Removal) stop(ctx context.Context, g Guest) error {
 }
 
 // delete also takes the machine out of backup jobs. Disks that only carry its id stay: on a storage that
-// two datacenters share, they may be another machine's.
-func (r *Removal) delete(ctx context.Context, g Guest) error {
-	if err := r.note(Step{Kind: StepDelete, Volumes: g.Config.volumes()}, g); err != nil {
-		return err
-	}
-	var task string
-	_, err := r.Client.call(ctx, http.MethodDelete, g.path()+"?purge=1&destroy-unreferenced-disks=0", &task)
-	if err == nil {
-		if err := r.note(Step{Kind: StepTask, Task: task}, g); err != nil {
-			return err
-		}
-		err = r.finish(ctx, task)
-	}
+// two datacenters share, they may be another machine's. It proves that the id is free, for every token and
+// on every node, and looks for volumes on the storages of the machine's drives.
+func (r *Removal) delete(ctx context.Context, g Guest) (remains Remains, err error) {
+	step := Step{Kind: StepDelete, Volumes: g.Config.volumes()}
+	err = r.send(ctx, g, step, http.MethodDelete, g.path()+"?purge=1&destroy-unreferenced-disks=0")
 	if err != nil {
-		return fmt.Errorf("delete: %w", err)
+		return remains, fmt.Errorf("delete: %w", err)
 	}
-	return nil
-}
-
-// gone proves that the id is free, for every token and on every node, and looks for volumes on the storages
-// of the machine's drives.
-func (r *Removal) gone(ctx context.Context, g Guest) (Remains, error) {
-	err := r.until(ctx, "its task has ended, but the id is still taken", func() (bool, error) {
+	err = r.until(ctx, "its task has ended, but the id is still taken", func() (bool, error) {
 		taken, err := r.Client.Taken(ctx, g.ID)
 		return !taken, err
 	})
 	if err != nil {
-		return Remains{}, err
+		return remains, err
 	}
-	remains := Remains{Gone: true}
+	remains.Gone = true
 	if err := r.note(Step{Kind: StepGone}, g); err != nil {
 		return remains, err
 	}
@@ -244,6 +221,28 @@ func (r *Removal) readRemains(ctx context.Context, g Guest, remains *Remains) er
 	return nil
 }
 
+// send notes a step, sends its request once, and waits for its task.
+func (r *Removal) send(ctx context.Context, g Guest, step Step, method, path string) error {
+	if err := r.note(step, g); err != nil {
+		return err
+	}
+	var task string
+	if _, err := r.Client.call(ctx, method, path, &task); err != nil {
+		return err
+	}
+	switch step.Kind {
+	case StepDelete:
+		if err := r.note(Step{Kind: StepTask, Task: task}, g); err != nil {
+			return err
+		}
+	case StepFree:
+		if task == "" { // some storages free a disk at once
+			return nil
+		}
+	}
+	return r.finish(ctx, task)
+}
+
 func (r *Removal) note(step Step, g Guest) error {
 	step.Time, step.ID, step.Name, step.Node = time.Now().UTC(), g.ID, g.Name, g.Node
 	step.SMBIOS, step.Meta = g.Config["smbios1"], g.Config["meta"]
@@ -279,25 +278,23 @@ func (r *Removal) finish(ctx context.Context, upid string) error {
 // until repeats a check that changes nothing until it succeeds. A failed request is repeated, a refused
 // token ends it.
 func (r *Removal) until(ctx context.Context, what string, done func() (bool, error)) error {
-	timeout := cmp.Or(r.Timeout, 10*time.Minute)
-	deadline := time.Now().Add(timeout)
-	for {
-		yes, err := done()
-		kind := KindOf(err)
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case yes && err == nil:
-			return nil
-		case kind == Unauthorized || kind == Forbidden:
-			return err
-		case time.Now().After(deadline) && err != nil:
-			return fmt.Errorf("%s after %s; last answer: %w", what, timeout, err)
-		case time.Now().After(deadline):
-			return fmt.Errorf("%s after %s", what, timeout)
+	interval, timeout := cmp.Or(r.Interval, time.Second), cmp.Or(r.Timeout, 10*time.Minute)
+	var last error
+	check := func(context.Context) (yes bool, err error) {
+		yes, last = done()
+		if kind := KindOf(last); kind == Unauthorized || kind == Forbidden {
+			return false, last
 		}
-		if err := sleep(ctx, cmp.Or(r.Interval, time.Second)); err != nil {
-			return err
-		}
+		return yes && last == nil, nil
 	}
+	err := wait.PollUntilContextTimeout(ctx, interval, timeout, true, check)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case wait.Interrupted(err) && last != nil:
+		return fmt.Errorf("%s after %s; last answer: %w", what, timeout, last)
+	case wait.Interrupted(err):
+		return fmt.Errorf("%s after %s", what, timeout)
+	}
+	return err
 }

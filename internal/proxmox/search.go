@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/ephemeral-castle/castle/internal/event"
 )
 
@@ -27,35 +29,34 @@ type Search struct {
 // Gone checks each object, and each other disk with the id of a machine among them. It reports each reason
 // to wait once. The error is that of a context that has ended.
 func (s Search) Gone(ctx context.Context, all []Owned, report func(string)) ([]event.OwnedObject, error) {
-	timeout := cmp.Or(s.Timeout, 10*time.Minute)
-	began, reported := time.Now(), false
-	for {
+	interval, timeout := cmp.Or(s.Interval, time.Second), cmp.Or(s.Timeout, 10*time.Minute)
+	var objects []event.OwnedObject
+	var busy map[int]task
+	reported := false
+	err := wait.PollUntilContextTimeout(ctx, interval, timeout, true, func(context.Context) (bool, error) {
 		v := newInventory(ctx, s.Client)
 		tasks := v.tasks(ctx) // before the check: one that ends before it has had its effect
-		objects := v.check(ctx, all)
-		busy := v.busy(tasks)
-		switch {
-		case ctx.Err() != nil:
-			return objects, context.Cause(ctx)
-		case len(busy) == 0:
-			return objects, nil
-		case time.Since(began) >= timeout:
-			for i, task := range busy {
-				reason := fmt.Sprintf("Proxmox' task %s is still running after %s", task.Kind, timeout)
-				objects[i].Gone, objects[i].Reason = false, reason
-			}
-			return objects, nil
-		case !reported:
-			for _, i := range slices.Sorted(maps.Keys(busy)) {
+		objects = v.check(ctx, all)
+		busy = v.busy(tasks)
+		for _, i := range slices.Sorted(maps.Keys(busy)) {
+			if !reported {
 				report(fmt.Sprintf("%s %s: Proxmox' task %s is still running; waiting for it",
 					objects[i].Kind, objects[i].ID, busy[i].Kind))
 			}
 		}
-		reported = true
-		if err := sleep(ctx, cmp.Or(s.Interval, time.Second)); err != nil {
-			return objects, err
+		reported = reported || len(busy) > 0
+		return len(busy) == 0, ctx.Err()
+	})
+	if ctx.Err() != nil {
+		return objects, context.Cause(ctx)
+	}
+	if err != nil { // the timeout
+		for i, task := range busy {
+			reason := fmt.Sprintf("Proxmox' task %s is still running after %s", task.Kind, timeout)
+			objects[i].Gone, objects[i].Reason = false, reason
 		}
 	}
+	return objects, nil
 }
 
 // Now is Gone without waiting for tasks.
@@ -109,8 +110,8 @@ func (s Search) Blocked(ctx context.Context, all []Owned) ([]event.OwnedObject, 
 // inventory is the result of one search of a datacenter for owned objects.
 type inventory struct {
 	client  *Client
-	err     error // why the datacenter cannot be read
-	nodes   []Node
+	err     error             // why the datacenter cannot be read
+	nodes   map[string]string // their statuses
 	disks   []foundDisk
 	read    map[string]bool     // node/storage whose disks are known; /storage if it is shared
 	unread  []event.OwnedObject // nodes and storages that could not be read
@@ -152,9 +153,9 @@ func newInventory(ctx context.Context, c *Client) *inventory {
 // tasks lists the running tasks by node, as far as the nodes answer.
 func (v *inventory) tasks(ctx context.Context) map[string][]task {
 	all := map[string][]task{}
-	for _, node := range v.nodes {
-		if node.Status != offline {
-			all[node.Name], _ = v.client.running(ctx, node.Name, 0) //nolint:errcheck // then none
+	for node, status := range v.nodes {
+		if status != offline {
+			all[node], _ = v.client.running(ctx, node, 0) //nolint:errcheck // then none
 		}
 	}
 	return all
@@ -373,15 +374,6 @@ func (v *inventory) cannotRead(kind, id string, err error) {
 			"one that is gone for good has to leave the Proxmox cluster: pvecm delnode " + id
 	}
 	v.unread = append(v.unread, object)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 func sortedKeys[V any](all map[string]V) []string { return slices.Sorted(maps.Keys(all)) }

@@ -8,7 +8,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
@@ -70,40 +73,35 @@ func (c *vmCheck) slots(known []gate.Known) []slot {
 // inspection is one run of the preflight.
 type inspection struct {
 	check  *vmCheck
-	nodes  []Node
+	nodes  map[string]string // their statuses
 	report func(string)
 	found  gate.Inspection
 }
 
 func (c *vmCheck) inspect(
 	ctx context.Context, known []gate.Known, report func(string),
-) (gate.Inspection, error) {
+) (found gate.Inspection, err error) {
 	n := &inspection{check: c, report: report}
-	err := n.run(ctx, c.slots(known))
-	return n.found, err
-}
-
-func (n *inspection) run(ctx context.Context, slots []slot) (err error) {
-	client := n.check.client
-	if n.nodes, err = client.Nodes(ctx); err != nil {
-		return err
+	if n.nodes, err = c.client.Nodes(ctx); err != nil {
+		return found, err
 	}
+	slots := c.slots(known)
 	var ids []int
 	for _, s := range slots {
 		ids = append(ids, s.id)
 	}
-	guests, err := client.guestsOn(ctx, ids)
+	guests, err := c.client.guestsOn(ctx, ids)
 	if err != nil {
-		return err
+		return found, err
 	}
 	for _, s := range slots {
 		if g, exists := guests[s.id]; !exists {
 			n.checkNode(s)
 		} else if err := n.guest(ctx, s, g); err != nil {
-			return err
+			return n.found, err
 		}
 	}
-	return nil
+	return n.found, nil
 }
 
 // guest sorts one guest into foreign, ours and known.
@@ -118,7 +116,7 @@ func (n *inspection) guest(ctx context.Context, s slot, g Guest) error {
 		return foreign(s.invisible())
 	case !g.isVM():
 		return foreign(c.foreign(ctx, s, g, "a container, not a virtual machine"))
-	case n.statusOf(g.Node) == offline:
+	case n.nodes[g.Node] == offline:
 		return foreign(s.unreachable(g))
 	}
 	g, err := n.settled(ctx, s, g)
@@ -145,62 +143,44 @@ func (n *inspection) guest(ctx context.Context, s slot, g Guest) error {
 
 // settled reads a guest's configuration. A guest in creation has a lock and neither name nor tags. The task
 // outlives the run that started it, so castle waits. A lock without a task stays for ever.
-func (n *inspection) settled(ctx context.Context, s slot, listed Guest) (Guest, error) {
-	client := n.check.client
-	ctx, cancel := context.WithTimeout(ctx, n.check.timeout)
-	defer cancel()
-	reported, abandoned := false, 0
-	for {
-		g, err := client.configured(ctx, listed)
+func (n *inspection) settled(ctx context.Context, s slot, listed Guest) (g Guest, err error) {
+	c, abandoned := n.check, 0
+	report := sync.OnceFunc(func() {
+		n.report(fmt.Sprintf("VM %d on node %s is still being created; waiting for it", s.id, listed.Node))
+	})
+	check := func(ctx context.Context) (bool, error) {
+		g, err = c.client.configured(ctx, listed)
 		if err != nil || g.Lock != "create" || s.known != nil || abandoned > 1 {
-			return g, err
+			return true, err
 		}
-		tasks, err := client.running(ctx, g.Node, s.id)
-		if err != nil {
-			return g, err
-		}
+		tasks, err := c.client.running(ctx, g.Node, s.id)
 		abandoned++ // twice: the lock is set just before the task appears
 		if len(tasks) > 0 {
 			abandoned = 0
-			if !reported {
-				n.report(fmt.Sprintf("VM %d on node %s is still being created; waiting for it", s.id, g.Node))
-			}
-			reported = true
+			report()
 		}
-		if err := sleep(ctx, n.check.interval); err != nil {
-			return g, fmt.Errorf("VM %d is still being created: %w", s.id, err)
-		}
+		return false, err
 	}
-}
-
-// statusOf is a node's status; empty if there is no such node.
-func (n *inspection) statusOf(name string) string {
-	i := slices.IndexFunc(n.nodes, func(n Node) bool { return n.Name == name })
-	if i < 0 {
-		return ""
+	err = wait.PollUntilContextTimeout(ctx, c.interval, c.timeout, true, check)
+	if wait.Interrupted(err) {
+		err = fmt.Errorf("VM %d is still being created: %w", s.id, cmp.Or(context.Cause(ctx), err))
 	}
-	return cmp.Or(n.nodes[i].Status, "unknown")
+	return g, err
 }
 
 // checkNode reports a problem with the node that a machine is to be created on.
 func (n *inspection) checkNode(s slot) {
-	if s.node == "" {
+	status, exists := n.nodes[s.node]
+	if s.node == "" || exists && status != offline {
 		return
 	}
 	unfit := gate.Foreign{What: fmt.Sprintf("node %s, where %s is to be built, ", s.node, s.key)}
-	switch n.statusOf(s.node) {
-	case offline:
+	if exists {
 		unfit.What += "is offline"
 		unfit.Fixes = []string{"bring it back", "give " + s.key + " another node"}
-	case "":
-		var names []string
-		for _, n := range n.nodes {
-			names = append(names, n.Name)
-		}
-		unfit.What += "does not exist; there is " + strings.Join(names, ", ")
+	} else {
+		unfit.What += "does not exist; there is " + strings.Join(sortedKeys(n.nodes), ", ")
 		unfit.Fixes = []string{"give " + s.key + " a node that is there"}
-	default:
-		return
 	}
 	n.found.Unusable = append(n.found.Unusable, unfit)
 }
