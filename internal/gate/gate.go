@@ -17,8 +17,8 @@ type Gate struct {
 	// Check makes one attempt and returns nil when the gate is open, otherwise an error that names the
 	// missing part for a person. It must honour ctx.
 	Check func(ctx context.Context) error
-	// Changed, when set, signals that the objects behind Check may have changed, and whenever a watch
-	// begins. The channel holds one signal, because a change while Wait does not listen must not be lost. A
+	// Changed, when set, signals that the objects that Check has read may have changed, and whenever a watch
+	// begins. It is called after a Check. The channel holds one signal, because a change while Wait does not listen must not be lost. A
 	// gate without Changed is polled.
 	Changed func(ctx context.Context) <-chan struct{}
 	// TriggerReconcile, when set, asks controllers to reconcile objects that are idle although nothing

@@ -221,7 +221,7 @@ func TestAHangingWebhookIsNotAHangingAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := client.New(gate.Target{Kubeconfig: f.kubeconfig()}, "")
-	object := w.Accepts[0]
+	object := w.Probes[0].Object
 	// Finding the kind must not count against the dry run's time.
 	expect(t, f, c.Check(func(ctx context.Context, a *client.API) error {
 		_, err := a.Resolve(ctx, object.GetAPIVersion(), object.GetKind())
@@ -252,8 +252,8 @@ func TestProbesAreTextOrObjects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := gates.NewWebhook(gate.Values{"accepts": tt.given})
-			if err != nil || len(got.Accepts) != tt.want {
-				t.Errorf("got %d objects (%v), want %d", len(got.Accepts), err, tt.want)
+			if err != nil || len(got.Probes) != tt.want {
+				t.Errorf("got %d objects (%v), want %d", len(got.Probes), err, tt.want)
 			}
 		})
 	}

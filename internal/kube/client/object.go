@@ -26,6 +26,14 @@ func (r Reference) String() string { return Titled(r.Kind, r.Namespace, r.Name) 
 // ReferenceTo is an object's own reference.
 func ReferenceTo(o *Object) Reference { return Reference{o.GetKind(), o.GetNamespace(), o.GetName()} }
 
+// In is a namespace as messages name it; empty for all of them.
+func In(namespace string) string {
+	if namespace == "" {
+		return ""
+	}
+	return " in namespace " + namespace
+}
+
 // ReleaseType selects the Secrets in which Helm 3 and 4 keep the revisions of releases.
 const ReleaseType = "type=helm.sh/release.v1"
 

@@ -38,11 +38,13 @@ type diagnosis struct {
 // Gate makes the Diagnose of a gate of the type with these arguments.
 func Gate(typeName string, target gate.Target, v gate.Values) func(context.Context) gate.Diagnosis {
 	e := explanations[typeName]
-	return run(target, v.String("address"), e.look(v), func(ctx context.Context, d *diagnosis) {
-		found := d.check(ctx, typeName, v)
-		e.collect(ctx, d, v, found)
-		d.conclude(ctx, found)
-	})
+	return func(ctx context.Context) gate.Diagnosis {
+		return run(ctx, target, v.String("address"), e.look(v), func(ctx context.Context, d *diagnosis) {
+			found := d.check(ctx, typeName, v)
+			e.collect(ctx, d, v, found)
+			d.conclude(ctx, found)
+		})
+	}
 }
 
 // check runs the gate's own check. What it reads is evidence.
@@ -61,24 +63,22 @@ func (d *diagnosis) check(ctx context.Context, typeName string, v gate.Values) e
 	return check(ctx, &recording)
 }
 
-func run(target gate.Target, address, look string,
-	explain func(context.Context, *diagnosis)) func(context.Context) gate.Diagnosis {
-	return func(caller context.Context) gate.Diagnosis {
-		a, err := client.Open(target.Kubeconfig, address)
-		if err != nil {
-			return gate.Diagnosis{Cause: err.Error()}
-		}
-		ctx, stop := context.WithTimeout(caller, totalTime)
-		defer stop()
-		d := &diagnosis{api: a, target: target, evidence: newEvidence(a), look: look}
-		if err := d.evidence.readSecrets(ctx, firstAnswer); err != nil {
-			return gate.Diagnosis{Cause: a.Unreachable(err), Look: lookAtAPI}
-		}
-		d.evidence.nodes(ctx)
-		explain(ctx, d)
-		files, redact := d.evidence.finish()
-		return gate.Diagnosis{Files: files, Cause: redact(d.cause), Look: d.look, Release: d.release}
+func run(ctx context.Context, target gate.Target, address, look string,
+	explain func(context.Context, *diagnosis)) gate.Diagnosis {
+	a, err := client.Open(target.Kubeconfig, address)
+	if err != nil {
+		return gate.Diagnosis{Cause: err.Error()}
 	}
+	ctx, stop := context.WithTimeout(ctx, totalTime)
+	defer stop()
+	d := &diagnosis{api: a, target: target, evidence: newEvidence(a), look: look}
+	if err := d.evidence.readSecrets(ctx, firstAnswer); err != nil {
+		return gate.Diagnosis{Cause: a.Unreachable(err), Look: lookAtAPI}
+	}
+	d.evidence.nodes(ctx)
+	explain(ctx, d)
+	files, redact := d.evidence.finish()
+	return gate.Diagnosis{Files: files, Cause: redact(d.cause), Look: d.look, Release: d.release}
 }
 
 // because names a cause, unless a better one is known already. look, if given, shows more than the gate's

@@ -96,16 +96,9 @@ func (e *evidence) objects(all []client.Object) {
 func (e *evidence) list(ctx context.Context, s client.Selection, kind string) []client.Object {
 	found, err := e.api.List(ctx, s, kind)
 	if err != nil {
-		e.miss(kind+"s"+in(s.Namespace), err)
+		e.miss(kind+"s"+client.In(s.Namespace), err)
 	}
 	return found
-}
-
-func in(namespace string) string {
-	if namespace == "" {
-		return ""
-	}
-	return " in namespace " + namespace
 }
 
 // nodes reads the nodes once and keeps them, with a table of their conditions and taints.
@@ -152,7 +145,7 @@ func (e *evidence) eventsIn(ctx context.Context, namespace string) []corev1.Even
 	all, err := client.ListAs[corev1.Event](ctx, e.api,
 		client.Selection{Resource: client.Core("events"), Namespace: namespace}, "Event")
 	if err != nil {
-		e.miss("events"+in(namespace), err)
+		e.miss("events"+client.In(namespace), err)
 	}
 	slices.SortStableFunc(all, func(a, b corev1.Event) int { return lastTime(a).Compare(lastTime(b)) })
 	e.events[namespace] = all

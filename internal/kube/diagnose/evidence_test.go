@@ -28,8 +28,8 @@ users: [{name: admin, user: {token: a}}]
 	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer stop()
 	begun := time.Now()
-	d := run(target, "", "kubectl get pods",
-		func(context.Context, *diagnosis) { t.Error("explained") })(ctx)
+	d := run(ctx, target, "", "kubectl get pods",
+		func(context.Context, *diagnosis) { t.Error("explained") })
 	if !strings.HasPrefix(d.Cause, host+" takes no connection or gives no answer: ") || d.Look != lookAtAPI {
 		t.Errorf("got %q, %q", d.Cause, d.Look)
 	}

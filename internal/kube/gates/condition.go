@@ -26,17 +26,16 @@ func condition() definition {
 			"of fields",
 		Attributes: map[string]gate.Attribute{
 			"kind": required(named("the objects' kind: ClusterSecretStore")),
-			"api_version": {Type: cty.String, Valid: validVersion,
-				Help: "the kind's group and version; needed only where several groups have the kind"},
+			"api_version": text(validVersion,
+				"the kind's group and version; needed only where several groups have the kind"),
 			"namespace": named("the objects' namespace; with neither it nor name, all namespaces"),
 			"name":      named("one object's name; without it, every object that selector selects"),
-			"selector": {Type: cty.String, Valid: validSelector,
-				Help: "labels: app=web,tier!=test; all objects of the kind if absent"},
+			"selector":  text(validSelector, "labels: app=web,tier!=test; all objects of the kind if absent"),
 			"count": {Type: cty.Number, Valid: gate.ValidCount,
 				Help: "how many objects there have to be at least; default 1"},
-			"type": {Type: cty.String, Valid: validWord, Help: "the condition's type; default Ready"},
-			"status": {Type: cty.String, Valid: oneOf("True", "False", "Unknown"),
-				Help: "the condition's status: True, False or Unknown; default True"},
+			"type": text(validWord, "the condition's type; default Ready"),
+			"status": text(oneOf("True", "False", "Unknown"),
+				"the condition's status: True, False or Unknown; default True"),
 			"fields": {Type: cty.Map(cty.String), Valid: validFields,
 				Help: `values by path: { "status.state" = "deployed" }, with * for everything at a place ` +
 					`and an entry's type or number in a list: "status.disks.*.conditions.Ready.status"; a ` +
@@ -45,10 +44,6 @@ func condition() definition {
 		},
 		Check: validCondition,
 	}, func(v gate.Values) (Check, error) {
-		s := selected{
-			apiVersion: v.String("api_version"), kind: v.String("kind"), namespace: v.String("namespace"),
-			name: v.String("name"), selector: v.String("selector"), count: v.Int("count"),
-		}
 		var fields map[string]string
 		if err := v.Decode("fields", &fields); err != nil {
 			return nil, fmt.Errorf("fields: %w", err)
@@ -58,7 +53,7 @@ func condition() definition {
 			condition = cmp.Or(v.String("type"), "Ready")
 		}
 		return func(ctx context.Context, a *client.API) error {
-			objects, err := s.find(ctx, a)
+			objects, err := selectObjects(ctx, a, v)
 			if err != nil {
 				return err
 			}
@@ -93,59 +88,49 @@ func validCondition(v gate.Values) error {
 	return nil
 }
 
-// selected are the objects of a condition gate.
-type selected struct {
-	apiVersion, kind, namespace, name, selector string
-	count                                       int
-}
-
-// find reads the objects; arguments that do not fit their kind are a permanent error.
-func (s selected) find(ctx context.Context, a *client.API) ([]client.Object, error) {
-	resolve := a.ResolveKind
-	if s.apiVersion != "" {
-		resolve = func(ctx context.Context, kind string) (client.Resource, error) {
-			return a.Resolve(ctx, s.apiVersion, kind)
-		}
+// selectObjects reads the objects; arguments that do not fit their kind are a permanent error.
+func selectObjects(ctx context.Context, a *client.API, v gate.Values) ([]client.Object, error) {
+	kind, namespace, name := v.String("kind"), v.String("namespace"), v.String("name")
+	var (
+		r   client.Resource
+		err error
+	)
+	if v.Has("api_version") {
+		r, err = a.Resolve(ctx, v.String("api_version"), kind)
+	} else {
+		r, err = a.ResolveKind(ctx, kind)
 	}
-	r, err := resolve(ctx, s.kind)
 	switch {
 	case err != nil:
 		return nil, err
-	case r.Namespaced && s.name != "" && s.namespace == "":
-		return nil, gate.Permanent(fmt.Errorf("%s %s: the kind is namespaced; set namespace", s.kind, s.name))
-	case !r.Namespaced && s.namespace != "":
-		return nil, gate.Permanent(fmt.Errorf("%s: the kind is cluster-scoped; leave namespace out", s.kind))
+	case r.Namespaced && name != "" && namespace == "":
+		return nil, gate.Permanent(fmt.Errorf("%s %s: the kind is namespaced; set namespace", kind, name))
+	case !r.Namespaced && namespace != "":
+		return nil, gate.Permanent(fmt.Errorf("%s: the kind is cluster-scoped; leave namespace out", kind))
 	}
-	from := client.Selection{Resource: r.GroupVersionResource, Namespace: s.namespace, Labels: s.selector,
-		Name: s.name}
-	if s.name != "" {
-		object, err := a.Get(ctx, from, s.kind)
+	s := client.Selection{Resource: r.GroupVersionResource, Namespace: namespace, Name: name,
+		Labels: v.String("selector")}
+	if name != "" {
+		object, err := a.Get(ctx, s, kind)
 		if err != nil {
 			return nil, err
 		}
 		return []client.Object{*object}, nil
 	}
-	objects, err := a.List(ctx, from, s.kind)
-	where := in(s.namespace)
-	if s.selector != "" {
-		where += " with " + s.selector
+	objects, err := a.List(ctx, s, kind)
+	where := client.In(namespace)
+	if s.Labels != "" {
+		where += " with " + s.Labels
 	}
 	switch {
 	case err != nil:
 		return nil, err
 	case len(objects) == 0:
-		return nil, problem(NoObjects, "", "no %s%s exists yet", s.kind, where)
-	case len(objects) < s.count:
-		return nil, fmt.Errorf("%d of %d %s%s exist", len(objects), s.count, s.kind, where)
+		return nil, problem(NoObjects, "", "no %s%s exists yet", kind, where)
+	case len(objects) < v.Int("count"):
+		return nil, fmt.Errorf("%d of %d %s%s exist", len(objects), v.Int("count"), kind, where)
 	}
 	return objects, nil
-}
-
-func in(namespace string) string {
-	if namespace == "" {
-		return ""
-	}
-	return " in namespace " + namespace
 }
 
 // lacks names what an object lacks; empty if nothing. The condition is empty if none is checked. Its own

@@ -27,8 +27,7 @@ func crd() definition {
 		Attributes: map[string]gate.Attribute{
 			"names": {Type: cty.List(cty.String), Required: true, Valid: validEach(1, validDefinition),
 				Help: `the definitions' names: ["ipaddresspools.metallb.io"]`},
-			"version": {Type: cty.String, Valid: validWord,
-				Help: "the version that each has to serve: v1; default any"},
+			"version": text(validWord, "the version that each has to serve: v1; default any"),
 		},
 	}, func(v gate.Values) (Check, error) {
 		var names []string

@@ -38,7 +38,13 @@ func flux() definition {
 			}
 			c := client.New(target, "")
 			g := c.Gate(name, f.check)
-			g.TriggerReconcile = f.trigger(c)
+			g.TriggerReconcile = func(ctx context.Context) (did string, err error) {
+				err = c.Check(func(ctx context.Context, a *client.API) error {
+					did, err = f.requestReconcile(ctx, a)
+					return err
+				})(ctx)
+				return did, err
+			}
 			return g, nil
 		},
 	}, func(v gate.Values) (Check, error) {
@@ -120,9 +126,9 @@ func (f *Flux) Objects(ctx context.Context, a *client.API) ([]*FluxObject, error
 	switch {
 	case len(missing) > 0:
 		return nil, fmt.Errorf("no Kustomization %s exists yet%s", strings.Join(missing, ", "),
-			in(f.namespace))
+			client.In(f.namespace))
 	case kustomizations == 0:
-		return nil, errors.New("no Kustomization exists yet" + in(f.namespace))
+		return nil, errors.New("no Kustomization exists yet" + client.In(f.namespace))
 	}
 	return found, nil
 }
@@ -134,19 +140,11 @@ const (
 	again = 30 * time.Second
 )
 
-// trigger makes a flux gate's TriggerReconcile. A Kustomization retries only after a pause when a dependency
-// or source was not ready, and after a failure maybe many minutes later. On request, it retries at once.
-func (f *Flux) trigger(c *client.Cluster) func(context.Context) (string, error) {
-	return func(ctx context.Context) (did string, err error) {
-		err = c.Check(func(ctx context.Context, a *client.API) (err error) {
-			did, err = f.requestReconcile(ctx, a, time.Now())
-			return err
-		})(ctx)
-		return did, err
-	}
-}
-
-func (f *Flux) requestReconcile(ctx context.Context, a *client.API, now time.Time) (string, error) {
+// requestReconcile asks for a reconcile of the objects that are idle. A Kustomization retries only after a
+// pause when a dependency or source was not ready, and after a failure maybe many minutes later. On request,
+// it retries at once.
+func (f *Flux) requestReconcile(ctx context.Context, a *client.API) (string, error) {
+	now := time.Now()
 	objects, err := f.Objects(ctx, a)
 	if err != nil {
 		return "", err
@@ -222,8 +220,7 @@ func (o *FluxObject) settled() bool { return o != nil && o.Finding == nil && o.S
 type FluxSource struct {
 	Object   *client.Object // nil if it does not exist
 	Finding  *gate.Finding  // why it has no current artifact; nil if it has
-	kind     string
-	revision string // of its artifact
+	revision string         // of its artifact
 }
 
 // readFlux reads the Kustomizations and HelmReleases of all namespaces: a dependency may be anywhere.
@@ -300,24 +297,27 @@ func unsettled(object *client.Object) *gate.Finding {
 // behind is the finding that an object has applied another revision than its source's.
 func behind(object *client.Object, from FluxSource) *gate.Finding {
 	applied, wanted := client.Text(object, "status", "lastAppliedRevision"), from.revision
+	if from.Finding != nil || wanted == "" {
+		return nil
+	}
 	if object.GetKind() == "HelmRelease" {
-		applied = client.Text(object, "status", "lastAttemptedRevision")
-		switch from.kind {
+		switch from.Object.GetKind() {
 		case "HelmChart":
+			applied = client.Text(object, "status", "lastAttemptedRevision")
 		case "OCIRepository":
-			// The chart's version has no tag's name; both have the digest.
+			// The chart's version has no tag's name; both have the digest, if Flux records it.
 			applied = client.Text(object, "status", "lastAttemptedRevisionDigest")
 			if _, digest, tagged := strings.Cut(wanted, "@"); tagged {
 				wanted = digest
 			}
 			if applied == "" {
-				return nil // a Flux that does not record it
+				return nil
 			}
 		default:
 			return nil
 		}
 	}
-	if from.Finding != nil || wanted == "" || applied == wanted {
+	if applied == wanted {
 		return nil
 	}
 	return problem("", client.Title(object), "has applied %s, its source is at %s",
@@ -363,7 +363,7 @@ func (s sources) get(ctx context.Context, ref client.Reference) (FluxSource, err
 		}
 		s.kinds[ref.Kind] = objects
 	}
-	source, objects := FluxSource{kind: ref.Kind}, s.kinds[ref.Kind]
+	source, objects := FluxSource{}, s.kinds[ref.Kind]
 	i := slices.IndexFunc(objects, func(o client.Object) bool { return client.ReferenceTo(&o) == ref })
 	if i < 0 {
 		source.Finding = problem(gate.NotFound, ref.String(), "does not exist yet")

@@ -137,10 +137,13 @@ func together(all []*gate.Finding) error {
 	return &gate.Finding{Kind: all[0].Kind, Text: client.Several(slices.Compact(texts)), Err: all[0]}
 }
 
-// named is an attribute for the name of an object.
-func named(help string) gate.Attribute {
-	return gate.Attribute{Type: cty.String, Valid: validName, Help: help}
+// text is an attribute that is a string.
+func text(valid func(cty.Value) error, help string) gate.Attribute {
+	return gate.Attribute{Type: cty.String, Valid: valid, Help: help}
 }
+
+// named is an attribute for the name of an object.
+func named(help string) gate.Attribute { return text(validName, help) }
 
 func required(a gate.Attribute) gate.Attribute {
 	a.Required = true

@@ -36,9 +36,8 @@ func kubernetesAPI() definition {
 		Name:    "kubernetes_api",
 		Summary: "the Kubernetes API answers /readyz with a certificate of this cluster",
 		Attributes: map[string]gate.Attribute{
-			"address": {Type: cty.String, Valid: validAddress,
-				Help: "the host or host:port to connect to, such as the virtual address; default the " +
-					"kubeconfig's server"},
+			"address": text(validAddress, "the host or host:port to connect to, such as the virtual "+
+				"address; default the kubeconfig's server"),
 			"endpoints": {Type: cty.List(cty.String), Valid: validEach(0, validAddress),
 				Help: "each control plane's own host or host:port; every one has to be ready too"},
 		},

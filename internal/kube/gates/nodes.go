@@ -105,9 +105,8 @@ func storageClass() definition {
 			"name":    required(named("the class' name")),
 			"driver":  named("the CSI driver's name; default the class' provisioner"),
 			"default": {Type: cty.Bool, Help: "true requires that it is the cluster's one default class"},
-			"selector": {Type: cty.String, Valid: validSelector,
-				Help: "labels of the nodes that have to have the driver; default every node that takes " +
-					"any pod"},
+			"selector": text(validSelector, "labels of the nodes that have to have the driver; default "+
+				"every node that takes any pod"),
 		},
 	}, func(v gate.Values) (Check, error) {
 		return storage{v.String("name"), v.String("driver"), v.String("selector"), v.Bool("default")}.check,

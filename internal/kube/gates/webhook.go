@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -46,19 +47,28 @@ func webhook() definition {
 
 // Webhook is a webhook gate's arguments.
 type Webhook struct {
-	Configuration    string
-	Accepts, Rejects []*client.Object
-	namespace        string
+	Configuration string
+	Probes        []Probe
+	namespace     string // of the probes' objects if they name none
+}
+
+// Probe is an object that the webhooks have to let pass, or one of the configuration's own has to deny.
+type Probe struct {
+	Object *client.Object
+	denied bool
 }
 
 // NewWebhook reads the arguments.
-func NewWebhook(v gate.Values) (w Webhook, err error) {
-	w.Configuration, w.namespace = v.String("configuration"), v.String("namespace")
-	if w.Accepts, err = manifests(v["accepts"]); err != nil {
-		return w, fmt.Errorf("accepts: %w", err)
-	}
-	if w.Rejects, err = manifests(v["rejects"]); err != nil {
-		return w, fmt.Errorf("rejects: %w", err)
+func NewWebhook(v gate.Values) (Webhook, error) {
+	w := Webhook{Configuration: v.String("configuration"), namespace: v.String("namespace")}
+	for _, argument := range []string{"accepts", "rejects"} {
+		objects, err := manifests(v[argument])
+		if err != nil {
+			return w, fmt.Errorf("%s: %w", argument, err)
+		}
+		for _, object := range objects {
+			w.Probes = append(w.Probes, Probe{object, argument == "rejects"})
+		}
 	}
 	return w, nil
 }
@@ -68,19 +78,24 @@ func (w Webhook) check(ctx context.Context, a *client.API) error {
 	if err != nil {
 		return err
 	}
-	if err := w.checkServers(ctx, a, entries); err != nil {
-		return err
+	var own []string
+	for _, e := range entries {
+		own = append(own, e.Name)
+		if e.ClientConfig.URL != nil && len(e.ClientConfig.CABundle) == 0 {
+			continue // the CAs that the API server's own system trusts
+		}
+		what := fmt.Sprintf("webhook configuration %s: %s", w.Configuration, e.Name)
+		if found := checkBundle(what, e.ClientConfig.CABundle); found != nil {
+			return found
+		}
 	}
-	own := func(name string) bool {
-		return slices.ContainsFunc(entries, func(e admissionv1.ValidatingWebhook) bool { return e.Name == name })
-	}
-	for _, object := range w.Accepts {
-		if err := w.probe(ctx, a, object, false, own); err != nil {
+	for _, service := range Services(entries) {
+		if err := service.check(ctx, a); err != nil {
 			return err
 		}
 	}
-	for _, object := range w.Rejects {
-		if err := w.probe(ctx, a, object, true, own); err != nil {
+	for _, p := range w.Probes {
+		if err := w.probe(ctx, a, p, own); err != nil {
 			return err
 		}
 	}
@@ -134,51 +149,33 @@ func Services(entries []admissionv1.ValidatingWebhook) []Service {
 	return all
 }
 
-// checkServers checks everything that can be read without calling the webhook.
-func (w Webhook) checkServers(ctx context.Context, a *client.API, entries []admissionv1.ValidatingWebhook) error {
-	for _, e := range entries {
-		if e.ClientConfig.URL != nil && len(e.ClientConfig.CABundle) == 0 {
-			continue // the CAs that the API server's own system trusts
-		}
-		what := fmt.Sprintf("webhook configuration %s: %s", w.Configuration, e.Name)
-		if found := checkBundle(what, e.ClientConfig.CABundle); found != nil {
-			return found
-		}
-	}
-	for _, service := range Services(entries) {
-		if err := service.check(ctx, a); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // probe sends an object past the webhooks in a dry run: the API server calls them as it would for real, and
-// stores nothing. They have to let it pass, or one of the configuration's own has to deny it.
+// stores nothing.
 //
 // Some obstacles pass: a server without listener, handler or right certificate, a missing namespace, another
 // webhook. An object that the API itself finds invalid is permanent, and so is a user without permission.
-func (w Webhook) probe(ctx context.Context, a *client.API, object *client.Object, denies bool,
-	own func(webhook string) bool) error {
-	err := w.Create(ctx, a, object)
+func (w Webhook) probe(ctx context.Context, a *client.API, p Probe, own []string) error {
+	err := w.Create(ctx, a, p.Object)
 	by, why, denied := denial(err)
-	denied, foreign := denied && own(by), denied && !own(by)
+	foreign := denied && !slices.Contains(own, by)
 	passed := err == nil || apierrors.IsAlreadyExists(err) // admission comes before storage
 	answer := client.Message(err)
-	found := &gate.Finding{Object: w.title(object), Err: err}
+	found := &gate.Finding{Object: w.title(p.Object), Err: err}
 	switch {
-	case passed && denies:
+	case passed && p.denied:
 		return problem(NotDenied, found.Object, "no webhook of %s denies it", w.Configuration)
-	case passed, denies && denied && decided(err):
+	case passed:
+		return nil
+	case foreign:
+		found.Text = fmt.Sprintf("webhook %s, which is not of %s, denies it: %s", by, w.Configuration,
+			client.Brief(why))
+	case denied && decided(err) && p.denied:
 		return nil
 	case denied && decided(err):
 		found.Text = fmt.Sprintf("webhook %s denies it: %s", by, client.Brief(why))
 		return gate.Permanent(found)
 	case denied:
 		found.Text = fmt.Sprintf("webhook %s cannot decide yet: %s", by, client.Brief(why))
-	case foreign:
-		found.Text = fmt.Sprintf("webhook %s, which is not of %s, denies it: %s", by, w.Configuration,
-			client.Brief(why))
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		found.Text = "the API refuses it before any webhook: " + client.Brief(answer)
 		return gate.Permanent(found)
@@ -236,16 +233,16 @@ func (w Webhook) title(object *client.Object) string {
 		object.GetName())
 }
 
-// denial reads which webhook denied, and why. A webhook that could not be called is no denial: that answer
-// begins with "failed calling webhook".
+// denials is the API server's answer for a webhook that denied. One that could not be called is no denial:
+// that answer begins with "failed calling webhook".
+var denials = regexp.MustCompile(`(?s)^admission webhook "([^"]*)" denied the request(?:: )?(.*)`)
+
+// denial reads which webhook denied, and why.
 func denial(err error) (webhook, why string, denied bool) {
-	rest, ok := strings.CutPrefix(client.Message(err), `admission webhook "`)
-	if !ok {
-		return "", "", false
+	if m := denials.FindStringSubmatch(client.Message(err)); m != nil {
+		return m[1], m[2], true
 	}
-	webhook, rest, _ = strings.Cut(rest, `"`)
-	why, denied = strings.CutPrefix(rest, " denied the request")
-	return webhook, strings.TrimPrefix(why, ": "), denied
+	return "", "", false
 }
 
 func validManifest(x cty.Value) error {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -26,8 +27,7 @@ func workload() definition {
 		Name:    "workload",
 		Summary: "a Deployment, DaemonSet or StatefulSet is rolled out, or a Job is complete",
 		Attributes: map[string]gate.Attribute{
-			"kind": {Type: cty.String, Required: true, Valid: validWorkload,
-				Help: "Deployment, DaemonSet, StatefulSet or Job"},
+			"kind":      required(text(validWorkload, "Deployment, DaemonSet, StatefulSet or Job")),
 			"namespace": required(named("the workload's namespace")),
 			"name":      required(named("the workload's name")),
 			"desired": {Type: cty.Number, Valid: gate.ValidCount,
@@ -105,18 +105,19 @@ func checkJob(job *client.Object) error {
 		client.Title(job), count("active"), count("succeeded"), count("failed"))
 }
 
+var counted = regexp.MustCompile(`^(\w+): (\d+)/(\d+)$`)
+
 // phrase turns kstatus' "Available: 0/1" into "0 of 1 available".
 func phrase(message string) string {
-	what, counts, ok := strings.Cut(message, ": ")
-	have, want, counted := strings.Cut(counts, "/")
-	if !ok || !counted {
+	m := counted.FindStringSubmatch(message)
+	if m == nil {
 		return client.Brief(message)
 	}
-	what = strings.ToLower(what)
+	what := strings.ToLower(m[1])
 	if what == "replicas" || what == "current" {
 		what = "created"
 	}
-	return fmt.Sprintf("%s of %s %s", have, want, what)
+	return fmt.Sprintf("%s of %s %s", m[2], m[3], what)
 }
 
 // endpointSlice checks that a Service has an endpoint. That proves only that a pod's readiness probe passed;
@@ -138,15 +139,6 @@ type Service struct{ Namespace, Name string }
 // ServiceOf reads the Service from a gate's arguments.
 func ServiceOf(v gate.Values) Service { return Service{v.String("namespace"), v.String("service")} }
 
-// Slices selects the Service's EndpointSlices.
-func (s Service) Slices() client.Selection {
-	return client.Selection{
-		Resource:  discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
-		Namespace: s.Namespace,
-		Labels:    discoveryv1.LabelServiceName + "=" + s.Name,
-	}
-}
-
 // Object selects the Service itself.
 func (s Service) Object() client.Selection {
 	return client.Selection{Resource: client.Core("services"), Namespace: s.Namespace, Name: s.Name}
@@ -155,7 +147,9 @@ func (s Service) Object() client.Selection {
 // check requires one ready endpoint among all of a Service's slices: it has one for each address family and
 // for each hundred endpoints.
 func (s Service) check(ctx context.Context, a *client.API) error {
-	slices, err := client.ListAs[discoveryv1.EndpointSlice](ctx, a, s.Slices(), "EndpointSlice")
+	slices, err := client.ListAs[discoveryv1.EndpointSlice](ctx, a, client.Selection{
+		Resource:  discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
+		Namespace: s.Namespace, Labels: discoveryv1.LabelServiceName + "=" + s.Name}, "EndpointSlice")
 	if err != nil {
 		return err
 	}
@@ -195,8 +189,8 @@ func loadBalancer() definition {
 		Attributes: map[string]gate.Attribute{
 			"namespace": required(named("the Service's namespace")),
 			"service":   required(named("the Service's name")),
-			"address": {Type: cty.String, Valid: validIP, Help: "the IP address that it has to have; " +
-				"default the one that the Service itself requests, or else any"},
+			"address": text(validIP, "the IP address that it has to have; default the one that the Service "+
+				"itself requests, or else any"),
 		},
 	}, func(v gate.Values) (Check, error) {
 		return one(ServiceOf(v).Object(), "Service",
