@@ -123,22 +123,24 @@ func (a *app) valueFlags(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// action is the work of a command with its cluster and the arguments that follow its name.
-type action func(ctx context.Context, c *cluster.Cluster, args []string) error
+type (
+	runE func(cmd *cobra.Command, args []string) error
+	// action is the work of a command with its cluster and the arguments that follow its name.
+	action func(ctx context.Context, c *cluster.Cluster, args []string) error
+)
 
-// onCluster returns a RunE that opens the cluster named by the first argument. A nil reporter prints only
+// onCluster returns a runE that opens the cluster named by the first argument. A nil reporter prints only
 // the answers to interrupts.
-func (a *app) onCluster(reporter func() cluster.Reporter, do action) func(*cobra.Command, []string) error {
+func (a *app) onCluster(reporter func() cluster.Reporter, do action) runE {
 	return a.opening(cluster.Options{}, reporter, do)
 }
 
 // onRecorded is onCluster for a command that works from the records.
-func (a *app) onRecorded(reporter func() cluster.Reporter, do action) func(*cobra.Command, []string) error {
+func (a *app) onRecorded(reporter func() cluster.Reporter, do action) runE {
 	return a.opening(cluster.Options{Recorded: true}, reporter, do)
 }
 
-func (a *app) opening(o cluster.Options, reporter func() cluster.Reporter,
-	do action) func(*cobra.Command, []string) error {
+func (a *app) opening(o cluster.Options, reporter func() cluster.Reporter, do action) runE {
 	return func(cmd *cobra.Command, args []string) error {
 		o.Cluster = args[0]
 		if reporter != nil {
@@ -178,18 +180,22 @@ func (a *app) complete(o cluster.Options) (cluster.Options, error) {
 	if err != nil && !o.Recorded {
 		return o, refuse("%v", err)
 	}
-	vars := map[string]string{}
-	for _, v := range a.vars {
-		name, value, ok := strings.Cut(v, "=")
-		if !ok {
-			return o, refuse("--var %s: write it as NAME=VALUE", v)
-		}
-		vars[name] = value
-	}
-	o.Repository, o.StateDir, o.Vars, o.VarFiles = repository, a.stateDir, vars, a.varFiles
+	o.Repository, o.StateDir, o.Vars, o.VarFiles = repository, a.stateDir, map[string]string{}, a.varFiles
 	o.Environ, o.Parallelism, o.Version = a.environ, a.parallelism, a.version
 	o.Library, o.Templates = stages.Library, templates.Files
-	return o, nil
+	return o, setPairs(o.Vars, "--var %s: write it as NAME=VALUE", a.vars)
+}
+
+// setPairs adds pairs NAME=VALUE to values; problem is the message for anything else.
+func setPairs(values map[string]string, problem string, pairs []string) error {
+	for _, pair := range pairs {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			return refuse(problem, pair)
+		}
+		values[name] = value
+	}
+	return nil
 }
 
 // runReporter returns the reporter of a run that changes the cluster.

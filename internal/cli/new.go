@@ -164,14 +164,7 @@ func readAnswers(set []string, file string) (map[string]string, error) {
 			return nil, err
 		}
 	}
-	for _, s := range set {
-		key, value, ok := strings.Cut(s, "=")
-		if !ok {
-			return nil, refuse("--set %s: write it as KEY=VALUE", s)
-		}
-		given[key] = value
-	}
-	return given, nil
+	return given, setPairs(given, "--set %s: write it as KEY=VALUE", set)
 }
 
 // asText returns a text or a number as text, and a list of these with commas.

@@ -25,8 +25,7 @@ values. No valid configuration is required.`,
 }
 
 // onStates returns a RunE that reads the recorded states of a cluster, or of one stage if it is named.
-func (a *app) onStates(do func(c *cluster.Cluster, states []repair.StageState) error) func(*cobra.Command,
-	[]string) error {
+func (a *app) onStates(do func(c *cluster.Cluster, states []repair.StageState) error) runE {
 	return a.onRecorded(nil, func(_ context.Context, c *cluster.Cluster, args []string) error {
 		states, err := repair.States(c, strings.Join(args, ""))
 		if err != nil {

@@ -22,23 +22,17 @@ func (a *answers) has(names ...string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool { _, is := a.values[name]; return !is })
 }
 
-func (a *answers) network() netip.Prefix { return a.values["network"].(netip.Prefix) }
-func (a *answers) machines() int         { return a.count("control_planes") + a.count("workers") }
-
-func (a *answers) address(name string) netip.Addr {
-	v, _ := a.values[name].(netip.Addr)
+// valueOf returns an answer, the zero value if there is none.
+func valueOf[T any](a *answers, name string) T {
+	v, _ := a.values[name].(T)
 	return v
 }
 
-func (a *answers) nodeAddresses() []netip.Addr {
-	v, _ := a.values["node_addresses"].([]netip.Addr)
-	return v
-}
-
-func (a *answers) count(name string) int {
-	n, _ := a.values[name].(int)
-	return n
-}
+func (a *answers) network() netip.Prefix          { return valueOf[netip.Prefix](a, "network") }
+func (a *answers) address(name string) netip.Addr { return valueOf[netip.Addr](a, name) }
+func (a *answers) nodeAddresses() []netip.Addr    { return valueOf[[]netip.Addr](a, "node_addresses") }
+func (a *answers) count(name string) int          { return valueOf[int](a, name) }
+func (a *answers) machines() int                  { return a.count("control_planes") + a.count("workers") }
 
 // checkUsable returns why no machine of the network can have an address.
 func (a *answers) checkUsable(address netip.Addr) error {
@@ -89,8 +83,7 @@ func (a *answers) owner(address netip.Addr) string {
 
 // proxmox returns the address in the Proxmox endpoint, if it has one.
 func (a *answers) proxmox() netip.Addr {
-	text, _ := a.values["proxmox_endpoint"].(string)
-	u, err := url.Parse(text)
+	u, err := url.Parse(valueOf[string](a, "proxmox_endpoint"))
 	if err != nil {
 		return netip.Addr{}
 	}

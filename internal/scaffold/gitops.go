@@ -67,6 +67,10 @@ type skeleton struct {
 	parts    []part
 	joins    bool // the folder has the skeleton from another cluster
 	readme   bool // the folder has a README.md of its own
+
+	view    string   // the folder as it will be, in the draft
+	cluster string   // the cluster's folder in it
+	files   []string // that castle adds
 }
 
 // inspect accepts a folder that does not exist, is empty or a fresh clone, or has the
@@ -128,45 +132,44 @@ func (s *skeleton) clusterPath(gitPath string) (string, error) {
 	return cluster, nil
 }
 
-// write writes a view of Flux's repository, with the cluster in it, to a folder of the draft. It returns the
-// cluster's folder there and the new files.
-func (s *skeleton) write(to, gitPath string, answers map[string]any) (cluster string, files []string,
-	err error) {
-	if cluster, err = s.clusterPath(gitPath); err != nil {
-		return "", nil, err
+// write writes a view of Flux's repository, with the cluster in it, to a folder of the draft.
+func (s *skeleton) write(view, gitPath string, answers map[string]any) (err error) {
+	if s.cluster, err = s.clusterPath(gitPath); err != nil {
+		return err
 	}
-	if _, err := copyTree(os.DirFS(s.folder), to); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", nil, err
+	s.view = view
+	if _, err := copyTree(os.DirFS(s.folder), view); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	for _, p := range s.parts {
 		name := p.name
 		if own, is := strings.CutPrefix(name, clusterFolder); is {
-			name = filepath.Join(cluster, own)
+			name = filepath.Join(s.cluster, own)
 		} else if s.joins || s.readme && name == "README.md" {
 			continue
 		}
 		data, err := p.render(answers)
 		if err != nil {
-			return "", nil, err
+			return err
 		}
-		if err := writeFile(filepath.Join(to, name), data); err != nil {
-			return "", nil, err
+		if err := writeFile(filepath.Join(s.view, name), data, 0o644); err != nil {
+			return err
 		}
-		files = append(files, name)
+		s.files = append(s.files, name)
 	}
-	slices.Sort(files)
-	return cluster, files, s.check(to, cluster)
+	slices.Sort(s.files)
+	return s.check()
 }
 
 // check reports references of the cluster's part that the repository does not have.
-func (s *skeleton) check(view, cluster string) error {
-	_, err := gitops.Read(gitops.Options{Folder: view, Path: cluster})
+func (s *skeleton) check() error {
+	_, err := gitops.Read(gitops.Options{Folder: s.view, Path: s.cluster})
 	var problems gitops.Problems
 	if !errors.As(err, &problems) {
 		return err
 	}
 	for _, p := range problems {
-		if strings.HasPrefix(p.At.File, cluster+"/") {
+		if strings.HasPrefix(p.At.File, s.cluster+"/") {
 			return fmt.Errorf("--gitops %s: the new files do not fit the existing ones: %w", s.flag, p)
 		}
 	}
@@ -175,7 +178,7 @@ func (s *skeleton) check(view, cluster string) error {
 
 // place moves the new files from the view to Flux's repository. Existing files stay. The cluster's part comes
 // last, because it makes Flux read the rest. If it fails, it removes them again.
-func (s *skeleton) place(view, cluster string, files []string) (err error) {
+func (s *skeleton) place() (err error) {
 	var placed []string
 	defer func() {
 		if err != nil {
@@ -195,16 +198,16 @@ func (s *skeleton) place(view, cluster string, files []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
-	for _, name := range files {
-		data, err := os.ReadFile(filepath.Join(view, name))
+	for _, name := range s.files {
+		data, err := os.ReadFile(filepath.Join(s.view, name))
 		if err == nil {
-			err = writeFile(filepath.Join(temp, name), data)
+			err = writeFile(filepath.Join(temp, name), data, 0o644)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	for _, name := range s.units(cluster, files) {
+	for _, name := range s.units() {
 		to := filepath.Join(s.folder, name)
 		if _, err := os.Lstat(to); err == nil {
 			return fmt.Errorf("%s has appeared in the meantime; nothing was changed", to)
@@ -221,13 +224,13 @@ func (s *skeleton) place(view, cluster string, files []string) (err error) {
 }
 
 // units returns the files and folders to move as a whole, in order.
-func (s *skeleton) units(cluster string, files []string) []string {
+func (s *skeleton) units() []string {
 	if s.joins {
-		return []string{cluster}
+		return []string{s.cluster}
 	}
-	last, _, _ := strings.Cut(cluster, "/")
+	last, _, _ := strings.Cut(s.cluster, "/")
 	var units []string
-	for _, name := range files {
+	for _, name := range s.files {
 		if top, _, _ := strings.Cut(name, "/"); top != last && !slices.Contains(units, top) {
 			units = append(units, top)
 		}

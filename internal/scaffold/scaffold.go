@@ -63,7 +63,7 @@ func Init(dir string) (Initialized, error) {
 	for _, file := range [][2]string{
 		{".gitignore", ignoreComment + strings.Join(ignored, "\n") + "\n"}, {"castle.hcl", castleFile},
 	} {
-		switch err := writeFile(filepath.Join(dir, file[0]), []byte(file[1])); {
+		switch err := writeFile(filepath.Join(dir, file[0]), []byte(file[1]), 0o644); {
 		case err == nil:
 			done.Made = append(done.Made, file[0])
 		case !errors.Is(err, fs.ErrExist):
@@ -167,17 +167,17 @@ func copyTree(from fs.FS, to string) (names []string, err error) {
 			return err
 		}
 		names = append(names, name)
-		return writeFile(filepath.Join(to, name), data)
+		return writeFile(filepath.Join(to, name), data, 0o644)
 	})
 	return names, err
 }
 
 // writeFile creates a file of the repository, and its folder.
-func writeFile(path string, data []byte) error {
+func writeFile(path string, data []byte, mode os.FileMode) error {
 	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return err
 	}
-	return atomicfile.Create(path, data, 0o644)
+	return atomicfile.Create(path, data, mode)
 }
 
 // makeFolder creates a folder of the repository and its parents, readable like the rest of the repository.
