@@ -22,8 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Build returns the objects that a Kustomization applies, before variables are
-// substituted. The error, if there is one, is Problems.
+// Build returns the objects of a Kustomization before substitution. The error, if any, is Problems.
 func Build(folder string, k *Kustomization) ([]Object, error) {
 	f, err := openFolder(folder)
 	if err != nil {
@@ -134,8 +133,7 @@ func (s *sources) object(k *Kustomization, r *resource.Resource) (Object, error)
 	return o, nil
 }
 
-// files is the repository as kustomize sees it: the folder on the disk and nothing outside of it. Some files
-// may be added or replaced.
+// files is the folder on the disk, and nothing outside of it, with some files added or replaced.
 type files struct {
 	filesys.FileSystem
 	root     string            // absolute, without symbolic links

@@ -10,11 +10,10 @@
 // another source has no objects. It does not read .sourceignore. It reports every problem with file and line
 // before kustomize runs, whose messages seldom have them.
 //
-// github.com/fluxcd/pkg/kustomize is not used, although v1.40.0 fits the tree's
-// versions. Its Build reloads kustomize's OpenAPI schema each time: 430 ms for each
-// Kustomization instead of 1 ms, where `castle check` has a fraction of a second. Its
-// generator stops at the first unreadable manifest, without a line. Its substitution
-// reads from a controller-runtime client, which adds 140 packages to castle.
+// github.com/fluxcd/pkg/kustomize is not used, although v1.40.0 fits the tree's versions. Its Build reloads
+// kustomize's OpenAPI schema each time: 430 ms for each Kustomization instead of 1 ms, where `castle check`
+// has a fraction of a second. Its generator stops at the first unreadable manifest, without a line. Its
+// substitution reads from a controller-runtime client, which adds 140 packages to castle.
 package gitops
 
 import (
@@ -63,10 +62,7 @@ type Problem struct {
 }
 
 func (p Problem) Error() string {
-	if p.At.File == "" {
-		return p.Message
-	}
-	return p.At.String() + ": " + p.Message
+	return strings.TrimPrefix(p.At.String()+": "+p.Message, ": ")
 }
 
 // Problems are all mistakes of a repository, by file and line.

@@ -124,8 +124,7 @@ func Parse(o *unstructured.Unstructured) (*Kustomization, error) {
 // Variables returns the data of a ConfigMap or Secret, and whether it exists.
 type Variables func(kind, namespace, name string) (map[string]string, bool)
 
-// Substitute replaces the ${variables} of objects, as Flux does after a build. A
-// source that does not exist is an error unless it is optional.
+// Substitute replaces the ${variables} of objects, as Flux does. A required source must exist.
 func (k *Kustomization) Substitute(objects []Object, from Variables) ([]Object, error) {
 	return k.substituted(objects, from, false)
 }

@@ -206,8 +206,7 @@ func yamlProblem(file string, err error) Problem {
 	return p
 }
 
-// line is where an object begins; 0 if the file has none like it. Its name may have
-// got a prefix and a suffix.
+// line is where an object begins, whose name may have got a prefix and a suffix; 0 if it is not found.
 func (s *sources) line(file, kind, name string) int {
 	best := document{}
 	for _, d := range s.documents[file] {

@@ -39,13 +39,14 @@ func ExistsTypes() []gate.ExistsType {
 		New: func(name string, target gate.Target, v gate.Values) (gate.Exists, error) {
 			s := secret{
 				client: newClient(v.String("host"), target.Environ), name: v.String("name"),
-				folder: Folder{
-					Host: v.String("host"), Project: v.String("project_id"),
-					Environment: v.String("environment"), Path: v.String("folder"),
-				},
+				folder: Folder{Host: v.String("host"), Project: v.String("project_id"),
+					Environment: v.String("environment"), Path: v.String("folder")},
 			}
+			folder := strings.TrimSuffix(s.folder.Path, "/")
 			return gate.Exists{
-				Name: name, Object: s.object(),
+				Name: name,
+				Object: gate.Object{Kind: "Infisical secret", Fix: "delete it in Infisical",
+					ID: fmt.Sprintf("%s/%s in environment %s", folder, s.name, s.folder.Environment)},
 				Lookup: func(ctx context.Context, _ []gate.Known) (bool, error) { return s.exists(ctx) },
 			}, nil
 		},
@@ -65,14 +66,6 @@ type secret struct {
 	client *client
 	folder Folder
 	name   string
-}
-
-func (s secret) object() gate.Object {
-	return gate.Object{
-		Kind: "Infisical secret", Fix: "delete it in Infisical",
-		ID: fmt.Sprintf("%s/%s in environment %s", strings.TrimSuffix(s.folder.Path, "/"), s.name,
-			s.folder.Environment),
-	}
 }
 
 // exists looks for the secret first, and for its folder only if the secret is missing.
@@ -177,8 +170,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// explain adds the object and the fix to an error. It is permanent unless the server is unreachable, busy
-// or broken.
+// explain adds object and fix. The error is permanent unless the server is unreachable, busy or broken.
 func (c *client) explain(object string, err error) error {
 	if err == nil {
 		return nil

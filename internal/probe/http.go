@@ -27,14 +27,7 @@ const (
 	largestHeaders = 64 << 10 // of a response
 )
 
-// web checks the response of a URL:
-//
-//	gate "http" "health" {
-//	  url      = "https://10.0.0.5:8443/health"
-//	  status   = [200, 429]           # any 2xx if absent
-//	  contains = "\"sealed\":false"
-//	  ca_file  = "/etc/castle/ca.pem" # this machine's authorities if absent
-//	}
+// web checks the response of a URL.
 func web() gate.Type {
 	return gate.Type{
 		Name:    "http",

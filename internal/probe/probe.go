@@ -107,9 +107,7 @@ func brief(err error) string {
 	return text
 }
 
-// tcp checks that a port accepts connections and keeps them:
-//
-//	gate "tcp" "ssh" { address = "10.0.0.5:22" }
+// tcp checks that a port accepts connections and keeps them.
 func tcp() gate.Type {
 	return gate.Type{
 		Name:    "tcp",

@@ -40,11 +40,11 @@ func ExistsTypes() []gate.ExistsType {
 		},
 		New: func(name string, _ gate.Target, values gate.Values) (gate.Exists, error) {
 			b := &bootstrapped{resource: values.String("resource")}
-			if err := values.Decode("endpoints", &b.endpoints); err != nil {
-				return gate.Exists{}, fmt.Errorf("exists %s: endpoints: %w", name, err)
+			err := values.Decode("endpoints", &b.endpoints)
+			if err == nil {
+				b.config, err = clientConfiguration(values)
 			}
-			var err error
-			if b.config, err = clientConfiguration(values); err != nil {
+			if err != nil {
 				return gate.Exists{}, fmt.Errorf("exists %s: %w", name, err)
 			}
 			return gate.Exists{Name: name, Lookup: b.check}, nil
@@ -58,13 +58,11 @@ type bootstrapped struct {
 	resource  string
 }
 
-// ErrOtherSecrets means that machines belong to another cluster than the wanted
-// one, or that this cluster's secrets were lost and generated again.
+// ErrOtherSecrets means machines of another cluster, or secrets that were lost and generated again.
 var ErrOtherSecrets = errors.New(
 	"runs with other Talos secrets than the secrets layer has; only its own secrets give access")
 
-// check is true as soon as one machine has data. It is false only if every
-// existing machine answers that it has none.
+// check is true once one machine has data, and false only if every existing one answers that it has none.
 func (b *bootstrapped) check(ctx context.Context, known []gate.Known) (bool, error) {
 	m := &machines{config: b.config, timeout: attempt, endpoints: b.existing(known)}
 	nodes, err := queryAll(ctx, m, m.queryEtcdData)
@@ -90,8 +88,7 @@ func (b *bootstrapped) check(ctx context.Context, known []gate.Known) (bool, err
 	return false, notReady("cannot determine whether the cluster is bootstrapped", problems)
 }
 
-// existing are the addresses of all machines, or of those that the state has,
-// without those that are off: Terraform starts them later.
+// existing are the addresses of all machines, or of those that the state has and that are not off.
 func (b *bootstrapped) existing(known []gate.Known) []string {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(b.endpoints)) {
@@ -107,8 +104,7 @@ func (b *bootstrapped) existing(known []gate.Known) []string {
 	return all
 }
 
-// queryEtcdData reads a machine's answer. A machine in maintenance mode shows an
-// unknown certificate, as a foreign one does; it has no data.
+// queryEtcdData reads a machine's answer. In maintenance mode, its certificate is unknown and it has no data.
 func (m *machines) queryEtcdData(ctx context.Context, endpoint string) nodeView {
 	n := nodeView{endpoint: endpoint}
 	m.readEtcdData(ctx, &n)
@@ -156,10 +152,9 @@ func (m *machines) readEtcdData(ctx context.Context, n *nodeView) {
 	})
 }
 
-// inMaintenance reports whether a machine admits anybody because it waits for its
-// configuration. A configured machine requests a client certificate in the
-// handshake. Its answer after that may never arrive: it closes the connection
-// while the client still writes.
+// inMaintenance reports whether a machine admits anybody because it waits for its configuration. A configured
+// machine requests a client certificate in the handshake. Its answer after that may never arrive: it closes
+// the connection while the client still writes.
 func (m *machines) inMaintenance(ctx context.Context, endpoint string) (bool, error) {
 	var requested atomic.Bool
 	config := &tls.Config{

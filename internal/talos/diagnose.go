@@ -18,8 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// diagnosis returns a gate's Diagnose, which queries every control plane and lets causeOf find the likely
-// cause.
+// diagnosis is a gate's Diagnose: it queries every control plane and lets causeOf find the likely cause.
 func (m *machines) diagnosis(causeOf rule) func(context.Context) gate.Diagnosis {
 	return func(ctx context.Context) gate.Diagnosis {
 		nodes, _ := m.queryNodes(ctx, "services", m.readAll) //nolint:errcheck // what came in time counts
@@ -315,8 +314,7 @@ func unhealthy(n nodeView) gate.Diagnosis {
 		fmt.Sprintf("etcd on %s is %s: %s", n.host(), s.GetState(), lastEvent(s)))
 }
 
-// addressCause finds the cause of a virtual address without a holder, with
-// several, or with a new one again and again.
+// addressCause finds why a virtual address has no holder, several, or a new one again and again.
 func addressCause(address netip.Addr) rule {
 	return func(nodes []nodeView) gate.Diagnosis {
 		if h := etcdCause(nodes); h.Cause != "" {

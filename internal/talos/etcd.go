@@ -70,8 +70,7 @@ func readEtcd(ctx context.Context, c *client.Client, n *nodeView) error {
 	return err
 }
 
-// quorum returns nil if etcd has exactly the wanted voters, each of them answered itself, and all
-// agree. Otherwise the error lists the missing parts.
+// quorum returns nil if etcd has exactly the wanted voters, each of them answered itself, and all agree.
 func quorum(voters int, nodes []nodeView) error {
 	names, problems := memberNames(nodes), problemsOf(nodes)
 	details := slices.Concat(memberDisagreement(nodes, names), leaderDisagreement(nodes, names),
@@ -113,8 +112,7 @@ func progress(voters int, nodes []nodeView, names map[uint64]string) (string, bo
 	return head, has == voters && len(learners) == 0
 }
 
-// disagreement compares a value of the nodes, which read returns with its key; nodes
-// without a key are left out.
+// disagreement compares a value of the nodes, which read returns with its key; one without is left out.
 func disagreement(label string, nodes []nodeView, read func(nodeView) (key, text string)) []string {
 	seen := map[string]bool{"": true}
 	var lines []string
@@ -142,8 +140,7 @@ func memberDisagreement(nodes []nodeView, names map[uint64]string) []string {
 	})
 }
 
-// leaderDisagreement compares the leaders, learners' views included. A problem
-// explains a missing leader better.
+// leaderDisagreement compares the leaders. A node's problem explains a missing leader better.
 func leaderDisagreement(nodes []nodeView, names map[uint64]string) []string {
 	var details []string
 	for _, n := range nodes {
@@ -177,8 +174,7 @@ func memberErrors(nodes []nodeView, names map[uint64]string) []string {
 	return slices.Compact(details)
 }
 
-// uncheckedVoters names the voters that no endpoint reaches: two endpoints may
-// lead to the same machine.
+// uncheckedVoters names the voters that no endpoint reaches: two endpoints may lead to the same machine.
 func uncheckedVoters(nodes []nodeView, names map[uint64]string) []string {
 	missing := maps.Clone(names)
 	for _, n := range nodes {

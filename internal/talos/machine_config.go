@@ -31,8 +31,7 @@ type MachineConfig struct{ config.Provider }
 // noImage is the installer as long as no patch names one.
 const noImage = "castle.invalid/no-installer"
 
-// Render renders a machine's configuration as the provider does: Talos' default
-// for the version, then the patches in order.
+// Render renders a configuration as the provider does: Talos' default for the version, then the patches.
 func Render(m Machine) (*MachineConfig, error) {
 	kind, err := machine.ParseType(m.Type)
 	if err != nil {
@@ -65,8 +64,7 @@ func Render(m Machine) (*MachineConfig, error) {
 	return &MachineConfig{provider}, err
 }
 
-// placeholders are secrets of the right shape. Real ones take a third of a second
-// to generate, and no machine ever gets this configuration.
+// placeholders are secrets of the right shape: real ones take a third of a second to generate.
 func placeholders() *secrets.Bundle {
 	pair := func() *x509.PEMEncodedCertificateAndKey {
 		return &x509.PEMEncodedCertificateAndKey{Crt: []byte("placeholder"), Key: []byte("placeholder")}
@@ -130,8 +128,7 @@ func (m *MachineConfig) InstallImage() string {
 // Support is the range of Kubernetes releases that a release of Talos runs.
 type Support struct{ From, To string } // "1.31", "1.36"
 
-// SupportOf returns the support of a release of Talos, such as v1.13.0; false if
-// machinery does not know it.
+// SupportOf returns the support of a release of Talos, such as v1.13.0; false if machinery does not know it.
 func SupportOf(release string) (s Support, known bool) {
 	for minor := range 100 {
 		if version := fmt.Sprintf("1.%d", minor); Suits(release, version+".0") {
@@ -154,8 +151,7 @@ func Suits(release, kubernetes string) bool {
 // Newest is the newest minor release of Talos that castle knows: "v1.13".
 func Newest() string { return Minor(gendata.VersionTag) }
 
-// KindSince returns the minor release of Talos that introduced a kind of document;
-// "" for kinds that stages and patches are unlikely to use.
+// KindSince returns the minor release of Talos that introduced a kind of document; "" for unlisted kinds.
 func KindSince(kind string) string {
 	switch kind {
 	case "UserVolumeConfig", "EthernetConfig":

@@ -34,8 +34,7 @@ import (
 // GateTypes returns the gates that read the state of Talos machines.
 func GateTypes() []gate.Type { return []gate.Type{etcdType(), virtualIPType()} }
 
-// attempt bounds one check of all machines: some calls hang until their deadline
-// on a machine whose etcd does not run.
+// attempt bounds one check of all machines: some calls hang on a machine whose etcd does not run.
 const attempt = 5 * time.Second
 
 // machines are the machines that a check queries, each one directly.
@@ -196,8 +195,7 @@ var plainErrors = []string{
 	"i/o timeout", "no such host",
 }
 
-// explain turns a failed call into a problem. Only explain recognises the texts of Talos and gRPC. subject
-// names the resource that the call reads.
+// explain turns a failed call into a problem. Only explain recognises the texts of Talos and gRPC.
 func (m *machines) explain(endpoint string, err error, subject string) *problem {
 	text := status.Convert(err).Message()
 	after := func(marker string) string {
@@ -224,9 +222,10 @@ func (m *machines) explain(endpoint string, err error, subject string) *problem 
 	case strings.Contains(text, "x509: "):
 		p.reason = after("x509: ")
 	default:
-		contained := func(plain string) bool { return strings.Contains(text, plain) }
-		if i := slices.IndexFunc(plainErrors, contained); i >= 0 {
-			p.reason = plainErrors[i]
+		for _, plain := range plainErrors {
+			if strings.Contains(text, plain) {
+				p.reason = plain
+			}
 		}
 	}
 	return p

@@ -184,8 +184,7 @@ func (c *maintenance) describe(key string) string {
 	return fmt.Sprintf("machine %s at %s", key, c.endpoints[key])
 }
 
-// addFinding adds the finding for a machine's ownership. recorded is the address at which the state has it
-// configured; empty if it does not.
+// addFinding adds a machine's finding. recorded is its address in the state; empty if it has none.
 func (c *maintenance) addFinding(found *gate.Inspection, key, recorded string, m ownership) {
 	where := c.endpoints[key]
 	proof := event.OwnedObject{Kind: "machine configuration", ID: key, Where: where}

@@ -74,8 +74,7 @@ func validAddress(x cty.Value) error {
 	return nil
 }
 
-// ownAddresses rejects the virtual address as an endpoint: its holder would answer
-// twice, and no machine while it is missing.
+// ownAddresses rejects the virtual address as an endpoint: its holder would answer twice.
 func ownAddresses(virtual netip.Addr, endpoints []string) error {
 	for _, e := range endpoints {
 		if a, err := netip.ParseAddr(hostOf(e)); err == nil && a.Unmap() == virtual.Unmap() {
@@ -111,9 +110,8 @@ func (n nodeView) linkWith(address netip.Addr) string {
 	return ""
 }
 
-// checkHolder returns nil if all machines answered, exactly one has the address,
-// and it had the address before. A move closes the gate once: a wait with stable
-// counts from the beginning.
+// checkHolder returns nil if all machines answered, exactly one has the address, and it had the address
+// before. A move closes the gate once: a wait with stable counts from the beginning.
 func (g *virtualIPGate) checkHolder(nodes []nodeView) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -148,9 +146,8 @@ func (g *virtualIPGate) checkHolder(nodes []nodeView) error {
 	return notReady(fmt.Sprintf("virtual address %s: %s", g.address, fault), problems)
 }
 
-// addressChanges is a gate's Changed: it signals when a machine's addresses may
-// have changed. A watch that ends because its machine restarts is started again,
-// and its start counts as a change.
+// addressChanges is a gate's Changed: it signals when a machine's addresses may have changed. A watch that
+// ends because its machine restarts is started again, and its start counts as a change.
 func (m *machines) addressChanges(ctx context.Context) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	signal := func() {

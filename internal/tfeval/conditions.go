@@ -91,8 +91,7 @@ func (m *Module) message(b *hclsyntax.Block, otherwise string, extra map[string]
 	return Text(v)
 }
 
-// blame finds the elements of a collection that fail the condition by themselves, or
-// else each that fails it together with one before it.
+// blame finds the elements that fail the condition alone, or else those that fail it beside an earlier one.
 func blame(m *Module, f *Failure, condition hcl.Expression) {
 	for _, read := range f.Reads {
 		name, _, _ := strings.Cut(read, ".")
@@ -121,8 +120,7 @@ func blame(m *Module, f *Failure, condition hcl.Expression) {
 	}
 }
 
-// elements returns the keys of a map or the positions of a list, and a function that selects some of them.
-// For other values, the function is nil.
+// elements returns the keys of a map or list, and a function that selects some; nil for other values.
 func elements(v cty.Value) (keys []string, of func(keys ...string) cty.Value) {
 	if !known(v) || !v.IsWhollyKnown() || !v.Type().IsMapType() && !v.Type().IsListType() {
 		return nil, nil

@@ -45,8 +45,7 @@ func Read(s *config.Stage, variables map[string]cty.Value) *Module {
 	return newModule(s, variables, s.TerraformFiles())
 }
 
-// ReadContract reads the variables of a library stage with the values that other
-// stages give to variables of these names.
+// ReadContract reads the variables of a library stage with these values.
 func ReadContract(library fs.FS, source string, variables map[string]cty.Value) *Module {
 	var files []*hcl.File
 	names, _ := fs.Glob(library, path.Join(source, "variables*.tf")) // the pattern is well-formed
@@ -229,9 +228,8 @@ func (b Block) textIn(body *hclsyntax.Body, argument string) string {
 	return Text(v)
 }
 
-// Instances lists the instances of the blocks of a kind (resource, data, provider)
-// and a type; the empty type stands for all. Where for_each is not known, a block
-// with Err stands for them.
+// Instances lists the instances of the blocks of a kind (resource, data, provider) and a type; the empty type
+// stands for all. Where for_each is not known, a block with Err stands for them.
 func (m *Module) Instances(kind, typ string) []Block {
 	var all []Block
 	for _, b := range m.Blocks {

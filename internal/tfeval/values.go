@@ -69,8 +69,7 @@ func Map(v cty.Value) map[string]cty.Value {
 	return v.AsValueMap()
 }
 
-// StandIn replaces the unknown parts of v by values of their types: a word for a string, and an empty
-// collection.
+// StandIn replaces the unknown parts of v by values of their types, such as an empty collection.
 func StandIn(v cty.Value) cty.Value {
 	stood, _ := cty.Transform(v, func(_ cty.Path, v cty.Value) (cty.Value, error) { // which never fails
 		if v.IsKnown() {

@@ -18,8 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/httpjson"
 )
 
-// The preflight types check whether secrets can be read, and whether a stage can create a mount and write
-// its content.
+// The preflights check whether secrets can be read, and whether a stage can create and fill a mount.
 const (
 	Preflight      = "vault_secrets"
 	PreflightMount = "vault_mount"
@@ -171,8 +170,7 @@ var mountKinds = map[string]mountKind{
 	"secrets": {"engine", "sys/mounts", "vault secrets disable ", manage},
 }
 
-// inspect also reports the mount as unseen if the state has it and the Vault is unusable: a destroy would
-// fail halfway.
+// inspect also reports the state's mount as unverified if the Vault is unusable: a destroy would fail.
 func (m mount) inspect(ctx context.Context, known []gate.Known, _ func(string)) (gate.Inspection, error) {
 	var own *gate.Known
 	if i := m.in(known); i >= 0 {
@@ -301,8 +299,7 @@ func (m mount) grant() string { return "give it the policy of the stage, too: " 
 
 func (m mount) otherPath() string { return "give the stage another path: " + m.setting }
 
-// overlapping returns a mount whose path begins with the wanted one, or the other way round: Vault refuses
-// both.
+// overlapping returns a mount whose path begins with the wanted one, or vice versa: Vault refuses both.
 func (m mount) overlapping(all map[string]listed) string {
 	for path := range all {
 		if strings.HasPrefix(path, m.path+"/") || strings.HasPrefix(m.path+"/", path) {

@@ -1,5 +1,4 @@
-// Package vault reads and writes a cluster's secrets in a Vault, and checks first that the Vault can be
-// used.
+// Package vault reads and writes a cluster's secrets in a Vault, and checks first that the Vault can be used.
 //
 // The token of a cluster may do a few things and no more, so castle sends only requests that such a token
 // may make, and refuses root's. Vault answers "permission denied" for many reasons; a *Problem names the
