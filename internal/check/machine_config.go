@@ -287,12 +287,12 @@ func checkMachines(c *cluster, report reporter) {
 
 func checkKubernetesVersion(c *cluster, report reporter) {
 	release, kubernetes := c.text("talos_version"), c.text("kubernetes_version")
-	support, known := talos.SupportOf(release)
-	if known && kubernetes != "" && !talos.Suits(release, kubernetes) {
+	oldest, newest := talos.SupportOf(release)
+	if oldest != "" && kubernetes != "" && !talos.Suits(release, kubernetes) {
 		report("kubernetes-unsupported", c.at("kubernetes_version"),
 			fmt.Sprintf("kubernetes_version: %s does not go with Talos %s", kubernetes, release),
 			"Talos %s (%s) runs Kubernetes %s to %s. Change one of the versions.",
-			talos.Minor(release), config.Place(c.at("talos_version")), support.From, support.To)
+			talos.Minor(release), config.Place(c.at("talos_version")), oldest, newest)
 	}
 }
 
@@ -301,7 +301,7 @@ func checkTalosVersion(c *cluster, report reporter) {
 	if _, err := version.NewVersion(release); err != nil {
 		return // a validation of the module reports it
 	}
-	if _, known := talos.SupportOf(release); !known {
+	if _, newest := talos.SupportOf(release); newest == "" {
 		report("talos-unknown", c.at("talos_version"), "talos_version: castle does not know "+release,
 			"It knows Talos up to %s, checks the machine configuration as that release would, and does not "+
 				"know which Kubernetes goes with yours.", talos.Newest())

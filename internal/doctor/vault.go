@@ -64,20 +64,20 @@ func serverChecks(environ []string, v vault.Server) []check {
 			if _, err := v.Health(ctx, environ); err != nil {
 				return vaultUnavailable()
 			}
-			t, err := v.Token(ctx, environ)
+			left, err := v.Token(ctx, environ)
 			switch {
 			case err != nil:
 				return vaultProblem(ctx, err)
 			case v.Role.ID != "":
 				return green("the AppRole at auth/%s can log in, and is not root", v.Role.Mount)
-			case t.Left == 0:
+			case left == 0:
 				return yellow("use one that expires: vault token create -orphan -policy=castle -period=24h",
 					"the token is not root's, and never expires")
-			case t.Left < createTime:
+			case left < createTime:
 				return yellow("renew it: vault token renew, or create a new one",
-					"the token expires in %s, and a create may take longer", t.Left.Round(time.Second))
+					"the token expires in %s, and a create may take longer", left.Round(time.Second))
 			}
-			return green("the token is not root's, and is valid for %s", t.Left.Round(time.Second))
+			return green("the token is not root's, and is valid for %s", left.Round(time.Second))
 		}},
 		clock("vault.clock", "Vault", func(ctx context.Context) (time.Time, error) {
 			h, err := v.Health(ctx, environ)

@@ -33,16 +33,10 @@ const noImage = "castle.invalid/no-installer"
 
 // Render renders a configuration as the provider does: Talos' default for the version, then the patches.
 func Render(m Machine) (*MachineConfig, error) {
-	kind, err := machine.ParseType(m.Type)
-	if err != nil {
-		return nil, err
-	}
-	contract, err := config.ParseContractFromVersion(m.TalosVersion)
-	if err != nil {
-		return nil, err
-	}
-	patches, err := configpatcher.LoadPatches(m.Patches)
-	if err != nil {
+	kind, typeErr := machine.ParseType(m.Type)
+	contract, versionErr := config.ParseContractFromVersion(m.TalosVersion)
+	patches, patchErr := configpatcher.LoadPatches(m.Patches)
+	if err := errors.Join(typeErr, versionErr, patchErr); err != nil {
 		return nil, err
 	}
 	input, err := generate.NewInput(m.ClusterName, m.Endpoint, strings.TrimPrefix(m.KubernetesVersion, "v"),
@@ -125,17 +119,15 @@ func (m *MachineConfig) InstallImage() string {
 	return ""
 }
 
-// Support is the range of Kubernetes releases that a release of Talos runs.
-type Support struct{ From, To string } // "1.31", "1.36"
-
-// SupportOf returns the support of a release of Talos, such as v1.13.0; false if machinery does not know it.
-func SupportOf(release string) (s Support, known bool) {
+// SupportOf returns the oldest and the newest release of Kubernetes, such as 1.31 and 1.36, that a release of
+// Talos runs; empty if machinery does not know it.
+func SupportOf(release string) (oldest, newest string) {
 	for minor := range 100 {
 		if version := fmt.Sprintf("1.%d", minor); Suits(release, version+".0") {
-			s.From, s.To = cmp.Or(s.From, version), version
+			oldest, newest = cmp.Or(oldest, version), version
 		}
 	}
-	return s, s.From != ""
+	return oldest, newest
 }
 
 // Suits reports whether a release of Talos runs a release of Kubernetes.

@@ -90,11 +90,11 @@ func clientConfigurationAttribute() gate.Attribute {
 func clientConfiguration(values gate.Values) (*clientconfig.Config, error) {
 	var decoded [3][]byte
 	for i, part := range []string{"ca_certificate", "client_certificate", "client_key"} {
-		data, err := base64.StdEncoding.DecodeString(values["client_configuration"].GetAttr(part).AsString())
-		if err != nil {
+		var err error
+		text := values["client_configuration"].GetAttr(part).AsString()
+		if decoded[i], err = base64.StdEncoding.DecodeString(text); err != nil {
 			return nil, fmt.Errorf("client_configuration: %s is not valid base64", part)
 		}
-		decoded[i] = data
 	}
 	pair := &x509.PEMEncodedCertificateAndKey{Crt: decoded[1], Key: decoded[2]}
 	return clientconfig.NewConfig("castle", nil, decoded[0], pair), nil

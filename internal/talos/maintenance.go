@@ -79,11 +79,11 @@ type maintenance struct {
 	timeout   time.Duration // for them: they may be starting
 }
 
-// owner tells who configured a machine; zero before the first attempt.
+// owner tells who configured a machine.
 type owner int
 
 const (
-	unconfigured owner = iota + 1
+	unconfigured owner = iota
 	own
 	foreign
 	unknown // it does not answer
@@ -117,33 +117,28 @@ func (c *maintenance) inspect(ctx context.Context, known []gate.Known, report fu
 	return found, err
 }
 
-// query checks all machines, and repeats for those that do not answer until the
-// timeout. It fails only if it is cancelled; a deadline ends only the wait.
+// query checks all machines until each of them answers, or until the timeout. It fails only if it is
+// cancelled; a deadline ends only the wait.
 func (c *maintenance) query(ctx context.Context, keys []string, report func(string)) ([]ownership, error) {
-	found, reported := make([]ownership, len(keys)), map[string]bool{}
-	once := func(within context.Context) (done bool, _ error) {
-		m := &machines{config: c.config, timeout: attempt}
-		var queried []int
-		for i, key := range keys {
-			if found[i].owner == 0 || found[i].owner == unknown {
-				queried, m.endpoints = append(queried, i), append(m.endpoints, c.endpoints[key])
-			}
-		}
+	m := &machines{config: c.config, timeout: attempt}
+	for _, key := range keys {
+		m.endpoints = append(m.endpoints, c.endpoints[key])
+	}
+	var found []ownership
+	reported := map[string]bool{}
+	once := func(within context.Context) (bool, error) {
 		answers, err := queryAll(ctx, m, m.queryOwnership)
-		done = true
-		for j, i := range queried {
-			if err == nil || found[i].owner == 0 { // an interrupted attempt knows less than the one before it
-				found[i] = answers[j]
-			}
-			if found[i].owner != unknown {
-				continue
-			}
-			done = false
-			text := fmt.Sprintf("waiting for %s: %s", c.describe(keys[i]), found[i].reason)
-			if !reported[text] && within.Err() == nil {
+		if err == nil || found == nil { // an interrupted attempt knows less than the one before it
+			found = answers
+		}
+		done := true
+		for i, o := range found {
+			text := fmt.Sprintf("waiting for %s: %s", c.describe(keys[i]), o.reason)
+			if o.owner == unknown && !reported[text] && within.Err() == nil {
 				reported[text] = true
 				report(text)
 			}
+			done = done && o.owner != unknown
 		}
 		return done, nil
 	}

@@ -34,10 +34,7 @@ func (o Object) Is(other Object) bool {
 }
 
 func (o Object) String() string {
-	if o.Namespace == "" {
-		return o.Kind + " " + o.Name
-	}
-	return o.Kind + " " + o.Namespace + "/" + o.Name
+	return o.Kind + " " + strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")
 }
 
 // Objects lists the objects with known names that the stage's resources create. Later expressions, Outputs
@@ -113,12 +110,7 @@ func (b Block) note(o Object, data cty.Value) {
 }
 
 // groupOf is the group of an apiVersion; "" for the core group.
-func groupOf(version string) string {
-	if group, _, ok := strings.Cut(version, "/"); ok {
-		return group
-	}
-	return ""
-}
+func groupOf(version string) string { return version[:max(0, strings.Index(version, "/"))] }
 
 // groups lists the kinds that the provider kubernetes makes, by API group.
 var groups = map[string]string{

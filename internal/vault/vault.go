@@ -40,11 +40,6 @@ type Health struct {
 	Time    time.Time // by its clock, in full seconds
 }
 
-// Token describes the token that castle uses.
-type Token struct {
-	Left time.Duration // until it expires; 0 if it does not
-}
-
 // Problem is why a Vault cannot be used, with the ways to fix it.
 type Problem struct {
 	Object string // Vault at https://vault.example.org:8200
@@ -130,25 +125,23 @@ func (s Server) health(ctx context.Context, c *client) (h Health, err error) {
 	return h, nil
 }
 
-// Token describes the token that castle would use, which is not root's and has not expired. Errors are of
-// type *Problem.
-func (s Server) Token(ctx context.Context, environ []string) (Token, error) {
-	c, t, err := s.logIn(ctx, environ)
-	if err != nil {
-		return t, err
+// Token returns how long the token that castle would use is valid, 0 if for ever. It is not root's and has
+// not expired. Errors are of type *Problem.
+func (s Server) Token(ctx context.Context, environ []string) (left time.Duration, err error) {
+	c, left, err := s.logIn(ctx, environ)
+	if err == nil {
+		c.close(ctx)
 	}
-	c.close(ctx)
-	return t, nil
+	return left, err
 }
 
 // logIn returns a client of a usable Vault with a valid token. The caller closes it.
-func (s Server) logIn(ctx context.Context, environ []string) (*client, Token, error) {
-	c, err := newClient(s, environ)
-	if err != nil {
-		return nil, Token{}, err
+func (s Server) logIn(ctx context.Context, environ []string) (c *client, left time.Duration, err error) {
+	if c, err = newClient(s, environ); err != nil {
+		return nil, 0, err
 	}
 	if _, err := s.health(ctx, c); err != nil {
-		return nil, Token{}, err
+		return nil, 0, err
 	}
 	if s.Role.ID != "" {
 		err = s.appRole(ctx, c)
@@ -159,13 +152,12 @@ func (s Server) logIn(ctx context.Context, environ []string) (*client, Token, er
 			"or vault_role_id and vault_role_secret_id to an AppRole's")
 	}
 	if err != nil {
-		return nil, Token{}, err
+		return nil, 0, err
 	}
-	t, err := s.lookUp(ctx, c)
-	if err != nil {
+	if left, err = s.lookUp(ctx, c); err != nil {
 		c.close(ctx)
 	}
-	return c, t, err
+	return c, left, err
 }
 
 func (s Server) appRole(ctx context.Context, c *client) error {
@@ -186,7 +178,7 @@ func (s Server) appRole(ctx context.Context, c *client) error {
 }
 
 // lookUp refuses root's token: the secrets that it reads would be worth less than itself.
-func (s Server) lookUp(ctx context.Context, c *client) (Token, error) {
+func (s Server) lookUp(ctx context.Context, c *client) (left time.Duration, err error) {
 	token, err := get[struct {
 		Policies         []string `json:"policies"`
 		IdentityPolicies []string `json:"identity_policies"`
@@ -205,7 +197,7 @@ func (s Server) lookUp(ctx context.Context, c *client) (Token, error) {
 		err = s.problem("the token is root's: castle uses one with only the rights that it needs",
 			"make such a token: "+makeToken)
 	}
-	return Token{Left: time.Duration(token.TTL) * time.Second}, err
+	return time.Duration(token.TTL) * time.Second, err
 }
 
 // attempt bounds one request, and goodbye the revocation of a login's token.
