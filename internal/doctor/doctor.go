@@ -12,7 +12,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -261,21 +260,4 @@ func (r *checkRun) inspect(ctx context.Context, p boundPreflight, free string) (
 		free = "of this cluster: " + strings.Join(saw.Present, ", ")
 	}
 	return orGreen(found, "%s", free)
-}
-
-// existingAddresses returns the addresses of machines that must exist before a create.
-func (r *checkRun) existingAddresses() map[netip.Addr]bool {
-	all := map[netip.Addr]bool{}
-	for _, p := range r.preflights(talos.PreflightMaintenance) {
-		endpoints := map[string]string{}
-		if err := p.values.Decode("endpoints", &endpoints); err != nil {
-			continue // the configuration's validation reports it
-		}
-		for _, endpoint := range endpoints {
-			if a, err := netip.ParseAddr(endpoint); err == nil {
-				all[a] = true
-			}
-		}
-	}
-	return all
 }

@@ -97,23 +97,18 @@ func (r *checkRun) providers(ctx context.Context) []Finding {
 	var found []Finding
 	for _, source := range slices.Sorted(maps.Keys(sources)) {
 		at := origins.Of(source)
+		if _, done := asked[at.URL]; at.URL != "" && !done {
+			_, _, asked[at.URL] = get(ctx, at.URL, unchanged)
+		}
+		err := asked[at.URL]
 		short := strings.TrimPrefix(source, "registry.terraform.io/")
 		switch {
 		case at.Local != "":
 			mirrored = append(mirrored, short)
-			continue
 		case at.URL == "":
 			found = append(found, red("add it to the mirror, or allow `direct` in provider_installation",
 				"%s: no mirror of Terraform's CLI configuration has it for %s_%s, and no other source is "+
 					"allowed", short, runtime.GOOS, runtime.GOARCH)...)
-			continue
-		}
-		err, done := asked[at.URL]
-		if !done {
-			_, err = get(ctx, at.URL, nil)
-			asked[at.URL] = err
-		}
-		switch {
 		case err == nil:
 			reachable = append(reachable, short)
 		case terraform.Holds(r.target.Plugins, source):

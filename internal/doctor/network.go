@@ -16,6 +16,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/ephemeral-castle/castle/internal/talos"
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
@@ -24,43 +25,34 @@ type httpError string
 
 func (e httpError) Error() string { return string(e) }
 
-// response holds the parts of an HTTP response that a check reads.
-type response struct {
-	header http.Header
-	body   string
-}
-
 // get sends one GET request, which prepare may change. A status of 400 or above is an httpError.
-func get(ctx context.Context, address string, prepare func(*http.Request)) (response, error) {
+func get(ctx context.Context, address string, prepare func(*http.Request)) (http.Header, string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return response{}, err
+		return nil, "", err
 	}
-	if prepare != nil {
-		prepare(request)
-	}
+	prepare(request)
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return response{}, reason(ctx, err)
+		return nil, "", reason(ctx, err)
 	}
 	defer answer.Body.Close() //nolint:errcheck // it was only read
 	body, err := io.ReadAll(io.LimitReader(answer.Body, 32<<20))
-	if err != nil {
-		return response{}, reason(ctx, err)
-	}
-	if answer.StatusCode >= http.StatusBadRequest {
+	if err == nil && answer.StatusCode >= http.StatusBadRequest {
 		err = httpError(answer.Status)
 	}
-	return response{answer.Header, string(body)}, err
+	return answer.Header, string(body), reason(ctx, err)
 }
+
+func unchanged(*http.Request) {}
 
 // dateOf returns the Date header of a server's response of any status; zero without one.
 func dateOf(ctx context.Context, address string) (time.Time, error) {
-	answer, err := get(ctx, address+"/api/status", nil)
+	header, _, err := get(ctx, address+"/api/status", unchanged)
 	if err != nil && !errors.As(err, new(httpError)) {
 		return time.Time{}, err
 	}
-	at, _ := http.ParseTime(answer.header.Get("Date")) //nolint:errcheck // then it is zero
+	at, _ := http.ParseTime(header.Get("Date")) //nolint:errcheck // then it is zero
 	return at, nil
 }
 
@@ -127,7 +119,7 @@ func (r *checkRun) repository(ctx context.Context, address string) []Finding {
 // references asks a Git server for its branches: https://git-scm.com/docs/http-protocol.
 func references(ctx context.Context, address, user, token string) (string, error) {
 	address = strings.TrimSuffix(address, "/") + "/info/refs?service=git-upload-pack"
-	answer, err := get(ctx, address, func(request *http.Request) {
+	header, body, err := get(ctx, address, func(request *http.Request) {
 		if token != "" {
 			request.SetBasicAuth(user, token)
 		}
@@ -136,11 +128,11 @@ func references(ctx context.Context, address, user, token string) (string, error
 	if err != nil {
 		return "", err
 	}
-	if kind := answer.header.Get("Content-Type"); kind != "application/x-git-upload-pack-advertisement" {
+	if kind := header.Get("Content-Type"); kind != "application/x-git-upload-pack-advertisement" {
 		return "", httpError(fmt.Sprintf("not a Git repository: the content type is %q", kind))
 	}
 	// The first reference carries the server's capabilities after a zero byte.
-	return strings.ReplaceAll(answer.body, "\x00", "\n"), nil
+	return strings.ReplaceAll(body, "\x00", "\n"), nil
 }
 
 // dialTimeout limits a connection attempt: inside a network an answer takes milliseconds.
@@ -192,15 +184,24 @@ func (r *checkRun) addresses(ctx context.Context) []Finding {
 // wantedAddresses returns the addresses of the VIP and the machines with their owners,
 // without those of machines that must exist already.
 func (r *checkRun) wantedAddresses() map[string]string {
-	wanted, existing := map[string]string{}, r.existingAddresses()
+	wanted := map[string]string{}
 	add := func(v cty.Value, owner string) {
-		if a, err := netip.ParseAddr(tfeval.Text(v)); err == nil && !existing[a] {
+		if a, err := netip.ParseAddr(tfeval.Text(v)); err == nil {
 			wanted[a.String()] = owner
 		}
 	}
 	add(r.variable("vip"), "vip")
 	for name, node := range tfeval.Map(r.variable("nodes")) {
 		add(tfeval.Attribute(node, "address"), "node "+name)
+	}
+	for _, p := range r.preflights(talos.PreflightMaintenance) {
+		endpoints := map[string]string{}
+		_ = p.values.Decode("endpoints", &endpoints) // the configuration's validation reports an error
+		for _, endpoint := range endpoints {
+			if a, err := netip.ParseAddr(endpoint); err == nil {
+				delete(wanted, a.String())
+			}
+		}
 	}
 	return wanted
 }

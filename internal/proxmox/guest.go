@@ -124,9 +124,8 @@ func age(d time.Duration) string {
 	return ""
 }
 
-// blocked returns why Proxmox would not delete the machine, and how it can be deleted again. No API token
-// can remove a lock, only root on its node. A machine that is suspended to disk has a lock and can be
-// deleted.
+// blocked returns why Proxmox would not delete the machine, and how it can be deleted again. No API token can
+// remove a lock, only root on its node. A machine that is suspended to disk has a lock and can be deleted.
 func (g Guest) blocked() (reasons, fixes []string) {
 	if g.Lock != "" {
 		reasons = append(reasons, "locked ("+g.Lock+")")

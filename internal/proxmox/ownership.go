@@ -1,7 +1,10 @@
 package proxmox
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -130,4 +133,95 @@ func (r Range) String() string {
 		return strconv.Itoa(r.From)
 	}
 	return fmt.Sprintf("%d-%d", r.From, r.To)
+}
+
+// Orphan is a disk with an id of the range in its name that no guest uses, such as a leftover of a deleted
+// machine.
+type Orphan struct {
+	Volume  string `json:"volume"`
+	Node    string `json:"node"`
+	Storage string `json:"storage"`
+	Size    int64  `json:"size"`
+	ID      int    `json:"vmid"`
+	Shared  bool   `json:"shared"`            // another Proxmox cluster may have a machine with that id
+	Refused string `json:"refused,omitempty"` // why it must not be deleted
+	Chosen  bool   `json:"chosen"`            // the user wants it deleted
+	Deleted bool   `json:"deleted"`
+}
+
+// Goes reports whether the disk may be deleted.
+func (o Orphan) Goes() bool { return o.Chosen && o.Refused == "" }
+
+func (o Orphan) String() string {
+	if o.Refused != "" {
+		return fmt.Sprintf("disk %s (%s)", o.Volume, o.Refused)
+	}
+	return "disk " + o.Volume
+}
+
+var ownDisk = regexp.MustCompile(`[:/]vm-(\d+)-(?:disk-\d+|cloudinit)(?:\.\w+)?$`)
+
+// Orphans lists the unused disks of a range, and the unreadable nodes and storages. stays returns why a
+// guest will keep its id; "" if it goes or does not exist.
+func (c *Client) Orphans(
+	ctx context.Context, r Range, stays func(id int) string,
+) (orphans []Orphan, unread []string, err error) {
+	found, unread, err := disksOf(ctx, c, r)
+	if err != nil || len(found) == 0 {
+		return nil, unread, err
+	}
+	has, err := c.rightsOn(ctx, "/vms")
+	if err != nil {
+		return nil, unread, err
+	}
+	doubt := "" // why the answer is not certain
+	if !has.include("VM.Audit") {
+		doubt = "this API token may not see every machine (VM.Audit on /vms), and one may use it"
+	}
+	guests, err := c.Guests(ctx)
+	if err != nil {
+		return nil, unread, err
+	}
+	for i, g := range guests { // any may use a disk that carries another id
+		if guests[i], err = c.configured(ctx, g); err != nil && KindOf(err) != Missing {
+			doubt = fmt.Sprintf("%s cannot be read, and may use it", g)
+		}
+	}
+	for _, o := range found {
+		if !slices.ContainsFunc(guests, func(g Guest) bool { return g.Config.uses(o.Volume) }) {
+			o.Refused = cmp.Or(stays(o.ID), doubt)
+			orphans = append(orphans, o)
+		}
+	}
+	return orphans, unread, nil
+}
+
+// disksOf lists the disks with ids of a range on all storages of all nodes.
+func disksOf(ctx context.Context, c *Client, r Range) (found []Orphan, unread []string, err error) {
+	nodes, err := c.Nodes(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.eachDiskStorage(ctx, nodes, func(node string, s Storage) error {
+		volumes, err := c.Volumes(ctx, node, s.ID, "images", 0)
+		for _, volume := range sortedKeys(volumes) {
+			name := ownDisk.FindStringSubmatch(volume)
+			if name == nil {
+				continue
+			}
+			if id, err := strconv.Atoi(name[1]); err == nil && r.Contains(id) {
+				found = append(found, Orphan{
+					Volume: volume, Node: node, Storage: s.ID, Size: volumes[volume], ID: id,
+					Shared: s.Shared == 1,
+				})
+			}
+		}
+		return err
+	}, func(kind, id string, failure error) {
+		if failure != errOffline && failure != errInactive {
+			err = cmp.Or(err, failure)
+		}
+		unread = append(unread, fmt.Sprintf("%s %s: %v; its disks are not known", kind, id, failure))
+	})
+	return found, unread, err
 }

@@ -165,14 +165,11 @@ func SameEndpoint(a, b string) bool {
 
 func newVMIDs(name string, _ gate.Target, v gate.Values) (gate.Preflight, error) {
 	client, err := ClientOf(v)
-	if err != nil {
-		return gate.Preflight{}, fmt.Errorf("%s: %w", name, err)
-	}
 	check := &vmCheck{
 		client: client, resource: cmp.Or(v.String("resource"), defaultResource), node: v.String("node_name"),
 		interval: time.Second, timeout: 30 * time.Minute,
 	}
-	err = errors.Join(v.Decode("vm_ids", &check.ids), v.Decode("tags", &check.tags),
+	err = errors.Join(err, v.Decode("vm_ids", &check.ids), v.Decode("tags", &check.tags),
 		v.Decode("names", &check.names), v.Decode("node_names", &check.nodes))
 	if err != nil {
 		return gate.Preflight{}, fmt.Errorf("%s: %w", name, err)

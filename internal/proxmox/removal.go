@@ -221,6 +221,44 @@ func (r *Removal) readRemains(ctx context.Context, g Guest, remains *Remains) er
 	return nil
 }
 
+// Free deletes a disk that nothing uses and whose id is free, and proves that it is gone. Both are checked
+// again before.
+func (r *Removal) Free(ctx context.Context, o Orphan) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("disk %s: %w", o.Volume, err)
+		}
+	}()
+	if taken, err := r.Client.Taken(ctx, o.ID); err != nil {
+		return err
+	} else if taken {
+		return fmt.Errorf("VM %d is there; nothing was deleted here", o.ID)
+	}
+	now, _, err := r.Client.Orphans(ctx, Range{From: o.ID, To: o.ID}, func(int) string { return "" })
+	if err != nil {
+		return err
+	}
+	listed := o
+	listed.Chosen = false
+	if !slices.Contains(now, listed) {
+		return errors.New("has changed since the table was made; nothing was deleted here")
+	}
+	of := Guest{ID: o.ID, Node: o.Node}
+	path := storagePath(o.Node, o.Storage) + pathOf("/%s", o.Volume)
+	err = r.send(ctx, of, Step{Kind: StepFree, Volumes: []string{o.Volume}}, http.MethodDelete, path)
+	if err == nil {
+		err = r.until(ctx, "its task has ended, but it is still there", func() (bool, error) {
+			volumes, err := r.Client.Volumes(ctx, o.Node, o.Storage, "images", o.ID)
+			_, exists := volumes[o.Volume]
+			return !exists, err
+		})
+	}
+	if err != nil {
+		return err
+	}
+	return r.note(Step{Kind: StepFreed, Volumes: []string{o.Volume}}, of)
+}
+
 // send notes a step, sends its request once, and waits for its task.
 func (r *Removal) send(ctx context.Context, g Guest, step Step, method, path string) error {
 	if err := r.note(step, g); err != nil {

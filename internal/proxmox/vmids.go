@@ -44,28 +44,25 @@ type slot struct {
 
 // slots lists every id that matters, in ascending order.
 func (c *vmCheck) slots(known []gate.Known) []slot {
-	byID := map[int]*slot{}
+	byID := map[int]slot{}
 	byAddress := map[string]*gate.Known{}
 	for i, k := range known {
 		if id := machineOf(k).VM; id != 0 && strings.HasPrefix(k.Address, c.resource+"[") {
-			byID[id] = &slot{id: id, known: &known[i]}
+			byID[id] = slot{id: id, known: &known[i]}
 			byAddress[k.Address] = &known[i]
 		}
 	}
 	for key, id := range c.ids {
-		s := slot{id: id, key: key, address: c.resource + "[" + strconv.Quote(key) + "]",
-			name: cmp.Or(c.names[key], key), node: cmp.Or(c.nodes[key], c.node)}
-		if had := byID[id]; had != nil {
-			s.known = had.known
-		}
+		s := slot{id: id, known: byID[id].known, key: key, name: cmp.Or(c.names[key], key),
+			address: c.resource + "[" + strconv.Quote(key) + "]", node: cmp.Or(c.nodes[key], c.node)}
 		if k := byAddress[s.address]; k != s.known {
 			s.elsewhere = k
 		}
-		byID[id] = &s
+		byID[id] = s
 	}
 	var slots []slot
 	for _, id := range slices.Sorted(maps.Keys(byID)) {
-		slots = append(slots, *byID[id])
+		slots = append(slots, byID[id])
 	}
 	return slots
 }

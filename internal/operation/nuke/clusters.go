@@ -162,9 +162,8 @@ func (c *recordedCluster) readMachines(d *recordedStage) error {
 	return nil
 }
 
-// ended returns the stages that end with the machines: those that own machines and, unless persistent,
-// those that need one of these. Stages with machines come last, so that an interrupted nuke finds them
-// again.
+// ended returns the stages that end with the machines: those that own machines and, unless persistent, those
+// that need one of these. Stages with machines come last, so that an interrupted nuke finds them again.
 func (c *recordedCluster) ended() []*recordedStage {
 	gone := map[string]bool{}
 	for _, name := range c.roots {

@@ -72,8 +72,7 @@ func (g Guest) Goes() bool { return len(g.Refused) == 0 }
 // Disk is a disk that carries an id of the range and that no guest uses.
 type Disk = proxmox.Orphan
 
-// Survey reads every guest in the range and the clusters whose machines have ids there. It changes
-// nothing.
+// Survey reads every guest in the range and the clusters whose machines have ids there. It changes nothing.
 func Survey(ctx context.Context, o Options) (*Nuke, error) {
 	root, err := state.Root(o.StateDir, o.Environ)
 	if err != nil {
