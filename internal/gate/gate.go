@@ -18,8 +18,8 @@ type Gate struct {
 	// missing part for a person. It must honour ctx.
 	Check func(ctx context.Context) error
 	// Changed, when set, signals that the objects that Check has read may have changed, and whenever a watch
-	// begins. It is called after a Check. The channel holds one signal, because a change while Wait does not listen must not be lost. A
-	// gate without Changed is polled.
+	// begins. It is called after a Check. The channel holds one signal, because a change while Wait does not
+	// listen must not be lost. A gate without Changed is polled.
 	Changed func(ctx context.Context) <-chan struct{}
 	// TriggerReconcile, when set, asks controllers to reconcile objects that are idle although nothing
 	// blocks them, and describes its action; empty if none. Only Wait calls it, at most every few seconds:
