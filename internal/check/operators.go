@@ -40,8 +40,7 @@ type provider struct {
 	object        gitops.Object
 }
 
-// providersOf are those that bring the kind of an object; none if a stage, Kubernetes or
-// Flux itself does.
+// providersOf are those that bring the kind of an object; none if a stage, Kubernetes or Flux itself does.
 func (r *repository) providersOf(o gitops.Object) []provider {
 	group := o.GroupVersionKind().Group
 	staged := func(s tfeval.Object) bool {

@@ -13,8 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/tfeval"
 )
 
-// contract is the library's stage whose validations hold for the variables of these
-// names in every stage.
+// contract is the library's stage whose validations hold for the variables of these names in every stage.
 const contract = "platform/proxmox-talos"
 
 // checkValidations evaluates the `validation` blocks of every variable. For the user's own stages that lack
@@ -31,9 +30,6 @@ func checkValidations(c *cluster, report reporter) {
 		for _, f := range tfeval.Read(s, values).FailedValidations() {
 			invalid{c, f, validationRule(f.Reads), s.Name, s.Written}.report(report, reported)
 		}
-	}
-	if c.options.Library == nil {
-		return
 	}
 	for _, f := range tfeval.ReadContract(c.options.Library, contract, shared).FailedValidations() {
 		if r := validationRule(f.Reads); r.Kind != validation {

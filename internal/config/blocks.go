@@ -257,9 +257,8 @@ func (c *Cluster) Strings() []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// Secrets returns every string that is secret before a run: those of secrets.tfvars,
-// and the values of sensitive variables. Another stage may take such a value without
-// calling it sensitive.
+// Secrets returns every string that is secret before a run: those of secrets.tfvars, and the values of
+// sensitive variables. Another stage may take such a value without calling it sensitive.
 func (c *Cluster) Secrets() []string {
 	found := make(map[string]bool)
 	for _, w := range c.secrets {

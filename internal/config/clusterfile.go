@@ -119,8 +119,7 @@ func (l *loader) checkVersion(required string, at hcl.Range) {
 	}
 }
 
-// readCluster reads cluster.hcl. A file that cannot be read may protect the cluster,
-// so it does.
+// readCluster reads cluster.hcl. A file that cannot be read may protect the cluster, so it does.
 func (l *loader) readCluster() []*entry {
 	f, diags := l.library.read(os.DirFS(l.cluster.Dir), "cluster.hcl", l.file("cluster.hcl"), true)
 	l.cluster.Protect = diags.HasErrors()
@@ -158,9 +157,8 @@ func (l *loader) readEntry(e *entry) {
 	e.gates = l.diags.readBlocks("gate", "stage "+e.Name+": ", e.Gates)
 }
 
-// readGitOps reads the clone of Flux's repository; a relative path is relative to the
-// file that names it. A clone need not exist everywhere castle runs, so a missing one
-// is a warning.
+// readGitOps reads the clone of Flux's repository; a relative path is relative to the file that names it. A
+// clone need not exist everywhere castle runs, so a missing one is a warning.
 func (l *loader) readGitOps() {
 	if l.gitops == nil || l.gitops.Repository == "" {
 		return

@@ -65,8 +65,7 @@ type Cluster struct {
 	committed []Written
 }
 
-// GitOps is a clone of the repository that Flux reads. castle reads it as it is: it
-// neither pulls nor writes.
+// GitOps is a clone of the repository that Flux reads. castle reads it as it is: it neither pulls nor writes.
 type GitOps struct {
 	Repository string    // the folder to read; absolute
 	Named      string    // the folder that the file names; another one for castle new only

@@ -112,55 +112,48 @@ func (c *connector) layerNeeds(s *Stage, of string, names []layerName) []need {
 	for _, n := range names {
 		switch index := layerIndex(n.name); {
 		case index < 0:
-			c.load.diags.add(n.at, of+": needs unknown layer "+n.name,
-				"The layers are %s%s", all, hint(n.name, Layers()))
-			continue
+			c.load.diags.add(n.at, of+": needs unknown layer "+n.name, "The layers are %s%s", all,
+				hint(n.name, Layers()))
 		case index == layerIndex(s.Layer):
 			c.load.diags.add(n.at, of+": needs its own layer", "Inside layer %s, order comes from outputs: "+
 				"wire an input to %s.<output> of the stage that comes first.", s.Layer, s.Layer)
-			continue
 		case index > layerIndex(s.Layer):
 			c.load.diags.add(n.at, of+": needs the later layer "+n.name, "The order of layers is %s.", all)
-			continue
-		}
-		for _, other := range c.load.cluster.Stages {
-			if other.Layer == n.name {
-				needs = append(needs, need{stage: other, at: n.at})
+		default:
+			for _, other := range c.load.cluster.Stages {
+				if other.Layer == n.name {
+					needs = append(needs, need{stage: other, at: n.at})
+				}
 			}
 		}
 	}
 	return needs
 }
 
-// connectPlatform adds the edges to the stage through which generated providers and
-// gates reach the cluster.
+// connectPlatform adds the edges to the stage through which generated providers and gates reach the cluster.
 func (c *connector) connectPlatform(s *Stage) {
 	for _, address := range s.InCluster {
-		s.NeedsPlatform = true
 		of := fmt.Sprintf("stage %s: provider %s", s.Name, address)
 		if c.platformOutput(s, "kubeconfig", of, s.entry.At) == s {
 			c.load.diags.add(s.entry.At, of+" would need the stage's own kubeconfig",
-				"castle configures the provider "+
-					"from platform.kubeconfig, which this stage itself has. Configure the provider in %s.",
-				s.Source)
+				"castle configures the provider from platform.kubeconfig, which this stage itself has. "+
+					"Configure the provider in %s.", s.Source)
 		}
 	}
 	for _, g := range s.Gates {
 		of := fmt.Sprintf("stage %s: gate %s", s.Name, g.Name())
 		if g.Type.Kubernetes {
-			s.NeedsPlatform = true
 			c.platformOutput(s, "kubeconfig", of, g.block.at)
 		}
 		if g.Type.Talos {
-			s.NeedsPlatform = true
 			c.platformOutput(s, "talosconfig", of, g.block.at)
 		}
 	}
 }
 
-// platformOutput returns the stage that has the platform's output, and makes
-// it a need of s unless it is s.
+// platformOutput returns the stage that has the platform's output, and makes it a need of s unless it is s.
 func (c *connector) platformOutput(s *Stage, output, of string, at hcl.Range) *Stage {
+	s.NeedsPlatform = true
 	owner := c.load.cluster.owners["platform"][output]
 	switch {
 	case layerIndex(s.Layer) < layerIndex("platform"):
@@ -194,8 +187,8 @@ func (c *connector) checkCycles() {
 	needs := func(s *Stage) []*Stage { return c.distinctStages(s, s.allNeeds()) }
 	for {
 		_, err := graph.Sort(stages, needs)
-		var cycle *graph.CycleError[*Stage]
-		if !errors.As(err, &cycle) {
+		cycle, found := errors.AsType[*graph.CycleError[*Stage]](err)
+		if !found {
 			return
 		}
 		c.reportCycle(cycle.Path)

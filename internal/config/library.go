@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"io/fs"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -15,11 +14,10 @@ import (
 	"github.com/hashicorp/hcl/v2/json"
 )
 
-// library is every stage there is: those in the binary, shadowed folder by folder by
-// those in the repository.
+// library is every stage there is: those in the binary, shadowed folder by folder by those in the repository.
 type library struct {
 	repository string // empty: none
-	embedded   fs.FS  // may be nil
+	embedded   fs.FS
 	files      map[string]*hcl.File
 	known      map[string]*definition
 }
@@ -47,24 +45,20 @@ func newLibrary(o Options, files map[string]*hcl.File) *library {
 
 // sources returns every stage there is as "layer/stage", sorted.
 func (l *library) sources() []string {
-	found := make(map[string]bool)
-	var trees []fs.FS
+	trees := []fs.FS{l.embedded}
 	if l.repository != "" {
 		trees = append(trees, os.DirFS(filepath.Join(l.repository, "stages")))
 	}
-	if l.embedded != nil {
-		trees = append(trees, l.embedded)
-	}
+	var found []string
 	for _, tree := range trees {
 		names, _ := fs.Glob(tree, "*/*") // an error is that of a bad pattern
-		for _, name := range names {
+		found = append(found, slices.DeleteFunc(names, func(name string) bool {
 			info, err := fs.Stat(tree, name)
-			if err == nil && info.IsDir() && layerIndex(path.Dir(name)) >= 0 {
-				found[name] = true
-			}
-		}
+			return err != nil || !info.IsDir() || layerIndex(path.Dir(name)) < 0
+		})...)
 	}
-	return slices.Sorted(maps.Keys(found))
+	slices.Sort(found)
+	return slices.Compact(found)
 }
 
 // definition reads a stage's folder, once. source must be one of sources.
@@ -104,9 +98,8 @@ func (l *library) provides(layer, output string) []string {
 	})
 }
 
-// read parses one file of tree, which diagnostics call name. Without quote, diagnostic
-// writers cannot print its lines, which may hold secrets. A file that does not exist
-// is nil and no error.
+// read parses one file of tree, which diagnostics call name. Without quote, diagnostic writers cannot print
+// its lines, which may hold secrets. A file that does not exist is nil and no error.
 func (l *library) read(tree fs.FS, file, name string, quote bool) (*hcl.File, hcl.Diagnostics) {
 	src, err := fs.ReadFile(tree, file)
 	switch {

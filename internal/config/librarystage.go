@@ -106,10 +106,8 @@ func (l *library) describe(d *definition, proves map[string]string) *LibraryStag
 		Preflights: l.checks(d, d.preflights, proves), Gates: l.checks(d, d.gates, proves),
 		Folder: of.Module, Problems: InOrder(distinct(d.diags.Diagnostics)),
 	}
-	if l.embedded != nil && of.Origin != "embedded" {
-		_, err := fs.Stat(l.embedded, of.Source)
-		s.Shadows = err == nil
-	}
+	_, err := fs.Stat(l.embedded, of.Source)
+	s.Shadows = err == nil && of.Origin != "embedded"
 	for _, name := range slices.Sorted(maps.Keys(of.Variables)) {
 		s.Inputs = append(s.Inputs, l.input(d, of.Variables[name]))
 	}

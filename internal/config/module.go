@@ -42,17 +42,7 @@ func (d *definition) readModule(l *library, folder string) {
 		}
 		d.files[name] = f
 		d.diags.report(tfconfig.LoadModuleFromFile(f, module)...)
-		d.readDeclarations(f)
-	}
-	for name, v := range module.Variables {
-		own := d.stage.Variables[name]
-		own.Description, own.Sensitive = v.Description, v.Sensitive
-		d.stage.Variables[name] = own
-	}
-	for name, o := range module.Outputs {
-		own := d.stage.Outputs[name]
-		own.Description, own.Sensitive = o.Description, o.Sensitive
-		d.stage.Outputs[name] = own
+		d.readDeclarations(f, module)
 	}
 	d.readProviders(module)
 }
@@ -103,7 +93,7 @@ func sourceAddress(local, source string) string {
 	return source
 }
 
-func (d *definition) readDeclarations(f *hcl.File) {
+func (d *definition) readDeclarations(f *hcl.File, module *tfconfig.Module) {
 	content, _, _ := f.Body.PartialContent(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
 		{Type: "variable", LabelNames: []string{"name"}},
 		{Type: "output", LabelNames: []string{"name"}},
@@ -111,16 +101,17 @@ func (d *definition) readDeclarations(f *hcl.File) {
 	for _, b := range content.Blocks {
 		name := b.Labels[0]
 		if b.Type == "output" {
-			d.stage.Outputs[name] = Output{Name: name, declared: b.DefRange}
+			o := module.Outputs[name]
+			d.stage.Outputs[name] = Output{name, o.Description, o.Sensitive, b.DefRange}
 		} else {
-			d.stage.Variables[name] = d.diags.readVariable(b)
+			d.stage.Variables[name] = d.diags.readVariable(b, module.Variables[name])
 		}
 	}
 }
 
-func (p *problems) readVariable(b *hcl.Block) Variable {
-	v := Variable{Name: b.Labels[0], Required: true, constraint: cty.DynamicPseudoType, literal: true,
-		nullable: true, declared: b.DefRange}
+func (p *problems) readVariable(b *hcl.Block, inspected *tfconfig.Variable) Variable {
+	v := Variable{Name: inspected.Name, Description: inspected.Description, Sensitive: inspected.Sensitive,
+		Required: true, constraint: cty.DynamicPseudoType, literal: true, nullable: true, declared: b.DefRange}
 	content, _, diags := b.Body.PartialContent(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{
 		{Name: "type"}, {Name: "default"}, {Name: "nullable"},
 	}})

@@ -7,7 +7,6 @@ import (
 
 	"github.com/agext/levenshtein"
 	"github.com/hashicorp/hcl/v2"
-	"github.com/zclconf/go-cty/cty"
 )
 
 // problems collects diagnostics.
@@ -28,11 +27,6 @@ func problem(at hcl.Range, summary, detail string, args ...any) *hcl.Diagnostic 
 		d.Subject = at.Ptr()
 	}
 	return d
-}
-
-// invalid is an unknown value and the error that explains it.
-func invalid(ty cty.Type, at hcl.Range, summary, detail string, args ...any) (cty.Value, hcl.Diagnostics) {
-	return cty.UnknownVal(ty), hcl.Diagnostics{problem(at, summary, detail, args...)}
 }
 
 // plain strips the expressions, from which a writer would print values: secrets, perhaps.
@@ -78,8 +72,7 @@ func Subject(d *hcl.Diagnostic) hcl.Range {
 	return *d.Subject
 }
 
-// DidYouMean returns `; did you mean "x"?` for the nearest of names, or
-// nothing where none is near.
+// DidYouMean returns `; did you mean "x"?` for the nearest of names, or nothing where none is near.
 func DidYouMean(name string, names []string) string {
 	best, distance := "", 1+(len(name)+2)/3
 	for _, n := range slices.Sorted(slices.Values(names)) {

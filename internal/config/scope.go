@@ -52,7 +52,7 @@ func (s *Stage) input(name string, sc Scope) (cty.Value, hcl.Diagnostics) {
 	settled, err := v.settle(x)
 	if err != nil {
 		summary := fmt.Sprintf("stage %s: unsuitable input %s", s.Name, name)
-		return invalid(v.Type, b.expr.Range(), summary, "%s.", err)
+		return cty.UnknownVal(v.Type), hcl.Diagnostics{problem(b.expr.Range(), summary, "%s.", err)}
 	}
 	return settled, nil
 }
@@ -97,9 +97,9 @@ func (s *Stage) output(r reference, known map[string]cty.Value, owner *Stage) (c
 	if v, ok := known[r.name]; ok {
 		return v, nil
 	}
-	summary := fmt.Sprintf("stage %s: %s.%s is not known", s.Name, r.root, r.name)
-	return invalid(cty.DynamicPseudoType, r.at, summary,
+	d := problem(r.at, fmt.Sprintf("stage %s: %s.%s is not known", s.Name, r.root, r.name),
 		"It is an output of stage %s, which has not been applied or does not set it.", owner.Name)
+	return cty.DynamicVal, hcl.Diagnostics{d}
 }
 
 // context returns the values and functions that every expression may use.

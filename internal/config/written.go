@@ -27,9 +27,8 @@ type Repetition struct {
 	First, Second hcl.Range
 }
 
-// At returns the place of the value. Steps lead to a part of it, keys of objects and
-// positions in lists: At("cp-01", "address"). A part without a place of its own has that
-// of the nearest whole.
+// At returns the place of the value. Steps lead to a part of it, keys of objects and positions in lists:
+// At("cp-01", "address"). A part without a place of its own has that of the nearest whole.
 func (w Written) At(steps ...string) hcl.Range {
 	at, _ := w.find(steps)
 	return at
