@@ -30,7 +30,8 @@ func (c *call) planDrive(node, key, value string) (p drivePlan, err error) {
 	source := p.options.take("import-from")
 	id, name, _ := strings.Cut(volume, ":")
 	found := newDisk.FindStringSubmatch(volume)
-	switch p.cloudInit = name == "cloudinit"; {
+	p.cloudInit = name == "cloudinit"
+	switch {
 	case volume == "":
 		return p, badParameter(key,
 			"invalid format - format error\nfile: property is missing and it is not optional\n")
@@ -46,6 +47,7 @@ func (c *call) planDrive(node, key, value string) (p drivePlan, err error) {
 	case p.cloudInit:
 		p.disk = Disk{Size: 4 << 20, Format: "qcow2"}
 		p.options["media"] = "cdrom"
+		delete(p.options, "format")
 	case source != "":
 		if err := c.checkSource(node, key, source); err != nil {
 			return p, err

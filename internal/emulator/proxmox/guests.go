@@ -80,8 +80,10 @@ func (g *guest) status() string {
 	return "stopped"
 }
 
+// set stores an option; an empty value removes it.
 func (g *guest) set(key, value string) {
-	if g.Config[key] = value; value == "" {
+	g.Config[key] = value
+	if value == "" {
 		delete(g.Config, key)
 	}
 }

@@ -94,10 +94,10 @@ func (t *task) warn(format string, args ...any) {
 }
 
 func (t *task) finish(err error) {
-	t.ended = time.Now()
+	t.ended, t.exit = time.Now(), "OK"
 	t.stop()
 	last := "TASK OK"
-	switch t.exit = "OK"; {
+	switch {
 	case err != nil:
 		t.exit, last = err.Error(), "TASK ERROR: "+err.Error()
 	case t.warnings > 0:

@@ -73,40 +73,28 @@ func parse(data []byte) (_ *installed, warnings []string, _ error) {
 	return c, warnings, nil
 }
 
-// serverTLS is the TLS of the configured API: a certificate of the signer's CA for
-// the machine, and client certificates of a CA that the configuration accepts.
-func (c *installed) serverTLS(signer *installed) tlsSource {
-	return func(m *machine) (*tls.Config, error) {
-		ca, err := x509.NewCertificateAuthorityFromCertificateAndKey(
+// apidTLS is the TLS of a machine's API. In maintenance mode (without a signer) its certificate is of an
+// unknown CA, and clients need none. Later its certificate is of the signer's CA, and clients need one of a CA
+// that the configuration accepts.
+func apidTLS(m *machine, signer *installed) (*tls.Config, error) {
+	config, sans := &tls.Config{MinVersion: tls.VersionTLS13}, []string{m.spec.Address, m.hostname()}
+	var ca *x509.CertificateAuthority
+	var err error
+	if signer == nil {
+		ca, err = x509.NewSelfSignedCertificateAuthority(x509.Organization("talos"))
+	} else {
+		ca, err = x509.NewCertificateAuthorityFromCertificateAndKey(
 			&x509.PEMEncodedCertificateAndKey{Crt: []byte(signer.ca), Key: signer.caKey})
-		if err != nil {
-			return nil, fmt.Errorf("machine CA: %w", err)
-		}
-		clients := stdx509.NewCertPool()
-		if !clients.AppendCertsFromPEM(c.accepted) {
-			return nil, errors.New("machine CA: no certificate in it")
-		}
-		t, err := serverTLS(ca, m, c.sans)
-		if err != nil {
-			return nil, err
-		}
-		t.ClientAuth, t.ClientCAs = tls.RequireAndVerifyClientCert, clients
-		return t, nil
+		config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, stdx509.NewCertPool()
+		config.ClientCAs.AppendCertsFromPEM(m.installed.accepted)
+		sans = append(sans, m.installed.sans...)
 	}
-}
-
-// maintenanceTLS is the TLS of maintenance mode: an unknown certificate, and none of the client.
-func maintenanceTLS(m *machine) (*tls.Config, error) {
-	ca, err := x509.NewSelfSignedCertificateAuthority(x509.Organization("talos"))
 	if err != nil {
-		return nil, fmt.Errorf("maintenance CA: %w", err)
+		return nil, fmt.Errorf("machine CA: %w", err)
 	}
-	return serverTLS(ca, m, nil)
-}
-
-func serverTLS(ca *x509.CertificateAuthority, m *machine, more []string) (*tls.Config, error) {
-	ips, names := []net.IP{net.ParseIP(m.spec.Address)}, []string{m.hostname()}
-	for _, san := range more {
+	var ips []net.IP
+	var names []string
+	for _, san := range sans {
 		if ip := net.ParseIP(san); ip != nil {
 			ips = append(ips, ip)
 		} else {
@@ -120,7 +108,8 @@ func serverTLS(ca *x509.CertificateAuthority, m *machine, more []string) (*tls.C
 	if err != nil {
 		return nil, fmt.Errorf("server certificate: %w", err)
 	}
-	return &tls.Config{Certificates: []tls.Certificate{*pair.Certificate}, MinVersion: tls.VersionTLS13}, nil
+	config.Certificates = []tls.Certificate{*pair.Certificate}
+	return config, nil
 }
 
 // adminKubeconfig generates a kubeconfig with a new admin certificate and packs it
@@ -156,7 +145,9 @@ func adminKubeconfig(cluster talosconfig.ClusterConfig) ([]byte, error) {
 		AuthInfos: map[string]*clientcmdapi.AuthInfo{
 			name: {ClientCertificateData: client.CrtPEM, ClientKeyData: client.KeyPEM},
 		},
-		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: cluster.Name(), AuthInfo: name}},
+		Contexts: map[string]*clientcmdapi.Context{
+			name: {Cluster: cluster.Name(), AuthInfo: name, Namespace: "default"},
+		},
 		CurrentContext: name,
 	})
 	if err != nil {

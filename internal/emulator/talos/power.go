@@ -1,7 +1,6 @@
 package talos
 
 import (
-	"crypto/tls"
 	"fmt"
 	"net"
 	"slices"
@@ -36,15 +35,15 @@ func (p *power) boot(m *machine, delay time.Duration) {
 // start brings the API up, in maintenance mode or with the configuration's certificates.
 func (p *power) start(m *machine) {
 	p.world.bringUpNetwork(m)
-	stage, source := Maintenance, tlsSource(maintenanceTLS)
+	stage, signer := Maintenance, (*installed)(nil)
 	if m.installed != nil {
-		signer := p.signer(m.installed)
-		if m.awaitsSigner = signer == nil; m.awaitsSigner {
-			return // trustd of a control plane signs for workers: startWaitingWorkers continues
-		}
-		stage, source = Running, m.installed.serverTLS(signer)
+		stage, signer = Running, p.signer(m.installed)
+		m.awaitsSigner = signer == nil
 	}
-	if err := p.serve(m, source); err != nil {
+	if m.awaitsSigner {
+		return // trustd of a control plane signs for workers: startWaitingWorkers continues
+	}
+	if err := p.serve(m, signer); err != nil {
 		p.world.fail(m, err)
 		return
 	}
@@ -163,12 +162,9 @@ type apid struct {
 	done     chan struct{}
 }
 
-// tlsSource creates the TLS configuration of a machine's API.
-type tlsSource func(*machine) (*tls.Config, error)
-
-// serve starts the machine's API.
-func (p *power) serve(m *machine, source tlsSource) error {
-	config, err := source(m)
+// serve starts the machine's API: in maintenance mode without a signer.
+func (p *power) serve(m *machine, signer *installed) error {
+	config, err := apidTLS(m, signer)
 	if err != nil {
 		return err
 	}
@@ -177,7 +173,7 @@ func (p *power) serve(m *machine, source tlsSource) error {
 		return fmt.Errorf("apid: %w", err)
 	}
 	// Without client certificates, every caller is a reader and nothing is routed.
-	proxy := &proxy{world: p.world, machine: m, maintenance: config.ClientAuth == tls.NoClientCert}
+	proxy := &proxy{world: p.world, machine: m, maintenance: signer == nil}
 	s := &apid{listener: l, done: make(chan struct{}), grpc: grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(config)),
 		grpc.MaxRecvMsgSize(constants.GRPCMaxMessageSize),
