@@ -74,8 +74,8 @@ func parse(data []byte) (_ *installed, warnings []string, _ error) {
 }
 
 // apidTLS is the TLS of a machine's API. In maintenance mode (without a signer) its certificate is of an
-// unknown CA, and clients need none. Later its certificate is of the signer's CA, and clients need one of a CA
-// that the configuration accepts.
+// unknown CA, and clients need none. Later its certificate is of the signer's CA, and clients need one of a
+// CA that the configuration accepts.
 func apidTLS(m *machine, signer *installed) (*tls.Config, error) {
 	config, sans := &tls.Config{MinVersion: tls.VersionTLS13}, []string{m.spec.Address, m.hostname()}
 	var ca *x509.CertificateAuthority
