@@ -16,47 +16,37 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// A run retries Terraform after a transient error, such as a webhook that does not
-// serve yet, a Proxmox lock or a restarting API server. Any other error ends the stage.
+// A run retries Terraform after a transient error, such as a webhook that does not serve yet, a Proxmox lock
+// or a restarting API server. Any other error ends the stage.
 //
-// A retry does everything that repeating the command would do. It reads and snapshots
-// the state, runs the preflights, imports the stage's own objects and plans anew. So
-// it replaces a tainted machine only if its id still passes the preflights. The
-// library's Helm releases use upgrade_install and do not wait, so a retry finds them.
-
-// budget bounds how often and how long a run retries a stage.
-type budget struct {
-	retries     int           // beside the first attempt
-	first, most time.Duration // the pause before a retry, which doubles
-	total       time.Duration // from the first failure until a retry may begin at the latest
-}
-
-func retryBudget() budget {
-	return budget{retries: 5, first: 2 * time.Second, most: 30 * time.Second, total: 5 * time.Minute}
-}
+// A retry does everything that repeating the command would do. It reads and snapshots the state, runs the
+// preflights, imports the stage's own objects and plans anew. So it replaces a tainted machine only if its id
+// still passes the preflights. The library's Helm releases use upgrade_install and do not wait, so a retry
+// finds them.
+const (
+	retries      = 5               // beside the first attempt
+	firstPause   = 2 * time.Second // before a retry; the pause doubles
+	longestPause = 30 * time.Second
+	retryTime    = 5 * time.Minute // from the first failure until a retry may begin at the latest
+)
 
 // retry describes the next attempt for the user.
 type retry struct {
 	number int
-	of     int
 	pause  time.Duration
 	why    error
 }
 
 func (r retry) String() string {
-	return fmt.Sprintf("%d of %d in %s: %v", r.number, r.of, r.pause.Round(time.Second), r.why)
+	return fmt.Sprintf("%d of %d in %s: %v", r.number, retries, r.pause.Round(time.Second), r.why)
 }
 
-// Retry attempts a stage's changes until they succeed, fail permanently, or the budget is used up. again
+// Retry attempts a stage's changes until they succeed, fail permanently, or the retries are used up. again
 // is false for the first attempt.
 func (r *Run) Retry(ctx context.Context, stage, layer string, try func(again bool) error) error {
-	return retryBudget().run(ctx, try, func(next retry) {
+	return retrying(ctx, try, func(next retry) {
 		e := event.Event{
-			Kind:    event.Retry,
-			Layer:   layer,
-			Stage:   stage,
-			Text:    next.String(),
-			Seconds: next.pause.Seconds(),
+			Kind: event.Retry, Layer: layer, Stage: stage, Text: next.String(), Seconds: next.pause.Seconds(),
 		}
 		if step := (*StepError)(nil); errors.As(next.why, &step) {
 			e.Step = step.Step
@@ -65,8 +55,8 @@ func (r *Run) Retry(ctx context.Context, stage, layer string, try func(again boo
 	})
 }
 
-func (b budget) run(ctx context.Context, try func(again bool) error, announce func(retry)) error {
-	began, pause := time.Now(), b.first
+func retrying(ctx context.Context, try func(again bool) error, announce func(retry)) error {
+	began, pause := time.Now(), firstPause
 	var failed time.Time
 	for number := 1; ; number++ {
 		err := try(number > 1)
@@ -76,15 +66,15 @@ func (b budget) run(ctx context.Context, try func(again bool) error, announce fu
 		if number == 1 {
 			failed = time.Now()
 		}
-		next := retry{number: number, of: b.retries, pause: jittered(pause), why: err}
-		if number > b.retries || time.Since(failed)+next.pause > b.total {
-			return fmt.Errorf("%w; tried %s in %s", err, times(number), time.Since(began).Round(time.Second))
+		next := retry{number: number, pause: jittered(pause), why: err}
+		if number > retries || time.Since(failed)+next.pause > retryTime {
+			return fmt.Errorf("%w; tried %d times in %s", err, number, time.Since(began).Round(time.Second))
 		}
 		announce(next)
 		if err := sleep(ctx, next); err != nil {
 			return err
 		}
-		pause = min(2*pause, b.most)
+		pause = min(2*pause, longestPause)
 	}
 }
 
@@ -100,19 +90,12 @@ func sleep(ctx context.Context, next retry) error {
 	if errors.Is(cause, context.Canceled) {
 		return cause
 	}
-	return fmt.Errorf("%w, before retry %d of %d: %w", cause, next.number, next.of, next.why)
+	return fmt.Errorf("%w, before retry %d of %d: %w", cause, next.number, retries, next.why)
 }
 
 // jittered returns a pause of about d, so that stages that failed together do not retry together.
 func jittered(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
-}
-
-func times(n int) string {
-	if n == 1 {
-		return "once"
-	}
-	return fmt.Sprintf("%d times", n)
 }
 
 // NoAnswer returns the error of a preflight that could not read its system. Nothing changes without an

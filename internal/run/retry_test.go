@@ -30,7 +30,7 @@ func retryAfter(
 	takes time.Duration,
 	answers ...error,
 ) (announced []retry, count int, err error) {
-	err = retryBudget().run(ctx, func(again bool) error {
+	err = retrying(ctx, func(again bool) error {
 		if again != (count > 0) {
 			return errors.New("the first try is not distinguished from the others")
 		}
@@ -108,7 +108,7 @@ func TestNoRetryFollowsAnInterrupt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // during a try
 		ctx, stop := context.WithCancelCause(t.Context())
 		count := 0
-		err := retryBudget().run(ctx, func(bool) error {
+		err := retrying(ctx, func(bool) error {
 			count++
 			stop(context.Canceled)
 			return locked()

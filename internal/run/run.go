@@ -9,10 +9,12 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -23,13 +25,6 @@ import (
 
 const defaultParallelism = 4
 
-func parallelism(c *cluster.Cluster) int {
-	if c.Options.Parallelism > 0 {
-		return c.Options.Parallelism
-	}
-	return defaultParallelism
-}
-
 // Run is one command that holds the cluster's lock and keeps a journal.
 type Run struct {
 	Cluster    *cluster.Cluster
@@ -39,12 +34,14 @@ type Run struct {
 	Journal    *state.Journal
 	Outputs    *Outputs
 	workspaces workspaces
-	interrupts interrupts
 	slots      chan struct{} // one for each Terraform process that may run
 	Binary     func() (terraform.Binary, error)
 	Began      time.Time
 	emitting   sync.Mutex
+
 	running    func() []event.Operation // Terraform's current operations
+	interrupts atomic.Int64
+	ended      chan struct{} // closed when the run has ended
 }
 
 // Observe returns a run for reading only: it holds no lock and keeps no journal.
@@ -90,12 +87,16 @@ func begin(ctx context.Context, c *cluster.Cluster, kind string) (*Run, error) {
 	}
 	r := &Run{
 		Cluster: c, ID: files.ID, Files: files, lock: lock, Outputs: NewOutputs(c.Masker),
-		slots: make(chan struct{}, parallelism(c)), Began: time.Now(),
+		slots: make(chan struct{}, cmp.Or(c.Options.Parallelism, defaultParallelism)), Began: time.Now(),
 	}
 	r.running = r.workspaces.running
 	r.Binary = c.FindBinary(ctx, r.Notice)
 	r.activate()
-	if err = r.takeOver(ctx); err == nil {
+	notice, err := lock.TakeOver(ctx)
+	if notice != "" {
+		r.Notice(notice)
+	}
+	if err == nil {
 		r.Journal, err = files.Journal()
 	}
 	if err != nil {
@@ -104,14 +105,6 @@ func begin(ctx context.Context, c *cluster.Cluster, kind string) (*Run, error) {
 	}
 	r.Emit(event.Event{Kind: event.RunStarted, Text: kind + " " + c.Name()})
 	return r, nil
-}
-
-func (r *Run) takeOver(ctx context.Context) error {
-	notice, err := r.lock.TakeOver(ctx)
-	if err == nil && notice != "" {
-		r.Notice(notice)
-	}
-	return err
 }
 
 // End closes the journal and releases the lock. It returns err, joined with the errors of both, masked.

@@ -210,3 +210,20 @@ func (r *workspaces) kill(ctx context.Context) error {
 	}
 	return errors.Join(errs...)
 }
+
+// running returns the operations that Terraform is working on, the oldest first.
+func (r *workspaces) running() []event.Operation {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := []event.Operation{}
+	for _, w := range r.all {
+		for _, o := range w.Root.Operations() {
+			all = append(all, event.Operation{
+				Layer: w.layer, Stage: w.stage,
+				Command: o.Command, Address: o.Address, Action: o.Action, Since: o.Since,
+			})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b event.Operation) int { return a.Since.Compare(b.Since) })
+	return all
+}

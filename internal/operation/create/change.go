@@ -118,12 +118,10 @@ func (a *attempt) confirmLosses(ctx context.Context, plan *terraform.Plan) error
 	if len(lost) == 0 {
 		return nil
 	}
-	names, err := plan.ChangedAttributes(ctx)
-	if err != nil {
+	loss := review.Loss{Stage: a.stage.Name, Layer: a.stage.Layer}
+	if loss.Changes, _, err = review.Summarize(ctx, plan, lost, nil); err != nil {
 		return err
 	}
-	loss := review.Loss{Stage: a.stage.Name, Layer: a.stage.Layer}
-	loss.Changes, _ = review.Summarize(lost, names, nil)
 	for i := range loss.Changes {
 		loss.Changes[i].Address = a.run.Cluster.Masker.Hide(loss.Changes[i].Address)
 	}

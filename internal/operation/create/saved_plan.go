@@ -192,16 +192,12 @@ func (p *savedPlan) check(ctx context.Context, a *approval, plan *terraform.Plan
 		}
 		return review.IsRemaining(c, a.stage.Changes)
 	})
-	switch {
-	case len(more) == 0 && unplanned: // a further attempt may do what remains of this plan
+	var err error
+	if len(more) == 0 && unplanned { // a further attempt may do what remains of this plan
 		a.stage.State = review.Changes
-		a.stage.Changes, _ = review.Summarize(plan.Changes, nil, nil)
-		return nil
-	case len(more) == 0:
-		return nil
+		a.stage.Changes, _, err = review.Summarize(ctx, plan, plan.Changes, nil)
 	}
-	names, err := plan.ChangedAttributes(ctx)
-	if err != nil {
+	if len(more) == 0 {
 		return err
 	}
 	e := &review.UnreviewedError{
@@ -210,6 +206,8 @@ func (p *savedPlan) check(ctx context.Context, a *approval, plan *terraform.Plan
 	if unplanned {
 		e.Fix += "; or do it all the same: --yes"
 	}
-	e.Changes, _ = review.Summarize(more, names, nil)
+	if e.Changes, _, err = review.Summarize(ctx, plan, more, nil); err != nil {
+		return err
+	}
 	return e
 }

@@ -262,15 +262,8 @@ func (p *planning) terraform(ctx context.Context, one *Stage, inputs map[string]
 			return err
 		}
 	}
-	var names map[string][]string
-	altered := func(c terraform.Change) bool { return c.Action == "update" || c.Action == "replace" }
-	if slices.ContainsFunc(plan.Changes, altered) {
-		if names, err = plan.ChangedAttributes(ctx); err != nil {
-			return err
-		}
-	}
-	one.Changes, one.Counts = review.Summarize(plan.Changes, names, adopted)
-	return nil
+	one.Changes, one.Counts, err = review.Summarize(ctx, plan, plan.Changes, adopted)
+	return err
 }
 
 // readOutputs keeps the planned outputs of a stage that only reads and was never applied, so that other

@@ -1,14 +1,18 @@
-// Package review decides whether a change was approved. It owns saved plans with the facts
-// that they depend on, the changes that a plan allows, and the losses that a user confirms.
+// Package review decides whether a change was approved. It owns saved plans with the facts that they depend
+// on, the changes that a plan allows, and the losses that a user confirms.
 package review
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
@@ -21,13 +25,8 @@ type StaleError struct {
 }
 
 func (e *StaleError) Error() string {
-	return fmt.Sprintf(
-		"%s is outdated and was not applied; these have changed since it was saved:\n  %s\n"+
-			"  plan again and have that reviewed: %s",
-		e.File,
-		strings.Join(e.Moved, "\n  "),
-		e.Again,
-	)
+	return fmt.Sprintf("%s is outdated and was not applied; these have changed since it was saved:\n  %s\n"+
+		"  plan again and have that reviewed: %s", e.File, strings.Join(e.Moved, "\n  "), e.Again)
 }
 
 // Open reads a saved plan and returns the stages that it contains.
@@ -45,6 +44,61 @@ func Open(c *cluster.Cluster, path string) (*SavedPlan, []*config.Stage, error) 
 	}
 	return plan, slices.DeleteFunc(slices.Clone(c.Config.Stages),
 		func(s *config.Stage) bool { return plan.Stage(s.Name) == nil }), nil
+}
+
+// Facts digests the inputs of a stage's plan. For a stage without a plan it covers the module and the state:
+// the inputs come from other stages.
+func Facts(r *run.Run, s *config.Stage, planned bool) (*state.Fingerprint, error) {
+	f := new(state.Fingerprint)
+	dir := r.Cluster.Dir.Stage(s.Name)
+	if planned {
+		var err error
+		if f, err = run.Fingerprint(r, s); err != nil {
+			return nil, err
+		}
+	} else if err := errors.Join(f.AddFS("module", s.Module), run.AddState(f, dir)); err != nil {
+		return nil, err
+	}
+	return f, dir.Intent().Fingerprint(f)
+}
+
+// ConfigurationFacts digests the configuration files, variables and Terraform binary of a plan.
+func ConfigurationFacts(r *run.Run) (*state.Fingerprint, error) {
+	f := new(state.Fingerprint)
+	for name, path := range map[string]string{
+		"castle.hcl":       filepath.Join(r.Cluster.Options.Repository, "castle.hcl"),
+		"cluster.hcl":      filepath.Join(r.Cluster.Config.Dir, "cluster.hcl"),
+		"terraform.tfvars": filepath.Join(r.Cluster.Config.Dir, "terraform.tfvars"),
+		"secrets.tfvars":   filepath.Join(r.Cluster.Config.Dir, "secrets.tfvars"),
+	} {
+		if err := f.AddFile(name, path); err != nil {
+			return nil, err
+		}
+	}
+	for name, value := range r.Cluster.Options.Vars {
+		f.Add("--var "+name, []byte(value))
+	}
+	for _, path := range r.Cluster.Options.VarFiles { // the last one wins
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		f.Add("--var-file", data)
+	}
+	for _, kv := range r.Cluster.Options.Environ {
+		name, value, _ := strings.Cut(kv, "=")
+		variable, set := strings.CutPrefix(name, "TF_VAR_")
+		declares := func(s *config.Stage) bool { _, is := s.Variables[variable]; return is }
+		if set && slices.ContainsFunc(r.Cluster.Config.Stages, declares) {
+			f.Add(name, []byte(value))
+		}
+	}
+	binary, err := r.Binary()
+	if err != nil {
+		return nil, err
+	}
+	f.Add("terraform", []byte(binary.SHA256))
+	return f, nil
 }
 
 // Differing returns the parts of a stage's facts that changed since the plan. It ignores the state of a
