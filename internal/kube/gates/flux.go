@@ -249,6 +249,7 @@ func readFlux(ctx context.Context, a *client.API) ([]*FluxObject, error) {
 		known[client.ReferenceTo(o.Object)] = o
 	}
 	for _, o := range all {
+		// The schema has made sure that it is a list.
 		needs, _, _ := unstructured.NestedSlice(o.Object.Object, "spec", "dependsOn")
 		for _, need := range needs {
 			fields, _ := need.(map[string]any)
