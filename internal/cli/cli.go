@@ -158,6 +158,19 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
+// textIf returns text, or "" if the condition is false.
+func textIf(condition bool, text string) string {
+	if condition {
+		return text
+	}
+	return ""
+}
+
+// listIf returns text with names, "" if there are none.
+func listIf(text string, names []string) string {
+	return textIf(len(names) > 0, text+strings.Join(names, ", "))
+}
+
 func isTerminal(w any) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))

@@ -94,8 +94,8 @@ Asks for the cluster's name; without a terminal it requires --yes.`,
 				fmt.Fprintf(a.stderr, "castle: %s: nothing to destroy; creating it\n", c.Name())
 			default:
 				err = printStages(a.stderr, "Would destroy and create again: "+c.Name(), re.Stages,
-					remark("the secrets layer stays unless --rotate is given: ", re.Kept),
-					remark("persistent stages stay: ", re.Persistent))
+					listIf("the secrets layer stays unless --rotate is given: ", re.Kept),
+					listIf("persistent stages stay: ", re.Persistent))
 			}
 			if err == nil && len(re.Stages) > 0 {
 				err = confirmCluster(a, c, "destroy it and create it again", "nothing was destroyed")

@@ -88,15 +88,7 @@ func keptStages(c *cluster.Cluster, o destroy.Options, toDestroy []*destroy.Stag
 			names = append(names, d.Record.Name)
 		}
 	}
-	return remark("persistent stages stay unless --all is given: ", names), nil
-}
-
-// remark returns text with names, "" if there are none.
-func remark(text string, names []string) string {
-	if len(names) == 0 {
-		return ""
-	}
-	return text + strings.Join(names, ", ")
+	return listIf("persistent stages stay unless --all is given: ", names), nil
 }
 
 // checkProtection refuses to destroy a protected cluster. An invalid configuration is
@@ -128,17 +120,18 @@ func printStages(w io.Writer, title string, toDestroy []*destroy.Stage, remarks 
 	return printTable(w, func(w io.Writer) {
 		fmt.Fprintln(w, title)
 		for _, d := range toDestroy {
-			how := ""
-			if d.EndsWithCluster {
-				how = "ends with the cluster"
-			}
-			resources := count(len(d.Resources), "resource")
-			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", d.Record.Layer, d.Record.Name, resources, how)
+			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", d.Record.Layer, d.Record.Name,
+				count(len(d.Resources), "resource"), textIf(d.EndsWithCluster, "ends with the cluster"))
 		}
-		for _, remark := range remarks {
-			if remark != "" {
-				fmt.Fprintf(w, "  %s\n", remark)
-			}
-		}
+		writeRemarks(w, remarks...)
 	})
+}
+
+// writeRemarks writes an indented line for each remark that is not empty.
+func writeRemarks(w io.Writer, remarks ...string) {
+	for _, remark := range remarks {
+		if remark != "" {
+			fmt.Fprintf(w, "  %s\n", strings.ReplaceAll(remark, "\n", "\n    "))
+		}
+	}
 }

@@ -95,9 +95,7 @@ func newDrawing(g *topology.Graph) drawing.Drawing {
 func stageNode(s topology.Stage) drawing.Node {
 	hint := strings.TrimSuffix(s.Source+": "+s.Summary, ": ")
 	n := drawing.Node{Name: s.Name, Note: duration(s.Seconds), Hint: hint, Marked: s.Critical}
-	if len(s.Gates) > 0 {
-		n.Label = count(len(s.Gates), "gate")
-	}
+	n.Label = textIf(len(s.Gates) > 0, count(len(s.Gates), "gate"))
 	for _, gate := range s.Gates {
 		n.Lines = append(n.Lines, drawing.Line{Text: gate.Name, Deferred: gate.Late})
 	}
@@ -138,22 +136,10 @@ func legend(g *topology.Graph) []drawing.Entry {
 }
 
 func edgeHint(e topology.Edge) string {
-	var reasons []string
-	if e.Connection {
-		reasons = append(reasons, "connects to the cluster")
-	}
-	if len(e.Values) > 0 {
-		reasons = append(reasons, remark("reads ", e.Values))
-	}
-	if e.Needs {
-		reasons = append(reasons, "needs")
-	}
-	to := e.To
-	if e.Late != "" {
-		to += "'s gate " + e.Late
-	}
-	return fmt.Sprintf("%s waits for %s: %s%s", to, e.From, strings.Join(reasons, "; "),
-		remark("\ngates: ", e.Gates))
+	reasons := textIf(e.Connection, "; connects to the cluster") + listIf("; reads ", e.Values) +
+		textIf(e.Needs, "; needs")
+	return fmt.Sprintf("%s%s waits for %s: %s%s", e.To, textIf(e.Late != "", "'s gate "+e.Late), e.From,
+		strings.TrimPrefix(reasons, "; "), listIf("\ngates: ", e.Gates))
 }
 
 // indent is the column at which a stage's dependencies begin.
@@ -167,11 +153,7 @@ func printGraph(w io.Writer, g *topology.Graph, columns int) {
 			layer = s.Layer
 			fmt.Fprintln(w, layer)
 		}
-		mark := " "
-		if s.Critical {
-			mark = "*"
-		}
-		head := fmt.Sprintf("%s %-20s %8s", mark, s.Name, duration(s.Seconds))
+		head := fmt.Sprintf("%1s %-20s %8s", textIf(s.Critical, "*"), s.Name, duration(s.Seconds))
 		for _, line := range graphLines(g, s) {
 			for _, part := range wrap(line, columns-indent) {
 				fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%-*s%s", indent, head, part), " "))
@@ -195,7 +177,7 @@ func printGraph(w io.Writer, g *topology.Graph, columns int) {
 func graphLines(g *topology.Graph, s topology.Stage) (lines []string) {
 	add := func(what string, names []string) {
 		if len(names) > 0 {
-			lines = append(lines, what+" "+strings.Join(names, ", "))
+			lines = append(lines, listIf(what+" ", names))
 		}
 	}
 	// before adds the stages that s, or its deferred gate late, waits for with this reason.

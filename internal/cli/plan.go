@@ -62,7 +62,7 @@ func printPlan(w io.Writer, p *plan.Plan) {
 	for _, c := range p.Code {
 		code[c.Stage] = true
 		fmt.Fprintf(w, "stage %s: code changed since castle %s applied it%s\n", c.Source, c.Castle,
-			remark(": ", c.Files))
+			listIf(": ", c.Files))
 	}
 	if len(p.Code) > 0 {
 		fmt.Fprintln(w)
@@ -74,31 +74,24 @@ func printPlan(w io.Writer, p *plan.Plan) {
 	for _, s := range p.Stages {
 		fmt.Fprintf(w, "%-*s  %s\n", width, s.Layer+"/"+s.Name, planSummary(s))
 		isShown := func(part string) bool { return code[s.Name] && strings.HasPrefix(part, "module/") }
-		if differs := slices.DeleteFunc(slices.Clone(s.Differs), isShown); len(differs) > 0 {
-			printNote(w, "changed since it was ready: "+strings.Join(differs, ", "))
-		}
+		differs := slices.DeleteFunc(slices.Clone(s.Differs), isShown)
+		writeRemarks(w, listIf("note: changed since it was ready: ", differs))
 		for _, c := range s.Changes {
 			fmt.Fprintf(w, "  %s\n", c)
 		}
 		for _, refused := range s.Refused {
-			printNote(w, "create would be refused: "+refused)
+			writeRemarks(w, "note: create would be refused: "+refused)
 		}
 		for _, text := range s.Notes {
-			printNote(w, text)
+			writeRemarks(w, "note: "+text)
 		}
-		if len(s.OnEarlier) > 0 {
-			printNote(w, fmt.Sprintf("planned with the present outputs of %s, which changes first",
-				strings.Join(s.OnEarlier, ", ")))
-		}
+		earlier := listIf("note: planned with the present outputs of ", s.OnEarlier)
+		writeRemarks(w, textIf(earlier != "", earlier+", which changes first"))
 	}
 	for _, u := range p.Unlisted {
 		fmt.Fprintln(w, u)
 	}
 	printSaved(w, p.Saved)
-}
-
-func printNote(w io.Writer, text string) {
-	fmt.Fprintf(w, "  note: %s\n", strings.ReplaceAll(text, "\n", "\n    "))
 }
 
 // printSaved shows where a plan was saved, and which stages it does not cover.

@@ -116,12 +116,8 @@ func askSecrets(a *app, s *seed.Seeding, secrets map[string]string) error {
 
 // askSecret asks for one secret until it is given or, if it is optional, left empty.
 func askSecret(a *app, terminal *os.File, name string, optional bool) (string, error) {
-	prompt := name + ": "
-	if optional {
-		prompt = name + " (optional, empty to skip): "
-	}
 	for {
-		fmt.Fprint(a.stderr, prompt)
+		fmt.Fprintf(a.stderr, "%s%s: ", name, textIf(optional, " (optional, empty to skip)"))
 		text, err := term.ReadPassword(int(terminal.Fd()))
 		fmt.Fprintln(a.stderr)
 		if err != nil {

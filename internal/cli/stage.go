@@ -129,7 +129,11 @@ type page struct {
 	columns int
 }
 
+// line writes a text, unless it is empty.
 func (p page) line(indent int, text string) {
+	if text == "" {
+		return
+	}
 	for _, part := range wrap(text, p.columns-indent) {
 		fmt.Fprintf(p.w, "%s%s\n", strings.Repeat(" ", indent), part)
 	}
@@ -145,37 +149,24 @@ func list[T any](p page, heading string, items []T, entry func(T) (head string, 
 		head, below := entry(item)
 		p.line(2, head)
 		for _, text := range below {
-			if text != "" {
-				p.line(6, text)
-			}
+			p.line(6, text)
 		}
 	}
 }
 
 func (p page) stage(s *config.LibraryStage) {
 	fmt.Fprintf(p.w, "%s (%s): %s\n", s.Source, stageOrigin(s), s.Summary)
-	if s.EndsCluster {
-		p.line(0, "ends_cluster: the resources inside the cluster end with it")
-	}
-	if s.Persistent {
-		p.line(0, "persistent: destroy leaves it unless --all is given")
-	}
-	if s.Volatile {
-		p.line(0, "volatile: castle refreshes it whenever a dependent will run")
-	}
-	if len(s.Needs) > 0 {
-		p.line(0, "needs "+strings.Join(s.Needs, ", "))
-	}
+	p.line(0, textIf(s.EndsCluster, "ends_cluster: the resources inside the cluster end with it"))
+	p.line(0, textIf(s.Persistent, "persistent: destroy leaves it unless --all is given"))
+	p.line(0, textIf(s.Volatile, "volatile: castle refreshes it whenever a dependent will run"))
+	p.line(0, listIf("needs ", s.Needs))
 	list(p, "inputs", s.Inputs, input)
 	list(p, "outputs", s.Outputs, func(o config.Output) (string, []string) {
-		return o.Name + sensitive(o.Sensitive), []string{oneLine(o.Description)}
+		return o.Name + textIf(o.Sensitive, ", sensitive"), []string{oneLine(o.Description)}
 	})
 	list(p, "providers", s.Providers, func(v config.LibraryProvider) (string, []string) {
-		head := strings.TrimSpace(v.Source + " " + v.Versions)
-		if v.Wired {
-			head += ", configured by castle from platform.kubeconfig"
-		}
-		return head, nil
+		wired := textIf(v.Wired, ", configured by castle from platform.kubeconfig")
+		return strings.TrimSpace(v.Source+" "+v.Versions) + wired, nil
 	})
 	list(p, "preflights, before any change", s.Preflights, checkLines)
 	list(p, "adopts existing resources", s.Adopts, func(x config.LibraryAdopt) (string, []string) {
@@ -193,13 +184,11 @@ func input(in config.LibraryInput) (string, []string) {
 	} else {
 		kind = "type " + in.Type
 	}
-	head += sensitive(in.Sensitive)
+	head += textIf(in.Sensitive, ", sensitive")
 	switch {
 	case in.Wired != "":
-		from = "wired to " + oneLine(in.Wired)
-		if len(in.From) > 0 {
-			from += ", from " + strings.Join(in.From, " or ")
-		}
+		from = "wired to " + oneLine(in.Wired) +
+			textIf(len(in.From) > 0, ", from "+strings.Join(in.From, " or "))
 	case in.Required:
 		head += ", required"
 	case in.Default != nil:
@@ -209,24 +198,14 @@ func input(in config.LibraryInput) (string, []string) {
 }
 
 func checkLines(c config.LibraryCheck) (string, []string) {
-	head := c.Name + ": " + c.Proves
-	if len(c.Needs) > 0 {
-		head += "; deferred gate, after " + strings.Join(c.Needs, ", ")
-	}
 	var arguments []string
 	for _, name := range slices.Sorted(maps.Keys(c.Arguments)) {
 		if text := c.Arguments[name]; !strings.Contains(text, "\n") {
 			arguments = append(arguments, name+" = "+text)
 		}
 	}
+	head := c.Name + ": " + c.Proves + listIf("; deferred gate, after ", c.Needs)
 	return head, []string{c.Why, strings.Join(arguments, ", ")}
-}
-
-func sensitive(is bool) string {
-	if is {
-		return ", sensitive"
-	}
-	return ""
 }
 
 // stageOrigin describes where a stage comes from.

@@ -119,13 +119,8 @@ func printState(w io.Writer, s repair.StageState) {
 		fmt.Fprintf(w, "  %s\n", strings.ReplaceAll(s.Problem, "\n", "\n  "))
 	}
 	for _, res := range s.Resources {
-		note := ""
-		switch {
-		case res.Deposed:
-			note = "deposed: replaced, not yet deleted"
-		case res.Tainted:
-			note = "tainted: created in part"
-		}
+		note := cmp.Or(textIf(res.Deposed, "deposed: replaced, not yet deleted"),
+			textIf(res.Tainted, "tainted: created in part"))
 		fmt.Fprintf(w, "  %s\t%s\t%s\n", res.Address, res.Provider, note)
 	}
 	for _, snap := range s.Snapshots {
@@ -189,19 +184,12 @@ longer in the state. Asks for the cluster's name; without a terminal it requires
 
 // printRestore shows the changes of a restore.
 func printRestore(w io.Writer, c *cluster.Cluster, re *repair.Restoration) {
-	from := "snapshot " + re.Snapshot
-	if re.Snapshot == "" {
-		from = "the state that Terraform could not write"
-	}
+	from := cmp.Or(textIf(re.Snapshot != "", "snapshot "+re.Snapshot),
+		"the state that Terraform could not write")
 	fmt.Fprintf(w, "Would restore in %s, stage %s:\n  now: %s\n  then: serial %d of %s (%s)\n", c.Name(),
 		re.Stage, re.Present, re.Serial, localTime(re.Taken), from)
-	for _, change := range []string{
-		remark("no longer in the state: ", re.Removed), remark("in the state again: ", re.Restored),
-	} {
-		if change != "" {
-			fmt.Fprintf(w, "  %s\n", change)
-		}
-	}
+	writeRemarks(w, listIf("no longer in the state: ", re.Removed),
+		listIf("in the state again: ", re.Restored))
 }
 
 func newStateForget(a *app) *cobra.Command {
@@ -233,13 +221,10 @@ new ones. castle finds and imports only a VM that has this cluster's name and ta
 			if err := repair.Untrack(ctx, c, f); err != nil {
 				return err
 			}
-			undo := ""
-			if f.Restorable() {
-				undo = fmt.Sprintf("; to undo: castle state restore %s %s --snapshot SERIAL (`castle state "+
-					"show` lists the serials)", c.Config.Name, f.Stage)
-			}
+			undo := fmt.Sprintf("; to undo: castle state restore %s %s --snapshot SERIAL (`castle state "+
+				"show` lists the serials)", c.Config.Name, f.Stage)
 			fmt.Fprintf(a.stderr, "castle: forgot %s of %s%s\n", count(len(f.Resources), "resource"), f.Stage,
-				undo)
+				textIf(f.Restorable(), undo))
 			return nil
 		}),
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,14 +43,8 @@ func printStatus(w io.Writer, s status.Status) {
 				closed += fmt.Sprintf("\t\t\t\t%s\n", oneLine(g.Name+": "+g.Reason))
 			}
 		}
-		gates := ""
-		if len(st.Gates) > 0 {
-			gates = fmt.Sprintf("%d of %d open", open, len(st.Gates))
-		}
-		reason := oneLine(st.Reason)
-		if reason == "" && len(st.Changed) > 0 {
-			reason = "changed: " + strings.Join(st.Changed, ", ")
-		}
+		gates := textIf(len(st.Gates) > 0, fmt.Sprintf("%d of %d open", open, len(st.Gates)))
+		reason := cmp.Or(oneLine(st.Reason), listIf("changed: ", st.Changed))
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n%s", st.Layer, st.Name, st.State, gates, reason, closed)
 	}
 	for _, u := range s.Unlisted {
@@ -111,11 +106,7 @@ func printGates(w io.Writer, report status.GateReport) {
 			row("-", "has no gates")
 		}
 		for _, g := range s.Gates {
-			answer := "open"
-			if !g.Open {
-				answer = "closed: " + g.Reason
-			}
-			row(g.Name, answer)
+			row(g.Name, cmp.Or(textIf(g.Open, "open"), "closed: "+g.Reason))
 		}
 	}
 }

@@ -59,8 +59,8 @@ func readParts(all fs.FS, name string) ([]part, error) {
 		if err != nil {
 			return err
 		}
-		text, err := template.New(filepath.Join("templates", file)).Option("missingkey=error").Parse(string(data))
-		if err != nil {
+		text := template.New(filepath.Join("templates", file)).Option("missingkey=error")
+		if _, err := text.Parse(string(data)); err != nil {
 			return err
 		}
 		parts = append(parts, part{strings.TrimPrefix(file, name+"/"), text})
