@@ -1,7 +1,6 @@
-// Package drawing draws a graph whose nodes lie in groups, from left to right: as SVG,
-// or as text for Graphviz or Mermaid. A node is a box with a title and lines below it;
-// its outgoing edges carry its label. An edge may end at a line instead of the node.
-// Marked nodes and edges stand out.
+// Package drawing draws a graph whose nodes lie in groups, from left to right: as SVG, or as text for
+// Graphviz or Mermaid. A node is a box with a title and lines below it; its outgoing edges carry its label.
+// An edge may end at a line instead of the node. Marked nodes and edges stand out.
 package drawing
 
 // Drawing is a graph. Between groups, edges lead from an earlier to a later one.

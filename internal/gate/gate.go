@@ -8,7 +8,15 @@
 // never its text.
 package gate
 
-import "context"
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/gocty"
+)
 
 // Gate is one check, bound to one cluster and to known arguments.
 type Gate struct {
@@ -27,4 +35,141 @@ type Gate struct {
 	TriggerReconcile func(ctx context.Context) (did string, err error)
 	// Diagnose, when set, collects evidence that may explain a closed gate.
 	Diagnose func(ctx context.Context) Diagnosis
+}
+
+// Attribute is one argument that a gate's or preflight's HCL block takes.
+type Attribute struct {
+	Type     cty.Type // the expression's value is converted to it
+	Required bool
+	Help     string // one sentence, for messages and documentation
+	// Valid, when set, checks a known, non-null value and returns its problem.
+	Valid func(cty.Value) error
+}
+
+// Target is the cluster that a gate checks, as its platform describes it. The configs are file contents;
+// empty as long as no platform has output them.
+type Target struct {
+	Kubeconfig  []byte
+	Talosconfig []byte
+	// Environ is the caller's environment, which holds Infisical's credentials.
+	Environ []string
+}
+
+// Type is one kind of gate. Every gate also has the attributes timeout, stable and needs.
+type Type struct {
+	Name       string // the block's first label: "endpoint_slice"
+	Summary    string
+	Attributes map[string]Attribute
+	// Kubernetes and Talos report which of Target's files the gate reads. Either makes an edge from the
+	// gate's stage to the platform.
+	Kubernetes, Talos bool
+	// Check, when set, checks the attributes together; values may be unknown.
+	Check func(Values) error
+	New   func(name string, target Target, values Values) (Gate, error)
+}
+
+// PreflightType is one kind of preflight: a check of the outside world that runs before a stage may change
+// anything.
+type PreflightType struct {
+	Name       string // the block's first label: "vm_ids"
+	Summary    string
+	Attributes map[string]Attribute
+	Check      func(Values) error // as in Type
+	New        func(name string, target Target, values Values) (Preflight, error)
+	// HasMachineIDs reports whether its inspections return MachineIDs: then it also runs after each apply.
+	HasMachineIDs bool
+}
+
+// ExistsType is one kind of exists block. An adoption uses it to check that its object exists, where an
+// import gives no clear answer or takes long.
+type ExistsType struct {
+	Name       string // the block's label: "talos_bootstrapped"
+	Summary    string
+	Attributes map[string]Attribute
+	Check      func(Values) error // as in Type
+	New        func(name string, target Target, values Values) (Exists, error)
+}
+
+// Exists is an ExistsType bound to known arguments.
+type Exists struct {
+	Name string
+	// Object is the object that Lookup looks for, for the receipt of a destroy. It has no ID if it cannot
+	// outlive its machines.
+	Object Object
+	// Lookup is one attempt, and changes nothing. known lists what the stage's state has. After an error
+	// that is not Permanent it is repeated for a while.
+	Lookup func(ctx context.Context, known []Known) (bool, error)
+}
+
+// Object is something outside of Terraform.
+type Object struct {
+	Kind string // Infisical secret, Namespace
+	ID   string // its name, with its folder or namespace
+	Fix  string // how to remove it by hand
+}
+
+// Values are a block's arguments, converted to their attributes' types. An argument that was not given is
+// absent. The accessors return the zero value for absent, null or unknown arguments.
+type Values map[string]cty.Value
+
+// Has reports whether the argument was given and is known.
+func (v Values) Has(name string) bool {
+	x, ok := v[name]
+	return ok && x.IsWhollyKnown() && !x.IsNull()
+}
+
+// String returns a string argument.
+func (v Values) String(name string) string {
+	if !v.Has(name) {
+		return ""
+	}
+	return v[name].AsString()
+}
+
+// Int returns a number argument that is a whole number.
+func (v Values) Int(name string) int {
+	if !v.Has(name) {
+		return 0
+	}
+	n, accuracy := v[name].AsBigFloat().Int64()
+	if accuracy != big.Exact {
+		return 0
+	}
+	return int(n)
+}
+
+// Bool returns a bool argument.
+func (v Values) Bool(name string) bool { return v.Has(name) && v[name].True() }
+
+// Duration returns an argument such as "90s" that ValidDuration has accepted.
+func (v Values) Duration(name string) time.Duration {
+	d, _ := time.ParseDuration(v.String(name)) //nolint:errcheck // ValidDuration has checked it
+	return d
+}
+
+// Decode copies a list or map argument into the Go value that into points to. It does nothing for an absent
+// argument.
+func (v Values) Decode(name string, into any) error {
+	if !v.Has(name) {
+		return nil
+	}
+	return gocty.FromCtyValue(v[name], into)
+}
+
+// ValidDuration accepts a positive Go duration: "90s", "5m", "1h30m".
+func ValidDuration(x cty.Value) error {
+	d, err := time.ParseDuration(x.AsString())
+	if err != nil || d <= 0 {
+		return fmt.Errorf(`invalid duration %q; use "90s" or "5m"`, x.AsString())
+	}
+	return nil
+}
+
+// ValidCount accepts a whole number of at least one.
+func ValidCount(x cty.Value) error {
+	n, accuracy := x.AsBigFloat().Int64()
+	if accuracy != big.Exact || n < 1 {
+		return fmt.Errorf("invalid count %s; use a whole number of at least 1", x.AsBigFloat().Text('g', -1))
+	}
+	return nil
 }

@@ -49,8 +49,7 @@ func Read(pid int) (Process, error) {
 	return p, nil
 }
 
-// BootID changes each time the machine starts. Start times are comparable only
-// within one boot.
+// BootID changes each time the machine starts. Start times are comparable only within one boot.
 func BootID() string {
 	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // empty if it cannot be read
 	return strings.TrimSpace(string(id))
@@ -148,3 +147,17 @@ func (p Process) kill(run string, entries []string) error {
 	}
 	return errors.Join(err, handle.Release())
 }
+
+// Getenv returns a variable of an environment such as os.Environ returns it, empty
+// where it is not set. Of equal names the last one counts, as in exec.Cmd.
+func Getenv(environ []string, name string) string {
+	for _, entry := range slices.Backward(environ) {
+		if k, value, ok := strings.Cut(entry, "="); ok && k == name {
+			return value
+		}
+	}
+	return ""
+}
+
+// Quote makes one word of s for a POSIX shell.
+func Quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -77,10 +77,7 @@ func BeginChecked(ctx context.Context, c *cluster.Cluster, kind string) (*Run, e
 }
 
 func begin(ctx context.Context, c *cluster.Cluster, kind string) (*Run, error) {
-	files, err := c.Dir.NewRun(kind)
-	if err != nil {
-		return nil, err
-	}
+	files := c.Dir.NewRun(kind)
 	lock, err := c.Dir.Lock(files.ID)
 	if err != nil {
 		return nil, err

@@ -75,10 +75,10 @@ func (d *Dir) checkLayout() error {
 		return err
 	}
 	found, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	switch {
-	case err != nil:
+	if err != nil {
 		return fmt.Errorf("%s: no layout version: %q", path, text)
-	case found > layout:
+	}
+	if found > layout {
 		return fmt.Errorf("%s: layout %d was written by a newer castle; this one knows layout %d",
 			d.path, found, layout)
 	}

@@ -102,10 +102,7 @@ func writeOneOfEach(d *Dir) error {
 	if err != nil {
 		return err
 	}
-	run, err := d.NewRun("create")
-	if err != nil {
-		return err
-	}
+	run := d.NewRun("create")
 	log, err := run.Log("metallb")
 	if err != nil {
 		return err

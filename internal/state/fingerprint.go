@@ -17,8 +17,7 @@ import (
 // changed. The zero value is ready to use.
 type Fingerprint map[string]string
 
-// Add adds data to the part with a name. The pieces are kept apart: "ab", "c" is
-// not "a", "bc".
+// Add adds data to the part with a name. The pieces are kept apart: "ab", "c" is not "a", "bc".
 func (f *Fingerprint) Add(name string, data ...[]byte) {
 	h := sha256.New()
 	writeSized(h, []byte((*f)[name]))

@@ -59,10 +59,9 @@ type Intent struct {
 	Changes []Intended `json:"-"`
 }
 
-// InFlight returns the changes that may have created an object that is not in the
-// state. A create that Terraform never reported as started counts only where nothing
-// existed before: castle may have died before it read the report. A failed create and
-// an object that existed before do not count.
+// InFlight returns the changes that may have created an object that is not in the state. A create that
+// Terraform never reported as started counts only where nothing existed before: castle may have died before
+// it read the report. A failed create and an object that existed before do not count.
 func (i *Intent) InFlight(inState func(address string) bool) []Intended {
 	if i == nil {
 		return nil
@@ -77,15 +76,13 @@ func (i *Intent) InFlight(inState func(address string) bool) []Intended {
 	return all
 }
 
-// Covers reports whether an interrupted change was to create the resource at address
-// as the object with this import id. A failed one counts, too: its partly created
-// object belongs to the stage.
+// Covers reports whether an interrupted change was to create the resource at address as the object with this
+// import id. A failed one counts, too: its partly created object belongs to the stage.
 func (i *Intent) Covers(address, id string) bool {
 	return id != "" && i.contains(func(c Intended) bool { return c.Address == address && c.ID == id })
 }
 
-// Replaces reports whether an interrupted change was to create or replace the
-// resource at address.
+// Replaces reports whether an interrupted change was to create or replace the resource at address.
 func (i *Intent) Replaces(address string) bool {
 	return i.contains(func(c Intended) bool { return c.Address == address })
 }
@@ -209,8 +206,7 @@ func (f IntentFile) Settle() error {
 // Clear removes the intent: the change has ended, and its state was read and copied.
 func (f IntentFile) Clear() error { return removeFile(f.path()) }
 
-// IntentLog appends phases to the intent of a running change. It is safe for
-// concurrent use.
+// IntentLog appends phases to the intent of a running change. It is safe for concurrent use.
 type IntentLog struct {
 	journal *Journal
 

@@ -13,8 +13,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 )
 
-// Journal is an append-only file with one JSON value on each line. It is safe for
-// concurrent use.
+// Journal is an append-only file with one JSON value on each line. It is safe for concurrent use.
 type Journal struct {
 	Path string
 

@@ -98,8 +98,7 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%d %s", n, unit)
 }
 
-// Lock takes the cluster lock for a run, or returns a *HeldError. A dead
-// holder's lock is Lock.Previous.
+// Lock takes the cluster lock for a run, or returns a *HeldError. A dead holder's lock is Lock.Previous.
 func (d *Dir) Lock(run string) (*Lock, error) {
 	path := filepath.Join(d.path, "lock")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -117,9 +116,8 @@ func (d *Dir) Lock(run string) (*Lock, error) {
 	return &Lock{Previous: previous.Run, dir: d, file: f, run: run, mine: previous.Run == ""}, nil
 }
 
-// TakeOver ends the processes that Previous has left, since two runs must never
-// change a cluster at once, and puts this run in its place. The notice is empty
-// if there was no previous run.
+// TakeOver ends the processes that Previous has left, since two runs must never change a cluster at once, and
+// puts this run in its place. The notice is empty if there was no previous run.
 func (l *Lock) TakeOver(ctx context.Context) (notice string, err error) {
 	if l.mine {
 		return "", nil
@@ -139,8 +137,7 @@ func (l *Lock) TakeOver(ctx context.Context) (notice string, err error) {
 	return notice, nil
 }
 
-// Holder returns the live run that holds the lock; nil if there is none, or if that
-// is unknown.
+// Holder returns the live run that holds the lock; nil if there is none, or if that is unknown.
 func (d *Dir) Holder() *HeldError {
 	f, err := os.Open(filepath.Join(d.path, "lock"))
 	if err != nil {

@@ -197,8 +197,7 @@ func (c Copies) restoreNewest(cause *UnreadableError) (*State, error) {
 	return good.State, nil
 }
 
-// restoreErrored replaces the state by errored.tfstate, if there is one, and returns
-// a notice.
+// restoreErrored replaces the state by errored.tfstate, if there is one, and returns a notice.
 func (c Copies) restoreErrored() (notice string, err error) {
 	errored, err := c.Errored()
 	if err != nil || errored == nil {

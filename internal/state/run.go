@@ -1,11 +1,11 @@
 package state
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path"
 	"path/filepath"
@@ -24,13 +24,9 @@ type Run struct {
 
 // NewRun makes an id for a run of a kind, such as "create". Ids sort by time. Nothing
 // is written before the first Log or Journal.
-func (d *Dir) NewRun(kind string) (*Run, error) {
-	var tail [3]byte
-	if _, err := rand.Read(tail[:]); err != nil {
-		return nil, err
-	}
+func (d *Dir) NewRun(kind string) *Run {
 	now := time.Now().UTC().Format("20060102T150405.000")
-	return d.Run(fmt.Sprintf("%s-%s-%x", now, kind, tail)), nil
+	return d.Run(fmt.Sprintf("%s-%s-%06x", now, kind, rand.IntN(1<<24)))
 }
 
 // RunKind returns the kind that a run's id names; "run" if the id has another form.

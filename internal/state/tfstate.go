@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/hashicorp/hcl/v2/hclwrite"
 	"github.com/zclconf/go-cty/cty"
@@ -44,13 +44,7 @@ type Resource struct {
 
 // Managed returns the resources that Terraform owns, data sources left out.
 func (s *State) Managed() []Resource {
-	var owned []Resource
-	for _, r := range s.Resources {
-		if r.Mode == "managed" {
-			owned = append(owned, r)
-		}
-	}
-	return owned
+	return slices.DeleteFunc(slices.Clone(s.Resources), func(r Resource) bool { return r.Mode != "managed" })
 }
 
 // Has reports whether the state knows the resource at an address; one that was
@@ -62,33 +56,24 @@ func (s *State) Has(address string) bool {
 
 // file is version 4 of the state format.
 type file struct {
-	Version   int                   `json:"version"`
-	Serial    uint64                `json:"serial"`
-	Lineage   string                `json:"lineage"`
-	Outputs   map[string]fileOutput `json:"outputs"`
-	Resources []fileResource        `json:"resources"`
-}
-
-type fileOutput struct {
-	Value     json.RawMessage `json:"value"`
-	Type      json.RawMessage `json:"type"`
-	Sensitive bool            `json:"sensitive"`
+	Version int
+	Serial  uint64
+	Lineage string
+	Outputs map[string]struct {
+		Value, Type json.RawMessage
+		Sensitive   bool
+	}
+	Resources []fileResource
 }
 
 type fileResource struct {
-	Module    string         `json:"module"`
-	Mode      string         `json:"mode"`
-	Type      string         `json:"type"`
-	Name      string         `json:"name"`
-	Provider  string         `json:"provider"`
-	Instances []fileInstance `json:"instances"`
-}
+	Module, Mode, Type, Name, Provider string
 
-type fileInstance struct {
-	IndexKey   any            `json:"index_key"`
-	Status     string         `json:"status"`
-	Deposed    string         `json:"deposed"`
-	Attributes map[string]any `json:"attributes"`
+	Instances []struct {
+		IndexKey        any `json:"index_key"`
+		Status, Deposed string
+		Attributes      map[string]any
+	}
 }
 
 func parse(data []byte) (*State, error) {
@@ -107,11 +92,11 @@ func parse(data []byte) (*State, error) {
 		SHA256: fmt.Sprintf("%x", sha256.Sum256(data)), Outputs: map[string]Output{},
 	}
 	for name, o := range f.Outputs {
+		var v cty.Value
 		t, err := ctyjson.UnmarshalType(o.Type)
-		if err != nil {
-			return nil, fmt.Errorf("output %s: %w", name, err)
+		if err == nil {
+			v, err = ctyjson.Unmarshal(o.Value, t)
 		}
-		v, err := ctyjson.Unmarshal(o.Value, t)
 		if err != nil {
 			return nil, fmt.Errorf("output %s: %w", name, err)
 		}
@@ -146,12 +131,12 @@ func address(r fileResource, key any) string {
 	return a
 }
 
+var providerSource = regexp.MustCompile(`provider\["(.*?)"\]`)
+
 // source takes the address out of `module.a.provider["registry.terraform.io/hashicorp/helm"].alias`.
 func source(provider string) string {
-	_, rest, found := strings.Cut(provider, `provider["`)
-	address, _, closed := strings.Cut(rest, `"]`)
-	if !found || !closed {
-		return provider
+	if m := providerSource.FindStringSubmatch(provider); m != nil {
+		return m[1]
 	}
-	return address
+	return provider
 }

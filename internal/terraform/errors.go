@@ -56,9 +56,8 @@ func (d Diagnostic) line() string {
 	return text
 }
 
-// gist is the detail's first paragraph, with the cause; the others give advice. One that
-// ends in a colon continues in the next. If a provider passes on the text of its service,
-// that paragraph is the first.
+// gist is the detail's first paragraph, with the cause; the others give advice. One that ends in a colon
+// continues in the next. If a provider passes on the text of its service, that paragraph is the first.
 func (d Diagnostic) gist() string {
 	var gist string
 	paragraphs := strings.Split(strings.TrimSpace(d.Detail), "\n\n")

@@ -70,10 +70,9 @@ func reclaim(tty int) error {
 	return unix.IoctlSetPointerInt(tty, unix.TIOCSPGRP, unix.Getpgrp())
 }
 
-// allowed reports whether Terraform and its providers get a variable of the caller's
-// environment. KUBE* is not among them: a stray KUBE_HOST overrides the config_path of
-// the providers that castle configures. Nor are TF_CLI_ARGS* and TF_VAR_*, which
-// castle has resolved already.
+// allowed reports whether Terraform and its providers get a variable of the caller's environment. KUBE* is
+// not among them: a stray KUBE_HOST overrides the config_path of the providers that castle configures. Nor
+// are TF_CLI_ARGS* and TF_VAR_*, which castle has resolved already.
 func allowed(name string) bool {
 	return terraformVariables.MatchString(name) || providerVariables.MatchString(name)
 }

@@ -206,9 +206,8 @@ type cachedBinary struct {
 
 func cacheFile(cacheDir string) string { return filepath.Join(cacheDir, "found.json") }
 
-// cached returns a binary from the cache unless its file has changed. A run with
-// nothing to do would otherwise spend most of its time on starting Terraform for its
-// version and on reading 90 MB.
+// cached returns a binary from the cache unless its file has changed. A run with nothing to do would
+// otherwise spend most of its time on starting Terraform for its version and on reading 90 MB.
 func cached(cacheDir, path string) (Binary, bool) {
 	var known cachedBinary
 	data, readErr := os.ReadFile(cacheFile(cacheDir))

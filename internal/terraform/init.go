@@ -66,9 +66,8 @@ func (r *Root) Init(ctx context.Context) (err error) {
 type initialization struct{ root *Root }
 
 func (i initialization) run(ctx context.Context) error {
-	// Only init gets the cache, which it links plugins from. It uses a cached plugin even
-	// if no lock file has its hash yet: Terraform would download and replace it otherwise,
-	// while other stages run it.
+	// Only init gets the cache, which it links plugins from. It uses a cached plugin even if no lock file has
+	// its hash yet: Terraform would download and replace it otherwise, while other stages run it.
 	cache := map[string]string{
 		"TF_PLUGIN_CACHE_DIR": i.root.PluginCache, "TF_PLUGIN_CACHE_MAY_BREAK_DEPENDENCY_LOCK_FILE": "1",
 	}

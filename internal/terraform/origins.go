@@ -16,9 +16,8 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// Origins are the places from which Terraform installs providers: provider_installation
-// of TF_CLI_CONFIG_FILE or ~/.terraformrc, else the implied mirror folders and the
-// registries.
+// Origins are the places from which Terraform installs providers: provider_installation of TF_CLI_CONFIG_FILE
+// or ~/.terraformrc, else the implied mirror folders and the registries.
 type Origins struct {
 	Folders []method `hcl:"filesystem_mirror,block"`
 	Mirrors []method `hcl:"network_mirror,block"`

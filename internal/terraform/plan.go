@@ -44,9 +44,8 @@ func (p *Plan) Discard() error {
 	return nil
 }
 
-// Plan saves a plan in the work directory. The changes are those of the JSON
-// stream: showing the plan would start every provider again and return all values,
-// secrets among them.
+// Plan saves a plan in the work directory. The changes are those of the JSON stream: showing the plan would
+// start every provider again and return all values, secrets among them.
 func (r *Root) Plan(ctx context.Context, o PlanOptions) (*Plan, error) {
 	p := &Plan{File: r.workdir().planPath(), Destroy: o.Destroy, root: r}
 	// Created first, so that it is never readable by others: Terraform keeps the mode.

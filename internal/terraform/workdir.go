@@ -125,9 +125,8 @@ func (w workdir) copyFile(module fs.FS, name string, mode fs.FileMode, before st
 	if err == nil && bytes.Equal(there, data) {
 		return digest, os.Chmod(to, mode)
 	}
-	// Init adds this platform's checksums to a lock file: that copy stays until the
-	// module ships another lock file. An empty one, left by a power cut, does not stay:
-	// init would choose other versions.
+	// Init adds this platform's checksums to a lock file: that copy stays until the module ships another lock
+	// file. An empty one, left by a power cut, does not stay: init would choose other versions.
 	if err == nil && len(there) > 0 && name == lockFileName && digest == before {
 		return digest, nil
 	}

@@ -192,6 +192,15 @@ func (d *destruction) kubeconfig() ([]byte, error) {
 	return nil, err
 }
 
+// target returns the cluster for lookups, without a kubeconfig if there is none.
+func (d *destruction) target() (gate.Target, error) {
+	kubeconfig, err := os.ReadFile(d.run.Cluster.Dir.Kubeconfig())
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return gate.Target{Kubeconfig: kubeconfig, Environ: d.run.Cluster.Options.Environ}, err
+}
+
 // endClusterHint explains how to end the objects in the cluster without contacting it.
 func (d *destruction) endClusterHint() string {
 	if d.graceful {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"time"
 
@@ -19,8 +17,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// inClusterBound ends a deletion inside a cluster: a namespace may hang in
-// Terminating for ever.
+// inClusterBound ends a deletion inside a cluster: a namespace may hang in Terminating for ever.
 const inClusterBound = 15 * time.Minute
 
 // destroyAndVerify destroys the stage, verifies that it is gone, and removes its record.
@@ -138,12 +135,12 @@ func (d *destruction) importInterrupted(ctx context.Context, s *Stage, work *run
 			return err
 		}
 	}
-	kubeconfig, err := os.ReadFile(d.run.Cluster.Dir.Kubeconfig())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	target, err := d.target()
+	if err != nil {
 		return err
 	}
 	o := recovery.Lookup{
-		Cluster: gate.Target{Kubeconfig: kubeconfig}, InCluster: s.Record.InCluster,
+		Cluster: target, InCluster: s.Record.InCluster,
 		Datacenter: func() (*proxmox.Client, error) { return d.datacenter(s) },
 	}
 	if err := recovery.Import(ctx, work, lost, o); err != nil {

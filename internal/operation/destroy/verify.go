@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -69,24 +67,22 @@ func (d *destruction) partialFailure(ctx context.Context, s *Stage, err error) e
 	return fmt.Errorf("%w\n  by now:%s", err, run.ListObjects(machines))
 }
 
+// owned returns the stage's objects in the datacenter, recorded or in its state.
+func (s *Stage) owned() ([]proxmox.Owned, error) {
+	recorded, err := cluster.Owned(s.dir).Value()
+	if err != nil {
+		return nil, err
+	}
+	ids, err := cluster.MachineIDs(s.dir).Value()
+	return proxmox.Merge(recorded, proxmox.OwnedBy(cluster.Known(s.state, ids...))...), err
+}
+
 // saveOwned records the stage's objects in the datacenter before castle destroys them: the state loses them,
 // and a later destroy may have to verify them.
 func (d *destruction) saveOwned(ctx context.Context, s *Stage) error {
-	st, err := s.dir.State()
-	if err != nil {
+	owned, err := s.owned()
+	if err != nil || len(owned) == 0 {
 		return err
-	}
-	owned, err := cluster.Owned(s.dir).Value()
-	if err != nil {
-		return err
-	}
-	ids, err := cluster.MachineIDs(s.dir).Value()
-	if err != nil {
-		return err
-	}
-	owned = proxmox.Merge(owned, proxmox.OwnedBy(cluster.Known(st, ids...))...)
-	if len(owned) == 0 {
-		return nil
 	}
 	if client, err := d.datacenter(s); err == nil {
 		owned = proxmox.Search{Client: client}.Complete(ctx, owned)
@@ -123,7 +119,7 @@ func (d *destruction) verifyAdopted(ctx context.Context, s *Stage, addresses []s
 		if !a.Left && !slices.Contains(addresses, a.Address) {
 			continue
 		}
-		object, err := lookUp(ctx, d.run.Cluster, a.Exists)
+		object, err := d.lookUp(ctx, a.Exists)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -144,8 +140,8 @@ func (d *destruction) verifyAdopted(ctx context.Context, s *Stage, addresses []s
 }
 
 // lookUp looks up the object of an adoption.
-func lookUp(
-	ctx context.Context, c *cluster.Cluster, exists state.RecordedCheck,
+func (d *destruction) lookUp(
+	ctx context.Context, exists state.RecordedCheck,
 ) (object event.OwnedObject, err error) {
 	types := cluster.ExistsTypes()
 	i := slices.IndexFunc(types, func(t gate.ExistsType) bool { return t.Name == exists.Type })
@@ -156,9 +152,8 @@ func lookUp(
 	if err != nil {
 		return object, err
 	}
-	target := gate.Target{Environ: c.Options.Environ}
-	target.Kubeconfig, err = os.ReadFile(c.Dir.Kubeconfig())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	target, err := d.target()
+	if err != nil {
 		return object, err
 	}
 	question, err := types[i].New(exists.Type, target, values)
@@ -181,11 +176,7 @@ func (d *destruction) verify(ctx context.Context, s *Stage) error {
 		return err
 	}
 	s.state = st
-	owned, err := cluster.Owned(s.dir).Value()
-	if err != nil {
-		return err
-	}
-	objects, err := d.verifyOwned(ctx, s, proxmox.Merge(owned, proxmox.OwnedBy(cluster.Known(st))...))
+	objects, err := d.verifyOwned(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -221,11 +212,10 @@ func (d *destruction) verify(ctx context.Context, s *Stage) error {
 }
 
 // verifyOwned looks the stage's machines, disks and files up in the datacenter.
-func (d *destruction) verifyOwned(
-	ctx context.Context, s *Stage, owned []proxmox.Owned,
-) (objects []event.OwnedObject, err error) {
-	if len(owned) == 0 {
-		return nil, nil
+func (d *destruction) verifyOwned(ctx context.Context, s *Stage) (objects []event.OwnedObject, err error) {
+	owned, err := s.owned()
+	if err != nil || len(owned) == 0 {
+		return nil, err
 	}
 	client, err := d.datacenter(s)
 	if err != nil {

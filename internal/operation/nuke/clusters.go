@@ -281,12 +281,9 @@ func (n *Nuke) lock(ctx context.Context, report func(string)) error {
 		if !s.here {
 			continue
 		}
-		run, err := s.dir.NewRun("nuke")
-		if err != nil {
-			return err
-		}
-		s.run = run.ID
-		if s.lock, err = s.dir.Lock(run.ID); err != nil {
+		s.run = s.dir.NewRun("nuke").ID
+		var err error
+		if s.lock, err = s.dir.Lock(s.run); err != nil {
 			return err
 		}
 		notice, err := s.lock.TakeOver(ctx)

@@ -41,8 +41,7 @@ type Gate struct {
 	Late bool   `json:"late"`
 }
 
-// Edge reports that To, or one late gate of To, waits until From is applied and all Gates of From are
-// open.
+// Edge reports that To, or one late gate of To, waits until From is applied and all Gates of From are open.
 type Edge struct {
 	From       string   `json:"from"`
 	To         string   `json:"to"`

@@ -36,10 +36,7 @@ func recordedRun(t *testing.T, stage, resources string) *run.Run {
 	if err := os.WriteFile(at, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	files, err := dir.NewRun("create")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := dir.NewRun("create")
 	journal, err := files.Journal()
 	if err != nil {
 		t.Fatal(err)
