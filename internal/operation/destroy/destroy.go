@@ -192,13 +192,13 @@ func (d *destruction) kubeconfig() ([]byte, error) {
 	return nil, err
 }
 
-// target returns the cluster for lookups, without a kubeconfig if there is none.
-func (d *destruction) target() (gate.Target, error) {
-	kubeconfig, err := os.ReadFile(d.run.Cluster.Dir.Kubeconfig())
+// targetOf returns the cluster for lookups, without a kubeconfig if there is none.
+func targetOf(c *cluster.Cluster) (gate.Target, error) {
+	kubeconfig, err := os.ReadFile(c.Dir.Kubeconfig())
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	return gate.Target{Kubeconfig: kubeconfig, Environ: d.run.Cluster.Options.Environ}, err
+	return gate.Target{Kubeconfig: kubeconfig, Environ: c.Options.Environ}, err
 }
 
 // endClusterHint explains how to end the objects in the cluster without contacting it.

@@ -135,7 +135,7 @@ func (d *destruction) importInterrupted(ctx context.Context, s *Stage, work *run
 			return err
 		}
 	}
-	target, err := d.target()
+	target, err := targetOf(d.run.Cluster)
 	if err != nil {
 		return err
 	}

@@ -119,7 +119,7 @@ func (d *destruction) verifyAdopted(ctx context.Context, s *Stage, addresses []s
 		if !a.Left && !slices.Contains(addresses, a.Address) {
 			continue
 		}
-		object, err := d.lookUp(ctx, a.Exists)
+		object, err := lookUp(ctx, d.run.Cluster, a.Exists)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -140,8 +140,8 @@ func (d *destruction) verifyAdopted(ctx context.Context, s *Stage, addresses []s
 }
 
 // lookUp looks up the object of an adoption.
-func (d *destruction) lookUp(
-	ctx context.Context, exists state.RecordedCheck,
+func lookUp(
+	ctx context.Context, c *cluster.Cluster, exists state.RecordedCheck,
 ) (object event.OwnedObject, err error) {
 	types := cluster.ExistsTypes()
 	i := slices.IndexFunc(types, func(t gate.ExistsType) bool { return t.Name == exists.Type })
@@ -152,7 +152,7 @@ func (d *destruction) lookUp(
 	if err != nil {
 		return object, err
 	}
-	target, err := d.target()
+	target, err := targetOf(c)
 	if err != nil {
 		return object, err
 	}
