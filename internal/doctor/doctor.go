@@ -99,8 +99,8 @@ func OfCluster(ctx context.Context, m Machine, t Target) (*Report, error) {
 	r.readSecrets(ctx)
 	checks := append(m.checks(), check{"providers", r.providers})
 	checks = append(checks, vaultChecks(r)...)
-	if len(r.secrets.findings) > 0 {
-		checks = append(checks, done(r.secrets.store, r.secrets.findings))
+	if found := r.secrets.findings; len(found) > 0 {
+		checks = append(checks, check{r.secrets.store, func(context.Context) []Finding { return found }})
 	}
 	for _, host := range r.secrets.hosts {
 		checks = append(checks, clock("infisical.clock", "Infisical",
@@ -119,11 +119,6 @@ func OfCluster(ctx context.Context, m Machine, t Target) (*Report, error) {
 	}
 	checks = append(checks, check{"addresses", r.addresses}, check{"names", r.names})
 	return run(ctx, t.Masker, &Report{Cluster: t.Name, Platform: t.Platform}, checks)
-}
-
-// done is a check that has its findings.
-func done(name string, found []Finding) check {
-	return check{name, func(context.Context) []Finding { return found }}
 }
 
 // checkRun is one run of the checks of a cluster.
@@ -193,8 +188,7 @@ func orGreen(found []Finding, format string, args ...any) []Finding {
 
 // reason is why a request failed, without its address; the timeout if that was the cause.
 func reason(ctx context.Context, err error) error {
-	var long *url.Error
-	if errors.As(err, &long) {
+	if long, ok := errors.AsType[*url.Error](err); ok {
 		err = long.Err
 	}
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {

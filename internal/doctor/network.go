@@ -211,7 +211,7 @@ func (r *checkRun) wantedAddresses() map[string]string {
 func (r *checkRun) names(ctx context.Context) []Finding {
 	hosts := map[string]bool{} // whether this machine needs it
 	add := func(host string, needed bool) {
-		if host != "" && !isAddress(host) {
+		if _, err := netip.ParseAddr(host); err != nil && host != "" {
 			hosts[host] = hosts[host] || needed
 		}
 	}
@@ -258,9 +258,4 @@ func hostOf(text string) string {
 		return ""
 	}
 	return host
-}
-
-func isAddress(host string) bool {
-	_, err := netip.ParseAddr(host)
-	return err == nil
 }

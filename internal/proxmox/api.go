@@ -114,9 +114,8 @@ func (c *Client) eachDiskStorage(ctx context.Context, nodes map[string]string,
 
 // Volumes returns the sizes of a storage's volumes of one content type, by id; those of one guest, unless
 // that is 0. Volumes that the token may not see are left out: see seesDisks.
-func (c *Client) Volumes(
-	ctx context.Context, node, storage, content string, guest int,
-) (map[string]int64, error) {
+func (c *Client) Volumes(ctx context.Context, node, storage, content string, guest int) (map[string]int64,
+	error) {
 	query := url.Values{"content": {content}}
 	if guest != 0 {
 		query.Set("vmid", strconv.Itoa(guest))
@@ -200,26 +199,24 @@ func MissingRights(ctx context.Context, c *Client, machines []int, nodes, disks,
 		all, or []string
 	}
 	var needs []need
+	require := func(path string, all ...string) { needs = append(needs, need{path: path, all: all}) }
 	for _, id := range machines {
-		needs = append(needs, need{path: fmt.Sprintf("/vms/%d", id), all: []string{
-			"VM.Allocate", "VM.Audit", "VM.Config.CPU", "VM.Config.Cloudinit", "VM.Config.Disk",
-			"VM.Config.HWType", "VM.Config.Memory", "VM.Config.Network", "VM.Config.Options", "VM.PowerMgmt",
-		}})
+		require(fmt.Sprintf("/vms/%d", id), "VM.Allocate", "VM.Audit", "VM.Config.CPU", "VM.Config.Cloudinit",
+			"VM.Config.Disk", "VM.Config.HWType", "VM.Config.Memory", "VM.Config.Network",
+			"VM.Config.Options", "VM.PowerMgmt")
 	}
 	for _, s := range disks {
-		all := []string{"Datastore.AllocateSpace", "Datastore.Audit"}
-		needs = append(needs, need{path: "/storage/" + s, all: all})
+		require("/storage/"+s, "Datastore.AllocateSpace", "Datastore.Audit")
 	}
 	for _, s := range images { // the last one deletes the image with the cluster
-		all := []string{"Datastore.AllocateTemplate", "Datastore.Audit", "Datastore.Allocate"}
-		needs = append(needs, need{path: "/storage/" + s, all: all})
+		require("/storage/"+s, "Datastore.AllocateTemplate", "Datastore.Audit", "Datastore.Allocate")
 	}
 	for _, node := range nodes { // either lets a node fetch an image from a URL
 		needs = append(needs,
 			need{"/nodes/" + node, []string{"Sys.AccessNetwork"}, []string{"Sys.Audit", "Sys.Modify"}})
 	}
 	if bridge != "" {
-		needs = append(needs, need{path: "/sdn/zones/localnetwork/" + bridge, all: []string{"SDN.Use"}})
+		require("/sdn/zones/localnetwork/"+bridge, "SDN.Use")
 	}
 	for _, n := range needs {
 		has, err := c.rightsOn(ctx, n.path)

@@ -26,6 +26,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -209,14 +210,10 @@ func newError(response *http.Response, body []byte) *Error {
 // Transient reports whether the same request may succeed later: the node or its proxy cannot answer now, or
 // another task holds the guest's lock.
 func (e *Error) Transient() bool {
-	switch e.Code {
-	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,
-		http.StatusGatewayTimeout:
-		return true
-	}
-	locked := strings.Contains(e.Text, "can't lock file") ||
+	busy := []int{http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,
+		http.StatusGatewayTimeout}
+	return slices.Contains(busy, e.Code) || e.Code >= 595 || strings.Contains(e.Text, "can't lock file") ||
 		strings.Contains(e.Text, "got lock request timeout")
-	return e.Code >= 595 || locked
 }
 
 // Kind classifies an error for castle.

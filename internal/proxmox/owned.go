@@ -155,13 +155,12 @@ func Without(all []Owned, untracked ...Owned) []Owned {
 	var left []Owned
 	for _, o := range all {
 		same := func(u Owned) bool { return u.sameVolume(o) && u.Node == o.Node }
-		its := func(u Owned) bool { return u.Kind == Machine && o.Kind == Disk && u.VM == o.VM }
-		switch {
-		case slices.ContainsFunc(untracked, its), slices.ContainsFunc(untracked, same) && o.Kind != Disk:
+		its := func(u Owned) bool { return u.Kind == Machine && u.VM == o.VM }
+		named := slices.ContainsFunc(untracked, same)
+		if o.Kind != Disk && named || o.Kind == Disk && slices.ContainsFunc(untracked, its) {
 			continue
-		case slices.ContainsFunc(untracked, same):
-			o.Left = true
 		}
+		o.Left = o.Left || named
 		left = append(left, o)
 	}
 	return left

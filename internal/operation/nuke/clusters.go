@@ -29,13 +29,13 @@ type recordedCluster struct {
 	machinesOf map[int]proxmox.Owned // their recorded identities, by id
 	unclear    string                // why ids may not be all of them
 	stages     []*recordedStage
-	roots      []string // the stages that own machines
 }
 
 // recordedStage is a stage of a cluster, by its record and its state.
 type recordedStage struct {
 	Record state.Record
 	state  *state.State
+	owner  bool // of machines
 }
 
 // State is a cluster whose machines have ids in the range.
@@ -121,7 +121,7 @@ func (c *recordedCluster) machines(d *recordedStage) error {
 	if err != nil {
 		return err
 	}
-	has := len(asked) > 0
+	d.owner = len(asked) > 0
 	for _, one := range asked {
 		c.datacenter = one.Options
 		c.endpoints = append(c.endpoints, one.Options.Endpoint)
@@ -133,12 +133,9 @@ func (c *recordedCluster) machines(d *recordedStage) error {
 		case isGuest && id == 0:
 			return fmt.Errorf("the id of %s is not known", res.Address)
 		case isGuest:
-			has = true
+			d.owner = true
 			c.ids = append(c.ids, id)
 		}
-	}
-	if has {
-		c.roots = append(c.roots, d.Record.Name)
 	}
 	return nil
 }
@@ -166,8 +163,8 @@ func (c *recordedCluster) readMachines(d *recordedStage) error {
 // that need one of these. Stages with machines come last, so that an interrupted nuke finds them again.
 func (c *recordedCluster) ended() []*recordedStage {
 	gone := map[string]bool{}
-	for _, name := range c.roots {
-		gone[name] = true
+	for _, d := range c.stages {
+		gone[d.Record.Name] = d.owner
 	}
 	for range c.stages { // each pass ends those that need one of the pass before
 		for _, d := range c.stages {
@@ -176,16 +173,16 @@ func (c *recordedCluster) ended() []*recordedStage {
 			}
 		}
 	}
-	var above, roots []*recordedStage
+	var above, owners []*recordedStage
 	for _, d := range c.stages {
 		switch {
-		case slices.Contains(c.roots, d.Record.Name):
-			roots = append(roots, d)
+		case d.owner:
+			owners = append(owners, d)
 		case gone[d.Record.Name]:
 			above = append(above, d)
 		}
 	}
-	return append(above, roots...)
+	return append(above, owners...)
 }
 
 // outside lists the stage's resources that still exist when the machines are gone.

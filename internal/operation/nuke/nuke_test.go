@@ -26,11 +26,10 @@ func stageWith(name string, needs []string, ids ...any) *recordedStage {
 func TestEndedStagesAreThoseThatNeedTheMachines(t *testing.T) {
 	persistent := stageWith("vault", []string{"machines"})
 	persistent.Record.Persistent = true
-	c := &recordedCluster{roots: []string{"machines"}, stages: []*recordedStage{
-		stageWith(
-			"keys",
-			nil,
-		), stageWith("machines", []string{"keys"}, 421.0), stageWith("operator", []string{"machines"}),
+	machines := stageWith("machines", []string{"keys"}, 421.0)
+	machines.owner = true
+	c := &recordedCluster{stages: []*recordedStage{
+		stageWith("keys", nil), machines, stageWith("operator", []string{"machines"}),
 		stageWith("pool", []string{"operator"}), persistent,
 	}}
 	var names []string
@@ -71,9 +70,8 @@ func TestStateStaysUnlessAllItsMachinesAreDeleted(t *testing.T) {
 
 func TestMachinesAreReadFromTheStateToo(t *testing.T) {
 	c := &recordedCluster{}
-	if err := c.machines(stageWith("machines", nil, 421.0, 422.0)); err != nil ||
-		!slices.Equal(c.ids, []int{421, 422}) ||
-		len(c.roots) != 1 {
+	d := stageWith("machines", nil, 421.0, 422.0)
+	if err := c.machines(d); err != nil || !slices.Equal(c.ids, []int{421, 422}) || !d.owner {
 		t.Errorf("%+v, %v", c, err)
 	}
 	if err := c.machines(stageWith("more", nil, nil)); err == nil {
