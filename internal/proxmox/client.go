@@ -89,11 +89,10 @@ func newClient(token, address string, base http.RoundTripper) (*Client, error) {
 }
 
 // hostOf returns the host and port of an endpoint.
-func hostOf(endpoint string) (string, error) {
-	u, err := url.Parse(endpoint)
+func hostOf(address string) (string, error) {
+	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "https" || u.Host == "" {
-		return "", fmt.Errorf(`endpoint %q is not an address such as "https://proxmox.example:8006"`,
-			endpoint)
+		return "", fmt.Errorf(`endpoint %q is not an address such as "https://proxmox.example:8006"`, address)
 	}
 	return u.Host, nil
 }

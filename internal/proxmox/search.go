@@ -190,9 +190,7 @@ func (v *inventory) check(ctx context.Context, all []Owned) []event.OwnedObject 
 	}
 	for _, o := range all {
 		if o.Kind == Machine {
-			node, found := v.machine(ctx, o)
-			o.Node = cmp.Or(node, o.Node)
-			v.add(o, found)
+			v.add(o, v.machine(ctx, o))
 		}
 	}
 	v.readDisks(ctx, all)
@@ -220,7 +218,7 @@ func (v *inventory) check(ctx context.Context, all []Owned) []event.OwnedObject 
 // add completes what was found out about an object.
 func (v *inventory) add(o Owned, found event.OwnedObject) {
 	found.Kind, found.ID = o.Kind, o.ID()
-	if o.Node != "" {
+	if o.Node != "" && found.Where == "" {
 		found.Where = "node " + o.Node
 	}
 	v.owned, v.objects = append(v.owned, o), append(v.objects, found)
@@ -231,8 +229,7 @@ func unproved(err error) event.OwnedObject {
 }
 
 // machine looks a machine up by id, which is unique in the cluster, then by its identity if the id is taken.
-// node is the machine's current node.
-func (v *inventory) machine(ctx context.Context, o Owned) (node string, found event.OwnedObject) {
+func (v *inventory) machine(ctx context.Context, o Owned) event.OwnedObject {
 	guests, err := v.client.guestsOn(ctx, []int{o.VM})
 	g, exists := guests[o.VM]
 	if err == nil && g.isVM() {
@@ -241,29 +238,28 @@ func (v *inventory) machine(ctx context.Context, o Owned) (node string, found ev
 	same, proved := g.matches(o)
 	switch {
 	case err != nil:
-		return "", unproved(err)
+		return unproved(err)
 	case !exists:
-		return "", event.OwnedObject{Gone: true}
+		return event.OwnedObject{Gone: true}
 	case g.Hidden:
 		reason := "a guest that this API token may not see has this id"
-		return "", event.OwnedObject{Reason: reason, Fix: auditFix(o.VM)}
+		return event.OwnedObject{Reason: reason, Fix: auditFix(o.VM)}
 	case !g.isVM():
 		v.others[o.VM] = nil // a container's disks have the same names; its configuration is not read
-		reason := "the id belongs to another guest now: " + g.describe()
-		return "", event.OwnedObject{Gone: true, Reason: reason}
+		return event.OwnedObject{Gone: true, Reason: "the id belongs to another guest now: " + g.describe()}
 	case proved && !same:
 		v.others[o.VM] = g.Config
-		reason := "the id belongs to another machine now: " + g.describe()
-		return "", event.OwnedObject{Gone: true, Reason: reason}
-	case !proved && g.Name != o.Name:
-		reason := "not proved: the state had no hardware address to tell it from " + g.describe()
-		return g.Node, event.OwnedObject{Reason: reason}
+		return event.OwnedObject{Gone: true, Reason: "the id belongs to another machine now: " + g.describe()}
 	}
-	fix := fmt.Sprintf("as root on node %s: qm stop %d && qm destroy %d --purge", g.Node, o.VM, o.VM)
-	if _, fixes := g.blocked(); len(fixes) > 0 {
-		fix = strings.Join(fixes, "; ")
+	found := event.OwnedObject{Where: "node " + g.Node, Reason: "still there: " + g.describe()}
+	if _, fixes := g.blocked(); !proved && g.Name != o.Name {
+		found.Reason = "not proved: the state had no hardware address to tell it from " + g.describe()
+	} else if len(fixes) > 0 {
+		found.Fix = strings.Join(fixes, "; ")
+	} else {
+		found.Fix = fmt.Sprintf("as root on node %s: qm stop %d && qm destroy %d --purge", g.Node, o.VM, o.VM)
 	}
-	return g.Node, event.OwnedObject{Reason: "still there: " + g.describe(), Fix: fix}
+	return found
 }
 
 // disk goes by the lists that were read; a list that could not be read is reported by itself.
