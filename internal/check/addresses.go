@@ -89,8 +89,7 @@ func (c *cluster) forwardPools() []AddressRange {
 	return slices.DeleteFunc(slices.Clone(c.pools), AddressRange.reversed)
 }
 
-// gatewayOutside reports whether the gateway's network holds no machine at all.
-// Then the gateway is wrong, and nothing is concluded from its network.
+// gatewayOutside reports whether the gateway is wrong: its network holds no machine at all.
 func (c *cluster) gatewayOutside() bool {
 	known := func(m machine) bool { return m.address.First.IsValid() }
 	inside := func(m machine) bool { return c.network.Contains(m.address.First) }
@@ -140,8 +139,7 @@ func reserved(network netip.Prefix, a netip.Addr) string {
 	return ""
 }
 
-// checkSubnets compares the networks inside the cluster in the machine configuration: Talos' defaults, or
-// those of a patch.
+// checkSubnets compares the networks inside the cluster, as the machine configuration has them.
 func checkSubnets(c *cluster, report reporter) {
 	i := slices.IndexFunc(c.rendered, func(r rendered) bool { return r.config != nil })
 	if i < 0 {

@@ -80,8 +80,7 @@ func Loaded(c *config.Cluster, o config.Options) (hcl.Diagnostics, error) {
 	return tidy(own.check(nil, peers(o, all, own), "")), nil
 }
 
-// peers loads the other clusters. Their own problems are not reported, and the command
-// line and the environment do not apply to them.
+// peers loads the other clusters. The command line and the environment do not apply to them.
 func peers(o config.Options, all []string, c *cluster) []*cluster {
 	o.Vars, o.VarFiles, o.Environ = nil, nil, nil
 	var others []*cluster
@@ -148,8 +147,7 @@ func RuleOf(d *hcl.Diagnostic) Kind {
 	return e.kind
 }
 
-// tidy sorts diagnostics, removes duplicates, and keeps a line that holds a secret
-// from being quoted by another diagnostic.
+// tidy sorts diagnostics, removes duplicates, and lets none of them quote a line that holds a secret.
 func tidy(diags hcl.Diagnostics) hcl.Diagnostics {
 	var private hcl.Diagnostics
 	seen := map[string]bool{}

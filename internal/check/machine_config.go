@@ -23,8 +23,7 @@ import (
 // patchVariable holds the user's own patches.
 const patchVariable = "talos_config_patches"
 
-// rendered is the configuration of one machine, as the module's data source talos_machine_configuration
-// would return it, from the same expressions.
+// rendered is the configuration of one machine, as the data source talos_machine_configuration returns it.
 type rendered struct {
 	machine string // "cp-01"
 	role    string
@@ -33,8 +32,7 @@ type rendered struct {
 	err     error // why there is no config; a *tfeval.UnknownError is no problem of the user's
 }
 
-// render renders the configuration of every machine of every stage, with stand-ins for unknown values, such
-// as secrets.
+// render renders the configuration of every machine, with stand-ins for unknown values, such as secrets.
 func render(c *config.Cluster) []rendered {
 	var all []rendered
 	for _, s := range c.Stages {
@@ -313,8 +311,7 @@ func checkTalosVersion(c *cluster, report reporter) {
 	}
 }
 
-// tooNew returns the kinds of documents that the cluster's Talos does not know yet, and
-// the release that knows them all.
+// tooNew returns the kinds of documents that the Talos of the cluster lacks, and the release that has all.
 func tooNew(c *cluster) (late map[string]bool, newest string) {
 	own, err := version.NewVersion(talos.Minor(c.text("talos_version")))
 	if err != nil {

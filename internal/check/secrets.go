@@ -70,8 +70,7 @@ func stepName(step cty.PathStep) string {
 	return ""
 }
 
-// checkModes checks the exported kubeconfig and talosconfig, which open the cluster, and
-// at castle's state, which holds every secret of it.
+// checkModes checks the modes of the exported kubeconfig and talosconfig, and of castle's state.
 func checkModes(c *cluster, report reporter) {
 	wrong := func(kind Kind, file, shown, summary string, want os.FileMode) {
 		info, err := os.Stat(file)

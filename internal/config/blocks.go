@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -106,8 +107,7 @@ func (r *blockReader) checkOverrides(s *Stage) {
 	}
 }
 
-// setArguments gives a block the arguments of its type, and reports those that it lacks or does not take.
-// Those that all types have are common.
+// setArguments gives a block the arguments of its type, and reports others, beside common, and missing ones.
 func (r *blockReader) setArguments(s *Stage, b *block, takes map[string]gate.Attribute,
 	check func(gate.Values) error, common ...string) {
 	b.takes, b.check = takes, check
@@ -133,8 +133,7 @@ func unknownArgument(name string, at hcl.Range) *hcl.Attribute {
 	return &hcl.Attribute{Name: name, Expr: hcl.StaticExpr(cty.DynamicVal, at)}
 }
 
-// checkAddress reports an adoption of a resource that the root module does not have.
-// castle does not read child modules.
+// checkAddress reports an unknown resource of the root module. castle does not read child modules.
 func (r *blockReader) checkAddress(s *Stage, b *block) {
 	address, resource := b.labels[0], ""
 	t, diags := hclsyntax.ParseTraversalAbs([]byte(address), b.at.Filename, hcl.InitialPos)
@@ -236,8 +235,7 @@ func (s *Stage) blocks() []*block {
 	return all
 }
 
-// Strings returns every string in the cluster's known values, nested ones too,
-// sorted and each once. The lab finds addresses and hosts there.
+// Strings returns every string in the known values, sorted. The lab finds addresses and hosts there.
 func (c *Cluster) Strings() []string {
 	found := make(map[string]bool)
 	add := func(values map[string]cty.Value, _ hcl.Diagnostics) { // Load has reported what is wrong
@@ -284,3 +282,83 @@ func collect(found map[string]bool, v cty.Value) {
 		return true, nil
 	})
 }
+
+// delegateGates gives the gates of every disabled stage, whose components Flux may install, to the stage that
+// asked_by names. They are evaluated with the variables of the disabled stage, which has no outputs.
+func (r *blockReader) delegateGates() {
+	for _, s := range slices.Concat(r.load.cluster.Stages, r.load.cluster.Disabled) {
+		if s.entry.Delegate == "" {
+			continue
+		}
+		if delegate := r.delegate(s); delegate != nil {
+			s.Delegate = delegate
+			r.load.diags.report(s.definition.diags.Diagnostics...)
+			r.addGates(s)
+			r.load.values.bindGates(s)
+			delegate.Gates, s.Gates = append(delegate.Gates, s.Gates...), nil
+		}
+	}
+}
+
+// delegate finds the stage that asked_by names.
+func (r *blockReader) delegate(s *Stage) *Stage {
+	e := s.entry
+	refuse := func(problem, detail string, args ...any) *Stage {
+		r.load.diags.add(e.DelegateAt, fmt.Sprintf("stage %s: asked_by = %q: %s", s.Name, e.Delegate,
+			problem), detail, args...)
+		return nil
+	}
+	var found *Stage
+	var enabled []string
+	for _, o := range slices.Concat(r.load.cluster.Stages, r.load.cluster.Disabled) {
+		if o.Name == e.Delegate {
+			found = o
+		}
+		if !o.entry.disabled {
+			enabled = append(enabled, o.Name)
+		}
+	}
+	switch {
+	case !e.disabled:
+		return refuse("the stage is enabled", "castle checks the gates of an enabled stage with the stage. "+
+			"Remove asked_by, or set enabled = false because Flux installs what the stage would.")
+	case found == nil:
+		return refuse("no such stage", "Name an enabled stage of this cluster%s", hint(e.Delegate, enabled))
+	case found.entry.disabled:
+		return refuse("disabled itself",
+			"It is disabled at %s. Name the enabled stage that installs what %s would.",
+			Place(found.entry.At), s.Name)
+	case layerIndex(found.Layer) < layerIndex(s.Layer):
+		return refuse("of an earlier layer",
+			"Stage %s is of layer %s; gates of layer %s need a stage of the same or a later layer.",
+			found.Name, found.Layer, s.Layer)
+	case len(s.definition.gates) == 0:
+		return refuse("no gates", "%s has no gates. Remove asked_by.", s.Source)
+	}
+	return found
+}
+
+// extendTimeouts lets delegated gates wait as long as the slowest of the stage's own:
+// Flux begins only when the stage is applied. A timeout in cluster.hcl stands.
+func (s *Stage) extendTimeouts() {
+	longest := time.Duration(0)
+	for _, g := range s.Gates {
+		if g.Of == s {
+			longest = max(longest, g.Policy.EffectiveTimeout())
+		}
+	}
+	for _, g := range s.Gates {
+		set := slices.ContainsFunc(g.Of.entry.gates, func(o *block) bool {
+			return o.args["timeout"] != nil && o.key() == g.block.key()
+		})
+		if g.Of != s && !set && g.Policy.EffectiveTimeout() < longest {
+			g.Policy.Timeout = longest
+		}
+	}
+}
+
+// HasGates reports whether the stage's folder has gates, delegated or not.
+func (s *Stage) HasGates() bool { return len(s.definition.gates) > 0 }
+
+// At is where cluster.hcl names the stage.
+func (s *Stage) At() hcl.Range { return s.entry.At }

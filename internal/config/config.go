@@ -87,8 +87,7 @@ type Stage struct {
 	// Needs are the stages that must be ready before this one starts: direct
 	// ones only, each once, in the order of Cluster.Stages.
 	Needs []*Stage
-	// NeedsPlatform reports whether the stage has generated providers or gates that connect with the
-	// platform's kubeconfig or talosconfig.
+	// NeedsPlatform reports whether generated providers or gates connect with the platform's outputs.
 	NeedsPlatform bool
 	// InCluster are the source addresses of the providers whose configuration
 	// castle generates: "registry.terraform.io/hashicorp/helm".
@@ -145,16 +144,14 @@ type Gate struct {
 	// Needs are the stages that must be ready before castle waits for the gate, beyond
 	// those that its own stage needs. The stage is applied without waiting for them.
 	Needs []*Stage
-	// Of is the stage whose stage.hcl has the gate: the one that checks it, or a
-	// disabled one that delegates it (asked_by).
+	// Of is the stage whose stage.hcl has the gate: the one that checks it, or a disabled one.
 	Of *Stage
 
 	block *block
 	needs []need
 }
 
-// Name is the gate's type and label, after the name of the stage that delegates it:
-// "endpoint_slice.webhook", "metallb.endpoint_slice.webhook".
+// Name is the gate's type and label; of a delegated gate, "metallb.endpoint_slice.webhook".
 func (g *Gate) Name() string {
 	name := g.Type.Name + "." + g.Label
 	if g.Of.Delegate != nil {
@@ -177,8 +174,7 @@ type Preflight struct {
 // Name is the preflight's type and label: "vm_ids.free".
 func (p *Preflight) Name() string { return p.Type.Name + "." + p.Label }
 
-// Adopt is an adopt block: a resource that is imported, where it exists and the
-// state lacks it, before the stage is planned.
+// Adopt is an adopt block: a resource that is imported before the plan, if it exists and the state lacks it.
 type Adopt struct {
 	Address string // infisical_secret.kubeconfig
 	// Exists looks whether there is anything to import; nil: the import tries.

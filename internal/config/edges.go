@@ -58,8 +58,7 @@ func edges(stages []*Stage, needs []need) []Edge {
 // connector finds the edges of the graph.
 type connector struct{ load *loader }
 
-// connect finds the needs of the stage and its gates. An expression with a wrong name
-// becomes an unknown value, so that it is not reported twice.
+// connect finds the needs of the stage and its gates. An expression with a wrong name becomes unknown.
 func (c *connector) connect(s *Stage) {
 	c.connectInputs(s)
 	s.needs = append(s.needs, c.layerNeeds(s, "stage "+s.Name, s.layerNeeds())...)
@@ -180,8 +179,7 @@ func (c *connector) distinctStages(s *Stage, needs []need) []*Stage {
 	return stages
 }
 
-// checkCycles reports stages that wait for each other. The needs of gates count: a
-// stage that needs another one waits for that one's gates.
+// checkCycles reports stages that wait for each other, or for each other's gates.
 func (c *connector) checkCycles() {
 	stages := slices.Clone(c.load.cluster.Stages)
 	needs := func(s *Stage) []*Stage { return c.distinctStages(s, s.allNeeds()) }
@@ -219,4 +217,37 @@ func (c *connector) reportCycle(path []*Stage) {
 		}
 	}
 	c.load.diags.add(first, "cycle: "+strings.Join(names, " → "), "%s.", strings.Join(hops, ", "))
+}
+
+// Waiter is a stage, or a gate of one, that waits for a layer by `needs`.
+type Waiter struct {
+	Stage *Stage
+	Gate  *Gate // nil: the whole stage waits
+}
+
+// Waiters are the enabled stages and gates whose `needs` names a layer.
+func (c *Cluster) Waiters(layer string) []Waiter {
+	named := func(needs []layerName) bool {
+		return slices.ContainsFunc(needs, func(n layerName) bool { return n.name == layer })
+	}
+	var all []Waiter
+	for _, s := range c.Stages {
+		if named(s.layerNeeds()) {
+			all = append(all, Waiter{Stage: s})
+		}
+		for _, g := range s.Gates {
+			if named(g.block.needs) {
+				all = append(all, Waiter{Stage: s, Gate: g})
+			}
+		}
+	}
+	return all
+}
+
+// layerNeeds are the layers that `needs` of the whole stage names.
+func (s *Stage) layerNeeds() []layerName {
+	if s.entry.settings.needs != nil {
+		return s.entry.settings.needs
+	}
+	return s.definition.settings.needs
 }

@@ -21,8 +21,7 @@ func inClusterProviders() []string {
 	return []string{"registry.terraform.io/hashicorp/helm", "registry.terraform.io/hashicorp/kubernetes"}
 }
 
-// readModule reads the Terraform files of a root module. Types, defaults and places
-// come from the files themselves, the rest from terraform-config-inspect.
+// readModule reads the Terraform files of a root module, also through terraform-config-inspect.
 func (d *definition) readModule(l *library, folder string) {
 	entries, err := fs.ReadDir(d.stage.Module, ".")
 	if err != nil {
@@ -47,8 +46,7 @@ func (d *definition) readModule(l *library, folder string) {
 	d.readProviders(module)
 }
 
-// readProviders lists the providers that the module requires, by required_providers or
-// by a resource, and those of them that castle configures.
+// readProviders lists the providers that the module requires, and those of them that castle configures.
 func (d *definition) readProviders(module *tfconfig.Module) {
 	s := &d.stage
 	for _, resources := range []map[string]*tfconfig.Resource{module.ManagedResources, module.DataResources} {
@@ -111,7 +109,8 @@ func (d *definition) readDeclarations(f *hcl.File, module *tfconfig.Module) {
 
 func (p *problems) readVariable(b *hcl.Block, inspected *tfconfig.Variable) Variable {
 	v := Variable{Name: inspected.Name, Description: inspected.Description, Sensitive: inspected.Sensitive,
-		Required: true, constraint: cty.DynamicPseudoType, literal: true, nullable: true, declared: b.DefRange}
+		Required: true, constraint: cty.DynamicPseudoType, literal: true, nullable: true,
+		declared: b.DefRange}
 	content, _, diags := b.Body.PartialContent(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{
 		{Name: "type"}, {Name: "default"}, {Name: "nullable"},
 	}})

@@ -19,8 +19,7 @@ func (p *problems) add(at hcl.Range, summary, detail string, args ...any) {
 	p.report(problem(at, summary, detail, args...))
 }
 
-// problem makes an error. The summary begins with its object; the detail explains the problem and the fix in
-// sentences.
+// problem makes an error. The summary begins with its object; the detail has sentences, also about the fix.
 func problem(at hcl.Range, summary, detail string, args ...any) *hcl.Diagnostic {
 	d := &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(detail, args...)}
 	if at.Filename != "" {
@@ -37,8 +36,7 @@ func plain(diags hcl.Diagnostics) hcl.Diagnostics {
 	return diags
 }
 
-// distinct keeps the first of equal diagnostics about one place, as several stages may
-// share a value or a file.
+// distinct keeps the first of equal diagnostics about one place: stages may share a value or a file.
 func distinct(diags hcl.Diagnostics) hcl.Diagnostics {
 	seen := make(map[string]bool)
 	return slices.DeleteFunc(diags, func(d *hcl.Diagnostic) bool {
@@ -102,6 +100,5 @@ func wholeFile(name string) hcl.Range {
 	return hcl.Range{Filename: name, Start: hcl.InitialPos, End: hcl.InitialPos}
 }
 
-// Argument names an argument of a gate or preflight type. It is the Extra of a
-// diagnostic that finds the argument unsuitable.
+// Argument is the Extra of a diagnostic that finds an argument of a gate or preflight type unsuitable.
 type Argument struct{ Type, Name string }

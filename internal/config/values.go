@@ -137,8 +137,7 @@ func (r *inputValues) bind(s *Stage) {
 	}
 }
 
-// bindGates binds only the variables that the gates of a disabled stage name: castle does not apply the
-// stage, so nothing else needs a value.
+// bindGates binds the variables of a disabled stage that its gates name. Nothing else of it needs a value.
 func (r *inputValues) bindGates(s *Stage) {
 	r.checkInputs(s)
 	var bind func(expr hcl.Expression)
@@ -217,8 +216,7 @@ func parse(text string) (cty.Value, error) {
 		strings.TrimSuffix(diags[0].Detail, "."))
 }
 
-// checkWired reports a file's value for a variable that stage.hcl wires, which would be
-// ignored, unless another stage takes it.
+// checkWired reports a file's value for a variable that stage.hcl wires, unless another stage takes it.
 func (r *inputValues) checkWired(s *Stage, name string) {
 	wired, ok := s.definition.settings.inputs[name]
 	_, overridden := s.entry.settings.inputs[name]
