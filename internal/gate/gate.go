@@ -55,40 +55,33 @@ type Target struct {
 	Environ []string
 }
 
-// Type is one kind of gate. Every gate also has the attributes timeout, stable and needs.
-type Type struct {
+// BlockType is one kind of block in a stage's file, which New binds to a T.
+type BlockType[T any] struct {
 	Name       string // the block's first label: "endpoint_slice"
 	Summary    string
 	Attributes map[string]Attribute
-	// Kubernetes and Talos report which of Target's files the gate reads. Either makes an edge from the
-	// gate's stage to the platform.
-	Kubernetes, Talos bool
 	// Check, when set, checks the attributes together; values may be unknown.
 	Check func(Values) error
-	New   func(name string, target Target, values Values) (Gate, error)
-}
+	New   func(name string, target Target, values Values) (T, error)
 
-// PreflightType is one kind of preflight: a check of the outside world that runs before a stage may change
-// anything.
-type PreflightType struct {
-	Name       string // the block's first label: "vm_ids"
-	Summary    string
-	Attributes map[string]Attribute
-	Check      func(Values) error // as in Type
-	New        func(name string, target Target, values Values) (Preflight, error)
-	// HasMachineIDs reports whether its inspections return MachineIDs: then it also runs after each apply.
+	// Kubernetes and Talos report which of Target's files a gate reads. Either makes an edge from the
+	// gate's stage to the platform.
+	Kubernetes, Talos bool
+	// HasMachineIDs reports whether the inspections of a preflight return MachineIDs: then it also runs after
+	// each apply.
 	HasMachineIDs bool
 }
 
-// ExistsType is one kind of exists block. An adoption uses it to check that its object exists, where an
-// import gives no clear answer or takes long.
-type ExistsType struct {
-	Name       string // the block's label: "talos_bootstrapped"
-	Summary    string
-	Attributes map[string]Attribute
-	Check      func(Values) error // as in Type
-	New        func(name string, target Target, values Values) (Exists, error)
-}
+type (
+	// Type is one kind of gate. Every gate also has the attributes timeout, stable and needs.
+	Type = BlockType[Gate]
+	// PreflightType is one kind of preflight: a check of the outside world that runs before a stage may
+	// change anything.
+	PreflightType = BlockType[Preflight]
+	// ExistsType is one kind of exists block. An adoption uses it to check that its object exists, where an
+	// import gives no clear answer or takes long.
+	ExistsType = BlockType[Exists]
+)
 
 // Exists is an ExistsType bound to known arguments.
 type Exists struct {

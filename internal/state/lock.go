@@ -54,11 +54,10 @@ func (h holder) held(cluster string) *HeldError {
 // HeldError reports that another run, which is alive, holds the lock. Only Cluster
 // is set if the holder has not written its name yet.
 type HeldError struct {
-	Cluster string
-	Run     string
-	Host    string
-	PID     int
-	Since   time.Time
+	Cluster, Run, Host string
+
+	PID   int
+	Since time.Time
 	// Path is the lock file if only a person can check that the holder is alive: the holder runs on another
 	// machine that shares the file system.
 	Path string
@@ -83,14 +82,14 @@ func (e *HeldError) Error() string {
 
 // age returns a duration in its largest unit.
 func age(d time.Duration) string {
-	n, unit := int(d.Hours()/24), "day"
+	n, unit := max(int(d.Seconds()), 0), "second"
 	switch {
-	case d < time.Minute:
-		n, unit = max(int(d.Seconds()), 0), "second"
-	case d < time.Hour:
-		n, unit = int(d.Minutes()), "minute"
-	case d < 48*time.Hour:
+	case d >= 48*time.Hour:
+		n, unit = int(d.Hours()/24), "day"
+	case d >= time.Hour:
 		n, unit = int(d.Hours()), "hour"
+	case d >= time.Minute:
+		n, unit = int(d.Minutes()), "minute"
 	}
 	if n != 1 {
 		unit += "s"

@@ -117,19 +117,19 @@ func (p *Plan) Objects(ctx context.Context) ([]Object, error) {
 	var objects []Object
 	err := p.show(ctx, func(shown *tfjson.Plan) error {
 		for _, c := range shown.ResourceChanges {
-			o := Object{Address: c.Address, Type: c.Type}
+			action := ""
 			switch actions := c.Change.Actions; {
-			case c.Mode != "managed":
-				continue
 			case actions.Create():
-				o.Action = "create"
+				action = "create"
 			case actions.Replace():
-				o.Action = "replace"
+				action = "replace"
 			case actions.Update():
-				o.Action = "update"
-			default:
+				action = "update"
+			}
+			if action == "" || c.Mode != tfjson.ManagedResourceMode {
 				continue
 			}
+			o := Object{Address: c.Address, Type: c.Type, Action: action}
 			o.ID = importID(c.Type, c.Change.After, c.Change.AfterUnknown)
 			o.WasID = importID(c.Type, c.Change.Before, nil)
 			objects = append(objects, o)
@@ -188,28 +188,25 @@ func (p *Plan) ChangedAttributes(ctx context.Context) (map[string][]string, erro
 }
 
 func forcingReplacement(paths []any) []string {
-	var names []string
+	names := map[string]bool{}
 	for _, path := range paths {
 		if steps, is := path.([]any); is && len(steps) > 0 {
-			names = append(names, fmt.Sprint(steps[0]))
+			names[fmt.Sprint(steps[0])] = true
 		}
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return slices.Sorted(maps.Keys(names))
 }
 
 func changedAttributes(before, after, afterUnknown any) []string {
 	was, _ := before.(map[string]any)
 	is, _ := after.(map[string]any)
 	unknown, _ := afterUnknown.(map[string]any)
-	found := map[string]any{}
-	maps.Copy(found, was)
-	maps.Copy(found, is)
-	maps.DeleteFunc(found, func(name string, _ any) bool { return reflect.DeepEqual(was[name], is[name]) })
-	for name, v := range unknown {
-		if v == true {
-			found[name] = nil
-		}
-	}
-	return slices.Sorted(maps.Keys(found))
+	all := map[string]any{}
+	maps.Copy(all, was)
+	maps.Copy(all, is)
+	maps.Copy(all, unknown)
+	maps.DeleteFunc(all, func(name string, _ any) bool {
+		return unknown[name] != true && reflect.DeepEqual(was[name], is[name])
+	})
+	return slices.Sorted(maps.Keys(all))
 }
