@@ -109,14 +109,14 @@ func run(f *files, folder string) (built resmap.ResMap, err error) {
 
 // object returns a built resource as an Object, with its place in the sources.
 func (s *sources) object(k *Kustomization, r *resource.Resource) (Object, error) {
-	origin, err := r.GetOrigin()
-	err = errors.Join(err, r.SetOrigin(nil))
-	data, marshalErr := r.MarshalJSON()
 	o := Object{Unstructured: &unstructured.Unstructured{}}
-	if err := errors.Join(err, marshalErr); err != nil {
-		return o, err
+	origin, originErr := r.GetOrigin()
+	resetErr := r.SetOrigin(nil)
+	data, err := r.MarshalJSON()
+	if err == nil {
+		err = o.UnmarshalJSON(data)
 	}
-	if err := o.UnmarshalJSON(data); err != nil {
+	if err := errors.Join(originErr, resetErr, err); err != nil {
 		return o, err
 	}
 	common := k.spec.CommonMetadata

@@ -1,5 +1,5 @@
-// Package gitops reads a GitOps repository as Flux would: which Flux
-// Kustomizations there are, in which order, and which objects each applies.
+// Package gitops reads a GitOps repository as Flux would: which Flux Kustomizations there are, in which order,
+// and which objects each applies.
 //
 // Flux begins with one Kustomization, the root, and finds the others among the objects that it applies. Read
 // follows them through a local folder. Build is one step of Read, for the lab's kustomize-controller:
@@ -10,10 +10,9 @@
 // another source has no objects. It does not read .sourceignore. It reports every problem with file and line
 // before kustomize runs, whose messages seldom have them.
 //
-// github.com/fluxcd/pkg/kustomize is not used, although v1.40.0 fits the tree's versions. Its Build reloads
-// kustomize's OpenAPI schema each time: 430 ms for each Kustomization instead of 1 ms, where `castle check`
-// has a fraction of a second. Its generator stops at the first unreadable manifest, without a line. Its
-// substitution reads from a controller-runtime client, which adds 140 packages to castle.
+// github.com/fluxcd/pkg/kustomize v1.40.0 is not used: its Build reloads kustomize's OpenAPI schema each time,
+// 430 ms for a Kustomization instead of 1 ms; its generator stops at the first unreadable manifest, without a
+// line; its substitution reads from a controller-runtime client, which adds 140 packages to castle.
 package gitops
 
 import (
@@ -141,7 +140,7 @@ func (r *reader) follow(k *Kustomization) {
 	}
 	objects, err := build(r.files, k)
 	r.problems.add(k.At, err)
-	if k.Objects, err = k.substituted(objects, r.options.Variables, true); err != nil {
+	if k.Objects, err = k.Substitute(objects, r.options.Variables, true); err != nil {
 		r.problems.add(k.At, err)
 		return
 	}

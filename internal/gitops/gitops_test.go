@@ -200,13 +200,13 @@ func TestUnknownVariablesAreKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.Substitute(objects, nil); err == nil ||
+	if _, err := k.Substitute(objects, nil, false); err == nil ||
 		err.Error() != "substitute from 'ConfigMap/cluster-vars' error: it is not in namespace flux-system" {
 		t.Errorf("without its ConfigMap: %v", err)
 	}
 	objects, err = k.Substitute(objects, func(string, string, string) (map[string]string, bool) {
 		return nil, true
-	})
+	}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

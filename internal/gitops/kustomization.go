@@ -124,13 +124,9 @@ func Parse(o *unstructured.Unstructured) (*Kustomization, error) {
 // Variables returns the data of a ConfigMap or Secret, and whether it exists.
 type Variables func(kind, namespace, name string) (map[string]string, bool)
 
-// Substitute replaces the ${variables} of objects, as Flux does. A required source must exist.
-func (k *Kustomization) Substitute(objects []Object, from Variables) ([]Object, error) {
-	return k.substituted(objects, from, false)
-}
-
-// substituted leaves ${name} in place for a caller that does not know all sources.
-func (k *Kustomization) substituted(objects []Object, from Variables, keepUnknown bool) ([]Object, error) {
+// Substitute replaces the ${variables} of objects, as Flux does. A source must exist unless it is optional;
+// for a caller that does not know all sources, keepUnknown leaves ${name} in place instead.
+func (k *Kustomization) Substitute(objects []Object, from Variables, keepUnknown bool) ([]Object, error) {
 	values, complete := map[string]string{}, true
 	for _, s := range k.VariablesFrom {
 		var data map[string]string

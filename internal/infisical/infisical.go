@@ -161,11 +161,7 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	text := fmt.Sprintf("%s: %v", e.Object, e.Err)
-	if e.Fix != "" {
-		text += "; " + e.Fix
-	}
-	return text
+	return strings.TrimSuffix(fmt.Sprintf("%s: %v; %s", e.Object, e.Err, e.Fix), "; ")
 }
 
 func (e *Error) Unwrap() error { return e.Err }

@@ -2,13 +2,11 @@
 // connections and whether a URL responds.
 //
 // It sees the listener of an address and nothing behind it, so its gates trust little. Each attempt makes
-// its own connection and has its own timeout. A proxy of the environment is never used: it would answer for
-// an address that does not exist. A redirect is a response and is not followed, since its target may be
-// ready when the page itself is not.
+// its own connection. A proxy of the environment is never used: it would answer for an address that does not
+// exist. A redirect is a response and is not followed: its target may be ready when the page itself is not.
 //
-// Nearly every failure may heal: a name that does not resolve, a foreign certificate, any status. An ingress
-// controller serves its own certificate until the right one is issued. Only a URL with the wrong scheme
-// fails permanently.
+// Nearly every failure may heal: a name that does not resolve, a foreign certificate, any status. Only a URL
+// with the wrong scheme fails permanently.
 package probe
 
 import (

@@ -28,17 +28,14 @@ type Failure struct {
 // FailedValidations evaluates the validation blocks of all variables.
 func (m *Module) FailedValidations() []Failure {
 	var all []Failure
-	for _, variable := range m.Blocks {
-		if variable.Type != "variable" || len(variable.Labels) != 1 {
-			continue
-		}
-		for _, b := range variable.Body.Blocks {
+	for _, variable := range m.Instances("variable", "") {
+		for _, b := range variable.block.Body.Blocks {
 			condition := b.Body.Attributes["condition"]
 			if b.Type != "validation" || condition == nil || !m.fails(condition.Expr, nil) {
 				continue
 			}
 			f := Failure{
-				Variable: variable.Labels[0], At: b.DefRange(), Reads: reads(condition.Expr),
+				Variable: variable.Name, At: b.DefRange(), Reads: reads(condition.Expr),
 				Message: m.message(b, "The condition of its validation is not met.", nil),
 			}
 			blame(m, &f, condition.Expr)
@@ -151,15 +148,13 @@ func elements(v cty.Value) (keys []string, of func(keys ...string) cty.Value) {
 func reads(expr hcl.Expression) []string {
 	loops, iterated := map[string]string{}, map[hclsyntax.Node]bool{}
 	var all []string
-	visit(expr, func(n hclsyntax.Node) {
+	visit(expr, func(n hclsyntax.Node) { // a loop before what is in it
 		if loop, ok := n.(*hclsyntax.ForExpr); ok {
 			over, ok := loop.CollExpr.(*hclsyntax.ScopeTraversalExpr)
 			if ok && over.Traversal.RootName() == "var" {
 				loops[loop.ValVar], iterated[over] = second(over.Traversal), true
 			}
 		}
-	})
-	visit(expr, func(n hclsyntax.Node) {
 		t, ok := n.(*hclsyntax.ScopeTraversalExpr)
 		if !ok || iterated[t] {
 			return

@@ -286,12 +286,9 @@ func (m *Module) Local(name string) cty.Value {
 // Outputs are the outputs whose values are known.
 func (m *Module) Outputs() map[string]cty.Value {
 	all := map[string]cty.Value{}
-	for _, b := range m.Blocks {
-		if b.Type != "output" || len(b.Labels) != 1 || b.Body.Attributes["value"] == nil {
-			continue
-		}
-		if v, err := m.Evaluate(b.Body.Attributes["value"].Expr, nil); err == nil && v.IsWhollyKnown() {
-			all[b.Labels[0]] = v
+	for _, b := range m.Instances("output", "") {
+		if v, err := b.Value("value"); err == nil && v != cty.NilVal && v.IsWhollyKnown() {
+			all[b.Name] = v
 		}
 	}
 	return all

@@ -98,7 +98,7 @@ func (t *Fleet) build(ctx context.Context, k *gitops.Kustomization,
 		values, there, err := t.w.Offered(ctx, kind, namespace, name)
 		failed = errors.Join(failed, err)
 		return values, there
-	})
+	}, false)
 	if err := errors.Join(failed, err); err != nil {
 		return nil, err
 	}
