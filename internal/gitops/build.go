@@ -37,7 +37,7 @@ func build(f *files, k *Kustomization) ([]Object, error) {
 			": the repository has no folder ./" + k.Path}}
 	}
 	clear(f.replaced)
-	sources := &sources{files: f, documents: map[string][]document{}, folders: map[string]bool{}}
+	sources := &sources{files: f, documents: map[string][]document{}}
 	fields, file := sources.folder(k.Path), f.kustomizationFile(k.Path)
 	if file == "" {
 		file = path.Join(k.Path, konfig.DefaultKustomizationFileName())

@@ -25,31 +25,25 @@ import (
 // nothing is fetched from elsewhere, and each object's line is known.
 type sources struct {
 	files     *files
-	documents map[string][]document // by file
-	folders   map[string]bool       // that have been read
+	documents map[string][]document // by file; also those that have been read without objects
 	problems  Problems
 }
 
 // document is one of the objects that a file holds.
 type document struct {
-	APIVersion string `yaml:"apiVersion"`
-	Kind       string `yaml:"kind"`
-	Metadata   struct {
-		Namespace string `yaml:"namespace"`
-		Name      string `yaml:"name"`
-	} `yaml:"metadata"`
-
-	line int
+	yaml.TypeMeta `yaml:",inline"`
+	Metadata      yaml.NameMeta `yaml:"metadata"`
+	line          int
 }
 
 // folder reads a folder's kustomization.yaml and all files and folders that it names. kustomize gets the file
 // without deprecated fields: it would warn of each on this process's stderr.
 func (s *sources) folder(folder string) (k types.Kustomization) {
 	file := s.files.kustomizationFile(folder)
-	if file == "" || s.folders[folder] {
+	if _, done := s.documents[file]; done || file == "" {
 		return k
 	}
-	s.folders[folder] = true
+	s.documents[file] = nil
 	data, documents := s.parse(file)
 	if len(documents) == 0 {
 		return k

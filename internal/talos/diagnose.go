@@ -85,10 +85,7 @@ func (n nodeView) service(id string) *machineapi.ServiceInfo {
 // host is the argument with which talosctl reaches the machine.
 func (n nodeView) host() string { return hostOf(n.endpoint) }
 
-// recentEvents is how many events of a service a report lists.
-const recentEvents = 8
-
-// servicesReport lists every service, then the last events of the unhealthy ones.
+// servicesReport lists every service, then the last eight events of the unhealthy ones.
 func (n nodeView) servicesReport() []byte {
 	text := []byte("SERVICE\tSTATE\tHEALTH\tLAST EVENT\n")
 	var details []byte
@@ -99,7 +96,7 @@ func (n nodeView) servicesReport() []byte {
 		}
 		details = fmt.Appendf(details, "\nEVENTS OF %s\n", s.GetId())
 		events := s.GetEvents().GetEvents()
-		for _, e := range events[max(0, len(events)-recentEvents):] {
+		for _, e := range events[max(0, len(events)-8):] {
 			at := e.GetTs().AsTime().Format(time.RFC3339)
 			details = fmt.Appendf(details, "%s\t%s\t%s\n", at, e.GetState(), e.GetMsg())
 		}

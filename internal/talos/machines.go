@@ -68,11 +68,10 @@ func newMachines(talosconfig []byte, values gate.Values) (*machines, error) {
 	}
 	for _, fallback := range [][]string{selected.Endpoints, selected.Nodes} {
 		if len(m.endpoints) == 0 {
-			m.endpoints = slices.Clone(fallback)
+			m.endpoints = fallback
 		}
 	}
-	slices.Sort(m.endpoints)
-	m.endpoints = slices.Compact(m.endpoints)
+	m.endpoints = slices.Compact(slices.Sorted(slices.Values(m.endpoints)))
 	return m, nil
 }
 

@@ -1,6 +1,7 @@
 package tfeval
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -81,11 +82,8 @@ func (m *Module) message(b *hclsyntax.Block, otherwise string, extra map[string]
 			return otherwise
 		}
 	}
-	v, err := m.Evaluate(attr.Expr, extra)
-	if err != nil || Text(v) == "" {
-		return otherwise
-	}
-	return Text(v)
+	v, _ := m.Evaluate(attr.Expr, extra) // unknown after an error
+	return cmp.Or(Text(v), otherwise)
 }
 
 // blame finds the elements that fail the condition alone, or else those that fail it beside an earlier one.

@@ -221,10 +221,7 @@ func (b Block) in(body *hclsyntax.Body, argument string) (cty.Value, error) {
 func (b Block) Text(argument string) string { return b.textIn(b.block.Body, argument) }
 
 func (b Block) textIn(body *hclsyntax.Body, argument string) string {
-	v, err := b.in(body, argument)
-	if err != nil {
-		return ""
-	}
+	v, _ := b.in(body, argument) // unknown after an error
 	return Text(v)
 }
 
@@ -275,12 +272,10 @@ func (m *Module) instances(b *hclsyntax.Block) []Block {
 	return all
 }
 
-// Local is a local value; NilVal if there is none or it is not known.
+// Local is a local value; unknown if there is none.
 func (m *Module) Local(name string) cty.Value {
-	if v, err := m.local(name); err == nil {
-		return v
-	}
-	return cty.NilVal
+	v, _ := m.local(name) // unknown after an error
+	return v
 }
 
 // Outputs are the outputs whose values are known.

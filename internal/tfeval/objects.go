@@ -61,10 +61,7 @@ func (b Block) objects() []Object {
 			all = b.chartObjects(o)
 		}
 	case b.Type == "kubernetes_manifest":
-		manifest, err := b.Value("manifest")
-		if err != nil {
-			return nil
-		}
+		manifest, _ := b.Value("manifest") // unknown after an error
 		metadata := Attribute(manifest, "metadata")
 		o.Group = groupOf(Text(Attribute(manifest, "apiVersion")))
 		o.Kind = Text(Attribute(manifest, "kind"))
@@ -76,8 +73,8 @@ func (b Block) objects() []Object {
 				o.Name, o.Namespace = b.textIn(inner.Body, "name"), b.textIn(inner.Body, "namespace")
 			}
 		}
-		data, err := b.Value("data")
-		if err != nil || data == cty.NilVal {
+		data, _ := b.Value("data") // unknown after an error
+		if data == cty.NilVal {
 			data = cty.DynamicVal
 		}
 		if kind == "ConfigMap" && data.IsWhollyKnown() && Map(data) != nil {
