@@ -87,7 +87,7 @@ func table() map[string][]string {
 		"internal/vault":         {"internal/gate", "internal/httpjson"},
 		"internal/secretstore": {"internal/tfeval", "internal/config", "internal/infisical",
 			"internal/vault"},
-		"internal/gitops":             {},
+		"internal/gitops":             {"internal/graph"},
 		"internal/process":            {},
 		"internal/probe":              {"internal/gate", "internal/httpjson"},
 		"internal/ui":                 {},

@@ -1,5 +1,5 @@
-// Package gitops reads a GitOps repository as Flux would: which Flux Kustomizations there are, in which order,
-// and which objects each applies.
+// Package gitops reads a GitOps repository as Flux would: which Flux Kustomizations there are, in which
+// order, and which objects each applies.
 //
 // Flux begins with one Kustomization, the root, and finds the others among the objects that it applies. Read
 // follows them through a local folder. Build is one step of Read, for the lab's kustomize-controller:
@@ -10,21 +10,24 @@
 // another source has no objects. It does not read .sourceignore. It reports every problem with file and line
 // before kustomize runs, whose messages seldom have them.
 //
-// github.com/fluxcd/pkg/kustomize v1.40.0 is not used: its Build reloads kustomize's OpenAPI schema each time,
-// 430 ms for a Kustomization instead of 1 ms; its generator stops at the first unreadable manifest, without a
-// line; its substitution reads from a controller-runtime client, which adds 140 packages to castle.
+// github.com/fluxcd/pkg/kustomize v1.40.0 is not used: its Build reloads kustomize's OpenAPI schema each
+// time, 430 ms for a Kustomization instead of 1 ms; its generator stops at the first unreadable manifest,
+// without a line; its substitution reads from a controller-runtime client, which adds 140 packages to castle.
 package gitops
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/ephemeral-castle/castle/internal/graph"
 )
 
 // Options configure Read.
@@ -168,6 +171,7 @@ func (r *reader) follow(k *Kustomization) {
 
 // checkDependencies finds dependencies that would never be ready.
 func (r *reader) checkDependencies() {
+	needs := func(k Key) []Key { return r.seen[k].DependsOn }
 	for _, k := range r.found {
 		for _, n := range k.DependsOn {
 			if r.seen[n] == nil {
@@ -176,28 +180,16 @@ func (r *reader) checkDependencies() {
 						"it never starts", k.Key, n))
 			}
 		}
-		if cycle := r.cycle(k, nil); cycle != "" {
-			r.problems.add(k.At, fmt.Errorf("Kustomization %s depends on itself: %s", k.Key, cycle))
-		}
-	}
-}
-
-// cycle is the path from a Kustomization over its dependencies back to itself.
-func (r *reader) cycle(k *Kustomization, path []string) string {
-	if len(path) > 0 && k.Key.String() == path[0] {
-		return strings.Join(append(path, path[0]), " → ")
-	}
-	if slices.Contains(path, k.Key.String()) {
-		return "" // another one's cycle
-	}
-	for _, n := range k.DependsOn {
-		if next := r.seen[n]; next != nil {
-			if text := r.cycle(next, append(slices.Clone(path), k.Key.String())); text != "" {
-				return text
+		_, err := graph.Sort(append([]Key{k.Key}, slices.Collect(maps.Keys(r.seen))...), needs)
+		if cycle, is := errors.AsType[*graph.CycleError[Key]](err); is && cycle.Path[0] == k.Key {
+			var path []string
+			for _, n := range cycle.Path {
+				path = append(path, n.String())
 			}
+			r.problems.add(k.At, fmt.Errorf("Kustomization %s depends on itself: %s", k.Key,
+				strings.Join(path, " → ")))
 		}
 	}
-	return ""
 }
 
 // clean is a path inside the repository, without "./" before it.

@@ -143,9 +143,7 @@ func fixed(of impl, result cty.Type, params ...cty.Type) function.Function {
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) { return of(args) },
 	}
 	for _, t := range params {
-		spec.Params = append(spec.Params, function.Parameter{
-			Name: "value", Type: t, AllowDynamicType: t == cty.DynamicPseudoType,
-		})
+		spec.Params = append(spec.Params, function.Parameter{Name: "value", Type: t, AllowDynamicType: true})
 	}
 	return function.New(spec)
 }
