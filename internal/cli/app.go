@@ -161,7 +161,7 @@ func (a *app) open(o cluster.Options) (*cluster.Cluster, error) {
 		return nil, err
 	}
 	if o.Reporter == nil {
-		o.Reporter = ui.NewAnswers(a.stderr)
+		o.Reporter = ui.Answers{W: a.stderr}
 	}
 	c, err := cluster.Open(o)
 	if err == nil {
@@ -236,10 +236,10 @@ func printTable(w io.Writer, write func(w io.Writer)) error {
 	var text strings.Builder
 	t := ui.NewTable(&text)
 	write(t)
-	if err := t.Flush(); err != nil {
-		return err
+	err := t.Flush()
+	if err == nil {
+		_, err = io.WriteString(w, text.String())
 	}
-	_, err := io.WriteString(w, text.String())
 	return err
 }
 
@@ -292,11 +292,8 @@ func (a *app) clusters() string {
 	if err != nil {
 		return ""
 	}
-	clusters, err := config.Clusters(repository)
-	if err != nil || len(clusters) == 0 {
-		return ""
-	}
-	return "; choose one of " + strings.Join(clusters, ", ")
+	clusters, _ := config.Clusters(repository) //nolint:errcheck // it only completes an error
+	return listIf("; choose one of ", clusters)
 }
 
 // usage makes an argument error a *castle.UsageError that shows the command's usage.

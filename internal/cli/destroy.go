@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -40,7 +39,7 @@ with the remedies: exit code 6. The same command verifies again.`,
 			if err != nil {
 				return err
 			}
-			kept, err := keptStages(c, o, toDestroy)
+			kept, err := keptStages(c, o)
 			if err != nil {
 				return err
 			}
@@ -75,7 +74,10 @@ with the remedies: exit code 6. The same command verifies again.`,
 }
 
 // keptStages describes the stages that stay because they are persistent, "" if there are none.
-func keptStages(c *cluster.Cluster, o destroy.Options, toDestroy []*destroy.Stage) (string, error) {
+func keptStages(c *cluster.Cluster, o destroy.Options) (string, error) {
+	if o.All {
+		return "", nil
+	}
 	o.All = true
 	all, err := destroy.Select(c, o)
 	if err != nil {
@@ -83,8 +85,7 @@ func keptStages(c *cluster.Cluster, o destroy.Options, toDestroy []*destroy.Stag
 	}
 	var names []string
 	for _, d := range all {
-		same := func(x *destroy.Stage) bool { return x.Record.Name == d.Record.Name }
-		if !slices.ContainsFunc(toDestroy, same) {
+		if d.Record.Persistent {
 			names = append(names, d.Record.Name)
 		}
 	}
@@ -102,11 +103,8 @@ func checkProtection(a *app, c *cluster.Cluster) error {
 		return &unconfirmedError{fmt.Sprintf("%s is protected: remove `protect = true` from "+
 			"%s/cluster.hcl first", c.Name(), c.Config.Dir)}
 	case invalid != nil:
-		more, first := "", invalid.Diagnostics[0]
-		if n := len(invalid.Diagnostics) - 1; n > 0 {
-			more = ", and " + count(n, "more problem")
-		}
-		where := ""
+		first, others := invalid.Diagnostics[0], len(invalid.Diagnostics)-1
+		more, where := textIf(others > 0, ", and "+count(others, "more problem")), ""
 		if first.Subject != nil {
 			where = fmt.Sprintf("%s:%d: ", first.Subject.Filename, first.Subject.Start.Line)
 		}

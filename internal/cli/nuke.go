@@ -165,49 +165,24 @@ func verdict(deletes bool) string {
 func printNuke(w io.Writer, n *nuke.Nuke) {
 	fmt.Fprintf(w, "In the range %s at %s:\n", n.Range, n.Endpoint)
 	for i, d := range n.Disks {
-		end := "\n"
-		if i == len(n.Disks)-1 {
-			end = "\f" // the VMs have columns of their own
-		}
+		remarks := cmp.Or(d.Refused, textIf(!d.Chosen, "unreferenced; --unreferenced-disks deletes it")) +
+			textIf(d.Shared, "; shared storage: another Proxmox cluster may use it") // the user has to know
 		fmt.Fprintf(w, "  %s\tdisk %s\t%s\t%s\t%s\t%s%s", verdict(d.Goes()), d.Volume, d.Node, d.Storage,
-			bytes(d.Size), strings.Join(diskRemarks(d), "; "), end)
+			bytes(d.Size), strings.TrimPrefix(remarks, "; "),
+			cmp.Or(textIf(i < len(n.Disks)-1, "\n"), "\f")) // the VMs have columns of their own
 	}
 	for _, g := range n.Guests {
-		why := strings.Join(g.Refused, ", ")
-		if g.Goes() && g.Foreign {
-			why = "foreign; deleted because of --foreign"
-		}
+		why := cmp.Or(strings.Join(g.Refused, ", "),
+			textIf(g.Foreign, "foreign; deleted because of --foreign"))
 		fmt.Fprintf(w, "  %s\t%d\t%s\t%s\t%s\t%s\t%s\n", verdict(g.Goes()), g.ID, cmp.Or(g.Name, "-"),
 			cmp.Or(g.Node, "-"), cmp.Or(g.Status, "-"), cmp.Or(strings.Join(g.Tags, ","), "no tags"), why)
 	}
-	if len(n.Guests) == 0 {
-		fmt.Fprintf(w, "  no VM has any of these ids\n")
-	}
+	writeRemarks(w, textIf(len(n.Guests) == 0, "no VM has any of these ids"))
 	for _, s := range n.States {
-		if s.Stays != "" {
-			fmt.Fprintf(w, "  the state of %s stays: %s\n", s.Cluster, s.Stays)
-			continue
-		}
-		fmt.Fprintf(w, "  the state of %s is archived when its VMs are gone\n", s.Cluster)
+		fmt.Fprintf(w, "  the state of %s %s\n", s.Cluster, cmp.Or(textIf(s.Stays != "", "stays: "+s.Stays),
+			"is archived when its VMs are gone"))
 	}
-	for _, remark := range n.Remarks {
-		fmt.Fprintf(w, "  %s\n", remark)
-	}
-}
-
-// diskRemarks explains why a disk stays, and names a risk that only the user can assess.
-func diskRemarks(d nuke.Disk) []string {
-	var remarks []string
-	switch {
-	case d.Refused != "":
-		remarks = append(remarks, d.Refused)
-	case !d.Chosen:
-		remarks = append(remarks, "unreferenced; --unreferenced-disks deletes it")
-	}
-	if d.Shared {
-		remarks = append(remarks, "shared storage: another Proxmox cluster may use it")
-	}
-	return remarks
+	writeRemarks(w, n.Remarks...)
 }
 
 // bytes formats a size in the unit that Proxmox shows.

@@ -44,15 +44,12 @@ func (j *JSON) Report(e event.Event) {
 
 // Answers is a reporter that prints the answers to interrupts alone, for commands
 // that pass on the output of another program.
-type Answers struct{ w io.Writer }
-
-// NewAnswers returns a reporter for w.
-func NewAnswers(w io.Writer) Answers { return Answers{w} }
+type Answers struct{ W io.Writer }
 
 // Report prints an event that answers an interrupt.
 func (a Answers) Report(e event.Event) {
 	if e.Kind == event.Interrupted || e.Kind == event.Waiting {
-		fmt.Fprintln(a.w, "castle: "+e.Text)
+		fmt.Fprintln(a.W, "castle: "+e.Text)
 	}
 }
 
