@@ -35,7 +35,12 @@ func checkSecrets(c *cluster, report reporter) {
 			found = true
 			var steps []string
 			for _, step := range p {
-				steps = append(steps, stepName(step))
+				switch s := step.(type) {
+				case cty.GetAttrStep:
+					steps = append(steps, s.Name)
+				case cty.IndexStep:
+					steps = append(steps, tfeval.Printed(s.Key))
+				}
 			}
 			certain, named := secret.Likely(tfeval.Text(v))
 			named = named || len(steps) > 0 && secret.LikelyName(steps[len(steps)-1])
@@ -60,16 +65,6 @@ func checkSecrets(c *cluster, report reporter) {
 	}
 }
 
-func stepName(step cty.PathStep) string {
-	switch s := step.(type) {
-	case cty.GetAttrStep:
-		return s.Name
-	case cty.IndexStep:
-		return tfeval.Printed(s.Key)
-	}
-	return ""
-}
-
 // checkModes checks the modes of the exported kubeconfig and talosconfig, and of castle's state.
 func checkModes(c *cluster, report reporter) {
 	wrong := func(kind Kind, file, shown, summary string, want os.FileMode) {
@@ -92,10 +87,11 @@ func checkModes(c *cluster, report reporter) {
 				name+": readable by others", 0o600)
 		}
 	}
+	if c.stateDir == "" {
+		return
+	}
 	name := filepath.Join(c.stateDir, c.config.Name)
 	for _, dir := range []string{c.stateDir, name, filepath.Join(name, c.config.Platform)} {
-		if c.stateDir != "" {
-			wrong("state-mode", dir, dir, "state directory: open to others", 0o700)
-		}
+		wrong("state-mode", dir, dir, "state directory: open to others", 0o700)
 	}
 }

@@ -33,8 +33,7 @@ type Options struct {
 	Library       fs.FS // the embedded stages: networking/metallb/main.tf
 	Templates     fs.FS // the embedded templates, for castle new
 	CastleVersion string
-	// GitOps replaces the folder of Flux's repository that the cluster names: castle
-	// new has it elsewhere at first.
+	// GitOps replaces the folder of Flux's repository that the cluster names, for castle new.
 	GitOps string
 }
 
@@ -48,16 +47,14 @@ type Cluster struct {
 	Name, Platform string // "blue", "proxmox"
 	Dir            string // <repository>/clusters/blue/proxmox
 	Protect        bool   // destroy refuses; true also where cluster.hcl cannot be read
-	// Snapshots is how many castle keeps of each stage's state; 0, which is all, where
-	// castle.hcl cannot be read.
+	// Snapshots is how many castle keeps of each stage's state; 0, which is all, if castle.hcl has an error.
 	Snapshots int
 	GitOps    *GitOps // nil: no clone of Flux's repository is named, or it does not exist
 	// Stages are the enabled stages by layer, and inside a layer as cluster.hcl lists them.
 	Stages []*Stage
 	// Disabled are the stages that cluster.hcl lists with enabled = false.
 	Disabled []*Stage
-	// Files holds the sources that diagnostics may quote. Files that may hold
-	// secrets are left out, so that a diagnostic names their line and no more.
+	// Files holds the sources that diagnostics may quote: none that may hold secrets.
 	Files map[string]*hcl.File
 
 	owners    map[string]map[string]*Stage // layer, output: the enabled stage that has it
@@ -89,8 +86,7 @@ type Stage struct {
 	Needs []*Stage
 	// NeedsPlatform reports whether generated providers or gates connect with the platform's outputs.
 	NeedsPlatform bool
-	// InCluster are the source addresses of the providers whose configuration
-	// castle generates: "registry.terraform.io/hashicorp/helm".
+	// InCluster are the providers that castle configures: "registry.terraform.io/hashicorp/helm".
 	InCluster []string
 	// Providers are all providers that the module requires, local name to source address.
 	Providers map[string]string
@@ -164,8 +160,7 @@ func (g *Gate) Name() string {
 type Preflight struct {
 	Type  gate.PreflightType
 	Label string
-	// Needs are the stages whose outputs the preflight reads, itself or through
-	// the stage's inputs. It may run as soon as these are ready.
+	// Needs are the stages whose outputs the preflight reads, also through inputs: it may run after these.
 	Needs []*Stage
 
 	block *block

@@ -2,7 +2,6 @@ package config
 
 import (
 	"cmp"
-	"maps"
 	"path"
 	"path/filepath"
 	"slices"
@@ -141,15 +140,16 @@ func (l *loader) addOutputs() {
 		l.cluster.owners[layer] = make(map[string]*Stage)
 	}
 	for _, s := range l.cluster.Stages {
-		for _, name := range slices.Sorted(maps.Keys(s.Outputs)) {
-			owners := l.cluster.owners[s.Layer]
-			if first := owners[name]; first != nil {
-				l.diags.add(s.Outputs[name].declared, "layer "+s.Layer+": two stages have output "+name,
-					"Stage %s has it here and stage %s at %s; %s.%s could mean either.",
-					s.Name, first.Name, Place(first.Outputs[name].declared), s.Layer, name)
+		owners := l.cluster.owners[s.Layer]
+		for name, o := range s.Outputs {
+			first := owners[name]
+			if first == nil {
+				owners[name] = s
 				continue
 			}
-			owners[name] = s
+			l.diags.add(o.declared, "layer "+s.Layer+": two stages have output "+name,
+				"Stage %s has it here and stage %s at %s; %s.%s could mean either.",
+				s.Name, first.Name, Place(first.Outputs[name].declared), s.Layer, name)
 		}
 	}
 }
@@ -158,8 +158,7 @@ func (l *loader) addOutputs() {
 func (l *loader) checkTypes() {
 	first := make(map[string]Variable)
 	for _, s := range l.cluster.Stages {
-		for _, name := range slices.Sorted(maps.Keys(s.Variables)) {
-			v := s.Variables[name]
+		for name, v := range s.Variables {
 			if v.constraint == cty.DynamicPseudoType {
 				continue
 			}

@@ -206,14 +206,15 @@ func (r *inputValues) settle(x Written, v Variable) *Written {
 // parse evaluates the text of an expression.
 func parse(text string) (cty.Value, error) {
 	expr, diags := hclsyntax.ParseExpression([]byte(text), "", hcl.InitialPos)
+	v := cty.NilVal
 	if !diags.HasErrors() {
-		var v cty.Value
-		if v, diags = expr.Value(nil); !diags.HasErrors() {
-			return v, nil
-		}
+		v, diags = expr.Value(nil)
 	}
-	return cty.NilVal, fmt.Errorf("its text is read as an expression: %s: %s", diags[0].Summary,
-		strings.TrimSuffix(diags[0].Detail, "."))
+	if diags.HasErrors() {
+		return cty.NilVal, fmt.Errorf("its text is read as an expression: %s: %s", diags[0].Summary,
+			strings.TrimSuffix(diags[0].Detail, "."))
+	}
+	return v, nil
 }
 
 // checkWired reports a file's value for a variable that stage.hcl wires, unless another stage takes it.

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -30,29 +29,28 @@ type Repetition struct {
 // At returns the place of the value. Steps lead to a part of it, keys of objects and positions in lists:
 // At("cp-01", "address"). A part without a place of its own has that of the nearest whole.
 func (w Written) At(steps ...string) hcl.Range {
-	at, _ := w.find(steps)
-	return at
+	return w.part(steps).at
 }
 
 // Range returns the place of a whole expression.
 func (w Written) Range(steps ...string) hcl.Range {
-	at, expr := w.find(steps)
-	if expr == nil {
-		return at
+	p := w.part(steps)
+	if p.expr == nil {
+		return p.at
 	}
-	return expr.Range()
+	return p.expr.Range()
 }
 
-func (w Written) find(steps []string) (hcl.Range, hcl.Expression) {
-	at, expr := w.at, w.expr
+func (w Written) part(steps []string) Written {
 	for _, step := range steps {
-		i := slices.IndexFunc(parts(expr), func(p Written) bool { return p.Name == step })
+		all := parts(w.expr)
+		i := slices.IndexFunc(all, func(p Written) bool { return p.Name == step })
 		if i < 0 {
-			return at, nil
+			return Written{at: w.at}
 		}
-		at, expr = parts(expr)[i].at, parts(expr)[i].expr
+		w = all[i]
 	}
-	return at, expr
+	return w
 }
 
 // parts are the elements of an object or a list, by key or position. Of equal keys the last one counts, and
@@ -113,8 +111,8 @@ func (s *Stage) Written(variable string) Written {
 	return w
 }
 
-// Committed returns the values in the files that belong into Git: terraform.tfvars, defaults in castle.hcl
-// and inputs in cluster.hcl. It includes values that no stage uses.
+// Committed returns the values in the files that belong into Git, in no order: terraform.tfvars, defaults in
+// castle.hcl and inputs in cluster.hcl. It includes values that no stage uses.
 func (c *Cluster) Committed() []Written { return c.committed }
 
 // committedValues collects the values for Cluster.Committed.
@@ -129,10 +127,6 @@ func (r *inputValues) committedValues(plain, defaults map[string]Written) []Writ
 			all = append(all, in)
 		}
 	}
-	slices.SortFunc(all, func(a, b Written) int {
-		return cmp.Or(cmp.Compare(a.at.Filename, b.at.Filename),
-			cmp.Compare(a.at.Start.Byte, b.at.Start.Byte), cmp.Compare(a.Name, b.Name))
-	})
 	return all
 }
 

@@ -20,8 +20,7 @@ const (
 
 // Fault is a fault that the lab can inject.
 type Fault struct {
-	Name, Value string
-	Summary     string
+	Name, Value, Summary string
 }
 
 // All lists the faults in the order in which a cluster meets them.
