@@ -40,12 +40,8 @@ func fullDisk(err error, dir string) error {
 		(!strings.Contains(text, syscall.ENOSPC.Error()) || !strings.Contains(text, dir)) {
 		return err
 	}
-	return fmt.Errorf(
-		"%w\n  the disk of the state directory %s is full: make room there and give the same command again; "+
-			"it finds what this run has made",
-		err,
-		dir,
-	)
+	return fmt.Errorf("%w\n  the disk of the state directory %s is full: make room there and give the same "+
+		"command again; it finds what this run has made", err, dir)
 }
 
 // Failed reports that a stage failed, and adds the stage and Terraform's log to its error. A stage that

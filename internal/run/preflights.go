@@ -26,8 +26,9 @@ type Adoption struct {
 func Adoptions(r *Run, s *config.Stage, st *state.State) ([]Adoption, error) {
 	var all []Adoption
 	for _, a := range s.Adopts {
-		// One that only waits for its deletion counts, too.
-		if slices.ContainsFunc(st.Resources, func(r state.Resource) bool { return r.Address == a.Address }) {
+		// An object that only waits for its deletion is present, too.
+		present := func(res state.Resource) bool { return res.Address == a.Address }
+		if slices.ContainsFunc(st.Resources, present) {
 			continue
 		}
 		id, diags := a.ID(s, r.Outputs.Scope(s))
@@ -107,26 +108,17 @@ func (e *PreflightError) commands(terraform string) string {
 	return text
 }
 
-// ownership returns which objects that look like the stage's own, but are missing from its state, castle
-// may import. Those are the ones that an interrupted run was creating, or all with --adopt: another
-// castle may use the same names and tags.
-func ownership(r *Run, s *config.Stage, adopts bool) (func(gate.Own) bool, error) {
-	if adopts {
-		return func(gate.Own) bool { return true }, nil
-	}
-	intent, err := r.Cluster.Dir.Stage(s.Name).Intent().Read()
-	return func(own gate.Own) bool { return intent.Covers(own.Import.Address, own.Import.ID) }, err
-}
-
-// Refuse returns a *PreflightError for the objects in a stage's way, or nil if there are none.
+// Refuse returns a *PreflightError for the objects in a stage's way, or nil if there are none. Of the objects
+// that look like the stage's own, but are missing from its state, castle may import those that an interrupted
+// run was creating, or all with --adopt: another castle may use the same names and tags.
 func Refuse(r *Run, s *config.Stage, p *config.Preflight, findings gate.Inspection, adopts bool) error {
 	inTheWay := slices.Concat(findings.Unusable, findings.Foreign)
-	owned, err := ownership(r, s, adopts)
+	intent, err := r.Cluster.Dir.Stage(s.Name).Intent().Read()
 	if err != nil {
 		return err
 	}
 	for _, own := range findings.Ours {
-		if !owned(own) {
+		if !adopts && !intent.Covers(own.Import.Address, own.Import.ID) {
 			own.AsForeign.Fixes = append(
 				[]string{"take it over as it is: " + r.Cluster.Command("create") + " --adopt"},
 				own.AsForeign.Fixes...)
@@ -173,9 +165,8 @@ func nukeCommand(r *Run, s *config.Stage, p *config.Preflight, ids string) strin
 	if diags.HasErrors() {
 		return command
 	}
-	return command + " --endpoint " + gate.Values(values).
-		String("endpoint") +
-		", with the API token in PROXMOX_VE_API_TOKEN"
+	endpoint := gate.Values(values).String("endpoint")
+	return command + " --endpoint " + endpoint + ", with the API token in PROXMOX_VE_API_TOKEN"
 }
 
 // Inspect runs one preflight of a stage.

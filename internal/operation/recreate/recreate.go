@@ -1,5 +1,5 @@
-// Package recreate destroys a cluster and creates it again as one run. It is the one
-// operation that uses two others. How far it has come is on disk before each half.
+// Package recreate destroys a cluster and creates it again as one run. It is the one operation that uses two
+// others. How far it has come is on disk before each half.
 package recreate
 
 import (
@@ -59,9 +59,8 @@ func Prepare(c *cluster.Cluster, o Options) (*Plan, error) {
 		return nil, err
 	}
 	for _, d := range all {
-		same := func(x *destroy.Stage) bool { return x.Record.Name == d.Record.Name }
 		switch {
-		case slices.ContainsFunc(re.Stages, same):
+		case contains(re.Stages, d):
 		case d.Record.Persistent:
 			re.Persistent = append(re.Persistent, d.Record.Name)
 		default:
@@ -69,12 +68,14 @@ func Prepare(c *cluster.Cluster, o Options) (*Plan, error) {
 		}
 	}
 	if len(all) == 0 && begun == nil { // the user may have mistyped the name
-		return nil, &cluster.UsageError{
-			Message: fmt.Sprintf("%s: nothing to create again\n  `castle create %s` creates it", c.Name(),
-				c.Options.Cluster),
-		}
+		return nil, cluster.Usagef("%s: nothing to create again\n  `castle create %s` creates it",
+			c.Name(), c.Options.Cluster)
 	}
 	return re, nil
+}
+
+func contains(stages []*destroy.Stage, d *destroy.Stage) bool {
+	return slices.ContainsFunc(stages, func(x *destroy.Stage) bool { return x.Record.Name == d.Record.Name })
 }
 
 func continues(begun *state.Recreation, o Options) bool {
@@ -84,16 +85,9 @@ func continues(begun *state.Recreation, o Options) bool {
 // Run destroys the cluster and creates it again, as one run under one lock. It creates nothing if
 // anything is left over. The progress is on disk before each half, so that the same command resumes it.
 func Run(ctx context.Context, c *cluster.Cluster, re *Plan) error {
-	warnings, err := c.CheckConfig()
+	r, err := run.BeginChecked(ctx, c, "recreate")
 	if err != nil {
 		return err
-	}
-	r, err := run.Begin(ctx, c, "recreate")
-	if err != nil {
-		return err
-	}
-	for _, d := range warnings {
-		r.Notice(d)
 	}
 	return r.End(recreate(ctx, r, re))
 }
@@ -130,8 +124,7 @@ func destroyFirst(ctx context.Context, r *run.Run, re *Plan) error {
 		return err
 	}
 	for _, d := range stages {
-		if !slices.ContainsFunc(re.Stages,
-			func(x *destroy.Stage) bool { return x.Record.Name == d.Record.Name }) {
+		if !contains(re.Stages, d) {
 			return errChanged(r.Cluster)
 		}
 	}
@@ -147,8 +140,13 @@ func destroyFirst(ctx context.Context, r *run.Run, re *Plan) error {
 	if err := r.Cluster.Dir.Recreation().Write(progress); err != nil {
 		return err
 	}
-	if err := destroyStages(ctx, r, stages, re.options.Graceful); err != nil {
+	// Without any stage it writes no receipt, unless one is due.
+	if due, err := destroy.ReceiptDue(r.Cluster); err != nil {
 		return err
+	} else if len(stages) > 0 || due {
+		if err := destroy.Stages(ctx, r, stages, re.options.Graceful); err != nil {
+			return err
+		}
 	}
 	left, err := destroy.Select(r.Cluster, re.options.destroy())
 	if err != nil {
@@ -165,14 +163,6 @@ func destroyFirst(ctx context.Context, r *run.Run, re *Plan) error {
 	return r.Cluster.Dir.Recreation().Write(progress)
 }
 
-// destroyStages destroys the stages; without any it writes no receipt.
-func destroyStages(ctx context.Context, r *run.Run, stages []*destroy.Stage, graceful bool) error {
-	if due, err := destroy.ReceiptDue(r.Cluster); err != nil || len(stages) == 0 && !due {
-		return err
-	}
-	return destroy.Stages(ctx, r, stages, graceful)
-}
-
 // checkReadable reads the volatile stages of the secrets layer once more. Without that access a create
 // after the destroy would fail.
 func checkReadable(ctx context.Context, r *run.Run) error {
@@ -186,7 +176,6 @@ func checkReadable(ctx context.Context, r *run.Run) error {
 }
 
 func errChanged(c *cluster.Cluster) error {
-	return &cluster.UsageError{
-		Message: c.Name() + ": another run has changed the cluster meanwhile; nothing was done, look again",
-	}
+	return cluster.Usagef("%s: another run has changed the cluster meanwhile; nothing was done, look again",
+		c.Name())
 }

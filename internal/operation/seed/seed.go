@@ -33,7 +33,7 @@ type Seeded struct {
 func Prepare(ctx context.Context, c *cluster.Cluster) (*Seeding, error) {
 	collection, err := secretstore.Of(c.Config.Stages)
 	if err != nil {
-		return nil, &cluster.UsageError{Message: err.Error()}
+		return nil, cluster.Usagef("%v", err)
 	}
 	there, err := collection.Store.Read(ctx, c.Options.Environ)
 	for _, value := range there {
@@ -52,11 +52,8 @@ func (s *Seeding) Check(secrets map[string]string) error {
 	for name, value := range secrets {
 		switch {
 		case !slices.Contains(s.Collection.Names, name):
-			wrong = append(
-				wrong,
-				name+": stage "+s.Collection.Stage+" reads no such secret; it reads "+strings.Join(
-					s.Collection.Names, ", "),
-			)
+			wrong = append(wrong, fmt.Sprintf("%s: stage %s reads no such secret; it reads %s",
+				name, s.Collection.Stage, strings.Join(s.Collection.Names, ", ")))
 		case value == "":
 			wrong = append(wrong, name+": it is empty")
 		}
@@ -70,9 +67,7 @@ func (s *Seeding) Check(secrets map[string]string) error {
 	if len(wrong) == 0 {
 		return nil
 	}
-	return &cluster.UsageError{
-		Message: "nothing was written to " + s.Collection.Where + "\n  " + strings.Join(wrong, "\n  "),
-	}
+	return cluster.Usagef("nothing was written to %s\n  %s", s.Collection.Where, strings.Join(wrong, "\n  "))
 }
 
 // Write adds the missing ones of the secrets. It never changes an existing secret.
@@ -97,13 +92,10 @@ func (s *Seeding) Write(ctx context.Context, secrets map[string]string) ([]Seede
 	for _, name := range s.Collection.Names {
 		_, given := missing[name]
 		there := !slices.Contains(s.Missing, name) || slices.Contains(kept, name)
-		all = append(
-			all,
-			Seeded{
-				Name: name, Written: given && !there, There: there || given,
-				Optional: s.Collection.Optional[name],
-			},
-		)
+		all = append(all, Seeded{
+			Name: name, Written: given && !there, There: there || given,
+			Optional: s.Collection.Optional[name],
+		})
 	}
 	return all, nil
 }

@@ -51,7 +51,11 @@ func Look(ctx context.Context, r *run.Run, s Subject, err error) []*run.Finding 
 	})
 	for _, f := range findings {
 		f.Report.Cause, f.Report.Next = f.Found.Cause, nextCommand(r, f.Found)
-		addFix(r, f)
+		// Without this the same castle command would fail in the same way for ever.
+		if fix := reinstall(r, f.Found.Release); fix != "" {
+			f.Report.Cause += "; without helm, " + fix +
+				" recreates it too, but first removes everything of the release"
+		}
 	}
 	checkLostEtcd(r, s, findings)
 	return Group(slices.DeleteFunc(findings, (*run.Finding).Empty))
@@ -65,13 +69,12 @@ func report(r *run.Run, s Subject, findings []*run.Finding, err error) error {
 	for _, f := range findings {
 		f.Report.Folder = folder
 		for name, data := range f.Found.Files {
-			files[name] = []byte(mask(r, string(data)))
+			files[name] = []byte(r.Cluster.Masker.Hide(secret.HideLikely(string(data))))
 		}
 		d := f.Report.Masked(r.Cluster.Masker.Hide)
-		fmt.Fprintf(&summary, "waited for  %s\nseen        %s\nsince       %s\nlikely      %s\nnext       "+
-			" %s\n\n",
-			d.Waited, d.Seen, d.Since.UTC().Format(time.RFC3339), cmp.Or(d.Cause, "unknown"),
-			cmp.Or(d.Next, "-"))
+		fmt.Fprintf(&summary, "waited for  %s\nseen        %s\nsince       %s\n"+
+			"likely      %s\nnext        %s\n\n", d.Waited, d.Seen, d.Since.UTC().Format(time.RFC3339),
+			cmp.Or(d.Cause, "unknown"), cmp.Or(d.Next, "-"))
 		if d.Cause != "" {
 			fmt.Fprintf(&hints, "\n  likely: %s", d.Cause)
 		}
@@ -98,5 +101,61 @@ func nextCommand(r *run.Run, found gate.Diagnosis) string {
 	return found.Look
 }
 
-// mask hides the known secrets, and likely ones, in a text of others.
-func mask(r *run.Run, text string) string { return r.Cluster.Masker.Hide(secret.HideLikely(text)) }
+// checkLostEtcd recognises a cluster that no create can complete. etcd runs on no control plane, but
+// Terraform's state has its bootstrap, so Terraform never repeats it. Every other gate of the stage is
+// closed because of that.
+func checkLostEtcd(r *run.Run, s Subject, findings []*run.Finding) {
+	// Where Talos answers for its services, the diagnosis is better evidence than the check.
+	lost := slices.ContainsFunc(findings, func(f *run.Finding) bool {
+		return f.Kind == gate.EtcdDown || f.Found.Kind == gate.NeverBootstrapped
+	})
+	if !lost || !bootstrappedBefore(r, s) {
+		return
+	}
+	for _, f := range findings {
+		f.Report.Cause = "etcd was bootstrapped, by Terraform's state, and runs on no control plane: " +
+			"all of them were lost or reset since, and nothing is left to join"
+		f.Report.Next = fmt.Sprintf("%s && %s", r.Cluster.Command("destroy"), r.Cluster.Command("create"))
+	}
+}
+
+// reinstall returns the command that installs a Helm release anew, if a stage installed it.
+func reinstall(r *run.Run, release string) string {
+	namespace, name, ok := strings.Cut(release, "/")
+	if !ok {
+		return ""
+	}
+	for _, s := range r.Cluster.Config.Stages {
+		st, err := r.Cluster.Dir.Stage(s.Name).LastKnown()
+		if err != nil {
+			continue
+		}
+		for _, res := range st.Managed() {
+			if res.Type == "helm_release" && res.Attributes["namespace"] == namespace &&
+				res.Attributes["name"] == name {
+				return r.Cluster.TerraformCommand(s.Name) + " apply -replace=" + cluster.Word(res.Address)
+			}
+		}
+	}
+	return ""
+}
+
+// bootstrappedBefore reports whether the stage's state has a Talos bootstrap from an earlier run.
+func bootstrappedBefore(r *run.Run, s Subject) bool {
+	st, err := r.Cluster.Dir.Stage(s.Name).LastKnown()
+	if err != nil {
+		return false
+	}
+	before := false
+	for _, res := range st.Managed() {
+		before = before || res.Type == "talos_machine_bootstrap"
+	}
+	if !before || r.Files == nil {
+		return before
+	}
+	events, err := r.Files.Events()
+	return err == nil && !slices.ContainsFunc(events, func(e event.Event) bool {
+		return e.Kind == event.Resource && e.Action == "create" &&
+			strings.Contains(e.Address, "talos_machine_bootstrap.")
+	})
+}
