@@ -28,43 +28,35 @@ func (e *CycleError[N]) Error() string {
 // Sort returns nodes in an order in which each comes after all that it needs, and otherwise as they were
 // given. Needs outside nodes are ignored. The error is a *CycleError.
 func Sort[N comparable](nodes []N, needs func(N) []N) ([]N, error) {
-	s := &sorter[N]{needs: needs, member: map[N]bool{}, done: map[N]bool{}}
+	var order []N
+	pending := map[N]bool{} // the nodes that are not in order yet
 	for _, n := range nodes {
-		s.member[n] = true
+		pending[n] = true
+	}
+	var visit func(n N, path []N) error
+	visit = func(n N, path []N) error {
+		if !pending[n] {
+			return nil
+		}
+		if at := slices.Index(path, n); at >= 0 {
+			return &CycleError[N]{Path: append(slices.Clone(path[at:]), n)}
+		}
+		path = append(path, n)
+		for _, need := range needs(n) {
+			if err := visit(need, path); err != nil {
+				return err
+			}
+		}
+		delete(pending, n)
+		order = append(order, n)
+		return nil
 	}
 	for _, n := range nodes {
-		if err := s.visit(n); err != nil {
+		if err := visit(n, nil); err != nil {
 			return nil, err
 		}
 	}
-	return s.order, nil
-}
-
-type sorter[N comparable] struct {
-	needs  func(N) []N
-	member map[N]bool
-	done   map[N]bool
-	path   []N
-	order  []N
-}
-
-func (s *sorter[N]) visit(n N) error {
-	if s.done[n] || !s.member[n] {
-		return nil
-	}
-	if at := slices.Index(s.path, n); at >= 0 {
-		return &CycleError[N]{Path: append(slices.Clone(s.path[at:]), n)}
-	}
-	s.path = append(s.path, n)
-	for _, need := range s.needs(n) {
-		if err := s.visit(need); err != nil {
-			return err
-		}
-	}
-	s.path = s.path[:len(s.path)-1]
-	s.done[n] = true
-	s.order = append(s.order, n)
-	return nil
+	return order, nil
 }
 
 // Reverse returns the needs of the opposite direction: the first nodes come last. Needs outside nodes are

@@ -58,27 +58,21 @@ func Terraform(ctx context.Context, c *cluster.Cluster, name string, args []stri
 	}
 	r.Emit(event.Event{Kind: event.StepStarted, Layer: s.Layer, Stage: s.Name, Step: "terraform"})
 	code, err = work.Root.Exec(ctx, args, stdin, stdout, stderr)
-	return code, errors.Join(err, recordMade(r, s, work), clearMachineIDs(r, dir, before))
+	return code, errors.Join(err, recordMade(r, s, work, before))
 }
 
-// clearMachineIDs clears the recorded machine identities if the state has changed: the command may have
-// replaced machines.
-func clearMachineIDs(r *run.Run, dir *state.Stage, before *state.State) error {
-	st, err := r.ReadState(dir)
-	if err != nil || st.SHA256 == before.SHA256 {
-		return err
-	}
-	return cluster.MachineIDs(dir).Clear()
-}
-
-// recordMade records a stage that a command created by hand, so that destroy finds it.
-func recordMade(r *run.Run, s *config.Stage, work *run.Workspace) error {
+// recordMade records a stage that a command created by hand, so that destroy finds it. It clears the
+// recorded machine identities if the state has changed: the command may have replaced machines.
+func recordMade(r *run.Run, s *config.Stage, work *run.Workspace, before *state.State) error {
 	dir := r.Cluster.Dir.Stage(s.Name)
-	if _, err := dir.Record(); !errors.Is(err, fs.ErrNotExist) {
+	st, err := r.ReadState(dir)
+	if err == nil && st.SHA256 != before.SHA256 {
+		err = cluster.MachineIDs(dir).Clear()
+	}
+	if err != nil || !st.Exists {
 		return err
 	}
-	st, err := r.ReadState(dir)
-	if err != nil || !st.Exists {
+	if _, err := dir.Record(); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return work.Record(s)

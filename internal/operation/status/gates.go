@@ -116,7 +116,8 @@ func gatesOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State, 
 	closed := make([]error, len(s.Gates))
 	switch {
 	case !st.Exists:
-		one.Missing = missing(r, s, st)
+		one.Missing = cmp.Or(r.Cluster.Masker.Hide(st.Notice), fmt.Sprintf(
+			"never created; create it with `castle create %s --to %s`", r.Cluster.Config.Name, s.Name))
 		if o.Wait {
 			r.Notice(fmt.Sprintf("stage %s: %s", s.Name, one.Missing))
 		}
@@ -134,15 +135,6 @@ func gatesOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State, 
 		one.Gates = append(one.Gates, answer)
 	}
 	return one
-}
-
-// missing returns the reason why a stage has no state.
-func missing(r *run.Run, s *config.Stage, st *state.State) string {
-	if st.Notice != "" {
-		return r.Cluster.Masker.Hide(st.Notice)
-	}
-	return fmt.Sprintf("never created; create it with `castle create %s --to %s`", r.Cluster.Config.Name,
-		s.Name)
 }
 
 // waitAll waits for a stage's gates as a create does, and returns the error of each. It reports their
