@@ -59,10 +59,9 @@ type Report struct {
 type Machine struct {
 	Environ   []string
 	StateRoot string
+	Lab       string // path of castle-lab; empty if it is not found
 	Terraform func(context.Context) (terraform.Candidate, error)
 	Resolve   func(ctx context.Context, host string) ([]string, error) // a host name's addresses
-	// path of castle-lab, empty if it is not found
-	Lab string
 }
 
 // Target is the cluster that is checked.

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -83,9 +84,6 @@ func (r *checkRun) providers(ctx context.Context) []Finding {
 			}
 		}
 	}
-	if len(sources) == 0 {
-		return green("the stages require none")
-	}
 	origins, err := terraform.ReadOrigins(r.machine.Environ)
 	if err != nil {
 		return grey(fmt.Errorf("cannot read Terraform's CLI configuration: %w", err))
@@ -126,5 +124,5 @@ func (r *checkRun) providers(ctx context.Context) []Finding {
 		answering := strings.Join(slices.Sorted(maps.Keys(asked)), " and ")
 		good = append(good, fmt.Sprintf("%s answers, for %s", answering, strings.Join(reachable, ", ")))
 	}
-	return orGreen(found, "%s", strings.Join(good, "; "))
+	return orGreen(found, "%s", cmp.Or(strings.Join(good, "; "), "the stages require none"))
 }

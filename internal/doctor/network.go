@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -225,9 +226,6 @@ func (r *checkRun) names(ctx context.Context) []Finding {
 		}
 	}
 	add(r.text("talos_image_factory"), false) // Proxmox and the machines download from it
-	if len(hosts) == 0 {
-		return green("the configuration has none")
-	}
 	sorted := slices.Sorted(maps.Keys(hosts))
 	failed := make([]error, len(sorted))
 	each(sorted, func(i int, host string) { _, failed[i] = r.machine.Resolve(ctx, host) })
@@ -244,7 +242,7 @@ func (r *checkRun) names(ctx context.Context) []Finding {
 					"%s does not resolve here: %v", host, reason(ctx, failed[i]))...)
 		}
 	}
-	return orGreen(found, "%s", strings.Join(sorted, ", "))
+	return orGreen(found, "%s", cmp.Or(strings.Join(sorted, ", "), "the configuration has none"))
 }
 
 // hostOf returns the host name of a URL; empty for a name that only the cluster resolves.

@@ -114,16 +114,13 @@ func isUntrusted(err error) bool {
 
 // rights compares the token's privileges with those that the stage needs.
 func (d *datacenter) rights(ctx context.Context) []Finding {
-	var disks, images []string
-	if d.disks != "" {
-		disks = []string{d.disks}
-	}
+	var images []string
 	for _, i := range d.images {
 		images = append(images, i.storage)
 	}
 	slices.Sort(images)
 	images = slices.Compact(images)
-	missing, err := proxmox.MissingRights(ctx, d.client, d.ids, d.nodes, disks, images, d.bridge)
+	missing, err := proxmox.MissingRights(ctx, d.client, d.ids, d.nodes, images, d.disks, d.bridge)
 	switch {
 	case err != nil:
 		return grey(reason(ctx, err))

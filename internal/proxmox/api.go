@@ -191,9 +191,9 @@ func (r rights) missing(want ...string) []string {
 func (r rights) include(privilege string) bool { return len(r.missing(privilege)) == 0 }
 
 // MissingRights lists the privileges that the token lacks to create and destroy these machines. They cover
-// their ids, the storages of disks and images, the nodes and the bridge.
-func MissingRights(ctx context.Context, c *Client, machines []int, nodes, disks, images []string,
-	bridge string) (lacks []string, err error) {
+// their ids, the storages of images and disks, the nodes and the bridge.
+func MissingRights(ctx context.Context, c *Client, machines []int, nodes, images []string,
+	disk, bridge string) (lacks []string, err error) {
 	type need struct {
 		path    string
 		all, or []string
@@ -205,8 +205,8 @@ func MissingRights(ctx context.Context, c *Client, machines []int, nodes, disks,
 			"VM.Config.Disk", "VM.Config.HWType", "VM.Config.Memory", "VM.Config.Network",
 			"VM.Config.Options", "VM.PowerMgmt")
 	}
-	for _, s := range disks {
-		require("/storage/"+s, "Datastore.AllocateSpace", "Datastore.Audit")
+	if disk != "" {
+		require("/storage/"+disk, "Datastore.AllocateSpace", "Datastore.Audit")
 	}
 	for _, s := range images { // the last one deletes the image with the cluster
 		require("/storage/"+s, "Datastore.AllocateTemplate", "Datastore.Audit", "Datastore.Allocate")

@@ -42,10 +42,8 @@ const requestTimeout = 40 * time.Second
 type Options struct {
 	Endpoint string // https://host:8006; a path is ignored
 	Token    string // user@realm!name=secret
-	// CA is a PEM certificate, or the path of a file with one, that is trusted besides the system's
-	// (SSL_CERT_FILE included).
-	CA       string
-	Insecure bool // accept any certificate
+	CA       string // a PEM certificate, or the path of one, that is trusted besides the system's
+	Insecure bool   // accept any certificate
 }
 
 // Client reads one datacenter; only a Removal changes it. It is safe for concurrent use.

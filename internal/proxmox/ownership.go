@@ -163,9 +163,8 @@ var ownDisk = regexp.MustCompile(`[:/]vm-(\d+)-(?:disk-\d+|cloudinit)(?:\.\w+)?$
 
 // Orphans lists the unused disks of a range, and the unreadable nodes and storages. stays returns why a
 // guest will keep its id; "" if it goes or does not exist.
-func (c *Client) Orphans(
-	ctx context.Context, r Range, stays func(id int) string,
-) (orphans []Orphan, unread []string, err error) {
+func (c *Client) Orphans(ctx context.Context, r Range, stays func(id int) string) (
+	orphans []Orphan, unread []string, err error) {
 	found, unread, err := disksOf(ctx, c, r)
 	if err != nil || len(found) == 0 {
 		return nil, unread, err

@@ -75,9 +75,8 @@ type inspection struct {
 	found  gate.Inspection
 }
 
-func (c *vmCheck) inspect(
-	ctx context.Context, known []gate.Known, report func(string),
-) (found gate.Inspection, err error) {
+func (c *vmCheck) inspect(ctx context.Context, known []gate.Known, report func(string)) (
+	found gate.Inspection, err error) {
 	n := &inspection{check: c, report: report}
 	if n.nodes, err = c.client.Nodes(ctx); err != nil {
 		return found, err
