@@ -36,14 +36,14 @@ func TestVaultMdShowsThePolicyOfTheStage(t *testing.T) {
 // TestVaultMdNamesWhatTheDoctorTells holds its table against the findings.
 func TestVaultMdNamesWhatTheDoctorTells(t *testing.T) {
 	names := map[string]map[string]bool{}
-	for path, form := range map[string]string{"vault.md": "`(vault\\.[a-z]+)`,",
+	for path, expression := range map[string]string{"vault.md": "`(vault\\.[a-z]+)`,",
 		"../internal/doctor/vault.go": `"(vault\.[a-z]+)"`} {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		names[path] = map[string]bool{}
-		for _, m := range regexp.MustCompile(form).FindAllStringSubmatch(string(text), -1) {
+		for _, m := range regexp.MustCompile(expression).FindAllStringSubmatch(string(text), -1) {
 			names[path][m[1]] = true
 		}
 	}
