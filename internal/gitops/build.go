@@ -28,15 +28,10 @@ func Build(folder string, k *Kustomization) ([]Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return build(f, k)
-}
-
-func build(f *files, k *Kustomization) ([]Object, error) {
 	if !f.isFolder(k.Path) {
 		return nil, Problems{{Message: "Kustomization " + k.Key.String() +
 			": the repository has no folder ./" + k.Path}}
 	}
-	clear(f.replaced)
 	sources := &sources{files: f, documents: map[string][]document{}}
 	fields, file := sources.folder(k.Path), f.kustomizationFile(k.Path)
 	if file == "" {

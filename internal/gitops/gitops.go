@@ -112,13 +112,9 @@ const rootName = "flux-system"
 // Read returns the Kustomizations that Flux would apply: the root first, each before those that it declares.
 // A non-nil error is Problems; the Kustomizations are then everything that Read could read.
 func Read(o Options) ([]*Kustomization, error) {
-	f, err := openFolder(o.Folder)
-	if err != nil {
-		return nil, err
-	}
 	key := Key{cmp.Or(o.Namespace, rootName), rootName}
 	root := &Kustomization{Key: key, Path: clean(o.Path), source: "GitRepository " + key.String()}
-	r := &reader{options: o, files: f, seen: map[Key]*Kustomization{}, root: root}
+	r := &reader{options: o, seen: map[Key]*Kustomization{}, root: root}
 	r.follow(root)
 	r.checkDependencies()
 	return r.found, r.problems.err()
@@ -127,7 +123,6 @@ func Read(o Options) ([]*Kustomization, error) {
 // reader is one Read.
 type reader struct {
 	options  Options
-	files    *files
 	root     *Kustomization
 	found    []*Kustomization
 	seen     map[Key]*Kustomization
@@ -141,7 +136,7 @@ func (r *reader) follow(k *Kustomization) {
 		k.Elsewhere = k.source
 		return
 	}
-	objects, err := build(r.files, k)
+	objects, err := Build(r.options.Folder, k)
 	r.problems.add(k.At, err)
 	if k.Objects, err = k.Substitute(objects, r.options.Variables, true); err != nil {
 		r.problems.add(k.At, err)

@@ -74,12 +74,11 @@ func readLinks(ctx context.Context, c *client.Client, n *nodeView) error {
 
 // service returns the machine's service of that name; nil if it has none.
 func (n nodeView) service(id string) *machineapi.ServiceInfo {
-	for _, s := range n.services {
-		if s.GetId() == id {
-			return s
-		}
+	i := slices.IndexFunc(n.services, func(s *machineapi.ServiceInfo) bool { return s.GetId() == id })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return n.services[i]
 }
 
 // host is the argument with which talosctl reaches the machine.
