@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/zclconf/go-cty/cty"
-	"github.com/zclconf/go-cty/cty/convert"
 	"golang.org/x/term"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -78,11 +77,11 @@ func readSecrets(file string, secrets map[string]string) error {
 			values = v.AsValueMap()
 		}
 		for name, v := range values {
-			text, err := convert.Convert(v, cty.String)
-			if err != nil || text.IsNull() {
+			text, ok := asText(v)
+			if !ok || v.Type().IsTupleType() {
 				return false
 			}
-			secrets[name] = text.AsString()
+			secrets[name] = text
 		}
 		return true
 	})

@@ -59,6 +59,7 @@ func (a *answers) checkFree(address netip.Addr) error {
 
 // owner describes the owner of an address, "" if none is known.
 func (a *answers) owner(address netip.Addr) string {
+	proxmox, err := url.Parse(valueOf[string](a, "proxmox_endpoint"))
 	switch {
 	case address == a.address("gateway"):
 		return "the gateway's"
@@ -68,7 +69,7 @@ func (a *answers) owner(address netip.Addr) string {
 		return "the VIP"
 	case slices.Contains(a.nodeAddresses(), address):
 		return "a machine's"
-	case a.proxmox() == address:
+	case err == nil && proxmox.Hostname() == address.String():
 		return "that of Proxmox"
 	}
 	for _, c := range a.others {
@@ -79,16 +80,6 @@ func (a *answers) owner(address netip.Addr) string {
 		}
 	}
 	return ""
-}
-
-// proxmox returns the address in the Proxmox endpoint, if it has one.
-func (a *answers) proxmox() netip.Addr {
-	u, err := url.Parse(valueOf[string](a, "proxmox_endpoint"))
-	if err != nil {
-		return netip.Addr{}
-	}
-	address, _ := netip.ParseAddr(u.Hostname()) //nolint:errcheck // it may be a host name
-	return address
 }
 
 // searchLimit bounds the addresses that a search for free ones looks at.

@@ -268,8 +268,7 @@ func allKeys() []*key {
 			needs: []string{"install_disk"}, form: longhornDiskForm, proposal: proposeLonghornDisk},
 		{name: "metallb_addresses", question: "Addresses that Services get, FIRST-LAST, outside of the " +
 			"router's DHCP range",
-			needs: append([]string{"vip", "node_addresses"}, machines...), form: poolsForm,
-			proposal: proposePool},
+			needs: append([]string{"node_addresses"}, machines...), form: poolsForm, proposal: proposePool},
 		{name: "vmid_start", question: "First of the cluster's VM ids",
 			needs: []string{"control_planes", "workers"}, form: vmidForm, proposal: proposeVMID},
 

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -50,13 +49,13 @@ func Of(stages []*config.Stage) (*Collection, error) {
 		} else if err := c.setVault(s); err != nil {
 			return nil, err
 		}
-		c.Names = slices.Sorted(maps.Values(stringsOf(module.Local("names"))))
+		c.Names = slices.Sorted(slices.Values(stringsIn(module.Local("names"))))
 		if len(c.Names) == 0 {
 			return nil, fmt.Errorf("stage %s: local.names must be a map of the names of its secrets", s.Name)
 		}
 		for name, v := range inputs {
 			if strings.HasSuffix(name, "_optional_secrets") {
-				for _, optional := range stringsOf(v) {
+				for _, optional := range stringsIn(v) {
 					c.Optional[optional] = true
 				}
 			}
@@ -101,22 +100,15 @@ func (c *Collection) Missing(values map[string]string) []string {
 	return slices.DeleteFunc(slices.Clone(c.Names), func(name string) bool { return values[name] != "" })
 }
 
-// stringsOf returns the strings in a collection, by key; an element of a set is its own key.
-func stringsOf(v cty.Value) map[string]string {
-	all := map[string]string{}
+// stringsIn returns the strings in a collection.
+func stringsIn(v cty.Value) (all []string) {
 	if v == cty.NilVal || v.IsNull() || !v.IsWhollyKnown() || !v.CanIterateElements() {
-		return all
+		return nil
 	}
-	for it := v.ElementIterator(); it.Next(); {
-		key, element := it.Element()
-		if element.Type() != cty.String || element.IsNull() {
-			continue
+	for _, element := range v.Elements() {
+		if element.Type() == cty.String && !element.IsNull() {
+			all = append(all, element.AsString())
 		}
-		name := element.AsString()
-		if key.Type() == cty.String {
-			name = key.AsString()
-		}
-		all[name] = element.AsString()
 	}
 	return all
 }

@@ -82,7 +82,9 @@ func (l *Lines) print(text string) {
 		l.live.clear()
 		defer l.live.draw()
 	}
-	fmt.Fprintln(l.w, text)
+	if text != "" {
+		fmt.Fprintln(l.w, text)
+	}
 }
 
 // line prints the line of one event, if it has one.
@@ -96,11 +98,8 @@ func (l *Lines) line(e event.Event) {
 
 // write prints a line about the stage of an event, and redraws the live line.
 func (l *Lines) write(at time.Time, of event.Event, text string) {
-	if l.live != nil {
-		l.live.clear()
-		defer l.live.draw()
-	}
 	if text == "" {
+		l.print("")
 		return
 	}
 	where := ""
@@ -109,7 +108,7 @@ func (l *Lines) write(at time.Time, of event.Event, text string) {
 	}
 	moment := fmt.Sprintf("%7.1fs", at.Sub(l.started).Seconds())
 	indent := "\n" + strings.Repeat(" ", 10)
-	fmt.Fprintf(l.w, "%s  %s%s\n", l.paint.dim(moment), where, strings.ReplaceAll(text, "\n", indent))
+	l.print(fmt.Sprintf("%s  %s%s", l.paint.dim(moment), where, strings.ReplaceAll(text, "\n", indent)))
 }
 
 func (l *Lines) text(e event.Event) string {
