@@ -1,11 +1,16 @@
 package state
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
 const (
@@ -164,3 +169,212 @@ func (s *Stage) read() (*State, error) {
 }
 
 func noState(notice string) *State { return &State{Outputs: map[string]Output{}, Notice: notice} }
+
+// LineageError reports that a copy belongs to another state.
+type LineageError struct{ Copy, Of, Want string }
+
+func (e *LineageError) Error() string {
+	return fmt.Sprintf("%s belongs to another state: its lineage is %q, the stage's state has %q",
+		e.Copy, e.Of, e.Want)
+}
+
+// Copies are the states beside a stage's state, from which it can be restored.
+type Copies struct{ stage *Stage }
+
+// Copies returns the copies of the stage's state.
+func (s *Stage) Copies() Copies { return Copies{s} }
+
+// Errored returns errored.tfstate, which Terraform leaves in the work directory when
+// it cannot write the state itself (disk full), or nil.
+func (c Copies) Errored() (*Copy, error) {
+	errored, err := readCopy(filepath.Join(c.stage.Work(), "errored"+stateEnd))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	errored.errored = true
+	return errored, nil
+}
+
+// Check returns an error unless the copy may replace the state. The copy must be readable, of the same
+// lineage and, if it is errored.tfstate, newer. The newest good snapshot stands for an unreadable state.
+func (c Copies) Check(from *Copy) error {
+	if from.State == nil {
+		return &UnreadableError{Path: from.path, Reason: from.Reason}
+	}
+	now, err := c.stage.read()
+	if errors.As(err, new(*UnreadableError)) {
+		now, err = &State{}, nil
+	}
+	if err != nil {
+		return err
+	}
+	if !now.Exists {
+		good, err := c.newestGood()
+		if err != nil || good == nil {
+			return err
+		}
+		now = good.State
+	}
+	switch {
+	case from.State.Lineage != now.Lineage:
+		err = &LineageError{Copy: from.path, Of: from.State.Lineage, Want: now.Lineage}
+	case from.errored && from.State.SHA256 != now.SHA256 && from.State.Serial <= now.Serial:
+		err = fmt.Errorf("%s has serial %d, which is not newer than serial %d of %s",
+			from.path, from.State.Serial, now.Serial, c.stage.StatePath())
+	}
+	if err != nil && from.errored {
+		err = fmt.Errorf("%w; keep the right one and delete the other", err)
+	}
+	return err
+}
+
+// Restore replaces the state, which must be locked, by a copy that passes Check. It
+// returns the paths at which the previous state and errored.tfstate are kept.
+func (c Copies) Restore(from *Copy) (kept []string, err error) {
+	if err := c.Check(from); err != nil {
+		return nil, err
+	}
+	if err := c.outdate("state restored"); err != nil {
+		return nil, err
+	}
+	aside, err := c.keepPresent()
+	if err != nil {
+		return nil, err
+	}
+	if aside != "" {
+		kept = append(kept, aside)
+	}
+	if err := atomicfile.Write(c.stage.StatePath(), from.data); err != nil {
+		return kept, err
+	}
+	// An unreadable state is restored from the newest snapshot.
+	if err := c.stage.Snapshot(); err != nil {
+		return kept, err
+	}
+	// The next run would restore errored.tfstate otherwise.
+	errored, err := c.Errored()
+	if err != nil || errored == nil {
+		return kept, err
+	}
+	if bytes.Equal(errored.data, from.data) {
+		return kept, os.Remove(errored.path)
+	}
+	path := c.keptPath("errored")
+	return append(kept, path), os.Rename(errored.path, path)
+}
+
+// outdate changes the fingerprint so that the stage is outdated and names the reason.
+// Without a fingerprint it would count as interrupted.
+func (c Copies) outdate(reason string) error {
+	f, err := c.stage.Fingerprint().Read()
+	if err != nil || f == nil {
+		return err
+	}
+	f.Add(reason)
+	return c.stage.Fingerprint().Write(*f)
+}
+
+// keepPresent keeps the state as it is, as a snapshot or, if it cannot be read, as a file beside it. It
+// returns that path, or "" if there is no state.
+func (c Copies) keepPresent() (path string, err error) {
+	path, err = c.snapshot()
+	if !errors.As(err, new(*UnreadableError)) {
+		return path, err
+	}
+	data, err := os.ReadFile(c.stage.StatePath())
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(data) == 0 {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	path = c.keptPath("unreadable")
+	return path, atomicfile.Write(path, data)
+}
+
+func (c Copies) keptPath(why string) string {
+	return c.stage.StatePath() + "." + why + "-" + time.Now().UTC().Format(snapshotTime)
+}
+
+// repair reads the state and repairs the damage of a crash.
+func (c Copies) repair() (*State, error) {
+	notice, err := c.restoreErrored()
+	if err != nil {
+		return nil, err
+	}
+	st, err := c.stage.read()
+	if unreadable, is := errors.AsType[*UnreadableError](err); is {
+		st, err = c.restoreNewest(unreadable)
+	}
+	if err == nil && notice != "" {
+		st.Notice = strings.TrimSuffix(notice+"\n"+st.Notice, "\n")
+	}
+	return st, err
+}
+
+// replacement returns the newest good snapshot for an unreadable state, or the error if there is none. It is
+// nil after an interrupted first apply: there was no state before it, and the intent holds all that the
+// unreadable state could.
+func (c Copies) replacement(none error) (*Copy, error) {
+	good, err := c.newestGood()
+	if good != nil || err != nil {
+		return good, err
+	}
+	intent, err := c.stage.Intent().Read()
+	if err == nil && (intent == nil || !intent.New) {
+		err = none
+	}
+	return nil, err
+}
+
+// restoreNewest puts the replacement of an unreadable state in its place, and keeps the old file.
+func (c Copies) restoreNewest(cause *UnreadableError) (*State, error) {
+	none := fmt.Errorf("%w; there is no snapshot of it", cause.Reason)
+	good, err := c.replacement(&UnreadableError{Path: cause.Path, Reason: none})
+	if err != nil {
+		return nil, err
+	}
+	kept := c.keptPath("unreadable")
+	if err := os.Rename(c.stage.StatePath(), kept); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	text := fmt.Sprintf("stage %s: the state was unreadable (%v)", c.stage.name, cause.Reason)
+	if good == nil {
+		text += " and there was none before; it is kept in " + kept
+		return noState(text), atomicfile.SyncDir(c.stage.Dir())
+	}
+	if err := atomicfile.Write(c.stage.StatePath(), good.data); err != nil {
+		return nil, err
+	}
+	good.State.Notice = fmt.Sprintf("%s; restored serial %d from %s, which lacks later changes",
+		text, good.State.Serial, good.taken())
+	return good.State, nil
+}
+
+// restoreErrored replaces the state by errored.tfstate, if there is one, and returns a notice.
+func (c Copies) restoreErrored() (notice string, err error) {
+	errored, err := c.Errored()
+	if err != nil || errored == nil {
+		return "", err
+	}
+	if errored.State == nil { // a full disk had no room for all of it either
+		path := c.keptPath("errored")
+		return fmt.Sprintf("stage %s: Terraform could not write the state, and errored.tfstate is "+
+			"incomplete (%v); it is kept in %s, and the state may lack the last changes",
+			c.stage.name, errored.Reason, path), os.Rename(errored.path, path)
+	}
+	if err := c.Check(errored); err != nil {
+		return "", err
+	}
+	if _, err := c.keepPresent(); err != nil {
+		return "", err
+	}
+	if err := atomicfile.Write(c.stage.StatePath(), errored.data); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("stage %s: restored the state that Terraform could not write (serial %d)",
+		c.stage.name, errored.State.Serial), os.Remove(errored.path)
+}
