@@ -66,16 +66,19 @@ func answerOf(res *http.Response, err error) ([]byte, error) {
 	return answer, err
 }
 
-// proxmox sends a request to a path below the Proxmox node and returns the data of the response.
+// proxmox sends a request to a path of the API and returns the data of the response.
 func (l *soakLab) proxmox(method, path string, body any) json.RawMessage {
 	l.t.Helper()
-	address := strings.TrimSuffix(os.Getenv("PROXMOX_VE_ENDPOINT"), "/") + "/api2/json/nodes/proxmox/" + path
+	address := strings.TrimSuffix(os.Getenv("PROXMOX_VE_ENDPOINT"), "/") + "/api2/json/" + path
 	answer, err := call(method, address, "PVEAPIToken="+os.Getenv("PROXMOX_VE_API_TOKEN"), body)
 	must(l.t, err)
 	var response struct{ Data json.RawMessage }
 	must(l.t, json.Unmarshal(answer, &response))
 	return response.Data
 }
+
+// node is the path of the only Proxmox node.
+const node = "nodes/proxmox/"
 
 // rows is an answer that is a list.
 func (l *soakLab) rows(path string) (rows []map[string]any) {

@@ -27,12 +27,12 @@ var (
 // settle creates foreign resources and returns them.
 func (l *soakLab) settle() map[string]string {
 	for _, id := range soakMachines {
-		l.proxmox("POST", "qemu", map[string]any{"vmid": id, "name": "prod-database", "memory": 2048,
+		l.proxmox("POST", node+"qemu", map[string]any{"vmid": id, "name": "prod-database", "memory": 2048,
 			"scsi0": "local-lvm:8", "net0": "virtio,bridge=vmbr0"})
 		l.idle()
-		l.proxmox("POST", "qemu/"+id+"/status/start", nil)
+		l.proxmox("POST", node+"qemu/"+id+"/status/start", nil)
 	}
-	l.proxmox("POST", "storage/local/download-url",
+	l.proxmox("POST", node+"storage/local/download-url",
 		map[string]any{"content": "import", "filename": "prod-database.qcow2",
 			"url": "https://example.com/prod-database.qcow2"})
 	l.idle()
@@ -49,7 +49,7 @@ func (l *soakLab) settle() map[string]string {
 // idle waits until Proxmox has nothing to do.
 func (l *soakLab) idle() {
 	l.t.Helper()
-	idle := func() bool { return len(l.rows("tasks?source=active")) == 0 }
+	idle := func() bool { return len(l.rows(node+"tasks?source=active")) == 0 }
 	if !eventually(soakPatience, 10*time.Millisecond, idle) {
 		l.t.Fatal("Proxmox tasks do not end")
 	}
@@ -59,9 +59,9 @@ func (l *soakLab) idle() {
 func (l *soakLab) theirs() map[string]string {
 	things := map[string]string{}
 	for _, id := range soakMachines {
-		things["VM "+id] = string(l.proxmox("GET", "qemu/"+id+"/config", nil))
+		things["VM "+id] = string(l.proxmox("GET", node+"qemu/"+id+"/config", nil))
 		var now struct{ Status string }
-		must(l.t, json.Unmarshal(l.proxmox("GET", "qemu/"+id+"/status/current", nil), &now))
+		must(l.t, json.Unmarshal(l.proxmox("GET", node+"qemu/"+id+"/status/current", nil), &now))
 		things["power of VM "+id] = now.Status
 	}
 	for name, row := range l.volumes() {

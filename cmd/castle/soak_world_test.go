@@ -17,8 +17,8 @@ import (
 
 func (l *soakLab) volumes() map[string]map[string]any {
 	all := map[string]map[string]any{}
-	for _, storage := range l.rows("storage") {
-		for _, row := range l.rows(fmt.Sprintf("storage/%s/content", storage["storage"])) {
+	for _, storage := range l.rows(node + "storage") {
+		for _, row := range l.rows(fmt.Sprintf("%sstorage/%s/content", node, storage["storage"])) {
 			all[row["volid"].(string)] = row
 		}
 	}
@@ -28,7 +28,7 @@ func (l *soakLab) volumes() map[string]map[string]any {
 // inventory is everything that is not somebody else's, a line each.
 func (k *soak) inventory() (lines []string) {
 	k.lab.idle()
-	for _, vm := range k.lab.rows("qemu") {
+	for _, vm := range k.lab.rows("cluster/resources?type=vm") {
 		if id := fmt.Sprint(vm["vmid"]); !slices.Contains(soakMachines, id) {
 			lines = append(lines, fmt.Sprintf("VM %s %s %s", id, vm["name"], vm["status"]))
 		}
@@ -84,7 +84,7 @@ func (l *soakLab) objects(kind string) (lines []string) {
 // machinesMade counts the requests to Proxmox to create each machine.
 func (l *soakLab) machinesMade() map[string]int {
 	made := map[string]int{}
-	for _, task := range l.rows("tasks") {
+	for _, task := range l.rows(node + "tasks") {
 		if task["type"] == "qmcreate" {
 			made[task["id"].(string)]++
 		}

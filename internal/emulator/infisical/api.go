@@ -193,7 +193,8 @@ func (s *Server) create(c *call) (*Secret, error) {
 	if secrets[secret.Key] != nil {
 		return nil, fail(http.StatusBadRequest, "BadRequest", "Secret already exist")
 	}
-	s.change(secret, c)
+	c.set(secret)
+	s.save(secret)
 	return secret, nil
 }
 
@@ -209,7 +210,8 @@ func (s *Server) update(c *call) (*Secret, error) {
 		delete(s.folders[secret.Folder], secret.Key)
 		secret.Key = name
 	}
-	s.change(secret, c)
+	c.set(secret)
+	s.save(secret)
 	return secret, nil
 }
 
@@ -221,8 +223,8 @@ func (s *Server) remove(c *call) (*Secret, error) {
 	return secret, err
 }
 
-// change saves a secret with the values of a call.
-func (s *Server) change(secret *Secret, c *call) {
+// set gives a secret the values of the call.
+func (c *call) set(secret *Secret) {
 	if c.body.SecretValue != nil {
 		secret.Value = *c.body.SecretValue
 	}
@@ -231,7 +233,6 @@ func (s *Server) change(secret *Secret, c *call) {
 	}
 	secret.ReminderNote, secret.ReminderDays = c.body.SecretReminderNote, c.body.SecretReminderRepeatDays
 	secret.Metadata, secret.TagIDs = c.body.SecretMetadata, c.body.TagIDs
-	s.save(secret)
 }
 
 func (s *Secret) raw() map[string]any {

@@ -66,7 +66,7 @@ type Server struct {
 	config Config
 
 	mu        sync.Mutex // guards all that follows
-	folders   map[Folder]map[string]*Secret
+	folders   folders
 	forbidden map[string]bool // workspaces
 	tokens    map[string]bool
 	requests  []Request
@@ -78,10 +78,10 @@ type Server struct {
 func New(config Config) *Server {
 	s := &Server{
 		config: config, tokens: map[string]bool{}, forbidden: map[string]bool{},
-		folders: map[Folder]map[string]*Secret{},
+		folders: folders{},
 	}
 	for _, f := range config.Folders {
-		s.addFolder(f)
+		s.folders.add(f)
 	}
 	return s
 }
@@ -91,12 +91,15 @@ func (s *Server) locked() (unlock func()) {
 	return s.mu.Unlock
 }
 
-// addFolder creates the folder and its parents.
-func (s *Server) addFolder(f Folder) Folder {
+// folders holds the secrets of each folder, by key.
+type folders map[Folder]map[string]*Secret
+
+// add creates the folder and its parents.
+func (all folders) add(f Folder) Folder {
 	f = f.clean()
 	for at := f; ; at.Path = path.Dir(at.Path) {
-		if s.folders[at] == nil {
-			s.folders[at] = map[string]*Secret{}
+		if all[at] == nil {
+			all[at] = map[string]*Secret{}
 		}
 		if at.Path == "/" {
 			return f
@@ -107,7 +110,7 @@ func (s *Server) addFolder(f Folder) Folder {
 // SetSecret stores a secret as a person does in the web interface, and creates its folder.
 func (s *Server) SetSecret(folder Folder, key, value string) {
 	defer s.locked()()
-	folder = s.addFolder(folder)
+	folder = s.folders.add(folder)
 	secret := cmp.Or(s.folders[folder][key], &Secret{Folder: folder, Key: key})
 	secret.Value = value
 	s.save(secret)
