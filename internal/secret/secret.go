@@ -146,23 +146,14 @@ func Likely(text string) (certain, named bool) {
 func LikelyName(name string) bool {
 	name = name[strings.LastIndexByte(name, '/')+1:] // external-secrets.io/component
 	name = strings.ToLower(strings.NewReplacer("-", "", "_", "", ".", "").Replace(name))
-	for _, harmless := range []string{"name", "names", "ref", "namespace", "path", "file", "type", "kind",
-		"class", "policy"} {
-		if strings.HasSuffix(name, harmless) {
-			return false
-		}
-	}
-	for _, part := range []string{
-		"password", "passwd", "passphrase", "secret", "token", "credential", "apikey", "accesskey",
-		"privatekey",
-		"signingkey", "encryptionkey", "sshkey", "authorization", "bearer", "connectionstring", "dsn",
-	} {
-		if strings.Contains(name, part) {
-			return true
-		}
-	}
-	return name == "pwd" || strings.HasSuffix(name, "pass")
+	return credentialName.MatchString(name) && !placeName.MatchString(name)
 }
+
+var (
+	credentialName = regexp.MustCompile(`password|passwd|passphrase|secret|token|credential|apikey|` +
+		`accesskey|privatekey|signingkey|encryptionkey|sshkey|authorization|bearer|connectionstring|dsn|^pwd$|pass$`)
+	placeName = regexp.MustCompile(`(names?|ref|namespace|path|file|type|kind|class|policy)$`)
+)
 
 // look is the form of a credential.
 type look struct {

@@ -274,19 +274,14 @@ func (r *Run) Lines() []string {
 		fmt.Sprintf("Critical path, %s: %s", Took(r.CriticalSeconds), path),
 	}
 	if r.LayeredSeconds != nil {
-		lines = append(lines, "Layer by layer, as a script runs them, the same durations add up to "+
-			r.compared(*r.LayeredSeconds)+".")
+		sum, more := "no more", *r.LayeredSeconds-r.CriticalSeconds
+		if Took(more) != Took(0) {
+			sum = fmt.Sprintf("%s: %s (%.0f%%) more than the critical path", Took(*r.LayeredSeconds),
+				Took(more), 100*more/r.CriticalSeconds)
+		}
+		lines = append(lines, "Layer by layer, as a script runs them, the same durations add up to "+sum+".")
 	}
 	return lines
-}
-
-func (r *Run) compared(layered float64) string {
-	more := layered - r.CriticalSeconds
-	if Took(more) == Took(0) {
-		return "no more"
-	}
-	return fmt.Sprintf("%s: %s (%.0f%%) more than the critical path", Took(layered), Took(more),
-		100*more/r.CriticalSeconds)
 }
 
 // Took formats a duration in seconds.
