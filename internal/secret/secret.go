@@ -151,7 +151,8 @@ func LikelyName(name string) bool {
 
 var (
 	credentialName = regexp.MustCompile(`password|passwd|passphrase|secret|token|credential|apikey|` +
-		`accesskey|privatekey|signingkey|encryptionkey|sshkey|authorization|bearer|connectionstring|dsn|^pwd$|pass$`)
+		`accesskey|privatekey|signingkey|encryptionkey|sshkey|authorization|bearer|connectionstring|` +
+		`dsn|^pwd$|pass$`)
 	placeName = regexp.MustCompile(`(names?|ref|namespace|path|file|type|kind|class|policy)$`)
 )
 
