@@ -45,21 +45,15 @@ type app struct {
 func Command() *cobra.Command { return newRoot(&app{}) }
 
 func newRoot(a *app) *cobra.Command {
-	root := &cobra.Command{
-		Use:   "castle",
-		Short: "Create and destroy Kubernetes clusters with Terraform",
-		Long: `castle creates a Kubernetes cluster layer by layer (secrets, platform, engine,
+	root := group("castle", "Create and destroy Kubernetes clusters with Terraform",
+		`castle creates a Kubernetes cluster layer by layer (secrets, platform, engine,
 networking, storage, gitops) with Terraform, waits at each gate until the stage is
 really ready, and destroys the whole cluster again.
 
 Exit codes: 0 done, 1 a stage failed, 2 usage or configuration, 3 confirmation
 required, 4 a preflight refused, 5 a gate timed out, 6 something is left over,
-7 locked by another run, 130 interrupted.`,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		Args:          unknownCommand,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
+7 locked by another run, 130 interrupted.`)
+	root.Args, root.SilenceUsage, root.SilenceErrors = unknownCommand, true, true
 	f := root.PersistentFlags()
 	f.StringVarP(&a.directory, "directory", "C", ".",
 		"run in `DIR`; castle looks for clusters/ there and above")

@@ -64,9 +64,7 @@ func printPlan(w io.Writer, p *plan.Plan) {
 		fmt.Fprintf(w, "stage %s: code changed since castle %s applied it%s\n", c.Source, c.Castle,
 			listIf(": ", c.Files))
 	}
-	if len(p.Code) > 0 {
-		fmt.Fprintln(w)
-	}
+	fmt.Fprint(w, textIf(len(p.Code) > 0, "\n"))
 	width := 0
 	for _, s := range p.Stages {
 		width = max(width, len(s.Layer)+1+len(s.Name))

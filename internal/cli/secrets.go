@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -136,13 +137,7 @@ func askSecret(a *app, terminal *os.File, name string, optional bool) (string, e
 func printSeeded(a *app, where string, done []seed.Seeded) error {
 	return a.print(map[string]any{"where": where, "secrets": done}, func(w io.Writer) {
 		for _, d := range done {
-			result := "exists"
-			switch {
-			case d.Written:
-				result = "written"
-			case !d.There:
-				result = "skipped"
-			}
+			result := cmp.Or(textIf(d.Written, "written"), textIf(!d.There, "skipped"), "exists")
 			fmt.Fprintf(w, "%s\t%s\n", d.Name, result)
 		}
 	})

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -178,13 +179,8 @@ func (p page) stage(s *config.LibraryStage) {
 }
 
 func input(in config.LibraryInput) (string, []string) {
-	head, from, kind := in.Name, "", ""
-	if len(in.Type) < 40 {
-		head += "  " + in.Type
-	} else {
-		kind = "type " + in.Type
-	}
-	head += textIf(in.Sensitive, ", sensitive")
+	brief, from := len(in.Type) < 40, ""
+	head := in.Name + textIf(brief, "  "+in.Type) + textIf(in.Sensitive, ", sensitive")
 	switch {
 	case in.Wired != "":
 		from = "wired to " + oneLine(in.Wired) +
@@ -194,7 +190,7 @@ func input(in config.LibraryInput) (string, []string) {
 	case in.Default != nil:
 		head += ", default " + string(in.Default)
 	}
-	return head, []string{oneLine(in.Description), from, kind}
+	return head, []string{oneLine(in.Description), from, textIf(!brief, "type "+in.Type)}
 }
 
 func checkLines(c config.LibraryCheck) (string, []string) {
@@ -210,13 +206,8 @@ func checkLines(c config.LibraryCheck) (string, []string) {
 
 // stageOrigin describes where a stage comes from.
 func stageOrigin(s *config.LibraryStage) string {
-	switch {
-	case s.Shadows:
-		return "repository, overrides the built-in stage"
-	case s.Origin != "embedded":
-		return "repository"
-	}
-	return "built-in"
+	return cmp.Or(textIf(s.Shadows, "repository, overrides the built-in stage"),
+		textIf(s.Origin != "embedded", "repository"), "built-in")
 }
 
 func newStageEject(a *app) *cobra.Command {

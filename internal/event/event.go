@@ -204,7 +204,7 @@ func (s *Span) add(e Event) {
 	if e.Kind == StepEnded {
 		s.Steps[e.Step] += time.Duration(e.Seconds * float64(time.Second))
 	}
-	if r, ended := results()[e.Kind]; ended {
+	if r, ended := results[e.Kind]; ended {
 		s.Result, s.Reason = r, ""
 		if e.Kind == StageFailed || e.Kind == StageSkipped {
 			s.Reason = e.Text
@@ -212,9 +212,8 @@ func (s *Span) add(e Event) {
 	}
 }
 
-func results() map[Kind]Result {
-	return map[Kind]Result{
-		StageReady: ResultReady, StageUpToDate: ResultUpToDate, StageGone: ResultGone,
-		StageFailed: ResultFailed, StageSkipped: ResultSkipped, StageStopped: ResultInterrupted,
-	}
+// results are how the kinds of events that end a stage end it.
+var results = map[Kind]Result{
+	StageReady: ResultReady, StageUpToDate: ResultUpToDate, StageGone: ResultGone,
+	StageFailed: ResultFailed, StageSkipped: ResultSkipped, StageStopped: ResultInterrupted,
 }
