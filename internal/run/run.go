@@ -51,32 +51,11 @@ func Observe(ctx context.Context, c *cluster.Cluster) *Run {
 
 // Begin takes the cluster's lock. If the previous holder died, it first ends the processes that are left
 // of that run, so that there is only one writer.
-func Begin(ctx context.Context, c *cluster.Cluster, kind string) (*Run, error) {
+func Begin(ctx context.Context, c *cluster.Cluster, kind string) (_ *Run, err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	r, err := begin(ctx, c, kind)
-	return r, fullDisk(err, c.Dir.Path())
-}
-
-// BeginChecked is Begin for a command that follows the configuration: it checks that first, and reports the
-// warnings.
-func BeginChecked(ctx context.Context, c *cluster.Cluster, kind string) (*Run, error) {
-	warnings, err := c.CheckConfig()
-	if err != nil {
-		return nil, err
-	}
-	r, err := Begin(ctx, c, kind)
-	if err != nil {
-		return nil, err
-	}
-	for _, w := range warnings {
-		r.Notice(w)
-	}
-	return r, nil
-}
-
-func begin(ctx context.Context, c *cluster.Cluster, kind string) (*Run, error) {
+	defer func() { err = fullDisk(err, c.Dir.Path()) }()
 	files := c.Dir.NewRun(kind)
 	lock, err := c.Dir.Lock(files.ID)
 	if err != nil {
@@ -101,6 +80,23 @@ func begin(ctx context.Context, c *cluster.Cluster, kind string) (*Run, error) {
 		return nil, errors.Join(err, lock.Unlock())
 	}
 	r.Emit(event.Event{Kind: event.RunStarted, Text: kind + " " + c.Name()})
+	return r, nil
+}
+
+// BeginChecked is Begin for a command that follows the configuration: it checks that first, and reports the
+// warnings.
+func BeginChecked(ctx context.Context, c *cluster.Cluster, kind string) (*Run, error) {
+	warnings, err := c.CheckConfig()
+	if err != nil {
+		return nil, err
+	}
+	r, err := Begin(ctx, c, kind)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range warnings {
+		r.Notice(w)
+	}
 	return r, nil
 }
 

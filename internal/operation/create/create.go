@@ -89,7 +89,7 @@ func (c *creation) create(ctx context.Context, chosen []*config.Stage) (err erro
 	if err != nil {
 		return err
 	}
-	tasks := c.createTasks(order)
+	tasks, needs := c.createTasks(order), func(t *task) []*task { return t.needs }
 	stages := c.run.Cluster.Config.Stages
 	c.progress = map[*config.Stage]*progress{}
 	for _, s := range stages {
@@ -97,7 +97,7 @@ func (c *creation) create(ctx context.Context, chosen []*config.Stage) (err erro
 	}
 	finish := c.prepareAll(ctx, order)
 	defer func() { err = errors.Join(err, finish()) }()
-	err = graph.Walk(ctx, tasks, taskNeeds, func(ctx context.Context, t *task) error {
+	err = graph.Walk(ctx, tasks, needs, func(ctx context.Context, t *task) error {
 		if err := t.do(ctx); err != nil {
 			of := diagnose.Subject{Layer: t.stage.Layer, Name: t.stage.Name, Stage: t.stage}
 			return diagnose.Explain(ctx, c.run, of, run.Failed(ctx, c.run, of.Layer, of.Name, err))

@@ -2,6 +2,7 @@ package create
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -64,9 +65,9 @@ func (p *savedPlan) planAgain() string {
 // change may differ; later stages are compared when their turn comes.
 func (p *savedPlan) changedSince(chosen []*config.Stage) (moved []string, err error) {
 	c := p.run.Cluster
+	differ := func(format string, args ...any) { moved = append(moved, fmt.Sprintf(format, args...)) }
 	if p.plan.Castle != c.Options.Version {
-		moved = append(moved,
-			fmt.Sprintf("castle: %s planned it, this is %s", p.plan.Castle, c.Options.Version))
+		differ("castle: %s planned it, this is %s", p.plan.Castle, c.Options.Version)
 	}
 	now, err := review.ConfigurationFacts(p.run)
 	if err != nil {
@@ -90,7 +91,7 @@ func (p *savedPlan) changedSince(chosen []*config.Stage) (moved []string, err er
 	for _, one := range p.plan.Stages {
 		at := slices.IndexFunc(chosen, func(s *config.Stage) bool { return s.Name == one.Name })
 		if at < 0 {
-			moved = append(moved, fmt.Sprintf("stage %s: it is not in the configuration any more", one.Name))
+			differ("stage %s: it is not in the configuration any more", one.Name)
 			continue
 		}
 		s := chosen[at]
@@ -99,10 +100,10 @@ func (p *savedPlan) changedSince(chosen []*config.Stage) (moved []string, err er
 		facts, err := review.Facts(old, s, review.IsPlanned(one.State))
 		switch {
 		case err != nil && !after:
-			moved = append(moved, fmt.Sprintf("stage %s: %v", s.Name, err))
+			differ("stage %s: %v", s.Name, err)
 		case err == nil:
 			if differs := review.Differing(facts, one.Facts, begun[s], after); len(differs) > 0 {
-				moved = append(moved, fmt.Sprintf("stage %s: %s", s.Name, strings.Join(differs, ", ")))
+				differ("stage %s: %s", s.Name, strings.Join(differs, ", "))
 			}
 		}
 	}
@@ -127,10 +128,10 @@ func (p *savedPlan) begun(s *config.Stage) (bool, error) {
 // applies Terraform's own saved plan. Otherwise it plans the stage anew, and the new plan may do no more
 // than was reviewed:
 //
-//   - A stage that could not be planned, because its inputs were not known, may
-//     create, and change nothing that exists.
-//   - One that imports something first, or that this plan has begun and not
-//     finished, may do what remains of the reviewed changes.
+//   - A stage that could not be planned, because its inputs were not known, may create, and change nothing
+//     that exists.
+//   - One that imports something first, or that this plan has begun and not finished, may do what remains of
+//     the reviewed changes.
 //   - One that had nothing to do may do nothing.
 type approval struct {
 	stage  *review.SavedStage
@@ -153,12 +154,9 @@ func (p *savedPlan) approve(s *config.Stage, before *state.State) (*approval, er
 	if a.stage.Saved == nil && a.stage.State != review.Unchanged {
 		return a, nil
 	}
-	now, err := review.Facts(p.run, s, true)
-	if err != nil {
-		return nil, err
-	}
+	now, factsErr := review.Facts(p.run, s, true)
 	begun, err := p.begun(s)
-	if err != nil {
+	if err = errors.Join(factsErr, err); err != nil {
 		return nil, err
 	}
 	a.exact = len(now.Changed(a.stage.Facts)) == 0
@@ -173,8 +171,8 @@ func (p *savedPlan) approve(s *config.Stage, before *state.State) (*approval, er
 func (a *approval) plan(work *run.Workspace) (*terraform.Plan, error) {
 	var changes []terraform.Change
 	for _, c := range a.stage.Changes {
-		changes = append(changes,
-			terraform.Change{Address: c.Address, Action: c.Action, Phase: terraform.Planned})
+		one := terraform.Change{Address: c.Address, Action: c.Action, Phase: terraform.Planned}
+		changes = append(changes, one)
 	}
 	return work.Root.Restore(a.stage.Saved, changes)
 }

@@ -19,8 +19,6 @@ type task struct {
 
 func (t *task) String() string { return t.name }
 
-func taskNeeds(t *task) []*task { return t.needs }
-
 // createTasks turns the chosen stages, each after its needs, into tasks. Three rules define the edges:
 //
 // A stage starts when the stages that it needs are ready, their deferred gates included. A needed stage

@@ -142,12 +142,11 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) (_ *Plan, err error
 func (p *Plan) connect() {
 	for _, one := range p.Stages {
 		for _, edge := range one.config.Edges() {
-			at := slices.IndexFunc(p.Stages, func(s *Stage) bool { return s.config == edge.From })
-			if at < 0 || p.Stages[at].State != review.Changes || p.Stages[at].outputsRead ||
-				len(edge.Values) == 0 && !edge.Connects {
-				continue
+			changes := func(s *Stage) bool {
+				return s.config == edge.From && s.State == review.Changes && !s.outputsRead
 			}
-			if review.IsPlanned(one.State) {
+			isRead := len(edge.Values) > 0 || edge.Connects
+			if isRead && review.IsPlanned(one.State) && slices.ContainsFunc(p.Stages, changes) {
 				one.OnEarlier = append(one.OnEarlier, edge.From.Name)
 			}
 		}

@@ -94,15 +94,13 @@ func (p *planning) examine(ctx context.Context, one *Stage) error {
 	if current, err := p.upToDate(ctx, one, dir); err != nil || current {
 		return err
 	}
-	if intent, err := dir.Intent().Read(); err != nil {
+	lost, err := recovery.InFlight(dir, one.recorded)
+	if err != nil {
 		return err
-	} else if intent != nil {
-		one.note("%s", recovery.Summary(dir, one.recorded))
-		lost, err := recovery.InFlight(dir, one.recorded)
-		if err != nil {
-			return err
-		}
-		one.imports = one.imports || len(lost) > 0
+	}
+	one.imports = one.imports || len(lost) > 0
+	if summary := recovery.Summary(dir, one.recorded); summary != "" {
+		one.Notes = append(one.Notes, summary)
 	}
 	if err := p.clusterReachable(ctx, s); err != nil {
 		one.State, one.Reason = review.Unreachable, err.Error()

@@ -141,12 +141,12 @@ func destroyFirst(ctx context.Context, r *run.Run, re *Plan) error {
 		return err
 	}
 	// Without any stage it writes no receipt, unless one is due.
-	if due, err := destroy.ReceiptDue(r.Cluster); err != nil {
+	due, err := destroy.ReceiptDue(r.Cluster)
+	if err == nil && (due || len(stages) > 0) {
+		err = destroy.Stages(ctx, r, stages, re.options.Graceful)
+	}
+	if err != nil {
 		return err
-	} else if len(stages) > 0 || due {
-		if err := destroy.Stages(ctx, r, stages, re.options.Graceful); err != nil {
-			return err
-		}
 	}
 	left, err := destroy.Select(r.Cluster, re.options.destroy())
 	if err != nil {
