@@ -127,6 +127,7 @@ func (r *Run) ReadState(dir *state.Stage) (*state.State, error) {
 // providers read them. It copies both to the cluster's configs folder for the user.
 func export(r *Run) error {
 	target, dir := r.Outputs.Target(), r.Cluster.Dir
+	var errs []error
 	for path, data := range map[string][]byte{
 		dir.Kubeconfig(): target.Kubeconfig, dir.Talosconfig(): target.Talosconfig,
 	} {
@@ -134,12 +135,9 @@ func export(r *Run) error {
 			continue
 		}
 		copied := filepath.Join(r.Cluster.ConfigsDir(), filepath.Base(path))
-		err := errors.Join(cluster.ReplaceFile(path, data), cluster.ReplaceFile(copied, data))
-		if err != nil {
-			return err
-		}
+		errs = append(errs, cluster.ReplaceFile(path, data), cluster.ReplaceFile(copied, data))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // ReadOutputs reads a stage's outputs after its apply, and exports those of the platform.

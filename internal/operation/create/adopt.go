@@ -74,11 +74,10 @@ func (a *attempt) exists(ctx context.Context, one run.Adoption, known []gate.Kno
 				a.stage.Name, one.Address, unknown))
 		}
 	}})
-	var late *gate.TimeoutError
-	switch {
-	case err == nil || ctx.Err() != nil:
+	if err == nil || ctx.Err() != nil {
 		return there, err
-	case errors.As(err, &late):
+	}
+	if late := new(gate.TimeoutError); errors.As(err, &late) {
 		return false, fmt.Errorf("exists %s: no answer within %s: %w", one.Name, late.Timeout, late.Last)
 	}
 	err = fmt.Errorf("exists %s: %w", one.Name, errors.Unwrap(err))

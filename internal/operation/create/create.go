@@ -117,8 +117,8 @@ func (c *creation) create(ctx context.Context, chosen []*config.Stage) (err erro
 	if err != nil || len(chosen) < len(stages) {
 		return err
 	}
-	left, err := c.run.Cluster.UnlistedStages()
-	for _, u := range left {
+	unlisted, err := c.run.Cluster.UnlistedStages()
+	for _, u := range unlisted {
 		c.run.Notice(u.String())
 	}
 	return err
