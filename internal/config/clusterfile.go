@@ -103,7 +103,7 @@ func (l *loader) snapshots(attr *hcl.Attribute) int {
 }
 
 func (l *loader) checkVersion(required string, at hcl.Range) {
-	if required == "" {
+	if at.Empty() { // not given
 		return
 	}
 	constraints, err := version.NewConstraint(required)

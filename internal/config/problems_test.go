@@ -73,6 +73,8 @@ func TestProblemsInCastleFile(t *testing.T) {
 				"castle >= 2.0"}},
 		{"no constraint", "-- castle.hcl --\nrequired_castle_version = \"new\"\n",
 			[]string{"castle.hcl:1 | unsuitable required_castle_version"}},
+		{"an empty constraint", "-- castle.hcl --\nrequired_castle_version = \"\"\n",
+			[]string{"castle.hcl:1 | unsuitable required_castle_version"}},
 		{"unknown block", "-- castle.hcl --\ndefalts {}\n",
 			[]string{`castle.hcl:1 | Did you mean "defaults"?`}},
 		{"too few snapshots", "-- castle.hcl --\nstate {\n  snapshots = 1\n}\n",

@@ -4,63 +4,89 @@ package secret
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"io"
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Mask replaces a secret.
 const Mask = "(sensitive)"
 
-// shortest is the length below which a value is not masked: hiding every "1"
-// or "true" would make logs unreadable and protect nothing.
-const shortest = 6
+const (
+	// shortest is the length below which a value is not masked: hiding every "1" or "true" would make logs
+	// unreadable and protect nothing.
+	shortest = 6
+	// keyLength is how much of a form is indexed, and the shortest rest of a cut secret that is found.
+	keyLength = 4
+)
 
 // Masker replaces known secrets. The zero value has none. It is safe for concurrent use.
+//
+// It compares texts without their white space, so that a secret is found after a text was wrapped anew. Next
+// to an ellipsis it also finds the beginning or the end of a secret: a text may have been shortened.
 type Masker struct {
-	mu       sync.RWMutex
-	known    []string // longest first, so that a secret inside another goes last
-	replacer *strings.Replacer
+	mu      sync.RWMutex
+	known   map[string]bool     // every form of every secret, without white space
+	byHead  map[string][]string // the forms by their first bytes, the longest first
+	byTail  map[string][]string // the forms by their last bytes
+	longest int                 // form
 }
 
-// Add makes values secret: unchanged, by line, escaped for JSON or a URL, and in base64. Terraform prints a
-// PEM block line by line.
+// Add makes values secret, in every form that programs print them in: see forms.
 func (m *Masker) Add(values ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.known == nil {
+		m.known, m.byHead, m.byTail = map[string]bool{}, map[string][]string{}, map[string][]string{}
+	}
 	for _, v := range values {
+		if len(v) < shortest {
+			continue
+		}
 		for _, form := range forms(v) {
-			if len(form) >= shortest && !slices.Contains(m.known, form) {
-				m.known = append(m.known, form)
+			if len(form) >= shortest {
+				m.add(squeeze(form).text)
 			}
 		}
 	}
-	slices.SortFunc(m.known, func(a, b string) int { return len(b) - len(a) })
-	pairs := make([]string, 0, 2*len(m.known))
-	for _, k := range m.known {
-		pairs = append(pairs, k, Mask)
-	}
-	m.replacer = strings.NewReplacer(pairs...)
 }
 
-func forms(v string) []string {
-	all := []string{
-		v, strings.TrimSpace(v), base64.StdEncoding.EncodeToString([]byte(v)),
-		url.QueryEscape(v), url.PathEscape(v),
+func (m *Masker) add(form string) {
+	if len(form) < keyLength || m.known[form] {
+		return
 	}
+	m.known[form] = true
+	m.longest = max(m.longest, len(form))
+	head, tail := form[:keyLength], form[len(form)-keyLength:]
+	m.byTail[tail] = append(m.byTail[tail], form)
+	m.byHead[head] = append(m.byHead[head], form)
+	slices.SortFunc(m.byHead[head], func(a, b string) int { return len(b) - len(a) })
+}
+
+// forms returns a value as it is, by line as Terraform prints a PEM block, and as encoders and quoters write
+// it: JSON, also inside JSON, URLs, shells, hex and base64.
+func forms(v string) []string {
+	quoted := strconv.Quote(v) // %q of Go's error messages
+	all := append(base64Forms(v), v, strings.TrimSpace(v), quoted[1:len(quoted)-1],
+		shellSingle.Replace(v), shellDouble.Replace(v))
+	for _, escaped := range []string{url.QueryEscape(v), url.PathEscape(v)} {
+		all = append(all, escaped, percent.ReplaceAllStringFunc(escaped, strings.ToLower))
+	}
+	digits := hex.EncodeToString([]byte(v))
+	all = append(all, digits, strings.ToUpper(digits))
 	for _, html := range []bool{false, true} { // <, > and & are written in two ways
-		var b bytes.Buffer
-		e := json.NewEncoder(&b)
-		e.SetEscapeHTML(html)
-		if err := e.Encode(v); err == nil {
-			quoted := strings.TrimSuffix(b.String(), "\n")
-			all = append(all, quoted[1:len(quoted)-1])
-		}
+		quoted := inJSON(v, html)
+		all = append(all, quoted, inJSON(quoted, html))
 	}
 	if strings.Contains(v, "\n") {
 		for line := range strings.Lines(v) {
@@ -74,20 +100,135 @@ func forms(v string) []string {
 	return all
 }
 
+var (
+	shellSingle = strings.NewReplacer(`'`, `'\''`)
+	shellDouble = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`")
+	percent     = regexp.MustCompile(`%[0-9A-F]{2}`)
+)
+
+func inJSON(v string, html bool) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(html)
+	if err := e.Encode(v); err != nil {
+		return v
+	}
+	quoted := strings.TrimSuffix(b.String(), "\n")
+	return quoted[1 : len(quoted)-1]
+}
+
+// base64Forms returns v in base64 and, for v inside a longer text such as user:token, the digits that depend
+// on v alone. These differ by how many bytes of a group of three come before v.
+func base64Forms(v string) []string {
+	text := []byte(v)
+	all := []string{base64.StdEncoding.EncodeToString(text), base64.URLEncoding.EncodeToString(text)}
+	for _, alphabet := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		for before := range 3 {
+			digits := alphabet.EncodeToString(append(make([]byte, before), text...))
+			all = append(all, digits[(8*before+5)/6:8*(before+len(v))/6])
+		}
+	}
+	return all
+}
+
 // harmless is a line of YAML without a value, or with one that is no secret: a switch, a
 // name, or the kind of the document.
 var harmless = regexp.MustCompile(`^(- )?([A-Za-z-]+:( (true|false|null|\{\}|\[\]|\|))?|` +
 	`(apiVersion|kind|name|namespace|cluster|current-context): [A-Za-z0-9./@-]+)$`)
 
+// squeezed is a text without its white space.
+type squeezed struct {
+	text string
+	at   []int // the offset of each byte in the text before
+}
+
+func squeeze(s string) squeezed {
+	kept, at := make([]byte, 0, len(s)), make([]int, 0, len(s))
+	for i := 0; i < len(s); {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		for end := i + size; i < end; i++ {
+			if !unicode.IsSpace(r) {
+				kept, at = append(kept, s[i]), append(at, i)
+			}
+		}
+	}
+	return squeezed{string(kept), at}
+}
+
+// span is a part of a squeezed text: from its first byte to before end.
+type span struct{ first, end int }
+
 // Hide returns s with every known secret replaced by Mask.
 func (m *Masker) Hide(s string) string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if m.replacer == nil {
+	if len(m.known) == 0 {
 		return s
 	}
-	return m.replacer.Replace(s)
+	short := squeeze(s)
+	found := m.find(short.text)
+	slices.SortFunc(found, func(a, b span) int { return cmp.Compare(a.first, b.first) })
+	var b strings.Builder
+	written := 0
+	for i := 0; i < len(found); {
+		first, end := found[i].first, found[i].end
+		for i++; i < len(found) && found[i].first < end; i++ { // they overlap: one Mask for all
+			end = max(end, found[i].end)
+		}
+		b.WriteString(s[written:short.at[first]])
+		b.WriteString(Mask)
+		written = short.at[end-1] + 1
+	}
+	b.WriteString(s[written:])
+	return b.String()
 }
+
+// find returns where secrets stand in a text, whole or cut at an ellipsis.
+func (m *Masker) find(text string) []span {
+	var found []span
+	var heads, tails []int // where a form may begin or end
+	for i := 0; i+keyLength <= len(text); i++ {
+		key := text[i : i+keyLength]
+		if len(m.byTail[key]) > 0 {
+			tails = append(tails, i+keyLength)
+		}
+		forms := m.byHead[key]
+		if len(forms) == 0 {
+			continue
+		}
+		heads = append(heads, i)
+		whole := func(form string) bool { return strings.HasPrefix(text[i:], form) }
+		if longest := slices.IndexFunc(forms, whole); longest >= 0 {
+			found = append(found, span{i, i + len(forms[longest])})
+		}
+	}
+	for _, at := range ellipsis.FindAllStringIndex(text, -1) {
+		for _, i := range between(heads, at[0]-m.longest, at[0]-keyLength) {
+			begins := func(form string) bool { return strings.HasPrefix(form, text[i:at[0]]) }
+			if slices.ContainsFunc(m.byHead[text[i:i+keyLength]], begins) {
+				found = append(found, span{i, at[0]})
+				break
+			}
+		}
+		for _, j := range slices.Backward(between(tails, at[1]+keyLength, at[1]+m.longest)) {
+			ends := func(form string) bool { return strings.HasSuffix(form, text[at[1]:j]) }
+			if slices.ContainsFunc(m.byTail[text[j-keyLength:j]], ends) {
+				found = append(found, span{at[1], j})
+				break
+			}
+		}
+	}
+	return found
+}
+
+// between returns the part of a sorted list from first to last, both included.
+func between(sorted []int, first, last int) []int {
+	i, _ := slices.BinarySearch(sorted, first)
+	j, _ := slices.BinarySearch(sorted, last+1)
+	return sorted[min(i, j):j]
+}
+
+var ellipsis = regexp.MustCompile(`…|\.{3,}`)
 
 // Writer returns a writer that hides secrets and passes whole lines on to w, so that a secret that a buffer
 // cuts in two is found. Close writes the rest of an unfinished line; it does not close w.
