@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -80,18 +79,6 @@ required, 4 a preflight refused, 5 a gate timed out, 6 something is left over,
 		newNuke(a), newCheck(a), newDoctor(a), newStatus(a), newGate(a), newRehearse(a), newSecrets(a),
 		newOutput(a), newEnv(a), newGraph(a), newStage(a), newState(a), newTerraform(a), newVersion(a))
 	return root
-}
-
-func newVersion(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print castle's version",
-		Args:  usage(cobra.NoArgs),
-		RunE: func(*cobra.Command, []string) error {
-			v := map[string]string{"version": a.version, "go": runtime.Version()}
-			return a.print(v, func(w io.Writer) { fmt.Fprintf(w, "castle %s (%s)\n", v["version"], v["go"]) })
-		},
-	}
 }
 
 // formatsKey annotates a command whose output formats are not text and json.

@@ -1,4 +1,4 @@
-// Package cli is castle's command line: related commands share a file.
+// Package cli is castle's command line: one file per command, its subcommands included.
 //
 // A command turns its flags into options, makes one call and prints the result. It is
 // built by a function, newCreate(a), from the app that holds streams, environment and

@@ -14,29 +14,8 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/operation/status"
-	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/secret"
 )
-
-func newEnv(a *app) *cobra.Command {
-	return a.valueFlags(&cobra.Command{
-		Use:   "env CLUSTER",
-		Short: "Print shell exports for kubectl and talosctl",
-		Long:  "Print shell exports for kubectl and talosctl: eval \"$(castle env blue)\".",
-		Args:  a.oneCluster(),
-		RunE: a.onCluster(nil, func(_ context.Context, c *cluster.Cluster, _ []string) error {
-			kubeconfig, talosconfig, err := status.Configs(c)
-			if err != nil {
-				return err
-			}
-			all := map[string]string{"KUBECONFIG": kubeconfig, "TALOSCONFIG": talosconfig}
-			return a.print(all, func(w io.Writer) {
-				fmt.Fprintf(w, "export KUBECONFIG=%s\nexport TALOSCONFIG=%s\n", process.Quote(kubeconfig),
-					process.Quote(talosconfig))
-			})
-		}),
-	})
-}
 
 func newOutput(a *app) *cobra.Command {
 	return a.valueFlags(&cobra.Command{

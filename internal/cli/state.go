@@ -231,28 +231,3 @@ new ones. castle finds and imports only a VM that has this cluster's name and ta
 	cmd.Flags().BoolVar(&a.yes, "yes", false, "do not ask")
 	return cmd
 }
-
-func newTerraform(a *app) *cobra.Command {
-	return a.valueFlags(&cobra.Command{
-		Use:   "terraform CLUSTER STAGE -- ARGS…",
-		Short: "Run a Terraform command on a stage",
-		Long: `Run a Terraform command in a stage's work directory, with the inputs that create
-would use. castle locks the cluster and takes a snapshot of the state first. STAGE may
-be a layer that has one stage.`,
-		Example: `  castle terraform blue proxmox-talos -- plan
-  castle terraform blue metallb -- state list`,
-		Args: usage(func(cmd *cobra.Command, args []string) error {
-			if cmd.ArgsLenAtDash() != 2 || len(args) < 3 {
-				return errors.New("requires a cluster, a stage, -- and Terraform's arguments")
-			}
-			return nil
-		}),
-		RunE: a.onCluster(nil, func(ctx context.Context, c *cluster.Cluster, args []string) error {
-			code, err := repair.Terraform(ctx, c, args[0], args[1:], a.stdin, a.stdout, a.stderr)
-			if err == nil && code != 0 {
-				return exitError(code)
-			}
-			return err
-		}),
-	})
-}
