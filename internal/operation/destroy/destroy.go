@@ -112,7 +112,7 @@ func (d *destruction) emit(kind event.Kind, s *Stage, text string) {
 
 // destroyStage destroys a stage and explains its failure.
 func (d *destruction) destroyStage(ctx context.Context, s *Stage) error {
-	err := d.destroyAndVerify(ctx, s)
+	err := (&stageDestruction{whole: d, run: d.run, stage: s}).destroyAndVerify(ctx)
 	if err == nil {
 		return nil
 	}

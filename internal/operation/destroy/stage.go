@@ -20,68 +20,78 @@ import (
 // inClusterBound ends a deletion inside a cluster: a namespace may hang in Terminating for ever.
 const inClusterBound = 15 * time.Minute
 
+// stageDestruction is the destruction of one stage.
+type stageDestruction struct {
+	whole *destruction
+	run   *run.Run
+	stage *Stage
+
+	begun     bool // its start was reported
+	attempted bool // Terraform began to destroy something
+}
+
 // destroyAndVerify destroys the stage, verifies that it is gone, and removes its record.
-func (d *destruction) destroyAndVerify(ctx context.Context, s *Stage) error {
-	err := d.run.Retry(ctx, s.Record.Name, s.Record.Layer, func(again bool) error {
-		return d.destroyResources(ctx, s, again)
+func (d *stageDestruction) destroyAndVerify(ctx context.Context) error {
+	err := d.run.Retry(ctx, d.stage.Record.Name, d.stage.Record.Layer, func(again bool) error {
+		return d.destroyResources(ctx, again)
 	})
-	if err != nil && s.attempted {
-		return d.partialFailure(ctx, s, err)
+	if err != nil && d.attempted {
+		return d.partialFailure(ctx, err)
 	}
 	if err != nil {
 		return err
 	}
-	if err := d.verify(ctx, s); err != nil {
+	if err := d.verify(ctx); err != nil {
 		return err
 	}
-	if s.EndsWithCluster {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.deferred = append(d.deferred, s)
+	if d.stage.EndsWithCluster {
+		d.whole.mu.Lock()
+		defer d.whole.mu.Unlock()
+		d.whole.deferred = append(d.whole.deferred, d.stage)
 		return nil
 	}
-	if s.Record.EndsCluster {
+	if d.stage.Record.EndsCluster {
 		// Before the platform's own record goes: a run killed in between finds
 		// it again and knows that the rest needs no cluster any more.
-		if err := d.archiveDeferred(); err != nil {
+		if err := d.whole.archiveDeferred(); err != nil {
 			return err
 		}
 	}
-	if err := s.dir.Remove(); err != nil {
+	if err := d.stage.dir.Remove(); err != nil {
 		return err
 	}
-	if err := d.receipt.noteRemoved(s, ""); err != nil {
+	if err := d.whole.receipt.noteRemoved(d.stage, ""); err != nil {
 		return err
 	}
-	d.emit(event.StageGone, s, "")
+	d.whole.emit(event.StageGone, d.stage, "")
 	return nil
 }
 
 // destroyResources destroys the Terraform resources of a stage: all of them, or only the survivors if the
 // cluster ends anyway. It first imports objects that a killed run has not recorded. A stage without
 // resources needs no Terraform.
-func (d *destruction) destroyResources(ctx context.Context, s *Stage, again bool) (err error) {
-	if s.denied != nil {
-		return s.denied
+func (d *stageDestruction) destroyResources(ctx context.Context, again bool) (err error) {
+	if d.stage.denied != nil {
+		return d.stage.denied
 	}
 	if again {
-		if err := s.restate(d.run); err != nil {
+		if err := d.stage.restate(d.run); err != nil {
 			return err
 		}
 	}
-	ours, outdated, err := d.checkOwnership(ctx, s)
+	ours, outdated, err := d.checkOwnership(ctx)
 	if err != nil {
 		return err
 	}
-	lost := s.lost()
-	if len(s.targets()) == 0 && len(ours) == 0 && len(lost) == 0 {
-		return d.verifyAdopted(ctx, s, nil)
+	lost := d.stage.lost()
+	if len(d.stage.targets()) == 0 && len(ours) == 0 && len(lost) == 0 {
+		return d.verifyAdopted(ctx, nil)
 	}
-	if !s.begun {
-		s.begun = true
-		d.emit(event.StageStarted, s, "")
+	if !d.begun {
+		d.begun = true
+		d.whole.emit(event.StageStarted, d.stage, "")
 	}
-	if err := d.checkBlocked(ctx, s); err != nil {
+	if err := d.checkBlocked(ctx); err != nil {
 		return err
 	}
 	release, err := d.run.Slot(ctx)
@@ -89,12 +99,13 @@ func (d *destruction) destroyResources(ctx context.Context, s *Stage, again bool
 		return err
 	}
 	defer release()
-	work, err := run.RecordedWorkspace(ctx, d.run, s.Record)
+	work, err := run.RecordedWorkspace(ctx, d.run, d.stage.Record)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, work.Close()) }()
-	if err := errors.Join(s.dir.Fingerprint().Clear(), s.dir.Snapshot(), s.saveHeld()); err != nil {
+	dir := d.stage.dir
+	if err := errors.Join(dir.Fingerprint().Clear(), dir.Snapshot(), d.stage.saveHeld()); err != nil {
 		return err
 	}
 	if err := work.Untrack(ctx, outdated); err != nil {
@@ -105,16 +116,16 @@ func (d *destruction) destroyResources(ctx context.Context, s *Stage, again bool
 			return err
 		}
 	}
-	if err := d.importInterrupted(ctx, s, work, lost); err != nil {
+	if err := d.importInterrupted(ctx, work, lost); err != nil {
 		return err
 	}
-	if err := d.saveOwned(ctx, s); err != nil {
+	if err := d.saveOwned(ctx); err != nil {
 		return err
 	}
-	if err := d.revoke(ctx, s); err != nil {
+	if err := d.revoke(ctx); err != nil {
 		return err
 	}
-	return d.terraform(ctx, s, work)
+	return d.terraform(ctx, work)
 }
 
 // restate reads the stage's state again.
@@ -127,11 +138,12 @@ func (s *Stage) restate(r *run.Run) error {
 }
 
 // importInterrupted imports the objects that an interrupted run was making, so that they are destroyed too.
-func (d *destruction) importInterrupted(ctx context.Context, s *Stage, work *run.Workspace,
+func (d *stageDestruction) importInterrupted(ctx context.Context, work *run.Workspace,
 	lost []state.Intended) error {
-	isInCluster := func(c state.Intended) bool { return recovery.IsInCluster(c.Type, s.Record.InCluster) }
+	providers := d.stage.Record.InCluster
+	isInCluster := func(c state.Intended) bool { return recovery.IsInCluster(c.Type, providers) }
 	if slices.ContainsFunc(lost, isInCluster) {
-		if err := d.reachable(ctx); err != nil {
+		if err := d.whole.reachable(ctx); err != nil {
 			return err
 		}
 	}
@@ -140,35 +152,35 @@ func (d *destruction) importInterrupted(ctx context.Context, s *Stage, work *run
 		return err
 	}
 	o := recovery.Lookup{
-		Cluster: target, InCluster: s.Record.InCluster,
-		Datacenter: func() (*proxmox.Client, error) { return d.datacenter(s) },
+		Cluster: target, InCluster: providers,
+		Datacenter: func() (*proxmox.Client, error) { return d.whole.datacenter(d.stage) },
 	}
 	if err := recovery.Import(ctx, work, lost, o); err != nil {
 		return err
 	}
-	return s.restate(d.run)
+	return d.stage.restate(d.run)
 }
 
 // terraform destroys the resources in the stage's state.
-func (d *destruction) terraform(ctx context.Context, s *Stage, work *run.Workspace) error {
-	targets := s.targets()
+func (d *stageDestruction) terraform(ctx context.Context, work *run.Workspace) error {
+	targets := d.stage.targets()
 	if len(targets) == 0 {
-		return d.verifyAdopted(ctx, s, nil)
+		return d.verifyAdopted(ctx, nil)
 	}
 	options := terraform.PlanOptions{Destroy: true}
 	switch {
-	case s.EndsWithCluster:
+	case d.stage.EndsWithCluster:
 		options.Targets = targets
-	case s.hasInCluster():
-		if err := d.reachable(ctx); err != nil {
+	case d.stage.hasInCluster():
+		if err := d.whole.reachable(ctx); err != nil {
 			return err
 		}
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeoutCause(ctx, inClusterBound, fmt.Errorf("the cluster did not finish "+
-			"deleting within %s; if it is gone, %s", inClusterBound, d.endClusterHint()))
+			"deleting within %s; if it is gone, %s", inClusterBound, d.whole.endClusterHint()))
 		defer stop()
 	}
-	err := d.run.Step(s.Record.Name, s.Record.Layer, "destroy", func() error {
+	err := d.run.Step(d.stage.Record.Name, d.stage.Record.Layer, "destroy", func() error {
 		plan, err := work.Root.Plan(ctx, options)
 		if err != nil {
 			return err
@@ -177,15 +189,15 @@ func (d *destruction) terraform(ctx context.Context, s *Stage, work *run.Workspa
 		for _, c := range plan.Changes {
 			intended = append(intended, state.Intended{Address: c.Address, Type: c.Type, Action: c.Action})
 		}
-		s.attempted = true
+		d.attempted = true
 		return work.Apply(ctx, plan, intended)
 	})
 	if err == nil {
-		return d.verifyAdopted(ctx, s, targets)
+		return d.verifyAdopted(ctx, targets)
 	}
-	if !s.attempted && ctx.Err() == nil {
+	if !d.attempted && ctx.Err() == nil {
 		err = fmt.Errorf("%w\n  nothing of it was destroyed; if what does not answer is gone for good, "+
-			"forget what was kept there: %s ADDRESS", err, d.run.Cluster.UntrackCommand(s.Record.Name))
+			"forget what was kept there: %s ADDRESS", err, d.run.Cluster.UntrackCommand(d.stage.Record.Name))
 	}
 	return run.During("destroy", err)
 }
@@ -194,11 +206,10 @@ func (d *destruction) terraform(ctx context.Context, s *Stage, work *run.Workspa
 // lacks; lost lists objects in the state that no longer belong to the stage. Foreign objects are reported
 // and left alone. It fails if the state treats a foreign object as the stage's own, or if castle cannot
 // verify an owner.
-func (d *destruction) checkOwnership(
-	ctx context.Context, s *Stage,
-) (ours []gate.Import, lost []string, err error) {
+func (d *stageDestruction) checkOwnership(ctx context.Context) (
+	ours []gate.Import, lost []string, err error) {
 	var refused error
-	err = d.inspectRecorded(ctx, s, func(preflight string, f gate.Inspection) {
+	err = d.inspectRecorded(ctx, func(preflight string, f gate.Inspection) {
 		lost = append(lost, f.Lost...)
 		for _, own := range f.Ours {
 			ours = append(ours, own.Import)
@@ -218,8 +229,8 @@ func (d *destruction) checkOwnership(
 		if len(mistaken) > 0 {
 			refused = errors.Join(refused, &run.PreflightError{
 				Preflight: preflight, Foreign: mistaken,
-				TerraformCommand: d.run.Cluster.TerraformCommand(s.Record.Name),
-				UntrackCommand:   d.run.Cluster.UntrackCommand(s.Record.Name),
+				TerraformCommand: d.run.Cluster.TerraformCommand(d.stage.Record.Name),
+				UntrackCommand:   d.run.Cluster.UntrackCommand(d.stage.Record.Name),
 			})
 		}
 	})
@@ -227,14 +238,14 @@ func (d *destruction) checkOwnership(
 }
 
 // inspectRecorded passes the name and result of each recorded preflight to see.
-func (d *destruction) inspectRecorded(
-	ctx context.Context, s *Stage, see func(string, gate.Inspection),
+func (d *stageDestruction) inspectRecorded(
+	ctx context.Context, see func(string, gate.Inspection),
 ) error {
-	known, err := run.ExpectedResources(s.dir, s.state)
+	known, err := run.ExpectedResources(d.stage.dir, d.stage.state)
 	if err != nil {
 		return err
 	}
-	preflights, err := s.preflights(d.run.Cluster.Options.Environ)
+	preflights, err := d.stage.preflights(d.run.Cluster.Options.Environ)
 	if err != nil {
 		return err
 	}
@@ -249,8 +260,8 @@ func (d *destruction) inspectRecorded(
 }
 
 // revoke ends the credentials that the stage's objects issued, such as Vault's leases.
-func (d *destruction) revoke(ctx context.Context, s *Stage) error {
-	preflights, err := s.preflights(d.run.Cluster.Options.Environ)
+func (d *stageDestruction) revoke(ctx context.Context) error {
+	preflights, err := d.stage.preflights(d.run.Cluster.Options.Environ)
 	if err != nil {
 		return err
 	}
@@ -258,8 +269,8 @@ func (d *destruction) revoke(ctx context.Context, s *Stage) error {
 		if p.Revoke == nil {
 			continue
 		}
-		err := d.run.Step(s.Record.Name, s.Record.Layer, "revoke", func() error {
-			if err := p.Revoke(ctx, cluster.Known(s.state), d.run.Notice); err != nil {
+		err := d.run.Step(d.stage.Record.Name, d.stage.Record.Layer, "revoke", func() error {
+			if err := p.Revoke(ctx, cluster.Known(d.stage.state), d.run.Notice); err != nil {
 				return fmt.Errorf("%s: %w", p.Name, err)
 			}
 			return nil

@@ -16,12 +16,12 @@ import (
 
 // checkBlocked refuses to destroy a stage if Proxmox would keep one of its machines: a half destroyed
 // cluster is useless. If Proxmox does not answer, Terraform goes on.
-func (d *destruction) checkBlocked(ctx context.Context, s *Stage) error {
-	owned := proxmox.OwnedBy(cluster.Known(s.state))
+func (d *stageDestruction) checkBlocked(ctx context.Context) error {
+	owned := proxmox.OwnedBy(cluster.Known(d.stage.state))
 	if len(owned) == 0 {
 		return nil
 	}
-	client, err := d.datacenter(s)
+	client, err := d.whole.datacenter(d.stage)
 	if err != nil {
 		return nil
 	}
@@ -30,7 +30,7 @@ func (d *destruction) checkBlocked(ctx context.Context, s *Stage) error {
 		return nil
 	}
 	begun := "nothing of it was touched"
-	if s.attempted {
+	if d.attempted {
 		begun = "not gone on with"
 	}
 	return errors.New(begun + ", as Proxmox would not delete:" + run.ListObjects(objects))
@@ -38,17 +38,17 @@ func (d *destruction) checkBlocked(ctx context.Context, s *Stage) error {
 
 // partialFailure looks up the remaining machines, disks and files of the stage after a destroy has failed
 // with err, for the receipt and the message.
-func (d *destruction) partialFailure(ctx context.Context, s *Stage, err error) error {
-	owned, unread := cluster.Owned(s.dir).Value()
+func (d *stageDestruction) partialFailure(ctx context.Context, err error) error {
+	owned, unread := cluster.Owned(d.stage.dir).Value()
 	if ctx.Err() != nil || unread != nil || len(owned) == 0 {
 		return err
 	}
-	client, unreached := d.datacenter(s)
+	client, unreached := d.whole.datacenter(d.stage)
 	if unreached != nil {
 		return err
 	}
 	objects := proxmox.Search{Client: client}.Now(ctx, owned)
-	if d.receipt.note(s.Record.Name, objects) == nil { // all are gone; it failed at something else
+	if d.whole.receipt.note(d.stage.Record.Name, objects) == nil { // all gone; it failed at something else
 		return err
 	}
 	blocked, blockErr := proxmox.Search{Client: client}.Blocked(ctx, owned)
@@ -79,15 +79,15 @@ func (s *Stage) owned() ([]proxmox.Owned, error) {
 
 // saveOwned records the stage's objects in the datacenter before castle destroys them: the state loses them,
 // and a later destroy may have to verify them.
-func (d *destruction) saveOwned(ctx context.Context, s *Stage) error {
-	owned, err := s.owned()
+func (d *stageDestruction) saveOwned(ctx context.Context) error {
+	owned, err := d.stage.owned()
 	if err != nil || len(owned) == 0 {
 		return err
 	}
-	if client, err := d.datacenter(s); err == nil {
+	if client, err := d.whole.datacenter(d.stage); err == nil {
 		owned = proxmox.Search{Client: client}.Complete(ctx, owned)
 	}
-	return cluster.Owned(s.dir).Write(owned)
+	return cluster.Owned(d.stage.dir).Write(owned)
 }
 
 // saveHeld records the addresses of the stage's objects before castle destroys them, so that a destroy after
@@ -111,11 +111,11 @@ func (s *Stage) saveHeld() error {
 // verifyAdopted looks up objects that Terraform reports as deleted, with the lookup that a create uses
 // before it adopts an object. An object that still exists is a leftover. Without a lookup or an answer, the
 // receipt reports that. Proxmox is verified elsewhere.
-func (d *destruction) verifyAdopted(ctx context.Context, s *Stage, addresses []string) error {
+func (d *stageDestruction) verifyAdopted(ctx context.Context, addresses []string) error {
 	var objects []event.OwnedObject
 	asked := map[string]bool{}
-	for i := range s.Record.Adopts {
-		a := &s.Record.Adopts[i]
+	for i := range d.stage.Record.Adopts {
+		a := &d.stage.Record.Adopts[i]
 		if !a.Left && !slices.Contains(addresses, a.Address) {
 			continue
 		}
@@ -124,17 +124,17 @@ func (d *destruction) verifyAdopted(ctx context.Context, s *Stage, addresses []s
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			d.run.Notice(fmt.Sprintf("%s: nobody can tell whether %s is gone: %v", s.Record.Name, a.Address,
-				err))
+			d.run.Notice(fmt.Sprintf("%s: nobody can tell whether %s is gone: %v", d.stage.Record.Name,
+				a.Address, err))
 			continue
 		}
 		asked[a.Address], a.Left = true, !object.Gone
 		objects = append(objects, object)
 	}
-	d.receipt.noteUnverified(s, addresses, asked)
-	if err := d.receipt.note(s.Record.Name, objects); err != nil {
+	d.whole.receipt.noteUnverified(d.stage, addresses, asked)
+	if err := d.whole.receipt.note(d.stage.Record.Name, objects); err != nil {
 		// The state does not know it any more; the next destroy has to ask again.
-		return errors.Join(err, s.dir.SetRecord(s.Record))
+		return errors.Join(err, d.stage.dir.SetRecord(d.stage.Record))
 	}
 	return nil
 }
@@ -170,17 +170,17 @@ func lookUp(
 
 // verify checks which objects of the stage still exist: in the datacenter, by the recorded preflights, and
 // in the state. An object that cannot be checked does not count as gone.
-func (d *destruction) verify(ctx context.Context, s *Stage) error {
-	st, err := s.dir.State()
+func (d *stageDestruction) verify(ctx context.Context) error {
+	st, err := d.stage.dir.State()
 	if err != nil {
 		return err
 	}
-	s.state = st
-	objects, err := d.verifyOwned(ctx, s)
+	d.stage.state = st
+	objects, err := d.verifyOwned(ctx)
 	if err != nil {
 		return err
 	}
-	err = d.inspectRecorded(ctx, s, func(_ string, f gate.Inspection) {
+	err = d.inspectRecorded(ctx, func(_ string, f gate.Inspection) {
 		remains := func(o event.OwnedObject) bool { return o.Kind == proxmox.Machine && !o.Gone }
 		if slices.ContainsFunc(objects, remains) {
 			return // it says the same
@@ -199,32 +199,32 @@ func (d *destruction) verify(ctx context.Context, s *Stage) error {
 	}
 	if err != nil && !slices.ContainsFunc(objects, isLeft) {
 		objects = append(objects, event.OwnedObject{
-			Kind: "machines", ID: "of stage " + s.Record.Name, Reason: "not proved: " + err.Error(),
+			Kind: "machines", ID: "of stage " + d.stage.Record.Name, Reason: "not proved: " + err.Error(),
 		})
 	}
-	if !s.EndsWithCluster {
+	if !d.stage.EndsWithCluster {
 		for _, res := range st.Managed() {
 			objects = append(objects,
 				event.OwnedObject{Kind: "resource", ID: res.Address, Reason: "Terraform has it in its state"})
 		}
 	}
-	return d.receipt.note(s.Record.Name, objects)
+	return d.whole.receipt.note(d.stage.Record.Name, objects)
 }
 
 // verifyOwned looks the stage's machines, disks and files up in the datacenter.
-func (d *destruction) verifyOwned(ctx context.Context, s *Stage) (objects []event.OwnedObject, err error) {
-	owned, err := s.owned()
+func (d *stageDestruction) verifyOwned(ctx context.Context) (objects []event.OwnedObject, err error) {
+	owned, err := d.stage.owned()
 	if err != nil || len(owned) == 0 {
 		return nil, err
 	}
-	client, err := d.datacenter(s)
+	client, err := d.whole.datacenter(d.stage)
 	if err != nil {
 		return []event.OwnedObject{{
-			Kind: "stage", ID: s.Record.Name,
+			Kind: "stage", ID: d.stage.Record.Name,
 			Reason: "what it had in Proxmox is not proved gone: " + err.Error(),
 		}}, nil
 	}
-	err = d.run.Step(s.Record.Name, s.Record.Layer, "proof", func() error {
+	err = d.run.Step(d.stage.Record.Name, d.stage.Record.Layer, "proof", func() error {
 		objects, err = proxmox.Search{Client: client}.Gone(ctx, owned, d.run.Notice)
 		return err
 	})
