@@ -2,7 +2,7 @@
 //
 // It sends each request once: only the caller knows whether a request may be repeated. A response other than
 // success becomes an *Error with its status and the server's own messages. The error never holds the body,
-// which may contain a secret.
+// which may contain a secret. It follows no redirect: credentials are for the configured server alone.
 package httpjson
 
 import (
@@ -65,7 +65,9 @@ func (c *Client) Do(ctx context.Context, method, path string, body, answer any) 
 	request.Header = c.Header.Clone()
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("User-Agent", "castle")
-	response, err := c.HTTP.Do(request)
+	sender := c.HTTP
+	sender.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	response, err := sender.Do(request)
 	if err != nil {
 		return errors.Unwrap(err) // the rest repeats the address
 	}

@@ -174,7 +174,11 @@ func (c *client) explain(object string, err error) error {
 	e := &Error{Object: fmt.Sprintf("%s of Infisical at %s", object, c.api.Base), Err: err}
 	status := httpjson.Status(err)
 	login := errors.As(err, &loginError{})
+	answer, answered := errors.AsType[*httpjson.Error](err)
 	switch {
+	case answered && answer.Redirect != "":
+		e.Fix = "it redirects to " + answer.Redirect + ", where castle does not send the machine identity; " +
+			"if that is your Infisical, make it the host"
 	case status == 401, status == 403 && login:
 		e.Fix = "Infisical refuses the machine identity: check INFISICAL_UNIVERSAL_AUTH_CLIENT_ID, " +
 			"_CLIENT_SECRET and the host, since the EU and US clouds do not share identities"

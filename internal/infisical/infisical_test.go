@@ -72,6 +72,19 @@ func TestASecretExistsOrNot(t *testing.T) {
 	}
 }
 
+func TestARedirectIsNotFollowed(t *testing.T) {
+	followed := false
+	other := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed = true }))
+	host := serve(t, http.RedirectHandler(other+"/login", http.StatusTemporaryRedirect))
+	_, err := ask(t, host, blue(), password)
+	if err == nil || !gate.IsPermanent(err) || !strings.Contains(err.Error(), "it redirects to "+other) {
+		t.Errorf("got %v", err)
+	}
+	if followed {
+		t.Error("the machine identity was sent to the other server")
+	}
+}
+
 func TestAnErrorIsNotAnAbsentSecret(t *testing.T) {
 	forbidden := vault()
 	forbidden.Forbid("p1")

@@ -213,10 +213,7 @@ type client struct {
 func newClient(s Server, environ []string) (*client, error) {
 	c := &client{api: httpjson.Client{
 		Base: strings.TrimSuffix(s.Address, "/") + "/v1/", Header: http.Header{"X-Vault-Request": {"true"}},
-		// No redirect is followed: the token is for this Vault.
-		HTTP: http.Client{Timeout: attempt, CheckRedirect: func(*http.Request, []*http.Request) error {
-			return http.ErrUseLastResponse
-		}},
+		HTTP: http.Client{Timeout: attempt},
 	}}
 	authority := cmp.Or(s.CAFile, process.Getenv(environ, "VAULT_CACERT"))
 	if authority == "" {
