@@ -86,6 +86,26 @@ func TestMaterialiseRemovesOnlyWhatTheModuleNoLongerHas(t *testing.T) {
 	}
 }
 
+func TestMaterialiseReplacesADamagedManifest(t *testing.T) {
+	for _, damage := range []string{"null", "", "{\"main.tf\"", "[1]"} {
+		r, _ := fake(t)
+		older := fstest.MapFS{"main.tf": file("1"), "old.tf": file("x"), "sub/old.tf.json": file("x")}
+		materialise(t, r, older, Override{})
+		writeFile(t, filepath.Join(r.Dir, ".castle-files.json"), damage)
+		writeFile(t, filepath.Join(r.Dir, "errored.tfstate"), "rescued")
+		writeFile(t, filepath.Join(r.Dir, ".terraform/modules/a/main.tf"), "fetched")
+		materialise(t, r, fstest.MapFS{"main.tf": file("2")}, Override{})
+		want := []string{".castle-files.json", ".terraform", ".terraform/modules", ".terraform/modules/a",
+			".terraform/modules/a/main.tf", "castle_override.tf", "errored.tfstate", "main.tf"}
+		if got := listing(t, r); !slices.Equal(got, want) {
+			t.Errorf("%q: got  %q\nwant %q", damage, got, want)
+		}
+		if got := get(t, filepath.Join(r.Dir, ".castle-files.json")); !strings.Contains(got, "main.tf") {
+			t.Errorf("%q: the manifest is %s", damage, got)
+		}
+	}
+}
+
 func TestMaterialiseRestoresAChangedCopy(t *testing.T) {
 	r, _ := fake(t)
 	module := fstest.MapFS{"main.tf": file("right")}

@@ -163,10 +163,25 @@ func (w workdir) manifest() (map[string]string, error) {
 		return nil, err
 	}
 	files := map[string]string{}
-	if err := json.Unmarshal(data, &files); err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(w.dir, manifestFile), err)
+	if json.Unmarshal(data, &files) == nil && files != nil {
+		return files, nil
 	}
-	return files, nil
+	// It is damaged. No Terraform file of an older module may stay, and those are known by their names.
+	files = map[string]string{}
+	err = fs.WalkDir(os.DirFS(w.dir), ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err == nil && d.Name() == ".terraform":
+			return fs.SkipDir
+		case err == nil && isTerraform(name) && name != overrideFile:
+			files[name] = ""
+		}
+		return err
+	})
+	return files, err
+}
+
+func isTerraform(name string) bool {
+	return strings.HasSuffix(name, ".tf") || strings.HasSuffix(name, ".tf.json")
 }
 
 func (w workdir) setManifest(files map[string]string) error {
@@ -185,7 +200,7 @@ func (w workdir) sources() ([]string, error) {
 	}
 	names := []string{overrideFile, lockFileName}
 	for name := range files {
-		if strings.HasSuffix(name, ".tf") || strings.HasSuffix(name, ".tf.json") {
+		if isTerraform(name) {
 			names = append(names, name)
 		}
 	}
