@@ -73,12 +73,15 @@ func (d Diagnostic) gist() string {
 	return gist
 }
 
-const maxLine = 400 // characters of a text in one line
+const (
+	maxLine = 400 // characters of a text in one line
+	endLine = 120 // of these for its end, where Go's errors name the cause
+)
 
 func oneLine(text string) string {
 	line := []rune(strings.Join(strings.Fields(text), " "))
 	if len(line) > maxLine {
-		return string(line[:maxLine]) + " …"
+		return string(line[:maxLine-endLine]) + " … " + string(line[len(line)-endLine:])
 	}
 	return string(line)
 }

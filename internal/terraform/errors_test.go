@@ -89,6 +89,14 @@ func TestErrorWithoutDiagnosticsIsTheLastLine(t *testing.T) {
 	}
 }
 
+func TestALongErrorKeepsItsCauseAtTheEnd(t *testing.T) {
+	err := &Error{Command: "init", Diagnostics: []Diagnostic{{Summary: "Error locking state",
+		Detail: "could not write /state/" + strings.Repeat("long/", 100) + "lock: no space left on device"}}}
+	if text := err.Error(); !strings.HasSuffix(text, "no space left on device") || len(text) > 500 {
+		t.Errorf("got %q", text)
+	}
+}
+
 func TestErrorNamesTheErroredState(t *testing.T) {
 	r, home := fake(t)
 	errored := filepath.Join(r.Dir, "errored.tfstate")
