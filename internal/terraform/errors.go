@@ -43,7 +43,8 @@ func (d Diagnostic) noSuchObject() bool {
 
 // line is the diagnostic in one line.
 func (d Diagnostic) line() string {
-	text := oneLine(d.Summary)
+	summary, _, _ := strings.Cut(d.Summary, "\n\n") // that of a failed lock has its advice in it
+	text := oneLine(summary)
 	if d.Address != "" {
 		text = d.Address + ": " + text
 	}

@@ -90,10 +90,15 @@ func TestErrorWithoutDiagnosticsIsTheLastLine(t *testing.T) {
 }
 
 func TestALongErrorKeepsItsCauseAtTheEnd(t *testing.T) {
-	err := &Error{Command: "init", Diagnostics: []Diagnostic{{Summary: "Error locking state",
-		Detail: "could not write /state/" + strings.Repeat("long/", 100) + "lock: no space left on device"}}}
-	if text := err.Error(); !strings.HasSuffix(text, "no space left on device") || len(text) > 500 {
-		t.Errorf("got %q", text)
+	cause := "could not write /state/" + strings.Repeat("long/", 100) + "lock: no space left on device"
+	locking := "Error locking state: [{Error message: " + cause + "\n\nTerraform acquires a state lock. }]"
+	for _, d := range []Diagnostic{
+		{Summary: "Error acquiring the state lock", Detail: cause}, {Summary: locking},
+	} {
+		err := &Error{Command: "init", Diagnostics: []Diagnostic{d}}
+		if text := err.Error(); !strings.HasSuffix(text, "no space left on device") || len(text) > 500 {
+			t.Errorf("got %q", text)
+		}
 	}
 }
 
