@@ -28,7 +28,7 @@ func (l *soakLab) volumes() map[string]map[string]any {
 // inventory is everything that is not somebody else's, a line each.
 func (k *soak) inventory() (lines []string) {
 	k.lab.idle()
-	for _, vm := range k.lab.rows("cluster/resources?type=vm") {
+	for _, vm := range k.lab.rows(node + "qemu") {
 		if id := fmt.Sprint(vm["vmid"]); !slices.Contains(soakMachines, id) {
 			lines = append(lines, fmt.Sprintf("VM %s %s %s", id, vm["name"], vm["status"]))
 		}

@@ -79,18 +79,27 @@ func (s *Server) run(r *http.Request, handle handler) (any, error) {
 		return nil, fail(http.StatusTooManyRequests, "RateLimitExceeded",
 			"Rate limit exceeded. Please try again later.")
 	}
-	c, q := &call{r: r}, r.URL.Query()
+	return handle(&call{r: r})
+}
+
+// read reads the parameters of a call that the server accepts.
+func (c *call) read() error {
+	q := c.r.URL.Query()
 	c.folder = Folder{q.Get("workspaceId"), q.Get("environment"), q.Get("secretPath")}.clean()
-	if r.Method != http.MethodGet {
-		if err := json.NewDecoder(r.Body).Decode(&c.body); err != nil {
-			return nil, fail(http.StatusBadRequest, "BadRequest", "Body is not valid JSON")
-		}
-		c.folder = Folder{c.body.WorkspaceID, c.body.Environment, c.body.SecretPath}.clean()
+	if c.r.Method == http.MethodGet {
+		return nil
 	}
-	return handle(c)
+	if err := json.NewDecoder(c.r.Body).Decode(&c.body); err != nil {
+		return fail(http.StatusBadRequest, "BadRequest", "Body is not valid JSON")
+	}
+	c.folder = Folder{c.body.WorkspaceID, c.body.Environment, c.body.SecretPath}.clean()
+	return nil
 }
 
 func (s *Server) login(c *call) (any, error) {
+	if err := c.read(); err != nil {
+		return nil, err
+	}
 	if !equal(c.body.ClientID, s.config.ClientID) || !equal(c.body.ClientSecret, s.config.ClientSecret) {
 		return nil, fail(http.StatusUnauthorized, "UnauthorizedError", "Invalid credentials")
 	}
@@ -115,6 +124,9 @@ func (s *Server) authorised(handle handler) handler {
 		if !s.tokens[token] {
 			return nil, fail(http.StatusForbidden, "TokenError",
 				"Your token is invalid. Please re-authenticate.")
+		}
+		if err := c.read(); err != nil {
+			return nil, err
 		}
 		return handle(c)
 	}

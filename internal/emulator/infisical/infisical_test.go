@@ -166,3 +166,16 @@ func TestRequestsHaveNoSecretValues(t *testing.T) {
 		t.Errorf("requests: %+v", requests)
 	}
 }
+
+func TestTheTokenIsCheckedBeforeTheBody(t *testing.T) {
+	_, c := start(t)
+	c.token = ""
+	for _, method := range []string{"POST", "PATCH", "DELETE"} {
+		if status, answer := c.call(method, byName, "no object"); status != 401 {
+			t.Errorf("%s: %d %v", method, status, answer)
+		}
+	}
+	if status, answer := c.call("POST", "/api/v9/other", "no object"); status != 404 {
+		t.Errorf("an unknown route: %d %v", status, answer)
+	}
+}

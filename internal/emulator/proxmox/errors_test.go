@@ -110,7 +110,7 @@ func TestRefusalsAreThoseOfARealNode(t *testing.T) {
 			code: 400, reason: "Parameter verification failed.", param: "upid: no such task"},
 		"node offline": {offline: true, method: "GET", path: guest + "/config", code: 595,
 			reason: "No route to host", empty: true},
-		"unknown node": {method: "GET", path: "nodes/foo/tasks", code: 500,
+		"unknown node": {method: "GET", path: "nodes/foo/qemu", code: 500,
 			reason: "hostname lookup 'foo' failed - failed to get address info for: foo: Name or service " +
 				"not known"},
 		"volume missing": {method: "GET",

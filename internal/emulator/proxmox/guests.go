@@ -210,6 +210,16 @@ func nextID(c *call) (any, error) {
 	return strconv.Itoa(id), nil
 }
 
+// listGuests lists a node's virtual machines.
+func listGuests(c *call) (any, error) {
+	return c.rows(func(g *guest) map[string]any {
+		if g.Kind != "qemu" || g.Node != c.get("node") || !c.visible(g) {
+			return nil
+		}
+		return g.row()
+	}), nil
+}
+
 func showConfig(_ *call, g *guest) (any, error) { return g.show(), nil }
 
 // regenerate writes the cloud-init drive again, without a visible effect.

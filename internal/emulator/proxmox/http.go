@@ -72,6 +72,7 @@ var routes = map[string]handler{
 	"DELETE nodes/{node}/storage/{storage}/content/{volume...}": onStorage(removeVolume),
 	"POST nodes/{node}/storage/{storage}/download-url":          onStorage(download),
 
+	"GET nodes/{node}/qemu":                              listGuests,
 	"POST nodes/{node}/qemu":                             create,
 	"GET nodes/{node}/lxc/{vmid}/config":                 onGuest("lxc", "VM.Audit", showConfig),
 	"GET " + guestPath + "/config":                       onGuest("qemu", "VM.Audit", showConfig),

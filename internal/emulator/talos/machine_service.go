@@ -72,15 +72,16 @@ func (s *machineService) ApplyConfiguration(
 func applyMode(
 	now, next *installed, mode pb.ApplyConfigurationRequest_Mode,
 ) (_ pb.ApplyConfigurationRequest_Mode, details string) {
-	const reboot, noReboot = pb.ApplyConfigurationRequest_REBOOT, pb.ApplyConfigurationRequest_NO_REBOOT
+	const reboot, auto = pb.ApplyConfigurationRequest_REBOOT, pb.ApplyConfigurationRequest_AUTO
 	switch {
 	case mode == pb.ApplyConfigurationRequest_STAGED:
 		return mode, "Staged configuration to be applied after the next reboot"
 	case mode == reboot && now != nil:
-	case mode == pb.ApplyConfigurationRequest_AUTO && now != nil &&
-		(now.controlPlane != next.controlPlane || now.ca != next.ca):
+	case mode == auto && now != nil && (now.controlPlane != next.controlPlane || now.ca != next.ca):
+	case mode == reboot || mode == auto:
+		return pb.ApplyConfigurationRequest_NO_REBOOT, "Applied configuration without a reboot"
 	default:
-		return noReboot, "Applied configuration without a reboot"
+		return mode, "Applied configuration without a reboot"
 	}
 	return reboot, "Applied configuration with a reboot"
 }

@@ -139,6 +139,21 @@ func TestDryRunChangesNothing(t *testing.T) {
 	}
 }
 
+func TestATriedConfigurationIsAppliedAtOnce(t *testing.T) {
+	l := newLab(t)
+	l.raise(1, 0)
+	const try = machineapi.ApplyConfigurationRequest_TRY
+	resp, err := l.as(role.Admin, l.address(1)).ApplyConfiguration(within(t),
+		&machineapi.ApplyConfigurationRequest{Data: l.machineConfig(machine.TypeControlPlane), Mode: try})
+	if err != nil || resp.GetMessages()[0].GetMode() != try ||
+		resp.GetMessages()[0].GetModeDetails() != "Applied configuration without a reboot" {
+		t.Errorf("got %v, %v", resp, err)
+	}
+	if got := l.fleet.Stage(l.address(1)); got != talos.Running {
+		t.Errorf("the machine is %s", got)
+	}
+}
+
 func TestWorkerWaitsForAControlPlaneToSignItsCertificate(t *testing.T) {
 	l := newLab(t)
 	worker, cp := l.bootNew(2), l.bootNew(1)

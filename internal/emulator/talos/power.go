@@ -133,7 +133,17 @@ func (p *power) wipe(m *machine) {
 
 // apply brings a configuration into force.
 func (p *power) apply(m *machine, c *installed, mode pb.ApplyConfigurationRequest_Mode) {
-	if mode == pb.ApplyConfigurationRequest_NO_REBOOT && m.installed != nil {
+	const staged, reboot = pb.ApplyConfigurationRequest_STAGED, pb.ApplyConfigurationRequest_REBOOT
+	if mode == staged || mode == reboot || m.installed == nil {
+		m.staged = c
+	}
+	switch {
+	case mode == staged:
+	case m.installed == nil:
+		p.boot(m, p.world.config.Delays.Install)
+	case mode == reboot:
+		p.boot(m, p.world.config.Delays.Boot)
+	default:
 		moved := !slices.Equal(virtualIPs(m.installed.config), virtualIPs(c.config))
 		if moved {
 			p.etcd.resign(m)
@@ -142,15 +152,6 @@ func (p *power) apply(m *machine, c *installed, mode pb.ApplyConfigurationReques
 		if moved {
 			p.etcd.advance()
 		}
-		return
-	}
-	m.staged = c
-	switch {
-	case mode == pb.ApplyConfigurationRequest_STAGED:
-	case m.installed == nil:
-		p.boot(m, p.world.config.Delays.Install)
-	default:
-		p.boot(m, p.world.config.Delays.Boot)
 	}
 }
 
