@@ -62,9 +62,9 @@ func TestNodes(t *testing.T) {
 		{
 			name: "one without a network plugin", arguments: two,
 			objects: []fixture{{cp, readyNode}, {worker, newNode}},
-			want: "1 of 2 nodes not ready: blue-w-01 (KubeletNotReady: container runtime network not " +
-				"ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns " +
-				"error: cni plugin not initialized)",
+			want: "1 of 2 nodes not ready: blue-w-01 (no network yet: KubeletNotReady: container " +
+				"runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:" +
+				"Network plugin returns error: cni plugin not initialized)",
 		},
 		{
 			name: "an old one come back", arguments: map[string]cty.Value{"count": num(1)},

@@ -81,8 +81,8 @@ func watchedGates(t *testing.T) []watched {
 			objects: []fixture{{fluxKustomizations + "flux-system", applied}},
 			opens:   fixture{fluxRepository, repository},
 			watches: []string{
-				"/apis/helm.toolkit.fluxcd.io/v2/helmreleases?",
-				"/apis/kustomize.toolkit.fluxcd.io/v1/kustomizations?",
+				"/apis/helm.toolkit.fluxcd.io/v2/namespaces/flux-system/helmreleases?",
+				"/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/flux-system/kustomizations?",
 				"/apis/source.toolkit.fluxcd.io/v1/gitrepositories?",
 			},
 		},
@@ -143,7 +143,7 @@ func TestAGateWaitsForItsKindToBeServed(t *testing.T) {
 	}
 }
 
-func TestAKindIsPolledUntilItIsServed(t *testing.T) {
+func TestADefinitionIsFollowedUntilItsKindIsServed(t *testing.T) {
 	f := newFakeAPI(t)
 	f.add(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/ipaddresspools.metallb.io",
 		`{kind: CustomResourceDefinition,
@@ -151,19 +151,18 @@ func TestAKindIsPolledUntilItIsServed(t *testing.T) {
 		status: {conditions: [{type: NamesAccepted, status: "True"}, {type: Established, status: "True"}]}}`)
 	g := newGate(t, "crd", f.kubeconfig(),
 		map[string]cty.Value{"names": cty.ListVal([]cty.Value{str("ipaddresspools.metallb.io")})})
-	closed, done := make(chan error, 8), make(chan error)
-	go func() {
-		done <- gate.Wait(t.Context(), g, gate.Policy{},
-			gate.Listener{Answer: func(err error) { closed <- err }})
-	}()
-	if err := <-closed; err == nil {
-		t.Fatal("open before the kind is served")
+	check, checks := g.Check, 0
+	g.Check = func(ctx context.Context) error {
+		err := check(ctx)
+		// One check is the first, and two are due to the beginnings of the watches.
+		if checks++; checks == 5 {
+			f.serves("metallb.io/v1beta1", "IPAddressPool", "ipaddresspools", true) // and no object changes
+		}
+		return err
 	}
-	for range 2 { // the definition, and all of them for the sake of the kind
-		<-f.watching
-	}
-	f.serves("metallb.io/v1beta1", "IPAddressPool", "ipaddresspools", true) // and no object changes
-	if err := <-done; err != nil {
+	policy := onlyChanges()
+	policy.Timeout = 30 * time.Second
+	if err := gate.Wait(t.Context(), g, policy, gate.Listener{}); err != nil {
 		t.Error(err)
 	}
 }

@@ -26,9 +26,9 @@ func TestNodesWaitsForKubeletAndNetwork(t *testing.T) {
 	say(`{type: Ready, status: "False", reason: KubeletNotReady, message: "container runtime network not ` +
 		`ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni ` +
 		`plugin not initialized"}`)
-	becomes(t, g, "1 of 2 nodes not ready: nodes-2 (KubeletNotReady: container runtime network not ready: "+
-		"NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin "+
-		"not initialized)")
+	becomes(t, g, "1 of 2 nodes not ready: nodes-2 (no network yet: KubeletNotReady: container runtime "+
+		"network not ready: NetworkReady=false reason:NetworkPluginNotReady message:"+
+		"Network plugin returns error: cni plugin not initialized)")
 
 	// The control plane itself taints a node with the condition NetworkUnavailable.
 	say(`{type: Ready, status: "True", reason: KubeletReady}, {type: NetworkUnavailable, status: "True", ` +

@@ -10,31 +10,26 @@ import (
 	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
-// follower is a wait for a gate.
+// follower is a wait that relies on its watches alone: its poll interval is too long to matter.
 type follower struct {
 	t       testing.TB
 	answers chan string
 	done    chan error
 }
 
-// follow waits for a gate by its watches alone: its poll interval is too long to matter.
 func (p *plane) follow(t testing.TB, name string, arguments args) follower {
-	t.Helper()
-	return p.wait(t, name, arguments, gate.Policy{First: time.Hour, Most: time.Hour, Timeout: time.Minute})
-}
-
-func (p *plane) wait(t testing.TB, name string, arguments args, policy gate.Policy) follower {
 	t.Helper()
 	f := follower{t: t, answers: make(chan string, 64), done: make(chan error, 1)}
 	g := p.gate(t, name, arguments)
 	go func() {
-		f.done <- gate.Wait(t.Context(), g, policy, gate.Listener{
-			Answer: func(closed error) {
-				if closed != nil {
-					f.answers <- closed.Error()
-				}
-			},
-		})
+		f.done <- gate.Wait(t.Context(), g,
+			gate.Policy{First: time.Hour, Most: time.Hour, Timeout: time.Minute}, gate.Listener{
+				Answer: func(closed error) {
+					if closed != nil {
+						f.answers <- closed.Error()
+					}
+				},
+			})
 	}()
 	return f
 }
@@ -76,10 +71,8 @@ spec:
 func TestAWatchWaitsForItsKindAndFollowsItsObject(t *testing.T) {
 	p := control(t)
 	ns := p.namespace(t)
-	// No object announces that the API serves a kind, so both poll until it does.
-	polled := gate.Policy{Timeout: time.Minute}
-	defined := p.wait(t, "crd", args{"names": texts("valves.watch.example.org")}, polled)
-	f := p.wait(t, "condition", args{"kind": text("Valve"), "namespace": text(ns)}, polled)
+	defined := p.follow(t, "crd", args{"names": texts("valves.watch.example.org")})
+	f := p.follow(t, "condition", args{"kind": text("Valve"), "namespace": text(ns)})
 	defined.says("customresourcedefinition valves.watch.example.org does not exist yet")
 	f.says("the API serves no kind Valve yet")
 	p.create(t, "", valves)

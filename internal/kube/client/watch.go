@@ -32,6 +32,12 @@ func pauses() wait.Backoff {
 	return wait.Backoff{Duration: longestPause / 4, Factor: 2, Jitter: 0.2, Steps: 10, Cap: longestPause}
 }
 
+// searches are the pauses between attempts to find a kind after a change of a definition, for about five
+// seconds: no event announces the moment, shortly after it, from which on the API serves the kind.
+func searches() wait.Backoff {
+	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Steps: 8}
+}
+
 // Gate makes a gate of a check. Its Changed watches everything that the last attempt has read.
 func (c *Cluster) Gate(name string, check func(context.Context, *API) error) gate.Gate {
 	attempts := make(chan map[Selection]bool, 1)
@@ -58,7 +64,7 @@ func (c *Cluster) Gate(name string, check func(context.Context, *API) error) gat
 func (c *Cluster) changes(attempts <-chan map[Selection]bool) func(context.Context) <-chan struct{} {
 	return func(ctx context.Context) <-chan struct{} {
 		w := &watches{bound: c.Attempt, running: map[Selection]context.CancelFunc{},
-			changed: make(chan struct{}, 1)}
+			changed: make(chan struct{}, 1), defined: make(chan struct{}, 1)}
 		a, err := c.open()
 		if err != nil {
 			close(w.changed) // a check returns the error
@@ -77,17 +83,34 @@ type watches struct {
 	running map[Selection]context.CancelFunc
 	all     sync.WaitGroup
 	changed chan struct{} // signals the gate; holds one, because a check sees everything at once
+	defined chan struct{} // signals manage that a definition may have changed
 }
 
 // manage begins the watches that are new after an attempt, and ends those that are not needed any more.
+// While an attempt lacks a kind, it signals repeatedly after each change of a definition.
 func (w *watches) manage(ctx context.Context, attempts <-chan map[Selection]bool) {
 	defer close(w.changed)
 	defer w.all.Wait()
+	var search wait.Backoff
+	var again <-chan time.Time
 	for {
 		var read map[Selection]bool
 		select {
 		case <-ctx.Done():
 			return
+		case <-w.defined:
+			search = searches()
+			again = time.After(search.Step())
+			continue
+		case <-again:
+			if again = nil; w.running[Selection{Resource: Definitions}] == nil {
+				continue // every kind is served
+			}
+			signal(w.changed)
+			if search.Steps > 0 {
+				again = time.After(search.Step())
+			}
+			continue
 		case read = <-attempts:
 		}
 		for s := range read {
@@ -114,12 +137,12 @@ func (w *watches) follow(ctx context.Context, s Selection) {
 			continue
 		}
 		began := time.Now()
-		w.signal() // something may have changed before the watch began
+		w.signal(s) // something may have changed before the watch began
 		for event := range events.ResultChan() {
 			if event.Type == watch.Error {
 				break
 			}
-			w.signal()
+			w.signal(s)
 		}
 		events.Stop()
 		end()
@@ -147,10 +170,18 @@ func (w *watches) begin(ctx context.Context, s Selection) (watch.Interface, cont
 	return events, end, nil
 }
 
-// signal reports a change. One that waits to be received stands for both.
-func (w *watches) signal() {
+// signal reports a change of a selection.
+func (w *watches) signal(s Selection) {
+	signal(w.changed)
+	if s.Resource == Definitions {
+		signal(w.defined)
+	}
+}
+
+// signal sends a signal. One that waits to be received stands for both.
+func signal(to chan<- struct{}) {
 	select {
-	case w.changed <- struct{}{}:
+	case to <- struct{}{}:
 	default:
 	}
 }

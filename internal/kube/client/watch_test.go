@@ -205,6 +205,45 @@ func TestAWatchThatHangsIsGivenUp(t *testing.T) {
 	})
 }
 
+// toldIn counts the changes in the time from now on.
+func toldIn(d time.Duration, changed <-chan struct{}) int {
+	count := 0
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		count += told(changed)
+	}
+	return count
+}
+
+func TestAChangedDefinitionHurriesTheSearchForAKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, attempts, changed := watching(t, Selection{Resource: Definitions})
+		if n := toldIn(time.Minute, changed); n != 9 {
+			t.Errorf("%d signals, want one for the watch and eight more", n)
+		}
+		a.open[Definitions.Resource].Modify(&metav1.PartialObjectMetadata{})
+		if n := toldIn(time.Second, changed); n != 5 {
+			t.Errorf("%d signals in the second after a change, want one for it and four more", n)
+		}
+		attempts <- reads(kindOf("valves"))
+		if n := toldIn(time.Minute, changed); n != 1 {
+			t.Errorf("%d signals once the kind is served, want one for its watch", n)
+		}
+	})
+}
+
+func TestABusySelectionDoesNotHurryTheSearchForMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _, changed := watching(t, kindOf("nodes"), Selection{Resource: Definitions})
+		toldIn(time.Minute, changed)
+		for range 1000 {
+			a.open["nodes"].Modify(&metav1.PartialObjectMetadata{})
+			if n := toldIn(10*time.Millisecond, changed); n != 1 {
+				t.Fatalf("%d signals for one change", n)
+			}
+		}
+	})
+}
+
 func TestTheLastAttemptDecidesWhatIsWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, attempts, changed := watching(t, kindOf("nodes"), Selection{Resource: Definitions})

@@ -71,7 +71,7 @@ func NewFlux(v gate.Values) (*Flux, error) {
 
 // check is closed by an object or source that is not settled, or by other objects than before.
 func (f *Flux) check(ctx context.Context, a *client.API) error {
-	objects, err := f.Objects(ctx, a)
+	objects, err := f.objects(ctx, a, f.namespace)
 	if err != nil {
 		return err
 	}
@@ -102,9 +102,14 @@ func (f *Flux) check(ctx context.Context, a *client.API) error {
 	return nil
 }
 
-// Objects reads the Kustomizations and HelmReleases that matter.
+// Objects reads the Kustomizations and HelmReleases that matter. Their dependencies may be in any namespace.
 func (f *Flux) Objects(ctx context.Context, a *client.API) ([]*FluxObject, error) {
-	all, err := readFlux(ctx, a)
+	return f.objects(ctx, a, "")
+}
+
+// objects knows only the dependencies in a namespace.
+func (f *Flux) objects(ctx context.Context, a *client.API, namespace string) ([]*FluxObject, error) {
+	all, err := readFlux(ctx, a, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -223,13 +228,13 @@ type FluxSource struct {
 	revision string         // of its artifact
 }
 
-// readFlux reads the Kustomizations and HelmReleases of all namespaces: a dependency may be anywhere.
-func readFlux(ctx context.Context, a *client.API) ([]*FluxObject, error) {
-	objects, err := a.ListIn(ctx, fluxGroups["Kustomization"], "Kustomization", "")
+// readFlux reads the Kustomizations and HelmReleases of a namespace, or of all where it is empty.
+func readFlux(ctx context.Context, a *client.API, namespace string) ([]*FluxObject, error) {
+	objects, err := a.ListIn(ctx, fluxGroups["Kustomization"], "Kustomization", namespace)
 	if err != nil {
 		return nil, err
 	}
-	releases, err := a.ListIn(ctx, fluxGroups["HelmRelease"], "HelmRelease", "")
+	releases, err := a.ListIn(ctx, fluxGroups["HelmRelease"], "HelmRelease", namespace)
 	if err != nil && !client.IsNotServed(err) { // there may be no helm-controller
 		return nil, err
 	}

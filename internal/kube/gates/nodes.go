@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -67,6 +68,9 @@ func listNodes(ctx context.Context, a *client.API, selector string) ([]corev1.No
 	return found, err
 }
 
+// lacksNetwork is the kubelet's message while the container runtime has no network plugin that works.
+var lacksNetwork = regexp.MustCompile("NetworkPluginNotReady|cni plugin not initialized")
+
 // NodeUnready is the finding why a node takes no pods yet; nil if it does. A node that was cordoned by hand
 // is ready. A podCIDR proves nothing: many networks hand out addresses of their own.
 func NodeUnready(node corev1.Node) *gate.Finding {
@@ -86,8 +90,11 @@ func NodeUnready(node corev1.Node) *gate.Finding {
 	case ready == nil:
 		return problem(NeverReported, what, "has no condition Ready yet")
 	case ready.Status != corev1.ConditionTrue:
-		why := client.Condition{Reason: ready.Reason, Message: ready.Message}.Why()
-		return problem("", what, "%s", cmp.Or(why, "not ready"))
+		why := cmp.Or(client.Condition{Reason: ready.Reason, Message: ready.Message}.Why(), "not ready")
+		if ready.Status == corev1.ConditionFalse && lacksNetwork.MatchString(ready.Message) {
+			why = "no network yet: " + why
+		}
+		return problem("", what, "%s", why)
 	case network:
 		return problem(NoNetwork, what, "network unavailable")
 	}
