@@ -44,6 +44,12 @@ resource "proxmox_virtual_environment_vm" "node" {
   # Frees every image on every storage that carries the VM's id: on shared storage also another Proxmox cluster's.
   delete_unreferenced_disks_on_destroy = false
 
+  # The identity of the machine before it exists: castle records it, and treats whatever else
+  # appears at the id as somebody else's.
+  smbios {
+    uuid = uuidv5("oid", "${var.serviceaccount_public_key_pem}/${var.cluster_name}-${each.key}")
+  }
+
   scsi_hardware = "virtio-scsi-single"
   boot_order    = ["scsi0"]
 
@@ -112,7 +118,7 @@ resource "proxmox_virtual_environment_vm" "node" {
 
   lifecycle {
     # The image is the disk's origin, not its content: Talos upgrades itself in
-    # place, and an imported VM does not have this attribute.
-    ignore_changes = [disk[0].import_from]
+    # place, and an imported VM does not have this attribute. An existing VM keeps its identity.
+    ignore_changes = [disk[0].import_from, smbios]
   }
 }

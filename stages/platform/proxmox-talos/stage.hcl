@@ -8,6 +8,7 @@ stage {
     client_configuration           = secrets.talos_client_configuration
     machine_secrets                = secrets.talos_machine_secrets
     serviceaccount_private_key_pem = secrets.serviceaccount_private_key_pem
+    serviceaccount_public_key_pem  = secrets.serviceaccount_public_key_pem
   }
 }
 

@@ -71,6 +71,11 @@ variable "serviceaccount_private_key_pem" {
   sensitive   = true
 }
 
+variable "serviceaccount_public_key_pem" {
+  description = "Key that verifies ServiceAccount tokens. No other cluster has it, so the machines' UUIDs are derived from it. castle wires it from the secrets layer."
+  type        = string
+}
+
 variable "client_configuration" {
   description = "Certificate and key of Talos' administrator. castle wires it from the secrets layer."
   type = object({
