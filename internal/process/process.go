@@ -9,7 +9,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +23,7 @@ type Process struct {
 	PID, Parent int
 	Start       uint64 // ticks since boot
 	Name        string
+	Ended       bool // its parent has not waited for it
 }
 
 func (p Process) String() string { return fmt.Sprintf("%s (process %d)", p.Name, p.PID) }
@@ -33,13 +36,13 @@ func Read(pid int) (Process, error) {
 		return Process{}, err
 	}
 	// "12 (name) S 1 …": the name may contain spaces and brackets.
-	const parent, start = 1, 19 // proc_pid_stat(5) counts from pid = 1; here state is 0
+	const state, parent, start = 0, 1, 19 // proc_pid_stat(5) counts from pid = 1
 	open, end := bytes.IndexByte(data, '('), bytes.LastIndexByte(data, ')')
 	fields := strings.Fields(string(data[end+1:]))
 	if open < 0 || end < open || len(fields) <= start {
 		return Process{}, fmt.Errorf("%s: unknown format", path)
 	}
-	p := Process{PID: pid, Name: string(data[open+1 : end])}
+	p := Process{PID: pid, Name: string(data[open+1 : end]), Ended: strings.Contains("ZXx", fields[state])}
 	var parentErr, startErr error
 	p.Parent, parentErr = strconv.Atoi(fields[parent])
 	p.Start, startErr = strconv.ParseUint(fields[start], 10, 64)
@@ -47,6 +50,26 @@ func Read(pid int) (Process, error) {
 		return Process{}, fmt.Errorf("%s: %w", path, err)
 	}
 	return p, nil
+}
+
+// HasOpen reports whether the process has a file open. For another user's process that is unknown: an error.
+func (p Process) HasOpen(file *os.File) (bool, error) {
+	wanted, err := file.Stat()
+	if err != nil {
+		return false, err
+	}
+	dir := fmt.Sprintf("/proc/%d/fd", p.PID)
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		info, statErr := os.Stat(filepath.Join(dir, e.Name()))
+		if statErr == nil && os.SameFile(info, wanted) {
+			return true, nil
+		}
+		if !errors.Is(statErr, fs.ErrNotExist) { // closed meanwhile, or deleted
+			err = errors.Join(err, statErr)
+		}
+	}
+	return false, err
 }
 
 // BootID changes each time the machine starts. Start times are comparable only within one boot.

@@ -15,7 +15,12 @@ import (
 	"github.com/ephemeral-castle/castle/internal/process"
 )
 
-// Lock is the held cluster lock.
+// Lock is the held cluster lock: the kernel's lock on a file, which also names the holder.
+//
+// The kernel releases its lock when the holder dies, and no child inherits it: Go opens files close-on-exec.
+// So on a disk of this machine a free lock has no holder, whatever the file says. On a network file system
+// the kernel may not know of the locks of other machines, or may have lost this machine's. There the holder
+// counts that the file names, if it is alive or castle cannot tell.
 type Lock struct {
 	// Previous is the run that held the lock and died without releasing it, or "".
 	// Nothing may change before TakeOver: until then the lock file names Previous,
@@ -29,7 +34,7 @@ type Lock struct {
 }
 
 // holder is the lock file's content: who holds the lock, or, once it is free, that
-// its last holder died. The kernel's lock on the file counts and ends with its process.
+// its last holder died.
 type holder struct {
 	Run   string    `json:"run"`
 	Host  string    `json:"host"`
@@ -39,12 +44,18 @@ type holder struct {
 	Since time.Time `json:"since"`
 }
 
-func (h holder) alive() bool {
+// alive reports whether the holder is alive. A process that merely has its id does not have the lock file
+// open. unknown is the answer where castle may not see the files of a process, such as another user's.
+func (h holder) alive(lock *os.File, unknown bool) bool {
 	if h.PID == 0 || h.Boot != process.BootID() {
 		return false
 	}
 	p, err := process.Read(h.PID)
-	return err == nil && p.Start == h.Start
+	if err != nil || p.Ended || p.Start != h.Start {
+		return false
+	}
+	open, err := p.HasOpen(lock)
+	return open || err != nil && unknown
 }
 
 func (h holder) held(cluster string) *HeldError {
@@ -58,7 +69,7 @@ type HeldError struct {
 
 	PID   int
 	Since time.Time
-	// Path is the lock file if only a person can check that the holder is alive: the holder runs on another
+	// Path is the lock file if only a person can check whether the holder is alive: it runs on another
 	// machine that shares the file system.
 	Path string
 }
@@ -70,14 +81,18 @@ func (e *HeldError) Error() string {
 	text := fmt.Sprintf("cluster %s: locked by run %s (process %d on %s) since %s (%s)\n  ",
 		e.Cluster, e.Run, e.PID, e.Host, e.Since.Local().Format(time.DateTime), age(time.Since(e.Since)))
 	if e.Path != "" {
-		return text + fmt.Sprintf("castle cannot check from here whether it is alive: "+
-			"if neither castle nor Terraform runs for this cluster on %s any more, remove %s", e.Host, e.Path)
+		text += "castle cannot check from here whether it is alive: "
 	}
 	text += fmt.Sprintf("wait until that %s ends, or interrupt it", RunKind(e.Run))
 	if e.Host != hostname() {
 		text += " on " + e.Host
 	}
-	return text + fmt.Sprintf(": kill -INT %d", e.PID)
+	text += fmt.Sprintf(": kill -INT %d", e.PID)
+	if e.Path != "" {
+		text += fmt.Sprintf("\n  if neither castle nor Terraform runs for this cluster on %s any more, "+
+			"remove %s", e.Host, e.Path)
+	}
+	return text
 }
 
 // age returns a duration in its largest unit.
@@ -144,7 +159,7 @@ func (d *Dir) Holder() *HeldError {
 	}
 	defer f.Close()
 	h := readHolder(f)
-	if !h.alive() {
+	if !h.alive(f, true) {
 		return nil
 	}
 	return h.held(d.cluster)
@@ -161,16 +176,18 @@ func (d *Dir) acquire(f *os.File, path string) (holder, error) {
 		return holder{}, fmt.Errorf("%s: %w", path, err)
 	}
 	h := readHolder(f)
-	elsewhere := h.Run != "" && h.Host != hostname()
+	elsewhere, shared := h.Run != "" && h.Host != hostname(), d.shared(f)
 	switch {
-	case h.alive(), locked && elsewhere: // some network file systems have no kernel locks
+	case h.alive(f, locked || shared):
 		return holder{}, h.held(d.cluster)
+	case elsewhere && (locked || shared):
+		e := h.held(d.cluster)
+		if shared {
+			e.Path = path
+		}
+		return holder{}, e
 	case locked:
 		return holder{}, &HeldError{Cluster: d.cluster}
-	case elsewhere && d.shared(f):
-		e := h.held(d.cluster)
-		e.Path = path
-		return holder{}, e
 	}
 	// A lock on a file that was deleted meanwhile excludes no other run.
 	mine, err := f.Stat()

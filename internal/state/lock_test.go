@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ephemeral-castle/castle/internal/process"
 )
 
@@ -104,47 +106,124 @@ func TestLockIsHeldByAnotherCastleUntilItDies(t *testing.T) {
 	}
 }
 
-func TestLockIgnoresARecycledPID(t *testing.T) {
-	d := open(t)
-	leave := func(h holder) {
-		t.Helper()
-		data, err := json.Marshal(h)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(d.Path(), "lock"), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	self, err := process.Read(os.Getpid())
+// leave writes the lock file of a run whose process has an id, a start and a boot.
+func leave(t *testing.T, d *Dir, h holder) {
+	t.Helper()
+	h.Run, h.Host = "old", hostname()
+	data, err := json.Marshal(h)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := holder{Run: "old", Host: hostname(), Boot: process.BootID(), PID: self.PID, Start: self.Start}
+	write(t, filepath.Join(d.Path(), "lock"), data)
+}
 
-	leave(h) // alive, though the kernel's lock is free: a file system without locks
+// holderOf names a process as the holder, as the process table does.
+func holderOf(t *testing.T, pid int) holder {
+	t.Helper()
+	p, err := process.Read(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return holder{Boot: process.BootID(), PID: pid, Start: p.Start}
+}
+
+// waiting starts a process that waits until the test ends, with files open.
+func waiting(t *testing.T, open ...*os.File) (pid int) {
+	t.Helper()
+	cmd := exec.Command("cat")
+	cmd.ExtraFiles = open
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
+			t.Error(err)
+		}
+	})
+	return cmd.Process.Pid
+}
+
+func TestLockIgnoresAProcessThatDoesNotHoldIt(t *testing.T) {
+	dead := otherCastle(t, t.TempDir())
+	ended := holderOf(t, dead.Process.Pid) // an entry stays in the process table until Wait
+	if err := dead.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for p, err := process.Read(ended.PID); !p.Ended; p, err = process.Read(ended.PID) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	later, rebooted := holderOf(t, os.Getpid()), holderOf(t, os.Getpid())
+	later.Start--
+	rebooted.Boot = "before the machine was started again"
+	another := holderOf(t, otherCastle(t, t.TempDir()).Process.Pid)
+	for name, h := range map[string]holder{
+		"process 1":               holderOf(t, 1),
+		"a foreign process":       holderOf(t, waiting(t)),
+		"a castle of another run": another,
+		"a process that ended":    ended,
+		"a later process":         later,
+		"an earlier boot":         rebooted,
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := open(t)
+			leave(t, d, h)
+			// castle may not see the files of process 1, and a network file system counts an unknown holder.
+			d.shared = func(*os.File) bool { return h.PID != 1 }
+			lock, err := d.Lock("mine")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lock.Previous != "old" {
+				t.Errorf("previous run: %q", lock.Previous)
+			}
+			if _, err := lock.TakeOver(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if held := d.Holder(); held == nil || held.Run != "mine" {
+				t.Errorf("holder: %+v", held)
+			}
+			if err := lock.Unlock(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// A network file system can lose the kernel's lock while its holder lives.
+func TestLockCountsALiveHolderWithoutTheKernelsLock(t *testing.T) {
+	d := open(t)
+	leave(t, d, holder{})
+	f, err := os.Open(filepath.Join(d.Path(), "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	leave(t, d, holderOf(t, waiting(t, f)))
 	var held *HeldError
 	if _, err := d.Lock("mine"); !errors.As(err, &held) || held.Run != "old" {
-		t.Errorf("holder alive: got %v", err)
+		t.Errorf("got %v", err)
 	}
-	h.Start-- // the pid belongs to another process now
-	leave(h)
-	lock, err := d.Lock("mine")
-	if err != nil || lock.Previous != "old" {
-		t.Fatalf("pid recycled: %+v, %v", lock, err)
-	}
-	if err := lock.Unlock(); err != nil {
+}
+
+// A child that outlives castle must not keep the lock.
+func TestLockIsNotInherited(t *testing.T) {
+	lock, err := open(t).Lock("mine")
+	if err != nil {
 		t.Fatal(err)
 	}
-	h.Start++
-	h.Boot = "before the machine was started again"
-	leave(h)
-	lock, err = d.Lock("mine")
-	if err != nil || lock.Previous != "old" {
-		t.Fatalf("machine restarted: %+v, %v", lock, err)
-	}
-	if err := lock.Unlock(); err != nil {
+	defer lock.Unlock()
+	p, err := process.Read(waiting(t))
+	if err != nil {
 		t.Fatal(err)
+	}
+	if open, err := p.HasOpen(lock.file); open || err != nil {
+		t.Errorf("the child has the lock: %t, %v", open, err)
 	}
 }
 
@@ -163,13 +242,29 @@ func TestLockOfAnotherMachineCountsOnASharedFileSystem(t *testing.T) {
 		t.Fatalf("a shared file system: got %v", err)
 	}
 	for _, want := range []string{"(process 17 on elsewhere)", "(4 minutes)",
-		"castle cannot check from here whether it is alive", "on elsewhere any more, remove " + path} {
+		"castle cannot check from here whether it is alive: wait until that create ends, " +
+			"or interrupt it on elsewhere: kill -INT 17",
+		"\n  if neither castle nor Terraform runs for this cluster on elsewhere any more, remove " + path} {
 		if !strings.Contains(held.Error(), want) {
 			t.Errorf("%q is missing in %q", want, held)
 		}
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != string(data) {
 		t.Errorf("the holder's file is changed: %s, %v", got, err)
+	}
+	taken, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err == nil {
+		err = unix.Flock(int(taken.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var locked *HeldError
+	if _, err := d.Lock("mine"); !errors.As(err, &locked) || locked.Error() != held.Error() {
+		t.Errorf("with the kernel's lock, too: %v", err)
+	}
+	if err := taken.Close(); err != nil {
+		t.Fatal(err)
 	}
 	d.shared = func(*os.File) bool { return false } // its machine was renamed, or the directory copied
 	lock, err := d.Lock("mine")
