@@ -56,7 +56,7 @@ func ReservationsOf(c *config.Cluster) Reservations {
 		p.What = "the " + p.What
 		r.Addresses = append(r.Addresses, p)
 	}
-	for _, a := range x.dns {
+	for _, a := range append(x.dns, x.host) {
 		if a.First.IsValid() {
 			r.Addresses = append(r.Addresses, a)
 		}
@@ -105,6 +105,11 @@ func checkAddresses(c *cluster, report reporter) {
 	}
 	all := c.hosts()
 	for _, h := range all {
+		if h.First == c.host.First {
+			report("node-is-proxmox", h.at, h.What+": the Proxmox host's address",
+				"Neither could be reached reliably: %s is also in proxmox_endpoint (%s). Choose a free address.",
+				h.First, config.Place(c.host.at))
+		}
 		for _, dns := range c.dns {
 			if h.First == dns.First && h.First != c.gateway.First {
 				report("node-is-dns", h.at, h.What+": a name server's address",
@@ -190,7 +195,7 @@ func (c *cluster) checkNodesApart(report reporter, kind Kind, whose, field strin
 
 func checkPools(c *cluster, report reporter) {
 	used := c.hosts()
-	for _, a := range append([]AddressRange{c.gateway}, c.dns...) {
+	for _, a := range append([]AddressRange{c.gateway, c.host}, c.dns...) {
 		if a.First.IsValid() && (a.What == c.gateway.What || a.First != c.gateway.First) {
 			used = append(used, a)
 		}

@@ -3,6 +3,7 @@ package check
 import (
 	"maps"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +28,7 @@ type cluster struct {
 	network  netip.Prefix
 	gateway  AddressRange
 	dns      []AddressRange
+	host     AddressRange // of the Proxmox API, where its endpoint has an address instead of a name
 	vip      AddressRange
 	machines []machine      // by name
 	ids      IDRange        // vm_id_range
@@ -46,6 +48,9 @@ func newCluster(c *config.Cluster, o config.Options) *cluster {
 	x := &cluster{config: c, options: o, label: c.Name + "/" + c.Platform, masker: &secret.Masker{}}
 	x.masker.Add(c.Secrets()...)
 	x.endpoint = strings.TrimRight(strings.ToLower(x.text("proxmox_endpoint")), "/")
+	if u, err := url.Parse(x.endpoint); err == nil {
+		x.host = x.single("the Proxmox host", cty.StringVal(u.Hostname()), "proxmox_endpoint")
+	}
 	network := x.variable("network").Value
 	x.gateway = x.single("the gateway", tfeval.Attribute(network, "gateway"), "network", "gateway")
 	if bits, ok := tfeval.Whole(tfeval.Attribute(network, "prefix")); ok && x.gateway.First.IsValid() {

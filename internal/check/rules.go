@@ -65,7 +65,7 @@ func Rules() []Rule {
 		{Kind: "secret-likely", unquoted: true},
 		{Kind: "secret-named", Warns: true, unquoted: true},
 	}
-	for kind := range strings.FieldsSeq(`validation address-reserved node-is-dns
+	for kind := range strings.FieldsSeq(`validation address-reserved node-is-dns node-is-proxmox
 		pool-reversed pool-outside pool-holds pool-reserved pools-overlap
 		pods-overlap-nodes services-overlap-nodes pods-overlap-services name-too-long key-twice
 		vm-id-shared vm-ids-overlap name-shared vip-shared address-shared pools-shared pool-holds-other
