@@ -107,8 +107,8 @@ func checkAddresses(c *cluster, report reporter) {
 	for _, h := range all {
 		if h.First == c.host.First {
 			report("node-is-proxmox", h.at, h.What+": the Proxmox host's address",
-				"Neither could be reached reliably: %s is also in proxmox_endpoint (%s). Choose a free address.",
-				h.First, config.Place(c.host.at))
+				"Neither could be reached reliably: %s is also in proxmox_endpoint (%s). Choose a free "+
+					"address.", h.First, config.Place(c.host.at))
 		}
 		for _, dns := range c.dns {
 			if h.First == dns.First && h.First != c.gateway.First {

@@ -13,20 +13,33 @@ import (
 )
 
 func newStatus(a *app) *cobra.Command {
-	return a.valueFlags(&cobra.Command{
+	exitCode := false
+	cmd := a.valueFlags(&cobra.Command{
 		Use:   "status CLUSTER",
 		Short: "Show stage and gate status",
-		Long: `Show whether each stage is absent, ready, stale, failed or interrupted, and check every
-gate once. Exit code 0 whatever the status is.`,
+		Long: `Show whether each stage is absent, ready, stale, failed, skipped or interrupted, and check
+every gate once. Exit code 0 whatever the status is.
+
+With --exit-code: 0 if every stage is ready, 5 if a gate is closed, 1 if a stage failed or is
+not ready for another reason.`,
 		Args: a.oneCluster(),
 		RunE: a.onCluster(nil, func(ctx context.Context, c *cluster.Cluster, _ []string) error {
 			s, err := status.Run(ctx, c)
 			if err != nil {
 				return err
 			}
-			return a.print(s, func(w io.Writer) { printStatus(w, s) })
+			err = a.print(s, func(w io.Writer) { printStatus(w, s) })
+			switch {
+			case err != nil || !exitCode || s.AllReady():
+				return err
+			case s.OnlyGates():
+				return exitError(exitGate)
+			}
+			return exitError(exitFailed)
 		}),
 	})
+	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 1 or 5 unless every stage is ready")
+	return cmd
 }
 
 func printStatus(w io.Writer, s status.Status) {

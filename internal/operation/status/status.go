@@ -27,6 +27,7 @@ const (
 	Ready       = "ready"       // up to date, every gate open
 	Stale       = "stale"       // its inputs have changed since it was ready
 	Failed      = "failed"      // its last run failed, or a gate is closed now
+	Skipped     = "skipped"     // its last run ended before its last gates: what they wait for failed
 	Interrupted = "interrupted" // a run ended in the middle of it
 )
 
@@ -47,7 +48,8 @@ type StageStatus struct {
 	Reason  string       `json:"reason,omitempty"`  // why it failed
 	Gates   []GateStatus `json:"gates"`
 
-	err error
+	closed bool // a gate is closed, and nothing else made the stage fail
+	err    error
 }
 
 // GateStatus is the result of one check of a gate.
@@ -57,6 +59,15 @@ type GateStatus struct {
 	Reason string `json:"reason"`
 	// Recorded reports that the last run failed for this gate and this reason.
 	Recorded bool `json:"-"`
+}
+
+// OnlyGates reports whether a gate is closed and no stage failed for another reason.
+func (s Status) OnlyGates() bool {
+	failed := func(one StageStatus) bool {
+		return !one.closed && (one.State == Failed || one.State == Interrupted)
+	}
+	return slices.ContainsFunc(s.Stages, func(one StageStatus) bool { return one.closed }) &&
+		!slices.ContainsFunc(s.Stages, failed)
 }
 
 // AllReady reports whether every stage is ready.
@@ -127,6 +138,7 @@ func statusOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State)
 		if err != nil {
 			g.Reason = r.Cluster.Masker.Hide(err.Error())
 			g.Recorded = recorded.closed[g.Name] == g.Reason
+			one.closed = st.Notice == "" && (old != nil || len(recorded.closed) > 0)
 			if one.State == Ready {
 				one.State = Failed
 			}
@@ -151,10 +163,14 @@ func lastRun(r *run.Run, rec state.Record) (string, runOutcome) {
 		return Interrupted, runOutcome{}
 	}
 	for _, id := range runs {
-		if found := outcome(r, id, rec.Name); found.failure != "" {
+		found := outcome(r, id, rec.Name)
+		switch {
+		case found.skipped:
+			return Skipped, found
+		case found.failure != "":
 			return Failed, found
-		} else if found.started {
-			break
+		case found.started:
+			return Interrupted, runOutcome{}
 		}
 	}
 	return Interrupted, runOutcome{}
@@ -163,7 +179,8 @@ func lastRun(r *run.Run, rec state.Record) (string, runOutcome) {
 // runOutcome is a stage's result in one run, from its journal.
 type runOutcome struct {
 	started bool
-	failure string            // empty unless it failed
+	skipped bool
+	failure string            // why it failed or was skipped; empty if neither
 	closed  map[string]string // last reason of each gate that did not open
 }
 
@@ -188,6 +205,10 @@ func outcome(r *run.Run, run, stage string) runOutcome {
 		case event.StageFailed:
 			found.started, found.failure = true, e.Text
 			return found
+		case event.StageSkipped:
+			if found.skipped = found.started; found.skipped { // one that never began is as it was before
+				found.failure = e.Text
+			}
 		}
 	}
 	return found
