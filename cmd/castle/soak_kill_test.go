@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -24,13 +23,14 @@ import (
 // power cut, files that a process was writing may be damaged.
 func (k *soak) kill(a *attempt, m moment) {
 	death := "alone"
+	var frozen []carrier
 	if k.rand.IntN(2) == 0 {
 		must(k.t, a.cmd.Process.Kill())
+		frozen = carriers() // they have not died of it yet
 		<-a.ended
 	} else {
 		death = "power cut"
 		must(k.t, a.cmd.Process.Signal(syscall.SIGSTOP))
-		var frozen []carrier
 		for {
 			more := slices.DeleteFunc(carriers(), func(c carrier) bool {
 				return slices.ContainsFunc(frozen, func(f carrier) bool { return f.pid == c.pid })
@@ -55,17 +55,9 @@ func (k *soak) kill(a *attempt, m moment) {
 			death += ": " + damage
 		}
 	}
-	events := k.files.journal("")
-	seam := "before the journal"
-	if n := len(events); n > 0 && !events[n-1].Time.Before(a.began) {
-		last := events[n-1]
-		seam = strings.TrimSpace(fmt.Sprintf("%s %s %s", a.command, last.Kind, last.Step))
-	}
-	kind, _, _ := strings.Cut(death, " of ")
-	k.tally["seam"][seam]++
-	k.tally["death"][kind]++
+	last := k.hits.kill(a, m, k.files.journal(""), frozen, death)
 	k.t.Logf("%3d to go: %s killed after %s (%s), last line: %s; %s", k.kills-1, a.command,
-		time.Since(a.began).Round(time.Millisecond), m.name, seam, death)
+		time.Since(a.began).Round(time.Millisecond), m.name, last, death)
 }
 
 // fill leaves castle no space from some moment on. It comes to its end by itself,
@@ -106,6 +98,15 @@ type carrier struct {
 	pid   int
 	argv  string
 	stage string // whose directory it works in
+}
+
+// phase is the command of a Terraform; empty for another process.
+func (c carrier) phase() string {
+	words := strings.Fields(c.argv)
+	if len(words) < 2 || filepath.Base(words[0]) != "terraform" {
+		return ""
+	}
+	return words[1]
 }
 
 var stageOf = regexp.MustCompile(`/stages/([^/]+)/`)
@@ -163,12 +164,8 @@ func (h *soakHarm) damage(frozen []carrier) string {
 		}
 	}
 	for _, c := range frozen {
-		words := strings.Fields(c.argv)
-		if len(words) < 2 || filepath.Base(words[0]) != "terraform" {
-			continue
-		}
 		dir := filepath.Join(h.files.state, "stages", c.stage)
-		switch words[1] {
+		switch c.phase() {
 		case "apply", "import":
 			add("torn state of "+c.stage, func() { cut(filepath.Join(dir, "terraform.tfstate")) })
 			add("empty state of "+c.stage, func() {

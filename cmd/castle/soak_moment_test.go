@@ -17,6 +17,7 @@ import (
 // moment is when castle is killed.
 type moment struct {
 	name    string
+	seam    string // empty if it is a moment of the time
 	reached func(*attempt) bool
 }
 
@@ -44,7 +45,7 @@ var seams = map[string][]string{
 func (k *soak) moment(command string, rest time.Duration) moment {
 	if k.rand.IntN(2) == 0 {
 		after := upTo(k.rand, rest)
-		return moment{"after " + after.Round(time.Millisecond).String(), func(a *attempt) bool {
+		return moment{name: "after " + after.Round(time.Millisecond).String(), reached: func(a *attempt) bool {
 			return time.Since(a.began) >= after
 		}}
 	}
@@ -58,7 +59,7 @@ func (k *soak) moment(command string, rest time.Duration) moment {
 		pause = upTo(k.rand, 100*time.Millisecond)
 	}
 	var since time.Time
-	return moment{fmt.Sprintf("%s, time %d, +%s", name, nth, pause.Round(time.Millisecond)),
+	return moment{fmt.Sprintf("%s, time %d, +%s", name, nth, pause.Round(time.Millisecond)), name,
 		func(*attempt) bool {
 			if since.IsZero() && passed() >= nth {
 				since = time.Now()

@@ -6,12 +6,10 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -72,7 +70,7 @@ type soak struct {
 
 	began   int // how many castles
 	longest time.Duration
-	tally   map[string]map[string]int // seams and kinds of death
+	hits    soakHits
 }
 
 // soakLab is the datacenter and the cluster, as their own clients see them.
@@ -113,11 +111,12 @@ func newSoak(t *testing.T) *soak {
 	return &soak{
 		t: t, rand: random, kills: int(setting("CASTLE_SOAK_KILLS")), disk: disk, out: t.TempDir(),
 		lab: &soakLab{t: t, state: state}, files: files, harm: &soakHarm{t: t, rand: random, files: files},
-		lengths: map[string]time.Duration{}, tally: map[string]map[string]int{"seam": {}, "death": {}},
+		lengths: map[string]time.Duration{}, hits: soakHits{},
 	}
 }
 
 func (k *soak) run() {
+	defer func() { k.t.Log(k.hits.report()) }() // also of a soak that has failed
 	k.others = k.lab.settle()
 	k.bare, k.made = k.inventory(), k.lab.machinesMade()
 	for _, command := range []string{"create", "destroy"} {
@@ -146,13 +145,9 @@ func (k *soak) run() {
 		k.insist("destroy", true)
 		k.checkGone(len(states) > 0)
 		k.made = k.lab.machinesMade()
+		must(k.t, k.files.tidy())
 		if k.rand.IntN(4) == 0 {
 			k.fill("create")
-		}
-	}
-	for what, counts := range k.tally {
-		for _, name := range slices.Sorted(maps.Keys(counts)) {
-			k.t.Logf("%s: %4d %s", what, counts[name], name)
 		}
 	}
 	k.t.Logf("longest recovery: %s", k.longest.Round(time.Millisecond))
@@ -170,7 +165,9 @@ func (k *soak) insist(command string, whole bool) bool {
 			return true
 		}
 		k.kill(a, m)
-		k.kills--
+		if k.kills--; k.kills%50 == 0 {
+			k.t.Log(k.hits.report())
+		}
 		rest = max(rest-time.Since(a.began), k.lengths[command]/5) // the next has less to do
 		if command == "create" {
 			k.checkKeys()
@@ -271,6 +268,26 @@ func (k *soak) fail(a *attempt, format string, args ...any) {
 		}
 	}
 	k.t.Fatalf("%s\n%s", fmt.Sprintf(format, args...), all.String())
+}
+
+// tidy removes what castle keeps of destroyed clusters, or the disk would be full after some rounds.
+func (f *soakFiles) tidy() error {
+	newest := f.newestRun()
+	for _, pattern := range []string{"runs/*", "archive/*"} {
+		old, err := filepath.Glob(filepath.Join(f.state, pattern))
+		if err != nil {
+			return err
+		}
+		for _, path := range old {
+			if path == newest {
+				continue
+			}
+			if err := os.RemoveAll(path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func must(t *testing.T, err error) {
