@@ -63,8 +63,9 @@ func (h soakHits) report() string {
 	for _, command := range slices.Sorted(maps.Keys(seams)) {
 		for _, seam := range seams[command] {
 			name := command + " " + seam
-			fmt.Fprintf(&b, "seam: %4d aimed at, %4d last line: %s\n", h[aimed][name], h[lastLine][name], name)
-			if h[aimed][name]+h[lastLine][name] == 0 {
+			waited, last := h[aimed][name], h[lastLine][name]
+			fmt.Fprintf(&b, "seam: %4d aimed at, %4d last line: %s\n", waited, last, name)
+			if waited+last == 0 {
 				never = append(never, name)
 			}
 		}

@@ -45,9 +45,8 @@ var seams = map[string][]string{
 func (k *soak) moment(command string, rest time.Duration) moment {
 	if k.rand.IntN(2) == 0 {
 		after := upTo(k.rand, rest)
-		return moment{name: "after " + after.Round(time.Millisecond).String(), reached: func(a *attempt) bool {
-			return time.Since(a.began) >= after
-		}}
+		reached := func(a *attempt) bool { return time.Since(a.began) >= after }
+		return moment{name: "after " + after.Round(time.Millisecond).String(), reached: reached}
 	}
 	name := seams[command][k.rand.IntN(len(seams[command]))]
 	passed := k.files.lines(name)
