@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -20,7 +21,8 @@ func TestMain(m *testing.M) {
 		"castle": func() {
 			os.Exit(cli.Main("1.2.3", os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 		},
-		"fake-terraform": fakeTerraform,
+		"fake-terraform":  fakeTerraform,
+		"killed-at-write": killedAtWrite,
 	})
 }
 
@@ -76,6 +78,12 @@ func run(t *testing.T, dir string, setup func(*testscript.Env) error,
 			return setup(env)
 		},
 		Cmds: commands,
+		Condition: func(name string) (bool, error) {
+			if name == "trace" {
+				return exec.Command("killed-at-write", "1", "true").Run().Error() == "exit status 1", nil
+			}
+			return false, fmt.Errorf("unknown condition %q", name)
+		},
 	})
 }
 

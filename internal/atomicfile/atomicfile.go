@@ -1,17 +1,28 @@
 // Package atomicfile writes files so that a crash at any moment leaves the old content or the new one. It
 // writes a temporary file, flushes and renames it, and flushes its folder too. Files and folders that can
-// hold secrets get their mode before the first byte, independent of the umask.
+// hold secrets get their mode before the first byte, independent of the umask. What a crash leaves behind has
+// a name that only this package makes, and Sweep removes it.
 package atomicfile
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 )
 
 // Write replaces the file at path. Only its owner can read it.
 func Write(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	err := write(path, data)
+	if errors.Is(err, fs.ErrNotExist) { // another castle may have swept the temporary file
+		err = write(path, data)
+	}
+	return err
+}
+
+func write(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), temporaryName(filepath.Base(path)))
 	if err != nil {
 		return err
 	}
@@ -32,7 +43,39 @@ func Create(path string, data []byte, mode os.FileMode) error {
 	if err != nil {
 		return err
 	}
-	return fill(f, data, mode)
+	if err := fill(f, data, mode); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}
+
+// MkdirTemp creates a temporary folder in dir, which only its owner can enter. The caller removes it.
+func MkdirTemp(dir, name string) (string, error) { return os.MkdirTemp(dir, temporaryName(name)) }
+
+// temporaryName returns the pattern of the names of temporary files: .record.json.castle-1234567890.
+func temporaryName(base string) string { return "." + base + ".castle-*" }
+
+// temporary matches these names, and those that an older castle made, without the mark. Nearly all of those
+// end in nine or ten digits.
+var temporary = regexp.MustCompile(`^\.(.+\.castle-[0-9]+|looking-[0-9]{9,10}|` +
+	`(layout|kubeconfig|talosconfig|castle-init|castle_override\.tf|.+\.(jsonl?|tfstate|tfplan))` +
+	`\.[0-9]{9,10})$`)
+
+// Sweep removes the temporary files and folders that killed castles have left below dir. Nothing may work
+// there except castles that only read, and write again what Sweep takes from them.
+func Sweep(dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // also where dir is missing
+			return nil
+		case err != nil || !temporary.MatchString(d.Name()):
+			return err
+		}
+		if err = os.RemoveAll(path); err == nil && d.IsDir() {
+			return fs.SkipDir
+		}
+		return err
+	})
 }
 
 // fill sets the mode first: a umask may have cleared even the owner's bits.

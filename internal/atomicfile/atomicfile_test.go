@@ -4,7 +4,9 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -89,5 +91,89 @@ func TestConcurrentWritesLeaveOneContentWhole(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
 		t.Errorf("left: %v, %v", entries, err)
+	}
+}
+
+func TestSweepRemovesOnlyWhatThisPackageMakes(t *testing.T) {
+	dir := t.TempDir()
+	folder, err := MkdirTemp(dir, "looking")
+	if err != nil {
+		t.Fatal(err)
+	}
+	written, err := os.CreateTemp(dir, temporaryName("record.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := written.Close(); err != nil {
+		t.Fatal(err)
+	}
+	kept := []string{".backup.json.20261122", ".castle_override.tf.bak", ".env", ".notes.123456789",
+		".record.json.castle-new", "castle-1", "record.json", "record.json.castle-1",
+		"sub/.terraform.lock.hcl"}
+	swept := []string{"..castle-files.json.3141592653", ".castle_override.tf.271828182",
+		".intent.jsonl.123456789", ".layout.1234567890", "sub/deep/.x.tfstate.castle-1",
+		"sub/.castle.tfplan.123456789", folder + "/state", written.Name()}
+	for _, name := range append(slices.Clone(kept), swept...) {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(dir, name)
+		}
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Sweep(dir); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			left = append(left, strings.TrimPrefix(path, dir+"/"))
+		}
+		return err
+	})
+	if err != nil || !slices.Equal(left, kept) {
+		t.Errorf("left: %q, %v", left, err)
+	}
+	if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder: %v", err)
+	}
+	if err := Sweep(filepath.Join(dir, "missing")); err != nil {
+		t.Error(err)
+	}
+}
+
+// A castle that only reads writes a file, too: the layout. One that holds the lock may sweep meanwhile.
+func TestWriteSurvivesASweep(t *testing.T) {
+	dir := t.TempDir()
+	for n := range 50 {
+		swept := make(chan error)
+		go func() { swept <- Sweep(dir) }()
+		err := Write(filepath.Join(dir, "layout"), []byte{byte(n)})
+		if err := errors.Join(err, <-swept); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestCreateLeavesNothingWhenItFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	signal.Ignore(syscall.SIGXFSZ)
+	defer signal.Reset(syscall.SIGXFSZ)
+	var limit syscall.Rlimit
+	err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit)
+	full := limit
+	full.Cur = 1 << 20 // more than anything else that the test binary writes meanwhile
+	if err := errors.Join(err, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &full)); err != nil {
+		t.Fatal(err)
+	}
+	created := Create(path, make([]byte, full.Cur+1), 0o600)
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(created, syscall.EFBIG) || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("created: %v; %v", created, err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -71,6 +72,9 @@ func Begin(ctx context.Context, c *cluster.Cluster, kind string) (_ *Run, err er
 	notice, err := lock.TakeOver(ctx)
 	if notice != "" {
 		r.Notice(notice)
+	}
+	if err == nil && c.Config.Dir != "" {
+		err = atomicfile.Sweep(c.ConfigsDir()) // a kubeconfig is a secret
 	}
 	if err == nil {
 		r.Journal, err = files.Journal()

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/process"
 )
 
@@ -131,24 +132,24 @@ func (d *Dir) Lock(run string) (*Lock, error) {
 }
 
 // TakeOver ends the processes that Previous has left, since two runs must never change a cluster at once, and
-// puts this run in its place. The notice is empty if there was no previous run.
+// puts this run in its place. It also removes the temporary files of killed runs. The notice is empty if
+// there was no previous run.
 func (l *Lock) TakeOver(ctx context.Context) (notice string, err error) {
-	if l.mine {
-		return "", nil
+	if !l.mine {
+		ended, err := process.EndRun(ctx, l.Previous)
+		if err != nil {
+			return "", fmt.Errorf("end the processes of run %s: %w", l.Previous, err)
+		}
+		if err := describe(l.file, l.run); err != nil {
+			return "", err
+		}
+		l.mine = true
+		notice = fmt.Sprintf("run %s died without finishing; taking over", l.Previous)
+		if len(ended) > 0 {
+			notice += fmt.Sprintf(", ended %d of its processes", len(ended))
+		}
 	}
-	ended, err := process.EndRun(ctx, l.Previous)
-	if err != nil {
-		return "", fmt.Errorf("end the processes of run %s: %w", l.Previous, err)
-	}
-	if err := describe(l.file, l.run); err != nil {
-		return "", err
-	}
-	l.mine = true
-	notice = fmt.Sprintf("run %s died without finishing; taking over", l.Previous)
-	if len(ended) > 0 {
-		notice += fmt.Sprintf(", ended %d of its processes", len(ended))
-	}
-	return notice, nil
+	return notice, atomicfile.Sweep(l.dir.path)
 }
 
 // Holder returns the live run that holds the lock; nil if there is none, or if that is unknown.

@@ -142,6 +142,9 @@ func (p *pinnedRelease) Install(ctx context.Context) (path string, err error) {
 	return p.binary.Path, err
 }
 
+// installing begins the name of a folder during an installation.
+const installing = "installing-"
+
 // installed returns the pinned version from cacheDir. install puts it into a folder
 // that is renamed when it is complete. Two castles do not install at once.
 func installed(
@@ -160,7 +163,14 @@ func installed(
 			return b, nil
 		}
 	}
-	temp, err := os.MkdirTemp(cacheDir, "installing-") // on the same file system as home
+	killed, err := filepath.Glob(filepath.Join(cacheDir, installing+"*"))
+	for _, old := range killed {
+		err = errors.Join(err, os.RemoveAll(old))
+	}
+	if err != nil {
+		return Binary{}, err
+	}
+	temp, err := os.MkdirTemp(cacheDir, installing) // on the same file system as home
 	if err != nil {
 		return Binary{}, err
 	}
@@ -234,5 +244,6 @@ func cache(cacheDir, path, version string) (Binary, error) {
 	if err != nil {
 		return Binary{}, err
 	}
-	return b, errors.Join(atomicfile.MkdirPrivate(cacheDir), atomicfile.Write(cacheFile(cacheDir), data))
+	return b, errors.Join(atomicfile.MkdirPrivate(cacheDir), atomicfile.Sweep(cacheDir),
+		atomicfile.Write(cacheFile(cacheDir), data))
 }

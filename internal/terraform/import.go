@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/hashicorp/terraform-exec/tfexec"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
 // Import imports the object with the given id as the resource at address. The error
@@ -25,7 +27,7 @@ func (r *Root) Import(ctx context.Context, address, id string) error {
 // Exists reports whether there is an object that Import would import. It imports it to
 // a state of its own, which it deletes.
 func (r *Root) Exists(ctx context.Context, address, id string) (bool, error) {
-	dir, err := os.MkdirTemp(r.Dir, ".looking-") // for its owner alone: it may hold secrets
+	dir, err := atomicfile.MkdirTemp(r.Dir, "looking") // for its owner alone: it may hold secrets
 	if err != nil {
 		return false, err
 	}
