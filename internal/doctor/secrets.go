@@ -73,7 +73,7 @@ const identity = "INFISICAL_UNIVERSAL_AUTH_CLIENT_ID and INFISICAL_UNIVERSAL_AUT
 // readInfisical reads the secrets for a stage's data sources from Infisical.
 func (r *checkRun) readInfisical(ctx context.Context, s *config.Stage, module *tfeval.Module,
 	sources []tfeval.Block) {
-	host := "https://app.infisical.com" // the provider's default
+	host := infisical.Cloud
 	for _, p := range module.Known("provider", "infisical") {
 		host = cmp.Or(p.Text("host"), host)
 	}

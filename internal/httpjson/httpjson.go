@@ -88,6 +88,20 @@ func (c *Client) Do(ctx context.Context, method, path string, body, answer any) 
 	return nil
 }
 
+// Redirected sends requests such as "POST login" without a body, and returns the first that the server
+// redirects, and to which scheme and host. Both are empty if it redirects none. One that gets no answer is
+// not redirected.
+func (c *Client) Redirected(ctx context.Context, requests ...string) (request, to string) {
+	for _, request := range requests {
+		method, path, _ := strings.Cut(request, " ")
+		err := c.Do(ctx, method, path, nil, nil)
+		if e, is := errors.AsType[*Error](err); is && e.Redirect != "" {
+			return request, e.Redirect
+		}
+	}
+	return "", ""
+}
+
 func newError(response *http.Response, body []byte) *Error {
 	e := &Error{Status: response.StatusCode}
 	if to, err := response.Location(); err == nil {

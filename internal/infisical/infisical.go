@@ -104,7 +104,10 @@ func (s secret) get(ctx context.Context) (bool, error) {
 // attempt bounds one request.
 const attempt = 15 * time.Second
 
-const rawSecrets = "/api/v3/secrets/raw"
+const (
+	loginPath  = "/api/v1/auth/universal-auth/login"
+	rawSecrets = "/api/v3/secrets/raw"
+)
 
 // errOther is a response that Infisical does not send.
 var errOther = errors.New("the response is not Infisical's")
@@ -142,7 +145,7 @@ func (c *client) login(ctx context.Context) error {
 		AccessToken string `json:"accessToken"`
 	}
 	body := map[string]string{"clientId": c.id, "clientSecret": c.secret}
-	err := c.api.Do(ctx, http.MethodPost, "/api/v1/auth/universal-auth/login", body, &answer)
+	err := c.api.Do(ctx, http.MethodPost, loginPath, body, &answer)
 	if err == nil && answer.AccessToken == "" {
 		err = errOther
 	}
@@ -151,6 +154,33 @@ func (c *client) login(ctx context.Context) error {
 	}
 	c.api.Header.Set("Authorization", "Bearer "+answer.AccessToken)
 	return nil
+}
+
+// Cloud is the host that the Terraform provider uses if none is configured.
+const Cloud = "https://app.infisical.com"
+
+// Redirects reports a host that redirects the Terraform provider, which would follow. The provider sends its
+// identity in the body of a login, the token that it receives in the header of every request, and a secret's
+// value in the body of a write. After a 307 or 308 it repeats the body at the new address, and the header at
+// another port or subdomain. castle sends the same requests without credentials: servers redirect by method
+// and path, and a login may lead elsewhere although a read does not.
+func Redirects(ctx context.Context, host string) []gate.Foreign {
+	ctx, stop := context.WithTimeout(ctx, attempt)
+	defer stop()
+	request, to := newClient(host, nil).api.Redirected(ctx,
+		"POST "+loginPath, "POST /api/v1/auth/oidc-auth/login", "POST /api/v1/auth/kubernetes-auth/login",
+		"POST /api/v1/auth/aws-auth/login", "GET /api/v2/service-token",
+		"GET "+rawSecrets, "POST "+rawSecrets+"/castle")
+	if to == "" {
+		return nil
+	}
+	return []gate.Foreign{{
+		What: "Infisical at " + host,
+		Why: fmt.Sprintf("it redirects to %s (%s), where the provider would send the machine identity and "+
+			"secrets", to, request),
+		Fixes: []string{"if that is your Infisical, make it the host (infisical_host)",
+			"if not, correct the host, or end the redirect"},
+	}}
 }
 
 // Error is a failed request and its fix.

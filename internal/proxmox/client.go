@@ -201,7 +201,12 @@ func newError(response *http.Response, body []byte) *Error {
 		Errors  map[string]any
 	}
 	_ = json.Unmarshal(body, &envelope) // an empty body is usual for 401 and 595
-	return &Error{response.StatusCode, cmp.Or(strings.TrimSpace(envelope.Message), reason), envelope.Errors}
+	text := cmp.Or(strings.TrimSpace(envelope.Message), reason)
+	if to, err := response.Location(); err == nil {
+		text = fmt.Sprintf("%s; it redirects to %s://%s, where castle does not send the token", text,
+			to.Scheme, to.Host)
+	}
+	return &Error{response.StatusCode, text, envelope.Errors}
 }
 
 // Transient reports whether the same request may succeed later: the node or its proxy cannot answer now, or

@@ -67,7 +67,7 @@ func Of(stages []*config.Stage) (*Collection, error) {
 
 func (c *Collection) setInfisical(module *tfeval.Module, source tfeval.Block) {
 	f := infisical.Folder{
-		Host: "https://app.infisical.com", Project: source.Text("workspace_id"),
+		Host: infisical.Cloud, Project: source.Text("workspace_id"),
 		Environment: source.Text("env_slug"), Path: source.Text("folder_path"),
 	}
 	for _, p := range module.Known("provider", "infisical") {

@@ -25,6 +25,9 @@ func (r *Root) Exec(
 ) (exitCode int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err := guard(ctx, r, strings.Join(args, " ")); err != nil {
+		return 0, err
+	}
 	defer r.operation.begin(strings.Join(args[:min(1, len(args))], ""))()
 	cmd := exec.CommandContext(ctx, r.Binary.Path, args...)
 	cmd.Dir, cmd.Env = r.Dir, entries(r.environment())

@@ -20,6 +20,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,7 +42,9 @@ type Root struct {
 	Log         io.Writer        // gets Terraform's whole output as text; the caller masks it
 	OnResource  func(Change)     // called for each step of a resource's change, one call at a time
 	OnError     func(Diagnostic) // likewise for each error of a command that has JSON
-	WaitDelay   time.Duration    // from cancellation until Terraform is killed; 30 minutes if zero
+	// Guard is called before a command that connects the providers; an error stops the command.
+	Guard     func(context.Context) error
+	WaitDelay time.Duration // from cancellation until Terraform is killed; 30 minutes if zero
 
 	mu        sync.Mutex
 	operation operation
@@ -72,6 +76,9 @@ func (r *Root) command(
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	if err := guard(ctx, r, name); err != nil {
+		return err
+	}
 	tf, err := r.executor(extra)
 	if err != nil {
 		return err
@@ -96,6 +103,15 @@ func (r *Root) command(
 		err = s.failure(name, err)
 	}
 	return errors.Join(err, chmodErr)
+}
+
+// guard calls Guard, except for a command that certainly connects no provider.
+func guard(ctx context.Context, r *Root, command string) error {
+	verb, _, _ := strings.Cut(command, " ")
+	if r.Guard == nil || slices.Contains([]string{"init", "state", "show", "output"}, verb) {
+		return nil
+	}
+	return r.Guard(ctx)
 }
 
 func (r *Root) executor(extra map[string]string) (*tfexec.Terraform, error) {

@@ -13,6 +13,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2/hclwrite"
@@ -273,6 +274,19 @@ func (w workdir) localNames() map[string]string {
 		names[strings.ToLower(completed(cmp.Or(required.Source, name)))] = name
 	}
 	return names
+}
+
+// ProviderName returns the name that the module in dir gives the provider of a source address. It is empty if
+// neither the module nor, by the lock file, one that it calls needs the provider.
+func ProviderName(dir, source string) string {
+	if name, needed := (workdir{dir: dir}).localNames()[source]; needed {
+		return name
+	}
+	lock, err := os.ReadFile(filepath.Join(dir, lockFileName))
+	if err == nil && bytes.Contains(lock, []byte(strconv.Quote(source))) {
+		return path.Base(source)
+	}
+	return ""
 }
 
 // inputs encodes values for a *.tfvars.json file, where each variable's type converts them.

@@ -47,14 +47,23 @@ func Read(s *config.Stage, variables map[string]cty.Value) *Module {
 
 // ReadContract reads the variables of a library stage with these values.
 func ReadContract(library fs.FS, source string, variables map[string]cty.Value) *Module {
+	return readFiles(library, path.Join(source, "variables*.tf"), "<embedded>/stages/", variables)
+}
+
+// ReadFolder reads a root module as Terraform finds it in a folder.
+func ReadFolder(folder fs.FS, variables map[string]cty.Value) *Module {
+	return readFiles(folder, "*.tf", "", variables)
+}
+
+func readFiles(folder fs.FS, pattern, place string, variables map[string]cty.Value) *Module {
 	var files []*hcl.File
-	names, _ := fs.Glob(library, path.Join(source, "variables*.tf")) // the pattern is well-formed
+	names, _ := fs.Glob(folder, pattern) // the pattern is well-formed
 	for _, name := range names {
-		data, err := fs.ReadFile(library, name)
+		data, err := fs.ReadFile(folder, name)
 		if err != nil {
 			continue
 		}
-		f, diags := hclsyntax.ParseConfig(data, "<embedded>/stages/"+name, hcl.InitialPos)
+		f, diags := hclsyntax.ParseConfig(data, place+name, hcl.InitialPos)
 		if !diags.HasErrors() {
 			files = append(files, f)
 		}

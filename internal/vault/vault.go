@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/httpjson"
 	"github.com/ephemeral-castle/castle/internal/process"
 )
@@ -66,6 +67,23 @@ func (s Server) failed(reason string, err error, fixes ...string) *Problem {
 	return s.problem(reason+": "+err.Error(), fixes...)
 }
 
+// Redirects reports a Vault that redirects the Terraform provider, which would follow with its token.
+func (s Server) Redirects(ctx context.Context, environ []string) []gate.Foreign {
+	c, err := newClient(s, environ)
+	if err != nil {
+		return nil // Terraform reports it
+	}
+	ctx, stop := context.WithTimeout(ctx, attempt)
+	defer stop()
+	_, to := c.api.Redirected(ctx, "GET auth/token/lookup-self", "POST auth/token/create",
+		"POST auth/approle/login")
+	if to == "" {
+		return nil
+	}
+	p := s.failed("", &httpjson.Error{Redirect: to})
+	return []gate.Foreign{{What: p.Object, Why: p.Reason, Fixes: p.Fixes}}
+}
+
 const (
 	checkAddress = "check vault_address"
 	checkVault   = "check the Vault's log"
@@ -102,6 +120,10 @@ func (s Server) health(ctx context.Context, c *client) (h Health, err error) {
 		return h, s.problem("no trusted authority has signed its certificate: "+err.Error(),
 			"set vault_ca_cert_file to the certificate of the authority that signed it")
 	case httpjson.Status(err) != 0:
+		if e, is := errors.AsType[*httpjson.Error](err); is && e.Redirect != "" { // a standby answers itself
+			return h, s.problem("it redirects to "+e.Redirect+", where castle does not send the token",
+				checkAddress)
+		}
 		return h, s.problem("this is not a Vault: "+err.Error(), checkAddress)
 	case err != nil:
 		return h, s.problem("it does not answer: "+err.Error(),

@@ -115,7 +115,7 @@ func TestUsableReturnsTheProblem(t *testing.T) {
 		"another address": {func(t *testing.T, w *world) {
 			w.place.Server = w.serve(t, http.RedirectHandler("https://127.0.0.1:1/",
 				http.StatusMovedPermanently))
-		}, "this is not a Vault: Moved Permanently (301)", "vault_address"},
+		}, "it redirects to https://127.0.0.1:1, where castle does not send the token", "vault_address"},
 		"no token": {func(_ *testing.T, w *world) { w.environ = nil }, "VAULT_TOKEN is not set",
 			"set VAULT_TOKEN"},
 		"an expired token": {func(_ *testing.T, w *world) { w.server.Revoke(token) },
