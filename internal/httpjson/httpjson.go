@@ -1,8 +1,9 @@
 // Package httpjson is castle's client for APIs that exchange JSON over HTTP.
 //
-// It sends each request once: only the caller knows whether a request may be repeated. A response other than
-// success becomes an *Error with its status and the server's own messages. The error never holds the body,
-// which may contain a secret. It follows no redirect: credentials are for the configured server alone.
+// It repeats a GET that got no proper response, and sends any other request once: only the caller knows
+// whether that may be repeated. A response other than success becomes an *Error with its status and the
+// server's own messages. The error never holds the body, which may contain a secret. It follows no
+// redirect: credentials are for the configured server alone.
 package httpjson
 
 import (
@@ -34,6 +35,7 @@ type Error struct {
 	Status   int
 	Messages []string // the server's; empty if it sent none that can be read
 	Redirect string   // scheme and host of the Location header
+	Foreign  bool     // the body is not what the server sends, but a proxy's page or cut short
 }
 
 func (e *Error) Error() string {
@@ -49,9 +51,35 @@ func Status(err error) int {
 	return 0
 }
 
-// Do sends body, unless it is nil, and decodes the response into answer, unless that is nil or the response
-// is empty. The server's errors are expected as "message" or "errors".
+// Passes reports whether the same request may succeed a moment later.
+func (e *Error) Passes() bool {
+	return e.Status >= http.StatusInternalServerError || e.Status == http.StatusTooManyRequests ||
+		e.Foreign && e.Status < http.StatusMultipleChoices
+}
+
+// NotExpected is the error of a successful response that the server does not send.
+func NotExpected(status int) *Error {
+	return &Error{Status: status, Messages: []string{"the response is not the expected JSON"}, Foreign: true}
+}
+
+// NotFound reports whether the server itself answered that there is no such object. A proxy's page with this
+// status proves nothing.
+func NotFound(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Status == http.StatusNotFound && !e.Foreign
+}
+
+// Do sends body, unless it is nil, and decodes the response into answer, unless that is nil. The server's
+// errors are expected as "message" or "errors". A GET is repeated.
 func (c *Client) Do(ctx context.Context, method, path string, body, answer any) error {
+	send := func(ctx context.Context) error { return c.once(ctx, method, path, body, answer) }
+	if method == http.MethodGet {
+		return Repeat(ctx, send)
+	}
+	return send(ctx)
+}
+
+func (c *Client) once(ctx context.Context, method, path string, body, answer any) error {
 	var sent bytes.Buffer
 	if body != nil {
 		if err := json.NewEncoder(&sent).Encode(body); err != nil {
@@ -78,12 +106,11 @@ func (c *Client) Do(ctx context.Context, method, path string, body, answer any) 
 		return err
 	case response.StatusCode >= http.StatusMultipleChoices:
 		return newError(response, received)
-	case answer == nil || len(received) == 0:
+	case answer == nil || response.StatusCode == http.StatusNoContent:
 		return nil
 	}
 	if json.Unmarshal(received, answer) != nil {
-		const text = "the response is not the expected JSON" // the decoder's message could quote a secret
-		return &Error{Status: response.StatusCode, Messages: []string{text}}
+		return NotExpected(response.StatusCode) // the decoder's message could quote a secret
 	}
 	return nil
 }
@@ -112,7 +139,8 @@ func newError(response *http.Response, body []byte) *Error {
 		Errors  []string `json:"errors"`
 	}
 	if json.Unmarshal(body, &answer) != nil {
-		return e // a proxy's page
+		e.Foreign = true
+		return e
 	}
 	if answer.Message != "" {
 		e.Messages = []string{answer.Message}

@@ -57,7 +57,7 @@ func TestDoReturnsTheServersMessages(t *testing.T) {
 				w.WriteHeader(c.status)
 				w.Write([]byte(c.body)) //nolint:errcheck // a test
 			})
-			err := client.Do(t.Context(), http.MethodGet, "/", nil, &struct{}{})
+			err := client.Do(t.Context(), http.MethodPost, "/", nil, &struct{}{})
 			if err == nil || err.Error() != c.want || Status(err) != c.status {
 				t.Errorf("%v, want %s", err, c.want)
 			}

@@ -1,7 +1,9 @@
 package proxmox
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,17 +13,33 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ephemeral-castle/castle/internal/httpjson"
 )
 
 // Admitted returns an error unless the datacenter accepts the token.
 func (c *Client) Admitted(ctx context.Context) error {
-	_, err := get[any](ctx, c, "version")
+	_, err := get(ctx, c, "version", func(v struct{ Version string }) string {
+		return textIf(v.Version == "", "no version")
+	})
 	return err
+}
+
+// textIf returns text if a condition holds, else "".
+func textIf(holds bool, text string) string {
+	if holds {
+		return text
+	}
+	return ""
 }
 
 // Clock returns the datacenter's time with a second's accuracy; zero if its answer has none.
 func (c *Client) Clock(ctx context.Context) (time.Time, error) {
-	date, err := c.call(ctx, http.MethodGet, "version", nil)
+	date := ""
+	err := httpjson.Repeat(ctx, func(ctx context.Context) (err error) {
+		date, err = c.call(ctx, http.MethodGet, "version", nil)
+		return err
+	})
 	if err != nil && !errors.As(err, new(*Error)) {
 		return time.Time{}, err
 	}
@@ -31,12 +49,14 @@ func (c *Client) Clock(ctx context.Context) (time.Time, error) {
 
 // Guests lists the guests that the token may see. One that is not listed may exist all the same: see Taken.
 func (c *Client) Guests(ctx context.Context) ([]Guest, error) {
-	return get[[]Guest](ctx, c, "cluster/resources?type=vm")
+	return list[Guest](ctx, c, "cluster/resources?type=vm")
 }
 
 // Taken reports whether any guest has this id, visible to the token or not, containers included.
 func (c *Client) Taken(ctx context.Context, id int) (bool, error) {
-	_, err := get[any](ctx, c, fmt.Sprintf("cluster/nextid?vmid=%d", id))
+	_, err := get(ctx, c, fmt.Sprintf("cluster/nextid?vmid=%d", id), func(free json.Number) string {
+		return textIf(string(free) != strconv.Itoa(id), fmt.Sprintf("id %s, not %d", free, id))
+	})
 	if KindOf(err) == Taken {
 		return true, nil
 	}
@@ -47,16 +67,22 @@ const offline = "offline"
 
 // Nodes returns the hosts' statuses (online, offline, unknown), by name; this needs no privilege.
 func (c *Client) Nodes(ctx context.Context) (map[string]string, error) {
-	rows, err := get[[]struct {
-		Name   string `json:"node"`
-		Status string `json:"status"`
-	}](ctx, c, "nodes")
+	rows, err := get(ctx, c, "nodes", func(rows []host) string { // one of them has answered
+		return cmp.Or(incomplete(rows), textIf(len(rows) == 0, "there is no node"))
+	})
 	all := map[string]string{}
-	for _, row := range rows {
-		all[row.Name] = row.Status
+	for _, h := range rows {
+		all[h.Name] = h.Status
 	}
 	return all, err
 }
+
+type host struct {
+	Name   string `json:"node"`
+	Status string `json:"status"`
+}
+
+func (h host) key() string { return textIf(h.Status != "", h.Name) }
 
 // Storage is a storage as one node sees it.
 type Storage struct {
@@ -66,6 +92,8 @@ type Storage struct {
 	Shared  int    `json:"shared"`
 }
 
+func (s Storage) key() string { return s.ID }
+
 // Holds reports whether the storage may have content of a type.
 func (s Storage) Holds(content string) bool {
 	return slices.Contains(strings.Split(s.Content, ","), content)
@@ -73,7 +101,7 @@ func (s Storage) Holds(content string) bool {
 
 // Storages lists the enabled storages of a node that the token may see.
 func (c *Client) Storages(ctx context.Context, node string) ([]Storage, error) {
-	return get[[]Storage](ctx, c, pathOf("nodes/%s/storage?enabled=1", node))
+	return list[Storage](ctx, c, pathOf("nodes/%s/storage?enabled=1", node))
 }
 
 // A storage that is not read, because of one of these, is not an error of a request.
@@ -120,16 +148,20 @@ func (c *Client) Volumes(ctx context.Context, node, storage, content string, gue
 	if guest != 0 {
 		query.Set("vmid", strconv.Itoa(guest))
 	}
-	rows, err := get[[]struct {
-		ID   string  `json:"volid"`
-		Size float64 `json:"size"`
-	}](ctx, c, storagePath(node, storage)+"?"+query.Encode())
+	rows, err := list[volumeRow](ctx, c, storagePath(node, storage)+"?"+query.Encode())
 	all := map[string]int64{}
 	for _, row := range rows {
 		all[row.ID] = int64(row.Size)
 	}
 	return all, err
 }
+
+type volumeRow struct {
+	ID   string  `json:"volid"`
+	Size float64 `json:"size"`
+}
+
+func (v volumeRow) key() string { return textIf(strings.Contains(v.ID, ":"), v.ID) }
 
 func storagePath(node, storage string) string {
 	return pathOf("nodes/%s/storage/%s/content", node, storage)
@@ -138,15 +170,19 @@ func storagePath(node, storage string) string {
 // Fetchable returns an error unless a node can fetch a URL; nothing is fetched.
 func (c *Client) Fetchable(ctx context.Context, node, address string) error {
 	query := url.Values{"url": {address}}
-	_, err := get[any](ctx, c, pathOf("nodes/%s/query-url-metadata?", node)+query.Encode())
+	anything := func(map[string]any) string { return "" }
+	_, err := get(ctx, c, pathOf("nodes/%s/query-url-metadata?", node)+query.Encode(), anything)
 	return err
 }
 
 // task is a worker that is running on a node.
 type task struct {
+	UPID string `json:"upid"`
 	Kind string `json:"type"` // qmdestroy, imgdel, download
 	ID   string `json:"id"`   // the guest, the storage or the file
 }
+
+func (k task) key() string { return textIf(k.Kind != "", k.UPID) }
 
 // running lists the tasks of a node that have not ended and that the token may see; those of one guest,
 // unless that is 0.
@@ -155,7 +191,7 @@ func (c *Client) running(ctx context.Context, node string, guest int) ([]task, e
 	if guest != 0 {
 		path += fmt.Sprintf("&vmid=%d", guest)
 	}
-	return get[[]task](ctx, c, path)
+	return list[task](ctx, c, path)
 }
 
 // concerns reports whether a task may still remove, or make, an object. Deletions name only the storage, so
@@ -177,7 +213,10 @@ type rights map[string]int
 
 // rightsOn returns the token's rights on a path such as /storage/local.
 func (c *Client) rightsOn(ctx context.Context, path string) (rights, error) {
-	all, err := get[map[string]rights](ctx, c, "access/permissions?"+url.Values{"path": {path}}.Encode())
+	query := url.Values{"path": {path}}.Encode()
+	all, err := get(ctx, c, "access/permissions?"+query, func(all map[string]rights) string {
+		return textIf(all[path] == nil, "no privileges on "+path+", not even an empty list")
+	})
 	return all[path], err
 }
 

@@ -8,6 +8,10 @@
 // or drop filters; its StopVm, deletions and waits repeat what was refused, sleep through a cancellation or
 // never time out. So Removal has its own guarded sequence.
 //
+// A network may lie: a proxy answers in Proxmox' place, or an answer is cut short. So castle repeats a read
+// that failed, and every read names what Proxmox always sends. An answer without it is an error, never
+// "there is nothing". castle never repeats another request.
+//
 // Two facts shape the rest. Proxmox filters the list of guests by permission, so a guest that is not listed
 // may exist: only cluster/nextid knows whether an id is taken. When the Terraform provider creates a machine
 // whose id exists, it repeats the request and treats the same answer as success. From then on a foreign
@@ -48,7 +52,8 @@ type Options struct {
 
 // Client reads one datacenter; only a Removal changes it. It is safe for concurrent use.
 type Client struct {
-	api *pve.Client
+	api     *pve.Client
+	address string // https://host:8006
 	// User is the token's name without its secret: user@realm!name.
 	User string
 }
@@ -68,13 +73,14 @@ func NewClient(o Options) (*Client, error) {
 			return nil, fmt.Errorf("ca_file: %w", err)
 		}
 	}
-	return newClient(o.Token, "https://"+host+"/api2/json", &http.Transport{
+	return newClient(o.Token, "https://"+host, &http.Transport{
 		Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, IdleConnTimeout: time.Minute,
 	})
 }
 
 func newClient(token, address string, base http.RoundTripper) (*Client, error) {
-	api, err := pve.NewClient(address, &http.Client{Transport: transport{base}}, "", nil, "", 0, false)
+	api, err := pve.NewClient(address+"/api2/json", &http.Client{Transport: transport{base}}, "", nil, "",
+		0, false)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +89,7 @@ func newClient(token, address string, base http.RoundTripper) (*Client, error) {
 	if id.Parse(name) == nil { // without a token, Proxmox answers 401
 		api.SetAPIToken(id, pve.ApiTokenSecret(secret))
 	}
-	return &Client{api, name}, nil
+	return &Client{api, address, name}, nil
 }
 
 // hostOf returns the host and port of an endpoint.
@@ -113,33 +119,92 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	kept := request.Context().Value(outcomeKey{}).(*outcome)
 	response, err := t.base.RoundTrip(request)
 	if err == nil {
-		err = kept.read(response)
+		err = kept.read(request.Method, response)
 	}
 	kept.err = err
 	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("{}"))}, nil
 }
 
-func (o *outcome) read(response *http.Response) error {
+func (o *outcome) read(method string, response *http.Response) error {
 	defer response.Body.Close() //nolint:errcheck // it is only read
 	o.date = response.Header.Get("Date")
 	body, err := io.ReadAll(io.LimitReader(response.Body, 32<<20))
 	if err != nil {
 		return err
 	}
-	if response.StatusCode/100 != 2 {
+	var envelope struct{ Data json.RawMessage }
+	noJSON := json.Unmarshal(body, &envelope)
+	kind := cmp.Or(response.Header.Get("Content-Type"), "no content type")
+	switch code := response.StatusCode; {
+	case code >= http.StatusBadRequest && len(body) > 0 && noJSON != nil:
+		return &foreignAnswer{what: fmt.Sprintf("%s (%s)", response.Status, kind)}
+	case code/100 != 2:
 		return newError(response, body)
+	case noJSON != nil:
+		return &foreignAnswer{what: fmt.Sprintf("%d bytes that are not its JSON (%s)", len(body), kind)}
+	case o.data == nil:
+		return nil
 	}
-	envelope := struct{ Data any }{o.data}
-	if err := json.Unmarshal(body, &envelope); err != nil {
-		return fmt.Errorf("unexpected answer: %w", err)
+	if method == http.MethodGet && (envelope.Data == nil || string(envelope.Data) == "null") {
+		return &foreignAnswer{what: "no data"}
 	}
-	return nil
+	if envelope.Data != nil {
+		err = json.Unmarshal(envelope.Data, o.data)
+	}
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return &foreignAnswer{what: fmt.Sprintf("a %s where %s belongs", wrong.Value, wrong.Type)}
+	}
+	return err
 }
 
-// get reads the data of a path, which may have a query.
-func get[T any](ctx context.Context, c *Client, path string) (data T, err error) {
-	_, err = c.call(ctx, http.MethodGet, path, &data)
+// foreignAnswer is an answer that Proxmox does not send: it proves nothing.
+type foreignAnswer struct{ address, what string }
+
+func (f *foreignAnswer) Error() string {
+	return fmt.Sprintf("%s answered, but not as Proxmox VE does: %s", f.address, f.what)
+}
+
+// get reads the data of a path, which may have a query. lacks returns what the data lacks that Proxmox always
+// sends; "" if it is complete.
+func get[T any](ctx context.Context, c *Client, path string, lacks func(T) string) (data T, err error) {
+	err = httpjson.Repeat(ctx, func(ctx context.Context) error {
+		var read T // nothing of an answer that was refused
+		if _, err := c.call(ctx, http.MethodGet, path, &read); err != nil {
+			return err
+		}
+		if what := lacks(read); what != "" {
+			return c.failed(http.MethodGet, path, &foreignAnswer{what: what})
+		}
+		data = read
+		return nil
+	})
 	return data, err
+}
+
+// row is one of a list.
+type row interface {
+	key() string // tells it from the other rows; "" if it lacks what Proxmox always sends
+}
+
+// list reads the rows of a path.
+func list[R row](ctx context.Context, c *Client, path string) ([]R, error) {
+	return get(ctx, c, path, incomplete[R])
+}
+
+// incomplete returns what a list lacks that Proxmox always sends.
+func incomplete[R row](rows []R) string {
+	seen := map[string]bool{}
+	for i, r := range rows {
+		key := r.key()
+		switch {
+		case key == "":
+			return fmt.Sprintf("row %d of %d is incomplete", i+1, len(rows))
+		case seen[key]:
+			return key + " is there twice"
+		}
+		seen[key] = true
+	}
+	return ""
 }
 
 // pathOf formats a path. Texts among args are escaped.
@@ -174,8 +239,16 @@ func (c *Client) call(ctx context.Context, method, path string, out any) (date s
 	case limited.Err() != nil:
 		err = fmt.Errorf("no answer within %s: %w", requestTimeout, os.ErrDeadlineExceeded)
 	}
+	return kept.date, c.failed(method, path, err)
+}
+
+// failed adds the request to its error.
+func (c *Client) failed(method, path string, err error) error {
+	if foreign, ok := errors.AsType[*foreignAnswer](err); ok {
+		foreign.address = c.address
+	}
 	path, _, _ = strings.Cut(path, "?")
-	return kept.date, fmt.Errorf("proxmox: %s %s: %w", strings.ToLower(method), path, err)
+	return fmt.Errorf("proxmox: %s %s: %w", strings.ToLower(method), path, err)
 }
 
 // Error is an answer other than success.
@@ -218,6 +291,14 @@ func (e *Error) Transient() bool {
 		strings.Contains(e.Text, "got lock request timeout")
 }
 
+// Passes reports whether the same read may succeed a moment later. A node that does not answer another one,
+// and an object that does not exist, are Proxmox' own verdicts.
+func (e *Error) Passes() bool {
+	kind := KindOf(e)
+	return e.Code == http.StatusTooManyRequests || e.Code >= http.StatusInternalServerError &&
+		e.Code != http.StatusNotImplemented && kind != Missing && kind != Taken && kind != Unreachable
+}
+
 // Kind classifies an error for castle.
 type Kind int
 
@@ -245,7 +326,7 @@ func KindOf(err error) Kind {
 		return Unauthorized
 	case strings.Contains(e.Error(), "already exists"):
 		return Taken
-	case e.Code == http.StatusNotFound, strings.Contains(e.Text, "does not exist"):
+	case strings.Contains(e.Text, "does not exist"):
 		return Missing
 	case e.Code == http.StatusForbidden:
 		return Forbidden

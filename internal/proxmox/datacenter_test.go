@@ -65,6 +65,14 @@ func (d datacenter) await(t *testing.T, path string, n int) {
 	}
 }
 
+// soon is a context with so little time that a read which keeps failing is repeated only twice.
+func soon(t *testing.T) context.Context {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), 4*time.Second)
+	t.Cleanup(stop)
+	return ctx
+}
+
 func newDatacenter(t *testing.T, config emulator.Config) datacenter {
 	t.Helper()
 	config.Token = token

@@ -35,9 +35,25 @@ type Guest struct {
 	Replicated bool   `json:"-"` // a replication job copies it
 }
 
-// configured reads the guest's configuration, with its pending changes.
+func (g Guest) key() string {
+	known := g.Kind == "qemu" || g.Kind == "lxc"
+	return textIf(g.ID >= 100 && known && g.Node != "", "guest "+strconv.Itoa(g.ID))
+}
+
+// configured reads the guest's configuration, with its pending changes. An error is Missing only if the id is
+// free as well: a guest that moves to another node is missing on its old one.
 func (c *Client) configured(ctx context.Context, g Guest) (Guest, error) {
-	config, err := get[Config](ctx, c, g.path()+"/config")
+	config, err := get(ctx, c, g.path()+"/config", func(config Config) string {
+		return textIf(config["digest"] == "", "a configuration without a digest")
+	})
+	if KindOf(err) == Missing {
+		if taken, unanswered := c.Taken(ctx, g.ID); unanswered != nil {
+			err = unanswered
+		} else if taken {
+			err = fmt.Errorf("proxmox: the answers disagree: node %s does not have %s, and cluster/nextid "+
+				"has its id as taken; it may be moving to another node", g.Node, g)
+		}
+	}
 	if err == nil {
 		g.Config, g.Name, g.Lock = config, cmp.Or(config["name"], g.Name), config["lock"]
 	}
@@ -144,14 +160,15 @@ func (g Guest) blocked() (reasons, fixes []string) {
 }
 
 // Survey reads every guest in a range, in the order of their ids, with everything that Ownership needs. An
-// unanswered question about one guest is in its Unreadable; any other is an error.
-func (c *Client) Survey(ctx context.Context, r Range) ([]Guest, error) {
-	var ids []int
-	for id := r.From; id <= r.To; id++ {
-		ids = append(ids, id)
+// unanswered question about one guest is in its Unreadable; any other is an error. The states know the
+// machines in known.
+func (c *Client) Survey(ctx context.Context, r Range, known map[int]Known) ([]Guest, error) {
+	homes := map[int]string{}
+	for id, k := range known {
+		homes[id] = k.Machine.Node
 	}
-	found, err := c.guestsOn(ctx, ids)
-	if err != nil {
+	found, err := c.GuestsOn(ctx, r.ids(), homes)
+	if err != nil || len(found) == 0 {
 		return nil, err
 	}
 	replicated, err := replicated(ctx, c)
@@ -185,50 +202,84 @@ func (c *Client) Survey(ctx context.Context, r Range) ([]Guest, error) {
 	return all, nil
 }
 
-// guestsOn returns the guests with these ids. It reads the taken ids before the list, so that guests that
-// the list hides are found.
-func (c *Client) guestsOn(ctx context.Context, ids []int) (map[int]Guest, error) {
-	found := map[int]Guest{}
+// GuestsOn returns the guests with these ids; the other ids are free. Proxmox filters its list, so an id
+// counts as taken if cluster/nextid says so. It counts as free only if all agree that can know:
+// cluster/nextid, the list, and the node of a machine that a state knows (homes, by id). If they do not,
+// the result is an error.
+func (c *Client) GuestsOn(ctx context.Context, ids []int, homes map[int]string) (map[int]Guest, error) {
+	taken := map[int]bool{}
 	for _, id := range ids {
-		if taken, err := c.Taken(ctx, id); err != nil {
+		var err error
+		if taken[id], err = c.Taken(ctx, id); err != nil {
 			return nil, err
-		} else if taken {
-			found[id] = Guest{ID: id, Hidden: true}
 		}
 	}
-	if len(found) == 0 {
-		return nil, nil
-	}
-	listed, err := c.Guests(ctx)
+	all, err := c.Guests(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, g := range listed {
+	found := map[int]Guest{}
+	for _, g := range all {
 		if slices.Contains(ids, g.ID) {
 			found[g.ID] = g
 		}
 	}
-	for id, g := range found {
-		if !g.Hidden {
-			continue
+	for _, id := range ids {
+		g, listed := found[id]
+		if listed != taken[id] { // it was made or removed since the first request, or is hidden
+			taken[id], err = c.Taken(ctx, id)
 		}
-		if still, err := c.Taken(ctx, id); err != nil {
+		switch {
+		case err != nil:
+		case listed && !taken[id]:
+			err = fmt.Errorf("proxmox: the answers disagree: cluster/nextid has id %d as free, and "+
+				"cluster/resources has %s", id, g)
+		case taken[id] && !listed:
+			found[id] = Guest{ID: id, Hidden: true}
+		case !listed:
+			err = c.checkFree(ctx, id, homes[id])
+		}
+		if err != nil {
 			return nil, err
-		} else if !still { // it has gone since the first request
-			delete(found, id)
 		}
 	}
 	return found, nil
 }
 
+// checkFree asks the node of a machine that a state knows whether the machine is there, although its id is
+// free. A refusal is no evidence: Proxmox checks the permission first, and that of a pool goes with its
+// machine. Neither is a node that does not answer or has left the cluster: every node knows all ids.
+func (c *Client) checkFree(ctx context.Context, id int, node string) error {
+	if node == "" {
+		return nil
+	}
+	nodes, err := c.Nodes(ctx)
+	if err != nil || nodes[node] == "" || nodes[node] == offline {
+		return err
+	}
+	g, err := c.configured(ctx, Guest{ID: id, Kind: "qemu", Node: node})
+	switch KindOf(err) {
+	case Missing, Forbidden, Unreachable:
+		return nil
+	}
+	if err == nil {
+		err = fmt.Errorf("proxmox: the answers disagree: cluster/nextid has id %d as free, "+
+			"cluster/resources does not list it, and node %s has %s", id, node, g)
+	}
+	return err
+}
+
 // refresh reads whether the guest runs and whether it is highly available.
 func (c *Client) refresh(ctx context.Context, g *Guest) error {
-	now, err := get[struct {
+	type status struct {
 		Status string `json:"status"`
 		HA     struct {
 			Managed any `json:"managed"` // a number, or a boolean, or a string of one
 		} `json:"ha"`
-	}](ctx, c, g.path()+"/status/current")
+	}
+	now, err := get(ctx, c, g.path()+"/status/current", func(now status) string {
+		return textIf(now.Status == "", "no status")
+	})
 	if err != nil {
 		return err
 	}
@@ -237,12 +288,16 @@ func (c *Client) refresh(ctx context.Context, g *Guest) error {
 	return nil
 }
 
+type replicationJob struct {
+	Guest json.Number `json:"guest"`
+	ID    string      `json:"id"` // 421-0
+}
+
+func (j replicationJob) key() string { return j.ID }
+
 // replicated holds the ids of the guests that a replication job exists for.
 func replicated(ctx context.Context, c *Client) (map[string]bool, error) {
-	jobs, err := get[[]struct {
-		Guest json.Number `json:"guest"`
-		ID    string      `json:"id"` // 421-0
-	}](ctx, c, "cluster/replication")
+	jobs, err := list[replicationJob](ctx, c, "cluster/replication")
 	all := map[string]bool{}
 	for _, j := range jobs {
 		guest, _, _ := strings.Cut(j.ID, "-")

@@ -128,6 +128,13 @@ func ParseRange(text string) (Range, error) {
 // Contains reports whether an id lies in the range.
 func (r Range) Contains(id int) bool { return r.From <= id && id <= r.To }
 
+func (r Range) ids() (all []int) {
+	for id := r.From; id <= r.To; id++ {
+		all = append(all, id)
+	}
+	return all
+}
+
 func (r Range) String() string {
 	if r.From == r.To {
 		return strconv.Itoa(r.From)

@@ -107,7 +107,7 @@ func (r *Removal) Remove(ctx context.Context, was Guest) (remains Remains, err e
 // same reads the machine again and refuses to go on if anything but its status has changed. Nothing closes
 // the instant between this and the next request: Proxmox deletes by id alone.
 func (r *Removal) same(ctx context.Context, was Guest) (Guest, error) {
-	all, err := r.Client.Survey(ctx, Range{From: was.ID, To: was.ID})
+	all, err := r.Client.Survey(ctx, Range{From: was.ID, To: was.ID}, nil)
 	switch {
 	case err != nil:
 		return Guest{}, err
@@ -177,8 +177,8 @@ func (r *Removal) delete(ctx context.Context, g Guest) (remains Remains, err err
 		return remains, fmt.Errorf("delete: %w", err)
 	}
 	err = r.until(ctx, "its task has ended, but the id is still taken", func() (bool, error) {
-		taken, err := r.Client.Taken(ctx, g.ID)
-		return !taken, err
+		guests, err := r.Client.GuestsOn(ctx, []int{g.ID}, map[int]string{g.ID: g.Node})
+		return len(guests) == 0, err
 	})
 	if err != nil {
 		return remains, err
@@ -297,13 +297,16 @@ func (r *Removal) finish(ctx context.Context, upid string) error {
 	if len(parts) != 9 || parts[0] != "UPID" {
 		return fmt.Errorf("unexpected answer: %q is not a task", upid)
 	}
-	var task struct {
+	type status struct {
 		Status string `json:"status"`
 		Exit   string `json:"exitstatus"`
 	}
+	var task status
 	path := pathOf("nodes/%s/tasks/%s/status", parts[1], upid)
-	err := r.until(ctx, "task "+upid+" still runs", func() (bool, error) {
-		_, err := r.Client.call(ctx, http.MethodGet, path, &task)
+	err := r.until(ctx, "task "+upid+" still runs", func() (_ bool, err error) {
+		task, err = get(ctx, r.Client, path, func(now status) string {
+			return textIf(now.Status == "", "no status")
+		})
 		return task.Status == "stopped", err
 	})
 	// With warnings the task has succeeded as well; readRemains finds the leftovers.

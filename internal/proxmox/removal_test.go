@@ -26,7 +26,7 @@ func stand(id int, name string) emulator.VM {
 // surveyed returns one guest of a survey of VM 421 to 432.
 func surveyed(t *testing.T, d datacenter, id int) Guest {
 	t.Helper()
-	all, err := d.client(t).Survey(t.Context(), Range{421, 432})
+	all, err := d.client(t).Survey(t.Context(), Range{421, 432}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestSurveySeesEveryGuestInTheRange(t *testing.T) {
 	d.server.AddVM(emulator.VM{ID: 425, HA: true, Replicated: true, Pool: "castle"})
 	d.server.AddVM(emulator.VM{ID: 433, Name: "next door"})
 	d.server.SetOffline("pve2", true)
-	all, err := d.client(t).Survey(t.Context(), Range{421, 432})
+	all, err := d.client(t).Survey(t.Context(), Range{421, 432}, nil)
 	if err != nil || len(all) != 5 {
 		t.Fatalf("found %+v, %v", all, err)
 	}
@@ -90,12 +90,15 @@ func TestSurveySeesEveryGuestInTheRange(t *testing.T) {
 func TestSurveyFailsOnARequestError(t *testing.T) {
 	for _, path := range []string{"cluster/nextid", "cluster/resources", "cluster/replication",
 		"nodes/*/qemu/421/config"} {
-		d := newDatacenter(t, emulator.Config{})
-		d.server.AddVM(stand(421, "blue-cp-01"))
-		d.server.Fail(emulator.Fault{Path: path, Code: 500, Text: "cluster not ready - no quorum?"})
-		if all, err := d.client(t).Survey(t.Context(), Range{421, 421}); err == nil {
-			t.Errorf("%s: found %+v", path, all)
-		}
+		t.Run(path, func(t *testing.T) {
+			t.Parallel() // each pauses before it repeats
+			d := newDatacenter(t, emulator.Config{})
+			d.server.AddVM(stand(421, "blue-cp-01"))
+			d.server.Fail(emulator.Fault{Path: path, Code: 500, Text: "cluster not ready - no quorum?"})
+			if all, err := d.client(t).Survey(soon(t), Range{421, 421}, nil); err == nil {
+				t.Errorf("found %+v", all)
+			}
+		})
 	}
 }
 

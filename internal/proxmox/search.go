@@ -150,12 +150,17 @@ func newInventory(ctx context.Context, c *Client) *inventory {
 	return v
 }
 
-// tasks lists the running tasks by node, as far as the nodes answer.
+// tasks lists the running tasks by node. If a node does not list its own, nothing there is proved: a task may
+// still change it.
 func (v *inventory) tasks(ctx context.Context) map[string][]task {
 	all := map[string][]task{}
-	for node, status := range v.nodes {
-		if status != offline {
-			all[node], _ = v.client.running(ctx, node, 0) //nolint:errcheck // then none
+	for _, node := range sortedKeys(v.nodes) {
+		if v.nodes[node] == offline {
+			continue
+		}
+		var err error
+		if all[node], err = v.client.running(ctx, node, 0); err != nil {
+			v.cannotRead("node", node, err)
 		}
 	}
 	return all
@@ -230,7 +235,7 @@ func unproved(err error) event.OwnedObject {
 
 // machine looks a machine up by id, which is unique in the cluster, then by its identity if the id is taken.
 func (v *inventory) machine(ctx context.Context, o Owned) event.OwnedObject {
-	guests, err := v.client.guestsOn(ctx, []int{o.VM})
+	guests, err := v.client.GuestsOn(ctx, []int{o.VM}, map[int]string{o.VM: o.Node})
 	g, exists := guests[o.VM]
 	if err == nil && g.isVM() {
 		g, err = v.client.configured(ctx, g)
@@ -365,6 +370,9 @@ func (v *inventory) checkRights(ctx context.Context, all []Owned) {
 func (v *inventory) cannotRead(kind, id string, err error) {
 	object := unproved(err)
 	object.Kind, object.ID = kind, id
+	if slices.ContainsFunc(v.unread, func(o event.OwnedObject) bool { return o.Kind == kind && o.ID == id }) {
+		return
+	}
 	if kind == "node" {
 		object.Fix = "run the same command again when it is back; " +
 			"one that is gone for good has to leave the Proxmox cluster: pvecm delnode " + id

@@ -38,6 +38,7 @@ func answering(t *testing.T, answer string) (*Client, *atomic.Int64) {
 }
 
 func TestEachFailureIsPrintedAfterOneRequest(t *testing.T) {
+	const foreign = "https://ADDRESS answered, but not as Proxmox VE does: "
 	const head = "\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
 	for name, test := range map[string]struct {
 		answer, want string
@@ -62,16 +63,19 @@ func TestEachFailureIsPrintedAfterOneRequest(t *testing.T) {
 		"a torn body": {"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", "unexpected EOF",
 			Other},
 		"somebody's page": {"HTTP/1.1 200 OK" + head + "<html>",
-			"unexpected answer: invalid character", Other},
+			foreign + "6 bytes that are not its JSON (application/json)", Other},
 		"a list": {"HTTP/1.1 200 OK" + head + "[]",
-			"unexpected answer: json: cannot unmarshal array", Other},
+			foreign + "2 bytes that are not its JSON", Other},
+		"a proxy's page for 404": {"HTTP/1.1 404 Not Found" + head + "<html>421 does not exist",
+			foreign + "404 Not Found (application/json)", Other},
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
 			t.Run(name+", "+method, func(t *testing.T) {
 				c, requests := answering(t, test.answer)
 				began := time.Now()
 				_, err := c.call(t.Context(), method, "nodes/a?b=c", nil)
-				want := "proxmox: " + strings.ToLower(method) + " nodes/a: " + test.want
+				want := "proxmox: " + strings.ToLower(method) + " nodes/a: " +
+					strings.Replace(test.want, "https://ADDRESS", c.address, 1)
 				if err == nil || !strings.HasPrefix(err.Error(), want) || KindOf(err) != test.kind {
 					t.Errorf("got %v (kind %d), want %s (kind %d)", err, KindOf(err), want, test.kind)
 				}

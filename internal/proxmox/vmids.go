@@ -83,10 +83,14 @@ func (c *vmCheck) inspect(ctx context.Context, known []gate.Known, report func(s
 	}
 	slots := c.slots(known)
 	var ids []int
+	homes := map[int]string{}
 	for _, s := range slots {
 		ids = append(ids, s.id)
+		if s.known != nil {
+			homes[s.id] = cmp.Or(machineOf(*s.known).Node, s.node)
+		}
 	}
-	guests, err := c.client.guestsOn(ctx, ids)
+	guests, err := c.client.GuestsOn(ctx, ids, homes)
 	if err != nil {
 		return found, err
 	}
@@ -262,7 +266,7 @@ func (c *vmCheck) nukeRange(ctx context.Context, g Guest) string {
 	if !g.isVM() || len(g.missing(c.tags)) > 0 {
 		return ""
 	}
-	all, err := c.client.Survey(ctx, r)
+	all, err := c.client.Survey(ctx, r, nil)
 	if err != nil || len(all) != 1 || len(Ownership{Range: r}.Refusals(all[0])) > 0 {
 		return ""
 	}

@@ -87,17 +87,20 @@ func TestVMIDsFailsClosedOnARequestError(t *testing.T) {
 		"cluster/resources":             "500 cluster not ready - no quorum?",
 		"nodes/proxmox/qemu/421/config": "595 Connection refused",
 	} {
-		d := newDatacenter(t, emulator.Config{})
-		d.server.AddVM(ours(421, "blue-cp-01"))
-		var code int
-		if _, err := fmt.Sscan(answer, &code); err != nil {
-			t.Fatal(err)
-		}
-		d.server.Fail(emulator.Fault{Path: path, Code: code, Text: answer[len("500 "):]})
-		if found, err := check(t, d).inspect(t.Context(), nil, silent); err == nil ||
-			!strings.Contains(err.Error(), answer) {
-			t.Errorf("%s: %+v, %v", path, found, err)
-		}
+		t.Run(path, func(t *testing.T) {
+			t.Parallel() // some pause before they repeat
+			d := newDatacenter(t, emulator.Config{})
+			d.server.AddVM(ours(421, "blue-cp-01"))
+			var code int
+			if _, err := fmt.Sscan(answer, &code); err != nil {
+				t.Fatal(err)
+			}
+			d.server.Fail(emulator.Fault{Path: path, Code: code, Text: answer[len("500 "):]})
+			if found, err := check(t, d).inspect(soon(t), nil, silent); err == nil ||
+				!strings.Contains(err.Error(), answer) {
+				t.Errorf("%+v, %v", found, err)
+			}
+		})
 	}
 }
 

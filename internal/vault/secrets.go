@@ -133,7 +133,7 @@ func (p Place) read(ctx context.Context, c *client) (version, error) {
 		return version{}, err
 	}
 	v, err := get[version](ctx, c, p.data())
-	if httpjson.Status(err) == http.StatusNotFound {
+	if httpjson.NotFound(err) {
 		return p.deleted(ctx, c)
 	} else if err != nil {
 		err = p.Server.failed(p.data()+" cannot be read", err, checkVault)
@@ -147,7 +147,7 @@ func (p Place) deleted(ctx context.Context, c *client) (v version, _ error) {
 	last, err := get[struct {
 		Version int `json:"current_version"`
 	}](ctx, c, path)
-	if status := httpjson.Status(err); status == http.StatusNotFound || status == http.StatusForbidden {
+	if httpjson.NotFound(err) || httpjson.Status(err) == http.StatusForbidden {
 		return v, nil // if there are versions after all, the write fails
 	} else if err != nil {
 		return v, p.Server.failed(path+" cannot be read", err, checkVault)

@@ -10,6 +10,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -189,6 +190,9 @@ func (s Server) appRole(ctx context.Context, c *client) error {
 	}
 	body := map[string]string{"role_id": s.Role.ID, "secret_id": s.Role.Secret}
 	err := c.api.Do(ctx, http.MethodPost, "auth/"+s.Role.Mount+"/login", body, &answer)
+	if err == nil && answer.Auth.ClientToken == "" {
+		err = httpjson.NotExpected(http.StatusOK)
+	}
 	if err != nil {
 		return s.failed("AppRole is refused at auth/"+s.Role.Mount, err,
 			"check vault_role_id, vault_role_secret_id and how long the latter is valid")
@@ -252,13 +256,27 @@ func newClient(s Server, environ []string) (*client, error) {
 	return c, nil
 }
 
+// response is a response with data. One without is not Vault's.
+type response[T any] struct{ data T }
+
+// UnmarshalJSON refuses a response without data.
+func (r *response[T]) UnmarshalJSON(text []byte) error {
+	var envelope struct{ Data *T }
+	if err := json.Unmarshal(text, &envelope); err != nil {
+		return err
+	}
+	if envelope.Data == nil {
+		return errors.New("no data")
+	}
+	r.data = *envelope.Data
+	return nil
+}
+
 // get returns the data of a response.
 func get[T any](ctx context.Context, c *client, path string) (T, error) {
-	var answer struct {
-		Data T `json:"data"`
-	}
+	var answer response[T]
 	err := c.api.Do(ctx, http.MethodGet, path, nil, &answer)
-	return answer.Data, err
+	return answer.data, err
 }
 
 // close revokes the token of a login, also after an interrupt. It expires by itself, so a failure is ignored.
@@ -274,18 +292,19 @@ func (c *client) close(ctx context.Context) {
 // may checks that the token has all wanted capabilities, by path, and lists those that it lacks.
 func (s Server) may(ctx context.Context, c *client, wanted map[string][]string, fix string) error {
 	paths := slices.Sorted(maps.Keys(wanted))
-	var answer struct {
-		Data map[string][]string `json:"data"`
-	}
+	var answer response[map[string][]string]
 	body := map[string][]string{"paths": paths}
-	if err := c.api.Do(ctx, http.MethodPost, "sys/capabilities-self", body, &answer); err != nil {
+	err := httpjson.Repeat(ctx, func(ctx context.Context) error { // it changes nothing
+		return c.api.Do(ctx, http.MethodPost, "sys/capabilities-self", body, &answer)
+	})
+	if err != nil {
 		return s.failed("it does not list the token's capabilities", err,
 			"give the token the policy default, too")
 	}
 	var lacks []string
 	for _, path := range paths {
 		missing := slices.DeleteFunc(slices.Clone(wanted[path]),
-			func(want string) bool { return slices.Contains(answer.Data[path], want) })
+			func(want string) bool { return slices.Contains(answer.data[path], want) })
 		if len(missing) > 0 {
 			lacks = append(lacks, strings.Join(missing, ", ")+" "+path)
 		}

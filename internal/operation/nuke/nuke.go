@@ -100,7 +100,7 @@ func Survey(ctx context.Context, o Options) (*Nuke, error) {
 			n.ownership.Known[id] = proxmox.Known{Cluster: c.name, Machine: machine}
 		}
 	}
-	subjects, err := n.client.Survey(ctx, o.Range)
+	subjects, err := n.client.Survey(ctx, o.Range, n.ownership.Known)
 	if err != nil {
 		return nil, n.noAnswer(err)
 	}
@@ -341,12 +341,21 @@ func (n *Nuke) delete(ctx context.Context, removal *proxmox.Removal) error {
 // verify reads for every id in the range whether a guest has it. A guest that appeared meanwhile counts
 // as refused.
 func (n *Nuke) verify(ctx context.Context) (map[int]bool, error) {
-	taken := map[int]bool{}
+	var ids []int
+	homes := map[int]string{}
 	for id := n.options.Range.From; id <= n.options.Range.To; id++ {
-		var err error
-		if taken[id], err = n.client.Taken(ctx, id); err != nil {
-			return nil, err
+		ids = append(ids, id)
+		if g := n.guest(id); g != nil && g.Kind == "qemu" {
+			homes[id] = g.Node
 		}
+	}
+	found, err := n.client.GuestsOn(ctx, ids, homes)
+	if err != nil {
+		return nil, err
+	}
+	taken := map[int]bool{}
+	for _, id := range ids {
+		_, taken[id] = found[id]
 		if g := n.guest(id); taken[id] && (g == nil || g.Deleted) {
 			n.Guests = append(n.Guests,
 				Guest{ID: id, Refused: []string{"appeared while others were deleted"}})
