@@ -1,6 +1,7 @@
 package vault
 
 import (
+	"context"
 	"encoding/pem"
 	"errors"
 	"io"
@@ -156,7 +157,9 @@ func TestUsableReturnsTheProblem(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			c.breaks(t, w)
-			err := w.place.Usable(t.Context(), w.environ)
+			ctx, stop := context.WithTimeout(t.Context(), 4*time.Second) // so little that castle repeats no long
+			defer stop()
+			err := w.place.Usable(ctx, w.environ)
 			var problem *Problem
 			if !errors.As(err, &problem) {
 				t.Fatalf("not a problem: %v", err)
