@@ -18,6 +18,7 @@ const secrets = `
 cluster_name                   = "blue"
 infisical_folder               = "/ephemeral-castle/blue/proxmox"
 proxmox_api_token              = "castle@pve!castle=0b0e7f5c"
+talos_images                   = { proxmox = "local:import/blue-talos.qcow2" }
 serviceaccount_private_key_pem = ""
 serviceaccount_public_key_pem  = ""
 client_configuration = { ca_certificate = "", client_certificate = "", client_key = "" }

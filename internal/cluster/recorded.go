@@ -194,17 +194,17 @@ func Known(st *state.State, ids ...gate.MachineID) []gate.Known {
 // ManagedMode is the mode of a resource that Terraform manages; the other is "data".
 const ManagedMode = "managed"
 
-// Datacenter is one that a stage's recorded preflight read, and the VM ids that it checked.
+// Datacenter is one that a stage's recorded preflight read, and the VM ids that it checked, if any.
 type Datacenter struct {
 	Options proxmox.Options
 	Ids     []int
 }
 
-// Datacenters returns the datacenters of a recorded stage's machines.
+// Datacenters returns the datacenters of a recorded stage's machines and files.
 func Datacenters(rec state.Record) ([]Datacenter, error) {
 	var all []Datacenter
 	for _, check := range rec.Preflights {
-		if check.Type != proxmox.PreflightVMIDs {
+		if !proxmox.IsPreflight(check.Type) {
 			continue
 		}
 		values, err := check.Decode()

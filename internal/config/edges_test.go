@@ -38,8 +38,8 @@ func TestProblemsWithReferences(t *testing.T) {
 				"-- library/platform/bare/main.tf --\noutput \"kubeconfig\" { value = 1 }\n",
 			[]string{
 				pool +
-					`:2 | unknown output networking.metallb_namespace | networking/metallb would: add a ` +
-					`stage with that source to clusters/blue/proxmox/cluster.hcl`,
+					`:2 | unknown output networking.metallb_namespace | No enabled stage has it. Add to ` +
+					`clusters/blue/proxmox/cluster.hcl: stage "metallb" { source = "networking/metallb" }.`,
 			}},
 		{"a later layer", wire("storage.storage_class_name"),
 			[]string{
@@ -180,7 +180,7 @@ func TestProblemsWithThePlatform(t *testing.T) {
 			[]string{
 				clusterFile +
 					":1 | stage metallb: provider registry.terraform.io/hashicorp/helm needs " +
-					"platform.kubeconfig | platform/proxmox-talos would",
+					`platform.kubeconfig | stage "proxmox-talos" { source = "platform/proxmox-talos" }`,
 			}},
 		{"one without a kubeconfig", small + "stage \"bare\" { source = \"platform/bare\" }\n" +
 			silent + bare,

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -132,8 +133,11 @@ func (c *connector) outputHint(layer, output string) string {
 		return fmt.Sprintf("Stage %s has it, but is disabled at %s.", s.Name, Place(s.entry.At))
 	}
 	if sources := c.load.library.provides(layer, output); len(sources) > 0 {
-		return fmt.Sprintf("No enabled stage has it; %s would: add a stage with that source to %s.",
-			strings.Join(sources, " or "), c.load.file("cluster.hcl"))
+		for i, source := range sources {
+			sources[i] = fmt.Sprintf("stage %q { source = %q }", path.Base(source), source)
+		}
+		return fmt.Sprintf("No enabled stage has it. Add to %s: %s.", c.load.file("cluster.hcl"),
+			strings.Join(sources, " or "))
 	}
 	outputs := slices.Sorted(maps.Keys(c.load.cluster.owners[layer]))
 	if len(outputs) == 0 {

@@ -64,10 +64,12 @@ func newDatacenter(r *checkRun, p boundPreflight) (*datacenter, []Finding) {
 	inputs := r.inputs(p.stage)
 	d.disks = tfeval.Text(inputs["proxmox_disk_datastore"])
 	d.bridge = tfeval.Text(tfeval.Attribute(inputs["network"], "bridge"))
-	module := tfeval.Read(p.stage, inputs)
-	for _, b := range module.Known("resource", "proxmox_virtual_environment_download_file") {
-		d.images = append(d.images, image{b.Text("node_name"), b.Text("datastore_id"),
-			b.Text("content_type"), b.Text("file_name"), b.Text("url")})
+	for _, q := range append(r.preflights(proxmox.PreflightStorage), p) {
+		module := tfeval.Read(q.stage, r.inputs(q.stage))
+		for _, b := range module.Known("resource", "proxmox_virtual_environment_download_file") {
+			d.images = append(d.images, image{b.Text("node_name"), b.Text("datastore_id"),
+				b.Text("content_type"), b.Text("file_name"), b.Text("url")})
+		}
 	}
 	names := map[string]string{}
 	_ = p.values.Decode("node_names", &names) // the configuration's validation reports an error
@@ -173,22 +175,12 @@ func (d *datacenter) storages(ctx context.Context) []Finding {
 	var found []Finding
 	var good []string
 	for _, n := range needs {
-		all, err := d.client.Storages(ctx, n.node)
-		if err != nil {
-			return grey(reason(ctx, err))
-		}
-		i := slices.IndexFunc(all, func(s proxmox.Storage) bool { return s.ID == n.storage })
-		where := fmt.Sprintf("storage %s on node %s", n.storage, n.node)
+		what, fix, err := d.client.StorageProblem(ctx, n.node, n.storage, n.content)
 		switch {
-		case i < 0:
-			found = append(found, red("choose another storage, or give the token Datastore.Audit on "+
-				"/storage/"+n.storage, "%s does not exist, or this token may not see it", where)...)
-		case all[i].Active == 0:
-			found = append(found, red("activate it, or choose another storage", "%s is not active", where)...)
-		case !all[i].Holds(n.content):
-			add := fmt.Sprintf("add it: pvesm set %s --content %s,%s", n.storage, all[i].Content, n.content)
-			found = append(found, red(add, "%s does not allow the content %s, only %s", where, n.content,
-				all[i].Content)...)
+		case err != nil:
+			return grey(reason(ctx, err))
+		case what != "":
+			found = append(found, red(fix, "%s", what)...)
 		default:
 			good = append(good, fmt.Sprintf("%s for %s", n.storage, n.content))
 		}

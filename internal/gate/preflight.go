@@ -79,6 +79,7 @@ type Foreign struct {
 type Own struct {
 	Import    Import
 	AsForeign Foreign // how it is reported until somebody confirms it
+	Proved    bool    // its name alone proves that it is the stage's: nobody has to confirm it
 }
 
 // Import tells Terraform that the resource at Address is the object with this ID.

@@ -20,7 +20,24 @@ import (
 const defaultResource = "proxmox_virtual_environment_vm.node"
 
 // PreflightTypes lists the preflights that ask Proxmox.
-func PreflightTypes() []gate.PreflightType { return []gate.PreflightType{vmIDs()} }
+func PreflightTypes() []gate.PreflightType { return []gate.PreflightType{vmIDs(), storages()} }
+
+// IsPreflight reports whether a preflight is one that asks Proxmox.
+func IsPreflight(name string) bool { return name == PreflightVMIDs || name == PreflightStorage }
+
+// connected adds the arguments that every preflight here takes to reach the datacenter.
+func connected(attributes map[string]gate.Attribute) map[string]gate.Attribute {
+	maps.Copy(attributes, map[string]gate.Attribute{
+		"endpoint": {Type: cty.String, Required: true, Valid: validEndpoint,
+			Help: `The API's address, such as "https://proxmox.example:8006".`},
+		"api_token": {Type: cty.String, Required: true, Valid: validToken,
+			Help: `The API token, "user@realm!name=secret".`},
+		"insecure": {Type: cty.Bool, Help: "Accept any certificate."},
+		"ca_file": {Type: cty.String,
+			Help: "A certificate to trust besides the system's: PEM text or a file's path."},
+	})
+	return attributes
+}
 
 // vmIDs refuses to create machines where a foreign guest exists.
 //
@@ -34,10 +51,7 @@ func vmIDs() gate.PreflightType {
 	return gate.PreflightType{
 		Name:    PreflightVMIDs,
 		Summary: "No virtual machine that castle does not know stands on the ids that a stage uses",
-		Attributes: map[string]gate.Attribute{
-			"endpoint": required(cty.String, validEndpoint,
-				`The API's address, such as "https://proxmox.example:8006".`),
-			"api_token": required(cty.String, validToken, `The API token, "user@realm!name=secret".`),
+		Attributes: connected(map[string]gate.Attribute{
 			"vm_ids": required(cty.Map(cty.Number), validIDs,
 				"The id of each virtual machine, by the key of its resource instance."),
 			"tags": required(cty.List(cty.String), validTags,
@@ -50,10 +64,7 @@ func vmIDs() gate.PreflightType {
 				Help: "The node of each virtual machine, by key, where it is not node_name."},
 			"resource": {Type: cty.String, Valid: validResource,
 				Help: "The resource of the machines' instances, \"" + defaultResource + "\" if not given."},
-			"insecure": {Type: cty.Bool, Help: "Accept any certificate."},
-			"ca_file": {Type: cty.String,
-				Help: "A certificate to trust besides the system's: PEM text or a file's path."},
-		},
+		}),
 		HasMachineIDs: true,
 		Check:         checkVMIDs,
 		New:           newVMIDs,
@@ -132,10 +143,11 @@ func checkVMIDs(v gate.Values) error {
 	return errors.Join(wrong...)
 }
 
-// PreflightVMIDs is the name of the preflight that Recorded reads.
+// PreflightVMIDs is the name of the preflight of a stage that makes machines.
 const PreflightVMIDs = "vm_ids"
 
-// Recorded returns the datacenter and the ids, in ascending order, of a preflight vm_ids with these values.
+// Recorded returns the datacenter that a preflight with these values asks, and in ascending order the ids of
+// the machines that it checks, if it checks any.
 func Recorded(v gate.Values) (Options, []int, error) {
 	ids := map[string]int{}
 	if err := v.Decode("vm_ids", &ids); err != nil {
@@ -147,7 +159,7 @@ func Recorded(v gate.Values) (Options, []int, error) {
 	}, slices.Sorted(maps.Values(ids)), nil
 }
 
-// ClientOf makes a client of the datacenter that a preflight vm_ids asks.
+// ClientOf makes a client of the datacenter that a preflight with these values asks.
 func ClientOf(v gate.Values) (*Client, error) {
 	options, _, err := Recorded(v)
 	if err != nil {

@@ -118,7 +118,7 @@ func Refuse(r *Run, s *config.Stage, p *config.Preflight, findings gate.Inspecti
 		return err
 	}
 	for _, own := range findings.Ours {
-		if !adopts && !intent.Covers(own.Import.Address, own.Import.ID) {
+		if !adopts && !own.Proved && !intent.Covers(own.Import.Address, own.Import.ID) {
 			own.AsForeign.Fixes = append(
 				[]string{"take it over as it is: " + r.Cluster.Command("create") + " --adopt"},
 				own.AsForeign.Fixes...)

@@ -13,6 +13,7 @@ stage "infisical" { source = "secrets/infisical" }
 {{- end }}
 stage "keys" { source = "secrets/keys" }
 
+stage "proxmox-image" { source = "platform/proxmox-image" }
 stage "proxmox-talos" { source = "platform/proxmox-talos" }
 {{- if eq .secrets "infisical" }}
 stage "infisical-access" { source = "platform/infisical-access" }

@@ -9,6 +9,7 @@ gitops { repository = "../fleet" }
 stage "infisical" { source = "secrets/infisical" }
 stage "keys" { source = "secrets/keys" }
 
+stage "proxmox-image" { source = "platform/proxmox-image" }
 stage "proxmox-talos" { source = "platform/proxmox-talos" }
 stage "infisical-access" { source = "platform/infisical-access" }
 

@@ -4,6 +4,7 @@
 stage "infisical" { source = "secrets/infisical" }
 stage "keys" { source = "secrets/keys" }
 
+stage "proxmox-image" { source = "platform/proxmox-image" }
 stage "proxmox-talos" { source = "platform/proxmox-talos" }
 stage "infisical-access" { source = "platform/infisical-access" }
 

@@ -13,6 +13,7 @@ stage "keys" { source = "secrets/keys" }
 stage "vault-jwt" { source = "secrets/vault-jwt" }
 stage "vault-database" { source = "secrets/vault-database" }
 
+stage "proxmox-image" { source = "platform/proxmox-image" }
 stage "proxmox-talos" { source = "platform/proxmox-talos" }
 
 # External Secrets and PGO need these secrets when they start.

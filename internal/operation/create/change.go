@@ -176,7 +176,7 @@ func (a *attempt) existedBefore(ctx context.Context, o terraform.Object) state.B
 func (a *attempt) lookup() recovery.Lookup {
 	datacenter := func() (*proxmox.Client, error) {
 		for _, p := range a.stage.Preflights {
-			if p.Type.Name != proxmox.PreflightVMIDs {
+			if !proxmox.IsPreflight(p.Type.Name) {
 				continue
 			}
 			values, diags := p.Values(a.stage, a.run.Outputs.Scope(a.stage))

@@ -170,7 +170,7 @@ func (c *creation) earlyPreflight(ctx context.Context, s *config.Stage, p *confi
 		return err
 	}
 	for _, own := range found.Ours {
-		if c.adopts {
+		if c.adopts || own.Proved {
 			c.run.Notice(fmt.Sprintf("%s is adopted as %s", own.Import.What, own.Import.Address))
 			continue
 		}

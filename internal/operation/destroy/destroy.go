@@ -153,7 +153,7 @@ func (d *destruction) datacenter(s *Stage) (*proxmox.Client, error) {
 	getenv := func(name string) string { return process.Getenv(d.run.Cluster.Options.Environ, name) }
 	o := proxmox.Options{Endpoint: getenv("PROXMOX_VE_ENDPOINT"), Token: getenv("PROXMOX_VE_API_TOKEN")}
 	if o.Endpoint == "" || o.Token == "" {
-		return nil, errors.New("no preflight vm_ids was recorded that says how to reach Proxmox; " +
+		return nil, errors.New("no preflight was recorded that says how to reach Proxmox; " +
 			"set PROXMOX_VE_ENDPOINT and PROXMOX_VE_API_TOKEN")
 	}
 	insecure := getenv("PROXMOX_VE_INSECURE")

@@ -151,7 +151,7 @@ func (t *tokens) configuredToken(of *Stage) (token, endpoint string) {
 	found := c.Config.Stages[i]
 	for _, p := range found.Preflights {
 		values, diags := p.Values(found, t.run.Outputs.Scope(found))
-		if p.Type.Name != proxmox.PreflightVMIDs || diags.HasErrors() {
+		if !proxmox.IsPreflight(p.Type.Name) || diags.HasErrors() {
 			continue
 		}
 		if o, _, err := proxmox.Recorded(values); err == nil {
@@ -205,7 +205,7 @@ func (t *tokens) replaceToken(old, token string) error {
 			if err != nil {
 				return err
 			}
-			if check.Type != proxmox.PreflightVMIDs || text(values["api_token"]) != old {
+			if !proxmox.IsPreflight(check.Type) || text(values["api_token"]) != old {
 				continue
 			}
 			values["api_token"] = cty.StringVal(token)

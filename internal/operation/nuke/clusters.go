@@ -121,8 +121,8 @@ func (c *recordedCluster) machines(d *recordedStage) error {
 	if err != nil {
 		return err
 	}
-	d.owner = len(asked) > 0
 	for _, one := range asked {
+		d.owner = d.owner || len(one.Ids) > 0
 		c.datacenter = one.Options
 		c.endpoints = append(c.endpoints, one.Options.Endpoint)
 		c.ids = append(c.ids, one.Ids...)

@@ -1,27 +1,9 @@
 locals {
-  # Proxmox node of each machine, and one image for each Proxmox node in use.
-  hosts  = { for name, node in var.nodes : name => coalesce(node.node_name, var.proxmox_node_name) }
-  images = toset(values(local.hosts))
+  # Proxmox node of each machine.
+  hosts = { for name, node in var.nodes : name => coalesce(node.node_name, var.proxmox_node_name) }
 
   # Proxmox keeps tags sorted; any other order would be a change in every plan.
   tags = sort(["castle", var.cluster_name])
-}
-
-# Proxmox fetches the image itself. The file is named after the cluster, so that
-# two clusters on one host never share (and never delete) one another's.
-resource "proxmox_virtual_environment_download_file" "talos" {
-  for_each = local.images
-
-  node_name    = each.key
-  datastore_id = var.proxmox_image_datastore
-  content_type = "import"
-  file_name    = "${var.cluster_name}-talos-${var.talos_version}-${substr(var.talos_schematic_id, 0, 12)}.qcow2"
-  url          = "https://${var.talos_image_factory}/image/${var.talos_schematic_id}/${var.talos_version}/nocloud-amd64.qcow2"
-
-  # The factory rebuilds images and their size may differ: no reason to download one again.
-  overwrite = false
-  # A file of this name was left by a run of this cluster that was killed.
-  overwrite_unmanaged = true
 }
 
 # castle's preflight knows these by their address: node["<name>"].
@@ -75,7 +57,7 @@ resource "proxmox_virtual_environment_vm" "node" {
   disk {
     interface    = "scsi0"
     datastore_id = var.proxmox_disk_datastore
-    import_from  = proxmox_virtual_environment_download_file.talos[local.hosts[each.key]].id
+    import_from  = var.talos_images[local.hosts[each.key]]
     size         = each.value.system_disk
     discard      = "on"
     iothread     = true
@@ -120,5 +102,14 @@ resource "proxmox_virtual_environment_vm" "node" {
     # The image is the disk's origin, not its content: Talos upgrades itself in
     # place, and an imported VM does not have this attribute. An existing VM keeps its identity.
     ignore_changes = [disk[0].import_from, smbios]
+  }
+}
+
+# This stage once fetched the image, too. The file belongs to platform/proxmox-image now.
+removed {
+  from = proxmox_virtual_environment_download_file.talos
+
+  lifecycle {
+    destroy = false
   }
 }

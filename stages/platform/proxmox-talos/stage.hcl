@@ -5,6 +5,7 @@ stage {
   inputs = {
     cluster_name                   = cluster.name
     proxmox_api_token              = secrets.proxmox_api_token
+    talos_images                   = platform.talos_images
     client_configuration           = secrets.talos_client_configuration
     machine_secrets                = secrets.talos_machine_secrets
     serviceaccount_private_key_pem = secrets.serviceaccount_private_key_pem

@@ -42,12 +42,6 @@ variable "proxmox_node_name" {
   default     = "proxmox"
 }
 
-variable "proxmox_image_datastore" {
-  description = "Datastore that Proxmox downloads Talos' image to. Its content types must include import."
-  type        = string
-  default     = "local"
-}
-
 variable "proxmox_disk_datastore" {
   description = "Datastore of the machines' disks."
   type        = string

@@ -37,6 +37,11 @@ variable "talos_schematic_id" {
   }
 }
 
+variable "talos_images" {
+  description = "Volume id of Talos' image, by Proxmox node. castle wires it from platform/proxmox-image."
+  type        = map(string)
+}
+
 variable "talos_config_patches" {
   description = "Further machine configuration patches (YAML) for every node, applied last."
   type        = list(string)

@@ -1,0 +1,107 @@
+package proxmox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+// PreflightStorage is the name of the preflight of a stage that writes files to a storage.
+const PreflightStorage = "proxmox_storage"
+
+// storages refuses to write files to a storage that does not take them, before anything else is built. A
+// file that is there already belongs to the stage: its name has the cluster's in it. A destroy finds the
+// datacenter of the files in the record of this preflight.
+func storages() gate.PreflightType {
+	return gate.PreflightType{
+		Name:    PreflightStorage,
+		Summary: "The storage that a stage writes files to is active on each node and takes them",
+		Attributes: connected(map[string]gate.Attribute{
+			"files": {Type: cty.Map(cty.String), Required: true,
+				Help: "The file's name, by the node that writes it: the key of its resource instance."},
+			"storage": {Type: cty.String, Required: true, Help: "The storage."},
+			"content": {Type: cty.String, Required: true, Help: "The content type of the files."},
+			"resource": {Type: cty.String, Required: true, Valid: validResource,
+				Help: "The resource of the files' instances."},
+		}),
+		New: func(name string, _ gate.Target, v gate.Values) (p gate.Preflight, err error) {
+			check := storageCheck{storage: v.String("storage"), content: v.String("content"),
+				resource: v.String("resource")}
+			check.client, err = ClientOf(v)
+			if err = errors.Join(err, v.Decode("files", &check.files)); err != nil {
+				return p, fmt.Errorf("%s: %w", name, err)
+			}
+			return gate.Preflight{Name: name, Inspect: check.inspect}, nil
+		},
+	}
+}
+
+// storageCheck is a preflight proxmox_storage with its arguments.
+type storageCheck struct {
+	client                     *Client
+	files                      map[string]string // by node
+	storage, content, resource string
+}
+
+func (c storageCheck) inspect(ctx context.Context, known []gate.Known, _ func(string)) (
+	found gate.Inspection, err error) {
+	nodes, err := c.client.Nodes(ctx)
+	if err != nil {
+		return found, err
+	}
+	for _, node := range sortedKeys(c.files) {
+		what := fmt.Sprintf("node %s, which writes to storage %s, is offline or missing", node, c.storage)
+		fix := "bring it back, or give its machines another node"
+		if status, exists := nodes[node]; exists && status != offline {
+			if what, fix, err = c.client.StorageProblem(ctx, node, c.storage, c.content); err != nil {
+				return found, err
+			}
+		}
+		if what != "" {
+			found.Unusable = append(found.Unusable, gate.Foreign{What: what, Fixes: []string{fix}})
+			continue
+		}
+		address := fmt.Sprintf("%s[%q]", c.resource, node)
+		if slices.ContainsFunc(known, func(k gate.Known) bool { return k.Address == address }) {
+			continue
+		}
+		volumes, err := c.client.Volumes(ctx, node, c.storage, c.content, 0)
+		if err != nil {
+			return found, err
+		}
+		volume := c.storage + ":" + c.content + "/" + c.files[node]
+		if _, exists := volumes[volume]; exists {
+			found.Ours = append(found.Ours, gate.Own{Proved: true, Import: gate.Import{
+				Address: address, ID: node + "/" + volume, What: "image " + volume + " on node " + node}})
+		}
+	}
+	return found, nil
+}
+
+// StorageProblem returns why a node cannot write content of a type to a storage, and the fix. Both are empty
+// if it can.
+func (c *Client) StorageProblem(ctx context.Context, node, storage, content string) (what, fix string,
+	err error) {
+	all, err := c.Storages(ctx, node)
+	if err != nil {
+		return "", "", err
+	}
+	i := slices.IndexFunc(all, func(s Storage) bool { return s.ID == storage })
+	where := fmt.Sprintf("storage %s on node %s", storage, node)
+	switch {
+	case i < 0:
+		return where + " does not exist, or this token may not see it",
+			"choose another storage, or give the token Datastore.Audit on /storage/" + storage, nil
+	case all[i].Active == 0:
+		return where + " is not active", "activate it, or choose another storage", nil
+	case !all[i].Holds(content):
+		return fmt.Sprintf("%s does not allow the content %s, only %s", where, content, all[i].Content),
+			fmt.Sprintf("add it: pvesm set %s --content %s,%s", storage, all[i].Content, content), nil
+	}
+	return "", "", nil
+}

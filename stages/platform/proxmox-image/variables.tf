@@ -1,0 +1,101 @@
+variable "cluster_name" {
+  description = "Name of the cluster; the image's file begins with it. castle wires it."
+  type        = string
+
+  validation {
+    condition     = can(regex("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", var.cluster_name))
+    error_message = "cluster_name consists of lower-case letters, digits and inner hyphens: it becomes host names and a Proxmox tag."
+  }
+}
+
+variable "nodes" {
+  description = "The machines by name, as platform/proxmox-talos explains them. Only node_name counts here."
+  type = map(object({
+    role          = string
+    vm_id         = number
+    address       = string
+    node_name     = optional(string)
+    cores         = optional(number, 4)
+    memory        = optional(number, 8192)
+    system_disk   = optional(number, 32)
+    longhorn_disk = optional(number)
+  }))
+}
+
+variable "proxmox_endpoint" {
+  description = "Address of the Proxmox API, such as https://192.168.1.10:8006/."
+  type        = string
+
+  validation {
+    condition     = can(regex("^https://[^/]+/?$", var.proxmox_endpoint))
+    error_message = "proxmox_endpoint is a https:// address without a path."
+  }
+}
+
+variable "proxmox_api_token" {
+  description = "API token, <user>@<realm>!<name>=<secret>. castle wires it from the secrets layer."
+  type        = string
+  sensitive   = true
+
+  validation {
+    condition     = can(regex("^[^@]+@[^!]+![^=]+=.+$", var.proxmox_api_token))
+    error_message = "proxmox_api_token has the form <user>@<realm>!<name>=<secret>: look at PROXMOX_TOKEN_ID and PROXMOX_TOKEN_SECRET."
+  }
+}
+
+variable "proxmox_ca_file" {
+  description = "PEM file with the CA of the Proxmox API, for castle's preflight. The provider reads SSL_CERT_FILE or the system's store instead."
+  type        = string
+  default     = null
+}
+
+variable "proxmox_insecure" {
+  description = "Do not verify the Proxmox API's certificate. Use it only if its CA is not available."
+  type        = bool
+  default     = false
+
+  validation {
+    condition     = !(var.proxmox_insecure && var.proxmox_ca_file != null)
+    error_message = "proxmox_insecure and proxmox_ca_file contradict each other."
+  }
+}
+
+variable "proxmox_node_name" {
+  description = "Proxmox node on which the machines run that name none."
+  type        = string
+  default     = "proxmox"
+}
+
+variable "proxmox_image_datastore" {
+  description = "Datastore that Proxmox downloads Talos' image to. Its content types must include import."
+  type        = string
+  default     = "local"
+}
+
+variable "talos_version" {
+  description = "Talos release that the machines run, such as v1.13.0."
+  type        = string
+  default     = "v1.13.0"
+
+  validation {
+    condition     = can(regex("^v[0-9]+\\.[0-9]+\\.[0-9]+$", var.talos_version))
+    error_message = "talos_version is a release such as v1.13.0."
+  }
+}
+
+variable "talos_image_factory" {
+  description = "Host name of the image factory that makes disk images and installers."
+  type        = string
+  default     = "factory.talos.dev"
+}
+
+variable "talos_schematic_id" {
+  description = "The image factory's id of a schematic. The default is that of siderolabs/iscsi-tools and siderolabs/util-linux-tools, which Longhorn needs."
+  type        = string
+  default     = "613e1592b2da41ae5e265e8789429f22e121aab91cb4deb6bc3c0b6262961245"
+
+  validation {
+    condition     = can(regex("^[0-9a-f]{64}$", var.talos_schematic_id))
+    error_message = "talos_schematic_id has 64 hexadecimal digits."
+  }
+}
