@@ -22,10 +22,6 @@ func TestHealthyClusterIsGreen(t *testing.T) {
 
 // TestBrokenPrerequisiteIsReported breaks one thing at a time.
 func TestBrokenPrerequisiteIsReported(t *testing.T) {
-	storages := func(local, lvm string) []proxmox.Storage {
-		return []proxmox.Storage{{ID: "local", Type: "dir", Content: []string{local}},
-			{ID: "local-lvm", Type: "lvmthin", Content: []string{lvm}}}
-	}
 	for name, c := range map[string]struct {
 		config    proxmox.Config
 		breaks    func(*testing.T, *world)
@@ -80,32 +76,61 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 			fix: "proxmox_ca_file",
 		},
 		"a right is missing": {
-			breaks: func(_ *testing.T, w *world) {
-				w.hypervisor.SetPrivileges(map[string][]string{"/": {"Sys.Audit", "Sys.Modify", "SDN.Use"},
-					"/vms": {"VM.Audit"}, "/storage": {"Datastore.Audit"}})
+			breaks: func(t *testing.T, w *world) {
+				w.limit(t, "pveum role modify CastleMachines --privs Pool.Audit,VM.Allocate")
 			},
-			name: "proxmox.rights", colour: Red, text: "lacks VM.Allocate, VM.Config.CPU",
+			name: "proxmox.rights", colour: Red, text: "lacks VM.Config.CPU, VM.Config.Cloudinit",
 			fix: "privilege separation",
 		},
-		"the token has all privileges": {
-			breaks: func(_ *testing.T, w *world) {
-				all := []string{
-					"Permissions.Modify", "SDN.Use", "Sys.Audit", "Sys.Modify", "VM.Allocate", "VM.Audit",
-					"VM.PowerMgmt", "VM.Config.CPU", "VM.Config.Cloudinit", "VM.Config.Disk",
-					"VM.Config.HWType",
-					"VM.Config.Memory", "VM.Config.Network", "VM.Config.Options", "Datastore.Allocate",
-					"Datastore.AllocateSpace", "Datastore.AllocateTemplate", "Datastore.Audit",
-				}
-				w.hypervisor.SetPrivileges(map[string][]string{"/": all})
+		"the token may change every machine": {
+			breaks: func(t *testing.T, w *world) {
+				w.limit(t, "pveum role add All --privs VM.Allocate,VM.PowerMgmt,VM.Config.CPU",
+					"pveum acl modify /vms --users castle@pve --roles All")
 			},
-			name: "proxmox.rights", colour: Yellow, text: "on / Permissions.Modify", fix: "create a user",
+			name: "proxmox.rights", colour: Red, text: "the API token may change or delete machines " +
+				"outside of the cluster's pool: VM.Allocate, VM.Config.*, VM.PowerMgmt on /vms",
+			fix: "pveum acl modify /pool/mini --users castle@pve --tokens 'castle@pve!mini' " +
+				"--roles CastleMachines",
+		},
+		"the token may change another pool": {
+			breaks: func(t *testing.T, w *world) {
+				w.hypervisor.AddVM(proxmox.VM{ID: 100, Pool: "prod"})
+				w.limit(t, "pveum acl modify /pool/prod --users castle@pve --roles CastleMachines")
+			},
+			name: "proxmox.rights", colour: Red,
+			text: "VM.PowerMgmt on /pool/prod; VM.Allocate, VM.Config.*, VM.PowerMgmt on /vms/100",
+		},
+		"the token may delete all disks": {
+			breaks: func(t *testing.T, w *world) {
+				w.limit(t, "pveum acl modify /storage/local-lvm --users castle@pve --roles CastleImages")
+			},
+			name: "proxmox.rights", colour: Red, text: "pool: Datastore.Allocate on /storage/local-lvm",
+		},
+		"the cluster has no pool": {
+			breaks: func(t *testing.T, w *world) { delete(w.vars, "proxmox_pool") },
+			name:   "proxmox.rights", colour: Red, text: "VM.PowerMgmt on /pool/mini",
+			fix: `set proxmox_pool = "mini", use a token`,
+		},
+		"the token has other power": {
+			breaks: func(t *testing.T, w *world) {
+				w.limit(t, "pveum role add Power --privs Sys.PowerMgmt",
+					"pveum acl modify / --users castle@pve --roles Power")
+			},
+			name: "proxmox.rights", colour: Yellow, text: "on / Sys.PowerMgmt", fix: "create a user",
+		},
+		"the rights cannot be read": {
+			breaks: func(_ *testing.T, w *world) {
+				w.hypervisor.Fail(proxmox.Fault{Path: "access/permissions", Code: 500, Text: "no quorum"})
+			},
+			name: "proxmox.rights", colour: Grey, text: "not checked: ",
 		},
 		"the token is root's": {
 			breaks: func(_ *testing.T, w *world) {
 				w.vault.SetSecret(w.folder, "PROXMOX_TOKEN_ID", "root@pam!castle")
 				w.hypervisor.SetToken("root@pam!castle=" + tokenSecret)
 			},
-			name: "proxmox.rights", colour: Yellow, text: "is one of root@pam", fix: "create a user",
+			name: "proxmox.rights", colour: Red, text: "VM.Config.*, VM.PowerMgmt on /",
+			fix: "pveum user add",
 		},
 		"the node is another one": {
 			breaks: func(_ *testing.T, w *world) { w.vars["proxmox_node_name"] = "pve" },

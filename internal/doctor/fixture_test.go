@@ -132,6 +132,9 @@ type world struct {
 func newWorld(t *testing.T, c proxmox.Config) *world {
 	t.Helper()
 	c.Token = tokenID + "=" + tokenSecret
+	if c.Storages == nil {
+		c.Storages = storages("import", "images")
+	}
 	w := &world{
 		hypervisor: proxmox.New(c), folder: infisical.Folder{Workspace: "p1", Environment: "prod",
 			Path: "/ephemeral-castle/mini/proxmox"},
@@ -141,6 +144,8 @@ func newWorld(t *testing.T, c proxmox.Config) *world {
 			"INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET=" + password, "HOME=" + t.TempDir()},
 	}
 	t.Cleanup(w.hypervisor.Close)
+	w.limit(t, realproxmox.Footprint{Pool: "mini", Nodes: []string{"proxmox"}, Images: []string{"local"},
+		Disks: "local-lvm", Bridge: "vmbr0"}.Commands()...)
 	for name, value := range map[string]string{
 		"PROXMOX_TOKEN_ID": tokenID, "PROXMOX_TOKEN_SECRET": tokenSecret, "GITHUB_TOKEN": gitToken,
 		"ESO_CLIENT_ID": "external", "ESO_CLIENT_SECRET": "external-secret",
@@ -154,6 +159,7 @@ func newWorld(t *testing.T, c proxmox.Config) *world {
 		})
 	}
 	w.vars = map[string]string{
+		"proxmox_pool":         "mini",
 		"proxmox_endpoint":     secure(t, late(w.hypervisor.Handler())),
 		"infisical_host":       secure(t, late(w.vault.Handler())),
 		"infisical_project_id": "p1", "git_url": secure(t, http.HandlerFunc(w.git)) + "/me/cluster",
@@ -170,6 +176,23 @@ func newWorld(t *testing.T, c proxmox.Config) *world {
 		Plugins: t.TempDir(),
 	}
 	return w
+}
+
+// limit takes all rights from the token, and runs commands of pveum that give it others.
+func (w *world) limit(t *testing.T, commands ...string) {
+	t.Helper()
+	for _, command := range append([]string{"pveum acl delete / --users castle@pve --roles Administrator"},
+		commands...) {
+		if _, err := w.hypervisor.Pveum(command); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// storages are the two of a fresh installation.
+func storages(local, lvm string) []proxmox.Storage {
+	return []proxmox.Storage{{ID: "local", Type: "dir", Content: []string{local}},
+		{ID: "local-lvm", Type: "lvmthin", Content: []string{lvm}}}
 }
 
 // git serves a repository that only the token can read.

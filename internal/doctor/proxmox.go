@@ -17,13 +17,11 @@ import (
 
 // datacenter is the Proxmox that a stage's preflight vm_ids uses, with the stage's requirements.
 type datacenter struct {
-	client  *proxmox.Client
-	options proxmox.Options
-	ids     []int // of the machines
-	nodes   []string
-	images  []image
-	disks   string // the storage of the machines' disks
-	bridge  string // of the machines' network cards
+	client    *proxmox.Client
+	options   proxmox.Options
+	cluster   string
+	footprint proxmox.Footprint
+	images    []image
 }
 
 // image is a file that a node downloads to a storage.
@@ -53,30 +51,34 @@ func newDatacenter(r *checkRun, p boundPreflight) (*datacenter, []Finding) {
 		return nil, grey("the API token is not known: " +
 			cmp.Or(r.secrets.unread, "it is an output of another stage, which has none yet"))
 	}
-	d := &datacenter{}
+	d := &datacenter{cluster: r.target.Name}
 	var err error
-	if d.options, d.ids, err = proxmox.Recorded(p.values); err == nil {
+	if d.options, d.footprint.Machines, err = proxmox.Recorded(p.values); err == nil {
 		d.client, err = proxmox.NewClient(d.options)
 	}
 	if err = cmp.Or(err, proxmox.CheckToken(d.options.Token)); err != nil {
 		return nil, red("correct it where it is set", "%v", err)
 	}
 	inputs := r.inputs(p.stage)
-	d.disks = tfeval.Text(inputs["proxmox_disk_datastore"])
-	d.bridge = tfeval.Text(tfeval.Attribute(inputs["network"], "bridge"))
+	d.footprint.Pool = p.values.String("pool")
+	d.footprint.Disks = tfeval.Text(inputs["proxmox_disk_datastore"])
+	d.footprint.Bridge = tfeval.Text(tfeval.Attribute(inputs["network"], "bridge"))
 	for _, q := range append(r.preflights(proxmox.PreflightStorage), p) {
 		module := tfeval.Read(q.stage, r.inputs(q.stage))
 		for _, b := range module.Known("resource", "proxmox_virtual_environment_download_file") {
 			d.images = append(d.images, image{b.Text("node_name"), b.Text("datastore_id"),
 				b.Text("content_type"), b.Text("file_name"), b.Text("url")})
+			d.footprint.Images = append(d.footprint.Images, b.Text("datastore_id"))
 		}
 	}
+	slices.Sort(d.footprint.Images)
+	d.footprint.Images = slices.Compact(d.footprint.Images)
 	names := map[string]string{}
 	_ = p.values.Decode("node_names", &names) // the configuration's validation reports an error
 	if node := p.values.String("node_name"); node != "" {
 		names[""] = node
 	}
-	d.nodes = slices.Compact(slices.Sorted(maps.Values(names)))
+	d.footprint.Nodes = slices.Compact(slices.Sorted(maps.Values(names)))
 	return d, nil
 }
 
@@ -114,34 +116,42 @@ func isUntrusted(err error) bool {
 		errors.As(err, new(x509.HostnameError)) || errors.As(err, new(x509.CertificateInvalidError))
 }
 
-// rights compares the token's privileges with those that the stage needs.
+// rights compares the token's privileges with those that the stage needs, and with its pool.
 func (d *datacenter) rights(ctx context.Context) []Finding {
-	var images []string
-	for _, i := range d.images {
-		images = append(images, i.storage)
-	}
-	slices.Sort(images)
-	images = slices.Compact(images)
-	missing, err := proxmox.MissingRights(ctx, d.client, d.ids, d.nodes, images, d.disks, d.bridge)
-	switch {
-	case err != nil:
+	missing, err := d.footprint.Missing(ctx, d.client)
+	if err != nil {
 		return grey(reason(ctx, err))
-	case len(missing) > 0:
-		return red("add these privileges to its role, or give the token a role that has them; a token with "+
-			"privilege separation needs them itself", "the API token lacks %s", strings.Join(missing, "; "))
+	}
+	outside, err := d.footprint.Outside(ctx, d.client)
+	if err != nil {
+		return grey(reason(ctx, err))
 	}
 	excess, err := proxmox.ExcessRights(ctx, d.client)
-	const fix = "create a user and a role for castle with only these privileges, and a token of that user"
-	switch {
-	case err != nil:
-		return grey(reason(ctx, err))
-	case strings.HasPrefix(d.client.User, "root@pam!"):
-		return yellow(fix, "the API token is one of root@pam")
-	case len(excess) > 0:
-		return yellow(fix, "the API token has more privileges than it needs: on / %s",
-			strings.Join(excess, ", "))
+	var found []Finding
+	if len(missing) > 0 {
+		found = red("add these privileges to its role, or give the token a role that has them; a token with "+
+			"privilege separation needs them itself", "the API token lacks %s", strings.Join(missing, "; "))
 	}
-	return green("the API token has the privileges that it needs, and no others on /")
+	switch {
+	case len(outside) > 0:
+		limited, fix := d.footprint, ""
+		if limited.Pool == "" {
+			limited.Pool, fix = d.cluster, fmt.Sprintf("set proxmox_pool = %q, ", d.cluster)
+		}
+		fix += "use a token that is limited to the pool (docs/proxmox.md), from these commands on a node: " +
+			strings.Join(limited.Commands(), " && ")
+		return append(found, red(fix,
+			"the API token may change or delete machines outside of the cluster's pool: %s",
+			strings.Join(outside, "; "))...)
+	case err != nil:
+		return append(found, grey(reason(ctx, err))...)
+	case len(excess) > 0:
+		return append(found, yellow("create a user and a role for castle with only the privileges that it "+
+			"needs, and a token of that user", "the API token has more privileges than it needs: on / %s",
+			strings.Join(excess, ", "))...)
+	}
+	return orGreen(found, "the API token has the privileges that it needs, and none on machines outside of "+
+		"the pool %s", d.footprint.Pool)
 }
 
 func (d *datacenter) onlineNodes(ctx context.Context) []Finding {
@@ -150,7 +160,7 @@ func (d *datacenter) onlineNodes(ctx context.Context) []Finding {
 		return grey(reason(ctx, err))
 	}
 	var found []Finding
-	for _, name := range d.nodes {
+	for _, name := range d.footprint.Nodes {
 		status, exists := nodes[name]
 		switch {
 		case !exists:
@@ -161,15 +171,15 @@ func (d *datacenter) onlineNodes(ctx context.Context) []Finding {
 				red("start it, or choose another node for its machines", "node %s is %s", name, status)...)
 		}
 	}
-	return orGreen(found, "online: %s", strings.Join(d.nodes, ", "))
+	return orGreen(found, "online: %s", strings.Join(d.footprint.Nodes, ", "))
 }
 
 // storages checks the storages for the stage's disks and images on every node.
 func (d *datacenter) storages(ctx context.Context) []Finding {
 	needs := slices.Clone(d.images)
-	if d.disks != "" {
-		for _, node := range d.nodes {
-			needs = append(needs, image{node: node, storage: d.disks, content: "images"})
+	if d.footprint.Disks != "" {
+		for _, node := range d.footprint.Nodes {
+			needs = append(needs, image{node: node, storage: d.footprint.Disks, content: "images"})
 		}
 	}
 	var found []Finding

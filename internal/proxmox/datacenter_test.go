@@ -100,6 +100,17 @@ func newDatacenter(t *testing.T, config emulator.Config) datacenter {
 	return d
 }
 
+// limit takes all rights from the token, and runs commands of pveum that give it others.
+func (d datacenter) limit(t *testing.T, commands ...string) {
+	t.Helper()
+	for _, command := range append([]string{"pveum acl delete / --users castle@pve --roles Administrator"},
+		commands...) {
+		if _, err := d.server.Pveum(command); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // certificates makes a CA and a certificate of it for 127.0.0.1.
 func certificates(t *testing.T) (tls.Certificate, []byte) {
 	t.Helper()

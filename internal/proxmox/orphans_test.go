@@ -10,18 +10,21 @@ import (
 func TestAnOrphanOfAnUnreadableGuestIsRefused(t *testing.T) {
 	disk := emulator.Disk{Volume: "local-lvm:vm-422-disk-0", Owner: 422, Content: "images", Size: 1 << 30}
 	for name, test := range map[string]struct {
-		config emulator.Config
 		change func(datacenter)
 		want   string // part of why; empty if it may go
 	}{
 		"nobody": {},
 		"a machine out of reach": {change: func(d datacenter) { d.server.SetOffline("pve2", true) },
 			want: `VM 500 "far" on node pve2 cannot be read, and may use it`},
-		"a token that sees a pool": {config: emulator.Config{Pool: "castle"},
+		"a token that sees a pool": {change: func(d datacenter) {
+			d.limit(t, "pveum pool add castle",
+				"pveum role add Storage --privs Datastore.Allocate,Datastore.Audit",
+				"pveum acl modify /pool/castle --users castle@pve --roles Administrator",
+				"pveum acl modify /storage --users castle@pve --roles Storage")
+		},
 			want: "may not see every machine"},
 	} {
-		test.config.Nodes = []string{"proxmox", "pve2"}
-		d := newDatacenter(t, test.config)
+		d := newDatacenter(t, emulator.Config{Nodes: []string{"proxmox", "pve2"}})
 		d.server.AddVM(emulator.VM{ID: 500, Name: "far", Node: "pve2"})
 		d.server.AddDisk(disk)
 		if test.change != nil {

@@ -62,6 +62,8 @@ func vmIDs() gate.PreflightType {
 				Help: "The node that the virtual machines belong on; any, if not given."},
 			"node_names": {Type: cty.Map(cty.String),
 				Help: "The node of each virtual machine, by key, where it is not node_name."},
+			"pool": {Type: cty.String,
+				Help: "The pool of the virtual machines; castle reports a token that may change others."},
 			"resource": {Type: cty.String, Valid: validResource,
 				Help: "The resource of the machines' instances, \"" + defaultResource + "\" if not given."},
 		}),
@@ -179,6 +181,7 @@ func newVMIDs(name string, _ gate.Target, v gate.Values) (gate.Preflight, error)
 	client, err := ClientOf(v)
 	check := &vmCheck{
 		client: client, resource: cmp.Or(v.String("resource"), defaultResource), node: v.String("node_name"),
+		pool:     v.String("pool"),
 		interval: time.Second, timeout: 30 * time.Minute,
 	}
 	err = errors.Join(err, v.Decode("vm_ids", &check.ids), v.Decode("tags", &check.tags),
@@ -186,5 +189,5 @@ func newVMIDs(name string, _ gate.Target, v gate.Values) (gate.Preflight, error)
 	if err != nil {
 		return gate.Preflight{}, fmt.Errorf("%s: %w", name, err)
 	}
-	return gate.Preflight{Name: name, Inspect: check.inspect}, nil
+	return gate.Preflight{Name: name, Inspect: check.inspect, Advice: check.advice}, nil
 }

@@ -23,6 +23,7 @@ type vmCheck struct {
 	ids      map[string]int // by key
 	names    map[string]string
 	tags     []string
+	pool     string            // of every machine; none, if empty
 	node     string            // of every machine; any, if empty
 	nodes    map[string]string // by key, where it is another
 	interval time.Duration     // between reads of a guest that is being created

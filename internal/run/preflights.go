@@ -169,14 +169,31 @@ func nukeCommand(r *Run, s *config.Stage, p *config.Preflight, ids string) strin
 	return command + " --endpoint " + endpoint + ", with the API token in PROXMOX_VE_API_TOKEN"
 }
 
-// Inspect runs one preflight of a stage.
-func Inspect(ctx context.Context, r *Run, s *config.Stage, p *config.Preflight) (gate.Inspection, error) {
+// bind binds one preflight of a stage to its arguments.
+func bind(r *Run, s *config.Stage, p *config.Preflight) (gate.Preflight, error) {
 	Inputs(r, s) //nolint:errcheck // it masks them, and the preflight may not need all
 	values, diags := p.Values(s, r.Outputs.Scope(s))
 	if diags.HasErrors() {
-		return gate.Inspection{}, diags
+		return gate.Preflight{}, diags
 	}
-	preflight, err := p.Type.New(p.Name(), gate.Target{Environ: r.Cluster.Options.Environ}, values)
+	return p.Type.New(p.Name(), gate.Target{Environ: r.Cluster.Options.Environ}, values)
+}
+
+// Advise reports a preflight's advice, if it has any.
+func Advise(ctx context.Context, r *Run, s *config.Stage, p *config.Preflight) error {
+	preflight, err := bind(r, s, p)
+	if err != nil || preflight.Advice == nil {
+		return err
+	}
+	if text := preflight.Advice(ctx); text != "" {
+		r.Notice(text)
+	}
+	return nil
+}
+
+// Inspect runs one preflight of a stage.
+func Inspect(ctx context.Context, r *Run, s *config.Stage, p *config.Preflight) (gate.Inspection, error) {
+	preflight, err := bind(r, s, p)
 	if err != nil {
 		return gate.Inspection{}, err
 	}

@@ -36,10 +36,10 @@ func (c *Config) before(want ...int) bool {
 }
 
 // authenticate returns the caller's user or token id.
-func (c *Config) authenticate(r *http.Request) (string, error) {
+func (a *access) authenticate(r *http.Request, c *Config) (string, error) {
 	header := r.Header.Get("Authorization")
 	if token, ok := strings.CutPrefix(header, "PVEAPIToken="); ok {
-		return c.authenticateToken(token)
+		return a.authenticateToken(token, c)
 	}
 	given, ok := strings.CutPrefix(header, "PVEAuthCookie=")
 	if cookie, err := r.Cookie("PVEAuthCookie"); !ok && err == nil {
@@ -56,16 +56,16 @@ func (c *Config) authenticate(r *http.Request) (string, error) {
 	return c.User, nil
 }
 
-func (c *Config) authenticateToken(token string) (string, error) {
-	given, _, _ := strings.Cut(token, "=")
-	known, _, _ := strings.Cut(c.Token, "=")
+func (a *access) authenticateToken(token string, c *Config) (string, error) {
+	id, secret, _ := strings.Cut(token, "=")
+	known, exists := a.tokens[id]
 	switch {
-	case equal(token, c.Token):
-		return given, nil
-	case given == known:
+	case equal(secret, known.secret):
+		return id, nil
+	case exists:
 		return "", c.refuse("invalid token value!")
 	}
-	user, name, _ := strings.Cut(given, "!")
+	user, name, _ := strings.Cut(id, "!")
 	return "", c.refuse(fmt.Sprintf("no such token '%s' for user '%s'", name, user))
 }
 
@@ -91,44 +91,4 @@ func login(c *call) (any, error) {
 		"username": user, "ticket": fmt.Sprintf(ticket, user), "CSRFPreventionToken": csrf,
 		"cap": map[string]any{},
 	}, nil
-}
-
-// needed are the privileges that castle needs, by path.
-var needed = map[string][]string{
-	"/": {"Sys.Audit", "Sys.Modify"},
-	"/vms": {
-		"VM.Allocate", "VM.Audit", "VM.PowerMgmt", "VM.Config.CPU", "VM.Config.Cloudinit", "VM.Config.Disk",
-		"VM.Config.HWType", "VM.Config.Memory", "VM.Config.Network", "VM.Config.Options",
-	},
-	"/storage": {
-		"Datastore.Allocate", "Datastore.AllocateSpace", "Datastore.AllocateTemplate", "Datastore.Audit",
-	},
-	"/sdn": {"SDN.Use"},
-}
-
-// permissions lists the caller's privileges by path: those that castle needs, unless SetPrivileges or a pool
-// replaces them.
-func permissions(c *call) (any, error) {
-	granted := c.s.privileges
-	if pool := c.s.config.Pool; granted == nil && pool != "" {
-		granted = map[string][]string{"/pool/" + pool: needed["/vms"], "/storage": needed["/storage"]}
-	} else if granted == nil {
-		granted = needed
-	}
-	all, path, best := map[string]map[string]int{}, c.get("path"), ""
-	for on, names := range granted {
-		all[on] = map[string]int{}
-		for _, name := range names {
-			all[on][name] = 1
-		}
-		below := path == on || strings.HasPrefix(path, strings.TrimSuffix(on, "/")+"/")
-		if below && len(on) > len(best) {
-			best = on
-		}
-	}
-	if path == "" {
-		return all, nil
-	}
-	all[""] = map[string]int{} // without a match
-	return map[string]any{path: all[best]}, nil
 }

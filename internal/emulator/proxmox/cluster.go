@@ -15,9 +15,13 @@ func resources(c *call) (any, error) {
 	if kind == "" || kind == "storage" {
 		for _, node := range s.config.Nodes {
 			for _, st := range s.config.Storages {
+				if !c.caller.may("/storage/"+st.ID, "Datastore.Audit") {
+					continue
+				}
 				rows = append(rows, map[string]any{
 					"id": "storage/" + node + "/" + st.ID, "type": "storage", "storage": st.ID, "node": node,
 					"status": "available", "plugintype": st.Type, "shared": 0,
+					"content": strings.Join(st.Content, ","),
 				})
 			}
 		}
@@ -26,13 +30,13 @@ func resources(c *call) (any, error) {
 		return rows, nil
 	}
 	return append(rows, c.rows(func(g *guest) map[string]any {
-		if !c.visible(g) {
+		if !c.caller.may(vmPath(g.ID), "VM.Audit") {
 			return nil
 		}
 		row := g.row()
 		row["id"], row["type"], row["node"] = g.path(), g.Kind, g.Node
 		row["template"] = number(g.Config["template"] == "1")
-		if g.Pool != "" {
+		if g.Pool != "" && c.caller.may("/pool/"+g.Pool, "Pool.Audit") {
 			row["pool"] = g.Pool
 		}
 		if g.HA {
@@ -59,6 +63,9 @@ func nodeRows(s *Server) []any {
 }
 
 func removeHA(c *call) (any, error) {
+	if err := c.caller.check("/", "Sys.Console"); err != nil {
+		return nil, err
+	}
 	sid := strings.TrimPrefix(c.get("sid"), "vm:")
 	id, _ := strconv.Atoi(sid) //nolint:errcheck // 0 is no guest's id
 	g := c.s.guests[id]
@@ -71,14 +78,14 @@ func removeHA(c *call) (any, error) {
 
 func replication(c *call) (any, error) {
 	return c.rows(func(g *guest) map[string]any {
-		if !g.Replicated {
+		if !g.Replicated || !c.caller.may(vmPath(g.ID), "VM.Audit") {
 			return nil
 		}
 		return map[string]any{"id": fmt.Sprintf("%d-0", g.ID), "guest": g.ID, "jobnum": 0, "type": "local"}
 	}), nil
 }
 
-// listPools lists the pools; a single one has its members, too.
+// listPools lists the pools; a single one has its members, too, and needs no privilege.
 func listPools(c *call) (any, error) {
 	want := c.get("poolid")
 	if want != "" && !c.s.pools[want] {
@@ -99,7 +106,9 @@ func listPools(c *call) (any, error) {
 			})
 			return []any{row}, nil
 		case "":
-			rows = append(rows, row)
+			if c.caller.may("/pool/"+pool, "Pool.Audit") {
+				rows = append(rows, row)
+			}
 		}
 	}
 	return rows, nil

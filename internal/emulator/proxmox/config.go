@@ -17,10 +17,18 @@ func create(c *call) (any, error) {
 	switch {
 	case id == 0:
 		return nil, badParameter("vmid", "property is missing and it is not optional\n")
-	case s.config.Pool != "" && pool != s.config.Pool:
-		return nil, forbidden("")
 	case pool != "" && !s.pools[pool]:
-		return nil, internal("pool '%s' does not exist", pool)
+		return nil, forbidden(fmt.Sprintf(" (pool '%s' does not exist)", pool))
+	case c.caller.checkVM(id, pool, "VM.Allocate") != nil:
+		return nil, forbidden("")
+	}
+	if err := c.checkOptions(id, pool); err != nil {
+		return nil, err
+	}
+	if c.flag("start") {
+		if err := c.caller.checkVM(id, pool, "VM.PowerMgmt"); err != nil {
+			return nil, err
+		}
 	}
 	g := &guest{ID: id, Node: c.get("node"), Kind: "qemu", Config: map[string]string{"lock": "create"}}
 	change, err := c.change(g)
@@ -34,6 +42,12 @@ func create(c *call) (any, error) {
 	}
 	s.guests[id] = g
 	t := c.launch("qmcreate", id, func(t *task) error {
+		// Since 9.2 a machine with tags is checked again, before it is in its pool.
+		if err := c.caller.check(vmPath(id), "VM.Config.Options"); c.get("tags") != "" && err != nil &&
+			!s.config.before(9, 2) {
+			delete(s.guests, id)
+			return fmt.Errorf("unable to create VM %d - %w", id, err)
+		}
 		change.apply(s, g)
 		g.Config["meta"] = fmt.Sprintf("creation-qemu=10.1.2,ctime=%d", time.Now().Unix())
 		g.Config["smbios1"] = cmp.Or(g.Config["smbios1"], "uuid="+uuid())
@@ -130,6 +144,12 @@ func (g *guest) detach(s *Server, key string) {
 
 // update changes the configuration at once and without a task.
 func update(c *call, g *guest) (any, error) {
+	if err := c.checkOptions(g.ID, ""); err != nil {
+		return nil, err
+	}
+	if err := c.checkDrives(g); err != nil {
+		return nil, err
+	}
 	if digest := c.get("digest"); digest != "" && digest != g.digest() {
 		return nil, internal("detected modified configuration - file changed by other user? Try again.")
 	}

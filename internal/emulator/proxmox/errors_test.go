@@ -9,6 +9,7 @@ func TestRefusalsAreThoseOfARealNode(t *testing.T) {
 	const guest = "nodes/proxmox/qemu/421"
 	for name, test := range map[string]struct {
 		config  Config
+		limited bool // the token may do everything in the pool castle, and nothing else
 		vms     []VM
 		offline bool
 		token   string // "none" sends no credentials
@@ -68,7 +69,7 @@ func TestRefusalsAreThoseOfARealNode(t *testing.T) {
 		},
 		"create, unknown storage": {method: "POST", path: "nodes/proxmox/qemu",
 			form: "vmid=421&scsi0=tank:20", code: 500, reason: "storage 'tank' does not exist"},
-		"create outside the pool": {config: Config{Pool: "castle"}, method: "POST",
+		"create outside the pool": {limited: true, method: "POST",
 			path: "nodes/proxmox/qemu", form: "vmid=421", code: 403, reason: "Permission check failed"},
 		"nextid, id taken": {vms: []VM{{ID: 421, Hidden: true}}, method: "GET",
 			path: "cluster/nextid?vmid=421", code: 400, reason: "Parameter verification failed.",
@@ -78,7 +79,7 @@ func TestRefusalsAreThoseOfARealNode(t *testing.T) {
 		"VM on another node": {config: Config{Nodes: []string{"proxmox", "pve2"}},
 			vms: []VM{{ID: 421, Node: "pve2"}}, method: "GET", path: guest + "/config", code: 500,
 			reason: "Configuration file 'nodes/proxmox/qemu-server/421.conf' does not exist"},
-		"VM missing, pool token": {config: Config{Pool: "castle"}, method: "GET", path: guest + "/config",
+		"VM missing, pool token": {limited: true, method: "GET", path: guest + "/config",
 			code: 403, reason: "Permission check failed (/vms/421, VM.Audit)"},
 		"VM hidden": {vms: []VM{{ID: 421, Hidden: true}}, method: "DELETE", path: guest,
 			code: 403, reason: "Permission check failed (/vms/421, VM.Allocate)"},
@@ -127,6 +128,9 @@ func TestRefusalsAreThoseOfARealNode(t *testing.T) {
 			n := listen(t, test.config)
 			for _, vm := range test.vms {
 				n.server.AddVM(vm)
+			}
+			if test.limited {
+				n.token = n.limited("pveum acl modify /pool/castle --users limited@pve --roles Administrator")
 			}
 			n.server.SetOffline("proxmox", test.offline)
 			switch test.token {

@@ -21,7 +21,7 @@ type VM struct {
 	Pool       string
 	Tags       []string
 	Running    bool
-	Hidden     bool   // exists, but no caller has VM.Audit on it
+	Hidden     bool   // the users that exist have no access to it
 	HA         bool   // managed by the high-availability stack
 	Replicated bool   // a replication job exists for it
 	Lock       string // create, backup, …
@@ -61,6 +61,11 @@ func (s *Server) AddVM(v VM) {
 		g.Started = time.Now()
 	}
 	s.guests[v.ID] = &g
+	for user := range s.access.users {
+		if v.Hidden {
+			s.access.acl = append(s.access.acl, grant{path: vmPath(v.ID), who: user, role: noAccess})
+		}
+	}
 	if v.Pool != "" {
 		s.pools[v.Pool] = true
 	}
@@ -157,16 +162,16 @@ func ownerOf(volume string) int {
 	return id
 }
 
-// onGuest is a handler for a call about one guest. It checks, in the order of a real
-// node, first the privilege and then whether the guest exists.
+// onGuest is a handler for a call about one guest. It checks, in the order of a real node, first the
+// privilege, one of several with | between them, and then whether the guest exists.
 func onGuest(kind, privilege string, handle func(*call, *guest) (any, error)) handler {
 	return func(c *call) (any, error) {
 		s, id, node := c.s, c.vmid(), c.get("node")
+		if err := c.caller.checkAny(vmPath(id), strings.Split(privilege, "|")...); err != nil {
+			return nil, err
+		}
 		g := s.guests[id]
-		switch {
-		case g == nil && s.config.Pool != "", g != nil && !c.visible(g):
-			return nil, forbidden(fmt.Sprintf(" (/vms/%d, %s)", id, privilege))
-		case g == nil || g.Node != node || g.Kind != kind:
+		if g == nil || g.Node != node || g.Kind != kind {
 			return nil, missing(node, kind, id)
 		}
 		return handle(c, g)
@@ -177,11 +182,6 @@ func onGuest(kind, privilege string, handle func(*call, *guest) (any, error)) ha
 func missing(node, kind string, id int) *failure {
 	folder := strings.Replace(kind, "qemu", "qemu-server", 1)
 	return internal("Configuration file 'nodes/%s/%s/%d.conf' does not exist", node, folder, id)
-}
-
-// visible reports whether the caller has privileges on a guest.
-func (c *call) visible(g *guest) bool {
-	return !g.Hidden && (c.s.config.Pool == "" || g.Pool == c.s.config.Pool)
 }
 
 // rows lists the guests by id; row returns nil for those that the list leaves out.
@@ -213,7 +213,7 @@ func nextID(c *call) (any, error) {
 // listGuests lists a node's virtual machines.
 func listGuests(c *call) (any, error) {
 	return c.rows(func(g *guest) map[string]any {
-		if g.Kind != "qemu" || g.Node != c.get("node") || !c.visible(g) {
+		if g.Kind != "qemu" || g.Node != c.get("node") || !c.caller.may(vmPath(g.ID), "VM.Audit") {
 			return nil
 		}
 		return g.row()

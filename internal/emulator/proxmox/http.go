@@ -61,22 +61,22 @@ var routes = map[string]handler{
 	"GET nodes":                         func(c *call) (any, error) { return nodeRows(c.s), nil },
 
 	"GET nodes/{node}/tasks":               listTasks,
-	"DELETE nodes/{node}/tasks/{upid}":     onTask((*task).cancel),
-	"GET nodes/{node}/tasks/{upid}/status": onTask((*task).status),
-	"GET nodes/{node}/tasks/{upid}/log":    onTask((*task).lines),
+	"DELETE nodes/{node}/tasks/{upid}":     onTask("Sys.Modify", (*task).cancel),
+	"GET nodes/{node}/tasks/{upid}/status": onTask("Sys.Audit", (*task).status),
+	"GET nodes/{node}/tasks/{upid}/log":    onTask("Sys.Audit", (*task).lines),
 
-	"GET nodes/{node}/storage":                                  listStorages,
-	"GET nodes/{node}/query-url-metadata":                       queryURL,
-	"GET nodes/{node}/storage/{storage}/content":                onStorage(listContent),
-	"GET nodes/{node}/storage/{storage}/content/{volume...}":    onStorage(showVolume),
-	"DELETE nodes/{node}/storage/{storage}/content/{volume...}": onStorage(removeVolume),
-	"POST nodes/{node}/storage/{storage}/download-url":          onStorage(download),
+	"GET nodes/{node}/storage":                       listStorages,
+	"GET nodes/{node}/query-url-metadata":            queryURL,
+	"GET " + storagePath + "/content":                onStorage(visible, listContent),
+	"GET " + storagePath + "/content/{volume...}":    onStorage("", showVolume),
+	"DELETE " + storagePath + "/content/{volume...}": onStorage("Datastore.Allocate", removeVolume),
+	"POST " + storagePath + "/download-url":          onStorage("Datastore.AllocateTemplate", download),
 
 	"GET nodes/{node}/qemu":                              listGuests,
 	"POST nodes/{node}/qemu":                             create,
 	"GET nodes/{node}/lxc/{vmid}/config":                 onGuest("lxc", "VM.Audit", showConfig),
 	"GET " + guestPath + "/config":                       onGuest("qemu", "VM.Audit", showConfig),
-	"PUT " + guestPath + "/config":                       onGuest("qemu", "VM.Config.Options", update),
+	"PUT " + guestPath + "/config":                       onGuest("qemu", anyConfig, update),
 	"PUT " + guestPath + "/resize":                       onGuest("qemu", "VM.Config.Disk", resize),
 	"PUT " + guestPath + "/cloudinit":                    onGuest("qemu", "VM.Config.Cloudinit", regenerate),
 	"POST " + guestPath + "/agent/ping":                  onGuest("qemu", "VM.GuestAgent.Audit", agentPing),
@@ -89,7 +89,17 @@ var routes = map[string]handler{
 	"DELETE " + guestPath:                                onGuest("qemu", "VM.Allocate", destroy),
 }
 
-const guestPath = "nodes/{node}/qemu/{vmid}"
+// Each of these is enough for a part of a call.
+const (
+	anyConfig = "VM.Config.Disk|VM.Config.CDROM|VM.Config.CPU|VM.Config.Memory|VM.Config.Network|" +
+		"VM.Config.HWType|VM.Config.Options|VM.Config.Cloudinit"
+	visible = "Datastore.Audit|Datastore.AllocateSpace"
+)
+
+const (
+	guestPath   = "nodes/{node}/qemu/{vmid}"
+	storagePath = "nodes/{node}/storage/{storage}"
+)
 
 // handler answers a call, under the server's mutex.
 type handler func(*call) (any, error)
@@ -98,7 +108,7 @@ type handler func(*call) (any, error)
 type call struct {
 	s       *Server
 	request Request
-	user    string // root@pam, or user@realm!token
+	caller  caller
 	fault   *Fault
 }
 
@@ -135,7 +145,7 @@ const contentType = "application/json;charset=UTF-8"
 // serve runs a handler, records the request and writes the answer.
 func serve(s *Server, handle handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		c := &call{s: s, fault: &Fault{}, request: Request{
+		c := &call{s: s, caller: caller{access: s.access}, fault: &Fault{}, request: Request{
 			Method: r.Method, Path: strings.TrimPrefix(r.URL.Path, prefix), Params: url.Values{},
 		}}
 		data, err := c.run(r, handle)
@@ -169,7 +179,7 @@ func (c *call) run(r *http.Request, handle handler) (_ any, err error) {
 	s := c.s
 	defer s.locked()()
 	if c.request.Path != loginPath {
-		if c.user, err = s.config.authenticate(r); err != nil {
+		if c.caller.id, err = s.access.authenticate(r, &s.config); err != nil {
 			return nil, err
 		}
 	}

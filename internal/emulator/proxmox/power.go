@@ -38,7 +38,7 @@ func power(verb string, do func(*task, *guest) error) handler {
 		if !g.HA || verb == "reboot" {
 			return c.launch("qm"+verb, g.ID, work).upid, nil
 		}
-		worker := &call{s: c.s, request: c.request, user: "root@pam", fault: &Fault{}}
+		worker := &call{s: c.s, request: c.request, caller: caller{id: root}, fault: &Fault{}}
 		worker.launch("qm"+verb, g.ID, work)
 		kind := "ha" + strings.Replace(verb, "shutdown", "stop", 1)
 		return c.launch(kind, g.ID, func(*task) error { return nil }).upid, nil
@@ -126,7 +126,7 @@ func destroy(c *call, g *guest) (any, error) {
 			}
 		}
 		t.tell(s.config.OnDestroy, g)
-		delete(s.guests, g.ID)
+		s.access.remove(g)
 		return nil
 	}).upid, nil
 }

@@ -42,6 +42,22 @@ func listen(t *testing.T, config Config) node {
 	return node{s, t, server.Listener.Addr().String(), token}
 }
 
+// limited runs these commands, which give a user limited@pve rights, and returns a token that has them.
+func (n node) limited(commands ...string) (token string) {
+	n.t.Helper()
+	for _, command := range append([]string{"pveum pool add castle", "pveum user add limited@pve",
+		"pveum user token add limited@pve t --privsep 0"}, commands...) {
+		out, err := n.server.Pveum(command)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		if out != "" {
+			token = "limited@pve!t=" + out
+		}
+	}
+	return token
+}
+
 // answer is an HTTP answer as it stood on the wire.
 type answer struct {
 	code    int

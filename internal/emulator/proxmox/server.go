@@ -27,12 +27,11 @@ import (
 // Config describes the datacenter. The zero value is one node named proxmox with the two storages of a fresh
 // installation and tasks that take no time. It has no login: set Token or Password.
 type Config struct {
-	Token          string // the API token that is accepted: "castle@pve!castle=<secret>"
+	// Token is an API token, "castle@pve!castle=<secret>", whose user may do everything. Pveum adds others.
+	Token          string
 	User, Password string // a login for access/ticket; none while Password is empty
 	Nodes          []string
 	Storages       []Storage
-	// Pool, when set, limits every caller to the rights of an ACL on /pool/<Pool>.
-	Pool string
 	// Version decides the form of errors: before 8.4 a body carries no message,
 	// before 9.1.5 the answer to a bad token explains it.
 	Version   string
@@ -53,19 +52,19 @@ type Storage struct {
 
 // Server is the datacenter. It is safe for concurrent use.
 type Server struct {
-	config     Config
-	ctx        context.Context // ends all tasks
-	cancel     context.CancelFunc
-	mu         sync.Mutex // guards all that follows
-	guests     map[int]*guest
-	disks      disks
-	pools      map[string]bool
-	offline    map[string]bool     // nodes
-	privileges map[string][]string // of every caller, by path; nil: what castle needs
-	faults     []*Fault
-	requests   []Request
-	tasks      []*task
-	idle       *sync.Cond // on mu: a task has ended
+	config   Config
+	ctx      context.Context // ends all tasks
+	cancel   context.CancelFunc
+	mu       sync.Mutex // guards all that follows
+	guests   map[int]*guest
+	disks    disks
+	pools    map[string]bool
+	offline  map[string]bool // nodes
+	access   *access
+	faults   []*Fault
+	requests []Request
+	tasks    []*task
+	idle     *sync.Cond // on mu: a task has ended
 }
 
 // New creates a datacenter without guests. Close ends its tasks.
@@ -85,8 +84,11 @@ func New(c Config) *Server {
 		config: c, guests: map[int]*guest{}, disks: disks{},
 		pools: map[string]bool{}, offline: map[string]bool{},
 	}
-	if c.Pool != "" {
-		s.pools[c.Pool] = true
+	s.access = newAccess(s.guests)
+	for _, credentials := range []string{c.Token, c.User} {
+		if credentials != "" {
+			s.access.admit(credentials)
+		}
 	}
 	s.idle = sync.NewCond(&s.mu)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -139,17 +141,11 @@ func (s *Server) SetOffline(node string, offline bool) {
 	s.offline[node] = offline
 }
 
-// SetToken replaces the token that is accepted.
+// SetToken replaces all tokens that are accepted. A user that is new may do everything.
 func (s *Server) SetToken(token string) {
 	defer s.locked()()
-	s.config.Token = token
-}
-
-// SetPrivileges replaces every caller's privileges, by path; a path below has the
-// same unless it is named. The API reports them and enforces none.
-func (s *Server) SetPrivileges(all map[string][]string) {
-	defer s.locked()()
-	s.privileges = all
+	clear(s.access.tokens)
+	s.access.admit(token)
 }
 
 // SetLock locks a guest (backup, migrate, …) or, with "", unlocks it.
@@ -173,7 +169,7 @@ func (s *Server) RemoveVM(id int) {
 		for volume := range g.ownVolumes() {
 			s.disks.free(g.Node, volume)
 		}
-		delete(s.guests, id)
+		s.access.remove(g)
 	})
 }
 

@@ -68,9 +68,14 @@ func (st Storage) file(volume string) string {
 	return path.Join(st.Path, folders[kind], file)
 }
 
-// onStorage is a handler for a call about one storage.
-func onStorage(handle func(*call, Storage) (any, error)) handler {
+// onStorage is a handler for a call about one storage that needs a privilege, one of several with | between
+// them; none, if it is empty.
+func onStorage(privilege string, handle func(*call, Storage) (any, error)) handler {
 	return func(c *call) (any, error) {
+		path := "/storage/" + c.get("storage")
+		if err := c.caller.checkAny(path, strings.Split(privilege, "|")...); privilege != "" && err != nil {
+			return nil, err
+		}
 		st, err := c.s.config.storage(c.get("storage"))
 		if err != nil {
 			return nil, err
@@ -82,7 +87,8 @@ func onStorage(handle func(*call, Storage) (any, error)) handler {
 func listStorages(c *call) (any, error) {
 	rows, want := []any{}, c.get("content")
 	for _, st := range c.s.config.Storages {
-		if want == "" || slices.Contains(st.Content, want) {
+		if c.caller.checkAny("/storage/"+st.ID, strings.Split(visible, "|")...) == nil &&
+			(want == "" || slices.Contains(st.Content, want)) {
 			rows = append(rows, map[string]any{
 				"storage": st.ID, "type": st.Type, "content": strings.Join(st.Content, ","),
 				"active": 1, "enabled": 1, "shared": 0,
@@ -97,7 +103,8 @@ func listContent(c *call, st Storage) (any, error) {
 	for _, d := range c.s.disks.sorted() {
 		owner := strconv.Itoa(d.Owner)
 		if d.Node != c.get("node") || !strings.HasPrefix(d.Volume, st.ID+":") ||
-			cmp.Or(c.get("content"), d.Content) != d.Content || cmp.Or(c.get("vmid"), owner) != owner {
+			cmp.Or(c.get("content"), d.Content) != d.Content || cmp.Or(c.get("vmid"), owner) != owner ||
+			c.caller.checkVolume(0, d.Volume, d.Content) != nil {
 			continue
 		}
 		row := map[string]any{"volid": d.Volume, "content": d.Content, "format": d.Format, "size": d.Size}
@@ -123,6 +130,10 @@ func (c *call) volume(st Storage) (*Disk, error) {
 }
 
 func showVolume(c *call, st Storage) (any, error) {
+	volume := st.ID + ":" + strings.TrimPrefix(c.get("volume"), st.ID+":")
+	if err := c.caller.checkVolume(0, volume, contentOf(volume)); err != nil {
+		return nil, err
+	}
 	d, err := c.volume(st)
 	if err != nil {
 		return nil, err
@@ -150,6 +161,9 @@ func removeVolume(c *call, st Storage) (any, error) {
 const downloadSize = 1 << 30
 
 func queryURL(c *call) (any, error) {
+	if err := c.checkFetch(); err != nil {
+		return nil, err
+	}
 	where, err := url.Parse(c.get("url"))
 	if err != nil || (where.Scheme != "http" && where.Scheme != "https") {
 		return nil, badParameter("url", "value does not match the regex pattern\n")
@@ -170,6 +184,9 @@ var unsafeName = regexp.MustCompile(`[^a-zA-Z0-9_.-]`)
 
 // download fetches nothing: the file appears when the task is over, with its URL.
 func download(c *call, st Storage) (any, error) {
+	if err := c.checkFetch(); err != nil {
+		return nil, err
+	}
 	content, name := c.get("content"), unsafeName.ReplaceAllString(path.Base(c.get("filename")), "_")
 	switch pattern := fileNames[content]; {
 	case st.Type != "dir":

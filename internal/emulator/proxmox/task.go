@@ -28,8 +28,8 @@ type task struct {
 func (c *call) launch(kind string, id any, do func(*task) error) *task {
 	s, now := c.s, time.Now()
 	t := &task{
-		s: s, node: c.get("node"), kind: kind, id: fmt.Sprint(id), user: c.user, pid: 0x1001 + len(s.tasks),
-		started: now,
+		s: s, node: c.get("node"), kind: kind, id: fmt.Sprint(id), user: c.caller.id,
+		pid: 0x1001 + len(s.tasks), started: now,
 	}
 	t.upid = fmt.Sprintf("UPID:%s:%08X:%08X:%08X:%s:%s:%s:",
 		t.node, t.pid, t.pid*97, now.Unix(), t.kind, t.id, t.user)
@@ -108,8 +108,14 @@ func (t *task) finish(err error) {
 	t.s.idle.Broadcast()
 }
 
-// onTask is a handler for a call about one task.
-func onTask(handle func(*task) any) handler {
+// mayWith reports whether the caller started the task, or has a privilege on its node.
+func (c *call) mayWith(t *task, privilege string) bool {
+	user, _, _ := strings.Cut(t.user, "!")
+	return t.user == c.caller.id || user == c.caller.id || c.caller.may("/nodes/"+t.node, privilege)
+}
+
+// onTask is a handler for a call about one task, which needs a privilege if it is somebody else's.
+func onTask(privilege string, handle func(*task) any) handler {
 	return func(c *call) (any, error) {
 		upid := c.get("upid")
 		if parts := strings.Split(upid, ":"); len(parts) != 9 || parts[0] != "UPID" {
@@ -117,6 +123,9 @@ func onTask(handle func(*task) any) handler {
 		}
 		for _, t := range c.s.tasks {
 			if t.upid == upid && t.node == c.get("node") {
+				if !c.mayWith(t, privilege) {
+					return nil, c.caller.check("/nodes/"+t.node, privilege)
+				}
 				return handle(t), nil
 			}
 		}
@@ -160,12 +169,13 @@ func (t *task) lines() any {
 	return lines
 }
 
-// listTasks shows a node's tasks, newest first; source=active leaves out those that have ended.
+// listTasks shows a node's tasks that the caller may see, newest first; source=active leaves out those that
+// have ended.
 func listTasks(c *call) (any, error) {
 	rows, vmid := []any{}, c.get("vmid")
 	for _, t := range slices.Backward(c.s.tasks) {
 		if t.node != c.get("node") || vmid != "" && vmid != t.id ||
-			c.get("source") == "active" && !t.running() {
+			c.get("source") == "active" && !t.running() || !c.mayWith(t, "Sys.Audit") {
 			continue
 		}
 		row := t.row()

@@ -176,5 +176,5 @@ func (c *creation) earlyPreflight(ctx context.Context, s *config.Stage, p *confi
 		}
 		c.run.Notice(fmt.Sprintf("%s was made by a run that was killed; it is taken over", own.Import.What))
 	}
-	return nil
+	return run.Advise(ctx, c.run, s, p)
 }

@@ -15,6 +15,7 @@ resource "proxmox_virtual_environment_vm" "node" {
   node_name   = local.hosts[each.key]
   vm_id       = each.value.vm_id
   tags        = local.tags
+  pool_id     = var.proxmox_pool
   machine     = "q35"
   on_boot     = true
 

@@ -24,6 +24,7 @@ preflight "vm_ids" "free" {
   names      = { for name, node in var.nodes : name => "${cluster.name}-${name}" }
   node_names = { for name, node in var.nodes : name => node.node_name != null ? node.node_name : var.proxmox_node_name }
   tags       = ["castle", cluster.name]
+  pool       = var.proxmox_pool
   resource   = "proxmox_virtual_environment_vm.node"
 }
 

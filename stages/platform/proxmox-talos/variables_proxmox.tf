@@ -42,6 +42,12 @@ variable "proxmox_node_name" {
   default     = "proxmox"
 }
 
+variable "proxmox_pool" {
+  description = "Pool that the machines are put into, which exists already. An API token that is limited to it cannot change other machines."
+  type        = string
+  default     = null
+}
+
 variable "proxmox_disk_datastore" {
   description = "Datastore of the machines' disks."
   type        = string

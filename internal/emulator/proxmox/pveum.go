@@ -1,0 +1,75 @@
+package proxmox
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Pveum runs a command of pveum, the node's tool for users and access, and returns what it prints: the secret
+// of a new token. It has the commands with which an administrator limits a token. A value has no spaces, so
+// quotes have no meaning.
+func (s *Server) Pveum(command string) (string, error) {
+	defer s.locked()()
+	words, options := []string{}, map[string]string{}
+	fields := strings.Fields(strings.NewReplacer("'", "", `"`, "").Replace(command))
+	for i := 0; i < len(fields); i++ {
+		if name := strings.TrimLeft(fields[i], "-"); name == fields[i] {
+			words = append(words, name)
+		} else if i++; i < len(fields) {
+			options[name] = fields[i]
+		}
+	}
+	if len(words) < 3 || words[0] != "pveum" {
+		return "", fmt.Errorf("%q is no command of pveum", command)
+	}
+	a, words, last := s.access, words[1:], words[len(words)-1]
+	switch strings.Join(words[:len(words)-1], " ") {
+	case "pool add":
+		s.pools[last] = true
+	case "role add", "role modify":
+		a.roles[last] = splitList(options["privs"])
+		for _, p := range a.roles[last] {
+			if !slices.Contains(a.roles[administrator], p) {
+				return "", fmt.Errorf("pveum: invalid privilege '%s'", p)
+			}
+		}
+	case "user add":
+		a.users[last] = true
+	case "acl modify", "acl delete":
+		return "", a.modify(words[1], last, options)
+	default:
+		if len(words) != 5 || strings.Join(words[:3], " ") != "user token add" {
+			return "", fmt.Errorf("pveum: unknown command %q", command)
+		}
+		if !a.users[words[3]] {
+			return "", fmt.Errorf("pveum: user '%s' does not exist", words[3])
+		}
+		token := apiToken{secret: uuid(), separate: options["privsep"] != "0"}
+		a.tokens[words[3]+"!"+last] = token
+		return token.secret, nil
+	}
+	return "", nil
+}
+
+// modify adds the roles of users and tokens on a path, or deletes them.
+func (a *access) modify(verb, path string, options map[string]string) error {
+	for _, who := range append(splitList(options["users"]), splitList(options["tokens"])...) {
+		_, isToken := a.tokens[who]
+		if !isToken && !a.users[who] {
+			return fmt.Errorf("pveum: no user or token '%s'", who)
+		}
+		for _, role := range splitList(options["roles"]) {
+			if _, known := a.roles[role]; !known {
+				return fmt.Errorf("pveum: role '%s' does not exist", role)
+			}
+			a.acl = slices.DeleteFunc(a.acl, func(g grant) bool {
+				return g.path == path && g.who == who && g.role == role
+			})
+			if verb == "modify" {
+				a.acl = append(a.acl, grant{path, who, role, options["propagate"] != "0"})
+			}
+		}
+	}
+	return nil
+}
