@@ -32,6 +32,7 @@ type datacenter struct {
 	once    sync.Once
 	added   int
 	token   string
+	liar    liar
 }
 
 func newDatacenter(defers func(func())) *datacenter {
@@ -42,6 +43,7 @@ func newDatacenter(defers func(func())) *datacenter {
 	}
 	d.server = httptest.NewUnstartedServer(d.proxmox.Handler())
 	d.server.Config = d.proxmox.HTTPServer()
+	d.server.Config.Handler = d.liar.front(d.server.Config.Handler)
 	d.server.StartTLS()
 	defers(func() { d.release(); d.server.Close(); d.proxmox.Close() })
 	return d
@@ -84,6 +86,8 @@ func (d *datacenter) environ(dir string) (map[string]string, error) {
 //	proxmox token SECRET      changes the secret of the API token
 //	proxmox secret FILE       writes the valid API token to a file
 //	proxmox drop              creates the next VM, but drops the response
+//	proxmox lie SEED          spoils one answer in five from now on
+//	proxmox honest            ends that, and fails if fewer than ten were spoiled
 //	proxmox break             fails each request to create a VM
 //	proxmox refused N         waits until it has refused N such requests
 //	proxmox list              prints VMs and volumes to stdout, one a line
@@ -92,7 +96,7 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: proxmox start|stop|disk|free|add|twin|remove|hold|hold-deletions|watched|wait|" +
 			"release|locked|lock|locking|unlock|protect|unprotect|off|" +
-			"token|secret|drop|break|refused|list|created")
+			"token|secret|drop|lie|honest|break|refused|list|created")
 	}
 	slot := ts.Value(datacenterKey{}).(**datacenter)
 	if args[0] == "start" {
@@ -178,6 +182,12 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(d.token), 0o600))
 	case "drop":
 		d.proxmox.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Times: 1, Drop: true})
+	case "lie":
+		d.liar.start(uint64(number()))
+	case "honest":
+		if lies := d.liar.stop(); lies < 10 {
+			ts.Fatalf("only %d answers were spoiled", lies)
+		}
 	case "break":
 		d.proxmox.Fail(emulator.Fault{Method: "POST", Path: "nodes/*/qemu", Code: timedOut,
 			Text: "Connection timed out"})
