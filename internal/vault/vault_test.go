@@ -157,7 +157,7 @@ func TestUsableReturnsTheProblem(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			c.breaks(t, w)
-			ctx, stop := context.WithTimeout(t.Context(), 4*time.Second) // so little that castle repeats no long
+			ctx, stop := context.WithTimeout(t.Context(), 4*time.Second) // castle repeats little then
 			defer stop()
 			err := w.place.Usable(ctx, w.environ)
 			var problem *Problem
