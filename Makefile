@@ -21,6 +21,9 @@ export GOFLAGS := -trimpath -buildvcs=false
 # The tests that need real Terraform, and their packages: the others beside them have run before.
 integrated  := $(shell grep -rl --include='*_test.go' '^//go:build integration' ./cmd ./internal ./stages)
 integration := $(shell grep -ho '^func Test[A-Za-z0-9]*' $(integrated) | cut -d' ' -f2 | paste -sd'|')
+# The fuzz targets, as folder:name, and how long each is fuzzed: all together ten minutes on every processor.
+fuzzed      := $(shell grep -ro --include='*_test.go' '^func Fuzz[A-Za-z0-9]*' ./internal | sed -E 's|/[^/]*:func |:|' | sort)
+FUZZ_TIME   ?= $(shell echo $$((600 * $$(nproc) / $(words $(fuzzed)))))s
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # $(call say,WHAT): one line before something that takes a while.
 say = @echo "==> $(1)"
@@ -67,11 +70,21 @@ vault: tools ## Build a real Vault for the lab and install PostgreSQL, for clust
 test: build vault ## Run all tests: unit, command line, real Terraform, the lab, and a rehearsal of blue
 	$(call say,unit tests and command line$(,) with the race detector (three minutes the first time))
 	CGO_ENABLED=1 go test -timeout 30m -race ./...
+	$(MAKE) fuzz FUZZ_TIME=20s
 	$(MAKE) integration
 	$(call say,how soon gates open$(,) alone because it is measured; then the other tests of the lab)
 	cd lab && go test ./gates && go test ./...
 	$(call say,rehearsing blue)
 	bin/castle rehearse blue
+
+.PHONY: fuzz
+fuzz: ## Fuzz for ten minutes what castle reads (FUZZ_TIME=20s: each target for that long)
+	$(call say,building the fuzz targets (minutes the first time: each package is built with counters))
+	@for folder in $(sort $(foreach target,$(fuzzed),$(firstword $(subst :, ,$(target))))); do \
+	  go test -c -fuzz . -o "bin/fuzz/$${folder##./internal/}.test" "$$folder"; \
+	done
+	$(call say,fuzzing $(words $(fuzzed)) targets$(,) each for $(FUZZ_TIME))
+	@printf '%s\n' $(fuzzed) | FUZZ_TIME=$(FUZZ_TIME) xargs -P "$$(nproc)" -n 1 ./fuzz.sh
 
 .PHONY: integration
 integration: build vault ## Run the tests that need real Terraform

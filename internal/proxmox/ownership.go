@@ -112,7 +112,7 @@ func ParseRange(text string) (Range, error) {
 	last, wrong := strconv.Atoi(to)
 	r := Range{first, last}
 	switch {
-	case err != nil || wrong != nil:
+	case err != nil || wrong != nil || strconv.Itoa(first) != from || strconv.Itoa(last) != to:
 		return Range{}, fmt.Errorf("%q is not a range of VM ids such as 421-432", text)
 	case r.From < 100 || r.To > 999999999:
 		return Range{}, fmt.Errorf("range %s: VM ids go from 100 to 999999999", text)

@@ -53,8 +53,8 @@ func newMachines(talosconfig []byte, values gate.Values) (*machines, error) {
 	if len(talosconfig) == 0 {
 		return nil, errors.New("there is no talosconfig")
 	}
-	config, err := clientconfig.FromBytes(talosconfig)
-	if err != nil {
+	config := readConfig(talosconfig)
+	if config == nil {
 		// The file holds a key, and a decoder's error may quote the file.
 		return nil, errors.New("the talosconfig is no valid YAML")
 	}
@@ -73,6 +73,20 @@ func newMachines(talosconfig []byte, values gate.Values) (*machines, error) {
 	}
 	m.endpoints = slices.Compact(slices.Sorted(slices.Values(m.endpoints)))
 	return m, nil
+}
+
+// readConfig returns nil for a text that is no talosconfig: on a context that is null, machinery panics.
+func readConfig(talosconfig []byte) (config *clientconfig.Config) {
+	defer func() {
+		if recover() != nil {
+			config = nil
+		}
+	}()
+	config, err := clientconfig.FromBytes(talosconfig)
+	if err != nil {
+		return nil
+	}
+	return config
 }
 
 func clientConfigurationAttribute() gate.Attribute {

@@ -113,78 +113,97 @@ type Object struct {
 }
 
 // Objects returns the objects that p would create or change. It keeps names only.
-func (p *Plan) Objects(ctx context.Context) ([]Object, error) {
-	var objects []Object
-	err := p.show(ctx, func(shown *tfjson.Plan) error {
-		for _, c := range shown.ResourceChanges {
-			action := ""
-			switch actions := c.Change.Actions; {
-			case actions.Create():
-				action = "create"
-			case actions.Replace():
-				action = "replace"
-			case actions.Update():
-				action = "update"
-			}
-			if action == "" || c.Mode != tfjson.ManagedResourceMode {
-				continue
-			}
-			o := Object{Address: c.Address, Type: c.Type, Action: action}
-			o.ID = importID(c.Type, c.Change.After, c.Change.AfterUnknown)
-			o.WasID = importID(c.Type, c.Change.Before, nil)
-			objects = append(objects, o)
-		}
+func (p *Plan) Objects(ctx context.Context) (objects []Object, err error) {
+	err = p.show(ctx, func(shown *tfjson.Plan) error {
+		objects = objectsOf(shown)
 		return nil
 	})
 	return objects, err
 }
 
+// managed are the changes of a plan's managed resources.
+func managed(shown *tfjson.Plan) []*tfjson.ResourceChange {
+	return slices.DeleteFunc(slices.Clone(shown.ResourceChanges), func(c *tfjson.ResourceChange) bool {
+		return c == nil || c.Change == nil || c.Mode != tfjson.ManagedResourceMode
+	})
+}
+
+func objectsOf(shown *tfjson.Plan) (objects []Object) {
+	for _, c := range managed(shown) {
+		action := ""
+		switch actions := c.Change.Actions; {
+		case actions.Create():
+			action = "create"
+		case actions.Replace():
+			action = "replace"
+		case actions.Update():
+			action = "update"
+		default:
+			continue
+		}
+		o := Object{Address: c.Address, Type: c.Type, Action: action}
+		o.ID = importID(c.Type, c.Change.After, c.Change.AfterUnknown)
+		o.WasID = importID(c.Type, c.Change.Before, nil)
+		objects = append(objects, o)
+	}
+	return objects
+}
+
 // Outputs returns the outputs that an apply of p would leave, without null ones. known is false if one of
 // them is known only after apply. They may be secret.
 func (p *Plan) Outputs(ctx context.Context) (outputs map[string]cty.Value, known bool, err error) {
-	outputs, known = map[string]cty.Value{}, true
-	err = p.show(ctx, func(shown *tfjson.Plan) error {
-		if shown.PlannedValues == nil {
-			return nil
-		}
-		for name, change := range shown.OutputChanges {
-			if unknown, is := change.AfterUnknown.(bool); !is || unknown {
-				known = false
-			}
-			out := shown.PlannedValues.Outputs[name]
-			if out == nil || out.Value == nil {
-				continue
-			}
-			data, err := json.Marshal(out.Value)
-			if err == nil {
-				outputs[name], err = ctyjson.Unmarshal(data, out.Type)
-			}
-			if err != nil { // its text could quote a secret
-				return fmt.Errorf("output %s: does not match its type", name)
-			}
-		}
-		return nil
+	err = p.show(ctx, func(shown *tfjson.Plan) (err error) {
+		outputs, known, err = outputsOf(shown)
+		return err
 	})
 	return outputs, known, err
 }
 
+func outputsOf(shown *tfjson.Plan) (outputs map[string]cty.Value, known bool, err error) {
+	outputs, known = map[string]cty.Value{}, true
+	if shown.PlannedValues == nil {
+		return outputs, known, nil
+	}
+	for name, change := range shown.OutputChanges {
+		if unknown, is := change.AfterUnknown.(bool); !is || unknown {
+			known = false
+		}
+		out := shown.PlannedValues.Outputs[name]
+		if out == nil || out.Value == nil {
+			continue
+		}
+		data, err := json.Marshal(out.Value)
+		if err == nil {
+			outputs[name], err = ctyjson.Unmarshal(data, out.Type)
+		}
+		if err != nil { // its text could quote a secret
+			return outputs, known, fmt.Errorf("output %s: does not match its type", name)
+		}
+	}
+	return outputs, known, nil
+}
+
 // ChangedAttributes returns, by address, the attributes that p would change in place or
 // that force a replacement. Names only: the values may be secret.
-func (p *Plan) ChangedAttributes(ctx context.Context) (map[string][]string, error) {
-	names := map[string][]string{}
-	err := p.show(ctx, func(shown *tfjson.Plan) error {
-		for _, c := range shown.ResourceChanges {
-			switch actions := c.Change.Actions; {
-			case c.Mode != "managed":
-			case actions.Replace():
-				names[c.Address] = forcingReplacement(c.Change.ReplacePaths)
-			case actions.Update():
-				names[c.Address] = changedAttributes(c.Change.Before, c.Change.After, c.Change.AfterUnknown)
-			}
-		}
+func (p *Plan) ChangedAttributes(ctx context.Context) (names map[string][]string, err error) {
+	err = p.show(ctx, func(shown *tfjson.Plan) error {
+		names = changedAttributesOf(shown)
 		return nil
 	})
 	return names, err
+}
+
+func changedAttributesOf(shown *tfjson.Plan) map[string][]string {
+	names := map[string][]string{}
+	for _, c := range managed(shown) {
+		switch actions := c.Change.Actions; {
+		case actions.Replace():
+			names[c.Address] = forcingReplacement(c.Change.ReplacePaths)
+		case actions.Update():
+			names[c.Address] = changedAttributes(c.Change.Before, c.Change.After, c.Change.AfterUnknown)
+		}
+	}
+	return names
 }
 
 func forcingReplacement(paths []any) []string {
