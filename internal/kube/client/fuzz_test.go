@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-var files = regexp.MustCompile("(?i)certificate-authority\\W|client-certificate\\W|client-key\\W|tokenFile")
+var files = regexp.MustCompile(`(?i)certificate-authority\W|client-certificate\W|client-key\W|tokenFile`)
 
 // FuzzKubeconfig reads a kubeconfig. An error does not quote its key, and what is accepted names a server.
 func FuzzKubeconfig(f *testing.F) {
