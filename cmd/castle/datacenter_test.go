@@ -7,9 +7,11 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -33,17 +35,24 @@ type datacenter struct {
 	added   int
 	token   string
 	liar    liar
+	intrude atomic.Pointer[intruder]
 }
 
 func newDatacenter(defers func(func())) *datacenter {
 	d := &datacenter{
-		proxmox: emulator.New(emulator.Config{Token: proxmoxToken, Duration: 10 * time.Millisecond}),
-		held:    make(chan struct{}),
-		token:   proxmoxToken,
+		proxmox: emulator.New(emulator.Config{Token: proxmoxToken, Duration: 10 * time.Millisecond,
+			Storages: []emulator.Storage{
+				{ID: "local", Type: "dir", Content: []string{"images", "import", "iso", "snippets"},
+					Path: "/var/lib/vz"},
+				{ID: "local-lvm", Type: "lvmthin", Content: []string{"images", "rootdir"}},
+				{ID: "castle-images", Type: "dir", Content: []string{"import"}, Path: "/var/lib/castle-images"},
+			}}),
+		held:  make(chan struct{}),
+		token: proxmoxToken,
 	}
-	d.server = httptest.NewUnstartedServer(d.proxmox.Handler())
+	d.server = httptest.NewUnstartedServer(nil)
 	d.server.Config = d.proxmox.HTTPServer()
-	d.server.Config.Handler = d.liar.front(d.server.Config.Handler)
+	d.server.Config.Handler = d.liar.front(d.raced(d.server.Config.Handler))
 	d.server.StartTLS()
 	defers(func() { d.release(); d.server.Close(); d.proxmox.Close() })
 	return d
@@ -90,13 +99,16 @@ func (d *datacenter) environ(dir string) (map[string]string, error) {
 //	proxmox honest            ends that, and fails if fewer than ten were spoiled
 //	proxmox break             fails each request to create a VM
 //	proxmox refused N         waits until it has refused N such requests
+//	proxmox limit CLUSTER     makes the token of docs/proxmox.md for a cluster and sets it in TF_VAR_…
+//	proxmox intrude ID NAME   adds a foreign VM right before the request to create a VM with this id
+//	proxmox untouched ID      asserts that this VM is still as it was then
 //	proxmox list              prints VMs and volumes to stdout, one a line
 //	proxmox created           prints the number of VM creations to stdout
 func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: proxmox start|stop|disk|free|add|twin|remove|hold|hold-deletions|watched|wait|" +
 			"release|locked|lock|locking|unlock|protect|unprotect|off|" +
-			"token|secret|drop|lie|honest|break|refused|list|created")
+			"token|secret|drop|lie|honest|break|refused|limit|intrude|untouched|list|created")
 	}
 	slot := ts.Value(datacenterKey{}).(**datacenter)
 	if args[0] == "start" {
@@ -193,6 +205,22 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 			Text: "Connection timed out"})
 	case "refused":
 		d.await(ts, timedOut, number())
+	case "limit":
+		token, err := d.limit(args[1])
+		ts.Check(err)
+		ts.Setenv("TF_VAR_proxmox_api_token", token)
+	case "intrude":
+		d.intrude.Store(&intruder{vm: emulator.VM{ID: number(), Name: args[2], Running: true,
+			Started: time.Unix(1, 0), Config: map[string]string{
+				"scsi0": fmt.Sprintf("local-lvm:vm-%s-disk-0,size=8G", args[1]), "memory": "8192",
+				"net0": "virtio=BC:24:11:00:00:99,bridge=vmbr0",
+			}}})
+	case "untouched":
+		i := d.intrude.Load()
+		d.proxmox.Idle()
+		if now := d.state(number()); len(i.as) != 2 || !slices.Equal(i.as, now) {
+			ts.Fatalf("VM %s was %q and is %q", args[1], i.as, now)
+		}
 	case "list":
 		d.proxmox.Idle()
 		var lines []string

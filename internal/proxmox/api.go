@@ -175,11 +175,12 @@ func (c *Client) Fetchable(ctx context.Context, node, address string) error {
 	return err
 }
 
-// task is a worker that is running on a node.
+// task is a worker on a node.
 type task struct {
-	UPID string `json:"upid"`
-	Kind string `json:"type"` // qmdestroy, imgdel, download
-	ID   string `json:"id"`   // the guest, the storage or the file
+	UPID   string `json:"upid"`
+	Kind   string `json:"type"`   // qmdestroy, imgdel, download
+	ID     string `json:"id"`     // the guest, the storage or the file
+	Status string `json:"status"` // how it has ended: OK, WARNINGS: 1, or an error
 }
 
 func (k task) key() string { return textIf(k.Kind != "", k.UPID) }

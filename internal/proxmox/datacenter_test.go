@@ -152,7 +152,7 @@ func (d datacenter) client(t *testing.T) *Client {
 
 // build asks for a virtual machine as the provider does, up to the moment in which the answer would reach
 // Terraform.
-func (d datacenter) build(t *testing.T, id int, name, tags string) {
+func (d datacenter) build(t *testing.T, id int, name, tags string, pool ...string) {
 	t.Helper()
 	form := url.Values{
 		"vmid": {strconv.Itoa(id)}, "name": {name}, "tags": {tags}, "memory": {"4096"}, "cores": {"4"},
@@ -172,6 +172,9 @@ func (d datacenter) build(t *testing.T, id int, name, tags string) {
 	params := map[string]any{}
 	for name := range form {
 		params[name] = form.Get(name)
+	}
+	if len(pool) > 0 {
+		params["pool"] = pool[0]
 	}
 	kept := &outcome{}
 	ctx := context.WithValue(t.Context(), outcomeKey{}, kept)

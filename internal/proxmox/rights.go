@@ -229,3 +229,15 @@ func (c *Client) seesDisks(ctx context.Context, storage string, guest int) (bool
 	has, err = c.rightsOn(ctx, fmt.Sprintf("/vms/%d", guest))
 	return has.include("VM.Config.Disk"), err
 }
+
+// freed reports whether the token's own last task on a guest has deleted it with all its disks. A token that
+// is limited to a pool cannot see the disks: the guest has left the pool.
+func (c *Client) freed(ctx context.Context, node string, guest int) (bool, error) {
+	tasks, err := list[task](ctx, c, pathOf("nodes/%s/tasks?source=all&vmid=%d", node, guest))
+	for _, t := range tasks { // the newest first
+		if t.Kind == "qmcreate" || t.Kind == "qmdestroy" {
+			return t.Kind == "qmdestroy" && t.Status == "OK", err
+		}
+	}
+	return false, err
+}

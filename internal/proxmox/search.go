@@ -351,8 +351,14 @@ func (v *inventory) checkRights(ctx context.Context, all []Owned) {
 		if o.Kind != Disk || checked[storage] {
 			continue
 		}
-		checked[storage] = true
 		sees, err := v.client.seesDisks(ctx, storage, o.VM)
+		if err == nil && !sees {
+			freed, failed := v.client.freed(ctx, o.Node, o.VM)
+			if err = failed; freed {
+				continue // another machine's disks need a proof of their own
+			}
+		}
+		checked[storage] = true
 		switch {
 		case err != nil:
 			v.cannotRead("storage", storage, err)

@@ -213,6 +213,54 @@ func TestAPartialListProvesNothing(t *testing.T) {
 	}
 }
 
+// A token that is limited to a pool sees no disks of a machine that is gone. Its own task proves them gone.
+func TestTheOwnDeletionProvesDisksGone(t *testing.T) {
+	for name, c := range map[string]struct {
+		removes func(datacenter)
+		proved  bool
+	}{
+		"deleted with the token": {func(d datacenter) { d.remove(t, 421) }, true},
+		"a disk was left": {func(d datacenter) {
+			d.server.AddDisk(emulator.Disk{Volume: "local-lvm:vm-421-disk-0", Owner: 421, Content: "images",
+				Stuck: true})
+			d.remove(t, 421)
+		}, false},
+		"deleted by somebody else": {func(d datacenter) { d.server.RemoveVM(421) }, false},
+		"deleted before it was made anew": {func(d datacenter) {
+			d.remove(t, 421)
+			d.build(t, 421, "blue-cp-01", "blue;castle", "blue")
+			d.server.Idle()
+			d.server.RemoveVM(421)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDatacenter(t, emulator.Config{})
+			d.server.AddDisk(image())
+			d.limit(t, Footprint{Pool: "blue", Nodes: []string{"proxmox"}, Images: []string{"local"},
+				Disks: "local-lvm", Bridge: "vmbr0"}.Commands()...)
+			d.build(t, 421, "blue-cp-01", "blue;castle", "blue")
+			d.server.Idle()
+			c.removes(d)
+			d.server.RemoveDisk("proxmox", image().Volume)
+			left, _ := ask(t, d, Search{}, OwnedBy(state()))
+			blind := func(s string) bool { return strings.Contains(s, "may not see all disks") }
+			if slices.ContainsFunc(left, blind) == c.proved {
+				t.Errorf("left %q", left)
+			}
+		})
+	}
+}
+
+// remove deletes a machine with the token.
+func (d datacenter) remove(t *testing.T, id int) {
+	t.Helper()
+	_, err := d.client(t).call(t.Context(), http.MethodDelete, fmt.Sprintf("nodes/proxmox/qemu/%d", id), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.server.Idle()
+}
+
 // limited answers for the rights of a token.
 type limited struct {
 	http.RoundTripper
