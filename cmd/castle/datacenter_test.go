@@ -211,7 +211,7 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Setenv("TF_VAR_proxmox_api_token", token)
 	case "intrude":
 		d.intrude.Store(&intruder{vm: emulator.VM{ID: number(), Name: args[2], Running: true,
-			Started: time.Unix(1, 0), Config: map[string]string{
+			Started: time.Now(), Config: map[string]string{
 				"scsi0": fmt.Sprintf("local-lvm:vm-%s-disk-0,size=8G", args[1]), "memory": "8192",
 				"net0": "virtio=BC:24:11:00:00:99,bridge=vmbr0",
 			}}})

@@ -84,12 +84,6 @@ func (a *attempt) try(ctx context.Context) error {
 		}
 	}
 	err = a.change(ctx)
-	if err != nil && ctx.Err() == nil { // a foreign machine may have come in the way since the last look
-		found := a.inspect(ctx, func(gate.Inspection) error { return nil })
-		if foreign, ok := errors.AsType[*run.PreflightError](found); ok && !errors.As(err, new(*run.PreflightError)) {
-			err = errors.Join(err, foreign)
-		}
-	}
 	unconfirmed := errors.As(err, new(*review.UnagreedError)) || errors.As(err, new(*review.UnreviewedError))
 	if ready != nil && unconfirmed {
 		err = errors.Join(err, a.dir.Fingerprint().Write(*ready)) // nothing has changed

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
@@ -66,7 +67,16 @@ func (a *attempt) applyPlan(ctx context.Context, plan *terraform.Plan, intended 
 		return begun
 	}
 	apply := func() error { return a.work.Apply(ctx, plan, intended) }
-	return run.During("apply", a.work.Step("apply", apply))
+	err := run.During("apply", a.work.Step("apply", apply))
+	if err == nil || ctx.Err() != nil || terraform.Transient(err) { // the next try inspects again
+		return err
+	}
+	// A foreign machine that has come in the way since the last inspection is the likely cause.
+	found := a.inspect(ctx, func(gate.Inspection) error { return nil })
+	if errors.As(found, new(*run.PreflightError)) {
+		err = errors.Join(err, found)
+	}
+	return err
 }
 
 // outlivesState reports whether a stage may make something that exists outside of its state.
