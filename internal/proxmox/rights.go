@@ -221,7 +221,7 @@ func ExcessRights(ctx context.Context, c *Client) ([]string, error) {
 
 // seesDisks reports whether a storage lists all disks of a guest that is gone. A privilege on the guest
 // itself may have gone with it.
-func (c *Client) seesDisks(ctx context.Context, storage string, guest int) (bool, error) {
+func seesDisks(ctx context.Context, c *Client, storage string, guest int) (bool, error) {
 	has, err := c.rightsOn(ctx, "/storage/"+storage)
 	if err != nil || has.include("Datastore.Allocate") || !has.include("Datastore.Audit") {
 		return has.include("Datastore.Allocate"), err
@@ -232,7 +232,7 @@ func (c *Client) seesDisks(ctx context.Context, storage string, guest int) (bool
 
 // freed reports whether the token's own last task on a guest has deleted it with all its disks. A token that
 // is limited to a pool cannot see the disks: the guest has left the pool.
-func (c *Client) freed(ctx context.Context, node string, guest int) (bool, error) {
+func freed(ctx context.Context, c *Client, node string, guest int) (bool, error) {
 	tasks, err := list[task](ctx, c, pathOf("nodes/%s/tasks?source=all&vmid=%d", node, guest))
 	for _, t := range tasks { // the newest first
 		if t.Kind == "qmcreate" || t.Kind == "qmdestroy" {

@@ -351,10 +351,10 @@ func (v *inventory) checkRights(ctx context.Context, all []Owned) {
 		if o.Kind != Disk || checked[storage] {
 			continue
 		}
-		sees, err := v.client.seesDisks(ctx, storage, o.VM)
+		sees, err := seesDisks(ctx, v.client, storage, o.VM)
 		if err == nil && !sees {
-			freed, failed := v.client.freed(ctx, o.Node, o.VM)
-			if err = failed; freed {
+			proved, failed := freed(ctx, v.client, o.Node, o.VM)
+			if err = failed; proved {
 				continue // another machine's disks need a proof of their own
 			}
 		}
