@@ -21,8 +21,11 @@ const (
 	deaths   = "death"
 )
 
-// terraformPhases are the commands of Terraform that castle gives.
-var terraformPhases = []string{"init", "plan", "show", "apply", "import", "state"}
+// terraformPhases are the commands of Terraform that each command gives.
+var terraformPhases = map[string][]string{
+	"create":  {"init", "plan", "show", "apply", "import"},
+	"destroy": {"init", "plan", "apply", "import"},
+}
 
 func (h soakHits) count(topic, name string) {
 	if h[topic] == nil {
@@ -69,7 +72,7 @@ func (h soakHits) report() string {
 				never = append(never, name)
 			}
 		}
-		for _, phase := range terraformPhases {
+		for _, phase := range terraformPhases[command] {
 			if name := command + " " + phase; h[phases][name] == 0 {
 				never = append(never, "terraform "+phase+" of "+command)
 			}

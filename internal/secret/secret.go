@@ -136,7 +136,8 @@ func base64Forms(v string) []string {
 var harmless = regexp.MustCompile(`^(- )?([A-Za-z-]+:( (true|false|null|\{\}|\[\]|\|))?|` +
 	`(apiVersion|kind|name|namespace|cluster|current-context): [A-Za-z0-9./@-]+)$`)
 
-// squeezed is a text without its white space.
+// squeezed is a text without its white space, and without bytes that are no character: a shortened text may
+// begin or end in the middle of one.
 type squeezed struct {
 	text string
 	at   []int // the offset of each byte in the text before
@@ -147,7 +148,7 @@ func squeeze(s string) squeezed {
 	for i := 0; i < len(s); {
 		r, size := utf8.DecodeRuneInString(s[i:])
 		for end := i + size; i < end; i++ {
-			if !unicode.IsSpace(r) {
+			if !unicode.IsSpace(r) && (r != utf8.RuneError || size > 1) {
 				kept, at = append(kept, s[i]), append(at, i)
 			}
 		}

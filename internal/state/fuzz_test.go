@@ -91,6 +91,7 @@ func FuzzCutJournal(f *testing.F) {
 	f.Add(uint16(0), "text")
 	f.Add(uint16(130), "two\nlines \" and \\ quotes")
 	f.Fuzz(func(t *testing.T, at uint16, text string) {
+		text = strings.ToValidUTF8(text, "")
 		run := open(t).NewRun("create")
 		journal, err := run.Journal()
 		if err != nil {

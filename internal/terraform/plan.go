@@ -173,6 +173,9 @@ func outputsOf(shown *tfjson.Plan) (outputs map[string]cty.Value, known bool, er
 			continue
 		}
 		data, err := json.Marshal(out.Value)
+		if err == nil && out.Type == cty.NilType {
+			err = errors.New("no type")
+		}
 		if err == nil {
 			outputs[name], err = ctyjson.Unmarshal(data, out.Type)
 		}

@@ -133,6 +133,11 @@ func parse(data []byte) (*SavedPlan, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, f := range archive.File { // or a damaged size would be allocated
+		if f.UncompressedSize64 > uint64(len(data)) {
+			return nil, fmt.Errorf("%s: %d bytes do not fit into the file", f.Name, f.UncompressedSize64)
+		}
+	}
 	p := &SavedPlan{}
 	text, err := fs.ReadFile(archive, manifest) // with its checksum
 	if err == nil {

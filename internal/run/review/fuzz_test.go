@@ -1,6 +1,7 @@
 package review
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -23,6 +24,8 @@ func FuzzSavedPlan(f *testing.F) {
 	f.Add(uint16(len(whole)/2), uint16(9000), []byte{})
 	f.Add(uint16(40), uint16(1), []byte("x"))
 	f.Add(uint16(len(whole)-30), uint16(1), []byte{0xff})
+	size := bytes.LastIndex(whole, []byte("PK\x01\x02")) + 24 // of a part, in the archive's directory
+	f.Add(uint16(size), uint16(4), []byte{0xff, 0xff, 0xff, 0x7f})
 	f.Fuzz(func(t *testing.T, at, cut uint16, insert []byte) {
 		from := min(int(at), len(whole))
 		damaged := append(append(whole[:from:from], insert...), whole[min(from+int(cut), len(whole)):]...)
