@@ -23,6 +23,7 @@ func TestMain(m *testing.M) {
 		},
 		"fake-terraform":  fakeTerraform,
 		"killed-at-write": killedAtWrite,
+		"unprivileged":    unprivileged,
 	})
 }
 

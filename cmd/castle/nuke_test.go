@@ -23,22 +23,25 @@ const nukeToken = "castle@pve!test=7d1f0c3e-2b54-4a68-9f0e-1c2d3e4f5a6b"
 // TestNuke runs `castle nuke` against an emulated Proxmox on loopback. The fake
 // Terraform of TestScript creates the clusters that exist before.
 func TestNuke(t *testing.T) {
-	run(t, "testdata/nuke", func(env *testscript.Env) error {
-		f := newFleet(env)
-		env.Values[fleetKey{}] = f
-		env.Setenv("PROXMOX_VE_ENDPOINT", f.server.URL)
-		env.Setenv("PROXMOX_VE_API_TOKEN", nukeToken)
-		env.Setenv("TF_VAR_endpoint", f.server.URL)
-		env.Setenv("ELSEWHERE", strings.Replace(f.server.URL, "127.0.0.1", "localhost", 1))
-		env.Setenv("TF_VAR_token", nukeToken)
-		ca := filepath.Join(env.WorkDir, "ca.pem")
-		env.Setenv("SSL_CERT_FILE", ca)
-		block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.server.Certificate().Raw})
-		if err := os.WriteFile(ca, block, 0o600); err != nil {
-			return err
-		}
-		return fakeOnPath(env)
-	}, map[string]func(*testscript.TestScript, bool, []string){"vm": vm})
+	run(t, "testdata/nuke", withFleet, map[string]func(*testscript.TestScript, bool, []string){"vm": vm})
+}
+
+// withFleet gives a script an emulated Proxmox, and the fake Terraform.
+func withFleet(env *testscript.Env) error {
+	f := newFleet(env)
+	env.Values[fleetKey{}] = f
+	env.Setenv("PROXMOX_VE_ENDPOINT", f.server.URL)
+	env.Setenv("PROXMOX_VE_API_TOKEN", nukeToken)
+	env.Setenv("TF_VAR_endpoint", f.server.URL)
+	env.Setenv("ELSEWHERE", strings.Replace(f.server.URL, "127.0.0.1", "localhost", 1))
+	env.Setenv("TF_VAR_token", nukeToken)
+	ca := filepath.Join(env.WorkDir, "ca.pem")
+	env.Setenv("SSL_CERT_FILE", ca)
+	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.server.Certificate().Raw})
+	if err := os.WriteFile(ca, block, 0o600); err != nil {
+		return err
+	}
+	return fakeOnPath(env)
 }
 
 type fleetKey struct{}

@@ -103,10 +103,13 @@ func Append(path string) (*os.File, error) {
 }
 
 // MkdirPrivate creates a folder that only its owner can enter, and its parents.
-// Parents that exist keep their mode.
+// Parents that exist keep their mode. It changes nothing if all is so already: the disk may be read-only.
 func MkdirPrivate(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return err
+	}
+	if info, err := os.Stat(path); err == nil && info.Mode().Perm() == 0o700 {
+		return nil
 	}
 	return os.Chmod(path, 0o700)
 }

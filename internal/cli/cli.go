@@ -7,6 +7,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,12 +48,14 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, context.Canceled) {
 		err = errors.Join(cause, err) // a failure after an interrupt still exits with 130
 	}
-	explain(a.stderr, err)
+	stateRoot, _ := state.Root(a.stateDir, a.environ) // without one nothing failed there
+	explain(a.stderr, err, stateRoot)
 	return exitCode(err)
 }
 
-// explain writes every error joined in err once, and a configuration's problems with their lines.
-func explain(w io.Writer, err error) {
+// explain writes every error joined in err once, and a configuration's problems with their lines. It adds
+// what to do about the state directory.
+func explain(w io.Writer, err error, stateRoot string) {
 	var invalid *cluster.ConfigError
 	switch {
 	case err == nil, is[exitError](err):
@@ -65,12 +68,16 @@ func explain(w io.Writer, err error) {
 			fmt.Fprintf(w, "castle: the configuration has %s; nothing was run\n", count(n, "problem"))
 		}
 	default:
-		written := map[string]bool{}
+		written, fix := map[string]bool{}, ""
 		for _, e := range flatten(err) {
 			if text := e.Error(); !written[text] {
 				written[text] = true
 				fmt.Fprintln(w, "castle:", text)
+				fix = cmp.Or(fix, state.Fix(e, stateRoot))
 			}
+		}
+		if fix != "" {
+			fmt.Fprintln(w, "  "+fix)
 		}
 	}
 }

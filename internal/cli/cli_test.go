@@ -141,7 +141,7 @@ func TestExitCodeNamesTheGravestCause(t *testing.T) {
 func TestExplainWritesEveryJoinedErrorOnce(t *testing.T) {
 	var b strings.Builder
 	one := errors.New("stage one: no")
-	explain(&b, errors.Join(one, errors.Join(errors.New("stage two: no"), one)))
+	explain(&b, errors.Join(one, errors.Join(errors.New("stage two: no"), one)), "/state")
 	if got, want := b.String(), "castle: stage one: no\ncastle: stage two: no\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"syscall"
 
 	"github.com/ephemeral-castle/castle/internal/event"
 )
@@ -27,21 +26,6 @@ func (e *LeftoverError) Error() string {
 	}
 	return "left over after " + after + ", or not verified as gone; the same command checks again:" +
 		ListObjects(e.Objects)
-}
-
-// fullDisk adds a fix to the error of a full state directory. It also recognises Terraform's own error,
-// which names the file: the full disk may be one in the datacenter instead.
-func fullDisk(err error, dir string) error {
-	if err == nil {
-		return nil
-	}
-	full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
-	if text := err.Error(); !full &&
-		(!strings.Contains(text, syscall.ENOSPC.Error()) || !strings.Contains(text, dir)) {
-		return err
-	}
-	return fmt.Errorf("%w\n  the disk of the state directory %s is full: make room there and give the same "+
-		"command again; it finds what this run has made", err, dir)
 }
 
 // Failed reports that a stage failed, and adds the stage and Terraform's log to its error. A stage that

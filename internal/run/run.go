@@ -56,7 +56,6 @@ func Begin(ctx context.Context, c *cluster.Cluster, kind string) (_ *Run, err er
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	defer func() { err = fullDisk(err, c.Dir.Path()) }()
 	files := c.Dir.NewRun(kind)
 	lock, err := c.Dir.Lock(files.ID)
 	if err != nil {
@@ -112,9 +111,7 @@ func (r *Run) End(err error) error {
 		e.Text = err.Error()
 	}
 	r.Emit(e)
-	return r.Cluster.MaskError(
-		fullDisk(errors.Join(err, r.Journal.Close(), r.lock.Unlock()), r.Cluster.Dir.Path()),
-	)
+	return r.Cluster.MaskError(errors.Join(err, r.Journal.Close(), r.lock.Unlock()))
 }
 
 // Emit masks an event, writes it to the journal and reports it. Events that a later run relies on are on

@@ -2,11 +2,16 @@ package state
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -32,12 +37,124 @@ func Root(flag string, environ []string) (string, error) {
 
 // Clusters lists the clusters that have a state directory below root, each with
 // its platform: blue/proxmox. It creates nothing.
-func Clusters(root string) ([]string, error) {
-	layouts, err := fs.Glob(os.DirFS(root), "*/*/layout") // sorted
-	for i, file := range layouts {
-		layouts[i] = path.Dir(file)
+func Clusters(root string) (clusters []string, err error) {
+	names, err := folder(root) // not fs.Glob: it skips what it may not read
+	if err != nil {
+		return nil, err
 	}
-	return layouts, err
+	for _, name := range names {
+		platforms, err := folder(filepath.Join(root, name))
+		if err != nil {
+			return nil, err
+		}
+		for _, platform := range platforms {
+			files, err := folder(filepath.Join(root, name, platform))
+			if err != nil {
+				return nil, err
+			}
+			if slices.Contains(files, "layout") {
+				clusters = append(clusters, path.Join(name, platform))
+			}
+		}
+	}
+	return clusters, nil
+}
+
+// folder returns the sorted names of the entries of a folder; none if there is no folder.
+func folder(path string) (names []string, err error) {
+	entries, err := os.ReadDir(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, err
+}
+
+// Fix returns what a user can do about an error at a file below root: the disk is full or read-only, or the
+// file belongs to somebody else, or a folder is none. It is empty for other errors: the full disk may be one
+// in the datacenter.
+func Fix(err error, root string) string {
+	if root == "" {
+		return ""
+	}
+	path := failedPath(err)
+	in, relErr := filepath.Rel(root, path)
+	ours := path != "" && relErr == nil && filepath.IsLocal(in)
+	is := func(number syscall.Errno) bool { return ours && errors.Is(err, number) }
+	reported := func(number syscall.Errno) bool { // by Terraform
+		return slices.ContainsFunc(strings.Split(err.Error(), "\n"), func(line string) bool {
+			return strings.Contains(line, number.Error()) && strings.Contains(line, root+"/")
+		})
+	}
+	const disk, again = "the disk of the state directory %s is %s and give the same command again; ",
+		"it finds what this run has made"
+	switch {
+	case is(syscall.ENOSPC), is(syscall.EDQUOT), reported(syscall.ENOSPC), reported(syscall.EDQUOT):
+		return fmt.Sprintf(disk+again, root, "full: make room there")
+	case is(syscall.EROFS), reported(syscall.EROFS):
+		return fmt.Sprintf(disk+again, root, "read-only: make it writable")
+	case is(syscall.EACCES), is(syscall.EPERM):
+		return permissionFix(path, root)
+	case is(syscall.ENOTDIR), is(syscall.EEXIST):
+		return folderFix(path)
+	}
+	return ""
+}
+
+func failedPath(err error) string {
+	if failed, is := errors.AsType[*fs.PathError](err); is {
+		return failed.Path
+	}
+	if failed, is := errors.AsType[*os.LinkError](err); is {
+		return failed.New
+	}
+	return ""
+}
+
+// permissionFix explains a file that castle may not use, or its nearest parent that castle can see.
+func permissionFix(path, root string) string {
+	info, err := os.Stat(path)
+	for ; err != nil && path != filepath.Dir(path); info, err = os.Stat(path) {
+		path = filepath.Dir(path)
+	}
+	if err != nil {
+		return ""
+	}
+	name := func(uid int) string {
+		if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
+			return u.Username
+		}
+		return fmt.Sprintf("user %d", uid)
+	}
+	owner, self := int(info.Sys().(*syscall.Stat_t).Uid), os.Geteuid()
+	if owner == self {
+		return fmt.Sprintf("castle may not use %s: chmod -R u+rwX %s", path, process.Quote(root))
+	}
+	return fmt.Sprintf("%s belongs to %s, and castle runs as %s: run castle as %s, or change the owner of %s",
+		path, name(owner), name(self), name(owner), root)
+}
+
+// folderFix explains a path on which something else than a folder lies.
+func folderFix(path string) string {
+	for ; path != filepath.Dir(path); path = filepath.Dir(path) {
+		there, err := os.Lstat(path)
+		if err != nil {
+			continue
+		}
+		target, err := os.Stat(path)
+		switch {
+		case there.Mode()&fs.ModeSymlink != 0 && err != nil:
+			return path + " is a link to a folder that does not exist: mount or restore that folder, " +
+				"or remove the link"
+		case err == nil && !target.IsDir():
+			return path + " is not a folder: move it away, or choose another with --state-dir or " +
+				"CASTLE_STATE_DIR"
+		}
+		return ""
+	}
+	return ""
 }
 
 // Disk describes the folder of all state directories and the disk that holds it.
