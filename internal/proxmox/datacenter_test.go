@@ -154,6 +154,13 @@ func (d datacenter) client(t *testing.T) *Client {
 // Terraform.
 func (d datacenter) build(t *testing.T, id int, name, tags string, pool ...string) {
 	t.Helper()
+	if err := d.order(t, id, name, tags, pool...); err != nil {
+		t.Fatalf("build VM %d: %v", id, err)
+	}
+}
+
+func (d datacenter) order(t *testing.T, id int, name, tags string, pool ...string) error {
+	t.Helper()
 	form := url.Values{
 		"vmid": {strconv.Itoa(id)}, "name": {name}, "tags": {tags}, "memory": {"4096"}, "cores": {"4"},
 		"machine": {"q35"}, "ostype": {"l26"},
@@ -179,9 +186,7 @@ func (d datacenter) build(t *testing.T, id int, name, tags string, pool ...strin
 	kept := &outcome{}
 	ctx := context.WithValue(t.Context(), outcomeKey{}, kept)
 	err := d.client(t).api.Post(ctx, params, "/nodes/proxmox/qemu")
-	if err = cmp.Or(kept.err, err); err != nil {
-		t.Fatalf("build VM %d: %v", id, err)
-	}
+	return cmp.Or(kept.err, err)
 }
 
 // image is the disk image that build imports.

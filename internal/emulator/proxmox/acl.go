@@ -98,7 +98,9 @@ func (a *access) privileges(who, path string) map[string]int {
 	}
 	if pool := a.poolOf(path); pool != "" {
 		for role := range a.rolesOn(who, "/pool/"+pool) {
-			roles[role] = roles[role] // a pool's role does not propagate
+			if _, known := roles[role]; !known {
+				roles[role] = false
+			}
 		}
 	}
 	if _, none := roles[noAccess]; none {
