@@ -61,9 +61,9 @@ func Open(o Options) (*Cluster, error) {
 		return nil, err
 	}
 	dir.KeepSnapshots(cluster.Snapshots)
-	masker := &secret.Masker{}
-	masker.Add(cluster.Secrets()...)
-	return &Cluster{Options: o, Config: cluster, Dir: dir, Masker: masker, InvalidConfig: invalid}, nil
+	return &Cluster{
+		Options: o, Config: cluster, Dir: dir, Masker: o.NewMasker(cluster), InvalidConfig: invalid,
+	}, nil
 }
 
 // Interruptible is a run that holds the cluster's lock, as a signal handler sees it.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -15,8 +16,10 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/probe"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/talos"
+	"github.com/ephemeral-castle/castle/internal/terraform"
 	"github.com/ephemeral-castle/castle/internal/vault"
 )
 
@@ -120,6 +123,19 @@ func (c *Cluster) CheckConfig() ([]string, error) {
 		warnings = append(warnings, fmt.Sprintf("warning: %s%s. %s", place, d.Summary, d.Detail))
 	}
 	return warnings, nil
+}
+
+// NewMasker returns a masker of what is secret before a run: values of the configuration, and the credentials
+// that providers take from the environment.
+func (o Options) NewMasker(configured *config.Cluster) *secret.Masker {
+	m := &secret.Masker{}
+	m.Add(configured.Secrets()...)
+	for _, entry := range terraform.ProviderEnv(o.Environ) {
+		if name, value, _ := strings.Cut(entry, "="); secret.LikelyName(name) {
+			m.Add(value)
+		}
+	}
+	return m
 }
 
 // ConfigError holds all errors of a configuration.

@@ -4,7 +4,10 @@
 // JSON names and values are file formats: journals of older versions are read.
 package event
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Kind is the type of an event.
 type Kind string
@@ -71,12 +74,25 @@ const RunOK = "ok"
 // Succeeded reports whether the event ends a run that had no error.
 func (e Event) Succeeded() bool { return e.Kind == RunEnded && e.Text == RunOK }
 
-// Masked returns the event with its text and diagnosis passed through hide.
+// Masked returns the event with its texts passed through hide. Names of stages, gates and steps stay: they
+// are the configuration's own.
 func (e Event) Masked(hide func(string) string) Event {
-	e.Text = hide(e.Text)
+	e.Address, e.Text = hide(e.Address), hide(e.Text)
 	if e.Diagnosis != nil {
 		masked := e.Diagnosis.Masked(hide)
 		e.Diagnosis = &masked
+	}
+	if e.Receipt != nil {
+		masked := e.Receipt.Masked(hide)
+		e.Receipt = &masked
+	}
+	if e.Interruption != nil {
+		masked := *e.Interruption
+		masked.Operations = slices.Clone(masked.Operations)
+		for i := range masked.Operations {
+			masked.Operations[i].Address = hide(masked.Operations[i].Address)
+		}
+		e.Interruption = &masked
 	}
 	return e
 }
@@ -130,6 +146,19 @@ type Receipt struct {
 	Kept    []KeptStage   `json:"stays"`
 	// Unverified are resources that Terraform reports deleted and castle cannot check.
 	Unverified []string `json:"unasked"`
+}
+
+// Masked returns the receipt with its texts passed through hide.
+func (r Receipt) Masked(hide func(string) string) Receipt {
+	r.Objects, r.Unverified = slices.Clone(r.Objects), slices.Clone(r.Unverified)
+	for i, o := range r.Objects {
+		o.ID, o.Where, o.Reason, o.Fix = hide(o.ID), hide(o.Where), hide(o.Reason), hide(o.Fix)
+		r.Objects[i] = o
+	}
+	for i, address := range r.Unverified {
+		r.Unverified[i] = hide(address)
+	}
+	return r
 }
 
 // OwnedObject is an object that a destroyed stage owned, and whether it is gone.

@@ -45,6 +45,7 @@ func (r *Run) OpenWorkspace(stage, layer string) (*Workspace, error) {
 		Binary: binary, Dir: w.Dir.Work(), StatePath: w.Dir.StatePath(),
 		PluginCache: r.Cluster.Shared(".plugins"), Env: r.Cluster.Options.Environ, Run: r.ID, Log: log,
 		OnError: w.noteUnsure, OnResource: w.onResource, Guard: w.refuseRedirects,
+		Hide: r.Cluster.Masker.Hide,
 	}
 	r.workspaces.add(w)
 	return w, nil

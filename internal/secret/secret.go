@@ -32,8 +32,9 @@ const (
 
 // Masker replaces known secrets. The zero value has none. It is safe for concurrent use.
 //
-// It compares texts without their white space, so that a secret is found after a text was wrapped anew. Next
-// to an ellipsis it also finds the beginning or the end of a secret: a text may have been shortened.
+// Texts are masked before castle shortens or wraps them, except those of the cluster and of probes, and those
+// that others have shortened. So it compares texts without their white space, and next to an ellipsis it also
+// finds the beginning or the end of a secret.
 type Masker struct {
 	mu      sync.RWMutex
 	known   map[string]bool     // every form of every secret, without white space
@@ -161,27 +162,64 @@ type span struct{ first, end int }
 
 // Hide returns s with every known secret replaced by Mask.
 func (m *Masker) Hide(s string) string {
+	masked, _ := m.hide(s, 0, true)
+	return masked
+}
+
+// hide masks what follows the first bytes of s, up to from. It returns where it ended: unless s is all that
+// there is, it stops before a line in which a secret may begin that ends in a later one.
+func (m *Masker) hide(s string, from int, all bool) (masked string, end int) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
+	end = len(s)
 	if len(m.known) == 0 {
-		return s
+		return s[from:], end
 	}
 	short := squeeze(s)
 	found := m.find(short.text)
 	slices.SortFunc(found, func(a, b span) int { return cmp.Compare(a.first, b.first) })
-	var b strings.Builder
-	written := 0
-	for i := 0; i < len(found); {
-		first, end := found[i].first, found[i].end
-		for i++; i < len(found) && found[i].first < end; i++ { // they overlap: one Mask for all
-			end = max(end, found[i].end)
-		}
-		b.WriteString(s[written:short.at[first]])
-		b.WriteString(Mask)
-		written = short.at[end-1] + 1
+	if first := m.unfinished(short.text); first < len(short.text) && !all {
+		end = short.at[first]
 	}
-	b.WriteString(s[written:])
-	return b.String()
+	if !all {
+		end = strings.LastIndexByte(s[:end], '\n') + 1
+		for _, x := range slices.Backward(found) {
+			if short.at[x.first] < end && short.at[x.end-1] >= end {
+				end = strings.LastIndexByte(s[:short.at[x.first]], '\n') + 1
+			}
+		}
+	}
+	end = max(from, end)
+	var b strings.Builder
+	written := from
+	for i := 0; i < len(found); {
+		first, last := found[i].first, found[i].end
+		for i++; i < len(found) && found[i].first < last; i++ { // they overlap: one Mask for all
+			last = max(last, found[i].end)
+		}
+		start, stop := short.at[first], short.at[last-1]+1
+		if start >= end || stop <= from {
+			continue
+		}
+		b.WriteString(s[written:max(start, written)])
+		b.WriteString(Mask)
+		written = stop
+	}
+	b.WriteString(s[min(written, end):end])
+	return b.String(), end
+}
+
+// unfinished returns where in a text a secret begins that ends after it; the text's length if none does.
+func (m *Masker) unfinished(text string) int {
+	for i := max(0, len(text)-m.longest); i+keyLength <= len(text); i++ {
+		begins := func(form string) bool {
+			return len(form) > len(text)-i && strings.HasPrefix(form, text[i:])
+		}
+		if slices.ContainsFunc(m.byHead[text[i:i+keyLength]], begins) {
+			return i
+		}
+	}
+	return len(text)
 }
 
 // find returns where secrets stand in a text, whole or cut at an ellipsis.
@@ -204,6 +242,8 @@ func (m *Masker) find(text string) []span {
 		}
 	}
 	for _, at := range ellipsis.FindAllStringIndex(text, -1) {
+		at[0] = len(strings.TrimRight(text[:at[0]], broken))
+		at[1] = len(text) - len(strings.TrimLeft(text[at[1]:], broken))
 		for _, i := range between(heads, at[0]-m.longest, at[0]-keyLength) {
 			begins := func(form string) bool { return strings.HasPrefix(form, text[i:at[0]]) }
 			if slices.ContainsFunc(m.byHead[text[i:i+keyLength]], begins) {
@@ -229,37 +269,51 @@ func between(sorted []int, first, last int) []int {
 	return sorted[min(i, j):j]
 }
 
-var ellipsis = regexp.MustCompile(`…|\.{3,}`)
+// ellipsis is what a shortened text has at its cut. HideLikely may have replaced another part of a secret.
+var ellipsis = regexp.MustCompile(`…|\.{3,}|` + regexp.QuoteMeta(Mask))
 
-// Writer returns a writer that hides secrets and passes whole lines on to w, so that a secret that a buffer
-// cuts in two is found. Close writes the rest of an unfinished line; it does not close w.
+// broken is a character that a cut has broken.
+const broken = string(utf8.RuneError)
+
+// Writer returns a writer that hides secrets and passes whole lines on to w, so that it finds a secret that a
+// buffer cuts in two or that several lines hold. Close writes the rest; it does not close w.
 func (m *Masker) Writer(w io.Writer) io.WriteCloser { return &lines{masker: m, to: w} }
 
 type lines struct {
-	mu     sync.Mutex
-	masker *Masker
-	to     io.Writer
-	rest   []byte
+	mu      sync.Mutex
+	masker  *Masker
+	to      io.Writer
+	written string // the end of it: the first characters of a secret may stand there
+	rest    []byte
 }
+
+// context is how much of the written text is kept, to find a secret that began in it. What begins with more
+// than a few of its characters is not written before it ends.
+const context = 128
 
 func (l *lines) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.rest = append(l.rest, p...)
-	end := bytes.LastIndexByte(l.rest, '\n') + 1
-	if end == 0 {
-		return len(p), nil
-	}
-	_, err := io.WriteString(l.to, l.masker.Hide(string(l.rest[:end])))
-	l.rest = append([]byte(nil), l.rest[end:]...)
-	return len(p), err
+	return len(p), l.pass(bytes.LastIndexByte(l.rest, '\n')+1, false)
 }
 
 func (l *lines) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, err := io.WriteString(l.to, l.masker.Hide(string(l.rest)))
-	l.rest = nil
+	return l.pass(len(l.rest), true)
+}
+
+// pass writes the first bytes of the rest, up to end, as far as they are known to hold no part of a secret.
+func (l *lines) pass(end int, all bool) error {
+	text := l.written + string(l.rest[:end])
+	masked, done := l.masker.hide(text, len(l.written), all)
+	l.rest = append([]byte(nil), l.rest[done-len(l.written):]...)
+	l.written = text[max(0, done-context):done]
+	if masked == "" && !all {
+		return nil
+	}
+	_, err := io.WriteString(l.to, masked)
 	return err
 }
 

@@ -94,6 +94,38 @@ func TestWriterFindsASecretThatIsWrittenInPieces(t *testing.T) {
 	}
 }
 
+func TestWriterFindsASecretThatSeveralLinesHold(t *testing.T) {
+	for _, c := range []struct{ pieces, want string }{
+		{"with correct horse|\nbattery| staple\nend\n", "with (sensitive)\nend\n"},
+		{"with c|\n  orrect horse|\n  battery staple\nend\n", "with c\n(sensitive)\nend\n"},
+		{"with correct\n|answers\n", "with correct\nanswers\n"},
+		{"with correct\n", "with correct\n"},
+	} {
+		m, out := &secret.Masker{}, &bytes.Buffer{}
+		m.Add("correct horse battery staple")
+		w := m.Writer(out)
+		for piece := range strings.SplitSeq(c.pieces, "|") {
+			if _, err := w.Write([]byte(piece)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := out.String(); got != c.want {
+			t.Errorf("%q: got %q, want %q", c.pieces, got, c.want)
+		}
+	}
+}
+
+func TestWhatHideLikelyLeavesOfASecretIsHidden(t *testing.T) {
+	m := &secret.Masker{}
+	m.Add("hunter2;and-more")
+	if got := m.Hide(secret.HideLikely("password=hunter2;and-more")); strings.Contains(got, "more") {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestWriterReturnsAnErrorOfTheOtherWriter(t *testing.T) {
 	full := errors.New("disk full")
 	w := (&secret.Masker{}).Writer(broken{full})

@@ -23,8 +23,8 @@ var (
 	errWantsUpgrade = errors.New("init needs -upgrade")
 )
 
-// Diagnostic is one error or warning of Terraform's. A provider may have put secrets into its
-// texts: they must be masked before they are shown. A file in Range is relative to the root module.
+// Diagnostic is one error or warning of Terraform's. A provider may have put secrets into its texts:
+// Root.Hide masks those that castle knows. A file in Range is relative to the root module.
 type Diagnostic tfjson.Diagnostic
 
 func (d Diagnostic) text() string { return d.Summary + "\n" + d.Detail }
@@ -140,12 +140,13 @@ func (s *stream) failure(command string, err error) error {
 	if errored := s.root.workdir().erroredPath(); exists(errored) {
 		e.ErroredState = errored
 	}
+	text := hide(s.root, s.text.String())
 	if len(e.Diagnostics) == 0 {
-		e.Diagnostics = fromText(s.text.String())
+		e.Diagnostics = fromText(text)
 	}
-	lines := strings.Split(strings.TrimSpace(s.text.String()), "\n")
+	lines := strings.Split(strings.TrimSpace(text), "\n")
 	if e.lastLine = oneLine(lines[len(lines)-1]); e.lastLine == "" {
-		e.lastLine = oneLine(err.Error())
+		e.lastLine = oneLine(hide(s.root, err.Error()))
 	}
 	return e
 }

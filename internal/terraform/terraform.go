@@ -42,6 +42,8 @@ type Root struct {
 	Log         io.Writer        // gets Terraform's whole output as text; the caller masks it
 	OnResource  func(Change)     // called for each step of a resource's change, one call at a time
 	OnError     func(Diagnostic) // likewise for each error of a command that has JSON
+	// Hide masks the texts of errors before they are shortened; nil hides nothing.
+	Hide func(string) string
 	// Guard is called before a command that connects the providers; an error stops the command.
 	Guard     func(context.Context) error
 	WaitDelay time.Duration // from cancellation until Terraform is killed; 30 minutes if zero
@@ -112,6 +114,13 @@ func guard(ctx context.Context, r *Root, command string) error {
 		return nil
 	}
 	return r.Guard(ctx)
+}
+
+func hide(r *Root, text string) string {
+	if r.Hide == nil {
+		return text
+	}
+	return r.Hide(text)
 }
 
 func (r *Root) executor(extra map[string]string) (*tfexec.Terraform, error) {

@@ -135,6 +135,9 @@ func (e *evidence) log(ctx context.Context, b *strings.Builder, r *podReport, co
 		return ""
 	}
 	text := strings.TrimRight(string(body), "\n")
+	if len(body) >= logRoom {
+		text += "…" // so that masking finds the beginning of a secret there
+	}
 	fmt.Fprintf(b, "--- %s\n%s\n", which, text)
 	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
 }

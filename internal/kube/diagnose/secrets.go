@@ -125,7 +125,7 @@ func redactor(secrets []string, names string) func(string) string {
 	masker := &secret.Masker{}
 	masker.Add(slices.DeleteFunc(slices.Clone(secrets),
 		func(s string) bool { return strings.Contains(names, s) })...)
-	return func(text string) string { return masker.Hide(secret.HideLikely(text)) }
+	return func(text string) string { return secret.HideLikely(masker.Hide(text)) }
 }
 
 // lastApplied is a second copy of an object, with everything that was in it.

@@ -148,7 +148,8 @@ func (r *receipt) write(all, destroyed []*Stage, err error) error {
 		}
 		rec.Kept = append(rec.Kept, event.KeptStage{Stage: name, Reason: why})
 	}
-	data, err := json.MarshalIndent(rec, "", "  ")
+	shown := rec.Masked(r.run.Cluster.Masker.Hide)
+	data, err := json.MarshalIndent(shown, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -161,7 +162,8 @@ func (r *receipt) write(all, destroyed []*Stage, err error) error {
 			return err
 		}
 	}
-	r.run.Emit(event.Event{Kind: event.Receipted, Text: summary(rec) + "; receipt in " + path, Receipt: rec})
+	text := summary(rec) + "; receipt in " + path
+	r.run.Emit(event.Event{Kind: event.Receipted, Text: text, Receipt: &shown})
 	return nil
 }
 

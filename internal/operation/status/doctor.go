@@ -14,7 +14,6 @@ import (
 	"github.com/ephemeral-castle/castle/internal/doctor"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/run"
-	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
@@ -51,8 +50,7 @@ func doctorTarget(ctx context.Context, o cluster.Options, root string) (doctor.T
 	if err := cluster.OutOfTree(root, o.Repository); err != nil {
 		return doctor.Target{}, err
 	}
-	masker := &secret.Masker{}
-	masker.Add(configured.Secrets()...)
+	masker := o.NewMasker(configured)
 	p := doctor.Target{
 		Name: configured.Name, Platform: configured.Platform, Stages: configured.Stages, Masker: masker,
 		Plugins: filepath.Join(root, ".plugins"),

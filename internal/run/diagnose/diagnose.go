@@ -69,7 +69,7 @@ func report(r *run.Run, s Subject, findings []*run.Finding, err error) error {
 	for _, f := range findings {
 		f.Report.Folder = folder
 		for name, data := range f.Found.Files {
-			files[name] = []byte(r.Cluster.Masker.Hide(secret.HideLikely(string(data))))
+			files[name] = []byte(secret.HideLikely(r.Cluster.Masker.Hide(string(data))))
 		}
 		d := f.Report.Masked(r.Cluster.Masker.Hide)
 		fmt.Fprintf(&summary, "waited for  %s\nseen        %s\nsince       %s\n"+
