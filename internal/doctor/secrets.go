@@ -34,23 +34,36 @@ type secrets struct {
 func (r *checkRun) readSecrets(ctx context.Context) {
 	ctx, stop := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
 	defer stop()
+	var stages []*config.Stage
+	for _, s := range r.target.Stages {
+		if s.Layer == secretsLayer {
+			stages = append(stages, s)
+		}
+	}
+	// Side by side, since a store that does not answer takes all the time.
+	results, modules := make([]secrets, len(stages)), make([]*tfeval.Module, len(stages))
+	each(stages, func(i int, s *config.Stage) {
+		one := &checkRun{machine: r.machine, target: r.target}
+		module := tfeval.Read(s, r.inputs(s))
+		if len(module.Instances("resource", "")) > 0 {
+			return // its outputs are known after apply
+		}
+		if sources := module.Known("data", "infisical_secrets"); len(sources) > 0 {
+			one.readInfisical(ctx, s, module, sources)
+		} else {
+			one.readVault(ctx, s, module)
+		}
+		results[i], modules[i] = one.secrets, module
+	})
 	layers, layer := map[string]map[string]cty.Value{}, map[string]cty.Value{}
 	maps.Copy(layers, r.target.Outputs)
 	maps.Copy(layer, layers[secretsLayer])
-	for _, s := range r.target.Stages {
-		if s.Layer != secretsLayer {
+	for i, s := range stages {
+		if modules[i] == nil {
 			continue
 		}
-		module := tfeval.Read(s, r.inputs(s))
-		if len(module.Instances("resource", "")) > 0 {
-			continue // its outputs are known after apply
-		}
-		if sources := module.Known("data", "infisical_secrets"); len(sources) > 0 {
-			r.readInfisical(ctx, s, module, sources)
-		} else {
-			r.readVault(ctx, s, module)
-		}
-		for name, v := range module.Outputs() {
+		r.secrets.add(results[i])
+		for name, v := range modules[i].Outputs() {
 			if s.Outputs[name].Sensitive {
 				r.target.Masker.Add(stringsIn(v)...)
 			}
@@ -61,6 +74,12 @@ func (r *checkRun) readSecrets(ctx context.Context) {
 	}
 	layers[secretsLayer] = layer
 	r.target.Outputs = layers
+}
+
+// add adds the result of another stage.
+func (s *secrets) add(other secrets) {
+	s.store, s.unread = cmp.Or(other.store, s.store), cmp.Or(s.unread, other.unread)
+	s.findings, s.hosts = append(s.findings, other.findings...), append(s.hosts, other.hosts...)
 }
 
 // failed notes why the outputs of the layer are not known.

@@ -234,6 +234,10 @@ func (p *page) failed(err error) error {
 	switch {
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return gate.Permanent(p.fault("speaks http, not https: write url with http", ""))
+	case errors.As(err, new(tls.RecordHeaderError)), strings.Contains(err.Error(), "malformed HTTP"),
+		strings.Contains(err.Error(), "malformed MIME header"):
+		return p.fault("answers, but not with "+strings.ToUpper(p.url.Scheme),
+			"another kind of server listens on that port")
 	case errors.As(err, &unknown):
 		return p.fault("its certificate is signed by no authority "+trusted,
 			"an ingress controller shows a certificate of its own until the right one has been issued")

@@ -260,3 +260,28 @@ func TestReasonsAreShort(t *testing.T) {
 		}
 	}
 }
+
+// TestAnotherProtocolIsNamed has a server of another kind answer, such as SSH.
+func TestAnotherProtocolIsNamed(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close() //nolint:errcheck // the test is over
+	greetings := []string{"SSH-2.0-OpenSSH_9.6\r\n", "HTTP/1.1 200 OK\r\nnonsense\r\n\r\n",
+		"220 mail.example ESMTP ready and waiting\r\n"}
+	go func() {
+		for _, greeting := range greetings {
+			if conn, err := listener.Accept(); err == nil {
+				conn.Write([]byte(greeting)) //nolint:errcheck // a test
+				io.Copy(io.Discard, conn)    //nolint:errcheck // until the client has read it
+				conn.Close()                 //nolint:errcheck // a test
+			}
+		}
+	}()
+	for _, scheme := range []string{"http", "http", "https"} {
+		where := scheme + "://" + listener.Addr().String()
+		err := gateOf(t, "http", texts("url", where)).Check(t.Context())
+		wantClosed(t, err, false, where+": answers, but not with "+strings.ToUpper(scheme))
+	}
+}

@@ -76,6 +76,9 @@ func readAttributes(all map[string]any) (a attributes) {
 	if err == nil {
 		_ = json.Unmarshal(text, &a) // it decodes all that it can
 	}
+	if id, ok := all["vm_id"].(string); ok { // as another module may have it
+		a.VM, _ = strconv.Atoi(id) //nolint:errcheck // then it is 0
+	}
 	return a
 }
 

@@ -138,18 +138,29 @@ func (m *machines) readEtcdData(ctx context.Context, n *nodeView) {
 		case "Initialized", "Waiting", "Starting": // its disk may not be mounted yet
 			return fmt.Errorf("is starting: etcd is %s: %s", s.GetState(), lastEvent(s))
 		}
-		files, err := c.LS(ctx, &machineapi.ListRequest{Root: "/var/lib/etcd"})
-		for err == nil && !n.hasEtcdData {
-			var file *machineapi.FileInfo
-			if file, err = files.Recv(); err == nil {
-				n.hasEtcdData = file.GetError() == "" && strings.Trim(file.GetRelativeName(), ".") != ""
-			}
-		}
-		if errors.Is(err, io.EOF) || err != nil && strings.Contains(err.Error(), "no such file") {
-			return nil
-		}
+		n.hasEtcdData, err = hasEtcdData(ctx, c)
 		return err
 	})
+}
+
+// hasEtcdData lists the directory, which is the first entry of its own list.
+func hasEtcdData(ctx context.Context, c *client.Client) (has bool, err error) {
+	files, err := c.LS(ctx, &machineapi.ListRequest{Root: "/var/lib/etcd"})
+	entries := 0
+	for err == nil && !has {
+		var file *machineapi.FileInfo
+		if file, err = files.Recv(); err == nil {
+			entries++
+			has = file.GetError() == "" && strings.Trim(file.GetRelativeName(), ".") != ""
+		}
+	}
+	switch {
+	case errors.Is(err, io.EOF) && entries == 0:
+		return false, errors.New("lists nothing, not even etcd's data directory itself")
+	case errors.Is(err, io.EOF), err != nil && strings.Contains(err.Error(), "no such file"):
+		return has, nil
+	}
+	return has, err
 }
 
 // inMaintenance reports whether a machine admits anybody because it waits for its configuration. A configured
@@ -172,6 +183,8 @@ func (m *machines) inMaintenance(ctx context.Context, endpoint string) (bool, er
 	defer func() { _ = c.Close() }() //nolint:errcheck // nothing was written
 	_, err = c.Version(ctx)
 	switch {
+	case isOtherAPI(err):
+		return false, err
 	case requested.Load():
 		return false, nil
 	case err == nil, status.Code(err) == codes.Unimplemented, status.Code(err) == codes.PermissionDenied:

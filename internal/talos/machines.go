@@ -208,6 +208,20 @@ var plainErrors = []string{
 	"i/o timeout", "no such host",
 }
 
+// otherAPI are parts of gRPC's texts about a server that is no Talos, such as a web server or a proxy. gRPC
+// gives its page a code: 404 becomes Unimplemented, and 403 PermissionDenied, which Talos sends as well.
+var otherAPI = []string{
+	"unexpected HTTP status code", "unexpected content-type", "malformed header: missing HTTP content-type",
+	"looked like an HTTP/1.1 header", "first record does not look like a TLS handshake",
+}
+
+// isOtherAPI reports whether something else than Talos has answered.
+func isOtherAPI(err error) bool {
+	return slices.ContainsFunc(otherAPI, func(part string) bool {
+		return strings.Contains(status.Convert(err).Message(), part)
+	})
+}
+
 // explain turns a failed call into a problem. Only explain recognises the texts of Talos and gRPC.
 func (m *machines) explain(endpoint string, err error, subject string) *problem {
 	text := status.Convert(err).Message()
@@ -217,6 +231,8 @@ func (m *machines) explain(endpoint string, err error, subject string) *problem 
 	}
 	p := &problem{endpoint: endpoint, reason: text}
 	switch code := status.Code(err); {
+	case isOtherAPI(err):
+		p.reason = "something answers that is not Talos: " + text
 	case code == codes.PermissionDenied:
 		// The machine's certificate was the cluster's, so it is not in maintenance mode.
 		p.reason, p.permanent = "the talosconfig's role may not read "+subject+" (os:reader may)", true

@@ -97,6 +97,9 @@ func readAddresses(ctx context.Context, c *client.Client, n *nodeView) error {
 	for a := range list.All() {
 		n.addresses = append(n.addresses, *a.TypedSpec())
 	}
+	if err == nil && len(n.addresses) == 0 {
+		err = errors.New("lists no address at all, although it answers at one")
+	}
 	return err
 }
 
@@ -157,14 +160,29 @@ func (m *machines) addressChanges(ctx context.Context) <-chan struct{} {
 		}
 	}
 	for _, endpoint := range m.endpoints {
-		watch := func(ctx context.Context) { m.watchAddresses(ctx, endpoint, signal) }
-		go wait.UntilWithContext(ctx, watch, time.Second)
+		go func() {
+			pauses := restartPauses()
+			for ctx.Err() == nil {
+				if m.watchAddresses(ctx, endpoint, signal) {
+					pauses = restartPauses()
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(pauses.Step()):
+				}
+			}
+		}()
 	}
 	return changed
 }
 
-// watchAddresses returns when the watch has ended.
-func (m *machines) watchAddresses(ctx context.Context, endpoint string, signal func()) {
+// restartPauses lie between the attempts to begin a watch.
+func restartPauses() wait.Backoff {
+	return wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Steps: 10, Cap: 2 * time.Second}
+}
+
+// watchAddresses returns when the watch has ended, and whether it had begun.
+func (m *machines) watchAddresses(ctx context.Context, endpoint string, signal func()) (begun bool) {
 	m.call(ctx, endpoint, "addresses", func(c *client.Client) error {
 		stream, err := v1alpha1.NewStateClient(c.Conn()).Watch(ctx, &v1alpha1.WatchRequest{
 			Namespace: network.NamespaceName, Type: network.AddressStatusType, ApiVersion: 1,
@@ -172,9 +190,11 @@ func (m *machines) watchAddresses(ctx context.Context, endpoint string, signal f
 		})
 		for err == nil {
 			if _, err = stream.Recv(); err == nil { // the first message confirms the start
+				begun = true
 				signal()
 			}
 		}
 		return err
 	})
+	return begun
 }
