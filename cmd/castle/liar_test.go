@@ -9,8 +9,8 @@ import (
 )
 
 // liar stands in front of a server and spoils one answer in five, after the request has had its effect: a
-// failure, a reset, an answer cut short, null data, a proxy's page. No request gets more than three such answers
-// in a row, so that a script knows its end.
+// failure, a reset, an answer cut short, null data, a proxy's page. No request gets more than three such
+// answers in a row, so that a script knows its end.
 type liar struct {
 	mu     sync.Mutex
 	random *rand.Rand // nil: it tells the truth

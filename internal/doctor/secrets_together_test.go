@@ -11,7 +11,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 )
 
-// A store that does not answer must not take the time of the next one: two stages log in at the same time here.
+// A store that does not answer must not take the time of the next one: two stages log in at the same time
+// here.
 func TestStagesOfSecretsAreReadSideBySide(t *testing.T) {
 	w := newWorld(t, proxmox.Config{})
 	both := make(chan struct{})

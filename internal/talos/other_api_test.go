@@ -20,7 +20,8 @@ import (
 
 // A web server's page gets a code from gRPC: 404 is Unimplemented, as from a machine in maintenance mode.
 func TestAWebServerIsNoMachineInMaintenance(t *testing.T) {
-	for _, code := range []int{http.StatusNotFound, http.StatusForbidden, http.StatusOK, http.StatusBadGateway} {
+	for _, code := range []int{http.StatusNotFound, http.StatusForbidden, http.StatusOK,
+		http.StatusBadGateway} {
 		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
 			w.WriteHeader(code)
