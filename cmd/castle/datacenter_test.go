@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -79,6 +80,8 @@ func (d *datacenter) environ(dir string) (map[string]string, error) {
 //	proxmox disk VOLUME [ID]  adds a file, or a disk of this VM
 //	proxmox free VOLUME       removes the volume
 //	proxmox add ID NAME [TAG] adds a running foreign VM with any number of tags
+//	proxmox race WHEN ID NAME [TAG] adds it when castle's next VM is created, or its image is fetched
+//	proxmox show ID           prints the VM's configuration to stdout, one option a line
 //	proxmox twin ID           replaces the VM by one with another uuid; again: restores the first one
 //	proxmox remove ID         removes the VM
 //	proxmox hold              keeps created VMs under construction
@@ -107,7 +110,8 @@ func (d *datacenter) environ(dir string) (map[string]string, error) {
 //	proxmox created           prints the number of VM creations to stdout
 func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
-		ts.Fatalf("usage: proxmox start|stop|disk|free|add|twin|remove|hold|hold-deletions|watched|wait|" +
+		ts.Fatalf("usage: proxmox start|stop|disk|free|add|race|show|" +
+			"twin|remove|hold|hold-deletions|watched|wait|" +
 			"release|locked|lock|locking|unlock|protect|unprotect|off|" +
 			"token|secret|drop|lie|honest|break|refused|limit|intrude|untouched|list|created")
 	}
@@ -141,11 +145,22 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	case "free":
 		d.proxmox.RemoveDisk("proxmox", args[1])
 	case "add":
-		d.added++ // every card has an address of its own
-		card := fmt.Sprintf("virtio=BC:24:11:00:00:%02X,bridge=vmbr0", d.added)
-		uuid := fmt.Sprintf("uuid=00000000-0000-4000-8000-%012d", d.added)
-		d.proxmox.AddVM(emulator.VM{ID: number(), Name: args[2], Tags: args[3:], Running: true,
-			Config: map[string]string{"net0": card, "smbios1": uuid}})
+		d.proxmox.AddVM(d.foreign(number(), args[2], args[3:]))
+	case "race":
+		id, err := strconv.Atoi(args[2])
+		ts.Check(err)
+		when := map[string]string{"create": "nodes/*/qemu", "fetch": "nodes/*/storage/*/download-url"}
+		vm := d.foreign(id, args[3], args[4:])
+		vm.Config["scsi0"] = fmt.Sprintf("local-lvm:vm-%d-disk-0,size=8G", id)
+		d.proxmox.Fail(emulator.Fault{Method: "POST", Path: when[args[1]], Times: 1, Before: &vm})
+	case "show":
+		for _, vm := range d.proxmox.VMs() {
+			for _, option := range slices.Sorted(maps.Keys(vm.Config)) {
+				if vm.ID == number() {
+					fmt.Fprintf(ts.Stdout(), "%s: %s\n", option, vm.Config[option])
+				}
+			}
+		}
 	case "twin":
 		for _, vm := range d.proxmox.VMs() {
 			if uuid := vm.Config["smbios1"]; vm.ID == number() {
@@ -239,6 +254,15 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	default:
 		ts.Fatalf("proxmox: unknown %q", args[0])
 	}
+}
+
+// foreign is a running VM that castle did not make, with an address and an identity of its own.
+func (d *datacenter) foreign(id int, name string, tags []string) emulator.VM {
+	d.added++
+	return emulator.VM{ID: id, Name: name, Tags: tags, Running: true, Config: map[string]string{
+		"net0":    fmt.Sprintf("virtio=BC:24:11:00:00:%02X,bridge=vmbr0", d.added),
+		"smbios1": fmt.Sprintf("uuid=00000000-0000-4000-8000-%012d", d.added),
+	}}
 }
 
 // watched reports whether a client has listed the running tasks twice since a file

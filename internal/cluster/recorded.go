@@ -134,8 +134,8 @@ func (c *Cluster) MaskOutputs(st *state.State) {
 	}
 }
 
-// MachineIDs records the identity of each machine of a stage, as of its last apply. The state has only the VM
-// id, which Proxmox reuses for another machine.
+// MachineIDs records the identity of each machine of a stage, before Terraform creates it. The state has only
+// what the provider reads at the VM id, which may be another machine.
 func MachineIDs(dir *state.Stage) state.Document[[]gate.MachineID] {
 	return state.StageDocument[[]gate.MachineID](dir, "machines")
 }
@@ -179,7 +179,8 @@ func UntrackOwned(dir *state.Stage, objects []proxmox.Owned) error {
 	return Owned(dir).Write(proxmox.Without(owned, objects...))
 }
 
-// Known lists the managed resources of a state, with the recorded identities of their machines.
+// Known lists the managed resources of a state, with the recorded identities of their machines. A machine
+// that only the record has is listed without attributes.
 func Known(st *state.State, ids ...gate.MachineID) []gate.Known {
 	var all []gate.Known
 	for _, res := range st.Managed() {
@@ -187,6 +188,11 @@ func Known(st *state.State, ids ...gate.MachineID) []gate.Known {
 			Address: res.Address, Type: res.Type, Attributes: res.Attributes,
 			MachineID: MachineIDOf(ids, res.Address),
 		})
+	}
+	for _, id := range ids {
+		if !st.Has(id.Address) {
+			all = append(all, gate.Known{Address: id.Address, MachineID: id})
+		}
 	}
 	return all
 }

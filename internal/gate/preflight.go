@@ -19,6 +19,19 @@ type Preflight struct {
 	// and removes blockers of their deletion, such as users that Vault has created in a database. report
 	// receives each failure to revoke. Optional.
 	Revoke func(ctx context.Context, known []Known, report func(string)) error
+	// Look reads one object while Terraform creates or deletes it. known has attributes if the object is in
+	// the state. Optional.
+	Look func(ctx context.Context, known Known) (Reading, error)
+}
+
+// Reading is an object as Look has read it; zero if it does not exist.
+type Reading struct {
+	Own bool // it is the stage's
+	// Foreign is set if it is not. Unsettled: it may still become the stage's own, while it is being created.
+	Foreign   *Foreign
+	Unsettled bool
+	// Properties are those that a provider could change.
+	Properties map[string]string
 }
 
 // Known is one resource instance in a stage's state.
@@ -26,15 +39,18 @@ type Known struct {
 	Address    string // proxmox_virtual_environment_vm.node["cp-01"]
 	Type       string // proxmox_virtual_environment_vm
 	Attributes map[string]any
-	// MachineID is its identity at castle's last inspection; zero if there was none.
+	// MachineID is its recorded identity; zero if there is none.
 	MachineID MachineID
 }
 
-// MachineID distinguishes a machine from every later one with its name and id.
+// MachineID distinguishes a machine from every other one that ever has its name and id. castle records it
+// before the machine exists; that of a stage that plans no uuid, after the machine was created.
 type MachineID struct {
 	Address string `json:"address"`
 	ID      string `json:"id"` // 421
 	UUID    string `json:"uuid"`
+	// Replaces is the uuid of the machine that this one is to replace. Until then it may have the id.
+	Replaces string `json:"replaces,omitempty"`
 }
 
 // Inspection is the result of a preflight for the objects that the stage is to own.

@@ -86,8 +86,8 @@ func (g Guest) path() string { return pathOf("nodes/%s/%s/%d", g.Node, g.Kind, g
 func (g Guest) matches(m Owned) (same, proved bool) {
 	uuid, macs := g.Config.uuid(), g.Config.macs()
 	switch {
-	case m.UUID != "" && uuid != "":
-		return m.UUID == uuid, true
+	case m.UUID != "" && g.Config != nil: // one without any is another machine, too
+		return uuid == m.UUID || m.Was != "" && uuid == m.Was, true
 	case len(m.MACs) > 0 && len(macs) > 0:
 		return slices.ContainsFunc(m.MACs,
 			func(mac string) bool { return slices.Contains(macs, strings.ToUpper(mac)) }), true

@@ -19,6 +19,7 @@ type Owned struct {
 	VM   int    `json:"vm,omitempty"`   // the machine's id; a disk's owner
 	// UUID, MACs and Name tell a machine from another one that has got its id since.
 	UUID   string   `json:"uuid,omitempty"`
+	Was    string   `json:"was,omitempty"` // the uuid of the machine that this one replaces
 	Name   string   `json:"name,omitempty"`
 	MACs   []string `json:"macs,omitempty"`
 	Volume string   `json:"volume,omitempty"` // local-lvm:vm-421-disk-0, local:import/talos.qcow2
@@ -106,14 +107,14 @@ func OwnedBy(known []gate.Known) []Owned {
 	return all
 }
 
-// machineOf is the machine of a resource. The provider keeps no uuid in its state unless the configuration
-// has one, so castle's own record comes first.
+// machineOf is the machine of a resource. castle's own record comes first: the provider reads the uuid in
+// its state from whatever machine has the id.
 func machineOf(k gate.Known) Owned {
 	a := readAttributes(k.Attributes)
 	macs := slices.DeleteFunc(a.MACs, func(mac string) bool { return mac == "" })
 	m := Owned{Kind: Machine, Node: a.Node, VM: a.VM, Name: a.Name, MACs: macs}
 	if k.MachineID.ID == strconv.Itoa(a.VM) && k.MachineID.UUID != "" {
-		m.UUID = k.MachineID.UUID
+		m.UUID, m.Was = k.MachineID.UUID, k.MachineID.Replaces
 	} else if len(a.SMBIOS) > 0 {
 		m.UUID = strings.ToLower(a.SMBIOS[0].UUID)
 	}

@@ -189,5 +189,5 @@ func newVMIDs(name string, _ gate.Target, v gate.Values) (gate.Preflight, error)
 	if err != nil {
 		return gate.Preflight{}, fmt.Errorf("%s: %w", name, err)
 	}
-	return gate.Preflight{Name: name, Inspect: check.inspect, Advice: check.advice}, nil
+	return gate.Preflight{Name: name, Inspect: check.inspect, Look: check.look, Advice: check.advice}, nil
 }

@@ -41,13 +41,16 @@ type slot struct {
 	node    string // empty if it may be any
 	// elsewhere is the instance in the state at the address, if it has another id.
 	elsewhere *gate.Known
+	recorded  Owned // the machine that castle has recorded for the address and this id
 }
 
 // slots lists every id that matters, in ascending order.
 func (c *vmCheck) slots(known []gate.Known) []slot {
 	byID := map[int]slot{}
 	byAddress := map[string]*gate.Known{}
+	recorded := map[string]gate.MachineID{}
 	for i, k := range known {
+		recorded[k.Address] = k.MachineID
 		if id := machineOf(k).VM; id != 0 && strings.HasPrefix(k.Address, c.resource+"[") {
 			byID[id] = slot{id: id, known: &known[i]}
 			byAddress[k.Address] = &known[i]
@@ -58,6 +61,9 @@ func (c *vmCheck) slots(known []gate.Known) []slot {
 			address: c.resource + "[" + strconv.Quote(key) + "]", node: cmp.Or(c.nodes[key], c.node)}
 		if k := byAddress[s.address]; k != s.known {
 			s.elsewhere = k
+		}
+		if m := recorded[s.address]; m.ID == strconv.Itoa(id) {
+			s.recorded = Owned{Kind: Machine, VM: id, UUID: m.UUID, Was: m.Replaces}
 		}
 		byID[id] = s
 	}
@@ -134,7 +140,7 @@ func (n *inspection) guest(ctx context.Context, s slot, g Guest) error {
 	}
 	if uuid := g.Config.uuid(); s.known == nil {
 		n.found.Ours = append(n.found.Ours, c.untracked(ctx, s, g))
-	} else if uuid != "" {
+	} else if uuid != "" && (s.recorded.UUID != "" || g.Name == s.name && len(g.missing(c.tags)) == 0) {
 		id := gate.MachineID{Address: s.known.Address, ID: strconv.Itoa(s.id), UUID: uuid}
 		n.found.MachineIDs = append(n.found.MachineIDs, id)
 	}
@@ -196,6 +202,8 @@ func (c *vmCheck) difference(s slot, g Guest) string {
 	switch {
 	case g.Lock == "create":
 		return "its creation was never finished"
+	case !s.isRecorded(g):
+		return "castle's own would have the " + otherUUID(s.recorded, g)
 	case g.Name != s.name:
 		return fmt.Sprintf("castle's own would be called %q", s.name)
 	case len(missing) > 0:
@@ -217,9 +225,8 @@ func (s slot) recycled(g Guest, missing []string) string {
 	switch {
 	case proved && same:
 		return ""
-	case proved && was.UUID != "" && g.Config.uuid() != "":
-		return fmt.Sprintf("the state knows this id as another machine (uuid %s, and this one's is %s)",
-			was.UUID, g.Config.uuid())
+	case proved && was.UUID != "":
+		return "the state knows this id as another machine (" + otherUUID(was, g) + ")"
 	case proved:
 		return fmt.Sprintf("the state knows this id as another machine (%s)", strings.Join(was.MACs, ", "))
 	case g.Name != was.Name && (s.key == "" || g.Name != s.name):
@@ -228,6 +235,21 @@ func (s slot) recycled(g Guest, missing []string) string {
 		return "it is no longer tagged " + strings.Join(missing, ", ")
 	}
 	return ""
+}
+
+// isRecorded reports whether a guest is the machine that castle has recorded for the slot, or castle has
+// recorded none.
+func (s slot) isRecorded(g Guest) bool {
+	same, _ := g.matches(s.recorded)
+	return s.recorded.UUID == "" || same
+}
+
+// otherUUID describes the difference between the uuids of a machine and a guest.
+func otherUUID(m Owned, g Guest) string {
+	if g.Config.uuid() == "" {
+		return fmt.Sprintf("uuid %s, and this one has none", m.UUID)
+	}
+	return fmt.Sprintf("uuid %s, and this one's is %s", m.UUID, g.Config.uuid())
 }
 
 // foreign describes a guest that blocks an id, why it is foreign, and the fixes. After none of them does a
@@ -244,7 +266,9 @@ func (c *vmCheck) foreign(ctx context.Context, s slot, g Guest, why string) gate
 		f.ConflictsWith = s.known.Address
 		return f
 	}
-	f.Nuke = c.nukeRange(ctx, g)
+	if s.isRecorded(g) { // a nuke spares it, too
+		f.Nuke = c.nukeRange(ctx, g)
+	}
 	// It may be the stage's own after all, renamed, moved or without its tags since.
 	if g.isVM() && s.elsewhere == nil && (g.Name == s.name || len(g.missing(c.tags)) == 0) {
 		f.Import = new(s.importOf(g))
@@ -278,6 +302,38 @@ func (c *vmCheck) nukeRange(ctx context.Context, g Guest) string {
 func (s slot) importOf(g Guest) gate.Import {
 	what := fmt.Sprintf("VM %d %q", g.ID, g.Name)
 	return gate.Import{Address: s.address, ID: fmt.Sprintf("%s/%d", g.Node, g.ID), What: what}
+}
+
+// look reads the one guest that Terraform creates or deletes.
+func (c *vmCheck) look(ctx context.Context, known gate.Known) (gate.Reading, error) {
+	slots := c.slots([]gate.Known{known})
+	i := slices.IndexFunc(slots, func(s slot) bool {
+		return s.address == known.Address || s.known != nil && s.known.Address == known.Address
+	})
+	if i < 0 {
+		return gate.Reading{}, nil
+	}
+	s := slots[i]
+	guests, err := c.client.GuestsOn(ctx, []int{s.id}, nil)
+	g, exists := guests[s.id]
+	switch {
+	case err != nil || !exists:
+		return gate.Reading{}, err
+	case g.Hidden: // a machine gets into its pool at the end of its creation
+		return gate.Reading{Foreign: new(s.invisible()), Unsettled: true}, nil
+	case !g.isVM():
+		return gate.Reading{Foreign: new(c.foreign(ctx, s, g, "a container, not a virtual machine"))}, nil
+	}
+	g, err = c.client.configured(ctx, g)
+	switch why := c.difference(s, g); {
+	case KindOf(err) == Missing, err == nil && s.known == nil && g.Lock == "create":
+		return gate.Reading{}, nil
+	case err != nil:
+		return gate.Reading{}, err
+	case why != "":
+		return gate.Reading{Foreign: new(c.foreign(ctx, s, g, why)), Properties: g.Config}, nil
+	}
+	return gate.Reading{Own: true, Properties: g.Config}, nil
 }
 
 // invisible is a guest that exists and that the token may not read.

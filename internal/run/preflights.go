@@ -169,8 +169,8 @@ func nukeCommand(r *Run, s *config.Stage, p *config.Preflight, ids string) strin
 	return command + " --endpoint " + endpoint + ", with the API token in PROXMOX_VE_API_TOKEN"
 }
 
-// bind binds one preflight of a stage to its arguments.
-func bind(r *Run, s *config.Stage, p *config.Preflight) (gate.Preflight, error) {
+// BindPreflight binds a preflight of a stage to the outputs that it reads.
+func BindPreflight(r *Run, s *config.Stage, p *config.Preflight) (gate.Preflight, error) {
 	Inputs(r, s) //nolint:errcheck // it masks them, and the preflight may not need all
 	values, diags := p.Values(s, r.Outputs.Scope(s))
 	if diags.HasErrors() {
@@ -181,7 +181,7 @@ func bind(r *Run, s *config.Stage, p *config.Preflight) (gate.Preflight, error) 
 
 // Advise reports a preflight's advice, if it has any.
 func Advise(ctx context.Context, r *Run, s *config.Stage, p *config.Preflight) error {
-	preflight, err := bind(r, s, p)
+	preflight, err := BindPreflight(r, s, p)
 	if err != nil || preflight.Advice == nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func Advise(ctx context.Context, r *Run, s *config.Stage, p *config.Preflight) e
 
 // Inspect runs one preflight of a stage.
 func Inspect(ctx context.Context, r *Run, s *config.Stage, p *config.Preflight) (gate.Inspection, error) {
-	preflight, err := bind(r, s, p)
+	preflight, err := BindPreflight(r, s, p)
 	if err != nil {
 		return gate.Inspection{}, err
 	}
@@ -228,7 +228,7 @@ func ExpectedResources(dir *state.Stage, st *state.State) ([]gate.Known, error) 
 	}
 	all := cluster.Known(st, ids...)
 	for _, address := range held {
-		if !st.Has(address) {
+		if !slices.ContainsFunc(all, func(k gate.Known) bool { return k.Address == address }) {
 			all = append(all, gate.Known{Address: address})
 		}
 	}

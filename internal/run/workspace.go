@@ -29,6 +29,7 @@ type Workspace struct {
 	log          io.Closer // masks what it writes to file
 	file         lazyLog
 	intent       atomic.Pointer[state.IntentLog] // of the running apply
+	guard        atomic.Pointer[Guard]           // likewise
 }
 
 // OpenWorkspace returns a stage's workspace, connected to its log and the run's events.
@@ -114,8 +115,10 @@ func (w *Workspace) prepare(ctx context.Context, module fs.FS, o terraform.Overr
 }
 
 // Apply applies a plan, or without one the configuration. It writes an intent to disk first, and clears
-// it only when the apply succeeded and the new state has a snapshot.
-func (w *Workspace) Apply(ctx context.Context, plan *terraform.Plan, changes []state.Intended) error {
+// it only when the apply succeeded and the new state has a snapshot. Optional guard watches the changes.
+func (w *Workspace) Apply(
+	ctx context.Context, plan *terraform.Plan, changes []state.Intended, guard *Guard,
+) error {
 	intent, err := w.Dir.Intent().Begin(w.Run.ID, changes)
 	if err != nil {
 		if plan != nil {
@@ -124,7 +127,7 @@ func (w *Workspace) Apply(ctx context.Context, plan *terraform.Plan, changes []s
 		return fmt.Errorf("cannot record the intended changes, so nothing was changed: %w", err)
 	}
 	w.intent.Store(intent)
-	err = w.Root.Apply(ctx, plan)
+	err = guard.watch(ctx, w, func(ctx context.Context) error { return w.Root.Apply(ctx, plan) })
 	w.intent.Store(nil)
 	noted := intent.Close()
 	if err = errors.Join(err, w.Dir.Snapshot()); err != nil {
@@ -148,6 +151,9 @@ func (w *Workspace) onResource(c terraform.Change) {
 		intent.Note(c.Address, c.Action, state.Phase(c.Phase)) // these three have the same names there
 	}
 	w.Run.Emit(e)
+	if guard := w.guard.Load(); guard != nil {
+		guard.follow(c)
+	}
 }
 
 // noteUnsure records in the intent that a failed change may still have created something: the answer was

@@ -82,9 +82,9 @@ func importID(typ string, values, unknown any) string {
 	from, _ := values.(map[string]any)
 	if strings.HasPrefix(typ, "kubernetes_") {
 		// The provider gives each namespaced kind an argument for its namespace.
-		id, from = "{name}", metadataOf(values)
+		id, from = "{name}", blockOf(values, "metadata")
 		_, namespaced := from["namespace"]
-		if _, later := metadataOf(unknown)["namespace"]; namespaced || later {
+		if _, later := blockOf(unknown, "metadata")["namespace"]; namespaced || later {
 			id = "{namespace}/{name}"
 		}
 	}
@@ -107,12 +107,19 @@ func importID(typ string, values, unknown any) string {
 	return id
 }
 
-func metadataOf(values any) map[string]any {
+// machineUUID returns the uuid in the block smbios of a Proxmox machine, or "".
+func machineUUID(values any) string {
+	smbios, _ := blockOf(values, "smbios")["uuid"].(string)
+	return strings.ToLower(smbios)
+}
+
+// blockOf returns the values of a block that may be there once.
+func blockOf(values any, name string) map[string]any {
 	v, _ := values.(map[string]any)
-	list, _ := v["metadata"].([]any)
+	list, _ := v[name].([]any)
 	if len(list) != 1 {
 		return nil
 	}
-	metadata, _ := list[0].(map[string]any)
-	return metadata
+	block, _ := list[0].(map[string]any)
+	return block
 }

@@ -110,6 +110,7 @@ type Object struct {
 	Action  string // create, replace or update
 	ID      string // for `terraform import`; empty if unknown
 	WasID   string // the same of the object that it replaces or changes
+	UUID    string // of a machine, if the plan gives it one
 }
 
 // Objects returns the objects that p would create or change. It keeps names only.
@@ -144,6 +145,7 @@ func objectsOf(shown *tfjson.Plan) (objects []Object) {
 		o := Object{Address: c.Address, Type: c.Type, Action: action}
 		o.ID = importID(c.Type, c.Change.After, c.Change.AfterUnknown)
 		o.WasID = importID(c.Type, c.Change.Before, nil)
+		o.UUID = machineUUID(c.Change.After)
 		objects = append(objects, o)
 	}
 	return objects

@@ -37,7 +37,7 @@ const shown = `{"format_version":"1.2","terraform_version":"1.11.4","variables":
 	`"metadata":[{"name":true}]}}},
  {"address":"proxmox_virtual_environment_vm.node[\"cp-01\"]","mode":"managed","type":` +
 	`"proxmox_virtual_environment_vm","change":{"actions":["create"],"after":{"node_name":"pve","vm_id":` +
-	`421}}},
+	`421,"smbios":[{"uuid":"ABC-1"}]}}},
  {"address":"proxmox_virtual_environment_vm.any","mode":"managed","type":` +
 	`"proxmox_virtual_environment_vm","change":{"actions":["create"],"after":{"node_name":"pve"},` +
 	`"after_unknown":{"vm_id":true}}},
@@ -76,31 +76,31 @@ func TestAPlanReturnsItsObjectsAndLogsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Object{
-		{"helm_release.new", "helm_release", "create", "a/new", ""},
-		{"module.m.helm_release.changed", "helm_release", "update", "b/changed", "b/old"},
-		{"helm_release.replaced", "helm_release", "replace", "c/after", "c/before"},
-		{"helm_release.unknown", "helm_release", "create", "", ""},
-		{"kubernetes_secret_v1.a", "kubernetes_secret_v1", "create", "d/a", ""},
-		{"kubernetes_namespace_v1.d", "kubernetes_namespace_v1", "create", "d", ""},
-		{"kubernetes_secret_v1.later", "kubernetes_secret_v1", "create", "", ""},
-		{"kubernetes_secret_v1.generated", "kubernetes_secret_v1", "create", "", ""},
+		{"helm_release.new", "helm_release", "create", "a/new", "", ""},
+		{"module.m.helm_release.changed", "helm_release", "update", "b/changed", "b/old", ""},
+		{"helm_release.replaced", "helm_release", "replace", "c/after", "c/before", ""},
+		{"helm_release.unknown", "helm_release", "create", "", "", ""},
+		{"kubernetes_secret_v1.a", "kubernetes_secret_v1", "create", "d/a", "", ""},
+		{"kubernetes_namespace_v1.d", "kubernetes_namespace_v1", "create", "d", "", ""},
+		{"kubernetes_secret_v1.later", "kubernetes_secret_v1", "create", "", "", ""},
+		{"kubernetes_secret_v1.generated", "kubernetes_secret_v1", "create", "", "", ""},
 		{`proxmox_virtual_environment_vm.node["cp-01"]`, "proxmox_virtual_environment_vm", "create",
-			"pve/421", ""},
-		{"proxmox_virtual_environment_vm.any", "proxmox_virtual_environment_vm", "create", "", ""},
+			"pve/421", "", "abc-1"},
+		{"proxmox_virtual_environment_vm.any", "proxmox_virtual_environment_vm", "create", "", "", ""},
 		{"proxmox_virtual_environment_download_file.talos", "proxmox_virtual_environment_download_file",
-			"create", "pve/local:import/talos.qcow2", ""},
-		{"infisical_secret.a", "infisical_secret", "create", "w:dev:/a/b:N", ""},
-		{"vault_mount.a", "vault_mount", "create", "database-blue", ""},
-		{"vault_jwt_auth_backend.a", "vault_jwt_auth_backend", "create", "jwt-blue", ""},
-		{"vault_policy.a", "vault_policy", "create", "blue-grafana", ""},
+			"create", "pve/local:import/talos.qcow2", "", ""},
+		{"infisical_secret.a", "infisical_secret", "create", "w:dev:/a/b:N", "", ""},
+		{"vault_mount.a", "vault_mount", "create", "database-blue", "", ""},
+		{"vault_jwt_auth_backend.a", "vault_jwt_auth_backend", "create", "jwt-blue", "", ""},
+		{"vault_policy.a", "vault_policy", "create", "blue-grafana", "", ""},
 		{"vault_jwt_auth_backend_role.a", "vault_jwt_auth_backend_role", "create",
-			"auth/jwt-blue/role/grafana", ""},
-		{"vault_kv_secret_v2.a", "vault_kv_secret_v2", "create", "secret/data/blue/database", ""},
+			"auth/jwt-blue/role/grafana", "", ""},
+		{"vault_kv_secret_v2.a", "vault_kv_secret_v2", "create", "secret/data/blue/database", "", ""},
 		{"vault_database_secret_backend_connection.a", "vault_database_secret_backend_connection", "create",
-			"database-blue/config/db", ""},
+			"database-blue/config/db", "", ""},
 		{"vault_database_secret_backend_role.a", "vault_database_secret_backend_role", "create",
-			"database-blue/roles/grafana", ""},
-		{"random_password.a", "random_password", "create", "", ""},
+			"database-blue/roles/grafana", "", ""},
+		{"random_password.a", "random_password", "create", "", "", ""},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)

@@ -48,6 +48,10 @@ var flags = map[bool]string{true: "1"}
 // AddVM adds a guest to the datacenter without an API call, with the disks that its Config names.
 func (s *Server) AddVM(v VM) {
 	defer s.locked()()
+	addVM(s, v)
+}
+
+func addVM(s *Server, v VM) {
 	g := guest(v)
 	g.Node, g.Kind, g.Config = cmp.Or(v.Node, s.config.Nodes[0]), cmp.Or(v.Kind, "qemu"), map[string]string{}
 	maps.Copy(g.Config, v.Config)

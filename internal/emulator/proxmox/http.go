@@ -46,6 +46,8 @@ type Fault struct {
 	Hold <-chan struct{}
 	// Drop closes the connection after the call has had its effect.
 	Drop bool
+	// Before adds a guest right before the call has its effect: somebody else was quicker.
+	Before *VM
 }
 
 // routes has the handler of each call, by a pattern of http.ServeMux below prefix.
@@ -187,6 +189,9 @@ func (c *call) run(r *http.Request, handle handler) (_ any, err error) {
 	c.fault = c.takeFault()
 	if g := s.guests[id]; g != nil && c.fault.Lock != "" {
 		g.set("lock", c.fault.Lock)
+	}
+	if c.fault.Before != nil {
+		addVM(s, *c.fault.Before)
 	}
 	switch {
 	case c.fault.Code != 0:

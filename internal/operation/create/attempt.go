@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube"
@@ -91,7 +90,7 @@ func (a *attempt) try(ctx context.Context) error {
 	// After every result: a state without a copy could not be restored.
 	err = errors.Join(err, a.dir.Snapshot())
 	if ctx.Err() == nil {
-		if idErr := a.noteMachineIDs(ctx); idErr != nil { // the state alone has to do then
+		if idErr := noteMachineIDs(ctx, a); idErr != nil { // the state alone has to do then
 			a.run.Notice(fmt.Sprintf("%s: cannot note which machines these are: %v", a.stage.Name, idErr))
 		}
 	}
@@ -169,31 +168,3 @@ func (e *outdatedError) Error() string { return e.what + " appeared while the st
 
 // Transient returns true: the next try imports the object.
 func (e *outdatedError) Transient() bool { return true }
-
-// noteMachineIDs records the identities of the machines in the stage's state.
-func (a *attempt) noteMachineIDs(ctx context.Context) error {
-	var ids []gate.MachineID
-	for _, p := range a.stage.Preflights {
-		if !p.Type.HasMachineIDs {
-			continue
-		}
-		found, err := run.Inspect(ctx, a.run, a.stage, p)
-		if err != nil {
-			return err
-		}
-		ids = append(ids, found.MachineIDs...)
-	}
-	before, err := cluster.MachineIDs(a.dir).Value()
-	if err != nil {
-		return err
-	}
-	for _, old := range before { // also of a machine that is not there any more
-		if cluster.MachineIDOf(ids, old.Address) == (gate.MachineID{}) {
-			ids = append(ids, old)
-		}
-	}
-	if len(ids) == 0 {
-		return nil
-	}
-	return cluster.MachineIDs(a.dir).Write(ids)
-}

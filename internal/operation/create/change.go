@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
-	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
@@ -57,26 +55,20 @@ func (a *attempt) change(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, plan.Discard())
 	}
-	return a.applyPlan(ctx, plan, a.intended(ctx, objects))
+	return a.applyPlan(ctx, plan, objects)
 }
 
-func (a *attempt) applyPlan(ctx context.Context, plan *terraform.Plan, intended []state.Intended) error {
-	// The recorded identity would not fit a machine that is replaced now.
-	begun := errors.Join(cluster.MachineIDs(a.dir).Clear(), a.creation.saved.begin(a.dir))
-	if begun != nil {
-		return begun
+func (a *attempt) applyPlan(ctx context.Context, plan *terraform.Plan, objects []terraform.Object) error {
+	intended := a.intended(ctx, objects)
+	guard, err := guardOf(a, objects)
+	if err == nil {
+		err = recordMachineIDs(a.dir, objects)
 	}
-	apply := func() error { return a.work.Apply(ctx, plan, intended) }
-	err := run.During("apply", a.work.Step("apply", apply))
-	if err == nil || ctx.Err() != nil || terraform.Transient(err) { // the next try inspects again
+	if err = errors.Join(err, a.creation.saved.begin(a.dir)); err != nil {
 		return err
 	}
-	// A foreign machine that has come in the way since the last inspection is the likely cause.
-	found := a.inspect(ctx, func(gate.Inspection) error { return nil })
-	if errors.As(found, new(*run.PreflightError)) {
-		err = errors.Join(err, found)
-	}
-	return err
+	apply := func() error { return a.work.Apply(ctx, plan, intended, guard) }
+	return run.During("apply", a.work.Step("apply", apply))
 }
 
 // outlivesState reports whether a stage may make something that exists outside of its state.

@@ -79,7 +79,7 @@ func (d *stageDestruction) destroyResources(ctx context.Context, again bool) (er
 			return err
 		}
 	}
-	ours, outdated, err := d.checkOwnership(ctx)
+	ours, outdated, err := d.checkOwnership(ctx, d.run.Notice)
 	if err != nil {
 		return err
 	}
@@ -185,12 +185,19 @@ func (d *stageDestruction) terraform(ctx context.Context, work *run.Workspace) e
 		if err != nil {
 			return err
 		}
+		if _, _, err = d.checkOwnership(ctx, func(string) {}); err != nil { // the plan took a while
+			return errors.Join(err, plan.Discard())
+		}
+		guard, err := d.guard()
+		if err != nil {
+			return errors.Join(err, plan.Discard())
+		}
 		var intended []state.Intended
 		for _, c := range plan.Changes {
 			intended = append(intended, state.Intended{Address: c.Address, Type: c.Type, Action: c.Action})
 		}
 		d.attempted = true
-		return work.Apply(ctx, plan, intended)
+		return work.Apply(ctx, plan, intended, guard)
 	})
 	if err == nil {
 		return d.verifyAdopted(ctx, targets)
@@ -206,7 +213,7 @@ func (d *stageDestruction) terraform(ctx context.Context, work *run.Workspace) e
 // lacks; lost lists objects in the state that no longer belong to the stage. Foreign objects are reported
 // and left alone. It fails if the state treats a foreign object as the stage's own, or if castle cannot
 // verify an owner.
-func (d *stageDestruction) checkOwnership(ctx context.Context) (
+func (d *stageDestruction) checkOwnership(ctx context.Context, report func(string)) (
 	ours []gate.Import, lost []string, err error) {
 	var refused error
 	err = d.inspectRecorded(ctx, func(preflight string, f gate.Inspection) {
@@ -223,7 +230,7 @@ func (d *stageDestruction) checkOwnership(ctx context.Context) (
 			case foreign.Unverified:
 				mistaken = append(mistaken, foreign)
 			default:
-				d.run.Notice(fmt.Sprintf("%s is not this cluster's and stays", foreign.What))
+				report(fmt.Sprintf("%s is not this cluster's and stays", foreign.What))
 			}
 		}
 		if len(mistaken) > 0 {
@@ -257,6 +264,17 @@ func (d *stageDestruction) inspectRecorded(
 		see(p.Name, findings)
 	}
 	return nil
+}
+
+// guard returns the guard of the machines that Terraform deletes.
+func (d *stageDestruction) guard() (*run.Guard, error) {
+	deletes, err := run.ExpectedResources(d.stage.dir, d.stage.state)
+	if err != nil {
+		return nil, err
+	}
+	preflights, err := d.stage.preflights(d.run.Cluster.Options.Environ)
+	without := func(p gate.Preflight) bool { return p.Look == nil }
+	return &run.Guard{Preflights: slices.DeleteFunc(preflights, without), Deletes: deletes}, err
 }
 
 // revoke ends the credentials that the stage's objects issued, such as Vault's leases.

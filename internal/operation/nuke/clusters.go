@@ -148,7 +148,7 @@ func (c *recordedCluster) readMachines(d *recordedStage) error {
 	}
 	for _, m := range ids { // also machines that the state has lost
 		if id, err := strconv.Atoi(m.ID); err == nil {
-			c.machinesOf[id] = proxmox.Owned{Kind: proxmox.Machine, VM: id, UUID: m.UUID}
+			c.machinesOf[id] = proxmox.Owned{Kind: proxmox.Machine, VM: id, UUID: m.UUID, Was: m.Replaces}
 		}
 	}
 	for _, t := range proxmox.OwnedBy(cluster.Known(d.state, ids...)) {

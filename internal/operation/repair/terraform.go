@@ -5,10 +5,12 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"slices"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
@@ -61,13 +63,19 @@ func Terraform(ctx context.Context, c *cluster.Cluster, name string, args []stri
 	return code, errors.Join(err, recordMade(r, s, work, before))
 }
 
-// recordMade records a stage that a command created by hand, so that destroy finds it. It clears the
-// recorded machine identities if the state has changed: the command may have replaced machines.
+// recordMade records a stage that a command created by hand, so that destroy finds it. It clears the recorded
+// identities of the machines that the command imported: the user vouches for them.
 func recordMade(r *run.Run, s *config.Stage, work *run.Workspace, before *state.State) error {
 	dir := r.Cluster.Dir.Stage(s.Name)
 	st, err := r.ReadState(dir)
 	if err == nil && st.SHA256 != before.SHA256 {
-		err = cluster.MachineIDs(dir).Clear()
+		recorded := cluster.MachineIDs(dir)
+		var ids []gate.MachineID
+		ids, err = recorded.Value()
+		imported := func(id gate.MachineID) bool { return st.Has(id.Address) && !before.Has(id.Address) }
+		if err == nil && slices.ContainsFunc(ids, imported) {
+			err = recorded.Write(slices.DeleteFunc(ids, imported))
+		}
 	}
 	if err != nil || !st.Exists {
 		return err
