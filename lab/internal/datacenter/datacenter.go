@@ -64,10 +64,11 @@ type Config struct {
 	Kubernetes func(context.Context, controlplane.Order) (*controlplane.Process, error)
 }
 
-// Hosts are the hypervisors and their storages.
+// Hosts are the hypervisors, their storages and their pools.
 type Hosts struct {
 	Nodes    []string
 	Storages []string
+	Pools    []string
 }
 
 // Datacenter is one that runs.
@@ -103,6 +104,11 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 		Durations: taskDurations(c.Speed),
 		OnStart:   d.started, OnStop: d.stopped, OnDestroy: d.destroyed,
 	})
+	for _, pool := range c.Hosts.Pools {
+		if _, err := d.proxmox.Pveum("pveum pool add " + pool); err != nil {
+			return nil, err
+		}
+	}
 	d.fleet = talos.New(talos.Config{
 		Delays: talos.Realistic().Times(1 / c.Speed),
 		Hooks: talos.Hooks{

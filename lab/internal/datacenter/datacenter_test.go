@@ -113,6 +113,16 @@ func TestKubernetesLivesAndDiesWithItsMachines(t *testing.T) {
 	}
 }
 
+func TestThePoolsOfTheClusterExist(t *testing.T) {
+	d, _ := start(t, Config{Hosts: Hosts{Pools: []string{"blue"}}})
+	r, w := httptest.NewRequest(http.MethodGet, "/api2/json/pools", nil), httptest.NewRecorder()
+	r.Header.Set("Authorization", "PVEAPIToken="+d.Credentials()["PROXMOX_VE_API_TOKEN"])
+	d.proxmox.Handler().ServeHTTP(w, r)
+	if !strings.Contains(w.Body.String(), `"poolid":"blue"`) {
+		t.Errorf("%s", w.Body)
+	}
+}
+
 // ended fails unless the connection is cut.
 func ended(t *testing.T, c net.Conn) {
 	t.Helper()

@@ -144,7 +144,7 @@ func errorsOf(diags hcl.Diagnostics) hcl.Diagnostics {
 // read reads the platform's variables by their names in the library. A stage with other names still
 // has the addresses and hosts, which package network finds by form.
 func (s *survey) read(inputs []map[string]cty.Value) {
-	nodes, storages := map[string]bool{}, map[string]bool{}
+	nodes, storages, pools := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, values := range inputs {
 		for name, v := range values {
 			each(name, v, func(name, text string) {
@@ -161,6 +161,8 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 					s.ProxmoxToken = text
 				case name == "proxmox_node_name" || name == "node_name":
 					nodes[text] = true
+				case name == "proxmox_pool":
+					pools[text] = true
 				case strings.HasSuffix(name, "datastore") || strings.HasSuffix(name, "datastore_id"):
 					storages[text] = true
 				}
@@ -168,7 +170,7 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 		}
 	}
 	s.Hosts = datacenter.Hosts{Nodes: slices.Sorted(maps.Keys(nodes)),
-		Storages: slices.Sorted(maps.Keys(storages))}
+		Storages: slices.Sorted(maps.Keys(storages)), Pools: slices.Sorted(maps.Keys(pools))}
 }
 
 // each calls visit for every string in a value, with the name of the nearest attribute.
