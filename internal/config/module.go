@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -196,7 +197,39 @@ func convertTo(v cty.Value, ty cty.Type) (cty.Value, error) {
 	if errors.As(err, &p) && len(p.Path) > 0 {
 		return cty.NilVal, fmt.Errorf("%s: %w", renderPath(p.Path), err)
 	}
-	return converted, err
+	if err == nil {
+		return converted, nil
+	}
+	return cty.NilVal, cmp.Or(firstMismatch(v, ty), err)
+}
+
+// firstMismatch is the error of the first part of v that cannot be converted; nil if the error is that of the
+// whole. cty itself names any such part, each time another one.
+func firstMismatch(v cty.Value, ty cty.Type) error {
+	if !v.CanIterateElements() || !v.Type().IsObjectType() || !ty.IsMapType() && !ty.IsObjectType() {
+		return nil
+	}
+	part, of := "element", func(string) cty.Type { return ty.ElementType() }
+	if ty.IsObjectType() {
+		for name := range ty.AttributeTypes() {
+			if !v.Type().HasAttribute(name) && !ty.AttributeOptional(name) {
+				return nil
+			}
+		}
+		part, of = "attribute", func(name string) cty.Type {
+			if !ty.HasAttribute(name) {
+				return cty.DynamicPseudoType
+			}
+			return ty.AttributeType(name)
+		}
+	}
+	for it := v.ElementIterator(); it.Next(); {
+		key, element := it.Element()
+		if _, err := convertTo(element, of(key.AsString())); err != nil {
+			return fmt.Errorf("%s %q: %w", part, key.AsString(), err)
+		}
+	}
+	return nil
 }
 
 func renderPath(p cty.Path) string {

@@ -350,3 +350,22 @@ func TestDiagnosticsCannotQuoteSecrets(t *testing.T) {
 		t.Error("cluster.hcl cannot be quoted")
 	}
 }
+
+func TestTheFirstUnsuitableElementIsNamed(t *testing.T) {
+	for range 20 {
+		expect(t, `
+-- clusters/blue/proxmox/terraform.tfvars --
+proxmox_endpoint  = "https://192.168.1.10:8006"
+vip               = "192.168.1.50"
+infisical_project = "3f2a"
+infisical_env     = "prod"
+infisical_folder  = "/blue"
+nodes = {
+  wk-01 = { vm_id = 431 }
+  cp-01 = { vm_id = 421, role = [], address = [] }
+  cp-02 = { vm_id = 422 }
+}
+address_pool = ["192.168.1.200-192.168.1.220"]
+`, []string{`clusters/blue/proxmox/terraform.tfvars:6 | element "cp-01": attribute "address": string`})
+	}
+}
