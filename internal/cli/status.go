@@ -28,6 +28,9 @@ not ready for another reason.`,
 			if err != nil {
 				return err
 			}
+			for _, text := range s.Damaged {
+				fmt.Fprintln(a.stderr, "castle:", text)
+			}
 			err = a.print(s, func(w io.Writer) { printStatus(w, s) })
 			switch {
 			case err != nil || !exitCode || s.AllReady():

@@ -3,12 +3,15 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -17,47 +20,13 @@ import (
 // Record records the facts that a later destroy needs, before castle changes anything: the configuration
 // may have changed by then. The workspace holds the inputs of the apply.
 func (w *Workspace) Record(s *config.Stage) error {
-	scope := w.Run.Outputs.Scope(s)
-	rec := state.Record{
-		Name: s.Name, Layer: s.Layer, Source: s.Source, Summary: s.Summary,
-		EndsCluster: s.EndsCluster, Persistent: s.Persistent, Volatile: s.Volatile,
-		InCluster: s.InCluster, Castle: w.Run.Cluster.Options.Version, Run: w.Run.ID, Applied: time.Now(),
-	}
-	var err error
-	if rec.Module, err = state.Digest(s.Module); err != nil {
+	rec, err := recordOf(w.Run, s)
+	if err != nil {
 		return err
 	}
-	for _, need := range s.Needs {
-		rec.Needs = append(rec.Needs, need.Name)
-	}
-	for _, p := range s.Preflights {
-		values, diags := p.Values(s, scope)
-		if diags.HasErrors() {
-			return diags
-		}
-		check, err := state.NewRecordedCheck(p.Type.Name, p.Label, values)
-		if err != nil {
-			return err
-		}
-		rec.Preflights = append(rec.Preflights, check)
-	}
-	for _, a := range s.Adopts {
-		if a.Exists == nil {
-			continue
-		}
-		values, diags := a.Exists.Values(s, scope)
-		if diags.HasErrors() {
-			return diags
-		}
-		lookup, err := a.Exists.Type.New(a.Exists.Name(), gate.Target{}, values)
-		if err != nil || lookup.Object.ID == "" {
-			continue
-		}
-		check, err := state.NewRecordedCheck(a.Exists.Type.Name, "", values)
-		if err != nil {
-			return err
-		}
-		rec.Adopts = append(rec.Adopts, state.RecordedAdopt{Address: a.Address, Exists: check})
+	rec.Applied = time.Now()
+	if rec.Module, err = state.Digest(s.Module); err != nil {
+		return err
 	}
 	inputs, err := w.Root.Inputs()
 	if err != nil {
@@ -67,6 +36,100 @@ func (w *Workspace) Record(s *config.Stage) error {
 		return err
 	}
 	return w.Dir.SetRecord(rec)
+}
+
+// recordOf returns the record of a stage as it is configured.
+func recordOf(r *Run, s *config.Stage) (state.Record, error) {
+	scope := r.Outputs.Scope(s)
+	rec := state.Record{
+		Name: s.Name, Layer: s.Layer, Source: s.Source, Summary: s.Summary,
+		EndsCluster: s.EndsCluster, Persistent: s.Persistent, Volatile: s.Volatile,
+		InCluster: s.InCluster, Castle: r.Cluster.Options.Version, Run: r.ID,
+	}
+	for _, need := range s.Needs {
+		rec.Needs = append(rec.Needs, need.Name)
+	}
+	for _, p := range s.Preflights {
+		values, diags := p.Values(s, scope)
+		if diags.HasErrors() {
+			return rec, diags
+		}
+		check, err := state.NewRecordedCheck(p.Type.Name, p.Label, values)
+		if err != nil {
+			return rec, err
+		}
+		rec.Preflights = append(rec.Preflights, check)
+	}
+	for _, a := range s.Adopts {
+		if a.Exists == nil {
+			continue
+		}
+		values, diags := a.Exists.Values(s, scope)
+		if diags.HasErrors() {
+			return rec, diags
+		}
+		lookup, err := a.Exists.Type.New(a.Exists.Name(), gate.Target{}, values)
+		if err != nil || lookup.Object.ID == "" {
+			continue
+		}
+		check, err := state.NewRecordedCheck(a.Exists.Type.Name, "", values)
+		if err != nil {
+			return rec, err
+		}
+		rec.Adopts = append(rec.Adopts, state.RecordedAdopt{Address: a.Address, Exists: check})
+	}
+	return rec, nil
+}
+
+// Record reads a stage's record. If that is damaged or lost, it is rebuilt from the configuration and the
+// outputs in the last known states, and damage is the reason. A stage that was never applied has none: the
+// error is fs.ErrNotExist.
+func Record(c *cluster.Cluster, stage string) (rec state.Record, damage, err error) {
+	dir := c.Dir.Stage(stage)
+	rec, err = dir.Record()
+	if lost := errors.Is(err, fs.ErrNotExist); lost {
+		if st, unread := dir.LastKnown(); unread != nil || !st.Exists {
+			return rec, nil, errors.Join(err, unread)
+		}
+		err = state.LostRecord(dir)
+	}
+	at := slices.IndexFunc(c.Config.Stages, func(s *config.Stage) bool { return s.Name == stage })
+	if !errors.As(err, new(*state.DamagedError)) || at < 0 || c.InvalidConfig != nil {
+		return rec, nil, err
+	}
+	known := &Run{Cluster: c, Outputs: NewOutputs(c.Masker)}
+	if _, unread := LastKnownStates(known); unread != nil {
+		return rec, nil, errors.Join(err, unread)
+	}
+	rebuilt, unknown := recordOf(known, c.Config.Stages[at])
+	if unknown != nil {
+		return rec, nil, fmt.Errorf("%w\n  the configuration cannot replace it: %w", err, unknown)
+	}
+	return rebuilt, errors.Unwrap(err), nil
+}
+
+// repair restores damaged files from their copies, and damaged or lost records from the configuration. What
+// it cannot restore stays as it is, and its reader refuses that.
+func (r *Run) repair() error {
+	notices, err := r.Cluster.Dir.Repair()
+	for _, text := range notices {
+		r.Notice(text)
+	}
+	if err != nil {
+		return err
+	}
+	for _, s := range r.Cluster.Config.Stages {
+		rec, damage, err := Record(r.Cluster, s.Name)
+		if err != nil || damage == nil {
+			continue
+		}
+		if err := r.Cluster.Dir.Stage(s.Name).SetRecord(rec); err != nil {
+			return err
+		}
+		r.Notice(fmt.Sprintf("stage %s: its record was lost (%v); castle rebuilt it from the configuration",
+			s.Name, damage))
+	}
+	return nil
 }
 
 // RecordFirst records a stage that has no record yet, before castle imports anything. An existing record

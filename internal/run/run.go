@@ -83,6 +83,9 @@ func Begin(ctx context.Context, c *cluster.Cluster, kind string) (_ *Run, err er
 		return nil, errors.Join(err, lock.Unlock())
 	}
 	r.Emit(event.Event{Kind: event.RunStarted, Text: kind + " " + c.Name()})
+	if err := r.repair(); err != nil {
+		return nil, r.End(err)
+	}
 	return r, nil
 }
 

@@ -4,11 +4,12 @@
 //
 // Only the owner can read a cluster's directory. castle replaces its own files whole, so that a crash at any
 // moment leaves the old or the new content. Terraform writes its state in place, which can leave half a
-// file: the newest readable snapshot then replaces it.
+// file: the newest readable snapshot then replaces it. castle's own JSON files and intents end with checksums
+// and have a copy beside them (checksum.go), and seen.json identifies the state that castle last saw.
 //
 //	<root>/<cluster>/<platform>/
 //	  layout  lock  recreate.json  proved.json  kubeconfig  talosconfig
-//	  stages/<stage>/  terraform.tfstate  record.json  fingerprint.json  intent.jsonl
+//	  stages/<stage>/  terraform.tfstate  record.json  fingerprint.json  seen.json  intent.jsonl
 //	                   snapshots/  module/  work/
 //	  archive/<run>-<stage>/
 //	  runs/<run>/  journal.jsonl  <stage>.log

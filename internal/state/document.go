@@ -16,7 +16,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 )
 
-// Document is a JSON file that is replaced whole.
+// Document is a JSON file that is replaced whole. It ends with its checksum and has a copy beside it, so that
+// neither a damaged nor a deleted file counts as nothing recorded.
 type Document[T any] struct{ path string }
 
 // StageDocument returns a stage's document with a name such as "machines", for facts that a later run needs
@@ -25,15 +26,15 @@ func StageDocument[T any](s *Stage, name string) Document[T] {
 	return Document[T]{filepath.Join(s.Dir(), name+".json")}
 }
 
-// load reads the document. Without one the error is fs.ErrNotExist.
+// load reads the document, or its copy if it is damaged. Without both the error is fs.ErrNotExist.
 func (d Document[T]) load() (*T, error) {
-	data, err := os.ReadFile(d.path)
+	data, _, err := readKept(d.path)
 	if err != nil {
 		return nil, err
 	}
 	v := new(T)
 	if err := json.Unmarshal(data, v); err != nil {
-		return nil, fmt.Errorf("%s: %w", d.path, err)
+		return nil, damaged(d.path, err)
 	}
 	return v, nil
 }
@@ -62,14 +63,11 @@ func (d Document[T]) Write(v T) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", d.path, err)
 	}
-	if err := atomicfile.MkdirPrivate(filepath.Dir(d.path)); err != nil {
-		return err
-	}
-	return atomicfile.Write(d.path, append(data, '\n'))
+	return writeKept(d.path, data)
 }
 
 // Clear removes the document.
-func (d Document[T]) Clear() error { return removeFile(d.path) }
+func (d Document[T]) Clear() error { return removeKept(d.path) }
 
 // removeFile removes a file, if there is one, and flushes its folder.
 func removeFile(path string) error {

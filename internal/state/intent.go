@@ -2,9 +2,11 @@ package state
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -23,6 +25,14 @@ type Intended struct {
 	Action  string `json:"action"`       // create, replace, update or delete
 	ID      string `json:"id,omitempty"` // for `terraform import`; empty if unknown
 	Before  Before `json:"before,omitempty"`
+	Sum     string `json:"sum,omitempty"` // of the line in the file; an older castle wrote none
+}
+
+// sum returns the checksum of the change's line.
+func (i Intended) sum() string {
+	i.Sum = ""
+	line, _ := json.Marshal(i) //nolint:errcheck // it holds strings
+	return fmt.Sprintf("%08x", crc32.ChecksumIEEE(line))
 }
 
 // Before is whether the object of a planned create existed beforehand; empty if unknown.
@@ -56,7 +66,8 @@ type Intent struct {
 	Run     string     `json:"run"` // that wrote it
 	Began   time.Time  `json:"began"`
 	New     bool       `json:"new,omitempty"` // the stage had no state then
-	Changes []Intended `json:"-"`
+	Changes []Intended `json:"changes,omitempty"`
+	Damage  error      `json:"-"` // why its copy was read, which lacks how far each change came
 }
 
 // InFlight returns the changes that may have created an object that is not in the state. A create that
@@ -92,11 +103,15 @@ func (i *Intent) contains(match func(Intended) bool) bool {
 	return i != nil && slices.ContainsFunc(i.Changes, creates)
 }
 
-// add adds a line of the file: the run, a change, or the phase of a change.
+// add adds a line of the file: the intent as it was begun, or the phase of a change. An older castle wrote
+// each change on a line of its own.
 func (i *Intent) add(line []byte) error {
 	var c Intended
 	if err := json.Unmarshal(line, &c); err != nil {
 		return err
+	}
+	if c.Sum != "" && c.Sum != c.sum() {
+		return errors.New("the line does not match its checksum")
 	}
 	switch {
 	case c.Address == "":
@@ -113,21 +128,6 @@ func (i *Intent) add(line []byte) error {
 	return nil
 }
 
-// lines encodes the intent as in its file.
-func (i *Intent) lines() ([]byte, error) {
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	err := encoder.Encode(i)
-	for _, c := range i.Changes {
-		reached := Intended{Phase: c.Phase, Address: c.Address, Action: c.Action}
-		c.Phase = ""
-		if err = errors.Join(err, encoder.Encode(c)); reached.Phase != "" {
-			err = errors.Join(err, encoder.Encode(reached))
-		}
-	}
-	return text.Bytes(), err
-}
-
 // IntentFile holds a stage's intent while it is needed.
 type IntentFile struct{ stage *Stage }
 
@@ -139,27 +139,64 @@ func (f IntentFile) path() string { return filepath.Join(f.stage.Dir(), "intent.
 // Fingerprint adds the file's digest to a fingerprint.
 func (f IntentFile) Fingerprint(to *Fingerprint) error { return to.AddFile("intent", f.path()) }
 
-// Read returns the intent of an interrupted change, or nil.
+// Read returns the intent of an interrupted change, or nil. If the file is damaged or deleted, the copy
+// replaces it and every change counts as unsure.
 func (f IntentFile) Read() (*Intent, error) {
 	data, err := os.ReadFile(f.path())
-	if errors.Is(err, fs.ErrNotExist) {
+	begun, sealed, copyErr := readSealed(copyOf(f.path()))
+	missing := errors.Is(err, fs.ErrNotExist)
+	if missing && errors.Is(copyErr, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
+	if err != nil && !missing {
 		return nil, err
 	}
-	i := &Intent{}
-	err = eachLine(data, func(number int, line, rest []byte) error {
-		if err := i.add(line); err != nil && len(rest) > 0 { // a power cut can damage the last line only
-			return fmt.Errorf("%s:%d: %w; the file lists what an interrupted run was creating: "+
-				"look for those objects, then delete the file", f.path(), number, err)
+	i, whole, damage := readIntent(data)
+	if sealed && damage == nil && !bytes.HasPrefix(data, append(begun, '\n')) {
+		damage = errors.New("it is not as it was begun")
+	}
+	switch {
+	case damage == nil && (whole || !sealed): // without a copy, a power cut may have damaged the last line
+		if !whole {
+			i.unsure()
+		}
+		return i, nil
+	case !sealed:
+		return nil, &DamagedError{Path: f.path(), Reason: damage, Fix: "it lists what an interrupted run " +
+			"was creating: look for those objects, then delete the file and its copy"}
+	}
+	i = &Intent{Damage: cmp.Or(damage, errors.New("its last line was cut short"))}
+	if err := json.Unmarshal(begun, i); err != nil {
+		return nil, damaged(copyOf(f.path()), err)
+	}
+	i.unsure()
+	return i, nil
+}
+
+func readIntent(data []byte) (i *Intent, whole bool, damage error) {
+	i = &Intent{}
+	left := len(data)
+	damage = eachLine(data, func(number int, line, rest []byte) error {
+		left = len(rest)
+		if err := i.add(line); err != nil {
+			return fmt.Errorf("line %d: %w", number, err)
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
+	if damage == nil && i.Run == "" {
+		damage = errors.New("it names no run")
 	}
-	return i, nil
+	return i, left == 0, damage
+}
+
+// unsure treats each change as one that may have been made: how far it came is not known. A failed create of
+// an object that may have existed before stays failed: the object may be foreign.
+func (i *Intent) unsure() {
+	for n, c := range i.Changes {
+		if c.Phase != Failed || c.Before == Absent {
+			i.Changes[n].Phase = Unsure
+		}
+	}
 }
 
 // Begin writes the changes of a new intent to disk. If it fails, nothing may be
@@ -178,14 +215,14 @@ func (f IntentFile) Begin(run string, changes []Intended) (*IntentLog, error) {
 }
 
 func (f IntentFile) write(i *Intent) error {
-	text, err := i.lines()
+	line, err := json.Marshal(i)
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.MkdirPrivate(f.stage.Dir()); err != nil {
+	if err := writeBoth(f.path(), append(line, '\n'), line); err != nil {
 		return err
 	}
-	return errors.Join(atomicfile.Write(f.path(), text), atomicfile.SyncDir(f.stage.dir.stages()))
+	return atomicfile.SyncDir(f.stage.dir.stages())
 }
 
 // Settle removes from the intent the resources that the state has now. If they are
@@ -204,7 +241,7 @@ func (f IntentFile) Settle() error {
 }
 
 // Clear removes the intent: the change has ended, and its state was read and copied.
-func (f IntentFile) Clear() error { return removeFile(f.path()) }
+func (f IntentFile) Clear() error { return removeKept(f.path()) }
 
 // IntentLog appends phases to the intent of a running change. It is safe for concurrent use.
 type IntentLog struct {
@@ -217,7 +254,9 @@ type IntentLog struct {
 // Note writes the phase of the change at an address to disk. Close returns the write errors; the change then
 // counts as not having come that far.
 func (l *IntentLog) Note(address, action string, phase Phase) {
-	err := l.journal.Append(Intended{Phase: phase, Address: address, Action: action})
+	line := Intended{Phase: phase, Address: address, Action: action}
+	line.Sum = line.sum()
+	err := l.journal.Append(line)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.err = errors.Join(l.err, err)

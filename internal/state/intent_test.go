@@ -1,10 +1,12 @@
 package state
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"os/signal"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -151,32 +153,108 @@ func TestIntentCoversOnlyWhatItWasToCreate(t *testing.T) {
 	}
 }
 
-func TestIntentIgnoresATornLastLine(t *testing.T) {
-	for _, torn := range []string{`{"phase":"failed","address":"vm.node[\"cp-01\"]"`, "\x00\x00\x00\x00\n"} {
+func TestDamagedIntentCountsEveryChangeAsUnsure(t *testing.T) {
+	// Not what is foreign: secret.theirs was there before.
+	all := []string{`vm.node["cp-01"]`, `vm.node["cp-02"]`, "random_id.a", "secret.unasked"}
+	cut := func(data []byte) []byte { return data[:len(data)/2] }
+	for name, damage := range map[string]func([]byte) []byte{
+		"torn":    func(data []byte) []byte { return append(data, `{"phase":"failed","addre`...) },
+		"zeros":   func(data []byte) []byte { return append(data, "\x00\x00\x00\x00\n"...) },
+		"header":  func(data []byte) []byte { return append([]byte("?\n"), data...) },
+		"null":    func([]byte) []byte { return []byte("null") },
+		"braces":  func([]byte) []byte { return []byte("{}\n") },
+		"empty":   func([]byte) []byte { return nil },
+		"cut":     cut,
+		"deleted": nil,
+		"flipped": func(data []byte) []byte {
+			return bytes.Replace(data, []byte("random_id.a"), []byte("random_id.b"), 1)
+		},
+		"line lost": func(data []byte) []byte {
+			lines := bytes.SplitAfter(data, []byte("\n"))
+			return bytes.Join(lines[1:], nil)
+		},
+	} {
 		s, log := begun(t)
 		log.Note("random_id.a", "create", Failed)
-		if _, err := log.journal.file.WriteString(torn); err != nil {
+		path := s.Intent().path()
+		data, err := os.ReadFile(path)
+		if err == nil && damage == nil {
+			err = os.Remove(path)
+		} else if err == nil {
+			err = os.WriteFile(path, damage(data), 0o600)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
-		if got := inFlight(t, s); !reflect.DeepEqual(got, []string{`vm.node["cp-01"]`, `vm.node["cp-02"]`}) {
-			t.Errorf("%q: %v", torn, got)
+		if got := inFlight(t, s); !slices.Equal(got, all) {
+			t.Errorf("%s: %v", name, got)
+		}
+		repaired(t, s, path)
+		if got := inFlight(t, s); !slices.Equal(got, all) {
+			t.Errorf("%s, repaired: %v", name, got)
 		}
 	}
 }
 
-func TestADamagedIntentIsAnError(t *testing.T) {
-	s, _ := begun(t)
-	data, err := os.ReadFile(s.Intent().path())
+// repaired repairs the directory of a stage under the lock, and expects one notice, about path.
+func repaired(t *testing.T, s *Stage, path string) {
+	t.Helper()
+	told, err := s.dir.Repair()
+	if err != nil || len(told) != 1 || !strings.HasPrefix(told[0], path+" is damaged") {
+		t.Errorf("without the lock: %q, %v", told, err)
+	}
+	lock, err := s.dir.Lock("r9")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(s.Intent().path(), append([]byte("?\n"), data...), 0o600); err != nil {
+	told, err = s.dir.Repair()
+	if err != nil || len(told) != 1 || !strings.HasPrefix(told[0], path+" was damaged") {
+		t.Errorf("%q, %v", told, err)
+	}
+	told, err = s.dir.Repair()
+	if err = errors.Join(err, lock.Unlock()); err != nil || len(told) > 0 {
+		t.Errorf("after the repair: %q, %v", told, err)
+	}
+}
+
+func TestDamagedCopyOfAnIntentIsMadeAnew(t *testing.T) {
+	s, log := begun(t)
+	log.Note("random_id.a", "create", Failed)
+	if err := os.WriteFile(copyOf(s.Intent().path()), []byte("null"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if got := inFlight(t, s); !slices.Equal(got, []string{`vm.node["cp-01"]`, `vm.node["cp-02"]`}) {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestIntentOfAnOlderCastleIsRead(t *testing.T) {
+	s := open(t).Stage("platform")
+	old := `{"run":"r1","began":"2026-01-02T03:04:05Z","new":true}
+{"address":"vm.a","type":"vm","action":"create","id":"n/1","before":"absent"}
+{"address":"vm.b","type":"vm","action":"create"}
+{"phase":"started","address":"vm.b","action":"create"}
+`
+	write := func(text string) {
+		t.Helper()
+		err := os.MkdirAll(s.Dir(), 0o700)
+		if err = errors.Join(err, os.WriteFile(s.Intent().path(), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(old)
+	i, err := s.Intent().Read()
+	if err != nil || i.Run != "r1" || !i.New || i.Damage != nil {
+		t.Errorf("%+v, %v", i, err)
+	}
+	if got := inFlight(t, s); !slices.Equal(got, []string{"vm.a", "vm.b"}) {
+		t.Errorf("in flight: %v", got)
+	}
+	write(old + "?\n")
 	_, err = s.Intent().Read()
-	if err == nil || !strings.HasPrefix(err.Error(), s.Intent().path()+":1: ") ||
+	if err == nil || !strings.HasPrefix(err.Error(), s.Intent().path()+" is damaged: line 5: ") ||
 		!strings.Contains(err.Error(), "delete the file") {
-		t.Errorf("got %v", err)
+		t.Errorf("damaged, and without a copy: %v", err)
 	}
 }
 
@@ -220,7 +298,7 @@ func TestAFullDiskRefusesAnIntentAndKeepsThePreviousOne(t *testing.T) {
 		t.Errorf("%+v, %v", i, err)
 	}
 	entries, err := os.ReadDir(s.Dir())
-	if err != nil || len(entries) != 1 {
+	if err != nil || len(entries) != 2 {
 		t.Errorf("left behind: %v, %v", entries, err)
 	}
 }

@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -25,10 +26,14 @@ type UnreadableError struct {
 	Path   string
 	Reason error
 	Fix    string // the newest good snapshot and the command that restores it, if there is one
+	State  *State // its content if it can be read, but is not the state that castle last saw
 }
 
 func (e *UnreadableError) Error() string {
 	text := fmt.Sprintf("%s: state unreadable: %v", e.Path, e.Reason)
+	if e.State != nil {
+		text = fmt.Sprintf("%s: not the state that castle knows: %v", e.Path, e.Reason)
+	}
 	if e.Fix != "" {
 		text += "\n  " + e.Fix
 	}
@@ -51,6 +56,9 @@ func (s *Stage) State() (*State, error) {
 func (s *Stage) readWhole() (*State, error) {
 	for attempt := 1; ; attempt++ {
 		st, err := s.read()
+		if err == nil {
+			err = checkSeen(s, st)
+		}
 		unreadable, is := errors.AsType[*UnreadableError](err)
 		if !is {
 			return st, err
@@ -95,7 +103,7 @@ func (s *Stage) LastKnown() (*State, error) {
 	}
 	st, err := s.readWhole()
 	unreadable, is := errors.AsType[*UnreadableError](err)
-	if !is {
+	if !is || unreadable.State != nil {
 		return st, err
 	}
 	good, err := s.Copies().replacement(unreadable)
@@ -113,7 +121,7 @@ func (s *Stage) LastKnown() (*State, error) {
 
 // withFix adds the newest good snapshot to an error.
 func (s *Stage) withFix(e *UnreadableError) error {
-	good, err := s.Copies().newestGood()
+	good, err := s.Copies().Newest()
 	if good != nil && err == nil {
 		e.Fix = fmt.Sprintf("the newest good snapshot has serial %d and is from %s; "+
 			"restore it with `castle state restore %s %s`",
@@ -157,11 +165,15 @@ func (s *Stage) read() (*State, error) {
 		}
 		return st, nil
 	}
-	good, err := s.Copies().newestGood()
+	good, err := s.Copies().Newest()
 	if err != nil {
 		return nil, err
 	}
-	if good != nil || exists(s.Fingerprint().path) {
+	seen, err := seenOf(s).Read()
+	if err != nil {
+		return nil, err
+	}
+	if good != nil || exists(s.Fingerprint().path) || seen != nil && seen.Lineage != "" {
 		err = errors.New("missing or empty, and it was not before")
 		return nil, &UnreadableError{Path: s.StatePath(), Reason: err}
 	}
@@ -211,16 +223,20 @@ func (c Copies) Check(from *Copy) error {
 	if err != nil {
 		return err
 	}
+	seen, err := seenOf(c.stage).Value()
+	if err != nil {
+		return err
+	}
 	if !now.Exists {
-		good, err := c.newestGood()
+		good, err := c.Newest()
 		if err != nil || good == nil {
 			return err
 		}
 		now = good.State
 	}
 	switch {
-	case from.State.Lineage != now.Lineage:
-		err = &LineageError{Copy: from.path, Of: from.State.Lineage, Want: now.Lineage}
+	case from.State.Lineage != cmp.Or(seen.Lineage, now.Lineage):
+		err = &LineageError{Copy: from.path, Of: from.State.Lineage, Want: cmp.Or(seen.Lineage, now.Lineage)}
 	case from.errored && from.State.SHA256 != now.SHA256 && from.State.Serial <= now.Serial:
 		err = fmt.Errorf("%s has serial %d, which is not newer than serial %d of %s",
 			from.path, from.State.Serial, now.Serial, c.stage.StatePath())
@@ -247,7 +263,7 @@ func (c Copies) Restore(from *Copy) (kept []string, err error) {
 	if aside != "" {
 		kept = append(kept, aside)
 	}
-	if err := atomicfile.Write(c.stage.StatePath(), from.data); err != nil {
+	if err := c.replace(from); err != nil {
 		return kept, err
 	}
 	// An unreadable state is restored from the newest snapshot.
@@ -264,6 +280,14 @@ func (c Copies) Restore(from *Copy) (kept []string, err error) {
 	}
 	path := c.keptPath("errored")
 	return append(kept, path), os.Rename(errored.path, path)
+}
+
+// replace writes a copy as the state.
+func (c Copies) replace(with *Copy) error {
+	if err := BeginChange(c.stage); err != nil {
+		return err
+	}
+	return atomicfile.Write(c.stage.StatePath(), with.data)
 }
 
 // outdate changes the fingerprint so that the stage is outdated and names the reason.
@@ -309,6 +333,9 @@ func (c Copies) repair() (*State, error) {
 	if unreadable, is := errors.AsType[*UnreadableError](err); is {
 		st, err = c.restoreNewest(unreadable)
 	}
+	if err == nil {
+		err = checkSeen(c.stage, st)
+	}
 	if err == nil && notice != "" {
 		st.Notice = strings.TrimSuffix(notice+"\n"+st.Notice, "\n")
 	}
@@ -319,7 +346,7 @@ func (c Copies) repair() (*State, error) {
 // nil after an interrupted first apply: there was no state before it, and the intent holds all that the
 // unreadable state could.
 func (c Copies) replacement(none error) (*Copy, error) {
-	good, err := c.newestGood()
+	good, err := c.Newest()
 	if good != nil || err != nil {
 		return good, err
 	}
@@ -346,7 +373,7 @@ func (c Copies) restoreNewest(cause *UnreadableError) (*State, error) {
 		text += " and there was none before; it is kept in " + kept
 		return noState(text), atomicfile.SyncDir(c.stage.Dir())
 	}
-	if err := atomicfile.Write(c.stage.StatePath(), good.data); err != nil {
+	if err := c.replace(good); err != nil {
 		return nil, err
 	}
 	good.State.Notice = fmt.Sprintf("%s; restored serial %d from %s, which lacks later changes",
@@ -372,7 +399,7 @@ func (c Copies) restoreErrored() (notice string, err error) {
 	if _, err := c.keepPresent(); err != nil {
 		return "", err
 	}
-	if err := atomicfile.Write(c.stage.StatePath(), errored.data); err != nil {
+	if err := c.replace(errored); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("stage %s: restored the state that Terraform could not write (serial %d)",

@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -82,45 +83,98 @@ func (c Copies) Snapshots() ([]*Copy, error) {
 	return copies, nil
 }
 
-// newestGood returns the newest snapshot that can be read, or nil.
-func (c Copies) newestGood() (*Copy, error) {
-	all, err := c.Snapshots()
-	if i := slices.IndexFunc(all, func(one *Copy) bool { return one.State != nil }); i >= 0 {
-		return all[i], nil
+// Newest returns the good snapshot with the highest serial of the state's lineage, or nil. The time in its
+// name does not count: a clock can be wrong.
+func (c Copies) Newest() (*Copy, error) {
+	all, fits, err := c.ranked()
+	if len(all) == 0 || !fits(all[0]) {
+		return nil, err
 	}
-	return nil, err
+	return all[0], err
 }
 
-// snapshot keeps a copy of the state unless the newest snapshot is the same, and removes the oldest
-// snapshots beyond Dir.KeepSnapshots. It returns the copy's path, or "" if there is no state yet.
+// ranked returns all snapshots, the best first, and whether one may replace the state. After a restore, those
+// with a higher serial than the restored state are of no use.
+func (c Copies) ranked() (all []*Copy, fits func(*Copy) bool, err error) {
+	if all, err = c.Snapshots(); err != nil {
+		return nil, nil, err
+	}
+	seen, err := seenOf(c.stage).Read()
+	if err != nil {
+		return nil, nil, err
+	}
+	lineage := ""
+	if data, err := os.ReadFile(c.stage.StatePath()); seen != nil && seen.Lineage != "" {
+		lineage = seen.Lineage
+	} else if st, unreadable := parse(data); err == nil && unreadable == nil {
+		lineage = st.Lineage
+	} else if i := slices.IndexFunc(all, func(one *Copy) bool { return one.State != nil }); i >= 0 {
+		lineage = all[i].State.Lineage
+	}
+	fits = func(one *Copy) bool {
+		return one.State != nil && one.State.Lineage == lineage &&
+			(seen == nil || seen.Lineage == "" || one.State.Serial < seen.Serial ||
+				one.State.SHA256 == seen.SHA256)
+	}
+	slices.SortStableFunc(all, func(a, b *Copy) int {
+		switch {
+		case fits(a) && fits(b):
+			return cmp.Compare(b.State.Serial, a.State.Serial)
+		case fits(a):
+			return -1
+		case fits(b):
+			return 1
+		}
+		return 0
+	})
+	return all, fits, nil
+}
+
+// snapshot keeps a copy of the state unless there is one, and removes the worst snapshots beyond
+// Dir.KeepSnapshots. It returns the copy's path, or "" if there is no state yet.
 func (c Copies) snapshot() (path string, err error) {
-	if st, err := c.stage.read(); err != nil || !st.Exists {
+	st, err := c.stage.read()
+	if err == nil {
+		err = checkSeen(c.stage, st)
+	}
+	if err != nil || !st.Exists {
 		return "", err
 	}
 	data, err := os.ReadFile(c.stage.StatePath())
 	if err != nil {
 		return "", err
 	}
-	paths, err := c.paths()
+	// Before the copy: it must not count as newer than the state that castle last saw.
+	now := Seen{Serial: st.Serial, Lineage: st.Lineage, SHA256: st.SHA256}
+	if seen, err := seenOf(c.stage).Read(); err != nil {
+		return "", err
+	} else if seen == nil || *seen != now {
+		if err := seenOf(c.stage).Write(now); err != nil {
+			return "", err
+		}
+	}
+	all, err := c.Snapshots()
 	if err != nil {
 		return "", err
 	}
-	if len(paths) > 0 {
-		path = paths[len(paths)-1]
-		if newest, err := os.ReadFile(path); err == nil && bytes.Equal(newest, data) {
-			return path, nil
-		}
+	taken := time.Now().UTC()
+	past := func(one *Copy) bool { return !one.Taken.After(taken) } // the clock may have been wrong
+	if i := slices.IndexFunc(all, past); i >= 0 && bytes.Equal(all[i].data, data) {
+		return all[i].path, nil
 	}
 	// A copy, never a link: Terraform overwrites its state in place.
-	path = filepath.Join(c.stage.Dir(), "snapshots", time.Now().UTC().Format(snapshotTime)+stateEnd)
+	path = filepath.Join(c.stage.Dir(), "snapshots", taken.Format(snapshotTime)+stateEnd)
 	if err := atomicfile.MkdirPrivate(filepath.Dir(path)); err != nil {
 		return "", err
 	}
 	if err := atomicfile.Write(path, data); err != nil {
 		return "", err
 	}
-	for keep := c.stage.dir.snapshots; keep > 0 && len(paths) >= keep; paths = paths[1:] {
-		if err := os.Remove(paths[0]); err != nil {
+	if all, _, err = c.ranked(); err != nil {
+		return "", err
+	}
+	for keep := c.stage.dir.snapshots; keep > 0 && len(all) > keep; all = all[:len(all)-1] {
+		if err := os.Remove(all[len(all)-1].path); err != nil {
 			return "", err
 		}
 	}

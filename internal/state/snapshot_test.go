@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -13,6 +14,10 @@ func goodState(serial int) []byte {
 	return fmt.Appendf(nil, `{"version":4,"serial":%d,"lineage":"l","outputs":{},
 		"resources":[{"mode":"managed","type":"terraform_data","name":"a","provider":`+
 		`"provider[\"terraform.io/builtin/terraform\"]","instances":[{"attributes":{"id":"1"}}]}]}`, serial)
+}
+
+func withoutResource(serial int) string {
+	return strings.Replace(string(goodState(serial)), `[{"attributes":{"id":"1"}}]`, `[]`, 1)
 }
 
 func locked(t *testing.T) (*Dir, *Stage) {
@@ -260,5 +265,114 @@ func TestAnIncompleteErroredStateIsKept(t *testing.T) {
 				t.Errorf("kept %q, %v", kept, err)
 			}
 		})
+	}
+}
+
+func TestNewestSnapshotHasTheHighestSerialNotTheLatestName(t *testing.T) {
+	d, s := locked(t)
+	d.KeepSnapshots(3)
+	for serial := range 3 {
+		snapshotted(t, s, serial+1)
+	}
+	future := filepath.Join(s.Dir(), "snapshots", "29990101T000000.000000000.tfstate")
+	write(t, future, goodState(1))
+	if good, err := s.Copies().Newest(); err != nil || good.State.Serial != 3 {
+		t.Errorf("%+v, %v", good, err)
+	}
+	snapshotted(t, s, 4) // the worst make room, and not the last ones
+	var serials []uint64
+	all, err := s.Copies().Snapshots()
+	for _, one := range all {
+		serials = append(serials, one.State.Serial)
+	}
+	if err != nil || !slices.Equal(serials, []uint64{4, 3, 2}) {
+		t.Errorf("%d, %v", serials, err)
+	}
+	write(t, future, []byte(strings.Replace(string(goodState(9)), `"l"`, `"another"`, 1)))
+	write(t, s.StatePath(), []byte("torn"))
+	if st, err := s.State(); err != nil || st.Serial != 4 || st.Lineage != "l" {
+		t.Errorf("%+v, %v", st, err)
+	}
+}
+
+func TestAfterARestoreHigherSerialsDoNotComeBack(t *testing.T) {
+	_, s := locked(t)
+	for serial := range 5 {
+		snapshotted(t, s, serial+1)
+	}
+	all, err := s.Copies().Snapshots()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Copies().Restore(all[3]); err != nil {
+		t.Fatal(err)
+	}
+	write(t, s.StatePath(), nil)
+	if st, err := s.State(); err != nil || st.Serial != 2 {
+		t.Errorf("%+v, %v", st, err)
+	}
+}
+
+func TestStateThatNoRunCanHaveLeftIsRefused(t *testing.T) {
+	none := withoutResource(7)
+	for name, c := range map[string]struct {
+		state, want string
+	}{
+		"lost":    {none, "it lacks terraform_data.a"},
+		"later":   {strings.Replace(none, `:7,`, `:9,`, 1), "it lacks terraform_data.a"},
+		"other":   {strings.Replace(string(goodState(7)), `"id":"1"`, `"id":"2"`, 1), "same serial"},
+		"earlier": {string(goodState(6)), "its serial is 6 and was 7"},
+		"lineage": {strings.Replace(string(goodState(8)), `"l"`, `"m"`, 1), `its lineage is "m" and was "l"`},
+	} {
+		d, s := locked(t)
+		snapshotted(t, s, 6)
+		snapshotted(t, s, 7)
+		write(t, s.StatePath(), []byte(c.state))
+		_, err := s.State()
+		unreadable, is := errors.AsType[*UnreadableError](err)
+		if !is || !strings.Contains(err.Error(), c.want) || unreadable.Path != s.StatePath() ||
+			!strings.Contains(unreadable.Fix, "castle state restore "+d.cluster+" platform") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := s.Snapshot(); !errors.As(err, new(*UnreadableError)) {
+			t.Errorf("%s: snapshot: %v", name, err)
+		}
+		if now, err := os.ReadFile(s.StatePath()); err != nil || string(now) != c.state {
+			t.Errorf("%s: the state is %s, %v", name, now, err)
+		}
+		good, err := s.Copies().Newest()
+		if err != nil || good == nil || good.State.Serial != 7 {
+			t.Fatalf("%s: %+v, %v", name, good, err)
+		}
+		if _, err := s.Copies().Restore(good); err != nil {
+			t.Errorf("%s: restore: %v", name, err)
+		}
+		if st, err := s.State(); err != nil || st.Serial != 7 || !st.Has("terraform_data.a") {
+			t.Errorf("%s: restored: %+v, %v", name, st, err)
+		}
+	}
+}
+
+func TestStateThatTerraformMayHaveChangedIsRead(t *testing.T) {
+	_, s := locked(t)
+	snapshotted(t, s, 7)
+	write(t, s.StatePath(), goodState(8)) // by a Terraform of the user's own
+	if st, err := s.State(); err != nil || st.Serial != 8 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	none := withoutResource(9)
+	if err := BeginChange(s); err != nil {
+		t.Fatal(err)
+	}
+	write(t, s.StatePath(), []byte(none))
+	if st, err := s.State(); err != nil || st.Serial != 9 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	if err := s.Snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, s.StatePath(), goodState(9))
+	if _, err := s.State(); !errors.As(err, new(*UnreadableError)) {
+		t.Errorf("after the snapshot: %v", err)
 	}
 }

@@ -35,8 +35,14 @@ func (s *Stage) Record() (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
+	if r.Name != s.name || r.Layer == "" {
+		return Record{}, damaged(s.record().path, errors.New("it names no stage and layer"))
+	}
 	return *r, nil
 }
+
+// LostRecord returns the error for a stage with a state and without a record.
+func LostRecord(s *Stage) error { return damaged(s.record().path, errors.New("it is missing")) }
 
 // SetRecord replaces the stage's record.
 func (s *Stage) SetRecord(r Record) error { return s.record().Write(r) }
@@ -49,7 +55,9 @@ func (s *Stage) Fingerprint() Document[Fingerprint] {
 
 // known reports whether the stage has a record or a state. A run that was killed
 // early can leave a state without a record.
-func (s *Stage) known() bool { return exists(s.record().path) || exists(s.StatePath()) }
+func (s *Stage) known() bool {
+	return exists(s.record().path) || exists(copyOf(s.record().path)) || exists(s.StatePath())
+}
 
 func exists(path string) bool {
 	_, err := os.Lstat(path)

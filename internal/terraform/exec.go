@@ -23,6 +23,9 @@ import (
 func (r *Root) Exec(
 	ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer,
 ) (exitCode int, err error) {
+	if err := beforeWrite(r); err != nil {
+		return 0, err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := guard(ctx, r, strings.Join(args, " ")); err != nil {

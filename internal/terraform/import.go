@@ -18,6 +18,9 @@ import (
 // Import imports the object with the given id as the resource at address. The error
 // is ErrNoSuchObject if there is no such object.
 func (r *Root) Import(ctx context.Context, address, id string) error {
+	if err := beforeWrite(r); err != nil {
+		return err
+	}
 	return r.command(ctx, "import", nil, func(tf *tfexec.Terraform, s *stream) error {
 		tf.SetStdout(s)
 		return tf.Import(ctx, address, id)
@@ -45,6 +48,9 @@ func (r *Root) Exists(ctx context.Context, address, id string) (bool, error) {
 
 // Untrack removes resources from the state; their objects stay.
 func (r *Root) Untrack(ctx context.Context, addresses []string) error {
+	if err := beforeWrite(r); err != nil {
+		return err
+	}
 	for _, address := range addresses {
 		err := r.command(ctx, "state rm", nil, func(tf *tfexec.Terraform, s *stream) error {
 			tf.SetStdout(s)

@@ -87,6 +87,9 @@ func (r *Root) Apply(ctx context.Context, p *Plan) (err error) {
 		options = append(options, tfexec.DirOrPlan(p.File))
 		defer func() { err = errors.Join(err, p.Discard()) }()
 	}
+	if err := beforeWrite(r); err != nil {
+		return err
+	}
 	return r.command(ctx, "apply", nil, func(tf *tfexec.Terraform, s *stream) error {
 		return tf.ApplyJSON(ctx, s, options...)
 	})

@@ -40,6 +40,7 @@ type Root struct {
 	Env         []string         // the caller's environment; only what is allow-listed reaches Terraform
 	Run         string           // the run's id: CASTLE_RUN of every child
 	Log         io.Writer        // gets Terraform's whole output as text; the caller masks it
+	OnWrite     func() error     // called before a command that may write the state
 	OnResource  func(Change)     // called for each step of a resource's change, one call at a time
 	OnError     func(Diagnostic) // likewise for each error of a command that has JSON
 	// Hide masks the texts of errors before they are shortened; nil hides nothing.
@@ -134,6 +135,14 @@ func (r *Root) executor(extra map[string]string) (*tfexec.Terraform, error) {
 		return nil, err
 	}
 	return tf, tf.SetWaitDelay(cmp.Or(r.WaitDelay, defaultWaitDelay))
+}
+
+// beforeWrite announces a command that may write the state.
+func beforeWrite(r *Root) error {
+	if r.OnWrite == nil {
+		return nil
+	}
+	return r.OnWrite()
 }
 
 // Kill ends at once every process of this root: Terraform, its providers and their

@@ -1,13 +1,16 @@
 package destroy
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/graph"
+	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
@@ -98,10 +101,14 @@ func RecordedStages(c *cluster.Cluster) ([]*Stage, error) {
 	var all []*Stage
 	for _, name := range names {
 		s := &Stage{dir: c.Dir.Stage(name)}
-		if s.Record, err = s.dir.Record(); err != nil {
+		st, err := s.dir.LastKnown()
+		if err != nil {
 			return nil, err
 		}
-		st, err := s.dir.LastKnown()
+		s.Record, _, err = run.Record(c, name)
+		if errors.Is(err, fs.ErrNotExist) { // it was never applied
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -64,6 +64,9 @@ func PrepareRestore(c *cluster.Cluster, o RestoreOptions) (*Restoration, error) 
 	}
 	now, err := dir.State()
 	switch unreadable, is := errors.AsType[*state.UnreadableError](err); {
+	case is && unreadable.State != nil:
+		now = unreadable.State
+		re.Present = fmt.Sprintf("serial %d: %s", now.Serial, c.Masker.Hide(unreadable.Reason.Error()))
 	case is:
 		now = &state.State{}
 		re.Present = "unreadable: " + c.Masker.Hide(unreadable.Reason.Error())
@@ -94,6 +97,13 @@ func chosenCopy(dir *state.Stage, stage string, o RestoreOptions) (*state.Copy, 
 	if err != nil {
 		return nil, err
 	}
+	if o.Snapshot == "" || o.Snapshot == "newest" {
+		newest, err := dir.Copies().Newest()
+		if err == nil && newest == nil {
+			return refuse(" has no good snapshot of its state")
+		}
+		return newest, err
+	}
 	var found []*state.Copy
 	var serials, names []string // of the good ones, and of those found
 	for _, s := range copies {
@@ -102,9 +112,6 @@ func chosenCopy(dir *state.Stage, stage string, o RestoreOptions) (*state.Copy, 
 		}
 		if s.State == nil {
 			continue // unreadable
-		}
-		if o.Snapshot == "" || o.Snapshot == "newest" {
-			return s, nil
 		}
 		serial := strconv.FormatUint(s.State.Serial, 10)
 		serials = append(serials, serial)

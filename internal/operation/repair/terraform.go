@@ -77,6 +77,9 @@ func recordMade(r *run.Run, s *config.Stage, work *run.Workspace, before *state.
 			err = recorded.Write(slices.DeleteFunc(ids, imported))
 		}
 	}
+	if err == nil { // the state that castle last saw is this one now
+		err = dir.Snapshot()
+	}
 	if err != nil || !st.Exists {
 		return err
 	}

@@ -37,6 +37,7 @@ type Status struct {
 	Platform string             `json:"platform"`
 	Stages   []StageStatus      `json:"stages"`
 	Unlisted []cluster.Unlisted `json:"unlisted,omitempty"` // that are recorded and not configured any more
+	Damaged  []string           `json:"damaged,omitempty"`  // files that castle reads from their copies
 }
 
 // StageStatus is one stage's part of a Status.
@@ -81,6 +82,9 @@ func Run(ctx context.Context, c *cluster.Cluster) (Status, error) {
 	all := Status{Cluster: c.Config.Name, Platform: c.Config.Platform}
 	r := run.Observe(ctx, c)
 	states, err := run.LastKnownStates(r)
+	if err == nil {
+		all.Damaged, err = c.Dir.Repair()
+	}
 	if err != nil {
 		return all, c.MaskError(err)
 	}

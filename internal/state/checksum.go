@@ -1,0 +1,178 @@
+package state
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
+)
+
+// documents maps castle's files that end with a checksum and have a copy to the way out if both are damaged.
+var documents = map[string]string{
+	"record.json": "a destroy works from it, and castle rebuilds it from a valid configuration that lists " +
+		"the stage: put that back, or restore the file from a backup",
+	"machines.json": provesGone, "held.json": provesGone, "owned.json": provesGone,
+	"fingerprint.json": dispensable, "seen.json": dispensable, "reviewed.json": dispensable,
+	"recreate.json": dispensable, "proved.json": dispensable,
+}
+
+const (
+	provesGone = "a destroy knows by it what has to be gone: restore it from a backup, or delete it and " +
+		"its copy and look in Proxmox for VMs and disks of the stage yourself"
+	dispensable = "castle can go on without it: delete it and its copy"
+)
+
+// DamagedError reports that a file of the state directory is damaged and that castle cannot rebuild it.
+type DamagedError struct {
+	Path   string
+	Reason error
+	Fix    string // what depends on the file, and how to go on
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("%s is damaged: %v\n  %s", e.Path, e.Reason, e.Fix)
+}
+
+func (e *DamagedError) Unwrap() error { return e.Reason }
+
+func damaged(path string, reason error) error {
+	return &DamagedError{Path: path, Reason: reason, Fix: documents[filepath.Base(path)]}
+}
+
+// seal is the last line of a document. A castle that does not know it refuses the file, rather than taking
+// it for an empty one.
+type seal struct {
+	SHA256 string `json:"sha256"`
+}
+
+// addSeal adds the checksum to a JSON value.
+func addSeal(value []byte) []byte {
+	value = bytes.TrimSpace(value)
+	return fmt.Appendf(nil, "%s\n{\"sha256\":\"%x\"}\n", value, sha256.Sum256(value))
+}
+
+// unseal returns the JSON value of a file and whether it has a checksum, which an older castle did not write.
+func unseal(data []byte) (value []byte, sealed bool, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	var content json.RawMessage
+	if err := decoder.Decode(&content); errors.Is(err, io.EOF) {
+		return nil, false, errors.New("it is empty")
+	} else if err != nil {
+		return nil, false, err
+	}
+	var last seal
+	switch err := decoder.Decode(&last); {
+	case errors.Is(err, io.EOF) && slices.Contains([]string{"null", "{}"}, string(content)):
+		return nil, false, fmt.Errorf("it has no checksum and says %s", content)
+	case errors.Is(err, io.EOF):
+		return content, false, nil
+	case err != nil || last.SHA256 != fmt.Sprintf("%x", sha256.Sum256(content)) || decoder.More():
+		return nil, false, errors.New("its content does not match its checksum")
+	}
+	return content, true, nil
+}
+
+// copyOf returns the path of a document's copy. It is written before the document and removed before it: a
+// crash in between leaves a document that is sound.
+func copyOf(path string) string { return path + ".copy" }
+
+func writeKept(path string, value []byte) error { return writeBoth(path, addSeal(value), value) }
+
+// writeBoth writes a file and its copy. If there is no room for both, the previous file stays.
+func writeBoth(path string, content, copied []byte) error {
+	err := atomicfile.MkdirPrivate(filepath.Dir(path))
+	if err == nil {
+		err = atomicfile.Write(copyOf(path), addSeal(copied))
+	}
+	if err != nil {
+		return err
+	}
+	if err = atomicfile.Write(path, content); err != nil {
+		err = errors.Join(err, removeFile(copyOf(path)))
+	}
+	return err
+}
+
+func removeKept(path string) error { return errors.Join(removeFile(copyOf(path)), removeFile(path)) }
+
+// readKept reads a document. If its file is damaged or deleted, the copy replaces it and damage is the
+// reason.
+func readKept(path string) (value []byte, damage, err error) {
+	value, sealed, err := readSealed(path)
+	if err == nil && sealed {
+		return value, nil, nil
+	}
+	kept, copied, copyErr := readSealed(copyOf(path))
+	missing := errors.Is(err, fs.ErrNotExist)
+	switch {
+	case copied && missing:
+		return kept, errors.New("it was missing"), nil
+	case copied && err == nil:
+		return kept, errors.New("it has no checksum"), nil
+	case copied && errors.As(err, new(*DamagedError)):
+		return kept, errors.Unwrap(err), nil
+	case missing && !errors.Is(copyErr, fs.ErrNotExist):
+		err = damaged(path, errors.New("it is missing, and its copy is damaged"))
+	}
+	return value, nil, err
+}
+
+func readSealed(path string) (value []byte, sealed bool, err error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, false, err
+	}
+	if value, sealed, err = unseal(data); err != nil {
+		err = damaged(path, err)
+	}
+	return value, sealed, err
+}
+
+// Repair describes the damaged files for which a copy stands. Under the cluster's lock it restores them, and
+// makes the copies that an older castle did not write.
+func (d *Dir) Repair() (notices []string, err error) {
+	entries, err := os.ReadDir(d.stages())
+	if err != nil {
+		return nil, err
+	}
+	lost := func(path string, damage error, restore func() error) {
+		told := "is damaged (%v); castle reads its copy, and the next create or destroy restores it"
+		if d.locked.Load() {
+			told = "was damaged (%v); castle restored it from its copy"
+			err = errors.Join(err, restore())
+		}
+		notices = append(notices, fmt.Sprintf("%s "+told, path, damage))
+	}
+	dirs := []string{d.path}
+	for _, e := range entries {
+		dirs = append(dirs, d.Stage(e.Name()).Dir())
+		f := d.Stage(e.Name()).Intent()
+		if intent, unread := f.Read(); unread == nil && intent != nil && intent.Damage != nil {
+			lost(f.path(), intent.Damage, func() error { return f.write(intent) })
+		}
+	}
+	for _, dir := range dirs {
+		for _, name := range slices.Sorted(maps.Keys(documents)) {
+			path := filepath.Join(dir, name)
+			value, damage, unread := readKept(path)
+			restore := func() error { return writeKept(path, value) }
+			switch kept, uncopied := os.ReadFile(copyOf(path)); {
+			case unread != nil: // there is none, or its reader reports it
+			case damage != nil:
+				lost(path, damage, restore)
+			case d.locked.Load() && (uncopied != nil || !bytes.Equal(kept, addSeal(value))):
+				err = errors.Join(err, restore())
+			}
+		}
+	}
+	return notices, err
+}
