@@ -103,6 +103,22 @@ func TestTheRealProviderAdoptsAForeignMachine(t *testing.T) {
 	}
 }
 
+// A stopped machine that castle has created to reserve the id cannot be completed by the provider: it imports
+// the image twice.
+func TestTheRealProviderCannotCompleteAMachine(t *testing.T) {
+	d := newDatacenter(t, emulator.Config{})
+	r := newPlatform(t, d)
+	r.must(append(apply, "-target=proxmox_virtual_environment_download_file.image")...)
+	d.server.AddVM(emulator.VM{ID: 421, Name: "blue-cp-01", Tags: []string{"blue", "castle"}})
+	r.must("import", "-input=false", "-no-color", `proxmox_virtual_environment_vm.node["cp-01"]`,
+		"proxmox/421")
+	r.must(apply...)
+	vm := d.server.VMs()[0]
+	if vm.Config["unused0"] == "" || strings.Contains(vm.Config["scsi0"], "size=20G") {
+		t.Errorf("the provider completes it now: %+v; an id could be reserved", vm)
+	}
+}
+
 func TestMachinesOfAKilledRunAreImported(t *testing.T) {
 	d := newDatacenter(t, emulator.Config{})
 	r := newPlatform(t, d)
