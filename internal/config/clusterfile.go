@@ -25,7 +25,7 @@ type castleSyntax struct {
 	State *struct {
 		Snapshots *hcl.Attribute `hcl:"snapshots,optional"`
 	} `hcl:"state,block"`
-	GitOps *gitopsBlock `hcl:"gitops,block"`
+	GitOps []*gitopsBlock `hcl:"gitops,block"`
 }
 
 // clusterSyntax is cluster.hcl.
@@ -34,8 +34,8 @@ type clusterSyntax struct {
 		Protect *hcl.Attribute `hcl:"protect,optional"`
 		At      hcl.Range      `hcl:",def_range"`
 	} `hcl:"cluster,block"`
-	GitOps *gitopsBlock `hcl:"gitops,block"`
-	Stages []*entry     `hcl:"stage,block"`
+	GitOps []*gitopsBlock `hcl:"gitops,block"`
+	Stages []*entry       `hcl:"stage,block"`
 }
 
 // entry is one stage block of cluster.hcl.
@@ -63,6 +63,7 @@ type entry struct {
 type gitopsBlock struct {
 	Repository   string    `hcl:"repository"`
 	RepositoryAt hcl.Range `hcl:"repository,attr_value_range"`
+	At           hcl.Range `hcl:",def_range"`
 }
 
 const (
@@ -82,7 +83,7 @@ func (l *loader) readCastle() (defaults settings) {
 	if file.State != nil && file.State.Snapshots != nil {
 		l.cluster.Snapshots = l.snapshots(file.State.Snapshots)
 	}
-	l.gitops = file.GitOps
+	l.addGitOps(file.GitOps)
 	if file.Defaults == nil {
 		return settings{}
 	}
@@ -131,7 +132,7 @@ func (l *loader) readCluster() []*entry {
 		protect := l.diags.constant(b.Protect, cty.Bool, l.cluster.context())
 		l.cluster.Protect = l.cluster.Protect || b.Protect != nil && (!protect.IsKnown() || protect.True())
 	}
-	l.gitops = cmp.Or(file.GitOps, l.gitops)
+	l.addGitOps(file.GitOps)
 	var entries []*entry
 	for _, e := range file.Stages {
 		if seen.isFirst(&l.diags, "stage "+e.Name, "", e.At) {
@@ -155,6 +156,16 @@ func (l *loader) readEntry(e *entry) {
 	e.disabled = enabled.IsKnown() && enabled.False()
 	e.settings = l.diags.readSettings(e.Timeout, e.Inputs, e.Needs)
 	e.gates = l.diags.readBlocks("gate", "stage "+e.Name+": ", e.Gates)
+}
+
+// addGitOps takes the block gitops of a file, over that of the file before.
+func (l *loader) addGitOps(blocks []*gitopsBlock) {
+	seen := make(blockNames)
+	for _, b := range blocks {
+		if seen.isFirst(&l.diags, "gitops", "", b.At) {
+			l.gitops = b
+		}
+	}
 }
 
 // readGitOps reads the clone of Flux's repository; a relative path is relative to the file that names it. A

@@ -65,6 +65,7 @@ func TestBadClones(t *testing.T) {
 	expect(t, changes+"gitops { repository = [] }\n", []string{file + ":1 | Unsuitable value"})
 	expect(t, changes+"gitops {\n}\n", []string{file + ":1 | Missing required argument"})
 	expect(t, changes+"gitops {\n}\ngitops {\n}\n", []string{
-		file + ":3 | Duplicate gitops block | " + file + ":1",
+		file + ":1 | Missing required argument", file + ":3 | second block gitops | " + file + ":1",
+		file + ":3 | Missing required argument",
 	})
 }

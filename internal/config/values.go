@@ -197,7 +197,11 @@ func (r *inputValues) settle(x Written, v Variable) *Written {
 		x.Value, err = v.settle(x.Value)
 	}
 	if err != nil {
-		r.load.diags.add(x.at, "variable "+v.Name+": unsuitable value", "%s.", err)
+		at := x.at
+		if x.expr != nil && !v.Sensitive { // a snippet prints all marked lines
+			at = hcl.RangeBetween(at, x.expr.Range())
+		}
+		r.load.diags.add(at, "variable "+v.Name+": unsuitable value", "%s.", err)
 		x.Value = cty.UnknownVal(v.Type)
 	}
 	return &x

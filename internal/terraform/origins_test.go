@@ -33,6 +33,10 @@ func TestOriginsFollowTerraformsConfiguration(t *testing.T) {
     url     = "https://mirror.example/v1/"
     include = ["acme/*"]
   }
+  network_mirror {
+    url     = "https://second.example/v1/"
+    include = ["acme/*"]
+  }
   direct {
     exclude = ["nobody/*", "acme/*"]
   }
