@@ -107,7 +107,7 @@ func findLab() (string, error) {
 		return "", err
 	}
 	for _, name := range []string{filepath.Join(filepath.Dir(self), labName), labName} {
-		if file, err := exec.LookPath(name); err == nil {
+		if file, err := exec.LookPath(name); err == nil || errors.Is(err, exec.ErrDot) { // PATH=bin:…
 			return file, nil
 		}
 	}
