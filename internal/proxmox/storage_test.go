@@ -29,7 +29,8 @@ func TestStorageCheck(t *testing.T) {
 			unusable: "storage ceph on node proxmox does not exist, or this token may not see it",
 			fix:      "choose another storage, or give the token Datastore.Audit on /storage/ceph"},
 		"the storage takes no images": {storage: "local-lvm",
-			unusable: "storage local-lvm on node proxmox does not allow the content import, only images,rootdir",
+			unusable: "storage local-lvm on node proxmox does not allow the content import, " +
+				"only images,rootdir",
 			fix:      "add it: pvesm set local-lvm --content images,rootdir,import"},
 		"the image is there":        {ours: []string{imageFile + " proxmox/" + image().Volume}},
 		"the image is in the state": {inState: true},
