@@ -31,7 +31,7 @@ func TestStorageCheck(t *testing.T) {
 		"the storage takes no images": {storage: "local-lvm",
 			unusable: "storage local-lvm on node proxmox does not allow the content import, " +
 				"only images,rootdir",
-			fix:      "add it: pvesm set local-lvm --content images,rootdir,import"},
+			fix: "add it: pvesm set local-lvm --content images,rootdir,import"},
 		"the image is there":        {ours: []string{imageFile + " proxmox/" + image().Volume}},
 		"the image is in the state": {inState: true},
 	} {
