@@ -32,6 +32,8 @@ infisical_optional_secrets = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GIT
 {{ end }}
 proxmox_endpoint  = "{{ .proxmox_endpoint }}"
 proxmox_node_name = "{{ .proxmox_node }}" # as the tree in Proxmox' web interface shows it
+# The machines' pool, which exists before the create; a token limited to it cannot change other machines: docs/proxmox.md of castle.
+proxmox_pool = "{{ .cluster }}"
 # A new host signs its own certificate: copy /etc/pve/pve-root-ca.pem from it, name the file here and let
 # SSL_CERT_FILE name it (with the system's CAs) for the Terraform provider. proxmox_insecure = true verifies nothing.
 # proxmox_ca_file = "/etc/ssl/certs/proxmox.pem"
