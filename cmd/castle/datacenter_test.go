@@ -164,8 +164,8 @@ func proxmox(ts *testscript.TestScript, neg bool, args []string) {
 	case "twin":
 		for _, vm := range d.proxmox.VMs() {
 			if uuid := vm.Config["smbios1"]; vm.ID == number() {
-				vm.Config["smbios1"] = "uuid=" +
-					strings.TrimPrefix("-"+strings.TrimPrefix(uuid, "uuid="), "--")
+				vm.Config["smbios1"] = strings.Replace(strings.Replace(uuid, "uuid=", "uuid=-", 1),
+					"uuid=--", "uuid=", 1)
 				d.proxmox.AddVM(vm)
 			}
 		}
