@@ -77,7 +77,8 @@ func (d *Dir) checkLayout() error {
 	}
 	found, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {
-		return fmt.Errorf("%s: no layout version: %q", path, text)
+		return fmt.Errorf("%s: no layout version: %q; if no newer castle has used this directory, write %d "+
+			"into the file", path, text, layout)
 	}
 	if found > layout {
 		return fmt.Errorf("%s: layout %d was written by a newer castle; this one knows layout %d",
