@@ -144,8 +144,14 @@ func (w *Workspace) RecordFirst(s *config.Stage, before *state.State) error {
 // keepModule copies the module and its inputs beside the state before the apply. A destroy must use the
 // module that created the resources; later commands replace the work directory's content.
 func keepModule(dir *state.Stage, module fs.FS, inputs []byte) error {
-	next := modulePath(dir) + nextSuffix
-	if err := os.RemoveAll(next); err != nil {
+	path := modulePath(dir)
+	next, old := path+nextSuffix, path+oldSuffix
+	if RecordedPath(dir) == next { // the only copy, if there is one
+		if err := os.Rename(next, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := errors.Join(os.RemoveAll(next), os.RemoveAll(old)); err != nil {
 		return err
 	}
 	if err := state.CopyFS(next, module); err != nil {
@@ -154,10 +160,11 @@ func keepModule(dir *state.Stage, module fs.FS, inputs []byte) error {
 	if err := atomicfile.Write(filepath.Join(next, KeptInputs), inputs); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(modulePath(dir)); err != nil {
+	// A folder is not removed at once: a kill meanwhile would leave half of it.
+	if err := os.Rename(path, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return os.Rename(next, modulePath(dir))
+	return errors.Join(os.Rename(next, path), os.RemoveAll(old))
 }
 
 // RecordedModule returns the module of a stage's last apply and its inputs. The inputs are nil if they
@@ -174,7 +181,7 @@ func RecordedModule(dir *state.Stage) (module fs.FS, inputs []byte, err error) {
 	return os.DirFS(path), inputs, nil
 }
 
-// RecordedPath returns the folder of the module's copy. If keepModule was killed before its rename, the
+// RecordedPath returns the folder of the module's copy. If keepModule was killed between its renames, the
 // new copy is complete under its temporary name.
 func RecordedPath(dir *state.Stage) string {
 	path := modulePath(dir)
@@ -200,6 +207,6 @@ func RecordedWorkspace(ctx context.Context, r *Run, rec state.Record) (*Workspac
 // that name never reach a work directory.
 const KeptInputs = "recorded.auto.tfvars.json"
 
-const nextSuffix = ".next"
+const nextSuffix, oldSuffix = ".next", ".old"
 
 func modulePath(dir *state.Stage) string { return filepath.Join(dir.Dir(), "module") }

@@ -24,6 +24,11 @@ func TestRecordedModuleSurvivesAKillDuringItsReplacement(t *testing.T) {
 	if err := os.Rename(modulePath(dir), modulePath(dir)+nextSuffix); err != nil {
 		t.Fatal(err)
 	}
+	// The next run begins to replace it, and is killed before the newer copy is whole.
+	unreadable := fstest.MapFS{"main.tf": {Mode: fs.ModeSymlink | 0o777, Data: []byte("nowhere")}}
+	if err := keepModule(dir, unreadable, nil); err == nil {
+		t.Fatal("a module that cannot be read was kept")
+	}
 	module, inputs, err := RecordedModule(dir)
 	if err != nil {
 		t.Fatal(err)
