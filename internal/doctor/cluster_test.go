@@ -107,9 +107,14 @@ func TestBrokenPrerequisiteIsReported(t *testing.T) {
 			name: "proxmox.rights", colour: Red, text: "pool: Datastore.Allocate on /storage/local-lvm",
 		},
 		"the cluster has no pool": {
-			breaks: func(t *testing.T, w *world) { delete(w.vars, "proxmox_pool") },
+			breaks: func(t *testing.T, w *world) { w.vars["proxmox_pool"] = "" },
 			name:   "proxmox.rights", colour: Red, text: "VM.PowerMgmt on /pool/mini",
 			fix: `set proxmox_pool = "mini", use a token`,
+		},
+		"the pool does not exist": {
+			breaks: func(t *testing.T, w *world) { w.vars["proxmox_pool"] = "minni" },
+			name:   "proxmox.pool", colour: Red, text: "pool minni, where the machines belong, does not",
+			fix: "pveum pool add minni --comment castle",
 		},
 		"the token has other power": {
 			breaks: func(t *testing.T, w *world) {

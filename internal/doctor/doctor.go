@@ -234,7 +234,7 @@ func (r *checkRun) inspect(ctx context.Context, p boundPreflight, free string) (
 		return grey(reason(ctx, err))
 	}
 	if p.preflight.Type.Name == proxmox.PreflightVMIDs {
-		saw.Unusable = nil // proxmox.nodes reports them
+		saw.Unusable = nil // proxmox.nodes and proxmox.pool report them
 	}
 	for _, f := range slices.Concat(saw.Foreign, saw.Unusable, saw.Unverified) {
 		what := strings.TrimSuffix(f.What+"; "+f.Why, "; ")

@@ -37,6 +37,9 @@ func proxmoxChecks(r *checkRun) (all []check) {
 		}
 		all = append(all, check{"proxmox.api", d.api}, check{"proxmox.rights", d.rights},
 			check{"proxmox.nodes", d.onlineNodes}, check{"proxmox.storages", d.storages})
+		if d.footprint.Pool != "" {
+			all = append(all, check{"proxmox.pool", d.pool})
+		}
 		if len(d.images) > 0 {
 			all = append(all, check{"proxmox.image", d.downloads})
 		}
@@ -174,6 +177,17 @@ func (d *datacenter) onlineNodes(ctx context.Context) []Finding {
 	return orGreen(found, "online: %s", strings.Join(d.footprint.Nodes, ", "))
 }
 
+func (d *datacenter) pool(ctx context.Context) []Finding {
+	what, fix, err := proxmox.PoolProblem(ctx, d.client, d.footprint.Pool)
+	switch {
+	case err != nil:
+		return grey(reason(ctx, err))
+	case what != "":
+		return red(fix, "%s", what)
+	}
+	return green("pool %s exists", d.footprint.Pool)
+}
+
 // storages checks the storages for the stage's disks and images on every node.
 func (d *datacenter) storages(ctx context.Context) []Finding {
 	needs := slices.Clone(d.images)
@@ -185,7 +199,7 @@ func (d *datacenter) storages(ctx context.Context) []Finding {
 	var found []Finding
 	var good []string
 	for _, n := range needs {
-		what, fix, err := d.client.StorageProblem(ctx, n.node, n.storage, n.content)
+		what, fix, err := proxmox.StorageProblem(ctx, d.client, n.node, n.storage, n.content)
 		switch {
 		case err != nil:
 			return grey(reason(ctx, err))

@@ -58,7 +58,8 @@ func (c storageCheck) inspect(ctx context.Context, known []gate.Known, _ func(st
 		what := fmt.Sprintf("node %s, which writes to storage %s, is offline or missing", node, c.storage)
 		fix := "bring it back, or give its machines another node"
 		if status, exists := nodes[node]; exists && status != offline {
-			if what, fix, err = c.client.StorageProblem(ctx, node, c.storage, c.content); err != nil {
+			what, fix, err = StorageProblem(ctx, c.client, node, c.storage, c.content)
+			if err != nil {
 				return found, err
 			}
 		}
@@ -83,9 +84,31 @@ func (c storageCheck) inspect(ctx context.Context, known []gate.Known, _ func(st
 	return found, nil
 }
 
+// pool is one that the token may see.
+type pool struct {
+	ID string `json:"poolid"`
+}
+
+func (p pool) key() string { return p.ID }
+
+// PoolProblem returns why machines cannot be put into a pool, if one is named, and the fix. castle does not
+// create the pool: a destroy would delete it, and with it the rights of a token that is limited to it.
+func PoolProblem(ctx context.Context, c *Client, name string) (what, fix string, err error) {
+	if name == "" {
+		return "", "", nil
+	}
+	all, err := list[pool](ctx, c, "pools")
+	if err != nil || slices.Contains(all, pool{name}) {
+		return "", "", err
+	}
+	return "pool " + name + ", where the machines belong, does not exist, or this token may not see it",
+		fmt.Sprintf("as root on a node: pveum pool add %s --comment castle; or give the token Pool.Audit "+
+			"on /pool/%[1]s", name), nil
+}
+
 // StorageProblem returns why a node cannot write content of a type to a storage, and the fix. Both are empty
 // if it can.
-func (c *Client) StorageProblem(ctx context.Context, node, storage, content string) (what, fix string,
+func StorageProblem(ctx context.Context, c *Client, node, storage, content string) (what, fix string,
 	err error) {
 	all, err := c.Storages(ctx, node)
 	if err != nil {

@@ -88,6 +88,13 @@ func (c *vmCheck) inspect(ctx context.Context, known []gate.Known, report func(s
 	if n.nodes, err = c.client.Nodes(ctx); err != nil {
 		return found, err
 	}
+	what, fix, err := PoolProblem(ctx, c.client, c.pool)
+	if err != nil {
+		return found, err
+	}
+	if what != "" {
+		n.found.Unusable = append(n.found.Unusable, gate.Foreign{What: what, Fixes: []string{fix}})
+	}
 	slots := c.slots(known)
 	var ids []int
 	homes := map[int]string{}

@@ -153,3 +153,38 @@ func TestVMIDsReportsUnusableNodes(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
+
+func TestVMIDsRefusesAMissingPool(t *testing.T) {
+	const missing = "pool blue, where the machines belong, does not exist, or this token may not see it"
+	const fix = "as root on a node: pveum pool add blue --comment castle; " +
+		"or give the token Pool.Audit on /pool/blue"
+	for name, test := range map[string]struct {
+		pool, want string
+		commands   []string
+	}{
+		"none is named": {},
+		"it exists":     {pool: "blue", commands: []string{"pveum pool add blue"}},
+		"it does not":   {pool: "blue", commands: []string{"pveum pool add prod"}, want: missing},
+		"it is invisible": {pool: "blue", want: missing, commands: []string{"pveum pool add blue",
+			"pveum acl delete / --users castle@pve --roles Administrator"}},
+	} {
+		d := newDatacenter(t, emulator.Config{})
+		c := check(t, d)
+		for _, command := range test.commands {
+			if _, err := d.server.Pveum(command); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.pool = test.pool
+		found, err := c.inspect(t.Context(), nil, silent)
+		var got string
+		for _, u := range found.Unusable {
+			if got += u.What; u.Fixes[0] != fix {
+				t.Errorf("%s: %s", name, u.Fixes)
+			}
+		}
+		if err != nil || got != test.want {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}

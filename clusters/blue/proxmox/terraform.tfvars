@@ -7,6 +7,7 @@ infisical_environment  = "prod"
 
 proxmox_endpoint  = "https://192.168.1.10:8006/" # CHANGE: the host's address
 proxmox_node_name = "proxmox"                    # its name, as the Proxmox tree shows it
+proxmox_pool      = "blue"                       # must exist: pveum pool add blue
 # A new host signs its own certificate: copy /etc/pve/pve-root-ca.pem from it, name the file here and let
 # SSL_CERT_FILE name it (with the system's CAs) for the Terraform provider. proxmox_insecure = true verifies nothing.
 # proxmox_ca_file = "/etc/ssl/certs/proxmox.pem"

@@ -9,6 +9,7 @@ infisical_optional_secrets = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GIT
 
 proxmox_endpoint  = "https://192.168.1.10:8006/" # CHANGE: the host's address
 proxmox_node_name = "proxmox"                    # its name, as the Proxmox tree shows it
+proxmox_pool      = "mini"                       # must exist: pveum pool add mini
 
 network = {
   gateway = "192.168.1.1"

@@ -34,6 +34,7 @@ bootstrap_tailscale_namespace = "tailscale" # of whoever adds the operator to ..
 
 proxmox_endpoint  = "https://192.168.1.10:8006/" # CHANGE: the host's address
 proxmox_node_name = "proxmox"                    # its name, as the Proxmox tree shows it
+proxmox_pool      = "tazlab"                     # must exist: pveum pool add tazlab
 
 network = {
   gateway = "192.168.1.1"

@@ -35,7 +35,8 @@ func TestInspectFindsWhatBlueNames(t *testing.T) {
 	for what, in := range map[string][]string{
 		"eu.infisical.com": s.Network.Hosts, "metallb.github.io": s.Network.Hosts,
 		"github.com": s.Network.Hosts,
-		"proxmox":    s.Hosts.Nodes, "local-lvm": s.Hosts.Storages, "GITHUB_TOKEN": s.Secrets,
+		"proxmox":    s.Hosts.Nodes, "local-lvm": s.Hosts.Storages, "blue": s.Hosts.Pools,
+		"GITHUB_TOKEN":                      s.Secrets,
 		"registry.terraform.io/bpg/proxmox": s.Providers,
 	} {
 		if !slices.Contains(in, what) {
