@@ -2,6 +2,7 @@ package proxmox
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -112,4 +113,39 @@ func listPools(c *call) (any, error) {
 		}
 	}
 	return rows, nil
+}
+
+// updatePool adds machines to a pool, or removes them from it.
+func updatePool(c *call) (any, error) {
+	pool, remove := c.get("poolid"), c.flag("delete")
+	if err := c.caller.check("/pool/"+pool, "Pool.Allocate"); err != nil {
+		return nil, err
+	}
+	if !c.s.pools[pool] {
+		return nil, internal("pool '%s' does not exist", pool)
+	}
+	var members []*guest
+	for _, g := range c.s.guests {
+		if !slices.Contains(splitList(c.get("vms")), strconv.Itoa(g.ID)) {
+			continue
+		}
+		if err := c.caller.checkAny(vmPath(g.ID), "Permissions.Modify", "VM.Allocate"); err != nil {
+			return nil, err
+		}
+		switch {
+		case remove && g.Pool != pool:
+			return nil, internal("VM %d is not a pool member", g.ID)
+		case !remove && g.Pool == pool:
+			return nil, internal("VM %d is already a pool member", g.ID)
+		case !remove && g.Pool != "" && !c.flag("allow-move"):
+			return nil, internal("VM %d belongs already to pool '%s' and 'allow-move' is not set", g.ID, g.Pool)
+		}
+		members = append(members, g)
+	}
+	for _, g := range members {
+		if g.Pool = pool; remove {
+			g.Pool = ""
+		}
+	}
+	return nil, nil
 }

@@ -60,6 +60,7 @@ var routes = map[string]handler{
 	"DELETE cluster/ha/resources/{sid}": removeHA,
 	"GET cluster/replication":           replication,
 	"GET pools":                         listPools,
+	"PUT pools":                         updatePool,
 	"GET nodes":                         func(c *call) (any, error) { return nodeRows(c.s), nil },
 
 	"GET nodes/{node}/tasks":               listTasks,
