@@ -173,8 +173,8 @@ func TestMachinesMoveBetweenPools(t *testing.T) {
 	n := withImage(t, Config{})
 	n.server.AddVM(VM{ID: 100, Name: "blue-cp-01"})
 	n.limited("pveum pool add blue", "pveum pool add green")
-	put := func(parameters string) answer { return n.send("PUT", "pools?poolid=blue", parameters) }
-	if a := put("vms=100"); a.code != 200 || n.server.VMs()[0].Pool != "blue" {
+	change := func(parameters string) answer { return n.send("PUT", "pools?poolid=blue", parameters) }
+	if a := change("vms=100"); a.code != 200 || n.server.VMs()[0].Pool != "blue" {
 		t.Fatalf("add: %d %s, pool %q", a.code, a.reason, n.server.VMs()[0].Pool)
 	}
 	const taken = "VM 100 belongs already to pool 'blue' and 'allow-move' is not set"
@@ -182,13 +182,14 @@ func TestMachinesMoveBetweenPools(t *testing.T) {
 		t.Errorf("add to another: %d %s", a.code, a.reason)
 	}
 	admin := n.token
-	n.token = n.limited(append(machines, "pveum acl modify /pool/blue --users limited@pve --roles Machines")...)
+	const role = "pveum acl modify /pool/blue --users limited@pve --roles Machines"
+	n.token = n.limited(append(slices.Clone(machines), role)...)
 	const want = "Permission check failed (/pool/blue, Pool.Allocate)"
-	if a := put("vms=100&delete=1"); a.code != 403 || a.reason != want {
+	if a := change("vms=100&delete=1"); a.code != 403 || a.reason != want {
 		t.Errorf("remove without Pool.Allocate: %d %s", a.code, a.reason)
 	}
 	n.token = admin
-	if a := put("vms=100&delete=1"); a.code != 200 || n.server.VMs()[0].Pool != "" {
+	if a := change("vms=100&delete=1"); a.code != 200 || n.server.VMs()[0].Pool != "" {
 		t.Errorf("remove: %d %s, pool %q", a.code, a.reason, n.server.VMs()[0].Pool)
 	}
 }

@@ -138,7 +138,8 @@ func updatePool(c *call) (any, error) {
 		case !remove && g.Pool == pool:
 			return nil, internal("VM %d is already a pool member", g.ID)
 		case !remove && g.Pool != "" && !c.flag("allow-move"):
-			return nil, internal("VM %d belongs already to pool '%s' and 'allow-move' is not set", g.ID, g.Pool)
+			return nil, internal("VM %d belongs already to pool '%s' and 'allow-move' is not set", g.ID,
+				g.Pool)
 		}
 		members = append(members, g)
 	}
