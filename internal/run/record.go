@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
-	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
@@ -24,7 +21,7 @@ func (w *Workspace) Record(s *config.Stage) error {
 	if err != nil {
 		return err
 	}
-	rec.Applied = time.Now()
+	rec.Applied, rec.Sealed = time.Now(), true
 	if rec.Module, err = state.Digest(s.Module); err != nil {
 		return err
 	}
@@ -141,56 +138,6 @@ func (w *Workspace) RecordFirst(s *config.Stage, before *state.State) error {
 	return w.Record(s)
 }
 
-// keepModule copies the module and its inputs beside the state before the apply. A destroy must use the
-// module that created the resources; later commands replace the work directory's content.
-func keepModule(dir *state.Stage, module fs.FS, inputs []byte) error {
-	path := modulePath(dir)
-	next, old := path+nextSuffix, path+oldSuffix
-	if RecordedPath(dir) == next { // the only copy, if there is one
-		if err := os.Rename(next, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	if err := errors.Join(os.RemoveAll(next), os.RemoveAll(old)); err != nil {
-		return err
-	}
-	if err := state.CopyFS(next, module); err != nil {
-		return err
-	}
-	if err := atomicfile.Write(filepath.Join(next, KeptInputs), inputs); err != nil {
-		return err
-	}
-	// A folder is not removed at once: a kill meanwhile would leave half of it.
-	if err := os.Rename(path, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return errors.Join(os.Rename(next, path), os.RemoveAll(old))
-}
-
-// RecordedModule returns the module of a stage's last apply and its inputs. The inputs are nil if they
-// were not kept.
-func RecordedModule(dir *state.Stage) (module fs.FS, inputs []byte, err error) {
-	path := RecordedPath(dir)
-	if _, err := os.Stat(path); err != nil {
-		return nil, nil, err
-	}
-	inputs, err = os.ReadFile(filepath.Join(path, KeptInputs))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, err
-	}
-	return os.DirFS(path), inputs, nil
-}
-
-// RecordedPath returns the folder of the module's copy. If keepModule was killed between its renames, the
-// new copy is complete under its temporary name.
-func RecordedPath(dir *state.Stage) string {
-	path := modulePath(dir)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		path += nextSuffix
-	}
-	return path
-}
-
 // RecordedWorkspace opens a stage's workspace with the module of its last apply, ready for Terraform.
 func RecordedWorkspace(ctx context.Context, r *Run, rec state.Record) (*Workspace, error) {
 	work, err := r.OpenWorkspace(rec.Name, rec.Layer)
@@ -202,11 +149,3 @@ func RecordedWorkspace(ctx context.Context, r *Run, rec state.Record) (*Workspac
 	}
 	return work, nil
 }
-
-// KeptInputs is the file of the inputs in the module's copy, so that one rename replaces both. Files of
-// that name never reach a work directory.
-const KeptInputs = "recorded.auto.tfvars.json"
-
-const nextSuffix, oldSuffix = ".next", ".old"
-
-func modulePath(dir *state.Stage) string { return filepath.Join(dir.Dir(), "module") }

@@ -3,6 +3,7 @@ package run
 import (
 	"io/fs"
 	"os"
+	"strconv"
 	"testing"
 	"testing/fstest"
 
@@ -16,7 +17,8 @@ func TestRecordedModuleSurvivesAKillDuringItsReplacement(t *testing.T) {
 	}
 	dir := cluster.Stage("metallb")
 	for _, text := range []string{"# first", "# second"} {
-		if err := keepModule(dir, fstest.MapFS{"main.tf": {Data: []byte(text)}}, []byte(text)); err != nil {
+		files, inputs := fstest.MapFS{"main.tf": {Data: []byte(text)}}, []byte(strconv.Quote(text))
+		if err := keepModule(dir, files, inputs); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -36,7 +38,7 @@ func TestRecordedModuleSurvivesAKillDuringItsReplacement(t *testing.T) {
 	if got, err := fs.ReadFile(module, "main.tf"); err != nil || string(got) != "# second" {
 		t.Errorf("got %q, %v; want the module that was about to be applied", got, err)
 	}
-	if string(inputs) != "# second" {
+	if string(inputs) != `"# second"` {
 		t.Errorf("got the inputs %q, want those of that module", inputs)
 	}
 }

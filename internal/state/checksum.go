@@ -54,14 +54,23 @@ type seal struct {
 	SHA256 string `json:"sha256"`
 }
 
-// addSeal adds the checksum to a JSON value.
-func addSeal(value []byte) []byte {
+// Seal adds a checksum to a JSON value, of the value and what belongs to it.
+func Seal(value []byte, with ...string) []byte {
 	value = bytes.TrimSpace(value)
-	return fmt.Appendf(nil, "%s\n{\"sha256\":\"%x\"}\n", value, sha256.Sum256(value))
+	return fmt.Appendf(nil, "%s\n{\"sha256\":\"%s\"}\n", value, sumOf(value, with))
 }
 
-// unseal returns the JSON value of a file and whether it has a checksum, which an older castle did not write.
-func unseal(data []byte) (value []byte, sealed bool, err error) {
+func sumOf(value []byte, with []string) string {
+	h := sha256.New()
+	h.Write(value)
+	for _, one := range with {
+		h.Write([]byte(one))
+	}
+	return fmt.Sprintf("%x", h.Sum(nil))
+}
+
+// Unseal returns the JSON value of a file and whether it has a checksum, which an older castle did not write.
+func Unseal(data []byte, with ...string) (value []byte, sealed bool, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	var content json.RawMessage
 	if err := decoder.Decode(&content); errors.Is(err, io.EOF) {
@@ -75,7 +84,7 @@ func unseal(data []byte) (value []byte, sealed bool, err error) {
 		return nil, false, fmt.Errorf("it has no checksum and says %s", content)
 	case errors.Is(err, io.EOF):
 		return content, false, nil
-	case err != nil || last.SHA256 != fmt.Sprintf("%x", sha256.Sum256(content)) || decoder.More():
+	case err != nil || last.SHA256 != sumOf(content, with) || decoder.More():
 		return nil, false, errors.New("its content does not match its checksum")
 	}
 	return content, true, nil
@@ -85,13 +94,13 @@ func unseal(data []byte) (value []byte, sealed bool, err error) {
 // crash in between leaves a document that is sound.
 func copyOf(path string) string { return path + ".copy" }
 
-func writeKept(path string, value []byte) error { return writeBoth(path, addSeal(value), value) }
+func writeKept(path string, value []byte) error { return writeBoth(path, Seal(value), value) }
 
 // writeBoth writes a file and its copy. If there is no room for both, the previous file stays.
 func writeBoth(path string, content, copied []byte) error {
 	err := atomicfile.MkdirPrivate(filepath.Dir(path))
 	if err == nil {
-		err = atomicfile.Write(copyOf(path), addSeal(copied))
+		err = atomicfile.Write(copyOf(path), Seal(copied))
 	}
 	if err != nil {
 		return err
@@ -131,7 +140,7 @@ func readSealed(path string) (value []byte, sealed bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	if value, sealed, err = unseal(data); err != nil {
+	if value, sealed, err = Unseal(data); err != nil {
 		err = damaged(path, err)
 	}
 	return value, sealed, err
@@ -169,7 +178,7 @@ func (d *Dir) Repair() (notices []string, err error) {
 			case unread != nil: // there is none, or its reader reports it
 			case damage != nil:
 				lost(path, damage, restore)
-			case d.locked.Load() && (uncopied != nil || !bytes.Equal(kept, addSeal(value))):
+			case d.locked.Load() && (uncopied != nil || !bytes.Equal(kept, Seal(value))):
 				err = errors.Join(err, restore())
 			}
 		}

@@ -26,6 +26,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/diagnose"
+	"github.com/ephemeral-castle/castle/internal/state"
 )
 
 // Options select the stages to destroy.
@@ -93,6 +94,9 @@ func Stages(ctx context.Context, r *run.Run, stages []*Stage, graceful bool) err
 	if len(stages)+len(d.receipt.rec.Objects) == 0 {
 		r.Notice("nothing stands; there is nothing to destroy")
 	}
+	if err := checkModules(stages); err != nil {
+		return err
+	}
 	if err := (&tokens{r, all, stages}).check(ctx); err != nil {
 		return err
 	}
@@ -104,6 +108,19 @@ func Stages(ctx context.Context, r *run.Run, stages []*Stage, graceful bool) err
 		d.emit(event.StageSkipped, s, "kept until the cluster is gone")
 	}
 	return errors.Join(err, d.receipt.write(all, stages, err))
+}
+
+// checkModules refuses to begin a destroy that could not go on: a copy of a module is damaged.
+func checkModules(stages []*Stage) (err error) {
+	for _, s := range stages {
+		if len(s.targets()) == 0 {
+			continue
+		}
+		if _, _, unread := run.RecordedModule(s.dir); errors.As(unread, new(*state.DamagedError)) {
+			err = errors.Join(err, fmt.Errorf("stage %s: %w", s.Record.Name, unread))
+		}
+	}
+	return err
 }
 
 func (d *destruction) emit(kind event.Kind, s *Stage, text string) {

@@ -7,13 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/process"
@@ -242,5 +240,5 @@ func replaceInput(dir *state.Stage, old, replacement string) error {
 	if bytes.Equal(changed, inputs) {
 		return nil
 	}
-	return atomicfile.Write(filepath.Join(run.RecordedPath(dir), run.KeptInputs), changed)
+	return run.ReplaceInputs(dir, changed)
 }

@@ -1,0 +1,101 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// KeptInputs is the file of the inputs in the module's copy, so that one rename replaces both. Files of
+// that name never reach a work directory.
+const KeptInputs = "recorded.auto.tfvars.json"
+
+const nextSuffix, oldSuffix = ".next", ".old"
+
+func modulePath(dir *state.Stage) string { return filepath.Join(dir.Dir(), "module") }
+
+// keepModule copies the module and its inputs beside the state before the apply. A destroy must use the
+// module that created the resources; later commands replace the work directory's content.
+func keepModule(dir *state.Stage, module fs.FS, inputs []byte) error {
+	path := modulePath(dir)
+	next, old := path+nextSuffix, path+oldSuffix
+	if recordedPath(dir) == next { // the only copy, if there is one
+		if err := os.Rename(next, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := errors.Join(os.RemoveAll(next), os.RemoveAll(old)); err != nil {
+		return err
+	}
+	if err := state.CopyFS(next, module); err != nil {
+		return err
+	}
+	if err := keepInputs(next, inputs); err != nil {
+		return err
+	}
+	// A folder is not removed at once: a kill meanwhile would leave half of it.
+	if err := os.Rename(path, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return errors.Join(os.Rename(next, path), os.RemoveAll(old))
+}
+
+// keepInputs writes the inputs into a module's copy, with a checksum of both.
+func keepInputs(path string, inputs []byte) error {
+	module, err := state.Digest(os.DirFS(path), KeptInputs)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(filepath.Join(path, KeptInputs), state.Seal(inputs, module))
+}
+
+// ReplaceInputs replaces the inputs that RecordedModule returns.
+func ReplaceInputs(dir *state.Stage, inputs []byte) error {
+	return keepInputs(recordedPath(dir), inputs)
+}
+
+// RecordedModule returns the module of a stage's last apply and its inputs. One that is damaged is an error:
+// a destroy with it could miss a provider's address.
+func RecordedModule(dir *state.Stage) (module fs.FS, inputs []byte, err error) {
+	path := recordedPath(dir)
+	if _, err := os.Stat(path); err != nil {
+		return nil, nil, err
+	}
+	digest, err := state.Digest(os.DirFS(path), KeptInputs)
+	if err != nil {
+		return nil, nil, err
+	}
+	data, err := os.ReadFile(filepath.Join(path, KeptInputs))
+	sealed := false
+	if err == nil {
+		inputs, sealed, err = state.Unseal(data, digest)
+	}
+	rec, unread := dir.Record()
+	if !sealed && unread == nil && !rec.Sealed { // an older castle wrote the copy
+		inputs, err = data, nil
+	} else if !sealed && err == nil {
+		err = errors.New("it has no checksum")
+	}
+	if err != nil {
+		return nil, nil, &state.DamagedError{Path: path, Reason: err,
+			Fix: fmt.Sprintf("a destroy works with this copy of the module and its inputs; `castle create "+
+				"CLUSTER --only %s --refresh` writes it again from the configuration",
+				filepath.Base(dir.Dir()))}
+	}
+	return os.DirFS(path), inputs, nil
+}
+
+// recordedPath returns the folder of the module's copy. If keepModule was killed between its renames, the
+// new copy is complete under its temporary name.
+func recordedPath(dir *state.Stage) string {
+	path := modulePath(dir)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		path += nextSuffix
+	}
+	return path
+}
