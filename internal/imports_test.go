@@ -136,7 +136,7 @@ func TestTheLabUsesOnlyWhatItStandsInFor(t *testing.T) {
 		"internal/operation/plan", "internal/operation/recreate", "internal/operation/repair",
 		"internal/operation/seed", "internal/operation/status", "internal/operation/topology",
 		"internal/state", "internal/emulator/proxmox", "internal/emulator/talos",
-		"internal/emulator/infisical",
+		"internal/emulator/infisical", "internal/proxmox",
 		"internal/event", "internal/fault", "internal/gitops", "internal/process", "internal/secret",
 		"internal/terraform", "internal/ui", "internal/gate", "internal/kube", "stages", "templates",
 	}

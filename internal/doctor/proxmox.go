@@ -142,7 +142,7 @@ func (d *datacenter) rights(ctx context.Context) []Finding {
 			limited.Pool, fix = d.cluster, fmt.Sprintf("set proxmox_pool = %q, ", d.cluster)
 		}
 		fix += "use a token that is limited to the pool (docs/proxmox.md), from these commands on a node: " +
-			strings.Join(limited.Commands(), "; ")
+			strings.Join(limited.Commands("castle@pve!"+limited.Pool), "; ")
 		return append(found, red(fix,
 			"the API token may change or delete machines outside of the cluster's pool: %s",
 			strings.Join(outside, "; "))...)

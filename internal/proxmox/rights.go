@@ -83,10 +83,10 @@ func (f Footprint) rights() (all []right) {
 	return all
 }
 
-// Commands are the commands of pveum that make a token with the rights of a footprint and no others. They are
-// for the user castle@pve, and for a token with the pool's name.
-func (f Footprint) Commands() []string {
-	const user = "castle@pve"
+// Commands are the commands of pveum that make a token, user@realm!name, with the rights of a footprint and
+// no others.
+func (f Footprint) Commands(token string) []string {
+	user, name, _ := strings.Cut(token, "!")
 	commands := []string{"pveum pool add " + f.Pool}
 	var lists []string
 	for _, r := range f.rights() {
@@ -94,11 +94,11 @@ func (f Footprint) Commands() []string {
 			strings.Join(r.all, ",")); !slices.Contains(commands, role) {
 			commands = append(commands, role)
 		}
-		lists = append(lists, fmt.Sprintf("pveum acl modify %s --users %s --tokens '%[2]s!%s' --roles %s",
-			r.path, user, f.Pool, r.role))
+		lists = append(lists, fmt.Sprintf("pveum acl modify %s --users %s --tokens '%s' --roles %s",
+			r.path, user, token, r.role))
 	}
 	commands = append(commands, "pveum user add "+user,
-		fmt.Sprintf("pveum user token add %s %s --privsep 1", user, f.Pool))
+		fmt.Sprintf("pveum user token add %s %s --privsep 1", user, name))
 	return append(commands, lists...)
 }
 

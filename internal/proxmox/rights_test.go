@@ -81,12 +81,12 @@ func TestEachRightOfAFootprintIsNeeded(t *testing.T) {
 		d.limit(t, commands...)
 		return d.life(t)
 	}
-	if err := with(blue.Commands()); err != nil {
+	if err := with(blue.Commands("castle@pve!blue")); err != nil {
 		t.Fatalf("with all rights: %v", err)
 	}
 	for _, r := range blue.rights() {
 		for _, privilege := range r.all {
-			commands := blue.Commands()
+			commands := blue.Commands("castle@pve!blue")
 			for i, c := range commands {
 				role, list, _ := strings.Cut(c, "--privs ")
 				if strings.Contains(role, "role add "+r.role+" ") {
@@ -130,7 +130,7 @@ func TestRightsOutsideOfThePoolAreNamed(t *testing.T) {
 			d := newDatacenter(t, emulator.Config{Storages: []emulator.Storage{
 				{ID: "local", Type: "dir", Content: []string{"import"}},
 				{ID: "local-lvm", Type: "lvmthin", Content: []string{"images"}}}})
-			d.limit(t, append(blue.Commands(), c.commands...)...)
+			d.limit(t, append(blue.Commands("castle@pve!blue"), c.commands...)...)
 			d.server.AddVM(emulator.VM{ID: 422, Pool: "blue"})
 			outside, err := c.own.Outside(t.Context(), d.client(t))
 			if got := strings.Join(outside, "; "); err != nil || !strings.HasPrefix(got, c.want) ||

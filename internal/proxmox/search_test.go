@@ -237,7 +237,7 @@ func TestTheOwnDeletionProvesDisksGone(t *testing.T) {
 			d := newDatacenter(t, emulator.Config{})
 			d.server.AddDisk(image())
 			d.limit(t, Footprint{Pool: "blue", Nodes: []string{"proxmox"}, Images: []string{"local"},
-				Disks: "local-lvm", Bridge: "vmbr0"}.Commands()...)
+				Disks: "local-lvm", Bridge: "vmbr0"}.Commands("castle@pve!blue")...)
 			d.build(t, 421, "blue-cp-01", "blue;castle", "blue")
 			d.server.Idle()
 			c.removes(d)

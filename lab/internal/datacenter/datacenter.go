@@ -64,11 +64,13 @@ type Config struct {
 	Kubernetes func(context.Context, controlplane.Order) (*controlplane.Process, error)
 }
 
-// Hosts are the hypervisors, their storages and their pools.
+// Hosts are the hypervisors and their storages.
 type Hosts struct {
 	Nodes    []string
 	Storages []string
-	Pools    []string
+	// Commands of pveum have made the pool of the cluster and limited its API token. Without any, the token
+	// may do everything.
+	Commands []string
 }
 
 // Datacenter is one that runs.
@@ -104,8 +106,8 @@ func Start(ctx context.Context, c Config) (*Datacenter, error) {
 		Durations: taskDurations(c.Speed),
 		OnStart:   d.started, OnStop: d.stopped, OnDestroy: d.destroyed,
 	})
-	for _, pool := range c.Hosts.Pools {
-		if _, err := d.proxmox.Pveum("pveum pool add " + pool); err != nil {
+	for _, command := range c.Hosts.Commands {
+		if _, err := d.proxmox.Pveum(command); err != nil {
 			return nil, err
 		}
 	}

@@ -114,7 +114,7 @@ func TestKubernetesLivesAndDiesWithItsMachines(t *testing.T) {
 }
 
 func TestThePoolsOfTheClusterExist(t *testing.T) {
-	d, _ := start(t, Config{Hosts: Hosts{Pools: []string{"blue"}}})
+	d, _ := start(t, Config{Hosts: Hosts{Commands: []string{"pveum pool add blue"}}})
 	r, w := httptest.NewRequest(http.MethodGet, "/api2/json/pools", nil), httptest.NewRecorder()
 	r.Header.Set("Authorization", "PVEAPIToken="+d.Credentials()["PROXMOX_VE_API_TOKEN"])
 	d.proxmox.Handler().ServeHTTP(w, r)

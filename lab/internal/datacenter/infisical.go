@@ -11,8 +11,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/emulator/infisical"
 )
 
-// proxmoxTokenID is the API token's name; every lab generates a new value.
-const proxmoxTokenID = "castle@pve!castle"
+// ProxmoxTokenID is the API token's name, unless Config names another token; every lab generates a new value.
+const ProxmoxTokenID = "castle@pve!castle"
 
 // folders are Infisical with the contents that a user puts there before the first create. They need
 // no knowledge of the configuration: every folder that a client requests holds all secrets.
@@ -36,7 +36,7 @@ func newFolders(c Config) *folders {
 	secretbox := make([]byte, 32)
 	rand.Read(secretbox) //nolint:errcheck // never fails
 	i.secrets = map[string]string{
-		"PROXMOX_TOKEN_ID": proxmoxTokenID, "PROXMOX_TOKEN_SECRET": random(16),
+		"PROXMOX_TOKEN_ID": ProxmoxTokenID, "PROXMOX_TOKEN_SECRET": random(16),
 		"TALOS_SECRETBOX_KEY": base64.StdEncoding.EncodeToString(secretbox),
 		// Inside the cluster External Secrets logs in with these credentials.
 		"ESO_CLIENT_ID": i.clientID, "ESO_CLIENT_SECRET": i.clientSecret,
@@ -44,7 +44,7 @@ func newFolders(c Config) *folders {
 		"AWS_ACCESS_KEY_ID": strings.ToUpper(random(10)), "AWS_SECRET_ACCESS_KEY": random(20),
 	}
 	if i.token = c.ProxmoxToken; i.token == "" {
-		i.token = proxmoxTokenID + "=" + i.secrets["PROXMOX_TOKEN_SECRET"]
+		i.token = ProxmoxTokenID + "=" + i.secrets["PROXMOX_TOKEN_SECRET"]
 	}
 	for _, name := range c.Secrets {
 		if i.secrets[name] == "" {

@@ -2,6 +2,7 @@ package datacenter
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,17 +23,20 @@ func taskDurations(speed float64) map[string]time.Duration {
 	return all
 }
 
-// storages accept any content: the configuration, not the lab, chooses the storage for each kind of
-// content.
+// storages are those of a new host and of the configuration, which chooses one for each kind of content.
 func storages(names []string) []proxmox.Storage {
+	files := []string{"backup", "import", "iso", "snippets", "vztmpl"}
+	everything := append([]string{"images"}, files...)
+	local := proxmox.Storage{ID: "local", Type: "dir", Content: everything, Path: "/var/lib/vz"}
+	if slices.Contains(names, "local-lvm") { // the installer then keeps disks off local
+		local.Content = files
+	}
 	all := []proxmox.Storage{
-		{ID: "local", Type: "dir", Content: []string{"backup", "images", "import", "iso", "snippets",
-			"vztmpl"}, Path: "/var/lib/vz"},
-		{ID: "local-lvm", Type: "lvmthin", Content: []string{"images", "rootdir"}},
+		local, {ID: "local-lvm", Type: "lvmthin", Content: []string{"images", "rootdir"}},
 	}
 	for _, n := range names {
 		if n != "local" && n != "local-lvm" {
-			all = append(all, proxmox.Storage{ID: n, Type: "dir", Content: all[0].Content,
+			all = append(all, proxmox.Storage{ID: n, Type: "dir", Content: everything,
 				Path: "/mnt/pve/" + n})
 		}
 	}

@@ -2,6 +2,7 @@ package rehearsal
 
 import (
 	"bytes"
+	"cmp"
 	"io/fs"
 	"maps"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/emulator/talos"
+	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 	"github.com/ephemeral-castle/castle/lab/internal/network"
 	"github.com/ephemeral-castle/castle/stages"
@@ -144,7 +146,8 @@ func errorsOf(diags hcl.Diagnostics) hcl.Diagnostics {
 // read reads the platform's variables by their names in the library. A stage with other names still
 // has the addresses and hosts, which package network finds by form.
 func (s *survey) read(inputs []map[string]cty.Value) {
-	nodes, storages, pools := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	nodes, storages := map[string]bool{}, map[string]bool{}
+	uses := proxmox.Footprint{}
 	for _, values := range inputs {
 		for name, v := range values {
 			each(name, v, func(name, text string) {
@@ -162,15 +165,37 @@ func (s *survey) read(inputs []map[string]cty.Value) {
 				case name == "proxmox_node_name" || name == "node_name":
 					nodes[text] = true
 				case name == "proxmox_pool":
-					pools[text] = true
+					uses.Pool = text
+				case name == "bridge":
+					uses.Bridge = text
 				case strings.HasSuffix(name, "datastore") || strings.HasSuffix(name, "datastore_id"):
 					storages[text] = true
+					switch name {
+					case "proxmox_image_datastore":
+						uses.Images = []string{text}
+					case "proxmox_disk_datastore":
+						uses.Disks = text
+					}
 				}
 			})
 		}
 	}
-	s.Hosts = datacenter.Hosts{Nodes: slices.Sorted(maps.Keys(nodes)),
-		Storages: slices.Sorted(maps.Keys(storages)), Pools: slices.Sorted(maps.Keys(pools))}
+	s.Hosts.Nodes, s.Hosts.Storages = slices.Sorted(maps.Keys(nodes)), slices.Sorted(maps.Keys(storages))
+	uses.Nodes = s.Hosts.Nodes
+	s.Hosts.Commands = limits(uses, s.ProxmoxToken)
+}
+
+// limits returns the commands that limit the cluster's token to its pool, as docs/proxmox.md has them for an
+// administrator. There are none for a cluster without a pool, and for a token of root.
+func limits(uses proxmox.Footprint, token string) []string {
+	id, _, _ := strings.Cut(cmp.Or(token, datacenter.ProxmoxTokenID), "=")
+	user, _, _ := strings.Cut(id, "!")
+	if uses.Pool == "" || user == "root@pam" {
+		return nil
+	}
+	exists := func(command string) bool { return strings.HasPrefix(command, "pveum user ") }
+	return append(slices.DeleteFunc(uses.Commands(id), exists),
+		"pveum acl delete / --users "+user+" --roles Administrator")
 }
 
 // each calls visit for every string in a value, with the name of the nearest attribute.
