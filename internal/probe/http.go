@@ -235,7 +235,8 @@ func (p *page) failed(err error) error {
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return gate.Permanent(p.fault("speaks http, not https: write url with http", ""))
 	case errors.As(err, new(tls.RecordHeaderError)), strings.Contains(err.Error(), "malformed HTTP"),
-		strings.Contains(err.Error(), "malformed MIME header"):
+		strings.Contains(err.Error(), "malformed MIME header"),
+		strings.Contains(err.Error(), "readLoopPeekFailLocked: %!w(<nil>)"): // it spoke before the request
 		return p.fault("answers, but not with "+strings.ToUpper(p.url.Scheme),
 			"another kind of server listens on that port")
 	case errors.As(err, &unknown):
