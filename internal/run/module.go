@@ -45,13 +45,9 @@ func keepModule(dir *state.Stage, module fs.FS, inputs []byte) error {
 	return errors.Join(os.Rename(next, path), os.RemoveAll(old))
 }
 
-// keepInputs writes the inputs into a module's copy, with a checksum of both.
+// keepInputs writes the inputs into a module's copy, with a checksum.
 func keepInputs(path string, inputs []byte) error {
-	module, err := state.Digest(os.DirFS(path), KeptInputs)
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(filepath.Join(path, KeptInputs), state.Seal(inputs, module))
+	return atomicfile.Write(filepath.Join(path, KeptInputs), state.Seal(inputs))
 }
 
 // ReplaceInputs replaces the inputs that RecordedModule returns.
@@ -59,21 +55,17 @@ func ReplaceInputs(dir *state.Stage, inputs []byte) error {
 	return keepInputs(recordedPath(dir), inputs)
 }
 
-// RecordedModule returns the module of a stage's last apply and its inputs. One that is damaged is an error:
-// a destroy with it could miss a provider's address.
+// RecordedModule returns the module of a stage's last apply and its inputs. Damaged inputs are an error: a
+// destroy with them could miss a provider's address.
 func RecordedModule(dir *state.Stage) (module fs.FS, inputs []byte, err error) {
 	path := recordedPath(dir)
 	if _, err := os.Stat(path); err != nil {
 		return nil, nil, err
 	}
-	digest, err := state.Digest(os.DirFS(path), KeptInputs)
-	if err != nil {
-		return nil, nil, err
-	}
-	data, err := os.ReadFile(filepath.Join(path, KeptInputs))
-	sealed := false
+	file, sealed := filepath.Join(path, KeptInputs), false
+	data, err := os.ReadFile(file)
 	if err == nil {
-		inputs, sealed, err = state.Unseal(data, digest)
+		inputs, sealed, err = state.Unseal(data)
 	}
 	rec, unread := dir.Record()
 	if !sealed && unread == nil && !rec.Sealed { // an older castle wrote the copy
@@ -82,10 +74,9 @@ func RecordedModule(dir *state.Stage) (module fs.FS, inputs []byte, err error) {
 		err = errors.New("it has no checksum")
 	}
 	if err != nil {
-		return nil, nil, &state.DamagedError{Path: path, Reason: err,
-			Fix: fmt.Sprintf("a destroy works with this copy of the module and its inputs; `castle create "+
-				"CLUSTER --only %s --refresh` writes it again from the configuration",
-				filepath.Base(dir.Dir()))}
+		return nil, nil, &state.DamagedError{Path: file, Reason: err,
+			Fix: fmt.Sprintf("a destroy works with these inputs; `castle create CLUSTER --only %s "+
+				"--refresh` writes them again from the configuration", filepath.Base(dir.Dir()))}
 	}
 	return os.DirFS(path), inputs, nil
 }

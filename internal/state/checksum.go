@@ -54,23 +54,14 @@ type seal struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Seal adds a checksum to a JSON value, of the value and what belongs to it.
-func Seal(value []byte, with ...string) []byte {
+// Seal adds a checksum to a JSON value.
+func Seal(value []byte) []byte {
 	value = bytes.TrimSpace(value)
-	return fmt.Appendf(nil, "%s\n{\"sha256\":\"%s\"}\n", value, sumOf(value, with))
-}
-
-func sumOf(value []byte, with []string) string {
-	h := sha256.New()
-	h.Write(value)
-	for _, one := range with {
-		h.Write([]byte(one))
-	}
-	return fmt.Sprintf("%x", h.Sum(nil))
+	return fmt.Appendf(nil, "%s\n{\"sha256\":\"%x\"}\n", value, sha256.Sum256(value))
 }
 
 // Unseal returns the JSON value of a file and whether it has a checksum, which an older castle did not write.
-func Unseal(data []byte, with ...string) (value []byte, sealed bool, err error) {
+func Unseal(data []byte) (value []byte, sealed bool, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	var content json.RawMessage
 	if err := decoder.Decode(&content); errors.Is(err, io.EOF) {
@@ -84,7 +75,7 @@ func Unseal(data []byte, with ...string) (value []byte, sealed bool, err error) 
 		return nil, false, fmt.Errorf("it has no checksum and says %s", content)
 	case errors.Is(err, io.EOF):
 		return content, false, nil
-	case err != nil || last.SHA256 != sumOf(content, with) || decoder.More():
+	case err != nil || last.SHA256 != fmt.Sprintf("%x", sha256.Sum256(content)) || decoder.More():
 		return nil, false, errors.New("its content does not match its checksum")
 	}
 	return content, true, nil

@@ -112,7 +112,7 @@ type Record struct {
 	Adopts      []RecordedAdopt `json:"adopts,omitempty"`
 	Castle      string          `json:"castle,omitempty"` // the version of castle that wrote this
 	Module      string          `json:"module,omitempty"` // the digest of the module that was applied
-	Sealed      bool            `json:"sealed,omitempty"` // the copy of the module has a checksum
+	Sealed      bool            `json:"sealed,omitempty"` // the copy of the inputs has a checksum
 	Run         string          `json:"run"`              // the run that wrote this
 	Applied     time.Time       `json:"applied,omitzero"` // when an apply last succeeded
 }

@@ -94,7 +94,7 @@ func Stages(ctx context.Context, r *run.Run, stages []*Stage, graceful bool) err
 	if len(stages)+len(d.receipt.rec.Objects) == 0 {
 		r.Notice("nothing stands; there is nothing to destroy")
 	}
-	if err := checkModules(stages); err != nil {
+	if err := checkInputs(stages); err != nil {
 		return err
 	}
 	if err := (&tokens{r, all, stages}).check(ctx); err != nil {
@@ -110,8 +110,8 @@ func Stages(ctx context.Context, r *run.Run, stages []*Stage, graceful bool) err
 	return errors.Join(err, d.receipt.write(all, stages, err))
 }
 
-// checkModules refuses to begin a destroy that could not go on: a copy of a module is damaged.
-func checkModules(stages []*Stage) (err error) {
+// checkInputs refuses to begin a destroy that could not go on: the inputs beside a module are damaged.
+func checkInputs(stages []*Stage) (err error) {
 	for _, s := range stages {
 		if len(s.targets()) == 0 {
 			continue
