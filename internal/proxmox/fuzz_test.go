@@ -84,7 +84,7 @@ func FuzzAnswer(f *testing.F) {
 					t.Errorf("%s %s is gone by one answer to all questions: %s", o.Kind, o.ID, o.Reason)
 				}
 			}
-			// What follows must not panic.
+			// The steps after it must not panic.
 			search.Complete(t.Context(), owned)
 			search.Blocked(t.Context(), owned)                    //nolint:errcheck // see above
 			c.Survey(t.Context(), Range{From: 421, To: 422}, nil) //nolint:errcheck // likewise
@@ -92,7 +92,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// FuzzRange reads --vmid-range. What is accepted is printed as it is read, and spans no more than allowed.
+// FuzzRange reads --vmid-range. An accepted range prints as it was read, and spans no more than allowed.
 func FuzzRange(f *testing.F) {
 	for _, seed := range []string{"421-432", "421", "100-", "-100", "432-421", "99", "+421", "0421", "1e3",
 		" 421", "999999999-1000000000", "421--432", "9223372036854775808"} {

@@ -46,7 +46,7 @@ func (r *Run) OpenWorkspace(stage, layer string) (*Workspace, error) {
 		Binary: binary, Dir: w.Dir.Work(), StatePath: w.Dir.StatePath(),
 		PluginCache: r.Cluster.Shared(".plugins"), Env: r.Cluster.Options.Environ, Run: r.ID, Log: log,
 		OnWrite: func() error { return state.BeginChange(w.Dir) },
-		OnError: w.noteUnsure, OnResource: w.onResource, Guard: w.refuseRedirects,
+		OnError: w.noteUnsure, OnResource: w.onResource, OnConnect: w.refuseRedirects,
 		Hide: r.Cluster.Masker.Hide,
 	}
 	r.workspaces.add(w)

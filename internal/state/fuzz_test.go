@@ -92,8 +92,8 @@ func FuzzCutJournal(f *testing.F) {
 	})
 }
 
-// FuzzDamagedRecord damages a document that castle has written, or it and its copy alike. What is read is the
-// same, or an error that names the file.
+// FuzzDamagedRecord damages a document that castle has written, or it and its copy alike. Reading it
+// returns the same value, or an error that names the file.
 func FuzzDamagedRecord(f *testing.F) {
 	for _, both := range []bool{false, true} {
 		f.Add(uint16(0), uint16(9000), []byte("null"), both)

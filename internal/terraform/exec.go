@@ -28,7 +28,7 @@ func (r *Root) Exec(
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := guard(ctx, r, strings.Join(args, " ")); err != nil {
+	if err := connect(ctx, r, strings.Join(args, " ")); err != nil {
 		return 0, err
 	}
 	defer r.operation.begin(strings.Join(args[:min(1, len(args))], ""))()

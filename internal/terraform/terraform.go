@@ -45,8 +45,8 @@ type Root struct {
 	OnError     func(Diagnostic) // likewise for each error of a command that has JSON
 	// Hide masks the texts of errors before they are shortened; nil hides nothing.
 	Hide func(string) string
-	// Guard is called before a command that connects the providers; an error stops the command.
-	Guard     func(context.Context) error
+	// OnConnect is called before a command that connects the providers; an error stops the command.
+	OnConnect func(context.Context) error
 	WaitDelay time.Duration // from cancellation until Terraform is killed; 30 minutes if zero
 
 	mu        sync.Mutex
@@ -79,7 +79,7 @@ func (r *Root) command(
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err := guard(ctx, r, name); err != nil {
+	if err := connect(ctx, r, name); err != nil {
 		return err
 	}
 	tf, err := r.executor(extra)
@@ -108,13 +108,13 @@ func (r *Root) command(
 	return errors.Join(err, chmodErr)
 }
 
-// guard calls Guard, except for a command that certainly connects no provider.
-func guard(ctx context.Context, r *Root, command string) error {
+// connect calls OnConnect, except for a command that certainly connects no provider.
+func connect(ctx context.Context, r *Root, command string) error {
 	verb, _, _ := strings.Cut(command, " ")
-	if r.Guard == nil || slices.Contains([]string{"init", "state", "show", "output"}, verb) {
+	if r.OnConnect == nil || slices.Contains([]string{"init", "state", "show", "output"}, verb) {
 		return nil
 	}
-	return r.Guard(ctx)
+	return r.OnConnect(ctx)
 }
 
 func hide(r *Root, text string) string {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// FuzzSavedPlan damages the file of a saved plan. What is read is the same, or an error that names the file.
+// FuzzSavedPlan damages the file of a saved plan. Reading it returns the same plan, or an
+// error that names the file.
 func FuzzSavedPlan(f *testing.F) {
 	saved := &SavedPlan{Path: filepath.Join(f.TempDir(), "blue.plan"),
 		Stages: []SavedStage{{Name: "platform", Saved: []byte("a plan of Terraform")}, {Name: "metallb"}}}
