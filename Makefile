@@ -66,8 +66,14 @@ vault: tools ## Build a real Vault for the lab and install PostgreSQL, for clust
 	$(call say,building a real Vault for the lab (two minutes the first time))
 	cd lab/vault && go build -ldflags '-s -w' -o ../../bin/lab-vault .
 
+.PHONY: s3
+s3: tools ## Build a real S3 server and install PostgreSQL, for tests of state that is shared
+	$(call install,/usr/lib/postgresql/*/bin/postgres:postgresql)
+	$(call say,building an S3 server (a minute the first time))
+	cd lab/s3 && go build -ldflags '-s -w' -o ../../bin/lab-s3 .
+
 .PHONY: test
-test: build vault ## Run all tests: unit, command line, real Terraform, the lab, and a rehearsal of blue
+test: build vault s3 ## Run all tests: unit, command line, real Terraform, the lab, and a rehearsal of blue
 	$(call say,unit tests and command line$(,) with the race detector (three minutes the first time))
 	CGO_ENABLED=1 go test -timeout 30m -race ./...
 	$(MAKE) fuzz FUZZ_TIME=20s
@@ -87,15 +93,32 @@ fuzz: ## Fuzz for ten minutes what castle reads (FUZZ_TIME=20s: each target for 
 	@printf '%s\n' $(fuzzed) | FUZZ_TIME=$(FUZZ_TIME) xargs -P "$$(nproc)" -n 1 ./fuzz.sh
 
 .PHONY: integration
-integration: build vault ## Run the tests that need real Terraform
+integration: build vault s3 ## Run the tests that need real Terraform
 	$(call say,integration tests with real Terraform$(,) most of them in rehearsals)
 	@go test -timeout 60m -tags integration -run '^($(integration))$$' $(sort $(dir $(integrated)))
-	cd lab && go test -tags integration ./cmd/lab-providers
+	cd lab && go test -tags integration ./cmd/lab-providers ./internal/rehearsal
 
 .PHONY: soak
-soak: build ## Kill castle 200 times while it creates and destroys a cluster in the lab (an hour; CASTLE_SOAK_KILLS, CASTLE_SOAK_SEED)
+soak: build s3 ## Kill castle 200 times while it creates and destroys a cluster in the lab (an hour; CASTLE_SOAK_KILLS, CASTLE_SOAK_SEED; CASTLE_SOAK_LOSE=1: 40 times with its machine)
 	$(call say,killing castle: every time the same command completes what it was at)
-	CASTLE_SOAK_KILLS=$${CASTLE_SOAK_KILLS:-200} go test -timeout 0 -count 1 -tags integration -run '^TestSoak$$' -v ./cmd/castle
+	CASTLE_SOAK_KILLS=$${CASTLE_SOAK_KILLS:-$(if $(CASTLE_SOAK_LOSE),40,200)} go test -timeout 0 -count 1 -tags integration -run '^TestSoak$(if $(CASTLE_SOAK_LOSE),Lost)$$' -v ./cmd/castle
+
+.PHONY: bench
+bench: build terragrunt ## Measure castle beside plain Terraform and Terragrunt, and write bench/RESULTS.md (BENCH='-rounds 5')
+	$(call say,measuring: nothing else should run on this machine meanwhile)
+	go build -o bin/castle-bench ./bench
+	bin/castle-bench $(BENCH)
+
+.PHONY: bench-check
+bench-check: build terragrunt ## Measure, and fail if castle is slower beside the others than bench/results.json records
+	$(call say,measuring: nothing else should run on this machine meanwhile)
+	go build -o bin/castle-bench ./bench
+	bin/castle-bench -compare $(BENCH)
+
+.PHONY: terragrunt
+terragrunt: tools # Build Terragrunt for the bench.
+	$(call say,building Terragrunt (five minutes the first time))
+	cd bench/terragrunt && go build -ldflags '-s -w' -o ../../bin/terragrunt github.com/gruntwork-io/terragrunt
 
 .PHONY: golden
 golden: ## Update the golden files of the command line
@@ -108,10 +131,11 @@ docs: ## Draw docs/blue.svg with castle graph
 
 .PHONY: check
 check: tools ## Check format, tidiness, vet, staticcheck, Terraform format, and tests with the race detector
-	test -z "$$(gofmt -l cmd docs internal stages templates lab)"
+	test -z "$$(gofmt -l bench cmd docs internal stages templates lab)"
 	go mod tidy -diff
 	cd lab && go mod tidy -diff
 	cd lab/vault && go vet ./...
+	cd lab/s3 && go mod tidy -diff && go vet ./...
 	go vet ./... && go vet -tags integration ./...
 	cd lab && go vet ./... && go vet -tags integration ./...
 	go run $(STATICCHECK) -checks all ./... && go run $(STATICCHECK) -checks all -tags integration ./...

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -87,14 +86,8 @@ func ask(ts *testscript.TestScript, method, path string, body []byte) []byte {
 	if method == http.MethodPatch {
 		req.Header.Set("Content-Type", "application/merge-patch+json")
 	}
-	res, err := client.Do(req)
+	answer, err := answerOf(client.Do(req))
 	ts.Check(err)
-	defer res.Body.Close()
-	answer, err := io.ReadAll(res.Body)
-	ts.Check(err)
-	if res.StatusCode >= 300 {
-		ts.Fatalf("%s %s: %s\n%s", method, path, res.Status, answer)
-	}
 	return answer
 }
 

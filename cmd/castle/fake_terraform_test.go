@@ -21,7 +21,9 @@ import (
 // its resources, its outputs and its failures; ${name} in a string is the value of
 // the input of that name. The fake appends its calls to files in HOME, the one
 // place that castle passes on: record (stage and command), argv, environ, and
-// interrupts (those that it receives while it waits).
+// interrupts (those that it receives while it waits). The file drift in HOME changes
+// the world until an apply of the stage: a line is a stage, an address, and the
+// attribute that somebody has changed, or nothing if the resource is gone.
 type fake struct {
 	Resources map[string]string // address: the provider's source, "" for the built-in one
 	// Attributes are those that a resource has in the state, by address.
@@ -238,6 +240,9 @@ func (f *fake) carryOut(p fakePlan, message string, keep bool) bool {
 		}
 		next.Serial++
 		writeJSON(statePath(), next)
+		others := slices.DeleteFunc(drift(),
+			func(line string) bool { return strings.HasPrefix(line, f.stage+" ") })
+		check(os.WriteFile(inHome("drift"), []byte(strings.Join(others, "\n")), 0o600))
 	}
 	for _, address := range refused {
 		say(map[string]any{"@message": f.Refuses[address], "type": "diagnostic", "diagnostic": map[string]any{
@@ -254,7 +259,27 @@ func (f *fake) state() fakeState {
 	s := fakeState{Version: 4, Lineage: "lineage of " + f.stage, Outputs: map[string]any{},
 		Resources: []map[string]any{}}
 	readJSON(statePath(), &s)
+	for _, line := range drift() {
+		fields := append(strings.Fields(line), "")
+		s.Resources = slices.DeleteFunc(s.Resources, func(r map[string]any) bool {
+			if fields[0] != f.stage || fields[1] != fmt.Sprintf("%v.%v", r["type"], r["name"]) {
+				return false
+			}
+			attributes := r["instances"].([]any)[0].(map[string]any)["attributes"].(map[string]any)
+			attributes[fields[2]] = "by hand"
+			return fields[2] == ""
+		})
+	}
 	return s
+}
+
+// drift returns the lines of the file drift.
+func drift() []string {
+	data, err := os.ReadFile(inHome("drift"))
+	if !errors.Is(err, fs.ErrNotExist) {
+		check(err)
+	}
+	return strings.FieldsFunc(string(data), func(r rune) bool { return r == '\n' })
 }
 
 func (s fakeState) addresses() (all []string) {

@@ -24,6 +24,7 @@ import (
 //	begin -terminal NAME ARGS…     starts it in the foreground of a terminal
 //	says NAME REGEXP               waits until its output matches
 //	interrupt NAME int|term|hup    sends it a signal
+//	interrupt NAME stop|cont       freezes it, as a laptop that sleeps does, or has it go on
 //	interrupt NAME group-term      sends SIGTERM to its process group
 //	interrupt NAME ctrl-c          types Ctrl-C at the terminal
 //	type NAME WORDS…               types a line at the terminal
@@ -128,7 +129,7 @@ func says(ts *testscript.TestScript, neg bool, args []string) {
 
 func interrupt(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
-		ts.Fatalf("usage: interrupt name int|term|hup|group-term|ctrl-c")
+		ts.Fatalf("usage: interrupt name int|term|hup|stop|cont|group-term|ctrl-c")
 	}
 	b := named(ts, args[0])
 	switch args[1] {
@@ -138,6 +139,10 @@ func interrupt(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(b.cmd.Process.Signal(syscall.SIGTERM))
 	case "hup":
 		ts.Check(b.cmd.Process.Signal(syscall.SIGHUP))
+	case "stop":
+		ts.Check(b.cmd.Process.Signal(syscall.SIGSTOP))
+	case "cont":
+		ts.Check(b.cmd.Process.Signal(syscall.SIGCONT))
 	case "group-term":
 		ts.Check(syscall.Kill(-b.cmd.Process.Pid, syscall.SIGTERM))
 	case "ctrl-c":

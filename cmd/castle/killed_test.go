@@ -17,8 +17,8 @@ import (
 )
 
 // killedAtWrite is the program `killed-at-write N program args...`. It kills the program where its temporary
-// file of its Nth atomic write is complete and has not replaced the file yet. The exit code is 1 if the
-// program ended before that, and 2 if the system does not allow it to be traced.
+// file of its Nth atomic write is complete and has not replaced the file yet, or become the file of a store.
+// The exit code is 1 if the program ended before that, and 2 if the system does not allow it to be traced.
 func killedAtWrite() {
 	nth, err := strconv.Atoi(os.Args[1])
 	check(err)
@@ -67,7 +67,7 @@ func killedAtWrite() {
 	}
 }
 
-// replacing returns the file that a thread is about to rename, or "".
+// replacing returns the file that a thread is about to rename or to link, or "".
 func replacing(thread int) string {
 	var call struct {
 		operation uint8
@@ -80,7 +80,8 @@ func replacing(thread int) string {
 	_, _, failed := unix.Syscall6(unix.SYS_PTRACE, getSyscallInfo, uintptr(thread), unsafe.Sizeof(call),
 		uintptr(unsafe.Pointer(&call)), 0, 0)
 	if failed != 0 || call.operation != entry ||
-		call.number != unix.SYS_RENAMEAT && call.number != unix.SYS_RENAMEAT2 {
+		call.number != unix.SYS_RENAMEAT && call.number != unix.SYS_RENAMEAT2 &&
+			call.number != unix.SYS_LINKAT {
 		return ""
 	}
 	name := make([]byte, unix.PathMax)

@@ -39,6 +39,12 @@ func TestLabKills(t *testing.T) {
 	scripts(t, "mini", "testdata/lab-kills")
 }
 
+// TestLabHeals does the same with the scripts that break what stages have made, by
+// hand, and have castle mend it.
+func TestLabHeals(t *testing.T) {
+	scripts(t, "mini", "testdata/heal")
+}
+
 // TestHandover does the same with the cluster handover, in which Flux follows a
 // folder of this repository, as it would follow Git.
 func TestHandover(t *testing.T) {
@@ -100,14 +106,16 @@ func rehearse(t *testing.T, environ []string, args ...string) string {
 
 func inside(t *testing.T, folder string) {
 	commands := map[string]func(*testscript.TestScript, bool, []string){"vms": vms, "spy": spying,
-		"for-stages": forStages, "api": api, "vault": vault, "pod": pod}
+		"for-stages": forStages, "api": api, "vault": vault, "pod": pod, "by-hand": byHand,
+		"upgrade": upgrade, "freeze": freeze}
 	run(t, folder, func(env *testscript.Env) error {
 		env.Values[spyKey{}], env.Values[holdKey{}] = &spy{}, &hold{}
+		env.Values[begunKey{}], env.Values[frozenKey{}] = map[string]*begun{}, map[int]bool{}
 		if err := likeTheLab(env, "../.."); err != nil {
 			return err
 		}
 		return landed(env)
-	}, commands)
+	}, commands, interruptible())
 }
 
 // likeTheLab gives scripts the lab's HOME and state directory, and castle's repository.
@@ -212,7 +220,8 @@ func listVMs(ctx context.Context) ([]string, error) {
 	return lines, nil
 }
 
-func askProxmox(ctx context.Context, method, path string) ([]byte, error) {
+// insideClient trusts the authority of the lab.
+func insideClient() (*http.Client, error) {
 	pem, err := os.ReadFile(os.Getenv("SSL_CERT_FILE"))
 	if err != nil {
 		return nil, err
@@ -221,21 +230,36 @@ func askProxmox(ctx context.Context, method, path string) ([]byte, error) {
 	if !roots.AppendCertsFromPEM(pem) {
 		return nil, errors.New("SSL_CERT_FILE holds no certificate")
 	}
-	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
-	url := strings.TrimSuffix(os.Getenv("PROXMOX_VE_ENDPOINT"), "/") + "/api2/json/" + path
-	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}, nil
+}
+
+// askProxmox sends a request with form fields (KEY=VALUE).
+func askProxmox(ctx context.Context, method, path string, form ...string) ([]byte, error) {
+	client, err := insideClient()
 	if err != nil {
 		return nil, err
 	}
+	url := strings.TrimSuffix(os.Getenv("PROXMOX_VE_ENDPOINT"), "/") + "/api2/json/" + path
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(strings.Join(form, "&")))
+	if err != nil {
+		return nil, err
+	}
+	if len(form) > 0 {
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
 	req.Header.Set("Authorization", "PVEAPIToken="+os.Getenv("PROXMOX_VE_API_TOKEN"))
-	res, err := client.Do(req)
+	return answerOf(client.Do(req))
+}
+
+// answerOf returns the body of a response. The error of a status that is none of success has it, too.
+func answerOf(res *http.Response, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", res.Status, body)
+	answer, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode >= 300 {
+		err = fmt.Errorf("%s %s: %s: %s", res.Request.Method, res.Request.URL.Path, res.Status, answer)
 	}
-	return body, err
+	return answer, err
 }

@@ -3,17 +3,21 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/ephemeral-castle/castle/internal/cli"
+	"github.com/ephemeral-castle/castle/internal/secret"
 )
 
 func TestMain(m *testing.M) {
@@ -30,6 +34,9 @@ func TestMain(m *testing.M) {
 // TestScript runs every behaviour that needs no Terraform: castle finds a fake
 // one on PATH that records its arguments and fails on request.
 func TestScript(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) { // by nohup, and castle would ignore it likewise
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	run(t, "testdata/script", func(env *testscript.Env) error {
 		env.Values[visitedKey{}] = newVisited()
 		env.Values[begunKey{}] = map[string]*begun{}
@@ -38,7 +45,8 @@ func TestScript(t *testing.T) {
 		env.Values[machinesKey{}] = new(*machines)
 		return fakeOnPath(env)
 	}, map[string]func(*testscript.TestScript, bool, []string){"site": site, "answers": answers,
-		"asked": asked, "infisical": infisical, "proxmox": proxmox, "talos": talos}, interruptible())
+		"asked": asked, "identities": identities, "infisical": infisical, "proxmox": proxmox, "talos": talos},
+		interruptible())
 }
 
 // fakeOnPath lets castle find the fake Terraform.
@@ -59,7 +67,8 @@ const race = "atexit_sleep_ms=20"
 // run runs the scripts of a folder with the commands that they all know, and more.
 func run(t *testing.T, dir string, setup func(*testscript.Env) error,
 	more ...map[string]func(*testscript.TestScript, bool, []string)) {
-	commands := map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "mode": mode}
+	commands := map[string]func(*testscript.TestScript, bool, []string){
+		"exits": exits, "mode": mode, "holds": holds}
 	for _, m := range more {
 		maps.Copy(commands, m)
 	}
@@ -134,5 +143,30 @@ func mode(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	if got := info.Mode().Perm(); got != os.FileMode(want) {
 		ts.Fatalf("%s is %o, want %o", args[1], got, want)
+	}
+}
+
+// holds asserts that each of these secrets is in a file below a folder, as it is or encoded: holds path
+// secret... With ! it asserts that none is.
+func holds(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: holds path secret...")
+	}
+	for _, value := range args[1:] {
+		known, found := &secret.Masker{}, ""
+		known.Add(value)
+		ts.Check(filepath.WalkDir(ts.MkAbs(args[0]), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return err
+			}
+			content, err := os.ReadFile(path)
+			if known.Hide(string(content)) != string(content) {
+				found = path
+			}
+			return err
+		}))
+		if neg != (found == "") {
+			ts.Fatalf("%q: found in %q", value, found)
+		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -52,18 +51,6 @@ func contentFor(body any) (io.Reader, error) {
 	}
 	text, err := json.Marshal(body)
 	return bytes.NewReader(text), err
-}
-
-func answerOf(res *http.Response, err error) ([]byte, error) {
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	answer, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode >= 300 {
-		err = fmt.Errorf("%s %s: %s: %s", res.Request.Method, res.Request.URL.Path, res.Status, answer)
-	}
-	return answer, err
 }
 
 // proxmox sends a request to a path of the API and returns the data of the response.

@@ -24,7 +24,7 @@ import (
 func (k *soak) kill(a *attempt, m moment) {
 	death := "alone"
 	var frozen []carrier
-	if k.rand.IntN(2) == 0 {
+	if k.machine == nil && k.rand.IntN(2) == 0 {
 		must(k.t, a.cmd.Process.Kill())
 		frozen = carriers() // they have not died of it yet
 		<-a.ended
@@ -51,7 +51,9 @@ func (k *soak) kill(a *attempt, m moment) {
 		if !eventually(soakPatience, time.Millisecond, func() bool { return len(carriers()) == 0 }) {
 			k.fail(a, "the killed processes do not end: %v", carriers())
 		}
-		if damage := k.harm.damage(frozen); damage != "" {
+		if k.machine != nil {
+			death = "machine lost"
+		} else if damage := k.harm.damage(frozen); damage != "" {
 			death += ": " + damage
 		}
 	}

@@ -30,7 +30,8 @@ var seams = map[string][]string{
 		"step_started apply", "resource_started", "resource", "step_ended apply", "gate_open", "stage_ready",
 		"stages/*/terraform.tfstate", "stages/*/intent.jsonl", "stages/*/snapshots/*", "stages/*/module*",
 		"stages/*/record.json",
-		"stages/*/fingerprint.json", "stages/*/work/*.tfplan", "stages/*/work/.terraform/*",
+		"stages/*/fingerprint.json", "stages/*/revisions.json",
+		"stages/*/work/*.tfplan", "stages/*/work/.terraform/*",
 		"kubeconfig", "lock",
 	},
 	"destroy": {
@@ -84,10 +85,13 @@ func (k *soak) await(a *attempt, m moment) bool {
 
 // lines counts the lines of a kind, and of a step, in the next run's journal.
 func (f *soakFiles) lines(kind string) func() int {
-	before := f.newestRun()
+	before, began := f.newestRun(), time.Now()
 	return func() int {
 		count := 0
 		for _, e := range f.journal(before) {
+			if e.Time.Before(began) {
+				continue // of a run that a new machine has read about
+			}
 			if words := string(e.Kind) + " " + e.Step; words == kind || string(e.Kind) == kind {
 				count++
 			}

@@ -18,7 +18,7 @@ import (
 
 // These variables configure a soak. The names on the right reach the inside.
 //
-//	CASTLE_SOAK_KILLS   how often the soak kills castle; the default is 15
+//	CASTLE_SOAK_KILLS   how often the soak kills castle; the default is 15, of TestSoakLost 8
 //	CASTLE_SOAK_SEED    replays a soak, as far as its timing allows
 //	CASTLE_SOAK_KEEP    any value: the rehearsal's work directory stays
 var soakSettings = map[string]string{"CASTLE_SOAK_KILLS": "TF_VAR_castle_test_kills",
@@ -29,12 +29,19 @@ var soakSettings = map[string]string{"CASTLE_SOAK_KILLS": "TF_VAR_castle_test_ki
 // gives the same command again: it must end in the cluster that an undisturbed
 // create makes, or in a datacenter with nothing but what was there before.
 func TestSoak(t *testing.T) {
+	soakWith(t, "15", func(*soak) {})
+}
+
+// soakWith runs a soak, which prepare may change first, inside a rehearsal.
+func soakWith(t *testing.T, kills string, prepare func(*soak)) {
 	if here := os.Getenv(inLab); here != "" {
 		t.Chdir(here)
-		newSoak(t).run()
+		k := newSoak(t)
+		prepare(k)
+		k.run()
 		return
 	}
-	defaults := map[string]string{"CASTLE_SOAK_KILLS": "15",
+	defaults := map[string]string{"CASTLE_SOAK_KILLS": kills,
 		"CASTLE_SOAK_SEED": strconv.FormatInt(time.Now().Unix(), 10)}
 	var settings []string
 	for name, inside := range soakSettings {
@@ -55,6 +62,9 @@ type soak struct {
 	kills int    // still to do
 	disk  string // mounted, of a few megabytes: all that castle keeps
 	out   string // folder of the outputs
+
+	repository string
+	machine    *soakMachine // that each kill ends; nil if castle's state outlives them
 
 	lengths   map[string]time.Duration // of an undisturbed create and destroy
 	bare      []string                 // what there is before the first create
@@ -110,7 +120,8 @@ func newSoak(t *testing.T) *soak {
 	files := &soakFiles{t: t, state: state}
 	return &soak{
 		t: t, rand: random, kills: int(setting("CASTLE_SOAK_KILLS")), disk: disk, out: t.TempDir(),
-		lab: &soakLab{t: t, state: state}, files: files, harm: &soakHarm{t: t, rand: random, files: files},
+		repository: "testdata/soak", lab: &soakLab{t: t, state: state}, files: files,
+		harm:    &soakHarm{t: t, rand: random, files: files},
 		lengths: map[string]time.Duration{}, hits: soakHits{},
 	}
 }
@@ -134,7 +145,9 @@ func (k *soak) run() {
 	k.t.Logf("undisturbed: create %s, destroy %s", k.lengths["create"].Round(time.Millisecond),
 		k.lengths["destroy"].Round(time.Millisecond))
 	k.made = k.lab.machinesMade()
-	k.fill("create")
+	if k.machine == nil {
+		k.fill("create")
+	}
 	for k.kills > 0 {
 		// Some clusters are given up half-way.
 		if whole := k.rand.IntN(4) > 0; k.insist("create", whole) {
@@ -145,6 +158,9 @@ func (k *soak) run() {
 		k.insist("destroy", true)
 		k.checkGone(len(states) > 0)
 		k.made = k.lab.machinesMade()
+		if k.machine != nil {
+			continue
+		}
 		must(k.t, k.files.tidy())
 		if k.rand.IntN(4) == 0 {
 			k.fill("create")
@@ -173,7 +189,10 @@ func (k *soak) insist(command string, whole bool) bool {
 			k.checkKeys()
 		}
 		k.plant()
-		if k.rand.IntN(2) == 0 { // what survives of it may come to its end
+		if k.machine != nil {
+			must(k.t, k.machine.replace())
+			k.repository = k.machine.clone
+		} else if k.rand.IntN(2) == 0 { // what survives of it may come to its end
 			<-time.After(upTo(k.rand, 3*time.Second)) // a random pause: there is nothing to wait for
 		}
 	}
@@ -208,7 +227,7 @@ func (k *soak) start(command string, more ...string) *attempt {
 		ended: make(chan struct{})}
 	file, err := os.Create(a.output)
 	must(k.t, err)
-	args := []string{"-C", "testdata/soak", command, "keep"}
+	args := []string{"-C", k.repository, command, "keep"}
 	if command == "destroy" {
 		more = append(more, "--yes")
 	}

@@ -138,6 +138,9 @@ func (k *soak) checkGone(stood bool) {
 		return
 	}
 	content, err := os.ReadFile(filepath.Join(k.files.newestRun(), "receipt.json"))
+	if k.machine != nil && errors.Is(err, os.ErrNotExist) {
+		return // the machine that wrote it is lost, and nothing was left for the next one
+	}
 	must(k.t, err)
 	var receipt event.Receipt
 	must(k.t, json.Unmarshal(content, &receipt))
@@ -175,6 +178,13 @@ func (k *soak) checkKeys() {
 	var state struct{ Outputs json.RawMessage }
 	if json.Unmarshal(content, &state) != nil {
 		return
+	}
+	if k.machine != nil { // keys that nothing has used may be lost with their machine
+		used, err := filepath.Glob(filepath.Join(k.files.state, "stages/proxmox-talos/[it]*"))
+		must(k.t, err)
+		if len(used) == 0 {
+			return
+		}
 	}
 	now := fmt.Sprintf("%x", sha256.Sum256(state.Outputs))
 	if k.keys != "" && k.keys != now {

@@ -5,29 +5,39 @@
 package atomicfile
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
+// lockInterval is how often Lock tries again.
+const lockInterval = 20 * time.Millisecond
+
 // Write replaces the file at path. Only its owner can read it.
-func Write(path string, data []byte) error {
-	err := write(path, data)
+func Write(path string, data []byte) error { return WriteMode(path, data, 0o600) }
+
+// WriteMode replaces the file at path, which gets exactly this mode.
+func WriteMode(path string, data []byte, mode os.FileMode) error {
+	err := write(path, data, mode)
 	if errors.Is(err, fs.ErrNotExist) { // another castle may have swept the temporary file
-		err = write(path, data)
+		err = write(path, data, mode)
 	}
 	return err
 }
 
-func write(path string, data []byte) error {
+func write(path string, data []byte, mode os.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), temporaryName(filepath.Base(path)))
 	if err != nil {
 		return err
 	}
 	// Renamed before its content has reached the disk, the file could end up empty.
-	if err = fill(f, data, 0o600); err == nil {
+	if err = fill(f, data, mode); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
@@ -122,4 +132,53 @@ func SyncDir(path string) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
+}
+
+// CreateWhole creates a file that appears with all of its content or not at all. Only its owner can read it.
+// Of several writers at once, on several machines too, one succeeds; the others get an error that matches
+// fs.ErrExist. Nothing appears once ctx has ended. The file system must have hard links.
+func CreateWhole(ctx context.Context, path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), temporaryName(filepath.Base(path)))
+	if err != nil {
+		return err
+	}
+	if err = fill(f, data, 0o600); err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		err = os.Link(f.Name(), path)
+	}
+	if err = errors.Join(err, os.Remove(f.Name())); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// Temporary reports whether a file's name is that of a temporary file of this package.
+func Temporary(name string) bool { return temporary.MatchString(name) }
+
+// Lock waits until this process alone holds the lock on a file and returns its release function. The
+// kernel releases it too when the process ends.
+func Lock(ctx context.Context, path string) (unlock func() error, err error) {
+	if err := MkdirPrivate(filepath.Dir(path)); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return f.Close, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return nil, errors.Join(&os.PathError{Op: "lock", Path: path, Err: err}, f.Close())
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), f.Close())
+		case <-time.After(lockInterval):
+		}
+	}
 }

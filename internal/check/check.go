@@ -15,7 +15,10 @@ package check
 import (
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -46,24 +49,39 @@ func Run(o Options) (*Report, error) {
 	if len(chosen) == 0 {
 		chosen = all
 	}
-	report := &Report{Files: map[string]*hcl.File{}}
-	var checked []*cluster
-	for _, name := range chosen {
+	o.Config.Definitions = new(config.Definitions)
+	type result struct {
+		loaded *config.Cluster
+		diags  hcl.Diagnostics
+		own    *cluster
+		peers  []*cluster
+	}
+	results := concurrently(chosen, func(name string) (r result) {
 		options := o.Config
 		options.Cluster = name
-		loaded, diags := config.Load(options)
-		maps.Copy(report.Files, loaded.Files)
-		if loaded.Name != "" {
-			c := newCluster(loaded, options)
-			report.Clusters = append(report.Clusters, c.label)
-			diags = c.check(diags, checked, o.StateDir)
-			checked = append(checked, c)
+		r.loaded, r.diags = config.Load(options)
+		if r.loaded.Name == "" {
+			return r
 		}
-		report.Diagnostics = append(report.Diagnostics, diags...)
-	}
-	if len(chosen) < len(all) {
-		for _, c := range checked {
-			report.Diagnostics = append(report.Diagnostics, c.compare(peers(o.Config, all, c))...)
+		r.own = newCluster(r.loaded, options)
+		r.own.stateDir = o.StateDir
+		others := func() []*cluster { return nil }
+		if len(chosen) < len(all) {
+			others = r.own.startPeers(all)
+		}
+		r.diags, r.peers = r.own.check(r.diags), others()
+		return r
+	})
+	report := &Report{Files: map[string]*hcl.File{}}
+	var checked []*cluster
+	for _, r := range results {
+		maps.Copy(report.Files, r.loaded.Files)
+		report.Diagnostics = append(report.Diagnostics, r.diags...)
+		if c := r.own; c != nil {
+			report.Clusters = append(report.Clusters, c.label)
+			report.Diagnostics = append(report.Diagnostics, c.compare(checked)...)
+			report.Diagnostics = append(report.Diagnostics, c.compare(r.peers)...)
+			checked = append(checked, c)
 		}
 	}
 	report.Diagnostics = tidy(report.Diagnostics)
@@ -76,30 +94,53 @@ func Loaded(c *config.Cluster, o config.Options) (hcl.Diagnostics, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.Definitions = new(config.Definitions)
 	own := newCluster(c, o)
-	return tidy(own.check(nil, peers(o, all, own), "")), nil
+	others := own.startPeers(all)
+	diags := own.check(nil)
+	return tidy(append(diags, own.compare(others())...)), nil
 }
 
-// peers loads the other clusters. The command line and the environment do not apply to them.
-func peers(o config.Options, all []string, c *cluster) []*cluster {
+// startPeers begins to load the other clusters, and returns a function that waits for them. The command line
+// and the environment do not apply to them.
+func (c *cluster) startPeers(all []string) func() []*cluster {
+	others := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return name == c.label })
+	o := c.options
 	o.Vars, o.VarFiles, o.Environ = nil, nil, nil
-	var others []*cluster
-	for _, name := range all {
-		if o.Cluster = name; name != c.label {
-			loaded, _ := config.Load(o)
-			others = append(others, newCluster(loaded, o))
-		}
-	}
-	return others
+	loaded := make(chan []*cluster, 1)
+	go func() {
+		loaded <- concurrently(others, func(name string) *cluster {
+			options := o
+			options.Cluster = name
+			peer, _ := config.Load(options) // castle check of that cluster reports its problems
+			return newCluster(peer, options)
+		})
+	}()
+	return func() []*cluster { return <-loaded }
 }
 
-// check applies every rule and adds the findings to those of config.
-func (c *cluster) check(diags hcl.Diagnostics, others []*cluster, stateDir string) hcl.Diagnostics {
-	c.stateDir = stateDir
+// concurrently calls do for every name, on as many processors as there are, and returns the results in order.
+func concurrently[T any](names []string, do func(name string) T) []T {
+	results, next := make([]T, len(names)), atomic.Int64{}
+	var workers sync.WaitGroup
+	for range min(len(names), runtime.GOMAXPROCS(0)) {
+		workers.Go(func() {
+			for i := next.Add(1); i <= int64(len(names)); i = next.Add(1) {
+				results[i-1] = do(names[i-1])
+			}
+		})
+	}
+	workers.Wait()
+	return results
+}
+
+// check applies the rules about one cluster, and adds the findings to those of config.
+func (c *cluster) check(diags hcl.Diagnostics) hcl.Diagnostics {
+	c.rendered = render(c.config)
 	for _, find := range checks() {
 		find(c, c.reporter(&diags))
 	}
-	return append(withoutCovered(diags), c.compare(others)...)
+	return withoutCovered(diags)
 }
 
 // compare applies the rules about two clusters.

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -250,4 +252,41 @@ func TestBaseFixturePasses(t *testing.T) {
 	if text := printed(t, report); text != "" {
 		t.Error(text)
 	}
+}
+
+func TestAllClustersShareTheStagesThatAreRead(t *testing.T) {
+	dir := t.TempDir() // without stages of its own
+	if err := os.CopyFS(filepath.Join(dir, "clusters"), os.DirFS("../../clusters")); err != nil {
+		t.Fatal(err)
+	}
+	for _, clusters := range [][]string{nil, {"blue"}} { // all, and one that is compared with the others
+		o := options(dir)
+		library := &counted{FS: stages.Library, opened: map[string]int{}}
+		o.Config.Library, o.Clusters = library, clusters
+		if _, err := check.Run(o); err != nil {
+			t.Fatal(err)
+		}
+		if library.opened["platform/proxmox-talos/stage.hcl"] == 0 {
+			t.Error("the platform was not read")
+		}
+		for name, times := range library.opened {
+			if times > 1 && path.Base(name) == "stage.hcl" {
+				t.Errorf("check %v: %s was read %d times", clusters, name, times)
+			}
+		}
+	}
+}
+
+// counted counts how often each file is opened.
+type counted struct {
+	fs.FS
+	mu     sync.Mutex
+	opened map[string]int
+}
+
+func (c *counted) Open(name string) (fs.File, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.opened[name]++
+	return c.FS.Open(name)
 }

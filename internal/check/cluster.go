@@ -33,7 +33,7 @@ type cluster struct {
 	machines []machine      // by name
 	ids      IDRange        // vm_id_range
 	pools    []AddressRange // the entries of metallb_addresses
-	rendered []rendered
+	rendered []rendered     // once the rules are applied
 }
 
 // machine is one of the variable nodes.
@@ -78,7 +78,6 @@ func newCluster(c *config.Cluster, o config.Options) *cluster {
 			x.pools = append(x.pools, p)
 		}
 	}
-	x.rendered = render(c)
 	return x
 }
 

@@ -70,7 +70,8 @@ func Rules() []Rule {
 		pods-overlap-nodes services-overlap-nodes pods-overlap-services name-too-long key-twice
 		vm-id-shared vm-ids-overlap name-shared vip-shared address-shared pools-shared pool-holds-other
 		patch-unreadable machine-config kernel-module vip-on-worker install-image-missing
-		install-image-version talos-too-old kubernetes-unsupported provider-unnamed configs-mode
+		install-image-version talos-too-old kubernetes-unsupported provider-unnamed provider-conflict
+		provider-lock configs-mode
 		state-mode`) {
 		all = append(all, Rule{Kind: Kind(kind)})
 	}
@@ -86,7 +87,8 @@ func Rules() []Rule {
 // checks are the functions that apply the rules about one cluster.
 func checks() []func(*cluster, reporter) {
 	return []func(*cluster, reporter){
-		checkValidations, checkProviders, checkAddresses, checkSubnets, checkPools, checkLoadBalancers,
+		checkValidations, checkProviders, checkProviderVersions, checkAddresses,
+		checkSubnets, checkPools, checkLoadBalancers,
 		checkNodes, checkPatches, checkMachineConfigs, checkKernelModules, checkMachines, checkTalosVersion,
 		checkKubernetesVersion, checkChartVersions, checkSecrets, checkModes, checkDisabledGates, checkFlux,
 	}

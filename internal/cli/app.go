@@ -16,6 +16,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/ui"
 	"github.com/ephemeral-castle/castle/stages"
 	"github.com/ephemeral-castle/castle/templates"
@@ -35,7 +36,9 @@ type app struct {
 	vars        []string
 	varFiles    []string
 	verbose     bool
-	yes         bool // of the commands that ask
+	profile     string        // a folder
+	yes         bool          // of the commands that ask
+	lockTimeout time.Duration // of the commands that lock the cluster
 
 	interrupts interrupts
 }
@@ -51,7 +54,7 @@ really ready, and destroys the whole cluster again.
 
 Exit codes: 0 done, 1 a stage failed, 2 usage or configuration, 3 confirmation
 required, 4 a preflight refused, 5 a gate timed out, 6 something is left over,
-7 locked by another run, 130 interrupted.`)
+7 locked by another run, or the lock was lost, 130 interrupted.`)
 	root.Args, root.SilenceUsage, root.SilenceErrors = unknownCommand, true, true
 	f := root.PersistentFlags()
 	f.StringVarP(&a.directory, "directory", "C", ".",
@@ -61,6 +64,8 @@ required, 4 a preflight refused, 5 a gate timed out, 6 something is left over,
 	f.StringVarP(&a.output, "output", "o", "text", "output format: text or json")
 	f.IntVar(&a.parallelism, "parallelism", 0, "limit of concurrent Terraform processes (default 4)")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "show every resource and step")
+	f.StringVar(&a.profile, "profile", "", "write profiles of castle itself to `DIR`")
+	f.Lookup("profile").Hidden = true // for whoever works on castle
 	root.SetFlagErrorFunc(usageError)
 	root.SuggestionsMinimumDistance = 2
 	root.CompletionOptions.HiddenDefaultCmd = true
@@ -73,11 +78,19 @@ required, 4 a preflight refused, 5 a gate timed out, 6 something is left over,
 		if a.parallelism < 0 {
 			return usageError(cmd, fmt.Errorf("--parallelism %d is negative", a.parallelism))
 		}
+		if a.profile != "" {
+			end, err := startProfile(a.profile)
+			if err != nil {
+				return refuse("--profile: %v; choose a folder that castle can write", err)
+			}
+			a.interrupts.update(func(i *interrupts) { i.endProfile = end })
+		}
 		return nil
 	}
 	root.AddCommand(newInit(a), newNew(a), newPlan(a), newCreate(a), newDestroy(a), newRecreate(a),
 		newNuke(a), newCheck(a), newDoctor(a), newStatus(a), newGate(a), newRehearse(a), newSecrets(a),
-		newOutput(a), newEnv(a), newGraph(a), newStage(a), newState(a), newTerraform(a), newVersion(a))
+		newOutput(a), newEnv(a), newGraph(a), newCI(a), newProviders(a), newStage(a), newState(a),
+		newTerraform(a), newUnlock(a), newVersion(a))
 	return root
 }
 
@@ -121,22 +134,60 @@ func (a *app) onRecorded(reporter func() cluster.Reporter, do action) runE {
 	return a.opening(cluster.Options{Recorded: true}, reporter, do)
 }
 
+// onPlace returns a runE for a command about the place of the state, which may not be the configured one.
+func onPlace(a *app, do func(ctx context.Context, c *cluster.Cluster) error) runE {
+	return a.opening(cluster.Options{Recorded: true, AnyPlace: true}, nil,
+		func(ctx context.Context, c *cluster.Cluster, _ []string) error { return do(ctx, c) })
+}
+
 func (a *app) opening(o cluster.Options, reporter func() cluster.Reporter, do action) runE {
 	return func(cmd *cobra.Command, args []string) error {
 		o.Cluster = args[0]
 		if reporter != nil {
 			o.Reporter = reporter()
 		}
-		c, err := a.open(o)
-		if err != nil {
+		return a.untilUnlocked(cmd.Context(), func() error {
+			c, err := a.open(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			return errors.Join(do(cmd.Context(), c, args[1:]), c.Store.Close())
+		})
+	}
+}
+
+// lockFlag adds the flag of a command that may wait for the cluster's lock.
+func (a *app) lockFlag(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&a.lockTimeout, "lock-timeout", 0,
+		"wait so long while another run holds the cluster's lock; `DURATION` such as 30m")
+}
+
+// lockInterval is how long castle waits before it tries again to take a lock.
+const lockInterval = 2 * time.Second
+
+// untilUnlocked repeats an attempt while another run holds the cluster's lock, until the time of
+// --lock-timeout has passed. Such an attempt has changed nothing.
+func (a *app) untilUnlocked(ctx context.Context, attempt func() error) error {
+	end := time.Now().Add(a.lockTimeout)
+	for waiting := false; ; waiting = true {
+		err := attempt()
+		if !is[*state.HeldError](err) || time.Now().Add(lockInterval).After(end) {
 			return err
 		}
-		return do(cmd.Context(), c, args[1:])
+		if !waiting {
+			a.interrupts.say(fmt.Sprintf("castle: %v\ncastle: waiting for the lock until %s", err,
+				localTime(end)))
+		}
+		select {
+		case <-time.After(lockInterval):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }
 
 // open completes o and opens the cluster that it names.
-func (a *app) open(o cluster.Options) (*cluster.Cluster, error) {
+func (a *app) open(ctx context.Context, o cluster.Options) (*cluster.Cluster, error) {
 	o, err := a.complete(o)
 	if err != nil {
 		return nil, err
@@ -144,8 +195,11 @@ func (a *app) open(o cluster.Options) (*cluster.Cluster, error) {
 	if o.Reporter == nil {
 		o.Reporter = ui.Answers{W: a.stderr}
 	}
-	c, err := cluster.Open(o)
+	c, err := cluster.Open(ctx, o)
 	if err == nil {
+		for _, text := range c.Notices {
+			fmt.Fprintln(a.stderr, "castle:", text)
+		}
 		a.interrupts.update(func(i *interrupts) { i.cluster = c })
 	}
 	return c, err

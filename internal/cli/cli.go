@@ -26,6 +26,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/state/workingcopy"
 	"github.com/ephemeral-castle/castle/internal/ui"
 )
 
@@ -50,6 +51,9 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	}
 	stateRoot, _ := state.Root(a.stateDir, a.environ) // without one nothing failed there
 	explain(a.stderr, err, stateRoot)
+	if !a.interrupts.profiled() {
+		return cmp.Or(exitCode(err), exitFailed)
+	}
 	return exitCode(err)
 }
 
@@ -73,7 +77,7 @@ func explain(w io.Writer, err error, stateRoot string) {
 			if text := e.Error(); !written[text] {
 				written[text] = true
 				fmt.Fprintln(w, "castle:", text)
-				fix = cmp.Or(fix, state.Fix(e, stateRoot))
+				fix = cmp.Or(fix, state.Fix(e, stateRoot), cluster.StoreFix(e))
 			}
 		}
 		if fix != "" {
@@ -112,19 +116,22 @@ func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return exitDone
+	case is[*workingcopy.LostError](err): // the run was stopped for it
+		return exitLocked
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted
 	case errors.As(err, &exit):
 		return int(exit)
 	case is[*unconfirmedError](err):
 		return exitUnconfirmed
-	case is[*cluster.ConfigError](err), is[*cluster.UsageError](err):
+	case is[*cluster.ConfigError](err), is[*cluster.UsageError](err), is[*workingcopy.OtherError](err):
 		return exitUsage
 	case is[*state.HeldError](err):
 		return exitLocked
-	case is[*run.PreflightError](err):
+	case is[*run.PreflightError](err), is[*review.NodeError](err):
 		return exitPreflight
-	case is[*review.UnagreedError](err), is[*review.StaleError](err), is[*review.UnreviewedError](err):
+	case is[*review.UnagreedError](err), is[*review.StaleError](err), is[*review.UnreviewedError](err),
+		is[*review.LossesError](err):
 		return exitUnconfirmed
 	case is[*run.LeftoverError](err):
 		return exitLeftover

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -27,17 +28,28 @@ and asks; without a terminal it requires --yes, or leaves the stage unchanged wi
 exit code 3. Resources that an interrupted run created in part are completed without
 asking.
 
+castle takes no node out of a cluster that runs, and turns no control plane into a
+worker, without --force-node-removal: exit code 4, with the steps that come first.
+It never destroys two control planes in one run, nor the last one: etcd would lose its
+quorum, or its data.
+
 --plan applies exactly the plan that ` + "`castle plan --plan-out`" + ` saved, without asking. If
 anything has changed since (configuration, values, secrets, code, states, Terraform,
 castle itself), castle applies nothing: exit code 3. A stage that could not be
 planned before others were applied is planned in its turn. castle applies it if it
 only creates resources; otherwise it requires a new plan, or --yes. The same command
-resumes an interrupted run, and applies no more than was reviewed.`,
+resumes an interrupted run, and applies no more than was reviewed. With --refuse-losses,
+castle applies nothing if the plan replaces or destroys a resource: exit code 3. A
+pipeline can thus apply a plan that nobody has reviewed.`,
 		Args: a.cluster(cobra.MatchAll(cobra.ExactArgs(1), func(cmd *cobra.Command, _ []string) error {
 			for _, flag := range []string{"only", "from", "to", "refresh", "adopt"} {
 				if o.Plan != "" && cmd.Flags().Changed(flag) {
 					return fmt.Errorf("--%s cannot be combined with --plan %s", flag, o.Plan)
 				}
+			}
+			if o.RefuseLosses && o.Plan == "" {
+				return errors.New("--refuse-losses requires --plan; without a plan and without --yes, " +
+					"castle asks")
 			}
 			return nil
 		})),
@@ -52,8 +64,13 @@ resumes an interrupted run, and applies no more than was reviewed.`,
 	selectionFlags(cmd, &o.Selection)
 	cmd.Flags().BoolVar(&o.Refresh, "refresh", false, "apply stages that are up to date, too")
 	cmd.Flags().BoolVar(&o.Adopt, "adopt", false, "import VMs whose name, tags and node match this cluster")
+	cmd.Flags().BoolVar(&o.ForceNodeRemoval, "force-node-removal", false,
+		"take nodes out of a cluster that runs; never two control planes at once")
 	cmd.Flags().BoolVar(&a.yes, "yes", false, "replace and destroy resources without asking")
 	cmd.Flags().StringVar(&o.Plan, "plan", "", "apply exactly the saved plan in `FILE`")
+	cmd.Flags().BoolVar(&o.RefuseLosses, "refuse-losses", false,
+		"with --plan: apply nothing if the plan replaces or destroys a resource")
+	a.lockFlag(cmd)
 	return cmd
 }
 

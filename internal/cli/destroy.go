@@ -26,6 +26,10 @@ castle uses what it recorded at the last apply, whatever the configuration and f
 are now. Only a rotated Proxmox API token comes from the configuration, from
 PROXMOX_VE_API_TOKEN, or from the store that it was read from.
 
+If the record lacks the machines of the configuration, castle asks Proxmox for VMs with
+the cluster's name and tags, and destroys nothing if there are any: exit code 4. If it
+cannot ask, nothing is proved: exit code 6.
+
 castle then verifies in Proxmox that machines, disks and images are gone, and waits
 for deletions that are in progress. runs/<id>/receipt.json in the state directory
 records the result. If anything remains or could not be verified, castle lists it
@@ -43,6 +47,10 @@ with the remedies: exit code 6. The same command verifies again.`,
 			if err != nil {
 				return err
 			}
+			nothing, err := destroy.Nothing(ctx, c, o)
+			if err != nil {
+				return err
+			}
 			due, err := destroy.ReceiptDue(c)
 			if err != nil {
 				return err
@@ -50,7 +58,7 @@ with the remedies: exit code 6. The same command verifies again.`,
 			switch {
 			case len(toDestroy) == 0 && due: // a killed run left only the verification
 			case len(toDestroy) == 0:
-				fmt.Fprintf(a.stderr, "castle: %s: %s\n", c.Name(), cmp.Or(kept, "nothing to destroy"))
+				fmt.Fprintf(a.stderr, "castle: %s: %s\n", c.Name(), cmp.Or(kept, nothing))
 				return nil
 			default:
 				err := printStages(a.stderr, "Would destroy: "+c.Name(), toDestroy, kept)
@@ -70,6 +78,7 @@ with the remedies: exit code 6. The same command verifies again.`,
 	cmd.Flags().BoolVar(&o.All, "all", false, "destroy persistent stages, too")
 	cmd.Flags().BoolVar(&o.Graceful, "graceful", false,
 		"delete the resources inside the cluster before the cluster")
+	a.lockFlag(cmd)
 	return cmd
 }
 

@@ -17,9 +17,10 @@ func newDoctor(a *app) *cobra.Command {
 		Use:   "doctor [CLUSTER]",
 		Short: "Check prerequisites",
 		Long: `Check everything that a create relies on, and change nothing: Terraform and its
-providers, the state directory; Infisical or Vault with the folder and the secrets
-that stages read; Proxmox with its certificate, API token and privileges, nodes,
-storages, image and VM ids; the Git repository; free addresses, host names, clocks.
+providers, the state directory, the store of the states; Infisical or Vault with the
+folder and the secrets that stages read; Proxmox with its certificate, API token and
+privileges, nodes, storages, image and VM ids; the Git repository; free addresses,
+host names, clocks.
 Without CLUSTER: this machine only.
 
 A finding is green; yellow, a warning; red, a problem that would stop a create; or

@@ -25,19 +25,19 @@ gate waits for further stages after its own stage was applied.
 
 Durations are those of the newest successful create of all stages that applied
 something. The critical path is the chain of stages that took longest in it; castle
-compares it with a script that goes layer by layer. The command locks, contacts and
-changes nothing.`,
+compares it with a script that goes layer by layer. The command locks and changes
+nothing, and contacts nothing but the store of the states, if there is one.`,
 		Example: `  castle graph blue
   castle graph blue -o svg > blue.svg
   castle graph blue -o dot | dot -Tpng > blue.png`,
 		Args:        a.oneCluster(),
 		Annotations: map[string]string{formatsKey: "text dot mermaid json svg"},
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			o, err := a.complete(cluster.Options{Cluster: args[0]})
 			if err != nil {
 				return err
 			}
-			g, err := topology.Build(o)
+			g, err := topology.Build(cmd.Context(), o)
 			if err != nil {
 				return err
 			}

@@ -13,15 +13,26 @@ import (
 )
 
 func newInit(a *app) *cobra.Command {
-	return &cobra.Command{
+	ci := ""
+	cmd := &cobra.Command{
 		Use:   "init [DIR]",
 		Short: "Initialize a repository",
 		Long: `Initialize a castle repository in DIR, or in the current directory: clusters/,
 castle.hcl with settings for all clusters, and a .gitignore that keeps kubeconfigs,
 Terraform states and secrets.tfvars out of Git. Existing files stay unchanged;
-castle appends missing lines to a .gitignore only if you confirm it.`,
+castle appends missing lines to a .gitignore only if you confirm it.
+
+With --ci, castle also writes the pipeline of ` + "`castle ci`" + `, if the repository has clusters and
+a store for their states.`,
 		Args: usage(cobra.MaximumNArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
+			var system *scaffold.PipelineSystem
+			if ci != "" {
+				var err error
+				if system, err = pipelineSystem(ci); err != nil {
+					return err
+				}
+			}
 			dir := strings.Join(args, "")
 			if !filepath.IsAbs(dir) {
 				dir = filepath.Join(a.directory, dir)
@@ -35,12 +46,19 @@ castle appends missing lines to a .gitignore only if you confirm it.`,
 				"unignored": append([]string{}, done.Unignored...),
 			}
 			err = a.print(result, func(w io.Writer) { printInit(w, dir, done.Made) })
-			if err != nil || len(done.Unignored) == 0 {
+			if err == nil && len(done.Unignored) > 0 {
+				err = offerIgnore(a, dir, done.Unignored)
+			}
+			if err != nil || system == nil {
 				return err
 			}
-			return offerIgnore(a, dir, done.Unignored)
+			a.directory = dir
+			return writePipeline(a, *system, scaffold.Pipeline{
+				Command: "castle ci " + system.Name, Branch: mainBranch, Runner: system.Runner}, nil)
 		},
 	}
+	cmd.Flags().StringVar(&ci, "ci", "", "also write a pipeline for `SYSTEM`: github or gitlab")
+	return cmd
 }
 
 func printInit(w io.Writer, dir string, made []string) {

@@ -59,6 +59,7 @@ An answers file holds lines KEY = VALUE, in HCL. No key is a secret.`,
 			if err != nil {
 				return refuse("%v", err)
 			}
+			c.Command = a.interrupts.command
 			if gitops != "" {
 				if err := c.GitOps(gitops); err != nil {
 					return nothingWritten(err)

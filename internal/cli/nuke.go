@@ -106,7 +106,7 @@ func completeNuke(a *app, o *nuke.Options, ids string, foreign []string) error {
 		}
 		o.Foreign = append(o.Foreign, id)
 	}
-	o.StateDir, o.Environ = a.stateDir, a.environ
+	o.StateDir, o.Environ, o.Version = a.stateDir, a.environ, a.version
 	o.Repository, _ = config.FindRepository(a.directory) //nolint:errcheck // it needs none
 	o.DefaultEndpoint = process.Getenv(a.environ, "PROXMOX_VE_ENDPOINT")
 	o.Datacenter.Token = process.Getenv(a.environ, "PROXMOX_VE_API_TOKEN")
@@ -125,7 +125,7 @@ func runNuke(ctx context.Context, a *app, n *nuke.Nuke, repository string) error
 	if n.NothingToDo() {
 		return errors.Join(printNuked(a, n), n.Left())
 	}
-	if err := checkNukeProtection(a, repository, n); err != nil {
+	if err := checkNukeProtection(ctx, a, repository, n); err != nil {
 		return err
 	}
 	if err := confirm(a, "the range", n.Range, "delete them", "nothing was deleted"); err != nil {
@@ -138,12 +138,12 @@ func runNuke(ctx context.Context, a *app, n *nuke.Nuke, repository string) error
 
 // checkNukeProtection refuses to delete VMs of a cluster that the repository, if there is
 // one, protects.
-func checkNukeProtection(a *app, repository string, n *nuke.Nuke) error {
+func checkNukeProtection(ctx context.Context, a *app, repository string, n *nuke.Nuke) error {
 	if repository == "" {
 		return nil
 	}
 	for _, s := range n.States {
-		c, err := a.open(cluster.Options{Cluster: s.Cluster, Recorded: true})
+		c, err := a.open(ctx, cluster.Options{Cluster: s.Cluster, Recorded: true})
 		if err != nil {
 			continue // the repository does not have it
 		}

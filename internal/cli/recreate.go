@@ -27,7 +27,7 @@ Asks for the cluster's name; without a terminal it requires --yes.`,
 			if err := checkProtection(a, c); err != nil {
 				return err
 			}
-			re, err := recreate.Prepare(c, o)
+			re, err := recreate.Prepare(ctx, c, o)
 			if err != nil {
 				return err
 			}
@@ -58,5 +58,6 @@ Asks for the cluster's name; without a terminal it requires --yes.`,
 	cmd.Flags().BoolVar(&o.Graceful, "graceful", false,
 		"delete the resources inside the cluster before the cluster")
 	cmd.Flags().BoolVar(&o.Refresh, "refresh", false, "apply stages that are up to date, too")
+	a.lockFlag(cmd)
 	return cmd
 }

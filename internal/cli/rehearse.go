@@ -16,16 +16,22 @@ import (
 const labName = "castle-lab"
 
 func newRehearse(a *app) *cobra.Command {
-	var speed, providers, report string
-	var faults []string
+	var speed, providers, report, edit string
+	var faults, flags []string
 	var keep bool
 	cmd := &cobra.Command{
 		Use:   "rehearse CLUSTER [-- COMMAND…]",
 		Short: "Create and destroy a cluster in a lab on this machine",
-		Long: `Create and destroy the unchanged configuration of a cluster on this machine: no
+		Long: `Create and destroy a cluster with its real configuration on this machine: no
 hypervisor, no credentials, no network. Without a command castle runs create, status,
 create again and destroy; with one it runs that inside the lab, with castle on PATH and
 the environment that kubectl, curl and terraform need.
+
+Inside, the repository is a copy that the command may edit ($CASTLE_LAB_REPOSITORY, and
+the working directory is in it); the real files stay unchanged. --edit applies a patch,
+as git diff and diff -u write it, relative to the repository's root. castle then runs
+create, status, the edit, plan, create --yes, status and destroy. A patch that does not
+apply, or after which the configuration is invalid, is refused before anything starts.
 
 Faults for --fault:
 
@@ -49,6 +55,12 @@ fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
 			if report != "" {
 				argv = append(argv, "--report", report)
 			}
+			if edit != "" {
+				argv = append(argv, "--edit", edit)
+			}
+			for _, f := range flags {
+				argv = append(argv, "--create-flag", f)
+			}
 			argv = append(argv, args[0])
 			if len(args) > 1 {
 				argv = append(append(argv, "--"), args[1:]...)
@@ -60,9 +72,11 @@ fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
 	f.StringVar(&speed, "speed", "fast", "speed of the lab's machines: fast, or `N` times real time (1: as "+
 		"measured)")
 	f.StringVar(&providers, "providers", "stand-in",
-		"`SOURCE` of the Terraform providers: stand-in, or registry if one is reachable")
+		"`SOURCE` of the Terraform providers: stand-in, or registry (as Terraform's configuration has it)")
 	f.StringArrayVar(&faults, "fault", nil, "inject a fault, `NAME=VALUE`; repeatable")
 	f.BoolVar(&keep, "keep", false, "keep the rehearsal's work directory and print its path")
+	f.StringVar(&edit, "edit", "", "apply the patch `FILE` to the configuration between two creates")
+	f.StringArrayVar(&flags, "create-flag", nil, "pass `FLAG` to the create after the edit; repeatable")
 	f.StringVar(&report, "report", "", "write the commands and their durations to `FILE`, as JSON")
 	return cmd
 }

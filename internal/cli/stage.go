@@ -159,7 +159,7 @@ func (p page) stage(s *config.LibraryStage) {
 	fmt.Fprintf(p.w, "%s (%s): %s\n", s.Source, stageOrigin(s), s.Summary)
 	p.line(0, textIf(s.EndsCluster, "ends_cluster: the resources inside the cluster end with it"))
 	p.line(0, textIf(s.Persistent, "persistent: destroy leaves it unless --all is given"))
-	p.line(0, textIf(s.Volatile, "volatile: castle refreshes it whenever a dependent will run"))
+	p.line(0, textIf(s.Volatile, "volatile: castle compares it with its source on each create and plan"))
 	p.line(0, listIf("needs ", s.Needs))
 	list(p, "inputs", s.Inputs, input)
 	list(p, "outputs", s.Outputs, func(o config.Output) (string, []string) {

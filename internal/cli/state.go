@@ -20,8 +20,12 @@ func newState(a *app) *cobra.Command {
 	return group("state", "Inspect and repair Terraform states",
 		`Inspect the stages' Terraform states and the snapshots that castle takes before and
 after every change (the newest 20 of each stage), and repair them. castle never shows
-values. No valid configuration is required.`,
-		newStateList(a), newStateShow(a), newStateRestore(a), newStateForget(a))
+values. No valid configuration is required.
+
+If castle.hcl names a store, the states live there: migrate moves them, log shows the
+commits, and restore --commit goes back to one.`,
+		newStateList(a), newStateShow(a), newStateRestore(a), newStateForget(a), newStateLog(a),
+		newStateMigrate(a))
 }
 
 // onStates returns a RunE that reads the recorded states of a cluster, or of one stage if it is named.
@@ -134,50 +138,77 @@ func printState(w io.Writer, s repair.StageState) {
 
 func newStateRestore(a *app) *cobra.Command {
 	o := repair.RestoreOptions{}
+	commit := int64(0)
+	restoreSnapshot := a.onRecorded(a.progress, func(
+		ctx context.Context, c *cluster.Cluster, args []string) error {
+		o.Stage = args[0]
+		re, err := repair.PrepareRestore(c, o)
+		if err != nil {
+			return err
+		}
+		if re.Same {
+			fmt.Fprintf(a.stderr, "castle: %s: the state of %s already is this snapshot (serial %d); "+
+				"nothing was changed\n", c.Name(), re.Stage, re.Serial)
+			return nil
+		}
+		printRestore(a.stderr, c, re)
+		if err := confirmCluster(a, c, "restore it", "nothing was restored"); err != nil {
+			return err
+		}
+		aside, err := repair.Restore(ctx, c, re)
+		for _, path := range aside {
+			fmt.Fprintf(a.stderr, "castle: kept the previous state in %s\n", path)
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(a.stderr, "castle: restored serial %d of %s; `castle create %s` brings the stage "+
+			"up to date\n", re.Serial, re.Stage, c.Config.Name)
+		return nil
+	})
 	cmd := &cobra.Command{
 		Use:   "restore CLUSTER STAGE",
-		Short: "Restore a stage's state from a snapshot",
+		Short: "Restore a stage's state from a snapshot, or all states from a commit",
 		Long: `Restore a stage's state from a snapshot or, with --errored, from the state that Terraform
 could not write. castle locks the cluster, keeps the present state and prints its path.
 It refuses a state of another lineage. Resources created since the snapshot are no
-longer in the state. Asks for the cluster's name; without a terminal it requires --yes.`,
-		Args: usage(cobra.MatchAll(cobra.ExactArgs(2), func(cmd *cobra.Command, _ []string) error {
-			if o.Errored && cmd.Flags().Changed("snapshot") {
+longer in the state. Asks for the cluster's name; without a terminal it requires --yes.
+
+With --commit and without STAGE, the whole state directory goes back to a commit of the
+store (castle state log lists them), as a new commit, so that the same command undoes
+it. Machines and other objects stay as they are; castle plan shows how they differ.`,
+		Example: `  castle state restore blue metallb --snapshot 7
+  castle state restore blue --commit 41`,
+		Args: usage(func(cmd *cobra.Command, args []string) error {
+			f := cmd.Flags()
+			switch {
+			case o.Errored && f.Changed("snapshot"):
 				return errors.New("--errored cannot be combined with --snapshot")
+			case !f.Changed("commit"):
+				return cobra.ExactArgs(2)(cmd, args)
+			case o.Errored || f.Changed("snapshot"):
+				return errors.New("--commit cannot be combined with --snapshot or --errored")
+			case len(args) != 1:
+				return errors.New("--commit restores all stages: name the cluster and no stage")
+			case commit < 1:
+				return fmt.Errorf("--commit %d: commits begin with 1", commit)
 			}
-			return nil
-		})),
-		RunE: a.onRecorded(a.progress, func(ctx context.Context, c *cluster.Cluster, args []string) error {
-			o.Stage = args[0]
-			re, err := repair.PrepareRestore(c, o)
-			if err != nil {
-				return err
-			}
-			if re.Same {
-				fmt.Fprintf(a.stderr, "castle: %s: the state of %s already is this snapshot (serial %d); "+
-					"nothing was changed\n", c.Name(), re.Stage, re.Serial)
-				return nil
-			}
-			printRestore(a.stderr, c, re)
-			if err := confirmCluster(a, c, "restore it", "nothing was restored"); err != nil {
-				return err
-			}
-			aside, err := repair.Restore(ctx, c, re)
-			for _, path := range aside {
-				fmt.Fprintf(a.stderr, "castle: kept the previous state in %s\n", path)
-			}
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(a.stderr, "castle: restored serial %d of %s; `castle create %s` brings the stage "+
-				"up to date\n", re.Serial, re.Stage, c.Config.Name)
 			return nil
 		}),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if commit > 0 { // without a checkout: the newest commit may be damaged
+				return onPlace(a, func(ctx context.Context, c *cluster.Cluster) error {
+					return restoreCommit(ctx, a, c, commit)
+				})(cmd, args)
+			}
+			return restoreSnapshot(cmd, args)
+		},
 	}
 	cmd.Flags().StringVar(&o.Snapshot, "snapshot", "newest",
 		"the snapshot with this `SERIAL` or name, or newest")
 	cmd.Flags().BoolVar(&o.Errored, "errored", false,
 		"use the state that Terraform could not write, if it is newer")
+	cmd.Flags().Int64Var(&commit, "commit", 0, "restore all states from the commit with this `NUMBER`")
 	cmd.Flags().BoolVar(&a.yes, "yes", false, "do not ask")
 	return cmd
 }

@@ -120,6 +120,8 @@ type interrupts struct {
 	prompting bool             // castle waits for the user's input
 	show      func()           // makes the terminal show input again; nil unless hidden
 	relay     func(times int)  // forwards every interrupt; the first one also cancels the context
+
+	endProfile func() error // nil without --profile
 }
 
 // update changes the state that an interrupt reads.
@@ -165,13 +167,13 @@ func (i *interrupts) handle(ctx context.Context, times int, cancel context.Cance
 			show()
 		}
 		fmt.Fprintln(i.stderr, "\ncastle: interrupted")
-		os.Exit(exitInterrupted)
+		i.exit()
 	case relay != nil:
 		cancel(interruptedError{})
 		relay(times)
 	case run == nil:
 		if times > 1 {
-			os.Exit(exitInterrupted)
+			i.exit()
 		}
 		cancel(interruptedError{})
 	default:
@@ -181,9 +183,30 @@ func (i *interrupts) handle(ctx context.Context, times int, cancel context.Cance
 			if err := run.Kill(context.WithoutCancel(ctx)); err != nil {
 				fmt.Fprintln(i.stderr, "castle:", err)
 			}
-			os.Exit(exitInterrupted)
+			i.exit()
 		}
 	}
+}
+
+// exit ends castle at once.
+func (i *interrupts) exit() {
+	i.profiled()
+	os.Exit(exitInterrupted)
+}
+
+// profiled completes the profile, if there is one, and reports whether it could.
+func (i *interrupts) profiled() bool {
+	i.mu.Lock()
+	end := i.endProfile
+	i.mu.Unlock()
+	if end == nil {
+		return true
+	}
+	err := end()
+	if err != nil {
+		fmt.Fprintln(i.stderr, "castle: --profile:", err)
+	}
+	return err == nil
 }
 
 // say writes a line, also while the terminal shows a run.

@@ -16,6 +16,8 @@ import (
 	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/state/commits"
+	"github.com/ephemeral-castle/castle/internal/state/workingcopy"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
@@ -26,13 +28,17 @@ type Cluster struct {
 	Dir           *state.Dir
 	Masker        *secret.Masker
 	InvalidConfig *ConfigError
+	Store         *StateStore       // nil: Dir alone holds the state
+	Copy          *workingcopy.Copy // of the state in Store, in Dir; nil without one
+	Notices       []string          // about Copy, for the user
 
 	active atomic.Pointer[Interruptible] // the run that holds the cluster's lock
 }
 
-// Open reads and validates the cluster's configuration and opens its state directory. It runs nothing. An
-// invalid configuration is a *ConfigError.
-func Open(o Options) (*Cluster, error) {
+// Open reads and validates the cluster's configuration and opens its state directory. If a store is
+// configured, it brings the directory to the newest commit there. It runs nothing. An invalid configuration
+// is a *ConfigError.
+func Open(ctx context.Context, o Options) (*Cluster, error) {
 	cluster, err := o.Load()
 	var invalid *ConfigError
 	if errors.As(err, &invalid) && !o.Recorded {
@@ -42,8 +48,12 @@ func Open(o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	shared, err := OpenStore(ctx, o)
+	if err != nil {
+		return nil, err
+	}
 	if cluster.Name == "" {
-		if cluster.Name, cluster.Platform, err = recordedName(root, o.Cluster); err != nil {
+		if cluster.Name, cluster.Platform, err = recordedName(ctx, shared, root, o.Cluster); err != nil {
 			return nil, err
 		}
 		if cluster.Name == "" {
@@ -56,14 +66,42 @@ func Open(o Options) (*Cluster, error) {
 	if err := OutOfTree(root, o.Repository); err != nil {
 		return nil, err
 	}
-	dir, err := state.Open(root, cluster.Name, cluster.Platform)
+	open := shared.OpenDir
+	if o.AnyPlace {
+		open = shared.openAnyPlace
+	}
+	dir, working, notices, err := open(ctx, root, cluster.Name, cluster.Platform)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, shared.Close())
 	}
 	dir.KeepSnapshots(cluster.Snapshots)
 	return &Cluster{
 		Options: o, Config: cluster, Dir: dir, Masker: o.NewMasker(cluster), InvalidConfig: invalid,
+		Store: shared, Copy: working, Notices: notices,
 	}, nil
+}
+
+// Place names where the state is: the store, else the state directory.
+func (c *Cluster) Place() string {
+	if c.Store == nil {
+		return c.Dir.Path()
+	}
+	return c.Store.Store.URL()
+}
+
+// Holder returns the live run that holds a cluster's lock, here or in the store; nil if there is none, or if
+// that is unknown.
+func Holder(ctx context.Context, c *Cluster) *state.HeldError {
+	held := c.Dir.Holder()
+	if held != nil || c.Copy == nil {
+		return held
+	}
+	head, err := c.Copy.Log().Head(ctx)
+	if err != nil || head == nil || head.Lock == nil || commits.Elapsed(head.Time) > head.Lock.Lasts {
+		return nil
+	}
+	return &state.HeldError{Cluster: c.Name(), Run: head.Lock.Run, Host: head.Lock.Host, PID: head.Lock.PID,
+		Since: head.Lock.Since, Store: c.Place(), Seen: head.Time}
 }
 
 // Interruptible is a run that holds the cluster's lock, as a signal handler sees it.

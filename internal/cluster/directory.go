@@ -2,17 +2,18 @@ package cluster
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
-	"github.com/ephemeral-castle/castle/internal/state"
 )
 
 // recordedName finds a cluster that is recorded but no longer configured; "" if there is none.
-func recordedName(root, reference string) (name, platform string, err error) {
-	all, err := state.Clusters(root)
+func recordedName(ctx context.Context, shared *StateStore, root, reference string) (
+	name, platform string, err error) {
+	all, err := shared.Clusters(ctx, root)
 	if err != nil {
 		return "", "", err
 	}

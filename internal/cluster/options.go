@@ -16,6 +16,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/probe"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/revision"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/talos"
@@ -43,6 +44,9 @@ type Options struct {
 	// Recorded tolerates an invalid configuration for a command that works from
 	// the records: see Cluster.InvalidConfig.
 	Recorded bool
+	// AnyPlace tolerates a state that is not where the configuration says, for a command about its place. The
+	// state directory is not brought to the newest commit.
+	AnyPlace bool
 	GitOps   string // the folder of Flux's repository; overrides the cluster's own
 }
 
@@ -81,6 +85,11 @@ const PreflightMaintenance = talos.PreflightMaintenance
 // ExistsTypes returns every type of lookup that an adoption may use.
 func ExistsTypes() []gate.ExistsType {
 	return slices.Concat(infisical.ExistsTypes(), kube.ExistsTypes(), talos.ExistsTypes())
+}
+
+// RevisionSystems returns every system that reads revisions of a stage's objects.
+func RevisionSystems() []revision.System {
+	return []revision.System{kube.Revisions(), proxmox.Revisions(), infisical.Revisions(), vault.Revisions()}
 }
 
 // The layers that exist before the cluster, and the platform's outputs that give access to it.
@@ -133,6 +142,12 @@ func (o Options) NewMasker(configured *config.Cluster) *secret.Masker {
 	for _, entry := range terraform.ProviderEnv(o.Environ) {
 		if name, value, _ := strings.Cut(entry, "="); secret.LikelyName(name) {
 			m.Add(value)
+		}
+	}
+	identities, _ := ageIdentities(o.Environ) //nolint:errcheck // OpenStore reports it
+	for _, word := range strings.Fields(identities) {
+		if strings.HasPrefix(word, "AGE-") { // the rest are comments
+			m.Add(word)
 		}
 	}
 	return m

@@ -76,7 +76,7 @@ func (c *Cluster) RecordedStages(name string) ([]StageRef, error) {
 	}
 	var all []StageRef
 	for _, n := range names {
-		layer, err := c.layerOf(n)
+		layer, err := layerOf(c, n)
 		if err != nil {
 			return nil, err
 		}
@@ -109,7 +109,7 @@ func (c *Cluster) RecordedStage(name string) (StageRef, error) {
 }
 
 // layerOf returns a stage's recorded layer, or its configured one if a killed run left no record.
-func (c *Cluster) layerOf(stage string) (string, error) {
+func layerOf(c *Cluster, stage string) (string, error) {
 	rec, err := c.Dir.Stage(stage).Record()
 	if !errors.Is(err, fs.ErrNotExist) {
 		return rec.Layer, err
@@ -195,6 +195,21 @@ func Known(st *state.State, ids ...gate.MachineID) []gate.Known {
 		}
 	}
 	return all
+}
+
+// InMachines reports whether a provider's resources exist only inside the machines and end with them.
+func InMachines(provider string) bool { return provider == "registry.terraform.io/siderolabs/talos" }
+
+// Outside lists a recorded stage's resources that still exist when the machines are gone.
+func Outside(rec state.Record, st *state.State) []string {
+	var left []string
+	for _, res := range st.Managed() {
+		_, isGuest := proxmox.GuestID(res.Type, res.Attributes)
+		if !isGuest && !InMachines(res.Provider) && !slices.Contains(rec.InCluster, res.Provider) {
+			left = append(left, res.Address)
+		}
+	}
+	return left
 }
 
 // ManagedMode is the mode of a resource that Terraform manages; the other is "data".

@@ -244,12 +244,12 @@ func (c *Cluster) Strings() []string {
 		}
 	}
 	for _, s := range c.Stages {
-		add(s.Inputs(s.unknownScope()))
+		add(s.Inputs(unknownScope()))
 		for _, b := range s.blocks() {
-			add(b.values(s, s.unknownScope()))
+			add(b.values(s, unknownScope()))
 		}
 		for _, g := range s.Gates {
-			add(g.Values(g.Of.unknownScope()))
+			add(g.Values(unknownScope()))
 		}
 	}
 	return slices.Sorted(maps.Keys(found))
@@ -263,7 +263,7 @@ func (c *Cluster) Secrets() []string {
 		collect(found, w.Value)
 	}
 	for _, s := range c.Stages {
-		inputs, _ := s.Inputs(s.unknownScope()) // Load has reported what is wrong
+		inputs, _ := s.Inputs(unknownScope()) // Load has reported what is wrong
 		for name, v := range inputs {
 			if s.Variables[name].Sensitive {
 				collect(found, v)

@@ -22,9 +22,10 @@ type castleSyntax struct {
 		Timeout *hcl.Attribute `hcl:"timeout,optional"`
 		Inputs  *hcl.Attribute `hcl:"inputs,optional"`
 	} `hcl:"defaults,block"`
-	State *struct {
-		Snapshots *hcl.Attribute `hcl:"snapshots,optional"`
-	} `hcl:"state,block"`
+	State *stateSyntax `hcl:"state,block"`
+	Runs  *struct {
+		Keep *hcl.Attribute `hcl:"keep,optional"`
+	} `hcl:"runs,block"`
 	GitOps []*gitopsBlock `hcl:"gitops,block"`
 }
 
@@ -69,19 +70,25 @@ type gitopsBlock struct {
 const (
 	defaultSnapshots = 20
 	minSnapshots     = 2 // the state before the last change, and after it
+	defaultRuns      = 50
 )
 
 // readCastle reads castle.hcl, where there is one, and returns its defaults for all stages. Where it has an
-// error, no snapshot is dropped.
+// error, no snapshot and no run is dropped.
 func (l *loader) readCastle() (defaults settings) {
 	f, diags := l.library.read(os.DirFS(l.options.Repository), "castle.hcl", "castle.hcl", true)
 	var file castleSyntax
 	if l.diags.decode(f, diags, l.cluster.context(), &file) {
-		l.cluster.Snapshots = defaultSnapshots
+		l.cluster.Snapshots, l.cluster.Runs = defaultSnapshots, defaultRuns
 	}
 	l.checkVersion(file.Version, file.VersionAt)
 	if file.State != nil && file.State.Snapshots != nil {
-		l.cluster.Snapshots = l.snapshots(file.State.Snapshots)
+		l.cluster.Snapshots = l.count(file.State.Snapshots, minSnapshots,
+			"how many snapshots castle keeps of each stage's state")
+	}
+	l.readStateStore(file.State)
+	if file.Runs != nil && file.Runs.Keep != nil {
+		l.cluster.Runs = l.count(file.Runs.Keep, 1, "of how many runs castle keeps the journals and receipts")
 	}
 	l.addGitOps(file.GitOps)
 	if file.Defaults == nil {
@@ -90,14 +97,13 @@ func (l *loader) readCastle() (defaults settings) {
 	return l.diags.readSettings(file.Defaults.Timeout, file.Defaults.Inputs, nil)
 }
 
-// snapshots returns the attribute's number, or 0 where it is not suitable.
-func (l *loader) snapshots(attr *hcl.Attribute) int {
+// count returns the attribute's number, or 0 where it is not suitable.
+func (l *loader) count(attr *hcl.Attribute, least int, meaning string) int {
 	v := l.diags.constant(attr, cty.Number, nil)
 	n := gate.Values{attr.Name: v}.Int(attr.Name)
-	if v.IsKnown() && n < minSnapshots {
-		l.diags.add(attr.Expr.Range(), "castle.hcl: unsuitable snapshots",
-			"%s is no whole number of at least %d: how many snapshots castle keeps of each stage's state.",
-			v.AsBigFloat().Text('g', -1), minSnapshots)
+	if v.IsKnown() && n < least {
+		l.diags.add(attr.Expr.Range(), "castle.hcl: unsuitable "+attr.Name,
+			"%s is no whole number of at least %d: %s.", v.AsBigFloat().Text('g', -1), least, meaning)
 		return 0
 	}
 	return n

@@ -30,8 +30,9 @@ type Options struct {
 	Gates         []gate.Type
 	Preflights    []gate.PreflightType
 	Exists        []gate.ExistsType
-	Library       fs.FS // the embedded stages: networking/metallb/main.tf
-	Templates     fs.FS // the embedded templates, for castle new
+	Library       fs.FS        // the embedded stages: networking/metallb/main.tf
+	Definitions   *Definitions // nil: read for this cluster alone
+	Templates     fs.FS        // the embedded templates, for castle new
 	CastleVersion string
 	// GitOps replaces the folder of Flux's repository that the cluster names, for castle new.
 	GitOps string
@@ -49,7 +50,9 @@ type Cluster struct {
 	Protect        bool   // destroy refuses; true also where cluster.hcl cannot be read
 	// Snapshots is how many castle keeps of each stage's state; 0, which is all, if castle.hcl has an error.
 	Snapshots int
-	GitOps    *GitOps // nil: no clone of Flux's repository is named, or it does not exist
+	// Runs is of how many runs castle keeps the journals and receipts; 0, which is all, likewise.
+	Runs   int
+	GitOps *GitOps // nil: no clone of Flux's repository is named, or it does not exist
 	// Stages are the enabled stages by layer, and inside a layer as cluster.hcl lists them.
 	Stages []*Stage
 	// Disabled are the stages that cluster.hcl lists with enabled = false.

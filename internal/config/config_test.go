@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -176,13 +175,14 @@ func inputs(t *testing.T, s *Stage) map[string]cty.Value {
 
 // applied is a scope in which every output is the string "<layer>.<output>".
 func applied(s *Stage) Scope {
-	sc := s.unknownScope()
-	for layer, outputs := range sc.Outputs {
-		for name := range maps.Clone(outputs) {
-			outputs[name] = cty.StringVal(layer + "." + name)
+	sc := Scope{Outputs: map[string]map[string]cty.Value{}, Self: map[string]cty.Value{}}
+	for layer, owners := range s.cluster.owners {
+		sc.Outputs[layer] = map[string]cty.Value{}
+		for name := range owners {
+			sc.Outputs[layer][name] = cty.StringVal(layer + "." + name)
 		}
 	}
-	for name := range maps.Clone(sc.Self) {
+	for name := range s.Outputs {
 		sc.Self[name] = cty.StringVal("self." + name)
 	}
 	return sc

@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
@@ -163,6 +164,8 @@ func (c *connector) disabled(layer, output string) *Stage {
 type Scope struct {
 	Outputs map[string]map[string]cty.Value // by layer, merged from its stages
 	Self    map[string]cty.Value            // the stage's own outputs, for gates
+
+	unknown bool // every other output is unknown, which is no error
 }
 
 // Inputs returns the value of every variable that has one. An output that sc lacks is an error.
@@ -178,11 +181,7 @@ func (s *Stage) Inputs(sc Scope) (map[string]cty.Value, hcl.Diagnostics) {
 
 // KnownInputs returns the values of the variables as far as they follow from known outputs.
 func (s *Stage) KnownInputs(outputs map[string]map[string]cty.Value) map[string]cty.Value {
-	sc := s.unknownScope()
-	for layer, known := range outputs {
-		maps.Copy(sc.Outputs[layer], known)
-	}
-	inputs, _ := s.Inputs(sc) // Load has reported what is wrong
+	inputs, _ := s.Inputs(Scope{Outputs: outputs, unknown: true}) // Load has reported what is wrong
 	return inputs
 }
 
@@ -218,9 +217,9 @@ func (s *Stage) evaluate(expr hcl.Expression, sc Scope) (cty.Value, hcl.Diagnost
 		case "var":
 			v, more = s.input(r.name, sc)
 		case "self":
-			v, more = s.output(r, sc.Self, s)
+			v, more = s.output(r, sc.Self, sc, s)
 		default:
-			v, more = s.output(r, sc.Outputs[r.root], s.cluster.owners[r.root][r.name])
+			v, more = s.output(r, sc.Outputs[r.root], sc, s.cluster.owners[r.root][r.name])
 		}
 		diags = append(diags, more...)
 		if found[r.root] == nil {
@@ -239,10 +238,14 @@ func (s *Stage) evaluate(expr hcl.Expression, sc Scope) (cty.Value, hcl.Diagnost
 	return v, plain(diags)
 }
 
-// output looks up the output that r names among the known ones.
-func (s *Stage) output(r reference, known map[string]cty.Value, owner *Stage) (cty.Value, hcl.Diagnostics) {
+// output looks up the output that r names among the known ones of sc.
+func (s *Stage) output(r reference, known map[string]cty.Value, sc Scope,
+	owner *Stage) (cty.Value, hcl.Diagnostics) {
 	if v, ok := known[r.name]; ok {
 		return v, nil
+	}
+	if sc.unknown {
+		return cty.DynamicVal, nil
 	}
 	d := problem(r.at, fmt.Sprintf("stage %s: %s.%s is not known", s.Name, r.root, r.name),
 		"It is an output of stage %s, which has not been applied or does not set it.", owner.Name)
@@ -260,24 +263,15 @@ func (c *Cluster) context() *hcl.EvalContext {
 	}
 }
 
-// unknownScope is the scope of a stage before a run: every output is unknown.
-func (s *Stage) unknownScope() Scope {
-	sc := Scope{Outputs: make(map[string]map[string]cty.Value), Self: make(map[string]cty.Value)}
-	for layer, owners := range s.cluster.owners {
-		sc.Outputs[layer] = make(map[string]cty.Value)
-		for name := range owners {
-			sc.Outputs[layer][name] = cty.DynamicVal
-		}
-	}
-	for name := range s.Outputs {
-		sc.Self[name] = cty.DynamicVal
-	}
-	return sc
-}
+// unknownScope is the scope before a run: every output is unknown.
+func unknownScope() Scope { return Scope{unknown: true} }
 
 // Functions returns the functions of expressions. It leaves out those whose errors quote their argument, such
 // as parseint and jsondecode: it may be a secret.
-func Functions() map[string]function.Function {
+func Functions() map[string]function.Function { return functions() }
+
+// Each expression needs them.
+var functions = sync.OnceValue(func() map[string]function.Function {
 	return map[string]function.Function{
 		// numbers
 		"abs": stdlib.AbsoluteFunc, "ceil": stdlib.CeilFunc, "floor": stdlib.FloorFunc,
@@ -303,4 +297,4 @@ func Functions() map[string]function.Function {
 		"toset":    stdlib.MakeToFunc(cty.Set(cty.DynamicPseudoType)),
 		"tostring": stdlib.MakeToFunc(cty.String),
 	}
-}
+})

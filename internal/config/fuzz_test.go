@@ -108,7 +108,7 @@ func fuzzFile(f *testing.F, name, seeds string) {
 
 // described is what a user relies on in a loaded cluster.
 func described(c *Cluster, diags hcl.Diagnostics) []string {
-	lines := []string{fmt.Sprint(c.Name, c.Platform, c.Protect, c.Snapshots)}
+	lines := []string{fmt.Sprint(c.Name, c.Platform, c.Protect, c.Snapshots, c.Runs)}
 	for _, s := range slices.Concat(c.Stages, c.Disabled) {
 		line := fmt.Sprintf("%s %s %s %v", s.Name, s.Source, s.Origin, s.Timeout)
 		for _, need := range s.Needs {
@@ -117,7 +117,7 @@ func described(c *Cluster, diags hcl.Diagnostics) []string {
 		for _, g := range s.Gates {
 			line += fmt.Sprintf(" gate %s %+v", g.Name(), g.Policy)
 		}
-		inputs, _ := s.Inputs(s.unknownScope())
+		inputs, _ := s.Inputs(unknownScope())
 		lines = append(lines, fmt.Sprintf("%s inputs %#v", line, inputs))
 	}
 	for _, d := range diags {

@@ -75,6 +75,13 @@ func (l *loader) file(name string) string {
 // addStages makes a stage of every entry whose source can be found.
 func (l *loader) addStages(entries []*entry, timeout *hcl.Attribute) {
 	c := l.cluster
+	var sources []string
+	for _, e := range entries {
+		if slices.Contains(l.library.sources(), e.Source) {
+			sources = append(sources, e.Source)
+		}
+	}
+	l.library.prepare(sources)
 	for _, e := range entries {
 		layer, _, _ := strings.Cut(e.Source, "/")
 		if e.Source == "" || !l.checkSource(e) {
@@ -176,7 +183,7 @@ func (l *loader) checkTypes() {
 
 // checkValues evaluates all expressions of a stage, as far as they are known before a run.
 func (l *loader) checkValues(s *Stage) {
-	sc := s.unknownScope()
+	sc := unknownScope()
 	_, diags := s.Inputs(sc)
 	l.diags.report(diags...)
 	for _, b := range s.blocks() {
@@ -186,7 +193,7 @@ func (l *loader) checkValues(s *Stage) {
 	duration := gate.Attribute{Type: cty.String, Valid: gate.ValidDuration}
 	count := gate.Attribute{Type: cty.Number, Valid: gate.ValidCount}
 	for _, g := range s.Gates {
-		_, diags := g.Values(g.Of.unknownScope())
+		_, diags := g.Values(unknownScope())
 		l.diags.report(diags...)
 		g.Policy.Timeout = l.policy(g.Of, g.block, "timeout", duration).Duration("timeout")
 		g.Policy.Stable = l.policy(g.Of, g.block, "stable", count).Int("stable")
@@ -205,7 +212,7 @@ func (l *loader) policy(s *Stage, b *block, name string, takes gate.Attribute) g
 	if !ok {
 		return nil
 	}
-	v, diags := b.argument(s, arg, takes, s.unknownScope())
+	v, diags := b.argument(s, arg, takes, unknownScope())
 	l.diags.report(diags...)
 	if !diags.HasErrors() && !v.IsKnown() && len(references(arg.Expr)) > 0 {
 		l.diags.add(arg.Expr.Range(), b.of(s)+": "+name+" is not known before a run",

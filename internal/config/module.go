@@ -23,7 +23,7 @@ func inClusterProviders() []string {
 }
 
 // readModule reads the Terraform files of a root module, also through terraform-config-inspect.
-func (d *definition) readModule(l *library, folder string) {
+func (d *definition) readModule(folder string) {
 	entries, err := fs.ReadDir(d.stage.Module, ".")
 	if err != nil {
 		d.diags.add(hcl.Range{}, "stage "+d.stage.Source+": not readable", "%s.", err)
@@ -35,7 +35,7 @@ func (d *definition) readModule(l *library, folder string) {
 		if e.IsDir() || strings.HasPrefix(name, ".") || !terraform {
 			continue
 		}
-		f, diags := l.read(d.stage.Module, name, path.Join(folder, name), true)
+		f, diags := d.read(name, path.Join(folder, name))
 		d.diags.report(diags...)
 		if diags.HasErrors() || f == nil {
 			continue
@@ -45,6 +45,15 @@ func (d *definition) readModule(l *library, folder string) {
 		d.readDeclarations(f, module)
 	}
 	d.readProviders(module)
+}
+
+// read parses one file of the folder, which diagnostics call name.
+func (d *definition) read(file, name string) (*hcl.File, hcl.Diagnostics) {
+	f, diags := readFile(d.stage.Module, file, name)
+	if f != nil {
+		d.sources[name] = f
+	}
+	return f, diags
 }
 
 // readProviders lists the providers that the module requires, and those of them that castle configures.

@@ -1,14 +1,17 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -50,6 +53,13 @@ func resolve(repository, reference string) (name, platform string, err error) {
 	if repository == "" {
 		return "", "", errors.New("no castle repository: there is no folder clusters/ here or above")
 	}
+	wanted, wantedPlatform, hasPlatform := strings.Cut(reference, "/")
+	if fs.ValidPath(reference) && strings.Count(reference, "/") == 1 {
+		_, err := os.Lstat(filepath.Join(repository, "clusters", wanted, wantedPlatform, "cluster.hcl"))
+		if err == nil { // as a check names them; it need not list all clusters for each
+			return wanted, wantedPlatform, nil
+		}
+	}
 	all, err := Clusters(repository)
 	if err != nil {
 		return "", "", err
@@ -58,7 +68,6 @@ func resolve(repository, reference string) (name, platform string, err error) {
 		return "", "", fmt.Errorf("no clusters: there is no clusters/<name>/<platform>/cluster.hcl in %s",
 			repository)
 	}
-	wanted, wantedPlatform, hasPlatform := strings.Cut(reference, "/")
 	var names, platforms []string
 	for _, c := range all {
 		n, p, _ := strings.Cut(c, "/")
@@ -118,10 +127,18 @@ func (t templates) ReadDir(name string) ([]fs.DirEntry, error) {
 
 // library is every stage there is: those in the binary, shadowed folder by folder by those in the repository.
 type library struct {
-	repository string // empty: none
-	embedded   fs.FS
-	files      map[string]*hcl.File
-	known      map[string]*definition
+	repository  string // empty: none
+	embedded    fs.FS
+	files       map[string]*hcl.File
+	definitions *Definitions
+}
+
+// Definitions are the stages that Load has read. Where Options share them, as for the clusters of one
+// repository, each stage is read once.
+type Definitions struct {
+	mu      sync.Mutex
+	sources func() []string
+	known   map[string]func() *definition
 }
 
 // definition is the content of a stage's folder, the same for every cluster.
@@ -129,6 +146,7 @@ type definition struct {
 	stage     Stage                // as far as the folder decides it
 	file      string               // stage.hcl, as diagnostics name it
 	files     map[string]*hcl.File // the module's Terraform files
+	sources   map[string]*hcl.File // these and stage.hcl, as diagnostics name them
 	versions  map[string]string    // of providers: local name to the versions that the module allows
 	resources map[string]bool      // managed: "infisical_secret.kubeconfig"
 
@@ -141,12 +159,20 @@ type definition struct {
 }
 
 func newLibrary(o Options, files map[string]*hcl.File) *library {
-	known := make(map[string]*definition)
-	return &library{repository: o.Repository, embedded: o.Library, files: files, known: known}
+	l := &library{o.Repository, o.Library, files, cmp.Or(o.Definitions, new(Definitions))}
+	l.definitions.mu.Lock()
+	defer l.definitions.mu.Unlock()
+	if l.definitions.known == nil {
+		l.definitions.known, l.definitions.sources = map[string]func() *definition{}, sync.OnceValue(l.find)
+	}
+	return l
 }
 
 // sources returns every stage there is as "layer/stage", sorted.
-func (l *library) sources() []string {
+func (l *library) sources() []string { return slices.Clone(l.definitions.sources()) }
+
+// find lists the stages' folders.
+func (l *library) find() []string {
 	trees := []fs.FS{l.embedded}
 	if l.repository != "" {
 		trees = append(trees, os.DirFS(filepath.Join(l.repository, "stages")))
@@ -163,14 +189,37 @@ func (l *library) sources() []string {
 	return slices.Compact(found)
 }
 
-// definition reads a stage's folder, once. source must be one of sources.
+// definition returns a stage's definition. source must be one of sources.
 func (l *library) definition(source string) *definition {
-	if d, ok := l.known[source]; ok {
-		return d
+	d := l.once(source)
+	maps.Copy(l.files, d.sources)
+	return d
+}
+
+// prepare reads stages concurrently.
+func (l *library) prepare(sources []string) {
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	for _, source := range sources {
+		reading.Go(func() { l.once(source) })
 	}
-	d := &definition{files: map[string]*hcl.File{}, versions: map[string]string{},
-		resources: map[string]bool{}}
-	l.known[source] = d
+}
+
+// once reads a stage's folder, unless it has been read.
+func (l *library) once(source string) *definition {
+	l.definitions.mu.Lock()
+	read := l.definitions.known[source]
+	if read == nil {
+		read = sync.OnceValue(func() *definition { return l.readFolder(source) })
+		l.definitions.known[source] = read
+	}
+	l.definitions.mu.Unlock()
+	return read()
+}
+
+func (l *library) readFolder(source string) *definition {
+	d := &definition{files: map[string]*hcl.File{}, sources: map[string]*hcl.File{},
+		versions: map[string]string{}, resources: map[string]bool{}}
 	s := &d.stage
 	s.Source, s.Layer, s.Origin = source, path.Dir(source), path.Join("stages", source)
 	s.Variables, s.Outputs, s.Providers = map[string]Variable{}, map[string]Output{}, map[string]string{}
@@ -184,8 +233,8 @@ func (l *library) definition(source string) *definition {
 		}
 		s.Origin, folder = "embedded", path.Join("<embedded>", folder)
 	}
-	d.readModule(l, folder)
-	d.readStageFile(l, folder)
+	d.readModule(folder)
+	d.readStageFile(folder)
 	return d
 }
 
@@ -200,9 +249,18 @@ func (l *library) provides(layer, output string) []string {
 	})
 }
 
-// read parses one file of tree, which diagnostics call name. Without quote, diagnostic writers cannot print
-// its lines, which may hold secrets. A file that does not exist is nil and no error.
+// read is readFile. Without quote, diagnostic writers cannot print the lines, which may hold secrets.
 func (l *library) read(tree fs.FS, file, name string, quote bool) (*hcl.File, hcl.Diagnostics) {
+	f, diags := readFile(tree, file, name)
+	if quote && f != nil {
+		l.files[name] = f
+	}
+	return f, diags
+}
+
+// readFile parses one file of tree, which diagnostics call name. A file that does not exist is nil and no
+// error.
+func readFile(tree fs.FS, file, name string) (*hcl.File, hcl.Diagnostics) {
 	src, err := fs.ReadFile(tree, file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -216,9 +274,5 @@ func (l *library) read(tree fs.FS, file, name string, quote bool) (*hcl.File, hc
 			return hclsyntax.ParseConfig(src, name, hcl.InitialPos)
 		}
 	}
-	f, diags := parse(src, name)
-	if quote && f != nil {
-		l.files[name] = f
-	}
-	return f, diags
+	return parse(src, name)
 }

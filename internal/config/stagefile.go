@@ -86,11 +86,11 @@ func (b *block) key() string { return strings.Join(b.labels, ".") }
 func (b *block) name() string { return b.kind + " " + b.key() }
 
 // readStageFile reads a stage's stage.hcl.
-func (d *definition) readStageFile(l *library, folder string) {
+func (d *definition) readStageFile(folder string) {
 	d.file = path.Join(folder, "stage.hcl")
 	s := &d.stage
 	of := "stage " + s.Source + ": "
-	f, diags := l.read(s.Module, "stage.hcl", d.file, true)
+	f, diags := d.read("stage.hcl", d.file)
 	if f == nil && !diags.HasErrors() {
 		d.diags.add(wholeFile(d.file), of+"no stage.hcl",
 			"A stage's folder holds Terraform files and one stage.hcl with a stage block.")

@@ -59,6 +59,7 @@ type Report struct {
 type Machine struct {
 	Environ   []string
 	StateRoot string
+	Store     *Store // of the states; nil: they are in StateRoot alone
 	Lab       string // path of castle-lab; empty if it is not found
 	Terraform func(context.Context) (terraform.Candidate, error)
 	Resolve   func(ctx context.Context, host string) ([]string, error) // a host name's addresses
@@ -242,7 +243,8 @@ func (r *checkRun) inspect(ctx context.Context, p boundPreflight, free string) (
 			found = append(found, obstacle...)
 		}
 	}
-	fix := fmt.Sprintf("import it: castle create %s/%s --adopt", r.target.Name, r.target.Platform)
+	fix := fmt.Sprintf("use the state directory that records it (--state-dir); or, if this one has its "+
+		"secrets, import it: castle create %s/%s --adopt", r.target.Name, r.target.Platform)
 	for _, own := range saw.Ours {
 		if !r.target.Started(p.stage) {
 			found = append(found,

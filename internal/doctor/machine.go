@@ -13,7 +13,13 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-func (m Machine) checks() []check { return []check{{"terraform", m.terraform}, {"state", m.state}} }
+func (m Machine) checks() []check {
+	all := []check{{"terraform", m.terraform}, {"state", m.state}}
+	if m.Store != nil {
+		all = append(all, check{"store", m.Store.check})
+	}
+	return all
+}
 
 // terraform finds the Terraform that a run would use. It downloads none.
 func (m Machine) terraform(ctx context.Context) []Finding {

@@ -16,6 +16,7 @@ type Kind string
 const (
 	RunStarted         Kind = "run_started"
 	Reviewed           Kind = "reviewed"         // the run applies a saved plan; with Reviewed
+	StageDrifted       Kind = "stage_drifted"    // what it owns differs from its last apply, by Text
 	StageStarted       Kind = "stage_started"    // everything that it needs is ready
 	StepStarted        Kind = "step_started"     // adopt, plan, preflight, apply, gates, destroy …
 	StepEnded          Kind = "step_ended"       // with Seconds
@@ -25,8 +26,9 @@ const (
 	GateClosed         Kind = "gate_closed"      // a new reason why a gate is closed
 	ReconcileTriggered Kind = "gate_nudged"      // a closed gate asked controllers to reconcile
 	GateOpen           Kind = "gate_open"
+	GateFailed         Kind = "gate_failed" // it timed out or can never open, which ends its stage
 	StageReady         Kind = "stage_ready"
-	StageUpToDate      Kind = "stage_current" // fingerprint unchanged, gates open
+	StageUpToDate      Kind = "stage_current" // nothing to apply, gates open
 	StageGone          Kind = "stage_gone"    // destroyed
 	StageFailed        Kind = "stage_failed"  // with Text
 	StageStopped       Kind = "stage_stopped" // interrupted with its run
@@ -42,7 +44,8 @@ const (
 // Durable reports whether a later run relies on events of this kind.
 func (k Kind) Durable() bool {
 	switch k {
-	case GateClosed, ReconcileTriggered, GateOpen, Notice, ResourceStarted, Resource, Interrupted, Waiting:
+	case GateClosed, ReconcileTriggered, GateOpen, GateFailed, Notice, ResourceStarted, Resource, Interrupted,
+		Waiting:
 		return false
 	}
 	return true
@@ -146,6 +149,16 @@ type Receipt struct {
 	Kept    []KeptStage   `json:"stays"`
 	// Unverified are resources that Terraform reports deleted and castle cannot check.
 	Unverified []string `json:"unasked"`
+	// Disk lists what stays of the cluster on the disk of the state directory.
+	Disk []KeptPath `json:"disk,omitempty"`
+}
+
+// KeptPath is a file or folder that a destroy keeps.
+type KeptPath struct {
+	Path    string `json:"path"`
+	Holds   string `json:"holds"`
+	Secrets bool   `json:"secrets"` // it may hold some
+	Until   string `json:"until"`   // how long it stays
 }
 
 // Masked returns the receipt with its texts passed through hide.

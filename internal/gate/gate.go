@@ -179,6 +179,8 @@ const (
 	EtcdDown Kind = "etcd-down"
 	// NeverBootstrapped: every control plane waits to join an etcd that does not exist.
 	NeverBootstrapped Kind = "never-bootstrapped"
+	// UpgradeNeeded: what runs has another version than the configuration names.
+	UpgradeNeeded Kind = "upgrade-needed"
 )
 
 // Finding is an error of a known kind: why a gate is closed, or the problem of an object.
@@ -187,6 +189,9 @@ type Finding struct {
 	Object string // "deployment metallb-system/controller"; empty if Text names it
 	Text   string
 	Err    error // the cause, if any; it stands for an empty Object and Text
+	// Unwatched reports that no change of an object tells when this passes. Wait asks again within half a
+	// second.
+	Unwatched bool
 }
 
 func (f *Finding) Error() string {

@@ -99,6 +99,7 @@ type Own struct {
 	Import    Import
 	AsForeign Foreign // how it is reported until somebody confirms it
 	Proved    bool    // its name alone proves that it is the stage's: nobody has to confirm it
+	Running   bool    // a machine that can answer
 }
 
 // Import tells Terraform that the resource at Address is the object with this ID.

@@ -15,6 +15,8 @@ type Policy struct {
 	Stable  int           // consecutive successes that open the gate; default 1
 	First   time.Duration // pause after the first closed answer; default 250ms
 	Most    time.Duration // the pause doubles up to this; default 5s
+	// GiveUp, when closed, ends the wait after one last attempt.
+	GiveUp <-chan struct{}
 }
 
 const (
@@ -26,9 +28,13 @@ const (
 	// rollout is seen without delay, a busy object ten times a second.
 	settle        = 10 * time.Millisecond
 	longestSettle = 100 * time.Millisecond
+	// unwatchedPause is the longest pause, less jitter, after an answer that no watch would see change.
+	unwatchedPause = 375 * time.Millisecond
 	// reconcilePause is how long a gate is closed before a reconcile is triggered, and the least time
 	// between two triggers.
 	reconcilePause = 5 * time.Second
+	// lastAttempt bounds the attempt after GiveUp.
+	lastAttempt = 5 * time.Second
 )
 
 // EffectiveTimeout is the policy's timeout or the default.
@@ -37,7 +43,7 @@ func (p Policy) EffectiveTimeout() time.Duration { return cmp.Or(p.Timeout, defa
 func (p Policy) withDefaults() Policy {
 	return Policy{
 		Timeout: p.EffectiveTimeout(), Stable: cmp.Or(p.Stable, 1),
-		First: cmp.Or(p.First, defaultFirst), Most: cmp.Or(p.Most, defaultMost),
+		First: cmp.Or(p.First, defaultFirst), Most: cmp.Or(p.Most, defaultMost), GiveUp: p.GiveUp,
 	}
 }
 
@@ -47,17 +53,22 @@ type TimeoutError struct {
 	Timeout time.Duration
 	Last    error         // the answer of the last finished attempt; nil if none finished
 	Since   time.Duration // how long Last has been the answer
+	GaveUp  bool          // the wait ended before its own timeout, after Timeout
 }
 
 func (e *TimeoutError) Error() string {
+	text := fmt.Sprintf("gate %s: timed out after %s; ", e.Gate, e.Timeout)
+	if e.GaveUp {
+		text = fmt.Sprintf("gate %s: still closed after %s, when another gate failed; ", e.Gate, e.Timeout)
+	}
 	if e.Last == nil {
-		return fmt.Sprintf("gate %s: timed out after %s; no attempt finished", e.Gate, e.Timeout)
+		return text + "no attempt finished"
 	}
-	last := "last"
+	text += "last"
 	if e.Since >= time.Second {
-		last += " " + e.Since.Round(time.Second).String()
+		text += " " + e.Since.Round(time.Second).String()
 	}
-	return fmt.Sprintf("gate %s: timed out after %s; %s: %s", e.Gate, e.Timeout, last, e.Last)
+	return fmt.Sprintf("%s: %s", text, e.Last)
 }
 
 func (e *TimeoutError) Unwrap() error { return e.Last }
@@ -71,7 +82,8 @@ type Listener struct {
 }
 
 // Wait checks g until it has been open p.Stable times in a row. A closed answer resets the count. Wait ends
-// with nil, a *TimeoutError, a Permanent error, or the cause of ctx's cancellation, which is never success.
+// with nil, a *TimeoutError, also if it was given up, a Permanent error, or the cause of ctx's cancellation,
+// which is never success.
 //
 // Between closed answers it pauses, each time for longer, or until something changed. After a change the
 // pauses start anew: no watch may see the change's consequences.
@@ -79,7 +91,15 @@ func Wait(ctx context.Context, g Gate, p Policy, l Listener) error {
 	p = p.withDefaults()
 	attempts, stop := context.WithTimeout(ctx, p.Timeout)
 	defer stop()
-	w := &wait{gate: g, listener: l, settle: settle, since: time.Now(), reconciled: time.Now()}
+	go func() {
+		select {
+		case <-p.GiveUp:
+			stop()
+		case <-attempts.Done():
+		}
+	}()
+	now := time.Now()
+	w := &wait{gate: g, listener: l, settle: settle, began: now, since: now, reconciled: now}
 	pause := p.First
 	for open := 0; ; {
 		err := g.Check(attempts)
@@ -97,13 +117,16 @@ func Wait(ctx context.Context, g Gate, p Policy, l Listener) error {
 			sleep(attempts, jitter(pause))
 		case IsPermanent(err):
 			return fmt.Errorf("gate %s: %w", g.Name, err)
-		case attempts.Err() != nil && (w.answered || errors.Is(err, context.DeadlineExceeded)):
-			// The timeout cut this attempt off: the answer before it is the last one.
+		case attempts.Err() != nil && (w.answered || errors.Is(err, attempts.Err())):
+			// The end of the wait cut this attempt off: the answer before it is the last one.
 		default:
 			open = 0
 			w.answer(err)
 			w.listen(attempts)
 			w.reconcile(attempts)
+			if f, is := errors.AsType[*Finding](err); is && f.Unwatched {
+				pause = min(pause, unwatchedPause)
+			}
 			if w.pause(attempts, jitter(pause)) {
 				pause = p.First
 			} else {
@@ -114,19 +137,44 @@ func Wait(ctx context.Context, g Gate, p Policy, l Listener) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case attempts.Err() != nil:
-			last := w.last
-			if open > 0 {
-				last = fmt.Errorf("open, but only %d of %d times in a row", open, p.Stable)
-			}
-			return &TimeoutError{Gate: g.Name, Timeout: p.Timeout, Last: last, Since: time.Since(w.since)}
+			return w.ended(ctx, p, open, errors.Is(attempts.Err(), context.Canceled))
 		}
 	}
+}
+
+// ended returns how a wait ended whose time is up or, after one last attempt, that was given up.
+func (w *wait) ended(ctx context.Context, p Policy, open int, gaveUp bool) error {
+	e := &TimeoutError{Gate: w.gate.Name, Timeout: p.Timeout, GaveUp: gaveUp}
+	if gaveUp {
+		attempt, stop := context.WithTimeout(ctx, lastAttempt)
+		defer stop()
+		err := w.gate.Check(attempt)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err == nil:
+			open++
+			w.answer(nil)
+		case attempt.Err() == nil:
+			open = 0
+			w.answer(err)
+		}
+		e.Timeout = time.Since(w.began).Round(100 * time.Millisecond)
+	}
+	switch e.Last, e.Since = w.last, time.Since(w.since); {
+	case open >= p.Stable, open > 0 && gaveUp: // it is not why the stage fails
+		return nil
+	case open > 0:
+		e.Last = fmt.Errorf("open, but only %d of %d times in a row", open, p.Stable)
+	}
+	return e
 }
 
 // wait is the state of a Wait between attempts.
 type wait struct {
 	gate      Gate
 	listener  Listener
+	began     time.Time
 	listening bool
 	changed   <-chan struct{} // nil where nothing signals changes
 	settle    time.Duration   // how long changes are not listened to

@@ -275,6 +275,21 @@ func TestPausesDoubleUpToTheMost(t *testing.T) {
 	})
 }
 
+func TestWhatNoWatchSeesIsAskedForTwiceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		unseen := fmt.Errorf("wrapped: %w", &Finding{Text: "connection refused", Unwatched: true})
+		s := script(errClosed, errClosed, errClosed, errClosed, unseen, unseen, unseen, unseen, nil)
+		if err := Wait(t.Context(), s.gate(), Policy{}, Listener{}); err != nil {
+			t.Fatal(err)
+		}
+		for i := 5; i < len(s.checks); i++ {
+			if pause := s.checks[i] - s.checks[i-1]; pause > 500*time.Millisecond {
+				t.Errorf("pause %d is %s, want half a second at most", i, pause)
+			}
+		}
+	})
+}
+
 func TestASuccessStartsThePausesAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script(errClosed, errClosed, errClosed, nil, nil)
@@ -284,6 +299,67 @@ func TestASuccessStartsThePausesAnew(t *testing.T) {
 		}
 		if pause := s.checks[4] - s.checks[3]; pause > 1200*time.Millisecond {
 			t.Errorf("the second success was checked for after %s, want about 1s", pause)
+		}
+	})
+}
+
+func TestAWaitThatIsGivenUpChecksOnceMore(t *testing.T) {
+	for name, tt := range map[string]struct {
+		last error
+		want string
+	}{
+		"closed": {errors.New("1 of 2 ready"),
+			"gate workload.web: still closed after 10s, when another gate failed; last: 1 of 2 ready"},
+		"as before": {errClosed,
+			"gate workload.web: still closed after 10s, when another gate failed; last 10s: 0 of 1 ready"},
+		"open": {nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				giveUp, start, late := make(chan struct{}), time.Now(), 0
+				time.AfterFunc(10*time.Second, func() { close(giveUp) })
+				g := Gate{Name: "workload.web", Check: func(ctx context.Context) error {
+					if time.Since(start) < 10*time.Second {
+						return errClosed
+					}
+					if late++; ctx.Err() != nil {
+						t.Error("the last attempt was cut off")
+					}
+					return tt.last
+				}}
+				p := Policy{Timeout: time.Hour, First: time.Minute, GiveUp: giveUp}
+				got := ""
+				if err := Wait(t.Context(), g, p, Listener{}); err != nil {
+					got = err.Error()
+				}
+				if got != tt.want || late != 1 || time.Since(start) != 10*time.Second {
+					t.Errorf("after %s and %d last attempts: %q, want %q", time.Since(start), late, got,
+						tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestALastAttemptIsBoundedAndEndsWithTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		giveUp := make(chan struct{})
+		close(giveUp)
+		hangs := Gate{Name: "workload.web", Check: func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		start := time.Now()
+		err := Wait(t.Context(), hangs, Policy{GiveUp: giveUp}, Listener{})
+		if e := (*TimeoutError)(nil); !errors.As(err, &e) || !e.GaveUp || e.Last != nil ||
+			time.Since(start) != lastAttempt {
+			t.Errorf("after %s: %v", time.Since(start), err)
+		}
+		interrupted := errors.New("interrupted")
+		ctx, stop := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { stop(interrupted) })
+		if err := Wait(ctx, hangs, Policy{GiveUp: giveUp}, Listener{}); err != interrupted {
+			t.Errorf("got %v", err)
 		}
 	})
 }

@@ -42,11 +42,10 @@ func ExistsTypes() []gate.ExistsType {
 				folder: Folder{Host: v.String("host"), Project: v.String("project_id"),
 					Environment: v.String("environment"), Path: v.String("folder")},
 			}
-			folder := strings.TrimSuffix(s.folder.Path, "/")
 			return gate.Exists{
 				Name: name,
-				Object: gate.Object{Kind: "Infisical secret", Fix: "delete it in Infisical",
-					ID: fmt.Sprintf("%s/%s in environment %s", folder, s.name, s.folder.Environment)},
+				Object: gate.Object{Kind: secretKind, Fix: "delete it in Infisical",
+					ID: s.folder.name(s.name)},
 				Lookup: func(ctx context.Context, _ []gate.Known) (bool, error) { return s.exists(ctx) },
 			}, nil
 		},
@@ -232,6 +231,16 @@ func (f Folder) String() string {
 	return fmt.Sprintf("folder %s, environment %s, project %s", f.Path, f.Environment, f.Project)
 }
 
+const (
+	secretKind = "Infisical secret"
+	provider   = "registry.terraform.io/infisical/infisical"
+)
+
+// name is a secret of the folder as messages name it.
+func (f Folder) name(secret string) string {
+	return fmt.Sprintf("%s/%s in environment %s", strings.TrimSuffix(f.Path, "/"), secret, f.Environment)
+}
+
 func (f Folder) query(values bool) url.Values {
 	return url.Values{
 		"workspaceId": {f.Project}, "environment": {f.Environment}, "secretPath": {f.Path},
@@ -248,25 +257,34 @@ func Identified(environ []string) bool {
 // Read returns the folder's secrets by name. Errors are of type *Error. The caller must not print the values.
 func (f Folder) Read(ctx context.Context, environ []string) (map[string]string, error) {
 	c := newClient(f.Host, environ)
-	all, err := f.read(ctx, c)
+	listed, err := f.list(ctx, c, true)
+	all := map[string]string{}
+	for name, s := range listed {
+		all[name] = s.Value
+	}
 	return all, c.explain(f.String(), err)
 }
 
-func (f Folder) read(ctx context.Context, c *client) (map[string]string, error) {
+// entry is one secret of a list. Without values, Value is a placeholder.
+type entry struct {
+	Key     string `json:"secretKey"`
+	Value   string `json:"secretValue"`
+	ID      string `json:"id"`
+	Version int    `json:"version"`
+}
+
+// list returns the folder's secrets by name, with those that it imports.
+func (f Folder) list(ctx context.Context, c *client, values bool) (map[string]entry, error) {
 	if err := c.login(ctx); err != nil {
 		return nil, err
 	}
-	type entries []struct {
-		Key   string `json:"secretKey"`
-		Value string `json:"secretValue"`
-	}
 	var answer struct {
-		Secrets *entries `json:"secrets"`
+		Secrets *[]entry `json:"secrets"`
 		Imports []struct {
-			Secrets entries `json:"secrets"`
+			Secrets []entry `json:"secrets"`
 		} `json:"imports"`
 	}
-	query := f.query(true)
+	query := f.query(values)
 	query.Set("include_imports", "true")
 	if err := c.api.Do(ctx, http.MethodGet, rawSecrets+"?"+query.Encode(), nil, &answer); err != nil {
 		return nil, err
@@ -274,14 +292,14 @@ func (f Folder) read(ctx context.Context, c *client) (map[string]string, error) 
 	if answer.Secrets == nil {
 		return nil, errOther
 	}
-	all := map[string]string{}
+	all := map[string]entry{}
 	for _, imported := range slices.Backward(answer.Imports) {
 		for _, s := range imported.Secrets {
-			all[s.Key] = s.Value
+			all[s.Key] = s
 		}
 	}
 	for _, s := range *answer.Secrets { // the folder's own secrets override imported ones
-		all[s.Key] = s.Value
+		all[s.Key] = s
 	}
 	return all, nil
 }
@@ -290,13 +308,13 @@ func (f Folder) read(ctx context.Context, c *client) (map[string]string, error) 
 func (f Folder) Add(ctx context.Context, environ []string, secrets map[string]string) (kept []string,
 	err error) {
 	c := newClient(f.Host, environ)
-	existing, err := f.read(ctx, c)
+	existing, err := f.list(ctx, c, true)
 	if err != nil {
 		return nil, c.explain(f.String(), err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(secrets)) {
 		method := http.MethodPost // which Infisical refuses where a secret exists
-		if value, exists := existing[name]; value != "" {
+		if old, exists := existing[name]; old.Value != "" {
 			kept = append(kept, name)
 			continue
 		} else if exists {

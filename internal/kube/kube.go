@@ -5,7 +5,6 @@ package kube
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -170,21 +169,10 @@ func ReleaseExists(ctx context.Context, target gate.Target, namespace, name stri
 // their data: a revision holds every value of its chart.
 func revisions(ctx context.Context, target gate.Target, selector string) (
 	found []metav1.PartialObjectMetadata, err error) {
-	err = client.Do(ctx, target, func(ctx context.Context, a *client.API) error {
-		body, err := a.Raw.Get().AbsPath("/api/v1/secrets").
-			Param("fieldSelector", client.ReleaseType).Param("labelSelector", selector).
-			SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").
-			Do(ctx).Raw()
-		if err != nil {
-			return err
-		}
-		var secrets metav1.PartialObjectMetadataList
-		if json.Unmarshal(body, &secrets) != nil || secrets.Kind != "PartialObjectMetadataList" {
-			// An error of the parser could quote its input.
-			return fmt.Errorf("kubernetes API at %s: cannot list Secrets without their data", a.Host)
-		}
-		found = secrets.Items
-		return nil
+	err = client.Do(ctx, target, func(ctx context.Context, a *client.API) (err error) {
+		found, err = listMetadata(ctx, a, "/api/v1/secrets", map[string]string{
+			"fieldSelector": client.ReleaseType, "labelSelector": selector})
+		return err
 	})
 	return found, err
 }

@@ -37,6 +37,10 @@ status: {conditions: [{type: Ready, status: "True"}, {type: NetworkUnavailable, 
 kind: Node
 spec: {unschedulable: true, taints: [{key: node.kubernetes.io/unschedulable, effect: NoSchedule}]}
 status: {conditions: [{type: Ready, status: "True"}]}`
+	goingNode = `
+kind: Node
+metadata: {deletionTimestamp: "2026-01-01T00:00:00Z", finalizers: [example.org/slow]}
+status: {conditions: [{type: Ready, status: "True"}]}`
 	silentNode = `
 kind: Node
 status: {}`
@@ -45,6 +49,7 @@ status: {}`
 func TestNodes(t *testing.T) {
 	cp, worker := "/api/v1/nodes/blue-cp-01", "/api/v1/nodes/blue-w-01"
 	two := map[string]cty.Value{"count": num(2)}
+	named := map[string]cty.Value{"names": cty.ListVal([]cty.Value{str("blue-cp-01"), str("blue-w-01")})}
 	runTrials(t, "nodes", []trial{
 		{name: "all ready", arguments: two, objects: []fixture{{cp, readyNode}, {worker, readyNode}}},
 		{name: "more than asked for", arguments: map[string]cty.Value{"count": num(1)},
@@ -71,6 +76,31 @@ func TestNodes(t *testing.T) {
 			objects: []fixture{{cp, readyNode}, {worker, deadNode}},
 			want: "1 of 2 nodes not ready: blue-w-01 (NodeStatusUnknown: Kubelet stopped posting node " +
 				"status.)",
+		},
+		{name: "exactly those", arguments: named, objects: []fixture{{cp, readyNode}, {worker, readyNode}}},
+		{name: "a named one is missing", arguments: named, objects: []fixture{{cp, readyNode}},
+			want: "1 of 2 nodes registered: blue-w-01 missing"},
+		{
+			name: "one of a machine that was removed", arguments: named,
+			objects: []fixture{{cp, readyNode}, {worker, readyNode}, {"/api/v1/nodes/blue-w-02", readyNode}},
+			want: "blue-w-02 not in the configuration; once its machine is gone: kubectl delete node " +
+				"blue-w-02", permanent: true,
+		},
+		{
+			name: "a renamed one", arguments: named,
+			objects: []fixture{{cp, readyNode}, {"/api/v1/nodes/blue-w-02", readyNode}},
+			want: "blue-w-02 not in the configuration; once its machine is gone: kubectl delete node " +
+				"blue-w-02", permanent: true,
+		},
+		{
+			name: "a removed one that is being deleted", arguments: named,
+			objects: []fixture{{cp, readyNode}, {worker, readyNode}, {"/api/v1/nodes/blue-w-02", goingNode}},
+			want:    "1 of 3 nodes not ready: blue-w-02 (is being deleted)",
+		},
+		{
+			name: "one that is being deleted", arguments: two,
+			objects: []fixture{{cp, readyNode}, {worker, goingNode}},
+			want:    "1 of 2 nodes not ready: blue-w-01 (is being deleted)",
 		},
 		{
 			name: "without network", arguments: two,

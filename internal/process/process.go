@@ -105,7 +105,19 @@ const (
 	pollInterval = 10 * time.Millisecond
 )
 
-// EndRun kills the processes that OfRun finds and returns them once all are gone.
+// RuntimeDir is the folder for the sockets of a run's processes. It is short: the path of a socket has at
+// most 107 characters (unix(7)). Its owner creates it for this user alone and removes it. A run's id that was
+// read from a damaged file names no other folder.
+func RuntimeDir(run string) string {
+	base := os.TempDir()
+	if len(base) > 32 {
+		base = "/tmp"
+	}
+	return filepath.Join(base, "castle-"+filepath.Base(run))
+}
+
+// EndRun kills the processes that OfRun finds and returns them once all are gone. Those of a whole run leave
+// its RuntimeDir, which it removes.
 func EndRun(ctx context.Context, run string, entries ...string) ([]string, error) {
 	if run == "" {
 		return nil, errors.New("end processes: no run given")
@@ -115,6 +127,9 @@ func EndRun(ctx context.Context, run string, entries ...string) ([]string, error
 	var ended []string
 	for {
 		alive, err := OfRun(run, entries...)
+		if err == nil && len(alive) == 0 && len(entries) == 0 {
+			err = os.RemoveAll(RuntimeDir(run))
+		}
 		if err != nil || len(alive) == 0 {
 			return ended, err
 		}

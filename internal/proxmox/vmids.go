@@ -285,7 +285,7 @@ func (c *vmCheck) foreign(ctx context.Context, s slot, g Guest, why string) gate
 
 // untracked is a guest that is ours by name, tags and node, but not in the state.
 func (c *vmCheck) untracked(ctx context.Context, s slot, g Guest) gate.Own {
-	return gate.Own{Import: s.importOf(g), AsForeign: gate.Foreign{
+	return gate.Own{Import: s.importOf(g), Running: g.Status == "running", AsForeign: gate.Foreign{
 		What: g.describe(), Fixes: s.fixes(), Nuke: c.nukeRange(ctx, g),
 		Why: "its name, tags and node are those of " + s.key + ", but nothing here knows that castle made it",
 	}}

@@ -31,9 +31,10 @@ func (e *LeftoverError) Error() string {
 // Failed reports that a stage failed, and adds the stage and Terraform's log to its error. A stage that
 // was stopped with its run did not fail: it returns the cause of the stop.
 func Failed(ctx context.Context, r *Run, layer, stage string, err error) error {
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+	if cause := context.Cause(ctx); cause != nil &&
+		(errors.Is(err, context.Canceled) || errors.Is(err, cause)) {
 		r.Emit(event.Event{Kind: event.StageStopped, Layer: layer, Stage: stage})
-		return context.Cause(ctx)
+		return cause
 	}
 	r.Emit(event.Event{Kind: event.StageFailed, Layer: layer, Stage: stage, Text: err.Error()})
 	return WithLog(r, stage, fmt.Errorf("stage %s: %w", stage, err))

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -40,13 +41,14 @@ func Fingerprint(r *Run, s *config.Stage) (*state.Fingerprint, error) {
 			return nil, err
 		}
 	}
-	f.Add("terraform", []byte(binary.SHA256))
-	hashes, err := (&terraform.Root{Dir: dir.Work()}).ProviderHashes()
+	f.Add("terraform", []byte(binary.Version)) // each platform has another binary
+	versions, err := r.Providers.versions(s, dir)
 	if err != nil {
 		return nil, err
 	}
-	for source, sum := range hashes {
-		f.Add("provider "+source, []byte(sum))
+	// Without the checksums: init verifies them, and another platform adds its own.
+	for source, version := range versions {
+		f.Add("provider "+source, []byte(version))
 	}
 	for _, kv := range terraform.ProviderEnv(r.Cluster.Options.Environ) {
 		if name, value, _ := strings.Cut(kv, "="); matters(s, name) {
@@ -75,13 +77,16 @@ func AddState(f *state.Fingerprint, dir *state.Stage) error {
 	return err
 }
 
-// matters reports whether an environment variable affects a stage's Terraform. Credentials do not: they
-// rotate, and a shell that only reads the status may lack them.
+// personal matches the variables of credentials, which rotate, and of the way from this machine to a system:
+// certificates, SSH, proxies. They differ between machines that share a state.
+var personal = regexp.MustCompile(
+	`SECRET|TOKEN|PASSWORD|CLIENT_ID|USERNAME|CLIENT_(CERT|KEY)|CA_?(CERT|PATH)|PROXY|SSH_|TMPDIR`)
+
+// matters reports whether an environment variable decides what a stage's Terraform applies, or to which
+// system.
 func matters(s *config.Stage, name string) bool {
-	for _, credential := range []string{"SECRET", "TOKEN", "PASSWORD", "CLIENT_ID", "USERNAME"} {
-		if strings.Contains(name, credential) {
-			return false
-		}
+	if personal.MatchString(name) {
+		return false
 	}
 	for prefix, provider := range map[string]string{
 		"INFISICAL_": "infisical", "VAULT_": "vault", "PROXMOX_VE_": "proxmox"} {
@@ -90,7 +95,7 @@ func matters(s *config.Stage, name string) bool {
 				func(source string) bool { return path.Base(source) == provider })
 		}
 	}
-	return len(s.Providers) > 0 // a proxy or a CA
+	return false
 }
 
 // addInput adds a value and the content of the files that it names: a CA file may change under the same
@@ -122,5 +127,22 @@ func Changed(r *Run, s *config.Stage, old *state.Fingerprint) ([]string, error) 
 	if err != nil {
 		return nil, err
 	}
-	return now.Changed(old), nil
+	binary, err := r.Binary()
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(now.Changed(old), func(part string) bool {
+		return formerly(s, part, old, binary)
+	}), nil
+}
+
+// formerly reports whether a part differs only because the fingerprint is from a castle that digested the
+// binary of Terraform, and variables that do not matter.
+func formerly(s *config.Stage, part string, old *state.Fingerprint, binary terraform.Binary) bool {
+	if variable, is := strings.CutPrefix(part, "environment "); is {
+		return !matters(s, variable)
+	}
+	var was state.Fingerprint
+	was.Add(part, []byte(binary.SHA256))
+	return part == "terraform" && old != nil && (*old)[part] == was[part]
 }

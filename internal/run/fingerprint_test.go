@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
 func TestEnvironmentVariablesThatMakeAStageStale(t *testing.T) {
@@ -24,11 +26,32 @@ func TestEnvironmentVariablesThatMakeAStageStale(t *testing.T) {
 		{"INFISICAL_UNIVERSAL_AUTH_CLIENT_SECRET", stage("infisical"), false},
 		{"PROXMOX_VE_API_TOKEN", stage("proxmox"), false},
 		{"PROXMOX_VE_ENDPOINT", stage("proxmox"), true},
-		{"SSL_CERT_FILE", stage("helm"), true},
-		{"HTTPS_PROXY", stage(), false},
+		{"VAULT_ADDR", stage("vault"), true},
+		{"VAULT_CACERT", stage("vault"), false},
+		{"PROXMOX_VE_SSH_AUTH_SOCK", stage("proxmox"), false},
+		{"SSL_CERT_FILE", stage("helm"), false},
+		{"HTTPS_PROXY", stage("helm"), false},
 	} {
 		if got := matters(c.stage, c.variable); got != c.want {
 			t.Errorf("%s for a stage with %v: %v, want %v", c.variable, c.stage.Providers, got, c.want)
 		}
+	}
+}
+
+func TestFingerprintOfAnOlderCastle(t *testing.T) {
+	binary := terraform.Binary{Version: "1.14.0", SHA256: "this platform's"}
+	s := &config.Stage{Providers: map[string]string{"vault": "registry.terraform.io/hashicorp/vault"}}
+	var old state.Fingerprint
+	old.Add("terraform", []byte("this platform's"))
+	for part, want := range map[string]bool{
+		"terraform": true, "environment HTTPS_PROXY": true, "environment VAULT_ADDR": false,
+		"variable vip": false,
+	} {
+		if got := formerly(s, part, &old, binary); got != want {
+			t.Errorf("%s: %v, want %v", part, got, want)
+		}
+	}
+	if binary.SHA256 = "another"; formerly(s, "terraform", &old, binary) {
+		t.Error("another binary counts as the same one")
 	}
 }

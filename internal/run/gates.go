@@ -26,6 +26,9 @@ func (e *GateError) Error() string { return e.Err.Error() }
 
 func (e *GateError) Unwrap() error { return e.Err }
 
+// reason is the error without the gate's name.
+func (e *GateError) reason() string { return strings.TrimPrefix(e.Error(), "gate "+e.Gate+": ") }
+
 // BindGate binds a stage's gate to the cluster and to the outputs that are known so far.
 func BindGate(r *Run, s *config.Stage, g *config.Gate) (gate.Gate, error) {
 	values, diags := g.Values(r.Outputs.Scope(s))
@@ -55,38 +58,62 @@ func CheckGate(ctx context.Context, r *Run, s *config.Stage, g *config.Gate) err
 	return bound.Check(ctx)
 }
 
-// WaitGates waits until every gate is open or has timed out.
+// WaitGates waits until all gates are open. The first that fails ends the wait: nothing can make the stage
+// ready any more. The others are then checked one last time, for the diagnosis.
 func WaitGates(ctx context.Context, r *Run, s *config.Stage, gates []*config.Gate) error {
 	if len(gates) == 0 {
 		return nil
 	}
 	return r.Step(s.Name, s.Layer, "gates", func() error {
-		return errors.Join(Each(gates, func(g *config.Gate) error { return WaitGate(ctx, r, s, g) })...)
+		failed := make(chan struct{})
+		fail := sync.OnceFunc(func() { close(failed) })
+		errs := Each(gates, func(g *config.Gate) error {
+			together := *g
+			together.Policy.GiveUp = failed
+			return waitGate(ctx, r, s, &together, fail)
+		})
+		slices.SortStableFunc(errs, func(a, b error) int { return isGivenUp(a) - isGivenUp(b) })
+		return errors.Join(errs...)
 	})
 }
 
-// WaitGate binds a gate and waits until it is open or has timed out.
+// WaitGate waits until a gate is open or fails, and diagnoses a failure.
 func WaitGate(ctx context.Context, r *Run, s *config.Stage, g *config.Gate) error {
-	bound, err := BindGate(r, s, g)
-	if err != nil {
-		return &GateError{Gate: g.Name(), Err: err}
-	}
-	return WaitBound(ctx, r, s, g, bound)
+	return waitGate(ctx, r, s, g, func() {})
 }
 
-// WaitBound waits for a gate that is bound already, and diagnoses it when it times out.
-func WaitBound(ctx context.Context, r *Run, s *config.Stage, g *config.Gate, bound gate.Gate) error {
-	err := gate.Wait(ctx, bound, g.Policy,
-		r.listener(event.Event{Layer: s.Layer, Stage: s.Name, Gate: g.Name()}))
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return err // the run was stopped, not the gate closed
+func waitGate(ctx context.Context, r *Run, s *config.Stage, g *config.Gate, failed func()) error {
+	bound, err := BindGate(r, s, g)
+	if err != nil {
+		bound = gate.Gate{Name: g.Name(), Check: func(context.Context) error { return gate.Permanent(err) }}
+	}
+	return waitBound(ctx, r, s, g, bound, failed)
+}
+
+// waitBound calls failed before it diagnoses a gate that failed, which takes a while.
+func waitBound(ctx context.Context, r *Run, s *config.Stage, g *config.Gate, bound gate.Gate,
+	failed func()) error {
+	of := event.Event{Layer: s.Layer, Stage: s.Name, Gate: g.Name()}
+	err := gate.Wait(ctx, bound, g.Policy, r.listener(of))
+	if err == nil || ctx.Err() != nil { // the run was stopped, not the gate closed
+		return err
 	}
 	closed := &GateError{Gate: g.Name(), Err: err}
+	if isGivenUp(closed) == 0 {
+		of.Kind, of.Text = event.GateFailed, closed.reason()
+		r.Emit(of)
+		failed()
+	}
 	closed.Finding = diagnoseNow(ctx, g, bound, closed)
 	return closed
+}
+
+// isGivenUp returns 1 for a gate that did not fail itself, else 0.
+func isGivenUp(err error) int {
+	if e := (*gate.TimeoutError)(nil); errors.As(err, &e) && e.GaveUp {
+		return 1
+	}
+	return 0
 }
 
 // DiagnosisTime bounds the diagnosis of one failed stage.
@@ -140,7 +167,7 @@ func diagnoseNow(ctx context.Context, g *config.Gate, bound gate.Gate, closed *G
 
 // waited reports the gate, its last answer and since when that was so.
 func waited(g *config.Gate, closed *GateError) event.Diagnosis {
-	d := event.Diagnosis{Since: time.Now(), Seen: strings.TrimPrefix(closed.Error(), "gate "+g.Name()+": ")}
+	d := event.Diagnosis{Since: time.Now(), Seen: closed.reason()}
 	d.Waited = fmt.Sprintf("gate %s: %s", g.Name(), g.Type.Summary)
 	if timeout := new(gate.TimeoutError); errors.As(closed, &timeout) {
 		d.Waited = fmt.Sprintf("gate %s, for %s: %s", g.Name(), timeout.Timeout, g.Type.Summary)

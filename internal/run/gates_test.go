@@ -2,12 +2,48 @@ package run
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/secret"
 )
+
+// reports are the events of a run.
+type reports []event.Event
+
+func (r *reports) Report(e event.Event) { *r = append(*r, e) }
+
+func TestAFailedGateIsReportedBeforeItIsExplained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen reports
+		c := &cluster.Cluster{Options: cluster.Options{Reporter: &seen}, Masker: &secret.Masker{}}
+		r := &Run{Cluster: c}
+		s := &config.Stage{Name: "metallb", Layer: "networking"}
+		g := &config.Gate{Label: "web", Of: s, Policy: gate.Policy{Timeout: time.Second},
+			Type: gate.Type{Name: "workload"}}
+		failed := false
+		err := waitBound(t.Context(), r, s, g, gate.Gate{
+			Name:  g.Name(),
+			Check: func(context.Context) error { return errors.New("0 of 1 ready") },
+			Diagnose: func(context.Context) gate.Diagnosis {
+				if last := seen[len(seen)-1]; !failed || last.Kind != event.GateFailed ||
+					last.Text != "timed out after 1s; last 1s: 0 of 1 ready" {
+					t.Errorf("before the diagnosis: failed %v, %+v", failed, last)
+				}
+				return gate.Diagnosis{Cause: "no image"}
+			},
+		}, func() { failed = true })
+		if closed := (*GateError)(nil); !errors.As(err, &closed) || closed.Finding.Found.Cause != "no image" {
+			t.Errorf("got %v", err)
+		}
+	})
+}
 
 func TestADiagnosisThatDoesNotReturnIsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -15,13 +16,16 @@ import (
 // that name never reach a work directory.
 const KeptInputs = "recorded.auto.tfvars.json"
 
+// IsKept reports whether castle has added a file to the module's copy.
+func IsKept(file string) bool { return file == KeptInputs || file == terraformLock }
+
 const nextSuffix, oldSuffix = ".next", ".old"
 
 func modulePath(dir *state.Stage) string { return filepath.Join(dir.Dir(), "module") }
 
-// keepModule copies the module and its inputs beside the state before the apply. A destroy must use the
-// module that created the resources; later commands replace the work directory's content.
-func keepModule(dir *state.Stage, module fs.FS, inputs []byte) error {
+// keepModule copies the module, its inputs and its lock file beside the state before the apply. A destroy
+// must use the module that created the resources; later commands replace the work directory's content.
+func keepModule(dir *state.Stage, module fs.FS, inputs, lock []byte) error {
 	path := modulePath(dir)
 	next, old := path+nextSuffix, path+oldSuffix
 	if recordedPath(dir) == next { // the only copy, if there is one
@@ -35,7 +39,7 @@ func keepModule(dir *state.Stage, module fs.FS, inputs []byte) error {
 	if err := state.CopyFS(next, module); err != nil {
 		return err
 	}
-	if err := keepInputs(next, inputs); err != nil {
+	if err := errors.Join(keepInputs(next, inputs), keepProviders(next, lock)); err != nil {
 		return err
 	}
 	// A folder is not removed at once: a kill meanwhile would leave half of it.
@@ -57,7 +61,7 @@ func ReplaceInputs(dir *state.Stage, inputs []byte) error {
 
 // RecordedModule returns the module of a stage's last apply and its inputs. Damaged inputs are an error: a
 // destroy with them could miss a provider's address.
-func RecordedModule(dir *state.Stage) (module fs.FS, inputs []byte, err error) {
+func RecordedModule(c *cluster.Cluster, dir *state.Stage) (module fs.FS, inputs []byte, err error) {
 	path := recordedPath(dir)
 	if _, err := os.Stat(path); err != nil {
 		return nil, nil, err
@@ -75,8 +79,8 @@ func RecordedModule(dir *state.Stage) (module fs.FS, inputs []byte, err error) {
 	}
 	if err != nil {
 		return nil, nil, &state.DamagedError{Path: file, Reason: err,
-			Fix: fmt.Sprintf("a destroy works with these inputs; `castle create CLUSTER --only %s "+
-				"--refresh` writes them again from the configuration", filepath.Base(dir.Dir()))}
+			Fix: fmt.Sprintf("a destroy works with these inputs; `%s --only %s --refresh` writes them again "+
+				"from the configuration", c.Command("create"), filepath.Base(dir.Dir()))}
 	}
 	return os.DirFS(path), inputs, nil
 }

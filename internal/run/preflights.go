@@ -2,7 +2,9 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -117,11 +119,13 @@ func Refuse(r *Run, s *config.Stage, p *config.Preflight, findings gate.Inspecti
 	if err != nil {
 		return err
 	}
+	fixes := []string{"take it over as it is: " + r.Cluster.Command("create") + " --adopt"}
+	if _, err := r.Cluster.Dir.Stage(s.Name).Record(); errors.Is(err, fs.ErrNotExist) {
+		fixes = append(OtherStateFixes(r.Cluster), fixes...)
+	}
 	for _, own := range findings.Ours {
 		if !adopts && !own.Proved && !intent.Covers(own.Import.Address, own.Import.ID) {
-			own.AsForeign.Fixes = append(
-				[]string{"take it over as it is: " + r.Cluster.Command("create") + " --adopt"},
-				own.AsForeign.Fixes...)
+			own.AsForeign.Fixes = slices.Concat(fixes, own.AsForeign.Fixes)
 			inTheWay = append(inTheWay, own.AsForeign)
 		}
 	}
@@ -130,7 +134,7 @@ func Refuse(r *Run, s *config.Stage, p *config.Preflight, findings gate.Inspecti
 	}
 	for i, f := range inTheWay {
 		if f.Nuke != "" {
-			inTheWay[i].Fixes = append(slices.Clone(f.Fixes), "delete it: "+nukeCommand(r, s, p, f.Nuke))
+			inTheWay[i].Fixes = append(slices.Clone(f.Fixes), "delete it: "+NukeCommand(r, s, p, f.Nuke))
 		}
 	}
 	e := &PreflightError{
@@ -154,19 +158,38 @@ func Refuse(r *Run, s *config.Stage, p *config.Preflight, findings gate.Inspecti
 	return e
 }
 
-// nukeCommand returns the command that deletes machines by their ids. It names the endpoint if nothing is
+// OtherStateFixes are the fixes for objects of a cluster that its record lacks: where that may be instead.
+func OtherStateFixes(c *cluster.Cluster) []string {
+	if c.Store == nil {
+		return []string{fmt.Sprintf("use the state directory that records this cluster: --state-dir DIR, or "+
+			"CASTLE_STATE_DIR (this one is %s)", c.Shared(""))}
+	}
+	return []string{
+		fmt.Sprintf("use the store that records this cluster: the block state of castle.hcl, or "+
+			"CASTLE_STATE_STORE (this one is %s)", c.Place()),
+		fmt.Sprintf("if a state directory on some machine records it, migrate that one there: %s --to %s",
+			c.Command("state migrate"), c.Place()),
+	}
+}
+
+// NukeCommand returns the command that deletes machines by their ids. It names the endpoint if nothing is
 // recorded of the cluster yet.
-func nukeCommand(r *Run, s *config.Stage, p *config.Preflight, ids string) string {
+func NukeCommand(r *Run, s *config.Stage, p *config.Preflight, ids string) string {
 	command := r.Cluster.CommandLine("nuke") + " --vmid-range " + ids
 	if rec, err := r.Cluster.Dir.Stage(s.Name).Record(); err == nil && len(rec.Preflights) > 0 {
 		return command + " --cluster " + r.Cluster.Options.Cluster
 	}
-	values, diags := p.Values(s, r.Outputs.Scope(s))
-	if diags.HasErrors() {
-		return command
+	values, _ := p.Values(s, r.Outputs.Scope(s)) //nolint:errcheck // the API token may be unknown
+	if values.Has("endpoint") {
+		command += " --endpoint " + values.String("endpoint")
 	}
-	endpoint := gate.Values(values).String("endpoint")
-	return command + " --endpoint " + endpoint + ", with the API token in PROXMOX_VE_API_TOKEN"
+	if ca := values.String("ca_file"); ca != "" && !strings.Contains(ca, "\n") {
+		command += " --ca-file " + process.Quote(ca)
+	}
+	if values.Bool("insecure") {
+		command += " --insecure"
+	}
+	return command + ", with the API token in PROXMOX_VE_API_TOKEN"
 }
 
 // BindPreflight binds a preflight of a stage to the outputs that it reads.

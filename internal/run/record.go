@@ -12,6 +12,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
 // Record records the facts that a later destroy needs, before castle changes anything: the configuration
@@ -29,7 +30,11 @@ func (w *Workspace) Record(s *config.Stage) error {
 	if err != nil {
 		return err
 	}
-	if err := keepModule(w.Dir, s.Module, inputs); err != nil {
+	lock, err := terraform.LockFile(w.Dir.Work())
+	if err != nil {
+		return err
+	}
+	if err := keepModule(w.Dir, s.Module, inputs, lock); err != nil {
 		return err
 	}
 	return w.Dir.SetRecord(rec)

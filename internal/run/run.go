@@ -20,6 +20,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/process"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
@@ -31,9 +32,11 @@ type Run struct {
 	Cluster    *cluster.Cluster
 	ID         string
 	Files      *state.Run
-	lock       *state.Lock
+	lock       *Lock
+	release    func() error // of lock
 	Journal    *state.Journal
 	Outputs    *Outputs
+	Providers  Providers // the cluster's lock file
 	workspaces workspaces
 	slots      chan struct{} // one for each Terraform process that may run
 	Binary     func() (terraform.Binary, error)
@@ -47,32 +50,33 @@ type Run struct {
 
 // Observe returns a run for reading only: it holds no lock and keeps no journal.
 func Observe(ctx context.Context, c *cluster.Cluster) *Run {
-	return &Run{Cluster: c, Outputs: NewOutputs(c.Masker), Binary: c.FindBinary(ctx, func(string) {})}
+	r := &Run{Cluster: c, Outputs: NewOutputs(c.Masker), Binary: c.FindBinary(ctx, func(string) {})}
+	r.Providers.run = r
+	return r
 }
 
 // Begin takes the cluster's lock. If the previous holder died, it first ends the processes that are left
-// of that run, so that there is only one writer.
-func Begin(ctx context.Context, c *cluster.Cluster, kind string) (_ *Run, err error) {
+// of that run, so that there is only one writer. The run works with the context that Begin returns: it is
+// cancelled when another run has taken over the lock.
+func Begin(ctx context.Context, c *cluster.Cluster, kind string) (_ context.Context, _ *Run, err error) {
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return ctx, nil, context.Cause(ctx)
 	}
 	files := c.Dir.NewRun(kind)
-	lock, err := c.Dir.Lock(files.ID)
-	if err != nil {
-		return nil, err
-	}
 	r := &Run{
-		Cluster: c, ID: files.ID, Files: files, lock: lock, Outputs: NewOutputs(c.Masker),
+		Cluster: c, ID: files.ID, Files: files, Outputs: NewOutputs(c.Masker),
 		slots: make(chan struct{}, cmp.Or(c.Options.Parallelism, defaultParallelism)), Began: time.Now(),
 	}
-	r.running = r.workspaces.running
+	r.running, r.Providers.run = r.workspaces.running, r
 	r.Binary = c.FindBinary(ctx, r.Notice)
 	r.activate()
-	notice, err := lock.TakeOver(ctx)
-	if notice != "" {
-		r.Notice(notice)
+	ctx, r.lock, err = TakeLock(ctx, c.Dir, c.Copy, files.ID, r.Notice)
+	if err != nil {
+		r.deactivate()
+		return ctx, nil, err
 	}
-	if err == nil && c.Config.Dir != "" {
+	r.release = func() error { return r.lock.Release(ctx, "the end of the "+kind, c.Config.Snapshots) }
+	if c.Config.Dir != "" {
 		err = atomicfile.Sweep(c.ConfigsDir()) // a kubeconfig is a secret
 	}
 	if err == nil {
@@ -80,41 +84,47 @@ func Begin(ctx context.Context, c *cluster.Cluster, kind string) (_ *Run, err er
 	}
 	if err != nil {
 		r.deactivate()
-		return nil, errors.Join(err, lock.Unlock())
+		return ctx, nil, errors.Join(err, r.release())
 	}
 	r.Emit(event.Event{Kind: event.RunStarted, Text: kind + " " + c.Name()})
 	if err := r.repair(); err != nil {
-		return nil, r.End(err)
+		return ctx, nil, r.End(err)
 	}
-	return r, nil
+	r.tidy()
+	return ctx, r, nil
 }
 
 // BeginChecked is Begin for a command that follows the configuration: it checks that first, and reports the
 // warnings.
-func BeginChecked(ctx context.Context, c *cluster.Cluster, kind string) (*Run, error) {
+func BeginChecked(ctx context.Context, c *cluster.Cluster, kind string) (context.Context, *Run, error) {
 	warnings, err := c.CheckConfig()
 	if err != nil {
-		return nil, err
+		return ctx, nil, err
 	}
-	r, err := Begin(ctx, c, kind)
+	ctx, r, err := Begin(ctx, c, kind)
 	if err != nil {
-		return nil, err
+		return ctx, nil, err
 	}
 	for _, w := range warnings {
 		r.Notice(w)
 	}
-	return r, nil
+	return ctx, r, nil
 }
 
 // End closes the journal and releases the lock. It returns err, joined with the errors of both, masked.
 func (r *Run) End(err error) error {
 	r.deactivate()
+	r.Providers.report()
+	if lost := r.lock.Lost(); lost != nil {
+		err = errors.Join(lost, err)
+	}
 	e := event.Event{Kind: event.RunEnded, Seconds: time.Since(r.Began).Seconds(), Text: event.RunOK}
 	if err != nil {
 		e.Text = err.Error()
 	}
 	r.Emit(e)
-	return r.Cluster.MaskError(errors.Join(err, r.Journal.Close(), r.lock.Unlock()))
+	sockets := os.RemoveAll(process.RuntimeDir(r.ID))
+	return r.Cluster.MaskError(errors.Join(err, sockets, r.Journal.Close(), r.release()))
 }
 
 // Emit masks an event, writes it to the journal and reports it. Events that a later run relies on are on

@@ -45,7 +45,7 @@ func (r *Run) OpenWorkspace(stage, layer string) (*Workspace, error) {
 	w.Root = &terraform.Root{
 		Binary: binary, Dir: w.Dir.Work(), StatePath: w.Dir.StatePath(),
 		PluginCache: r.Cluster.Shared(".plugins"), Env: r.Cluster.Options.Environ, Run: r.ID, Log: log,
-		OnWrite: func() error { return state.BeginChange(w.Dir) },
+		OnWrite: w.beginChange,
 		OnError: w.noteUnsure, OnResource: w.onResource, OnConnect: w.refuseRedirects,
 		Hide: r.Cluster.Masker.Hide,
 	}
@@ -53,8 +53,26 @@ func (r *Run) OpenWorkspace(stage, layer string) (*Workspace, error) {
 	return w, nil
 }
 
-// Close closes the stage's log.
-func (w *Workspace) Close() error { return errors.Join(w.log.Close(), w.file.Close()) }
+// beginChange records that Terraform may change the state. In the store is then what a run on another machine
+// completes the change by: the intent, the record, the identities of new machines.
+func (w *Workspace) beginChange(ctx context.Context) error {
+	if err := state.BeginChange(w.Dir); err != nil {
+		return err
+	}
+	return w.Run.lock.Commit(ctx, fmt.Sprintf("before %s/%s is changed", w.layer, w.stage))
+}
+
+// StartProviders starts the stage's providers for all Terraform commands until StopProviders or Close.
+func (w *Workspace) StartProviders() { terraform.StartProviders(w.Root) }
+
+// StopProviders ends the stage's providers. A later command starts its own.
+func (w *Workspace) StopProviders() { terraform.StopProviders(w.Root) }
+
+// Close ends the stage's providers and closes its log.
+func (w *Workspace) Close() error {
+	w.StopProviders()
+	return errors.Join(w.log.Close(), w.file.Close())
+}
 
 // lazyLog creates a stage's log file with its first line, so that an idle run leaves no empty logs.
 type lazyLog struct {
@@ -91,6 +109,7 @@ func (w *Workspace) Step(name string, do func() error) error {
 // Prepare writes a stage's module and its inputs to the work directory and runs init. With nil inputs the
 // module is not ready for anything else.
 func (w *Workspace) Prepare(ctx context.Context, s *config.Stage, inputs map[string]cty.Value) error {
+	w.Root.Providers = &w.Run.Providers
 	return w.prepare(ctx, s.Module, terraform.Override{InCluster: s.InCluster, Inputs: inputs})
 }
 
@@ -100,10 +119,11 @@ func (w *Workspace) PrepareRecorded(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	module, inputs, err := RecordedModule(w.Dir)
+	module, inputs, err := RecordedModule(w.Run.Cluster, w.Dir)
 	if err != nil {
 		return err
 	}
+	w.Root.Providers = recordedProviders{&w.Run.Providers, module, w.Dir.Work()}
 	return w.prepare(ctx, module, terraform.Override{InCluster: rec.InCluster, Kept: inputs})
 }
 

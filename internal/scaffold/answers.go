@@ -7,16 +7,19 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // form parses an answer. The answers so far include those that the key needs.
 type form = func(*answers, string) (any, error)
 
-// matching is the form of a text that matches re; what describes the form.
-func matching(re *regexp.Regexp, what string) form {
+// matching is the form of a text that matches a pattern; what describes the form. Most commands need none of
+// them, so the first use compiles a pattern.
+func matching(pattern, what string) form {
+	re := sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 	return func(_ *answers, s string) (any, error) {
 		switch {
-		case re.MatchString(s):
+		case re().MatchString(s):
 			return s, nil
 		case strings.Contains(s, "@"): // it may contain a password
 			return nil, fmt.Errorf("is not %s", what)
@@ -27,20 +30,20 @@ func matching(re *regexp.Regexp, what string) form {
 
 // The forms of texts.
 var (
-	wordForm = matching(regexp.MustCompile(`^\S+$`), "one word")
-	urlForm  = matching(regexp.MustCompile(`^https://[^/\s]+$`), "a https:// address without a path")
-	slugForm = matching(regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`), "lower-case letters, digits and hyphens")
-	diskForm = matching(regexp.MustCompile(`^/dev/[A-Za-z0-9/._:+-]+$`),
+	wordForm = matching(`^\S+$`, "one word")
+	urlForm  = matching(`^https://[^/\s]+$`, "a https:// address without a path")
+	slugForm = matching(`^[a-z0-9][a-z0-9-]*$`, "lower-case letters, digits and hyphens")
+	diskForm = matching(`^/dev/[A-Za-z0-9/._:+-]+$`,
 		"a disk such as /dev/sda, /dev/nvme0n1 or /dev/disk/by-id/…")
-	endpointForm = matching(regexp.MustCompile(`^https://[^/\s@]+/?$`), "a https:// address without a path")
-	hostForm     = matching(regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$`),
+	endpointForm = matching(`^https://[^/\s@]+/?$`, "a https:// address without a path")
+	hostForm     = matching(`^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$`,
 		"a host name without a domain")
-	storeForm   = matching(regexp.MustCompile(`^(infisical|vault|local)$`), "infisical, vault or local")
-	projectForm = matching(regexp.MustCompile(`^[0-9A-Za-z-]{8,}$`),
+	storeForm   = matching(`^(infisical|vault|local)$`, "infisical, vault or local")
+	projectForm = matching(`^[0-9A-Za-z-]{8,}$`,
 		"an id such as 8f3c1d52-6a0e-4b7f-9d21-5e4c7a90b6d3")
-	gitForm = matching(regexp.MustCompile(`^https://[^/@\s]+/\S+$`),
+	gitForm = matching(`^https://[^/@\s]+/\S+$`,
 		"a https:// address without credentials in it")
-	pathForm = matching(regexp.MustCompile(`^\./\S*$`), "a path that begins with ./")
+	pathForm = matching(`^\./\S*$`, "a path that begins with ./")
 )
 
 func number(s string, least, most int) (int, error) {

@@ -11,3 +11,7 @@
 # state {
 #   snapshots = 20 # how many are kept of each stage's state
 # }
+
+# runs {
+#   keep = 50 # of how many runs the journals and receipts are kept
+# }

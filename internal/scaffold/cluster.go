@@ -18,6 +18,8 @@ import (
 // NewCluster is a cluster to generate: a template and the answers so far.
 type NewCluster struct {
 	Name, Platform, Template string
+	// Command is the user's command line, which an error completes to an example.
+	Command string
 
 	repository string
 	templates  fs.FS
@@ -84,6 +86,7 @@ func (c *NewCluster) Fill(given map[string]string, ask Ask) (chosen []string, er
 		names = append(names, k.name)
 	}
 	var wrong []error
+	stores := false // the store of the secrets was not given, and requires answers
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !slices.Contains(names, name) {
 			wrong = append(wrong, fmt.Errorf("%s: template %s has no such key%s", name, c.Template,
@@ -110,6 +113,10 @@ func (c *NewCluster) Fill(given map[string]string, ask Ask) (chosen []string, er
 			continue
 		case proposal == "":
 			if k.borrowed || c.answers.has(k.needs...) { // else a proposal follows from missing answers
+				if _, decided := given["secrets"]; k.store != "" && !decided && !stores {
+					missing, stores = append(missing, "\n  secrets                 infisical, vault or "+
+						"local; infisical, which requires the next ones, if it is not given"), true
+				}
 				missing = append(missing, fmt.Sprintf("\n  %-22s  %s", k.name, k.question))
 			}
 			continue
@@ -124,10 +131,41 @@ func (c *NewCluster) Fill(given map[string]string, ask Ask) (chosen []string, er
 		}
 	}
 	if len(missing) > 0 {
+		example := ""
+		if flags := c.example(given, stores); len(wrong) == 0 && flags != "" {
+			example = "; for example:\n    " + c.Command + flags
+		}
 		wrong = append(wrong, fmt.Errorf("%s requires answers:%s\n  give each with --set KEY=VALUE, all in "+
-			"a file with --answers FILE, or on a terminal", c.Label(), strings.Join(missing, "")))
+			"a file with --answers FILE, or on a terminal%s", c.Label(), strings.Join(missing, ""), example))
 	}
 	return chosen, errors.Join(wrong...)
+}
+
+// example returns flags that complete the given answers, "" if it finds none that fit. local: with the store
+// of the secrets that requires no answers of its own.
+func (c *NewCluster) example(given map[string]string, local bool) (flags string) {
+	trial := *c
+	trial.answers.values = map[string]any{}
+	for _, k := range c.keys {
+		text, isGiven := given[k.name]
+		if !isGiven && !(local && k.name == "secrets") {
+			text = trial.propose(k)
+		}
+		if !trial.uses(k) {
+			continue
+		}
+		if text == "" {
+			text = k.name
+			if k.example != nil {
+				text = k.example(&trial.answers)
+			}
+			flags += fmt.Sprintf(" --set %s=%s", k.name, text)
+		}
+		if trial.answer(k, text) != nil {
+			return ""
+		}
+	}
+	return flags
 }
 
 // ask asks for one answer until it is valid. An empty one takes the proposal.
@@ -222,6 +260,7 @@ type key struct {
 	needs    []string // keys that form and proposal depend on
 	form     form     // nil for a computed value
 	proposal func(*answers) string
+	example  func(*answers) string // an answer that has the form; the key's own name if nil
 }
 
 // allKeys returns the keys of castle's own templates, in the order of the questions: a key follows those
@@ -236,9 +275,10 @@ func allKeys() []*key {
 		{name: "nodes", needs: []string{"node_addresses"}},
 
 		{name: "proxmox_endpoint", question: "Address of the Proxmox API, such as https://192.168.1.10:8006/",
-			form: endpointForm, proposal: fromOthers("proxmox_endpoint")},
+			form: endpointForm, proposal: fromOthers("proxmox_endpoint"),
+			example: always("https://192.168.1.10:8006/")},
 		{name: "proxmox_node", question: "Name of the Proxmox node, as its web interface shows it",
-			form: hostForm, proposal: fromOthers("proxmox_node_name")},
+			form: hostForm, proposal: fromOthers("proxmox_node_name"), example: always("pve")},
 		{name: "image_datastore", question: "Proxmox storage that takes Talos' image (content type import)",
 			quiet: true, form: wordForm, proposal: always("local")},
 		{name: "disk_datastore", question: "Proxmox storage of the machines' disks", quiet: true,
@@ -247,9 +287,10 @@ func allKeys() []*key {
 			proposal: always("vmbr0")},
 
 		{name: "network", question: "Network of the machines, such as 192.168.1.0/24", form: networkForm,
-			proposal: proposeNetwork},
+			proposal: proposeNetwork, example: always("192.168.1.0/24")},
 		{name: "gateway", question: "Gateway of that network, such as 192.168.1.1", borrowed: true,
-			needs: network, form: address((*answers).checkUsable), proposal: proposeGateway},
+			needs: network, form: address((*answers).checkUsable), proposal: proposeGateway,
+			example: func(a *answers) string { return a.network().Addr().Next().String() }},
 		{name: "dns", question: "Name server of the machines", quiet: true, needs: []string{"gateway"},
 			form:     address(func(*answers, netip.Addr) error { return nil }),
 			proposal: func(a *answers) string { return a.address("gateway").String() }},
@@ -274,25 +315,27 @@ func allKeys() []*key {
 
 		{name: "secrets", question: "Store of the cluster's secrets: infisical, vault, or local for a file " +
 			"secrets.tfvars",
-			form: storeForm, proposal: always("infisical")},
+			form: storeForm, proposal: always("infisical"), example: always("local")},
 		{name: "infisical_host", store: "infisical", question: "Address of Infisical", quiet: true,
 			form: urlForm, proposal: always("https://eu.infisical.com")},
 		{name: "infisical_project_id", store: "infisical",
 			question: `Id of the Infisical project (Project settings, "Copy project id")`,
-			form:     projectForm, proposal: fromOthers("infisical_project_id")},
+			form:     projectForm, proposal: fromOthers("infisical_project_id"),
+			example: always("8f3c1d52-6a0e-4b7f-9d21-5e4c7a90b6d3")},
 		{name: "infisical_project_slug", store: "infisical",
 			question: "Slug of the Infisical project (Project settings)",
-			form:     slugForm, proposal: fromOthers("infisical_project_slug")},
+			form:     slugForm, proposal: fromOthers("infisical_project_slug"), example: always("castle")},
 		{name: "infisical_environment", store: "infisical",
 			question: "Slug of the environment inside the project", quiet: true, form: slugForm,
 			proposal: always("prod")},
 
 		{name: "vault_address", store: "vault", question: "Address of the Vault, such as " +
 			"https://vault.example.org:8200",
-			form: urlForm, proposal: fromOthers("vault_address")},
+			form: urlForm, proposal: fromOthers("vault_address"),
+			example: always("https://vault.example.org:8200")},
 
 		{name: "git_url", question: "Git repository that Flux follows, such as https://github.com/me/cluster",
-			form: gitForm},
+			form: gitForm, example: always("https://github.com/me/cluster")},
 		{name: "git_branch", question: "Branch that Flux follows", quiet: true, form: wordForm,
 			proposal: always("main")},
 		{name: "git_path", question: "Folder of the cluster in the Git repository", quiet: true,

@@ -321,7 +321,7 @@ func (l *lines) pass(end int, all bool) error {
 // tokens, passwords in URLs and in "password=…". It is for texts of other programs,
 // such as a Pod's log; a Masker hides the secrets that castle knows.
 func HideLikely(text string) string {
-	for _, l := range looks {
+	for _, l := range looks() {
 		text = l.pattern.ReplaceAllString(text, l.becomes)
 	}
 	return text
@@ -329,7 +329,7 @@ func HideLikely(text string) string {
 
 // Likely reports whether a text contains a credential by its form, or something named like one: "password=…".
 func Likely(text string) (certain, named bool) {
-	for _, l := range looks {
+	for _, l := range looks() {
 		if l.pattern.MatchString(text) {
 			certain, named = certain || !l.named, named || l.named
 		}
@@ -359,14 +359,18 @@ type look struct {
 	named   bool // only the words before it tell
 }
 
-var looks = []look{
-	{regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`),
-		Mask, false},
-	{regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`), Mask, false},
-	{regexp.MustCompile(`(?i)\b(bearer|basic) [A-Za-z0-9+/._~=-]{8,}`), "$1 " + Mask, true},
-	{regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@"']*):[^\s/@"']+@`), "$1:" + Mask + "@", false},
-	{regexp.MustCompile(`(?i)((?:password|passwd|passphrase|secret|token|(?:api|access|private)[-_]?key)` +
-		`["']?[ \t]*[=:][ \t]*["']?)[^\s"',;&(]{4,}`), "$1" + Mask, true},
-	{regexp.MustCompile(`\b(ghp|gho|ghs|github_pat|glpat|hvs|xox[abp]|AKIA|ASIA|sk)` +
-		`[-_A-Z0-9.][A-Za-z0-9_.-]{12,}`), Mask, false},
-}
+// Most commands need none of them, so the first use compiles them.
+var looks = sync.OnceValue(func() []look {
+	return []look{
+		{regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`),
+			Mask, false},
+		{regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`), Mask, false},
+		{regexp.MustCompile(`(?i)\b(bearer|basic) [A-Za-z0-9+/._~=-]{8,}`), "$1 " + Mask, true},
+		{regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@"']*):[^\s/@"']+@`),
+			"$1:" + Mask + "@", false},
+		{regexp.MustCompile(`(?i)((?:password|passwd|passphrase|secret|token|` +
+			`(?:api|access|private)[-_]?key)["']?[ \t]*[=:][ \t]*["']?)[^\s"',;&(]{4,}`), "$1" + Mask, true},
+		{regexp.MustCompile(`\b(ghp|gho|ghs|github_pat|glpat|hvs|xox[abp]|AKIA|ASIA|sk)` +
+			`[-_A-Z0-9.][A-Za-z0-9_.-]{12,}`), Mask, false},
+	}
+})

@@ -21,6 +21,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/diagnose"
+	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
@@ -143,7 +144,7 @@ func plantRound(t *testing.T, r *rand.Rand, secrets int) {
 			ui.NewLines(printed["lines"], false, true), ui.NewJSON(printed["JSON"])}},
 		Config: &config.Cluster{Name: "blue", Platform: "lab"}, Dir: dir, Masker: m,
 	}
-	ran, err := run.Begin(t.Context(), c, "create")
+	_, ran, err := run.Begin(t.Context(), c, "create")
 	check(err)
 	work, err := ran.OpenWorkspace("box", "platform")
 	check(err)
@@ -163,6 +164,9 @@ func plantRound(t *testing.T, r *rand.Rand, secrets int) {
 	}
 	for range len(all) / 4 {
 		errs = append(errs, c.MaskError(errors.New(text())))
+	}
+	for range len(all) / 16 {
+		errs = append(errs, c.MaskError(reviewErrors(text)))
 	}
 	emitAll(ran, len(all)/16, text)
 	stream := m.Writer(printed["stream"])
@@ -234,15 +238,25 @@ func planFails(t *testing.T, r *run.Run, work *run.Workspace, stdout, stderr str
 	return run.Failed(t.Context(), r, "platform", "box", err)
 }
 
+// reviewErrors are those about saved plans and confirmations, which summarize changes.
+func reviewErrors(text func() string) error {
+	change := review.Change{Address: text(), Action: "replace", Reason: "cannot_update",
+		Attributes: []string{text()}}
+	return errors.Join(&review.UnagreedError{Loss: review.Loss{Changes: []review.Change{change}}},
+		&review.UnreviewedError{File: "blue.castleplan", Changes: []review.Change{change}, Fix: text()},
+		&review.StaleError{File: "blue.castleplan", Moved: []string{text()}, Again: text()})
+}
+
 // emitAll sends events of all kinds with planted texts, most of them of kinds that need no flush to disk.
 func emitAll(r *run.Run, times int, text func() string) {
 	for _, kind := range []event.Kind{
-		event.StageStarted, event.Retry, event.StageFailed, event.StageSkipped,
+		event.Reviewed, event.StageStarted, event.Retry, event.StageFailed, event.StageSkipped,
 	} {
 		r.Emit(event.Event{Kind: kind, Layer: "platform", Stage: "box", Text: text()})
 	}
 	for range times {
-		for _, kind := range []event.Kind{event.Resource, event.GateClosed, event.Notice} {
+		for _, kind := range []event.Kind{event.Resource, event.GateClosed, event.GateFailed,
+			event.Notice} {
 			r.Emit(event.Event{Kind: kind, Layer: "platform", Stage: "box", Gate: "a", Action: "import",
 				Address: text(), Text: text(), Seconds: 2})
 		}

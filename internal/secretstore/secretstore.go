@@ -6,6 +6,7 @@ package secretstore
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -93,6 +94,34 @@ func (c *Collection) setVault(s *config.Stage) error {
 		return nil
 	}
 	return fmt.Errorf("stage %s has no preflight %q, which names its Vault", s.Name, vault.Preflight)
+}
+
+// Outputs returns the outputs of a stage that makes nothing, evaluated without Terraform, as far as they
+// follow from its own inputs and from what its store holds; nil if that is unknown.
+func Outputs(s *config.Stage, stored map[string]string) map[string]cty.Value {
+	inputs, _ := s.Inputs(config.Scope{}) //nolint:errcheck // what needs another stage's output stays unknown
+	module := tfeval.Read(s, inputs)
+	if len(module.Instances("resource", "")) > 0 {
+		return nil
+	}
+	if stored != nil {
+		entries := map[string]cty.Value{}
+		for name, value := range stored {
+			entries[name] = cty.ObjectVal(map[string]cty.Value{"value": cty.StringVal(value)})
+		}
+		text, _ := json.Marshal(stored) // texts have a JSON
+		data := map[string]map[string]cty.Value{}
+		for _, source := range module.Known("data", "") {
+			if data[source.Type] == nil {
+				data[source.Type] = map[string]cty.Value{}
+			}
+			data[source.Type][source.Name] = cty.ObjectVal(map[string]cty.Value{
+				"secrets": cty.ObjectVal(entries), "data_json": cty.StringVal(string(text)),
+			})
+		}
+		module.SetData(data)
+	}
+	return module.Outputs()
 }
 
 // Missing returns the names without a value, in their order.

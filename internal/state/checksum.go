@@ -22,7 +22,7 @@ var documents = map[string]string{
 		"the stage: put that back, or restore the file from a backup",
 	"machines.json": provesGone, "held.json": provesGone, "owned.json": provesGone,
 	"fingerprint.json": dispensable, "seen.json": dispensable, "reviewed.json": dispensable,
-	"recreate.json": dispensable, "proved.json": dispensable,
+	"revisions.json": dispensable, "recreate.json": dispensable, "proved.json": dispensable,
 }
 
 const (

@@ -9,9 +9,9 @@
 //
 //	<root>/<cluster>/<platform>/
 //	  layout  lock  recreate.json  proved.json  kubeconfig  talosconfig
-//	  stages/<stage>/  terraform.tfstate  record.json  fingerprint.json  seen.json  intent.jsonl
-//	                   snapshots/  module/  work/
-//	  archive/<run>-<stage>/
+//	  stages/<stage>/  terraform.tfstate  record.json  fingerprint.json  revisions.json  seen.json
+//	                   intent.jsonl  snapshots/  module/  work/
+//	  archive/<run>-<stage>/  record.json  terraform.tfstate, without secrets
 //	  runs/<run>/  journal.jsonl  <stage>.log
 package state
 
@@ -63,10 +63,10 @@ func Open(root, cluster, platform string) (*Dir, error) {
 			return nil, err
 		}
 	}
-	return d, d.checkLayout()
+	return d, checkLayout(d)
 }
 
-func (d *Dir) checkLayout() error {
+func checkLayout(d *Dir) error {
 	path := filepath.Join(d.path, "layout")
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -75,10 +75,15 @@ func (d *Dir) checkLayout() error {
 	if err != nil {
 		return err
 	}
+	return CheckLayout(d, text)
+}
+
+// CheckLayout refuses the content of a layout file that this castle does not know.
+func CheckLayout(d *Dir, text []byte) error {
 	found, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {
 		return fmt.Errorf("%s: no layout version: %q; if no newer castle has used this directory, write %d "+
-			"into the file", path, text, layout)
+			"into the file", filepath.Join(d.path, "layout"), text, layout)
 	}
 	if found > layout {
 		return fmt.Errorf("%s: layout %d was written by a newer castle; this one knows layout %d",
@@ -86,6 +91,9 @@ func (d *Dir) checkLayout() error {
 	}
 	return nil
 }
+
+// Cluster returns the name of the cluster: blue/proxmox.
+func (d *Dir) Cluster() string { return d.cluster }
 
 // Path returns the directory's absolute path.
 func (d *Dir) Path() string { return d.path }
@@ -129,7 +137,7 @@ func (d *Dir) Stages() ([]string, error) {
 // Leftovers returns the folders that belong to no stage: a killed run prepared them
 // and never applied, or did not finish removing them. They can hold states and inputs.
 func (d *Dir) Leftovers() ([]string, error) {
-	aside, err := fs.Glob(os.DirFS(d.path), removed+"*")
+	all, err := aside(d)
 	if err != nil {
 		return nil, err
 	}
@@ -137,16 +145,29 @@ func (d *Dir) Leftovers() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []string
-	for _, name := range aside {
-		all = append(all, filepath.Join(d.path, name))
-	}
 	for _, e := range entries {
 		if !d.Stage(e.Name()).known() {
 			all = append(all, filepath.Join(d.stages(), e.Name()))
 		}
 	}
 	return all, nil
+}
+
+// aside returns the folders of stages that a killed run did not finish to remove.
+func aside(d *Dir) (all []string, err error) {
+	names, err := fs.Glob(os.DirFS(d.path), removed+"*")
+	for _, name := range names {
+		all = append(all, filepath.Join(d.path, name))
+	}
+	return all, err
+}
+
+func removeAside(d *Dir) error {
+	all, err := aside(d)
+	for _, path := range all {
+		err = errors.Join(err, os.RemoveAll(path))
+	}
+	return err
 }
 
 // RemoveLeftovers deletes them. No run may be working on the cluster.

@@ -161,7 +161,7 @@ func TestArchiveAndRemoveMakeAStageUnknown(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := kept.Archive("run-1"); err != nil {
+	if err := ArchiveWhole(kept, "run-1"); err != nil {
 		t.Fatal(err)
 	}
 	if err := gone.Remove(); err != nil {

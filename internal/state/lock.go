@@ -73,6 +73,10 @@ type HeldError struct {
 	// Path is the lock file if only a person can check whether the holder is alive: it runs on another
 	// machine that shares the file system.
 	Path string
+	// Store is the URL of the store whose log holds the lock; empty if the state directory does. Seen is when
+	// the holder gave its last sign of life there, by its clock.
+	Store string
+	Seen  time.Time
 }
 
 func (e *HeldError) Error() string {
@@ -81,6 +85,9 @@ func (e *HeldError) Error() string {
 	}
 	text := fmt.Sprintf("cluster %s: locked by run %s (process %d on %s) since %s (%s)\n  ",
 		e.Cluster, e.Run, e.PID, e.Host, e.Since.Local().Format(time.DateTime), age(time.Since(e.Since)))
+	if e.Store != "" {
+		text += fmt.Sprintf("its last sign of life in %s is %s old: ", e.Store, age(time.Since(e.Seen)))
+	}
 	if e.Path != "" {
 		text += "castle cannot check from here whether it is alive: "
 	}
@@ -92,6 +99,10 @@ func (e *HeldError) Error() string {
 	if e.Path != "" {
 		text += fmt.Sprintf("\n  if neither castle nor Terraform runs for this cluster on %s any more, "+
 			"remove %s", e.Host, e.Path)
+	}
+	if e.Store != "" {
+		text += fmt.Sprintf("\n  if neither castle nor Terraform runs for this cluster on %s any more: "+
+			"castle unlock %s", e.Host, e.Cluster)
 	}
 	return text
 }
@@ -132,8 +143,8 @@ func (d *Dir) Lock(run string) (*Lock, error) {
 }
 
 // TakeOver ends the processes that Previous has left, since two runs must never change a cluster at once, and
-// puts this run in its place. It also removes the temporary files of killed runs. The notice is empty if
-// there was no previous run.
+// puts this run in its place. It also removes the temporary files of killed runs, and stages that those did
+// not finish to remove. The notice is empty if there was no previous run.
 func (l *Lock) TakeOver(ctx context.Context) (notice string, err error) {
 	if !l.mine {
 		ended, err := process.EndRun(ctx, l.Previous)
@@ -149,7 +160,7 @@ func (l *Lock) TakeOver(ctx context.Context) (notice string, err error) {
 			notice += fmt.Sprintf(", ended %d of its processes", len(ended))
 		}
 	}
-	return notice, atomicfile.Sweep(l.dir.path)
+	return notice, errors.Join(atomicfile.Sweep(l.dir.path), removeAside(l.dir))
 }
 
 // Holder returns the live run that holds the lock; nil if there is none, or if that is unknown.

@@ -292,6 +292,18 @@ func TestHeldErrorHasTheAgeAndTheFix(t *testing.T) {
 	}
 }
 
+func TestHeldErrorOfAStoreNamesTheLastSignOfLife(t *testing.T) {
+	e := &HeldError{Cluster: "blue/proxmox", Run: "20261121T205135.000-create-0a1b2c", Host: "runner-2",
+		PID: 17, Since: time.Now().Add(-time.Hour), Store: "s3://castle",
+		Seen: time.Now().Add(-4 * time.Second)}
+	want := "(1 hour)\n  its last sign of life in s3://castle is 4 seconds old: wait until that create " +
+		"ends, or interrupt it on runner-2: kill -INT 17\n  if neither castle nor Terraform runs for this " +
+		"cluster on runner-2 any more: castle unlock blue/proxmox"
+	if text := e.Error(); !strings.HasSuffix(text, want) {
+		t.Errorf("got\n%s\nwant\n%s", text, want)
+	}
+}
+
 func TestLockIgnoresATornHolder(t *testing.T) {
 	d := open(t)
 	if err := os.WriteFile(filepath.Join(d.Path(), "lock"), []byte(`{"run":"ol`), 0o600); err != nil {

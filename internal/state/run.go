@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -38,6 +39,15 @@ func RunKind(id string) string {
 	}
 	return "run"
 }
+
+// runID is the form of the ids that NewRun makes.
+var runID = regexp.MustCompile(`^\d{8}T\d{6}\.\d{3}-[a-z]+-[0-9a-f]{6}`)
+
+// IsRunID reports whether NewRun made the id.
+func IsRunID(id string) bool { return id != "" && runID.FindString(id) == id }
+
+// Remove deletes everything of the run.
+func (r *Run) Remove() error { return os.RemoveAll(r.dir) }
 
 // Run returns the run with an id, recorded or not.
 func (d *Dir) Run(id string) *Run { return &Run{ID: id, dir: filepath.Join(d.runs(), id)} }

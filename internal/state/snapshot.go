@@ -17,6 +17,7 @@ import (
 const (
 	snapshotTime = "20060102T150405.000000000"
 	stateEnd     = ".tfstate"
+	stateName    = "terraform" + stateEnd
 )
 
 // Copy is a state that lies beside the stage's state: a snapshot, or errored.tfstate.

@@ -25,7 +25,7 @@ func (s *Stage) Dir() string { return filepath.Join(s.dir.stages(), s.name) }
 func (s *Stage) Work() string { return filepath.Join(s.Dir(), "work") }
 
 // StatePath returns the path of the Terraform state.
-func (s *Stage) StatePath() string { return filepath.Join(s.Dir(), "terraform.tfstate") }
+func (s *Stage) StatePath() string { return filepath.Join(s.Dir(), stateName) }
 
 func (s *Stage) record() Document[Record] { return StageDocument[Record](s, "record") }
 
@@ -62,19 +62,6 @@ func (s *Stage) known() bool {
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
-}
-
-// Archive moves everything of the stage to archive/<run>-<stage>: the stage is
-// then unknown, and its files can still be read.
-func (s *Stage) Archive(run string) error {
-	archive := filepath.Join(s.dir.path, "archive")
-	if err := atomicfile.MkdirPrivate(archive); err != nil {
-		return err
-	}
-	if err := os.Rename(s.Dir(), filepath.Join(archive, run+"-"+s.name)); err != nil {
-		return err
-	}
-	return errors.Join(atomicfile.SyncDir(archive), atomicfile.SyncDir(s.dir.stages()))
 }
 
 // removed begins the name of a stage's folder while it is being deleted.

@@ -50,6 +50,7 @@ func (m *machines) readAll(ctx context.Context, c *client.Client, n *nodeView) e
 	n.services = services.GetServices()
 	_ = readAddresses(ctx, c, n) // the file lacks them then
 	_ = readLinks(ctx, c, n)     // likewise
+	_ = readRelease(ctx, c, n)   // likewise
 	if err := readEtcd(ctx, c, n); err != nil {
 		n.etcdProblem = m.explain(n.endpoint, err, "etcd")
 	}

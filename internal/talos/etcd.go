@@ -215,3 +215,24 @@ func peerHost(m *machineapi.EtcdMember) string {
 	}
 	return fmt.Sprintf("member %016x", m.GetId())
 }
+
+// EtcdMembers are the addresses of etcd's members, learners included, as the control planes at the endpoints
+// list them.
+func EtcdMembers(ctx context.Context, talosconfig []byte, endpoints []string) ([]string, error) {
+	m, err := newMachines(talosconfig, nil)
+	if err != nil {
+		return nil, err
+	}
+	m.endpoints = endpoints
+	nodes, err := m.queryNodes(ctx, "etcd", readEtcd)
+	var all []string
+	for _, n := range nodes {
+		if n.problem != nil {
+			return nil, notReady("etcd's members are not known", problemsOf(nodes))
+		}
+		for _, member := range n.members {
+			all = append(all, peerHost(member))
+		}
+	}
+	return all, err
+}

@@ -3,10 +3,13 @@ package talos
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/siderolabs/talos/pkg/machinery/client"
+	clientconfig "github.com/siderolabs/talos/pkg/machinery/client/config"
 	"github.com/siderolabs/talos/pkg/machinery/config/machine"
 	"github.com/siderolabs/talos/pkg/machinery/role"
 	"github.com/zclconf/go-cty/cty"
@@ -166,5 +169,44 @@ func TestEtcdGateRejectsUnusableArguments(t *testing.T) {
 		case err != nil && strings.Contains(err.Error(), "secret"):
 			t.Errorf("%s: the error quotes the file: %v", name, err)
 		}
+	}
+}
+
+// castle counts the control planes that a plan destroys by etcd's members: one that was reset has left.
+func TestEtcdMembersAreWhatControlPlanesList(t *testing.T) {
+	l := newLab(t, emulator.Delays{})
+	l.raise(3)
+	config := l.talosconfig(role.Admin, l.addresses(3)...)
+	await(t, l.gate(3, config))
+	members := func(endpoints ...string) []string {
+		t.Helper()
+		all, err := EtcdMembers(t.Context(), config, endpoints)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(all)
+		return all
+	}
+	if got := members(l.address(1)); !slices.Equal(got, l.addresses(3)) {
+		t.Errorf("got %v", got)
+	}
+	parsed, err := clientconfig.FromBytes(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.retry(func(c *client.Client) error {
+		return c.Reset(t.Context(), true, false)
+	}, client.WithConfig(parsed), client.WithEndpoints(l.address(3)))
+	if got := members(l.address(1)); !slices.Equal(got, l.addresses(2)) {
+		t.Errorf("after a reset: %v", got)
+	}
+	if all, err := EtcdMembers(t.Context(), config, l.addresses(3)); err == nil {
+		t.Errorf("one does not answer: %v", all)
+	}
+	if got := Endpoints(config); !slices.Equal(got, l.addresses(3)) {
+		t.Errorf("endpoints: %v", got)
+	}
+	if got := Endpoints([]byte("context: a\n")); got != nil {
+		t.Errorf("endpoints of no talosconfig: %v", got)
 	}
 }

@@ -32,7 +32,7 @@ import (
 )
 
 // GateTypes returns the gates that read the state of Talos machines.
-func GateTypes() []gate.Type { return []gate.Type{etcdType(), virtualIPType()} }
+func GateTypes() []gate.Type { return []gate.Type{etcdType(), virtualIPType(), versionType()} }
 
 // attempt bounds one check of all machines: some calls hang on a machine whose etcd does not run.
 const attempt = 5 * time.Second
@@ -143,6 +143,8 @@ type nodeView struct {
 	members     []*machineapi.EtcdMember
 	alarms      []*machineapi.EtcdMemberAlarm
 	hasEtcdData bool
+	release     string // of Talos: v1.13.0
+	leaving     bool   // the machine is being upgraded or shut down
 }
 
 // queryNodes lets read fill the view of each machine. subject names the resource that it reads.
@@ -294,4 +296,13 @@ func problemsOf(nodes []nodeView) []*problem {
 func hostOf(endpoint string) string {
 	host, _, _ := net.SplitHostPort(endpoint) //nolint:errcheck // it has no port then
 	return cmp.Or(host, endpoint)
+}
+
+// Endpoints are the control planes' own addresses in a talosconfig; nil if it is none.
+func Endpoints(talosconfig []byte) []string {
+	config := readConfig(talosconfig)
+	if config == nil || config.Contexts[config.Context] == nil {
+		return nil
+	}
+	return config.Contexts[config.Context].Endpoints
 }

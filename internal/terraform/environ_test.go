@@ -17,7 +17,8 @@ func TestEnvironmentHasOnlyAllowedVariables(t *testing.T) {
 		"KUBECONFIG=/k", "KUBE_HOST=h", "TF_VAR_x=1", "TF_CLI_ARGS=-lock=false", "TF_CLI_ARGS_apply=x",
 		"TF_LOG=TRACE",
 		"TF_WORKSPACE=w", "TF_DATA_DIR=/elsewhere", "CASTLE_RUN=outer", "AWS_SECRET_ACCESS_KEY=a",
-		"SSL_CERT_FILE_X=y",
+		"SSL_CERT_FILE_X=y", "CASTLE_AGE_IDENTITY=AGE-SECRET-KEY-1", "CASTLE_AGE_IDENTITY_FILE=/key",
+		"CASTLE_STATE_STORE=s3://castle", "CASTLE_STATE_LOCK_TIME=1m",
 	}}
 	want := []string{
 		"CASTLE_RUN=run-1", "CHECKPOINT_DISABLE=1", "HOME=/home/me", "INFISICAL_UNIVERSAL_AUTH_CLIENT_ID=i",

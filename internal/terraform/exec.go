@@ -23,7 +23,7 @@ import (
 func (r *Root) Exec(
 	ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer,
 ) (exitCode int, err error) {
-	if err := beforeWrite(r); err != nil {
+	if err := beforeWrite(ctx, r); err != nil {
 		return 0, err
 	}
 	r.mu.Lock()

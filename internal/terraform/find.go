@@ -150,7 +150,7 @@ const installing = "installing-"
 func installed(
 	ctx context.Context, cacheDir string, install func(ctx context.Context, dir string) (string, error),
 ) (b Binary, err error) {
-	unlock, err := lockFile(ctx, filepath.Join(cacheDir, "lock"))
+	unlock, err := atomicfile.Lock(ctx, filepath.Join(cacheDir, "lock"))
 	if err != nil {
 		return Binary{}, err
 	}

@@ -18,12 +18,12 @@ import (
 // Import imports the object with the given id as the resource at address. The error
 // is ErrNoSuchObject if there is no such object.
 func (r *Root) Import(ctx context.Context, address, id string) error {
-	if err := beforeWrite(r); err != nil {
+	if err := beforeWrite(ctx, r); err != nil {
 		return err
 	}
 	return r.command(ctx, "import", nil, func(tf *tfexec.Terraform, s *stream) error {
 		tf.SetStdout(s)
-		return tf.Import(ctx, address, id)
+		return tf.Import(ctx, address, id, s.running)
 	})
 }
 
@@ -37,7 +37,7 @@ func (r *Root) Exists(ctx context.Context, address, id string) (bool, error) {
 	err = r.command(ctx, "import", nil, func(tf *tfexec.Terraform, s *stream) error {
 		tf.SetStdout(s)
 		//lint:ignore SA1019 it is no state of the backend, and deleted at once
-		return tf.Import(ctx, address, id, tfexec.State(filepath.Join(dir, "terraform.tfstate")))
+		return tf.Import(ctx, address, id, tfexec.State(filepath.Join(dir, "terraform.tfstate")), s.running)
 	})
 	removed := os.RemoveAll(dir)
 	if errors.Is(err, ErrNoSuchObject) {
@@ -48,7 +48,7 @@ func (r *Root) Exists(ctx context.Context, address, id string) (bool, error) {
 
 // Untrack removes resources from the state; their objects stay.
 func (r *Root) Untrack(ctx context.Context, addresses []string) error {
-	if err := beforeWrite(r); err != nil {
+	if err := beforeWrite(ctx, r); err != nil {
 		return err
 	}
 	for _, address := range addresses {

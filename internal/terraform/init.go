@@ -10,15 +10,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
-	"time"
 
-	"github.com/hashicorp/hcl/v2/hclsimple"
 	"github.com/hashicorp/terraform-exec/tfexec"
-	"golang.org/x/sys/unix"
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/providers"
 )
 
 // Init runs terraform init if its inputs have changed since its last success, or if its
@@ -26,19 +22,22 @@ import (
 // whichever castle, so they run one after the other.
 func (r *Root) Init(ctx context.Context) (err error) {
 	i := initialization{r}
+	if err := i.align(false); err != nil {
+		return err
+	}
 	digest, err := i.digest()
 	if err != nil {
 		return err
 	}
 	done, err := os.ReadFile(i.stampPath())
 	if err == nil && string(done) == digest && i.pluginsExist() && i.checkBackend() == nil {
-		return nil
+		return i.record()
 	}
 	err = errors.Join(atomicfile.MkdirPrivate(r.PluginCache), atomicfile.MkdirPrivate(r.dataDir()))
 	if err != nil {
 		return err
 	}
-	unlock, err := lockFile(ctx, r.PluginCache+".lock")
+	unlock, err := atomicfile.Lock(ctx, r.PluginCache+".lock")
 	if err != nil {
 		return err
 	}
@@ -50,10 +49,21 @@ func (r *Root) Init(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	StopProviders(i.root) // init may choose others
+	// Another init may have recorded a provider meanwhile.
+	if err := i.align(true); err != nil {
+		return err
+	}
 	if err := i.run(ctx); err != nil {
 		return err
 	}
+	if err := i.record(); err != nil {
+		return err
+	}
 	if err := i.checkBackend(); err != nil {
+		return err
+	}
+	if err := i.root.workdir().noteVerified(i.chosen()); err != nil {
 		return err
 	}
 	if digest, err = i.digest(); err != nil { // init may have written the lock file
@@ -77,7 +87,17 @@ func (i initialization) run(ctx context.Context) error {
 		})
 	}
 	err := run(false)
+	if i.onlyPublished(err) {
+		cache = nil
+		err = run(false)
+	}
 	if !errors.Is(err, errWantsUpgrade) {
+		return err
+	}
+	if i.locks(err) {
+		if command := i.root.Providers.Upgrade(); command != "" {
+			err = fmt.Errorf("%w\n  `%s` chooses a version for all stages", err, command)
+		}
 		return err
 	}
 	// The module requires other versions than its lock file has. If the module ships the
@@ -165,54 +185,16 @@ func (i initialization) checkBackend() error {
 	return nil
 }
 
-// ProviderHashes returns the version and checksums of each provider that Init
-// has chosen, by source address; empty before the first Init.
-func (r *Root) ProviderHashes() (map[string]string, error) {
-	path := filepath.Join(r.Dir, lockFileName)
-	if !exists(path) {
-		return map[string]string{}, nil
-	}
-	var locked struct {
-		Providers []struct {
-			Source      string   `hcl:"source,label"`
-			Version     string   `hcl:"version"`
-			Constraints string   `hcl:"constraints,optional"`
-			Hashes      []string `hcl:"hashes,optional"`
-		} `hcl:"provider,block"`
-	}
-	if err := hclsimple.DecodeFile(path, nil, &locked); err != nil {
-		return nil, err
-	}
-	hashes := map[string]string{}
-	for _, p := range locked.Providers {
-		slices.Sort(p.Hashes)
-		hashes[p.Source] = p.Version + " " + strings.Join(p.Hashes, " ")
-	}
-	return hashes, nil
-}
-
-// lockFile waits until this process alone holds the lock on a file and returns its release function. The
-// kernel releases it too when the process ends.
-func lockFile(ctx context.Context, path string) (unlock func() error, err error) {
-	if err := atomicfile.MkdirPrivate(filepath.Dir(path)); err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+// ProviderVersions returns the version of each provider that Init has chosen, by source address; empty before
+// the first Init.
+func (r *Root) ProviderVersions() (map[string]string, error) {
+	lock, err := providers.ReadFile(lockPath(r))
 	if err != nil {
 		return nil, err
 	}
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return f.Close, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return nil, errors.Join(&os.PathError{Op: "lock", Path: path, Err: err}, f.Close())
-		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(context.Cause(ctx), f.Close())
-		case <-time.After(pollInterval):
-		}
+	versions := map[string]string{}
+	for source, entry := range lock {
+		versions[source] = entry.Version
 	}
+	return versions, nil
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"testing/fstest"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
 )
 
 func initialise(t *testing.T, r *Root) {
@@ -99,7 +101,7 @@ func TestInitsTakeTurnsAtThePluginCache(t *testing.T) {
 func TestInitWaitingForAnotherOneCanBeCancelled(t *testing.T) {
 	r, _ := fake(t)
 	materialise(t, r, fstest.MapFS{}, Override{})
-	unlock, err := lockFile(t.Context(), r.PluginCache+".lock")
+	unlock, err := atomicfile.Lock(t.Context(), r.PluginCache+".lock")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,9 +152,9 @@ func TestInitUpgradesALockFileThatTheModuleDoesNotShip(t *testing.T) {
 	}
 }
 
-func TestProviderHashesComeFromTheLockFile(t *testing.T) {
+func TestProviderVersionsComeFromTheLockFile(t *testing.T) {
 	r, _ := fake(t)
-	if got, err := r.ProviderHashes(); err != nil || len(got) != 0 {
+	if got, err := r.ProviderVersions(); err != nil || len(got) != 0 {
 		t.Errorf("before init: %v, %v", got, err)
 	}
 	writeFile(t, filepath.Join(r.Dir, ".terraform.lock.hcl"), `
@@ -164,8 +166,8 @@ provider "registry.terraform.io/hashicorp/helm" {
 provider "registry.terraform.io/hashicorp/tls" {
   version = "4.2.0"
 }`)
-	got, err := r.ProviderHashes()
-	if err != nil || len(got) != 2 || got["registry.terraform.io/hashicorp/helm"] != "3.1.1 h1:a zh:b" {
+	got, err := r.ProviderVersions()
+	if err != nil || len(got) != 2 || got["registry.terraform.io/hashicorp/helm"] != "3.1.1" {
 		t.Errorf("got %q, %v", got, err)
 	}
 }

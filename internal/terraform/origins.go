@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -14,6 +15,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/gohcl"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/ephemeral-castle/castle/internal/providers"
 )
 
 // Origins are the places from which Terraform installs providers: provider_installation of TF_CLI_CONFIG_FILE
@@ -23,6 +26,16 @@ type Origins struct {
 	Mirrors []method `hcl:"network_mirror,block"`
 	Direct  []method `hcl:"direct,block"`
 	Rest    hcl.Body `hcl:",remain"`
+}
+
+// Overridden reports whether there are dev_overrides: programs that Terraform uses instead of a version.
+func (o Origins) Overridden() bool {
+	if o.Rest == nil {
+		return false
+	}
+	content, _, _ := o.Rest.PartialContent(&hcl.BodySchema{
+		Blocks: []hcl.BlockHeaderSchema{{Type: "dev_overrides"}}}) // without blocks if it is damaged
+	return content != nil && len(content.Blocks) > 0
 }
 
 // method is one block inside provider_installation.
@@ -36,9 +49,14 @@ type method struct {
 
 // Origin is where one provider comes from.
 type Origin struct {
-	Local string // the folder that holds it
-	URL   string // an address by which to check whether it is available; empty: it is not
+	Local  string // the folder that holds it
+	Mirror string // the address of the network mirror
+	URL    string // an address by which to check whether it is available; empty: it is not
 }
+
+// quotedKey is a key in quotes, as those of dev_overrides. Terraform's own configuration is in HCL 1, which
+// differs from HCL 2 in this.
+var quotedKey = regexp.MustCompile(`"[^"\n]*"[ \t]*=`)
 
 // ReadOrigins reads Terraform's own configuration in an environment.
 func ReadOrigins(environ []string) (Origins, error) {
@@ -55,6 +73,11 @@ func ReadOrigins(environ []string) (Origins, error) {
 		Installation *Origins `hcl:"provider_installation,block"`
 		Rest         hcl.Body `hcl:",remain"`
 	}
+	keys := 0
+	text = quotedKey.ReplaceAllFunc(text, func([]byte) []byte {
+		keys++
+		return fmt.Appendf(nil, "quoted_%d =", keys)
+	})
 	f, diags := hclsyntax.ParseConfig(text, file, hcl.InitialPos)
 	if !diags.HasErrors() {
 		diags = gohcl.DecodeBody(f.Body, nil, &config)
@@ -91,7 +114,7 @@ func (o Origins) Of(source string) Origin {
 	host, _, _ := strings.Cut(source, "/")
 	if i := slices.IndexFunc(o.Mirrors, takes); i >= 0 {
 		mirror := strings.TrimSuffix(o.Mirrors[i].URL, "/")
-		return Origin{URL: mirror + "/" + source + "/index.json"}
+		return Origin{Mirror: o.Mirrors[i].URL, URL: mirror + "/" + source + "/index.json"}
 	}
 	if slices.ContainsFunc(o.Direct, takes) {
 		return Origin{URL: "https://" + host + "/.well-known/terraform.json"}
@@ -109,15 +132,7 @@ func (m method) takes(source string) bool {
 }
 
 // completed completes a source address or a pattern: "hashicorp/*".
-func completed(source string) string {
-	switch strings.Count(source, "/") {
-	case 0:
-		return "registry.terraform.io/hashicorp/" + source
-	case 1:
-		return "registry.terraform.io/" + source
-	}
-	return source
-}
+func completed(source string) string { return providers.Address(source, source) }
 
 // Holds reports whether a mirror or a cache has any version of a provider for this
 // machine, unpacked or packed.

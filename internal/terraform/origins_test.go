@@ -51,8 +51,8 @@ func TestOriginsFollowTerraformsConfiguration(t *testing.T) {
 	for source, want := range map[string]Origin{
 		"registry.terraform.io/bpg/proxmox":    {Local: mirror},
 		"registry.terraform.io/hashicorp/helm": {Local: mirror},
-		"registry.terraform.io/acme/other": {URL: "https://mirror.example/v1/registry.terraform.io/" +
-			"acme/other/index.json"},
+		"registry.terraform.io/acme/other": {Mirror: "https://mirror.example/v1/",
+			URL: "https://mirror.example/v1/registry.terraform.io/acme/other/index.json"},
 		"registry.terraform.io/hashicorp/tls": {URL: "https://registry.terraform.io/.well-known/" +
 			"terraform.json"},
 		"tofu.example/hashicorp/tls":            {URL: "https://tofu.example/.well-known/terraform.json"},
@@ -69,5 +69,23 @@ func TestOriginsFollowTerraformsConfiguration(t *testing.T) {
 	if got := origins.Of("registry.terraform.io/hashicorp/none-such"); err != nil ||
 		got.URL != "https://registry.terraform.io/.well-known/terraform.json" {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestOriginsWithDevOverrides(t *testing.T) {
+	rc := filepath.Join(t.TempDir(), "rc")
+	for text, want := range map[string]bool{
+		"provider_installation {\n  dev_overrides {\n    \"acme/a\" = \"/x\"\n" +
+			"    \"acme/b\" = \"/y\"\n  }\n  direct {}\n}\n": true,
+		"provider_installation {\n  direct {}\n}\n":                   false,
+		"credentials \"mirror.example\" {\n  token = \"secret\"\n}\n": false,
+	} {
+		if err := os.WriteFile(rc, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		origins, err := ReadOrigins([]string{"TF_CLI_CONFIG_FILE=" + rc})
+		if err != nil || origins.Overridden() != want {
+			t.Errorf("%s: %v, %v", text, origins.Overridden(), err)
+		}
 	}
 }

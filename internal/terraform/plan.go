@@ -57,7 +57,7 @@ func (r *Root) Plan(ctx context.Context, o PlanOptions) (*Plan, error) {
 		options = append(options, tfexec.Target(address))
 	}
 	err := r.command(ctx, "plan", nil, func(tf *tfexec.Terraform, s *stream) error {
-		changes, err := tf.PlanJSON(ctx, s, options...)
+		changes, err := tf.PlanJSON(ctx, s, append(options, s.running)...)
 		s.flush()
 		p.Empty, p.Changes = !changes, s.planned
 		return err
@@ -87,18 +87,18 @@ func (r *Root) Apply(ctx context.Context, p *Plan) (err error) {
 		options = append(options, tfexec.DirOrPlan(p.File))
 		defer func() { err = errors.Join(err, p.Discard()) }()
 	}
-	if err := beforeWrite(r); err != nil {
+	if err := beforeWrite(ctx, r); err != nil {
 		return err
 	}
 	return r.command(ctx, "apply", nil, func(tf *tfexec.Terraform, s *stream) error {
-		return tf.ApplyJSON(ctx, s, options...)
+		return tf.ApplyJSON(ctx, s, append(options, s.running)...)
 	})
 }
 
 // show reads the whole plan, every value in clear. Nothing of it may be logged.
 func (p *Plan) show(ctx context.Context, use func(*tfjson.Plan) error) error {
-	return p.root.command(ctx, "show", nil, func(tf *tfexec.Terraform, _ *stream) error {
-		shown, err := tf.ShowPlanFile(ctx, p.File)
+	return p.root.command(ctx, "show", nil, func(tf *tfexec.Terraform, s *stream) error {
+		shown, err := tf.ShowPlanFile(ctx, p.File, s.running)
 		if err != nil {
 			return err
 		}

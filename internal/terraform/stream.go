@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/terraform-exec/tfexec"
 	tfjson "github.com/hashicorp/terraform-json"
 )
 
@@ -19,7 +20,8 @@ import (
 // JSON. It keeps the planned changes and the errors, reports changes and writes the
 // log. Its writers never fail: Terraform would hang at a full pipe.
 type stream struct {
-	root *Root // gets all that is reported
+	root    *Root                  // gets all that is reported
+	running *tfexec.ReattachOption // the providers that run already
 
 	mu      sync.Mutex
 	rest    []byte // of an unfinished line

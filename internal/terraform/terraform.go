@@ -34,15 +34,17 @@ import (
 // a time; only Kill and Operations may be called beside another method.
 type Root struct {
 	Binary      Binary
-	Dir         string           // the work directory, absolute: holds the module's copy
-	StatePath   string           // absolute
-	PluginCache string           // shared by all roots, absolute; used by Init only
-	Env         []string         // the caller's environment; only what is allow-listed reaches Terraform
-	Run         string           // the run's id: CASTLE_RUN of every child
-	Log         io.Writer        // gets Terraform's whole output as text; the caller masks it
-	OnWrite     func() error     // called before a command that may write the state
-	OnResource  func(Change)     // called for each step of a resource's change, one call at a time
-	OnError     func(Diagnostic) // likewise for each error of a command that has JSON
+	Dir         string       // the work directory, absolute: holds the module's copy
+	StatePath   string       // absolute
+	PluginCache string       // shared by all roots, absolute; used by Init only
+	Env         []string     // the caller's environment; only what is allow-listed reaches Terraform
+	Run         string       // the run's id: CASTLE_RUN of every child
+	Providers   ProviderLock // shared with other roots; nil: init chooses providers for this root alone
+	Log         io.Writer    // gets Terraform's whole output as text; the caller masks it
+	// OnWrite is called before a command that may write the state; an error stops the command.
+	OnWrite    func(context.Context) error
+	OnResource func(Change)     // called for each step of a resource's change, one call at a time
+	OnError    func(Diagnostic) // likewise for each error of a command that has JSON
 	// Hide masks the texts of errors before they are shortened; nil hides nothing.
 	Hide func(string) string
 	// OnConnect is called before a command that connects the providers; an error stops the command.
@@ -50,7 +52,9 @@ type Root struct {
 	WaitDelay time.Duration // from cancellation until Terraform is killed; 30 minutes if zero
 
 	mu        sync.Mutex
+	last      *tfexec.Terraform // of the last command
 	operation operation
+	servers   servers
 }
 
 const (
@@ -69,8 +73,7 @@ func (r *Root) workdir() workdir { return workdir{r.Dir, r.StatePath} }
 // dataDir holds Terraform's own files for this root.
 func (r *Root) dataDir() string { return filepath.Join(r.Dir, ".terraform") }
 
-// command runs one Terraform command. Each gets a tfexec.Terraform of its own: the
-// JSON commands leave their writer behind, which would get the secrets of the next one.
+// command runs one Terraform command.
 func (r *Root) command(
 	ctx context.Context, name string, extra map[string]string, do func(*tfexec.Terraform, *stream) error,
 ) error {
@@ -88,6 +91,11 @@ func (r *Root) command(
 	}
 	defer r.operation.begin(name)()
 	s := &stream{root: r}
+	if usesProviders(name) {
+		if s.running, err = r.servers.reattach(ctx); err != nil {
+			return err
+		}
+	}
 	tf.SetStderr(s.stderr())
 	// terraform-exec ties the child's life to the thread that starts it; this
 	// keeps that thread alive until the child has ended.
@@ -103,7 +111,7 @@ func (r *Root) command(
 		}
 		return context.Cause(ctx)
 	case err != nil:
-		err = s.failure(name, err)
+		err = mismatch(ctx, r, s.failure(name, err))
 	}
 	return errors.Join(err, chmodErr)
 }
@@ -111,10 +119,15 @@ func (r *Root) command(
 // connect calls OnConnect, except for a command that certainly connects no provider.
 func connect(ctx context.Context, r *Root, command string) error {
 	verb, _, _ := strings.Cut(command, " ")
-	if r.OnConnect == nil || slices.Contains([]string{"init", "state", "show", "output"}, verb) {
+	if r.OnConnect == nil || verb == "show" || !usesProviders(verb) {
 		return nil
 	}
 	return r.OnConnect(ctx)
+}
+
+// usesProviders reports whether a command may start providers; show does so for their schemas.
+func usesProviders(command string) bool {
+	return !slices.Contains([]string{"init", "state", "state rm", "output"}, command)
 }
 
 func hide(r *Root, text string) string {
@@ -124,11 +137,18 @@ func hide(r *Root, text string) string {
 	return r.Hide(text)
 }
 
-func (r *Root) executor(extra map[string]string) (*tfexec.Terraform, error) {
-	tf, err := tfexec.NewTerraform(r.Dir, r.Binary.Path)
-	if err != nil {
-		return nil, err
+// executor returns the root's tfexec.Terraform for the next command. A root has one, because each asks
+// Terraform for its version first. The JSON commands leave their writer behind, which must not get the
+// secrets of the next one.
+func (r *Root) executor(extra map[string]string) (tf *tfexec.Terraform, err error) {
+	if tf = r.last; tf == nil || tf.WorkingDir() != r.Dir || tf.ExecPath() != r.Binary.Path {
+		if tf, err = tfexec.NewTerraform(r.Dir, r.Binary.Path); err != nil {
+			return nil, err
+		}
+		r.last = tf
 	}
+	tf.SetStdout(io.Discard)
+	tf.SetStderr(io.Discard)
 	env := r.environment()
 	maps.Copy(env, extra)
 	if err := tf.SetEnv(env); err != nil {
@@ -138,11 +158,11 @@ func (r *Root) executor(extra map[string]string) (*tfexec.Terraform, error) {
 }
 
 // beforeWrite announces a command that may write the state.
-func beforeWrite(r *Root) error {
+func beforeWrite(ctx context.Context, r *Root) error {
 	if r.OnWrite == nil {
 		return nil
 	}
-	return r.OnWrite()
+	return r.OnWrite(ctx)
 }
 
 // Kill ends at once every process of this root: Terraform, its providers and their
@@ -152,9 +172,10 @@ func (r *Root) Kill(ctx context.Context) error {
 	return err
 }
 
-// processes finds the processes of this root: terraform-exec does not report a pid.
+// processes finds the processes of this root's command: terraform-exec does not report a pid.
 func (r *Root) processes() ([]process.Process, error) {
-	return process.OfRun(r.Run, "TF_DATA_DIR="+r.dataDir())
+	all, err := process.OfRun(r.Run, "TF_DATA_DIR="+r.dataDir())
+	return slices.DeleteFunc(all, r.servers.own), err
 }
 
 // settle returns when no process of this root is left. After a cancelled command

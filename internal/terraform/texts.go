@@ -22,6 +22,11 @@ var (
 
 	wantsUpgrade = regexp.MustCompile(`must use\s+terraform\s+init\s+-upgrade`)
 
+	// A provider without the recorded checksum: its origin, in Terraform's word, its source and version.
+	wrongChecksum = regexp.MustCompile(`the (?:provider )?(local|current|cached|cache) ` +
+		`(?:package for|at \S+ has a copy of) (\S+) (\S+) (?:\(in \S+\) |that )?` +
+		`(?:doesn't|does not) match any of the checksums`)
+
 	notConfigured = regexp.MustCompile(`(?i)does not exist in (the )?configuration|` +
 		`import to non-existent resource address|configuration for import target does not exist`)
 

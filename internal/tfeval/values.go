@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/hcl/v2/ext/tryfunc"
 	"github.com/zclconf/go-cty/cty"
@@ -106,7 +107,7 @@ func zero(t cty.Type) cty.Value {
 
 // functions are those that behave as Terraform's do. Nothing is marked as sensitive
 // here, so sensitive and nonsensitive return their argument.
-func functions() map[string]function.Function {
+var functions = sync.OnceValue(func() map[string]function.Function {
 	all := maps.Clone(config.Functions())
 	delete(all, "replace") // Terraform's knows regular expressions
 	maps.Copy(all, map[string]function.Function{
@@ -132,7 +133,7 @@ func functions() map[string]function.Function {
 		"yamlencode": stdlib.JSONEncodeFunc,
 	})
 	return all
-}
+})
 
 // impl computes a function of known values.
 type impl = func(args []cty.Value) (cty.Value, error)

@@ -60,6 +60,8 @@ func (l *Lines) Report(e event.Event) {
 		if !l.reportsGate(e) {
 			return
 		}
+	case event.GateFailed:
+		l.dropGate(e.Stage + " " + e.Gate)
 	case event.StageReady, event.StageUpToDate, event.StageFailed, event.StageStopped, event.StageSkipped:
 		l.dropGates(e.Stage)
 	case event.StepEnded:
@@ -119,12 +121,14 @@ func (l *Lines) text(e event.Event) string {
 		return e.Text
 	case event.StageStarted:
 		return strings.TrimSuffix("started: "+e.Text, ": ")
+	case event.StageDrifted:
+		return l.paint.yellow(e.Text)
 	case event.StepEnded:
 		if e.Text == "" && (l.verbose || e.Seconds >= 1) {
 			return fmt.Sprintf("%s %s", e.Step, l.paint.dim(seconds(e.Seconds)))
 		}
 	case event.Resource:
-		if l.verbose || e.Action == "import" {
+		if l.verbose || e.Action == "import" || e.Action == "restore" {
 			return fmt.Sprintf("%s %s %s", e.Action, e.Address, e.Text)
 		}
 	case event.Retry:
@@ -135,6 +139,8 @@ func (l *Lines) text(e event.Event) string {
 		return "gate " + e.Gate + ": " + e.Text
 	case event.GateOpen:
 		return "gate " + e.Gate + " open"
+	case event.GateFailed:
+		return l.paint.red("gate "+e.Gate+" failed: ") + e.Text
 	case event.StageReady:
 		return l.paint.green("ready") + l.paint.dim(" after "+seconds(e.Seconds))
 	case event.StageUpToDate:

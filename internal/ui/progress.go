@@ -151,8 +151,14 @@ func (l *Lines) printGate(key string, g *closedGate) {
 func (l *Lines) dropGates(stage string) {
 	for key, g := range l.gates {
 		if g.last.Stage == stage {
-			g.stop()
-			delete(l.gates, key)
+			l.dropGate(key)
 		}
+	}
+}
+
+func (l *Lines) dropGate(key string) {
+	if g := l.gates[key]; g != nil {
+		g.stop()
+		delete(l.gates, key)
 	}
 }

@@ -38,3 +38,25 @@ func TestNodesWaitsForKubeletAndNetwork(t *testing.T) {
 		`reason: RouteCreated}`)
 	opens(t, g)
 }
+
+func TestNodesAreExactlyTheNamedOnes(t *testing.T) {
+	p := control(t)
+	g := p.gate(t, "nodes", args{"names": texts("named-1", "named-2")})
+	p.node(t, "named-1")
+	p.node(t, "named-2")
+	opens(t, g)
+
+	// Nothing deletes the node of a machine that was removed.
+	removed := `{apiVersion: v1, kind: Node, metadata: {name: named-3}}`
+	p.create(t, "", removed)
+	hopeless(t, g, "named-3 not in the configuration; once its machine is gone: kubectl delete node named-3")
+	p.remove(t, "", removed)
+	opens(t, g)
+}
+
+func TestKubernetesVersionIsReadFromKubelets(t *testing.T) {
+	p := control(t)
+	p.node(t, "version-1")
+	g := p.gate(t, "kubernetes_version", args{"version": text("1.99.0")})
+	becomesLike(t, g, "Kubernetes 1.99.0 is wanted", "1.36.0 runs on kubelet version-1")
+}

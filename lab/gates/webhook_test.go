@@ -1,11 +1,15 @@
 package gates_test
 
 import (
+	"context"
 	"encoding/base64"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
 )
 
 const guardService = `
@@ -100,6 +104,45 @@ func TestWebhookClimbsTheWholeLadder(t *testing.T) {
 	there := p.gate(t, "condition", args{"kind": text("ConfigMap"), "api_version": text("v1"),
 		"namespace": text(ns), "name": text("good"), "exists": cty.True})
 	closed(t, there, "configmap "+ns+"/good does not exist yet")
+}
+
+// Nothing in the API tells that a process begins to listen. The bound is for a busy machine.
+func TestAWebhookThatListensIsSeenSoon(t *testing.T) {
+	p := control(t)
+	ns := p.namespace(t)
+	authority, err := newAuthority("guard", "guard."+ns+".svc")
+	check(t, err)
+	p.create(t, ns, guardConfiguration(authority.Certificate, authority.Certificate))
+	p.create(t, ns, guardService)
+	p.node(t, "guard")
+	p.create(t, ns, guardPods)
+	g := p.gate(t, "webhook", args{"configuration": text("guard-" + ns), "namespace": text(ns),
+		"accepts": text(probe("good", ""))})
+	becomesLike(t, g, "connection refused")
+	process := &guard{}
+	process.judges(allows)
+	for range 3 {
+		refused, opened, attempts := make(chan struct{}), make(chan error), 0
+		go func() {
+			opened <- gate.Wait(t.Context(), gate.Gate{Name: g.Name, Changed: g.Changed,
+				Check: func(ctx context.Context) error {
+					err := g.Check(ctx)
+					if attempts++; attempts == 8 { // pauses that double are 5 s long by then
+						close(refused)
+					}
+					return err
+				}}, gate.Policy{}, gate.Listener{})
+		}()
+		<-refused
+		end, began := process.listen(t, p, ns, authority), time.Now()
+		check(t, <-opened)
+		took := time.Since(began)
+		t.Logf("seen after %s", took)
+		if took > time.Second {
+			t.Errorf("a webhook that listens was seen after %s", took)
+		}
+		end()
+	}
 }
 
 func TestWebhookStopsAtProbesThatCanNeverPass(t *testing.T) {

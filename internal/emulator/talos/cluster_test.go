@@ -160,12 +160,6 @@ cluster:
 		!slices.Equal(s.APIServerArgs["service-account-issuer"], []string{"https://k8s.example.org"}) {
 		t.Errorf("spec: %+v", s)
 	}
-	for _, san := range []string{"k8s.example.org", l.vip(), "kubernetes.default.svc", "10.96.0.1",
-		"localhost"} {
-		if !slices.Contains(s.SANs, san) {
-			t.Errorf("%s is not among the names %v", san, s.SANs)
-		}
-	}
 	if string(s.CACert) != string(l.secrets.Certs.K8s.Crt) || len(s.CAKey) == 0 ||
 		len(s.AggregatorCAKey) == 0 ||
 		string(s.ServiceAccountKey) != string(l.secrets.Certs.K8sServiceAccount.Key) ||
@@ -179,6 +173,31 @@ cluster:
 	if n.Hostname != "blue-01" || !n.ControlPlane || n.KubernetesVersion != "v1.36.3" ||
 		n.Labels["castle"] != "blue" ||
 		n.Taints["node-role.kubernetes.io/control-plane"] != "NoSchedule" {
+		t.Errorf("machine: %+v", n)
+	}
+	for _, san := range []string{"k8s.example.org", l.vip(), "kubernetes.default.svc", "10.96.0.1",
+		"localhost", l.address(1), "blue-01"} {
+		if !slices.Contains(n.SANs, san) {
+			t.Errorf("%s is not among the names %v", san, n.SANs)
+		}
+	}
+}
+
+func TestAnotherNameReachesTheNodeAndTheCertificate(t *testing.T) {
+	l := newLab(t)
+	l.raise(1, 0)
+	if _, err := l.as(role.Admin, l.address(1)).ApplyConfiguration(within(t),
+		&machineapi.ApplyConfigurationRequest{Mode: machineapi.ApplyConfigurationRequest_AUTO,
+			Data: l.machineConfig(machine.TypeControlPlane, "cluster: {apiServer: {certSANs: [192.0.2.213]}}",
+				"apiVersion: v1alpha1\nkind: HostnameConfig\nauto: off\nhostname: renamed\n")}); err != nil {
+		t.Fatal(err)
+	}
+	if len(l.configured) != 2 {
+		t.Fatalf("OnMachineConfigured was called %d times", len(l.configured))
+	}
+	n := l.configured[1]
+	if n.Hostname != "renamed" || !slices.Contains(n.SANs, "192.0.2.213") ||
+		!slices.Contains(n.SANs, "renamed") {
 		t.Errorf("machine: %+v", n)
 	}
 }

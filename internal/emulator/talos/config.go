@@ -2,8 +2,8 @@ package talos
 
 import "time"
 
-// version is the Talos of every machine.
-const version = "v1.13.0"
+// iso is the Talos of a machine that does not boot from an image on its disk.
+const iso = "v1.13.0"
 
 // Config is how a Fleet behaves. Its zero value is a fleet that takes no time.
 type Config struct {
@@ -52,8 +52,8 @@ type Hooks struct {
 	// OnBootstrap is called once for each cluster: its first etcd member serves
 	// and a control plane would now start.
 	OnBootstrap func(ClusterSpec)
-	// OnMachineConfigured is called whenever a machine's installed system has
-	// come up, after a reboot too: its kubelet would now register a node.
+	// OnMachineConfigured is called whenever a machine's installed system has come up, after a reboot too,
+	// and whenever another configuration has restarted its kubelet, which would now register its node.
 	OnMachineConfigured func(MachineSpec)
 	// OnVirtualIP is called whenever a virtual address has another holder: the
 	// machine with that address, or "" for none.
@@ -70,6 +70,9 @@ type Hooks struct {
 type Machine struct {
 	Address string // where apid listens
 	Name    string // on its platform; the hostname unless its configuration has one
+	// Version is the release of the image on its disk, which its configuration does not change. A machine
+	// without one boots an ISO and installs the release that its configuration names.
+	Version string
 	Disks   []Disk // one of 32 GiB when empty
 	// Links are the names of its network link, aliases included. When empty, every
 	// name in its configuration matches.

@@ -14,6 +14,7 @@
 package talos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,7 +62,7 @@ func (f *Fleet) switchOn(spec Machine, begin func(*machine)) error {
 	m := f.world.find(spec.Address)
 	switch {
 	case m == nil:
-		m = &machine{}
+		m = &machine{release: cmp.Or(spec.Version, iso)}
 		f.world.machines = append(f.world.machines, m)
 	case m.stage != Off:
 		return fmt.Errorf("machine %s is on already", spec.Address)

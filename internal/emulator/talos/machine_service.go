@@ -8,6 +8,7 @@ import (
 	"github.com/siderolabs/talos/pkg/machinery/api/common"
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/api/storage"
+	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 	"github.com/siderolabs/talos/pkg/machinery/role"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -28,11 +29,12 @@ func onlyOnControlPlanes(api string) error {
 }
 
 func (s *machineService) Version(ctx context.Context, _ *emptypb.Empty) (*pb.VersionResponse, error) {
+	m := requestOf(ctx).target
 	v := &pb.Version{
-		Version:  &pb.VersionInfo{Tag: version, Sha: "emulated", Os: "linux", Arch: "amd64"},
+		Version:  &pb.VersionInfo{Tag: m.release, Sha: "emulated", Os: "linux", Arch: "amd64"},
 		Platform: &pb.PlatformInfo{Name: "nocloud", Mode: cloud{}.String()},
 	}
-	if requestOf(ctx).target.installed != nil {
+	if m.installed != nil {
 		v.Features = &pb.FeaturesInfo{Rbac: true}
 	}
 	return &pb.VersionResponse{Messages: []*pb.Version{v}}, nil
@@ -110,6 +112,18 @@ const actor = "00000000-0000-4000-8000-000000000000"
 func (s *machineService) Reboot(ctx context.Context, _ *pb.RebootRequest) (*pb.RebootResponse, error) {
 	s.power.boot(requestOf(ctx).target, s.world.config.Delays.Boot)
 	return &pb.RebootResponse{Messages: []*pb.Reboot{{ActorId: actor}}}, nil
+}
+
+// Upgrade writes the release of the image to the disk and boots it; until then the machine answers. The disk
+// keeps everything else.
+func (s *machineService) Upgrade(ctx context.Context, req *pb.UpgradeRequest) (*pb.UpgradeResponse, error) {
+	m := requestOf(ctx).target
+	s.world.report(m, runtime.MachineStageUpgrading)
+	s.world.after(m, s.world.config.Delays.Install, func() {
+		m.release = imageTag(req.GetImage())
+		s.power.boot(m, s.world.config.Delays.Boot)
+	})
+	return &pb.UpgradeResponse{Messages: []*pb.Upgrade{{ActorId: actor}}}, nil
 }
 
 func (s *machineService) Shutdown(ctx context.Context, _ *pb.ShutdownRequest) (*pb.ShutdownResponse, error) {

@@ -1,8 +1,10 @@
 package talos
 
 import (
+	"cmp"
 	"fmt"
 	"net"
+	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -11,6 +13,7 @@ import (
 	pb "github.com/siderolabs/talos/pkg/machinery/api/machine"
 	"github.com/siderolabs/talos/pkg/machinery/api/storage"
 	"github.com/siderolabs/talos/pkg/machinery/constants"
+	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 )
@@ -35,6 +38,7 @@ func (p *power) boot(m *machine, delay time.Duration) {
 // start brings the API up, in maintenance mode or with the configuration's certificates.
 func (p *power) start(m *machine) {
 	p.world.bringUpNetwork(m)
+	p.world.report(m, runtime.MachineStageBooting)
 	stage, signer := Maintenance, (*installed)(nil)
 	if m.installed != nil {
 		stage, signer = Running, p.signer(m.installed)
@@ -58,6 +62,7 @@ func (p *power) start(m *machine) {
 
 func (p *power) servicesUp(m *machine) {
 	m.ready = true
+	p.world.report(m, runtime.MachineStageRunning)
 	callLater(p.world, p.world.config.Hooks.OnMachineConfigured, p.world.machineSpec(m))
 	p.etcd.resume(m)
 }
@@ -125,6 +130,7 @@ func (p *power) wipe(m *machine) {
 		ca = m.installed.ca
 	}
 	m.installed, m.staged, m.etcd = nil, nil, nil
+	m.release = cmp.Or(m.spec.Version, iso)
 	hasData := func(x *machine) bool { return x.etcd != nil && x.installed.ca == ca }
 	if !slices.ContainsFunc(p.world.machines, hasData) {
 		delete(p.etcd.announced, ca) // no data is left: the same secrets may found a new cluster
@@ -140,6 +146,9 @@ func (p *power) apply(m *machine, c *installed, mode pb.ApplyConfigurationReques
 	switch {
 	case mode == staged:
 	case m.installed == nil:
+		if m.spec.Version == "" {
+			m.release = cmp.Or(imageTag(c.config.Machine().Install().Image()), iso)
+		}
 		p.boot(m, p.world.config.Delays.Install)
 	case mode == reboot:
 		p.boot(m, p.world.config.Delays.Boot)
@@ -148,9 +157,15 @@ func (p *power) apply(m *machine, c *installed, mode pb.ApplyConfigurationReques
 		if moved {
 			p.etcd.resign(m)
 		}
+		before := p.world.machineSpec(m)
 		m.installed = c
 		if moved {
 			p.etcd.advance()
+		}
+		// A changed image of the kubelet or the API server is pulled and started at once, as is the kubelet
+		// with other labels and taints; Talos itself stays until it is upgraded.
+		if spec := p.world.machineSpec(m); m.ready && !reflect.DeepEqual(before, spec) {
+			callLater(p.world, p.world.config.Hooks.OnMachineConfigured, spec)
 		}
 	}
 }

@@ -7,15 +7,17 @@ import (
 	"github.com/cosi-project/runtime/api/v1alpha1"
 	"github.com/cosi-project/runtime/pkg/state"
 	"github.com/cosi-project/runtime/pkg/state/impl/inmem"
+	"github.com/cosi-project/runtime/pkg/state/impl/namespaced"
 	"github.com/cosi-project/runtime/pkg/state/protobuf/server"
 	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
 	"github.com/siderolabs/talos/pkg/machinery/resources/network"
+	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
 // resourceService serves the resources of a request's target. Of Talos' many types
-// it knows addresses and links.
+// it knows addresses, links and the machine's status.
 type resourceService struct {
 	v1alpha1.UnimplementedStateServer
 	world *world
@@ -60,6 +62,8 @@ func readable(_ context.Context, access state.Access) error {
 	switch {
 	case !access.Verb.Readonly():
 		return status.Error(codes.PermissionDenied, "write access is not allowed")
+	case access.ResourceType == runtime.MachineStatusType:
+		return nil
 	case access.ResourceType != network.AddressStatusType && access.ResourceType != network.LinkStatusType:
 		return status.Errorf(codes.PermissionDenied, "resource type %q is not supported", access.ResourceType)
 	case access.ResourceNamespace != network.NamespaceName:
@@ -71,7 +75,7 @@ func readable(_ context.Context, access state.Access) error {
 
 // bringUpNetwork creates the resources of a system that has just started: its links and its own addresses.
 func (w *world) bringUpNetwork(m *machine) {
-	m.resources = inmem.NewState(network.NamespaceName)
+	m.resources = namespaced.NewState(inmem.Build)
 	if m.down != nil {
 		m.down()
 	}
@@ -85,6 +89,16 @@ func (w *world) bringUpNetwork(m *machine) {
 	w.addAddress(m, "lo", netip.MustParsePrefix("127.0.0.1/8"))
 	own := netip.MustParseAddr(m.spec.Address) // Boot has validated it
 	w.addAddress(m, m.uplink(), netip.PrefixFrom(own, own.BitLen()*3/4))
+}
+
+// report replaces the machine's status.
+func (w *world) report(m *machine, stage runtime.MachineStage) {
+	status := runtime.NewMachineStatus()
+	status.TypedSpec().Stage = stage
+	if err := m.resources.Destroy(w.ctx, status.Metadata()); !state.IsNotFoundError(err) {
+		w.fail(m, err)
+	}
+	w.fail(m, m.resources.Create(w.ctx, status))
 }
 
 func (w *world) addLink(m *machine, name string, spec network.LinkStatusSpec) {

@@ -2,7 +2,6 @@ package talos
 
 import (
 	"maps"
-	"slices"
 	"strings"
 
 	talosconfig "github.com/siderolabs/talos/pkg/machinery/config/config"
@@ -21,10 +20,6 @@ type ClusterSpec struct {
 	AggregatorCACert, AggregatorCAKey []byte
 	ServiceAccountKey                 []byte
 
-	// SANs are all names and addresses of the API server's certificate: the configured ones, the endpoint,
-	// the standard ones and the first service address. The control planes' own addresses are not among them.
-	SANs []string
-
 	ServiceCIDRs, PodCIDRs []string
 	// APIServerArgs are cluster.apiServer.extraArgs, such as service-account-issuer.
 	APIServerArgs   map[string][]string
@@ -42,7 +37,11 @@ type MachineSpec struct {
 	ControlPlane      bool
 	ClusterName       string
 	KubernetesVersion string // "v1.36.3", from the kubelet's image
-	TalosVersion      string
+	APIServerVersion  string // likewise; empty on workers
+	TalosVersion      string // from the image that it runs, not from its configuration
+	// SANs are the names and addresses of a control plane's API server: its own, the configured ones, the
+	// endpoint, the standard ones and the first service address.
+	SANs []string
 	// Labels, Annotations and Taints of the Node, those that Talos adds to
 	// control planes included. A taint reads key: "value:effect" or "effect".
 	Labels, Annotations, Taints map[string]string
@@ -54,7 +53,7 @@ func (w *world) machineSpec(m *machine) MachineSpec {
 		Address: m.spec.Address, Hostname: m.hostname(), ControlPlane: m.controlPlane(),
 		ClusterName:       m.installed.config.Cluster().Name(),
 		KubernetesVersion: imageTag(machine.Kubelet().Image()),
-		TalosVersion:      version,
+		TalosVersion:      m.release,
 		Labels:            map[string]string{},
 		Annotations:       map[string]string{},
 		Taints:            map[string]string{},
@@ -62,6 +61,8 @@ func (w *world) machineSpec(m *machine) MachineSpec {
 	maps.Copy(spec.Labels, machine.NodeLabels())
 	maps.Copy(spec.Annotations, machine.NodeAnnotations())
 	if spec.ControlPlane {
+		spec.SANs = append(apiServerSANs(m.installed.config.Cluster()), spec.Address, spec.Hostname)
+		spec.APIServerVersion = imageTag(m.installed.config.Cluster().APIServer().Image())
 		spec.Labels[constants.LabelNodeRoleControlPlane] = ""
 		if !m.installed.config.Cluster().ScheduleOnControlPlanes() {
 			spec.Taints[constants.LabelNodeRoleControlPlane] = "NoSchedule"
@@ -75,7 +76,6 @@ func (w *world) clusterSpec(m *machine) ClusterSpec {
 	cluster := m.installed.config.Cluster()
 	spec := ClusterSpec{
 		Name: cluster.Name(), Endpoint: cluster.Endpoint().String(), APIPort: cluster.LocalAPIServerPort(),
-		SANs:         apiServerSANs(cluster),
 		ServiceCIDRs: cluster.Network().ServiceCIDRs(), PodCIDRs: cluster.Network().PodCIDRs(),
 		APIServerArgs: cluster.APIServer().ExtraArgs(),
 		CoreDNS:       cluster.CoreDNS().Enabled(),
@@ -107,8 +107,7 @@ func apiServerSANs(cluster talosconfig.ClusterConfig) []string {
 			sans = append(sans, ip.String())
 		}
 	}
-	slices.Sort(sans)
-	return slices.Compact(sans)
+	return sans
 }
 
 // imageTag returns the version in "registry.k8s.io/kube-apiserver:v1.36.3@sha256:…".

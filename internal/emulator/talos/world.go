@@ -32,6 +32,7 @@ type machine struct {
 	ready     bool // container runtime and kubelet are up: bootstrap is available
 
 	// The disks hold these.
+	release   string     // of Talos
 	installed *installed // the configuration in force; nil on a blank disk
 	staged    *installed // comes into force at the next start
 	etcd      *member

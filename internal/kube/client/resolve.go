@@ -20,6 +20,7 @@ import (
 // Resource is a kind as the API serves it.
 type Resource struct {
 	schema.GroupVersionResource
+	Kind       string
 	Namespaced bool
 }
 
@@ -139,7 +140,8 @@ func inGroup(group discovery.APIGroupDiscovery, match func(schema.GroupVersionKi
 		at := schema.GroupVersion{Group: group.Name, Version: version.Version}
 		for _, r := range version.Resources {
 			if r.ResponseKind != nil && match(at.WithKind(r.ResponseKind.Kind)) {
-				return Resource{at.WithResource(r.Resource), r.Scope == discovery.ScopeNamespace}, true
+				return Resource{GroupVersionResource: at.WithResource(r.Resource), Kind: r.ResponseKind.Kind,
+					Namespaced: r.Scope == discovery.ScopeNamespace}, true
 			}
 		}
 	}

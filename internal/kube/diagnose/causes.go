@@ -20,6 +20,8 @@ var findings = map[gate.Kind]string{
 	gates.WrongVersion:   "the operator has another version than its objects",
 	gates.NodesMissing: "the missing machines do not run, do not reach the API, " +
 		"or Talos on them waits for its configuration",
+	gates.NodeUnknown: "the node of a machine that was removed or renamed stays until somebody deletes it; " +
+		"or a machine that is not this configuration's has joined",
 	gates.NeverReported: "its kubelet has registered it and reported nothing since",
 	gates.NoNetwork:     "its network is not set up: the network plugin (CNI) has not reported it",
 	gates.DriverMissing: "the driver's Pod does not run there, or its registrar has not reached the kubelet",

@@ -33,16 +33,17 @@ func always(look string) func(gate.Values) string { return func(gate.Values) str
 
 // explanations has an entry for every gate type.
 var explanations = map[string]explanation{
-	"kubernetes_api": {always(lookAtAPI), collectAPI},
-	"nodes":          {always("kubectl describe nodes"), collectNodes},
-	"endpoint_slice": {lookAtService, collectEndpoints},
-	"webhook":        {lookAtWebhook, collectWebhook},
-	"workload":       {lookAtWorkload, collectWorkload},
-	"crd":            {lookAtDefinitions, collectNothing},
-	"condition":      {lookAtObjects, collectObjects},
-	"storage_class":  {always("kubectl get storageclasses,csidrivers,csinodes"), collectStorage},
-	"load_balancer":  {lookAtService, collectLoadBalancer},
-	"flux":           {always(lookAtFlux), collectFlux},
+	"kubernetes_api":     {always(lookAtAPI), collectAPI},
+	"kubernetes_version": {always("kubectl get nodes -o wide"), collectVersions},
+	"nodes":              {always("kubectl describe nodes"), collectNodes},
+	"endpoint_slice":     {lookAtService, collectEndpoints},
+	"webhook":            {lookAtWebhook, collectWebhook},
+	"workload":           {lookAtWorkload, collectWorkload},
+	"crd":                {lookAtDefinitions, collectNothing},
+	"condition":          {lookAtObjects, collectObjects},
+	"storage_class":      {always("kubectl get storageclasses,csidrivers,csinodes"), collectStorage},
+	"load_balancer":      {lookAtService, collectLoadBalancer},
+	"flux":               {always(lookAtFlux), collectFlux},
 }
 
 // Explains reports whether the gate type has an explanation.
@@ -121,8 +122,11 @@ func collectAPI(ctx context.Context, d *diagnosis, v gate.Values, _ error) {
 }
 
 // collectNodes explains why nodes are missing or not ready.
-func collectNodes(ctx context.Context, d *diagnosis, _ gate.Values, _ error) {
+func collectNodes(ctx context.Context, d *diagnosis, _ gate.Values, found error) {
 	d.evidence.eventsIn(ctx, "default") // the events about nodes
+	if gate.KindOf(found) == gates.NodeUnknown {
+		d.advise(found) // that node is probably not ready either
+	}
 	for _, n := range d.evidence.nodes(ctx) {
 		found := gates.NodeUnready(n)
 		if found != nil && (found.Kind == gates.NoNetwork || network.cause(found.Text) != "") {
@@ -134,6 +138,13 @@ func collectNodes(ctx context.Context, d *diagnosis, _ gate.Values, _ error) {
 		}
 		d.because(nodeCause(n))
 	}
+}
+
+// collectVersions explains nodes that do not run the wanted version although nothing else is wrong with them.
+func collectVersions(ctx context.Context, d *diagnosis, v gate.Values, found error) {
+	collectNodes(ctx, d, v, found)
+	d.because("a machine runs the images that its own machine configuration names: another version was set " +
+		"there, or it cannot pull these images")
 }
 
 // nodeCause explains why a node is not ready; empty if it is.

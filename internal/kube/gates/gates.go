@@ -32,6 +32,7 @@ const (
 	NotAccepted    gate.Kind = "not-accepted"
 	NotEstablished gate.Kind = "not-established"
 	NodesMissing   gate.Kind = "nodes-missing"
+	NodeUnknown    gate.Kind = "node-unknown"   // a node that no name names
 	NeverReported  gate.Kind = "never-reported" // a node without the condition Ready
 	NoNetwork      gate.Kind = "no-network"     // a node without a network for Pods
 	DriverMissing  gate.Kind = "driver-missing"
@@ -56,7 +57,7 @@ type definition struct {
 
 func definitions() []definition {
 	return []definition{
-		kubernetesAPI(), nodes(), endpointSlice(), webhook(), workload(),
+		kubernetesAPI(), kubernetesVersion(), nodes(), endpointSlice(), webhook(), workload(),
 		crd(), condition(), storageClass(), loadBalancer(), flux(),
 	}
 }

@@ -17,47 +17,95 @@ import (
 	"github.com/ephemeral-castle/castle/internal/kube/client"
 )
 
-// nodes counts nodes. More than wanted are welcome, but every registered one has to be ready: an unready one
-// is an old node that came back, or has died.
+// nodes compares the registered nodes with the machines. Every one has to be ready: an unready one is an old
+// node that came back, or has died. With names, a further node closes the gate: nothing deletes the node of a
+// machine that is gone, and it would close the gate some minutes later, when nobody waits any more.
 func nodes() definition {
 	return definition{gate.Type{
 		Name:    "nodes",
-		Summary: "at least count nodes are registered and every one is ready",
+		Summary: "exactly the nodes in names are registered, or at least count nodes, and every one is ready",
 		Attributes: map[string]gate.Attribute{
-			"count": {Type: cty.Number, Required: true, Valid: gate.ValidCount,
-				Help: "how many nodes have to be registered"},
+			"names": {Type: cty.List(cty.String), Valid: validEach(1, validName),
+				Help: "the nodes that have to be registered, and no others"},
+			"count": {Type: cty.Number, Valid: gate.ValidCount,
+				Help: "how many nodes have to be registered, where names are not known"},
 			"ready": {Type: cty.Bool, Help: "false only requires that they are registered, for a cluster " +
 				"whose network comes later; default true"},
 		},
+		Check: func(v gate.Values) error {
+			_, names := v["names"]
+			if _, count := v["count"]; names == count {
+				return errors.New("takes either names or count")
+			}
+			return nil
+		},
 	}, func(v gate.Values) (Check, error) {
+		n := nodeCheck{count: v.Int("count"), ready: !v.Has("ready") || v.Bool("ready")}
+		if err := v.Decode("names", &n.names); err != nil {
+			return nil, err
+		}
 		return func(ctx context.Context, a *client.API) error {
 			found, err := listNodes(ctx, a, "")
 			if err != nil {
 				return err
 			}
-			return countNodes(found, v.Int("count"), !v.Has("ready") || v.Bool("ready"))
+			return n.compare(found)
 		}, nil
 	}}
 }
 
-func countNodes(found []corev1.Node, count int, ready bool) error {
-	var names, unready []string
+// nodeCheck is a nodes gate's arguments.
+type nodeCheck struct {
+	names []string // any if empty
+	count int
+	ready bool
+}
+
+func (n nodeCheck) compare(found []corev1.Node) error {
+	var registered, unready []string
 	for _, node := range found {
-		names = append(names, node.Name)
-		if why := NodeUnready(node); why != nil {
+		registered = append(registered, node.Name)
+		if node.DeletionTimestamp != nil {
+			unready = append(unready, node.Name+" (is being deleted)")
+		} else if why := NodeUnready(node); why != nil && n.ready {
 			unready = append(unready, fmt.Sprintf("%s (%s)", node.Name, why.Text))
 		}
 	}
-	switch {
+	missing, wanted := n.missing(registered), max(n.count, len(n.names))
+	switch extra := n.extra(found); {
 	case len(found) == 0:
-		return problem(NodesMissing, "", "0 of %d nodes registered", count)
-	case len(found) < count:
-		return problem(NodesMissing, "", "%d of %d nodes registered: only %s", len(found), count,
-			strings.Join(names, ", "))
-	case ready && len(unready) > 0:
+		return problem(NodesMissing, "", "0 of %d nodes registered", wanted)
+	case len(extra) > 0:
+		return gate.Permanent(problem(NodeUnknown, "", "%s not in the configuration; once its machine is "+
+			"gone: kubectl delete node %s", strings.Join(extra, ", "), strings.Join(extra, " ")))
+	case len(missing) > 0:
+		return problem(NodesMissing, "", "%d of %d nodes registered: %s missing", wanted-len(missing), wanted,
+			client.Several(missing))
+	case len(found) < n.count:
+		return problem(NodesMissing, "", "%d of %d nodes registered: only %s", len(found), n.count,
+			strings.Join(registered, ", "))
+	case len(unready) > 0:
 		return fmt.Errorf("%d of %d nodes not ready: %s", len(unready), len(found), client.Several(unready))
 	}
 	return nil
+}
+
+// missing are the named nodes that are not registered.
+func (n nodeCheck) missing(registered []string) []string {
+	return slices.DeleteFunc(slices.Clone(n.names),
+		func(name string) bool { return slices.Contains(registered, name) })
+}
+
+// extra are the registered nodes that no name names, those that are being deleted excepted: they end without
+// anybody's help.
+func (n nodeCheck) extra(found []corev1.Node) (names []string) {
+	for _, node := range found {
+		known := len(n.names) == 0 || slices.Contains(n.names, node.Name)
+		if !known && node.DeletionTimestamp == nil {
+			names = append(names, node.Name)
+		}
+	}
+	return names
 }
 
 // listNodes lists the nodes that a label selector selects, by name.

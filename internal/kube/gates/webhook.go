@@ -182,7 +182,8 @@ func (w Webhook) probe(ctx context.Context, a *client.API, p Probe, own []string
 	case client.LacksPermission(err), answer == "":
 		return err
 	default:
-		found.Kind, found.Text = WebhookCall, client.Brief(answer)
+		// The Service has a ready endpoint, and nothing in the API tells when the process behind it listens.
+		found.Kind, found.Text, found.Unwatched = WebhookCall, client.Brief(answer), true
 	}
 	return found
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/talos"
@@ -35,7 +36,7 @@ func (a *attempt) adopt(ctx context.Context) error {
 	for _, one := range all {
 		found := true
 		err := a.work.Step("adopt", func() (err error) {
-			if found, err = a.exists(ctx, one, known); err != nil || !found {
+			if found, err = exists(ctx, a.run, a.stage, one, known); err != nil || !found {
 				return err
 			}
 			if err = a.work.Root.Import(ctx, one.Address, one.ID); errors.Is(err, terraform.ErrNoSuchObject) {
@@ -56,7 +57,8 @@ func (a *attempt) adopt(ctx context.Context) error {
 
 // exists checks whether an adoption has anything to import, until there is an answer, an error that lasts, or
 // no time left. Without a lookup the import finds out.
-func (a *attempt) exists(ctx context.Context, one run.Adoption, known []gate.Known) (there bool, err error) {
+func exists(ctx context.Context, r *run.Run, s *config.Stage, one run.Adoption, known []gate.Known) (
+	there bool, err error) {
 	if one.Lookup == nil {
 		return true, nil
 	}
@@ -70,8 +72,7 @@ func (a *attempt) exists(ctx context.Context, one run.Adoption, known []gate.Kno
 	}
 	err = gate.Wait(ctx, g, policy, gate.Listener{Answer: func(unknown error) {
 		if unknown != nil {
-			a.run.Notice(fmt.Sprintf("%s: adopt %s waits for an answer: %v",
-				a.stage.Name, one.Address, unknown))
+			r.Notice(fmt.Sprintf("%s: adopt %s waits for an answer: %v", s.Name, one.Address, unknown))
 		}
 	}})
 	if err == nil || ctx.Err() != nil {
@@ -84,7 +85,7 @@ func (a *attempt) exists(ctx context.Context, one run.Adoption, known []gate.Kno
 	if errors.Is(err, talos.ErrOtherSecrets) {
 		err = fmt.Errorf("%w; if a copy of the state that holds them is left, bring it back: %s; "+
 			"if none is, build the machines anew: %s",
-			err, a.run.Cluster.Command("state show"), a.run.Cluster.Command("recreate"))
+			err, r.Cluster.Command("state show"), r.Cluster.Command("recreate"))
 	}
 	return false, err
 }
@@ -124,7 +125,7 @@ func (a *attempt) checkNothingToAdopt(ctx context.Context) error {
 		if one.Lookup == nil {
 			continue
 		}
-		there, err := a.exists(ctx, one, cluster.Known(a.before))
+		there, err := exists(ctx, a.run, a.stage, one, cluster.Known(a.before))
 		if err != nil {
 			return fmt.Errorf("adopt %s: %w", one.Address, err)
 		}

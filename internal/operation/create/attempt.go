@@ -43,6 +43,7 @@ func (a *attempt) try(ctx context.Context) error {
 	if err := a.work.Prepare(ctx, a.stage, inputs); err != nil {
 		return err
 	}
+	a.work.StartProviders()
 	if a.before, err = a.run.ReadState(a.dir); err != nil {
 		return err
 	}
@@ -59,6 +60,7 @@ func (a *attempt) try(ctx context.Context) error {
 		if err := a.work.Prepare(ctx, a.stage, inputs); err != nil {
 			return err
 		}
+		a.work.StartProviders()
 		if a.before, err = a.run.ReadState(a.dir); err != nil {
 			return err
 		}
@@ -82,8 +84,11 @@ func (a *attempt) try(ctx context.Context) error {
 			return err
 		}
 	}
-	err = a.change(ctx)
-	unconfirmed := errors.As(err, new(*review.UnagreedError)) || errors.As(err, new(*review.UnreviewedError))
+	if err = a.change(ctx); err == nil {
+		err = restoreReleases(ctx, a)
+	}
+	unconfirmed := errors.As(err, new(*review.UnagreedError)) ||
+		errors.As(err, new(*review.UnreviewedError)) || errors.As(err, new(*review.NodeError))
 	if ready != nil && unconfirmed {
 		err = errors.Join(err, a.dir.Fingerprint().Write(*ready)) // nothing has changed
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
@@ -45,7 +46,10 @@ func (a *attempt) change(ctx context.Context) error {
 	case plan.Empty: // and the state has all that was in flight
 		return errors.Join(plan.Discard(), a.work.Record(a.stage), a.dir.Intent().Clear())
 	}
-	err = a.confirmLosses(ctx, plan)
+	err = a.checkNodes(ctx, plan)
+	if err == nil {
+		err = a.confirmLosses(ctx, plan)
+	}
 	if err == nil {
 		err = a.recheck(ctx) // the plan took a while
 	}
@@ -74,7 +78,7 @@ func (a *attempt) applyPlan(ctx context.Context, plan *terraform.Plan, objects [
 // outlivesState reports whether a stage may make something that exists outside of its state.
 func outlivesState(s *config.Stage) bool {
 	return len(s.Preflights) > 0 || slices.ContainsFunc(s.ResourceProviders, func(provider string) bool {
-		return !recovery.InStateOnly(provider) && !recovery.InMachines(provider)
+		return !recovery.InStateOnly(provider) && !cluster.InMachines(provider)
 	})
 }
 
@@ -97,6 +101,19 @@ func (a *attempt) plan(ctx context.Context, approved *approval) (
 		return err
 	})
 	return plan, objects, err
+}
+
+// checkNodes refuses a plan, a saved one included, that takes nodes out of the cluster.
+func (a *attempt) checkNodes(ctx context.Context, plan *terraform.Plan) error {
+	intent, err := a.dir.Intent().Read()
+	if err != nil {
+		return err
+	}
+	st, err := a.run.ReadState(a.dir)
+	if err != nil {
+		return err
+	}
+	return review.CheckNodes(ctx, a.run, st, intent, plan, a.creation.removesNodes)
 }
 
 // confirmLosses asks before a plan replaces or destroys anything. It does not ask about the rest of an
@@ -122,7 +139,7 @@ func (a *attempt) confirmLosses(ctx context.Context, plan *terraform.Plan) error
 		return nil
 	}
 	loss := review.Loss{Stage: a.stage.Name, Layer: a.stage.Layer}
-	if loss.Changes, _, err = review.Summarize(ctx, plan, lost, nil); err != nil {
+	if loss.Changes, err = review.Summarize(ctx, plan, lost, nil); err != nil {
 		return err
 	}
 	for i := range loss.Changes {

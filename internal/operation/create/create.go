@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -26,9 +27,13 @@ type Options struct {
 	// Adopt takes over objects that match the cluster by name, tags and node, though castle has no record of
 	// making them.
 	Adopt bool
+	// ForceNodeRemoval permits to take nodes out of a cluster that runs.
+	ForceNodeRemoval bool
 	// Plan is the file of a saved plan, which then decides instead of Confirm. If
 	// Confirm is nil, a stage that could not be planned may do anything.
 	Plan string
+	// RefuseLosses refuses a Plan that replaces or destroys what exists.
+	RefuseLosses bool
 	// Confirm is called before a stage replaces or destroys anything that it has made,
 	// for one stage at a time; nil confirms everything.
 	Confirm func(context.Context, review.Loss) (bool, error)
@@ -47,14 +52,18 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
 			return err
 		}
 	}
-	r, err := run.BeginChecked(ctx, c, "create")
+	ctx, r, err := run.BeginChecked(ctx, c, "create")
 	if err != nil {
 		return err
 	}
-	creation := &creation{run: r, refresh: o.Refresh, adopts: o.Adopt, confirm: o.Confirm}
+	creation := &creation{run: r, refresh: o.Refresh, adopts: o.Adopt, confirm: o.Confirm,
+		removesNodes: o.ForceNodeRemoval}
 	if plan != nil {
 		creation.saved = &savedPlan{run: r, plan: plan}
-		err = creation.saved.follow(chosen)
+		err = creation.saved.follow(ctx, chosen)
+		if err == nil && o.RefuseLosses {
+			err = creation.saved.refuseLosses(chosen)
+		}
 	}
 	if err == nil { // objects that an interrupted destroy proved gone may exist again
 		err = c.Dir.Proof().Clear()
@@ -75,13 +84,16 @@ func Stages(ctx context.Context, r *run.Run, stages []*config.Stage, refresh boo
 
 // creation is a run that creates.
 type creation struct {
-	run      *run.Run
-	refresh  bool
-	adopts   bool                                             // see Options.Adopt
-	confirm  func(context.Context, review.Loss) (bool, error) // see Options.Confirm
-	asking   sync.Mutex
-	saved    *savedPlan // nil without one
-	progress map[*config.Stage]*progress
+	run     *run.Run
+	refresh bool
+	adopts  bool                                             // see Options.Adopt
+	confirm func(context.Context, review.Loss) (bool, error) // see Options.Confirm
+	asking  sync.Mutex
+	// removesNodes: see Options.ForceNodeRemoval
+	removesNodes bool
+	saved        *savedPlan // nil without one
+	progress     map[*config.Stage]*progress
+	starting     sync.WaitGroup // providers of stages whose turn comes next
 }
 
 func (c *creation) create(ctx context.Context, chosen []*config.Stage) (err error) {
@@ -128,6 +140,7 @@ func (c *creation) create(ctx context.Context, chosen []*config.Stage) (err erro
 type progress struct {
 	outcome event.Kind // how it ends if its gates open
 	began   time.Time
+	begun   atomic.Bool // its turn has come
 	skipped bool
 
 	prepared   chan struct{} // closed when the workspace is ready; nil for a stage that was not chosen
@@ -157,6 +170,7 @@ func (c *creation) prepareAll(ctx context.Context, stages []*config.Stage) (fini
 	return func() error {
 		stop()
 		<-done
+		c.starting.Wait()
 		var errs []error
 		for _, p := range c.progress {
 			if p.work != nil {

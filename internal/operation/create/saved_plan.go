@@ -11,6 +11,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/graph"
+	"github.com/ephemeral-castle/castle/internal/kube/release"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/review"
 	"github.com/ephemeral-castle/castle/internal/state"
@@ -25,8 +26,8 @@ type savedPlan struct {
 }
 
 // follow refuses the plan if anything that it depends on has changed.
-func (p *savedPlan) follow(chosen []*config.Stage) error {
-	moved, err := p.changedSince(chosen)
+func (p *savedPlan) follow(ctx context.Context, chosen []*config.Stage) error {
+	moved, err := p.changedSince(ctx, chosen)
 	if err != nil {
 		return err
 	}
@@ -42,6 +43,46 @@ func (p *savedPlan) follow(chosen []*config.Stage) error {
 		},
 	})
 	return nil
+}
+
+// refuseLosses refuses the plan if it replaces or destroys what exists.
+func (p *savedPlan) refuseLosses(chosen []*config.Stage) error {
+	var losses []review.Loss
+	for _, s := range chosen {
+		dir := p.run.Cluster.Dir.Stage(s.Name)
+		st, err := p.run.ReadState(dir)
+		if err != nil {
+			return err
+		}
+		intent, err := dir.Intent().Read()
+		if err != nil {
+			return err
+		}
+		begun, err := p.begun(s)
+		if err != nil {
+			return err
+		}
+		loss := review.Loss{Stage: s.Name, Layer: s.Layer}
+		for _, c := range review.Losses(planned(p.plan.Stage(s.Name)), st, intent) {
+			loss.Changes = append(loss.Changes, review.Change{Address: c.Address, Action: c.Action})
+		}
+		if len(loss.Changes) > 0 && !begun { // a killed run applied the rest of it
+			losses = append(losses, loss)
+		}
+	}
+	if len(losses) > 0 {
+		return &review.LossesError{File: p.plan.Path, Losses: losses}
+	}
+	return nil
+}
+
+// planned returns the changes of a stage's plan.
+func planned(s *review.SavedStage) (changes []terraform.Change) {
+	for _, c := range s.Changes {
+		changes = append(changes, terraform.Change{Address: c.Address, Action: c.Action, Reason: c.Reason,
+			Phase: terraform.Planned})
+	}
+	return changes
 }
 
 func (p *savedPlan) stale(moved ...string) error {
@@ -63,7 +104,8 @@ func (p *savedPlan) planAgain() string {
 
 // changedSince lists the differences from the saved plan. The state of a stage that this plan has begun to
 // change may differ; later stages are compared when their turn comes.
-func (p *savedPlan) changedSince(chosen []*config.Stage) (moved []string, err error) {
+func (p *savedPlan) changedSince(ctx context.Context, chosen []*config.Stage) (
+	moved []string, err error) {
 	c := p.run.Cluster
 	differ := func(format string, args ...any) { moved = append(moved, fmt.Sprintf(format, args...)) }
 	if p.plan.Castle != c.Options.Version {
@@ -76,7 +118,8 @@ func (p *savedPlan) changedSince(chosen []*config.Stage) (moved []string, err er
 	moved = append(moved, now.Changed(p.plan.Facts)...)
 	// unsettled stages have begun, or will output something only now that they run.
 	begun, unsettled := map[*config.Stage]bool{}, map[*config.Stage]bool{}
-	old := &run.Run{Cluster: c, Binary: p.run.Binary, Outputs: run.NewOutputs(c.Masker)}
+	old := run.Observe(ctx, c)
+	old.Binary = p.run.Binary
 	for _, s := range c.Config.Stages {
 		st, err := p.run.ReadState(c.Dir.Stage(s.Name))
 		if err != nil {
@@ -86,7 +129,9 @@ func (p *savedPlan) changedSince(chosen []*config.Stage) (moved []string, err er
 		if begun[s], err = p.begun(s); err != nil {
 			return nil, err
 		}
-		unsettled[s] = begun[s] || s.Volatile && !st.Exists
+		reads := p.plan.Stage(s.Name)
+		unsettled[s] = begun[s] || s.Volatile &&
+			(!st.Exists || reads != nil && review.HasWork(reads.State))
 	}
 	for _, one := range p.plan.Stages {
 		at := slices.IndexFunc(chosen, func(s *config.Stage) bool { return s.Name == one.Name })
@@ -102,7 +147,11 @@ func (p *savedPlan) changedSince(chosen []*config.Stage) (moved []string, err er
 		case err != nil && !after:
 			differ("stage %s: %v", s.Name, err)
 		case err == nil:
-			if differs := review.Differing(facts, one.Facts, begun[s], after); len(differs) > 0 {
+			differs := review.Differing(facts, one.Facts, begun[s], after)
+			if !run.IsPrepared(c.Dir.Stage(s.Name)) { // init chooses them, and the approval compares
+				differs = slices.DeleteFunc(differs, review.IsProvider)
+			}
+			if len(differs) > 0 {
 				differ("stage %s: %s", s.Name, strings.Join(differs, ", "))
 			}
 		}
@@ -116,6 +165,19 @@ func (p *savedPlan) begin(dir *state.Stage) error {
 		return nil
 	}
 	return review.BegunNote(dir).Write(review.BegunPlan{SHA256: p.plan.Digest, Run: p.run.ID})
+}
+
+// isDue reports whether the plan changes a stage and has not begun to.
+func (p *savedPlan) isDue(s *config.Stage) (bool, error) {
+	if p == nil {
+		return false, nil
+	}
+	one := p.plan.Stage(s.Name)
+	if one == nil || !review.HasWork(one.State) {
+		return false, nil
+	}
+	begun, err := p.begun(s)
+	return !begun, err
 }
 
 // begun reports whether the plan had begun to change a stage before.
@@ -169,12 +231,7 @@ func (p *savedPlan) approve(s *config.Stage, before *state.State) (*approval, er
 
 // plan returns the stage's saved plan.
 func (a *approval) plan(work *run.Workspace) (*terraform.Plan, error) {
-	var changes []terraform.Change
-	for _, c := range a.stage.Changes {
-		one := terraform.Change{Address: c.Address, Action: c.Action, Phase: terraform.Planned}
-		changes = append(changes, one)
-	}
-	return work.Root.Restore(a.stage.Saved, changes)
+	return work.Root.Restore(a.stage.Saved, planned(a.stage))
 }
 
 // check refuses a plan that was made in this run and does more than was reviewed. With yes, a stage that
@@ -193,19 +250,43 @@ func (p *savedPlan) check(ctx context.Context, a *approval, plan *terraform.Plan
 	var err error
 	if len(more) == 0 && unplanned { // a further attempt may do what remains of this plan
 		a.stage.State = review.Changes
-		a.stage.Changes, _, err = review.Summarize(ctx, plan, plan.Changes, nil)
+		a.stage.Changes, err = review.Summarize(ctx, plan, plan.Changes, nil)
 	}
 	if len(more) == 0 {
 		return err
 	}
+	changes, err := review.Summarize(ctx, plan, more, nil)
+	if err != nil {
+		return err
+	}
+	return p.unreviewed(changes, unplanned)
+}
+
+// checkRestore refuses to restore objects of a release that were not reviewed. A stage that could not be
+// planned may make absent ones, and with yes all of them.
+func (p *savedPlan) checkRestore(a *approval, differing []release.Difference, yes bool) error {
+	unplanned := !review.IsPlanned(a.stage.State)
+	var more []review.Change
+	for _, d := range differing {
+		reviewed := func(c review.Change) bool {
+			return c.Action == review.Restore && c.Address == d.Object.String()
+		}
+		if !slices.ContainsFunc(a.stage.Changes, reviewed) && !(unplanned && (yes || d.Absent)) {
+			more = append(more, review.Restored(d))
+		}
+	}
+	if len(more) == 0 {
+		return nil
+	}
+	return p.unreviewed(more, unplanned)
+}
+
+func (p *savedPlan) unreviewed(changes []review.Change, unplanned bool) error {
 	e := &review.UnreviewedError{
-		File: p.plan.Path, Fix: "plan again and have that reviewed: " + p.planAgain(),
+		File: p.plan.Path, Changes: changes, Fix: "plan again and have that reviewed: " + p.planAgain(),
 	}
 	if unplanned {
 		e.Fix += "; or do it all the same: --yes"
-	}
-	if e.Changes, _, err = review.Summarize(ctx, plan, more, nil); err != nil {
-		return err
 	}
 	return e
 }

@@ -21,6 +21,7 @@ func (c *creation) stage(ctx context.Context, s *config.Stage, deferred bool) er
 		ctx, stop = context.WithTimeoutCause(ctx, s.Timeout, run.TimeoutError{After: s.Timeout})
 		defer stop()
 	}
+	c.begin(ctx, s)
 	upToDate, err := c.upToDate(ctx, s)
 	switch {
 	case err != nil:
@@ -37,7 +38,7 @@ func (c *creation) stage(ctx context.Context, s *config.Stage, deferred bool) er
 	if deferred {
 		return nil
 	}
-	return c.settle(s)
+	return c.settle(ctx, s)
 }
 
 // waitDeferredGates waits for the gates that need other stages, and settles the stage.
@@ -45,7 +46,7 @@ func (c *creation) waitDeferredGates(ctx context.Context, s *config.Stage, gates
 	if err := run.WaitGates(ctx, c.run, s, gates); err != nil {
 		return err
 	}
-	return c.settle(s)
+	return c.settle(ctx, s)
 }
 
 // raise applies a stage and waits for its immediate gates.
@@ -64,7 +65,9 @@ func (c *creation) raise(ctx context.Context, s *config.Stage) error {
 		return err
 	}
 	a := &attempt{creation: c, run: c.run, stage: s, work: work, dir: c.run.Cluster.Dir.Stage(s.Name)}
-	if err := c.run.Retry(ctx, s.Name, s.Layer, func(bool) error { return a.try(ctx) }); err != nil {
+	err = c.run.Retry(ctx, s.Name, s.Layer, func(bool) error { return a.try(ctx) })
+	work.StopProviders() // gates may take minutes
+	if err != nil {
 		return err
 	}
 	if err := c.run.ReadOutputs(s); err != nil {
@@ -79,16 +82,20 @@ func (c *creation) refreshStage(ctx context.Context, s *config.Stage) error {
 	p := c.progress[s]
 	p.refresh.Do(func() {
 		if p.refreshErr = c.raise(ctx, s); p.refreshErr == nil {
-			p.refreshErr = c.settle(s)
+			p.refreshErr = c.settle(ctx, s)
 		}
 	})
 	return p.refreshErr
 }
 
-// settle ends a stage whose gates are all open. From then on its fingerprint marks it as up to date.
-func (c *creation) settle(s *config.Stage) error {
+// settle ends a stage whose gates are all open. From then on its fingerprint and its objects mark it as up to
+// date.
+func (c *creation) settle(ctx context.Context, s *config.Stage) error {
 	p := c.progress[s]
 	if p.outcome != event.StageUpToDate {
+		if err := run.RecordRevisions(ctx, c.run, s); err != nil {
+			return err
+		}
 		print, err := run.Fingerprint(c.run, s)
 		if err != nil {
 			return err
@@ -102,8 +109,8 @@ func (c *creation) settle(s *config.Stage) error {
 	return nil
 }
 
-// upToDate reports whether a stage's fingerprint is unchanged and its gates are open now. In either case it
-// reads the recorded outputs.
+// upToDate reports whether a stage's fingerprint and its objects are unchanged and its gates are open now. In
+// either case it reads the recorded outputs.
 func (c *creation) upToDate(ctx context.Context, s *config.Stage) (bool, error) {
 	dir := c.run.Cluster.Dir.Stage(s.Name)
 	st, err := run.ReadRecorded(c.run, s)
@@ -120,13 +127,29 @@ func (c *creation) upToDate(ctx context.Context, s *config.Stage) (bool, error) 
 	if changed, err := run.Changed(c.run, s, old); err != nil || len(changed) > 0 {
 		return false, err
 	}
-	if closed := run.FirstClosedGate(ctx, c.run, s, run.ImmediateGates(s)); closed != nil {
+	if due, err := c.saved.isDue(s); err != nil || due {
+		return false, err
+	}
+	drift, closed, err := run.Look(ctx, c.run, s, st)
+	if err != nil {
+		return false, err
+	}
+	if !drift.None() {
+		c.run.Emit(event.Event{
+			Kind: event.StageDrifted, Layer: s.Layer, Stage: s.Name, Text: drift.String(),
+		})
+	}
+	c.reportClosed(s, closed)
+	return drift.None() && closed == nil, nil
+}
+
+// reportClosed reports a gate that is closed; nil is none.
+func (c *creation) reportClosed(s *config.Stage, closed *run.GateError) {
+	if closed != nil {
 		c.run.Emit(event.Event{
 			Kind: event.GateClosed, Layer: s.Layer, Stage: s.Name, Gate: closed.Gate, Text: closed.Error(),
 		})
-		return false, nil
 	}
-	return true, nil
 }
 
 // requireReady checks a stage that was not selected but is needed.
@@ -140,6 +163,7 @@ func (c *creation) requireReady(ctx context.Context, s *config.Stage) error {
 			"castle create %s --to %s", c.run.Cluster.Config.Name, s.Name)
 	}
 	if closed := run.FirstClosedGate(ctx, c.run, s, s.Gates); closed != nil {
+		c.reportClosed(s, closed)
 		return fmt.Errorf("needed but not selected, and not ready: gate %s: %w", closed.Gate, closed)
 	}
 	return nil
@@ -169,12 +193,15 @@ func (c *creation) earlyPreflight(ctx context.Context, s *config.Stage, p *confi
 	if err := run.Refuse(c.run, s, p, found, c.adopts); err != nil {
 		return err
 	}
+	if err := c.checkUnrecorded(ctx, s, p, found.Ours); err != nil {
+		return err
+	}
 	for _, own := range found.Ours {
 		if c.adopts || own.Proved {
-			c.run.Notice(fmt.Sprintf("%s is adopted as %s", own.Import.What, own.Import.Address))
+			c.run.Notice(fmt.Sprintf("%s will be adopted as %s", own.Import.What, own.Import.Address))
 			continue
 		}
-		c.run.Notice(fmt.Sprintf("%s was made by a run that was killed; it is taken over", own.Import.What))
+		c.run.Notice(own.Import.What + " was made by a run that was killed; it will be taken over")
 	}
 	return run.Advise(ctx, c.run, s, p)
 }

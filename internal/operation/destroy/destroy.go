@@ -41,7 +41,7 @@ type Options struct {
 
 // Run destroys the stages that Select returns and verifies that nothing is left.
 func Run(ctx context.Context, c *cluster.Cluster, o Options) error {
-	r, err := run.Begin(ctx, c, "destroy")
+	ctx, r, err := run.Begin(ctx, c, "destroy")
 	if err != nil {
 		return err
 	}
@@ -76,6 +76,7 @@ type destruction struct {
 	all      []*Stage // everything that was recorded
 	graceful bool
 	receipt  *receipt
+	ahead    *ahead
 
 	mu       sync.Mutex
 	deferred []*Stage // archived when the cluster is gone
@@ -92,18 +93,20 @@ func Stages(ctx context.Context, r *run.Run, stages []*Stage, graceful bool) err
 		return err
 	}
 	if len(stages)+len(d.receipt.rec.Objects) == 0 {
-		r.Notice("nothing stands; there is nothing to destroy")
+		r.Notice("no stage is recorded any more; nothing to destroy")
 	}
-	if err := checkInputs(stages); err != nil {
+	if err := checkInputs(r.Cluster, stages); err != nil {
 		return err
 	}
 	if err := (&tokens{r, all, stages}).check(ctx); err != nil {
 		return err
 	}
-	err = graph.Walk(ctx, stages, graph.Reverse(stages, needsAmong(stages)), d.destroyStage,
+	d.ahead = openAhead(r, stages)
+	err = graph.Walk(ctx, stages, d.ahead.needs, d.destroyStage,
 		func(s graph.Skipped[*Stage]) {
 			d.emit(event.StageSkipped, s.Node, s.Cause.Record.Name+" still stands")
 		})
+	err = errors.Join(err, d.ahead.close())
 	for _, s := range d.deferred { // the platform was not proved gone
 		d.emit(event.StageSkipped, s, "kept until the cluster is gone")
 	}
@@ -111,12 +114,12 @@ func Stages(ctx context.Context, r *run.Run, stages []*Stage, graceful bool) err
 }
 
 // checkInputs refuses to begin a destroy that could not go on: the inputs beside a module are damaged.
-func checkInputs(stages []*Stage) (err error) {
+func checkInputs(c *cluster.Cluster, stages []*Stage) (err error) {
 	for _, s := range stages {
 		if len(s.targets()) == 0 {
 			continue
 		}
-		if _, _, unread := run.RecordedModule(s.dir); errors.As(unread, new(*state.DamagedError)) {
+		if _, _, unread := run.RecordedModule(c, s.dir); errors.As(unread, new(*state.DamagedError)) {
 			err = errors.Join(err, fmt.Errorf("stage %s: %w", s.Record.Name, unread))
 		}
 	}
@@ -129,6 +132,7 @@ func (d *destruction) emit(kind event.Kind, s *Stage, text string) {
 
 // destroyStage destroys a stage and explains its failure.
 func (d *destruction) destroyStage(ctx context.Context, s *Stage) error {
+	d.ahead.begin(ctx, s)
 	err := (&stageDestruction{whole: d, run: d.run, stage: s}).destroyAndVerify(ctx)
 	if err == nil {
 		return nil
@@ -142,10 +146,10 @@ func (d *destruction) archiveDeferred() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range d.deferred {
-		if err := s.dir.Archive(d.run.ID); err != nil {
+		if err := state.Archive(s.dir, d.run.ID); err != nil {
 			return err
 		}
-		const how = "what was in the cluster ended with it; its state is kept in the archive"
+		const how = "what was in the cluster ended with it; the archive has its addresses and ids"
 		if err := d.receipt.noteRemoved(s, how); err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
+	"github.com/ephemeral-castle/castle/internal/state"
 )
 
 // receipt collects the objects of a destroy and whether they are gone. castle writes it before it untracks
@@ -94,7 +95,7 @@ func (r *receipt) noteUnverified(s *Stage, addresses []string, asked map[string]
 	defer r.mu.Unlock()
 	for _, res := range s.state.Resources {
 		if slices.Contains(addresses, res.Address) && !asked[res.Address] && !proxmox.Owns(res.Type) &&
-			!recovery.InStateOnly(res.Provider) && !recovery.InMachines(res.Provider) {
+			!recovery.InStateOnly(res.Provider) && !cluster.InMachines(res.Provider) {
 			r.rec.Unverified = append(r.rec.Unverified, s.Record.Name+": "+res.Address)
 		}
 	}
@@ -135,6 +136,7 @@ func (r *receipt) write(all, destroyed []*Stage, err error) error {
 		return errors.Join(err, dir.RemoveLeftovers()) // there was nothing to prove
 	}
 	rec.Proved = err == nil && !slices.ContainsFunc(rec.Objects, isLeft)
+	platform := false // stays
 	for _, s := range all {
 		name, why := s.Record.Name, "not selected"
 		going := slices.ContainsFunc(destroyed, func(x *Stage) bool { return x.Record.Name == name })
@@ -147,6 +149,20 @@ func (r *receipt) write(all, destroyed []*Stage, err error) error {
 			why = "persistent"
 		}
 		rec.Kept = append(rec.Kept, event.KeptStage{Stage: name, Reason: why})
+		platform = platform || s.Record.Layer == cluster.PlatformLayer
+	}
+	if rec.Proved {
+		err := dir.RemoveLeftovers()
+		if !platform { // its kubeconfig goes with it
+			err = errors.Join(err, r.run.Cluster.RemoveExports())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	var unread error
+	if rec.Disk, unread = state.OnDisk(dir, r.run.Cluster.Config.Runs); unread != nil {
+		return unread
 	}
 	shown := rec.Masked(r.run.Cluster.Masker.Hide)
 	data, err := json.MarshalIndent(shown, "", "  ")
@@ -158,11 +174,11 @@ func (r *receipt) write(all, destroyed []*Stage, err error) error {
 		return err
 	}
 	if rec.Proved {
-		if err := errors.Join(dir.RemoveLeftovers(), dir.Proof().Clear()); err != nil {
+		if err := dir.Proof().Clear(); err != nil {
 			return err
 		}
 	}
-	text := summary(rec) + "; receipt in " + path
+	text := summary(rec) + "; receipt in " + path + "\n" + onDisk(dir.Path(), rec.Disk)
 	r.run.Emit(event.Event{Kind: event.Receipted, Text: text, Receipt: &shown})
 	return nil
 }
@@ -192,6 +208,25 @@ func summary(rec *event.Receipt) string {
 		}
 	}
 	return strings.Join(parts, "; ")
+}
+
+// onDisk names what stays on this disk, in one line, by its place in dir.
+func onDisk(dir string, kept []event.KeptPath) string {
+	var plain, secret []string
+	until := ""
+	for _, k := range kept {
+		switch name := strings.TrimPrefix(k.Path, dir+"/"); {
+		case k.Secrets:
+			secret = append(secret, name)
+		case name == "runs" || name == "archive":
+			plain, until = append(plain, name), k.Until
+		}
+	}
+	text := fmt.Sprintf("On this disk: %s, without secrets, until %s", strings.Join(plain, " and "), until)
+	if len(secret) > 0 {
+		text += "; with secrets: " + strings.Join(secret, ", ")
+	}
+	return text
 }
 
 // tally counts the objects that are gone, or that are not, by kind, in the order in which the kinds appear.

@@ -99,7 +99,7 @@ func (d *stageDestruction) destroyResources(ctx context.Context, again bool) (er
 		return err
 	}
 	defer release()
-	work, err := run.RecordedWorkspace(ctx, d.run, d.stage.Record)
+	work, err := d.whole.ahead.workspace(ctx, d.stage)
 	if err != nil {
 		return err
 	}

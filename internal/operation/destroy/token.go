@@ -215,7 +215,7 @@ func (t *tokens) replaceToken(old, token string) error {
 				return err
 			}
 		}
-		if err := replaceInput(s.dir, old, token); err != nil {
+		if err := replaceInput(t.run.Cluster, s.dir, old, token); err != nil {
 			return err
 		}
 	}
@@ -223,8 +223,8 @@ func (t *tokens) replaceToken(old, token string) error {
 }
 
 // replaceInput puts a text in the place of another one in a stage's recorded inputs.
-func replaceInput(dir *state.Stage, old, replacement string) error {
-	_, inputs, err := run.RecordedModule(dir)
+func replaceInput(c *cluster.Cluster, dir *state.Stage, old, replacement string) error {
+	_, inputs, err := run.RecordedModule(c, dir)
 	if errors.Is(err, fs.ErrNotExist) || inputs == nil {
 		return nil
 	}

@@ -15,14 +15,17 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/proxmox"
-	"github.com/ephemeral-castle/castle/internal/run/recovery"
+	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/state/workingcopy"
+	"github.com/ephemeral-castle/castle/internal/store"
 )
 
 // recordedCluster holds the state directory's records of a cluster's machines.
 type recordedCluster struct {
 	name       string // blue/proxmox
 	dir        *state.Dir
+	working    *workingcopy.Copy // nil without a store
 	datacenter proxmox.Options
 	endpoints  []string
 	ids        []int
@@ -48,16 +51,18 @@ type State struct {
 	// those still exist, and only the archive records them.
 	Outside []string `json:"outside,omitempty"`
 
-	dir  *state.Dir
-	here bool        // it lives in the datacenter that is cleared
-	lock *state.Lock // held while the nuke runs
-	run  string
+	dir     *state.Dir
+	working *workingcopy.Copy
+	here    bool      // it lives in the datacenter that is cleared
+	lock    *run.Lock // held while the nuke runs
+	run     string
 }
 
-// recordedClusters reads all clusters below a state root. An unreadable one does not stop the others: its
-// unclear field gives the reason.
-func recordedClusters(root string) ([]*recordedCluster, error) {
-	names, err := state.Clusters(root)
+// recordedClusters reads all clusters of the store and below the state root. An unreadable one does not stop
+// the others: its unclear field gives the reason. A store that does not answer stops all: somebody else may
+// own what has an id in the range.
+func (n *Nuke) recordedClusters(ctx context.Context) ([]*recordedCluster, error) {
+	names, err := n.store.Clusters(ctx, n.root)
 	if err != nil {
 		return nil, err
 	}
@@ -65,10 +70,18 @@ func recordedClusters(root string) ([]*recordedCluster, error) {
 	for _, name := range names {
 		cluster, platform, _ := strings.Cut(name, "/")
 		c := &recordedCluster{name: name, machinesOf: map[int]proxmox.Owned{}}
-		if c.dir, err = state.Open(root, cluster, platform); err == nil {
+		var elsewhere error
+		c.dir, c.working, _, err = n.store.OpenDir(ctx, n.root, cluster, platform)
+		if errors.As(err, new(*workingcopy.OtherError)) { // what it records may exist all the same
+			elsewhere, err = err, nil
+		}
+		if errors.As(err, new(*store.Error)) || ctx.Err() != nil {
+			return nil, errors.Join(err, context.Cause(ctx))
+		}
+		if err == nil {
 			err = c.read()
 		}
-		if err != nil {
+		if err = errors.Join(elsewhere, err); err != nil {
 			c.unclear = err.Error()
 		}
 		all = append(all, c)
@@ -185,22 +198,9 @@ func (c *recordedCluster) ended() []*recordedStage {
 	return append(above, owners...)
 }
 
-// outside lists the stage's resources that still exist when the machines are gone.
-func (d *recordedStage) outside() []string {
-	var left []string
-	for _, res := range d.state.Managed() {
-		_, isGuest := proxmox.GuestID(res.Type, res.Attributes)
-		inside := recovery.InMachines(res.Provider) || slices.Contains(d.Record.InCluster, res.Provider)
-		if !isGuest && !inside {
-			left = append(left, res.Address)
-		}
-	}
-	return left
-}
-
 // archive archives stages and removes the cluster's kubeconfig and talosconfig, with their copies in a
-// known repository.
-func (c *recordedCluster) archive(stages []string, run, repository string) error {
+// known repository. A stage with objects outside of the machines keeps its whole state.
+func (c *recordedCluster) archive(stages []*recordedStage, id, repository string) error {
 	for _, path := range []string{c.dir.Kubeconfig(), c.dir.Talosconfig()} {
 		content, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -220,8 +220,12 @@ func (c *recordedCluster) archive(stages []string, run, repository string) error
 			return err
 		}
 	}
-	for _, stage := range stages {
-		if err := c.dir.Stage(stage).Archive(run); err != nil {
+	for _, d := range stages {
+		archive := state.Archive
+		if len(cluster.Outside(d.Record, d.state)) > 0 {
+			archive = state.ArchiveWhole
+		}
+		if err := archive(c.dir.Stage(d.Record.Name), id); err != nil {
 			return err
 		}
 	}
@@ -245,7 +249,7 @@ func (n *Nuke) affectedStates(recorded []*recordedCluster) []State {
 
 func (n *Nuke) stateOf(c *recordedCluster) State {
 	other := c.elsewhere(n.Endpoint)
-	s := State{Cluster: c.name, IDs: c.ids, Archived: []string{}, dir: c.dir,
+	s := State{Cluster: c.name, IDs: c.ids, Archived: []string{}, dir: c.dir, working: c.working,
 		here: len(c.endpoints) > 0 && other == ""}
 	var beyond, staying []string
 	for _, id := range c.ids {
@@ -271,43 +275,38 @@ func (n *Nuke) stateOf(c *recordedCluster) State {
 }
 
 // lock locks the clusters that the nuke deletes machines of. It ends processes that are left of a dead run,
-// which could still create machines.
-func (n *Nuke) lock(ctx context.Context, report func(string)) error {
+// which could still create machines. The context that it returns is cancelled when a lock is lost.
+func (n *Nuke) lock(ctx context.Context, report func(string)) (context.Context, error) {
 	for i := range n.States {
 		s := &n.States[i]
 		if !s.here {
 			continue
 		}
 		s.run = s.dir.NewRun("nuke").ID
+		notice := func(text string) { report(s.Cluster + ": " + text) }
 		var err error
-		if s.lock, err = s.dir.Lock(s.run); err != nil {
-			return err
-		}
-		notice, err := s.lock.TakeOver(ctx)
-		if err != nil {
-			return err
-		}
-		if notice != "" {
-			report(s.Cluster + ": " + notice)
+		if ctx, s.lock, err = run.TakeLock(ctx, s.dir, s.working, s.run, notice); err != nil {
+			return ctx, err
 		}
 	}
-	return nil
+	return ctx, nil
 }
 
-func (n *Nuke) unlock() error {
+func (n *Nuke) unlock(ctx context.Context) error {
 	var errs []error
 	for _, s := range n.States {
 		if s.lock != nil {
-			errs = append(errs, s.lock.Unlock())
+			errs = append(errs, s.lock.Lost(), s.lock.Release(ctx, "the end of a nuke", 0))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, n.store.Close())...)
 }
 
 // archive archives the stages of each cluster whose machines are all verified as gone. It reads the
 // record again under the cluster's lock.
-func (n *Nuke) archive(taken map[int]bool, report func(string), journal *state.Journal) error {
-	recorded, err := recordedClusters(n.root)
+func (n *Nuke) archive(ctx context.Context, taken map[int]bool, report func(string),
+	journal *state.Journal) error {
+	recorded, err := n.recordedClusters(ctx)
 	if err != nil {
 		return err
 	}
@@ -325,9 +324,10 @@ func (n *Nuke) archive(taken map[int]bool, report func(string), journal *state.J
 			s.Stays = fmt.Sprintf("VM %d is there", c.ids[at])
 			continue
 		}
-		for _, d := range c.ended() {
+		ended := c.ended()
+		for _, d := range ended {
 			s.Archived = append(s.Archived, d.Record.Name)
-			s.Outside = append(s.Outside, d.outside()...)
+			s.Outside = append(s.Outside, cluster.Outside(d.Record, d.state)...)
 		}
 		line := struct {
 			Time    time.Time `json:"time"`
@@ -339,7 +339,7 @@ func (n *Nuke) archive(taken map[int]bool, report func(string), journal *state.J
 		if err := journal.Append(line); err != nil {
 			return err
 		}
-		if err := c.archive(s.Archived, s.run, n.options.Repository); err != nil {
+		if err := c.archive(ended, s.run, n.options.Repository); err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
 		report(fmt.Sprintf("%s: archived %s", c.name, strings.Join(s.Archived, ", ")))

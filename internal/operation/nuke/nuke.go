@@ -14,13 +14,16 @@ import (
 	"github.com/ephemeral-castle/castle/internal/proxmox"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/store"
 )
 
 // Options select the ids to delete and the datacenter that has them.
 type Options struct {
 	StateDir string   // --state-dir; empty: from Environ
 	Environ  []string // the caller's environment
-	// Repository is where exported kubeconfigs are removed; empty: nowhere.
+	Version  string   // castle's own
+	// Repository is where exported kubeconfigs are removed, and where castle.hcl names the store of the
+	// states; empty: nowhere.
 	Repository string
 	Range      proxmox.Range
 	// Cluster limits the nuke to one cluster's machines, and completes
@@ -46,6 +49,7 @@ type Nuke struct {
 	Remarks   []string `json:"remarks,omitempty"` // further notes for the user
 	options   Options  // completed
 	root      string   // of all state directories
+	store     *cluster.StateStore
 	client    *proxmox.Client
 	ownership proxmox.Ownership
 }
@@ -78,11 +82,21 @@ func Survey(ctx context.Context, o Options) (*Nuke, error) {
 	if err != nil {
 		return nil, err
 	}
-	recorded, err := recordedClusters(root)
+	n := &Nuke{Range: o.Range.String(), Guests: []Guest{}, Disks: []Disk{}, options: o, root: root}
+	n.store, err = cluster.OpenStore(ctx, cluster.Options{
+		Repository: o.Repository, Environ: o.Environ, Version: o.Version,
+	})
 	if err != nil {
 		return nil, err
 	}
-	n := &Nuke{Range: o.Range.String(), Guests: []Guest{}, Disks: []Disk{}, options: o, root: root}
+	recorded, err := n.recordedClusters(ctx)
+	if errors.As(err, new(*store.Error)) {
+		err = fmt.Errorf("%w\n  nuke reads there which machines the clusters own; if it is lost for good, "+
+			"CASTLE_STATE_STORE=local makes nuke use the state directory of this machine alone", err)
+	}
+	if err != nil {
+		return nil, err
+	}
 	n.ownership = proxmox.Ownership{Range: o.Range, Foreign: o.Foreign, Known: map[int]proxmox.Known{}}
 	if o.Cluster != "" {
 		if err := n.choose(recorded); err != nil {
@@ -270,8 +284,8 @@ func (g Guest) String() string {
 // Run deletes the guests and disks, and then archives the states whose machines are all verified as gone.
 // It stops at the first difference from Survey and archives nothing then. It reports each step.
 func (n *Nuke) Run(ctx context.Context, report func(string)) (err error) {
-	defer func() { err = errors.Join(err, n.unlock()) }()
-	if err := n.lock(ctx, report); err != nil {
+	defer func() { err = errors.Join(err, n.unlock(ctx)) }()
+	if ctx, err = n.lock(ctx, report); err != nil {
 		return err
 	}
 	journal, err := state.NewDeletions(n.root)
@@ -297,7 +311,7 @@ func (n *Nuke) Run(ctx context.Context, report func(string)) (err error) {
 		}
 		return errors.Join(err, n.Left())
 	}
-	return errors.Join(n.archive(taken, report, journal), n.Left())
+	return errors.Join(n.archive(ctx, taken, report, journal), n.Left())
 }
 
 // delete deletes the guests, then the disks.

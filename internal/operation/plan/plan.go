@@ -14,6 +14,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/run/unrecorded"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
@@ -21,6 +22,9 @@ import (
 type Options struct {
 	Selection cluster.Selection
 	Out       string // the file that it is saved in; none if empty
+	// Quick leaves out the refresh of the stages whose inputs, gates and revisions are those of the last
+	// apply.
+	Quick bool
 }
 
 // Plan reports the changes that a create would make now. Its JSON is stable for scripts: fields may be
@@ -32,6 +36,8 @@ type Plan struct {
 	Stages   []*Stage           `json:"stages"`       // by layer, then as cluster.hcl lists them
 	Unlisted []cluster.Unlisted `json:"unlisted"`     // that a create leaves as they are
 	Saved    *SavedPlan         `json:"saved,omitempty"`
+	// Unknown are machines of the cluster that its state does not know; nil if castle has found none.
+	Unknown *unrecorded.Found `json:"unknown,omitempty"`
 }
 
 // Stage is one stage's part of a Plan.
@@ -50,6 +56,9 @@ type Stage struct {
 
 	config      *config.Stage
 	recorded    *state.State
+	unchanged   bool      // its inputs since its last good apply
+	closed      bool      // a gate is
+	drift       run.Drift // by the revisions of its objects, with Options.Quick
 	err         error
 	imports     bool   // an import comes first and makes any earlier plan outdated
 	saved       []byte // Terraform's own plan
@@ -74,6 +83,8 @@ type SavedPlan struct {
 	Path   string `json:"path"`
 	SHA256 string `json:"sha256"`
 	Apply  string `json:"apply"` // the command that applies it
+	// Encrypted: only an identity of the states' recipients reads it.
+	Encrypted bool `json:"encrypted,omitempty"`
 	// Unplanned are the stages without a plan: castle plans those during the create.
 	Unplanned []string `json:"unplanned"`
 	// Imports are the stages that castle plans again after an import.
@@ -88,12 +99,12 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) (_ *Plan, err error
 	if err != nil {
 		return nil, err
 	}
-	r, err := run.BeginChecked(ctx, c, "plan")
+	ctx, r, err := run.BeginChecked(ctx, c, "plan")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = r.End(err) }()
-	p := &planning{run: r, damaged: map[*config.Stage]error{}, keeps: o.Out != ""}
+	p := &planning{run: r, damaged: map[*config.Stage]error{}, keeps: o.Out != "", quick: o.Quick}
 	if err := p.readStates(); err != nil {
 		return nil, err
 	}
@@ -116,8 +127,15 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) (_ *Plan, err error
 		}
 	}
 	plan.Stages = p.stages(ctx, chosen)
+	found, err := unrecorded.Look(ctx, r, chosen) // it may use an API token that the plan has read
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx) // an interrupted plan is incomplete
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !found.None() {
+		plan.Unknown = found
 	}
 	var errs []error
 	for _, s := range plan.Stages {
@@ -138,12 +156,21 @@ func Run(ctx context.Context, c *cluster.Cluster, o Options) (_ *Plan, err error
 	return plan, errors.Join(errs...)
 }
 
+// Looks returns what the plan has found, by stage.
+func (p *Plan) Looks() map[string]review.Look {
+	looks := map[string]review.Look{}
+	for _, s := range p.Stages {
+		looks[s.Name] = review.Look{State: s.State, Reason: s.Reason, Changes: s.Changes}
+	}
+	return looks
+}
+
 // connect lists for each stage the earlier stages whose changed outputs it was planned with.
 func (p *Plan) connect() {
 	for _, one := range p.Stages {
 		for _, edge := range one.config.Edges() {
 			changes := func(s *Stage) bool {
-				return s.config == edge.From && s.State == review.Changes && !s.outputsRead
+				return s.config == edge.From && review.HasWork(s.State) && !s.outputsRead
 			}
 			isRead := len(edge.Values) > 0 || edge.Connects
 			if isRead && review.IsPlanned(one.State) && slices.ContainsFunc(p.Stages, changes) {
@@ -155,6 +182,9 @@ func (p *Plan) connect() {
 
 // mask hides secrets in every text.
 func (p *Plan) mask(hide func(string) string) {
+	if p.Unknown != nil {
+		p.Unknown.Mask(hide)
+	}
 	for _, s := range p.Stages {
 		s.Reason = hide(s.Reason)
 		for _, texts := range [][]string{s.Differs, s.Refused, s.Notes} {
@@ -163,7 +193,10 @@ func (p *Plan) mask(hide func(string) string) {
 			}
 		}
 		for j := range s.Changes {
-			s.Changes[j].Address = hide(s.Changes[j].Address)
+			s.Changes[j].Address, s.Changes[j].Reason = hide(s.Changes[j].Address), hide(s.Changes[j].Reason)
+			for k := range s.Changes[j].Attributes {
+				s.Changes[j].Attributes[k] = hide(s.Changes[j].Attributes[k])
+			}
 		}
 	}
 }
@@ -185,7 +218,7 @@ func codeChange(c *cluster.Cluster, s *config.Stage) (*CodeChange, error) {
 	change := &CodeChange{
 		Stage: s.Name, Layer: s.Layer, Source: s.Source, Castle: rec.Castle, Files: []string{},
 	}
-	applied, _, err := run.RecordedModule(dir)
+	applied, _, err := run.RecordedModule(c, dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return change, nil
 	}
@@ -196,7 +229,7 @@ func codeChange(c *cluster.Cluster, s *config.Stage) (*CodeChange, error) {
 	if err := errors.Join(was.AddFS("", applied), is.AddFS("", s.Module)); err != nil {
 		return nil, err
 	}
-	differing := slices.DeleteFunc(is.Changed(&was), func(file string) bool { return file == run.KeptInputs })
+	differing := slices.DeleteFunc(is.Changed(&was), run.IsKept)
 	change.Files = append(change.Files, differing...)
 	return change, nil
 }
@@ -222,17 +255,19 @@ func (p *planning) save(path string, plan *Plan) error {
 			return err
 		}
 		for _, c := range s.Changes {
-			one.Changes = append(one.Changes, review.Change{Address: c.Address, Action: c.Action})
+			one.Changes = append(one.Changes,
+				review.Change{Address: c.Address, Action: c.Action, Reason: c.Reason})
 		}
 		switch {
 		case !review.IsPlanned(s.State):
 			plan.Saved.Unplanned = append(plan.Saved.Unplanned, s.Name)
-		case s.State == review.Changes && s.saved == nil:
+		case review.HasWork(s.State) && s.imports:
 			plan.Saved.Imports = append(plan.Saved.Imports, s.Name)
 		}
 		file.Stages = append(file.Stages, one)
 	}
-	err = file.Write()
+	err = file.Write(c.Store.FileEncryption())
+	plan.Saved.Encrypted = len(c.Store.FileEncryption().Recipients) > 0
 	plan.Saved.SHA256 = file.Digest
 	return err
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/gate"
 	"github.com/ephemeral-castle/castle/internal/kube"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
@@ -30,6 +31,7 @@ type planning struct {
 	run     *run.Run
 	damaged map[*config.Stage]error // stages whose state a create would repair first
 	keeps   bool                    // save Terraform's plans
+	quick   bool                    // see Options.Quick
 }
 
 // readStates reads the outputs of all stages. It leaves states that need a repair to a create.
@@ -91,9 +93,10 @@ func (p *planning) examine(ctx context.Context, one *Stage) error {
 	if err := p.askPreflights(ctx, one); err != nil {
 		return err
 	}
-	if current, err := p.upToDate(ctx, one, dir); err != nil || current {
+	if done, err := p.compare(ctx, one, dir); err != nil || done {
 		return err
 	}
+	p.noteUpgrades(ctx, one)
 	lost, err := recovery.InFlight(dir, one.recorded)
 	if err != nil {
 		return err
@@ -138,8 +141,9 @@ func (p *planning) missing(s *config.Stage, inputs bool) []string {
 	return names
 }
 
-// upToDate reports whether a create would leave the stage unchanged.
-func (p *planning) upToDate(ctx context.Context, one *Stage, dir *state.Stage) (bool, error) {
+// compare compares the stage's inputs with those of its last apply, and checks its gates. Without a refresh,
+// that and the revisions of its objects may show that it is up to date.
+func (p *planning) compare(ctx context.Context, one *Stage, dir *state.Stage) (upToDate bool, err error) {
 	if !one.recorded.Exists {
 		return false, nil
 	}
@@ -150,13 +154,39 @@ func (p *planning) upToDate(ctx context.Context, one *Stage, dir *state.Stage) (
 	if one.Differs, err = run.Changed(p.run, one.config, old); err != nil || len(one.Differs) > 0 {
 		return false, err
 	}
-	closed := run.FirstClosedGate(ctx, p.run, one.config, run.ImmediateGates(one.config))
-	if closed != nil {
+	one.unchanged = true
+	var closed *run.GateError
+	if p.quick {
+		one.drift, closed, err = run.Look(ctx, p.run, one.config, one.recorded)
+	} else {
+		closed = run.FirstClosedGate(ctx, p.run, one.config, run.ImmediateGates(one.config))
+	}
+	if err != nil {
+		return false, err
+	}
+	if one.closed = closed != nil; one.closed && gate.KindOf(closed) != gate.UpgradeNeeded {
 		one.note("gate %s is closed: %v", closed.Gate, closed)
-		return false, nil
+	}
+	if !p.quick || one.closed || !one.drift.None() {
+		return false, nil // a look at all objects names what differs
 	}
 	one.State = review.UpToDate
 	return true, nil
+}
+
+// noteUpgrades notes what runs with another version than the configuration names.
+func (p *planning) noteUpgrades(ctx context.Context, one *Stage) {
+	if !one.recorded.Exists || one.unchanged && !one.closed {
+		return
+	}
+	asking, stop := context.WithTimeout(ctx, answerTime)
+	defer stop()
+	check := func(g *config.Gate) error { return run.CheckGate(asking, p.run, one.config, g) }
+	for _, err := range run.Each(run.ImmediateGates(one.config), check) {
+		if gate.KindOf(err) == gate.UpgradeNeeded {
+			one.note("upgrade needed: %v", err)
+		}
+	}
 }
 
 // askPreflights records the objects that the preflights would refuse or import.
@@ -247,27 +277,76 @@ func (p *planning) terraform(ctx context.Context, one *Stage, inputs map[string]
 		return run.During("plan", err)
 	}
 	defer func() { err = errors.Join(err, plan.Discard()) }()
-	if plan.Empty {
-		one.State = review.Unchanged
-		return nil
-	}
-	one.State = review.Changes
 	if err := p.readOutputs(ctx, one, plan); err != nil {
 		return err
 	}
-	if p.keeps && !one.imports {
-		if one.saved, err = os.ReadFile(plan.File); err != nil {
-			return err
-		}
+	if err := p.checkNodes(ctx, one, plan); err != nil {
+		return err
 	}
-	one.Changes, one.Counts, err = review.Summarize(ctx, plan, plan.Changes, adopted)
+	changes, err := review.Summarize(ctx, plan, plan.Changes, adopted)
+	if err != nil {
+		return err
+	}
+	restored, unknown := p.releases(ctx, one, changes)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	one.conclude(plan.Empty, append(changes, restored...), unknown)
+	if p.keeps && !one.imports && !plan.Empty {
+		one.saved, err = os.ReadFile(plan.File)
+	}
 	return err
 }
 
-// readOutputs keeps the planned outputs of a stage that only reads and was never applied, so that other
-// stages plan with them.
+// checkNodes records that a create would refuse to take nodes out of the cluster.
+func (p *planning) checkNodes(ctx context.Context, one *Stage, plan *terraform.Plan) error {
+	intent, err := p.run.Cluster.Dir.Stage(one.Name).Intent().Read()
+	if err != nil {
+		return err
+	}
+	err = review.CheckNodes(ctx, p.run, one.recorded, intent, plan, false)
+	if errors.As(err, new(*review.NodeError)) {
+		one.Refused = append(one.Refused, err.Error())
+		return nil
+	}
+	return err
+}
+
+// conclude sets the stage's state and changes after Terraform has planned it, and its releases have been
+// compared except for those in unknown.
+func (s *Stage) conclude(empty bool, changes []review.Change, unknown error) {
+	s.Changes = changes
+	for _, c := range changes {
+		if s.Counts == nil {
+			s.Counts = map[string]int{}
+		}
+		s.Counts[c.Action]++
+	}
+	empty = empty && len(changes) == 0
+	switch {
+	case !empty && s.unchanged && !s.config.Volatile:
+		s.State = review.Drifted
+	case !empty:
+		s.State = review.Changes
+	case unknown != nil:
+		s.State, s.Reason = review.Unknown, unknown.Error()
+		return
+	case s.unchanged && !s.closed:
+		s.State = review.UpToDate
+	default:
+		s.State = review.Unchanged
+	}
+	if unknown != nil {
+		s.note("unknown: %v", unknown)
+	}
+	if !empty && len(s.drift.Differences) > 0 {
+		s.note("%s", s.drift)
+	}
+}
+
+// readOutputs keeps the planned outputs of a stage that only reads, so that other stages plan with them.
 func (p *planning) readOutputs(ctx context.Context, one *Stage, plan *terraform.Plan) error {
-	if one.recorded.Exists || !one.config.Volatile || len(plan.Changes) > 0 {
+	if plan.Empty || !one.config.Volatile || len(plan.Changes) > 0 {
 		return nil
 	}
 	values, known, err := plan.Outputs(ctx)

@@ -41,7 +41,7 @@ type Plan struct {
 
 // Prepare returns the plan of Run. An interrupted recreate continues with the create after its destroy. It
 // destroys again only if the user now asks to rotate secrets and the first part did not.
-func Prepare(c *cluster.Cluster, o Options) (*Plan, error) {
+func Prepare(ctx context.Context, c *cluster.Cluster, o Options) (*Plan, error) {
 	re := &Plan{options: o}
 	begun, err := c.Dir.Recreation().Read()
 	if err != nil {
@@ -52,6 +52,9 @@ func Prepare(c *cluster.Cluster, o Options) (*Plan, error) {
 		return re, nil
 	}
 	if re.Stages, err = destroy.Select(c, o.destroy()); err != nil {
+		return nil, err
+	}
+	if _, err := destroy.Nothing(ctx, c, o.destroy()); err != nil {
 		return nil, err
 	}
 	all, err := destroy.RecordedStages(c)
@@ -85,7 +88,7 @@ func continues(begun *state.Recreation, o Options) bool {
 // Run destroys the cluster and creates it again, as one run under one lock. It creates nothing if
 // anything is left over. The progress is on disk before each half, so that the same command resumes it.
 func Run(ctx context.Context, c *cluster.Cluster, re *Plan) error {
-	r, err := run.BeginChecked(ctx, c, "recreate")
+	ctx, r, err := run.BeginChecked(ctx, c, "recreate")
 	if err != nil {
 		return err
 	}

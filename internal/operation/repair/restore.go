@@ -148,7 +148,7 @@ func without(c *cluster.Cluster, one, other *state.State) []string {
 // Restore replaces the state under the cluster's lock, unless it has changed since PrepareRestore. It
 // returns where it keeps the old files.
 func Restore(ctx context.Context, c *cluster.Cluster, re *Restoration) (aside []string, err error) {
-	r, err := run.Begin(ctx, c, "restore")
+	_, r, err := run.Begin(ctx, c, "restore")
 	if err != nil {
 		return nil, err
 	}

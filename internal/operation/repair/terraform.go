@@ -3,6 +3,7 @@ package repair
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"slices"
@@ -20,12 +21,15 @@ import (
 // repair. name is a stage's, or that of a layer with one stage.
 func Terraform(ctx context.Context, c *cluster.Cluster, name string, args []string, stdin io.Reader,
 	stdout, stderr io.Writer) (code int, err error) {
-	at, err := cluster.FindOne("terraform", name, cluster.Refs(c.Config.Stages))
+	found, err := cluster.Find("terraform", name, cluster.Refs(c.Config.Stages))
+	if err == nil && len(found) > 1 {
+		err = chooseStage(c, name, found, args)
+	}
 	if err != nil {
 		return 0, err
 	}
-	s := c.Config.Stages[at]
-	r, err := run.Begin(ctx, c, "terraform")
+	s := c.Config.Stages[found[0]]
+	ctx, r, err := run.Begin(ctx, c, "terraform")
 	if err != nil {
 		return 0, err
 	}
@@ -61,6 +65,31 @@ func Terraform(ctx context.Context, c *cluster.Cluster, name string, args []stri
 	r.Emit(event.Event{Kind: event.StepStarted, Layer: s.Layer, Stage: s.Name, Step: "terraform"})
 	code, err = work.Root.Exec(ctx, args, stdin, stdout, stderr)
 	return code, errors.Join(err, recordMade(r, s, work, before))
+}
+
+// chooseStage returns the error for a layer with several stages: the command for each, and which one owns the
+// machines.
+func chooseStage(c *cluster.Cluster, layer string, found []int, args []string) error {
+	arguments := ""
+	for _, arg := range args {
+		arguments += " " + cluster.Word(arg)
+	}
+	var owners []int
+	for _, i := range found {
+		s := c.Config.Stages[i]
+		hasIDs := func(p *config.Preflight) bool { return p.Type.HasMachineIDs }
+		if s.EndsCluster || slices.ContainsFunc(s.Preflights, hasIDs) {
+			owners = append(owners, i)
+		}
+	}
+	text := fmt.Sprintf("layer %s has several stages; name one:", layer)
+	for _, i := range found {
+		text += "\n  " + c.TerraformCommand(c.Config.Stages[i].Name) + arguments
+		if slices.Equal(owners, []int{i}) {
+			text += "  # the only one that owns machines"
+		}
+	}
+	return cluster.Usagef("%s", text)
 }
 
 // recordMade records a stage that a command created by hand, so that destroy finds it. It clears the recorded

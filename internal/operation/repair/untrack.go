@@ -125,7 +125,7 @@ func describe(res state.Resource) string {
 // Untrack carries out an UntrackPlan with Terraform's own state rm, under the cluster's lock. It
 // snapshots the state before and after, and refuses a state that has changed since PrepareUntrack.
 func Untrack(ctx context.Context, c *cluster.Cluster, f *UntrackPlan) (err error) {
-	r, err := run.Begin(ctx, c, "forget")
+	ctx, r, err := run.Begin(ctx, c, "forget")
 	if err != nil {
 		return err
 	}

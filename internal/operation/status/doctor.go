@@ -18,8 +18,9 @@ import (
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
-// Doctor checks the prerequisites of a create of the cluster, or of this machine alone if o names none.
-// It takes no lock, changes nothing and makes no state directory. lab is the path of castle-lab, if any.
+// Doctor checks the prerequisites of a create of the cluster, or of this machine alone if o names none. It
+// takes no lock and changes nothing. Without a store it makes no state directory. lab is the path of
+// castle-lab, if any.
 func Doctor(ctx context.Context, o cluster.Options, lab string) (*doctor.Report, error) {
 	root, err := state.Root(o.StateDir, o.Environ)
 	if err != nil {
@@ -31,18 +32,34 @@ func Doctor(ctx context.Context, o cluster.Options, lab string) (*doctor.Report,
 			return terraform.Preview(ctx, filepath.Join(root, ".terraform"))
 		},
 	}
+	shared, err := cluster.OpenStore(ctx, o)
+	if err == nil {
+		defer shared.Close() //nolint:errcheck // the check has its result
+	}
+	switch {
+	case errors.As(err, new(*cluster.UsageError)):
+		machine.Store = &doctor.Store{Err: err}
+	case err != nil:
+		return nil, err
+	case shared != nil:
+		machine.Store = &doctor.Store{
+			Store: shared.Store, Encryption: shared.Encryption, Fix: cluster.StoreFix,
+		}
+	}
 	if o.Cluster == "" {
 		return doctor.OfMachine(ctx, machine)
 	}
-	target, err := doctorTarget(ctx, o, root)
+	target, err := doctorTarget(ctx, o, root, shared, machine.Store)
 	if err != nil {
 		return nil, err
 	}
 	return doctor.OfCluster(ctx, machine, target)
 }
 
-// doctorTarget reads the cluster's configuration and states for doctor.
-func doctorTarget(ctx context.Context, o cluster.Options, root string) (doctor.Target, error) {
+// doctorTarget reads the cluster's configuration and states for doctor. If it cannot read them from the
+// store, checked says why, and the states are those that this machine has.
+func doctorTarget(ctx context.Context, o cluster.Options, root string, shared *cluster.StateStore,
+	checked *doctor.Store) (doctor.Target, error) {
 	configured, err := o.Load()
 	if err != nil {
 		return doctor.Target{}, err
@@ -58,10 +75,16 @@ func doctorTarget(ctx context.Context, o cluster.Options, root string) (doctor.T
 		Started: func(*config.Stage) bool { return false },
 	}
 	_, err = os.Stat(filepath.Join(root, configured.Name, configured.Platform))
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) && shared == nil {
 		return p, nil
 	}
-	dir, err := state.Open(root, configured.Name, configured.Platform)
+	dir, _, _, err := shared.OpenDir(ctx, root, configured.Name, configured.Platform)
+	if err != nil && dir != nil && checked != nil {
+		if checked.Err == nil {
+			checked.Err = err
+		}
+		err = nil
+	}
 	if err != nil {
 		return p, err
 	}

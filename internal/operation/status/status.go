@@ -16,16 +16,22 @@ import (
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/revision"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/recovery"
+	"github.com/ephemeral-castle/castle/internal/run/review"
+	"github.com/ephemeral-castle/castle/internal/run/unrecorded"
 	"github.com/ephemeral-castle/castle/internal/state"
 )
 
 // The states of a stage.
 const (
 	Absent      = "absent"      // never created, or destroyed
-	Ready       = "ready"       // up to date, every gate open
+	Ready       = "ready"       // every gate open, and nothing known to differ
+	UpToDate    = "up to date"  // ready, and castle has looked at its objects: nothing differs
 	Stale       = "stale"       // its inputs have changed since it was ready
+	Drifted     = "drifted"     // its inputs have not, but an object that it owns is absent or changed
+	Unknown     = "unknown"     // castle could not look at its objects, or does not know machines that exist
 	Failed      = "failed"      // its last run failed, or a gate is closed now
 	Skipped     = "skipped"     // its last run ended before its last gates: what they wait for failed
 	Interrupted = "interrupted" // a run ended in the middle of it
@@ -38,19 +44,40 @@ type Status struct {
 	Stages   []StageStatus      `json:"stages"`
 	Unlisted []cluster.Unlisted `json:"unlisted,omitempty"` // that are recorded and not configured any more
 	Damaged  []string           `json:"damaged,omitempty"`  // files that castle reads from their copies
+	// Unknown are machines of the cluster that its state does not know; nil if castle has found none.
+	Unknown *unrecorded.Found `json:"unknown,omitempty"`
 }
 
 // StageStatus is one stage's part of a Status.
 type StageStatus struct {
-	Name    string       `json:"name"`
-	Layer   string       `json:"layer"`
-	State   string       `json:"state"`
-	Changed []string     `json:"changed,omitempty"` // the parts that make it stale
-	Reason  string       `json:"reason,omitempty"`  // why it failed
-	Gates   []GateStatus `json:"gates"`
+	Name    string          `json:"name"`
+	Layer   string          `json:"layer"`
+	State   string          `json:"state"`
+	Changed []string        `json:"changed,omitempty"` // the parts that make it stale
+	Drifted []DriftedObject `json:"drifted,omitempty"`
+	Reason  string          `json:"reason,omitempty"` // why it failed, or is unknown
+	Gates   []GateStatus    `json:"gates"`
 
-	closed bool // a gate is closed, and nothing else made the stage fail
-	err    error
+	closed   bool // a gate is closed, and nothing else made the stage fail
+	compared bool // its inputs are those of its last good apply
+	err      error
+}
+
+// DriftedObject is an object that a stage owns and that is not as the last apply left it. It holds no value.
+type DriftedObject struct {
+	Object string   `json:"object"` // address of a resource, or kind and name
+	Absent bool     `json:"absent"`
+	Fields []string `json:"fields,omitempty"` // the changed ones, where castle knows them
+}
+
+func (d DriftedObject) String() string {
+	switch {
+	case d.Absent:
+		return d.Object + " is absent"
+	case len(d.Fields) == 0:
+		return d.Object + " has changed"
+	}
+	return d.Object + " has changed: " + strings.Join(d.Fields, ", ")
 }
 
 // GateStatus is the result of one check of a gate.
@@ -65,20 +92,22 @@ type GateStatus struct {
 // OnlyGates reports whether a gate is closed and no stage failed for another reason.
 func (s Status) OnlyGates() bool {
 	failed := func(one StageStatus) bool {
-		return !one.closed && (one.State == Failed || one.State == Interrupted)
+		return one.State == Drifted || one.State == Unknown ||
+			!one.closed && (one.State == Failed || one.State == Interrupted)
 	}
 	return slices.ContainsFunc(s.Stages, func(one StageStatus) bool { return one.closed }) &&
 		!slices.ContainsFunc(s.Stages, failed)
 }
 
-// AllReady reports whether every stage is ready.
+// AllReady reports whether every stage is ready or up to date, and no machine is unknown.
 func (s Status) AllReady() bool {
-	return !slices.ContainsFunc(s.Stages, func(one StageStatus) bool { return one.State != Ready })
+	unready := func(one StageStatus) bool { return one.State != Ready && one.State != UpToDate }
+	return s.Unknown == nil && !slices.ContainsFunc(s.Stages, unready)
 }
 
-// Run checks every gate once and compares every stage with its last good apply. It changes nothing and
-// starts no Terraform.
-func Run(ctx context.Context, c *cluster.Cluster) (Status, error) {
+// Run checks every gate once and compares every stage with its last good apply: its inputs, and the revisions
+// of its objects, or what looks found at them. It changes nothing and starts no Terraform.
+func Run(ctx context.Context, c *cluster.Cluster, looks map[string]review.Look) (Status, error) {
 	all := Status{Cluster: c.Config.Name, Platform: c.Config.Platform}
 	r := run.Observe(ctx, c)
 	states, err := run.LastKnownStates(r)
@@ -93,16 +122,38 @@ func Run(ctx context.Context, c *cluster.Cluster) (Status, error) {
 	}
 	all.Stages = run.Each(c.Config.Stages, func(s *config.Stage) StageStatus {
 		one, err := statusOf(ctx, r, s, states[s])
+		if err == nil && one.compared {
+			err = one.compare(ctx, r, s, states[s], looks)
+		}
 		one.err = err
 		return one
 	})
+	found, err := unrecorded.Look(ctx, r, c.Config.Stages)
 	for _, one := range all.Stages {
 		err = errors.Join(err, one.err)
 	}
 	if ctx.Err() != nil {
 		return all, context.Cause(ctx) // an interrupted status is incomplete
 	}
+	if err == nil && !found.None() {
+		all.unknown(found)
+	}
 	return all, c.MaskError(err)
+}
+
+// unknown adds what a look at Proxmox has found. A stage without a record is not absent then.
+func (s *Status) unknown(found *unrecorded.Found) {
+	s.Unknown = found
+	reason := found.NotAsked
+	if n := len(found.Machines); n > 0 {
+		reason = fmt.Sprintf("machines of the cluster that this state does not know: %d", n)
+	}
+	for i := range s.Stages {
+		one := &s.Stages[i]
+		if one.State == Absent && slices.Contains(found.Stages, one.Name) {
+			one.State, one.Reason = Unknown, reason
+		}
+	}
 }
 
 func statusOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State) (StageStatus, error) {
@@ -121,7 +172,7 @@ func statusOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State)
 	}
 	var recorded runOutcome
 	if old == nil {
-		one.State, recorded = lastRun(r, rec)
+		one.State, recorded = lastRun(ctx, r, rec)
 		one.Reason = recorded.failure
 		if one.State == Interrupted {
 			one.Reason = r.Cluster.Masker.Hide(recovery.Summary(dir, st))
@@ -130,6 +181,8 @@ func statusOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State)
 		one.State, one.Reason = Stale, r.Cluster.Masker.Hide(err.Error())
 	} else if one.State = Ready; len(one.Changed) > 0 {
 		one.State = Stale
+	} else {
+		one.compared = st.Exists && st.Notice == ""
 	}
 	if st.Notice != "" { // it cannot be read
 		one.State, one.Reason = Failed, r.Cluster.Masker.Hide(st.Notice)
@@ -152,10 +205,56 @@ func statusOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State)
 	return one, nil
 }
 
+// compare compares the objects of a stage, whose inputs are unchanged, with those of its last apply: by what
+// a look has found, or by their revisions. A closed gate says more than objects that nobody could look at.
+func (one *StageStatus) compare(ctx context.Context, r *run.Run, s *config.Stage, st *state.State,
+	looks map[string]review.Look) error {
+	look, looked := looks[s.Name]
+	if looks != nil && !looked {
+		return nil
+	}
+	unknown := ""
+	if !looked {
+		drift, err := run.FindDrift(ctx, r, s, st)
+		if err != nil {
+			return err
+		}
+		for _, d := range drift.Differences {
+			object := r.Cluster.Masker.Hide(d.Object.String())
+			one.Drifted = append(one.Drifted, DriftedObject{Object: object, Absent: d.Now == revision.Absent})
+		}
+		if !drift.OnlyTerraform {
+			unknown = drift.Unknown
+		}
+	}
+	switch look.State {
+	case review.Drifted:
+		for _, c := range look.Changes {
+			absent := c.Action == "create" || c.Action == review.Restore && c.Reason == review.Absent
+			one.Drifted = append(one.Drifted, DriftedObject{c.Address, absent, c.Attributes})
+		}
+	case review.Changes: // a stage that only reads, and would output something else
+		one.State, one.Changed = Stale, []string{"what it reads"}
+	case review.UpToDate:
+		if one.State == Ready {
+			one.State = UpToDate
+		}
+	case review.Unknown, review.Unreachable, review.Failed:
+		unknown = look.Reason
+	}
+	switch {
+	case len(one.Drifted) > 0:
+		one.State = Drifted
+	case unknown != "" && one.State == Ready:
+		one.State, one.Reason = Unknown, r.Cluster.Masker.Hide(unknown)
+	}
+	return nil
+}
+
 // lastRun reads how the last run on an unready stage left it: failed with a reason, interrupted, or still
 // at work.
-func lastRun(r *run.Run, rec state.Record) (string, runOutcome) {
-	if held := r.Cluster.Dir.Holder(); held != nil {
+func lastRun(ctx context.Context, r *run.Run, rec state.Record) (string, runOutcome) {
+	if held := cluster.Holder(ctx, r.Cluster); held != nil {
 		// A destroy keeps a stage's record, so that only its journal names the stage.
 		if outcome(r, held.Run, rec.Name).started || held.Run == rec.Run {
 			text := fmt.Sprintf("run %s (process %d on %s) is working on it", held.Run, held.PID, held.Host)
@@ -202,6 +301,7 @@ func outcome(r *run.Run, run, stage string) runOutcome {
 		switch e.Kind {
 		case event.StageStarted:
 			found.started = true
+			clear(found.closed) // a closed gate was the reason to apply the stage
 		case event.GateClosed:
 			found.closed[e.Gate] = e.Text
 		case event.GateOpen:

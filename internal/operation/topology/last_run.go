@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -85,16 +86,21 @@ func (m measured) needs() []measured {
 }
 
 // measure adds the durations of the last run and its critical path.
-func (g *Graph) measure(o cluster.Options, cluster *config.Cluster) error {
+func (g *Graph) measure(ctx context.Context, o cluster.Options, configured *config.Cluster) error {
 	root, err := state.Root(o.StateDir, o.Environ)
 	if err != nil {
 		return nil // nowhere to keep state: there has been no run
 	}
-	known, err := state.Clusters(root)
-	if err != nil || !slices.Contains(known, cluster.Name+"/"+cluster.Platform) {
+	shared, err := cluster.OpenStore(ctx, o)
+	if err != nil {
 		return err
 	}
-	dir, err := state.Open(root, cluster.Name, cluster.Platform)
+	defer shared.Close() //nolint:errcheck // all was read
+	known, err := shared.Clusters(ctx, root)
+	if err != nil || !slices.Contains(known, configured.Name+"/"+configured.Platform) {
+		return err
+	}
+	dir, _, _, err := shared.OpenDir(ctx, root, configured.Name, configured.Platform)
 	if err != nil {
 		return err
 	}
@@ -103,35 +109,11 @@ func (g *Graph) measure(o cluster.Options, cluster *config.Cluster) error {
 		return err
 	}
 	for _, id := range ids {
-		if events := createEvents(dir.Run(id), cluster); events != nil {
-			return g.setRun(id, events, cluster)
+		if events := run.CreateEvents(dir.Run(id), configured); events != nil {
+			return g.setRun(id, events, configured)
 		}
 	}
 	return nil
-}
-
-// createEvents returns the events of a run that a graph's durations can come from, without the destroy of a
-// recreate; nil for any other run. A run with an unreadable journal did not end well.
-func createEvents(r *state.Run, cluster *config.Cluster) []event.Event {
-	if kind := state.RunKind(r.ID); kind != "create" && kind != "recreate" {
-		return nil
-	}
-	events, err := r.Events()
-	if err != nil || len(events) == 0 || !events[len(events)-1].Succeeded() {
-		return nil
-	}
-	isReceipt := func(e event.Event) bool { return e.Kind == event.Receipted }
-	events = events[max(0, slices.IndexFunc(events, isReceipt)):]
-	ready, created := map[string]bool{}, false
-	for _, e := range events {
-		created = created || e.Kind == event.StageReady
-		ready[e.Stage] = ready[e.Stage] || e.Kind == event.StageReady || e.Kind == event.StageUpToDate
-	}
-	never := func(s *config.Stage) bool { return !ready[s.Name] }
-	if !created || slices.ContainsFunc(cluster.Stages, never) {
-		return nil
-	}
-	return events
 }
 
 func (g *Graph) setRun(id string, events []event.Event, cluster *config.Cluster) error {

@@ -3,6 +3,7 @@
 package topology
 
 import (
+	"context"
 	"slices"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
@@ -55,13 +56,13 @@ type Edge struct {
 
 // Build returns the graph of the cluster that o names. It reads configuration and journals, takes no lock
 // and makes no state directory.
-func Build(o cluster.Options) (*Graph, error) {
-	cluster, err := o.Load()
+func Build(ctx context.Context, o cluster.Options) (*Graph, error) {
+	configured, err := o.Load()
 	if err != nil {
 		return nil, err
 	}
-	g := &Graph{Cluster: cluster.Name, Platform: cluster.Platform, Stages: []Stage{}, Edges: []Edge{}}
-	for _, s := range cluster.Stages {
+	g := &Graph{Cluster: configured.Name, Platform: configured.Platform, Stages: []Stage{}, Edges: []Edge{}}
+	for _, s := range configured.Stages {
 		stage := Stage{Name: s.Name, Layer: s.Layer, Source: s.Source, Summary: s.Summary, Gates: []Gate{}}
 		g.addEdges(s.Edges(), s, "")
 		for _, own := range s.Gates {
@@ -71,7 +72,7 @@ func Build(o cluster.Options) (*Graph, error) {
 		}
 		g.Stages = append(g.Stages, stage)
 	}
-	return g, g.measure(o, cluster)
+	return g, g.measure(ctx, o, configured)
 }
 
 // addEdges adds the edges to a stage, or to one late gate of it.

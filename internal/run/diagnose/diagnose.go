@@ -51,10 +51,8 @@ func Look(ctx context.Context, r *run.Run, s Subject, err error) []*run.Finding 
 	})
 	for _, f := range findings {
 		f.Report.Cause, f.Report.Next = f.Found.Cause, nextCommand(r, f.Found)
-		// Without this the same castle command would fail in the same way for ever.
-		if fix := reinstall(r, f.Found.Release); fix != "" {
-			f.Report.Cause += "; without helm, " + fix +
-				" recreates it too, but first removes everything of the release"
+		if fix := healing(r, f.Found.Release); fix != "" {
+			f.Report.Next = fix
 		}
 	}
 	checkLostEtcd(r, s, findings)
@@ -119,8 +117,8 @@ func checkLostEtcd(r *run.Run, s Subject, findings []*run.Finding) {
 	}
 }
 
-// reinstall returns the command that installs a Helm release anew, if a stage installed it.
-func reinstall(r *run.Run, release string) string {
+// healing returns the command that restores the objects of a Helm release, if a stage installed it.
+func healing(r *run.Run, release string) string {
 	namespace, name, ok := strings.Cut(release, "/")
 	if !ok {
 		return ""
@@ -133,7 +131,7 @@ func reinstall(r *run.Run, release string) string {
 		for _, res := range st.Managed() {
 			if res.Type == "helm_release" && res.Attributes["namespace"] == namespace &&
 				res.Attributes["name"] == name {
-				return r.Cluster.TerraformCommand(s.Name) + " apply -replace=" + cluster.Word(res.Address)
+				return r.Cluster.Command("create") + " --only " + s.Name
 			}
 		}
 	}

@@ -1,14 +1,13 @@
 package diagnose
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
-	"time"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
@@ -17,6 +16,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/secret"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/store"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
 
@@ -54,11 +54,11 @@ func TestAMissingObjectNamesTheStageOfItsRelease(t *testing.T) {
 		"provider": "provider[\"registry.terraform.io/hashicorp/helm\"]",
 		"instances": [{"index_key": "a", "attributes": {"name": "metallb", "namespace": "metallb-system"}}]}`)
 	for release, want := range map[string]string{
-		"metallb-system/metallb": `castle terraform blue metallb -- apply -replace='helm_release.this["a"]'`,
+		"metallb-system/metallb": "castle create blue --only metallb",
 		"metallb-system/other":   "",
 		"":                       "",
 	} {
-		if got := reinstall(r, release); got != want {
+		if got := healing(r, release); got != want {
 			t.Errorf("%q: got %q, want %q", release, got, want)
 		}
 	}
@@ -118,6 +118,16 @@ func TestKnownFailuresOfTerraformAreRecognised(t *testing.T) {
 	}
 }
 
+func TestAFullStoreIsNamed(t *testing.T) {
+	failed := &store.Error{URL: "file:///srv/castle", Op: "create", Key: "blue/proxmox/log/1",
+		Kind: store.Full, Err: syscall.ENOSPC}
+	step := &run.StepError{Err: fmt.Errorf("nothing was changed: %w", failed)}
+	d := inspectStep(recordedRun(t, "metallb", ""), Subject{}, step)(t.Context())
+	if !strings.Contains(d.Cause, "file:///srv/castle is full: make room there") {
+		t.Errorf("cause: %q", d.Cause)
+	}
+}
+
 func TestClosedGatesAreFoundInWrappedErrors(t *testing.T) {
 	a, b := &run.GateError{Gate: "nodes.a", Err: errors.New("a")},
 		&run.GateError{Gate: "nodes.b", Err: errors.New("b")}
@@ -142,24 +152,17 @@ func TestGatesClosedForOneReasonAreGrouped(t *testing.T) {
 	}
 }
 
-func TestAGateIsExplainedWhenItTimesOut(t *testing.T) {
+func TestAGateThatWasExplainedIsNotAskedAgain(t *testing.T) {
 	r := recordedRun(t, "metallb", "")
-	asked := 0
 	s := &config.Stage{Name: "metallb", Layer: "networking"}
-	g := &config.Gate{Label: "web", Of: s, Policy: gate.Policy{Timeout: time.Millisecond},
-		Type: gate.Type{Name: "workload"}}
+	g := &config.Gate{Label: "web", Of: s, Type: gate.Type{Name: "workload"}}
 	s.Gates = []*config.Gate{g}
-	err := run.WaitBound(t.Context(), r, s, g, gate.Gate{
-		Name:     g.Name(),
-		Check:    func(context.Context) error { return errors.New("0 of 1 ready") },
-		Diagnose: func(context.Context) gate.Diagnosis { asked++; return gate.Diagnosis{Cause: "no image"} },
-	})
-	if asked != 1 {
-		t.Fatalf("asked %d times when it was given up (%v)", asked, err)
-	}
-	findings := Look(t.Context(), r, Subject{s.Layer, s.Name, s}, fmt.Errorf("stage metallb: %w", err))
-	if asked != 1 || len(findings) != 1 || findings[0].Report.Cause != "no image" ||
+	closed := &run.GateError{Gate: g.Name(), Err: &gate.TimeoutError{Last: errors.New("0 of 1 ready")}}
+	closed.Finding = run.NewFinding(g, closed)
+	closed.Finding.Found = gate.Diagnosis{Cause: "no image"}
+	findings := Look(t.Context(), r, Subject{s.Layer, s.Name, s}, fmt.Errorf("stage metallb: %w", closed))
+	if len(findings) != 1 || findings[0].Report.Cause != "no image" ||
 		findings[0].Report.Seen != "0 of 1 ready" {
-		t.Errorf("asked %d times, found %+v", asked, findings)
+		t.Errorf("found %+v", findings)
 	}
 }

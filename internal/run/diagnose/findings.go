@@ -115,6 +115,9 @@ func Group(findings []*run.Finding) []*run.Finding {
 // failure they are its effects.
 func inspectStep(r *run.Run, s Subject, step *run.StepError) func(context.Context) gate.Diagnosis {
 	return func(ctx context.Context) gate.Diagnosis {
+		if fix := cluster.StoreFix(step.Err); fix != "" { // known exactly: a full disk is the store's
+			return gate.Diagnosis{Cause: fix}
+		}
 		text := step.Err.Error()
 		d := gate.Diagnosis{Files: map[string][]byte{}}
 		d.Cause, d.Look = terraform.CauseOf(text)

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -104,20 +103,10 @@ func Summary(dir *state.Stage, st *state.State) string {
 	return reason
 }
 
-// InMachines reports whether a provider's resources exist only inside the machines and end with them.
-func InMachines(provider string) bool { return provider == "registry.terraform.io/siderolabs/talos" }
-
 // InStateOnly reports whether a provider's resources exist only in the state.
 func InStateOnly(provider string) bool {
 	return slices.Contains([]string{"terraform.io/builtin/terraform",
 		"registry.terraform.io/hashicorp/random", "registry.terraform.io/hashicorp/tls"}, provider)
-}
-
-var apiVersion = regexp.MustCompile(`_v\d+((alpha|beta)\d+)?$`)
-
-// kindOf returns the Kubernetes kind that a resource type of the kubernetes provider manages.
-func kindOf(typ string) string {
-	return apiVersion.ReplaceAllString(strings.TrimPrefix(typ, "kubernetes_"), "")
 }
 
 // Lookup finds the objects of a stage in the cluster and the datacenter.
@@ -150,7 +139,7 @@ func (o Lookup) Has(ctx context.Context, typ, id string, report func(string)) (b
 	case !both:
 		first, second = "", first
 	}
-	return kube.Exists(ctx, o.Cluster, kindOf(typ), first, second)
+	return kube.Exists(ctx, o.Cluster, kube.KindOf(typ), first, second)
 }
 
 // IsMachine reports whether a resource type is a virtual machine.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ephemeral-castle/castle/internal/kube/release"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 )
@@ -16,18 +17,46 @@ const (
 	UpToDate    = "current"     // a create would not start Terraform
 	Unchanged   = "unchanged"   // Terraform planned no change
 	Changes     = "changes"     // Changes lists them
+	Drifted     = "drifted"     // likewise, and its inputs have not changed since its last apply
+	Unknown     = "unknown"     // castle could not look at all that it owns: Reason says why
 	Waits       = "waits"       // its inputs are known after apply: Missing names them
 	Unreachable = "unreachable" // its cluster does not answer
 	Failed      = "failed"      // its plan failed: Reason says why
 )
 
 // IsPlanned reports whether Terraform planned a stage in this state with its inputs.
-func IsPlanned(state string) bool { return state == UpToDate || state == Unchanged || state == Changes }
+func IsPlanned(state string) bool { return state == UpToDate || state == Unchanged || HasWork(state) }
+
+// HasWork reports whether a create would change something in a stage in this state.
+func HasWork(state string) bool { return state == Changes || state == Drifted }
+
+// Look is what a plan has found at one stage, for other reports.
+type Look struct {
+	State   string
+	Reason  string
+	Changes []Change
+}
+
+// Restore is the action of a change that castle itself makes: it applies an object of an installed Helm
+// release again.
+const Restore = "restore"
+
+// Absent is the reason of a Restore of an object that does not exist.
+const Absent = "absent"
+
+// Restored is the change that a create makes to an object of a release.
+func Restored(d release.Difference) Change {
+	c := Change{Address: d.Object.String(), Action: Restore, Attributes: d.Paths}
+	if d.Absent {
+		c.Reason = Absent
+	}
+	return c
+}
 
 // Change is the planned change of one resource.
 type Change struct {
 	Address    string   `json:"address"`
-	Action     string   `json:"action"`               // Terraform's, or adopt
+	Action     string   `json:"action"`               // Terraform's, adopt or restore
 	Reason     string   `json:"reason,omitempty"`     // in Terraform's words: tainted, cannot_update …
 	Attributes []string `json:"attributes,omitempty"` // names of those that change; never values
 }
@@ -36,7 +65,7 @@ type Change struct {
 func (c Change) String() string {
 	signs := map[string]string{
 		"create": "+", "adopt": ">", "import": ">", "update": "~", "replace": "-/+", "delete": "-",
-		"move": "=", "forget": ".",
+		"move": "=", "forget": ".", Restore: "~",
 	}
 	var why []string
 	if c.Reason != "" {
@@ -53,29 +82,26 @@ func (c Change) String() string {
 	return line
 }
 
-// Summarize lists changes of a plan by address and counts them by action. A create of an adopted address
-// counts as an adoption.
+// Summarize lists changes of a plan by address. A create of an adopted address counts as an adoption.
 func Summarize(ctx context.Context, plan *terraform.Plan, changes []terraform.Change, adopted []string) (
-	all []Change, counts map[string]int, err error) {
+	all []Change, err error) {
 	var names map[string][]string
 	altered := func(c terraform.Change) bool { return c.Action == "update" || c.Action == "replace" }
 	if slices.ContainsFunc(changes, altered) {
 		if names, err = plan.ChangedAttributes(ctx); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	counts = map[string]int{}
 	for _, c := range changes {
 		one := Change{Address: c.Address, Action: c.Action, Reason: c.Reason, Attributes: names[c.Address]}
 		if c.Action == "create" && slices.Contains(adopted, c.Address) {
 			one.Action = "adopt"
 		}
-		counts[one.Action]++
 		all = append(all, one)
 	}
 	// Terraform's own order is another one each time.
 	slices.SortStableFunc(all, func(a, b Change) int { return strings.Compare(a.Address, b.Address) })
-	return all, counts, nil
+	return all, nil
 }
 
 // Loss lists the existing resources of a stage that a create is about to replace or destroy.
@@ -104,6 +130,13 @@ func list(changes []Change) string {
 // Losses returns the changes that replace or delete an intact resource, unless an earlier run already
 // began that change.
 func Losses(changes []terraform.Change, st *state.State, intent *state.Intent) []terraform.Change {
+	return slices.DeleteFunc(destructions(changes, st), func(c terraform.Change) bool {
+		return c.Reason == "tainted" || intent.Replaces(c.Address)
+	})
+}
+
+// destructions returns the changes that replace or delete a resource, also those that an earlier run began.
+func destructions(changes []terraform.Change, st *state.State) []terraform.Change {
 	aside := map[string]int{} // replaced objects that still exist
 	for _, res := range st.Resources {
 		if res.Deposed {
@@ -118,8 +151,25 @@ func Losses(changes []terraform.Change, st *state.State, intent *state.Intent) [
 			aside[c.Address]--
 			return true
 		}
-		return c.Reason == "tainted" || intent.Replaces(c.Address)
+		return false
 	})
+}
+
+// LossesError reports that castle did not apply a saved plan because it has losses.
+type LossesError struct {
+	File   string
+	Losses []Loss
+}
+
+func (e *LossesError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s was not applied, because of --refuse-losses. It would replace or destroy:", e.File)
+	for _, l := range e.Losses {
+		for _, c := range l.Changes {
+			fmt.Fprintf(&b, "\n  %s/%s %s", l.Layer, l.Stage, c)
+		}
+	}
+	return b.String() + "\n  if that was reviewed, apply the same plan without --refuse-losses"
 }
 
 // UnreviewedError reports that castle left a stage unchanged because its plan contains unreviewed changes.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/atomicfile"
 	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/state/commits"
 )
 
 const (
@@ -25,7 +26,8 @@ const (
 )
 
 // SavedPlan is the content of the file of a saved plan: a zip archive of manifest.json and one Terraform
-// plan for each stage to change. Those hold the values of all variables in clear, so the file is private.
+// plan for each stage to change. Those hold the values of all variables in clear, so the file is private,
+// unless it is encrypted for the recipients of the states.
 type SavedPlan struct {
 	Format   int                `json:"format"`
 	Cluster  string             `json:"cluster"`         // blue/proxmox
@@ -45,7 +47,7 @@ type SavedStage struct {
 	Name    string             `json:"name"`
 	State   string             `json:"state"`             // as `castle plan` prints it
 	Facts   *state.Fingerprint `json:"facts"`             // digests of the inputs of the stage's plan
-	Changes []Change           `json:"changes,omitempty"` // only addresses and actions
+	Changes []Change           `json:"changes,omitempty"` // without attributes
 	Saved   []byte             `json:"-"`                 // Terraform's own plan; nil without changes
 	Digest  string             `json:"sha256,omitempty"`  // of Saved
 }
@@ -61,7 +63,7 @@ func (p *SavedPlan) Stage(name string) *SavedStage {
 }
 
 // Write replaces the file at p.Path and sets the digest.
-func (p *SavedPlan) Write() error {
+func (p *SavedPlan) Write(e commits.Encryption) error {
 	p.Format = format
 	for i := range p.Stages {
 		if s := &p.Stages[i]; s.Saved != nil {
@@ -88,17 +90,28 @@ func (p *SavedPlan) Write() error {
 	if err = errors.Join(err, archive.Close()); err != nil {
 		return err
 	}
-	p.Digest = digestOf(data.Bytes())
-	return atomicfile.Write(p.Path, data.Bytes())
+	content, err := e.Seal(p.Path, data.Bytes())
+	if err != nil {
+		return err
+	}
+	p.Digest = digestOf(content)
+	return atomicfile.Write(p.Path, content)
 }
 
 // ReadSavedPlan reads a file.
-func ReadSavedPlan(path string) (*SavedPlan, error) {
-	data, err := readPrivate(path)
+func ReadSavedPlan(path string, e commits.Encryption) (*SavedPlan, error) {
+	content, err := readPrivate(path)
 	if err != nil {
 		return nil, err
 	}
-	p, err := parse(data)
+	data, err := e.Unseal(path, content)
+	if _, foreign := errors.AsType[*commits.IdentityError](err); foreign {
+		return nil, err
+	}
+	var p *SavedPlan
+	if err == nil {
+		p, err = parse(data)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: not a plan saved by `castle plan --plan-out`, or damaged: %w", path, err)
 	}
@@ -106,11 +119,11 @@ func ReadSavedPlan(path string) (*SavedPlan, error) {
 		return nil, fmt.Errorf("%s: format %d, this castle reads format %d; plan again",
 			path, p.Format, format)
 	}
-	p.Path, p.Digest = path, digestOf(data)
+	p.Path, p.Digest = path, digestOf(content)
 	return p, nil
 }
 
-// readPrivate refuses a file that others can read.
+// readPrivate refuses a file in clear that others can read.
 func readPrivate(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -121,11 +134,15 @@ func readPrivate(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+	data, err := io.ReadAll(f)
+	if err != nil {
+		return nil, err
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 && !commits.IsSealed(data) {
 		return nil, fmt.Errorf("%s holds secrets and is readable by others (mode %04o); run chmod 600 %s",
 			path, mode, path)
 	}
-	return io.ReadAll(f)
+	return data, nil
 }
 
 func parse(data []byte) (*SavedPlan, error) {

@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/ephemeral-castle/castle/internal/state/commits"
 )
 
 // FuzzSavedPlan damages the file of a saved plan. Reading it returns the same plan, or an
@@ -14,7 +16,7 @@ import (
 func FuzzSavedPlan(f *testing.F) {
 	saved := &SavedPlan{Path: filepath.Join(f.TempDir(), "blue.plan"),
 		Stages: []SavedStage{{Name: "platform", Saved: []byte("a plan of Terraform")}, {Name: "metallb"}}}
-	if err := saved.Write(); err != nil {
+	if err := saved.Write(commits.Encryption{}); err != nil {
 		f.Fatal(err)
 	}
 	whole, err := os.ReadFile(saved.Path)
@@ -34,7 +36,7 @@ func FuzzSavedPlan(f *testing.F) {
 		if err := os.WriteFile(path, damaged, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		read, err := ReadSavedPlan(path)
+		read, err := ReadSavedPlan(path, commits.Encryption{})
 		if err != nil {
 			if !strings.Contains(err.Error(), path) {
 				t.Errorf("no file is named: %v", err)

@@ -31,7 +31,7 @@ func (e *StaleError) Error() string {
 
 // Open reads a saved plan and returns the stages that it contains.
 func Open(c *cluster.Cluster, path string) (*SavedPlan, []*config.Stage, error) {
-	plan, err := ReadSavedPlan(path)
+	plan, err := ReadSavedPlan(path, c.Store.FileEncryption())
 	switch {
 	case err != nil:
 		return nil, nil, cluster.Usagef("--plan: %v", err)
@@ -39,8 +39,8 @@ func Open(c *cluster.Cluster, path string) (*SavedPlan, []*config.Stage, error) 
 		return nil, nil, cluster.Usagef("--plan: %s is a plan of %s, not of %s", path, plan.Cluster, c.Name())
 	case plan.StateDir != c.Dir.Path():
 		return nil, nil, cluster.Usagef("--plan: %s was made with the state directory %s, and this is %s: "+
-			"Terraform's plans name paths in it. Apply it where that is, or plan again here",
-			path, plan.StateDir, c.Dir.Path())
+			"Terraform's plans name paths in it. Apply it with --state-dir %s, or plan again here",
+			path, plan.StateDir, c.Dir.Path(), cluster.Word(filepath.Dir(filepath.Dir(plan.StateDir))))
 	}
 	return plan, slices.DeleteFunc(slices.Clone(c.Config.Stages),
 		func(s *config.Stage) bool { return plan.Stage(s.Name) == nil }), nil
@@ -62,7 +62,7 @@ func Facts(r *run.Run, s *config.Stage, planned bool) (*state.Fingerprint, error
 	return f, dir.Intent().Fingerprint(f)
 }
 
-// ConfigurationFacts digests the configuration files, variables and Terraform binary of a plan.
+// ConfigurationFacts digests the configuration files, variables and Terraform version of a plan.
 func ConfigurationFacts(r *run.Run) (*state.Fingerprint, error) {
 	f := new(state.Fingerprint)
 	for name, path := range map[string]string{
@@ -97,7 +97,7 @@ func ConfigurationFacts(r *run.Run) (*state.Fingerprint, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.Add("terraform", []byte(binary.SHA256))
+	f.Add("terraform", []byte(binary.Version))
 	return f, nil
 }
 
@@ -109,6 +109,9 @@ func Differing(now, then *state.Fingerprint, begun, after bool) []string {
 			after && (part == "cluster" || strings.HasPrefix(part, "variable "))
 	})
 }
+
+// IsProvider reports whether a part of a stage's facts is the version of a provider.
+func IsProvider(part string) bool { return strings.HasPrefix(part, "provider ") }
 
 // BegunNote records which saved plan last began to change a stage.
 func BegunNote(dir *state.Stage) state.Document[BegunPlan] {

@@ -89,6 +89,13 @@ func command(stderr io.Writer, code *int) *cobra.Command {
 					o.Providers)}
 			}
 			o.Cluster, o.Command = args[0], args[1:]
+			switch {
+			case o.Edit != "" && len(o.Command) != 0:
+				return &rehearsal.UsageError{Err: errors.New("--edit and a command exclude each other: the " +
+					"command can edit the configuration itself")}
+			case o.Edit == "" && len(o.Flags) != 0:
+				return &rehearsal.UsageError{Err: errors.New("--create-flag requires --edit")}
+			}
 			*code, err = rehearsal.Run(cmd.Context(), o, stderr)
 			return err
 		},
@@ -100,9 +107,11 @@ func command(stderr io.Writer, code *int) *cobra.Command {
 	f.StringVar(&speed, "speed", "fast",
 		"speed of the lab's machines: fast, or `N` times real time (1: as measured)")
 	f.StringVar(&o.Providers, "providers", "stand-in",
-		"`SOURCE` of the Terraform providers: stand-in, or registry if one is reachable")
+		"`SOURCE` of the Terraform providers: stand-in, or registry (as Terraform's configuration has it)")
 	f.StringArrayVar(&o.Faults, "fault", nil, "inject a fault, `NAME=VALUE`; repeatable")
 	f.BoolVar(&o.Keep, "keep", false, "keep the rehearsal's work directory and print its path")
+	f.StringVar(&o.Edit, "edit", "", "apply the patch `FILE` to the configuration between two creates")
+	f.StringArrayVar(&o.Flags, "create-flag", nil, "pass `FLAG` to the create after the edit; repeatable")
 	f.StringVar(&o.Report, "report", "", "write the commands and their durations to `FILE`, as JSON")
 	return cmd
 }

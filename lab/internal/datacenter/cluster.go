@@ -23,10 +23,12 @@ type cluster struct {
 	backend  string
 	process  *controlplane.Process // nil while it is off or starting
 	upTo     context.CancelFunc    // ends what follows one start
+	release  string                // of Kubernetes, which its control planes were configured with
+	names    []string              // in the certificate that the API server serves
 	stored   map[string]bool       // control planes that have its etcd data on their disks
 	answered bool                  // for the first time
 	doors    map[string]*door
-	names    map[string]string // address: the node's name
+	nodes    map[string]string // address: the node's name
 }
 
 // kube is the Kubernetes that the configured machines form: at most one cluster.
@@ -37,8 +39,9 @@ type kube struct {
 	proxmox *proxmox.Server
 	fleet   *talos.Fleet
 
+	addresses *addresses
+
 	mu       sync.Mutex
-	vms      map[string]proxmox.VM        // by address: those that are on
 	machines map[string]talos.MachineSpec // by address: those that are configured and on
 	holders  map[string]string            // by virtual address: who holds it, "" once nobody does any more
 	cluster  *cluster
@@ -46,7 +49,7 @@ type kube struct {
 
 func newKube(ctx context.Context, c Config, log *logger) *kube {
 	return &kube{
-		config: c, ctx: ctx, log: log, vms: map[string]proxmox.VM{},
+		config: c, ctx: ctx, log: log, addresses: newAddresses(),
 		machines: map[string]talos.MachineSpec{}, holders: map[string]string{},
 	}
 }
@@ -70,7 +73,7 @@ func (k *kube) bootstrapped(spec talos.ClusterSpec) {
 	k.cluster = &cluster{
 		spec: spec, backend: backend, dir: filepath.Join(k.config.Dir, "kubernetes"),
 		stored: map[string]bool{},
-		doors:  map[string]*door{}, names: map[string]string{},
+		doors:  map[string]*door{}, nodes: map[string]string{},
 	}
 	k.startCluster()
 }
@@ -85,7 +88,9 @@ func (k *kube) startCluster() {
 	ctx, cancel := context.WithCancel(k.ctx)
 	c.upTo = cancel
 	k.log.say("kubernetes: %s starts", c.spec.Name)
+	c.release = k.release()
 	order := k.order(c)
+	c.names = order.Kubernetes.CertSANs
 	go func() {
 		p, err := k.config.Kubernetes(ctx, order)
 		if err != nil {
@@ -113,15 +118,20 @@ func (k *kube) startCluster() {
 // caller holds the mutex.
 func (k *kube) join(m talos.MachineSpec) {
 	c := k.cluster
-	c.names[m.Address] = m.Hostname
+	if name := c.nodes[m.Address]; name != "" && name != m.Hostname {
+		k.stopKubelet(name) // its kubelet has another name now, and nobody deletes the old node
+	}
+	c.nodes[m.Address] = m.Hostname
 	if m.ControlPlane {
 		c.stored[m.Address] = true
-		k.open(m.Address)
-		for _, vip := range c.spec.VIPs {
-			k.follow(vip)
-		}
+		k.certify(c, m, func() {
+			k.open(m.Address)
+			for _, vip := range c.spec.VIPs {
+				k.follow(vip)
+			}
+		})
 	}
-	vm := k.vms[m.Address]
+	vm := k.addresses.vm(m.Address)
 	node := kubernetes.Node{
 		Name: m.Hostname, Address: m.Address, OS: "Talos (" + m.TalosVersion + ")",
 		Kubelet: m.KubernetesVersion,
@@ -162,7 +172,6 @@ func (k *kube) off(address string) {
 	defer k.mu.Unlock()
 	m, configured := k.machines[address]
 	delete(k.machines, address)
-	delete(k.vms, address)
 	c := k.cluster
 	if c == nil || !configured {
 		return
@@ -179,11 +188,16 @@ func (k *kube) off(address string) {
 		return
 	}
 	if c.running() {
-		nodes := kubernetes.Nodes{Client: c.process.Client}
-		go k.untilDone("node "+m.Hostname, c.process, func(ctx context.Context) error {
-			return nodes.Stop(ctx, m.Hostname)
-		})
+		k.stopKubelet(m.Hostname)
 	}
+}
+
+// stopKubelet ends the heartbeat of a node; the caller holds the mutex.
+func (k *kube) stopKubelet(node string) {
+	nodes := kubernetes.Nodes{Client: k.cluster.process.Client}
+	go k.untilDone("node "+node, k.cluster.process, func(ctx context.Context) error {
+		return nodes.Stop(ctx, node)
+	})
 }
 
 // diskLost treats the loss of a machine's disk: with the last one that had

@@ -71,6 +71,27 @@ func TestKubernetesLivesAndDiesWithItsMachines(t *testing.T) {
 	d.stopped(workerVM)
 	awaitNodes(t, k, map[string]corev1.ConditionStatus{"cp-01": "True", "worker-01": "Unknown"})
 
+	// A second control plane appears later, and has the API at its own address, by its own name.
+	later := talos.MachineSpec{Address: "127.0.7.12", Hostname: "cp-02", ControlPlane: true,
+		TalosVersion: "v1.13.0", KubernetesVersion: "v1.36.3", SANs: []string{"127.0.7.12", "cp-02"}}
+	d.kube.configured(later)
+	log.await(t, "kubernetes: answers at "+net.JoinHostPort(later.Address, port), 1)
+	if err := serves(t.Context(), net.JoinHostPort(later.Address, port), later.SANs); err != nil {
+		t.Error(err)
+	}
+	awaitNodes(t, k, map[string]corev1.ConditionStatus{"cp-01": "True", "worker-01": "Unknown",
+		"cp-02": "True"})
+	later.Hostname, later.KubernetesVersion = "cp-03", "v1.36.4" // its configuration changes
+	d.kube.configured(later)
+	awaitNodes(t, k, map[string]corev1.ConditionStatus{"cp-01": "True", "worker-01": "Unknown",
+		"cp-02": "Unknown", "cp-03": "True"})
+	if n, err := k.CoreV1().Nodes().Get(t.Context(), "cp-03", metav1.GetOptions{}); err != nil ||
+		n.Status.NodeInfo.KubeletVersion != "v1.36.4" {
+		t.Errorf("cp-03: %v, %v", n, err)
+	}
+	d.kube.off(later.Address)
+	d.kube.diskLost(later.Address)
+
 	d.kube.virtualIP(vip, "127.0.7.12") // it moves, and the API with it
 	ended(t, open)
 	if open, err = net.Dial("tcp", api); err != nil {
@@ -111,6 +132,37 @@ func TestKubernetesLivesAndDiesWithItsMachines(t *testing.T) {
 	if left := d.Leftovers(); len(left) != 0 {
 		t.Errorf("left over: %v", left)
 	}
+}
+
+// A renamed machine is a new VM, which starts while the old one still has its address.
+func TestAnAddressBelongsToOneVMAtATime(t *testing.T) {
+	d, log := start(t, Config{})
+	address := netip.MustParsePrefix("127.0.7.51/24")
+	vm := func(id int, name string) proxmox.VM {
+		return proxmox.VM{ID: id, Name: name, Address: address, Image: "nocloud.img"}
+	}
+	stage := func(want talos.Stage) {
+		t.Helper()
+		if got := d.fleet.Stage(address.Addr().String()); got != want {
+			t.Errorf("the machine is %q, want %q", got, want)
+		}
+	}
+	before, after := vm(421, "worker-01"), vm(422, "worker-02")
+	d.started(before)
+	d.started(after)
+	log.await(t, "vm 422 worker-02: started, but VM 421 has its address 127.0.7.51", 1)
+	d.stopped(after)
+	stage(talos.Booting)
+	d.started(after)
+	d.stopped(before)
+	log.await(t, "vm 422 worker-02: started; Talos boots at", 1)
+	d.destroyed(before) // whose disks are gone already
+	stage(talos.Booting)
+	d.stopped(after)
+	stage(talos.Off)
+	d.destroyed(after)
+	d.started(before)
+	stage(talos.Booting)
 }
 
 func TestThePoolsOfTheClusterExist(t *testing.T) {

@@ -172,8 +172,8 @@ func spec(t *testing.T, vip, port string) talos.ClusterSpec {
 		APIPort: int(number(port, 0)),
 		CACert:  ca, CAKey: caKey, AggregatorCACert: front, AggregatorCAKey: frontKey,
 		ServiceAccountKey: account,
-		SANs:              []string{vip}, ServiceCIDRs: []string{"10.96.0.0/12"},
-		PodCIDRs: []string{"10.244.0.0/16"}, CoreDNS: true,
+		ServiceCIDRs:      []string{"10.96.0.0/12"},
+		PodCIDRs:          []string{"10.244.0.0/16"}, CoreDNS: true,
 	}
 }
 

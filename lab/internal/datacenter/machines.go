@@ -2,9 +2,12 @@ package datacenter
 
 import (
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/mod/semver"
 
 	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
 	"github.com/ephemeral-castle/castle/internal/emulator/talos"
@@ -43,6 +46,9 @@ func storages(names []string) []proxmox.Storage {
 	return all
 }
 
+// imageRelease is the release of Talos in the address or the name of its image.
+var imageRelease = regexp.MustCompile(`v\d+\.\d+\.\d+(-[a-z]+\.\d+)?`)
+
 // started boots the VM's machine. A VM without an image has nothing to boot
 // from, and one without an address cannot be found.
 func (d *Datacenter) started(vm proxmox.VM) {
@@ -54,12 +60,18 @@ func (d *Datacenter) started(vm proxmox.VM) {
 		d.log.say("vm %d %s: %v", vm.ID, vm.Name, err)
 		return
 	}
-	d.kube.mu.Lock()
-	d.kube.vms[address.String()] = vm
-	d.kube.mu.Unlock()
+	former, on := d.kube.addresses.occupy(vm)
+	if on {
+		d.log.say("vm %d %s: started, but VM %d has its address %s", vm.ID, vm.Name, former, address)
+		return
+	}
+	if former != 0 {
+		d.remove(address.String())
+		d.kube.addresses.occupy(vm)
+	}
 	d.log.say("vm %d %s: started; Talos boots at %s", vm.ID, vm.Name, address)
 	if err := d.fleet.Boot(talos.Machine{Address: address.String(), Name: vm.Name,
-		Disks: d.disks(vm)}); err != nil {
+		Disks: d.disks(vm), Version: imageRelease.FindString(vm.ImageURL + " " + vm.Image)}); err != nil {
 		d.log.say("vm %d %s: %v", vm.ID, vm.Name, err)
 	}
 }
@@ -100,9 +112,16 @@ func (d *Datacenter) stopped(vm proxmox.VM) {
 	if !vm.Address.IsValid() {
 		return
 	}
+	address := vm.Address.Addr().String()
 	d.log.say("vm %d %s: stopped", vm.ID, vm.Name)
-	d.fleet.Halt(vm.Address.Addr().String())
-	d.kube.off(vm.Address.Addr().String())
+	had, next := d.kube.addresses.leave(vm)
+	if had {
+		d.fleet.Halt(address)
+		d.kube.off(address)
+	}
+	if next != nil {
+		d.started(*next)
+	}
 }
 
 func (d *Datacenter) destroyed(vm proxmox.VM) {
@@ -110,9 +129,16 @@ func (d *Datacenter) destroyed(vm proxmox.VM) {
 		return
 	}
 	d.log.say("vm %d %s: destroyed", vm.ID, vm.Name)
-	d.fleet.Remove(vm.Address.Addr().String())
-	d.kube.off(vm.Address.Addr().String())
-	d.kube.diskLost(vm.Address.Addr().String())
+	if address := vm.Address.Addr().String(); d.kube.addresses.discard(address, vm.ID) {
+		d.remove(address)
+	}
+}
+
+// remove is the end of the machine at an address and of its disks.
+func (d *Datacenter) remove(address string) {
+	d.fleet.Remove(address)
+	d.kube.off(address)
+	d.kube.diskLost(address)
 }
 
 // configured is a machine whose installed system has come up.
@@ -123,11 +149,25 @@ func (k *kube) configured(m talos.MachineSpec) {
 	k.machines[m.Address] = m
 	switch {
 	case k.cluster == nil: // bootstrap is yet to come
+	case m.ControlPlane && k.cluster.upTo != nil && k.release() != k.cluster.release:
+		k.log.say("kubernetes: restarts as %s", k.release())
+		k.stopCluster()
+		k.startCluster()
 	case k.cluster.running():
 		k.join(m)
 	case m.ControlPlane && k.cluster.stored[m.Address]:
 		k.startCluster() // all control planes were off, and one is back with its disk
 	}
+}
+
+// release is the newest release that a control plane's configuration names; the caller holds the mutex.
+func (k *kube) release() (newest string) {
+	for _, m := range k.machines {
+		if semver.Compare(m.APIServerVersion, newest) > 0 {
+			newest = m.APIServerVersion
+		}
+	}
+	return newest
 }
 
 // switchedOff is a machine that has ended by itself: its VM has stopped.

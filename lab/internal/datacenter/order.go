@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/emulator/talos"
 	"github.com/ephemeral-castle/castle/lab/internal/controlplane"
 	"github.com/ephemeral-castle/castle/lab/internal/kubernetes"
 	"github.com/ephemeral-castle/castle/lab/internal/operators"
@@ -33,28 +34,15 @@ plugins:
 // order translates the machine configuration into the control plane to run.
 func (k *kube) order(c *cluster) controlplane.Order {
 	s := c.spec
-	sans := slices.Clone(s.SANs)
-	for _, m := range k.machines {
-		if m.ControlPlane {
-			sans = append(sans, m.Address, m.Hostname)
-		}
-	}
-	for _, vm := range k.proxmox.VMs() { // machines that are yet to be configured
-		if vm.Address.IsValid() {
-			sans = append(sans, vm.Address.Addr().String(), vm.Name)
-		}
-	}
-	for _, m := range k.config.Machines {
-		sans = append(sans, m.Address, m.Name)
-	}
 	o := controlplane.Order{
 		Kubernetes: kubernetes.Config{
 			Dir: c.dir, Listen: c.backend,
 			CA:                kubernetes.KeyPair{Certificate: s.CACert, Key: s.CAKey},
 			AggregatorCA:      kubernetes.KeyPair{Certificate: s.AggregatorCACert, Key: s.AggregatorCAKey},
 			ServiceAccountKey: s.ServiceAccountKey,
-			Issuer:            s.Endpoint, CertSANs: sans,
+			Issuer:            s.Endpoint, CertSANs: apiNames(k.machines),
 			ServiceCIDR: first(s.ServiceCIDRs), PodCIDR: first(s.PodCIDRs),
+			Release:   c.release,
 			Admission: []byte(podSecurity),
 			PodReady:  time.Duration(5 / k.config.Speed * float64(time.Second)),
 			NodeGrace: max(8*time.Second, time.Duration(40/k.config.Speed*float64(time.Second))),
@@ -76,6 +64,16 @@ func (k *kube) order(c *cluster) controlplane.Order {
 		o.Manifests = append(o.Manifests, m.Contents)
 	}
 	return o
+}
+
+// apiNames are the names of the one API server, which stands for those of all control planes.
+func apiNames(machines map[string]talos.MachineSpec) []string {
+	var all []string
+	for _, m := range machines {
+		all = append(all, m.SANs...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 func first(all []string) string {

@@ -63,7 +63,7 @@ func Start(ctx context.Context, c Config) (*Cluster, error) {
 	}
 	e := &egress{client: l.Client, routes: l.Routes}
 	l.run(ctx, "kube-apiserver", func() error {
-		return runAPIServer(ctx, apiServerFlags(c, f, etcd), e.selector())
+		return runAPIServer(ctx, apiServerFlags(c, f, etcd), c.Release, e.selector())
 	})
 	if err := l.ready(ctx); err != nil {
 		return nil, err
@@ -133,10 +133,7 @@ func writeFiles(c Config) (files, error) {
 	if err != nil {
 		return f, fmt.Errorf("aggregator CA: %w", err)
 	}
-	names := append([]string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
-		"kubernetes.default.svc.cluster.local", "127.0.0.1", c.firstServiceIP()}, c.CertSANs...)
-	server, err := ca.issue(subject{name: "kube-apiserver", sans: names, use: x509.ExtKeyUsageServerAuth})
-	if err != nil {
+	if err := writeServer(c, ca); err != nil {
 		return f, err
 	}
 	admin, err := ca.issue(subject{name: "lab-administrator", org: "system:masters",
@@ -154,7 +151,6 @@ func writeFiles(c Config) (files, error) {
 	}
 	for name, content := range map[string][]byte{
 		"ca.crt": c.CA.Certificate, "front-ca.crt": c.AggregatorCA.Certificate, "sa.key": c.ServiceAccountKey,
-		"apiserver.crt": server.Certificate, "apiserver.key": server.Key,
 		"front.crt": proxy.Certificate, "front.key": proxy.Key,
 		"kubeconfig": config, "admission.yaml": c.Admission,
 	} {
@@ -165,12 +161,36 @@ func writeFiles(c Config) (files, error) {
 	return f, nil
 }
 
+// serverPair is the file with the API server's certificate and key: in one file, they always match.
+const serverPair = "apiserver.pem"
+
+// ReplaceCertificate gives the API server that runs in c.Dir a certificate with c.CertSANs. The server
+// notices it by itself.
+func ReplaceCertificate(c Config) error {
+	c.defaults()
+	ca, err := parseAuthority(c.CA)
+	if err != nil {
+		return fmt.Errorf("CA: %w", err)
+	}
+	return writeServer(c, ca)
+}
+
+func writeServer(c Config, ca *authority) error {
+	names := append([]string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+		"kubernetes.default.svc.cluster.local", "127.0.0.1", c.firstServiceIP()}, c.CertSANs...)
+	server, err := ca.issue(subject{name: "kube-apiserver", sans: names, use: x509.ExtKeyUsageServerAuth})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(files{c.Dir}.path(serverPair), append(server.Certificate, server.Key...), 0o600)
+}
+
 func apiServerFlags(c Config, f files, etcd string) []string {
 	host, port, _ := net.SplitHostPort(c.Listen) // validated
 	flags := []string{
 		"--bind-address=" + host, "--secure-port=" + port, "--advertise-address=" + host,
 		"--endpoint-reconciler-type=none", "--etcd-servers=" + etcd, "--cert-dir=" + f.dir,
-		"--tls-cert-file=" + f.path("apiserver.crt"), "--tls-private-key-file=" + f.path("apiserver.key"),
+		"--tls-cert-file=" + f.path(serverPair), "--tls-private-key-file=" + f.path(serverPair),
 		"--client-ca-file=" + f.path("ca.crt"), "--service-cluster-ip-range=" + c.ServiceCIDR,
 		"--service-account-issuer=" + c.Issuer,
 		"--service-account-key-file=" + f.path("sa.key"), "--service-account-signing-key-file=" +

@@ -27,6 +27,8 @@ type Config struct {
 	ServiceCIDR       string
 	PodCIDR           string
 
+	// Release is the one that /version tells, v1.36.3; empty for the one that is linked.
+	Release string
 	// Admission is the content of an AdmissionConfiguration file; empty for none.
 	Admission []byte
 	// Flags are added to kube-apiserver's own: api-audiences=…

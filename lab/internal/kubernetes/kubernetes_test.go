@@ -125,8 +125,15 @@ func TestControlPlane(t *testing.T) {
 			return c.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{})
 		}
 		await(t, watchNode, func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionUnknown })
+		available := func(want int32) {
+			await(t, func() (watch.Interface, error) {
+				return c.Client.AppsV1().Deployments("default").Watch(ctx, metav1.ListOptions{})
+			}, func(d *appsv1.Deployment) bool { return d.Status.AvailableReplicas == want })
+		}
+		available(0)
 		check(t, nodes.Run(ctx, kubernetes.Node{Name: "worker-01", Address: "192.0.2.214"}))
 		await(t, watchNode, func(n *corev1.Node) bool { return nodeReady(n) == corev1.ConditionTrue })
+		available(1)
 	})
 }
 

@@ -24,7 +24,27 @@ const ReadyAfter = "lab.castle/ready-after"
 // leaseSeconds is the duration of a node's lease; kwok renews it four times as often.
 const leaseSeconds = 8
 
-// stages are kwok's own, with a Pod's readiness delayed.
+// readyAgain is a kubelet that is back: the node controller has called its running Pods unready meanwhile.
+const readyAgain = `
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: pod-ready-again}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchExpressions:
+    - {key: .metadata.deletionTimestamp, operator: DoesNotExist}
+    - {key: .status.phase, operator: In, values: [Running]}
+    - {key: '.status.conditions.[] | select( .type == "Ready" ) | .status', operator: In, values: ["False"]}
+  next:
+    statusTemplate: |
+      conditions:
+      - lastTransitionTime: {{ Now | Quote }}
+        status: "True"
+        type: Ready
+`
+
+// stages are kwok's own, with a Pod's readiness delayed, and readyAgain.
 func stages(c Config) (map[internalversion.StageResourceRef][]*internalversion.Stage, error) {
 	delay := fmt.Sprintf(`
   delay:
@@ -34,7 +54,8 @@ func stages(c Config) (map[internalversion.StageResourceRef][]*internalversion.S
 `, c.PodReady.Milliseconds(), ReadyAfter)
 	all := map[internalversion.StageResourceRef][]*internalversion.Stage{}
 	for _, text := range []string{nodefast.DefaultNodeInit, nodeheartbeat.DefaultNodeHeartbeatWithLease,
-		podfast.DefaultPodReady + delay, podfast.DefaultPodComplete, podfast.DefaultPodDelete} {
+		podfast.DefaultPodReady + delay, readyAgain + delay, podfast.DefaultPodComplete,
+		podfast.DefaultPodDelete} {
 		s, err := kwokconfig.UnmarshalWithType[*internalversion.Stage](text)
 		if err != nil {
 			return nil, err

@@ -36,6 +36,15 @@ type Endpoint struct {
 	TLS  bool
 }
 
+// Private returns the networks of private addresses. A configuration that is edited may name any of them.
+func Private() []netip.Prefix {
+	var all []netip.Prefix
+	for _, p := range []string{"10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16"} {
+		all = append(all, netip.MustParsePrefix(p))
+	}
+	return all
+}
+
 // String is the endpoint as host:port.
 func (e Endpoint) String() string { return fmt.Sprintf("%s:%d", e.Host, e.Port) }
 

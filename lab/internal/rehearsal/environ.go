@@ -9,6 +9,9 @@ import (
 	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 )
 
+// copyVariable names the copy of the repository, which a command may edit.
+const copyVariable = "CASTLE_LAB_REPOSITORY"
+
 // environ returns the environment inside: the user's variables for the terminal, the language and
 // Terraform, and none that would lead to the real world.
 func (p *plan) environ() []string {
@@ -34,6 +37,8 @@ func (p *plan) environ() []string {
 		"XDG_STATE_HOME":     filepath.Join(home, ".local", "state"),
 		"TMPDIR":             p.path("tmp"),
 		"CASTLE_STATE_DIR":   p.path("state"),
+		"CASTLE_STATE_STORE": "local", // never the store in castle.hcl
+		copyVariable:         p.Repository,
 		"KUBECONFIG":         filepath.Join(state, "kubeconfig"),
 		"TALOSCONFIG":        filepath.Join(state, "talosconfig"),
 		"TF_CLI_CONFIG_FILE": p.path("terraformrc"), "CHECKPOINT_DISABLE": "1",

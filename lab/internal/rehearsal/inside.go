@@ -121,21 +121,28 @@ func (r *round) run(ctx context.Context) (int, error) {
 }
 
 // steps runs the given command, or the round of create, status, create and
-// destroy, and stops at what fails first.
+// destroy, with the edit and what follows it, and stops at what fails first.
 func (r *round) steps(ctx context.Context) (int, error) {
 	if len(r.plan.Options.Command) != 0 {
 		return r.step(ctx, r.plan.Options.Command)
 	}
-	cluster := r.plan.Survey.Name + "/" + r.plan.Survey.Platform
-	for i, args := range [][]string{{"create", cluster}, {"status", cluster}, {"create", cluster},
-		{"destroy", cluster, "--yes"}} {
-		code, err := r.step(ctx, append([]string{"castle", "-C", r.plan.Options.Directory}, args...))
-		if code != 0 || err != nil {
-			return code, err
-		}
-		if i != 2 {
-			continue
-		}
+	o, cluster := r.plan.Options, r.plan.Survey.Name+"/"+r.plan.Survey.Platform
+	again := [][]string{{"create", cluster}}
+	if o.Edit != "" {
+		again = [][]string{{"plan", cluster}, append([]string{"create", cluster, "--yes"}, o.Flags...),
+			{"status", cluster}}
+	}
+	code, err := r.castle(ctx, []string{"create", cluster}, []string{"status", cluster})
+	if err == nil && code == 0 && o.Edit != "" {
+		err = r.editing(ctx)
+	}
+	if code != 0 || err != nil {
+		return code, err
+	}
+	if code, err := r.castle(ctx, again...); code != 0 || err != nil {
+		return code, err
+	}
+	if o.Edit == "" {
 		changed, err := r.changedAgain()
 		if err != nil {
 			return 0, err
@@ -144,6 +151,17 @@ func (r *round) steps(ctx context.Context) (int, error) {
 			fmt.Fprintf(r.stderr, "castle: the second create changed %s; it must change nothing\n",
 				strings.Join(changed, ", "))
 			return 1, nil
+		}
+	}
+	return r.castle(ctx, []string{"destroy", cluster, "--yes"})
+}
+
+// castle runs commands of castle, up to the first that fails.
+func (r *round) castle(ctx context.Context, commands ...[]string) (int, error) {
+	for _, args := range commands {
+		code, err := r.step(ctx, append([]string{"castle", "-C", r.plan.Options.Directory}, args...))
+		if code != 0 || err != nil {
+			return code, err
 		}
 	}
 	return 0, nil

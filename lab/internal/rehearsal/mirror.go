@@ -7,11 +7,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 
-	"github.com/ephemeral-castle/castle/lab/internal/providers"
+	"github.com/ephemeral-castle/castle/internal/providers"
+	"github.com/ephemeral-castle/castle/internal/terraform"
+	standins "github.com/ephemeral-castle/castle/lab/internal/providers"
 )
 
 const (
@@ -49,7 +49,7 @@ func layOut(mirror, programs, bin string) error {
 		}
 		return os.Symlink(filepath.Join(programs, program), filepath.Join(dir, name))
 	}
-	for _, p := range providers.Providers() {
+	for _, p := range standins.Providers() {
 		if err := link(p.Source, p.Version, standIns, p.Binary()); err != nil {
 			return err
 		}
@@ -71,37 +71,80 @@ func copyProgram(to, from string) error {
 	return errors.Join(err, out.Close())
 }
 
-// download copies the real providers into the mirror with Terraform, from the sources in
-// Terraform's own configuration. It is the only step that may need a network, and it runs outside.
-func (s *survey) download(ctx context.Context, terraform, mirror, scratch string, environ []string) error {
-	for i, module := range s.modules {
-		dir := filepath.Join(scratch, fmt.Sprint(i))
-		if err := copyModule(dir, module); err != nil {
-			return err
+// download puts the real providers into the mirror: those that the cluster's lock file records, else the
+// newest that the modules allow. Terraform's init installs them from the sources in the user's own CLI
+// configuration. It is the only step that may need a network, and it runs outside.
+func (s *survey) download(ctx context.Context, binary terraform.Binary, mirror string, environ []string) (
+	lock providers.Lock, err error) {
+	origins, err := terraform.ReadOrigins(environ)
+	if err != nil {
+		return nil, &UsageError{fmt.Errorf("--providers registry: %w", err)}
+	}
+	if origins.Overridden() {
+		return nil, &UsageError{errors.New("--providers registry: Terraform's CLI configuration has " +
+			"dev_overrides, whose providers have no version; remove that block for a rehearsal")}
+	}
+	if lock, err = providers.ReadFile(filepath.Join(s.ClusterDir, providers.FileName)); err != nil {
+		return nil, err
+	}
+	root := &terraform.Root{Binary: binary, PluginCache: mirror, Env: environ,
+		Run: filepath.Base(filepath.Dir(mirror))}
+	for _, module := range s.modules {
+		required, err := providers.Required(module)
+		if err != nil {
+			return nil, err
 		}
-		c := exec.CommandContext(ctx, terraform, "providers", "mirror", "-platform="+platform, mirror)
-		c.Dir, c.Env = dir, environ
-		if out, err := c.CombinedOutput(); err != nil {
-			return fmt.Errorf("providers: %w: %s", err, strings.TrimSpace(string(out)))
+		locked := providers.Lock{}
+		for source, constraints := range required {
+			// An edit may require another version than the file records.
+			if ok, err := providers.Allows(constraints, lock[source].Version); ok && err == nil {
+				locked[source] = lock[source]
+			}
+		}
+		chosen, err := terraform.Resolution{Root: root, Required: required, Locked: locked}.Resolve(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("--providers registry: %w", err)
+		}
+		for source, entry := range chosen {
+			if known, is := lock[source]; !is || known.Version == entry.Version {
+				lock[source] = entry
+			}
 		}
 	}
-	return nil
+	return lock, own(mirror)
 }
 
-func copyModule(dir string, module fs.FS) error {
-	return fs.WalkDir(module, ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+// own replaces the links in a plugin cache, which lead to a mirror of the user's, by copies: a path of the
+// user's may be covered inside.
+func own(cache string) error {
+	links, err := filepath.Glob(filepath.Join(cache, "*", "*", "*", "*", "*"))
+	for _, link := range links {
+		target, failed := filepath.EvalSymlinks(link)
+		if info, _ := os.Lstat(link); failed == nil && info != nil && info.Mode()&fs.ModeSymlink != 0 {
+			failed = errors.Join(os.Remove(link), os.Mkdir(link, 0o700))
+			if failed == nil {
+				failed = copyPackage(target, link)
+			}
 		}
-		if entry.IsDir() {
-			return os.MkdirAll(filepath.Join(dir, name), 0o700)
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+func copyPackage(from, to string) error {
+	entries, err := os.ReadDir(from)
+	for _, e := range entries {
+		source, target := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
+		info, failed := os.Stat(source)
+		switch {
+		case failed == nil && info.IsDir():
+			failed = errors.Join(os.Mkdir(target, 0o700), copyPackage(source, target))
+		case failed == nil:
+			failed = copyProgram(target, source)
 		}
-		content, err := fs.ReadFile(module, name)
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(filepath.Join(dir, name), content, 0o600)
-	})
+		err = errors.Join(err, failed)
+	}
+	return err
 }
 
 // cliConfig restricts Terraform's installations to the mirror.

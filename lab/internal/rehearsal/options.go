@@ -1,13 +1,13 @@
-// Package rehearsal creates and destroys a cluster's unchanged configuration in the lab. It has two
+// Package rehearsal creates and destroys a cluster in the lab, with its real configuration. It has two
 // halves, which run in two processes.
 //
 // Outside, Run reads the configuration, collects the names in it, prepares everything that would
 // otherwise come from a network, and enters a namespace. Inside, Main proves that it is inside,
 // starts the datacenter and runs castle, or the given command, as a user would.
 //
-// One work directory holds everything: state, plugin cache, provider mirror, logs, home. The
-// repository is mounted read-only, and mounts cover its configs/ and the real state directory. The
-// kernel thus keeps a rehearsal away from the real files.
+// One work directory holds everything: state, plugin cache, provider mirror, logs, home. Mounts cover the
+// repository, with a copy of the configuration that may be edited, and the real state directory. The kernel
+// thus keeps a rehearsal away from the real files.
 package rehearsal
 
 import (
@@ -19,6 +19,9 @@ import (
 // notice are gone, and what races, still does.
 const FastSpeed = 50
 
+// fromRegistry is the value of Options.Providers for the real providers.
+const fromRegistry = "registry"
+
 // Options are the arguments and flags of a rehearsal.
 type Options struct {
 	Cluster   string
@@ -29,6 +32,8 @@ type Options struct {
 	Keep      bool
 	Report    string   // file for the report, or empty
 	Command   []string // what runs inside, or empty for the whole round
+	Edit      string   // file with the patch of the configuration between two creates, or empty
+	Flags     []string // of the create after the edit
 	Environ   []string `json:"-"` // the user's own, credentials and all: it is not written down
 }
 

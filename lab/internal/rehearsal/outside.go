@@ -13,9 +13,11 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/process"
+	"github.com/ephemeral-castle/castle/internal/providers"
 	"github.com/ephemeral-castle/castle/internal/terraform"
 	"github.com/ephemeral-castle/castle/lab/internal/datacenter"
 	"github.com/ephemeral-castle/castle/lab/internal/namespace"
+	"github.com/ephemeral-castle/castle/lab/internal/network"
 	"github.com/ephemeral-castle/castle/lab/internal/vault"
 )
 
@@ -30,11 +32,12 @@ const frontAddress = "127.0.0.2"
 
 // plan is the message from the outer half to the inner one, in a private file.
 type plan struct {
-	Outside string // the network namespace that it must not be in
-	Work    string
-	Options Options
-	Survey  survey
-	Faults  datacenter.Faults
+	Outside    string // the network namespace that it must not be in
+	Work       string
+	Repository string // inside, its copy covers it
+	Options    Options
+	Survey     survey
+	Faults     datacenter.Faults
 }
 
 // Run rehearses and returns the exit code: that of the first step that failed.
@@ -78,11 +81,16 @@ func Run(ctx context.Context, o Options, stderr io.Writer) (code int, err error)
 		}
 		err = errors.Join(err, os.RemoveAll(work))
 	}()
-	p := plan{Work: work, Options: o, Survey: *s, Faults: faults}
+	p := plan{Work: work, Repository: repository, Options: o, Survey: *s, Faults: faults}
+	if o.Edit != "" {
+		if err := p.tryEdit(ctx, notice); err != nil {
+			return 0, err
+		}
+	}
 	if err := p.prepare(ctx, notice); err != nil {
 		return 0, err
 	}
-	mounts, err := p.mounts(repository)
+	mounts, err := p.mounts()
 	if err != nil {
 		return 0, err
 	}
@@ -98,8 +106,9 @@ func Run(ctx context.Context, o Options, stderr io.Writer) (code int, err error)
 		return 0, err
 	}
 	code, err = namespace.Run(ctx, namespace.Spec{
-		Addresses: s.Network.Addresses, Ranges: s.Network.Ranges, Hosts: s.Network.Hosts,
-		Front: netip.MustParseAddr(frontAddress), Mounts: mounts, Files: filepath.Join(work, "etc"),
+		Addresses: p.Survey.Network.Addresses, Hosts: p.Survey.Network.Hosts,
+		Ranges: append(network.Private(), p.Survey.Network.Ranges...),
+		Front:  netip.MustParseAddr(frontAddress), Mounts: mounts, Files: filepath.Join(work, "etc"),
 	}, []string{"/proc/self/exe", Arg, file}, p.environ())
 	if err != nil {
 		return 0, err
@@ -109,8 +118,7 @@ func Run(ctx context.Context, o Options, stderr io.Writer) (code int, err error)
 
 // prepare puts everything into the work directory that the inside needs.
 func (p *plan) prepare(ctx context.Context, notice func(string)) error {
-	for _, dir := range []string{"etc", "bin", "mirror", "state", "home", "covered", "scratch", "tmp",
-		"programs"} {
+	for _, dir := range []string{"etc", "bin", "mirror", "state", "home", "covered", "tmp", "programs"} {
 		if err := os.Mkdir(p.path(dir), 0o700); err != nil {
 			return err
 		}
@@ -145,8 +153,12 @@ func (p *plan) prepare(ctx context.Context, notice func(string)) error {
 		os.Symlink(found.Path, p.path("bin", "terraform"))); err != nil {
 		return err
 	}
-	if p.Options.Providers == "registry" {
-		err = p.Survey.download(ctx, found.Path, p.path("mirror"), p.path("scratch"), p.Options.Environ)
+	if p.Options.Providers == fromRegistry {
+		notice("installing the providers from the sources in Terraform's CLI configuration")
+		var lock providers.Lock
+		if lock, err = p.Survey.download(ctx, found, p.path("mirror"), p.Options.Environ); err == nil {
+			err = os.WriteFile(p.path(providers.FileName), lock.File(), 0o600)
+		}
 	} else {
 		err = layOut(p.path("mirror"), p.path("programs"), bin)
 	}
@@ -163,55 +175,6 @@ func find(name, beside string, environ []string) (string, error) {
 		}
 	}
 	return "", exec.ErrNotFound
-}
-
-// mounts cover the real files. The repository becomes read-only, the cluster's folder a copy with
-// the rehearsal's own configs/, and the state directory an empty one. The mounts create nothing in
-// the repository, so rehearsals do not interfere with each other.
-func (p *plan) mounts(repository string) ([]namespace.Mount, error) {
-	double := p.path("cluster")
-	if err := os.MkdirAll(filepath.Join(double, "configs"), 0o700); err != nil {
-		return nil, err
-	}
-	entries, err := os.ReadDir(p.Survey.ClusterDir)
-	if err != nil {
-		return nil, err
-	}
-	mounts := []namespace.Mount{{Path: repository}} // first: what is bound from it later is read-only, too
-	for _, e := range entries {
-		from, to := filepath.Join(p.Survey.ClusterDir, e.Name()), filepath.Join(double, e.Name())
-		switch {
-		case e.Name() == "configs":
-			continue
-		case e.Type()&os.ModeSymlink != 0:
-			target, err := os.Readlink(from)
-			if err == nil {
-				err = os.Symlink(target, to)
-			}
-			if err != nil {
-				return nil, err
-			}
-			continue
-		case e.IsDir():
-			err = os.Mkdir(to, 0o700)
-		default:
-			err = os.WriteFile(to, nil, 0o600)
-		}
-		if err != nil {
-			return nil, err
-		}
-		mounts = append(mounts, namespace.Mount{Path: to, From: from})
-	}
-	mounts = append(mounts, namespace.Mount{Path: p.Survey.ClusterDir, From: double})
-	// Inside, clients have to trust the lab's authority.
-	for _, file := range p.Survey.Certificates {
-		mounts = append(mounts, namespace.Mount{Path: file, From: p.path(bundleName)})
-	}
-	state := realState(p.Options.Environ)
-	if _, err := os.Stat(state); err == nil {
-		mounts = append(mounts, namespace.Mount{Path: state, From: p.path("covered")})
-	}
-	return mounts, nil
 }
 
 // realState is where castle keeps state when it does not rehearse.

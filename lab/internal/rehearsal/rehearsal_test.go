@@ -99,39 +99,6 @@ func TestEnvironHoldsNothingThatLeadsOutside(t *testing.T) {
 	}
 }
 
-func TestMountsTouchNothingInTheRepository(t *testing.T) {
-	repository := t.TempDir()
-	dir := filepath.Join(repository, "clusters", "blue", "proxmox")
-	check(t, os.MkdirAll(filepath.Join(dir, "configs"), 0o700))
-	check(t, os.Mkdir(filepath.Join(dir, "files"), 0o700))
-	for _, name := range []string{"cluster.hcl", "secrets.tfvars", "configs/kubeconfig"} {
-		check(t, os.WriteFile(filepath.Join(dir, name), []byte("real"), 0o600))
-	}
-	check(t, os.Symlink("cluster.hcl", filepath.Join(dir, "link.hcl")))
-	before := tree(t, repository)
-	p := &plan{Work: t.TempDir(), Survey: survey{ClusterDir: dir},
-		Options: Options{Environ: []string{"HOME=" + t.TempDir()}}}
-	mounts, err := p.mounts(repository)
-	check(t, err)
-	if after := tree(t, repository); after != before {
-		t.Errorf("before:\n%s\nafter:\n%s", before, after)
-	}
-	if first := mounts[0]; first.Path != repository || first.From != "" {
-		t.Errorf("first: %+v, want the repository, read-only", first)
-	}
-	if last := mounts[len(mounts)-1]; last.Path != dir || last.From != p.path("cluster") {
-		t.Errorf("last: %+v, want the cluster's double", last)
-	}
-	for _, m := range mounts {
-		if strings.Contains(m.From, "configs") {
-			t.Errorf("the real configs/ are shown: %+v", m)
-		}
-	}
-	if left, err := os.ReadDir(p.path("cluster", "configs")); err != nil || len(left) != 0 {
-		t.Errorf("configs/: %v, %v", left, err)
-	}
-}
-
 func TestLayOutServesEveryProviderUnderItsRealName(t *testing.T) {
 	bin, mirror, programs := t.TempDir(), t.TempDir(), t.TempDir()
 	if err := layOut(mirror, programs, bin); err == nil || !strings.Contains(err.Error(), "make build") {

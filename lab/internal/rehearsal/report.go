@@ -3,6 +3,7 @@ package rehearsal
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -118,7 +119,7 @@ func (r *round) readRun() error {
 	if err != nil {
 		return err
 	}
-	g, err := topology.Build(cluster.Options{
+	g, err := topology.Build(context.Background(), cluster.Options{
 		Repository: repository, Cluster: r.plan.Survey.Name + "/" + r.plan.Survey.Platform,
 		Environ: r.environ,
 		Library: stages.Library, Templates: templates.Files,

@@ -50,7 +50,22 @@ gate "kubernetes_api" "vip" {
   timeout   = "15m"
 }
 
+# The node of a machine that was removed stays until somebody deletes it.
 gate "nodes" "ready" {
-  count   = length(var.nodes)
+  names   = [for name in keys(var.nodes) : "${cluster.name}-${name}"]
   timeout = "15m"
+}
+
+# A machine keeps its Talos until it is upgraded, whatever its configuration names.
+gate "talos_version" "machines" {
+  version   = var.talos_version
+  machines  = { for name, node in var.nodes : name => node.address }
+  installer = "${var.talos_image_factory}/${var.talos_platform}-installer/${var.talos_schematic_id}:${var.talos_version}"
+  timeout   = "15m"
+}
+
+gate "kubernetes_version" "machines" {
+  version   = var.kubernetes_version
+  endpoints = [for node in var.nodes : node.address if node.role == "controlplane"]
+  timeout   = "15m"
 }

@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/process"
+	"github.com/ephemeral-castle/castle/internal/scaffold"
+)
+
+const mainBranch = "main"
+
+func newCI(a *app) *cobra.Command {
+	p := scaffold.Pipeline{}
+	cmd := &cobra.Command{
+		Use:   "ci github|gitlab [CLUSTER…]",
+		Short: "Write a pipeline for GitHub Actions or GitLab CI/CD",
+		Long: `Write .github/workflows/castle.yml or .gitlab-ci.yml for the named clusters, or for all of
+the repository:
+
+  - on a pull request, castle check and castle plan, with the plan for review;
+  - on the main branch, castle plan and castle create --plan, which applies exactly that
+    plan, and nothing if it replaces or destroys a resource;
+  - by hand, create with such losses, destroy and recreate;
+  - every night, castle status and castle doctor.
+
+The jobs share nothing but the store of the states: castle.hcl or CASTLE_STATE_STORE has to
+name one. A saved plan holds secrets, and people who can read the repository can read what a
+job keeps, so castle.hcl also has to name recipients of encryption. docs/ci.md describes the
+set-up.
+
+The same command updates the file. castle never overwrites a file that it did not write, and
+its own one only with --force if somebody has changed it. The jobs use the castle that wrote
+the file; a development build cannot be installed, and has to be on the runners' PATH.`,
+		Example: "  castle ci github\n  castle ci gitlab blue --runner homelab",
+		Args:    usage(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			system, err := pipelineSystem(args[0])
+			if err != nil {
+				return err
+			}
+			if !cmd.Flags().Changed("runner") {
+				p.Runner = system.Runner
+			}
+			p.Command = "castle ci " + strings.Join(append(args, flagsOf(cmd)...), " ")
+			return writePipeline(a, *system, p, args[1:])
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&p.Path, "file", "", "write to `FILE` in the Git repository")
+	f.StringVar(&p.Branch, "branch", mainBranch, "the branch `NAME` whose configuration the clusters have")
+	f.StringVar(&p.Runner, "runner", "", "the `LABEL` or tag of the runners (default for gitlab: castle)")
+	f.StringSliceVar(&p.Secrets, "secret", nil, "pass on the secret `NAME`, too; repeatable")
+	f.BoolVar(&p.Force, "force", false, "replace a file of castle that somebody has changed")
+	return cmd
+}
+
+// pipelineSystem returns the system of a name.
+func pipelineSystem(name string) (*scaffold.PipelineSystem, error) {
+	var names []string
+	for _, s := range scaffold.PipelineSystems() {
+		if s.Name == name {
+			return &s, nil
+		}
+		names = append(names, s.Name)
+	}
+	return nil, refuse("no pipelines for %q; choose one of %s", name, strings.Join(names, ", "))
+}
+
+// flagsOf returns the flags that write the same file again.
+func flagsOf(cmd *cobra.Command) (words []string) {
+	for _, name := range []string{"file", "branch", "runner"} {
+		if f := cmd.Flags().Lookup(name); f.Changed {
+			words = append(words, "--"+name, cluster.Word(f.Value.String()))
+		}
+	}
+	secrets, _ := cmd.Flags().GetStringSlice("secret") //nolint:errcheck // it has this type
+	for _, name := range secrets {
+		words = append(words, "--secret", name)
+	}
+	return words
+}
+
+// writePipeline writes the pipeline of the named clusters, or of all.
+func writePipeline(a *app, system scaffold.PipelineSystem, p scaffold.Pipeline, names []string) error {
+	o, err := a.complete(cluster.Options{})
+	if err != nil {
+		return err
+	}
+	p.Repository, p.Version = o.Repository, a.version
+	if err := pipelineStore(o, &p); err != nil {
+		return err
+	}
+	if p.Clusters, err = pipelineClusters(o, names); err != nil {
+		return err
+	}
+	lines, err := scaffold.Unignored(o.Repository)
+	if err != nil {
+		return err
+	}
+	if len(lines) > 0 {
+		return refuse("%s; run `castle init` first", ignoreProblem(o.Repository, lines))
+	}
+	f, err := scaffold.WritePipeline(system, p)
+	if err != nil {
+		return refuse("%v", err)
+	}
+	return a.print(f, func(w io.Writer) { printPipeline(w, system, p, f) })
+}
+
+// pipelineStore finds the store of the states and requires what a job needs of it.
+func pipelineStore(o cluster.Options, p *scaffold.Pipeline) error {
+	configured, files, diags := config.ReadStateStore(o.Repository)
+	if diags.HasErrors() {
+		return &cluster.ConfigError{Diagnostics: diags, Files: files}
+	}
+	given := process.Getenv(o.Environ, "CASTLE_STATE_STORE")
+	p.Store, p.StoreVariable = cmp.Or(configured.URL, given), configured.URL == ""
+	switch {
+	case p.Store == "" || p.Store == "local":
+		return refuse("no store is configured; nothing was written: a job's machine is thrown away with " +
+			"the states on it\n  add to castle.hcl: state { store = \"s3://bucket/folder\" }, or set " +
+			"CASTLE_STATE_STORE (docs/state.md)")
+	case len(configured.Recipients) == 0:
+		return refuse("castle.hcl names no recipients of encryption; nothing was written: a saved plan " +
+			"holds secrets, and everybody who can read the repository could read those of its jobs\n" +
+			"  add to castle.hcl: state { encryption { recipients = [\"age1…\"] } } (docs/state.md)")
+	}
+	if err := config.CheckStoreURL(p.Store); err != nil {
+		return refuse("CASTLE_STATE_STORE: %v", err)
+	}
+	return nil
+}
+
+// pipelineClusters returns the named clusters, or all of the repository.
+func pipelineClusters(o cluster.Options, names []string) ([]scaffold.PipelineCluster, error) {
+	all, err := config.Clusters(o.Repository)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		names = all
+	}
+	if len(names) == 0 {
+		return nil, refuse("no clusters: there is no clusters/<name>/<platform>/cluster.hcl in %s; "+
+			"`castle new` makes one", o.Repository)
+	}
+	var clusters []scaffold.PipelineCluster
+	for _, name := range names {
+		o.Cluster = name
+		loaded, err := o.Load()
+		if err != nil {
+			return nil, err
+		}
+		c := scaffold.PipelineCluster{Name: loaded.Name + "/" + loaded.Platform, Reference: loaded.Name}
+		same := func(other string) bool { return strings.HasPrefix(other, loaded.Name+"/") }
+		if len(slices.DeleteFunc(slices.Clone(all), func(n string) bool { return !same(n) })) > 1 {
+			c.Reference = c.Name
+		}
+		for _, s := range loaded.Stages {
+			for _, source := range s.Providers {
+				c.Providers = append(c.Providers, path.Base(source))
+			}
+			c.SecretsFile = c.SecretsFile || s.Source == "secrets/local"
+		}
+		_, err = os.Stat(filepath.Join(loaded.Dir, "secrets.tfvars"))
+		c.SecretsFile = c.SecretsFile || err == nil
+		if !slices.ContainsFunc(clusters, func(b scaffold.PipelineCluster) bool { return b.Name == c.Name }) {
+			clusters = append(clusters, c)
+		}
+	}
+	return clusters, nil
+}
+
+func printPipeline(w io.Writer, system scaffold.PipelineSystem, p scaffold.Pipeline,
+	f *scaffold.PipelineFile) {
+	var names []string
+	for _, c := range p.Clusters {
+		names = append(names, c.Name)
+	}
+	if f.Unchanged {
+		fmt.Fprintf(w, "%s is up to date: %s\n", f.Path, strings.Join(names, ", "))
+		return
+	}
+	fmt.Fprintf(w, "wrote %s for %s: %s\n", f.Path, system.Title, strings.Join(names, ", "))
+	fmt.Fprintf(w, "Next:\n  start a runner%s that reaches Proxmox and the nodes\n",
+		textIf(p.Runner != "", " with the label "+p.Runner))
+	if f.Installs == "" {
+		fmt.Fprintf(w, "  install this castle on its PATH: it is a development build (%s), which no job can "+
+			"install\n", p.Version)
+	}
+	if p.StoreVariable {
+		fmt.Fprint(w, "  set the variable CASTLE_STATE_STORE there\n")
+	}
+	fmt.Fprintf(w, "  set the secrets that it passes on: %s\n", strings.Join(f.Secrets, ", "))
+	if len(f.Prefixes) > 0 {
+		fmt.Fprintf(w, "    for one cluster alone with its prefix: %s\n", strings.Join(f.Prefixes, ", "))
+	}
+	fmt.Fprintf(w, "  commit and push the file\n")
+}

@@ -1,0 +1,239 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"slices"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/process"
+	"github.com/ephemeral-castle/castle/internal/state"
+	"github.com/ephemeral-castle/castle/internal/state/commits"
+	"github.com/ephemeral-castle/castle/internal/state/workingcopy"
+	"github.com/ephemeral-castle/castle/internal/store"
+)
+
+// The variables of the environment that say where the states are. None reaches Terraform.
+const (
+	storeVariable        = "CASTLE_STATE_STORE" // overrides castle.hcl
+	identityVariable     = "CASTLE_AGE_IDENTITY"
+	identityFileVariable = "CASTLE_AGE_IDENTITY_FILE"
+
+	localStore = "local" // as the URL of a store: the state directory alone
+)
+
+// StateStore is the store in which machines share the states of all clusters. A nil *StateStore is the state
+// directory of this machine alone.
+type StateStore struct {
+	Store      store.Store
+	Encryption commits.Encryption
+	Writer     commits.Writer // without a run
+
+	lockTime time.Duration
+}
+
+// OpenStore opens the store that the environment or castle.hcl names; nil if neither does. It makes no
+// request. Repository, Environ and Version of o are enough.
+func OpenStore(ctx context.Context, o Options) (*StateStore, error) {
+	url := process.Getenv(o.Environ, storeVariable)
+	if url == localStore {
+		return nil, nil
+	}
+	configured, err := o.stateStore()
+	if err != nil {
+		return nil, err
+	}
+	if url = cmp.Or(url, configured.URL); url == "" {
+		return nil, nil
+	}
+	return openStoreAt(ctx, o, url, configured.Recipients)
+}
+
+// OpenStoreAt is OpenStore for another URL. The encryption is the configured one.
+func OpenStoreAt(ctx context.Context, o Options, url string) (*StateStore, error) {
+	configured, err := o.stateStore()
+	if err != nil {
+		return nil, err
+	}
+	return openStoreAt(ctx, o, url, configured.Recipients)
+}
+
+func openStoreAt(ctx context.Context, o Options, url string, recipients []string) (*StateStore, error) {
+	if err := config.CheckStoreURL(url); err != nil {
+		return nil, Usagef("the store of the states: %v", err)
+	}
+	identities, err := ageIdentities(o.Environ)
+	switch {
+	case err != nil:
+		return nil, err
+	case identities == "" && len(recipients) > 0:
+		return nil, Usagef("castle.hcl encrypts the states in %s: set %s, or %s to the path of a file with "+
+			"the identity of one of the recipients", url, identityVariable, identityFileVariable)
+	case identities != "" && o.Repository == "": // what it wrote would be in clear
+		return nil, Usagef("castle.hcl says for whom the states in %s are encrypted, and there is no castle "+
+			"repository here: run the command in the repository, or name that with -C DIR", url)
+	}
+	s := &StateStore{Encryption: commits.Encryption{Recipients: recipients, Identities: identities}}
+	if s.lockTime, err = workingcopy.LockTime(o.Environ); err != nil {
+		return nil, &UsageError{Message: err.Error()}
+	}
+	s.Writer = commits.Writer{User: userName(), Castle: o.Version}
+	if s.Writer.Host, err = os.Hostname(); err != nil {
+		return nil, err
+	}
+	if s.Store, err = store.Open(ctx, url); err != nil {
+		return nil, &UsageError{Message: err.Error()}
+	}
+	return s, nil
+}
+
+// stateStore reads what castle.hcl says about the store.
+func (o Options) stateStore() (config.StateStore, error) {
+	if o.Repository == "" {
+		return config.StateStore{}, nil
+	}
+	configured, files, diags := config.ReadStateStore(o.Repository)
+	if diags.HasErrors() {
+		return configured, &ConfigError{Diagnostics: diags, Files: files}
+	}
+	return configured, nil
+}
+
+// ageIdentities returns the text of the identities that decrypt states; empty if there are none.
+func ageIdentities(environ []string) (string, error) {
+	text := process.Getenv(environ, identityVariable)
+	path := process.Getenv(environ, identityFileVariable)
+	switch {
+	case text != "" && path != "":
+		return "", Usagef("%s and %s are both set: unset one", identityVariable, identityFileVariable)
+	case path == "":
+		return text, nil
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", Usagef("%s: %v", identityFileVariable, err)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return "", Usagef("%s: %s holds secrets and is readable by others (mode %04o); run chmod 600 %s",
+			identityFileVariable, path, mode, process.Quote(path))
+	}
+	data, err := os.ReadFile(path)
+	return string(data), err
+}
+
+func userName() string {
+	u, err := user.Current()
+	if err != nil {
+		return "unknown"
+	}
+	return u.Username
+}
+
+// Clusters lists the clusters of which root or the store has a state: blue/proxmox.
+func (s *StateStore) Clusters(ctx context.Context, root string) ([]string, error) {
+	all, err := state.Clusters(root)
+	if err != nil || s == nil {
+		return all, err
+	}
+	stored, err := commits.Clusters(ctx, s.Store)
+	all = append(all, stored...)
+	slices.Sort(all)
+	return slices.Compact(all), err
+}
+
+// Log returns the log of a cluster in the store.
+func (s *StateStore) Log(cluster string) (*commits.Log, error) {
+	log, err := commits.Open(s.Store, cluster, s.Encryption)
+	if err != nil {
+		return nil, &UsageError{Message: err.Error()}
+	}
+	return log, nil
+}
+
+// Open returns the working copy of the store in a cluster's state directory; nil without a store. It makes no
+// request. The error is a *workingcopy.OtherError if the state is not where the configuration says.
+func (s *StateStore) Open(dir *state.Dir) (*workingcopy.Copy, error) {
+	if s == nil {
+		return nil, workingcopy.Local(dir)
+	}
+	log, err := s.Log(dir.Cluster())
+	if err != nil {
+		return nil, err
+	}
+	working, err := workingcopy.Open(dir, log, s.Writer)
+	if err != nil {
+		return nil, err
+	}
+	working.SetLockTime(s.lockTime)
+	return working, nil
+}
+
+// OpenDir opens the state directory of a cluster and brings it to the newest commit of the store. Without a
+// store the copy is nil. Notices are for the user.
+func (s *StateStore) OpenDir(ctx context.Context, root, cluster, platform string) (
+	dir *state.Dir, working *workingcopy.Copy, notices []string, err error) {
+	if dir, err = state.Open(root, cluster, platform); err != nil {
+		return nil, nil, nil, err
+	}
+	if working, err = s.Open(dir); err != nil || working == nil {
+		return dir, nil, nil, err
+	}
+	notices, err = working.Checkout(ctx)
+	return dir, working, notices, err
+}
+
+// openAnyPlace is OpenDir without a checkout. The copy is nil if the state is not where the configuration
+// says.
+func (s *StateStore) openAnyPlace(_ context.Context, root, cluster, platform string) (
+	dir *state.Dir, working *workingcopy.Copy, notices []string, err error) {
+	if dir, err = state.Open(root, cluster, platform); err != nil {
+		return nil, nil, nil, err
+	}
+	if working, err = s.Open(dir); errors.As(err, new(*workingcopy.OtherError)) {
+		err = nil
+	}
+	return dir, working, nil, err
+}
+
+// Close ends the connections.
+func (s *StateStore) Close() error {
+	if s == nil {
+		return nil
+	}
+	return s.Store.Close()
+}
+
+// StoreFix returns what a user can do about an error of a store, "" for any other error.
+func StoreFix(err error) string {
+	failed, is := errors.AsType[*store.Error](err)
+	if !is {
+		return ""
+	}
+	const again = "and run the same command again; what is only on this machine is not lost"
+	switch failed.Kind {
+	case store.Away:
+		return fmt.Sprintf("check that %s can be reached from here, %s", failed.URL, again)
+	case store.Refused:
+		return fmt.Sprintf("%s refuses the credentials of this environment, or they do not suffice: renew "+
+			"them, or grant reading, creating, listing and deleting, %s", failed.URL, again)
+	case store.Full:
+		return fmt.Sprintf("%s is full: make room there, %s", failed.URL, again)
+	case store.Missing:
+		return fmt.Sprintf("%s does not exist: create it, or correct the URL in the block state of "+
+			"castle.hcl or in %s", failed.URL, storeVariable)
+	}
+	return ""
+}
+
+// FileEncryption encrypts files that leave the machine, such as saved plans; without a store it does not.
+func (s *StateStore) FileEncryption() commits.Encryption {
+	if s == nil {
+		return commits.Encryption{}
+	}
+	return s.Encryption
+}

@@ -1,0 +1,148 @@
+package run
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// tidy removes from the state directory what no later run needs: the secrets of archived stages that are
+// gone, which an older castle kept, and the oldest runs. It only reports a failure: a destroy must go on.
+func (r *Run) tidy() {
+	archived, err := state.Archives(r.Cluster.Dir)
+	var stripped []string
+	whole := map[state.Archived]bool{}
+	for _, a := range archived {
+		has, unread := a.Whole()
+		if err = errors.Join(err, unread); has && archivedGone(a) {
+			stripped = append(stripped, a.Stage)
+			err = errors.Join(err, a.Strip())
+		} else if has {
+			whole[a] = true
+		}
+	}
+	if len(stripped) > 0 {
+		r.Notice("the archive of an older castle held secrets of destroyed stages (" +
+			strings.Join(stripped, ", ") + "); castle removed them, and keeps addresses and ids")
+	}
+	archived = slices.DeleteFunc(archived, func(a state.Archived) bool { return whole[a] })
+	if err = errors.Join(err, r.prune(archived)); err != nil {
+		r.Notice("the state directory could not be tidied: " + err.Error())
+	}
+}
+
+// archivedGone reports whether everything of an archived stage is gone. A nuke proves only machines gone.
+func archivedGone(a state.Archived) bool {
+	if state.RunKind(a.Run) != "nuke" {
+		return true
+	}
+	rec, st, err := a.Read()
+	return err == nil && len(cluster.Outside(rec, st)) == 0
+}
+
+// prune removes the runs, and their archived stages, beyond the newest that the configuration keeps.
+func (r *Run) prune(archived []state.Archived) error {
+	runs, err := r.Cluster.Dir.Runs()
+	if err != nil {
+		return err
+	}
+	ids := slices.Clone(runs)
+	for _, a := range archived { // a nuke has no folder of its own
+		ids = append(ids, a.Run)
+	}
+	ids = slices.DeleteFunc(ids, func(id string) bool { return !state.IsRunID(id) })
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	keep := r.Cluster.Config.Runs
+	if keep == 0 || len(ids) <= keep {
+		return nil
+	}
+	needed, err := r.neededRuns(runs)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids[:len(ids)-keep] {
+		if needed[id] {
+			continue
+		}
+		for _, a := range archived {
+			if a.Run == id {
+				err = errors.Join(err, a.Remove())
+			}
+		}
+		err = errors.Join(err, r.Cluster.Dir.Run(id).Remove())
+	}
+	return err
+}
+
+// neededRuns returns the runs that castle reads again, however old they are: unfinished ones, the last one
+// that worked on a stage that is not ready, and the one that measured the durations of the graph.
+func (r *Run) neededRuns(newestFirst []string) (map[string]bool, error) {
+	dir := r.Cluster.Dir
+	proof, unread := dir.Proof().Value()
+	recreation, err := dir.Recreation().Value()
+	names, unlisted := dir.Stages()
+	err = errors.Join(unread, err, unlisted)
+	needed := map[string]bool{r.ID: true, proof.Run: true, recreation.Run: true}
+	var unready []string
+	for _, name := range names {
+		intent, unread := dir.Stage(name).Intent().Read()
+		fingerprint, lost := dir.Stage(name).Fingerprint().Read()
+		if err = errors.Join(err, unread, lost); intent != nil {
+			needed[intent.Run] = true
+		}
+		if fingerprint == nil {
+			unready = append(unready, name)
+		}
+	}
+	measured := false
+	for _, id := range newestFirst {
+		events, unread := dir.Run(id).Events()
+		if unread != nil {
+			continue // it has none, or a power cut has damaged them
+		}
+		unready = slices.DeleteFunc(unready, func(name string) bool {
+			worked := slices.ContainsFunc(events, func(e event.Event) bool {
+				return e.Stage == name && (e.Kind == event.StageStarted || e.Kind == event.StageFailed)
+			})
+			needed[id] = needed[id] || worked
+			return worked
+		})
+		if !measured && CreateEvents(dir.Run(id), r.Cluster.Config) != nil {
+			measured, needed[id] = true, true
+		}
+		if measured && len(unready) == 0 {
+			break
+		}
+	}
+	return needed, err
+}
+
+// CreateEvents returns the events of a run that a graph's durations can come from, without the destroy of a
+// recreate; nil for any other run. A run with an unreadable journal did not end well.
+func CreateEvents(r *state.Run, cluster *config.Cluster) []event.Event {
+	if kind := state.RunKind(r.ID); kind != "create" && kind != "recreate" {
+		return nil
+	}
+	events, err := r.Events()
+	if err != nil || len(events) == 0 || !events[len(events)-1].Succeeded() {
+		return nil
+	}
+	isReceipt := func(e event.Event) bool { return e.Kind == event.Receipted }
+	events = events[max(0, slices.IndexFunc(events, isReceipt)):]
+	ready, created := map[string]bool{}, false
+	for _, e := range events {
+		created = created || e.Kind == event.StageReady
+		ready[e.Stage] = ready[e.Stage] || e.Kind == event.StageReady || e.Kind == event.StageUpToDate
+	}
+	never := func(s *config.Stage) bool { return !ready[s.Name] }
+	if !created || slices.ContainsFunc(cluster.Stages, never) {
+		return nil
+	}
+	return events
+}

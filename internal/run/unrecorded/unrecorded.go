@@ -1,0 +1,193 @@
+// Package unrecorded looks for machines of a cluster that its state directory has no record of: the record
+// was lost, or another state directory has it. Without this look, an empty record would prove that nothing
+// exists.
+//
+// castle asks only where the record lacks a machine of the configuration, and asks for one list. The API
+// token is the first that Proxmox accepts: that of the configuration and the recorded outputs,
+// PROXMOX_VE_API_TOKEN, or the one in the cluster's secret store.
+package unrecorded
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/proxmox"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// answerTime bounds a look.
+const answerTime = 10 * time.Second
+
+// Machine is a virtual machine with the name and the tags of the cluster.
+type Machine struct {
+	ID     int    `json:"vmid"`
+	Name   string `json:"name"`
+	Node   string `json:"node"`
+	Status string `json:"status"`
+}
+
+func (m Machine) String() string {
+	return fmt.Sprintf("VM %d %q on node %s, %s", m.ID, m.Name, m.Node, m.Status)
+}
+
+// Found is the result of a look.
+type Found struct {
+	Machines []Machine `json:"machines"`            // unknown to this state
+	NotAsked string    `json:"not_asked,omitempty"` // why castle cannot tell whether there are any
+	Fixes    []string  `json:"fixes,omitempty"`
+
+	Endpoint  string   `json:"-"` // of the datacenter; empty if the configuration names none
+	Stages    []string `json:"-"` // whose records lack machines
+	preflight string   // whose machines were found first: vm_ids.free
+}
+
+// None reports whether the look has found nothing that a user must know.
+func (f *Found) None() bool { return len(f.Machines) == 0 && f.NotAsked == "" }
+
+// Mask hides secrets in every text.
+func (f *Found) Mask(hide func(string) string) {
+	f.NotAsked = hide(f.NotAsked)
+	for i := range f.Fixes {
+		f.Fixes[i] = hide(f.Fixes[i])
+	}
+	for i := range f.Machines {
+		m := &f.Machines[i]
+		m.Name, m.Node, m.Status = hide(m.Name), hide(m.Node), hide(m.Status)
+	}
+}
+
+// Lines describe what was found, with the fixes; none if nothing was.
+func (f *Found) Lines() (lines []string) {
+	for _, m := range f.Machines {
+		lines = append(lines, "unknown to this state: "+m.String())
+	}
+	if f.NotAsked != "" {
+		lines = append(lines, "machines of the cluster may exist: Proxmox was not asked: "+f.NotAsked)
+	}
+	for _, fix := range f.Fixes {
+		lines = append(lines, "  - "+fix)
+	}
+	return lines
+}
+
+// Refusal returns the error of a command that changes nothing because of the machines; nil if there are none.
+func (f *Found) Refusal(c *cluster.Cluster, unchanged string) error {
+	if len(f.Machines) == 0 {
+		return nil
+	}
+	what := fmt.Sprintf("%s has machines that its state does not know; %s", c.Name(), unchanged)
+	for _, m := range f.Machines {
+		what += "\n  " + m.String()
+	}
+	return &run.PreflightError{Preflight: f.preflight, Foreign: []gate.Foreign{{What: what, Fixes: f.Fixes}}}
+}
+
+// Unproved returns a *run.LeftoverError if Proxmox was not asked.
+func (f *Found) Unproved(c *cluster.Cluster) error {
+	if f.NotAsked == "" {
+		return nil
+	}
+	return &run.LeftoverError{Objects: []event.OwnedObject{{
+		Kind: "machines", ID: "of " + c.Name(), Fix: strings.Join(f.Fixes, "\n    - "),
+		Reason: fmt.Sprintf("%s records none, and Proxmox was not asked: %s", c.Place(), f.NotAsked),
+	}}}
+}
+
+// Look asks the datacenters of the stages' machines for those that the record of r's cluster lacks. The
+// outputs of r are those that were recorded.
+func Look(ctx context.Context, r *run.Run, stages []*config.Stage) (*Found, error) {
+	f := &Found{Machines: []Machine{}}
+	if r.Cluster.InvalidConfig != nil {
+		f.NotAsked = "the configuration is invalid"
+		f.Fixes = []string{"correct it: " + r.Cluster.CommandLine("check")}
+		return f, nil
+	}
+	limited, stop := context.WithTimeoutCause(ctx, answerTime, fmt.Errorf("no answer within %s", answerTime))
+	defer stop()
+	for _, s := range stages {
+		for _, p := range s.Preflights {
+			if p.Type.Name != proxmox.PreflightVMIDs {
+				continue
+			}
+			if err := (&look{run: r, stage: s, preflight: p, found: f}).machines(limited); err != nil {
+				return nil, r.Cluster.MaskError(err)
+			}
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	f.Mask(r.Cluster.Masker.Hide)
+	return f, nil
+}
+
+// machines adds the machines of one stage that its record lacks.
+func (l *look) machines(ctx context.Context) error {
+	dir := l.run.Cluster.Dir.Stage(l.stage.Name)
+	st, err := dir.LastKnown()
+	if errors.As(err, new(*state.UnreadableError)) {
+		return nil // nobody knows what it has; every command reports the error itself
+	} else if err != nil {
+		return err
+	}
+	if l.known, err = run.ExpectedResources(dir, st); err != nil {
+		return err
+	}
+	//nolint:errcheck // what is not known is absent
+	values, _ := l.preflight.Values(l.stage, l.run.Outputs.Scope(l.stage))
+	l.found.Endpoint = values.String("endpoint")
+	if !proxmox.LacksMachines(values, l.known) {
+		return nil
+	}
+	l.found.Stages = append(l.found.Stages, l.stage.Name)
+	values, err = l.values("the configuration", nil)
+	guests, unseen, err := l.ask(ctx, values, err)
+	if err != nil {
+		l.found.NotAsked = err.Error()
+		l.found.Fixes = append(l.found.Fixes, "when Proxmox answers, run the same command again; castle "+
+			"also takes an API token from PROXMOX_VE_API_TOKEN")
+		return nil
+	}
+	var ids []int
+	for _, g := range guests {
+		ids = append(ids, g.ID)
+		l.found.Machines = append(l.found.Machines, Machine{g.ID, g.Name, g.Node, g.Status})
+	}
+	switch {
+	case len(ids) > 0:
+		c := l.run.Cluster
+		l.found.preflight = cmp.Or(l.found.preflight, l.preflight.Name())
+		l.found.Fixes = slices.Concat(l.found.Fixes, run.OtherStateFixes(c), []string{
+			"take them over, if this state has the secrets that they run with: " +
+				c.Command("create") + " --adopt",
+		}, Deletions(l.run, l.stage, l.preflight, ids))
+	case len(unseen) > 0:
+		l.found.NotAsked = fmt.Sprintf("the API token may not see what has the VM ids %d", unseen)
+		l.found.Fixes = append(l.found.Fixes, "give the token VM.Audit on these VMs")
+	}
+	return nil
+}
+
+// Deletions are the commands that delete the machines with these ids, in ascending order.
+func Deletions(r *run.Run, s *config.Stage, p *config.Preflight, ids []int) (all []string) {
+	for i := 0; i < len(ids); {
+		end := i
+		for end+1 < len(ids) && ids[end+1] == ids[end]+1 {
+			end++
+		}
+		span := proxmox.Range{From: ids[i], To: ids[end]}
+		all = append(all, "delete them: "+run.NukeCommand(r, s, p, span.String()))
+		i = end + 1
+	}
+	return all
+}

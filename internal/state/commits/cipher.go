@@ -1,0 +1,168 @@
+package commits
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"filippo.io/age"
+)
+
+// Encryption encrypts objects with age. The zero value does not.
+type Encryption struct {
+	Recipients []string // age1…
+	Identities string   // the text of an identity file: AGE-SECRET-KEY-1…; secret
+}
+
+const (
+	identityVariables = "CASTLE_AGE_IDENTITY, or CASTLE_AGE_IDENTITY_FILE to the path of its file"
+	ageHeader         = "age-encryption.org/v1\n"
+)
+
+// InClear returns a notice for the user if the log's objects are not encrypted, else "".
+func InClear(l *Log) string {
+	if len(l.cipher.recipients) > 0 {
+		return ""
+	}
+	return fmt.Sprintf("the states of %s hold secrets in clear in %s; to encrypt them, add "+
+		"encryption { recipients = [\"age1…\"] } to the block state of castle.hcl", l.cluster, l.URL())
+}
+
+// IsSealed reports whether a file was encrypted by Seal.
+func IsSealed(content []byte) bool { return bytes.HasPrefix(content, []byte(ageHeader)) }
+
+// Seal encrypts a file outside of a log, such as a saved plan, if there are recipients. name is for messages.
+func (e Encryption) Seal(name string, content []byte) ([]byte, error) {
+	c, err := newCipher(name, e)
+	if err != nil {
+		return nil, err
+	}
+	return c.encrypt(content)
+}
+
+// Unseal decrypts a file that Seal has encrypted, and returns any other one as it is.
+func (e Encryption) Unseal(name string, content []byte) ([]byte, error) {
+	c, err := newCipher(name, e)
+	if err != nil {
+		return nil, err
+	}
+	return c.decrypt(content, nil)
+}
+
+// IdentityError reports that no identity opens what is encrypted for some recipients.
+type IdentityError struct {
+	URL        string
+	Recipients []string // none if unknown
+	Given      []string // the recipients that the given identities belong to
+	Writing    bool
+}
+
+func (e *IdentityError) Error() string {
+	of := "other recipients"
+	if len(e.Recipients) > 0 {
+		of = strings.Join(e.Recipients, ", ")
+	}
+	text := fmt.Sprintf("%s: the contents are encrypted for %s, and ", e.URL, of)
+	if e.Writing {
+		text = fmt.Sprintf("%s: castle would encrypt for %s, and could not read that again: ", e.URL, of)
+	}
+	if len(e.Given) == 0 {
+		text += "there is no identity"
+	} else {
+		text += "the identity belongs to " + strings.Join(e.Given, ", ")
+	}
+	return text + "\n  set CASTLE_AGE_IDENTITY to the identity of one of these recipients, or " +
+		"CASTLE_AGE_IDENTITY_FILE to the path of its file"
+}
+
+// cipher encrypts for recipients, if there are any, and decrypts with identities.
+type cipher struct {
+	url        string
+	names      []string // of the recipients
+	recipients []age.Recipient
+	identities []age.Identity
+	readable   func() error
+}
+
+func newCipher(url string, e Encryption) (*cipher, error) {
+	c := &cipher{url: url, names: e.Recipients}
+	for _, name := range e.Recipients {
+		one, err := age.ParseRecipients(strings.NewReader(name))
+		if err != nil || len(one) != 1 {
+			return nil, fmt.Errorf("%q is no public key of age: it begins with age1, and age-keygen prints "+
+				"it", name)
+		}
+		c.recipients = append(c.recipients, one[0])
+	}
+	if strings.TrimSpace(e.Identities) != "" {
+		var err error // its text may contain a part of the key
+		if c.identities, err = age.ParseIdentities(strings.NewReader(e.Identities)); err != nil {
+			return nil, errors.New("castle cannot read the identity for age: each line has to be empty, " +
+				"begin with # or with AGE-SECRET-KEY-1; set " + identityVariables)
+		}
+	}
+	c.readable = sync.OnceValue(c.probe)
+	return c, nil
+}
+
+// check refuses recipients that no identity opens: nobody writes what he cannot read.
+func (c *cipher) check() error { return c.readable() }
+
+func (c *cipher) probe() error {
+	data, err := c.encrypt(nil)
+	if err == nil && len(c.recipients) > 0 {
+		_, err = c.decrypt(data, nil)
+	}
+	if wrong, is := errors.AsType[*IdentityError](err); is {
+		wrong.Recipients, wrong.Writing = c.names, true
+	}
+	return err
+}
+
+func (c *cipher) encrypt(data []byte) ([]byte, error) {
+	if len(c.recipients) == 0 {
+		return data, nil
+	}
+	var b bytes.Buffer
+	w, err := age.Encrypt(&b, c.recipients...)
+	if err != nil {
+		return nil, err
+	}
+	_, err = w.Write(data)
+	err = errors.Join(err, w.Close())
+	return b.Bytes(), err
+}
+
+// decrypt decrypts an object of a commit, which is for messages. An object that is not encrypted was written
+// before there were recipients.
+func (c *cipher) decrypt(data []byte, of *Commit) ([]byte, error) {
+	if !bytes.HasPrefix(data, []byte(ageHeader)) {
+		return data, nil
+	}
+	wrong := &IdentityError{URL: c.url}
+	if of != nil {
+		wrong.Recipients = of.Recipients
+	}
+	for _, one := range c.identities {
+		switch i := one.(type) {
+		case *age.X25519Identity:
+			wrong.Given = append(wrong.Given, i.Recipient().String())
+		case *age.HybridIdentity:
+			wrong.Given = append(wrong.Given, i.Recipient().String())
+		}
+	}
+	if len(c.identities) == 0 {
+		return nil, wrong
+	}
+	r, err := age.Decrypt(bytes.NewReader(data), c.identities...)
+	if errors.As(err, new(*age.NoIdentityMatchError)) {
+		return nil, wrong
+	}
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(r)
+}

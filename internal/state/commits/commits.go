@@ -1,0 +1,464 @@
+// Package commits is the log of one cluster's state in a store. A commit names all files of the state
+// directory, and the lock; it exists if its number could be created, as in the log of Delta Lake. So of two
+// machines that commit at once one succeeds, the other one reads the winner's commit and sees why, and a
+// holder that has lost the lock commits nothing more.
+//
+//	<cluster>/<platform>/log/<sequence>   a Commit as JSON, compressed
+//	<cluster>/<platform>/objects/<name>   the files that a commit changed, one after the other, compressed
+//	                                      and encrypted
+//	clusters/<cluster>/<platform>         exists once the cluster has a log
+//
+// The head is the highest number, and only a list tells it: Prune removes lower ones. So a number can be
+// free that was taken before. Append therefore lists once more if its knowledge of the head is old, and
+// Prune keeps the commits by which a lock was taken over, whose numbers the former holder would use.
+package commits
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/store"
+)
+
+// Commit is one entry of the log: the whole state directory at one moment.
+type Commit struct {
+	Format   int       `json:"format"`   // of this value; 1
+	Sequence int64     `json:"sequence"` // 1 is the first
+	ID       string    `json:"id"`       // random: after a lost answer its writer recognises it
+	Time     time.Time `json:"time"`     // by the writer's clock
+	Run      string    `json:"run,omitempty"`
+	Host     string    `json:"host"`
+	User     string    `json:"user"`
+	Castle   string    `json:"castle"` // the writer's version
+	What     string    `json:"what"`   // what was committed: "before platform/proxmox-talos is applied"
+	// Files are the files of the state directory, by slash-separated path.
+	Files map[string]File `json:"files"`
+	Lock  *Lock           `json:"lock,omitempty"` // nil: nobody holds it
+	// Over is the run whose lock this commit took over or removed.
+	Over string `json:"over,omitempty"`
+	// Recipients are the age keys for which the writer encrypted.
+	Recipients []string `json:"recipients,omitempty"`
+	// Moved is where the state lives instead: the URL of another store, or host:directory. Checkout and Take
+	// refuse such a head. Only a migration to this log appends after it: its copy is marked as moved to the
+	// source until that is marked as moved to this log.
+	Moved string `json:"moved,omitempty"`
+}
+
+// File is where the content of a file lies.
+type File struct {
+	Object string      `json:"object"`
+	Offset int64       `json:"offset"` // bytes, in the decrypted object
+	Size   int64       `json:"size"`   // bytes
+	Mode   fs.FileMode `json:"mode"`
+}
+
+// Lock is the cluster's lock. Each commit of the holder is a sign of life.
+type Lock struct {
+	Run   string        `json:"run"`
+	Host  string        `json:"host"`
+	Boot  string        `json:"boot"` // identifies the machine since its start; empty if unknown
+	PID   int           `json:"pid"`
+	Start uint64        `json:"start"` // of the process, in ticks since boot
+	Since time.Time     `json:"since"`
+	Lasts time.Duration `json:"lasts"` // without a sign of life; then another run may take it over
+}
+
+// LockTime is how long a lock lasts without a sign of life, unless CASTLE_STATE_LOCK_TIME says otherwise.
+const LockTime = 60 * time.Second
+
+// Writer is who commits.
+type Writer struct {
+	Run, Host, User, Castle string
+}
+
+// ConflictError reports that another commit has the number: Head is the newest one.
+type ConflictError struct{ Head *Commit }
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("commit %d was made by %s on %s", e.Head.Sequence, e.Head.Run, e.Head.Host)
+}
+
+// UnconditionalError reports a store that overwrites a value which exists.
+type UnconditionalError struct{ URL string }
+
+func (e *UnconditionalError) Error() string {
+	return e.URL + ": the server overwrites a value that exists, though castle asked it not to " +
+		"(If-None-Match), so two runs could change a cluster at once\n" +
+		"  use a server that has conditional writes: docs/state.md lists some"
+}
+
+// Log is the log of one cluster. Its methods are safe for concurrent use, except that one caller at a time
+// appends.
+type Log struct {
+	store   store.Store
+	cluster string // blue/proxmox
+	cipher  *cipher
+	suffix  string // of the names of the objects that this value writes
+
+	mu       sync.Mutex
+	known    *Commit           // the newest that was read or written
+	recalled *Commit           // the newest that another process of this machine has read
+	asOf     time.Time         // when it was the head
+	tried    map[string]bool   // IDs of commits whose fate is unknown: the answer was lost
+	mine     map[int64]*Commit // that this value appended, as brief returns them
+}
+
+// Open returns the log of a cluster, such as "blue/proxmox". It makes no request. Recipients or identities
+// that age cannot read are an error.
+func Open(s store.Store, cluster string, e Encryption) (*Log, error) {
+	c, err := newCipher(s.URL(), e)
+	return &Log{
+		store: s, cluster: cluster, cipher: c, suffix: random(4),
+		tried: map[string]bool{}, mine: map[int64]*Commit{},
+	}, err
+}
+
+// random returns so many random bytes in hexadecimal.
+func random(bytes int) string {
+	data := make([]byte, bytes)
+	rand.Read(data) // never fails
+	return fmt.Sprintf("%x", data)
+}
+
+const markers = "clusters"
+
+// Clusters lists the clusters that have a log in the store: blue/proxmox.
+func Clusters(ctx context.Context, s store.Store) ([]string, error) {
+	keys, err := s.List(ctx, markers+"/")
+	var all []string
+	for _, key := range keys {
+		// A cluster with the name "clusters" has longer keys.
+		if cluster := strings.TrimPrefix(key, markers+"/"); strings.Count(cluster, "/") == 1 {
+			all = append(all, cluster)
+		}
+	}
+	return all, err
+}
+
+// URL returns the URL of the log's store, without anything secret.
+func (l *Log) URL() string { return l.store.URL() }
+
+// Cluster returns the name of the log's cluster: blue/proxmox.
+func (l *Log) Cluster() string { return l.cluster }
+
+func (l *Log) key(sequence int64) string { return l.prefix("log") + fmt.Sprintf("%012d", sequence) }
+
+func (l *Log) prefix(kind string) string { return path.Join(l.cluster, kind) + "/" }
+
+// sequences lists the numbers of all commits, ascending.
+func (l *Log) sequences(ctx context.Context) ([]int64, error) {
+	keys, err := l.store.List(ctx, l.prefix("log"))
+	var all []int64
+	for _, key := range keys {
+		n, unread := strconv.ParseInt(path.Base(key), 10, 64)
+		if unread == nil && key == l.key(n) {
+			all = append(all, n)
+		}
+	}
+	slices.Sort(all)
+	return all, err
+}
+
+// Head returns the newest commit; nil if there is none. It takes one round trip if that is the one that this
+// value has read or written last, or that Remember named, else two. Callers share the commit: they must not
+// change it.
+func (l *Log) Head(ctx context.Context) (*Commit, error) {
+	for range 5 {
+		asOf := time.Now()
+		recheck := recheck(ctx, l)
+		all, err := l.sequences(ctx)
+		c := cmp.Or(recheck(), l.last())
+		if err != nil || len(all) == 0 {
+			return nil, err
+		}
+		if c == nil || c.Sequence != all[len(all)-1] {
+			c, err = l.Read(ctx, all[len(all)-1])
+		}
+		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile, so there is a newer one
+			continue
+		}
+		if err == nil {
+			l.remember(c, asOf)
+		}
+		return c, err
+	}
+	return nil, fmt.Errorf("%s: %s: the newest commit was removed each time castle read it", l.URL(),
+		l.cluster)
+}
+
+// Remember names a commit that was read in another process. Head reads it again, at the same time as it
+// lists, to see that the store still has the same one.
+func (l *Log) Remember(c *Commit) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.known == nil {
+		l.recalled = c
+	}
+}
+
+// recheck begins to read the commit that Remember named, and returns the function that waits for it. Without
+// an answer it is nil: Head reads the newest commit then, and has the error.
+func recheck(ctx context.Context, l *Log) func() *Commit {
+	l.mu.Lock()
+	c := l.recalled
+	l.recalled = nil
+	l.mu.Unlock()
+	if c == nil {
+		return func() *Commit { return nil }
+	}
+	there := make(chan *Commit, 1)
+	go func() {
+		c, err := l.Read(ctx, c.Sequence)
+		if err != nil {
+			c = nil
+		}
+		there <- c
+	}()
+	return func() *Commit { return <-there }
+}
+
+func (l *Log) last() *Commit {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.known
+}
+
+func (l *Log) remember(c *Commit, asOf time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known, l.asOf = c, asOf
+}
+
+// Read returns one commit. The error matches fs.ErrNotExist if there is none, or if it was removed.
+func (l *Log) Read(ctx context.Context, sequence int64) (*Commit, error) {
+	data, err := l.store.Read(ctx, l.key(sequence))
+	if err != nil {
+		return nil, err
+	}
+	return l.decode(sequence, data)
+}
+
+// List returns all commits that the store still has with all their objects, the newest first.
+func (l *Log) List(ctx context.Context) ([]*Commit, error) {
+	objects, err := l.store.List(ctx, l.prefix("objects"))
+	if err != nil {
+		return nil, err
+	}
+	sequences, err := l.sequences(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := l.readAll(ctx, sequences, l.Read)
+	there := map[string]bool{}
+	for _, key := range objects {
+		there[path.Base(key)] = true
+	}
+	head := int64(0)
+	if len(sequences) > 0 {
+		head = sequences[len(sequences)-1]
+	}
+	all = slices.DeleteFunc(all, func(c *Commit) bool {
+		for _, f := range c.Files {
+			if !there[f.Object] && c.Sequence < head && c.Over != "" {
+				return true
+			}
+		}
+		return false
+	})
+	slices.SortFunc(all, func(a, b *Commit) int { return cmp.Compare(b.Sequence, a.Sequence) })
+	return all, err
+}
+
+// readAll reads commits, several at a time, without those that were removed meanwhile.
+func (l *Log) readAll(
+	ctx context.Context, sequences []int64, read func(context.Context, int64) (*Commit, error),
+) (all []*Commit, err error) {
+	var mu sync.Mutex
+	err = each(ctx, sequences, func(ctx context.Context, sequence int64) error {
+		c, err := read(ctx, sequence)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, c)
+		return err
+	})
+	return all, err
+}
+
+// Append appends a commit after another one, which is nil for the first. It sets Sequence, ID and Time. The
+// error is a *ConflictError if after is not the newest commit any more. After any other error the commit may
+// exist all the same; the next Append after the same commit finds that out.
+func (l *Log) Append(ctx context.Context, after *Commit, next Commit) (*Commit, error) {
+	if err := l.cipher.check(); err != nil {
+		return nil, err
+	}
+	if after == nil {
+		if err := mark(ctx, l); err != nil {
+			return nil, err
+		}
+	}
+	next.Format, next.ID, next.Recipients = format, random(16), l.cipher.names
+	for {
+		next.Sequence, next.Time = 1, time.Now().UTC()
+		if after != nil {
+			next.Sequence = after.Sequence + 1
+		}
+		there, err := l.create(ctx, &next)
+		switch {
+		case err != nil:
+			return nil, err
+		case there == nil || there.ID == next.ID:
+			return confirm(ctx, l, after, &next)
+		case !wasTried(l, there.ID):
+			return nil, l.conflict(ctx, there)
+		}
+		after = there // an earlier attempt, whose answer was lost
+	}
+}
+
+// create creates a commit, or returns the one that has its number.
+func (l *Log) create(ctx context.Context, c *Commit) (there *Commit, err error) {
+	data, err := encode(c)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	l.tried[c.ID] = true
+	l.mu.Unlock()
+	err = l.store.Create(ctx, l.key(c.Sequence), data)
+	if !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	there, err = l.Read(ctx, c.Sequence)
+	if errors.Is(err, fs.ErrNotExist) { // removed meanwhile, so there is a newer one
+		return &Commit{Sequence: c.Sequence}, nil
+	}
+	return there, err
+}
+
+func wasTried(l *Log, id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.tried[id]
+}
+
+// conflict returns the error for a number that is taken. A server can refuse the number a moment before it
+// shows the commit that has it.
+func (l *Log) conflict(ctx context.Context, there *Commit) error {
+	for wait := 10 * time.Millisecond; ; wait *= 2 {
+		head, err := l.Head(ctx)
+		switch {
+		case err != nil && there.ID != "":
+			return &ConflictError{there}
+		case err != nil:
+			return err
+		case head != nil && head.Sequence >= there.Sequence:
+			return &ConflictError{head}
+		case there.ID != "":
+			return &ConflictError{there}
+		case wait > time.Second:
+			return fmt.Errorf("%s: %s: commit %d exists, and the store does not show it", l.URL(), l.cluster,
+				there.Sequence)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(wait):
+		}
+	}
+}
+
+// fresh is how old the knowledge of the head may be for an Append that does not list afterwards. In less time
+// no two runs can have taken the lock, so that the second one has removed commits of the first.
+func fresh(c *Commit) time.Duration {
+	if c.Lock != nil && c.Lock.Lasts > 0 {
+		return c.Lock.Lasts / 2
+	}
+	return LockTime / 2
+}
+
+// confirm checks that a commit that was created is the head. Its number may have been free because the commit
+// that had it was removed.
+func confirm(ctx context.Context, l *Log, after, c *Commit) (*Commit, error) {
+	l.mu.Lock()
+	delete(l.tried, c.ID)
+	recent := after != nil && l.known != nil && l.known.ID == after.ID && Elapsed(l.asOf) < fresh(c)
+	l.mu.Unlock()
+	asOf := c.Time
+	if !recent {
+		asOf = time.Now()
+		all, err := l.sequences(ctx)
+		if err != nil {
+			l.mu.Lock()
+			l.tried[c.ID] = true
+			l.mu.Unlock()
+			return nil, err
+		}
+		if newest := all[len(all)-1]; newest > c.Sequence {
+			if err := l.store.Delete(ctx, l.key(c.Sequence)); err != nil {
+				return nil, err
+			}
+			return nil, l.conflict(ctx, &Commit{Sequence: newest})
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known, l.asOf, l.mine[c.Sequence] = c, asOf, brief(c)
+	return c, nil
+}
+
+// Elapsed returns how long ago a time was, by the clock that has gone on further: one of them stops while the
+// machine sleeps, the other one can be set.
+func Elapsed(since time.Time) time.Duration {
+	now := time.Now()
+	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
+}
+
+// mark creates the marker of the cluster, and checks that the store creates nothing twice.
+func mark(ctx context.Context, l *Log) error {
+	key := path.Join(markers, l.cluster)
+	err := l.store.Create(ctx, key, []byte("castle\n"))
+	if err == nil {
+		if err = l.store.Create(ctx, key, []byte("castle\n")); err == nil {
+			return &UnconditionalError{l.URL()}
+		}
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// each calls do for all values, 16 at a time, and returns the first error.
+func each[T any](ctx context.Context, all []T, do func(context.Context, T) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var group sync.WaitGroup
+	room := make(chan struct{}, 16)
+	for _, one := range all {
+		room <- struct{}{}
+		if ctx.Err() != nil {
+			break
+		}
+		group.Go(func() {
+			defer func() { <-room }()
+			if err := do(ctx, one); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	group.Wait()
+	return context.Cause(ctx)
+}

@@ -1,0 +1,57 @@
+// Package store keeps values by key in a place that several machines reach: a bucket, a folder or a
+// PostgreSQL database. A store can do four things, which all of them have: read, create if absent, list and
+// delete. A value never changes.
+//
+// An operation has 20 seconds. Within them it is repeated after errors that pass: a refused or broken
+// connection, a server that says to try again later. What the credentials do not allow, and a bucket that
+// does not exist, are reported at once.
+package store
+
+import (
+	"context"
+	"fmt"
+)
+
+// Store keeps values by key. Keys are slash-separated paths of letters, digits, dots, dashes and underscores;
+// no part begins with a dot. All methods are safe for concurrent use. If ctx is cancelled, the error is its
+// cause. Errors other than that and those named are *Error.
+type Store interface {
+	// Read returns the value of a key. The error matches fs.ErrNotExist if there is none.
+	Read(ctx context.Context, key string) ([]byte, error)
+	// Create creates a key. The error matches fs.ErrExist if there is one, also if the answer to an earlier
+	// attempt of the same call was lost: the caller compares. Readers see the whole value or none.
+	Create(ctx context.Context, key string, value []byte) error
+	// List returns the keys that begin with prefix, sorted.
+	List(ctx context.Context, prefix string) ([]string, error)
+	// Delete deletes a key. A key that does not exist is no error.
+	Delete(ctx context.Context, key string) error
+	// URL returns the URL of the store, without anything secret.
+	URL() string
+	// Close ends the connections.
+	Close() error
+}
+
+// Kind is why a store did not do what it was asked.
+type Kind string
+
+// The kinds of errors.
+const (
+	Away    Kind = "away"    // no answer, or one that says to try again later
+	Refused Kind = "refused" // credentials are missing, expired or not sufficient
+	Full    Kind = "full"    // no room
+	Missing Kind = "missing" // there is no such bucket, folder or database
+	Failed  Kind = "failed"  // anything else
+)
+
+// Error reports that a store did not do what it was asked.
+type Error struct {
+	URL  string // of the store
+	Op   string // read, create, list or delete
+	Key  string
+	Kind Kind
+	Err  error
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s: %s %s: %v", e.URL, e.Op, e.Key, e.Err) }
+
+func (e *Error) Unwrap() error { return e.Err }

@@ -1,0 +1,138 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestOpenRefusesURLs(t *testing.T) {
+	t.Setenv("AWS_REGION", "")
+	t.Setenv("AZURE_STORAGE_ACCOUNT", "")
+	t.Setenv("PGDATABASE", "")
+	for url, want := range map[string]string{
+		"":                                      "must begin with s3://",
+		"/srv/castle":                           "must begin with s3://",
+		"s4://state":                            "must begin with s3://",
+		"mem://state":                           "must begin with s3://",
+		"s3:///prefix?region=x":                 "names no bucket",
+		"gs://":                                 "names no bucket",
+		"azblob:///x":                           "names no bucket",
+		"s3://state":                            "?region=",
+		"s3://state?region=x&colour=red":        "unknown parameter colour",
+		"s3://state?region=x&region=y":          "region stands twice",
+		"s3://state?region=x&use_path_style=no": "must be true or false",
+		"gs://state?region=x":                   "unknown parameter region",
+		"azblob://state":                        "?storage_account=",
+		"file://srv/castle":                     "absolute path",
+		"file:srv/castle":                       "absolute path",
+		"file:///":                              "names no folder",
+		"file:///srv?create_dir=yes":            "unknown parameter create_dir",
+		"postgres://castle@db":                  "names no database",
+		"postgres://castle@db/state?sslmode=on": "sslmode is invalid",
+		"s3://state#part?region=x":              "after #",
+		"postgres://castle:hunter2@db/state":    "holds a password",
+		"s3://AKIA:hunter2@state?region=x":      "holds a password",
+		"s3://hunter2@state?region=x":           "holds a user or key",
+		"postgres://db/state?password=hunter2":  "password holds a credential",
+		"postgres://c@db/s?sslpassword=hunter2": "sslpassword holds a credential",
+		"s3://state?secret_access_key=hunter2":  "secret_access_key holds a credential",
+		"s3://state?awsAccessKey=hunter2":       "awsAccessKey holds a credential",
+		"azblob://state?sig=hunter2":            "sig holds a credential",
+		"postgres://castle:hunter2/x@db/state":  "cannot be parsed",
+		"postgres://castle:hunter2%zz@db/state": "cannot be parsed",
+	} {
+		var refused *URLError
+		_, err := Open(t.Context(), url)
+		if !errors.As(err, &refused) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", url, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: the error repeats the secret: %v", url, err)
+		}
+	}
+}
+
+func TestOpenMakesNoRequest(t *testing.T) {
+	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": "", "AWS_PROFILE": "", "PGPASSFILE": "",
+		"GOOGLE_APPLICATION_CREDENTIALS": "", "AZURE_STORAGE_ACCOUNT": "account", "HOME": t.TempDir()} {
+		t.Setenv(name, value)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	connected := make(chan struct{})
+	go func() {
+		if _, err := l.Accept(); err == nil {
+			close(connected)
+		}
+	}()
+	address := l.Addr().String()
+	t.Setenv("STORAGE_EMULATOR_HOST", address)
+	for _, url := range []string{"s3://state/a/b?region=x&s3ForcePathStyle=true&endpoint=http://" + address,
+		"gs://state/a", "azblob://state/a?localemu=true&protocol=http&domain=" + address,
+		"file:///does/not/exist", "postgres://castle@" + address + "/castle",
+		"postgresql:///castle?host=/run/postgresql"} {
+		s, err := Open(t.Context(), url)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if s.URL() != url {
+			t.Errorf("the URL is %q, not %q", s.URL(), url)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	select {
+	case <-connected:
+		t.Error("Open has connected")
+	default:
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// silent fails the test if do writes to the terminal.
+func silent(t *testing.T, do func()) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan []byte)
+	go func() {
+		all, _ := io.ReadAll(r) //nolint:errcheck // the pipe is closed below
+		written <- all
+	}()
+	stdout, stderr := os.Stdout, os.Stderr
+	os.Stdout, os.Stderr = w, w
+	do()
+	os.Stdout, os.Stderr = stdout, stderr
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if all := <-written; len(all) > 0 {
+		t.Errorf("written to the terminal: %s", all)
+	}
+}
+
+func TestOperationsReturnTheCauseOfACancellation(t *testing.T) {
+	stopped := errors.New("stopped")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(stopped)
+	s := &retried{url: "test:", backend: &folder{t.TempDir()}, limit: limit}
+	if err := s.Create(ctx, "key", nil); !errors.Is(err, stopped) {
+		t.Errorf("create: %v", err)
+	}
+	if _, err := s.List(ctx, ""); !errors.Is(err, stopped) {
+		t.Errorf("list: %v", err)
+	}
+}

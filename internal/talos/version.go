@@ -1,0 +1,136 @@
+package talos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/cosi-project/runtime/pkg/safe"
+	"github.com/siderolabs/talos/pkg/machinery/client"
+	"github.com/siderolabs/talos/pkg/machinery/resources/runtime"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ephemeral-castle/castle/internal/gate"
+)
+
+// versionType is the gate of an upgrade that a changed configuration does not make: Talos writes the release
+// that its configuration names to the disk when it installs itself, and then only if it is upgraded.
+func versionType() gate.Type {
+	return gate.Type{
+		Name:    "talos_version",
+		Summary: "every machine runs the wanted release of Talos",
+		Attributes: map[string]gate.Attribute{
+			"version": {Type: cty.String, Required: true, Help: "The release, such as v1.13.0."},
+			"machines": {Type: cty.Map(cty.String), Required: true,
+				Help: "Every machine's own address, by its name."},
+			"installer": {Type: cty.String, Required: true,
+				Help: "The image that upgrades a machine to the release."},
+		},
+		Talos: true,
+		New: func(name string, target gate.Target, values gate.Values) (gate.Gate, error) {
+			m, err := newMachines(target.Talosconfig, values)
+			g := versionGate{version: values.String("version"), installer: values.String("installer"),
+				names: map[string]string{}}
+			var machines map[string]string
+			if err == nil {
+				err = values.Decode("machines", &machines)
+			}
+			if err == nil && len(machines) == 0 {
+				err = errors.New("machines is empty; name at least one")
+			}
+			if err != nil {
+				return gate.Gate{}, fmt.Errorf("gate %s: %w", name, err)
+			}
+			for machine, address := range machines {
+				g.names[address] = machine
+			}
+			m.endpoints = slices.Sorted(maps.Keys(g.names))
+			check := func(ctx context.Context) error {
+				nodes, err := m.queryNodes(ctx, "the release of Talos", readRelease)
+				if err != nil {
+					return err
+				}
+				return g.compare(nodes)
+			}
+			return gate.Gate{Name: name, Check: check, Diagnose: m.diagnosis(g.cause)}, nil
+		},
+	}
+}
+
+type versionGate struct {
+	version, installer string
+	names              map[string]string // by address
+}
+
+// readRelease reads the release that runs, and whether the machine is about to run another one.
+func readRelease(ctx context.Context, c *client.Client, n *nodeView) error {
+	answer, err := first(c.Version(ctx))
+	if err != nil {
+		return err
+	}
+	if n.release = answer.GetVersion().GetTag(); n.release == "" {
+		return errors.New("does not tell its release")
+	}
+	status, err := safe.StateGetByID[*runtime.MachineStatus](ctx, c.COSI, runtime.MachineStatusID)
+	if err != nil {
+		return nil //nolint:nilerr // the release alone decides then
+	}
+	switch status.TypedSpec().Stage {
+	case runtime.MachineStageUpgrading, runtime.MachineStageRebooting, runtime.MachineStageShuttingDown:
+		n.leaving = true
+	}
+	return nil
+}
+
+// others are the machines that run another release.
+func (g versionGate) others(nodes []nodeView) []nodeView {
+	return slices.DeleteFunc(slices.Clone(nodes), func(n nodeView) bool {
+		return n.release == "" || n.release == g.version
+	})
+}
+
+// compare waits for machines that do not answer, and for those that are being upgraded. Nobody else upgrades
+// a machine: no waiting changes its release.
+func (g versionGate) compare(nodes []nodeView) error {
+	problems, others := problemsOf(nodes), g.others(nodes)
+	if len(others) == 0 {
+		if len(problems) == 0 {
+			return nil
+		}
+		return notReady(fmt.Sprintf("%d of %d machines run Talos %s", len(nodes)-len(problems), len(nodes),
+			g.version), problems)
+	}
+	by := map[string][]string{}
+	for _, n := range others {
+		by[n.release] = append(by[n.release], fmt.Sprintf("%s (%s)", g.names[n.endpoint], n.host()))
+	}
+	var runs []string
+	for _, release := range slices.Sorted(maps.Keys(by)) {
+		runs = append(runs, release+" runs on "+strings.Join(by[release], ", "))
+	}
+	stays := func(n nodeView) bool { return !n.leaving }
+	at := slices.IndexFunc(others, stays)
+	if at < 0 {
+		return notReady(fmt.Sprintf("Talos %s is wanted; %s, being upgraded", g.version,
+			strings.Join(runs, "; ")), problems)
+	}
+	err := notReady(fmt.Sprintf("Talos %s is wanted; %s", g.version, strings.Join(runs, "; ")), problems,
+		fmt.Sprintf("upgrade one machine after the other: talosctl -n %s upgrade --image %s; "+
+			`or set talos_version = "%s" again; or castle recreate`,
+			others[at].host(), g.installer, others[at].release))
+	return gate.Permanent(&gate.Finding{Kind: gate.UpgradeNeeded, Err: err})
+}
+
+// cause names the command for the first machine to upgrade.
+func (g versionGate) cause(nodes []nodeView) gate.Diagnosis {
+	for _, n := range g.others(nodes) {
+		if !n.leaving {
+			return because(n.host(), "upgrade --image "+g.installer, "a machine keeps the Talos of its disk "+
+				"until it is upgraded; another talos_version alone changes only new machines")
+		}
+	}
+	return unreachable(nodes)
+}

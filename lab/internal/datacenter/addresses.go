@@ -1,0 +1,77 @@
+package datacenter
+
+import (
+	"sync"
+
+	"github.com/ephemeral-castle/castle/internal/emulator/proxmox"
+)
+
+// addresses knows whose machine is at which address. While a VM is on, another one with its address waits, as
+// nobody would reach it.
+type addresses struct {
+	mu          sync.Mutex
+	on, waiting map[string]proxmox.VM
+	disks       map[string]int // the VM whose disks the machine there has
+}
+
+func newAddresses() *addresses {
+	return &addresses{on: map[string]proxmox.VM{}, waiting: map[string]proxmox.VM{}, disks: map[string]int{}}
+}
+
+// vm returns the VM that is on at an address.
+func (a *addresses) vm(address string) proxmox.VM {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.on[address]
+}
+
+// occupy gives a VM its address, unless the machine there has the disks of another VM: it returns that one's
+// id, and whether it is on.
+func (a *addresses) occupy(vm proxmox.VM) (former int, on bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	address := vm.Address.Addr().String()
+	if former := a.disks[address]; former != 0 && former != vm.ID {
+		if _, on = a.on[address]; on {
+			a.waiting[address] = vm
+		} else {
+			delete(a.disks, address)
+		}
+		return former, on
+	}
+	a.on[address], a.disks[address] = vm, vm.ID
+	return 0, false
+}
+
+// leave is a VM that has stopped. It reports whether the VM had its address, and which one waits for it.
+func (a *addresses) leave(vm proxmox.VM) (had bool, next *proxmox.VM) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	address := vm.Address.Addr().String()
+	waiting, waits := a.waiting[address]
+	if waits && waiting.ID == vm.ID {
+		delete(a.waiting, address)
+		return false, nil
+	}
+	if on, is := a.on[address]; is && on.ID != vm.ID {
+		return false, nil
+	}
+	delete(a.on, address)
+	if waits {
+		delete(a.waiting, address)
+		next = &waiting
+	}
+	return true, next
+}
+
+// discard is the end of a VM's disks. It reports whether the machine at the address had them.
+func (a *addresses) discard(address string, vm int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.disks[address] != vm {
+		return false
+	}
+	delete(a.on, address)
+	delete(a.disks, address)
+	return true
+}
