@@ -1,0 +1,53 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTimesOfAProcessWhoseNameHasSpaces(t *testing.T) {
+	own, children, err := parseTimes([]byte("12 (a b) c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 20 0 9 0"))
+	if err != nil || own != 230*time.Millisecond || children != 270*time.Millisecond {
+		t.Errorf("own %v, children %v (%v), want 230ms and 270ms", own, children, err)
+	}
+	if _, _, err := parseTimes([]byte("12 (a) S 1")); err == nil {
+		t.Error("a short line has been accepted")
+	}
+}
+
+func TestPeakOfMemory(t *testing.T) {
+	if got := parsePeak([]byte("Name:\tx\nVmPeak:\t   9 kB\nVmHWM:\t    2048 kB\n")); got != 2<<20 {
+		t.Errorf("got %d, want %d", got, 2<<20)
+	}
+}
+
+// busy is a shell loop that takes a few ticks of CPU time.
+const busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"
+
+func TestOwnAndChildrensCPUAreSeparate(t *testing.T) {
+	own, _, err := run(t.Context(), t.TempDir(), os.Environ(), "sh", "-c", busy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if own.Own == 0 || own.Children > own.Own || own.Wall == 0 || own.Memory == 0 {
+		t.Errorf("a busy process: %+v", own)
+	}
+	nested, _, err := run(t.Context(), t.TempDir(), os.Environ(), "sh", "-c", "sh -c '"+busy+"'; true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if nested.Children == 0 || nested.Own > nested.Children {
+		t.Errorf("a process with a busy child: %+v", nested)
+	}
+}
+
+func TestAFailedCommandIsShownWithItsOutput(t *testing.T) {
+	_, _, err := run(t.Context(), t.TempDir(), os.Environ(), "sh", "-c", "echo reason >&2; exit 3")
+	for _, want := range []string{"reason", "exit status 3"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v lacks %q", err, want)
+		}
+	}
+}
