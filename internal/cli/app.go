@@ -16,6 +16,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/state"
 	"github.com/ephemeral-castle/castle/internal/ui"
 	"github.com/ephemeral-castle/castle/stages"
@@ -218,6 +219,7 @@ func (a *app) complete(o cluster.Options) (cluster.Options, error) {
 	o.Repository, o.StateDir, o.Vars, o.VarFiles = repository, a.stateDir, map[string]string{}, a.varFiles
 	o.Environ, o.Parallelism, o.Version = a.environ, a.parallelism, a.version
 	o.Library, o.Templates = stages.Library, templates.Files
+	o.Ending = func(err error) event.Ending { return ending(err, a.interrupts.command) }
 	return o, setPairs(o.Vars, "--var %s: write it as NAME=VALUE", a.vars)
 }
 

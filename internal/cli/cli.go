@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/operation/status"
 	"github.com/ephemeral-castle/castle/internal/run"
 	"github.com/ephemeral-castle/castle/internal/run/review"
@@ -139,6 +140,22 @@ func exitCode(err error) int {
 		return exitGate
 	}
 	return exitFailed
+}
+
+// ending maps a run's error to its result and exit code; command resumes the run.
+func ending(err error, command string) event.Ending {
+	e := event.Ending{Result: event.OutcomeFailed, ExitCode: exitCode(err), Resume: command}
+	switch e.ExitCode {
+	case exitDone:
+		e.Result, e.Resume = event.OutcomeSucceeded, ""
+	case exitInterrupted:
+		e.Result = event.OutcomeInterrupted
+	case exitUsage, exitUnconfirmed: // the same command is refused again
+		e.Result, e.Resume = event.OutcomeRefused, ""
+	case exitPreflight:
+		e.Result = event.OutcomeRefused
+	}
+	return e
 }
 
 // is reports whether err is or wraps a T.

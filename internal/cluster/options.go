@@ -38,9 +38,12 @@ type Options struct {
 	// Parallelism bounds how many Terraform processes run at a time; 0 means 4.
 	Parallelism int
 	Reporter    Reporter
-	Version     string // castle's own
-	Library     fs.FS  // the embedded stages
-	Templates   fs.FS  // the embedded templates
+	// Ending maps a run's error, nil if it had none, to its result, its exit code and the command that
+	// resumes it. Without it every error is a failure.
+	Ending    func(error) event.Ending
+	Version   string // castle's own
+	Library   fs.FS  // the embedded stages
+	Templates fs.FS  // the embedded templates
 	// Recorded tolerates an invalid configuration for a command that works from
 	// the records: see Cluster.InvalidConfig.
 	Recorded bool

@@ -38,7 +38,7 @@ const (
 	Receipted          Kind = "receipt"       // with Receipt
 	Interrupted        Kind = "interrupted"   // once for each interrupt; with Interruption
 	Waiting            Kind = "waiting"       // from time to time after an interrupt; with Interruption
-	RunEnded           Kind = "run_ended"     // Text is RunOK or the error
+	RunEnded           Kind = "run_ended"     // Text is RunOK or the error; with Ending
 )
 
 // Durable reports whether a later run relies on events of this kind.
@@ -69,6 +69,7 @@ type Event struct {
 	Diagnosis    *Diagnosis    `json:"diagnosis,omitempty"`
 	Receipt      *Receipt      `json:"receipt,omitempty"`
 	Interruption *Interruption `json:"interruption,omitempty"`
+	Ending       *Ending       `json:"ending,omitempty"`
 }
 
 // RunOK is the Text of RunEnded if the run had no error.
@@ -96,6 +97,10 @@ func (e Event) Masked(hide func(string) string) Event {
 			masked.Operations[i].Address = hide(masked.Operations[i].Address)
 		}
 		e.Interruption = &masked
+	}
+	if e.Ending != nil {
+		masked := e.Ending.Masked(hide)
+		e.Ending = &masked
 	}
 	return e
 }
@@ -246,12 +251,18 @@ func (s *Span) add(e Event) {
 	if e.Kind == StepEnded {
 		s.Steps[e.Step] += time.Duration(e.Seconds * float64(time.Second))
 	}
-	if r, ended := results[e.Kind]; ended {
+	if r, ended := e.Kind.Ends(); ended {
 		s.Result, s.Reason = r, ""
 		if e.Kind == StageFailed || e.Kind == StageSkipped {
 			s.Reason = e.Text
 		}
 	}
+}
+
+// Ends returns how an event of this kind ends a stage, and whether it does.
+func (k Kind) Ends() (Result, bool) {
+	r, ends := results[k]
+	return r, ends
 }
 
 // results are how the kinds of events that end a stage end it.

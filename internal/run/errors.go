@@ -37,16 +37,51 @@ func Failed(ctx context.Context, r *Run, layer, stage string, err error) error {
 		return cause
 	}
 	r.Emit(event.Event{Kind: event.StageFailed, Layer: layer, Stage: stage, Text: err.Error()})
-	return WithLog(r, stage, fmt.Errorf("stage %s: %w", stage, err))
+	return &StageError{Layer: layer, Stage: stage, Err: err, Log: logOf(r, stage)}
 }
+
+// StageError is the error of a stage that failed.
+type StageError struct {
+	Layer, Stage string
+	Err          error
+	Log          string     // the path of Terraform's log; empty if there is none
+	Findings     []*Finding // the diagnosis; empty if there is none
+	Folder       string     // of the diagnosis
+}
+
+func (e *StageError) Error() string {
+	text := "stage " + e.Stage + ": " + e.Err.Error()
+	if e.Log != "" {
+		text += "\n  log: " + e.Log
+	}
+	for _, f := range e.Findings {
+		if f.Report.Cause != "" {
+			text += "\n  likely: " + f.Report.Cause
+		}
+	}
+	if e.Folder != "" {
+		text += "\n  diagnosis: " + e.Folder
+	}
+	return text
+}
+
+func (e *StageError) Unwrap() error { return e.Err }
 
 // WithLog adds Terraform's log of a stage to an error, if there is one.
 func WithLog(r *Run, stage string, err error) error {
-	path := r.Files.LogPath(stage)
-	if info, statErr := os.Stat(path); statErr != nil || info.Size() == 0 {
-		return err
+	if path := logOf(r, stage); path != "" {
+		return fmt.Errorf("%w\n  log: %s", err, path)
 	}
-	return fmt.Errorf("%w\n  log: %s", err, path)
+	return err
+}
+
+// logOf returns the path of Terraform's log of a stage, or "" if there is none.
+func logOf(r *Run, stage string) string {
+	path := r.Files.LogPath(stage)
+	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
+		return ""
+	}
+	return path
 }
 
 // During adds the step that failed to an error; nil stays nil.

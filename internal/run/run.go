@@ -41,7 +41,9 @@ type Run struct {
 	slots      chan struct{} // one for each Terraform process that may run
 	Binary     func() (terraform.Binary, error)
 	Began      time.Time
+	cause      func() error // why the command was interrupted, if it was
 	emitting   sync.Mutex
+	results    map[string]event.Result // of the stages that have ended
 
 	running    func() []event.Operation // Terraform's current operations
 	interrupts atomic.Int64
@@ -68,6 +70,8 @@ func Begin(ctx context.Context, c *cluster.Cluster, kind string) (_ context.Cont
 		slots: make(chan struct{}, cmp.Or(c.Options.Parallelism, defaultParallelism)), Began: time.Now(),
 	}
 	r.running, r.Providers.run = r.workspaces.running, r
+	interruptible := ctx
+	r.cause = func() error { return context.Cause(interruptible) }
 	r.Binary = c.FindBinary(ctx, r.Notice)
 	r.activate()
 	ctx, r.lock, err = TakeLock(ctx, c.Dir, c.Copy, files.ID, r.Notice)
@@ -122,6 +126,7 @@ func (r *Run) End(err error) error {
 	if err != nil {
 		e.Text = err.Error()
 	}
+	e.Ending = endingOf(r, err)
 	r.Emit(e)
 	sockets := os.RemoveAll(process.RuntimeDir(r.ID))
 	return r.Cluster.MaskError(errors.Join(err, sockets, r.Journal.Close(), r.release()))
@@ -134,6 +139,12 @@ func (r *Run) Emit(e event.Event) {
 	defer r.emitting.Unlock()
 	e.Time, e.Run = time.Now(), r.ID
 	e = e.Masked(r.Cluster.Masker.Hide)
+	if result, ends := e.Kind.Ends(); ends && e.Stage != "" {
+		if r.results == nil {
+			r.results = map[string]event.Result{}
+		}
+		r.results[e.Stage] = result
+	}
 	reported := []event.Event{e}
 	if r.Journal != nil {
 		if err := r.Journal.Append(e); err != nil && e.Kind != event.Notice && !errors.Is(err, os.ErrClosed) {

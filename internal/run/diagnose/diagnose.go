@@ -6,6 +6,7 @@ package diagnose
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,14 +29,16 @@ type Subject struct {
 // Explain adds the likely causes to a stage's error. An error that has nothing to diagnose, such as a
 // refusal of a preflight, stays as it is.
 func Explain(ctx context.Context, r *run.Run, s Subject, err error) error {
-	if err == nil || ctx.Err() != nil {
+	failed, is := errors.AsType[*run.StageError](err)
+	if !is || ctx.Err() != nil {
 		return err
 	}
 	findings := Look(ctx, r, s, err)
 	if len(findings) == 0 || ctx.Err() != nil {
 		return err // no diagnosis, or the user has interrupted the run
 	}
-	return report(r, s, findings, err)
+	failed.Findings, failed.Folder = findings, report(r, s, findings)
+	return err
 }
 
 // Look diagnoses a stage's error.
@@ -59,11 +62,11 @@ func Look(ctx context.Context, r *run.Run, s Subject, err error) []*run.Finding 
 	return Group(slices.DeleteFunc(findings, (*run.Finding).Empty))
 }
 
-// report writes the evidence, and adds the lines that matter to the error.
-func report(r *run.Run, s Subject, findings []*run.Finding, err error) error {
+// report writes the evidence into a folder, which it returns, and reports the findings.
+func report(r *run.Run, s Subject, findings []*run.Finding) (folder string) {
 	files := map[string][]byte{}
-	folder := r.Files.DiagnosisPath(s.Name)
-	var summary, hints strings.Builder
+	folder = r.Files.DiagnosisPath(s.Name)
+	var summary strings.Builder
 	for _, f := range findings {
 		f.Report.Folder = folder
 		for name, data := range f.Found.Files {
@@ -73,9 +76,6 @@ func report(r *run.Run, s Subject, findings []*run.Finding, err error) error {
 		fmt.Fprintf(&summary, "waited for  %s\nseen        %s\nsince       %s\n"+
 			"likely      %s\nnext        %s\n\n", d.Waited, d.Seen, d.Since.UTC().Format(time.RFC3339),
 			cmp.Or(d.Cause, "unknown"), cmp.Or(d.Next, "-"))
-		if d.Cause != "" {
-			fmt.Fprintf(&hints, "\n  likely: %s", d.Cause)
-		}
 	}
 	files["summary.txt"] = []byte(summary.String())
 	if keepErr := r.Files.KeepDiagnosis(s.Name, files); keepErr != nil {
@@ -85,7 +85,7 @@ func report(r *run.Run, s Subject, findings []*run.Finding, err error) error {
 		r.Emit(event.Event{Kind: event.Diagnosed, Layer: s.Layer, Stage: s.Name, Gate: f.Gate,
 			Diagnosis: &f.Report})
 	}
-	return fmt.Errorf("%w%s\n  diagnosis: %s", err, hints.String(), folder)
+	return folder
 }
 
 // nextCommand completes the command that shows more, so that it works when it is pasted.
