@@ -89,7 +89,8 @@ required, 4 a preflight refused, 5 a gate timed out, 6 something is left over,
 		return nil
 	}
 	root.AddCommand(newInit(a), newNew(a), newPlan(a), newCreate(a), newDestroy(a), newRecreate(a),
-		newNuke(a), newCheck(a), newDoctor(a), newStatus(a), newGate(a), newRehearse(a), newSecrets(a),
+		newNuke(a), newCheck(a), newDoctor(a), newList(a), newStatus(a), newHistory(a), newLogs(a),
+		newGate(a), newRehearse(a), newSecrets(a),
 		newOutput(a), newEnv(a), newGraph(a), newCI(a), newProviders(a), newStage(a), newState(a),
 		newTerraform(a), newUnlock(a), newVersion(a))
 	return root
@@ -218,6 +219,7 @@ func (a *app) complete(o cluster.Options) (cluster.Options, error) {
 	}
 	o.Repository, o.StateDir, o.Vars, o.VarFiles = repository, a.stateDir, map[string]string{}, a.varFiles
 	o.Environ, o.Parallelism, o.Version = a.environ, a.parallelism, a.version
+	o.CommandLine = a.interrupts.command
 	o.Library, o.Templates = stages.Library, templates.Files
 	o.Ending = func(err error) event.Ending { return ending(err, a.interrupts.command) }
 	return o, setPairs(o.Vars, "--var %s: write it as NAME=VALUE", a.vars)

@@ -40,10 +40,11 @@ type Options struct {
 	Reporter    Reporter
 	// Ending maps a run's error, nil if it had none, to its result, its exit code and the command that
 	// resumes it. Without it every error is a failure.
-	Ending    func(error) event.Ending
-	Version   string // castle's own
-	Library   fs.FS  // the embedded stages
-	Templates fs.FS  // the embedded templates
+	Ending      func(error) event.Ending
+	Version     string // castle's own
+	CommandLine string // that castle was started with, without values of --var
+	Library     fs.FS  // the embedded stages
+	Templates   fs.FS  // the embedded templates
 	// Recorded tolerates an invalid configuration for a command that works from
 	// the records: see Cluster.InvalidConfig.
 	Recorded bool

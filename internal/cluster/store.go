@@ -126,6 +126,15 @@ func ageIdentities(environ []string) (string, error) {
 	return string(data), err
 }
 
+// Self names who runs castle, and where: user@host.
+func Self() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return userName() + "@" + host
+}
+
 func userName() string {
 	u, err := user.Current()
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/hashicorp/hcl/v2/json"
+	"github.com/zclconf/go-cty/cty"
 )
 
 // FindRepository returns the nearest folder from start upward that holds a folder clusters/.
@@ -275,4 +276,31 @@ func readFile(tree fs.FS, file, name string) (*hcl.File, hcl.Diagnostics) {
 		}
 	}
 	return parse(src, name)
+}
+
+// StageNames returns the names of the stages that the file of a cluster, "blue/proxmox", enables. It reads no
+// stage, so that it is quick. A stage whose enabled is an expression counts as enabled.
+func StageNames(repository, cluster string) ([]string, error) {
+	path := filepath.Join(repository, "clusters", filepath.FromSlash(cluster), "cluster.hcl")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	f, diags := hclsyntax.ParseConfig(data, path, hcl.InitialPos)
+	if diags.HasErrors() {
+		return nil, diags
+	}
+	var names []string
+	for _, b := range f.Body.(*hclsyntax.Body).Blocks {
+		if b.Type != "stage" || len(b.Labels) != 1 {
+			continue
+		}
+		if enabled := b.Body.Attributes["enabled"]; enabled != nil {
+			if v, diags := enabled.Expr.Value(nil); !diags.HasErrors() && v.RawEquals(cty.False) {
+				continue
+			}
+		}
+		names = append(names, b.Labels[0])
+	}
+	return names, nil
 }

@@ -64,6 +64,8 @@ type Event struct {
 	Action  string    `json:"action,omitempty"`  // create, update, delete, import …
 	Text    string    `json:"text,omitempty"`
 	Seconds float64   `json:"seconds,omitempty"`
+	By      string    `json:"by,omitempty"`      // of RunStarted: user@host
+	Command string    `json:"command,omitempty"` // of RunStarted, without values of --var
 
 	Reviewed     *ReviewedPlan `json:"reviewed,omitempty"`
 	Diagnosis    *Diagnosis    `json:"diagnosis,omitempty"`
@@ -81,7 +83,7 @@ func (e Event) Succeeded() bool { return e.Kind == RunEnded && e.Text == RunOK }
 // Masked returns the event with its texts passed through hide. Names of stages, gates and steps stay: they
 // are the configuration's own.
 func (e Event) Masked(hide func(string) string) Event {
-	e.Address, e.Text = hide(e.Address), hide(e.Text)
+	e.Address, e.Text, e.Command = hide(e.Address), hide(e.Text), hide(e.Command)
 	if e.Diagnosis != nil {
 		masked := e.Diagnosis.Masked(hide)
 		e.Diagnosis = &masked

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,10 @@ func (w *Workspace) Record(s *config.Stage) error {
 		return err
 	}
 	rec.Applied, rec.Sealed = time.Now(), true
+	rec.Created = rec.Applied
+	if old, err := w.Dir.Record(); err == nil {
+		rec.Created = cmp.Or(old.Created, old.Applied)
+	}
 	if rec.Module, err = state.Digest(s.Module); err != nil {
 		return err
 	}

@@ -90,7 +90,10 @@ func Begin(ctx context.Context, c *cluster.Cluster, kind string) (_ context.Cont
 		r.deactivate()
 		return ctx, nil, errors.Join(err, r.release())
 	}
-	r.Emit(event.Event{Kind: event.RunStarted, Text: kind + " " + c.Name()})
+	r.Emit(event.Event{
+		Kind: event.RunStarted, Text: kind + " " + c.Name(), By: cluster.Self(),
+		Command: c.Options.CommandLine,
+	})
 	if err := r.repair(); err != nil {
 		return ctx, nil, r.End(err)
 	}

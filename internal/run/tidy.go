@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -47,9 +48,40 @@ func archivedGone(a state.Archived) bool {
 
 // prune removes the runs, and their archived stages, beyond the newest that the configuration keeps.
 func (r *Run) prune(archived []state.Archived) error {
-	runs, err := r.Cluster.Dir.Runs()
+	_, err := prune(r.Cluster, r.ID, archived, r.Cluster.Config.Runs)
+	return err
+}
+
+// Prune removes the runs, and their archived stages, beyond the newest ones. It keeps older ones that castle
+// reads again. It takes the cluster's lock, and returns the ids of the runs that it removed.
+func Prune(ctx context.Context, c *cluster.Cluster, keep int, notice func(string)) (
+	removed []string, err error) {
+	id := c.Dir.NewRun("prune").ID
+	ctx, lock, err := TakeLock(ctx, c.Dir, c.Copy, id, notice)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	defer func() {
+		err = c.MaskError(errors.Join(err, lock.Release(ctx, "the removal of old runs", c.Config.Snapshots)))
+	}()
+	archived, err := state.Archives(c.Dir)
+	if err != nil {
+		return nil, err
+	}
+	for i := 0; i < len(archived); i++ {
+		if has, err := archived[i].Whole(); has || err != nil { // its objects may exist still
+			archived = slices.Delete(archived, i, i+1)
+			i--
+		}
+	}
+	return prune(c, id, archived, keep)
+}
+
+func prune(c *cluster.Cluster, current string, archived []state.Archived, keep int) (
+	removed []string, err error) {
+	runs, err := c.Dir.Runs()
+	if err != nil {
+		return nil, err
 	}
 	ids := slices.Clone(runs)
 	for _, a := range archived { // a nuke has no folder of its own
@@ -58,13 +90,12 @@ func (r *Run) prune(archived []state.Archived) error {
 	ids = slices.DeleteFunc(ids, func(id string) bool { return !state.IsRunID(id) })
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
-	keep := r.Cluster.Config.Runs
 	if keep == 0 || len(ids) <= keep {
-		return nil
+		return nil, nil
 	}
-	needed, err := r.neededRuns(runs)
+	needed, err := neededRuns(c, current, runs)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, id := range ids[:len(ids)-keep] {
 		if needed[id] {
@@ -75,20 +106,21 @@ func (r *Run) prune(archived []state.Archived) error {
 				err = errors.Join(err, a.Remove())
 			}
 		}
-		err = errors.Join(err, r.Cluster.Dir.Run(id).Remove())
+		err = errors.Join(err, c.Dir.Run(id).Remove())
+		removed = append(removed, id)
 	}
-	return err
+	return removed, err
 }
 
 // neededRuns returns the runs that castle reads again, however old they are: unfinished ones, the last one
 // that worked on a stage that is not ready, and the one that measured the durations of the graph.
-func (r *Run) neededRuns(newestFirst []string) (map[string]bool, error) {
-	dir := r.Cluster.Dir
+func neededRuns(c *cluster.Cluster, current string, newestFirst []string) (map[string]bool, error) {
+	dir := c.Dir
 	proof, unread := dir.Proof().Value()
 	recreation, err := dir.Recreation().Value()
 	names, unlisted := dir.Stages()
 	err = errors.Join(unread, err, unlisted)
-	needed := map[string]bool{r.ID: true, proof.Run: true, recreation.Run: true}
+	needed := map[string]bool{current: true, proof.Run: true, recreation.Run: true}
 	var unready []string
 	for _, name := range names {
 		intent, unread := dir.Stage(name).Intent().Read()
@@ -113,7 +145,7 @@ func (r *Run) neededRuns(newestFirst []string) (map[string]bool, error) {
 			needed[id] = needed[id] || worked
 			return worked
 		})
-		if !measured && CreateEvents(dir.Run(id), r.Cluster.Config) != nil {
+		if !measured && CreateEvents(dir.Run(id), c.Config) != nil {
 			measured, needed[id] = true, true
 		}
 		if measured && len(unready) == 0 {

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -74,10 +76,12 @@ func (w *Workspace) Close() error {
 	return errors.Join(w.log.Close(), w.file.Close())
 }
 
-// lazyLog creates a stage's log file with its first line, so that an idle run leaves no empty logs.
+// lazyLog creates a stage's log file with its first line, so that an idle run leaves no empty logs. Each line
+// begins with its time, by which `castle logs` merges it with the journal.
 type lazyLog struct {
-	open func() (io.WriteCloser, error)
-	file io.WriteCloser
+	open   func() (io.WriteCloser, error)
+	file   io.WriteCloser
+	inLine bool // the last line has no end yet
 }
 
 func (l *lazyLog) Write(p []byte) (int, error) {
@@ -91,7 +95,18 @@ func (l *lazyLog) Write(p []byte) (int, error) {
 		}
 		l.file = file
 	}
-	return l.file.Write(p)
+	var text []byte
+	for line := range bytes.Lines(p) {
+		if !l.inLine {
+			text = append(time.Now().UTC().AppendFormat(text, state.LogTime), ' ')
+		}
+		text = append(text, line...)
+		l.inLine = !bytes.HasSuffix(line, []byte{'\n'})
+	}
+	if _, err := l.file.Write(text); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 func (l *lazyLog) Close() error {

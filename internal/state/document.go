@@ -114,6 +114,7 @@ type Record struct {
 	Module      string          `json:"module,omitempty"` // the digest of the module that was applied
 	Sealed      bool            `json:"sealed,omitempty"` // the copy of the inputs has a checksum
 	Run         string          `json:"run"`              // the run that wrote this
+	Created     time.Time       `json:"created,omitzero"` // when the stage was first recorded
 	Applied     time.Time       `json:"applied,omitzero"` // when an apply last succeeded
 }
 

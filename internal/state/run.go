@@ -1,16 +1,19 @@
 package state
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -46,6 +49,16 @@ var runID = regexp.MustCompile(`^\d{8}T\d{6}\.\d{3}-[a-z]+-[0-9a-f]{6}`)
 // IsRunID reports whether NewRun made the id.
 func IsRunID(id string) bool { return id != "" && runID.FindString(id) == id }
 
+// RunStart returns when NewRun made an id; zero if it did not.
+func RunStart(id string) time.Time {
+	at, _, _ := strings.Cut(id, "-")
+	t, err := time.Parse("20060102T150405.000", at)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
 // Remove deletes everything of the run.
 func (r *Run) Remove() error { return os.RemoveAll(r.dir) }
 
@@ -56,6 +69,9 @@ func (d *Dir) runs() string { return filepath.Join(d.path, "runs") }
 
 // LogPath returns the path of a stage's log, for messages.
 func (r *Run) LogPath(stage string) string { return filepath.Join(r.dir, stage+".log") }
+
+// LogTime is the format of the time, in UTC, with which each line of a log begins.
+const LogTime = "2006-01-02T15:04:05.000Z"
 
 // Log opens a stage's log for appending.
 func (r *Run) Log(stage string) (io.WriteCloser, error) { return atomicfile.Append(r.LogPath(stage)) }
@@ -84,6 +100,110 @@ func (r *Run) Events() ([]event.Event, error) {
 		return nil
 	})
 	return events, err
+}
+
+// EventsFrom reads the events of the journal after an offset, and returns the offset after the last whole
+// line. Without a journal there is none.
+func (r *Run) EventsFrom(offset int64) (events []event.Event, next int64, err error) {
+	data, err := readFrom(r.journalPath(), offset)
+	if err != nil {
+		return nil, offset, err
+	}
+	next = offset
+	err = eachLine(data, func(_ int, line, _ []byte) error {
+		var e event.Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return fmt.Errorf("%s: after byte %d: %w", r.journalPath(), next, err)
+		}
+		events, next = append(events, e), next+int64(len(line))+1
+		return nil
+	})
+	return events, next, err
+}
+
+// lastEvents is how much of the end of a journal Bounds reads: more than the event that ends a run.
+const lastEvents = 1 << 18
+
+// Bounds returns the first event of the journal and the one that ended the run, or else the last one. It
+// skips the rest, however long the journal is. Without a journal the error is fs.ErrNotExist.
+func (r *Run) Bounds() (first, last event.Event, err error) {
+	f, err := os.Open(r.journalPath())
+	if err != nil {
+		return first, last, err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	line, err := bufio.NewReader(f).ReadBytes('\n')
+	switch {
+	case errors.Is(err, io.EOF): // nothing, or cut short
+		return first, last, nil
+	case err == nil:
+		err = json.Unmarshal(line, &first)
+	}
+	if err != nil {
+		return first, last, fmt.Errorf("%s:1: %w", r.journalPath(), err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return first, last, err
+	}
+	from := max(0, info.Size()-lastEvents)
+	data, err := io.ReadAll(io.NewSectionReader(f, from, info.Size()-from))
+	if err != nil {
+		return first, last, err
+	}
+	last = first
+	lines := bytes.Split(data[:bytes.LastIndexByte(data, '\n')+1], []byte{'\n'})
+	var newest *event.Event
+	for _, line := range slices.Backward(lines) {
+		var e event.Event
+		if len(line) == 0 || json.Unmarshal(line, &e) != nil { // the first one may be a part
+			continue
+		}
+		if newest == nil {
+			newest, last = &e, e
+		}
+		if e.Kind == event.RunEnded {
+			return first, e, nil
+		}
+	}
+	return first, last, nil
+}
+
+// readFrom reads a file after an offset. A file that does not exist is empty.
+func readFrom(path string, offset int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	if _, err := f.Seek(offset, io.SeekStart); err != nil {
+		return nil, err
+	}
+	return io.ReadAll(f)
+}
+
+// Logs returns the stages that have a log, sorted.
+func (r *Run) Logs() ([]string, error) {
+	entries, err := os.ReadDir(r.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var stages []string
+	for _, e := range entries {
+		if stage, is := strings.CutSuffix(e.Name(), ".log"); is {
+			stages = append(stages, stage)
+		}
+	}
+	return stages, nil
+}
+
+// LogFrom reads a stage's log after an offset, up to its last whole line.
+func (r *Run) LogFrom(stage string, offset int64) ([]byte, error) {
+	data, err := readFrom(r.LogPath(stage), offset)
+	return data[:bytes.LastIndexByte(data, '\n')+1], err
 }
 
 func (r *Run) journalPath() string { return filepath.Join(r.dir, "journal.jsonl") }

@@ -161,6 +161,27 @@ func (l *Lines) text(e event.Event) string {
 	return ""
 }
 
+// LogText is the text of an event in a log, which also has Terraform's own lines. It is empty for an event
+// that they tell, or another event does.
+func LogText(e event.Event, terminal bool) string {
+	l := &Lines{paint: painter(terminal)}
+	switch e.Kind {
+	case event.StepStarted:
+		return e.Step + l.paint.dim(" …")
+	case event.StepEnded:
+		took := e.Step + l.paint.dim(" took "+seconds(e.Seconds))
+		if e.Text != "" {
+			took += ": " + e.Text
+		}
+		return took
+	case event.Interrupted, event.Waiting, event.Receipted:
+		return e.Text
+	case event.RunEnded:
+		return "the run ended" + l.paint.dim(" after "+seconds(e.Seconds)) + ": " + e.Text
+	}
+	return l.text(e)
+}
+
 func seconds(s float64) string { return fmt.Sprintf("%.1fs", s) }
 
 // Timeline prints the table of the reported run.

@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	clusters "github.com/ephemeral-castle/castle/internal/operation/list"
+)
+
+func newList(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List all clusters with what the last run of each has left",
+		Long: `List the clusters of the repository, and those that only have a record, with the status that
+the last run has left. castle reads the record alone, on this machine or in the store, and
+contacts no cluster: castle status looks.
+
+  absent          nothing is recorded
+  created         the last apply of every stage was good, and its gates opened then
+  partly created  that of some stages
+  failed          the last create, destroy or recreate failed
+  interrupted     it was interrupted, or killed
+  running         a run works on the cluster now
+  unknown         castle cannot read the record; the reason follows
+
+STAGES counts the stages whose last apply was good, of those that are configured. NODES and
+ENDPOINT are outputs of the platform. AGE is the time since the first stage was recorded.`,
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o, err := a.complete(cluster.Options{Recorded: true})
+			if err != nil {
+				return err
+			}
+			all, err := clusters.Run(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			document := struct {
+				Clusters []clusters.Cluster `json:"clusters"`
+			}{all}
+			return a.print(document, func(w io.Writer) { printList(a, w, all) })
+		},
+	}
+}
+
+func printList(a *app, w io.Writer, all []clusters.Cluster) {
+	if len(all) == 0 {
+		fmt.Fprintln(a.stderr, "castle: there is no cluster; `castle new CLUSTER` generates one")
+		return
+	}
+	fmt.Fprintf(w, "cluster\tplatform\tstatus\tstages\tnodes\tendpoint\tlast run\tage\t\n")
+	for _, c := range all {
+		last := "-"
+		if r := c.LastRun; r != nil {
+			last = fmt.Sprintf("%s %s", r.Command, r.Result)
+			if at := cmp.Or(r.Ended, r.Started); !at.IsZero() {
+				last += ", " + age(at) + " ago"
+			}
+		}
+		since := "-"
+		if !c.Created.IsZero() {
+			since = age(c.Created)
+		}
+		note := cmp.Or(oneLine(c.Problem), textIf(!c.Configured, "not in the repository"))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d/%d\t%s\t%s\t%s\t%s\t%s\n", c.Cluster, c.Platform, c.Status, c.Ready,
+			c.Stages, cmp.Or(textIf(c.Nodes > 0, strconv.Itoa(c.Nodes)), "-"), cmp.Or(c.Endpoint, "-"), last,
+			since, note)
+	}
+}
+
+// age is how long ago something was, in its largest unit: 12s, 5m, 3h, 8d.
+func age(at time.Time) string {
+	d := max(0, time.Since(at))
+	switch {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}

@@ -1,0 +1,227 @@
+// Package list lists all clusters: those of the repository, and those that only have a record. It reads what
+// the last runs have recorded, in the state directory or the store, and contacts no cluster: it never says
+// that a cluster is ready.
+package list
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/past"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// The states in which a cluster's record can be. None says anything about the cluster itself.
+const (
+	Absent      = "absent"         // nothing is recorded
+	Created     = "created"        // the last apply of every stage was good
+	Partly      = "partly created" // that of some stages
+	Running     = "running"        // a run works on it
+	Failed      = "failed"         // the last run that changes it failed
+	Interrupted = "interrupted"    // the last run that changes it was interrupted, or died
+	Unknown     = "unknown"        // castle cannot read the record
+)
+
+// Cluster is one cluster, by its record.
+type Cluster struct {
+	Cluster    string `json:"cluster"`
+	Platform   string `json:"platform"`
+	Status     string `json:"status"`
+	Configured bool   `json:"configured"`         // the repository has it
+	Ready      int    `json:"stages_recorded"`    // stages whose last apply was good
+	Stages     int    `json:"stages"`             // that are configured, else recorded
+	Nodes      int    `json:"nodes,omitempty"`    // 0: none recorded
+	Endpoint   string `json:"endpoint,omitempty"` // of the Kubernetes API
+	// LastRun is the newest run; nil if there was none.
+	LastRun *past.Run `json:"last_run,omitempty"`
+	Created time.Time `json:"created,omitzero"` // when its first stage was recorded
+	Problem string    `json:"problem,omitempty"`
+}
+
+// Name is the cluster with its platform: blue/proxmox.
+func (c Cluster) Name() string { return c.Cluster + "/" + c.Platform }
+
+// Run lists the clusters by name.
+func Run(ctx context.Context, o cluster.Options) ([]Cluster, error) {
+	root, err := state.Root(o.StateDir, o.Environ)
+	if err != nil {
+		return nil, err
+	}
+	store, err := cluster.OpenStore(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close() //nolint:errcheck // all was read
+	recorded, err := store.Clusters(ctx, root)
+	if err != nil {
+		return nil, err
+	}
+	var configured []string
+	if o.Repository != "" {
+		if configured, err = config.Clusters(o.Repository); err != nil {
+			return nil, err
+		}
+	}
+	names := slices.Concat(configured, recorded)
+	slices.Sort(names)
+	all := run.Each(slices.Compact(names), func(name string) Cluster {
+		c := Cluster{Status: Absent, Configured: slices.Contains(configured, name)}
+		c.Cluster, c.Platform, _ = strings.Cut(name, "/")
+		var stages []string
+		var err error
+		if c.Configured {
+			stages, err = config.StageNames(o.Repository, name)
+			c.Stages = len(stages)
+		}
+		if err == nil && slices.Contains(recorded, name) {
+			err = c.read(ctx, store, root, stages)
+		}
+		if err != nil {
+			c.Status, c.Problem = Unknown, err.Error()
+		}
+		return c
+	})
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return slices.DeleteFunc(all, Cluster.empty), nil
+}
+
+// empty reports whether the record of a cluster that is not configured has nothing but its runs: it is gone.
+func (c Cluster) empty() bool { return !c.Configured && c.Status == Absent }
+
+// read reads the record of the cluster.
+func (c *Cluster) read(ctx context.Context, store *cluster.StateStore, root string, stages []string) error {
+	dir, working, _, err := store.OpenDir(ctx, root, c.Cluster, c.Platform)
+	if err != nil {
+		return err
+	}
+	held := cluster.Holder(ctx, &cluster.Cluster{
+		Config: &config.Cluster{Name: c.Cluster, Platform: c.Platform}, Dir: dir, Copy: working, Store: store,
+	})
+	newest, change, err := past.Last(dir, held)
+	if err != nil {
+		return err
+	}
+	c.LastRun = newest
+	names, err := dir.Stages()
+	if err != nil {
+		return err
+	}
+	if !c.Configured {
+		stages, c.Stages = names, len(names)
+	}
+	for _, name := range names {
+		if err := c.readStage(dir.Stage(name), slices.Contains(stages, name)); err != nil {
+			return err
+		}
+	}
+	c.Status = c.status(len(names), held, change)
+	return nil
+}
+
+// status is what the record says. change is the last run that changed the cluster, or nil.
+func (c *Cluster) status(recorded int, held *state.HeldError, change *past.Run) string {
+	switch {
+	case held != nil:
+		return Running
+	case recorded == 0:
+		return Absent
+	case change != nil && change.Result == past.Failed:
+		return Failed
+	case change != nil && (change.Result == past.Interrupted || change.Result == past.Died):
+		return Interrupted
+	case c.Ready == c.Stages:
+		return Created
+	}
+	return Partly
+}
+
+// readStage adds what the record and the state of a stage say. configured is whether it counts.
+func (c *Cluster) readStage(dir *state.Stage, configured bool) error {
+	rec, err := dir.Record()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if at := cmp.Or(rec.Created, rec.Applied); !at.IsZero() && (c.Created.IsZero() || at.Before(c.Created)) {
+		c.Created = at
+	}
+	print, err := dir.Fingerprint().Read()
+	if err != nil {
+		return err
+	}
+	if print != nil && configured {
+		c.Ready++
+	}
+	if !rec.EndsCluster {
+		return nil
+	}
+	outputs, err := outputsOf(dir)
+	if err != nil {
+		return err
+	}
+	var nodes map[string]string
+	if json.Unmarshal(outputs["node_addresses"].Value, &nodes) == nil { // a stage may output something else
+		c.Nodes = len(nodes)
+	}
+	endpoint := ""
+	if json.Unmarshal(outputs["cluster_endpoint"].Value, &endpoint) == nil {
+		c.Endpoint = endpoint
+	}
+	return nil
+}
+
+// output is one output of a state.
+type output struct {
+	Value     json.RawMessage `json:"value"`
+	Sensitive bool            `json:"sensitive"`
+}
+
+// outputsOf reads the outputs at the beginning of a state, and not its resources: a state can be large.
+func outputsOf(dir *state.Stage) (map[string]output, error) {
+	f, err := os.Open(dir.StatePath())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	found := map[string]output{}
+	for d := json.NewDecoder(f); ; {
+		key, err := d.Token()
+		if err != nil { // the end, or damage, which castle status reports
+			return found, nil
+		}
+		if key != "outputs" {
+			continue
+		}
+		if d.Decode(&found) != nil {
+			return nil, nil
+		}
+		return public(found), nil
+	}
+}
+
+// public drops the sensitive outputs.
+func public(all map[string]output) map[string]output {
+	for name, o := range all {
+		if o.Sensitive {
+			delete(all, name)
+		}
+	}
+	return all
+}
