@@ -3,7 +3,11 @@ package run
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"sync"
 	"testing"
+	"testing/fstest"
 	"testing/synctest"
 	"time"
 
@@ -88,6 +92,59 @@ func TestAStoppedDiagnosisKeepsAPartialResult(t *testing.T) {
 		})
 		if d.Cause != "half" {
 			t.Errorf("got %q", d.Cause)
+		}
+	})
+}
+
+// TestGatesOfAStageAreStableAtTheSameTime: each of three gates has to be open three times in a row, and no
+// gate waits for another one.
+func TestGatesOfAStageAreStableAtTheSameTime(t *testing.T) {
+	var mu sync.Mutex
+	first, third := []time.Time{}, []time.Time{}
+	bind := func(name string, _ gate.Target, _ gate.Values) (gate.Gate, error) {
+		answers := 0
+		return gate.Gate{Name: name, Check: func(context.Context) error {
+			mu.Lock()
+			defer mu.Unlock()
+			switch answers++; answers {
+			case 1:
+				first = append(first, time.Now())
+			case 3:
+				third = append(third, time.Now())
+			}
+			return nil
+		}}, nil
+	}
+	repository := t.TempDir()
+	folder := filepath.Join(repository, "clusters", "blue", "local")
+	err := errors.Join(os.MkdirAll(folder, 0o700), os.WriteFile(filepath.Join(folder, "cluster.hcl"),
+		[]byte(`stage "machines" { source = "platform/machines" }`), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const threeGates = "stage {}\n" +
+		"gate \"opens\" \"a\" { stable = 3 }\n" +
+		"gate \"opens\" \"b\" { stable = 3 }\n" +
+		"gate \"opens\" \"c\" { stable = 3 }\n"
+	configured, diags := config.Load(config.Options{
+		Repository: repository, Cluster: "blue", Gates: []gate.Type{{Name: "opens", New: bind}},
+		Library: fstest.MapFS{
+			"platform/machines/main.tf":   {},
+			"platform/machines/stage.hcl": {Data: []byte(threeGates)},
+		},
+	})
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster.Cluster{Config: configured, Masker: &secret.Masker{}}
+		r := &Run{Cluster: c, Outputs: NewOutputs(c.Masker)}
+		s := configured.Stages[0]
+		if err := WaitGates(t.Context(), r, s, s.Gates); err != nil {
+			t.Fatal(err)
+		}
+		if len(first) != 3 || len(third) != 3 || first[2].After(third[0]) {
+			t.Errorf("first answers %v, third answers %v", first, third)
 		}
 	})
 }

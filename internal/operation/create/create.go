@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -94,6 +95,7 @@ type creation struct {
 	saved        *savedPlan // nil without one
 	progress     map[*config.Stage]*progress
 	starting     sync.WaitGroup // providers of stages whose turn comes next
+	preflights   bool           // there are some, for which stages that need no other one wait
 }
 
 func (c *creation) create(ctx context.Context, chosen []*config.Stage) (err error) {
@@ -103,6 +105,7 @@ func (c *creation) create(ctx context.Context, chosen []*config.Stage) (err erro
 	}
 	tasks, needs := c.createTasks(order), func(t *task) []*task { return t.needs }
 	stages := c.run.Cluster.Config.Stages
+	c.preflights = slices.ContainsFunc(order, func(s *config.Stage) bool { return len(s.Preflights) > 0 })
 	c.progress = map[*config.Stage]*progress{}
 	for _, s := range stages {
 		c.progress[s] = &progress{}

@@ -8,11 +8,13 @@ import (
 )
 
 // begin notes that a stage's turn has come and starts the providers of the stages whose turn may come next:
-// those that need only stages that have begun. A stage that may be up to date starts none before it is known.
+// those that need only stages that have begun, or none and wait for a preflight. A stage that may be up to
+// date starts none before it is known.
 func (c *creation) begin(ctx context.Context, s *config.Stage) {
 	c.progress[s].begun.Store(true)
 	for next, p := range c.progress {
-		if p.prepared == nil || !slices.Contains(next.Needs, s) {
+		comes := slices.Contains(next.Needs, s) || len(next.Needs) == 0 && c.preflights
+		if p.prepared == nil || p.begun.Load() || !comes {
 			continue
 		}
 		waits := func(need *config.Stage) bool { return !c.progress[need].begun.Load() }
