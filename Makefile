@@ -115,6 +115,12 @@ bench-check: build terragrunt ## Measure, and fail if castle is slower beside th
 	go build -o bin/castle-bench ./bench
 	bin/castle-bench -compare $(BENCH)
 
+.PHONY: bench-replay
+bench-replay: build ## Compare castle with a script in the order of TazLab's create.sh, at real speed, into bench/REPLAY.md (20 minutes)
+	$(call say,creating blue twice in the lab at the speed of real machines)
+	go build -o bin/castle-replay ./bench/replay
+	bin/castle-replay $(REPLAY)
+
 .PHONY: terragrunt
 terragrunt: tools # Build Terragrunt for the bench.
 	$(call say,building Terragrunt (five minutes the first time))

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ephemeral-castle/castle/internal/emulator/infisical"
 )
@@ -22,6 +23,8 @@ type folders struct {
 	secrets                map[string]string
 	token                  string // Proxmox's
 
+	answer time.Duration // how long the list of a folder's secrets takes
+
 	mu     sync.Mutex
 	filled map[infisical.Folder]bool
 	exists bool // the fault: what an earlier cluster left
@@ -31,6 +34,7 @@ func newFolders(c Config) *folders {
 	i := &folders{
 		clientID: random(16), clientSecret: random(32), filled: map[infisical.Folder]bool{},
 		exists: c.Faults.SecretExists,
+		answer: time.Duration(12 / c.Speed * float64(time.Second)),
 	}
 	i.server = infisical.New(infisical.Config{ClientID: i.clientID, ClientSecret: i.clientSecret})
 	secretbox := make([]byte, 32)
@@ -61,6 +65,12 @@ func (i *folders) handler() http.Handler {
 		if project := q.Get("workspaceId"); r.Method == http.MethodGet && project != "" {
 			i.fill(infisical.Folder{Workspace: project, Environment: q.Get("environment"),
 				Path: q.Get("secretPath")})
+		}
+		if strings.HasSuffix(r.URL.Path, "/secrets/raw") { // TazLab's secrets stage took 16 s
+			select {
+			case <-time.After(i.answer):
+			case <-r.Context().Done():
+			}
 		}
 		api.ServeHTTP(w, r)
 	})

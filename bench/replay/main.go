@@ -1,0 +1,120 @@
+// Command replay repeats the bootstrap that castle replaced. It creates a cluster twice in the lab at real
+// speed: by castle, and by a script in the order of TazLab's create.sh, with the same modules, stand-ins and
+// delays. It writes both beside the times that TazLab published. `make bench-replay` runs it.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// stepsPrefix begins the line in which the script inside the lab reports its steps.
+const stepsPrefix = "replay: steps "
+
+type options struct {
+	cluster, speed, bin, out string
+	inside                   bool
+}
+
+func main() {
+	o := options{}
+	flag.StringVar(&o.cluster, "cluster", "blue", "cluster to create")
+	flag.StringVar(&o.speed, "speed", "1", "speed of the lab: 1 is that of real machines")
+	flag.StringVar(&o.bin, "bin", "bin", "folder of castle and of this program")
+	flag.StringVar(&o.out, "out", "bench/REPLAY.md", "file to write")
+	flag.BoolVar(&o.inside, "script", false, "run the script; the lab is around it")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := o.run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "replay:", err)
+		os.Exit(1)
+	}
+}
+
+func (o options) run(ctx context.Context) error {
+	if o.inside {
+		steps, err := runScript(ctx, o.cluster)
+		if err != nil {
+			return err
+		}
+		text, err := json.Marshal(steps)
+		fmt.Printf("%s%s\n", stepsPrefix, text)
+		return err
+	}
+	load, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return err
+	}
+	m := measured{options: o, load: strings.Join(strings.Fields(string(load))[:3], " ")}
+	if m.castle, err = o.castle(ctx); err != nil {
+		return fmt.Errorf("castle: %w", err)
+	}
+	if m.script, err = o.script(ctx); err != nil {
+		return fmt.Errorf("script: %w", err)
+	}
+	text := m.markdown()
+	fmt.Print(text)
+	return os.WriteFile(o.out, []byte(text), 0o644)
+}
+
+// castle creates the cluster in the lab and returns the rehearsal's report.
+func (o options) castle(ctx context.Context) (report, error) {
+	var r report
+	dir, err := os.MkdirTemp("", "replay")
+	if err != nil {
+		return r, err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "report.json")
+	if _, err := o.rehearse(ctx, []string{"--report", file}, "castle", "create", o.cluster); err != nil {
+		return r, err
+	}
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(text, &r)
+	}
+	if err == nil && (r.Run == nil || r.Run.LayeredSeconds == nil) {
+		err = errors.New("the report has no complete create")
+	}
+	return r, err
+}
+
+// script runs the script in the lab and returns its steps.
+func (o options) script(ctx context.Context) (steps []step, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	output, err := o.rehearse(ctx, nil, self, "-script", "-cluster", o.cluster)
+	if err != nil {
+		return nil, err
+	}
+	for lines := bufio.NewScanner(strings.NewReader(output)); lines.Scan(); {
+		if text, ok := strings.CutPrefix(lines.Text(), stepsPrefix); ok {
+			return steps, json.Unmarshal([]byte(text), &steps)
+		}
+	}
+	return nil, errors.New("it has reported nothing")
+}
+
+// rehearse runs a command in the lab and returns its output.
+func (o options) rehearse(ctx context.Context, flags []string, command ...string) (string, error) {
+	args := append([]string{"rehearse", o.cluster, "--speed", o.speed}, flags...)
+	cmd := exec.CommandContext(ctx, filepath.Join(o.bin, "castle"), append(append(args, "--"), command...)...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	var output strings.Builder
+	cmd.Stdout, cmd.Stderr = &output, os.Stderr
+	err := cmd.Run()
+	return output.String(), err
+}
