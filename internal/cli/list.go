@@ -11,6 +11,7 @@ import (
 
 	"github.com/ephemeral-castle/castle/internal/cluster"
 	clusters "github.com/ephemeral-castle/castle/internal/operation/list"
+	"github.com/ephemeral-castle/castle/internal/run/past"
 )
 
 func newList(a *app) *cobra.Command {
@@ -58,10 +59,7 @@ func printList(a *app, w io.Writer, all []clusters.Cluster) {
 	for _, c := range all {
 		last := "-"
 		if r := c.LastRun; r != nil {
-			last = fmt.Sprintf("%s %s", r.Command, r.Result)
-			if at := cmp.Or(r.Ended, r.Started); !at.IsZero() {
-				last += ", " + age(at) + " ago"
-			}
+			last = lastRun(r)
 		}
 		since := "-"
 		if !c.Created.IsZero() {
@@ -71,6 +69,19 @@ func printList(a *app, w io.Writer, all []clusters.Cluster) {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d/%d\t%s\t%s\t%s\t%s\t%s\n", c.Cluster, c.Platform, c.Status, c.Ready,
 			c.Stages, cmp.Or(textIf(c.Nodes > 0, strconv.Itoa(c.Nodes)), "-"), cmp.Or(c.Endpoint, "-"), last,
 			since, note)
+	}
+}
+
+// lastRun names a run, its result, and how long ago it ended, or since when it runs.
+func lastRun(r *past.Run) string {
+	text := fmt.Sprintf("%s %s", r.Command, r.Result)
+	switch at := cmp.Or(r.Ended, r.Started); {
+	case at.IsZero():
+		return text
+	case r.Result == past.Running:
+		return text + " for " + age(at)
+	default:
+		return text + ", " + age(at) + " ago"
 	}
 }
 

@@ -3,9 +3,12 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,11 +20,17 @@ import (
 )
 
 func newStatus(a *app) *cobra.Command {
-	exitCode, refresh := false, false
+	exitCode, refresh, watch := false, false, false
 	cmd := a.valueFlags(&cobra.Command{
 		Use:   "status CLUSTER",
 		Short: "Show stage and gate status",
-		Long: `Show whether each stage is absent, ready, up to date, stale, drifted, unknown, failed, skipped
+		Long: `Show the versions, the last run, and three conditions that castle keeps apart:
+
+  ready            the gates of what is applied are open, and no stage is unfinished
+  changes pending  a create would change something; a new configuration alone closes no gate
+  running          a run works on the cluster now: which, by whom, and at which step
+
+Then show whether each stage is absent, ready, up to date, stale, drifted, unknown, failed, skipped
 or interrupted, and check every gate once. Exit code 0 whatever the status is.
 
 A stage is ready if its gates are open and nothing is known to differ. It is stale if its inputs
@@ -31,53 +40,182 @@ objects that it can list. --refresh looks at all of them, as castle plan does: t
 a difference is up to date. It runs Terraform and locks the cluster.
 
 With --exit-code: 0 if every stage is ready or up to date, 5 if a gate is closed, 1 if a stage
-failed, is drifted or unknown, or is not ready for another reason.`,
+failed, is drifted or unknown, or is not ready for another reason.
+
+--watch looks again every two seconds until it is interrupted: on a terminal it redraws the
+screen, elsewhere it prints a block for each change, with -o json one line.`,
 		Args: a.oneCluster(),
-		RunE: a.onCluster(nil, func(ctx context.Context, c *cluster.Cluster, _ []string) error {
-			var looks map[string]review.Look
-			if refresh {
-				found, err := plan.Run(ctx, c, plan.Options{})
-				if found == nil {
-					return err
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if watch {
+				if exitCode || refresh {
+					return usageError(cmd,
+						errors.New("--watch cannot be combined with --exit-code or --refresh"))
 				}
-				looks = found.Looks()
+				return watchStatus(cmd, a, args)
 			}
-			s, err := status.Run(ctx, c, looks)
-			if err != nil {
-				return err
-			}
-			for _, text := range s.Damaged {
-				fmt.Fprintln(a.stderr, "castle:", text)
-			}
-			err = a.print(s, func(w io.Writer) { printStatus(w, s) })
-			switch {
-			case err != nil || !exitCode || s.AllReady():
-				return err
-			case s.OnlyGates():
-				return exitError(exitGate)
-			}
-			return exitError(exitFailed)
-		}),
+			return a.onCluster(nil, func(ctx context.Context, c *cluster.Cluster, _ []string) error {
+				return showStatus(ctx, a, c, refresh, exitCode)
+			})(cmd, args)
+		},
 	})
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 1 or 5 unless every stage is ready")
 	cmd.Flags().BoolVar(&refresh, "refresh", false, "look at every object that a stage owns")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "look again and again, and show each change")
 	return cmd
 }
 
+func showStatus(ctx context.Context, a *app, c *cluster.Cluster, refresh, exitCode bool) error {
+	var looks map[string]review.Look
+	if refresh {
+		found, err := plan.Run(ctx, c, plan.Options{})
+		if found == nil {
+			return err
+		}
+		looks = found.Looks()
+	}
+	s, err := status.Run(ctx, c, looks)
+	if err != nil {
+		return err
+	}
+	for _, text := range s.Damaged {
+		fmt.Fprintln(a.stderr, "castle:", text)
+	}
+	err = a.print(s, func(w io.Writer) { printStatus(w, s) })
+	switch {
+	case err != nil || !exitCode || s.AllReady():
+		return err
+	case s.OnlyGates():
+		return exitError(exitGate)
+	}
+	return exitError(exitFailed)
+}
+
+// watchInterval is the pause between two looks of --watch.
+const watchInterval = 2 * time.Second
+
+// watchStatus shows the status until castle is interrupted: on a terminal it redraws the screen, elsewhere it
+// prints a block, or with -o json a line, for each change. Each look reads the configuration again.
+func watchStatus(cmd *cobra.Command, a *app, args []string) error {
+	first, before := map[string]time.Time{}, ""
+	for {
+		err := a.onCluster(nil, func(ctx context.Context, c *cluster.Cluster, _ []string) error {
+			s, err := status.Run(ctx, c, nil)
+			if err != nil {
+				return err
+			}
+			rememberClosed(first, s)
+			return showLook(a, s, &before)
+		})(cmd, args)
+		if err != nil {
+			return err
+		}
+		select {
+		case <-cmd.Context().Done():
+			return context.Cause(cmd.Context())
+		case <-time.After(watchInterval):
+		}
+	}
+}
+
+// rememberClosed adds when this watch first saw a gate closed, if no journal tells since when it is.
+func rememberClosed(first map[string]time.Time, s status.Status) {
+	for _, one := range s.Stages {
+		for i, g := range one.Gates {
+			key := one.Name + " " + g.Name
+			if g.Open {
+				delete(first, key)
+				continue
+			}
+			if first[key].IsZero() {
+				first[key] = time.Now()
+			}
+			if g.Since.IsZero() {
+				one.Gates[i].Since = first[key]
+			}
+		}
+	}
+}
+
+// showLook shows a look of --watch, unless it is as before. Ages alone are no change.
+func showLook(a *app, s status.Status, before *string) error {
+	now, err := json.Marshal(steady(s))
+	if err != nil {
+		return err
+	}
+	terminal := isTerminal(a.stdout) && a.output != "json"
+	changed := string(now) != *before
+	*before = string(now)
+	switch {
+	case terminal:
+		fmt.Fprint(a.stdout, "\x1b[H\x1b[2J")
+	case !changed:
+		return nil
+	case a.output == "json":
+		return json.NewEncoder(a.stdout).Encode(s)
+	default:
+		fmt.Fprintf(a.stdout, "--- %s\n", localTime(time.Now()))
+	}
+	return a.print(s, func(w io.Writer) { printStatus(w, s) })
+}
+
+// steady returns a status without what differs at each look.
+func steady(s status.Status) status.Status {
+	if s.Head.LastRun != nil {
+		last := *s.Head.LastRun
+		last.Seconds = 0
+		s.Head.LastRun = &last
+	}
+	return s
+}
+
+// printHead prints what concerns the whole cluster.
+func printHead(w io.Writer, s status.Status) {
+	about := []string{s.Cluster + "/" + s.Platform}
+	for _, version := range [][2]string{
+		{"Kubernetes ", s.Head.Kubernetes}, {"Talos ", s.Head.Talos}, {"", s.Head.Endpoint},
+	} {
+		if version[1] != "" {
+			about = append(about, version[0]+version[1])
+		}
+	}
+	last := "none"
+	if r := s.Head.LastRun; r != nil {
+		last = lastRun(r)
+		last += textIf(r.By != "", ", by "+r.By)
+		last += textIf(r.Reason != "", ": "+shortened(oneLine(firstLine(r.Reason))))
+	}
+	words := map[string]string{status.True: "yes", status.False: "no", status.Undetermined: "unknown"}
+	fmt.Fprintln(w, strings.Join(about, "   "))
+	fmt.Fprintf(w, "last run\t%s\n", last)
+	for _, c := range []struct {
+		name string
+		is   status.Condition
+	}{{"ready", s.Head.Ready}, {"changes pending", s.Head.Pending}, {"running", s.Head.Running}} {
+		fmt.Fprintf(w, "%s\t%s: %s\n", c.name, words[c.is.Status], oneLine(c.is.Reason))
+	}
+	fmt.Fprintln(w)
+}
+
 func printStatus(w io.Writer, s status.Status) {
+	printHead(w, s)
 	fmt.Fprintf(w, "layer\tstage\tstate\tgates\t\n")
 	for _, st := range s.Stages {
-		open, below := 0, ""
+		open, below, since := 0, "", ""
 		for _, g := range st.Gates {
 			switch {
 			case g.Open:
 				open++
-			case !g.Recorded: // the stage's reason already shows it
-				below += fmt.Sprintf("\t\t\t\t%s\n", oneLine(g.Name+": "+g.Reason))
+			case g.Recorded: // the stage's reason already shows why
+				since = closedFor(g)
+			default:
+				below += fmt.Sprintf("\t\t\t\t%s\n", oneLine(g.Name+": "+g.Reason+closedFor(g)))
 			}
 		}
 		gates := textIf(len(st.Gates) > 0, fmt.Sprintf("%d of %d open", open, len(st.Gates)))
-		reason := cmp.Or(oneLine(st.Reason), listIf("changed: ", st.Changed))
+		reason := cmp.Or(oneLine(st.Reason)+since, listIf("changed: ", st.Changed), st.Skipped)
+		if st.Refused != "" && !strings.Contains(st.Reason, st.Refused) {
+			below += fmt.Sprintf("\t\t\t\tthe last run refused: %s\n", oneLine(st.Refused))
+		}
 		for _, d := range st.Drifted {
 			below += fmt.Sprintf("\t\t\t\t%s\n", oneLine(d.String()))
 		}
@@ -87,6 +225,17 @@ func printStatus(w io.Writer, s status.Status) {
 		fmt.Fprintln(w, u)
 	}
 	writeUnknown(w, s.Unknown)
+}
+
+// closedFor says how long a gate is closed, as far as castle knows.
+func closedFor(g status.GateStatus) string {
+	switch {
+	case !g.Since.IsZero():
+		return " (closed for " + age(g.Since) + ")"
+	case !g.LastOpen.IsZero():
+		return " (open " + age(g.LastOpen) + " ago)"
+	}
+	return ""
 }
 
 // writeUnknown writes what a look for machines that the state does not know has found.

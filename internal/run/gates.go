@@ -9,9 +9,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ephemeral-castle/castle/internal/cluster"
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/state"
 )
 
 // GateError is the error of a gate that did not open.
@@ -114,6 +116,56 @@ func isGivenUp(err error) int {
 		return 1
 	}
 	return 0
+}
+
+// appliedGates is the document of a stage's gates as its last good apply left them. The label of each is the
+// gate's whole name.
+func appliedGates(dir *state.Stage) state.Document[[]state.RecordedCheck] {
+	return state.StageDocument[[]state.RecordedCheck](dir, "gates")
+}
+
+// RecordGates records the gates of a stage, with the values that they were checked with: a later
+// configuration may change both.
+func RecordGates(r *Run, s *config.Stage) error {
+	all := []state.RecordedCheck{}
+	for _, g := range s.Gates {
+		values, diags := g.Values(r.Outputs.Scope(s))
+		if diags.HasErrors() {
+			return diags
+		}
+		check, err := state.NewRecordedCheck(g.Type.Name, g.Name(), values)
+		if err != nil {
+			return err
+		}
+		all = append(all, check)
+	}
+	return appliedGates(r.Cluster.Dir.Stage(s.Name)).Write(all)
+}
+
+// AppliedGates returns the recorded gates of a stage; nil if there is no record that this castle can check.
+func AppliedGates(r *Run, s *config.Stage) []gate.Gate {
+	recorded, err := appliedGates(r.Cluster.Dir.Stage(s.Name)).Value()
+	if err != nil || recorded == nil { // damaged, or of an older castle: the configured ones have to do
+		return nil
+	}
+	all := []gate.Gate{}
+	types := cluster.GateTypes()
+	for _, check := range recorded {
+		at := slices.IndexFunc(types, func(t gate.Type) bool { return t.Name == check.Type })
+		if at < 0 {
+			return nil
+		}
+		values, err := check.Decode()
+		if err != nil {
+			return nil
+		}
+		bound, err := types[at].New(check.Label, r.Outputs.Target(), values)
+		if err != nil {
+			return nil
+		}
+		all = append(all, bound)
+	}
+	return all
 }
 
 // DiagnosisTime bounds the diagnosis of one failed stage.

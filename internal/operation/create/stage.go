@@ -96,6 +96,9 @@ func (c *creation) settle(ctx context.Context, s *config.Stage) error {
 		if err := run.RecordRevisions(ctx, c.run, s); err != nil {
 			return err
 		}
+		if err := run.RecordGates(c.run, s); err != nil {
+			return err
+		}
 		print, err := run.Fingerprint(c.run, s)
 		if err != nil {
 			return err

@@ -113,6 +113,9 @@ func (l *Logs) knowStages() error {
 	if err != nil {
 		return err
 	}
+	for _, s := range l.cluster.Config.Stages {
+		l.layers[s.Name] = s.Layer
+	}
 	refs := []cluster.StageRef{}
 	for _, e := range events {
 		ref := cluster.StageRef{Name: e.Stage, Layer: e.Layer}
@@ -125,7 +128,9 @@ func (l *Logs) knowStages() error {
 		if l.layers[name] == "" {
 			rec, _ := l.cluster.Dir.Stage(name).Record() //nolint:errcheck // it may be destroyed
 			l.layers[name] = rec.Layer
-			refs = append(refs, cluster.StageRef{Name: name, Layer: rec.Layer})
+		}
+		if ref := (cluster.StageRef{Name: name, Layer: l.layers[name]}); !slices.Contains(refs, ref) {
+			refs = append(refs, ref)
 		}
 	}
 	if l.options.Stage == "" || l.Run.Result == past.Running && l.configured() {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -46,6 +47,8 @@ type Status struct {
 	Damaged  []string           `json:"damaged,omitempty"`  // files that castle reads from their copies
 	// Unknown are machines of the cluster that its state does not know; nil if castle has found none.
 	Unknown *unrecorded.Found `json:"unknown,omitempty"`
+
+	Head Head `json:"head"`
 }
 
 // StageStatus is one stage's part of a Status.
@@ -56,10 +59,15 @@ type StageStatus struct {
 	Changed []string        `json:"changed,omitempty"` // the parts that make it stale
 	Drifted []DriftedObject `json:"drifted,omitempty"`
 	Reason  string          `json:"reason,omitempty"` // why it failed, or is unknown
-	Gates   []GateStatus    `json:"gates"`
+	// Refused is why the last run that changes the cluster refused to begin the stage, such as after a
+	// preflight; Skipped is which dependency failed, if that run did not begin it.
+	Refused string       `json:"refused,omitempty"`
+	Skipped string       `json:"skipped,omitempty"`
+	Gates   []GateStatus `json:"gates"`
 
 	closed   bool // a gate is closed, and nothing else made the stage fail
 	compared bool // its inputs are those of its last good apply
+	unready  bool // no apply of it has ended well yet, so that its gates say nothing
 	err      error
 }
 
@@ -85,6 +93,10 @@ type GateStatus struct {
 	Name   string `json:"name"`
 	Open   bool   `json:"open"`
 	Reason string `json:"reason"`
+	// Since is since when the gate is closed, as far as castle has seen it: in the journal, or by --watch.
+	Since time.Time `json:"since,omitzero"`
+	// LastOpen is when a run last found the closed gate open.
+	LastOpen time.Time `json:"last_open,omitzero"`
 	// Recorded reports that the last run failed for this gate and this reason.
 	Recorded bool `json:"-"`
 }
@@ -120,8 +132,13 @@ func Run(ctx context.Context, c *cluster.Cluster, looks map[string]review.Look) 
 	if all.Unlisted, err = r.Cluster.UnlistedStages(); err != nil {
 		return all, c.MaskError(err)
 	}
+	held := cluster.Holder(ctx, c)
+	if err := all.Head.read(c, held); err != nil {
+		return all, c.MaskError(err)
+	}
 	all.Stages = run.Each(c.Config.Stages, func(s *config.Stage) StageStatus {
-		one, err := statusOf(ctx, r, s, states[s])
+		one, err := statusOf(ctx, r, s, states[s], held)
+		one.remember(all.Head.events)
 		if err == nil && one.compared {
 			err = one.compare(ctx, r, s, states[s], looks)
 		}
@@ -138,6 +155,7 @@ func Run(ctx context.Context, c *cluster.Cluster, looks map[string]review.Look) 
 	if err == nil && !found.None() {
 		all.unknown(found)
 	}
+	all.sumUp()
 	return all, c.MaskError(err)
 }
 
@@ -156,7 +174,8 @@ func (s *Status) unknown(found *unrecorded.Found) {
 	}
 }
 
-func statusOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State) (StageStatus, error) {
+func statusOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State, held *state.HeldError) (
+	StageStatus, error) {
 	one := StageStatus{Name: s.Name, Layer: s.Layer, State: Absent, Gates: []GateStatus{}}
 	dir := r.Cluster.Dir.Stage(s.Name)
 	rec, err := dir.Record()
@@ -172,7 +191,7 @@ func statusOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State)
 	}
 	var recorded runOutcome
 	if old == nil {
-		one.State, recorded = lastRun(ctx, r, rec)
+		one.State, recorded = lastRun(r, rec, held)
 		one.Reason = recorded.failure
 		if one.State == Interrupted {
 			one.Reason = r.Cluster.Masker.Hide(recovery.Summary(dir, st))
@@ -187,12 +206,15 @@ func statusOf(ctx context.Context, r *run.Run, s *config.Stage, st *state.State)
 	if st.Notice != "" { // it cannot be read
 		one.State, one.Reason = Failed, r.Cluster.Masker.Hide(st.Notice)
 	}
+	one.unready = old == nil || !st.Exists
 	if !st.Exists {
 		return one, nil
 	}
-	for i, err := range run.Each(s.Gates, func(g *config.Gate) error { return run.CheckGate(ctx, r, s, g) }) {
-		g := GateStatus{Name: s.Gates[i].Name(), Open: err == nil}
+	names, closed := checkGates(ctx, r, s, old != nil && len(one.Changed) > 0)
+	for i, err := range closed {
+		g := GateStatus{Name: names[i], Open: err == nil}
 		if err != nil {
+			g.Since, g.LastOpen = closedSince(r, s.Name, g.Name)
 			g.Reason = r.Cluster.Masker.Hide(err.Error())
 			g.Recorded = recorded.closed[g.Name] == g.Reason
 			one.closed = st.Notice == "" && (old != nil || len(recorded.closed) > 0)
@@ -253,8 +275,8 @@ func (one *StageStatus) compare(ctx context.Context, r *run.Run, s *config.Stage
 
 // lastRun reads how the last run on an unready stage left it: failed with a reason, interrupted, or still
 // at work.
-func lastRun(ctx context.Context, r *run.Run, rec state.Record) (string, runOutcome) {
-	if held := cluster.Holder(ctx, r.Cluster); held != nil {
+func lastRun(r *run.Run, rec state.Record, held *state.HeldError) (string, runOutcome) {
+	if held != nil {
 		// A destroy keeps a stage's record, so that only its journal names the stage.
 		if outcome(r, held.Run, rec.Name).started || held.Run == rec.Run {
 			text := fmt.Sprintf("run %s (process %d on %s) is working on it", held.Run, held.PID, held.Host)

@@ -1,0 +1,257 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/config"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/gate"
+	"github.com/ephemeral-castle/castle/internal/run"
+	"github.com/ephemeral-castle/castle/internal/run/past"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// Head is what a Status says about the cluster as a whole.
+type Head struct {
+	// Ready is about what is applied: its gates are open, and no run failed. Pending is about what the next
+	// create would change. Neither follows from the other.
+	Ready   Condition `json:"ready"`
+	Pending Condition `json:"changes_pending"`
+	Running Condition `json:"running"`
+
+	Kubernetes string    `json:"kubernetes_version,omitempty"` // as it was applied
+	Talos      string    `json:"talos_version,omitempty"`      // as it was applied
+	Castle     string    `json:"castle_version,omitempty"`     // that applied it
+	Endpoint   string    `json:"endpoint,omitempty"`
+	LastRun    *past.Run `json:"last_run,omitempty"` // the newest one; nil if there was none
+
+	events []event.Event // of the last run that changes the cluster
+}
+
+// Condition is true, false, or unknown where castle could not look.
+type Condition struct {
+	Status string `json:"status"`
+	Reason string `json:"reason"`
+}
+
+// The values of a condition's status.
+const (
+	True         = "true"
+	False        = "false"
+	Undetermined = "unknown"
+)
+
+// readHead reads the runs, the versions and the endpoint of a cluster from its record.
+func (h *Head) read(c *cluster.Cluster, held *state.HeldError) error {
+	h.Running = Condition{False, "no run holds the lock"}
+	if held != nil {
+		h.Running = runningNow(c, held)
+	}
+	newest, change, err := past.Last(c.Dir, held)
+	if err != nil {
+		return err
+	}
+	if newest != nil {
+		newest.Reason = c.Masker.Hide(newest.Reason)
+	}
+	h.LastRun = newest
+	if change != nil && change.Result != past.Running {
+		h.events, _ = c.Dir.Run(change.ID).Events() //nolint:errcheck // a power cut may have damaged it
+	}
+	for _, stage := range c.Config.Stages {
+		rec, err := c.Dir.Stage(stage.Name).Record()
+		if err != nil || !rec.EndsCluster { // statusOf reports it
+			continue
+		}
+		h.Castle = rec.Castle
+		if _, inputs, err := run.RecordedModule(c, c.Dir.Stage(stage.Name)); err == nil {
+			var versions struct {
+				Kubernetes string `json:"kubernetes_version"`
+				Talos      string `json:"talos_version"`
+			}
+			if json.Unmarshal(inputs, &versions) == nil {
+				h.Kubernetes, h.Talos = versions.Kubernetes, versions.Talos
+			}
+		}
+		if st, err := c.Dir.Stage(stage.Name).LastKnown(); err == nil {
+			out := st.Outputs["cluster_endpoint"]
+			if texts := cluster.StringsIn(out.Value); len(texts) == 1 && !out.Sensitive {
+				h.Endpoint = texts[0]
+			}
+		}
+	}
+	return nil
+}
+
+// runningNow says which run holds the lock, by whom, and which steps it is at.
+func runningNow(c *cluster.Cluster, held *state.HeldError) Condition {
+	events, _ := c.Dir.Run(held.Run).Events() //nolint:errcheck // it may have just begun
+	by, steps := "", map[string]string{}
+	var stages []string
+	for _, e := range events {
+		switch e.Kind {
+		case event.RunStarted:
+			by = e.By
+		case event.StepStarted:
+			if steps[e.Stage] == "" && !slices.Contains(stages, e.Stage) {
+				stages = append(stages, e.Stage)
+			}
+			steps[e.Stage] = e.Step
+		case event.StepEnded:
+			delete(steps, e.Stage)
+		}
+	}
+	var now []string
+	for _, stage := range stages {
+		if steps[stage] != "" {
+			now = append(now, stage+" "+steps[stage])
+		}
+	}
+	text := fmt.Sprintf("%s (run %s, process %d on %s)", state.RunKind(held.Run), held.Run, held.PID,
+		held.Host)
+	if user, _, named := strings.Cut(by, "@"); named {
+		text += " by " + user
+	}
+	if len(now) > 0 {
+		text += ": " + strings.Join(now, ", ")
+	}
+	return Condition{True, text}
+}
+
+// sumUp sums up the stages.
+func (s *Status) sumUp() {
+	counts, unknown := map[string]int{}, 0
+	var closed, unfinished, pending []string
+	for _, one := range s.Stages {
+		counts[one.State]++
+		shut := slices.ContainsFunc(one.Gates, func(g GateStatus) bool { return !g.Open })
+		switch {
+		case shut:
+			closed = append(closed, one.Name)
+		case one.unready, one.State == Failed, one.State == Skipped, one.State == Interrupted,
+			one.State == Absent && one.Refused != "":
+			unfinished = append(unfinished, one.Name)
+		}
+		switch one.State {
+		case Stale, Drifted, Absent, Failed, Skipped, Interrupted:
+			if one.State != Failed || !one.compared { // one with a closed gate alone has nothing to apply
+				pending = append(pending, fmt.Sprintf("%s %s", one.Name, one.State))
+			}
+		case Unknown:
+			unknown++
+		}
+	}
+	applied := len(s.Stages) - counts[Absent]
+	s.Head.Ready = Condition{True, fmt.Sprintf("the gates of all %d stages are open", len(s.Stages))}
+	switch {
+	case len(closed)+len(unfinished) > 0:
+		var why []string
+		if len(closed) > 0 {
+			why = append(why, "closed gates: "+few(closed))
+		}
+		if len(unfinished) > 0 {
+			why = append(why, "unfinished: "+few(unfinished))
+		}
+		s.Head.Ready = Condition{False, strings.Join(why, "; ")}
+	case applied == 0:
+		s.Head.Ready = Condition{False, "nothing is created"}
+	case s.Unknown != nil:
+		s.Head.Ready = Condition{Undetermined, "the state does not know all machines"}
+	case counts[Absent] > 0:
+		s.Head.Ready.Reason = fmt.Sprintf("the gates of %d applied stages are open, %d stages are absent",
+			applied, counts[Absent])
+	}
+	for _, u := range s.Unlisted {
+		pending = append(pending, u.Stage+" is not configured any more")
+	}
+	switch {
+	case len(pending) > 0:
+		s.Head.Pending = Condition{True, few(pending)}
+	case unknown > 0:
+		s.Head.Pending = Condition{Undetermined, fmt.Sprintf("castle could not look at %d stages", unknown)}
+	case counts[UpToDate] == len(s.Stages):
+		s.Head.Pending = Condition{False, "castle has looked at every object"}
+	default:
+		s.Head.Pending = Condition{False, "nothing is known to differ; --refresh looks at every object"}
+	}
+}
+
+// few lists at most four names.
+func few(names []string) string {
+	const most = 4
+	if more := len(names) - most; more > 1 {
+		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// remember adds how the last run that changes the cluster left a stage that it did not begin: events are
+// its journal.
+func (one *StageStatus) remember(events []event.Event) {
+	for _, e := range events {
+		if e.Stage != one.Name {
+			continue
+		}
+		switch e.Kind {
+		case event.StageStarted:
+			return
+		case event.StageFailed:
+			one.Refused = e.Text
+			return
+		case event.StageSkipped:
+			one.Skipped = e.Text
+			return
+		}
+	}
+}
+
+// checkGates checks the gates of a stage once: those that were applied if its inputs have changed since, so
+// that a new configuration closes no gate of what runs.
+func checkGates(ctx context.Context, r *run.Run, s *config.Stage, changed bool) (
+	names []string, closed []error) {
+	if applied := run.AppliedGates(r, s); changed && applied != nil {
+		for _, g := range applied {
+			names = append(names, g.Name)
+		}
+		return names, run.Each(applied, func(g gate.Gate) error { return g.Check(ctx) })
+	}
+	for _, g := range s.Gates {
+		names = append(names, g.Name())
+	}
+	return names, run.Each(s.Gates, func(g *config.Gate) error { return run.CheckGate(ctx, r, s, g) })
+}
+
+// closedSince returns since when the journal of the last run on a stage has a gate closed, or else when that
+// run found it open.
+func closedSince(r *run.Run, stage, name string) (since, open time.Time) {
+	runs, err := r.Cluster.Dir.Runs()
+	if err != nil {
+		return since, open
+	}
+	for _, id := range runs {
+		events, err := r.Cluster.Dir.Run(id).Events()
+		if err != nil {
+			continue
+		}
+		for _, e := range events {
+			switch {
+			case e.Stage != stage:
+			case e.Kind == event.GateClosed && e.Gate == name && since.IsZero():
+				since = e.Time
+			case e.Kind == event.GateOpen && e.Gate == name, e.Kind == event.StageReady,
+				e.Kind == event.StageUpToDate:
+				since, open = time.Time{}, e.Time
+			}
+		}
+		if !since.IsZero() || !open.IsZero() {
+			return since, open
+		}
+	}
+	return since, open
+}

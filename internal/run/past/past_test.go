@@ -1,0 +1,79 @@
+package past_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/run/past"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+func TestTheResultOfARunComesFromItsJournal(t *testing.T) {
+	began := time.Date(2026, 1, 7, 12, 0, 0, 0, time.UTC)
+	ended := func(text string, e *event.Ending) event.Event {
+		return event.Event{Time: began.Add(time.Minute), Kind: event.RunEnded, Text: text, Ending: e}
+	}
+	for name, test := range map[string]struct {
+		last   event.Event
+		result past.Result
+		reason string
+	}{
+		"older journal: ok":          {ended(event.RunOK, nil), past.Succeeded, ""},
+		"older journal: failed":      {ended("apply: full", nil), past.Failed, "apply: full"},
+		"older journal: interrupted": {ended("interrupted; resume with: x", nil), past.Interrupted, ""},
+		"refused": {ended("text", &event.Ending{Result: event.OutcomeRefused, ExitCode: 4,
+			Causes: []event.Cause{{Text: "VM 423 is foreign", Stages: []string{"machines"}}}}),
+			past.Refused, "machines: VM 423 is foreign"},
+		"killed": {event.Event{Time: began.Add(time.Minute), Kind: event.StepStarted}, past.Died, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, err := state.Open(t.TempDir(), "blue", "proxmox")
+			if err != nil {
+				t.Fatal(err)
+			}
+			j, err := dir.NewRun("create").Journal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			first := event.Event{Time: began, Kind: event.RunStarted, By: "ada@forge"}
+			for _, e := range []event.Event{first, {Time: began, Kind: event.Notice}, test.last} {
+				if err := j.Append(e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := j.Close(); err != nil {
+				t.Fatal(err)
+			}
+			newest, change, err := past.Last(dir, nil)
+			if err != nil || newest == nil || newest != change {
+				t.Fatalf("got %v, %v, %v", newest, change, err)
+			}
+			if newest.Result != test.result || newest.Reason != test.reason {
+				t.Errorf("got %s (%s), want %s (%s)", newest.Result, newest.Reason, test.result, test.reason)
+			}
+			if newest.By != "ada@forge" || newest.Seconds != 60 || newest.Command != "create" {
+				t.Errorf("got %+v", *newest)
+			}
+		})
+	}
+}
+
+func TestTheHolderOfTheLockIsRunning(t *testing.T) {
+	dir, err := state.Open(t.TempDir(), "blue", "proxmox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := dir.NewRun("plan")
+	j, err := run.Journal()
+	if err == nil {
+		err = j.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest, change, err := past.Last(dir, &state.HeldError{Run: run.ID})
+	if err != nil || newest == nil || newest.Result != past.Running || change != nil {
+		t.Errorf("got %+v, %v, %v; a plan changes nothing", newest, change, err)
+	}
+}
