@@ -72,8 +72,12 @@ s3: tools ## Build a real S3 server and install PostgreSQL, for tests of state t
 	$(call say,building an S3 server (a minute the first time))
 	cd lab/s3 && go build -ldflags '-s -w' -o ../../bin/lab-s3 .
 
+.PHONY: browser
+browser: tools ## Install Chromium, for the test of the page that castle report writes
+	$(call install,chromium:chromium)
+
 .PHONY: test
-test: build vault s3 ## Run all tests: unit, command line, real Terraform, the lab, and a rehearsal of blue
+test: build vault s3 browser ## Run all tests: unit, command line, real Terraform, the lab, and a rehearsal of blue
 	$(call say,unit tests and command line$(,) with the race detector (three minutes the first time))
 	CGO_ENABLED=1 go test -timeout 30m -race ./...
 	$(MAKE) fuzz FUZZ_TIME=20s
@@ -93,7 +97,7 @@ fuzz: ## Fuzz for ten minutes what castle reads (FUZZ_TIME=20s: each target for 
 	@printf '%s\n' $(fuzzed) | FUZZ_TIME=$(FUZZ_TIME) xargs -P "$$(nproc)" -n 1 ./fuzz.sh
 
 .PHONY: integration
-integration: build vault s3 ## Run the tests that need real Terraform
+integration: build vault s3 browser ## Run the tests that need real Terraform
 	$(call say,integration tests with real Terraform$(,) most of them in rehearsals)
 	@go test -timeout 60m -tags integration -run '^($(integration))$$' $(sort $(dir $(integrated)))
 	cd lab && go test -tags integration ./cmd/lab-providers ./internal/rehearsal

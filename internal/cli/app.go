@@ -39,6 +39,8 @@ type app struct {
 	verbose     bool
 	profile     string        // a folder
 	yes         bool          // of the commands that ask
+	reportFile  string        // of the commands that run an operation
+	run         string        // the id of the run that has begun
 	lockTimeout time.Duration // of the commands that lock the cluster
 
 	interrupts interrupts
@@ -91,8 +93,8 @@ required, 4 a preflight refused, 5 a gate timed out, 6 something is left over,
 	root.AddCommand(newInit(a), newNew(a), newPlan(a), newCreate(a), newDestroy(a), newRecreate(a),
 		newNuke(a), newCheck(a), newDoctor(a), newList(a), newStatus(a), newHistory(a), newLogs(a),
 		newGate(a), newRehearse(a), newSecrets(a),
-		newOutput(a), newEnv(a), newGraph(a), newCI(a), newProviders(a), newStage(a), newState(a),
-		newTerraform(a), newUnlock(a), newVersion(a))
+		newOutput(a), newEnv(a), newGraph(a), newReport(a), newCI(a), newProviders(a), newStage(a),
+		newState(a), newTerraform(a), newUnlock(a), newVersion(a))
 	return root
 }
 
@@ -241,9 +243,9 @@ func setPairs(values map[string]string, problem string, pairs []string) error {
 func (a *app) runReporter() cluster.Reporter {
 	surviveClosedPipe()
 	if a.output == "json" {
-		return ui.NewJSON(a.stdout)
+		return &runWatch{app: a, next: ui.NewJSON(a.stdout)}
 	}
-	return a.progress()
+	return &runWatch{app: a, next: a.progress(), pipeline: findPipeline(a)}
 }
 
 // progress returns a reporter that writes to stderr.

@@ -70,6 +70,7 @@ func printCheck(a *app, r *check.Report) error {
 			return err
 		}
 	}
+	annotate(a, r.Diagnostics)
 	clusters, wrong := append([]string{}, r.Clusters...), len(problems)-warnings
 	err := a.print(map[string]any{"clusters": clusters, "problems": problems}, func(w io.Writer) {
 		if len(clusters) > 0 {

@@ -52,6 +52,9 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	}
 	stateRoot, _ := state.Root(a.stateDir, a.environ) // without one nothing failed there
 	explain(a.stderr, err, stateRoot)
+	if invalid := (*cluster.ConfigError)(nil); errors.As(err, &invalid) {
+		annotate(a, invalid.Diagnostics)
+	}
 	if !a.interrupts.profiled() {
 		return cmp.Or(exitCode(err), exitFailed)
 	}

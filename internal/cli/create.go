@@ -57,8 +57,7 @@ pipeline can thus apply a plan that nobody has reviewed.`,
 			if !a.yes {
 				o.Confirm = confirmLoss(a)
 			}
-			defer a.timeline()
-			return create.Run(ctx, c, o)
+			return reporting(a, c, func() error { return create.Run(ctx, c, o) })
 		}),
 	})
 	selectionFlags(cmd, &o.Selection)
@@ -71,6 +70,7 @@ pipeline can thus apply a plan that nobody has reviewed.`,
 	cmd.Flags().BoolVar(&o.RefuseLosses, "refuse-losses", false,
 		"with --plan: apply nothing if the plan replaces or destroys a resource")
 	a.lockFlag(cmd)
+	reportFlag(a, cmd)
 	return cmd
 }
 

@@ -69,8 +69,7 @@ with the remedies: exit code 6. The same command verifies again.`,
 					return err
 				}
 			}
-			defer a.timeline()
-			return destroy.Run(ctx, c, o)
+			return reporting(a, c, func() error { return destroy.Run(ctx, c, o) })
 		}),
 	})
 	selectionFlags(cmd, &o.Selection)
@@ -79,6 +78,7 @@ with the remedies: exit code 6. The same command verifies again.`,
 	cmd.Flags().BoolVar(&o.Graceful, "graceful", false,
 		"delete the resources inside the cluster before the cluster")
 	a.lockFlag(cmd)
+	reportFlag(a, cmd)
 	return cmd
 }
 

@@ -49,8 +49,7 @@ Asks for the cluster's name; without a terminal it requires --yes.`,
 			if err != nil {
 				return err
 			}
-			defer a.timeline()
-			return recreate.Run(ctx, c, re)
+			return reporting(a, c, func() error { return recreate.Run(ctx, c, re) })
 		}),
 	})
 	cmd.Flags().BoolVar(&a.yes, "yes", false, "do not ask")
@@ -59,5 +58,6 @@ Asks for the cluster's name; without a terminal it requires --yes.`,
 		"delete the resources inside the cluster before the cluster")
 	cmd.Flags().BoolVar(&o.Refresh, "refresh", false, "apply stages that are up to date, too")
 	a.lockFlag(cmd)
+	reportFlag(a, cmd)
 	return cmd
 }

@@ -220,8 +220,30 @@ type Span struct {
 	Started      time.Time
 	Ended        time.Time
 	Steps        map[string]time.Duration // by step: plan, apply, gates …
+	Intervals    []Interval               // the same steps, in the order of their starts
 
 	started bool // a preflight alone does not start a stage
+}
+
+// Interval is one step of a stage. Its end is zero if the run ended before.
+type Interval struct {
+	Step           string
+	Started, Ended time.Time
+}
+
+// RunsTerraform reports whether a step of this name runs Terraform. The others wait for gates or check.
+func RunsTerraform(step string) bool {
+	return !slices.Contains([]string{"gates", "preflight", "proof", "revoke"}, step)
+}
+
+// Terraform returns how long the steps took that run Terraform.
+func (s *Span) Terraform() (sum time.Duration) {
+	for step, took := range s.Steps {
+		if RunsTerraform(step) {
+			sum += took
+		}
+	}
+	return sum
 }
 
 // Timeline sums events up by stage, in the order in which the stages first appear.
@@ -250,8 +272,15 @@ func (s *Span) add(e Event) {
 		s.Started, s.started, s.Result = e.Time, true, ""
 	}
 	s.Ended = e.Time
-	if e.Kind == StepEnded {
+	switch e.Kind {
+	case StepStarted:
+		s.Intervals = append(s.Intervals, Interval{Step: e.Step, Started: e.Time})
+	case StepEnded:
 		s.Steps[e.Step] += time.Duration(e.Seconds * float64(time.Second))
+		isOpen := func(i Interval) bool { return i.Step == e.Step && i.Ended.IsZero() }
+		if i := slices.IndexFunc(s.Intervals, isOpen); i >= 0 {
+			s.Intervals[i].Ended = e.Time
+		}
 	}
 	if r, ended := e.Kind.Ends(); ended {
 		s.Result, s.Reason = r, ""

@@ -10,19 +10,17 @@
 package ui
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"sync"
 	"text/tabwriter"
-	"time"
 
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/report"
 )
 
 // JSON reports each event as one line of JSON.
@@ -98,66 +96,12 @@ func place(at hcl.Range) string {
 // NewTable returns a writer that aligns columns, separated by tabs, until it is flushed.
 func NewTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
-// barWidth is the length of the longest bar, in characters.
-const barWidth = 32
-
-// WriteTimeline prints one row for each stage of a run: its result, the durations of Terraform and of the
-// gates, and their time in the run. The receipt follows, if there is one.
+// WriteTimeline prints one row for each stage of a run, and the receipt, if there is one.
 func WriteTimeline(w io.Writer, events []event.Event) {
-	if spans := event.Timeline(events); len(spans) > 0 {
-		writeSpans(w, spans)
-	}
+	report.WriteTimeline(w, event.Timeline(events))
 	for _, e := range events {
 		if e.Kind == event.Receipted {
 			fmt.Fprintln(w, e.Text)
 		}
 	}
-}
-
-func writeSpans(w io.Writer, spans []*event.Span) {
-	byStart := func(a, b *event.Span) int { return a.Started.Compare(b.Started) }
-	byEnd := func(a, b *event.Span) int { return a.Ended.Compare(b.Ended) }
-	first, last := slices.MinFunc(spans, byStart).Started, slices.MaxFunc(spans, byEnd).Ended
-	t := NewTable(w)
-	fmt.Fprintf(t, "layer\tstage\tresult\tterraform\tgates\ttotal\t\n")
-	for _, s := range spans {
-		terraform := time.Duration(0)
-		for step, took := range s.Steps {
-			if !slices.Contains([]string{"gates", "preflight", "proof", "revoke"}, step) {
-				terraform += took
-			}
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Layer, s.Stage, result(s.Result), short(terraform),
-			short(s.Steps["gates"]), short(s.Ended.Sub(s.Started)), bar(first, last, s))
-	}
-	fmt.Fprintf(t, "\t\t\t\t\t%s\t\n", short(last.Sub(first)))
-	t.Flush() //nolint:errcheck // a closed pipe: nobody reads the table
-}
-
-func result(r event.Result) string {
-	if r == event.ResultUpToDate {
-		return "up to date"
-	}
-	return cmp.Or(string(r), "unfinished")
-}
-
-func short(d time.Duration) string {
-	if d == 0 {
-		return "-"
-	}
-	if d < time.Minute {
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	}
-	return d.Round(time.Second).String()
-}
-
-// bar draws when a stage ran, within the whole run.
-func bar(first, last time.Time, s *event.Span) string {
-	whole := last.Sub(first)
-	if whole <= 0 {
-		return ""
-	}
-	at := func(x time.Time) int { return int(float64(barWidth) * float64(x.Sub(first)) / float64(whole)) }
-	from, to := at(s.Started), at(s.Ended)
-	return strings.Repeat(" ", from) + strings.Repeat("█", max(1, to-from))
 }

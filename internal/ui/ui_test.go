@@ -171,16 +171,18 @@ func TestTimelineHasTheResultAndTimesOfEachStage(t *testing.T) {
 	stage := func(name string) func(*event.Event) { return func(e *event.Event) { e.Stage = name } }
 	ui.WriteTimeline(&w, []event.Event{
 		after(0, event.StageUpToDate, stage("keys")),
-		after(0, event.StageStarted), after(60, event.StepEnded, step("plan", 20)),
-		after(75, event.StepEnded, step("apply", 55)), after(90, event.StepEnded, step("gates", 15)),
+		after(0, event.StageStarted), after(40, event.StepStarted, step("plan", 0)),
+		after(60, event.StepEnded, step("plan", 20)), after(60, event.StepStarted, step("apply", 0)),
+		after(75, event.StepEnded, step("apply", 55)), after(75, event.StepStarted, step("gates", 0)),
+		after(90, event.StepEnded, step("gates", 15)),
 		after(90, event.StageReady), after(90, event.StageStarted, stage("late")),
 		after(120, event.RunEnded, stage("")),
 	})
 	want := strings.Join([]string{
-		"layer    stage  result      terraform  gates  total  ",
-		"secrets  keys   up to date  -          -      -      █",
-		"secrets  seed   ready       1m15s      15.0s  1m30s  ████████████████████████████████",
-		"secrets  late   unfinished  -          -      -                                      █",
+		"layer    stage  result      terraform  gates  total  █ terraform ▒ gates",
+		"secrets  keys   up to date  -          -      -      ·",
+		"secrets  seed   ready       1m15s      15.0s  1m30s  ··············████████████▒▒▒▒▒▒",
+		"secrets  late   unfinished  -          -      -                                      ·",
 		"                                              1m30s  ",
 		"",
 	}, "\n")

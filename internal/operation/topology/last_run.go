@@ -118,22 +118,15 @@ func (g *Graph) measure(ctx context.Context, o cluster.Options, configured *conf
 
 func (g *Graph) setRun(id string, events []event.Event, cluster *config.Cluster) error {
 	nodes := measurable(cluster.Stages)
-	spans := map[string]*event.Span{}
+	spans, weight := weigh(events, nodes)
 	var first, last time.Time
-	for _, s := range event.Timeline(splitDeferredGates(events, nodes)) {
-		spans[s.Stage] = s
+	for _, s := range spans {
 		if first.IsZero() || s.Started.Before(first) {
 			first = s.Started
 		}
 		if s.Ended.After(last) {
 			last = s.Ended
 		}
-	}
-	weight := func(n measured) time.Duration {
-		if s := spans[n.key()]; s != nil {
-			return s.Ended.Sub(s.Started)
-		}
-		return 0
 	}
 	path, length, err := graph.CriticalPath(nodes, measured.needs, weight)
 	if err != nil {
@@ -165,6 +158,47 @@ func (g *Graph) setRun(id string, events []event.Event, cluster *config.Cluster)
 	}
 	g.markPath(path, weight)
 	return nil
+}
+
+// weigh returns the spans of the nodes by their keys, and the duration of each node.
+func weigh(events []event.Event, nodes []measured) (map[string]*event.Span, func(measured) time.Duration) {
+	spans := map[string]*event.Span{}
+	for _, s := range event.Timeline(splitDeferredGates(events, nodes)) {
+		spans[s.Stage] = s
+	}
+	return spans, func(n measured) time.Duration {
+		if s := spans[n.key()]; s != nil {
+			return s.Ended.Sub(s.Started)
+		}
+		return 0
+	}
+}
+
+// CriticalPath returns the chain of stages that took longest in a run of any kind and result. A destroy goes
+// through the stages in reverse; of a recreate, the path is that of its create.
+func CriticalPath(kind string, events []event.Event, cluster *config.Cluster) ([]Step, error) {
+	nodes, needs := measurable(cluster.Stages), measured.needs
+	if kind == "destroy" {
+		dependents := map[measured][]measured{}
+		for _, n := range nodes {
+			for _, need := range n.needs() {
+				dependents[need] = append(dependents[need], n)
+			}
+		}
+		needs = func(n measured) []measured { return dependents[n] }
+	} else {
+		isReceipt := func(e event.Event) bool { return e.Kind == event.Receipted }
+		events = events[max(0, slices.IndexFunc(events, isReceipt)):]
+	}
+	_, weight := weigh(events, nodes)
+	path, _, err := graph.CriticalPath(nodes, needs, weight)
+	var steps []Step
+	for _, n := range path {
+		if weight(n) > 0 {
+			steps = append(steps, Step{n.stage.Name, n.late, seconds(weight(n))})
+		}
+	}
+	return steps, err
 }
 
 // splitDeferredGates gives the waits for deferred gates their own spans. Such a wait is a stage's last

@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ephemeral-castle/castle/internal/atomicfile"
+	"github.com/ephemeral-castle/castle/internal/cluster"
+	"github.com/ephemeral-castle/castle/internal/event"
+	"github.com/ephemeral-castle/castle/internal/operation/topology"
+	"github.com/ephemeral-castle/castle/internal/report"
+	"github.com/ephemeral-castle/castle/internal/state"
+)
+
+// mostEarlier is how many earlier runs of the same kind a report compares a run with.
+const mostEarlier = 20
+
+func newReport(a *app) *cobra.Command {
+	id, format := "", ""
+	cmd := a.valueFlags(&cobra.Command{
+		Use:   "report CLUSTER",
+		Short: "Report on a run: timeline, critical path, slow parts, causes",
+		Long: `Report on the newest run of a cluster, or on the run --run, from its journal: counts, a
+timeline in which Terraform and the gates are apart, the critical path, the slowest
+resources, retries, and why the run failed. castle compares the durations with the median
+of the earlier runs of the same kind that the state directory keeps.
+
+--format html writes one page that loads nothing from elsewhere, and junit a file that
+pipelines show as tests: a suite per stage, with its steps and gates. The command locks and
+changes nothing, and contacts nothing but the store of the states, if there is one.`,
+		Example: `  castle report blue
+  castle report blue --format html > report.html`,
+		Args: a.oneCluster(),
+		RunE: a.onRecorded(nil, func(_ context.Context, c *cluster.Cluster, _ []string) error {
+			if a.output == "json" && format == "" {
+				format = "json"
+			}
+			if format = cmp.Or(format, "text"); !slices.Contains(report.Formats(), format) {
+				return refuse("--format %q: choose one of %s", format, strings.Join(report.Formats(), ", "))
+			}
+			reported, err := reportedRun(c, id)
+			if err != nil {
+				return err
+			}
+			r, err := makeReport(c, reported)
+			if err != nil {
+				return err
+			}
+			return r.Write(a.stdout, format)
+		}),
+	})
+	cmd.Flags().StringVar(&id, "run", "",
+		"report on the run `ID`, or on the newest one of a kind, such as create")
+	cmd.Flags().StringVar(&format, "format", "", "text, markdown, html, json or junit (default text)")
+	return cmd
+}
+
+// reportedRun returns the run with an id, or the newest one of a kind; "" is the newest of all.
+func reportedRun(c *cluster.Cluster, wanted string) (string, error) {
+	ids, err := c.Dir.Runs()
+	if err != nil {
+		return "", err
+	}
+	for _, id := range ids {
+		if wanted == id {
+			return id, nil
+		}
+		if _, err := c.Dir.Run(id).Events(); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if wanted == "" || wanted == state.RunKind(id) {
+			return id, nil
+		}
+	}
+	if wanted == "" {
+		return "", refuse("%s has no run in %s", c.Name(), c.Dir.Path())
+	}
+	return "", refuse("%s has no run %q; it has %s", c.Name(), wanted, strings.Join(ids, ", "))
+}
+
+// makeReport reads the journals of a run and of the earlier ones of its kind. A journal that cannot be read
+// is left out of the comparison.
+func makeReport(c *cluster.Cluster, id string) (*report.Report, error) {
+	events, err := c.Dir.Run(id).Events()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, refuse("the run %s has no journal", id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	ids, err := c.Dir.Runs()
+	if err != nil {
+		return nil, err
+	}
+	var earlier [][]event.Event
+	for _, other := range ids {
+		if other >= id || state.RunKind(other) != state.RunKind(id) || len(earlier) == mostEarlier {
+			continue
+		}
+		if before, err := c.Dir.Run(other).Events(); err == nil && len(before) > 0 {
+			earlier = append(earlier, before)
+		}
+	}
+	var path []report.Step
+	if c.InvalidConfig == nil {
+		steps, err := topology.CriticalPath(state.RunKind(id), events, c.Config)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range steps {
+			path = append(path, report.Step(s))
+		}
+	}
+	r := report.New(events, path, earlier...)
+	return &r, nil
+}
+
+// reportFlag adds the flag of a command that may write the report of its run.
+func reportFlag(a *app, cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.reportFile, "report", "",
+		"write a report on the run to `FILE`: .txt, .md, .html, .json or .xml (JUnit)")
+}
+
+// reporting runs an operation and then reports on its run: the timeline, the file of --report, and what a
+// pipeline reads. It refuses a file that it could not write before the run.
+func reporting(a *app, c *cluster.Cluster, operate func() error) error {
+	format := ""
+	if a.reportFile != "" {
+		var err error
+		if format, err = report.FormatOf(a.reportFile); err != nil {
+			return refuse("--report %v", err)
+		}
+		if folder, err := os.Stat(filepath.Dir(a.reportFile)); err != nil || !folder.IsDir() {
+			return refuse("--report %s: the folder does not exist", a.reportFile)
+		}
+	}
+	err := operate()
+	a.timeline()
+	pipeline := findPipeline(a)
+	if a.run == "" || a.reportFile == "" && pipeline == report.NoPipeline {
+		return err
+	}
+	r, unread := makeReport(c, a.run)
+	if unread != nil {
+		return errors.Join(err, fmt.Errorf("report: %w", unread))
+	}
+	if a.reportFile != "" {
+		err = errors.Join(err, writeReport(r, a.reportFile, format))
+	}
+	tellPipeline(a, c, pipeline, r)
+	return err
+}
+
+// writeReport writes a report for whoever may read the folder: it holds no secret.
+func writeReport(r *report.Report, file, format string) error {
+	var content strings.Builder
+	if err := r.Write(&content, format); err != nil {
+		return err
+	}
+	return atomicfile.WriteMode(file, []byte(content.String()), 0o644)
+}

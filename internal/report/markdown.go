@@ -1,0 +1,81 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// WriteMarkdown prints the report for the page of a pipeline or an issue.
+func (r *Report) WriteMarkdown(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "### castle %s\n\n", markdown(r.Title()))
+	fmt.Fprintf(&b, "Run `%s`, %s. %s.\n\n", r.Run, r.when(), markdown(strings.Join(r.Totals(), "; ")))
+	writeItems(&b, "Causes", texts(r.Causes, Cause.String))
+	if len(r.Causes) == 0 && r.Error != "" {
+		fmt.Fprint(&b, "**Error**\n\n")
+		writeFenced(&b, r.Error+"\n")
+	}
+	if r.Resume != "" {
+		fmt.Fprintf(&b, "Resume with %s\n\n", code(r.Resume))
+	}
+	writeItems(&b, "Longer than usual (medians of "+r.runsText()+")", texts(r.Slower, Slower.String))
+	if len(r.Stages) > 0 {
+		fmt.Fprint(&b, "| stage | result | Terraform | gates | total |\n| --- | --- | ---: | ---: | ---: |\n")
+	}
+	for _, s := range r.Stages {
+		name := markdown(s.Layer + "/" + s.Name)
+		if s.Critical {
+			name = "**" + name + "**"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", name, markdown(resultText(s.Result)),
+			Took(s.TerraformSeconds), Took(s.GateSeconds), Took(s.Seconds))
+	}
+	if len(r.CriticalPath) > 0 {
+		fmt.Fprintf(&b, "\nCritical path (bold), %s: %s\n", Took(r.CriticalSeconds), markdown(r.Path()))
+	}
+	fmt.Fprint(&b, "\n<details><summary>The whole report</summary>\n\n")
+	var whole strings.Builder
+	r.WriteText(&whole)
+	writeFenced(&b, whole.String())
+	fmt.Fprint(&b, "</details>\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeItems writes a title and an item for each text.
+func writeItems(b *strings.Builder, title string, items []string) {
+	if len(items) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "**%s**\n\n", markdown(title))
+	for _, item := range items {
+		fmt.Fprintf(b, "- %s\n", strings.ReplaceAll(markdown(item), "\n", "<br>"))
+	}
+	fmt.Fprintln(b)
+}
+
+// escaper escapes what Markdown or HTML would interpret.
+var escaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "|", `\|`, "*", `\*`, "_", `\_`,
+	"`", "\\`", "[", `\[`, "]", `\]`, "#", `\#`, "~", `\~`, `\`, `\\`, "@", "@<!-- -->")
+
+// markdown escapes a text for a line of Markdown. An @ notifies nobody.
+func markdown(text string) string { return escaper.Replace(text) }
+
+// code quotes a text as code in a line, with a fence that is longer than any in it.
+func code(text string) string {
+	fence := "`"
+	for strings.Contains(text, fence) {
+		fence += "`"
+	}
+	return fence + " " + strings.ReplaceAll(text, "\n", " ") + " " + fence
+}
+
+// writeFenced writes a text as a block of code, whose fence is longer than any in the text.
+func writeFenced(b *strings.Builder, text string) {
+	fence := "```"
+	for strings.Contains(text, fence) {
+		fence += "`"
+	}
+	fmt.Fprintf(b, "%stext\n%s%[1]s\n\n", fence, text)
+}

@@ -1,0 +1,356 @@
+// Package report sums up a run for a reader: counts, a timeline in which applies and gates are apart, the
+// critical path, the slowest resources, retries, gates that took longer than usual, and the causes of a
+// failure. New makes the report from the run's events; the Write functions print it as text, Markdown, HTML,
+// JSON or JUnit. GitHub and GitLab are the outputs for a pipeline.
+//
+// The package reads no file and knows no cluster. Events hold no secret, so neither does a report. Texts come
+// from Terraform, Kubernetes and others: each writer escapes them for its format.
+package report
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+)
+
+// How a run ended, in the words of event.Outcome; unfinished if it still runs or was killed.
+const (
+	succeeded   = string(event.OutcomeSucceeded)
+	failed      = string(event.OutcomeFailed)
+	interrupted = string(event.OutcomeInterrupted)
+	unfinished  = "unfinished"
+)
+
+// Report is the summary of one run. Its JSON is stable for scripts: fields may be added, none changes its
+// meaning (docs/report.md).
+type Report struct {
+	Run     string    `json:"run"`
+	Kind    string    `json:"kind"`    // create, destroy, recreate …
+	Cluster string    `json:"cluster"` // blue/proxmox
+	Result  string    `json:"result"`
+	Error   string    `json:"error,omitempty"`
+	Began   time.Time `json:"began"`
+	Ended   time.Time `json:"ended"` // of the last event, if the run has no end
+	Seconds float64   `json:"seconds"`
+	// ExitCode is null for a run without an end, and in journals of older versions.
+	ExitCode *int   `json:"exit_code"`
+	Resume   string `json:"resume,omitempty"` // the command that resumes the run
+
+	Counts Counts  `json:"counts"`
+	Stages []Stage `json:"stages"` // in the order of their start
+
+	CriticalPath    []Step  `json:"critical_path"` // empty if the configuration does not show it
+	CriticalSeconds float64 `json:"critical_seconds"`
+
+	Slowest []Resource `json:"slowest_resources"`
+	Retries []Retry    `json:"retries"`
+
+	// Earlier is the number of runs that the medians are from. UsualSeconds is null unless one of them
+	// changed the same stages.
+	Earlier      int      `json:"earlier_runs"`
+	UsualSeconds *float64 `json:"usual_seconds"`
+	Slower       []Slower `json:"slower_than_usual"`
+
+	Causes    []Cause     `json:"causes"`
+	Diagnoses []Diagnosis `json:"diagnoses"`
+	Notices   []string    `json:"notices"`
+	Receipt   string      `json:"receipt,omitempty"`
+
+	spans []*event.Span // of Stages
+}
+
+// Counts are the totals of a run.
+type Counts struct {
+	Stages    map[string]int `json:"stages"`    // by result: ready, current, gone, failed …
+	Resources map[string]int `json:"resources"` // that changed, by action: create, update, delete, import …
+	Gates     map[string]int `json:"gates"`     // by result: open, failed, closed
+	Retries   int            `json:"retries"`
+}
+
+// Changed is the number of resources that the run changed.
+func (c Counts) Changed() (n int) {
+	for _, count := range c.Resources {
+		n += count
+	}
+	return n
+}
+
+// Stage is one stage of a run. Its duration includes waits between the steps, such as for a free slot.
+type Stage struct {
+	Name             string     `json:"name"`
+	Layer            string     `json:"layer"`
+	Result           string     `json:"result"` // of event.Result, or unfinished
+	Reason           string     `json:"reason,omitempty"`
+	Started          time.Time  `json:"started"`
+	Ended            time.Time  `json:"ended"`
+	Seconds          float64    `json:"seconds"`
+	TerraformSeconds float64    `json:"terraform_seconds"`
+	GateSeconds      float64    `json:"gate_seconds"`
+	UsualSeconds     *float64   `json:"usual_seconds"`
+	Steps            []Interval `json:"steps"`
+	Gates            []Gate     `json:"gates"`
+	Critical         bool       `json:"critical"` // on the critical path
+}
+
+// Interval is one step of a stage: Start seconds after the run began, and for Seconds.
+type Interval struct {
+	Step    string  `json:"step"`
+	Start   float64 `json:"start"`
+	Seconds float64 `json:"seconds"`
+}
+
+// Gate is one gate of a stage, with the time from the start of the wait.
+type Gate struct {
+	Name         string   `json:"name"`
+	Result       string   `json:"result"` // open, failed, or closed when the run ended
+	Reason       string   `json:"reason,omitempty"`
+	Seconds      float64  `json:"seconds"`
+	UsualSeconds *float64 `json:"usual_seconds"`
+}
+
+// Step is one step of the critical path: a stage, or the wait for its deferred gates.
+type Step struct {
+	Stage   string  `json:"stage"`
+	Late    bool    `json:"late_gates"`
+	Seconds float64 `json:"seconds"`
+}
+
+// Resource is a resource that Terraform changed or read.
+type Resource struct {
+	Stage   string  `json:"stage"`
+	Address string  `json:"address"`
+	Action  string  `json:"action"`
+	Failed  bool    `json:"failed"`
+	Seconds float64 `json:"seconds"`
+}
+
+// Retry is one retry after a transient failure.
+type Retry struct {
+	Stage string    `json:"stage"`
+	Step  string    `json:"step,omitempty"`
+	Time  time.Time `json:"time"`
+	Text  string    `json:"text"`
+}
+
+// Cause is the root cause of a failure.
+type Cause struct {
+	Text   string   `json:"text"`
+	Next   string   `json:"next,omitempty"`
+	Stages []string `json:"stages"`
+	Gates  []string `json:"gates"`
+	Follow int      `json:"follow"` // how many further gates are closed in consequence
+}
+
+// Diagnosis is the diagnosis of one closed gate or failed step.
+type Diagnosis struct {
+	Stage  string `json:"stage"`
+	Gate   string `json:"gate,omitempty"`
+	Waited string `json:"waited"`
+	Seen   string `json:"seen"`
+	Cause  string `json:"cause,omitempty"`
+	Next   string `json:"next,omitempty"`
+	Folder string `json:"folder,omitempty"`
+}
+
+// mostSlowest is how many of the slowest resources a report lists.
+const mostSlowest = 10
+
+// New sums up the events of a run, and compares it with the events of earlier runs of the same kind. path is
+// the critical path, if it is known.
+func New(events []event.Event, path []Step, earlier ...[]event.Event) Report {
+	r := sum(events)
+	r.CriticalPath = append(r.CriticalPath, path...)
+	for _, step := range path {
+		r.CriticalSeconds += step.Seconds
+		for i := range r.Stages {
+			r.Stages[i].Critical = r.Stages[i].Critical || r.Stages[i].Name == step.Stage
+		}
+	}
+	var before []Report
+	for _, events := range earlier {
+		if e := sum(events); e.Kind == r.Kind {
+			before = append(before, e)
+		}
+	}
+	r.compare(before)
+	slices.SortStableFunc(r.Slowest, func(a, b Resource) int { return cmp.Compare(b.Seconds, a.Seconds) })
+	r.Slowest = r.Slowest[:min(len(r.Slowest), mostSlowest)]
+	return r
+}
+
+// sum makes a report without a comparison and with all resources in Slowest.
+func sum(events []event.Event) Report {
+	r := Report{
+		Result: unfinished, Stages: []Stage{}, CriticalPath: []Step{}, Slowest: []Resource{},
+		Retries: []Retry{}, Slower: []Slower{}, Causes: []Cause{}, Diagnoses: []Diagnosis{},
+		Notices: []string{},
+		Counts:  Counts{Stages: map[string]int{}, Resources: map[string]int{}, Gates: map[string]int{}},
+	}
+	if len(events) == 0 {
+		return r
+	}
+	r.Run, r.Began, r.Ended = events[0].Run, events[0].Time, events[len(events)-1].Time
+	r.Seconds = r.Ended.Sub(r.Began).Seconds()
+	r.addStages(events)
+	started := map[string]time.Time{} // by stage and address
+	for _, e := range events {
+		switch e.Kind {
+		case event.RunStarted:
+			r.Kind, r.Cluster, _ = strings.Cut(e.Text, " ")
+		case event.ResourceStarted:
+			started[e.Stage+" "+e.Address] = e.Time
+		case event.Resource:
+			r.addResource(e, started)
+		case event.Retry:
+			r.Retries = append(r.Retries, Retry{Stage: e.Stage, Step: e.Step, Time: e.Time, Text: e.Text})
+		case event.Diagnosed:
+			r.addDiagnosis(e)
+		case event.Notice:
+			r.Notices = append(r.Notices, e.Text)
+		case event.Receipted:
+			r.Receipt = e.Text
+		case event.RunEnded:
+			r.end(e, events)
+		}
+	}
+	r.Counts.Retries = len(r.Retries)
+	return r
+}
+
+// addResource adds a resource that Terraform has changed. Terraform rounds its durations to seconds.
+func (r *Report) addResource(e event.Event, started map[string]time.Time) {
+	took, began := e.Seconds, started[e.Stage+" "+e.Address]
+	if !began.IsZero() {
+		took = e.Time.Sub(began).Seconds()
+	}
+	one := Resource{Stage: e.Stage, Address: e.Address, Action: e.Action, Seconds: took}
+	one.Failed = !began.IsZero() && e.Text == "failed"
+	if took > 0 {
+		r.Slowest = append(r.Slowest, one)
+	}
+	if !one.Failed && e.Action != "read" && e.Action != "no-op" {
+		r.Counts.Resources[e.Action]++
+	}
+}
+
+func (r *Report) addDiagnosis(e event.Event) {
+	if d := e.Diagnosis; d != nil {
+		r.Diagnoses = append(r.Diagnoses, Diagnosis{
+			Stage: e.Stage, Gate: e.Gate, Waited: d.Waited, Seen: d.Seen, Cause: d.Cause, Next: d.Next,
+			Folder: d.Folder,
+		})
+	}
+}
+
+// end adds how the run ended. Journals of older versions tell it by the error alone.
+func (r *Report) end(e event.Event, events []event.Event) {
+	r.Seconds = e.Seconds
+	if !e.Succeeded() {
+		r.Error = strings.Join(distinct(strings.Split(e.Text, "\n")), "\n")
+	}
+	if end := e.Ending; end != nil {
+		r.Result, r.ExitCode, r.Resume = string(end.Result), &end.ExitCode, end.Resume
+		for _, c := range end.Causes {
+			r.Causes = append(r.Causes, Cause{
+				Text: c.Text, Next: c.Next, Stages: append([]string{}, c.Stages...),
+				Gates: append([]string{}, c.Gates...), Follow: c.Follow,
+			})
+		}
+		return
+	}
+	wasInterrupted := func(e event.Event) bool { return e.Kind == event.Interrupted }
+	switch {
+	case e.Succeeded():
+		r.Result = succeeded
+		return
+	case slices.ContainsFunc(events, wasInterrupted):
+		r.Result = interrupted
+	default:
+		r.Result = failed
+	}
+	for _, d := range r.Diagnoses {
+		if d.Cause != "" {
+			cause := Cause{Text: d.Cause, Next: d.Next, Stages: []string{d.Stage}, Gates: []string{}}
+			if d.Gate != "" {
+				cause.Gates = append(cause.Gates, d.Gate)
+			}
+			r.Causes = append(r.Causes, cause)
+		}
+	}
+}
+
+// distinct returns each line once: stages that fail for the same reason repeat it.
+func distinct(lines []string) (once []string) {
+	for _, line := range lines {
+		if !slices.Contains(once, line) {
+			once = append(once, line)
+		}
+	}
+	return once
+}
+
+// addStages adds the stages and their gates.
+func (r *Report) addStages(events []event.Event) {
+	r.spans = event.Timeline(events)
+	for _, s := range r.spans {
+		one := Stage{
+			Name: s.Stage, Layer: s.Layer, Result: cmp.Or(string(s.Result), unfinished), Reason: s.Reason,
+			Started: s.Started, Ended: s.Ended, Seconds: s.Ended.Sub(s.Started).Seconds(),
+			TerraformSeconds: s.Terraform().Seconds(), GateSeconds: s.Steps[gateStep].Seconds(),
+			Steps: []Interval{}, Gates: gatesOf(s.Stage, events),
+		}
+		for _, i := range s.Intervals {
+			end := i.Ended
+			if end.IsZero() {
+				end = r.Ended
+			}
+			one.Steps = append(one.Steps, Interval{i.Step, i.Started.Sub(r.Began).Seconds(),
+				end.Sub(i.Started).Seconds()})
+		}
+		r.Stages = append(r.Stages, one)
+		r.Counts.Stages[one.Result]++
+		for _, g := range one.Gates {
+			r.Counts.Gates[g.Result]++
+		}
+	}
+	slices.SortStableFunc(r.Stages, func(a, b Stage) int { return a.Started.Compare(b.Started) })
+}
+
+// gateStep is the step in which castle waits for gates.
+const gateStep = "gates"
+
+// gatesOf returns the gates that a stage waited for, in the order of their first answers. A gate that is
+// waited for again counts with its last wait.
+func gatesOf(stage string, events []event.Event) []Gate {
+	gates := []Gate{}
+	var began time.Time
+	find := func(e event.Event) *Gate {
+		i := slices.IndexFunc(gates, func(g Gate) bool { return g.Name == e.Gate })
+		if i < 0 {
+			gates, i = append(gates, Gate{Name: e.Gate}), len(gates)
+		}
+		gates[i].Seconds = e.Time.Sub(began).Seconds()
+		return &gates[i]
+	}
+	for _, e := range events {
+		switch {
+		case e.Stage != stage:
+		case e.Kind == event.StepStarted && e.Step == gateStep:
+			began = e.Time
+		case began.IsZero(): // castle only checks the gates of a stage that is up to date
+		case e.Kind == event.GateOpen:
+			g := find(e)
+			g.Result, g.Reason = "open", ""
+		case e.Kind == event.GateClosed:
+			g := find(e)
+			g.Result, g.Reason = "closed", e.Text
+		case e.Kind == event.GateFailed:
+			g := find(e)
+			g.Result, g.Reason = failed, e.Text
+		}
+	}
+	return gates
+}

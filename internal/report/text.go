@@ -1,0 +1,287 @@
+package report
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/ephemeral-castle/castle/internal/event"
+)
+
+// barWidth is the length of the longest bar, in characters.
+const barWidth = 32
+
+// The characters of a bar: the steps of Terraform, the wait for gates, and the time between.
+const (
+	barTerraform = '█'
+	barGates     = '▒'
+	barBetween   = '·'
+)
+
+// WriteTimeline prints one row for each stage: its result, the durations of Terraform and of the gates, and
+// their time in the run.
+func WriteTimeline(w io.Writer, spans []*event.Span) {
+	if len(spans) == 0 {
+		return
+	}
+	byStart := func(a, b *event.Span) int { return a.Started.Compare(b.Started) }
+	byEnd := func(a, b *event.Span) int { return a.Ended.Compare(b.Ended) }
+	first, last := slices.MinFunc(spans, byStart).Started, slices.MaxFunc(spans, byEnd).Ended
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "layer\tstage\tresult\tterraform\tgates\ttotal\t%c terraform %c gates\n",
+		barTerraform, barGates)
+	for _, s := range spans {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", s.Layer, s.Stage, resultText(string(s.Result)),
+			short(s.Terraform()), short(s.Steps[gateStep]), short(s.Ended.Sub(s.Started)),
+			bar(first, last, s))
+	}
+	fmt.Fprintf(t, "\t\t\t\t\t%s\t\n", short(last.Sub(first)))
+	t.Flush() //nolint:errcheck // a closed pipe: nobody reads the table
+}
+
+func resultText(r string) string {
+	if r == string(event.ResultUpToDate) {
+		return "up to date"
+	}
+	return cmp.Or(r, unfinished)
+}
+
+// bar draws when a stage ran, within the whole run.
+func bar(first, last time.Time, s *event.Span) string {
+	whole := last.Sub(first)
+	if whole <= 0 {
+		return ""
+	}
+	at := func(x time.Time) int {
+		return min(max(0, int(float64(barWidth)*float64(x.Sub(first))/float64(whole))), barWidth)
+	}
+	drawn := []rune(strings.Repeat(" ", barWidth+1))
+	draw := func(from, to time.Time, with rune) {
+		for i := at(from); i < max(at(from)+1, at(to)); i++ {
+			drawn[i] = with
+		}
+	}
+	draw(s.Started, s.Ended, barBetween)
+	for _, i := range s.Intervals {
+		end := i.Ended
+		if end.IsZero() {
+			end = s.Ended
+		}
+		switch {
+		case i.Step == gateStep:
+			draw(i.Started, end, barGates)
+		case event.RunsTerraform(i.Step):
+			draw(i.Started, end, barTerraform)
+		}
+	}
+	return strings.TrimRight(string(drawn), " ")
+}
+
+func short(d time.Duration) string {
+	if d == 0 {
+		return "-"
+	}
+	return Took(d.Seconds())
+}
+
+// Took formats a duration in seconds.
+func Took(seconds float64) string {
+	if seconds < 60 {
+		return fmt.Sprintf("%.1fs", seconds)
+	}
+	whole := int(seconds + 0.5)
+	return fmt.Sprintf("%dm%02ds", whole/60, whole%60)
+}
+
+// Title is the first line of a report.
+func (r *Report) Title() string {
+	usual := ""
+	if r.UsualSeconds != nil {
+		usual = ", usually " + Took(*r.UsualSeconds)
+	}
+	return fmt.Sprintf("%s %s: %s after %s%s", r.Kind, r.Cluster, r.Result, Took(r.Seconds), usual)
+}
+
+// Totals describe the counts of the run.
+func (r *Report) Totals() []string {
+	totals := []string{counted(r.Counts.Stages, "stage", resultText)}
+	resources := counted(r.Counts.Resources, "resource", func(action string) string {
+		return cmp.Or(pastTense[action], action)
+	})
+	totals = append(totals, cmp.Or(resources, "no resource changed"))
+	totals = append(totals, counted(r.Counts.Gates, "gate", func(result string) string { return result }))
+	if n := r.Counts.Retries; n > 0 {
+		totals = append(totals, plural(n, "retry", "retries"))
+	}
+	return slices.DeleteFunc(totals, func(s string) bool { return s == "" })
+}
+
+// pastTense names what was done to resources.
+var pastTense = map[string]string{
+	"create": "created", "update": "updated", "delete": "deleted", "import": "imported",
+	"replace": "replaced", "restore": "restored",
+}
+
+// counted lists the counts by word: "12 stages ready", or "3 stages: 2 ready, 1 failed".
+func counted(counts map[string]int, what string, word func(string) string) string {
+	var parts []string
+	sum := 0
+	byCount := func(a, b string) int { return cmp.Or(counts[b]-counts[a], strings.Compare(a, b)) }
+	for _, key := range slices.SortedFunc(maps.Keys(counts), byCount) {
+		sum += counts[key]
+		parts = append(parts, fmt.Sprintf("%d %s", counts[key], word(key)))
+	}
+	whole := plural(sum, what, what+"s")
+	switch len(parts) {
+	case 0:
+		return ""
+	case 1:
+		_, only, _ := strings.Cut(parts[0], " ")
+		return whole + " " + only
+	}
+	return whole + ": " + strings.Join(parts, ", ")
+}
+
+func plural(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
+// Path describes the critical path: "infisical 18.8s → proxmox-image 41.8s".
+func (r *Report) Path() string {
+	var steps []string
+	for _, s := range r.CriticalPath {
+		name := s.Stage
+		if s.Late {
+			name += " (late gates)"
+		}
+		steps = append(steps, name+" "+Took(s.Seconds))
+	}
+	return strings.Join(steps, " → ")
+}
+
+// when formats the time of a run.
+func (r *Report) when() string {
+	const layout = "2006-01-02 15:04:05"
+	return r.Began.UTC().Format(layout) + " to " + r.Ended.UTC().Format(time.TimeOnly) + " UTC"
+}
+
+// timestamp formats a time for XML and for programs.
+func timestamp(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05") }
+
+// runsText names the runs that the medians are from.
+func (r *Report) runsText() string {
+	return plural(r.Earlier, "earlier "+r.Kind, "earlier "+r.Kind+"s")
+}
+
+// WriteText prints the report for a terminal.
+func (r *Report) WriteText(w io.Writer) {
+	fmt.Fprintf(w, "%s\nrun %s, %s\n%s\n\n", r.Title(), r.Run, r.when(), strings.Join(r.Totals(), "; "))
+	WriteTimeline(w, r.spans)
+	if len(r.CriticalPath) > 0 {
+		fmt.Fprintf(w, "\nCritical path, %s: %s\n", Took(r.CriticalSeconds), r.Path())
+	}
+	if len(r.Slowest) > 0 {
+		fmt.Fprint(w, "\nSlowest resources:\n")
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		for _, x := range r.Slowest {
+			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\n", Took(x.Seconds), x.outcome(), x.Stage, x.Address)
+		}
+		t.Flush() //nolint:errcheck // a closed pipe: nobody reads the table
+	}
+	writeList(w, "Retries:", texts(r.Retries, Retry.String))
+	if r.Earlier > 0 && len(r.Slower) == 0 {
+		fmt.Fprintf(w, "\nNothing took longer than usual (medians of %s).\n", r.runsText())
+	}
+	writeList(w, "Longer than usual (medians of "+r.runsText()+"):", texts(r.Slower, Slower.String))
+	writeList(w, "Causes:", texts(r.Causes, Cause.String))
+	writeList(w, "Diagnoses:", texts(r.Diagnoses, Diagnosis.String))
+	if r.Error != "" {
+		writeList(w, "Error:", []string{r.Error})
+	}
+	writeList(w, "Notes:", r.Notices)
+	if r.Receipt != "" {
+		fmt.Fprintf(w, "\n%s\n", r.Receipt)
+	}
+	if r.Resume != "" {
+		fmt.Fprintf(w, "\nResume with: %s\n", r.Resume)
+	}
+}
+
+// WriteJSON prints the report for scripts.
+func (r *Report) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+// outcome names what happened to the resource.
+func (x Resource) outcome() string {
+	if x.Failed {
+		return x.Action + " failed"
+	}
+	return x.Action
+}
+
+// String is one line.
+func (x Retry) String() string { return x.Stage + ": " + x.Text }
+
+// String is the cause, its gates and what to do, a line each.
+func (c Cause) String() string {
+	text := c.Text
+	if len(c.Stages) > 0 {
+		text = strings.Join(c.Stages, ", ") + ": " + text
+	}
+	if gates := c.GatesText(); gates != "" {
+		text += "\ngates: " + gates
+	}
+	if c.Next != "" {
+		text += "\nnext: " + c.Next
+	}
+	return text
+}
+
+// GatesText lists the gates that are closed for the cause.
+func (c Cause) GatesText() string {
+	text := strings.Join(c.Gates, ", ")
+	if c.Follow > 0 {
+		text += fmt.Sprintf(" and %s in consequence", plural(c.Follow, "further one", "further ones"))
+	}
+	return text
+}
+
+// String has a line for each part of the diagnosis that is known.
+func (d Diagnosis) String() string {
+	text := fmt.Sprintf("%s\nwaited for: %s\nseen: %s", d.Stage, d.Waited, d.Seen)
+	for _, line := range [][2]string{{"likely", d.Cause}, {"next", d.Next}, {"files", d.Folder}} {
+		if line[1] != "" {
+			text += "\n" + line[0] + ": " + line[1]
+		}
+	}
+	return text
+}
+
+func texts[T any](all []T, text func(T) string) (found []string) {
+	for _, x := range all {
+		found = append(found, text(x))
+	}
+	return found
+}
+
+func writeList(w io.Writer, title string, lines []string) {
+	if len(lines) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n%s\n", title)
+	for _, line := range lines {
+		fmt.Fprintf(w, "  %s\n", strings.ReplaceAll(line, "\n", "\n    "))
+	}
+}
