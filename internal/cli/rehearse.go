@@ -77,7 +77,8 @@ fault; the rehearsal's log (--keep) shows when each fault begins and ends.`,
 	f.BoolVar(&keep, "keep", false, "keep the rehearsal's work directory and print its path")
 	f.StringVar(&edit, "edit", "", "apply the patch `FILE` to the configuration between two creates")
 	f.StringArrayVar(&flags, "create-flag", nil, "pass `FLAG` to the create after the edit; repeatable")
-	f.StringVar(&report, "report", "", "write the commands and their durations to `FILE`, as JSON")
+	f.StringVar(&report, "report", "", "write the commands and their durations to `FILE` as JSON, or a "+
+		"report on the first run as .txt, .md, .html or .xml (JUnit)")
 	return cmd
 }
 

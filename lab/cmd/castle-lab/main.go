@@ -112,6 +112,7 @@ func command(stderr io.Writer, code *int) *cobra.Command {
 	f.BoolVar(&o.Keep, "keep", false, "keep the rehearsal's work directory and print its path")
 	f.StringVar(&o.Edit, "edit", "", "apply the patch `FILE` to the configuration between two creates")
 	f.StringArrayVar(&o.Flags, "create-flag", nil, "pass `FLAG` to the create after the edit; repeatable")
-	f.StringVar(&o.Report, "report", "", "write the commands and their durations to `FILE`, as JSON")
+	f.StringVar(&o.Report, "report", "", "write the commands and their durations to `FILE` as JSON, or a "+
+		"report on the first run as .txt, .md, .html or .xml (JUnit)")
 	return cmd
 }

@@ -117,7 +117,7 @@ func (r *round) run(ctx context.Context) (int, error) {
 		fmt.Fprintf(r.stderr, "castle: the report has no critical path: %v\n", err)
 	}
 	r.summary(left, missing)
-	return code, r.report.write(r.plan.path("report.json"))
+	return code, r.publishable(r.plan.path("report.json"))
 }
 
 // steps runs the given command, or the round of create, status, create and

@@ -177,6 +177,16 @@ func TestTheReportTellsTheFirstRunAndFindsWhatTheLastChanged(t *testing.T) {
 	if !slices.Equal(changed, []string{"keys random_password.admin"}) {
 		t.Errorf("changed: %v", changed)
 	}
+	for file, want := range map[string]string{"a.json": `"name": "metallb"`, "a.unknown": `"name": "metallb"`,
+		"a.md": "| networking/metallb | ready |", "a.xml": `<testsuite name="networking/metallb"`} {
+		r.plan.Options.Report = file
+		check(t, r.publishable(r.plan.path("report.json")))
+		content, err := os.ReadFile(r.plan.path("report.json"))
+		check(t, err)
+		if !strings.Contains(string(content), want) {
+			t.Errorf("%s: %q is missing in\n%s", file, want, content)
+		}
+	}
 	var out bytes.Buffer
 	r.stdout = &out
 	r.summary([]string{"VM 421"}, nil)

@@ -19,6 +19,7 @@ import (
 	"github.com/ephemeral-castle/castle/internal/config"
 	"github.com/ephemeral-castle/castle/internal/event"
 	"github.com/ephemeral-castle/castle/internal/operation/topology"
+	runreport "github.com/ephemeral-castle/castle/internal/report"
 	"github.com/ephemeral-castle/castle/stages"
 	"github.com/ephemeral-castle/castle/templates"
 )
@@ -60,6 +61,34 @@ func (r *report) write(path string) error {
 		return err
 	}
 	return os.WriteFile(path, append(content, '\n'), 0o600)
+}
+
+// publishable writes the content of --report: castle's report on the first run, if the extension of the file
+// names another format than JSON.
+func (r *round) publishable(path string) error {
+	format, err := runreport.FormatOf(r.plan.Options.Report)
+	if err != nil || format == "json" {
+		return r.report.write(path)
+	}
+	runs, err := r.runs()
+	if err != nil {
+		return err
+	}
+	if len(runs) == 0 {
+		return errors.New("report: castle has run nothing that it could report on")
+	}
+	var steps []runreport.Step
+	if measured := r.report.Run; measured != nil && measured.ID == runs[0][0].Run {
+		for _, s := range measured.CriticalPath {
+			steps = append(steps, runreport.Step(s))
+		}
+	}
+	first := runreport.New(runs[0], steps)
+	var content bytes.Buffer
+	if err := first.Write(&content, format); err != nil {
+		return err
+	}
+	return os.WriteFile(path, content.Bytes(), 0o600)
 }
 
 func seconds(d time.Duration) float64 { return math.Round(d.Seconds()*100) / 100 }
