@@ -86,7 +86,7 @@ func printHistory(a *app, w io.Writer, c *cluster.Cluster, h history.History) {
 	for _, r := range h.Runs {
 		took := textIf(r.Result != past.Unknown, took(r.Seconds))
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.ID, r.Command, localTime(r.Started),
-			cmp.Or(took, "-"), r.Result, cmp.Or(r.By, "-"), shortened(oneLine(firstLine(r.Reason))))
+			cmp.Or(took, "-"), r.Result, cmp.Or(r.By, "-"), shortened(oneLine(r.Reason)))
 	}
 }
 
@@ -101,7 +101,7 @@ func took(seconds float64) string {
 
 // shortened cuts a text that is too long for a column.
 func shortened(text string) string {
-	const most = 100
+	const most = 120
 	if runes := []rune(text); len(runes) > most {
 		return string(runes[:most-1]) + "…"
 	}

@@ -182,7 +182,7 @@ func printHead(w io.Writer, s status.Status) {
 	if r := s.Head.LastRun; r != nil {
 		last = lastRun(r)
 		last += textIf(r.By != "", ", by "+r.By)
-		last += textIf(r.Reason != "", ": "+shortened(oneLine(firstLine(r.Reason))))
+		last += textIf(r.Reason != "", ": "+shortened(oneLine(r.Reason)))
 	}
 	words := map[string]string{status.True: "yes", status.False: "no", status.Undetermined: "unknown"}
 	fmt.Fprintln(w, strings.Join(about, "   "))

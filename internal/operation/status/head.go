@@ -127,15 +127,16 @@ func runningNow(c *cluster.Cluster, held *state.HeldError) Condition {
 // sumUp sums up the stages.
 func (s *Status) sumUp() {
 	counts, unknown := map[string]int{}, 0
-	var closed, unfinished, pending []string
+	var closed, unfinished, refused, pending []string
 	for _, one := range s.Stages {
 		counts[one.State]++
 		shut := slices.ContainsFunc(one.Gates, func(g GateStatus) bool { return !g.Open })
 		switch {
 		case shut:
 			closed = append(closed, one.Name)
-		case one.unready, one.State == Failed, one.State == Skipped, one.State == Interrupted,
-			one.State == Absent && one.Refused != "":
+		case one.State == Absent && one.Refused != "":
+			refused = append(refused, one.Name)
+		case one.unready, one.State == Failed, one.State == Skipped, one.State == Interrupted:
 			unfinished = append(unfinished, one.Name)
 		}
 		switch one.State {
@@ -150,13 +151,12 @@ func (s *Status) sumUp() {
 	applied := len(s.Stages) - counts[Absent]
 	s.Head.Ready = Condition{True, fmt.Sprintf("the gates of all %d stages are open", len(s.Stages))}
 	switch {
-	case len(closed)+len(unfinished) > 0:
+	case len(closed)+len(unfinished)+len(refused) > 0:
 		var why []string
-		if len(closed) > 0 {
-			why = append(why, "closed gates: "+few(closed))
-		}
-		if len(unfinished) > 0 {
-			why = append(why, "unfinished: "+few(unfinished))
+		for i, names := range [][]string{closed, unfinished, refused} {
+			if len(names) > 0 {
+				why = append(why, []string{"closed gates: ", "unfinished: ", "refused: "}[i]+few(names))
+			}
 		}
 		s.Head.Ready = Condition{False, strings.Join(why, "; ")}
 	case applied == 0:
