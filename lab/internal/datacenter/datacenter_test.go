@@ -205,7 +205,8 @@ func TestAVMWithoutAnImageBootsNothing(t *testing.T) {
 }
 
 func TestEveryInfisicalFolderHoldsTheUsersSecrets(t *testing.T) {
-	v := newFolders(Config{Secrets: []string{"OWN_SECRET"}, Faults: Faults{SecretExists: true}})
+	v := newFolders(Config{Speed: 1000, Secrets: []string{"OWN_SECRET"},
+		Faults: Faults{SecretExists: true}})
 	s := httptest.NewServer(v.handler())
 	defer s.Close()
 	token := login(t, s.URL, v)
