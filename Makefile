@@ -120,7 +120,7 @@ bench-check: build terragrunt ## Measure, and fail if castle is slower beside th
 	bin/castle-bench -compare $(BENCH)
 
 .PHONY: bench-replay
-bench-replay: build ## Compare castle with a script in the order of TazLab's create.sh, at real speed, into bench/REPLAY.md (20 minutes)
+bench-replay: build ## Compare castle with a script in the order of TazLab's create.sh, at real speed, into bench/REPLAY.md (ten minutes)
 	$(call say,creating blue twice in the lab at the speed of real machines)
 	go build -o bin/castle-replay ./bench/replay
 	bin/castle-replay $(REPLAY)

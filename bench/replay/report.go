@@ -123,8 +123,9 @@ func (m measured) markdown() string {
 	whole := m.byScript(nil)
 	var b strings.Builder
 	fmt.Fprintf(&b, "# create.sh replayed\n\n`make bench-replay` wrote this page: cluster %s at speed %s in "+
-		"the lab.\nLoad before (1, 5 and 15 minutes): %s.\n[docs/performance.md](../docs/performance.md) "+
-		"explains it.\n\n", m.options.cluster, m.options.speed, m.load)
+		"the lab, both at the same time.\nLoad before (1, 5 and 15 minutes): %s.\n"+
+		"[docs/performance.md](../docs/performance.md) explains it.\n\n",
+		m.options.cluster, m.options.speed, m.load)
 	b.WriteString("| | TazLab, published | script in the lab | castle in the lab |\n" +
 		"| --- | ---: | ---: | ---: |\n")
 	total := 0.0
